@@ -1,0 +1,97 @@
+#include "policy/parse.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* strerror() answers in the language of the locale, and says nothing about what to do. */
+static const struct cause {
+	int number;
+	const char *text;
+} causes[] = {
+    {ENOENT, "there is no such file; write the path of one, or the name of a built-in policy"},
+    {ENOTDIR, "a part of the path is not a folder; write the path of a file"},
+    {EACCES, "it may not be read; allow reading with chmod, or write another path"},
+    {ELOOP, "its links go round in a circle; write the path of a file"},
+    {ENAMETOOLONG, "the path is too long; write a shorter one"},
+    {EMFILE, "too many files are open in this process; close some or raise the limit with ulimit -n"},
+};
+
+static char *fail(const char *path, int number, struct policy_errors *errors)
+{
+	for (size_t i = 0; i < sizeof(causes) / sizeof(*causes); i++) {
+		if (causes[i].number != number)
+			continue;
+		policy_error_add(errors, path, (struct policy_place){0}, "%s", causes[i].text);
+		return NULL;
+	}
+	policy_error_add(errors, path, (struct policy_place){0},
+			 "it cannot be read (errno %d); write the path of another file", number);
+	return NULL;
+}
+
+static char *fail_too_large(const char *path, struct policy_errors *errors)
+{
+	policy_error_add(errors, path, (struct policy_place){0},
+			 "it is larger than 1 MiB, so it is hardly a policy; write the path of a smaller file");
+	return NULL;
+}
+
+/* The file may shrink or grow while it is read: size is not believed, only the end of the file is. */
+static char *read_all(int fd, const char *path, size_t *ret_bytes, struct policy_errors *errors)
+{
+	char *text = malloc(POLICY_MAX_FILE + 1);
+	size_t bytes = 0;
+
+	if (!text)
+		return fail(path, ENOMEM, errors);
+	for (;;) {
+		ssize_t n = read(fd, text + bytes, POLICY_MAX_FILE + 1 - bytes);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) {
+			int number = errno;
+
+			free(text);
+			return fail(path, number, errors);
+		}
+		if (n == 0)
+			break;
+		bytes += (size_t)n;
+		if (bytes > POLICY_MAX_FILE) {
+			free(text);
+			return fail_too_large(path, errors);
+		}
+	}
+	*ret_bytes = bytes;
+	return text;
+}
+
+char *policy_file_read(const char *path, size_t *ret_bytes, struct policy_errors *errors)
+{
+	/* O_NONBLOCK: opening a FIFO that nobody writes to would hang the user's process in its first allocation. */
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+	struct stat status;
+	char *text = NULL;
+
+	if (fd < 0)
+		return fail(path, errno, errors);
+	if (fstat(fd, &status) != 0)
+		fail(path, errno, errors);
+	else if (!S_ISREG(status.st_mode))
+		policy_error_add(errors, path, (struct policy_place){0},
+				 "it is %s, not a regular file; write the path of a file",
+				 S_ISDIR(status.st_mode)    ? "a folder"
+				 : S_ISFIFO(status.st_mode) ? "a pipe"
+							    : "a device or a socket");
+	else if (status.st_size > POLICY_MAX_FILE)
+		fail_too_large(path, errors);
+	else
+		text = read_all(fd, path, ret_bytes, errors);
+	close(fd);
+	return text;
+}

@@ -1,0 +1,174 @@
+/*
+ * Reading: the standard values, then the file, then what is set on top. A policy with any error is thrown away whole.
+ */
+#include "policy/policy.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "policy/builtin.h"
+#include "policy/keys.h"
+#include "policy/model.h"
+#include "policy/parse.h"
+#include "policy/text.h"
+
+static bool is_path(const char *name)
+{
+	const char *dot = strrchr(name, '.');
+
+	return strchr(name, '/') || (dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0));
+}
+
+static void report_no_builtin(const char *name, struct policy_errors *errors)
+{
+	struct policy_suggestion suggestion = {.typed = name};
+	char list[POLICY_MAX_WHY] = "", quoted[POLICY_QUOTED_BYTES];
+	struct policy_place whole = {0};
+
+	policy_quote(name, quoted);
+	/* "heap-2" in the current folder without "./" in front: the file is there, only its name looks like a built-in's. */
+	if (access(name, F_OK) == 0) {
+		policy_error_add(errors, name, whole,
+				 "there is no built-in policy %s; write ./%s for the file of that name", quoted, name);
+		return;
+	}
+	for (const char *const *n = policy_builtin_names(); *n; n++) {
+		size_t length = strlen(list);
+
+		policy_suggest(&suggestion, *n);
+		snprintf(list + length, sizeof(list) - length, "%s%s", length ? ", " : "", *n);
+	}
+	if (suggestion.best)
+		policy_error_add(errors, name, whole, "there is no built-in policy %s; did you mean \"%s\"?", quoted,
+				 suggestion.best);
+	else
+		policy_error_add(
+		    errors, name, whole,
+		    "there is no built-in policy %s; write one of %s, or the path of a file (with a / or ending in "
+		    ".yaml)",
+		    quoted, list);
+}
+
+static struct policy *policy_new(const char *name)
+{
+	struct policy *policy = calloc(1, sizeof(*policy));
+
+	if (!policy)
+		return NULL;
+	policy->name = strdup(name);
+	if (!policy->name) {
+		free(policy);
+		return NULL;
+	}
+	policy_keys_standard(&policy_file_keys, policy);
+	return policy;
+}
+
+/* text may be NULL: its problem is already in errors, and only set is still looked at. */
+static struct policy *read_text(const char *name, const char *text, size_t bytes, const char *set,
+				struct policy_errors *errors)
+{
+	struct policy *policy = policy_new(name);
+
+	if (!policy) {
+		policy_error_add(errors, name, (struct policy_place){0}, "out of memory while reading; try again");
+		return NULL;
+	}
+	if (text)
+		policy_parse(name, text, bytes, policy, errors);
+	if (set && *set)
+		policy_set_parse(set, policy, errors);
+	if (errors->n_errors == 0)
+		return policy;
+	policy_free(policy);
+	return NULL;
+}
+
+struct policy *policy_read_text(const char *name, const char *text, size_t bytes, const char *set,
+				struct policy_errors *errors)
+{
+	*errors = (struct policy_errors){0};
+	return read_text(name, text, bytes, set, errors);
+}
+
+struct policy *policy_read(const char *name, const char *set, struct policy_errors *errors)
+{
+	const char *builtin;
+	struct policy *policy;
+	size_t bytes = 0;
+	char *text = NULL;
+
+	*errors = (struct policy_errors){0};
+	if (!name || !*name)
+		name = policy_builtin_names()[0];
+	builtin = policy_builtin_find(name, &bytes);
+	if (builtin)
+		return read_text(name, builtin, bytes, set, errors);
+	if (is_path(name))
+		text = policy_file_read(name, &bytes, errors);
+	else
+		report_no_builtin(name, errors);
+	policy = read_text(name, text, bytes, set, errors);
+	free(text);
+	return policy;
+}
+
+void policy_free(struct policy *policy)
+{
+	if (!policy)
+		return;
+	free(policy->name);
+	free(policy->rules);
+	free(policy->ranges);
+	free(policy);
+}
+
+const char *policy_name(const struct policy *policy)
+{
+	return policy->name;
+}
+
+const char *policy_rule_name(const struct policy *policy, int rule)
+{
+	return rule >= 0 && (size_t)rule < policy->n_rules ? policy->rules[rule].name : "default";
+}
+
+size_t policy_n_rules(const struct policy *policy)
+{
+	return policy->n_rules;
+}
+
+bool policy_uses(const struct policy *policy, enum policy_use use)
+{
+	for (size_t i = 0; i < policy->n_rules; i++)
+		if (policy->rules[i].use == (int)use)
+			return true;
+	return policy->use == (int)use;
+}
+
+struct policy_size policy_device_budget(const struct policy *policy)
+{
+	return policy->device_budget;
+}
+
+struct policy_size policy_host_budget(const struct policy *policy)
+{
+	return policy->host_budget;
+}
+
+enum policy_spill policy_spill_mode(const struct policy *policy)
+{
+	return (enum policy_spill)policy->spill;
+}
+
+enum policy_capacity policy_capacity(const struct policy *policy)
+{
+	return (enum policy_capacity)policy->capacity;
+}
+
+bool policy_summary(const struct policy *policy)
+{
+	return policy->summary != 0;
+}

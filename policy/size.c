@@ -1,0 +1,318 @@
+/*
+ * A number is read as an integer of digits and a count of how many of them stand behind the point; multiplied by the
+ * unit in 128 bits, it must leave no remainder. Nothing is ever rounded and no floating point is used: strtod depends
+ * on the locale, accepts "nan" and "0x1p3", and cannot hold all 64 bits.
+ */
+#include "policy/size.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "policy/text.h"
+
+/* The best spelling of a size first among equals: suggestions and formatting walk down the list. */
+static const struct unit {
+	const char *name;
+	uint64_t bytes;
+} units[] = {
+    {"TiB", 1ull << 40}, {"GiB", 1ull << 30}, {"MiB", 1ull << 20}, {"KiB", 1ull << 10}, {"TB", 1000000000000ull},
+    {"GB", 1000000000},  {"MB", 1000000},     {"KB", 1000},        {"kB", 1000},        {"B", 1},
+};
+
+enum { N_BINARY_UNITS = 4, MAX_FRACTION = 18 };
+
+/* digits / 10^n_fraction, as written, and where its text ends. */
+struct number {
+	unsigned __int128 digits;
+	unsigned n_fraction;
+	const char *end;
+};
+
+__attribute__((format(printf, 2, 3))) static bool fail(char *ret_why, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(ret_why, POLICY_MAX_WHY, format, arguments);
+	va_end(arguments);
+	return false;
+}
+
+char *policy_size_format(uint64_t bytes, char buffer[POLICY_SIZE_BYTES_TEXT])
+{
+	size_t i = 0;
+
+	while (i < N_BINARY_UNITS && (bytes == 0 || bytes % units[i].bytes != 0))
+		i++;
+	if (i < N_BINARY_UNITS)
+		snprintf(buffer, POLICY_SIZE_BYTES_TEXT, "%llu%s", (unsigned long long)(bytes / units[i].bytes),
+			 units[i].name);
+	else
+		snprintf(buffer, POLICY_SIZE_BYTES_TEXT, "%lluB", (unsigned long long)bytes);
+	return buffer;
+}
+
+static uint64_t power_of_ten(unsigned n)
+{
+	uint64_t power = 1;
+
+	while (n-- > 0)
+		power *= 10;
+	return power;
+}
+
+/*
+ * Read digits with an optional fraction. Whole parts saturate over 2^64, that is, below 2^68: with the 18 digits (2^60)
+ * of a fraction behind them they still fit in 128 bits. Zeros at the end of a fraction are dropped.
+ */
+static bool number_parse(const char *text, struct number *ret_number, char *ret_why)
+{
+	const unsigned __int128 limit = (unsigned __int128)1 << 64;
+	struct number number = {0};
+	char quoted[POLICY_QUOTED_BYTES];
+	const char *c = text;
+	unsigned n_zeros = 0;
+
+	for (; policy_is_digit(*c); c++)
+		if (number.digits < limit)
+			number.digits = number.digits * 10 + (unsigned)(*c - '0');
+	if (*c == '.' && c[1] != '.') {
+		c++;
+		if (!policy_is_digit(*c))
+			return fail(ret_why, "%s has no digit after the point; write 1.5GiB or 1GiB",
+				    policy_quote(text, quoted));
+		for (; policy_is_digit(*c); c++) {
+			if (*c == '0') {
+				n_zeros++;
+				continue;
+			}
+			if (number.n_fraction + n_zeros + 1 > MAX_FRACTION)
+				return fail(ret_why,
+					    "%s has too many digits after the point; write whole bytes, as in 1234567B",
+					    policy_quote(text, quoted));
+			number.digits = number.digits * power_of_ten(n_zeros + 1) + (unsigned)(*c - '0');
+			number.n_fraction += n_zeros + 1;
+			n_zeros = 0;
+		}
+	}
+	number.end = c;
+	*ret_number = number;
+	return true;
+}
+
+/* What people write who mean nothing, anything, or a number we do not take. */
+static bool fail_start(const char *text, bool full, char *ret_why)
+{
+	const char *also = full ? "auto, 64MiB or 50%" : "64MiB";
+	char quoted[POLICY_QUOTED_BYTES];
+
+	if (!*text)
+		return fail(ret_why, "has no value; write %s", also);
+	policy_quote(text, quoted);
+	if (*text == '-')
+		return fail(ret_why, "%s is negative; write 0 or more, as in 64MiB", quoted);
+	if (*text == '+')
+		return fail(ret_why, "%s begins with a plus; write the size alone, as in 64MiB", quoted);
+	if (*text == '.' && policy_is_digit(text[1]))
+		return fail(ret_why, "%s has no digit before the point; write 0.5GiB for half a GiB", quoted);
+	return fail(ret_why, "%s is not a size; write %s", quoted, also);
+}
+
+static bool fail_no_unit(const char *text, const struct number *number, bool full, char *ret_why)
+{
+	char quoted[POLICY_QUOTED_BYTES], bytes[POLICY_SIZE_BYTES_TEXT];
+
+	policy_quote(text, quoted);
+	/* So large a number can only be meant as bytes. */
+	if (number->n_fraction == 0 && number->digits >= 1 << 20 && number->digits <= UINT64_MAX) {
+		uint64_t value = (uint64_t)number->digits;
+
+		return fail(ret_why, "%s has no unit; write %s if bytes are meant", quoted,
+			    policy_size_format(value, bytes));
+	}
+	if (strlen(text) > 16)
+		return fail(ret_why, "%s has no unit; write 64MiB%s", quoted, full ? ", 64GiB or 50%" : " or 64GiB");
+	return fail(ret_why, "%s has no unit; write %sMiB%s%sGiB%s", quoted, text, full ? ", " : " or ", text,
+		    full ? " or 50%" : "");
+}
+
+/* "64M", "64mib", "64 MiB", "64MiBs": say what the unit should have been. */
+static bool fail_unit(const char *text, const char *unit, char *ret_why)
+{
+	char quoted[POLICY_QUOTED_BYTES], quoted_unit[POLICY_QUOTED_BYTES];
+	const char *begin = unit, *likely = NULL;
+
+	while (*begin == ' ')
+		begin++;
+	for (size_t i = 0; i < sizeof(units) / sizeof(*units) && !likely; i++)
+		if (policy_distance(begin, units[i].name) == 0)
+			likely = units[i].name;
+	for (size_t i = 0; i < N_BINARY_UNITS && !likely; i++)
+		if (policy_lower(*begin) == policy_lower(units[i].name[0]) && strlen(begin) <= 4)
+			likely = units[i].name;
+	policy_quote(text, quoted);
+	if (strcmp(begin, "%") == 0)
+		likely = "%";
+	if (likely && unit - text <= 16)
+		return fail(ret_why, "%s has an unknown unit %s; write %.*s%s", quoted, policy_quote(unit, quoted_unit),
+			    (int)(unit - text), text, likely);
+	if (*unit == ',')
+		return fail(ret_why, "%s has a comma in it; write a point, as in 1.5GiB, and nothing between thousands",
+			    quoted);
+	return fail(ret_why, "%s has an unknown unit %s; write B, KiB, MiB, GiB or TiB (or kB, MB, GB, TB)", quoted,
+		    policy_quote(unit, quoted_unit));
+}
+
+/* A number with a unit from text, which ends there. full: only changes which examples are given. */
+static bool bytes_parse(const char *text, bool full, uint64_t *ret_bytes, char *ret_why)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+	const struct unit *unit = NULL;
+	struct number number;
+	unsigned __int128 product;
+	uint64_t divisor;
+
+	if (!policy_is_digit(*text))
+		return fail_start(text, full, ret_why);
+	if (!number_parse(text, &number, ret_why))
+		return false;
+	if (!*number.end && number.digits != 0)
+		return fail_no_unit(text, &number, full, ret_why);
+	for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++)
+		if (strcmp(number.end, units[i].name) == 0)
+			unit = &units[i];
+	if (*number.end && !unit)
+		return fail_unit(text, number.end, ret_why);
+	/* With the whole part checked first the product stays below 2^64 * 10^18. */
+	divisor = power_of_ten(number.n_fraction);
+	if (number.digits / divisor > UINT64_MAX / (unit ? unit->bytes : 1))
+		return fail(ret_why, "%s is more than 64 bits of bytes (16384 PiB) can say; write a smaller size",
+			    policy_quote(text, quoted));
+	product = number.digits * (unit ? unit->bytes : 1);
+	if (product % divisor != 0) {
+		unsigned long long whole = (unsigned long long)(product / divisor);
+
+		return fail(ret_why, "%s is not a whole number of bytes; write %lluB or %lluB",
+			    policy_quote(text, quoted), whole, whole + 1);
+	}
+	if (product / divisor > UINT64_MAX)
+		return fail(ret_why, "%s is more than 64 bits of bytes (16384 PiB) can say; write a smaller size",
+			    policy_quote(text, quoted));
+	*ret_bytes = (uint64_t)(product / divisor);
+	return true;
+}
+
+/* text ends in '%'. */
+static bool percent_parse(const char *text, struct policy_size *ret_size, char *ret_why)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+	struct number number;
+
+	if (!policy_is_digit(*text))
+		return fail_start(text, true, ret_why);
+	if (!number_parse(text, &number, ret_why))
+		return false;
+	policy_quote(text, quoted);
+	if (strcmp(number.end, "%") != 0)
+		return fail(ret_why, "%s is not a share; write digits and %%, as in 50%% or 12.5%%", quoted);
+	if (number.n_fraction > 2)
+		return fail(ret_why, "%s has more than two digits after the point; write two at most, as in 12.25%%",
+			    quoted);
+	number.digits *= power_of_ten(2 - number.n_fraction);
+	if (number.digits > 10000)
+		return fail(ret_why, "%s is more than the whole; write 100%% or less", quoted);
+	*ret_size = (struct policy_size){.kind = POLICY_SIZE_PERCENT, .value = (uint64_t)number.digits};
+	return true;
+}
+
+bool policy_size_parse(const char *text, struct policy_size *ret_size, char *ret_why)
+{
+	size_t length = strlen(text);
+	uint64_t bytes;
+
+	if (strcmp(text, "auto") == 0) {
+		*ret_size = (struct policy_size){.kind = POLICY_SIZE_AUTO};
+		return true;
+	}
+	if (length > 0 && text[length - 1] == '%')
+		return percent_parse(text, ret_size, ret_why);
+	if (!bytes_parse(text, true, &bytes, ret_why))
+		return false;
+	*ret_size = (struct policy_size){.kind = POLICY_SIZE_BYTES, .value = bytes};
+	return true;
+}
+
+/* Two characters first, so that "<=" is not taken for "<". */
+static const char *const operators[] = {">=", "<=", "==", ">", "<"};
+
+static bool compare_parse(const char *text, const char *operator, struct policy_range * ret_range, char *ret_why)
+{
+	struct policy_range range = {0, UINT64_MAX};
+	const char *size = text + strlen(operator);
+	uint64_t bytes;
+
+	while (*size == ' ')
+		size++;
+	if (*size && size[strlen(size) - 1] == '%')
+		return fail(ret_why, "a share cannot be a condition; write bytes, as in \"%s 64MiB\"", operator);
+	if (!bytes_parse(size, false, &bytes, ret_why))
+		return false;
+	if (operator[0] == '<' && !operator[1] && bytes == 0)
+		return fail(ret_why, "\"< 0\" matches nothing; write \"== 0\" or remove the rule");
+	if (operator[0] == '>' && !operator[1] && bytes == UINT64_MAX)
+		return fail(ret_why, "the condition matches nothing; write a smaller size or remove the rule");
+	if (operator[0] != '>')
+		range.hi = operator[1] ? bytes : bytes - 1;
+	if (operator[0] != '<')
+		range.lo = operator[1] ? bytes : bytes + 1;
+	*ret_range = range;
+	return true;
+}
+
+/* dots points at the ".." in text. */
+static bool range_parse(const char *text, const char *dots, struct policy_range *ret_range, char *ret_why)
+{
+	char from[POLICY_MAX_WHY], low[POLICY_SIZE_BYTES_TEXT], high[POLICY_SIZE_BYTES_TEXT];
+	size_t length = (size_t)(dots - text);
+	struct policy_range range;
+
+	while (length > 0 && text[length - 1] == ' ')
+		length--;
+	dots += 2;
+	while (*dots == ' ')
+		dots++;
+	if (length == 0 || !*dots)
+		return fail(ret_why, "a range needs both ends; write \"1MiB .. 64MiB\", or \">= 1MiB\" for one end");
+	if (length >= sizeof(from))
+		return fail(ret_why, "the range is too long; write \"1MiB .. 64MiB\"");
+	memcpy(from, text, length);
+	from[length] = '\0';
+	if (from[length - 1] == '%' || dots[strlen(dots) - 1] == '%')
+		return fail(ret_why, "a share cannot be a condition; write bytes, as in \"1MiB .. 64MiB\"");
+	if (!bytes_parse(from, false, &range.lo, ret_why) || !bytes_parse(dots, false, &range.hi, ret_why))
+		return false;
+	if (range.lo > range.hi)
+		return fail(ret_why, "the range is upside down and matches nothing; write \"%s .. %s\"",
+			    policy_size_format(range.hi, high), policy_size_format(range.lo, low));
+	*ret_range = range;
+	return true;
+}
+
+bool policy_condition_parse(const char *text, struct policy_range *ret_range, char *ret_why)
+{
+	const char *dots = strstr(text, "..");
+	char quoted[POLICY_QUOTED_BYTES];
+
+	for (size_t i = 0; i < sizeof(operators) / sizeof(*operators); i++)
+		if (strncmp(text, operators[i], strlen(operators[i])) == 0)
+			return compare_parse(text, operators[i], ret_range, ret_why);
+	if (dots)
+		return range_parse(text, dots, ret_range, ret_why);
+	if (policy_is_digit(*text))
+		return fail(ret_why,
+			    "%s is a size, not a condition; write \"== 64MiB\", \">= 64MiB\" or \"1MiB .. 64MiB\"",
+			    policy_quote(text, quoted));
+	return fail(ret_why, "%s is not a condition; write \">= 64MiB\", \"< 1MiB\" or \"1MiB .. 64MiB\"",
+		    policy_quote(text, quoted));
+}

@@ -1,0 +1,23 @@
+/*
+ * size.h: strict reading of sizes and of conditions on sizes. Private to this folder.
+ *
+ * A size is digits, perhaps a fraction, and a unit: B, KiB, MiB, GiB, TiB (1024) or kB, KB, MB, GB, TB (1000); or N%.
+ * Only 0 needs no unit. All here: ret_why has POLICY_MAX_WHY bytes and, on failure (false), holds what is wrong and what
+ * to write instead; the other outputs change only on success. No locale, no rounding.
+ */
+#ifndef POLICY_SIZE_H
+#define POLICY_SIZE_H
+
+#include "policy/model.h"
+
+/* auto, a size, or a share of something of at most 100%. */
+bool policy_size_parse(const char *text, struct policy_size *ret_size, char *ret_why);
+
+/* ">= SIZE", "> SIZE", "<= SIZE", "< SIZE", "== SIZE" or "SIZE .. SIZE" (both ends included). */
+bool policy_condition_parse(const char *text, struct policy_range *ret_range, char *ret_why);
+
+/* Bytes in the largest unit that leaves a whole number, "64MiB". buffer needs POLICY_SIZE_BYTES_TEXT. Returns buffer. */
+#define POLICY_SIZE_BYTES_TEXT 32
+char *policy_size_format(uint64_t bytes, char buffer[POLICY_SIZE_BYTES_TEXT]);
+
+#endif

@@ -1,0 +1,127 @@
+#include "policy/text.h"
+
+#include <limits.h>
+#include <string.h>
+
+bool policy_is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+char policy_lower(char c)
+{
+	return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+/* Length of the printable character at text: 1 for ASCII, 2 to 4 for whole UTF-8, 0 for what must not be printed. */
+static size_t printable_length(const unsigned char *text)
+{
+	size_t n;
+
+	if (text[0] >= 0x20 && text[0] < 0x7f)
+		return 1;
+	if (text[0] >= 0xc2 && text[0] <= 0xdf)
+		n = 2;
+	else if (text[0] >= 0xe0 && text[0] <= 0xef)
+		n = 3;
+	else if (text[0] >= 0xf0 && text[0] <= 0xf4)
+		n = 4;
+	else
+		return 0;
+	for (size_t i = 1; i < n; i++)
+		if ((text[i] & 0xc0) != 0x80)
+			return 0;
+	/* U+0080 to U+009F are control characters too; terminals obey them. */
+	return text[0] == 0xc2 && text[1] < 0xa0 ? 0 : n;
+}
+
+char *policy_printable(const char *text, char *buffer, size_t bytes)
+{
+	const unsigned char *from = (const unsigned char *)text;
+	size_t room = bytes - 1, used = 0;
+	bool cut = false;
+
+	while (*from && !cut) {
+		size_t n = printable_length(from);
+		size_t take = n ? n : 1;
+
+		/* Keep room for "..." unless this is the end. */
+		if (used + take + (from[take] ? 3 : 0) > room) {
+			cut = true;
+			break;
+		}
+		if (n)
+			memcpy(buffer + used, from, n);
+		else
+			buffer[used] = '?';
+		used += take;
+		from += take;
+	}
+	for (int i = 0; cut && i < 3 && used < room; i++)
+		buffer[used++] = '.';
+	buffer[used] = '\0';
+	return buffer;
+}
+
+char *policy_quote(const char *text, char buffer[POLICY_QUOTED_BYTES])
+{
+	size_t n;
+
+	buffer[0] = '"';
+	policy_printable(text, buffer + 1, POLICY_QUOTED_BYTES - 2);
+	n = strlen(buffer);
+	buffer[n] = '"';
+	buffer[n + 1] = '\0';
+	return buffer;
+}
+
+enum { MAX_TEXT = 64 };
+
+static unsigned min3(unsigned a, unsigned b, unsigned c)
+{
+	unsigned least = a < b ? a : b;
+
+	return least < c ? least : c;
+}
+
+/* Optimal string alignment, three rows of the usual table. */
+unsigned policy_distance(const char *a, const char *b)
+{
+	unsigned rows[3][MAX_TEXT + 1];
+	size_t n_a = strnlen(a, MAX_TEXT + 1), n_b = strnlen(b, MAX_TEXT + 1);
+
+	if (n_a > MAX_TEXT || n_b > MAX_TEXT)
+		return UINT_MAX;
+	for (size_t j = 0; j <= n_b; j++)
+		rows[0][j] = (unsigned)j;
+	for (size_t i = 1; i <= n_a; i++) {
+		unsigned *now = rows[i % 3], *before = rows[(i - 1) % 3], *two_before = rows[(i + 1) % 3];
+
+		now[0] = (unsigned)i;
+		for (size_t j = 1; j <= n_b; j++) {
+			char ca = policy_lower(a[i - 1]), cb = policy_lower(b[j - 1]);
+
+			now[j] = min3(before[j] + 1, now[j - 1] + 1, before[j - 1] + (ca != cb));
+			if (i > 1 && j > 1 && ca == policy_lower(b[j - 2]) && policy_lower(a[i - 2]) == cb &&
+			    two_before[j - 2] + 1 < now[j])
+				now[j] = two_before[j - 2] + 1;
+		}
+	}
+	return rows[n_a % 3][n_b];
+}
+
+void policy_suggest(struct policy_suggestion *suggestion, const char *candidate)
+{
+	unsigned distance = policy_distance(suggestion->typed, candidate);
+	size_t allowed = strnlen(suggestion->typed, MAX_TEXT) / 3;
+
+	if (allowed < 1)
+		allowed = 1;
+	/* All of a short candidate replaced is no slip: "on" is not meant by "xy", nor "1" by "2". */
+	if (distance > allowed || distance >= strlen(candidate))
+		return;
+	if (suggestion->best && distance >= suggestion->distance)
+		return;
+	suggestion->best = candidate;
+	suggestion->distance = distance;
+}

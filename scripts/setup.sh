@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# setup.sh: what the build needs and a fresh Debian 12 lacks. Installs missing packages when it can, says what to do when
+# it cannot, and is quiet when all is there. `setup.sh --toolkit` prints the folder of the CUDA Toolkit and does no more.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+. "$root/scripts/common.sh"
+
+has_header() {
+	printf '#include <stdarg.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <setjmp.h>\n#include <%s>\n' "$1" |
+		gcc -E - >/dev/null 2>&1
+}
+
+# gcc answers with a path when it finds the file, else with the bare name.
+has_library() {
+	[ "$(gcc -print-file-name="$1" 2>/dev/null)" != "$1" ]
+}
+
+# The things themselves are looked for, not the packages: a cmake from elsewhere is as good.
+missing_packages() {
+	command -v gcc >/dev/null || echo gcc
+	command -v cmake >/dev/null || echo cmake
+	command -v ninja >/dev/null || echo ninja-build
+	command -v pkg-config >/dev/null || echo pkg-config
+	has_header stdio.h || echo libc6-dev
+	{ has_header yaml.h && has_library libyaml.a; } || echo libyaml-dev
+	{ has_header cmocka.h && has_library libcmocka.so; } || echo libcmocka-dev
+}
+
+install_missing() {
+	local packages
+	mapfile -t packages < <(missing_packages)
+	[ ${#packages[@]} -gt 0 ] || return 0
+	if ! command -v apt-get >/dev/null; then
+		echo "setup: this system has no apt-get; please install by hand: ${packages[*]}" >&2
+		return 1
+	fi
+	if [ "$(id -u)" != 0 ]; then
+		echo "setup: missing: ${packages[*]}; run as root: apt-get install ${packages[*]}" >&2
+		return 1
+	fi
+	echo "setup: installing ${packages[*]}"
+	export DEBIAN_FRONTEND=noninteractive
+	apt-get update -q >/dev/null
+	apt-get install -q -y --no-install-recommends "${packages[@]}" >/dev/null
+	mapfile -t packages < <(missing_packages)
+	[ ${#packages[@]} = 0 ] || {
+		echo "setup: installed, but still not found: ${packages[*]}" >&2
+		return 1
+	}
+}
+
+check_toolkit() {
+	toolkit_folder >/dev/null && return 0
+	cat >&2 <<-'TEXT'
+		setup: the CUDA Toolkit was not found (looked in CUDA_HOME, CUDA_PATH, /usr/local/cuda and beside nvcc).
+		  The build needs its headers (cuda.h, cuda_runtime_api.h), version 13.0; a GPU is not needed. On Debian 12:
+		    get the package cuda-keyring from developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64, dpkg -i it,
+		    apt-get update, apt-get install cuda-nvcc-13-0 cuda-cudart-dev-13-0 cuda-driver-dev-13-0
+		  or set CUDA_HOME to a Toolkit that is elsewhere.
+	TEXT
+	return 1
+}
+
+if [ "${1:-}" = --toolkit ]; then
+	toolkit_folder
+	exit
+fi
+install_missing
+check_toolkit

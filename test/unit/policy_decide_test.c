@@ -1,0 +1,145 @@
+/*
+ * policy_decide_test.c: the rule that wins is the first that matches, for any rules.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "policy/parse.h"
+
+/* A good policy, which the caller frees. */
+static struct policy *good_policy(const char *text)
+{
+	struct policy_errors errors;
+	struct policy *policy = policy_read_text("p.yaml", text, strlen(text), NULL, &errors);
+
+	if (!policy)
+		fail_msg("%u:%u %s", errors.kept[0].line, errors.kept[0].column, errors.kept[0].text);
+	policy_errors_free(&errors);
+	return policy;
+}
+
+/* A condition as written and as a naive test of it. */
+struct naive {
+	char text[80], operator[3];
+	uint64_t a, b;
+	int use;
+};
+
+static bool naive_matches(const struct naive *rule, uint64_t bytes)
+{
+	if (!strcmp(rule->operator, ".."))
+		return bytes >= rule->a && bytes <= rule->b;
+	if (!strcmp(rule->operator, ">="))
+		return bytes >= rule->a;
+	if (!strcmp(rule->operator, ">"))
+		return bytes > rule->a;
+	if (!strcmp(rule->operator, "<="))
+		return bytes <= rule->a;
+	if (!strcmp(rule->operator, "<"))
+		return bytes < rule->a;
+	return bytes == rule->a;
+}
+
+static void naive_make(struct naive *rule)
+{
+	static const char *const operators[] = {">=", ">", "<=", "<", "=="};
+
+	rule->a = 1 + (uint64_t)random() % 5000;
+	rule->b = rule->a + (uint64_t)random() % 10;
+	rule->use = (int)(random() % 2);
+	/* Open-ended conditions are rare, so that later rules are reached too. */
+	if (random() % 20) {
+		strcpy(rule->operator, "..");
+		sprintf(rule->text, "%lluB .. %lluB", (unsigned long long)rule->a, (unsigned long long)rule->b);
+	} else {
+		strcpy(rule->operator, operators[random() % 5]);
+		sprintf(rule->text, "%s %lluB", rule->operator,(unsigned long long) rule->a);
+	}
+}
+
+static unsigned seed;
+
+static void random_conditions_decide_as_a_naive_reading_does(void **state)
+{
+	enum { N = 60 };
+	struct naive rules[N];
+	char *text = malloc(N * 128);
+
+	(void)state;
+	print_message("seed %u (SPILLWAY_SEED repeats it)\n", seed);
+	srandom(seed);
+	for (int round = 0; round < 50; round++) {
+		char *end = text + sprintf(text, "default: driver\nrules:\n");
+		struct policy *policy;
+
+		for (int i = 0; i < N; i++) {
+			naive_make(&rules[i]);
+			end += sprintf(end, "- {match: {size: \"%s\"}, use: %s}\n", rules[i].text,
+				       rules[i].use ? "heap" : "driver");
+		}
+		policy = good_policy(text);
+		for (uint64_t bytes = 0; bytes < 5100; bytes++) {
+			struct policy_request request = {bytes};
+			struct policy_decision decision = policy_decide(policy, &request);
+			int i = 0;
+
+			while (i < N && !naive_matches(&rules[i], bytes))
+				i++;
+			assert_int_equal(decision.rule, i < N ? i : -1);
+			assert_int_equal(decision.use, i < N && rules[i].use ? POLICY_USE_HEAP : POLICY_USE_DRIVER);
+		}
+		policy_free(policy);
+	}
+	free(text);
+}
+
+static void a_thousand_rules_are_decided_right_and_fast(void **state)
+{
+	char *text = malloc(1 << 17), *end = text + sprintf(text, "rules:\n");
+	struct timespec begin, now;
+	struct policy *policy;
+	uint64_t sum = 0;
+	double each;
+
+	(void)state;
+	for (int i = 0; i < 1000; i++)
+		end += sprintf(end, "- {match: {size: == %dKiB}, use: driver}\n", i + 1);
+	policy = good_policy(text);
+	for (int i = 0; i <= 1000; i++) {
+		struct policy_request request = {1024ull * (unsigned)(i + 1)};
+
+		assert_int_equal(policy_decide(policy, &request).rule, i < 1000 ? i : -1);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	for (uint64_t i = 0; i < 20000; i++) {
+		struct policy_request request = {i};
+
+		sum += (uint64_t)policy_decide(policy, &request).rule;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	each = ((double)(now.tv_sec - begin.tv_sec) * 1e9 + (double)(now.tv_nsec - begin.tv_nsec)) / 20000;
+	/* Printed, not asserted: how fast the machine is, is not the code's promise. */
+	print_message("%.0f ns a decision of 1,000 rules (%llu)\n", each, (unsigned long long)sum);
+	policy_free(policy);
+	free(text);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(random_conditions_decide_as_a_naive_reading_does),
+	    cmocka_unit_test(a_thousand_rules_are_decided_right_and_fast),
+	};
+	const char *given = getenv("SPILLWAY_SEED");
+
+	seed = given ? (unsigned)atoi(given) : (unsigned)time(NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

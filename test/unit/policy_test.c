@@ -1,0 +1,469 @@
+/*
+ * policy_test.c: what the policy language promises. Each test reads texts and compares problems word by word with their
+ * places, or asks for decisions.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "policy/keys.h"
+#include "policy/parse.h"
+#include "policy/policy.h"
+
+#define MIB (1ull << 20)
+
+static struct policy *read_policy(const char *text, const char *set, struct policy_errors *errors)
+{
+	return policy_read_text("p.yaml", text, strlen(text), set, errors);
+}
+
+/* All problems of a text (and set), one a line, must be these. */
+static void expect_problems_of(const char *text, size_t bytes, const char *set, const char *expected)
+{
+	struct policy_errors errors;
+	struct policy *policy = policy_read_text("p.yaml", text, bytes, set, &errors);
+	char all[65536] = "", line[700];
+
+	for (size_t i = 0; i < errors.n_kept; i++) {
+		strcat(all, policy_error_format(&errors.kept[i], line, sizeof(line)));
+		strcat(all, "\n");
+	}
+	assert_string_equal(all, expected);
+	assert_int_equal(policy == NULL, errors.n_errors > 0);
+	policy_free(policy);
+	policy_errors_free(&errors);
+}
+
+static void expect_problems(const char *text, const char *set, const char *expected)
+{
+	expect_problems_of(text, strlen(text), set, expected);
+}
+
+/* A good policy, which the caller frees. */
+static struct policy *good_policy(const char *text, const char *set)
+{
+	struct policy_errors errors;
+	struct policy *policy = read_policy(text, set, &errors);
+
+	if (errors.n)
+		fail_msg("%u:%u %s", errors.kept[0].line, errors.kept[0].column, errors.kept[0].text);
+	policy_errors_free(&errors);
+	return policy;
+}
+
+static void every_standard_value_of_the_key_table_can_be_read(void **state)
+{
+	const struct policy_keys *const tables[] = {&policy_file_keys, &policy_rule_keys};
+	union {
+		struct policy policy;
+		struct policy_rule rule;
+	} target;
+	char why[POLICY_MAX_WHY];
+
+	(void)state;
+	for (size_t t = 0; t < 2; t++)
+		for (size_t i = 0; i < tables[t]->n; i++) {
+			const struct policy_key *key = &tables[t]->keys[i];
+
+			assert_true(strlen(key->name) < POLICY_MAX_KEY);
+			if (key->standard && *key->standard)
+				assert_true(policy_value_parse(key, key->standard, &target, why));
+		}
+}
+
+static void nested_and_dotted_keys_mean_the_same(void **state)
+{
+	static const char *const texts[] = {
+	    "device: {budget: 4GiB}\nhost:\n  budget: 50%\nspill: {mode: off}\nreport: {capacity: device+host, "
+	    "summary: no}\n",
+	    "device.budget: 4GiB\nhost.budget: 50%\nspill.mode: off\nreport.capacity: device+host\nreport.summary: "
+	    "off\n",
+	    "report.summary: 'false'\nreport: {capacity: \"device+host\"}\r\nspill.mode: off\nhost.budget: 50%\n"
+	    "device.budget: 4GiB # and a comment\n",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+		struct policy *policy = good_policy(texts[i], NULL);
+
+		assert_true(policy_device_budget(policy).kind == POLICY_SIZE_BYTES);
+		assert_true(policy_device_budget(policy).value == 4096 * MIB);
+		assert_true(policy_host_budget(policy).kind == POLICY_SIZE_PERCENT);
+		assert_int_equal(policy_host_budget(policy).value, 5000);
+		assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_OFF);
+		assert_int_equal(policy_capacity(policy), POLICY_CAPACITY_DEVICE_HOST);
+		assert_false(policy_summary(policy));
+		policy_free(policy);
+	}
+}
+
+static void absent_keys_have_their_standard_values(void **state)
+{
+	struct policy *policy = good_policy("version: 1\n", NULL);
+	struct policy_request request = {MIB};
+
+	(void)state;
+	assert_true(policy_device_budget(policy).kind == POLICY_SIZE_AUTO);
+	assert_true(policy_host_budget(policy).kind == POLICY_SIZE_AUTO);
+	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_STATIC);
+	assert_int_equal(policy_capacity(policy), POLICY_CAPACITY_PHYSICAL);
+	assert_true(policy_summary(policy));
+	assert_int_equal(policy_decide(policy, &request).use, POLICY_USE_HEAP);
+	assert_int_equal(policy_decide(policy, &request).rule, -1);
+	assert_string_equal(policy_rule_name(policy, -1), "default");
+	assert_string_equal(policy_name(policy), "p.yaml");
+	policy_free(policy);
+}
+
+static void first_rule_that_matches_wins(void **state)
+{
+	struct policy *policy = good_policy("rules:\n"
+					    "  - {name: middle, match: {size: 1MiB .. 64MiB}, use: driver}\n"
+					    "  - {match.size: \">= 32MiB\", use: heap}\n"
+					    "default: driver\n",
+					    NULL);
+	struct policy_request small = {1}, edge = {64 * MIB}, over = {64 * MIB + 1};
+
+	(void)state;
+	assert_int_equal(policy_n_rules(policy), 2);
+	assert_int_equal(policy_decide(policy, &small).rule, -1);
+	assert_int_equal(policy_decide(policy, &small).use, POLICY_USE_DRIVER);
+	assert_int_equal(policy_decide(policy, &edge).rule, 0);
+	assert_int_equal(policy_decide(policy, &edge).use, POLICY_USE_DRIVER);
+	assert_int_equal(policy_decide(policy, &over).rule, 1);
+	assert_int_equal(policy_decide(policy, &over).use, POLICY_USE_HEAP);
+	assert_string_equal(policy_rule_name(policy, 0), "middle");
+	assert_string_equal(policy_rule_name(policy, 1), "rule 2");
+	policy_free(policy);
+}
+
+static void all_errors_come_in_one_go_in_the_order_of_the_file(void **state)
+{
+	(void)state;
+	expect_problems(
+	    "version: 2\n"
+	    "devcie:\n"
+	    "  budget: 4GiB\n"
+	    "device.budget: \"64\"\n"
+	    "device:\n"
+	    "  budget: 64M\n"
+	    "  bugdet: 3GiB\n"
+	    "report: {summary: 1, capacity: devicehost}\n"
+	    "spill.mode: [a]\n"
+	    "default:\n"
+	    "rules:\n"
+	    "- {match: {size: \">= 64MiB\"}, use: hep}\n"
+	    "- match: \">= 3MiB\"\n"
+	    "- foo\n",
+	    "rules=3, devcie.budget=0, report.summary=yes,device=0,,report.summary=no,version",
+	    "p.yaml:1:10: error: version: \"2\" is unknown; write 1\n"
+	    "p.yaml:2:1: error: unknown key \"devcie\"; did you mean \"device\"?\n"
+	    "p.yaml:4:16: error: device.budget: \"64\" has no unit; write 64MiB, 64GiB or 50%\n"
+	    "p.yaml:6:3: error: device.budget is given twice, first in line 4 column 1; remove one of them\n"
+	    "p.yaml:7:3: error: unknown key \"device.bugdet\"; did you mean \"budget\"?\n"
+	    "p.yaml:8:19: error: report.summary: \"1\" is unknown; write yes, no, true, false, on or off (a number is "
+	    "not "
+	    "taken as yes or no)\n"
+	    "p.yaml:8:32: error: report.capacity: \"devicehost\" is unknown; did you mean device+host? Write physical, "
+	    "budget or device+host\n"
+	    "p.yaml:9:13: error: spill.mode: one value was expected, not a list; write spill.mode: static\n"
+	    "p.yaml:10:9: error: default: has no value; write heap or driver\n"
+	    "p.yaml:12:36: error: rule 1: use: \"hep\" is unknown; did you mean heap? Write heap or driver\n"
+	    "p.yaml:13:3: error: rule 2: \"use\" is missing; write use: heap\n"
+	    "p.yaml:13:10: error: rule 2: match is a group of keys, not a value; write match.size: \">= 64MiB\"\n"
+	    "p.yaml:14:3: error: rule 3: a rule is a map; write - {match: {size: \">= 64MiB\"}, use: driver}\n"
+	    "SPILLWAY_SET:1:1: error: rules is a list and cannot be set here; write it in a policy file\n"
+	    "SPILLWAY_SET:1:10: error: unknown key \"devcie.budget\"; did you mean \"device.budget\"?\n"
+	    "SPILLWAY_SET:1:46: error: \"device\" is a group of keys; write one of them, as in device.budget=auto\n"
+	    "SPILLWAY_SET:1:55: error: nothing stands between two commas or at an end; remove one comma\n"
+	    "SPILLWAY_SET:1:56: error: report.summary is given twice, first in column 27; remove one of them\n"
+	    "SPILLWAY_SET:1:74: error: \"version\" has no \"=\"; write key=value, as in device.budget=4GiB\n");
+}
+
+/* Texts with one problem each. */
+static void odd_texts_are_refused_with_their_place(void **state)
+{
+	static const char *const rows[][2] = {
+	    {"", "p.yaml: error: nothing is in it; write at least version: 1\n"},
+	    {"# nothing\n", "p.yaml: error: nothing is in it; write at least version: 1\n"},
+	    {"{}", "p.yaml: error: nothing is in it; write at least version: 1\n"},
+	    {"- x", "p.yaml:1:1: error: a policy is a map of keys; write lines of \"key: value\", as in version: 1\n"},
+	    {"version: 1\nversion: 1\n",
+	     "p.yaml:2:1: error: version is given twice, first in line 1 column 1; remove one of them\n"},
+	    {"device: {budget: 1GiB}\ndevice: {budget: 1GiB}\n",
+	     "p.yaml:2:1: error: device is given twice, first in line 1 column 1; remove one of them\n"
+	     "p.yaml:2:10: error: device.budget is given twice, first in line 1 column 10; remove one of them\n"},
+	    {"budget: 4GiB", "p.yaml:1:1: error: unknown key \"budget\"; did you mean \"device.budget\"?\n"},
+	    {"zzz: 1",
+	     "p.yaml:1:1: error: unknown key \"zzz\"; write one of: version, device, host, spill, report, default, "
+	     "rules\n"},
+	    {"device: 1GiB", "p.yaml:1:9: error: device is a group of keys, not a value; write device.budget: auto\n"},
+	    {"device: {}", "p.yaml:1:9: error: device is empty; remove it, or write device.budget: auto\n"},
+	    {"[a]: b", "p.yaml:1:1: error: a key must be plain text, not a list or a map; write key: value\n"},
+	    {"rules: 3",
+	     "p.yaml:1:8: error: rules: a list was expected; write each rule on a line that begins with \"- \", "
+	     "or remove the key\n"},
+	    {"version: &a 1",
+	     "p.yaml:1:10: error: an anchor (&name) has no use in a policy; remove it and write the value "
+	     "in full\n"},
+	    {"version: *a",
+	     "p.yaml:1:10: error: an alias (*name) has no use in a policy; write the value in full, or in "
+	     "quotes if it begins with *\n"},
+	    {"version: !!int 1",
+	     "p.yaml:1:10: error: a tag (!name) has no use in a policy; remove it and write the value "
+	     "alone\n"},
+	    {"version: 1\n---\nversion: 1\n",
+	     "p.yaml:2:1: error: a second document begins here; write one policy a file and remove this \"---\"\n"},
+	    {"device:\n\tbudget: 1GiB\n", "p.yaml:2:1: error: a tab is used to indent; write spaces\n"},
+	    {"%YAML 1.1\n---\nversion: 1\n",
+	     "p.yaml:1:1: error: a directive (%) has no use in a policy; remove the line\n"},
+	    {"version: \"1\\0\"", "p.yaml:1:10: error: the text has a NUL character (\\0) in it; write plain text\n"},
+	    {"rules:\n- {use: heap, match: {size: >= 3MiB}}\n",
+	     "p.yaml:2:29: error: a value that begins with > must be in quotes; write \">= 64MiB\"\n"},
+	    {"rules:\n- use: heap\n  match.size: >= 3MiB\n",
+	     "p.yaml:3:16: error: a value that begins with > or | must be in quotes; write size: \">= 64MiB\"\n"},
+	    {"device.budget: %50",
+	     "p.yaml:1:16: error: a value cannot begin with %; write the number first, as in 50%\n"},
+	    {"version: \"1", "p.yaml:1:12: error: a quote is not closed; write the second quote\n"},
+	    {"version: 1\n host: x\n",
+	     "p.yaml:1:10: error: version: \"1 host\" is unknown; write 1\n"
+	     "p.yaml:2:6: error: a \":\" is not expected here; write one \"key: value\" a line, keys of one map in one "
+	     "column, and quotes around a value with \": \" in it\n"},
+	    {"version: \xff", "p.yaml:1:10: error: this is not UTF-8; save the file as UTF-8 text\n"},
+	    {"version: 1\n\x01", "p.yaml:2:1: error: a control character; write plain text in UTF-8\n"},
+	    {"rules:\n- use: heap\n  name: \"a\\nb\"\n",
+	     "p.yaml:3:9: error: rule 1: name: has line breaks or control characters in it; write one line of plain "
+	     "text\n"},
+	    {"rules:\n- use: heap\n  name: 12345678901234567890123456789012345678901234567890123456789012345\n",
+	     "p.yaml:3:9: error: rule 1: name: is longer than 64 bytes; write a shorter text\n"},
+	    {"rules:\n- nme: x\n  use: heap\n",
+	     "p.yaml:2:3: error: rule 1: unknown key \"nme\"; did you mean \"name\"?\n"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		expect_problems(rows[i][0], NULL, rows[i][1]);
+}
+
+static void nul_bytes_are_refused_with_their_place(void **state)
+{
+	static const char text[] = "version: 1\n# \xc3\xa9\0\n";
+
+	(void)state;
+	expect_problems_of(text, sizeof(text) - 1, NULL,
+			   "p.yaml:2:4: error: the file has a NUL byte in it; write plain text in UTF-8\n");
+}
+
+static void deep_nesting_is_refused(void **state)
+{
+	char text[100010] = "rules: ";
+
+	(void)state;
+	memset(text + 7, '[', 100000);
+	expect_problems(
+	    text, NULL,
+	    "p.yaml:1:9: error: rule 1: a rule is a map; write - {match: {size: \">= 64MiB\"}, use: driver}\n"
+	    "p.yaml:1:23: error: lists and maps are nested more than 16 deep; write a flat policy, 4 are enough\n");
+}
+
+static void rules_that_can_never_match_are_warned_of(void **state)
+{
+	(void)state;
+	expect_problems(
+	    "rules:\n"
+	    "- {match: {size: < 1MiB}, use: driver}\n"
+	    "- {match: {size: == 4KiB}, use: heap}\n"
+	    "- {match: {size: 1MiB .. 2MiB}, use: heap}\n"
+	    "- {match: {size: 512KiB .. 1.5MiB}, use: heap}\n"
+	    "- {match: {size: 512KiB .. 3MiB}, use: heap}\n"
+	    "- {use: heap}\n"
+	    "- {use: driver}\n",
+	    NULL,
+	    "p.yaml:3:3: warning: rule 2 is unreachable: rule 1 (line 2) matches all that it matches; move it up "
+	    "or remove it\n"
+	    "p.yaml:5:3: warning: rule 4 is unreachable: the rules before it together match all that it matches; "
+	    "move it up or remove it\n"
+	    "p.yaml:8:3: warning: rule 7 is unreachable: rule 6 (line 7) matches everything; move it up or remove "
+	    "it\n");
+}
+
+static void set_goes_on_top_of_the_file(void **state)
+{
+	struct policy *policy =
+	    good_policy("device.budget: 1GiB\nspill.mode: off\n", " device.budget = 2GiB,default=driver");
+	struct policy_request request = {1};
+
+	(void)state;
+	assert_true(policy_device_budget(policy).value == 2048 * MIB);
+	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_OFF);
+	assert_int_equal(policy_decide(policy, &request).use, POLICY_USE_DRIVER);
+	policy_free(policy);
+}
+
+static void booleans_are_words(void **state)
+{
+	static const struct {
+		const char *text;
+		bool value;
+	} rows[] = {{"report.summary=yes", true}, {"report.summary=true", true},   {"report.summary=on", true},
+		    {"report.summary=no", false}, {"report.summary=false", false}, {"report.summary=off", false}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct policy *policy = good_policy("version: 1", rows[i].text);
+
+		assert_int_equal(policy_summary(policy), rows[i].value);
+		policy_free(policy);
+	}
+}
+
+static void shipped_policies_are_built_in_and_without_fault(void **state)
+{
+	DIR *folder = opendir(POLICY_FOLDER);
+	struct dirent *entry;
+	size_t n_files = 0, n_names = 0;
+
+	(void)state;
+	assert_non_null(folder);
+	while ((entry = readdir(folder)))
+		n_files += strstr(entry->d_name, ".yaml") != NULL;
+	closedir(folder);
+	for (const char *const *name = policy_builtin_names(); *name; name++, n_names++) {
+		struct policy_errors errors;
+		struct policy *policy = policy_read(*name, NULL, &errors);
+
+		assert_non_null(policy);
+		assert_int_equal(errors.n, 0);
+		assert_string_equal(policy_name(policy), *name);
+		policy_free(policy);
+		policy_errors_free(&errors);
+	}
+	assert_int_equal(n_files, n_names);
+}
+
+static void heap_is_the_policy_when_none_is_named_and_passthrough_leaves_all_to_the_driver(void **state)
+{
+	struct policy_request request = {1};
+	struct policy_errors errors;
+	struct policy *heap = policy_read(NULL, NULL, &errors), *pass;
+
+	(void)state;
+	assert_string_equal(policy_name(heap), "heap");
+	assert_int_equal(policy_decide(heap, &request).use, POLICY_USE_HEAP);
+	assert_int_equal(policy_spill_mode(heap), POLICY_SPILL_STATIC);
+	policy_free(heap);
+	pass = policy_read("passthrough", "", &errors);
+	assert_int_equal(policy_decide(pass, &request).use, POLICY_USE_DRIVER);
+	policy_free(pass);
+}
+
+/* One problem of policy_read(name), without its file. */
+static void expect_refused(const char *name, const char *text)
+{
+	struct policy_errors errors;
+
+	assert_null(policy_read(name, NULL, &errors));
+	assert_int_equal(errors.n_errors, 1);
+	assert_int_equal(errors.kept[0].line, 0);
+	assert_string_equal(errors.kept[0].text, text);
+	policy_errors_free(&errors);
+}
+
+static void what_is_no_small_regular_file_is_refused_and_never_waited_for(void **state)
+{
+	char folder[] = "/tmp/policy_test.XXXXXX", path[64];
+	FILE *file;
+
+	(void)state;
+	alarm(20); /* instead of hanging on a FIFO, fail */
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/p.yaml", folder);
+	expect_refused(path, "there is no such file; write the path of one, or the name of a built-in policy");
+	assert_int_equal(mkfifo(path, 0600), 0);
+	expect_refused(path, "it is a pipe, not a regular file; write the path of a file");
+	unlink(path);
+	file = fopen(path, "w");
+	for (int i = 0; i <= 1 << 20; i++)
+		fputc('#', file);
+	fclose(file);
+	expect_refused(path, "it is larger than 1 MiB, so it is hardly a policy; write the path of a smaller file");
+	unlink(path);
+	rmdir(folder);
+	expect_refused("/tmp/", "it is a folder, not a regular file; write the path of a file");
+	expect_refused("/dev/zero", "it is a device or a socket, not a regular file; write the path of a file");
+	expect_refused("heep", "there is no built-in policy \"heep\"; did you mean \"heap\"?");
+	expect_refused(
+	    "zzz", "there is no built-in policy \"zzz\"; write one of heap, passthrough, or the path of a file (with "
+		   "a / or ending in .yaml)");
+	alarm(0);
+}
+
+static void a_hundred_problems_are_kept_and_errors_before_warnings(void **state)
+{
+	struct policy_errors errors;
+	char *text = calloc(1, 1 << 16);
+
+	(void)state;
+	strcpy(text, "rules:\n- {use: heap}\n");
+	for (int i = 0; i < 200; i++)
+		strcat(text, "- {use: heap}\n");
+	assert_null(read_policy(text, "bad", &errors));
+	assert_int_equal(errors.n, 201);
+	assert_int_equal(errors.n_errors, 1);
+	assert_int_equal(errors.n_kept, 100);
+	assert_string_equal(errors.kept[99].file, "SPILLWAY_SET");
+	assert_int_equal(errors.kept[98].line, 101);
+	policy_errors_free(&errors);
+	free(text);
+}
+
+static void more_than_ten_thousand_rules_are_refused(void **state)
+{
+	char *text = calloc(1, 1 << 20), *end = text + sprintf(text, "rules:\n");
+	struct policy_errors errors;
+
+	(void)state;
+	for (int i = 0; i < 10000; i++)
+		end += sprintf(end, "- {match: {size: == %dB}, use: heap}\n", i);
+	policy_free(read_policy(text, NULL, &errors));
+	assert_int_equal(errors.n, 0);
+	strcat(end, "- {use: heap}\n");
+	assert_null(read_policy(text, NULL, &errors));
+	assert_int_equal(errors.n, 1);
+	assert_string_equal(errors.kept[0].text, "a list of more than 10000 entries; write fewer rules");
+	policy_errors_free(&errors);
+	free(text);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(every_standard_value_of_the_key_table_can_be_read),
+	    cmocka_unit_test(nested_and_dotted_keys_mean_the_same),
+	    cmocka_unit_test(absent_keys_have_their_standard_values),
+	    cmocka_unit_test(first_rule_that_matches_wins),
+	    cmocka_unit_test(all_errors_come_in_one_go_in_the_order_of_the_file),
+	    cmocka_unit_test(odd_texts_are_refused_with_their_place),
+	    cmocka_unit_test(nul_bytes_are_refused_with_their_place),
+	    cmocka_unit_test(deep_nesting_is_refused),
+	    cmocka_unit_test(rules_that_can_never_match_are_warned_of),
+	    cmocka_unit_test(set_goes_on_top_of_the_file),
+	    cmocka_unit_test(booleans_are_words),
+	    cmocka_unit_test(shipped_policies_are_built_in_and_without_fault),
+	    cmocka_unit_test(heap_is_the_policy_when_none_is_named_and_passthrough_leaves_all_to_the_driver),
+	    cmocka_unit_test(what_is_no_small_regular_file_is_refused_and_never_waited_for),
+	    cmocka_unit_test(a_hundred_problems_are_kept_and_errors_before_warnings),
+	    cmocka_unit_test(more_than_ten_thousand_rules_are_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

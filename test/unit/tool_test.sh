@@ -1,0 +1,125 @@
+#!/bin/sh
+# tool_test.sh TOOL SOURCE_DIR: what the `spillway` command promises. The library is any shared object here; nothing of
+# CUDA is needed. Each promise is one line of "expect"; the last line says how many failed.
+tool=$1
+source=$2
+# A sanitizer in the tool wants to be first in LD_PRELOAD; these tests are about who is first.
+export ASAN_OPTIONS="verify_asan_link_order=0:$ASAN_OPTIONS"
+unset SPILLWAY SPILLWAY_POLICY SPILLWAY_SET LD_PRELOAD
+here=$(mktemp -d /tmp/tool_test.XXXXXX) || exit 1
+here=$(cd "$here" && pwd -P)
+trap 'rm -rf "$here"' EXIT
+cd "$here" || exit 1
+failed=0
+n=0
+
+# expect "promise" STATUS "stdout (a pattern)" "stderr (a pattern)" command...
+expect() {
+	promise=$1 status=$2 out=$3 err=$4
+	shift 4
+	n=$((n + 1))
+	"$@" >out.txt 2>err.txt
+	got=$?
+	case $got in $status) ;; *) complain "exit status $got, not $status" ;; esac
+	case $(cat out.txt) in $out) ;; *) complain "stdout is not $out" ;; esac
+	case $(cat err.txt) in $err) ;; *) complain "stderr is not $err" ;; esac
+}
+
+complain() {
+	failed=$((failed + 1))
+	echo "FAILED: $promise: $1"
+	sed 's/^/  out: /' out.txt
+	sed 's/^/  err: /' err.txt
+}
+
+library=$here/nothing.so
+echo 'int nothing_at_all;' >nothing.c
+${CC:-cc} -shared -fPIC -o "$library" nothing.c || exit 77
+cp nothing.so other.so
+mkdir folder
+printf 'version: 1\n' >good.yaml
+printf 'version: 3\nfoo: 1\n' >bad.yaml
+printf 'rules:\n- use: heap\n- use: driver\n' >warn.yaml
+printf '#!/nonexistent/sh\n' >lost.sh
+printf '#!%s/static\n' "$here" >script.sh
+printf 'x' >plain
+chmod +x lost.sh script.sh
+run() { "$tool" run --library "$library" "$@"; }
+with() { env "$@"; }
+
+expect 'run passes the exit status' 7 '' '' run -- sh -c 'exit 7'
+expect 'run passes dying by a signal' 143 '' '*' run -- sh -c 'kill -TERM $$'
+expect 'run needs no -- and leaves the options of the program alone' 0 '--set x' '' run echo --set x
+expect 'run replaces itself by the program, process id and all' 0 'same' '' sh -c \
+	'echo $$ >pid; exec "$1" run --library "$2" -- sh -c "test \$\$ = \$(cat pid) && echo same"' sh "$tool" "$library"
+expect 'run puts the library first' 0 "$library" '' run -- printenv LD_PRELOAD
+expect 'run keeps an existing LD_PRELOAD behind it' 0 "$library:$here/other.so" '' \
+	with LD_PRELOAD="$here/other.so" "$tool" run --library "$library" -- printenv LD_PRELOAD
+expect 'run does not add the library twice' 0 "$library:$here/other.so" '' \
+	with LD_PRELOAD="$here/other.so:$library" "$tool" run --library "$library" -- printenv LD_PRELOAD
+expect 'run makes the library path absolute' 0 "$library" '' "$tool" run --library nothing.so -- printenv LD_PRELOAD
+expect 'run makes the policy path absolute' 0 "$here/good.yaml" '' run --policy good.yaml -- printenv SPILLWAY_POLICY
+expect 'run leaves the name of a built-in policy' 0 passthrough '' run --policy passthrough -- printenv SPILLWAY_POLICY
+expect 'run joins several --set' 0 'spill.mode=off,default=driver' '' \
+	run --set spill.mode=off --set default=driver -- printenv SPILLWAY_SET
+expect 'run keeps the environment where no option is given' 0 'host.budget=0' '' \
+	with SPILLWAY_SET=host.budget=0 "$tool" run --library "$library" -- printenv SPILLWAY_SET
+expect 'run starts nothing with a bad policy and prints all errors' 2 '' \
+	'bad.yaml:1:10: error: *bad.yaml:2:1: error: *SPILLWAY_SET:1:1: error: *' run --policy bad.yaml --set x=1 -- echo started
+expect 'run checks the policy of the environment too' 2 '' 'bad.yaml:1:10: *' \
+	with SPILLWAY_POLICY=bad.yaml "$tool" run --library "$library" -- echo started
+expect 'run prints warnings and goes on' 0 started 'warn.yaml:3:3: warning: *' run --policy warn.yaml -- echo started
+expect 'run says where it looked for the library' 2 '' '*libspillway.so is not found*Looked at:*/lib64/libspillway.so*' \
+	sh -c 'cp "$1" lonely && ./lonely run -- echo started' sh "$tool"
+mkdir -p tree/bin tree/lib
+cp "$tool" tree/bin/spillway
+cp nothing.so tree/lib/libspillway.so
+expect 'run finds the library of an installed tree' 0 "$here/tree/lib/libspillway.so" '' \
+	tree/bin/spillway run -- printenv LD_PRELOAD
+expect 'run refuses a library that is not there' 2 '' '*--library: nowhere.so*' "$tool" run --library nowhere.so true
+mkdir 'a b'
+cp nothing.so 'a b'
+expect 'run refuses a library that LD_PRELOAD cannot name' 2 '' '*blank or a colon*' \
+	"$tool" run --library 'a b/nothing.so' true
+expect 'a program that is not there is 127' 127 '' 'spillway: nosuch: no such program' run -- nosuch
+expect 'a file that is no program is 126' 126 '' 'spillway: ./plain: *' run -- ./plain
+expect 'a folder is no program' 126 '' 'spillway: ./folder: *' run -- ./folder
+expect 'a script without its interpreter is told from a missing program' 127 '' '*interpreter or loader*' run -- ./lost.sh
+expect 'no program is wrong usage' 2 '' '*no program given*' run
+expect 'an unknown option is wrong usage' 2 '' '*unknown option "--polizy"*' run --polizy x true
+expect 'an option without its value is wrong usage' 2 '' '*"--set" needs a value*' run --set
+expect 'SPILLWAY=0 is said and passed on' 0 0 '*SPILLWAY=0 is set*' \
+	with SPILLWAY=0 "$tool" run --library "$library" -- printenv SPILLWAY
+
+printf 'int main(void) { return 5; }\n' >five.c
+if ${CC:-cc} -static -o static five.c 2>/dev/null; then
+	expect 'a static program is run, with a word' 5 '' '*static: *statically linked' run -- ./static
+	expect 'a script of a static interpreter is run, with a word' 5 '' '*static: *statically linked' run -- ./script.sh
+fi
+if ${CC:-cc} -o dynamic five.c && [ "$(id -u)" = 0 ] && chown 1 dynamic && chmod u+s dynamic; then
+	expect 'a set-user-ID program is run, with a word' 5 '' '*more rights*' run -- ./dynamic
+fi
+
+expect 'check says ok on stdout' 0 'good.yaml: ok' '' "$tool" check good.yaml
+expect 'check takes built-in names' 0 'heap: ok
+passthrough: ok' '' "$tool" check heap passthrough
+expect 'check prints errors of each and ends with 2' 2 'good.yaml: ok' 'bad.yaml:1:10: error: *bad.yaml:2:1: error: *' \
+	"$tool" check bad.yaml good.yaml
+expect 'check lets warnings pass' 0 'warn.yaml: ok, 1 warning' 'warn.yaml:3:3: warning: *' "$tool" check warn.yaml
+expect 'check without a file is wrong usage' 2 '' '*no policy given*' "$tool" check
+expect 'an unknown command gets a suggestion' 2 '' '*did you mean "check"?' "$tool" chekc
+expect 'no command is wrong usage' 2 '' '*no command given*' "$tool"
+expect 'help goes to stdout with an example' 0 'usage: *example:*' '' "$tool" --help
+expect 'help of run goes to stdout with an example' 0 'usage: *example:*' '' "$tool" run --help
+expect 'help of check goes to stdout with an example' 0 'usage: *example:*' '' "$tool" check --help
+expect 'output that cannot be written is an error' 1 '' '*could not be written*' sh -c '"$1" --help >/dev/full' sh "$tool"
+
+for key in $(sed -n 's/^POLICY_\(RULE_\)\{0,1\}KEY("\([^"]*\)".*/\2/p; s/^POLICY_VALUE([A-Z]*, [^,]*, "\([^"]*\)".*/\1/p' \
+	"$source/policy/keys.def"); do
+	expect "the manual page knows $key" 0 '*' '' grep -wF -e "$key" "$source/tools/spillway.1"
+done
+sed -n '/^\.Bd -literal/,/^\.Ed/p' "$source/tools/spillway.1" | sed 1d\;\$d >manual.yaml
+expect 'the policy of the manual page is good' 0 'manual.yaml: ok' '' "$tool" check manual.yaml
+
+echo "$n promises, $failed failed"
+[ "$failed" = 0 ]

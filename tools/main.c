@@ -1,0 +1,99 @@
+/*
+ * main.c: which command? A new one is a row here, a prototype in tool.h and a file.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/text.h"
+#include "tools/tool.h"
+
+static const struct command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *help;
+} commands[] = {
+    {"run", tool_run, "run a program with Spillway in front of its CUDA calls"},
+    {"check", tool_check, "check policy files"},
+};
+enum { N_COMMANDS = sizeof(commands) / sizeof(*commands) };
+
+void tool_say(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	fputs("spillway: ", stderr);
+	vfprintf(stderr, format, arguments);
+	fputc('\n', stderr);
+	va_end(arguments);
+}
+
+void tool_print_errors(const struct policy_errors *errors)
+{
+	char line[sizeof(struct policy_error) + 64];
+
+	for (size_t i = 0; i < errors->n_kept; i++)
+		fprintf(stderr, "%s\n", policy_error_format(&errors->kept[i], line, sizeof(line)));
+	if (errors->n > errors->n_kept)
+		tool_say("%zu more problems are not shown; mend these first", errors->n - errors->n_kept);
+}
+
+static int print_help(void)
+{
+	printf("usage: spillway COMMAND [argument...]\n\n"
+	       "Lets unmodified CUDA programs use more memory than the GPU has.\n\n"
+	       "commands:\n");
+	for (int i = 0; i < N_COMMANDS; i++)
+		printf("  %-10s%s\n", commands[i].name, commands[i].help);
+	printf("\n`spillway COMMAND --help` says more; so does `man spillway`.\n\n"
+	       "example:\n"
+	       "  spillway run --set device.budget=8GiB -- python train.py\n");
+	return TOOL_OK;
+}
+
+static int report_unknown(const char *name)
+{
+	struct policy_suggestion suggestion = {.typed = name};
+	char quoted[POLICY_QUOTED_BYTES];
+
+	policy_quote(name, quoted);
+	for (int i = 0; i < N_COMMANDS; i++)
+		policy_suggest(&suggestion, commands[i].name);
+	if (suggestion.best)
+		tool_say("unknown command %s; did you mean \"%s\"?", quoted, suggestion.best);
+	else
+		tool_say("unknown command %s; `spillway --help` lists the commands", quoted);
+	return TOOL_BAD;
+}
+
+static int dispatch(int argc, char **argv)
+{
+	if (argc < 2) {
+		tool_say("no command given; `spillway --help` lists the commands");
+		return TOOL_BAD;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
+		return print_help();
+	if (strcmp(argv[1], "--version") == 0) {
+		printf("spillway %s\n", SPILLWAY_VERSION);
+		return TOOL_OK;
+	}
+	for (int i = 0; i < N_COMMANDS; i++)
+		if (strcmp(argv[1], commands[i].name) == 0)
+			return commands[i].run(argc - 1, argv + 1);
+	return report_unknown(argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+	int status = dispatch(argc, argv);
+
+	/* A full disk must not look like success. */
+	if (fflush(stdout) != 0 || ferror(stdout)) {
+		tool_say("the output could not be written");
+		return status ? status : TOOL_BROKEN;
+	}
+	return status;
+}

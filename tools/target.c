@@ -1,0 +1,154 @@
+/*
+ * The loader ignores LD_PRELOAD in a process that gained rights when it was started (AT_SECURE), and there is no loader
+ * at all in a static executable. Both run as if nothing had been asked, so the user must hear of it.
+ */
+#include "tools/target.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "tools/tool.h"
+
+/* The kernel follows this many scripts that name scripts, and reads this much of the first line. */
+enum { MAX_SCRIPTS = 5, MAX_LINE = 256 };
+
+#if defined(__x86_64__)
+enum { OUR_MACHINE = EM_X86_64 };
+#elif defined(__aarch64__)
+enum { OUR_MACHINE = EM_AARCH64 };
+#else
+#error "which ELF machine is this?"
+#endif
+
+static bool is_program(const char *path)
+{
+	struct stat status;
+
+	return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
+}
+
+bool target_find(const char *program, char ret_path[PATH_MAX])
+{
+	const char *folders = getenv("PATH");
+
+	if (strchr(program, '/'))
+		return snprintf(ret_path, PATH_MAX, "%s", program) < PATH_MAX && access(program, F_OK) == 0;
+	if (!folders)
+		folders = "/bin:/usr/bin";
+	for (;;) {
+		size_t length = strcspn(folders, ":");
+		const char *here = length ? "" : "."; /* an empty entry is the current folder */
+
+		if (snprintf(ret_path, PATH_MAX, "%.*s%s/%s", (int)length, folders, here, program) < PATH_MAX &&
+		    is_program(ret_path))
+			return true;
+		if (!folders[length])
+			return false;
+		folders += length + 1;
+	}
+}
+
+/* Would starting this ELF file raise the rights of the process? */
+static bool gains_rights(int fd, const char *path)
+{
+	struct statvfs volume;
+	struct stat status;
+
+	if (fstat(fd, &status) != 0 || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
+		return false;
+	if (fstatvfs(fd, &volume) == 0 && (volume.f_flag & ST_NOSUID))
+		return false;
+	if ((status.st_mode & S_ISUID) && status.st_uid != getuid())
+		return true;
+	if ((status.st_mode & S_ISGID) && (status.st_mode & S_IXGRP) && status.st_gid != getgid())
+		return true;
+	return getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0;
+}
+
+static bool has_loader(int fd, const Elf64_Ehdr *header)
+{
+	for (unsigned i = 0; i < header->e_phnum; i++) {
+		off_t offset = (off_t)(header->e_phoff + (Elf64_Off)i * header->e_phentsize);
+		Elf64_Phdr segment;
+
+		/* What cannot be read is for the kernel to refuse. */
+		if (pread(fd, &segment, sizeof(segment), offset) != (ssize_t)sizeof(segment) ||
+		    segment.p_type == PT_INTERP)
+			return true;
+	}
+	return false;
+}
+
+static void warn_elf(int fd, const char *path)
+{
+	Elf64_Ehdr header = {0};
+	const char *reason = NULL;
+
+	if (pread(fd, &header, sizeof(header), 0) < EI_NIDENT)
+		return;
+	if (header.e_ident[EI_CLASS] == ELFCLASS32)
+		reason = "it is a 32-bit program";
+	else if (header.e_machine != OUR_MACHINE)
+		reason = "it is a program for another kind of processor";
+	else if (!has_loader(fd, &header))
+		reason = "it is statically linked";
+	else if (gains_rights(fd, path))
+		reason = "it runs with more rights than you have (set-user-ID, set-group-ID or capabilities)";
+	if (reason)
+		tool_say("%s: Spillway will not take effect: %s", path, reason);
+}
+
+/*
+ * The program that runs a script whose first bytes are line ("#!/bin/sh -e"): its interpreter, or what "env" would find
+ * in its place. line is changed. False: none that can be told.
+ */
+static bool script_interpreter(char *line, char ret_path[PATH_MAX])
+{
+	char *rest = line + 2, *interpreter, *argument, *name;
+
+	rest[strcspn(rest, "\n")] = '\0';
+	rest += strspn(rest, " \t");
+	interpreter = strsep(&rest, " \t");
+	if (!interpreter || !*interpreter)
+		return false;
+	name = strrchr(interpreter, '/');
+	if (rest && name && strcmp(name, "/env") == 0) {
+		rest += strspn(rest, " \t");
+		argument = strsep(&rest, " \t");
+		if (argument && *argument && *argument != '-' && !strchr(argument, '='))
+			return target_find(argument, ret_path);
+	}
+	return snprintf(ret_path, PATH_MAX, "%s", interpreter) < PATH_MAX;
+}
+
+void target_warn(const char *path)
+{
+	char current[PATH_MAX], line[MAX_LINE + 1];
+
+	if (snprintf(current, sizeof(current), "%s", path) >= PATH_MAX)
+		return;
+	for (int n = 0; n <= MAX_SCRIPTS; n++) {
+		int fd = open(current, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+		ssize_t bytes;
+		bool script;
+
+		if (fd < 0)
+			return;
+		bytes = pread(fd, line, MAX_LINE, 0);
+		line[bytes > 0 ? bytes : 0] = '\0';
+		script = strncmp(line, "#!", 2) == 0;
+		if (bytes >= SELFMAG && memcmp(line, ELFMAG, SELFMAG) == 0)
+			warn_elf(fd, current);
+		close(fd);
+		if (!script || !script_interpreter(line, current))
+			return;
+	}
+}
