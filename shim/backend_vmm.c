@@ -1,0 +1,100 @@
+#include "shim/backend.h"
+#include "shim/capture.h"
+#include "shim/enter.h"
+#include "shim/log.h"
+#include "shim/pending.h"
+#include "shim/pool.h"
+#include "shim/real.h"
+
+static void note_spill(const struct device *device, const struct heap_grant *grant)
+{
+	char budget[32], bytes[32];
+
+	stats_add(STAT_spilled_allocations, 1);
+	stats_add(STAT_spilled_bytes, grant->bytes_on_host);
+	log_once(
+	    "SPILLING BEGINS: the device budget of %s is full, %s went to host memory; the GPU reaches it over the "
+	    "link, many times slower",
+	    log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
+	    log_bytes(bytes, sizeof(bytes), grant->bytes_on_host));
+}
+
+static enum sw_status vmm_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
+				size_t *ret_pitch)
+{
+	bool may_spill = policy_spill_mode(life_policy()) != POLICY_SPILL_OFF;
+	struct heap *heap = device_heap(device);
+	struct heap_grant grant;
+
+	if (!heap)
+		return SW_NOT_SUPPORTED;
+	pool_refresh(device);
+	enum sw_status status = heap_alloc(heap, request->bytes, may_spill, &grant);
+	if (status == SW_NO_MEMORY && pending_drain())
+		status = heap_alloc(heap, request->bytes, may_spill, &grant);
+	if (status != SW_OK)
+		return status;
+	if (grant.bytes_on_host)
+		note_spill(device, &grant);
+	if (grant.reused)
+		stats_add(STAT_block_reuses, 1);
+	row->key = grant.address;
+	row->block = grant.block;
+	if (request->height)
+		*ret_pitch = request->bytes / request->height;
+	return SW_OK;
+}
+
+static void vmm_release(struct ledger_row *row)
+{
+	struct device *device = device_get(row->device);
+
+	heap_free(atomic_load(&device->heap), row->block, row->key);
+	ledger_row_free(row);
+}
+
+CUresult backend_wait_idle(CUcontext context)
+{
+	CUcontext current = NULL;
+
+	REAL(cuCtxGetCurrent)(&current);
+	if (current == context || !context)
+		return REAL(cuCtxSynchronize)();
+	/* A context that cannot be pushed is gone, and its work with it. */
+	if (REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+		return CUDA_SUCCESS;
+	CUresult result = REAL(cuCtxSynchronize)();
+	REAL(cuCtxPopCurrent_v2)(&current);
+	return result;
+}
+
+/*
+ * cudaFree's promise is that work submitted before it is done when it returns. During a capture nobody may wait for
+ * that, so the free is put off. When waiting failed the program is told what the driver said, and the memory, which may
+ * still be in use, is put off too: it is free for the program, and for us once the context is seen idle or gone.
+ */
+static CUresult vmm_free(struct ledger_row *row)
+{
+	CUcontext context = row->context;
+	CUresult result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+
+	if (capture_pause()) {
+		result = backend_wait_idle(context);
+		capture_resume();
+	}
+	if (result != CUDA_SUCCESS) {
+		stats_add(STAT_deferred_frees, 1);
+		pending_add(row);
+		return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? CUDA_SUCCESS : result;
+	}
+	vmm_release(row);
+	pending_context_idle(context);
+	return CUDA_SUCCESS;
+}
+
+const struct backend backend_vmm = {
+    .name = "heap",
+    .alloc = vmm_alloc,
+    .free = vmm_free,
+    .release = vmm_release,
+};

@@ -1,0 +1,38 @@
+#include "shim/budget.h"
+
+static void note_peak(struct budget *budget, uint64_t now)
+{
+	uint64_t peak = atomic_load_explicit(&budget->peak, memory_order_relaxed);
+
+	while (now > peak && !atomic_compare_exchange_weak(&budget->peak, &peak, now))
+		;
+}
+
+bool budget_take(struct budget *budget, uint64_t bytes)
+{
+	uint64_t limit = atomic_load(&budget->limit), used = atomic_load(&budget->used);
+
+	do {
+		if (used > limit || bytes > limit - used)
+			return false;
+	} while (!atomic_compare_exchange_weak(&budget->used, &used, used + bytes));
+	note_peak(budget, used + bytes);
+	return true;
+}
+
+void budget_charge(struct budget *budget, uint64_t bytes)
+{
+	note_peak(budget, atomic_fetch_add(&budget->used, bytes) + bytes);
+}
+
+void budget_give(struct budget *budget, uint64_t bytes)
+{
+	atomic_fetch_sub(&budget->used, bytes);
+}
+
+uint64_t budget_left(const struct budget *budget)
+{
+	uint64_t limit = atomic_load(&budget->limit), used = atomic_load(&budget->used);
+
+	return used < limit ? limit - used : 0;
+}

@@ -1,0 +1,211 @@
+#include "shim/device.h"
+#include "shim/enter.h"
+#include "shim/hostmem.h"
+#include "shim/log.h"
+#include "shim/real.h"
+
+#include <stdlib.h>
+
+/* Left to the driver for the context, libraries and arrays when the user sets no budget (design: Budgets). */
+#define DEFAULT_RESERVE ((uint64_t)1 << 30)
+/* Free memory kept warm: a quarter of the budget, at most this much. Other processes want memory too. */
+#define KEEP_MOST  ((uint64_t)4 << 30)
+#define KEEP_SHARE 4
+/* Address space is free (facts 2); this many times what all budgets could hold, so that holes never matter. */
+#define ARENA_TIMES 4
+/*
+ * Where the arenas should lie: high, and 16 TiB apart by device, so that a heap address is not easily taken for a number
+ * that a kernel is given. Such hints were honoured (facts 2); left alone, the driver gave 0x302000000.
+ */
+#define ARENA_HINT(ordinal) (((CUdeviceptr)0x2000 + 0x100 * (CUdeviceptr)(ordinal)) << 32)
+
+static _Atomic(struct device *) devices[DEVICE_MOST];
+static atomic_uint n_devices; /* highest ordinal looked at, plus 1 */
+struct budget host_budget;
+
+static int attribute(CUdevice ordinal, CUdevice_attribute which)
+{
+	int value = 0;
+
+	return REAL(cuDeviceGetAttribute)(&value, which, ordinal) == CUDA_SUCCESS ? value : 0;
+}
+
+static void find_host_location(struct device *device)
+{
+	int node = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
+
+	device->host_vmm = true;
+	if (attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+		device->host_location =
+		    (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = node > 0 ? node : 0};
+	else if (attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+		device->host_location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST};
+	else
+		device->host_vmm = false;
+}
+
+static struct device *look_at(CUdevice ordinal)
+{
+	size_t total = 0;
+
+	if (REAL(cuDeviceTotalMem_v2)(&total, ordinal) != CUDA_SUCCESS)
+		return NULL;
+	struct device *device = calloc(1, sizeof(*device));
+	if (!device)
+		return NULL;
+	device->ordinal = ordinal;
+	device->total = total;
+	device->vmm = attribute(ordinal, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+	if (device->vmm)
+		find_host_location(device);
+	/* Until a context tells how much is free; see set_budget(). */
+	atomic_store(&device->budget.limit, total > DEFAULT_RESERVE ? total - DEFAULT_RESERVE : total);
+	return device;
+}
+
+struct device *device_get(CUdevice ordinal)
+{
+	if (ordinal < 0 || ordinal >= DEVICE_MOST)
+		return NULL;
+	struct device *device = atomic_load_explicit(&devices[ordinal], memory_order_acquire);
+	if (__builtin_expect(device != NULL, 1))
+		return device;
+	lock_take(&start_lock);
+	device = atomic_load(&devices[ordinal]);
+	if (!device) {
+		device = look_at(ordinal);
+		atomic_store(&devices[ordinal], device);
+		if (device && atomic_load(&n_devices) <= (unsigned)ordinal)
+			atomic_store(&n_devices, (unsigned)ordinal + 1);
+	}
+	lock_drop(&start_lock);
+	return device;
+}
+
+struct device *device_current(CUresult *ret_result)
+{
+	CUdevice ordinal;
+	CUresult result = REAL(cuCtxGetDevice)(&ordinal);
+
+	if (ret_result)
+		*ret_result = result;
+	return result == CUDA_SUCCESS ? device_get(ordinal) : NULL;
+}
+
+/* An absolute size, a share of whole, or what we think best. */
+static uint64_t resolve(struct policy_size size, uint64_t whole, uint64_t automatic)
+{
+	if (size.kind == POLICY_SIZE_BYTES)
+		return size.value;
+	if (size.kind == POLICY_SIZE_PERCENT)
+		return (uint64_t)((unsigned __int128)whole * size.value / 10000);
+	return automatic;
+}
+
+static void set_budget(struct device *device)
+{
+	size_t free = device->total, total = device->total;
+
+	lock_assert_held(LOCK_START);
+	if (device->budget_known)
+		return;
+	device->budget_known = REAL(cuMemGetInfo_v2)(&free, &total) == CUDA_SUCCESS;
+	if (!device->budget_known)
+		free = device->total;
+	uint64_t automatic = free > 2 * DEFAULT_RESERVE ? free - DEFAULT_RESERVE : free / 2;
+	atomic_store(&device->budget.limit, resolve(policy_device_budget(life_policy()), device->total, automatic));
+
+	struct hostmem memory = hostmem_read("");
+	if (!atomic_load(&host_budget.limit))
+		atomic_store(&host_budget.limit,
+			     resolve(policy_host_budget(life_policy()), memory.total, hostmem_default_budget(&memory)));
+}
+
+static uint64_t keep_of(const struct budget *budget)
+{
+	uint64_t share = atomic_load(&budget->limit) / KEEP_SHARE;
+
+	return share < KEEP_MOST ? share : KEEP_MOST;
+}
+
+static struct heap *make_heap(struct device *device)
+{
+	struct heap *heap = NULL;
+
+	set_budget(device);
+	uint64_t host = atomic_load(&host_budget.limit);
+	struct heap_config config = {
+	    .device = device->ordinal,
+	    .host_usable = device->host_vmm,
+	    .host_location = device->host_location,
+	    .device_budget = &device->budget,
+	    .host_budget = &host_budget,
+	    .arena_hint = ARENA_HINT(device->ordinal),
+	    .arena_bytes = ARENA_TIMES * (device->total + host),
+	    .keep_device = keep_of(&device->budget),
+	    .keep_host = keep_of(&host_budget),
+	};
+	enum sw_status status = heap_create(&config, &heap);
+	if (status != SW_OK) {
+		log_once("no heap on device %d (%s); allocations go to the driver", device->ordinal,
+			 status_text(status));
+		device->heap_refused = true;
+	} else if (!device->host_vmm && policy_spill_mode(life_policy()) != POLICY_SPILL_OFF) {
+		log_once("this driver or device has no host-backed VMM memory: nothing can spill, what is over the "
+			 "device budget gets out of memory");
+	}
+	return heap;
+}
+
+struct heap *device_heap(struct device *device)
+{
+	struct heap *heap = atomic_load_explicit(&device->heap, memory_order_acquire);
+
+	if (__builtin_expect(heap != NULL, 1))
+		return heap;
+	lock_take(&start_lock);
+	heap = atomic_load(&device->heap);
+	if (!heap && device->vmm && !device->heap_refused) {
+		heap = make_heap(device);
+		atomic_store_explicit(&device->heap, heap, memory_order_release);
+	} else if (!heap && !device->vmm) {
+		log_once("this driver or device has no virtual memory management: allocations on device %d go to the "
+			 "driver, nothing can spill",
+			 device->ordinal);
+	}
+	lock_drop(&start_lock);
+	return heap;
+}
+
+void device_known_budget(struct device *device)
+{
+	lock_take(&start_lock);
+	set_budget(device);
+	lock_drop(&start_lock);
+}
+
+struct device *device_of(CUdeviceptr address)
+{
+	unsigned n = atomic_load_explicit(&n_devices, memory_order_acquire);
+
+	for (unsigned i = 0; i < n; i++) {
+		struct device *device = atomic_load_explicit(&devices[i], memory_order_acquire);
+
+		if (!device)
+			continue;
+		struct heap *heap = atomic_load_explicit(&device->heap, memory_order_acquire);
+		if (heap && heap_contains(heap, address))
+			return device;
+	}
+	return NULL;
+}
+
+void device_each(void (*visit)(struct device *device, void *argument), void *argument)
+{
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		struct device *device = atomic_load(&devices[i]);
+
+		if (device)
+			visit(device, argument);
+	}
+}

@@ -1,0 +1,48 @@
+/*
+ * device.h: facts and state of each device: can it do VMM, where host chunks go, its budget, its heap.
+ *
+ * A device is looked at on its first use and never again, under START. Facts that need no context are read at once
+ * (NCCL calls cuMemCreate before any context exists, facts 7); budget and heap come with the first heap allocation,
+ * which has a context. Devices live as long as the process.
+ */
+#ifndef SPILLWAY_DEVICE_H
+#define SPILLWAY_DEVICE_H
+
+#include "shim/budget.h"
+#include "shim/heap/heap.h"
+
+#include <cuda.h>
+
+#define DEVICE_MOST 64
+
+struct device {
+	CUdevice ordinal;
+	uint64_t total; /* bytes, as the driver says */
+	bool vmm, host_vmm;
+	CUmemLocation host_location; /* of host chunks: the NUMA node nearest the device where the driver knows it */
+	struct budget budget;
+	_Atomic bool pools_used;     /* the program allocates in stream order here (pool.h) */
+	uint64_t pools_charged;      /* what its pools are charged with; under POOL */
+	bool budget_known;           /* the policy's budget has been set; under START */
+	bool heap_refused;           /* making the heap failed and is not tried again; under START */
+	_Atomic(struct heap *) heap; /* NULL until the first heap allocation, and for good when it cannot be had */
+};
+
+/* The host budget is one for the process. */
+extern struct budget host_budget;
+
+/* NULL for an ordinal the driver does not know. Takes START on the first call for a device. */
+struct device *device_get(CUdevice ordinal);
+/* The device of the current context; NULL when there is none, *ret_result (may be NULL) says what the driver said. */
+struct device *device_current(CUresult *ret_result);
+/* The heap, created on the first call; NULL when this device cannot have one (said once). Needs a current context. */
+struct heap *device_heap(struct device *device);
+/* Fix the budget if that has not happened; before there is a context, what is free counts as the total. */
+void device_known_budget(struct device *device);
+/* The device whose heap contains the address, or NULL. No lock. */
+struct device *device_of(CUdeviceptr address);
+
+/* Every device that has been looked at; for the summary, fork and trimming. */
+void device_each(void (*visit)(struct device *device, void *argument), void *argument);
+
+#endif

@@ -1,0 +1,298 @@
+/*
+ * Bodies of the entry points that allocate and free. Each does three things: count the call, ask enter.h whether to
+ * serve, and hand a plain request to serve.c. What we do not serve goes to the real function with the same arguments.
+ */
+#include "shim/capture.h"
+#include "shim/enter.h"
+#include "shim/hook.h"
+#include "shim/log.h"
+#include "shim/pending.h"
+#include "shim/pool.h"
+#include "shim/serve.h"
+
+/* ---- cuMemAlloc, cuMemAllocPitch ---- */
+
+HOOK_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+{
+	struct backend_request request = {.bytes = bytesize};
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemAlloc_v2);
+	if (!enter_serve(&scope, true))
+		return serve_refusal() ? serve_refusal() : REAL(cuMemAlloc_v2)(dptr, bytesize);
+	if (!dptr || !bytesize)
+		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+	return enter_leave(&scope, serve_alloc(&request, dptr, NULL));
+}
+
+/* Addresses of 32 bits (CUDA before 3.2): the heap lies beyond their reach, so these stay with the driver, counted. */
+HOOK_EXPORT CUresult CUDAAPI cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytesize)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemAlloc);
+	bool serving = enter_serve(&scope, true);
+	CUresult result = serving ? CUDA_SUCCESS : serve_refusal();
+	if (result == CUDA_SUCCESS)
+		result = REAL(cuMemAlloc)(dptr, bytesize);
+	if (!serving)
+		return result;
+	if (result == CUDA_SUCCESS)
+		serve_note(LEDGER_DRIVER, *dptr, bytesize, -1);
+	return enter_leave(&scope, result);
+}
+
+/*
+ * The pitch is the width rounded up as the driver does it. Elements of 4, 8 or 16 bytes are what the documentation
+ * allows; rows * pitch must not overflow.
+ */
+static bool pitch_request(struct backend_request *request, size_t width, size_t height, size_t element)
+{
+	size_t pitch = (width + BACKEND_PITCH - 1) / BACKEND_PITCH * BACKEND_PITCH;
+
+	*request = (struct backend_request){.width = width, .height = height, .element = element};
+	if (!width || !height || pitch < width || (element != 4 && element != 8 && element != 16))
+		return false;
+	return !__builtin_mul_overflow(pitch, height, &request->bytes);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+						unsigned int ElementSizeBytes)
+{
+	struct backend_request request;
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemAllocPitch_v2);
+	if (!enter_serve(&scope, true))
+		return serve_refusal() ? serve_refusal()
+				       : REAL(cuMemAllocPitch_v2)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+	if (!dptr || !pPitch || !pitch_request(&request, WidthInBytes, Height, ElementSizeBytes))
+		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+	return enter_leave(&scope, serve_alloc(&request, dptr, pPitch));
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pPitch, unsigned int WidthInBytes,
+					     unsigned int Height, unsigned int ElementSizeBytes)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemAllocPitch);
+	bool serving = enter_serve(&scope, true);
+	CUresult result = serving ? CUDA_SUCCESS : serve_refusal();
+	if (result == CUDA_SUCCESS)
+		result = REAL(cuMemAllocPitch)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+	if (!serving)
+		return result;
+	if (result == CUDA_SUCCESS)
+		serve_note(LEDGER_DRIVER, *dptr, (size_t)*pPitch * Height, -1);
+	return enter_leave(&scope, result);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemFree_v2);
+	if (!enter_serve(&scope, false))
+		return REAL(cuMemFree_v2)(dptr);
+	return enter_leave(&scope, serve_free(dptr));
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemFree);
+	if (!enter_serve(&scope, false))
+		return REAL(cuMemFree)(dptr);
+	return enter_leave(&scope, serve_free(dptr));
+}
+
+/* ---- what the driver serves and we count ---- */
+
+HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemAllocManaged);
+	bool serving = enter_serve(&scope, true);
+	CUresult result = serving ? CUDA_SUCCESS : serve_refusal();
+	if (result == CUDA_SUCCESS)
+		result = REAL(cuMemAllocManaged)(dptr, bytesize, flags);
+	if (!serving)
+		return result;
+	if (result == CUDA_SUCCESS)
+		serve_note(LEDGER_MANAGED, *dptr, bytesize, -1);
+	return enter_leave(&scope, result);
+}
+
+#define ALLOC_ASYNC(name)                                                                                              \
+	HOOK_EXPORT CUresult CUDAAPI name(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)                        \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		bool serving = enter_serve(&scope, true);                                                              \
+		CUresult result = serving ? CUDA_SUCCESS : serve_refusal();                                            \
+		if (result == CUDA_SUCCESS)                                                                            \
+			result = REAL(name)(dptr, bytesize, hStream);                                                  \
+		if (!serving)                                                                                          \
+			return result;                                                                                 \
+		if (result == CUDA_SUCCESS)                                                                            \
+			serve_note(LEDGER_ASYNC, *dptr, bytesize, -1);                                                 \
+		return enter_leave(&scope, result);                                                                    \
+	}
+ALLOC_ASYNC(cuMemAllocAsync)
+ALLOC_ASYNC(cuMemAllocAsync_ptsz)
+
+#define ALLOC_FROM_POOL(name)                                                                                          \
+	HOOK_EXPORT CUresult CUDAAPI name(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)     \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		bool serving = enter_serve(&scope, true);                                                              \
+		CUresult result = serving ? CUDA_SUCCESS : serve_refusal();                                            \
+		if (result == CUDA_SUCCESS)                                                                            \
+			result = REAL(name)(dptr, bytesize, pool, hStream);                                            \
+		if (!serving)                                                                                          \
+			return result;                                                                                 \
+		if (result == CUDA_SUCCESS)                                                                            \
+			serve_note(LEDGER_ASYNC, *dptr, bytesize, -1);                                                 \
+		return enter_leave(&scope, result);                                                                    \
+	}
+ALLOC_FROM_POOL(cuMemAllocFromPoolAsync)
+ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz)
+
+/* ---- cuMemFreeAsync: routed by the ledger, like every free (facts 7) ---- */
+
+/*
+ * A heap block behind a stream: free for the program at once, for us when an event recorded now has passed. Without an
+ * event we keep cudaFree's stronger promise instead. In a capture the driver would refuse to record this free of memory
+ * that the graph did not allocate; so do we.
+ */
+static CUresult free_behind_stream(CUdeviceptr address, CUstream stream, bool per_thread)
+{
+	CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	if (capture_is_open()) {
+		(per_thread ? REAL(cuStreamIsCapturing_ptsz) : REAL(cuStreamIsCapturing))(stream, &capturing);
+		if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
+			return CUDA_ERROR_INVALID_VALUE;
+	}
+	struct ledger_row *row = ledger_take(LEDGER_HEAP, address);
+	if (!row)
+		return CUDA_ERROR_INVALID_VALUE;
+	stats_add(STAT_frees, 1);
+	if (REAL(cuEventCreate)(&row->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+		row->event = NULL;
+		return backend_vmm.free(row);
+	}
+	CUresult result = (per_thread ? REAL(cuEventRecord_ptsz) : REAL(cuEventRecord))(row->event, stream);
+	if (result != CUDA_SUCCESS) {
+		REAL(cuEventDestroy_v2)(row->event);
+		row->event = NULL;
+		return backend_vmm.free(row);
+	}
+	stats_add(STAT_deferred_frees, 1);
+	pending_add(row);
+	pending_reap();
+	return CUDA_SUCCESS;
+}
+
+#define FREE_ASYNC(name, per_thread)                                                                                   \
+	HOOK_EXPORT CUresult CUDAAPI name(CUdeviceptr dptr, CUstream hStream)                                          \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (!enter_serve(&scope, false))                                                                       \
+			return REAL(name)(dptr, hStream);                                                              \
+		if (device_of(dptr))                                                                                   \
+			return enter_leave(&scope, free_behind_stream(dptr, hStream, per_thread));                     \
+		struct ledger_row *row = serve_forget(LEDGER_FREEABLE, dptr);                                          \
+		CUresult result = REAL(name)(dptr, hStream);                                                           \
+		serve_forgotten(row, result == CUDA_SUCCESS);                                                          \
+		return enter_leave(&scope, result);                                                                    \
+	}
+FREE_ASYNC(cuMemFreeAsync, false)
+FREE_ASYNC(cuMemFreeAsync_ptsz, true)
+
+HOOK_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
+{
+	stats_call(HOOK_cuMemPoolCreate);
+	CUresult result = REAL(cuMemPoolCreate)(pool, poolProps);
+	if (result == CUDA_SUCCESS && life_stage() <= STAGE_RUNNING && !life_is_off() &&
+	    poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+		pool_made(*pool, poolProps->location.id);
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
+{
+	stats_call(HOOK_cuMemPoolDestroy);
+	pool_gone(pool);
+	return REAL(cuMemPoolDestroy)(pool);
+}
+
+/* ---- pinned host memory ---- */
+
+static CUresult note_host(CUresult result, enum ledger_kind kind, const void *address, size_t bytes)
+{
+	struct enter_scope scope;
+
+	if (result != CUDA_SUCCESS || !enter_serve(&scope, true))
+		return result;
+	serve_note(kind, (uint64_t)(uintptr_t)address, bytes, -1);
+	return enter_leave(&scope, result);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
+{
+	stats_call(HOOK_cuMemHostAlloc);
+	CUresult result = REAL(cuMemHostAlloc)(pp, bytesize, Flags);
+	return note_host(result, LEDGER_PINNED, result == CUDA_SUCCESS ? *pp : NULL, bytesize);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemAllocHost_v2(void **pp, size_t bytesize)
+{
+	stats_call(HOOK_cuMemAllocHost_v2);
+	CUresult result = REAL(cuMemAllocHost_v2)(pp, bytesize);
+	return note_host(result, LEDGER_PINNED, result == CUDA_SUCCESS ? *pp : NULL, bytesize);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemAllocHost(void **pp, unsigned int bytesize)
+{
+	stats_call(HOOK_cuMemAllocHost);
+	CUresult result = REAL(cuMemAllocHost)(pp, bytesize);
+	return note_host(result, LEDGER_PINNED, result == CUDA_SUCCESS ? *pp : NULL, bytesize);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
+{
+	stats_call(HOOK_cuMemHostRegister_v2);
+	return note_host(REAL(cuMemHostRegister_v2)(p, bytesize, Flags), LEDGER_REGISTERED, p, bytesize);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
+{
+	stats_call(HOOK_cuMemHostRegister);
+	return note_host(REAL(cuMemHostRegister)(p, bytesize, Flags), LEDGER_REGISTERED, p, bytesize);
+}
+
+/* The row leaves before the driver's call and comes back when that fails. */
+#define FREE_HOST(name, kind)                                                                                          \
+	HOOK_EXPORT CUresult CUDAAPI name(void *p)                                                                     \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (!enter_serve(&scope, false))                                                                       \
+			return REAL(name)(p);                                                                          \
+		struct ledger_row *row = serve_forget(kind, (uint64_t)(uintptr_t)p);                                   \
+		CUresult result = REAL(name)(p);                                                                       \
+		serve_forgotten(row, result == CUDA_SUCCESS);                                                          \
+		return enter_leave(&scope, result);                                                                    \
+	}
+FREE_HOST(cuMemFreeHost, LEDGER_PINNED)
+FREE_HOST(cuMemHostUnregister, LEDGER_REGISTERED)

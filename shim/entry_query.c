@@ -1,0 +1,342 @@
+/*
+ * Bodies of the entry points that answer questions about memory: the truth for everything but the heap is the driver's,
+ * for a heap block it is the ledger's, and the answer is the one a cuMemAlloc block would get (list in pointer_answer).
+ */
+#include "shim/enter.h"
+#include "shim/hook.h"
+#include "shim/log.h"
+#include "shim/pool.h"
+#include "shim/serve.h"
+
+#include <string.h>
+
+/* ---- how much there is ---- */
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/*
+ * What the program is told (report.capacity). Free memory is what may still be allocated, and at most total minus what
+ * the program holds: so it moves with every allocation, and total - free is what is in use, as natively. Memory that is
+ * warm in our heap is free; what other processes took of the device is not.
+ */
+static bool capacity(struct device *device, size_t *ret_free, size_t *ret_total)
+{
+	struct heap *heap = policy_uses(life_policy(), POLICY_USE_HEAP) ? device_heap(device) : NULL;
+	size_t driver_free, driver_total;
+
+	/* Where nothing can come into a heap, the driver's answer is the whole truth. */
+	if (!heap || REAL(cuMemGetInfo_v2)(&driver_free, &driver_total) != CUDA_SUCCESS)
+		return false;
+	pool_refresh(device);
+	bool spills = policy_spill_mode(life_policy()) != POLICY_SPILL_OFF && device->host_vmm;
+	uint64_t budget = atomic_load(&device->budget.limit), host = spills ? atomic_load(&host_budget.limit) : 0;
+	uint64_t idle = heap_idle_device(heap);
+	uint64_t device_left = smaller(budget_left(&device->budget), driver_free) + idle;
+	uint64_t host_left = spills ? budget_left(&host_budget) + heap_idle_host(heap) : 0;
+	uint64_t in_use = atomic_load(&device->budget.used) - smaller(idle, atomic_load(&device->budget.used)) +
+			  atomic_load(&host_budget.used) -
+			  smaller(heap_idle_host(heap), atomic_load(&host_budget.used));
+	uint64_t total, left;
+
+	switch (policy_capacity(life_policy())) {
+	case POLICY_CAPACITY_BUDGET:
+		total = budget;
+		left = device_left;
+		break;
+	case POLICY_CAPACITY_DEVICE_HOST:
+		total = budget + host;
+		left = device_left + host_left;
+		break;
+	default:
+		total = device->total;
+		left = device_left + host_left;
+		break;
+	}
+	*ret_total = total;
+	*ret_free = smaller(left, total > in_use ? total - in_use : 0);
+	return true;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total)
+{
+	struct enter_scope scope;
+	size_t is_free, is_total;
+
+	stats_call(HOOK_cuMemGetInfo_v2);
+	if (!enter_serve(&scope, true))
+		return REAL(cuMemGetInfo_v2)(free, total);
+	struct device *device = device_current(NULL);
+	if (!device || !capacity(device, &is_free, &is_total)) {
+		/* Drivers differ in whether they accept NULL; we always do (facts 7). */
+		CUresult result = REAL(cuMemGetInfo_v2)(free ? free : &is_free, total ? total : &is_total);
+		return enter_leave(&scope, result);
+	}
+	if (free)
+		*free = is_free;
+	if (total)
+		*total = is_total;
+	return enter_leave(&scope, CUDA_SUCCESS);
+}
+
+/* The 32-bit form of CUDA before 3.2: the same answer, as far as it goes. */
+HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo(unsigned int *free, unsigned int *total)
+{
+	struct enter_scope scope;
+	size_t is_free, is_total;
+
+	stats_call(HOOK_cuMemGetInfo);
+	if (!enter_serve(&scope, true))
+		return REAL(cuMemGetInfo)(free, total);
+	struct device *device = device_current(NULL);
+	if (!device || !capacity(device, &is_free, &is_total))
+		return enter_leave(&scope, REAL(cuMemGetInfo)(free, total));
+	if (free)
+		*free = (unsigned)smaller(is_free, UINT32_MAX);
+	if (total)
+		*total = (unsigned)smaller(is_total, UINT32_MAX);
+	return enter_leave(&scope, CUDA_SUCCESS);
+}
+
+/*
+ * The total needs no context, the default budget does: until the first allocation has fixed it, a program that asks by
+ * device is told the total by policy as far as it is known.
+ */
+static CUresult total_of(CUdevice dev, size_t *ret_total)
+{
+	struct device *device = device_get(dev);
+
+	if (!device || !device->vmm || !policy_uses(life_policy(), POLICY_USE_HEAP) ||
+	    policy_capacity(life_policy()) == POLICY_CAPACITY_PHYSICAL)
+		return REAL(cuDeviceTotalMem_v2)(ret_total, dev);
+	device_known_budget(device);
+	*ret_total = atomic_load(&device->budget.limit);
+	if (policy_capacity(life_policy()) == POLICY_CAPACITY_DEVICE_HOST &&
+	    policy_spill_mode(life_policy()) != POLICY_SPILL_OFF && device->host_vmm)
+		*ret_total += atomic_load(&host_budget.limit);
+	return CUDA_SUCCESS;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuDeviceTotalMem_v2);
+	if (!bytes || !enter_serve(&scope, true))
+		return REAL(cuDeviceTotalMem_v2)(bytes, dev);
+	return enter_leave(&scope, total_of(dev, bytes));
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
+{
+	struct enter_scope scope;
+	size_t total = 0;
+
+	stats_call(HOOK_cuDeviceTotalMem);
+	if (!bytes || !enter_serve(&scope, true))
+		return REAL(cuDeviceTotalMem)(bytes, dev);
+	CUresult result = total_of(dev, &total);
+	if (result == CUDA_SUCCESS)
+		*bytes = (unsigned)smaller(total, UINT32_MAX);
+	return enter_leave(&scope, result);
+}
+
+/* ---- where an address belongs ---- */
+
+HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+
+	stats_call(HOOK_cuMemGetAddressRange_v2);
+	if (!enter_serve(&scope, false))
+		return REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr);
+	if (!device_of(dptr))
+		return enter_leave(&scope, REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr));
+	if (!serve_find(dptr, &row))
+		return enter_leave(&scope, CUDA_ERROR_NOT_FOUND);
+	if (pbase)
+		*pbase = row.key;
+	if (psize)
+		*psize = row.bytes;
+	return enter_leave(&scope, CUDA_SUCCESS);
+}
+
+/* 32-bit addresses never lie in the heap. */
+HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdeviceptr_v1 dptr)
+{
+	stats_call(HOOK_cuMemGetAddressRange);
+	return REAL(cuMemGetAddressRange)(pbase, psize, dptr);
+}
+
+/*
+ * Every attribute of a heap block. Where it differs from a cuMemAlloc block, on purpose: legacy IPC, RDMA and its P2P
+ * tokens are not possible on memory that may move, hardware decompression was not asked for (facts 3). Widths and the
+ * rest are what driver 580 writes for a cuMemAlloc block on an H200: flags are 32 bits wide, HOST_POINTER is refused but
+ * cleared, P2P_TOKENS turns SYNC_MEMOPS on.
+ */
+union answer {
+	CUcontext context;
+	CUdeviceptr address;
+	void *pointer;
+	unsigned long long number;
+	size_t bytes;
+	unsigned word;
+	int ordinal;
+};
+
+static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute attribute, CUdeviceptr address,
+			       union answer *ret, size_t *ret_bytes)
+{
+	CUdeviceptr first_page = row->key & ~(CUdeviceptr)(HEAP_UNIT - 1);
+	CUdeviceptr end_page = (row->key + row->bytes + HEAP_UNIT - 1) & ~(CUdeviceptr)(HEAP_UNIT - 1);
+
+#define ANSWER(member, value) (*ret_bytes = sizeof(ret->member), ret->member = (value), CUDA_SUCCESS)
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		return ANSWER(context, row->context);
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		return ANSWER(word, CU_MEMORYTYPE_DEVICE);
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		return ANSWER(address, address);
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+		return ANSWER(number, row->id);
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		return ANSWER(ordinal, row->device);
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		return ANSWER(address, row->key);
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		return ANSWER(bytes, row->bytes);
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		return ANSWER(word, row->sync_memops);
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+		return ANSWER(word, 1);
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+		return ANSWER(word, 0);
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		return ANSWER(number, CU_MEM_HANDLE_TYPE_NONE);
+	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+		return ANSWER(word, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		return ANSWER(pointer, NULL);
+	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+		return ANSWER(bytes, end_page - first_page);
+	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+		return ANSWER(address, first_page);
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		(void)ANSWER(pointer, NULL);
+		return CUDA_ERROR_INVALID_VALUE;
+	default: /* P2P_TOKENS, and what is newer than we are */
+		*ret_bytes = 0;
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+/* For an address in the heap where nothing lives: what the driver says of a stranger in the question for several. */
+static CUresult stranger_answer(CUpointer_attribute attribute, CUdeviceptr address, union answer *ret,
+				size_t *ret_bytes)
+{
+	static const struct ledger_row nothing;
+
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		return ANSWER(address, address);
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		return ANSWER(ordinal, CU_DEVICE_INVALID);
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*ret_bytes = 0;
+		return CUDA_SUCCESS;
+	default:
+		if (pointer_answer(&nothing, attribute, 0, ret, ret_bytes) != CUDA_SUCCESS)
+			return CUDA_ERROR_INVALID_VALUE;
+		memset(ret, 0, sizeof(*ret));
+		return CUDA_SUCCESS;
+	}
+}
+#undef ANSWER
+
+HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+	union answer answer;
+	size_t bytes;
+
+	stats_call(HOOK_cuPointerGetAttribute);
+	if (!enter_serve(&scope, false))
+		return REAL(cuPointerGetAttribute)(data, attribute, ptr);
+	if (!device_of(ptr))
+		return enter_leave(&scope, REAL(cuPointerGetAttribute)(data, attribute, ptr));
+	if (!data || !serve_find(ptr, &row))
+		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+	CUresult result = pointer_answer(&row, attribute, ptr, &answer, &bytes);
+	memcpy(data, &answer, bytes);
+	return enter_leave(&scope, result);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
+						    void **data, CUdeviceptr ptr)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+
+	stats_call(HOOK_cuPointerGetAttributes);
+	if (!enter_serve(&scope, false))
+		return REAL(cuPointerGetAttributes)(numAttributes, attributes, data, ptr);
+	if (!device_of(ptr) || !numAttributes || !attributes || !data)
+		return enter_leave(&scope, REAL(cuPointerGetAttributes)(numAttributes, attributes, data, ptr));
+	/* Unlike the question for one attribute, this one succeeds where an attribute does not apply. */
+	bool known = serve_find(ptr, &row);
+	for (unsigned i = 0; i < numAttributes; i++) {
+		union answer answer = {0};
+		size_t bytes = 0;
+		CUresult result = known ? pointer_answer(&row, attributes[i], ptr, &answer, &bytes)
+					: stranger_answer(attributes[i], ptr, &answer, &bytes);
+
+		if (result != CUDA_SUCCESS && !bytes)
+			return enter_leave(&scope, result);
+		if (data[i])
+			memcpy(data[i], &answer, bytes);
+	}
+	return enter_leave(&scope, CUDA_SUCCESS);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+
+	stats_call(HOOK_cuPointerSetAttribute);
+	if (!enter_serve(&scope, false))
+		return REAL(cuPointerSetAttribute)(value, attribute, ptr);
+	if (!device_of(ptr))
+		return enter_leave(&scope, REAL(cuPointerSetAttribute)(value, attribute, ptr));
+	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !serve_find(ptr, &row))
+		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+	/* The driver refuses this on VMM memory; entry_submit.c keeps the promise in its place. */
+	ledger_set_sync_memops(row.key, *(const unsigned *)value != 0);
+	return enter_leave(&scope, CUDA_SUCCESS);
+}
+
+/* ---- leaving the process ---- */
+
+HOOK_EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuIpcGetMemHandle);
+	if (!enter_serve(&scope, false))
+		return REAL(cuIpcGetMemHandle)(pHandle, dptr);
+	if (!device_of(dptr))
+		return enter_leave(&scope, REAL(cuIpcGetMemHandle)(pHandle, dptr));
+	log_once("cuIpcGetMemHandle on heap memory is not possible: give such allocations to the driver with a rule "
+		 "(use: driver)");
+	return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+}

@@ -1,0 +1,374 @@
+/*
+ * How a block comes to be. block_take() tries, in this order:
+ *
+ *   1. a warm block of the right length, all in device memory: no driver call at all
+ *   2. building one in device memory, chunk by chunk, when budget and warm memory have room for all of it
+ *   3. a warm block of the right length that is (partly) on the host
+ *   4. building one: device memory as far as it goes, host memory for the rest
+ *
+ * A chunk of the wanted size comes from the warm chunks, else from the driver under the budget, else from taking down
+ * the oldest warm blocks (their physical memory is remapped where it is needed, never copied), else from trimming warm
+ * chunks of other sizes. When a size cannot be had, the next smaller one is tried, so that the budget is used to the
+ * last 2 MiB before anything goes to the host.
+ *
+ * Undoing is the same walk as taking down: unmap from the front, chunk by chunk, and stop where the driver refuses; the
+ * rest stays mapped, on the list of stuck blocks, and is tried again at the next trim. So no driver error on the way
+ * out loses memory or address space.
+ */
+#include "shim/heap/block.h"
+#include "shim/log.h"
+#include "shim/real.h"
+
+#include <stdlib.h>
+
+/* A warm block may be this much longer than what is asked for: an eighth. */
+#define SLACK 8
+/* Chunks above 64 MiB only for blocks of 1 GiB and more: finer grain is cheaper to move (facts 5). */
+#define BIG_BLOCK_UNITS 512
+#define BIG_ORDER       6
+
+/* ---- warm blocks ---- */
+
+static struct block **bin_of(struct block_store *store, uint32_t units)
+{
+	return &store->bin[units < BLOCK_BINS ? units - 1 : BLOCK_BINS - 1];
+}
+
+static void warm_add(struct block_store *store, struct block *block)
+{
+	struct block **bin = bin_of(store, block->units);
+
+	block->bin_prev = NULL;
+	block->bin_next = *bin;
+	if (*bin)
+		(*bin)->bin_prev = block;
+	*bin = block;
+	block->age_prev = NULL;
+	block->age_next = store->newest;
+	if (store->newest)
+		store->newest->age_prev = block;
+	else
+		store->oldest = block;
+	store->newest = block;
+	for (int place = 0; place < CHUNK_PLACES; place++)
+		store->warm_bytes[place] += block->bytes[place];
+}
+
+static void warm_remove(struct block_store *store, struct block *block)
+{
+	if (block->bin_prev)
+		block->bin_prev->bin_next = block->bin_next;
+	else
+		*bin_of(store, block->units) = block->bin_next;
+	if (block->bin_next)
+		block->bin_next->bin_prev = block->bin_prev;
+	if (block->age_prev)
+		block->age_prev->age_next = block->age_next;
+	else
+		store->newest = block->age_next;
+	if (block->age_next)
+		block->age_next->age_prev = block->age_prev;
+	else
+		store->oldest = block->age_prev;
+	for (int place = 0; place < CHUNK_PLACES; place++)
+		store->warm_bytes[place] -= block->bytes[place];
+}
+
+static struct block *warm_find(struct block_store *store, uint32_t units, bool with_host)
+{
+	uint32_t most = units + units / SLACK;
+
+	for (uint32_t length = units; length <= most; length++) {
+		struct block *block = *bin_of(store, length);
+
+		for (; block; block = block->bin_next)
+			if (block->units >= units && block->units <= most && (with_host || !block->bytes[CHUNK_HOST]))
+				return block;
+		if (length >= BLOCK_BINS)
+			break; /* the last bin holds all longer ones and has just been searched */
+	}
+	return NULL;
+}
+
+/* ---- building and taking down ---- */
+
+/* Where what is left of a block starts. */
+static CUdeviceptr address_of(const struct block_store *store, const struct block *block)
+{
+	return arena_address(&store->arena, block->unit + block->units_gone);
+}
+
+/*
+ * Unmap what is mapped, from the front; chunks become warm. True: nothing is left, the block is gone. False: the driver
+ * refused; the block is stuck with what is left of it. Address space goes back at the end, in one piece, as it came.
+ */
+static bool take_down(struct block_store *store, struct block *block)
+{
+	while (block->chunks) {
+		struct chunk *chunk = block->chunks;
+		uint64_t bytes = chunk_bytes(chunk->order);
+
+		if (block->units_mapped) {
+			CUresult result = REAL(cuMemUnmap)(address_of(store, block), bytes);
+
+			if (result != CUDA_SUCCESS) {
+				log_once("cuMemUnmap failed with CUDA error %d; the memory is kept and tried again",
+					 result);
+				block->bin_next = store->stuck;
+				store->stuck = block;
+				return false;
+			}
+			block->units_mapped -= 1u << chunk->order;
+		}
+		block->units_gone += 1u << chunk->order;
+		block->bytes[chunk->place] -= bytes;
+		block->chunks = chunk->next;
+		chunk_put(&store->chunks, chunk);
+	}
+	arena_give(&store->arena, block->unit, block->units);
+	free(block);
+	return true;
+}
+
+static void retry_stuck(struct block_store *store)
+{
+	struct block *list = store->stuck;
+
+	store->stuck = NULL;
+	while (list) {
+		struct block *next = list->bin_next;
+
+		take_down(store, list);
+		list = next;
+	}
+}
+
+/* Make room at a place: one step. False: nothing is left to give up. */
+static bool reclaim(struct block_store *store, enum chunk_place place)
+{
+	struct block *block = store->oldest;
+
+	while (block && !block->bytes[place])
+		block = block->age_prev;
+	if (block) {
+		warm_remove(store, block);
+		return take_down(store, block);
+	}
+	return store->reclaim_more(store->owner);
+}
+
+static enum sw_status get_chunk(struct block_store *store, enum chunk_place place, unsigned order,
+				struct chunk **ret_chunk, bool *ret_made)
+{
+	for (;;) {
+		enum sw_status status = chunk_get(&store->chunks, place, order, ret_chunk, ret_made);
+
+		if (status != SW_NO_MEMORY)
+			return status;
+		if (reclaim(store, place))
+			continue;
+		/* Only chunks of other sizes are left: give back as many bytes as this one takes. */
+		uint64_t warm = store->chunks.warm_bytes[place];
+		if (!warm)
+			return SW_NO_MEMORY;
+		chunk_trim(&store->chunks, place, warm > chunk_bytes(order) ? warm - chunk_bytes(order) : 0);
+		if (store->chunks.warm_bytes[place] == warm)
+			return SW_NO_MEMORY;
+	}
+}
+
+/* Collect chunks for all of the block, without mapping them yet. */
+static enum sw_status collect(struct block_store *store, struct block *block, bool may_spill)
+{
+	unsigned most = block->units >= BIG_BLOCK_UNITS ? BIG_ORDER : BIG_ORDER - 1;
+	enum chunk_place place = CHUNK_DEVICE;
+	struct chunk **tail = &block->chunks;
+	uint32_t left = block->units;
+	unsigned order = most;
+
+	while (left) {
+		bool made = false;
+
+		while (left >> order == 0)
+			order--;
+		enum sw_status status = get_chunk(store, place, order, tail, &made);
+		if (status == SW_OK) {
+			left -= 1u << order;
+			block->bytes[place] += chunk_bytes(order);
+			tail = &(*tail)->next;
+		} else if (status == SW_NO_MEMORY && order) {
+			order--;
+		} else if (status == SW_NO_MEMORY && place == CHUNK_DEVICE && may_spill) {
+			place = CHUNK_HOST;
+			order = most;
+		} else {
+			return status;
+		}
+	}
+	return SW_OK;
+}
+
+/* Never with access for the host location: half device, half host, that makes real drivers crash (facts 3). */
+static enum sw_status map_all(struct block_store *store, struct block *block)
+{
+	CUmemAccessDesc access = {
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = store->chunks.device},
+	    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+	};
+	CUdeviceptr at = address_of(store, block);
+	CUresult result;
+
+	for (struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {
+		result = REAL(cuMemMap)(at, chunk_bytes(chunk->order), 0, chunk->handle, 0);
+		if (result != CUDA_SUCCESS)
+			goto refused;
+		block->units_mapped += 1u << chunk->order;
+		at += chunk_bytes(chunk->order);
+	}
+	result = REAL(cuMemSetAccess)(address_of(store, block), at - address_of(store, block), &access, 1);
+	if (result == CUDA_SUCCESS)
+		return SW_OK;
+refused:
+	log_once("mapping a block of %zu bytes failed with CUDA error %d", block->units * HEAP_UNIT, result);
+	return status_of(result);
+}
+
+static enum sw_status build(struct block_store *store, uint32_t units, bool may_spill, struct block **ret_block)
+{
+	struct block *block = calloc(1, sizeof(*block));
+	enum sw_status status = SW_NO_HOST_MEMORY;
+
+	if (!block)
+		return status;
+	block->units = units;
+	if (!arena_take(&store->arena, units, &block->unit)) {
+		free(block);
+		return SW_NO_MEMORY;
+	}
+	status = collect(store, block, may_spill);
+	if (status == SW_OK)
+		status = map_all(store, block);
+	if (status != SW_OK) {
+		take_down(store, block);
+		return status;
+	}
+	*ret_block = block;
+	return SW_OK;
+}
+
+/* ---- the interface ---- */
+
+static bool device_has_room(const struct block_store *store, uint32_t units)
+{
+	return budget_left(store->chunks.budget[CHUNK_DEVICE]) + block_idle(store, CHUNK_DEVICE) >=
+	       (uint64_t)units * HEAP_UNIT;
+}
+
+enum sw_status block_take(struct block_store *store, uint32_t units, bool may_spill, struct block **ret_block,
+			  bool *ret_reused)
+{
+	enum sw_status status = SW_NO_MEMORY;
+	struct block *block = warm_find(store, units, false);
+
+	lock_assert_held(LOCK_HEAP);
+	*ret_reused = block != NULL;
+	if (!block && store->stuck)
+		retry_stuck(store);
+	if (!block && device_has_room(store, units)) {
+		status = build(store, units, false, &block);
+		if (status != SW_OK && status != SW_NO_MEMORY)
+			return status;
+	}
+	if (!block && may_spill) {
+		block = warm_find(store, units, true);
+		*ret_reused = block != NULL;
+	}
+	if (*ret_reused) {
+		warm_remove(store, block);
+		status = SW_OK;
+	} else if (!block) {
+		status = build(store, units, may_spill, &block);
+	}
+	if (status == SW_OK)
+		*ret_block = block;
+	return status;
+}
+
+void block_give(struct block_store *store, struct block *block)
+{
+	lock_assert_held(LOCK_HEAP);
+	warm_add(store, block);
+}
+
+static void trim_place(struct block_store *store, enum chunk_place place, uint64_t keep)
+{
+	for (;;) {
+		uint64_t idle = block_idle(store, place);
+
+		if (idle <= keep)
+			return;
+		uint64_t from_chunks = idle - keep;
+		uint64_t warm = store->chunks.warm_bytes[place];
+		chunk_trim(&store->chunks, place, warm > from_chunks ? warm - from_chunks : 0);
+		if (store->chunks.warm_bytes[place] || block_idle(store, place) <= keep)
+			return; /* enough, or the driver refused */
+		struct block *block = store->oldest;
+		while (block && !block->bytes[place])
+			block = block->age_prev;
+		if (!block)
+			return;
+		warm_remove(store, block);
+		if (!take_down(store, block))
+			return;
+	}
+}
+
+void block_trim(struct block_store *store, uint64_t keep_device, uint64_t keep_host)
+{
+	lock_assert_held(LOCK_HEAP);
+	if (store->stuck)
+		retry_stuck(store);
+	trim_place(store, CHUNK_DEVICE, keep_device);
+	trim_place(store, CHUNK_HOST, keep_host);
+}
+
+uint64_t block_idle(const struct block_store *store, enum chunk_place place)
+{
+	return store->warm_bytes[place] + store->chunks.warm_bytes[place];
+}
+
+static bool block_is_valid(const struct block *block, uint64_t *bytes)
+{
+	uint64_t sum[CHUNK_PLACES] = {0};
+
+	for (const struct chunk *chunk = block->chunks; chunk; chunk = chunk->next)
+		sum[chunk->place] += chunk_bytes(chunk->order);
+	for (int place = 0; place < CHUNK_PLACES; place++) {
+		if (sum[place] != block->bytes[place])
+			return false;
+		bytes[place] += sum[place];
+	}
+	return sum[CHUNK_DEVICE] + sum[CHUNK_HOST] == (uint64_t)block->units * HEAP_UNIT &&
+	       block->units_mapped == block->units;
+}
+
+bool block_store_is_valid(const struct block_store *store)
+{
+	uint64_t bytes[CHUNK_PLACES] = {0}, chunks[CHUNK_PLACES] = {0};
+	size_t in_bins = 0, by_age = 0;
+
+	for (size_t i = 0; i < BLOCK_BINS; i++)
+		for (const struct block *block = store->bin[i]; block; block = block->bin_next)
+			in_bins++;
+	for (const struct block *block = store->newest; block; block = block->age_next, by_age++)
+		if (!block_is_valid(block, bytes))
+			return false;
+	for (int place = 0; place < CHUNK_PLACES; place++) {
+		for (int order = 0; order < CHUNK_ORDERS; order++)
+			for (const struct chunk *c = store->chunks.warm[place][order]; c; c = c->next)
+				chunks[place] += chunk_bytes((unsigned)order);
+		if (bytes[place] != store->warm_bytes[place] || chunks[place] != store->chunks.warm_bytes[place])
+			return false;
+	}
+	return in_bins == by_age && range_is_valid(&store->arena.free_units);
+}

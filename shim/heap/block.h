@@ -1,0 +1,57 @@
+/*
+ * block.h: a run of address space with chunks mapped all along it: one allocation of the program, or one slab.
+ *
+ * States: in use (the program's, or a slab's), warm (free, still mapped, on the list of its length and on the list by
+ * age), stuck (the driver refused to unmap it; retried at every trim). A block never changes its chunks while it is in
+ * use. Lock: HEAP. Owner: the block_store from block_give() on, before that whoever took it.
+ */
+#ifndef SPILLWAY_BLOCK_H
+#define SPILLWAY_BLOCK_H
+
+#include "shim/heap/arena.h"
+#include "shim/heap/chunk.h"
+
+struct slab;
+
+struct block {
+	uint32_t unit, units;              /* where, how long; in units of the arena */
+	uint32_t units_mapped;             /* less than units only while being built or taken down */
+	uint32_t units_gone;               /* from the start: taken down already */
+	uint64_t bytes[CHUNK_PLACES];      /* physical bytes by place */
+	struct chunk *chunks;              /* in the order of their addresses */
+	struct slab *slab;                 /* the slab this block is, or NULL */
+	struct block *bin_next, *bin_prev; /* warm, of like length */
+	struct block *age_next, *age_prev; /* warm, oldest last */
+};
+
+#define BLOCK_BINS 513 /* one for each length up to 512 units (1 GiB), the last for all that are longer */
+
+struct block_store {
+	struct arena arena;
+	struct chunk_store chunks;
+	struct block *bin[BLOCK_BINS];
+	struct block *newest, *oldest;
+	struct block *stuck;
+	uint64_t warm_bytes[CHUNK_PLACES];
+	/* Asked when nothing warm is left to take down: give up an empty slab. False when there is none. */
+	bool (*reclaim_more)(void *owner);
+	void *owner;
+};
+
+/*
+ * A block of at least that many units, all mapped. From a warm block if one fits well, else built from warm chunks and
+ * new ones; device memory as far as the budget goes, then, if may_spill, host memory. NO_MEMORY: nothing has changed,
+ * except that warm memory may have gone back to the driver. *ret_reused: a warm block was taken.
+ */
+enum sw_status block_take(struct block_store *store, uint32_t units, bool may_spill, struct block **ret_block,
+			  bool *ret_reused);
+/* The block is free; it becomes warm. */
+void block_give(struct block_store *store, struct block *block);
+/* Take warm blocks down, oldest first, and release chunks, until at most this much free memory is held. */
+void block_trim(struct block_store *store, uint64_t keep_device, uint64_t keep_host);
+
+/* Free bytes held at a place, warm blocks and warm chunks together. */
+uint64_t block_idle(const struct block_store *store, enum chunk_place place);
+bool block_store_is_valid(const struct block_store *store);
+
+#endif

@@ -1,0 +1,230 @@
+/*
+ * Ties the parts together under one lock, and decides small or large. What is charged to a budget is physical: chunks,
+ * whether in use, warm, or part of an empty slab. What is idle is charged but free.
+ */
+#include "shim/heap/heap.h"
+#include "shim/heap/small.h"
+#include "shim/log.h"
+#include "shim/real.h"
+#include "shim/stats.h"
+
+#include <stdlib.h>
+
+struct heap {
+	struct lock lock;
+	struct block_store store;
+	struct small small;
+	uint64_t keep[CHUNK_PLACES];
+	uint64_t in_use[CHUNK_PLACES];       /* as last told to stats */
+	_Atomic uint64_t idle[CHUNK_PLACES]; /* a copy for readers without the lock, renewed at each leave() */
+};
+
+static void enter(struct heap *heap)
+{
+	lock_take(&heap->lock);
+}
+
+/* Renew what others see of us: idle bytes, and the bytes in use for the gauges. */
+static void leave(struct heap *heap)
+{
+	static const enum place gauge[] = {[CHUNK_DEVICE] = PLACE_DEVICE, [CHUNK_HOST] = PLACE_HOST};
+
+	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++) {
+		uint64_t idle = block_idle(&heap->store, place) + heap->small.empty_bytes[place];
+		uint64_t in_use = heap->store.chunks.made_bytes[place] - idle;
+
+		atomic_store_explicit(&heap->idle[place], idle, memory_order_relaxed);
+		if (in_use > heap->in_use[place])
+			stats_live_add(gauge[place], in_use - heap->in_use[place]);
+		else if (in_use < heap->in_use[place])
+			stats_live_sub(gauge[place], heap->in_use[place] - in_use);
+		heap->in_use[place] = in_use;
+	}
+	lock_drop(&heap->lock);
+}
+
+static bool reclaim_slab(void *owner)
+{
+	return small_reclaim(owner);
+}
+
+static bool granularity_is_ours(CUmemLocation location)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = location};
+	size_t granularity = 0;
+
+	return REAL(cuMemGetAllocationGranularity)(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ==
+		   CUDA_SUCCESS &&
+	       granularity && HEAP_UNIT % granularity == 0;
+}
+
+enum sw_status heap_create(const struct heap_config *config, struct heap **ret_heap)
+{
+	CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = config->device};
+	struct heap *heap = calloc(1, sizeof(*heap));
+
+	if (!heap)
+		return SW_NO_HOST_MEMORY;
+	if (!granularity_is_ours(device)) {
+		log_once("the driver's allocation granularity is not 2 MiB; the heap cannot be used");
+		free(heap);
+		return SW_NOT_SUPPORTED;
+	}
+	enum sw_status status = arena_init(&heap->store.arena, config->arena_hint, config->arena_bytes);
+	if (status != SW_OK) {
+		free(heap);
+		return status;
+	}
+	lock_init(&heap->lock, LOCK_HEAP);
+	heap->store.chunks = (struct chunk_store){
+	    .device = config->device,
+	    .usable = {true, config->host_usable && granularity_is_ours(config->host_location)},
+	    .location = {device, config->host_location},
+	    .budget = {config->device_budget, config->host_budget},
+	};
+	heap->store.reclaim_more = reclaim_slab;
+	heap->store.owner = &heap->small;
+	heap->small.store = &heap->store;
+	heap->keep[CHUNK_DEVICE] = config->keep_device;
+	heap->keep[CHUNK_HOST] = config->keep_host;
+	*ret_heap = heap;
+	return SW_OK;
+}
+
+void heap_destroy(struct heap *heap)
+{
+	if (!heap)
+		return;
+	heap_trim(heap, 0, 0);
+	/* Blocks the program never freed keep the reservation; the driver takes it back at the end of the process. */
+	if (!arena_fini(&heap->store.arena))
+		log_line("a heap was destroyed with blocks in use");
+	pthread_mutex_destroy(&heap->lock.mutex);
+	free(heap);
+}
+
+static enum sw_status alloc_large(struct heap *heap, size_t bytes, bool may_spill, struct heap_grant *grant)
+{
+	size_t units = bytes / HEAP_UNIT + (bytes % HEAP_UNIT != 0); /* bytes may be SIZE_MAX */
+
+	if (units > heap->store.arena.n_units)
+		return SW_NO_MEMORY;
+	enum sw_status status = block_take(&heap->store, (uint32_t)units, may_spill, &grant->block, &grant->reused);
+	if (status != SW_OK)
+		return status;
+	arena_mark_block(&heap->store.arena, grant->block->unit, grant->block->units);
+	grant->address = arena_address(&heap->store.arena, grant->block->unit);
+	grant->bytes_on_device = grant->block->bytes[CHUNK_DEVICE];
+	grant->bytes_on_host = grant->block->bytes[CHUNK_HOST];
+	return SW_OK;
+}
+
+static enum sw_status alloc_small(struct heap *heap, size_t bytes, bool may_spill, struct heap_grant *grant)
+{
+	bool new_slab;
+	enum sw_status status =
+	    small_take(&heap->small, bytes, may_spill, &grant->address, &grant->block, &new_slab, &grant->reused);
+
+	if (status == SW_OK && new_slab) {
+		grant->bytes_on_device = grant->block->bytes[CHUNK_DEVICE];
+		grant->bytes_on_host = grant->block->bytes[CHUNK_HOST];
+	}
+	return status;
+}
+
+static void trim_to_keep(struct heap *heap)
+{
+	if (block_idle(&heap->store, CHUNK_DEVICE) > heap->keep[CHUNK_DEVICE] ||
+	    block_idle(&heap->store, CHUNK_HOST) > heap->keep[CHUNK_HOST])
+		block_trim(&heap->store, heap->keep[CHUNK_DEVICE], heap->keep[CHUNK_HOST]);
+}
+
+enum sw_status heap_alloc(struct heap *heap, size_t bytes, bool may_spill, struct heap_grant *ret_grant)
+{
+	struct heap_grant grant = {0};
+	enum sw_status status;
+
+	enter(heap);
+	if (bytes <= SMALL_MOST)
+		status = alloc_small(heap, bytes, may_spill, &grant);
+	else
+		status = alloc_large(heap, bytes, may_spill, &grant);
+	/* What was collected before it turned out not to be enough. */
+	if (status != SW_OK)
+		trim_to_keep(heap);
+	leave(heap);
+	if (status == SW_OK)
+		*ret_grant = grant;
+	return status;
+}
+
+void heap_free(struct heap *heap, struct block *block, CUdeviceptr address)
+{
+	enter(heap);
+	if (block->slab) {
+		small_give(&heap->small, block, address);
+	} else {
+		arena_unmark(&heap->store.arena, block->unit, block->units);
+		block_give(&heap->store, block);
+	}
+	trim_to_keep(heap);
+	leave(heap);
+}
+
+bool heap_contains(const struct heap *heap, CUdeviceptr address)
+{
+	return arena_contains(&heap->store.arena, address);
+}
+
+bool heap_base_of(const struct heap *heap, CUdeviceptr address, CUdeviceptr *ret_base)
+{
+	const struct arena *arena = &heap->store.arena;
+
+	if (!arena_contains(arena, address))
+		return false;
+	uint32_t word = arena_look(arena, address);
+	if (!word)
+		return false;
+	if (word & ARENA_SLAB) {
+		CUdeviceptr slab = arena->base + (address - arena->base) / HEAP_UNIT * HEAP_UNIT;
+		size_t slot = small_class_bytes(word & ~ARENA_SLAB);
+
+		*ret_base = slab + (address - slab) / slot * slot;
+	} else {
+		*ret_base = arena_address(arena, word - 1);
+	}
+	return true;
+}
+
+uint64_t heap_idle_device(const struct heap *heap)
+{
+	return atomic_load_explicit(&heap->idle[CHUNK_DEVICE], memory_order_relaxed);
+}
+
+uint64_t heap_idle_host(const struct heap *heap)
+{
+	return atomic_load_explicit(&heap->idle[CHUNK_HOST], memory_order_relaxed);
+}
+
+void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
+{
+	enter(heap);
+	if (!keep_device && !keep_host)
+		while (small_reclaim(&heap->small))
+			;
+	block_trim(&heap->store, keep_device, keep_host);
+	leave(heap);
+}
+
+struct lock *heap_lock(struct heap *heap)
+{
+	return &heap->lock;
+}
+
+bool heap_is_valid(struct heap *heap)
+{
+	lock_take(&heap->lock);
+	bool ok = block_store_is_valid(&heap->store) && small_is_valid(&heap->small);
+	lock_drop(&heap->lock);
+	return ok;
+}

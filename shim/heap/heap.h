@@ -1,0 +1,75 @@
+/*
+ * heap.h: the growable heap of one device, on CUDA's virtual memory management. The one header of this folder that
+ * others include.
+ *
+ * Address space is one large reservation (arena.h), physical memory comes in chunks (chunk.h), a block is one
+ * allocation of the program or a slab of small ones (block.h, small.h). All of it is guarded by one lock, HEAP, taken
+ * inside the functions below; driver calls under it are VMM calls alone, which neither wait for the GPU nor disturb a
+ * stream capture (facts, 2 and 3). heap_base_of() takes no lock.
+ *
+ * Whoever frees has made sure that no submitted work uses the block any more.
+ */
+#ifndef SPILLWAY_HEAP_H
+#define SPILLWAY_HEAP_H
+
+#include "shim/budget.h"
+#include "shim/lock.h"
+#include "shim/status.h"
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Granularity of device and host memory in the VMM calls (facts 2); checked against the driver at heap_create(). */
+#define HEAP_UNIT ((size_t)2 << 20)
+
+struct heap;
+struct block;
+
+struct heap_config {
+	CUdevice device;
+	bool host_usable;            /* host-backed chunks can be made */
+	CUmemLocation host_location; /* where */
+	struct budget *device_budget, *host_budget;
+	CUdeviceptr arena_hint;          /* where the address space should lie, or 0; a hint, not a promise */
+	uint64_t arena_bytes;            /* how much to ask for; halved until the driver agrees */
+	uint64_t keep_device, keep_host; /* free memory kept warm; more goes back to the driver */
+};
+
+/* What an allocation got. bytes_on_host > 0: it was spilled, whole or in part. */
+struct heap_grant {
+	CUdeviceptr address;
+	struct block *block; /* to be handed to heap_free() with the address */
+	uint64_t bytes_on_host,
+	    bytes_on_device; /* chunks taken into use; 0 both for a place in a slab already in use */
+	bool reused;         /* no driver call was needed */
+};
+
+/* NOT_SUPPORTED when the driver's granularity is not ours, NO_MEMORY when no address space can be had. */
+enum sw_status heap_create(const struct heap_config *config, struct heap **ret_heap);
+/* Give everything back to the driver. Only for tests: the process's end is the driver's own business. */
+void heap_destroy(struct heap *heap);
+
+/*
+ * A block of at least bytes, aligned to 512 bytes, 2 MiB when bytes > 1 MiB. may_spill: host memory may be used for
+ * what the device budget does not hold. NO_MEMORY when the budgets or the driver have no more; nothing changes then.
+ */
+enum sw_status heap_alloc(struct heap *heap, size_t bytes, bool may_spill, struct heap_grant *ret_grant);
+/* Cannot fail. The memory stays warm for the next allocation, as far as keep_* allow. */
+void heap_free(struct heap *heap, struct block *block, CUdeviceptr address);
+
+bool heap_contains(const struct heap *heap, CUdeviceptr address);
+/* The start of the block in use at this address. No lock: a block being freed at the same time may or may not show. */
+bool heap_base_of(const struct heap *heap, CUdeviceptr address, CUdeviceptr *ret_base);
+
+/* Free memory we hold: budgeted, but there for the next allocation. */
+uint64_t heap_idle_device(const struct heap *heap);
+uint64_t heap_idle_host(const struct heap *heap);
+/* Give free memory back to the driver until at most this much is kept. */
+void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host);
+
+struct lock *heap_lock(struct heap *heap); /* for fork (life.c) */
+bool heap_is_valid(struct heap *heap);     /* every invariant of this folder; takes the lock */
+
+#endif

@@ -1,0 +1,226 @@
+#include "shim/heap/small.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOT_LEAST 512
+#define WORDS      (HEAP_UNIT / SLOT_LEAST / 64)
+
+struct slab {
+	struct block *block;
+	struct slab *next, *prev; /* on a partial list */
+	uint16_t size_class, n_slots, n_free;
+	uint16_t first_word; /* no free slot in the words before it */
+	uint64_t free[];     /* one bit a slot, as many words as the class needs */
+};
+
+size_t small_class_bytes(unsigned size_class)
+{
+	if (size_class < 8)
+		return (size_class + 1) * SLOT_LEAST;
+	unsigned doubling = (size_class - 8) / 4, step = (size_class - 8) % 4;
+	return ((size_t)8 * SLOT_LEAST << doubling) / 4 * (5 + step);
+}
+
+unsigned small_class_of(size_t bytes)
+{
+	if (bytes <= 8 * SLOT_LEAST)
+		return bytes <= SLOT_LEAST ? 0 : (unsigned)((bytes - 1) / SLOT_LEAST);
+	/* The doubling is by the highest bit of bytes - 1; the two bits below it give the step. */
+	unsigned high = 63 - (unsigned)__builtin_clzll(bytes - 1);
+	unsigned step = (unsigned)((bytes - 1) >> (high - 2)) & 3;
+	return 8 + (high - 12) * 4 + step;
+}
+
+static enum chunk_place place_of(const struct slab *slab)
+{
+	return slab->block->bytes[CHUNK_HOST] ? CHUNK_HOST : CHUNK_DEVICE;
+}
+
+static void list_add(struct small *small, struct slab *slab)
+{
+	struct slab **list = &small->partial[slab->size_class][place_of(slab)];
+
+	slab->prev = NULL;
+	slab->next = *list;
+	if (*list)
+		(*list)->prev = slab;
+	*list = slab;
+}
+
+static void list_remove(struct small *small, struct slab *slab)
+{
+	if (slab->prev)
+		slab->prev->next = slab->next;
+	else
+		small->partial[slab->size_class][place_of(slab)] = slab->next;
+	if (slab->next)
+		slab->next->prev = slab->prev;
+	slab->next = slab->prev = NULL;
+}
+
+static struct slab *slab_new(struct small *small, unsigned size_class, bool may_spill, enum sw_status *ret_status,
+			     bool *ret_reused)
+{
+	unsigned n_slots = (unsigned)(HEAP_UNIT / small_class_bytes(size_class));
+	unsigned words = (n_slots + 63) / 64;
+	struct slab *slab = calloc(1, sizeof(*slab) + words * sizeof(slab->free[0]));
+
+	if (!slab) {
+		*ret_status = SW_NO_HOST_MEMORY;
+		return NULL;
+	}
+	*ret_status = block_take(small->store, 1, may_spill, &slab->block, ret_reused);
+	if (*ret_status != SW_OK) {
+		free(slab);
+		return NULL;
+	}
+	slab->block->slab = slab;
+	slab->size_class = (uint16_t)size_class;
+	slab->n_slots = slab->n_free = (uint16_t)n_slots;
+	for (unsigned i = 0; i < n_slots; i++)
+		slab->free[i / 64] |= UINT64_C(1) << i % 64;
+	arena_mark_slab(&small->store->arena, slab->block->unit, size_class);
+	list_add(small, slab);
+	return slab;
+}
+
+static struct slab *empty_take(struct small *small, unsigned size_class, enum chunk_place place)
+{
+	struct slab *slab = small->empty[size_class];
+
+	if (!slab || place_of(slab) != place)
+		return NULL;
+	small->empty[size_class] = NULL;
+	small->empty_bytes[place] -= HEAP_UNIT;
+	list_add(small, slab);
+	return slab;
+}
+
+static CUdeviceptr slot_take(struct small *small, struct slab *slab)
+{
+	unsigned word = slab->first_word;
+
+	while (!slab->free[word])
+		word++;
+	slab->first_word = (uint16_t)word;
+	unsigned bit = (unsigned)__builtin_ctzll(slab->free[word]);
+	slab->free[word] &= slab->free[word] - 1;
+	if (--slab->n_free == 0)
+		list_remove(small, slab);
+	return arena_address(&small->store->arena, slab->block->unit) +
+	       (word * 64 + bit) * small_class_bytes(slab->size_class);
+}
+
+enum sw_status small_take(struct small *small, size_t bytes, bool may_spill, CUdeviceptr *ret_address,
+			  struct block **ret_block, bool *ret_new, bool *ret_reused)
+{
+	unsigned size_class = small_class_of(bytes);
+	struct slab *slab = small->partial[size_class][CHUNK_DEVICE];
+	enum sw_status status = SW_NO_MEMORY;
+
+	lock_assert_held(LOCK_HEAP);
+	*ret_new = false;
+	*ret_reused = true;
+	if (!slab)
+		slab = empty_take(small, size_class, CHUNK_DEVICE);
+	if (!slab) {
+		/* A new slab in device memory comes before a free slot on the host. */
+		slab = slab_new(small, size_class, false, &status, ret_reused);
+		*ret_new = slab != NULL;
+	}
+	if (!slab && may_spill && status == SW_NO_MEMORY) {
+		*ret_reused = true;
+		slab = small->partial[size_class][CHUNK_HOST];
+		if (!slab)
+			slab = empty_take(small, size_class, CHUNK_HOST);
+		if (!slab) {
+			slab = slab_new(small, size_class, true, &status, ret_reused);
+			*ret_new = slab != NULL;
+		}
+	}
+	if (!slab)
+		return status;
+	*ret_block = slab->block;
+	*ret_address = slot_take(small, slab);
+	return SW_OK;
+}
+
+static void slab_end(struct small *small, struct slab *slab)
+{
+	struct block *block = slab->block;
+
+	arena_unmark(&small->store->arena, block->unit, 1);
+	block->slab = NULL;
+	free(slab);
+	block_give(small->store, block);
+}
+
+void small_give(struct small *small, struct block *block, CUdeviceptr address)
+{
+	struct slab *slab = block->slab;
+	CUdeviceptr start = arena_address(&small->store->arena, block->unit);
+	unsigned slot = (unsigned)((address - start) / small_class_bytes(slab->size_class));
+
+	lock_assert_held(LOCK_HEAP);
+	slab->free[slot / 64] |= UINT64_C(1) << slot % 64;
+	if (slot / 64 < slab->first_word)
+		slab->first_word = (uint16_t)(slot / 64);
+	if (slab->n_free++ == 0)
+		list_add(small, slab);
+	if (slab->n_free < slab->n_slots)
+		return;
+	list_remove(small, slab);
+	if (small->empty[slab->size_class]) {
+		slab_end(small, slab);
+		return;
+	}
+	small->empty[slab->size_class] = slab;
+	small->empty_bytes[place_of(slab)] += HEAP_UNIT;
+}
+
+bool small_reclaim(struct small *small)
+{
+	for (unsigned i = 0; i < SMALL_CLASSES; i++) {
+		struct slab *slab = small->empty[i];
+
+		if (!slab)
+			continue;
+		small->empty[i] = NULL;
+		small->empty_bytes[place_of(slab)] -= HEAP_UNIT;
+		slab_end(small, slab);
+		return true;
+	}
+	return false;
+}
+
+static bool slab_is_valid(const struct slab *slab)
+{
+	unsigned free_bits = 0, words = (slab->n_slots + 63u) / 64;
+
+	for (unsigned i = 0; i < words; i++) {
+		free_bits += (unsigned)__builtin_popcountll(slab->free[i]);
+		if (i < slab->first_word && slab->free[i])
+			return false;
+	}
+	return free_bits == slab->n_free && slab->block->slab == slab && slab->block->units == 1;
+}
+
+bool small_is_valid(const struct small *small)
+{
+	uint64_t empty[CHUNK_PLACES] = {0};
+
+	for (unsigned i = 0; i < SMALL_CLASSES; i++) {
+		for (int place = 0; place < CHUNK_PLACES; place++)
+			for (const struct slab *slab = small->partial[i][place]; slab; slab = slab->next)
+				if (!slab_is_valid(slab) || !slab->n_free || slab->size_class != i)
+					return false;
+		if (small->empty[i]) {
+			if (!slab_is_valid(small->empty[i]) || small->empty[i]->n_free != small->empty[i]->n_slots)
+				return false;
+			empty[place_of(small->empty[i])] += HEAP_UNIT;
+		}
+	}
+	return empty[CHUNK_DEVICE] == small->empty_bytes[CHUNK_DEVICE] &&
+	       empty[CHUNK_HOST] == small->empty_bytes[CHUNK_HOST];
+}

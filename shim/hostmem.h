@@ -1,0 +1,19 @@
+/*
+ * hostmem.h: how much host memory this process may reasonably pin. Reads /proc and the cgroup's files, nothing else.
+ */
+#ifndef SPILLWAY_HOSTMEM_H
+#define SPILLWAY_HOSTMEM_H
+
+#include <stdint.h>
+
+struct hostmem {
+	uint64_t total, available; /* MemTotal, MemAvailable; 0 when /proc cannot be read */
+	uint64_t cgroup_headroom;  /* limit minus usage of the tightest cgroup above us; UINT64_MAX without a limit */
+};
+
+/* root: where /proc and /sys are ("" in the product; tests give a folder of their own). */
+struct hostmem hostmem_read(const char *root);
+/* The default host budget (design): the smaller of half of MemAvailable and half of the cgroup's headroom. */
+uint64_t hostmem_default_budget(const struct hostmem *memory);
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * ledger.h: what is live and whose. One row for each allocation, handle and mapping the program holds, found by its
+ * address (or handle) in O(1).
+ *
+ * Lock: LEDGER, taken inside; nobody calls out under it. A row belongs to its maker until ledger_commit(), to the
+ * ledger until ledger_take*(), then to the taker, who ends it with ledger_row_free(). What a free needs is in the row,
+ * so freeing needs no memory.
+ */
+#ifndef SPILLWAY_LEDGER_H
+#define SPILLWAY_LEDGER_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct block;
+
+/* Bits, so that a look-up can name several. */
+enum ledger_kind {
+	LEDGER_HEAP = 1 << 0,       /* ours: block is set */
+	LEDGER_DRIVER = 1 << 1,     /* cuMemAlloc and pitch, passed through */
+	LEDGER_MANAGED = 1 << 2,    /* cuMemAllocManaged */
+	LEDGER_ASYNC = 1 << 3,      /* cuMemAllocAsync and from a pool */
+	LEDGER_PINNED = 1 << 4,     /* cuMemHostAlloc, cuMemAllocHost */
+	LEDGER_REGISTERED = 1 << 5, /* cuMemHostRegister */
+	LEDGER_HANDLE = 1 << 6,     /* the program's own cuMemCreate; key is the handle */
+	LEDGER_MAPPING = 1 << 7,    /* the program's own cuMemMap; handle says of what */
+	LEDGER_FREEABLE = LEDGER_HEAP | LEDGER_DRIVER | LEDGER_MANAGED | LEDGER_ASYNC,
+};
+
+struct ledger_row {
+	uint64_t key; /* CUdeviceptr, host address or handle */
+	enum ledger_kind kind;
+	int device;   /* ordinal */
+	size_t bytes; /* as the program asked */
+	uint64_t id;  /* unique in the process; CU_POINTER_ATTRIBUTE_BUFFER_ID of heap blocks */
+	CUcontext context;
+	struct block *block; /* LEDGER_HEAP: where it lies in its heap */
+	uint64_t handle;     /* LEDGER_MAPPING: of which handle */
+	unsigned refs;       /* LEDGER_HANDLE: releases still to come, plus mappings */
+	CUevent event;       /* while pending (pending.h): the free waits for it; NULL: for the whole context */
+	bool on_host;        /* LEDGER_HANDLE: located in host memory */
+	bool sync_memops;    /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
+	struct ledger_row *next;
+};
+
+/* A row to fill in, zero but for kind and id; NULL without memory. */
+struct ledger_row *ledger_row_new(enum ledger_kind kind);
+void ledger_row_free(struct ledger_row *row); /* accepts NULL */
+
+/* The address becomes known. Cannot fail. */
+void ledger_commit(struct ledger_row *row);
+/* Take the row with this key and one of these kinds out; NULL when there is none. */
+struct ledger_row *ledger_take(unsigned kinds, uint64_t key);
+/* Take every row of these kinds that belongs to the context; a list by ->next. */
+struct ledger_row *ledger_take_context(unsigned kinds, CUcontext context);
+/* A copy of the row; false, and *ret untouched, when there is none. */
+bool ledger_get(unsigned kinds, uint64_t key, struct ledger_row *ret);
+/* Set sync_memops of a heap row; false when there is none. */
+bool ledger_set_sync_memops(uint64_t key, bool on);
+/* Heap rows with sync_memops set, at this moment; read on the path of synchronous copies. */
+unsigned ledger_n_sync_memops(void);
+/* One reference more / less on a handle. Down to none: the row is taken out and given to the caller. */
+bool ledger_handle_ref(uint64_t handle);
+struct ledger_row *ledger_handle_unref(uint64_t handle);
+
+size_t ledger_n_rows(void);
+bool ledger_is_valid(void);
+
+/* For fork (life.c). */
+struct lock;
+extern struct lock ledger_lock;
+
+#endif

@@ -1,0 +1,47 @@
+/*
+ * lock.h: every lock of the library, its rank, what it protects, and whether the driver may be called under it.
+ *
+ *   rank           protects                                             driver call under it?
+ *   START          reading the policy, finding devices (once)           queries of attributes and free memory
+ *   CAPTURE        the list of streams that capture                     no
+ *   PENDING        frees that wait for work or for captures to end      no
+ *   POOL           the driver's pools we know of                        queries of their attributes
+ *   HEAP(device)   blocks, slabs, chunks, address ranges of one heap    VMM calls; never a wait for the GPU
+ *   LEDGER         what is live and whose                               no
+ *
+ * A thread takes locks in rising rank only. Debug builds (SPILLWAY_DEBUG) keep a mask of held ranks per thread and stop
+ * at the first wrong order. stats and log take no lock. The submission lock of the spill engine (design: SUBMIT) will
+ * stand between START and HEAP.
+ */
+#ifndef SPILLWAY_LOCK_H
+#define SPILLWAY_LOCK_H
+
+#include <pthread.h>
+
+enum lock_rank {
+	LOCK_START,
+	LOCK_CAPTURE,
+	LOCK_PENDING,
+	LOCK_POOL,
+	LOCK_HEAP,
+	LOCK_LEDGER,
+	LOCK_RANK_COUNT, /* must be last */
+};
+
+struct lock {
+	pthread_mutex_t mutex;
+	enum lock_rank rank;
+};
+
+#define LOCK_INIT(r)                                                                                                   \
+	{                                                                                                              \
+		.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (r)                                                        \
+	}
+
+void lock_init(struct lock *lock, enum lock_rank rank);
+void lock_take(struct lock *lock);
+void lock_drop(struct lock *lock);
+/* Debug builds: stop unless this thread holds a lock of that rank. Else nothing. */
+void lock_assert_held(enum lock_rank rank);
+
+#endif

@@ -1,0 +1,210 @@
+#include "shim/serve.h"
+#include "shim/enter.h"
+#include "shim/log.h"
+#include "shim/pending.h"
+#include "shim/pool.h"
+#include "shim/real.h"
+
+/* Where rows of a kind that the driver serves are counted. */
+static enum place place_of(const struct ledger_row *row)
+{
+	switch (row->kind) {
+	case LEDGER_MANAGED:
+		return PLACE_MANAGED;
+	case LEDGER_PINNED:
+	case LEDGER_REGISTERED:
+		return PLACE_PINNED;
+	case LEDGER_HANDLE:
+		return row->on_host ? PLACE_PINNED : PLACE_DRIVER;
+	default:
+		return PLACE_DRIVER;
+	}
+}
+
+/* Device memory the driver gave to others is room the heap does not have. */
+static void count_driver_memory(const struct ledger_row *row, bool live)
+{
+	enum place place = place_of(row);
+	/* Pools are charged as a whole, with what they have reserved (pool.h). */
+	bool charged = place == PLACE_DRIVER && row->kind != LEDGER_ASYNC;
+	struct device *device = charged ? device_get(row->device) : NULL;
+
+	if (live)
+		stats_live_add(place, row->bytes);
+	else
+		stats_live_sub(place, row->bytes);
+	if (device && live)
+		budget_charge(&device->budget, row->bytes);
+	else if (device)
+		budget_give(&device->budget, row->bytes);
+}
+
+void serve_count_new(struct ledger_row *row)
+{
+	count_driver_memory(row, true);
+	stats_add(STAT_allocations, 1);
+	ledger_commit(row);
+}
+
+void serve_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device)
+{
+	struct ledger_row *row = ledger_row_new(kind);
+	CUdevice current = 0;
+
+	if (!row) {
+		log_once("no memory to keep track of an allocation; it is left to the driver");
+		return;
+	}
+	if (device < 0 && REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS)
+		device = current;
+	row->device = device < 0 ? 0 : device;
+	row->key = key;
+	row->bytes = bytes;
+	row->refs = 1;
+	REAL(cuCtxGetCurrent)(&row->context);
+	if (kind == LEDGER_ASYNC && device_get(row->device))
+		pool_used(device_get(row->device));
+	serve_count_new(row);
+}
+
+void serve_drop(struct ledger_row *row)
+{
+	if (!row)
+		return;
+	count_driver_memory(row, false);
+	stats_add(STAT_frees, 1);
+	ledger_row_free(row);
+}
+
+struct ledger_row *serve_forget(unsigned kinds, uint64_t key)
+{
+	return ledger_take(kinds, key);
+}
+
+void serve_forgotten(struct ledger_row *row, bool freed)
+{
+	if (row && freed)
+		serve_drop(row);
+	else if (row)
+		ledger_commit(row);
+}
+
+static void say_refused(const struct device *device, size_t bytes)
+{
+	char want[32], used[32], limit[32], host_used[32], host_limit[32];
+
+	stats_add(STAT_refused, 1);
+	log_once("out of memory: %s asked for; device budget %s of %s used, host %s of %s, spill %s",
+		 log_bytes(want, sizeof(want), bytes), log_bytes(used, sizeof(used), atomic_load(&device->budget.used)),
+		 log_bytes(limit, sizeof(limit), atomic_load(&device->budget.limit)),
+		 log_bytes(host_used, sizeof(host_used), atomic_load(&host_budget.used)),
+		 log_bytes(host_limit, sizeof(host_limit), atomic_load(&host_budget.limit)),
+		 policy_spill_name(policy_spill_mode(life_policy())));
+}
+
+static enum sw_status act(struct device *device, const struct backend_request *request, struct ledger_row *row,
+			  size_t *ret_pitch)
+{
+	struct policy_request question = {.bytes = request->bytes};
+	struct policy_decision decision = policy_decide(life_policy(), &question);
+
+	row->kind = LEDGER_HEAP;
+	if (decision.use == POLICY_USE_HEAP) {
+		enum sw_status status = backend_vmm.alloc(device, request, row, ret_pitch);
+
+		if (status != SW_NOT_SUPPORTED)
+			return status;
+	}
+	row->kind = LEDGER_DRIVER;
+	enum sw_status status = backend_pass.alloc(device, request, row, ret_pitch);
+	if (status == SW_OK) {
+		stats_add(STAT_passed, 1);
+		count_driver_memory(row, true);
+	}
+	return status;
+}
+
+CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_address, size_t *ret_pitch)
+{
+	CUresult result;
+	struct device *device = device_current(&result);
+	size_t pitch = 0;
+
+	if (!device)
+		return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
+	struct ledger_row *row = ledger_row_new(LEDGER_HEAP);
+	if (!row)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	row->device = device->ordinal;
+	row->bytes = request->bytes;
+	REAL(cuCtxGetCurrent)(&row->context);
+	pending_reap();
+	enum sw_status status = act(device, request, row, &pitch);
+	if (status != SW_OK) {
+		ledger_row_free(row);
+		if (status == SW_NO_MEMORY)
+			say_refused(device, request->bytes);
+		else
+			stats_add(STAT_failed, 1);
+		return status_result(status);
+	}
+	*ret_address = row->key;
+	if (request->height)
+		*ret_pitch = pitch;
+	stats_add(STAT_allocations, 1);
+	ledger_commit(row);
+	return CUDA_SUCCESS;
+}
+
+CUresult serve_free(CUdeviceptr address)
+{
+	struct ledger_row *row = ledger_take(LEDGER_FREEABLE, address);
+
+	if (!row) {
+		stats_add(STAT_foreign_frees, 1);
+		/* Inside our address space and not live: freed before, or not the start of a block. */
+		return device_of(address) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemFree_v2)(address);
+	}
+	if (row->kind == LEDGER_HEAP) {
+		stats_add(STAT_frees, 1);
+		return backend_vmm.free(row);
+	}
+	/* Out of the ledger first: the driver may give the address to another thread before its call returns. */
+	CUresult result = backend_pass.free(row);
+	serve_forgotten(row, result == CUDA_SUCCESS);
+	return result;
+}
+
+bool serve_find(CUdeviceptr address, struct ledger_row *ret_row)
+{
+	struct device *device = device_of(address);
+	struct ledger_row row;
+	CUdeviceptr base;
+
+	if (!device || !heap_base_of(atomic_load_explicit(&device->heap, memory_order_acquire), address, &base) ||
+	    !ledger_get(LEDGER_HEAP, base, &row) || address - base >= row.bytes)
+		return false;
+	*ret_row = row;
+	return true;
+}
+
+void serve_context_gone(CUcontext context)
+{
+	struct ledger_row *row = ledger_take_context(LEDGER_FREEABLE, context), *next;
+
+	for (; row; row = next) {
+		next = row->next;
+		if (row->kind != LEDGER_HEAP) {
+			serve_drop(row);
+			continue;
+		}
+		stats_add(STAT_frees, 1);
+		backend_vmm.release(row);
+	}
+	pending_context_gone(context);
+}
+
+CUresult serve_refusal(void)
+{
+	return life_stage() == STAGE_REFUSE ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
+}

@@ -1,0 +1,40 @@
+/*
+ * serve.h: the flow of one request: decide, act, commit, count; and the other way round for a free. Called by the
+ * entries with the scope of enter.h open, that is with the policy read.
+ */
+#ifndef SPILLWAY_SERVE_H
+#define SPILLWAY_SERVE_H
+
+#include "shim/backend.h"
+
+#include <cuda.h>
+
+/* cuMemAlloc and cuMemAllocPitch. *ret_address and *ret_pitch (pitched only) are written on success alone. */
+CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_address, size_t *ret_pitch);
+/* cuMemFree, of anything: ours, what the driver gave, or a stranger. */
+CUresult serve_free(CUdeviceptr address);
+
+/* Is this one of our heap blocks? Its row, with key = its first byte. No driver call. */
+bool serve_find(CUdeviceptr address, struct ledger_row *ret_row);
+
+/*
+ * What the driver gave without our doing: make it known and count it where it is. Without memory for a row it stays
+ * unknown, and its free goes to the driver like any stranger's. device: ordinal, or -1 for the current one.
+ */
+void serve_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device);
+/* The same for a row that is filled in already. Takes it over. */
+void serve_count_new(struct ledger_row *row);
+/* Before the driver frees it: take the row out; NULL: not known. */
+struct ledger_row *serve_forget(unsigned kinds, uint64_t key);
+/* After: freed is false when the driver refused, then the row goes back. Accepts NULL. */
+void serve_forgotten(struct ledger_row *row, bool freed);
+/* Count a row that has left the ledger as gone, and end it. */
+void serve_drop(struct ledger_row *row);
+
+/* The context has been destroyed: what lived in it is gone, our blocks of it are free. */
+void serve_context_gone(CUcontext context);
+
+/* May allocations fail because the policy is bad and SPILLWAY_STRICT=1? The result to return, or CUDA_SUCCESS. */
+CUresult serve_refusal(void);
+
+#endif

@@ -1,0 +1,43 @@
+#include "shim/status.h"
+
+static __thread CUresult last_driver_result __attribute__((tls_model("initial-exec"))) = CUDA_ERROR_UNKNOWN;
+
+CUresult status_result(enum sw_status status)
+{
+	static const CUresult results[] = {
+#define STATUS(name, result, text) [SW_##name] = result,
+#include "shim/status.def"
+	};
+	if (status == SW_DRIVER)
+		return last_driver_result;
+	return (unsigned)status < SW_STATUS_COUNT ? results[status] : CUDA_ERROR_UNKNOWN;
+}
+
+const char *status_text(enum sw_status status)
+{
+	static const char *const texts[] = {
+#define STATUS(name, result, text) [SW_##name] = text,
+#include "shim/status.def"
+	};
+	return (unsigned)status < SW_STATUS_COUNT ? texts[status] : "unknown";
+}
+
+enum sw_status status_of(CUresult result)
+{
+	switch (result) {
+	case CUDA_SUCCESS:
+		return SW_OK;
+	case CUDA_ERROR_OUT_OF_MEMORY:
+		return SW_NO_MEMORY;
+	case CUDA_ERROR_INVALID_VALUE:
+		return SW_INVALID;
+	case CUDA_ERROR_NOT_SUPPORTED:
+	case CUDA_ERROR_NOT_FOUND:
+		return SW_NOT_SUPPORTED;
+	case CUDA_ERROR_INVALID_CONTEXT:
+		return SW_CONTEXT;
+	default:
+		last_driver_result = result;
+		return SW_DRIVER;
+	}
+}
