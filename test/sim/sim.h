@@ -1,0 +1,80 @@
+/*
+ * sim.h: what a test may ask of the simulated GPU beyond the driver API. Exported by the simulated libcuda.so.1 beside
+ * the cu* functions; a test links it or finds these by dlsym. See sim/README in the head of sim_device.c for the model.
+ *
+ * Settings come from the environment once, at the first call into the driver:
+ *   SIM_DEVICES=1              number of devices
+ *   SIM_MEMORY=256MiB          device memory of each
+ *   SIM_HOST_MEMORY=1GiB       what cuMemCreate for HOST / HOST_NUMA and cuMemHostAlloc may take together
+ *   SIM_VMM=1, SIM_HOST_VMM=1  0 switches the attribute off and makes the calls CUDA_ERROR_NOT_SUPPORTED
+ *   SIM_DELAY_US=0             every piece of work starts at least this much later; SIM_SEED adds a random share
+ *   SIM_FAIL=name:n:code       the n-th call (from 1) of that entry point returns that CUresult; comma-separated
+ *   SIM_LOG=path               the call log, one line a call: thread, name, result, and why when the model refused
+ *   SIM_REPORT=path            at exit: calls, broken rules, and leaks by origin, one line each
+ *   SIM_FILL=1                 0 leaves new physical memory zero instead of 0xA5 (up to 64 MiB a piece)
+ *   SIM_WINDOW=512GiB          address space for device addresses
+ */
+#ifndef SPILLWAY_SIM_H
+#define SPILLWAY_SIM_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+/* The n-th call from now (1 = the next) of the named entry point fails with error, once. n = 0 removes it. */
+void sim_fail(const char *name, unsigned n, CUresult error);
+/* As sim_fail, for the n-th call from now of any entry point that allocates, maps, frees or unmaps (the VMM calls,
+ * cuMemAlloc*, cuMemFree*, cuMemAddress*, cuMemHostAlloc...). */
+void sim_fail_any(unsigned n, CUresult error);
+bool sim_fail_pending(void); /* has an ordered failure not happened yet? */
+
+/* Calls of an entry point so far, whatever their result. */
+unsigned long sim_calls(const char *name);
+
+/* What is alive in the model now. */
+struct sim_live {
+	size_t device_bytes, host_bytes; /* physical, by handles and by cuMemAlloc; pinned host */
+	size_t allocations;              /* cuMemAlloc*, cuMemHostAlloc* blocks */
+	size_t handles, mappings, reservations;
+};
+struct sim_live sim_live(void);
+/* Print one line for each live object with its origin (call number and entry point); returns how many. */
+size_t sim_leaks(FILE *out);
+/* Rules of the model that were broken so far (each also has a line in the log). */
+unsigned long sim_broken_rules(void);
+
+/* Read device memory behind its address with no checks but mapping; false when any byte is unmapped. */
+bool sim_peek(CUdeviceptr address, void *ret_bytes, size_t bytes);
+/* Is the 2 MiB page of this address mapped, and where is it? 'D' device, 'H' host, 0 unmapped. */
+char sim_where(CUdeviceptr address);
+/* Hold all work of all streams where it stands / let it go on. Nests not. */
+void sim_hold(void);
+void sim_release(void);
+/* Switches of the model, as in the environment, for tests that change them in mid-run: name "VMM", "HOST_VMM",
+ * "MEMORY", "HOST_MEMORY", "DELAY_US", "FILL". */
+void sim_switch(const char *name, size_t value);
+
+/*
+ * Kernels are C functions. A "module image" for cuModuleLoadData / cuLibraryLoadData is a struct sim_module.
+ * The body gets the launch's arguments as cuLaunchKernel's kernelParams do: args[i] points to a copy of the i-th
+ * parameter. A parameter that holds an address of device memory is handed over translated, so that the body may use it
+ * as a plain pointer; an address that the body itself reads from device memory goes through sim_pointer().
+ */
+struct sim_launch {
+	unsigned grid[3], block[3], shared_bytes;
+};
+struct sim_kernel {
+	const char *name;
+	void (*body)(const struct sim_launch *launch, void **args);
+	unsigned n_params;
+	const size_t *param_bytes;
+};
+#define SIM_MODULE_MAGIC 0x314d4953u /* "SIM1" */
+struct sim_module {
+	unsigned magic, n_kernels;
+	const struct sim_kernel *kernels;
+};
+void *sim_pointer(CUdeviceptr address);
+
+#endif

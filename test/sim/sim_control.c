@@ -1,0 +1,408 @@
+/*
+ * sim_control.c: what every call passes through on its way in and out, and the controls of sim.h.
+ *
+ * In: count, fail when a failure was ordered, refuse before cuInit and without a context. Out: one line in the log.
+ * The rows of all entry points lie in the linker section sim_entries (SIM_SPELL), so an order for a name needs no
+ * registration; a name may have two rows, a weak stub and the strong body, and orders go to both.
+ *
+ * A child of fork after cuInit is lost, as with the real driver: its calls return at once, before any lock.
+ */
+#include "sim_internal.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+struct sim sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static pthread_once_t started = PTHREAD_ONCE_INIT;
+static atomic_bool lost; /* child of a process that had called cuInit */
+static FILE *call_log;
+static const char *report_path;
+static unsigned fail_any_at;
+static CUresult fail_any_with;
+static __thread struct sim_thread this_thread;
+static atomic_uint threads;
+
+extern struct sim_entry *const __start_sim_entries[] __attribute__((visibility("hidden")));
+extern struct sim_entry *const __stop_sim_entries[] __attribute__((visibility("hidden")));
+
+size_t sim_parse_size(const char *text, size_t otherwise)
+{
+	static const struct {
+		const char *suffix;
+		unsigned shift;
+	} units[] = {{"", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}, {"K", 10}, {"M", 20}, {"G", 30}};
+	unsigned long long value;
+	char *end;
+
+	if (!text || !*text)
+		return otherwise;
+	value = strtoull(text, &end, 0);
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+		if (!strcmp(end, units[i].suffix))
+			return (size_t)value << units[i].shift;
+	fprintf(stderr, "sim: cannot read the size \"%s\"\n", text);
+	return otherwise;
+}
+
+/* SIM_FAIL=name:n:code,name:n:code */
+static void read_failures(const char *text)
+{
+	char name[128];
+	unsigned n;
+	int code, used;
+
+	while (text && sscanf(text, "%127[^:]:%u:%d%n", name, &n, &code, &used) == 3) {
+		sim_fail(name, n, (CUresult)code);
+		text += used;
+		text = *text == ',' ? text + 1 : NULL;
+	}
+}
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&sim.lock);
+}
+
+static void after_fork_in_parent(void)
+{
+	pthread_mutex_unlock(&sim.lock);
+}
+
+static void after_fork_in_child(void)
+{
+	pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+
+	sim.lock = fresh;
+	if (sim.initialised)
+		atomic_store(&lost, true);
+	report_path = NULL;
+}
+
+static void start(void)
+{
+	const char *text;
+	pthread_condattr_t attributes;
+
+	sim.set.devices = (int)sim_parse_size(getenv("SIM_DEVICES"), 1);
+	if (sim.set.devices > SIM_DEVICES_MAX)
+		sim.set.devices = SIM_DEVICES_MAX;
+	sim.set.memory = sim_parse_size(getenv("SIM_MEMORY"), (size_t)256 << 20);
+	sim.set.host_memory = sim_parse_size(getenv("SIM_HOST_MEMORY"), (size_t)1 << 30);
+	sim.set.window = sim_parse_size(getenv("SIM_WINDOW"), (size_t)512 << 30);
+	sim.set.vmm = sim_parse_size(getenv("SIM_VMM"), 1);
+	sim.set.host_vmm = sim_parse_size(getenv("SIM_HOST_VMM"), 1);
+	sim.set.fill = sim_parse_size(getenv("SIM_FILL"), 1);
+	sim.set.delay_us = sim_parse_size(getenv("SIM_DELAY_US"), 0);
+	sim.set.seed = sim_parse_size(getenv("SIM_SEED"), 0);
+	text = getenv("SIM_LOG");
+	if (text && *text)
+		call_log = fopen(text, "ae");
+	if (call_log)
+		setvbuf(call_log, NULL, _IOLBF, 0);
+	text = getenv("SIM_REPORT");
+	if (text && *text)
+		report_path = strdup(text);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&sim.progress, &attributes);
+	pthread_condattr_destroy(&attributes);
+	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+static void start_once(void)
+{
+	static atomic_bool failures_read;
+
+	pthread_once(&started, start);
+	if (!atomic_exchange(&failures_read, true))
+		read_failures(getenv("SIM_FAIL"));
+}
+
+void sim_lock(void)
+{
+	pthread_mutex_lock(&sim.lock);
+}
+
+void sim_unlock(void)
+{
+	pthread_mutex_unlock(&sim.lock);
+}
+
+void sim_wait(void)
+{
+	pthread_cond_wait(&sim.progress, &sim.lock);
+}
+
+uint64_t sim_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+struct sim_thread *sim_thread(void)
+{
+	if (!this_thread.id)
+		this_thread.id = atomic_fetch_add(&threads, 1) + 1;
+	return &this_thread;
+}
+
+struct sim_origin sim_origin(void)
+{
+	return this_thread.origin;
+}
+
+CUresult sim_why(CUresult error, const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	vsnprintf(this_thread.why, sizeof(this_thread.why), format, list);
+	va_end(list);
+	return error;
+}
+
+void sim_break_rule(const char *format, ...)
+{
+	va_list list;
+	char text[256];
+
+	va_start(list, format);
+	vsnprintf(text, sizeof(text), format, list);
+	va_end(list);
+	sim.broken_rules++;
+	if (call_log)
+		fprintf(call_log, "%u BROKEN RULE in %s: %s\n", sim_thread()->id,
+			this_thread.origin.name ? this_thread.origin.name : "a stream", text);
+}
+
+/* Does sim_fail_any mean this entry point? Those that allocate, map, free or unmap. */
+static bool is_memory_call(const char *name)
+{
+	static const char *const prefixes[] = {"cuMemAlloc",     "cuMemFree",   "cuMemAddress",   "cuMemHostAlloc",
+					       "cuMemHostReg",   "cuMemHostUn", "cuMemCreate",    "cuMemRelease",
+					       "cuMemMap",       "cuMemUnmap",  "cuMemSetAccess", "cuMemRetain",
+					       "cuMemPoolCreate"};
+
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+		if (!strncmp(name, prefixes[i], strlen(prefixes[i])))
+			return true;
+	return false;
+}
+
+static bool fails_by_order(struct sim_entry *entry, CUresult *ret_error)
+{
+	if (entry->fail_at && --entry->fail_at == 0) {
+		*ret_error = entry->fail_with;
+		return true;
+	}
+	if (fail_any_at && is_memory_call(entry->name) && --fail_any_at == 0) {
+		*ret_error = fail_any_with;
+		return true;
+	}
+	return false;
+}
+
+bool sim_enter(struct sim_call *call, struct sim_entry *entry)
+{
+	struct sim_thread *thread;
+	CUcontext context;
+
+	call->entry = entry;
+	call->locked = false;
+	call->result = CUDA_ERROR_NOT_INITIALIZED;
+	if (atomic_load(&lost))
+		return false;
+	start_once();
+	sim_lock();
+	call->locked = true;
+	thread = sim_thread();
+	thread->why[0] = '\0';
+	call->outer = thread->origin;
+	call->number = ++sim.calls;
+	thread->origin = (struct sim_origin){call->number, entry->name};
+	entry->calls++;
+	if (fails_by_order(entry, &call->result)) {
+		sim_why(call->result, "failed by order");
+		return false;
+	}
+	if ((entry->need & SIM_INIT) && !sim.initialised)
+		return false;
+	if (entry->need & SIM_CONTEXT) {
+		call->result = sim_current(&context);
+		if (call->result)
+			return false;
+	}
+	return true;
+}
+
+CUresult sim_leave(struct sim_call *call)
+{
+	if (!call->locked)
+		return call->result;
+	if (call_log)
+		fprintf(call_log, "%lu %u %s %d%s%s\n", call->number, this_thread.id, call->entry->name, call->result,
+			this_thread.why[0] ? " " : "", this_thread.why);
+	this_thread.origin = call->outer;
+	sim_unlock();
+	return call->result;
+}
+
+/* ---- the controls ---- */
+
+SIM_EXPORT void sim_fail(const char *name, unsigned n, CUresult error)
+{
+	bool known = false;
+
+	pthread_once(&started, start);
+	sim_lock();
+	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries; row++) {
+		if (strcmp((*row)->name, name))
+			continue;
+		(*row)->fail_at = n;
+		(*row)->fail_with = error;
+		known = true;
+	}
+	sim_unlock();
+	if (!known)
+		fprintf(stderr, "sim_fail: no entry point is called \"%s\"\n", name);
+}
+
+SIM_EXPORT void sim_fail_any(unsigned n, CUresult error)
+{
+	pthread_once(&started, start);
+	sim_lock();
+	fail_any_at = n;
+	fail_any_with = error;
+	sim_unlock();
+}
+
+/* Of the two rows of a name only the strong one is ever called: a pending order on the weak one says nothing. */
+static bool is_live_row(const struct sim_entry *entry)
+{
+	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries; row++)
+		if (*row != entry && !strcmp((*row)->name, entry->name) && !(*row)->fail_at)
+			return false;
+	return true;
+}
+
+SIM_EXPORT bool sim_fail_pending(void)
+{
+	bool pending;
+
+	sim_lock();
+	pending = fail_any_at;
+	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries && !pending; row++)
+		pending = (*row)->fail_at && is_live_row(*row);
+	sim_unlock();
+	return pending;
+}
+
+SIM_EXPORT unsigned long sim_calls(const char *name)
+{
+	unsigned long calls = 0;
+
+	sim_lock();
+	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries; row++)
+		if (!strcmp((*row)->name, name))
+			calls += (*row)->calls;
+	sim_unlock();
+	return calls;
+}
+
+SIM_EXPORT unsigned long sim_broken_rules(void)
+{
+	unsigned long n;
+
+	sim_lock();
+	n = sim.broken_rules;
+	sim_unlock();
+	return n;
+}
+
+SIM_EXPORT struct sim_live sim_live(void)
+{
+	struct sim_live live = {0};
+
+	sim_lock();
+	sim_memory_live(&live, NULL);
+	sim_alloc_live(&live, NULL);
+	for (int i = 0; i < SIM_DEVICES_MAX; i++)
+		live.device_bytes += sim.device[i].used;
+	live.host_bytes = sim.host_used;
+	sim_unlock();
+	return live;
+}
+
+SIM_EXPORT size_t sim_leaks(FILE *out)
+{
+	struct sim_live live = {0};
+	size_t n;
+
+	sim_lock();
+	n = sim_memory_live(&live, out) + sim_alloc_live(&live, out);
+	sim_unlock();
+	return n;
+}
+
+SIM_EXPORT void sim_hold(void)
+{
+	pthread_once(&started, start);
+	sim_lock();
+	sim.held = true;
+	sim_unlock();
+}
+
+SIM_EXPORT void sim_release(void)
+{
+	sim_lock();
+	sim.held = false;
+	pthread_cond_broadcast(&sim.progress);
+	sim_unlock();
+}
+
+SIM_EXPORT void sim_switch(const char *name, size_t value)
+{
+	pthread_once(&started, start);
+	sim_lock();
+	if (!strcmp(name, "VMM"))
+		sim.set.vmm = value;
+	else if (!strcmp(name, "HOST_VMM"))
+		sim.set.host_vmm = value;
+	else if (!strcmp(name, "MEMORY"))
+		sim.set.memory = value;
+	else if (!strcmp(name, "HOST_MEMORY"))
+		sim.set.host_memory = value;
+	else if (!strcmp(name, "DELAY_US"))
+		sim.set.delay_us = value;
+	else if (!strcmp(name, "FILL"))
+		sim.set.fill = value;
+	else
+		fprintf(stderr, "sim_switch: no switch is called \"%s\"\n", name);
+	sim_unlock();
+}
+
+/* At exit, in the process that started the driver: calls, broken rules, leaks. Written whole, for readers that watch. */
+__attribute__((destructor)) static void report(void)
+{
+	struct sim_live live = {0};
+	FILE *out;
+
+	if (!report_path || atomic_load(&lost))
+		return;
+	out = fopen(report_path, "we");
+	if (!out)
+		return;
+	sim_lock();
+	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries; row++)
+		if ((*row)->calls)
+			fprintf(out, "call %s %lu\n", (*row)->name, (*row)->calls);
+	fprintf(out, "broken_rules %lu\n", sim.broken_rules);
+	sim_memory_live(&live, out);
+	sim_alloc_live(&live, out);
+	sim_unlock();
+	fclose(out);
+}

@@ -1,0 +1,352 @@
+/*
+ * sim_copy.c: copies and sets, in all spellings. Every copy becomes one CUDA_MEMCPY3D of linear memory, every set one
+ * CUDA_MEMSET_NODE_PARAMS: the same forms that graph nodes have.
+ *
+ * Device ranges are checked when the call is made (INVALID_VALUE) and can still fault when the turn comes, if they were
+ * unmapped in between. Pageable sources of asynchronous copies are read at the call, pageable destinations make the
+ * call wait: as the driver does. Copies between device addresses and sets return before they are done.
+ */
+#include "sim_internal.h"
+#include <stdlib.h>
+
+struct side {
+	uintptr_t start;
+	size_t pitch, slice; /* bytes from row to row and from slice to slice */
+	bool device, pageable;
+};
+
+static size_t extent(const struct side *side, const CUDA_MEMCPY3D *copy)
+{
+	return (copy->Depth - 1) * side->slice + (copy->Height - 1) * side->pitch + copy->WidthInBytes;
+}
+
+static CUresult side_of(struct side *ret_side, const CUDA_MEMCPY3D *copy, bool dst, int device)
+{
+	CUmemorytype type = dst ? copy->dstMemoryType : copy->srcMemoryType;
+	uintptr_t base = type == CU_MEMORYTYPE_HOST ? (uintptr_t)(dst ? copy->dstHost : copy->srcHost)
+						    : (dst ? copy->dstDevice : copy->srcDevice);
+	size_t pitch = dst ? copy->dstPitch : copy->srcPitch, height = dst ? copy->dstHeight : copy->srcHeight;
+	size_t x = dst ? copy->dstXInBytes : copy->srcXInBytes, y = dst ? copy->dstY : copy->srcY;
+	size_t z = dst ? copy->dstZ : copy->srcZ;
+
+	if (type == CU_MEMORYTYPE_ARRAY)
+		return sim_why(CUDA_ERROR_NOT_SUPPORTED, "the model has no arrays");
+	if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!pitch)
+		pitch = copy->WidthInBytes + x;
+	if (!height)
+		height = copy->Height + y;
+	if (pitch < copy->WidthInBytes + x)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "the pitch is less than the width");
+	*ret_side = (struct side){.pitch = pitch, .slice = pitch * height};
+	ret_side->start = base + z * ret_side->slice + y * pitch + x;
+	ret_side->device = sim_in_window(ret_side->start);
+	ret_side->pageable = !ret_side->device && !sim_block_at(ret_side->start);
+	if (!base)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "an address is NULL");
+	if (type == CU_MEMORYTYPE_DEVICE && ret_side->pageable)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#lx is not device memory", (unsigned long)ret_side->start);
+	if (ret_side->device && !sim_accessible(ret_side->start, extent(ret_side, copy), device, dst))
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#lx + %zu is not accessible memory",
+			       (unsigned long)ret_side->start, extent(ret_side, copy));
+	return CUDA_SUCCESS;
+}
+
+static void copy_rows(char *dst, size_t dst_pitch, size_t dst_slice, const char *src, size_t src_pitch,
+		      size_t src_slice, const CUDA_MEMCPY3D *copy)
+{
+	for (size_t z = 0; z < copy->Depth; z++)
+		for (size_t y = 0; y < copy->Height; y++)
+			memmove(dst + z * dst_slice + y * dst_pitch, src + z * src_slice + y * src_pitch,
+				copy->WidthInBytes);
+}
+
+/* By now both sides are UNIFIED, without offsets, with explicit pitches and heights (sim_copy_work). */
+static void run_copy(struct sim_work *work)
+{
+	const CUDA_MEMCPY3D *copy = &work->copy;
+	const char *src = work->owned ? work->owned : sim_pointer(copy->srcDevice);
+
+	copy_rows(sim_pointer(copy->dstDevice), copy->dstPitch, copy->dstPitch * copy->dstHeight, src, copy->srcPitch,
+		  copy->srcPitch * copy->srcHeight, copy);
+}
+
+CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, int device, bool stage)
+{
+	struct side src, dst;
+	struct sim_work *work;
+	CUresult result = side_of(&src, copy, false, device);
+
+	if (!result)
+		result = side_of(&dst, copy, true, device);
+	if (result)
+		return result;
+	work = sim_work_new("a copy", CU_GRAPH_NODE_TYPE_MEMCPY, run_copy);
+	work->copy = (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+				     .srcDevice = src.start,
+				     .srcPitch = src.pitch,
+				     .srcHeight = src.slice / src.pitch,
+				     .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+				     .dstDevice = dst.start,
+				     .dstPitch = dst.pitch,
+				     .dstHeight = dst.slice / dst.pitch,
+				     .WidthInBytes = copy->WidthInBytes,
+				     .Height = copy->Height,
+				     .Depth = copy->Depth};
+	if (stage && src.pageable) {
+		size_t row = copy->WidthInBytes, slice = row * copy->Height;
+
+		work->owned_bytes = slice * copy->Depth;
+		work->owned = malloc(work->owned_bytes);
+		/* The program's memory may be anything, a file or a userfault: not under the model's lock. */
+		sim_unlock();
+		copy_rows(work->owned, row, slice, (const char *)src.start, src.pitch, src.slice, copy);
+		sim_lock();
+		work->copy.srcPitch = row;
+		work->copy.srcHeight = copy->Height;
+	}
+	*ret_work = work;
+	return CUDA_SUCCESS;
+}
+
+static CUresult copy3d(const CUDA_MEMCPY3D *copy, CUstream handle, bool async)
+{
+	CUdeviceptr dst, src;
+	struct sim_work *work;
+	CUstream stream;
+	CUresult result = sim_stream(handle, &stream);
+	bool wait;
+
+	if (result)
+		return result;
+	if (!copy)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!copy->WidthInBytes || !copy->Height || !copy->Depth)
+		return CUDA_SUCCESS;
+	result = sim_copy_work(&work, copy, stream->context->device, async && !stream->capture);
+	if (result)
+		return result;
+	dst = work->copy.dstDevice;
+	src = work->copy.srcDevice;
+	if (!async)
+		wait = !sim_in_window(dst) || !sim_in_window(src);
+	else
+		wait = !stream->capture && !sim_in_window(dst) && !sim_block_at(dst);
+	if (!async && wait)
+		return sim_submit_sync(handle, work);
+	if (!async)
+		result = sim_unsafe();
+	if (result) {
+		sim_work_free(work);
+		return result;
+	}
+	result = sim_submit(handle, work);
+	if (result || !wait)
+		return result;
+	sim_wait_after((struct sim_after){stream, stream->last});
+	return stream->context->dead;
+}
+
+/* kinds: 'H' host, 'D' device, 'U' whichever the address says */
+static CUmemorytype memory_type(char kind)
+{
+	return kind == 'H' ? CU_MEMORYTYPE_HOST : kind == 'D' ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED;
+}
+
+static CUresult linear(char dst_kind, uintptr_t dst, char src_kind, uintptr_t src, size_t bytes, CUstream stream,
+		       bool async)
+{
+	CUDA_MEMCPY3D copy = {.dstMemoryType = memory_type(dst_kind),
+			      .srcMemoryType = memory_type(src_kind),
+			      .dstHost = (void *)dst,
+			      .dstDevice = dst,
+			      .srcHost = (void *)src,
+			      .srcDevice = src,
+			      .WidthInBytes = bytes,
+			      .Height = 1,
+			      .Depth = 1};
+
+	return copy3d(&copy, stream, async);
+}
+
+static CUresult copy2d(const CUDA_MEMCPY2D *two, CUstream stream, bool async)
+{
+	CUDA_MEMCPY3D copy;
+
+	if (!two)
+		return CUDA_ERROR_INVALID_VALUE;
+	copy = (CUDA_MEMCPY3D){.srcXInBytes = two->srcXInBytes,
+			       .srcY = two->srcY,
+			       .srcMemoryType = two->srcMemoryType,
+			       .srcHost = two->srcHost,
+			       .srcDevice = two->srcDevice,
+			       .srcPitch = two->srcPitch,
+			       .dstXInBytes = two->dstXInBytes,
+			       .dstY = two->dstY,
+			       .dstMemoryType = two->dstMemoryType,
+			       .dstHost = two->dstHost,
+			       .dstDevice = two->dstDevice,
+			       .dstPitch = two->dstPitch,
+			       .WidthInBytes = two->WidthInBytes,
+			       .Height = two->Height,
+			       .Depth = 1};
+	return copy3d(&copy, stream, async);
+}
+
+static CUresult copy_peer3d(const CUDA_MEMCPY3D_PEER *peer, CUstream stream, bool async)
+{
+	CUDA_MEMCPY3D copy;
+
+	if (!peer)
+		return CUDA_ERROR_INVALID_VALUE;
+	copy = (CUDA_MEMCPY3D){.srcXInBytes = peer->srcXInBytes,
+			       .srcY = peer->srcY,
+			       .srcZ = peer->srcZ,
+			       .srcMemoryType = peer->srcMemoryType,
+			       .srcHost = peer->srcHost,
+			       .srcDevice = peer->srcDevice,
+			       .srcPitch = peer->srcPitch,
+			       .srcHeight = peer->srcHeight,
+			       .dstXInBytes = peer->dstXInBytes,
+			       .dstY = peer->dstY,
+			       .dstZ = peer->dstZ,
+			       .dstMemoryType = peer->dstMemoryType,
+			       .dstHost = peer->dstHost,
+			       .dstDevice = peer->dstDevice,
+			       .dstPitch = peer->dstPitch,
+			       .dstHeight = peer->dstHeight,
+			       .WidthInBytes = peer->WidthInBytes,
+			       .Height = peer->Height,
+			       .Depth = peer->Depth};
+	return copy3d(&copy, stream, async);
+}
+
+static CUresult batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t n, size_t *ret_failed,
+		      CUstream stream)
+{
+	for (size_t i = 0; i < n; i++) {
+		CUresult result = linear('U', dsts[i], 'U', srcs[i], sizes[i], stream, true);
+
+		if (!result)
+			continue;
+		if (ret_failed)
+			*ret_failed = i;
+		return result;
+	}
+	return CUDA_SUCCESS;
+}
+
+/* A synchronous spelling and its per-thread twin, which the driver names _ptds. */
+#define SPELL_SYNC(name, params, call_with)                                                                            \
+	SPELL(name, params, call_with(CU_STREAM_LEGACY))                                                               \
+	SPELL(name##_ptds, params, call_with(CU_STREAM_PER_THREAD))
+
+#define PLAIN(stream) linear('U', dst, 'U', src, n, stream, false)
+#define HTOD(stream)  linear('D', dst, 'H', (uintptr_t)src, n, stream, false)
+#define DTOH(stream)  linear('H', (uintptr_t)dst, 'D', src, n, stream, false)
+#define DTOD(stream)  linear('D', dst, 'D', src, n, stream, false)
+#define TWO(stream)   copy2d(copy, stream, false)
+#define THREE(stream) copy3d(copy, stream, false)
+#define PEER(stream)  ((void)dst_ctx, (void)src_ctx, linear('D', dst, 'D', src, n, stream, false))
+#define PEER3(stream) copy_peer3d(copy, stream, false)
+SPELL_SYNC(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t n), PLAIN)
+SPELL_SYNC(cuMemcpyHtoD_v2, (CUdeviceptr dst, const void *src, size_t n), HTOD)
+SPELL_SYNC(cuMemcpyDtoH_v2, (void *dst, CUdeviceptr src, size_t n), DTOH)
+SPELL_SYNC(cuMemcpyDtoD_v2, (CUdeviceptr dst, CUdeviceptr src, size_t n), DTOD)
+SPELL_SYNC(cuMemcpy2D_v2, (const CUDA_MEMCPY2D *copy), TWO)
+SPELL_SYNC(cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *copy), TWO)
+SPELL_SYNC(cuMemcpy3D_v2, (const CUDA_MEMCPY3D *copy), THREE)
+SPELL_SYNC(cuMemcpyPeer, (CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, CUcontext src_ctx, size_t n), PEER)
+SPELL_SYNC(cuMemcpy3DPeer, (const CUDA_MEMCPY3D_PEER *copy), PEER3)
+
+SPELL_STREAM(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream), stream,
+	     linear('U', dst, 'U', src, n, stream, true))
+SPELL_STREAM(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t n, CUstream stream), stream,
+	     linear('D', dst, 'H', (uintptr_t)src, n, stream, true))
+SPELL_STREAM(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t n, CUstream stream), stream,
+	     linear('H', (uintptr_t)dst, 'D', src, n, stream, true))
+SPELL_STREAM(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream), stream,
+	     linear('D', dst, 'D', src, n, stream, true))
+SPELL_STREAM(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *copy, CUstream stream), stream, copy2d(copy, stream, true))
+SPELL_STREAM(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *copy, CUstream stream), stream, copy3d(copy, stream, true))
+SPELL_STREAM(cuMemcpyPeerAsync,
+	     (CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, CUcontext src_ctx, size_t n, CUstream stream),
+	     stream, ((void)dst_ctx, (void)src_ctx, linear('D', dst, 'D', src, n, stream, true)))
+SPELL_STREAM(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *copy, CUstream stream), stream,
+	     copy_peer3d(copy, stream, true))
+SPELL_STREAM(cuMemcpyBatchAsync,
+	     (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t n, CUmemcpyAttributes *attributes,
+	      size_t *indices, size_t n_attributes, size_t *failed, CUstream stream),
+	     stream, ((void)attributes, (void)indices, (void)n_attributes, batch(dsts, srcs, sizes, n, failed, stream)))
+SPELL_STREAM(cuMemcpyBatchAsync_v2,
+	     (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t n, CUmemcpyAttributes *attributes,
+	      size_t *indices, size_t n_attributes, CUstream stream),
+	     stream, ((void)attributes, (void)indices, (void)n_attributes, batch(dsts, srcs, sizes, n, NULL, stream)))
+
+/* ---- sets ---- */
+
+static void run_set(struct sim_work *work)
+{
+	const CUDA_MEMSET_NODE_PARAMS *set = &work->set;
+	char *row = sim_pointer(set->dst);
+
+	for (size_t y = 0; y < set->height; y++, row += set->pitch) {
+		if (set->elementSize == 1)
+			memset(row, (int)set->value, set->width);
+		for (size_t x = 0; set->elementSize == 2 && x < set->width; x++)
+			((uint16_t *)row)[x] = (uint16_t)set->value;
+		for (size_t x = 0; set->elementSize == 4 && x < set->width; x++)
+			((uint32_t *)row)[x] = set->value;
+	}
+}
+
+CUresult sim_set_work(struct sim_work **ret_work, const CUDA_MEMSET_NODE_PARAMS *set, int device)
+{
+	size_t row = set->width * set->elementSize, bytes = (set->height - 1) * set->pitch + row;
+	struct sim_block *block = sim_block_at(set->dst);
+
+	if (!set->dst || set->dst % set->elementSize || (set->height > 1 && set->pitch < row))
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx, or the pitch, is not right for the element", set->dst);
+	if (sim_in_window(set->dst) ? !sim_accessible(set->dst, bytes, device, true)
+				    : !block || set->dst + bytes > block->range.start + block->range.bytes)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx + %zu is not accessible memory", set->dst, bytes);
+	*ret_work = sim_work_new("a set", CU_GRAPH_NODE_TYPE_MEMSET, run_set);
+	(*ret_work)->set = *set;
+	return CUDA_SUCCESS;
+}
+
+static CUresult set(CUdeviceptr dst, size_t pitch, unsigned value, unsigned element, size_t width, size_t height,
+		    CUstream handle, bool async)
+{
+	CUDA_MEMSET_NODE_PARAMS params = {dst, height > 1 ? pitch : 0, value, element, width, height};
+	struct sim_work *work;
+	CUstream stream;
+	CUresult result = sim_stream(handle, &stream);
+
+	if (result || !width || !height)
+		return result;
+	if (!async)
+		result = sim_unsafe();
+	if (!result)
+		result = sim_set_work(&work, &params, stream->context->device);
+	return result ? result : sim_submit(handle, work);
+}
+
+#define SETS(bits, bytes, type)                                                                                        \
+	SPELL(cuMemsetD##bits##_v2, (CUdeviceptr dst, type value, size_t n),                                           \
+	      set(dst, 0, value, bytes, n, 1, CU_STREAM_LEGACY, false))                                                \
+	SPELL(cuMemsetD##bits##_v2_ptds, (CUdeviceptr dst, type value, size_t n),                                      \
+	      set(dst, 0, value, bytes, n, 1, CU_STREAM_PER_THREAD, false))                                            \
+	SPELL_STREAM(cuMemsetD##bits##Async, (CUdeviceptr dst, type value, size_t n, CUstream stream), stream,         \
+		     set(dst, 0, value, bytes, n, 1, stream, true))                                                    \
+	SPELL(cuMemsetD2D##bits##_v2, (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height),        \
+	      set(dst, pitch, value, bytes, width, height, CU_STREAM_LEGACY, false))                                   \
+	SPELL(cuMemsetD2D##bits##_v2_ptds, (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height),   \
+	      set(dst, pitch, value, bytes, width, height, CU_STREAM_PER_THREAD, false))                               \
+	SPELL_STREAM(cuMemsetD2D##bits##Async,                                                                         \
+		     (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height, CUstream stream),        \
+		     stream, set(dst, pitch, value, bytes, width, height, stream, true))
+SETS(8, 1, unsigned char)
+SETS(16, 2, unsigned short)
+SETS(32, 4, unsigned)

@@ -1,0 +1,302 @@
+/*
+ * sim_event.c: events, host functions, and the memory operations of streams.
+ *
+ * An event is the number of its last record on a stream. Its time is taken when the record's turn comes; a generation
+ * keeps an overtaken record from writing into an event that was recorded again or destroyed since. Event structs are
+ * reused, never freed.
+ */
+#include "sim_internal.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+static CUevent events, spare;
+
+CUevent sim_event(CUevent event)
+{
+	for (CUevent at = events; at; at = at->next)
+		if (at == event)
+			return event;
+	return NULL;
+}
+
+static CUresult create(CUevent *ret_event, unsigned flags)
+{
+	CUevent event = spare;
+	unsigned long generation;
+
+	if (!ret_event || (flags & ~7u))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (event)
+		spare = event->next;
+	else
+		event = calloc(1, sizeof(*event));
+	generation = event->generation + 1;
+	*event = (struct CUevent_st){.next = events, .alive = true, .flags = flags, .generation = generation};
+	event->context = sim_context();
+	events = event;
+	*ret_event = event;
+	return CUDA_SUCCESS;
+}
+
+static CUresult destroy(CUevent event)
+{
+	CUevent *link = &events;
+
+	if (!sim_event(event))
+		return sim_why(CUDA_ERROR_INVALID_HANDLE, "%p is not an event", (void *)event);
+	while (*link != event)
+		link = &(*link)->next;
+	*link = event->next;
+	free(event->tips);
+	event->tips = NULL;
+	event->alive = false;
+	event->generation++;
+	event->next = spare;
+	spare = event;
+	return CUDA_SUCCESS;
+}
+
+static void run_record(struct sim_work *work)
+{
+	uint64_t now = sim_now();
+
+	sim_lock();
+	if (work->event.event->generation == work->event.generation)
+		work->event.event->time = now;
+	sim_unlock();
+}
+
+static CUresult record(CUevent event, CUstream handle)
+{
+	struct sim_work *work;
+	CUstream stream;
+	CUresult result = sim_stream(handle, &stream);
+
+	if (result)
+		return result;
+	if (!sim_event(event))
+		return sim_why(CUDA_ERROR_INVALID_HANDLE, "%p is not an event", (void *)event);
+	if (event->context != stream->context)
+		return sim_why(CUDA_ERROR_INVALID_HANDLE, "event and stream are of different contexts");
+	if (stream->capture)
+		return sim_capture_record(stream, event);
+	work = sim_work_new("cuEventRecord", CU_GRAPH_NODE_TYPE_EVENT_RECORD, run_record);
+	work->event.event = event;
+	work->event.generation = event->generation + 1;
+	result = sim_submit(handle, work);
+	if (result)
+		return result;
+	event->generation++;
+	event->capture = NULL;
+	event->recorded = true;
+	event->time = 0;
+	event->at = (struct sim_after){stream, stream->last};
+	return CUDA_SUCCESS;
+}
+
+static CUresult may_ask(CUevent event)
+{
+	CUresult result;
+
+	if (!sim_event(event))
+		return sim_why(CUDA_ERROR_INVALID_HANDLE, "%p is not an event", (void *)event);
+	result = sim_unsafe();
+	if (!result && event->capture)
+		result = sim_why(CUDA_ERROR_CAPTURED_EVENT, "the event was last recorded in a capture");
+	return result;
+}
+
+static CUresult query(CUevent event)
+{
+	CUresult result = may_ask(event);
+
+	if (result)
+		return result;
+	if (event->context->dead)
+		return event->context->dead;
+	return !event->recorded || event->at.stream->done >= event->at.seq ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+static CUresult synchronize(CUevent event)
+{
+	CUresult result = may_ask(event);
+	CUcontext context;
+
+	if (result)
+		return result;
+	context = event->context;
+	if (event->recorded)
+		sim_wait_after(event->at);
+	sim_pool_trim();
+	return context->dead;
+}
+
+static CUresult elapsed(float *ret_ms, CUevent start, CUevent end)
+{
+	if (!ret_ms)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_event(start) || !sim_event(end) || !start->recorded || !end->recorded)
+		return sim_why(CUDA_ERROR_INVALID_HANDLE, "an event was never recorded");
+	if ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING)
+		return sim_why(CUDA_ERROR_INVALID_HANDLE, "an event was made without timing");
+	if (start->at.stream->done < start->at.seq || end->at.stream->done < end->at.seq)
+		return CUDA_ERROR_NOT_READY;
+	*ret_ms = (float)((double)(int64_t)(end->time - start->time) / 1e6);
+	return CUDA_SUCCESS;
+}
+
+SPELL(cuEventCreate, (CUevent * event, unsigned flags), create(event, flags))
+SPELL_FREE(cuEventDestroy, (CUevent event), destroy(event))
+SPELL_FREE(cuEventDestroy_v2, (CUevent event), destroy(event))
+SPELL_STREAM(cuEventRecord, (CUevent event, CUstream stream), stream, record(event, stream))
+SPELL_STREAM(cuEventRecordWithFlags, (CUevent event, CUstream stream, unsigned flags), stream,
+	     ((void)flags, record(event, stream)))
+SPELL_FREE(cuEventQuery, (CUevent event), query(event))
+SPELL_FREE(cuEventSynchronize, (CUevent event), synchronize(event))
+SPELL_FREE(cuEventElapsedTime, (float *ms, CUevent start, CUevent end), elapsed(ms, start, end))
+SPELL_FREE(cuEventElapsedTime_v2, (float *ms, CUevent start, CUevent end), elapsed(ms, start, end))
+
+/* ---- host functions ---- */
+
+static CUresult host_function(CUstream handle, CUhostFn fn, CUstreamCallback callback, void *data)
+{
+	struct sim_work *work;
+	CUstream stream;
+	CUresult result = sim_stream(handle, &stream);
+
+	if (result)
+		return result;
+	if (!fn && !callback)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (callback && stream->capture) {
+		sim_capture_invalidate(stream->capture, "cuStreamAddCallback cannot be captured");
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	work = sim_work_new("a host function", CU_GRAPH_NODE_TYPE_HOST, sim_run_host);
+	work->host.fn = fn;
+	work->host.callback = callback;
+	work->host.stream = handle;
+	work->host.data = data;
+	work->always = callback != NULL;
+	return sim_submit(handle, work);
+}
+
+SPELL_STREAM(cuLaunchHostFunc, (CUstream stream, CUhostFn fn, void *data), stream,
+	     host_function(stream, fn, NULL, data))
+SPELL_STREAM(cuStreamAddCallback, (CUstream stream, CUstreamCallback fn, void *data, unsigned flags), stream,
+	     ((void)flags, host_function(stream, NULL, fn, data)))
+
+/* ---- wait for and write values ---- */
+
+static bool satisfied(const struct sim_work *work)
+{
+	const void *at = sim_pointer(work->value.address);
+	uint64_t value = work->value.value, now;
+	int64_t difference;
+
+	if (work->value.bytes == 4) {
+		now = __atomic_load_n((const uint32_t *)at, __ATOMIC_ACQUIRE);
+		difference = (int32_t)((uint32_t)now - (uint32_t)value);
+	} else {
+		now = __atomic_load_n((const uint64_t *)at, __ATOMIC_ACQUIRE);
+		difference = (int64_t)(now - value);
+	}
+	switch (work->value.flags & 3) {
+	case CU_STREAM_WAIT_VALUE_GEQ:
+		return difference >= 0;
+	case CU_STREAM_WAIT_VALUE_EQ:
+		return difference == 0;
+	case CU_STREAM_WAIT_VALUE_AND:
+		return (now & value) != 0;
+	default:
+		return work->value.bytes == 4 ? (uint32_t) ~(now | value) != 0 : ~(now | value) != 0;
+	}
+}
+
+static void run_wait(struct sim_work *work)
+{
+	bool dead = false;
+
+	while (!dead && !satisfied(work)) {
+		usleep(20);
+		sim_lock();
+		dead = work->context->dead;
+		sim_unlock();
+	}
+}
+
+static void run_write(struct sim_work *work)
+{
+	void *at = sim_pointer(work->value.address);
+
+	if (work->value.bytes == 4)
+		__atomic_store_n((uint32_t *)at, (uint32_t)work->value.value, __ATOMIC_RELEASE);
+	else
+		__atomic_store_n((uint64_t *)at, work->value.value, __ATOMIC_RELEASE);
+}
+
+static CUresult value(CUstream stream, bool wait, CUdeviceptr address, cuuint64_t number, unsigned bytes,
+		      unsigned flags)
+{
+	struct sim_work *work;
+
+	if (address % bytes || !address)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_in_window(address) && !sim_accessible(address, bytes, sim_context()->device, !wait))
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx is not mapped", address);
+	work = sim_work_new(wait ? "cuStreamWaitValue" : "cuStreamWriteValue", CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+			    wait ? run_wait : run_write);
+	work->value.address = address;
+	work->value.value = number;
+	work->value.bytes = bytes;
+	work->value.flags = flags;
+	return sim_submit(stream, work);
+}
+
+static CUresult batch(CUstream stream, unsigned count, CUstreamBatchMemOpParams *ops)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (unsigned i = 0; i < count && !result; i++) {
+		const CUstreamBatchMemOpParams *op = &ops[i];
+
+		switch (op->operation) {
+		case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+			result =
+			    value(stream, true, op->waitValue.address, op->waitValue.value, 4, op->waitValue.flags);
+			break;
+		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+			result =
+			    value(stream, true, op->waitValue.address, op->waitValue.value64, 8, op->waitValue.flags);
+			break;
+		case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+			result = value(stream, false, op->writeValue.address, op->writeValue.value, 4, 0);
+			break;
+		case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+			result = value(stream, false, op->writeValue.address, op->writeValue.value64, 8, 0);
+			break;
+		case CU_STREAM_MEM_OP_BARRIER:
+		case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+			break;
+		default:
+			result = CUDA_ERROR_INVALID_VALUE;
+		}
+	}
+	return result;
+}
+
+#define VALUE_SPELLS(name, type, is_wait, bytes)                                                                       \
+	SPELL_STREAM(name, (CUstream stream, CUdeviceptr address, type number, unsigned flags), stream,                \
+		     value(stream, is_wait, address, number, bytes, flags))
+VALUE_SPELLS(cuStreamWaitValue32, cuuint32_t, true, 4)
+VALUE_SPELLS(cuStreamWaitValue32_v2, cuuint32_t, true, 4)
+VALUE_SPELLS(cuStreamWaitValue64, cuuint64_t, true, 8)
+VALUE_SPELLS(cuStreamWaitValue64_v2, cuuint64_t, true, 8)
+VALUE_SPELLS(cuStreamWriteValue32, cuuint32_t, false, 4)
+VALUE_SPELLS(cuStreamWriteValue32_v2, cuuint32_t, false, 4)
+VALUE_SPELLS(cuStreamWriteValue64, cuuint64_t, false, 8)
+VALUE_SPELLS(cuStreamWriteValue64_v2, cuuint64_t, false, 8)
+SPELL_STREAM(cuStreamBatchMemOp, (CUstream stream, unsigned n, CUstreamBatchMemOpParams *ops, unsigned flags), stream,
+	     ((void)flags, batch(stream, n, ops)))
+SPELL_STREAM(cuStreamBatchMemOp_v2, (CUstream stream, unsigned n, CUstreamBatchMemOpParams *ops, unsigned flags),
+	     stream, ((void)flags, batch(stream, n, ops)))

@@ -1,0 +1,403 @@
+/*
+ * sim_internal.h: what the files of the simulated driver share.
+ *
+ * One lock, sim.lock, guards the whole model. The body of every entry point runs under it (SPELL takes and leaves it);
+ * kernels, copies, sets and host functions run on the streams' own threads without it. Bodies therefore call each
+ * other's sim_ functions, never an exported cu* function. Waiting for work is sim_wait(), which gives the lock up.
+ *
+ * CUDA's opaque handles are pointers to the structs below. Such a struct is never given back to malloc while the driver
+ * lives: a stale handle is recognised by its `alive` field instead of being undefined behaviour.
+ */
+#ifndef SIM_INTERNAL_H
+#define SIM_INTERNAL_H
+
+#include "sim.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+
+#define SIM_EXPORT      __attribute__((visibility("default")))
+#define SIM_GRANULE     ((size_t)2 << 20) /* granularity of physical memory and of mappings (facts section 2) */
+#define SIM_DEVICES_MAX 8
+
+/* ---- sim_control.c: settings, entering and leaving a call, failures by order, log, report ---- */
+
+enum {
+	SIM_INIT = 1,    /* refused before cuInit */
+	SIM_CONTEXT = 2, /* refused without a living current context */
+};
+struct sim_entry {
+	const char *name;
+	unsigned need;
+	unsigned fail_at; /* calls left until the ordered failure, 0 = none */
+	CUresult fail_with;
+	unsigned long calls;
+};
+struct sim_origin {
+	unsigned long call;
+	const char *name;
+};
+struct sim_call {
+	struct sim_entry *entry;
+	struct sim_origin outer; /* host functions may call the driver from inside nothing, but a stack costs nothing */
+	unsigned long number;
+	CUresult result;
+	bool locked;
+};
+
+/*
+ * One exported spelling of an entry point: counted, failed by order, checked, logged; the expression is its body.
+ * The rows of all files meet in one linker section, so that a name can be found before it was ever called.
+ */
+#define SIM_SPELL(attributes, needs, entry_name, params, ...)                                                          \
+	static struct sim_entry entry_##entry_name = {.name = #entry_name, .need = (needs)};                           \
+	static struct sim_entry *const row_##entry_name __attribute__((used, section("sim_entries"))) =                \
+	    &entry_##entry_name;                                                                                       \
+	SIM_EXPORT attributes CUresult entry_name params                                                               \
+	{                                                                                                              \
+		struct sim_call sim_call_;                                                                             \
+		if (sim_enter(&sim_call_, &entry_##entry_name))                                                        \
+			sim_call_.result = (__VA_ARGS__);                                                              \
+		return sim_leave(&sim_call_);                                                                          \
+	}
+#define SPELL(name, params, ...)      SIM_SPELL(, SIM_INIT | SIM_CONTEXT, name, params, __VA_ARGS__)
+#define SPELL_FREE(name, params, ...) SIM_SPELL(, SIM_INIT, name, params, __VA_ARGS__) /* needs no context */
+#define SPELL_RAW(name, params, ...)  SIM_SPELL(, 0, name, params, __VA_ARGS__)        /* not even cuInit */
+/* A spelling and its per-thread-default-stream twin. */
+#define SPELL_STREAM(name, params, stream, ...)                                                                        \
+	SPELL(name, params, __VA_ARGS__)                                                                               \
+	SPELL(name##_ptsz, params, (stream = sim_own_stream(stream), (__VA_ARGS__)))
+
+bool sim_enter(struct sim_call *call, struct sim_entry *entry);
+CUresult sim_leave(struct sim_call *call);
+struct sim_origin sim_origin(void);
+/* The reason of a refusal for the log; hands the error through: return sim_why(CUDA_ERROR_..., "..."); */
+CUresult sim_why(CUresult error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void sim_break_rule(const char *format, ...) __attribute__((format(printf, 1, 2)));
+size_t sim_parse_size(const char *text, size_t otherwise);
+
+struct sim_settings {
+	int devices;
+	size_t memory, host_memory, window;
+	bool vmm, host_vmm, fill;
+	size_t delay_us;
+	uint64_t seed;
+};
+
+struct sim_device {
+	size_t used;              /* physical bytes in use, pools' reserved bytes included */
+	struct CUctx_st *primary; /* made at the first retain, reused ever after */
+	unsigned primary_references, primary_flags;
+	struct CUmemPoolHandle_st *default_pool, *pool;
+};
+
+struct sim {
+	pthread_mutex_t lock;
+	pthread_cond_t progress; /* some work was done, or something else changed that work may wait for */
+	struct sim_settings set;
+	bool initialised, held;
+	struct sim_device device[SIM_DEVICES_MAX];
+	size_t host_used;
+	char *window;
+	size_t half; /* bytes of device addresses; alias(p) = p + half */
+	unsigned long calls, broken_rules;
+	struct CUctx_st *contexts;
+};
+extern struct sim sim;
+
+void sim_lock(void);
+void sim_unlock(void);
+void sim_wait(void);    /* until something changed; the caller looks again */
+uint64_t sim_now(void); /* ns, monotonic */
+
+struct sim_thread {
+	struct CUctx_st *stack[16];
+	unsigned depth, id;
+	CUstreamCaptureMode mode; /* cuThreadExchangeStreamCaptureMode */
+	struct sim_origin origin;
+	char why[256];
+};
+struct sim_thread *sim_thread(void);
+
+/* ---- sim_range.c: sorted tables of address ranges ---- */
+
+struct sim_range {
+	uintptr_t start;
+	size_t bytes;
+};
+struct sim_ranges {
+	struct sim_range **at; /* sorted by start, never overlapping */
+	size_t n, room;
+};
+/* The range that holds the address, or NULL. */
+struct sim_range *sim_range_at(const struct sim_ranges *set, uintptr_t address);
+/* Index of the first range that ends after the address. */
+size_t sim_range_index(const struct sim_ranges *set, uintptr_t address);
+bool sim_range_free(const struct sim_ranges *set, uintptr_t start, size_t bytes);
+void sim_range_add(struct sim_ranges *set, struct sim_range *range);
+void sim_range_remove(struct sim_ranges *set, struct sim_range *range);
+
+/* ---- sim_device.c: devices and contexts ---- */
+
+struct CUctx_st {
+	CUcontext next;
+	int device;
+	bool alive, primary;
+	CUresult dead; /* sticky error of a context that died, or 0 */
+	unsigned flags;
+	unsigned long long id;
+	struct CUstream_st *legacy, *streams;
+	struct CUmod_st *modules;
+};
+CUresult sim_current(CUcontext *ret_context);
+CUcontext sim_context(void); /* current context, NULL when there is none */
+bool sim_is_device(int device);
+void sim_alloc_forget_context(CUcontext context);
+void sim_modules_forget_context(CUcontext context);
+void sim_streams_forget_context(CUcontext context);
+
+/* ---- sim_memory.c: window, physical memory, virtual memory management ---- */
+
+struct sim_physical {
+	off_t offset;
+	size_t bytes;
+	int device; /* -1: host */
+};
+enum { SIM_NONE = 0, SIM_READ = 1, SIM_READWRITE = 3 }; /* as CUmemAccess_flags */
+
+bool sim_window_open(void);
+static inline bool sim_in_window(uintptr_t address)
+{
+	return address - (uintptr_t)sim.window < sim.half;
+}
+/* Takes physical memory, contents garbage; CUDA_ERROR_OUT_OF_MEMORY over the device's or the host's capacity. */
+CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int device);
+void sim_physical_give(struct sim_physical *physical);
+bool sim_alias_map(uintptr_t address, const struct sim_physical *physical, int access);
+void sim_alias_protect(uintptr_t address, size_t bytes, int access);
+void sim_alias_unmap(uintptr_t address, size_t bytes);
+/* Free addresses of the window; kept in the same table as the program's reservations. 0: none left. */
+struct sim_range *sim_addresses_take(size_t bytes, size_t alignment, uintptr_t hint);
+void sim_addresses_give(struct sim_range *range);
+/* May this device touch all of these bytes? */
+bool sim_accessible(uintptr_t address, size_t bytes, int device, bool write);
+
+struct sim_handle {
+	struct sim_handle *next;
+	CUmemAllocationProp prop;
+	struct sim_physical physical;
+	unsigned references, mappings;
+	unsigned long long id;
+	struct sim_origin origin;
+};
+struct sim_mapping {
+	struct sim_range range;
+	struct sim_handle *handle;
+	unsigned char access[SIM_DEVICES_MAX];
+	bool host_access;
+	struct sim_origin origin;
+};
+struct sim_mapping *sim_mapping_at(uintptr_t address);
+size_t sim_memory_live(struct sim_live *live, FILE *out);
+
+/* ---- sim_alloc.c, sim_pool.c: blocks ---- */
+
+enum sim_kind { SIM_BLOCK_DEVICE, SIM_BLOCK_ASYNC, SIM_BLOCK_MANAGED, SIM_BLOCK_HOST, SIM_BLOCK_REGISTERED };
+struct sim_slab;
+struct sim_block {
+	struct sim_range range; /* what the program asked for */
+	enum sim_kind kind;
+	CUcontext context;
+	int device;
+	unsigned flags;
+	bool freeing; /* cuMemFreeAsync was submitted */
+	struct sim_slab *slab;
+	struct sim_range *addresses;
+	struct sim_physical physical;
+	CUmemoryPool pool;
+	bool sync_memops;
+	unsigned long long id;
+	struct sim_origin origin;
+};
+struct CUmemPoolHandle_st {
+	CUmemoryPool next;
+	bool alive, destroyed, is_default;
+	int device;
+	cuuint64_t threshold;
+	size_t used, used_high, reserved, reserved_high;
+	int reuse[3];
+};
+struct sim_block *sim_block_at(uintptr_t address); /* device, async and managed blocks, and host ones */
+unsigned long long sim_next_id(void);
+/* Make and drop the memory of a device block; counted by the caller for async ones (pool). */
+CUresult sim_block_make(struct sim_block **ret_block, size_t bytes, int device, enum sim_kind kind);
+void sim_block_drop(struct sim_block *block);
+void sim_pool_trim(void); /* at synchronisation points: reserved falls to the threshold */
+void sim_pool_block_gone(struct sim_block *block);
+size_t sim_alloc_live(struct sim_live *live, FILE *out);
+
+/* ---- sim_stream.c: streams, events and the work on them ---- */
+
+struct sim_after { /* done when that stream has done its work up to seq */
+	CUstream stream;
+	unsigned long seq;
+};
+struct sim_work {
+	struct sim_work *next;
+	unsigned long seq;
+	const char *name;
+	CUgraphNodeType type;
+	void (*run)(struct sim_work *work); /* on the stream's thread, lock not held */
+	bool always;                        /* also when the context is dead */
+	CUcontext context;
+	struct sim_after *after;
+	size_t n_after;
+	uint64_t not_before;
+	void *owned; /* freed with the work, copied with it: kernel parameters, staged host bytes */
+	size_t owned_bytes;
+	union {
+		struct {
+			CUfunction function;
+			struct sim_launch launch;
+		} kernel;
+		CUDA_MEMCPY3D copy;
+		CUDA_MEMSET_NODE_PARAMS set;
+		struct {
+			CUhostFn fn;
+			CUstreamCallback callback;
+			CUstream stream;
+			void *data;
+		} host;
+		struct {
+			CUevent event;
+			unsigned long generation;
+		} event;
+		struct {
+			CUdeviceptr address;
+			cuuint64_t value;
+			unsigned bytes, flags;
+		} value;
+		struct sim_work *list; /* type GRAPH: its parts in order, owned */
+		struct sim_block *block;
+	};
+};
+struct CUstream_st {
+	CUstream next; /* of its context */
+	CUcontext context;
+	bool alive, blocking, running;
+	unsigned owner; /* thread id of a per-thread default stream */
+	unsigned flags;
+	int priority;
+	unsigned long long id;
+	unsigned long last, done; /* numbers of the last work submitted and done */
+	struct sim_work *head, *tail;
+	pthread_cond_t arrival;
+	struct sim_capture *capture; /* and where in it this stream stands */
+	CUgraphNode *tips;
+	size_t n_tips;
+};
+struct CUevent_st {
+	CUevent next;
+	bool alive, recorded;
+	unsigned flags;
+	CUcontext context;
+	struct sim_after at;
+	unsigned long generation;
+	uint64_t time;
+	struct sim_capture *capture; /* recorded into a capture */
+	unsigned long capture_id;
+	CUgraphNode *tips;
+	size_t n_tips;
+};
+
+struct sim_work *sim_work_new(const char *name, CUgraphNodeType type, void (*run)(struct sim_work *));
+struct sim_work *sim_work_clone(const struct sim_work *work);
+void sim_work_free(struct sim_work *work);
+/* Handle to stream: 0 and CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, or a living stream. */
+CUresult sim_stream(CUstream handle, CUstream *ret_stream);
+CUstream sim_own_stream(CUstream handle); /* the _ptsz meaning of a handle */
+/* Queues work, or captures it when the stream captures. Takes the work over, also on failure. */
+CUresult sim_submit(CUstream handle, struct sim_work *work);
+CUresult sim_submit_sync(CUstream handle, struct sim_work *work); /* and waits until it is done */
+void sim_wait_stream(CUstream stream);
+CUresult sim_wait_context(CUcontext context);
+void sim_wait_after(struct sim_after after);
+CUresult sim_dead(CUcontext context);
+/* Run one piece of work guarded against faults in the window; false when the context died of it. */
+bool sim_run_guarded(struct sim_work *work);
+CUevent sim_event(CUevent event); /* NULL when it is none */
+
+/* ---- sim_capture.c, sim_graph.c ---- */
+
+struct sim_capture {
+	struct sim_capture *next;
+	CUgraph graph;
+	CUstreamCaptureMode mode;
+	CUstream origin;
+	CUcontext context;
+	unsigned thread;
+	unsigned long id;
+	bool invalid, to_graph;
+};
+struct CUgraphNode_st {
+	CUgraphNode next;
+	CUgraph graph;
+	struct sim_work *work;
+	CUgraphNode *after;
+	size_t n_after;
+	bool alive;
+	unsigned long mark;
+	void **params; /* handed out by cuGraphKernelNodeGetParams */
+};
+struct CUgraph_st {
+	CUgraph next_dead;
+	bool alive;
+	CUgraphNode first, last;
+	size_t n_nodes;
+};
+
+extern struct sim_capture *sim_captures;
+/* A call that is unsafe during capture (facts section 3): invalidates the captures it may not meet. */
+CUresult sim_unsafe(void);
+CUresult sim_capture_stream_touched(CUstream stream); /* query or synchronise of a capturing stream */
+CUresult sim_capture_context_touched(CUcontext context);
+CUresult sim_capture_work(CUstream stream, struct sim_work *work);
+CUresult sim_capture_record(CUstream stream, CUevent event);
+CUresult sim_capture_wait(CUstream stream, CUevent event);
+void sim_capture_forget_stream(CUstream stream);
+CUresult sim_capture_legacy(CUcontext context); /* work for the legacy stream while a blocking stream captures */
+void sim_capture_invalidate(struct sim_capture *capture, const char *because);
+CUgraph sim_graph_new(void);
+void sim_graph_free(CUgraph graph);
+CUgraphNode sim_graph_add(CUgraph graph, struct sim_work *work, const CUgraphNode *after, size_t n_after);
+
+/* ---- sim_launch.c, sim_copy.c ---- */
+
+struct CUmod_st {
+	CUmodule next;
+	bool alive, library;
+	CUcontext context;
+	struct sim_function *functions;
+	unsigned n_functions;
+};
+/* CUfunction and CUkernel are both a struct sim_function *, so that a kernel may be launched as the driver allows. */
+struct sim_function {
+	bool alive;
+	const struct sim_kernel *kernel;
+	CUmodule module;
+	size_t *offsets, params_bytes;
+};
+struct sim_function *sim_function(CUfunction function);
+CUresult sim_kernel_work(struct sim_work **ret_work, CUfunction function, const struct sim_launch *launch,
+			 void **params, void **extra);
+CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, int device, bool async);
+CUresult sim_set_work(struct sim_work **ret_work, const CUDA_MEMSET_NODE_PARAMS *set, int device);
+void sim_nothing(struct sim_work *work);
+void sim_run_host(struct sim_work *work);
+void sim_run_list(struct sim_work *work);
+
+/* ---- sim_names.c ---- */
+void *sim_export(const char *name); /* the address of an export of ours, or NULL */
+
+#endif

@@ -1,0 +1,592 @@
+/*
+ * sim_memory.c: the window, physical memory, and the calls of virtual memory management.
+ *
+ * Physical memory is a range of one memfd: offsets are handed out upwards and never twice, and given back by punching a
+ * hole, so a range starts out untouched whoever had memory before. It is filled with 0xA5 up to 64 MiB (SIM_FILL=0
+ * does not), so that a program that reads what it never wrote is seen. Capacity is counted per device and for the host.
+ *
+ * Rules, from facts section 2 and 3: everything is in units of 2 MiB; a handle is mapped whole; mappings lie inside one
+ * reservation and never over each other; unmapping and setting access cover whole mappings without holes; a handle
+ * lives until it is released and no longer mapped. A mapping without access faults like no mapping.
+ */
+#include "sim_internal.h"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct reservation {
+	struct sim_range range;
+	bool program; /* by cuMemAddressReserve; else the addresses of a cuMemAlloc block */
+	struct sim_origin origin;
+};
+
+static int memory_file = -1;
+static off_t memory_end;
+static struct sim_ranges reservations, mappings;
+static struct sim_handle *handles;
+static unsigned long long handle_ids = 0x51;
+
+/* ---- window ---- */
+
+bool sim_window_open(void)
+{
+	size_t half;
+
+	memory_file = memfd_create("simulated GPU", MFD_CLOEXEC);
+	if (memory_file < 0)
+		return false;
+	for (half = sim.set.window; half >= (size_t)1 << 30; half /= 2) {
+		char *at =
+		    mmap(NULL, 2 * half + SIM_GRANULE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+		if (at == MAP_FAILED)
+			continue;
+		sim.window = (char *)(((uintptr_t)at + SIM_GRANULE - 1) & ~(SIM_GRANULE - 1));
+		sim.half = half;
+		return true;
+	}
+	return false;
+}
+
+static void *alias(uintptr_t address)
+{
+	return (void *)(address + sim.half);
+}
+
+static int protection(int access)
+{
+	return access == SIM_READWRITE ? PROT_READ | PROT_WRITE : access == SIM_READ ? PROT_READ : PROT_NONE;
+}
+
+bool sim_alias_map(uintptr_t address, const struct sim_physical *physical, int access)
+{
+	return mmap(alias(address), physical->bytes, protection(access), MAP_SHARED | MAP_FIXED, memory_file,
+		    physical->offset) != MAP_FAILED;
+}
+
+void sim_alias_protect(uintptr_t address, size_t bytes, int access)
+{
+	mprotect(alias(address), bytes, protection(access));
+}
+
+void sim_alias_unmap(uintptr_t address, size_t bytes)
+{
+	mmap(alias(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+struct sim_range *sim_addresses_take(size_t bytes, size_t alignment, uintptr_t hint)
+{
+	uintptr_t start = 0, end = (uintptr_t)sim.window + sim.half;
+	struct reservation *reservation;
+
+	if (alignment < SIM_GRANULE)
+		alignment = SIM_GRANULE;
+	if (bytes > sim.half)
+		return NULL;
+	if (hint && !(hint & (alignment - 1)) && sim_in_window(hint) && hint + bytes <= end &&
+	    sim_range_free(&reservations, hint, bytes)) {
+		start = hint;
+	} else {
+		start = ((uintptr_t)sim.window + alignment - 1) & ~(alignment - 1);
+		for (size_t i = 0; i < reservations.n; i++) {
+			struct sim_range *r = reservations.at[i];
+
+			if (r->start >= start + bytes)
+				break;
+			if (r->start + r->bytes > start)
+				start = (r->start + r->bytes + alignment - 1) & ~(alignment - 1);
+		}
+		if (start + bytes > end)
+			return NULL;
+	}
+	reservation = calloc(1, sizeof(*reservation));
+	reservation->range = (struct sim_range){start, bytes};
+	reservation->origin = sim_origin();
+	sim_range_add(&reservations, &reservation->range);
+	return &reservation->range;
+}
+
+void sim_addresses_give(struct sim_range *range)
+{
+	sim_range_remove(&reservations, range);
+	free(range);
+}
+
+/* ---- physical memory ---- */
+
+static void fill(const struct sim_physical *physical)
+{
+	void *at;
+
+	if (!sim.set.fill || physical->bytes > (size_t)64 << 20)
+		return;
+	at = mmap(NULL, physical->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_file, physical->offset);
+	if (at == MAP_FAILED)
+		return;
+	memset(at, 0xA5, physical->bytes);
+	munmap(at, physical->bytes);
+}
+
+CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int device)
+{
+	size_t *used = device < 0 ? &sim.host_used : &sim.device[device].used;
+	size_t capacity = device < 0 ? sim.set.host_memory : sim.set.memory;
+
+	if (*used > capacity || bytes > capacity - *used)
+		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "%zu bytes wanted, %zu of %zu used", bytes, *used, capacity);
+	*ret_physical = (struct sim_physical){memory_end, bytes, device};
+	if (ftruncate(memory_file, memory_end + (off_t)bytes))
+		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "the memfd cannot grow");
+	memory_end += (off_t)bytes;
+	*used += bytes;
+	fill(ret_physical);
+	return CUDA_SUCCESS;
+}
+
+void sim_physical_give(struct sim_physical *physical)
+{
+	if (physical->device < 0)
+		sim.host_used -= physical->bytes;
+	else
+		sim.device[physical->device].used -= physical->bytes;
+	fallocate(memory_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, physical->offset, (off_t)physical->bytes);
+	physical->bytes = 0;
+}
+
+/* ---- handles ---- */
+
+static struct sim_handle *handle_of(CUmemGenericAllocationHandle id)
+{
+	struct sim_handle *handle = handles;
+
+	while (handle && handle->id != id)
+		handle = handle->next;
+	return handle && handle->references ? handle : NULL;
+}
+
+static void handle_drop(struct sim_handle *handle)
+{
+	struct sim_handle **link = &handles;
+
+	if (handle->references || handle->mappings)
+		return;
+	while (*link != handle)
+		link = &(*link)->next;
+	*link = handle->next;
+	sim_physical_give(&handle->physical);
+	free(handle);
+}
+
+/* The device number, -1 for host memory, -2 with the reason when the properties are refused. */
+static int place_of(const CUmemAllocationProp *prop, CUresult *ret_error)
+{
+	*ret_error = CUDA_ERROR_INVALID_VALUE;
+	if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+		sim_why(CUDA_ERROR_INVALID_VALUE, "type is not PINNED");
+		return -2;
+	}
+	switch (prop->location.type) {
+	case CU_MEM_LOCATION_TYPE_DEVICE:
+		if (sim_is_device(prop->location.id))
+			return prop->location.id;
+		*ret_error = sim_why(CUDA_ERROR_INVALID_DEVICE, "no device %d", prop->location.id);
+		return -2;
+	case CU_MEM_LOCATION_TYPE_HOST:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+		if (!sim.set.host_vmm) {
+			*ret_error = sim_why(CUDA_ERROR_NOT_SUPPORTED, "SIM_HOST_VMM is off");
+			return -2;
+		}
+		if (prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && prop->location.id != 0) {
+			sim_why(CUDA_ERROR_INVALID_VALUE, "no NUMA node %d", prop->location.id);
+			return -2;
+		}
+		return -1;
+	default:
+		sim_why(CUDA_ERROR_INVALID_VALUE, "location type %d is refused", prop->location.type);
+		return -2;
+	}
+}
+
+static CUresult create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CUmemAllocationProp *prop,
+		       unsigned long long flags)
+{
+	struct sim_physical physical;
+	struct sim_handle *handle;
+	CUresult result;
+	int device;
+
+	if (!sim.set.vmm)
+		return sim_why(CUDA_ERROR_NOT_SUPPORTED, "SIM_VMM is off");
+	if (!ret_handle || flags || !bytes || bytes % SIM_GRANULE)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "size %zu is not a multiple of 2 MiB, or flags", bytes);
+	device = place_of(prop, &result);
+	if (device == -2)
+		return result;
+	result = sim_physical_take(&physical, bytes, device);
+	if (result)
+		return result;
+	handle = calloc(1, sizeof(*handle));
+	handle->prop = *prop;
+	handle->physical = physical;
+	handle->references = 1;
+	handle->id = handle_ids;
+	handle_ids += 0x10;
+	handle->origin = sim_origin();
+	handle->next = handles;
+	handles = handle;
+	*ret_handle = handle->id;
+	return CUDA_SUCCESS;
+}
+
+static CUresult release(CUmemGenericAllocationHandle id)
+{
+	struct sim_handle *handle = handle_of(id);
+
+	if (!handle)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "no handle %#llx, or released already", id);
+	handle->references--;
+	handle_drop(handle);
+	return CUDA_SUCCESS;
+}
+
+static CUresult retain(CUmemGenericAllocationHandle *ret_handle, void *address)
+{
+	struct sim_mapping *mapping = sim_mapping_at((uintptr_t)address);
+
+	if (!ret_handle || !mapping)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%p is not mapped by cuMemMap", address);
+	mapping->handle->references++;
+	*ret_handle = mapping->handle->id;
+	return CUDA_SUCCESS;
+}
+
+static CUresult properties(CUmemAllocationProp *ret_prop, CUmemGenericAllocationHandle id)
+{
+	struct sim_handle *handle = handle_of(id);
+
+	if (!ret_prop || !handle)
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret_prop = handle->prop;
+	return CUDA_SUCCESS;
+}
+
+static CUresult granularity(size_t *ret_bytes, const CUmemAllocationProp *prop, unsigned option)
+{
+	CUresult result;
+
+	if (!sim.set.vmm)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (!ret_bytes || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (place_of(prop, &result) == -2)
+		return result;
+	*ret_bytes = SIM_GRANULE;
+	return CUDA_SUCCESS;
+}
+
+/* ---- reservations ---- */
+
+static CUresult reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment, CUdeviceptr hint,
+			unsigned long long flags)
+{
+	struct sim_range *range;
+
+	if (!sim.set.vmm)
+		return sim_why(CUDA_ERROR_NOT_SUPPORTED, "SIM_VMM is off");
+	if (!ret_address || flags || !bytes || bytes % SIM_GRANULE || (alignment & (alignment - 1)))
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "size %zu, alignment %zu", bytes, alignment);
+	range = sim_addresses_take(bytes, alignment, hint);
+	if (!range)
+		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "no %zu bytes of addresses left", bytes);
+	((struct reservation *)range)->program = true;
+	*ret_address = range->start;
+	return CUDA_SUCCESS;
+}
+
+static CUresult address_free(CUdeviceptr address, size_t bytes)
+{
+	struct reservation *reservation = (struct reservation *)sim_range_at(&reservations, address);
+
+	if (!reservation || !reservation->program || reservation->range.start != address ||
+	    reservation->range.bytes != bytes)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx + %zu is not one reservation", address, bytes);
+	if (!sim_range_free(&mappings, address, bytes))
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "the reservation is still mapped");
+	sim_addresses_give(&reservation->range);
+	return CUDA_SUCCESS;
+}
+
+/* ---- mappings ---- */
+
+struct sim_mapping *sim_mapping_at(uintptr_t address)
+{
+	return (struct sim_mapping *)sim_range_at(&mappings, address);
+}
+
+static CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle id,
+		    unsigned long long flags)
+{
+	struct sim_handle *handle = handle_of(id);
+	struct reservation *reservation = (struct reservation *)sim_range_at(&reservations, address);
+	struct sim_mapping *mapping;
+
+	if (!handle || flags)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "no handle %#llx, or flags", id);
+	if (!bytes || bytes % SIM_GRANULE || address % SIM_GRANULE)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx + %zu is not aligned to 2 MiB", address, bytes);
+	if (offset || bytes < handle->physical.bytes)
+		return sim_why(CUDA_ERROR_NOT_SUPPORTED, "only a whole handle can be mapped");
+	if (bytes > handle->physical.bytes)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "the handle is smaller");
+	if (!reservation || !reservation->program ||
+	    address + bytes > reservation->range.start + reservation->range.bytes)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx + %zu is not inside a reservation", address, bytes);
+	if (!sim_range_free(&mappings, address, bytes))
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "something is mapped there already");
+	if (!sim_alias_map(address, &handle->physical, SIM_NONE))
+		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "mmap refused (vm.max_map_count?)");
+	mapping = calloc(1, sizeof(*mapping));
+	mapping->range = (struct sim_range){address, bytes};
+	mapping->handle = handle;
+	mapping->origin = sim_origin();
+	handle->mappings++;
+	sim_range_add(&mappings, &mapping->range);
+	return CUDA_SUCCESS;
+}
+
+/* The mappings that make up exactly this range, as an index and a count; 0 when they do not. */
+static size_t whole_mappings(uintptr_t address, size_t bytes, size_t *ret_first)
+{
+	size_t first = sim_range_index(&mappings, address), n = 0;
+	uintptr_t at = address;
+
+	while (first + n < mappings.n && mappings.at[first + n]->start == at && at < address + bytes)
+		at += mappings.at[first + n++]->bytes;
+	*ret_first = first;
+	return bytes && at == address + bytes ? n : 0;
+}
+
+static CUresult unmap(CUdeviceptr address, size_t bytes)
+{
+	size_t first, n = whole_mappings(address, bytes, &first);
+
+	if (!n)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx + %zu is not a run of whole mappings", address, bytes);
+	sim_alias_unmap(address, bytes);
+	while (n--) {
+		struct sim_mapping *mapping = (struct sim_mapping *)mappings.at[first];
+		struct sim_handle *handle = mapping->handle;
+
+		sim_range_remove(&mappings, &mapping->range);
+		free(mapping);
+		handle->mappings--;
+		handle_drop(handle);
+	}
+	return CUDA_SUCCESS;
+}
+
+static bool access_is_valid(const CUmemAccessDesc *desc)
+{
+	if (desc->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+	    desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+		return false;
+	switch (desc->location.type) {
+	case CU_MEM_LOCATION_TYPE_DEVICE:
+		return sim_is_device(desc->location.id);
+	case CU_MEM_LOCATION_TYPE_HOST:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *desc, size_t count)
+{
+	size_t first, n = whole_mappings(address, bytes, &first);
+
+	if (!n)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx + %zu is not a run of whole mappings", address, bytes);
+	if (!desc || !count)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < count; i++)
+		if (!access_is_valid(&desc[i]))
+			return sim_why(CUDA_ERROR_INVALID_VALUE, "access description %zu is invalid", i);
+	for (size_t i = 0; i < n; i++) {
+		struct sim_mapping *mapping = (struct sim_mapping *)mappings.at[first + i];
+		int most = SIM_NONE;
+
+		for (size_t j = 0; j < count; j++) {
+			if (desc[j].location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+				mapping->access[desc[j].location.id] = (unsigned char)desc[j].flags;
+			else
+				mapping->host_access = desc[j].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+			if (mapping->host_access)
+				sim_break_rule("host access granted at %#lx", (unsigned long)mapping->range.start);
+		}
+		for (int d = 0; d < sim.set.devices; d++)
+			if (mapping->access[d] > most)
+				most = mapping->access[d];
+		sim_alias_protect(mapping->range.start, mapping->range.bytes, most);
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_access(unsigned long long *ret_flags, const CUmemLocation *location, CUdeviceptr address)
+{
+	struct sim_mapping *mapping = sim_mapping_at(address);
+
+	if (!ret_flags || !location || !mapping)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
+		if (!sim_is_device(location->id))
+			return CUDA_ERROR_INVALID_DEVICE;
+		*ret_flags = mapping->access[location->id];
+	} else {
+		*ret_flags = mapping->host_access ? SIM_READWRITE : SIM_NONE;
+	}
+	return CUDA_SUCCESS;
+}
+
+bool sim_accessible(uintptr_t address, size_t bytes, int device, bool write)
+{
+	uintptr_t end = address + bytes;
+	struct sim_block *block;
+
+	while (address < end) {
+		struct sim_mapping *mapping = sim_mapping_at(address);
+
+		if (!mapping)
+			break;
+		if (mapping->access[device] < (write ? SIM_READWRITE : SIM_READ))
+			return false;
+		address = mapping->range.start + mapping->range.bytes;
+	}
+	if (address >= end)
+		return true;
+	block = sim_block_at(address);
+	/* The driver knows a small block only by the 2 MiB it lies in, but a strict model wants the block itself. */
+	return block && end <= block->range.start + block->range.bytes;
+}
+
+SPELL_FREE(cuMemCreate,
+	   (CUmemGenericAllocationHandle * handle, size_t size, const CUmemAllocationProp *prop,
+	    unsigned long long flags),
+	   create(handle, size, prop, flags))
+SPELL_FREE(cuMemRelease, (CUmemGenericAllocationHandle handle), release(handle))
+SPELL_FREE(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * handle, void *address), retain(handle, address))
+SPELL_FREE(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp * prop, CUmemGenericAllocationHandle handle),
+	   properties(prop, handle))
+SPELL_FREE(cuMemGetAllocationGranularity,
+	   (size_t * bytes, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option),
+	   granularity(bytes, prop, option))
+SPELL_FREE(cuMemAddressReserve,
+	   (CUdeviceptr * address, size_t size, size_t alignment, CUdeviceptr hint, unsigned long long flags),
+	   reserve(address, size, alignment, hint, flags))
+SPELL_FREE(cuMemAddressFree, (CUdeviceptr address, size_t size), address_free(address, size))
+SPELL_FREE(cuMemMap,
+	   (CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+	    unsigned long long flags),
+	   map(address, size, offset, handle, flags))
+SPELL_FREE(cuMemUnmap, (CUdeviceptr address, size_t size), unmap(address, size))
+SPELL_FREE(cuMemSetAccess, (CUdeviceptr address, size_t size, const CUmemAccessDesc *desc, size_t count),
+	   set_access(address, size, desc, count))
+SPELL_FREE(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address),
+	   get_access(flags, location, address))
+
+/* ---- controls ---- */
+
+size_t sim_memory_live(struct sim_live *live, FILE *out)
+{
+	size_t n = 0;
+
+	for (struct sim_handle *handle = handles; handle; handle = handle->next, n++) {
+		live->handles++;
+		if (out)
+			fprintf(out, "leak handle %zu bytes%s, from call %lu %s\n", handle->physical.bytes,
+				handle->physical.device < 0 ? " host" : "", handle->origin.call, handle->origin.name);
+	}
+	for (size_t i = 0; i < mappings.n; i++, n++) {
+		struct sim_mapping *mapping = (struct sim_mapping *)mappings.at[i];
+
+		live->mappings++;
+		if (out)
+			fprintf(out, "leak mapping %#lx %zu bytes, from call %lu %s\n",
+				(unsigned long)mapping->range.start, mapping->range.bytes, mapping->origin.call,
+				mapping->origin.name);
+	}
+	for (size_t i = 0; i < reservations.n; i++) {
+		struct reservation *reservation = (struct reservation *)reservations.at[i];
+
+		if (!reservation->program)
+			continue;
+		n++;
+		live->reservations++;
+		if (out)
+			fprintf(out, "leak reservation %#lx %zu bytes, from call %lu %s\n",
+				(unsigned long)reservation->range.start, reservation->range.bytes,
+				reservation->origin.call, reservation->origin.name);
+	}
+	return n;
+}
+
+/*
+ * Through /proc would be slow and through the alias would fault: a second view of the memfd is mapped for the pages
+ * that the model says are there, whatever access was set.
+ */
+SIM_EXPORT bool sim_peek(CUdeviceptr address, void *ret_bytes, size_t bytes)
+{
+	bool all = true;
+
+	sim_lock();
+	while (bytes && all) {
+		struct sim_mapping *mapping = sim_mapping_at(address);
+		struct sim_block *block = mapping ? NULL : sim_block_at(address);
+		size_t part;
+
+		if (mapping) {
+			size_t offset = address - mapping->range.start;
+
+			part = mapping->range.bytes - offset < bytes ? mapping->range.bytes - offset : bytes;
+			all = pread(memory_file, ret_bytes, part, mapping->handle->physical.offset + (off_t)offset) ==
+			      (ssize_t)part;
+		} else if (block) {
+			part = block->range.start + block->range.bytes - address;
+			part = part < bytes ? part : bytes;
+			memcpy(ret_bytes, sim_in_window(address) ? alias(address) : (void *)address, part);
+		} else {
+			all = false;
+			break;
+		}
+		address += part;
+		ret_bytes = (char *)ret_bytes + part;
+		bytes -= part;
+	}
+	sim_unlock();
+	return all;
+}
+
+SIM_EXPORT char sim_where(CUdeviceptr address)
+{
+	struct sim_mapping *mapping;
+	struct sim_block *block;
+	char where = 0;
+
+	sim_lock();
+	mapping = sim_mapping_at(address);
+	block = mapping ? NULL : sim_block_at(address);
+	if (mapping)
+		where = mapping->handle->physical.device < 0 ? 'H' : 'D';
+	else if (block)
+		where = sim_in_window(address) ? 'D' : 'H';
+	sim_unlock();
+	return where;
+}
+
+SIM_EXPORT void *sim_pointer(CUdeviceptr address)
+{
+	return sim_in_window(address) ? alias(address) : (void *)address;
+}

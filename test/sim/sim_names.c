@@ -1,0 +1,33 @@
+/*
+ * sim_names.c: every exported name with its address, for cuGetProcAddress. Not by dlsym: a shim in front interposes that.
+ * This file does not know cuda.h, so one made-up prototype serves all names; nothing is called through it.
+ */
+#include <stddef.h>
+#include <string.h>
+
+void *sim_export(const char *name);
+
+#define EXEMPT(name, reason)         extern int name(void);
+#define HOOK(name, params, args)     EXEMPT(name, HOOKED)
+#define HOOK_USE(name, params, args) HOOK(name, params, args)
+#include "shim/hooks.def"
+#include "shim/exempt.def"
+
+static const struct {
+	const char *name;
+	int (*address)(void);
+} names[] = {
+#define EXEMPT(name, reason)         {#name, name},
+#define HOOK(name, params, args)     {#name, name},
+#define HOOK_USE(name, params, args) {#name, name},
+#include "shim/hooks.def"
+#include "shim/exempt.def"
+};
+
+void *sim_export(const char *name)
+{
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(names[i].name, name))
+			return (void *)names[i].address;
+	return NULL;
+}

@@ -1,0 +1,339 @@
+/*
+ * sim_pool.c: stream-ordered allocation. An address is good from the call on in the order of its stream; the memory of
+ * a cuMemFreeAsync goes when that free's turn comes on its stream. What a pool keeps for reuse is modelled as a number:
+ * cached bytes stay counted against the device until a synchronisation point finds them over the release threshold.
+ */
+#include "sim_internal.h"
+#include <stdlib.h>
+
+static CUmemoryPool pools;
+
+static size_t rounded(size_t bytes)
+{
+	return (bytes + 511) & ~(size_t)511;
+}
+
+static void set_cached(CUmemoryPool pool, size_t bytes)
+{
+	sim.device[pool->device].used -= pool->reserved - pool->used;
+	sim.device[pool->device].used += bytes;
+	pool->reserved = pool->used + bytes;
+	if (pool->reserved > pool->reserved_high)
+		pool->reserved_high = pool->reserved;
+}
+
+static void trim(CUmemoryPool pool, size_t keep)
+{
+	size_t may_stay = keep > pool->used ? keep - pool->used : 0;
+
+	if (pool->reserved - pool->used > may_stay)
+		set_cached(pool, may_stay);
+}
+
+void sim_pool_trim(void)
+{
+	for (CUmemoryPool pool = pools; pool; pool = pool->next)
+		trim(pool, pool->threshold);
+}
+
+static CUmemoryPool pool_new(int device)
+{
+	CUmemoryPool pool = calloc(1, sizeof(*pool));
+
+	pool->device = device;
+	pool->alive = true;
+	pool->reuse[0] = pool->reuse[1] = pool->reuse[2] = 1;
+	pool->next = pools;
+	pools = pool;
+	return pool;
+}
+
+static CUmemoryPool default_pool(int device)
+{
+	struct sim_device *d = &sim.device[device];
+
+	if (!d->default_pool) {
+		d->default_pool = pool_new(device);
+		d->default_pool->is_default = true;
+		d->pool = d->default_pool;
+	}
+	return d->default_pool;
+}
+
+static CUmemoryPool pool_of(CUmemoryPool handle)
+{
+	CUmemoryPool pool = pools;
+
+	while (pool && pool != handle)
+		pool = pool->next;
+	return pool && pool->alive ? pool : NULL;
+}
+
+/* One of its blocks was freed: the bytes stay with the pool for now. */
+void sim_pool_block_gone(struct sim_block *block)
+{
+	CUmemoryPool pool = block->pool;
+	size_t cached = pool->reserved - pool->used;
+
+	pool->used -= rounded(block->range.bytes);
+	pool->reserved = pool->used + cached;
+	if (pool->alive && !block->freeing)
+		return;
+	set_cached(pool, pool->alive ? cached + rounded(block->range.bytes) : 0);
+}
+
+static void run_free(struct sim_work *work)
+{
+	sim_lock();
+	sim_block_drop(work->block);
+	pthread_cond_broadcast(&sim.progress);
+	sim_unlock();
+}
+
+static bool any_freeing(CUcontext context)
+{
+	for (CUstream stream = context->streams; stream; stream = stream->next)
+		for (struct sim_work *work = stream->head; work; work = work->next)
+			if (work->run == run_free)
+				return true;
+	return false;
+}
+
+/* Reuses what the pool keeps, then takes new memory, then what other pools keep, then waits for frees on their way. */
+static CUresult make(struct sim_block **ret_block, CUmemoryPool pool, size_t bytes, CUcontext context)
+{
+	size_t cached = pool->reserved - pool->used, reuse = cached < rounded(bytes) ? cached : rounded(bytes);
+	CUresult result;
+
+	set_cached(pool, cached - reuse);
+	result = sim_block_make(ret_block, bytes, pool->device, SIM_BLOCK_ASYNC);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+		trim(pool, 0);
+		result = sim_block_make(ret_block, bytes, pool->device, SIM_BLOCK_ASYNC);
+	}
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && any_freeing(context)) {
+		result = sim_wait_context(context);
+		trim(pool, 0);
+		if (!result)
+			result = sim_block_make(ret_block, bytes, pool->device, SIM_BLOCK_ASYNC);
+	}
+	if (!result)
+		sim_thread()->why[0] = '\0';
+	return result;
+}
+
+static CUresult alloc(CUdeviceptr *ret_address, size_t bytes, CUmemoryPool handle, bool from_pool, CUstream handle_s)
+{
+	struct sim_block *block;
+	CUmemoryPool pool;
+	CUstream stream;
+	CUresult result = sim_stream(handle_s, &stream);
+
+	if (result)
+		return result;
+	if (!ret_address || !bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	default_pool(stream->context->device);
+	pool = from_pool ? pool_of(handle) : sim.device[stream->context->device].pool;
+	if (!pool)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "no such pool");
+	if (stream->capture) {
+		sim_capture_invalidate(stream->capture, "the model does not capture allocations");
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	result = make(&block, pool, bytes, stream->context);
+	if (result)
+		return result;
+	block->context = stream->context;
+	block->pool = pool;
+	pool->used += rounded(bytes);
+	pool->reserved += rounded(bytes);
+	if (pool->used > pool->used_high)
+		pool->used_high = pool->used;
+	if (pool->reserved > pool->reserved_high)
+		pool->reserved_high = pool->reserved;
+	*ret_address = block->range.start;
+	return CUDA_SUCCESS;
+}
+
+static CUresult free_async(CUdeviceptr address, CUstream handle)
+{
+	struct sim_block *block = sim_block_at(address);
+	struct sim_work *work;
+	CUstream stream;
+	CUresult result = sim_stream(handle, &stream);
+
+	if (result)
+		return result;
+	if (!address)
+		return CUDA_SUCCESS;
+	if (!block || block->freeing || block->range.start != address || block->kind == SIM_BLOCK_HOST ||
+	    block->kind == SIM_BLOCK_REGISTERED)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx is not the start of a live block", address);
+	if (stream->capture) {
+		sim_capture_invalidate(stream->capture, "the model does not capture frees");
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	work = sim_work_new("cuMemFreeAsync", CU_GRAPH_NODE_TYPE_MEM_FREE, run_free);
+	work->block = block;
+	work->always = true;
+	result = sim_submit(handle, work);
+	if (!result)
+		block->freeing = true;
+	return result;
+}
+
+static CUresult create(CUmemoryPool *ret_pool, const CUmemPoolProps *props)
+{
+	if (!ret_pool || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return sim_why(CUDA_ERROR_NOT_SUPPORTED, "the model has device pools only");
+	if (!sim_is_device(props->location.id))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*ret_pool = pool_new(props->location.id);
+	return CUDA_SUCCESS;
+}
+
+static CUresult destroy(CUmemoryPool handle)
+{
+	CUmemoryPool pool = pool_of(handle);
+
+	if (!pool || pool->is_default)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (sim.device[pool->device].pool == pool)
+		sim.device[pool->device].pool = sim.device[pool->device].default_pool;
+	pool->alive = false;
+	trim(pool, 0);
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_attribute(CUmemoryPool handle, CUmemPool_attribute which, void *ret_value)
+{
+	CUmemoryPool pool = pool_of(handle);
+
+	if (!pool || !ret_value)
+		return CUDA_ERROR_INVALID_VALUE;
+	switch (which) {
+	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+	case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+	case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+		*(int *)ret_value = pool->reuse[which - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES];
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+		*(cuuint64_t *)ret_value = pool->threshold;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+		*(cuuint64_t *)ret_value = pool->reserved;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+		*(cuuint64_t *)ret_value = pool->reserved_high;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+		*(cuuint64_t *)ret_value = pool->used;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+		*(cuuint64_t *)ret_value = pool->used_high;
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+static CUresult set_attribute(CUmemoryPool handle, CUmemPool_attribute which, const void *value)
+{
+	CUmemoryPool pool = pool_of(handle);
+
+	if (!pool || !value)
+		return CUDA_ERROR_INVALID_VALUE;
+	switch (which) {
+	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+	case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+	case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+		pool->reuse[which - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES] = *(const int *)value;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+		pool->threshold = *(const cuuint64_t *)value;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+		pool->reserved_high = pool->reserved;
+		return CUDA_SUCCESS;
+	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+		pool->used_high = pool->used;
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+static CUresult device_pool(CUmemoryPool *ret_pool, CUdevice device, bool the_default)
+{
+	if (!sim_is_device(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!ret_pool)
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret_pool = default_pool(device);
+	if (!the_default)
+		*ret_pool = sim.device[device].pool;
+	return CUDA_SUCCESS;
+}
+
+static CUresult set_device_pool(CUdevice device, CUmemoryPool handle)
+{
+	if (!sim_is_device(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	default_pool(device);
+	if (!pool_of(handle) || handle->device != device)
+		return CUDA_ERROR_INVALID_VALUE;
+	sim.device[device].pool = handle;
+	return CUDA_SUCCESS;
+}
+
+static CUresult location_pool(CUmemoryPool *ret_pool, CUmemLocation *location, bool the_default)
+{
+	if (!location || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return device_pool(ret_pool, location->id, the_default);
+}
+
+static CUresult trim_to(CUmemoryPool handle, size_t keep)
+{
+	if (!pool_of(handle))
+		return CUDA_ERROR_INVALID_VALUE;
+	trim(handle, keep);
+	return CUDA_SUCCESS;
+}
+
+static CUresult pool_access(CUmemAccess_flags *ret_flags, CUmemoryPool handle, CUmemLocation *location)
+{
+	if (!ret_flags || !location || !pool_of(handle))
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret_flags = location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id == handle->device
+			 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+			 : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	return CUDA_SUCCESS;
+}
+
+SPELL_STREAM(cuMemAllocAsync, (CUdeviceptr * address, size_t bytes, CUstream stream), stream,
+	     alloc(address, bytes, NULL, false, stream))
+SPELL_STREAM(cuMemAllocFromPoolAsync, (CUdeviceptr * address, size_t bytes, CUmemoryPool pool, CUstream stream), stream,
+	     alloc(address, bytes, pool, true, stream))
+SPELL_STREAM(cuMemFreeAsync, (CUdeviceptr address, CUstream stream), stream, free_async(address, stream))
+SPELL_FREE(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps *props), create(pool, props))
+SPELL_FREE(cuMemPoolDestroy, (CUmemoryPool pool), destroy(pool))
+SPELL_FREE(cuMemPoolGetAttribute, (CUmemoryPool pool, CUmemPool_attribute which, void *value),
+	   get_attribute(pool, which, value))
+SPELL_FREE(cuMemPoolSetAttribute, (CUmemoryPool pool, CUmemPool_attribute which, void *value),
+	   set_attribute(pool, which, value))
+SPELL_FREE(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep), trim_to(pool, keep))
+SPELL_FREE(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *map, size_t count),
+	   ((void)map, (void)count, pool_of(pool) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE))
+SPELL_FREE(cuMemPoolGetAccess, (CUmemAccess_flags * flags, CUmemoryPool pool, CUmemLocation *location),
+	   pool_access(flags, pool, location))
+SPELL_FREE(cuDeviceGetDefaultMemPool, (CUmemoryPool * pool, CUdevice device), device_pool(pool, device, true))
+SPELL_FREE(cuDeviceGetMemPool, (CUmemoryPool * pool, CUdevice device), device_pool(pool, device, false))
+SPELL_FREE(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool pool), set_device_pool(device, pool))
+SPELL_FREE(cuMemGetDefaultMemPool, (CUmemoryPool * pool, CUmemLocation *location, CUmemAllocationType type),
+	   ((void)type, location_pool(pool, location, true)))
+SPELL_FREE(cuMemGetMemPool, (CUmemoryPool * pool, CUmemLocation *location, CUmemAllocationType type),
+	   ((void)type, location_pool(pool, location, false)))

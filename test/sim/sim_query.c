@@ -1,0 +1,272 @@
+/*
+ * sim_query.c: questions about memory and addresses. The answers for a cuMemAlloc block and their differences for
+ * memory of cuMemMap are those of facts section 3; test/sim/rules_test.c asks a real driver the same.
+ */
+#include "sim_internal.h"
+#include <stdlib.h>
+
+/* What an address belongs to: a block or a mapping, or neither. */
+struct thing {
+	struct sim_block *block;
+	struct sim_mapping *mapping;
+	struct sim_range *range;
+};
+
+static bool find(struct thing *ret_thing, CUdeviceptr address)
+{
+	struct sim_block *block = sim_block_at(address);
+	struct sim_mapping *mapping = sim_mapping_at(address);
+
+	if (block && block->freeing)
+		block = NULL;
+	*ret_thing = (struct thing){block, mapping, block ? &block->range : mapping ? &mapping->range : NULL};
+	return ret_thing->range;
+}
+
+static CUresult memory_info(size_t *ret_free, size_t *ret_total)
+{
+	size_t used = sim.device[sim_context()->device].used;
+
+	if (ret_free)
+		*ret_free = sim.set.memory > used ? sim.set.memory - used : 0;
+	if (ret_total)
+		*ret_total = sim.set.memory;
+	return CUDA_SUCCESS;
+}
+
+static CUresult address_range(CUdeviceptr *ret_base, size_t *ret_bytes, CUdeviceptr address)
+{
+	struct thing thing;
+
+	if (!find(&thing, address))
+		return sim_why(CUDA_ERROR_NOT_FOUND, "%#llx is not memory", address);
+	if (ret_base)
+		*ret_base = thing.range->start;
+	if (ret_bytes)
+		*ret_bytes = thing.range->bytes;
+	return CUDA_SUCCESS;
+}
+
+static size_t attribute_bytes(CUpointer_attribute which)
+{
+	switch (which) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+		return sizeof(void *);
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+		return sizeof(unsigned long long);
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+		return sizeof(size_t);
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+		return sizeof(int);
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+		return sizeof(unsigned); /* flags are 32 bits wide (driver 580) */
+	case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+		return sizeof(unsigned long long) + sizeof(unsigned);
+	default:
+		return 0;
+	}
+}
+
+static bool is_host(const struct thing *thing)
+{
+	return thing->block && (thing->block->kind == SIM_BLOCK_HOST || thing->block->kind == SIM_BLOCK_REGISTERED);
+}
+
+/* Mappings of the driver are whole granules. */
+static CUdeviceptr granule(CUdeviceptr address)
+{
+	return address & ~(CUdeviceptr)(SIM_GRANULE - 1);
+}
+
+/*
+ * The value of an attribute of memory we know, in the low bytes of *ret_value; false: this memory has no such. What was
+ * measured is driver 580 on an H200: asking for P2P tokens turns SYNC_MEMOPS on, a host chunk without host access has no
+ * host pointer.
+ */
+static bool attribute_of(const struct thing *thing, CUpointer_attribute which, CUdeviceptr address, uint64_t *ret_value)
+{
+	struct sim_block *block = thing->block;
+	const struct sim_mapping *mapping = thing->mapping;
+	bool device = block && (block->kind == SIM_BLOCK_DEVICE || block->kind == SIM_BLOCK_ASYNC);
+	bool managed = block && block->kind == SIM_BLOCK_MANAGED;
+	CUcontext context = sim_context();
+
+	*ret_value = 0;
+	switch (which) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		*ret_value = block ? (uintptr_t)block->context : 0;
+		return true;
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*ret_value = is_host(thing) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+		return true;
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		*ret_value = address;
+		return true;
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		if (!is_host(thing) && !managed)
+			return false;
+		*ret_value = address;
+		return true;
+	case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+		if (block)
+			block->sync_memops = 1;
+		return true;
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		*ret_value = block && block->sync_memops;
+		return true;
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+		*ret_value = block ? block->id : mapping->handle->id;
+		return true;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		*ret_value = managed;
+		return true;
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*ret_value = (uint64_t)(block                                  ? block->device
+					: mapping->handle->physical.device < 0 ? 0
+									       : mapping->handle->physical.device);
+		return true;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		*ret_value = block && block->kind == SIM_BLOCK_DEVICE;
+		return true;
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		*ret_value = thing->range->start;
+		return true;
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*ret_value = thing->range->bytes;
+		return true;
+	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+		*ret_value = granule(thing->range->start);
+		return true;
+	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+		*ret_value =
+		    granule(thing->range->start + thing->range->bytes + SIM_GRANULE - 1) - granule(thing->range->start);
+		return true;
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+		*ret_value = 1;
+		return true;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		*ret_value = mapping ? mapping->handle->prop.requestedHandleTypes : 0;
+		return true;
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+		*ret_value = mapping ? mapping->handle->prop.allocFlags.gpuDirectRDMACapable : device;
+		return true;
+	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+		*ret_value = mapping ? mapping->access[context ? context->device : 0] : SIM_READWRITE;
+		return true;
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		*ret_value = block ? (uintptr_t)block->pool : 0;
+		return true;
+	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+		*ret_value = device;
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Up to 12 bytes, the rest of a wide answer (the tokens) reads 0. */
+static void store(void *ret_data, CUpointer_attribute which, uint64_t value)
+{
+	uint64_t wide[2] = {value, 0};
+
+	memcpy(ret_data, wide, attribute_bytes(which));
+}
+
+static CUresult get_attribute(void *ret_data, CUpointer_attribute which, CUdeviceptr address)
+{
+	struct thing thing;
+	uint64_t value;
+
+	if (!ret_data || !attribute_bytes(which))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!find(&thing, address))
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx is not memory", address);
+	bool has = attribute_of(&thing, which, address, &value);
+	store(ret_data, which, value);
+	return has ? CUDA_SUCCESS
+		   : sim_why(CUDA_ERROR_INVALID_VALUE, "attribute %d does not exist for this memory", which);
+}
+
+/* No error for an address it does not know; what a real driver writes then (driver 580, measured). */
+static void store_stranger(void *ret_data, CUpointer_attribute which, CUdeviceptr address)
+{
+	if (which == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR || which == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+		return;
+	store(ret_data, which,
+	      which == CU_POINTER_ATTRIBUTE_HOST_POINTER     ? address
+	      : which == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? (uint64_t)CU_DEVICE_INVALID
+							     : 0);
+}
+
+static CUresult get_attributes(unsigned n, CUpointer_attribute *which, void **data, CUdeviceptr address)
+{
+	struct thing thing;
+	bool known = find(&thing, address);
+	uint64_t value;
+
+	if (!n || !which || !data)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned i = 0; i < n; i++)
+		if (!attribute_bytes(which[i]) || !data[i])
+			return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned i = 0; i < n; i++) {
+		if (!known) {
+			store_stranger(data[i], which[i], address);
+			continue;
+		}
+		if (!attribute_of(&thing, which[i], address, &value))
+			value = 0;
+		store(data[i], which[i], value);
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUresult set_attribute(const void *value, CUpointer_attribute which, CUdeviceptr address)
+{
+	struct thing thing;
+
+	if (!value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !find(&thing, address))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!thing.block || thing.block->kind == SIM_BLOCK_MANAGED)
+		return sim_why(CUDA_ERROR_NOT_SUPPORTED, "SYNC_MEMOPS cannot be set on this memory");
+	thing.block->sync_memops = *(const unsigned *)value;
+	return CUDA_SUCCESS;
+}
+
+static CUresult ipc_handle(CUipcMemHandle *ret_handle, CUdeviceptr address)
+{
+	struct sim_block *block = sim_block_at(address);
+
+	if (!ret_handle || !block || block->kind != SIM_BLOCK_DEVICE)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx is not cuMemAlloc memory", address);
+	memset(ret_handle, 0, sizeof(*ret_handle));
+	memcpy(ret_handle->reserved, &block->id, sizeof(block->id));
+	return CUDA_SUCCESS;
+}
+
+SPELL(cuMemGetInfo_v2, (size_t * ret_free, size_t *ret_total), memory_info(ret_free, ret_total))
+SPELL(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *bytes, CUdeviceptr address),
+      address_range(base, bytes, address))
+SPELL_FREE(cuPointerGetAttribute, (void *data, CUpointer_attribute which, CUdeviceptr address),
+	   get_attribute(data, which, address))
+SPELL_FREE(cuPointerGetAttributes, (unsigned n, CUpointer_attribute *which, void **data, CUdeviceptr address),
+	   get_attributes(n, which, data, address))
+SPELL_FREE(cuPointerSetAttribute, (const void *value, CUpointer_attribute which, CUdeviceptr address),
+	   set_attribute(value, which, address))
+SPELL(cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr address), ipc_handle(handle, address))
