@@ -1,0 +1,584 @@
+/*
+ * bench: what calls into the driver cost. Run once as is and once under Spillway; scripts/bench.sh does both in turn and
+ * makes the table. One binary for the simulated GPU and a real one: the driver is whichever libcuda.so.1 the loader
+ * finds, and its functions are taken by dlsym, as programs without a runtime library take them.
+ *
+ *   bench GROUP...                          launch, alloc, live, query, submit, memory: measure these
+ *   bench use                               initialise, allocate, free: the process whose start is timed
+ *   bench spawn COUNT [NAME=value...] PROGRAM [ARGUMENT...]   run that COUNT times and time it from outside
+ *
+ * Each result is a line "name median least most unit". A value that could not be measured has no line.
+ */
+#include <cuda.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "test/sim/sim.h"
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+#define GIB ((size_t)1 << 30)
+
+/*
+ * The driver. cuda.h renames to the newest version (cuMemAlloc is cuMemAlloc_v2), and the names here follow it.
+ */
+#define FUNCTIONS(F)                                                                                                   \
+	F(cuInit)                                                                                                      \
+	F(cuDeviceGet)                                                                                                 \
+	F(cuDevicePrimaryCtxRetain)                                                                                    \
+	F(cuCtxSetCurrent)                                                                                             \
+	F(cuCtxSynchronize)                                                                                            \
+	F(cuStreamCreate)                                                                                              \
+	F(cuStreamSynchronize)                                                                                         \
+	F(cuModuleLoadData)                                                                                            \
+	F(cuModuleGetFunction)                                                                                         \
+	F(cuLaunchKernel)                                                                                              \
+	F(cuMemGetInfo)                                                                                                \
+	F(cuMemAlloc)                                                                                                  \
+	F(cuMemFree)                                                                                                   \
+	F(cuMemHostAlloc)                                                                                              \
+	F(cuMemFreeHost)                                                                                               \
+	F(cuMemsetD8Async)                                                                                             \
+	F(cuMemcpyDtoDAsync)                                                                                           \
+	F(cuMemcpyHtoDAsync)                                                                                           \
+	F(cuPointerGetAttribute)                                                                                       \
+	F(cuPointerGetAttributes)                                                                                      \
+	F(cuGetErrorName)
+
+#define DECLARE(name) __typeof__(name) *name;
+static struct {
+	FUNCTIONS(DECLARE)
+} driver;
+
+/* The driver's own cuLaunchKernel, past any library in front; NULL when that is the function we have anyway. */
+static __typeof__(cuLaunchKernel) *bare_launch;
+
+static bool simulated; /* sizes are smaller there: its memory is the host's, its copies the CPU's */
+static CUstream stream;
+
+static void check(const char *what, CUresult result)
+{
+	const char *name = "?";
+
+	if (result == CUDA_SUCCESS)
+		return;
+	if (driver.cuGetErrorName)
+		driver.cuGetErrorName(result, &name);
+	fprintf(stderr, "bench: %s: %s\n", what, name);
+	exit(1);
+}
+
+#define CHECK(call) check(#call, driver.call)
+
+#define TEXT(name)  TEXT_(name)
+#define TEXT_(name) #name
+
+/*
+ * A symbol of an object, by reading its table, so that nobody who stands in front of dlsym has a say. Linkers put the
+ * names right behind the symbols, which tells how many there are.
+ */
+static void *symbol_of(void *library, const char *name)
+{
+	const ElfW(Sym) *symbol = NULL;
+	const char *names = NULL;
+	struct link_map *map;
+
+	if (dlinfo(library, RTLD_DI_LINKMAP, &map))
+		return NULL;
+	for (const ElfW(Dyn) *entry = map->l_ld; entry->d_tag != DT_NULL; entry++) {
+		if (entry->d_tag == DT_SYMTAB)
+			symbol = (const ElfW(Sym) *)entry->d_un.d_ptr;
+		else if (entry->d_tag == DT_STRTAB)
+			names = (const char *)entry->d_un.d_ptr;
+	}
+	for (; symbol && (const char *)(symbol + 1) <= names; symbol++)
+		if (symbol->st_value && !strcmp(names + symbol->st_name, name))
+			return (void *)(map->l_addr + symbol->st_value);
+	return NULL;
+}
+
+static void driver_open(void)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+	bool complete = library != NULL;
+
+#define FIND(name)                                                                                                     \
+	if (library)                                                                                                   \
+		*(void **)&driver.name = dlsym(library, TEXT(name));                                                   \
+	complete = complete && driver.name;
+	FUNCTIONS(FIND)
+	if (!complete) {
+		fprintf(stderr, "bench: no usable libcuda.so.1: %s\n", library ? "a function is missing" : dlerror());
+		exit(1);
+	}
+	simulated = dlsym(library, "sim_calls") != NULL;
+	*(void **)&bare_launch = symbol_of(library, TEXT(cuLaunchKernel));
+	if (bare_launch == driver.cuLaunchKernel)
+		bare_launch = NULL;
+}
+
+static void context_open(void)
+{
+	CUdevice device;
+	CUcontext context;
+
+	CHECK(cuInit(0));
+	CHECK(cuDeviceGet(&device, 0));
+	CHECK(cuDevicePrimaryCtxRetain(&context, device));
+	CHECK(cuCtxSetCurrent(context));
+}
+
+/* The most that one measurement may take: a quarter of what is free. */
+static size_t memory_share(void)
+{
+	size_t available, total;
+
+	CHECK(cuMemGetInfo(&available, &total));
+	return available / 4;
+}
+
+/*
+ * Samples.
+ */
+#define MOST_SAMPLES 2000
+
+static double samples[MOST_SAMPLES];
+static unsigned n_samples;
+
+static void sample(double value)
+{
+	if (n_samples < MOST_SAMPLES)
+		samples[n_samples++] = value;
+}
+
+static int smaller(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void print_line(const char *name, double median, double least, double most, const char *unit)
+{
+	printf("%s %.1f %.1f %.1f %s\n", name, median, least, most, unit);
+	fflush(stdout);
+}
+
+static void print_samples(const char *name, const char *unit)
+{
+	qsort(samples, n_samples, sizeof(samples[0]), smaller);
+	if (n_samples)
+		print_line(name, samples[n_samples / 2], samples[0], samples[n_samples - 1], unit);
+	n_samples = 0;
+}
+
+static double nanoseconds(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+static double now(void)
+{
+	return nanoseconds(CLOCK_MONOTONIC);
+}
+
+/* An empty kernel, for a real GPU and for the simulated one. Its first parameter is an address, as real ones are. */
+static const char empty_ptx[] = ".version 6.4\n"
+				".target sm_75\n"
+				".address_size 64\n"
+				".visible .entry empty(.param .u64 address, .param .u64 n) { ret; }\n";
+
+static void empty_body(const struct sim_launch *launch, void **args)
+{
+	(void)launch;
+	(void)args;
+}
+
+static const size_t empty_params[] = {8, 8};
+static const struct sim_kernel empty_kernel = {"empty", empty_body, 2, empty_params};
+static const struct sim_module empty_module = {SIM_MODULE_MAGIC, 1, &empty_kernel};
+
+/* Few enough launches between two waits that the queue (about a thousand) never fills: a full one would be timed. */
+#define LAUNCHES 256
+
+static double launches(__typeof__(cuLaunchKernel) *launch, CUfunction empty, CUdeviceptr block)
+{
+	size_t n = 1;
+	void *args[] = {&block, &n};
+	double start = now();
+
+	for (unsigned i = 0; i < LAUNCHES; i++)
+		check("cuLaunchKernel", launch(empty, 1, 1, 1, 32, 1, 1, 0, stream, args, NULL));
+	double each = (now() - start) / LAUNCHES;
+	CHECK(cuStreamSynchronize(stream));
+	return each;
+}
+
+/* What a library in front adds: batches with and without it in turn, each order as often, the median difference. */
+static void measure_added(CUfunction empty, CUdeviceptr block, unsigned batches)
+{
+	for (unsigned i = 0; bare_launch && i < batches; i++) {
+		double first = launches(i % 2 ? driver.cuLaunchKernel : bare_launch, empty, block);
+		double second = launches(i % 2 ? bare_launch : driver.cuLaunchKernel, empty, block);
+
+		sample(i % 2 ? first - second : second - first);
+	}
+	print_samples("launch_added", "ns");
+}
+
+static void measure_launch(void)
+{
+	unsigned batches = simulated ? 60 : 400;
+	CUmodule module;
+	CUfunction empty;
+	CUdeviceptr block;
+
+	CHECK(cuModuleLoadData(&module, simulated ? (const void *)&empty_module : empty_ptx));
+	CHECK(cuModuleGetFunction(&empty, module, "empty"));
+	CHECK(cuMemAlloc(&block, 8 * MIB));
+	for (unsigned i = 0; i < 4; i++)
+		launches(driver.cuLaunchKernel, empty, block); /* to warm up */
+	for (unsigned i = 0; i < batches; i++)
+		sample(launches(driver.cuLaunchKernel, empty, block));
+	print_samples("launch", "ns");
+	measure_added(empty, block, batches);
+	CHECK(cuMemFree(block));
+}
+
+/* The time of a pair of an allocation and a free, the device being idle. false: there is not that much memory. */
+static bool pair(size_t bytes)
+{
+	CUdeviceptr block;
+	double start = now();
+
+	if (driver.cuMemAlloc(&block, bytes) != CUDA_SUCCESS)
+		return false;
+	CHECK(cuMemFree(block));
+	sample(now() - start);
+	return true;
+}
+
+static void measure_alloc(void)
+{
+	static const struct {
+		const char *name;
+		size_t bytes;
+		unsigned times;
+	} sizes[] = {{"alloc_4KiB", 4 * KIB, 1000}, {"alloc_64KiB", 64 * KIB, 1000}, {"alloc_1MiB", MIB, 1000},
+		     {"alloc_2MiB", 2 * MIB, 500},  {"alloc_64MiB", 64 * MIB, 300},  {"alloc_1GiB", GIB, 100}};
+
+	unsigned share = simulated ? 20 : 1; /* the simulation fills new memory with garbage, which takes a while */
+
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		CUdeviceptr neighbour;
+
+		if (sizes[i].bytes > memory_share())
+			continue;
+		/* The driver, too, serves small sizes from pages it keeps while anything on them is alive: be fair to it. */
+		CHECK(cuMemAlloc(&neighbour, 512));
+		for (unsigned k = 0; k < 5; k++)
+			pair(sizes[i].bytes);
+		n_samples = 0;
+		CHECK(cuCtxSynchronize());
+		for (unsigned k = 0; k < sizes[i].times / share && pair(sizes[i].bytes); k++)
+			;
+		print_samples(sizes[i].name, "ns");
+		CHECK(cuMemFree(neighbour));
+	}
+}
+
+static size_t small_size(unsigned i)
+{
+	return 512 + (size_t)(i * 2654435761u >> 21) % 3585; /* 512 B to 4 KiB */
+}
+
+/* Private memory of this process, in KiB; 0 when the kernel does not say. */
+static double private_kib(void)
+{
+	FILE *file = fopen("/proc/self/smaps_rollup", "r");
+	char line[256];
+	double kib = 0, part;
+
+	if (!file)
+		return 0;
+	while (fgets(line, sizeof(line), file))
+		if (sscanf(line, "Private_Dirty: %lf", &part) == 1)
+			kib += part;
+	fclose(file);
+	return kib;
+}
+
+/* Is one more allocation dearer when many are alive? */
+static void measure_live(void)
+{
+	enum { FEW = 100, MANY = 100000, PAIRS = 1000 };
+	CUdeviceptr *live = calloc(MANY, sizeof(*live));
+	unsigned n = 0;
+	double before;
+
+	if (!live)
+		return;
+	memset(live, 1, MANY * sizeof(*live)); /* our own pages are not to be counted below */
+	for (; n < FEW; n++)
+		CHECK(cuMemAlloc(&live[n], small_size(n)));
+	for (unsigned i = 0; i < PAIRS && pair(small_size(i)); i++)
+		;
+	print_samples("live_100", "ns");
+
+	before = private_kib();
+	while (n < MANY && driver.cuMemAlloc(&live[n], small_size(n)) == CUDA_SUCCESS)
+		n++;
+	if (n == MANY) {
+		double each = (private_kib() - before) * 1024 / (MANY - FEW);
+
+		for (unsigned i = 0; i < PAIRS && pair(small_size(i)); i++)
+			;
+		print_samples("live_100000", "ns");
+		print_line("live_memory", each, each, each, "B");
+	} else {
+		fprintf(stderr, "bench: only %u allocations fit, live_100000 is not measured\n", n);
+	}
+	for (unsigned i = 0; i < n; i++)
+		CHECK(cuMemFree(live[i]));
+	free(live);
+}
+
+static void query_one(CUpointer_attribute attribute, CUdeviceptr address)
+{
+	CUdeviceptr answer; /* the largest of the answers asked for */
+
+	CHECK(cuPointerGetAttribute(&answer, attribute, address));
+}
+
+static void query_several(CUpointer_attribute unused, CUdeviceptr address)
+{
+	CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+					    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_IS_MANAGED};
+	uint64_t answers[4];
+	void *places[4] = {&answers[0], &answers[1], &answers[2], &answers[3]};
+
+	(void)unused;
+	CHECK(cuPointerGetAttributes(4, attributes, places, address));
+}
+
+static void measure_query(void)
+{
+	enum { TIMES = 300, BATCH = 50 };
+	static const struct {
+		const char *name;
+		void (*query)(CUpointer_attribute attribute, CUdeviceptr address);
+		CUpointer_attribute attribute;
+	} queries[] = {{"query_type", query_one, CU_POINTER_ATTRIBUTE_MEMORY_TYPE},
+		       {"query_range", query_one, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR},
+		       {"query_four", query_several, CU_POINTER_ATTRIBUTE_MEMORY_TYPE}};
+	CUdeviceptr block;
+
+	CHECK(cuMemAlloc(&block, 8 * MIB));
+	for (unsigned q = 0; q < sizeof(queries) / sizeof(queries[0]); q++) {
+		for (unsigned i = 0; i < TIMES; i++) {
+			double start = now();
+
+			for (unsigned k = 0; k < BATCH; k++)
+				queries[q].query(queries[q].attribute, block + MIB);
+			sample((now() - start) / BATCH);
+		}
+		print_samples(queries[q].name, "ns");
+	}
+	CHECK(cuMemFree(block));
+}
+
+/*
+ * CPU time that the calling thread spends in the call that submits work on a large block; the work is waited for
+ * outside. Only a block of many chunks can show what chunks cost, hence 1 GiB.
+ */
+static double clock_cost(void)
+{
+	double start = nanoseconds(CLOCK_THREAD_CPUTIME_ID);
+
+	for (unsigned i = 0; i < 1000; i++)
+		nanoseconds(CLOCK_THREAD_CPUTIME_ID);
+	return (nanoseconds(CLOCK_THREAD_CPUTIME_ID) - start) / 1001;
+}
+
+static void measure_submit(void)
+{
+	size_t bytes = simulated ? 64 * MIB : GIB;
+	unsigned times = simulated ? 10 : 40;
+	double cost = clock_cost(), start;
+	CUdeviceptr to, from;
+	void *host;
+
+	if (bytes > memory_share())
+		return;
+	CHECK(cuMemAlloc(&to, bytes));
+	CHECK(cuMemAlloc(&from, bytes));
+	CHECK(cuMemHostAlloc(&host, bytes, 0));
+	memset(host, 1, bytes);
+
+#define TIME(name, call)                                                                                               \
+	do {                                                                                                           \
+		for (unsigned i = 0; i < times + 2; i++) {                                                             \
+			start = nanoseconds(CLOCK_THREAD_CPUTIME_ID);                                                  \
+			CHECK(call);                                                                                   \
+			if (i >= 2)                                                                                    \
+				sample(nanoseconds(CLOCK_THREAD_CPUTIME_ID) - start - cost);                           \
+			CHECK(cuStreamSynchronize(stream));                                                            \
+		}                                                                                                      \
+		print_samples(name, "ns");                                                                             \
+	} while (0)
+	TIME("submit_set", cuMemsetD8Async(from, 1, bytes, stream));
+	TIME("submit_DtoD", cuMemcpyDtoDAsync(to, from, bytes, stream));
+	TIME("submit_HtoD", cuMemcpyHtoDAsync(to, host, bytes, stream));
+#undef TIME
+
+	CHECK(cuMemFreeHost(host));
+	CHECK(cuMemFree(from));
+	CHECK(cuMemFree(to));
+}
+
+/* Host memory of the process with a large heap. What Spillway adds is the difference between two runs of this. */
+static void measure_memory(void)
+{
+	size_t each = 64 * MIB, share = memory_share() * 3, most = simulated ? 2 * GIB : 32 * GIB, n;
+	size_t bytes = share < most ? share : most;
+	CUdeviceptr *blocks = calloc(bytes / each + 1, sizeof(*blocks));
+	double kib;
+
+	for (n = 0; blocks && (n + 1) * each <= bytes; n++)
+		if (driver.cuMemAlloc(&blocks[n], each) != CUDA_SUCCESS)
+			break;
+	kib = private_kib();
+	if (kib > 0) {
+		print_line("memory", kib, kib, kib, "KiB");
+		print_line("memory_heap", (double)(n * each) / KIB, (double)(n * each) / KIB, (double)(n * each) / KIB,
+			   "KiB");
+	}
+	while (blocks && n-- > 0)
+		CHECK(cuMemFree(blocks[n]));
+	free(blocks);
+}
+
+/* The process whose start-up is measured from outside. */
+static void use(void)
+{
+	CUdeviceptr block;
+
+	CHECK(cuMemAlloc(&block, MIB));
+	CHECK(cuMemFree(block));
+}
+
+static const struct {
+	const char *name;
+	void (*measure)(void);
+} groups[] = {{"launch", measure_launch},
+	      {"alloc", measure_alloc},
+	      {"live", measure_live},
+	      {"query", measure_query},
+	      {"submit", measure_submit},
+	      {"memory", measure_memory},
+	      {"use", use}};
+
+static void run_group(const char *name)
+{
+	for (unsigned i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
+		if (!strcmp(groups[i].name, name)) {
+			groups[i].measure();
+			return;
+		}
+	fprintf(stderr, "bench: no group '%s'\n", name);
+	exit(2);
+}
+
+/*
+ * spawn: the time of whole processes. Variables are set for them alone, so that this one stays as it is.
+ */
+extern char **environ;
+
+static char **environment_with(char **extra, size_t n_extra)
+{
+	size_t n = 0;
+	char **result;
+
+	while (environ[n])
+		n++;
+	result = calloc(n + n_extra + 1, sizeof(*result));
+	if (!result)
+		exit(1);
+	memcpy(result, extra, n_extra * sizeof(*result));
+	memcpy(result + n_extra, environ, n * sizeof(*result));
+	return result;
+}
+
+static void spawn_once(char **argv, char **environment)
+{
+	double start = now();
+	posix_spawn_file_actions_t actions;
+	int status, error;
+	pid_t child;
+
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+	error = posix_spawnp(&child, argv[0], &actions, NULL, argv, environment);
+	posix_spawn_file_actions_destroy(&actions);
+	if (error) {
+		fprintf(stderr, "bench: cannot run %s: %s\n", argv[0], strerror(error));
+		exit(1);
+	}
+	if (waitpid(child, &status, 0) < 0 || status != 0) {
+		fprintf(stderr, "bench: %s failed\n", argv[0]);
+		exit(1);
+	}
+	sample((now() - start) / 1e3);
+}
+
+static void measure_spawn(int argc, char **argv)
+{
+	int times = argc > 0 ? atoi(argv[0]) : 0, first = 1;
+	char **environment;
+
+	while (first < argc && strchr(argv[first], '='))
+		first++;
+	if (times < 1 || first >= argc) {
+		fprintf(stderr, "usage: bench spawn COUNT [NAME=value...] PROGRAM [ARGUMENT...]\n");
+		exit(2);
+	}
+	environment = environment_with(argv + 1, (size_t)first - 1);
+	spawn_once(argv + first, environment);
+	n_samples = 0; /* that one brought the files into memory */
+	for (int i = 0; i < times; i++)
+		spawn_once(argv + first, environment);
+	print_samples("spawn", "us");
+	free(environment);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1 && !strcmp(argv[1], "spawn")) {
+		measure_spawn(argc - 2, argv + 2);
+		return 0;
+	}
+	if (argc < 2) {
+		fprintf(stderr, "usage: bench launch|alloc|live|query|submit|memory...\n");
+		return 2;
+	}
+	driver_open();
+	context_open();
+	if (strcmp(argv[1], "use") != 0)
+		CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (int i = 1; i < argc; i++)
+		run_group(argv[i]);
+	return 0;
+}

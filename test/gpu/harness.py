@@ -1,0 +1,110 @@
+"""What the real-GPU scripts share: run a program natively or under Spillway, and read what it and the shim printed.
+
+A program's output is compared by its lines "check NAME VALUE". VALUE is a number (compared within the spread of two
+native runs; bit for bit when those agree) or any other word (compared as it is). "need BYTES" says how much device memory
+the program took.
+"""
+import os
+import re
+import subprocess
+import time
+from dataclasses import dataclass, field
+
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+@dataclass
+class Run:
+    status: str  # "ok", "out of memory", "timeout", "exit N", "no time"
+    seconds: float = 0.0
+    checks: dict = field(default_factory=dict)
+    need: int = 0
+    spilled: str = ""
+    output: str = ""
+
+
+def spilled_from_summary(text):
+    """The only place that knows what the shim's summary looks like: the peak of host-backed bytes as printed, or ''.
+
+    The line is "spillway:   host  0 B live at exit, 64.0 MiB at most, ..."; of several processes the largest counts.
+    """
+    found = re.findall(r"^spillway: +host +.*?, +([\d.]+) ?([KMGT]?i?B)\b at most", text, re.MULTILINE)
+    peaks = [(float(value) * UNITS.get(unit, 0), f"{value} {unit}") for value, unit in found]
+    return max(peaks, default=(0, "none" if "spillway: summary" in text else ""))[1]
+
+
+def shim_environment(build, settings):
+    return {
+        "LD_PRELOAD": os.path.join(build, "libspillway.so"),
+        "SPILLWAY_POLICY": os.environ.get("SPILLWAY_POLICY", "heap"),
+        "SPILLWAY_SET": ",".join(f"{key}={value}" for key, value in settings.items()),
+    }
+
+
+def status_of(code, output):
+    if code == 0:
+        return "ok"
+    if re.search(r"out of memory|OutOfMemory|RESOURCE_EXHAUSTED|MemoryAllocation", output):
+        return "out of memory"
+    return f"exit {code}" if code > 0 else f"signal {-code}"
+
+
+def run(command, environment, seconds):
+    """Run it in its own process group, so that a time-out takes its children (compile workers) along."""
+    if seconds < 5:
+        return Run("no time")
+    start = time.monotonic()
+    child = subprocess.Popen(command, env={**os.environ, **environment}, text=True, errors="replace",
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                             start_new_session=True)
+    try:
+        output, _ = child.communicate(timeout=seconds)
+        status = status_of(child.returncode, output)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, 9)
+        output, _ = child.communicate()
+        status = "timeout"
+    result = Run(status, time.monotonic() - start, output=output, spilled=spilled_from_summary(output))
+    for line in output.splitlines():
+        words = line.split()
+        if len(words) == 3 and words[0] == "check":
+            result.checks[words[1]] = words[2]
+        elif len(words) > 3 and words[0] in ("step", "final"):
+            result.checks[".".join(words[:3])] = words[-1]
+        elif len(words) >= 2 and words[0] == "need" and words[1].isdigit():
+            result.need = int(words[1])
+    return result
+
+
+def number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def compare(first, second, other):
+    """Is other equal to the native runs first and second, as far as those are equal to each other?"""
+    if not other.checks or other.checks.keys() != first.checks.keys():
+        return "no result"
+    exact, worst = True, 0.0
+    for name, text in first.checks.items():
+        a, b, c = number(text), number(second.checks.get(name, text)), number(other.checks[name])
+        if text == second.checks.get(name, text):
+            if other.checks[name] != text:
+                return f"DIFFERS: {name} {other.checks[name]} for {text}"
+        elif a is None or b is None or c is None:
+            exact = False  # natively not the same from run to run, and no number: nothing can be said
+        else:
+            exact = False
+            scale = max(abs(v - v0) for v0, v in ((a, b),)) or 1e-9
+            worst = max(worst, min(abs(c - a), abs(c - b)) / scale)
+    if exact:
+        return "bit for bit"
+    return f"within spread x{worst:.1f}" if worst <= 2 else f"DIFFERS: {worst:.1f} times the native spread"
+
+
+def table(rows, out=print):
+    widths = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        out(" | ".join(str(cell).ljust(width) for cell, width in zip(row, widths)).rstrip())
