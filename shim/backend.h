@@ -33,7 +33,4 @@ extern const struct backend backend_pass; /* where the driver would have put it;
 /* The pitch for rows of that many bytes: the driver's for cuMemAlloc memory is a multiple of 512 (measured, H200). */
 #define BACKEND_PITCH 512
 
-/* Wait until all work of the context is done. The current context is as before afterwards. */
-CUresult backend_wait_idle(CUcontext context);
-
 #endif

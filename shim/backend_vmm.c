@@ -1,5 +1,6 @@
 #include "shim/backend.h"
 #include "shim/capture.h"
+#include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/log.h"
 #include "shim/pending.h"
@@ -19,6 +20,23 @@ static void note_spill(const struct device *device, const struct heap_grant *gra
 	    log_bytes(bytes, sizeof(bytes), grant->bytes_on_host));
 }
 
+/*
+ * Before anything goes to the host, room that is only waiting to be free is looked for: frees that were put off, for a
+ * few milliseconds at most, since what they wait for may need the thread that asks.
+ */
+static enum sw_status heap_alloc_patiently(struct heap *heap, int device, size_t bytes, bool may_spill,
+					   struct heap_grant *ret_grant)
+{
+	enum sw_status status = SW_NO_MEMORY;
+
+	if (pending_any()) {
+		do
+			status = heap_alloc(heap, bytes, false, ret_grant);
+		while (status == SW_NO_MEMORY && pending_wait(device));
+	}
+	return status == SW_NO_MEMORY ? heap_alloc(heap, bytes, may_spill, ret_grant) : status;
+}
+
 static enum sw_status vmm_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
 				size_t *ret_pitch)
 {
@@ -29,9 +47,7 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 	if (!heap)
 		return SW_NOT_SUPPORTED;
 	pool_refresh(device);
-	enum sw_status status = heap_alloc(heap, request->bytes, may_spill, &grant);
-	if (status == SW_NO_MEMORY && pending_drain())
-		status = heap_alloc(heap, request->bytes, may_spill, &grant);
+	enum sw_status status = heap_alloc_patiently(heap, device->ordinal, request->bytes, may_spill, &grant);
 	if (status != SW_OK)
 		return status;
 	if (grant.bytes_on_host)
@@ -53,33 +69,19 @@ static void vmm_release(struct ledger_row *row)
 	ledger_row_free(row);
 }
 
-CUresult backend_wait_idle(CUcontext context)
-{
-	CUcontext current = NULL;
-
-	REAL(cuCtxGetCurrent)(&current);
-	if (current == context || !context)
-		return REAL(cuCtxSynchronize)();
-	/* A context that cannot be pushed is gone, and its work with it. */
-	if (REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
-		return CUDA_SUCCESS;
-	CUresult result = REAL(cuCtxSynchronize)();
-	REAL(cuCtxPopCurrent_v2)(&current);
-	return result;
-}
-
 /*
  * cudaFree's promise is that work submitted before it is done when it returns. During a capture nobody may wait for
  * that, so the free is put off. When waiting failed the program is told what the driver said, and the memory, which may
- * still be in use, is put off too: it is free for the program, and for us once the context is seen idle or gone.
+ * still be in use, is put off too: it is free for the program, and for us when pending.h finds it idle.
  */
 static CUresult vmm_free(struct ledger_row *row)
 {
 	CUcontext context = row->context;
 	CUresult result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	uint64_t before = pending_mark();
 
 	if (capture_pause()) {
-		result = backend_wait_idle(context);
+		result = context_wait_idle(context);
 		capture_resume();
 	}
 	if (result != CUDA_SUCCESS) {
@@ -88,7 +90,7 @@ static CUresult vmm_free(struct ledger_row *row)
 		return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? CUDA_SUCCESS : result;
 	}
 	vmm_release(row);
-	pending_context_idle(context);
+	pending_context_idle(context, before);
 	return CUDA_SUCCESS;
 }
 

@@ -1,14 +1,19 @@
 #include "shim/capture.h"
+#include "shim/context.h"
 #include "shim/log.h"
 #include "shim/real.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 struct capturing {
 	CUstream stream;
-	pthread_t thread; /* only told apart for the per-thread default stream */
+	CUcontext context;
+	pid_t thread; /* told apart only for the per-thread default stream */
 	struct capturing *next;
 };
 
@@ -25,7 +30,7 @@ bool capture_is_open(void)
 bool capture_pause(void)
 {
 	atomic_fetch_add(&n_waiting, 1);
-	if (!capture_is_open())
+	if (!capture_is_open() || !capture_is_really_open())
 		return true;
 	atomic_fetch_sub(&n_waiting, 1);
 	return false;
@@ -39,22 +44,20 @@ void capture_resume(void)
 void capture_opening(void)
 {
 	const struct timespec step = {.tv_nsec = 50000};
+	int before;
 
 	atomic_fetch_add(&n_open, 1);
+	/* nanosleep is a cancellation point; a thread that ended here would leave the count raised. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	for (unsigned i = 0; i < CAPTURE_PATIENCE_MS * 20 && atomic_load(&n_waiting); i++)
 		nanosleep(&step, NULL);
+	pthread_setcancelstate(before, NULL);
 }
 
 /* Stream 0 of a _ptsz entry point and the handle 2 are the same stream, another one for each thread. */
 static CUstream canonical(CUstream stream, bool per_thread)
 {
 	return per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
-}
-
-static bool is_same(const struct capturing *entry, CUstream stream)
-{
-	return entry->stream == stream &&
-	       (stream != CU_STREAM_PER_THREAD || pthread_equal(entry->thread, pthread_self()));
 }
 
 void capture_opened(CUstream stream, bool per_thread, bool success)
@@ -66,41 +69,84 @@ void capture_opened(CUstream stream, bool per_thread, bool success)
 		atomic_fetch_sub(&n_open, 1);
 		return;
 	}
-	*entry = (struct capturing){.stream = canonical(stream, per_thread), .thread = pthread_self()};
+	*entry = (struct capturing){
+	    .stream = canonical(stream, per_thread), .context = context_current(), .thread = gettid()};
 	lock_take(&capture_lock);
 	entry->next = list;
 	list = entry;
 	lock_drop(&capture_lock);
 }
 
-static void remove_stream(CUstream stream)
+/* Take those off the list that judge says so of. */
+static void remove_those(bool (*judge)(const struct capturing *entry, const void *argument), const void *argument)
 {
-	struct capturing *found = NULL;
+	struct capturing *gone = NULL;
 
 	lock_take(&capture_lock);
-	for (struct capturing **at = &list; *at; at = &(*at)->next) {
-		if (!is_same(*at, stream))
+	for (struct capturing **at = &list; *at;) {
+		struct capturing *entry = *at;
+
+		if (!judge(entry, argument)) {
+			at = &entry->next;
 			continue;
-		found = *at;
-		*at = found->next;
-		break;
+		}
+		*at = entry->next;
+		entry->next = gone;
+		gone = entry;
 	}
 	lock_drop(&capture_lock);
-	if (found)
+	while (gone) {
+		struct capturing *next = gone->next;
+
 		atomic_fetch_sub(&n_open, 1);
-	free(found);
+		free(gone);
+		gone = next;
+	}
+}
+
+static bool is_of_stream(const struct capturing *entry, const void *argument)
+{
+	CUstream stream = *(const CUstream *)argument;
+
+	return entry->stream == stream && (stream != CU_STREAM_PER_THREAD || entry->thread == gettid());
+}
+
+static bool is_of_context(const struct capturing *entry, const void *argument)
+{
+	return entry->context == argument;
+}
+
+static bool is_of_ended_thread(const struct capturing *entry, const void *argument)
+{
+	(void)argument;
+	return entry->stream == CU_STREAM_PER_THREAD && entry->thread != gettid() &&
+	       tgkill(getpid(), entry->thread, 0) && errno == ESRCH;
 }
 
 void capture_closed(CUstream stream, bool per_thread, bool still_capturing)
 {
+	stream = canonical(stream, per_thread);
 	if (!still_capturing)
-		remove_stream(canonical(stream, per_thread));
+		remove_those(is_of_stream, &stream);
 }
 
 void capture_forget(CUstream stream)
 {
 	if (capture_is_open())
-		remove_stream(stream);
+		remove_those(is_of_stream, &stream);
+}
+
+void capture_forget_context(CUcontext context)
+{
+	if (capture_is_open())
+		remove_those(is_of_context, context);
+}
+
+bool capture_is_really_open(void)
+{
+	if (capture_is_open())
+		remove_those(is_of_ended_thread, NULL);
+	return capture_is_open();
 }
 
 CUstreamCaptureMode capture_relax(void)

@@ -30,8 +30,14 @@ void capture_opening(void);
 void capture_opened(CUstream stream, bool per_thread, bool success);
 /* After the real cuStreamEndCapture; still_capturing: it failed in a way that left the capture open. */
 void capture_closed(CUstream stream, bool per_thread, bool still_capturing);
-/* The stream is gone, and a capture it was in with it. */
+/* The stream, or everything of the context, is about to end, and captures in it with it. */
 void capture_forget(CUstream stream);
+void capture_forget_context(CUcontext context);
+/*
+ * Look whether what is on the list still captures: a thread may have ended in the middle of a capture of its own default
+ * stream, and such a capture can never be ended. Queries alone; harms no capture. True when one is really open.
+ */
+bool capture_is_really_open(void);
 
 /* Our thread may query events without harm to captures, between relax and restore (facts 3). */
 CUstreamCaptureMode capture_relax(void);

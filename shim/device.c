@@ -14,10 +14,10 @@
 /* Address space is free (facts 2); this many times what all budgets could hold, so that holes never matter. */
 #define ARENA_TIMES 4
 /*
- * Where the arenas should lie: high, and 16 TiB apart by device, so that a heap address is not easily taken for a number
+ * Where the arenas should lie: high, and 4 TiB apart by device, so that a heap address is not easily taken for a number
  * that a kernel is given. Such hints were honoured (facts 2); left alone, the driver gave 0x302000000.
  */
-#define ARENA_HINT(ordinal) (((CUdeviceptr)0x2000 + 0x100 * (CUdeviceptr)(ordinal)) << 32)
+#define ARENA_HINT(ordinal) ((ordinal) < 16 ? ((CUdeviceptr)0x2000 + 0x400 * (CUdeviceptr)(ordinal)) << 32 : 0)
 
 static _Atomic(struct device *) devices[DEVICE_MOST];
 static atomic_uint n_devices; /* highest ordinal looked at, plus 1 */
@@ -70,6 +70,7 @@ struct device *device_get(CUdevice ordinal)
 	struct device *device = atomic_load_explicit(&devices[ordinal], memory_order_acquire);
 	if (__builtin_expect(device != NULL, 1))
 		return device;
+	real_bind(); /* not under START: it may need the loader's lock */
 	lock_take(&start_lock);
 	device = atomic_load(&devices[ordinal]);
 	if (!device) {
@@ -105,14 +106,21 @@ static uint64_t resolve(struct policy_size size, uint64_t whole, uint64_t automa
 static void set_budget(struct device *device)
 {
 	size_t free = device->total, total = device->total;
+	CUdevice current;
 
 	lock_assert_held(LOCK_START);
 	if (device->budget_known)
 		return;
-	device->budget_known = REAL(cuMemGetInfo_v2)(&free, &total) == CUDA_SUCCESS;
+	/* What is free can be asked of the current device only. */
+	device->budget_known = REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS && current == device->ordinal &&
+			       REAL(cuMemGetInfo_v2)(&free, &total) == CUDA_SUCCESS;
 	if (!device->budget_known)
 		free = device->total;
-	uint64_t automatic = free > 2 * DEFAULT_RESERVE ? free - DEFAULT_RESERVE : free / 2;
+	/* What the program took before us is charged already and is not in what is free: it counts once. */
+	uint64_t mine = free + atomic_load(&device->budget.used);
+	if (mine > device->total)
+		mine = device->total;
+	uint64_t automatic = mine > 2 * DEFAULT_RESERVE ? mine - DEFAULT_RESERVE : mine / 2;
 	atomic_store(&device->budget.limit, resolve(policy_device_budget(life_policy()), device->total, automatic));
 
 	struct hostmem memory = hostmem_read("");
@@ -182,6 +190,18 @@ void device_known_budget(struct device *device)
 	lock_take(&start_lock);
 	set_budget(device);
 	lock_drop(&start_lock);
+}
+
+bool device_make_room(struct device *device)
+{
+	if (!device)
+		device = device_current(NULL);
+	struct heap *heap = device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
+	if (!heap || !heap_idle_device(heap))
+		return false;
+	uint64_t before = heap_idle_device(heap);
+	heap_trim(heap, 0, heap_idle_host(heap));
+	return heap_idle_device(heap) < before;
 }
 
 struct device *device_of(CUdeviceptr address)

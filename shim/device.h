@@ -21,7 +21,8 @@ struct device {
 	bool vmm, host_vmm;
 	CUmemLocation host_location; /* of host chunks: the NUMA node nearest the device where the driver knows it */
 	struct budget budget;
-	_Atomic bool pools_used;     /* the program allocates in stream order here (pool.h) */
+	_Atomic bool pools_used;     /* the program allocates from the default pool (pool.h) */
+	_Atomic bool pools_known;    /* there are pools to look at */
 	uint64_t pools_charged;      /* what its pools are charged with; under POOL */
 	bool budget_known;           /* the policy's budget has been set; under START */
 	bool heap_refused;           /* making the heap failed and is not tried again; under START */
@@ -39,10 +40,15 @@ struct device *device_current(CUresult *ret_result);
 struct heap *device_heap(struct device *device);
 /* Fix the budget if that has not happened; before there is a context, what is free counts as the total. */
 void device_known_budget(struct device *device);
+/*
+ * The driver has no memory for somebody else: give what the heap holds in reserve back. True: there was something, try
+ * again. NULL: the current device.
+ */
+bool device_make_room(struct device *device);
 /* The device whose heap contains the address, or NULL. No lock. */
 struct device *device_of(CUdeviceptr address);
 
-/* Every device that has been looked at; for the summary, fork and trimming. */
+/* Every device that has been looked at. */
 void device_each(void (*visit)(struct device *device, void *argument), void *argument);
 
 #endif

@@ -34,6 +34,11 @@ static inline enum stage life_stage(void)
 	return (enum stage)atomic_load_explicit(&life_stage_now, memory_order_acquire);
 }
 
+/*
+ * Do we keep books? Already before the first allocation: captures and pools that are there when it comes matter. Not
+ * when switched off, ending, or in a fork.
+ */
+bool life_counts(void);
 /* Read policy and environment, once; returns the stage after it. */
 enum stage life_start(void);
 /* SPILLWAY=0? Asked before anything else; reads the environment once and does nothing more. */

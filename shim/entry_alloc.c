@@ -3,6 +3,7 @@
  * serve, and hand a plain request to serve.c. What we do not serve goes to the real function with the same arguments.
  */
 #include "shim/capture.h"
+#include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/hook.h"
 #include "shim/log.h"
@@ -88,13 +89,19 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int 
 	return enter_leave(&scope, result);
 }
 
+/* At exit nothing of ours is called any more, and heap memory is the driver's to take back with the process. */
+static bool is_late_free(CUdeviceptr address)
+{
+	return life_stage() == STAGE_ENDING && device_of(address);
+}
+
 HOOK_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
 {
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemFree_v2);
 	if (!enter_serve(&scope, false))
-		return REAL(cuMemFree_v2)(dptr);
+		return is_late_free(dptr) ? CUDA_SUCCESS : REAL(cuMemFree_v2)(dptr);
 	return enter_leave(&scope, serve_free(dptr));
 }
 
@@ -110,6 +117,12 @@ HOOK_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
 
 /* ---- what the driver serves and we count ---- */
 
+/* When the driver has no memory left, what the heap keeps warm goes back, and the call is made again. */
+#define RETRY_WITH_ROOM(result, serving, call)                                                                         \
+	do                                                                                                             \
+		(result) = (call);                                                                                     \
+	while ((result) == CUDA_ERROR_OUT_OF_MEMORY && (serving) && device_make_room(NULL))
+
 HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
 	struct enter_scope scope;
@@ -118,7 +131,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesiz
 	bool serving = enter_serve(&scope, true);
 	CUresult result = serving ? CUDA_SUCCESS : serve_refusal();
 	if (result == CUDA_SUCCESS)
-		result = REAL(cuMemAllocManaged)(dptr, bytesize, flags);
+		RETRY_WITH_ROOM(result, serving, REAL(cuMemAllocManaged)(dptr, bytesize, flags));
 	if (!serving)
 		return result;
 	if (result == CUDA_SUCCESS)
@@ -135,7 +148,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesiz
 		bool serving = enter_serve(&scope, true);                                                              \
 		CUresult result = serving ? CUDA_SUCCESS : serve_refusal();                                            \
 		if (result == CUDA_SUCCESS)                                                                            \
-			result = REAL(name)(dptr, bytesize, hStream);                                                  \
+			RETRY_WITH_ROOM(result, serving, REAL(name)(dptr, bytesize, hStream));                         \
 		if (!serving)                                                                                          \
 			return result;                                                                                 \
 		if (result == CUDA_SUCCESS)                                                                            \
@@ -154,7 +167,7 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz)
 		bool serving = enter_serve(&scope, true);                                                              \
 		CUresult result = serving ? CUDA_SUCCESS : serve_refusal();                                            \
 		if (result == CUDA_SUCCESS)                                                                            \
-			result = REAL(name)(dptr, bytesize, pool, hStream);                                            \
+			RETRY_WITH_ROOM(result, serving, REAL(name)(dptr, bytesize, pool, hStream));                   \
 		if (!serving)                                                                                          \
 			return result;                                                                                 \
 		if (result == CUDA_SUCCESS)                                                                            \
@@ -167,9 +180,8 @@ ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz)
 /* ---- cuMemFreeAsync: routed by the ledger, like every free (facts 7) ---- */
 
 /*
- * A heap block behind a stream: free for the program at once, for us when an event recorded now has passed. Without an
- * event we keep cudaFree's stronger promise instead. In a capture the driver would refuse to record this free of memory
- * that the graph did not allocate; so do we.
+ * A heap block behind a stream: free for the program at once, for us when an event recorded now has passed. In a capture
+ * the driver would refuse to record this free of memory that the graph did not allocate; so do we.
  */
 static CUresult free_behind_stream(CUdeviceptr address, CUstream stream, bool per_thread)
 {
@@ -183,20 +195,16 @@ static CUresult free_behind_stream(CUdeviceptr address, CUstream stream, bool pe
 	struct ledger_row *row = ledger_take(LEDGER_HEAP, address);
 	if (!row)
 		return CUDA_ERROR_INVALID_VALUE;
-	stats_add(STAT_frees, 1);
-	if (REAL(cuEventCreate)(&row->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
-		row->event = NULL;
-		return backend_vmm.free(row);
-	}
-	CUresult result = (per_thread ? REAL(cuEventRecord_ptsz) : REAL(cuEventRecord))(row->event, stream);
+	CUresult result = context_record_stream(stream, per_thread, &row->event, &row->event_context);
 	if (result != CUDA_SUCCESS) {
-		REAL(cuEventDestroy_v2)(row->event);
-		row->event = NULL;
-		return backend_vmm.free(row);
+		ledger_commit(row);
+		return result;
 	}
+	int device = row->device;
+	stats_add(STAT_frees, 1);
 	stats_add(STAT_deferred_frees, 1);
 	pending_add(row);
-	pending_reap();
+	pending_reap(device);
 	return CUDA_SUCCESS;
 }
 
@@ -207,7 +215,7 @@ static CUresult free_behind_stream(CUdeviceptr address, CUstream stream, bool pe
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
 		if (!enter_serve(&scope, false))                                                                       \
-			return REAL(name)(dptr, hStream);                                                              \
+			return is_late_free(dptr) ? CUDA_SUCCESS : REAL(name)(dptr, hStream);                          \
 		if (device_of(dptr))                                                                                   \
 			return enter_leave(&scope, free_behind_stream(dptr, hStream, per_thread));                     \
 		struct ledger_row *row = serve_forget(LEDGER_FREEABLE, dptr);                                          \
@@ -222,8 +230,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPool
 {
 	stats_call(HOOK_cuMemPoolCreate);
 	CUresult result = REAL(cuMemPoolCreate)(pool, poolProps);
-	if (result == CUDA_SUCCESS && life_stage() <= STAGE_RUNNING && !life_is_off() &&
-	    poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+	if (result == CUDA_SUCCESS && life_counts() && poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
 		pool_made(*pool, poolProps->location.id);
 	return result;
 }
@@ -231,8 +238,10 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPool
 HOOK_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
 {
 	stats_call(HOOK_cuMemPoolDestroy);
-	pool_gone(pool);
-	return REAL(cuMemPoolDestroy)(pool);
+	struct pool *gone = life_counts() ? pool_forget(pool) : NULL;
+	CUresult result = REAL(cuMemPoolDestroy)(pool);
+	pool_forgotten(gone, result == CUDA_SUCCESS);
+	return result;
 }
 
 /* ---- pinned host memory ---- */

@@ -6,23 +6,17 @@
 #include "shim/hook.h"
 #include "shim/serve.h"
 
-/* Captures are counted even before the first allocation: one may be open when it comes. */
-static bool counting(void)
-{
-	enum stage stage = life_stage();
-
-	return (stage == STAGE_NEW && !life_is_off()) || stage == STAGE_RUNNING;
-}
-
 #define BEGIN_CAPTURE(name, per_thread, params, args)                                                                  \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		stats_call(HOOK_##name);                                                                               \
-		if (!counting())                                                                                       \
+		if (!life_counts())                                                                                    \
 			return REAL(name) args;                                                                        \
+		int saved = errno;                                                                                     \
 		capture_opening();                                                                                     \
 		CUresult result = REAL(name) args;                                                                     \
 		capture_opened(hStream, per_thread, result == CUDA_SUCCESS);                                           \
+		errno = saved;                                                                                         \
 		return result;                                                                                         \
 	}
 
@@ -47,7 +41,7 @@ BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true,
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
 		CUresult result = REAL(name)(hStream, phGraph);                                                        \
-		if (!counting())                                                                                       \
+		if (!life_counts())                                                                                    \
 			return result;                                                                                 \
 		if (result != CUDA_SUCCESS && REAL(is_capturing)(hStream, &status) != CUDA_SUCCESS)                    \
 			status = CU_STREAM_CAPTURE_STATUS_NONE;                                                        \
@@ -58,14 +52,14 @@ BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true,
 END_CAPTURE(cuStreamEndCapture, cuStreamIsCapturing, false)
 END_CAPTURE(cuStreamEndCapture_ptsz, cuStreamIsCapturing_ptsz, true)
 
+/* Before the real call: after it the handle may be another thread's new stream. */
 #define DESTROY_STREAM(name)                                                                                           \
 	HOOK_EXPORT CUresult CUDAAPI name(CUstream hStream)                                                            \
 	{                                                                                                              \
 		stats_call(HOOK_##name);                                                                               \
-		CUresult result = REAL(name)(hStream);                                                                 \
-		if (result == CUDA_SUCCESS && counting())                                                              \
+		if (life_counts())                                                                                     \
 			capture_forget(hStream);                                                                       \
-		return result;                                                                                         \
+		return REAL(name)(hStream);                                                                            \
 	}
 
 DESTROY_STREAM(cuStreamDestroy)
@@ -73,24 +67,35 @@ DESTROY_STREAM(cuStreamDestroy_v2)
 
 /* ---- contexts: memory allocated in one dies with it ---- */
 
+static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context)
+{
+	struct enter_scope scope;
+
+	if (life_counts())
+		capture_forget_context(context);
+	if (!enter_serve(&scope, false))
+		return end(context);
+	struct serve_ending ending = serve_context_ending(context);
+	CUresult result = end(context);
+	serve_context_ended(context, ending, result == CUDA_SUCCESS);
+	return enter_leave(&scope, result);
+}
+
 #define DESTROY_CONTEXT(name)                                                                                          \
 	HOOK_EXPORT CUresult CUDAAPI name(CUcontext ctx)                                                               \
 	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
-                                                                                                                       \
 		stats_call(HOOK_##name);                                                                               \
-		CUresult result = REAL(name)(ctx);                                                                     \
-		if (result != CUDA_SUCCESS || !enter_serve(&scope, false))                                             \
-			return result;                                                                                 \
-		serve_context_gone(ctx);                                                                               \
-		return enter_leave(&scope, result);                                                                    \
+		return end_context(REAL(name), ctx);                                                                   \
 	}
 
 DESTROY_CONTEXT(cuCtxDestroy)
 DESTROY_CONTEXT(cuCtxDestroy_v2)
 
-/* The primary context is found by looking at it before: after the real call its handle means nothing. */
-static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev)
+/*
+ * The primary context is found by looking at it before: after the real call its handle means nothing. A reset always
+ * ends it, a release only when it was the last.
+ */
+static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool always)
 {
 	struct enter_scope scope;
 	CUcontext primary = NULL;
@@ -102,21 +107,26 @@ static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev)
 	REAL(cuDevicePrimaryCtxGetState)(dev, &flags, &active);
 	if (active && REAL(cuDevicePrimaryCtxRetain)(&primary, dev) == CUDA_SUCCESS)
 		REAL(cuDevicePrimaryCtxRelease_v2)(dev);
+	if (!primary)
+		return enter_leave(&scope, end(dev));
+	struct serve_ending ending = serve_context_ending(primary);
 	CUresult result = end(dev);
-	if (result == CUDA_SUCCESS && primary &&
-	    (REAL(cuDevicePrimaryCtxGetState)(dev, &flags, &active) != CUDA_SUCCESS || !active))
-		serve_context_gone(primary);
+	bool ended = result == CUDA_SUCCESS &&
+		     (always || REAL(cuDevicePrimaryCtxGetState)(dev, &flags, &active) != CUDA_SUCCESS || !active);
+	if (ended)
+		capture_forget_context(primary);
+	serve_context_ended(primary, ending, ended);
 	return enter_leave(&scope, result);
 }
 
-#define END_PRIMARY(name)                                                                                              \
+#define END_PRIMARY(name, always)                                                                                      \
 	HOOK_EXPORT CUresult CUDAAPI name(CUdevice dev)                                                                \
 	{                                                                                                              \
 		stats_call(HOOK_##name);                                                                               \
-		return end_primary(REAL(name), dev);                                                                   \
+		return end_primary(REAL(name), dev, always);                                                           \
 	}
 
-END_PRIMARY(cuDevicePrimaryCtxReset)
-END_PRIMARY(cuDevicePrimaryCtxReset_v2)
-END_PRIMARY(cuDevicePrimaryCtxRelease)
-END_PRIMARY(cuDevicePrimaryCtxRelease_v2)
+END_PRIMARY(cuDevicePrimaryCtxReset, true)
+END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
+END_PRIMARY(cuDevicePrimaryCtxRelease, false)
+END_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)

@@ -3,9 +3,13 @@
  * counter and one jump through the table; the spill engine will add one predictable branch here, on a flag that is off
  * until the heap is under pressure.
  */
+#include "shim/capture.h"
+#include "shim/device.h"
 #include "shim/enter.h"
 #include "shim/hook.h"
 #include "shim/ledger.h"
+
+#include <string.h>
 
 /* clang-format off */
 #define HOOK_SUBMIT(name, params, args)                                                                                \
@@ -18,15 +22,48 @@
 #include "shim/hooks.def"
 /* clang-format on */
 
+/* When the driver has no memory left, what the heap keeps warm goes back, and the call is made again. */
+/* clang-format off */
+#define HOOK_MAKE(name, params, args)                                                                                  \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (!enter_serve(&scope, false))                                                                       \
+			return REAL(name) args;                                                                        \
+		do                                                                                                     \
+			result = REAL(name) args;                                                                      \
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && device_make_room(NULL));                                  \
+		return enter_leave(&scope, result);                                                                    \
+	}
+#include "shim/hooks.def"
+/* clang-format on */
+
 /*
  * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS promises that the synchronous copies and sets are synchronous even where they may
- * return early. The driver cannot be told so for heap memory, so while any heap block has it set, they all are.
+ * return early. The driver cannot be told so for heap memory, so while any heap block has it set, they all are. Only
+ * the stream they run in is waited for: another one may be held by what this thread does next.
  */
-static CUresult finish_memop(CUresult result)
+static CUresult finish_memop(CUresult result, bool per_thread)
 {
-	if (result == CUDA_SUCCESS && life_stage() == STAGE_RUNNING)
-		result = REAL(cuCtxSynchronize)();
-	return result;
+	struct enter_scope scope;
+
+	if (result != CUDA_SUCCESS || !enter_serve(&scope, false))
+		return result;
+	CUstreamCaptureMode mode = capture_relax();
+	result = per_thread ? REAL(cuStreamSynchronize_ptsz)(NULL) : REAL(cuStreamSynchronize)(NULL);
+	capture_restore(mode);
+	return enter_leave(&scope, result);
+}
+
+/* The spellings with a per-thread default stream end in _ptds; known when the body is compiled. */
+static inline bool is_per_thread(const char *name)
+{
+	size_t n = strlen(name);
+
+	return n > 5 && !strcmp(name + n - 5, "_ptds");
 }
 
 /* clang-format off */
@@ -35,7 +72,9 @@ static CUresult finish_memop(CUresult result)
 	{                                                                                                              \
 		stats_call(HOOK_##name);                                                                               \
 		CUresult result = REAL(name) args;                                                                     \
-		return __builtin_expect(ledger_n_sync_memops() == 0, 1) ? result : finish_memop(result);               \
+		if (__builtin_expect(ledger_n_sync_memops() != 0, 0))                                                  \
+			return finish_memop(result, is_per_thread(#name));                                             \
+		return result;                                                                                         \
 	}
 #include "shim/hooks.def"
 /* clang-format on */

@@ -9,6 +9,13 @@
 #include "shim/log.h"
 #include "shim/serve.h"
 
+/* The driver has no memory left: did the heap of that device have some to give back? */
+static bool has_room(const CUmemAllocationProp *prop)
+{
+	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && device_get(prop->location.id) &&
+	       device_make_room(device_get(prop->location.id));
+}
+
 HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 					 const CUmemAllocationProp *prop, unsigned long long flags)
 {
@@ -17,8 +24,11 @@ HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, s
 	stats_call(HOOK_cuMemCreate);
 	bool serving = enter_serve(&scope, true);
 	CUresult result = serving ? CUDA_SUCCESS : serve_refusal();
-	if (result == CUDA_SUCCESS)
-		result = REAL(cuMemCreate)(handle, size, prop, flags);
+	if (result == CUDA_SUCCESS) {
+		do
+			result = REAL(cuMemCreate)(handle, size, prop, flags);
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && serving && has_room(prop));
+	}
 	if (!serving)
 		return result;
 	struct ledger_row *row = result == CUDA_SUCCESS ? ledger_row_new(LEDGER_HANDLE) : NULL;
@@ -41,10 +51,20 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemRelease);
+	if (!enter_serve(&scope, false))
+		return REAL(cuMemRelease)(handle);
+	/* Off the books before the driver may give the handle to another thread. */
+	struct ledger_row *row;
+	bool known = ledger_handle_unref(handle, &row);
 	CUresult result = REAL(cuMemRelease)(handle);
-	if (result != CUDA_SUCCESS || !enter_serve(&scope, false))
-		return result;
-	serve_drop(ledger_handle_unref(handle));
+	if (result == CUDA_SUCCESS) {
+		serve_drop(row);
+	} else if (row) {
+		row->refs = 1;
+		ledger_commit(row);
+	} else if (known) {
+		ledger_handle_ref(handle);
+	}
 	return enter_leave(&scope, result);
 }
 
@@ -86,17 +106,34 @@ HOOK_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offse
 	return enter_leave(&scope, result);
 }
 
-/* One call may undo several mappings; each that we know starts at a multiple of the granularity. */
-static void forget_mappings(CUdeviceptr address, size_t bytes)
+/* One call may undo several mappings, one right behind the other. */
+static struct ledger_row *take_mappings(CUdeviceptr address, size_t bytes)
 {
-	for (CUdeviceptr at = address; at < address + bytes;) {
-		struct ledger_row *row = ledger_take(LEDGER_MAPPING, at);
+	struct ledger_row *taken = NULL, *row;
 
-		at += row && row->bytes ? row->bytes : HEAP_UNIT;
+	for (CUdeviceptr at = address; at - address < bytes; at += row->bytes) {
+		row = ledger_take(LEDGER_MAPPING, at);
 		if (!row)
+			break;
+		row->next = taken;
+		taken = row;
+	}
+	return taken;
+}
+
+static void end_mappings(struct ledger_row *rows, bool unmapped)
+{
+	for (struct ledger_row *next; rows; rows = next) {
+		struct ledger_row *handle;
+
+		next = rows->next;
+		if (!unmapped) {
+			ledger_commit(rows);
 			continue;
-		serve_drop(ledger_handle_unref(row->handle));
-		ledger_row_free(row);
+		}
+		ledger_handle_unref(rows->handle, &handle);
+		serve_drop(handle);
+		ledger_row_free(rows);
 	}
 }
 
@@ -109,9 +146,9 @@ HOOK_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 		return REAL(cuMemUnmap)(ptr, size);
 	if (device_of(ptr))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+	struct ledger_row *rows = take_mappings(ptr, size);
 	CUresult result = REAL(cuMemUnmap)(ptr, size);
-	if (result == CUDA_SUCCESS)
-		forget_mappings(ptr, size);
+	end_mappings(rows, result == CUDA_SUCCESS);
 	return enter_leave(&scope, result);
 }
 

@@ -21,7 +21,7 @@ static _Atomic uint64_t next_id = (uint64_t)1 << 40; /* far from the driver's ow
 /* At most this many rows wait for reuse; the rest goes back to the C library. */
 #define MOST_IDLE 4096
 
-struct lock ledger_lock = LOCK_INIT(LOCK_LEDGER);
+static struct lock ledger_lock = LOCK_INIT(LOCK_LEDGER);
 
 /* Fibonacci hashing: addresses differ in the middle bits, the multiplication brings them to the top. */
 static size_t bucket_of(uint64_t key, size_t buckets)
@@ -125,7 +125,12 @@ struct ledger_row *ledger_take(unsigned kinds, uint64_t key)
 	return row;
 }
 
-struct ledger_row *ledger_take_context(unsigned kinds, CUcontext context)
+uint64_t ledger_line(void)
+{
+	return atomic_load(&next_id);
+}
+
+struct ledger_row *ledger_take_context(unsigned kinds, CUcontext context, uint64_t line)
 {
 	struct ledger_row *taken = NULL;
 
@@ -134,7 +139,7 @@ struct ledger_row *ledger_take_context(unsigned kinds, CUcontext context)
 		struct ledger_row **at = &table[i];
 
 		while (*at) {
-			if ((*at)->context != context || !((*at)->kind & kinds)) {
+			if ((*at)->context != context || !((*at)->kind & kinds) || (*at)->id >= line) {
 				at = &(*at)->next;
 				continue;
 			}
@@ -184,16 +189,16 @@ bool ledger_handle_ref(uint64_t handle)
 	return row != NULL;
 }
 
-struct ledger_row *ledger_handle_unref(uint64_t handle)
+bool ledger_handle_unref(uint64_t handle, struct ledger_row **ret_gone)
 {
-	struct ledger_row *gone = NULL;
-
+	*ret_gone = NULL;
 	lock_take(&ledger_lock);
 	struct ledger_row **at = find(LEDGER_HANDLE, handle);
-	if (*at && --(*at)->refs == 0)
-		gone = unlink_row(at);
+	bool known = *at != NULL;
+	if (known && --(*at)->refs == 0)
+		*ret_gone = unlink_row(at);
 	lock_drop(&ledger_lock);
-	return gone;
+	return known;
 }
 
 size_t ledger_n_rows(void)

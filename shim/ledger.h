@@ -36,12 +36,14 @@ struct ledger_row {
 	size_t bytes; /* as the program asked */
 	uint64_t id;  /* unique in the process; CU_POINTER_ATTRIBUTE_BUFFER_ID of heap blocks */
 	CUcontext context;
-	struct block *block; /* LEDGER_HEAP: where it lies in its heap */
-	uint64_t handle;     /* LEDGER_MAPPING: of which handle */
-	unsigned refs;       /* LEDGER_HANDLE: releases still to come, plus mappings */
-	CUevent event;       /* while pending (pending.h): the free waits for it; NULL: for the whole context */
-	bool on_host;        /* LEDGER_HANDLE: located in host memory */
-	bool sync_memops;    /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
+	struct block *block;     /* LEDGER_HEAP: where it lies in its heap */
+	uint64_t handle;         /* LEDGER_MAPPING: of which handle */
+	unsigned refs;           /* LEDGER_HANDLE: releases still to come, plus mappings */
+	CUevent event;           /* while pending (pending.h): the free waits for it; NULL: for the whole context */
+	CUcontext event_context; /* of that event; not always the context of the block */
+	uint64_t since;          /* while pending: the how many-th it was */
+	bool on_host;            /* LEDGER_HANDLE: located in host memory */
+	bool sync_memops;        /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
 	struct ledger_row *next;
 };
 
@@ -53,23 +55,24 @@ void ledger_row_free(struct ledger_row *row); /* accepts NULL */
 void ledger_commit(struct ledger_row *row);
 /* Take the row with this key and one of these kinds out; NULL when there is none. */
 struct ledger_row *ledger_take(unsigned kinds, uint64_t key);
-/* Take every row of these kinds that belongs to the context; a list by ->next. */
-struct ledger_row *ledger_take_context(unsigned kinds, CUcontext context);
+/* The id that the next row will get: a line between the rows of now and of later. */
+uint64_t ledger_line(void);
+/* Take every row of these kinds that belongs to the context and is older than the line; a list by ->next. */
+struct ledger_row *ledger_take_context(unsigned kinds, CUcontext context, uint64_t line);
 /* A copy of the row; false, and *ret untouched, when there is none. */
 bool ledger_get(unsigned kinds, uint64_t key, struct ledger_row *ret);
 /* Set sync_memops of a heap row; false when there is none. */
 bool ledger_set_sync_memops(uint64_t key, bool on);
 /* Heap rows with sync_memops set, at this moment; read on the path of synchronous copies. */
 unsigned ledger_n_sync_memops(void);
-/* One reference more / less on a handle. Down to none: the row is taken out and given to the caller. */
+/*
+ * One reference more / less on a handle; false when it is not known. Down to none: the row is taken out and given to the
+ * caller in *ret_gone, which is NULL otherwise.
+ */
 bool ledger_handle_ref(uint64_t handle);
-struct ledger_row *ledger_handle_unref(uint64_t handle);
+bool ledger_handle_unref(uint64_t handle, struct ledger_row **ret_gone);
 
 size_t ledger_n_rows(void);
 bool ledger_is_valid(void);
-
-/* For fork (life.c). */
-struct lock;
-extern struct lock ledger_lock;
 
 #endif

@@ -5,9 +5,9 @@
  * SPILLWAY=0; the first request that needs the policy reads it, under START. A process that never gets there stays
  * silent, leaves no file, and has paid for loading a library.
  *
- * Fork: all locks are taken in rank order before, and dropped after, in both. CUDA does not survive a fork; the child
- * of a process that was running passes everything through for good, so that the driver itself gives its answer. The
- * child of a process that had not used CUDA starts fresh.
+ * Fork: CUDA does not survive it. The child of a process that was running passes everything through for good, so that
+ * the driver itself gives its answer. The child of a process that had not used CUDA starts fresh; the locks that may
+ * be in use by then are taken before the fork and dropped after it.
  *
  * Exit: print the summary, set ENDING, make no CUDA call: the driver may be gone already.
  */
@@ -21,6 +21,7 @@
 #include "shim/stats.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,13 @@ bool life_is_off(void)
 const struct policy *life_policy(void)
 {
 	return policy;
+}
+
+bool life_counts(void)
+{
+	enum stage stage = life_stage();
+
+	return stage == STAGE_RUNNING || (stage == STAGE_NEW && !life_is_off());
 }
 
 static bool is_strict(void)
@@ -88,6 +96,8 @@ static enum stage read_policy(void)
 
 enum stage life_start(void)
 {
+	/* Not under START: binding may need the loader's lock, which a thread that waits for START may hold. */
+	real_bind();
 	lock_take(&start_lock);
 	enum stage stage = life_stage();
 	if (stage == STAGE_NEW) {
@@ -100,52 +110,41 @@ enum stage life_start(void)
 
 /* ---- fork ---- */
 
-static void each_heap(struct device *device, void *argument)
-{
-	void (*act)(struct lock *) = *(void (**)(struct lock *))argument;
-	struct heap *heap = atomic_load(&device->heap);
-
-	if (heap)
-		act(heap_lock(heap));
-}
+static __thread bool fork_holds; /* this thread's before_fork() took the locks */
 
 /*
- * Ranks are kept by thread; the thread that forks is the one that takes and drops, so the mutexes are used bare: several
- * heaps share one rank, and here alone are all of them held at once.
+ * The child of a running process touches none of our locks: every door passes through. So none is taken then, and none
+ * may be: a thread of ours can hold HEAP inside a driver call that waits for a lock which the driver's own fork handler
+ * has taken already. Before that START is never held over a driver call. Bare mutexes: ranks are not the fork's.
  */
-static void take_bare(struct lock *lock)
-{
-	pthread_mutex_lock(&lock->mutex);
-}
-
-static void drop_bare(struct lock *lock)
-{
-	pthread_mutex_unlock(&lock->mutex);
-}
-
-static void for_all_locks(void (*act)(struct lock *))
-{
-	act(&start_lock);
-	act(&capture_lock);
-	act(&pending_lock);
-	act(&pool_lock);
-	device_each(each_heap, &act);
-	act(&ledger_lock);
-}
-
 static void before_fork(void)
 {
-	for_all_locks(take_bare);
+	fork_holds = false;
+	while (life_stage() == STAGE_NEW && !fork_holds) {
+		if (pthread_mutex_trylock(&start_lock.mutex)) {
+			sched_yield();
+		} else if (life_stage() == STAGE_NEW) {
+			pthread_mutex_lock(&capture_lock.mutex);
+			pthread_mutex_lock(&pool_lock.mutex);
+			fork_holds = true;
+		} else {
+			pthread_mutex_unlock(&start_lock.mutex);
+		}
+	}
 }
 
 static void after_fork_parent(void)
 {
-	for_all_locks(drop_bare);
+	if (!fork_holds)
+		return;
+	pthread_mutex_unlock(&pool_lock.mutex);
+	pthread_mutex_unlock(&capture_lock.mutex);
+	pthread_mutex_unlock(&start_lock.mutex);
 }
 
 static void after_fork_child(void)
 {
-	for_all_locks(drop_bare);
+	after_fork_parent();
 	if (life_stage() == STAGE_RUNNING)
 		atomic_store(&life_stage_now, STAGE_FORKED);
 }

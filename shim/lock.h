@@ -2,9 +2,9 @@
  * lock.h: every lock of the library, its rank, what it protects, and whether the driver may be called under it.
  *
  *   rank           protects                                             driver call under it?
- *   START          reading the policy, finding devices (once)           queries of attributes and free memory
+ *   START          reading the policy, finding devices and heaps (once) queries; reserving address space
  *   CAPTURE        the list of streams that capture                     no
- *   PENDING        frees that wait for work or for captures to end      no
+ *   PENDING        frees that wait for work or for captures to end      event calls that do not wait
  *   POOL           the driver's pools we know of                        queries of their attributes
  *   HEAP(device)   blocks, slabs, chunks, address ranges of one heap    VMM calls; never a wait for the GPU
  *   LEDGER         what is live and whose                               no

@@ -1,10 +1,34 @@
 #include "shim/log.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+/*
+ * write() without SIGPIPE: a stderr that nobody reads any more (| head) is the user's choice, and must not end the job.
+ * The signal goes to the thread that writes; blocked, it stays pending, and is taken away again if it was not before.
+ */
+static void write_quietly(const char *text, size_t bytes)
+{
+	const struct timespec now = {0};
+	sigset_t pipe_signal, before, pending;
+
+	sigemptyset(&pipe_signal);
+	sigaddset(&pipe_signal, SIGPIPE);
+	sigpending(&pending);
+	if (pthread_sigmask(SIG_BLOCK, &pipe_signal, &before))
+		return;
+	ssize_t written = write(STDERR_FILENO, text, bytes);
+	if (written < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE))
+		while (sigtimedwait(&pipe_signal, NULL, &now) < 0 && errno == EINTR)
+			;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
 
 void log_line(const char *format, ...)
 {
@@ -24,9 +48,7 @@ void log_line(const char *format, ...)
 	if (bytes > sizeof(line) - 2)
 		bytes = sizeof(line) - 2;
 	line[bytes++] = '\n';
-	/* A closed or full stderr is the user's choice; the job goes on. */
-	ssize_t written = write(STDERR_FILENO, line, bytes);
-	(void)written;
+	write_quietly(line, bytes);
 	errno = saved;
 }
 

@@ -1,15 +1,18 @@
 #include "shim/pending.h"
 #include "shim/backend.h"
 #include "shim/capture.h"
+#include "shim/context.h"
 #include "shim/real.h"
 
 #include <stdatomic.h>
+#include <time.h>
 
 struct lock pending_lock = LOCK_INIT(LOCK_PENDING);
 static struct ledger_row *list;
-static atomic_uint n_pending;
+static atomic_uint n_pending;    /* on the list */
+static _Atomic uint64_t n_added; /* ever */
 
-void pending_add(struct ledger_row *row)
+static void put(struct ledger_row *row)
 {
 	lock_take(&pending_lock);
 	row->next = list;
@@ -18,92 +21,133 @@ void pending_add(struct ledger_row *row)
 	lock_drop(&pending_lock);
 }
 
+void pending_add(struct ledger_row *row)
+{
+	row->since = atomic_fetch_add(&n_added, 1);
+	put(row);
+}
+
+uint64_t pending_mark(void)
+{
+	return atomic_load(&n_added);
+}
+
 bool pending_any(void)
 {
 	return atomic_load_explicit(&n_pending, memory_order_relaxed) != 0;
 }
 
-/* The whole list, to be looked through without the lock; what stays is added again. */
-static struct ledger_row *take_all(void)
+/*
+ * Take those rows out of which judge says so. The judge may ask about events, under the lock: so nobody else sees a row
+ * whose event is being asked about or destroyed, and a context that ends waits for us here (pending_take_context).
+ */
+static struct ledger_row *sift(bool (*judge)(struct ledger_row *row, const void *argument), const void *argument)
 {
+	struct ledger_row *taken = NULL;
+
 	lock_take(&pending_lock);
-	struct ledger_row *all = list;
-	list = NULL;
-	atomic_store(&n_pending, 0);
-	lock_drop(&pending_lock);
-	return all;
-}
+	for (struct ledger_row **at = &list; *at;) {
+		struct ledger_row *row = *at;
 
-enum verdict { KEEP, FREE, FREE_WITHOUT_EVENT };
-
-static void sift(enum verdict (*judge)(const struct ledger_row *row, void *argument), void *argument)
-{
-	for (struct ledger_row *row = take_all(), *next; row; row = next) {
-		next = row->next;
-		enum verdict verdict = judge(row, argument);
-
-		if (verdict == KEEP) {
-			pending_add(row);
+		if (!judge(row, argument)) {
+			at = &row->next;
 			continue;
 		}
-		if (row->event && verdict == FREE)
-			REAL(cuEventDestroy_v2)(row->event);
-		backend_vmm.release(row);
+		*at = row->next;
+		row->next = taken;
+		taken = row;
+		atomic_fetch_sub(&n_pending, 1);
+	}
+	lock_drop(&pending_lock);
+	return taken;
+}
+
+void pending_release(struct ledger_row *rows)
+{
+	for (struct ledger_row *next; rows; rows = next) {
+		next = rows->next;
+		backend_vmm.release(rows);
 	}
 }
 
-static enum verdict by_event(const struct ledger_row *row, void *argument)
+void pending_put_back(struct ledger_row *rows)
 {
-	(void)argument;
-	if (!row->event)
-		return KEEP;
-	/* Anything but "not ready" (a dead context, say) means that nothing runs any more. */
-	return REAL(cuEventQuery)(row->event) == CUDA_ERROR_NOT_READY ? KEEP : FREE;
+	for (struct ledger_row *next; rows; rows = next) {
+		next = rows->next;
+		put(rows);
+	}
 }
 
-void pending_reap(void)
+/* argument: may events be recorded now? Done only when the event says so: an error proves nothing. */
+static bool by_event(struct ledger_row *row, const void *argument)
 {
-	if (!pending_any())
-		return;
-	CUstreamCaptureMode mode = capture_relax();
-	sift(by_event, NULL);
-	capture_restore(mode);
-}
-
-static enum verdict by_context(const struct ledger_row *row, void *argument)
-{
-	return row->context == argument && !row->event ? FREE : KEEP;
-}
-
-void pending_context_idle(CUcontext context)
-{
-	if (pending_any())
-		sift(by_context, context);
-}
-
-static enum verdict by_waiting(const struct ledger_row *row, void *argument)
-{
-	(void)argument;
-	return backend_wait_idle(row->context) == CUDA_SUCCESS ? FREE : KEEP;
-}
-
-bool pending_drain(void)
-{
-	if (!pending_any() || !capture_pause())
+	if (!row->event && *(const bool *)argument) {
+		row->event = context_record(row->context);
+		row->event_context = row->context;
+	}
+	if (!row->event || REAL(cuEventQuery)(row->event) != CUDA_SUCCESS)
 		return false;
-	unsigned before = atomic_load(&n_pending);
-	sift(by_waiting, NULL);
-	capture_resume();
-	return atomic_load(&n_pending) < before;
+	REAL(cuEventDestroy_v2)(row->event);
+	row->event = NULL;
+	return true;
 }
 
-static enum verdict by_gone(const struct ledger_row *row, void *argument)
+unsigned pending_reap(int device)
 {
-	return row->context == argument ? FREE_WITHOUT_EVENT : KEEP;
+	unsigned n = 0;
+
+	if (!pending_any())
+		return 0;
+	bool may_record = capture_pause();
+	CUstreamCaptureMode mode = capture_relax();
+	struct ledger_row *done = sift(by_event, &may_record);
+	capture_restore(mode);
+	if (may_record)
+		capture_resume();
+	for (const struct ledger_row *row = done; row; row = row->next)
+		n += row->device == device;
+	pending_release(done);
+	return n;
 }
 
-void pending_context_gone(CUcontext context)
+bool pending_wait(int device)
 {
+	const struct timespec step = {.tv_nsec = 50000};
+
+	for (unsigned i = 0; i < PENDING_PATIENCE_MS * 20 && pending_any(); i++) {
+		if (pending_reap(device))
+			return true;
+		nanosleep(&step, NULL);
+	}
+	return false;
+}
+
+struct idle {
+	CUcontext context;
+	uint64_t before;
+};
+
+static bool by_idle(struct ledger_row *row, const void *argument)
+{
+	const struct idle *idle = argument;
+
+	return row->context == idle->context && row->since < idle->before && !row->event;
+}
+
+void pending_context_idle(CUcontext context, uint64_t before)
+{
+	struct idle idle = {context, before};
+
 	if (pending_any())
-		sift(by_gone, context);
+		pending_release(sift(by_idle, &idle));
+}
+
+static bool by_end(struct ledger_row *row, const void *argument)
+{
+	return (row->event ? row->event_context : row->context) == argument;
+}
+
+struct ledger_row *pending_take_context(CUcontext context)
+{
+	return pending_any() ? sift(by_end, context) : NULL;
 }

@@ -1,9 +1,12 @@
 /*
- * pending.h: frees of heap blocks that cannot happen yet: because a capture was open when the program freed (then they
- * wait for the next moment the context is idle), or because cuMemFreeAsync put them behind a stream (then for an
- * event). The program no longer has them: their rows are out of the ledger and lie here, linked by ->next.
+ * pending.h: frees of heap blocks that cannot happen yet: because a capture was open when the program freed, or because
+ * cuMemFreeAsync put them behind a stream. The program no longer has them: their rows are out of the ledger and lie
+ * here, linked by ->next, each with an event to wait for (of context row->event_context) or without one.
  *
- * Lock: PENDING, dropped before any driver call and before HEAP.
+ * A row without an event waits for its whole context. It gets an event as soon as no capture is open (the driver can
+ * record one behind all work of a context); until then it is freed when some free has seen the context idle.
+ *
+ * Lock: PENDING, over the look at each row: event calls that do not wait. Dropped before HEAP is taken.
  */
 #ifndef SPILLWAY_PENDING_H
 #define SPILLWAY_PENDING_H
@@ -11,17 +14,29 @@
 #include "shim/ledger.h"
 #include "shim/lock.h"
 
-/* Takes over the row. row->event: what to wait for, or NULL. Needs no memory. */
+/* How long an allocation that finds no room waits for pending frees, before it spills or is out of memory. */
+#define PENDING_PATIENCE_MS 5
+
+/* Takes over the row. Needs no memory. */
 void pending_add(struct ledger_row *row);
 bool pending_any(void);
-/* Free those whose event has passed. Never waits, harms no capture. */
-void pending_reap(void);
-/* The context was just seen idle: free those that waited for that; and those whose event passed with it. */
-void pending_context_idle(CUcontext context);
-/* Wait for everything pending and free it, unless a capture is open. False: nothing was freed. */
-bool pending_drain(void);
-/* The context is gone, its events too: free without asking. */
-void pending_context_gone(CUcontext context);
+/* How many were ever added, to be taken before a wait whose end is told to pending_context_idle(). */
+uint64_t pending_mark(void);
+
+/* Free what is done. Never waits for the GPU, harms no capture. Returns how many of the device's were freed. */
+unsigned pending_reap(int device);
+/* The same, again and again until one of the device's was freed or PENDING_PATIENCE_MS are over. */
+bool pending_wait(int device);
+/* The context was seen idle by a wait that began after `before` rows had been added: free those without an event. */
+void pending_context_idle(CUcontext context, uint64_t before);
+
+/*
+ * A context is about to end: take what waits for it (a list by ->next). When it has ended pending_release() frees them
+ * without touching their events, which ended with it; when it has not, pending_put_back().
+ */
+struct ledger_row *pending_take_context(CUcontext context);
+void pending_release(struct ledger_row *rows);
+void pending_put_back(struct ledger_row *rows);
 
 extern struct lock pending_lock;
 

@@ -12,20 +12,27 @@ struct pool {
 struct lock pool_lock = LOCK_INIT(LOCK_POOL);
 static struct pool *list;
 
-void pool_made(CUmemoryPool handle, CUdevice device)
+static void add(struct pool *pool)
 {
-	struct pool *pool = malloc(sizeof(*pool));
-
-	if (!pool)
-		return; /* not charged; the heap then finds out from the driver that memory is short */
-	*pool = (struct pool){.handle = handle, .device = device};
 	lock_take(&pool_lock);
 	pool->next = list;
 	list = pool;
 	lock_drop(&pool_lock);
 }
 
-void pool_gone(CUmemoryPool handle)
+void pool_made(CUmemoryPool handle, CUdevice ordinal)
+{
+	struct device *device = device_get(ordinal);
+	struct pool *pool = device ? malloc(sizeof(*pool)) : NULL;
+
+	if (!pool)
+		return; /* not charged; the heap then finds out from the driver that memory is short */
+	*pool = (struct pool){.handle = handle, .device = ordinal};
+	add(pool);
+	atomic_store(&device->pools_known, true);
+}
+
+struct pool *pool_forget(CUmemoryPool handle)
 {
 	struct pool *found = NULL;
 
@@ -38,7 +45,15 @@ void pool_gone(CUmemoryPool handle)
 		break;
 	}
 	lock_drop(&pool_lock);
-	free(found);
+	return found;
+}
+
+void pool_forgotten(struct pool *pool, bool gone)
+{
+	if (pool && !gone)
+		add(pool);
+	else
+		free(pool);
 }
 
 void pool_used(struct device *device)
@@ -57,7 +72,7 @@ void pool_refresh(struct device *device)
 {
 	uint64_t reserved = 0;
 
-	if (!atomic_load_explicit(&device->pools_used, memory_order_relaxed))
+	if (!atomic_load_explicit(&device->pools_known, memory_order_relaxed))
 		return;
 	lock_take(&pool_lock);
 	for (const struct pool *pool = list; pool; pool = pool->next) {

@@ -12,9 +12,12 @@
 
 /* The program allocated in stream order on this device: from now on its default pool is looked at. */
 void pool_used(struct device *device);
-/* A pool the program made, and its end (before the real call). */
+/* A pool the program made. */
 void pool_made(CUmemoryPool pool, CUdevice device);
-void pool_gone(CUmemoryPool pool);
+/* Before its real end it leaves the list (NULL: it was not on it); after that it is dropped, or comes back. */
+struct pool;
+struct pool *pool_forget(CUmemoryPool pool);
+void pool_forgotten(struct pool *pool, bool gone); /* accepts NULL */
 /* Renew what the pools of a device are charged with. */
 void pool_refresh(struct device *device);
 

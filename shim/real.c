@@ -69,7 +69,10 @@ static void *slot_load(unsigned id)
 	return __atomic_load_n(slot(id), __ATOMIC_RELAXED);
 }
 
-real_dlsym_function *real_dlsym(void)
+/*
+ * Not instrumented, as dlsym.c is not: a sanitizer's runtime looks up what it intercepts before it can check anything.
+ */
+__attribute__((no_sanitize("address", "thread", "undefined"))) real_dlsym_function *real_dlsym(void)
 {
 	/* Every version under which the C library has exported it, newest first; the second is aarch64's first. */
 	static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
@@ -88,8 +91,10 @@ bool real_bind(void)
 		return true;
 	void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
 	real_dlsym_function *c_dlsym = real_dlsym();
-	if (!library || !c_dlsym)
+	if (!library || !c_dlsym) {
+		dlerror();
 		return false;
+	}
 	for (unsigned id = 0; id < REAL_COUNT; id++) {
 		void *address = c_dlsym(library, rows[id].name);
 		if (address)
@@ -97,8 +102,17 @@ bool real_bind(void)
 	}
 	for (unsigned i = 0; i < N_EXEMPT; i++)
 		__atomic_store_n(&exempt_address[i], c_dlsym(library, exempt_names[i]), __ATOMIC_RELAXED);
+	/* What this driver does not have is not an error that the program is to find. */
+	dlerror();
 	atomic_store_explicit(&bound, true, memory_order_release);
 	return true;
+}
+
+const char *real_error_name(CUresult result)
+{
+	const char *name = NULL;
+
+	return REAL(cuGetErrorName)(result, &name) == CUDA_SUCCESS && name ? name : "an unknown CUDA error";
 }
 
 bool real_has(enum hook_id id)

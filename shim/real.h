@@ -44,6 +44,9 @@ real_dlsym_function *real_dlsym(void);
  */
 bool real_bind(void);
 
+/* The driver's name of a result, for messages. */
+const char *real_error_name(CUresult result);
+
 /* Does the driver have this function? Binds if need be. */
 bool real_has(enum hook_id id);
 

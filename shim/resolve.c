@@ -37,6 +37,8 @@ void *resolve_substitute(const char *name, void *address)
 
 void *resolve_dlsym(real_dlsym_function *c_dlsym, void *handle, const char *name)
 {
+	/* Before the search, whose own error the program may ask for afterwards. */
+	real_bind();
 	void *address = c_dlsym(handle, name);
 	int ours = address ? hook_find(address) : -1;
 

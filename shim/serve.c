@@ -1,4 +1,5 @@
 #include "shim/serve.h"
+#include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/log.h"
 #include "shim/pending.h"
@@ -61,7 +62,7 @@ void serve_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device)
 	row->key = key;
 	row->bytes = bytes;
 	row->refs = 1;
-	REAL(cuCtxGetCurrent)(&row->context);
+	row->context = context_current();
 	if (kind == LEDGER_ASYNC && device_get(row->device))
 		pool_used(device_get(row->device));
 	serve_count_new(row);
@@ -130,15 +131,21 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 	struct device *device = device_current(&result);
 	size_t pitch = 0;
 
+	if (!device && result == CUDA_SUCCESS)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	/* No usable context: the driver has a code of its own for each way of that. */
+	if (!device && request->height)
+		return REAL(cuMemAllocPitch_v2)(ret_address, ret_pitch, request->width, request->height,
+						(unsigned)request->element);
 	if (!device)
-		return result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result;
+		return REAL(cuMemAlloc_v2)(ret_address, request->bytes);
 	struct ledger_row *row = ledger_row_new(LEDGER_HEAP);
 	if (!row)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	row->device = device->ordinal;
 	row->bytes = request->bytes;
-	REAL(cuCtxGetCurrent)(&row->context);
-	pending_reap();
+	row->context = context_current();
+	pending_reap(device->ordinal);
 	enum sw_status status = act(device, request, row, &pitch);
 	if (status != SW_OK) {
 		ledger_row_free(row);
@@ -188,20 +195,30 @@ bool serve_find(CUdeviceptr address, struct ledger_row *ret_row)
 	return true;
 }
 
-void serve_context_gone(CUcontext context)
+struct serve_ending serve_context_ending(CUcontext context)
 {
-	struct ledger_row *row = ledger_take_context(LEDGER_FREEABLE, context), *next;
+	return (struct serve_ending){.line = ledger_line(), .pending = pending_take_context(context)};
+}
 
-	for (; row; row = next) {
-		next = row->next;
-		if (row->kind != LEDGER_HEAP) {
-			serve_drop(row);
-			continue;
-		}
-		stats_add(STAT_frees, 1);
-		backend_vmm.release(row);
+void serve_context_ended(CUcontext context, struct serve_ending ending, bool ended)
+{
+	const unsigned kinds = LEDGER_FREEABLE | LEDGER_PINNED | LEDGER_REGISTERED;
+	struct ledger_row *row, *next;
+
+	if (!ended) {
+		pending_put_back(ending.pending);
+		return;
 	}
-	pending_context_gone(context);
+	for (row = ledger_take_context(kinds, context, ending.line); row; row = next) {
+		next = row->next;
+		if (row->kind == LEDGER_HEAP) {
+			stats_add(STAT_frees, 1);
+			backend_vmm.release(row);
+		} else {
+			serve_drop(row);
+		}
+	}
+	pending_release(ending.pending);
 }
 
 CUresult serve_refusal(void)

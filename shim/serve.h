@@ -31,8 +31,17 @@ void serve_forgotten(struct ledger_row *row, bool freed);
 /* Count a row that has left the ledger as gone, and end it. */
 void serve_drop(struct ledger_row *row);
 
-/* The context has been destroyed: what lived in it is gone, our blocks of it are free. */
-void serve_context_gone(CUcontext context);
+/*
+ * A context ends, and what lives in it with it. Before the real call: what waits for its events is taken aside, and a
+ * line is drawn between what is alive now and what another thread may allocate under the same handle once it is free
+ * again. After it: what was alive is freed, or, if the context did not end after all, stays.
+ */
+struct serve_ending {
+	uint64_t line; /* rows from here on are not meant */
+	struct ledger_row *pending;
+};
+struct serve_ending serve_context_ending(CUcontext context);
+void serve_context_ended(CUcontext context, struct serve_ending ending, bool ended);
 
 /* May allocations fail because the policy is bad and SPILLWAY_STRICT=1? The result to return, or CUDA_SUCCESS. */
 CUresult serve_refusal(void);

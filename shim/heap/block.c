@@ -112,8 +112,7 @@ static bool take_down(struct block_store *store, struct block *block)
 			CUresult result = REAL(cuMemUnmap)(address_of(store, block), bytes);
 
 			if (result != CUDA_SUCCESS) {
-				log_once("cuMemUnmap failed with CUDA error %d; the memory is kept and tried again",
-					 result);
+				log_once("cuMemUnmap: %s; the memory is kept and tried again", real_error_name(result));
 				block->bin_next = store->stuck;
 				store->stuck = block;
 				return false;
@@ -198,7 +197,8 @@ static enum sw_status collect(struct block_store *store, struct block *block, bo
 			tail = &(*tail)->next;
 		} else if (status == SW_NO_MEMORY && order) {
 			order--;
-		} else if (status == SW_NO_MEMORY && place == CHUNK_DEVICE && may_spill) {
+		} else if (status == SW_NO_MEMORY && place == CHUNK_DEVICE && may_spill &&
+			   store->chunks.usable[CHUNK_HOST]) {
 			place = CHUNK_HOST;
 			order = most;
 		} else {
@@ -229,7 +229,7 @@ static enum sw_status map_all(struct block_store *store, struct block *block)
 	if (result == CUDA_SUCCESS)
 		return SW_OK;
 refused:
-	log_once("mapping a block of %zu bytes failed with CUDA error %d", block->units * HEAP_UNIT, result);
+	log_once("mapping a block of %zu bytes: %s", block->units * HEAP_UNIT, real_error_name(result));
 	return status_of(result);
 }
 
@@ -276,7 +276,7 @@ enum sw_status block_take(struct block_store *store, uint32_t units, bool may_sp
 		retry_stuck(store);
 	if (!block && device_has_room(store, units)) {
 		status = build(store, units, false, &block);
-		if (status != SW_OK && status != SW_NO_MEMORY)
+		if (status != SW_OK && (status != SW_NO_MEMORY || !may_spill))
 			return status;
 	}
 	if (!block && may_spill) {

@@ -17,9 +17,10 @@ static enum sw_status create(struct chunk_store *store, enum chunk_place place, 
 		return SW_OK;
 	}
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
-		log_once("cuMemCreate of %llu bytes in %s memory failed with CUDA error %d",
-			 (unsigned long long)chunk_bytes(order), place == CHUNK_DEVICE ? "device" : "host", result);
-	return status_of(result);
+		log_once("cuMemCreate of %llu bytes in %s memory: %s", (unsigned long long)chunk_bytes(order),
+			 place == CHUNK_DEVICE ? "device" : "host", real_error_name(result));
+	/* Why host memory cannot be pinned (limits, cgroups) differs; for the program there is no more memory. */
+	return place == CHUNK_HOST ? SW_NO_MEMORY : status_of(result);
 }
 
 enum sw_status chunk_get(struct chunk_store *store, enum chunk_place place, unsigned order, struct chunk **ret_chunk,
@@ -72,7 +73,7 @@ static bool release_first(struct chunk_store *store, enum chunk_place place, uns
 	CUresult result = REAL(cuMemRelease)(chunk->handle);
 
 	if (result != CUDA_SUCCESS) {
-		log_once("cuMemRelease failed with CUDA error %d; the chunk is kept for reuse", result);
+		log_once("cuMemRelease: %s; the chunk is kept for reuse", real_error_name(result));
 		return false;
 	}
 	store->warm[place][order] = chunk->next;

@@ -216,11 +216,6 @@ void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
 	leave(heap);
 }
 
-struct lock *heap_lock(struct heap *heap)
-{
-	return &heap->lock;
-}
-
 bool heap_is_valid(struct heap *heap)
 {
 	lock_take(&heap->lock);

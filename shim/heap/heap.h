@@ -69,7 +69,6 @@ uint64_t heap_idle_host(const struct heap *heap);
 /* Give free memory back to the driver until at most this much is kept. */
 void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host);
 
-struct lock *heap_lock(struct heap *heap); /* for fork (life.c) */
-bool heap_is_valid(struct heap *heap);     /* every invariant of this folder; takes the lock */
+bool heap_is_valid(struct heap *heap); /* every invariant of this folder; takes the lock */
 
 #endif

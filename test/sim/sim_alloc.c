@@ -139,6 +139,10 @@ CUresult sim_block_make(struct sim_block **ret_block, size_t bytes, int device, 
 	struct sim_block *block = calloc(1, sizeof(*block));
 	CUresult result;
 
+	if (bytes > SIZE_MAX / 2) { /* rounding it up would wrap around */
+		free(block);
+		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "more than the address space");
+	}
 	block->kind = kind;
 	block->context = sim_context();
 	block->device = device;

@@ -94,6 +94,28 @@ static CUresult record(CUevent event, CUstream handle)
 	return CUDA_SUCCESS;
 }
 
+/* All work of a context so far. A stream of it that captures makes that impossible, and its capture invalid. */
+static CUresult record_context(CUcontext context, CUevent event)
+{
+	bool capturing = false;
+
+	if (!sim_event(event) || event->context != context)
+		return sim_why(CUDA_ERROR_INVALID_HANDLE, "%p is not an event of that context", (void *)event);
+	for (struct sim_capture *capture = sim_captures; capture; capture = capture->next) {
+		if (capture->context != context)
+			continue;
+		sim_capture_invalidate(capture, "cuCtxRecordEvent");
+		capturing = true;
+	}
+	if (capturing)
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	event->generation++;
+	event->capture = NULL;
+	event->recorded = true;
+	event->time = 0;
+	return sim_mark_context(context, &event->at);
+}
+
 static CUresult may_ask(CUevent event)
 {
 	CUresult result;
@@ -145,6 +167,7 @@ static CUresult elapsed(float *ret_ms, CUevent start, CUevent end)
 	return CUDA_SUCCESS;
 }
 
+SPELL_FREE(cuCtxRecordEvent, (CUcontext context, CUevent event), record_context(context, event))
 SPELL(cuEventCreate, (CUevent * event, unsigned flags), create(event, flags))
 SPELL_FREE(cuEventDestroy, (CUevent event), destroy(event))
 SPELL_FREE(cuEventDestroy_v2, (CUevent event), destroy(event))

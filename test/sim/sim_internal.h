@@ -148,6 +148,7 @@ struct CUctx_st {
 	unsigned flags;
 	unsigned long long id;
 	struct CUstream_st *legacy, *streams;
+	struct CUstream_st *observer; /* of ours: where cuCtxRecordEvent waits for all others */
 	struct CUmod_st *modules;
 };
 CUresult sim_current(CUcontext *ret_context);
@@ -322,6 +323,8 @@ CUresult sim_submit(CUstream handle, struct sim_work *work);
 CUresult sim_submit_sync(CUstream handle, struct sim_work *work); /* and waits until it is done */
 void sim_wait_stream(CUstream stream);
 CUresult sim_wait_context(CUcontext context);
+/* A place in the order of work that comes after all that the context has been given so far. */
+CUresult sim_mark_context(CUcontext context, struct sim_after *ret_at);
 void sim_wait_after(struct sim_after after);
 CUresult sim_dead(CUcontext context);
 /* Run one piece of work guarded against faults in the window; false when the context died of it. */

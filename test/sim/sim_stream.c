@@ -400,6 +400,20 @@ static CUstream stream_new(CUcontext context, unsigned flags, int priority)
 	return stream;
 }
 
+CUresult sim_mark_context(CUcontext context, struct sim_after *ret_at)
+{
+	struct sim_work *marker = sim_work_new("cuCtxRecordEvent", CU_GRAPH_NODE_TYPE_EMPTY, sim_nothing);
+
+	if (!context->observer)
+		context->observer = stream_new(context, CU_STREAM_NON_BLOCKING, 0);
+	for (CUstream stream = context->streams; stream; stream = stream->next)
+		add_after(marker, stream, stream->last);
+	marker->always = true;
+	CUresult result = queue(context->observer, marker);
+	*ret_at = (struct sim_after){context->observer, context->observer->last};
+	return result;
+}
+
 static bool is_stream(CUstream handle)
 {
 	for (CUcontext context = sim.contexts; context; context = context->next)

@@ -1,0 +1,192 @@
+#include "test/core/core.h"
+
+#include <sched.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shim/enter.h"
+#include "shim/pending.h"
+
+#ifdef __SANITIZE_THREAD__
+/* A child of core_in_child() ends by _exit(); the sanitizer would sleep a second in each. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+	return "atexit_sleep_ms=0";
+}
+#endif
+
+void core_fail(const char *file, int line, const char *what)
+{
+	printf("%s:%d: failed: %s\n", file, line, what);
+	fflush(NULL);
+	_exit(1);
+}
+
+void core_driver(void)
+{
+	CUcontext context;
+	CUdevice device;
+
+	CHECK(cuInit(0) == CUDA_SUCCESS);
+	CHECK(cuDeviceGet(&device, 0) == CUDA_SUCCESS);
+	CHECK(cuDevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS);
+	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+	CHECK(real_bind());
+}
+
+void core_settings(const char *const *settings)
+{
+	for (; *settings; settings++) {
+		char name[64];
+		const char *value = strchr(*settings, '=');
+
+		CHECK(value && (size_t)(value - *settings) < sizeof(name));
+		memcpy(name, *settings, (size_t)(value - *settings));
+		name[value - *settings] = 0;
+		setenv(name, value + 1, 1);
+	}
+}
+
+void core_start(const char *const *settings)
+{
+	core_settings(settings);
+	core_driver();
+	CHECK(life_start() == STAGE_RUNNING);
+}
+
+int core_in_child(const char *const *settings, int (*run)(void *argument), void *argument)
+{
+	int status = 0;
+
+	fflush(NULL);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (!child) {
+		/* What the library says about refusals and failures is expected here. */
+		if (!freopen("/dev/null", "w", stderr))
+			_exit(1);
+		core_settings(settings);
+		status = run(argument);
+		fflush(NULL);
+		_exit(status);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	if (WIFSIGNALED(status))
+		fail_msg("the child died of signal %d", WTERMSIG(status));
+	return WEXITSTATUS(status);
+}
+
+void core_heap_open(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep)
+{
+	struct heap_config config = {
+	    .host_usable = true,
+	    .host_location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA},
+	    .device_budget = &own->device,
+	    .host_budget = &own->host,
+	    .arena_hint = 0,
+	    .arena_bytes = (uint64_t)8 << 30,
+	    .keep_device = keep,
+	    .keep_host = keep,
+	};
+
+	*own =
+	    (struct core_heap){.device = {.limit = device_bytes}, .host = {.limit = host_bytes}, .before = sim_live()};
+	assert_int_equal(heap_create(&config, &own->heap), SW_OK);
+}
+
+void core_heap_close(struct core_heap *own)
+{
+	assert_true(heap_is_valid(own->heap));
+	heap_destroy(own->heap);
+	assert_int_equal(own->device.used, 0);
+	assert_int_equal(own->host.used, 0);
+
+	struct sim_live live = sim_live();
+	if (memcmp(&live, &own->before, sizeof(live)) != 0)
+		sim_leaks(stderr);
+	assert_memory_equal(&live, &own->before, sizeof(live));
+	assert_int_equal(sim_broken_rules(), 0);
+}
+
+unsigned long core_vmm_calls(void)
+{
+	return sim_calls("cuMemCreate") + sim_calls("cuMemMap") + sim_calls("cuMemSetAccess") +
+	       sim_calls("cuMemUnmap") + sim_calls("cuMemRelease");
+}
+
+/* A word that depends on where it lies, so that a page in another's place is noticed. */
+static uint64_t word_of(uint64_t seed, size_t at)
+{
+	return (seed + at) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* Large ranges are filled and looked at in pieces: the first and last 4 KiB, and 4 KiB at every 2 MiB. */
+#define PIECE 4096
+
+static size_t next_piece(size_t at, size_t bytes)
+{
+	size_t next = at / HEAP_UNIT * HEAP_UNIT + HEAP_UNIT;
+
+	if (at + PIECE >= bytes)
+		return bytes;
+	return next + PIECE < bytes ? next : bytes - PIECE;
+}
+
+static void make_piece(unsigned char *piece, size_t at, size_t n, uint64_t seed)
+{
+	for (size_t i = 0; i < n; i++)
+		piece[i] = (unsigned char)(word_of(seed, (at + i) / 8) >> 8 * ((at + i) % 8));
+}
+
+void core_fill(CUdeviceptr address, size_t bytes, uint64_t seed)
+{
+	unsigned char piece[PIECE];
+
+	for (size_t at = 0; at < bytes; at = next_piece(at, bytes)) {
+		size_t n = bytes - at < PIECE ? bytes - at : PIECE;
+
+		make_piece(piece, at, n, seed);
+		CHECK(REAL(cuMemcpyHtoD_v2)(address + at, piece, n) == CUDA_SUCCESS);
+	}
+}
+
+bool core_is_filled(CUdeviceptr address, size_t bytes, uint64_t seed)
+{
+	unsigned char piece[PIECE], found[PIECE];
+
+	for (size_t at = 0; at < bytes; at = next_piece(at, bytes)) {
+		size_t n = bytes - at < PIECE ? bytes - at : PIECE;
+
+		make_piece(piece, at, n, seed);
+		if (REAL(cuMemcpyDtoH_v2)(found, address + at, n) != CUDA_SUCCESS || memcmp(piece, found, n) != 0)
+			return false;
+	}
+	return true;
+}
+
+size_t core_pages_at(CUdeviceptr address, size_t bytes, char place)
+{
+	size_t n = 0;
+
+	for (size_t at = 0; at < bytes; at += HEAP_UNIT)
+		n += sim_where(address + at) == place;
+	return n;
+}
+
+void core_drain(void)
+{
+	CUcontext context = NULL;
+
+	/* What has an event is reaped, what has none goes with an idle context. A row that never leaves is a failure. */
+	for (unsigned i = 0; i < 1000 && pending_any(); i++) {
+		uint64_t before = pending_mark();
+
+		CHECK(cuCtxGetCurrent(&context) == CUDA_SUCCESS && cuCtxSynchronize() == CUDA_SUCCESS);
+		pending_context_idle(context, before);
+		pending_reap(0);
+		sched_yield();
+	}
+	CHECK(!pending_any());
+}

@@ -1,0 +1,72 @@
+/*
+ * core.h: what the in-process tests of the core share. The simulated libcuda.so.1 is linked, so it is loaded; the core
+ * binds to it as it would in a program. Nothing is preloaded.
+ *
+ * CHECK stands in for cmocka's assertions where those cannot be used: in other threads and in child processes.
+ */
+#ifndef SPILLWAY_TEST_CORE_H
+#define SPILLWAY_TEST_CORE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "shim/heap/heap.h"
+#include "shim/real.h"
+#include "test/sim/sim.h"
+
+#define MIB ((size_t)1 << 20)
+
+#define assert_ok(call) assert_int_equal((call), 0)
+
+#define CHECK(condition)                                                                                               \
+	do {                                                                                                           \
+		if (!(condition))                                                                                      \
+			core_fail(__FILE__, __LINE__, #condition);                                                     \
+	} while (0)
+/* Says where, and ends the process without running exit handlers. */
+void core_fail(const char *file, int line, const char *what) __attribute__((noreturn));
+
+/* Initialise the driver and make the primary context of device 0 current. */
+void core_driver(void);
+/* Settings, "NAME=value" each, NULL at the end; core_start() then starts the driver and the library. Once a process. */
+void core_start(const char *const *settings);
+void core_settings(const char *const *settings);
+
+/*
+ * Run a part of a test in a process of its own, whose driver and library have not been used: settings may differ from
+ * test to test. The parent must not use the driver. Returns the exit status: 0 when run() came to its end.
+ */
+int core_in_child(const char *const *settings, int (*run)(void *argument), void *argument);
+
+/* A heap on device 0 with budgets of its own, beside what device.c does. */
+struct core_heap {
+	struct budget device, host;
+	struct heap *heap;
+	struct sim_live before;
+};
+/* keep: free memory kept warm, at either place. */
+void core_heap_open(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep);
+/* Everything must have been freed: the budgets are empty, and the model holds what it held before. */
+void core_heap_close(struct core_heap *own);
+
+/* Driver calls that make, map, unmap or release memory, so far. */
+unsigned long core_vmm_calls(void);
+
+/* Fill with bytes that only this seed gives, by the driver's copy; is every byte still there? */
+void core_fill(CUdeviceptr address, size_t bytes, uint64_t seed);
+bool core_is_filled(CUdeviceptr address, size_t bytes, uint64_t seed);
+/* Wait for the current context and free what is pending for it, until nothing is. */
+void core_drain(void);
+
+/* How many 2 MiB pages of a range are at that place ('D', 'H', 0)? */
+size_t core_pages_at(CUdeviceptr address, size_t bytes, char place);
+
+#endif

@@ -1,0 +1,350 @@
+/*
+ * serve_async_test.c: frees that cannot happen at once: during a stream capture, behind a stream, and both while other
+ * threads work.
+ */
+#include "test/core/core.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+
+#include "shim/capture.h"
+#include "shim/device.h"
+#include "shim/pending.h"
+#include "shim/serve.h"
+
+static CUdeviceptr alloc(size_t bytes)
+{
+	CUdeviceptr address = 0;
+
+	CHECK(cuMemAlloc_v2(&address, bytes) == CUDA_SUCCESS);
+	CHECK(device_of(address));
+	return address;
+}
+
+static CUstream stream_new(void)
+{
+	CUstream stream;
+
+	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+	return stream;
+}
+
+static int check_after(void **state)
+{
+	struct heap *heap = atomic_load(&device_get(0)->heap);
+
+	(void)state;
+	core_drain();
+	assert_false(pending_any() || capture_is_open());
+	assert_int_equal(ledger_n_rows(), 0);
+	assert_true(heap_is_valid(heap));
+	heap_trim(heap, 0, 0);
+	assert_int_equal(device_get(0)->budget.used + host_budget.used, 0);
+	assert_int_equal(sim_live().handles, 0);
+	assert_int_equal(sim_broken_rules(), 0);
+	return 0;
+}
+
+/* ---- captures ---- */
+
+/* Another thread that captures in GLOBAL mode, the strictest: it begins, waits to be let go, and ends. */
+struct capturing {
+	CUcontext context;
+	CUdeviceptr target;
+	sem_t begun, may_end;
+	CUresult result;
+	pthread_t thread;
+};
+
+static void *capture_thread(void *argument)
+{
+	struct capturing *capturing = argument;
+	CUgraph graph = NULL;
+
+	CHECK(cuCtxSetCurrent(capturing->context) == CUDA_SUCCESS);
+	CUstream stream = stream_new();
+	CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+	CHECK(cuMemsetD8Async(capturing->target, 1, 512, stream) == CUDA_SUCCESS);
+	sem_post(&capturing->begun);
+	sem_wait(&capturing->may_end);
+	CHECK(cuMemsetD8Async(capturing->target, 2, 512, stream) == CUDA_SUCCESS);
+	capturing->result = cuStreamEndCapture(stream, &graph);
+	if (graph)
+		CHECK(cuGraphDestroy(graph) == CUDA_SUCCESS);
+	CHECK(cuStreamDestroy_v2(stream) == CUDA_SUCCESS);
+	return NULL;
+}
+
+static void capture_begin(struct capturing *capturing, CUdeviceptr target)
+{
+	*capturing = (struct capturing){.target = target};
+	assert_ok(cuCtxGetCurrent(&capturing->context));
+	sem_init(&capturing->begun, 0, 0);
+	sem_init(&capturing->may_end, 0, 0);
+	assert_int_equal(pthread_create(&capturing->thread, NULL, capture_thread, capturing), 0);
+	sem_wait(&capturing->begun);
+}
+
+static CUresult capture_end(struct capturing *capturing)
+{
+	sem_post(&capturing->may_end);
+	pthread_join(capturing->thread, NULL);
+	return capturing->result;
+}
+
+static void a_free_during_anothers_capture_harms_nothing_and_happens_later(void **state)
+{
+	CUdeviceptr target = alloc(MIB), gone = alloc(8 * MIB), last = alloc(4 * MIB);
+	struct capturing capturing;
+	struct ledger_row row;
+
+	(void)state;
+	capture_begin(&capturing, target);
+	assert_true(capture_is_open());
+	assert_ok(cuMemFree_v2(gone));
+	assert_true(pending_any());
+	/* For the program it is gone, though still mapped. */
+	assert_int_equal(cuMemFree_v2(gone), CUDA_ERROR_INVALID_VALUE);
+	assert_false(serve_find(gone, &row));
+	assert_int_equal(sim_where(gone), 'D');
+	assert_ok(capture_end(&capturing));
+	assert_false(capture_is_open());
+	assert_ok(cuMemFree_v2(last)); /* the next free waits, and takes the other with it */
+	assert_false(pending_any());
+	assert_ok(cuMemFree_v2(target));
+}
+
+static void allocating_during_anothers_capture_harms_nothing(void **state)
+{
+	CUdeviceptr target = alloc(MIB), more[3];
+	struct capturing capturing;
+	CUdeviceptr unused;
+
+	(void)state;
+	capture_begin(&capturing, target);
+	more[0] = alloc(40 * MIB);
+	more[1] = alloc(30 * MIB); /* spilled */
+	more[2] = alloc(3000);
+	assert_ok(cuMemFree_v2(more[2]));
+	/* Not even out of memory is a reason to wait now. */
+	assert_int_equal(cuMemAlloc_v2(&unused, 200 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_ok(capture_end(&capturing));
+	assert_ok(cuMemFree_v2(more[0]));
+	assert_ok(cuMemFree_v2(more[1]));
+	assert_ok(cuMemFree_v2(target));
+}
+
+static void an_async_free_during_anothers_capture_harms_nothing(void **state)
+{
+	CUdeviceptr target = alloc(MIB), gone = alloc(8 * MIB);
+	CUstream stream = stream_new();
+	struct capturing capturing;
+
+	(void)state;
+	capture_begin(&capturing, target);
+	assert_ok(cuMemsetD8Async(gone, 3, 8 * MIB, stream));
+	assert_ok(cuMemFreeAsync(gone, stream));
+	assert_ok(capture_end(&capturing));
+	assert_ok(cuStreamSynchronize(stream));
+	assert_ok(cuStreamDestroy_v2(stream));
+	assert_ok(cuMemFree_v2(target));
+}
+
+static void heap_memory_cannot_be_freed_into_a_graph(void **state)
+{
+	CUdeviceptr address = alloc(3 * MIB);
+	CUstream stream = stream_new();
+	CUgraph graph;
+
+	(void)state;
+	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	assert_int_equal(cuMemFreeAsync(address, stream), CUDA_ERROR_INVALID_VALUE);
+	assert_ok(cuStreamEndCapture(stream, &graph));
+	assert_ok(cuGraphDestroy(graph));
+	assert_ok(cuMemFree_v2(address));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+static void a_stream_destroyed_in_its_capture_ends_it_for_us_too(void **state)
+{
+	CUdeviceptr address = alloc(3 * MIB);
+	CUstream stream = stream_new();
+
+	(void)state;
+	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	assert_true(capture_is_open());
+	assert_ok(cuMemFree_v2(address));
+	assert_true(pending_any());
+	CUresult result = cuStreamDestroy_v2(stream);
+	if (result != CUDA_SUCCESS) {
+		CUgraph graph = NULL;
+
+		assert_true(capture_is_open());
+		cuStreamEndCapture(stream, &graph);
+		assert_ok(cuStreamDestroy_v2(stream));
+	}
+	assert_false(capture_is_open());
+}
+
+static void a_capture_that_did_not_begin_is_not_open(void **state)
+{
+	CUstream stream = stream_new();
+	CUgraph graph, none;
+
+	(void)state;
+	sim_fail("cuStreamBeginCapture_v2", 1, CUDA_ERROR_UNKNOWN);
+	assert_int_equal(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_ERROR_UNKNOWN);
+	assert_false(capture_is_open());
+	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	assert_true(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) != CUDA_SUCCESS);
+	assert_true(capture_is_open());
+	assert_ok(cuStreamEndCapture(stream, &graph));
+	assert_false(capture_is_open());
+	assert_true(cuStreamEndCapture(stream, &none) != CUDA_SUCCESS);
+	assert_false(capture_is_open());
+	assert_ok(cuGraphDestroy(graph));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+/* ---- behind a stream ---- */
+
+static void an_async_free_returns_at_once_and_happens_behind_its_stream(void **state)
+{
+	CUdeviceptr address = alloc(8 * MIB), other;
+	CUstream stream = stream_new();
+
+	(void)state;
+	sim_hold();
+	assert_ok(cuMemsetD8Async(address, 7, 8 * MIB, stream));
+	unsigned long waits = sim_calls("cuCtxSynchronize");
+	assert_ok(cuMemFreeAsync(address, stream));
+	assert_true(pending_any());
+	assert_int_equal(cuMemFreeAsync(address, stream), CUDA_ERROR_INVALID_VALUE);
+	/* Nobody gets this memory while the stream has not passed. */
+	other = alloc(8 * MIB);
+	assert_true(other != address);
+	assert_true(pending_any());
+	assert_int_equal(sim_calls("cuCtxSynchronize"), waits);
+	sim_release();
+	assert_ok(cuStreamSynchronize(stream));
+	CUdeviceptr third = alloc(8 * MIB); /* looks at what has passed, and takes it */
+	assert_false(pending_any());
+	assert_int_equal(third, address);
+	assert_ok(cuMemFree_v2(other));
+	assert_ok(cuMemFree_v2(third));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+static void an_async_free_that_cannot_be_ordered_fails_and_changes_nothing(void **state)
+{
+	static const char *const names[] = {"cuStreamGetCtx", "cuEventCreate", "cuEventRecord"};
+	CUdeviceptr address = alloc(3 * MIB);
+	CUstream stream = stream_new();
+	struct ledger_row row;
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		sim_fail(names[i], 1, CUDA_ERROR_OUT_OF_MEMORY);
+		assert_int_equal(cuMemFreeAsync(address, stream), CUDA_ERROR_OUT_OF_MEMORY);
+		assert_false(sim_fail_pending() || pending_any());
+		assert_true(serve_find(address, &row));
+	}
+	assert_ok(cuMemFreeAsync(address, stream));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+/* ---- a wait that began earlier proves nothing ---- */
+
+/* A piece of work that says when it has begun, and ends when it may. */
+struct gate {
+	sem_t reached, open;
+};
+
+static void gate_work(void *argument)
+{
+	struct gate *gate = argument;
+
+	sem_post(&gate->reached);
+	sem_wait(&gate->open);
+}
+
+static void gate_submit(struct gate *gate, CUstream stream)
+{
+	sem_init(&gate->reached, 0, 0);
+	sem_init(&gate->open, 0, 0);
+	assert_ok(cuLaunchHostFunc(stream, gate_work, gate));
+	sem_wait(&gate->reached);
+}
+
+static void *free_first(void *argument)
+{
+	const CUdeviceptr *address = argument;
+	CUcontext context;
+
+	CHECK(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS && cuCtxSetCurrent(context) == CUDA_SUCCESS);
+	CHECK(cuMemFree_v2(*address) == CUDA_SUCCESS);
+	CHECK(cuDevicePrimaryCtxRelease_v2(0) == CUDA_SUCCESS);
+	return NULL;
+}
+
+/*
+ * One thread waits for the context in its free. Meanwhile another submits work on a block and frees it in a capture, so
+ * that it is put off. When the first wait ends, the second block may still be in use.
+ */
+static void a_block_put_off_during_a_wait_is_not_freed_by_that_wait(void **state)
+{
+	CUdeviceptr first = alloc(4 * MIB), second = alloc(6 * MIB), target = alloc(512);
+	CUstream one = stream_new(), two = stream_new(), captured = stream_new();
+	unsigned long waits = sim_calls("cuCtxSynchronize");
+	struct gate early, late;
+	pthread_t thread;
+	CUgraph graph;
+
+	(void)state;
+	gate_submit(&early, one);
+	assert_int_equal(pthread_create(&thread, NULL, free_first, &first), 0);
+	while (sim_calls("cuCtxSynchronize") == waits)
+		sched_yield();
+	/* The wait has begun. This work comes after it. */
+	gate_submit(&late, two);
+	assert_ok(cuMemsetD8Async(second, 1, 6 * MIB, two));
+	assert_ok(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	assert_ok(cuMemsetD8Async(target, 1, 512, captured));
+	assert_ok(cuMemFree_v2(second));
+	assert_ok(cuStreamEndCapture(captured, &graph));
+	sem_post(&early.open);
+	pthread_join(thread, NULL);
+	assert_true(pending_any());
+	sem_post(&late.open);
+	assert_ok(cuStreamSynchronize(two));
+	assert_ok(cuGraphDestroy(graph));
+	assert_ok(cuMemFree_v2(target));
+	assert_ok(cuStreamDestroy_v2(one));
+	assert_ok(cuStreamDestroy_v2(two));
+	assert_ok(cuStreamDestroy_v2(captured));
+}
+
+#define CLEAN(test) cmocka_unit_test_teardown(test, check_after)
+
+int main(void)
+{
+	static const char *const settings[] = {
+	    "SIM_MEMORY=256MiB",
+	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no",
+	    NULL,
+	};
+	const struct CMUnitTest tests[] = {
+	    CLEAN(a_free_during_anothers_capture_harms_nothing_and_happens_later),
+	    CLEAN(allocating_during_anothers_capture_harms_nothing),
+	    CLEAN(an_async_free_during_anothers_capture_harms_nothing),
+	    CLEAN(heap_memory_cannot_be_freed_into_a_graph),
+	    CLEAN(a_stream_destroyed_in_its_capture_ends_it_for_us_too),
+	    CLEAN(a_capture_that_did_not_begin_is_not_open),
+	    CLEAN(an_async_free_returns_at_once_and_happens_behind_its_stream),
+	    CLEAN(an_async_free_that_cannot_be_ordered_fails_and_changes_nothing),
+	    CLEAN(a_block_put_off_during_a_wait_is_not_freed_by_that_wait),
+	};
+	core_start(settings);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,234 @@
+/*
+ * serve_limits_test.c: machines and settings that leave us less to work with: a driver without VMM, without host
+ * chunks, policies that forbid, budgets of every form. Each in a process of its own.
+ */
+#include "test/core/core.h"
+
+#include <unistd.h>
+#include <sys/wait.h>
+
+#include "shim/device.h"
+#include "shim/enter.h"
+#include "shim/ledger.h"
+#include "shim/stats.h"
+
+#define SETTINGS(...) ((const char *const[]){"SIM_MEMORY=256MiB", __VA_ARGS__, NULL})
+
+static void start(void)
+{
+	core_driver();
+	CHECK(life_start() == STAGE_RUNNING);
+}
+
+static CUdeviceptr alloc(size_t bytes)
+{
+	CUdeviceptr address = 0;
+
+	CHECK(cuMemAlloc_v2(&address, bytes) == CUDA_SUCCESS);
+	core_fill(address, bytes, bytes);
+	CHECK(core_is_filled(address, bytes, bytes));
+	return address;
+}
+
+static bool is_refused(size_t bytes)
+{
+	CUdeviceptr address = 42;
+
+	return cuMemAlloc_v2(&address, bytes) == CUDA_ERROR_OUT_OF_MEMORY && address == 42;
+}
+
+/* Everything goes to the driver, is counted there, and comes back. */
+static int passes_through(void *argument)
+{
+	size_t pitch = 0;
+	CUdeviceptr plain, pitched;
+
+	(void)argument;
+	start();
+	plain = alloc(10 * MIB);
+	CHECK(cuMemAllocPitch_v2(&pitched, &pitch, 1000, 100, 4) == CUDA_SUCCESS && pitch >= 1000);
+	CHECK(!device_of(plain) && !device_of(pitched));
+	CHECK(sim_calls("cuMemCreate") == 0);
+	CHECK(stats_get(STAT_passed) == 2 && stats_get(STAT_allocations) == 2);
+	CHECK(stats_live(PLACE_DRIVER) >= 10 * MIB + 100000 && stats_live(PLACE_DEVICE) == 0);
+	CHECK(device_get(0)->budget.used == stats_live(PLACE_DRIVER));
+	CHECK(is_refused(1024 * MIB)); /* the driver's own answer */
+	CHECK(cuMemFree_v2(plain + 512) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cuMemFree_v2(plain) == CUDA_SUCCESS && cuMemFree_v2(pitched) == CUDA_SUCCESS);
+	CHECK(cuMemFree_v2(plain) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(ledger_n_rows() == 0 && stats_live(PLACE_DRIVER) == 0 && device_get(0)->budget.used == 0);
+	CHECK(stats_get(STAT_frees) == 2);
+	return 0;
+}
+
+static void without_vmm_everything_passes_through(void **state)
+{
+	(void)state;
+	assert_ok(core_in_child(SETTINGS("SIM_VMM=0"), passes_through, NULL));
+}
+
+static void by_policy_everything_passes_through(void **state)
+{
+	(void)state;
+	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=default=driver"), passes_through, NULL));
+}
+
+/* Up to the budget and not beyond. */
+static int stays_within_the_budget(void *argument)
+{
+	(void)argument;
+	start();
+	CUdeviceptr first = alloc(20 * MIB), second = alloc(12 * MIB);
+
+	CHECK(is_refused(1) && is_refused(20 * MIB));
+	CHECK(stats_get(STAT_refused) == 2 && stats_get(STAT_spilled_bytes) == 0);
+	CHECK(stats_live(PLACE_HOST) == 0 && sim_live().host_bytes == 0);
+	CHECK(cuMemFree_v2(first) == CUDA_SUCCESS);
+	first = alloc(20 * MIB);
+	CHECK(cuMemFree_v2(first) == CUDA_SUCCESS && cuMemFree_v2(second) == CUDA_SUCCESS);
+	return 0;
+}
+
+static void without_host_chunks_over_the_budget_is_out_of_memory(void **state)
+{
+	(void)state;
+	assert_ok(core_in_child(SETTINGS("SIM_HOST_VMM=0", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB"),
+				stays_within_the_budget, NULL));
+}
+
+static void with_spilling_off_over_the_budget_is_out_of_memory(void **state)
+{
+	(void)state;
+	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,spill.mode=off"),
+				stays_within_the_budget, NULL));
+}
+
+static int has_budgets(void *argument)
+{
+	const uint64_t *expected = argument;
+
+	start();
+	CHECK(cuMemFree_v2(alloc(1)) == CUDA_SUCCESS);
+	CHECK(device_get(0)->budget.limit == expected[0]);
+	CHECK(!expected[1] || host_budget.limit == expected[1]);
+	return 0;
+}
+
+static void budgets_are_bytes_shares_or_what_is_free(void **state)
+{
+	uint64_t bytes[] = {100 * MIB, 7 * MIB}, share[] = {64 * MIB, 0}, half[] = {128 * MIB, 0},
+		 less[] = {3072 * MIB, 0};
+
+	(void)state;
+	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=100MiB,host.budget=7MiB"), has_budgets, bytes));
+	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=25%"), has_budgets, share));
+	/* Left to us: a GiB less than is free, of a small device half. */
+	assert_ok(core_in_child(SETTINGS("SIM_HOST_MEMORY=1GiB"), has_budgets, half));
+	assert_ok(core_in_child(SETTINGS("SIM_MEMORY=4GiB"), has_budgets, less));
+}
+
+static int uses_two_devices(void *argument)
+{
+	CUcontext second;
+
+	(void)argument;
+	start();
+	CUdeviceptr here = alloc(8 * MIB);
+	CHECK(cuCtxCreate_v2(&second, 0, 1) == CUDA_SUCCESS);
+	CUdeviceptr there = alloc(8 * MIB);
+	CHECK(device_of(here) == device_get(0) && device_of(there) == device_get(1));
+	CHECK(device_get(0)->budget.used == 8 * MIB && device_get(1)->budget.used == 8 * MIB);
+	/* Freed from the other device's context. */
+	CHECK(cuMemFree_v2(here) == CUDA_SUCCESS && cuMemFree_v2(here) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(device_get(0)->ordinal == 0 && !device_get(2) && !device_get(-1));
+	CHECK(cuMemFree_v2(there) == CUDA_SUCCESS && ledger_n_rows() == 0);
+	return 0;
+}
+
+static void each_device_has_a_heap_and_a_budget_of_its_own(void **state)
+{
+	(void)state;
+	assert_ok(core_in_child(SETTINGS("SIM_DEVICES=2", "SPILLWAY_SET=device.budget=32MiB"), uses_two_devices, NULL));
+}
+
+/* ---- switched off, refused, forked ---- */
+
+static int is_in_stage(void *argument)
+{
+	enum stage expected = *(enum stage *)argument;
+	CUdeviceptr address = 42;
+
+	core_driver();
+	CUresult result = cuMemAlloc_v2(&address, MIB);
+	CHECK(life_stage() == expected);
+	if (expected == STAGE_REFUSE) {
+		CHECK(result == CUDA_ERROR_NOT_PERMITTED && address == 42);
+		return 0;
+	}
+	CHECK(result == CUDA_SUCCESS && !device_of(address));
+	CHECK(sim_calls("cuMemAlloc_v2") == 1 && ledger_n_rows() == 0 && stats_get(STAT_allocations) == 0);
+	CHECK(cuMemFree_v2(address) == CUDA_SUCCESS && sim_calls("cuMemFree_v2") == 1);
+	return 0;
+}
+
+static void switched_off_we_are_not_there(void **state)
+{
+	enum stage off = STAGE_OFF;
+
+	(void)state;
+	assert_ok(core_in_child(SETTINGS("SPILLWAY=0"), is_in_stage, &off));
+}
+
+static void a_bad_policy_passes_through_or_refuses_when_strict(void **state)
+{
+	enum stage off = STAGE_OFF, refuse = STAGE_REFUSE;
+
+	(void)state;
+	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=nonsense=1"), is_in_stage, &off));
+	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=nonsense=1", "SPILLWAY_STRICT=1"), is_in_stage, &refuse));
+}
+
+static int forks(void *argument)
+{
+	int status;
+
+	(void)argument;
+	start();
+	CUdeviceptr address = alloc(4 * MIB);
+	pid_t child = fork();
+	if (!child) {
+		CUdeviceptr unused = 42;
+
+		/* CUDA does not survive a fork; the driver itself says so, and we do not stand in its way. */
+		CHECK(life_stage() == STAGE_FORKED);
+		CHECK(cuMemAlloc_v2(&unused, MIB) != CUDA_SUCCESS && unused == 42);
+		CHECK(cuMemFree_v2(address) != CUDA_SUCCESS);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	CHECK(core_is_filled(address, 4 * MIB, 4 * MIB));
+	CHECK(cuMemFree_v2(address) == CUDA_SUCCESS);
+	return 0;
+}
+
+static void the_child_of_a_cuda_user_passes_through_and_the_parent_goes_on(void **state)
+{
+	(void)state;
+	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=32MiB"), forks, NULL));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(without_vmm_everything_passes_through),
+	    cmocka_unit_test(by_policy_everything_passes_through),
+	    cmocka_unit_test(without_host_chunks_over_the_budget_is_out_of_memory),
+	    cmocka_unit_test(with_spilling_off_over_the_budget_is_out_of_memory),
+	    cmocka_unit_test(budgets_are_bytes_shares_or_what_is_free),
+	    cmocka_unit_test(each_device_has_a_heap_and_a_budget_of_its_own),
+	    cmocka_unit_test(switched_off_we_are_not_there),
+	    cmocka_unit_test(a_bad_policy_passes_through_or_refuses_when_strict),
+	    cmocka_unit_test(the_child_of_a_cuda_user_passes_through_and_the_parent_goes_on),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,405 @@
+/*
+ * serve_test.c: allocating and freeing through our entry points, in this process: what cudaMalloc and cudaFree promise,
+ * with streams, captures, contexts and other threads about.
+ */
+#include "test/core/core.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include "shim/capture.h"
+#include "shim/device.h"
+#include "shim/enter.h"
+#include "shim/pending.h"
+#include "shim/pool.h"
+#include "shim/serve.h"
+#include "shim/stats.h"
+
+static struct sim_live before;
+static size_t rows_before;
+
+static CUdeviceptr alloc(size_t bytes)
+{
+	CUdeviceptr address = 0;
+
+	assert_ok(cuMemAlloc_v2(&address, bytes));
+	assert_non_null(device_of(address));
+	return address;
+}
+
+static CUstream stream_new(void)
+{
+	CUstream stream;
+
+	assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	return stream;
+}
+
+static CUcontext context_now(void)
+{
+	CUcontext context;
+
+	assert_ok(cuCtxGetCurrent(&context));
+	return context;
+}
+
+static struct heap *heap_now(void)
+{
+	return atomic_load(&device_get(0)->heap);
+}
+
+static int note_before(void **state)
+{
+	(void)state;
+	/* The heap comes with the first allocation and stays. */
+	assert_ok(cuMemFree_v2(alloc(1)));
+	heap_trim(heap_now(), 0, 0);
+	before = sim_live();
+	rows_before = ledger_n_rows();
+	return 0;
+}
+
+/* No test leaves anything behind: not in the ledger, the budgets, the model; and no rule was broken on the way. */
+static int check_after(void **state)
+{
+	(void)state;
+	core_drain();
+	assert_false(pending_any() || capture_is_open());
+	assert_int_equal(ledger_n_rows(), rows_before);
+	assert_true(ledger_is_valid() && heap_is_valid(heap_now()));
+	heap_trim(heap_now(), 0, 0);
+	assert_int_equal(device_get(0)->budget.used + host_budget.used, 0);
+	struct sim_live after = sim_live();
+	assert_memory_equal(&before, &after, sizeof(before));
+	assert_int_equal(sim_broken_rules(), 0);
+	return 0;
+}
+
+/* ---- addresses that may and may not be freed ---- */
+
+static void a_double_free_is_refused(void **state)
+{
+	CUdeviceptr large = alloc(3 * MIB), small = alloc(100);
+
+	(void)state;
+	assert_ok(cuMemFree_v2(large));
+	assert_int_equal(cuMemFree_v2(large), CUDA_ERROR_INVALID_VALUE);
+	assert_ok(cuMemFree_v2(small));
+	assert_int_equal(cuMemFree_v2(small), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemFreeAsync(small, NULL), CUDA_ERROR_INVALID_VALUE);
+}
+
+static void the_middle_of_a_block_cannot_be_freed(void **state)
+{
+	CUdeviceptr large = alloc(6 * MIB), small = alloc(2000);
+
+	(void)state;
+	assert_int_equal(cuMemFree_v2(large + 1), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemFree_v2(large + 2 * MIB), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemFree_v2(small + 512), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemFreeAsync(large + 4, NULL), CUDA_ERROR_INVALID_VALUE);
+	core_fill(large, 6 * MIB, 5);
+	assert_true(core_is_filled(large, 6 * MIB, 5));
+	assert_ok(cuMemFree_v2(large));
+	assert_ok(cuMemFree_v2(small));
+}
+
+static void a_strangers_pointer_goes_to_the_driver(void **state)
+{
+	CUdeviceptr stranger = 0;
+	unsigned long calls = sim_calls("cuMemFree_v2");
+	uint64_t foreign = stats_get(STAT_foreign_frees);
+
+	(void)state;
+	assert_ok(REAL(cuMemAlloc_v2)(&stranger, MIB));
+	assert_ok(cuMemFree_v2(stranger));
+	assert_int_equal(sim_calls("cuMemFree_v2"), calls + 1);
+	assert_int_equal(stats_get(STAT_foreign_frees), foreign + 1);
+	/* Nonsense, too: the answer is the driver's. */
+	assert_int_equal(cuMemFree_v2(0x1234), REAL(cuMemFree_v2)(0x1234));
+	assert_int_equal(cuMemFree_v2(0), REAL(cuMemFree_v2)(0));
+}
+
+static void managed_memory_is_counted_and_freed_by_the_driver(void **state)
+{
+	CUdeviceptr managed;
+
+	(void)state;
+	assert_ok(cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL));
+	assert_int_equal(stats_live(PLACE_MANAGED), MIB);
+	assert_int_equal(cuMemFree_v2(managed + 1), REAL(cuMemFree_v2)(managed + 1));
+	assert_ok(cuMemFree_v2(managed));
+	assert_int_equal(stats_live(PLACE_MANAGED), 0);
+	assert_int_equal(cuMemFree_v2(managed), REAL(cuMemFree_v2)(managed));
+}
+
+/* A pool is charged with what it has reserved, whether the program uses that or not. */
+static void pools_take_room_from_the_heap(void **state)
+{
+	CUdeviceptr async, ours;
+	CUmemoryPool pool;
+	cuuint64_t reserved = 0;
+	CUstream stream = stream_new();
+
+	(void)state;
+	assert_ok(cuMemAllocAsync(&async, 3 * MIB, stream));
+	assert_int_equal(stats_live(PLACE_DRIVER), 3 * MIB);
+	ours = alloc(2 * MIB);
+	assert_ok(cuDeviceGetDefaultMemPool(&pool, 0));
+	assert_ok(REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
+	assert_true(reserved >= 3 * MIB);
+	assert_int_equal(device_get(0)->budget.used, reserved + 2 * MIB);
+	assert_ok(cuMemFree_v2(ours));
+	assert_ok(cuMemFreeAsync(async, stream));
+	assert_int_equal(stats_live(PLACE_DRIVER), 0);
+	assert_ok(cuStreamSynchronize(stream));
+	assert_ok(cuStreamDestroy_v2(stream));
+	assert_ok(REAL(cuMemPoolTrimTo)(pool, 0));
+	pool_refresh(device_get(0));
+}
+
+static void arguments_the_driver_would_refuse_are_refused(void **state)
+{
+	CUdeviceptr address = 42;
+	size_t pitch = 43;
+
+	(void)state;
+	assert_int_equal(cuMemAlloc_v2(NULL, 5), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemAlloc_v2(&address, 0), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemAllocPitch_v2(&address, &pitch, 0, 5, 4), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemAllocPitch_v2(&address, &pitch, SIZE_MAX, 5, 4), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemAllocPitch_v2(&address, &pitch, 5, 5, 3), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemAlloc_v2(&address, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(cuMemAlloc_v2(&address, (size_t)1 << 40), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_true(address == 42 && pitch == 43);
+}
+
+static void errno_and_the_current_context_are_left_alone(void **state)
+{
+	CUcontext context = context_now();
+	CUdeviceptr address, unused;
+
+	(void)state;
+	errno = EXDEV;
+	assert_ok(cuMemAlloc_v2(&address, 9 * MIB));
+	assert_int_equal(cuMemAlloc_v2(&unused, (size_t)1 << 40), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_ok(cuMemFree_v2(address));
+	assert_int_equal(errno, EXDEV);
+	assert_ptr_equal(context_now(), context);
+}
+
+static void without_a_context_the_driver_says_so(void **state)
+{
+	CUcontext context = context_now();
+	CUdeviceptr address = 42;
+
+	(void)state;
+	assert_ok(cuCtxSetCurrent(NULL));
+	assert_int_equal(cuMemAlloc_v2(&address, MIB), CUDA_ERROR_INVALID_CONTEXT);
+	assert_int_equal(address, 42);
+	assert_ok(cuCtxSetCurrent(context));
+}
+
+static void a_pitched_block_has_rows_of_512_bytes(void **state)
+{
+	CUdeviceptr address;
+	size_t pitch;
+
+	(void)state;
+	assert_ok(cuMemAllocPitch_v2(&address, &pitch, 1025, 3000, 4));
+	assert_int_equal(pitch, 1536);
+	assert_non_null(device_of(address + 1536 * 3000 - 1));
+	core_fill(address, 1536 * 3000, 3);
+	assert_true(core_is_filled(address, 1536 * 3000, 3));
+	assert_ok(cuMemFree_v2(address));
+}
+
+static void serve_find_knows_blocks_by_any_address_in_them(void **state)
+{
+	CUdeviceptr large = alloc(5 * MIB), small = alloc(700);
+	struct ledger_row row = {.bytes = 1};
+
+	(void)state;
+	assert_true(serve_find(large + 5 * MIB - 1, &row));
+	assert_true(row.key == large && row.bytes == 5 * MIB && row.context == context_now());
+	assert_true(serve_find(small + 699, &row));
+	assert_int_equal(row.key, small);
+	/* Mapped, but past what was asked for. */
+	row.bytes = 1;
+	assert_false(serve_find(large + 5 * MIB, &row));
+	assert_false(serve_find(small + 700, &row));
+	assert_false(serve_find(4096, &row));
+	assert_int_equal(row.bytes, 1);
+	assert_ok(cuMemFree_v2(large));
+	assert_ok(cuMemFree_v2(small));
+	assert_false(serve_find(large, &row) || serve_find(small, &row));
+}
+
+/* ---- over the budget ---- */
+
+static void over_the_budget_blocks_spill_and_are_counted(void **state)
+{
+	uint64_t spilled = stats_get(STAT_spilled_bytes), refused = stats_get(STAT_refused);
+	CUdeviceptr first = alloc(64 * MIB), second = alloc(32 * MIB), third;
+
+	(void)state;
+	assert_int_equal(core_pages_at(first, 64 * MIB, 'D'), 32);
+	assert_int_equal(core_pages_at(second, 32 * MIB, 'H'), 16);
+	assert_int_equal(stats_get(STAT_spilled_bytes), spilled + 32 * MIB);
+	assert_int_equal(stats_live(PLACE_HOST), 32 * MIB);
+	assert_int_equal(cuMemAlloc_v2(&third, 64 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(stats_get(STAT_refused), refused + 1);
+	core_fill(second, 32 * MIB, 4);
+	assert_true(core_is_filled(second, 32 * MIB, 4));
+	assert_ok(cuMemFree_v2(first));
+	assert_ok(cuMemFree_v2(second));
+	assert_int_equal(stats_live(PLACE_HOST) + stats_live(PLACE_DEVICE), 0);
+}
+
+static void memory_whose_stream_has_passed_is_used_before_anything_spills(void **state)
+{
+	CUstream stream = stream_new();
+	CUdeviceptr first = alloc(64 * MIB), second;
+
+	(void)state;
+	assert_ok(cuMemsetD8Async(first, 1, 64 * MIB, stream));
+	assert_ok(cuMemFreeAsync(first, stream));
+	assert_ok(cuStreamSynchronize(stream));
+	second = alloc(60 * MIB);
+	assert_int_equal(core_pages_at(second, 60 * MIB, 'D'), 30);
+	assert_ok(cuMemFree_v2(second));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+/* What the free waits for may need the thread that allocates: no waiting for ever. */
+static void memory_whose_stream_does_not_pass_is_not_waited_for_for_ever(void **state)
+{
+	CUstream stream = stream_new();
+	CUdeviceptr first = alloc(96 * MIB), second;
+
+	(void)state;
+	sim_hold();
+	assert_ok(cuMemsetD8Async(first, 1, 96 * MIB, stream));
+	assert_ok(cuMemFreeAsync(first, stream));
+	assert_int_equal(cuMemAlloc_v2(&second, 96 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_ok(cuMemAlloc_v2(&second, 20 * MIB));
+	sim_release();
+	assert_ok(cuMemFree_v2(second));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+/* ---- contexts ---- */
+
+static void a_contexts_blocks_are_free_when_it_is_destroyed(void **state)
+{
+	CUcontext first = context_now(), other;
+	CUdeviceptr mine = alloc(3 * MIB), address[3];
+	uint64_t frees = stats_get(STAT_frees);
+
+	(void)state;
+	assert_ok(cuCtxCreate_v2(&other, 0, 0));
+	address[0] = alloc(10 * MIB);
+	address[1] = alloc(100);
+	address[2] = alloc(4 * MIB);
+	assert_ok(cuMemFreeAsync(address[2], NULL)); /* pending or not, it goes with the context */
+	assert_ok(cuCtxDestroy_v2(other));
+	assert_ok(cuCtxSetCurrent(first));
+	assert_int_equal(stats_get(STAT_frees), frees + 3);
+	assert_int_equal(cuMemFree_v2(address[0]), CUDA_ERROR_INVALID_VALUE);
+	assert_false(pending_any());
+	struct ledger_row row;
+	assert_true(serve_find(mine, &row));
+	assert_ok(cuMemFree_v2(mine));
+}
+
+/* In another thread: free, then say so. */
+struct freeing {
+	CUdeviceptr address;
+	CUcontext current;
+	atomic_bool done;
+	CUresult result;
+};
+
+static void *free_it(void *argument)
+{
+	struct freeing *freeing = argument;
+
+	CHECK(cuCtxSetCurrent(freeing->current) == CUDA_SUCCESS);
+	freeing->result = cuMemFree_v2(freeing->address);
+	atomic_store(&freeing->done, true);
+	return NULL;
+}
+
+/* Work on address is held in context's stream; the free in another thread, whose context is current, must wait. */
+static void free_waits(CUdeviceptr address, size_t bytes, CUstream stream, CUcontext current)
+{
+	struct freeing freeing = {.address = address, .current = current};
+	unsigned long waits = sim_calls("cuCtxSynchronize");
+	pthread_t thread;
+
+	sim_hold();
+	assert_ok(cuMemsetD8Async(address, 7, bytes, stream));
+	assert_int_equal(pthread_create(&thread, NULL, free_it, &freeing), 0);
+	/* It must come to a wait for the context; if it never does, the test's time limit tells. */
+	while (sim_calls("cuCtxSynchronize") == waits)
+		sched_yield();
+	assert_false(atomic_load(&freeing.done));
+	assert_true(sim_where(address) == 'D');
+	sim_release();
+	pthread_join(thread, NULL);
+	assert_ok(freeing.result);
+}
+
+static void a_free_waits_for_work_submitted_before(void **state)
+{
+	CUstream stream = stream_new();
+
+	(void)state;
+	free_waits(alloc(8 * MIB), 8 * MIB, stream, context_now());
+	free_waits(alloc(4096), 4096, stream, context_now());
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+static void a_free_waits_for_the_blocks_own_context_not_the_current_one(void **state)
+{
+	CUcontext first = context_now(), other;
+
+	(void)state;
+	assert_ok(cuCtxCreate_v2(&other, 0, 0));
+	CUstream stream = stream_new();
+	free_waits(alloc(8 * MIB), 8 * MIB, stream, first);
+	assert_ok(cuCtxDestroy_v2(other));
+	assert_ok(cuCtxSetCurrent(first));
+}
+
+#define CLEAN(test) cmocka_unit_test_setup_teardown(test, note_before, check_after)
+
+int main(void)
+{
+	static const char *const settings[] = {
+	    "SIM_MEMORY=256MiB",
+	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no",
+	    NULL,
+	};
+	const struct CMUnitTest tests[] = {
+	    CLEAN(a_double_free_is_refused),
+	    CLEAN(the_middle_of_a_block_cannot_be_freed),
+	    CLEAN(a_strangers_pointer_goes_to_the_driver),
+	    CLEAN(managed_memory_is_counted_and_freed_by_the_driver),
+	    CLEAN(pools_take_room_from_the_heap),
+	    CLEAN(arguments_the_driver_would_refuse_are_refused),
+	    CLEAN(errno_and_the_current_context_are_left_alone),
+	    CLEAN(without_a_context_the_driver_says_so),
+	    CLEAN(a_pitched_block_has_rows_of_512_bytes),
+	    CLEAN(serve_find_knows_blocks_by_any_address_in_them),
+	    CLEAN(over_the_budget_blocks_spill_and_are_counted),
+	    CLEAN(memory_whose_stream_has_passed_is_used_before_anything_spills),
+	    CLEAN(memory_whose_stream_does_not_pass_is_not_waited_for_for_ever),
+	    CLEAN(a_contexts_blocks_are_free_when_it_is_destroyed),
+	    CLEAN(a_free_waits_for_work_submitted_before),
+	    CLEAN(a_free_waits_for_the_blocks_own_context_not_the_current_one),
+	};
+	core_start(settings);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,3 @@
+/* coverage_headers.h: what coverage_test reads, preprocessed at build time with __CUDA_API_VERSION_INTERNAL. */
+#include <cuda.h>
+#include <cudaProfiler.h>

@@ -1,0 +1,225 @@
+/* hostmem_test.c: what the kernel's files say about host memory, read from a folder that only looks like / . */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shim/hostmem.h"
+
+#define MIB ((uint64_t)1 << 20)
+#define MEMINFO                                                                                                        \
+	"MemTotal:        8388608 kB\nMemFree:          102400 kB\nMemAvailable:    4194304 kB\nBuffers:           1 " \
+	"kB\n"
+
+static char root[64];
+
+static int remove_one(const char *path, const struct stat *about, int type, struct FTW *where)
+{
+	(void)about, (void)type, (void)where;
+	return remove(path);
+}
+
+static int make_root(void **state)
+{
+	(void)state;
+	strcpy(root, "/tmp/hostmem_test.XXXXXX");
+	return mkdtemp(root) ? 0 : -1;
+}
+
+static int drop_root(void **state)
+{
+	(void)state;
+	return nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Write a file below the root, with the folders on the way. */
+static void put(const char *path, const char *text)
+{
+	char full[512];
+
+	snprintf(full, sizeof(full), "%s%s", root, path);
+	for (char *slash = strchr(full + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = 0;
+		mkdir(full, 0700);
+		*slash = '/';
+	}
+	FILE *file = fopen(full, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+static void without_any_file_nothing_may_be_pinned(void **state)
+{
+	struct hostmem memory = hostmem_read(root);
+
+	(void)state;
+	assert_int_equal(memory.total, 0);
+	assert_int_equal(memory.available, 0);
+	assert_true(memory.cgroup_headroom == UINT64_MAX);
+	assert_int_equal(hostmem_default_budget(&memory), 0);
+}
+
+static void without_a_cgroup_half_of_what_is_available(void **state)
+{
+	(void)state;
+	put("/proc/meminfo", MEMINFO);
+	struct hostmem memory = hostmem_read(root);
+	assert_int_equal(memory.total, 8192 * MIB);
+	assert_int_equal(memory.available, 4096 * MIB);
+	assert_int_equal(hostmem_default_budget(&memory), 2048 * MIB);
+}
+
+static void version_2_limit_minus_usage(void **state)
+{
+	(void)state;
+	put("/proc/meminfo", MEMINFO);
+	put("/proc/self/cgroup", "0::/job\n");
+	put("/sys/fs/cgroup/job/memory.max", "1073741824\n");
+	put("/sys/fs/cgroup/job/memory.current", "536870912\n");
+	struct hostmem memory = hostmem_read(root);
+	assert_int_equal(memory.cgroup_headroom, 512 * MIB);
+	assert_int_equal(hostmem_default_budget(&memory), 256 * MIB);
+}
+
+static void the_word_max_is_no_limit(void **state)
+{
+	(void)state;
+	put("/proc/meminfo", MEMINFO);
+	put("/proc/self/cgroup", "0::/job\n");
+	put("/sys/fs/cgroup/job/memory.max", "max\n");
+	put("/sys/fs/cgroup/job/memory.current", "536870912\n");
+	struct hostmem memory = hostmem_read(root);
+	assert_true(memory.cgroup_headroom == UINT64_MAX);
+	assert_int_equal(hostmem_default_budget(&memory), 2048 * MIB);
+}
+
+static void the_tightest_group_on_the_way_up_counts(void **state)
+{
+	(void)state;
+	put("/proc/self/cgroup", "0::/a/b/c\n");
+	put("/sys/fs/cgroup/a/b/c/memory.max", "4294967296\n");
+	put("/sys/fs/cgroup/a/b/c/memory.current", "0\n");
+	put("/sys/fs/cgroup/a/b/memory.max", "max\n");
+	put("/sys/fs/cgroup/a/b/memory.current", "1\n");
+	put("/sys/fs/cgroup/a/memory.max", "2147483648\n");
+	put("/sys/fs/cgroup/a/memory.current", "2146435072\n");
+	assert_int_equal(hostmem_read(root).cgroup_headroom, MIB);
+}
+
+/* In a container the path is the host's, and only the mount's own root is there. */
+static void a_group_that_is_not_there_is_looked_for_at_the_root(void **state)
+{
+	(void)state;
+	put("/proc/self/cgroup", "0::/kubepods/pod1/abc\n");
+	put("/sys/fs/cgroup/memory.max", "104857600\n");
+	put("/sys/fs/cgroup/memory.current", "1048576\n");
+	assert_int_equal(hostmem_read(root).cgroup_headroom, 99 * MIB);
+}
+
+static void usage_over_the_limit_leaves_nothing(void **state)
+{
+	(void)state;
+	put("/proc/meminfo", MEMINFO);
+	put("/proc/self/cgroup", "0::/\n");
+	put("/sys/fs/cgroup/memory.max", "1000\n");
+	put("/sys/fs/cgroup/memory.current", "2000\n");
+	struct hostmem memory = hostmem_read(root);
+	assert_int_equal(memory.cgroup_headroom, 0);
+	assert_int_equal(hostmem_default_budget(&memory), 0);
+}
+
+static void version_1_has_its_own_folder_and_files(void **state)
+{
+	(void)state;
+	put("/proc/self/cgroup", "12:cpuset:/x\n5:memory:/docker/1\n1:name=systemd:/y\n0::/z\n");
+	put("/sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "3145728\n");
+	put("/sys/fs/cgroup/memory/docker/1/memory.usage_in_bytes", "1048576\n");
+	/* Another controller's files say nothing about memory. */
+	put("/sys/fs/cgroup/x/memory.max", "1\n");
+	assert_int_equal(hostmem_read(root).cgroup_headroom, 2 * MIB);
+}
+
+static void version_1_without_a_limit_writes_a_huge_number(void **state)
+{
+	(void)state;
+	put("/proc/self/cgroup", "5:memory:/\n");
+	put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+	put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "1048576\n");
+	assert_true(hostmem_read(root).cgroup_headroom == UINT64_MAX);
+}
+
+static void version_1_controllers_may_share_a_mount(void **state)
+{
+	(void)state;
+	put("/proc/self/cgroup", "5:hugetlb,memory:/job\n");
+	put("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "3145728\n");
+	put("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "1048576\n");
+	assert_int_equal(hostmem_read(root).cgroup_headroom, 2 * MIB);
+}
+
+/* containerd names groups so when it is told the wrong cgroup driver. */
+static void a_colon_in_the_path_is_part_of_the_path(void **state)
+{
+	(void)state;
+	put("/proc/self/cgroup", "0::/system.slice:cri:abc\n");
+	put("/sys/fs/cgroup/system.slice:cri:abc/memory.max", "3145728\n");
+	put("/sys/fs/cgroup/system.slice:cri:abc/memory.current", "1048576\n");
+	assert_int_equal(hostmem_read(root).cgroup_headroom, 2 * MIB);
+}
+
+static void a_file_of_nonsense_is_no_limit(void **state)
+{
+	char path[1024] = "0::/";
+
+	(void)state;
+	put("/proc/meminfo", "no such fields here\n");
+	put("/proc/self/cgroup", "nonsense\n\n::\n0::\n");
+	put("/sys/fs/cgroup/memory.max", "");
+	struct hostmem memory = hostmem_read(root);
+	assert_int_equal(memory.total, 0);
+	assert_true(memory.cgroup_headroom == UINT64_MAX);
+	/* A path longer than any we expect is left out, not cut. */
+	memset(path + 4, 'x', sizeof(path) - 5);
+	put("/proc/self/cgroup", path);
+	put("/sys/fs/cgroup/memory.max", "4096\n");
+	assert_true(hostmem_read(root).cgroup_headroom == UINT64_MAX);
+}
+
+static void this_machine_can_be_read(void **state)
+{
+	struct hostmem memory = hostmem_read("");
+
+	(void)state;
+	assert_true(memory.total >= memory.available && memory.available > 0);
+}
+
+#define ROOTED(test) cmocka_unit_test_setup_teardown(test, make_root, drop_root)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    ROOTED(without_any_file_nothing_may_be_pinned),
+	    ROOTED(without_a_cgroup_half_of_what_is_available),
+	    ROOTED(version_2_limit_minus_usage),
+	    ROOTED(the_word_max_is_no_limit),
+	    ROOTED(the_tightest_group_on_the_way_up_counts),
+	    ROOTED(a_group_that_is_not_there_is_looked_for_at_the_root),
+	    ROOTED(usage_over_the_limit_leaves_nothing),
+	    ROOTED(version_1_has_its_own_folder_and_files),
+	    ROOTED(version_1_without_a_limit_writes_a_huge_number),
+	    ROOTED(version_1_controllers_may_share_a_mount),
+	    ROOTED(a_colon_in_the_path_is_part_of_the_path),
+	    ROOTED(a_file_of_nonsense_is_no_limit),
+	    cmocka_unit_test(this_machine_can_be_read),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,257 @@
+/* log_stats_test.c: what the library says and counts; and the order of its locks in debug builds. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shim/lock.h"
+#include "shim/log.h"
+#include "shim/stats.h"
+#include "shim/status.h"
+
+/* Run say() with stderr going into buffer. */
+static size_t heard(void (*say)(void), char *buffer, size_t room)
+{
+	int ends[2], saved = dup(2);
+
+	assert_int_equal(pipe(ends), 0);
+	dup2(ends[1], 2);
+	close(ends[1]);
+	say();
+	dup2(saved, 2);
+	close(saved);
+	ssize_t n = read(ends[0], buffer, room - 1);
+	close(ends[0]);
+	buffer[n > 0 ? n : 0] = 0;
+	return n > 0 ? (size_t)n : 0;
+}
+
+static void say_short(void)
+{
+	errno = EXDEV;
+	log_line("%d apples", 3);
+	assert_int_equal(errno, EXDEV);
+}
+
+static void say_long(void)
+{
+	char text[4000];
+
+	memset(text, 'x', sizeof(text) - 1);
+	text[sizeof(text) - 1] = 0;
+	log_line("%s", text);
+}
+
+static void say_often(void)
+{
+	for (int i = 0; i < 5; i++)
+		log_once("once, at %d", i);
+}
+
+static void a_line_has_its_head_and_one_newline_and_leaves_errno(void **state)
+{
+	char text[8192];
+
+	(void)state;
+	heard(say_short, text, sizeof(text));
+	assert_string_equal(text, "spillway: 3 apples\n");
+}
+
+static void a_long_line_is_cut_and_still_ends(void **state)
+{
+	char text[8192];
+	size_t n = heard(say_long, text, sizeof(text));
+
+	(void)state;
+	assert_int_equal(n, 1023);
+	assert_true(text[n - 1] == '\n' && strchr(text, '\n') == text + n - 1);
+}
+
+static void once_is_once(void **state)
+{
+	char text[8192];
+
+	(void)state;
+	heard(say_often, text, sizeof(text));
+	assert_string_equal(text, "spillway: once, at 0\n");
+	assert_int_equal(heard(say_often, text, sizeof(text)), 0);
+}
+
+static void a_closed_stderr_is_no_matter(void **state)
+{
+	int saved = dup(2);
+
+	(void)state;
+	close(2);
+	errno = 0;
+	log_line("into the void");
+	assert_int_equal(errno, 0);
+	dup2(saved, 2);
+	close(saved);
+}
+
+static void bytes_are_written_for_people(void **state)
+{
+	char text[32];
+
+	(void)state;
+	assert_string_equal(log_bytes(text, sizeof(text), 0), "0 B");
+	assert_string_equal(log_bytes(text, sizeof(text), 1023), "1023 B");
+	assert_string_equal(log_bytes(text, sizeof(text), 1536), "1.5 KiB");
+	assert_string_equal(log_bytes(text, sizeof(text), 12ull << 30), "12.0 GiB");
+	assert_string_equal(log_bytes(text, sizeof(text), 5000ull << 40), "5000.0 TiB");
+}
+
+static void *count_calls(void *argument)
+{
+	(void)argument;
+	for (int i = 0; i < 1000; i++)
+		stats_call(HOOK_cuMemAlloc_v2);
+	return NULL;
+}
+
+static void calls_of_all_threads_are_added_up(void **state)
+{
+	pthread_t threads[20]; /* more than stripes */
+
+	(void)state;
+	for (unsigned i = 0; i < 20; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, count_calls, NULL), 0);
+	for (unsigned i = 0; i < 20; i++)
+		pthread_join(threads[i], NULL);
+	assert_int_equal(stats_calls(HOOK_cuMemAlloc_v2), 20000);
+	assert_int_equal(stats_calls(HOOK_cuMemFree_v2), 0);
+}
+
+static void a_gauge_remembers_its_peak(void **state)
+{
+	(void)state;
+	stats_live_add(PLACE_PINNED, 10);
+	stats_live_add(PLACE_PINNED, 20);
+	stats_live_sub(PLACE_PINNED, 25);
+	stats_live_add(PLACE_PINNED, 1);
+	assert_int_equal(stats_live(PLACE_PINNED), 6);
+	assert_int_equal(stats_peak(PLACE_PINNED), 30);
+	for (int place = 0; place < PLACE_COUNT; place++)
+		assert_string_not_equal(stats_place_name((enum place)place), "?");
+	assert_string_equal(stats_place_name(PLACE_COUNT), "?");
+}
+
+static void unknown_names_are_kept_once_each_and_a_few_at_most(void **state)
+{
+	char buffer[600], name[100];
+
+	(void)state;
+	assert_string_equal(stats_unknown_names(buffer, sizeof(buffer)), "");
+	stats_unknown("cuBrandNew");
+	stats_unknown("cuBrandNew");
+	assert_string_equal(stats_unknown_names(buffer, sizeof(buffer)), "cuBrandNew");
+	assert_int_equal(stats_get(STAT_unknown_names), 1);
+	stats_unknown("cuOther");
+	assert_string_equal(stats_unknown_names(buffer, sizeof(buffer)), "cuBrandNew cuOther");
+	assert_int_equal(stats_get(STAT_unknown_names), 2);
+	for (int i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "cuNewer%d%060d", i, 0); /* longer than is kept */
+		stats_unknown(name);
+	}
+	assert_true(stats_get(STAT_unknown_names) >= 8);
+	assert_true(strlen(stats_unknown_names(buffer, sizeof(buffer))) < sizeof(buffer));
+	/* In a buffer too small it ends early, always terminated. */
+	assert_true(strlen(stats_unknown_names(buffer, 20)) < 20);
+}
+
+static void a_status_keeps_what_the_driver_said(void **state)
+{
+	(void)state;
+	assert_int_equal(status_of(CUDA_SUCCESS), SW_OK);
+	assert_int_equal(status_of(CUDA_ERROR_ILLEGAL_ADDRESS), SW_DRIVER);
+	assert_int_equal(status_result(SW_DRIVER), CUDA_ERROR_ILLEGAL_ADDRESS);
+	static const CUresult same[] = {CUDA_SUCCESS,
+					CUDA_ERROR_OUT_OF_MEMORY,
+					CUDA_ERROR_INVALID_VALUE,
+					CUDA_ERROR_NOT_SUPPORTED,
+					CUDA_ERROR_INVALID_CONTEXT,
+					CUDA_ERROR_DEINITIALIZED};
+	for (unsigned i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+		assert_int_equal(status_result(status_of(same[i])), same[i]);
+	for (int i = 0; i < SW_STATUS_COUNT; i++)
+		assert_true(status_text((enum sw_status)i)[0]);
+}
+
+static struct lock outer = LOCK_INIT(LOCK_CAPTURE), inner = LOCK_INIT(LOCK_HEAP);
+
+/* Does act() abort? Tried in a child. */
+static bool aborts(void (*act)(void))
+{
+	int status;
+	pid_t child = fork();
+
+	if (!child) {
+		close(2);
+		act();
+		_exit(0);
+	}
+	waitpid(child, &status, 0);
+	return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+static void right_order(void)
+{
+	lock_take(&outer);
+	lock_take(&inner);
+	lock_assert_held(LOCK_HEAP);
+	lock_drop(&inner);
+	lock_drop(&outer);
+	lock_take(&inner);
+	lock_drop(&inner);
+}
+
+static void wrong_order(void)
+{
+	lock_take(&inner);
+	lock_take(&outer);
+}
+
+static void not_held(void)
+{
+	lock_take(&outer);
+	lock_assert_held(LOCK_HEAP);
+}
+
+static void debug_builds_stop_at_a_wrong_order_of_locks(void **state)
+{
+	(void)state;
+	assert_false(aborts(right_order));
+#ifdef SPILLWAY_DEBUG
+	assert_true(aborts(wrong_order));
+	assert_true(aborts(not_held));
+#else
+	assert_false(aborts(wrong_order));
+	assert_false(aborts(not_held));
+#endif
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_line_has_its_head_and_one_newline_and_leaves_errno),
+	    cmocka_unit_test(a_long_line_is_cut_and_still_ends),
+	    cmocka_unit_test(once_is_once),
+	    cmocka_unit_test(a_closed_stderr_is_no_matter),
+	    cmocka_unit_test(bytes_are_written_for_people),
+	    cmocka_unit_test(calls_of_all_threads_are_added_up),
+	    cmocka_unit_test(a_gauge_remembers_its_peak),
+	    cmocka_unit_test(unknown_names_are_kept_once_each_and_a_few_at_most),
+	    cmocka_unit_test(a_status_keeps_what_the_driver_said),
+	    cmocka_unit_test(debug_builds_stop_at_a_wrong_order_of_locks),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,228 @@
+/*
+ * range_test.c: the set of free ranges against a naive map of one byte a unit. The linker sends malloc and free of
+ * range.c through here (-Wl,--wrap), to count nodes and to let memory run out.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "shim/range.h"
+#include "test/unit/seed.h"
+
+#define UNITS 600
+#define STEPS 20000
+
+void *__real_malloc(size_t bytes);
+void __real_free(void *memory);
+void *__wrap_malloc(size_t bytes);
+void __wrap_free(void *memory);
+
+static bool malloc_fails;
+static long n_live;
+
+void *__wrap_malloc(size_t bytes)
+{
+	if (malloc_fails)
+		return NULL;
+	n_live++;
+	return __real_malloc(bytes);
+}
+
+void __wrap_free(void *memory)
+{
+	n_live -= memory != NULL;
+	__real_free(memory);
+}
+
+/* What a range set promises, without any cleverness. */
+struct naive {
+	uint8_t taken[UNITS];
+	struct {
+		uint64_t start, length;
+	} held[UNITS];
+	size_t n_held;
+};
+
+static bool naive_first_fit(const struct naive *naive, uint64_t length, uint64_t *ret_start)
+{
+	uint64_t run = 0;
+
+	for (uint64_t i = 0; i < UNITS; i++) {
+		run = naive->taken[i] ? 0 : run + 1;
+		if (run == length) {
+			*ret_start = i + 1 - length;
+			return true;
+		}
+	}
+	return false;
+}
+
+static uint64_t naive_free(const struct naive *naive)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < UNITS; i++)
+		n += !naive->taken[i];
+	return n;
+}
+
+static void step_take(struct range_set *set, struct naive *naive, uint64_t length)
+{
+	uint64_t expected = 0, start = UINT64_MAX;
+	bool fits = naive_first_fit(naive, length, &expected);
+
+	assert_int_equal(range_take(set, length, &start), fits);
+	if (!fits) {
+		assert_true(start == UINT64_MAX);
+		return;
+	}
+	assert_int_equal(start, expected);
+	memset(naive->taken + start, 1, length);
+	naive->held[naive->n_held].start = start;
+	naive->held[naive->n_held++].length = length;
+}
+
+static void step_give(struct range_set *set, struct naive *naive, size_t which)
+{
+	uint64_t start = naive->held[which].start, length = naive->held[which].length;
+
+	naive->held[which] = naive->held[--naive->n_held];
+	memset(naive->taken + start, 0, length);
+	range_give(set, start, length);
+}
+
+static void random_take_and_give_is_first_fit(void **state)
+{
+	struct seed seed = seed_start(__func__);
+	static struct naive naive;
+	struct range_set set;
+	long before = n_live;
+
+	(void)state;
+	assert_true(range_init(&set, UNITS));
+	for (unsigned i = 0; i < STEPS; i++) {
+		/* The share of takes swings, so that the set is nearly full and nearly empty by turns. */
+		bool take = seed_below(&seed, 100) < (i / 1000 % 2 ? 35u : 65u);
+
+		if (take || !naive.n_held) {
+			step_take(&set, &naive, seed_size(&seed, 64));
+		} else {
+			/* Freeing never needs memory: every give happens while there is none. */
+			malloc_fails = true;
+			step_give(&set, &naive, seed_below(&seed, naive.n_held));
+			malloc_fails = false;
+		}
+		assert_true(range_is_valid(&set));
+		assert_int_equal(range_free_total(&set), naive_free(&naive));
+		assert_int_equal(set.n_taken, naive.n_held);
+		/* One node for each range handed out and one to begin with: no more is kept. */
+		assert_int_equal(n_live - before, (long)naive.n_held + 1);
+	}
+	range_fini(&set);
+	assert_int_equal(n_live, before);
+}
+
+static void without_memory_a_take_fails_and_changes_nothing(void **state)
+{
+	struct range_set set;
+	uint64_t start = 77;
+
+	(void)state;
+	malloc_fails = true;
+	assert_false(range_init(&set, UNITS));
+	malloc_fails = false;
+	assert_true(range_init(&set, UNITS));
+	malloc_fails = true;
+	assert_false(range_take(&set, 5, &start));
+	malloc_fails = false;
+	assert_int_equal(start, 77);
+	assert_int_equal(range_free_total(&set), UNITS);
+	assert_int_equal(set.n_taken, 0);
+	assert_true(range_take(&set, 5, &start));
+	assert_int_equal(start, 0);
+	range_fini(&set);
+}
+
+static void the_reserve_lasts_when_every_other_range_comes_back_first(void **state)
+{
+	struct range_set set;
+	uint64_t start;
+
+	(void)state;
+	assert_true(range_init(&set, UNITS));
+	for (uint64_t i = 0; i < UNITS; i++)
+		assert_true(range_take(&set, 1, &start));
+	assert_false(range_take(&set, 1, &start));
+	malloc_fails = true;
+	/* The most nodes at once: UNITS / 2 free ranges, none touching another. */
+	for (uint64_t i = 0; i < UNITS; i += 2) {
+		range_give(&set, i, 1);
+		assert_true(range_is_valid(&set));
+	}
+	assert_false(range_take(&set, 2, &start));
+	for (uint64_t i = 1; i < UNITS; i += 2)
+		range_give(&set, i, 1);
+	malloc_fails = false;
+	assert_true(range_is_valid(&set));
+	assert_true(range_take(&set, UNITS, &start));
+	assert_int_equal(start, 0);
+	range_fini(&set);
+}
+
+static void lengths_that_cannot_be_are_refused(void **state)
+{
+	struct range_set set;
+	uint64_t start;
+
+	(void)state;
+	assert_true(range_init(&set, UNITS));
+	assert_false(range_take(&set, 0, &start));
+	assert_false(range_take(&set, UNITS + 1, &start));
+	assert_false(range_take(&set, UINT64_MAX, &start));
+	assert_true(range_take(&set, UNITS, &start));
+	range_give(&set, start, UNITS);
+	assert_true(range_is_valid(&set));
+	range_fini(&set);
+}
+
+static void taking_and_giving_is_fast_in_a_set_of_a_hundred_thousand(void **state)
+{
+	struct seed seed = seed_start(__func__);
+	struct range_set set;
+	uint64_t start;
+	enum { MANY = 200000 };
+
+	(void)state;
+	assert_true(range_init(&set, MANY));
+	for (unsigned i = 0; i < MANY; i++)
+		assert_true(range_take(&set, 1, &start));
+	for (unsigned i = 0; i < MANY; i += 2)
+		range_give(&set, i, 1);
+	/* If this were a walk over the list of holes, it would be 10^10 steps and the test's time limit would tell. */
+	for (unsigned i = 0; i < 100000; i++) {
+		uint64_t hole = seed_below(&seed, MANY / 2) * 2;
+
+		assert_true(range_take(&set, 1, &start));
+		assert_int_equal(start, 0);
+		range_give(&set, start, 1);
+		assert_false(range_take(&set, 2, &hole));
+	}
+	assert_true(range_is_valid(&set));
+	range_fini(&set);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(random_take_and_give_is_first_fit),
+	    cmocka_unit_test(without_memory_a_take_fails_and_changes_nothing),
+	    cmocka_unit_test(the_reserve_lasts_when_every_other_range_comes_back_first),
+	    cmocka_unit_test(lengths_that_cannot_be_are_refused),
+	    cmocka_unit_test(taking_and_giving_is_fast_in_a_set_of_a_hundred_thousand),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
