@@ -22,6 +22,8 @@
 	ROW(cuInit)                                                                                                    \
 	ROW(cuDeviceGetAttribute)                                                                                      \
 	ROW(cuDevicePrimaryCtxRetain)                                                                                  \
+	ROW(cuDevicePrimaryCtxReset)                                                                                   \
+	ROW(cuCtxRecordEvent)                                                                                          \
 	ROW(cuDevicePrimaryCtxRelease)                                                                                 \
 	ROW(cuCtxSetCurrent)                                                                                           \
 	ROW(cuCtxSynchronize)                                                                                          \
@@ -672,6 +674,65 @@ static void mapping_recording_and_copying_never_invalidate(void **state)
 	assert_true(survives(COPY, false));
 }
 
+/* What pending.c builds on: an event of a context comes after the work of all its streams, and needs no wait. */
+static void event_of_a_context_comes_after_all_its_streams(void **state)
+{
+	CUdeviceptr at;
+	CUstream stream[2];
+	CUevent event;
+
+	(void)state;
+	ok(cu.cuMemAlloc(&at, 64 * MIB));
+	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	for (int i = 0; i < 2; i++) {
+		ok(cu.cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+		for (int k = 0; k < 20; k++)
+			ok(cu.cuMemsetD8Async(at + (CUdeviceptr)i * 32 * MIB, (unsigned char)k, 32 * MIB, stream[i]));
+	}
+	ok(cu.cuCtxRecordEvent(context, event));
+	ok(cu.cuEventSynchronize(event));
+	for (int i = 0; i < 2; i++) {
+		ok(cu.cuStreamQuery(stream[i]));
+		ok(cu.cuStreamDestroy(stream[i]));
+	}
+	ok(cu.cuEventDestroy(event));
+	ok(cu.cuMemFree(at));
+}
+
+static void event_of_a_context_invalidates_its_captures(void **state)
+{
+	CUstream stream;
+	CUevent event;
+	CUgraph graph;
+
+	(void)state;
+	ok(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	is(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cu.cuCtxRecordEvent(context, event));
+	is(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu.cuStreamEndCapture(stream, &graph));
+	ok(cu.cuStreamDestroy(stream));
+	ok(cu.cuEventDestroy(event));
+}
+
+/* The heap keeps its blocks mapped over the end of a context. The last test: everything of the context ends here. */
+static void mappings_survive_a_reset_of_the_primary_context(void **state)
+{
+	CUdeviceptr at = reserve(CHUNK);
+	unsigned char byte = 0;
+
+	(void)state;
+	map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	ok(cu.cuMemsetD8(at, 0x5c, CHUNK));
+	ok(cu.cuCtxSynchronize());
+	ok(cu.cuDevicePrimaryCtxReset(0));
+	ok(cu.cuDevicePrimaryCtxRetain(&context, 0));
+	ok(cu.cuCtxSetCurrent(context));
+	ok(cu.cuMemcpyDtoH(&byte, at + CHUNK - 1, 1));
+	assert_int_equal(byte, 0x5c);
+	unmap_and_free(at, CHUNK);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -698,6 +759,9 @@ int main(void)
 	    cmocka_unit_test(unsafe_calls_of_other_threads_invalidate_a_global_capture),
 	    cmocka_unit_test(relaxed_threads_are_harmless_but_for_context_synchronize),
 	    cmocka_unit_test(mapping_recording_and_copying_never_invalidate),
+	    cmocka_unit_test(event_of_a_context_comes_after_all_its_streams),
+	    cmocka_unit_test(event_of_a_context_invalidates_its_captures),
+	    cmocka_unit_test(mappings_survive_a_reset_of_the_primary_context),
 	};
 	int vmm = 0, host = 0, failed;
 
