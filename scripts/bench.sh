@@ -20,7 +20,7 @@ shim=("LD_PRELOAD=$build/libspillway.so" SPILLWAY_POLICY=heap SPILLWAY_SET=repor
 
 choose_gpu() {
 	if has_gpu; then
-		starts=6
+		starts=12
 		echo "Benchmarks on a real GPU: $(gpu_name)"
 	else
 		starts=10
@@ -40,6 +40,7 @@ measure() {
 		# shellcheck disable=SC2086 # several groups are several words
 		timeout 60 env "$@" "$bench" $groups >>"$work/$side" 2>>"$work/log" || echo "$side: $groups: failed" >>"$work/log"
 	done
+	# Each of these processes prints its start_parts, too.
 	spawned "$side" start_use "$starts" "$@" "$bench" use
 	spawned "$side" start_true 40 "$@" /bin/true
 }
@@ -139,6 +140,7 @@ table() {
 	row "call of copy DtoD, $size" ratio 2.0 submit_DtoD
 	row "call of copy HtoD, $size" ratio 2.0 submit_HtoD
 	row 'host memory, large heap' heap 16384 memory memory_heap
+	row 'start: names, first allocation' added 5000 start_parts
 	row 'process start with CUDA' added 5000 start_use
 	row 'process start without CUDA' added 1000 start_true
 }
