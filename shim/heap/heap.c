@@ -58,6 +58,14 @@ static bool granularity_is_ours(CUmemLocation location)
 	       granularity && HEAP_UNIT % granularity == 0;
 }
 
+static bool host_granularity_is_ours(CUmemLocation location)
+{
+	if (granularity_is_ours(location))
+		return true;
+	log_once("the driver's granularity of host memory is unknown or not 2 MiB: nothing can spill");
+	return false;
+}
+
 enum sw_status heap_create(const struct heap_config *config, struct heap **ret_heap)
 {
 	CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = config->device};
@@ -78,7 +86,7 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	lock_init(&heap->lock, LOCK_HEAP);
 	heap->store.chunks = (struct chunk_store){
 	    .device = config->device,
-	    .usable = {true, config->host_usable && granularity_is_ours(config->host_location)},
+	    .usable = {true, config->host_usable && host_granularity_is_ours(config->host_location)},
 	    .location = {device, config->host_location},
 	    .budget = {config->device_budget, config->host_budget},
 	};
