@@ -26,23 +26,6 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	return enter_leave(&scope, serve_alloc(&request, dptr, NULL));
 }
 
-/* Addresses of 32 bits (CUDA before 3.2): the heap lies beyond their reach, so these stay with the driver, counted. */
-HOOK_EXPORT CUresult CUDAAPI cuMemAlloc(CUdeviceptr_v1 *dptr, unsigned int bytesize)
-{
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemAlloc);
-	bool serving = enter_serve(&scope, true);
-	CUresult result = serving ? CUDA_SUCCESS : serve_refusal();
-	if (result == CUDA_SUCCESS)
-		result = REAL(cuMemAlloc)(dptr, bytesize);
-	if (!serving)
-		return result;
-	if (result == CUDA_SUCCESS)
-		serve_note(LEDGER_DRIVER, *dptr, bytesize, -1);
-	return enter_leave(&scope, result);
-}
-
 /*
  * The pitch is the width rounded up as the driver does it. Elements of 4, 8 or 16 bytes are what the documentation
  * allows; rows * pitch must not overflow.
@@ -70,23 +53,6 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitc
 	if (!dptr || !pPitch || !pitch_request(&request, WidthInBytes, Height, ElementSizeBytes))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
 	return enter_leave(&scope, serve_alloc(&request, dptr, pPitch));
-}
-
-HOOK_EXPORT CUresult CUDAAPI cuMemAllocPitch(CUdeviceptr_v1 *dptr, unsigned int *pPitch, unsigned int WidthInBytes,
-					     unsigned int Height, unsigned int ElementSizeBytes)
-{
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemAllocPitch);
-	bool serving = enter_serve(&scope, true);
-	CUresult result = serving ? CUDA_SUCCESS : serve_refusal();
-	if (result == CUDA_SUCCESS)
-		result = REAL(cuMemAllocPitch)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
-	if (!serving)
-		return result;
-	if (result == CUDA_SUCCESS)
-		serve_note(LEDGER_DRIVER, *dptr, (size_t)*pPitch * Height, -1);
-	return enter_leave(&scope, result);
 }
 
 /* At exit nothing of ours is called any more, and heap memory is the driver's to take back with the process. */
@@ -117,65 +83,48 @@ HOOK_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
 
 /* ---- what the driver serves and we count ---- */
 
-/* When the driver has no memory left, what the heap keeps warm goes back, and the call is made again. */
-#define RETRY_WITH_ROOM(result, serving, call)                                                                         \
-	do                                                                                                             \
-		(result) = (call);                                                                                     \
-	while ((result) == CUDA_ERROR_OUT_OF_MEMORY && (serving) && device_make_room(NULL))
-
-HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
-{
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemAllocManaged);
-	bool serving = enter_serve(&scope, true);
-	CUresult result = serving ? CUDA_SUCCESS : serve_refusal();
-	if (result == CUDA_SUCCESS)
-		RETRY_WITH_ROOM(result, serving, REAL(cuMemAllocManaged)(dptr, bytesize, flags));
-	if (!serving)
-		return result;
-	if (result == CUDA_SUCCESS)
-		serve_note(LEDGER_MANAGED, *dptr, bytesize, -1);
-	return enter_leave(&scope, result);
-}
-
-#define ALLOC_ASYNC(name)                                                                                              \
-	HOOK_EXPORT CUresult CUDAAPI name(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)                        \
+/*
+ * When the driver has no memory left, what the heap keeps warm goes back, and the call is made again. With a bad policy
+ * and SPILLWAY_STRICT nothing is allocated anywhere.
+ */
+#define DRIVER_ALLOC(name, kind, params, args, bytes)                                                                  \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		struct enter_scope scope;                                                                              \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
 		bool serving = enter_serve(&scope, true);                                                              \
 		CUresult result = serving ? CUDA_SUCCESS : serve_refusal();                                            \
-		if (result == CUDA_SUCCESS)                                                                            \
-			RETRY_WITH_ROOM(result, serving, REAL(name)(dptr, bytesize, hStream));                         \
+		if (result == CUDA_SUCCESS) {                                                                          \
+			do                                                                                             \
+				result = REAL(name) args;                                                              \
+			while (result == CUDA_ERROR_OUT_OF_MEMORY && serving && device_make_room(NULL));               \
+		}                                                                                                      \
 		if (!serving)                                                                                          \
 			return result;                                                                                 \
 		if (result == CUDA_SUCCESS)                                                                            \
-			serve_note(LEDGER_ASYNC, *dptr, bytesize, -1);                                                 \
+			serve_note(kind, *dptr, bytes, -1);                                                            \
 		return enter_leave(&scope, result);                                                                    \
 	}
-ALLOC_ASYNC(cuMemAllocAsync)
-ALLOC_ASYNC(cuMemAllocAsync_ptsz)
 
-#define ALLOC_FROM_POOL(name)                                                                                          \
-	HOOK_EXPORT CUresult CUDAAPI name(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)     \
-	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
-                                                                                                                       \
-		stats_call(HOOK_##name);                                                                               \
-		bool serving = enter_serve(&scope, true);                                                              \
-		CUresult result = serving ? CUDA_SUCCESS : serve_refusal();                                            \
-		if (result == CUDA_SUCCESS)                                                                            \
-			RETRY_WITH_ROOM(result, serving, REAL(name)(dptr, bytesize, pool, hStream));                   \
-		if (!serving)                                                                                          \
-			return result;                                                                                 \
-		if (result == CUDA_SUCCESS)                                                                            \
-			serve_note(LEDGER_ASYNC, *dptr, bytesize, -1);                                                 \
-		return enter_leave(&scope, result);                                                                    \
-	}
-ALLOC_FROM_POOL(cuMemAllocFromPoolAsync)
-ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz)
+DRIVER_ALLOC(cuMemAllocManaged, LEDGER_MANAGED, (CUdeviceptr * dptr, size_t bytesize, unsigned int flags),
+	     (dptr, bytesize, flags), bytesize)
+DRIVER_ALLOC(cuMemAllocAsync, LEDGER_ASYNC, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
+	     (dptr, bytesize, hStream), bytesize)
+DRIVER_ALLOC(cuMemAllocAsync_ptsz, LEDGER_ASYNC, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
+	     (dptr, bytesize, hStream), bytesize)
+DRIVER_ALLOC(cuMemAllocFromPoolAsync, LEDGER_ASYNC,
+	     (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream),
+	     (dptr, bytesize, pool, hStream), bytesize)
+DRIVER_ALLOC(cuMemAllocFromPoolAsync_ptsz, LEDGER_ASYNC,
+	     (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream),
+	     (dptr, bytesize, pool, hStream), bytesize)
+/* Addresses of 32 bits (CUDA before 3.2): the heap lies beyond their reach. */
+DRIVER_ALLOC(cuMemAlloc, LEDGER_DRIVER, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize), bytesize)
+DRIVER_ALLOC(cuMemAllocPitch, LEDGER_DRIVER,
+	     (CUdeviceptr_v1 * dptr, unsigned int *pPitch, unsigned int WidthInBytes, unsigned int Height,
+	      unsigned int ElementSizeBytes),
+	     (dptr, pPitch, WidthInBytes, Height, ElementSizeBytes), (size_t)*pPitch *Height)
 
 /* ---- cuMemFreeAsync: routed by the ledger, like every free (facts 7) ---- */
 

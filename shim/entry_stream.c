@@ -97,26 +97,29 @@ DESTROY_CONTEXT(cuCtxDestroy_v2)
  */
 static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool always)
 {
+	struct serve_ending ending = {0};
 	struct enter_scope scope;
 	CUcontext primary = NULL;
 	unsigned flags;
 	int active = 0;
 
-	if (!enter_serve(&scope, false))
+	/* Captures count already before the first allocation. */
+	bool serving = enter_serve(&scope, false);
+	if (!serving && !(life_counts() && capture_is_open()))
 		return end(dev);
 	REAL(cuDevicePrimaryCtxGetState)(dev, &flags, &active);
 	if (active && REAL(cuDevicePrimaryCtxRetain)(&primary, dev) == CUDA_SUCCESS)
 		REAL(cuDevicePrimaryCtxRelease_v2)(dev);
-	if (!primary)
-		return enter_leave(&scope, end(dev));
-	struct serve_ending ending = serve_context_ending(primary);
+	if (primary && serving)
+		ending = serve_context_ending(primary);
 	CUresult result = end(dev);
-	bool ended = result == CUDA_SUCCESS &&
+	bool ended = primary && result == CUDA_SUCCESS &&
 		     (always || REAL(cuDevicePrimaryCtxGetState)(dev, &flags, &active) != CUDA_SUCCESS || !active);
 	if (ended)
 		capture_forget_context(primary);
-	serve_context_ended(primary, ending, ended);
-	return enter_leave(&scope, result);
+	if (primary && serving)
+		serve_context_ended(primary, ending, ended);
+	return serving ? enter_leave(&scope, result) : result;
 }
 
 #define END_PRIMARY(name, always)                                                                                      \

@@ -1,0 +1,172 @@
+/*
+ * context_end_test.c: what is taken off the books when a context ends, and what is not. The driver may give the handle
+ * of a context that has ended to a new one before our books are closed; that moment is between the two halves of
+ * serve.h's answer to an ending context, which are called here with allocations in between.
+ */
+#include "test/core/core.h"
+
+#include "shim/device.h"
+#include "shim/ledger.h"
+#include "shim/pending.h"
+#include "shim/serve.h"
+#include "shim/stats.h"
+
+static CUdeviceptr alloc(size_t bytes)
+{
+	CUdeviceptr address = 0;
+
+	CHECK(cuMemAlloc_v2(&address, bytes) == CUDA_SUCCESS);
+	CHECK(device_of(address));
+	return address;
+}
+
+static CUstream stream_new(void)
+{
+	CUstream stream;
+
+	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+	return stream;
+}
+
+static bool is_alive(CUdeviceptr address)
+{
+	struct ledger_row row;
+
+	return serve_find(address, &row);
+}
+
+static int check_after(void **state)
+{
+	struct heap *heap = atomic_load(&device_get(0)->heap);
+
+	(void)state;
+	core_drain();
+	assert_int_equal(ledger_n_rows(), 0);
+	assert_true(ledger_is_valid() && heap_is_valid(heap));
+	heap_trim(heap, 0, 0);
+	assert_int_equal(device_get(0)->budget.used + host_budget.used, 0);
+	assert_int_equal(sim_broken_rules(), 0);
+	return 0;
+}
+
+static void what_is_allocated_after_the_end_is_the_next_contexts(void **state)
+{
+	CUdeviceptr before = alloc(4 * MIB), small = alloc(100), after, later;
+	CUcontext context;
+
+	(void)state;
+	assert_ok(cuCtxGetCurrent(&context));
+	struct serve_ending ending = serve_context_ending(context);
+	after = alloc(4 * MIB);
+	core_fill(after, 4 * MIB, 1);
+	later = alloc(200);
+	serve_context_ended(context, ending, true);
+	assert_false(is_alive(before) || is_alive(small));
+	assert_true(is_alive(after) && is_alive(later));
+	/* What was freed is handed out again, not what is alive. */
+	before = alloc(4 * MIB);
+	core_fill(before, 4 * MIB, 2);
+	assert_true(core_is_filled(after, 4 * MIB, 1));
+	assert_ok(cuMemFree_v2(before));
+	assert_ok(cuMemFree_v2(after));
+	assert_ok(cuMemFree_v2(later));
+}
+
+static void what_is_freed_after_the_end_waits_for_the_next_contexts_streams(void **state)
+{
+	CUdeviceptr before = alloc(4 * MIB), after = alloc(6 * MIB);
+	CUstream stream = stream_new();
+	CUcontext context;
+
+	(void)state;
+	assert_ok(cuCtxGetCurrent(&context));
+	sim_hold();
+	assert_ok(cuMemsetD8Async(before, 1, 4 * MIB, stream));
+	assert_ok(cuMemFreeAsync(before, stream));
+	struct serve_ending ending = serve_context_ending(context);
+	assert_non_null(ending.pending);
+	assert_false(pending_any());
+	assert_ok(cuMemFreeAsync(after, stream));
+	serve_context_ended(context, ending, true);
+	assert_true(pending_any());
+	sim_release();
+	assert_ok(cuStreamSynchronize(stream));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+static void of_a_context_that_did_not_end_everything_stays(void **state)
+{
+	CUdeviceptr live = alloc(4 * MIB), gone = alloc(6 * MIB);
+	CUstream stream = stream_new();
+	CUcontext context;
+
+	(void)state;
+	assert_ok(cuCtxGetCurrent(&context));
+	sim_hold();
+	assert_ok(cuMemsetD8Async(gone, 1, 6 * MIB, stream));
+	assert_ok(cuMemFreeAsync(gone, stream));
+	struct serve_ending ending = serve_context_ending(context);
+	serve_context_ended(context, ending, false);
+	assert_true(is_alive(live) && pending_any());
+	/* Still in use: not for the next one. */
+	CUdeviceptr next = alloc(6 * MIB);
+	assert_true(next != gone && pending_any());
+	sim_release();
+	assert_ok(cuMemFree_v2(next));
+	assert_ok(cuMemFree_v2(live));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+static void nothing_of_a_destroyed_context_is_counted_any_more(void **state)
+{
+	static char registered[3][4096] __attribute__((aligned(4096)));
+	CUcontext first, second;
+	CUdeviceptr address;
+	void *pinned, *kept;
+
+	(void)state;
+	assert_ok(cuCtxGetCurrent(&first));
+	assert_ok(cuMemHostAlloc(&kept, 8192, 0));
+	uint64_t pinned_before = stats_live(PLACE_PINNED), used_before = device_get(0)->budget.used;
+	for (unsigned i = 0; i < 3; i++) {
+		assert_ok(cuCtxCreate_v2(&second, 0, 0));
+		assert_ok(cuMemHostAlloc(&pinned, 8 * MIB, 0));
+		assert_ok(cuMemAllocHost_v2(&pinned, MIB));
+		assert_ok(cuMemHostRegister_v2(registered[i], 4096, 0));
+		assert_ok(cuMemAllocManaged(&address, 3 * MIB, CU_MEM_ATTACH_GLOBAL));
+		assert_ok(cuMemAllocAsync(&address, 5 * MIB, NULL));
+		alloc(2 * MIB);
+		assert_true(stats_live(PLACE_PINNED) > pinned_before + 9 * MIB);
+		assert_ok(cuCtxDestroy_v2(second));
+		assert_int_equal(stats_live(PLACE_PINNED), pinned_before);
+		assert_int_equal(stats_live(PLACE_MANAGED) + stats_live(PLACE_DRIVER), 0);
+		assert_int_equal(ledger_n_rows(), 1);
+	}
+	heap_trim(atomic_load(&device_get(0)->heap), 0, 0);
+	assert_true(device_get(0)->budget.used <= used_before + 5 * MIB); /* what the pool may keep */
+	assert_ok(cuCtxSetCurrent(first));
+	assert_ok(cuMemFreeHost(kept));
+	assert_int_equal(stats_live(PLACE_PINNED), 0);
+	/* The pool lets go of what it kept; the budget learns of it at the next allocation. */
+	assert_ok(cuCtxSynchronize());
+	assert_ok(cuMemFree_v2(alloc(2 * MIB)));
+}
+
+#define CLEAN(test) cmocka_unit_test_teardown(test, check_after)
+
+int main(void)
+{
+	static const char *const settings[] = {
+	    "SIM_MEMORY=256MiB",
+	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,report.summary=no",
+	    NULL,
+	};
+	const struct CMUnitTest tests[] = {
+	    CLEAN(what_is_allocated_after_the_end_is_the_next_contexts),
+	    CLEAN(what_is_freed_after_the_end_waits_for_the_next_contexts_streams),
+	    CLEAN(of_a_context_that_did_not_end_everything_stays),
+	    CLEAN(nothing_of_a_destroyed_context_is_counted_any_more),
+	};
+	core_start(settings);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,234 @@
+/*
+ * Allocating and freeing as a program sees it: codes, contents, and that nothing else changes by it. Budgets: 32 MiB of
+ * the device, 64 MiB of the host.
+ */
+#include "test/preload/driver.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static CUcontext context;
+
+static int set_up(void **state)
+{
+	(void)state;
+	context = driver_start(0);
+	return 0;
+}
+
+/* Everything that was allocated is free again, however it was laid out: the whole budget can be had in one piece. */
+static int nothing_is_lost(void **state)
+{
+	CUdeviceptr block;
+
+	(void)state;
+	assert_int_equal(cu.cuCtxSynchronize(), CUDA_SUCCESS); /* the driver's pools give back what they reserved */
+	assert_int_equal(cu.cuMemAlloc_v2(&block, 96 * MIB), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
+	assert_int_equal(sim_broken_rules(), 0);
+	return 0;
+}
+
+static void memory_holds_what_is_written_on_both_sides_of_the_budget(void **state)
+{
+	CUdeviceptr block[4];
+
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		assert_int_equal(cu.cuMemAlloc_v2(&block[i], 20 * MIB), CUDA_SUCCESS);
+		assert_true(driver_is_heap(block[i]));
+		assert_int_equal(driver_fill(NULL, block[i], i + 1, 20 * MIB / 4), CUDA_SUCCESS);
+	}
+	assert_int_equal(sim_where(block[0]), 'D');
+	assert_int_equal(sim_where(block[3]), 'H');
+	for (unsigned i = 0; i < 4; i++)
+		assert_true(driver_holds(block[i], i + 1, 20 * MIB / 4));
+	assert_int_equal(cu.cuMemcpyDtoD_v2(block[3], block[0], 20 * MIB), CUDA_SUCCESS);
+	assert_true(driver_holds(block[3], 1, 20 * MIB / 4));
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(cu.cuMemFree_v2(block[i]), CUDA_SUCCESS);
+}
+
+/* The program gets its error, goes on, and what it had is as it was. */
+static void a_program_goes_on_after_out_of_memory(void **state)
+{
+	CUdeviceptr block, more = 4711;
+
+	(void)state;
+	assert_int_equal(cu.cuMemAlloc_v2(&block, 90 * MIB), CUDA_SUCCESS);
+	assert_int_equal(driver_fill(NULL, block, 99, 90 * MIB / 4), CUDA_SUCCESS);
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(cu.cuMemAlloc_v2(&more, 10 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(more, 4711);
+	assert_true(driver_holds(block, 99, 90 * MIB / 4));
+	assert_int_equal(cu.cuMemAlloc_v2(&more, 6 * MIB), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(more), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
+}
+
+static void odd_sizes_give_the_drivers_codes(void **state)
+{
+	CUdeviceptr block = 4711;
+
+	(void)state;
+	assert_int_equal(cu.cuMemAlloc_v2(&block, 0), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cu.cuMemAlloc_v2(NULL, 4096), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cu.cuMemAlloc_v2(NULL, 0), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cu.cuMemAlloc_v2(&block, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(cu.cuMemAlloc_v2(&block, SIZE_MAX - 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(cu.cuMemAlloc_v2(&block, (size_t)1 << 62), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(block, 4711);
+	assert_int_equal(cu.cuMemAlloc_v2(&block, 1), CUDA_SUCCESS);
+	assert_int_equal(block % 512, 0);
+	assert_int_equal(cu.cuMemsetD32_v2(block, 1, 0), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
+}
+
+static void free_of_nothing_succeeds(void **state)
+{
+	(void)state;
+	assert_int_equal(cu.cuMemFree_v2(0), CUDA_SUCCESS);
+}
+
+static void a_block_is_freed_once(void **state)
+{
+	CUdeviceptr small, large;
+
+	(void)state;
+	assert_int_equal(cu.cuMemAlloc_v2(&small, 5000), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemAlloc_v2(&large, 9 * MIB), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(small), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(large), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(small), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cu.cuMemFree_v2(large), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cu.cuMemFreeAsync(large, NULL), CUDA_ERROR_INVALID_VALUE);
+}
+
+static void an_address_inside_a_block_frees_nothing(void **state)
+{
+	CUdeviceptr small, large;
+
+	(void)state;
+	assert_int_equal(cu.cuMemAlloc_v2(&small, 5000), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemAlloc_v2(&large, 9 * MIB), CUDA_SUCCESS);
+	assert_int_equal(driver_fill(NULL, large, 5, 9 * MIB / 4), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(small + 512), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cu.cuMemFree_v2(large + 2 * MIB), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cu.cuMemFree_v2(large + 9 * MIB), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cu.cuMemFreeAsync(large + 2 * MIB, NULL), CUDA_ERROR_INVALID_VALUE);
+	assert_true(driver_holds(large, 5, 9 * MIB / 4));
+	assert_int_equal(cu.cuMemFree_v2(small), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(large), CUDA_SUCCESS);
+}
+
+/* Strangers go to the driver, which gives its own answer. */
+static void free_of_a_stranger_is_answered_by_the_driver(void **state)
+{
+	unsigned long before = sim_calls("cuMemFree_v2");
+	int variable;
+
+	(void)state;
+	assert_int_equal(cu.cuMemFree_v2((CUdeviceptr)&variable), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cu.cuMemFree_v2(12345), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(sim_calls("cuMemFree_v2") - before, 2);
+}
+
+static void what_the_driver_gave_is_freed_by_the_driver(void **state)
+{
+	CUdeviceptr managed, pooled;
+	void *host;
+
+	(void)state;
+	assert_int_equal(cu.cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemAllocAsync(&pooled, 4096, NULL), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemHostAlloc(&host, 4096, 0), CUDA_SUCCESS);
+	assert_false(driver_is_heap(managed));
+	assert_false(driver_is_heap(pooled));
+	assert_int_equal(cu.cuMemFree_v2(managed), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(pooled), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFreeHost(host), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(managed), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cu.cuMemFreeHost(host), CUDA_ERROR_INVALID_VALUE);
+}
+
+static void a_hundred_thousand_small_blocks_do_not_overlap(void **state)
+{
+	enum { MANY = 100000 };
+	CUdeviceptr *block = malloc(MANY * sizeof(*block));
+
+	(void)state;
+	for (unsigned i = 0; i < MANY; i++) {
+		assert_int_equal(cu.cuMemAlloc_v2(&block[i], 16 + i % 600), CUDA_SUCCESS);
+		unsigned *word = sim_pointer(block[i]);
+		word[0] = i;
+	}
+	for (unsigned i = 0; i < MANY; i++) {
+		unsigned seen;
+
+		assert_true(sim_peek(block[i], &seen, sizeof(seen)));
+		assert_int_equal(seen, i);
+	}
+	/* Every other first: slabs go through every state. */
+	for (unsigned i = 0; i < MANY; i += 2)
+		assert_int_equal(cu.cuMemFree_v2(block[i]), CUDA_SUCCESS);
+	for (unsigned i = 1; i < MANY; i += 2)
+		assert_int_equal(cu.cuMemFree_v2(block[i]), CUDA_SUCCESS);
+	free(block);
+}
+
+/* errno and the current context are the program's. */
+static void must_change_nothing(CUresult result, CUresult expected)
+{
+	CUcontext now;
+
+	assert_int_equal(errno, 4711);
+	assert_int_equal(result, expected);
+	assert_int_equal(cu.cuCtxGetCurrent(&now), CUDA_SUCCESS);
+	assert_ptr_equal(now, context);
+	errno = 4711;
+}
+
+static void errno_and_the_current_context_stay_as_they_were(void **state)
+{
+	CUdeviceptr block, other;
+	size_t pitch, free, total;
+	unsigned word;
+
+	(void)state;
+	errno = 4711;
+	must_change_nothing(cu.cuMemAlloc_v2(&block, 50 * MIB), CUDA_SUCCESS);
+	must_change_nothing(cu.cuMemAlloc_v2(&other, 50 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+	must_change_nothing(cu.cuMemAllocPitch_v2(&other, &pitch, 1000, 10, 4), CUDA_SUCCESS);
+	must_change_nothing(cu.cuMemGetInfo_v2(&free, &total), CUDA_SUCCESS);
+	must_change_nothing(cu.cuDeviceTotalMem_v2(&total, 0), CUDA_SUCCESS);
+	must_change_nothing(cu.cuMemGetAddressRange_v2(NULL, NULL, block), CUDA_SUCCESS);
+	must_change_nothing(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_MAPPED, block), CUDA_SUCCESS);
+	must_change_nothing(cu.cuMemsetD32_v2(block, 0, 10), CUDA_SUCCESS);
+	must_change_nothing(cu.cuMemFreeAsync(block, NULL), CUDA_SUCCESS);
+	must_change_nothing(cu.cuMemFree_v2(other), CUDA_SUCCESS);
+	must_change_nothing(cu.cuMemFree_v2(other), CUDA_ERROR_INVALID_VALUE);
+	must_change_nothing(cu.cuCtxSynchronize(), CUDA_SUCCESS);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_teardown(name, nothing_is_lost)
+	const struct CMUnitTest tests[] = {
+	    TEST(memory_holds_what_is_written_on_both_sides_of_the_budget),
+	    TEST(a_program_goes_on_after_out_of_memory),
+	    TEST(odd_sizes_give_the_drivers_codes),
+	    TEST(free_of_nothing_succeeds),
+	    TEST(a_block_is_freed_once),
+	    TEST(an_address_inside_a_block_frees_nothing),
+	    TEST(free_of_a_stranger_is_answered_by_the_driver),
+	    TEST(what_the_driver_gave_is_freed_by_the_driver),
+	    TEST(a_hundred_thousand_small_blocks_do_not_overlap),
+	    TEST(errno_and_the_current_context_stay_as_they_were),
+	};
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}

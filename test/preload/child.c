@@ -1,0 +1,76 @@
+#include "test/preload/child.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+/* No part takes a second; one that hangs is ended by a signal, which is a failure. */
+#define WATCHDOG_SECONDS 60
+
+#ifdef __SANITIZE_THREAD__
+/* A child ends by _exit(); the sanitizer would sleep a second in each. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+	return "atexit_sleep_ms=0";
+}
+#endif
+
+static void set(const char *setting)
+{
+	char *copy = strdup(setting), *equals = strchr(copy, '=');
+
+	*equals = 0;
+	setenv(copy, equals + 1, 1);
+	free(copy);
+}
+
+int child_run(const char *const *settings, int (*run)(void))
+{
+	int status = 0;
+
+	fflush(NULL);
+	pid_t pid = fork();
+	if (!pid) {
+		alarm(WATCHDOG_SECONDS);
+		for (; *settings; settings++)
+			set(*settings);
+		status = run();
+		fflush(NULL);
+		_exit(status);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+		return -1;
+	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+CUdeviceptr child_alloc(size_t bytes)
+{
+	CUdeviceptr block = 0;
+
+	CHECK(cu.cuMemAlloc_v2(&block, bytes) == CUDA_SUCCESS);
+	return block;
+}
+
+bool child_on_device(CUdeviceptr block, size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += 2 * MIB)
+		if (sim_where(block + at) != 'D')
+			return false;
+	return true;
+}
+
+unsigned *child_hold(CUstream stream)
+{
+	void *word;
+
+	MUST(cu.cuMemHostAlloc(&word, 4096, CU_MEMHOSTALLOC_PORTABLE));
+	memset(word, 0, 4096);
+	MUST(cuStreamWaitValue32_v2(stream, (CUdeviceptr)word, 1, CU_STREAM_WAIT_VALUE_GEQ));
+	return word;
+}
+
+void child_release(unsigned *word)
+{
+	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
+}

@@ -1,0 +1,37 @@
+/*
+ * child.h: run one part of a test in a process of its own under the library, with settings of its own. The test's own
+ * process must not have used the driver: the child of one that had is passed through for good.
+ */
+#ifndef PRELOAD_CHILD_H
+#define PRELOAD_CHILD_H
+
+#include "test/preload/driver.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+/* Settings ("NAME=value") end with NULL. Exit status of the child: what run() returns, or 128 + the signal. */
+int child_run(const char *const *settings, int (*run)(void));
+
+/* cmocka's assertions are for its own process: in a child, say where and end. */
+#define CHECK(condition)                                                                                               \
+	do {                                                                                                           \
+		if (!(condition)) {                                                                                    \
+			printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);                                 \
+			fflush(NULL);                                                                                  \
+			_exit(1);                                                                                      \
+		}                                                                                                      \
+	} while (0)
+
+CUdeviceptr child_alloc(size_t bytes);
+/* Is all of it in memory of the device? */
+bool child_on_device(CUdeviceptr block, size_t bytes);
+
+/* Hold a stream where it is until child_release(), which any thread may call. Holds that stream alone. */
+unsigned *child_hold(CUstream stream);
+void child_release(unsigned *word);
+
+/* 32 MiB of the device and 64 MiB of the host on a device of 128 MiB. */
+#define CHILD_BUDGETS "SIM_MEMORY=128MiB", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,report.summary=no"
+
+#endif

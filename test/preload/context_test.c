@@ -1,0 +1,182 @@
+/*
+ * Several contexts, and contexts that end with memory in them. Two devices; budgets 32 MiB each, host 64 MiB.
+ */
+#include "test/preload/driver.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static int set_up(void **state)
+{
+	(void)state;
+	driver_start(0);
+	return 0;
+}
+
+static CUdeviceptr alloc(size_t bytes)
+{
+	CUdeviceptr block = 0;
+
+	assert_int_equal(cu.cuMemAlloc_v2(&block, bytes), CUDA_SUCCESS);
+	return block;
+}
+
+static size_t free_now(void)
+{
+	size_t free = 0;
+
+	assert_int_equal(cu.cuMemGetInfo_v2(&free, NULL), CUDA_SUCCESS);
+	return free;
+}
+
+static void memory_of_one_context_is_usable_and_freeable_in_another(void **state)
+{
+	CUcontext primary, second, now;
+
+	(void)state;
+	assert_int_equal(cu.cuCtxGetCurrent(&primary), CUDA_SUCCESS);
+	CUdeviceptr block = alloc(8 * MIB);
+	assert_int_equal(cu.cuCtxCreate_v2(&second, 0, 0), CUDA_SUCCESS);
+	assert_int_equal(driver_fill(NULL, block, 6, 2 * MIB), CUDA_SUCCESS);
+	assert_true(driver_holds(block, 6, 2 * MIB));
+	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
+	assert_int_equal(cu.cuCtxGetCurrent(&now), CUDA_SUCCESS);
+	assert_ptr_equal(now, second);
+	assert_int_equal(cu.cuCtxDestroy_v2(second), CUDA_SUCCESS);
+	assert_int_equal(cu.cuCtxSetCurrent(primary), CUDA_SUCCESS);
+}
+
+static void a_destroyed_context_takes_its_memory_along(void **state)
+{
+	CUcontext primary, second;
+	size_t before = free_now();
+
+	(void)state;
+	assert_int_equal(cu.cuCtxGetCurrent(&primary), CUDA_SUCCESS);
+	CUdeviceptr kept = alloc(4 * MIB);
+	assert_int_equal(driver_fill(NULL, kept, 3, MIB), CUDA_SUCCESS);
+	assert_int_equal(cu.cuCtxCreate_v2(&second, 0, 0), CUDA_SUCCESS);
+	CUdeviceptr lost = alloc(30 * MIB), small = alloc(100);
+	assert_int_equal(cu.cuCtxDestroy_v2(second), CUDA_SUCCESS);
+	assert_int_equal(cu.cuCtxSetCurrent(primary), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemGetAddressRange_v2(NULL, NULL, lost), CUDA_ERROR_NOT_FOUND);
+	assert_int_equal(cu.cuMemFree_v2(lost), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cu.cuMemFree_v2(small), CUDA_ERROR_INVALID_VALUE);
+	assert_true(driver_holds(kept, 3, MIB));
+	assert_int_equal(cu.cuMemFree_v2(kept), CUDA_SUCCESS);
+	assert_int_equal(free_now(), before);
+	assert_int_equal(cu.cuMemFree_v2(alloc(90 * MIB)), CUDA_SUCCESS);
+}
+
+/* A context that ends while asynchronous frees are on their way. */
+static void a_destroyed_context_ends_its_pending_frees(void **state)
+{
+	CUcontext primary, second;
+	CUstream stream;
+	size_t before = free_now();
+
+	(void)state;
+	assert_int_equal(cu.cuCtxGetCurrent(&primary), CUDA_SUCCESS);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(cu.cuCtxCreate_v2(&second, 0, 0), CUDA_SUCCESS);
+		assert_int_equal(cu.cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+		CUdeviceptr block = alloc(30 * MIB);
+		assert_int_equal(driver_fill(stream, block, 1, 100), CUDA_SUCCESS);
+		assert_int_equal(cu.cuMemFreeAsync(block, stream), CUDA_SUCCESS);
+		assert_int_equal(cu.cuCtxDestroy_v2(second), CUDA_SUCCESS);
+	}
+	assert_int_equal(cu.cuCtxSetCurrent(primary), CUDA_SUCCESS);
+	assert_int_equal(free_now(), before);
+}
+
+static void a_reset_primary_context_starts_again(void **state)
+{
+	CUdeviceptr block = alloc(30 * MIB), small = alloc(10);
+
+	(void)state;
+	assert_int_equal(cu.cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+	driver_start(0);
+	assert_int_equal(cu.cuMemFree_v2(block), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cu.cuMemFree_v2(small), CUDA_ERROR_INVALID_VALUE);
+	block = alloc(90 * MIB);
+	assert_int_equal(driver_fill(NULL, block, 12, 90 * MIB / 4), CUDA_SUCCESS);
+	assert_true(driver_holds(block, 12, 90 * MIB / 4));
+	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
+}
+
+static void without_a_context_calls_answer_as_the_driver(void **state)
+{
+	CUcontext before;
+	CUdeviceptr block = 4711;
+	size_t free, total;
+
+	(void)state;
+	assert_int_equal(cu.cuCtxGetCurrent(&before), CUDA_SUCCESS);
+	CUdeviceptr live = alloc(MIB);
+	assert_int_equal(cu.cuCtxSetCurrent(NULL), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemAlloc_v2(&block, 4096), CUDA_ERROR_INVALID_CONTEXT);
+	assert_int_equal(cu.cuMemGetInfo_v2(&free, &total), CUDA_ERROR_INVALID_CONTEXT);
+	assert_int_equal(block, 4711);
+	assert_int_equal(cu.cuCtxSetCurrent(before), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(live), CUDA_SUCCESS);
+}
+
+static void each_device_has_its_own_heap_and_budget(void **state)
+{
+	CUcontext first = driver_start(0), second = driver_start(1);
+	int ordinal = -1;
+
+	(void)state;
+	assert_ptr_not_equal(first, second);
+	CUdeviceptr there = alloc(30 * MIB);
+	assert_int_equal(sim_where(there), 'D');
+	assert_int_equal(cu.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, there), CUDA_SUCCESS);
+	assert_int_equal(ordinal, 1);
+	assert_int_equal(cu.cuCtxSetCurrent(first), CUDA_SUCCESS);
+	CUdeviceptr here = alloc(30 * MIB);
+	assert_int_equal(sim_where(here), 'D');
+	assert_int_equal(cu.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, here), CUDA_SUCCESS);
+	assert_int_equal(ordinal, 0);
+	assert_int_equal(cu.cuMemFree_v2(here), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(there), CUDA_SUCCESS);
+}
+
+/*
+ * The forum thread of facts 7: VMM memory has no access for another device unless it is set. Until the heap sets it, the
+ * driver may refuse such a copy; it must never do half of it or the wrong one.
+ */
+static void copies_between_devices_are_right_or_refused(void **state)
+{
+	CUcontext first = driver_start(0), second = driver_start(1);
+	CUdeviceptr there = alloc(40 * MIB); /* partly on the host */
+	size_t words = 40 * MIB / 4;
+
+	(void)state;
+	assert_int_equal(driver_fill(NULL, there, 2020, words), CUDA_SUCCESS);
+	assert_int_equal(cu.cuCtxSynchronize(), CUDA_SUCCESS);
+	assert_int_equal(cu.cuCtxSetCurrent(first), CUDA_SUCCESS);
+	CUdeviceptr here = alloc(40 * MIB);
+	assert_int_equal(driver_fill(NULL, here, 2019, words), CUDA_SUCCESS);
+	CUresult result = cu.cuMemcpyPeer(here, first, there, second, 40 * MIB);
+	assert_true(result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE);
+	assert_true(driver_holds(here, result == CUDA_SUCCESS ? 2020 : 2019, words));
+	assert_int_equal(cu.cuMemFree_v2(here), CUDA_SUCCESS);
+	assert_int_equal(cu.cuMemFree_v2(there), CUDA_SUCCESS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(memory_of_one_context_is_usable_and_freeable_in_another),
+	    cmocka_unit_test(a_destroyed_context_takes_its_memory_along),
+	    cmocka_unit_test(a_destroyed_context_ends_its_pending_frees),
+	    cmocka_unit_test(a_reset_primary_context_starts_again),
+	    cmocka_unit_test(without_a_context_calls_answer_as_the_driver),
+	    cmocka_unit_test(each_device_has_its_own_heap_and_budget),
+	    cmocka_unit_test(copies_between_devices_are_right_or_refused),
+	};
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}

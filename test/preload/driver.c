@@ -1,0 +1,229 @@
+#include "test/preload/driver.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct driver cu;
+
+void driver_must(CUresult result, const char *call, const char *file, int line)
+{
+	if (result == CUDA_SUCCESS)
+		return;
+	fprintf(stderr, "%s:%d: %s: CUDA error %d\n", file, line, call, result);
+	exit(1);
+}
+
+static void *library(void)
+{
+	static void *handle;
+
+	if (!handle && !(handle = dlopen("libcuda.so.1", RTLD_NOW))) {
+		fprintf(stderr, "%s\n", dlerror());
+		exit(1);
+	}
+	return handle;
+}
+
+dlsym_function *driver_dlsym(void)
+{
+	static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+	void *libc = dlopen("libc.so.6", RTLD_NOW);
+	void *function = NULL;
+
+	for (unsigned i = 0; i < 3 && !function; i++)
+		function = dlvsym(libc, "dlsym", versions[i]);
+	return (dlsym_function *)function;
+}
+
+void *driver_native(const char *name)
+{
+	return driver_dlsym()(library(), name);
+}
+
+void driver_base_name(const char *name, char *ret_base, size_t room)
+{
+	size_t length;
+
+	snprintf(ret_base, room, "%s", name);
+	length = strlen(ret_base);
+	if (length > 5 && (!strcmp(ret_base + length - 5, "_ptsz") || !strcmp(ret_base + length - 5, "_ptds")))
+		ret_base[length -= 5] = 0;
+	if (length > 3 && !strncmp(ret_base + length - 3, "_v", 2))
+		ret_base[length - 3] = 0;
+}
+
+/* ---- the doors ---- */
+
+static void *by_handle(const char *name)
+{
+	return dlsym(library(), name);
+}
+
+static void *by_default(const char *name)
+{
+	return dlsym(RTLD_DEFAULT, name);
+}
+
+static void *by_proc(const char *name)
+{
+	__typeof__(&cuGetProcAddress) ask = (__typeof__(ask))dlsym(library(), "cuGetProcAddress");
+	char base[128];
+	void *address = NULL;
+
+	driver_base_name(name, base, sizeof(base));
+	return ask(base, &address, 12000, 0) == CUDA_SUCCESS ? address : NULL;
+}
+
+static void *by_proc_v2(const char *name)
+{
+	__typeof__(&cuGetProcAddress_v2) ask = (__typeof__(ask))dlsym(library(), "cuGetProcAddress_v2");
+	CUdriverProcAddressQueryResult status;
+	char base[128];
+	void *address = NULL;
+
+	driver_base_name(name, base, sizeof(base));
+	return ask(base, &address, 12000, 0, &status) == CUDA_SUCCESS ? address : NULL;
+}
+
+/* A version may hand out a younger function of another type (cuCtxCreate): take the one we have the type of then. */
+static void *through(void *(*door)(const char *), const char *name, void *linked)
+{
+	void *address = door ? door(name) : linked;
+	Dl_info info;
+
+	if (!address || !dladdr(address, &info) || !info.dli_sname || strcmp(info.dli_sname, name))
+		address = door ? dlsym(library(), name) : linked;
+	if (!address) {
+		fprintf(stderr, "no %s behind this door\n", name);
+		exit(1);
+	}
+	return address;
+}
+
+void driver_open(void)
+{
+	static const struct {
+		const char *name;
+		void *(*door)(const char *);
+	} doors[] = {
+	    {"link", NULL}, {"handle", by_handle}, {"default", by_default}, {"proc", by_proc}, {"proc_v2", by_proc_v2}};
+	const char *wanted = getenv("DRIVER_DOOR");
+	size_t i = 0;
+
+	while (wanted && strcmp(doors[i].name, wanted))
+		if (++i == sizeof(doors) / sizeof(doors[0]))
+			exit(2);
+#define FILL(name) cu.name = (__typeof__(&name))through(doors[i].door, #name, (void *)name);
+	DRIVER_FUNCTIONS(FILL)
+#undef FILL
+}
+
+CUcontext driver_start(int device)
+{
+	CUcontext context;
+
+	if (!cu.cuInit)
+		driver_open();
+	MUST(cu.cuInit(0));
+	MUST(cu.cuDevicePrimaryCtxRetain(&context, device));
+	MUST(cu.cuCtxSetCurrent(context));
+	return context;
+}
+
+bool driver_is_heap(CUdeviceptr address)
+{
+	__typeof__(&cuMemRetainAllocationHandle) retain =
+	    (__typeof__(retain))driver_native("cuMemRetainAllocationHandle");
+	__typeof__(&cuMemRelease) release = (__typeof__(release))driver_native("cuMemRelease");
+	CUmemGenericAllocationHandle handle;
+
+	if (retain(&handle, (void *)address) != CUDA_SUCCESS)
+		return false;
+	release(handle);
+	return true;
+}
+
+/* ---- kernels: C functions for the simulated GPU, PTX for a real one ---- */
+
+static void fill_body(const struct sim_launch *launch, void **args)
+{
+	unsigned *at = *(unsigned **)args[0], value = *(unsigned *)args[1];
+	size_t n = *(size_t *)args[2];
+
+	(void)launch;
+	for (size_t i = 0; i < n; i++)
+		at[i] = value;
+}
+
+static void copy_body(const struct sim_launch *launch, void **args)
+{
+	unsigned *to = *(unsigned **)args[0];
+	const unsigned *from = *(const unsigned **)args[1];
+	size_t n = *(size_t *)args[2];
+
+	(void)launch;
+	for (size_t i = 0; i < n; i++)
+		to[i] = from[i];
+}
+
+static const size_t fill_params[] = {sizeof(CUdeviceptr), sizeof(unsigned), sizeof(size_t)};
+static const size_t copy_params[] = {sizeof(CUdeviceptr), sizeof(CUdeviceptr), sizeof(size_t)};
+static const struct sim_kernel kernels[] = {{"fill", fill_body, 3, fill_params}, {"copy", copy_body, 3, copy_params}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 2, kernels};
+
+/* Each thread begins at its number (rd3) and goes on by the number of threads (rd4), to the n-th word (rd2). */
+#define PTX_NUMBERS                                                                                                    \
+	"mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x; mad.lo.u32 %r5, %r2, %r3, %r4;"             \
+	"cvt.u64.u32 %rd3, %r5; mov.u32 %r6, %nctaid.x; mul.lo.u32 %r7, %r6, %r3; cvt.u64.u32 %rd4, %r7;"
+#define PTX_REGISTERS ".reg .pred %p; .reg .b32 %r<10>; .reg .b64 %rd<10>;"
+
+static const char ptx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+			  ".visible .entry fill(.param .u64 at, .param .u32 value, .param .u64 n) {" PTX_REGISTERS
+			  "ld.param.u64 %rd1, [at]; ld.param.u32 %r1, [value]; ld.param.u64 %rd2, [n];" PTX_NUMBERS
+			  "next: setp.ge.u64 %p, %rd3, %rd2; @%p bra done;"
+			  "shl.b64 %rd5, %rd3, 2; add.u64 %rd6, %rd1, %rd5; st.global.u32 [%rd6], %r1;"
+			  "add.u64 %rd3, %rd3, %rd4; bra next; done: ret; }\n"
+			  ".visible .entry copy(.param .u64 to, .param .u64 from, .param .u64 n) {" PTX_REGISTERS
+			  "ld.param.u64 %rd1, [to]; ld.param.u64 %rd7, [from]; ld.param.u64 %rd2, [n];" PTX_NUMBERS
+			  "next: setp.ge.u64 %p, %rd3, %rd2; @%p bra done;"
+			  "shl.b64 %rd5, %rd3, 2; add.u64 %rd6, %rd7, %rd5; ld.global.u32 %r1, [%rd6];"
+			  "add.u64 %rd6, %rd1, %rd5; st.global.u32 [%rd6], %r1;"
+			  "add.u64 %rd3, %rd3, %rd4; bra next; done: ret; }\n";
+
+CUfunction driver_kernel(const char *name)
+{
+	const void *code = driver_native("sim_calls") ? (const void *)&image : ptx;
+	CUfunction function;
+	CUmodule module;
+
+	MUST(cu.cuModuleLoadData(&module, code));
+	MUST(cu.cuModuleGetFunction(&function, module, name));
+	return function;
+}
+
+CUresult driver_fill(CUstream stream, CUdeviceptr address, unsigned value, size_t n)
+{
+	void *params[] = {&address, &value, &n};
+
+	return cu.cuLaunchKernel(driver_kernel("fill"), 64, 1, 1, 256, 1, 1, 0, stream, params, NULL);
+}
+
+CUresult driver_copy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t n)
+{
+	void *params[] = {&to, &from, &n};
+
+	return cu.cuLaunchKernel(driver_kernel("copy"), 64, 1, 1, 256, 1, 1, 0, stream, params, NULL);
+}
+
+bool driver_holds(CUdeviceptr address, unsigned value, size_t n)
+{
+	unsigned *words = malloc(n * sizeof(*words));
+	bool same = words && cu.cuMemcpyDtoH_v2(words, address, n * sizeof(*words)) == CUDA_SUCCESS;
+
+	for (size_t i = 0; i < n && same; i++)
+		same = words[i] == value;
+	free(words);
+	return same;
+}

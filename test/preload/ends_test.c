@@ -1,0 +1,397 @@
+/*
+ * What ends with a context, a stream or a thread: captures that nobody can end any more, frees on their way, memory.
+ */
+#include "test/preload/child.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define BUDGETS      ((const char *const[]){CHILD_BUDGETS, NULL})
+#define PASSES(part) assert_int_equal(child_run(BUDGETS, part), 0)
+
+static CUstream new_stream(void)
+{
+	CUstream stream;
+
+	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	return stream;
+}
+
+static bool is_alive(CUdeviceptr block)
+{
+	return cu.cuMemGetAddressRange_v2(NULL, NULL, block) == CUDA_SUCCESS;
+}
+
+static CUcontext new_context(void)
+{
+	CUcontext context;
+
+	MUST(cu.cuCtxCreate_v2(&context, 0, 0));
+	return context;
+}
+
+static void begin_capture(CUstream stream)
+{
+	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+}
+
+/* ---- captures ---- */
+
+/*
+ * Were a capture thought open, no free would wait for the GPU: each would be put off, and the second block of 20 MiB
+ * under a budget of 32 would lie on the host.
+ */
+static int frees_at_once(void)
+{
+	for (int i = 0; i < 10; i++) {
+		unsigned long waits = sim_calls("cuCtxSynchronize");
+		CUdeviceptr block = child_alloc(20 * MIB);
+
+		CHECK(child_on_device(block, 20 * MIB));
+		MUST(cu.cuMemFree_v2(block));
+		CHECK(sim_calls("cuCtxSynchronize") > waits);
+	}
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static int destroys_a_capturing_context(void)
+{
+	CUcontext first = driver_start(0), second = new_context();
+
+	begin_capture(new_stream());
+	begin_capture(new_stream());
+	MUST(cu.cuCtxDestroy_v2(second));
+	MUST(cu.cuCtxSetCurrent(first));
+	return frees_at_once();
+}
+
+static int resets_a_capturing_context(void)
+{
+	driver_start(0);
+	begin_capture(new_stream());
+	MUST(cu.cuDevicePrimaryCtxReset_v2(0));
+	driver_start(0);
+	CHECK(!frees_at_once());
+	/* And when the books are kept already. */
+	begin_capture(new_stream());
+	MUST(cu.cuDevicePrimaryCtxReset_v2(0));
+	driver_start(0);
+	return frees_at_once();
+}
+
+static int releases_a_capturing_context(void)
+{
+	driver_start(0);
+	MUST(cu.cuMemFree_v2(child_alloc(4096)));
+	begin_capture(new_stream());
+	MUST(cu.cuDevicePrimaryCtxRelease_v2(0));
+	driver_start(0);
+	return frees_at_once();
+}
+
+static int destroys_a_capturing_stream(void)
+{
+	driver_start(0);
+	CUstream stream = new_stream();
+	begin_capture(stream);
+	MUST(cu.cuStreamDestroy_v2(stream));
+	return frees_at_once();
+}
+
+static void a_capture_ends_with_its_context(void **state)
+{
+	(void)state;
+	PASSES(destroys_a_capturing_context);
+	PASSES(resets_a_capturing_context);
+	PASSES(releases_a_capturing_context);
+}
+
+static void a_capture_ends_with_its_stream(void **state)
+{
+	(void)state;
+	PASSES(destroys_a_capturing_stream);
+}
+
+struct capturer {
+	CUcontext context;
+	bool per_thread;
+	pid_t thread;
+};
+
+static void *capture_and_end(void *argument)
+{
+	struct capturer *capturer = argument;
+
+	capturer->thread = gettid();
+	MUST(cu.cuCtxSetCurrent(capturer->context));
+	if (capturer->per_thread)
+		MUST(cuStreamBeginCapture_v2_ptsz(NULL, CU_STREAM_CAPTURE_MODE_RELAXED));
+	else
+		begin_capture(CU_STREAM_PER_THREAD);
+	return NULL;
+}
+
+/* In a context of its own: what becomes of such a capture in the driver is the driver's business, not asked here. */
+static int ends_a_capturing_thread(void)
+{
+	CUcontext first = driver_start(0), second = new_context();
+
+	MUST(cu.cuCtxSetCurrent(first));
+	for (int i = 0; i < 2; i++) {
+		struct capturer capturer = {.context = second, .per_thread = i};
+		pthread_t thread;
+
+		CHECK(!pthread_create(&thread, NULL, capture_and_end, &capturer));
+		pthread_join(thread, NULL);
+		/* Joined is not yet gone. */
+		while (!tgkill(getpid(), capturer.thread, 0) || errno != ESRCH)
+			sched_yield();
+		CHECK(!frees_at_once());
+	}
+	return 0;
+}
+
+static void a_capture_of_a_threads_own_stream_ends_with_the_thread(void **state)
+{
+	(void)state;
+	PASSES(ends_a_capturing_thread);
+}
+
+/* The other way round: a living thread's capture counts, whoever else ends. */
+static int a_living_thread_goes_on_capturing(void)
+{
+	CUcontext first = driver_start(0), second = new_context(), third = new_context();
+	struct capturer capturer = {.context = third};
+	CUdeviceptr block;
+	pthread_t thread;
+	CUgraph graph;
+
+	MUST(cu.cuCtxSetCurrent(first));
+	block = child_alloc(4 * MIB);
+	begin_capture(CU_STREAM_PER_THREAD);
+	CHECK(!pthread_create(&thread, NULL, capture_and_end, &capturer));
+	pthread_join(thread, NULL);
+	MUST(cu.cuCtxDestroy_v2(second));
+	MUST(cu.cuMemFree_v2(block));
+	MUST(cu.cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph));
+	return 0;
+}
+
+static void what_ends_elsewhere_ends_no_capture_of_a_living_thread(void **state)
+{
+	(void)state;
+	PASSES(a_living_thread_goes_on_capturing);
+}
+
+/* ---- frees on their way ---- */
+
+static void *destroy_it(void *argument)
+{
+	MUST(cu.cuCtxDestroy_v2(*(CUcontext *)argument));
+	return NULL;
+}
+
+/* Behind a stream of the context that ends: its events end with it, and must not be touched any more. */
+static int destroys_a_context_others_wait_for(void)
+{
+	CUcontext first = driver_start(0);
+	CUdeviceptr block[3];
+	pthread_t thread;
+
+	for (int i = 0; i < 3; i++)
+		block[i] = child_alloc(10 * MIB);
+	CUcontext second = new_context();
+	CUstream stream = new_stream();
+	sim_hold();
+	MUST(cu.cuMemsetD8Async(block[0], 1, 10 * MIB, stream));
+	MUST(cu.cuMemFreeAsync(block[0], stream));
+	MUST(cu.cuMemFreeAsync(child_alloc(MIB), stream));
+	MUST(cu.cuCtxSetCurrent(first));
+	unsigned long ends = sim_calls("cuCtxDestroy_v2");
+	CHECK(!pthread_create(&thread, NULL, destroy_it, &second));
+	while (sim_calls("cuCtxDestroy_v2") == ends)
+		sched_yield();
+	/* The driver waits for the context's work now. */
+	unsigned long queries = sim_calls("cuEventQuery"), destroyed = sim_calls("cuEventDestroy_v2");
+	sim_release();
+	pthread_join(thread, NULL);
+	MUST(cu.cuMemFree_v2(block[1]));
+	MUST(cu.cuMemFree_v2(block[2]));
+	MUST(cu.cuMemFree_v2(child_alloc(96 * MIB)));
+	CHECK(sim_calls("cuEventQuery") == queries && sim_calls("cuEventDestroy_v2") == destroyed);
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+/* Behind a stream of a context that goes on: the block's own context may go, the stream still writes to it. */
+static int destroys_the_context_of_a_block_in_use(void)
+{
+	CUcontext first = driver_start(0);
+	CUstream stream = new_stream();
+	unsigned *word = child_hold(stream);
+	CUcontext second = new_context();
+	CUdeviceptr block = child_alloc(20 * MIB), next;
+
+	MUST(cu.cuCtxSetCurrent(first));
+	MUST(cu.cuMemsetD8Async(block, 0x77, 20 * MIB, stream));
+	MUST(cu.cuMemFreeAsync(block, stream));
+	MUST(cu.cuCtxDestroy_v2(second));
+	next = child_alloc(20 * MIB);
+	CUstream other = new_stream();
+	MUST(cu.cuMemsetD8Async(next, 0x22, 20 * MIB, other));
+	MUST(cu.cuStreamSynchronize(other));
+	child_release(word);
+	MUST(cu.cuStreamSynchronize(stream));
+	CHECK(driver_holds(next, 0x22222222, 5 * MIB));
+	MUST(cu.cuMemFree_v2(next));
+	MUST(cu.cuMemFree_v2(child_alloc(96 * MIB)));
+	return 0;
+}
+
+static int fails_to_destroy_a_context(void)
+{
+	CUcontext first = driver_start(0), second = new_context();
+	CUdeviceptr block = child_alloc(10 * MIB), kept = child_alloc(10 * MIB);
+	CUstream stream = new_stream();
+	unsigned *word = child_hold(stream);
+
+	MUST(cu.cuMemsetD8Async(block, 0x77, 10 * MIB, stream));
+	MUST(cu.cuMemFreeAsync(block, stream));
+	sim_fail("cuCtxDestroy_v2", 1, CUDA_ERROR_UNKNOWN);
+	CHECK(cu.cuCtxDestroy_v2(second) == CUDA_ERROR_UNKNOWN);
+	/* Nothing has ended: what is alive is alive, what the stream still uses is nobody's. */
+	CHECK(is_alive(kept) && !is_alive(block));
+	CUdeviceptr next = child_alloc(10 * MIB);
+	CHECK(next != block);
+	child_release(word);
+	MUST(cu.cuStreamSynchronize(stream));
+	MUST(cu.cuMemFree_v2(next));
+	MUST(cu.cuMemFree_v2(kept));
+	MUST(cu.cuMemFree_v2(child_alloc(96 * MIB)));
+	MUST(cu.cuCtxDestroy_v2(second));
+	MUST(cu.cuCtxSetCurrent(first));
+	return 0;
+}
+
+static void frees_behind_the_streams_of_a_context_happen_when_it_ends(void **state)
+{
+	(void)state;
+	PASSES(destroys_a_context_others_wait_for);
+}
+
+static void a_free_behind_a_stream_outlives_the_context_of_the_block(void **state)
+{
+	(void)state;
+	PASSES(destroys_the_context_of_a_block_in_use);
+}
+
+static void a_context_that_does_not_end_keeps_its_blocks_and_its_frees(void **state)
+{
+	(void)state;
+	PASSES(fails_to_destroy_a_context);
+}
+
+/* ---- memory ---- */
+
+static int uses_contexts_in_turn(void)
+{
+	CUcontext first = driver_start(0);
+
+	for (unsigned i = 0; i < 5; i++) {
+		CUcontext second = new_context();
+		CUdeviceptr lost = child_alloc(10 * MIB);
+
+		MUST(cu.cuCtxDestroy_v2(second));
+		CUcontext third = new_context();
+		CUdeviceptr block = child_alloc(10 * MIB);
+		CHECK(!is_alive(lost) || lost == block);
+		MUST(cu.cuMemsetD32_v2(block, i, 10 * MIB / 4));
+		CHECK(is_alive(block) && driver_holds(block, i, 10 * MIB / 4));
+		MUST(cu.cuMemFree_v2(block));
+		MUST(cu.cuCtxDestroy_v2(third));
+		/* The primary context is known by the same handle each time. */
+		MUST(cu.cuCtxSetCurrent(first));
+		lost = child_alloc(10 * MIB);
+		MUST(cu.cuDevicePrimaryCtxReset_v2(0));
+		CHECK(driver_start(0) == first);
+		CHECK(!is_alive(lost));
+		block = child_alloc(12 * MIB);
+		MUST(cu.cuMemsetD32_v2(block, i, 3 * MIB));
+		CHECK(is_alive(block) && driver_holds(block, i, 3 * MIB));
+		MUST(cu.cuMemFree_v2(block));
+	}
+	MUST(cu.cuMemFree_v2(child_alloc(96 * MIB)));
+	return 0;
+}
+
+static void a_context_made_anew_has_its_own_blocks(void **state)
+{
+	(void)state;
+	PASSES(uses_contexts_in_turn);
+}
+
+static int releases_a_shared_context(void)
+{
+	CUcontext context = driver_start(0), again;
+	CUdeviceptr block = child_alloc(10 * MIB), base = 0;
+	CUstream stream = new_stream();
+	unsigned *word = child_hold(stream);
+	unsigned type = 0;
+	size_t bytes = 0;
+
+	MUST(cu.cuDevicePrimaryCtxRetain(&again, 0));
+	MUST(cu.cuMemsetD32_v2(block, 8, 10 * MIB / 4));
+	CUdeviceptr pending = child_alloc(10 * MIB);
+	MUST(cu.cuMemsetD8Async(pending, 1, 10 * MIB, stream));
+	MUST(cu.cuMemFreeAsync(pending, stream));
+	MUST(cu.cuDevicePrimaryCtxRelease_v2(0));
+	MUST(cu.cuMemGetAddressRange_v2(&base, &bytes, block + 5));
+	CHECK(base == block && bytes == 10 * MIB);
+	MUST(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, block));
+	CHECK(type == CU_MEMORYTYPE_DEVICE);
+	CHECK(driver_holds(block, 8, 10 * MIB / 4));
+	/* The free that was on its way still is. */
+	CUdeviceptr next = child_alloc(10 * MIB);
+	CHECK(next != pending);
+	child_release(word);
+	MUST(cu.cuMemFree_v2(next));
+	MUST(cu.cuMemFree_v2(block));
+	MUST(cu.cuMemFree_v2(child_alloc(96 * MIB)));
+	/* The last one takes everything along. */
+	block = child_alloc(MIB);
+	MUST(cu.cuDevicePrimaryCtxRelease_v2(0));
+	CHECK(driver_start(0) == context);
+	CHECK(!is_alive(block));
+	MUST(cu.cuMemFree_v2(child_alloc(96 * MIB)));
+	return 0;
+}
+
+static void a_release_that_is_not_the_last_takes_nothing(void **state)
+{
+	(void)state;
+	PASSES(releases_a_shared_context);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_capture_ends_with_its_context),
+	    cmocka_unit_test(a_capture_ends_with_its_stream),
+	    cmocka_unit_test(a_capture_of_a_threads_own_stream_ends_with_the_thread),
+	    cmocka_unit_test(what_ends_elsewhere_ends_no_capture_of_a_living_thread),
+	    cmocka_unit_test(frees_behind_the_streams_of_a_context_happen_when_it_ends),
+	    cmocka_unit_test(a_free_behind_a_stream_outlives_the_context_of_the_block),
+	    cmocka_unit_test(a_context_that_does_not_end_keeps_its_blocks_and_its_frees),
+	    cmocka_unit_test(a_context_made_anew_has_its_own_blocks),
+	    cmocka_unit_test(a_release_that_is_not_the_last_takes_nothing),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

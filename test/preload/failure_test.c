@@ -1,0 +1,102 @@
+/*
+ * The driver fails under a program that goes on: SIM_FAIL from outside, one call at a time, with FAILURE_CODE: out of
+ * memory, or an error that nobody has a plan for.
+ */
+#include "test/preload/run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/*
+ * The n-th call of each function that serving may use fails, for n = 1, 2, ... until it is not called so often. Each
+ * time the program sees success, that very error, or out of memory where a question on the way failed; its data is
+ * right, and afterwards all of the memory is there.
+ */
+static struct outcome survive(const char *order)
+{
+	return RUN(SET(order, "SIM_MEMORY=16MiB", "SIM_FILL=0", "SPILLWAY_SET=device.budget=4MiB,host.budget=8MiB"),
+		   ACTOR, "survives");
+}
+
+static void without_failures_everything_succeeds(void **state)
+{
+	struct outcome outcome = survive("SIM_FAIL=");
+
+	(void)state;
+	assert_int_equal(outcome.status, 0);
+	assert_string_equal(outcome.out, "0\n");
+	run_free(&outcome);
+}
+
+/* Asked once at the start: a place whose granularity cannot be learned is not used for good. */
+static bool lasts(const char *name)
+{
+	return !strcmp(name, "cuMemGetAllocationGranularity");
+}
+
+static void must_have_survived(const char *order, const char *name, int error, const struct outcome *outcome)
+{
+	char expected[16];
+	bool honest;
+
+	snprintf(expected, sizeof(expected), "%d\n", error);
+	honest = !strcmp(outcome->out, "0\n") || !strcmp(outcome->out, "2\n") || !strcmp(outcome->out, expected);
+	if (!honest || (outcome->status && !(outcome->status == 5 && lasts(name))))
+		fail_msg("%s: status %d, stdout %s, stderr:\n%s", order, outcome->status, outcome->out, outcome->err);
+}
+
+static void every_failure_of_the_driver_is_survived(void **state)
+{
+	static const char *const names[] = {"cuMemCreate",
+					    "cuMemMap",
+					    "cuMemSetAccess",
+					    "cuMemUnmap",
+					    "cuMemRelease",
+					    "cuMemAddressReserve",
+					    "cuMemGetAllocationGranularity",
+					    "cuMemGetInfo_v2",
+					    "cuDeviceTotalMem_v2",
+					    "cuCtxGetDevice",
+					    "cuCtxGetCurrent",
+					    "cuCtxSynchronize",
+					    "cuEventCreate",
+					    "cuEventRecord",
+					    "cuEventQuery",
+					    "cuEventDestroy_v2",
+					    "cuThreadExchangeStreamCaptureMode"};
+	int error = atoi(getenv("FAILURE_CODE"));
+	unsigned tried = 0;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		bool over = false;
+
+		for (unsigned n = 1; n <= 20 && !over; n += n < 5 ? 1 : 5) {
+			char order[128];
+
+			snprintf(order, sizeof(order), "SIM_FAIL=%s:%u:%d", names[i], n, error);
+			struct outcome outcome = survive(order);
+			over = outcome.status == 3; /* not called so often */
+			if (!over)
+				must_have_survived(order, names[i], error, &outcome);
+			run_free(&outcome);
+			tried += !over;
+		}
+	}
+	assert_true(tried > 40);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(without_failures_everything_succeeds),
+	    cmocka_unit_test(every_failure_of_the_driver_is_survived),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

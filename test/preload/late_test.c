@@ -1,0 +1,160 @@
+/*
+ * The last things a program does: it frees when the library has ended already, and it writes where nobody reads.
+ */
+#include "test/preload/child.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define LOUD ((const char *const[]){"SIM_MEMORY=128MiB", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB", NULL})
+
+/* ---- frees ---- */
+
+extern CUdeviceptr late_block[4]; /* late.c frees them */
+
+static int leaves_blocks_to_a_library(void)
+{
+	driver_start(0);
+	for (int i = 0; i < 4; i++)
+		late_block[i] = child_alloc(i % 2 ? 12 * MIB : 4096);
+	exit(7);
+}
+
+static void a_free_after_our_end_succeeds(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(LOUD, leaves_blocks_to_a_library), 7);
+}
+
+/* ---- a stderr that nobody reads ---- */
+
+static void close_stderr_at_the_other_end(void)
+{
+	int ends[2];
+
+	CHECK(!pipe(ends));
+	close(ends[0]);
+	dup2(ends[1], STDERR_FILENO);
+	close(ends[1]);
+}
+
+/* Says that spilling begins, that memory is out, and the summary. */
+static int talks_to_nobody(void)
+{
+	CUdeviceptr none;
+
+	close_stderr_at_the_other_end();
+	driver_start(0);
+	child_alloc(40 * MIB);
+	CHECK(cu.cuMemAlloc_v2(&none, 512 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	exit(7);
+}
+
+static void a_stderr_that_nobody_reads_does_not_end_the_program(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(LOUD, talks_to_nobody), 7);
+}
+
+static bool is_pending(void)
+{
+	sigset_t pending;
+
+	sigpending(&pending);
+	return sigismember(&pending, SIGPIPE);
+}
+
+static void set_blocked(bool blocked)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGPIPE);
+	pthread_sigmask(blocked ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
+static bool is_blocked(void)
+{
+	sigset_t set;
+
+	pthread_sigmask(SIG_BLOCK, NULL, &set);
+	return sigismember(&set, SIGPIPE);
+}
+
+static volatile sig_atomic_t n_caught;
+
+static void count(int number)
+{
+	(void)number;
+	n_caught++;
+}
+
+static int talks_with_a_signal_pending(void)
+{
+	struct sigaction action = {.sa_handler = count};
+	CUdeviceptr none;
+
+	close_stderr_at_the_other_end();
+	sigaction(SIGPIPE, &action, NULL);
+	driver_start(0);
+	set_blocked(true);
+	/* One that was there before is the program's, sent to the thread or to the process. */
+	pthread_kill(pthread_self(), SIGPIPE);
+	child_alloc(40 * MIB); /* says that spilling begins */
+	CHECK(is_pending() && is_blocked() && !n_caught);
+	set_blocked(false);
+	CHECK(n_caught == 1 && !is_pending());
+	set_blocked(true);
+	kill(getpid(), SIGPIPE);
+	CHECK(cu.cuMemAlloc_v2(&none, 512 * MIB) == CUDA_ERROR_OUT_OF_MEMORY); /* says so */
+	CHECK(is_pending() && is_blocked());
+	set_blocked(false);
+	CHECK(n_caught >= 2); /* of the process and of the thread, they are two */
+	return 0;
+}
+
+static void a_broken_pipe_signal_of_the_program_stays_pending(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(LOUD, talks_with_a_signal_pending), 0);
+}
+
+static int talks_with_the_signal_blocked(void)
+{
+	struct sigaction action = {.sa_handler = count};
+	CUdeviceptr none;
+
+	close_stderr_at_the_other_end();
+	sigaction(SIGPIPE, &action, NULL);
+	driver_start(0);
+	set_blocked(true);
+	child_alloc(40 * MIB);
+	CHECK(!is_pending() && is_blocked());
+	set_blocked(false);
+	CHECK(cu.cuMemAlloc_v2(&none, 512 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(!n_caught && !is_blocked());
+	return 0;
+}
+
+static void no_broken_pipe_signal_of_ours_stays_behind(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(LOUD, talks_with_the_signal_blocked), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_free_after_our_end_succeeds),
+	    cmocka_unit_test(a_stderr_that_nobody_reads_does_not_end_the_program),
+	    cmocka_unit_test(a_broken_pipe_signal_of_the_program_stays_pending),
+	    cmocka_unit_test(no_broken_pipe_signal_of_ours_stays_behind),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,141 @@
+#include "test/preload/run.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static void set(const char *setting)
+{
+	char *copy = strdup(setting), *equals = strchr(copy, '=');
+
+	*equals = 0;
+	if (!strcmp(copy, "LD_PRELOAD") && !equals[1])
+		unsetenv("LD_PRELOAD");
+	else
+		setenv(copy, equals + 1, 1);
+	free(copy);
+}
+
+static void clean_environment(void)
+{
+	static const char *const ours[] = {"SPILLWAY", "SIM_", "DRIVER_"};
+
+	for (size_t i = 0; environ[i];) {
+		char name[256];
+		bool drop = false;
+
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(environ[i], "="), environ[i]);
+		for (size_t j = 0; j < sizeof(ours) / sizeof(ours[0]); j++)
+			drop = drop || !strncmp(name, ours[j], strlen(ours[j]));
+		if (drop)
+			unsetenv(name);
+		else
+			i++;
+	}
+}
+
+static void child(const char *const argv[], const char *const settings[], const char *folder, int out, int err)
+{
+	clean_environment();
+	setenv("LD_PRELOAD", getenv("TEST_PRELOAD"), 1);
+	setenv("HOME", folder, 1);
+	setenv("XDG_RUNTIME_DIR", folder, 1);
+	setenv("TMPDIR", folder, 1);
+	/* What a sanitizer says of leaks would mix with what the program says, and children of fork confuse it. */
+	setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
+	for (size_t i = 0; settings && settings[i]; i++)
+		set(settings[i]);
+	dup2(out, STDOUT_FILENO);
+	dup2(err, STDERR_FILENO);
+	if (!chdir(folder))
+		execv(argv[0], (char *const *)argv);
+	_exit(127);
+}
+
+static char *read_all(int fd)
+{
+	size_t bytes = (size_t)lseek(fd, 0, SEEK_END), at = 0;
+	char *text = malloc(bytes + 1);
+	ssize_t n;
+
+	while (at < bytes && (n = pread(fd, text + at, bytes - at, (off_t)at)) > 0)
+		at += (size_t)n;
+	text[at] = 0;
+	close(fd);
+	return text;
+}
+
+/* Name what is in the folder, and empty it. */
+static char *take_files(const char *folder)
+{
+	char *names = calloc(1, 4096);
+	DIR *dir = opendir(folder);
+
+	for (struct dirent *entry; dir && (entry = readdir(dir));) {
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+			continue;
+		unlinkat(dirfd(dir), entry->d_name, 0);
+		if (strlen(names) + strlen(entry->d_name) < 4000)
+			strcat(strcat(names, entry->d_name), "\n");
+	}
+	if (dir)
+		closedir(dir);
+	return names;
+}
+
+struct outcome run(const char *const argv[], const char *const settings[])
+{
+	struct outcome outcome;
+	char folder[] = "/tmp/spillway_run.XXXXXX";
+	FILE *out = tmpfile(), *err = tmpfile();
+	int status;
+
+	if (!out || !err || !mkdtemp(folder)) {
+		perror("run");
+		exit(1);
+	}
+	fflush(NULL);
+	pid_t pid = fork();
+	if (!pid)
+		child(argv, settings, folder, fileno(out), fileno(err));
+	waitpid(pid, &status, 0);
+	outcome.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+	outcome.out = read_all(dup(fileno(out)));
+	outcome.err = read_all(dup(fileno(err)));
+	outcome.files = take_files(folder);
+	rmdir(folder);
+	fclose(out);
+	fclose(err);
+	return outcome;
+}
+
+void run_free(struct outcome *outcome)
+{
+	free(outcome->out);
+	free(outcome->err);
+	free(outcome->files);
+}
+
+size_t run_lines(const char *output)
+{
+	return run_lines_with(output, "");
+}
+
+size_t run_lines_with(const char *output, const char *text)
+{
+	size_t n = 0;
+
+	while (*output) {
+		size_t length = strcspn(output, "\n");
+
+		n += memmem(output, length, text, strlen(text)) != NULL;
+		output += length + (output[length] == '\n');
+	}
+	return n;
+}

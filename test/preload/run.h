@@ -1,0 +1,29 @@
+/*
+ * run.h: start a program under the preloaded library from a test that is not, and look at what came of it. Nothing of
+ * the test's own SPILLWAY_* and SIM_* settings reaches the program; its working directory, HOME and XDG_RUNTIME_DIR are
+ * one new empty folder.
+ */
+#ifndef PRELOAD_RUN_H
+#define PRELOAD_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct outcome {
+	int status; /* exit status, or 128 + the signal that ended it */
+	char *out, *err;
+	char *files; /* names of what the program left in its folder, one a line */
+};
+
+/* argv and settings ("A=b", may be NULL) end with NULL. "LD_PRELOAD=" among the settings runs without the library. */
+struct outcome run(const char *const argv[], const char *const settings[]);
+void run_free(struct outcome *outcome);
+
+/* How many lines; how many that contain text. */
+size_t run_lines(const char *output);
+size_t run_lines_with(const char *output, const char *text);
+
+#define RUN(settings, ...) run((const char *const[]){__VA_ARGS__, NULL}, settings)
+#define SET(...)           ((const char *const[]){__VA_ARGS__, NULL})
+
+#endif

@@ -1,0 +1,188 @@
+/*
+ * What users set from outside: bad policies, budgets, spilling off, drivers that can do less; and that the off switch
+ * is one.
+ */
+#include "test/preload/run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void must(const struct outcome *outcome, int status, const char *out)
+{
+	if (outcome->status != status || strcmp(outcome->out, out) || *outcome->files)
+		fail_msg("status %d (not %d), stdout \"%s\" (not \"%s\"), files \"%s\", stderr:\n%s", outcome->status,
+			 status, outcome->out, out, outcome->files, outcome->err);
+}
+
+/* ---- SPILLWAY=0 ---- */
+
+static void must_be_the_same(const char *with, const char *without)
+{
+	for (unsigned line = 1; *with || *without; line++) {
+		size_t n = strcspn(with, "\n"), m = strcspn(without, "\n");
+
+		if (n != m || memcmp(with, without, n))
+			fail_msg("line %u: \"%.*s\" with, \"%.*s\" without the library", line, (int)n, with, (int)m,
+				 without);
+		with += n + (with[n] == '\n');
+		without += m + (without[m] == '\n');
+	}
+}
+
+static void switched_off_every_answer_is_as_without_the_library(void **state)
+{
+	struct outcome without = RUN(SET("LD_PRELOAD="), PROBE), off = RUN(SET("SPILLWAY=0"), PROBE);
+
+	(void)state;
+	assert_int_equal(without.status, 0);
+	assert_true(run_lines(without.out) > 100);
+	must_be_the_same(off.out, without.out);
+	must(&off, 0, without.out);
+	assert_string_equal(off.err, without.err);
+	run_free(&off);
+	/* Off is off, whatever else is set. */
+	off = RUN(SET("SPILLWAY=0", "SPILLWAY_POLICY=/nonexistent.yaml", "SPILLWAY_STRICT=1"), PROBE);
+	must_be_the_same(off.out, without.out);
+	must(&off, 0, without.out);
+	assert_string_equal(off.err, without.err);
+	run_free(&off);
+	run_free(&without);
+}
+
+/* llama.cpp read "=0" as on; here nothing but exactly 0 is off. */
+static void only_the_value_0_switches_off(void **state)
+{
+	static const char *const values[] = {"SPILLWAY=1", "SPILLWAY=", "SPILLWAY=00", "SPILLWAY=no"};
+
+	(void)state;
+	for (size_t i = 0; i < 4; i++) {
+		struct outcome outcome =
+		    RUN(SET(values[i], "SPILLWAY_SET=device.budget=16MiB,host.budget=8MiB"), ACTOR, "fills_up");
+
+		must(&outcome, 0, "3 DDH\n");
+		run_free(&outcome);
+	}
+}
+
+static void a_passed_through_program_gets_the_drivers_answers(void **state)
+{
+	struct outcome without = RUN(SET("LD_PRELOAD="), PROBE, "answers");
+	struct outcome with = RUN(SET("SPILLWAY_POLICY=passthrough"), PROBE, "answers");
+
+	(void)state;
+	must_be_the_same(with.out, without.out);
+	must(&with, 0, without.out);
+	run_free(&without);
+	run_free(&with);
+}
+
+/* ---- bad policies ---- */
+
+static void a_bad_policy_is_said_once_and_passed_through(void **state)
+{
+	struct outcome without = RUN(SET("LD_PRELOAD="), ACTOR, "fills_up");
+	static const char *const bad[] = {"SPILLWAY_POLICY=/nonexistent.yaml", "SPILLWAY_POLICY=nosuchbuiltin",
+					  "SPILLWAY_SET=device.budget=64",     "SPILLWAY_SET=device.budget=64megs",
+					  "SPILLWAY_SET=spill.mode=perhaps",   "SPILLWAY_SET=nosuchkey=1"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct outcome outcome = RUN(SET(bad[i]), ACTOR, "fills_up");
+
+		if (!strstr(bad[i], "budget=64") || strstr(bad[i], "megs")) {
+			must(&outcome, 0, without.out);
+			if (run_lines_with(outcome.err, "passed through") != 1 || run_lines(outcome.err) != 2)
+				fail_msg("%s: stderr is\n%s", bad[i], outcome.err);
+		}
+		run_free(&outcome);
+	}
+	run_free(&without);
+}
+
+static void a_bad_policy_fails_allocations_when_strict(void **state)
+{
+	struct outcome outcome =
+	    RUN(SET("SPILLWAY_POLICY=/nonexistent.yaml", "SPILLWAY_STRICT=1"), ACTOR, "first_allocation");
+
+	(void)state;
+	must(&outcome, 0, "800\n800\n800\n800\n");
+	assert_int_equal(run_lines_with(outcome.err, "allocations will fail"), 1);
+	assert_int_equal(run_lines(outcome.err), 2);
+	run_free(&outcome);
+	outcome = RUN(SET("SPILLWAY_POLICY=/nonexistent.yaml", "SPILLWAY_STRICT=0"), ACTOR, "first_allocation");
+	must(&outcome, 0, "0\n0\n0\n0\n");
+	run_free(&outcome);
+}
+
+/* ---- budgets ---- */
+
+static void budgets_hold_to_the_block(void **state)
+{
+	static const struct {
+		const char *set, *out;
+		unsigned spilling;
+	} cases[] = {
+	    {"SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB", "12 DDDDHHHHHHHH\n", 1},
+	    {"SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,spill.mode=off", "4 DDDD\n", 0},
+	    {"SPILLWAY_SET=device.budget=64MiB,host.budget=4MiB", "8 DDDDDDDD\n", 0},
+	    {"SPILLWAY_SET=device.budget=4MiB,host.budget=16MiB", "2 DH\n", 1},
+	    {"SPILLWAY_SET=device.budget=25%,host.budget=16MiB", "6 DDDDHH\n", 1},
+	    {"SPILLWAY_SET=device.budget=1GiB,host.budget=16MiB", "18 DDDDDDDDDDDDDDDDHH\n", 1},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct outcome outcome = RUN(SET("SIM_MEMORY=128MiB", cases[i].set), ACTOR, "fills_up");
+
+		if (strcmp(outcome.out, cases[i].out) || run_lines_with(outcome.err, "SPILLING") != cases[i].spilling ||
+		    run_lines_with(outcome.err, "out of memory: ") != 1 || run_lines(outcome.err) > 14)
+			fail_msg("%s: stdout is %s, stderr is\n%s", cases[i].set, outcome.out, outcome.err);
+		must(&outcome, 0, cases[i].out);
+		run_free(&outcome);
+	}
+}
+
+/* ---- drivers that can do less ---- */
+
+static void without_vmm_everything_goes_to_the_driver_and_it_is_said(void **state)
+{
+	struct outcome outcome = RUN(SET("SIM_MEMORY=64MiB", "SIM_VMM=0"), ACTOR, "fills_up");
+
+	(void)state;
+	must(&outcome, 0, "8 dddddddd\n");
+	assert_int_equal(run_lines_with(outcome.err, "no virtual memory management"), 1);
+	assert_int_equal(run_lines_with(outcome.err, "SPILLING"), 0);
+	run_free(&outcome);
+}
+
+static void without_host_vmm_nothing_spills_and_it_is_said(void **state)
+{
+	struct outcome outcome =
+	    RUN(SET("SIM_MEMORY=64MiB", "SIM_HOST_VMM=0", "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB"), ACTOR,
+		"fills_up");
+
+	(void)state;
+	must(&outcome, 0, "4 DDDD\n");
+	assert_int_equal(run_lines_with(outcome.err, "nothing can spill"), 1);
+	assert_int_equal(run_lines_with(outcome.err, "SPILLING"), 0);
+	run_free(&outcome);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(switched_off_every_answer_is_as_without_the_library),
+	    cmocka_unit_test(only_the_value_0_switches_off),
+	    cmocka_unit_test(a_passed_through_program_gets_the_drivers_answers),
+	    cmocka_unit_test(a_bad_policy_is_said_once_and_passed_through),
+	    cmocka_unit_test(a_bad_policy_fails_allocations_when_strict),
+	    cmocka_unit_test(budgets_hold_to_the_block),
+	    cmocka_unit_test(without_vmm_everything_goes_to_the_driver_and_it_is_said),
+	    cmocka_unit_test(without_host_vmm_nothing_spills_and_it_is_said),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,42 @@
+#!/bin/sh
+# symbols_test.sh LIBRARY HOOKS_DEF SANITIZED: what libspillway.so shows to the loader: the rows of hooks.def and dlsym,
+# nothing else; and that it needs the C library alone.
+library=$1
+hooks=$2
+sanitized=$3
+command -v nm >/dev/null && command -v readelf >/dev/null || exit 77
+here=$(mktemp -d /tmp/symbols_test.XXXXXX) || exit 1
+trap 'rm -rf "$here"' EXIT
+failed=0
+
+grep -oE '^HOOK_[A-Z_]+\(cu[A-Za-z0-9_]+' "$hooks" | grep -v '^HOOK_USE' | sed 's/.*(//' >"$here/rows"
+echo dlsym >>"$here/rows"
+sort "$here/rows" >"$here/wanted"
+nm -D --defined-only "$library" | awk '{print $3}' | sort >"$here/exported"
+[ -n "$sanitized" ] && grep -v '^__\(asan\|odr_asan\|ubsan\|tsan\|sanitizer\|start\|stop\)' "$here/exported" >"$here/kept" &&
+	mv "$here/kept" "$here/exported"
+diff "$here/wanted" "$here/exported" || {
+	echo "FAILED: the exports are the rows of hooks.def and dlsym (< wanted, > exported)"
+	failed=1
+}
+
+readelf -d "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' >"$here/needed"
+[ -z "$sanitized" ] && grep -vE '^(libc\.so\.6|ld-linux.*\.so.*)$' "$here/needed" && {
+	echo "FAILED: nothing but the C library is needed"
+	failed=1
+}
+
+# No version node (style 3: glibc would skip the hook silently), no lazy binding, no text relocations.
+readelf -V "$library" | grep -q 'Version definition section' && {
+	echo "FAILED: no versions are defined"
+	failed=1
+}
+readelf -d "$library" | grep -qE 'BIND_NOW|FLAGS.*NOW' || {
+	echo "FAILED: bound at load"
+	failed=1
+}
+readelf -d "$library" | grep -q TEXTREL && {
+	echo "FAILED: no text relocations"
+	failed=1
+}
+exit $failed
