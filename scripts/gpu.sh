@@ -85,13 +85,15 @@ report_machine() {
 
 # The rules that the simulated GPU enforces, against the real driver: its folder goes before the simulation's.
 phase_rules() {
-	local library
+	local library name
 	library=$(libcuda_folder)
-	if [ -x "$build/test/sim/rules_test" ]; then
-		one rules rules_test 90 env "LD_LIBRARY_PATH=$library:$carry/lib" "$build/test/sim/rules_test"
-	else
-		row rules rules_test 'not built'
-	fi
+	for name in rules_memory_test rules_order_test; do
+		if [ -x "$build/test/sim/$name" ]; then
+			one rules "$name" 90 env "LD_LIBRARY_PATH=$library:$carry/lib" "$build/test/sim/$name"
+		else
+			row rules "$name" 'not built'
+		fi
+	done
 }
 
 # Test programs that need nothing of the simulation: each line of gpu.list is a command, by their CMakeLists.txt.

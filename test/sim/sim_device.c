@@ -7,11 +7,12 @@
  * one memfd) is really mapped. Copies, sets and kernels work on the alias: kernel parameters are translated before the
  * body runs, and a body translates what it reads from memory by sim_pointer(). Host memory is plain memory.
  *
- *   sim_memory.c   window, physical memory, the VMM calls          sim_stream.c   streams, events, threads of work
- *   sim_alloc.c    cuMemAlloc and kin, host memory                 sim_launch.c   modules, kernels, launches
- *   sim_pool.c     stream-ordered allocation                       sim_copy.c     copies and sets
- *   sim_query.c    questions about addresses                       sim_capture.c  capture; sim_graph.c graphs
- *   sim_resolve.c  cuGetProcAddress                                sim_control.c  sim.h
+ *   sim_memory.c   window, physical memory, the VMM calls          sim_stream.c   streams; sim_event.c events
+ *   sim_alloc.c    cuMemAlloc and kin, host memory                 sim_work.c     work, its order, its threads
+ *   sim_pool.c     stream-ordered allocation                       sim_launch.c   modules, kernels, launches
+ *   sim_query.c    questions about addresses                       sim_copy.c     copies and sets
+ *   sim_resolve.c  cuGetProcAddress                                sim_capture.c  capture; sim_graph.c graphs
+ *   sim_control.c  sim.h
  *
  * Where CUDA leaves behaviour open the model is strict: it refuses, with the reason in the log. A context dies of a
  * fault in a kernel or copy; from then on every call that needs it returns the error, and only cuDevicePrimaryCtxReset

@@ -238,7 +238,7 @@ void sim_pool_trim(void); /* at synchronisation points: reserved falls to the th
 void sim_pool_block_gone(struct sim_block *block);
 size_t sim_alloc_live(struct sim_live *live, FILE *out);
 
-/* ---- sim_stream.c: streams, events and the work on them ---- */
+/* ---- sim_stream.c, sim_event.c: streams, events; and what work is (sim_work.c, below) ---- */
 
 struct sim_after { /* done when that stream has done its work up to seq */
 	CUstream stream;
@@ -312,24 +312,33 @@ struct CUevent_st {
 	size_t n_tips;
 };
 
-struct sim_work *sim_work_new(const char *name, CUgraphNodeType type, void (*run)(struct sim_work *));
-struct sim_work *sim_work_clone(const struct sim_work *work);
-void sim_work_free(struct sim_work *work);
 /* Handle to stream: 0 and CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, or a living stream. */
 CUresult sim_stream(CUstream handle, CUstream *ret_stream);
 CUstream sim_own_stream(CUstream handle); /* the _ptsz meaning of a handle */
-/* Queues work, or captures it when the stream captures. Takes the work over, also on failure. */
-CUresult sim_submit(CUstream handle, struct sim_work *work);
-CUresult sim_submit_sync(CUstream handle, struct sim_work *work); /* and waits until it is done */
-void sim_wait_stream(CUstream stream);
-CUresult sim_wait_context(CUcontext context);
+void sim_stream_unlink(CUstream stream);  /* from its context, when it is dead and its thread has ended */
 /* A place in the order of work that comes after all that the context has been given so far. */
 CUresult sim_mark_context(CUcontext context, struct sim_after *ret_at);
+CUevent sim_event(CUevent event); /* NULL when it is none */
+
+/* ---- sim_work.c: pieces of work, their order, the threads that do them ---- */
+
+struct sim_work *sim_work_new(const char *name, CUgraphNodeType type, void (*run)(struct sim_work *));
+struct sim_work *sim_work_clone(const struct sim_work *work);
+void sim_work_free(struct sim_work *work);
+void sim_work_after(struct sim_work *work, CUstream stream, unsigned long seq); /* adds to what it waits for */
+/* Queues work whatever the stream is doing. Takes the work over, also on failure; so do the next two. */
+CUresult sim_work_queue(CUstream stream, struct sim_work *work);
+CUresult sim_submit(CUstream handle, struct sim_work *work);      /* or captures it when the stream captures */
+CUresult sim_submit_sync(CUstream handle, struct sim_work *work); /* and waits until it is done */
 void sim_wait_after(struct sim_after after);
-CUresult sim_dead(CUcontext context);
+void sim_wait_stream(CUstream stream);
+CUresult sim_wait_context(CUcontext context);
 /* Run one piece of work guarded against faults in the window; false when the context died of it. */
 bool sim_run_guarded(struct sim_work *work);
-CUevent sim_event(CUevent event); /* NULL when it is none */
+/* What work may do, its `run`: nothing, a host function, the parts of a graph. */
+void sim_nothing(struct sim_work *work);
+void sim_run_host(struct sim_work *work);
+void sim_run_list(struct sim_work *work);
 
 /* ---- sim_capture.c, sim_graph.c ---- */
 
@@ -396,9 +405,6 @@ CUresult sim_kernel_work(struct sim_work **ret_work, CUfunction function, const 
 			 void **params, void **extra);
 CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, int device, bool async);
 CUresult sim_set_work(struct sim_work **ret_work, const CUDA_MEMSET_NODE_PARAMS *set, int device);
-void sim_nothing(struct sim_work *work);
-void sim_run_host(struct sim_work *work);
-void sim_run_list(struct sim_work *work);
 
 /* ---- sim_names.c ---- */
 void *sim_export(const char *name); /* the address of an export of ours, or NULL */

@@ -1,388 +1,14 @@
 /*
- * sim_stream.c: streams and the work on them.
- *
- * A stream is a queue with a thread of its own, started with the first work. Work is numbered per stream; done(stream,
- * n) is all that order needs: an event is the number of its record, waiting for an event adds that pair to the
- * waiter's `after`. The legacy stream's rules become such pairs at submission: its work comes after everything in the
- * blocking streams of its context, theirs after everything in it.
+ * sim_stream.c: streams, from a handle to what is asked of it. Their work, and its order: sim_work.c.
  *
  * A stream struct is never freed: a destroyed stream finishes its work, its thread ends, and it moves to a list of the
  * dead, where events still find its numbers.
- *
- * A fault inside the window while a thread runs a kernel or a copy kills the context, not the process: the handler
- * jumps out of the work. Any other fault is passed to whoever handled SIGSEGV before. Host functions run unguarded: the
- * host touching device memory is the program's death there, too.
  */
 #include "sim_internal.h"
-#include <errno.h>
-#include <setjmp.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 static CUstream graveyard;
 static unsigned long long stream_ids = 16;
-static struct sigaction before_segv, before_bus;
-static __thread sigjmp_buf *way_out;
-static __thread uintptr_t fault_address;
-static __thread const char *running;
-static __thread bool passing_on;
-
-/* ---- faults ---- */
-
-static void on_fault(int number, siginfo_t *info, void *context)
-{
-	uintptr_t address = (uintptr_t)info->si_addr;
-	struct sigaction *before = number == SIGSEGV ? &before_segv : &before_bus;
-
-	if (way_out && address - (uintptr_t)sim.window < 2 * sim.half) {
-		fault_address = sim_in_window(address) ? address : address - sim.half;
-		siglongjmp(*way_out, 1);
-	}
-	/* Somebody may have saved our handler and be chained behind us and before us: not in circles. */
-	if (passing_on ||
-	    (!(before->sa_flags & SA_SIGINFO) && (before->sa_handler == SIG_DFL || before->sa_handler == SIG_IGN))) {
-		signal(number, SIG_DFL); /* and fault again */
-		return;
-	}
-	passing_on = true;
-	if (before->sa_flags & SA_SIGINFO)
-		before->sa_sigaction(number, info, context);
-	else
-		before->sa_handler(number);
-	passing_on = false;
-}
-
-/* Before each piece of work: programs and test frameworks set handlers of their own at any time. */
-static void install_handler(int number, struct sigaction *before)
-{
-	struct sigaction action = {.sa_flags = SA_SIGINFO | SA_NODEFER}, now;
-
-	action.sa_sigaction = on_fault;
-	sigemptyset(&action.sa_mask);
-	sigaction(number, NULL, &now);
-	if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault)
-		return;
-	*before = now;
-	sigaction(number, &action, NULL);
-}
-
-bool sim_run_guarded(struct sim_work *work)
-{
-	sigjmp_buf here;
-
-	running = work->name;
-	if (sigsetjmp(here, 0) == 0) {
-		way_out = &here;
-		work->run(work);
-		way_out = NULL;
-		return true;
-	}
-	way_out = NULL;
-	sim_lock();
-	work->context->dead = CUDA_ERROR_ILLEGAL_ADDRESS;
-	sim_break_rule("%s touched %#lx, which is not mapped for it: the context is dead", running,
-		       (unsigned long)fault_address);
-	sim_unlock();
-	return false;
-}
-
-void sim_run_host(struct sim_work *work)
-{
-	sigjmp_buf *guarded = way_out;
-	CUresult dead;
-
-	sim_lock();
-	dead = work->context->dead;
-	sim_unlock();
-	way_out = NULL;
-	if (work->host.callback)
-		work->host.callback(work->host.stream, dead, work->host.data);
-	else
-		work->host.fn(work->host.data);
-	way_out = guarded;
-}
-
-void sim_nothing(struct sim_work *work)
-{
-	(void)work;
-}
-
-void sim_run_list(struct sim_work *work)
-{
-	for (struct sim_work *part = work->list; part; part = part->next) {
-		part->context = work->context;
-		running = part->name;
-		part->run(part);
-	}
-}
-
-/* ---- work ---- */
-
-struct sim_work *sim_work_new(const char *name, CUgraphNodeType type, void (*run)(struct sim_work *))
-{
-	struct sim_work *work = calloc(1, sizeof(*work));
-
-	work->name = name;
-	work->type = type;
-	work->run = run;
-	return work;
-}
-
-struct sim_work *sim_work_clone(const struct sim_work *work)
-{
-	struct sim_work *clone = malloc(sizeof(*clone));
-
-	*clone = *work;
-	clone->next = NULL;
-	clone->after = NULL;
-	clone->n_after = 0;
-	if (work->owned) {
-		clone->owned = malloc(work->owned_bytes + 1);
-		memcpy(clone->owned, work->owned, work->owned_bytes);
-	}
-	if (work->type == CU_GRAPH_NODE_TYPE_GRAPH) {
-		struct sim_work **link = &clone->list;
-
-		for (const struct sim_work *part = work->list; part; part = part->next) {
-			*link = sim_work_clone(part);
-			link = &(*link)->next;
-		}
-		*link = NULL;
-	}
-	return clone;
-}
-
-void sim_work_free(struct sim_work *work)
-{
-	if (!work)
-		return;
-	if (work->type == CU_GRAPH_NODE_TYPE_GRAPH) {
-		for (struct sim_work *part = work->list, *next; part; part = next) {
-			next = part->next;
-			sim_work_free(part);
-		}
-	}
-	free(work->after);
-	free(work->owned);
-	free(work);
-}
-
-static void add_after(struct sim_work *work, CUstream stream, unsigned long seq)
-{
-	if (stream->done >= seq)
-		return;
-	work->after = realloc(work->after, (work->n_after + 1) * sizeof(*work->after));
-	work->after[work->n_after++] = (struct sim_after){stream, seq};
-}
-
-static bool after_done(const struct sim_work *work)
-{
-	for (size_t i = 0; i < work->n_after; i++)
-		if (work->after[i].stream->done < work->after[i].seq)
-			return false;
-	return true;
-}
-
-static void unlink_stream(CUstream stream)
-{
-	CUstream *link = &stream->context->streams;
-
-	while (*link && *link != stream)
-		link = &(*link)->next;
-	if (*link)
-		*link = stream->next;
-	stream->next = graveyard;
-	graveyard = stream;
-}
-
-/* May the first work start? Waits for a change when not. */
-static bool may_start(struct sim_work *work)
-{
-	struct timespec until = {(time_t)(work->not_before / 1000000000), (long)(work->not_before % 1000000000)};
-
-	if (work->context->dead)
-		return true;
-	if (sim.held || !after_done(work)) {
-		sim_wait();
-		return false;
-	}
-	if (work->not_before && sim_now() < work->not_before) {
-		pthread_cond_timedwait(&sim.progress, &sim.lock, &until);
-		return false;
-	}
-	return true;
-}
-
-static void *stream_thread(void *argument)
-{
-	CUstream stream = argument;
-
-	sim_lock();
-	for (;;) {
-		struct sim_work *work = stream->head;
-
-		if (!work) {
-			if (!stream->alive)
-				break;
-			pthread_cond_wait(&stream->arrival, &sim.lock);
-			continue;
-		}
-		if (!may_start(work))
-			continue;
-		/* On a dead context nothing touches memory any more; frees and callbacks still happen. */
-		if (!work->context->dead || work->always) {
-			install_handler(SIGSEGV, &before_segv);
-			install_handler(SIGBUS, &before_bus);
-			sim_unlock();
-			sim_run_guarded(work);
-			sim_lock();
-		}
-		stream->head = work->next;
-		if (!stream->head)
-			stream->tail = NULL;
-		stream->done = work->seq;
-		sim_work_free(work);
-		pthread_cond_broadcast(&sim.progress);
-	}
-	stream->running = false;
-	unlink_stream(stream);
-	sim_unlock();
-	return NULL;
-}
-
-static CUresult start_thread(CUstream stream)
-{
-	pthread_attr_t attributes;
-	pthread_t thread;
-	sigset_t all, old;
-	int error;
-
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	/* The program's signals are for the program's threads; faults are synchronous and cannot be blocked. */
-	sigfillset(&all);
-	sigdelset(&all, SIGSEGV);
-	sigdelset(&all, SIGBUS);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	error = pthread_create(&thread, &attributes, stream_thread, stream);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attributes);
-	stream->running = !error;
-	return error ? sim_why(CUDA_ERROR_OUT_OF_MEMORY, "no thread for the stream") : CUDA_SUCCESS;
-}
-
-static uint64_t start_time(void)
-{
-	uint64_t delay = sim.set.delay_us * 1000;
-
-	if (!delay)
-		return 0;
-	if (sim.set.seed) {
-		sim.set.seed = sim.set.seed * 6364136223846793005u + 1442695040888963407u;
-		delay += (sim.set.seed >> 33) % (delay + 1);
-	}
-	return sim_now() + delay;
-}
-
-static CUresult queue(CUstream stream, struct sim_work *work)
-{
-	CUcontext context = stream->context;
-	CUresult result = stream->running ? CUDA_SUCCESS : start_thread(stream);
-
-	if (result) {
-		sim_work_free(work);
-		return result;
-	}
-	work->context = context;
-	work->not_before = start_time();
-	if (stream == context->legacy) {
-		for (CUstream other = context->streams; other; other = other->next)
-			if (other->blocking && other != stream)
-				add_after(work, other, other->last);
-	} else if (stream->blocking && context->legacy) {
-		add_after(work, context->legacy, context->legacy->last);
-	}
-	work->seq = ++stream->last;
-	if (stream->tail)
-		stream->tail->next = work;
-	else
-		stream->head = work;
-	stream->tail = work;
-	pthread_cond_signal(&stream->arrival);
-	return CUDA_SUCCESS;
-}
-
-CUresult sim_submit(CUstream handle, struct sim_work *work)
-{
-	CUstream stream;
-	CUresult result = sim_stream(handle, &stream);
-
-	if (!result)
-		result = stream->context->dead;
-	if (!result && stream == stream->context->legacy)
-		result = sim_capture_legacy(stream->context);
-	if (result) {
-		sim_work_free(work);
-		return result;
-	}
-	return stream->capture ? sim_capture_work(stream, work) : queue(stream, work);
-}
-
-CUresult sim_submit_sync(CUstream handle, struct sim_work *work)
-{
-	CUstream stream;
-	CUresult result = sim_stream(handle, &stream);
-
-	if (!result && stream->capture) {
-		sim_capture_invalidate(stream->capture, "a synchronous call on a capturing stream");
-		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
-	if (!result)
-		result = sim_unsafe();
-	if (result) {
-		sim_work_free(work);
-		return result;
-	}
-	result = sim_submit(handle, work);
-	if (result)
-		return result;
-	sim_wait_after((struct sim_after){stream, stream->last});
-	return stream->context->dead;
-}
-
-/* ---- waiting ---- */
-
-void sim_wait_after(struct sim_after after)
-{
-	while (after.stream && after.stream->done < after.seq)
-		sim_wait();
-}
-
-void sim_wait_stream(CUstream stream)
-{
-	sim_wait_after((struct sim_after){stream, stream->last});
-}
-
-CUresult sim_wait_context(CUcontext context)
-{
-	struct sim_after *all = NULL;
-	size_t n = 0;
-
-	/* The list changes while we wait; the streams on it do not go away. */
-	for (CUstream stream = context->streams; stream; stream = stream->next) {
-		if (stream->done >= stream->last)
-			continue;
-		all = realloc(all, (n + 1) * sizeof(*all));
-		all[n++] = (struct sim_after){stream, stream->last};
-	}
-	for (size_t i = 0; i < n; i++)
-		sim_wait_after(all[i]);
-	free(all);
-	return context->dead;
-}
-
-/* ---- streams ---- */
 
 static CUstream stream_new(CUcontext context, unsigned flags, int priority)
 {
@@ -400,6 +26,18 @@ static CUstream stream_new(CUcontext context, unsigned flags, int priority)
 	return stream;
 }
 
+void sim_stream_unlink(CUstream stream)
+{
+	CUstream *link = &stream->context->streams;
+
+	while (*link && *link != stream)
+		link = &(*link)->next;
+	if (*link)
+		*link = stream->next;
+	stream->next = graveyard;
+	graveyard = stream;
+}
+
 CUresult sim_mark_context(CUcontext context, struct sim_after *ret_at)
 {
 	struct sim_work *marker = sim_work_new("cuCtxRecordEvent", CU_GRAPH_NODE_TYPE_EMPTY, sim_nothing);
@@ -407,9 +45,9 @@ CUresult sim_mark_context(CUcontext context, struct sim_after *ret_at)
 	if (!context->observer)
 		context->observer = stream_new(context, CU_STREAM_NON_BLOCKING, 0);
 	for (CUstream stream = context->streams; stream; stream = stream->next)
-		add_after(marker, stream, stream->last);
+		sim_work_after(marker, stream, stream->last);
 	marker->always = true;
-	CUresult result = queue(context->observer, marker);
+	CUresult result = sim_work_queue(context->observer, marker);
 	*ret_at = (struct sim_after){context->observer, context->observer->last};
 	return result;
 }
@@ -471,7 +109,7 @@ static void end_stream(CUstream stream)
 	if (stream->running)
 		pthread_cond_signal(&stream->arrival);
 	else
-		unlink_stream(stream);
+		sim_stream_unlink(stream);
 }
 
 static CUresult destroy(CUstream handle)
@@ -541,7 +179,7 @@ static CUresult synchronize(CUstream handle)
 		struct sim_work *marker = sim_work_new("a wait", CU_GRAPH_NODE_TYPE_EMPTY, sim_nothing);
 
 		if (!all_done(stream))
-			queue(stream, marker);
+			sim_work_queue(stream, marker);
 		else
 			sim_work_free(marker);
 	}
@@ -567,7 +205,7 @@ static CUresult wait_event(CUstream handle, CUevent event, unsigned flags)
 	if (!event->recorded || event->at.stream->done >= event->at.seq)
 		return CUDA_SUCCESS;
 	work = sim_work_new("cuStreamWaitEvent", CU_GRAPH_NODE_TYPE_EMPTY, sim_nothing);
-	add_after(work, event->at.stream, event->at.seq);
+	sim_work_after(work, event->at.stream, event->at.seq);
 	return sim_submit(handle, work);
 }
 

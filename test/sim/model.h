@@ -1,0 +1,40 @@
+/*
+ * model.h: what the programs share that test what the simulated GPU promises, beyond what a real one can be asked
+ * (rules.h). They are linked directly against it, no shim in between.
+ */
+#ifndef SPILLWAY_TEST_MODEL_H
+#define SPILLWAY_TEST_MODEL_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdatomic.h>
+#include "sim.h"
+
+#define MIB         ((size_t)1 << 20)
+#define ok(call)    assert_int_equal((call), CUDA_SUCCESS)
+#define is(e, call) assert_int_equal((call), (e))
+#define TEST(name)  cmocka_unit_test_setup_teardown(name, model_set_up, model_tear_down)
+
+/* For each test a context of its own, the kernels loaded into it; at its end nothing may be left in the model. */
+int model_set_up(void **state);
+int model_tear_down(void **state);
+
+extern CUcontext model_context;
+/* chase(table) writes 77 where the pointer at `table`, in device memory, leads; pair(add, pair): b[i] = a[i] + add */
+extern CUfunction model_chase, model_pair;
+struct model_pair {
+	uint32_t *a, *b;
+	uint32_t n;
+};
+
+/* value, value + 1, ... to n words; and is that what is there? */
+CUresult model_launch_fill(CUdeviceptr at, uint32_t value, size_t n, CUstream stream);
+void model_expect(CUdeviceptr at, uint32_t value, size_t n);
+/* A kernel that runs until the gate is open. model_set_up() closes it, model_tear_down() opens it. */
+CUresult model_launch_gate(CUstream stream);
+extern atomic_bool model_gate;
+
+#endif

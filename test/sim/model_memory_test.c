@@ -1,0 +1,310 @@
+/*
+ * model_memory_test.c: what the simulated GPU promises (model.h) about memory: its capacity and its places, who may
+ * touch it and what a fault does; and about its controls, look-ups and fork.
+ */
+#include "model.h"
+#include <dlfcn.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- virtual memory management ---- */
+
+static CUmemAllocationProp on(CUmemLocationType type)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+
+	prop.location.type = type;
+	return prop;
+}
+
+static void give_access(CUdeviceptr at, size_t bytes, CUmemAccess_flags flags)
+{
+	CUmemAccessDesc desc = {.flags = flags};
+
+	desc.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	ok(cuMemSetAccess(at, bytes, &desc, 1));
+}
+
+static CUdeviceptr map_new(size_t bytes, CUmemLocationType type)
+{
+	CUmemAllocationProp prop = on(type);
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr at;
+
+	ok(cuMemAddressReserve(&at, bytes, 0, 0, 0));
+	ok(cuMemCreate(&handle, bytes, &prop, 0));
+	ok(cuMemMap(at, bytes, 0, handle, 0));
+	ok(cuMemRelease(handle));
+	return at;
+}
+
+static void unmap_all(CUdeviceptr at, size_t bytes)
+{
+	ok(cuMemUnmap(at, bytes));
+	ok(cuMemAddressFree(at, bytes));
+}
+
+static void data_survives_a_move_to_host_memory(void **state)
+{
+	CUmemAllocationProp prop = on(CU_MEM_LOCATION_TYPE_HOST);
+	CUmemGenericAllocationHandle host;
+	CUdeviceptr at = map_new(2 * MIB, CU_MEM_LOCATION_TYPE_DEVICE), other;
+
+	(void)state;
+	give_access(at, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	ok(model_launch_fill(at, 5, 1000, 0));
+	ok(cuMemAddressReserve(&other, 2 * MIB, 0, 0, 0));
+	ok(cuMemCreate(&host, 2 * MIB, &prop, 0));
+	ok(cuMemMap(other, 2 * MIB, 0, host, 0));
+	give_access(other, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	ok(cuMemcpyDtoD(other, at, 2 * MIB));
+	ok(cuCtxSynchronize());
+	assert_int_equal(sim_where(at), 'D');
+	ok(cuMemUnmap(at, 2 * MIB));
+	assert_int_equal(sim_where(at), 0);
+	assert_int_equal(sim_live().device_bytes, 0);
+	ok(cuMemMap(at, 2 * MIB, 0, host, 0));
+	give_access(at, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	assert_int_equal(sim_where(at), 'H');
+	model_expect(at, 5, 1000);
+	ok(cuMemRelease(host));
+	unmap_all(at, 2 * MIB);
+	unmap_all(other, 2 * MIB);
+}
+
+static void over_capacity_is_out_of_memory(void **state)
+{
+	CUmemAllocationProp prop = on(CU_MEM_LOCATION_TYPE_DEVICE);
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr at;
+	size_t left, total;
+
+	(void)state;
+	ok(cuMemGetInfo(&left, &total));
+	assert_int_equal(total, 256 * MIB);
+	is(CUDA_ERROR_OUT_OF_MEMORY, cuMemCreate(&handle, 258 * MIB, &prop, 0));
+	is(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&at, 257 * MIB));
+	ok(cuMemAlloc(&at, 200 * MIB));
+	is(CUDA_ERROR_OUT_OF_MEMORY, cuMemCreate(&handle, 58 * MIB, &prop, 0));
+	ok(cuMemGetInfo(&left, NULL));
+	assert_int_equal(left, 56 * MIB);
+	ok(cuMemFree(at));
+}
+
+static void host_access_is_a_broken_rule(void **state)
+{
+	CUdeviceptr at = map_new(2 * MIB, CU_MEM_LOCATION_TYPE_HOST);
+	CUmemAccessDesc desc = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	unsigned long before = sim_broken_rules();
+
+	(void)state;
+	desc.location.type = CU_MEM_LOCATION_TYPE_HOST;
+	ok(cuMemSetAccess(at, 2 * MIB, &desc, 1));
+	assert_int_equal(sim_broken_rules(), before + 1);
+	unmap_all(at, 2 * MIB);
+}
+
+static void switched_off_vmm_is_not_supported(void **state)
+{
+	CUmemAllocationProp prop = on(CU_MEM_LOCATION_TYPE_HOST);
+	CUmemGenericAllocationHandle handle;
+	int has;
+
+	(void)state;
+	sim_switch("HOST_VMM", 0);
+	is(CUDA_ERROR_NOT_SUPPORTED, cuMemCreate(&handle, 2 * MIB, &prop, 0));
+	ok(cuDeviceGetAttribute(&has, CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
+	assert_int_equal(has, 0);
+	sim_switch("HOST_VMM", 1);
+	sim_switch("VMM", 0);
+	is(CUDA_ERROR_NOT_SUPPORTED, cuMemCreate(&handle, 2 * MIB, &prop, 0));
+	sim_switch("VMM", 1);
+}
+
+/* ---- faults ---- */
+
+static void host_access_to_device_memory_faults(void **state)
+{
+	CUdeviceptr at;
+	int status;
+	pid_t child;
+
+	(void)state;
+	ok(cuMemAlloc(&at, MIB));
+	child = fork();
+	if (!child) {
+		signal(SIGSEGV, SIG_DFL);
+		*(volatile int *)at = 1;
+		_exit(0);
+	}
+	waitpid(child, &status, 0);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+	ok(cuMemFree(at));
+}
+
+static void kernel_on_unmapped_address_kills_the_context(void **state)
+{
+	CUdeviceptr at = map_new(2 * MIB, CU_MEM_LOCATION_TYPE_DEVICE);
+	unsigned long before = sim_broken_rules();
+	size_t left;
+
+	(void)state;
+	ok(model_launch_fill(at, 1, 10, 0)); /* mapped, but no access was set */
+	is(CUDA_ERROR_ILLEGAL_ADDRESS, cuCtxSynchronize());
+	is(CUDA_ERROR_ILLEGAL_ADDRESS, cuMemGetInfo(&left, NULL));
+	assert_int_equal(sim_broken_rules(), before + 1);
+	unmap_all(at, 2 * MIB);
+}
+
+static void write_to_read_only_memory_kills_the_context(void **state)
+{
+	CUdeviceptr at = map_new(2 * MIB, CU_MEM_LOCATION_TYPE_DEVICE);
+
+	(void)state;
+	give_access(at, 2 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READ);
+	ok(model_launch_fill(at, 1, 10, 0));
+	is(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(0));
+	unmap_all(at, 2 * MIB);
+}
+
+static void copy_of_unmapped_memory_is_refused(void **state)
+{
+	CUdeviceptr at;
+	char bytes[16] = {0};
+
+	(void)state;
+	ok(cuMemAlloc(&at, 2 * MIB));
+	is(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD(at + 2 * MIB, bytes, 16));
+	is(CUDA_ERROR_INVALID_VALUE, cuMemsetD8(at + MIB, 0, 2 * MIB));
+	ok(cuMemFree(at));
+	is(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH(bytes, at, 16));
+}
+
+static void new_memory_is_garbage(void **state)
+{
+	CUdeviceptr at;
+	unsigned char byte;
+
+	(void)state;
+	ok(cuMemAlloc(&at, 4 * MIB));
+	assert_true(sim_peek(at + MIB, &byte, 1));
+	assert_int_equal(byte, 0xA5);
+	ok(cuMemFree(at));
+	assert_false(sim_peek(at, &byte, 1));
+}
+
+/* ---- controls ---- */
+
+static void nth_call_fails_once(void **state)
+{
+	unsigned long before = sim_calls("cuMemAlloc_v2");
+	CUdeviceptr a, b;
+
+	(void)state;
+	sim_fail("cuMemAlloc_v2", 2, CUDA_ERROR_OUT_OF_MEMORY);
+	ok(cuMemAlloc(&a, 16));
+	assert_true(sim_fail_pending());
+	is(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc(&b, 16));
+	assert_false(sim_fail_pending());
+	ok(cuMemAlloc(&b, 16));
+	assert_int_equal(sim_calls("cuMemAlloc_v2"), before + 3);
+	sim_fail_any(2, CUDA_ERROR_UNKNOWN);
+	ok(cuMemFree(a));
+	is(CUDA_ERROR_UNKNOWN, cuMemFree(b));
+	ok(cuMemFree(b));
+}
+
+static void resolver_hands_out_exports_by_version(void **state)
+{
+	CUdriverProcAddressQueryResult status;
+	void *at;
+
+	(void)state;
+	ok(cuGetProcAddress("cuGetProcAddress", &at, 11030, 0, &status));
+	assert_ptr_equal(at, dlsym(RTLD_DEFAULT, "cuGetProcAddress"));
+	ok(cuGetProcAddress("cuGetProcAddress", &at, 12000, 0, NULL));
+	assert_ptr_equal(at, dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2"));
+	ok(cuGetProcAddress("cuMemPrefetchAsync", &at, 8000, 0, NULL));
+	assert_ptr_equal(at, dlsym(RTLD_DEFAULT, "cuMemPrefetchAsync"));
+	ok(cuGetProcAddress("cuMemcpyHtoD", &at, 12000, 2, NULL));
+	assert_ptr_equal(at, dlsym(RTLD_DEFAULT, "cuMemcpyHtoD_v2_ptds"));
+	is(CUDA_ERROR_NOT_FOUND, cuGetProcAddress("", &at, 12000, 0, &status));
+	assert_int_equal(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+}
+
+static void forked_child_is_not_initialized(void **state)
+{
+	int status;
+	pid_t child = fork();
+	CUdeviceptr at;
+
+	(void)state;
+	if (!child)
+		_exit(cuMemAlloc(&at, 16) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1);
+	waitpid(child, &status, 0);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void context_takes_its_memory_with_it(void **state)
+{
+	CUcontext other;
+	CUdeviceptr at;
+	void *host;
+
+	(void)state;
+	ok(cuCtxCreate(&other, NULL, 0, 0));
+	ok(cuMemAlloc(&at, 100));
+	ok(cuMemHostAlloc(&host, 100, 0));
+	assert_int_equal(sim_live().allocations, 2);
+	ok(cuCtxDestroy(other));
+	assert_int_equal(sim_live().allocations, 0);
+}
+
+static void pitched_copies_copy_rows(void **state)
+{
+	CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST, .dstMemoryType = CU_MEMORYTYPE_DEVICE};
+	unsigned char rows[4][100], got[100];
+	CUdeviceptr at;
+	size_t pitch;
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		memset(rows[i], i + 1, 100);
+	ok(cuMemAllocPitch(&at, &pitch, 100, 4, 4));
+	copy.srcHost = rows;
+	copy.srcPitch = 100;
+	copy.dstDevice = at;
+	copy.dstPitch = pitch;
+	copy.WidthInBytes = 100;
+	copy.Height = 4;
+	ok(cuMemcpy2D(&copy));
+	for (int i = 0; i < 4; i++) {
+		ok(cuMemcpyDtoH(got, at + (size_t)i * pitch, 100));
+		assert_memory_equal(got, rows[i], 100);
+	}
+	ok(cuMemFree(at));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(data_survives_a_move_to_host_memory),
+	    TEST(over_capacity_is_out_of_memory),
+	    TEST(host_access_is_a_broken_rule),
+	    TEST(switched_off_vmm_is_not_supported),
+	    TEST(host_access_to_device_memory_faults),
+	    TEST(kernel_on_unmapped_address_kills_the_context),
+	    TEST(write_to_read_only_memory_kills_the_context),
+	    TEST(copy_of_unmapped_memory_is_refused),
+	    TEST(new_memory_is_garbage),
+	    TEST(nth_call_fails_once),
+	    TEST(resolver_hands_out_exports_by_version),
+	    TEST(forked_child_is_not_initialized),
+	    TEST(context_takes_its_memory_with_it),
+	    TEST(pitched_copies_copy_rows),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

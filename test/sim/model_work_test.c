@@ -1,0 +1,354 @@
+/*
+ * model_work_test.c: what the simulated GPU promises (model.h) about work: kernels and their parameters, streams,
+ * captures and graphs.
+ */
+#include "model.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- kernels ---- */
+
+static void pointers_inside_struct_parameters_are_translated(void **state)
+{
+	CUdeviceptr a, b;
+	unsigned char add = 3;
+	struct model_pair pair;
+	void *args[] = {&add, &pair};
+	size_t offset, bytes;
+
+	(void)state;
+	ok(cuMemAlloc(&a, 4000));
+	ok(cuMemAlloc(&b, 4000));
+	ok(model_launch_fill(a, 100, 1000, 0));
+	pair = (struct model_pair){(uint32_t *)a, (uint32_t *)b, 1000};
+	ok(cuLaunchKernel(model_pair, 1, 1, 1, 1, 1, 1, 0, 0, args, NULL));
+	model_expect(b, 103, 1000);
+	ok(cuFuncGetParamInfo(model_pair, 1, &offset, &bytes));
+	assert_int_equal(offset, 8);
+	assert_int_equal(bytes, sizeof(pair));
+	is(CUDA_ERROR_INVALID_VALUE, cuFuncGetParamInfo(model_pair, 2, &offset, &bytes));
+	ok(cuMemFree(a));
+	ok(cuMemFree(b));
+}
+
+static void pointer_read_from_device_memory_works_through_sim_pointer(void **state)
+{
+	CUdeviceptr table, target;
+	void *args[] = {&table};
+	uint32_t got;
+
+	(void)state;
+	ok(cuMemAlloc(&table, 8));
+	ok(cuMemAlloc(&target, 4));
+	ok(cuMemcpyHtoD(table, &target, 8));
+	ok(cuLaunchKernel(model_chase, 1, 1, 1, 1, 1, 1, 0, 0, args, NULL));
+	ok(cuMemcpyDtoH(&got, target, 4));
+	assert_int_equal(got, 77);
+	ok(cuMemFree(table));
+	ok(cuMemFree(target));
+}
+
+static void foreign_image_is_invalid(void **state)
+{
+	static const char ptx[] = ".version 8.0";
+	CUmodule module;
+
+	(void)state;
+	is(CUDA_ERROR_INVALID_IMAGE, cuModuleLoadData(&module, ptx));
+}
+
+/* ---- streams ---- */
+
+static void work_is_asynchronous_and_in_order(void **state)
+{
+	CUstream one, two;
+	CUevent event;
+	CUdeviceptr at;
+
+	(void)state;
+	ok(cuStreamCreate(&one, CU_STREAM_NON_BLOCKING));
+	ok(cuStreamCreate(&two, CU_STREAM_NON_BLOCKING));
+	ok(cuEventCreate(&event, 0));
+	ok(cuMemAlloc(&at, 4096));
+	ok(model_launch_gate(one));
+	ok(model_launch_fill(at, 9, 1024, one));
+	ok(cuEventRecord(event, one));
+	ok(cuStreamWaitEvent(two, event, 0));
+	ok(cuMemsetD8Async(at, 0, 4, two));
+	is(CUDA_ERROR_NOT_READY, cuEventQuery(event));
+	is(CUDA_ERROR_NOT_READY, cuStreamQuery(two));
+	atomic_store(&model_gate, true);
+	ok(cuStreamSynchronize(two));
+	ok(cuEventQuery(event));
+	model_expect(at + 4, 10, 1023);
+	ok(cuStreamDestroy(one));
+	ok(cuStreamDestroy(two));
+	ok(cuEventDestroy(event));
+	ok(cuMemFree(at));
+}
+
+static void legacy_stream_waits_for_blocking_streams_alone(void **state)
+{
+	CUstream blocking, free_stream;
+	CUdeviceptr at;
+
+	(void)state;
+	ok(cuMemAlloc(&at, 4096));
+	ok(cuStreamCreate(&blocking, 0));
+	ok(cuStreamCreate(&free_stream, CU_STREAM_NON_BLOCKING));
+	ok(model_launch_gate(blocking));
+	ok(model_launch_fill(at, 1, 10, 0));
+	ok(model_launch_fill(at + 2048, 1, 10, free_stream));
+	ok(cuStreamSynchronize(free_stream));
+	is(CUDA_ERROR_NOT_READY, cuStreamQuery(0));
+	atomic_store(&model_gate, true);
+	ok(cuStreamSynchronize(0));
+	ok(cuStreamDestroy(blocking));
+	ok(cuStreamDestroy(free_stream));
+	ok(cuMemFree(at));
+}
+
+static void *open_gate_later(void *argument)
+{
+	usleep(30000);
+	atomic_store((atomic_bool *)argument, true);
+	atomic_store(&model_gate, true);
+	return NULL;
+}
+
+static void free_waits_for_submitted_work(void **state)
+{
+	atomic_bool opened = false;
+	pthread_t thread;
+	CUstream stream;
+	CUdeviceptr at;
+
+	(void)state;
+	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cuMemAlloc(&at, 4096));
+	ok(model_launch_gate(stream));
+	pthread_create(&thread, NULL, open_gate_later, &opened);
+	ok(cuMemFree(at));
+	assert_true(atomic_load(&opened));
+	pthread_join(thread, NULL);
+	ok(cuStreamDestroy(stream));
+}
+
+static void destroyed_stream_finishes_its_work(void **state)
+{
+	CUstream stream;
+	CUdeviceptr at;
+
+	(void)state;
+	ok(cuMemAlloc(&at, 4096));
+	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(model_launch_gate(stream));
+	ok(model_launch_fill(at, 3, 100, stream));
+	ok(cuStreamDestroy(stream));
+	is(CUDA_ERROR_INVALID_HANDLE, cuStreamQuery(stream));
+	atomic_store(&model_gate, true);
+	ok(cuCtxSynchronize());
+	model_expect(at, 3, 100);
+	ok(cuMemFree(at));
+}
+
+static void held_work_stands_until_released(void **state)
+{
+	CUstream stream;
+	CUdeviceptr at;
+
+	(void)state;
+	ok(cuMemAlloc(&at, 4096));
+	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	sim_hold();
+	ok(model_launch_fill(at, 3, 100, stream));
+	is(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+	sim_release();
+	ok(cuStreamSynchronize(stream));
+	ok(cuStreamDestroy(stream));
+	ok(cuMemFree(at));
+}
+
+static void stream_waits_for_a_value(void **state)
+{
+	CUdeviceptr device;
+	CUstream stream;
+	uint32_t *flag;
+
+	(void)state;
+	ok(cuMemHostAlloc((void **)&flag, 4096, 0));
+	__atomic_store_n(flag, 0, __ATOMIC_RELEASE);
+	ok(cuMemHostGetDevicePointer(&device, flag, 0));
+	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cuStreamWaitValue32(stream, device, 1, CU_STREAM_WAIT_VALUE_GEQ));
+	ok(cuStreamWriteValue32(stream, device + 4, 5, 0));
+	is(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+	__atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+	ok(cuStreamSynchronize(stream));
+	assert_int_equal(flag[1], 5);
+	ok(cuStreamDestroy(stream));
+	ok(cuMemFreeHost(flag));
+}
+
+static void stream_ordered_free_returns_memory_in_its_turn(void **state)
+{
+	CUstream stream;
+	CUdeviceptr at;
+	char byte;
+
+	(void)state;
+	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cuMemAllocAsync(&at, 8 * MIB, stream));
+	ok(model_launch_gate(stream));
+	ok(model_launch_fill(at, 1, 100, stream));
+	ok(cuMemFreeAsync(at, stream));
+	is(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(at, stream));
+	assert_true(sim_peek(at, &byte, 1));
+	atomic_store(&model_gate, true);
+	ok(cuStreamSynchronize(stream));
+	assert_false(sim_peek(at, &byte, 1));
+	assert_int_equal(sim_live().device_bytes, 0);
+	ok(cuMemAlloc(&at, 100));
+	ok(cuMemFreeAsync(at, stream));
+	ok(cuStreamDestroy(stream));
+	ok(cuCtxSynchronize());
+}
+
+/* ---- capture and graphs ---- */
+
+static void captured_work_runs_at_each_launch(void **state)
+{
+	CUstream stream, side;
+	CUgraphExec exec;
+	CUevent fork_event, join_event;
+	CUgraph graph;
+	CUdeviceptr at;
+	size_t n = 0;
+
+	(void)state;
+	ok(cuMemAlloc(&at, 4096));
+	ok(cuMemsetD8(at, 0, 4096));
+	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+	ok(cuEventCreate(&fork_event, 0));
+	ok(cuEventCreate(&join_event, 0));
+	ok(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	ok(model_launch_fill(at, 8, 100, stream));
+	ok(cuEventRecord(fork_event, stream));
+	ok(cuStreamWaitEvent(side, fork_event, 0));
+	ok(model_launch_fill(at + 2048, 9, 100, side));
+	ok(cuEventRecord(join_event, side));
+	ok(cuStreamWaitEvent(stream, join_event, 0));
+	ok(cuStreamEndCapture(stream, &graph));
+	ok(cuGraphGetNodes(graph, NULL, &n));
+	assert_int_equal(n, 2);
+	ok(cuGraphInstantiate(&exec, graph, 0));
+	ok(cuGraphDestroy(graph));
+	for (int i = 0; i < 2; i++) {
+		ok(cuMemsetD8(at, 0, 4096));
+		ok(cuCtxSynchronize());
+		ok(cuGraphLaunch(exec, stream));
+		ok(cuStreamSynchronize(stream));
+		model_expect(at, 8, 100);
+		model_expect(at + 2048, 9, 100);
+	}
+	ok(cuGraphExecDestroy(exec));
+	ok(cuEventDestroy(fork_event));
+	ok(cuEventDestroy(join_event));
+	ok(cuStreamDestroy(stream));
+	ok(cuStreamDestroy(side));
+	ok(cuMemFree(at));
+}
+
+struct other {
+	CUevent event;
+	bool relaxed, sync;
+	CUresult result;
+};
+
+static void *ask_on_another_thread(void *argument)
+{
+	struct other *other = argument;
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	cuCtxSetCurrent(model_context);
+	if (other->relaxed)
+		cuThreadExchangeStreamCaptureMode(&mode);
+	other->result = other->sync ? cuCtxSynchronize() : cuEventQuery(other->event);
+	return NULL;
+}
+
+/* Captures in GLOBAL mode while another thread calls; gives the result of the end of the capture. */
+static CUresult capture_while(struct other *other)
+{
+	CUstream stream;
+	CUgraph graph;
+	CUresult result;
+	pthread_t thread;
+
+	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cuEventCreate(&other->event, 0));
+	ok(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	pthread_create(&thread, NULL, ask_on_another_thread, other);
+	pthread_join(thread, NULL);
+	if (other->result)
+		is(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, model_launch_gate(stream));
+	result = cuStreamEndCapture(stream, &graph);
+	if (!result)
+		ok(cuGraphDestroy(graph));
+	else
+		assert_null(graph);
+	ok(cuEventDestroy(other->event));
+	ok(cuStreamDestroy(stream));
+	return result;
+}
+
+static void event_query_from_another_thread_invalidates_a_global_capture(void **state)
+{
+	struct other other = {0};
+
+	(void)state;
+	is(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, capture_while(&other));
+	is(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, other.result);
+}
+
+static void relaxed_thread_leaves_the_capture_alone(void **state)
+{
+	struct other other = {.relaxed = true};
+
+	(void)state;
+	ok(capture_while(&other));
+	ok(other.result);
+}
+
+static void context_synchronize_invalidates_even_from_a_relaxed_thread(void **state)
+{
+	struct other other = {.relaxed = true, .sync = true};
+
+	(void)state;
+	is(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, capture_while(&other));
+	is(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, other.result);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(pointers_inside_struct_parameters_are_translated),
+	    TEST(pointer_read_from_device_memory_works_through_sim_pointer),
+	    TEST(foreign_image_is_invalid),
+	    TEST(work_is_asynchronous_and_in_order),
+	    TEST(legacy_stream_waits_for_blocking_streams_alone),
+	    TEST(free_waits_for_submitted_work),
+	    TEST(destroyed_stream_finishes_its_work),
+	    TEST(held_work_stands_until_released),
+	    TEST(stream_waits_for_a_value),
+	    TEST(stream_ordered_free_returns_memory_in_its_turn),
+	    TEST(captured_work_runs_at_each_launch),
+	    TEST(event_query_from_another_thread_invalidates_a_global_capture),
+	    TEST(relaxed_thread_leaves_the_capture_alone),
+	    TEST(context_synchronize_invalidates_even_from_a_relaxed_thread),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,100 @@
+/*
+ * rules.h: what the programs share that ask a driver for the rules which the simulated one takes from real ones (facts
+ * sections 2 and 3). They ask whichever libcuda.so.1 is found: the simulated one in every build, a real one under the
+ * label gpu. They link neither: every call goes through the table `cu`.
+ *
+ * On a real GPU they stay below 256 MiB, touch no managed memory, and do nothing that kills a context.
+ */
+#ifndef SPILLWAY_TEST_RULES_H
+#define SPILLWAY_TEST_RULES_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <cuda.h>
+#include <stdbool.h>
+
+#define RULES_FUNCTIONS(ROW)                                                                                           \
+	ROW(cuInit)                                                                                                    \
+	ROW(cuDeviceGetAttribute)                                                                                      \
+	ROW(cuDevicePrimaryCtxRetain)                                                                                  \
+	ROW(cuDevicePrimaryCtxReset)                                                                                   \
+	ROW(cuCtxRecordEvent)                                                                                          \
+	ROW(cuDevicePrimaryCtxRelease)                                                                                 \
+	ROW(cuCtxSetCurrent)                                                                                           \
+	ROW(cuCtxSynchronize)                                                                                          \
+	ROW(cuGetProcAddress)                                                                                          \
+	ROW(cuMemAllocPitch)                                                                                           \
+	ROW(cuMemAddressFree)                                                                                          \
+	ROW(cuMemAddressReserve)                                                                                       \
+	ROW(cuMemAlloc)                                                                                                \
+	ROW(cuMemCreate)                                                                                               \
+	ROW(cuMemFree)                                                                                                 \
+	ROW(cuMemFreeAsync)                                                                                            \
+	ROW(cuMemAllocAsync)                                                                                           \
+	ROW(cuMemGetAddressRange)                                                                                      \
+	ROW(cuMemGetAllocationGranularity)                                                                             \
+	ROW(cuMemHostAlloc)                                                                                            \
+	ROW(cuMemFreeHost)                                                                                             \
+	ROW(cuMemMap)                                                                                                  \
+	ROW(cuMemRelease)                                                                                              \
+	ROW(cuMemRetainAllocationHandle)                                                                               \
+	ROW(cuMemSetAccess)                                                                                            \
+	ROW(cuMemUnmap)                                                                                                \
+	ROW(cuMemcpyDtoD)                                                                                              \
+	ROW(cuMemcpyDtoH)                                                                                              \
+	ROW(cuMemcpyHtoD)                                                                                              \
+	ROW(cuMemcpyHtoDAsync)                                                                                         \
+	ROW(cuMemsetD8)                                                                                                \
+	ROW(cuMemsetD8Async)                                                                                           \
+	ROW(cuPointerGetAttribute)                                                                                     \
+	ROW(cuPointerGetAttributes)                                                                                    \
+	ROW(cuPointerSetAttribute)                                                                                     \
+	ROW(cuIpcGetMemHandle)                                                                                         \
+	ROW(cuStreamBeginCapture)                                                                                      \
+	ROW(cuStreamCreate)                                                                                            \
+	ROW(cuStreamDestroy)                                                                                           \
+	ROW(cuStreamEndCapture)                                                                                        \
+	ROW(cuStreamQuery)                                                                                             \
+	ROW(cuStreamSynchronize)                                                                                       \
+	ROW(cuEventCreate)                                                                                             \
+	ROW(cuEventDestroy)                                                                                            \
+	ROW(cuEventQuery)                                                                                              \
+	ROW(cuEventRecord)                                                                                             \
+	ROW(cuEventSynchronize)                                                                                        \
+	ROW(cuGraphDestroy)                                                                                            \
+	ROW(cuThreadExchangeStreamCaptureMode)
+
+/* cuda.h gives a base name its newest spelling by #define: the field and the look-up take that one. */
+struct rules_driver {
+#define ROW(name) __typeof__(name) *name;
+	RULES_FUNCTIONS(ROW)
+#undef ROW
+};
+extern struct rules_driver cu;
+extern CUcontext rules_context; /* the primary one of device 0, current in the main thread */
+extern bool rules_host_vmm;     /* physical memory may lie in host memory */
+
+#define MIB         ((size_t)1 << 20)
+#define CHUNK       (2 * MIB)
+#define ok(call)    assert_int_equal((call), CUDA_SUCCESS)
+#define is(e, call) assert_int_equal((call), (e))
+
+/*
+ * Before the tests: loads the driver and makes the context. 0, or 77 with the reason on stderr: what main() ends with,
+ * for there is nothing to ask. After them: rules_fini() lets the context go.
+ */
+int rules_init(void);
+void rules_fini(void);
+
+CUmemAllocationProp rules_at_location(CUmemLocationType type);
+CUmemGenericAllocationHandle rules_new_handle(size_t bytes, CUmemLocationType type);
+CUdeviceptr rules_reserve(size_t bytes);
+CUresult rules_set_access(CUdeviceptr at, size_t bytes);
+/* Maps a new handle of this size, with access, and releases the handle. */
+void rules_map_new(CUdeviceptr at, size_t bytes, CUmemLocationType type);
+void rules_unmap_and_free(CUdeviceptr at, size_t bytes);
+
+#endif

@@ -1,0 +1,393 @@
+/*
+ * rules_memory_test.c: the rules about memory (rules.h): handles and mappings, what the driver answers about an
+ * address, allocation.
+ */
+#include "rules.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- handles and mappings ---- */
+
+static void granularity_is_two_megabytes(void **state)
+{
+	CUmemAllocationProp prop = rules_at_location(CU_MEM_LOCATION_TYPE_DEVICE);
+	CUmemGenericAllocationHandle handle;
+	size_t bytes;
+
+	(void)state;
+	ok(cu.cuMemGetAllocationGranularity(&bytes, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+	assert_int_equal(bytes, CHUNK);
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemCreate(&handle, CHUNK + 4096, &prop, 0));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemCreate(&handle, 0, &prop, 0));
+}
+
+static void mapping_part_of_a_handle_is_refused(void **state)
+{
+	CUmemGenericAllocationHandle handle = rules_new_handle(2 * CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	CUdeviceptr at = rules_reserve(2 * CHUNK);
+
+	(void)state;
+	is(CUDA_ERROR_NOT_SUPPORTED, cu.cuMemMap(at, CHUNK, CHUNK, handle, 0));
+	is(CUDA_ERROR_NOT_SUPPORTED, cu.cuMemMap(at, CHUNK, 0, handle, 0));
+	ok(cu.cuMemRelease(handle));
+	ok(cu.cuMemAddressFree(at, 2 * CHUNK));
+}
+
+static void unmapping_part_of_a_handle_is_refused(void **state)
+{
+	CUdeviceptr at = rules_reserve(2 * CHUNK);
+
+	(void)state;
+	rules_map_new(at, 2 * CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemUnmap(at, CHUNK));
+	rules_unmap_and_free(at, 2 * CHUNK);
+}
+
+static void one_unmap_may_cover_several_handles(void **state)
+{
+	CUdeviceptr at = rules_reserve(3 * CHUNK);
+
+	(void)state;
+	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	rules_map_new(at + CHUNK, 2 * CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	rules_unmap_and_free(at, 3 * CHUNK);
+}
+
+static void mapping_over_a_mapping_is_refused(void **state)
+{
+	CUmemGenericAllocationHandle handle = rules_new_handle(CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	CUdeviceptr at = rules_reserve(CHUNK);
+
+	(void)state;
+	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	assert_int_not_equal(cu.cuMemMap(at, CHUNK, 0, handle, 0), CUDA_SUCCESS);
+	ok(cu.cuMemRelease(handle));
+	rules_unmap_and_free(at, CHUNK);
+}
+
+static void mapping_outside_a_reservation_is_refused(void **state)
+{
+	CUmemGenericAllocationHandle handle = rules_new_handle(2 * CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	CUdeviceptr at = rules_reserve(CHUNK);
+
+	(void)state;
+	assert_int_not_equal(cu.cuMemMap(at, 2 * CHUNK, 0, handle, 0), CUDA_SUCCESS);
+	ok(cu.cuMemRelease(handle));
+	ok(cu.cuMemAddressFree(at, CHUNK));
+}
+
+static void freeing_a_reservation_still_mapped_is_refused(void **state)
+{
+	CUdeviceptr at = rules_reserve(CHUNK);
+
+	(void)state;
+	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	assert_int_not_equal(cu.cuMemAddressFree(at, CHUNK), CUDA_SUCCESS);
+	rules_unmap_and_free(at, CHUNK);
+}
+
+static void released_handle_lives_while_it_is_mapped(void **state)
+{
+	CUdeviceptr at = rules_reserve(CHUNK);
+	CUmemGenericAllocationHandle handle;
+	unsigned char got = 0;
+
+	(void)state;
+	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	ok(cu.cuMemsetD8(at, 0x5A, CHUNK));
+	ok(cu.cuMemcpyDtoH(&got, at + CHUNK - 1, 1));
+	assert_int_equal(got, 0x5A);
+	ok(cu.cuMemRetainAllocationHandle(&handle, (void *)at));
+	ok(cu.cuMemUnmap(at, CHUNK));
+	ok(cu.cuMemMap(at, CHUNK, 0, handle, 0));
+	ok(rules_set_access(at, CHUNK));
+	ok(cu.cuMemRelease(handle));
+	got = 0;
+	ok(cu.cuMemcpyDtoH(&got, at + CHUNK - 1, 1));
+	assert_int_equal(got, 0x5A);
+	rules_unmap_and_free(at, CHUNK);
+}
+
+static void host_numa_current_is_refused(void **state)
+{
+	CUmemAllocationProp prop = rules_at_location(CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT);
+	CUmemGenericAllocationHandle handle;
+
+	(void)state;
+	assert_int_not_equal(cu.cuMemCreate(&handle, CHUNK, &prop, 0), CUDA_SUCCESS);
+}
+
+static void data_survives_remapping_to_host_memory(void **state)
+{
+	CUmemGenericAllocationHandle host;
+	CUdeviceptr at, alias;
+	unsigned char got[64], want[64];
+
+	(void)state;
+	if (!rules_host_vmm)
+		skip();
+	at = rules_reserve(CHUNK);
+	alias = rules_reserve(CHUNK);
+	host = rules_new_handle(CHUNK, CU_MEM_LOCATION_TYPE_HOST_NUMA);
+	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	ok(cu.cuMemMap(alias, CHUNK, 0, host, 0));
+	ok(rules_set_access(alias, CHUNK));
+	for (size_t i = 0; i < sizeof(want); i++)
+		want[i] = (unsigned char)(i * 7 + 1);
+	ok(cu.cuMemcpyHtoD(at + MIB, want, sizeof(want)));
+	ok(cu.cuMemcpyDtoD(alias, at, CHUNK));
+	ok(cu.cuCtxSynchronize());
+	ok(cu.cuMemUnmap(at, CHUNK));
+	ok(cu.cuMemMap(at, CHUNK, 0, host, 0));
+	ok(rules_set_access(at, CHUNK));
+	ok(cu.cuMemcpyDtoH(got, at + MIB, sizeof(got)));
+	assert_memory_equal(got, want, sizeof(got));
+	ok(cu.cuMemRelease(host));
+	rules_unmap_and_free(at, CHUNK);
+	rules_unmap_and_free(alias, CHUNK);
+}
+
+static void copies_cross_the_border_of_device_and_host_chunks(void **state)
+{
+	CUdeviceptr at;
+	unsigned char *want, *got;
+
+	(void)state;
+	if (!rules_host_vmm)
+		skip();
+	at = rules_reserve(2 * CHUNK);
+	want = malloc(2 * CHUNK);
+	got = malloc(2 * CHUNK);
+	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	rules_map_new(at + CHUNK, CHUNK, CU_MEM_LOCATION_TYPE_HOST_NUMA);
+	for (size_t i = 0; i < 2 * CHUNK; i++)
+		want[i] = (unsigned char)(i * 31 >> 3);
+	ok(cu.cuMemcpyHtoD(at, want, 2 * CHUNK));
+	ok(cu.cuMemcpyDtoH(got, at, 2 * CHUNK));
+	assert_memory_equal(got, want, 2 * CHUNK);
+	ok(cu.cuMemsetD8(at + CHUNK - 64, 9, 128));
+	ok(cu.cuMemcpyDtoH(got, at + CHUNK - 64, 128));
+	for (int i = 0; i < 128; i++)
+		assert_int_equal(got[i], 9);
+	rules_unmap_and_free(at, 2 * CHUNK);
+	free(want);
+	free(got);
+}
+
+/* ---- answers about memory ---- */
+
+static unsigned long long attribute(CUpointer_attribute which, CUdeviceptr at)
+{
+	unsigned long long value = 0;
+
+	ok(cu.cuPointerGetAttribute(&value, which, at));
+	return value;
+}
+
+static void block_answers_like_cuMemAlloc(void **state)
+{
+	CUmemGenericAllocationHandle handle;
+	CUipcMemHandle ipc;
+	CUdeviceptr at, base;
+	size_t bytes;
+	void *host;
+
+	(void)state;
+	ok(cu.cuMemAlloc(&at, 5 * MIB));
+	assert_int_equal(at % 512, 0);
+	ok(cu.cuMemGetAddressRange(&base, &bytes, at + MIB));
+	assert_int_equal(base, at);
+	assert_int_equal(bytes, 5 * MIB);
+	ok(cu.cuMemGetAddressRange(NULL, &bytes, at));
+	ok(cu.cuMemGetAddressRange(&base, NULL, at));
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at), CU_MEMORYTYPE_DEVICE);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_CONTEXT, at), (uintptr_t)rules_context);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at + 8), at + 8);
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, at));
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_IS_MANAGED, at), 0);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at), 0);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, at), 1);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at + MIB), at);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_RANGE_SIZE, at), 5 * MIB);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_MAPPED, at), 1);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, at), 0);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at), CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, at), 0);
+	ok(cu.cuPointerSetAttribute(&(unsigned){1}, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at));
+	ok(cu.cuIpcGetMemHandle(&ipc, at));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemRetainAllocationHandle(&handle, (void *)at));
+	ok(cu.cuMemFree(at));
+	assert_int_not_equal(cu.cuMemFree(at), CUDA_SUCCESS);
+}
+
+static void mapped_memory_answers_differently(void **state)
+{
+	CUdeviceptr at = rules_reserve(2 * CHUNK), base;
+	CUipcMemHandle ipc;
+	size_t bytes;
+
+	(void)state;
+	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	rules_map_new(at + CHUNK, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at), CU_MEMORYTYPE_DEVICE);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_CONTEXT, at), 0);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, at), 0);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, at), 0);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, at), 0);
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuIpcGetMemHandle(&ipc, at));
+	assert_int_not_equal(cu.cuPointerSetAttribute(&(unsigned){1}, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at),
+			     CUDA_SUCCESS);
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemFree(at));
+	ok(cu.cuMemGetAddressRange(&base, &bytes, at + CHUNK + 5));
+	assert_int_equal(base, at + CHUNK);
+	assert_int_equal(bytes, CHUNK);
+	rules_unmap_and_free(at, 2 * CHUNK);
+}
+
+static void host_chunk_without_host_access_has_no_host_pointer(void **state)
+{
+	CUdeviceptr at;
+	void *host;
+
+	(void)state;
+	if (!rules_host_vmm)
+		skip();
+	at = rules_reserve(CHUNK);
+	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_HOST_NUMA);
+	host = (void *)1;
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, at));
+	assert_null(host);
+	rules_unmap_and_free(at, CHUNK);
+}
+
+static void unknown_pointer_fails_alone_and_is_null_in_company(void **state)
+{
+	CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_CONTEXT,
+				       CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+				       CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+	unsigned type = 1;
+	int ordinal = 5;
+	CUcontext of = (CUcontext)1;
+	void *host = NULL;
+	size_t range = 77;
+	void *values[] = {&type, &of, &host, &ordinal, &range}, *plain = malloc(64);
+	CUdeviceptr base;
+	size_t bytes;
+
+	(void)state;
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuPointerGetAttribute(&type, which[0], (CUdeviceptr)(uintptr_t)plain));
+	ok(cu.cuPointerGetAttributes(5, which, values, (CUdeviceptr)(uintptr_t)plain));
+	assert_int_equal(type, 0);
+	assert_null(of);
+	assert_ptr_equal(host, plain);
+	assert_int_equal(ordinal, CU_DEVICE_INVALID);
+	assert_int_equal(range, 77);
+	which[0] = (CUpointer_attribute)99;
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuPointerGetAttributes(1, which, values, (CUdeviceptr)(uintptr_t)plain));
+	is(CUDA_ERROR_NOT_FOUND, cu.cuMemGetAddressRange(&base, &bytes, (CUdeviceptr)(uintptr_t)plain));
+	free(plain);
+}
+
+/* How many bytes an answer takes: what differs from the pattern, or would have by its value. */
+static void expect_bytes(CUpointer_attribute which, CUdeviceptr at, size_t bytes)
+{
+	unsigned char data[32];
+
+	memset(data, 0xa5, sizeof(data));
+	ok(cu.cuPointerGetAttribute(data, which, at));
+	for (size_t i = 0; i < sizeof(data); i++)
+		assert_int_equal(i >= bytes, data[i] == 0xa5);
+}
+
+static void flags_are_four_bytes_wide(void **state)
+{
+	CUdeviceptr at;
+
+	(void)state;
+	ok(cu.cuMemAlloc(&at, 1000));
+	expect_bytes(CU_POINTER_ATTRIBUTE_IS_MANAGED, at, 4);
+	expect_bytes(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at, 4);
+	expect_bytes(CU_POINTER_ATTRIBUTE_MAPPED, at, 4);
+	expect_bytes(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, at, 4);
+	expect_bytes(CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, at, 4);
+	expect_bytes(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, at, 8);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_RANGE_SIZE, at), 1000);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_MAPPING_SIZE, at), 2 * MIB);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, at) % (2 * MIB), 0);
+	ok(cu.cuMemFree(at));
+}
+
+static void asking_for_tokens_turns_sync_memops_on(void **state)
+{
+	unsigned char tokens[16];
+	CUdeviceptr at;
+
+	(void)state;
+	ok(cu.cuMemAlloc(&at, MIB));
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at), 0);
+	ok(cu.cuPointerGetAttribute(tokens, CU_POINTER_ATTRIBUTE_P2P_TOKENS, at));
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at), 1);
+	ok(cu.cuMemFree(at));
+}
+
+static void pitch_is_a_multiple_of_512(void **state)
+{
+	CUdeviceptr at, base;
+	size_t pitch, bytes;
+
+	(void)state;
+	ok(cu.cuMemAllocPitch(&at, &pitch, 513, 3, 4));
+	assert_int_equal(pitch, 1024);
+	ok(cu.cuMemGetAddressRange(&base, &bytes, at));
+	assert_int_equal(bytes, 3 * 1024);
+	ok(cu.cuMemFree(at));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemAllocPitch(&at, &pitch, 100, 3, 5));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemAllocPitch(&at, &pitch, 0, 3, 4));
+}
+
+static void async_free_takes_any_block(void **state)
+{
+	CUdeviceptr block, ordered;
+	CUstream stream;
+
+	(void)state;
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuMemAlloc(&block, MIB));
+	ok(cu.cuMemAllocAsync(&ordered, MIB, stream));
+	ok(cu.cuMemFreeAsync(block, stream));
+	ok(cu.cuStreamSynchronize(stream));
+	ok(cu.cuMemFree(ordered));
+	ok(cu.cuStreamDestroy(stream));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(granularity_is_two_megabytes),
+	    cmocka_unit_test(mapping_part_of_a_handle_is_refused),
+	    cmocka_unit_test(unmapping_part_of_a_handle_is_refused),
+	    cmocka_unit_test(one_unmap_may_cover_several_handles),
+	    cmocka_unit_test(mapping_over_a_mapping_is_refused),
+	    cmocka_unit_test(mapping_outside_a_reservation_is_refused),
+	    cmocka_unit_test(freeing_a_reservation_still_mapped_is_refused),
+	    cmocka_unit_test(released_handle_lives_while_it_is_mapped),
+	    cmocka_unit_test(host_numa_current_is_refused),
+	    cmocka_unit_test(data_survives_remapping_to_host_memory),
+	    cmocka_unit_test(copies_cross_the_border_of_device_and_host_chunks),
+	    cmocka_unit_test(block_answers_like_cuMemAlloc),
+	    cmocka_unit_test(mapped_memory_answers_differently),
+	    cmocka_unit_test(host_chunk_without_host_access_has_no_host_pointer),
+	    cmocka_unit_test(unknown_pointer_fails_alone_and_is_null_in_company),
+	    cmocka_unit_test(flags_are_four_bytes_wide),
+	    cmocka_unit_test(asking_for_tokens_turns_sync_memops_on),
+	    cmocka_unit_test(pitch_is_a_multiple_of_512),
+	    cmocka_unit_test(async_free_takes_any_block),
+	};
+	int failed = rules_init();
+
+	if (failed)
+		return failed;
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	rules_fini();
+	return failed;
+}

@@ -1,0 +1,364 @@
+/*
+ * sim_work.c: pieces of work, their order, and the threads that do them.
+ *
+ * Each stream's work is done by a thread of its own, started with the first work. Work is numbered per stream;
+ * done(stream, n) is all that order needs: an event is the number of its record, waiting for it adds that pair to the
+ * waiter's `after`. The legacy stream's rules become such pairs at submission: its work comes after everything in the
+ * blocking streams of its context, theirs after everything in it.
+ *
+ * A fault inside the window while a thread runs a kernel or a copy kills the context, not the process: the handler
+ * jumps out of the work. Any other fault is passed to whoever handled SIGSEGV before. Host functions run unguarded: the
+ * host touching device memory is the program's death there, too.
+ */
+#include "sim_internal.h"
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+
+static struct sigaction before_segv, before_bus;
+static __thread sigjmp_buf *way_out;
+static __thread uintptr_t fault_address;
+static __thread const char *running;
+static __thread bool passing_on;
+
+/* ---- faults ---- */
+
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+	uintptr_t address = (uintptr_t)info->si_addr;
+	struct sigaction *before = number == SIGSEGV ? &before_segv : &before_bus;
+
+	if (way_out && address - (uintptr_t)sim.window < 2 * sim.half) {
+		fault_address = sim_in_window(address) ? address : address - sim.half;
+		siglongjmp(*way_out, 1);
+	}
+	/* Somebody may have saved our handler and be chained behind us and before us: not in circles. */
+	if (passing_on ||
+	    (!(before->sa_flags & SA_SIGINFO) && (before->sa_handler == SIG_DFL || before->sa_handler == SIG_IGN))) {
+		signal(number, SIG_DFL); /* and fault again */
+		return;
+	}
+	passing_on = true;
+	if (before->sa_flags & SA_SIGINFO)
+		before->sa_sigaction(number, info, context);
+	else
+		before->sa_handler(number);
+	passing_on = false;
+}
+
+/* Before each piece of work: programs and test frameworks set handlers of their own at any time. */
+static void install_handler(int number, struct sigaction *before)
+{
+	struct sigaction action = {.sa_flags = SA_SIGINFO | SA_NODEFER}, now;
+
+	action.sa_sigaction = on_fault;
+	sigemptyset(&action.sa_mask);
+	sigaction(number, NULL, &now);
+	if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault)
+		return;
+	*before = now;
+	sigaction(number, &action, NULL);
+}
+
+bool sim_run_guarded(struct sim_work *work)
+{
+	sigjmp_buf here;
+
+	running = work->name;
+	if (sigsetjmp(here, 0) == 0) {
+		way_out = &here;
+		work->run(work);
+		way_out = NULL;
+		return true;
+	}
+	way_out = NULL;
+	sim_lock();
+	work->context->dead = CUDA_ERROR_ILLEGAL_ADDRESS;
+	sim_break_rule("%s touched %#lx, which is not mapped for it: the context is dead", running,
+		       (unsigned long)fault_address);
+	sim_unlock();
+	return false;
+}
+
+void sim_run_host(struct sim_work *work)
+{
+	sigjmp_buf *guarded = way_out;
+	CUresult dead;
+
+	sim_lock();
+	dead = work->context->dead;
+	sim_unlock();
+	way_out = NULL;
+	if (work->host.callback)
+		work->host.callback(work->host.stream, dead, work->host.data);
+	else
+		work->host.fn(work->host.data);
+	way_out = guarded;
+}
+
+void sim_nothing(struct sim_work *work)
+{
+	(void)work;
+}
+
+void sim_run_list(struct sim_work *work)
+{
+	for (struct sim_work *part = work->list; part; part = part->next) {
+		part->context = work->context;
+		running = part->name;
+		part->run(part);
+	}
+}
+
+/* ---- work ---- */
+
+struct sim_work *sim_work_new(const char *name, CUgraphNodeType type, void (*run)(struct sim_work *))
+{
+	struct sim_work *work = calloc(1, sizeof(*work));
+
+	work->name = name;
+	work->type = type;
+	work->run = run;
+	return work;
+}
+
+struct sim_work *sim_work_clone(const struct sim_work *work)
+{
+	struct sim_work *clone = malloc(sizeof(*clone));
+
+	*clone = *work;
+	clone->next = NULL;
+	clone->after = NULL;
+	clone->n_after = 0;
+	if (work->owned) {
+		clone->owned = malloc(work->owned_bytes + 1);
+		memcpy(clone->owned, work->owned, work->owned_bytes);
+	}
+	if (work->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+		struct sim_work **link = &clone->list;
+
+		for (const struct sim_work *part = work->list; part; part = part->next) {
+			*link = sim_work_clone(part);
+			link = &(*link)->next;
+		}
+		*link = NULL;
+	}
+	return clone;
+}
+
+void sim_work_free(struct sim_work *work)
+{
+	if (!work)
+		return;
+	if (work->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+		for (struct sim_work *part = work->list, *next; part; part = next) {
+			next = part->next;
+			sim_work_free(part);
+		}
+	}
+	free(work->after);
+	free(work->owned);
+	free(work);
+}
+
+void sim_work_after(struct sim_work *work, CUstream stream, unsigned long seq)
+{
+	if (stream->done >= seq)
+		return;
+	work->after = realloc(work->after, (work->n_after + 1) * sizeof(*work->after));
+	work->after[work->n_after++] = (struct sim_after){stream, seq};
+}
+
+static bool after_done(const struct sim_work *work)
+{
+	for (size_t i = 0; i < work->n_after; i++)
+		if (work->after[i].stream->done < work->after[i].seq)
+			return false;
+	return true;
+}
+
+/* May the first work start? Waits for a change when not. */
+static bool may_start(struct sim_work *work)
+{
+	struct timespec until = {(time_t)(work->not_before / 1000000000), (long)(work->not_before % 1000000000)};
+
+	if (work->context->dead)
+		return true;
+	if (sim.held || !after_done(work)) {
+		sim_wait();
+		return false;
+	}
+	if (work->not_before && sim_now() < work->not_before) {
+		pthread_cond_timedwait(&sim.progress, &sim.lock, &until);
+		return false;
+	}
+	return true;
+}
+
+static void *stream_thread(void *argument)
+{
+	CUstream stream = argument;
+
+	sim_lock();
+	for (;;) {
+		struct sim_work *work = stream->head;
+
+		if (!work) {
+			if (!stream->alive)
+				break;
+			pthread_cond_wait(&stream->arrival, &sim.lock);
+			continue;
+		}
+		if (!may_start(work))
+			continue;
+		/* On a dead context nothing touches memory any more; frees and callbacks still happen. */
+		if (!work->context->dead || work->always) {
+			install_handler(SIGSEGV, &before_segv);
+			install_handler(SIGBUS, &before_bus);
+			sim_unlock();
+			sim_run_guarded(work);
+			sim_lock();
+		}
+		stream->head = work->next;
+		if (!stream->head)
+			stream->tail = NULL;
+		stream->done = work->seq;
+		sim_work_free(work);
+		pthread_cond_broadcast(&sim.progress);
+	}
+	stream->running = false;
+	sim_stream_unlink(stream);
+	sim_unlock();
+	return NULL;
+}
+
+static CUresult start_thread(CUstream stream)
+{
+	pthread_attr_t attributes;
+	pthread_t thread;
+	sigset_t all, old;
+	int error;
+
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	/* The program's signals are for the program's threads; faults are synchronous and cannot be blocked. */
+	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	error = pthread_create(&thread, &attributes, stream_thread, stream);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attributes);
+	stream->running = !error;
+	return error ? sim_why(CUDA_ERROR_OUT_OF_MEMORY, "no thread for the stream") : CUDA_SUCCESS;
+}
+
+static uint64_t start_time(void)
+{
+	uint64_t delay = sim.set.delay_us * 1000;
+
+	if (!delay)
+		return 0;
+	if (sim.set.seed) {
+		sim.set.seed = sim.set.seed * 6364136223846793005u + 1442695040888963407u;
+		delay += (sim.set.seed >> 33) % (delay + 1);
+	}
+	return sim_now() + delay;
+}
+
+CUresult sim_work_queue(CUstream stream, struct sim_work *work)
+{
+	CUcontext context = stream->context;
+	CUresult result = stream->running ? CUDA_SUCCESS : start_thread(stream);
+
+	if (result) {
+		sim_work_free(work);
+		return result;
+	}
+	work->context = context;
+	work->not_before = start_time();
+	if (stream == context->legacy) {
+		for (CUstream other = context->streams; other; other = other->next)
+			if (other->blocking && other != stream)
+				sim_work_after(work, other, other->last);
+	} else if (stream->blocking && context->legacy) {
+		sim_work_after(work, context->legacy, context->legacy->last);
+	}
+	work->seq = ++stream->last;
+	if (stream->tail)
+		stream->tail->next = work;
+	else
+		stream->head = work;
+	stream->tail = work;
+	pthread_cond_signal(&stream->arrival);
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_submit(CUstream handle, struct sim_work *work)
+{
+	CUstream stream;
+	CUresult result = sim_stream(handle, &stream);
+
+	if (!result)
+		result = stream->context->dead;
+	if (!result && stream == stream->context->legacy)
+		result = sim_capture_legacy(stream->context);
+	if (result) {
+		sim_work_free(work);
+		return result;
+	}
+	return stream->capture ? sim_capture_work(stream, work) : sim_work_queue(stream, work);
+}
+
+CUresult sim_submit_sync(CUstream handle, struct sim_work *work)
+{
+	CUstream stream;
+	CUresult result = sim_stream(handle, &stream);
+
+	if (!result && stream->capture) {
+		sim_capture_invalidate(stream->capture, "a synchronous call on a capturing stream");
+		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	if (!result)
+		result = sim_unsafe();
+	if (result) {
+		sim_work_free(work);
+		return result;
+	}
+	result = sim_submit(handle, work);
+	if (result)
+		return result;
+	sim_wait_after((struct sim_after){stream, stream->last});
+	return stream->context->dead;
+}
+
+/* ---- waiting ---- */
+
+void sim_wait_after(struct sim_after after)
+{
+	while (after.stream && after.stream->done < after.seq)
+		sim_wait();
+}
+
+void sim_wait_stream(CUstream stream)
+{
+	sim_wait_after((struct sim_after){stream, stream->last});
+}
+
+CUresult sim_wait_context(CUcontext context)
+{
+	struct sim_after *all = NULL;
+	size_t n = 0;
+
+	/* The list changes while we wait; the streams on it do not go away. */
+	for (CUstream stream = context->streams; stream; stream = stream->next) {
+		if (stream->done >= stream->last)
+			continue;
+		all = realloc(all, (n + 1) * sizeof(*all));
+		all[n++] = (struct sim_after){stream, stream->last};
+	}
+	for (size_t i = 0; i < n; i++)
+		sim_wait_after(all[i]);
+	free(all);
+	return context->dead;
+}
