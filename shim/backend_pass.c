@@ -7,13 +7,12 @@ static enum sw_status pass_alloc(struct device *device, const struct backend_req
 	CUdeviceptr address = 0;
 	CUresult result;
 
-	do {
-		if (request->height)
-			result = REAL(cuMemAllocPitch_v2)(&address, ret_pitch, request->width, request->height,
-							  (unsigned)request->element);
-		else
-			result = REAL(cuMemAlloc_v2)(&address, request->bytes);
-	} while (result == CUDA_ERROR_OUT_OF_MEMORY && device_make_room(device));
+	(void)device;
+	if (request->height)
+		result = REAL(cuMemAllocPitch_v2)(&address, ret_pitch, request->width, request->height,
+						  (unsigned)request->element);
+	else
+		result = REAL(cuMemAlloc_v2)(&address, request->bytes);
 	if (result != CUDA_SUCCESS)
 		return status_of(result);
 	row->key = address;

@@ -1,6 +1,5 @@
 #include "shim/capture.h"
 #include "shim/context.h"
-#include "shim/log.h"
 #include "shim/real.h"
 
 #include <errno.h>
@@ -69,8 +68,9 @@ void capture_opened(CUstream stream, bool per_thread, bool success)
 		atomic_fetch_sub(&n_open, 1);
 		return;
 	}
-	*entry = (struct capturing){
-	    .stream = canonical(stream, per_thread), .context = context_current(), .thread = gettid()};
+	*entry = (struct capturing){.stream = canonical(stream, per_thread),
+				    .context = context_of_stream(stream, per_thread),
+				    .thread = gettid()};
 	lock_take(&capture_lock);
 	entry->next = list;
 	list = entry;

@@ -11,21 +11,30 @@
 /* The current context, NULL when there is none. */
 CUcontext context_current(void);
 
+/*
+ * The context that memory allocated now belongs to. That is the current one, except for the context of a green context:
+ * it covers its own part of the device alone, its memory lives in the primary context, which covers all of them.
+ */
+CUcontext context_of_memory(void);
+/* A green context was given a context to be made current; it is about to end. */
+void context_green(CUgreenCtx green, CUcontext context);
+void context_green_ended(CUgreenCtx green);
+
 /* Make it current until context_leave(); NULL means the current one. False: it cannot be entered, it is gone. */
 bool context_enter(CUcontext context, bool *ret_pushed);
 void context_leave(bool pushed);
 
-/*
- * Wait until all work of the context is done. For one that cannot be entered any more (a green context ends without a
- * word to us; its memory lives in the primary one) the current context is waited for instead.
- */
+/* Wait until all work of the context is done. One that cannot be entered any more has none left. */
 CUresult context_wait_idle(CUcontext context);
 
 /*
  * An event of the context that has everything the context has been given so far before it. NULL when the driver cannot
- * do that (older than 12.5) or refuses. Never while a capture is open: it would be invalidated.
+ * do that (older than 12.5) or refuses, or when the context is gone, which *ret_gone tells. Never while a capture is
+ * open: it would be invalidated. It may wait for room in the driver's queues: under no lock.
  */
-CUevent context_record(CUcontext context);
+CUevent context_record(CUcontext context, bool *ret_gone);
+/* The context of a stream; the current one when the driver does not say. */
+CUcontext context_of_stream(CUstream stream, bool per_thread);
 /* The same for a stream; *ret_event, and the context it belongs to, are set on success alone. */
 CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_event, CUcontext *ret_context);
 

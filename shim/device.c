@@ -194,9 +194,8 @@ void device_known_budget(struct device *device)
 
 bool device_make_room(struct device *device)
 {
-	if (!device)
-		device = device_current(NULL);
-	struct heap *heap = device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
+	struct heap *heap = atomic_load_explicit(&device->heap, memory_order_acquire);
+
 	if (!heap || !heap_idle_device(heap))
 		return false;
 	uint64_t before = heap_idle_device(heap);

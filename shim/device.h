@@ -22,7 +22,6 @@ struct device {
 	CUmemLocation host_location; /* of host chunks: the NUMA node nearest the device where the driver knows it */
 	struct budget budget;
 	_Atomic bool pools_used;     /* the program allocates from the default pool (pool.h) */
-	_Atomic bool pools_known;    /* there are pools to look at */
 	uint64_t pools_charged;      /* what its pools are charged with; under POOL */
 	bool budget_known;           /* the policy's budget has been set; under START */
 	bool heap_refused;           /* making the heap failed and is not tried again; under START */
@@ -41,8 +40,7 @@ struct heap *device_heap(struct device *device);
 /* Fix the budget if that has not happened; before there is a context, what is free counts as the total. */
 void device_known_budget(struct device *device);
 /*
- * The driver has no memory for somebody else: give what the heap holds in reserve back. True: there was something, try
- * again. NULL: the current device.
+ * Give what the heap holds in reserve of device memory back to the driver. True: there was something.
  */
 bool device_make_room(struct device *device);
 /* The device whose heap contains the address, or NULL. No lock. */

@@ -6,7 +6,6 @@
 #include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/hook.h"
-#include "shim/log.h"
 #include "shim/pending.h"
 #include "shim/pool.h"
 #include "shim/serve.h"
@@ -85,7 +84,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
 
 /*
  * When the driver has no memory left, what the heap keeps warm goes back, and the call is made again. With a bad policy
- * and SPILLWAY_STRICT nothing is allocated anywhere.
+ * and SPILLWAY_STRICT no device memory is allocated by anybody.
  */
 #define DRIVER_ALLOC(name, kind, params, args, bytes)                                                                  \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
@@ -98,7 +97,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
 		if (result == CUDA_SUCCESS) {                                                                          \
 			do                                                                                             \
 				result = REAL(name) args;                                                              \
-			while (result == CUDA_ERROR_OUT_OF_MEMORY && serving && device_make_room(NULL));               \
+			while (result == CUDA_ERROR_OUT_OF_MEMORY && serving && serve_make_room(-1));                  \
 		}                                                                                                      \
 		if (!serving)                                                                                          \
 			return result;                                                                                 \
@@ -149,6 +148,9 @@ static CUresult free_behind_stream(CUdeviceptr address, CUstream stream, bool pe
 		ledger_commit(row);
 		return result;
 	}
+	/* The default stream of each thread is another one, though it has one handle. */
+	bool own = per_thread ? !stream || stream == CU_STREAM_PER_THREAD : stream == CU_STREAM_PER_THREAD;
+	row->event_order = own ? (uintptr_t)pthread_self() : (uintptr_t)stream;
 	int device = row->device;
 	stats_add(STAT_frees, 1);
 	stats_add(STAT_deferred_frees, 1);

@@ -5,6 +5,7 @@
 #include "shim/enter.h"
 #include "shim/hook.h"
 #include "shim/log.h"
+#include "shim/pending.h"
 #include "shim/pool.h"
 #include "shim/serve.h"
 
@@ -30,6 +31,7 @@ static bool capacity(struct device *device, size_t *ret_free, size_t *ret_total)
 	/* Where nothing can come into a heap, the driver's answer is the whole truth. */
 	if (!heap || REAL(cuMemGetInfo_v2)(&driver_free, &driver_total) != CUDA_SUCCESS)
 		return false;
+	pending_reap(device->ordinal);
 	pool_refresh(device);
 	bool spills = policy_spill_mode(life_policy()) != POLICY_SPILL_OFF && device->host_vmm;
 	uint64_t budget = atomic_load(&device->budget.limit), host = spills ? atomic_load(&host_budget.limit) : 0;

@@ -2,8 +2,10 @@
  * Bodies that tell us when captures begin and end, and when contexts die.
  */
 #include "shim/capture.h"
+#include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/hook.h"
+#include "shim/pending.h"
 #include "shim/serve.h"
 
 #define BEGIN_CAPTURE(name, per_thread, params, args)                                                                  \
@@ -38,6 +40,7 @@ BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true,
 	HOOK_EXPORT CUresult CUDAAPI name(CUstream hStream, CUgraph *phGraph)                                          \
 	{                                                                                                              \
 		CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;                                          \
+		int saved = errno;                                                                                     \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
 		CUresult result = REAL(name)(hStream, phGraph);                                                        \
@@ -46,6 +49,8 @@ BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true,
 		if (result != CUDA_SUCCESS && REAL(is_capturing)(hStream, &status) != CUDA_SUCCESS)                    \
 			status = CU_STREAM_CAPTURE_STATUS_NONE;                                                        \
 		capture_closed(hStream, per_thread, status != CU_STREAM_CAPTURE_STATUS_NONE);                          \
+		pending_reap(-1); /* frees that were put off for it */                                                 \
+		errno = saved;                                                                                         \
 		return result;                                                                                         \
 	}
 
@@ -67,29 +72,60 @@ DESTROY_STREAM(cuStreamDestroy_v2)
 
 /* ---- contexts: memory allocated in one dies with it ---- */
 
-static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context)
+/* A detach ends a context only if it was the last: then it cannot be entered any more. */
+static bool is_gone(CUcontext context)
+{
+	bool pushed, there = context_enter(context, &pushed);
+
+	context_leave(pushed);
+	return !there;
+}
+
+static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context, bool always)
 {
 	struct enter_scope scope;
 
-	if (life_counts())
+	if (always && life_counts())
 		capture_forget_context(context);
 	if (!enter_serve(&scope, false))
 		return end(context);
 	struct serve_ending ending = serve_context_ending(context);
 	CUresult result = end(context);
-	serve_context_ended(context, ending, result == CUDA_SUCCESS);
+	bool ended = result == CUDA_SUCCESS && (always || is_gone(context));
+	if (ended)
+		capture_forget_context(context);
+	serve_context_ended(context, ending, ended);
 	return enter_leave(&scope, result);
 }
 
-#define DESTROY_CONTEXT(name)                                                                                          \
+#define DESTROY_CONTEXT(name, always)                                                                                  \
 	HOOK_EXPORT CUresult CUDAAPI name(CUcontext ctx)                                                               \
 	{                                                                                                              \
 		stats_call(HOOK_##name);                                                                               \
-		return end_context(REAL(name), ctx);                                                                   \
+		return end_context(REAL(name), ctx, always);                                                           \
 	}
 
-DESTROY_CONTEXT(cuCtxDestroy)
-DESTROY_CONTEXT(cuCtxDestroy_v2)
+DESTROY_CONTEXT(cuCtxDestroy, true)
+DESTROY_CONTEXT(cuCtxDestroy_v2, true)
+DESTROY_CONTEXT(cuCtxDetach, false)
+
+/* ---- green contexts: parts of a device, whose memory lives in its primary context ---- */
+
+HOOK_EXPORT CUresult CUDAAPI cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
+{
+	stats_call(HOOK_cuCtxFromGreenCtx);
+	CUresult result = REAL(cuCtxFromGreenCtx)(pContext, hCtx);
+	if (result == CUDA_SUCCESS)
+		context_green(hCtx, *pContext);
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
+{
+	stats_call(HOOK_cuGreenCtxDestroy);
+	context_green_ended(hCtx);
+	return REAL(cuGreenCtxDestroy)(hCtx);
+}
 
 /*
  * The primary context is found by looking at it before: after the real call its handle means nothing. A reset always

@@ -4,10 +4,10 @@
  * until the heap is under pressure.
  */
 #include "shim/capture.h"
-#include "shim/device.h"
 #include "shim/enter.h"
 #include "shim/hook.h"
 #include "shim/ledger.h"
+#include "shim/serve.h"
 
 #include <string.h>
 
@@ -31,11 +31,11 @@
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope, false))                                                                       \
-			return REAL(name) args;                                                                        \
-		do                                                                                                     \
-			result = REAL(name) args;                                                                      \
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && device_make_room(NULL));                                  \
+		if (!enter_serve(&scope, true)) \
+			return serve_refusal() ? serve_refusal() : REAL(name) args; \
+		do \
+			result = REAL(name) args; \
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && serve_make_room(-1)); \
 		return enter_leave(&scope, result);                                                                    \
 	}
 #include "shim/hooks.def"

@@ -12,8 +12,7 @@
 /* The driver has no memory left: did the heap of that device have some to give back? */
 static bool has_room(const CUmemAllocationProp *prop)
 {
-	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && device_get(prop->location.id) &&
-	       device_make_room(device_get(prop->location.id));
+	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && serve_make_room(prop->location.id);
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,

@@ -41,6 +41,7 @@ struct ledger_row {
 	unsigned refs;           /* LEDGER_HANDLE: releases still to come, plus mappings */
 	CUevent event;           /* while pending (pending.h): the free waits for it; NULL: for the whole context */
 	CUcontext event_context; /* of that event; not always the context of the block */
+	uint64_t event_order;    /* events of one order (a stream, a whole context) pass one after the other */
 	uint64_t since;          /* while pending: the how many-th it was */
 	bool on_host;            /* LEDGER_HANDLE: located in host memory */
 	bool sync_memops;        /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */

@@ -16,7 +16,6 @@
 #include "shim/enter.h"
 #include "shim/ledger.h"
 #include "shim/log.h"
-#include "shim/pending.h"
 #include "shim/pool.h"
 #include "shim/stats.h"
 

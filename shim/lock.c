@@ -1,5 +1,6 @@
 #include "shim/lock.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -58,12 +59,22 @@ void lock_init(struct lock *lock, enum lock_rank rank)
 
 void lock_take(struct lock *lock)
 {
+	int before = PTHREAD_CANCEL_ENABLE;
+
 	rank_taken(lock->rank);
+	if (lock->rank != LOCK_LEDGER)
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	pthread_mutex_lock(&lock->mutex);
+	if (lock->rank != LOCK_LEDGER)
+		lock->cancel = before;
 }
 
 void lock_drop(struct lock *lock)
 {
+	bool cancellable = lock->rank != LOCK_LEDGER && lock->cancel == PTHREAD_CANCEL_ENABLE;
+
 	pthread_mutex_unlock(&lock->mutex);
+	if (cancellable)
+		pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 	rank_dropped(lock->rank);
 }

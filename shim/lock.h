@@ -4,7 +4,7 @@
  *   rank           protects                                             driver call under it?
  *   START          reading the policy, finding devices and heaps (once) queries; reserving address space
  *   CAPTURE        the list of streams that capture                     no
- *   PENDING        frees that wait for work or for captures to end      event calls that do not wait
+ *   PENDING        frees that wait for work or for captures to end      queries and ends of events
  *   POOL           the driver's pools we know of                        queries of their attributes
  *   HEAP(device)   blocks, slabs, chunks, address ranges of one heap    VMM calls; never a wait for the GPU
  *   LEDGER         what is live and whose                               no
@@ -28,9 +28,14 @@ enum lock_rank {
 	LOCK_RANK_COUNT, /* must be last */
 };
 
+/*
+ * A thread that holds any of them but LEDGER is not cancelled meanwhile: files are read, lines written and the driver
+ * called under them, and all of that may be a cancellation point.
+ */
 struct lock {
 	pthread_mutex_t mutex;
 	enum lock_rank rank;
+	int cancel; /* the holder's cancel state from before; LEDGER: unused */
 };
 
 #define LOCK_INIT(r)                                                                                                   \

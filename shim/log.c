@@ -17,17 +17,22 @@ static void write_quietly(const char *text, size_t bytes)
 {
 	const struct timespec now = {0};
 	sigset_t pipe_signal, before, pending;
+	int cancel;
 
 	sigemptyset(&pipe_signal);
 	sigaddset(&pipe_signal, SIGPIPE);
 	sigpending(&pending);
+	/* write() is a cancellation point; a thread must not end here with our locks held. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	if (pthread_sigmask(SIG_BLOCK, &pipe_signal, &before))
-		return;
+		goto out;
 	ssize_t written = write(STDERR_FILENO, text, bytes);
 	if (written < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE))
 		while (sigtimedwait(&pipe_signal, NULL, &now) < 0 && errno == EINTR)
 			;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+out:
+	pthread_setcancelstate(cancel, NULL);
 }
 
 void log_line(const char *format, ...)

@@ -7,18 +7,31 @@
 #include <stdatomic.h>
 #include <time.h>
 
+/* So many streams with events that have not passed are told apart in one look; events of further ones are asked singly. */
+#define MOST_ORDERS 32
+
 struct lock pending_lock = LOCK_INIT(LOCK_PENDING);
-static struct ledger_row *list;
-static atomic_uint n_pending;    /* on the list */
-static _Atomic uint64_t n_added; /* ever */
+static struct ledger_row *list, **tail = &list; /* oldest first */
+static atomic_uint n_pending;                   /* on the list */
+static _Atomic uint64_t n_added;                /* ever */
+
+static atomic_uint n_ends; /* of contexts, ever; under the lock where it matters */
+
+static void put_unless_ended(struct ledger_row *row, unsigned ends)
+{
+	row->next = NULL;
+	lock_take(&pending_lock);
+	if (atomic_load(&n_ends) != ends)
+		row->event = NULL;
+	*tail = row;
+	tail = &row->next;
+	atomic_fetch_add(&n_pending, 1);
+	lock_drop(&pending_lock);
+}
 
 static void put(struct ledger_row *row)
 {
-	lock_take(&pending_lock);
-	row->next = list;
-	list = row;
-	atomic_fetch_add(&n_pending, 1);
-	lock_drop(&pending_lock);
+	put_unless_ended(row, atomic_load(&n_ends));
 }
 
 void pending_add(struct ledger_row *row)
@@ -38,12 +51,13 @@ bool pending_any(void)
 }
 
 /*
- * Take those rows out of which judge says so. The judge may ask about events, under the lock: so nobody else sees a row
- * whose event is being asked about or destroyed, and a context that ends waits for us here (pending_take_context).
+ * Take those rows out of which judge says so. The judge may ask about events, under the lock: so
+ * nobody else sees a row whose event is being asked about or destroyed, and a context that ends waits for us here
+ * (pending_take_context).
  */
-static struct ledger_row *sift(bool (*judge)(struct ledger_row *row, const void *argument), const void *argument)
+static struct ledger_row *sift(bool (*judge)(struct ledger_row *row, void *argument), void *argument)
 {
-	struct ledger_row *taken = NULL;
+	struct ledger_row *taken = NULL, **taken_tail = &taken;
 
 	lock_take(&pending_lock);
 	for (struct ledger_row **at = &list; *at;) {
@@ -54,8 +68,11 @@ static struct ledger_row *sift(bool (*judge)(struct ledger_row *row, const void 
 			continue;
 		}
 		*at = row->next;
-		row->next = taken;
-		taken = row;
+		if (!row->next)
+			tail = at;
+		row->next = NULL;
+		*taken_tail = row;
+		taken_tail = &row->next;
 		atomic_fetch_sub(&n_pending, 1);
 	}
 	lock_drop(&pending_lock);
@@ -78,32 +95,85 @@ void pending_put_back(struct ledger_row *rows)
 	}
 }
 
-/* argument: may events be recorded now? Done only when the event says so: an error proves nothing. */
-static bool by_event(struct ledger_row *row, const void *argument)
+static void end_event(struct ledger_row *row)
 {
-	if (!row->event && *(const bool *)argument) {
-		row->event = context_record(row->context);
-		row->event_context = row->context;
-	}
-	if (!row->event || REAL(cuEventQuery)(row->event) != CUDA_SUCCESS)
-		return false;
-	REAL(cuEventDestroy_v2)(row->event);
+	if (row->event)
+		REAL(cuEventDestroy_v2)(row->event);
 	row->event = NULL;
+}
+
+/* The streams, and whole contexts, that a look has found an unpassed event of: what was put behind it later waits too. */
+struct look {
+	unsigned n;
+	uint64_t order[MOST_ORDERS];
+};
+
+static bool is_waiting(const struct look *look, uint64_t order)
+{
+	for (unsigned i = 0; i < look->n; i++)
+		if (look->order[i] == order)
+			return true;
+	return false;
+}
+
+/* Done only when the event says so: an error proves nothing. One question for each stream that is not done. */
+static bool by_event(struct ledger_row *row, void *argument)
+{
+	struct look *look = argument;
+
+	if (!row->event || is_waiting(look, row->event_order))
+		return false;
+	if (REAL(cuEventQuery)(row->event) != CUDA_SUCCESS) {
+		if (look->n < MOST_ORDERS)
+			look->order[look->n++] = row->event_order;
+		return false;
+	}
+	end_event(row);
 	return true;
+}
+
+static bool by_lack_of_event(struct ledger_row *row, void *argument)
+{
+	(void)argument;
+	return !row->event;
+}
+
+/*
+ * Rows that wait for a whole context get an event of it, outside the lock, since recording may wait for room in the
+ * driver's queues. Those of a context that is gone are done. Was any context ended meanwhile, the event may have ended
+ * with it: then it is forgotten, and the next look records another or finds the context gone.
+ */
+static void record_events(void)
+{
+	if (!capture_pause())
+		return;
+	for (struct ledger_row *row = sift(by_lack_of_event, NULL), *next; row; row = next) {
+		unsigned ends = atomic_load(&n_ends);
+		bool gone;
+
+		next = row->next;
+		row->event = context_record(row->context, &gone);
+		row->event_context = row->context;
+		row->event_order = (uintptr_t)row->context;
+		if (gone)
+			backend_vmm.release(row);
+		else
+			put_unless_ended(row, ends);
+	}
+	capture_resume();
 }
 
 unsigned pending_reap(int device)
 {
+	struct look look = {0};
 	unsigned n = 0;
 
 	if (!pending_any())
 		return 0;
-	bool may_record = capture_pause();
+	record_events();
 	CUstreamCaptureMode mode = capture_relax();
-	struct ledger_row *done = sift(by_event, &may_record);
+	struct ledger_row *done = sift(by_event, &look);
 	capture_restore(mode);
-	if (may_record)
-		capture_resume();
 	for (const struct ledger_row *row = done; row; row = row->next)
 		n += row->device == device;
 	pending_release(done);
@@ -113,13 +183,18 @@ unsigned pending_reap(int device)
 bool pending_wait(int device)
 {
 	const struct timespec step = {.tv_nsec = 50000};
+	bool freed = false;
+	int before;
 
-	for (unsigned i = 0; i < PENDING_PATIENCE_MS * 20 && pending_any(); i++) {
-		if (pending_reap(device))
-			return true;
-		nanosleep(&step, NULL);
+	/* nanosleep is a cancellation point, and we may be in the middle of somebody's allocation. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	for (unsigned i = 0; i < PENDING_PATIENCE_MS * 20 && pending_any() && !freed; i++) {
+		freed = pending_reap(device) != 0;
+		if (!freed)
+			nanosleep(&step, NULL);
 	}
-	return false;
+	pthread_setcancelstate(before, NULL);
+	return freed;
 }
 
 struct idle {
@@ -127,11 +202,16 @@ struct idle {
 	uint64_t before;
 };
 
-static bool by_idle(struct ledger_row *row, const void *argument)
+/* Added before the wait began, of that context, and waiting for nothing but it. */
+static bool by_idle(struct ledger_row *row, void *argument)
 {
 	const struct idle *idle = argument;
 
-	return row->context == idle->context && row->since < idle->before && !row->event;
+	if (row->context != idle->context || row->since >= idle->before ||
+	    (row->event && row->event_context != idle->context))
+		return false;
+	end_event(row);
+	return true;
 }
 
 void pending_context_idle(CUcontext context, uint64_t before)
@@ -142,12 +222,15 @@ void pending_context_idle(CUcontext context, uint64_t before)
 		pending_release(sift(by_idle, &idle));
 }
 
-static bool by_end(struct ledger_row *row, const void *argument)
+static bool by_end(struct ledger_row *row, void *argument)
 {
 	return (row->event ? row->event_context : row->context) == argument;
 }
 
 struct ledger_row *pending_take_context(CUcontext context)
 {
-	return pending_any() ? sift(by_end, context) : NULL;
+	lock_take(&pending_lock);
+	atomic_fetch_add(&n_ends, 1);
+	lock_drop(&pending_lock);
+	return sift(by_end, context);
 }

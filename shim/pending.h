@@ -6,7 +6,8 @@
  * A row without an event waits for its whole context. It gets an event as soon as no capture is open (the driver can
  * record one behind all work of a context); until then it is freed when some free has seen the context idle.
  *
- * Lock: PENDING, over the look at each row: event calls that do not wait. Dropped before HEAP is taken.
+ * Lock: PENDING, over the look at each row: queries and ends of events, which do not wait. Dropped before HEAP is
+ * taken. Oldest first.
  */
 #ifndef SPILLWAY_PENDING_H
 #define SPILLWAY_PENDING_H
@@ -27,7 +28,7 @@ uint64_t pending_mark(void);
 unsigned pending_reap(int device);
 /* The same, again and again until one of the device's was freed or PENDING_PATIENCE_MS are over. */
 bool pending_wait(int device);
-/* The context was seen idle by a wait that began after `before` rows had been added: free those without an event. */
+/* The context was seen idle by a wait that began after `before` rows had been added: free those that wait for it. */
 void pending_context_idle(CUcontext context, uint64_t before);
 
 /*

@@ -11,6 +11,7 @@ struct pool {
 
 struct lock pool_lock = LOCK_INIT(LOCK_POOL);
 static struct pool *list;
+static atomic_bool any; /* was there ever one? */
 
 static void add(struct pool *pool)
 {
@@ -22,14 +23,13 @@ static void add(struct pool *pool)
 
 void pool_made(CUmemoryPool handle, CUdevice ordinal)
 {
-	struct device *device = device_get(ordinal);
-	struct pool *pool = device ? malloc(sizeof(*pool)) : NULL;
+	struct pool *pool = malloc(sizeof(*pool));
 
 	if (!pool)
 		return; /* not charged; the heap then finds out from the driver that memory is short */
 	*pool = (struct pool){.handle = handle, .device = ordinal};
 	add(pool);
-	atomic_store(&device->pools_known, true);
+	atomic_store(&any, true);
 }
 
 struct pool *pool_forget(CUmemoryPool handle)
@@ -72,7 +72,7 @@ void pool_refresh(struct device *device)
 {
 	uint64_t reserved = 0;
 
-	if (!atomic_load_explicit(&device->pools_known, memory_order_relaxed))
+	if (!atomic_load_explicit(&any, memory_order_relaxed))
 		return;
 	lock_take(&pool_lock);
 	for (const struct pool *pool = list; pool; pool = pool->next) {

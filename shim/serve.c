@@ -62,7 +62,7 @@ void serve_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device)
 	row->key = key;
 	row->bytes = bytes;
 	row->refs = 1;
-	row->context = context_current();
+	row->context = context_of_memory();
 	if (kind == LEDGER_ASYNC && device_get(row->device))
 		pool_used(device_get(row->device));
 	serve_count_new(row);
@@ -103,6 +103,16 @@ static void say_refused(const struct device *device, size_t bytes)
 		 policy_spill_name(policy_spill_mode(life_policy())));
 }
 
+bool serve_make_room(int ordinal)
+{
+	struct device *device = ordinal < 0 ? device_current(NULL) : device_get(ordinal);
+
+	if (!device)
+		return false;
+	bool freed = pending_wait(device->ordinal);
+	return device_make_room(device) || freed;
+}
+
 static enum sw_status act(struct device *device, const struct backend_request *request, struct ledger_row *row,
 			  size_t *ret_pitch)
 {
@@ -117,7 +127,10 @@ static enum sw_status act(struct device *device, const struct backend_request *r
 			return status;
 	}
 	row->kind = LEDGER_DRIVER;
-	enum sw_status status = backend_pass.alloc(device, request, row, ret_pitch);
+	enum sw_status status;
+	do
+		status = backend_pass.alloc(device, request, row, ret_pitch);
+	while (status == SW_NO_MEMORY && serve_make_room(device->ordinal));
 	if (status == SW_OK) {
 		stats_add(STAT_passed, 1);
 		count_driver_memory(row, true);
@@ -144,7 +157,7 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	row->device = device->ordinal;
 	row->bytes = request->bytes;
-	row->context = context_current();
+	row->context = context_of_memory();
 	pending_reap(device->ordinal);
 	enum sw_status status = act(device, request, row, &pitch);
 	if (status != SW_OK) {

@@ -14,6 +14,12 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 /* cuMemFree, of anything: ours, what the driver gave, or a stranger. */
 CUresult serve_free(CUdeviceptr address);
 
+/*
+ * The driver has no memory for somebody else: free what is pending and give back what the heap keeps warm. True: there
+ * was something, try again. device: its ordinal, or -1 for the current one.
+ */
+bool serve_make_room(int device);
+
 /* Is this one of our heap blocks? Its row, with key = its first byte. No driver call. */
 bool serve_find(CUdeviceptr address, struct ledger_row *ret_row);
 

@@ -157,10 +157,10 @@ static bool reclaim(struct block_store *store, enum chunk_place place)
 }
 
 static enum sw_status get_chunk(struct block_store *store, enum chunk_place place, unsigned order,
-				struct chunk **ret_chunk, bool *ret_made)
+				struct chunk **ret_chunk)
 {
 	for (;;) {
-		enum sw_status status = chunk_get(&store->chunks, place, order, ret_chunk, ret_made);
+		enum sw_status status = chunk_get(&store->chunks, place, order, ret_chunk);
 
 		if (status != SW_NO_MEMORY)
 			return status;
@@ -186,11 +186,9 @@ static enum sw_status collect(struct block_store *store, struct block *block, bo
 	unsigned order = most;
 
 	while (left) {
-		bool made = false;
-
 		while (left >> order == 0)
 			order--;
-		enum sw_status status = get_chunk(store, place, order, tail, &made);
+		enum sw_status status = get_chunk(store, place, order, tail);
 		if (status == SW_OK) {
 			left -= 1u << order;
 			block->bytes[place] += chunk_bytes(order);

@@ -23,8 +23,7 @@ static enum sw_status create(struct chunk_store *store, enum chunk_place place, 
 	return place == CHUNK_HOST ? SW_NO_MEMORY : status_of(result);
 }
 
-enum sw_status chunk_get(struct chunk_store *store, enum chunk_place place, unsigned order, struct chunk **ret_chunk,
-			 bool *ret_made)
+enum sw_status chunk_get(struct chunk_store *store, enum chunk_place place, unsigned order, struct chunk **ret_chunk)
 {
 	struct chunk *chunk = store->warm[place][order];
 
@@ -46,7 +45,6 @@ enum sw_status chunk_get(struct chunk_store *store, enum chunk_place place, unsi
 		return SW_NO_HOST_MEMORY;
 	}
 	*chunk = (struct chunk){.order = (uint8_t)order, .place = (uint8_t)place};
-	*ret_made = true;
 	enum sw_status status = create(store, place, order, &chunk->handle);
 	if (status != SW_OK) {
 		budget_give(store->budget[place], chunk_bytes(order));

@@ -38,12 +38,8 @@ static inline uint64_t chunk_bytes(unsigned order)
 	return (uint64_t)HEAP_UNIT << order;
 }
 
-/*
- * A chunk of that order: warm, or new under the budget. NO_MEMORY: over the budget, or the driver has none;
- * *ret_made tells whether the driver was asked.
- */
-enum sw_status chunk_get(struct chunk_store *store, enum chunk_place place, unsigned order, struct chunk **ret_chunk,
-			 bool *ret_made);
+/* A chunk of that order: warm, or new under the budget. NO_MEMORY: over the budget, or the driver has none. */
+enum sw_status chunk_get(struct chunk_store *store, enum chunk_place place, unsigned order, struct chunk **ret_chunk);
 /* Back to the store, unmapped. */
 void chunk_put(struct chunk_store *store, struct chunk *chunk);
 /* Release warm chunks to the driver until at most keep bytes are warm. What the driver refuses to take stays. */

@@ -217,7 +217,7 @@ uint64_t heap_idle_host(const struct heap *heap)
 void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
 {
 	enter(heap);
-	if (!keep_device && !keep_host)
+	if (!keep_device)
 		while (small_reclaim(&heap->small))
 			;
 	block_trim(&heap->store, keep_device, keep_host);

@@ -1,7 +1,6 @@
 #include "shim/heap/small.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define SLOT_LEAST 512
 #define WORDS      (HEAP_UNIT / SLOT_LEAST / 64)

@@ -1,0 +1,198 @@
+/*
+ * Frees that cannot happen at once: those of a capture are made up for when it has ended, those behind a stream cost
+ * each call little however many there are, and a capture ends with the context of its stream, whichever is current.
+ */
+#include "test/preload/child.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define SETTINGS(...) ((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=128MiB", __VA_ARGS__, NULL})
+#define BUDGETS       SETTINGS("SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,report.summary=no")
+#define LARGE         SETTINGS("SPILLWAY_SET=device.budget=100MiB,host.budget=16MiB,report.summary=no")
+
+static CUstream new_stream(void)
+{
+	CUstream stream;
+
+	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	return stream;
+}
+
+static size_t free_now(void)
+{
+	size_t free = 0;
+
+	MUST(cu.cuMemGetInfo_v2(&free, NULL));
+	return free;
+}
+
+/* ---- what was freed in a capture ---- */
+
+static void free_in_a_capture(CUdeviceptr block)
+{
+	CUstream stream = new_stream();
+	CUgraph graph;
+
+	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	MUST(cu.cuMemFree_v2(block));
+	MUST(cu.cuStreamEndCapture(stream, &graph));
+	MUST(cu.cuGraphDestroy(graph));
+	MUST(cu.cuStreamDestroy_v2(stream));
+}
+
+static int asks_how_much_is_free_after_a_capture(void)
+{
+	driver_start(0);
+	CUdeviceptr block = child_alloc(20 * MIB);
+	size_t before = free_now();
+
+	free_in_a_capture(block);
+	MUST(cu.cuCtxSynchronize());
+	CHECK(free_now() == before + 20 * MIB);
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static int allocates_the_device_after_a_capture(void)
+{
+	CUdeviceptr block;
+
+	driver_start(0);
+	free_in_a_capture(child_alloc(90 * MIB));
+	MUST(cu.cuCtxSynchronize());
+	MUST(cu.cuMemAllocAsync(&block, 120 * MIB, NULL));
+	MUST(cu.cuMemFreeAsync(block, NULL));
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+#define MAY_BE_WARM (8 * MIB) /* a quarter of BUDGETS */
+
+static int allocates_and_frees_after_a_capture(void)
+{
+	driver_start(0);
+	CUdeviceptr block = child_alloc(20 * MIB);
+
+	/* Whoever marks the context's work now finds it undone: the free that waits for all of it must do. */
+	sim_hold();
+	free_in_a_capture(block);
+	block = child_alloc(2 * MIB);
+	sim_release();
+	MUST(cu.cuMemFree_v2(block));
+	CHECK(sim_live().device_bytes <= MAY_BE_WARM);
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void a_block_freed_in_a_capture_is_free_when_the_capture_has_ended_and_the_context_is_idle(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(LARGE, asks_how_much_is_free_after_a_capture), 0);
+	assert_int_equal(child_run(LARGE, allocates_the_device_after_a_capture), 0);
+	assert_int_equal(child_run(BUDGETS, allocates_and_frees_after_a_capture), 0);
+}
+
+/* ---- many frees behind a stream ---- */
+
+#define N_FREES     2000u
+#define MOST_A_CALL 2u /* events asked about: one for each stream that is not done */
+
+static int frees_many_behind_a_held_stream(void)
+{
+	static CUdeviceptr blocks[N_FREES];
+
+	driver_start(0);
+	CUstream stream = new_stream();
+	for (unsigned i = 0; i < N_FREES; i++)
+		blocks[i] = child_alloc(4096);
+	unsigned *word = child_hold(stream);
+	unsigned long queries = sim_calls("cuEventQuery");
+	for (unsigned i = 0; i < N_FREES; i++)
+		MUST(cu.cuMemFreeAsync(blocks[i], stream));
+	CHECK(sim_calls("cuEventQuery") - queries <= MOST_A_CALL * N_FREES);
+	child_release(word);
+	MUST(cu.cuStreamSynchronize(stream));
+	/* What has passed is freed all at once. */
+	CUdeviceptr block = child_alloc(32 * MIB);
+	CHECK(child_on_device(block, 32 * MIB));
+	MUST(cu.cuMemFree_v2(block));
+	CHECK(sim_live().mappings == 0 && sim_broken_rules() == 0);
+	return 0;
+}
+
+static void frees_behind_a_held_stream_ask_about_few_events_each(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(BUDGETS, frees_many_behind_a_held_stream), 0);
+}
+
+/* Behind a stream that is held, and one behind a stream that is done: that one must be found at once. */
+static int frees_behind_a_held_stream_and_a_finished_one(void)
+{
+	CUdeviceptr small[40];
+
+	driver_start(0);
+	CUstream held = new_stream(), finished = new_stream();
+	for (int i = 0; i < 40; i++)
+		small[i] = child_alloc(4096);
+	CUdeviceptr large = child_alloc(24 * MIB);
+	unsigned *word = child_hold(held);
+	for (int i = 0; i < 40; i++)
+		MUST(cu.cuMemFreeAsync(small[i], held));
+	MUST(cu.cuMemFreeAsync(large, finished));
+	MUST(cu.cuStreamSynchronize(finished));
+	CUdeviceptr again = child_alloc(24 * MIB);
+	bool reused = child_on_device(again, 24 * MIB);
+	child_release(word);
+	return reused ? 0 : 1;
+}
+
+static void frees_behind_a_held_stream_do_not_hide_those_behind_a_finished_one(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(BUDGETS, frees_behind_a_held_stream_and_a_finished_one), 0);
+}
+
+/* ---- captures and contexts ---- */
+
+static int destroys_the_context_of_a_captured_stream(void)
+{
+	CUcontext first = driver_start(0), second;
+
+	MUST(cu.cuCtxCreate_v2(&second, 0, 0));
+	CUstream stream = new_stream();
+	MUST(cu.cuCtxSetCurrent(first));
+	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	MUST(cu.cuCtxDestroy_v2(second));
+	for (int i = 0; i < 3; i++) {
+		unsigned long waits = sim_calls("cuCtxSynchronize");
+		CUdeviceptr block = child_alloc(20 * MIB);
+
+		CHECK(child_on_device(block, 20 * MIB));
+		MUST(cu.cuMemFree_v2(block));
+		CHECK(sim_calls("cuCtxSynchronize") > waits && sim_live().mappings == 0);
+	}
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void a_capture_ends_with_the_context_of_its_stream_whichever_is_current(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(BUDGETS, destroys_the_context_of_a_captured_stream), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_block_freed_in_a_capture_is_free_when_the_capture_has_ended_and_the_context_is_idle),
+	    cmocka_unit_test(frees_behind_a_held_stream_ask_about_few_events_each),
+	    cmocka_unit_test(frees_behind_a_held_stream_do_not_hide_those_behind_a_finished_one),
+	    cmocka_unit_test(a_capture_ends_with_the_context_of_its_stream_whichever_is_current),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
