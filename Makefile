@@ -6,7 +6,7 @@ CMAKE_FLAGS ?=
 .PHONY: all setup demo test asan tsan gpu-test bench format install clean
 
 all: setup
-	@cmake -G Ninja -S . -B $(BUILD) $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@cmake -G Ninja -S . -B $(BUILD) -DCUDA_INCLUDE_DIR="$$(scripts/setup.sh --toolkit)/include" $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
 	@cmake --build $(BUILD)
 
 # Packages by apt where missing, and a word about the CUDA Toolkit.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# gpu.sh [PHASE...]: everything that needs a real GPU, in one call of at most 9 minutes. Phases: rules tests bench gpt apps
-# (all, in this order, when none is named; timings first, while the machine has nothing else to do).
+# gpu.sh [PHASE...]: everything that needs a real GPU, in one call of TOTAL_SECONDS (530) at most. Phases: rules tests
+# bench gpt apps (all, in this order, when none is named; timings first, while the machine has nothing else to do).
 #
-# Nothing is built here but the demo job: BUILD (default ./build) comes ready-made, and CARRY (default ./.carry) may hold
-# what this machine lacks: lib/ (libraries of the tests) and gpt.py (the training job of the step-time target).
+# Nothing is built here but the demo job: BUILD (default ./build) comes ready-made, perhaps from another machine, and
+# EXTRA_LIBRARIES may name a folder with libraries of the tests that this one lacks (cmocka, libyaml).
 # Logs go to OUT (default ./gpu-out). The last lines are one table. A failure is a row in it, never the end of the run.
 # Memory is oversubscribed by Spillway's device.budget alone; managed memory and the GPU's settings are left alone.
 #
@@ -18,7 +18,7 @@ build=$(cd "${BUILD:-$root/build}" 2>/dev/null && pwd) || {
 	echo "gpu.sh: there is no build in ${BUILD:-$root/build}" >&2
 	exit 2
 }
-carry=${CARRY:-$root/.carry}
+extra=${EXTRA_LIBRARIES:-}
 out=${OUT:-$root/gpu-out}
 total=${TOTAL_SECONDS:-530}
 mkdir -p "$out"
@@ -89,7 +89,7 @@ phase_rules() {
 	library=$(libcuda_folder)
 	for name in rules_memory_test rules_order_test; do
 		if [ -x "$build/test/sim/$name" ]; then
-			one rules "$name" 90 env "LD_LIBRARY_PATH=$library:$carry/lib" "$build/test/sim/$name"
+			one rules "$name" 90 env "LD_LIBRARY_PATH=$library${extra:+:$extra}" "$build/test/sim/$name"
 		else
 			row rules "$name" 'not built'
 		fi
@@ -106,7 +106,7 @@ phase_tests() {
 	fi
 	while read -r line; do
 		one tests "$(sed 's/.*preload\///' <<<"$line") $(grep -oE 'CAPACITY=[^ ]*|DRIVER_DOOR=[^ ]*' <<<"$line" || true)" 60 \
-			env "LD_LIBRARY_PATH=$library:$carry/lib" "BUILD=$build" bash -c "exec env $line"
+			env "LD_LIBRARY_PATH=$library${extra:+:$extra}" "BUILD=$build" bash -c "exec env $line"
 	done <"$list"
 	row tests 'need the simulated GPU' "skipped: $(tr '\n' ' ' <"$build/test/preload/gpu.skipped")"
 }
@@ -117,12 +117,8 @@ phase_bench() {
 }
 
 phase_gpt() {
-	if [ ! -e "$carry/gpt.py" ]; then
-		row gpt - "no gpt.py in $carry"
-		return
-	fi
 	one gpt 'gpt 1536 16 8 18' 180 python3 "$root/test/gpu/steps.py" --build "$build" --log "$out/gpt-runs.log" \
-		--seconds "$(seconds_left 170)" python3 "$carry/gpt.py" 1536 16 8 18
+		--seconds "$(seconds_left 170)" python3 "$root/test/gpu/gpt.py" 1536 16 8 18
 }
 
 phase_apps() {

@@ -1,0 +1,58 @@
+"""A GPT training job: python gpt.py WIDTH LAYERS BATCH STEPS, e.g. 1536 16 8 18.
+
+Prints the median time of the last half of the steps (each synchronised), the last loss, and what the framework reserved
+("need").
+"""
+import statistics
+import sys
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+width, layers, batch, steps = (int(a) for a in sys.argv[1:5])
+length, vocabulary = 1024, 8192
+torch.manual_seed(0)
+torch.backends.cuda.matmul.allow_tf32 = True
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        b, t, _ = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, width // 64, 64).permute(2, 0, 3, 1, 4)
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(a.transpose(1, 2).reshape(b, t, width))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+model = nn.Sequential(*[Block() for _ in range(layers)], nn.LayerNorm(width), nn.Linear(width, vocabulary)).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+x = torch.randn(batch, length, width, device="cuda")
+y = torch.randint(0, vocabulary, (batch, length), device="cuda")
+
+
+def step():
+    optimizer.zero_grad(set_to_none=True)
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = F.cross_entropy(model(x).flatten(0, 1).float(), y.flatten())
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+times = []
+for _ in range(3 + steps):
+    start = time.perf_counter()
+    loss = step()
+    torch.cuda.synchronize()
+    times.append(time.perf_counter() - start)
+median = statistics.median(times[-(steps // 2):])
+reserved = torch.cuda.max_memory_reserved() >> 20
+print(f"gpt {width}x{layers} batch {batch}: {median * 1e3:.1f} ms/step, loss {loss.item():.9f}, reserved {reserved} MiB", flush=True)
