@@ -17,21 +17,30 @@ static _Atomic uint64_t n_added;                /* ever */
 
 static atomic_uint n_ends; /* of contexts, ever; under the lock where it matters */
 
-static void put_unless_ended(struct ledger_row *row, unsigned ends)
+static void append_locked(struct ledger_row *row)
 {
+	lock_assert_held(LOCK_PENDING);
 	row->next = NULL;
-	lock_take(&pending_lock);
-	if (atomic_load(&n_ends) != ends)
-		row->event = NULL;
 	*tail = row;
 	tail = &row->next;
 	atomic_fetch_add(&n_pending, 1);
-	lock_drop(&pending_lock);
 }
 
 static void put(struct ledger_row *row)
 {
-	put_unless_ended(row, atomic_load(&n_ends));
+	lock_take(&pending_lock);
+	append_locked(row);
+	lock_drop(&pending_lock);
+}
+
+/* For a row whose event was recorded while it was on no list: has any context ended since `ends` was read? */
+static void put_unless_ended(struct ledger_row *row, unsigned ends)
+{
+	lock_take(&pending_lock);
+	if (atomic_load(&n_ends) != ends)
+		row->event = NULL;
+	append_locked(row);
+	lock_drop(&pending_lock);
 }
 
 void pending_add(struct ledger_row *row)
@@ -51,9 +60,8 @@ bool pending_any(void)
 }
 
 /*
- * Take those rows out of which judge says so. The judge may ask about events, under the lock: so
- * nobody else sees a row whose event is being asked about or destroyed, and a context that ends waits for us here
- * (pending_take_context).
+ * Take those rows out of which judge says so. The judge may ask about events, under the lock: so nobody else sees a row
+ * whose event is being asked about or destroyed, and a context that ends waits for us here (pending_take_context).
  */
 static struct ledger_row *sift(bool (*judge)(struct ledger_row *row, void *argument), void *argument)
 {
