@@ -74,3 +74,16 @@ void child_release(unsigned *word)
 {
 	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
 }
+
+bool child_is_alive(CUdeviceptr block)
+{
+	return cu.cuMemGetAddressRange_v2(NULL, NULL, block) == CUDA_SUCCESS;
+}
+
+CUstream child_stream(void)
+{
+	CUstream stream;
+
+	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	return stream;
+}

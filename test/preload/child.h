@@ -27,6 +27,11 @@ CUdeviceptr child_alloc(size_t bytes);
 /* Is all of it in memory of the device? */
 bool child_on_device(CUdeviceptr block, size_t bytes);
 
+/* Does the driver's answer, whoever gives it, know a block here? */
+bool child_is_alive(CUdeviceptr block);
+/* A new non-blocking stream of the current context. */
+CUstream child_stream(void);
+
 /* Hold a stream where it is until child_release(), which any thread may call. Holds that stream alone. */
 unsigned *child_hold(CUstream stream);
 void child_release(unsigned *word);

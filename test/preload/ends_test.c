@@ -16,19 +16,6 @@
 #define BUDGETS      ((const char *const[]){CHILD_BUDGETS, NULL})
 #define PASSES(part) assert_int_equal(child_run(BUDGETS, part), 0)
 
-static CUstream new_stream(void)
-{
-	CUstream stream;
-
-	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	return stream;
-}
-
-static bool is_alive(CUdeviceptr block)
-{
-	return cu.cuMemGetAddressRange_v2(NULL, NULL, block) == CUDA_SUCCESS;
-}
-
 static CUcontext new_context(void)
 {
 	CUcontext context;
@@ -66,8 +53,8 @@ static int destroys_a_capturing_context(void)
 {
 	CUcontext first = driver_start(0), second = new_context();
 
-	begin_capture(new_stream());
-	begin_capture(new_stream());
+	begin_capture(child_stream());
+	begin_capture(child_stream());
 	MUST(cu.cuCtxDestroy_v2(second));
 	MUST(cu.cuCtxSetCurrent(first));
 	return frees_at_once();
@@ -76,12 +63,12 @@ static int destroys_a_capturing_context(void)
 static int resets_a_capturing_context(void)
 {
 	driver_start(0);
-	begin_capture(new_stream());
+	begin_capture(child_stream());
 	MUST(cu.cuDevicePrimaryCtxReset_v2(0));
 	driver_start(0);
 	CHECK(!frees_at_once());
 	/* And when the books are kept already. */
-	begin_capture(new_stream());
+	begin_capture(child_stream());
 	MUST(cu.cuDevicePrimaryCtxReset_v2(0));
 	driver_start(0);
 	return frees_at_once();
@@ -91,7 +78,7 @@ static int releases_a_capturing_context(void)
 {
 	driver_start(0);
 	MUST(cu.cuMemFree_v2(child_alloc(4096)));
-	begin_capture(new_stream());
+	begin_capture(child_stream());
 	MUST(cu.cuDevicePrimaryCtxRelease_v2(0));
 	driver_start(0);
 	return frees_at_once();
@@ -100,7 +87,7 @@ static int releases_a_capturing_context(void)
 static int destroys_a_capturing_stream(void)
 {
 	driver_start(0);
-	CUstream stream = new_stream();
+	CUstream stream = child_stream();
 	begin_capture(stream);
 	MUST(cu.cuStreamDestroy_v2(stream));
 	return frees_at_once();
@@ -209,7 +196,7 @@ static int destroys_a_context_others_wait_for(void)
 	for (int i = 0; i < 3; i++)
 		block[i] = child_alloc(10 * MIB);
 	CUcontext second = new_context();
-	CUstream stream = new_stream();
+	CUstream stream = child_stream();
 	sim_hold();
 	MUST(cu.cuMemsetD8Async(block[0], 1, 10 * MIB, stream));
 	MUST(cu.cuMemFreeAsync(block[0], stream));
@@ -235,7 +222,7 @@ static int destroys_a_context_others_wait_for(void)
 static int destroys_the_context_of_a_block_in_use(void)
 {
 	CUcontext first = driver_start(0);
-	CUstream stream = new_stream();
+	CUstream stream = child_stream();
 	unsigned *word = child_hold(stream);
 	CUcontext second = new_context();
 	CUdeviceptr block = child_alloc(20 * MIB), next;
@@ -245,7 +232,7 @@ static int destroys_the_context_of_a_block_in_use(void)
 	MUST(cu.cuMemFreeAsync(block, stream));
 	MUST(cu.cuCtxDestroy_v2(second));
 	next = child_alloc(20 * MIB);
-	CUstream other = new_stream();
+	CUstream other = child_stream();
 	MUST(cu.cuMemsetD8Async(next, 0x22, 20 * MIB, other));
 	MUST(cu.cuStreamSynchronize(other));
 	child_release(word);
@@ -260,7 +247,7 @@ static int fails_to_destroy_a_context(void)
 {
 	CUcontext first = driver_start(0), second = new_context();
 	CUdeviceptr block = child_alloc(10 * MIB), kept = child_alloc(10 * MIB);
-	CUstream stream = new_stream();
+	CUstream stream = child_stream();
 	unsigned *word = child_hold(stream);
 
 	MUST(cu.cuMemsetD8Async(block, 0x77, 10 * MIB, stream));
@@ -268,7 +255,7 @@ static int fails_to_destroy_a_context(void)
 	sim_fail("cuCtxDestroy_v2", 1, CUDA_ERROR_UNKNOWN);
 	CHECK(cu.cuCtxDestroy_v2(second) == CUDA_ERROR_UNKNOWN);
 	/* Nothing has ended: what is alive is alive, what the stream still uses is nobody's. */
-	CHECK(is_alive(kept) && !is_alive(block));
+	CHECK(child_is_alive(kept) && !child_is_alive(block));
 	CUdeviceptr next = child_alloc(10 * MIB);
 	CHECK(next != block);
 	child_release(word);
@@ -312,9 +299,9 @@ static int uses_contexts_in_turn(void)
 		MUST(cu.cuCtxDestroy_v2(second));
 		CUcontext third = new_context();
 		CUdeviceptr block = child_alloc(10 * MIB);
-		CHECK(!is_alive(lost) || lost == block);
+		CHECK(!child_is_alive(lost) || lost == block);
 		MUST(cu.cuMemsetD32_v2(block, i, 10 * MIB / 4));
-		CHECK(is_alive(block) && driver_holds(block, i, 10 * MIB / 4));
+		CHECK(child_is_alive(block) && driver_holds(block, i, 10 * MIB / 4));
 		MUST(cu.cuMemFree_v2(block));
 		MUST(cu.cuCtxDestroy_v2(third));
 		/* The primary context is known by the same handle each time. */
@@ -322,10 +309,10 @@ static int uses_contexts_in_turn(void)
 		lost = child_alloc(10 * MIB);
 		MUST(cu.cuDevicePrimaryCtxReset_v2(0));
 		CHECK(driver_start(0) == first);
-		CHECK(!is_alive(lost));
+		CHECK(!child_is_alive(lost));
 		block = child_alloc(12 * MIB);
 		MUST(cu.cuMemsetD32_v2(block, i, 3 * MIB));
-		CHECK(is_alive(block) && driver_holds(block, i, 3 * MIB));
+		CHECK(child_is_alive(block) && driver_holds(block, i, 3 * MIB));
 		MUST(cu.cuMemFree_v2(block));
 	}
 	MUST(cu.cuMemFree_v2(child_alloc(96 * MIB)));
@@ -342,7 +329,7 @@ static int releases_a_shared_context(void)
 {
 	CUcontext context = driver_start(0), again;
 	CUdeviceptr block = child_alloc(10 * MIB), base = 0;
-	CUstream stream = new_stream();
+	CUstream stream = child_stream();
 	unsigned *word = child_hold(stream);
 	unsigned type = 0;
 	size_t bytes = 0;
@@ -369,7 +356,7 @@ static int releases_a_shared_context(void)
 	block = child_alloc(MIB);
 	MUST(cu.cuDevicePrimaryCtxRelease_v2(0));
 	CHECK(driver_start(0) == context);
-	CHECK(!is_alive(block));
+	CHECK(!child_is_alive(block));
 	MUST(cu.cuMemFree_v2(child_alloc(96 * MIB)));
 	return 0;
 }

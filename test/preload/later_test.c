@@ -14,14 +14,6 @@
 #define BUDGETS       SETTINGS("SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,report.summary=no")
 #define LARGE         SETTINGS("SPILLWAY_SET=device.budget=100MiB,host.budget=16MiB,report.summary=no")
 
-static CUstream new_stream(void)
-{
-	CUstream stream;
-
-	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	return stream;
-}
-
 static size_t free_now(void)
 {
 	size_t free = 0;
@@ -34,7 +26,7 @@ static size_t free_now(void)
 
 static void free_in_a_capture(CUdeviceptr block)
 {
-	CUstream stream = new_stream();
+	CUstream stream = child_stream();
 	CUgraph graph;
 
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -106,7 +98,7 @@ static int frees_many_behind_a_held_stream(void)
 	static CUdeviceptr blocks[N_FREES];
 
 	driver_start(0);
-	CUstream stream = new_stream();
+	CUstream stream = child_stream();
 	for (unsigned i = 0; i < N_FREES; i++)
 		blocks[i] = child_alloc(4096);
 	unsigned *word = child_hold(stream);
@@ -136,7 +128,7 @@ static int frees_behind_a_held_stream_and_a_finished_one(void)
 	CUdeviceptr small[40];
 
 	driver_start(0);
-	CUstream held = new_stream(), finished = new_stream();
+	CUstream held = child_stream(), finished = child_stream();
 	for (int i = 0; i < 40; i++)
 		small[i] = child_alloc(4096);
 	CUdeviceptr large = child_alloc(24 * MIB);
@@ -164,7 +156,7 @@ static int destroys_the_context_of_a_captured_stream(void)
 	CUcontext first = driver_start(0), second;
 
 	MUST(cu.cuCtxCreate_v2(&second, 0, 0));
-	CUstream stream = new_stream();
+	CUstream stream = child_stream();
 	MUST(cu.cuCtxSetCurrent(first));
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	MUST(cu.cuCtxDestroy_v2(second));

@@ -19,19 +19,6 @@
 #define TWO_DEVICES  ((const char *const[]){"SIM_DEVICES=2", CHILD_BUDGETS, NULL})
 #define PASSES(part) assert_int_equal(child_run(BUDGETS, part), 0)
 
-static CUstream new_stream(void)
-{
-	CUstream stream;
-
-	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	return stream;
-}
-
-static bool is_alive(CUdeviceptr block)
-{
-	return cu.cuMemGetAddressRange_v2(NULL, NULL, block) == CUDA_SUCCESS;
-}
-
 /* Everything can be had again, and the model has seen nothing wrong. */
 static int all_is_there(void)
 {
@@ -49,12 +36,12 @@ static int writes_after_a_free_in_another_context(void)
 	CUdeviceptr block = child_alloc(20 * MIB), next;
 
 	MUST(cu.cuCtxCreate_v2(&second, 0, 0));
-	CUstream stream = new_stream();
+	CUstream stream = child_stream();
 	unsigned *word = child_hold(stream);
 	MUST(cu.cuMemsetD8Async(block, 0x77, 20 * MIB, stream));
 	MUST(cu.cuCtxSetCurrent(first));
 	MUST(cu.cuMemFreeAsync(block, stream));
-	CHECK(!is_alive(block));
+	CHECK(!child_is_alive(block));
 	/* That the first context is idle says nothing of the other one. */
 	MUST(cu.cuMemFree_v2(child_alloc(4096)));
 	MUST(cu.cuCtxSynchronize());
@@ -84,7 +71,7 @@ static int writes_after_a_free_behind_its_own_stream(void)
 	MUST(cu.cuMemsetD8Async(block, 0x77, 20 * MIB, CU_STREAM_PER_THREAD));
 	MUST(cuMemFreeAsync_ptsz(block, NULL));
 	next = child_alloc(20 * MIB);
-	CUstream stream = new_stream();
+	CUstream stream = child_stream();
 	MUST(cu.cuMemsetD8Async(next, 0x22, 20 * MIB, stream));
 	MUST(cu.cuStreamSynchronize(stream));
 	child_release(word);
@@ -106,7 +93,7 @@ static int frees_behind_a_stream_that_is_gone(void)
 	__typeof__(&cuMemAllocAsync) native_alloc = (__typeof__(native_alloc))driver_native("cuMemAllocAsync");
 	__typeof__(&cuMemFreeAsync) native_free = (__typeof__(native_free))driver_native("cuMemFreeAsync");
 	CUdeviceptr block = child_alloc(8 * MIB), native;
-	CUstream gone = new_stream();
+	CUstream gone = child_stream();
 
 	MUST(cu.cuStreamDestroy_v2(gone));
 	MUST(native_alloc(&native, 4096, NULL));
@@ -115,7 +102,7 @@ static int frees_behind_a_stream_that_is_gone(void)
 	MUST(native_free(native, NULL));
 	MUST(cu.cuMemsetD32_v2(block, 5, 2 * MIB));
 	CHECK(cu.cuMemFreeAsync(block, gone) == expected);
-	CHECK(is_alive(block) && driver_holds(block, 5, 2 * MIB));
+	CHECK(child_is_alive(block) && driver_holds(block, 5, 2 * MIB));
 	MUST(cu.cuMemFreeAsync(block, NULL));
 	CHECK(cu.cuMemFreeAsync(block, NULL) == CUDA_ERROR_INVALID_VALUE);
 	return all_is_there();
@@ -133,7 +120,7 @@ static int frees_without_an_event(void)
 	static const char *const names[] = {"cuEventCreate", "cuEventRecord"};
 
 	driver_start(0);
-	CUstream stream = new_stream();
+	CUstream stream = child_stream();
 	for (int i = 0; i < 6; i++) {
 		CUdeviceptr block = child_alloc(8 * MIB);
 
@@ -141,9 +128,9 @@ static int frees_without_an_event(void)
 		sim_fail(names[i % 2], 1, errors[i / 2]);
 		CHECK(cu.cuMemFreeAsync(block, stream) == errors[i / 2]);
 		CHECK(!sim_fail_pending());
-		CHECK(is_alive(block) && driver_holds(block, 6, 2 * MIB));
+		CHECK(child_is_alive(block) && driver_holds(block, 6, 2 * MIB));
 		MUST(i % 2 ? cu.cuMemFree_v2(block) : cu.cuMemFreeAsync(block, stream));
-		CHECK(!is_alive(block));
+		CHECK(!child_is_alive(block));
 	}
 	return all_is_there();
 }
@@ -225,7 +212,7 @@ static int copies_beside_a_capture(void)
 	static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
 						    CU_STREAM_CAPTURE_MODE_RELAXED};
 	struct copier copier = new_copier();
-	CUstream stream = new_stream();
+	CUstream stream = child_stream();
 	CUdeviceptr target = child_alloc(4096);
 
 	for (int i = 0; i < 4; i++) {
@@ -253,7 +240,7 @@ static void a_copy_with_sync_memops_leaves_captures_of_others_alone(void **state
 static int copies_beside_a_held_stream(void)
 {
 	struct copier copier = new_copier();
-	unsigned *word = child_hold(new_stream());
+	unsigned *word = child_hold(child_stream());
 
 	MUST(cu.cuMemcpyDtoD_v2(copier.to, copier.from, 4096));
 	MUST(cuMemcpyDtoD_v2_ptds(copier.to, copier.from, 4096));
@@ -275,7 +262,7 @@ static int allocates_behind_a_held_stream(void)
 {
 	driver_start(0);
 	CUdeviceptr block = child_alloc(20 * MIB), big = 4711;
-	CUstream stream = new_stream();
+	CUstream stream = child_stream();
 	unsigned *word = child_hold(stream);
 
 	MUST(cu.cuMemsetD8Async(block, 1, 20 * MIB, stream));
@@ -304,7 +291,7 @@ static int allocates_beside_another_devices_free(void)
 
 	driver_start(1);
 	CUdeviceptr there = child_alloc(20 * MIB), here, none;
-	CUstream held = new_stream(), passed = new_stream();
+	CUstream held = child_stream(), passed = child_stream();
 	unsigned *word = child_hold(held);
 
 	MUST(cu.cuMemFreeAsync(there, held));
@@ -344,7 +331,7 @@ static int allocates_after_a_capture(void)
 	unsigned n_reused = 0;
 
 	driver_start(0);
-	CUstream stream = new_stream();
+	CUstream stream = child_stream();
 	freed_in_a_capture(stream);
 	/* The first request after the capture has the context's work marked; when that has passed the block is free. */
 	CUdeviceptr small = child_alloc(4096), block;
@@ -391,7 +378,7 @@ static int serves_with_errno_set(void)
 	errno = MARK;
 	driver_start(0);
 	KEEPS_ERRNO(cu.cuMemAlloc_v2(&block, 40 * MIB)); /* the first of all, and spilled */
-	CUstream stream = new_stream();
+	CUstream stream = child_stream();
 	errno = MARK;
 	CHECK(cu.cuMemAlloc_v2(&none, 512 * MIB) == CUDA_ERROR_OUT_OF_MEMORY && errno == MARK);
 	KEEPS_ERRNO(cu.cuMemGetInfo_v2(&free, &total));
@@ -461,7 +448,7 @@ static int captures_while_interrupted(void)
 	struct sigaction action = {.sa_handler = do_nothing};
 	struct interruption interruption = {.whom = pthread_self()};
 	struct freer freer = {.context = driver_start(0), .block = child_alloc(4 * MIB)};
-	CUstream stream = new_stream(), captured = new_stream();
+	CUstream stream = child_stream(), captured = child_stream();
 	unsigned long before = sim_calls("cuCtxSynchronize");
 	pthread_t freeing, interrupting;
 	CUgraph graph;
