@@ -35,7 +35,7 @@ struct policy_rule {
 
 struct policy {
 	char *name;
-	int version, spill, capacity, summary, use;
+	int version, spill, capacity, summary, control, use;
 	struct policy_size device_budget, host_budget;
 	struct policy_rule *rules;
 	/* rules[i].size again, packed, so that 1,000 rules are 16 KiB to look through. */

@@ -172,3 +172,8 @@ bool policy_summary(const struct policy *policy)
 {
 	return policy->summary != 0;
 }
+
+bool policy_control(const struct policy *policy)
+{
+	return policy->control != 0;
+}

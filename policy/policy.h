@@ -25,6 +25,8 @@ enum policy_use {
 enum policy_spill {
 	POLICY_SPILL_OFF,    /* out of memory */
 	POLICY_SPILL_STATIC, /* host-backed chunks, placed once */
+	POLICY_SPILL_EXACT,  /* moved to where they are used, while nothing runs */
+	POLICY_SPILL_FAST,   /* moved beside the running kernels; an unforeseen access stops the job */
 	POLICY_SPILL_COUNT,  /* must be last */
 };
 
@@ -96,6 +98,7 @@ struct policy_size policy_host_budget(const struct policy *policy);
 enum policy_spill policy_spill_mode(const struct policy *policy);
 enum policy_capacity policy_capacity(const struct policy *policy);
 bool policy_summary(const struct policy *policy); /* print the end-of-run summary? */
+bool policy_control(const struct policy *policy); /* open the control socket (control.h)? */
 
 /* Names of the built-in policies, NULL-terminated. */
 const char *const *policy_builtin_names(void);

@@ -1,11 +1,15 @@
 #include "shim/backend.h"
 #include "shim/capture.h"
 #include "shim/context.h"
+#include "shim/control.h"
 #include "shim/enter.h"
 #include "shim/log.h"
 #include "shim/pending.h"
 #include "shim/pool.h"
 #include "shim/real.h"
+#include "shim/spill/spill.h"
+
+#include <time.h>
 
 static void note_spill(const struct device *device, const struct heap_grant *grant)
 {
@@ -19,6 +23,9 @@ static void note_spill(const struct device *device, const struct heap_grant *gra
 	    log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
 	    log_bytes(bytes, sizeof(bytes), grant->bytes_on_host));
 }
+
+/* How long an allocation that finds no room at all waits for freed memory that the mover has in hand. */
+#define GIVEN_PATIENCE_MS 50
 
 /*
  * Before anything goes to the host, room that is only waiting to be free is looked for: frees that were put off, for a
@@ -34,7 +41,17 @@ static enum sw_status heap_alloc_patiently(struct heap *heap, int device, size_t
 			status = heap_alloc(heap, bytes, false, ret_grant);
 		while (status == SW_NO_MEMORY && pending_wait(device));
 	}
-	return status == SW_NO_MEMORY ? heap_alloc(heap, bytes, may_spill, ret_grant) : status;
+	if (status != SW_NO_MEMORY)
+		return status;
+	/* Asked before trying: what is in hand now may be free a moment after the try has failed. */
+	for (unsigned i = 0;; i++) {
+		bool in_hand = heap_has_given(heap);
+
+		status = heap_alloc(heap, bytes, may_spill, ret_grant);
+		if (status != SW_NO_MEMORY || !in_hand || i == GIVEN_PATIENCE_MS)
+			return status;
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
 }
 
 static enum sw_status vmm_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
@@ -46,12 +63,17 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 
 	if (!heap)
 		return SW_NOT_SUPPORTED;
+	/* Known already, unless the program has kept the handle of a context that was reset. */
+	context_known(row->context, device->ordinal);
 	pool_refresh(device);
 	enum sw_status status = heap_alloc_patiently(heap, device->ordinal, request->bytes, may_spill, &grant);
 	if (status != SW_OK)
 		return status;
-	if (grant.bytes_on_host)
+	if (grant.bytes_on_host) {
 		note_spill(device, &grant);
+		spill_pressure(device);
+	}
+	control_start();
 	if (grant.reused)
 		stats_add(STAT_block_reuses, 1);
 	row->key = grant.address;

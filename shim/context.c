@@ -1,6 +1,8 @@
 #include "shim/context.h"
+#include "shim/capture.h"
 #include "shim/real.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 /* Green contexts are few; what does not fit here is treated as a context of its own. */
@@ -39,7 +41,9 @@ void context_green_ended(CUgreenCtx green)
 	for (unsigned i = 0; i < GREEN_MOST; i++) {
 		if (atomic_load(&greens[i].green) != green)
 			continue;
-		atomic_store(&greens[i].context, NULL);
+		CUcontext context = atomic_exchange(&greens[i].context, NULL);
+		context_ending(context);
+		context_ended(context, true);
 		atomic_store(&greens[i].green, NULL);
 		atomic_fetch_sub(&n_greens, 1);
 	}
@@ -152,4 +156,134 @@ CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_ev
 		*ret_context = context;
 	}
 	return result;
+}
+
+/* ---- all contexts ---- */
+
+static struct {
+	CUcontext context;
+	CUdevice device;
+	bool ending;
+} all[CONTEXT_MOST];
+static unsigned n_all, n_ends, n_ending;
+static bool too_many;
+/* Over queries and ends of events too, so that no context ends between a look at its event and the question. */
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void context_known(CUcontext context, CUdevice device)
+{
+	bool known = false;
+
+	pthread_mutex_lock(&all_lock);
+	for (unsigned i = 0; i < n_all; i++)
+		known |= all[i].context == context;
+	if (!known && n_all < CONTEXT_MOST) {
+		all[n_all].context = context;
+		all[n_all].ending = false;
+		all[n_all++].device = device;
+	} else if (!known) {
+		too_many = true;
+	}
+	pthread_mutex_unlock(&all_lock);
+}
+
+void context_ending(CUcontext context)
+{
+	pthread_mutex_lock(&all_lock);
+	n_ends++;
+	n_ending++;
+	for (unsigned i = 0; i < n_all; i++)
+		all[i].ending |= all[i].context == context;
+	pthread_mutex_unlock(&all_lock);
+}
+
+void context_ended(CUcontext context, bool ended)
+{
+	pthread_mutex_lock(&all_lock);
+	n_ending--;
+	for (unsigned i = 0; i < n_all; i++) {
+		if (all[i].context != context)
+			continue;
+		all[i].ending = false;
+		if (ended)
+			all[i--] = all[--n_all];
+	}
+	pthread_mutex_unlock(&all_lock);
+}
+
+CUcontext context_any(CUdevice device)
+{
+	CUcontext context = NULL;
+
+	pthread_mutex_lock(&all_lock);
+	for (unsigned i = 0; i < n_all && !context; i++)
+		if (all[i].device == device && !all[i].ending && !is_green(all[i].context))
+			context = all[i].context;
+	pthread_mutex_unlock(&all_lock);
+	return context;
+}
+
+bool context_idle_ask(CUdevice device, struct context_idle *ret_idle)
+{
+	CUcontext some[CONTEXT_MOST];
+	unsigned n = 0;
+	bool gone;
+
+	pthread_mutex_lock(&all_lock);
+	*ret_idle = (struct context_idle){.ends = n_ends};
+	bool can = !too_many && !n_ending;
+	for (unsigned i = 0; i < n_all; i++)
+		if (device < 0 || all[i].device == device)
+			some[n++] = all[i].context;
+	pthread_mutex_unlock(&all_lock);
+	if (!can || !capture_pause())
+		return false;
+	for (unsigned i = 0; i < n; i++) {
+		CUevent event = context_record(some[i], &gone);
+
+		if (event)
+			ret_idle->event[ret_idle->n++] = event;
+		else
+			can = can && gone;
+	}
+	capture_resume();
+	if (!can)
+		context_idle_forget(ret_idle);
+	return can;
+}
+
+enum context_state context_idle_look(struct context_idle *idle)
+{
+	enum context_state state = CONTEXT_IDLE;
+
+	pthread_mutex_lock(&all_lock);
+	if (idle->ends != n_ends) {
+		state = CONTEXT_UNKNOWN; /* the events may have ended with it: they are lost */
+		idle->n = 0;
+	}
+	while (idle->n && state == CONTEXT_IDLE) {
+		CUresult result = REAL(cuEventQuery)(idle->event[idle->n - 1]);
+
+		if (result == CUDA_ERROR_NOT_READY)
+			state = CONTEXT_BUSY;
+		else if (result != CUDA_SUCCESS)
+			state = CONTEXT_UNKNOWN;
+		else
+			REAL(cuEventDestroy_v2)(idle->event[--idle->n]);
+	}
+	pthread_mutex_unlock(&all_lock);
+	if (state == CONTEXT_UNKNOWN)
+		context_idle_forget(idle);
+	return state;
+}
+
+void context_idle_forget(struct context_idle *idle)
+{
+	pthread_mutex_lock(&all_lock);
+	while (idle->n)
+		if (idle->ends == n_ends)
+			REAL(cuEventDestroy_v2)(idle->event[--idle->n]);
+		else
+			idle->n = 0;
+	pthread_mutex_unlock(&all_lock);
 }

@@ -20,6 +20,34 @@ CUcontext context_of_memory(void);
 void context_green(CUgreenCtx green, CUcontext context);
 void context_green_ended(CUgreenCtx green);
 
+/*
+ * Every context of the process and its device, so that a device can be known to be idle: known when it is made, ended
+ * when it ends. False from context_idle_ask: nobody can tell now (a capture is open, a context is ending, there are more
+ * than CONTEXT_MOST, or the driver is older than 12.5).
+ */
+#define CONTEXT_MOST 32
+void context_known(CUcontext context, CUdevice device);
+void context_ending(CUcontext context);
+void context_ended(CUcontext context, bool ended);
+/* One of the device's contexts that is alive, NULL: none. */
+CUcontext context_any(CUdevice device);
+
+/* Has all work that the device's contexts had been given when it was asked been done? */
+struct context_idle {
+	unsigned n, ends;
+	CUevent event[CONTEXT_MOST];
+};
+enum context_state {
+	CONTEXT_IDLE,
+	CONTEXT_BUSY,
+	CONTEXT_UNKNOWN, /* a context has ended since, or died: ask again */
+};
+/* device -1: of all devices. */
+bool context_idle_ask(CUdevice device, struct context_idle *ret_idle);
+/* Never waits. After anything but BUSY the question is over. */
+enum context_state context_idle_look(struct context_idle *idle);
+void context_idle_forget(struct context_idle *idle);
+
 /* Make it current until context_leave(); NULL means the current one. False: it cannot be entered, it is gone. */
 bool context_enter(CUcontext context, bool *ret_pushed);
 void context_leave(bool pushed);

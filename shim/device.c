@@ -1,4 +1,5 @@
 #include "shim/device.h"
+#include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/hostmem.h"
 #include "shim/log.h"
@@ -140,6 +141,9 @@ static struct heap *make_heap(struct device *device)
 {
 	struct heap *heap = NULL;
 
+	/* Known already unless it was made before we could see it. */
+	if (context_of_memory())
+		context_known(context_of_memory(), device->ordinal);
 	set_budget(device);
 	uint64_t host = atomic_load(&host_budget.limit);
 	struct heap_config config = {

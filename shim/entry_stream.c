@@ -7,6 +7,9 @@
 #include "shim/hook.h"
 #include "shim/pending.h"
 #include "shim/serve.h"
+#include "shim/spill/done.h"
+#include "shim/spill/graph.h"
+#include "shim/spill/layout.h"
 
 #define BEGIN_CAPTURE(name, per_thread, params, args)                                                                  \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
@@ -64,6 +67,8 @@ END_CAPTURE(cuStreamEndCapture_ptsz, cuStreamIsCapturing_ptsz, true)
 		stats_call(HOOK_##name);                                                                               \
 		if (life_counts())                                                                                     \
 			capture_forget(hStream);                                                                       \
+		if (life_counts())                                                                                     \
+			done_stream_ending(hStream);                                                                   \
 		return REAL(name)(hStream);                                                                            \
 	}
 
@@ -81,9 +86,19 @@ static bool is_gone(CUcontext context)
 	return !there;
 }
 
+/* What is known of things that ended with the context. */
+static void forget_context(CUcontext context)
+{
+	capture_forget_context(context);
+	graph_context_ended(context);
+	layout_drop();
+}
+
 static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context, bool always)
 {
 	struct enter_scope scope;
+
+	layout_drop(); /* also before: the handles of its functions may be given out anew the moment it has ended */
 
 	if (always && life_counts())
 		capture_forget_context(context);
@@ -93,7 +108,7 @@ static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context
 	CUresult result = end(context);
 	bool ended = result == CUDA_SUCCESS && (always || is_gone(context));
 	if (ended)
-		capture_forget_context(context);
+		forget_context(context);
 	serve_context_ended(context, ending, ended);
 	return enter_leave(&scope, result);
 }
@@ -109,14 +124,40 @@ DESTROY_CONTEXT(cuCtxDestroy, true)
 DESTROY_CONTEXT(cuCtxDestroy_v2, true)
 DESTROY_CONTEXT(cuCtxDetach, false)
 
+#define CREATE_CONTEXT(name, params, args)                                                                             \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		stats_call(HOOK_##name);                                                                               \
+		CUresult result = REAL(name) args;                                                                     \
+		if (result == CUDA_SUCCESS && life_counts())                                                           \
+			context_known(*pctx, dev);                                                                     \
+		return result;                                                                                         \
+	}
+
+CREATE_CONTEXT(cuCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
+CREATE_CONTEXT(cuCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
+CREATE_CONTEXT(cuCtxCreate_v3,
+	       (CUcontext * pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev),
+	       (pctx, paramsArray, numParams, flags, dev))
+CREATE_CONTEXT(cuCtxCreate_v4, (CUcontext * pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev),
+	       (pctx, ctxCreateParams, flags, dev))
+CREATE_CONTEXT(cuDevicePrimaryCtxRetain, (CUcontext * pctx, CUdevice dev), (pctx, dev))
+
 /* ---- green contexts: parts of a device, whose memory lives in its primary context ---- */
 
 HOOK_EXPORT CUresult CUDAAPI cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
 {
 	stats_call(HOOK_cuCtxFromGreenCtx);
 	CUresult result = REAL(cuCtxFromGreenCtx)(pContext, hCtx);
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS) {
+		CUdevice device;
+		bool pushed;
+
 		context_green(hCtx, *pContext);
+		if (context_enter(*pContext, &pushed) && REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
+			context_known(*pContext, device);
+		context_leave(pushed);
+	}
 	return result;
 }
 
@@ -139,6 +180,8 @@ static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool
 	unsigned flags;
 	int active = 0;
 
+	layout_drop();
+
 	/* Captures count already before the first allocation. */
 	bool serving = enter_serve(&scope, false);
 	if (!serving && !(life_counts() && capture_is_open()))
@@ -152,7 +195,7 @@ static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool
 	bool ended = primary && result == CUDA_SUCCESS &&
 		     (always || REAL(cuDevicePrimaryCtxGetState)(dev, &flags, &active) != CUDA_SUCCESS || !active);
 	if (ended)
-		capture_forget_context(primary);
+		forget_context(primary);
 	if (primary && serving)
 		serve_context_ended(primary, ending, ended);
 	return serving ? enter_leave(&scope, result) : result;

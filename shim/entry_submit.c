@@ -1,24 +1,60 @@
 /*
- * Bodies of everything that submits work or is only counted, generated from the rows. On the way of a launch stand one
- * counter and one jump through the table; the spill engine will add one predictable branch here, on a flag that is off
- * until the heap is under pressure.
+ * Bodies of everything that submits work or is only counted, generated from the rows. While the heap is under no
+ * pressure a launch costs one counter, the mark that it is inside the driver, a look at one flag, and one jump through
+ * the table. Under pressure it goes the way of use.h.
  */
 #include "shim/capture.h"
 #include "shim/enter.h"
 #include "shim/hook.h"
 #include "shim/ledger.h"
 #include "shim/serve.h"
+#include "shim/spill/operands.h"
 
 #include <string.h>
 
+#define ARGUMENTS(...) __VA_ARGS__
+
 /* clang-format off */
+#define SUBMIT(name, params, args)                                                                                     \
+	static __attribute__((noinline)) CUresult tracked_##name params                                                \
+	{                                                                                                              \
+		struct use *use = use_open(HOOK_##name);                                                               \
+                                                                                                                       \
+		if (use)                                                                                               \
+			operands_##name(use, ARGUMENTS args);                                                          \
+		struct use_stripe *inside = use_admit(use);                                                            \
+		CUresult result = REAL(name) args;                                                                     \
+		use_close(use, inside);                                                                                \
+		return result;                                                                                         \
+	}                                                                                                              \
+	static inline CUresult submit_##name params                                                                    \
+	{                                                                                                              \
+		struct use_stripe *inside = use_enter();                                                               \
+                                                                                                                       \
+		if (__builtin_expect(use_is_tracking(), 0)) {                                                          \
+			use_leave(inside);                                                                             \
+			return tracked_##name args;                                                                    \
+		}                                                                                                      \
+		CUresult result = REAL(name) args;                                                                     \
+		use_leave(inside);                                                                                     \
+		return result;                                                                                         \
+	}
+#define HOOK_SUBMIT SUBMIT
+#define HOOK_SUBMIT_SYNC SUBMIT
+#include "shim/hooks.def"
+
 #define HOOK_SUBMIT(name, params, args)                                                                                \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		stats_call(HOOK_##name);                                                                               \
+		return submit_##name args;                                                                             \
+	}
+#define HOOK_FORWARD(name, params, args)                                                                               \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		stats_call(HOOK_##name);                                                                               \
 		return REAL(name) args;                                                                                \
 	}
-#define HOOK_FORWARD HOOK_SUBMIT
 #include "shim/hooks.def"
 /* clang-format on */
 
@@ -71,7 +107,7 @@ static inline bool is_per_thread(const char *name)
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		stats_call(HOOK_##name);                                                                               \
-		CUresult result = REAL(name) args;                                                                     \
+		CUresult result = submit_##name args;                                                                  \
 		if (__builtin_expect(ledger_n_sync_memops() != 0, 0))                                                  \
 			return finish_memop(result, is_per_thread(#name));                                             \
 		return result;                                                                                         \

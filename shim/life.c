@@ -9,14 +9,17 @@
  * the driver itself gives its answer. The child of a process that had not used CUDA starts fresh; the locks that may
  * be in use by then are taken before the fork and dropped after it.
  *
- * Exit: print the summary, set ENDING, make no CUDA call: the driver may be gone already.
+ * Exit: take no more requests from outside (control.h), print the summary, set ENDING, make no CUDA call: the driver may
+ * be gone already.
  */
 #include "shim/capture.h"
+#include "shim/control.h"
 #include "shim/device.h"
 #include "shim/enter.h"
 #include "shim/ledger.h"
 #include "shim/log.h"
 #include "shim/pool.h"
+#include "shim/spill/spill.h"
 #include "shim/stats.h"
 
 #include <pthread.h>
@@ -146,6 +149,8 @@ static void after_fork_child(void)
 	after_fork_parent();
 	if (life_stage() == STAGE_RUNNING)
 		atomic_store(&life_stage_now, STAGE_FORKED);
+	spill_child();
+	control_child();
 }
 
 __attribute__((constructor)) static void life_begin(void)
@@ -172,6 +177,23 @@ static void add_budget(struct device *device, void *argument)
 		*(uint64_t *)argument += atomic_load(&device->budget.limit);
 }
 
+static void line_of_moves(void)
+{
+	char in[32], out[32];
+
+	log_line(
+	    "  moved %s to the device and %s to the host, in %llu pieces, link busy %.2f s; %llu submissions waited, "
+	    "%.1f s in all",
+	    log_bytes(in, sizeof(in), stats_get(STAT_moved_in_bytes)),
+	    log_bytes(out, sizeof(out), stats_get(STAT_moved_out_bytes)),
+	    (unsigned long long)(stats_get(STAT_moves_in) + stats_get(STAT_moves_out)),
+	    (double)stats_get(STAT_link_us) / 1e6, (unsigned long long)stats_get(STAT_waits),
+	    (double)stats_get(STAT_wait_us) / 1e6);
+	if (stats_get(STAT_gaps) + stats_get(STAT_gaps_given_up))
+		log_line("  the GPU was stopped for it %llu times, %llu tries were given up",
+			 (unsigned long long)stats_get(STAT_gaps), (unsigned long long)stats_get(STAT_gaps_given_up));
+}
+
 void life_print_summary(void)
 {
 	uint64_t budget = 0;
@@ -195,6 +217,8 @@ void life_print_summary(void)
 			 (unsigned long long)stats_get(STAT_spilled_allocations));
 	else
 		log_line("  nothing was spilled");
+	if (stats_get(STAT_moves_in) + stats_get(STAT_moves_out))
+		line_of_moves();
 	if (stats_get(STAT_unknown_names))
 		log_line("  %llu entry points asked for that we do not know: %s",
 			 (unsigned long long)stats_get(STAT_unknown_names), stats_unknown_names(names, sizeof(names)));
@@ -204,8 +228,11 @@ __attribute__((destructor)) static void life_end(void)
 {
 	enum stage stage = life_stage();
 
+	control_stop();
 	if (stage == STAGE_RUNNING && policy_summary(policy) &&
 	    stats_get(STAT_allocations) + stats_get(STAT_refused) > 0)
 		life_print_summary();
 	atomic_store(&life_stage_now, STAGE_ENDING);
+	if (stage == STAGE_RUNNING)
+		spill_end();
 }

@@ -4,14 +4,16 @@
  *   rank           protects                                             driver call under it?
  *   START          reading the policy, finding devices and heaps (once) queries; reserving address space
  *   CAPTURE        the list of streams that capture                     no
+ *   GRAPH          what the instances of graphs name                    no
  *   PENDING        frees that wait for work or for captures to end      queries and ends of events
  *   POOL           the driver's pools we know of                        queries of their attributes
+ *   SPILL(device)  submissions that wait for memory, orders             VMM calls, copies; never a wait for the GPU
  *   HEAP(device)   blocks, slabs, chunks, address ranges of one heap    VMM calls; never a wait for the GPU
  *   LEDGER         what is live and whose                               no
  *
  * A thread takes locks in rising rank only. Debug builds (SPILLWAY_DEBUG) keep a mask of held ranks per thread and stop
- * at the first wrong order. stats and log take no lock. The submission lock of the spill engine (design: SUBMIT) will
- * stand between START and HEAP.
+ * at the first wrong order. stats and log take no lock. Beside the ranks stand small locks of
+ * the spill engine, each the last to be taken: of its log, of one stream's row (done.c), of the gate (use.c).
  */
 #ifndef SPILLWAY_LOCK_H
 #define SPILLWAY_LOCK_H
@@ -21,8 +23,10 @@
 enum lock_rank {
 	LOCK_START,
 	LOCK_CAPTURE,
+	LOCK_GRAPH,
 	LOCK_PENDING,
 	LOCK_POOL,
+	LOCK_SPILL,
 	LOCK_HEAP,
 	LOCK_LEDGER,
 	LOCK_RANK_COUNT, /* must be last */

@@ -5,6 +5,7 @@
 #include "shim/pending.h"
 #include "shim/pool.h"
 #include "shim/real.h"
+#include "shim/spill/spill.h"
 
 /* Where rows of a kind that the driver serves are counted. */
 static enum place place_of(const struct ledger_row *row)
@@ -103,6 +104,9 @@ static void say_refused(const struct device *device, size_t bytes)
 		 policy_spill_name(policy_spill_mode(life_policy())));
 }
 
+/* What is spilled for somebody who has not said how much he needs: a library's workspace, as a rule. */
+#define ROOM_BYTES ((uint64_t)512 << 20)
+
 bool serve_make_room(int ordinal)
 {
 	struct device *device = ordinal < 0 ? device_current(NULL) : device_get(ordinal);
@@ -110,7 +114,8 @@ bool serve_make_room(int ordinal)
 	if (!device)
 		return false;
 	bool freed = pending_wait(device->ordinal);
-	return device_make_room(device) || freed;
+	freed |= device_make_room(device);
+	return freed || spill_make_room(device, ROOM_BYTES);
 }
 
 static enum sw_status act(struct device *device, const struct backend_request *request, struct ledger_row *row,
@@ -210,6 +215,7 @@ bool serve_find(CUdeviceptr address, struct ledger_row *ret_row)
 
 struct serve_ending serve_context_ending(CUcontext context)
 {
+	spill_context_ending(context);
 	return (struct serve_ending){.line = ledger_line(), .pending = pending_take_context(context)};
 }
 
@@ -218,6 +224,7 @@ void serve_context_ended(CUcontext context, struct serve_ending ending, bool end
 	const unsigned kinds = LEDGER_FREEABLE | LEDGER_PINNED | LEDGER_REGISTERED;
 	struct ledger_row *row, *next;
 
+	spill_context_ended(context, ended);
 	if (!ended) {
 		pending_put_back(ending.pending);
 		return;

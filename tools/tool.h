@@ -13,7 +13,7 @@
 /* Exit statuses of the tool itself; `run` otherwise ends with the status of the program. */
 enum {
 	TOOL_OK = 0,
-	TOOL_BROKEN = 1,           /* the tool could not do its work: no memory, output not written */
+	TOOL_BROKEN = 1,           /* the tool could not do its work: no memory, output not written, a refusal */
 	TOOL_BAD = 2,              /* usage, policy, or library: nothing was started */
 	TOOL_NOT_EXECUTABLE = 126, /* as in a shell */
 	TOOL_NOT_FOUND = 127,      /* as in a shell */
@@ -22,6 +22,9 @@ enum {
 /* A command gets its own arguments, argv[0] being its name, and returns the exit status. */
 int tool_check(int argc, char **argv);
 int tool_run(int argc, char **argv);
+int tool_suspend(int argc, char **argv);
+int tool_resume(int argc, char **argv);
+int tool_list(int argc, char **argv);
 
 /* "spillway: ..." and a line end, to stderr. */
 __attribute__((format(printf, 1, 2))) void tool_say(const char *format, ...);

@@ -7,9 +7,23 @@
 /* Below this a reservation is of no use; facts 2: 16 TiB were given in 4 microseconds, so it should not come to this. */
 #define LEAST_BYTES ((uint64_t)64 << 20)
 
-static size_t table_bytes(const struct arena *arena)
+/* The tables of an arena are address space; only pages of it that are written become memory. */
+static void *table_new(const struct arena *arena, size_t entry)
 {
-	return (size_t)arena->n_units * sizeof(arena->table[0]);
+	void *table = mmap(NULL, arena->n_units * entry, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return table == MAP_FAILED ? NULL : table;
+}
+
+static void tables_free(struct arena *arena)
+{
+	if (arena->table)
+		munmap((void *)arena->table, arena->n_units * sizeof(arena->table[0]));
+	if (arena->piece)
+		munmap((void *)arena->piece, arena->n_units * sizeof(arena->piece[0]));
+	if (arena->marks)
+		munmap(arena->marks, arena->n_units * sizeof(arena->marks[0]));
 }
 
 enum sw_status arena_init(struct arena *arena, CUdeviceptr hint, uint64_t bytes)
@@ -29,18 +43,17 @@ enum sw_status arena_init(struct arena *arena, CUdeviceptr hint, uint64_t bytes)
 	arena->base = base;
 	arena->bytes = bytes;
 	arena->n_units = (uint32_t)(bytes / HEAP_UNIT);
-	void *table =
-	    mmap(NULL, table_bytes(arena), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (table == MAP_FAILED)
-		goto free_address;
-	arena->table = table;
+	arena->table = table_new(arena, sizeof(arena->table[0]));
+	arena->piece = table_new(arena, sizeof(arena->piece[0]));
+	arena->marks = table_new(arena, sizeof(arena->marks[0]));
+	if (!arena->table || !arena->piece || !arena->marks)
+		goto free_tables;
 	if (!range_init(&arena->free_units, arena->n_units))
-		goto free_table;
+		goto free_tables;
 	return SW_OK;
 
-free_table:
-	munmap(table, table_bytes(arena));
-free_address:
+free_tables:
+	tables_free(arena);
 	REAL(cuMemAddressFree)(base, bytes);
 	return SW_NO_HOST_MEMORY;
 }
@@ -49,7 +62,7 @@ bool arena_fini(struct arena *arena)
 {
 	if (REAL(cuMemAddressFree)(arena->base, arena->bytes) != CUDA_SUCCESS)
 		return false;
-	munmap((void *)arena->table, table_bytes(arena));
+	tables_free(arena);
 	range_fini(&arena->free_units);
 	return true;
 }
@@ -77,12 +90,44 @@ static void mark(struct arena *arena, uint32_t unit, uint32_t units, uint32_t wo
 
 void arena_mark_block(struct arena *arena, uint32_t unit, uint32_t units)
 {
+	atomic_store_explicit(&arena->marks[unit].units, units, memory_order_relaxed);
 	mark(arena, unit, units, unit + 1);
 }
 
 void arena_mark_slab(struct arena *arena, uint32_t unit, unsigned size_class)
 {
+	atomic_store_explicit(&arena->marks[unit].units, 1, memory_order_relaxed);
 	mark(arena, unit, 1, ARENA_SLAB | size_class);
+}
+
+void arena_mark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit, struct chunk *chunk, unsigned units,
+		      bool on_host)
+{
+	struct mark *mark = &arena->marks[unit];
+
+	if (unit + units > arena->n_units_seen)
+		arena->n_units_seen = unit + units;
+	mark->chunk = chunk;
+	mark->units_of_piece = units;
+	atomic_store_explicit(&mark->stay, 0, memory_order_relaxed);
+	atomic_store_explicit(&mark->where, on_host ? MARK_HOST : MARK_DEVICE, memory_order_relaxed);
+	if (on_host)
+		atomic_fetch_add(&arena->marks[block_unit].away, 1);
+	for (uint32_t i = 0; i < units; i++)
+		atomic_store_explicit(&arena->piece[unit + i], unit + 1, memory_order_release);
+}
+
+void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit)
+{
+	struct mark *mark = &arena->marks[unit];
+
+	if (atomic_load(&mark->where) == MARK_HOST && !atomic_load(&mark->stay))
+		atomic_fetch_sub(&arena->marks[block_unit].away, 1);
+	atomic_store(&mark->stay, 0);
+	atomic_store(&mark->where, MARK_NONE);
+	mark->chunk = NULL;
+	for (uint32_t i = 0; i < mark->units_of_piece; i++)
+		atomic_store_explicit(&arena->piece[unit + i], 0, memory_order_release);
 }
 
 void arena_unmark(struct arena *arena, uint32_t unit, uint32_t units)

@@ -12,11 +12,45 @@
 #include "shim/heap/heap.h"
 #include "shim/range.h"
 
+struct chunk;
+
+/* Where the memory of a piece is, as the launch path sees it. */
+enum mark_where {
+	MARK_NONE,   /* no piece starts here */
+	MARK_DEVICE, /* mapped, in device memory */
+	MARK_HOST,   /* in host memory; mapped, or (fast mode) about to be */
+	MARK_MOVING, /* on its way */
+};
+
+/*
+ * What the launch path and the mover tell each other about a unit, without a lock. A mark belongs to its address, not
+ * to what lies there: it is never freed, so that a stale pointer can do no harm. A *piece* is where a chunk is mapped.
+ *
+ * holds, waits, last, unmapped, away are of the block that starts at the unit; where and stay of the piece that does.
+ * Submissions and the mover meet by raising first and looking second: a submission raises holds and looks at unmapped,
+ * the mover raises unmapped and looks at holds; at least one of them sees the other.
+ */
+struct mark {
+	_Atomic uint32_t holds;    /* submissions that name the block and have not returned from the driver */
+	_Atomic uint32_t waits;    /* submissions that wait for the block: it may come in, but not go out */
+	_Atomic uint32_t unmapped; /* pieces of the block with nothing mapped; only in `fast` */
+	_Atomic uint32_t away;     /* pieces of the block on the host that are worth waiting for */
+	_Atomic uint64_t last;     /* number of the last submission that named the block */
+	_Atomic uint8_t where;     /* enum mark_where */
+	_Atomic uint8_t stay;      /* on the host, and not counted in away: nobody waits for it */
+	_Atomic uint32_t units;    /* of the block in use that starts here */
+	uint32_t units_of_piece;   /* under HEAP; the mover may read it of a piece that it knows is there */
+	struct chunk *chunk;       /* under HEAP */
+};
+
 struct arena {
 	CUdeviceptr base;
 	uint64_t bytes;
 	uint32_t n_units;
+	uint32_t n_units_seen; /* no piece was ever mapped beyond */
 	_Atomic uint32_t *table;
+	_Atomic uint32_t *piece; /* first unit of the piece that covers a unit, plus 1; 0: nothing is mapped */
+	struct mark *marks;
 	struct range_set free_units;
 };
 
@@ -34,6 +68,11 @@ void arena_mark_block(struct arena *arena, uint32_t unit, uint32_t units);
 void arena_mark_slab(struct arena *arena, uint32_t unit, unsigned size_class);
 void arena_unmark(struct arena *arena, uint32_t unit, uint32_t units);
 
+/* A piece of so many units is mapped at the unit, and is no longer. block_unit: where its block starts. */
+void arena_mark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit, struct chunk *chunk, unsigned units,
+		      bool on_host);
+void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit);
+
 static inline CUdeviceptr arena_address(const struct arena *arena, uint32_t unit)
 {
 	return arena->base + (CUdeviceptr)unit * HEAP_UNIT;
@@ -42,6 +81,11 @@ static inline CUdeviceptr arena_address(const struct arena *arena, uint32_t unit
 static inline bool arena_contains(const struct arena *arena, CUdeviceptr address)
 {
 	return address - arena->base < arena->bytes;
+}
+
+static inline uint32_t arena_unit(const struct arena *arena, CUdeviceptr address)
+{
+	return (uint32_t)((address - arena->base) / HEAP_UNIT);
 }
 
 /* The table's word for an address inside the arena. */

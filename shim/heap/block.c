@@ -23,9 +23,14 @@
 
 /* A warm block may be this much longer than what is asked for: an eighth. */
 #define SLACK 8
-/* Chunks above 64 MiB only for blocks of 1 GiB and more: finer grain is cheaper to move (facts 5). */
+/*
+ * The largest pieces, in units. One change of a mapping takes 0.2 to 0.4 ms while copies are under way, whatever its
+ * size (H200, driver 580), so large pieces are cheaper to move; finer grain would move fewer bytes. Blocks of 1 GiB and
+ * more have larger ones.
+ */
+#define PIECE_MOST      32
+#define PIECE_OF_BIG    64
 #define BIG_BLOCK_UNITS 512
-#define BIG_ORDER       6
 
 /* ---- warm blocks ---- */
 
@@ -106,7 +111,7 @@ static bool take_down(struct block_store *store, struct block *block)
 {
 	while (block->chunks) {
 		struct chunk *chunk = block->chunks;
-		uint64_t bytes = chunk_bytes(chunk->order);
+		uint64_t bytes = chunk_bytes(chunk->units);
 
 		if (block->units_mapped) {
 			CUresult result = REAL(cuMemUnmap)(address_of(store, block), bytes);
@@ -117,11 +122,13 @@ static bool take_down(struct block_store *store, struct block *block)
 				store->stuck = block;
 				return false;
 			}
-			block->units_mapped -= 1u << chunk->order;
+			block->units_mapped -= chunk->units;
+			arena_unmark_piece(&store->arena, block->unit, block->unit + block->units_gone);
 		}
-		block->units_gone += 1u << chunk->order;
+		block->units_gone += chunk->units;
 		block->bytes[chunk->place] -= bytes;
 		block->chunks = chunk->next;
+		chunk->block = NULL;
 		chunk_put(&store->chunks, chunk);
 	}
 	arena_give(&store->arena, block->unit, block->units);
@@ -156,11 +163,11 @@ static bool reclaim(struct block_store *store, enum chunk_place place)
 	return store->reclaim_more(store->owner);
 }
 
-static enum sw_status get_chunk(struct block_store *store, enum chunk_place place, unsigned order,
-				struct chunk **ret_chunk)
+enum sw_status block_get_chunk(struct block_store *store, enum chunk_place place, unsigned units,
+			       struct chunk **ret_chunk)
 {
 	for (;;) {
-		enum sw_status status = chunk_get(&store->chunks, place, order, ret_chunk);
+		enum sw_status status = chunk_get(&store->chunks, place, units, ret_chunk);
 
 		if (status != SW_NO_MEMORY)
 			return status;
@@ -170,35 +177,45 @@ static enum sw_status get_chunk(struct block_store *store, enum chunk_place plac
 		uint64_t warm = store->chunks.warm_bytes[place];
 		if (!warm)
 			return SW_NO_MEMORY;
-		chunk_trim(&store->chunks, place, warm > chunk_bytes(order) ? warm - chunk_bytes(order) : 0);
+		chunk_trim(&store->chunks, place, warm > chunk_bytes(units) ? warm - chunk_bytes(units) : 0);
 		if (store->chunks.warm_bytes[place] == warm)
 			return SW_NO_MEMORY;
 	}
 }
 
+/*
+ * The next chunk for so many units: a power of two, none larger than most. Few sizes mean that what goes out can be
+ * used for what comes in.
+ */
+static unsigned next_piece(uint32_t left, unsigned most)
+{
+	uint32_t units = left < most ? left : most;
+
+	return 1u << (31 - __builtin_clz(units));
+}
+
 /* Collect chunks for all of the block, without mapping them yet. */
 static enum sw_status collect(struct block_store *store, struct block *block, bool may_spill)
 {
-	unsigned most = block->units >= BIG_BLOCK_UNITS ? BIG_ORDER : BIG_ORDER - 1;
+	unsigned most = block->units >= BIG_BLOCK_UNITS ? PIECE_OF_BIG : PIECE_MOST, now = most;
 	enum chunk_place place = CHUNK_DEVICE;
 	struct chunk **tail = &block->chunks;
 	uint32_t left = block->units;
-	unsigned order = most;
 
 	while (left) {
-		while (left >> order == 0)
-			order--;
-		enum sw_status status = get_chunk(store, place, order, tail);
+		unsigned units = next_piece(left, now);
+		enum sw_status status = block_get_chunk(store, place, units, tail);
+
 		if (status == SW_OK) {
-			left -= 1u << order;
-			block->bytes[place] += chunk_bytes(order);
+			left -= units;
+			block->bytes[place] += chunk_bytes(units);
 			tail = &(*tail)->next;
-		} else if (status == SW_NO_MEMORY && order) {
-			order--;
+		} else if (status == SW_NO_MEMORY && units > 1) {
+			now = units / 2;
 		} else if (status == SW_NO_MEMORY && place == CHUNK_DEVICE && may_spill &&
 			   store->chunks.usable[CHUNK_HOST]) {
 			place = CHUNK_HOST;
-			order = most;
+			now = most;
 		} else {
 			return status;
 		}
@@ -217,11 +234,14 @@ static enum sw_status map_all(struct block_store *store, struct block *block)
 	CUresult result;
 
 	for (struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {
-		result = REAL(cuMemMap)(at, chunk_bytes(chunk->order), 0, chunk->handle, 0);
+		result = REAL(cuMemMap)(at, chunk_bytes(chunk->units), 0, chunk->handle, 0);
 		if (result != CUDA_SUCCESS)
 			goto refused;
-		block->units_mapped += 1u << chunk->order;
-		at += chunk_bytes(chunk->order);
+		chunk->block = block;
+		arena_mark_piece(&store->arena, block->unit, block->unit + block->units_mapped, chunk, chunk->units,
+				 chunk->place == CHUNK_HOST);
+		block->units_mapped += chunk->units;
+		at += chunk_bytes(chunk->units);
 	}
 	result = REAL(cuMemSetAccess)(address_of(store, block), at - address_of(store, block), &access, 1);
 	if (result == CUDA_SUCCESS)
@@ -295,7 +315,37 @@ enum sw_status block_take(struct block_store *store, uint32_t units, bool may_sp
 void block_give(struct block_store *store, struct block *block)
 {
 	lock_assert_held(LOCK_HEAP);
-	warm_add(store, block);
+	block->given = block->n_moving != 0;
+	if (block->given)
+		atomic_fetch_add(&store->n_given, 1);
+	else
+		warm_add(store, block);
+}
+
+void block_tell(struct block_store *store, uint32_t piece)
+{
+	if (!store->news.wanted || store->news.all)
+		return;
+	if (store->news.n == store->news.room) {
+		size_t room = store->news.room ? 2 * store->news.room : 256;
+		uint32_t *pieces = realloc(store->news.pieces, room * sizeof(*pieces));
+
+		if (!pieces) {
+			store->news.all = true;
+			return;
+		}
+		store->news.pieces = pieces;
+		store->news.room = room;
+	}
+	store->news.pieces[store->news.n++] = piece;
+}
+
+void block_tell_all(struct block_store *store, const struct block *block)
+{
+	uint32_t unit = block->unit;
+
+	for (const struct chunk *chunk = block->chunks; chunk; unit += chunk->units, chunk = chunk->next)
+		block_tell(store, unit);
 }
 
 static void trim_place(struct block_store *store, enum chunk_place place, uint64_t keep)
@@ -340,7 +390,7 @@ static bool block_is_valid(const struct block *block, uint64_t *bytes)
 	uint64_t sum[CHUNK_PLACES] = {0};
 
 	for (const struct chunk *chunk = block->chunks; chunk; chunk = chunk->next)
-		sum[chunk->place] += chunk_bytes(chunk->order);
+		sum[chunk->place] += chunk_bytes(chunk->units);
 	for (int place = 0; place < CHUNK_PLACES; place++) {
 		if (sum[place] != block->bytes[place])
 			return false;
@@ -362,9 +412,9 @@ bool block_store_is_valid(const struct block_store *store)
 		if (!block_is_valid(block, bytes))
 			return false;
 	for (int place = 0; place < CHUNK_PLACES; place++) {
-		for (int order = 0; order < CHUNK_ORDERS; order++)
-			for (const struct chunk *c = store->chunks.warm[place][order]; c; c = c->next)
-				chunks[place] += chunk_bytes((unsigned)order);
+		for (unsigned units = 1; units <= CHUNK_MOST; units++)
+			for (const struct chunk *c = store->chunks.warm[place][units]; c; c = c->next)
+				chunks[place] += chunk_bytes(units);
 		if (bytes[place] != store->warm_bytes[place] || chunks[place] != store->chunks.warm_bytes[place])
 			return false;
 	}

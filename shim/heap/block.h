@@ -2,14 +2,16 @@
  * block.h: a run of address space with chunks mapped all along it: one allocation of the program, or one slab.
  *
  * States: in use (the program's, or a slab's), warm (free, still mapped, on the list of its length and on the list by
- * age), stuck (the driver refused to unmap it; retried at every trim). A block never changes its chunks while it is in
- * use. Lock: HEAP. Owner: the block_store from block_give() on, before that whoever took it.
+ * age), stuck (the driver refused to unmap it; retried at every trim). A block in use may change the places of its chunks
+ * (transit.h); one that is given back meanwhile becomes warm when the last of them has arrived. Lock: HEAP. Owner: the block_store from block_give() on, before that whoever took it.
  */
 #ifndef SPILLWAY_BLOCK_H
 #define SPILLWAY_BLOCK_H
 
 #include "shim/heap/arena.h"
 #include "shim/heap/chunk.h"
+
+#include <stdatomic.h>
 
 struct slab;
 
@@ -20,6 +22,8 @@ struct block {
 	uint64_t bytes[CHUNK_PLACES];      /* physical bytes by place */
 	struct chunk *chunks;              /* in the order of their addresses */
 	struct slab *slab;                 /* the slab this block is, or NULL */
+	uint32_t n_moving;                 /* chunks of it that are changing places (transit.h) */
+	bool given;                        /* given back while they are */
 	struct block *bin_next, *bin_prev; /* warm, of like length */
 	struct block *age_next, *age_prev; /* warm, oldest last */
 };
@@ -33,6 +37,16 @@ struct block_store {
 	struct block *newest, *oldest;
 	struct block *stuck;
 	uint64_t warm_bytes[CHUNK_PLACES];
+	atomic_uint n_given; /* blocks given back while pieces of theirs are on their way */
+	/*
+	 * For the mover, while it wants to know: pieces that came or went, by their first units; `all` when some could
+	 * not be written down.
+	 */
+	struct {
+		bool wanted, all;
+		uint32_t *pieces;
+		size_t n, room;
+	} news;
 	/* Asked when nothing warm is left to take down: give up an empty slab. False when there is none. */
 	bool (*reclaim_more)(void *owner);
 	void *owner;
@@ -49,6 +63,14 @@ enum sw_status block_take(struct block_store *store, uint32_t units, bool may_sp
 void block_give(struct block_store *store, struct block *block);
 /* Take warm blocks down, oldest first, and release chunks, until at most this much free memory is held. */
 void block_trim(struct block_store *store, uint64_t keep_device, uint64_t keep_host);
+
+/* One chunk, as block_take() gets its own: warm, new, or in the place of others. */
+enum sw_status block_get_chunk(struct block_store *store, enum chunk_place place, unsigned units,
+			       struct chunk **ret_chunk);
+/* A piece came, went, or begins to be used: for the mover. */
+void block_tell(struct block_store *store, uint32_t piece);
+/* The same for every piece of a block. */
+void block_tell_all(struct block_store *store, const struct block *block);
 
 /* Free bytes held at a place, warm blocks and warm chunks together. */
 uint64_t block_idle(const struct block_store *store, enum chunk_place place);

@@ -5,53 +5,53 @@
 
 #include <stdlib.h>
 
-static enum sw_status create(struct chunk_store *store, enum chunk_place place, unsigned order,
+static enum sw_status create(struct chunk_store *store, enum chunk_place place, unsigned units,
 			     CUmemGenericAllocationHandle *ret_handle)
 {
 	/* Without gpuDirectRDMACapable: registering a movable chunk for RDMA is to fail, not to go stale (design). */
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = store->location[place]};
-	CUresult result = REAL(cuMemCreate)(ret_handle, chunk_bytes(order), &prop, 0);
+	CUresult result = REAL(cuMemCreate)(ret_handle, chunk_bytes(units), &prop, 0);
 
 	if (result == CUDA_SUCCESS) {
 		stats_add(STAT_chunks_made, 1);
 		return SW_OK;
 	}
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
-		log_once("cuMemCreate of %llu bytes in %s memory: %s", (unsigned long long)chunk_bytes(order),
+		log_once("cuMemCreate of %llu bytes in %s memory: %s", (unsigned long long)chunk_bytes(units),
 			 place == CHUNK_DEVICE ? "device" : "host", real_error_name(result));
 	/* Why host memory cannot be pinned (limits, cgroups) differs; for the program there is no more memory. */
 	return place == CHUNK_HOST ? SW_NO_MEMORY : status_of(result);
 }
 
-enum sw_status chunk_get(struct chunk_store *store, enum chunk_place place, unsigned order, struct chunk **ret_chunk)
+enum sw_status chunk_get(struct chunk_store *store, enum chunk_place place, unsigned units, struct chunk **ret_chunk)
 {
-	struct chunk *chunk = store->warm[place][order];
+	struct chunk *chunk = store->warm[place][units];
 
 	lock_assert_held(LOCK_HEAP);
 	if (!store->usable[place])
 		return SW_NO_MEMORY;
 	if (chunk) {
-		store->warm[place][order] = chunk->next;
-		store->warm_bytes[place] -= chunk_bytes(order);
+		store->warm[place][units] = chunk->next;
+		store->warm_bytes[place] -= chunk_bytes(units);
 		chunk->next = NULL;
 		*ret_chunk = chunk;
 		return SW_OK;
 	}
-	if (!budget_take(store->budget[place], chunk_bytes(order)))
+	if (!budget_take(store->budget[place], chunk_bytes(units)))
 		return SW_NO_MEMORY;
 	chunk = malloc(sizeof(*chunk));
 	if (!chunk) {
-		budget_give(store->budget[place], chunk_bytes(order));
+		budget_give(store->budget[place], chunk_bytes(units));
 		return SW_NO_HOST_MEMORY;
 	}
-	*chunk = (struct chunk){.order = (uint8_t)order, .place = (uint8_t)place};
-	enum sw_status status = create(store, place, order, &chunk->handle);
+	*chunk = (struct chunk){.units = (uint8_t)units, .place = (uint8_t)place};
+	enum sw_status status = create(store, place, units, &chunk->handle);
 	if (status != SW_OK) {
-		budget_give(store->budget[place], chunk_bytes(order));
+		budget_give(store->budget[place], chunk_bytes(units));
 		free(chunk);
 		return status;
 	}
-	store->made_bytes[place] += chunk_bytes(order);
+	store->made_bytes[place] += chunk_bytes(units);
 	*ret_chunk = chunk;
 	return SW_OK;
 }
@@ -59,25 +59,102 @@ enum sw_status chunk_get(struct chunk_store *store, enum chunk_place place, unsi
 void chunk_put(struct chunk_store *store, struct chunk *chunk)
 {
 	lock_assert_held(LOCK_HEAP);
-	chunk->next = store->warm[chunk->place][chunk->order];
-	store->warm[chunk->place][chunk->order] = chunk;
-	store->warm_bytes[chunk->place] += chunk_bytes(chunk->order);
+	chunk->next = store->warm[chunk->place][chunk->units];
+	store->warm[chunk->place][chunk->units] = chunk;
+	store->warm_bytes[chunk->place] += chunk_bytes(chunk->units);
+}
+
+/* ---- aliases ---- */
+
+/* As much address space as all chunks could take; it is free (facts 2). Halved until the driver agrees. */
+#define ALIAS_MOST  ((uint64_t)4 << 40)
+#define ALIAS_LEAST ((uint64_t)1 << 30)
+
+static bool alias_space(struct chunk_store *store)
+{
+	for (uint64_t bytes = ALIAS_MOST; !store->alias_base && bytes >= ALIAS_LEAST; bytes /= 2) {
+		CUdeviceptr base;
+
+		if (REAL(cuMemAddressReserve)(&base, bytes, HEAP_UNIT, 0, 0) != CUDA_SUCCESS)
+			continue;
+		if (!range_init(&store->alias_units, bytes / HEAP_UNIT)) {
+			REAL(cuMemAddressFree)(base, bytes);
+			return false;
+		}
+		store->alias_base = base;
+		store->alias_bytes = bytes;
+	}
+	return store->alias_base != 0;
+}
+
+enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk)
+{
+	CUmemAccessDesc access = {
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = store->device},
+	    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+	};
+	uint64_t unit, bytes = chunk_bytes(chunk->units);
+
+	lock_assert_held(LOCK_HEAP);
+	if (chunk->alias)
+		return SW_OK;
+	if (!alias_space(store) || !range_take(&store->alias_units, chunk->units, &unit))
+		return SW_NO_MEMORY;
+	CUdeviceptr at = store->alias_base + unit * HEAP_UNIT;
+	CUresult result = REAL(cuMemMap)(at, bytes, 0, chunk->handle, 0);
+	if (result == CUDA_SUCCESS) {
+		result = REAL(cuMemSetAccess)(at, bytes, &access, 1);
+		/* An address that cannot be unmapped is lost; there is plenty. */
+		if (result != CUDA_SUCCESS && REAL(cuMemUnmap)(at, bytes) != CUDA_SUCCESS)
+			return status_of(result);
+	}
+	if (result != CUDA_SUCCESS) {
+		range_give(&store->alias_units, unit, chunk->units);
+		return status_of(result);
+	}
+	chunk->alias = at;
+	return SW_OK;
+}
+
+/* False: the driver refused. */
+static bool drop_alias(struct chunk_store *store, struct chunk *chunk)
+{
+	if (!chunk->alias)
+		return true;
+	CUresult result = REAL(cuMemUnmap)(chunk->alias, chunk_bytes(chunk->units));
+	if (result != CUDA_SUCCESS) {
+		log_once("cuMemUnmap of an alias: %s; the chunk is kept for reuse", real_error_name(result));
+		return false;
+	}
+	range_give(&store->alias_units, (chunk->alias - store->alias_base) / HEAP_UNIT, chunk->units);
+	chunk->alias = 0;
+	return true;
+}
+
+void chunk_store_fini(struct chunk_store *store)
+{
+	if (!store->alias_base || REAL(cuMemAddressFree)(store->alias_base, store->alias_bytes) != CUDA_SUCCESS)
+		return;
+	range_fini(&store->alias_units);
+	store->alias_base = 0;
 }
 
 /* False: the driver refused; the chunk stays in the store for another try. */
-static bool release_first(struct chunk_store *store, enum chunk_place place, unsigned order)
+static bool release_first(struct chunk_store *store, enum chunk_place place, unsigned units)
 {
-	struct chunk *chunk = store->warm[place][order];
-	CUresult result = REAL(cuMemRelease)(chunk->handle);
+	struct chunk *chunk = store->warm[place][units];
 
+	if (!drop_alias(store, chunk))
+		return false;
+	CUresult result = REAL(cuMemRelease)(chunk->handle);
 	if (result != CUDA_SUCCESS) {
 		log_once("cuMemRelease: %s; the chunk is kept for reuse", real_error_name(result));
 		return false;
 	}
-	store->warm[place][order] = chunk->next;
-	store->warm_bytes[place] -= chunk_bytes(order);
-	store->made_bytes[place] -= chunk_bytes(order);
-	budget_give(store->budget[place], chunk_bytes(order));
+	store->warm[place][units] = chunk->next;
+	store->warm_bytes[place] -= chunk_bytes(units);
+	store->made_bytes[place] -= chunk_bytes(units);
+	budget_give(store->budget[place], chunk_bytes(units));
 	stats_add(STAT_chunks_released, 1);
 	free(chunk);
 	return true;
@@ -86,8 +163,8 @@ static bool release_first(struct chunk_store *store, enum chunk_place place, uns
 void chunk_trim(struct chunk_store *store, enum chunk_place place, uint64_t keep)
 {
 	lock_assert_held(LOCK_HEAP);
-	for (int order = CHUNK_ORDERS - 1; order >= 0; order--)
-		while (store->warm_bytes[place] > keep && store->warm[place][order])
-			if (!release_first(store, place, (unsigned)order))
+	for (unsigned units = CHUNK_MOST; units; units--)
+		while (store->warm_bytes[place] > keep && store->warm[place][units])
+			if (!release_first(store, place, units))
 				break;
 }

@@ -2,26 +2,29 @@
  * chunk.h: physical memory. A chunk is one physical allocation (cuMemCreate), the unit of mapping and of moving.
  *
  * Owner: the block that has it, from chunk_get() to chunk_put(); between the two calls a chunk lies warm in the store,
- * still charged to its budget. Lock: HEAP. Sizes are powers of two of 2 MiB up to 128 MiB (facts 2: cost is per chunk
- * far more than per byte, and a handle cannot be split).
+ * still charged to its budget. Lock: HEAP. Sizes are multiples of 2 MiB up to 128 MiB (facts 2: cost is per chunk far
+ * more than per byte, and a handle cannot be split).
+ *
+ * A chunk that has moved once also has an *alias*: a second address, in a reservation of our own, where the mover reads
+ * and writes it whatever is mapped at the program's address. The alias lasts as long as the chunk.
  */
 #ifndef SPILLWAY_CHUNK_H
 #define SPILLWAY_CHUNK_H
 
 #include "shim/heap/heap.h"
+#include "shim/range.h"
 
-enum chunk_place {
-	CHUNK_DEVICE,
-	CHUNK_HOST,
-	CHUNK_PLACES, /* must be last */
-};
+#define CHUNK_MOST 64 /* units: 128 MiB */
 
-#define CHUNK_ORDERS 7 /* 2 MiB << order */
+struct block;
 
 struct chunk {
 	CUmemGenericAllocationHandle handle;
-	uint8_t order, place;
-	struct chunk *next; /* the next of its block, or of the warm list */
+	CUdeviceptr alias; /* 0: none yet */
+	uint8_t units, place;
+	bool moving;         /* in transit (transit.h) */
+	struct block *block; /* that it is mapped for; NULL while warm */
+	struct chunk *next;  /* the next of its block, or of the warm list */
 };
 
 struct chunk_store {
@@ -29,20 +32,27 @@ struct chunk_store {
 	bool usable[CHUNK_PLACES];
 	CUmemLocation location[CHUNK_PLACES];
 	struct budget *budget[CHUNK_PLACES];
-	struct chunk *warm[CHUNK_PLACES][CHUNK_ORDERS];
+	struct chunk *warm[CHUNK_PLACES][CHUNK_MOST + 1];
 	uint64_t warm_bytes[CHUNK_PLACES], made_bytes[CHUNK_PLACES]; /* of all chunks that exist, made >= warm */
+	CUdeviceptr alias_base;                                      /* 0 until the first chunk moves */
+	uint64_t alias_bytes;
+	struct range_set alias_units;
 };
 
-static inline uint64_t chunk_bytes(unsigned order)
+static inline uint64_t chunk_bytes(unsigned units)
 {
-	return (uint64_t)HEAP_UNIT << order;
+	return (uint64_t)units * HEAP_UNIT;
 }
 
-/* A chunk of that order: warm, or new under the budget. NO_MEMORY: over the budget, or the driver has none. */
-enum sw_status chunk_get(struct chunk_store *store, enum chunk_place place, unsigned order, struct chunk **ret_chunk);
+/* A chunk of that size: warm, or new under the budget. NO_MEMORY: over the budget, or the driver has none. */
+enum sw_status chunk_get(struct chunk_store *store, enum chunk_place place, unsigned units, struct chunk **ret_chunk);
+/* The chunk gets its alias, if it has none. NO_MEMORY, DRIVER: it stays without. */
+enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk);
 /* Back to the store, unmapped. */
 void chunk_put(struct chunk_store *store, struct chunk *chunk);
 /* Release warm chunks to the driver until at most keep bytes are warm. What the driver refuses to take stays. */
 void chunk_trim(struct chunk_store *store, enum chunk_place place, uint64_t keep);
+/* The end of the store, which holds no chunk any more. */
+void chunk_store_fini(struct chunk_store *store);
 
 #endif

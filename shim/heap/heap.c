@@ -2,30 +2,19 @@
  * Ties the parts together under one lock, and decides small or large. What is charged to a budget is physical: chunks,
  * whether in use, warm, or part of an empty slab. What is idle is charged but free.
  */
-#include "shim/heap/heap.h"
-#include "shim/heap/small.h"
+#include "shim/heap/inside.h"
 #include "shim/log.h"
 #include "shim/real.h"
 #include "shim/stats.h"
 
 #include <stdlib.h>
 
-struct heap {
-	struct lock lock;
-	struct block_store store;
-	struct small small;
-	uint64_t keep[CHUNK_PLACES];
-	uint64_t in_use[CHUNK_PLACES];       /* as last told to stats */
-	_Atomic uint64_t idle[CHUNK_PLACES]; /* a copy for readers without the lock, renewed at each leave() */
-};
-
-static void enter(struct heap *heap)
+void heap_enter(struct heap *heap)
 {
 	lock_take(&heap->lock);
 }
 
-/* Renew what others see of us: idle bytes, and the bytes in use for the gauges. */
-static void leave(struct heap *heap)
+void heap_leave(struct heap *heap)
 {
 	static const enum place gauge[] = {[CHUNK_DEVICE] = PLACE_DEVICE, [CHUNK_HOST] = PLACE_HOST};
 
@@ -107,6 +96,8 @@ void heap_destroy(struct heap *heap)
 	/* Blocks the program never freed keep the reservation; the driver takes it back at the end of the process. */
 	if (!arena_fini(&heap->store.arena))
 		log_line("a heap was destroyed with blocks in use");
+	chunk_store_fini(&heap->store.chunks);
+	free(heap->store.news.pieces);
 	pthread_mutex_destroy(&heap->lock.mutex);
 	free(heap);
 }
@@ -121,6 +112,7 @@ static enum sw_status alloc_large(struct heap *heap, size_t bytes, bool may_spil
 	if (status != SW_OK)
 		return status;
 	arena_mark_block(&heap->store.arena, grant->block->unit, grant->block->units);
+	block_tell_all(&heap->store, grant->block);
 	grant->address = arena_address(&heap->store.arena, grant->block->unit);
 	grant->bytes_on_device = grant->block->bytes[CHUNK_DEVICE];
 	grant->bytes_on_host = grant->block->bytes[CHUNK_HOST];
@@ -152,7 +144,7 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, bool may_spill, struc
 	struct heap_grant grant = {0};
 	enum sw_status status;
 
-	enter(heap);
+	heap_enter(heap);
 	if (bytes <= SMALL_MOST)
 		status = alloc_small(heap, bytes, may_spill, &grant);
 	else
@@ -160,7 +152,7 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, bool may_spill, struc
 	/* What was collected before it turned out not to be enough. */
 	if (status != SW_OK)
 		trim_to_keep(heap);
-	leave(heap);
+	heap_leave(heap);
 	if (status == SW_OK)
 		*ret_grant = grant;
 	return status;
@@ -168,15 +160,16 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, bool may_spill, struc
 
 void heap_free(struct heap *heap, struct block *block, CUdeviceptr address)
 {
-	enter(heap);
+	heap_enter(heap);
 	if (block->slab) {
 		small_give(&heap->small, block, address);
 	} else {
 		arena_unmark(&heap->store.arena, block->unit, block->units);
+		block_tell_all(&heap->store, block);
 		block_give(&heap->store, block);
 	}
 	trim_to_keep(heap);
-	leave(heap);
+	heap_leave(heap);
 }
 
 bool heap_contains(const struct heap *heap, CUdeviceptr address)
@@ -216,12 +209,12 @@ uint64_t heap_idle_host(const struct heap *heap)
 
 void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
 {
-	enter(heap);
+	heap_enter(heap);
 	if (!keep_device)
 		while (small_reclaim(&heap->small))
 			;
 	block_trim(&heap->store, keep_device, keep_host);
-	leave(heap);
+	heap_leave(heap);
 }
 
 bool heap_is_valid(struct heap *heap)

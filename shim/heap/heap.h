@@ -27,6 +27,12 @@
 struct heap;
 struct block;
 
+enum chunk_place {
+	CHUNK_DEVICE,
+	CHUNK_HOST,
+	CHUNK_PLACES, /* must be last */
+};
+
 struct heap_config {
 	CUdevice device;
 	bool host_usable;            /* host-backed chunks can be made */
@@ -58,6 +64,9 @@ void heap_destroy(struct heap *heap);
 enum sw_status heap_alloc(struct heap *heap, size_t bytes, bool may_spill, struct heap_grant *ret_grant);
 /* Cannot fail. The memory stays warm for the next allocation, as far as keep_* allow. */
 void heap_free(struct heap *heap, struct block *block, CUdeviceptr address);
+
+/* Are there freed blocks whose memory is still on its way between device and host? It will be free in a moment. */
+bool heap_has_given(const struct heap *heap);
 
 bool heap_contains(const struct heap *heap, CUdeviceptr address);
 /* The start of the block in use at this address. No lock: a block being freed at the same time may or may not show. */

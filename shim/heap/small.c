@@ -80,6 +80,7 @@ static struct slab *slab_new(struct small *small, unsigned size_class, bool may_
 	for (unsigned i = 0; i < n_slots; i++)
 		slab->free[i / 64] |= UINT64_C(1) << i % 64;
 	arena_mark_slab(&small->store->arena, slab->block->unit, size_class);
+	block_tell_all(small->store, slab->block);
 	list_add(small, slab);
 	return slab;
 }
@@ -150,6 +151,7 @@ static void slab_end(struct small *small, struct slab *slab)
 	struct block *block = slab->block;
 
 	arena_unmark(&small->store->arena, block->unit, 1);
+	block_tell_all(small->store, block);
 	block->slab = NULL;
 	free(slab);
 	block_give(small->store, block);
@@ -191,6 +193,26 @@ bool small_reclaim(struct small *small)
 		return true;
 	}
 	return false;
+}
+
+void small_before_move(struct small *small, struct block *block)
+{
+	struct slab *slab = block->slab;
+
+	if (slab == small->empty[slab->size_class])
+		small->empty_bytes[place_of(slab)] -= HEAP_UNIT;
+	else if (slab->n_free)
+		list_remove(small, slab);
+}
+
+void small_after_move(struct small *small, struct block *block)
+{
+	struct slab *slab = block->slab;
+
+	if (slab == small->empty[slab->size_class])
+		small->empty_bytes[place_of(slab)] += HEAP_UNIT;
+	else if (slab->n_free)
+		list_add(small, slab);
 }
 
 static bool slab_is_valid(const struct slab *slab)

@@ -31,6 +31,9 @@ enum sw_status small_take(struct small *small, size_t bytes, bool may_spill, CUd
 void small_give(struct small *small, struct block *block, CUdeviceptr address);
 /* Give one empty slab's block back to the store; false when there is none. */
 bool small_reclaim(struct small *small);
+/* Around a change of place of a slab's block: slabs are kept by place. */
+void small_before_move(struct small *small, struct block *block);
+void small_after_move(struct small *small, struct block *block);
 bool small_is_valid(const struct small *small);
 
 #endif

@@ -1,7 +1,7 @@
-"""A GPT training job: python gpt.py WIDTH LAYERS BATCH STEPS, e.g. 1536 16 8 18.
+"""A GPT training job: python gpt.py WIDTH LAYERS BATCH STEPS [each], e.g. 1536 16 8 18.
 
 Prints the median time of the last half of the steps (each synchronised), the last loss, and what the framework reserved
-("need").
+("need"). With "each" also a line "each STEP MILLISECONDS LOSS" after every step, from the first one on.
 """
 import statistics
 import sys
@@ -12,6 +12,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 width, layers, batch, steps = (int(a) for a in sys.argv[1:5])
+each = sys.argv[5:] == ["each"]
 length, vocabulary = 1024, 8192
 torch.manual_seed(0)
 torch.backends.cuda.matmul.allow_tf32 = True
@@ -48,11 +49,13 @@ def step():
 
 
 times = []
-for _ in range(3 + steps):
+for i in range(3 + steps):
     start = time.perf_counter()
     loss = step()
     torch.cuda.synchronize()
     times.append(time.perf_counter() - start)
+    if each:
+        print(f"each {i + 1} {times[-1] * 1e3:.2f} {loss.item():.9g}", flush=True)
 median = statistics.median(times[-(steps // 2):])
 reserved = torch.cuda.max_memory_reserved() >> 20
 print(f"gpt {width}x{layers} batch {batch}: {median * 1e3:.1f} ms/step, loss {loss.item():.9f}, reserved {reserved} MiB", flush=True)

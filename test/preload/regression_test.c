@@ -2,13 +2,14 @@
  * What broke in neighbours (facts, section 7), one test for each row that concerns this library as it is now. Rows that
  * have a whole program: both ABIs of cuGetProcAddress, RTLD_NEXT (doors_test, next_test); the off switch, strict values,
  * no exit (settings_test); child processes, IPC (actor_test); figures (truth_test); peers (context_test). Budgets:
- * 32 MiB of the device, 64 MiB of the host.
+ * 32 MiB of the device, 64 MiB of the host. Run in each mode that spills, which MODE names as SPILLWAY_SET does.
  */
 #include "test/preload/driver.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -191,7 +192,7 @@ static void nothing_moves_while_a_capture_is_open(void **state)
 }
 
 /* HAMi-core c890310: nothing but the driver's own call on the way of a launch. */
-static void a_launch_makes_one_call_of_the_driver(void **state)
+static void launch_and_count(void)
 {
 	static const char *const watched[] = {"cuCtxGetDevice", "cuCtxGetCurrent", "cuCtxSynchronize",
 					      "cuEventRecord",  "cuEventQuery",    "cuStreamIsCapturing",
@@ -203,7 +204,6 @@ static void a_launch_makes_one_call_of_the_driver(void **state)
 	size_t n = 10;
 	void *params[] = {&block, &value, &n};
 
-	(void)state;
 	assert_int_equal(cu.cuMemAlloc_v2(&block, 4096), CUDA_SUCCESS);
 	for (int i = 0; i < 7; i++)
 		before[i] = sim_calls(watched[i]);
@@ -215,10 +215,30 @@ static void a_launch_makes_one_call_of_the_driver(void **state)
 	assert_int_equal(cu.cuMemFree_v2(block), CUDA_SUCCESS);
 }
 
+/* In every mode: who has enough pays for nothing. */
+static void a_launch_makes_one_call_of_the_driver_while_nothing_has_spilled(void **state)
+{
+	(void)state;
+	driver_start(0);
+	launch_and_count();
+}
+
+/* Where memory moves, events are recorded behind submissions from the first spill on. */
+static void a_launch_makes_one_call_of_the_driver_where_nothing_moves(void **state)
+{
+	const char *mode = getenv("MODE");
+
+	(void)state;
+	if (!mode || strcmp(mode, "static") != 0)
+		skip();
+	launch_and_count();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(mem_create_needs_no_context),
+	    cmocka_unit_test(a_launch_makes_one_call_of_the_driver_while_nothing_has_spilled),
 	    cmocka_unit_test(free_async_takes_pointers_of_every_origin),
 	    cmocka_unit_test(a_spilled_block_is_device_memory_in_every_answer),
 	    cmocka_unit_test(copies_cross_the_border_between_device_and_host),
@@ -226,7 +246,7 @@ int main(void)
 	    cmocka_unit_test(a_program_may_manage_virtual_memory_itself),
 	    cmocka_unit_test(heap_memory_cannot_be_unmapped_from_outside),
 	    cmocka_unit_test(nothing_moves_while_a_capture_is_open),
-	    cmocka_unit_test(a_launch_makes_one_call_of_the_driver),
+	    cmocka_unit_test(a_launch_makes_one_call_of_the_driver_where_nothing_moves),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

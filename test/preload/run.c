@@ -71,6 +71,20 @@ static char *read_all(int fd)
 	return text;
 }
 
+/* The control socket of a process that was killed or left by _exit(), which nothing can remove; and its folder. */
+static bool remove_socket(int folder)
+{
+	int below = openat(folder, "spillway", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = below >= 0 ? fdopendir(below) : NULL;
+
+	for (struct dirent *entry; dir && (entry = readdir(dir));)
+		if (strstr(entry->d_name, ".ctl"))
+			unlinkat(below, entry->d_name, 0);
+	if (dir)
+		closedir(dir);
+	return unlinkat(folder, "spillway", AT_REMOVEDIR) == 0;
+}
+
 /* Name what is in the folder, and empty it. */
 static char *take_files(const char *folder)
 {
@@ -79,6 +93,8 @@ static char *take_files(const char *folder)
 
 	for (struct dirent *entry; dir && (entry = readdir(dir));) {
 		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+			continue;
+		if (!strcmp(entry->d_name, "spillway") && remove_socket(dirfd(dir)))
 			continue;
 		unlinkat(dirfd(dir), entry->d_name, 0);
 		if (strlen(names) + strlen(entry->d_name) < 4000)

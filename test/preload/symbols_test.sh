@@ -1,6 +1,6 @@
 #!/bin/sh
-# symbols_test.sh LIBRARY HOOKS_DEF SANITIZED: what libspillway.so shows to the loader: the rows of hooks.def and dlsym,
-# nothing else; and that it needs the C library alone.
+# symbols_test.sh LIBRARY HOOKS_DEF SANITIZED: what libspillway.so shows to the loader: the rows of hooks.def, dlsym and
+# what spillway.h declares, nothing else; and that it needs the C library alone.
 library=$1
 hooks=$2
 sanitized=$3
@@ -11,12 +11,13 @@ failed=0
 
 grep -oE '^HOOK_[A-Z_]+\(cu[A-Za-z0-9_]+' "$hooks" | grep -v '^HOOK_USE' | sed 's/.*(//' >"$here/rows"
 echo dlsym >>"$here/rows"
-sort "$here/rows" >"$here/wanted"
+grep -oE '\bspillway_[a-z_]+\(' "$(dirname "$hooks")/spillway.h" | tr -d '(' >>"$here/rows"
+sort -u "$here/rows" >"$here/wanted"
 nm -D --defined-only "$library" | awk '{print $3}' | sort >"$here/exported"
 [ -n "$sanitized" ] && grep -v '^__\(asan\|odr_asan\|ubsan\|tsan\|sanitizer\|start\|stop\)' "$here/exported" >"$here/kept" &&
 	mv "$here/kept" "$here/exported"
 diff "$here/wanted" "$here/exported" || {
-	echo "FAILED: the exports are the rows of hooks.def and dlsym (< wanted, > exported)"
+	echo "FAILED: the exports are the rows of hooks.def, dlsym and spillway.h (< wanted, > exported)"
 	failed=1
 }
 

@@ -64,6 +64,21 @@
 	ROW(cuEventQuery)                                                                                              \
 	ROW(cuEventRecord)                                                                                             \
 	ROW(cuEventSynchronize)                                                                                        \
+	ROW(cuGraphAddChildGraphNode)                                                                                  \
+	ROW(cuGraphAddMemsetNode)                                                                                      \
+	ROW(cuGraphAddNode)                                                                                            \
+	ROW(cuGraphChildGraphNodeGetGraph)                                                                             \
+	ROW(cuGraphConditionalHandleCreate)                                                                            \
+	ROW(cuGraphCreate)                                                                                             \
+	ROW(cuGraphExecDestroy)                                                                                        \
+	ROW(cuGraphGetNodes)                                                                                           \
+	ROW(cuGraphInstantiate)                                                                                        \
+	ROW(cuGraphLaunch)                                                                                             \
+	ROW(cuGraphMemcpyNodeGetParams)                                                                                \
+	ROW(cuGraphMemsetNodeGetParams)                                                                                \
+	ROW(cuGraphNodeGetType)                                                                                        \
+	ROW(cuMemcpyDtoDAsync)                                                                                         \
+	ROW(cuMemsetD2D32Async)                                                                                        \
 	ROW(cuGraphDestroy)                                                                                            \
 	ROW(cuThreadExchangeStreamCaptureMode)
 

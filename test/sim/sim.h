@@ -8,6 +8,7 @@
  *   SIM_HOST_MEMORY=1GiB       what cuMemCreate for HOST / HOST_NUMA and cuMemHostAlloc may take together
  *   SIM_VMM=1, SIM_HOST_VMM=1  0 switches the attribute off and makes the calls CUDA_ERROR_NOT_SUPPORTED
  *   SIM_DELAY_US=0             every piece of work starts at least this much later; SIM_SEED adds a random share
+ *   SIM_PIECE_US=0             every 64 KiB of a copy or a set take this much longer; others always run in between
  *   SIM_FAIL=name:n:code       the n-th call (from 1) of that entry point returns that CUresult; comma-separated
  *   SIM_LOG=path               the call log, one line a call: thread, name, result, and why when the model refused
  *   SIM_REPORT=path            at exit: calls, broken rules, and leaks by origin, one line each
@@ -52,7 +53,7 @@ char sim_where(CUdeviceptr address);
 void sim_hold(void);
 void sim_release(void);
 /* Switches of the model, as in the environment, for tests that change them in mid-run: name "VMM", "HOST_VMM",
- * "MEMORY", "HOST_MEMORY", "DELAY_US", "FILL". */
+ * "MEMORY", "HOST_MEMORY", "DELAY_US", "PIECE_US", "FILL". */
 void sim_switch(const char *name, size_t value);
 
 /*

@@ -95,6 +95,7 @@ static void start(void)
 	sim.set.host_vmm = sim_parse_size(getenv("SIM_HOST_VMM"), 1);
 	sim.set.fill = sim_parse_size(getenv("SIM_FILL"), 1);
 	sim.set.delay_us = sim_parse_size(getenv("SIM_DELAY_US"), 0);
+	sim.set.piece_us = sim_parse_size(getenv("SIM_PIECE_US"), 0);
 	sim.set.seed = sim_parse_size(getenv("SIM_SEED"), 0);
 	text = getenv("SIM_LOG");
 	if (text && *text)
@@ -378,6 +379,8 @@ SIM_EXPORT void sim_switch(const char *name, size_t value)
 		sim.set.host_memory = value;
 	else if (!strcmp(name, "DELAY_US"))
 		sim.set.delay_us = value;
+	else if (!strcmp(name, "PIECE_US"))
+		sim.set.piece_us = value;
 	else if (!strcmp(name, "FILL"))
 		sim.set.fill = value;
 	else

@@ -53,13 +53,55 @@ static CUresult side_of(struct side *ret_side, const CUDA_MEMCPY3D *copy, bool d
 	return CUDA_SUCCESS;
 }
 
+/*
+ * A copy that kernels write under is torn, on a GPU as here: it goes in pieces, and between two of them others run. The
+ * thread sanitizer must not see it, for it would call that a race of ours.
+ */
+__attribute__((no_sanitize("thread"))) static void copy_piece(char *dst, const char *src, size_t bytes)
+{
+#ifdef __SANITIZE_THREAD__
+	bool words = !(((uintptr_t)dst | (uintptr_t)src | bytes) & 7);
+
+	for (size_t i = 0; words && i < bytes / 8; i++)
+		((volatile uint64_t *)dst)[i] = ((const volatile uint64_t *)src)[i];
+	for (size_t i = 0; !words && i < bytes; i++)
+		((volatile char *)dst)[i] = ((const volatile char *)src)[i];
+#else
+	memcpy(dst, src, bytes);
+#endif
+}
+
+static void copy_row(char *dst, const char *src, size_t bytes)
+{
+	if (dst < src + bytes && src < dst + bytes) {
+		memmove(dst, src, bytes);
+		return;
+	}
+	for (size_t at = 0, n; at < bytes; at += n) {
+		n = bytes - at < SIM_PIECE ? bytes - at : SIM_PIECE;
+		copy_piece(dst + at, src + at, n);
+		if (at + n < bytes)
+			sim_pause();
+	}
+}
+
 static void copy_rows(char *dst, size_t dst_pitch, size_t dst_slice, const char *src, size_t src_pitch,
 		      size_t src_slice, const CUDA_MEMCPY3D *copy)
 {
 	for (size_t z = 0; z < copy->Depth; z++)
 		for (size_t y = 0; y < copy->Height; y++)
-			memmove(dst + z * dst_slice + y * dst_pitch, src + z * src_slice + y * src_pitch,
-				copy->WidthInBytes);
+			copy_row(dst + z * dst_slice + y * dst_pitch, src + z * src_slice + y * src_pitch,
+				 copy->WidthInBytes);
+}
+
+bool sim_copy_names(const struct sim_work *work, uintptr_t start, size_t bytes)
+{
+	const CUDA_MEMCPY3D *copy = &work->copy;
+	size_t src = copy->srcPitch * copy->srcHeight * (copy->Depth - 1) + copy->srcPitch * (copy->Height - 1);
+	size_t dst = copy->dstPitch * copy->dstHeight * (copy->Depth - 1) + copy->dstPitch * (copy->Height - 1);
+
+	return (copy->dstDevice < start + bytes && start < copy->dstDevice + dst + copy->WidthInBytes) ||
+	       (!work->owned && copy->srcDevice < start + bytes && start < copy->srcDevice + src + copy->WidthInBytes);
 }
 
 /* By now both sides are UNIFIED, without offsets, with explicit pitches and heights (sim_copy_work). */
@@ -94,6 +136,7 @@ CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, in
 				     .WidthInBytes = copy->WidthInBytes,
 				     .Height = copy->Height,
 				     .Depth = copy->Depth};
+	work->given = *copy;
 	if (stage && src.pageable) {
 		size_t row = copy->WidthInBytes, slice = row * copy->Height;
 
@@ -286,19 +329,44 @@ SPELL_STREAM(cuMemcpyBatchAsync_v2,
 
 /* ---- sets ---- */
 
+__attribute__((no_sanitize("thread"))) static void set_piece(char *at, const CUDA_MEMSET_NODE_PARAMS *set, size_t n)
+{
+	/* volatile: the compiler may not make a call of memset() of it, which the sanitizer sees. */
+	for (size_t x = 0; set->elementSize == 1 && x < n; x++)
+		((volatile unsigned char *)at)[x] = (unsigned char)set->value;
+	for (size_t x = 0; set->elementSize == 2 && x < n; x++)
+		((volatile uint16_t *)at)[x] = (uint16_t)set->value;
+	for (size_t x = 0; set->elementSize == 4 && x < n; x++)
+		((volatile uint32_t *)at)[x] = set->value;
+}
+
 static void run_set(struct sim_work *work)
 {
 	const CUDA_MEMSET_NODE_PARAMS *set = &work->set;
 	char *row = sim_pointer(set->dst);
+	size_t most = SIM_PIECE / set->elementSize;
 
 	for (size_t y = 0; y < set->height; y++, row += set->pitch) {
-		if (set->elementSize == 1)
-			memset(row, (int)set->value, set->width);
-		for (size_t x = 0; set->elementSize == 2 && x < set->width; x++)
-			((uint16_t *)row)[x] = (uint16_t)set->value;
-		for (size_t x = 0; set->elementSize == 4 && x < set->width; x++)
-			((uint32_t *)row)[x] = set->value;
+		for (size_t x = 0, n; x < set->width; x += n) {
+			n = set->width - x < most ? set->width - x : most;
+#ifndef __SANITIZE_THREAD__
+			if (set->elementSize == 1)
+				memset(row + x, (int)set->value, n);
+			else
+#endif
+				set_piece(row + x * set->elementSize, set, n);
+			if (x + n < set->width)
+				sim_pause();
+		}
 	}
+}
+
+bool sim_set_names(const struct sim_work *work, uintptr_t start, size_t bytes)
+{
+	const CUDA_MEMSET_NODE_PARAMS *set = &work->set;
+	size_t all = set->pitch * (set->height - 1) + set->width * set->elementSize;
+
+	return set->dst < start + bytes && start < set->dst + all;
 }
 
 CUresult sim_set_work(struct sim_work **ret_work, const CUDA_MEMSET_NODE_PARAMS *set, int device)

@@ -12,7 +12,7 @@
  *   sim_pool.c     stream-ordered allocation                       sim_launch.c   modules, kernels, launches
  *   sim_query.c    questions about addresses                       sim_copy.c     copies and sets
  *   sim_resolve.c  cuGetProcAddress                                sim_capture.c  capture; sim_graph.c graphs
- *   sim_control.c  sim.h
+ *   sim_control.c  sim.h                                           sim_graph_exec.c instances; sim_graph_ask.c questions
  *
  * Where CUDA leaves behaviour open the model is strict: it refuses, with the reason in the log. A context dies of a
  * fault in a kernel or copy; from then on every call that needs it returns the error, and only cuDevicePrimaryCtxReset

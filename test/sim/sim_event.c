@@ -211,20 +211,43 @@ SPELL_STREAM(cuStreamAddCallback, (CUstream stream, CUstreamCallback fn, void *d
 
 /* ---- wait for and write values ---- */
 
-static bool satisfied(const struct sim_work *work)
+static bool is_wait(const CUstreamBatchMemOpParams *op)
 {
-	const void *at = sim_pointer(work->value.address);
-	uint64_t value = work->value.value, now;
+	return op->operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || op->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+}
+
+/* 4 or 8; 0: no value is concerned. */
+static unsigned value_bytes(const CUstreamBatchMemOpParams *op)
+{
+	switch (op->operation) {
+	case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+	case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+		return 4;
+	case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+	case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+		return 8;
+	default:
+		return 0;
+	}
+}
+
+/* Waits and writes lie alike in the union. */
+static bool satisfied(const CUstreamBatchMemOpParams *op)
+{
+	const void *at = sim_pointer(op->waitValue.address);
+	uint64_t value = op->waitValue.value64, now;
+	bool is_short = value_bytes(op) == 4;
 	int64_t difference;
 
-	if (work->value.bytes == 4) {
+	if (is_short) {
+		value = op->waitValue.value;
 		now = __atomic_load_n((const uint32_t *)at, __ATOMIC_ACQUIRE);
 		difference = (int32_t)((uint32_t)now - (uint32_t)value);
 	} else {
 		now = __atomic_load_n((const uint64_t *)at, __ATOMIC_ACQUIRE);
 		difference = (int64_t)(now - value);
 	}
-	switch (work->value.flags & 3) {
+	switch (op->waitValue.flags & 3) {
 	case CU_STREAM_WAIT_VALUE_GEQ:
 		return difference >= 0;
 	case CU_STREAM_WAIT_VALUE_EQ:
@@ -232,15 +255,15 @@ static bool satisfied(const struct sim_work *work)
 	case CU_STREAM_WAIT_VALUE_AND:
 		return (now & value) != 0;
 	default:
-		return work->value.bytes == 4 ? (uint32_t) ~(now | value) != 0 : ~(now | value) != 0;
+		return is_short ? (uint32_t) ~(now | value) != 0 : ~(now | value) != 0;
 	}
 }
 
-static void run_wait(struct sim_work *work)
+static void run_wait(struct sim_work *work, const CUstreamBatchMemOpParams *op)
 {
 	bool dead = false;
 
-	while (!dead && !satisfied(work)) {
+	while (!dead && !satisfied(op)) {
 		usleep(20);
 		sim_lock();
 		dead = work->context->dead;
@@ -248,77 +271,100 @@ static void run_wait(struct sim_work *work)
 	}
 }
 
-static void run_write(struct sim_work *work)
+static void run_write(const CUstreamBatchMemOpParams *op)
 {
-	void *at = sim_pointer(work->value.address);
+	void *at = sim_pointer(op->writeValue.address);
 
-	if (work->value.bytes == 4)
-		__atomic_store_n((uint32_t *)at, (uint32_t)work->value.value, __ATOMIC_RELEASE);
+	if (value_bytes(op) == 4)
+		__atomic_store_n((uint32_t *)at, op->writeValue.value, __ATOMIC_RELEASE);
 	else
-		__atomic_store_n((uint64_t *)at, work->value.value, __ATOMIC_RELEASE);
+		__atomic_store_n((uint64_t *)at, op->writeValue.value64, __ATOMIC_RELEASE);
 }
 
-static CUresult value(CUstream stream, bool wait, CUdeviceptr address, cuuint64_t number, unsigned bytes,
-		      unsigned flags)
+static void run_values(struct sim_work *work)
+{
+	const CUstreamBatchMemOpParams *ops = work->owned;
+
+	for (size_t i = 0; i < work->owned_bytes / sizeof(*ops); i++) {
+		if (is_wait(&ops[i]))
+			run_wait(work, &ops[i]);
+		else if (value_bytes(&ops[i]))
+			run_write(&ops[i]);
+	}
+}
+
+bool sim_values_name(const struct sim_work *work, uintptr_t start, size_t bytes)
+{
+	const CUstreamBatchMemOpParams *ops = work->owned;
+
+	for (size_t i = 0; i < work->owned_bytes / sizeof(*ops); i++)
+		if (value_bytes(&ops[i]) && ops[i].waitValue.address - start < bytes)
+			return true;
+	return false;
+}
+
+static CUresult judge_value(const CUstreamBatchMemOpParams *op)
+{
+	CUdeviceptr address = op->waitValue.address;
+	unsigned bytes = value_bytes(op);
+
+	if (op->operation == CU_STREAM_MEM_OP_BARRIER || op->operation == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES)
+		return CUDA_SUCCESS;
+	if (!bytes || address % bytes || !address)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_in_window(address) && !sim_accessible(address, bytes, sim_context()->device, !is_wait(op)))
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx is not mapped", address);
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_values_work(struct sim_work **ret_work, unsigned n, const CUstreamBatchMemOpParams *ops)
 {
 	struct sim_work *work;
 
-	if (address % bytes || !address)
+	if (!n || !ops)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (sim_in_window(address) && !sim_accessible(address, bytes, sim_context()->device, !wait))
-		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx is not mapped", address);
-	work = sim_work_new(wait ? "cuStreamWaitValue" : "cuStreamWriteValue", CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
-			    wait ? run_wait : run_write);
-	work->value.address = address;
-	work->value.value = number;
-	work->value.bytes = bytes;
-	work->value.flags = flags;
-	return sim_submit(stream, work);
-}
+	for (unsigned i = 0; i < n; i++) {
+		CUresult result = judge_value(&ops[i]);
 
-static CUresult batch(CUstream stream, unsigned count, CUstreamBatchMemOpParams *ops)
-{
-	CUresult result = CUDA_SUCCESS;
-
-	for (unsigned i = 0; i < count && !result; i++) {
-		const CUstreamBatchMemOpParams *op = &ops[i];
-
-		switch (op->operation) {
-		case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-			result =
-			    value(stream, true, op->waitValue.address, op->waitValue.value, 4, op->waitValue.flags);
-			break;
-		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-			result =
-			    value(stream, true, op->waitValue.address, op->waitValue.value64, 8, op->waitValue.flags);
-			break;
-		case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-			result = value(stream, false, op->writeValue.address, op->writeValue.value, 4, 0);
-			break;
-		case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-			result = value(stream, false, op->writeValue.address, op->writeValue.value64, 8, 0);
-			break;
-		case CU_STREAM_MEM_OP_BARRIER:
-		case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-			break;
-		default:
-			result = CUDA_ERROR_INVALID_VALUE;
-		}
+		if (result)
+			return result;
 	}
-	return result;
+	work = sim_work_new("waits and writes of values", CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, run_values);
+	work->owned_bytes = n * sizeof(*ops);
+	work->owned = malloc(work->owned_bytes);
+	memcpy(work->owned, ops, work->owned_bytes);
+	*ret_work = work;
+	return CUDA_SUCCESS;
 }
 
-#define VALUE_SPELLS(name, type, is_wait, bytes)                                                                       \
+static CUresult batch(CUstream stream, unsigned n, const CUstreamBatchMemOpParams *ops)
+{
+	struct sim_work *work;
+	CUresult result = sim_values_work(&work, n, ops);
+
+	return result ? result : sim_submit(stream, work);
+}
+
+static CUresult value(CUstream stream, CUstreamBatchMemOpType type, CUdeviceptr address, cuuint64_t number,
+		      unsigned flags)
+{
+	CUstreamBatchMemOpParams op = {
+	    .waitValue = {.operation = type, .address = address, .value64 = number, .flags = flags}};
+
+	return batch(stream, 1, &op);
+}
+
+#define VALUE_SPELLS(name, type, operation)                                                                            \
 	SPELL_STREAM(name, (CUstream stream, CUdeviceptr address, type number, unsigned flags), stream,                \
-		     value(stream, is_wait, address, number, bytes, flags))
-VALUE_SPELLS(cuStreamWaitValue32, cuuint32_t, true, 4)
-VALUE_SPELLS(cuStreamWaitValue32_v2, cuuint32_t, true, 4)
-VALUE_SPELLS(cuStreamWaitValue64, cuuint64_t, true, 8)
-VALUE_SPELLS(cuStreamWaitValue64_v2, cuuint64_t, true, 8)
-VALUE_SPELLS(cuStreamWriteValue32, cuuint32_t, false, 4)
-VALUE_SPELLS(cuStreamWriteValue32_v2, cuuint32_t, false, 4)
-VALUE_SPELLS(cuStreamWriteValue64, cuuint64_t, false, 8)
-VALUE_SPELLS(cuStreamWriteValue64_v2, cuuint64_t, false, 8)
+		     value(stream, CU_STREAM_MEM_OP_##operation, address, number, flags))
+VALUE_SPELLS(cuStreamWaitValue32, cuuint32_t, WAIT_VALUE_32)
+VALUE_SPELLS(cuStreamWaitValue32_v2, cuuint32_t, WAIT_VALUE_32)
+VALUE_SPELLS(cuStreamWaitValue64, cuuint64_t, WAIT_VALUE_64)
+VALUE_SPELLS(cuStreamWaitValue64_v2, cuuint64_t, WAIT_VALUE_64)
+VALUE_SPELLS(cuStreamWriteValue32, cuuint32_t, WRITE_VALUE_32)
+VALUE_SPELLS(cuStreamWriteValue32_v2, cuuint32_t, WRITE_VALUE_32)
+VALUE_SPELLS(cuStreamWriteValue64, cuuint64_t, WRITE_VALUE_64)
+VALUE_SPELLS(cuStreamWriteValue64_v2, cuuint64_t, WRITE_VALUE_64)
 SPELL_STREAM(cuStreamBatchMemOp, (CUstream stream, unsigned n, CUstreamBatchMemOpParams *ops, unsigned flags), stream,
 	     ((void)flags, batch(stream, n, ops)))
 SPELL_STREAM(cuStreamBatchMemOp_v2, (CUstream stream, unsigned n, CUstreamBatchMemOpParams *ops, unsigned flags),

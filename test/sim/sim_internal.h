@@ -20,6 +20,7 @@
 #define SIM_EXPORT      __attribute__((visibility("default")))
 #define SIM_GRANULE     ((size_t)2 << 20) /* granularity of physical memory and of mappings (facts section 2) */
 #define SIM_DEVICES_MAX 8
+#define SIM_PIECE       ((size_t)64 << 10) /* what a copy or a set does between two pauses */
 
 /* ---- sim_control.c: settings, entering and leaving a call, failures by order, log, report ---- */
 
@@ -82,6 +83,7 @@ struct sim_settings {
 	size_t memory, host_memory, window;
 	bool vmm, host_vmm, fill;
 	size_t delay_us;
+	_Atomic size_t piece_us;
 	uint64_t seed;
 };
 
@@ -262,7 +264,9 @@ struct sim_work {
 			CUfunction function;
 			struct sim_launch launch;
 		} kernel;
-		CUDA_MEMCPY3D copy;
+		struct {
+			CUDA_MEMCPY3D copy, given; /* what is done, and what was asked for */
+		};
 		CUDA_MEMSET_NODE_PARAMS set;
 		struct {
 			CUhostFn fn;
@@ -274,12 +278,7 @@ struct sim_work {
 			CUevent event;
 			unsigned long generation;
 		} event;
-		struct {
-			CUdeviceptr address;
-			cuuint64_t value;
-			unsigned bytes, flags;
-		} value;
-		struct sim_work *list; /* type GRAPH: its parts in order, owned */
+		struct sim_work *list; /* types GRAPH and CONDITIONAL: its parts in order, owned */
 		struct sim_block *block;
 	};
 };
@@ -287,6 +286,7 @@ struct CUstream_st {
 	CUstream next; /* of its context */
 	CUcontext context;
 	bool alive, blocking, running;
+	bool busy;      /* its first work runs just now */
 	unsigned owner; /* thread id of a per-thread default stream */
 	unsigned flags;
 	int priority;
@@ -319,6 +319,8 @@ void sim_stream_unlink(CUstream stream);  /* from its context, when it is dead a
 /* A place in the order of work that comes after all that the context has been given so far. */
 CUresult sim_mark_context(CUcontext context, struct sim_after *ret_at);
 CUevent sim_event(CUevent event); /* NULL when it is none */
+/* Waits for values and writes of them, one after the other; its `owned` is the operations. */
+CUresult sim_values_work(struct sim_work **ret_work, unsigned n, const CUstreamBatchMemOpParams *ops);
 
 /* ---- sim_work.c: pieces of work, their order, the threads that do them ---- */
 
@@ -335,12 +337,16 @@ void sim_wait_stream(CUstream stream);
 CUresult sim_wait_context(CUcontext context);
 /* Run one piece of work guarded against faults in the window; false when the context died of it. */
 bool sim_run_guarded(struct sim_work *work);
+/* Between two pieces of a copy: somebody else's turn, and SIM_PIECE_US. */
+void sim_pause(void);
+/* The mapping of these addresses goes or changes: contexts with work that runs just now and names them die of it. */
+void sim_mapping_changes(uintptr_t start, size_t bytes);
 /* What work may do, its `run`: nothing, a host function, the parts of a graph. */
 void sim_nothing(struct sim_work *work);
 void sim_run_host(struct sim_work *work);
 void sim_run_list(struct sim_work *work);
 
-/* ---- sim_capture.c, sim_graph.c ---- */
+/* ---- sim_capture.c, sim_graph.c, sim_graph_exec.c, sim_graph_ask.c ---- */
 
 struct sim_capture {
 	struct sim_capture *next;
@@ -359,8 +365,14 @@ struct CUgraphNode_st {
 	CUgraphNode *after;
 	size_t n_after;
 	bool alive;
+	bool updatable; /* from the device, as is said: no kernel of ours does it */
 	unsigned long mark;
-	void **params; /* handed out by cuGraphKernelNodeGetParams */
+	CUgraphNode twin; /* while its graph is being copied */
+	void **params;    /* handed out by cuGraphKernelNodeGetParams */
+	CUgraph *inside;  /* owned: a child graph, or the bodies of a condition */
+	unsigned n_inside;
+	CUgraphConditionalHandle condition;
+	struct sim_block *block; /* the memory of an allocation node */
 };
 struct CUgraph_st {
 	CUgraph next_dead;
@@ -383,6 +395,16 @@ void sim_capture_invalidate(struct sim_capture *capture, const char *because);
 CUgraph sim_graph_new(void);
 void sim_graph_free(CUgraph graph);
 CUgraphNode sim_graph_add(CUgraph graph, struct sim_work *work, const CUgraphNode *after, size_t n_after);
+CUgraph sim_graph_clone(CUgraph graph);
+bool sim_is_node(CUgraphNode node);
+/* Parameters of whatever entry point in the one form for all; good: there were any. */
+struct sim_node_form {
+	bool good;
+	CUgraphNodeParams params;
+};
+struct sim_node_form sim_node_form(CUgraphNodeType type, const void *params, size_t bytes);
+CUresult sim_node_work(struct sim_work **ret_work, const CUgraphNodeParams *params);
+CUresult sim_node_set(CUgraphNode node, const CUgraphNodeParams *params);
 
 /* ---- sim_launch.c, sim_copy.c ---- */
 
@@ -393,7 +415,7 @@ struct CUmod_st {
 	struct sim_function *functions;
 	unsigned n_functions;
 };
-/* CUfunction and CUkernel are both a struct sim_function *, so that a kernel may be launched as the driver allows. */
+/* What a CUfunction and a CUkernel are, see sim_launch.c; either may be launched, as the driver allows. */
 struct sim_function {
 	bool alive;
 	const struct sim_kernel *kernel;
@@ -403,6 +425,11 @@ struct sim_function {
 struct sim_function *sim_function(CUfunction function);
 CUresult sim_kernel_work(struct sim_work **ret_work, CUfunction function, const struct sim_launch *launch,
 			 void **params, void **extra);
+/* Does the work name any of these addresses? For work of that type. */
+bool sim_values_name(const struct sim_work *work, uintptr_t start, size_t bytes);
+bool sim_kernel_names(const struct sim_work *work, uintptr_t start, size_t bytes);
+bool sim_copy_names(const struct sim_work *work, uintptr_t start, size_t bytes);
+bool sim_set_names(const struct sim_work *work, uintptr_t start, size_t bytes);
 CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, int device, bool async);
 CUresult sim_set_work(struct sim_work **ret_work, const CUDA_MEMSET_NODE_PARAMS *set, int device);
 

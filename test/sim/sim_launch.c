@@ -4,7 +4,8 @@
  * A module image is a struct sim_module (sim.h). Parameters are copied at the call into one buffer laid out as the
  * driver would (natural alignment, at most 8). When the launch's turn comes, each aligned 8-byte word that is an
  * address of the window is replaced by its alias in a second buffer, and the body gets pointers into that one.
- * CUfunction, CUkernel: struct sim_function; CUmodule, CUlibrary: struct CUmod_st. None is ever freed.
+ * CUfunction: struct sim_function; CUkernel: the same with the lowest bit set; CUmodule, CUlibrary: struct CUmod_st.
+ * None is ever freed.
  */
 #include "sim_internal.h"
 #include <stdlib.h>
@@ -13,9 +14,14 @@ static CUmodule libraries;
 
 struct sim_function *sim_function(CUfunction function)
 {
-	struct sim_function *f = (struct sim_function *)function;
+	struct sim_function *f = (struct sim_function *)((uintptr_t)function & ~(uintptr_t)1);
 
 	return f && f->alive ? f : NULL;
+}
+
+static bool is_kernel(const void *handle)
+{
+	return (uintptr_t)handle & 1;
 }
 
 /* ---- modules ---- */
@@ -94,7 +100,12 @@ void sim_modules_forget_context(CUcontext context)
 		end_module(module);
 }
 
-static CUresult find(struct sim_function **ret_function, CUmodule module, const char *name)
+static void *handle_of(CUmodule module, unsigned i)
+{
+	return (char *)&module->functions[i] + module->library;
+}
+
+static CUresult find(void **ret_function, CUmodule module, const char *name)
 {
 	if (!module || !module->alive)
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -103,7 +114,7 @@ static CUresult find(struct sim_function **ret_function, CUmodule module, const 
 	for (unsigned i = 0; i < module->n_functions; i++) {
 		if (strcmp(module->functions[i].kernel->name, name))
 			continue;
-		*ret_function = &module->functions[i];
+		*ret_function = handle_of(module, i);
 		return CUDA_SUCCESS;
 	}
 	return sim_why(CUDA_ERROR_NOT_FOUND, "the image has no kernel \"%s\"", name);
@@ -117,12 +128,12 @@ static CUresult count(unsigned *ret_n, CUmodule module)
 	return CUDA_SUCCESS;
 }
 
-static CUresult enumerate(struct sim_function **ret_functions, unsigned n, CUmodule module)
+static CUresult enumerate(void **ret_functions, unsigned n, CUmodule module)
 {
 	if (!ret_functions || !module || !module->alive)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (unsigned i = 0; i < n && i < module->n_functions; i++)
-		ret_functions[i] = &module->functions[i];
+		ret_functions[i] = handle_of(module, i);
 	return CUDA_SUCCESS;
 }
 
@@ -132,10 +143,10 @@ SPELL(cuModuleLoadDataEx, (CUmodule * module, const void *image, unsigned n, CUj
 SPELL(cuModuleLoadFatBinary, (CUmodule * module, const void *image), load(module, image, false))
 SPELL(cuModuleUnload, (CUmodule module), unload(module))
 SPELL(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name),
-      find((struct sim_function **)function, module, name))
+      find((void **)function, module, name))
 SPELL(cuModuleGetFunctionCount, (unsigned *n, CUmodule module), count(n, module))
 SPELL(cuModuleEnumerateFunctions, (CUfunction * functions, unsigned n, CUmodule module),
-      enumerate((struct sim_function **)functions, n, module))
+      enumerate((void **)functions, n, module))
 SPELL_FREE(cuModuleGetLoadingMode, (CUmoduleLoadingMode * mode), (*mode = CU_MODULE_EAGER_LOADING, CUDA_SUCCESS))
 SPELL_FREE(cuLibraryLoadData,
 	   (CUlibrary * library, const void *code, CUjit_option *jit, void **jit_values, unsigned n_jit,
@@ -144,19 +155,19 @@ SPELL_FREE(cuLibraryLoadData,
 	    load((CUmodule *)library, code, true)))
 SPELL_FREE(cuLibraryUnload, (CUlibrary library), unload((CUmodule)library))
 SPELL_FREE(cuLibraryGetKernel, (CUkernel * kernel, CUlibrary library, const char *name),
-	   find((struct sim_function **)kernel, (CUmodule)library, name))
+	   find((void **)kernel, (CUmodule)library, name))
 SPELL_FREE(cuLibraryGetKernelCount, (unsigned *n, CUlibrary library), count(n, (CUmodule)library))
 SPELL_FREE(cuLibraryEnumerateKernels, (CUkernel * kernels, unsigned n, CUlibrary library),
-	   enumerate((struct sim_function **)kernels, n, (CUmodule)library))
+	   enumerate((void **)kernels, n, (CUmodule)library))
 SPELL(cuLibraryGetModule, (CUmodule * module, CUlibrary library), (*module = (CUmodule)library, CUDA_SUCCESS))
 
 /* ---- functions ---- */
 
 static CUresult function_of(CUfunction *ret_function, CUkernel kernel)
 {
-	if (!ret_function || !sim_function((CUfunction)kernel))
+	if (!ret_function || !is_kernel(kernel) || !sim_function((CUfunction)kernel))
 		return CUDA_ERROR_INVALID_HANDLE;
-	*ret_function = (CUfunction)kernel;
+	*ret_function = (CUfunction)sim_function((CUfunction)kernel);
 	return CUDA_SUCCESS;
 }
 
@@ -170,11 +181,14 @@ static CUresult library_of(CUlibrary *ret_library, CUkernel kernel)
 	return CUDA_SUCCESS;
 }
 
-static CUresult param_info(CUfunction handle, size_t index, size_t *ret_offset, size_t *ret_bytes)
+/* Each kind of handle has its own question, and driver 580 refuses the other kind as INVALID_HANDLE, a NULL not so. */
+static CUresult param_info(CUfunction handle, bool kernel, size_t index, size_t *ret_offset, size_t *ret_bytes)
 {
 	struct sim_function *function = sim_function(handle);
 
-	if (!function)
+	if (!handle)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!function || is_kernel(handle) != kernel)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!ret_offset || index >= function->kernel->n_params)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%s has %u parameters", function->kernel->name,
@@ -238,14 +252,14 @@ SPELL(cuKernelGetFunction, (CUfunction * function, CUkernel kernel), function_of
 SPELL_FREE(cuKernelGetLibrary, (CUlibrary * library, CUkernel kernel), library_of(library, kernel))
 SPELL_FREE(cuKernelGetName, (const char **name, CUkernel kernel), name_of(name, (CUfunction)kernel))
 SPELL_FREE(cuKernelGetParamInfo, (CUkernel kernel, size_t index, size_t *offset, size_t *bytes),
-	   param_info((CUfunction)kernel, index, offset, bytes))
+	   param_info((CUfunction)kernel, true, index, offset, bytes))
 SPELL_FREE(cuKernelGetAttribute, (int *value, CUfunction_attribute which, CUkernel kernel, CUdevice device),
 	   ((void)device, function_attribute(value, which, (CUfunction)kernel)))
 SPELL_FREE(cuKernelSetAttribute, (CUfunction_attribute which, int value, CUkernel kernel, CUdevice device),
 	   ((void)which, (void)value, (void)device,
 	    sim_function((CUfunction)kernel) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE))
 SPELL_FREE(cuFuncGetParamInfo, (CUfunction function, size_t index, size_t *offset, size_t *bytes),
-	   param_info(function, index, offset, bytes))
+	   param_info(function, false, index, offset, bytes))
 SPELL_FREE(cuFuncGetName, (const char **name, CUfunction function), name_of(name, function))
 SPELL_FREE(cuFuncGetModule, (CUmodule * module, CUfunction function), module_of(module, function))
 SPELL_FREE(cuFuncGetAttribute, (int *value, CUfunction_attribute which, CUfunction function),
@@ -300,6 +314,25 @@ static void run_kernel(struct sim_work *work)
 	function->kernel->body(&work->kernel.launch, args);
 }
 
+bool sim_kernel_names(const struct sim_work *work, uintptr_t start, size_t bytes)
+{
+	const struct sim_function *function = (const struct sim_function *)work->kernel.function;
+	const unsigned char *given = work->owned;
+
+	for (unsigned i = 0; i < function->kernel->n_params; i++) {
+		size_t at = function->offsets[i], end = at + function->kernel->param_bytes[i];
+
+		for (at = (at + 7) & ~(size_t)7; at + 8 <= end; at += 8) {
+			uintptr_t word;
+
+			memcpy(&word, given + at, 8);
+			if (word - start < bytes)
+				return true;
+		}
+	}
+	return false;
+}
+
 /* CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE; NULL when `extra` is not well formed. */
 static const void *extra_buffer(void **extra, size_t *ret_bytes)
 {
@@ -337,7 +370,7 @@ CUresult sim_kernel_work(struct sim_work **ret_work, CUfunction handle, const st
 	    (extra && (!buffer || bytes < function->params_bytes)))
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "parameters are missing or given twice");
 	work = sim_work_new(function->kernel->name, CU_GRAPH_NODE_TYPE_KERNEL, run_kernel);
-	work->kernel.function = handle;
+	work->kernel.function = (CUfunction)function;
 	work->kernel.launch = *launch;
 	work->owned_bytes = 2 * params_room(function) + (function->kernel->n_params + 1) * sizeof(void *);
 	work->owned = calloc(1, work->owned_bytes);

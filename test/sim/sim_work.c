@@ -8,12 +8,17 @@
  *
  * A fault inside the window while a thread runs a kernel or a copy kills the context, not the process: the handler
  * jumps out of the work. Any other fault is passed to whoever handled SIGSEGV before. Host functions run unguarded: the
- * host touching device memory is the program's death there, too.
+ * host touching device memory is the program's death there, too. A mapping that is removed, or whose protection
+ * changes, under a piece of work that runs and names it in its arguments kills the context as well, whether the work
+ * touches it again or not (facts section 3: changing protection did, and cuMemUnmap did); the strict model does not
+ * leave that to chance. Addresses that work finds in memory are not known: there the fault decides.
  */
 #include "sim_internal.h"
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static struct sigaction before_segv, before_bus;
 static __thread sigjmp_buf *way_out;
@@ -80,6 +85,56 @@ bool sim_run_guarded(struct sim_work *work)
 	return false;
 }
 
+/* ---- mappings that change under work ---- */
+
+static bool names(const struct sim_work *work, uintptr_t start, size_t bytes)
+{
+	switch (work->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return sim_kernel_names(work, start, bytes);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return sim_copy_names(work, start, bytes);
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		return sim_set_names(work, start, bytes);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return sim_values_name(work, start, bytes);
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		for (const struct sim_work *part = work->list; part; part = part->next)
+			if (names(part, start, bytes))
+				return true;
+		return false;
+	default:
+		return false;
+	}
+}
+
+void sim_mapping_changes(uintptr_t start, size_t bytes)
+{
+	for (CUcontext context = sim.contexts; context; context = context->next) {
+		for (CUstream stream = context->streams; stream && !context->dead; stream = stream->next) {
+			if (!stream->busy || !names(stream->head, start, bytes))
+				continue;
+			context->dead = CUDA_ERROR_ILLEGAL_ADDRESS;
+			sim_break_rule("the mapping of %#lx changed under %s, which names it: the context is dead",
+				       (unsigned long)start, stream->head->name);
+			pthread_cond_broadcast(&sim.progress);
+		}
+	}
+}
+
+void sim_pause(void)
+{
+	size_t us = atomic_load_explicit(&sim.set.piece_us, memory_order_relaxed);
+
+	if (us)
+		usleep((useconds_t)us);
+	else
+		sched_yield();
+}
+
+/* ---- what work does ---- */
+
 void sim_run_host(struct sim_work *work)
 {
 	sigjmp_buf *guarded = way_out;
@@ -122,6 +177,11 @@ struct sim_work *sim_work_new(const char *name, CUgraphNodeType type, void (*run
 	return work;
 }
 
+static bool has_list(const struct sim_work *work)
+{
+	return work->type == CU_GRAPH_NODE_TYPE_GRAPH || work->type == CU_GRAPH_NODE_TYPE_CONDITIONAL;
+}
+
 struct sim_work *sim_work_clone(const struct sim_work *work)
 {
 	struct sim_work *clone = malloc(sizeof(*clone));
@@ -134,7 +194,7 @@ struct sim_work *sim_work_clone(const struct sim_work *work)
 		clone->owned = malloc(work->owned_bytes + 1);
 		memcpy(clone->owned, work->owned, work->owned_bytes);
 	}
-	if (work->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+	if (has_list(work)) {
 		struct sim_work **link = &clone->list;
 
 		for (const struct sim_work *part = work->list; part; part = part->next) {
@@ -150,7 +210,7 @@ void sim_work_free(struct sim_work *work)
 {
 	if (!work)
 		return;
-	if (work->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+	if (has_list(work)) {
 		for (struct sim_work *part = work->list, *next; part; part = next) {
 			next = part->next;
 			sim_work_free(part);
@@ -215,9 +275,11 @@ static void *stream_thread(void *argument)
 		if (!work->context->dead || work->always) {
 			install_handler(SIGSEGV, &before_segv);
 			install_handler(SIGBUS, &before_bus);
+			stream->busy = true;
 			sim_unlock();
 			sim_run_guarded(work);
 			sim_lock();
+			stream->busy = false;
 		}
 		stream->head = work->next;
 		if (!stream->head)

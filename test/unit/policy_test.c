@@ -114,9 +114,10 @@ static void absent_keys_have_their_standard_values(void **state)
 	(void)state;
 	assert_true(policy_device_budget(policy).kind == POLICY_SIZE_AUTO);
 	assert_true(policy_host_budget(policy).kind == POLICY_SIZE_AUTO);
-	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_STATIC);
+	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_EXACT);
 	assert_int_equal(policy_capacity(policy), POLICY_CAPACITY_PHYSICAL);
 	assert_true(policy_summary(policy));
+	assert_true(policy_control(policy));
 	assert_int_equal(policy_decide(policy, &request).use, POLICY_USE_HEAP);
 	assert_int_equal(policy_decide(policy, &request).rule, -1);
 	assert_string_equal(policy_rule_name(policy, -1), "default");
@@ -175,7 +176,7 @@ static void all_errors_come_in_one_go_in_the_order_of_the_file(void **state)
 	    "taken as yes or no)\n"
 	    "p.yaml:8:32: error: report.capacity: \"devicehost\" is unknown; did you mean device+host? Write physical, "
 	    "budget or device+host\n"
-	    "p.yaml:9:13: error: spill.mode: one value was expected, not a list; write spill.mode: static\n"
+	    "p.yaml:9:13: error: spill.mode: one value was expected, not a list; write spill.mode: exact\n"
 	    "p.yaml:10:9: error: default: has no value; write heap or driver\n"
 	    "p.yaml:12:36: error: rule 1: use: \"hep\" is unknown; did you mean heap? Write heap or driver\n"
 	    "p.yaml:13:3: error: rule 2: \"use\" is missing; write use: heap\n"
@@ -203,9 +204,8 @@ static void odd_texts_are_refused_with_their_place(void **state)
 	     "p.yaml:2:1: error: device is given twice, first in line 1 column 1; remove one of them\n"
 	     "p.yaml:2:10: error: device.budget is given twice, first in line 1 column 10; remove one of them\n"},
 	    {"budget: 4GiB", "p.yaml:1:1: error: unknown key \"budget\"; did you mean \"device.budget\"?\n"},
-	    {"zzz: 1",
-	     "p.yaml:1:1: error: unknown key \"zzz\"; write one of: version, device, host, spill, report, default, "
-	     "rules\n"},
+	    {"zzz: 1", "p.yaml:1:1: error: unknown key \"zzz\"; write one of: version, device, host, spill, report, "
+		       "control, default, rules\n"},
 	    {"device: 1GiB", "p.yaml:1:9: error: device is a group of keys, not a value; write device.budget: auto\n"},
 	    {"device: {}", "p.yaml:1:9: error: device is empty; remove it, or write device.budget: auto\n"},
 	    {"[a]: b", "p.yaml:1:1: error: a key must be plain text, not a list or a map; write key: value\n"},
@@ -309,6 +309,38 @@ static void set_goes_on_top_of_the_file(void **state)
 	policy_free(policy);
 }
 
+static void every_spill_mode_has_its_word(void **state)
+{
+	static const struct {
+		const char *text;
+		enum policy_spill mode;
+	} rows[] = {{"spill.mode=off", POLICY_SPILL_OFF},
+		    {"spill.mode=static", POLICY_SPILL_STATIC},
+		    {"spill.mode=exact", POLICY_SPILL_EXACT},
+		    {"spill.mode=fast", POLICY_SPILL_FAST}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct policy *policy = good_policy("version: 1", rows[i].text);
+
+		assert_int_equal(policy_spill_mode(policy), rows[i].mode);
+		assert_string_equal(policy_spill_name(rows[i].mode), rows[i].text + strlen("spill.mode="));
+		policy_free(policy);
+	}
+	expect_problems("spill.mode: exakt\n", NULL,
+			"p.yaml:1:13: error: spill.mode: \"exakt\" is unknown; did you mean exact? Write off, static, exact "
+			"or fast\n");
+}
+
+static void control_can_be_switched_off(void **state)
+{
+	struct policy *policy = good_policy("control: no\n", NULL);
+
+	(void)state;
+	assert_false(policy_control(policy));
+	policy_free(policy);
+}
+
 static void booleans_are_words(void **state)
 {
 	static const struct {
@@ -359,7 +391,7 @@ static void heap_is_the_policy_when_none_is_named_and_passthrough_leaves_all_to_
 	(void)state;
 	assert_string_equal(policy_name(heap), "heap");
 	assert_int_equal(policy_decide(heap, &request).use, POLICY_USE_HEAP);
-	assert_int_equal(policy_spill_mode(heap), POLICY_SPILL_STATIC);
+	assert_int_equal(policy_spill_mode(heap), POLICY_SPILL_EXACT);
 	policy_free(heap);
 	pass = policy_read("passthrough", "", &errors);
 	assert_int_equal(policy_decide(pass, &request).use, POLICY_USE_DRIVER);
@@ -457,6 +489,8 @@ int main(void)
 	    cmocka_unit_test(deep_nesting_is_refused),
 	    cmocka_unit_test(rules_that_can_never_match_are_warned_of),
 	    cmocka_unit_test(set_goes_on_top_of_the_file),
+	    cmocka_unit_test(every_spill_mode_has_its_word),
+	    cmocka_unit_test(control_can_be_switched_off),
 	    cmocka_unit_test(booleans_are_words),
 	    cmocka_unit_test(shipped_policies_are_built_in_and_without_fault),
 	    cmocka_unit_test(heap_is_the_policy_when_none_is_named_and_passthrough_leaves_all_to_the_driver),

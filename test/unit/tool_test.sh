@@ -107,6 +107,30 @@ expect 'check prints errors of each and ends with 2' 2 'good.yaml: ok' 'bad.yaml
 	"$tool" check bad.yaml good.yaml
 expect 'check lets warnings pass' 0 'warn.yaml: ok, 1 warning' 'warn.yaml:3:3: warning: *' "$tool" check warn.yaml
 expect 'check without a file is wrong usage' 2 '' '*no policy given*' "$tool" check
+for verb in suspend resume; do
+	expect "$verb without a process is wrong usage" 2 '' '*no process given*' "$tool" $verb
+	expect "$verb takes process ids alone, and looks at all of them first" 2 '' '*"4x" is no process id*' \
+		"$tool" $verb $$ 4x
+	expect "$verb takes no id that cannot be one" 2 '' '*"99999999999" is no process id*' "$tool" $verb 99999999999
+	expect "$verb takes no group of processes" 2 '' '*"-1" is no process id*' "$tool" $verb -1
+	expect "$verb takes no 0" 2 '' '*"0" is no process id*' "$tool" $verb 0
+	expect "$verb of a process that is not there says so" 1 '' '*there is no process 2147483647' "$tool" $verb 2147483647
+	expect "$verb of a process without Spillway says so" 1 '' "*process $$ does not run under Spillway*" "$tool" $verb $$
+	expect "$verb goes on to the next process" 1 '' "*no process 2147483647
+*process $$ does not*" "$tool" $verb 2147483647 $$
+	expect "help of $verb goes to stdout with an example" 0 'usage: *example:*' '' "$tool" $verb --help
+done
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+	setpriv --reuid 1 --clear-groups sleep 100 &
+	until [ "$(awk '/^Uid/ {print $3}' /proc/$!/status)" = 1 ]; do :; done
+	expect "another user's process is not ours to suspend" 1 '' \
+		"*process $! is another user's*sudo -u daemon spillway suspend $!" "$tool" suspend $!
+	kill $!
+fi
+empty() { env -u XDG_RUNTIME_DIR XDG_RUNTIME_DIR="$here" "$@"; }
+expect 'list takes no argument' 2 '' '*takes no argument*"x"*' "$tool" list x
+expect 'help of list goes to stdout with an example' 0 'usage: *example:*' '' "$tool" list --help
+expect 'list is no failure when there is nothing' 0 '*' '*' empty "$tool" list
 expect 'an unknown command gets a suggestion' 2 '' '*did you mean "check"?' "$tool" chekc
 expect 'no command is wrong usage' 2 '' '*no command given*' "$tool"
 expect 'help goes to stdout with an example' 0 'usage: *example:*' '' "$tool" --help

@@ -1,0 +1,194 @@
+/*
+ * Bodies that tell us of instances of graphs: made, changed, destroyed (spill/graph.h). The real function always gets
+ * the program's own arguments; what it was told is read afterwards, when it said yes. Counted from the first call on,
+ * also before the first allocation: an instance that was not seen can never be read.
+ */
+#include "shim/enter.h"
+#include "shim/hook.h"
+#include "shim/spill/graph.h"
+
+/* Did the call succeed, and do we keep books? */
+static bool is_ours(CUresult result)
+{
+	return result == CUDA_SUCCESS && life_counts();
+}
+
+static CUresult instantiated(CUresult result, CUgraphExec *exec, CUgraph graph, cuuint64_t flags)
+{
+	int saved = errno;
+
+	if (is_ours(result))
+		graph_instantiated(*exec, graph, flags);
+	errno = saved;
+	return result;
+}
+
+static CUresult updated(CUresult result, CUgraphExec exec, CUgraph graph)
+{
+	int saved = errno;
+
+	if (is_ours(result))
+		graph_updated(exec, graph);
+	errno = saved;
+	return result;
+}
+
+static CUresult set(CUresult result, CUgraphExec exec, const CUgraphNodeParams *params)
+{
+	int saved = errno;
+
+	if (is_ours(result))
+		graph_set(exec, params);
+	errno = saved;
+	return result;
+}
+
+/* ---- making ---- */
+
+#define INSTANTIATE(name, flags, params, args)                                                                         \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		stats_call(HOOK_##name);                                                                               \
+		return instantiated(REAL(name) args, phGraphExec, hGraph, flags);                                      \
+	}
+
+INSTANTIATE(cuGraphInstantiate, 0,
+	    (CUgraphExec * phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize),
+	    (phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize))
+INSTANTIATE(cuGraphInstantiate_v2, 0,
+	    (CUgraphExec * phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize),
+	    (phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize))
+INSTANTIATE(cuGraphInstantiateWithFlags, flags, (CUgraphExec * phGraphExec, CUgraph hGraph, unsigned long long flags),
+	    (phGraphExec, hGraph, flags))
+INSTANTIATE(cuGraphInstantiateWithParams, instantiateParams->flags,
+	    (CUgraphExec * phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams),
+	    (phGraphExec, hGraph, instantiateParams))
+INSTANTIATE(cuGraphInstantiateWithParams_ptsz, instantiateParams->flags,
+	    (CUgraphExec * phGraphExec, CUgraph hGraph, CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams),
+	    (phGraphExec, hGraph, instantiateParams))
+
+/* ---- changing ---- */
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
+					       CUgraphExecUpdateResult *updateResult_out)
+{
+	stats_call(HOOK_cuGraphExecUpdate);
+	return updated(REAL(cuGraphExecUpdate)(hGraphExec, hGraph, hErrorNode_out, updateResult_out), hGraphExec,
+		       hGraph);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
+						  CUgraphExecUpdateResultInfo *resultInfo)
+{
+	stats_call(HOOK_cuGraphExecUpdate_v2);
+	return updated(REAL(cuGraphExecUpdate_v2)(hGraphExec, hGraph, resultInfo), hGraphExec, hGraph);
+}
+
+/* The first version knows no CUkernel; else both begin alike. */
+HOOK_EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+							    const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
+
+	stats_call(HOOK_cuGraphExecKernelNodeSetParams);
+	CUresult result = REAL(cuGraphExecKernelNodeSetParams)(hGraphExec, hNode, nodeParams);
+	if (result != CUDA_SUCCESS)
+		return result;
+	params.kernel.func = nodeParams->func;
+	params.kernel.kernelParams = nodeParams->kernelParams;
+	params.kernel.extra = nodeParams->extra;
+	return set(result, hGraphExec, &params);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+							       const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
+
+	stats_call(HOOK_cuGraphExecKernelNodeSetParams_v2);
+	CUresult result = REAL(cuGraphExecKernelNodeSetParams_v2)(hGraphExec, hNode, nodeParams);
+	if (result != CUDA_SUCCESS)
+		return result;
+	params.kernel.func = nodeParams->func;
+	params.kernel.kern = nodeParams->kern;
+	params.kernel.kernelParams = nodeParams->kernelParams;
+	params.kernel.extra = nodeParams->extra;
+	return set(result, hGraphExec, &params);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+							    const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+{
+	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
+
+	stats_call(HOOK_cuGraphExecMemcpyNodeSetParams);
+	CUresult result = REAL(cuGraphExecMemcpyNodeSetParams)(hGraphExec, hNode, copyParams, ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	params.memcpy.copyParams = *copyParams;
+	return set(result, hGraphExec, &params);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+							    const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+{
+	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
+
+	stats_call(HOOK_cuGraphExecMemsetNodeSetParams);
+	CUresult result = REAL(cuGraphExecMemsetNodeSetParams)(hGraphExec, hNode, memsetParams, ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	params.memset.dst = memsetParams->dst;
+	params.memset.pitch = memsetParams->pitch;
+	params.memset.elementSize = memsetParams->elementSize;
+	params.memset.width = memsetParams->width;
+	params.memset.height = memsetParams->height;
+	return set(result, hGraphExec, &params);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+								const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+{
+	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP};
+
+	stats_call(HOOK_cuGraphExecBatchMemOpNodeSetParams);
+	CUresult result = REAL(cuGraphExecBatchMemOpNodeSetParams)(hGraphExec, hNode, nodeParams);
+	if (result != CUDA_SUCCESS)
+		return result;
+	params.memOp.count = nodeParams->count;
+	params.memOp.paramArray = nodeParams->paramArray;
+	return set(result, hGraphExec, &params);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+								CUgraph childGraph)
+{
+	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH};
+
+	stats_call(HOOK_cuGraphExecChildGraphNodeSetParams);
+	params.graph.graph = childGraph;
+	return set(REAL(cuGraphExecChildGraphNodeSetParams)(hGraphExec, hNode, childGraph), hGraphExec, &params);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+						      CUgraphNodeParams *nodeParams)
+{
+	stats_call(HOOK_cuGraphExecNodeSetParams);
+	return set(REAL(cuGraphExecNodeSetParams)(hGraphExec, hNode, nodeParams), hGraphExec, nodeParams);
+}
+
+/* ---- ends ---- */
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
+{
+	int saved = errno;
+
+	stats_call(HOOK_cuGraphExecDestroy);
+	struct graph_exec *ending = life_counts() ? graph_ending(hGraphExec) : NULL;
+	errno = saved;
+	CUresult result = REAL(cuGraphExecDestroy)(hGraphExec);
+	saved = errno;
+	graph_ended(ending, result == CUDA_SUCCESS);
+	errno = saved;
+	return result;
+}

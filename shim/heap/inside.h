@@ -1,0 +1,22 @@
+/*
+ * inside.h: what a heap is made of, for the files of this folder that work on the whole of it (heap.c, transit.c).
+ */
+#ifndef SPILLWAY_HEAP_INSIDE_H
+#define SPILLWAY_HEAP_INSIDE_H
+
+#include "shim/heap/small.h"
+
+struct heap {
+	struct lock lock;
+	struct block_store store;
+	struct small small;
+	uint64_t keep[CHUNK_PLACES];
+	uint64_t in_use[CHUNK_PLACES];       /* as last told to stats */
+	_Atomic uint64_t idle[CHUNK_PLACES]; /* a copy for readers without the lock, renewed at each leave() */
+};
+
+void heap_enter(struct heap *heap);
+/* Renews what others see of us: idle bytes, and the bytes in use for the gauges. */
+void heap_leave(struct heap *heap);
+
+#endif

@@ -1,0 +1,260 @@
+#include "shim/heap/transit.h"
+#include "shim/heap/inside.h"
+#include "shim/log.h"
+#include "shim/real.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct block *block_of(struct heap *heap, uint32_t unit)
+{
+	const struct mark *mark = &heap->store.arena.marks[unit];
+
+	return mark->chunk ? mark->chunk->block : NULL;
+}
+
+/* Is its block in use? The table forgets a block when it is freed, the piece stays mapped while it is warm. */
+static bool is_in_use(const struct arena *arena, uint32_t piece)
+{
+	return piece < arena->n_units && atomic_load(&arena->piece[piece]) == piece + 1 &&
+	       atomic_load(&arena->table[piece]) != 0;
+}
+
+bool heap_piece(struct heap *heap, uint32_t piece, uint32_t *ret_units, enum chunk_place *ret_place,
+		uint32_t *ret_block_unit)
+{
+	const struct arena *arena = &heap->store.arena;
+
+	heap_enter(heap);
+	bool there = is_in_use(arena, piece);
+	if (there) {
+		*ret_units = arena->marks[piece].units_of_piece;
+		*ret_place = arena->marks[piece].chunk->place;
+		*ret_block_unit = block_of(heap, piece)->unit;
+	}
+	heap_leave(heap);
+	return there;
+}
+
+static struct chunk *warm_with_alias(struct chunk_store *store, enum chunk_place place, unsigned units)
+{
+	struct chunk *chunk = store->warm[place][units];
+
+	/* Chunks that lie in a warm block, or have never moved, are not ready; heap_make_spare() sees to them. */
+	if (!chunk || chunk_give_alias(store, chunk) != SW_OK)
+		return NULL;
+	store->warm[place][units] = chunk->next;
+	store->warm_bytes[place] -= chunk_bytes(units);
+	chunk->next = NULL;
+	return chunk;
+}
+
+static void fill_in(struct transit *transit, struct chunk *spare)
+{
+	transit->spare = spare;
+	transit->to = spare->place;
+	transit->alias = transit->chunk->alias;
+	transit->handle = transit->chunk->handle;
+	transit->spare_alias = spare->alias;
+	transit->spare_handle = spare->handle;
+}
+
+enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place to, struct transit *ret_transit)
+{
+	struct block_store *store = &heap->store;
+	struct mark *mark = &store->arena.marks[piece];
+	enum sw_status status = SW_INVALID;
+
+	heap_enter(heap);
+	if (!is_in_use(&store->arena, piece) || mark->chunk->place == to || mark->chunk->moving)
+		goto out;
+	struct chunk *chunk = mark->chunk;
+	status = chunk_give_alias(&store->chunks, chunk);
+	if (status != SW_OK)
+		goto out;
+	struct chunk *spare = warm_with_alias(&store->chunks, to, chunk->units);
+	status = SW_NO_MEMORY;
+	if (!spare)
+		goto out;
+	chunk->moving = true;
+	chunk->block->n_moving++;
+	*ret_transit = (struct transit){
+	    .piece = piece,
+	    .block_unit = chunk->block->unit,
+	    .units = chunk->units,
+	    .address = arena_address(&store->arena, piece),
+	    .chunk = chunk,
+	    .block = chunk->block,
+	};
+	fill_in(ret_transit, spare);
+	status = SW_OK;
+out:
+	heap_leave(heap);
+	return status;
+}
+
+enum sw_status transit_turn(struct heap *heap, struct transit *transit)
+{
+	enum chunk_place to = transit->chunk->place == CHUNK_HOST ? CHUNK_DEVICE : CHUNK_HOST;
+
+	heap_enter(heap);
+	struct chunk *spare = warm_with_alias(&heap->store.chunks, to, transit->units);
+	if (spare)
+		fill_in(transit, spare);
+	heap_leave(heap);
+	return spare ? SW_OK : SW_NO_MEMORY;
+}
+
+void heap_give_spare(struct heap *heap, struct transit *transit)
+{
+	heap_enter(heap);
+	chunk_put(&heap->store.chunks, transit->spare);
+	transit->spare = NULL;
+	heap_leave(heap);
+}
+
+/* The chunk keeps its place in the block's list; what it stands for is exchanged with the spare. */
+void transit_exchange(struct heap *heap, struct transit *transit)
+{
+	struct chunk *chunk = transit->chunk, *spare = transit->spare;
+	struct chunk was = *chunk;
+	struct block *block = transit->block;
+	uint64_t bytes = chunk_bytes(chunk->units);
+
+	heap_enter(heap);
+	if (block->slab)
+		small_before_move(&heap->small, block);
+	chunk->handle = spare->handle;
+	chunk->alias = spare->alias;
+	chunk->place = spare->place;
+	spare->handle = was.handle;
+	spare->alias = was.alias;
+	spare->place = was.place;
+	block->bytes[was.place] -= bytes;
+	block->bytes[chunk->place] += bytes;
+	if (block->slab)
+		small_after_move(&heap->small, block);
+	chunk_put(&heap->store.chunks, spare);
+	transit->spare = NULL;
+	transit->handle = chunk->handle;
+	transit->alias = chunk->alias;
+	heap_leave(heap);
+}
+
+void transit_end(struct heap *heap, struct transit *transit)
+{
+	struct block *block = transit->block;
+
+	heap_enter(heap);
+	transit->chunk->moving = false;
+	if (transit->spare)
+		chunk_put(&heap->store.chunks, transit->spare);
+	if (--block->n_moving == 0 && block->given) {
+		atomic_fetch_sub(&heap->store.n_given, 1);
+		block_give(&heap->store, block);
+	}
+	heap_leave(heap);
+}
+
+CUresult transit_unmap(const struct transit *transit)
+{
+	return REAL(cuMemUnmap)(transit->address, chunk_bytes(transit->units));
+}
+
+CUresult transit_map(struct heap *heap, const struct transit *transit, bool spare)
+{
+	CUmemAccessDesc access = {
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = heap->store.chunks.device},
+	    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+	};
+	uint64_t bytes = chunk_bytes(transit->units);
+	CUresult result =
+	    REAL(cuMemMap)(transit->address, bytes, 0, spare ? transit->spare_handle : transit->handle, 0);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = REAL(cuMemSetAccess)(transit->address, bytes, &access, 1);
+	if (result != CUDA_SUCCESS)
+		REAL(cuMemUnmap)(transit->address, bytes);
+	return result;
+}
+
+/* ---- spares ---- */
+
+enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units, bool reshape)
+{
+	struct chunk *chunk;
+
+	heap_enter(heap);
+	enum sw_status status = reshape ? block_get_chunk(&heap->store, place, units, &chunk)
+					: chunk_get(&heap->store.chunks, place, units, &chunk);
+	if (status == SW_OK) {
+		status = chunk_give_alias(&heap->store.chunks, chunk);
+		chunk_put(&heap->store.chunks, chunk);
+	}
+	heap_leave(heap);
+	return status;
+}
+
+unsigned heap_spares(struct heap *heap, enum chunk_place place, unsigned units)
+{
+	unsigned n = 0;
+
+	heap_enter(heap);
+	for (const struct chunk *chunk = heap->store.chunks.warm[place][units]; chunk; chunk = chunk->next)
+		n++;
+	heap_leave(heap);
+	return n;
+}
+
+uint64_t heap_free_bytes(struct heap *heap, enum chunk_place place)
+{
+	heap_enter(heap);
+	uint64_t bytes = block_idle(&heap->store, place) + budget_left(heap->store.chunks.budget[place]);
+	heap_leave(heap);
+	return bytes;
+}
+
+bool heap_has_given(const struct heap *heap)
+{
+	return atomic_load(&heap->store.n_given) != 0;
+}
+
+/* ---- what is there ---- */
+
+struct arena *heap_arena(struct heap *heap)
+{
+	return &heap->store.arena;
+}
+
+size_t heap_news(struct heap *heap, uint32_t *ret, size_t n, bool *ret_all)
+{
+	struct block_store *store = &heap->store;
+	size_t taken = 0;
+
+	heap_enter(heap);
+	*ret_all = store->news.all || !store->news.wanted;
+	store->news.wanted = true;
+	if (*ret_all) {
+		store->news.n = 0;
+	} else {
+		taken = store->news.n < n ? store->news.n : n;
+		memcpy(ret, store->news.pieces, taken * sizeof(*ret));
+		store->news.n -= taken;
+		memmove(store->news.pieces, store->news.pieces + taken, store->news.n * sizeof(*ret));
+	}
+	store->news.all = false;
+	heap_leave(heap);
+	return taken;
+}
+
+void heap_pieces(struct heap *heap, void (*visit)(void *argument, uint32_t piece), void *argument)
+{
+	const struct arena *arena = &heap->store.arena;
+
+	heap_enter(heap);
+	for (uint32_t unit = 0; unit < arena->n_units_seen; unit++)
+		if (is_in_use(arena, unit))
+			visit(argument, unit);
+	heap_leave(heap);
+}

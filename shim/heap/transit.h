@@ -1,0 +1,68 @@
+/*
+ * transit.h: one chunk of a block in use changes places: its piece of address space gets other physical memory.
+ *
+ * transit_begin() takes a spare chunk of the other place and of the same size, with aliases for both, and keeps the
+ * block from being taken down. The mover then copies through the aliases, and unmaps and maps with transit_unmap() and
+ * transit_map(), in the order that its mode asks for. transit_exchange() makes the spare the block's own and leaves the
+ * old chunk warm in the store; transit_end() lets go of the piece, exchanged or not. A block that is freed meanwhile
+ * stays until then. transit_turn() begins another one where one has been exchanged and has not ended.
+ *
+ * Lock: HEAP, taken inside begin, turn, exchange and end; unmap and map are driver calls under no lock: while a piece is in
+ * transit only the mover changes what is mapped there. One mover a heap.
+ */
+#ifndef SPILLWAY_TRANSIT_H
+#define SPILLWAY_TRANSIT_H
+
+#include "shim/heap/arena.h"
+
+struct transit {
+	uint32_t piece;      /* first unit */
+	uint32_t block_unit; /* first unit of its block */
+	unsigned units;
+	enum chunk_place to;            /* from the other one */
+	CUdeviceptr address;            /* of the program */
+	CUdeviceptr alias, spare_alias; /* copy from alias to spare_alias */
+	CUmemGenericAllocationHandle handle, spare_handle;
+	struct chunk *chunk, *spare; /* spare: NULL once exchanged */
+	struct block *block;
+};
+
+/*
+ * NO_MEMORY: no spare of that size at the other place; heap_make_spare() may make one. INVALID: the piece is gone, its
+ * block is free, or it is there already.
+ */
+enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place to, struct transit *ret_transit);
+/* The piece, exchanged but not ended, is to go back: as transit_begin(), NO_MEMORY changes nothing. */
+enum sw_status transit_turn(struct heap *heap, struct transit *transit);
+/* A turn that is not made after all. */
+void heap_give_spare(struct heap *heap, struct transit *transit);
+void transit_exchange(struct heap *heap, struct transit *transit);
+void transit_end(struct heap *heap, struct transit *transit);
+
+/* What is mapped at the program's address, of the old memory (spare false) or the new. */
+CUresult transit_unmap(const struct transit *transit);
+CUresult transit_map(struct heap *heap, const struct transit *transit, bool spare);
+
+/*
+ * A warm chunk of that size, with an alias: from the budget, or, if `reshape`, from warm memory of other sizes, which
+ * goes back to the driver. Making host memory takes 0.2 s a GiB (facts 3): not under the lock. NO_MEMORY: there is no room.
+ */
+enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units, bool reshape);
+/* Warm chunks of that size and place; bytes that are free at a place, warm or left in the budget. */
+unsigned heap_spares(struct heap *heap, enum chunk_place place, unsigned units);
+uint64_t heap_free_bytes(struct heap *heap, enum chunk_place place);
+
+struct arena *heap_arena(struct heap *heap);
+/* Is the piece part of a block in use, and where? False: no such piece, or its block is free. */
+bool heap_piece(struct heap *heap, uint32_t piece, uint32_t *ret_units, enum chunk_place *ret_place,
+		uint32_t *ret_block_unit);
+
+/*
+ * Pieces that came and went since the last call, at most n of them, into `ret`; *ret_all: also all that are there now
+ * (heap_pieces), because some news could not be kept. The first call begins the keeping of news, and says all.
+ */
+size_t heap_news(struct heap *heap, uint32_t *ret, size_t n, bool *ret_all);
+/* Call for every piece of every block in use, under HEAP. */
+void heap_pieces(struct heap *heap, void (*visit)(void *argument, uint32_t piece), void *argument);
+
+#endif

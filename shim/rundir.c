@@ -1,0 +1,218 @@
+#include "shim/rundir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	FRESH_SECONDS = 10, /* bind to listen takes microseconds; a stopped or starved process gets this long */
+	MOST_SWEPT = 256,   /* sockets looked at in one sweep: about 10 us each */
+	FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+};
+
+const char *rundir_fallback = "/tmp";
+
+static bool is_ours(int fd, mode_t open_to)
+{
+	struct stat status;
+
+	return fstat(fd, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
+	       (status.st_mode & open_to) == 0 && (status.st_mode & S_IRWXU) == S_IRWXU;
+}
+
+/* The folder `name` in parent. parent stays open. */
+static int open_in(int parent, const char *name, bool make, struct rundir *ret_folder)
+{
+	if (make && mkdirat(parent, name, S_IRWXU) != 0 && errno != EEXIST)
+		return -errno;
+	/* O_NOFOLLOW: in /tmp a link of this name may be anybody's. */
+	int fd = openat(parent, name, FOLDER_FLAGS | O_NOFOLLOW);
+	if (fd < 0)
+		return errno == ELOOP || errno == ENOTDIR || errno == EACCES ? -EPERM : -errno;
+	if (!is_ours(fd, S_IRWXG | S_IRWXO)) {
+		close(fd);
+		return -EPERM;
+	}
+	ret_folder->fd = fd;
+	snprintf(ret_folder->name, sizeof(ret_folder->name), "%s", name);
+	return 0;
+}
+
+/* *ret_fit: the value of XDG_RUNTIME_DIR is what its specification promises, so that a failure is our folder's. */
+static int open_xdg(const char *xdg, bool make, bool *ret_fit, struct rundir *ret_folder)
+{
+	*ret_fit = false;
+	if (!xdg || xdg[0] != '/')
+		return -ENOENT;
+	int parent = open(xdg, FOLDER_FLAGS | O_NOFOLLOW);
+	if (parent < 0)
+		return -errno;
+	*ret_fit = is_ours(parent, S_IRWXG | S_IRWXO);
+	int error = *ret_fit ? open_in(parent, "spillway", make, ret_folder) : -EPERM;
+	close(parent);
+	return error;
+}
+
+static int open_tmp(const char *tmp, bool make, struct rundir *ret_folder)
+{
+	char name[sizeof(ret_folder->name)];
+	int parent = open(tmp, FOLDER_FLAGS);
+
+	if (parent < 0)
+		return -errno;
+	snprintf(name, sizeof(name), "spillway-%u", (unsigned)geteuid());
+	int error = open_in(parent, name, make, ret_folder);
+	close(parent);
+	return error;
+}
+
+int rundir_make(struct rundir *ret_folder)
+{
+	bool fit;
+	int error = open_xdg(secure_getenv("XDG_RUNTIME_DIR"), true, &fit, ret_folder);
+
+	if (error == 0 || (fit && error == -EPERM))
+		return error;
+	return open_tmp(rundir_fallback, true, ret_folder);
+}
+
+int rundir_open_xdg(const char *xdg, struct rundir *ret_folder)
+{
+	bool fit;
+
+	return open_xdg(xdg, false, &fit, ret_folder);
+}
+
+int rundir_open_tmp(const char *tmp, struct rundir *ret_folder)
+{
+	return open_tmp(tmp, false, ret_folder);
+}
+
+void rundir_close(struct rundir *folder, bool remove_if_empty)
+{
+	int parent = remove_if_empty ? openat(folder->fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+
+	if (parent >= 0) {
+		unlinkat(parent, folder->name, AT_REMOVEDIR);
+		close(parent);
+	}
+	close(folder->fd);
+	folder->fd = -1;
+}
+
+/* The kernel goes to the folder by its descriptor; only the last part is looked up by name. */
+static bool address_of(const struct rundir *folder, const char *name, struct sockaddr_un *ret_address)
+{
+	const size_t room = sizeof(ret_address->sun_path);
+
+	*ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
+	return (size_t)snprintf(ret_address->sun_path, room, "/proc/self/fd/%d/%s", folder->fd, name) < room;
+}
+
+int rundir_listen(const struct rundir *folder, const char *name, int backlog)
+{
+	struct sockaddr_un address;
+
+	if (!address_of(folder, name, &address))
+		return -ENAMETOOLONG;
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	/* The mode of the descriptor is the mode the name gets, so it is never open wider, whatever the umask. */
+	if (fchmod(fd, S_IRUSR | S_IWUSR) == 0 && bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0) {
+		if (listen(fd, backlog) == 0)
+			return fd;
+		unlinkat(folder->fd, name, 0);
+	}
+	int error = -errno;
+	close(fd);
+	return error;
+}
+
+int rundir_connect(const struct rundir *folder, const char *name, unsigned wait_ms)
+{
+	const struct timeval wait = {.tv_sec = wait_ms / 1000, .tv_usec = wait_ms % 1000 * 1000};
+	struct sockaddr_un address;
+
+	if (!address_of(folder, name, &address))
+		return -ENAMETOOLONG;
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | (wait_ms ? 0 : SOCK_NONBLOCK), 0);
+	if (fd < 0)
+		return -errno;
+	if (wait_ms)
+		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
+		return fd;
+	int error = -errno;
+	close(fd);
+	return error;
+}
+
+static bool is_socket_name(const char *name)
+{
+	const size_t length = strlen(name), tail = sizeof(RUNDIR_SOCKET) - 1;
+
+	return name[0] != '.' && length > tail && !strcmp(name + length - tail, RUNDIR_SOCKET);
+}
+
+void rundir_each(const struct rundir *folder, unsigned most, rundir_visit *visit, void *argument)
+{
+	/* Not readdir(): it takes memory, and a thread that takes some gets an arena of its own from the C library. */
+	char buffer[4096] __attribute__((aligned(__alignof__(struct dirent64))));
+	ssize_t bytes;
+
+	lseek(folder->fd, 0, SEEK_SET);
+	while ((bytes = getdents64(folder->fd, buffer, sizeof(buffer))) > 0) {
+		for (ssize_t at = 0; at < bytes;) {
+			const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buffer + at);
+
+			at += entry->d_reclen;
+			if (!is_socket_name(entry->d_name))
+				continue;
+			if (most-- == 0)
+				return;
+			visit(folder, entry->d_name, argument);
+		}
+	}
+}
+
+static bool is_old_socket(const struct rundir *folder, const char *name)
+{
+	struct stat status;
+
+	return fstatat(folder->fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(status.st_mode) &&
+	       time(NULL) - status.st_mtime >= FRESH_SECONDS;
+}
+
+void rundir_remove_stale(const struct rundir *folder, const char *name)
+{
+	if (is_old_socket(folder, name))
+		unlinkat(folder->fd, name, 0);
+}
+
+/* The fresh ones are not even connected to, the caller's own among them. */
+static void sweep_one(const struct rundir *folder, const char *name, void *argument)
+{
+	(void)argument;
+	if (!is_old_socket(folder, name))
+		return;
+	int fd = rundir_connect(folder, name, 0);
+	if (fd >= 0)
+		close(fd);
+	else if (fd == -ECONNREFUSED)
+		unlinkat(folder->fd, name, 0);
+}
+
+void rundir_sweep(const struct rundir *folder)
+{
+	rundir_each(folder, MOST_SWEPT, sweep_one, NULL);
+}

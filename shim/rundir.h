@@ -1,0 +1,64 @@
+/*
+ * rundir.h: the user's private folder for what running processes show to the `spillway` command: one control socket
+ * each (control.h). Used by the library and by the tool, so it needs libc alone.
+ *
+ * The folder is $XDG_RUNTIME_DIR/spillway, else /tmp/spillway-UID. It is taken only if it is a real folder (no symbolic
+ * link), ours, and closed to everybody else; then whatever lies in it was put there by us or by root, and a name in it
+ * can be trusted. After that it is reached by its descriptor alone: a path that somebody exchanges is no matter, and the
+ * 108 bytes of a socket's address hold any folder.
+ */
+#ifndef SPILLWAY_RUNDIR_H
+#define SPILLWAY_RUNDIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define RUNDIR_SOCKET ".ctl" /* how the names of control sockets end */
+
+struct rundir {
+	int fd;        /* the open folder */
+	char name[32]; /* its own name in the folder above */
+};
+
+/* Where the fall-back lies: "/tmp". Tests put it elsewhere. */
+extern const char *rundir_fallback;
+
+/*
+ * Open the folder that this process makes its files in, and make it where it is not there. 0 or a negative errno. Goes
+ * on to the fall-back only where XDG_RUNTIME_DIR is not set, not fit or not writable; a folder of our name that is not
+ * ours, open to others or a symbolic link is -EPERM and never worked round: somebody put it there.
+ */
+int rundir_make(struct rundir *ret_folder);
+
+/*
+ * Open what is there, for looking: below a value of XDG_RUNTIME_DIR, and below a folder like /tmp. 0 or a negative
+ * errno. Not made where it is not there.
+ */
+int rundir_open_xdg(const char *xdg, struct rundir *ret_folder);
+int rundir_open_tmp(const char *tmp, struct rundir *ret_folder);
+
+/* Close it; where it is empty, remove it first if asked. */
+void rundir_close(struct rundir *folder, bool remove_if_empty);
+
+/* A new socket that listens at name, mode 0600, non-blocking. A descriptor or a negative errno. */
+int rundir_listen(const struct rundir *folder, const char *name, int backlog);
+
+/*
+ * Connect to the socket of that name. A descriptor or a negative errno: -ECONNREFUSED nobody listens any more, -EAGAIN
+ * it has too many callers. wait_ms: how long to wait while it has; afterwards also how long a send may take.
+ */
+int rundir_connect(const struct rundir *folder, const char *name, unsigned wait_ms);
+
+/* Call visit() with the name of each control socket, at most `most` of them. No memory is taken. */
+typedef void rundir_visit(const struct rundir *folder, const char *name, void *argument);
+void rundir_each(const struct rundir *folder, unsigned most, rundir_visit *visit, void *argument);
+
+/*
+ * Remove a socket that nobody listens at (rundir_connect() said so). One that was made a moment ago stays: its owner may
+ * stand between bind and listen.
+ */
+void rundir_remove_stale(const struct rundir *folder, const char *name);
+/* The same for each that is found; a bounded number of them. */
+void rundir_sweep(const struct rundir *folder);
+
+#endif

@@ -1,0 +1,430 @@
+/*
+ * What to move. Whoever waits comes first; then what the plan foresees, as far ahead as keeps the link busy. Room is
+ * made a little ahead of need, so that a copy in never waits for a copy out to end.
+ *
+ * A demand is given up when there is nothing that could go for it (a submission that names more than fits runs with
+ * the rest on the host), when the governor has found that moving does not pay, or when the GPU has made no progress for
+ * PATIENCE_NS: it may be held by what the waiting thread would do next.
+ */
+#include "shim/capture.h"
+#include "shim/log.h"
+#include "shim/spill/done.h"
+#include "shim/spill/inside.h"
+#include "shim/spill/record.h"
+#include "shim/stats.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PATIENCE_NS 50000000
+/* Free device memory the mover tries to have, so that copies in need not wait: some of the largest pieces. */
+#define RESERVE_SHARE 32
+#define RESERVE_MOST  ((uint64_t)256 << 20)
+#define RESERVE_LEAST ((uint64_t)8 << 20)
+/* So much is brought in ahead of its use, and at most this share of the budget; in a gap (exact mode) half of it. */
+#define AHEAD_MOST  ((uint64_t)1 << 30)
+#define AHEAD_SHARE 8
+/*
+ * Blocks up to this size are wanted whole, whatever part a pointer seems to mean: guessing one tensor's end by another's
+ * start was wrong too often where memory is reused with another layout, and what is left out then is read over the link
+ * by kernels that read it many times (GPT, 1.25: 350 ms a step with guesses, 170 without).
+ */
+#define WHOLE_BYTES ((uint64_t)128 << 20)
+
+static uint64_t reserve(const struct engine *engine)
+{
+	uint64_t share = atomic_load(&engine->device->budget.limit) / RESERVE_SHARE;
+
+	return share > RESERVE_MOST ? RESERVE_MOST : share < RESERVE_LEAST ? RESERVE_LEAST : share;
+}
+
+uint32_t choose_ahead_units(const struct engine *engine)
+{
+	uint64_t most = engine->exact ? AHEAD_MOST / 2 : AHEAD_MOST;
+	uint64_t share = atomic_load(&engine->device->budget.limit) / AHEAD_SHARE;
+
+	return (uint32_t)((share < most ? share : most) / HEAP_UNIT);
+}
+
+/* ---- listening ---- */
+
+static bool add_piece(struct engine *engine, unsigned *n, uint32_t piece)
+{
+	if (*n == engine->pieces_room) {
+		unsigned room = engine->pieces_room ? 2 * engine->pieces_room : 1024;
+		uint32_t *pieces = realloc(engine->pieces, room * sizeof(*pieces));
+
+		if (!pieces)
+			return false;
+		engine->pieces = pieces;
+		engine->pieces_room = room;
+	}
+	engine->pieces[(*n)++] = piece;
+	return true;
+}
+
+/* From which unit to before which one a name reaches; false: nothing is there any more. */
+static bool range_of(struct engine *engine, const struct named *named, bool note, uint32_t *ret_first,
+		     uint32_t *ret_end)
+{
+	struct arena *arena = engine->arena;
+	if (!arena_contains(arena, named->address))
+		return false; /* of another device */
+	uint32_t unit = arena_unit(arena, named->address);
+	uint32_t word = atomic_load_explicit(&arena->table[unit], memory_order_acquire);
+
+	if (!word)
+		return false;
+	*ret_first = unit;
+	*ret_end = unit + 1;
+	if (word & ARENA_SLAB)
+		return true;
+	uint32_t block = word - 1, units = atomic_load_explicit(&arena->marks[block].units, memory_order_relaxed);
+	uint64_t offset = named->address - arena_address(arena, block);
+	uint64_t all = (uint64_t)units * HEAP_UNIT, end;
+	if (engine->extents && note)
+		extent_note(engine->extents, block, all, offset);
+	if (named->bytes)
+		end = named->bytes < all - offset ? offset + named->bytes : all;
+	else
+		end = engine->extents && all > WHOLE_BYTES ? extent_end(engine->extents, block, offset) : all;
+	*ret_end = block + (uint32_t)((end + HEAP_UNIT - 1) / HEAP_UNIT);
+	return true;
+}
+
+/* The pieces that a list of names touches, each once, into engine->pieces. */
+static unsigned pieces_of(struct engine *engine, const struct named *named, unsigned n_named, bool note)
+{
+	struct arena *arena = engine->arena;
+	uint32_t first, end;
+	unsigned n = 0;
+
+	engine->stamp++;
+	for (unsigned i = 0; i < n_named; i++) {
+		if (!range_of(engine, &named[i], note, &first, &end))
+			continue;
+		while (first < end) {
+			uint32_t word = atomic_load_explicit(&arena->piece[first], memory_order_acquire);
+
+			if (!word)
+				break;
+			uint32_t piece = word - 1, next = piece + arena->marks[piece].units_of_piece;
+			/* A block that is being taken down or built up just now. */
+			if (next <= first)
+				break;
+			first = next;
+			if (engine->stamps[piece] == engine->stamp)
+				continue;
+			engine->stamps[piece] = engine->stamp;
+			if (!add_piece(engine, &n, piece))
+				return n;
+		}
+	}
+	return n;
+}
+
+unsigned choose_pieces(struct engine *engine, const struct named *named, unsigned n)
+{
+	return pieces_of(engine, named, n, false);
+}
+
+static void hear_piece(void *argument, uint32_t piece)
+{
+	struct engine *engine = argument;
+
+	if (engine->n_heard < engine->heard_room)
+		engine->heard[engine->n_heard++] = piece;
+}
+
+/* Pieces that came and went. */
+static bool listen_to_news(struct engine *engine)
+{
+	uint32_t some[256];
+	bool all, any = false;
+	size_t n;
+
+	do {
+		n = heap_news(engine->heap, some, 256, &all);
+		if (all) {
+			engine->heard_room = engine->arena->n_units_seen;
+			engine->heard = malloc(engine->heard_room * sizeof(uint32_t) + 1);
+			engine->n_heard = 0;
+			if (engine->heard)
+				heap_pieces(engine->heap, hear_piece, engine);
+			for (size_t i = 0; i < engine->n_heard; i++) {
+				record_piece(engine, engine->heard[i]);
+				move_tell_plan(engine, engine->heard[i]);
+			}
+			free(engine->heard);
+			any = true;
+		}
+		for (size_t i = 0; i < n; i++) {
+			if (!atomic_load(&engine->arena->table[some[i]]) && engine->extents)
+				extent_forget(engine->extents, some[i]);
+			record_piece(engine, some[i]);
+			move_tell_plan(engine, some[i]);
+			any = true;
+		}
+	} while (n == 256);
+	return any;
+}
+
+bool choose_listen(struct engine *engine)
+{
+	bool any = listen_to_news(engine);
+	struct named some[1024];
+	uint64_t function;
+	unsigned n;
+
+	for (unsigned records = 0; records < 4096 && engine_read_log(engine, &function, some, 1024, &n); records++) {
+		unsigned n_pieces = pieces_of(engine, some, n, true);
+
+		record_submission(engine, function, some, n);
+		if (n_pieces)
+			plan_note(engine->plan, function, engine->pieces, n_pieces);
+		engine->n_submissions++;
+		any = true;
+	}
+	return any;
+}
+
+/* ---- progress ---- */
+
+static void put_aside(struct engine *engine, uint32_t piece)
+{
+	if (engine->n_aside == engine->aside_room) {
+		unsigned room = engine->aside_room ? 2 * engine->aside_room : 64;
+		uint32_t *aside = realloc(engine->aside, room * sizeof(*aside));
+
+		if (!aside)
+			return;
+		engine->aside = aside;
+		engine->aside_room = room;
+	}
+	plan_set(engine->plan, piece, engine->arena->marks[piece].units_of_piece, PLAN_PINNED);
+	engine->aside[engine->n_aside++] = piece;
+}
+
+void choose_progress(struct engine *engine)
+{
+	CUresult error = CUDA_SUCCESS;
+	uint64_t done = done_poll(!move_any(engine), &error);
+
+	if (error != CUDA_SUCCESS) {
+		engine_doubt(engine, error);
+		return;
+	}
+	if (!move_any(engine))
+		engine->doubts = 0;
+	if (done <= engine->done)
+		return;
+	engine->done = done;
+	engine->progress = engine_now();
+	engine->stalled = false;
+	for (unsigned i = 0; i < engine->n_aside; i++)
+		move_tell_plan(engine, engine->aside[i]);
+	engine->n_aside = 0;
+}
+
+bool choose_may_move(const struct engine *engine)
+{
+	return engine->ready && engine->governor_allows && !engine->stalled && !engine->suspended &&
+	       !atomic_load(&engine->dead) && !capture_is_open();
+}
+
+/* ---- making room ---- */
+
+static bool cannot_leave(void *argument, uint32_t piece)
+{
+	return move_is_busy(argument, piece, false);
+}
+
+/*
+ * Copies to the host come in bursts: the next one begins when the last one has ended, and what came in meanwhile has
+ * been mapped. A change of a mapping takes 0.02 ms when nothing is being copied to the host, and 0.3 to 0.5 ms when
+ * something is (H200, driver 580), and it is the mover's own time; the pauses cost a tenth of the link.
+ */
+#define BURST_BYTES ((uint64_t)96 << 20)
+
+static bool may_send(struct engine *engine)
+{
+	if (!engine->out.n)
+		engine->burst = 0;
+	return engine->burst < BURST_BYTES && engine->out.n < MOVES_AT_ONCE;
+}
+
+/* Send one piece out; of that size rather than another, where it makes no difference. */
+static enum plan_answer send_out(struct engine *engine, uint64_t when, unsigned units)
+{
+	uint32_t piece;
+	enum plan_answer answer = PLAN_NONE;
+
+	if (!heap_spares(engine->heap, CHUNK_DEVICE, units))
+		answer = plan_victim_of(engine->plan, when, units, cannot_leave, engine, &piece);
+	if (answer != PLAN_FOUND)
+		answer = plan_victim(engine->plan, when, units, cannot_leave, engine, &piece);
+
+	if (answer != PLAN_FOUND)
+		return answer;
+	switch (move_begin(engine, piece, CHUNK_HOST, false)) {
+	case MOVE_BEGUN:
+		engine->burst += (uint64_t)engine->arena->marks[piece].units_of_piece * HEAP_UNIT;
+		return PLAN_FOUND;
+	case MOVE_BUSY:
+		return PLAN_BUSY;
+	case MOVE_NO_ROOM:
+		engine->host_full = true;
+		return PLAN_NONE;
+	default:
+		put_aside(engine, piece);
+		return PLAN_BUSY;
+	}
+}
+
+/*
+ * Make room for so many bytes: what is free or about to be, less than that, is made more by what may go. PLAN_FOUND:
+ * something is on its way out, or there is enough; PLAN_BUSY: something could go later; PLAN_NONE: nothing can.
+ */
+static enum plan_answer make_room(struct engine *engine, uint64_t when, unsigned units, uint64_t bytes)
+{
+	enum plan_answer answer = PLAN_FOUND;
+
+	while (answer == PLAN_FOUND && may_send(engine) &&
+	       heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes < bytes)
+		answer = send_out(engine, when, units);
+	return engine->out.n ? PLAN_FOUND : answer;
+}
+
+/*
+ * Bring a piece in. Memory of other sizes is made into memory of its size only while nothing is copied to the host,
+ * since it must be mapped anew. MOVE_NO_ROOM: none now, *ret_room says whether there may be soon.
+ */
+static enum move_answer bring_in(struct engine *engine, uint32_t piece, uint64_t when, enum plan_answer *ret_room)
+{
+	unsigned units = engine->arena->marks[piece].units_of_piece;
+
+	engine->may_reshape = !engine->out.n;
+	enum move_answer answer = move_begin(engine, piece, CHUNK_DEVICE, false);
+	engine->may_reshape = false;
+	if (answer == MOVE_NO_ROOM) {
+		*ret_room = make_room(engine, when, units, reserve(engine) + (uint64_t)units * HEAP_UNIT);
+	}
+	if (answer == MOVE_BEGUN)
+		make_room(engine, when, units, reserve(engine));
+	return answer;
+}
+
+/* ---- those who wait ---- */
+
+/* True: it is worth waiting on for this piece. */
+static bool demand(struct engine *engine, uint32_t piece)
+{
+	enum plan_answer room = PLAN_NONE;
+
+	if (engine->in.n == MOVES)
+		return true;
+	switch (bring_in(engine, piece, plan_now(engine->plan), &room)) {
+	case MOVE_BEGUN:
+	case MOVE_BUSY:
+		return true;
+	case MOVE_NO_ROOM:
+		return room != PLAN_NONE;
+	default:
+		return false;
+	}
+}
+
+/* Everything of its blocks that came out and is not mapped yet. True: something is still on its way. */
+static bool map_blocks_of(struct engine *engine, const struct waiter *waiter)
+{
+	bool unmapped = false;
+
+	for (unsigned i = 0; i < waiter->n; i++) {
+		if (!arena_contains(engine->arena, waiter->named[i].address))
+			continue;
+		uint32_t unit = arena_unit(engine->arena, waiter->named[i].address);
+		struct mark *block;
+
+		if (!atomic_load(&engine->arena->table[unit]))
+			continue;
+		block = move_block_mark(engine, unit);
+		if (!block || !atomic_load(&block->unmapped))
+			continue;
+		while (move_rest(engine, (uint32_t)(block - engine->arena->marks)))
+			;
+		unmapped |= atomic_load(&block->unmapped) != 0;
+	}
+	return unmapped;
+}
+
+/* Is there anything this submission should go on waiting for? Begins what can be begun. */
+static bool is_waiting(struct engine *engine, struct waiter *waiter)
+{
+	uint64_t since = waiter->since > engine->progress ? waiter->since : engine->progress;
+	bool want = choose_may_move(engine) && !engine->exact && move_open(engine), missing = false;
+
+	if (want && engine_now() - since > PATIENCE_NS && !engine->in.n && !engine->out.n) {
+		engine->stalled = true;
+		stats_add(STAT_waits_given_up, 1);
+		want = false;
+	}
+	unsigned n = want ? choose_pieces(engine, waiter->named, waiter->n) : 0;
+	for (unsigned i = 0; i < n; i++) {
+		uint32_t piece = engine->pieces[i];
+
+		switch (atomic_load(&engine->arena->marks[piece].where)) {
+		case MARK_HOST:
+			missing |= demand(engine, piece);
+			break;
+		case MARK_MOVING:
+			if (move_is_resting(engine, piece))
+				missing |= demand(engine, piece);
+			else
+				missing = true;
+			break;
+		default:
+			break;
+		}
+	}
+	/* What else its blocks have unmapped can be mapped while the copies run. */
+	return map_blocks_of(engine, waiter) || missing || (waiter->unknown && move_any(engine));
+}
+
+void choose_for_waiters(struct engine *engine)
+{
+	bool answered = false;
+
+	if (!atomic_load_explicit(&engine->n_waiters, memory_order_acquire))
+		return;
+	lock_take(&engine->lock);
+	for (struct waiter *waiter = engine->waiters; waiter; waiter = waiter->next) {
+		if (waiter->answered || (engine->exact && !waiter->had_gap && choose_may_move(engine)))
+			continue;
+		if (!is_waiting(engine, waiter))
+			answered = waiter->answered = true;
+	}
+	if (answered)
+		pthread_cond_broadcast(&engine->answered);
+	lock_drop(&engine->lock);
+}
+
+/* ---- looking ahead ---- */
+
+void choose_ahead(struct engine *engine)
+{
+	uint32_t piece;
+	uint64_t when;
+
+	if (engine->exact || !choose_may_move(engine) || !move_open(engine))
+		return;
+	for (unsigned tries = 0; tries < 64 && engine->in.n < MOVES_IN_AT_ONCE; tries++) {
+		if (!plan_fetch(engine->plan, choose_ahead_units(engine), &piece, &when))
+			return;
+		enum plan_answer room;
+		enum move_answer answer = bring_in(engine, piece, when, &room);
+		if (answer == MOVE_BUSY || answer == MOVE_FAILED)
+			put_aside(engine, piece);
+		if (answer == MOVE_NO_ROOM)
+			return;
+	}
+}

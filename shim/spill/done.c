@@ -1,0 +1,440 @@
+#include "shim/spill/done.h"
+#include "shim/capture.h"
+#include "shim/context.h"
+#include "shim/log.h"
+#include "shim/real.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Streams in use at once; one more shares the row of the others, which events of contexts alone look after. */
+#define TRACKERS 256
+/* Events under way a stream. A program runs about a thousand launches ahead; further ones go without until some pass. */
+#define EVENTS 512
+/* One event every so many submissions: recording one behind a launch was measured at 0.1 us (H200, driver 580). */
+#define STRIDE 4
+/* Contexts whose tails are looked after at once. */
+#define TAILS 8
+
+struct tracker {
+	pthread_mutex_t lock;
+	bool open;       /* new submissions may be counted here */
+	bool ending;     /* its context is about to end: its events are not touched */
+	bool recording;  /* a thread records an event, without the lock */
+	bool per_thread; /* of the calls that submit */
+	CUstream stream;
+	CUcontext context;
+	pid_t thread;         /* of a per-thread default stream; else 0 */
+	uint64_t first, last; /* the oldest submission not known to be done, 0: none; the latest */
+	uint64_t recorded;    /* the latest with an event behind it */
+	uint64_t seen;        /* the latest when the mover looked last */
+	unsigned head, n;     /* events under way, in the order they were recorded */
+	struct {
+		CUevent event;
+		uint64_t number;
+	} ring[EVENTS];
+};
+
+static struct tracker trackers[TRACKERS + 1]; /* the last one: all streams without a row of their own */
+static atomic_uint n_trackers;
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* opening and closing rows; over trackers' locks */
+static _Atomic uint64_t newest;
+
+static struct {
+	CUcontext context;
+	CUevent event;
+	uint64_t number;
+	bool under_way;
+} tails[TAILS];         /* under table_lock */
+static unsigned n_ends; /* of contexts, ever; under table_lock */
+
+static __thread struct {
+	struct tracker *tracker;
+	CUstream stream; /* as the program gave it */
+	bool per_thread;
+	bool submitted;    /* since the last flush */
+	CUcontext current; /* for default streams; else NULL */
+	CUstream key;      /* what the row must still be of */
+	pid_t thread;
+} mine __attribute__((tls_model("initial-exec")));
+
+uint64_t done_newest(void)
+{
+	return atomic_load(&newest);
+}
+
+/* ---- rows ---- */
+
+static bool is_own(CUstream stream, bool per_thread)
+{
+	return stream == CU_STREAM_PER_THREAD || (per_thread && !stream);
+}
+
+static bool is_default(CUstream stream)
+{
+	return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+static bool is_idle(const struct tracker *tracker)
+{
+	return !tracker->first && !tracker->n && !tracker->recording;
+}
+
+static bool is_for(const struct tracker *tracker, CUstream stream, CUcontext context, pid_t thread)
+{
+	return tracker->open && tracker->stream == stream && tracker->thread == thread &&
+	       (!is_default(stream) || tracker->context == context);
+}
+
+static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext context, pid_t thread)
+{
+	unsigned n = atomic_load(&n_trackers);
+	struct tracker *tracker = NULL;
+
+	for (unsigned i = 0; i < n && !tracker; i++) {
+		pthread_mutex_lock(&trackers[i].lock);
+		if (is_idle(&trackers[i]) && !trackers[i].ending && (!trackers[i].open || n == TRACKERS))
+			tracker = &trackers[i];
+		else
+			pthread_mutex_unlock(&trackers[i].lock);
+	}
+	if (!tracker && n < TRACKERS) {
+		tracker = &trackers[n];
+		pthread_mutex_lock(&tracker->lock);
+		atomic_store(&n_trackers, n + 1);
+	}
+	if (!tracker)
+		return &trackers[TRACKERS];
+	/* Events of another context are of no use; they are few, and end with it. */
+	if (tracker->context != context)
+		memset(tracker->ring, 0, sizeof(tracker->ring));
+	tracker->open = true;
+	tracker->per_thread = per_thread;
+	tracker->stream = stream;
+	tracker->context = context;
+	tracker->thread = thread;
+	tracker->first = tracker->last = tracker->recorded = 0;
+	tracker->head = 0;
+	pthread_mutex_unlock(&tracker->lock);
+	return tracker;
+}
+
+/* Look the row up, or open it, and remember it in `mine`. */
+static struct tracker *find(CUstream stream, bool per_thread, CUcontext current)
+{
+	pid_t thread = is_own(stream, per_thread) ? gettid() : 0;
+	/* The explicit handles mean the same in both spellings of an entry point. */
+	CUstream key = thread ? CU_STREAM_PER_THREAD : !stream ? CU_STREAM_LEGACY : stream;
+	CUcontext context = is_default(key) ? current : context_of_stream(stream, per_thread);
+	struct tracker *tracker = NULL;
+
+	pthread_mutex_lock(&table_lock);
+	unsigned n = atomic_load(&n_trackers);
+	for (unsigned i = 0; i < n && !tracker; i++) {
+		pthread_mutex_lock(&trackers[i].lock);
+		if (is_for(&trackers[i], key, context, thread))
+			tracker = &trackers[i];
+		pthread_mutex_unlock(&trackers[i].lock);
+	}
+	if (!tracker)
+		tracker = open_locked(key, per_thread, context, thread);
+	pthread_mutex_unlock(&table_lock);
+	mine.tracker = tracker;
+	mine.stream = stream;
+	mine.per_thread = per_thread;
+	mine.current = current;
+	mine.key = key;
+	mine.thread = thread;
+	return tracker;
+}
+
+/* The row of a stream, locked. Rows are closed, and opened again for others, at any time: it is looked at each time. */
+static struct tracker *take(CUstream stream, bool per_thread)
+{
+	CUcontext current = is_default(stream) ? context_current() : NULL;
+	struct tracker *tracker = mine.tracker;
+
+	if (tracker && mine.stream == stream && mine.per_thread == per_thread && mine.current == current) {
+		pthread_mutex_lock(&tracker->lock);
+		if (is_for(tracker, mine.key, current, mine.thread))
+			return tracker;
+		pthread_mutex_unlock(&tracker->lock);
+	}
+	tracker = find(stream, per_thread, current);
+	pthread_mutex_lock(&tracker->lock);
+	return tracker;
+}
+
+/* ---- submitting ---- */
+
+/* Record an event behind submission `number`. The lock is given up meanwhile, and not held on return. */
+static void record_and_drop(struct tracker *tracker, uint64_t number)
+{
+	unsigned at = (tracker->head + tracker->n) % EVENTS;
+	CUevent event = tracker->ring[at].event;
+	CUcontext context = tracker->context;
+	CUstream stream = tracker->stream;
+	bool per_thread = tracker->per_thread;
+	CUresult result = CUDA_SUCCESS;
+	bool pushed = false;
+
+	tracker->recording = true;
+	pthread_mutex_unlock(&tracker->lock);
+	if (!event && context_enter(context, &pushed)) {
+		result = REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
+		context_leave(pushed);
+	}
+	if (result == CUDA_SUCCESS && event)
+		result = (per_thread ? REAL(cuEventRecord_ptsz) : REAL(cuEventRecord))(event, stream);
+	pthread_mutex_lock(&tracker->lock);
+	tracker->recording = false;
+	/* When the context is ending, or has ended, the event is its. */
+	if (!tracker->ending && event && tracker->context == context) {
+		tracker->ring[at].event = event;
+		if (result == CUDA_SUCCESS) {
+			tracker->ring[at].number = number;
+			tracker->n++;
+			tracker->recorded = number;
+		}
+	}
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+static bool may_record(const struct tracker *tracker)
+{
+	return tracker != &trackers[TRACKERS] && !tracker->recording && !tracker->ending && tracker->n < EVENTS &&
+	       tracker->open && !capture_is_open();
+}
+
+uint64_t done_submitted(CUstream stream, bool per_thread, bool hurry)
+{
+	struct tracker *tracker = take(stream, per_thread);
+	uint64_t number = atomic_fetch_add(&newest, 1) + 1;
+
+	if (!tracker->first)
+		tracker->first = number;
+	tracker->last = number;
+	mine.submitted = true;
+	if ((hurry || number - tracker->recorded >= STRIDE) && may_record(tracker)) {
+		mine.submitted = false;
+		record_and_drop(tracker, number);
+	} else {
+		pthread_mutex_unlock(&tracker->lock);
+	}
+	return number;
+}
+
+void done_flush(void)
+{
+	struct tracker *tracker = mine.tracker;
+
+	if (!tracker || !mine.submitted)
+		return;
+	mine.submitted = false;
+	pthread_mutex_lock(&tracker->lock);
+	/*
+	 * Not on the legacy stream: an event there waits for all blocking streams and holds them back, also where this
+	 * thread's own work would not have. Its tail is proved by an event of the context.
+	 */
+	if (tracker->recorded < tracker->last && may_record(tracker) && tracker->stream != CU_STREAM_LEGACY &&
+	    is_for(tracker, mine.key, mine.current, mine.thread))
+		record_and_drop(tracker, tracker->last);
+	else
+		pthread_mutex_unlock(&tracker->lock);
+}
+
+/* ---- finding out ---- */
+
+static void poll_locked(struct tracker *tracker, CUresult *ret_error)
+{
+	while (tracker->n) {
+		CUresult result = REAL(cuEventQuery)(tracker->ring[tracker->head].event);
+
+		if (result == CUDA_ERROR_NOT_READY)
+			return;
+		if (result != CUDA_SUCCESS) {
+			*ret_error = result;
+			return;
+		}
+		uint64_t number = tracker->ring[tracker->head].number;
+		tracker->head = (tracker->head + 1) % EVENTS;
+		tracker->n--;
+		if (tracker->first && tracker->first <= number)
+			tracker->first = tracker->last > number ? number + 1 : 0;
+	}
+}
+
+/* Everything of that context up to the number is done. */
+static void context_is_done(CUcontext context, uint64_t number)
+{
+	unsigned n = atomic_load(&n_trackers);
+
+	for (unsigned i = 0; i <= n; i++) {
+		struct tracker *tracker = i < n ? &trackers[i] : &trackers[TRACKERS];
+
+		pthread_mutex_lock(&tracker->lock);
+		if (tracker->context == context && tracker->first && tracker->first <= number)
+			tracker->first = tracker->last > number ? number + 1 : 0;
+		pthread_mutex_unlock(&tracker->lock);
+	}
+}
+
+static void poll_tails(CUresult *ret_error)
+{
+	for (unsigned i = 0; i < TAILS; i++) {
+		if (!tails[i].under_way)
+			continue;
+		CUresult result = REAL(cuEventQuery)(tails[i].event);
+		if (result == CUDA_ERROR_NOT_READY)
+			continue;
+		tails[i].under_way = false;
+		REAL(cuEventDestroy_v2)(tails[i].event);
+		if (result == CUDA_SUCCESS)
+			context_is_done(tails[i].context, tails[i].number);
+		else
+			*ret_error = result;
+	}
+}
+
+/*
+ * Have an event of the context recorded, outside the lock, since that may wait for room in the driver's queues. If a
+ * context has ended meanwhile the event may have ended with it, and is forgotten.
+ */
+static void look_after(CUcontext context, uint64_t number)
+{
+	bool gone, known = false;
+
+	pthread_mutex_lock(&table_lock);
+	unsigned free = TAILS, ends = n_ends;
+	for (unsigned i = 0; i < TAILS; i++) {
+		if (!tails[i].under_way)
+			free = i;
+		else if (tails[i].context == context)
+			known = true;
+	}
+	pthread_mutex_unlock(&table_lock);
+	if (known || free == TAILS || !capture_pause())
+		return;
+	CUevent event = context_record(context, &gone);
+	capture_resume();
+	if (gone)
+		context_is_done(context, number);
+	pthread_mutex_lock(&table_lock);
+	if (event && ends == n_ends) {
+		tails[free].context = context;
+		tails[free].event = event;
+		tails[free].number = number;
+		tails[free].under_way = true;
+	}
+	pthread_mutex_unlock(&table_lock);
+}
+
+/* A tail that has not grown since the last look. */
+static bool has_tail(struct tracker *tracker)
+{
+	if (!tracker->first || tracker->n || tracker->recording || tracker->ending)
+		return false;
+	bool grown = tracker->seen != tracker->last;
+	tracker->seen = tracker->last;
+	return !grown;
+}
+
+uint64_t done_poll(bool look_after_tails, CUresult *ret_error)
+{
+	/* Read first: what is counted later is not spoken of. */
+	uint64_t result = atomic_load(&newest), all = result;
+	CUcontext tail = NULL;
+
+	pthread_mutex_lock(&table_lock);
+	poll_tails(ret_error);
+	unsigned n = atomic_load(&n_trackers);
+	for (unsigned i = 0; i <= n; i++) {
+		struct tracker *tracker = i < n ? &trackers[i] : &trackers[TRACKERS];
+
+		pthread_mutex_lock(&tracker->lock);
+		if (!tracker->ending)
+			poll_locked(tracker, ret_error);
+		if (tracker->first && tracker->first <= result)
+			result = tracker->first - 1;
+		if (look_after_tails && has_tail(tracker))
+			tail = tracker->context;
+		pthread_mutex_unlock(&tracker->lock);
+	}
+	pthread_mutex_unlock(&table_lock);
+	if (tail)
+		look_after(tail, all);
+	return result;
+}
+
+/* ---- ends ---- */
+
+/* Another thread may be recording on the stream just now; it must not be destroyed under it. Bounded: it may be held. */
+static void wait_for_record(struct tracker *tracker)
+{
+	for (unsigned i = 0; i < 1000 && tracker->recording; i++) {
+		pthread_mutex_unlock(&tracker->lock);
+		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+		pthread_mutex_lock(&tracker->lock);
+	}
+}
+
+void done_stream_ending(CUstream stream)
+{
+	unsigned n = atomic_load(&n_trackers);
+
+	for (unsigned i = 0; i < n; i++) {
+		pthread_mutex_lock(&trackers[i].lock);
+		if (trackers[i].open && trackers[i].stream == stream && !is_default(stream)) {
+			trackers[i].open = false;
+			wait_for_record(&trackers[i]);
+		}
+		pthread_mutex_unlock(&trackers[i].lock);
+	}
+}
+
+void done_context_ending(CUcontext context)
+{
+	unsigned n = atomic_load(&n_trackers);
+
+	pthread_mutex_lock(&table_lock);
+	n_ends++;
+	for (unsigned i = 0; i < n; i++) {
+		pthread_mutex_lock(&trackers[i].lock);
+		trackers[i].ending |= trackers[i].context == context;
+		pthread_mutex_unlock(&trackers[i].lock);
+	}
+	for (unsigned i = 0; i < TAILS; i++) {
+		if (tails[i].under_way && tails[i].context == context) {
+			REAL(cuEventDestroy_v2)(tails[i].event);
+			tails[i].under_way = false;
+		}
+	}
+	pthread_mutex_unlock(&table_lock);
+}
+
+void done_context_ended(CUcontext context, bool ended)
+{
+	unsigned n = atomic_load(&n_trackers);
+
+	pthread_mutex_lock(&table_lock);
+	for (unsigned i = 0; i < n; i++) {
+		struct tracker *tracker = &trackers[i];
+
+		pthread_mutex_lock(&tracker->lock);
+		if (tracker->ending && tracker->context == context) {
+			tracker->ending = false;
+			if (ended) {
+				memset(tracker->ring, 0, sizeof(tracker->ring));
+				tracker->open = false;
+				tracker->first = 0;
+				tracker->n = tracker->head = 0;
+				tracker->context = NULL;
+			}
+		}
+		pthread_mutex_unlock(&tracker->lock);
+	}
+	pthread_mutex_unlock(&table_lock);
+}

@@ -1,0 +1,41 @@
+/*
+ * done.h: which submissions are done. Every tracked submission gets a number when it has returned from the driver; now
+ * and then the submitting thread records an event behind it, on its stream. When that event has passed, so has every
+ * submission of the stream up to that number. done_poll() says up to which number all submissions of all streams are.
+ *
+ * An event recorded before a submission proves nothing about it, and events are recorded by the thread that submits
+ * alone: handles 0, 1 and 2 mean other streams in other threads, and a stream may be destroyed by its owner. What is
+ * left behind the last event of a stream is proved by an event of its whole context (cuCtxRecordEvent), which costs as
+ * little but also waits for the mover's own copies.
+ *
+ * Lock: one a stream, held over queries of events, never over recording one, which may wait for room in the driver.
+ */
+#ifndef SPILLWAY_DONE_H
+#define SPILLWAY_DONE_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * A submission of this thread on that stream has returned from the driver: its number. hurry: record an event behind it
+ * at once. Never records while a capture is open: the event would become part of it.
+ */
+uint64_t done_submitted(CUstream stream, bool per_thread, bool hurry);
+/* Record an event behind this thread's last submission, if there is none yet: the thread is about to wait. */
+void done_flush(void);
+
+/* The number of the latest submission. */
+uint64_t done_newest(void);
+/*
+ * Every submission up to this number is done. By the mover only. tails: also have those looked after that no event
+ * follows. *ret_error: the first error of an event, when there was one (a context has died), untouched otherwise.
+ */
+uint64_t done_poll(bool tails, CUresult *ret_error);
+
+/* The stream is about to be destroyed, the context about to end; whether it did. */
+void done_stream_ending(CUstream stream);
+void done_context_ending(CUcontext context);
+void done_context_ended(CUcontext context, bool ended);
+
+#endif

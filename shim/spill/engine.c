@@ -1,0 +1,289 @@
+/*
+ * What submissions tell the mover, what they wait for, and the mover's beginning and end.
+ */
+#include "shim/capture.h"
+#include "shim/context.h"
+#include "shim/enter.h"
+#include "shim/log.h"
+#include "shim/real.h"
+#include "shim/spill/inside.h"
+#include "shim/spill/use.h"
+#include "shim/stats.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+/* A submission that nobody answers goes on after this long: the mover may have ended. */
+#define ANSWER_MS 2000
+/* Errors in a row before an event is believed; they are microseconds apart. */
+#define DOUBTS_MOST 8
+
+uint64_t engine_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* ---- the log: function, n, then address and bytes n times ---- */
+
+static void put(struct engine *engine, uint64_t word)
+{
+	engine->log[engine->log_head++ % LOG_WORDS] = word;
+}
+
+void engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n)
+{
+	pthread_mutex_lock(&engine->log_lock);
+	if (engine->log_head - engine->log_tail + 2 + 2 * (size_t)n > LOG_WORDS) {
+		engine->log_lost++;
+	} else {
+		put(engine, function);
+		put(engine, n);
+		for (unsigned i = 0; i < n; i++) {
+			put(engine, named[i].address);
+			put(engine, named[i].bytes);
+		}
+	}
+	pthread_mutex_unlock(&engine->log_lock);
+}
+
+static uint64_t get(struct engine *engine)
+{
+	return engine->log[engine->log_tail++ % LOG_WORDS];
+}
+
+bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named *ret_named, unsigned most,
+		     unsigned *ret_n)
+{
+	bool any;
+
+	pthread_mutex_lock(&engine->log_lock);
+	any = engine->log_tail < engine->log_head;
+	if (any) {
+		*ret_function = get(engine);
+		unsigned n = (unsigned)get(engine);
+		*ret_n = n < most ? n : most;
+		for (unsigned i = 0; i < n; i++) {
+			struct named one = {.address = get(engine)};
+
+			one.bytes = get(engine);
+			if (i < most)
+				ret_named[i] = one;
+		}
+	}
+	pthread_mutex_unlock(&engine->log_lock);
+	return any;
+}
+
+/* ---- waiting ---- */
+
+struct mark *engine_everything(struct engine *engine)
+{
+	return &engine->everything;
+}
+
+bool engine_is_hungry(const struct engine *engine)
+{
+	return atomic_load_explicit(&engine->hungry, memory_order_relaxed);
+}
+
+void engine_wake(struct engine *engine)
+{
+	if (!atomic_load(&engine->asleep))
+		return;
+	pthread_mutex_lock(&engine->wake_lock);
+	pthread_cond_signal(&engine->wake);
+	pthread_mutex_unlock(&engine->wake_lock);
+}
+
+static void deadline(struct timespec *ret, unsigned ms)
+{
+	clock_gettime(CLOCK_REALTIME, ret);
+	ret->tv_sec += ms / 1000;
+	ret->tv_nsec += ms % 1000 * 1000000;
+	if (ret->tv_nsec >= 1000000000) {
+		ret->tv_sec++;
+		ret->tv_nsec -= 1000000000;
+	}
+}
+
+static void unlink_waiter(struct engine *engine, const struct waiter *waiter)
+{
+	struct waiter **at = &engine->waiters;
+
+	while (*at != waiter)
+		at = &(*at)->next;
+	*at = waiter->next;
+	atomic_fetch_sub(&engine->n_waiters, 1);
+}
+
+void engine_wait(struct engine *engine, const struct named *named, unsigned n, bool unknown)
+{
+	struct waiter waiter = {.named = named, .n = n, .unknown = unknown, .since = engine_now()};
+	struct timespec until;
+
+	if (atomic_load(&engine->dead)) {
+		sched_yield();
+		return;
+	}
+	deadline(&until, ANSWER_MS);
+	lock_take(&engine->lock);
+	waiter.next = engine->waiters;
+	engine->waiters = &waiter;
+	atomic_fetch_add(&engine->n_waiters, 1);
+	engine_wake(engine);
+	while (!waiter.answered && !atomic_load(&engine->dead) && use_is_tracking())
+		if (pthread_cond_timedwait(&engine->answered, &engine->lock.mutex, &until))
+			break;
+	unlink_waiter(engine, &waiter);
+	lock_drop(&engine->lock);
+	stats_add(STAT_waits, 1);
+	stats_add(STAT_wait_us, (engine_now() - waiter.since) / 1000);
+}
+
+enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
+			  unsigned patience_ms, uint64_t *ret_bytes)
+{
+	enum sw_status status = SW_BUSY;
+	struct timespec until;
+
+	deadline(&until, patience_ms);
+	lock_take(&engine->lock);
+	/* One at a time. */
+	while (engine->order != ORDER_NONE && !atomic_load(&engine->dead))
+		if (pthread_cond_timedwait(&engine->answered, &engine->lock.mutex, &until))
+			goto out;
+	if (atomic_load(&engine->dead)) {
+		status = SW_NOT_SUPPORTED;
+		goto out;
+	}
+	engine->order = order;
+	engine->order_context = context;
+	engine->order_bytes = bytes;
+	engine->order_done = false;
+	atomic_store(&engine->has_order, true);
+	engine_wake(engine);
+	while (!engine->order_done && !atomic_load(&engine->dead))
+		if (pthread_cond_timedwait(&engine->answered, &engine->lock.mutex, &until))
+			break;
+	if (engine->order_done) {
+		status = engine->order_status;
+		if (ret_bytes)
+			*ret_bytes = engine->order_bytes;
+	}
+	/* An order that nobody waits for any more is still carried out; its answer is nobody's. */
+	if (engine->order_done || atomic_load(&engine->dead))
+		engine->order = ORDER_NONE;
+	else
+		engine->order_left = true;
+	pthread_cond_broadcast(&engine->answered);
+out:
+	lock_drop(&engine->lock);
+	return status;
+}
+
+/* ---- the end ---- */
+
+void engine_die(struct engine *engine, const char *why)
+{
+	if (atomic_exchange(&engine->dead, true))
+		return;
+	/* Submissions go on being held back from what is not mapped until the mover has seen to it (mover.c). */
+	log_line("memory does not move any more: %s", why);
+}
+
+static unsigned describe_one(char *text, size_t room, const struct transit *transit, const char *way)
+{
+	char bytes[32];
+	int n = snprintf(text, room, " %s at 0x%llx (%s);",
+			 log_bytes(bytes, sizeof(bytes), (uint64_t)transit->units * HEAP_UNIT),
+			 (unsigned long long)transit->address, way);
+
+	return n > 0 && (size_t)n < room ? (unsigned)n : 0;
+}
+
+static unsigned describe(char *text, size_t room, const struct queue *queue, const char *way)
+{
+	unsigned at = 0;
+
+	for (unsigned i = 0; i < queue->n && i < 4; i++)
+		at += describe_one(text + at, room - at, &queue->at[(queue->head + i) % MOVES].transit, way);
+	return at;
+}
+
+/* The driver reports no address: what was not mapped, and what ran last, is all that can be told. */
+static void tell_of_stop(const struct engine *engine)
+{
+	char blocks[700] = "";
+	unsigned at = describe(blocks, sizeof(blocks), &engine->out, "to the host");
+
+	at += describe(blocks + at, sizeof(blocks) - at, &engine->in, "to the device");
+	for (unsigned i = engine->n_rest; i && i + 4 > engine->n_rest; i--)
+		at += describe_one(blocks + at, sizeof(blocks) - at, &engine->rest[i - 1].transit,
+				   "just gone to the host");
+	log_line("FAST MODE STOPPED THE JOB: the GPU accessed memory that was on its way and that no submission had "
+		 "named, unless the program is at fault itself");
+	log_line("  on their way were %u blocks, among them%s", engine->out.n + engine->in.n + engine->n_rest, blocks);
+	log_line(
+	    "  ways out: spill.mode: exact, which never stops a job; or a rule that leaves such memory to the driver");
+}
+
+void engine_lost(struct engine *engine, CUresult result)
+{
+	if (atomic_load(&engine->dead))
+		return;
+	if (!engine->exact && result == CUDA_ERROR_ILLEGAL_ADDRESS && move_any(engine))
+		tell_of_stop(engine);
+	engine_die(engine, real_error_name(result));
+}
+
+void engine_doubt(struct engine *engine, CUresult result)
+{
+	if (++engine->doubts >= DOUBTS_MOST)
+		engine_lost(engine, result);
+}
+
+static void *table(size_t n, size_t entry)
+{
+	void *at = mmap(NULL, n * entry, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+/* An engine lives as long as the process: submissions may look at it at any time. */
+struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
+{
+	struct engine *engine = calloc(1, sizeof(*engine));
+
+	if (!engine)
+		return NULL;
+	engine->device = device;
+	engine->heap = heap;
+	engine->arena = heap_arena(heap);
+	engine->exact = exact;
+	engine->log = table(LOG_WORDS, sizeof(*engine->log));
+	engine->stamps = table(engine->arena->n_units, sizeof(*engine->stamps));
+	engine->plan = plan_new();
+	engine->extents = extent_new();
+	engine->governor_allows = true;
+	engine->gap_patience = 50000000;
+	governor_init(&engine->governor);
+	trial_init(&engine->trial);
+	pthread_mutex_init(&engine->log_lock, NULL);
+	pthread_mutex_init(&engine->wake_lock, NULL);
+	lock_init(&engine->lock, LOCK_SPILL);
+	pthread_cond_init(&engine->answered, NULL);
+	pthread_cond_init(&engine->wake, NULL);
+	if (engine->log && engine->stamps && engine->plan && engine->extents)
+		return engine;
+	extent_free(engine->extents);
+	plan_free(engine->plan);
+	free(engine);
+	return NULL;
+}

@@ -1,0 +1,47 @@
+/*
+ * engine.h: the spill engine of one device: the mover thread and what submissions tell it. Between use.h, which is on
+ * the launch path, and move.h, which does the moving.
+ *
+ * Lock: SPILL(device), for the list of submissions that wait and for what they are told. The log has a lock of its own
+ * that is held for the copying of one record.
+ */
+#ifndef SPILLWAY_ENGINE_H
+#define SPILLWAY_ENGINE_H
+
+#include "shim/device.h"
+#include "shim/heap/transit.h"
+
+#include <pthread.h>
+
+/* One address a submission names; bytes 0: as far as may be guessed. */
+struct named {
+	CUdeviceptr address;
+	uint64_t bytes;
+};
+
+/* A submission that waits for memory. Owned by its thread, on the list until it is answered or gives up. */
+struct waiter {
+	const struct named *named;
+	unsigned n;
+	bool answered;
+	bool unknown;   /* it may touch anything: it waits until everything is mapped */
+	bool had_gap;   /* exact mode: what could be done for it in a gap has been done */
+	uint64_t since; /* ns */
+	struct waiter *next;
+};
+
+struct engine;
+
+/* A record for the mover: never waits for more than the copying; without room it is lost, and only foresight with it. */
+void engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n);
+
+/* Wait until the mover has done what it can for this submission. Its blocks' waits are raised. */
+void engine_wait(struct engine *engine, const struct named *named, unsigned n, bool unknown);
+
+/* Blocks of unknown submissions: the mark that stands for all memory of the device. */
+struct mark *engine_everything(struct engine *engine);
+
+/* Is the mover short of proofs that submissions are done? Then events are recorded behind each. */
+bool engine_is_hungry(const struct engine *engine);
+
+#endif

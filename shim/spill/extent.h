@@ -1,0 +1,43 @@
+/*
+ * extent.h: where do tensors end? Only where pointers start inside a block is ever seen, so the end of what a pointer
+ * means is guessed: the next start seen in that block lately. A guess decides what is brought to the device, never what
+ * is mapped.
+ *
+ * Starts must be forgotten: a block that was cut into small tensors while a job started holds one large tensor later,
+ * and an old start in its midst would leave the rest of it on the host. On the recorded GPT job starts kept for ever
+ * name 12.1 GiB a step, starts of the last period 14.3 GiB, which is all there is. So the caller lets them age.
+ *
+ * Starts are remembered as precisely as it matters, the first and the last of each 2 MiB unit: 24 bytes a unit of the
+ * address space in use, 2 MiB for 160 GiB of it. Blocks are named by their first unit, a number below PLAN_PIECES.
+ * Owner and lock: the engine's mover thread. Out of memory loses starts; ends are then guessed too far.
+ */
+#ifndef SPILLWAY_EXTENT_H
+#define SPILLWAY_EXTENT_H
+
+#include <stdint.h>
+
+struct extents;
+
+struct extents *extent_new(void); /* NULL without memory */
+void extent_free(struct extents *extents);
+
+/* A pointer to this offset of a block was seen; the block is that long. Offsets beyond it are ignored. */
+void extent_note(struct extents *extents, uint32_t block, uint64_t block_bytes, uint64_t offset);
+/*
+ * Where what starts at offset ends: exact to the unit (2 MiB), > offset, the block's end when nothing is known.
+ * A start less than EXTENT_VIEW after the offset does not end it: it is a view of the same tensor, as the three parts
+ * of a packed projection are (large segments of PyTorch hold nothing smaller than that). Note all pointers of a
+ * submission before asking.
+ */
+#define EXTENT_VIEW ((uint64_t)1 << 20)
+uint64_t extent_end(struct extents *extents, uint32_t block, uint64_t offset);
+/*
+ * A new age begins: starts that were not seen in the one that ends, nor since, are forgotten. To be called after each
+ * plan_period() submissions, EXTENT_AGE at least (and when no period is known): starts in use then live on.
+ */
+#define EXTENT_AGE 2048
+void extent_age(struct extents *extents);
+/* The block is gone: what is at its place later is another one. */
+void extent_forget(struct extents *extents, uint32_t block);
+
+#endif

@@ -1,0 +1,398 @@
+/*
+ * Moving while nothing runs. A gap: the gate is closed to submissions, those inside the driver come back, everything
+ * the device was given is done; then pieces are copied both ways at once and remapped, and the gate opens. No access,
+ * foreseen or not, can meet a piece in transit, so this can be wrong about speed only.
+ *
+ * Waiting for the device has an end: when it makes no progress for gap_patience it may be held by what a thread at the
+ * gate would do next. Then the gate opens, those who wait go on with memory where it is, and the next try comes later
+ * each time.
+ */
+#include "shim/capture.h"
+#include "shim/context.h"
+#include "shim/log.h"
+#include "shim/real.h"
+#include "shim/spill/inside.h"
+#include "shim/spill/use.h"
+#include "shim/stats.h"
+
+#include <sched.h>
+#include <time.h>
+
+/* One gap moves about so much each way: long against what a gap costs (0.1 to 0.3 ms of an idle GPU). */
+#define GAP_BACKOFF_LEAST 10000000u
+#define GAP_BACKOFF_MOST  5000000000u
+#define PATIENCE_MOST     400000000u
+
+/* One gap in the process: all of them use the one gate. Suspended engines keep it closed between their gaps. */
+static pthread_mutex_t one_gap = PTHREAD_MUTEX_INITIALIZER;
+static unsigned n_suspended;
+
+static void open_locked(void)
+{
+	if (n_suspended)
+		use_gate_undrain();
+	else
+		use_gate_open();
+}
+
+static void pause_ns(long ns)
+{
+	nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
+/* ---- closing and opening ---- */
+
+static bool out_of_patience(struct engine *engine, uint64_t since)
+{
+	uint64_t last = since > engine->progress ? since : engine->progress;
+
+	return engine_now() - last > engine->gap_patience;
+}
+
+/*
+ * Nothing is inside the driver, and everything it was given is done, on all devices: a copy between two of them runs in
+ * a context of either. False: given up, the gate is open.
+ */
+static bool close_gate(struct engine *engine)
+{
+	uint64_t begin = engine_now();
+	struct context_idle idle;
+
+	pthread_mutex_lock(&one_gap);
+	use_gate_drain();
+	while (!use_is_quiet()) {
+		choose_progress(engine);
+		if (out_of_patience(engine, begin) || atomic_load(&engine->dead))
+			goto give_up;
+		pause_ns(5000);
+	}
+	if (!context_idle_ask(-1, &idle))
+		goto give_up;
+	for (;;) {
+		enum context_state state = context_idle_look(&idle);
+
+		if (state == CONTEXT_IDLE)
+			break;
+		choose_progress(engine);
+		if (state == CONTEXT_UNKNOWN || out_of_patience(engine, begin) || atomic_load(&engine->dead)) {
+			context_idle_forget(&idle);
+			goto give_up;
+		}
+		pause_ns(5000);
+	}
+	if (use_gate_close()) {
+		engine->gap_backoff = 0;
+		engine->progress = engine_now();
+		return true;
+	}
+give_up:
+	open_locked();
+	pthread_mutex_unlock(&one_gap);
+	stats_add(STAT_gaps_given_up, 1);
+	engine->gap_backoff = engine->gap_backoff ? 2 * engine->gap_backoff : GAP_BACKOFF_LEAST;
+	if (engine->gap_backoff > GAP_BACKOFF_MOST)
+		engine->gap_backoff = GAP_BACKOFF_MOST;
+	engine->gap_not_before = engine_now() + engine->gap_backoff;
+	/* Perhaps it only takes long: some programs run one kernel for a tenth of a second. */
+	if (engine->gap_patience < PATIENCE_MOST)
+		engine->gap_patience *= 2;
+	return false;
+}
+
+static void open_gate(struct engine *engine)
+{
+	/* What was under way when the engine died stays where it was, before anything may touch it. */
+	if (atomic_load(&engine->dead))
+		move_abandon(engine);
+	open_locked();
+	pthread_mutex_unlock(&one_gap);
+	stats_add(STAT_gaps, 1);
+	engine->progress = engine_now();
+}
+
+/* ---- what to move ---- */
+
+struct wish {
+	uint32_t piece;
+	uint64_t when;
+};
+
+/* The pieces a gap brings in, in the order they are needed; their victims are found on the way. */
+#define WISHES 1024
+struct wishes {
+	struct wish at[WISHES];
+	unsigned n, next;
+	uint64_t units;
+};
+
+static void wish(struct engine *engine, struct wishes *wishes, uint32_t piece, uint64_t when)
+{
+	unsigned units = engine->arena->marks[piece].units_of_piece;
+
+	if (wishes->n == WISHES)
+		return;
+	wishes->at[wishes->n++] = (struct wish){piece, when};
+	wishes->units += units;
+	plan_set(engine->plan, piece, units, PLAN_MOVING);
+}
+
+/* What those who wait want, under the lock of the list. */
+static void wish_for_waiters(struct engine *engine, struct wishes *wishes)
+{
+	lock_take(&engine->lock);
+	for (struct waiter *waiter = engine->waiters; waiter; waiter = waiter->next) {
+		if (waiter->answered || waiter->had_gap)
+			continue;
+		waiter->had_gap = true;
+		unsigned n = choose_pieces(engine, waiter->named, waiter->n);
+		for (unsigned i = 0; i < n; i++)
+			if (atomic_load(&engine->arena->marks[engine->pieces[i]].where) == MARK_HOST)
+				wish(engine, wishes, engine->pieces[i], plan_now(engine->plan));
+	}
+	lock_drop(&engine->lock);
+}
+
+static void wish_ahead(struct engine *engine, struct wishes *wishes)
+{
+	uint64_t when, ahead = choose_ahead_units(engine);
+	uint32_t piece;
+
+	while (wishes->units < ahead && plan_fetch(engine->plan, ahead, &piece, &when))
+		wish(engine, wishes, piece, when);
+}
+
+/* In a gap only those keep their memory who hold it at the gate or wait for it. */
+static bool is_spoken_for(void *argument, uint32_t piece)
+{
+	struct engine *engine = argument;
+	struct mark *mark = move_block_mark(engine, piece);
+
+	return !mark || atomic_load(&mark->holds) || atomic_load(&mark->waits);
+}
+
+/* ---- moving ---- */
+
+/* Send one piece out for a wish. False: nothing can go for it. */
+static bool make_room(struct engine *engine, const struct wish *wish)
+{
+	unsigned units = engine->arena->marks[wish->piece].units_of_piece;
+	uint32_t victim;
+
+	for (;;) {
+		if (plan_victim(engine->plan, wish->when, units, is_spoken_for, engine, &victim) != PLAN_FOUND)
+			return false;
+		if (move_begin(engine, victim, CHUNK_HOST, true) == MOVE_BEGUN)
+			return true;
+		if (engine->out.n)
+			return true; /* no room for it on the host before others have come in */
+		plan_set(engine->plan, victim, engine->arena->marks[victim].units_of_piece, PLAN_PINNED);
+		if (engine->n_refused == sizeof(engine->refused) / sizeof(engine->refused[0]))
+			return false;
+		engine->refused[engine->n_refused++] = victim;
+	}
+}
+
+/* One wish, as far as it can go now. True: the wish is over, begun or not. */
+static bool grant(struct engine *engine, const struct wish *wish)
+{
+	uint64_t bytes = (uint64_t)engine->arena->marks[wish->piece].units_of_piece * HEAP_UNIT;
+
+	if (engine->in.n >= MOVES_AT_ONCE)
+		return false;
+	enum move_answer answer = move_begin(engine, wish->piece, CHUNK_DEVICE, true);
+	if (answer == MOVE_NO_ROOM) {
+		uint64_t coming = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes;
+
+		if (engine->out.n >= MOVES_AT_ONCE || (engine->out.n && coming >= bytes) || make_room(engine, wish) ||
+		    engine->out.n)
+			return false;
+	}
+	if (answer != MOVE_BEGUN)
+		move_tell_plan(engine, wish->piece);
+	return true;
+}
+
+/* Room for the next wishes goes out while these come in. */
+static void go_ahead(struct engine *engine, const struct wishes *wishes)
+{
+	uint64_t bytes = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes, wanted = 0;
+
+	for (unsigned i = wishes->next; i < wishes->n && engine->out.n < MOVES_AT_ONCE; i++) {
+		wanted += (uint64_t)engine->arena->marks[wishes->at[i].piece].units_of_piece * HEAP_UNIT;
+		if (wanted > bytes && !make_room(engine, &wishes->at[i]))
+			return;
+		bytes = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes;
+	}
+}
+
+static void finish_all(struct engine *engine)
+{
+	while ((engine->out.n || engine->in.n) && !atomic_load(&engine->dead))
+		if (!move_finish(engine, true))
+			pause_ns(1000);
+}
+
+static void grant_all(struct engine *engine, struct wishes *wishes)
+{
+	engine->n_refused = 0;
+	engine->may_reshape = true;
+	while (wishes->next < wishes->n && !atomic_load(&engine->dead)) {
+		while (wishes->next < wishes->n && grant(engine, &wishes->at[wishes->next]))
+			wishes->next++;
+		go_ahead(engine, wishes);
+		if (!move_finish(engine, true))
+			pause_ns(1000);
+	}
+	engine->may_reshape = false;
+	finish_all(engine);
+	for (unsigned i = 0; i < engine->n_refused; i++)
+		move_tell_plan(engine, engine->refused[i]);
+}
+
+static void forget(struct engine *engine, struct wishes *wishes)
+{
+	for (unsigned i = wishes->next; i < wishes->n; i++)
+		move_tell_plan(engine, wishes->at[i].piece);
+}
+
+/* Could anything at all leave for the first wish? Else there is no use in stopping the GPU. */
+static bool is_worth_it(struct engine *engine, const struct wishes *wishes)
+{
+	uint64_t bytes;
+	uint32_t victim;
+
+	if (!wishes->n)
+		return false;
+	bytes = engine->arena->marks[wishes->at[0].piece].units_of_piece * HEAP_UNIT;
+	return heap_free_bytes(engine->heap, CHUNK_DEVICE) >= bytes ||
+	       plan_victim(engine->plan, wishes->at[0].when, 0, is_spoken_for, engine, &victim) == PLAN_FOUND;
+}
+
+static void let_waiters_go(struct engine *engine)
+{
+	lock_take(&engine->lock);
+	for (struct waiter *waiter = engine->waiters; waiter; waiter = waiter->next)
+		waiter->had_gap = true;
+	lock_drop(&engine->lock);
+}
+
+void gap_run(struct engine *engine)
+{
+	static __thread struct wishes wishes;
+
+	if (!atomic_load(&engine->n_waiters))
+		return;
+	if (!choose_may_move(engine) || engine_now() < engine->gap_not_before || !move_open(engine)) {
+		let_waiters_go(engine);
+		return;
+	}
+	wishes.n = wishes.next = 0;
+	wishes.units = 0;
+	wish_for_waiters(engine, &wishes);
+	if (wishes.n)
+		wish_ahead(engine, &wishes);
+	if (is_worth_it(engine, &wishes) && close_gate(engine)) {
+		uint64_t begin = engine_now();
+
+		grant_all(engine, &wishes);
+		stats_add(STAT_link_us, (engine_now() - begin) / 1000);
+		open_gate(engine);
+	}
+	forget(engine, &wishes);
+}
+
+/* ---- by order ---- */
+
+static void collect(void *argument, uint32_t piece)
+{
+	struct engine *engine = argument;
+
+	if (atomic_load(&engine->arena->marks[piece].where) == MARK_DEVICE && engine->n_heard < engine->heard_room)
+		engine->heard[engine->n_heard++] = piece;
+}
+
+/* Freed meanwhile: frees do not stop at the gate. */
+static bool is_gone(struct engine *engine, uint32_t piece)
+{
+	enum chunk_place place;
+	uint32_t units, block;
+
+	return !heap_piece(engine->heap, piece, &units, &place, &block);
+}
+
+/* Everything leaves, until so many bytes are free. False: something could not. */
+static bool all_out(struct engine *engine, uint64_t bytes)
+{
+	engine->heard_room = engine->arena->n_units_seen;
+	engine->heard = malloc(engine->heard_room * sizeof(uint32_t) + 1);
+	engine->n_heard = 0;
+	if (engine->heard)
+		heap_pieces(engine->heap, collect, engine);
+	uint64_t before = engine->moved_out;
+	bool all = engine->heard != NULL;
+	for (size_t i = 0; i < engine->n_heard && engine->moved_out - before + engine->out.bytes < bytes &&
+			   !atomic_load(&engine->dead);) {
+		if (engine->out.n < MOVES_AT_ONCE) {
+			enum move_answer answer = move_begin(engine, engine->heard[i], CHUNK_HOST, true);
+
+			/* Tried once more: the driver may refuse for a moment. */
+			if (answer == MOVE_FAILED)
+				answer = move_begin(engine, engine->heard[i], CHUNK_HOST, true);
+			all &= answer == MOVE_BEGUN || is_gone(engine, engine->heard[i]);
+			if (answer == MOVE_NO_ROOM)
+				break;
+			i++;
+			continue;
+		}
+		if (!move_finish(engine, true))
+			pause_ns(1000);
+	}
+	finish_all(engine);
+	free(engine->heard);
+	engine->heard = NULL;
+	return all && !atomic_load(&engine->dead);
+}
+
+enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
+{
+	*ret_bytes = engine->suspended_bytes;
+	if (engine->suspended)
+		return SW_OK;
+	uint64_t before = engine->moved_out;
+	if (capture_is_open() || !move_open(engine) || !close_gate(engine))
+		return SW_BUSY;
+	bool all = all_out(engine, UINT64_MAX);
+	*ret_bytes = engine->suspended_bytes = engine->moved_out - before;
+	if (!all) {
+		/* What has gone comes back as it is used. */
+		open_gate(engine);
+		*ret_bytes = 0;
+		return SW_NO_MEMORY;
+	}
+	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
+	engine->suspended = true;
+	n_suspended++;
+	pthread_mutex_unlock(&one_gap);
+	return SW_OK;
+}
+
+void gap_resume(struct engine *engine)
+{
+	pthread_mutex_lock(&one_gap);
+	if (engine->suspended) {
+		engine->suspended = false;
+		n_suspended--;
+		open_locked();
+	}
+	pthread_mutex_unlock(&one_gap);
+}
+
+enum sw_status gap_make_room(struct engine *engine, uint64_t bytes)
+{
+	if (capture_is_open() || engine->suspended || !move_open(engine) || !close_gate(engine))
+		return SW_BUSY;
+	all_out(engine, bytes);
+	open_gate(engine);
+	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
+	return SW_OK;
+}

@@ -1,0 +1,212 @@
+/*
+ * inside.h: the mover's state, for the files that make it up:
+ *
+ *   engine.c   what submissions tell it and wait for; starting and stopping
+ *   mover.c    its thread: the order of business
+ *   choose.c   which piece comes in, which goes out, and whether to wait
+ *   move.c     one piece from here to there, and what to do when the driver refuses
+ *   gap.c      the exact mode: moving while nothing runs
+ *
+ * All of it belongs to the mover's thread alone but for what stands before the line.
+ */
+#ifndef SPILLWAY_SPILL_INSIDE_H
+#define SPILLWAY_SPILL_INSIDE_H
+
+#include "shim/context.h"
+#include "shim/lock.h"
+#include "shim/spill/done.h"
+#include "shim/spill/engine.h"
+#include "shim/spill/extent.h"
+#include "shim/spill/governor.h"
+#include "shim/spill/plan.h"
+#include "shim/spill/trial.h"
+
+/* Copies under way each way, at most; enough that the link never waits for us. */
+#define MOVES            24
+#define MOVES_AT_ONCE    8
+#define MOVES_IN_AT_ONCE 12
+
+/* Words in the log: some thousand submissions. The mover reads it every few hundred microseconds at the latest. */
+#define LOG_WORDS (1u << 18)
+
+/* What others ask of the mover. */
+enum engine_order {
+	ORDER_NONE,
+	ORDER_STOP,    /* end the thread */
+	ORDER_SUSPEND, /* everything to the host, and the gate stays closed */
+	ORDER_RESUME,
+	ORDER_ROOM, /* give device memory back to the driver */
+	ORDER_PARK, /* its context is about to end: finish what is under way and let go of it */
+};
+
+/* A piece that is being copied. */
+struct move {
+	struct transit transit;
+	CUevent event;  /* lives with the slot */
+	bool is_mapped; /* in a gap: the old memory is still mapped */
+};
+
+/* A piece that came out and is not mapped yet. */
+struct rest {
+	struct transit transit;
+	uint64_t since; /* ns */
+};
+
+/* Moves in the order they were begun. */
+struct queue {
+	struct move at[MOVES];
+	unsigned head, n;
+	uint64_t bytes;
+};
+
+/* Pieces copied out and not mapped yet, oldest first. */
+#define RESTS 512
+
+struct engine {
+	struct device *device;
+	struct heap *heap;
+	struct arena *arena;
+	bool exact;
+
+	pthread_mutex_t log_lock;
+	uint64_t *log;
+	size_t log_head, log_tail; /* words written and read, ever */
+	uint64_t log_lost;
+
+	struct lock lock;        /* waiters, order */
+	pthread_cond_t answered; /* a waiter, or an order */
+	struct waiter *waiters;
+	_Atomic unsigned n_waiters;
+	enum engine_order order;
+	uint64_t order_bytes; /* of the order, in and out */
+	enum sw_status order_status;
+	bool order_done, order_left; /* carried out; nobody waits for it any more */
+	CUcontext order_context;
+	_Atomic bool has_order;
+
+	pthread_mutex_t wake_lock;
+	pthread_cond_t wake;
+	_Atomic bool asleep;
+
+	struct mark everything;
+	_Atomic bool hungry, dead;
+
+	pthread_t thread;
+	bool has_thread, ended;
+
+	/* ---- the mover's own ---- */
+	struct plan *plan;
+	struct extents *extents;
+	struct governor governor;
+	struct trial trial;
+	bool governor_allows;
+
+	CUcontext context; /* of the streams and events; NULL: none yet */
+	CUstream stream_out, stream_in;
+	struct queue out, in;
+	struct rest rest[RESTS]; /* oldest first */
+	unsigned n_rest;
+
+	bool ready_asked;
+	struct context_idle ready_idle;
+	uint64_t governed;       /* ns: when the governor was asked last */
+	bool ready;              /* tracked long enough: every submission that was not is done */
+	bool host_full;          /* said once in the summary: no host memory for something that should go out */
+	uint64_t n_submissions;  /* heard of */
+	uint64_t *stamps, stamp; /* by piece: seen in this look */
+	uint32_t *heard;         /* scratch */
+	size_t n_heard, heard_room;
+	uint32_t refused[64]; /* in a gap: victims the driver would not let go */
+	unsigned n_refused;
+	uint64_t burst;   /* bytes sent out since nothing was on its way out */
+	unsigned doubts;  /* errors of events in a row */
+	bool may_reshape; /* move_begin() may make device memory of one size from that of others */
+	uint64_t copied;  /* ns: when copies were last under way */
+	uint64_t looked;  /* ns: when the mover last looked at its copies */
+
+	uint64_t done;                /* submissions up to this one are done */
+	uint64_t progress;            /* ns: when `done` last grew, or a copy ended */
+	bool stalled;                 /* the GPU was waited for in vain; nobody waits for it until it makes progress */
+	uint64_t moved_in, moved_out; /* bytes, ever */
+	bool suspended;
+	uint64_t suspended_bytes;
+
+	uint64_t gap_patience, gap_not_before, gap_backoff; /* ns */
+
+	uint32_t *pieces; /* scratch: the pieces of one submission */
+	unsigned pieces_room;
+	uint32_t *aside; /* pieces the plan must not name until the GPU gets on */
+	unsigned n_aside, aside_room;
+};
+
+/* ---- engine.c ---- */
+uint64_t engine_now(void);
+/* The oldest record of the log; names beyond `most` are dropped. False: there is none. */
+bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named *ret_named, unsigned most,
+		     unsigned *ret_n);
+void engine_wake(struct engine *engine);
+/* Nothing moves any more, for good: the context died, or memory is lost. Every wait ends. */
+void engine_die(struct engine *engine, const char *why);
+/* The same, because a context answered with this error; says what was under way. */
+void engine_lost(struct engine *engine, CUresult result);
+/* An event answered with an error: once may be chance; again and again it is the context that died. */
+void engine_doubt(struct engine *engine, CUresult result);
+
+struct engine *engine_new(struct device *device, struct heap *heap, bool exact);
+/* Give the mover an order and wait for it, for so long. BUSY: it was not carried out in time. */
+enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
+			  unsigned patience_ms, uint64_t *ret_bytes);
+
+/* ---- mover.c ---- */
+bool mover_start(struct engine *engine);
+
+/* ---- move.c ---- */
+enum move_answer {
+	MOVE_BEGUN,
+	MOVE_BUSY,    /* submissions use it */
+	MOVE_NO_ROOM, /* no memory where it would go */
+	MOVE_FAILED,  /* the driver refused; it is where it was */
+};
+/* gap: nothing runs, so the copy may be made before anything is unmapped, and use is not asked about. */
+enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap);
+/* See to copies that have ended. True: there were some. */
+bool move_finish(struct engine *engine, bool gap);
+/* Is a piece of that size on its way out? */
+bool move_out_of_size(const struct engine *engine, unsigned units);
+bool move_is_resting(const struct engine *engine, uint32_t piece);
+/* Map one piece that has come out. True: there was one. wanted: of that block, or any (UINT32_MAX). */
+bool move_rest(struct engine *engine, uint32_t block_unit);
+bool move_is_busy(struct engine *engine, uint32_t piece, bool in);
+/* Are any copies under way, any pieces not mapped? */
+bool move_any(const struct engine *engine);
+/* Copies under way are given up: what they were to replace is mapped, and stays. */
+void move_abandon(struct engine *engine);
+/* The plan hears where the piece is. */
+void move_tell_plan(struct engine *engine, uint32_t piece);
+/* Streams and events, in some context of the device. False: none can be had now. */
+bool move_open(struct engine *engine);
+void move_close(struct engine *engine);
+struct mark *move_block_mark(struct engine *engine, uint32_t piece);
+
+/* ---- choose.c ---- */
+/* Read the log and the news; keep the plan up to date. True: there was something. */
+bool choose_listen(struct engine *engine);
+/* See to everybody who waits; begin what they want. */
+void choose_for_waiters(struct engine *engine);
+/* Begin what the plan foresees. */
+void choose_ahead(struct engine *engine);
+void choose_progress(struct engine *engine);
+bool choose_may_move(const struct engine *engine);
+uint32_t choose_ahead_units(const struct engine *engine);
+unsigned choose_pieces(struct engine *engine, const struct named *named, unsigned n);
+
+/* ---- gap.c ---- */
+/* Move everything that waiting submissions and the near future need while nothing runs. */
+void gap_run(struct engine *engine);
+/* Everything out; the gate stays closed. */
+enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes);
+/* The gate opens when no engine is suspended any more. */
+void gap_resume(struct engine *engine);
+enum sw_status gap_make_room(struct engine *engine, uint64_t bytes);
+
+#endif

@@ -1,0 +1,448 @@
+/*
+ * How a piece moves. Two queues, one each way, each with a stream of its own, so that both copy engines work at once;
+ * copies end in the order they began.
+ *
+ *   fast, out:  raise `unmapped`, see that nobody holds the block, unmap, copy through the aliases; when the copy has
+ *               ended the device chunk is free, and the piece rests until the host copy is mapped at its address
+ *   fast, in:   the same, and when the copy has ended the device chunk is mapped
+ *   in a gap:   nothing runs, so the copy comes first and the mapping is changed when it has ended
+ *
+ * Whatever the driver refuses on the way, there is a copy that holds the data, and it is mapped again: the old one
+ * until the exchange, the new one after it. What cannot be mapped at all is tried again and again; its block stays
+ * `unmapped` meanwhile, so no submission that names it runs.
+ */
+#include "shim/capture.h"
+#include "shim/context.h"
+#include "shim/log.h"
+#include "shim/real.h"
+#include "shim/spill/inside.h"
+#include "shim/stats.h"
+
+#include <time.h>
+
+static uint64_t bytes_of(const struct transit *transit)
+{
+	return transit->units * HEAP_UNIT;
+}
+
+struct mark *move_block_mark(struct engine *engine, uint32_t piece)
+{
+	struct arena *arena = engine->arena;
+	uint32_t word = atomic_load_explicit(&arena->table[piece], memory_order_acquire);
+
+	if (!word)
+		return NULL;
+	return &arena->marks[word & ARENA_SLAB ? piece : word - 1];
+}
+
+static bool is_used(const struct engine *engine, const struct mark *mark)
+{
+	return atomic_load(&mark->holds) || atomic_load(&mark->last) > engine->done;
+}
+
+bool move_is_busy(struct engine *engine, uint32_t piece, bool in)
+{
+	struct mark *mark = move_block_mark(engine, piece);
+
+	return !mark || is_used(engine, mark) || (!in && atomic_load(&mark->waits)) ||
+	       is_used(engine, &engine->everything) || atomic_load(&engine->everything.waits);
+}
+
+bool move_any(const struct engine *engine)
+{
+	return engine->out.n || engine->in.n || engine->n_rest;
+}
+
+void move_tell_plan(struct engine *engine, uint32_t piece)
+{
+	enum chunk_place place;
+	uint32_t units, block;
+
+	if (!heap_piece(engine->heap, piece, &units, &place, &block)) {
+		plan_set(engine->plan, piece, 0, PLAN_GONE);
+		return;
+	}
+	switch (atomic_load(&engine->arena->marks[piece].where)) {
+	case MARK_DEVICE:
+		plan_set(engine->plan, piece, units, PLAN_DEVICE);
+		break;
+	case MARK_HOST:
+		plan_set(engine->plan, piece, units, PLAN_HOST);
+		break;
+	default:
+		plan_set(engine->plan, piece, units, PLAN_MOVING);
+	}
+}
+
+/* ---- what others see ---- */
+
+static void raise_unmapped(struct engine *engine, const struct transit *transit)
+{
+	atomic_fetch_add(&engine->arena->marks[transit->block_unit].unmapped, 1);
+	atomic_fetch_add(&engine->everything.unmapped, 1);
+}
+
+static void lower_unmapped(struct engine *engine, const struct transit *transit)
+{
+	atomic_fetch_sub(&engine->arena->marks[transit->block_unit].unmapped, 1);
+	atomic_fetch_sub(&engine->everything.unmapped, 1);
+}
+
+static void set_where(struct engine *engine, const struct transit *transit, enum mark_where where)
+{
+	struct mark *piece = &engine->arena->marks[transit->piece];
+	struct mark *block = &engine->arena->marks[transit->block_unit];
+	bool was_away = atomic_load(&piece->where) == MARK_HOST && !atomic_load(&piece->stay);
+
+	if (where == MARK_HOST)
+		atomic_store(&piece->stay, 0);
+	atomic_store(&piece->where, where);
+	if (where == MARK_HOST && !was_away)
+		atomic_fetch_add(&block->away, 1);
+	else if (where != MARK_HOST && was_away)
+		atomic_fetch_sub(&block->away, 1);
+}
+
+/* ---- streams and events ---- */
+
+bool move_open(struct engine *engine)
+{
+	unsigned flags = CU_STREAM_NON_BLOCKING;
+	bool ok = true;
+
+	if (engine->stream_in)
+		return true;
+	CUcontext context = context_any(engine->device->ordinal);
+	if (!context || REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+		return false;
+	engine->context = context;
+	ok = REAL(cuStreamCreate)(&engine->stream_out, flags) == CUDA_SUCCESS &&
+	     REAL(cuStreamCreate)(&engine->stream_in, flags) == CUDA_SUCCESS;
+	for (unsigned i = 0; i < MOVES && ok; i++)
+		ok = REAL(cuEventCreate)(&engine->out.at[i].event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+		     REAL(cuEventCreate)(&engine->in.at[i].event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+	if (!ok)
+		move_close(engine);
+	return ok;
+}
+
+void move_close(struct engine *engine)
+{
+	CUcontext popped;
+
+	if (!engine->context)
+		return;
+	for (unsigned i = 0; i < MOVES; i++) {
+		if (engine->out.at[i].event)
+			REAL(cuEventDestroy_v2)(engine->out.at[i].event);
+		if (engine->in.at[i].event)
+			REAL(cuEventDestroy_v2)(engine->in.at[i].event);
+		engine->out.at[i].event = engine->in.at[i].event = NULL;
+	}
+	if (engine->stream_out)
+		REAL(cuStreamDestroy_v2)(engine->stream_out);
+	if (engine->stream_in)
+		REAL(cuStreamDestroy_v2)(engine->stream_in);
+	engine->stream_out = engine->stream_in = NULL;
+	engine->context = NULL;
+	REAL(cuCtxPopCurrent_v2)(&popped);
+}
+
+static CUresult copy(struct engine *engine, struct move *move)
+{
+	const struct transit *transit = &move->transit;
+	CUstream stream = transit->to == CHUNK_HOST ? engine->stream_out : engine->stream_in;
+	CUresult result = REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias, bytes_of(transit), stream);
+
+	if (result == CUDA_SUCCESS) {
+		result = REAL(cuEventRecord)(move->event, stream);
+		/* Without an event its end cannot be seen; it must not be under way when the chunks are used again. */
+		if (result != CUDA_SUCCESS)
+			REAL(cuStreamSynchronize)(stream);
+	}
+	return result;
+}
+
+/* ---- beginning ---- */
+
+static struct rest *find_rest(struct engine *engine, uint32_t piece)
+{
+	for (unsigned i = 0; i < engine->n_rest; i++)
+		if (engine->rest[i].transit.piece == piece)
+			return &engine->rest[i];
+	return NULL;
+}
+
+bool move_out_of_size(const struct engine *engine, unsigned units)
+{
+	for (unsigned i = 0; i < engine->out.n; i++)
+		if (engine->out.at[(engine->out.head + i) % MOVES].transit.units == units)
+			return true;
+	return false;
+}
+
+bool move_is_resting(const struct engine *engine, uint32_t piece)
+{
+	for (unsigned i = 0; i < engine->n_rest; i++)
+		if (engine->rest[i].transit.piece == piece)
+			return true;
+	return false;
+}
+
+static void drop_rest(struct engine *engine, struct rest *rest)
+{
+	unsigned i = (unsigned)(rest - engine->rest);
+
+	engine->n_rest--;
+	for (; i < engine->n_rest; i++)
+		engine->rest[i] = engine->rest[i + 1];
+}
+
+static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chunk_place to, struct rest *rest,
+				 struct transit *transit)
+{
+	enum sw_status status = SW_NO_MEMORY;
+
+	for (int tries = 0; tries < 2 && status == SW_NO_MEMORY; tries++) {
+		unsigned units = engine->arena->marks[piece].units_of_piece;
+
+		if (tries && heap_make_spare(engine->heap, to, units, to == CHUNK_HOST || engine->may_reshape) != SW_OK)
+			break;
+		status = rest ? transit_turn(engine->heap, transit) : transit_begin(engine->heap, piece, to, transit);
+	}
+	return status;
+}
+
+/* Tries to map something at an address, the first of them without a pause. */
+#define TRIES         50
+#define TRIES_AT_ONCE 8
+
+static void wait_a_little(unsigned tries);
+
+/* Nothing was copied: the old memory is mapped again, if it was not all the time, and the piece let go of. */
+static enum move_answer undo(struct engine *engine, struct transit *transit, bool unmapped, bool counted)
+{
+	enum mark_where where = transit->to == CHUNK_HOST ? MARK_DEVICE : MARK_HOST;
+	CUresult result = CUDA_ERROR_UNKNOWN;
+
+	for (unsigned i = 0; unmapped && i < TRIES && result != CUDA_SUCCESS; i++) {
+		result = transit_map(engine->heap, transit, false);
+		if (result != CUDA_SUCCESS)
+			wait_a_little(i);
+	}
+	if (unmapped && result != CUDA_SUCCESS)
+		engine_die(engine, "memory cannot be mapped again");
+	set_where(engine, transit, where);
+	if (counted)
+		lower_unmapped(engine, transit);
+	transit_end(engine->heap, transit);
+	move_tell_plan(engine, transit->piece);
+	return MOVE_FAILED;
+}
+
+/* A piece that rests stays as it was: not mapped, on the list. */
+static void undo_turn(struct engine *engine, struct rest *rest, struct transit *transit)
+{
+	heap_give_spare(engine->heap, transit);
+	rest->transit = *transit;
+}
+
+enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap)
+{
+	struct queue *queue = to == CHUNK_HOST ? &engine->out : &engine->in;
+	struct rest *rest = to == CHUNK_DEVICE ? find_rest(engine, piece) : NULL;
+	struct move *move = &queue->at[(queue->head + queue->n) % MOVES];
+
+	if (queue->n == MOVES)
+		return MOVE_NO_ROOM;
+	if (!rest && !gap && move_is_busy(engine, piece, to == CHUNK_DEVICE))
+		return MOVE_BUSY;
+	struct transit transit = rest ? rest->transit : (struct transit){0};
+	enum sw_status status = with_spare(engine, piece, to, rest, &transit);
+	if (status != SW_OK)
+		return status == SW_NO_MEMORY ? MOVE_NO_ROOM : MOVE_FAILED;
+	move->transit = transit;
+	if (!rest && !gap) {
+		raise_unmapped(engine, &transit);
+		set_where(engine, &transit, MARK_MOVING);
+		if (move_is_busy(engine, piece, to == CHUNK_DEVICE)) {
+			undo(engine, &transit, false, true);
+			return MOVE_BUSY;
+		}
+		if (transit_unmap(&transit) != CUDA_SUCCESS)
+			return undo(engine, &transit, false, true);
+	}
+	CUresult result = copy(engine, move);
+	if (result != CUDA_SUCCESS) {
+		log_once("copying memory to the %s: %s", to == CHUNK_HOST ? "host" : "device", real_error_name(result));
+		if (rest) {
+			undo_turn(engine, rest, &transit);
+			return MOVE_FAILED;
+		}
+		return undo(engine, &transit, !gap, !gap);
+	}
+	if (rest)
+		drop_rest(engine, rest);
+	move->is_mapped = gap && !rest;
+	queue->n++;
+	queue->bytes += bytes_of(&transit);
+	plan_set(engine->plan, piece, transit.units, PLAN_MOVING);
+	return MOVE_BEGUN;
+}
+
+/* ---- ending ---- */
+
+static void count(struct engine *engine, const struct transit *transit)
+{
+	bool in = transit->to == CHUNK_DEVICE;
+
+	*(in ? &engine->moved_in : &engine->moved_out) += bytes_of(transit);
+	stats_add(in ? STAT_moved_in_bytes : STAT_moved_out_bytes, bytes_of(transit));
+	stats_add(in ? STAT_moves_in : STAT_moves_out, 1);
+}
+
+static void arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool counted)
+{
+	set_where(engine, transit, where);
+	if (counted)
+		lower_unmapped(engine, transit);
+	transit_end(engine->heap, transit);
+	move_tell_plan(engine, transit->piece);
+}
+
+/* A refusal may be for a moment only, for lack of memory for page tables, say: try again, first at once. */
+static void wait_a_little(unsigned tries)
+{
+	if (tries >= TRIES_AT_ONCE)
+		nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
+/*
+ * Map the new memory, else the old, which holds the same as long as the piece is not mapped. When nothing can be mapped
+ * the data is safe, but the process cannot go on with it: that is the end of the engine.
+ */
+static bool map_either(struct engine *engine, struct transit *transit, bool *ret_new)
+{
+	for (unsigned i = 0; i < TRIES; i++) {
+		for (int spare = transit->spare != NULL; spare >= 0; spare--) {
+			*ret_new = spare;
+			if (transit_map(engine->heap, transit, spare) == CUDA_SUCCESS)
+				return true;
+		}
+		wait_a_little(i);
+	}
+	engine_die(engine, "memory cannot be mapped");
+	return false;
+}
+
+/* The copy has ended; the new memory takes the place of the old. */
+static void finish_remap(struct engine *engine, struct move *move)
+{
+	struct transit *transit = &move->transit;
+	enum mark_where from = transit->to == CHUNK_HOST ? MARK_DEVICE : MARK_HOST;
+	enum mark_where to = transit->to == CHUNK_HOST ? MARK_HOST : MARK_DEVICE;
+	bool is_new;
+
+	if (move->is_mapped && transit_unmap(transit) != CUDA_SUCCESS) {
+		arrived(engine, transit, from, false);
+		return;
+	}
+	/* Not even that: nobody is held back for ever from what cannot be had; who touches it will be told by the GPU. */
+	if (!map_either(engine, transit, &is_new)) {
+		arrived(engine, transit, from, !move->is_mapped);
+		return;
+	}
+	if (is_new) {
+		count(engine, transit);
+		transit_exchange(engine->heap, transit);
+	}
+	arrived(engine, transit, is_new ? to : from, !move->is_mapped);
+}
+
+static void finish_out(struct engine *engine, struct move *move)
+{
+	struct rest *rest = &engine->rest[engine->n_rest++];
+
+	count(engine, &move->transit);
+	transit_exchange(engine->heap, &move->transit);
+	rest->transit = move->transit;
+	rest->since = engine_now();
+	/* To the plan it is on the host: it may be asked for again at once. */
+	plan_set(engine->plan, move->transit.piece, move->transit.units, PLAN_HOST);
+}
+
+static bool finish_queue(struct engine *engine, struct queue *queue, bool gap)
+{
+	bool any = false;
+
+	while (queue->n) {
+		struct move *move = &queue->at[queue->head];
+		CUresult result = REAL(cuEventQuery)(move->event);
+
+		if (result == CUDA_ERROR_NOT_READY)
+			return any;
+		if (result != CUDA_SUCCESS) {
+			engine_doubt(engine, result);
+			return any;
+		}
+		bool rests = move->transit.to == CHUNK_HOST && !gap;
+		if (rests && engine->n_rest == RESTS && !move_rest(engine, UINT32_MAX))
+			return any;
+		engine->doubts = 0;
+		queue->head = (queue->head + 1) % MOVES;
+		queue->n--;
+		queue->bytes -= bytes_of(&move->transit);
+		if (rests)
+			finish_out(engine, move);
+		else
+			finish_remap(engine, move);
+		any = true;
+	}
+	return any;
+}
+
+bool move_finish(struct engine *engine, bool gap)
+{
+	bool any = finish_queue(engine, &engine->out, gap);
+
+	/* Beside kernels what has come in is mapped between two bursts of copies to the host (choose.c). */
+	if (gap || !engine->out.n)
+		any |= finish_queue(engine, &engine->in, gap);
+	return any;
+}
+
+bool move_rest(struct engine *engine, uint32_t block_unit)
+{
+	for (unsigned i = 0; i < engine->n_rest; i++) {
+		struct transit transit = engine->rest[i].transit;
+		bool is_new;
+
+		if (block_unit != UINT32_MAX && transit.block_unit != block_unit)
+			continue;
+		map_either(engine, &transit, &is_new);
+		drop_rest(engine, &engine->rest[i]);
+		arrived(engine, &transit, MARK_HOST, true);
+		return true;
+	}
+	return false;
+}
+
+void move_abandon(struct engine *engine)
+{
+	struct queue *const queues[] = {&engine->out, &engine->in};
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct queue *queue = queues[i];
+
+		for (; queue->n; queue->n--, queue->head = (queue->head + 1) % MOVES) {
+			struct move *move = &queue->at[queue->head];
+			struct transit transit = move->transit;
+
+			/* It may still be written to: never used again. */
+			if (REAL(cuEventQuery)(move->event) != CUDA_SUCCESS)
+				transit.spare = NULL;
+			undo(engine, &transit, !move->is_mapped, !move->is_mapped);
+		}
+		queue->bytes = 0;
+	}
+}

@@ -1,0 +1,294 @@
+/*
+ * The mover's thread: one for each device whose heap is under pressure. Its order of business, again and again: orders;
+ * what was submitted and what is done; copies that have ended; those who wait; what comes next; and, when there is
+ * nothing better to do, mapping what has come out.
+ */
+#include "shim/capture.h"
+#include "shim/context.h"
+#include "shim/enter.h"
+#include "shim/log.h"
+#include "shim/real.h"
+#include "shim/spill/inside.h"
+#include "shim/spill/record.h"
+#include "shim/spill/use.h"
+#include "shim/stats.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+/* Between two looks while copies are under way or somebody waits, and while nothing does. */
+#define BUSY_NS   2000 /* doubled each time nothing had happened, up to 16 times that */
+#define IDLE_NS   300000
+#define QUIET_NS  5000000
+#define GOVERN_NS 2000000
+/* What is under way when moving ends has so long to end. */
+#define LAST_NS 1000000000
+
+static void nap(struct engine *engine, uint64_t ns)
+{
+	struct timespec until;
+
+	if (ns <= 16 * BUSY_NS) {
+		nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
+		return;
+	}
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += (long)ns;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	pthread_mutex_lock(&engine->wake_lock);
+	atomic_store(&engine->asleep, true);
+	if (!atomic_load(&engine->n_waiters) && !atomic_load(&engine->has_order))
+		pthread_cond_timedwait(&engine->wake, &engine->wake_lock, &until);
+	atomic_store(&engine->asleep, false);
+	pthread_mutex_unlock(&engine->wake_lock);
+}
+
+/* Engines whose mover runs. While one does, submissions are tracked. */
+static atomic_uint n_alive;
+
+/* What can still be mapped is; then nobody is held back from this device's memory any more. */
+static void end(struct engine *engine)
+{
+	uint64_t until = engine_now() + LAST_NS;
+
+	if (engine->ended)
+		return;
+	engine->ended = true;
+	while ((engine->out.n || engine->in.n) && engine_now() < until) {
+		move_finish(engine, false);
+		nap(engine, BUSY_NS);
+	}
+	move_abandon(engine);
+	while (move_rest(engine, UINT32_MAX))
+		;
+	gap_resume(engine);
+	move_close(engine);
+	atomic_store(&engine->dead, true);
+	if (atomic_fetch_sub(&n_alive, 1) == 1)
+		use_set_tracking(false);
+	lock_take(&engine->lock);
+	pthread_cond_broadcast(&engine->answered);
+	lock_drop(&engine->lock);
+}
+
+/* What is under way ends first. */
+static void drain(struct engine *engine)
+{
+	while (move_any(engine) && !atomic_load(&engine->dead)) {
+		move_finish(engine, false);
+		while (move_rest(engine, UINT32_MAX))
+			;
+		if (engine->out.n || engine->in.n)
+			nap(engine, BUSY_NS);
+	}
+}
+
+static enum sw_status obey(struct engine *engine, enum engine_order order, uint64_t *bytes)
+{
+	uint64_t before = engine->moved_out;
+
+	drain(engine);
+	switch (order) {
+	case ORDER_SUSPEND:
+		return gap_suspend(engine, bytes);
+	case ORDER_RESUME:
+		*bytes = engine->suspended ? engine->suspended_bytes : 0;
+		gap_resume(engine);
+		return SW_OK;
+	case ORDER_ROOM: {
+		enum sw_status status = gap_make_room(engine, *bytes);
+		*bytes = engine->moved_out - before;
+		return status;
+	}
+	case ORDER_PARK:
+		if (engine->context == engine->order_context)
+			move_close(engine);
+		return SW_OK;
+	default:
+		return SW_OK;
+	}
+}
+
+/* A process that ends because its context died of what we did is told so; it may end before we notice by ourselves. */
+static void look_at_context(struct engine *engine)
+{
+	CUresult result = engine->context ? REAL(cuEventQuery)(engine->in.at[0].event) : CUDA_SUCCESS;
+
+	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
+		engine_lost(engine, result);
+}
+
+/* True: stop. */
+static bool take_order(struct engine *engine)
+{
+	if (!atomic_load(&engine->has_order))
+		return false;
+	lock_take(&engine->lock);
+	enum engine_order order = engine->order;
+	uint64_t bytes = engine->order_bytes;
+	atomic_store(&engine->has_order, false);
+	lock_drop(&engine->lock);
+	if (order == ORDER_NONE)
+		return false;
+	if (order == ORDER_STOP)
+		look_at_context(engine);
+	enum sw_status status = obey(engine, order, &bytes);
+	/* At the end of the process the driver is not to be called any more once this is answered. */
+	if (order == ORDER_STOP)
+		end(engine);
+	lock_take(&engine->lock);
+	engine->order_status = status;
+	engine->order_bytes = bytes;
+	engine->order_done = true;
+	bool left = engine->order_left;
+	if (left) {
+		engine->order_left = false;
+		engine->order = ORDER_NONE;
+	}
+	pthread_cond_broadcast(&engine->answered);
+	lock_drop(&engine->lock);
+	/* Who asked was told that it is not suspended. */
+	if (left && order == ORDER_SUSPEND && status == SW_OK)
+		gap_resume(engine);
+	return order == ORDER_STOP;
+}
+
+/*
+ * What was submitted before tracking began is unknown. Once no such submission is inside the driver, and the device has
+ * been idle, or its contexts have passed events recorded after that, everything that runs is known.
+ */
+static void get_ready(struct engine *engine)
+{
+	if (engine->ready)
+		return;
+	if (!engine->ready_asked) {
+		if (use_is_quiet() && context_idle_ask(-1, &engine->ready_idle))
+			engine->ready_asked = true;
+		return;
+	}
+	switch (context_idle_look(&engine->ready_idle)) {
+	case CONTEXT_IDLE:
+		engine->ready = true;
+		break;
+	case CONTEXT_BUSY:
+		break;
+	default:
+		engine->ready_asked = false;
+	}
+}
+
+static void govern(struct engine *engine)
+{
+	uint64_t now = engine_now();
+
+	if (now - engine->governed < GOVERN_NS)
+		return;
+	engine->governed = now;
+	bool allowed = engine->governor_allows;
+	/* Both are told all the time; who decides depends on whether the future is known. */
+	bool by_rate = governor_moves(&engine->governor, now, engine->done, engine->moved_in + engine->moved_out,
+				      plan_knows(engine->plan));
+	uint64_t period = plan_knows(engine->plan) ? plan_period(engine->plan) : 0;
+	engine->governor_allows = period ? trial_moves(&engine->trial, now, engine->done, period) : by_rate;
+	if (allowed != engine->governor_allows)
+		stats_add(STAT_governor_changes, 1);
+	record_flush();
+}
+
+/*
+ * What came out is mapped on the host when the link has nothing to do, and in any case after REST_NS: mapping host
+ * memory while both copy engines are busy takes several times as long as it should (0.7 ms for 32 MiB), on the thread
+ * that keeps them busy. In a steady state most of it is needed again before that.
+ */
+#define REST_NS 250000000
+#define LULL_NS 5000000
+
+static bool rest_is_due(const struct engine *engine)
+{
+	if (!engine->n_rest)
+		return false;
+	uint64_t now = engine_now();
+
+	return now - engine->copied > LULL_NS || now - engine->rest[0].since > REST_NS;
+}
+
+static bool work(struct engine *engine)
+{
+	bool any = choose_listen(engine);
+
+	choose_progress(engine);
+	get_ready(engine);
+	govern(engine);
+	if (engine->in.n || engine->out.n) {
+		stats_add(STAT_link_us, (engine_now() - engine->looked) / 1000);
+		engine->copied = engine_now();
+	}
+	engine->looked = engine_now();
+	any |= move_finish(engine, false);
+	if (engine->exact)
+		gap_run(engine);
+	choose_for_waiters(engine);
+	choose_ahead(engine);
+	/* A submission that may touch anything waits until everything is mapped. */
+	while ((atomic_load(&engine->everything.waits) || heap_has_given(engine->heap)) &&
+	       move_rest(engine, UINT32_MAX))
+		any = true;
+	if (!any && rest_is_due(engine))
+		any = move_rest(engine, UINT32_MAX);
+	atomic_store_explicit(&engine->hungry, engine->out.n < MOVES_AT_ONCE && engine->n_submissions != 0,
+			      memory_order_relaxed);
+	return any;
+}
+
+static void *run(void *argument)
+{
+	struct engine *engine = argument;
+	uint64_t last = 0, busy_ns = BUSY_NS;
+
+	enter_depth = 1;
+	prctl(PR_SET_NAME, "spillway-mover");
+	prctl(PR_SET_TIMERSLACK, 1000);
+	capture_relax();
+	atomic_fetch_add(&n_alive, 1);
+	use_set_tracking(true);
+	while (!take_order(engine) && !atomic_load(&engine->dead)) {
+		uint64_t heard = engine->n_submissions;
+
+		if (work(engine)) {
+			busy_ns = BUSY_NS;
+			continue;
+		}
+		if (heard != engine->n_submissions)
+			last = engine_now();
+		if (engine->out.n || engine->in.n || atomic_load(&engine->n_waiters)) {
+			nap(engine, busy_ns);
+			busy_ns = busy_ns < 16 * BUSY_NS ? 2 * busy_ns : busy_ns;
+		} else {
+			nap(engine, engine_now() - last < 100000000 ? IDLE_NS : QUIET_NS);
+			busy_ns = BUSY_NS;
+		}
+	}
+	end(engine);
+	return NULL;
+}
+
+bool mover_start(struct engine *engine)
+{
+	sigset_t all, before;
+	pthread_attr_t attributes;
+
+	/* Signals are the program's; our thread takes none of them. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attributes, (size_t)1 << 20);
+	engine->has_thread = pthread_create(&engine->thread, &attributes, run, engine) == 0;
+	pthread_attr_destroy(&attributes);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return engine->has_thread;
+}

@@ -1,0 +1,374 @@
+/*
+ * Every piece carries a *key*: the first remembered position after predict_at() at which it was named. That is when it
+ * will be used next, plan_now() - predict_at() submissions from then. The rule depends on nothing but the place in the
+ * past, so a step forward changes the keys of the pieces named there and of those named now, and no others; a jump is a
+ * walk over what is foreseen. A piece that is not named there ("unforeseen") goes by recency, before all others.
+ *
+ * Fetching: a cursor walks over the foreseen submissions; up to it, nothing is in host memory that could be fetched. It
+ * goes back when a piece with an earlier use arrives in host memory.
+ *
+ * Victims: bringing a piece in long before its use, at the cost of one that is used only a little later, moves both
+ * twice: other pieces would become free in between. So a victim's next use must be twice as far away as that of the
+ * piece it leaves for. Looking far ahead then costs hardly any traffic (plan_bench), and without it up to a fifth.
+ * pieces.h says how victims are found.
+ */
+#include "shim/spill/plan.h"
+#include "shim/spill/pieces.h"
+#include "shim/spill/predict.h"
+
+#include <stdlib.h>
+
+#define WALK_MOST   131072 /* how many slots one walk over the future may look at */
+#define WALK_EACH   64     /* slots of walking that each submission pays for */
+#define STEP_MOST   512    /* a jump forward by at most so many submissions is taken in steps */
+#define PROBES      4      /* parked pieces looked at in turn by each question */
+#define PROBES_MOST 64     /* the same when there is no other victim */
+#define EQUALS      32     /* how many from the top of the heap are looked at for one of the wanted size */
+
+struct plan {
+	struct predict *predict;
+	struct pieces pieces;
+	uint64_t at;     /* what predict_at() said when the keys were made */
+	uint64_t credit; /* slots that may be walked */
+	uint64_t ahead_units;
+	uint32_t round; /* 1 more after each jump: what was brought in before does not count as ahead any more */
+	uint64_t cursor, cursor_slot; /* the next position and slot to look at for a fetch */
+};
+
+/* The time that a key stands for. */
+static uint64_t time_of(const struct plan *plan, uint64_t key)
+{
+	return key >= PIECES_UNFORESEEN ? PLAN_NEVER : key + (plan->pieces.now - plan->at);
+}
+
+static uint64_t next_use(const struct plan *plan, const struct piece *piece)
+{
+	return time_of(plan, pieces_key(&plan->pieces, piece));
+}
+
+/* ---- what was brought in and not used yet ---- */
+
+static bool is_ahead(const struct plan *plan, const struct piece *piece)
+{
+	return piece->ahead == plan->round;
+}
+
+static void count_ahead(struct plan *plan, struct piece *piece, bool ahead)
+{
+	if (is_ahead(plan, piece))
+		plan->ahead_units -= piece->units;
+	piece->ahead = ahead ? plan->round : 0;
+	if (ahead)
+		plan->ahead_units += piece->units;
+}
+
+/* ---- keys ---- */
+
+static void cursor_reset(struct plan *plan, uint64_t position)
+{
+	uint64_t to;
+
+	plan->cursor = position;
+	predict_slots(plan->predict, position, &plan->cursor_slot, &to);
+}
+
+/* The place in the past has become `position`: what was foreseen there is done, or did not happen. */
+static void keys_pass(struct plan *plan, uint64_t position)
+{
+	uint64_t slot, to;
+
+	predict_slots(plan->predict, position, &slot, &to);
+	for (; slot < to; slot++) {
+		struct piece *piece = pieces_find(&plan->pieces, predict_piece(plan->predict, slot));
+
+		if (!piece || pieces_key(&plan->pieces, piece) != position)
+			continue;
+		if (piece->last_use != plan->pieces.now)
+			count_ahead(plan, piece, false);
+		uint64_t again = predict_again(plan->predict, slot);
+		if (again == position) /* named twice in one submission: the second slot knows */
+			continue;
+		if (again == PREDICT_NONE)
+			pieces_unset_key(&plan->pieces, piece);
+		else
+			pieces_set_key(&plan->pieces, piece, again);
+	}
+}
+
+/* The slots from after that position up to the latest, as far as a walk goes. */
+static void window(const struct plan *plan, uint64_t at, uint64_t *ret_from, uint64_t *ret_to)
+{
+	uint64_t unused;
+
+	predict_slots(plan->predict, at, &unused, ret_from);
+	predict_slots(plan->predict, plan->pieces.now, &unused, ret_to);
+	if (*ret_to - *ret_from > WALK_MOST)
+		*ret_to = *ret_from + WALK_MOST;
+}
+
+static void keys_walk(struct plan *plan, uint64_t at)
+{
+	uint64_t slot, end, unused, to, position = at;
+
+	window(plan, at, &slot, &end);
+	plan->credit -= end - slot;
+	for (to = slot; slot < end; slot++) {
+		while (slot >= to)
+			predict_slots(plan->predict, ++position, &unused, &to);
+		struct piece *piece = pieces_find(&plan->pieces, predict_piece(plan->predict, slot));
+		if (piece && piece->epoch != plan->pieces.epoch) {
+			piece->epoch = plan->pieces.epoch;
+			piece->key = position;
+		}
+	}
+}
+
+/* A new place in the past, or none: all keys anew, and nothing that was brought in is ahead of anything. */
+static void jump(struct plan *plan, uint64_t at)
+{
+	plan->pieces.epoch++;
+	plan->round++;
+	plan->ahead_units = 0;
+	plan->at = at;
+	if (at != PREDICT_NONE) {
+		keys_walk(plan, at);
+		cursor_reset(plan, at + 1);
+	}
+	pieces_sort(&plan->pieces);
+}
+
+/* Keep the keys in step with the prediction. */
+static void follow(struct plan *plan)
+{
+	uint64_t at = predict_at(plan->predict), from, to;
+
+	if (at == plan->at)
+		return;
+	if (at != PREDICT_NONE && plan->at != PREDICT_NONE && at > plan->at && at - plan->at <= STEP_MOST) {
+		while (plan->at < at)
+			keys_pass(plan, ++plan->at);
+		if (plan->cursor <= at)
+			cursor_reset(plan, at + 1);
+		return;
+	}
+	if (at != PREDICT_NONE) {
+		window(plan, at, &from, &to);
+		if (plan->credit < to - from)
+			at = PREDICT_NONE; /* jumping about: too little rest between the walks to trust it */
+	}
+	if (at != plan->at)
+		jump(plan, at);
+}
+
+/* ---- telling ---- */
+
+struct plan *plan_new(void)
+{
+	struct plan *plan = calloc(1, sizeof(*plan));
+
+	if (!plan)
+		return NULL;
+	plan->predict = predict_new();
+	if (!plan->predict) {
+		free(plan);
+		return NULL;
+	}
+	pieces_init(&plan->pieces);
+	plan->at = PREDICT_NONE;
+	plan->round = 1;
+	plan->credit = 2 * WALK_MOST;
+	return plan;
+}
+
+void plan_free(struct plan *plan)
+{
+	if (!plan)
+		return;
+	pieces_fini(&plan->pieces);
+	predict_free(plan->predict);
+	free(plan);
+}
+
+bool plan_is_valid(const struct plan *plan)
+{
+	uint64_t ahead = 0;
+
+	for (uint32_t id = 0; id < PLAN_PIECES; id++) {
+		const struct piece *piece = pieces_find(&plan->pieces, id);
+
+		if (!piece)
+			id |= PIECES_LEAF - 1; /* nor any other of this leaf */
+		else if (is_ahead(plan, piece))
+			ahead += piece->units;
+	}
+	return ahead == plan->ahead_units && pieces_is_valid(&plan->pieces);
+}
+
+void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place place)
+{
+	struct piece *piece = pieces_make(&plan->pieces, id);
+
+	if (!piece)
+		return;
+	pieces_leave(&plan->pieces, piece, id);
+	bool arriving = piece->place == PLAN_MOVING && (place == PLAN_DEVICE || place == PLAN_PINNED);
+	bool leaving_host = piece->place == PLAN_HOST && place == PLAN_MOVING;
+	count_ahead(plan, piece, (arriving && is_ahead(plan, piece)) || (leaving_host && piece->foretold));
+	if (is_ahead(plan, piece))
+		plan->ahead_units += (uint64_t)units - piece->units;
+	piece->units = units;
+	piece->place = (uint8_t)place;
+	if (place == PLAN_DEVICE)
+		pieces_rest(&plan->pieces, piece, id);
+	if (place == PLAN_HOST) {
+		uint64_t key = pieces_key(&plan->pieces, piece);
+
+		piece->foretold = false;
+		if (plan->at != PREDICT_NONE && key < PIECES_UNFORESEEN && key < plan->cursor)
+			cursor_reset(plan, key);
+	}
+}
+
+void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, unsigned n)
+{
+	predict_note(plan->predict, function, pieces, n);
+	plan->pieces.now = predict_now(plan->predict);
+	plan->credit += plan->credit < 4 * WALK_MOST ? WALK_EACH : 0;
+	/* Unforeseen until now: named last at `now`, and that is what comes after all that is foreseen. */
+	for (unsigned i = 0; i < n; i++) {
+		struct piece *piece = pieces_make(&plan->pieces, pieces[i]);
+
+		if (!piece)
+			continue;
+		piece->last_use = plan->pieces.now;
+		piece->foretold = false;
+		count_ahead(plan, piece, false);
+		if (plan->at != PREDICT_NONE && piece->epoch != plan->pieces.epoch) {
+			piece->epoch = plan->pieces.epoch;
+			piece->key = plan->pieces.now;
+		}
+		if (piece->place == PLAN_DEVICE)
+			pieces_park(&plan->pieces, piece, pieces[i]);
+	}
+	follow(plan);
+}
+
+/* ---- asking ---- */
+
+uint64_t plan_now(const struct plan *plan)
+{
+	return plan->pieces.now;
+}
+
+bool plan_knows(const struct plan *plan)
+{
+	return plan->at != PREDICT_NONE;
+}
+
+uint64_t plan_period(const struct plan *plan)
+{
+	return plan_knows(plan) ? plan->pieces.now - plan->at : 0;
+}
+
+uint64_t plan_next_use(struct plan *plan, uint32_t id)
+{
+	struct piece *piece = pieces_find(&plan->pieces, id);
+
+	return piece ? next_use(plan, piece) : PLAN_NEVER;
+}
+
+bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, uint64_t *ret_when)
+{
+	uint64_t from, to;
+
+	if (plan->at == PREDICT_NONE || plan->ahead_units >= ahead_units)
+		return false;
+	while (plan->cursor <= plan->pieces.now) {
+		predict_slots(plan->predict, plan->cursor, &from, &to);
+		for (; plan->cursor_slot < to; plan->cursor_slot++) {
+			uint32_t id = predict_piece(plan->predict, plan->cursor_slot);
+			struct piece *piece = pieces_find(&plan->pieces, id);
+
+			if (!piece || piece->place != PLAN_HOST)
+				continue;
+			piece->foretold = true;
+			*ret_piece = id;
+			*ret_when = time_of(plan, plan->cursor);
+			return true;
+		}
+		plan->cursor++;
+	}
+	return false;
+}
+
+/* One of the wanted size among those about as far as the top: seven eighths of the way. */
+static uint32_t of_size(struct plan *plan, uint32_t top, uint64_t when, uint32_t units, plan_busy_function *busy,
+			void *argument)
+{
+	uint64_t far = next_use(plan, pieces_find(&plan->pieces, top));
+	uint64_t least = far == PLAN_NEVER ? far : far - (far - plan->pieces.now) / 8;
+
+	for (uint32_t i = 0; i < plan->pieces.n_heap && i < EQUALS; i++) {
+		uint32_t id = plan->pieces.heap[i];
+		struct piece *piece = pieces_find(&plan->pieces, id);
+		uint64_t time = next_use(plan, piece);
+
+		if (piece->units == units && time >= least && time > when &&
+		    !pieces_is_busy(&plan->pieces, id, busy, argument))
+			return id;
+	}
+	return top;
+}
+
+enum plan_answer plan_victim(struct plan *plan, uint64_t when, uint32_t order_units, plan_busy_function *busy,
+			     void *argument, uint32_t *ret_piece)
+{
+	if (when > plan->pieces.now)
+		when += when - plan->pieces.now;
+	pieces_unpark(&plan->pieces, PROBES, busy, argument);
+	for (int attempt = 0; attempt < 2; attempt++) {
+		uint32_t top = pieces_top(&plan->pieces, busy, argument);
+
+		if (top != PIECES_NONE && next_use(plan, pieces_find(&plan->pieces, top)) > when) {
+			bool fits = !order_units || pieces_find(&plan->pieces, top)->units == order_units;
+			*ret_piece = fits ? top : of_size(plan, top, when, order_units, busy, argument);
+			return PLAN_FOUND;
+		}
+		pieces_unpark(&plan->pieces, PROBES_MOST, busy, argument);
+	}
+	for (uint32_t id = plan->pieces.oldest; id != PIECES_NONE; id = pieces_find(&plan->pieces, id)->next)
+		if (next_use(plan, pieces_find(&plan->pieces, id)) > when)
+			return PLAN_BUSY;
+	return PLAN_NONE;
+}
+
+enum plan_answer plan_victim_of(struct plan *plan, uint64_t when, uint32_t units, plan_busy_function *busy,
+				void *argument, uint32_t *ret_piece)
+{
+	uint64_t farthest = when > plan->pieces.now ? when + (when - plan->pieces.now) : when;
+	enum plan_answer answer = PLAN_NONE;
+
+	pieces_unpark(&plan->pieces, PROBES, busy, argument);
+	for (uint32_t i = 0; i < plan->pieces.n_heap; i++) {
+		uint32_t id = plan->pieces.heap[i];
+		struct piece *piece = pieces_find(&plan->pieces, id);
+
+		if (piece->units != units || next_use(plan, piece) <= farthest)
+			continue;
+		if (busy(argument, id)) {
+			answer = answer == PLAN_NONE ? PLAN_BUSY : answer;
+			continue;
+		}
+		farthest = next_use(plan, piece);
+		*ret_piece = id;
+		answer = PLAN_FOUND;
+	}
+	for (uint32_t id = plan->pieces.oldest; answer == PLAN_NONE && id != PIECES_NONE;) {
+		struct piece *piece = pieces_find(&plan->pieces, id);
+
+		if (piece->units == units && next_use(plan, piece) > farthest)
+			answer = PLAN_BUSY;
+		id = piece->next;
+	}
+	return answer;
+}

@@ -1,0 +1,40 @@
+/*
+ * predict.h: where in the past does the program stand? A ring remembers the submissions (which function, which pieces)
+ * and the position in it that the latest one corresponds to: what followed then is what will follow now.
+ *
+ * Positions count submissions from 1 and are never used again; the ring keeps the last ones (up to PREDICT_MOST, fewer
+ * when they name very many pieces). Slots count the pieces named, so a submission is a run of slots.
+ * Memory grows as it is needed, up to 11 MiB and 8 bytes for each 2 MiB of address space that is used; without memory
+ * the ring stays shorter. Owner and lock: the plan's.
+ */
+#ifndef SPILLWAY_PREDICT_H
+#define SPILLWAY_PREDICT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PREDICT_MOST 65536u /* submissions remembered */
+#define PREDICT_NONE UINT64_MAX
+
+struct predict;
+
+struct predict *predict_new(void); /* NULL without memory */
+void predict_free(struct predict *predict);
+
+/* The next submission. Pieces beyond the first 16384 of one submission are not remembered. */
+void predict_note(struct predict *predict, uint64_t function, const uint32_t *pieces, unsigned n);
+
+/* The position of the latest submission. */
+uint64_t predict_now(const struct predict *predict);
+/*
+ * The earlier position that corresponds to it, PREDICT_NONE when there is none or when the pieces foreseen were too
+ * often not the ones used. It stays where it is during a few submissions that do not fit, in case they are an insert.
+ */
+uint64_t predict_at(const struct predict *predict);
+/* What the submission at a remembered position named: slots from ... to - 1. */
+void predict_slots(const struct predict *predict, uint64_t position, uint64_t *ret_from, uint64_t *ret_to);
+uint32_t predict_piece(const struct predict *predict, uint64_t slot);
+/* The next position at which this slot's piece was named again, PREDICT_NONE: not up to now. */
+uint64_t predict_again(const struct predict *predict, uint64_t slot);
+
+#endif

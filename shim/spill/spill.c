@@ -1,0 +1,159 @@
+#include "shim/spill/spill.h"
+#include "shim/context.h"
+#include "shim/enter.h"
+#include "shim/log.h"
+#include "shim/real.h"
+#include "shim/spill/done.h"
+#include "shim/spill/inside.h"
+#include "shim/spill/use.h"
+
+#include <stdlib.h>
+
+/* How long an order may take: as long as it takes to empty a large device at the speed of a slow link. */
+#define SUSPEND_MS    120000
+#define ROOM_MS       2000
+#define ROOM_EVERY_NS 100000000
+#define STOP_MS       500
+
+static _Atomic(struct engine *) engines[DEVICE_MOST];
+static pthread_mutex_t start_one = PTHREAD_MUTEX_INITIALIZER;
+
+static bool registered;
+
+static struct engine *engine_of(const struct device *device)
+{
+	return atomic_load_explicit(&engines[device->ordinal], memory_order_acquire);
+}
+
+static void start(struct device *device, enum policy_spill mode)
+{
+	struct heap *heap = atomic_load(&device->heap);
+	struct engine *engine = engine_new(device, heap, mode == POLICY_SPILL_EXACT);
+
+	if (!engine || !use_add_arena(heap_arena(heap), engine) || !mover_start(engine)) {
+		log_once("no memory to move memory with; what is spilled stays on the host");
+		if (engine)
+			atomic_store(&engine->dead, true);
+	}
+	/* Before the driver's own handlers, which were there first: it must not be called while it is taken down. */
+	if (engine && !registered)
+		registered = atexit(spill_end) == 0;
+	if (engine)
+		atomic_store_explicit(&engines[device->ordinal], engine, memory_order_release);
+}
+
+void spill_pressure(struct device *device)
+{
+	enum policy_spill mode = policy_spill_mode(life_policy());
+
+	if ((mode != POLICY_SPILL_EXACT && mode != POLICY_SPILL_FAST) || engine_of(device))
+		return;
+	if (!real_has(HOOK_cuCtxRecordEvent) || !real_has(HOOK_cuFuncGetParamInfo)) {
+		log_once("this driver is older than CUDA 12.5: what is spilled does not move");
+		return;
+	}
+	pthread_mutex_lock(&start_one);
+	if (!engine_of(device))
+		start(device, mode);
+	pthread_mutex_unlock(&start_one);
+}
+
+bool spill_make_room(struct device *device, uint64_t bytes)
+{
+	static _Atomic uint64_t last;
+	uint64_t moved = 0, now = engine_now(), before = atomic_load(&last);
+
+	/* Once for each request that fails, not until everything has gone. */
+	if (now - before < ROOM_EVERY_NS || !atomic_compare_exchange_strong(&last, &before, now))
+		return false;
+	if (atomic_load(&device->heap))
+		spill_pressure(device);
+	struct engine *engine = engine_of(device);
+	return engine && engine_ask(engine, ORDER_ROOM, NULL, bytes, ROOM_MS, &moved) == SW_OK && moved;
+}
+
+void spill_context_ending(CUcontext context)
+{
+	context_ending(context);
+	done_context_ending(context);
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		struct engine *engine = atomic_load(&engines[i]);
+
+		/* The mover's own streams are in it: it must have let go of them, however long it takes. */
+		if (engine && engine->context == context)
+			engine_ask(engine, ORDER_PARK, context, 0, SUSPEND_MS, NULL);
+	}
+}
+
+void spill_context_ended(CUcontext context, bool ended)
+{
+	done_context_ended(context, ended);
+	context_ended(context, ended);
+}
+
+void spill_end(void)
+{
+	/* The child of a fork has our handlers, and no mover. */
+	if (life_stage() == STAGE_FORKED)
+		return;
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		struct engine *engine = atomic_load(&engines[i]);
+
+		if (engine && !atomic_load(&engine->dead))
+			engine_ask(engine, ORDER_STOP, NULL, 0, STOP_MS, NULL);
+	}
+	use_stop();
+}
+
+void spill_child(void)
+{
+	atomic_store(&use_state, 0);
+}
+
+/* ---- suspend and resume ---- */
+
+static enum sw_status ask_all(enum engine_order order, uint64_t *ret_bytes)
+{
+	enum sw_status status = SW_NOT_SUPPORTED;
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		struct engine *engine = atomic_load(&engines[i]);
+		uint64_t bytes = 0;
+
+		if (!engine)
+			continue;
+		enum sw_status one = engine_ask(engine, order, NULL, 0, SUSPEND_MS, &bytes);
+		if (one != SW_OK && order == ORDER_SUSPEND)
+			return one;
+		status = status == SW_OK ? SW_OK : one;
+		sum += bytes;
+	}
+	if (status == SW_OK && ret_bytes)
+		*ret_bytes = sum;
+	return status;
+}
+
+/* Memory moves from the first spill on; who is to be suspended before that gets an engine now. */
+static void start_if_running(struct device *device, void *argument)
+{
+	(void)argument;
+	if (atomic_load(&device->heap))
+		spill_pressure(device);
+}
+
+enum sw_status spill_suspend(uint64_t *ret_bytes)
+{
+	if (life_stage() != STAGE_RUNNING)
+		return SW_NOT_SUPPORTED;
+	device_each(start_if_running, NULL);
+	enum sw_status status = ask_all(ORDER_SUSPEND, ret_bytes);
+	if (status != SW_OK)
+		ask_all(ORDER_RESUME, NULL);
+	return status;
+}
+
+enum sw_status spill_resume(uint64_t *ret_bytes)
+{
+	return life_stage() == STAGE_RUNNING ? ask_all(ORDER_RESUME, ret_bytes) : SW_NOT_SUPPORTED;
+}

@@ -1,0 +1,38 @@
+/*
+ * spill.h: the spill engine, as the rest of the library sees it. Memory over the device budget lies on the host; the
+ * engine moves it to where it is used. Modes are the policy's spill.mode (design: Spilling).
+ */
+#ifndef SPILLWAY_SPILL_H
+#define SPILLWAY_SPILL_H
+
+#include "shim/device.h"
+
+/* Something of the device's heap lies on the host: begin to move memory, if the policy's mode is one that does. */
+void spill_pressure(struct device *device);
+
+/*
+ * The driver has no memory for somebody else: send so much of the heap to the host and give it back. May wait for the
+ * device, for a bounded time. True: there was something.
+ */
+bool spill_make_room(struct device *device, uint64_t bytes);
+
+/* A context is about to end; whether it did. */
+void spill_context_ending(CUcontext context);
+void spill_context_ended(CUcontext context, bool ended);
+
+/* At the end of the process, and in the child of a fork: nobody waits, nothing moves. */
+void spill_end(void);
+void spill_child(void);
+
+/*
+ * Suspend: no submission passes any more, every movable chunk goes to the host, device memory goes back to the driver.
+ * Returns when that is done. Resume: submissions pass again; memory comes back as it is used. Both may be called from
+ * any thread, and twice. SW_OK; SW_NO_MEMORY: the host budget does not hold it, nothing is suspended;
+ * SW_NOT_SUPPORTED: not a running process, no heap, or the mode is `off` or `static`; SW_BUSY: no safe point came in
+ * time (a capture is open, the GPU does not become idle), nothing is suspended.
+ * ret_bytes (may be NULL): device bytes given back, or to be brought back.
+ */
+enum sw_status spill_suspend(uint64_t *ret_bytes);
+enum sw_status spill_resume(uint64_t *ret_bytes);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * trial.h: does moving by a known future pay? The time of one stretch of the program (at least one of its periods) with
+ * moving is compared with the same stretch without: now and then moving stops for a stretch, and if that is not over
+ * in the time that moving takes, moving is better and goes on at once. So asking costs at most one stretch, and is done
+ * ever more rarely. Where moving loses it stops, and is tried again in the same way.
+ *
+ * Pure, as governor.h, which does this for programs without a period. One thread (the mover's) uses it.
+ */
+#ifndef SPILLWAY_TRIAL_H
+#define SPILLWAY_TRIAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum trial_state {
+	TRIAL_MOVE,     /* moving; stretches are measured */
+	TRIAL_ASK_STAY, /* a stretch without, to see */
+	TRIAL_STAY,     /* not moving, as that was better */
+	TRIAL_ASK_MOVE, /* a stretch with, to see */
+};
+
+struct trial {
+	enum trial_state state;
+	uint64_t period;        /* submissions, as last told */
+	uint64_t mark, mark_ns; /* the stretch began */
+	uint64_t stretch;       /* submissions of a stretch: as many periods as take STRETCH_NS at least */
+	uint64_t best_ns;       /* the shortest stretch of the present state lately */
+	unsigned n, wait;       /* stretches since the last question, and until the next */
+};
+
+void trial_init(struct trial *trial);
+/* finished: submissions the GPU has done, ever. period: of the program, in submissions; not 0. True: move. */
+bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64_t period);
+
+#endif

@@ -1,0 +1,404 @@
+#include "shim/spill/use.h"
+#include "shim/capture.h"
+#include "shim/enter.h"
+#include "shim/heap/arena.h"
+#include "shim/spill/done.h"
+#include "shim/spill/engine.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Addresses of one submission kept at first; parameters of a kernel are at most 4 KiB (32 KiB on newer devices). */
+#define NAMED_LEAST 512
+/* More than any graph should have; beyond, the submission counts as one that may touch anything. */
+#define NAMED_MOST (1u << 20)
+/* Among so many blocks a repeated one is looked for in a row, beyond they are sorted. */
+#define FEW 24
+
+struct held {
+	struct engine *engine;
+	struct mark *mark;
+};
+
+struct use {
+	bool busy, unknown, per_thread;
+	CUstream stream;
+	uint64_t function;
+	unsigned n_named, n_held, room;
+	struct named *named;
+	struct held *held; /* as much room as named, and one more for each engine */
+};
+
+struct use_stripe use_stripes[USE_STRIPES];
+__thread struct use_stripe *use_my_stripe __attribute__((tls_model("initial-exec")));
+_Atomic uint32_t use_state;
+
+static struct {
+	const struct arena *arena;
+	struct engine *engine;
+} arenas[DEVICE_MOST];
+static atomic_uint n_arenas;
+
+static __thread struct use *mine __attribute__((tls_model("initial-exec")));
+static pthread_key_t key;
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+
+/* The gate is rarely closed; those who wait sleep here. */
+static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gate_opened = PTHREAD_COND_INITIALIZER;
+
+struct use_stripe *use_take_stripe(void)
+{
+	static atomic_uint next;
+
+	return use_my_stripe = &use_stripes[atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % USE_STRIPES];
+}
+
+/* ---- the submission of this thread ---- */
+
+static void use_free(void *argument)
+{
+	struct use *use = argument;
+
+	mine = NULL;
+	free(use->named);
+	free(use->held);
+	free(use);
+}
+
+static void make_key(void)
+{
+	pthread_key_create(&key, use_free);
+}
+
+static bool make_room(struct use *use, unsigned room)
+{
+	struct named *named = realloc(use->named, room * sizeof(*named));
+
+	if (!named)
+		return false;
+	use->named = named;
+	struct held *held = realloc(use->held, (room + DEVICE_MOST) * sizeof(*held));
+	if (!held)
+		return false;
+	use->held = held;
+	use->room = room;
+	return true;
+}
+
+static struct use *use_new(void)
+{
+	struct use *use = calloc(1, sizeof(*use));
+
+	if (!use || !make_room(use, NAMED_LEAST)) {
+		if (use) {
+			free(use->named);
+			free(use->held);
+		}
+		free(use);
+		return NULL;
+	}
+	pthread_once(&key_once, make_key);
+	pthread_setspecific(key, use);
+	return mine = use;
+}
+
+struct use *use_open(uint64_t id)
+{
+	struct use *use = mine;
+
+	if (enter_depth)
+		return NULL;
+	if (__builtin_expect(!use, 0))
+		use = use_new();
+	if (!use || use->busy)
+		return NULL;
+	use->busy = true;
+	use->unknown = use->per_thread = false;
+	use->stream = NULL;
+	use->function = id;
+	use->n_named = use->n_held = 0;
+	return use;
+}
+
+void use_stream(struct use *use, CUstream stream, bool per_thread)
+{
+	use->stream = stream;
+	use->per_thread = per_thread;
+}
+
+void use_function(struct use *use, uint64_t function)
+{
+	use->function = function;
+}
+
+void use_unknown(struct use *use)
+{
+	use->unknown = true;
+}
+
+static bool is_held(const struct use *use, const struct mark *mark)
+{
+	unsigned first = use->n_held > FEW ? use->n_held - FEW : 0;
+
+	for (unsigned i = use->n_held; i > first; i--)
+		if (use->held[i - 1].mark == mark)
+			return true;
+	return false;
+}
+
+void use_name(struct use *use, CUdeviceptr address, size_t bytes)
+{
+	unsigned n = atomic_load_explicit(&n_arenas, memory_order_acquire);
+
+	for (unsigned i = 0; i < n; i++) {
+		const struct arena *arena = arenas[i].arena;
+
+		if (!arena_contains(arena, address))
+			continue;
+		uint32_t word = arena_look(arena, address);
+		if (!word)
+			return;
+		uint32_t unit = word & ARENA_SLAB ? arena_unit(arena, address) : word - 1;
+		struct mark *mark = &arena->marks[unit];
+		if (use->n_named == use->room && (use->room >= NAMED_MOST || !make_room(use, 2 * use->room))) {
+			use->unknown = true;
+			return;
+		}
+		use->named[use->n_named++] = (struct named){address, bytes};
+		if (!is_held(use, mark))
+			use->held[use->n_held++] = (struct held){arenas[i].engine, mark};
+		return;
+	}
+}
+
+/* ---- admission ---- */
+
+static int by_mark(const void *a, const void *b)
+{
+	const struct held *x = a, *y = b;
+
+	return x->mark < y->mark ? -1 : x->mark > y->mark;
+}
+
+/* Each block once; and for a submission that may touch anything, everything. */
+static void settle_held(struct use *use)
+{
+	if (use->n_held > FEW) {
+		unsigned n = 0;
+
+		qsort(use->held, use->n_held, sizeof(use->held[0]), by_mark);
+		for (unsigned i = 0; i < use->n_held; i++)
+			if (!n || use->held[n - 1].mark != use->held[i].mark)
+				use->held[n++] = use->held[i];
+		use->n_held = n;
+	}
+	for (unsigned i = 0; use->unknown && i < atomic_load(&n_arenas); i++)
+		use->held[use->n_held++] = (struct held){arenas[i].engine, engine_everything(arenas[i].engine)};
+}
+
+static void let_go(struct use *use)
+{
+	for (unsigned i = 0; i < use->n_held; i++)
+		atomic_fetch_sub_explicit(&use->held[i].mark->holds, 1, memory_order_release);
+}
+
+/* Hold all blocks. *ret_away: some of it is on the host and worth waiting for. False: some of it is not mapped. */
+static bool hold(struct use *use, bool *ret_away)
+{
+	uint32_t unmapped = 0, away = 0;
+
+	for (unsigned i = 0; i < use->n_held; i++)
+		atomic_fetch_add(&use->held[i].mark->holds, 1);
+	for (unsigned i = 0; i < use->n_held; i++) {
+		unmapped |= atomic_load(&use->held[i].mark->unmapped);
+		away |= atomic_load_explicit(&use->held[i].mark->away, memory_order_relaxed);
+	}
+	*ret_away = away != 0;
+	return !unmapped;
+}
+
+/* Each engine takes what lies in its heap; nearly always there is one. */
+static void log_it(const struct use *use)
+{
+	unsigned n = atomic_load(&n_arenas);
+
+	for (unsigned i = 0; i < n && use->n_named; i++)
+		engine_log(arenas[i].engine, use->function, use->named, use->n_named);
+}
+
+static void wait_for_it(const struct use *use)
+{
+	unsigned n = atomic_load(&n_arenas);
+
+	for (unsigned i = 0; i < n; i++)
+		engine_wait(arenas[i].engine, use->named, use->n_named, use->unknown);
+}
+
+/*
+ * The slow path: something is on the host or on its way. The blocks wait (they may come in, but not go out) while the
+ * mover does what it can; then they are held. Once the mover has had its say only what is not mapped at all is waited
+ * for.
+ */
+static void wait_and_hold(struct use *use, bool mapped)
+{
+	bool away;
+
+	let_go(use);
+	for (unsigned i = 0; i < use->n_held; i++)
+		atomic_fetch_add(&use->held[i].mark->waits, 1);
+	done_flush();
+	do {
+		wait_for_it(use);
+		mapped = hold(use, &away) || !use_is_tracking();
+		if (!mapped)
+			let_go(use);
+	} while (!mapped);
+	for (unsigned i = 0; i < use->n_held; i++)
+		atomic_fetch_sub(&use->held[i].mark->waits, 1);
+}
+
+static void wait_at_gate(void)
+{
+	struct timespec until;
+	int before;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	done_flush();
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += (until.tv_nsec + USE_GATE_PATIENCE_MS * 1000000l) / 1000000000;
+	until.tv_nsec = (until.tv_nsec + USE_GATE_PATIENCE_MS * 1000000l) % 1000000000;
+	pthread_mutex_lock(&gate_lock);
+	while (atomic_load(&use_state) & (USE_DRAINING | USE_CLOSED)) {
+		if (pthread_cond_timedwait(&gate_opened, &gate_lock, &until) == 0)
+			continue;
+		/* A gate that is only being closed may wait for what this thread does next: it stays open then. */
+		uint32_t state = atomic_load(&use_state);
+		if (state & USE_CLOSED)
+			until.tv_sec += 1;
+		else if (state & USE_DRAINING &&
+			 atomic_compare_exchange_strong(&use_state, &state, state & ~USE_DRAINING))
+			pthread_cond_broadcast(&gate_opened);
+	}
+	pthread_mutex_unlock(&gate_lock);
+	pthread_setcancelstate(before, NULL);
+}
+
+struct use_stripe *use_admit(struct use *use)
+{
+	struct use_stripe *stripe;
+	bool away = false, mapped = true;
+
+	if (use && (use->n_named || use->unknown) && n_arenas) {
+		int saved = errno;
+
+		settle_held(use);
+		log_it(use);
+		mapped = hold(use, &away);
+		/* Inside a capture nothing is run, and nothing of ours may wait. */
+		if (__builtin_expect((!mapped || away) && (!mapped || !capture_is_open()), 0))
+			wait_and_hold(use, mapped);
+		errno = saved;
+	}
+	for (;;) {
+		stripe = use_enter();
+		if (__builtin_expect(!(atomic_load(&use_state) & (USE_DRAINING | USE_CLOSED)) || enter_depth, 1))
+			return stripe;
+		use_leave(stripe);
+		wait_at_gate();
+	}
+}
+
+void use_close(struct use *use, struct use_stripe *stripe)
+{
+	if (use) {
+		bool hungry = use->n_held && engine_is_hungry(use->held[0].engine);
+		int saved = errno;
+		uint64_t number = done_submitted(use->stream, use->per_thread, hungry);
+
+		errno = saved;
+		for (unsigned i = 0; i < use->n_held; i++) {
+			struct mark *mark = use->held[i].mark;
+			uint64_t last = atomic_load_explicit(&mark->last, memory_order_relaxed);
+
+			while (last < number && !atomic_compare_exchange_weak(&mark->last, &last, number))
+				;
+			atomic_fetch_sub_explicit(&mark->holds, 1, memory_order_release);
+		}
+		use->busy = false;
+	}
+	use_leave(stripe);
+}
+
+/* ---- the mover's side ---- */
+
+bool use_add_arena(const struct arena *arena, struct engine *engine)
+{
+	unsigned n = atomic_load(&n_arenas);
+
+	if (n == DEVICE_MOST)
+		return false;
+	arenas[n].arena = arena;
+	arenas[n].engine = engine;
+	atomic_store_explicit(&n_arenas, n + 1, memory_order_release);
+	return true;
+}
+
+bool use_is_quiet(void)
+{
+	for (unsigned i = 0; i < USE_STRIPES; i++)
+		if (atomic_load(&use_stripes[i].inside))
+			return false;
+	return true;
+}
+
+void use_set_tracking(bool on)
+{
+	if (on)
+		atomic_fetch_or(&use_state, USE_TRACKING);
+	else
+		use_stop();
+}
+
+void use_gate_drain(void)
+{
+	atomic_fetch_or(&use_state, USE_DRAINING);
+}
+
+bool use_gate_close(void)
+{
+	uint32_t state = atomic_load(&use_state);
+
+	while (state & USE_DRAINING)
+		if (atomic_compare_exchange_weak(&use_state, &state, (state & ~USE_DRAINING) | USE_CLOSED))
+			return true;
+	return false;
+}
+
+static void clear_gate(uint32_t bits)
+{
+	pthread_mutex_lock(&gate_lock);
+	atomic_fetch_and(&use_state, ~bits);
+	pthread_cond_broadcast(&gate_opened);
+	pthread_mutex_unlock(&gate_lock);
+}
+
+void use_gate_open(void)
+{
+	clear_gate(USE_DRAINING | USE_CLOSED);
+}
+
+void use_gate_undrain(void)
+{
+	clear_gate(USE_DRAINING);
+}
+
+void use_stop(void)
+{
+	/* Without the lock: in the child of a fork somebody else may have held it. Sleepers look again within a second. */
+	atomic_store(&use_state, 0);
+	pthread_cond_broadcast(&gate_opened);
+}

@@ -1,0 +1,123 @@
+/*
+ * use.h: who touches what. Every entry point that submits work goes through here; while the heap is under no pressure
+ * that costs one atomic increment and decrement, so that the engine knows how many submissions are inside the driver.
+ *
+ * With tracking on, a submission (struct use, one a thread at a time) goes through these steps:
+ *
+ *   use_open()    a submission begins
+ *   use_stream(), use_function(), use_name() ...
+ *                 operands.h tells the stream, what is run, and every address it names
+ *   use_admit()   it is logged for the mover; all blocks named are held: nothing of theirs is unmapped from here on. If
+ *                 something it wants is on its way, it waits for that. While a gap is open it waits at the gate.
+ *   the real call
+ *   use_close()   the submission gets its number, and the blocks are let go with it; now and then an event is recorded
+ *
+ * Every wait has an end: the mover answers within its patience (engine.h), and the gate is given up by whoever has
+ * waited too long while it is only being closed. Nothing here can fail for the program: without memory the call goes to
+ * the driver as it is, as one that may touch anything.
+ */
+#ifndef SPILLWAY_USE_H
+#define SPILLWAY_USE_H
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct use;
+
+/* ---- what operands.h tells ---- */
+
+/* The stream of the submission. per_thread: a _ptsz or _ptds spelling, whose stream 0 is this thread's own. Entry points
+ * without a stream (synchronous copies and sets) use stream NULL. */
+void use_stream(struct use *use, CUstream stream, bool per_thread);
+
+/* What is run: a number that is equal for equal work (a function handle, an entry point's id). */
+void use_function(struct use *use, uint64_t function);
+
+/*
+ * The submission names memory at this address. bytes: how far it reaches if that is known (copies, sets), 0 for a
+ * pointer about which nothing more is known (kernel parameters). Addresses outside the heaps are ignored, so it may be
+ * called with any 8-byte word. No lock, a table look-up.
+ */
+void use_name(struct use *use, CUdeviceptr address, size_t bytes);
+
+/*
+ * The submission may touch memory that cannot be read from its arguments: a graph with nodes we cannot look into. While
+ * it runs nothing may be in transit unmapped.
+ */
+void use_unknown(struct use *use);
+
+/* ---- what the entry points call ---- */
+
+#define USE_STRIPES 64
+
+/* Submissions inside the driver, by thread; a cache line each. */
+struct use_stripe {
+	_Atomic uint32_t inside;
+} __attribute__((aligned(64)));
+extern struct use_stripe use_stripes[USE_STRIPES];
+extern __thread struct use_stripe *use_my_stripe __attribute__((tls_model("initial-exec")));
+
+/* Bits of use_state. 0: submissions pass straight through. */
+#define USE_TRACKING 1u /* they are tracked */
+#define USE_DRAINING 2u /* and wait at the gate, which is being closed: whoever has waited too long may open it again */
+#define USE_CLOSED   4u /* the gate is closed: memory is being remapped, or the process is suspended */
+extern _Atomic uint32_t use_state;
+
+struct use_stripe *use_take_stripe(void);
+
+/* Raise first, look second: the mover does it the other way round, so that one of the two sees the other. */
+static inline struct use_stripe *use_enter(void)
+{
+	struct use_stripe *stripe = use_my_stripe;
+
+	if (__builtin_expect(!stripe, 0))
+		stripe = use_take_stripe();
+	atomic_fetch_add(&stripe->inside, 1);
+	return stripe;
+}
+
+static inline void use_leave(struct use_stripe *stripe)
+{
+	atomic_fetch_sub_explicit(&stripe->inside, 1, memory_order_release);
+}
+
+static inline bool use_is_tracking(void)
+{
+	return atomic_load(&use_state) != 0; /* after use_enter(), in one order with the mover's look (use_is_quiet) */
+}
+
+/* NULL: it cannot be tracked (a call from inside another, no memory); it may still be admitted. */
+struct use *use_open(uint64_t id);
+struct use_stripe *use_admit(struct use *use);
+void use_close(struct use *use, struct use_stripe *stripe);
+
+/* ---- what the mover calls ---- */
+
+struct engine;
+struct arena;
+
+/* Addresses of this arena count, and what names them is told to this engine. */
+bool use_add_arena(const struct arena *arena, struct engine *engine);
+/* Is no submission inside the driver at this moment? Those at the gate are not inside. */
+bool use_is_quiet(void);
+/* Switch on and off. Off: every wait ends. */
+void use_set_tracking(bool on);
+/*
+ * The gate, in three steps: begin to close it; close it for good, false when a submission has lost its patience and
+ * opened it again; open it.
+ */
+void use_gate_drain(void);
+bool use_gate_close(void);
+void use_gate_open(void);
+/* It is not to be closed after all; a gate that was closed before stays so. */
+void use_gate_undrain(void);
+/* How long a submission waits at a gate that is only being closed, in ms. */
+#define USE_GATE_PATIENCE_MS 500
+
+/* After a fork, in the child, and at the end of the process: everything passes, nobody waits. */
+void use_stop(void);
+
+#endif

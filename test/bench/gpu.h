@@ -1,0 +1,130 @@
+/*
+ * gpu.h: what small measuring programs share: the driver (whichever libcuda.so.1 the loader finds, its functions by
+ * dlsym), a context, a clock, and medians. A program defines GPU_FUNCTIONS(F), the rows it needs beside the ones here,
+ * and includes this once.
+ */
+#ifndef SPILLWAY_BENCH_GPU_H
+#define SPILLWAY_BENCH_GPU_H
+
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+
+#define GPU_COMMON(F)                                                                                                  \
+	F(cuInit)                                                                                                      \
+	F(cuDeviceGet)                                                                                                 \
+	F(cuDevicePrimaryCtxRetain)                                                                                    \
+	F(cuCtxSetCurrent)                                                                                             \
+	F(cuCtxSynchronize)                                                                                            \
+	F(cuStreamCreate)                                                                                              \
+	F(cuStreamSynchronize)                                                                                         \
+	F(cuMemAlloc)                                                                                                  \
+	F(cuMemFree)                                                                                                   \
+	F(cuMemsetD8)                                                                                                  \
+	F(cuGetErrorName)
+
+/* cuda.h renames to the newest version (cuMemAlloc is cuMemAlloc_v2), and the names here follow it. */
+#define GPU_DECLARE(name) __typeof__(name) *name;
+static struct {
+	GPU_COMMON(GPU_DECLARE)
+	GPU_FUNCTIONS(GPU_DECLARE)
+} driver;
+
+static bool simulated; /* sizes are smaller there: its memory is the host's, its copies the CPU's */
+static void *driver_library;
+
+#define GPU_TEXT(name)  GPU_TEXT_(name)
+#define GPU_TEXT_(name) #name
+
+static void check(const char *what, CUresult result)
+{
+	const char *name = "?";
+
+	if (result == CUDA_SUCCESS)
+		return;
+	if (driver.cuGetErrorName)
+		driver.cuGetErrorName(result, &name);
+	fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, what, name);
+	exit(1);
+}
+
+#define CHECK(call) check(#call, driver.call)
+
+/* Exit status 77 where there is no driver: a test that cannot run. */
+static void gpu_open(void)
+{
+	CUdevice device;
+	CUcontext context;
+	bool complete;
+
+	driver_library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+	complete = driver_library != NULL;
+#define GPU_FIND(name)                                                                                                 \
+	if (driver_library)                                                                                            \
+		*(void **)&driver.name = dlsym(driver_library, GPU_TEXT(name));                                        \
+	complete = complete && driver.name;
+	GPU_COMMON(GPU_FIND)
+	GPU_FUNCTIONS(GPU_FIND)
+#undef GPU_FIND
+	if (!complete) {
+		fprintf(stderr, "%s: no usable libcuda.so.1: %s\n", program_invocation_short_name,
+			driver_library ? "a function is missing" : dlerror());
+		exit(77);
+	}
+	simulated = dlsym(driver_library, "sim_calls") != NULL;
+	CHECK(cuInit(0));
+	CHECK(cuDeviceGet(&device, 0));
+	CHECK(cuDevicePrimaryCtxRetain(&context, device));
+	CHECK(cuCtxSetCurrent(context));
+}
+
+/* Nanoseconds. */
+static double now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
+}
+
+#define MOST_SAMPLES 2000
+
+struct samples {
+	double value[MOST_SAMPLES];
+	unsigned n;
+};
+
+static void sample(struct samples *samples, double value)
+{
+	if (samples->n < MOST_SAMPLES)
+		samples->value[samples->n++] = value;
+}
+
+static int smaller(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* "name median least most unit", and forget them. */
+static void print_samples(struct samples *samples, const char *name, const char *unit)
+{
+	if (!samples->n)
+		return;
+	qsort(samples->value, samples->n, sizeof(samples->value[0]), smaller);
+	printf("%s %.2f %.2f %.2f %s\n", name, samples->value[samples->n / 2], samples->value[0],
+	       samples->value[samples->n - 1], unit);
+	fflush(stdout);
+	samples->n = 0;
+}
+
+#endif

@@ -1,0 +1,212 @@
+/*
+ * What launches of graphs name after instances were changed, used up or destroyed (graph_test.c).
+ */
+#include "test/core/core.h"
+#include "test/core/graph_help.h"
+
+#include "shim/spill/graph.h"
+
+/* ---- changes ---- */
+
+static void parameters_set_on_an_instance_are_added(void **state)
+{
+	struct mix_arguments a = mix_of(1), b = {.first = memory + 5 * MIB}, c = {.first = memory + 6 * MIB};
+	CUgraph graph = graph_new();
+	CUgraphNode kernel = add_mix(graph, &a);
+	CUDA_MEMCPY3D copy = copy_of(memory + 4096, memory, 100);
+	CUgraphNode copying = add_copy(graph, &copy);
+	CUDA_MEMSET_NODE_PARAMS p = {.dst = memory + 8192, .elementSize = 1, .width = 10, .height = 1};
+	CUgraphNode setting = add_set(graph, p);
+	CUgraphExec exec = instantiate(graph);
+
+	(void)state;
+	set_mix(exec, kernel, &b);
+	void *params[4];
+	CUDA_KERNEL_NODE_PARAMS_v1 v1 = {mix_function, 1, 1, 1, 1, 1, 1, 0, params, NULL};
+	mix_params(&c, params);
+	assert_ok(cuGraphExecKernelNodeSetParams(exec, kernel, &v1));
+	copy = copy_of(memory + MIB, memory, 300);
+	assert_ok(cuGraphExecMemcpyNodeSetParams(exec, copying, &copy, context));
+	p.dst = memory + 2 * MIB;
+	assert_ok(cuGraphExecMemsetNodeSetParams(exec, setting, &p, context));
+	CUgraphNodeParams any = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
+	any.memset = (CUDA_MEMSET_NODE_PARAMS_v2){.dst = memory + 3 * MIB, .elementSize = 1, .width = 7, .height = 1};
+	assert_ok(cuGraphExecNodeSetParams(exec, setting, &any));
+	/* What the driver refuses is not named. */
+	p.dst = 0;
+	assert_int_not_equal(cuGraphExecMemsetNodeSetParams(exec, setting, &p, context), CUDA_SUCCESS);
+	sim_fail("cuGraphExecMemcpyNodeSetParams", 1, CUDA_ERROR_UNKNOWN);
+	copy = copy_of(memory + 4 * MIB, memory, 300);
+	assert_int_equal(cuGraphExecMemcpyNodeSetParams(exec, copying, &copy, context), CUDA_ERROR_UNKNOWN);
+	EXPECT(exec, {a.first, 0}, {a.second, 0}, {a.inner.third, 0}, {a.inner.fourth, 0}, {memory, 300},
+	       {memory + 4096, 100}, {memory + 8192, 10}, {b.first, 0}, {c.first, 0}, {memory + MIB, 300},
+	       {memory + 2 * MIB, 10}, {memory + 3 * MIB, 7});
+	end(exec, graph);
+}
+
+static void an_update_replaces_what_is_named_if_it_succeeds(void **state)
+{
+	struct mix_arguments a = mix_of(1), b = {.first = memory + 5 * MIB};
+	CUgraph graph = graph_new(), other = graph_new(), longer = graph_new();
+	CUgraphExecUpdateResultInfo info;
+	CUgraphExecUpdateResult why;
+	CUgraphNode error;
+
+	(void)state;
+	add_mix(graph, &a);
+	add_mix(other, &b);
+	add_mix(longer, &b);
+	add_mix(longer, &b);
+	CUgraphExec exec = instantiate(graph);
+	uint64_t number = names_of(exec)->function;
+	assert_int_equal(cuGraphExecUpdate_v2(exec, longer, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+	EXPECT(exec, {a.first, 0}, {a.second, 0}, {a.inner.third, 0}, {a.inner.fourth, 0});
+	assert_ok(cuGraphExecUpdate_v2(exec, other, &info));
+	EXPECT(exec, {b.first, 0});
+	assert_ok(cuGraphExecUpdate(exec, graph, &error, &why));
+	EXPECT(exec, {a.first, 0}, {a.second, 0}, {a.inner.third, 0}, {a.inner.fourth, 0});
+	assert_true(names_of(exec)->function == number);
+	/* Unknown and known again. */
+	sim_fail("cuGraphNodeGetType", 1, CUDA_ERROR_UNKNOWN);
+	assert_ok(cuGraphExecUpdate_v2(exec, other, &info));
+	expect_unknown(exec);
+	assert_int_equal(graph_n_unknown(), 1);
+	assert_ok(cuGraphExecUpdate_v2(exec, other, &info));
+	EXPECT(exec, {b.first, 0});
+	assert_int_equal(graph_n_unknown(), 0);
+	end(exec, graph);
+	assert_ok(cuGraphDestroy(other));
+	assert_ok(cuGraphDestroy(longer));
+}
+
+static void an_instance_whose_names_grow_without_end_becomes_unknown(void **state)
+{
+	CUgraph graph = graph_new();
+	struct wide wide;
+	void *params[1] = {&wide};
+	CUDA_KERNEL_NODE_PARAMS p = kernel_params(wide_function, params);
+	CUgraphNode node;
+	size_t n = 0;
+
+	(void)state;
+	wide_of(&wide, n);
+	assert_ok(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &p));
+	CUgraphExec exec = instantiate(graph);
+	for (n = WIDE; n + WIDE <= 65536; n += WIDE) {
+		assert_int_equal(names_of(exec)->n, n);
+		wide_of(&wide, n);
+		assert_ok(cuGraphExecKernelNodeSetParams_v2(exec, node, &p));
+		/* The same again adds nothing. */
+		assert_ok(cuGraphExecKernelNodeSetParams_v2(exec, node, &p));
+	}
+	wide_of(&wide, n);
+	assert_false(names_of(exec)->unknown);
+	assert_ok(cuGraphExecKernelNodeSetParams_v2(exec, node, &p));
+	expect_unknown(exec);
+	end(exec, graph);
+}
+
+static void the_number_of_a_launch_is_that_of_its_structure(void **state)
+{
+	struct mix_arguments a = mix_of(1), b = mix_of(2);
+	CUgraph one = graph_new(), same = graph_new(), other = graph_new();
+	CUDA_KERNEL_NODE_PARAMS p = kernel_params(plain_function, NULL);
+	CUgraphNode node;
+
+	(void)state;
+	add_mix(one, &a);
+	add_mix(same, &b);
+	assert_ok(cuGraphAddKernelNode_v2(&node, other, NULL, 0, &p));
+	CUgraphExec first = instantiate(one), second = instantiate(same), third = instantiate(other);
+	uint64_t number = names_of(first)->function;
+	assert_true(names_of(first)->function == number);
+	assert_true(names_of(second)->function == number);
+	assert_true(names_of(third)->function != number);
+	end(first, one);
+	end(second, same);
+	end(third, other);
+}
+
+/* ---- ends ---- */
+
+static void a_destroyed_instance_is_forgotten_and_one_that_lives_is_not(void **state)
+{
+	struct mix_arguments a = {.first = memory};
+	CUgraph graph = graph_new();
+	CUgraphExec exec;
+
+	(void)state;
+	add_mix(graph, &a);
+	exec = instantiate(graph);
+	sim_fail("cuGraphExecDestroy", 1, CUDA_ERROR_UNKNOWN);
+	assert_int_equal(cuGraphExecDestroy(exec), CUDA_ERROR_UNKNOWN);
+	EXPECT(exec, {memory, 0});
+	assert_ok(cuGraphExecDestroy(exec));
+	expect_unknown(exec);
+	assert_ok(cuGraphDestroy(graph));
+	assert_int_equal(graph_n_unknown(), 0);
+}
+
+static void a_handle_that_is_used_again_names_what_the_new_instance_does(void **state)
+{
+	struct mix_arguments a = {.first = memory}, b = {.first = memory + MIB};
+	CUgraph graph = graph_new(), other = graph_new();
+	CUgraphExec exec;
+
+	(void)state;
+	add_mix(graph, &a);
+	add_mix(other, &b);
+	exec = instantiate(graph);
+	/* The end of the first was not seen. */
+	graph_instantiated(exec, other, 0);
+	EXPECT(exec, {memory + MIB, 0});
+	graph_instantiated(exec, other, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH);
+	graph_instantiated(exec, other, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH);
+	assert_int_equal(graph_n_unknown(), 1);
+	end(exec, graph);
+	assert_int_equal(graph_n_unknown(), 0);
+	assert_ok(cuGraphDestroy(other));
+}
+
+static void instances_end_with_their_context(void **state)
+{
+	struct mix_arguments a = {.first = memory};
+	CUgraph graph = graph_new();
+	CUgraphExec known, sealed;
+
+	(void)state;
+	add_mix(graph, &a);
+	known = instantiate(graph);
+	assert_ok(cuGraphInstantiateWithFlags(&sealed, graph, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH));
+	graph_context_ended((CUcontext)&a);
+	graph_context_ended(NULL);
+	assert_int_equal(graph_n_unknown(), 1);
+	EXPECT(known, {memory, 0});
+	graph_context_ended(context);
+	assert_int_equal(graph_n_unknown(), 0);
+	expect_unknown(known);
+	assert_ok(cuGraphExecDestroy(known));
+	end(sealed, graph);
+}
+
+static int start(void **state)
+{
+	(void)state;
+	graph_test_start();
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(parameters_set_on_an_instance_are_added),
+	    cmocka_unit_test(an_update_replaces_what_is_named_if_it_succeeds),
+	    cmocka_unit_test(an_instance_whose_names_grow_without_end_becomes_unknown),
+	    cmocka_unit_test(the_number_of_a_launch_is_that_of_its_structure),
+	    cmocka_unit_test(a_destroyed_instance_is_forgotten_and_one_that_lives_is_not),
+	    cmocka_unit_test(a_handle_that_is_used_again_names_what_the_new_instance_does),
+	    cmocka_unit_test(instances_end_with_their_context),
+	};
+
+	return cmocka_run_group_tests(tests, start, graph_test_stop);
+}

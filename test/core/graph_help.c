@@ -1,0 +1,209 @@
+#include "test/core/core.h"
+#include "test/core/graph_help.h"
+
+#include <string.h>
+
+#include "shim/spill/graph.h"
+
+/* ---- the fakes ---- */
+
+void use_function(struct use *use, uint64_t function)
+{
+	use->function = function;
+	use->n_functions++;
+}
+
+void use_name(struct use *use, CUdeviceptr address, size_t bytes)
+{
+	CHECK(use->n < sizeof(use->at) / sizeof(use->at[0]));
+	use->at[use->n++] = (struct test_name){address, bytes};
+}
+
+void use_unknown(struct use *use)
+{
+	use->unknown = true;
+}
+
+const struct use *names_of(CUgraphExec exec)
+{
+	static __thread struct use of_this_thread;
+	struct use *use = &of_this_thread;
+
+	use->n = use->n_functions = 0;
+	use->unknown = false;
+	graph_operands(use, exec);
+	CHECK(use->n_functions == 1);
+	CHECK(!use->unknown || !use->n);
+	return use;
+}
+
+void expect_names(CUgraphExec exec, const struct test_name *names, size_t n, int line)
+{
+	const struct use *use = names_of(exec);
+
+	if (use->unknown)
+		fail_msg("line %d: unknown", line);
+	for (size_t i = 0; i < n; i++) {
+		size_t j = 0;
+
+		while (j < use->n && memcmp(&use->at[j], &names[i], sizeof(names[i])) != 0)
+			j++;
+		if (j == use->n)
+			fail_msg("line %d: %#llx + %zu is not named", line, names[i].address, names[i].bytes);
+	}
+	if (use->n != n)
+		fail_msg("line %d: %zu names, not %zu", line, use->n, n);
+}
+
+void expect_unknown(CUgraphExec exec)
+{
+	assert_true(names_of(exec)->unknown);
+}
+
+/* ---- the driver ---- */
+
+CUcontext context;
+CUdeviceptr memory;
+CUfunction mix_function, plain_function, wide_function;
+CUkernel mix_kernel;
+
+void do_nothing(void *argument)
+{
+	(void)argument;
+}
+
+static void body(const struct sim_launch *launch, void **args)
+{
+	(void)launch;
+	(void)args;
+}
+
+static const size_t mix_bytes[] = {8, 4, 8, 24}, wide_bytes[] = {sizeof(struct wide)};
+static const struct sim_kernel kernels[] = {
+    {"mix", body, 4, mix_bytes}, {"plain", body, 0, NULL}, {"wide", body, 1, wide_bytes}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 3, kernels};
+
+void graph_test_start(void)
+{
+	CUmodule module;
+	CUlibrary library;
+
+	core_driver();
+	CHECK(cuCtxGetCurrent(&context) == CUDA_SUCCESS);
+	CHECK(cuModuleLoadData(&module, &image) == CUDA_SUCCESS);
+	CHECK(cuModuleGetFunction(&mix_function, module, "mix") == CUDA_SUCCESS);
+	CHECK(cuModuleGetFunction(&plain_function, module, "plain") == CUDA_SUCCESS);
+	CHECK(cuModuleGetFunction(&wide_function, module, "wide") == CUDA_SUCCESS);
+	CHECK(cuLibraryLoadData(&library, &image, NULL, NULL, 0, NULL, NULL, 0) == CUDA_SUCCESS);
+	CHECK(cuLibraryGetKernel(&mix_kernel, library, "mix") == CUDA_SUCCESS);
+	CHECK(cuMemAlloc_v2(&memory, 8 * MIB) == CUDA_SUCCESS);
+}
+
+int graph_test_stop(void **state)
+{
+	(void)state;
+	return graph_n_unknown() != 0;
+}
+
+struct mix_arguments mix_of(unsigned which)
+{
+	CUdeviceptr at = memory + which * MIB;
+
+	return (struct mix_arguments){at + 16, 5, 0, at + 32, {at + 48, 7, at + 64}};
+}
+
+void mix_params(struct mix_arguments *arguments, void *ret_params[4])
+{
+	ret_params[0] = &arguments->first;
+	ret_params[1] = &arguments->number;
+	ret_params[2] = &arguments->second;
+	ret_params[3] = &arguments->inner;
+}
+
+void wide_of(struct wide *ret_wide, size_t from)
+{
+	for (size_t i = 0; i < WIDE; i++)
+		ret_wide->at[i] = memory + 8 * (from + i);
+}
+
+CUDA_KERNEL_NODE_PARAMS kernel_params(CUfunction function, void **params)
+{
+	return (CUDA_KERNEL_NODE_PARAMS){.func = function,
+					 .gridDimX = 1,
+					 .gridDimY = 1,
+					 .gridDimZ = 1,
+					 .blockDimX = 1,
+					 .blockDimY = 1,
+					 .blockDimZ = 1,
+					 .kernelParams = params};
+}
+
+CUgraph graph_new(void)
+{
+	CUgraph graph;
+
+	CHECK(cuGraphCreate(&graph, 0) == CUDA_SUCCESS);
+	return graph;
+}
+
+CUgraphNode add_mix(CUgraph graph, struct mix_arguments *arguments)
+{
+	void *params[4];
+	CUDA_KERNEL_NODE_PARAMS p = kernel_params(mix_function, params);
+	CUgraphNode node;
+
+	mix_params(arguments, params);
+	CHECK(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &p) == CUDA_SUCCESS);
+	return node;
+}
+
+CUgraphNode add_copy(CUgraph graph, const CUDA_MEMCPY3D *copy)
+{
+	CUgraphNode node;
+
+	CHECK(cuGraphAddMemcpyNode(&node, graph, NULL, 0, copy, context) == CUDA_SUCCESS);
+	return node;
+}
+
+CUgraphNode add_set(CUgraph graph, CUDA_MEMSET_NODE_PARAMS set)
+{
+	CUgraphNode node;
+
+	CHECK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &set, context) == CUDA_SUCCESS);
+	return node;
+}
+
+/* As the driver tells of a captured copy in one dimension: without pitches. */
+CUDA_MEMCPY3D copy_of(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+{
+	return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			       .srcDevice = src,
+			       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			       .dstDevice = dst,
+			       .WidthInBytes = bytes,
+			       .Height = 1,
+			       .Depth = 1};
+}
+
+CUgraphExec instantiate(CUgraph graph)
+{
+	CUgraphExec exec;
+
+	CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0) == CUDA_SUCCESS);
+	return exec;
+}
+
+void set_mix(CUgraphExec exec, CUgraphNode node, struct mix_arguments *arguments)
+{
+	void *params[4];
+	CUDA_KERNEL_NODE_PARAMS p = kernel_params(mix_function, params);
+
+	mix_params(arguments, params);
+	CHECK(cuGraphExecKernelNodeSetParams_v2(exec, node, &p) == CUDA_SUCCESS);
+}
+
+void end(CUgraphExec exec, CUgraph graph)
+{
+	CHECK(cuGraphExecDestroy(exec) == CUDA_SUCCESS);
+	CHECK(cuGraphDestroy(graph) == CUDA_SUCCESS);
+}

@@ -1,0 +1,423 @@
+/*
+ * What launches of graphs name (shim/spill/graph.h), with the entry points themselves: cuGraphInstantiate... in here are
+ * ours, all else is the simulated driver's. The functions of use.h are fakes of this file (CMakeLists.txt renames them).
+ */
+#include "test/core/core.h"
+#include "test/core/graph_help.h"
+
+#include <string.h>
+
+#include "shim/enter.h"
+#include "shim/spill/graph.h"
+
+/* ---- node types ---- */
+
+static void a_kernel_node_names_every_word_of_its_parameters_that_may_be_an_address(void **state)
+{
+	CUgraph graph = graph_new();
+	struct mix_arguments a = mix_of(1);
+
+	(void)state;
+	add_mix(graph, &a);
+	CUgraphExec exec = instantiate(graph);
+	EXPECT(exec, {a.first, 0}, {a.second, 0}, {a.inner.third, 0}, {a.inner.fourth, 0});
+	end(exec, graph);
+}
+
+static void a_kernel_node_with_a_buffer_of_parameters_is_read_too(void **state)
+{
+	CUgraph graph = graph_new();
+	struct mix_arguments a = mix_of(1);
+	size_t bytes = sizeof(a);
+	/* The driver hands the size back first, whatever the order was. */
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_BUFFER_POINTER, &a, CU_LAUNCH_PARAM_END};
+	CUDA_KERNEL_NODE_PARAMS p = kernel_params(mix_function, NULL);
+	CUgraphNode node;
+
+	(void)state;
+	p.extra = extra;
+	assert_ok(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &p));
+	CUgraphExec exec = instantiate(graph);
+	EXPECT(exec, {a.first, 0}, {a.second, 0}, {a.inner.third, 0}, {a.inner.fourth, 0});
+
+	/* And when parameters are set that way. */
+	struct mix_arguments b = mix_of(2);
+	extra[3] = &b;
+	assert_ok(cuGraphExecKernelNodeSetParams_v2(exec, node, &p));
+	EXPECT(exec, {a.first, 0}, {a.second, 0}, {a.inner.third, 0}, {a.inner.fourth, 0}, {b.first, 0}, {b.second, 0},
+	       {b.inner.third, 0}, {b.inner.fourth, 0});
+	end(exec, graph);
+}
+
+static void a_kernel_of_a_library_and_one_without_parameters_are_read(void **state)
+{
+	CUDA_KERNEL_NODE_PARAMS p = kernel_params(NULL, NULL);
+	struct mix_arguments a = mix_of(1);
+	CUgraph graph = graph_new();
+	void *params[4];
+	CUgraphNode node;
+
+	(void)state;
+	mix_params(&a, params);
+	p.kern = mix_kernel;
+	p.kernelParams = params;
+	assert_ok(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &p));
+	p = kernel_params(plain_function, NULL);
+	assert_ok(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &p));
+	CUgraphExec exec = instantiate(graph);
+	EXPECT(exec, {a.first, 0}, {a.second, 0}, {a.inner.third, 0}, {a.inner.fourth, 0});
+	end(exec, graph);
+}
+
+static void copies_name_both_sides_from_the_first_to_the_last_byte(void **state)
+{
+	CUgraph graph = graph_new();
+	CUDA_MEMCPY3D copy = copy_of(memory + 4096, memory, 1000);
+
+	(void)state;
+	add_copy(graph, &copy);
+	copy = (CUDA_MEMCPY3D){
+	    .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+	    .srcDevice = memory + MIB,
+	    .srcPitch = 512,
+	    .srcHeight = 8,
+	    .srcXInBytes = 16,
+	    .srcY = 2,
+	    .srcZ = 1,
+	    .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+	    .dstDevice = memory + 2 * MIB,
+	    .dstPitch = 128,
+	    .dstY = 1,
+	    .WidthInBytes = 64,
+	    .Height = 4,
+	    .Depth = 3,
+	};
+	copy.dstHeight = 5;
+	add_copy(graph, &copy);
+	CUgraphExec exec = instantiate(graph);
+	EXPECT(exec, {memory, 1000}, {memory + 4096, 1000},
+	       {memory + MIB + 512 * 8 + 2 * 512 + 16, 2 * 512 * 8 + 3 * 512 + 64},
+	       {memory + 2 * MIB + 128, 2 * 128 * 5 + 3 * 128 + 64});
+	end(exec, graph);
+}
+
+static void sets_name_their_rows(void **state)
+{
+	CUgraph graph = graph_new();
+
+	(void)state;
+	add_set(graph, (CUDA_MEMSET_NODE_PARAMS){.dst = memory, .elementSize = 4, .width = 100, .height = 1});
+	add_set(graph, (CUDA_MEMSET_NODE_PARAMS){
+			   .dst = memory + MIB, .elementSize = 2, .width = 10, .height = 6, .pitch = 512});
+	CUgraphExec exec = instantiate(graph);
+	EXPECT(exec, {memory, 400}, {memory + MIB, 5 * 512 + 20});
+	end(exec, graph);
+}
+
+static void waits_for_values_and_writes_of_them_name_them(void **state)
+{
+	CUstreamBatchMemOpParams ops[4] = {
+	    {.waitValue = {CU_STREAM_MEM_OP_WAIT_VALUE_32, memory, .flags = CU_STREAM_WAIT_VALUE_GEQ}},
+	    {.writeValue = {CU_STREAM_MEM_OP_WRITE_VALUE_64, memory + 64, .value64 = 3}},
+	    {.memoryBarrier = {CU_STREAM_MEM_OP_BARRIER, 0}},
+	    {.flushRemoteWrites = {CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, 0}},
+	};
+	CUDA_BATCH_MEM_OP_NODE_PARAMS p = {.ctx = context, .count = 4, .paramArray = ops};
+	CUgraph graph = graph_new();
+	CUgraphNode node;
+
+	(void)state;
+	assert_ok(cuGraphAddBatchMemOpNode(&node, graph, NULL, 0, &p));
+	CUgraphExec exec = instantiate(graph);
+	EXPECT(exec, {memory, 4}, {memory + 64, 8});
+	ops[0].waitValue.address = memory + 128;
+	assert_ok(cuGraphExecBatchMemOpNodeSetParams(exec, node, &p));
+	EXPECT(exec, {memory, 4}, {memory + 64, 8}, {memory + 128, 4});
+	end(exec, graph);
+}
+
+static void nodes_that_touch_no_memory_of_ours_name_nothing(void **state)
+{
+	CUDA_HOST_NODE_PARAMS host = {.fn = do_nothing, .userData = (void *)(uintptr_t)memory};
+	CUDA_MEM_ALLOC_NODE_PARAMS alloc = {.bytesize = 4096};
+	CUgraph graph = graph_new(), empty = graph_new();
+	CUgraphNode node;
+
+	(void)state;
+	assert_ok(cuGraphAddHostNode(&node, graph, NULL, 0, &host));
+	assert_ok(cuGraphAddEmptyNode(&node, graph, NULL, 0));
+	assert_ok(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &alloc));
+	assert_ok(cuGraphAddMemFreeNode(&node, graph, &node, 1, alloc.dptr));
+	CUgraphExec exec = instantiate(graph), of_empty = instantiate(empty);
+	EXPECT_NOTHING(exec);
+	EXPECT_NOTHING(of_empty);
+	end(of_empty, empty);
+	end(exec, graph);
+}
+
+static void an_address_is_named_once_with_its_farthest_reach(void **state)
+{
+	CUgraph graph = graph_new();
+	struct mix_arguments a = {.first = memory, .second = memory};
+
+	(void)state;
+	for (size_t i = 0; i < 3; i++) {
+		CUDA_MEMCPY3D copy = copy_of(memory + MIB, memory, 1000 + 100 * (i == 1));
+
+		add_copy(graph, &copy);
+		add_mix(graph, &a);
+	}
+	CUgraphExec exec = instantiate(graph);
+	/* A pointer of unknown reach is another name than a copy's. */
+	EXPECT(exec, {memory, 1100}, {memory + MIB, 1100}, {memory, 0});
+	end(exec, graph);
+}
+
+/* ---- graphs in graphs ---- */
+
+static void child_graphs_are_read_with_their_parents(void **state)
+{
+	CUgraph inner = graph_new(), middle = graph_new(), outer = graph_new();
+	struct mix_arguments a = mix_of(1);
+	CUgraphNode node;
+
+	(void)state;
+	add_mix(inner, &a);
+	assert_ok(cuGraphAddChildGraphNode(&node, middle, NULL, 0, inner));
+	assert_ok(cuGraphAddChildGraphNode(&node, outer, NULL, 0, middle));
+	add_set(outer, (CUDA_MEMSET_NODE_PARAMS){.dst = memory, .elementSize = 1, .width = 10, .height = 1});
+	CUgraphExec exec = instantiate(outer);
+	EXPECT(exec, {a.first, 0}, {a.second, 0}, {a.inner.third, 0}, {a.inner.fourth, 0}, {memory, 10});
+
+	/* Another child in its place. */
+	CUgraph other = graph_new();
+	add_set(other, (CUDA_MEMSET_NODE_PARAMS){.dst = memory + MIB, .elementSize = 1, .width = 20, .height = 1});
+	assert_ok(cuGraphExecChildGraphNodeSetParams(exec, node, other));
+	EXPECT(exec, {a.first, 0}, {a.second, 0}, {a.inner.third, 0}, {a.inner.fourth, 0}, {memory, 10},
+	       {memory + MIB, 20});
+	end(exec, outer);
+	assert_ok(cuGraphDestroy(middle));
+	assert_ok(cuGraphDestroy(inner));
+	assert_ok(cuGraphDestroy(other));
+}
+
+static void graphs_nested_without_end_are_unknown(void **state)
+{
+	CUgraph graph = graph_new();
+
+	(void)state;
+	for (int i = 0; i < 17; i++) {
+		CUgraph around = graph_new();
+		CUgraphExec exec = instantiate(graph);
+		CUgraphNode node;
+
+		EXPECT_NOTHING(exec);
+		assert_ok(cuGraphExecDestroy(exec));
+		assert_ok(cuGraphAddChildGraphNode(&node, around, NULL, 0, graph));
+		assert_ok(cuGraphDestroy(graph));
+		graph = around;
+	}
+	CUgraphExec exec = instantiate(graph);
+	expect_unknown(exec);
+	end(exec, graph);
+}
+
+/* ---- what cannot be known ---- */
+
+static void a_conditional_node_makes_its_graph_unknown(void **state)
+{
+	CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
+	CUgraph graph = graph_new();
+	CUgraphNode node;
+
+	(void)state;
+	assert_ok(cuGraphConditionalHandleCreate(&p.conditional.handle, graph, context, 1, 1));
+	p.conditional.type = CU_GRAPH_COND_TYPE_IF;
+	p.conditional.size = 1;
+	p.conditional.ctx = context;
+	assert_ok(cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &p));
+	add_set(p.conditional.phGraph_out[0],
+		(CUDA_MEMSET_NODE_PARAMS){.dst = memory, .elementSize = 1, .width = 10, .height = 1});
+	CUgraphExec exec = instantiate(graph);
+	expect_unknown(exec);
+	assert_int_equal(graph_n_unknown(), 1);
+	assert_ok(cuGraphLaunch(exec, NULL));
+	assert_ok(cuCtxSynchronize());
+	end(exec, graph);
+	assert_int_equal(graph_n_unknown(), 0);
+}
+
+static void a_kernel_that_the_device_may_update_makes_its_graph_unknown(void **state)
+{
+	CUkernelNodeAttrValue value = {.deviceUpdatableKernelNode.deviceUpdatable = 1};
+	struct mix_arguments a = mix_of(1);
+	CUgraph graph = graph_new();
+	CUgraphNode node = add_mix(graph, &a);
+
+	(void)state;
+	assert_ok(cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value));
+	CUgraphExec exec = instantiate(graph);
+	expect_unknown(exec);
+	end(exec, graph);
+}
+
+static void an_instance_for_launches_from_the_device_stays_unknown(void **state)
+{
+	CUDA_GRAPH_INSTANTIATE_PARAMS p = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH};
+	struct mix_arguments a = mix_of(1);
+	CUgraph graph = graph_new();
+	CUgraphExec exec;
+
+	(void)state;
+	add_mix(graph, &a);
+	assert_ok(cuGraphInstantiateWithParams(&exec, graph, &p));
+	expect_unknown(exec);
+	assert_ok(cuGraphExecUpdate_v2(exec, graph, NULL));
+	expect_unknown(exec);
+	assert_int_equal(graph_n_unknown(), 1);
+	end(exec, graph);
+	assert_int_equal(graph_n_unknown(), 0);
+}
+
+static void an_instance_that_was_made_behind_our_back_is_unknown(void **state)
+{
+	struct mix_arguments a = mix_of(1);
+	CUgraph graph = graph_new();
+	CUgraphNode node = add_mix(graph, &a);
+	CUgraphExec exec;
+
+	(void)state;
+	assert_ok(REAL(cuGraphInstantiateWithFlags)(&exec, graph, 0));
+	expect_unknown(exec);
+	assert_int_equal(graph_n_unknown(), 0);
+	set_mix(exec, node, &a);
+	expect_unknown(exec);
+	assert_ok(cuGraphExecUpdate_v2(exec, graph, NULL));
+	expect_unknown(exec);
+	end(exec, graph);
+	assert_int_equal(graph_n_unknown(), 0);
+}
+
+/* ---- captures ---- */
+
+static void a_captured_graph_is_read_and_another_capture_is_not_disturbed(void **state)
+{
+	struct mix_arguments a = mix_of(1);
+	CUstream stream, busy;
+	void *params[4];
+	CUgraph graph, captured;
+
+	(void)state;
+	mix_params(&a, params);
+	assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	assert_ok(cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
+	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	assert_ok(cuLaunchKernel(mix_function, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+	assert_ok(cuMemcpyDtoDAsync_v2(memory + MIB, memory, 1000, stream));
+	assert_ok(cuMemsetD8Async(memory + 8192, 1, 100, stream));
+	assert_ok(cuMemsetD2D32Async(memory + 2 * MIB, 512, 1, 10, 6, stream));
+	assert_ok(cuStreamWriteValue32_v2(stream, memory + 64, 3, 0));
+	assert_ok(cuStreamEndCapture(stream, &graph));
+	/* In another mode instantiating would itself disturb it. */
+	assert_ok(cuStreamBeginCapture_v2(busy, CU_STREAM_CAPTURE_MODE_RELAXED));
+	CUgraphExec exec = instantiate(graph);
+	assert_ok(cuMemsetD8Async(memory, 1, 100, busy));
+	assert_ok(cuStreamEndCapture(busy, &captured));
+	assert_ok(cuGraphDestroy(captured));
+	assert_ok(cuStreamBeginCapture_v2(busy, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	assert_ok(cuGraphExecUpdate_v2(exec, graph, NULL));
+	EXPECT(exec, {a.first, 0}, {a.second, 0}, {a.inner.third, 0}, {a.inner.fourth, 0}, {memory, 1000},
+	       {memory + MIB, 1000}, {memory + 8192, 100}, {memory + 2 * MIB, 5 * 512 + 40}, {memory + 64, 4});
+	assert_ok(cuMemsetD8Async(memory, 1, 100, busy));
+	assert_ok(cuStreamEndCapture(busy, &captured));
+	assert_ok(cuGraphDestroy(captured));
+	end(exec, graph);
+	assert_ok(cuStreamDestroy_v2(busy));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+static void every_spelling_of_instantiate_is_seen(void **state)
+{
+	CUDA_GRAPH_INSTANTIATE_PARAMS p = {.flags = 0};
+	struct mix_arguments a = {.first = memory};
+	CUgraph graph = graph_new();
+	CUgraphExec exec[5];
+
+	(void)state;
+	add_mix(graph, &a);
+	assert_ok(cuGraphInstantiate(&exec[0], graph, NULL, NULL, 0));
+	assert_ok(cuGraphInstantiate_v2(&exec[1], graph, NULL, NULL, 0));
+	assert_ok(cuGraphInstantiateWithFlags(&exec[2], graph, 0));
+	assert_ok(cuGraphInstantiateWithParams(&exec[3], graph, &p));
+	assert_ok(cuGraphInstantiateWithParams_ptsz(&exec[4], graph, &p));
+	for (int i = 0; i < 5; i++) {
+		EXPECT(exec[i], {memory, 0});
+		assert_ok(cuGraphExecDestroy(exec[i]));
+	}
+	sim_fail("cuGraphInstantiateWithFlags", 1, CUDA_ERROR_UNKNOWN);
+	assert_int_equal(cuGraphInstantiateWithFlags(&exec[0], graph, 0), CUDA_ERROR_UNKNOWN);
+	assert_int_equal(graph_n_unknown(), 0);
+	assert_ok(cuGraphDestroy(graph));
+}
+
+/* ---- switched off ---- */
+
+static int run_switched_off(void *argument)
+{
+	struct mix_arguments a;
+
+	(void)argument;
+	graph_test_start();
+	a = mix_of(1);
+	CUgraph graph = graph_new();
+	CUgraphNode node = add_mix(graph, &a);
+	CUgraphExec exec = instantiate(graph);
+	set_mix(exec, node, &a);
+	CHECK(cuGraphExecUpdate_v2(exec, graph, NULL) == CUDA_SUCCESS);
+	CHECK(names_of(exec)->unknown && !graph_n_unknown());
+	CHECK(sim_calls("cuGraphGetNodes") == 0);
+	CHECK(cuGraphExecDestroy(exec) == CUDA_SUCCESS);
+	return 0;
+}
+
+static void switched_off_nothing_is_asked(void **state)
+{
+	static const char *const settings[] = {"SPILLWAY=0", NULL};
+
+	(void)state;
+	assert_int_equal(core_in_child(settings, run_switched_off, NULL), 0);
+}
+
+static int start(void **state)
+{
+	(void)state;
+	graph_test_start();
+	return 0;
+}
+
+int main(void)
+{
+	/* First, as its child must not find a driver in use. */
+	const struct CMUnitTest alone[] = {cmocka_unit_test(switched_off_nothing_is_asked)};
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_kernel_node_names_every_word_of_its_parameters_that_may_be_an_address),
+	    cmocka_unit_test(a_kernel_node_with_a_buffer_of_parameters_is_read_too),
+	    cmocka_unit_test(a_kernel_of_a_library_and_one_without_parameters_are_read),
+	    cmocka_unit_test(copies_name_both_sides_from_the_first_to_the_last_byte),
+	    cmocka_unit_test(sets_name_their_rows),
+	    cmocka_unit_test(waits_for_values_and_writes_of_them_name_them),
+	    cmocka_unit_test(nodes_that_touch_no_memory_of_ours_name_nothing),
+	    cmocka_unit_test(an_address_is_named_once_with_its_farthest_reach),
+	    cmocka_unit_test(child_graphs_are_read_with_their_parents),
+	    cmocka_unit_test(graphs_nested_without_end_are_unknown),
+	    cmocka_unit_test(a_conditional_node_makes_its_graph_unknown),
+	    cmocka_unit_test(a_kernel_that_the_device_may_update_makes_its_graph_unknown),
+	    cmocka_unit_test(an_instance_for_launches_from_the_device_stays_unknown),
+	    cmocka_unit_test(an_instance_that_was_made_behind_our_back_is_unknown),
+	    cmocka_unit_test(a_captured_graph_is_read_and_another_capture_is_not_disturbed),
+	    cmocka_unit_test(every_spelling_of_instantiate_is_seen),
+	};
+	int failed = cmocka_run_group_tests(alone, NULL, NULL);
+
+	return failed + cmocka_run_group_tests(tests, start, graph_test_stop);
+}

@@ -1,0 +1,53 @@
+#include "operands_fake.h"
+
+#include "shim/spill/graph.h"
+
+__thread struct fake_seen seen;
+
+void fake_forget(void)
+{
+	seen.n_stream = seen.n_function = seen.n_unknown = seen.n = 0;
+}
+
+void fake_expect(const char *what, const struct fake_name *names, unsigned n)
+{
+	for (unsigned i = 0; i < n && i < seen.n; i++)
+		if (seen.name[i].address != names[i].address || seen.name[i].bytes != names[i].bytes)
+			fail_msg("%s named %#llx + %zu and not %#llx + %zu", what, seen.name[i].address,
+				 seen.name[i].bytes, names[i].address, names[i].bytes);
+	if (seen.n != n)
+		fail_msg("%s named %u addresses and not %u", what, seen.n, n);
+}
+
+void use_stream(struct use *use, CUstream stream, bool per_thread)
+{
+	(void)use;
+	seen.n_stream++;
+	seen.stream = stream;
+	seen.per_thread = per_thread;
+}
+
+void use_function(struct use *use, uint64_t function)
+{
+	(void)use;
+	seen.n_function++;
+	seen.function = function;
+}
+
+void use_name(struct use *use, CUdeviceptr address, size_t bytes)
+{
+	(void)use;
+	if (seen.n < FAKE_NAMES)
+		seen.name[seen.n++] = (struct fake_name){address, bytes};
+}
+
+void use_unknown(struct use *use)
+{
+	(void)use;
+	seen.n_unknown++;
+}
+
+void graph_operands(struct use *use, CUgraphExec exec)
+{
+	use_function(use, (uintptr_t)exec);
+}

@@ -1,0 +1,179 @@
+"""What the bars of spilling are made of: pure functions over what programs printed (tested by bars_test.py).
+
+A job prints "each STEP MILLISECONDS LOSS" after every step, and its need: "need BYTES" or "reserved N MiB".
+"""
+import re
+import statistics
+from dataclasses import dataclass, field
+
+from harness import UNITS
+
+# Belady's bytes per step of gpt.py 1536 16 8, whole allocations (facts 5), in 1e9, by ratio.
+GPT_BYTES = {1.25: 5.96, 1.5: 10.0, 2.0: 17.1}
+STEADY_SLACK = 1.15  # a step is steady when it takes no longer than this times the median of the last half
+
+
+@dataclass
+class Steps:
+    ms: list = field(default_factory=list)
+    losses: list = field(default_factory=list)
+    need: int = 0  # bytes
+
+    @property
+    def complete(self):
+        return len(self.ms) > 0
+
+
+def steps_of(output):
+    """The steps of a job, as far as it came."""
+    steps = Steps()
+    for line in output.splitlines():
+        words = line.split()
+        if len(words) == 4 and words[0] == "each" and words[1].isdigit():
+            steps.ms.append(float(words[2]))
+            steps.losses.append(words[3])
+        elif len(words) >= 2 and words[0] == "need" and words[1].isdigit():
+            steps.need = int(words[1])
+    reserved = re.search(r"\breserved (\d+) MiB", output)
+    if reserved:
+        steps.need = int(reserved[1]) << 20
+    return steps
+
+
+def last_half(values):
+    return values[len(values) // 2:]
+
+
+def spread(values):
+    """(median, least, most)"""
+    return statistics.median(values), min(values), max(values)
+
+
+def steady(ms):
+    """(index of the first steady step, median of the steady steps). Steady is what two steps in a row begin, and what
+    three of four keep to from there on; a lone slow step does not end it."""
+    median = statistics.median(last_half(ms))
+    limit = STEADY_SLACK * median
+    for first in range(len(ms)):
+        rest = ms[first:]
+        good = sum(t <= limit for t in rest)
+        if rest[0] <= limit and (len(rest) == 1 or rest[1] <= limit) and good >= 0.75 * len(rest):
+            return first, statistics.median(rest)
+    return len(ms), median
+
+
+def lost_ms(ms, native_ms, first, median):
+    """Time lost until the steady state: what the steps before took more than a steady one, less what the native job's
+    first steps (loading of kernels) took more than its own."""
+    own = statistics.median(last_half(native_ms))
+    return sum(t - median for t in ms[:first]) - sum(t - own for t in native_ms[:first])
+
+
+def reference_ms(in_memory_ms, gigabytes, pair_gb_s):
+    """The least that a step can take: the computing, or the bytes (1e9) each way over the link."""
+    return max(in_memory_ms, gigabytes / pair_gb_s * 1e3)
+
+
+def number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def losses_equal(first, second, other):
+    """Are the losses those of native runs, as far as two native runs agree? (good, text)"""
+    n = min(len(first), len(second), len(other))
+    if n == 0:
+        return False, "no losses"
+    if other[:n] == first[:n] or other[:n] == second[:n]:
+        return True, f"{n} equal bit for bit"
+    if first[:n] == second[:n]:
+        where = next(i for i in range(n) if other[i] != first[i])
+        return False, f"DIFFER at step {where + 1}: {other[where]} for {first[where]}"
+    rows = [[number(t) for t in row] for row in zip(first[:n], second[:n], other[:n])]
+    if any(v is None or v != v for row in rows for v in row):
+        return False, "a loss is no number"
+    own = max(abs(a - b) for a, b, _ in rows)
+    worst = max(min(abs(c - a), abs(c - b)) for a, b, c in rows)
+    # Two runs tell little of how far a third may go; data gone wrong is another order of magnitude.
+    return worst <= 4 * own, f"{'within' if worst <= 4 * own else 'DIFFER:'} x{worst / own:.1f} of native spread {own:.1e}"
+
+
+def lines_of(output):
+    """"name median least most unit" lines of a measuring program, by name."""
+    found = {}
+    for line in output.splitlines():
+        words = line.split()
+        if len(words) == 5 and all(number(w) is not None for w in words[1:4]):
+            found[words[0]] = tuple(float(w) for w in words[1:4])
+    return found
+
+
+def belady_of(output):
+    """Lines of belady, by ratio: GB in per step."""
+    found = {}
+    for line in output.splitlines():
+        words = line.split()
+        if words[:1] == ["belady"]:
+            fields = dict(zip(words[1::2], words[2::2]))
+            found[round(float(fields["ratio"]), 3)] = float(fields["in_gb"])
+    return found
+
+
+def bytes_in(text):
+    found = re.fullmatch(r"([\d.]+) ?([KMGT]?i?B)", text.strip())
+    return float(found[1]) * UNITS[found[2]] if found else None
+
+
+def host_peak(output):
+    """Bytes: the peak of host-backed memory by the shim's summary; None: there is none."""
+    found = re.findall(r"^spillway: +host +.*?, +([\d.]+ ?[KMGT]?i?B)\b at most", output, re.MULTILINE)
+    return max((bytes_in(text) or 0 for text in found), default=None)
+
+
+def moved(output):
+    """(bytes in, bytes out, seconds with a copy on its way or None) by the shim's summary; None where it does not say:
+    "spillway:   moved 12.3 GiB to the device and 12.0 GiB to the host, ..., link busy 1.23 s" (the last is optional)."""
+    size = r"([\d.]+ ?[KMGT]?i?B)"
+    found = re.findall(rf"^spillway: +moved {size} to the device and {size} to the host(.*)$", output, re.MULTILINE)
+    if not found:
+        return None
+    came, went, rest = max(found, key=lambda line: bytes_in(line[0]))
+    busy = re.search(r"busy ([\d.]+) (ms|s)\b", rest)
+    seconds = float(busy[1]) / (1000 if busy[2] == "ms" else 1) if busy else None
+    return bytes_in(came), bytes_in(went), seconds
+
+
+@dataclass
+class Bar:
+    part: str
+    what: str
+    value: float  # None: not measured
+    bar: float  # None: for information
+    text: str = ""  # the spread and whatever explains the value
+    least: bool = False  # the bar is a least, not a most
+    near: float = None  # the best end of the value's spread: reaches the bar, though the median does not
+    unit: str = ""
+
+    @property
+    def verdict(self):
+        if self.value is None:
+            return "n/a"
+        if self.bar is None:
+            return ""
+        if self.meets(self.value):
+            return "pass"
+        return "within spread" if self.near is not None and self.meets(self.near) else "MISS"
+
+    def meets(self, value):
+        return value >= self.bar if self.least else value <= self.bar
+
+    def row(self):
+        value = "n/a" if self.value is None else f"{self.value:.3g}{self.unit}" if abs(self.value) < 1000 \
+            else f"{self.value:.0f}{self.unit}"
+        bar = "" if self.bar is None else f"{'>=' if self.least else '<='} {self.bar:g}{self.unit}"
+        return [self.part, self.what, value, bar, self.verdict, self.text]
+
+
+HEAD = ["part", "what", "value", "bar", "verdict", "spread, remarks"]

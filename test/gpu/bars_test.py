@@ -1,0 +1,214 @@
+"""The bars' arithmetic and tables, with canned output and jobs that only pretend: python bars_test.py. No GPU is needed."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+
+import bars
+from bars import Bar
+
+SUMMARY = """\
+spillway: summary of process 467, policy heap, spill exact
+spillway:   device    600.0 MiB live at exit,   600.0 MiB at most, budget 600.0 MiB
+spillway:   host      580.0 MiB live at exit,   1.5 GiB at most, budget 62.4 GiB
+spillway:   moved 23.0 GiB to the device and 22.5 GiB to the host, in 9 pieces; 3 submissions waited, 0.1 s in all, link busy 500 ms
+"""
+
+
+class Parsing(unittest.TestCase):
+    def test_steps_of_a_job(self):
+        steps = bars.steps_of("each 1 100.5 7.9\nnoise\neach 2 50 7.8\ngpt 8x1 batch 1: 50 ms/step, reserved 10 MiB\n")
+        self.assertEqual(steps.ms, [100.5, 50])
+        self.assertEqual(steps.losses, ["7.9", "7.8"])
+        self.assertEqual(steps.need, 10 << 20)
+        self.assertEqual(bars.steps_of("each 1 2 3\nneed 77\n").need, 77)
+        self.assertFalse(bars.steps_of("").complete)
+
+    def test_summary(self):
+        self.assertEqual(bars.host_peak(SUMMARY), 1.5 * (1 << 30))
+        self.assertIsNone(bars.host_peak("nothing"))
+        self.assertEqual(bars.moved(SUMMARY), (23 << 30, 22.5 * (1 << 30), 0.5))
+        self.assertEqual(bars.moved(SUMMARY.replace("busy", "idle"))[2], None)
+        self.assertIsNone(bars.moved("nothing"))
+
+    def test_lines_of_programs(self):
+        self.assertEqual(bars.lines_of("a_64 50.8 50.1 51.0 GB/s\nother\n"), {"a_64": (50.8, 50.1, 51.0)})
+        text = "trace blocks 3\nbelady grain 0 ratio 1.500 budget_mib 100.0 in_gb 10.018 out_gb 10.0 over 0 launches 9\n"
+        self.assertEqual(bars.belady_of(text), {1.5: 10.018})
+
+
+class Arithmetic(unittest.TestCase):
+    def test_steady_begins_where_steps_stay_short(self):
+        self.assertEqual(bars.steady([5000, 900, 300, 101, 100, 99, 100, 101]), (3, 100))
+        self.assertEqual(bars.steady([100, 100, 100, 100]), (0, 100))
+        first, median = bars.steady([900, 100, 900, 102, 100, 100, 180, 100, 101, 100, 100, 100])
+        self.assertEqual((first, median), (3, 100))  # one slow step later is noise, a fast one before is luck
+
+    def test_never_steady(self):
+        first, _ = bars.steady([100, 50, 100, 50, 100, 50])
+        self.assertGreater(first, 3)
+
+    def test_time_lost_leaves_out_what_native_loses(self):
+        self.assertEqual(bars.lost_ms([3000, 1000, 100, 100], [2000, 50, 50, 50], 2, 100), 3800 - 1950)
+
+    def test_reference(self):
+        self.assertAlmostEqual(bars.reference_ms(69, 5.96, 50.85), 117.2, 1)
+        self.assertAlmostEqual(bars.reference_ms(69, 10.0, 50.85), 196.7, 1)
+        self.assertEqual(bars.reference_ms(69, 1.0, 50.85), 69)
+
+    def test_losses(self):
+        native, again = ["7.91", "7.80"], ["7.91", "7.81"]
+        self.assertTrue(bars.losses_equal(native, native, native)[0])
+        self.assertFalse(bars.losses_equal(native, native, ["7.91", "7.8000001"])[0])
+        self.assertTrue(bars.losses_equal(native, again, ["7.91", "7.82"])[0])
+        self.assertFalse(bars.losses_equal(native, again, ["7.91", "8.9"])[0])
+        self.assertFalse(bars.losses_equal(native, again, ["7.91", "nan"])[0])
+        self.assertFalse(bars.losses_equal(native, again, [])[0])
+
+    def test_verdicts(self):
+        self.assertEqual(Bar("p", "w", 1.2, 1.25).verdict, "pass")
+        self.assertEqual(Bar("p", "w", 1.3, 1.25).verdict, "MISS")
+        self.assertEqual(Bar("p", "w", 1.3, 1.25, near=1.2).verdict, "within spread")
+        self.assertEqual(Bar("p", "w", 0.9, 0.8, least=True).verdict, "pass")
+        self.assertEqual(Bar("p", "w", 0.7, 0.8, least=True).verdict, "MISS")
+        self.assertEqual(Bar("p", "w", None, 0.8).verdict, "n/a")
+        self.assertEqual(Bar("p", "w", 3, None).verdict, "")
+        self.assertEqual(Bar("p", "w", 0.7, 0.8, "x", least=True).row(), ["p", "w", "0.7", ">= 0.8", "MISS", "x"])
+
+
+# A job whose steps take what the policy in SPILLWAY_SET would make them take.
+PRETENDED_JOB = """
+import os, signal, sys, time
+settings = dict(s.split("=") for s in os.environ.get("SPILLWAY_SET", "").split(",") if s)
+mode, small = settings.get("spill.mode"), "device.budget" in settings
+usual = {None: 70, "static": 1300, "exact": 200, "fast": 140}[mode] if small or not mode else 70
+if "SPILLWAY_RECORD" in os.environ:
+    with open(os.environ["SPILLWAY_RECORD"], "w") as file:
+        file.write("A 0 1000000000\\nA 1 1000000000\\nA 2 1000000000\\n" + "L 1 0:0\\nL 2 1:0\\nL 3 2:0\\n" * 10)
+if sys.argv[1] == "hold":
+    print("need", 10 << 30, flush=True)
+    for i in range(100000):
+        time.sleep(0.01)
+        print(f"each {i + 1} 10 0", flush=True)
+for i in range(3 + int([a for a in sys.argv if a.isdigit()][-1])):
+    print(f"each {i + 1} {usual * (10 if i == 0 else 3 if i == 1 and small else 1)} {8 - i / 100}", flush=True)
+print("gpt: reserved 15000 MiB")
+if small:
+    print(\"\"\"%s\"\"\")
+""" % SUMMARY
+
+LINK = "echo pinned_pair_64 50.0 49.0 51.0 GB/s; echo vmm_out_64 55 54 56 GB/s; echo vmm_pinning_64 200 190 210 ms/GiB"
+PRESSURE = "echo added_free 5 1 9 ns; echo added_same 100 90 110 ns; echo added_turn 400 350 500 ns; echo launch_bare 2500 2 3 ns"
+BELADY = "echo belady grain 0 ratio 1.500 budget_mib 9 in_gb 9.0 out_gb 9.0 over 0 launches 3"
+# "suspend PID" and "resume PID", for the job that pretends.
+TOOL = '[ "$1" = suspend ] && kill -STOP "$2" || kill -CONT "$2"'
+
+
+class Whole(unittest.TestCase):
+    def run_bars(self, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in "gpt.py", "spill_jobs.py":
+                with open(os.path.join(folder, name), "w") as file:
+                    file.write(PRETENDED_JOB)
+            os.mkdir(os.path.join(folder, "bench"))
+            for name, text in {"bench/link": LINK, "bench/pressure": PRESSURE, "bench/belady": BELADY, "spillway": TOOL}.items():
+                path = os.path.join(folder, name)
+                with open(path, "w") as file:
+                    file.write(f"#!/bin/sh\n{text}\n")
+                os.chmod(path, 0o755)
+            environment = {k: v for k, v in os.environ.items() if not k.startswith(("SPILLWAY", "LD_"))}
+            run = subprocess.run([sys.executable, os.path.join(HERE, "spill_bars.py"), "--build", folder, "--log",
+                                  os.path.join(folder, "log"), "--scripts", folder, *arguments],
+                                 capture_output=True, text=True, env=environment)
+            return run.returncode, run.stdout + run.stderr
+
+    def row(self, text, what):
+        table = text[text.rindex("\npart "):]
+        rows = [[cell.strip() for cell in line.split("|")] for line in table.splitlines() if what in line]
+        self.assertEqual(len(rows), 1, f"{what} in {text}")
+        return rows[0]
+
+    def test_gpt(self):
+        code, text = self.run_bars("gpt", "--ratios", "1.5", "--static", "--record")
+        self.assertEqual(code, 0, text)
+        self.assertEqual(self.row(text, "exact 1.5: step / reference")[2:5], ["1.11", "<= 2", "pass"])
+        self.assertEqual(self.row(text, "fast 1.5: step / reference")[2:5], ["0.778", "<= 1.25", "pass"])
+        self.assertEqual(self.row(text, "exact 1.5: steps until")[2:5], ["1", "<= 4", "pass"])
+        self.assertEqual(self.row(text, "exact 1.5: losses")[4], "pass")
+        self.assertEqual(self.row(text, "exact 1.5: time lost")[2:5], ["1.57 s", "<= 5.3 s", "pass"])
+        self.assertEqual(self.row(text, "exact 1.5: rate")[2], "0.977")
+        self.assertEqual(self.row(text, "static 1.5: step")[2], "1300 ms")
+
+    def test_the_other_parts(self):
+        code, text = self.run_bars("rate", "jobs", "graph", "random", "fits", "launch", "first", "--jobs", "conv")
+        self.assertEqual(code, 1, text)  # launch misses
+        self.assertEqual(self.row(text, "conv exact 1.5: throughput")[2:5], ["0.9", ">= 0.5", "pass"])
+        self.assertEqual(self.row(text, "graph fast 1.25: step / static")[2:5], ["0.108", "<= 1", "pass"])
+        self.assertEqual(self.row(text, "random exact 1.5: step / static")[2], "0.154")
+        self.assertEqual(self.row(text, "exact: step / native")[2:5], ["1", "<= 1.01", "pass"])
+        self.assertEqual(self.row(text, "fast: added_turn")[2:5], ["400 ns", "<= 300 ns", "MISS"])
+        self.assertEqual(self.row(text, "exact 1.5: first full step")[2], "0.154")
+        self.assertEqual(self.row(text, "pinned_pair_64")[2], "50 GB/s")
+
+    def test_suspend(self):
+        _, text = self.run_bars("suspend", "--modes", "exact")
+        for time in "first", "second":
+            self.assertEqual(self.row(text, f"10 GiB, {time} time: stood still")[4], "pass")
+            self.assertEqual(len(self.row(text, f"10 GiB, {time} time: suspend / link")), 6)
+            self.assertEqual(len(self.row(text, f"10 GiB, {time} time: resume / link")), 6)
+        self.assertEqual(self.row(text, "10 GiB: every byte")[4], "pass")
+
+    def test_no_time_is_no_result(self):
+        code, text = self.run_bars("gpt", "--seconds", "1")
+        self.assertEqual(code, 1, text)
+        self.assertIn("no time", text)
+
+
+# A program for correct.py: as what it is told to pretend in exact and in fast.
+PRETENDED_APP = """
+import os, sys
+settings = dict(s.split("=") for s in os.environ.get("SPILLWAY_SET", "").split(",") if s)
+mode, app = settings.get("spill.mode"), sys.argv[1]
+wrong = mode == "exact" and app == "graph"
+print("check loss", 2 if wrong else 1)
+print("need", 100 << 20)
+if mode:
+    print(f"spillway: summary of process 1, policy heap, spill {mode}")
+if mode == "fast" and app in ("grouped", "threads"):
+    print("spillway: an access to a block in transit; use spill.mode: exact")
+    sys.exit(1)
+"""
+
+
+class Correct(unittest.TestCase):
+    def verdicts(self, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in "torch_job.py", "torch_more.py":
+                with open(os.path.join(folder, name), "w") as file:
+                    file.write(PRETENDED_APP)
+            run = subprocess.run([sys.executable, os.path.join(HERE, "correct.py"), "--build", folder, "--log",
+                                  os.path.join(folder, "log"), "--scripts", folder, "--ratios", "2", *arguments],
+                                 capture_output=True, text=True)
+            table = run.stdout[run.stdout.rindex("app "):].splitlines()[1:]
+            cells = [[cell.strip() for cell in line.split("|")] for line in table]
+            return run.returncode, {(row[0], row[1]): row[4] for row in cells}
+
+    def test_equal_and_stopped_as_defined(self):
+        code, rows = self.verdicts("--apps", "eager,grouped")
+        self.assertEqual(rows["eager", "exact 2.0"], "bit for bit")
+        self.assertEqual(rows["grouped", "fast 2.0"], "stopped, and told why")
+        self.assertEqual(code, 0)
+
+    def test_wrong_or_stopped_as_not_defined(self):
+        code, rows = self.verdicts("--apps", "graph,threads")
+        self.assertTrue(rows["graph", "exact 2.0"].startswith("DIFFERS"))
+        self.assertTrue(rows["threads", "fast 2.0"].startswith("exit 1"))
+        self.assertEqual(code, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

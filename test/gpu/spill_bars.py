@@ -1,0 +1,351 @@
+"""The bars of spilling on a real GPU: python spill_bars.py --build BUILD --log FILE [--seconds N] PART...
+
+  rate     the bare link: a pair of copies, one each way at once
+  gpt      a GPT training job that needs 1.25, 1.5 and 2 times its budget: step / reference, steady state, losses
+  jobs     other jobs at 1.5 (twice the compute per byte, convolutional, varying length): throughput / their reference
+  graph    a step captured in a CUDA graph at 1.25, against static
+  random   a program without a period at 1.5, against static
+  fits     a job that fits, engine ready, against native
+  launch   what a launch costs more under pressure
+  first    the first steps that spill, against static
+  suspend  10 GiB suspended and resumed; a training job suspended and resumed
+
+Oversubscription is by Spillway's device.budget alone. A row is printed as soon as it is known, all of them at the end.
+Exit status: 0 nothing missed, 1 a bar was missed or could not be measured, 2 wrong arguments.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import bars
+import harness
+import suspend
+from bars import Bar
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ONE_RUN = 110  # seconds, at most
+MODE_BARS = {"exact": 2.0, "fast": 1.25}
+JOB_BARS = {"exact": 0.5, "fast": 0.8}
+BEFORE = 3  # steps that a training job does beside those it is asked for
+RECORDED = 13  # steps in a record
+PAIR_RATE = 50.85  # GB/s each way, where it cannot be measured (facts 5)
+PINNING = 200.0  # ms per GiB, likewise
+
+
+class Bench:
+    def __init__(self, options):
+        self.options = options
+        self.deadline = time.monotonic() + options.seconds
+        self.part, self.part_end = "", self.deadline
+        self.rows = []
+        self.natives = {}
+        self.rates = None
+        self.scratch = tempfile.TemporaryDirectory()
+
+    # ---- running ----
+
+    def python(self, script, *arguments):
+        return [sys.executable, os.path.join(self.options.scripts, script), *map(str, arguments)]
+
+    def left(self):
+        return min(self.deadline, self.part_end) - time.monotonic()
+
+    def log(self, title, output):
+        with open(self.options.log, "a") as file:
+            file.write(f"==== {title}\n{output[-30000:]}\n")
+
+    def run(self, name, command, settings=None, environment=None, limit=ONE_RUN):
+        """settings None: natively."""
+        env = dict(environment or {})
+        if settings is not None:
+            env.update(harness.shim_environment(self.options.build, settings))
+        result = harness.run(command, env, min(limit, self.left()))
+        title = f"{name}: {result.status}, {result.seconds:.1f} s: {env} {' '.join(command)}"
+        self.log(title, result.output)
+        steps = bars.steps_of(result.output)
+        median = f", {statistics.median(bars.last_half(steps.ms)):.1f} ms/step" if steps.complete else ""
+        print(f"  {name}: {result.status}, {result.seconds:.0f} s{median}", flush=True)
+        return result, steps
+
+    def add(self, what, value, bar, text="", **more):
+        row = Bar(self.part, what, value, bar, text, **more)
+        self.rows.append(row)
+        print("  " + " | ".join(str(cell) for cell in row.row()), flush=True)
+        with open(self.options.log + ".json", "a") as file:
+            file.write(json.dumps({**row.__dict__, "verdict": row.verdict}) + "\n")
+
+    def native(self, name, command, times=2):
+        """Native runs of a job; none when it does not run."""
+        key = tuple(command)
+        runs = self.natives.setdefault(key, [])
+        while len(runs) < times:
+            result, steps = self.run(f"{name} native", command)
+            if result.status != "ok" or not steps.complete or not steps.need:
+                self.add(f"{name} native", None, 0, result.status)
+                break
+            runs.append(steps)
+        return runs
+
+    def in_memory(self, natives):
+        return statistics.median(bars.steady(steps.ms)[1] for steps in natives)
+
+    def settings(self, mode, need, ratio):
+        return {"device.budget": f"{int(need / ratio) >> 20}MiB", "spill.mode": mode}
+
+    def failed(self, what, bar, result, least=False):
+        said = [line for line in result.output.splitlines() if line.startswith("spillway:")][-1:]
+        self.add(what, None, bar, f"{result.status} {' '.join(said)[:150]}", least=least)
+
+    def losses(self, what, natives, steps):
+        if len(natives) >= 2:
+            good, text = bars.losses_equal(natives[0].losses, natives[1].losses, steps.losses)
+            self.add(f"{what}: losses equal", float(good), 1, text, least=True)
+
+    def pair_rate(self):
+        rates = self.link_rates(3)
+        return rates["pinned_pair_64"][0] if "pinned_pair_64" in rates else PAIR_RATE
+
+    def pinning(self):
+        return self.link_rates(3).get("vmm_pinning_64", (PINNING,))[0]
+
+    def link_rates(self, rounds):
+        if self.rates is None:
+            result, _ = self.run("link", [os.path.join(self.options.build, "bench", "link"), str(rounds)], limit=60)
+            self.rates = bars.lines_of(result.output)
+        return self.rates
+
+    # ---- parts ----
+
+    def rate(self):
+        for name, (median, least, most) in self.link_rates(7).items():
+            unit = " ms/GiB" if "pinning" in name else " GB/s"
+            self.add(name, median, None, f"{least:.2f} .. {most:.2f}", unit=unit)
+
+    def gpt_command(self, steps=None):
+        return self.python("gpt.py", *self.options.gpt, self.options.steps if steps is None else steps, "each")
+
+    def gpt(self):
+        natives = self.native("gpt", self.gpt_command())
+        if not natives:
+            return
+        if self.options.record:
+            found = self.belady("gpt", self.gpt_command(RECORDED - BEFORE), RECORDED, natives[0].need, self.options.ratios)
+            self.options.bytes.update(found)
+            for ratio, gigabytes in found.items():
+                self.add(f"{ratio}: Belady's bytes per step", gigabytes, None, f"known: {bars.GPT_BYTES.get(ratio)}", unit=" GB")
+        for ratio in self.options.ratios:
+            if self.options.static:
+                self.gpt_static(natives, ratio)
+            for mode in self.options.modes * self.options.times:
+                self.gpt_one(natives, ratio, mode)
+
+    def gpt_static(self, natives, ratio):
+        result, steps = self.run(f"gpt static {ratio}", self.gpt_command(1), self.settings("static", natives[0].need, ratio))
+        if len(steps.ms) > 1:
+            self.add(f"static {ratio}: step", bars.steady(steps.ms)[1], None, result.status, unit=" ms")
+
+    def gpt_one(self, natives, ratio, mode):
+        name = f"{mode} {ratio}"
+        result, steps = self.run(f"gpt {name}", self.gpt_command(), self.settings(mode, natives[0].need, ratio))
+        if result.status != "ok" and len(steps.ms) < 6:
+            self.failed(f"{name}: step / reference", MODE_BARS[mode], result)
+            return
+        self.losses(name, natives, steps)
+        first, median = bars.steady(steps.ms)
+        settled = steps.ms[first:] or bars.last_half(steps.ms)
+        gigabytes = self.options.bytes.get(ratio, bars.GPT_BYTES.get(ratio, 0))
+        reference = bars.reference_ms(self.in_memory(natives), gigabytes, self.pair_rate())
+        self.add(f"{name}: step / reference", median / reference, MODE_BARS[mode],
+                 f"{median:.0f} ms ({min(settled):.0f} .. {max(settled):.0f}) / {reference:.0f}", near=min(settled) / reference)
+        self.add(f"{name}: steps until steady, after the first full", max(first - 1, 0), 4,
+                 f"of {len(steps.ms)}: {' '.join(f'{t:.0f}' for t in steps.ms[:8])} .. ms")
+        peak = bars.host_peak(result.output) or 0
+        pinned = peak / (1 << 30) * self.pinning() / 1e3
+        lost = bars.lost_ms(steps.ms, natives[0].ms, first, median) / 1e3
+        self.add(f"{name}: time lost until then", lost, 5 + pinned, f"5 s and {pinned:.1f} s pinning of {peak / (1 << 30):.1f} GiB",
+                 unit=" s")
+        self.moving(name, result, steps)
+
+    def moving(self, name, result, steps):
+        moved = bars.moved(result.output)
+        if not moved:
+            self.add(f"{name}: rate while moving / pair", None, 0.9, "the summary does not say", least=True)
+            return
+        seconds, over = moved[2], "busy"
+        if not seconds:
+            # A least: also the time in which nothing moved counts.
+            seconds, over = sum(steps.ms) / 1e3, "of all steps; when it moved is not known"
+        rate = (moved[0] + moved[1]) / seconds / 1e9
+        self.add(f"{name}: rate while moving / pair", rate / (2 * self.pair_rate()), 0.9 if moved[2] else None,
+                 f"{moved[0] / 1e9 / len(steps.ms):.1f} GB in, {moved[1] / 1e9 / len(steps.ms):.1f} out per step, "
+                 f"{seconds:.2f} s {over}", least=True)
+
+    def belady(self, name, command, steps, need, ratios):
+        """Bytes in per step (1e9) by Belady's rule on the job's own record, by ratio; empty when there is no record."""
+        path = os.path.join(self.scratch.name, f"{name}.trace")
+        # What is submitted is recorded under pressure only, so make a little.
+        self.run(f"{name} recorded", command, self.settings("exact", need, 1.05), {"SPILLWAY_RECORD": path})
+        if not os.path.exists(path):
+            return {}
+        tool = [os.path.join(self.options.build, "bench", "belady"), "--steps", str(steps), "--need", str(need)]
+        for ratio in ratios:
+            tool += ["--ratio", str(ratio)]
+        answer = subprocess.run([*tool, path], capture_output=True, text=True)
+        self.log(" ".join(tool), answer.stdout + answer.stderr)
+        if self.options.keep_traces:
+            with open(os.path.join(self.options.keep_traces, f"{name}.trace.gz"), "wb") as file:
+                subprocess.run(["gzip", "-c", path], stdout=file)
+        os.unlink(path)
+        return bars.belady_of(answer.stdout)
+
+    def jobs(self):
+        for name in self.options.jobs:
+            command = self.python("spill_jobs.py", name, self.options.steps)
+            natives = self.native(name, command)
+            if not natives:
+                continue
+            command_recorded = self.python("spill_jobs.py", name, RECORDED - BEFORE)
+            gigabytes = self.belady(name, command_recorded, RECORDED, natives[0].need, [1.5]).get(1.5)
+            own = statistics.mean(statistics.mean(bars.last_half(steps.ms)) for steps in natives)
+            reference = bars.reference_ms(own, gigabytes or 0, self.pair_rate())
+            for mode in self.options.modes:
+                what = f"{name} {mode} 1.5"
+                result, steps = self.run(what, command, self.settings(mode, natives[0].need, 1.5))
+                if result.status != "ok":
+                    self.failed(f"{what}: throughput / reference", JOB_BARS[mode], result, least=True)
+                    continue
+                self.losses(what, natives, steps)
+                mean = statistics.mean(bars.last_half(steps.ms))
+                link = "NO TRACE" if gigabytes is None else f"{gigabytes:.1f} GB"
+                self.add(f"{what}: throughput / reference", reference / mean, JOB_BARS[mode],
+                         f"{mean:.0f} ms / {reference:.0f} ({own:.0f} in memory, {link}), need {natives[0].need >> 20} MiB",
+                         least=True)
+
+    def against_static(self, name, steps, ratio, bar, natives=1):
+        """A job in every mode, as a part of its time with static: medians of the last half of its steps."""
+        command = self.python("spill_jobs.py", name, steps)
+        native = self.native(name, command, natives)
+        if not native:
+            return
+        base = None
+        for mode in ["static", *self.options.modes]:
+            what = f"{name} {mode} {ratio}"
+            result, steps_run = self.run(what, command, self.settings(mode, native[0].need, ratio))
+            if result.status != "ok":
+                self.failed(f"{what}: step / static", bar, result)
+                continue
+            self.losses(what, native if len(native) > 1 else native * 2, steps_run)
+            median, least, most = bars.spread(bars.last_half(steps_run.ms))
+            if mode == "static":
+                base = (median, least, most)
+                self.add(f"{what}: step", median, None, f"{least:.0f} .. {most:.0f}, native {self.in_memory(native):.0f} ms",
+                         unit=" ms")
+            elif base:
+                self.add(f"{what}: step / static", median / base[0], bar,
+                         f"{median:.0f} ms ({least:.0f} .. {most:.0f}) / {base[0]:.0f}", near=least / base[2])
+
+    def graph(self):
+        self.against_static("graph", 12, 1.25, 1.0, natives=2)
+
+    def random(self):
+        self.against_static("random", 24, 1.5, 1.1)
+
+    def fits(self):
+        sides = {"native": None, **{mode: {"spill.mode": mode} for mode in self.options.modes}}
+        times = {side: [] for side in sides}
+        for _ in range(self.options.rounds):
+            for side, settings in sides.items():
+                result, steps = self.run(f"gpt that fits, {side}", self.python("gpt.py", *self.options.gpt, 18, "each"), settings)
+                if result.status == "ok" and steps.complete:
+                    times[side].append(bars.steady(steps.ms)[1])
+        for mode in self.options.modes:
+            if times["native"] and times[mode]:
+                native, most = bars.spread(times["native"]), bars.spread(times[mode])
+                self.add(f"{mode}: step / native", most[0] / native[0], 1.01,
+                         f"{most[0]:.2f} ({most[1]:.2f} .. {most[2]:.2f}) / {native[0]:.2f} ({native[1]:.2f} .. {native[2]:.2f}) ms",
+                         near=most[1] / native[2])
+            else:
+                self.add(f"{mode}: step / native", None, 1.01)
+
+    def launch(self):
+        program = [os.path.join(self.options.build, "bench", "pressure")]
+        for mode in self.options.modes:
+            found = {}
+            for _ in range(self.options.rounds):
+                settings = {"device.budget": "1GiB", "host.budget": "2GiB", "spill.mode": mode}
+                result, _ = self.run(f"launch {mode}", program, settings, limit=40)
+                for name, (median, _, _) in bars.lines_of(result.output).items():
+                    found.setdefault(name, []).append(median)
+            for name, bar in {"added_free": 20, "added_same": 300, "added_turn": 300, "launch_bare": None}.items():
+                if name in found:
+                    median, least, most = bars.spread(found[name])
+                    self.add(f"{mode}: {name}", median, bar, f"{least:.0f} .. {most:.0f}", near=least, unit=" ns")
+                else:
+                    self.add(f"{mode}: {name}", None, bar)
+
+    def first(self):
+        ratio = 1.5
+        natives = self.native("gpt", self.gpt_command(), 1)
+        if not natives:
+            return
+        runs = {}
+        for mode in ["static", *self.options.modes]:
+            _, runs[mode] = self.run(f"gpt first {mode} {ratio}", self.gpt_command(1), self.settings(mode, natives[0].need, ratio))
+        for mode in self.options.modes:
+            for i, name in enumerate(("first step", "first full step")):
+                if len(runs[mode].ms) > i and len(runs["static"].ms) > i:
+                    own, base = runs[mode].ms[i], runs["static"].ms[i]
+                    self.add(f"{mode} {ratio}: {name} / static", own / base, 1.2, f"{own:.0f} / {base:.0f} ms")
+                else:
+                    self.add(f"{mode} {ratio}: {name} / static", None, 1.2)
+
+    def suspend(self):
+        suspend.bars_of(self)
+
+
+SECONDS = {"rate": 40, "gpt": 330, "jobs": 400, "graph": 120, "random": 120, "fits": 150, "launch": 90, "first": 90,
+           "suspend": 150}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--log", required=True)
+    parser.add_argument("--seconds", type=float, default=530, help="for all together")
+    parser.add_argument("--ratios", type=lambda t: [float(w) for w in t.split(",")], default=[1.25, 1.5, 2.0])
+    parser.add_argument("--modes", type=lambda t: t.split(","), default=["exact", "fast"])
+    parser.add_argument("--jobs", type=lambda t: t.split(","), default=["twice", "conv", "lengths"])
+    parser.add_argument("--gpt", type=lambda t: t.split(","), default=["1536", "16", "8"], help="WIDTH,LAYERS,BATCH")
+    parser.add_argument("--bytes", type=lambda t: {float(r): float(b) for r, b in (w.split(":") for w in t.split(","))},
+                        default={}, help="RATIO:GB,...: Belady's bytes per step of gpt, instead of the known ones")
+    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--times", type=int, default=1, help="gpt: runs of each")
+    parser.add_argument("--record", action="store_true", help="gpt: Belady's bytes from a record of its own")
+    parser.add_argument("--static", action="store_true", help="gpt: a few steps of static, too")
+    parser.add_argument("--keep-traces", default="", help="a folder for the jobs' records")
+    parser.add_argument("--scripts", default=HERE, help="the folder of the jobs")
+    parser.add_argument("parts", nargs="+", choices=SECONDS)
+    options = parser.parse_args()
+    options.build = os.path.abspath(options.build)
+
+    bench = Bench(options)
+    for part in options.parts:
+        bench.part = part
+        bench.part_end = time.monotonic() + SECONDS[part]
+        print(f"{part}:", flush=True)
+        try:
+            getattr(bench, part)()
+        except Exception as error:  # a broken part must not take the others' results along
+            bench.add(f"{part} broke off", None, 0, f"{type(error).__name__}: {error}")
+    print()
+    harness.table([bars.HEAD] + [row.row() for row in bench.rows])
+    sys.exit(1 if any(row.bar is not None and row.verdict in ("MISS", "n/a") for row in bench.rows) else 0)
+
+
+main()

@@ -1,0 +1,436 @@
+/*
+ * Nothing that runs natively may hang. Work that cannot go on until the program does something more, while the program
+ * does it: each part in a process of its own with a deadline (child.h), on a job that needs twice its budget and of
+ * which the library has seen enough to be moving memory (scene.h). The same parts run without the library, too.
+ */
+#include "test/preload/scene.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+enum { ROUNDS = 100, ON_MAIN = 0, ON_HELD = 1, ON_OTHER = 2, ON_THREAD = 3 }; /* lanes */
+
+static struct scene scene;
+
+static int end(CUstream one, CUstream two)
+{
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	MUST(cu.cuStreamDestroy_v2(one));
+	MUST(cu.cuStreamDestroy_v2(two));
+	scene_close(&scene);
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void rounds(CUstream stream, unsigned lane, int n)
+{
+	for (; n; n--) {
+		MUST(scene_round(&scene, stream, lane));
+		if (lane == ON_OTHER && n % 8 == 0) /* at their own pace, not all in the queue at once */
+			MUST(cu.cuStreamSynchronize(stream));
+	}
+}
+
+/* ---- held by a value, by a host function ---- */
+
+static int value_written_by_the_thread_after_more_launches(void)
+{
+	CUstream held, other;
+
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	held = child_stream();
+	other = child_stream();
+	unsigned *word = child_hold(held);
+	rounds(held, ON_HELD, 1);
+	rounds(other, ON_OTHER, ROUNDS);
+	MUST(cu.cuStreamSynchronize(other));
+	rounds(held, ON_HELD, 2);
+	rounds(other, ON_OTHER, ROUNDS);
+	child_release(word);
+	return end(held, other);
+}
+
+/* The word lies in memory that may itself be spilled, and another stream writes it. */
+static int value_in_a_block_written_by_another_stream(void)
+{
+	CUdeviceptr word;
+	CUstream held, other;
+
+	scene_open(&scene, 0);
+	word = child_alloc(3 * MIB);
+	MUST(cu.cuMemsetD32_v2(word, 0, 16));
+	CHECK(scene_warm_up(&scene));
+	held = child_stream();
+	other = child_stream();
+	MUST(cuStreamWaitValue32_v2(held, word, 1, CU_STREAM_WAIT_VALUE_GEQ));
+	rounds(held, ON_HELD, 1);
+	rounds(other, ON_OTHER, ROUNDS);
+	MUST(cu.cuStreamSynchronize(other));
+	MUST(cuStreamWriteValue32_v2(other, word, 1, 0));
+	rounds(held, ON_HELD, 1);
+	MUST(cu.cuStreamSynchronize(held));
+	MUST(cu.cuMemFree_v2(word));
+	return end(held, other);
+}
+
+static pthread_mutex_t interpreter = PTHREAD_MUTEX_INITIALIZER;
+
+static void CUDA_CB needs_the_interpreter(void *argument)
+{
+	(void)argument;
+	pthread_mutex_lock(&interpreter);
+	pthread_mutex_unlock(&interpreter);
+}
+
+static int host_function_that_needs_the_lock_of_the_submitting_thread(void)
+{
+	CUdeviceptr block, small;
+	CUstream held, other;
+
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	held = child_stream();
+	other = child_stream();
+	for (int i = 0; i < 3; i++) {
+		pthread_mutex_lock(&interpreter);
+		rounds(held, ON_HELD, 1);
+		MUST(cuLaunchHostFunc(held, needs_the_interpreter, NULL));
+		rounds(held, ON_HELD, 1);
+		rounds(other, ON_OTHER, ROUNDS);
+		small = child_alloc(1000);
+		block = child_alloc(9 * MIB);
+		MUST(cu.cuMemsetD8Async(block, 1, 9 * MIB, other));
+		rounds(held, ON_HELD, 1);
+		MUST(cu.cuMemFreeAsync(block, other));
+		MUST(cu.cuStreamSynchronize(other));
+		pthread_mutex_unlock(&interpreter);
+		MUST(cu.cuStreamSynchronize(held));
+		MUST(cu.cuMemFree_v2(small));
+	}
+	return end(held, other);
+}
+
+/* ---- spin kernels ---- */
+
+enum release { BY_KERNEL, BY_COPY, BY_SET, BY_KERNEL_IN_BLOCK };
+
+static int spin(enum release release)
+{
+	CUdeviceptr one = child_alloc(4096), word;
+	CUstream held = child_stream(), other = child_stream();
+	unsigned *pinned = scene_word();
+
+	MUST(cu.cuMemsetD32_v2(one, 0, 8));
+	MUST(cu.cuMemsetD32_v2(one + 64, 1, 8));
+	MUST(cu.cuCtxSynchronize());
+	word = release == BY_KERNEL_IN_BLOCK ? one : (CUdeviceptr)pinned;
+	MUST(scene_spin(&scene, held, word, 1, 2, ON_HELD));
+	rounds(held, ON_HELD, 1);
+	rounds(other, ON_OTHER, ROUNDS);
+	if (release == BY_COPY)
+		MUST(cu.cuMemcpyDtoHAsync_v2(pinned, one + 64, 4, other));
+	else if (release == BY_SET)
+		MUST(cuMemsetD32Async(word, 1, 1, other));
+	else
+		MUST(scene_store(&scene, other, word, 1));
+	rounds(held, ON_HELD, 1);
+	MUST(cu.cuStreamSynchronize(held));
+	MUST(cu.cuMemFree_v2(one));
+	return end(held, other);
+}
+
+static int spin_released_by_a_kernel(void)
+{
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	return spin(BY_KERNEL);
+}
+
+static int spin_released_by_a_copy(void)
+{
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	return spin(BY_COPY);
+}
+
+static int spin_released_by_a_set(void)
+{
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	return spin(BY_SET);
+}
+
+static int spin_on_a_word_in_a_block(void)
+{
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	return spin(BY_KERNEL_IN_BLOCK);
+}
+
+static int spin_released_by_a_kernel_of_another_device(void)
+{
+	static struct scene second;
+	CUstream here, there;
+	unsigned *word;
+
+	scene_open(&second, 1);
+	CHECK(scene_warm_up(&second));
+	there = child_stream();
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	here = child_stream();
+	word = scene_word();
+	MUST(scene_spin(&scene, here, (CUdeviceptr)word, 1, 3, ON_HELD));
+	rounds(here, ON_HELD, 1);
+	MUST(cu.cuCtxSetCurrent(second.context));
+	for (int i = 0; i < ROUNDS; i++)
+		MUST(scene_round(&second, there, ON_OTHER));
+	MUST(scene_store(&second, there, (CUdeviceptr)word, 1));
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&second));
+	MUST(cu.cuStreamDestroy_v2(there));
+	scene_close(&second);
+	MUST(cu.cuCtxSetCurrent(scene.context));
+	return end(here, child_stream());
+}
+
+/* ---- more than one thread ---- */
+
+static atomic_bool stop;
+static atomic_uint turns;
+
+static void *synchronize_again_and_again(void *argument)
+{
+	(void)argument;
+	MUST(cu.cuCtxSetCurrent(scene.context));
+	while (!atomic_load(&stop)) {
+		atomic_fetch_add(&turns, 1);
+		MUST(cu.cuCtxSynchronize());
+	}
+	return NULL;
+}
+
+/* It stands in cuCtxSynchronize for work that the main thread lets go on only after more launches. */
+static int one_thread_synchronizes_while_another_submits(void)
+{
+	CUstream held, other;
+	pthread_t thread;
+
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	held = child_stream();
+	other = child_stream();
+	CHECK(!pthread_create(&thread, NULL, synchronize_again_and_again, NULL));
+	for (int i = 0; i < 4; i++) {
+		unsigned *word = child_hold(held);
+
+		rounds(held, ON_HELD, 1);
+		for (int j = 0; j < 1000; j++) /* it is most likely in there by now; either way must end */
+			sched_yield();
+		rounds(other, ON_OTHER, ROUNDS);
+		MUST(cu.cuStreamSynchronize(other));
+		child_release(word);
+		MUST(cu.cuStreamSynchronize(held));
+	}
+	atomic_store(&stop, true);
+	pthread_join(thread, NULL);
+	return end(held, other);
+}
+
+static void *allocate_and_launch(void *argument)
+{
+	CUstream stream;
+
+	(void)argument;
+	MUST(cu.cuCtxSetCurrent(scene.context));
+	stream = child_stream();
+	for (int i = 0; i < 6; i++) {
+		CUdeviceptr block = child_alloc(5 * MIB);
+
+		MUST(cu.cuMemsetD8Async(block, 1, 5 * MIB, stream));
+		rounds(stream, ON_THREAD, 2);
+		MUST(cu.cuMemFree_v2(block));
+	}
+	MUST(cu.cuStreamSynchronize(stream));
+	MUST(cu.cuStreamDestroy_v2(stream));
+	return NULL;
+}
+
+static int capture_open_while_another_thread_allocates_and_launches(void)
+{
+	CUstream stream;
+	pthread_t thread;
+	CUgraph graph;
+	CUgraphExec exec;
+
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	stream = child_stream();
+	for (int i = 0; i < 3; i++) {
+		MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+		rounds(stream, ON_MAIN, 1);
+		CHECK(!pthread_create(&thread, NULL, allocate_and_launch, NULL));
+		rounds(stream, ON_MAIN, 1);
+		pthread_join(thread, NULL);
+		MUST(cu.cuStreamEndCapture(stream, &graph));
+		MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+		MUST(cu.cuGraphDestroy(graph));
+		for (int j = 0; j < 5; j++)
+			MUST(cu.cuGraphLaunch(exec, stream));
+		for (unsigned b = 0; b < SCENE_BLOCKS; b++)
+			scene.count[b][ON_MAIN] += 2 * 4; /* the captured two were counted once */
+		MUST(cu.cuStreamSynchronize(stream));
+		MUST(cu.cuGraphExecDestroy(exec));
+	}
+	return end(stream, child_stream());
+}
+
+/* ---- exit and fork in the middle ---- */
+
+static void *launch_for_ever(void *argument)
+{
+	unsigned lane = (unsigned)(uintptr_t)argument;
+	CUstream stream;
+
+	if (cu.cuCtxSetCurrent(scene.context) || cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING))
+		return NULL;
+	while (!atomic_load(&stop) && scene_round(&scene, stream, lane) == CUDA_SUCCESS) {
+		atomic_fetch_add(&turns, 1);
+		if (cu.cuStreamSynchronize(stream))
+			break;
+	}
+	return NULL;
+}
+
+static void start_launching(pthread_t *threads, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		CHECK(!pthread_create(&threads[i], NULL, launch_for_ever, (void *)(uintptr_t)(ON_THREAD + i)));
+	while (atomic_load(&turns) < 10)
+		sched_yield();
+}
+
+static int exits_in_the_middle(void)
+{
+	pthread_t threads[2];
+	CUstream held;
+
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	held = child_stream();
+	start_launching(threads, 2);
+	child_hold(held);
+	rounds(held, ON_HELD, 1);
+	rounds(NULL, ON_MAIN, 3);
+	exit(0);
+}
+
+static int exits_while_a_kernel_spins_and_a_thread_synchronizes(void)
+{
+	CUstream held, other;
+	pthread_t thread;
+
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	held = child_stream();
+	other = child_stream();
+	MUST(scene_spin(&scene, held, (CUdeviceptr)scene_word(), 1, 0, ON_HELD));
+	CHECK(!pthread_create(&thread, NULL, synchronize_again_and_again, NULL));
+	rounds(other, ON_OTHER, ROUNDS);
+	exit(0);
+}
+
+static void child_of_fork(int number)
+{
+	CUdeviceptr block;
+
+	alarm(20);
+	/* CUDA is lost to the child of a process that had used it; that must be said, not hung in. */
+	if (number % 2 && cu.cuMemAlloc_v2(&block, MIB) == CUDA_SUCCESS)
+		_exit(1);
+	if (number % 4 == 2) {
+		execl("/bin/true", "true", NULL);
+		_exit(1);
+	}
+	if (number % 4 == 0)
+		exit(0);
+	_exit(0);
+}
+
+static int forks_in_the_middle(void)
+{
+	pthread_t threads[2];
+	CUstream one, two;
+
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	one = child_stream();
+	two = child_stream();
+	start_launching(threads, 2);
+	for (int i = 0; i < 16; i++) {
+		int status;
+
+		rounds(one, ON_MAIN, 1);
+		fflush(NULL);
+		pid_t pid = fork();
+		if (!pid)
+			child_of_fork(i);
+		CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	}
+	atomic_store(&stop, true);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	return end(one, two);
+}
+
+/* ---- the parts ---- */
+
+#define PART(name)                                                                                                     \
+	static void name##_ends(void **state)                                                                          \
+	{                                                                                                              \
+		(void)state;                                                                                           \
+		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), name), 0);                                 \
+	}
+PART(value_written_by_the_thread_after_more_launches)
+PART(value_in_a_block_written_by_another_stream)
+PART(host_function_that_needs_the_lock_of_the_submitting_thread)
+PART(spin_released_by_a_kernel)
+PART(spin_released_by_a_copy)
+PART(spin_released_by_a_set)
+PART(spin_on_a_word_in_a_block)
+PART(spin_released_by_a_kernel_of_another_device)
+PART(one_thread_synchronizes_while_another_submits)
+PART(capture_open_while_another_thread_allocates_and_launches)
+PART(exits_in_the_middle)
+PART(exits_while_a_kernel_spins_and_a_thread_synchronizes)
+PART(forks_in_the_middle)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(value_written_by_the_thread_after_more_launches_ends),
+	    cmocka_unit_test(value_in_a_block_written_by_another_stream_ends),
+	    cmocka_unit_test(host_function_that_needs_the_lock_of_the_submitting_thread_ends),
+	    cmocka_unit_test(spin_released_by_a_kernel_ends),
+	    cmocka_unit_test(spin_released_by_a_copy_ends),
+	    cmocka_unit_test(spin_released_by_a_set_ends),
+	    cmocka_unit_test(spin_on_a_word_in_a_block_ends),
+	    cmocka_unit_test(spin_released_by_a_kernel_of_another_device_ends),
+	    cmocka_unit_test(one_thread_synchronizes_while_another_submits_ends),
+	    cmocka_unit_test(capture_open_while_another_thread_allocates_and_launches_ends),
+	    cmocka_unit_test(exits_in_the_middle_ends),
+	    cmocka_unit_test(exits_while_a_kernel_spins_and_a_thread_synchronizes_ends),
+	    cmocka_unit_test(forks_in_the_middle_ends),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,92 @@
+/* random_kernel.c: the kernels of spill_random, each as a body on the device and as a function on shadows (random.h). */
+#include "test/preload/random.h"
+
+#include <sched.h>
+#include <stddef.h>
+
+CUfunction kernel_function[KERNELS];
+
+void kernel_mix(uint32_t *to, const uint32_t *from, uint32_t words, uint32_t stride, uint32_t salt)
+{
+	for (uint32_t i = 0; i < words; i++) {
+		uint32_t *at = to + (size_t)i * stride;
+
+		*at = *at * 5 + (from ? from[i] * 3 : 0) + salt + i;
+	}
+}
+
+void kernel_fill(uint32_t *to, uint32_t words, uint32_t salt)
+{
+	for (uint32_t i = 0; i < words; i++)
+		to[i] = (salt + i) * 2654435761u;
+}
+
+/* On the device now and then a pause, so that what happens beside a kernel really happens in the middle of it. */
+static void mix_slowly(uint32_t *to, const uint32_t *from, uint32_t words, uint32_t stride, uint32_t salt)
+{
+	const uint32_t piece = salt % 4 ? words : 256;
+
+	for (uint32_t at = 0; at < words; at += piece) {
+		uint32_t n = words - at < piece ? words - at : piece;
+
+		kernel_mix(to + (size_t)at * stride, from ? from + at : NULL, n, stride, salt + at);
+		if (n < words)
+			sched_yield();
+	}
+}
+
+static void mix_body(const struct sim_launch *launch, void **args)
+{
+	(void)launch;
+	mix_slowly(*(uint32_t **)args[0], *(const uint32_t **)args[1], *(uint32_t *)args[2], *(uint32_t *)args[3],
+		   *(uint32_t *)args[4]);
+}
+
+static void struct_body(const struct sim_launch *launch, void **args)
+{
+	const struct kernel_struct *all = args[1];
+
+	(void)launch;
+	mix_slowly(all->to, all->from, all->words, all->stride, all->salt);
+}
+
+/* The addresses in the table are the program's: the device knows where they are (sim_pointer). */
+static void table_body(const struct sim_launch *launch, void **args)
+{
+	const CUdeviceptr *table = *(const CUdeviceptr **)args[0];
+	uint32_t n = *(uint32_t *)args[1], words = *(uint32_t *)args[2], salt = *(uint32_t *)args[3];
+
+	(void)launch;
+	for (uint32_t i = 0; i < n; i++)
+		mix_slowly(sim_pointer(table[i]), NULL, words, 1, salt + i);
+}
+
+static void list_body(const struct sim_launch *launch, void **args)
+{
+	struct kernel_node *node = *(struct kernel_node **)args[0];
+	uint32_t words = *(uint32_t *)args[1], salt = *(uint32_t *)args[2];
+
+	(void)launch;
+	for (uint32_t i = 0; node; i++) {
+		mix_slowly(node->data, NULL, words, 1, salt + i);
+		node = node->next ? sim_pointer(node->next) : NULL;
+	}
+}
+
+static const size_t mix_bytes[] = {8, 8, 4, 4, 4};
+static const size_t struct_bytes[] = {4, sizeof(struct kernel_struct)};
+static const size_t table_bytes[] = {8, 4, 4, 4}, list_bytes[] = {8, 4, 4};
+static const struct sim_kernel kernels[KERNELS] = {{"mix", mix_body, 5, mix_bytes},
+						   {"mix_struct", struct_body, 2, struct_bytes},
+						   {"mix_table", table_body, 4, table_bytes},
+						   {"mix_list", list_body, 3, list_bytes}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, KERNELS, kernels};
+
+void kernel_open(void)
+{
+	CUmodule module;
+
+	GO(cuModuleLoadData(&module, &image));
+	for (int i = 0; i < KERNELS; i++)
+		GO(cuModuleGetFunction(&kernel_function[i], module, kernels[i].name));
+}

@@ -1,0 +1,197 @@
+#include "test/preload/scene.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- kernels ---- */
+
+static void touch(uint32_t *at, uint32_t n, uint32_t lane)
+{
+	for (uint32_t i = 0; i < n; i++)
+		at[(size_t)i * SCENE_STRIDE + lane]++;
+}
+
+static void touch_body(const struct sim_launch *launch, void **args)
+{
+	(void)launch;
+	touch(*(uint32_t **)args[0], *(uint32_t *)args[1], *(uint32_t *)args[2]);
+}
+
+static void spin_body(const struct sim_launch *launch, void **args)
+{
+	uint32_t *word = *(uint32_t **)args[0], value = *(uint32_t *)args[1];
+
+	(void)launch;
+	while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < value)
+		usleep(20);
+	touch(*(uint32_t **)args[2], *(uint32_t *)args[3], *(uint32_t *)args[4]);
+}
+
+static void store_body(const struct sim_launch *launch, void **args)
+{
+	(void)launch;
+	__atomic_store_n(*(uint32_t **)args[0], *(uint32_t *)args[1], __ATOMIC_RELEASE);
+}
+
+static const size_t touch_bytes[] = {8, 4, 4}, spin_bytes[] = {8, 4, 8, 4, 4}, store_bytes[] = {8, 4};
+static const struct sim_kernel kernels[] = {{"scene_touch", touch_body, 3, touch_bytes},
+					    {"scene_spin", spin_body, 5, spin_bytes},
+					    {"scene_store", store_body, 2, store_bytes}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 3, kernels};
+
+/* Not cuLaunchKernel: tests let that one fail for the library, and the program must not notice. */
+static CUresult launch(CUfunction function, CUstream stream, void **args)
+{
+	CUlaunchConfig config = {4, 1, 1, 64, 1, 1, 0, stream, NULL, 0};
+
+	return cuLaunchKernelEx(&config, function, args, NULL);
+}
+
+static uint32_t n_words(void)
+{
+	return SCENE_BYTES / 4 / SCENE_STRIDE;
+}
+
+/* ---- the scene ---- */
+
+const char *scene_mode(void)
+{
+	const char *mode = getenv("SPILL_MODE");
+
+	return mode && *mode ? mode : "static";
+}
+
+bool scene_moves(void)
+{
+	return !strcmp(scene_mode(), "exact") || !strcmp(scene_mode(), "fast");
+}
+
+const char *scene_set(void)
+{
+	static char text[160];
+	bool native = !strcmp(scene_mode(), "native");
+
+	snprintf(text, sizeof(text),
+		 "SPILLWAY_SET=spill.mode=%s,device.budget=%zuMiB,host.budget=%zuMiB,report.summary=no",
+		 native ? "static" : scene_mode(), SCENE_BUDGET / MIB, SCENE_HOST / MIB);
+	return text;
+}
+
+void scene_load(struct scene *scene, int device)
+{
+	CUmodule module;
+
+	memset(scene, 0, sizeof(*scene));
+	scene->context = driver_start(device);
+	MUST(cu.cuModuleLoadData(&module, &image));
+	MUST(cu.cuModuleGetFunction(&scene->touch, module, "scene_touch"));
+	MUST(cu.cuModuleGetFunction(&scene->spin, module, "scene_spin"));
+	MUST(cu.cuModuleGetFunction(&scene->store, module, "scene_store"));
+}
+
+void scene_allocate(struct scene *scene)
+{
+	memset(scene->count, 0, sizeof(scene->count));
+	for (unsigned i = 0; i < SCENE_BLOCKS; i++) {
+		scene->block[i] = child_alloc(SCENE_BYTES);
+		MUST(cu.cuMemsetD32_v2(scene->block[i], 0, SCENE_BYTES / 4));
+	}
+	MUST(cu.cuCtxSynchronize());
+}
+
+void scene_open(struct scene *scene, int device)
+{
+	scene_load(scene, device);
+	scene_allocate(scene);
+}
+
+/* Which 2 MiB are in device memory, a bit each; what is in transit counts as neither. */
+static uint64_t places(const struct scene *scene)
+{
+	uint64_t bits = 0;
+
+	for (unsigned i = 0; i < SCENE_BLOCKS; i++)
+		for (size_t at = 0; at < SCENE_BYTES; at += 2 * MIB)
+			bits = bits << 1 | (sim_where(scene->block[i] + at) == 'D');
+	return bits;
+}
+
+bool scene_warm_up(struct scene *scene)
+{
+	uint64_t before = places(scene);
+	int most = scene_moves() ? 20000 : 25, i;
+
+	for (i = 0; i < most && (!scene_moves() || places(scene) == before); i++) {
+		MUST(scene_round(scene, NULL, 0));
+		MUST(cu.cuStreamSynchronize(NULL));
+	}
+	return !scene_moves() || i < most;
+}
+
+CUresult scene_round(struct scene *scene, CUstream stream, unsigned lane)
+{
+	uint32_t n = n_words();
+	CUresult result = CUDA_SUCCESS;
+
+	for (unsigned i = 0; i < SCENE_BLOCKS && result == CUDA_SUCCESS; i++) {
+		void *args[] = {&scene->block[i], &n, &lane};
+
+		result = launch(scene->touch, stream, args);
+		scene->count[i][lane] += result == CUDA_SUCCESS;
+	}
+	return result;
+}
+
+bool scene_holds(struct scene *scene)
+{
+	uint32_t *words = malloc(SCENE_BYTES);
+	bool right = true;
+
+	for (unsigned b = 0; b < SCENE_BLOCKS && right; b++) {
+		MUST(cu.cuMemcpyDtoH_v2(words, scene->block[b], SCENE_BYTES));
+		for (size_t i = 0; i < SCENE_BYTES / 4 && right; i++) {
+			size_t lane = i % SCENE_STRIDE;
+			uint32_t expected = lane < SCENE_LANES ? scene->count[b][lane] : 0;
+
+			right = words[i] == expected;
+			if (!right)
+				printf("word %zu of block %u is %u, not %u (%c)\n", i, b, words[i], expected,
+				       sim_where(scene->block[b] + 4 * i));
+		}
+	}
+	free(words);
+	return right;
+}
+
+void scene_close(struct scene *scene)
+{
+	for (unsigned i = 0; i < SCENE_BLOCKS; i++)
+		MUST(cu.cuMemFree_v2(scene->block[i]));
+}
+
+CUresult scene_spin(struct scene *scene, CUstream stream, CUdeviceptr word, unsigned value, unsigned block,
+		    unsigned lane)
+{
+	uint32_t n = n_words();
+	void *args[] = {&word, &value, &scene->block[block], &n, &lane};
+
+	scene->count[block][lane]++;
+	return launch(scene->spin, stream, args);
+}
+
+CUresult scene_store(struct scene *scene, CUstream stream, CUdeviceptr word, unsigned value)
+{
+	void *args[] = {&word, &value};
+
+	return launch(scene->store, stream, args);
+}
+
+unsigned *scene_word(void)
+{
+	void *word;
+
+	MUST(cu.cuMemHostAlloc(&word, 4096, CU_MEMHOSTALLOC_PORTABLE));
+	memset(word, 0, 4096);
+	return word;
+}

@@ -1,0 +1,53 @@
+/*
+ * scene.h: a small job that needs twice its budget and repeats itself, for tests of what goes on beside its moves. A
+ * round touches every block, a word in each 4 KiB, by one kernel a block: it adds 1 in the lane that is given, so that
+ * rounds in different lanes may run at once, and what every word must hold is known.
+ */
+#ifndef PRELOAD_SCENE_H
+#define PRELOAD_SCENE_H
+
+#include "test/preload/child.h"
+
+enum { SCENE_BLOCKS = 6, SCENE_LANES = 8, SCENE_STRIDE = 1024 };
+#define SCENE_BYTES (5 * MIB)
+
+struct scene {
+	CUcontext context;
+	CUdeviceptr block[SCENE_BLOCKS];
+	unsigned count[SCENE_BLOCKS][SCENE_LANES]; /* touches submitted; a lane is one thread's */
+	CUfunction touch, spin, store;
+};
+
+/* Settings of a child process (child_run) in the mode of SPILL_MODE; "native" does without the library. */
+#define SCENE_SETTINGS(...)                                                                                            \
+	((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", scene_set(),               \
+			       ##__VA_ARGS__, NULL})
+#define SCENE_BUDGET (16 * MIB)
+#define SCENE_HOST   (96 * MIB)
+const char *scene_set(void);
+const char *scene_mode(void);
+bool scene_moves(void); /* does this mode move memory? */
+
+/* Makes the device's context current and loads the kernels; allocates and sets to 0; both. */
+void scene_load(struct scene *scene, int device);
+void scene_allocate(struct scene *scene);
+void scene_open(struct scene *scene, int device);
+/*
+ * Rounds in lane 0; in the modes that move until something has moved: the library takes some milliseconds to be sure
+ * that it pays. False when nothing ever did.
+ */
+bool scene_warm_up(struct scene *scene);
+CUresult scene_round(struct scene *scene, CUstream stream, unsigned lane);
+/* After all work is done: do all words hold what they must? Says which does not. */
+bool scene_holds(struct scene *scene);
+void scene_close(struct scene *scene);
+
+/* Runs until the word is at least the value, then touches the block in the lane as a round does. */
+CUresult scene_spin(struct scene *scene, CUstream stream, CUdeviceptr word, unsigned value, unsigned block,
+		    unsigned lane);
+/* Stores the value into the word. */
+CUresult scene_store(struct scene *scene, CUstream stream, CUdeviceptr word, unsigned value);
+/* A pinned word that is 0. */
+unsigned *scene_word(void);
+
+#endif

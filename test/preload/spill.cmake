@@ -1,0 +1,60 @@
+# What holds the spill engine to its promise, in every mode there is. A new mode is one word here.
+set(SPILL_MODES static exact fast)
+
+# Programs under a sanitizer are slow.
+set(SPILL_SUBMISSIONS 4000)
+set(SPILL_STEPS 60)
+if(SPILLWAY_SANITIZE)
+  set(SPILL_SUBMISSIONS 1000)
+  set(SPILL_STEPS 24)
+endif()
+
+# spill_watch_test(name PROGRAM target): spillway_watch_test in each mode.
+function(spill_watch_test name program)
+  string(TOUPPER ${program} macro)
+  add_executable(${name} ${name}.c run.c)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR} ${CMOCKA_INCLUDE_DIR})
+  target_link_libraries(${name} PRIVATE ${CMOCKA_LIBRARY} spillway_options)
+  target_compile_definitions(${name} PRIVATE ${macro}="$<TARGET_FILE:${program}>")
+  add_dependencies(${name} ${program} libspillway)
+  foreach(mode ${SPILL_MODES})
+    add_test(NAME ${name}_${mode} COMMAND ${name})
+    set_tests_properties(
+      ${name}_${mode} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
+      "LD_LIBRARY_PATH=${SIM_FOLDER};TEST_PRELOAD=${PRELOAD};SPILL_MODE=${mode};SPILL_SUBMISSIONS=${SPILL_SUBMISSIONS};SPILL_STEPS=${SPILL_STEPS}")
+  endforeach()
+endfunction()
+
+# ---- made-up programs, every byte checked ----
+add_executable(spill_random spill_random.c random_block.c random_graph.c random_hidden.c random_kernel.c random_op.c)
+target_link_libraries(spill_random PRIVATE sim_cuda spillway_cuda spillway_options pthread)
+target_include_directories(spill_random PRIVATE ${CMAKE_SOURCE_DIR})
+target_compile_definitions(spill_random PRIVATE __CUDA_API_VERSION_INTERNAL)
+spill_watch_test(spill_random_test spill_random)
+
+# ---- the demo's job ----
+spill_watch_test(spill_job_test train_sim)
+
+# spill_mode_test(name): a program under the library (child.h, scene.h) in each mode.
+function(spill_mode_test name)
+  preload_program(${name} SOURCES ${name}.c scene.c child.c)
+  foreach(mode ${SPILL_MODES})
+    spillway_preload_run(${name}_${mode} ${name} ENVIRONMENT SPILL_MODE=${mode})
+    set_tests_properties(${name}_${mode} PROPERTIES TIMEOUT 600)
+  endforeach()
+endfunction()
+
+# ---- nothing that runs natively may hang ---- first natively, with nothing preloaded but a sanitizer's runtime
+spill_mode_test(hold_test)
+add_test(NAME hold_test_native COMMAND hold_test)
+set_tests_properties(hold_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
+                     "LD_LIBRARY_PATH=${SIM_FOLDER};SPILL_MODE=native")
+
+# ---- failures in the middle of moves ----
+spill_mode_test(spill_fault_test)
+
+# ---- a night of it ---- cmake --build BUILD --target nightly; scripts/nightly.sh says what may be asked for
+list(JOIN SPILL_MODES " " SPILL_MODES_TEXT)
+file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/spill_modes CONTENT "${SPILL_MODES_TEXT}\n")
+add_custom_target(nightly COMMAND ${CMAKE_SOURCE_DIR}/scripts/nightly.sh ${CMAKE_BINARY_DIR} USES_TERMINAL
+                  DEPENDS spill_random libspillway sim_cuda)

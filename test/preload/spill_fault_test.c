@@ -1,0 +1,313 @@
+/*
+ * Failures in the middle of moves: each driver call that a move may make fails once, the first, the second and later
+ * ones; the host or the device has no memory left for a while. The job's bytes are right all the same, nothing is lost
+ * for good, and the process goes on. Each trial is a process of its own (child.h) with a job that needs twice its
+ * budget (scene.h). The job itself makes none of the calls that fail.
+ */
+#include "test/preload/scene.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* NEVER_REACHED: the job made fewer calls of that name than it took to fail. */
+enum { FINE = 0, NEVER_REACHED = 2, ROUNDS = 14, MOST_ROUNDS = 250 };
+
+static struct fault {
+	const char *name;
+	unsigned nth;
+	CUresult error;
+	bool early; /* before the first allocation, or after the job has run a while */
+} fault;
+static struct scene scene;
+
+/* ---- the job ---- */
+
+static CUstream own_stream(void)
+{
+	CUstream stream;
+
+	MUST(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0));
+	return stream;
+}
+
+static void run(CUstream one, CUstream two, int n)
+{
+	for (; n; n--) {
+		MUST(scene_round(&scene, one, 1));
+		MUST(scene_round(&scene, two, 2));
+		if (n % 3 == 0)
+			MUST(cu.cuStreamSynchronize(one));
+	}
+}
+
+/*
+ * At the end: all bytes, all blocks given back, as much memory as ever can be had again, within the budgets, and when
+ * the context goes everything goes.
+ */
+static void finish(CUstream one, CUstream two)
+{
+	CUdeviceptr device, host;
+
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	scene_close(&scene);
+	CHECK(sim_live().device_bytes <= SCENE_BUDGET && sim_live().host_bytes <= SCENE_HOST);
+	scene_allocate(&scene);
+	run(one, two, 3);
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	scene_close(&scene);
+	MUST(cu.cuMemAlloc_v2(&device, SCENE_BUDGET - 4 * MIB));
+	MUST(cu.cuMemAlloc_v2(&host, SCENE_HOST - 8 * MIB));
+	CHECK(sim_live().device_bytes <= SCENE_BUDGET && sim_live().host_bytes <= SCENE_HOST);
+	MUST(cu.cuMemFree_v2(device));
+	MUST(cu.cuMemFree_v2(host));
+	MUST(cu.cuDevicePrimaryCtxReset_v2(0));
+	CHECK(sim_broken_rules() == 0);
+	CHECK(sim_live().allocations == 0);
+}
+
+static int job_with_a_fault(void)
+{
+	CUstream one, two;
+	bool pending;
+
+	scene_load(&scene, 0);
+	one = own_stream();
+	two = own_stream();
+	if (fault.early)
+		sim_fail(fault.name, fault.nth, fault.error);
+	scene_allocate(&scene);
+	/* After a failure the library may rather leave everything where it is. */
+	CHECK(scene_warm_up(&scene) || (fault.early && !sim_fail_pending()));
+	if (!fault.early)
+		sim_fail(fault.name, fault.nth, fault.error);
+	/* Moves go on behind the job at their own pace. */
+	for (int i = 0; i < (scene_moves() ? MOST_ROUNDS : ROUNDS) && sim_fail_pending(); i++)
+		run(one, two, 1);
+	run(one, two, ROUNDS);
+	MUST(cu.cuCtxSynchronize());
+	pending = sim_fail_pending();
+	sim_fail(fault.name, 0, CUDA_SUCCESS);
+	finish(one, two);
+	return pending ? NEVER_REACHED : FINE;
+}
+
+/* ---- one call fails ---- */
+
+static const char *const always[] = {
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventSynchronize",
+    "cuEventDestroy_v2",
+    "cuCtxRecordEvent",
+    "cuStreamCreate",
+    "cuStreamQuery",
+    "cuStreamWaitEvent",
+    "cuStreamIsCapturing",
+    "cuStreamGetCtx",
+    "cuMemcpyAsync",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpy2DAsync_v2",
+    "cuMemsetD8Async",
+    "cuLaunchKernel",
+    "cuModuleLoadData",
+    "cuModuleGetFunction",
+    "cuLibraryLoadData",
+    "cuFuncGetParamInfo",
+    "cuKernelGetParamInfo",
+    "cuMemHostAlloc",
+    "cuThreadExchangeStreamCaptureMode",
+    "cuCtxSetCurrent",
+    "cuCtxPushCurrent_v2",
+    "cuCtxPopCurrent_v2",
+    "cuCtxGetDevice",
+    "cuPointerGetAttribute",
+};
+/* Of these an allocation may fail, too, and rightly say so: late only. */
+static const char *const memory[] = {
+    "cuMemCreate",      "cuMemMap",
+    "cuMemSetAccess",   "cuMemUnmap",
+    "cuMemRelease",     "cuMemAddressReserve",
+    "cuMemAddressFree", "cuMemRetainAllocationHandle",
+};
+
+/* How many calls were made to fail. */
+static unsigned fail_each(const char *name, CUresult error, bool early)
+{
+	static const unsigned nths[] = {1, 2, 3, 7, 20};
+
+	size_t i;
+
+	for (i = 0; i < sizeof(nths) / sizeof(nths[0]); i++) {
+		int status;
+
+		fault = (struct fault){name, nths[i], error, early};
+		status = child_run(SCENE_SETTINGS(), job_with_a_fault);
+		if (status == NEVER_REACHED)
+			break;
+		if (status != FINE)
+			fail_msg("%s, call %u %s, error %d: status %d", name, nths[i],
+				 early ? "from the beginning" : "once the job runs", error, status);
+	}
+	if (i)
+		print_message("%s, error %d: %zu calls failed\n", name, error, i);
+	return (unsigned)i;
+}
+
+static void a_call_that_fails_at_the_beginning_costs_nothing_but_speed(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
+		fail_each(always[i], CUDA_ERROR_UNKNOWN, true);
+}
+
+static void a_call_that_fails_in_a_move_costs_nothing_but_speed(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
+		fail_each(always[i], CUDA_ERROR_UNKNOWN, false);
+}
+
+static void a_memory_call_that_fails_in_a_move_costs_nothing_but_speed(void **state)
+{
+	unsigned failed = 0;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) {
+		failed += fail_each(memory[i], CUDA_ERROR_UNKNOWN, false);
+		failed += fail_each(memory[i], CUDA_ERROR_OUT_OF_MEMORY, false);
+	}
+	/* Else nothing was tested. */
+	if (scene_moves())
+		assert_true(failed > 0);
+}
+
+/* ---- again and again ---- */
+
+static int job_with_many_faults(void)
+{
+	CUstream one, two;
+
+	scene_load(&scene, 0);
+	one = own_stream();
+	two = own_stream();
+	scene_allocate(&scene);
+	CHECK(scene_warm_up(&scene));
+	for (int i = 0; i < 2 * ROUNDS; i++) {
+		sim_fail(fault.name, 1 + (unsigned)i % 3, fault.error);
+		run(one, two, 8);
+	}
+	MUST(cu.cuCtxSynchronize());
+	sim_fail(fault.name, 0, CUDA_SUCCESS);
+	finish(one, two);
+	return FINE;
+}
+
+static void calls_that_fail_again_and_again_cost_nothing_but_speed(void **state)
+{
+	static const char *const names[] = {"cuMemCreate",   "cuMemMap",      "cuMemSetAccess", "cuMemUnmap",
+					    "cuMemcpyAsync", "cuEventRecord", "cuEventQuery"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		fault = (struct fault){.name = names[i], .error = CUDA_ERROR_OUT_OF_MEMORY};
+		if (child_run(SCENE_SETTINGS(), job_with_many_faults) != FINE)
+			fail_msg("%s", names[i]);
+	}
+}
+
+/* ---- no memory left ---- */
+
+/* Takes away what is not in use, gives it back after some rounds, several times. */
+static int job_short_of(const char *what)
+{
+	bool host = !strcmp(what, "HOST_MEMORY");
+	CUstream one, two;
+
+	scene_load(&scene, 0);
+	one = own_stream();
+	two = own_stream();
+	scene_allocate(&scene);
+	CHECK(scene_warm_up(&scene));
+	for (int i = 0; i < 4; i++) {
+		struct sim_live live = sim_live();
+
+		sim_switch(what, host ? live.host_bytes : live.device_bytes);
+		run(one, two, 4 * ROUNDS);
+		sim_switch(what, host ? 512 * MIB : 256 * MIB);
+		run(one, two, ROUNDS);
+	}
+	finish(one, two);
+	return FINE;
+}
+
+static int job_short_of_host_memory(void)
+{
+	return job_short_of("HOST_MEMORY");
+}
+
+static int job_short_of_device_memory(void)
+{
+	return job_short_of("MEMORY");
+}
+
+/* The host budget holds what does not fit the device, and hardly a chunk more. */
+static int job_with_a_tight_host_budget(void)
+{
+	CUstream one, two;
+
+	scene_load(&scene, 0);
+	one = own_stream();
+	two = own_stream();
+	scene_allocate(&scene);
+	run(one, two, 2 * ROUNDS);
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	CHECK(sim_live().host_bytes <= 24 * MIB);
+	scene_close(&scene);
+	return FINE;
+}
+
+static void host_memory_that_runs_out_in_a_move_costs_nothing_but_speed(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(), job_short_of_host_memory), FINE);
+}
+
+static void device_memory_that_runs_out_in_a_move_costs_nothing_but_speed(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(), job_short_of_device_memory), FINE);
+}
+
+static void a_tight_host_budget_costs_nothing_but_speed(void **state)
+{
+	char set[160];
+
+	(void)state;
+	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=24MiB,report.summary=no",
+		 scene_mode());
+	assert_int_equal(child_run(SCENE_SETTINGS(set), job_with_a_tight_host_budget), FINE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_call_that_fails_at_the_beginning_costs_nothing_but_speed),
+	    cmocka_unit_test(a_call_that_fails_in_a_move_costs_nothing_but_speed),
+	    cmocka_unit_test(a_memory_call_that_fails_in_a_move_costs_nothing_but_speed),
+	    cmocka_unit_test(calls_that_fail_again_and_again_cost_nothing_but_speed),
+	    cmocka_unit_test(host_memory_that_runs_out_in_a_move_costs_nothing_but_speed),
+	    cmocka_unit_test(device_memory_that_runs_out_in_a_move_costs_nothing_but_speed),
+	    cmocka_unit_test(a_tight_host_budget_costs_nothing_but_speed),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

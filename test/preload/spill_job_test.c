@@ -1,0 +1,106 @@
+/*
+ * The demo's training job at 1.25, 1.5 and 2 times its budget, in the mode that SPILL_MODE names: its losses are those
+ * of the plain run bit for bit, and in the modes that move memory some has moved.
+ */
+#include "test/preload/run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TRAIN_ARGUMENTS TRAIN_SIM, "16", steps, "64", "1"
+
+static const char *mode, *steps;
+static char *reference;
+static double need; /* MiB */
+
+static bool moves(void)
+{
+	return !strcmp(mode, "exact") || !strcmp(mode, "fast");
+}
+
+/* What the job takes when all of it fits: "spillway:   device   N MiB live at exit,   N MiB at most, budget ..." */
+static double at_most(const char *err)
+{
+	const char *line = strstr(err, "spillway:   device "), *comma = line ? strchr(line, ',') : NULL;
+	double mib = 0;
+
+	if (!comma || sscanf(comma + 1, " %lf MiB at most", &mib) != 1)
+		fail_msg("no such line in\n%s", err);
+	return mib;
+}
+
+static int measure(void **state)
+{
+	struct outcome plain = RUN(SET("LD_PRELOAD=", "SIM_MEMORY=512MiB"), TRAIN_ARGUMENTS);
+	struct outcome ample = RUN(SET("SIM_MEMORY=512MiB", "SPILLWAY_SET=device.budget=500MiB"), TRAIN_ARGUMENTS);
+
+	(void)state;
+	if (plain.status || ample.status || run_lines(plain.out) < 3 || strcmp(plain.out, ample.out))
+		fail_msg("status %d and %d\n%s\n%s\n%s", plain.status, ample.status, plain.out, plain.err, ample.err);
+	reference = strdup(plain.out);
+	need = at_most(ample.err);
+	run_free(&plain);
+	run_free(&ample);
+	return 0;
+}
+
+static void finishes_alike(double ratio, const char *sim)
+{
+	char set[160];
+	struct outcome outcome;
+	size_t moved;
+
+	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=%.0fKiB,host.budget=768MiB", mode,
+		 need * 1024 / ratio);
+	outcome = RUN(SET("SIM_MEMORY=512MiB", set, sim), TRAIN_ARGUMENTS);
+	if (outcome.status || strcmp(outcome.out, reference))
+		fail_msg("need %.1f MiB / %.2f: status %d, stdout:\n%snot\n%sstderr:\n%s", need, ratio, outcome.status,
+			 outcome.out, reference, outcome.err);
+	moved = run_lines_with(outcome.err, "spillway:   moved ");
+	if (moves() ? !moved : moved)
+		fail_msg("need %.1f MiB / %.2f: %zu lines of what was moved in\n%s", need, ratio, moved, outcome.err);
+	run_free(&outcome);
+}
+
+static void losses_are_the_same_at_1_25(void **state)
+{
+	(void)state;
+	finishes_alike(1.25, "SIM_SEED=0");
+}
+
+static void losses_are_the_same_at_1_5(void **state)
+{
+	(void)state;
+	finishes_alike(1.5, "SIM_SEED=0");
+}
+
+static void losses_are_the_same_at_2(void **state)
+{
+	(void)state;
+	finishes_alike(2.0, "SIM_SEED=0");
+}
+
+static void losses_are_the_same_when_work_comes_late(void **state)
+{
+	(void)state;
+	finishes_alike(1.5, "SIM_DELAY_US=30");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(losses_are_the_same_at_1_25),
+	    cmocka_unit_test(losses_are_the_same_at_1_5),
+	    cmocka_unit_test(losses_are_the_same_at_2),
+	    cmocka_unit_test(losses_are_the_same_when_work_comes_late),
+	};
+
+	steps = getenv("SPILL_STEPS") ? getenv("SPILL_STEPS") : "60";
+	mode = getenv("SPILL_MODE") ? getenv("SPILL_MODE") : "static";
+	return cmocka_run_group_tests(tests, measure, NULL);
+}

@@ -1,0 +1,105 @@
+/*
+ * Made-up programs (spill_random.c) under the library, in the mode that SPILL_MODE names: every byte is right, and the
+ * digest of the run is that of the same program without the library. SPILL_SUBMISSIONS says how long they are.
+ */
+#include "test/preload/run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { STOPPED = 3 }; /* what spill_random ends with when its context died of an illegal address */
+
+static const char *mode;
+static char submissions[32];
+
+struct trial {
+	const char *seed, *threads;
+	bool hidden;
+	const char *budget, *sim; /* a setting of the simulated GPU, or NULL */
+	unsigned share;           /* of the submissions, one in so many */
+};
+
+static struct outcome run_trial(const struct trial *trial, const char *preload, const char *set)
+{
+	char n[32];
+
+	snprintf(n, sizeof(n), "%lu", strtoul(submissions, NULL, 0) / trial->share);
+	return RUN(SET("SIM_MEMORY=512MiB", "SIM_FILL=0", set, trial->sim ? trial->sim : "SIM_SEED=0", preload),
+		   SPILL_RANDOM, "--seed", trial->seed, "--threads", trial->threads, "--submissions", n,
+		   trial->hidden ? "--deadline=100" : "--no-hidden");
+}
+
+/* Only `fast` may stop a job, only for an access that nothing announced, and then it says what to do about it. */
+static bool is_the_defined_stop(const struct trial *trial, const struct outcome *outcome)
+{
+	return !strcmp(mode, "fast") && trial->hidden && outcome->status == STOPPED &&
+	       run_lines_with(outcome->err, "spill.mode: exact") > 0;
+}
+
+static void passes(const struct trial *trial)
+{
+	char set[160], preload[512];
+	struct outcome plain, ours;
+
+	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=%s,host.budget=768MiB", mode,
+		 trial->budget);
+	snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", getenv("TEST_PRELOAD"));
+	plain = run_trial(trial, "LD_PRELOAD=", set);
+	if (plain.status)
+		fail_msg("without the library: status %d\n%s", plain.status, plain.err);
+	ours = run_trial(trial, preload, set);
+	if (!is_the_defined_stop(trial, &ours) && (ours.status || strcmp(ours.out, plain.out)))
+		fail_msg("seed %s, %s threads: status %d, stdout\n%snot\n%sstderr\n%s", trial->seed, trial->threads,
+			 ours.status, ours.out, plain.out, ours.err);
+	run_free(&plain);
+	run_free(&ours);
+}
+
+static void every_byte_is_right(void **state)
+{
+	(void)state;
+	passes(&(struct trial){"101", "1", true, "48MiB", NULL, 1});
+	passes(&(struct trial){"102", "2", true, "48MiB", NULL, 1});
+	passes(&(struct trial){"103", "4", true, "64MiB", NULL, 1});
+}
+
+static void every_byte_is_right_where_all_pointers_are_parameters(void **state)
+{
+	(void)state;
+	passes(&(struct trial){"201", "1", false, "48MiB", NULL, 1});
+	passes(&(struct trial){"202", "3", false, "64MiB", NULL, 1});
+}
+
+static void every_byte_is_right_with_hardly_any_device_memory(void **state)
+{
+	(void)state;
+	passes(&(struct trial){"301", "2", false, "16MiB", NULL, 2});
+	passes(&(struct trial){"302", "1", true, "16MiB", NULL, 2});
+}
+
+static void every_byte_is_right_when_work_comes_late(void **state)
+{
+	(void)state;
+	passes(&(struct trial){"401", "2", false, "48MiB", "SIM_DELAY_US=100", 8});
+	passes(&(struct trial){"402", "1", true, "48MiB", "SIM_DELAY_US=100", 8});
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(every_byte_is_right),
+	    cmocka_unit_test(every_byte_is_right_where_all_pointers_are_parameters),
+	    cmocka_unit_test(every_byte_is_right_with_hardly_any_device_memory),
+	    cmocka_unit_test(every_byte_is_right_when_work_comes_late),
+	};
+
+	mode = getenv("SPILL_MODE") ? getenv("SPILL_MODE") : "static";
+	snprintf(submissions, sizeof(submissions), "%s",
+		 getenv("SPILL_SUBMISSIONS") ? getenv("SPILL_SUBMISSIONS") : "20000");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

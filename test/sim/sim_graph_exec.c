@@ -1,0 +1,283 @@
+/*
+ * sim_graph_exec.c: instances of graphs. One is a copy of the graph's work in an order that respects dependencies; a
+ * launch is one piece of work of type GRAPH that does the copies one after the other on its stream.
+ */
+#include "sim_internal.h"
+#include <stdlib.h>
+
+struct CUgraphExec_st {
+	CUgraphExec next;
+	bool alive;
+	CUcontext context;
+	cuuint64_t flags;
+	struct sim_work **parts;
+	CUgraphNode *nodes; /* the node each part was made from */
+	size_t n;
+};
+
+static CUgraphExec instances;
+
+/* Nodes in an order in which each comes after what it depends on; false when they form a circle. */
+static bool order(CUgraph graph, CUgraphNode *ret_nodes)
+{
+	size_t done = 0, before;
+
+	for (CUgraphNode node = graph->first; node; node = node->next)
+		node->mark = 0;
+	do {
+		before = done;
+		for (CUgraphNode node = graph->first; node; node = node->next) {
+			bool ready = node->alive && !node->mark;
+
+			for (size_t i = 0; ready && i < node->n_after; i++)
+				ready = node->after[i]->mark || !node->after[i]->alive;
+			if (!ready)
+				continue;
+			node->mark = 1;
+			ret_nodes[done++] = node;
+		}
+	} while (done > before);
+	return done == graph->n_nodes;
+}
+
+static struct sim_work *part_of(CUgraphNode node);
+
+/* The parts of a graph one after the other; NULL when there is no order. */
+static struct sim_work *list_of(CUgraph graph, CUgraphNodeType type)
+{
+	CUgraphNode *nodes = calloc(graph->n_nodes + 1, sizeof(CUgraphNode));
+	struct sim_work *work = sim_work_new("a graph in a graph", type, sim_run_list);
+	struct sim_work **link = &work->list;
+	bool good = order(graph, nodes);
+
+	for (size_t i = 0; good && i < graph->n_nodes; i++) {
+		*link = part_of(nodes[i]);
+		good = *link;
+		if (good)
+			link = &(*link)->next;
+	}
+	free(nodes);
+	if (good)
+		return work;
+	sim_work_free(work);
+	return NULL;
+}
+
+/* Of the bodies of a condition, the one that its first value chooses: a loop runs once. */
+static CUgraph chosen(CUgraphNode node)
+{
+	unsigned value;
+
+	if (!node->condition)
+		return node->inside[0];
+	memcpy(&value, (const void *)node->condition, sizeof(value));
+	if (node->n_inside <= 2)
+		value = !value; /* of an `if`, the second is for 0 */
+	return value < node->n_inside ? node->inside[value] : NULL;
+}
+
+static struct sim_work *part_of(CUgraphNode node)
+{
+	CUgraph graph = node->n_inside ? chosen(node) : NULL;
+
+	return graph ? list_of(graph, node->work->type) : sim_work_clone(node->work);
+}
+
+static CUresult copy_parts(CUgraph graph, CUgraphNode **ret_nodes, struct sim_work ***ret_parts)
+{
+	CUgraphNode *nodes = calloc(graph->n_nodes + 1, sizeof(CUgraphNode));
+	struct sim_work **parts = calloc(graph->n_nodes + 1, sizeof(struct sim_work *));
+	bool good = order(graph, nodes);
+
+	for (size_t i = 0; good && i < graph->n_nodes; i++) {
+		parts[i] = part_of(nodes[i]);
+		good = parts[i];
+	}
+	if (good) {
+		*ret_nodes = nodes;
+		*ret_parts = parts;
+		return CUDA_SUCCESS;
+	}
+	for (size_t i = 0; i < graph->n_nodes; i++)
+		sim_work_free(parts[i]);
+	free(parts);
+	free(nodes);
+	return sim_why(CUDA_ERROR_INVALID_VALUE, "the dependencies form a circle");
+}
+
+static void free_parts(CUgraphExec exec)
+{
+	for (size_t i = 0; i < exec->n; i++)
+		sim_work_free(exec->parts[i]);
+	free(exec->parts);
+	free(exec->nodes);
+	exec->parts = NULL;
+	exec->nodes = NULL;
+	exec->n = 0;
+}
+
+static CUresult instantiate(CUgraphExec *ret_exec, CUgraph graph, cuuint64_t flags)
+{
+	struct sim_work **parts;
+	CUgraphNode *nodes;
+	CUgraphExec exec;
+	CUresult result;
+
+	if (!ret_exec || !graph || !graph->alive)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = sim_unsafe();
+	if (!result)
+		result = copy_parts(graph, &nodes, &parts);
+	if (result)
+		return result;
+	exec = calloc(1, sizeof(*exec));
+	exec->alive = true;
+	exec->context = sim_context();
+	exec->flags = flags;
+	exec->nodes = nodes;
+	exec->parts = parts;
+	exec->n = graph->n_nodes;
+	exec->next = instances;
+	instances = exec;
+	*ret_exec = exec;
+	return CUDA_SUCCESS;
+}
+
+static CUresult launch(CUgraphExec exec, CUstream handle)
+{
+	struct sim_work *work, **link;
+	CUstream stream;
+	CUresult result = sim_stream(handle, &stream);
+
+	if (!exec || !exec->alive)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (result)
+		return result;
+	if (stream->capture) { /* driver 580, whatever the documentation says */
+		sim_capture_invalidate(stream->capture, "cuGraphLaunch cannot be captured");
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	work = sim_work_new("cuGraphLaunch", CU_GRAPH_NODE_TYPE_GRAPH, sim_run_list);
+	link = &work->list;
+	for (size_t i = 0; i < exec->n; i++) {
+		*link = sim_work_clone(exec->parts[i]);
+		link = &(*link)->next;
+	}
+	return sim_submit(handle, work);
+}
+
+static CUresult exec_destroy(CUgraphExec exec)
+{
+	if (!exec || !exec->alive)
+		return CUDA_ERROR_INVALID_HANDLE;
+	exec->alive = false;
+	free_parts(exec);
+	return CUDA_SUCCESS;
+}
+
+static CUresult exec_update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResult *ret_result)
+{
+	CUgraphExecUpdateResult reason = CU_GRAPH_EXEC_UPDATE_SUCCESS;
+	struct sim_work **parts;
+	CUgraphNode *nodes;
+
+	if (!exec || !exec->alive || !graph || !graph->alive)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (copy_parts(graph, &nodes, &parts))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (exec->n != graph->n_nodes)
+		reason = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+	for (size_t i = 0; !reason && i < exec->n; i++)
+		if (exec->parts[i]->type != parts[i]->type)
+			reason = CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+	if (ret_result)
+		*ret_result = reason;
+	if (reason) {
+		for (size_t i = 0; i < graph->n_nodes; i++)
+			sim_work_free(parts[i]);
+		free(parts);
+		free(nodes);
+		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+	}
+	free_parts(exec);
+	exec->nodes = nodes;
+	exec->parts = parts;
+	exec->n = graph->n_nodes;
+	return CUDA_SUCCESS;
+}
+
+/* The instance's copy of a node's work, replaced by other work; takes the work over. */
+static CUresult exec_set(CUgraphExec exec, CUgraphNode node, struct sim_work *work)
+{
+	for (size_t i = 0; exec && exec->alive && i < exec->n; i++) {
+		if (exec->nodes[i] != node || exec->parts[i]->type != work->type)
+			continue;
+		sim_work_free(exec->parts[i]);
+		exec->parts[i] = work;
+		return CUDA_SUCCESS;
+	}
+	sim_work_free(work);
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult exec_set_params(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams *params)
+{
+	struct sim_work *work;
+	CUresult result;
+
+	if (!params)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (params->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+		work = params->graph.graph && params->graph.graph->alive
+			   ? list_of(params->graph.graph, CU_GRAPH_NODE_TYPE_GRAPH)
+			   : NULL;
+		return work ? exec_set(exec, node, work) : CUDA_ERROR_INVALID_VALUE;
+	}
+	result = sim_node_work(&work, params);
+	return result ? result : exec_set(exec, node, work);
+}
+
+static CUresult set(CUgraphExec exec, CUgraphNode node, struct sim_node_form form)
+{
+	return exec_set_params(exec, node, form.good ? &form.params : NULL);
+}
+
+#define FORM(type, params) sim_node_form(CU_GRAPH_NODE_TYPE_##type, params, sizeof(*(params)))
+SPELL(cuGraphInstantiate, (CUgraphExec * exec, CUgraph graph, CUgraphNode *error, char *log, size_t bytes),
+      ((void)error, (void)log, (void)bytes, instantiate(exec, graph, 0)))
+SPELL(cuGraphInstantiate_v2, (CUgraphExec * exec, CUgraph graph, CUgraphNode *error, char *log, size_t bytes),
+      ((void)error, (void)log, (void)bytes, instantiate(exec, graph, 0)))
+SPELL(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags),
+      instantiate(exec, graph, flags))
+SPELL(cuGraphInstantiateWithParams, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params),
+      (params->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS, instantiate(exec, graph, params->flags)))
+SPELL(cuGraphInstantiateWithParams_ptsz, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params),
+      (params->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS, instantiate(exec, graph, params->flags)))
+SPELL_STREAM(cuGraphLaunch, (CUgraphExec exec, CUstream stream), stream, launch(exec, stream))
+SPELL_STREAM(cuGraphUpload, (CUgraphExec exec, CUstream stream), stream,
+	     ((void)stream, exec && exec->alive ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE))
+SPELL_FREE(cuGraphExecDestroy, (CUgraphExec exec), exec_destroy(exec))
+SPELL_FREE(cuGraphExecGetFlags, (CUgraphExec exec, cuuint64_t *flags), (*flags = exec->flags, CUDA_SUCCESS))
+SPELL(cuGraphExecUpdate, (CUgraphExec exec, CUgraph graph, CUgraphNode *error, CUgraphExecUpdateResult *reason),
+      (error ? (void)(*error = NULL) : (void)0, exec_update(exec, graph, reason)))
+SPELL(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info),
+      exec_update(exec, graph, info ? &info->result : NULL))
+SPELL(cuGraphExecKernelNodeSetParams, (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *params),
+      set(exec, node, FORM(KERNEL, params)))
+SPELL(cuGraphExecKernelNodeSetParams_v2, (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params),
+      set(exec, node, FORM(KERNEL, params)))
+SPELL(cuGraphExecMemcpyNodeSetParams,
+      (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *copy, CUcontext context),
+      ((void)context, set(exec, node, FORM(MEMCPY, copy))))
+SPELL(cuGraphExecMemsetNodeSetParams,
+      (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context),
+      ((void)context, set(exec, node, FORM(MEMSET, params))))
+SPELL(cuGraphExecBatchMemOpNodeSetParams,
+      (CUgraphExec exec, CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS *ops),
+      set(exec, node, FORM(BATCH_MEM_OP, ops)))
+SPELL(cuGraphExecHostNodeSetParams, (CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *host),
+      set(exec, node, FORM(HOST, host)))
+SPELL(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraph child),
+      set(exec, node, FORM(GRAPH, &child)))
+SPELL(cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params),
+      exec_set_params(exec, node, params))

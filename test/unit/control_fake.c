@@ -1,0 +1,40 @@
+/* The engine and the policy as control_test.c wants them. Apart: stats.h has an enum stat, the C library a struct. */
+#include "policy/policy.h"
+#include "shim/enter.h"
+#include "shim/spill/spill.h"
+#include "test/unit/control_help.h"
+
+_Atomic int fake_calls, fake_status = SW_OK;
+_Atomic uint64_t fake_bytes = 1000;
+_Atomic bool fake_hold;
+const char *fake_set = "";
+
+static enum sw_status fake(uint64_t *ret_bytes)
+{
+	fake_calls++;
+	while (fake_hold)
+		usleep(1000);
+	if (fake_status == SW_OK)
+		*ret_bytes = fake_bytes;
+	return (enum sw_status)fake_status;
+}
+
+enum sw_status spill_suspend(uint64_t *ret_bytes)
+{
+	return fake(ret_bytes);
+}
+
+enum sw_status spill_resume(uint64_t *ret_bytes)
+{
+	return fake(ret_bytes);
+}
+
+const struct policy *life_policy(void)
+{
+	struct policy_errors errors;
+	const struct policy *policy = policy_read("heap", fake_set, &errors);
+
+	CHECK(policy);
+	policy_errors_free(&errors);
+	return policy;
+}

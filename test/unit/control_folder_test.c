@@ -1,0 +1,237 @@
+/*
+ * Where the control socket lies: which folder is taken, which is refused, and what dead processes left in it. Each
+ * promise is kept in a process of its own, with new empty folders for XDG_RUNTIME_DIR and for /tmp.
+ */
+#include "shim/control.h"
+#include "shim/rundir.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "test/unit/control_help.h"
+
+/* ---- the folder ---- */
+
+static int uses_the_fallback(void)
+{
+	struct rundir folder;
+
+	control_start();
+	CHECK(rundir_open_xdg(runtime, &folder) != 0);
+	CHECK(rundir_open_tmp(fallback, &folder) == 0 && asked_in(&folder));
+	control_stop();
+	CHECK(n_entries(fallback) == 0);
+	return 0;
+}
+
+static int has_no_runtime_dir(void)
+{
+	unsetenv("XDG_RUNTIME_DIR");
+	return uses_the_fallback();
+}
+
+static int has_a_relative_runtime_dir(void)
+{
+	CHECK(chdir(runtime) == 0 && mkdir("here", 0700) == 0);
+	setenv("XDG_RUNTIME_DIR", "here", 1);
+	return uses_the_fallback();
+}
+
+static int has_a_lost_runtime_dir(void)
+{
+	CHECK(rmdir(runtime) == 0);
+	return uses_the_fallback();
+}
+
+static int has_an_open_runtime_dir(void)
+{
+	CHECK(chmod(runtime, 0755) == 0);
+	return uses_the_fallback();
+}
+
+static int has_a_link_for_runtime_dir(void)
+{
+	char moved[sizeof(runtime) + 8];
+
+	snprintf(moved, sizeof(moved), "%s.real", runtime);
+	CHECK(rename(runtime, moved) == 0 && symlink(moved, runtime) == 0);
+	return uses_the_fallback();
+}
+
+static int has_a_runtime_dir_of_another(void)
+{
+	CHECK(chown(runtime, STRANGER, STRANGER) == 0);
+	return uses_the_fallback();
+}
+
+static void without_a_fit_runtime_dir_the_fallback_is_used(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(has_no_runtime_dir), 0);
+	assert_int_equal(in_child(has_a_relative_runtime_dir), 0);
+	assert_int_equal(in_child(has_a_lost_runtime_dir), 0);
+	assert_int_equal(in_child(has_an_open_runtime_dir), 0);
+	assert_int_equal(in_child(has_a_link_for_runtime_dir), 0);
+	if (geteuid() == 0)
+		assert_int_equal(in_child(has_a_runtime_dir_of_another), 0);
+}
+
+/* Nothing is made in either folder, nothing but one line is said, and the process goes on. */
+static int makes_nothing(void)
+{
+	control_start();
+	CHECK(n_threads_of_ours() == 0 && n_sockets(runtime) == 0 && n_sockets(fallback) == 0);
+	control_stop();
+	return 0;
+}
+
+static char *folder_below(const char *parent, const char *format)
+{
+	static char path[128];
+	char name[32];
+
+	snprintf(name, sizeof(name), format, (unsigned)geteuid());
+	snprintf(path, sizeof(path), "%s/%s", parent, name);
+	return path;
+}
+
+static int finds_a_link(void)
+{
+	CHECK(symlink(fallback, folder_below(runtime, "spillway")) == 0);
+	return makes_nothing();
+}
+
+static int finds_a_link_in_tmp(void)
+{
+	unsetenv("XDG_RUNTIME_DIR");
+	CHECK(symlink(runtime, folder_below(fallback, "spillway-%u")) == 0);
+	return makes_nothing();
+}
+
+static int finds_an_open_folder(void)
+{
+	char *path = folder_below(runtime, "spillway");
+
+	CHECK(mkdir(path, 0700) == 0 && chmod(path, 0750) == 0);
+	return makes_nothing();
+}
+
+static int finds_an_open_folder_in_tmp(void)
+{
+	char *path = folder_below(fallback, "spillway-%u");
+
+	unsetenv("XDG_RUNTIME_DIR");
+	CHECK(mkdir(path, 0700) == 0 && chmod(path, 0777) == 0);
+	return makes_nothing();
+}
+
+static int finds_a_file(void)
+{
+	close(open(folder_below(runtime, "spillway"), O_CREAT | O_WRONLY, 0600));
+	return makes_nothing();
+}
+
+static int finds_the_folder_of_another(void)
+{
+	char *path = folder_below(fallback, "spillway-%u");
+
+	unsetenv("XDG_RUNTIME_DIR");
+	CHECK(mkdir(path, 0700) == 0 && chown(path, STRANGER, STRANGER) == 0);
+	return makes_nothing();
+}
+
+static void a_folder_that_is_not_ours_alone_is_refused(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(finds_a_link), 0);
+	assert_int_equal(in_child(finds_a_link_in_tmp), 0);
+	assert_int_equal(in_child(finds_an_open_folder), 0);
+	assert_int_equal(in_child(finds_an_open_folder_in_tmp), 0);
+	assert_int_equal(in_child(finds_a_file), 0);
+	if (geteuid() == 0)
+		assert_int_equal(in_child(finds_the_folder_of_another), 0);
+}
+
+static int has_a_long_path(void)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s", runtime);
+	for (int i = 0; i < 8; i++) {
+		size_t length = strlen(path);
+
+		path[length] = '/';
+		memset(path + length + 1, 'd', 200);
+		path[length + 201] = 0;
+		CHECK(mkdir(path, 0700) == 0);
+	}
+	setenv("XDG_RUNTIME_DIR", path, 1);
+	control_start();
+	CHECK(says("status\n", "ok 0 running\n"));
+	control_stop();
+	CHECK(n_entries(path) == 0);
+	return 0;
+}
+
+static void a_path_longer_than_a_socket_address_is_no_matter(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(has_a_long_path), 0);
+}
+
+/* ---- what others left ---- */
+
+static int cleans_up(void)
+{
+	struct rundir folder;
+
+	CHECK(rundir_make(&folder) == 0);
+	int live = rundir_listen(&folder, "1-live.ctl", 1), dead = rundir_listen(&folder, "2-dead.ctl", 1);
+	int fresh = rundir_listen(&folder, "3-fresh.ctl", 1), full = rundir_listen(&folder, "4-full.ctl", 0);
+	CHECK(live >= 0 && dead >= 0 && fresh >= 0 && full >= 0);
+	while (rundir_connect(&folder, "4-full.ctl", 0) >= 0)
+		;
+	close(dead);
+	close(fresh);
+	close(openat(folder.fd, "5-file.ctl", O_CREAT | O_WRONLY, 0600));
+	CHECK(symlinkat("2-dead.ctl", folder.fd, "6-link.ctl") == 0);
+	make_old(&folder, "1-live.ctl");
+	make_old(&folder, "2-dead.ctl");
+	make_old(&folder, "4-full.ctl");
+	make_old(&folder, "5-file.ctl");
+	control_start();
+	CHECK(says("status\n", "ok 0 running\n")); /* the thread looks round before it serves */
+	CHECK(faccessat(folder.fd, "1-live.ctl", F_OK, 0) == 0);
+	CHECK(faccessat(folder.fd, "2-dead.ctl", F_OK, 0) != 0);
+	CHECK(faccessat(folder.fd, "3-fresh.ctl", F_OK, 0) == 0);
+	CHECK(faccessat(folder.fd, "4-full.ctl", F_OK, 0) == 0);
+	CHECK(faccessat(folder.fd, "5-file.ctl", F_OK, 0) == 0);
+	CHECK(faccessat(folder.fd, "6-link.ctl", F_OK, AT_SYMLINK_NOFOLLOW) == 0);
+	return 0;
+}
+
+static void the_socket_of_a_dead_process_is_removed_by_the_next(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(cleans_up), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(without_a_fit_runtime_dir_the_fallback_is_used),
+	    cmocka_unit_test(a_folder_that_is_not_ours_alone_is_refused),
+	    cmocka_unit_test(a_path_longer_than_a_socket_address_is_no_matter),
+	    cmocka_unit_test(the_socket_of_a_dead_process_is_removed_by_the_next),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,69 @@
+/*
+ * control_help.h: what control_test.c needs to look at a process: a child with folders of its own, a caller at its
+ * socket, and what /proc/self says of its threads and descriptors. The fakes of the engine are here too.
+ */
+#ifndef UNIT_CONTROL_HELP_H
+#define UNIT_CONTROL_HELP_H
+
+#include "shim/rundir.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define STRANGER   12345 /* a user that owns nothing here */
+#define WAIT_MS    20000 /* nothing takes a tenth of it; what takes longer hangs */
+#define WATCHDOG_S 60
+
+/* cmocka's assertions are for its own process. */
+#define CHECK(condition)                                                                                               \
+	do {                                                                                                           \
+		if (!(condition)) {                                                                                    \
+			printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);                                 \
+			fflush(NULL);                                                                                  \
+			_exit(1);                                                                                      \
+		}                                                                                                      \
+	} while (0)
+
+/* ---- the engine ---- */
+extern _Atomic int fake_calls, fake_status;
+extern _Atomic uint64_t fake_bytes;
+extern _Atomic bool fake_hold; /* both calls wait while it is set */
+extern const char *fake_set;   /* on top of the built-in policy; before the first use */
+
+/* ---- processes ---- */
+extern char runtime[64], fallback[64]; /* its XDG_RUNTIME_DIR, its /tmp */
+
+/* Run it in a child: what it returns, or 128 + the signal. control_stop() comes after it. */
+int in_child(int (*run)(void));
+int ended(pid_t pid);
+long now_ms(void);
+
+/* ---- callers ---- */
+
+/* The control socket of this process, in the folder. */
+bool socket_name(const struct rundir *folder, char ret_name[NAME_MAX + 1]);
+void connect_with(int fd, const struct rundir *folder, const char *name);
+/* A new connection to the control socket of this process. */
+int caller(void);
+/* One packet; false: the connection ended. Hanging ends the process. Closes nothing. */
+bool receive(int fd, char ret_reply[256]);
+/* One request, one reply; "" where the connection ended without. */
+void ask(const char *request, size_t bytes, char ret_reply[256]);
+void ask_in(const struct rundir *folder, const char *request, size_t bytes, char ret_reply[256]);
+bool says(const char *request, const char *reply);
+bool asked_in(const struct rundir *folder); /* does `status` get an answer there? */
+
+/* ---- what there is ---- */
+int n_threads_of_ours(void);
+bool signals_are_blocked(void); /* on our thread: all that can be */
+int n_descriptors(void);
+bool all_close_on_exec(int but_for); /* descriptors beyond that many */
+int n_entries(const char *path);     /* of a folder; 0 where there is none */
+int n_sockets(const char *path);     /* in a folder and those below it */
+void make_old(const struct rundir *folder, const char *name);
+
+#endif

@@ -1,0 +1,421 @@
+/*
+ * The control socket without CUDA: the engine is a pair of fakes, and each promise is kept in a process of its own, as
+ * a process has one socket for its life. Every process has new empty folders for XDG_RUNTIME_DIR and for /tmp.
+ */
+#include "shim/control.h"
+#include "shim/rundir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "test/unit/control_help.h"
+
+/* ---- requests ---- */
+
+static int answers_each_request(void)
+{
+	control_start();
+	CHECK(says("status\n", "ok 0 running\n"));
+	CHECK(says("suspend\n", "ok 1000\n") && says("status\n", "ok 1000 suspended\n"));
+	fake_bytes = 0;
+	CHECK(says("suspend\n", "ok 0\n") && says("status\n", "ok 1000 suspended\n"));
+	fake_bytes = 1000;
+	CHECK(says("resume\n", "ok 1000\n") && says("status\n", "ok 0 running\n"));
+	CHECK(control_suspend(NULL) == SW_OK && says("status\n", "ok 1000 suspended\n"));
+	CHECK(control_resume(NULL) == SW_OK && says("status\n", "ok 0 running\n"));
+	return 0;
+}
+
+static int says_why_not(void)
+{
+	static const enum sw_status all[] = {SW_NO_MEMORY, SW_NOT_SUPPORTED, SW_BUSY, SW_DRIVER};
+	static const char *const words[] = {"host.budget", "spill.mode", "no safe point", "driver"};
+
+	control_start();
+	for (int i = 0; i < 4; i++) {
+		char reply[256];
+
+		fake_status = all[i];
+		ask("suspend\n", 8, reply);
+		CHECK(!strncmp(reply, "error ", 6) && strstr(reply, words[i]) && strchr(reply, '\n'));
+		CHECK(says("status\n", "ok 0 running\n"));
+	}
+	return 0;
+}
+
+static int refuses_what_is_no_request(void)
+{
+	static const struct {
+		const char *text;
+		size_t bytes;
+	} bad[] = {{"suspend", 7},    {"suspend\nsuspend\n", 16}, {"sus\0pend\n", 9}, {"\n", 1},
+		   {"SUSPEND\n", 8},  {" suspend\n", 9},          {"suspend \n", 9},  {"%s%n\n", 5},
+		   {"suspend\r\n", 9}};
+	static char large[100000];
+	char reply[256];
+
+	control_start();
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		ask(bad[i].text, bad[i].bytes, reply);
+		CHECK(!strncmp(reply, "error ", 6));
+	}
+	memset(large, 'a', sizeof(large));
+	for (size_t bytes = 60; bytes < 70; bytes++) {
+		large[bytes - 1] = '\n';
+		ask(large, bytes, reply);
+		CHECK(!strncmp(reply, "error ", 6));
+		large[bytes - 1] = 'a';
+	}
+	large[sizeof(large) - 1] = '\n';
+	ask(large, sizeof(large), reply);
+	CHECK(!strncmp(reply, "error ", 6));
+	CHECK(fake_calls == 0 && says("status\n", "ok 0 running\n"));
+	return 0;
+}
+
+static int is_patient_and_not_for_ever(void)
+{
+	char reply[256];
+
+	control_start();
+	int silent = caller(), several = caller(), gone = caller();
+	CHECK(send(several, "status\n", 7, 0) == 7 && send(several, "status\n", 7, 0) == 7);
+	CHECK(send(gone, "suspend\n", 8, 0) == 8);
+	close(gone); /* its reply meets nobody: no SIGPIPE */
+	CHECK(says("status\n", "ok 1000 suspended\n"));
+	CHECK(receive(several, reply) && !strcmp(reply, "ok 0 running\n"));
+	CHECK(!receive(silent, reply)); /* the end, without a word */
+	return 0;
+}
+
+static void each_request_has_its_answer(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(answers_each_request), 0);
+	assert_int_equal(in_child(says_why_not), 0);
+	assert_int_equal(in_child(refuses_what_is_no_request), 0);
+	assert_int_equal(in_child(is_patient_and_not_for_ever), 0);
+}
+
+/* ---- who may ask ---- */
+
+static int serves_a_stranger(void)
+{
+	int ready[2], end[2];
+	char byte = 0, reply[256] = "";
+
+	CHECK(chown(runtime, STRANGER, STRANGER) == 0 && pipe(ready) == 0 && pipe(end) == 0);
+	pid_t pid = fork();
+	if (!pid) {
+		close(end[1]);
+		CHECK(setgid(STRANGER) == 0 && setuid(STRANGER) == 0);
+		control_start();
+		CHECK(says("status\n", "ok 0 running\n"));
+		CHECK(write(ready[1], &byte, 1) == 1 && read(end[0], &byte, 1) == 0);
+		control_stop();
+		_exit(fake_calls);
+	}
+	close(ready[1]);
+	CHECK(read(ready[0], &byte, 1) == 1);
+	/* We are root, who can reach any socket. */
+	CHECK(seteuid(STRANGER) == 0);
+	struct rundir folder;
+	CHECK(rundir_open_xdg(runtime, &folder) == 0 && seteuid(0) == 0);
+	ask_in(&folder, "suspend\n", 8, reply);
+	CHECK(strstr(reply, "error only the user"));
+	close(end[1]);
+	CHECK(ended(pid) == 0);
+	return 0;
+}
+
+static void another_user_and_be_it_root_is_refused(void **state)
+{
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(in_child(serves_a_stranger), 0);
+}
+
+static int is_closed_to_others(void)
+{
+	struct rundir folder;
+	struct stat status;
+	char name[NAME_MAX + 1];
+
+	umask(0);
+	control_start();
+	CHECK(rundir_open_xdg(runtime, &folder) == 0);
+	CHECK(fstat(folder.fd, &status) == 0 && (status.st_mode & 07777) == 0700);
+	CHECK(socket_name(&folder, name) && fstatat(folder.fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0);
+	CHECK(S_ISSOCK(status.st_mode) && (status.st_mode & 07777) == 0600);
+	CHECK(says("status\n", "ok 0 running\n"));
+	return 0;
+}
+
+static void folder_and_socket_are_closed_to_others(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(is_closed_to_others), 0);
+}
+
+/* ---- one process ---- */
+
+static int leaves_nothing(void)
+{
+	int before = n_descriptors();
+
+	control_start();
+	control_start();
+	CHECK(n_threads_of_ours() == 1 && signals_are_blocked());
+	int during = n_descriptors();
+	CHECK(all_close_on_exec(before));
+	for (int i = 0; i < 300; i++)
+		CHECK(says("status\n", "ok 0 running\n"));
+	/* The caller hears the end before the thread has closed its own descriptor. */
+	for (int i = 0; i < 1000 && n_descriptors() != during; i++)
+		usleep(1000);
+	CHECK(n_descriptors() == during);
+	control_stop();
+	control_stop();
+	CHECK(n_threads_of_ours() == 0 && n_descriptors() == before && n_entries(runtime) == 0);
+	control_start();
+	CHECK(n_threads_of_ours() == 0 && n_entries(runtime) == 0);
+	return 0;
+}
+
+static int never_uses_it(void)
+{
+	CHECK(n_threads_of_ours() == 0);
+	control_child();
+	control_stop();
+	CHECK(n_threads_of_ours() == 0 && n_entries(runtime) == 0 && n_entries(fallback) == 0);
+	return 0;
+}
+
+static int may_not_use_it(void)
+{
+	fake_set = "control=no";
+	control_start();
+	return never_uses_it();
+}
+
+static void a_process_has_one_thread_and_leaves_no_file_and_no_descriptor(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(leaves_nothing), 0);
+	assert_int_equal(in_child(never_uses_it), 0);
+	assert_int_equal(in_child(may_not_use_it), 0);
+}
+
+static int ends_in_mid_request(void)
+{
+	int fd;
+
+	control_start();
+	atomic_store(&fake_hold, true);
+	fd = caller();
+	CHECK(send(fd, "suspend\n", 8, 0) == 8);
+	while (!atomic_load(&fake_calls))
+		usleep(1000);
+	long before = now_ms();
+	control_stop();
+	CHECK(now_ms() - before < 1000 && n_sockets(runtime) == 0);
+	atomic_store(&fake_hold, false);
+	return 0;
+}
+
+static int ends_with_a_silent_caller(void)
+{
+	control_start();
+	caller();
+	CHECK(says("status\n", "ok 0 running\n"));
+	int silent = caller();
+	usleep(20000); /* whether it is being waited for by now or not, the end comes at once */
+	long before = now_ms();
+	control_stop();
+	CHECK(now_ms() - before < 900 && n_threads_of_ours() == 0);
+	close(silent);
+	return 0;
+}
+
+static void the_end_of_a_process_is_not_held_up(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(ends_in_mid_request), 0);
+	assert_int_equal(in_child(ends_with_a_silent_caller), 0);
+}
+
+static int forks(void)
+{
+	int before = n_descriptors();
+
+	control_start();
+	pid_t pid = fork();
+	if (!pid) {
+		control_child();
+		CHECK(n_descriptors() == before);
+		control_start();
+		control_stop();
+		CHECK(n_descriptors() == before && n_sockets(runtime) == 1);
+		_exit(0);
+	}
+	CHECK(ended(pid) == 0 && says("status\n", "ok 0 running\n"));
+	/* One that was not made by the C library's fork(). */
+	pid = fork();
+	if (!pid) {
+		control_stop();
+		_exit(n_sockets(runtime) != 1);
+	}
+	CHECK(ended(pid) == 0 && says("status\n", "ok 0 running\n"));
+	return 0;
+}
+
+static int forks_with_a_caller(void)
+{
+	char reply[256];
+	int end[2];
+
+	control_start();
+	atomic_store(&fake_hold, true);
+	int fd = caller();
+	CHECK(send(fd, "suspend\n", 8, 0) == 8 && pipe(end) == 0);
+	while (!atomic_load(&fake_calls))
+		usleep(1000);
+	pid_t pid = fork();
+	if (!pid) {
+		close(fd);
+		close(end[1]);
+		CHECK(read(end[0], reply, 1) == 0); /* holds what it inherited until the parent is done */
+		_exit(0);
+	}
+	atomic_store(&fake_hold, false);
+	CHECK(receive(fd, reply) && !strcmp(reply, "ok 1000\n") && !receive(fd, reply));
+	close(end[1]);
+	CHECK(ended(pid) == 0);
+	return 0;
+}
+
+static void the_child_of_a_fork_lets_its_parents_socket_be(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(forks), 0);
+	assert_int_equal(in_child(forks_with_a_caller), 0);
+}
+
+/* ---- the program's own doings ---- */
+
+static int closes_everything(void)
+{
+	struct rundir folder;
+	char name[NAME_MAX + 1], reply[256];
+	int mine[16];
+
+	control_start();
+	CHECK(says("status\n", "ok 0 running\n"));
+	for (int fd = 3; fd < 64; fd++)
+		close(fd);
+	for (int i = 0; i < 16; i++)
+		mine[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	/* The thread still waits at the old socket, sees at the first caller what has happened, and ends. */
+	CHECK(rundir_open_xdg(runtime, &folder) == 0 && socket_name(&folder, name));
+	int fd = rundir_connect(&folder, name, 0);
+	CHECK(fd < 0 || !receive(fd, reply));
+	control_stop();
+	for (int i = 0; i < 16; i++)
+		CHECK(fcntl(mine[i], F_GETFD) >= 0);
+	return 0;
+}
+
+static int has_no_descriptor_left(void)
+{
+	struct rlimit limit = {64, 64};
+	char reply[256];
+	int n = 0, last = -1, fd;
+
+	CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	control_start();
+	int waiting = caller();
+	CHECK(send(waiting, "status\n", 7, 0) == 7 && receive(waiting, reply));
+	close(waiting);
+	waiting = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	struct rundir folder;
+	char name[NAME_MAX + 1];
+	CHECK(rundir_open_xdg(runtime, &folder) == 0 && socket_name(&folder, name));
+	while ((fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0) {
+		last = fd;
+		n++;
+	}
+	CHECK(errno == EMFILE && n > 0);
+	connect_with(waiting, &folder, name);
+	CHECK(send(waiting, "status\n", 7, 0) == 7);
+	struct timespec before, after;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+	usleep(300000);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+	CHECK((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 < 100);
+	close(last);
+	CHECK(receive(waiting, reply) && !strcmp(reply, "ok 0 running\n"));
+	return 0;
+}
+
+static void *start_and_say(void *unused)
+{
+	control_start();
+	return unused;
+}
+
+static int starts_everywhere_and_stops(void)
+{
+	pthread_t threads[8];
+
+	for (int i = 0; i < 8; i++)
+		pthread_create(&threads[i], NULL, start_and_say, NULL);
+	control_stop();
+	for (int i = 0; i < 8; i++)
+		pthread_join(threads[i], NULL);
+	CHECK(n_threads_of_ours() == 0 && n_entries(runtime) == 0);
+	return 0;
+}
+
+static void what_the_program_does_with_descriptors_and_threads_is_survived(void **state)
+{
+	(void)state;
+#ifndef __SANITIZE_THREAD__ /* it calls the program's close() a race with our fstat(), which it is */
+	assert_int_equal(in_child(closes_everything), 0);
+#else
+	(void)closes_everything;
+#endif
+	assert_int_equal(in_child(has_no_descriptor_left), 0);
+	for (int i = 0; i < 50; i++)
+		assert_int_equal(in_child(starts_everywhere_and_stops), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(each_request_has_its_answer),
+	    cmocka_unit_test(another_user_and_be_it_root_is_refused),
+	    cmocka_unit_test(folder_and_socket_are_closed_to_others),
+	    cmocka_unit_test(a_process_has_one_thread_and_leaves_no_file_and_no_descriptor),
+	    cmocka_unit_test(the_end_of_a_process_is_not_held_up),
+	    cmocka_unit_test(the_child_of_a_fork_lets_its_parents_socket_be),
+	    cmocka_unit_test(what_the_program_does_with_descriptors_and_threads_is_survived),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

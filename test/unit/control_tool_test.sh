@@ -1,0 +1,91 @@
+#!/bin/bash
+# control_tool_test.sh TOOL ACTOR: `spillway list`, `suspend` and `resume` against real control sockets with a fake engine
+# behind them (control_actor.c). Nothing of CUDA is needed.
+tool=$1
+actor=$2
+export LSAN_OPTIONS=detect_leaks=0 # the actor reads a policy for its life
+here=$(mktemp -d /tmp/control_tool_test.XXXXXX) || exit 1
+chmod 700 "$here"
+failed=0
+n=0
+actors=()
+
+expect() { # "promise" STATUS "stdout (a pattern)" "stderr (a pattern)" command...
+	local promise=$1 status=$2 out=$3 err=$4 got
+	shift 4
+	n=$((n + 1))
+	[ -e "$here/out.txt" ] && mv "$here/out.txt" "$here/last.txt"
+	"$@" >"$here/out.txt" 2>"$here/err.txt"
+	got=$?
+	# shellcheck disable=SC2053 # patterns they are
+	[[ $got = "$status" && $(<"$here/out.txt") = $out && $(<"$here/err.txt") = $err ]] && return
+	failed=$((failed + 1))
+	echo "FAILED: $promise: status $got, not $status; wanted \"$out\" and \"$err\""
+	sed 's/^/  out: /' "$here/out.txt"
+	sed 's/^/  err: /' "$here/err.txt"
+}
+
+# start NAME argument...: its process id is in $NAME, ready to be asked; it ends when the write end of its pipe does.
+start() {
+	local name=$1
+	shift
+	mkfifo "$here/$name.in" "$here/$name.out"
+	"$actor" "$@" <"$here/$name.in" >"$here/$name.out" 2>"$here/$name.err" &
+	printf -v "$name" %s $!
+	actors+=($!)
+	eval "exec {${name}_in}>\"$here/$name.in\""
+	read -r _ <"$here/$name.out"
+}
+trap 'kill "${actors[@]}" 2>/dev/null; rm -rf "$here"' EXIT
+
+export XDG_RUNTIME_DIR=$here
+# Other tests of this user may run at the same time and be listed: only ours are looked for.
+expect 'nothing to list is no failure' 0 '*' '*' "$tool" list
+start one
+start two no
+expect 'list shows pid, state and command' 0 "*PID*STATE*COMMAND*$one  running    $actor*$two  running    $actor no" '' \
+	"$tool" list
+expect 'suspend says what came of it' 0 "process $one: suspended, 3.0 MiB of device memory given back" '' \
+	"$tool" suspend "$one"
+expect 'list shows who is suspended' 0 "*$one  suspended*$two  running *" '' "$tool" list
+expect 'what the process refuses is handed on' 1 '' "spillway: process $two: not suspended: no safe point*" \
+	"$tool" suspend "$two"
+expect 'the others are asked all the same' 1 "process $one: resumed, 3.0 MiB *" "*process $two: not resumed*" \
+	"$tool" resume "$two" "$one"
+expect 'list shows who goes on' 0 "*$one  running*" '' "$tool" list
+
+# The tool need not be in the environment of the process: its own is read.
+expect 'a process with another XDG_RUNTIME_DIR is found' 0 "process $one: suspended*" '' \
+	env -u XDG_RUNTIME_DIR "$tool" suspend "$one"
+mkdir -m 700 "$here/other"
+expect 'it is found from any other' 0 "process $one: resumed*" '' \
+	env XDG_RUNTIME_DIR="$here/other" "$tool" resume "$one"
+
+start three slow
+"$tool" suspend "$three" >"$here/slow.txt" 2>&1 &
+until expect_busy=$("$tool" list 2>&1) && [[ $expect_busy = *"$three  busy "* ]]; do
+	n_busy=$((n_busy + 1))
+	[ "$n_busy" -lt 10 ] || break
+done
+expect 'list does not wait for a process that is being suspended' 0 "*$three  busy *" '' "$tool" list
+wait $!
+n=$((n + 1))
+[[ $(<"$here/slow.txt") = *"process $three is not done yet"*"process $three: suspended, "* ]] || {
+	failed=$((failed + 1))
+	echo "FAILED: a suspension that takes long is waited for, with a word: $(<"$here/slow.txt")"
+}
+
+kill -KILL "$two"
+wait "$two" 2>/dev/null
+expect 'a killed process is not listed' 0 "*$one *" '' "$tool" list
+expect 'its command is not either' 1 '' '' grep -F "$actor no" "$here/last.txt"
+expect 'a killed process is not there' 1 '' "*there is no process $two" "$tool" suspend "$two"
+eval "exec {one_in}>&- {three_in}>&-"
+wait "$one" "$three"
+touch -d '1 minute ago' "$here"/spillway/*.ctl
+expect 'list looks round again' 0 '*' '*' "$tool" list
+expect 'nothing is left to list' 1 '' '' grep -F "$actor" "$here/last.txt"
+expect 'what the killed process left is gone' 0 '' '' ls "$here/spillway"
+
+echo "$n promises, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,139 @@
+/*
+ * extent_test.c: guessed ends of tensors, by example and against a plain list of starts.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "shim/spill/extent.h"
+#include "test/unit/seed.h"
+
+#define MIB  ((uint64_t)1 << 20)
+#define UNIT (2 * MIB)
+
+static void an_end_is_the_next_start(void **state)
+{
+	(void)state;
+	struct extents *extents = extent_new();
+
+	assert_int_equal(extent_end(extents, 100, 0), 1); /* never heard of it */
+	extent_note(extents, 100, 64 * MIB, 0);
+	assert_int_equal(extent_end(extents, 100, 0), 64 * MIB);
+	extent_note(extents, 100, 64 * MIB, 40 * MIB + 512);
+	assert_int_equal(extent_end(extents, 100, 0), 40 * MIB + 512);
+	assert_int_equal(extent_end(extents, 100, 10 * MIB), 40 * MIB + 512);
+	assert_int_equal(extent_end(extents, 100, 40 * MIB + 512), 64 * MIB);
+	extent_note(extents, 100, 64 * MIB, 20 * MIB);
+	assert_int_equal(extent_end(extents, 100, 0), 20 * MIB);
+	extent_note(extents, 100, 64 * MIB, 64 * MIB); /* one past the end is no start */
+	assert_int_equal(extent_end(extents, 132, 0), 1);
+	extent_free(extents);
+	extent_free(NULL);
+}
+
+static void a_view_does_not_end_its_tensor(void **state)
+{
+	(void)state;
+	struct extents *extents = extent_new();
+
+	extent_note(extents, 7, 64 * MIB, 0);
+	extent_note(extents, 7, 64 * MIB, 0xc00);
+	extent_note(extents, 7, 64 * MIB, 0x1800);
+	assert_int_equal(extent_end(extents, 7, 0), 64 * MIB);
+	assert_int_equal(extent_end(extents, 7, 0x1800), 64 * MIB);
+	extent_note(extents, 7, 64 * MIB, EXTENT_VIEW);
+	assert_int_equal(extent_end(extents, 7, 0), EXTENT_VIEW);
+	extent_free(extents);
+}
+
+static void starts_grow_old(void **state)
+{
+	(void)state;
+	struct extents *extents = extent_new();
+
+	extent_note(extents, 0, 64 * MIB, 0);
+	extent_note(extents, 0, 64 * MIB, 20 * MIB);
+	extent_note(extents, 0, 64 * MIB, 21 * MIB);
+	extent_note(extents, 0, 64 * MIB, 40 * MIB);
+	for (int age = 0; age < 5; age++) {
+		extent_age(extents);
+		assert_int_equal(extent_end(extents, 0, 0), age ? 21 * MIB : 20 * MIB);
+		extent_note(extents, 0, 64 * MIB, 21 * MIB); /* seen in every age */
+		assert_int_equal(extent_end(extents, 0, 22 * MIB), age ? 64 * MIB : 40 * MIB);
+	}
+	extent_age(extents);
+	extent_age(extents);
+	assert_int_equal(extent_end(extents, 0, 0), 64 * MIB);
+	extent_free(extents);
+}
+
+static void a_new_block_knows_nothing_of_the_old(void **state)
+{
+	(void)state;
+	struct extents *extents = extent_new();
+
+	extent_note(extents, 10, 64 * MIB, 20 * MIB);
+	extent_note(extents, 42, 64 * MIB, 4 * MIB); /* right behind it */
+	extent_forget(extents, 10);
+	extent_note(extents, 10, 64 * MIB, 0);
+	assert_int_equal(extent_end(extents, 10, 0), 64 * MIB);
+	assert_int_equal(extent_end(extents, 42, 0), 4 * MIB);
+	extent_forget(extents, 42);
+	extent_forget(extents, 4711);
+	extent_free(extents);
+}
+
+/* The plain way: all starts, and the ages in which they were seen last. Ends are compared by unit. */
+#define BLOCK  3900u /* across the border of a leaf */
+#define UNITS  40000u
+#define STARTS 400
+
+static void random_starts_as_a_list_has_them(void **state)
+{
+	(void)state;
+	struct seed seed = seed_start(__func__);
+	struct extents *extents = extent_new();
+	static uint64_t starts[STARTS], seen[STARTS];
+	uint64_t age = 2, bytes = UNITS * UNIT;
+
+	for (int i = 0; i < STARTS; i++)
+		starts[i] = seed_below(&seed, bytes / 512) * 512;
+	extent_note(extents, BLOCK, bytes, 0);
+	for (int round = 0; round < 20000; round++) {
+		int i = (int)seed_below(&seed, STARTS);
+
+		if (seed_below(&seed, 300) == 0) {
+			extent_age(extents);
+			age++;
+		}
+		extent_note(extents, BLOCK, bytes, starts[i]);
+		seen[i] = age;
+		uint64_t offset = seed_below(&seed, 4) ? starts[seed_below(&seed, STARTS)] : seed_below(&seed, bytes);
+		uint64_t expected = bytes;
+		for (int k = 0; k < STARTS; k++)
+			if (seen[k] + 1 >= age && starts[k] >= offset + EXTENT_VIEW && starts[k] < expected)
+				expected = starts[k];
+		uint64_t end = extent_end(extents, BLOCK, offset);
+		assert_true(end > offset);
+		assert_int_equal((end - 1) / UNIT, (expected - 1) / UNIT);
+	}
+	extent_free(extents);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(an_end_is_the_next_start),
+	    cmocka_unit_test(a_view_does_not_end_its_tensor),
+	    cmocka_unit_test(starts_grow_old),
+	    cmocka_unit_test(a_new_block_knows_nothing_of_the_old),
+	    cmocka_unit_test(random_starts_as_a_list_has_them),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,347 @@
+/*
+ * predict_test.c: programs made up of steps, and whether their place in the past is found. The linker sends calloc and
+ * realloc through here (-Wl,--wrap), to let memory run out.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "shim/spill/predict.h"
+#include "test/unit/seed.h"
+
+#define LAYERS 12
+#define LAYER  30 /* submissions of a layer */
+#define ENDS   20 /* and at either end of the step */
+#define STEP   (LAYERS * LAYER + 2 * ENDS)
+
+void *__real_calloc(size_t n, size_t bytes);
+void *__real_realloc(void *memory, size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes);
+void *__wrap_realloc(void *memory, size_t bytes);
+
+/* Every so manieth allocation fails; 0: none. */
+static unsigned fail_every, n_allocations;
+
+static bool fails(void)
+{
+	return fail_every && ++n_allocations % fail_every == 0;
+}
+
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+	return fails() ? NULL : __real_calloc(n, bytes);
+}
+
+void *__wrap_realloc(void *memory, size_t bytes)
+{
+	return fails() ? NULL : __real_realloc(memory, bytes);
+}
+
+/*
+ * One submission of a step that looks like a transformer's: the same functions in every layer, with the layer's own
+ * pieces. shift: all pieces of activations are others (allocated anew).
+ */
+static void note(struct predict *predict, unsigned i, unsigned shift)
+{
+	uint32_t pieces[4];
+	uint64_t function;
+
+	if (i < ENDS || i >= STEP - ENDS) {
+		function = 1000 + i;
+		pieces[0] = 5000 + i % 7;
+	} else {
+		function = (i - ENDS) % LAYER;
+		pieces[0] = 100 * ((i - ENDS) / LAYER) + (uint32_t)function / 4;
+	}
+	pieces[1] = 7000 + i % 11;
+	pieces[2] = 8000 + i % 13;
+	pieces[3] = 9000 + i % 5 + shift * 50;
+	predict_note(predict, function, pieces, 4);
+}
+
+static void step(struct predict *predict, unsigned from, unsigned to, unsigned shift)
+{
+	for (unsigned i = from; i < to; i++)
+		note(predict, i, shift);
+}
+
+/* Does the place that was found name the same pieces as the latest submission? */
+static bool foretold(const struct predict *predict)
+{
+	uint64_t at = predict_at(predict), from, to, new_from, new_to;
+
+	if (at == PREDICT_NONE)
+		return false;
+	predict_slots(predict, at, &from, &to);
+	predict_slots(predict, predict_now(predict), &new_from, &new_to);
+	if (to - from != new_to - new_from)
+		return false;
+	for (; from < to; from++, new_from++)
+		if (predict_piece(predict, from) != predict_piece(predict, new_from))
+			return false;
+	return true;
+}
+
+/* A step that was seen `back` submissions ago, as is known from its `few`th submission on. */
+static void step_is_known(struct predict *predict, unsigned from, unsigned to, unsigned shift, unsigned back,
+			  unsigned few)
+{
+	for (unsigned i = from; i < to; i++) {
+		note(predict, i, shift);
+		if (i >= from + few)
+			assert_int_equal(predict_now(predict) - predict_at(predict), back);
+	}
+}
+
+/* A step that was seen some time ago, maybe with a gap; all but a few of its submissions are foretold. */
+static void step_is_foretold(struct predict *predict, unsigned few)
+{
+	unsigned misses = 0;
+
+	for (unsigned i = 0; i < STEP; i++) {
+		note(predict, i, 0);
+		misses += !foretold(predict);
+	}
+	assert_true(misses <= few);
+}
+
+static void the_second_step_is_known_soon_after_it_began(void **state)
+{
+	(void)state;
+	struct predict *predict = predict_new();
+
+	step(predict, 0, STEP, 0);
+	step_is_known(predict, 0, STEP, 0, STEP, 8);
+	step_is_known(predict, 0, STEP, 0, STEP, 0);
+	predict_free(predict);
+}
+
+static void a_step_is_the_period_not_a_layer(void **state)
+{
+	(void)state;
+	struct predict *predict = predict_new();
+	unsigned right = 0;
+
+	/* The same pieces in all layers: but for the ends, each layer is an exact repetition of the one before. */
+	for (unsigned round = 0; round < 3; round++)
+		for (unsigned i = 0; i < STEP; i++) {
+			bool end = i < ENDS || i >= STEP - ENDS;
+			uint32_t piece = end ? i : 1000 + (i - ENDS) % LAYER;
+
+			predict_note(predict, end ? 500 + i : (i - ENDS) % LAYER, &piece, 1);
+			if (round && i > 8)
+				right += predict_now(predict) - predict_at(predict) == STEP;
+		}
+	assert_true(right > 2 * STEP - 40);
+	predict_free(predict);
+}
+
+static void other_pieces_in_the_second_step_do_not_matter(void **state)
+{
+	(void)state;
+	struct predict *predict = predict_new();
+
+	step(predict, 0, STEP, 0);
+	step_is_known(predict, 0, STEP, 1, STEP, 32); /* a quarter of all pieces is new */
+	step_is_known(predict, 0, STEP, 2, STEP, 0);
+	predict_free(predict);
+}
+
+static void a_skipped_part_is_passed_over(void **state)
+{
+	(void)state;
+	struct predict *predict = predict_new();
+
+	for (int i = 0; i < 3; i++)
+		step(predict, 0, STEP, 0);
+	/* A few submissions left out within a step, */
+	step_is_known(predict, 0, 100, 0, STEP, 0);
+	step_is_known(predict, 140, STEP, 0, STEP - 40, 2);
+	/* and the end of one, which comes again in the next. */
+	step(predict, 0, STEP, 0);
+	step(predict, 0, STEP - 2 * LAYER, 0);
+	for (int i = 0; i < 8; i++)
+		step_is_foretold(predict, 12); /* when the odd ones are what follows in the past, it is noticed */
+	step_is_foretold(predict, 0);
+	predict_free(predict);
+}
+
+static void an_insert_is_waited_for(void **state)
+{
+	(void)state;
+	struct predict *predict = predict_new();
+	uint32_t piece = 77;
+
+	for (int i = 0; i < 3; i++)
+		step(predict, 0, STEP, 0);
+	step_is_known(predict, 0, 100, 0, STEP, 0);
+	for (unsigned i = 0; i < 5; i++) {
+		uint64_t at = predict_at(predict);
+
+		predict_note(predict, 4242 + i, &piece, 1);
+		assert_int_equal(predict_at(predict), at);
+	}
+	step_is_known(predict, 100, STEP, 0, STEP + 5, 0);
+	predict_free(predict);
+}
+
+static void validation(struct predict *predict)
+{
+	for (uint32_t i = 0; i < 200; i++) {
+		uint32_t pieces[2] = {100 * (i / 20), 6000 + i % 3};
+
+		predict_note(predict, 300000 + i, pieces, 2);
+	}
+}
+
+static void a_validation_pass_is_recognised_when_it_comes_again(void **state)
+{
+	(void)state;
+	struct predict *predict = predict_new();
+	uint64_t first = 0;
+
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < 4; i++)
+			step(predict, 0, STEP, 0);
+		uint64_t begin = predict_now(predict);
+		validation(predict);
+		if (round)
+			assert_int_equal(predict_now(predict) - predict_at(predict), begin - first);
+		first = begin;
+		step_is_foretold(predict, 12); /* and out of it again */
+	}
+	predict_free(predict);
+}
+
+static void a_program_without_repetition_is_not_foretold(void **state)
+{
+	(void)state;
+	struct seed seed = seed_start(__func__);
+	unsigned known = 0;
+
+	for (unsigned functions = 1; functions <= 100; functions *= 10) {
+		struct predict *predict = predict_new();
+
+		for (unsigned i = 0; i < 20000; i++) {
+			uint32_t pieces[3];
+
+			for (int k = 0; k < 3; k++)
+				pieces[k] = (uint32_t)seed_below(&seed, 4000);
+			predict_note(predict, seed_below(&seed, functions), pieces, 3);
+			known += predict_at(predict) != PREDICT_NONE;
+		}
+		predict_free(predict);
+	}
+	assert_true(known < 600);
+}
+
+static void pieces_in_another_order_are_the_same(void **state)
+{
+	(void)state;
+	struct predict *predict = predict_new();
+
+	for (uint32_t round = 0; round < 2; round++)
+		for (uint32_t i = 0; i < 100; i++) {
+			uint32_t one[3] = {i, i + 1, i + 2}, two[3] = {i + 2, i, i + 1};
+
+			predict_note(predict, i % 10, round ? two : one, 3);
+		}
+	assert_int_equal(predict_at(predict), 100);
+	predict_free(predict);
+}
+
+/* What is remembered: against a plain record of everything. */
+static void the_record_is_right_while_it_forgets(void **state)
+{
+	(void)state;
+	struct seed seed = seed_start(__func__);
+	struct predict *predict = predict_new();
+	enum { N = 150000, PIECES = 3000 };
+	uint32_t(*record)[4] = calloc(N + 1, sizeof(*record));
+	uint64_t from, to;
+
+	for (uint32_t i = 1; i <= N; i++) {
+		for (int k = 0; k < 4; k++)
+			record[i][k] = (uint32_t)seed_below(&seed, PIECES);
+		predict_note(predict, i % 5000, record[i], 4);
+	}
+	for (int round = 0; round < 2000; round++) {
+		uint64_t position = N - seed_below(&seed, PREDICT_MOST / 2);
+
+		predict_slots(predict, position, &from, &to);
+		assert_int_equal(to - from, 4);
+		unsigned k = (unsigned)seed_below(&seed, 4);
+		assert_int_equal(predict_piece(predict, from + k), record[position][k]);
+		uint64_t again = predict_again(predict, from + k), expected = position;
+		bool later = false; /* named again further on in the same submission */
+		for (unsigned j = k + 1; j < 4; j++)
+			later |= record[position][j] == record[position][k];
+		for (bool found = later; !found && expected++ < N;)
+			for (unsigned j = 0; j < 4; j++)
+				found |= record[expected][j] == record[position][k];
+		assert_true(again == (expected > N ? PREDICT_NONE : expected));
+	}
+	free(record);
+	predict_free(predict);
+}
+
+static void huge_submissions_shorten_the_record(void **state)
+{
+	(void)state;
+	struct predict *predict = predict_new();
+	uint32_t *pieces = calloc(100000, sizeof(*pieces));
+	uint64_t from, to;
+
+	for (uint32_t i = 0; i < 100000; i++)
+		pieces[i] = i;
+	for (unsigned i = 0; i < 300; i++) {
+		predict_note(predict, i % 10, pieces, 100000);
+		predict_slots(predict, predict_now(predict), &from, &to);
+		assert_int_equal(to - from, 16384);
+		assert_int_equal(predict_piece(predict, to - 1), 16383);
+	}
+	assert_int_equal(predict_now(predict) - predict_at(predict), 10);
+	free(pieces);
+	predict_free(predict);
+}
+
+static void without_memory_it_only_knows_less(void **state)
+{
+	(void)state;
+	fail_every = 1;
+	assert_null(predict_new());
+	for (unsigned every = 2; every < 40; every++) {
+		fail_every = 0;
+		struct predict *predict = predict_new();
+		fail_every = every;
+		for (int i = 0; i < 12; i++)
+			step(predict, 0, STEP, 0);
+		fail_every = 0;
+		assert_int_equal(predict_now(predict), 12 * STEP);
+		for (int i = 0; i < 2; i++)
+			step(predict, 0, STEP, 0);
+		step_is_known(predict, 0, STEP, 0, STEP, 0); /* it recovers */
+		predict_free(predict);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_second_step_is_known_soon_after_it_began),
+	    cmocka_unit_test(a_step_is_the_period_not_a_layer),
+	    cmocka_unit_test(other_pieces_in_the_second_step_do_not_matter),
+	    cmocka_unit_test(a_skipped_part_is_passed_over),
+	    cmocka_unit_test(an_insert_is_waited_for),
+	    cmocka_unit_test(a_validation_pass_is_recognised_when_it_comes_again),
+	    cmocka_unit_test(a_program_without_repetition_is_not_foretold),
+	    cmocka_unit_test(pieces_in_another_order_are_the_same),
+	    cmocka_unit_test(the_record_is_right_while_it_forgets),
+	    cmocka_unit_test(huge_submissions_shorten_the_record),
+	    cmocka_unit_test(without_memory_it_only_knows_less),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,256 @@
+/*
+ * control.c: `spillway suspend`, `spillway resume`, `spillway list`. The requests and their answers: control_request.c.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "policy/text.h"
+#include "tools/process.h"
+#include "tools/tool.h"
+
+enum {
+	PATIENCE_MS = 3000, /* then the user hears that we are waiting; a suspension may well take longer */
+	LIST_MS = 1000,     /* a process that is being suspended answers no sooner; all are given this long together */
+};
+
+struct verb {
+	const char *name, *request, *done, *moved, *help;
+};
+
+static const struct verb suspend_verb = {
+    "suspend", "suspend\n", "suspended", "of device memory given back",
+    "Takes the GPU's memory from running processes for a while: each stops submitting work, all of its\n"
+    "memory that can move goes to the host, and device memory goes back to the driver. The processes do not\n"
+    "end; `spillway resume` lets them go on where they were. They must run under Spillway, as this user, with\n"
+    "spill.mode exact (the default) or fast.\n"};
+static const struct verb resume_verb = {
+    "resume", "resume\n", "resumed", "to come back as it is used",
+    "Lets processes go on that `spillway suspend` has stopped. Their memory comes back to the GPU as it is used.\n"};
+
+static int print_help(const struct verb *verb)
+{
+	printf("usage: spillway %s PID...\n\n%s\n"
+	       "`spillway list` shows the processes that can be asked.\n\n"
+	       "Exit status: 0 all are %s, 1 one could not be, 2 wrong usage: nothing was done.\n\n"
+	       "example:\n"
+	       "  spillway %s 4711\n",
+	       verb->name, verb->help, verb->done, verb->name);
+	return TOOL_OK;
+}
+
+static bool read_pid(const char *text, pid_t *ret_pid)
+{
+	char *end;
+
+	if (!policy_is_digit(*text))
+		return false;
+	errno = 0;
+	long value = strtol(text, &end, 10);
+	if (errno || *end || value <= 0 || value > INT_MAX)
+		return false;
+	*ret_pid = (pid_t)value;
+	return true;
+}
+
+static const char *bytes_for_people(unsigned long long bytes, char buffer[32])
+{
+	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+	double value = (double)bytes;
+	unsigned unit = 0;
+
+	for (; value >= 1024 && unit < 4; unit++)
+		value /= 1024;
+	snprintf(buffer, 32, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+	return buffer;
+}
+
+/* The reply of process pid is there. True: it has done what was asked. */
+static bool report_reply(const struct verb *verb, pid_t pid, const char *reply)
+{
+	unsigned long long bytes;
+	char text[32];
+
+	if (sscanf(reply, "ok %llu", &bytes) == 1) {
+		printf("process %d: %s, %s %s\n", (int)pid, verb->done, bytes_for_people(bytes, text), verb->moved);
+		return true;
+	}
+	if (strncmp(reply, "error ", 6) == 0)
+		tool_say("process %d: not %s: %s", (int)pid, verb->done, reply + 6);
+	else
+		tool_say("process %d: its answer is not understood: %s", (int)pid, reply);
+	return false;
+}
+
+/* True: done. */
+static bool ask_one(const struct verb *verb, pid_t pid)
+{
+	char reply[PROCESS_REPLY];
+	int fd = process_connect(pid);
+	bool good = false;
+
+	if (fd < 0) {
+		process_explain(pid, verb->name);
+		return false;
+	}
+	int got = process_send(fd, verb->request) ? process_receive(fd, PATIENCE_MS, reply) : -1;
+	if (got == 0) {
+		tool_say("process %d is not done yet; waiting for it", (int)pid);
+		got = process_receive(fd, -1, reply);
+	}
+	if (got > 0)
+		good = report_reply(verb, pid, reply);
+	else
+		tool_say("process %d ended, or closed the connection, before it answered", (int)pid);
+	close(fd);
+	return good;
+}
+
+static int ask_all(const struct verb *verb, int argc, char **argv)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+	bool good = true;
+	int first = 1;
+	pid_t pid;
+
+	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+		return print_help(verb);
+	if (argc > 1 && strcmp(argv[1], "--") == 0)
+		first = 2;
+	if (first >= argc) {
+		tool_say("no process given; write `spillway %s PID...`, `spillway list` shows them", verb->name);
+		return TOOL_BAD;
+	}
+	for (int i = first; i < argc; i++) {
+		if (!read_pid(argv[i], &pid)) {
+			tool_say("%s is no process id; `spillway list` shows them", policy_quote(argv[i], quoted));
+			return TOOL_BAD;
+		}
+	}
+	for (int i = first; i < argc; i++)
+		good &= read_pid(argv[i], &pid) && ask_one(verb, pid);
+	return good ? TOOL_OK : TOOL_BROKEN;
+}
+
+int tool_suspend(int argc, char **argv)
+{
+	return ask_all(&suspend_verb, argc, argv);
+}
+
+int tool_resume(int argc, char **argv)
+{
+	return ask_all(&resume_verb, argc, argv);
+}
+
+/* ---- list ---- */
+
+struct found {
+	pid_t pid;
+	int fd;
+};
+
+struct list {
+	struct found *found;
+	size_t n, room;
+};
+
+/* All are asked before the first answer is waited for: together they take as long as the slowest. */
+static void add(pid_t pid, int fd, void *argument)
+{
+	struct list *list = argument;
+
+	for (size_t i = 0; i < list->n; i++)
+		if (list->found[i].pid == pid)
+			goto drop;
+	if (list->n == list->room) {
+		size_t room = list->room ? 2 * list->room : 16;
+		struct found *more = realloc(list->found, room * sizeof(*more));
+
+		if (!more)
+			goto drop;
+		list->found = more;
+		list->room = room;
+	}
+	if (!process_send(fd, "status\n"))
+		goto drop;
+	list->found[list->n++] = (struct found){pid, fd};
+	return;
+drop:
+	close(fd);
+}
+
+static int by_pid(const void *a, const void *b)
+{
+	const struct found *left = a, *right = b;
+
+	return (left->pid > right->pid) - (left->pid < right->pid);
+}
+
+static long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* False: it is gone. */
+static bool print_one(const struct found *found, long end, bool head)
+{
+	char reply[PROCESS_REPLY], command[PROCESS_COMMAND], state[16] = "?";
+	long left = end - now_ms();
+	int got = process_receive(found->fd, left > 0 ? (int)left : 0, reply);
+
+	if (got < 0)
+		return false;
+	if (got == 0)
+		strcpy(state, "busy");
+	else
+		sscanf(reply, "ok %*u %15s", state);
+	process_command(found->pid, command);
+	if (head)
+		printf("%7s  %-9s  %s\n", "PID", "STATE", "COMMAND");
+	printf("%7d  %-9s  %s\n", (int)found->pid, state, command);
+	return true;
+}
+
+static int print_list_help(void)
+{
+	printf("usage: spillway list\n\n"
+	       "Shows the processes of this user that run under Spillway and have used GPU memory: process id, state\n"
+	       "and command. States: running; suspended; busy, it is being suspended or resumed, or is stopped.\n\n"
+	       "Exit status: 0, also when there is none; 2 wrong usage.\n\n"
+	       "example:\n"
+	       "  spillway list\n");
+	return TOOL_OK;
+}
+
+int tool_list(int argc, char **argv)
+{
+	struct list list = {0};
+	char quoted[POLICY_QUOTED_BYTES];
+	bool any = false;
+
+	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+		return print_list_help();
+	if (argc > 1) {
+		tool_say("`spillway list` takes no argument, but was given %s", policy_quote(argv[1], quoted));
+		return TOOL_BAD;
+	}
+	process_each(add, &list);
+	long end = now_ms() + LIST_MS;
+	if (list.n)
+		qsort(list.found, list.n, sizeof(*list.found), by_pid);
+	for (size_t i = 0; i < list.n; i++) {
+		any |= print_one(&list.found[i], end, !any);
+		close(list.found[i].fd);
+	}
+	free(list.found);
+	if (!any)
+		tool_say("no process of this user runs under Spillway and has used GPU memory");
+	return TOOL_OK;
+}
