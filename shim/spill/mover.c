@@ -98,10 +98,13 @@ static enum sw_status obey(struct engine *engine, enum engine_order order, uint6
 	case ORDER_RESUME:
 		*bytes = engine->suspended ? engine->suspended_bytes : 0;
 		gap_resume(engine);
+		/* Everything is on the host now: that moving did not pay before says nothing. */
+		trial_init(&engine->trial);
 		return SW_OK;
 	case ORDER_ROOM: {
 		enum sw_status status = gap_make_room(engine, *bytes);
 		*bytes = engine->moved_out - before;
+		trial_init(&engine->trial);
 		return status;
 	}
 	case ORDER_PARK:

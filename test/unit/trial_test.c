@@ -1,0 +1,100 @@
+/*
+ * Does moving by a known future pay? Made-up programs whose period takes so long with moving and so long without.
+ */
+#include "shim/spill/trial.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define PERIOD 100u
+
+struct program {
+	struct trial trial;
+	uint64_t now, done;
+	uint64_t with_ns, without_ns; /* a submission */
+	uint64_t moved_ns;            /* time spent with moving allowed */
+	bool moves;
+};
+
+/* So many submissions, one by one; the trial is asked after each. */
+static void run(struct program *program, unsigned submissions)
+{
+	for (unsigned i = 0; i < submissions; i++) {
+		uint64_t took = program->moves ? program->with_ns : program->without_ns;
+
+		program->now += took;
+		program->moved_ns += program->moves ? took : 0;
+		program->done++;
+		program->moves = trial_moves(&program->trial, program->now, program->done, PERIOD);
+	}
+}
+
+static struct program start(uint64_t with_ns, uint64_t without_ns)
+{
+	struct program program = {.with_ns = with_ns, .without_ns = without_ns, .moves = true};
+
+	trial_init(&program.trial);
+	return program;
+}
+
+static void moving_that_pays_goes_on_and_asking_costs_little(void **state)
+{
+	struct program program = start(1000000, 8000000);
+	(void)state;
+
+	run(&program, 400 * PERIOD);
+	assert_true(program.trial.state == TRIAL_MOVE || program.trial.state == TRIAL_ASK_STAY);
+	/* Against 400 periods that all move: each question costs a period at most, and they become rare. */
+	assert_in_range(program.now, 400ull * PERIOD * 1000000, 408ull * PERIOD * 1000000);
+}
+
+static void moving_that_does_not_pay_stops(void **state)
+{
+	struct program program = start(3000000, 1000000);
+	(void)state;
+
+	run(&program, 400 * PERIOD);
+	assert_true(program.trial.state == TRIAL_STAY || program.trial.state == TRIAL_ASK_MOVE);
+	/* At most a tenth more than never moving, and what the first stretches cost. */
+	assert_true(program.now < 440ull * PERIOD * 1000000);
+}
+
+static void what_becomes_worth_it_is_taken_up_again(void **state)
+{
+	struct program program = start(3000000, 1000000);
+	(void)state;
+
+	run(&program, 20 * PERIOD);
+	assert_int_equal(program.trial.state, TRIAL_STAY);
+	program.with_ns = 300000;
+	run(&program, 200 * PERIOD);
+	assert_true(program.trial.state == TRIAL_MOVE || program.trial.state == TRIAL_ASK_STAY);
+}
+
+static void a_period_of_another_length_does_not_confuse_it(void **state)
+{
+	struct program program = start(3000000, 1000000);
+	(void)state;
+
+	for (unsigned i = 0; i < 40 * PERIOD; i++) {
+		program.now += program.moves ? program.with_ns : program.without_ns;
+		program.done++;
+		program.moves = trial_moves(&program.trial, program.now, program.done, PERIOD + i % 7);
+	}
+	assert_true(program.trial.state == TRIAL_STAY || program.trial.state == TRIAL_ASK_MOVE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(moving_that_pays_goes_on_and_asking_costs_little),
+	    cmocka_unit_test(moving_that_does_not_pay_stops),
+	    cmocka_unit_test(what_becomes_worth_it_is_taken_up_again),
+	    cmocka_unit_test(a_period_of_another_length_does_not_confuse_it),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
