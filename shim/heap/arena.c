@@ -109,7 +109,6 @@ void arena_mark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit, s
 		arena->n_units_seen = unit + units;
 	mark->chunk = chunk;
 	mark->units_of_piece = units;
-	atomic_store_explicit(&mark->stay, 0, memory_order_relaxed);
 	atomic_store_explicit(&mark->where, on_host ? MARK_HOST : MARK_DEVICE, memory_order_relaxed);
 	if (on_host)
 		atomic_fetch_add(&arena->marks[block_unit].away, 1);
@@ -121,9 +120,8 @@ void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit)
 {
 	struct mark *mark = &arena->marks[unit];
 
-	if (atomic_load(&mark->where) == MARK_HOST && !atomic_load(&mark->stay))
+	if (atomic_load(&mark->where) == MARK_HOST)
 		atomic_fetch_sub(&arena->marks[block_unit].away, 1);
-	atomic_store(&mark->stay, 0);
 	atomic_store(&mark->where, MARK_NONE);
 	mark->chunk = NULL;
 	for (uint32_t i = 0; i < mark->units_of_piece; i++)

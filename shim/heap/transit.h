@@ -45,7 +45,7 @@ CUresult transit_map(struct heap *heap, const struct transit *transit, bool spar
 
 /*
  * A warm chunk of that size, with an alias: from the budget, or, if `reshape`, from warm memory of other sizes, which
- * goes back to the driver. Making host memory takes 0.2 s a GiB (facts 3): not under the lock. NO_MEMORY: there is no room.
+ * goes back to the driver. Making host memory takes 0.2 s a GiB (facts 3), under the lock. NO_MEMORY: there is no room.
  */
 enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units, bool reshape);
 /* Warm chunks of that size and place; bytes that are free at a place, warm or left in the budget. */

@@ -273,7 +273,6 @@ static enum plan_answer send_out(struct engine *engine, uint64_t when, unsigned 
 	case MOVE_BUSY:
 		return PLAN_BUSY;
 	case MOVE_NO_ROOM:
-		engine->host_full = true;
 		return PLAN_NONE;
 	default:
 		put_aside(engine, piece);
@@ -306,9 +305,8 @@ static enum move_answer bring_in(struct engine *engine, uint32_t piece, uint64_t
 	engine->may_reshape = !engine->out.n;
 	enum move_answer answer = move_begin(engine, piece, CHUNK_DEVICE, false);
 	engine->may_reshape = false;
-	if (answer == MOVE_NO_ROOM) {
+	if (answer == MOVE_NO_ROOM)
 		*ret_room = make_room(engine, when, units, reserve(engine) + (uint64_t)units * HEAP_UNIT);
-	}
 	if (answer == MOVE_BEGUN)
 		make_room(engine, when, units, reserve(engine));
 	return answer;

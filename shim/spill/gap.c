@@ -18,7 +18,7 @@
 #include <sched.h>
 #include <time.h>
 
-/* One gap moves about so much each way: long against what a gap costs (0.1 to 0.3 ms of an idle GPU). */
+/* ns: between tries when one was given up, doubled each time; and the longest patience with the device. */
 #define GAP_BACKOFF_LEAST 10000000u
 #define GAP_BACKOFF_MOST  5000000000u
 #define PATIENCE_MOST     400000000u

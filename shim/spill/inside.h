@@ -111,7 +111,6 @@ struct engine {
 	struct context_idle ready_idle;
 	uint64_t governed;       /* ns: when the governor was asked last */
 	bool ready;              /* tracked long enough: every submission that was not is done */
-	bool host_full;          /* said once in the summary: no host memory for something that should go out */
 	uint64_t n_submissions;  /* heard of */
 	uint64_t *stamps, stamp; /* by piece: seen in this look */
 	uint32_t *heard;         /* scratch */
@@ -171,9 +170,8 @@ enum move_answer {
 enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap);
 /* See to copies that have ended. True: there were some. */
 bool move_finish(struct engine *engine, bool gap);
-/* Is a piece of that size on its way out? */
-bool move_out_of_size(const struct engine *engine, unsigned units);
-bool move_is_resting(const struct engine *engine, uint32_t piece);
+/* Has it come out, and is not mapped yet? */
+bool move_is_resting(struct engine *engine, uint32_t piece);
 /* Map one piece that has come out. True: there was one. wanted: of that block, or any (UINT32_MAX). */
 bool move_rest(struct engine *engine, uint32_t block_unit);
 bool move_is_busy(struct engine *engine, uint32_t piece, bool in);

@@ -8,8 +8,8 @@
  *   in a gap:   nothing runs, so the copy comes first and the mapping is changed when it has ended
  *
  * Whatever the driver refuses on the way, there is a copy that holds the data, and it is mapped again: the old one
- * until the exchange, the new one after it. What cannot be mapped at all is tried again and again; its block stays
- * `unmapped` meanwhile, so no submission that names it runs.
+ * until the exchange, the new one after it. What is refused is tried again for a tenth of a second, its block `unmapped`
+ * meanwhile, so that no submission that names it runs; after that moving ends, and nobody is held back any more.
  */
 #include "shim/capture.h"
 #include "shim/context.h"
@@ -92,10 +92,8 @@ static void set_where(struct engine *engine, const struct transit *transit, enum
 {
 	struct mark *piece = &engine->arena->marks[transit->piece];
 	struct mark *block = &engine->arena->marks[transit->block_unit];
-	bool was_away = atomic_load(&piece->where) == MARK_HOST && !atomic_load(&piece->stay);
+	bool was_away = atomic_load(&piece->where) == MARK_HOST;
 
-	if (where == MARK_HOST)
-		atomic_store(&piece->stay, 0);
 	atomic_store(&piece->where, where);
 	if (where == MARK_HOST && !was_away)
 		atomic_fetch_add(&block->away, 1);
@@ -173,20 +171,9 @@ static struct rest *find_rest(struct engine *engine, uint32_t piece)
 	return NULL;
 }
 
-bool move_out_of_size(const struct engine *engine, unsigned units)
+bool move_is_resting(struct engine *engine, uint32_t piece)
 {
-	for (unsigned i = 0; i < engine->out.n; i++)
-		if (engine->out.at[(engine->out.head + i) % MOVES].transit.units == units)
-			return true;
-	return false;
-}
-
-bool move_is_resting(const struct engine *engine, uint32_t piece)
-{
-	for (unsigned i = 0; i < engine->n_rest; i++)
-		if (engine->rest[i].transit.piece == piece)
-			return true;
-	return false;
+	return find_rest(engine, piece) != NULL;
 }
 
 static void drop_rest(struct engine *engine, struct rest *rest)
@@ -217,7 +204,22 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 #define TRIES         50
 #define TRIES_AT_ONCE 8
 
-static void wait_a_little(unsigned tries);
+/* A refusal may be for a moment only, for lack of memory for page tables, say: try again, first at once. */
+static void wait_a_little(unsigned tries)
+{
+	if (tries >= TRIES_AT_ONCE)
+		nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
+/* The piece is there now, and let go of. */
+static void arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool counted)
+{
+	set_where(engine, transit, where);
+	if (counted)
+		lower_unmapped(engine, transit);
+	transit_end(engine->heap, transit);
+	move_tell_plan(engine, transit->piece);
+}
 
 /* Nothing was copied: the old memory is mapped again, if it was not all the time, and the piece let go of. */
 static enum move_answer undo(struct engine *engine, struct transit *transit, bool unmapped, bool counted)
@@ -232,11 +234,7 @@ static enum move_answer undo(struct engine *engine, struct transit *transit, boo
 	}
 	if (unmapped && result != CUDA_SUCCESS)
 		engine_die(engine, "memory cannot be mapped again");
-	set_where(engine, transit, where);
-	if (counted)
-		lower_unmapped(engine, transit);
-	transit_end(engine->heap, transit);
-	move_tell_plan(engine, transit->piece);
+	arrived(engine, transit, where, counted);
 	return MOVE_FAILED;
 }
 
@@ -299,22 +297,6 @@ static void count(struct engine *engine, const struct transit *transit)
 	*(in ? &engine->moved_in : &engine->moved_out) += bytes_of(transit);
 	stats_add(in ? STAT_moved_in_bytes : STAT_moved_out_bytes, bytes_of(transit));
 	stats_add(in ? STAT_moves_in : STAT_moves_out, 1);
-}
-
-static void arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool counted)
-{
-	set_where(engine, transit, where);
-	if (counted)
-		lower_unmapped(engine, transit);
-	transit_end(engine->heap, transit);
-	move_tell_plan(engine, transit->piece);
-}
-
-/* A refusal may be for a moment only, for lack of memory for page tables, say: try again, first at once. */
-static void wait_a_little(unsigned tries)
-{
-	if (tries >= TRIES_AT_ONCE)
-		nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 }
 
 /*
