@@ -492,7 +492,7 @@ int main(int argc, char **argv)
 	total_mib = number(argc, argv, 1, total_mib, 1 << 20);
 	threads = (unsigned)number(argc, argv, 2, threads, 64);
 	rounds = (unsigned)number(argc, argv, 3, rounds, 1000000);
-	seed = number(argc, argv, 4, 1, 1000000000);
+	seed = number(argc, argv, 4, 1, UINT32_MAX);
 	visible_only = argc > 5 && !strcmp(argv[5], "visible");
 	spoil = argc > 5 && !strcmp(argv[5], "spoil");
 	most_seconds = (unsigned)number(argc, argv, 6, most_seconds, 1000000);
