@@ -8,6 +8,9 @@
 #define WAIT_MOST  4096
 /* Without moving, asking costs more: what has been left on the host must come in first. */
 #define WAIT_STAY 32
+/* Two stretches alike are no further apart than this share of one; until then nothing is asked, for so long at most. */
+#define ALIKE         8
+#define UNSTEADY_MOST 16
 /* A change must gain so much, in percent. */
 #define GAIN 5
 
@@ -25,12 +28,16 @@ static void begin(struct trial *trial, enum trial_state state, uint64_t now_ns, 
 
 static void settle(struct trial *trial, enum trial_state state, unsigned wait, uint64_t now_ns, uint64_t finished)
 {
-	trial->n = 0;
+	trial->n = trial->n_unsteady = 0;
+	trial->last_ns = 0;
 	trial->wait = wait < WAIT_MOST ? wait : WAIT_MOST;
 	begin(trial, state, now_ns, finished);
 }
 
-/* A stretch of the present state is over: remember the shortest, asking again when it is time. */
+/*
+ * A stretch of the present state is over: remember the shortest, asking again when it is time. What has just begun is not
+ * to be judged by its beginning, when host memory is pinned and everything is in the wrong place.
+ */
 static void measure(struct trial *trial, uint64_t now_ns, uint64_t finished, enum trial_state ask)
 {
 	uint64_t elapsed = now_ns - trial->mark_ns;
@@ -42,11 +49,17 @@ static void measure(struct trial *trial, uint64_t now_ns, uint64_t finished, enu
 	if (!trial->stretch)
 		trial->stretch = done / trial->period * trial->period;
 	elapsed = (uint64_t)((double)elapsed * (double)trial->stretch / (double)done);
-	if (!trial->best_ns || elapsed < trial->best_ns)
+	uint64_t last = trial->last_ns, apart = elapsed > last ? elapsed - last : last - elapsed;
+	bool steady = last && apart <= last / ALIKE;
+	trial->last_ns = elapsed;
+	if (!trial->best_ns || !steady || elapsed < trial->best_ns)
 		trial->best_ns = elapsed;
 	else
 		trial->best_ns += (elapsed - trial->best_ns) / 4;
-	begin(trial, ++trial->n >= trial->wait ? ask : trial->state, now_ns, finished);
+	trial->n += steady;
+	trial->n_unsteady += !steady;
+	bool due = trial->n >= trial->wait || trial->n_unsteady >= UNSTEADY_MOST + trial->wait;
+	begin(trial, due ? ask : trial->state, now_ns, finished);
 }
 
 bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64_t period)

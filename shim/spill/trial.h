@@ -25,7 +25,9 @@ struct trial {
 	uint64_t mark, mark_ns; /* the stretch began */
 	uint64_t stretch;       /* submissions of a stretch: as many periods as take STRETCH_NS at least */
 	uint64_t best_ns;       /* the shortest stretch of the present state lately */
-	unsigned n, wait;       /* stretches since the last question, and until the next */
+	uint64_t last_ns;       /* the latest one */
+	unsigned n, wait;    /* stretches since the last question that were like the one before, and until the next */
+	unsigned n_unsteady; /* those that were not */
 };
 
 void trial_init(struct trial *trial);

@@ -74,6 +74,36 @@ static void what_becomes_worth_it_is_taken_up_again(void **state)
 	assert_true(program.trial.state == TRIAL_MOVE || program.trial.state == TRIAL_ASK_STAY);
 }
 
+/* The first periods of moving pin host memory and bring everything to its place: they say nothing about later ones. */
+static void a_slow_beginning_is_not_judged(void **state)
+{
+	struct program program = start(20000000, 8000000);
+	(void)state;
+
+	for (unsigned i = 0; i < 6; i++) {
+		run(&program, PERIOD);
+		assert_int_equal(program.trial.state, TRIAL_MOVE);
+		program.with_ns = program.with_ns * 3 / 5;
+	}
+	program.with_ns = 2000000;
+	run(&program, 40 * PERIOD);
+	assert_true(program.trial.state == TRIAL_MOVE || program.trial.state == TRIAL_ASK_STAY);
+	assert_true(program.moved_ns > 30 * PERIOD * 2000000);
+}
+
+/* But what never becomes steady is judged in the end. */
+static void a_program_that_is_never_the_same_is_judged_all_the_same(void **state)
+{
+	struct program program = start(3000000, 1000000);
+	(void)state;
+
+	for (unsigned i = 0; i < 60; i++) {
+		program.with_ns = i % 2 ? 3000000 : 5000000;
+		run(&program, PERIOD);
+	}
+	assert_true(program.trial.state == TRIAL_STAY || program.trial.state == TRIAL_ASK_MOVE);
+}
+
 static void a_period_of_another_length_does_not_confuse_it(void **state)
 {
 	struct program program = start(3000000, 1000000);
@@ -93,6 +123,8 @@ int main(void)
 	    cmocka_unit_test(moving_that_pays_goes_on_and_asking_costs_little),
 	    cmocka_unit_test(moving_that_does_not_pay_stops),
 	    cmocka_unit_test(what_becomes_worth_it_is_taken_up_again),
+	    cmocka_unit_test(a_slow_beginning_is_not_judged),
+	    cmocka_unit_test(a_program_that_is_never_the_same_is_judged_all_the_same),
 	    cmocka_unit_test(a_period_of_another_length_does_not_confuse_it),
 	};
 
