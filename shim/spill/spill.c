@@ -8,9 +8,13 @@
 #include "shim/spill/use.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 /* How long an order may take: as long as it takes to empty a large device at the speed of a slow link. */
-#define SUSPEND_MS    120000
+#define SUSPEND_MS 120000
+/* A safe point is looked for so long: one try ends when the device makes no progress for as long as a gap may wait. */
+#define SAFE_POINT_MS 3000
+#define BETWEEN_NS    50000000 /* between tries submissions go on: the device may wait for one of them */
 #define ROOM_MS       2000
 #define ROOM_EVERY_NS 100000000
 #define STOP_MS       500
@@ -147,10 +151,16 @@ enum sw_status spill_suspend(uint64_t *ret_bytes)
 	if (life_stage() != STAGE_RUNNING)
 		return SW_NOT_SUPPORTED;
 	device_each(start_if_running, NULL);
-	enum sw_status status = ask_all(ORDER_SUSPEND, ret_bytes);
-	if (status != SW_OK)
+	for (uint64_t until = engine_now() + SAFE_POINT_MS * 1000000ull;;) {
+		enum sw_status status = ask_all(ORDER_SUSPEND, ret_bytes);
+
+		if (status == SW_OK)
+			return status;
 		ask_all(ORDER_RESUME, NULL);
-	return status;
+		if (status != SW_BUSY || engine_now() >= until)
+			return status;
+		nanosleep(&(struct timespec){.tv_nsec = BETWEEN_NS}, NULL);
+	}
 }
 
 enum sw_status spill_resume(uint64_t *ret_bytes)
