@@ -18,8 +18,10 @@ struct policy_decision policy_decide(const struct policy *policy, const struct p
 
 	for (size_t i = 0; i < policy->n_rules; i++)
 		if ((bytes >= ranges[i].lo) & (bytes <= ranges[i].hi))
-			return (struct policy_decision){.use = (enum policy_use)policy->rules[i].use, .rule = (int)i};
-	return (struct policy_decision){.use = (enum policy_use)policy->use, .rule = -1};
+			return (struct policy_decision){.use = (enum policy_use)policy->rules[i].use,
+							.rule = (int)i,
+							.movable = policy->rules[i].movable != 0};
+	return (struct policy_decision){.use = (enum policy_use)policy->use, .rule = -1, .movable = true};
 }
 
 static bool holds(const struct policy_range *outer, const struct policy_range *inner)

@@ -29,7 +29,7 @@ struct policy_range {
 struct policy_rule {
 	char name[POLICY_MAX_NAME + 1];
 	struct policy_range size;
-	int use;
+	int use, movable;
 	unsigned line, column; /* where it was written; for warnings about later rules */
 };
 

@@ -53,6 +53,7 @@ struct policy_request {
 struct policy_decision {
 	enum policy_use use;
 	int rule;
+	bool movable; /* heap memory: may it be moved between device and host? */
 };
 
 struct policy; /* opaque; constant once read */

@@ -31,14 +31,14 @@ static void note_spill(const struct device *device, const struct heap_grant *gra
  * Before anything goes to the host, room that is only waiting to be free is looked for: frees that were put off, for a
  * few milliseconds at most, since what they wait for may need the thread that asks.
  */
-static enum sw_status heap_alloc_patiently(struct heap *heap, int device, size_t bytes, bool may_spill,
-					   struct heap_grant *ret_grant)
+static enum sw_status heap_alloc_patiently(struct heap *heap, int device, size_t bytes, enum chunk_kind kind,
+					   bool may_spill, struct heap_grant *ret_grant)
 {
 	enum sw_status status = SW_NO_MEMORY;
 
 	if (pending_any()) {
 		do
-			status = heap_alloc(heap, bytes, false, ret_grant);
+			status = heap_alloc(heap, bytes, kind, false, ret_grant);
 		while (status == SW_NO_MEMORY && pending_wait(device));
 	}
 	if (status != SW_NO_MEMORY)
@@ -47,7 +47,7 @@ static enum sw_status heap_alloc_patiently(struct heap *heap, int device, size_t
 	for (unsigned i = 0;; i++) {
 		bool in_hand = heap_has_given(heap);
 
-		status = heap_alloc(heap, bytes, may_spill, ret_grant);
+		status = heap_alloc(heap, bytes, kind, may_spill, ret_grant);
 		if (status != SW_NO_MEMORY || !in_hand || i == GIVEN_PATIENCE_MS)
 			return status;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -58,6 +58,7 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 				size_t *ret_pitch)
 {
 	bool may_spill = policy_spill_mode(life_policy()) != POLICY_SPILL_OFF;
+	enum chunk_kind kind = row->fixed ? CHUNK_FIXED : CHUNK_MOVABLE;
 	struct heap *heap = device_heap(device);
 	struct heap_grant grant;
 
@@ -66,12 +67,13 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 	/* Known already, unless the program has kept the handle of a context that was reset. */
 	context_known(row->context, device->ordinal);
 	pool_refresh(device);
-	enum sw_status status = heap_alloc_patiently(heap, device->ordinal, request->bytes, may_spill, &grant);
+	enum sw_status status = heap_alloc_patiently(heap, device->ordinal, request->bytes, kind, may_spill, &grant);
 	if (status != SW_OK)
 		return status;
 	if (grant.bytes_on_host) {
 		note_spill(device, &grant);
-		spill_pressure(device);
+		if (!row->fixed)
+			spill_pressure(device);
 	}
 	control_start();
 	if (grant.reused)

@@ -175,7 +175,8 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigne
 
 /*
  * Every attribute of a heap block. Where it differs from a cuMemAlloc block, on purpose: legacy IPC, RDMA and its P2P
- * tokens are not possible on memory that may move, hardware decompression was not asked for (facts 3). Widths and the
+ * tokens are not possible on memory that may move, hardware decompression was not asked for (facts 3). What memory that
+ * never moves was made with is the driver's to say. Widths and the
  * rest are what driver 580 writes for a cuMemAlloc block on an H200: flags are 32 bits wide, HOST_POINTER is refused but
  * cleared, P2P_TOKENS turns SYNC_MEMOPS on.
  */
@@ -216,13 +217,17 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 		return ANSWER(word, row->sync_memops);
 	case CU_POINTER_ATTRIBUTE_MAPPED:
 		return ANSWER(word, 1);
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+		*ret_bytes = sizeof(ret->word);
+		return row->fixed ? REAL(cuPointerGetAttribute)(&ret->word, attribute, address) : ANSWER(word, 0);
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
 	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
 		return ANSWER(word, 0);
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-		return ANSWER(number, CU_MEM_HANDLE_TYPE_NONE);
+		*ret_bytes = sizeof(ret->number);
+		return row->fixed ? REAL(cuPointerGetAttribute)(&ret->number, attribute, address)
+				  : ANSWER(number, CU_MEM_HANDLE_TYPE_NONE);
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		return ANSWER(word, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:

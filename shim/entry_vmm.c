@@ -2,7 +2,8 @@
  * Bodies for programs that use virtual memory management themselves. Their handles are counted where they lie, and
  * device memory they take is room the heap does not have; nothing is refused. A handle lives until every reference
  * (create, retain) is released and every mapping of it is gone, as the driver counts it. Our own address space is not
- * theirs: what they try there is refused as the driver refuses it for cuMemAlloc memory.
+ * theirs: what they try there is refused as the driver refuses it for cuMemAlloc memory, but for handles of memory that
+ * never moves.
  */
 #include "shim/enter.h"
 #include "shim/hook.h"
@@ -67,6 +68,24 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 	return enter_leave(&scope, result);
 }
 
+/* A handle stands for one place: only of memory that has one for good. What it names is not used again by us. */
+static CUresult retain_of_heap(CUmemGenericAllocationHandle *handle, void *addr)
+{
+	CUdeviceptr address = (CUdeviceptr)(uintptr_t)addr;
+	struct ledger_row row;
+
+	if (!serve_find(address, &row) || !row.fixed) {
+		log_once("cuMemRetainAllocationHandle on heap memory is possible where a rule says movable: no");
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	struct heap *heap = atomic_load(&device_of(address)->heap);
+	if (!heap_pin(heap, address, 1))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = REAL(cuMemRetainAllocationHandle)(handle, addr);
+	heap_pin_end(heap, address, 1, result == CUDA_SUCCESS ? PIN_LEFT : PIN_OFF);
+	return result;
+}
+
 HOOK_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
 	struct enter_scope scope;
@@ -75,7 +94,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationH
 	if (!enter_serve(&scope, false))
 		return REAL(cuMemRetainAllocationHandle)(handle, addr);
 	if (device_of((CUdeviceptr)(uintptr_t)addr))
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+		return enter_leave(&scope, retain_of_heap(handle, addr));
 	CUresult result = REAL(cuMemRetainAllocationHandle)(handle, addr);
 	if (result == CUDA_SUCCESS)
 		ledger_handle_ref(*handle);

@@ -44,6 +44,7 @@ struct ledger_row {
 	uint64_t event_order;    /* events of one order (a stream, a whole context) pass one after the other */
 	uint64_t since;          /* while pending: the how many-th it was */
 	bool on_host;            /* LEDGER_HANDLE: located in host memory */
+	bool fixed;              /* LEDGER_HEAP: by rule it never moves, and may be registered and exported */
 	bool sync_memops;        /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
 	struct ledger_row *next;
 };

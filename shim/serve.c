@@ -125,6 +125,7 @@ static enum sw_status act(struct device *device, const struct backend_request *r
 	struct policy_decision decision = policy_decide(life_policy(), &question);
 
 	row->kind = LEDGER_HEAP;
+	row->fixed = !decision.movable;
 	if (decision.use == POLICY_USE_HEAP) {
 		enum sw_status status = backend_vmm.alloc(device, request, row, ret_pitch);
 

@@ -116,6 +116,17 @@ void arena_mark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit, s
 		atomic_store_explicit(&arena->piece[unit + i], unit + 1, memory_order_release);
 }
 
+void arena_mark_where(struct arena *arena, uint32_t block_unit, uint32_t unit, enum mark_where where)
+{
+	bool was_away = atomic_load(&arena->marks[unit].where) == MARK_HOST;
+
+	atomic_store(&arena->marks[unit].where, where);
+	if (where == MARK_HOST && !was_away)
+		atomic_fetch_add(&arena->marks[block_unit].away, 1);
+	else if (where != MARK_HOST && was_away)
+		atomic_fetch_sub(&arena->marks[block_unit].away, 1);
+}
+
 void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit)
 {
 	struct mark *mark = &arena->marks[unit];

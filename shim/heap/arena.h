@@ -20,6 +20,7 @@ enum mark_where {
 	MARK_DEVICE, /* mapped, in device memory */
 	MARK_HOST,   /* in host memory; mapped, or (fast mode) about to be */
 	MARK_MOVING, /* on its way */
+	MARK_PINNED, /* mapped, here or there, where it will stay: nobody waits for it, nobody moves it */
 };
 
 /*
@@ -31,22 +32,22 @@ enum mark_where {
  * the mover raises unmapped and looks at holds; at least one of them sees the other.
  */
 struct mark {
-	_Atomic uint32_t holds;    /* submissions that name the block and have not returned from the driver */
-	_Atomic uint32_t waits;    /* submissions that wait for the block: it may come in, but not go out */
-	_Atomic uint32_t unmapped; /* pieces of the block with nothing mapped; only in `fast` */
-	_Atomic uint32_t away;     /* pieces of the block on the host */
-	_Atomic uint64_t last;     /* number of the last submission that named the block */
-	_Atomic uint8_t where;     /* enum mark_where */
-	_Atomic uint32_t units;    /* of the block in use that starts here */
-	uint32_t units_of_piece;   /* under HEAP; the mover may read it of a piece that it knows is there */
-	struct chunk *chunk;       /* under HEAP */
+	_Atomic uint32_t holds;          /* submissions that name the block and have not returned from the driver */
+	_Atomic uint32_t waits;          /* submissions that wait for the block: it may come in, but not go out */
+	_Atomic uint32_t unmapped;       /* pieces of the block with nothing mapped; only in `fast` */
+	_Atomic uint32_t away;           /* pieces of the block on the host */
+	_Atomic uint64_t last;           /* number of the last submission that named the block */
+	_Atomic uint8_t where;           /* enum mark_where */
+	_Atomic uint32_t units;          /* of the block in use that starts here */
+	_Atomic uint32_t units_of_piece; /* written under HEAP; the mover may read it of a piece that just went */
+	struct chunk *chunk;             /* under HEAP */
 };
 
 struct arena {
 	CUdeviceptr base;
 	uint64_t bytes;
 	uint32_t n_units;
-	uint32_t n_units_seen; /* no piece was ever mapped beyond */
+	_Atomic uint32_t n_units_seen; /* no piece was ever mapped beyond; written under HEAP */
 	_Atomic uint32_t *table;
 	_Atomic uint32_t *piece; /* first unit of the piece that covers a unit, plus 1; 0: nothing is mapped */
 	struct mark *marks;
@@ -71,6 +72,8 @@ void arena_unmark(struct arena *arena, uint32_t unit, uint32_t units);
 void arena_mark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit, struct chunk *chunk, unsigned units,
 		      bool on_host);
 void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit);
+/* Where a piece is that is not on its way, and what its block has away. */
+void arena_mark_where(struct arena *arena, uint32_t block_unit, uint32_t unit, enum mark_where where);
 
 static inline CUdeviceptr arena_address(const struct arena *arena, uint32_t unit)
 {

@@ -8,8 +8,8 @@
  *
  * A chunk of the wanted size comes from the warm chunks, else from the driver under the budget, else from taking down
  * the oldest warm blocks (their physical memory is remapped where it is needed, never copied), else from trimming warm
- * chunks of other sizes. When a size cannot be had, the next smaller one is tried, so that the budget is used to the
- * last 2 MiB before anything goes to the host.
+ * chunks of other sizes. When a size cannot be had, smaller ones are tried, so that the budget is used to the last
+ * 2 MiB before anything goes to the host (but see plan_search()).
  *
  * Undoing is the same walk as taking down: unmap from the front, chunk by chunk, and stop where the driver refuses; the
  * rest stays mapped, on the list of stuck blocks, and is tried again at the next trim. So no driver error on the way
@@ -24,13 +24,12 @@
 /* A warm block may be this much longer than what is asked for: an eighth. */
 #define SLACK 8
 /*
- * The largest pieces, in units. One change of a mapping takes 0.2 to 0.4 ms while copies are under way, whatever its
- * size (H200, driver 580), so large pieces are cheaper to move; finer grain would move fewer bytes. Blocks of 1 GiB and
- * more have larger ones.
+ * The largest pieces: a share of the device budget, between 4 and 128 MiB. What a change of a mapping costs hardly
+ * depends on its size, so blocks of up to that size are one piece. Jobs have many blocks of few sizes: most of what
+ * goes out has the size of what comes in (GPT at 1.5: 270 ms a step so, 340 with pieces that are powers of two).
  */
-#define PIECE_MOST      32
-#define PIECE_OF_BIG    64
-#define BIG_BLOCK_UNITS 512
+#define PIECE_SHARE 32
+#define PIECE_LEAST 2
 
 /* ---- warm blocks ---- */
 
@@ -79,7 +78,7 @@ static void warm_remove(struct block_store *store, struct block *block)
 		store->warm_bytes[place] -= block->bytes[place];
 }
 
-static struct block *warm_find(struct block_store *store, uint32_t units, bool with_host)
+static struct block *warm_find(struct block_store *store, uint32_t units, enum chunk_kind kind, bool with_host)
 {
 	uint32_t most = units + units / SLACK;
 
@@ -87,7 +86,8 @@ static struct block *warm_find(struct block_store *store, uint32_t units, bool w
 		struct block *block = *bin_of(store, length);
 
 		for (; block; block = block->bin_next)
-			if (block->units >= units && block->units <= most && (with_host || !block->bytes[CHUNK_HOST]))
+			if (block->kind == kind && block->units >= units && block->units <= most &&
+			    (with_host || !block->bytes[CHUNK_HOST]))
 				return block;
 		if (length >= BLOCK_BINS)
 			break; /* the last bin holds all longer ones and has just been searched */
@@ -129,7 +129,10 @@ static bool take_down(struct block_store *store, struct block *block)
 		block->bytes[chunk->place] -= bytes;
 		block->chunks = chunk->next;
 		chunk->block = NULL;
-		chunk_put(&store->chunks, chunk);
+		if (block->left)
+			chunk_drop(&store->chunks, chunk);
+		else
+			chunk_put(&store->chunks, chunk);
 	}
 	arena_give(&store->arena, block->unit, block->units);
 	free(block);
@@ -163,17 +166,17 @@ static bool reclaim(struct block_store *store, enum chunk_place place)
 	return store->reclaim_more(store->owner);
 }
 
-enum sw_status block_get_chunk(struct block_store *store, enum chunk_place place, unsigned units,
+enum sw_status block_get_chunk(struct block_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
 			       struct chunk **ret_chunk)
 {
 	for (;;) {
-		enum sw_status status = chunk_get(&store->chunks, place, units, ret_chunk);
+		enum sw_status status = chunk_get(&store->chunks, kind, place, units, ret_chunk);
 
 		if (status != SW_NO_MEMORY)
 			return status;
 		if (reclaim(store, place))
 			continue;
-		/* Only chunks of other sizes are left: give back as many bytes as this one takes. */
+		/* Only chunks of other sizes, or of the other kind, are left: give back as many bytes as this one takes. */
 		uint64_t warm = store->chunks.warm_bytes[place];
 		if (!warm)
 			return SW_NO_MEMORY;
@@ -183,38 +186,58 @@ enum sw_status block_get_chunk(struct block_store *store, enum chunk_place place
 	}
 }
 
-/*
- * The next chunk for so many units: a power of two, none larger than most. Few sizes mean that what goes out can be
- * used for what comes in.
- */
-static unsigned next_piece(uint32_t left, unsigned most)
+static unsigned largest_piece(const struct block_store *store)
 {
-	uint32_t units = left < most ? left : most;
+	uint64_t units = atomic_load(&store->chunks.budget[CHUNK_DEVICE]->limit) / PIECE_SHARE / HEAP_UNIT;
 
-	return 1u << (31 - __builtin_clz(units));
+	return units > CHUNK_MOST ? CHUNK_MOST : units < PIECE_LEAST ? PIECE_LEAST : (unsigned)units;
+}
+
+/* Where chunks for a block are looked for, in this order. */
+struct search {
+	enum chunk_place place;
+	bool divide; /* when a size cannot be had, a smaller one is tried */
+};
+#define SEARCHES 3
+
+/*
+ * To the last 2 MiB of the device, then to the host. Where memory moves to where it is used, a piece that does not fit
+ * goes to the host undivided, for what it is divided into now stays so; and only at last into what is left.
+ */
+static unsigned plan_search(const struct block_store *store, const struct block *block, bool may_spill,
+			    struct search search[SEARCHES])
+{
+	bool moves = may_spill && store->moves && block->kind == CHUNK_MOVABLE;
+	unsigned n = 0;
+
+	search[n++] = (struct search){CHUNK_DEVICE, !moves};
+	if (may_spill && store->chunks.usable[CHUNK_HOST])
+		search[n++] = (struct search){CHUNK_HOST, true};
+	if (moves)
+		search[n++] = (struct search){CHUNK_DEVICE, true};
+	return n;
 }
 
 /* Collect chunks for all of the block, without mapping them yet. */
 static enum sw_status collect(struct block_store *store, struct block *block, bool may_spill)
 {
-	unsigned most = block->units >= BIG_BLOCK_UNITS ? PIECE_OF_BIG : PIECE_MOST, now = most;
-	enum chunk_place place = CHUNK_DEVICE;
+	unsigned most = largest_piece(store), now = most;
+	struct search search[SEARCHES];
+	unsigned n = plan_search(store, block, may_spill, search), at = 0;
 	struct chunk **tail = &block->chunks;
 	uint32_t left = block->units;
 
 	while (left) {
-		unsigned units = next_piece(left, now);
-		enum sw_status status = block_get_chunk(store, place, units, tail);
+		unsigned units = left < now ? left : now;
+		enum sw_status status = block_get_chunk(store, block->kind, search[at].place, units, tail);
 
 		if (status == SW_OK) {
 			left -= units;
-			block->bytes[place] += chunk_bytes(units);
+			block->bytes[search[at].place] += chunk_bytes(units);
 			tail = &(*tail)->next;
-		} else if (status == SW_NO_MEMORY && units > 1) {
+		} else if (status == SW_NO_MEMORY && search[at].divide && units > 1) {
 			now = units / 2;
-		} else if (status == SW_NO_MEMORY && place == CHUNK_DEVICE && may_spill &&
-			   store->chunks.usable[CHUNK_HOST]) {
-			place = CHUNK_HOST;
+		} else if (status == SW_NO_MEMORY && ++at < n) {
 			now = most;
 		} else {
 			return status;
@@ -251,7 +274,8 @@ refused:
 	return status_of(result);
 }
 
-static enum sw_status build(struct block_store *store, uint32_t units, bool may_spill, struct block **ret_block)
+static enum sw_status build(struct block_store *store, uint32_t units, enum chunk_kind kind, bool may_spill,
+			    struct block **ret_block)
 {
 	struct block *block = calloc(1, sizeof(*block));
 	enum sw_status status = SW_NO_HOST_MEMORY;
@@ -259,6 +283,7 @@ static enum sw_status build(struct block_store *store, uint32_t units, bool may_
 	if (!block)
 		return status;
 	block->units = units;
+	block->kind = kind;
 	if (!arena_take(&store->arena, units, &block->unit)) {
 		free(block);
 		return SW_NO_MEMORY;
@@ -282,42 +307,71 @@ static bool device_has_room(const struct block_store *store, uint32_t units)
 	       (uint64_t)units * HEAP_UNIT;
 }
 
-enum sw_status block_take(struct block_store *store, uint32_t units, bool may_spill, struct block **ret_block,
-			  bool *ret_reused)
+enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_kind kind, bool may_spill,
+			  struct block **ret_block, bool *ret_reused)
 {
 	enum sw_status status = SW_NO_MEMORY;
-	struct block *block = warm_find(store, units, false);
+	struct block *block = warm_find(store, units, kind, false);
 
 	lock_assert_held(LOCK_HEAP);
 	*ret_reused = block != NULL;
 	if (!block && store->stuck)
 		retry_stuck(store);
 	if (!block && device_has_room(store, units)) {
-		status = build(store, units, false, &block);
+		status = build(store, units, kind, false, &block);
 		if (status != SW_OK && (status != SW_NO_MEMORY || !may_spill))
 			return status;
 	}
 	if (!block && may_spill) {
-		block = warm_find(store, units, true);
+		block = warm_find(store, units, kind, true);
 		*ret_reused = block != NULL;
 	}
 	if (*ret_reused) {
 		warm_remove(store, block);
 		status = SW_OK;
 	} else if (!block) {
-		status = build(store, units, may_spill, &block);
+		status = build(store, units, kind, may_spill, &block);
 	}
 	if (status == SW_OK)
 		*ret_block = block;
 	return status;
 }
 
+void block_show_pin(struct block_store *store, struct block *block)
+{
+	bool pinned = block_is_pinned(block);
+	uint32_t unit = block->unit;
+
+	lock_assert_held(LOCK_HEAP);
+	for (const struct chunk *chunk = block->chunks; chunk; unit += chunk->units, chunk = chunk->next)
+		if (!chunk->moving)
+			arena_mark_where(&store->arena, block->unit, unit,
+					 pinned                       ? MARK_PINNED
+					 : chunk->place == CHUNK_HOST ? MARK_HOST
+								      : MARK_DEVICE);
+}
+
+void block_begin(struct block_store *store, struct block *block)
+{
+	block->stays = block->kind == CHUNK_FIXED;
+	if (block->stays)
+		block_show_pin(store, block);
+}
+
 void block_give(struct block_store *store, struct block *block)
 {
+	bool pinned = block_is_pinned(block);
+
 	lock_assert_held(LOCK_HEAP);
+	block->n_pins = 0;
+	block->stays = false;
+	if (pinned)
+		block_show_pin(store, block);
 	block->given = block->n_moving != 0;
 	if (block->given)
 		atomic_fetch_add(&store->n_given, 1);
+	else if (block->left)
+		take_down(store, block);
 	else
 		warm_add(store, block);
 }
@@ -389,8 +443,11 @@ static bool block_is_valid(const struct block *block, uint64_t *bytes)
 {
 	uint64_t sum[CHUNK_PLACES] = {0};
 
-	for (const struct chunk *chunk = block->chunks; chunk; chunk = chunk->next)
+	for (const struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {
+		if (chunk->kind != block->kind)
+			return false;
 		sum[chunk->place] += chunk_bytes(chunk->units);
+	}
 	for (int place = 0; place < CHUNK_PLACES; place++) {
 		if (sum[place] != block->bytes[place])
 			return false;
@@ -412,9 +469,15 @@ bool block_store_is_valid(const struct block_store *store)
 		if (!block_is_valid(block, bytes))
 			return false;
 	for (int place = 0; place < CHUNK_PLACES; place++) {
-		for (unsigned units = 1; units <= CHUNK_MOST; units++)
-			for (const struct chunk *c = store->chunks.warm[place][units]; c; c = c->next)
+		for (unsigned i = 0; i < CHUNK_KINDS * (CHUNK_MOST + 1u); i++) {
+			unsigned kind = i / (CHUNK_MOST + 1), units = i % (CHUNK_MOST + 1);
+
+			for (const struct chunk *c = store->chunks.warm[kind][place][units]; c; c = c->next) {
+				if (c->kind != kind)
+					return false;
 				chunks[place] += chunk_bytes(units);
+			}
+		}
 		if (bytes[place] != store->warm_bytes[place] || chunks[place] != store->chunks.warm_bytes[place])
 			return false;
 	}

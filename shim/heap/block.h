@@ -22,6 +22,10 @@ struct block {
 	uint64_t bytes[CHUNK_PLACES];      /* physical bytes by place */
 	struct chunk *chunks;              /* in the order of their addresses */
 	struct slab *slab;                 /* the slab this block is, or NULL */
+	enum chunk_kind kind;              /* of all its chunks */
+	uint32_t n_pins;                   /* heap_pin() calls that have not ended */
+	bool stays;                        /* it is pinned for as long as it lives; fixed blocks always are */
+	bool left;                         /* others may know its memory: it goes back to the driver when freed */
 	uint32_t n_moving;                 /* chunks of it that are changing places (transit.h) */
 	bool given;                        /* given back while they are */
 	struct block *bin_next, *bin_prev; /* warm, of like length */
@@ -33,11 +37,13 @@ struct block {
 struct block_store {
 	struct arena arena;
 	struct chunk_store chunks;
+	bool moves; /* memory moves to where it is used, so it matters little where it begins */
 	struct block *bin[BLOCK_BINS];
 	struct block *newest, *oldest;
 	struct block *stuck;
 	uint64_t warm_bytes[CHUNK_PLACES];
-	atomic_uint n_given; /* blocks given back while pieces of theirs are on their way */
+	atomic_uint n_given;   /* blocks given back while pieces of theirs are on their way */
+	atomic_uint n_awaited; /* calls that wait for pieces on their way to arrive */
 	/*
 	 * For the mover, while it wants to know: pieces that came or went, by their first units; `all` when some could
 	 * not be written down.
@@ -57,20 +63,29 @@ struct block_store {
  * new ones; device memory as far as the budget goes, then, if may_spill, host memory. NO_MEMORY: nothing has changed,
  * except that warm memory may have gone back to the driver. *ret_reused: a warm block was taken.
  */
-enum sw_status block_take(struct block_store *store, uint32_t units, bool may_spill, struct block **ret_block,
-			  bool *ret_reused);
-/* The block is free; it becomes warm. */
+enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_kind kind, bool may_spill,
+			  struct block **ret_block, bool *ret_reused);
+/* The block begins to be used, after it was taken and before it is marked in the arena. */
+void block_begin(struct block_store *store, struct block *block);
+/* The block is free; it becomes warm, or goes back to the driver if others may know its memory. */
 void block_give(struct block_store *store, struct block *block);
 /* Take warm blocks down, oldest first, and release chunks, until at most this much free memory is held. */
 void block_trim(struct block_store *store, uint64_t keep_device, uint64_t keep_host);
 
 /* One chunk, as block_take() gets its own: warm, new, or in the place of others. */
-enum sw_status block_get_chunk(struct block_store *store, enum chunk_place place, unsigned units,
+enum sw_status block_get_chunk(struct block_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
 			       struct chunk **ret_chunk);
 /* A piece came, went, or begins to be used: for the mover. */
 void block_tell(struct block_store *store, uint32_t piece);
 /* The same for every piece of a block. */
 void block_tell_all(struct block_store *store, const struct block *block);
+
+static inline bool block_is_pinned(const struct block *block)
+{
+	return block->n_pins || block->stays;
+}
+/* Its pieces show whether it is pinned, from now on; what is on its way shows it when it arrives. */
+void block_show_pin(struct block_store *store, struct block *block);
 
 /* Free bytes held at a place, warm blocks and warm chunks together. */
 uint64_t block_idle(const struct block_store *store, enum chunk_place place);

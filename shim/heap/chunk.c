@@ -5,13 +5,42 @@
 
 #include <stdlib.h>
 
-static enum sw_status create(struct chunk_store *store, enum chunk_place place, unsigned units,
+/*
+ * Movable chunks are made without gpuDirectRDMACapable: registering one for RDMA is to fail, not to go stale (design).
+ * Fixed ones are made with it, and exportable, as far as the device says it can; what is refused all the same is made
+ * plain.
+ */
+static CUresult create_fixed(struct chunk_store *store, enum chunk_place place, unsigned units,
 			     CUmemGenericAllocationHandle *ret_handle)
 {
-	/* Without gpuDirectRDMACapable: registering a movable chunk for RDMA is to fail, not to go stale (design). */
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = store->location[place]};
+	CUmemAllocationProp prop = {
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .location = store->location[place],
+	    .requestedHandleTypes =
+		store->exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE,
+	    .allocFlags.gpuDirectRDMACapable = store->rdma && place == CHUNK_DEVICE,
+	};
 	CUresult result = REAL(cuMemCreate)(ret_handle, chunk_bytes(units), &prop, 0);
 
+	if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
+		log_once(
+		    "memory that can be exported and registered cannot be had in %s memory (%s): that of rules with "
+		    "movable: no is plain there",
+		    place == CHUNK_DEVICE ? "device" : "host", real_error_name(result));
+	return result;
+}
+
+static enum sw_status create(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
+			     CUmemGenericAllocationHandle *ret_handle)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = store->location[place]};
+	bool special = kind == CHUNK_FIXED && (store->rdma || store->exportable);
+	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+
+	if (special)
+		result = create_fixed(store, place, units, ret_handle);
+	if (result != CUDA_SUCCESS && (!special || result != CUDA_ERROR_OUT_OF_MEMORY))
+		result = REAL(cuMemCreate)(ret_handle, chunk_bytes(units), &prop, 0);
 	if (result == CUDA_SUCCESS) {
 		stats_add(STAT_chunks_made, 1);
 		return SW_OK;
@@ -23,44 +52,56 @@ static enum sw_status create(struct chunk_store *store, enum chunk_place place, 
 	return place == CHUNK_HOST ? SW_NO_MEMORY : status_of(result);
 }
 
-enum sw_status chunk_get(struct chunk_store *store, enum chunk_place place, unsigned units, struct chunk **ret_chunk)
+enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
+			  struct chunk **ret_chunk)
 {
-	struct chunk *chunk = store->warm[place][units];
-
-	lock_assert_held(LOCK_HEAP);
-	if (!store->usable[place])
+	if (!store->usable[place] || !budget_take(store->budget[place], chunk_bytes(units)))
 		return SW_NO_MEMORY;
+	struct chunk *chunk = malloc(sizeof(*chunk));
+	enum sw_status status = SW_NO_HOST_MEMORY;
 	if (chunk) {
-		store->warm[place][units] = chunk->next;
-		store->warm_bytes[place] -= chunk_bytes(units);
-		chunk->next = NULL;
-		*ret_chunk = chunk;
-		return SW_OK;
+		*chunk = (struct chunk){.units = (uint8_t)units, .place = (uint8_t)place, .kind = (uint8_t)kind};
+		status = create(store, kind, place, units, &chunk->handle);
 	}
-	if (!budget_take(store->budget[place], chunk_bytes(units)))
-		return SW_NO_MEMORY;
-	chunk = malloc(sizeof(*chunk));
-	if (!chunk) {
-		budget_give(store->budget[place], chunk_bytes(units));
-		return SW_NO_HOST_MEMORY;
-	}
-	*chunk = (struct chunk){.units = (uint8_t)units, .place = (uint8_t)place};
-	enum sw_status status = create(store, place, units, &chunk->handle);
 	if (status != SW_OK) {
 		budget_give(store->budget[place], chunk_bytes(units));
 		free(chunk);
 		return status;
 	}
-	store->made_bytes[place] += chunk_bytes(units);
 	*ret_chunk = chunk;
 	return SW_OK;
+}
+
+void chunk_join(struct chunk_store *store, struct chunk *chunk)
+{
+	lock_assert_held(LOCK_HEAP);
+	store->made_bytes[chunk->place] += chunk_bytes(chunk->units);
+}
+
+enum sw_status chunk_get(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
+			 struct chunk **ret_chunk)
+{
+	struct chunk *chunk = store->warm[kind][place][units];
+
+	lock_assert_held(LOCK_HEAP);
+	if (store->usable[place] && chunk) {
+		store->warm[kind][place][units] = chunk->next;
+		store->warm_bytes[place] -= chunk_bytes(units);
+		chunk->next = NULL;
+		*ret_chunk = chunk;
+		return SW_OK;
+	}
+	enum sw_status status = chunk_make(store, kind, place, units, ret_chunk);
+	if (status == SW_OK)
+		chunk_join(store, *ret_chunk);
+	return status;
 }
 
 void chunk_put(struct chunk_store *store, struct chunk *chunk)
 {
 	lock_assert_held(LOCK_HEAP);
-	chunk->next = store->warm[chunk->place][chunk->units];
-	store->warm[chunk->place][chunk->units] = chunk;
+	chunk->next = store->warm[chunk->kind][chunk->place][chunk->units];
+	store->warm[chunk->kind][chunk->place][chunk->units] = chunk;
 	store->warm_bytes[chunk->place] += chunk_bytes(chunk->units);
 }
 
@@ -140,9 +181,9 @@ void chunk_store_fini(struct chunk_store *store)
 }
 
 /* False: the driver refused; the chunk stays in the store for another try. */
-static bool release_first(struct chunk_store *store, enum chunk_place place, unsigned units)
+static bool release_first(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units)
 {
-	struct chunk *chunk = store->warm[place][units];
+	struct chunk *chunk = store->warm[kind][place][units];
 
 	if (!drop_alias(store, chunk))
 		return false;
@@ -151,7 +192,7 @@ static bool release_first(struct chunk_store *store, enum chunk_place place, uns
 		log_once("cuMemRelease: %s; the chunk is kept for reuse", real_error_name(result));
 		return false;
 	}
-	store->warm[place][units] = chunk->next;
+	store->warm[kind][place][units] = chunk->next;
 	store->warm_bytes[place] -= chunk_bytes(units);
 	store->made_bytes[place] -= chunk_bytes(units);
 	budget_give(store->budget[place], chunk_bytes(units));
@@ -160,11 +201,18 @@ static bool release_first(struct chunk_store *store, enum chunk_place place, uns
 	return true;
 }
 
+void chunk_drop(struct chunk_store *store, struct chunk *chunk)
+{
+	chunk_put(store, chunk);
+	release_first(store, chunk->kind, chunk->place, chunk->units);
+}
+
 void chunk_trim(struct chunk_store *store, enum chunk_place place, uint64_t keep)
 {
 	lock_assert_held(LOCK_HEAP);
 	for (unsigned units = CHUNK_MOST; units; units--)
-		while (store->warm_bytes[place] > keep && store->warm[place][units])
-			if (!release_first(store, place, units))
-				break;
+		for (enum chunk_kind kind = 0; kind < CHUNK_KINDS; kind++)
+			while (store->warm_bytes[place] > keep && store->warm[kind][place][units])
+				if (!release_first(store, kind, place, units))
+					break;
 }

@@ -21,7 +21,7 @@ struct block;
 struct chunk {
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr alias; /* 0: none yet */
-	uint8_t units, place;
+	uint8_t units, place, kind;
 	bool moving;         /* in transit (transit.h) */
 	struct block *block; /* that it is mapped for; NULL while warm */
 	struct chunk *next;  /* the next of its block, or of the warm list */
@@ -32,7 +32,8 @@ struct chunk_store {
 	bool usable[CHUNK_PLACES];
 	CUmemLocation location[CHUNK_PLACES];
 	struct budget *budget[CHUNK_PLACES];
-	struct chunk *warm[CHUNK_PLACES][CHUNK_MOST + 1];
+	bool rdma, exportable; /* fixed chunks: what the device can do */
+	struct chunk *warm[CHUNK_KINDS][CHUNK_PLACES][CHUNK_MOST + 1];
 	uint64_t warm_bytes[CHUNK_PLACES], made_bytes[CHUNK_PLACES]; /* of all chunks that exist, made >= warm */
 	CUdeviceptr alias_base;                                      /* 0 until the first chunk moves */
 	uint64_t alias_bytes;
@@ -45,11 +46,21 @@ static inline uint64_t chunk_bytes(unsigned units)
 }
 
 /* A chunk of that size: warm, or new under the budget. NO_MEMORY: over the budget, or the driver has none. */
-enum sw_status chunk_get(struct chunk_store *store, enum chunk_place place, unsigned units, struct chunk **ret_chunk);
+enum sw_status chunk_get(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
+			 struct chunk **ret_chunk);
+/*
+ * In two steps, for pinning host memory takes long (0.2 s a GiB): a new chunk under the budget, without HEAP; then, with
+ * it, the chunk becomes one of the store's.
+ */
+enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
+			  struct chunk **ret_chunk);
+void chunk_join(struct chunk_store *store, struct chunk *chunk);
 /* The chunk gets its alias, if it has none. NO_MEMORY, DRIVER: it stays without. */
 enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk);
 /* Back to the store, unmapped. */
 void chunk_put(struct chunk_store *store, struct chunk *chunk);
+/* The same, and to the driver at once: it is not to be used again. What the driver refuses to take stays warm. */
+void chunk_drop(struct chunk_store *store, struct chunk *chunk);
 /* Release warm chunks to the driver until at most keep bytes are warm. What the driver refuses to take stays. */
 void chunk_trim(struct chunk_store *store, enum chunk_place place, uint64_t keep);
 /* The end of the store, which holds no chunk any more. */

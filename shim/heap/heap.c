@@ -77,8 +77,11 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	    .device = config->device,
 	    .usable = {true, config->host_usable && host_granularity_is_ours(config->host_location)},
 	    .location = {device, config->host_location},
+	    .rdma = config->rdma,
+	    .exportable = config->exportable,
 	    .budget = {config->device_budget, config->host_budget},
 	};
+	heap->store.moves = config->moves;
 	heap->store.reclaim_more = reclaim_slab;
 	heap->store.owner = &heap->small;
 	heap->small.store = &heap->store;
@@ -102,15 +105,18 @@ void heap_destroy(struct heap *heap)
 	free(heap);
 }
 
-static enum sw_status alloc_large(struct heap *heap, size_t bytes, bool may_spill, struct heap_grant *grant)
+static enum sw_status alloc_large(struct heap *heap, size_t bytes, enum chunk_kind kind, bool may_spill,
+				  struct heap_grant *grant)
 {
 	size_t units = bytes / HEAP_UNIT + (bytes % HEAP_UNIT != 0); /* bytes may be SIZE_MAX */
 
 	if (units > heap->store.arena.n_units)
 		return SW_NO_MEMORY;
-	enum sw_status status = block_take(&heap->store, (uint32_t)units, may_spill, &grant->block, &grant->reused);
+	enum sw_status status =
+	    block_take(&heap->store, (uint32_t)units, kind, may_spill, &grant->block, &grant->reused);
 	if (status != SW_OK)
 		return status;
+	block_begin(&heap->store, grant->block);
 	arena_mark_block(&heap->store.arena, grant->block->unit, grant->block->units);
 	block_tell_all(&heap->store, grant->block);
 	grant->address = arena_address(&heap->store.arena, grant->block->unit);
@@ -119,11 +125,12 @@ static enum sw_status alloc_large(struct heap *heap, size_t bytes, bool may_spil
 	return SW_OK;
 }
 
-static enum sw_status alloc_small(struct heap *heap, size_t bytes, bool may_spill, struct heap_grant *grant)
+static enum sw_status alloc_small(struct heap *heap, size_t bytes, enum chunk_kind kind, bool may_spill,
+				  struct heap_grant *grant)
 {
 	bool new_slab;
 	enum sw_status status =
-	    small_take(&heap->small, bytes, may_spill, &grant->address, &grant->block, &new_slab, &grant->reused);
+	    small_take(&heap->small, bytes, kind, may_spill, &grant->address, &grant->block, &new_slab, &grant->reused);
 
 	if (status == SW_OK && new_slab) {
 		grant->bytes_on_device = grant->block->bytes[CHUNK_DEVICE];
@@ -139,16 +146,17 @@ static void trim_to_keep(struct heap *heap)
 		block_trim(&heap->store, heap->keep[CHUNK_DEVICE], heap->keep[CHUNK_HOST]);
 }
 
-enum sw_status heap_alloc(struct heap *heap, size_t bytes, bool may_spill, struct heap_grant *ret_grant)
+enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind, bool may_spill,
+			  struct heap_grant *ret_grant)
 {
 	struct heap_grant grant = {0};
 	enum sw_status status;
 
 	heap_enter(heap);
 	if (bytes <= SMALL_MOST)
-		status = alloc_small(heap, bytes, may_spill, &grant);
+		status = alloc_small(heap, bytes, kind, may_spill, &grant);
 	else
-		status = alloc_large(heap, bytes, may_spill, &grant);
+		status = alloc_large(heap, bytes, kind, may_spill, &grant);
 	/* What was collected before it turned out not to be enough. */
 	if (status != SW_OK)
 		trim_to_keep(heap);

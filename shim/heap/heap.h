@@ -37,10 +37,22 @@ struct heap_config {
 	CUdevice device;
 	bool host_usable;            /* host-backed chunks can be made */
 	CUmemLocation host_location; /* where */
+	bool moves;                  /* memory will be moved to where it is used (transit.h) */
+	bool rdma, exportable;       /* what fixed memory may be made with on this device */
 	struct budget *device_budget, *host_budget;
 	CUdeviceptr arena_hint;          /* where the address space should lie, or 0; a hint, not a promise */
 	uint64_t arena_bytes;            /* how much to ask for; halved until the driver agrees */
 	uint64_t keep_device, keep_host; /* free memory kept warm; more goes back to the driver */
+};
+
+/*
+ * Physical memory of two kinds, which never mix: not in a block, not in a slab, not in what is kept warm. Only fixed
+ * memory is made so that it can be registered for RDMA and exported, for only it is known to stay where it is.
+ */
+enum chunk_kind {
+	CHUNK_MOVABLE,
+	CHUNK_FIXED, /* stays where it was placed */
+	CHUNK_KINDS, /* must be last */
 };
 
 /* What an allocation got. bytes_on_host > 0: it was spilled, whole or in part. */
@@ -61,9 +73,28 @@ void heap_destroy(struct heap *heap);
  * A block of at least bytes, aligned to 512 bytes, 2 MiB when bytes > 1 MiB. may_spill: host memory may be used for
  * what the device budget does not hold. NO_MEMORY when the budgets or the driver have no more; nothing changes then.
  */
-enum sw_status heap_alloc(struct heap *heap, size_t bytes, bool may_spill, struct heap_grant *ret_grant);
+enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind, bool may_spill,
+			  struct heap_grant *ret_grant);
 /* Cannot fail. The memory stays warm for the next allocation, as far as keep_* allow. */
 void heap_free(struct heap *heap, struct block *block, CUdeviceptr address);
+
+/*
+ * Blocks that must stay where they are (pin.c). heap_pin(): every block in use that these bytes touch stays from now on;
+ * returns when nothing of them is on its way any more, false when that took too long: then they are not held. Each
+ * success is ended by one heap_pin_end(), which says what becomes of it. Takes HEAP for a moment at a time; whoever calls
+ * holds nothing that the mover or the GPU could wait for.
+ */
+enum pin_end {
+	PIN_OFF,   /* it may move again, as far as this pin goes */
+	PIN_STAYS, /* it stays for as long as it lives */
+	PIN_LEFT,  /* that too; and others may know its physical memory, which is never used for anything else */
+};
+bool heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes);
+void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin_end end);
+/* Device bytes of blocks in use that must stay. Looks at every block. */
+uint64_t heap_pinned_device(struct heap *heap);
+/* Does heap_pin() wait for memory that the mover has in hand? */
+bool heap_is_awaited(const struct heap *heap);
 
 /* Are there freed blocks whose memory is still on its way between device and host? It will be free in a moment. */
 bool heap_has_given(const struct heap *heap);

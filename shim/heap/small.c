@@ -36,9 +36,19 @@ static enum chunk_place place_of(const struct slab *slab)
 	return slab->block->bytes[CHUNK_HOST] ? CHUNK_HOST : CHUNK_DEVICE;
 }
 
+static struct slab **list_of(struct small *small, const struct slab *slab)
+{
+	return &small->partial[slab->block->kind][slab->size_class][place_of(slab)];
+}
+
+static struct slab **empty_of(struct small *small, const struct slab *slab)
+{
+	return &small->empty[slab->block->kind][slab->size_class];
+}
+
 static void list_add(struct small *small, struct slab *slab)
 {
-	struct slab **list = &small->partial[slab->size_class][place_of(slab)];
+	struct slab **list = list_of(small, slab);
 
 	slab->prev = NULL;
 	slab->next = *list;
@@ -52,14 +62,14 @@ static void list_remove(struct small *small, struct slab *slab)
 	if (slab->prev)
 		slab->prev->next = slab->next;
 	else
-		small->partial[slab->size_class][place_of(slab)] = slab->next;
+		*list_of(small, slab) = slab->next;
 	if (slab->next)
 		slab->next->prev = slab->prev;
 	slab->next = slab->prev = NULL;
 }
 
-static struct slab *slab_new(struct small *small, unsigned size_class, bool may_spill, enum sw_status *ret_status,
-			     bool *ret_reused)
+static struct slab *slab_new(struct small *small, unsigned size_class, enum chunk_kind kind, bool may_spill,
+			     enum sw_status *ret_status, bool *ret_reused)
 {
 	unsigned n_slots = (unsigned)(HEAP_UNIT / small_class_bytes(size_class));
 	unsigned words = (n_slots + 63) / 64;
@@ -69,7 +79,7 @@ static struct slab *slab_new(struct small *small, unsigned size_class, bool may_
 		*ret_status = SW_NO_HOST_MEMORY;
 		return NULL;
 	}
-	*ret_status = block_take(small->store, 1, may_spill, &slab->block, ret_reused);
+	*ret_status = block_take(small->store, 1, kind, may_spill, &slab->block, ret_reused);
 	if (*ret_status != SW_OK) {
 		free(slab);
 		return NULL;
@@ -79,19 +89,20 @@ static struct slab *slab_new(struct small *small, unsigned size_class, bool may_
 	slab->n_slots = slab->n_free = (uint16_t)n_slots;
 	for (unsigned i = 0; i < n_slots; i++)
 		slab->free[i / 64] |= UINT64_C(1) << i % 64;
+	block_begin(small->store, slab->block);
 	arena_mark_slab(&small->store->arena, slab->block->unit, size_class);
 	block_tell_all(small->store, slab->block);
 	list_add(small, slab);
 	return slab;
 }
 
-static struct slab *empty_take(struct small *small, unsigned size_class, enum chunk_place place)
+static struct slab *empty_take(struct small *small, unsigned size_class, enum chunk_kind kind, enum chunk_place place)
 {
-	struct slab *slab = small->empty[size_class];
+	struct slab *slab = small->empty[kind][size_class];
 
 	if (!slab || place_of(slab) != place)
 		return NULL;
-	small->empty[size_class] = NULL;
+	small->empty[kind][size_class] = NULL;
 	small->empty_bytes[place] -= HEAP_UNIT;
 	list_add(small, slab);
 	return slab;
@@ -112,30 +123,30 @@ static CUdeviceptr slot_take(struct small *small, struct slab *slab)
 	       (word * 64 + bit) * small_class_bytes(slab->size_class);
 }
 
-enum sw_status small_take(struct small *small, size_t bytes, bool may_spill, CUdeviceptr *ret_address,
-			  struct block **ret_block, bool *ret_new, bool *ret_reused)
+enum sw_status small_take(struct small *small, size_t bytes, enum chunk_kind kind, bool may_spill,
+			  CUdeviceptr *ret_address, struct block **ret_block, bool *ret_new, bool *ret_reused)
 {
 	unsigned size_class = small_class_of(bytes);
-	struct slab *slab = small->partial[size_class][CHUNK_DEVICE];
+	struct slab *slab = small->partial[kind][size_class][CHUNK_DEVICE];
 	enum sw_status status = SW_NO_MEMORY;
 
 	lock_assert_held(LOCK_HEAP);
 	*ret_new = false;
 	*ret_reused = true;
 	if (!slab)
-		slab = empty_take(small, size_class, CHUNK_DEVICE);
+		slab = empty_take(small, size_class, kind, CHUNK_DEVICE);
 	if (!slab) {
 		/* A new slab in device memory comes before a free slot on the host. */
-		slab = slab_new(small, size_class, false, &status, ret_reused);
+		slab = slab_new(small, size_class, kind, false, &status, ret_reused);
 		*ret_new = slab != NULL;
 	}
 	if (!slab && may_spill && status == SW_NO_MEMORY) {
 		*ret_reused = true;
-		slab = small->partial[size_class][CHUNK_HOST];
+		slab = small->partial[kind][size_class][CHUNK_HOST];
 		if (!slab)
-			slab = empty_take(small, size_class, CHUNK_HOST);
+			slab = empty_take(small, size_class, kind, CHUNK_HOST);
 		if (!slab) {
-			slab = slab_new(small, size_class, true, &status, ret_reused);
+			slab = slab_new(small, size_class, kind, true, &status, ret_reused);
 			*ret_new = slab != NULL;
 		}
 	}
@@ -172,22 +183,22 @@ void small_give(struct small *small, struct block *block, CUdeviceptr address)
 	if (slab->n_free < slab->n_slots)
 		return;
 	list_remove(small, slab);
-	if (small->empty[slab->size_class]) {
+	if (*empty_of(small, slab)) {
 		slab_end(small, slab);
 		return;
 	}
-	small->empty[slab->size_class] = slab;
+	*empty_of(small, slab) = slab;
 	small->empty_bytes[place_of(slab)] += HEAP_UNIT;
 }
 
 bool small_reclaim(struct small *small)
 {
-	for (unsigned i = 0; i < SMALL_CLASSES; i++) {
-		struct slab *slab = small->empty[i];
+	for (unsigned i = 0; i < CHUNK_KINDS * SMALL_CLASSES; i++) {
+		struct slab **empty = &small->empty[i / SMALL_CLASSES][i % SMALL_CLASSES], *slab = *empty;
 
 		if (!slab)
 			continue;
-		small->empty[i] = NULL;
+		*empty = NULL;
 		small->empty_bytes[place_of(slab)] -= HEAP_UNIT;
 		slab_end(small, slab);
 		return true;
@@ -199,7 +210,7 @@ void small_before_move(struct small *small, struct block *block)
 {
 	struct slab *slab = block->slab;
 
-	if (slab == small->empty[slab->size_class])
+	if (slab == *empty_of(small, slab))
 		small->empty_bytes[place_of(slab)] -= HEAP_UNIT;
 	else if (slab->n_free)
 		list_remove(small, slab);
@@ -209,7 +220,7 @@ void small_after_move(struct small *small, struct block *block)
 {
 	struct slab *slab = block->slab;
 
-	if (slab == small->empty[slab->size_class])
+	if (slab == *empty_of(small, slab))
 		small->empty_bytes[place_of(slab)] += HEAP_UNIT;
 	else if (slab->n_free)
 		list_add(small, slab);
@@ -231,15 +242,19 @@ bool small_is_valid(const struct small *small)
 {
 	uint64_t empty[CHUNK_PLACES] = {0};
 
-	for (unsigned i = 0; i < SMALL_CLASSES; i++) {
+	for (unsigned i = 0; i < CHUNK_KINDS * SMALL_CLASSES; i++) {
+		unsigned kind = i / SMALL_CLASSES, size_class = i % SMALL_CLASSES;
+		const struct slab *kept = small->empty[kind][size_class];
+
 		for (int place = 0; place < CHUNK_PLACES; place++)
-			for (const struct slab *slab = small->partial[i][place]; slab; slab = slab->next)
-				if (!slab_is_valid(slab) || !slab->n_free || slab->size_class != i)
+			for (const struct slab *slab = small->partial[kind][size_class][place]; slab; slab = slab->next)
+				if (!slab_is_valid(slab) || !slab->n_free || slab->size_class != size_class ||
+				    slab->block->kind != kind)
 					return false;
-		if (small->empty[i]) {
-			if (!slab_is_valid(small->empty[i]) || small->empty[i]->n_free != small->empty[i]->n_slots)
+		if (kept) {
+			if (!slab_is_valid(kept) || kept->n_free != kept->n_slots)
 				return false;
-			empty[place_of(small->empty[i])] += HEAP_UNIT;
+			empty[place_of(kept)] += HEAP_UNIT;
 		}
 	}
 	return empty[CHUNK_DEVICE] == small->empty_bytes[CHUNK_DEVICE] &&

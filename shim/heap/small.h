@@ -4,6 +4,7 @@
  * A slab is a block of one unit cut into slots of one size class. Classes are multiples of 512 bytes (the alignment
  * cudaMalloc is known to give is 256; PyTorch and CuPy count on 512) with four steps to each doubling, so at most a
  * fifth of a slot is wasted. Lock: HEAP. An empty slab is kept for each class until memory is needed.
+ * Fixed memory has slabs of its own.
  */
 #ifndef SPILLWAY_SMALL_H
 #define SPILLWAY_SMALL_H
@@ -17,8 +18,8 @@ struct slab;
 
 struct small {
 	struct block_store *store;
-	struct slab *partial[SMALL_CLASSES][CHUNK_PLACES]; /* with a free slot; device first choice */
-	struct slab *empty[SMALL_CLASSES];                 /* at most one each, not on partial */
+	struct slab *partial[CHUNK_KINDS][SMALL_CLASSES][CHUNK_PLACES]; /* with a free slot; device first choice */
+	struct slab *empty[CHUNK_KINDS][SMALL_CLASSES];                 /* at most one each, not on partial */
 	uint64_t empty_bytes[CHUNK_PLACES];
 };
 
@@ -26,8 +27,8 @@ unsigned small_class_of(size_t bytes);
 size_t small_class_bytes(unsigned size_class);
 
 /* As block_take(), for bytes <= SMALL_MOST. *ret_new: a slab was made for it. */
-enum sw_status small_take(struct small *small, size_t bytes, bool may_spill, CUdeviceptr *ret_address,
-			  struct block **ret_block, bool *ret_new, bool *ret_reused);
+enum sw_status small_take(struct small *small, size_t bytes, enum chunk_kind kind, bool may_spill,
+			  CUdeviceptr *ret_address, struct block **ret_block, bool *ret_new, bool *ret_reused);
 void small_give(struct small *small, struct block *block, CUdeviceptr address);
 /* Give one empty slab's block back to the store; false when there is none. */
 bool small_reclaim(struct small *small);

@@ -38,12 +38,12 @@ bool heap_piece(struct heap *heap, uint32_t piece, uint32_t *ret_units, enum chu
 
 static struct chunk *warm_with_alias(struct chunk_store *store, enum chunk_place place, unsigned units)
 {
-	struct chunk *chunk = store->warm[place][units];
+	struct chunk *chunk = store->warm[CHUNK_MOVABLE][place][units];
 
 	/* Chunks that lie in a warm block, or have never moved, are not ready; heap_make_spare() sees to them. */
 	if (!chunk || chunk_give_alias(store, chunk) != SW_OK)
 		return NULL;
-	store->warm[place][units] = chunk->next;
+	store->warm[CHUNK_MOVABLE][place][units] = chunk->next;
 	store->warm_bytes[place] -= chunk_bytes(units);
 	chunk->next = NULL;
 	return chunk;
@@ -66,7 +66,8 @@ enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place
 	enum sw_status status = SW_INVALID;
 
 	heap_enter(heap);
-	if (!is_in_use(&store->arena, piece) || mark->chunk->place == to || mark->chunk->moving)
+	if (!is_in_use(&store->arena, piece) || mark->chunk->place == to || mark->chunk->moving ||
+	    block_is_pinned(mark->chunk->block))
 		goto out;
 	struct chunk *chunk = mark->chunk;
 	status = chunk_give_alias(&store->chunks, chunk);
@@ -98,11 +99,12 @@ enum sw_status transit_turn(struct heap *heap, struct transit *transit)
 	enum chunk_place to = transit->chunk->place == CHUNK_HOST ? CHUNK_DEVICE : CHUNK_HOST;
 
 	heap_enter(heap);
-	struct chunk *spare = warm_with_alias(&heap->store.chunks, to, transit->units);
+	bool pinned = block_is_pinned(transit->block);
+	struct chunk *spare = pinned ? NULL : warm_with_alias(&heap->store.chunks, to, transit->units);
 	if (spare)
 		fill_in(transit, spare);
 	heap_leave(heap);
-	return spare ? SW_OK : SW_NO_MEMORY;
+	return spare ? SW_OK : pinned ? SW_INVALID : SW_NO_MEMORY;
 }
 
 void heap_give_spare(struct heap *heap, struct transit *transit)
@@ -147,6 +149,8 @@ void transit_end(struct heap *heap, struct transit *transit)
 
 	heap_enter(heap);
 	transit->chunk->moving = false;
+	if (block_is_pinned(block))
+		arena_mark_where(&heap->store.arena, transit->block_unit, transit->piece, MARK_PINNED);
 	if (transit->spare)
 		chunk_put(&heap->store.chunks, transit->spare);
 	if (--block->n_moving == 0 && block->given) {
@@ -181,30 +185,26 @@ CUresult transit_map(struct heap *heap, const struct transit *transit, bool spar
 
 /* ---- spares ---- */
 
-enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units, bool reshape)
+enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units)
 {
+	struct block_store *store = &heap->store;
+	enum sw_status status = SW_NO_MEMORY;
 	struct chunk *chunk;
 
+	if (place == CHUNK_HOST)
+		status = chunk_make(&store->chunks, CHUNK_MOVABLE, place, units, &chunk);
 	heap_enter(heap);
-	enum sw_status status = reshape ? block_get_chunk(&heap->store, place, units, &chunk)
-					: chunk_get(&heap->store.chunks, place, units, &chunk);
+	if (status == SW_OK)
+		chunk_join(&store->chunks, chunk);
+	/* What there is of other sizes is not given up for less than is needed. */
+	else if (block_idle(store, place) + budget_left(store->chunks.budget[place]) >= chunk_bytes(units))
+		status = block_get_chunk(store, CHUNK_MOVABLE, place, units, &chunk);
 	if (status == SW_OK) {
 		status = chunk_give_alias(&heap->store.chunks, chunk);
 		chunk_put(&heap->store.chunks, chunk);
 	}
 	heap_leave(heap);
 	return status;
-}
-
-unsigned heap_spares(struct heap *heap, enum chunk_place place, unsigned units)
-{
-	unsigned n = 0;
-
-	heap_enter(heap);
-	for (const struct chunk *chunk = heap->store.chunks.warm[place][units]; chunk; chunk = chunk->next)
-		n++;
-	heap_leave(heap);
-	return n;
 }
 
 uint64_t heap_free_bytes(struct heap *heap, enum chunk_place place)
@@ -237,7 +237,7 @@ size_t heap_news(struct heap *heap, uint32_t *ret, size_t n, bool *ret_all)
 	store->news.wanted = true;
 	if (*ret_all) {
 		store->news.n = 0;
-	} else {
+	} else if (store->news.n) { /* none ever kept: there is no array either, and memcpy() must not be given NULL */
 		taken = store->news.n < n ? store->news.n : n;
 		memcpy(ret, store->news.pieces, taken * sizeof(*ret));
 		store->news.n -= taken;

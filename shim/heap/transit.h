@@ -29,10 +29,10 @@ struct transit {
 
 /*
  * NO_MEMORY: no spare of that size at the other place; heap_make_spare() may make one. INVALID: the piece is gone, its
- * block is free, or it is there already.
+ * block is free or must stay where it is, or it is there already.
  */
 enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place to, struct transit *ret_transit);
-/* The piece, exchanged but not ended, is to go back: as transit_begin(), NO_MEMORY changes nothing. */
+/* The piece, exchanged but not ended, is to go back: as transit_begin(); unless it is made nothing changes. */
 enum sw_status transit_turn(struct heap *heap, struct transit *transit);
 /* A turn that is not made after all. */
 void heap_give_spare(struct heap *heap, struct transit *transit);
@@ -44,12 +44,12 @@ CUresult transit_unmap(const struct transit *transit);
 CUresult transit_map(struct heap *heap, const struct transit *transit, bool spare);
 
 /*
- * A warm chunk of that size, with an alias: from the budget, or, if `reshape`, from warm memory of other sizes, which
- * goes back to the driver. Making host memory takes 0.2 s a GiB (facts 3), under the lock. NO_MEMORY: there is no room.
+ * One more warm chunk of that size, with an alias: from the budget, else from warm memory of other sizes, which goes
+ * back to the driver. Asked for when there is none. Making host memory takes 0.2 s a GiB (facts 3). NO_MEMORY: there is
+ * no room.
  */
-enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units, bool reshape);
-/* Warm chunks of that size and place; bytes that are free at a place, warm or left in the budget. */
-unsigned heap_spares(struct heap *heap, enum chunk_place place, unsigned units);
+enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units);
+/* Bytes that are free at a place, warm or left in the budget. */
 uint64_t heap_free_bytes(struct heap *heap, enum chunk_place place);
 
 struct arena *heap_arena(struct heap *heap);

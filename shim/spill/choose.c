@@ -21,9 +21,14 @@
 #define RESERVE_SHARE 32
 #define RESERVE_MOST  ((uint64_t)256 << 20)
 #define RESERVE_LEAST ((uint64_t)8 << 20)
-/* So much is brought in ahead of its use, and at most this share of the budget; in a gap (exact mode) half of it. */
+/* So much is brought in ahead of its use, and at most this share of the budget. */
 #define AHEAD_MOST  ((uint64_t)1 << 30)
 #define AHEAD_SHARE 8
+/*
+ * So much is under way at a time, each way: 4 ms of the link, longer than the mover is away. What is under way is of no
+ * use to anybody.
+ */
+#define UNDER_WAY ((uint64_t)192 << 20)
 /*
  * Blocks up to this size are wanted whole, whatever part a pointer seems to mean: guessing one tensor's end by another's
  * start was wrong too often where memory is reused with another layout, and what is left out then is read over the link
@@ -40,10 +45,9 @@ static uint64_t reserve(const struct engine *engine)
 
 uint32_t choose_ahead_units(const struct engine *engine)
 {
-	uint64_t most = engine->exact ? AHEAD_MOST / 2 : AHEAD_MOST;
 	uint64_t share = atomic_load(&engine->device->budget.limit) / AHEAD_SHARE;
 
-	return (uint32_t)((share < most ? share : most) / HEAP_UNIT);
+	return (uint32_t)((share < AHEAD_MOST ? share : AHEAD_MOST) / HEAP_UNIT);
 }
 
 /* ---- listening ---- */
@@ -239,36 +243,23 @@ static bool cannot_leave(void *argument, uint32_t piece)
 	return move_is_busy(argument, piece, false);
 }
 
-/*
- * Copies to the host come in bursts: the next one begins when the last one has ended, and what came in meanwhile has
- * been mapped. A change of a mapping takes 0.02 ms when nothing is being copied to the host, and 0.3 to 0.5 ms when
- * something is (H200, driver 580), and it is the mover's own time; the pauses cost a tenth of the link.
- */
-#define BURST_BYTES ((uint64_t)96 << 20)
-
-static bool may_send(struct engine *engine)
+static bool may_begin(const struct engine *engine, const struct queue *queue)
 {
-	if (!engine->out.n)
-		engine->burst = 0;
-	return engine->burst < BURST_BYTES && engine->out.n < MOVES_AT_ONCE;
+	uint64_t share = reserve(engine);
+
+	return !queue->n || (queue->n < MOVES && queue->bytes < (share < UNDER_WAY ? share : UNDER_WAY));
 }
 
-/* Send one piece out; of that size rather than another, where it makes no difference. */
+/* Send one piece out; of that size rather than another, where it makes little difference. */
 static enum plan_answer send_out(struct engine *engine, uint64_t when, unsigned units)
 {
 	uint32_t piece;
-	enum plan_answer answer = PLAN_NONE;
-
-	if (!heap_spares(engine->heap, CHUNK_DEVICE, units))
-		answer = plan_victim_of(engine->plan, when, units, cannot_leave, engine, &piece);
-	if (answer != PLAN_FOUND)
-		answer = plan_victim(engine->plan, when, units, cannot_leave, engine, &piece);
+	enum plan_answer answer = plan_victim(engine->plan, when, units, cannot_leave, engine, &piece);
 
 	if (answer != PLAN_FOUND)
 		return answer;
 	switch (move_begin(engine, piece, CHUNK_HOST, false)) {
 	case MOVE_BEGUN:
-		engine->burst += (uint64_t)engine->arena->marks[piece].units_of_piece * HEAP_UNIT;
 		return PLAN_FOUND;
 	case MOVE_BUSY:
 		return PLAN_BUSY;
@@ -288,23 +279,18 @@ static enum plan_answer make_room(struct engine *engine, uint64_t when, unsigned
 {
 	enum plan_answer answer = PLAN_FOUND;
 
-	while (answer == PLAN_FOUND && may_send(engine) &&
+	while (answer == PLAN_FOUND && may_begin(engine, &engine->out) &&
 	       heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes < bytes)
 		answer = send_out(engine, when, units);
 	return engine->out.n ? PLAN_FOUND : answer;
 }
 
-/*
- * Bring a piece in. Memory of other sizes is made into memory of its size only while nothing is copied to the host,
- * since it must be mapped anew. MOVE_NO_ROOM: none now, *ret_room says whether there may be soon.
- */
+/* Bring a piece in. MOVE_NO_ROOM: none now, *ret_room says whether there may be soon. */
 static enum move_answer bring_in(struct engine *engine, uint32_t piece, uint64_t when, enum plan_answer *ret_room)
 {
 	unsigned units = engine->arena->marks[piece].units_of_piece;
-
-	engine->may_reshape = !engine->out.n;
 	enum move_answer answer = move_begin(engine, piece, CHUNK_DEVICE, false);
-	engine->may_reshape = false;
+
 	if (answer == MOVE_NO_ROOM)
 		*ret_room = make_room(engine, when, units, reserve(engine) + (uint64_t)units * HEAP_UNIT);
 	if (answer == MOVE_BEGUN)
@@ -332,8 +318,11 @@ static bool demand(struct engine *engine, uint32_t piece)
 	}
 }
 
-/* Everything of its blocks that came out and is not mapped yet. True: something is still on its way. */
-static bool map_blocks_of(struct engine *engine, const struct waiter *waiter)
+/*
+ * What its blocks have unmapped beside that is mapped while the copies run: mapping host memory takes a good part of the
+ * time that a copy takes, so not what is to come in at once. True: something is still on its way.
+ */
+static bool map_blocks_of(struct engine *engine, const struct waiter *waiter, uint64_t wanted)
 {
 	bool unmapped = false;
 
@@ -348,18 +337,40 @@ static bool map_blocks_of(struct engine *engine, const struct waiter *waiter)
 		block = move_block_mark(engine, unit);
 		if (!block || !atomic_load(&block->unmapped))
 			continue;
-		while (move_rest(engine, (uint32_t)(block - engine->arena->marks)))
-			;
+		move_rest_of(engine, (uint32_t)(block - engine->arena->marks), wanted);
 		unmapped |= atomic_load(&block->unmapped) != 0;
 	}
 	return unmapped;
+}
+
+/* Bring in what a submission wants; true: it is worth waiting for. What is not is no longer stamped as wanted. */
+static bool want_pieces(struct engine *engine, unsigned n)
+{
+	bool missing = false;
+
+	for (unsigned i = 0; i < n; i++) {
+		uint32_t piece = engine->pieces[i];
+		enum mark_where where = atomic_load(&engine->arena->marks[piece].where);
+		bool rests = where == MARK_MOVING && move_is_resting(engine, piece);
+
+		if (where == MARK_HOST || rests) {
+			bool comes = demand(engine, piece);
+
+			missing |= comes;
+			if (!comes)
+				engine->stamps[piece] = 0;
+		} else {
+			missing |= where == MARK_MOVING;
+		}
+	}
+	return missing;
 }
 
 /* Is there anything this submission should go on waiting for? Begins what can be begun. */
 static bool is_waiting(struct engine *engine, struct waiter *waiter)
 {
 	uint64_t since = waiter->since > engine->progress ? waiter->since : engine->progress;
-	bool want = choose_may_move(engine) && !engine->exact && move_open(engine), missing = false;
+	bool want = choose_may_move(engine) && !engine->exact && move_open(engine);
 
 	if (want && engine_now() - since > PATIENCE_NS && !engine->in.n && !engine->out.n) {
 		engine->stalled = true;
@@ -367,25 +378,11 @@ static bool is_waiting(struct engine *engine, struct waiter *waiter)
 		want = false;
 	}
 	unsigned n = want ? choose_pieces(engine, waiter->named, waiter->n) : 0;
-	for (unsigned i = 0; i < n; i++) {
-		uint32_t piece = engine->pieces[i];
+	if (!want)
+		engine->stamp++;
+	bool missing = want_pieces(engine, n);
 
-		switch (atomic_load(&engine->arena->marks[piece].where)) {
-		case MARK_HOST:
-			missing |= demand(engine, piece);
-			break;
-		case MARK_MOVING:
-			if (move_is_resting(engine, piece))
-				missing |= demand(engine, piece);
-			else
-				missing = true;
-			break;
-		default:
-			break;
-		}
-	}
-	/* What else its blocks have unmapped can be mapped while the copies run. */
-	return map_blocks_of(engine, waiter) || missing || (waiter->unknown && move_any(engine));
+	return map_blocks_of(engine, waiter, engine->stamp) || missing || (waiter->unknown && move_any(engine));
 }
 
 void choose_for_waiters(struct engine *engine)
@@ -415,7 +412,7 @@ void choose_ahead(struct engine *engine)
 
 	if (engine->exact || !choose_may_move(engine) || !move_open(engine))
 		return;
-	for (unsigned tries = 0; tries < 64 && engine->in.n < MOVES_IN_AT_ONCE; tries++) {
+	for (unsigned tries = 0; tries < 64 && may_begin(engine, &engine->in); tries++) {
 		if (!plan_fetch(engine->plan, choose_ahead_units(engine), &piece, &when))
 			return;
 		enum plan_answer room;

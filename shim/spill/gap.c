@@ -102,8 +102,11 @@ give_up:
 static void open_gate(struct engine *engine)
 {
 	/* What was under way when the engine died stays where it was, before anything may touch it. */
-	if (atomic_load(&engine->dead))
+	if (atomic_load(&engine->dead)) {
 		move_abandon(engine);
+		while (move_rest(engine))
+			;
+	}
 	open_locked();
 	pthread_mutex_unlock(&one_gap);
 	stats_add(STAT_gaps, 1);
@@ -228,22 +231,22 @@ static void go_ahead(struct engine *engine, const struct wishes *wishes)
 static void finish_all(struct engine *engine)
 {
 	while ((engine->out.n || engine->in.n) && !atomic_load(&engine->dead))
-		if (!move_finish(engine, true))
+		if (!move_finish(engine) && !move_rest(engine))
 			pause_ns(1000);
+	while (move_rest(engine))
+		;
 }
 
 static void grant_all(struct engine *engine, struct wishes *wishes)
 {
 	engine->n_refused = 0;
-	engine->may_reshape = true;
 	while (wishes->next < wishes->n && !atomic_load(&engine->dead)) {
 		while (wishes->next < wishes->n && grant(engine, &wishes->at[wishes->next]))
 			wishes->next++;
 		go_ahead(engine, wishes);
-		if (!move_finish(engine, true))
+		if (!move_finish(engine) && !move_rest(engine))
 			pause_ns(1000);
 	}
-	engine->may_reshape = false;
 	finish_all(engine);
 	for (unsigned i = 0; i < engine->n_refused; i++)
 		move_tell_plan(engine, engine->refused[i]);
@@ -311,13 +314,26 @@ static void collect(void *argument, uint32_t piece)
 		engine->heard[engine->n_heard++] = piece;
 }
 
-/* Freed meanwhile: frees do not stop at the gate. */
-static bool is_gone(struct engine *engine, uint32_t piece)
+/* Freed meanwhile, or pinned: neither stops at the gate. */
+static bool may_stay(struct engine *engine, uint32_t piece)
 {
 	enum chunk_place place;
 	uint32_t units, block;
 
-	return !heap_piece(engine->heap, piece, &units, &place, &block);
+	return !heap_piece(engine->heap, piece, &units, &place, &block) ||
+	       atomic_load(&engine->arena->marks[piece].where) == MARK_PINNED;
+}
+
+/* Whoever lends the GPU is told what it will not get. */
+static void say_what_stays(struct engine *engine)
+{
+	uint64_t staying = heap_pinned_device(engine->heap);
+	char bytes[32];
+
+	if (staying)
+		log_once(
+		    "suspended, but %s of device memory stay there: rules say movable: no, or others know where it is",
+		    log_bytes(bytes, sizeof(bytes), staying));
 }
 
 /* Everything leaves, until so many bytes are free. False: something could not. */
@@ -338,13 +354,13 @@ static bool all_out(struct engine *engine, uint64_t bytes)
 			/* Tried once more: the driver may refuse for a moment. */
 			if (answer == MOVE_FAILED)
 				answer = move_begin(engine, engine->heard[i], CHUNK_HOST, true);
-			all &= answer == MOVE_BEGUN || is_gone(engine, engine->heard[i]);
+			all &= answer == MOVE_BEGUN || may_stay(engine, engine->heard[i]);
 			if (answer == MOVE_NO_ROOM)
 				break;
 			i++;
 			continue;
 		}
-		if (!move_finish(engine, true))
+		if (!move_finish(engine) && !move_rest(engine))
 			pause_ns(1000);
 	}
 	finish_all(engine);
@@ -370,6 +386,7 @@ enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 		return SW_NO_MEMORY;
 	}
 	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
+	say_what_stays(engine);
 	engine->suspended = true;
 	n_suspended++;
 	pthread_mutex_unlock(&one_gap);

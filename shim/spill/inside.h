@@ -22,9 +22,8 @@
 #include "shim/spill/trial.h"
 
 /* Copies under way each way, at most; enough that the link never waits for us. */
-#define MOVES            24
-#define MOVES_AT_ONCE    8
-#define MOVES_IN_AT_ONCE 12
+#define MOVES         24
+#define MOVES_AT_ONCE 8
 
 /* Words in the log: some thousand submissions. The mover reads it every few hundred microseconds at the latest. */
 #define LOG_WORDS (1u << 18)
@@ -101,8 +100,10 @@ struct engine {
 	struct trial trial;
 	bool governor_allows;
 
-	CUcontext context; /* of the streams and events; NULL: none yet */
+	_Atomic(CUcontext) context; /* of the streams and events; NULL: none yet. Also read by who ends one */
 	CUstream stream_out, stream_in;
+	_Atomic uint32_t *go; /* 1: copies to the host go on; host memory of the context's */
+	CUdeviceptr go_address;
 	struct queue out, in;
 	struct rest rest[RESTS]; /* oldest first */
 	unsigned n_rest;
@@ -117,11 +118,9 @@ struct engine {
 	size_t n_heard, heard_room;
 	uint32_t refused[64]; /* in a gap: victims the driver would not let go */
 	unsigned n_refused;
-	uint64_t burst;   /* bytes sent out since nothing was on its way out */
-	unsigned doubts;  /* errors of events in a row */
-	bool may_reshape; /* move_begin() may make device memory of one size from that of others */
-	uint64_t copied;  /* ns: when copies were last under way */
-	uint64_t looked;  /* ns: when the mover last looked at its copies */
+	unsigned doubts;         /* errors of events in a row */
+	uint64_t copied;         /* ns: when copies were last under way */
+	uint64_t looked;         /* ns: when the mover last looked at its copies */
 
 	uint64_t done;                /* submissions up to this one are done */
 	uint64_t progress;            /* ns: when `done` last grew, or a copy ended */
@@ -169,11 +168,13 @@ enum move_answer {
 /* gap: nothing runs, so the copy may be made before anything is unmapped, and use is not asked about. */
 enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap);
 /* See to copies that have ended. True: there were some. */
-bool move_finish(struct engine *engine, bool gap);
+bool move_finish(struct engine *engine);
 /* Has it come out, and is not mapped yet? */
 bool move_is_resting(struct engine *engine, uint32_t piece);
-/* Map one piece that has come out. True: there was one. wanted: of that block, or any (UINT32_MAX). */
-bool move_rest(struct engine *engine, uint32_t block_unit);
+/* Of the pieces that have come out and are not mapped, map the one that came first. True: there was one. */
+bool move_rest(struct engine *engine);
+/* Map all such pieces of a block but those with this stamp. */
+void move_rest_of(struct engine *engine, uint32_t block_unit, uint64_t but);
 bool move_is_busy(struct engine *engine, uint32_t piece, bool in);
 /* Are any copies under way, any pieces not mapped? */
 bool move_any(const struct engine *engine);

@@ -5,7 +5,8 @@
  *   fast, out:  raise `unmapped`, see that nobody holds the block, unmap, copy through the aliases; when the copy has
  *               ended the device chunk is free, and the piece rests until the host copy is mapped at its address
  *   fast, in:   the same, and when the copy has ended the device chunk is mapped
- *   in a gap:   nothing runs, so the copy comes first and the mapping is changed when it has ended
+ *   in a gap:   nothing runs, so the copy comes first and the mapping is changed when it has ended; what came out rests
+ *               until there is nothing better to do, and is mapped before the gap ends
  *
  * Whatever the driver refuses on the way, there is a copy that holds the data, and it is mapped again: the old one
  * until the exchange, the new one after it. What is refused is tried again for a tenth of a second, its block `unmapped`
@@ -69,6 +70,9 @@ void move_tell_plan(struct engine *engine, uint32_t piece)
 	case MARK_HOST:
 		plan_set(engine->plan, piece, units, PLAN_HOST);
 		break;
+	case MARK_PINNED:
+		plan_set(engine->plan, piece, units, PLAN_PINNED);
+		break;
 	default:
 		plan_set(engine->plan, piece, units, PLAN_MOVING);
 	}
@@ -90,18 +94,49 @@ static void lower_unmapped(struct engine *engine, const struct transit *transit)
 
 static void set_where(struct engine *engine, const struct transit *transit, enum mark_where where)
 {
-	struct mark *piece = &engine->arena->marks[transit->piece];
-	struct mark *block = &engine->arena->marks[transit->block_unit];
-	bool was_away = atomic_load(&piece->where) == MARK_HOST;
-
-	atomic_store(&piece->where, where);
-	if (where == MARK_HOST && !was_away)
-		atomic_fetch_add(&block->away, 1);
-	else if (where != MARK_HOST && was_away)
-		atomic_fetch_sub(&block->away, 1);
+	arena_mark_where(engine->arena, transit->block_unit, transit->piece, where);
 }
 
 /* ---- streams and events ---- */
+
+/*
+ * On NVIDIA's drivers a change of a mapping is work for the copy engine that also copies to the host. It gets its turn
+ * when that engine's stream waits for something, and otherwise when a time slice of 1 ms is over, whatever the size of
+ * the copies: so every mapping made beside copies to the host would take 1 ms, as long as copying 50 MiB. Therefore
+ * copies to the host are made in parts, and after each part the stream waits for `go`, which is 0 while the mover is
+ * about to map something that takes no longer than a part: the mapping then takes 0.1 ms, and the link loses no more
+ * than that. What takes longer, mapping host memory, is mostly done in gaps; there every other part is followed by a
+ * copy of some bytes within the device, onto themselves, which is done by another engine: a mapping has its turn
+ * meanwhile, and the link loses 17 us (all: H200, driver 580).
+ */
+#define OUT_PART     ((uint64_t)8 << 20)
+#define BREATH_BYTES 4096
+
+static void let_out_go(struct engine *engine, bool go)
+{
+	atomic_store(engine->go, go);
+}
+
+static CUresult copy_out(struct engine *engine, const struct transit *transit, bool gap)
+{
+	uint64_t bytes = bytes_of(transit);
+	CUresult result = CUDA_SUCCESS;
+	bool breathes = false;
+
+	for (uint64_t at = 0; at < bytes && result == CUDA_SUCCESS; at += OUT_PART) {
+		uint64_t part = bytes - at < OUT_PART ? bytes - at : OUT_PART;
+		CUdeviceptr from = transit->alias + at;
+
+		result = REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias + at, from, part, engine->stream_out);
+		if (result == CUDA_SUCCESS)
+			result = REAL(cuStreamWaitValue32_v2)(engine->stream_out, engine->go_address, 1,
+							      CU_STREAM_WAIT_VALUE_GEQ);
+		if (result == CUDA_SUCCESS && gap && breathes)
+			result = REAL(cuMemcpyDtoDAsync_v2)(from, from, BREATH_BYTES, engine->stream_out);
+		breathes = !breathes;
+	}
+	return result;
+}
 
 bool move_open(struct engine *engine)
 {
@@ -111,14 +146,24 @@ bool move_open(struct engine *engine)
 	if (engine->stream_in)
 		return true;
 	CUcontext context = context_any(engine->device->ordinal);
-	if (!context || REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+	if (!context)
 		return false;
+	/* Said first, looked at again second; who ends it does it the other way round, so that one of us sees the other. */
 	engine->context = context;
+	if (context_any(engine->device->ordinal) != context || REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) {
+		engine->context = NULL;
+		return false;
+	}
 	ok = REAL(cuStreamCreate)(&engine->stream_out, flags) == CUDA_SUCCESS &&
 	     REAL(cuStreamCreate)(&engine->stream_in, flags) == CUDA_SUCCESS;
 	for (unsigned i = 0; i < MOVES && ok; i++)
 		ok = REAL(cuEventCreate)(&engine->out.at[i].event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
 		     REAL(cuEventCreate)(&engine->in.at[i].event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+	ok = ok && REAL(cuMemHostAlloc)((void **)&engine->go, sizeof(*engine->go),
+					CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP) == CUDA_SUCCESS;
+	if (ok)
+		let_out_go(engine, true);
+	ok = ok && REAL(cuMemHostGetDevicePointer_v2)(&engine->go_address, engine->go, 0) == CUDA_SUCCESS;
 	if (!ok)
 		move_close(engine);
 	return ok;
@@ -141,23 +186,27 @@ void move_close(struct engine *engine)
 		REAL(cuStreamDestroy_v2)(engine->stream_out);
 	if (engine->stream_in)
 		REAL(cuStreamDestroy_v2)(engine->stream_in);
+	if (engine->go)
+		REAL(cuMemFreeHost)(engine->go);
 	engine->stream_out = engine->stream_in = NULL;
-	engine->context = NULL;
+	engine->go = NULL;
 	REAL(cuCtxPopCurrent_v2)(&popped);
+	engine->context = NULL; /* last: from here on it may end at any time */
 }
 
-static CUresult copy(struct engine *engine, struct move *move)
+static CUresult copy(struct engine *engine, struct move *move, bool gap)
 {
 	const struct transit *transit = &move->transit;
 	CUstream stream = transit->to == CHUNK_HOST ? engine->stream_out : engine->stream_in;
-	CUresult result = REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias, bytes_of(transit), stream);
+	CUresult result = transit->to == CHUNK_HOST ? copy_out(engine, transit, gap)
+						    : REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias,
+										 bytes_of(transit), stream);
 
-	if (result == CUDA_SUCCESS) {
+	if (result == CUDA_SUCCESS)
 		result = REAL(cuEventRecord)(move->event, stream);
-		/* Without an event its end cannot be seen; it must not be under way when the chunks are used again. */
-		if (result != CUDA_SUCCESS)
-			REAL(cuStreamSynchronize)(stream);
-	}
+	/* Without an event its end cannot be seen; no part may be under way when the chunks are used again. */
+	if (result != CUDA_SUCCESS)
+		REAL(cuStreamSynchronize)(stream);
 	return result;
 }
 
@@ -193,8 +242,14 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 	for (int tries = 0; tries < 2 && status == SW_NO_MEMORY; tries++) {
 		unsigned units = engine->arena->marks[piece].units_of_piece;
 
-		if (tries && heap_make_spare(engine->heap, to, units, to == CHUNK_HOST || engine->may_reshape) != SW_OK)
-			break;
+		/* Making device memory of this size from that of others is quick but for the mapping. */
+		if (tries) {
+			let_out_go(engine, to == CHUNK_HOST);
+			enum sw_status made = heap_make_spare(engine->heap, to, units);
+			let_out_go(engine, true);
+			if (made != SW_OK)
+				break;
+		}
 		status = rest ? transit_turn(engine->heap, transit) : transit_begin(engine->heap, piece, to, transit);
 	}
 	return status;
@@ -270,7 +325,7 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 		if (transit_unmap(&transit) != CUDA_SUCCESS)
 			return undo(engine, &transit, false, true);
 	}
-	CUresult result = copy(engine, move);
+	CUresult result = copy(engine, move, gap);
 	if (result != CUDA_SUCCESS) {
 		log_once("copying memory to the %s: %s", to == CHUNK_HOST ? "host" : "device", real_error_name(result));
 		if (rest) {
@@ -317,32 +372,41 @@ static bool map_either(struct engine *engine, struct transit *transit, bool *ret
 	return false;
 }
 
-/* The copy has ended; the new memory takes the place of the old. */
-static void finish_remap(struct engine *engine, struct move *move)
+/* The copy has ended; the device memory takes the place of the host memory. */
+static void finish_in(struct engine *engine, struct move *move)
 {
 	struct transit *transit = &move->transit;
-	enum mark_where from = transit->to == CHUNK_HOST ? MARK_DEVICE : MARK_HOST;
-	enum mark_where to = transit->to == CHUNK_HOST ? MARK_HOST : MARK_DEVICE;
 	bool is_new;
 
+	/* Not held up by unmapping host memory: that takes long, and no turn of the copy engine. */
+	let_out_go(engine, true);
 	if (move->is_mapped && transit_unmap(transit) != CUDA_SUCCESS) {
-		arrived(engine, transit, from, false);
+		arrived(engine, transit, MARK_HOST, false);
 		return;
 	}
+	let_out_go(engine, false);
 	/* Not even that: nobody is held back for ever from what cannot be had; who touches it will be told by the GPU. */
 	if (!map_either(engine, transit, &is_new)) {
-		arrived(engine, transit, from, !move->is_mapped);
+		arrived(engine, transit, MARK_HOST, !move->is_mapped);
 		return;
 	}
 	if (is_new) {
 		count(engine, transit);
 		transit_exchange(engine->heap, transit);
 	}
-	arrived(engine, transit, is_new ? to : from, !move->is_mapped);
+	arrived(engine, transit, is_new ? MARK_DEVICE : MARK_HOST, !move->is_mapped);
 }
 
 static void finish_out(struct engine *engine, struct move *move)
 {
+	if (move->is_mapped) {
+		if (transit_unmap(&move->transit) != CUDA_SUCCESS) {
+			arrived(engine, &move->transit, MARK_DEVICE, false);
+			return;
+		}
+		raise_unmapped(engine, &move->transit);
+		set_where(engine, &move->transit, MARK_MOVING);
+	}
 	struct rest *rest = &engine->rest[engine->n_rest++];
 
 	count(engine, &move->transit);
@@ -353,7 +417,7 @@ static void finish_out(struct engine *engine, struct move *move)
 	plan_set(engine->plan, move->transit.piece, move->transit.units, PLAN_HOST);
 }
 
-static bool finish_queue(struct engine *engine, struct queue *queue, bool gap)
+static bool finish_queue(struct engine *engine, struct queue *queue)
 {
 	bool any = false;
 
@@ -367,46 +431,62 @@ static bool finish_queue(struct engine *engine, struct queue *queue, bool gap)
 			engine_doubt(engine, result);
 			return any;
 		}
-		bool rests = move->transit.to == CHUNK_HOST && !gap;
-		if (rests && engine->n_rest == RESTS && !move_rest(engine, UINT32_MAX))
+		bool out = move->transit.to == CHUNK_HOST;
+		if (out && engine->n_rest == RESTS && !move_rest(engine))
 			return any;
 		engine->doubts = 0;
 		queue->head = (queue->head + 1) % MOVES;
 		queue->n--;
 		queue->bytes -= bytes_of(&move->transit);
-		if (rests)
+		if (out) {
 			finish_out(engine, move);
-		else
-			finish_remap(engine, move);
+		} else {
+			finish_in(engine, move);
+		}
 		any = true;
 	}
 	return any;
 }
 
-bool move_finish(struct engine *engine, bool gap)
+bool move_finish(struct engine *engine)
 {
-	bool any = finish_queue(engine, &engine->out, gap);
+	bool any = finish_queue(engine, &engine->out);
 
-	/* Beside kernels what has come in is mapped between two bursts of copies to the host (choose.c). */
-	if (gap || !engine->out.n)
-		any |= finish_queue(engine, &engine->in, gap);
+	if (engine->in.n) {
+		any |= finish_queue(engine, &engine->in);
+		let_out_go(engine, true);
+	}
 	return any;
 }
 
-bool move_rest(struct engine *engine, uint32_t block_unit)
+static void map_rest(struct engine *engine, struct rest *rest)
 {
-	for (unsigned i = 0; i < engine->n_rest; i++) {
-		struct transit transit = engine->rest[i].transit;
-		bool is_new;
+	struct transit transit = rest->transit;
+	bool is_new;
 
-		if (block_unit != UINT32_MAX && transit.block_unit != block_unit)
-			continue;
-		map_either(engine, &transit, &is_new);
-		drop_rest(engine, &engine->rest[i]);
-		arrived(engine, &transit, MARK_HOST, true);
-		return true;
+	map_either(engine, &transit, &is_new);
+	drop_rest(engine, rest);
+	arrived(engine, &transit, MARK_HOST, true);
+}
+
+bool move_rest(struct engine *engine)
+{
+	if (!engine->n_rest)
+		return false;
+	map_rest(engine, &engine->rest[0]);
+	return true;
+}
+
+void move_rest_of(struct engine *engine, uint32_t block_unit, uint64_t but)
+{
+	for (unsigned i = 0; i < engine->n_rest;) {
+		const struct transit *transit = &engine->rest[i].transit;
+
+		if (transit->block_unit == block_unit && engine->stamps[transit->piece] != but)
+			map_rest(engine, &engine->rest[i]);
+		else
+			i++;
 	}
-	return false;
 }
 
 void move_abandon(struct engine *engine)

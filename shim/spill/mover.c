@@ -59,11 +59,11 @@ static void end(struct engine *engine)
 		return;
 	engine->ended = true;
 	while ((engine->out.n || engine->in.n) && engine_now() < until) {
-		move_finish(engine, false);
+		move_finish(engine);
 		nap(engine, BUSY_NS);
 	}
 	move_abandon(engine);
-	while (move_rest(engine, UINT32_MAX))
+	while (move_rest(engine))
 		;
 	gap_resume(engine);
 	move_close(engine);
@@ -79,8 +79,8 @@ static void end(struct engine *engine)
 static void drain(struct engine *engine)
 {
 	while (move_any(engine) && !atomic_load(&engine->dead)) {
-		move_finish(engine, false);
-		while (move_rest(engine, UINT32_MAX))
+		move_finish(engine);
+		while (move_rest(engine))
 			;
 		if (engine->out.n || engine->in.n)
 			nap(engine, BUSY_NS);
@@ -199,15 +199,15 @@ static void govern(struct engine *engine)
 	engine->governor_allows = period ? trial_moves(&engine->trial, now, engine->done, period) : by_rate;
 	if (allowed != engine->governor_allows)
 		stats_add(STAT_governor_changes, 1);
-	record_flush();
+	record_flush(engine);
 }
 
 /*
  * What came out is mapped on the host when the link has nothing to do, and in any case after REST_NS: mapping host
- * memory while both copy engines are busy takes several times as long as it should (0.7 ms for 32 MiB), on the thread
- * that keeps them busy. In a steady state most of it is needed again before that.
+ * memory beside copies takes almost as long as copying it (1 ms for 64 MiB), on the thread that keeps the link busy. In
+ * a steady state most of it is needed again before that.
  */
-#define REST_NS 250000000
+#define REST_NS 1000000000
 #define LULL_NS 5000000
 
 static bool rest_is_due(const struct engine *engine)
@@ -231,17 +231,18 @@ static bool work(struct engine *engine)
 		engine->copied = engine_now();
 	}
 	engine->looked = engine_now();
-	any |= move_finish(engine, false);
+	any |= move_finish(engine);
 	if (engine->exact)
 		gap_run(engine);
 	choose_for_waiters(engine);
 	choose_ahead(engine);
 	/* A submission that may touch anything waits until everything is mapped. */
-	while ((atomic_load(&engine->everything.waits) || heap_has_given(engine->heap)) &&
-	       move_rest(engine, UINT32_MAX))
+	while (
+	    (atomic_load(&engine->everything.waits) || heap_has_given(engine->heap) || heap_is_awaited(engine->heap)) &&
+	    move_rest(engine))
 		any = true;
 	if (!any && rest_is_due(engine))
-		any = move_rest(engine, UINT32_MAX);
+		any = move_rest(engine);
 	atomic_store_explicit(&engine->hungry, engine->out.n < MOVES_AT_ONCE && engine->n_submissions != 0,
 			      memory_order_relaxed);
 	return any;

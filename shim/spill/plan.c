@@ -341,34 +341,3 @@ enum plan_answer plan_victim(struct plan *plan, uint64_t when, uint32_t order_un
 			return PLAN_BUSY;
 	return PLAN_NONE;
 }
-
-enum plan_answer plan_victim_of(struct plan *plan, uint64_t when, uint32_t units, plan_busy_function *busy,
-				void *argument, uint32_t *ret_piece)
-{
-	uint64_t farthest = when > plan->pieces.now ? when + (when - plan->pieces.now) : when;
-	enum plan_answer answer = PLAN_NONE;
-
-	pieces_unpark(&plan->pieces, PROBES, busy, argument);
-	for (uint32_t i = 0; i < plan->pieces.n_heap; i++) {
-		uint32_t id = plan->pieces.heap[i];
-		struct piece *piece = pieces_find(&plan->pieces, id);
-
-		if (piece->units != units || next_use(plan, piece) <= farthest)
-			continue;
-		if (busy(argument, id)) {
-			answer = answer == PLAN_NONE ? PLAN_BUSY : answer;
-			continue;
-		}
-		farthest = next_use(plan, piece);
-		*ret_piece = id;
-		answer = PLAN_FOUND;
-	}
-	for (uint32_t id = plan->pieces.oldest; answer == PLAN_NONE && id != PIECES_NONE;) {
-		struct piece *piece = pieces_find(&plan->pieces, id);
-
-		if (piece->units == units && next_use(plan, piece) > farthest)
-			answer = PLAN_BUSY;
-		id = piece->next;
-	}
-	return answer;
-}

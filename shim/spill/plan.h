@@ -73,11 +73,4 @@ enum plan_answer {
 enum plan_answer plan_victim(struct plan *plan, uint64_t when, uint32_t order_units, plan_busy_function *busy,
 			     void *argument, uint32_t *ret_piece);
 
-/*
- * The same among pieces of exactly that many units: their memory can be used as it is, where memory of another size
- * must go back to the driver and be made and mapped anew (0.3 to 0.6 ms while the link is busy). Looks at every piece.
- */
-enum plan_answer plan_victim_of(struct plan *plan, uint64_t when, uint32_t units, plan_busy_function *busy,
-				void *argument, uint32_t *ret_piece);
-
 #endif

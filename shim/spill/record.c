@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* One record, of the first device; two movers would write over each other. All below is that mover's alone. */
+static _Atomic(struct engine *) first;
 static FILE *file;
 static bool opened;
 static uint32_t *ids; /* by the first unit of a block: its number in the record, plus 1 */
@@ -15,12 +17,11 @@ static uint32_t next_id;
 /* A new file of ours alone: nothing is followed, nothing overwritten. */
 static bool is_open(struct engine *engine)
 {
-	static struct engine *first;
+	struct engine *owner = atomic_load(&first);
 
-	/* One record, of the first device; two movers would write over each other. */
-	if (!first)
-		first = engine;
-	if (first != engine)
+	if (!owner && atomic_compare_exchange_strong(&first, &owner, engine))
+		owner = engine;
+	if (owner != engine)
 		return false;
 	if (!opened) {
 		const char *path = secure_getenv("SPILLWAY_RECORD");
@@ -73,8 +74,8 @@ void record_submission(struct engine *engine, uint64_t function, const struct na
 	fputc('\n', file);
 }
 
-void record_flush(void)
+void record_flush(struct engine *engine)
 {
-	if (file)
+	if (atomic_load(&first) == engine && file)
 		fflush(file);
 }

@@ -11,6 +11,6 @@
 /* A piece came or went, or is there at the beginning. */
 void record_piece(struct engine *engine, uint32_t piece);
 void record_submission(struct engine *engine, uint64_t function, const struct named *named, unsigned n);
-void record_flush(void);
+void record_flush(struct engine *engine);
 
 #endif

@@ -43,7 +43,8 @@ static void step_alloc(struct seed *seed, size_t most)
 	bool may_spill = seed_below(seed, 4) != 0;
 
 	*new = (struct shadow){.bytes = seed_size(seed, most), .seed = seed_next(seed)};
-	enum sw_status status = heap_alloc(own.heap, new->bytes, may_spill, &new->grant);
+	enum chunk_kind kind = seed_below(seed, 4) ? CHUNK_MOVABLE : CHUNK_FIXED;
+	enum sw_status status = heap_alloc(own.heap, new->bytes, kind, may_spill, &new->grant);
 	if (status != SW_OK) {
 		assert_true(status == SW_NO_MEMORY || status == SW_DRIVER);
 		return;

@@ -18,7 +18,7 @@ static void open_heap(size_t device_mib, size_t host_mib, size_t keep_mib)
 
 static enum sw_status get(unsigned i, size_t bytes, bool may_spill)
 {
-	enum sw_status status = heap_alloc(own.heap, bytes, may_spill, &grants[i]);
+	enum sw_status status = heap_alloc(own.heap, bytes, CHUNK_MOVABLE, may_spill, &grants[i]);
 
 	assert_true(heap_is_valid(own.heap));
 	assert_true(own.device.used <= own.device.limit && own.host.used <= own.host.limit);
@@ -268,8 +268,8 @@ static void a_device_without_host_chunks_refuses_instead_of_spilling(void **stat
 
 	(void)state;
 	assert_ok(heap_create(&config, &heap));
-	assert_int_equal(heap_alloc(heap, 10 * MIB, true, &grant), SW_NO_MEMORY);
-	assert_ok(heap_alloc(heap, 8 * MIB, true, &grant));
+	assert_int_equal(heap_alloc(heap, 10 * MIB, CHUNK_MOVABLE, true, &grant), SW_NO_MEMORY);
+	assert_ok(heap_alloc(heap, 8 * MIB, CHUNK_MOVABLE, true, &grant));
 	heap_free(heap, grant.block, grant.address);
 	heap_destroy(heap);
 	assert_int_equal(sim_live().handles, handles);
@@ -431,7 +431,7 @@ static void a_reservation_refused_is_tried_smaller(void **state)
 
 	(void)state;
 	assert_ok(heap_create(&config, &heap));
-	assert_ok(heap_alloc(heap, 8 * MIB, false, &grant));
+	assert_ok(heap_alloc(heap, 8 * MIB, CHUNK_MOVABLE, false, &grant));
 	assert_true(heap_contains(heap, grant.address));
 	heap_free(heap, grant.block, grant.address);
 	heap_destroy(heap);

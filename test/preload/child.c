@@ -4,8 +4,12 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* No part takes a second; one that hangs is ended by a signal, which is a failure. */
+/* No part takes a second; one that hangs is ended by a signal, which is a failure. Under a sanitizer some take many. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WATCHDOG_SECONDS 240
+#else
 #define WATCHDOG_SECONDS 60
+#endif
 
 #ifdef __SANITIZE_THREAD__
 /* A child ends by _exit(); the sanitizer would sleep a second in each. */

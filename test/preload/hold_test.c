@@ -349,10 +349,22 @@ static int exits_while_a_kernel_spins_and_a_thread_synchronizes(void)
 	exit(0);
 }
 
+static bool is_child_of_fork;
+
+#ifdef __SANITIZE_ADDRESS__
+/* What the threads hold that the child of a fork lacks is lost to the sanitizer; it is not ours to free there. */
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+	return is_child_of_fork;
+}
+#endif
+
 static void child_of_fork(int number)
 {
 	CUdeviceptr block;
 
+	is_child_of_fork = true;
 	alarm(20);
 	/* CUDA is lost to the child of a process that had used it; that must be said, not hung in. */
 	if (number % 2 && cu.cuMemAlloc_v2(&block, MIB) == CUDA_SUCCESS)

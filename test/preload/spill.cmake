@@ -53,6 +53,10 @@ set_tests_properties(hold_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVI
 # ---- failures in the middle of moves ----
 spill_mode_test(spill_fault_test)
 
+# ---- what must not move does not ----
+spill_mode_test(pin_test)
+target_compile_definitions(pin_test PRIVATE PIN_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/pin.yaml")
+
 # ---- a night of it ---- cmake --build BUILD --target nightly; scripts/nightly.sh says what may be asked for
 list(JOIN SPILL_MODES " " SPILL_MODES_TEXT)
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/spill_modes CONTENT "${SPILL_MODES_TEXT}\n")

@@ -44,6 +44,9 @@ static void run(CUstream one, CUstream two, int n)
 	}
 }
 
+/* Host memory that the mover has for itself, beside the budget: a word. */
+#define OWN 64
+
 /*
  * At the end: all bytes, all blocks given back, as much memory as ever can be had again, within the budgets, and when
  * the context goes everything goes.
@@ -55,7 +58,7 @@ static void finish(CUstream one, CUstream two)
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
 	scene_close(&scene);
-	CHECK(sim_live().device_bytes <= SCENE_BUDGET && sim_live().host_bytes <= SCENE_HOST);
+	CHECK(sim_live().device_bytes <= SCENE_BUDGET && sim_live().host_bytes <= SCENE_HOST + OWN);
 	scene_allocate(&scene);
 	run(one, two, 3);
 	MUST(cu.cuCtxSynchronize());
@@ -63,7 +66,7 @@ static void finish(CUstream one, CUstream two)
 	scene_close(&scene);
 	MUST(cu.cuMemAlloc_v2(&device, SCENE_BUDGET - 4 * MIB));
 	MUST(cu.cuMemAlloc_v2(&host, SCENE_HOST - 8 * MIB));
-	CHECK(sim_live().device_bytes <= SCENE_BUDGET && sim_live().host_bytes <= SCENE_HOST);
+	CHECK(sim_live().device_bytes <= SCENE_BUDGET && sim_live().host_bytes <= SCENE_HOST + OWN);
 	MUST(cu.cuMemFree_v2(device));
 	MUST(cu.cuMemFree_v2(host));
 	MUST(cu.cuDevicePrimaryCtxReset_v2(0));
@@ -109,6 +112,7 @@ static const char *const always[] = {
     "cuStreamCreate",
     "cuStreamQuery",
     "cuStreamWaitEvent",
+    "cuStreamWaitValue32_v2",
     "cuStreamIsCapturing",
     "cuStreamGetCtx",
     "cuMemcpyAsync",
@@ -124,6 +128,7 @@ static const char *const always[] = {
     "cuFuncGetParamInfo",
     "cuKernelGetParamInfo",
     "cuMemHostAlloc",
+    "cuMemHostGetDevicePointer_v2",
     "cuThreadExchangeStreamCaptureMode",
     "cuCtxSetCurrent",
     "cuCtxPushCurrent_v2",
@@ -271,7 +276,7 @@ static int job_with_a_tight_host_budget(void)
 	run(one, two, 2 * ROUNDS);
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
-	CHECK(sim_live().host_bytes <= 24 * MIB);
+	CHECK(sim_live().host_bytes <= 24 * MIB + OWN);
 	scene_close(&scene);
 	return FINE;
 }

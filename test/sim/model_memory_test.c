@@ -46,6 +46,43 @@ static void unmap_all(CUdeviceptr at, size_t bytes)
 	ok(cuMemAddressFree(at, bytes));
 }
 
+static void only_what_is_mapped_alike_all_over_leaves_the_process(void **state)
+{
+	CUmemAllocationProp plain = on(CU_MEM_LOCATION_TYPE_DEVICE), special = plain;
+	CUmemGenericAllocationHandle handles[2];
+	CUdeviceptr at;
+	int file = -1;
+
+	(void)state;
+	special.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	special.allocFlags.gpuDirectRDMACapable = 1;
+	ok(cuMemAddressReserve(&at, 6 * MIB, 0, 0, 0));
+	ok(cuMemCreate(&handles[0], 2 * MIB, &plain, 0));
+	ok(cuMemCreate(&handles[1], 2 * MIB, &special, 0));
+	ok(cuMemMap(at, 2 * MIB, 0, handles[0], 0));
+	ok(cuMemMap(at + 2 * MIB, 2 * MIB, 0, handles[1], 0));
+	for (int i = 0; i < 2; i++) {
+		ok(cuMemGetHandleForAddressRange(&file, at + i * 2 * MIB, 2 * MIB, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+						 0));
+		assert_int_equal(close(file), 0);
+	}
+	assert_int_equal(cuMemGetHandleForAddressRange(&file, at, 4 * MIB, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+			 CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(
+	    cuMemGetHandleForAddressRange(&file, at + 2 * MIB, 4 * MIB, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+	    CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemExportToShareableHandle(&file, handles[0], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+			 CUDA_ERROR_INVALID_VALUE);
+	ok(cuMemExportToShareableHandle(&file, handles[1], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	assert_int_equal(close(file), 0);
+	special.location.type = CU_MEM_LOCATION_TYPE_HOST;
+	assert_int_equal(cuMemCreate(&handles[0], 2 * MIB, &special, 0), CUDA_ERROR_INVALID_VALUE);
+	ok(cuMemUnmap(at, 4 * MIB));
+	ok(cuMemAddressFree(at, 6 * MIB));
+	ok(cuMemRelease(handles[0]));
+	ok(cuMemRelease(handles[1]));
+}
+
 static void data_survives_a_move_to_host_memory(void **state)
 {
 	CUmemAllocationProp prop = on(CU_MEM_LOCATION_TYPE_HOST);
@@ -290,6 +327,7 @@ static void pitched_copies_copy_rows(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    TEST(only_what_is_mapped_alike_all_over_leaves_the_process),
 	    TEST(data_survives_a_move_to_host_memory),
 	    TEST(over_capacity_is_out_of_memory),
 	    TEST(host_access_is_a_broken_rule),

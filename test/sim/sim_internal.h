@@ -202,6 +202,7 @@ struct sim_mapping {
 	struct sim_origin origin;
 };
 struct sim_mapping *sim_mapping_at(uintptr_t address);
+struct sim_handle *sim_handle_of(CUmemGenericAllocationHandle id); /* NULL: there is none, or it was released */
 size_t sim_memory_live(struct sim_live *live, FILE *out);
 
 /* ---- sim_alloc.c, sim_pool.c: blocks ---- */

@@ -170,7 +170,7 @@ void sim_physical_give(struct sim_physical *physical)
 
 /* ---- handles ---- */
 
-static struct sim_handle *handle_of(CUmemGenericAllocationHandle id)
+struct sim_handle *sim_handle_of(CUmemGenericAllocationHandle id)
 {
 	struct sim_handle *handle = handles;
 
@@ -198,6 +198,12 @@ static int place_of(const CUmemAllocationProp *prop, CUresult *ret_error)
 	*ret_error = CUDA_ERROR_INVALID_VALUE;
 	if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
 		sim_why(CUDA_ERROR_INVALID_VALUE, "type is not PINNED");
+		return -2;
+	}
+	/* Stricter than is known of real drivers. */
+	if ((prop->allocFlags.gpuDirectRDMACapable && prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) ||
+	    (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) {
+		sim_why(CUDA_ERROR_INVALID_VALUE, "RDMA is for device memory, handles are file descriptors");
 		return -2;
 	}
 	switch (prop->location.type) {
@@ -256,7 +262,7 @@ static CUresult create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, c
 
 static CUresult release(CUmemGenericAllocationHandle id)
 {
-	struct sim_handle *handle = handle_of(id);
+	struct sim_handle *handle = sim_handle_of(id);
 
 	if (!handle)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "no handle %#llx, or released already", id);
@@ -278,7 +284,7 @@ static CUresult retain(CUmemGenericAllocationHandle *ret_handle, void *address)
 
 static CUresult properties(CUmemAllocationProp *ret_prop, CUmemGenericAllocationHandle id)
 {
-	struct sim_handle *handle = handle_of(id);
+	struct sim_handle *handle = sim_handle_of(id);
 
 	if (!ret_prop || !handle)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -342,7 +348,7 @@ struct sim_mapping *sim_mapping_at(uintptr_t address)
 static CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle id,
 		    unsigned long long flags)
 {
-	struct sim_handle *handle = handle_of(id);
+	struct sim_handle *handle = sim_handle_of(id);
 	struct reservation *reservation = (struct reservation *)sim_range_at(&reservations, address);
 	struct sim_mapping *mapping;
 

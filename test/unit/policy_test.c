@@ -147,6 +147,30 @@ static void first_rule_that_matches_wins(void **state)
 	policy_free(policy);
 }
 
+static void what_no_rule_calls_unmovable_is_movable(void **state)
+{
+	struct policy *policy = good_policy("rules:\n"
+					    "  - {match.size: \"< 1MiB\", use: heap, movable: no}\n"
+					    "  - {match.size: \"< 2MiB\", use: heap, movable: yes}\n"
+					    "  - {match.size: \"< 3MiB\", use: heap}\n",
+					    NULL);
+	struct policy_request small = {MIB - 1}, middle = {MIB}, large = {2 * MIB}, none = {3 * MIB};
+
+	(void)state;
+	assert_false(policy_decide(policy, &small).movable);
+	assert_int_equal(policy_decide(policy, &small).use, POLICY_USE_HEAP);
+	assert_true(policy_decide(policy, &middle).movable);
+	assert_true(policy_decide(policy, &large).movable);
+	assert_true(policy_decide(policy, &none).movable);
+	policy_free(policy);
+	expect_problems("rules:\n- {use: heap, moveable: no}\n", NULL,
+			"p.yaml:2:15: error: rule 1: unknown key \"moveable\"; did you mean \"movable\"?\n");
+	expect_problems(
+	    "rules:\n- {use: heap, movable: 0}\n", NULL,
+	    "p.yaml:2:24: error: rule 1: movable: \"0\" is unknown; write yes, no, true, false, on or off (a "
+	    "number is not taken as yes or no)\n");
+}
+
 static void all_errors_come_in_one_go_in_the_order_of_the_file(void **state)
 {
 	(void)state;
@@ -327,9 +351,10 @@ static void every_spill_mode_has_its_word(void **state)
 		assert_string_equal(policy_spill_name(rows[i].mode), rows[i].text + strlen("spill.mode="));
 		policy_free(policy);
 	}
-	expect_problems("spill.mode: exakt\n", NULL,
-			"p.yaml:1:13: error: spill.mode: \"exakt\" is unknown; did you mean exact? Write off, static, exact "
-			"or fast\n");
+	expect_problems(
+	    "spill.mode: exakt\n", NULL,
+	    "p.yaml:1:13: error: spill.mode: \"exakt\" is unknown; did you mean exact? Write off, static, exact "
+	    "or fast\n");
 }
 
 static void control_can_be_switched_off(void **state)
@@ -483,6 +508,7 @@ int main(void)
 	    cmocka_unit_test(nested_and_dotted_keys_mean_the_same),
 	    cmocka_unit_test(absent_keys_have_their_standard_values),
 	    cmocka_unit_test(first_rule_that_matches_wins),
+	    cmocka_unit_test(what_no_rule_calls_unmovable_is_movable),
 	    cmocka_unit_test(all_errors_come_in_one_go_in_the_order_of_the_file),
 	    cmocka_unit_test(odd_texts_are_refused_with_their_place),
 	    cmocka_unit_test(nul_bytes_are_refused_with_their_place),

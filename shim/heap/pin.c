@@ -1,0 +1,137 @@
+/*
+ * Blocks that must stay where they are: memory that others know by its physical place, or that the GPU may reach at any
+ * time without any submission naming it. transit_begin() refuses them under HEAP, and that is all there is to it: a pin
+ * either comes before a piece begins to move, and then it does not, or after, and then it is waited for. Such a piece is
+ * on its way to a place where it is mapped and goes on to be: a copy or a mapping, a fraction of a second at the very
+ * most, for which the mover needs nothing from the thread that waits. What the plan is told of a pinned piece is that it
+ * is no candidate (MARK_PINNED).
+ *
+ * A pin that has not ended counts; one that is to stay is a flag, so that a million of them are as good as one.
+ */
+#include "shim/heap/inside.h"
+#include "shim/stats.h"
+
+#include <time.h>
+
+/* A piece arrives within some milliseconds; when the GPU hangs, the thread that pins is not to hang with it. */
+#define PATIENCE_MS 1000
+
+/* The next block in use from *unit on, before `end`; *unit moves behind it. NULL: there is none. */
+static struct block *next_block(const struct arena *arena, uint32_t *unit, uint32_t end)
+{
+	while (*unit < end) {
+		uint32_t word = atomic_load_explicit(&arena->table[*unit], memory_order_relaxed);
+		uint32_t first = word & ARENA_SLAB ? *unit : word - 1;
+
+		if (!word || !arena->marks[first].chunk) {
+			++*unit;
+			continue;
+		}
+		struct block *block = arena->marks[first].chunk->block;
+		*unit = first + block->units;
+		return block;
+	}
+	return NULL;
+}
+
+/* Which units these bytes touch; of no bytes, the one at the address. */
+static void units_of(const struct arena *arena, CUdeviceptr address, size_t bytes, uint32_t *ret_first,
+		     uint32_t *ret_end)
+{
+	uint64_t left = arena->base + arena->bytes - address;
+
+	*ret_first = arena_unit(arena, address);
+	*ret_end = arena_unit(arena, address + (bytes == 0 ? 0 : bytes < left ? bytes - 1 : left - 1)) + 1;
+}
+
+static void change(struct heap *heap, struct block *block, uint32_t pins, enum pin_end end)
+{
+	bool was = block_is_pinned(block);
+
+	block->n_pins = pins;
+	block->stays |= end != PIN_OFF;
+	block->left |= end == PIN_LEFT;
+	if (block_is_pinned(block) == was)
+		return;
+	block_show_pin(&heap->store, block);
+	block_tell_all(&heap->store, block);
+}
+
+/* Under HEAP. */
+static bool is_on_its_way(const struct arena *arena, uint32_t unit, uint32_t end)
+{
+	struct block *block;
+
+	while ((block = next_block(arena, &unit, end)))
+		if (block->n_moving)
+			return true;
+	return false;
+}
+
+bool heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes)
+{
+	const struct arena *arena = &heap->store.arena;
+	uint32_t first, end, unit;
+	struct block *block;
+	bool moving;
+	int cancel;
+
+	units_of(arena, address, bytes, &first, &end);
+	heap_enter(heap);
+	for (unit = first; (block = next_block(arena, &unit, end));)
+		change(heap, block, block->n_pins + 1, PIN_OFF);
+	moving = is_on_its_way(arena, first, end);
+	heap_leave(heap);
+	if (!moving)
+		return true;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	atomic_fetch_add(&heap->store.n_awaited, 1);
+	for (unsigned ms = 0; moving && ms < PATIENCE_MS; ms++) {
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+		heap_enter(heap);
+		moving = is_on_its_way(arena, first, end);
+		heap_leave(heap);
+	}
+	atomic_fetch_sub(&heap->store.n_awaited, 1);
+	pthread_setcancelstate(cancel, NULL);
+	if (moving)
+		heap_pin_end(heap, address, bytes, PIN_OFF);
+	return !moving;
+}
+
+void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin_end end)
+{
+	const struct arena *arena = &heap->store.arena;
+	uint32_t unit, last;
+	struct block *block;
+
+	units_of(arena, address, bytes, &unit, &last);
+	heap_enter(heap);
+	while ((block = next_block(arena, &unit, last))) {
+		if (end != PIN_OFF && !block->stays)
+			stats_add(STAT_pinned_blocks, 1);
+		/* It may have been freed and taken anew meanwhile, by a program that does both at once. */
+		change(heap, block, block->n_pins ? block->n_pins - 1 : 0, end);
+	}
+	heap_leave(heap);
+}
+
+bool heap_is_awaited(const struct heap *heap)
+{
+	return atomic_load(&heap->store.n_awaited) != 0;
+}
+
+uint64_t heap_pinned_device(struct heap *heap)
+{
+	const struct arena *arena = &heap->store.arena;
+	const struct block *block;
+	uint64_t bytes = 0;
+	uint32_t unit = 0;
+
+	heap_enter(heap);
+	while ((block = next_block(arena, &unit, arena->n_units_seen)))
+		if (block_is_pinned(block))
+			bytes += block->bytes[CHUNK_DEVICE];
+	heap_leave(heap);
+	return bytes;
+}

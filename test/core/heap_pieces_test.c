@@ -1,0 +1,131 @@
+/*
+ * What blocks are made of: few large pieces, since a change of a mapping costs the same whatever its size; and what is
+ * given up to make a piece of another size.
+ */
+#include "shim/heap/inside.h"
+#include "shim/heap/transit.h"
+#include "test/core/core.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define GIB ((uint64_t)1 << 30)
+
+static struct core_heap own;
+
+static void allocate(size_t bytes, struct heap_grant *grant)
+{
+	assert_ok(heap_alloc(own.heap, bytes, CHUNK_MOVABLE, true, grant));
+}
+
+static void close_heap(struct heap_grant *grants, unsigned n)
+{
+	while (n--)
+		heap_free(own.heap, grants[n].block, grants[n].address);
+	core_heap_close(&own);
+}
+
+/* The sizes of a block's pieces in MiB, with their places, as text: "96D 4H". */
+static const char *pieces(const struct heap_grant *grant)
+{
+	const struct arena *arena = heap_arena(own.heap);
+	uint32_t unit = arena_unit(arena, grant->address), end = unit + arena->marks[unit].units;
+	static char text[256];
+	int n = 0;
+
+	for (; unit < end; unit += arena->marks[unit].units_of_piece)
+		n += snprintf(text + n, sizeof(text) - (size_t)n, "%s%u%c", n ? " " : "",
+			      arena->marks[unit].units_of_piece * 2,
+			      arena->marks[unit].chunk->place == CHUNK_HOST ? 'H' : 'D');
+	return text;
+}
+
+static void a_block_is_one_piece_unless_it_is_large_for_the_budget(void **state)
+{
+	struct heap_grant grants[3];
+	(void)state;
+
+	core_heap_open(&own, 512 * MIB, 0, 0);
+	allocate(28 * MIB, &grants[0]);
+	assert_string_equal(pieces(&grants[0]), "16D 12D");
+	allocate(100 * MIB, &grants[1]);
+	assert_string_equal(pieces(&grants[1]), "16D 16D 16D 16D 16D 16D 4D"); /* a 32nd of the budget */
+	close_heap(grants, 2);
+
+	core_heap_open(&own, 6 * GIB, 0, 0);
+	allocate(96 * MIB, &grants[0]);
+	assert_string_equal(pieces(&grants[0]), "96D");
+	allocate(300 * MIB, &grants[1]);
+	assert_string_equal(pieces(&grants[1]), "128D 128D 44D"); /* and 128 MiB at most */
+	allocate(6 * MIB, &grants[2]);
+	close_heap(grants, 3);
+
+	core_heap_open(&own, 32 * MIB, 0, 0);
+	allocate(10 * MIB, &grants[0]);
+	assert_string_equal(pieces(&grants[0]), "4D 4D 2D"); /* and 4 at least */
+	close_heap(grants, 1);
+}
+
+static void what_will_move_goes_to_the_host_undivided(void **state)
+{
+	struct heap_grant grants[2];
+	(void)state;
+
+	core_heap_open(&own, 512 * MIB, GIB, 0);
+	allocate(492 * MIB, &grants[0]);
+	allocate(28 * MIB, &grants[1]);
+	assert_string_equal(pieces(&grants[1]), "16D 2D 2D 8H");
+	close_heap(grants, 2);
+
+	core_heap_open(&own, 512 * MIB, GIB, 0);
+	own.heap->store.moves = true;
+	allocate(492 * MIB, &grants[0]);
+	allocate(28 * MIB, &grants[1]);
+	assert_string_equal(pieces(&grants[1]), "16D 12H");
+	close_heap(grants, 2);
+
+	/* But what is left of the device is used before anybody is told that there is no memory. */
+	core_heap_open(&own, 512 * MIB, 8 * MIB, 0);
+	own.heap->store.moves = true;
+	allocate(492 * MIB, &grants[0]);
+	allocate(28 * MIB, &grants[1]);
+	assert_int_equal(grants[1].bytes_on_host, 8 * MIB);
+	close_heap(grants, 2);
+}
+
+static void memory_of_other_sizes_is_given_up_for_a_piece_that_can_be_made_of_it_and_for_no_other(void **state)
+{
+	struct block_store *store;
+	struct heap_grant grants[2];
+	(void)state;
+
+	core_heap_open(&own, 64 * MIB, 0, 64 * MIB);
+	store = &own.heap->store;
+	allocate(48 * MIB, &grants[0]);
+	assert_ok(heap_make_spare(own.heap, CHUNK_DEVICE, 4));
+	assert_int_equal(store->chunks.warm_bytes[CHUNK_DEVICE], 8 * MIB);
+	assert_int_equal(heap_make_spare(own.heap, CHUNK_DEVICE, 9), SW_NO_MEMORY);
+	assert_int_equal(store->chunks.warm_bytes[CHUNK_DEVICE], 8 * MIB);
+	assert_ok(heap_make_spare(own.heap, CHUNK_DEVICE, 8));
+	assert_non_null(store->chunks.warm[CHUNK_MOVABLE][CHUNK_DEVICE][8]);
+	assert_int_equal(store->chunks.warm_bytes[CHUNK_DEVICE], 16 * MIB);
+	assert_true(heap_is_valid(own.heap));
+	close_heap(grants, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_block_is_one_piece_unless_it_is_large_for_the_budget),
+	    cmocka_unit_test(what_will_move_goes_to_the_host_undivided),
+	    cmocka_unit_test(memory_of_other_sizes_is_given_up_for_a_piece_that_can_be_made_of_it_and_for_no_other),
+	};
+
+	setenv("SIM_MEMORY", "1GiB", 1);
+	core_driver();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

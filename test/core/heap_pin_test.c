@@ -1,0 +1,282 @@
+/*
+ * heap_pin_test.c: blocks that must stay where they are, against a mover that is this test (heap.h, transit.h). Each
+ * promise on a heap of its own.
+ */
+#include "test/core/core.h"
+
+#include "shim/heap/transit.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct core_heap own;
+
+static struct heap_grant take(size_t bytes, enum chunk_kind kind)
+{
+	struct heap_grant grant;
+
+	assert_ok(heap_alloc(own.heap, bytes, kind, true, &grant));
+	return grant;
+}
+
+static uint32_t piece_of(const struct heap_grant *grant)
+{
+	return arena_unit(heap_arena(own.heap), grant->address);
+}
+
+static enum mark_where where(uint32_t piece)
+{
+	return atomic_load(&heap_arena(own.heap)->marks[piece].where);
+}
+
+static uint32_t away(uint32_t piece)
+{
+	return atomic_load(&heap_arena(own.heap)->marks[piece].away);
+}
+
+static enum sw_status begin(uint32_t piece, enum chunk_place to, struct transit *transit)
+{
+	heap_make_spare(own.heap, to, heap_arena(own.heap)->marks[piece].units_of_piece);
+	return transit_begin(own.heap, piece, to, transit);
+}
+
+/* As the mover does it: the piece goes to the other place. */
+static void move(struct transit *transit)
+{
+	assert_ok(transit_unmap(transit));
+	assert_ok(transit_map(own.heap, transit, true));
+	transit_exchange(own.heap, transit);
+	arena_mark_where(heap_arena(own.heap), transit->block_unit, transit->piece,
+			 transit->to == CHUNK_HOST ? MARK_HOST : MARK_DEVICE);
+	transit_end(own.heap, transit);
+}
+
+static void close_heap(struct heap_grant *grant)
+{
+	heap_free(own.heap, grant->block, grant->address);
+	assert_true(heap_is_valid(own.heap));
+	core_heap_close(&own);
+}
+
+static void a_pinned_block_does_not_begin_to_move_until_all_its_pins_have_ended(void **state)
+{
+	struct transit transit;
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	struct heap_grant grant = take(4 * MIB, CHUNK_MOVABLE);
+	uint32_t piece = piece_of(&grant);
+	assert_true(heap_pin(own.heap, grant.address + MIB, 1));
+	assert_true(heap_pin(own.heap, grant.address, 4 * MIB));
+	assert_int_equal(where(piece), MARK_PINNED);
+	assert_int_equal(begin(piece, CHUNK_HOST, &transit), SW_INVALID);
+	heap_pin_end(own.heap, grant.address, 1, PIN_OFF);
+	assert_int_equal(begin(piece, CHUNK_HOST, &transit), SW_INVALID);
+	heap_pin_end(own.heap, grant.address, 1, PIN_OFF);
+	assert_int_equal(where(piece), MARK_DEVICE);
+	assert_ok(begin(piece, CHUNK_HOST, &transit));
+	move(&transit);
+	assert_int_equal(away(piece), 1);
+	/* On the host nobody waits for a piece that will not come. */
+	assert_true(heap_pin(own.heap, grant.address, 1));
+	heap_pin_end(own.heap, grant.address, 1, PIN_STAYS);
+	assert_int_equal(where(piece), MARK_PINNED);
+	assert_int_equal(away(piece), 0);
+	assert_int_equal(begin(piece, CHUNK_DEVICE, &transit), SW_INVALID);
+	assert_int_equal(heap_pinned_device(own.heap), 0);
+	/* What takes the place of a freed block, the device being full, is not pinned with it. */
+	struct heap_grant all = take(64 * MIB, CHUNK_MOVABLE);
+	heap_free(own.heap, grant.block, grant.address);
+	assert_int_equal(away(piece), 1);
+	struct heap_grant next = take(4 * MIB, CHUNK_MOVABLE);
+	assert_true(next.reused && next.address == grant.address);
+	heap_free(own.heap, all.block, all.address);
+	assert_ok(begin(piece, CHUNK_DEVICE, &transit));
+	move(&transit);
+	close_heap(&next);
+}
+
+static void every_block_that_a_range_touches_is_pinned_and_no_other(void **state)
+{
+	struct heap_grant grants[4];
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 0, 0);
+	for (unsigned i = 0; i < 4; i++)
+		grants[i] = take(6 * MIB, CHUNK_MOVABLE);
+	assert_true(grants[3].address - grants[0].address == 18 * MIB);
+	assert_true(heap_pin(own.heap, grants[1].address + 5 * MIB, 2 * MIB));
+	heap_pin_end(own.heap, grants[1].address + 5 * MIB, 2 * MIB, PIN_STAYS);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(where(piece_of(&grants[i])), i == 1 || i == 2 ? MARK_PINNED : MARK_DEVICE);
+	assert_int_equal(heap_pinned_device(own.heap), 12 * MIB);
+	/* Beyond all ends, and where nothing lies. */
+	assert_true(heap_pin(own.heap, grants[3].address, SIZE_MAX));
+	heap_pin_end(own.heap, grants[3].address, SIZE_MAX, PIN_OFF);
+	assert_int_equal(where(piece_of(&grants[3])), MARK_DEVICE);
+	for (unsigned i = 0; i < 4; i++)
+		heap_free(own.heap, grants[i].block, grants[i].address);
+	assert_true(heap_pin(own.heap, grants[0].address, 24 * MIB));
+	heap_pin_end(own.heap, grants[0].address, 24 * MIB, PIN_STAYS);
+	assert_int_equal(heap_pinned_device(own.heap), 0);
+	core_heap_close(&own);
+}
+
+/* ---- a piece on its way ---- */
+
+struct pinner {
+	pthread_t thread;
+	CUdeviceptr address;
+	_Atomic bool back, pinned;
+};
+
+static void *pin_it(void *argument)
+{
+	struct pinner *pinner = argument;
+
+	pinner->pinned = heap_pin(own.heap, pinner->address, 1);
+	pinner->back = true;
+	return NULL;
+}
+
+static void a_pin_waits_until_what_is_on_its_way_has_arrived(void **state)
+{
+	struct transit transit;
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	for (int turn = 0; turn < 2; turn++) {
+		struct heap_grant grant = take(4 * MIB, CHUNK_MOVABLE);
+		struct pinner pinner = {.address = grant.address};
+		uint32_t piece = piece_of(&grant);
+
+		assert_ok(begin(piece, CHUNK_HOST, &transit));
+		assert_int_equal(pthread_create(&pinner.thread, NULL, pin_it, &pinner), 0);
+		while (!heap_is_awaited(own.heap))
+			usleep(100);
+		assert_false(pinner.back);
+		if (turn) /* given up: it is where it was, and stays there */
+			transit_end(own.heap, &transit);
+		else
+			move(&transit);
+		pthread_join(pinner.thread, NULL);
+		assert_true(pinner.pinned && !heap_is_awaited(own.heap));
+		assert_int_equal(where(piece), MARK_PINNED);
+		assert_int_equal(away(piece), 0);
+		assert_int_equal(begin(piece, turn ? CHUNK_HOST : CHUNK_DEVICE, &transit), SW_INVALID);
+		heap_pin_end(own.heap, grant.address, 1, PIN_OFF);
+		assert_int_equal(where(piece), turn ? MARK_DEVICE : MARK_HOST);
+		heap_free(own.heap, grant.block, grant.address);
+		heap_trim(own.heap, 0, 0);
+	}
+	core_heap_close(&own);
+}
+
+/* It came out and is not mapped yet: that is done, and it does not turn back. */
+static void a_piece_at_rest_does_not_turn_once_it_is_pinned(void **state)
+{
+	struct transit transit;
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	struct heap_grant grant = take(4 * MIB, CHUNK_MOVABLE);
+	struct pinner pinner = {.address = grant.address};
+	uint32_t piece = piece_of(&grant);
+	assert_ok(begin(piece, CHUNK_HOST, &transit));
+	assert_ok(transit_unmap(&transit));
+	transit_exchange(own.heap, &transit);
+	assert_int_equal(pthread_create(&pinner.thread, NULL, pin_it, &pinner), 0);
+	while (!heap_is_awaited(own.heap))
+		usleep(100);
+	heap_make_spare(own.heap, CHUNK_DEVICE, 2);
+	assert_int_equal(transit_turn(own.heap, &transit), SW_INVALID);
+	assert_ok(transit_map(own.heap, &transit, false));
+	transit_end(own.heap, &transit);
+	pthread_join(pinner.thread, NULL);
+	assert_true(pinner.pinned);
+	assert_int_equal(sim_where(grant.address), 'H');
+	heap_pin_end(own.heap, grant.address, 1, PIN_OFF);
+	close_heap(&grant);
+}
+
+static void a_pin_that_waits_too_long_is_none(void **state)
+{
+	struct transit transit;
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	struct heap_grant grant = take(4 * MIB, CHUNK_MOVABLE);
+	assert_ok(begin(piece_of(&grant), CHUNK_HOST, &transit));
+	assert_false(heap_pin(own.heap, grant.address, 1));
+	move(&transit);
+	assert_int_equal(where(piece_of(&grant)), MARK_HOST);
+	assert_ok(begin(piece_of(&grant), CHUNK_DEVICE, &transit));
+	move(&transit);
+	close_heap(&grant);
+}
+
+/* ---- memory that others know ---- */
+
+static void memory_that_others_know_goes_back_to_the_driver_with_its_block(void **state)
+{
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	struct heap_grant grant = take(4 * MIB, CHUNK_MOVABLE), small = take(1000, CHUNK_MOVABLE);
+	assert_true(heap_pin(own.heap, grant.address, 1) && heap_pin(own.heap, small.address, 1));
+	heap_pin_end(own.heap, grant.address, 1, PIN_LEFT);
+	heap_pin_end(own.heap, small.address, 1, PIN_LEFT);
+	heap_free(own.heap, grant.block, grant.address);
+	assert_int_equal(own.device.used, 2 * MIB);
+	assert_int_equal(heap_idle_device(own.heap), 0);
+	heap_free(own.heap, small.block, small.address);
+	heap_trim(own.heap, 0, 0);
+	assert_true(heap_is_valid(own.heap));
+	assert_int_equal(own.device.used, 0);
+	core_heap_close(&own);
+}
+
+static void kinds_take_nothing_of_each_other_but_room(void **state)
+{
+	struct heap_grant fixed[2], movable[2];
+
+	(void)state;
+	core_heap_open(&own, 8 * MIB, 0, 8 * MIB);
+	fixed[0] = take(4 * MIB, CHUNK_FIXED);
+	movable[0] = take(4 * MIB, CHUNK_MOVABLE);
+	assert_int_equal(where(piece_of(&fixed[0])), MARK_PINNED);
+	assert_int_equal(heap_pinned_device(own.heap), 4 * MIB);
+	heap_free(own.heap, fixed[0].block, fixed[0].address);
+	heap_free(own.heap, movable[0].block, movable[0].address);
+	/* All of the budget is kept warm; half of it has the wrong kind. */
+	for (int i = 0; i < 2; i++) {
+		movable[i] = take(4 * MIB, CHUNK_MOVABLE);
+		assert_int_equal(where(piece_of(&movable[i])), MARK_DEVICE);
+		assert_true(heap_is_valid(own.heap));
+	}
+	for (int i = 0; i < 2; i++)
+		heap_free(own.heap, movable[i].block, movable[i].address);
+	for (int i = 0; i < 2; i++) {
+		fixed[i] = take(i ? MIB : 6 * MIB, CHUNK_FIXED);
+		assert_int_equal(where(piece_of(&fixed[i])), MARK_PINNED);
+		assert_true(heap_is_valid(own.heap));
+	}
+	for (int i = 0; i < 2; i++)
+		heap_free(own.heap, fixed[i].block, fixed[i].address);
+	core_heap_close(&own);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_pinned_block_does_not_begin_to_move_until_all_its_pins_have_ended),
+	    cmocka_unit_test(every_block_that_a_range_touches_is_pinned_and_no_other),
+	    cmocka_unit_test(a_pin_waits_until_what_is_on_its_way_has_arrived),
+	    cmocka_unit_test(a_piece_at_rest_does_not_turn_once_it_is_pinned),
+	    cmocka_unit_test(a_pin_that_waits_too_long_is_none),
+	    cmocka_unit_test(memory_that_others_know_goes_back_to_the_driver_with_its_block),
+	    cmocka_unit_test(kinds_take_nothing_of_each_other_but_room),
+	};
+	core_driver();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

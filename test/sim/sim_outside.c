@@ -1,0 +1,104 @@
+/*
+ * sim_outside.c: memory that others come to know: handles and ranges that leave the process, tensor maps and textures.
+ * Only what tells a right caller from a wrong one is modelled: a file descriptor that goes out is one, but leads to
+ * nothing. From cuda.h 13.0, not measured: a range must be mapped all over, and on one device with like properties.
+ */
+#include "sim_internal.h"
+#include <sys/mman.h>
+
+#define PAGE 4096
+
+static int new_file(void)
+{
+	return memfd_create("sim_outside", MFD_CLOEXEC);
+}
+
+static bool is_alike(const CUmemAllocationProp *a, const CUmemAllocationProp *b)
+{
+	return a->location.type == b->location.type && a->location.id == b->location.id &&
+	       a->requestedHandleTypes == b->requestedHandleTypes &&
+	       a->allocFlags.gpuDirectRDMACapable == b->allocFlags.gpuDirectRDMACapable;
+}
+
+static CUresult range_handle(int *ret_file, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
+			     unsigned long long flags)
+{
+	const struct sim_mapping *first = sim_mapping_at(address);
+	struct sim_block *block = sim_block_at(address);
+
+	if (!ret_file || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags || !bytes || address % PAGE ||
+	    bytes % PAGE)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "the range, its type or flags are wrong");
+	if (block && block->kind == SIM_BLOCK_DEVICE && address + bytes <= block->range.start + block->range.bytes) {
+		*ret_file = new_file();
+		return CUDA_SUCCESS;
+	}
+	for (CUdeviceptr at = address; at < address + bytes;) {
+		const struct sim_mapping *mapping = sim_mapping_at(at);
+
+		if (!mapping || !is_alike(&mapping->handle->prop, &first->handle->prop))
+			return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx is not mapped as the rest is", at);
+		at = mapping->range.start + mapping->range.bytes;
+	}
+	*ret_file = new_file();
+	return CUDA_SUCCESS;
+}
+
+static CUresult export_handle(int *ret_file, CUmemGenericAllocationHandle id, CUmemAllocationHandleType type,
+			      unsigned long long flags)
+{
+	const struct sim_handle *handle = sim_handle_of(id);
+
+	if (!ret_file || !handle || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+	    !(handle->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx was not made to be exported so", id);
+	*ret_file = new_file();
+	return CUDA_SUCCESS;
+}
+
+/* A program must not look into one. */
+static CUresult tensor_map(CUtensorMap *ret_map, const void *address)
+{
+	if (!ret_map || (uintptr_t)address % 16)
+		return CUDA_ERROR_INVALID_VALUE;
+	memset(ret_map, 0x5a, sizeof(*ret_map));
+	return CUDA_SUCCESS;
+}
+
+static CUresult texture(CUtexObject *ret_texture, const CUDA_RESOURCE_DESC *resource)
+{
+	static CUtexObject last;
+
+	if (!ret_texture || !resource ||
+	    (resource->resType != CU_RESOURCE_TYPE_LINEAR && resource->resType != CU_RESOURCE_TYPE_PITCH2D))
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "the model has textures of device memory alone");
+	*ret_texture = ++last;
+	return CUDA_SUCCESS;
+}
+
+static CUresult reference(CUtexref reference_, CUdeviceptr address)
+{
+	return reference_ && address ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+SPELL(cuMemGetHandleForAddressRange,
+      (void *handle, CUdeviceptr address, size_t size, CUmemRangeHandleType type, unsigned long long flags),
+      range_handle(handle, address, size, type, flags))
+SPELL_FREE(cuMemExportToShareableHandle,
+	   (void *file, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags),
+	   export_handle(file, handle, type, flags))
+
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+SPELL_FREE(cuTensorMapEncodeTiled,
+	   (CUtensorMap * map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dim,
+	    const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *element_strides,
+	    CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+	    CUtensorMapFloatOOBfill fill),
+	   tensor_map(map, address))
+SPELL_FREE(cuTensorMapReplaceAddress, (CUtensorMap * map, void *address), tensor_map(map, address))
+SPELL(cuTexObjectCreate,
+      (CUtexObject * object, const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTURE_DESC *description,
+       const CUDA_RESOURCE_VIEW_DESC *view),
+      texture(object, resource))
+SPELL(cuTexRefSetAddress_v2, (size_t * offset, CUtexref ref, CUdeviceptr address, size_t bytes),
+      reference(ref, address))
