@@ -8,14 +8,15 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-/* Streams in use at once; one more shares the row of the others, which events of contexts alone look after. */
-#define TRACKERS 256
+/* Streams in use at once; further ones share the row of the others, which is proved by all contexts together. */
+#define TRACKERS (DONE_ROWS - 1)
 /* Events under way a stream. A program runs about a thousand launches ahead; further ones go without until some pass. */
 #define EVENTS 512
 /* One event every so many submissions: recording one behind a launch was measured at 0.1 us (H200, driver 580). */
 #define STRIDE 4
+/* The latest submissions of which it is remembered what they were. */
+#define RECENT 8192
 /* Contexts whose tails are looked after at once. */
 #define TAILS 8
 
@@ -27,7 +28,7 @@ struct tracker {
 	bool per_thread; /* of the calls that submit */
 	CUstream stream;
 	CUcontext context;
-	pid_t thread;         /* of a per-thread default stream; else 0 */
+	uint64_t thread;      /* of a per-thread default stream; else 0 */
 	uint64_t first, last; /* the oldest submission not known to be done, 0: none; the latest */
 	uint64_t recorded;    /* the latest with an event behind it */
 	uint64_t seen;        /* the latest when the mover looked last */
@@ -51,6 +52,17 @@ static struct {
 } tails[TAILS];         /* under table_lock */
 static unsigned n_ends; /* of contexts, ever; under table_lock */
 
+/* The row of the others: submissions up to `number` are done when all contexts have passed what they were asked for. */
+static struct {
+	enum { OTHERS_NOT_ASKED, OTHERS_BEING_ASKED, OTHERS_ASKED } state;
+	struct context_idle idle;
+	uint64_t number;
+} others; /* under table_lock */
+
+static struct {
+	_Atomic uint64_t number, function, what; /* what: id << 16 | row */
+} recent[RECENT];
+
 static __thread struct {
 	struct tracker *tracker;
 	CUstream stream; /* as the program gave it */
@@ -58,7 +70,8 @@ static __thread struct {
 	bool submitted;    /* since the last flush */
 	CUcontext current; /* for default streams; else NULL */
 	CUstream key;      /* what the row must still be of */
-	pid_t thread;
+	uint64_t thread;
+	uint64_t serial; /* of this thread, from 1; 0: none yet */
 } mine __attribute__((tls_model("initial-exec")));
 
 uint64_t done_newest(void)
@@ -67,6 +80,19 @@ uint64_t done_newest(void)
 }
 
 /* ---- rows ---- */
+
+/*
+ * Not the thread's id: that is used again when a thread has ended, while work on its default stream may still run, and
+ * an event on the new thread's proves nothing about it.
+ */
+static uint64_t my_serial(void)
+{
+	static _Atomic uint64_t n_threads;
+
+	if (!mine.serial)
+		mine.serial = atomic_fetch_add(&n_threads, 1) + 1;
+	return mine.serial;
+}
 
 static bool is_own(CUstream stream, bool per_thread)
 {
@@ -83,13 +109,13 @@ static bool is_idle(const struct tracker *tracker)
 	return !tracker->first && !tracker->n && !tracker->recording;
 }
 
-static bool is_for(const struct tracker *tracker, CUstream stream, CUcontext context, pid_t thread)
+static bool is_for(const struct tracker *tracker, CUstream stream, CUcontext context, uint64_t thread)
 {
 	return tracker->open && tracker->stream == stream && tracker->thread == thread &&
 	       (!is_default(stream) || tracker->context == context);
 }
 
-static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext context, pid_t thread)
+static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext context, uint64_t thread)
 {
 	unsigned n = atomic_load(&n_trackers);
 	struct tracker *tracker = NULL;
@@ -125,7 +151,7 @@ static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext c
 /* Look the row up, or open it, and remember it in `mine`. */
 static struct tracker *find(CUstream stream, bool per_thread, CUcontext current)
 {
-	pid_t thread = is_own(stream, per_thread) ? gettid() : 0;
+	uint64_t thread = is_own(stream, per_thread) ? my_serial() : 0;
 	/* The explicit handles mean the same in both spellings of an entry point. */
 	CUstream key = thread ? CU_STREAM_PER_THREAD : !stream ? CU_STREAM_LEGACY : stream;
 	CUcontext context = is_default(key) ? current : context_of_stream(stream, per_thread);
@@ -170,7 +196,10 @@ static struct tracker *take(CUstream stream, bool per_thread)
 
 /* ---- submitting ---- */
 
-/* Record an event behind submission `number`. The lock is given up meanwhile, and not held on return. */
+/*
+ * Record an event behind submission `number`. The lock is given up meanwhile, and not held on return. A capture that
+ * opens just now waits for it, else the event would become part of it; behind one that has opened nothing is recorded.
+ */
 static void record_and_drop(struct tracker *tracker, uint64_t number)
 {
 	unsigned at = (tracker->head + tracker->n) % EVENTS;
@@ -178,17 +207,21 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 	CUcontext context = tracker->context;
 	CUstream stream = tracker->stream;
 	bool per_thread = tracker->per_thread;
-	CUresult result = CUDA_SUCCESS;
+	CUresult result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	bool pushed = false;
 
 	tracker->recording = true;
 	pthread_mutex_unlock(&tracker->lock);
-	if (!event && context_enter(context, &pushed)) {
-		result = REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
-		context_leave(pushed);
+	if (capture_pause()) {
+		result = CUDA_SUCCESS;
+		if (!event && context_enter(context, &pushed)) {
+			result = REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
+			context_leave(pushed);
+		}
+		if (result == CUDA_SUCCESS && event)
+			result = (per_thread ? REAL(cuEventRecord_ptsz) : REAL(cuEventRecord))(event, stream);
+		capture_resume();
 	}
-	if (result == CUDA_SUCCESS && event)
-		result = (per_thread ? REAL(cuEventRecord_ptsz) : REAL(cuEventRecord))(event, stream);
 	pthread_mutex_lock(&tracker->lock);
 	tracker->recording = false;
 	/* When the context is ending, or has ended, the event is its. */
@@ -209,10 +242,23 @@ static bool may_record(const struct tracker *tracker)
 	       tracker->open && !capture_is_open();
 }
 
-uint64_t done_submitted(CUstream stream, bool per_thread, bool hurry)
+/* Number last, and none meanwhile: whoever reads it twice knows what lies between. */
+static void remember(uint64_t number, const struct done_what *what, unsigned row)
+{
+	unsigned at = number % RECENT;
+
+	atomic_store_explicit(&recent[at].number, 0, memory_order_relaxed);
+	atomic_store_explicit(&recent[at].function, what->function, memory_order_release);
+	atomic_store_explicit(&recent[at].what, (uint64_t)what->id << 16 | row, memory_order_release);
+	atomic_store_explicit(&recent[at].number, number, memory_order_release);
+}
+
+uint64_t done_submitted(CUstream stream, bool per_thread, const struct done_what *what, bool hurry)
 {
 	struct tracker *tracker = take(stream, per_thread);
 	uint64_t number = atomic_fetch_add(&newest, 1) + 1;
+
+	remember(number, what, (unsigned)(tracker - trackers));
 
 	if (!tracker->first)
 		tracker->first = number;
@@ -248,6 +294,12 @@ void done_flush(void)
 
 /* ---- finding out ---- */
 
+static void is_done_locked(struct tracker *tracker, uint64_t number)
+{
+	if (tracker->first && tracker->first <= number)
+		tracker->first = tracker->last > number ? number + 1 : 0;
+}
+
 static void poll_locked(struct tracker *tracker, CUresult *ret_error)
 {
 	while (tracker->n) {
@@ -255,15 +307,19 @@ static void poll_locked(struct tracker *tracker, CUresult *ret_error)
 
 		if (result == CUDA_ERROR_NOT_READY)
 			return;
-		if (result != CUDA_SUCCESS) {
+		/*
+		 * The record took longer than a capture waits, and became part of it: that proves nothing, and is no
+		 * reason to think that the context has died.
+		 */
+		if (result != CUDA_SUCCESS && result != CUDA_ERROR_CAPTURED_EVENT) {
 			*ret_error = result;
 			return;
 		}
 		uint64_t number = tracker->ring[tracker->head].number;
 		tracker->head = (tracker->head + 1) % EVENTS;
 		tracker->n--;
-		if (tracker->first && tracker->first <= number)
-			tracker->first = tracker->last > number ? number + 1 : 0;
+		if (result == CUDA_SUCCESS)
+			is_done_locked(tracker, number);
 	}
 }
 
@@ -272,12 +328,12 @@ static void context_is_done(CUcontext context, uint64_t number)
 {
 	unsigned n = atomic_load(&n_trackers);
 
-	for (unsigned i = 0; i <= n; i++) {
-		struct tracker *tracker = i < n ? &trackers[i] : &trackers[TRACKERS];
+	for (unsigned i = 0; i < n; i++) {
+		struct tracker *tracker = &trackers[i];
 
 		pthread_mutex_lock(&tracker->lock);
-		if (tracker->context == context && tracker->first && tracker->first <= number)
-			tracker->first = tracker->last > number ? number + 1 : 0;
+		if (tracker->context == context)
+			is_done_locked(tracker, number);
 		pthread_mutex_unlock(&tracker->lock);
 	}
 }
@@ -332,6 +388,48 @@ static void look_after(CUcontext context, uint64_t number)
 	pthread_mutex_unlock(&table_lock);
 }
 
+/*
+ * The row of the others has streams of all contexts, and no events: it is done up to where all contexts are through with
+ * what they had when they were asked. One question at a time, so that it moves on however much is submitted meanwhile.
+ */
+static void ask_for_others(uint64_t number)
+{
+	struct context_idle idle;
+
+	pthread_mutex_lock(&table_lock);
+	bool ask = others.state == OTHERS_NOT_ASKED;
+	if (ask)
+		others.state = OTHERS_BEING_ASKED;
+	pthread_mutex_unlock(&table_lock);
+	if (!ask)
+		return;
+	bool asked = context_idle_ask(-1, &idle);
+	pthread_mutex_lock(&table_lock);
+	others.state = asked ? OTHERS_ASKED : OTHERS_NOT_ASKED;
+	if (asked) {
+		others.idle = idle;
+		others.number = number;
+	}
+	pthread_mutex_unlock(&table_lock);
+}
+
+static void poll_others(void)
+{
+	struct tracker *tracker = &trackers[TRACKERS];
+
+	if (others.state != OTHERS_ASKED)
+		return;
+	enum context_state state = context_idle_look(&others.idle);
+	if (state == CONTEXT_BUSY)
+		return;
+	others.state = OTHERS_NOT_ASKED;
+	if (state != CONTEXT_IDLE)
+		return;
+	pthread_mutex_lock(&tracker->lock);
+	is_done_locked(tracker, others.number);
+	pthread_mutex_unlock(&tracker->lock);
+}
+
 /* A tail that has not grown since the last look. */
 static bool has_tail(struct tracker *tracker)
 {
@@ -347,9 +445,11 @@ uint64_t done_poll(bool look_after_tails, CUresult *ret_error)
 	/* Read first: what is counted later is not spoken of. */
 	uint64_t result = atomic_load(&newest), all = result;
 	CUcontext tail = NULL;
+	bool any_others = false;
 
 	pthread_mutex_lock(&table_lock);
 	poll_tails(ret_error);
+	poll_others();
 	unsigned n = atomic_load(&n_trackers);
 	for (unsigned i = 0; i <= n; i++) {
 		struct tracker *tracker = i < n ? &trackers[i] : &trackers[TRACKERS];
@@ -359,14 +459,41 @@ uint64_t done_poll(bool look_after_tails, CUresult *ret_error)
 			poll_locked(tracker, ret_error);
 		if (tracker->first && tracker->first <= result)
 			result = tracker->first - 1;
-		if (look_after_tails && has_tail(tracker))
+		if (look_after_tails && i < n && has_tail(tracker))
 			tail = tracker->context;
+		any_others |= i == n && tracker->first;
 		pthread_mutex_unlock(&tracker->lock);
 	}
 	pthread_mutex_unlock(&table_lock);
 	if (tail)
 		look_after(tail, all);
+	if (any_others)
+		ask_for_others(all);
 	return result;
+}
+
+void done_each_in_flight(void (*visit)(void *argument, unsigned row, const struct done_what *what), void *argument)
+{
+	uint64_t first[DONE_ROWS], last = atomic_load(&newest);
+	uint64_t number = last < RECENT ? 1 : last - RECENT + 1;
+
+	for (unsigned i = 0; i < DONE_ROWS; i++) {
+		pthread_mutex_lock(&trackers[i].lock);
+		first[i] = trackers[i].first;
+		pthread_mutex_unlock(&trackers[i].lock);
+	}
+	for (; number <= last; number++) {
+		unsigned at = number % RECENT;
+
+		if (atomic_load_explicit(&recent[at].number, memory_order_acquire) != number)
+			continue;
+		uint64_t function = atomic_load_explicit(&recent[at].function, memory_order_acquire);
+		uint64_t what = atomic_load_explicit(&recent[at].what, memory_order_acquire);
+		unsigned row = (unsigned)(what & 0xffff);
+		if (atomic_load_explicit(&recent[at].number, memory_order_relaxed) == number && first[row] &&
+		    first[row] <= number)
+			visit(argument, row, &(struct done_what){function, (uint32_t)(what >> 16)});
+	}
 }
 
 /* ---- ends ---- */

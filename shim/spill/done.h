@@ -17,11 +17,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* What was submitted, for messages: the number of what is run (use.h), and the row of the entry point. */
+struct done_what {
+	uint64_t function;
+	uint32_t id;
+};
+
 /*
  * A submission of this thread on that stream has returned from the driver: its number. hurry: record an event behind it
  * at once. Never records while a capture is open: the event would become part of it.
  */
-uint64_t done_submitted(CUstream stream, bool per_thread, bool hurry);
+uint64_t done_submitted(CUstream stream, bool per_thread, const struct done_what *what, bool hurry);
 /* Record an event behind this thread's last submission, if there is none yet: the thread is about to wait. */
 void done_flush(void);
 
@@ -32,6 +38,14 @@ uint64_t done_newest(void);
  * follows. *ret_error: the first error of an event, when there was one (a context has died), untouched otherwise.
  */
 uint64_t done_poll(bool tails, CUresult *ret_error);
+
+/*
+ * The latest submissions that are not known to be done, oldest first; row: equal for those of one stream. Makes no driver
+ * call, so it may be asked when the context has died.
+ */
+void done_each_in_flight(void (*visit)(void *argument, unsigned row, const struct done_what *what), void *argument);
+/* Rows there can be. */
+#define DONE_ROWS 257
 
 /* The stream is about to be destroyed, the context about to end; whether it did. */
 void done_stream_ending(CUstream stream);

@@ -121,6 +121,7 @@ struct engine {
 	unsigned doubts;         /* errors of events in a row */
 	uint64_t copied;         /* ns: when copies were last under way */
 	uint64_t looked;         /* ns: when the mover last looked at its copies */
+	struct transits *before; /* what was in transit when it looked (engine.c) */
 
 	uint64_t done;                /* submissions up to this one are done */
 	uint64_t progress;            /* ns: when `done` last grew, or a copy ended */

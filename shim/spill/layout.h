@@ -1,5 +1,6 @@
 /*
- * layout.h: where a kernel's parameters can hold an address. Asked of the driver once a function, then remembered.
+ * layout.h: where a kernel's parameters can hold an address, and what the kernel is called. Asked of the driver once a
+ * function, then remembered.
  *
  * A handle may be given out again for another function once its module, library or context is gone. The launch of that
  * one must not be read by the old layout: what lies behind a pointer that is not there would be read. So whoever hooks
@@ -43,7 +44,14 @@ enum layout_answer layout_get(CUfunction function, struct layout *ret_layout);
 /* One parameter, asked of the driver: a run of one, without words if it cannot hold an address. False: past the last. */
 bool layout_param(CUfunction function, unsigned index, struct layout_run *ret_run);
 
-/* Forget every layout. */
+/*
+ * What the function was called when its layout was asked for last: no driver call, so also when its context has died.
+ * Longer names are cut. False: not known (the driver has no names before 12.3, or it has been forgotten).
+ */
+#define LAYOUT_NAME 120
+bool layout_name(uint64_t function, char ret_name[LAYOUT_NAME]);
+
+/* Forget every layout. Names stay until their place is needed. */
 void layout_drop(void);
 
 #endif

@@ -85,8 +85,12 @@ static void name_kernel(struct use *use, CUfunction function, void **params, voi
 
 	if (__builtin_expect(extra != NULL, 0))
 		name_buffer(use, extra);
-	if (!params)
+	if (!params) {
+		/* The buffer says all; the function's name is kept with its layout. */
+		if (extra)
+			layout_get(function, &layout);
 		return;
+	}
 	switch (layout_get(function, &layout)) {
 	case LAYOUT_KNOWN:
 		for (unsigned i = 0; i < layout.n; i++)
@@ -115,7 +119,7 @@ static void launch_old(struct use *use, CUfunction function)
 	use_unknown(use);
 }
 
-/* One launch for each device, each on its own stream: a submission has one, so with several it is not enough. */
+/* One launch for each device, each on its own stream. */
 static void launch_many(struct use *use, const CUDA_LAUNCH_PARAMS *list, unsigned n)
 {
 	use_stream(use, list && n ? list[0].hStream : NULL, false);
@@ -124,8 +128,8 @@ static void launch_many(struct use *use, const CUDA_LAUNCH_PARAMS *list, unsigne
 			use_function(use, (uintptr_t)list[i].function);
 		name_kernel(use, list[i].function, list[i].kernelParams, NULL);
 	}
-	if (n > 1)
-		use_unknown(use);
+	if (list && n > 1)
+		use_launches(use, list, n);
 }
 
 /* ---- copies and sets ---- */

@@ -23,13 +23,17 @@ struct held {
 	struct mark *mark;
 };
 
+/* One a thread, so that it is there without memory. What has no room left for its names may touch anything. */
 struct use {
-	bool busy, unknown, per_thread;
+	bool busy, unknown, per_thread, has_key;
 	CUstream stream;
-	uint64_t function;
+	uint64_t id, function;
+	const CUDA_LAUNCH_PARAMS *launches; /* n_launches of them where there are several */
+	unsigned n_launches;
 	unsigned n_named, n_held, room;
+	unsigned n_all; /* engines of which everything is held: the first so many arenas */
 	struct named *named;
-	struct held *held; /* as much room as named, and one more for each engine */
+	struct held *held; /* as much room as named */
 };
 
 struct use_stripe use_stripes[USE_STRIPES];
@@ -42,8 +46,9 @@ static struct {
 } arenas[DEVICE_MOST];
 static atomic_uint n_arenas;
 
-static __thread struct use *mine __attribute__((tls_model("initial-exec")));
+static __thread struct use mine __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
+static bool has_key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 
 /* The gate is rarely closed; those who wait sleep here. */
@@ -63,64 +68,54 @@ static void use_free(void *argument)
 {
 	struct use *use = argument;
 
-	mine = NULL;
 	free(use->named);
 	free(use->held);
-	free(use);
+	use->named = NULL;
+	use->held = NULL;
+	use->room = use->n_named = use->n_held = 0;
+	use->has_key = false;
 }
 
 static void make_key(void)
 {
-	pthread_key_create(&key, use_free);
+	has_key = pthread_key_create(&key, use_free) == 0;
 }
 
-static bool make_room(struct use *use, unsigned room)
+/* False: no memory, and nothing has changed. Without a key the room of a thread that ends is lost. */
+static bool make_room(struct use *use)
 {
+	unsigned room = use->room ? 2 * use->room : NAMED_LEAST;
+	int saved = errno;
+
+	if (use->room >= NAMED_MOST)
+		return false;
 	struct named *named = realloc(use->named, room * sizeof(*named));
-
-	if (!named)
-		return false;
-	use->named = named;
-	struct held *held = realloc(use->held, (room + DEVICE_MOST) * sizeof(*held));
-	if (!held)
-		return false;
-	use->held = held;
-	use->room = room;
-	return true;
-}
-
-static struct use *use_new(void)
-{
-	struct use *use = calloc(1, sizeof(*use));
-
-	if (!use || !make_room(use, NAMED_LEAST)) {
-		if (use) {
-			free(use->named);
-			free(use->held);
-		}
-		free(use);
-		return NULL;
+	if (named)
+		use->named = named;
+	struct held *held = named ? realloc(use->held, room * sizeof(*held)) : NULL;
+	if (held) {
+		use->held = held;
+		use->room = room;
 	}
-	pthread_once(&key_once, make_key);
-	pthread_setspecific(key, use);
-	return mine = use;
+	if (held && !use->has_key) {
+		pthread_once(&key_once, make_key);
+		use->has_key = has_key && pthread_setspecific(key, use) == 0;
+	}
+	errno = saved;
+	return held != NULL;
 }
 
 struct use *use_open(uint64_t id)
 {
-	struct use *use = mine;
+	struct use *use = &mine;
 
-	if (enter_depth)
-		return NULL;
-	if (__builtin_expect(!use, 0))
-		use = use_new();
-	if (!use || use->busy)
+	if (enter_depth || use->busy)
 		return NULL;
 	use->busy = true;
 	use->unknown = use->per_thread = false;
 	use->stream = NULL;
-	use->function = id;
-	use->n_named = use->n_held = 0;
+	use->id = use->function = id;
+	use->n_launches = use->n_named = use->n_held = use->n_all = 0;
 	return use;
 }
 
@@ -128,6 +123,12 @@ void use_stream(struct use *use, CUstream stream, bool per_thread)
 {
 	use->stream = stream;
 	use->per_thread = per_thread;
+}
+
+void use_launches(struct use *use, const CUDA_LAUNCH_PARAMS *launches, unsigned n)
+{
+	use->launches = launches;
+	use->n_launches = n;
 }
 
 void use_function(struct use *use, uint64_t function)
@@ -164,7 +165,7 @@ void use_name(struct use *use, CUdeviceptr address, size_t bytes)
 			return;
 		uint32_t unit = word & ARENA_SLAB ? arena_unit(arena, address) : word - 1;
 		struct mark *mark = &arena->marks[unit];
-		if (use->n_named == use->room && (use->room >= NAMED_MOST || !make_room(use, 2 * use->room))) {
+		if (__builtin_expect(use->n_named == use->room, 0) && !make_room(use)) {
 			use->unknown = true;
 			return;
 		}
@@ -184,7 +185,18 @@ static int by_mark(const void *a, const void *b)
 	return x->mark < y->mark ? -1 : x->mark > y->mark;
 }
 
-/* Each block once; and for a submission that may touch anything, everything. */
+/* The marks that a submission holds: of its blocks, then, if it may touch anything, of everything there is. */
+static unsigned n_marks(const struct use *use)
+{
+	return use->n_held + use->n_all;
+}
+
+static struct mark *mark_at(const struct use *use, unsigned i)
+{
+	return i < use->n_held ? use->held[i].mark : engine_everything(arenas[i - use->n_held].engine);
+}
+
+/* Each block once. */
 static void settle_held(struct use *use)
 {
 	if (use->n_held > FEW) {
@@ -196,14 +208,13 @@ static void settle_held(struct use *use)
 				use->held[n++] = use->held[i];
 		use->n_held = n;
 	}
-	for (unsigned i = 0; use->unknown && i < atomic_load(&n_arenas); i++)
-		use->held[use->n_held++] = (struct held){arenas[i].engine, engine_everything(arenas[i].engine)};
+	use->n_all = use->unknown ? atomic_load(&n_arenas) : 0;
 }
 
 static void let_go(struct use *use)
 {
-	for (unsigned i = 0; i < use->n_held; i++)
-		atomic_fetch_sub_explicit(&use->held[i].mark->holds, 1, memory_order_release);
+	for (unsigned i = 0; i < n_marks(use); i++)
+		atomic_fetch_sub_explicit(&mark_at(use, i)->holds, 1, memory_order_release);
 }
 
 /* Hold all blocks. *ret_away: some of it is on the host and worth waiting for. False: some of it is not mapped. */
@@ -211,11 +222,11 @@ static bool hold(struct use *use, bool *ret_away)
 {
 	uint32_t unmapped = 0, away = 0;
 
-	for (unsigned i = 0; i < use->n_held; i++)
-		atomic_fetch_add(&use->held[i].mark->holds, 1);
-	for (unsigned i = 0; i < use->n_held; i++) {
-		unmapped |= atomic_load(&use->held[i].mark->unmapped);
-		away |= atomic_load_explicit(&use->held[i].mark->away, memory_order_relaxed);
+	for (unsigned i = 0; i < n_marks(use); i++)
+		atomic_fetch_add(&mark_at(use, i)->holds, 1);
+	for (unsigned i = 0; i < n_marks(use); i++) {
+		unmapped |= atomic_load(&mark_at(use, i)->unmapped);
+		away |= atomic_load_explicit(&mark_at(use, i)->away, memory_order_relaxed);
 	}
 	*ret_away = away != 0;
 	return !unmapped;
@@ -248,8 +259,8 @@ static void wait_and_hold(struct use *use, bool mapped)
 	bool away;
 
 	let_go(use);
-	for (unsigned i = 0; i < use->n_held; i++)
-		atomic_fetch_add(&use->held[i].mark->waits, 1);
+	for (unsigned i = 0; i < n_marks(use); i++)
+		atomic_fetch_add(&mark_at(use, i)->waits, 1);
 	done_flush();
 	do {
 		wait_for_it(use);
@@ -257,8 +268,8 @@ static void wait_and_hold(struct use *use, bool mapped)
 		if (!mapped)
 			let_go(use);
 	} while (!mapped);
-	for (unsigned i = 0; i < use->n_held; i++)
-		atomic_fetch_sub(&use->held[i].mark->waits, 1);
+	for (unsigned i = 0; i < n_marks(use); i++)
+		atomic_fetch_sub(&mark_at(use, i)->waits, 1);
 }
 
 static void wait_at_gate(void)
@@ -305,6 +316,10 @@ struct use_stripe *use_admit(struct use *use)
 	}
 	for (;;) {
 		stripe = use_enter();
+		if (use) {
+			atomic_store_explicit(&stripe->id, (uint32_t)use->id, memory_order_relaxed);
+			atomic_store_explicit(&stripe->function, use->function, memory_order_relaxed);
+		}
 		if (__builtin_expect(!(atomic_load(&use_state) & (USE_DRAINING | USE_CLOSED)) || enter_depth, 1))
 			return stripe;
 		use_leave(stripe);
@@ -312,16 +327,29 @@ struct use_stripe *use_admit(struct use *use)
 	}
 }
 
+/* The number by which all of it is counted: the last one, where each launch of several has its own. */
+static uint64_t count(const struct use *use, bool hurry)
+{
+	struct done_what what = {use->function, (uint32_t)use->id};
+	uint64_t number = done_submitted(use->stream, use->per_thread, &what, hurry);
+
+	for (unsigned i = 1; i < use->n_launches; i++) {
+		what.function = (uintptr_t)use->launches[i].function;
+		number = done_submitted(use->launches[i].hStream, use->per_thread, &what, hurry);
+	}
+	return number;
+}
+
 void use_close(struct use *use, struct use_stripe *stripe)
 {
 	if (use) {
-		bool hungry = use->n_held && engine_is_hungry(use->held[0].engine);
+		const struct engine *engine = use->n_held ? use->held[0].engine : use->n_all ? arenas[0].engine : NULL;
 		int saved = errno;
-		uint64_t number = done_submitted(use->stream, use->per_thread, hungry);
+		uint64_t number = count(use, engine && engine_is_hungry(engine));
 
 		errno = saved;
-		for (unsigned i = 0; i < use->n_held; i++) {
-			struct mark *mark = use->held[i].mark;
+		for (unsigned i = 0; i < n_marks(use); i++) {
+			struct mark *mark = mark_at(use, i);
 			uint64_t last = atomic_load_explicit(&mark->last, memory_order_relaxed);
 
 			while (last < number && !atomic_compare_exchange_weak(&mark->last, &last, number))
@@ -353,6 +381,17 @@ bool use_is_quiet(void)
 		if (atomic_load(&use_stripes[i].inside))
 			return false;
 	return true;
+}
+
+void use_each_inside(void (*visit)(void *argument, const struct done_what *what), void *argument)
+{
+	for (unsigned i = 0; i < USE_STRIPES; i++) {
+		struct done_what what = {atomic_load_explicit(&use_stripes[i].function, memory_order_relaxed),
+					 atomic_load_explicit(&use_stripes[i].id, memory_order_relaxed)};
+
+		if (atomic_load(&use_stripes[i].inside) && what.function)
+			visit(argument, &what);
+	}
 }
 
 void use_set_tracking(bool on)

@@ -13,8 +13,8 @@
  *   use_close()   the submission gets its number, and the blocks are let go with it; now and then an event is recorded
  *
  * Every wait has an end: the mover answers within its patience (engine.h), and the gate is given up by whoever has
- * waited too long while it is only being closed. Nothing here can fail for the program: without memory the call goes to
- * the driver as it is, as one that may touch anything.
+ * waited too long while it is only being closed. Nothing here can fail for the program: without memory for its names a
+ * submission is one that may touch anything, and holds and waits as such.
  */
 #ifndef SPILLWAY_USE_H
 #define SPILLWAY_USE_H
@@ -32,6 +32,12 @@ struct use;
 /* The stream of the submission. per_thread: a _ptsz or _ptds spelling, whose stream 0 is this thread's own. Entry points
  * without a stream (synchronous copies and sets) use stream NULL. */
 void use_stream(struct use *use, CUstream stream, bool per_thread);
+
+/*
+ * The submission is several launches, each on a stream of its own. The first one's is told by use_stream(), too; the list
+ * must last until use_close().
+ */
+void use_launches(struct use *use, const CUDA_LAUNCH_PARAMS *launches, unsigned n);
 
 /* What is run: a number that is equal for equal work (a function handle, an entry point's id). */
 void use_function(struct use *use, uint64_t function);
@@ -53,9 +59,11 @@ void use_unknown(struct use *use);
 
 #define USE_STRIPES 64
 
-/* Submissions inside the driver, by thread; a cache line each. */
+/* Submissions inside the driver, by thread; a cache line each. With tracking on, also what the latest of them is. */
 struct use_stripe {
 	_Atomic uint32_t inside;
+	_Atomic uint32_t id;
+	_Atomic uint64_t function;
 } __attribute__((aligned(64)));
 extern struct use_stripe use_stripes[USE_STRIPES];
 extern __thread struct use_stripe *use_my_stripe __attribute__((tls_model("initial-exec")));
@@ -89,7 +97,7 @@ static inline bool use_is_tracking(void)
 	return atomic_load(&use_state) != 0; /* after use_enter(), in one order with the mover's look (use_is_quiet) */
 }
 
-/* NULL: it cannot be tracked (a call from inside another, no memory); it may still be admitted. */
+/* NULL: a call from inside another one, which is tracked, or from inside ours; it may still be admitted. */
 struct use *use_open(uint64_t id);
 struct use_stripe *use_admit(struct use *use);
 void use_close(struct use *use, struct use_stripe *stripe);
@@ -103,6 +111,9 @@ struct arena;
 bool use_add_arena(const struct arena *arena, struct engine *engine);
 /* Is no submission inside the driver at this moment? Those at the gate are not inside. */
 bool use_is_quiet(void);
+/* What is inside the driver at this moment, as far as it is known; for messages. Has no number yet (done.h). */
+struct done_what;
+void use_each_inside(void (*visit)(void *argument, const struct done_what *what), void *argument);
 /* Switch on and off. Off: every wait ends. */
 void use_set_tracking(bool on);
 /*

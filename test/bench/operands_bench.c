@@ -36,6 +36,13 @@ void use_name(struct use *use, CUdeviceptr address, size_t bytes)
 	sink = address;
 }
 
+void use_launches(struct use *use, const CUDA_LAUNCH_PARAMS *launches, unsigned n)
+{
+	(void)use;
+	(void)launches;
+	(void)n;
+}
+
 void use_unknown(struct use *use)
 {
 	(void)use;

@@ -321,6 +321,44 @@ static void a_function_that_is_gone_is_unknown(void **state)
 	assert_int_equal(seen.n_unknown, 1);
 }
 
+static bool is_called(CUfunction of, const char *expected)
+{
+	char name[LAYOUT_NAME];
+
+	return layout_name((uintptr_t)of, name) && !strcmp(name, expected);
+}
+
+static void the_name_is_kept_when_the_function_is_gone(void **state)
+{
+	CUdeviceptr buffer[1] = {A};
+	size_t bytes = 8;
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+			 CU_LAUNCH_PARAM_END};
+	char name[LAYOUT_NAME];
+	struct mixed m;
+	CUmodule other;
+	CUfunction gone;
+
+	(void)state;
+	fill_mixed(&m);
+	assert_false(layout_name(12345, name));
+	launch(kernel("mixed"), m.params, NULL);
+	assert_true(is_called(kernel("mixed"), "mixed"));
+	ok(cuModuleLoadData(&other, &image));
+	ok(cuModuleGetFunction(&gone, other, "mixed"));
+	assert_false(layout_name((uintptr_t)gone, name));
+	launch(gone, m.params, NULL);
+	unsigned long before = sim_calls("cuFuncGetName");
+	for (int i = 0; i < 10; i++)
+		launch(gone, m.params, NULL);
+	assert_int_equal(sim_calls("cuFuncGetName"), before);
+	ok(cuModuleUnload(other));
+	assert_true(is_called(gone, "mixed"));
+	/* Parameters in one buffer need no layout; the name is kept all the same. */
+	launch(function("none"), NULL, extra);
+	assert_true(is_called(function("none"), "none"));
+}
+
 static CUresult answer = CUDA_ERROR_NOT_FOUND;
 
 static CUresult CUDAAPI refuse(CUfunction of, size_t index, size_t *ret_offset, size_t *ret_bytes)
@@ -405,6 +443,18 @@ static void *launch_all(void *argument)
 	return NULL;
 }
 
+/* Their handles are made up, so the driver cannot be asked for their names. */
+static CUresult CUDAAPI no_symbols(const char *symbol, void **ret_address, int version, cuuint64_t flags,
+				   CUdriverProcAddressQueryResult *ret_status)
+{
+	(void)symbol;
+	(void)ret_address;
+	(void)version;
+	(void)flags;
+	(void)ret_status;
+	return CUDA_ERROR_NOT_FOUND;
+}
+
 static void many_threads_and_functions_get_the_right_layouts(void **state)
 {
 	__typeof__(real.cuFuncGetParamInfo) own = REAL(cuFuncGetParamInfo);
@@ -412,6 +462,8 @@ static void many_threads_and_functions_get_the_right_layouts(void **state)
 
 	(void)state;
 	layout_drop();
+	__typeof__(real.cuGetProcAddress_v2) own_symbols = REAL(cuGetProcAddress_v2);
+	real.cuGetProcAddress_v2 = no_symbols;
 	real.cuFuncGetParamInfo = invented;
 	for (uintptr_t i = 0; i < 4; i++)
 		pthread_create(&threads[i], NULL, launch_all, (void *)(i + 1));
@@ -426,6 +478,7 @@ static void many_threads_and_functions_get_the_right_layouts(void **state)
 	for (unsigned i = 0; i < 4; i++)
 		pthread_join(threads[i], NULL);
 	real.cuFuncGetParamInfo = own;
+	real.cuGetProcAddress_v2 = own_symbols;
 	layout_drop();
 	assert_int_equal(n_wrong, 0);
 }
@@ -444,6 +497,7 @@ int main(void)
 	    cmocka_unit_test(a_layout_is_asked_for_once),
 	    cmocka_unit_test(unloading_forgets),
 	    cmocka_unit_test(a_function_that_is_gone_is_unknown),
+	    cmocka_unit_test(the_name_is_kept_when_the_function_is_gone),
 	    cmocka_unit_test(without_an_answer_it_is_unknown_and_asked_again),
 	    cmocka_unit_test(many_threads_and_functions_get_the_right_layouts),
 	};

@@ -57,6 +57,26 @@ spill_mode_test(spill_fault_test)
 spill_mode_test(pin_test)
 target_compile_definitions(pin_test PRIVATE PIN_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/pin.yaml")
 
+# ---- what a stop says; drivers that are too old ----
+# The simulated driver as it was before it could record an event for a whole context (CUDA 12.4).
+get_target_property(OLD_SOURCES sim_cuda SOURCES)
+list(TRANSFORM OLD_SOURCES PREPEND ${CMAKE_SOURCE_DIR}/test/sim/)
+set(OLD_FOLDER ${CMAKE_CURRENT_BINARY_DIR}/sim-12.4)
+file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/sim-12.4.map CONTENT "{ global: *; local: cuCtxRecordEvent; };\n")
+add_library(sim_cuda_12_4 SHARED ${OLD_SOURCES})
+target_include_directories(sim_cuda_12_4 PRIVATE ${CMAKE_SOURCE_DIR}/test/sim ${CMAKE_SOURCE_DIR})
+target_compile_options(sim_cuda_12_4 PRIVATE -fvisibility=hidden)
+target_compile_definitions(sim_cuda_12_4 PRIVATE __CUDA_API_VERSION_INTERNAL)
+target_link_options(sim_cuda_12_4 PRIVATE -Wl,-Bsymbolic
+                    -Wl,--version-script=${CMAKE_CURRENT_BINARY_DIR}/sim-12.4.map)
+target_link_libraries(sim_cuda_12_4 PRIVATE spillway_options spillway_cuda pthread dl)
+set_target_properties(sim_cuda_12_4 PROPERTIES OUTPUT_NAME cuda VERSION 1 SOVERSION 1
+                      LIBRARY_OUTPUT_DIRECTORY ${OLD_FOLDER})
+preload_program(stopper SOURCES stopper.c scene.c child.c)
+spill_watch_test(spill_stop_test stopper)
+target_compile_definitions(spill_stop_test PRIVATE OLD_DRIVER="${OLD_FOLDER}")
+add_dependencies(spill_stop_test sim_cuda_12_4)
+
 # ---- a night of it ---- cmake --build BUILD --target nightly; scripts/nightly.sh says what may be asked for
 list(JOIN SPILL_MODES " " SPILL_MODES_TEXT)
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/spill_modes CONTENT "${SPILL_MODES_TEXT}\n")

@@ -1,0 +1,109 @@
+/*
+ * What is said when `fast` stops a job, and what comes of the modes that move on a driver that is too old for them
+ * (stopper.c, in the mode that SPILL_MODE names).
+ */
+#include "test/preload/run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { STOPPED = 3 };
+
+static const char *mode;
+
+static const char policy[] = "version: 1\n"
+			     "rules:\n"
+			     "  - name: big ones\n"
+			     "    match.size: \">= 4MiB\"\n"
+			     "    use: heap\n";
+
+static struct outcome run_stopper(const char *rounds, const char *driver)
+{
+	char set[160], path[64] = "/tmp/spill-stop-XXXXXX.yaml", policy_set[96], driver_set[512];
+	int fd = mkstemps(path, 5);
+
+	assert_true(fd >= 0);
+	assert_int_equal(dprintf(fd, "%s", policy), sizeof(policy) - 1);
+	close(fd);
+	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=96MiB", mode);
+	snprintf(policy_set, sizeof(policy_set), "SPILLWAY_POLICY=%s", path);
+	snprintf(driver_set, sizeof(driver_set), "LD_LIBRARY_PATH=%s", driver);
+	struct outcome outcome =
+	    RUN(SET("SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", "SIM_FILL=0", set, policy_set, driver_set), STOPPER,
+		rounds);
+	unlink(path);
+	return outcome;
+}
+
+static bool is_fast(void)
+{
+	return !strcmp(mode, "fast");
+}
+
+static bool is_moving(void)
+{
+	return is_fast() || !strcmp(mode, "exact");
+}
+
+static void expect_line(const struct outcome *outcome, const char *text)
+{
+	if (run_lines_with(outcome->err, text) == 0)
+		fail_msg("no line with \"%s\" in\n%s", text, outcome->err);
+}
+
+static void a_stop_names_the_kernels_the_blocks_and_the_ways_out(void **state)
+{
+	struct outcome outcome = run_stopper(is_fast() ? "20000" : "200", getenv("LD_LIBRARY_PATH"));
+
+	(void)state;
+	if (!is_fast()) {
+		if (outcome.status || run_lines_with(outcome.err, "FAST MODE"))
+			fail_msg("status %d\n%s", outcome.status, outcome.err);
+		run_free(&outcome);
+		return;
+	}
+	if (outcome.status != STOPPED)
+		fail_msg("status %d\n%s", outcome.status, outcome.err);
+	expect_line(&outcome, "FAST MODE STOPPED THE JOB");
+	expect_line(&outcome, "in flight, as far as is known: ");
+	expect_line(&outcome, "reads_what_nobody_named");
+	expect_line(&outcome, "in transit: allocation "); /* one of the six, which are the first: */
+	assert_int_equal(run_lines_with(outcome.err, "in transit: allocation 0") +
+			     run_lines_with(outcome.err, "in transit: allocation 1099"),
+			 0);
+	expect_line(&outcome, ", 5.0 MiB at 0x");
+	expect_line(&outcome, ", rule big ones (");
+	expect_line(&outcome, "spill.mode: exact");
+	expect_line(&outcome, "movable: no");
+	run_free(&outcome);
+}
+
+static void a_driver_without_events_of_contexts_moves_nothing_and_stops_nothing(void **state)
+{
+	struct outcome outcome = run_stopper("200", OLD_DRIVER);
+
+	(void)state;
+	if (outcome.status || run_lines_with(outcome.err, "FAST MODE"))
+		fail_msg("status %d\n%s", outcome.status, outcome.err);
+	if (is_moving())
+		expect_line(&outcome, "older than CUDA 12.5: what is spilled does not move");
+	run_free(&outcome);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_stop_names_the_kernels_the_blocks_and_the_ways_out),
+	    cmocka_unit_test(a_driver_without_events_of_contexts_moves_nothing_and_stops_nothing),
+	};
+
+	mode = getenv("SPILL_MODE") ? getenv("SPILL_MODE") : "static";
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,59 @@
+/*
+ * A job that needs twice its budget (scene.h), with kernels beside it that read all of its memory by addresses that they
+ * find in memory: no parameter names them, and nobody can know what they touch. Ends with 0 when every byte was right,
+ * with 3 when its context died of an illegal address. Its argument: how many rounds at most.
+ */
+#include "test/preload/scene.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The table is pinned memory, and not ours; what it points to is. */
+static void read_hidden(const struct sim_launch *launch, void **args)
+{
+	const CUdeviceptr *table = *(const CUdeviceptr **)args[0];
+
+	(void)launch;
+	for (unsigned i = 0; i < SCENE_BLOCKS; i++) {
+		const volatile uint32_t *words = sim_pointer(table[i]);
+
+		for (size_t at = 0; at < SCENE_BYTES / 4; at += SCENE_STRIDE)
+			(void)words[at];
+	}
+}
+
+static const size_t hidden_bytes[] = {8};
+static const struct sim_kernel kernels[] = {{"reads_what_nobody_named", read_hidden, 1, hidden_bytes}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+
+int main(int argc, char **argv)
+{
+	long rounds = argc > 1 ? strtol(argv[1], NULL, 0) : 100;
+	CUresult result = CUDA_SUCCESS;
+	struct scene scene;
+	CUmodule module;
+	CUfunction hidden;
+	CUstream job, beside;
+
+	scene_open(&scene, 0);
+	MUST(cu.cuModuleLoadData(&module, &image));
+	MUST(cu.cuModuleGetFunction(&hidden, module, "reads_what_nobody_named"));
+	job = child_stream();
+	beside = child_stream();
+	CUdeviceptr *table = (CUdeviceptr *)scene_word();
+	memcpy(table, scene.block, sizeof(scene.block));
+	for (long i = 0; i < rounds && result == CUDA_SUCCESS; i++) {
+		void *args[] = {&table};
+
+		result = scene_round(&scene, job, 0);
+		if (result == CUDA_SUCCESS)
+			result = cu.cuLaunchKernel(hidden, 1, 1, 1, 1, 1, 1, 0, beside, args, NULL);
+		if (result == CUDA_SUCCESS)
+			result = cu.cuStreamSynchronize(job);
+	}
+	if (result == CUDA_SUCCESS)
+		result = cu.cuCtxSynchronize();
+	if (result == CUDA_SUCCESS)
+		return scene_holds(&scene) ? 0 : 1;
+	return result == CUDA_ERROR_ILLEGAL_ADDRESS ? 3 : 2;
+}
