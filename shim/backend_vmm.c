@@ -13,15 +13,16 @@
 
 static void note_spill(const struct device *device, const struct heap_grant *grant)
 {
+	bool moves = policy_spill_mode(life_policy()) >= POLICY_SPILL_EXACT;
 	char budget[32], bytes[32];
 
 	stats_add(STAT_spilled_allocations, 1);
 	stats_add(STAT_spilled_bytes, grant->bytes_on_host);
-	log_once(
-	    "SPILLING BEGINS: the device budget of %s is full, %s went to host memory; the GPU reaches it over the "
-	    "link, many times slower",
-	    log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
-	    log_bytes(bytes, sizeof(bytes), grant->bytes_on_host));
+	log_once("SPILLING BEGINS: the device budget of %s is full, %s went to host memory; %s",
+		 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
+		 log_bytes(bytes, sizeof(bytes), grant->bytes_on_host),
+		 moves ? "memory moves over the link to where it is used, which takes time"
+		       : "the GPU reaches it over the link, many times slower");
 }
 
 /* How long an allocation that finds no room at all waits for freed memory that the mover has in hand. */

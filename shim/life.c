@@ -212,9 +212,10 @@ void life_print_summary(void)
 		 (unsigned long long)stats_get(STAT_allocations), (unsigned long long)stats_get(STAT_frees),
 		 (unsigned long long)stats_get(STAT_refused), (unsigned long long)stats_get(STAT_passed));
 	if (stats_get(STAT_spilled_allocations))
-		log_line("  spilled %s in %llu allocations: GPU reads of it go over the link",
+		log_line("  spilled %s in %llu allocations%s",
 			 log_bytes(spilled, sizeof(spilled), stats_get(STAT_spilled_bytes)),
-			 (unsigned long long)stats_get(STAT_spilled_allocations));
+			 (unsigned long long)stats_get(STAT_spilled_allocations),
+			 stats_get(STAT_moves_in) ? "" : ": GPU reads of it go over the link");
 	else
 		log_line("  nothing was spilled");
 	if (stats_get(STAT_moves_in) + stats_get(STAT_moves_out))

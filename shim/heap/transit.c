@@ -162,7 +162,7 @@ void transit_end(struct heap *heap, struct transit *transit)
 
 CUresult transit_unmap(const struct transit *transit)
 {
-	return REAL(cuMemUnmap)(transit->address, chunk_bytes(transit->units));
+	return REAL(cuMemUnmap)(transit->address, transit_bytes(transit));
 }
 
 CUresult transit_map(struct heap *heap, const struct transit *transit, bool spare)
@@ -171,7 +171,7 @@ CUresult transit_map(struct heap *heap, const struct transit *transit, bool spar
 	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = heap->store.chunks.device},
 	    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
 	};
-	uint64_t bytes = chunk_bytes(transit->units);
+	uint64_t bytes = transit_bytes(transit);
 	CUresult result =
 	    REAL(cuMemMap)(transit->address, bytes, 0, spare ? transit->spare_handle : transit->handle, 0);
 

@@ -27,6 +27,11 @@ struct transit {
 	struct block *block;
 };
 
+static inline uint64_t transit_bytes(const struct transit *transit)
+{
+	return transit->units * HEAP_UNIT;
+}
+
 /*
  * NO_MEMORY: no spare of that size at the other place; heap_make_spare() may make one. INVALID: the piece is gone, its
  * block is free or must stay where it is, or it is there already.

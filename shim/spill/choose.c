@@ -370,7 +370,7 @@ static bool want_pieces(struct engine *engine, unsigned n)
 static bool is_waiting(struct engine *engine, struct waiter *waiter)
 {
 	uint64_t since = waiter->since > engine->progress ? waiter->since : engine->progress;
-	bool want = choose_may_move(engine) && !engine->exact && move_open(engine);
+	bool want = choose_may_move(engine) && !engine->exact && link_open(engine);
 
 	if (want && engine_now() - since > PATIENCE_NS && !engine->in.n && !engine->out.n) {
 		engine->stalled = true;
@@ -410,7 +410,7 @@ void choose_ahead(struct engine *engine)
 	uint32_t piece;
 	uint64_t when;
 
-	if (engine->exact || !choose_may_move(engine) || !move_open(engine))
+	if (engine->exact || !choose_may_move(engine) || !link_open(engine))
 		return;
 	for (unsigned tries = 0; tries < 64 && may_begin(engine, &engine->in); tries++) {
 		if (!plan_fetch(engine->plan, choose_ahead_units(engine), &piece, &when))

@@ -35,6 +35,9 @@ static void open_locked(void)
 		use_gate_open();
 }
 
+/* Between two looks at what has to end before a gap. */
+#define POLL_NS 15000
+
 static void pause_ns(long ns)
 {
 	nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
@@ -64,7 +67,7 @@ static bool close_gate(struct engine *engine)
 		choose_progress(engine);
 		if (out_of_patience(engine, begin) || atomic_load(&engine->dead))
 			goto give_up;
-		pause_ns(5000);
+		pause_ns(POLL_NS);
 	}
 	if (!context_idle_ask(-1, &idle))
 		goto give_up;
@@ -78,7 +81,7 @@ static bool close_gate(struct engine *engine)
 			context_idle_forget(&idle);
 			goto give_up;
 		}
-		pause_ns(5000);
+		pause_ns(POLL_NS);
 	}
 	if (use_gate_close()) {
 		engine->gap_backoff = 0;
@@ -232,7 +235,7 @@ static void finish_all(struct engine *engine)
 {
 	while ((engine->out.n || engine->in.n) && !atomic_load(&engine->dead))
 		if (!move_finish(engine) && !move_rest(engine))
-			pause_ns(1000);
+			pause_ns((long)link_nap_ns(engine, 0));
 	while (move_rest(engine))
 		;
 }
@@ -245,7 +248,7 @@ static void grant_all(struct engine *engine, struct wishes *wishes)
 			wishes->next++;
 		go_ahead(engine, wishes);
 		if (!move_finish(engine) && !move_rest(engine))
-			pause_ns(1000);
+			pause_ns((long)link_nap_ns(engine, 0));
 	}
 	finish_all(engine);
 	for (unsigned i = 0; i < engine->n_refused; i++)
@@ -285,7 +288,7 @@ void gap_run(struct engine *engine)
 
 	if (!atomic_load(&engine->n_waiters))
 		return;
-	if (!choose_may_move(engine) || engine_now() < engine->gap_not_before || !move_open(engine)) {
+	if (!choose_may_move(engine) || engine_now() < engine->gap_not_before || !link_open(engine)) {
 		let_waiters_go(engine);
 		return;
 	}
@@ -361,7 +364,7 @@ static bool all_out(struct engine *engine, uint64_t bytes)
 			continue;
 		}
 		if (!move_finish(engine) && !move_rest(engine))
-			pause_ns(1000);
+			pause_ns((long)link_nap_ns(engine, 0));
 	}
 	finish_all(engine);
 	free(engine->heard);
@@ -375,7 +378,7 @@ enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 	if (engine->suspended)
 		return SW_OK;
 	uint64_t before = engine->moved_out;
-	if (capture_is_open() || !move_open(engine) || !close_gate(engine))
+	if (capture_is_open() || !link_open(engine) || !close_gate(engine))
 		return SW_BUSY;
 	bool all = all_out(engine, UINT64_MAX);
 	*ret_bytes = engine->suspended_bytes = engine->moved_out - before;
@@ -406,7 +409,7 @@ void gap_resume(struct engine *engine)
 
 enum sw_status gap_make_room(struct engine *engine, uint64_t bytes)
 {
-	if (capture_is_open() || engine->suspended || !move_open(engine) || !close_gate(engine))
+	if (capture_is_open() || engine->suspended || !link_open(engine) || !close_gate(engine))
 		return SW_BUSY;
 	all_out(engine, bytes);
 	open_gate(engine);

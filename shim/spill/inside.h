@@ -5,6 +5,7 @@
  *   mover.c    its thread: the order of business
  *   choose.c   which piece comes in, which goes out, and whether to wait
  *   move.c     one piece from here to there, and what to do when the driver refuses
+ *   link.c     the streams it is copied on
  *   gap.c      the exact mode: moving while nothing runs
  *
  * All of it belongs to the mover's thread alone but for what stands before the line.
@@ -42,6 +43,7 @@ enum engine_order {
 struct move {
 	struct transit transit;
 	CUevent event;  /* lives with the slot */
+	uint64_t begun; /* ns */
 	bool is_mapped; /* in a gap: the old memory is still mapped */
 };
 
@@ -56,6 +58,8 @@ struct queue {
 	struct move at[MOVES];
 	unsigned head, n;
 	uint64_t bytes;
+	uint64_t ended;   /* ns: when the last one was seen to have ended */
+	uint64_t unit_ns; /* what a unit took lately; 0: none has ended yet */
 };
 
 /* Pieces copied out and not mapped yet, oldest first. */
@@ -102,8 +106,9 @@ struct engine {
 
 	_Atomic(CUcontext) context; /* of the streams and events; NULL: none yet. Also read by who ends one */
 	CUstream stream_out, stream_in;
-	_Atomic uint32_t *go; /* 1: copies to the host go on; host memory of the context's */
+	_Atomic uint32_t *go; /* 1: copies to the host go on; host memory of the context's; NULL: they never pause */
 	CUdeviceptr go_address;
+	bool cannot_wait; /* the driver refuses such waits */
 	struct queue out, in;
 	struct rest rest[RESTS]; /* oldest first */
 	unsigned n_rest;
@@ -183,10 +188,21 @@ bool move_any(const struct engine *engine);
 void move_abandon(struct engine *engine);
 /* The plan hears where the piece is. */
 void move_tell_plan(struct engine *engine, uint32_t piece);
-/* Streams and events, in some context of the device. False: none can be had now. */
-bool move_open(struct engine *engine);
-void move_close(struct engine *engine);
 struct mark *move_block_mark(struct engine *engine, uint32_t piece);
+
+/* ---- link.c ---- */
+/* Streams and events, in some context of the device. False: none can be had now. */
+bool link_open(struct engine *engine);
+void link_close(struct engine *engine);
+/* Copy a piece, in the order of the calls, and record its event behind that. On an error nothing of it runs any more. */
+CUresult link_copy(struct engine *engine, struct move *move, bool gap);
+/* May copies to the host go on, after the part they are at? Not for longer than a mapping takes. */
+void link_let_out_go(struct engine *engine, bool go);
+
+/* How long nothing need be looked at for the sake of copies: ns. tries: looks in vain since the last that ended. */
+uint64_t link_nap_ns(const struct engine *engine, unsigned tries);
+/* A copy has ended: for link_nap_ns(). */
+void link_ended(struct queue *queue, const struct move *move);
 
 /* ---- choose.c ---- */
 /* Read the log and the news; keep the plan up to date. True: there was something. */

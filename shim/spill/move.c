@@ -12,19 +12,12 @@
  * until the exchange, the new one after it. What is refused is tried again for a tenth of a second, its block `unmapped`
  * meanwhile, so that no submission that names it runs; after that moving ends, and nobody is held back any more.
  */
-#include "shim/capture.h"
-#include "shim/context.h"
 #include "shim/log.h"
 #include "shim/real.h"
 #include "shim/spill/inside.h"
 #include "shim/stats.h"
 
 #include <time.h>
-
-static uint64_t bytes_of(const struct transit *transit)
-{
-	return transit->units * HEAP_UNIT;
-}
 
 struct mark *move_block_mark(struct engine *engine, uint32_t piece)
 {
@@ -97,119 +90,6 @@ static void set_where(struct engine *engine, const struct transit *transit, enum
 	arena_mark_where(engine->arena, transit->block_unit, transit->piece, where);
 }
 
-/* ---- streams and events ---- */
-
-/*
- * On NVIDIA's drivers a change of a mapping is work for the copy engine that also copies to the host. It gets its turn
- * when that engine's stream waits for something, and otherwise when a time slice of 1 ms is over, whatever the size of
- * the copies: so every mapping made beside copies to the host would take 1 ms, as long as copying 50 MiB. Therefore
- * copies to the host are made in parts, and after each part the stream waits for `go`, which is 0 while the mover is
- * about to map something that takes no longer than a part: the mapping then takes 0.1 ms, and the link loses no more
- * than that. What takes longer, mapping host memory, is mostly done in gaps; there every other part is followed by a
- * copy of some bytes within the device, onto themselves, which is done by another engine: a mapping has its turn
- * meanwhile, and the link loses 17 us (all: H200, driver 580).
- */
-#define OUT_PART     ((uint64_t)8 << 20)
-#define BREATH_BYTES 4096
-
-static void let_out_go(struct engine *engine, bool go)
-{
-	atomic_store(engine->go, go);
-}
-
-static CUresult copy_out(struct engine *engine, const struct transit *transit, bool gap)
-{
-	uint64_t bytes = bytes_of(transit);
-	CUresult result = CUDA_SUCCESS;
-	bool breathes = false;
-
-	for (uint64_t at = 0; at < bytes && result == CUDA_SUCCESS; at += OUT_PART) {
-		uint64_t part = bytes - at < OUT_PART ? bytes - at : OUT_PART;
-		CUdeviceptr from = transit->alias + at;
-
-		result = REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias + at, from, part, engine->stream_out);
-		if (result == CUDA_SUCCESS)
-			result = REAL(cuStreamWaitValue32_v2)(engine->stream_out, engine->go_address, 1,
-							      CU_STREAM_WAIT_VALUE_GEQ);
-		if (result == CUDA_SUCCESS && gap && breathes)
-			result = REAL(cuMemcpyDtoDAsync_v2)(from, from, BREATH_BYTES, engine->stream_out);
-		breathes = !breathes;
-	}
-	return result;
-}
-
-bool move_open(struct engine *engine)
-{
-	unsigned flags = CU_STREAM_NON_BLOCKING;
-	bool ok = true;
-
-	if (engine->stream_in)
-		return true;
-	CUcontext context = context_any(engine->device->ordinal);
-	if (!context)
-		return false;
-	/* Said first, looked at again second; who ends it does it the other way round, so that one of us sees the other. */
-	engine->context = context;
-	if (context_any(engine->device->ordinal) != context || REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) {
-		engine->context = NULL;
-		return false;
-	}
-	ok = REAL(cuStreamCreate)(&engine->stream_out, flags) == CUDA_SUCCESS &&
-	     REAL(cuStreamCreate)(&engine->stream_in, flags) == CUDA_SUCCESS;
-	for (unsigned i = 0; i < MOVES && ok; i++)
-		ok = REAL(cuEventCreate)(&engine->out.at[i].event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
-		     REAL(cuEventCreate)(&engine->in.at[i].event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
-	ok = ok && REAL(cuMemHostAlloc)((void **)&engine->go, sizeof(*engine->go),
-					CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP) == CUDA_SUCCESS;
-	if (ok)
-		let_out_go(engine, true);
-	ok = ok && REAL(cuMemHostGetDevicePointer_v2)(&engine->go_address, engine->go, 0) == CUDA_SUCCESS;
-	if (!ok)
-		move_close(engine);
-	return ok;
-}
-
-void move_close(struct engine *engine)
-{
-	CUcontext popped;
-
-	if (!engine->context)
-		return;
-	for (unsigned i = 0; i < MOVES; i++) {
-		if (engine->out.at[i].event)
-			REAL(cuEventDestroy_v2)(engine->out.at[i].event);
-		if (engine->in.at[i].event)
-			REAL(cuEventDestroy_v2)(engine->in.at[i].event);
-		engine->out.at[i].event = engine->in.at[i].event = NULL;
-	}
-	if (engine->stream_out)
-		REAL(cuStreamDestroy_v2)(engine->stream_out);
-	if (engine->stream_in)
-		REAL(cuStreamDestroy_v2)(engine->stream_in);
-	if (engine->go)
-		REAL(cuMemFreeHost)(engine->go);
-	engine->stream_out = engine->stream_in = NULL;
-	engine->go = NULL;
-	REAL(cuCtxPopCurrent_v2)(&popped);
-	engine->context = NULL; /* last: from here on it may end at any time */
-}
-
-static CUresult copy(struct engine *engine, struct move *move, bool gap)
-{
-	const struct transit *transit = &move->transit;
-	CUstream stream = transit->to == CHUNK_HOST ? engine->stream_out : engine->stream_in;
-	CUresult result = transit->to == CHUNK_HOST ? copy_out(engine, transit, gap)
-						    : REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias,
-										 bytes_of(transit), stream);
-
-	if (result == CUDA_SUCCESS)
-		result = REAL(cuEventRecord)(move->event, stream);
-	/* Without an event its end cannot be seen; no part may be under way when the chunks are used again. */
-	if (result != CUDA_SUCCESS)
-		REAL(cuStreamSynchronize)(stream);
-	return result;
-}
-
 /* ---- beginning ---- */
 
 static struct rest *find_rest(struct engine *engine, uint32_t piece)
@@ -244,9 +124,9 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 
 		/* Making device memory of this size from that of others is quick but for the mapping. */
 		if (tries) {
-			let_out_go(engine, to == CHUNK_HOST);
+			link_let_out_go(engine, to == CHUNK_HOST);
 			enum sw_status made = heap_make_spare(engine->heap, to, units);
-			let_out_go(engine, true);
+			link_let_out_go(engine, true);
 			if (made != SW_OK)
 				break;
 		}
@@ -325,7 +205,7 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 		if (transit_unmap(&transit) != CUDA_SUCCESS)
 			return undo(engine, &transit, false, true);
 	}
-	CUresult result = copy(engine, move, gap);
+	CUresult result = link_copy(engine, move, gap);
 	if (result != CUDA_SUCCESS) {
 		log_once("copying memory to the %s: %s", to == CHUNK_HOST ? "host" : "device", real_error_name(result));
 		if (rest) {
@@ -338,7 +218,7 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 		drop_rest(engine, rest);
 	move->is_mapped = gap && !rest;
 	queue->n++;
-	queue->bytes += bytes_of(&transit);
+	queue->bytes += transit_bytes(&transit);
 	plan_set(engine->plan, piece, transit.units, PLAN_MOVING);
 	return MOVE_BEGUN;
 }
@@ -349,8 +229,8 @@ static void count(struct engine *engine, const struct transit *transit)
 {
 	bool in = transit->to == CHUNK_DEVICE;
 
-	*(in ? &engine->moved_in : &engine->moved_out) += bytes_of(transit);
-	stats_add(in ? STAT_moved_in_bytes : STAT_moved_out_bytes, bytes_of(transit));
+	*(in ? &engine->moved_in : &engine->moved_out) += transit_bytes(transit);
+	stats_add(in ? STAT_moved_in_bytes : STAT_moved_out_bytes, transit_bytes(transit));
 	stats_add(in ? STAT_moves_in : STAT_moves_out, 1);
 }
 
@@ -379,12 +259,12 @@ static void finish_in(struct engine *engine, struct move *move)
 	bool is_new;
 
 	/* Not held up by unmapping host memory: that takes long, and no turn of the copy engine. */
-	let_out_go(engine, true);
+	link_let_out_go(engine, true);
 	if (move->is_mapped && transit_unmap(transit) != CUDA_SUCCESS) {
 		arrived(engine, transit, MARK_HOST, false);
 		return;
 	}
-	let_out_go(engine, false);
+	link_let_out_go(engine, false);
 	/* Not even that: nobody is held back for ever from what cannot be had; who touches it will be told by the GPU. */
 	if (!map_either(engine, transit, &is_new)) {
 		arrived(engine, transit, MARK_HOST, !move->is_mapped);
@@ -435,9 +315,10 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 		if (out && engine->n_rest == RESTS && !move_rest(engine))
 			return any;
 		engine->doubts = 0;
+		link_ended(queue, move);
 		queue->head = (queue->head + 1) % MOVES;
 		queue->n--;
-		queue->bytes -= bytes_of(&move->transit);
+		queue->bytes -= transit_bytes(&move->transit);
 		if (out) {
 			finish_out(engine, move);
 		} else {
@@ -454,7 +335,7 @@ bool move_finish(struct engine *engine)
 
 	if (engine->in.n) {
 		any |= finish_queue(engine, &engine->in);
-		let_out_go(engine, true);
+		link_let_out_go(engine, true);
 	}
 	return any;
 }

@@ -13,23 +13,27 @@
 #include "shim/spill/use.h"
 #include "shim/stats.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <time.h>
 
-/* Between two looks while copies are under way or somebody waits, and while nothing does. */
-#define BUSY_NS   2000 /* doubled each time nothing had happened, up to 16 times that */
+/* Between two looks while nothing is under way and nobody waits; else link_nap_ns() says. */
 #define IDLE_NS   300000
 #define QUIET_NS  5000000
 #define GOVERN_NS 2000000
 /* What is under way when moving ends has so long to end. */
 #define LAST_NS 1000000000
 
-static void nap(struct engine *engine, uint64_t ns)
+/* Shorter naps are not worth being woken from. */
+#define SHORT_NS 30000
+
+/* Until then, or until there is an order, or one more waits than did so far. */
+static void nap(struct engine *engine, uint64_t ns, unsigned n_waiters)
 {
 	struct timespec until;
 
-	if (ns <= 16 * BUSY_NS) {
+	if (ns <= SHORT_NS) {
 		nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
 		return;
 	}
@@ -41,7 +45,7 @@ static void nap(struct engine *engine, uint64_t ns)
 	}
 	pthread_mutex_lock(&engine->wake_lock);
 	atomic_store(&engine->asleep, true);
-	if (!atomic_load(&engine->n_waiters) && !atomic_load(&engine->has_order))
+	if (atomic_load(&engine->n_waiters) <= n_waiters && !atomic_load(&engine->has_order))
 		pthread_cond_timedwait(&engine->wake, &engine->wake_lock, &until);
 	atomic_store(&engine->asleep, false);
 	pthread_mutex_unlock(&engine->wake_lock);
@@ -60,13 +64,13 @@ static void end(struct engine *engine)
 	engine->ended = true;
 	while ((engine->out.n || engine->in.n) && engine_now() < until) {
 		move_finish(engine);
-		nap(engine, BUSY_NS);
+		nap(engine, link_nap_ns(engine, 0), UINT_MAX);
 	}
 	move_abandon(engine);
 	while (move_rest(engine))
 		;
 	gap_resume(engine);
-	move_close(engine);
+	link_close(engine);
 	atomic_store(&engine->dead, true);
 	if (atomic_fetch_sub(&n_alive, 1) == 1)
 		use_set_tracking(false);
@@ -83,7 +87,7 @@ static void drain(struct engine *engine)
 		while (move_rest(engine))
 			;
 		if (engine->out.n || engine->in.n)
-			nap(engine, BUSY_NS);
+			nap(engine, link_nap_ns(engine, 0), UINT_MAX);
 	}
 }
 
@@ -109,7 +113,7 @@ static enum sw_status obey(struct engine *engine, enum engine_order order, uint6
 	}
 	case ORDER_PARK:
 		if (engine->context == engine->order_context)
-			move_close(engine);
+			link_close(engine);
 		return SW_OK;
 	default:
 		return SW_OK;
@@ -251,7 +255,8 @@ static bool work(struct engine *engine)
 static void *run(void *argument)
 {
 	struct engine *engine = argument;
-	uint64_t last = 0, busy_ns = BUSY_NS;
+	uint64_t last = 0;
+	unsigned tries = 0;
 
 	enter_depth = 1;
 	prctl(PR_SET_NAME, "spillway-mover");
@@ -261,19 +266,19 @@ static void *run(void *argument)
 	use_set_tracking(true);
 	while (!take_order(engine) && !atomic_load(&engine->dead)) {
 		uint64_t heard = engine->n_submissions;
+		unsigned n_waiters = atomic_load(&engine->n_waiters);
 
 		if (work(engine)) {
-			busy_ns = BUSY_NS;
+			tries = 0;
 			continue;
 		}
 		if (heard != engine->n_submissions)
 			last = engine_now();
 		if (engine->out.n || engine->in.n || atomic_load(&engine->n_waiters)) {
-			nap(engine, busy_ns);
-			busy_ns = busy_ns < 16 * BUSY_NS ? 2 * busy_ns : busy_ns;
+			nap(engine, link_nap_ns(engine, tries++), n_waiters);
 		} else {
-			nap(engine, engine_now() - last < 100000000 ? IDLE_NS : QUIET_NS);
-			busy_ns = BUSY_NS;
+			nap(engine, engine_now() - last < 100000000 ? IDLE_NS : QUIET_NS, 0);
+			tries = 0;
 		}
 	}
 	end(engine);

@@ -195,6 +195,33 @@ static void a_memory_call_that_fails_in_a_move_costs_nothing_but_speed(void **st
 		assert_true(failed > 0);
 }
 
+/* ---- what a driver may not have ---- */
+
+static int job_where_streams_cannot_wait(void)
+{
+	CUstream one, two;
+
+	scene_load(&scene, 0);
+	one = own_stream();
+	two = own_stream();
+	scene_allocate(&scene);
+	sim_fail("cuStreamWaitValue32_v2", 1, CUDA_ERROR_NOT_SUPPORTED);
+	CHECK(scene_warm_up(&scene));
+	run(one, two, ROUNDS);
+	MUST(cu.cuCtxSynchronize());
+	CHECK(!scene_moves() || !sim_fail_pending());
+	CHECK(sim_calls("cuStreamWaitValue32_v2") <= 1);
+	sim_fail("cuStreamWaitValue32_v2", 0, CUDA_SUCCESS);
+	finish(one, two);
+	return FINE;
+}
+
+static void where_streams_cannot_wait_for_values_memory_moves_all_the_same(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(), job_where_streams_cannot_wait), FINE);
+}
+
 /* ---- again and again ---- */
 
 static int job_with_many_faults(void)
@@ -309,6 +336,7 @@ int main(void)
 	    cmocka_unit_test(a_call_that_fails_at_the_beginning_costs_nothing_but_speed),
 	    cmocka_unit_test(a_call_that_fails_in_a_move_costs_nothing_but_speed),
 	    cmocka_unit_test(a_memory_call_that_fails_in_a_move_costs_nothing_but_speed),
+	    cmocka_unit_test(where_streams_cannot_wait_for_values_memory_moves_all_the_same),
 	    cmocka_unit_test(calls_that_fail_again_and_again_cost_nothing_but_speed),
 	    cmocka_unit_test(host_memory_that_runs_out_in_a_move_costs_nothing_but_speed),
 	    cmocka_unit_test(device_memory_that_runs_out_in_a_move_costs_nothing_but_speed),
