@@ -9,31 +9,38 @@
 
 #include "policy/policy.h"
 
+/* ROW(symbol, name) */
 #define BUILTINS(ROW)                                                                                                  \
-	ROW(heap)                                                                                                      \
-	ROW(passthrough)
+	ROW(heap, "heap")                                                                                              \
+	ROW(passthrough, "passthrough")                                                                                \
+	ROW(managed, "managed")                                                                                        \
+	ROW(system, "system")                                                                                          \
+	ROW(training, "training")                                                                                      \
+	ROW(training_fast, "training-fast")                                                                            \
+	ROW(inference, "inference")                                                                                    \
+	ROW(observe, "observe")
 
-#define EMBED(name)                                                                                                    \
+#define EMBED(symbol, name)                                                                                            \
 	__asm__(".pushsection .rodata\n"                                                                               \
-		".hidden policy_builtin_" #name "\n"                                                                   \
-		".hidden policy_builtin_" #name "_end\n"                                                               \
-		".globl policy_builtin_" #name "\n"                                                                    \
-		".globl policy_builtin_" #name "_end\n"                                                                \
-		"policy_builtin_" #name ":\n"                                                                          \
-		".incbin \"" POLICY_FOLDER "/" #name ".yaml\"\n"                                                       \
-		"policy_builtin_" #name "_end:\n"                                                                      \
+		".hidden policy_builtin_" #symbol "\n"                                                                 \
+		".hidden policy_builtin_" #symbol "_end\n"                                                             \
+		".globl policy_builtin_" #symbol "\n"                                                                  \
+		".globl policy_builtin_" #symbol "_end\n"                                                              \
+		"policy_builtin_" #symbol ":\n"                                                                        \
+		".incbin \"" POLICY_FOLDER "/" name ".yaml\"\n"                                                        \
+		"policy_builtin_" #symbol "_end:\n"                                                                    \
 		".popsection\n");                                                                                      \
-	extern const char policy_builtin_##name[], policy_builtin_##name##_end[];
+	extern const char policy_builtin_##symbol[], policy_builtin_##symbol##_end[];
 BUILTINS(EMBED)
 
 static const struct builtin {
 	const char *name, *begin, *end;
 } builtins[] = {
-#define ENTRY(name) {#name, policy_builtin_##name, policy_builtin_##name##_end},
+#define ENTRY(symbol, name) {name, policy_builtin_##symbol, policy_builtin_##symbol##_end},
     BUILTINS(ENTRY)};
 
 static const char *const names[] = {
-#define NAME(name) #name,
+#define NAME(symbol, name) name,
     BUILTINS(NAME) NULL};
 
 const char *const *policy_builtin_names(void)

@@ -1,111 +1,87 @@
 /*
- * Deciding is a walk over the packed ranges: two comparisons a rule without a branch between them, so that 1,000
- * rules take about a microsecond. A search tree over the sizes would be faster and stops working with the first
- * condition that is no size.
- *
- * The check for unreachable rules keeps the union of all earlier ranges as a sorted list of pieces with gaps between
- * them; a rule is dead when one piece holds it.
+ * Deciding is a walk over the packed tests: a few comparisons a rule without a branch between them, so that 1,000 rules
+ * take one or two microseconds. A search tree over the sizes would be faster and stops working with the first condition
+ * that is no size. What few rules have is looked at only when the test holds, texts last; equal patterns of several
+ * rules are tried once.
  */
-#include "policy/decide.h"
+#include "policy/glob.h"
+#include "policy/model.h"
 
-#include <stdlib.h>
-#include <string.h>
+/* Which patterns have been tried for this request, and which of them matched: a bit each, by policy_more.memo. */
+struct tried {
+	uint64_t done, matched;
+};
+
+static bool text_matches(const struct policy_more *more, int which, const char *text, struct tried *tried)
+{
+	uint64_t bit = more->memo[which] ? 1ull << more->memo[which] : 0;
+	bool matches;
+
+	if (tried->done & bit)
+		return tried->matched & bit;
+	matches = policy_globs_match(more->text[which], text);
+	tried->done |= bit;
+	tried->matched |= matches ? bit : 0;
+	return matches;
+}
+
+static bool more_matches(const struct policy_more *more, const struct policy_request *request, struct tried *tried)
+{
+	const uint64_t number[POLICY_N_NUMBERS] = {request->order, request->live, request->device_free};
+	const char *const text[POLICY_N_TEXTS] = {request->library, request->thread, request->nvtx};
+
+	if (more->known & ~request->known)
+		return false;
+	for (int i = 0; i < POLICY_N_NUMBERS; i++)
+		if (more->known & 1 << i && (number[i] < more->number[i].lo || number[i] > more->number[i].hi))
+			return false;
+	for (int i = 0; i < POLICY_N_TEXTS; i++)
+		if (more->text[i] && !text_matches(more, i, text[i], tried))
+			return false;
+	return true;
+}
+
+static struct policy_decision decision_of(const struct policy_rule *rule, int index)
+{
+	struct policy_decision decision = {
+	    .use = (enum policy_use)rule->use,
+	    .rule = index,
+	    .movable = rule->movable != 0,
+	    .place = (enum policy_place_of)rule->place,
+	    .n_uses = 1 + rule->fallback.n,
+	    .uses = {(unsigned char)rule->use},
+	    .cap = rule->cap,
+	    .managed = &rule->managed,
+	    .system = &rule->system,
+	};
+
+	for (unsigned i = 0; i < rule->fallback.n; i++)
+		decision.uses[1 + i] = rule->fallback.use[i];
+	return decision;
+}
 
 struct policy_decision policy_decide(const struct policy *policy, const struct policy_request *request)
 {
-	const struct policy_range *ranges = policy->ranges;
-	uint64_t bytes = request->bytes;
+	bool known = request->device >= 0 && request->device < POLICY_MAX_DEVICES;
+	uint64_t bytes = request->bytes, device = 1ull << (known ? request->device : POLICY_MAX_DEVICES);
+	const struct policy_test *tests = policy->tests;
+	uint32_t api = 1u << request->api;
+	struct tried tried = {0};
 
 	for (size_t i = 0; i < policy->n_rules; i++)
-		if ((bytes >= ranges[i].lo) & (bytes <= ranges[i].hi))
-			return (struct policy_decision){.use = (enum policy_use)policy->rules[i].use,
-							.rule = (int)i,
-							.movable = policy->rules[i].movable != 0};
-	return (struct policy_decision){.use = (enum policy_use)policy->use, .rule = -1, .movable = true};
-}
-
-static bool holds(const struct policy_range *outer, const struct policy_range *inner)
-{
-	return outer->lo <= inner->lo && inner->hi <= outer->hi;
-}
-
-/* Index of the first piece that ends at or after lo - 1, that is, that touches or lies beyond lo. */
-static size_t first_touching(const struct policy_range *pieces, size_t n, uint64_t lo)
-{
-	size_t from = 0, to = n;
-
-	while (from < to) {
-		size_t middle = from + (to - from) / 2;
-
-		if (lo > 0 && pieces[middle].hi < lo - 1)
-			from = middle + 1;
-		else
-			to = middle;
-	}
-	return from;
-}
-
-/* Put a range into the union, joining what it touches. pieces has room for one more. Returns the new number. */
-static size_t insert(struct policy_range *pieces, size_t n, struct policy_range range)
-{
-	size_t at = first_touching(pieces, n, range.lo), end = at;
-
-	while (end < n && (range.hi == UINT64_MAX || pieces[end].lo <= range.hi + 1)) {
-		if (pieces[end].lo < range.lo)
-			range.lo = pieces[end].lo;
-		if (pieces[end].hi > range.hi)
-			range.hi = pieces[end].hi;
-		end++;
-	}
-	memmove(pieces + at + 1, pieces + end, (n - end) * sizeof(*pieces));
-	pieces[at] = range;
-	return n + 1 - (end - at);
-}
-
-static void warn(const struct policy *policy, size_t dead, const char *file, struct policy_errors *errors)
-{
-	const struct policy_rule *rules = policy->rules;
-	struct policy_place place = {rules[dead].line, rules[dead].column};
-	size_t by = 0;
-
-	while (by < dead && !holds(&policy->ranges[by], &policy->ranges[dead]))
-		by++;
-	if (by == dead)
-		policy_warning_add(errors, file, place,
-				   "rule %zu is unreachable: the rules before it together match all that it matches; "
-				   "move it up or remove it",
-				   dead + 1);
-	else if (rules[by].size.lo == 0 && rules[by].size.hi == UINT64_MAX)
-		policy_warning_add(
-		    errors, file, place,
-		    "rule %zu is unreachable: rule %zu (line %u) matches everything; move it up or remove it", dead + 1,
-		    by + 1, rules[by].line);
-	else
-		policy_warning_add(
-		    errors, file, place,
-		    "rule %zu is unreachable: rule %zu (line %u) matches all that it matches; move it up or "
-		    "remove it",
-		    dead + 1, by + 1, rules[by].line);
-}
-
-void policy_warn_unreachable(const struct policy *policy, const char *file, struct policy_errors *errors)
-{
-	struct policy_range *pieces = malloc((policy->n_rules + 1) * sizeof(*pieces));
-	size_t n = 0;
-
-	if (!pieces)
-		return;
-	for (size_t i = 0; i < policy->n_rules; i++) {
-		size_t at = first_touching(pieces, n, policy->ranges[i].lo);
-		bool dead = false;
-
-		/* A touching piece may end just before lo; the next one cannot hold the range then, for there is a gap. */
-		if (at < n)
-			dead = holds(&pieces[at], &policy->ranges[i]);
-		if (dead)
-			warn(policy, i, file, errors);
-		else
-			n = insert(pieces, n, policy->ranges[i]);
-	}
-	free(pieces);
+		if (((bytes >= tests[i].lo) & (bytes <= tests[i].hi) & ((tests[i].devices & device) != 0) &
+		     ((tests[i].apis & api) != 0)) &&
+		    !(tried.done & ~tried.matched & 1ull << tests[i].memo) &&
+		    (!tests[i].more || more_matches(&policy->more[i], request, &tried)))
+			return decision_of(&policy->rules[i], (int)i);
+	return (struct policy_decision){
+	    .use = (enum policy_use)policy->use,
+	    .rule = -1,
+	    .movable = true,
+	    .n_uses = 1,
+	    .uses = {(unsigned char)policy->use},
+	    .cap = POLICY_NO_CAP,
+	    .managed = &policy->managed,
+	    .system = &policy->system,
+	};
 }

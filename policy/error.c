@@ -47,6 +47,11 @@ static void keep(struct policy_errors *errors, const struct policy_error *proble
 	if (errors->n_kept == POLICY_MAX_ERRORS && !make_room(errors, problem))
 		return;
 	at = errors->n_kept;
+	/* Those of one file stay together, also when a file that it includes comes between. */
+	while (at > 0 && strcmp(errors->kept[at - 1].file, problem->file) != 0)
+		at--;
+	if (at == 0)
+		at = errors->n_kept;
 	while (at > 0 && before(problem, &errors->kept[at - 1]))
 		at--;
 	memmove(errors->kept + at + 1, errors->kept + at, (errors->n_kept - at) * sizeof(*errors->kept));

@@ -13,7 +13,7 @@ struct policy_place {
 
 /*
  * Note a problem. Those of one file end up in the order of its lines whatever the order they were found in; those of
- * a second file come after. When 100 are kept an error drives out the last warning. Lack of memory loses the text, never
+ * a second file come after, each file's together. When 100 are kept an error drives out the last warning. Lack of memory loses the text, never
  * the count.
  */
 __attribute__((format(printf, 4, 5))) void policy_error_add(struct policy_errors *errors, const char *file,

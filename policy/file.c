@@ -20,34 +20,33 @@ static const struct cause {
     {EMFILE, "too many files are open in this process; close some or raise the limit with ulimit -n"},
 };
 
-static char *fail(const char *path, int number, struct policy_errors *errors)
+static char *fail(int number, char *ret_why)
 {
 	for (size_t i = 0; i < sizeof(causes) / sizeof(*causes); i++) {
 		if (causes[i].number != number)
 			continue;
-		policy_error_add(errors, path, (struct policy_place){0}, "%s", causes[i].text);
+		snprintf(ret_why, POLICY_MAX_WHY, "%s", causes[i].text);
 		return NULL;
 	}
-	policy_error_add(errors, path, (struct policy_place){0},
-			 "it cannot be read (errno %d); write the path of another file", number);
+	snprintf(ret_why, POLICY_MAX_WHY, "it cannot be read (errno %d); write the path of another file", number);
 	return NULL;
 }
 
-static char *fail_too_large(const char *path, struct policy_errors *errors)
+static char *fail_too_large(char *ret_why)
 {
-	policy_error_add(errors, path, (struct policy_place){0},
-			 "it is larger than 1 MiB, so it is hardly a policy; write the path of a smaller file");
+	snprintf(ret_why, POLICY_MAX_WHY,
+		 "it is larger than 1 MiB, so it is hardly a policy; write the path of a smaller file");
 	return NULL;
 }
 
 /* The file may shrink or grow while it is read: size is not believed, only the end of the file is. */
-static char *read_all(int fd, const char *path, size_t *ret_bytes, struct policy_errors *errors)
+static char *read_all(int fd, size_t *ret_bytes, char *ret_why)
 {
 	char *text = malloc(POLICY_MAX_FILE + 1);
 	size_t bytes = 0;
 
 	if (!text)
-		return fail(path, ENOMEM, errors);
+		return fail(ENOMEM, ret_why);
 	for (;;) {
 		ssize_t n = read(fd, text + bytes, POLICY_MAX_FILE + 1 - bytes);
 
@@ -57,21 +56,21 @@ static char *read_all(int fd, const char *path, size_t *ret_bytes, struct policy
 			int number = errno;
 
 			free(text);
-			return fail(path, number, errors);
+			return fail(number, ret_why);
 		}
 		if (n == 0)
 			break;
 		bytes += (size_t)n;
 		if (bytes > POLICY_MAX_FILE) {
 			free(text);
-			return fail_too_large(path, errors);
+			return fail_too_large(ret_why);
 		}
 	}
 	*ret_bytes = bytes;
 	return text;
 }
 
-char *policy_file_read(const char *path, size_t *ret_bytes, struct policy_errors *errors)
+char *policy_file_read(const char *path, size_t *ret_bytes, char *ret_why)
 {
 	/* O_NONBLOCK: opening a FIFO that nobody writes to would hang the user's process in its first allocation. */
 	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
@@ -79,19 +78,18 @@ char *policy_file_read(const char *path, size_t *ret_bytes, struct policy_errors
 	char *text = NULL;
 
 	if (fd < 0)
-		return fail(path, errno, errors);
+		return fail(errno, ret_why);
 	if (fstat(fd, &status) != 0)
-		fail(path, errno, errors);
+		fail(errno, ret_why);
 	else if (!S_ISREG(status.st_mode))
-		policy_error_add(errors, path, (struct policy_place){0},
-				 "it is %s, not a regular file; write the path of a file",
-				 S_ISDIR(status.st_mode)    ? "a folder"
-				 : S_ISFIFO(status.st_mode) ? "a pipe"
-							    : "a device or a socket");
+		snprintf(ret_why, POLICY_MAX_WHY, "it is %s, not a regular file; write the path of a file",
+			 S_ISDIR(status.st_mode)    ? "a folder"
+			 : S_ISFIFO(status.st_mode) ? "a pipe"
+						    : "a device or a socket");
 	else if (status.st_size > POLICY_MAX_FILE)
-		fail_too_large(path, errors);
+		fail_too_large(ret_why);
 	else
-		text = read_all(fd, path, ret_bytes, errors);
+		text = read_all(fd, ret_bytes, ret_why);
 	close(fd);
 	return text;
 }

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "policy/size.h"
 #include "policy/text.h"
 
 #define POLICY_VALUE(set, value, name, help) {POLICY_SET_##set, value, name, help},
@@ -67,6 +66,26 @@ const char *policy_capacity_name(enum policy_capacity capacity)
 	return value_name(POLICY_SET_CAPACITY, (int)capacity);
 }
 
+const char *policy_api_name(enum policy_api api)
+{
+	return value_name(POLICY_SET_API, (int)api);
+}
+
+const char *policy_place_name(enum policy_place_of place)
+{
+	return value_name(POLICY_SET_PLACE, (int)place);
+}
+
+const char *policy_prefetch_name(enum policy_prefetch prefetch)
+{
+	return value_name(POLICY_SET_PREFETCH, (int)prefetch);
+}
+
+const char *policy_advise_name(enum policy_advise advise)
+{
+	return value_name(POLICY_SET_ADVISE, (int)advise);
+}
+
 int policy_key_find(const struct policy_keys *keys, const char *name)
 {
 	for (size_t i = 0; i < keys->n; i++)
@@ -86,103 +105,25 @@ bool policy_key_is_section(const struct policy_keys *keys, const char *name)
 }
 
 /* Append to a text in POLICY_MAX_WHY bytes; what does not fit is cut. */
-static void append(char *text, const char *more)
+void policy_why_append(char *text, const char *more)
 {
 	size_t length = strlen(text);
 
 	snprintf(text + length, POLICY_MAX_WHY - length, "%s", more);
 }
 
-static void list_values(enum policy_set set, char *ret_why)
+void policy_values_list(enum policy_set set, char *ret_why)
 {
 	const struct policy_value *v = policy_value_next(set, NULL);
 
 	while (v) {
 		const struct policy_value *next = policy_value_next(set, v);
 
-		append(ret_why, v->name);
+		policy_why_append(ret_why, v->name);
 		if (next)
-			append(ret_why, policy_value_next(set, next) ? ", " : " or ");
+			policy_why_append(ret_why, policy_value_next(set, next) ? ", " : " or ");
 		v = next;
 	}
-}
-
-static bool enum_parse(const struct policy_key *key, const char *text, int *ret_value, char *ret_why)
-{
-	struct policy_suggestion suggestion = {.typed = text};
-	const struct policy_value *v = NULL;
-	char quoted[POLICY_QUOTED_BYTES];
-
-	while ((v = policy_value_next(key->set, v))) {
-		if (strcmp(text, v->name) == 0) {
-			*ret_value = v->value;
-			return true;
-		}
-		policy_suggest(&suggestion, v->name);
-	}
-	if (!*text)
-		snprintf(ret_why, POLICY_MAX_WHY, "has no value; write ");
-	else if (suggestion.best)
-		snprintf(ret_why, POLICY_MAX_WHY, "%s is unknown; did you mean %s? Write ", policy_quote(text, quoted),
-			 suggestion.best);
-	else
-		snprintf(ret_why, POLICY_MAX_WHY, "%s is unknown; write ", policy_quote(text, quoted));
-	list_values(key->set, ret_why);
-	if (key->set == POLICY_SET_BOOL && policy_is_digit(*text))
-		append(ret_why, " (a number is not taken as yes or no)");
-	return false;
-}
-
-/* Names go into reports and logs, so they are whole printable text. */
-static bool text_parse(const char *text, char *ret_text, char *ret_why)
-{
-	char printable[POLICY_MAX_NAME + 1];
-
-	if (!*text) {
-		snprintf(ret_why, POLICY_MAX_WHY, "has no value; write a short text or leave the key out");
-		return false;
-	}
-	if (strlen(text) > POLICY_MAX_NAME) {
-		snprintf(ret_why, POLICY_MAX_WHY, "is longer than %d bytes; write a shorter text", POLICY_MAX_NAME);
-		return false;
-	}
-	if (strcmp(policy_printable(text, printable, sizeof(printable)), text) != 0) {
-		snprintf(ret_why, POLICY_MAX_WHY,
-			 "has line breaks or control characters in it; write one line of plain text");
-		return false;
-	}
-	strcpy(ret_text, text);
-	return true;
-}
-
-bool policy_value_parse(const struct policy_key *key, const char *text, void *target, char *ret_why)
-{
-	void *field = (char *)target + key->offset;
-
-	switch (key->type) {
-	case POLICY_TYPE_SIZE:
-		return policy_size_parse(text, field, ret_why);
-	case POLICY_TYPE_ENUM:
-		return enum_parse(key, text, field, ret_why);
-	case POLICY_TYPE_TEXT:
-		return text_parse(text, field, ret_why);
-	case POLICY_TYPE_CONDITION:
-		return policy_condition_parse(text, field, ret_why);
-	case POLICY_TYPE_RULES:
-		break;
-	}
-	snprintf(ret_why, POLICY_MAX_WHY, "is a list; write it in a policy file");
-	return false;
-}
-
-void policy_keys_standard(const struct policy_keys *keys, void *target)
-{
-	char why[POLICY_MAX_WHY];
-
-	/* The table's own values are right: the test reads every one of them. "" leaves a text empty. */
-	for (size_t i = 0; i < keys->n; i++)
-		if (keys->keys[i].standard && *keys->keys[i].standard)
-			policy_value_parse(&keys->keys[i], keys->keys[i].standard, target, why);
 }
 
 /* The part of a key behind prefix up to its first dot: what may be written at this level. */
@@ -217,8 +158,8 @@ static void list_level(const struct policy_keys *keys, const char *prefix, char 
 		if (strcmp(level, last) == 0)
 			continue;
 		if (*last)
-			append(ret_hint, ", ");
-		append(ret_hint, level);
+			policy_why_append(ret_hint, ", ");
+		policy_why_append(ret_hint, level);
 		strcpy(last, level);
 	}
 }

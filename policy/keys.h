@@ -6,13 +6,23 @@
 
 #include "policy/model.h"
 
-/* What a key's value may be; each type is read by one function in keys.c. */
+/* What a key's value may be; each type is read by one function in value.c. */
 enum policy_type {
-	POLICY_TYPE_SIZE,      /* struct policy_size */
+	POLICY_TYPE_SIZE,      /* struct policy_size: auto, bytes or a share */
+	POLICY_TYPE_BYTES,     /* struct policy_size: auto or bytes */
+	POLICY_TYPE_LIMIT,     /* uint64_t: bytes, or POLICY_NO_CAP for none */
 	POLICY_TYPE_ENUM,      /* int, one of the named values of the key's set */
+	POLICY_TYPE_FLAGS,     /* int, bits of the named values; one or a list */
+	POLICY_TYPE_USES,      /* struct policy_uses, named values in order; one or a list */
 	POLICY_TYPE_TEXT,      /* char[POLICY_MAX_NAME + 1] */
-	POLICY_TYPE_CONDITION, /* struct policy_range */
+	POLICY_TYPE_GLOBS,     /* struct policy_globs; one or a list */
+	POLICY_TYPE_DEVICES,   /* uint64_t, bits; one or a list */
+	POLICY_TYPE_NODE,      /* int, or POLICY_NODE_AUTO */
+	POLICY_TYPE_CONDITION, /* struct policy_range, of bytes */
+	POLICY_TYPE_PRESSURE,  /* struct policy_range, of bytes */
+	POLICY_TYPE_ORDER,     /* struct policy_range, of allocations */
 	POLICY_TYPE_RULES,     /* the list of rules: not a single value, see parse.c */
+	POLICY_TYPE_INCLUDE,   /* other files: not a value either, see include.c */
 };
 
 /* The sets of named values. */
@@ -20,6 +30,11 @@ enum policy_set {
 	POLICY_SET_NONE,
 	POLICY_SET_VERSION,
 	POLICY_SET_USE,
+	POLICY_SET_API,
+	POLICY_SET_PLACE,
+	POLICY_SET_ADVISE,
+	POLICY_SET_PREFETCH,
+	POLICY_SET_ASYNC, /* those uses that stream-ordered memory can have */
 	POLICY_SET_SPILL,
 	POLICY_SET_CAPACITY,
 	POLICY_SET_BOOL, /* yes, no, true, false, on, off; never 0 or 1 */
@@ -55,10 +70,26 @@ const struct policy_value *policy_value_next(enum policy_set set, const struct p
 int policy_key_find(const struct policy_keys *keys, const char *name);
 
 /*
- * Read text as the value of key and store it in target, the struct that the table describes. False: nothing is stored
- * and ret_why (POLICY_MAX_WHY bytes) says what is wrong and what to write instead. Not for POLICY_TYPE_RULES.
+ * Read text as the value of key and store it in target, the struct that the table describes. False: ret_why
+ * (POLICY_MAX_WHY bytes) says what is wrong and what to write instead, and nothing is stored, except that a value that
+ * may be a list is then empty. Not for POLICY_TYPE_RULES and POLICY_TYPE_INCLUDE.
  */
 bool policy_value_parse(const struct policy_key *key, const char *text, void *target, char *ret_why);
+
+/* Values that may be lists: is this one, make it empty, put one more behind what is there. */
+bool policy_value_is_list(const struct policy_key *key);
+void policy_value_clear(const struct policy_key *key, void *target);
+bool policy_value_add(const struct policy_key *key, const char *text, void *target, char *ret_why);
+
+/* What a key takes, for messages: the standard value or something like it. */
+const char *policy_value_example(const struct policy_key *key);
+
+/* Where key and absent mean the same field of two tables: copy it. Not for lists of texts. */
+void policy_value_copy(const struct policy_key *to_key, void *to, const struct policy_key *from_key, const void *from);
+
+/* Append "a, b or c" to ret_why (POLICY_MAX_WHY bytes); what does not fit is cut. */
+void policy_values_list(enum policy_set set, char *ret_why);
+void policy_why_append(char *ret_why, const char *more);
 
 /* Store the standard value of every key of a table that has one. */
 void policy_keys_standard(const struct policy_keys *keys, void *target);

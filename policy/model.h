@@ -18,6 +18,11 @@ enum {
 	POLICY_MAX_ERRORS = 100,   /* kept of all that are counted */
 	POLICY_MAX_WHY = 256,      /* bytes of a reason, before the key is put in front */
 	POLICY_MAX_KEY = 64,       /* bytes of a dotted key; longer ones are unknown anyway */
+	POLICY_MAX_GLOB = 255,     /* bytes of one pattern */
+	POLICY_MAX_GLOBS = 64,     /* patterns of one condition */
+	POLICY_MAX_DEVICES = 63,   /* bits of a word; the last one means any, known or not */
+	POLICY_MAX_INCLUDE = 8,    /* files that include one another, the first one not counted */
+	POLICY_MAX_FILES = 64,     /* files of one policy */
 };
 
 /* lo <= bytes <= hi. Never empty in a policy that was read. */
@@ -25,22 +30,83 @@ struct policy_range {
 	uint64_t lo, hi;
 };
 
-/* One rule as written. use is an enum policy_use; enumerations are kept as int so that one parser can store all. */
+/* Patterns, any of which may match: n texts one behind the other, each terminated. text is owned; NULL = no condition. */
+struct policy_globs {
+	char *text;
+	unsigned n, bytes;
+};
+
+/* Some uses, in order. */
+struct policy_uses {
+	unsigned n;
+	unsigned char use[POLICY_MAX_USES];
+};
+
+/* Conditions that few rules have: numbers beside the size, and texts of a request. */
+enum { POLICY_NUMBER_ORDER, POLICY_NUMBER_LIVE, POLICY_NUMBER_FREE, POLICY_N_NUMBERS };
+enum { POLICY_TEXT_LIBRARY, POLICY_TEXT_THREAD, POLICY_TEXT_NVTX, POLICY_N_TEXTS };
+
+/* What binding found out about a rule. Anything but OURS: it matches nothing. */
+enum policy_process {
+	POLICY_PROCESS_OURS,      /* no condition, or it holds */
+	POLICY_PROCESS_UNKNOWN,   /* not bound yet, or the text was NULL */
+	POLICY_PROCESS_NAME,      /* the name does not match */
+	POLICY_PROCESS_ARGUMENTS, /* the arguments do not match */
+};
+
+/*
+ * One rule as written. use and place are enumerations kept as int so that one parser can store all. A condition that was
+ * not written is empty (no bits, no text) or everything there is (size, numbers).
+ */
 struct policy_rule {
 	char name[POLICY_MAX_NAME + 1];
-	struct policy_range size;
-	int use, movable;
-	unsigned line, column; /* where it was written; for warnings about later rules */
+	struct policy_range size, number[POLICY_N_NUMBERS];
+	int apis; /* bits */
+	uint64_t devices;
+	struct policy_globs process, arguments, text[POLICY_N_TEXTS];
+	int use, place, movable;
+	struct policy_uses fallback;
+	uint64_t cap;
+	struct policy_managed managed;
+	struct policy_system system;
+	uint32_t given;                 /* bits: the keys of the rule table that were written */
+	unsigned file, line, column;    /* where it was written; for warnings about later rules */
+	unsigned number_in_file;        /* as messages call it */
+	enum policy_process process_is; /* does the process match? */
+};
+
+/* What every request is held against, 32 bytes a rule: 1,000 rules are 32 KiB to look through. */
+struct policy_test {
+	uint64_t lo, hi; /* bytes; lo > hi: matches nothing */
+	uint64_t devices;
+	uint32_t apis;
+	uint16_t more; /* are there conditions in policy_more? */
+	uint16_t memo; /* a text among them, by policy_more.memo, 0 = none: known not to match, the rest can wait */
+};
+
+/* The rest of a rule's conditions, looked at when its policy_test holds. */
+struct policy_more {
+	struct policy_range number[POLICY_N_NUMBERS];
+	const struct policy_globs *text[POLICY_N_TEXTS]; /* NULL = any */
+	unsigned char memo[POLICY_N_TEXTS]; /* equal patterns have equal numbers; 0 = none, tried each time */
+	unsigned char known;                /* bits of enum policy_need that the request must know */
 };
 
 struct policy {
 	char *name;
-	int version, spill, capacity, summary, control, use;
-	struct policy_size device_budget, host_budget;
+	int version, spill, capacity, summary, control, use, observe, async_use;
+	struct policy_size device_budget, host_budget, heap_chunk, heap_release_threshold, async_release_threshold;
+	struct policy_managed managed;
+	struct policy_system system;
 	struct policy_rule *rules;
-	/* rules[i].size again, packed, so that 1,000 rules are 16 KiB to look through. */
-	struct policy_range *ranges;
-	size_t n_rules;
+	struct policy_test *tests; /* packed from rules, one each */
+	struct policy_more *more;
+	size_t n_rules, n_rules_room;
+	unsigned needs;
+	bool rules_bad; /* while reading: a rule has an error, so nothing can be said about what it covers */
+	/* What messages call the files, and their real paths (NULL: none; a built-in, a text in memory); owned. */
+	char *files[POLICY_MAX_FILES], *real_paths[POLICY_MAX_FILES];
+	unsigned n_files;
 };
 
 #endif

@@ -8,16 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/decide.h"
+#include "policy/cover.h"
 #include "policy/keys.h"
 #include "policy/text.h"
 #include "policy/tree.h"
 
 /* One map that keys of a table are read from, with the maps nested in it. */
 struct walk {
-	const char *file;
-	struct policy_errors *errors;
-	struct policy *policy;
+	const struct policy_source *source;
 	const struct policy_keys *keys;
 	void *target;                              /* what the table describes */
 	char who[32];                              /* in front of a key in messages: "rule 3: " or "" */
@@ -26,32 +24,39 @@ struct walk {
 
 static void rules_walk(struct walk *w, const struct policy_node *list);
 
-/* A value that may be written for a key, for messages. */
-static const char *example(const struct policy_key *key)
-{
-	if (key->type == POLICY_TYPE_CONDITION)
-		return "\">= 64MiB\"";
-	if (key->type == POLICY_TYPE_TEXT)
-		return "some text";
-	return key->standard ? key->standard : policy_value_next(key->set, NULL)->name;
-}
+/* A problem of a source, at a place in it. */
+#define PROBLEM(w, place, ...) policy_error_add((w)->source->errors, (w)->source->file, place, __VA_ARGS__)
 
-static void value_walk(struct walk *w, const struct policy_key *key, const struct policy_node *value)
+static void entry_walk(struct walk *w, const struct policy_key *key, const struct policy_node *value)
 {
 	char why[POLICY_MAX_WHY];
 
 	if (value->kind == POLICY_NODE_BAD)
 		return;
-	if (key->type == POLICY_TYPE_RULES) {
+	if (value->kind != POLICY_NODE_SCALAR)
+		PROBLEM(w, value->place, "%s%s: one value was expected, not a %s; write %s: %s", w->who, key->name,
+			value->kind == POLICY_NODE_LIST ? "list" : "map", key->name, policy_value_example(key));
+	else if (!policy_value_add(key, value->text, w->target, why))
+		PROBLEM(w, value->place, "%s%s: %s", w->who, key->name, why);
+}
+
+static void value_walk(struct walk *w, const struct policy_key *key, const struct policy_node *value)
+{
+	if (key->type == POLICY_TYPE_RULES && value->kind != POLICY_NODE_BAD)
 		rules_walk(w, value);
+	if (key->type == POLICY_TYPE_RULES || key->type == POLICY_TYPE_INCLUDE)
+		return;
+	/* What an included file said does not stay beside what this one says. */
+	policy_value_clear(key, w->target);
+	if (value->kind != POLICY_NODE_LIST || !policy_value_is_list(key)) {
+		entry_walk(w, key, value);
 		return;
 	}
-	if (value->kind != POLICY_NODE_SCALAR)
-		policy_error_add(w->errors, w->file, value->place,
-				 "%s%s: one value was expected, not a %s; write %s: %s", w->who, key->name,
-				 value->kind == POLICY_NODE_LIST ? "list" : "map", key->name, example(key));
-	else if (!policy_value_parse(key, value->text, w->target, why))
-		policy_error_add(w->errors, w->file, value->place, "%s%s: %s", w->who, key->name, why);
+	if (value->n == 0 && value->complete && strncmp(key->name, "match.", 6) == 0)
+		PROBLEM(w, value->place, "%s%s: an empty list matches nothing; write %s: %s, or remove it", w->who,
+			key->name, key->name, policy_value_example(key));
+	for (const struct policy_node *entry = value->first; entry; entry = entry->next)
+		entry_walk(w, key, entry);
 }
 
 /* The first key of a map with the same text as key, which is in the map. */
@@ -66,9 +71,8 @@ static const struct policy_node *first_alike(const struct policy_node *map, cons
 
 static void report_twice(struct walk *w, const char *name, struct policy_place here, struct policy_place first)
 {
-	policy_error_add(w->errors, w->file, here,
-			 "%s%s is given twice, first in line %u column %u; remove one of them", w->who, name,
-			 first.line, first.column);
+	PROBLEM(w, here, "%s%s is given twice, first in line %u column %u; remove one of them", w->who, name,
+		first.line, first.column);
 }
 
 static void report_unknown(struct walk *w, const char *prefix, const char *name, struct policy_place place)
@@ -76,7 +80,7 @@ static void report_unknown(struct walk *w, const char *prefix, const char *name,
 	char hint[POLICY_MAX_WHY], quoted[POLICY_QUOTED_BYTES];
 
 	policy_key_hint(w->keys, prefix, name, hint);
-	policy_error_add(w->errors, w->file, place, "%sunknown key %s; %s", w->who, policy_quote(name, quoted), hint);
+	PROBLEM(w, place, "%sunknown key %s; %s", w->who, policy_quote(name, quoted), hint);
 }
 
 /* A key of the table that lies in a section. */
@@ -102,13 +106,13 @@ static void section_walk(struct walk *w, const struct policy_node *map, const st
 	if (value->kind == POLICY_NODE_BAD)
 		return;
 	if (value->kind != POLICY_NODE_MAP) {
-		policy_error_add(w->errors, w->file, value->place, "%s%s is a group of keys, not a value; write %s: %s",
-				 w->who, name, inside->name, example(inside));
+		PROBLEM(w, value->place, "%s%s is a group of keys, not a value; write %s: %s", w->who, name,
+			inside->name, policy_value_example(inside));
 		return;
 	}
 	if (value->complete && value->n == 0)
-		policy_error_add(w->errors, w->file, value->place, "%s%s is empty; remove it, or write %s: %s", w->who,
-				 name, inside->name, example(inside));
+		PROBLEM(w, value->place, "%s%s is empty; remove it, or write %s: %s", w->who, name, inside->name,
+			policy_value_example(inside));
 	snprintf(prefix, sizeof(prefix), "%s.", name);
 	map_walk(w, value, prefix);
 }
@@ -122,14 +126,12 @@ static void pair_walk(struct walk *w, const struct policy_node *map, const struc
 	if (key->kind == POLICY_NODE_BAD)
 		return;
 	if (key->kind != POLICY_NODE_SCALAR) {
-		policy_error_add(w->errors, w->file, key->place,
-				 "%sa key must be plain text, not a list or a map; write key: value", w->who);
+		PROBLEM(w, key->place, "%sa key must be plain text, not a list or a map; write key: value", w->who);
 		return;
 	}
 	if ((size_t)snprintf(name, sizeof(name), "%s%s", prefix, key->text) >= sizeof(name)) {
-		policy_error_add(w->errors, w->file, key->place,
-				 "%sunknown key %s; remove it, no key is as long as that", w->who,
-				 policy_quote(key->text, quoted));
+		PROBLEM(w, key->place, "%sunknown key %s; remove it, no key is as long as that", w->who,
+			policy_quote(key->text, quoted));
 		return;
 	}
 	index = policy_key_find(w->keys, name);
@@ -152,71 +154,164 @@ static void map_walk(struct walk *w, const struct policy_node *map, const char *
 		pair_walk(w, map, key, prefix);
 }
 
+/* What is wrong with values that are each right. */
+static void rule_check(struct walk *w, const struct policy_rule *rule)
+{
+	const struct policy_uses *fallback = &rule->fallback;
+	struct policy_place place = w->seen[policy_key_find(w->keys, "fallback")];
+
+	for (unsigned i = 0; i < fallback->n; i++) {
+		const char *name = policy_use_name((enum policy_use)fallback->use[i]);
+
+		if (fallback->use[i] == rule->use)
+			PROBLEM(w, place, "%sfallback: %s is what the rule uses first; remove it", w->who, name);
+		else if (fallback->use[i] == POLICY_USE_DENY && i + 1 < fallback->n)
+			PROBLEM(w, place, "%sfallback: deny is the end; remove what stands behind it", w->who);
+	}
+	if (rule->use == POLICY_USE_DENY && fallback->n)
+		PROBLEM(w, place, "%sfallback: a rule that denies asks nobody else; remove it", w->who);
+}
+
+/* In a file and in a rule: advice that contradicts itself. */
+static void advice_check(struct walk *w, const struct policy_managed *managed)
+{
+	const int both = 1 << POLICY_ADVISE_PREFERRED_DEVICE | 1 << POLICY_ADVISE_PREFERRED_HOST;
+	struct policy_place place = w->seen[policy_key_find(w->keys, "managed.advise")];
+
+	if (place.line && (managed->advise & both) == both)
+		PROBLEM(w, place, "%smanaged.advise: memory cannot prefer the device and the host; remove one of them",
+			w->who);
+}
+
 static void rule_walk(struct walk *outer, const struct policy_node *node, size_t number, struct policy_rule *rule)
 {
-	struct walk w = {.file = outer->file, .errors = outer->errors, .keys = &policy_rule_keys, .target = rule};
+	struct walk w = {.source = outer->source, .keys = &policy_rule_keys, .target = rule};
+	size_t n_before = w.source->errors->n_errors;
 
+	rule->file = w.source->index;
 	rule->line = node->place.line;
 	rule->column = node->place.column;
+	rule->number_in_file = (unsigned)number;
 	policy_keys_standard(w.keys, rule);
 	if (node->kind == POLICY_NODE_BAD)
 		return;
 	snprintf(w.who, sizeof(w.who), "rule %zu: ", number);
 	if (node->kind != POLICY_NODE_MAP) {
-		policy_error_add(w.errors, w.file, node->place,
-				 "%sa rule is a map; write - {match: {size: \">= 64MiB\"}, use: driver}", w.who);
+		PROBLEM(&w, node->place, "%sa rule is a map; write - {match: {size: \">= 64MiB\"}, use: driver}",
+			w.who);
 		return;
 	}
 	map_walk(&w, node, "");
-	for (size_t i = 0; i < w.keys->n && node->complete; i++)
-		if (!w.keys->keys[i].standard && !w.seen[i].line)
-			policy_error_add(w.errors, w.file, node->place, "%s\"%s\" is missing; write %s: %s", w.who,
-					 w.keys->keys[i].name, w.keys->keys[i].name, example(&w.keys->keys[i]));
-	if (!*rule->name)
-		snprintf(rule->name, sizeof(rule->name), "rule %zu", number);
+	for (size_t i = 0; i < w.keys->n && node->complete; i++) {
+		const struct policy_key *key = &w.keys->keys[i];
+
+		if (w.seen[i].line)
+			rule->given |= 1u << i;
+		else if (!key->standard)
+			PROBLEM(&w, node->place, "%s\"%s\" is missing; write %s: %s", w.who, key->name, key->name,
+				policy_value_example(key));
+	}
+	if (w.source->errors->n_errors == n_before)
+		rule_check(&w, rule);
+	advice_check(&w, &rule->managed);
+}
+
+/* Room for n more rules, all zero. */
+static bool rules_grow(struct walk *w, size_t n)
+{
+	struct policy *policy = w->source->policy;
+	struct policy_rule *rules = realloc(policy->rules, (policy->n_rules + n + 1) * sizeof(*rules));
+
+	if (!rules) {
+		PROBLEM(w, (struct policy_place){0}, "out of memory while reading; try again");
+		return false;
+	}
+	memset(rules + policy->n_rules, 0, (n + 1) * sizeof(*rules));
+	policy->rules = rules;
+	return true;
 }
 
 static void rules_walk(struct walk *w, const struct policy_node *list)
 {
-	struct policy *policy = w->policy;
-	size_t n_before = w->errors->n_errors, n = list->n < POLICY_MAX_RULES ? list->n : POLICY_MAX_RULES, i = 0;
+	struct policy *policy = w->source->policy;
+	size_t n_before = w->source->errors->n_errors, n = 0;
 
 	if (list->kind != POLICY_NODE_LIST) {
-		policy_error_add(
-		    w->errors, w->file, list->place,
+		PROBLEM(
+		    w, list->place,
 		    "rules: a list was expected; write each rule on a line that begins with \"- \", or remove the key");
 		return;
 	}
-	policy->rules = calloc(n + 1, sizeof(*policy->rules));
-	policy->ranges = calloc(n + 1, sizeof(*policy->ranges));
-	if (!policy->rules || !policy->ranges) {
-		policy_error_add(w->errors, w->file, (struct policy_place){0},
-				 "out of memory while reading; try again");
+	/* One file's list has been bounded by the tree. */
+	if (policy->n_rules + list->n > POLICY_MAX_RULES && list->n <= POLICY_MAX_RULES) {
+		PROBLEM(w, list->place, "rules: with those of other files they are more than %d; write fewer",
+			POLICY_MAX_RULES);
 		return;
 	}
-	for (const struct policy_node *node = list->first; node && i < n; node = node->next, i++) {
-		rule_walk(w, node, i + 1, &policy->rules[i]);
-		policy->ranges[i] = policy->rules[i].size;
+	if (!rules_grow(w, list->n))
+		return;
+	for (const struct policy_node *node = list->first; node; node = node->next) {
+		struct policy_rule *rule = &policy->rules[policy->n_rules++];
+
+		rule_walk(w, node, ++n, rule);
+		if (!*rule->name)
+			snprintf(rule->name, sizeof(rule->name), "rule %zu", policy->n_rules);
 	}
-	policy->n_rules = i;
 	/* A rule whose condition could not be read would look as if it matched everything. */
-	if (w->errors->n_errors == n_before)
-		policy_warn_unreachable(policy, w->file, w->errors);
+	policy->rules_bad |= w->source->errors->n_errors > n_before;
 }
 
-void policy_parse(const char *file, const char *text, size_t bytes, struct policy *policy, struct policy_errors *errors)
+/* The value of include, when there is one. That it is given twice is found when all keys are walked. */
+static const struct policy_node *find_include(const struct policy_node *map)
 {
-	struct walk w = {.file = file, .errors = errors, .policy = policy, .keys = &policy_file_keys, .target = policy};
+	for (const struct policy_node *key = map->first; key && key->next; key = key->next->next)
+		if (key->kind == POLICY_NODE_SCALAR && strcmp(key->text, "include") == 0)
+			return key->next;
+	return NULL;
+}
+
+static void file_walk(const struct policy_source *source, const struct policy_node *map)
+{
+	struct walk w = {.source = source, .keys = &policy_file_keys, .target = source->policy};
+	const struct policy_node *include = find_include(map);
+
+	if (include)
+		policy_include(source, include);
+	map_walk(&w, map, "");
+	advice_check(&w, &source->policy->managed);
+}
+
+void policy_source_parse(const struct policy_source *source, const char *text, size_t bytes)
+{
+	struct policy_errors *errors = source->errors;
 	size_t n_before = errors->n_errors;
 	struct policy_tree tree;
 
-	policy_tree_read(file, text, bytes, &tree, errors);
+	policy_tree_read(source->file, text, bytes, &tree, errors);
 	if (errors->n_errors == n_before && (!tree.root || (tree.root->kind == POLICY_NODE_MAP && tree.root->n == 0)))
-		policy_error_add(errors, file, (struct policy_place){0}, "nothing is in it; write at least version: 1");
+		policy_error_add(errors, source->file, (struct policy_place){0},
+				 "nothing is in it; write at least version: 1");
 	else if (tree.root && tree.root->kind == POLICY_NODE_MAP)
-		map_walk(&w, tree.root, "");
+		file_walk(source, tree.root);
 	else if (tree.root && tree.root->kind != POLICY_NODE_BAD)
-		policy_error_add(errors, file, tree.root->place,
+		policy_error_add(errors, source->file, tree.root->place,
 				 "a policy is a map of keys; write lines of \"key: value\", as in version: 1");
 	policy_tree_free(&tree);
+}
+
+void policy_parse(const char *file, const char *real_path, const char *text, size_t bytes, struct policy *policy,
+		  struct policy_errors *errors)
+{
+	struct policy_source source = {.file = file, .policy = policy, .errors = errors};
+
+	policy->files[0] = strdup(file);
+	policy->real_paths[0] = real_path ? strdup(real_path) : NULL;
+	policy->n_files = 1;
+	if (!policy->files[0] || (real_path && !policy->real_paths[0])) {
+		policy_error_add(errors, file, (struct policy_place){0}, "out of memory while reading; try again");
+		return;
+	}
+	policy_source_parse(&source, text, bytes);
+	if (!policy->rules_bad)
+		policy_warn_unreachable(policy, errors);
 }

@@ -7,9 +7,28 @@
 #include "policy/error.h"
 #include "policy/model.h"
 
-/* Read YAML text into policy, which holds the standard values. Problems go to errors; policy is then half filled. */
-void policy_parse(const char *file, const char *text, size_t bytes, struct policy *policy,
+/* One text that is being read, with those that include it. */
+struct policy_source {
+	const char *file; /* what messages call it; its folder is where its includes are looked for */
+	unsigned index;   /* of that name in the policy */
+	unsigned depth;   /* 0: the policy itself */
+	struct policy *policy;
+	struct policy_errors *errors;
+};
+
+/*
+ * Read YAML text into policy, which holds the standard values or those of what was read before. Problems go to errors;
+ * policy is then half filled. real_path: of the file, NULL when it is none.
+ */
+void policy_parse(const char *file, const char *real_path, const char *text, size_t bytes, struct policy *policy,
 		  struct policy_errors *errors);
+
+/* The same for a text that is included. */
+void policy_source_parse(const struct policy_source *source, const char *text, size_t bytes);
+
+/* Read what the value of an include names: one name or a list of them. */
+struct policy_node;
+void policy_include(const struct policy_source *source, const struct policy_node *value);
 
 /* Put "key=value,key=value" on top. The file of its problems is "SPILLWAY_SET", the column that of the key, from 1. */
 void policy_set_parse(const char *set, struct policy *policy, struct policy_errors *errors);
@@ -19,9 +38,9 @@ struct policy *policy_read_text(const char *name, const char *text, size_t bytes
 				struct policy_errors *errors);
 
 /*
- * The whole of a regular file of at most 1 MiB; never waits on a FIFO or a device. The caller frees the text. NULL: the
- * problem is in errors.
+ * The whole of a regular file of at most 1 MiB; never waits on a FIFO or a device. The caller frees the text. NULL: ret_why
+ * (POLICY_MAX_WHY bytes) says why.
  */
-char *policy_file_read(const char *path, size_t *ret_bytes, struct policy_errors *errors);
+char *policy_file_read(const char *path, size_t *ret_bytes, char *ret_why);
 
 #endif

@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "policy/bind.h"
 #include "policy/builtin.h"
+#include "policy/glob.h"
 #include "policy/keys.h"
 #include "policy/model.h"
 #include "policy/parse.h"
@@ -66,9 +68,12 @@ static struct policy *policy_new(const char *name)
 	return policy;
 }
 
-/* text may be NULL: its problem is already in errors, and only set is still looked at. */
-static struct policy *read_text(const char *name, const char *text, size_t bytes, const char *set,
-				struct policy_errors *errors)
+/*
+ * text may be NULL: its problem is already in errors, and only set is still looked at. real_path: what tells the file
+ * from those it includes, or NULL.
+ */
+static struct policy *read_text(const char *name, const char *real_path, const char *text, size_t bytes,
+				const char *set, struct policy_errors *errors)
 {
 	struct policy *policy = policy_new(name);
 
@@ -77,9 +82,11 @@ static struct policy *read_text(const char *name, const char *text, size_t bytes
 		return NULL;
 	}
 	if (text)
-		policy_parse(name, text, bytes, policy, errors);
+		policy_parse(name, real_path, text, bytes, policy, errors);
 	if (set && *set)
 		policy_set_parse(set, policy, errors);
+	if (errors->n_errors == 0 && !policy_finish(policy))
+		policy_error_add(errors, name, (struct policy_place){0}, "out of memory while reading; try again");
 	if (errors->n_errors == 0)
 		return policy;
 	policy_free(policy);
@@ -90,7 +97,7 @@ struct policy *policy_read_text(const char *name, const char *text, size_t bytes
 				struct policy_errors *errors)
 {
 	*errors = (struct policy_errors){0};
-	return read_text(name, text, bytes, set, errors);
+	return read_text(name, NULL, text, bytes, set, errors);
 }
 
 struct policy *policy_read(const char *name, const char *set, struct policy_errors *errors)
@@ -98,21 +105,31 @@ struct policy *policy_read(const char *name, const char *set, struct policy_erro
 	const char *builtin;
 	struct policy *policy;
 	size_t bytes = 0;
-	char *text = NULL;
+	char *text = NULL, *real_path, why[POLICY_MAX_WHY];
 
 	*errors = (struct policy_errors){0};
 	if (!name || !*name)
 		name = policy_builtin_names()[0];
 	builtin = policy_builtin_find(name, &bytes);
 	if (builtin)
-		return read_text(name, builtin, bytes, set, errors);
-	if (is_path(name))
-		text = policy_file_read(name, &bytes, errors);
-	else
+		return read_text(name, name, builtin, bytes, set, errors);
+	if (!is_path(name))
 		report_no_builtin(name, errors);
-	policy = read_text(name, text, bytes, set, errors);
+	else if (!(text = policy_file_read(name, &bytes, why)))
+		policy_error_add(errors, name, (struct policy_place){0}, "%s", why);
+	real_path = text ? realpath(name, NULL) : NULL;
+	policy = read_text(name, real_path, text, bytes, set, errors);
+	free(real_path);
 	free(text);
 	return policy;
+}
+
+static void rule_free(struct policy_rule *rule)
+{
+	policy_globs_free(&rule->process);
+	policy_globs_free(&rule->arguments);
+	for (int i = 0; i < POLICY_N_TEXTS; i++)
+		policy_globs_free(&rule->text[i]);
 }
 
 void policy_free(struct policy *policy)
@@ -120,8 +137,15 @@ void policy_free(struct policy *policy)
 	if (!policy)
 		return;
 	free(policy->name);
+	for (size_t i = 0; i < policy->n_rules; i++)
+		rule_free(&policy->rules[i]);
+	for (unsigned i = 0; i < policy->n_files; i++) {
+		free(policy->files[i]);
+		free(policy->real_paths[i]);
+	}
 	free(policy->rules);
-	free(policy->ranges);
+	free(policy->tests);
+	free(policy->more);
 	free(policy);
 }
 
@@ -142,9 +166,17 @@ size_t policy_n_rules(const struct policy *policy)
 
 bool policy_uses(const struct policy *policy, enum policy_use use)
 {
-	for (size_t i = 0; i < policy->n_rules; i++)
-		if (policy->rules[i].use == (int)use)
+	if (policy->observe)
+		return use == POLICY_USE_DRIVER;
+	for (size_t i = 0; i < policy->n_rules; i++) {
+		const struct policy_rule *rule = &policy->rules[i];
+
+		if (rule->use == (int)use)
 			return true;
+		for (unsigned j = 0; j < rule->fallback.n; j++)
+			if (rule->fallback.use[j] == use)
+				return true;
+	}
 	return policy->use == (int)use;
 }
 
@@ -176,4 +208,39 @@ bool policy_summary(const struct policy *policy)
 bool policy_control(const struct policy *policy)
 {
 	return policy->control != 0;
+}
+
+bool policy_observe(const struct policy *policy)
+{
+	return policy->observe != 0;
+}
+
+unsigned policy_needs(const struct policy *policy)
+{
+	return policy->needs;
+}
+
+uint64_t policy_rule_cap(const struct policy *policy, int rule)
+{
+	return rule >= 0 && (size_t)rule < policy->n_rules ? policy->rules[rule].cap : POLICY_NO_CAP;
+}
+
+struct policy_size policy_heap_chunk(const struct policy *policy)
+{
+	return policy->heap_chunk;
+}
+
+struct policy_size policy_heap_release_threshold(const struct policy *policy)
+{
+	return policy->heap_release_threshold;
+}
+
+struct policy_size policy_async_release_threshold(const struct policy *policy)
+{
+	return policy->async_release_threshold;
+}
+
+enum policy_use policy_async_use(const struct policy *policy)
+{
+	return (enum policy_use)policy->async_use;
 }

@@ -16,9 +16,45 @@
 
 /* Which backend serves an allocation. */
 enum policy_use {
-	POLICY_USE_HEAP,   /* the growable heap, under the budgets */
-	POLICY_USE_DRIVER, /* where the driver would have put it */
-	POLICY_USE_COUNT,  /* must be last */
+	POLICY_USE_HEAP,    /* the growable heap, under the budgets */
+	POLICY_USE_MANAGED, /* managed memory, made by us */
+	POLICY_USE_SYSTEM,  /* pages of the operating system */
+	POLICY_USE_DRIVER,  /* where the driver would have put it */
+	POLICY_USE_DENY,    /* none: out of memory */
+	POLICY_USE_COUNT,   /* must be last */
+};
+
+/* How the program asked. */
+enum policy_api {
+	POLICY_API_MALLOC,
+	POLICY_API_PITCH,
+	POLICY_API_MANAGED,
+	POLICY_API_ASYNC,
+	POLICY_API_POOL,
+	POLICY_API_HOST,
+	POLICY_API_VMM,
+	POLICY_API_COUNT, /* must be last */
+};
+
+/* Where heap memory is placed when it is allocated. */
+enum policy_place_of {
+	POLICY_PLACE_AUTO, /* the device while its budget has room */
+	POLICY_PLACE_DEVICE,
+	POLICY_PLACE_HOST,
+};
+
+/* Bits of policy_managed.advise: 1 << each. */
+enum policy_advise {
+	POLICY_ADVISE_PREFERRED_DEVICE,
+	POLICY_ADVISE_PREFERRED_HOST,
+	POLICY_ADVISE_ACCESSED_BY,
+	POLICY_ADVISE_READ_MOSTLY,
+};
+
+enum policy_prefetch {
+	POLICY_PREFETCH_NONE,
+	POLICY_PREFETCH_ON_ALLOC,
+	POLICY_PREFETCH_BEFORE_LAUNCH,
 };
 
 /* What happens to heap memory over the device budget (design: Spilling). */
@@ -44,16 +80,64 @@ struct policy_size {
 	uint64_t value; /* bytes, or hundredths of a percent (12.5% = 1250) */
 };
 
-/* One request, as far as rules may look at it. */
+/* How managed memory is made; constant, inside the policy. Enumerations are int: one parser stores all of them. */
+struct policy_managed {
+	int advise;                  /* bits: 1 << enum policy_advise */
+	int prefetch;                /* enum policy_prefetch */
+	struct policy_size headroom; /* device memory that prefetching leaves free; never a share */
+};
+
+/* How system memory is made; constant, inside the policy. */
+struct policy_system {
+	int register_pages; /* with the driver, where the device lacks access to pageable memory */
+	int huge_pages;
+	int numa_node; /* POLICY_NODE_AUTO = nearest the device */
+};
+#define POLICY_NODE_AUTO (-1)
+
+/* What rules look at and is not free to find out: ask policy_needs() before doing so. Bits. */
+enum policy_need {
+	POLICY_NEED_ORDER = 1 << 0,
+	POLICY_NEED_LIVE = 1 << 1,
+	POLICY_NEED_FREE = 1 << 2,
+	POLICY_NEED_LIBRARY = 1 << 3,
+	POLICY_NEED_THREAD = 1 << 4,
+	POLICY_NEED_NVTX = 1 << 5,
+	POLICY_NEED_PROCESS = 1 << 6, /* name or arguments: policy_bind() */
+};
+
+/*
+ * One request, as far as rules may look at it. What is not known matches no rule that asks for it: a text that is NULL,
+ * a device below 0, a number whose bit is not in known.
+ */
 struct policy_request {
 	uint64_t bytes;
+	enum policy_api api;
+	int device;
+	unsigned known;       /* of the three numbers: POLICY_NEED_ORDER, _LIVE, _FREE */
+	uint64_t order;       /* the how many-th allocation of the process, from 1 */
+	uint64_t live;        /* bytes the process has live */
+	uint64_t device_free; /* bytes that may still be allocated on the device */
+	const char *library;  /* path of the object that called */
+	const char *thread, *nvtx;
 };
+
+/* No limit. */
+#define POLICY_NO_CAP UINT64_MAX
+
+enum { POLICY_MAX_USES = 5 }; /* the first choice and four to fall back on: each use once */
 
 /* The answer to one request. rule: its index, or -1 when no rule matched and the default holds. */
 struct policy_decision {
-	enum policy_use use;
+	enum policy_use use; /* the first of uses */
 	int rule;
 	bool movable; /* heap memory: may it be moved between device and host? */
+	enum policy_place_of place;
+	unsigned n_uses;
+	unsigned char uses[POLICY_MAX_USES]; /* in the order in which they are to be tried */
+	uint64_t cap;                        /* bytes the first use may have live under this rule */
+	const struct policy_managed *managed;
+	const struct policy_system *system;
 };
 
 struct policy; /* opaque; constant once read */
@@ -86,8 +170,24 @@ void policy_errors_free(struct policy_errors *errors);
 /* Print one problem as "file:line:column: error: text" into buffer (always terminated). Returns buffer. */
 char *policy_error_format(const struct policy_error *error, char *buffer, size_t bytes);
 
-/* First rule that matches wins; else the policy's default use. Pure; at most a few ns a rule. */
+/*
+ * Tell a policy, once and before it is shared, which process it decides for. Until then, and for a text that is NULL,
+ * rules that ask for it match nothing. arguments: those of the command line with a blank between them.
+ */
+void policy_bind(struct policy *policy, const char *process, const char *arguments);
+
+/* Bits of enum policy_need: what rules look at that can match. Rules of another process do not count once bound. */
+unsigned policy_needs(const struct policy *policy);
+
+/* First rule that matches wins; else the policy's default use. Pure, no lock, no memory; a few ns a rule. */
 struct policy_decision policy_decide(const struct policy *policy, const struct policy_request *request);
+
+/*
+ * Does this rule match, and if not, why? For people: text (POLICY_EXPLAIN_BYTES) gets the first condition that fails,
+ * or "" when all hold.
+ */
+#define POLICY_EXPLAIN_BYTES 512
+bool policy_explain(const struct policy *policy, int rule, const struct policy_request *request, char *ret_text);
 
 /* What the policy says; valid for its life. */
 const char *policy_name(const struct policy *policy);                /* built-in's name or the path */
@@ -100,6 +200,12 @@ enum policy_spill policy_spill_mode(const struct policy *policy);
 enum policy_capacity policy_capacity(const struct policy *policy);
 bool policy_summary(const struct policy *policy); /* print the end-of-run summary? */
 bool policy_control(const struct policy *policy); /* open the control socket (control.h)? */
+bool policy_observe(const struct policy *policy); /* everything to the driver, only count decisions? */
+uint64_t policy_rule_cap(const struct policy *policy, int rule);
+struct policy_size policy_heap_chunk(const struct policy *policy); /* auto or bytes, as the next two */
+struct policy_size policy_heap_release_threshold(const struct policy *policy);
+struct policy_size policy_async_release_threshold(const struct policy *policy);
+enum policy_use policy_async_use(const struct policy *policy); /* driver or heap */
 
 /* Names of the built-in policies, NULL-terminated. */
 const char *const *policy_builtin_names(void);
@@ -108,5 +214,16 @@ const char *const *policy_builtin_names(void);
 const char *policy_use_name(enum policy_use use);
 const char *policy_spill_name(enum policy_spill mode);
 const char *policy_capacity_name(enum policy_capacity capacity);
+const char *policy_api_name(enum policy_api api);
+const char *policy_place_name(enum policy_place_of place);
+const char *policy_prefetch_name(enum policy_prefetch prefetch);
+const char *policy_advise_name(enum policy_advise advise);
+
+/* Read one of their names, or a size as written in a policy ("1.5GiB"). False: ret_why has POLICY_EXPLAIN_BYTES. */
+bool policy_api_read(const char *text, enum policy_api *ret_api, char *ret_why);
+bool policy_bytes_read(const char *text, uint64_t *ret_bytes, char *ret_why);
+/* Bytes as written in a policy, the largest unit that leaves a whole number. buffer needs POLICY_SIZE_BYTES_TEXT. */
+#define POLICY_SIZE_BYTES_TEXT 32
+char *policy_size_format(uint64_t bytes, char buffer[POLICY_SIZE_BYTES_TEXT]);
 
 #endif

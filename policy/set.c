@@ -32,10 +32,10 @@ static void report_unknown(const char *name, struct policy_place place, struct p
 	if (policy_key_is_section(&policy_file_keys, name)) {
 		const struct policy_key *key = policy_file_keys.keys;
 
-		while (strncmp(key->name, name, strlen(name)) != 0)
+		while (strncmp(key->name, name, strlen(name)) != 0 || key->name[strlen(name)] != '.')
 			key++;
 		policy_error_add(errors, set_file, place, "%s is a group of keys; write one of them, as in %s=%s",
-				 quoted, key->name, key->standard);
+				 quoted, key->name, policy_value_example(key));
 		return;
 	}
 	policy_key_hint(&policy_file_keys, "", name, hint);
@@ -74,7 +74,7 @@ static void item_parse(char *item, struct policy *policy, struct policy_place *s
 		return;
 	}
 	seen[index] = place;
-	if (key->type == POLICY_TYPE_RULES)
+	if (key->type == POLICY_TYPE_RULES || key->type == POLICY_TYPE_INCLUDE)
 		policy_error_add(errors, set_file, place,
 				 "%s is a list and cannot be set here; write it in a policy file", name);
 	else if (!policy_value_parse(key, trim(equals + 1), policy, why))

@@ -45,11 +45,31 @@ char *policy_size_format(uint64_t bytes, char buffer[POLICY_SIZE_BYTES_TEXT])
 
 	while (i < N_BINARY_UNITS && (bytes == 0 || bytes % units[i].bytes != 0))
 		i++;
-	if (i < N_BINARY_UNITS)
+	if (bytes == 0)
+		snprintf(buffer, POLICY_SIZE_BYTES_TEXT, "0");
+	else if (i < N_BINARY_UNITS)
 		snprintf(buffer, POLICY_SIZE_BYTES_TEXT, "%llu%s", (unsigned long long)(bytes / units[i].bytes),
 			 units[i].name);
 	else
 		snprintf(buffer, POLICY_SIZE_BYTES_TEXT, "%lluB", (unsigned long long)bytes);
+	return buffer;
+}
+
+char *policy_range_format(const struct policy_range *range, char buffer[POLICY_RANGE_TEXT])
+{
+	char low[POLICY_SIZE_BYTES_TEXT], high[POLICY_SIZE_BYTES_TEXT];
+
+	policy_size_format(range->lo, low);
+	policy_size_format(range->hi, high);
+	if (range->lo == range->hi)
+		snprintf(buffer, POLICY_RANGE_TEXT, "== %s", low);
+	else if (range->hi == UINT64_MAX)
+		snprintf(buffer, POLICY_RANGE_TEXT, ">= %s", low);
+	else if (range->lo == 0)
+		/* "< 1MiB" is read as "<= 1048575B"; nobody wants to see that. */
+		snprintf(buffer, POLICY_RANGE_TEXT, "< %s", policy_size_format(range->hi + 1, high));
+	else
+		snprintf(buffer, POLICY_RANGE_TEXT, "%s .. %s", low, high);
 	return buffer;
 }
 
@@ -241,6 +261,13 @@ bool policy_size_parse(const char *text, struct policy_size *ret_size, char *ret
 		return false;
 	*ret_size = (struct policy_size){.kind = POLICY_SIZE_BYTES, .value = bytes};
 	return true;
+}
+
+bool policy_size_bytes_parse(const char *text, uint64_t *ret_bytes, char *ret_why)
+{
+	if (*text && text[strlen(text) - 1] == '%')
+		return fail(ret_why, "a share is not taken here; write bytes, as in 64MiB");
+	return bytes_parse(text, false, ret_bytes, ret_why);
 }
 
 /* Two characters first, so that "<=" is not taken for "<". */

@@ -13,11 +13,14 @@
 /* auto, a size, or a share of something of at most 100%. */
 bool policy_size_parse(const char *text, struct policy_size *ret_size, char *ret_why);
 
+/* A size alone. */
+bool policy_size_bytes_parse(const char *text, uint64_t *ret_bytes, char *ret_why);
+
 /* ">= SIZE", "> SIZE", "<= SIZE", "< SIZE", "== SIZE" or "SIZE .. SIZE" (both ends included). */
 bool policy_condition_parse(const char *text, struct policy_range *ret_range, char *ret_why);
 
-/* Bytes in the largest unit that leaves a whole number, "64MiB". buffer needs POLICY_SIZE_BYTES_TEXT. Returns buffer. */
-#define POLICY_SIZE_BYTES_TEXT 32
-char *policy_size_format(uint64_t bytes, char buffer[POLICY_SIZE_BYTES_TEXT]);
+/* A condition as it would be written: ">= 64MiB", "1MiB .. 64MiB". buffer needs POLICY_RANGE_TEXT. Returns buffer. */
+#define POLICY_RANGE_TEXT 72
+char *policy_range_format(const struct policy_range *range, char buffer[POLICY_RANGE_TEXT]);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * backend.h: where an allocation can live. One constant table of functions for each place; serve.c asks the policy,
- * then calls through these. Managed and system memory get theirs with the policy issue.
+ * then calls through these (its table of places says which).
  *
  * No ledger lock is held in any of them. A request is what the program asked; a backend fills in the row's key, block
  * and *ret_pitch.
@@ -8,12 +8,16 @@
 #ifndef SPILLWAY_BACKEND_H
 #define SPILLWAY_BACKEND_H
 
+#include "policy/policy.h"
 #include "shim/device.h"
 #include "shim/ledger.h"
 
 struct backend_request {
 	size_t bytes;                  /* what it needs, pitch and all */
 	size_t width, height, element; /* of a pitched allocation; height 0 = a plain one */
+	void *caller;                  /* where in the program it was asked for; NULL = not known */
+	/* Set by serve.c for the backend: place, settings of managed and system memory. */
+	const struct policy_decision *decision;
 };
 
 struct backend {

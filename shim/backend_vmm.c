@@ -58,13 +58,16 @@ static enum sw_status heap_alloc_patiently(struct heap *heap, int device, size_t
 static enum sw_status vmm_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
 				size_t *ret_pitch)
 {
-	bool may_spill = policy_spill_mode(life_policy()) != POLICY_SPILL_OFF;
+	enum policy_place_of place = request->decision ? request->decision->place : POLICY_PLACE_AUTO;
+	bool may_spill = policy_spill_mode(life_policy()) != POLICY_SPILL_OFF && place != POLICY_PLACE_DEVICE;
 	enum chunk_kind kind = row->fixed ? CHUNK_FIXED : CHUNK_MOVABLE;
 	struct heap *heap = device_heap(device);
 	struct heap_grant grant;
 
 	if (!heap)
 		return SW_NOT_SUPPORTED;
+	if (place == POLICY_PLACE_HOST)
+		log_once("place: host is not there in this version; memory of such rules is placed as with auto");
 	/* Known already, unless the program has kept the handle of a context that was reset. */
 	context_known(row->context, device->ordinal);
 	pool_refresh(device);

@@ -157,7 +157,8 @@ static struct heap *make_heap(struct device *device)
 	    .host_budget = &host_budget,
 	    .arena_hint = ARENA_HINT(device->ordinal),
 	    .arena_bytes = ARENA_TIMES * (device->total + host),
-	    .keep_device = keep_of(&device->budget),
+	    .keep_device =
+		resolve(policy_heap_release_threshold(life_policy()), device->total, keep_of(&device->budget)),
 	    .keep_host = keep_of(&host_budget),
 	};
 	enum sw_status status = heap_create(&config, &heap);

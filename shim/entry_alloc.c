@@ -14,7 +14,7 @@
 
 HOOK_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
-	struct backend_request request = {.bytes = bytesize};
+	struct backend_request request = {.bytes = bytesize, .caller = __builtin_return_address(0)};
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemAlloc_v2);
@@ -51,6 +51,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitc
 				       : REAL(cuMemAllocPitch_v2)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
 	if (!dptr || !pPitch || !pitch_request(&request, WidthInBytes, Height, ElementSizeBytes))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+	request.caller = __builtin_return_address(0);
 	return enter_leave(&scope, serve_alloc(&request, dptr, pPitch));
 }
 

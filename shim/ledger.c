@@ -3,6 +3,7 @@
  * grow longer, and nothing fails. Freed rows wait on a list for the next allocation.
  */
 #include "shim/ledger.h"
+#include "shim/budget.h"
 #include "shim/lock.h"
 
 #include <stdatomic.h>
@@ -79,6 +80,8 @@ void ledger_row_free(struct ledger_row *row)
 {
 	if (!row)
 		return;
+	if (row->cap)
+		budget_give(row->cap, row->bytes);
 	lock_take(&ledger_lock);
 	if (n_idle < MOST_IDLE) {
 		row->next = idle_rows;

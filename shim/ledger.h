@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 struct block;
+struct budget;
 
 /* Bits, so that a look-up can name several. */
 enum ledger_kind {
@@ -43,6 +44,8 @@ struct ledger_row {
 	CUcontext event_context; /* of that event; not always the context of the block */
 	uint64_t event_order;    /* events of one order (a stream, a whole context) pass one after the other */
 	uint64_t since;          /* while pending: the how many-th it was */
+	int rule;                /* that decided where it lives, -1: none; of what serve.c allocates */
+	struct budget *cap;      /* of that rule, NULL: none; ledger_row_free() gives bytes back to it */
 	bool on_host;            /* LEDGER_HANDLE: located in host memory */
 	bool fixed;              /* LEDGER_HEAP: by rule it never moves, and may be registered and exported */
 	bool sync_memops;        /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */

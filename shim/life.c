@@ -13,6 +13,7 @@
  * be gone already.
  */
 #include "shim/capture.h"
+#include "shim/choice.h"
 #include "shim/control.h"
 #include "shim/device.h"
 #include "shim/enter.h"
@@ -92,6 +93,8 @@ static enum stage read_policy(void)
 	read = policy_read(secure_getenv("SPILLWAY_POLICY"), secure_getenv("SPILLWAY_SET"), &errors);
 	enum stage stage = read ? STAGE_RUNNING : bad_policy(&errors);
 	policy_errors_free(&errors);
+	if (read)
+		choice_start(read);
 	policy = read;
 	return stage;
 }
@@ -100,6 +103,7 @@ enum stage life_start(void)
 {
 	/* Not under START: binding may need the loader's lock, which a thread that waits for START may hold. */
 	real_bind();
+	choice_bind();
 	lock_take(&start_lock);
 	enum stage stage = life_stage();
 	if (stage == STAGE_NEW) {
@@ -218,6 +222,8 @@ void life_print_summary(void)
 			 stats_get(STAT_moves_in) ? "" : ": GPU reads of it go over the link");
 	else
 		log_line("  nothing was spilled");
+	if (policy_observe(policy))
+		choice_print();
 	if (stats_get(STAT_moves_in) + stats_get(STAT_moves_out))
 		line_of_moves();
 	if (stats_get(STAT_unknown_names))

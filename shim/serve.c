@@ -1,4 +1,5 @@
 #include "shim/serve.h"
+#include "shim/choice.h"
 #include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/log.h"
@@ -91,17 +92,17 @@ void serve_forgotten(struct ledger_row *row, bool freed)
 		ledger_commit(row);
 }
 
-static void say_refused(const struct device *device, size_t bytes)
+static void say_refused(const struct device *device, size_t bytes, int rule)
 {
 	char want[32], used[32], limit[32], host_used[32], host_limit[32];
 
 	stats_add(STAT_refused, 1);
-	log_once("out of memory: %s asked for; device budget %s of %s used, host %s of %s, spill %s",
+	log_once("out of memory: %s asked for; device budget %s of %s used, host %s of %s, spill %s, rule %s",
 		 log_bytes(want, sizeof(want), bytes), log_bytes(used, sizeof(used), atomic_load(&device->budget.used)),
 		 log_bytes(limit, sizeof(limit), atomic_load(&device->budget.limit)),
 		 log_bytes(host_used, sizeof(host_used), atomic_load(&host_budget.used)),
 		 log_bytes(host_limit, sizeof(host_limit), atomic_load(&host_budget.limit)),
-		 policy_spill_name(policy_spill_mode(life_policy())));
+		 policy_spill_name(policy_spill_mode(life_policy())), policy_rule_name(life_policy(), rule));
 }
 
 /* What is spilled for somebody who has not said how much he needs: a library's workspace, as a rule. */
@@ -118,22 +119,23 @@ bool serve_make_room(int ordinal)
 	return freed || spill_make_room(device, ROOM_BYTES);
 }
 
-static enum sw_status act(struct device *device, const struct backend_request *request, struct ledger_row *row,
-			  size_t *ret_pitch)
+/* Where each use of a policy lives. NULL: not there (yet); the next one of the list is asked. */
+static const struct place_row {
+	const struct backend *backend;
+	enum ledger_kind kind; /* of its rows */
+} places[POLICY_USE_COUNT] = {
+    [POLICY_USE_HEAP] = {&backend_vmm, LEDGER_HEAP},
+    [POLICY_USE_MANAGED] = {NULL, LEDGER_MANAGED}, /* &backend_managed */
+    [POLICY_USE_SYSTEM] = {NULL, LEDGER_MANAGED},  /* &backend_system, and a kind of its own */
+    [POLICY_USE_DRIVER] = {&backend_pass, LEDGER_DRIVER},
+    [POLICY_USE_DENY] = {NULL, 0},
+};
+
+static enum sw_status ask_driver(struct device *device, const struct backend_request *request, struct ledger_row *row,
+				 size_t *ret_pitch)
 {
-	struct policy_request question = {.bytes = request->bytes};
-	struct policy_decision decision = policy_decide(life_policy(), &question);
-
-	row->kind = LEDGER_HEAP;
-	row->fixed = !decision.movable;
-	if (decision.use == POLICY_USE_HEAP) {
-		enum sw_status status = backend_vmm.alloc(device, request, row, ret_pitch);
-
-		if (status != SW_NOT_SUPPORTED)
-			return status;
-	}
-	row->kind = LEDGER_DRIVER;
 	enum sw_status status;
+
 	do
 		status = backend_pass.alloc(device, request, row, ret_pitch);
 	while (status == SW_NO_MEMORY && serve_make_room(device->ordinal));
@@ -141,6 +143,56 @@ static enum sw_status act(struct device *device, const struct backend_request *r
 		stats_add(STAT_passed, 1);
 		count_driver_memory(row, true);
 	}
+	return status;
+}
+
+static enum sw_status ask(enum policy_use use, struct device *device, const struct backend_request *request,
+			  struct ledger_row *row, size_t *ret_pitch)
+{
+	if (use == POLICY_USE_DENY)
+		return SW_NO_MEMORY;
+	row->kind = places[use].kind;
+	if (use == POLICY_USE_DRIVER)
+		return ask_driver(device, request, row, ret_pitch);
+	if (places[use].backend)
+		return places[use].backend->alloc(device, request, row, ret_pitch);
+	log_once("rule %s: use %s is not there in this version; the next choice is taken, at last the driver",
+		 policy_rule_name(life_policy(), row->rule), policy_use_name(use));
+	return SW_NOT_SUPPORTED;
+}
+
+/* The first choice counts against the cap of its rule; a full cap is like having no memory. */
+static enum sw_status ask_first(const struct policy_decision *decision, struct device *device,
+				const struct backend_request *request, struct ledger_row *row, size_t *ret_pitch)
+{
+	if (!choice_take(decision, request->bytes, &row->cap))
+		return SW_NO_MEMORY;
+	enum sw_status status = ask(decision->use, device, request, row, ret_pitch);
+	if (status != SW_OK && row->cap) {
+		budget_give(row->cap, request->bytes);
+		row->cap = NULL;
+	}
+	return status;
+}
+
+/*
+ * Down the list of uses until one serves it. No memory, and not being able to, go on to the next; what nobody on the list
+ * is able to do goes to the driver, but what nobody has memory for is out of memory.
+ */
+static enum sw_status act(struct device *device, const struct backend_request *asked, struct ledger_row *row,
+			  size_t *ret_pitch)
+{
+	struct policy_decision decision = choice_make(device, asked);
+	struct backend_request request = *asked;
+
+	request.decision = &decision;
+	row->rule = decision.rule;
+	row->fixed = !decision.movable;
+	enum sw_status status = ask_first(&decision, device, &request, row, ret_pitch);
+	for (unsigned i = 1; i < decision.n_uses && (status == SW_NO_MEMORY || status == SW_NOT_SUPPORTED); i++)
+		status = ask((enum policy_use)decision.uses[i], device, &request, row, ret_pitch);
+	if (status == SW_NOT_SUPPORTED)
+		status = ask(POLICY_USE_DRIVER, device, &request, row, ret_pitch);
 	return status;
 }
 
@@ -167,11 +219,11 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 	pending_reap(device->ordinal);
 	enum sw_status status = act(device, request, row, &pitch);
 	if (status != SW_OK) {
-		ledger_row_free(row);
 		if (status == SW_NO_MEMORY)
-			say_refused(device, request->bytes);
+			say_refused(device, request->bytes, row->rule);
 		else
 			stats_add(STAT_failed, 1);
+		ledger_row_free(row);
 		return status_result(status);
 	}
 	*ret_address = row->key;

@@ -16,6 +16,7 @@ static const struct command {
 } commands[] = {
     {"run", tool_run, "run a program with Spillway in front of its CUDA calls"},
     {"check", tool_check, "check policy files"},
+    {"explain", tool_explain, "say what a policy decides about an allocation, and why"},
     {"list", tool_list, "show the processes that run under Spillway"},
     {"suspend", tool_suspend, "take the GPU's memory from running processes for a while"},
     {"resume", tool_resume, "let suspended processes go on"},

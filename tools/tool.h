@@ -21,6 +21,7 @@ enum {
 
 /* A command gets its own arguments, argv[0] being its name, and returns the exit status. */
 int tool_check(int argc, char **argv);
+int tool_explain(int argc, char **argv);
 int tool_run(int argc, char **argv);
 int tool_suspend(int argc, char **argv);
 int tool_resume(int argc, char **argv);

@@ -386,7 +386,7 @@ static void name_block(const struct engine *engine, uint32_t block_unit, char *t
 		snprintf(text, room, "an allocation at 0x%llx, freed since", address);
 		return;
 	}
-	int rule = policy ? policy_decide(policy, &(struct policy_request){.bytes = row.bytes}).rule : -1;
+	int rule = policy ? row.rule : -1;
 	snprintf(text, room, "allocation %llu, %s at 0x%llx%s%s", (unsigned long long)(row.id - FIRST_ID + 1),
 		 log_bytes(bytes, sizeof(bytes), row.bytes), address, rule >= 0 ? ", rule " : "",
 		 rule >= 0 ? policy_rule_name(policy, rule) : "");

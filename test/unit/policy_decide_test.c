@@ -87,7 +87,7 @@ static void random_conditions_decide_as_a_naive_reading_does(void **state)
 		}
 		policy = good_policy(text);
 		for (uint64_t bytes = 0; bytes < 5100; bytes++) {
-			struct policy_request request = {bytes};
+			struct policy_request request = {.bytes = bytes};
 			struct policy_decision decision = policy_decide(policy, &request);
 			int i = 0;
 
@@ -114,13 +114,13 @@ static void a_thousand_rules_are_decided_right_and_fast(void **state)
 		end += sprintf(end, "- {match: {size: == %dKiB}, use: driver}\n", i + 1);
 	policy = good_policy(text);
 	for (int i = 0; i <= 1000; i++) {
-		struct policy_request request = {1024ull * (unsigned)(i + 1)};
+		struct policy_request request = {.bytes = 1024ull * (unsigned)(i + 1)};
 
 		assert_int_equal(policy_decide(policy, &request).rule, i < 1000 ? i : -1);
 	}
 	clock_gettime(CLOCK_MONOTONIC, &begin);
 	for (uint64_t i = 0; i < 20000; i++) {
-		struct policy_request request = {i};
+		struct policy_request request = {.bytes = i};
 
 		sum += (uint64_t)policy_decide(policy, &request).rule;
 	}

@@ -59,7 +59,8 @@ char *__wrap_strdup(const char *text)
 	return fails() ? NULL : __real_strdup(text);
 }
 
-static const char good[] = "device: {budget: 1GiB}\nrules:\n- {name: a, match: {size: \"< 1MiB\"}, use: heap}\n";
+static const char good[] = "device: {budget: 1GiB}\ninclude: training\nrules:\n"
+			   "- {name: a, match: {size: \"< 1MiB\", thread: [a, b], process: p}, use: heap}\n";
 static const char bad[] = "device: {budget: 1}\nfoo: &a 1\nrules:\n- {use: heap}\n- {use: heap}\n- [\n";
 
 /* Fail allocation 1, 2, 3 ... until reading needs no more. A policy comes out whole or not at all. */
@@ -76,7 +77,7 @@ static void read_with_failures(const char *text, bool is_good)
 		countdown = 0;
 		assert_int_equal(policy == NULL, errors.n_errors > 0);
 		if (policy)
-			assert_int_equal(policy_n_rules(policy), 1);
+			assert_int_equal(policy_n_rules(policy), 2);
 		assert_true(errors.n_kept <= errors.n);
 		policy_free(policy);
 		policy_errors_free(&errors);

@@ -109,7 +109,7 @@ static void nested_and_dotted_keys_mean_the_same(void **state)
 static void absent_keys_have_their_standard_values(void **state)
 {
 	struct policy *policy = good_policy("version: 1\n", NULL);
-	struct policy_request request = {MIB};
+	struct policy_request request = {.bytes = MIB};
 
 	(void)state;
 	assert_true(policy_device_budget(policy).kind == POLICY_SIZE_AUTO);
@@ -132,7 +132,7 @@ static void first_rule_that_matches_wins(void **state)
 					    "  - {match.size: \">= 32MiB\", use: heap}\n"
 					    "default: driver\n",
 					    NULL);
-	struct policy_request small = {1}, edge = {64 * MIB}, over = {64 * MIB + 1};
+	struct policy_request small = {.bytes = 1}, edge = {.bytes = 64 * MIB}, over = {.bytes = 64 * MIB + 1};
 
 	(void)state;
 	assert_int_equal(policy_n_rules(policy), 2);
@@ -154,7 +154,8 @@ static void what_no_rule_calls_unmovable_is_movable(void **state)
 					    "  - {match.size: \"< 2MiB\", use: heap, movable: yes}\n"
 					    "  - {match.size: \"< 3MiB\", use: heap}\n",
 					    NULL);
-	struct policy_request small = {MIB - 1}, middle = {MIB}, large = {2 * MIB}, none = {3 * MIB};
+	struct policy_request small = {.bytes = MIB - 1}, middle = {.bytes = MIB}, large = {.bytes = 2 * MIB},
+			      none = {.bytes = 3 * MIB};
 
 	(void)state;
 	assert_false(policy_decide(policy, &small).movable);
@@ -201,8 +202,9 @@ static void all_errors_come_in_one_go_in_the_order_of_the_file(void **state)
 	    "p.yaml:8:32: error: report.capacity: \"devicehost\" is unknown; did you mean device+host? Write physical, "
 	    "budget or device+host\n"
 	    "p.yaml:9:13: error: spill.mode: one value was expected, not a list; write spill.mode: exact\n"
-	    "p.yaml:10:9: error: default: has no value; write heap or driver\n"
-	    "p.yaml:12:36: error: rule 1: use: \"hep\" is unknown; did you mean heap? Write heap or driver\n"
+	    "p.yaml:10:9: error: default: has no value; write heap, managed, system, driver or deny\n"
+	    "p.yaml:12:36: error: rule 1: use: \"hep\" is unknown; did you mean heap? Write heap, managed, system, "
+	    "driver or deny\n"
 	    "p.yaml:13:3: error: rule 2: \"use\" is missing; write use: heap\n"
 	    "p.yaml:13:10: error: rule 2: match is a group of keys, not a value; write match.size: \">= 64MiB\"\n"
 	    "p.yaml:14:3: error: rule 3: a rule is a map; write - {match: {size: \">= 64MiB\"}, use: driver}\n"
@@ -228,8 +230,8 @@ static void odd_texts_are_refused_with_their_place(void **state)
 	     "p.yaml:2:1: error: device is given twice, first in line 1 column 1; remove one of them\n"
 	     "p.yaml:2:10: error: device.budget is given twice, first in line 1 column 10; remove one of them\n"},
 	    {"budget: 4GiB", "p.yaml:1:1: error: unknown key \"budget\"; did you mean \"device.budget\"?\n"},
-	    {"zzz: 1", "p.yaml:1:1: error: unknown key \"zzz\"; write one of: version, device, host, spill, report, "
-		       "control, default, rules\n"},
+	    {"zzz: 1", "p.yaml:1:1: error: unknown key \"zzz\"; write one of: version, include, observe, device, host, "
+		       "heap, spill, managed, system, async, report, control, default, rules\n"},
 	    {"device: 1GiB", "p.yaml:1:9: error: device is a group of keys, not a value; write device.budget: auto\n"},
 	    {"device: {}", "p.yaml:1:9: error: device is empty; remove it, or write device.budget: auto\n"},
 	    {"[a]: b", "p.yaml:1:1: error: a key must be plain text, not a list or a map; write key: value\n"},
@@ -324,7 +326,7 @@ static void set_goes_on_top_of_the_file(void **state)
 {
 	struct policy *policy =
 	    good_policy("device.budget: 1GiB\nspill.mode: off\n", " device.budget = 2GiB,default=driver");
-	struct policy_request request = {1};
+	struct policy_request request = {.bytes = 1};
 
 	(void)state;
 	assert_true(policy_device_budget(policy).value == 2048 * MIB);
@@ -409,7 +411,7 @@ static void shipped_policies_are_built_in_and_without_fault(void **state)
 
 static void heap_is_the_policy_when_none_is_named_and_passthrough_leaves_all_to_the_driver(void **state)
 {
-	struct policy_request request = {1};
+	struct policy_request request = {.bytes = 1};
 	struct policy_errors errors;
 	struct policy *heap = policy_read(NULL, NULL, &errors), *pass;
 
@@ -459,8 +461,8 @@ static void what_is_no_small_regular_file_is_refused_and_never_waited_for(void *
 	expect_refused("/dev/zero", "it is a device or a socket, not a regular file; write the path of a file");
 	expect_refused("heep", "there is no built-in policy \"heep\"; did you mean \"heap\"?");
 	expect_refused(
-	    "zzz", "there is no built-in policy \"zzz\"; write one of heap, passthrough, or the path of a file (with "
-		   "a / or ending in .yaml)");
+	    "zzz", "there is no built-in policy \"zzz\"; write one of heap, passthrough, managed, system, training, "
+		   "training-fast, inference, observe, or the path of a file (with a / or ending in .yaml)");
 	alarm(0);
 }
 

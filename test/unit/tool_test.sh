@@ -138,12 +138,60 @@ expect 'help of run goes to stdout with an example' 0 'usage: *example:*' '' "$t
 expect 'help of check goes to stdout with an example' 0 'usage: *example:*' '' "$tool" check --help
 expect 'output that cannot be written is an error' 1 '' '*could not be written*' sh -c '"$1" --help >/dev/full' sh "$tool"
 
-for key in $(sed -n 's/^POLICY_\(RULE_\)\{0,1\}KEY("\([^"]*\)".*/\2/p; s/^POLICY_VALUE([A-Z]*, [^,]*, "\([^"]*\)".*/\1/p' \
-	"$source/policy/keys.def"); do
-	expect "the manual page knows $key" 0 '*' '' grep -wF -e "$key" "$source/tools/spillway.1"
+printf 'version: 1\n' >base.yaml
+printf 'include: base.yaml\nrules:\n- {name: "a\303\251", match: {size: "< 1MiB"}, use: driver}\n- {match: {api: [pitch]}, use: deny}\n- {match: {process: "py*"}, use: managed, fallback: [system], cap: 1GiB}\n' >rules.yaml
+expect 'check --json is a list with an object for each policy' 2 '[[]{"policy": "bad.yaml", "ok": false, "errors": 2, "warnings": 0, "problems": [[]{"file": "bad.yaml", "line": 1, "column": 10, "severity": "error", "text": "version: \\"3\\" is unknown; write 1"}, *
+ {"policy": "good.yaml", "ok": true, "errors": 0, "warnings": 0, "problems": [[]]}]' '' "$tool" check --json bad.yaml good.yaml
+expect 'check refuses a file of 10 MiB by its size' 2 '' '*larger than 1 MiB*' sh -c \
+	'truncate -s 10M large.yaml && "$1" check large.yaml' sh "$tool"
+expect 'explain says why not, and what would happen' 0 'rule 1 (aé): no, the size is 1536MiB, not < 1MiB
+rule 2 (rule 2): no, the api is malloc, not pitch
+rule 3 (rule 3): yes
+use: managed, then system
+  at most 1GiB may be live under the rule; what is over goes to the next use
+  managed memory: advise nothing; prefetch none
+  system memory: register yes; huge pages yes; NUMA node auto' '' \
+	"$tool" explain --size 1.5GiB --process python3 rules.yaml
+expect 'explain falls to the default' 0 '*rule 3 (rule 3): no, the name of the process is not known; the rule wants "py[*]"
+no rule matches: the default holds
+use: heap
+  heap memory is placed: auto; movable: yes' '' "$tool" explain rules.yaml
+expect 'explain says what is not so yet' 0 '*note: in this version*' '' "$tool" explain --api async heap
+expect 'explain of observe says that the driver serves' 0 '*note: observe: yes*' '' "$tool" explain observe
+expect 'explain leaves a communication library to the driver' 0 'rule 1 (communication libraries): yes
+use: driver' '' "$tool" explain --lib /usr/lib/libnccl.so.2 training
+expect 'explain --json' 0 '{"policy": "rules.yaml", "passed_over": [[]{"rule": 1, "name": "aé", "why": "the size is 1MiB, not < 1MiB"}], "rule": 2, "name": "rule 2", "use": [[]"deny"], "place": "auto", "movable": true, "cap": null, "managed": {"advise": [[]], "prefetch": "none", "headroom": null}, "system": {"register": true, "huge_pages": true, "numa_node": null}, "note": null}' '' \
+	"$tool" explain --json --api pitch rules.yaml
+expect 'explain takes every part of a request' 0 '*yes*' '' "$tool" explain --api vmm --device 3 --thread t --nvtx n \
+	--order 3 --live 1GiB --free 2GiB --args 'a b' --set default=driver --lib x observe
+expect 'explain with a bad policy prints its errors' 2 '' 'bad.yaml:1:10: *' "$tool" explain bad.yaml
+for bad in '--size 5' '--size 5%' '--api x' '--device 63' '--order -1' '--order 99999999999999999999' '--live x' '--free x' \
+	'--nosuch' '--size' ''; do
+	# shellcheck disable=SC2086 # several words
+	expect "explain $bad is wrong usage" 2 '' 'spillway: *' "$tool" explain $bad
 done
-sed -n '/^\.Bd -literal/,/^\.Ed/p' "$source/tools/spillway.1" | sed 1d\;\$d >manual.yaml
-expect 'the policy of the manual page is good' 0 'manual.yaml: ok' '' "$tool" check manual.yaml
+expect 'explain of two policies is wrong usage' 2 '' '*one policy is needed*' "$tool" explain heap heap
+expect 'help of explain goes to stdout with an example' 0 'usage: *example:*' '' "$tool" explain --help
+
+# Every key and value of keys.def is an item of the manual page, and every item is one: compared as sorted lists.
+page=$source/tools/spillway-policy.5
+items() { # MACRO: the words behind ".It MACRO" and behind further MACROs of the line
+	sed -n "s/^\.It $1 //p" "$page" | sed "s/ , $1 /\n/g" | sort -u
+}
+sed -n 's/^POLICY_\(RULE_\)\{0,1\}KEY("\([^"]*\)".*/\2/p' "$source/policy/keys.def" | sort -u >keys.txt
+sed -n 's/^POLICY_VALUE([A-Z]*, [^,]*, "\([^"]*\)".*/\1/p' "$source/policy/keys.def" | sort -u >values.txt
+items Cm >page_keys.txt
+items Li >page_values.txt
+items Sy >page_policies.txt
+ls "$source/policy" | sed -n 's/\.yaml$//p' | sort -u >policies.txt
+[ "$(wc -l <keys.txt)" -ge 30 ] && [ "$(wc -l <values.txt)" -ge 30 ] || complain 'keys.def was not read'
+expect 'the manual page has every key, and no other' 0 '' '' diff keys.txt page_keys.txt
+expect 'the manual page has every value, and no other' 0 '' '' diff values.txt page_values.txt
+expect 'the manual page has every built-in policy, and no other' 0 '' '' diff policies.txt page_policies.txt
+for page in spillway.1 spillway-policy.5; do
+	sed -n '/^\.Bd -literal/,/^\.Ed/p' "$source/tools/$page" | sed 1d\;\$d >manual.yaml
+	expect "the policy of $page is good" 0 'manual.yaml: ok' '' "$tool" check manual.yaml
+done
 
 echo "$n promises, $failed failed"
 [ "$failed" = 0 ]

@@ -1,5 +1,6 @@
 /*
- * policy_fuzz.c: libFuzzer on the policy language (clang, -DSPILLWAY_FUZZ=ON). The input is a policy file; what stands
+ * policy_fuzz.c: libFuzzer on the policy language (clang, -DSPILLWAY_FUZZ=ON), and the function that policy_mutate.c calls
+ * without it. The input is a policy file; what stands
  * behind its first 0xff byte, which no UTF-8 has, is what SPILLWAY_SET would hold.
  */
 #include <stdint.h>
@@ -27,6 +28,24 @@ static void problems_check(const struct policy_errors *errors)
 	}
 }
 
+/* What must hold of every decision: it is the one that the explanations lead to, and its uses are. */
+static void decision_check(const struct policy *policy, const struct policy_request *request)
+{
+	struct policy_decision decision = policy_decide(policy, request);
+	char why[POLICY_EXPLAIN_BYTES];
+
+	if (decision.rule >= (int)policy_n_rules(policy) || !*policy_rule_name(policy, decision.rule))
+		abort();
+	for (int i = 0; i < (int)policy_n_rules(policy) && i <= decision.rule; i++)
+		if (policy_explain(policy, i, request, why) != (i == decision.rule))
+			abort();
+	if (decision.n_uses < 1 || decision.n_uses > POLICY_MAX_USES || decision.uses[0] != decision.use)
+		abort();
+	for (unsigned i = 0; i < decision.n_uses; i++)
+		if (decision.uses[i] >= POLICY_USE_COUNT)
+			abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
 	const uint8_t *mark = bytes ? memchr(data, 0xff, bytes) : NULL;
@@ -48,11 +67,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 		abort();
 	problems_check(&errors);
 	if (policy) {
-		struct policy_request request = {n_text};
-		struct policy_decision decision = policy_decide(policy, &request);
-
-		if (decision.rule >= (int)policy_n_rules(policy) || !*policy_rule_name(policy, decision.rule))
-			abort();
+		policy_bind(policy, "python3", "a b");
+		decision_check(policy, &(struct policy_request){.bytes = n_text});
+		decision_check(policy, &(struct policy_request){
+					   .bytes = 1 << 20,
+					   .device = 1,
+					   .known = POLICY_NEED_ORDER | POLICY_NEED_LIVE | POLICY_NEED_FREE,
+					   .order = 5,
+					   .live = n_text,
+					   .device_free = 1 << 30,
+					   .library = "libnccl.so",
+					   .thread = "t",
+					   .nvtx = "n",
+				       });
 	}
 	policy_free(policy);
 	policy_errors_free(&errors);

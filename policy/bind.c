@@ -1,0 +1,137 @@
+/*
+ * Nothing that is the same for every request is looked at when deciding: what concerns the process is settled by
+ * policy_bind(), which packs the tests again. A rule of another process gets a test that nothing passes.
+ */
+#include "policy/bind.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/glob.h"
+#include "policy/keys.h"
+
+/* A key of a rule that is also one of the file takes the file's value when it is absent. */
+static void inherit(const struct policy *policy, struct policy_rule *rule)
+{
+	for (size_t i = 0; i < policy_rule_keys.n; i++) {
+		const struct policy_key *key = &policy_rule_keys.keys[i];
+		int outer = policy_key_find(&policy_file_keys, key->name);
+
+		if (outer >= 0 && !(rule->given & 1u << i))
+			policy_value_copy(key, rule, &policy_file_keys.keys[outer], policy);
+	}
+}
+
+static bool same_globs(const struct policy_globs *a, const struct policy_globs *b)
+{
+	return a->bytes == b->bytes && memcmp(a->text, b->text, a->bytes) == 0;
+}
+
+/* The patterns met so far, by number; those beyond go without one and are tried each time. */
+struct memo {
+	struct {
+		const struct policy_globs *globs;
+		int which;
+	} seen[64];
+	unsigned n;
+};
+
+static unsigned char memo_number(struct memo *memo, const struct policy_globs *globs, int which)
+{
+	for (unsigned i = 1; i <= memo->n; i++)
+		if (memo->seen[i].which == which && same_globs(memo->seen[i].globs, globs))
+			return (unsigned char)i;
+	if (memo->n + 1 == sizeof(memo->seen) / sizeof(*memo->seen))
+		return 0;
+	memo->n++;
+	memo->seen[memo->n].globs = globs;
+	memo->seen[memo->n].which = which;
+	return (unsigned char)memo->n;
+}
+
+static unsigned more_pack(struct policy_more *more, const struct policy_rule *rule, struct memo *memo)
+{
+	unsigned needs = 0;
+
+	*more = (struct policy_more){0};
+	for (int i = 0; i < POLICY_N_NUMBERS; i++) {
+		more->number[i] = rule->number[i];
+		if (rule->number[i].lo > (i == POLICY_NUMBER_ORDER ? 1u : 0u) || rule->number[i].hi != UINT64_MAX)
+			more->known |= (unsigned char)(1 << i);
+	}
+	needs = more->known;
+	for (int i = 0; i < POLICY_N_TEXTS; i++) {
+		if (!rule->text[i].n)
+			continue;
+		more->text[i] = &rule->text[i];
+		more->memo[i] = memo_number(memo, &rule->text[i], i);
+		needs |= (unsigned)POLICY_NEED_LIBRARY << i;
+	}
+	return needs;
+}
+
+/* The bits of enum policy_need stand in the order of the numbers and the texts. */
+_Static_assert(POLICY_NEED_ORDER == 1 << POLICY_NUMBER_ORDER && POLICY_NEED_LIVE == 1 << POLICY_NUMBER_LIVE &&
+		   POLICY_NEED_FREE == 1 << POLICY_NUMBER_FREE &&
+		   POLICY_NEED_THREAD == POLICY_NEED_LIBRARY << POLICY_TEXT_THREAD &&
+		   POLICY_NEED_NVTX == POLICY_NEED_LIBRARY << POLICY_TEXT_NVTX,
+	       "packing relies on it");
+
+static void pack(struct policy *policy)
+{
+	struct memo memo = {.n = 0};
+
+	policy->needs = 0;
+	for (size_t i = 0; i < policy->n_rules; i++) {
+		const struct policy_rule *rule = &policy->rules[i];
+		struct policy_test *test = &policy->tests[i];
+		unsigned needs = more_pack(&policy->more[i], rule, &memo);
+
+		*test = (struct policy_test){
+		    .lo = rule->size.lo,
+		    .hi = rule->size.hi,
+		    .devices = rule->devices ? rule->devices : UINT64_MAX,
+		    .apis = rule->apis ? (uint32_t)rule->apis : UINT32_MAX,
+		    .more = needs != 0,
+		};
+		for (int text = 0; text < POLICY_N_TEXTS; text++)
+			if (policy->more[i].memo[text])
+				test->memo = policy->more[i].memo[text];
+		if (rule->process.n || rule->arguments.n)
+			policy->needs |= POLICY_NEED_PROCESS;
+		if (rule->process_is == POLICY_PROCESS_OURS)
+			policy->needs |= needs;
+		else
+			*test = (struct policy_test){.lo = 1, .hi = 0};
+	}
+}
+
+static enum policy_process judge(const struct policy_rule *rule, const char *process, const char *arguments)
+{
+	if ((rule->process.n && !process) || (rule->arguments.n && !arguments))
+		return POLICY_PROCESS_UNKNOWN;
+	if (rule->process.n && !policy_globs_match(&rule->process, process))
+		return POLICY_PROCESS_NAME;
+	if (rule->arguments.n && !policy_globs_match(&rule->arguments, arguments))
+		return POLICY_PROCESS_ARGUMENTS;
+	return POLICY_PROCESS_OURS;
+}
+
+void policy_bind(struct policy *policy, const char *process, const char *arguments)
+{
+	for (size_t i = 0; i < policy->n_rules; i++)
+		policy->rules[i].process_is = judge(&policy->rules[i], process, arguments);
+	pack(policy);
+}
+
+bool policy_finish(struct policy *policy)
+{
+	policy->tests = calloc(policy->n_rules + 1, sizeof(*policy->tests));
+	policy->more = calloc(policy->n_rules + 1, sizeof(*policy->more));
+	if (!policy->tests || !policy->more)
+		return false;
+	for (size_t i = 0; i < policy->n_rules; i++)
+		inherit(policy, &policy->rules[i]);
+	policy_bind(policy, NULL, NULL);
+	return true;
+}

@@ -1,0 +1,153 @@
+/*
+ * The check for unreachable rules keeps the union of all earlier size ranges of rules without other conditions as a
+ * sorted list of pieces with gaps between them; a rule is dead when one piece holds it. Rules with other conditions are
+ * held against each other one by one: an earlier one with no narrower condition covers a later one. That several of them
+ * together cover one is not seen.
+ */
+#include "policy/cover.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/glob.h"
+
+static bool holds(const struct policy_range *outer, const struct policy_range *inner)
+{
+	return outer->lo <= inner->lo && inner->hi <= outer->hi;
+}
+
+static bool is_any(const struct policy_range *range, int number)
+{
+	return range->lo <= (number == POLICY_NUMBER_ORDER ? 1u : 0u) && range->hi == UINT64_MAX;
+}
+
+/* Does it ask for nothing but a size? */
+static bool is_plain(const struct policy_rule *rule)
+{
+	bool plain = !rule->apis && !rule->devices && !rule->process.n && !rule->arguments.n;
+
+	for (int i = 0; i < POLICY_N_NUMBERS; i++)
+		plain = plain && is_any(&rule->number[i], i);
+	for (int i = 0; i < POLICY_N_TEXTS; i++)
+		plain = plain && !rule->text[i].n;
+	return plain;
+}
+
+static bool bits_cover(uint64_t outer, uint64_t inner)
+{
+	return !outer || (inner && !(inner & ~outer));
+}
+
+/* Is all that the inner rule matches matched by the outer one? */
+static bool covers(const struct policy_rule *outer, const struct policy_rule *inner)
+{
+	if (!holds(&outer->size, &inner->size) || !bits_cover((unsigned)outer->apis, (unsigned)inner->apis) ||
+	    !bits_cover(outer->devices, inner->devices))
+		return false;
+	for (int i = 0; i < POLICY_N_NUMBERS; i++)
+		if (!is_any(&outer->number[i], i) && !holds(&outer->number[i], &inner->number[i]))
+			return false;
+	for (int i = 0; i < POLICY_N_TEXTS; i++)
+		if (!policy_globs_cover(&outer->text[i], &inner->text[i]))
+			return false;
+	return policy_globs_cover(&outer->process, &inner->process) &&
+	       policy_globs_cover(&outer->arguments, &inner->arguments);
+}
+
+/* Index of the first piece that ends at or after lo - 1, that is, that touches or lies beyond lo. */
+static size_t first_touching(const struct policy_range *pieces, size_t n, uint64_t lo)
+{
+	size_t from = 0, to = n;
+
+	while (from < to) {
+		size_t middle = from + (to - from) / 2;
+
+		if (lo > 0 && pieces[middle].hi < lo - 1)
+			from = middle + 1;
+		else
+			to = middle;
+	}
+	return from;
+}
+
+/* Put a range into the union, joining what it touches. pieces has room for one more. Returns the new number. */
+static size_t insert(struct policy_range *pieces, size_t n, struct policy_range range)
+{
+	size_t at = first_touching(pieces, n, range.lo), end = at;
+
+	while (end < n && (range.hi == UINT64_MAX || pieces[end].lo <= range.hi + 1)) {
+		if (pieces[end].lo < range.lo)
+			range.lo = pieces[end].lo;
+		if (pieces[end].hi > range.hi)
+			range.hi = pieces[end].hi;
+		end++;
+	}
+	memmove(pieces + at + 1, pieces + end, (n - end) * sizeof(*pieces));
+	pieces[at] = range;
+	return n + 1 - (end - at);
+}
+
+/* "rule 3 (line 7)", with the file when it is another one. */
+static void name_rule(const struct policy *policy, const struct policy_rule *rule, unsigned file, char name[120])
+{
+	if (rule->file == file)
+		snprintf(name, 120, "rule %u (line %u)", rule->number_in_file, rule->line);
+	else
+		snprintf(name, 120, "rule %u of %.64s (line %u)", rule->number_in_file, policy->files[rule->file],
+			 rule->line);
+}
+
+static void warn(const struct policy *policy, size_t at, struct policy_errors *errors)
+{
+	const struct policy_rule *rules = policy->rules, *dead = &rules[at];
+	struct policy_place place = {dead->line, dead->column};
+	char name[120];
+	size_t by = 0;
+
+	while (by < at && !covers(&rules[by], dead))
+		by++;
+	if (by == at) {
+		policy_warning_add(errors, policy->files[dead->file], place,
+				   "rule %u is unreachable: the rules before it together match all that it matches; "
+				   "move it up or remove it",
+				   dead->number_in_file);
+		return;
+	}
+	name_rule(policy, &rules[by], dead->file, name);
+	policy_warning_add(errors, policy->files[dead->file], place,
+			   "rule %u is unreachable: %s matches %s; move it up or remove it", dead->number_in_file, name,
+			   is_plain(&rules[by]) && is_any(&rules[by].size, -1) ? "everything" : "all that it matches");
+}
+
+/* Rules with conditions beside the size: is this one covered by one of those in front of it? */
+static bool is_covered(const struct policy *policy, const size_t *special, size_t n, size_t at)
+{
+	for (size_t i = 0; i < n; i++)
+		if (covers(&policy->rules[special[i]], &policy->rules[at]))
+			return true;
+	return false;
+}
+
+void policy_warn_unreachable(const struct policy *policy, struct policy_errors *errors)
+{
+	struct policy_range *pieces = malloc((policy->n_rules + 1) * sizeof(*pieces));
+	size_t *special = malloc((policy->n_rules + 1) * sizeof(*special)), n = 0, n_special = 0;
+
+	for (size_t i = 0; pieces && special && i < policy->n_rules; i++) {
+		const struct policy_rule *rule = &policy->rules[i];
+		size_t at = first_touching(pieces, n, rule->size.lo);
+
+		/* A touching piece may end just before lo; the next one cannot hold the range then, for there is a gap. */
+		if (at < n && holds(&pieces[at], &rule->size))
+			warn(policy, i, errors);
+		else if (is_plain(rule))
+			n = insert(pieces, n, rule->size);
+		else if (is_covered(policy, special, n_special, i))
+			warn(policy, i, errors);
+		else
+			special[n_special++] = i;
+	}
+	free(pieces);
+	free(special);
+}

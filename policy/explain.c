@@ -1,0 +1,134 @@
+/*
+ * The same question as in decide.c, asked of one rule as it was written and answered in words. It shares no code with
+ * deciding, so that the tests can hold one against the other.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "policy/glob.h"
+#include "policy/keys.h"
+#include "policy/size.h"
+#include "policy/text.h"
+
+__attribute__((format(printf, 2, 3))) static bool say(char *ret_text, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(ret_text, POLICY_EXPLAIN_BYTES, format, arguments);
+	va_end(arguments);
+	return false;
+}
+
+static bool process_holds(const struct policy_rule *rule, char *ret_text)
+{
+	bool name =
+	    rule->process_is == POLICY_PROCESS_NAME || (rule->process_is == POLICY_PROCESS_UNKNOWN && rule->process.n);
+	char patterns[256];
+
+	if (rule->process_is == POLICY_PROCESS_OURS)
+		return true;
+	policy_globs_format(name ? &rule->process : &rule->arguments, patterns, sizeof(patterns));
+	return say(ret_text, "the %s of the process %s; the rule wants %s", name ? "name" : "arguments",
+		   rule->process_is != POLICY_PROCESS_UNKNOWN ? (name ? "does not match" : "do not match")
+		   : name                                     ? "is not known"
+							      : "are not known",
+		   patterns);
+}
+
+static bool size_holds(const struct policy_rule *rule, uint64_t bytes, char *ret_text)
+{
+	char is[POLICY_SIZE_BYTES_TEXT], wants[POLICY_RANGE_TEXT];
+
+	if (bytes >= rule->size.lo && bytes <= rule->size.hi)
+		return true;
+	return say(ret_text, "the size is %s, not %s", policy_size_format(bytes, is),
+		   policy_range_format(&rule->size, wants));
+}
+
+static bool api_holds(const struct policy_rule *rule, enum policy_api api, char *ret_text)
+{
+	char names[POLICY_MAX_WHY] = "";
+
+	if (!rule->apis || rule->apis & 1 << api)
+		return true;
+	for (int i = 0; i < POLICY_API_COUNT; i++) {
+		if (!(rule->apis & 1 << i))
+			continue;
+		policy_why_append(names, *names ? " or " : "");
+		policy_why_append(names, policy_api_name((enum policy_api)i));
+	}
+	return say(ret_text, "the api is %s, not %s", policy_api_name(api), names);
+}
+
+static bool device_holds(const struct policy_rule *rule, int device, char *ret_text)
+{
+	char numbers[POLICY_MAX_WHY] = "", one[8];
+
+	if (!rule->devices || (device >= 0 && device < POLICY_MAX_DEVICES && rule->devices & 1ull << device))
+		return true;
+	for (int i = 0; i < POLICY_MAX_DEVICES; i++) {
+		if (!(rule->devices & 1ull << i))
+			continue;
+		snprintf(one, sizeof(one), "%s%d", *numbers ? " or " : "", i);
+		policy_why_append(numbers, one);
+	}
+	if (device < 0)
+		return say(ret_text, "the device is not known; the rule wants %s", numbers);
+	return say(ret_text, "the device is %d, not %s", device, numbers);
+}
+
+/* number: index of the condition; what: what messages call it. The order counts, the others are bytes. */
+static bool number_holds(const struct policy_rule *rule, const struct policy_request *request, int number,
+			 uint64_t value, char *ret_text)
+{
+	static const char *const what[] = {"order", "sum of what is live", "free device memory"};
+	const struct policy_range *range = &rule->number[number];
+	char is[POLICY_SIZE_BYTES_TEXT], wants[POLICY_RANGE_TEXT];
+	bool order = number == POLICY_NUMBER_ORDER;
+
+	if (range->lo <= (order ? 1u : 0u) && range->hi == UINT64_MAX)
+		return true;
+	if (order)
+		snprintf(wants, sizeof(wants), range->hi == UINT64_MAX ? "after %llu" : "%llu .. %llu",
+			 (unsigned long long)(range->hi == UINT64_MAX ? range->lo - 1 : range->lo),
+			 (unsigned long long)range->hi);
+	else
+		policy_range_format(range, wants);
+	if (!(request->known & 1u << number))
+		return say(ret_text, "the %s is not known; the rule wants %s", what[number], wants);
+	if (value >= range->lo && value <= range->hi)
+		return true;
+	if (order)
+		return say(ret_text, "the order is %llu, not %s", (unsigned long long)value, wants);
+	return say(ret_text, "the %s is %s, not %s", what[number], policy_size_format(value, is), wants);
+}
+
+static bool text_holds(const struct policy_rule *rule, int which, const char *text, char *ret_text)
+{
+	static const char *const what[] = {"calling library", "thread", "NVTX range"};
+	char patterns[256], quoted[POLICY_QUOTED_BYTES];
+
+	if (!rule->text[which].n || policy_globs_match(&rule->text[which], text))
+		return true;
+	policy_globs_format(&rule->text[which], patterns, sizeof(patterns));
+	if (!text)
+		return say(ret_text, "the %s is not known; the rule wants %s", what[which], patterns);
+	return say(ret_text, "the %s is %s, not %s", what[which], policy_quote(text, quoted), patterns);
+}
+
+bool policy_explain(const struct policy *policy, int index, const struct policy_request *request, char *ret_text)
+{
+	const struct policy_rule *rule = &policy->rules[index];
+
+	*ret_text = '\0';
+	return process_holds(rule, ret_text) && size_holds(rule, request->bytes, ret_text) &&
+	       api_holds(rule, request->api, ret_text) && device_holds(rule, request->device, ret_text) &&
+	       number_holds(rule, request, POLICY_NUMBER_ORDER, request->order, ret_text) &&
+	       number_holds(rule, request, POLICY_NUMBER_LIVE, request->live, ret_text) &&
+	       number_holds(rule, request, POLICY_NUMBER_FREE, request->device_free, ret_text) &&
+	       text_holds(rule, POLICY_TEXT_LIBRARY, request->library, ret_text) &&
+	       text_holds(rule, POLICY_TEXT_THREAD, request->thread, ret_text) &&
+	       text_holds(rule, POLICY_TEXT_NVTX, request->nvtx, ret_text);
+}

@@ -1,0 +1,122 @@
+/*
+ * fnmatch(3) may allocate and depends on the locale; deciding may do neither. Time is at most the product of both
+ * lengths: only the last star is ever gone back to.
+ */
+#include "policy/glob.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/text.h"
+
+/* "*word*", the pattern most rules have: the C library looks for a word many bytes at a time. */
+static bool is_word_anywhere(const char *pattern, size_t length)
+{
+	return length > 2 && pattern[0] == '*' && pattern[length - 1] == '*' &&
+	       strcspn(pattern + 1, "*?") == length - 2;
+}
+
+bool policy_glob_match(const char *pattern, const char *text)
+{
+	const char *star = NULL, *from = NULL;
+	size_t length = strlen(pattern);
+
+	if (is_word_anywhere(pattern, length))
+		return memmem(text, strlen(text), pattern + 1, length - 2) != NULL;
+	while (*text) {
+		if (*pattern == '*') {
+			star = pattern++;
+			from = text;
+		} else if (*pattern == '?' || *pattern == *text) {
+			pattern++;
+			text++;
+		} else if (star) {
+			pattern = star + 1;
+			text = ++from;
+		} else {
+			return false;
+		}
+	}
+	while (*pattern == '*')
+		pattern++;
+	return !*pattern;
+}
+
+bool policy_globs_match(const struct policy_globs *globs, const char *text)
+{
+	const char *pattern = globs->text;
+
+	for (unsigned i = 0; text && i < globs->n; i++, pattern += strlen(pattern) + 1)
+		if (policy_glob_match(pattern, text))
+			return true;
+	return false;
+}
+
+static bool holds(const struct policy_globs *globs, const char *pattern)
+{
+	const char *own = globs->text;
+
+	for (unsigned i = 0; i < globs->n; i++, own += strlen(own) + 1)
+		if (strcmp(own, "*") == 0 || strcmp(own, pattern) == 0)
+			return true;
+	return false;
+}
+
+bool policy_globs_cover(const struct policy_globs *outer, const struct policy_globs *inner)
+{
+	const char *pattern = inner->text;
+
+	if (!outer->n)
+		return true;
+	for (unsigned i = 0; i < inner->n; i++, pattern += strlen(pattern) + 1)
+		if (!holds(outer, pattern))
+			return false;
+	return inner->n > 0;
+}
+
+bool policy_globs_add(struct policy_globs *globs, const char *pattern, char *ret_why)
+{
+	char printable[POLICY_MAX_GLOB + 1], quoted[POLICY_QUOTED_BYTES], *more;
+	size_t bytes = strlen(pattern) + 1;
+
+	if (bytes == 1)
+		snprintf(ret_why, POLICY_MAX_WHY, "has no value; write a name, or a pattern as in \"*nccl*\"");
+	else if (bytes > POLICY_MAX_GLOB + 1)
+		snprintf(ret_why, POLICY_MAX_WHY, "is longer than %d bytes; write a shorter pattern with a *",
+			 POLICY_MAX_GLOB);
+	else if (strcmp(policy_printable(pattern, printable, sizeof(printable)), pattern) != 0)
+		snprintf(ret_why, POLICY_MAX_WHY,
+			 "has line breaks or control characters in it; write one line of plain text");
+	else if (globs->n == POLICY_MAX_GLOBS)
+		snprintf(ret_why, POLICY_MAX_WHY, "has more than %d patterns; write fewer, with a *", POLICY_MAX_GLOBS);
+	else if (globs->n && policy_globs_cover(globs, &(struct policy_globs){(char *)pattern, 1, (unsigned)bytes}))
+		snprintf(ret_why, POLICY_MAX_WHY, "%s is listed already; remove it", policy_quote(pattern, quoted));
+	else if (!(more = realloc(globs->text, globs->bytes + bytes)))
+		snprintf(ret_why, POLICY_MAX_WHY, "out of memory while reading; try again");
+	else {
+		memcpy(more + globs->bytes, pattern, bytes);
+		*globs = (struct policy_globs){more, globs->n + 1, globs->bytes + (unsigned)bytes};
+		return true;
+	}
+	return false;
+}
+
+void policy_globs_free(struct policy_globs *globs)
+{
+	free(globs->text);
+	*globs = (struct policy_globs){0};
+}
+
+char *policy_globs_format(const struct policy_globs *globs, char *buffer, size_t bytes)
+{
+	const char *pattern = globs->text;
+	char quoted[POLICY_QUOTED_BYTES];
+	size_t used = 0;
+
+	*buffer = '\0';
+	for (unsigned i = 0; i < globs->n && used < bytes; i++, pattern += strlen(pattern) + 1)
+		used += (size_t)snprintf(buffer + used, bytes - used, "%s%s", i ? " or " : "",
+					 policy_quote(pattern, quoted));
+	return buffer;
+}

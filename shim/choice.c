@@ -1,0 +1,181 @@
+#include "shim/choice.h"
+#include "shim/enter.h"
+#include "shim/heap/heap.h"
+#include "shim/log.h"
+#include "shim/real.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+/* Of one rule; the last row is the default's. */
+struct rule_count {
+	_Atomic uint64_t decisions, bytes;
+	struct budget cap;
+};
+
+static struct rule_count *counts; /* NULL without memory for them: then nothing is counted, and no cap holds */
+static size_t n_rules;
+static _Atomic uint64_t order;
+/*
+ * dladdr() walks the names of the whole object to find the nearest one; since glibc 2.35 there is a way without lock or
+ * walk. Looked up by name, so that an older C library can still load us; NULL there.
+ */
+static _Atomic(__typeof__(_dl_find_object) *) find_object;
+
+/* The command line as the kernel has it, argv[0] left out and blanks for the NULs between the others. */
+static const char *read_arguments(char *text, size_t room)
+{
+	FILE *file = fopen("/proc/self/cmdline", "re");
+	size_t n = file ? fread(text, 1, room - 1, file) : 0;
+
+	if (file)
+		fclose(file);
+	if (!n)
+		return NULL;
+	text[n] = 0;
+	size_t from = strlen(text) + 1;
+	for (size_t i = from; i + 1 < n; i++)
+		if (!text[i])
+			text[i] = ' ';
+	return from < n ? text + from : "";
+}
+
+void choice_bind(void)
+{
+	atomic_store(&find_object, dlvsym(RTLD_DEFAULT, "_dl_find_object", "GLIBC_2.35"));
+}
+
+void choice_start(struct policy *policy)
+{
+	char arguments[4096]; /* what is longer is cut; patterns look at its beginning */
+
+	if (policy_needs(policy) & POLICY_NEED_PROCESS)
+		policy_bind(policy, program_invocation_short_name, read_arguments(arguments, sizeof(arguments)));
+	n_rules = policy_n_rules(policy);
+	counts = calloc(n_rules + 1, sizeof(*counts));
+	if (!counts)
+		log_once("no memory to count by rule; no cap holds");
+	for (size_t i = 0; counts && i < n_rules; i++)
+		counts[i].cap.limit = policy_rule_cap(policy, (int)i);
+}
+
+static const char *library_of(void *address)
+{
+	struct dl_find_object object;
+	const char *path = NULL;
+	Dl_info info;
+
+	if (!address)
+		return NULL;
+	__typeof__(_dl_find_object) *find = atomic_load_explicit(&find_object, memory_order_relaxed);
+	if (find) {
+		if (find(address, &object) == 0)
+			path = object.dlfo_link_map->l_name;
+	} else if (dladdr(address, &info)) {
+		path = info.dli_fname;
+	}
+	/* The loader has no name for the program itself. */
+	return path && !*path ? program_invocation_name : path;
+}
+
+/* What the heap could still put on the device, or, without one, what the driver has. */
+static bool device_free(struct device *device, uint64_t *ret_bytes)
+{
+	struct heap *heap = atomic_load_explicit(&device->heap, memory_order_acquire);
+	size_t bytes, total;
+
+	if (REAL(cuMemGetInfo_v2)(&bytes, &total) != CUDA_SUCCESS)
+		return false;
+	*ret_bytes = bytes;
+	if (heap && budget_left(&device->budget) < *ret_bytes)
+		*ret_bytes = budget_left(&device->budget);
+	if (heap)
+		*ret_bytes += heap_idle_device(heap);
+	return true;
+}
+
+static uint64_t live_bytes(void)
+{
+	return stats_live(PLACE_DEVICE) + stats_live(PLACE_HOST) + stats_live(PLACE_MANAGED) +
+	       stats_live(PLACE_SYSTEM) + stats_live(PLACE_DRIVER);
+}
+
+static void count(int rule, size_t bytes)
+{
+	struct rule_count *row = counts + (rule < 0 ? n_rules : (size_t)rule);
+
+	if (!counts)
+		return;
+	atomic_fetch_add_explicit(&row->decisions, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&row->bytes, bytes, memory_order_relaxed);
+}
+
+struct policy_decision choice_make(struct device *device, const struct backend_request *request)
+{
+	const struct policy *policy = life_policy();
+	unsigned needs = policy_needs(policy);
+	char thread[16] = ""; /* as long as the kernel lets a name be */
+	struct policy_request question = {
+	    .bytes = request->bytes,
+	    .api = request->height ? POLICY_API_PITCH : POLICY_API_MALLOC,
+	    .device = device->ordinal,
+	    .known = POLICY_NEED_ORDER | POLICY_NEED_LIVE,
+	};
+
+	if (needs & POLICY_NEED_ORDER)
+		question.order = atomic_fetch_add_explicit(&order, 1, memory_order_relaxed) + 1;
+	if (needs & POLICY_NEED_LIVE)
+		question.live = live_bytes();
+	if (needs & POLICY_NEED_FREE && device_free(device, &question.device_free))
+		question.known |= POLICY_NEED_FREE;
+	if (needs & POLICY_NEED_LIBRARY)
+		question.library = library_of(request->caller);
+	if (needs & POLICY_NEED_THREAD && prctl(PR_GET_NAME, thread) == 0)
+		question.thread = thread;
+	struct policy_decision decision = policy_decide(policy, &question);
+
+	count(decision.rule, request->bytes);
+	if (policy_observe(policy)) {
+		decision.use = POLICY_USE_DRIVER;
+		decision.uses[0] = POLICY_USE_DRIVER;
+		decision.n_uses = 1;
+		decision.cap = POLICY_NO_CAP;
+	}
+	return decision;
+}
+
+bool choice_take(const struct policy_decision *decision, size_t bytes, struct budget **ret_cap)
+{
+	*ret_cap = NULL;
+	if (!counts || decision->cap == POLICY_NO_CAP)
+		return true;
+	if (!budget_take(&counts[decision->rule].cap, bytes))
+		return false;
+	*ret_cap = &counts[decision->rule].cap;
+	return true;
+}
+
+uint64_t choice_count(int rule, uint64_t *ret_bytes)
+{
+	const struct rule_count *row = counts + (rule < 0 ? n_rules : (size_t)rule);
+
+	*ret_bytes = counts ? atomic_load(&row->bytes) : 0;
+	return counts ? atomic_load(&row->decisions) : 0;
+}
+
+void choice_print(void)
+{
+	for (int rule = 0; rule <= (int)n_rules; rule++) {
+		int index = rule < (int)n_rules ? rule : -1;
+		uint64_t bytes, n = choice_count(index, &bytes);
+		char text[32];
+
+		if (n)
+			log_line("  rule %s: %llu allocations, %s", policy_rule_name(life_policy(), index),
+				 (unsigned long long)n, log_bytes(text, sizeof(text), bytes));
+	}
+}

@@ -1,0 +1,515 @@
+/*
+ * policy_rules_test.c: what rules may ask and say: conditions and decisions.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/parse.h"
+#include "test/unit/seed.h"
+
+#define MIB (1ull << 20)
+
+static struct policy *good_policy(const char *text)
+{
+	struct policy_errors errors;
+	struct policy *policy = policy_read_text("p.yaml", text, strlen(text), NULL, &errors);
+
+	if (errors.n)
+		fail_msg("%u:%u %s", errors.kept[0].line, errors.kept[0].column, errors.kept[0].text);
+	policy_errors_free(&errors);
+	return policy;
+}
+
+static const struct policy_request plain = {.bytes = MIB};
+
+/* A policy of one rule with this condition: does the request match it? Deciding and explaining must agree. */
+static bool matches(const char *condition, struct policy_request request)
+{
+	char text[400], why[POLICY_EXPLAIN_BYTES];
+	struct policy *policy;
+	bool yes;
+
+	snprintf(text, sizeof(text), "rules:\n- match: {%s}\n  use: driver\n", condition);
+	policy = good_policy(text);
+	yes = policy_decide(policy, &request).rule == 0;
+	assert_int_equal(policy_explain(policy, 0, &request, why), yes);
+	assert_int_equal(*why == '\0', yes);
+	policy_free(policy);
+	return yes;
+}
+
+static void each_api_has_its_word(void **state)
+{
+	static const char *const words[] = {"malloc", "pitch", "managed", "async", "pool", "host", "vmm"};
+
+	(void)state;
+	for (int i = 0; i < POLICY_API_COUNT; i++) {
+		char condition[64];
+
+		snprintf(condition, sizeof(condition), "api: %s", words[i]);
+		for (int j = 0; j < POLICY_API_COUNT; j++)
+			assert_int_equal(matches(condition, (struct policy_request){.api = (enum policy_api)j}),
+					 i == j);
+		assert_string_equal(policy_api_name((enum policy_api)i), words[i]);
+	}
+	assert_true(matches("api: [async, pool]", (struct policy_request){.api = POLICY_API_POOL}));
+	assert_false(matches("api: [async, pool]", (struct policy_request){.api = POLICY_API_MALLOC}));
+}
+
+static void devices_are_numbers_ranges_or_lists(void **state)
+{
+	(void)state;
+	assert_true(matches("device: 0", plain));
+	assert_false(matches("device: 1", plain));
+	assert_true(matches("device: 1 .. 3", (struct policy_request){.device = 3}));
+	assert_false(matches("device: 1 .. 3", (struct policy_request){.device = 4}));
+	assert_true(matches("device: [0, 2..4, 62]", (struct policy_request){.device = 62}));
+	assert_false(matches("device: [0, 2..4, 62]", (struct policy_request){.device = 1}));
+}
+
+static void a_device_that_is_not_known_matches_only_rules_without_one(void **state)
+{
+	(void)state;
+	assert_false(matches("device: 0 .. 62", (struct policy_request){.device = -1}));
+	assert_false(matches("device: 0 .. 62", (struct policy_request){.device = 63}));
+	assert_true(matches("size: \">= 0\"", (struct policy_request){.device = -1}));
+	assert_true(matches("size: \">= 0\"", (struct policy_request){.device = 63}));
+}
+
+static void order_live_and_pressure_hold_at_their_edges(void **state)
+{
+	static const struct {
+		const char *condition;
+		unsigned need;
+		uint64_t value;
+		bool yes;
+	} rows[] = {
+	    {"order: first 100", POLICY_NEED_ORDER, 1, true},
+	    {"order: first 100", POLICY_NEED_ORDER, 100, true},
+	    {"order: first 100", POLICY_NEED_ORDER, 101, false},
+	    {"order: after 100", POLICY_NEED_ORDER, 100, false},
+	    {"order: after 100", POLICY_NEED_ORDER, 101, true},
+	    {"order: 5 .. 7", POLICY_NEED_ORDER, 4, false},
+	    {"order: 5..7", POLICY_NEED_ORDER, 7, true},
+	    {"live: \">= 8GiB\"", POLICY_NEED_LIVE, 8192 * MIB, true},
+	    {"live: \">= 8GiB\"", POLICY_NEED_LIVE, 8192 * MIB - 1, false},
+	    {"live: == 0", POLICY_NEED_LIVE, 0, true},
+	    {"live: == 0", POLICY_NEED_LIVE, 1, false},
+	    {"pressure: device.free < 2GiB", POLICY_NEED_FREE, 2048 * MIB - 1, true},
+	    {"pressure: device.free < 2GiB", POLICY_NEED_FREE, 2048 * MIB, false},
+	    {"pressure: device.free 1GiB .. 2GiB", POLICY_NEED_FREE, 2048 * MIB, true},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct policy_request request = {.known = rows[i].need};
+
+		request.order = request.live = request.device_free = rows[i].value;
+		if (matches(rows[i].condition, request) != rows[i].yes)
+			fail_msg("%s of %llu", rows[i].condition, (unsigned long long)rows[i].value);
+		request.known = ~rows[i].need;
+		assert_false(matches(rows[i].condition, request)); /* not known: no match */
+	}
+}
+
+static void patterns_match_whole_names(void **state)
+{
+	static const struct {
+		const char *pattern, *text;
+		bool yes;
+	} rows[] = {
+	    {"*libnccl*", "/usr/lib/libnccl.so.2", true},
+	    {"*libnccl*", "/usr/lib/libncc.so", false},
+	    {"*libnccl*", "libnccl", true},
+	    {"libnccl", "libnccl.so", false},
+	    {"libnccl.so", "libnccl.so", true},
+	    {"*.so", "a.so.so", true},
+	    {"*.so", "a.so.2", false},
+	    {"lib?cl*", "libxcl.so", true},
+	    {"lib?cl*", "libcl.so", false},
+	    {"*a*b*c", "xxaxxbxxbc", true},
+	    {"*a*b*c", "xxaxxbxxbcd", false},
+	    {"*", "", true},
+	    {"?", "", false},
+	    {"**", "x", true},
+	    {"a*a", "a", false},
+	    {"[a]", "[a]", true},
+	    {"[a]", "a", false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		char condition[64];
+
+		snprintf(condition, sizeof(condition), "library: '%s'", rows[i].pattern);
+		if (matches(condition, (struct policy_request){.library = rows[i].text}) != rows[i].yes)
+			fail_msg("%s on %s", rows[i].pattern, rows[i].text);
+	}
+}
+
+static void a_text_that_is_not_known_matches_no_pattern(void **state)
+{
+	struct policy_request request = {.library = "lib", .thread = "t", .nvtx = "n"};
+
+	(void)state;
+	assert_false(matches("library: '*'", plain));
+	assert_false(matches("thread: '*'", plain));
+	assert_false(matches("nvtx: '*'", plain));
+	assert_true(matches("library: 'lib'", request));
+	assert_true(matches("thread: [x, t]", request));
+	assert_true(matches("nvtx: '?'", request));
+	assert_false(matches("nvtx: [x, y], library: lib", request));
+}
+
+static void all_conditions_of_a_rule_must_hold(void **state)
+{
+	struct policy_request request = {.bytes = 5 * MIB, .api = POLICY_API_ASYNC, .device = 1, .thread = "loader 3"};
+	const char *const all = "size: \">= 1MiB\", api: async, device: 1, thread: \"loader*\"";
+
+	(void)state;
+	assert_true(matches(all, request));
+	request.bytes = 1;
+	assert_false(matches(all, request));
+	request.bytes = MIB;
+	request.device = 0;
+	assert_false(matches(all, request));
+	request.device = 1;
+	request.api = POLICY_API_POOL;
+	assert_false(matches(all, request));
+	request.api = POLICY_API_ASYNC;
+	request.thread = "main";
+	assert_false(matches(all, request));
+}
+
+static void equal_patterns_of_many_rules_are_told_apart_from_others(void **state)
+{
+	char text[16384] = "rules:\n", *end = text + strlen(text);
+	struct policy_request request = {.library = "lib99", .thread = "lib98"};
+	struct policy *policy;
+
+	(void)state;
+	/* More than are remembered for a request; and the same words as library and as thread. */
+	for (int i = 0; i < 100; i++)
+		end += sprintf(end, "- {match: {library: lib%d, size: < 1KiB}, use: heap}\n", i);
+	for (int i = 0; i < 100; i++)
+		end += sprintf(end, "- {match: {thread: lib%d}, use: heap}\n", i);
+	sprintf(end, "- {match: {library: lib99}, use: heap}\n");
+	policy = good_policy(text);
+	assert_int_equal(policy_decide(policy, &request).rule, 99);
+	request.bytes = MIB;
+	assert_int_equal(policy_decide(policy, &request).rule, 198);
+	request.thread = "lib";
+	assert_int_equal(policy_decide(policy, &request).rule, 200);
+	policy_free(policy);
+}
+
+static void binding_settles_what_concerns_the_process(void **state)
+{
+	static const char text[] = "rules:\n"
+				   "- {match: {process: \"py*\", thread: t}, use: driver}\n"
+				   "- {match: {arguments: [\"*--big*\", x]}, use: managed}\n";
+	struct policy *policy = good_policy(text);
+	struct policy_request request = {.thread = "t"};
+	char why[POLICY_EXPLAIN_BYTES];
+
+	(void)state;
+	assert_int_equal(policy_needs(policy), POLICY_NEED_PROCESS);
+	assert_int_equal(policy_decide(policy, &request).rule, -1);
+	assert_false(policy_explain(policy, 0, &request, why));
+	assert_string_equal(why, "the name of the process is not known; the rule wants \"py*\"");
+	assert_false(policy_explain(policy, 1, &request, why));
+	assert_string_equal(why, "the arguments of the process are not known; the rule wants \"*--big*\" or \"x\"");
+	policy_bind(policy, "python3", "train.py --big 1");
+	assert_int_equal(policy_needs(policy), POLICY_NEED_PROCESS | POLICY_NEED_THREAD);
+	assert_int_equal(policy_decide(policy, &request).rule, 0);
+	policy_bind(policy, "sh", "train.py --big 1");
+	assert_int_equal(policy_needs(policy), POLICY_NEED_PROCESS);
+	assert_int_equal(policy_decide(policy, &request).rule, 1);
+	policy_bind(policy, "sh", "train.py");
+	assert_int_equal(policy_decide(policy, &request).rule, -1);
+	assert_false(policy_explain(policy, 1, &request, why));
+	assert_string_equal(why, "the arguments of the process do not match; the rule wants \"*--big*\" or \"x\"");
+	policy_free(policy);
+}
+
+static void only_what_rules_ask_for_is_needed(void **state)
+{
+	static const struct {
+		const char *condition;
+		unsigned needs;
+	} rows[] = {
+	    {"size: \">= 1MiB\", api: malloc, device: 0", 0},
+	    {"order: first 1", POLICY_NEED_ORDER},
+	    {"order: after 0", 0},
+	    {"live: \">= 0\"", 0},
+	    {"live: \">= 1B\"", POLICY_NEED_LIVE},
+	    {"pressure: device.free < 1GiB", POLICY_NEED_FREE},
+	    {"library: x", POLICY_NEED_LIBRARY},
+	    {"thread: x", POLICY_NEED_THREAD},
+	    {"nvtx: x", POLICY_NEED_NVTX},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		char text[200];
+		struct policy *policy;
+
+		snprintf(text, sizeof(text), "rules:\n- match: {%s}\n  use: driver\n", rows[i].condition);
+		policy = good_policy(text);
+		assert_int_equal(policy_needs(policy), rows[i].needs);
+		policy_free(policy);
+	}
+}
+
+static void a_decision_lists_the_uses_in_order(void **state)
+{
+	struct policy *policy = good_policy("rules:\n"
+					    "- {match: {size: < 1MiB}, use: managed, fallback: [system, heap, deny], "
+					    "place: device, cap: 10GiB}\n"
+					    "- {match: {size: < 2MiB}, use: driver, fallback: heap, place: host}\n"
+					    "default: system\n");
+	struct policy_request small = {.bytes = 1}, middle = {.bytes = MIB}, large = {.bytes = 2 * MIB};
+	struct policy_decision decision = policy_decide(policy, &small);
+
+	(void)state;
+	assert_int_equal(decision.n_uses, 4);
+	assert_int_equal(decision.use, POLICY_USE_MANAGED);
+	assert_memory_equal(
+	    decision.uses, ((unsigned char[]){POLICY_USE_MANAGED, POLICY_USE_SYSTEM, POLICY_USE_HEAP, POLICY_USE_DENY}),
+	    4);
+	assert_int_equal(decision.place, POLICY_PLACE_DEVICE);
+	assert_true(decision.cap == 10240 * MIB);
+	assert_true(policy_rule_cap(policy, 0) == 10240 * MIB);
+	decision = policy_decide(policy, &middle);
+	assert_int_equal(decision.n_uses, 2);
+	assert_int_equal(decision.uses[1], POLICY_USE_HEAP);
+	assert_int_equal(decision.place, POLICY_PLACE_HOST);
+	assert_true(decision.cap == POLICY_NO_CAP && policy_rule_cap(policy, 1) == POLICY_NO_CAP);
+	decision = policy_decide(policy, &large);
+	assert_int_equal(decision.rule, -1);
+	assert_int_equal(decision.n_uses, 1);
+	assert_int_equal(decision.uses[0], POLICY_USE_SYSTEM);
+	assert_true(decision.cap == POLICY_NO_CAP && policy_rule_cap(policy, -1) == POLICY_NO_CAP);
+	assert_true(policy_uses(policy, POLICY_USE_HEAP) && policy_uses(policy, POLICY_USE_SYSTEM));
+	policy_free(policy);
+}
+
+static void a_rule_takes_the_files_settings_where_it_has_none(void **state)
+{
+	struct policy *policy = good_policy("rules:\n"
+					    "- {match: {size: < 1MiB}, use: managed, managed: {prefetch: on-alloc}, "
+					    "system.numa_node: auto}\n"
+					    "- {use: system, managed.advise: [], system.huge_pages: yes}\n"
+					    "managed: {advise: [preferred-host, read-mostly], prefetch: before-launch, "
+					    "headroom: 1GiB}\n"
+					    "system: {register: no, huge_pages: no, numa_node: 3}\n");
+	struct policy_request small = {.bytes = 1}, large = {.bytes = MIB};
+	struct policy_decision decision = policy_decide(policy, &small);
+
+	(void)state;
+	assert_int_equal(decision.managed->advise, 1 << POLICY_ADVISE_PREFERRED_HOST | 1 << POLICY_ADVISE_READ_MOSTLY);
+	assert_int_equal(decision.managed->prefetch, POLICY_PREFETCH_ON_ALLOC);
+	assert_true(decision.managed->headroom.kind == POLICY_SIZE_BYTES &&
+		    decision.managed->headroom.value == 1024 * MIB);
+	assert_false(decision.system->register_pages);
+	assert_int_equal(decision.system->numa_node, POLICY_NODE_AUTO);
+	decision = policy_decide(policy, &large);
+	assert_int_equal(decision.managed->advise, 0);
+	assert_int_equal(decision.managed->prefetch, POLICY_PREFETCH_BEFORE_LAUNCH);
+	assert_true(decision.system->huge_pages);
+	assert_int_equal(decision.system->numa_node, 3);
+	policy_free(policy);
+}
+
+static void keys_of_the_file_are_read(void **state)
+{
+	struct policy *policy = good_policy("observe: yes\nheap: {chunk: 8MiB, release_threshold: 0}\n"
+					    "async: {use: heap, release_threshold: 2GiB}\ndefault: managed\n");
+
+	(void)state;
+	assert_true(policy_observe(policy));
+	assert_true(policy_heap_chunk(policy).value == 8 * MIB);
+	assert_true(policy_heap_release_threshold(policy).kind == POLICY_SIZE_BYTES);
+	assert_true(policy_async_release_threshold(policy).value == 2048 * MIB);
+	assert_int_equal(policy_async_use(policy), POLICY_USE_HEAP);
+	/* Whoever observes has the driver serve everything. */
+	assert_true(policy_uses(policy, POLICY_USE_DRIVER) && !policy_uses(policy, POLICY_USE_MANAGED));
+	policy_free(policy);
+}
+
+static void shipped_policies_leave_communication_libraries_to_the_driver(void **state)
+{
+	static const char *const libraries[] = {"/usr/lib/libnccl.so.2", "libucp.so.0", "/x/libuct_cuda.so",
+						"libucm.so", "/opt/nvshmem_bootstrap.so"};
+
+	(void)state;
+	for (const char *const *name = policy_builtin_names(); *name; name++) {
+		struct policy_errors errors;
+		struct policy *policy = policy_read(*name, NULL, &errors);
+
+		for (size_t i = 0; i < sizeof(libraries) / sizeof(*libraries); i++) {
+			struct policy_request request = {.bytes = 64 * MIB, .library = libraries[i]};
+
+			assert_int_equal(policy_decide(policy, &request).use, POLICY_USE_DRIVER);
+			request.library = "/usr/lib/libtorch_cuda.so";
+			if (strcmp(*name, "passthrough") != 0)
+				assert_int_not_equal(policy_decide(policy, &request).use, POLICY_USE_DRIVER);
+		}
+		policy_free(policy);
+		policy_errors_free(&errors);
+	}
+}
+
+static void names_and_sizes_can_be_read_alone(void **state)
+{
+	enum policy_api api = POLICY_API_VMM;
+	char why[POLICY_EXPLAIN_BYTES];
+	uint64_t bytes = 7;
+
+	(void)state;
+	assert_true(policy_api_read("pool", &api, why));
+	assert_int_equal(api, POLICY_API_POOL);
+	assert_false(policy_api_read("poool", &api, why));
+	assert_string_equal(why, "\"poool\" is unknown; did you mean pool? Write malloc, pitch, managed, async, pool, "
+				 "host or vmm");
+	assert_true(policy_bytes_read("1.5KiB", &bytes, why));
+	assert_int_equal(bytes, 1536);
+	assert_false(policy_bytes_read("", &bytes, why));
+	assert_string_equal(why, "has no value; write 64MiB");
+	assert_false(policy_bytes_read("1%", &bytes, why));
+	assert_int_equal(bytes, 1536);
+	assert_string_equal(policy_place_name(POLICY_PLACE_HOST), "host");
+	assert_string_equal(policy_prefetch_name(POLICY_PREFETCH_BEFORE_LAUNCH), "before-launch");
+	assert_string_equal(policy_advise_name(POLICY_ADVISE_ACCESSED_BY), "accessed-by");
+	assert_string_equal(policy_use_name(POLICY_USE_DENY), "deny");
+	assert_string_equal(policy_use_name(POLICY_USE_COUNT), "?");
+}
+
+/* ---- random rules: deciding and explaining never differ ---- */
+
+static struct seed seed;
+
+static void random_rule(char **end)
+{
+	static const char *const conditions[] = {
+	    "size: 10B .. 20B",
+	    "size: \">= 15B\"",
+	    "api: [malloc, async]",
+	    "api: vmm",
+	    "device: 0..1",
+	    "device: [0, 3]",
+	    "order: first 5",
+	    "order: after 3",
+	    "live: \">= 4B\"",
+	    "live: 2B .. 5B",
+	    "pressure: 'device.free < 6B'",
+	    "library: 'a*'",
+	    "library: ['*b', c]",
+	    "thread: [a, b]",
+	    "nvtx: 'a?'",
+	    "process: 'p*'",
+	    "arguments: '*x*'",
+	};
+	/* Two conditions on one thing would be a key given twice. */
+	static const unsigned char same[] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 6, 7, 8, 9, 10};
+	unsigned used = 0;
+
+	*end += sprintf(*end, "- use: driver\n  match:\n    size: \">= 1B\"\n");
+	used |= 1u << 0;
+	for (uint64_t i = seed_below(&seed, 5); i-- > 0;) {
+		size_t pick = (size_t)seed_below(&seed, sizeof(same));
+
+		if (used & 1u << same[pick])
+			continue;
+		used |= 1u << same[pick];
+		*end += sprintf(*end, "    %s\n", conditions[pick]);
+	}
+}
+
+static struct policy_request random_request(void)
+{
+	static const char *const texts[] = {NULL, "a", "ab", "b", "c", "aab", ""};
+	const size_t n = sizeof(texts) / sizeof(*texts);
+
+	return (struct policy_request){
+	    .bytes = seed_below(&seed, 25),
+	    .api = (enum policy_api)seed_below(&seed, POLICY_API_COUNT),
+	    .device = (int)seed_below(&seed, 5) - 1,
+	    .known = (unsigned)seed_below(&seed, 8),
+	    .order = 1 + seed_below(&seed, 8),
+	    .live = seed_below(&seed, 8),
+	    .device_free = seed_below(&seed, 8),
+	    .library = texts[seed_below(&seed, n)],
+	    .thread = texts[seed_below(&seed, n)],
+	    .nvtx = texts[seed_below(&seed, n)],
+	};
+}
+
+static void random_rules_are_decided_as_they_are_explained(void **state)
+{
+	enum { N = 30 };
+	char why[POLICY_EXPLAIN_BYTES];
+
+	(void)state;
+	seed = seed_start("random_rules");
+	for (int round = 0; round < 200; round++) {
+		char text[N * 300] = "rules:\n", *end = text + strlen(text);
+		struct policy_errors errors;
+		struct policy *policy;
+
+		for (int i = 0; i < N; i++)
+			random_rule(&end);
+		policy = policy_read_text("p.yaml", text, strlen(text), NULL, &errors);
+		if (!policy)
+			fail_msg("%u: %s", errors.kept[0].line, errors.kept[0].text);
+		policy_bind(policy, round % 2 ? "python" : "sh", round % 3 ? "x y" : NULL);
+		for (int i = 0; i < 100; i++) {
+			struct policy_request request = random_request();
+			int rule = 0;
+
+			while (rule < N && !policy_explain(policy, rule, &request, why))
+				rule++;
+			assert_int_equal(policy_decide(policy, &request).rule, rule < N ? rule : -1);
+			/* A rule that can never be reached is never reached. */
+			for (size_t e = 0; e < errors.n_kept && rule < N; e++) {
+				unsigned unreachable;
+
+				assert_int_equal(sscanf(errors.kept[e].text, "rule %u", &unreachable), 1);
+				assert_int_not_equal((int)unreachable - 1, rule);
+			}
+		}
+		policy_free(policy);
+		policy_errors_free(&errors);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(each_api_has_its_word),
+	    cmocka_unit_test(devices_are_numbers_ranges_or_lists),
+	    cmocka_unit_test(a_device_that_is_not_known_matches_only_rules_without_one),
+	    cmocka_unit_test(order_live_and_pressure_hold_at_their_edges),
+	    cmocka_unit_test(patterns_match_whole_names),
+	    cmocka_unit_test(a_text_that_is_not_known_matches_no_pattern),
+	    cmocka_unit_test(all_conditions_of_a_rule_must_hold),
+	    cmocka_unit_test(equal_patterns_of_many_rules_are_told_apart_from_others),
+	    cmocka_unit_test(binding_settles_what_concerns_the_process),
+	    cmocka_unit_test(only_what_rules_ask_for_is_needed),
+	    cmocka_unit_test(a_decision_lists_the_uses_in_order),
+	    cmocka_unit_test(a_rule_takes_the_files_settings_where_it_has_none),
+	    cmocka_unit_test(keys_of_the_file_are_read),
+	    cmocka_unit_test(shipped_policies_leave_communication_libraries_to_the_driver),
+	    cmocka_unit_test(names_and_sizes_can_be_read_alone),
+	    cmocka_unit_test(random_rules_are_decided_as_they_are_explained),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

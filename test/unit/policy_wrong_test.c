@@ -1,0 +1,189 @@
+/*
+ * policy_wrong_test.c: the mistakes in rules, word by word and with their places, and rules that are never reached.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "policy/parse.h"
+
+/* All problems of a text, one a line, must be these. */
+static void expect_problems(const char *text, const char *expected)
+{
+	struct policy_errors errors;
+	struct policy *policy = policy_read_text("p.yaml", text, strlen(text), NULL, &errors);
+	char all[16384] = "", line[700];
+
+	for (size_t i = 0; i < errors.n_kept; i++) {
+		strcat(all, policy_error_format(&errors.kept[i], line, sizeof(line)));
+		strcat(all, "\n");
+	}
+	assert_string_equal(all, expected);
+	assert_int_equal(policy == NULL, errors.n_errors > 0);
+	policy_free(policy);
+	policy_errors_free(&errors);
+}
+
+static void wrong_values_say_what_to_write_instead(void **state)
+{
+	static const char *const rows[][2] = {
+	    {"use: heap, match.api: mallok",
+	     "api: \"mallok\" is unknown; did you mean malloc? Write malloc, pitch, managed, async, pool, host or vmm"},
+	    {"use: heap, match.api: [pool, pool]", "api: \"pool\" is listed already; remove it"},
+	    {"use: heap, match.api: []", "api: an empty list matches nothing; write match.api: malloc, or remove it"},
+	    {"use: heap, match.api: [[a]]", "api: one value was expected, not a list; write match.api: malloc"},
+	    {"use: heap, match.library: {a: b}",
+	     "library: one value was expected, not a map; write match.library: \"*name*\""},
+	    {"use: heap, match.device: x", "device: \"x\" is no device; write a number from 0 to 62, or \"0 .. 3\""},
+	    {"use: heap, match.device: 63", "device: \"63\" is no device; write a number from 0 to 62, or \"0 .. 3\""},
+	    {"use: heap, match.device: -1", "device: \"-1\" is no device; write a number from 0 to 62, or \"0 .. 3\""},
+	    {"use: heap, match.device: 3..1",
+	     "device: \"3..1\" is no device; write a number from 0 to 62, or \"0 .. 3\""},
+	    {"use: heap, match.device: 99999999999999999999",
+	     "device: \"99999999999999999999\" is no device; write a number from 0 to 62, or \"0 .. 3\""},
+	    {"use: heap, match.device: [1, 0..2]", "device: \"0..2\" is listed already; remove it"},
+	    {"use: heap, match.thread: ''", "thread: has no value; write a name, or a pattern as in \"*nccl*\""},
+	    {"use: heap, match.thread: \"a\\nb\"",
+	     "thread: has line breaks or control characters in it; write one line of plain text"},
+	    {"use: heap, match.thread: [a, b, a]", "thread: \"a\" is listed already; remove it"},
+	    {"use: heap, match.order: first",
+	     "order: \"first\" is no order; write \"first 100\", \"after 100\" or \"100 .. 200\""},
+	    {"use: heap, match.order: first x", "order: \"first x\" has no plain number; write \"first 100\""},
+	    {"use: heap, match.order: after -1", "order: \"after -1\" has no plain number; write \"after 100\""},
+	    {"use: heap, match.order: first 0",
+	     "order: \"first 0\" matches nothing; write \"first 1\" or remove the rule"},
+	    {"use: heap, match.order: 7",
+	     "order: \"7\" is no order; write \"first 100\", \"after 100\" or \"100 .. 200\""},
+	    {"use: heap, match.order: 9 .. 7",
+	     "order: \"9 .. 7\" matches nothing; the first is number 1, write \"1 .. 200\""},
+	    {"use: heap, match.pressure: free < 1GiB",
+	     "pressure: \"free < 1GiB\" is no pressure; write \"device.free < 2GiB\""},
+	    {"use: heap, match.pressure: device.free < 10%",
+	     "pressure: a share cannot be a condition; write bytes, as in \"< 64MiB\""},
+	    {"use: heap, match.live: 8",
+	     "live: \"8\" is a size, not a condition; write \"== 64MiB\", \">= 64MiB\" or \"1MiB .. 64MiB\""},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct policy_errors errors;
+		char text[300];
+
+		snprintf(text, sizeof(text), "rules:\n- {%s}\n", rows[i][0]);
+		assert_null(policy_read_text("p.yaml", text, strlen(text), NULL, &errors));
+		assert_int_equal(errors.n, 1);
+		assert_int_equal(errors.kept[0].line, 2);
+		assert_memory_equal(errors.kept[0].text, "rule 1: match.", 14);
+		assert_string_equal(errors.kept[0].text + 14, rows[i][1]);
+		policy_errors_free(&errors);
+	}
+}
+
+static void wrong_decisions_say_what_to_write_instead(void **state)
+{
+	(void)state;
+	expect_problems(
+	    "rules:\n"
+	    "- {use: heap, fallback: heap}\n"
+	    "- {use: heap, fallback: [deny, driver]}\n"
+	    "- {use: deny, fallback: driver}\n"
+	    "- {use: heap, fallback: [driver, driver], cap: 5}\n"
+	    "- {use: heap, place: hsot, cap: 50%}\n"
+	    "- {use: managed, managed.advise: [preferred-device, preferred-host]}\n"
+	    "- {use: system, system: {numa_node: 1024, register: 1}, cap: -1MiB}\n"
+	    "- {use: heap, managed: {headroom: 1%, prefetch: never}, cap: 16777216TiB}\n"
+	    "heap.chunk: 2\n"
+	    "async: heap\n"
+	    "managed.advise: [preferred-host, preferred-device]\n",
+	    "p.yaml:2:15: error: rule 1: fallback: heap is what the rule uses first; remove it\n"
+	    "p.yaml:3:15: error: rule 2: fallback: deny is the end; remove what stands behind it\n"
+	    "p.yaml:4:15: error: rule 3: fallback: a rule that denies asks nobody else; remove it\n"
+	    "p.yaml:5:34: error: rule 4: fallback: \"driver\" is listed already; remove it\n"
+	    "p.yaml:5:48: error: rule 4: cap: \"5\" has no unit; write 5MiB or 5GiB\n"
+	    "p.yaml:6:22: error: rule 5: place: \"hsot\" is unknown; did you mean host? Write auto, device or host\n"
+	    "p.yaml:6:33: error: rule 5: cap: a share is not taken here; write bytes, as in 64MiB\n"
+	    "p.yaml:7:18: error: rule 6: managed.advise: memory cannot prefer the device and the host; remove one of "
+	    "them\n"
+	    "p.yaml:8:37: error: rule 7: system.numa_node: \"1024\" is no NUMA node; write auto or a number from 0 to "
+	    "1023\n"
+	    "p.yaml:8:53: error: rule 7: system.register: \"1\" is unknown; write yes, no, true, false, on or off (a "
+	    "number is not taken as yes or no)\n"
+	    "p.yaml:8:62: error: rule 7: cap: \"-1MiB\" is negative; write 0 or more, as in 64MiB\n"
+	    "p.yaml:9:35: error: rule 8: managed.headroom: a share is not taken here; write bytes, as in 64MiB\n"
+	    "p.yaml:9:49: error: rule 8: managed.prefetch: \"never\" is unknown; write none, on-alloc or "
+	    "before-launch\n"
+	    "p.yaml:9:62: error: rule 8: cap: \"16777216TiB\" is more than 64 bits of bytes (16384 PiB) can say; write "
+	    "a "
+	    "smaller size\n"
+	    "p.yaml:10:13: error: heap.chunk: \"2\" has no unit; write 2MiB or 2GiB\n"
+	    "p.yaml:11:8: error: async is a group of keys, not a value; write async.use: driver\n"
+	    "p.yaml:12:1: error: managed.advise: memory cannot prefer the device and the host; remove one of them\n");
+}
+
+static void too_many_or_too_long_patterns_are_refused(void **state)
+{
+	char text[2000] = "rules:\n- {use: heap, match.thread: [", *end = text + strlen(text);
+
+	(void)state;
+	for (int i = 0; i < 65; i++)
+		end += sprintf(end, "t%02d,", i);
+	strcpy(end, "]}\n");
+	expect_problems(
+	    text, "p.yaml:2:286: error: rule 1: match.thread: has more than 64 patterns; write fewer, with a *\n");
+	strcpy(text, "rules:\n- {use: heap, match.thread: ");
+	end = text + strlen(text);
+	memset(end, 'a', 256);
+	strcpy(end + 256, "}\n");
+	expect_problems(text,
+			"p.yaml:2:29: error: rule 1: match.thread: is longer than 255 bytes; write a shorter pattern "
+			"with a *\n");
+}
+
+static void rules_with_other_conditions_are_covered_only_by_wider_ones(void **state)
+{
+	(void)state;
+	expect_problems(
+	    "rules:\n"
+	    "- {match: {api: [malloc, pitch], device: 0..3}, use: driver}\n"
+	    "- {match: {api: malloc, device: 1, size: < 1MiB}, use: heap}\n"
+	    "- {match: {api: malloc}, use: heap}\n"
+	    "- {match: {api: managed, device: 1}, use: heap}\n"
+	    "- {match: {library: ['*a*', b], order: first 5}, use: heap}\n"
+	    "- {match: {library: b, order: first 5}, use: heap}\n"
+	    "- {match: {library: b, order: first 6}, use: heap}\n"
+	    "- {match: {thread: b, order: first 5}, use: heap}\n"
+	    "- {match: {thread: '*'}, use: heap}\n"
+	    "- {match: {thread: xyz, live: < 1GiB}, use: heap}\n"
+	    "- {match: {process: p, size: \">= 1MiB\"}, use: heap}\n"
+	    "- {match: {process: p, size: \">= 2MiB\", pressure: device.free < 1GiB}, use: heap}\n"
+	    "- {match: {arguments: p, size: \">= 2MiB\"}, use: heap}\n"
+	    "- {use: heap}\n"
+	    "- {match: {nvtx: x}, use: heap}\n",
+	    "p.yaml:3:3: warning: rule 2 is unreachable: rule 1 (line 2) matches all that it matches; move it "
+	    "up or remove it\n"
+	    "p.yaml:7:3: warning: rule 6 is unreachable: rule 5 (line 6) matches all that it matches; move it "
+	    "up or remove it\n"
+	    "p.yaml:11:3: warning: rule 10 is unreachable: rule 9 (line 10) matches all that it matches; move "
+	    "it up or remove it\n"
+	    "p.yaml:13:3: warning: rule 12 is unreachable: rule 11 (line 12) matches all that it matches; move "
+	    "it up or remove it\n"
+	    "p.yaml:16:3: warning: rule 15 is unreachable: rule 14 (line 15) matches everything; move it up or "
+	    "remove it\n");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(wrong_values_say_what_to_write_instead),
+	    cmocka_unit_test(wrong_decisions_say_what_to_write_instead),
+	    cmocka_unit_test(too_many_or_too_long_patterns_are_refused),
+	    cmocka_unit_test(rules_with_other_conditions_are_covered_only_by_wider_ones),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
