@@ -15,6 +15,7 @@
 struct backend_request {
 	size_t bytes;                  /* what it needs, pitch and all */
 	size_t width, height, element; /* of a pitched allocation; height 0 = a plain one */
+	enum policy_api api;           /* MALLOC (0) also for a pitched one */
 	void *caller;                  /* where in the program it was asked for; NULL = not known */
 	/* Set by serve.c for the backend: place, settings of managed and system memory. */
 	const struct policy_decision *decision;

@@ -93,6 +93,7 @@ static void vmm_release(struct ledger_row *row)
 {
 	struct device *device = device_get(row->device);
 
+	pool_row_gone(row);
 	heap_free(atomic_load(&device->heap), row->block, row->key);
 	ledger_row_free(row);
 }

@@ -121,7 +121,7 @@ struct policy_decision choice_make(struct device *device, const struct backend_r
 	char thread[16] = ""; /* as long as the kernel lets a name be */
 	struct policy_request question = {
 	    .bytes = request->bytes,
-	    .api = request->height ? POLICY_API_PITCH : POLICY_API_MALLOC,
+	    .api = request->height ? POLICY_API_PITCH : request->api,
 	    .device = device->ordinal,
 	    .known = POLICY_NEED_ORDER | POLICY_NEED_LIVE,
 	};

@@ -1,13 +1,9 @@
 /*
- * Bodies of the entry points that allocate and free. Each does three things: count the call, ask enter.h whether to
+ * Bodies of the entry points that allocate and free, but for those in stream order (entry_async.c). Each does three things: count the call, ask enter.h whether to
  * serve, and hand a plain request to serve.c. What we do not serve goes to the real function with the same arguments.
  */
-#include "shim/capture.h"
-#include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/hook.h"
-#include "shim/pending.h"
-#include "shim/pool.h"
 #include "shim/serve.h"
 
 /* ---- cuMemAlloc, cuMemAllocPitch ---- */
@@ -55,19 +51,13 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitc
 	return enter_leave(&scope, serve_alloc(&request, dptr, pPitch));
 }
 
-/* At exit nothing of ours is called any more, and heap memory is the driver's to take back with the process. */
-static bool is_late_free(CUdeviceptr address)
-{
-	return life_stage() == STAGE_ENDING && device_of(address);
-}
-
 HOOK_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
 {
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemFree_v2);
 	if (!enter_serve(&scope, false))
-		return is_late_free(dptr) ? CUDA_SUCCESS : REAL(cuMemFree_v2)(dptr);
+		return serve_is_late_free(dptr) ? CUDA_SUCCESS : REAL(cuMemFree_v2)(dptr);
 	return enter_leave(&scope, serve_free(dptr));
 }
 
@@ -109,92 +99,12 @@ HOOK_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
 
 DRIVER_ALLOC(cuMemAllocManaged, LEDGER_MANAGED, (CUdeviceptr * dptr, size_t bytesize, unsigned int flags),
 	     (dptr, bytesize, flags), bytesize)
-DRIVER_ALLOC(cuMemAllocAsync, LEDGER_ASYNC, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
-	     (dptr, bytesize, hStream), bytesize)
-DRIVER_ALLOC(cuMemAllocAsync_ptsz, LEDGER_ASYNC, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
-	     (dptr, bytesize, hStream), bytesize)
-DRIVER_ALLOC(cuMemAllocFromPoolAsync, LEDGER_ASYNC,
-	     (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream),
-	     (dptr, bytesize, pool, hStream), bytesize)
-DRIVER_ALLOC(cuMemAllocFromPoolAsync_ptsz, LEDGER_ASYNC,
-	     (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream),
-	     (dptr, bytesize, pool, hStream), bytesize)
 /* Addresses of 32 bits (CUDA before 3.2): the heap lies beyond their reach. */
 DRIVER_ALLOC(cuMemAlloc, LEDGER_DRIVER, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize), bytesize)
 DRIVER_ALLOC(cuMemAllocPitch, LEDGER_DRIVER,
 	     (CUdeviceptr_v1 * dptr, unsigned int *pPitch, unsigned int WidthInBytes, unsigned int Height,
 	      unsigned int ElementSizeBytes),
 	     (dptr, pPitch, WidthInBytes, Height, ElementSizeBytes), (size_t)*pPitch *Height)
-
-/* ---- cuMemFreeAsync: routed by the ledger, like every free (facts 7) ---- */
-
-/*
- * A heap block behind a stream: free for the program at once, for us when an event recorded now has passed. In a capture
- * the driver would refuse to record this free of memory that the graph did not allocate; so do we.
- */
-static CUresult free_behind_stream(CUdeviceptr address, CUstream stream, bool per_thread)
-{
-	CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
-
-	if (capture_is_open()) {
-		(per_thread ? REAL(cuStreamIsCapturing_ptsz) : REAL(cuStreamIsCapturing))(stream, &capturing);
-		if (capturing != CU_STREAM_CAPTURE_STATUS_NONE)
-			return CUDA_ERROR_INVALID_VALUE;
-	}
-	struct ledger_row *row = ledger_take(LEDGER_HEAP, address);
-	if (!row)
-		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = context_record_stream(stream, per_thread, &row->event, &row->event_context);
-	if (result != CUDA_SUCCESS) {
-		ledger_commit(row);
-		return result;
-	}
-	/* The default stream of each thread is another one, though it has one handle. */
-	bool own = per_thread ? !stream || stream == CU_STREAM_PER_THREAD : stream == CU_STREAM_PER_THREAD;
-	row->event_order = own ? (uintptr_t)pthread_self() : (uintptr_t)stream;
-	int device = row->device;
-	stats_add(STAT_frees, 1);
-	stats_add(STAT_deferred_frees, 1);
-	pending_add(row);
-	pending_reap(device);
-	return CUDA_SUCCESS;
-}
-
-#define FREE_ASYNC(name, per_thread)                                                                                   \
-	HOOK_EXPORT CUresult CUDAAPI name(CUdeviceptr dptr, CUstream hStream)                                          \
-	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
-                                                                                                                       \
-		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope, false))                                                                       \
-			return is_late_free(dptr) ? CUDA_SUCCESS : REAL(name)(dptr, hStream);                          \
-		if (device_of(dptr))                                                                                   \
-			return enter_leave(&scope, free_behind_stream(dptr, hStream, per_thread));                     \
-		struct ledger_row *row = serve_forget(LEDGER_FREEABLE, dptr);                                          \
-		CUresult result = REAL(name)(dptr, hStream);                                                           \
-		serve_forgotten(row, result == CUDA_SUCCESS);                                                          \
-		return enter_leave(&scope, result);                                                                    \
-	}
-FREE_ASYNC(cuMemFreeAsync, false)
-FREE_ASYNC(cuMemFreeAsync_ptsz, true)
-
-HOOK_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
-{
-	stats_call(HOOK_cuMemPoolCreate);
-	CUresult result = REAL(cuMemPoolCreate)(pool, poolProps);
-	if (result == CUDA_SUCCESS && life_counts() && poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-		pool_made(*pool, poolProps->location.id);
-	return result;
-}
-
-HOOK_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
-{
-	stats_call(HOOK_cuMemPoolDestroy);
-	struct pool *gone = life_counts() ? pool_forget(pool) : NULL;
-	CUresult result = REAL(cuMemPoolDestroy)(pool);
-	pool_forgotten(gone, result == CUDA_SUCCESS);
-	return result;
-}
 
 /* ---- pinned host memory ---- */
 

@@ -231,7 +231,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		return ANSWER(word, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-		return ANSWER(pointer, NULL);
+		return ANSWER(pointer, row->pool);
 	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
 		return ANSWER(bytes, end_page - first_page);
 	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:

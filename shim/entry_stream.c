@@ -68,6 +68,8 @@ END_CAPTURE(cuStreamEndCapture_ptsz, cuStreamIsCapturing_ptsz, true)
 		if (life_counts())                                                                                     \
 			capture_forget(hStream);                                                                       \
 		if (life_counts())                                                                                     \
+			pending_stream_ending(hStream);                                                                \
+		if (life_counts())                                                                                     \
 			done_stream_ending(hStream);                                                                   \
 		return REAL(name)(hStream);                                                                            \
 	}

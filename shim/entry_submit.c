@@ -58,25 +58,6 @@
 #include "shim/hooks.def"
 /* clang-format on */
 
-/* When the driver has no memory left, what the heap keeps warm goes back, and the call is made again. */
-/* clang-format off */
-#define HOOK_MAKE(name, params, args)                                                                                  \
-	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
-	{                                                                                                              \
-		struct enter_scope scope;                                                                              \
-		CUresult result;                                                                                       \
-                                                                                                                       \
-		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope, true)) \
-			return serve_refusal() ? serve_refusal() : REAL(name) args; \
-		do \
-			result = REAL(name) args; \
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && serve_make_room(-1)); \
-		return enter_leave(&scope, result);                                                                    \
-	}
-#include "shim/hooks.def"
-/* clang-format on */
-
 /*
  * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS promises that the synchronous copies and sets are synchronous even where they may
  * return early. The driver cannot be told so for heap memory, so while any heap block has it set, they all are. Only

@@ -1,6 +1,8 @@
 /*
  * Bodies for programs that use virtual memory management themselves. Their handles are counted where they lie, and
- * device memory they take is room the heap does not have; nothing is refused. A handle lives until every reference
+ * device memory they take is room the heap does not have; nothing is refused. Where serve_vmm_may_spill() says so, what
+ * does not fit the device budget is made in host memory instead: a handle has no address, so the program maps it and
+ * grants its device access as it would have, and goes on. It never moves. A handle lives until every reference
  * (create, retain) is released and every mapping of it is gone, as the driver counts it. Our own address space is not
  * theirs: what they try there is refused as the driver refuses it for cuMemAlloc memory, but for handles of memory that
  * never moves.
@@ -8,7 +10,11 @@
 #include "shim/enter.h"
 #include "shim/hook.h"
 #include "shim/log.h"
+#include "shim/pool.h"
 #include "shim/serve.h"
+#include "shim/switches.h"
+
+#include <string.h>
 
 /* The driver has no memory left: did the heap of that device have some to give back? */
 static bool has_room(const CUmemAllocationProp *prop)
@@ -16,32 +22,121 @@ static bool has_room(const CUmemAllocationProp *prop)
 	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && serve_make_room(prop->location.id);
 }
 
+/* Is this one that must be made elsewhere, or not at all? Warm memory of the heap goes back first. */
+static bool is_over_budget(struct device *device, size_t size)
+{
+	device_known_budget(device);
+	pool_refresh(device);
+	if (budget_left(&device->budget) >= size)
+		return false;
+	device_make_room(device);
+	return budget_left(&device->budget) < size;
+}
+
+static void say_spilled(const struct device *device, size_t size)
+{
+	char budget[32], bytes[32];
+
+	stats_add(STAT_spilled_allocations, 1);
+	stats_add(STAT_spilled_bytes, size);
+	log_once("SPILLING BEGINS: the device budget of %s is full, %s of the program's own cuMemCreate went to host "
+		 "memory for good; the GPU reaches it over the link, many times slower",
+		 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
+		 log_bytes(bytes, sizeof(bytes), size));
+}
+
+/*
+ * Make in host memory what is asked for on the device. What device memory alone can be (compressed, open to RDMA) is left
+ * out. False: it is not to be, or the driver refuses it, and the device is tried as ever. Charged to the host's budget.
+ */
+static bool create_on_host(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+			   unsigned long long flags, CUresult *ret_result)
+{
+	if (!serve_vmm_may_spill() || policy_spill_mode(life_policy()) == POLICY_SPILL_OFF || !handle || !prop ||
+	    prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+	    (prop->allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL))
+		return false;
+	struct device *device = device_get(prop->location.id);
+	if (!device || !device->host_vmm || !is_over_budget(device, size))
+		return false;
+	if (!budget_take(&host_budget, size)) {
+		serve_say_refused(device, size, -1);
+		*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
+		return true;
+	}
+	CUmemAllocationProp host = *prop;
+	host.location = device->host_location;
+	memset(&host.allocFlags, 0, sizeof(host.allocFlags));
+	*ret_result = REAL(cuMemCreate)(handle, size, &host, flags);
+	if (*ret_result == CUDA_SUCCESS) {
+		say_spilled(device, size);
+		return true;
+	}
+	budget_give(&host_budget, size);
+	log_once("the driver refuses to make the program's cuMemCreate in host memory (%s); it stays on the device",
+		 real_error_name(*ret_result));
+	return false;
+}
+
+static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const CUmemAllocationProp *prop, bool spilled)
+{
+	struct ledger_row *row = ledger_row_new(LEDGER_HANDLE);
+
+	if (!row) {
+		if (spilled)
+			budget_give(&host_budget, size);
+		return;
+	}
+	/* From the properties, not from a context: NCCL comes here before there is one (facts 7). */
+	row->on_host = prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+	row->device = row->on_host ? 0 : prop->location.id;
+	row->key = handle;
+	row->bytes = size;
+	row->refs = 1;
+	row->spilled = spilled;
+	_Static_assert(sizeof(row->asked_flags) == sizeof(prop->allocFlags), "they are kept whole");
+	memcpy(&row->asked_flags, &prop->allocFlags, sizeof(row->asked_flags));
+	serve_count_new(row);
+	if (!spilled)
+		log_once("the program manages virtual memory itself (cuMemCreate): that part goes round the heap, "
+			 "counted but never %s",
+			 serve_vmm_may_spill() ? "moved" : "spilled");
+}
+
 HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 					 const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	struct enter_scope scope;
+	CUresult result;
 
 	stats_call(HOOK_cuMemCreate);
-	bool serving = enter_serve(&scope, true);
-	CUresult result = serving ? CUDA_SUCCESS : serve_refusal();
-	if (result == CUDA_SUCCESS) {
+	if (!enter_serve(&scope, true))
+		return serve_refusal() ? serve_refusal() : REAL(cuMemCreate)(handle, size, prop, flags);
+	bool on_host = create_on_host(handle, size, prop, flags, &result);
+	if (!on_host) {
 		do
 			result = REAL(cuMemCreate)(handle, size, prop, flags);
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && serving && has_room(prop));
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && has_room(prop));
 	}
-	if (!serving)
+	if (result == CUDA_SUCCESS)
+		note_handle(*handle, size, prop, on_host);
+	return enter_leave(&scope, result);
+}
+
+/* Of a spilled handle the program is told what it asked for: it takes the place from here to grant access. */
+HOOK_EXPORT CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+								    CUmemGenericAllocationHandle handle)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+
+	stats_call(HOOK_cuMemGetAllocationPropertiesFromHandle);
+	CUresult result = REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
+	if (result != CUDA_SUCCESS || !enter_serve(&scope, false))
 		return result;
-	struct ledger_row *row = result == CUDA_SUCCESS ? ledger_row_new(LEDGER_HANDLE) : NULL;
-	if (row) {
-		/* From the properties, not from a context: NCCL comes here before there is one (facts 7). */
-		row->on_host = prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
-		row->device = row->on_host ? 0 : prop->location.id;
-		row->key = *handle;
-		row->bytes = size;
-		row->refs = 1;
-		serve_count_new(row);
-		log_once("the program manages virtual memory itself (cuMemCreate): that part goes round the heap, "
-			 "counted but never spilled");
+	if (ledger_get(LEDGER_HANDLE, handle, &row) && row.spilled) {
+		prop->location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = row.device};
+		memcpy(&prop->allocFlags, &row.asked_flags, sizeof(row.asked_flags));
 	}
 	return enter_leave(&scope, result);
 }

@@ -27,6 +27,7 @@ enum ledger_kind {
 	LEDGER_REGISTERED = 1 << 5, /* cuMemHostRegister */
 	LEDGER_HANDLE = 1 << 6,     /* the program's own cuMemCreate; key is the handle */
 	LEDGER_MAPPING = 1 << 7,    /* the program's own cuMemMap; handle says of what */
+	LEDGER_ARRAY = 1 << 8,      /* cuArrayCreate and kin; key is the handle */
 	LEDGER_FREEABLE = LEDGER_HEAP | LEDGER_DRIVER | LEDGER_MANAGED | LEDGER_ASYNC,
 };
 
@@ -43,10 +44,15 @@ struct ledger_row {
 	CUevent event;           /* while pending (pending.h): the free waits for it; NULL: for the whole context */
 	CUcontext event_context; /* of that event; not always the context of the block */
 	uint64_t event_order;    /* events of one order (a stream, a whole context) pass one after the other */
+	CUmemoryPool pool;       /* LEDGER_HEAP: the pool that the program thinks it is of, or NULL */
+	uint64_t pool_id;        /* LEDGER_HEAP: which of ours counts it (pool.h); 0: none */
+	uint64_t asked_flags;    /* LEDGER_HANDLE, spilled: allocFlags as the program asked for them */
 	uint64_t since;          /* while pending: the how many-th it was */
 	int rule;                /* that decided where it lives, -1: none; of what serve.c allocates */
 	struct budget *cap;      /* of that rule, NULL: none; ledger_row_free() gives bytes back to it */
-	bool on_host;            /* LEDGER_HANDLE: located in host memory */
+	bool on_host;            /* LEDGER_HANDLE: located in host memory, as the program asked */
+	bool spilled;            /* LEDGER_HANDLE: asked for on the device, made in host memory */
+	bool handed_back;        /* LEDGER_HEAP of a pool: the program has freed it */
 	bool fixed;              /* LEDGER_HEAP: by rule it never moves, and may be registered and exported */
 	bool sync_memops;        /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
 	struct ledger_row *next;

@@ -2,6 +2,7 @@
 #include "shim/backend.h"
 #include "shim/capture.h"
 #include "shim/context.h"
+#include "shim/pool.h"
 #include "shim/real.h"
 
 #include <stdatomic.h>
@@ -45,6 +46,7 @@ static void put_unless_ended(struct ledger_row *row, unsigned ends)
 
 void pending_add(struct ledger_row *row)
 {
+	pool_row_freed(row);
 	row->since = atomic_fetch_add(&n_added, 1);
 	put(row);
 }
@@ -57,6 +59,19 @@ uint64_t pending_mark(void)
 bool pending_any(void)
 {
 	return atomic_load_explicit(&n_pending, memory_order_relaxed) != 0;
+}
+
+static struct ledger_row *unlink_locked(struct ledger_row **at)
+{
+	struct ledger_row *row = *at;
+
+	lock_assert_held(LOCK_PENDING);
+	*at = row->next;
+	if (!row->next)
+		tail = at;
+	row->next = NULL;
+	atomic_fetch_sub(&n_pending, 1);
+	return row;
 }
 
 /*
@@ -75,13 +90,8 @@ static struct ledger_row *sift(bool (*judge)(struct ledger_row *row, void *argum
 			at = &row->next;
 			continue;
 		}
-		*at = row->next;
-		if (!row->next)
-			tail = at;
-		row->next = NULL;
-		*taken_tail = row;
+		*taken_tail = unlink_locked(at);
 		taken_tail = &row->next;
-		atomic_fetch_sub(&n_pending, 1);
 	}
 	lock_drop(&pending_lock);
 	return taken;
@@ -203,6 +213,80 @@ bool pending_wait(int device)
 	}
 	pthread_setcancelstate(before, NULL);
 	return freed;
+}
+
+/* ---- used again before it is done ---- */
+
+/* What the block could hold; 0: it is not for this one. */
+static size_t room_for(const struct pending_want *want, const struct ledger_row *row, bool behind)
+{
+	if (!row->event || row->device != want->device || row->fixed != want->fixed || row->bytes > want->most ||
+	    row->event_context != want->context || (row->event_order == want->order) != behind)
+		return 0;
+	size_t room = heap_room_of(atomic_load(&device_get(row->device)->heap), row->block, row->key);
+	return room >= want->bytes && room <= want->most ? room : 0;
+}
+
+static struct ledger_row *take_best(const struct pending_want *want, bool behind, unsigned *ret_ends)
+{
+	struct ledger_row **best = NULL, *row = NULL;
+	size_t least = SIZE_MAX;
+
+	lock_take(&pending_lock);
+	for (struct ledger_row **at = &list; *at; at = &(*at)->next) {
+		size_t room = room_for(want, *at, behind);
+
+		if (!room || room >= least)
+			continue;
+		least = room;
+		best = at;
+	}
+	if (best)
+		row = unlink_locked(best);
+	if (row && behind)
+		end_event(row);
+	*ret_ends = atomic_load(&n_ends);
+	lock_drop(&pending_lock);
+	return row;
+}
+
+struct ledger_row *pending_take_behind(const struct pending_want *want)
+{
+	unsigned ends;
+
+	return pending_any() ? take_best(want, true, &ends) : NULL;
+}
+
+/* Outside the lock: the call may wait for room in the driver's queues. */
+struct ledger_row *pending_take_after(const struct pending_want *want, CUstream stream, bool per_thread)
+{
+	unsigned ends;
+	struct ledger_row *row = pending_any() ? take_best(want, false, &ends) : NULL;
+
+	if (!row)
+		return NULL;
+	if ((per_thread ? REAL(cuStreamWaitEvent_ptsz) : REAL(cuStreamWaitEvent))(stream, row->event, 0) !=
+	    CUDA_SUCCESS) {
+		put_unless_ended(row, ends);
+		return NULL;
+	}
+	lock_take(&pending_lock);
+	if (atomic_load(&n_ends) == ends)
+		end_event(row);
+	row->event = NULL;
+	lock_drop(&pending_lock);
+	return row;
+}
+
+void pending_stream_ending(CUstream stream)
+{
+	if (!pending_any())
+		return;
+	lock_take(&pending_lock);
+	for (struct ledger_row *row = list; row; row = row->next)
+		if (row->event && row->event_order == (uintptr_t)stream)
+			row->event_order = row->id << 1 | 1; /* nobody's: handles are even */
+	lock_drop(&pending_lock);
 }
 
 struct idle {

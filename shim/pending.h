@@ -32,6 +32,23 @@ bool pending_wait(int device);
 void pending_context_idle(CUcontext context, uint64_t before);
 
 /*
+ * Memory freed behind a stream may be used again before the stream has passed, by whoever comes behind it too (async.h).
+ * The smallest block that fits, its row without an event; NULL: there is none. _behind: freed in this very order.
+ * _after: freed in another one of the same context, and the stream now waits for that, where the driver lets it.
+ */
+struct pending_want {
+	int device;
+	bool fixed;
+	size_t bytes, most; /* what the block must hold, and may hold */
+	CUcontext context;  /* of the stream */
+	uint64_t order;     /* as in the ledger's rows */
+};
+struct ledger_row *pending_take_behind(const struct pending_want *want);
+struct ledger_row *pending_take_after(const struct pending_want *want, CUstream stream, bool per_thread);
+/* A stream is about to be destroyed: its handle may come again, for a stream that is behind nothing. */
+void pending_stream_ending(CUstream stream);
+
+/*
  * A context is about to end: take what waits for it (a list by ->next). When it has ended pending_release() frees them
  * without touching their events, which ended with it; when it has not, pending_put_back().
  */

@@ -6,6 +6,10 @@
 struct pool {
 	CUmemoryPool handle;
 	CUdevice device;
+	uint64_t id; /* handles come again, numbers do not */
+	bool driver_only;
+	/* In the heap: what the program has, and that plus what waits for its streams. The most of each. */
+	uint64_t used, used_high, held, held_high;
 	struct pool *next;
 };
 
@@ -21,13 +25,15 @@ static void add(struct pool *pool)
 	lock_drop(&pool_lock);
 }
 
-void pool_made(CUmemoryPool handle, CUdevice ordinal)
+void pool_made(CUmemoryPool handle, CUdevice ordinal, bool driver_only)
 {
+	static _Atomic uint64_t ids;
 	struct pool *pool = malloc(sizeof(*pool));
 
 	if (!pool)
 		return; /* not charged; the heap then finds out from the driver that memory is short */
-	*pool = (struct pool){.handle = handle, .device = ordinal};
+	*pool = (struct pool){
+	    .handle = handle, .device = ordinal, .id = atomic_fetch_add(&ids, 1) + 1, .driver_only = driver_only};
 	add(pool);
 	atomic_store(&any, true);
 }
@@ -65,7 +71,13 @@ void pool_used(struct device *device)
 	if (atomic_exchange(&device->pools_used, true))
 		return;
 	if (REAL(cuDeviceGetDefaultMemPool)(&handle, device->ordinal) == CUDA_SUCCESS)
-		pool_made(handle, device->ordinal);
+		pool_made(handle, device->ordinal, false);
+}
+
+void pool_graphs_used(struct device *device)
+{
+	atomic_store(&device->graphs_used, true);
+	atomic_store(&any, true);
 }
 
 void pool_refresh(struct device *device)
@@ -83,6 +95,11 @@ void pool_refresh(struct device *device)
 			CUDA_SUCCESS)
 			reserved += bytes;
 	}
+	cuuint64_t graphs = 0;
+	if (atomic_load_explicit(&device->graphs_used, memory_order_relaxed) &&
+	    REAL(cuDeviceGetGraphMemAttribute)(device->ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &graphs) ==
+		CUDA_SUCCESS)
+		reserved += graphs;
 	uint64_t before = device->pools_charged;
 	device->pools_charged = reserved;
 	if (reserved > before)
@@ -90,4 +107,128 @@ void pool_refresh(struct device *device)
 	else
 		budget_give(&device->budget, before - reserved);
 	lock_drop(&pool_lock);
+}
+
+/* ---- pools whose memory is in the heap ---- */
+
+static struct pool *find_locked(CUmemoryPool handle)
+{
+	struct pool *pool = list;
+
+	lock_assert_held(LOCK_POOL);
+	while (pool && pool->handle != handle)
+		pool = pool->next;
+	return pool;
+}
+
+static struct pool *find_id_locked(uint64_t id)
+{
+	struct pool *pool = list;
+
+	lock_assert_held(LOCK_POOL);
+	while (pool && pool->id != id)
+		pool = pool->next;
+	return pool;
+}
+
+uint64_t pool_for_heap(CUmemoryPool handle, struct device *device)
+{
+	pool_used(device);
+	lock_take(&pool_lock);
+	const struct pool *pool = find_locked(handle);
+	uint64_t id = pool && !pool->driver_only && pool->device == device->ordinal ? pool->id : 0;
+	lock_drop(&pool_lock);
+	return id;
+}
+
+void pool_reached_by_others(CUmemoryPool handle)
+{
+	lock_take(&pool_lock);
+	struct pool *pool = find_locked(handle);
+	if (pool)
+		pool->driver_only = true;
+	lock_drop(&pool_lock);
+}
+
+void pool_row_new(struct ledger_row *row)
+{
+	lock_take(&pool_lock);
+	struct pool *pool = find_id_locked(row->pool_id);
+	if (pool) {
+		pool->used += row->bytes;
+		pool->held += row->bytes;
+		if (pool->used > pool->used_high)
+			pool->used_high = pool->used;
+		if (pool->held > pool->held_high)
+			pool->held_high = pool->held;
+	}
+	lock_drop(&pool_lock);
+}
+
+/* The program may have destroyed the pool before it freed what is of it: then nothing is counted any more. */
+static void count_free(struct ledger_row *row, bool gone)
+{
+	if (!row->pool_id)
+		return;
+	lock_take(&pool_lock);
+	struct pool *pool = find_id_locked(row->pool_id);
+	if (pool && !row->handed_back)
+		pool->used -= row->bytes;
+	if (pool && gone)
+		pool->held -= row->bytes;
+	lock_drop(&pool_lock);
+	row->handed_back = true;
+	if (gone)
+		row->pool_id = 0;
+}
+
+void pool_row_freed(struct ledger_row *row)
+{
+	count_free(row, false);
+}
+
+void pool_row_gone(struct ledger_row *row)
+{
+	count_free(row, true);
+}
+
+uint64_t pool_heap_bytes(CUmemoryPool handle, CUmemPool_attribute attribute)
+{
+	uint64_t bytes = 0;
+
+	lock_take(&pool_lock);
+	const struct pool *pool = find_locked(handle);
+	if (pool && attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+		bytes = pool->used;
+	else if (pool && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+		bytes = pool->used_high;
+	else if (pool && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+		bytes = pool->held;
+	else if (pool && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+		bytes = pool->held_high;
+	lock_drop(&pool_lock);
+	return bytes;
+}
+
+void pool_heap_reset(CUmemoryPool handle, CUmemPool_attribute attribute)
+{
+	lock_take(&pool_lock);
+	struct pool *pool = find_locked(handle);
+	if (pool && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+		pool->used_high = pool->used;
+	else if (pool && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+		pool->held_high = pool->held;
+	lock_drop(&pool_lock);
+}
+
+struct device *pool_heap_device(CUmemoryPool handle)
+{
+	CUdevice ordinal = -1;
+
+	lock_take(&pool_lock);
+	const struct pool *pool = find_locked(handle);
+	if (pool && !pool->driver_only)
+		ordinal = pool->device;
+	lock_drop(&pool_lock);
+	return ordinal < 0 ? NULL : device_get(ordinal);
 }

@@ -9,17 +9,38 @@
 #define SPILLWAY_POOL_H
 
 #include "shim/device.h"
+#include "shim/ledger.h"
 
 /* The program allocated in stream order on this device: from now on its default pool is looked at. */
 void pool_used(struct device *device);
-/* A pool the program made. */
-void pool_made(CUmemoryPool pool, CUdevice device);
+/* A pool the program made. driver_only: what it promises (export, a limit) is nothing the heap could keep. */
+void pool_made(CUmemoryPool pool, CUdevice device, bool driver_only);
 /* Before its real end it leaves the list (NULL: it was not on it); after that it is dropped, or comes back. */
 struct pool;
 struct pool *pool_forget(CUmemoryPool pool);
 void pool_forgotten(struct pool *pool, bool gone); /* accepts NULL */
-/* Renew what the pools of a device are charged with. */
+/* Allocation nodes of graphs came to be on this device: what the driver reserves for them is looked at, too. */
+void pool_graphs_used(struct device *device);
+/* Renew what the pools and the graphs' memory of a device are charged with. */
 void pool_refresh(struct device *device);
+
+/*
+ * Pools as the program sees them when their memory comes from the heap (async.h). A pool's number; 0: its memory must
+ * stay with the driver, or we do not know it.
+ */
+uint64_t pool_for_heap(CUmemoryPool pool, struct device *device);
+/* Other devices may reach this pool's memory, which the heap's they cannot: from now on the driver serves it. */
+void pool_reached_by_others(CUmemoryPool pool);
+/* A heap row of row->pool_id: it is the program's; the program has freed it (as often as one likes); its memory is gone. */
+void pool_row_new(struct ledger_row *row);
+void pool_row_freed(struct ledger_row *row);
+void pool_row_gone(struct ledger_row *row);
+/* What heap memory adds to the driver's answer for one of the four numbers of bytes; 0 for other attributes. */
+uint64_t pool_heap_bytes(CUmemoryPool pool, CUmemPool_attribute attribute);
+/* The program sets a high-water mark back. */
+void pool_heap_reset(CUmemoryPool pool, CUmemPool_attribute attribute);
+/* The device of a pool whose memory may be in the heap; NULL: none. */
+struct device *pool_heap_device(CUmemoryPool pool);
 
 extern struct lock pool_lock;
 

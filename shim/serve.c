@@ -18,7 +18,7 @@ static enum place place_of(const struct ledger_row *row)
 	case LEDGER_REGISTERED:
 		return PLACE_PINNED;
 	case LEDGER_HANDLE:
-		return row->on_host ? PLACE_PINNED : PLACE_DRIVER;
+		return row->spilled ? PLACE_HOST : row->on_host ? PLACE_PINNED : PLACE_DRIVER;
 	default:
 		return PLACE_DRIVER;
 	}
@@ -36,6 +36,9 @@ static void count_driver_memory(const struct ledger_row *row, bool live)
 		stats_live_add(place, row->bytes);
 	else
 		stats_live_sub(place, row->bytes);
+	/* A spilled handle was charged to the host before it was made. */
+	if (row->spilled && !live)
+		budget_give(&host_budget, row->bytes);
 	if (device && live)
 		budget_charge(&device->budget, row->bytes);
 	else if (device)
@@ -92,7 +95,7 @@ void serve_forgotten(struct ledger_row *row, bool freed)
 		ledger_commit(row);
 }
 
-static void say_refused(const struct device *device, size_t bytes, int rule)
+void serve_say_refused(const struct device *device, size_t bytes, int rule)
 {
 	char want[32], used[32], limit[32], host_used[32], host_limit[32];
 
@@ -220,7 +223,7 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 	enum sw_status status = act(device, request, row, &pitch);
 	if (status != SW_OK) {
 		if (status == SW_NO_MEMORY)
-			say_refused(device, request->bytes, row->rule);
+			serve_say_refused(device, request->bytes, row->rule);
 		else
 			stats_add(STAT_failed, 1);
 		ledger_row_free(row);
@@ -253,6 +256,11 @@ CUresult serve_free(CUdeviceptr address)
 	return result;
 }
 
+bool serve_is_late_free(CUdeviceptr address)
+{
+	return life_stage() == STAGE_ENDING && device_of(address);
+}
+
 bool serve_find(CUdeviceptr address, struct ledger_row *ret_row)
 {
 	struct device *device = device_of(address);
@@ -274,7 +282,7 @@ struct serve_ending serve_context_ending(CUcontext context)
 
 void serve_context_ended(CUcontext context, struct serve_ending ending, bool ended)
 {
-	const unsigned kinds = LEDGER_FREEABLE | LEDGER_PINNED | LEDGER_REGISTERED;
+	const unsigned kinds = LEDGER_FREEABLE | LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_ARRAY;
 	struct ledger_row *row, *next;
 
 	spill_context_ended(context, ended);

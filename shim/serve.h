@@ -11,8 +11,13 @@
 
 /* cuMemAlloc and cuMemAllocPitch. *ret_address and *ret_pitch (pitched only) are written on success alone. */
 CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_address, size_t *ret_pitch);
+/* The budgets and the driver have no room for that many bytes: counted, and said once. */
+void serve_say_refused(const struct device *device, size_t bytes, int rule);
 /* cuMemFree, of anything: ours, what the driver gave, or a stranger. */
 CUresult serve_free(CUdeviceptr address);
+
+/* At exit nothing of ours is called any more, and heap memory is the driver's to take back with the process. */
+bool serve_is_late_free(CUdeviceptr address);
 
 /*
  * The driver has no memory for somebody else: free what is pending and give back what the heap keeps warm. True: there

@@ -180,6 +180,27 @@ void heap_free(struct heap *heap, struct block *block, CUdeviceptr address)
 	heap_leave(heap);
 }
 
+size_t heap_rounded(size_t bytes)
+{
+	if (bytes > SIZE_MAX / 2) /* nothing is that large */
+		return bytes;
+	if (bytes <= SMALL_MOST)
+		return small_class_bytes(small_class_of(bytes));
+	return (bytes + HEAP_UNIT - 1) / HEAP_UNIT * HEAP_UNIT;
+}
+
+size_t heap_room_of(struct heap *heap, const struct block *block, CUdeviceptr address)
+{
+	lock_take(&heap->lock);
+	bool pinned = block->n_pins || block->left || (block->stays && block->kind != CHUNK_FIXED);
+	size_t room = (size_t)block->units * HEAP_UNIT;
+
+	if (block->slab)
+		room = small_class_bytes(arena_look(&heap->store.arena, address) & ~ARENA_SLAB);
+	lock_drop(&heap->lock);
+	return pinned ? 0 : room;
+}
+
 bool heap_contains(const struct heap *heap, CUdeviceptr address)
 {
 	return arena_contains(&heap->store.arena, address);

@@ -96,6 +96,13 @@ uint64_t heap_pinned_device(struct heap *heap);
 /* Does heap_pin() wait for memory that the mover has in hand? */
 bool heap_is_awaited(const struct heap *heap);
 
+/*
+ * What an allocation of that many bytes takes, and what this block in use could hold: for giving a block that one part of
+ * the program has freed to another without a way through heap_free(). 0: it is pinned, and is for nobody else.
+ */
+size_t heap_rounded(size_t bytes);
+size_t heap_room_of(struct heap *heap, const struct block *block, CUdeviceptr address);
+
 /* Are there freed blocks whose memory is still on its way between device and host? It will be free in a moment. */
 bool heap_has_given(const struct heap *heap);
 

@@ -122,7 +122,8 @@ static int fixed_blocks_among_others(void)
 	usleep(200000); /* not for every request that fails, one after the other */
 	for (int i = 0; i < 3; i++) {
 		sim_fail("cuArrayCreate_v2", 1, CUDA_ERROR_OUT_OF_MEMORY);
-		cuArrayCreate_v2(&array, &description);
+		if (cuArrayCreate_v2(&array, &description) == CUDA_SUCCESS)
+			MUST(cuArrayDestroy(array));
 	}
 	CHECK(child_on_device(first, FIXED) && child_on_device(small, 1000) && is_at(late, FIXED, "HH"));
 	rounds(10);

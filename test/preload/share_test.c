@@ -189,7 +189,7 @@ static int creates_much(void)
 	return 0;
 }
 
-/* The model has managed memory on the host, and no arrays: the driver's out of memory is made. */
+/* The model has managed memory on the host, and the array is small: the driver's out of memory is made. */
 static int allocates_managed_in_need(void)
 {
 	CUdeviceptr block;
@@ -211,8 +211,10 @@ static int makes_an_array_in_need(void)
 	keep_warm();
 	unsigned long calls = sim_calls("cuArrayCreate_v2");
 	sim_fail("cuArrayCreate_v2", 1, CUDA_ERROR_OUT_OF_MEMORY);
-	cuArrayCreate_v2(&array, &description);
-	CHECK(sim_calls("cuArrayCreate_v2") == calls + 2 && sim_live().device_bytes == 0);
+	MUST(cuArrayCreate_v2(&array, &description));
+	CHECK(sim_calls("cuArrayCreate_v2") == calls + 2);
+	MUST(cuArrayDestroy(array));
+	CHECK(sim_live().device_bytes == 0);
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # symbols_test.sh LIBRARY HOOKS_DEF SANITIZED: what libspillway.so shows to the loader: the rows of hooks.def, dlsym and
-# what spillway.h declares, nothing else; and that it needs the C library alone.
+# what spillway.h declares, nothing else; that it needs the C library alone, and has no way to end the process.
 library=$1
 hooks=$2
 sanitized=$3
@@ -24,6 +24,13 @@ diff "$here/wanted" "$here/exported" || {
 readelf -d "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' >"$here/needed"
 [ -z "$sanitized" ] && grep -vE '^(libc\.so\.6|ld-linux.*\.so.*)$' "$here/needed" && {
 	echo "FAILED: nothing but the C library is needed"
+	failed=1
+}
+
+# Nothing that ends the user's process is called, so nothing of the sort is needed.
+[ -z "$sanitized" ] && nm -D --undefined-only "$library" | awk '{print $2}' | sed 's/@.*//' |
+	grep -xE 'exit|_exit|_Exit|quick_exit|abort|kill|raise|pthread_exit|err|errx|error' && {
+	echo "FAILED: no way to end the process"
 	failed=1
 }
 

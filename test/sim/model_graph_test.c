@@ -149,6 +149,7 @@ static void memory_of_a_graph_is_there_until_it_ends(void **state)
 	CUDA_MEM_ALLOC_NODE_PARAMS alloc = {.bytesize = MIB};
 	struct sim_live before, after;
 	CUgraphNode node, setting;
+	cuuint64_t bytes;
 	CUgraph graph;
 
 	(void)state;
@@ -161,6 +162,14 @@ static void memory_of_a_graph_is_there_until_it_ends(void **state)
 	setting = add_set(graph, alloc.dptr, 7);
 	ok(cuGraphAddMemFreeNode(&node, graph, &setting, 1, alloc.dptr));
 	run_and_end(graph);
+	/* Kept for other graphs until it is asked back. */
+	ok(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &bytes));
+	assert_int_equal(bytes, 0);
+	ok(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, &bytes));
+	assert_int_equal(bytes, MIB);
+	ok(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes));
+	assert_int_equal(bytes, MIB);
+	ok(cuDeviceGraphMemTrim(0));
 	after = sim_live();
 	assert_memory_equal(&before, &after, sizeof(before));
 	end();

@@ -37,7 +37,7 @@ unsigned long sim_calls(const char *name);
 struct sim_live {
 	size_t device_bytes, host_bytes; /* physical, by handles and by cuMemAlloc; pinned host */
 	size_t allocations;              /* cuMemAlloc*, cuMemHostAlloc* blocks */
-	size_t handles, mappings, reservations;
+	size_t handles, mappings, reservations, arrays;
 };
 struct sim_live sim_live(void);
 /* Print one line for each live object with its origin (call number and entry point); returns how many. */

@@ -170,6 +170,8 @@ CUresult sim_block_make(struct sim_block **ret_block, size_t bytes, int device, 
 void sim_block_drop(struct sim_block *block)
 {
 	sim_range_remove(&blocks, &block->range);
+	if (block->graph)
+		block->graph->block = NULL;
 	switch (block->kind) {
 	case SIM_BLOCK_DEVICE:
 	case SIM_BLOCK_ASYNC:
@@ -252,6 +254,12 @@ static CUresult free_block(CUdeviceptr address)
 	if (!block || block->freeing || block->range.start != address || block->kind == SIM_BLOCK_HOST ||
 	    block->kind == SIM_BLOCK_REGISTERED)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx is not the start of a live block", address);
+	if (block->graph) {
+		result = sim_wait_context(block->context);
+		if (!result)
+			sim_graph_memory_free(block->graph);
+		return result;
+	}
 	block->freeing = true;
 	result = sim_wait_context(block->context);
 	if (result) {

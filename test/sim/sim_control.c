@@ -331,6 +331,7 @@ SIM_EXPORT struct sim_live sim_live(void)
 	sim_lock();
 	sim_memory_live(&live, NULL);
 	sim_alloc_live(&live, NULL);
+	sim_arrays_live(&live, NULL);
 	for (int i = 0; i < SIM_DEVICES_MAX; i++)
 		live.device_bytes += sim.device[i].used;
 	live.host_bytes = sim.host_used;
@@ -344,7 +345,7 @@ SIM_EXPORT size_t sim_leaks(FILE *out)
 	size_t n;
 
 	sim_lock();
-	n = sim_memory_live(&live, out) + sim_alloc_live(&live, out);
+	n = sim_memory_live(&live, out) + sim_alloc_live(&live, out) + sim_arrays_live(&live, out);
 	sim_unlock();
 	return n;
 }
@@ -406,6 +407,7 @@ __attribute__((destructor)) static void report(void)
 	fprintf(out, "broken_rules %lu\n", sim.broken_rules);
 	sim_memory_live(&live, out);
 	sim_alloc_live(&live, out);
+	sim_arrays_live(&live, out);
 	sim_unlock();
 	fclose(out);
 }

@@ -81,6 +81,7 @@ static void end_context(CUcontext context)
 	sim_wait_context(context);
 	sim_streams_forget_context(context);
 	sim_alloc_forget_context(context);
+	sim_arrays_forget_context(context);
 	sim_modules_forget_context(context);
 	context->alive = false;
 }

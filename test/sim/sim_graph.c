@@ -24,15 +24,13 @@ static void drop_node(CUgraphNode node)
 {
 	for (unsigned i = 0; i < node->n_inside; i++)
 		sim_graph_free(node->inside[i]);
-	if (node->block)
-		sim_block_drop(node->block);
+	sim_graph_memory_unref(node->work);
 	sim_work_free(node->work);
 	free(node->inside);
 	free(node->after);
 	free(node->params);
 	node->n_inside = 0;
 	node->inside = NULL;
-	node->block = NULL;
 	node->work = NULL;
 	node->after = NULL;
 	node->params = NULL;
@@ -60,6 +58,7 @@ CUgraphNode sim_graph_add(CUgraph graph, struct sim_work *work, const CUgraphNod
 	node->graph = graph;
 	node->alive = true;
 	node->work = work;
+	sim_graph_memory_ref(work);
 	node->after = calloc(n_after + 1, sizeof(*node->after));
 	if (n_after)
 		memcpy(node->after, after, n_after * sizeof(*after));
@@ -78,9 +77,14 @@ bool sim_is_node(CUgraphNode node)
 	return node && node->alive;
 }
 
+static bool is_of_memory(CUgraphNodeType type)
+{
+	return type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE;
+}
+
 static bool clone_node(CUgraphNode twin, CUgraphNode node)
 {
-	if (node->work->type == CU_GRAPH_NODE_TYPE_CONDITIONAL || node->block)
+	if (node->work->type == CU_GRAPH_NODE_TYPE_CONDITIONAL || is_of_memory(node->work->type))
 		return false;
 	twin->updatable = node->updatable;
 	twin->after = calloc(node->n_after + 1, sizeof(CUgraphNode));
@@ -154,9 +158,11 @@ CUresult sim_node_work(struct sim_work **ret_work, const CUgraphNodeParams *para
 		return host_work(ret_work, &params->host);
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
 		return sim_values_work(ret_work, params->memOp.count, params->memOp.paramArray);
-	case CU_GRAPH_NODE_TYPE_EMPTY:
-	case CU_GRAPH_NODE_TYPE_MEM_ALLOC: /* the memory is there as long as the graph is */
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+		return sim_graph_alloc_work(ret_work, params->alloc.bytesize);
 	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+		return sim_graph_free_work(ret_work, params->free.dptr);
+	case CU_GRAPH_NODE_TYPE_EMPTY:
 		*ret_work = sim_work_new("a node that does nothing", params->type, sim_nothing);
 		return CUDA_SUCCESS;
 	case CU_GRAPH_NODE_TYPE_GRAPH:
@@ -195,13 +201,10 @@ static CUresult add_bodies(CUgraphNode node, CUDA_CONDITIONAL_NODE_PARAMS *param
 	return CUDA_SUCCESS;
 }
 
-static CUresult add_alloc(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS_v2 *params)
+static CUresult tell_address(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS_v2 *params)
 {
-	CUresult result = sim_block_make(&node->block, params->bytesize, sim_context()->device, SIM_BLOCK_ASYNC);
-
-	if (!result)
-		params->dptr = node->block->range.start;
-	return result;
+	params->dptr = node->work->memory->block->range.start;
+	return CUDA_SUCCESS;
 }
 
 static CUresult add_insides(CUgraphNode node, CUgraphNodeParams *params)
@@ -212,7 +215,7 @@ static CUresult add_insides(CUgraphNode node, CUgraphNodeParams *params)
 	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
 		return add_bodies(node, &params->conditional);
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-		return add_alloc(node, &params->alloc);
+		return tell_address(node, &params->alloc);
 	default:
 		return CUDA_SUCCESS;
 	}
@@ -277,7 +280,8 @@ CUresult sim_node_set(CUgraphNode node, const CUgraphNodeParams *params)
 	struct sim_work *work;
 	CUresult result;
 
-	if (!sim_is_node(node) || !params || node->work->type != params->type || node->n_inside || node->block)
+	if (!sim_is_node(node) || !params || node->work->type != params->type || node->n_inside ||
+	    is_of_memory(params->type))
 		return CUDA_ERROR_INVALID_VALUE;
 	result = sim_node_work(&work, params);
 	if (result)

@@ -140,11 +140,21 @@ static CUresult node_get_child(CUgraphNode node, CUgraph *ret_graph)
 
 static CUresult node_get_alloc(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *ret_params)
 {
-	if (!sim_is_node(node) || !node->block || !ret_params)
+	if (!sim_is_node(node) || node->work->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC || !node->work->memory->block ||
+	    !ret_params)
 		return CUDA_ERROR_INVALID_VALUE;
 	memset(ret_params, 0, sizeof(*ret_params));
-	ret_params->bytesize = node->block->range.bytes;
-	ret_params->dptr = node->block->range.start;
+	ret_params->bytesize = node->work->memory->bytes;
+	ret_params->dptr = node->work->memory->block->range.start;
+	return CUDA_SUCCESS;
+}
+
+static CUresult node_get_free(CUgraphNode node, CUdeviceptr *ret_address)
+{
+	if (!sim_is_node(node) || node->work->type != CU_GRAPH_NODE_TYPE_MEM_FREE || !node->work->memory->block ||
+	    !ret_address)
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret_address = node->work->memory->block->range.start;
 	return CUDA_SUCCESS;
 }
 
@@ -185,6 +195,7 @@ SPELL_FREE(cuGraphBatchMemOpNodeGetParams, (CUgraphNode node, CUDA_BATCH_MEM_OP_
 SPELL_FREE(cuGraphChildGraphNodeGetGraph, (CUgraphNode node, CUgraph *graph), node_get_child(node, graph))
 SPELL_FREE(cuGraphMemAllocNodeGetParams, (CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params),
 	   node_get_alloc(node, params))
+SPELL_FREE(cuGraphMemFreeNodeGetParams, (CUgraphNode node, CUdeviceptr *address), node_get_free(node, address))
 SPELL_FREE(cuGraphGetNodes, (CUgraph graph, CUgraphNode *nodes, size_t *n), get_nodes(graph, nodes, n, false))
 SPELL_FREE(cuGraphGetRootNodes, (CUgraph graph, CUgraphNode *nodes, size_t *n), get_nodes(graph, nodes, n, true))
 SPELL_FREE(cuGraphGetEdges, (CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *n),

@@ -7,7 +7,7 @@
 
 struct CUgraphExec_st {
 	CUgraphExec next;
-	bool alive;
+	bool alive, has_memory;
 	CUcontext context;
 	cuuint64_t flags;
 	struct sim_work **parts;
@@ -107,13 +107,24 @@ static CUresult copy_parts(CUgraph graph, CUgraphNode **ret_nodes, struct sim_wo
 
 static void free_parts(CUgraphExec exec)
 {
-	for (size_t i = 0; i < exec->n; i++)
+	for (size_t i = 0; i < exec->n; i++) {
+		sim_graph_memory_unref(exec->parts[i]);
 		sim_work_free(exec->parts[i]);
+	}
 	free(exec->parts);
 	free(exec->nodes);
 	exec->parts = NULL;
 	exec->nodes = NULL;
 	exec->n = 0;
+}
+
+static bool ref_memory(CUgraphExec exec)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < exec->n; i++)
+		any |= sim_graph_memory_ref(exec->parts[i]);
+	return any;
 }
 
 static CUresult instantiate(CUgraphExec *ret_exec, CUgraph graph, cuuint64_t flags)
@@ -137,6 +148,7 @@ static CUresult instantiate(CUgraphExec *ret_exec, CUgraph graph, cuuint64_t fla
 	exec->nodes = nodes;
 	exec->parts = parts;
 	exec->n = graph->n_nodes;
+	exec->has_memory = ref_memory(exec);
 	exec->next = instances;
 	instances = exec;
 	*ret_exec = exec;
@@ -171,6 +183,8 @@ static CUresult exec_destroy(CUgraphExec exec)
 	if (!exec || !exec->alive)
 		return CUDA_ERROR_INVALID_HANDLE;
 	exec->alive = false;
+	if (exec->has_memory) /* what is launched still uses it */
+		sim_wait_context(exec->context);
 	free_parts(exec);
 	return CUDA_SUCCESS;
 }
@@ -203,6 +217,7 @@ static CUresult exec_update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateRe
 	exec->nodes = nodes;
 	exec->parts = parts;
 	exec->n = graph->n_nodes;
+	exec->has_memory = ref_memory(exec);
 	return CUDA_SUCCESS;
 }
 
@@ -225,7 +240,7 @@ static CUresult exec_set_params(CUgraphExec exec, CUgraphNode node, const CUgrap
 	struct sim_work *work;
 	CUresult result;
 
-	if (!params)
+	if (!params || params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || params->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (params->type == CU_GRAPH_NODE_TYPE_GRAPH) {
 		work = params->graph.graph && params->graph.graph->alive

@@ -87,11 +87,16 @@ struct sim_settings {
 	uint64_t seed;
 };
 
+struct sim_graph_use {
+	size_t made, cached; /* memory of living nodes; kept of ended ones */
+	size_t used, used_high, reserved_high;
+};
 struct sim_device {
 	size_t used;              /* physical bytes in use, pools' reserved bytes included */
 	struct CUctx_st *primary; /* made at the first retain, reused ever after */
 	unsigned primary_references, primary_flags;
 	struct CUmemPoolHandle_st *default_pool, *pool;
+	struct sim_graph_use graphs;
 };
 
 struct sim {
@@ -220,6 +225,7 @@ struct sim_block {
 	struct sim_range *addresses;
 	struct sim_physical physical;
 	CUmemoryPool pool;
+	struct sim_graph_memory *graph; /* of an allocation node: not to be dropped by frees */
 	bool sync_memops;
 	unsigned long long id;
 	struct sim_origin origin;
@@ -240,6 +246,10 @@ void sim_block_drop(struct sim_block *block);
 void sim_pool_trim(void); /* at synchronisation points: reserved falls to the threshold */
 void sim_pool_block_gone(struct sim_block *block);
 size_t sim_alloc_live(struct sim_live *live, FILE *out);
+
+/* ---- sim_array.c ---- */
+void sim_arrays_forget_context(CUcontext context);
+size_t sim_arrays_live(struct sim_live *live, FILE *out);
 
 /* ---- sim_stream.c, sim_event.c: streams, events; and what work is (sim_work.c, below) ---- */
 
@@ -281,6 +291,7 @@ struct sim_work {
 		} event;
 		struct sim_work *list; /* types GRAPH and CONDITIONAL: its parts in order, owned */
 		struct sim_block *block;
+		struct sim_graph_memory *memory; /* types MEM_ALLOC and MEM_FREE */
 	};
 };
 struct CUstream_st {
@@ -373,7 +384,6 @@ struct CUgraphNode_st {
 	CUgraph *inside;  /* owned: a child graph, or the bodies of a condition */
 	unsigned n_inside;
 	CUgraphConditionalHandle condition;
-	struct sim_block *block; /* the memory of an allocation node */
 };
 struct CUgraph_st {
 	CUgraph next_dead;
@@ -398,6 +408,20 @@ void sim_graph_free(CUgraph graph);
 CUgraphNode sim_graph_add(CUgraph graph, struct sim_work *work, const CUgraphNode *after, size_t n_after);
 CUgraph sim_graph_clone(CUgraph graph);
 bool sim_is_node(CUgraphNode node);
+/* sim_graph_memory.c: what allocation nodes have. References: nodes and instances, by their work; false: it has none. */
+struct sim_graph_memory {
+	struct sim_graph_memory *next; /* of all */
+	struct sim_block *block;       /* NULL: its context has ended */
+	size_t bytes;
+	int device;
+	unsigned references;
+	bool live; /* allocated by a node that ran, and not freed */
+};
+CUresult sim_graph_alloc_work(struct sim_work **ret_work, size_t bytes);
+CUresult sim_graph_free_work(struct sim_work **ret_work, CUdeviceptr address);
+bool sim_graph_memory_ref(const struct sim_work *work);
+void sim_graph_memory_unref(const struct sim_work *work);
+void sim_graph_memory_free(struct sim_graph_memory *memory);
 /* Parameters of whatever entry point in the one form for all; good: there were any. */
 struct sim_node_form {
 	bool good;

@@ -122,6 +122,35 @@ static CUresult make(struct sim_block **ret_block, CUmemoryPool pool, size_t byt
 	return result;
 }
 
+/* In a capture an allocation is a node, and so is the free of what a node allocated; of anything else it is refused. */
+static CUresult capture_alloc(CUdeviceptr *ret_address, size_t bytes, CUstream stream)
+{
+	struct sim_work *work;
+	CUresult result = stream->capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+
+	if (!result)
+		result = sim_graph_alloc_work(&work, bytes);
+	if (result)
+		return result;
+	*ret_address = work->memory->block->range.start;
+	return sim_capture_work(stream, work);
+}
+
+static CUresult capture_free(CUdeviceptr address, CUstream stream)
+{
+	struct sim_work *work;
+	CUresult result = sim_graph_free_work(&work, address);
+
+	return result ? result : sim_capture_work(stream, work);
+}
+
+static void run_free_of_graph(struct sim_work *work)
+{
+	sim_lock();
+	sim_graph_memory_free(work->memory);
+	sim_unlock();
+}
+
 static CUresult alloc(CUdeviceptr *ret_address, size_t bytes, CUmemoryPool handle, bool from_pool, CUstream handle_s)
 {
 	struct sim_block *block;
@@ -137,10 +166,8 @@ static CUresult alloc(CUdeviceptr *ret_address, size_t bytes, CUmemoryPool handl
 	pool = from_pool ? pool_of(handle) : sim.device[stream->context->device].pool;
 	if (!pool)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "no such pool");
-	if (stream->capture) {
-		sim_capture_invalidate(stream->capture, "the model does not capture allocations");
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	}
+	if (stream->capture)
+		return capture_alloc(ret_address, bytes, stream);
 	result = make(&block, pool, bytes, stream->context);
 	if (result)
 		return result;
@@ -170,9 +197,12 @@ static CUresult free_async(CUdeviceptr address, CUstream handle)
 	if (!block || block->freeing || block->range.start != address || block->kind == SIM_BLOCK_HOST ||
 	    block->kind == SIM_BLOCK_REGISTERED)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx is not the start of a live block", address);
-	if (stream->capture) {
-		sim_capture_invalidate(stream->capture, "the model does not capture frees");
-		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	if (stream->capture)
+		return capture_free(address, stream);
+	if (block->graph) {
+		work = sim_work_new("cuMemFreeAsync", CU_GRAPH_NODE_TYPE_MEM_FREE, run_free_of_graph);
+		work->memory = block->graph;
+		return sim_submit(handle, work);
 	}
 	work = sim_work_new("cuMemFreeAsync", CU_GRAPH_NODE_TYPE_MEM_FREE, run_free);
 	work->block = block;

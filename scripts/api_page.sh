@@ -1,0 +1,19 @@
+#!/bin/sh
+# api_page.sh [--write]: the table of tools/spillway-api.7, from shim/hooks.def, shim/exempt.def and tools/api.txt, to
+# standard output or into the page, between its two marks. test/unit/api_page_test.sh checks that the two are equal.
+set -eu
+cd "$(dirname "$0")/.."
+page=tools/spillway-api.7
+table=$(awk -f scripts/api_page.awk tools/api.txt shim/hooks.def shim/exempt.def)
+if [ "${1:-}" != --write ]; then
+	printf '%s\n' "$table"
+	exit
+fi
+new=$(mktemp)
+trap 'rm -f "$new"' EXIT
+{
+	sed '/^\.\\" BEGIN TABLE/q' "$page"
+	printf '%s\n' "$table"
+	sed -n '/^\.\\" END TABLE/,$p' "$page"
+} > "$new"
+cat "$new" > "$page"

@@ -1,0 +1,185 @@
+#include "shim/async.h"
+#include "shim/choice.h"
+#include "shim/capture.h"
+#include "shim/context.h"
+#include "shim/enter.h"
+#include "shim/pending.h"
+#include "shim/pool.h"
+#include "shim/real.h"
+#include "shim/serve.h"
+
+/*
+ * Which order a stream is: its handle, but the default stream of each thread is another one, though all have one handle.
+ * Threads have odd numbers of their own, which unlike pthread_self() never come again.
+ */
+static uint64_t order_of(CUstream stream, bool per_thread)
+{
+	static _Atomic uint64_t n_threads;
+	static __thread uint64_t mine __attribute__((tls_model("initial-exec")));
+
+	if (stream != CU_STREAM_PER_THREAD && (stream || !per_thread))
+		return (uintptr_t)(stream ? stream : CU_STREAM_LEGACY);
+	if (!mine)
+		mine = (atomic_fetch_add(&n_threads, 1) + 1) << 1 | 1; /* from 3 on: 1 is CU_STREAM_LEGACY */
+	return mine;
+}
+
+bool async_is_capturing(CUstream stream, bool per_thread)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	if (!capture_is_open())
+		return false;
+	return (per_thread ? REAL(cuStreamIsCapturing_ptsz) : REAL(cuStreamIsCapturing))(stream, &status) !=
+		   CUDA_SUCCESS ||
+	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* ---- allocating ---- */
+
+/*
+ * Is room on the device so short that what another stream has freed is worth waiting for? Small blocks find a place in a
+ * slab that is there.
+ */
+static bool is_short(struct device *device, size_t bytes)
+{
+	struct heap *heap = atomic_load(&device->heap);
+
+	return heap && heap_rounded(bytes) >= HEAP_UNIT &&
+	       budget_left(&device->budget) + heap_idle_device(heap) < heap_rounded(bytes);
+}
+
+static bool may_wait(CUmemoryPool pool)
+{
+	int allowed = 1;
+
+	REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &allowed);
+	return allowed;
+}
+
+/* A block that is still pending, for the row; false: there is none that fits well. */
+static bool take_pending(struct device *device, const struct async_request *request, CUcontext context,
+			 struct ledger_row *row)
+{
+	struct pending_want want = {
+	    .device = device->ordinal,
+	    .fixed = row->fixed,
+	    .bytes = request->bytes,
+	    .most = heap_rounded(request->bytes) / 8 * 9, /* an eighth more is no waste worth a driver call */
+	    .context = context,
+	    .order = order_of(request->stream, request->per_thread),
+	};
+	struct ledger_row *old = pending_take_behind(&want);
+
+	if (!old && pending_any()) {
+		pending_reap(device->ordinal);
+		pool_refresh(device);
+		if (is_short(device, request->bytes) && may_wait(row->pool))
+			old = pending_take_after(&want, request->stream, request->per_thread);
+	}
+	if (!old)
+		return false;
+	row->key = old->key;
+	row->block = old->block;
+	pool_row_gone(old);
+	ledger_row_free(old);
+	stats_add(STAT_stream_reuses, 1);
+	return true;
+}
+
+static enum sw_status take(struct device *device, const struct async_request *request, CUcontext context,
+			   struct ledger_row *row)
+{
+	struct backend_request plain = {.bytes = request->bytes};
+
+	if (take_pending(device, request, context, row))
+		return SW_OK;
+	return backend_vmm.alloc(device, &plain, row, NULL);
+}
+
+/* In the stream's context. */
+static bool serve(const struct async_request *request, CUcontext context, CUdeviceptr *ret_address,
+		  CUresult *ret_result)
+{
+	struct backend_request question = {.api = POLICY_API_ASYNC, .bytes = request->bytes};
+	struct device *device = device_current(NULL);
+	CUmemoryPool pool = request->pool;
+
+	if (!device)
+		return false;
+	struct policy_decision decision = choice_make(device, &question);
+	if (decision.use != POLICY_USE_HEAP ||
+	    (!pool && REAL(cuDeviceGetMemPool)(&pool, device->ordinal) != CUDA_SUCCESS))
+		return false;
+	uint64_t id = pool_for_heap(pool, device);
+	struct ledger_row *row = id ? ledger_row_new(LEDGER_HEAP) : NULL;
+	if (!row)
+		return false;
+	row->device = device->ordinal;
+	row->bytes = request->bytes;
+	row->context = context_of_memory();
+	row->fixed = !decision.movable;
+	row->rule = decision.rule;
+	row->pool = pool;
+	row->pool_id = id;
+	enum sw_status status = take(device, request, context, row);
+	if (status != SW_OK) {
+		ledger_row_free(row);
+		if (status == SW_NO_MEMORY)
+			serve_say_refused(device, request->bytes, decision.rule);
+		*ret_result = status_result(status);
+		return status != SW_NOT_SUPPORTED; /* this device has no heap */
+	}
+	*ret_address = row->key;
+	*ret_result = CUDA_SUCCESS;
+	stats_add(STAT_allocations, 1);
+	stats_add(STAT_stream_allocations, 1);
+	pool_row_new(row);
+	ledger_commit(row);
+	return true;
+}
+
+bool async_alloc(const struct async_request *request, CUdeviceptr *ret_address, CUresult *ret_result)
+{
+	CUcontext context = NULL;
+	bool pushed = false;
+
+	/* What the driver refuses, and what becomes a node of a graph. */
+	if (!ret_address || !request->bytes || async_is_capturing(request->stream, request->per_thread))
+		return false;
+	if ((request->per_thread ? REAL(cuStreamGetCtx_ptsz) : REAL(cuStreamGetCtx))(request->stream, &context) !=
+	    CUDA_SUCCESS)
+		return false;
+	if (context != context_current() && !context_enter(context, &pushed))
+		return false;
+	bool served = serve(request, context, ret_address, ret_result);
+	context_leave(pushed);
+	return served;
+}
+
+/* ---- freeing ---- */
+
+/*
+ * Free for the program at once, for us when an event recorded now has passed. In a capture the driver would refuse to
+ * record this free of memory that the graph did not allocate; so do we.
+ */
+CUresult async_free(CUdeviceptr address, CUstream stream, bool per_thread)
+{
+	if (async_is_capturing(stream, per_thread))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct ledger_row *row = ledger_take(LEDGER_HEAP, address);
+	if (!row)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = context_record_stream(stream, per_thread, &row->event, &row->event_context);
+	if (result != CUDA_SUCCESS) {
+		ledger_commit(row);
+		return result;
+	}
+	row->event_order = order_of(stream, per_thread);
+	int device = row->device;
+	stats_add(STAT_frees, 1);
+	stats_add(STAT_deferred_frees, 1);
+	pending_add(row);
+	pending_reap(device);
+	return CUDA_SUCCESS;
+}

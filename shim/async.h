@@ -1,0 +1,39 @@
+/*
+ * async.h: memory allocated and freed in the order of a stream, in the heap (async: heap).
+ *
+ * The promise is the driver's: an address is good on its stream when the call returns, and on others behind an event;
+ * memory freed on a stream is the program's until the stream gets there. A heap block is mapped for good, so the first is
+ * nothing to be done. The free puts an event behind the stream and the row into pending.h; from there the memory comes
+ * back in one of three ways:
+ *
+ *   at once           to an allocation on the same stream, which is behind the free in any case
+ *   behind an event   to an allocation on another stream of the context that would not find room on the device: that
+ *                     stream waits for the event, on the GPU, as the driver's own pools do. Only where the pool allows
+ *                     it (CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, which is on unless switched off)
+ *   into the heap     when the event has passed, to anybody
+ *
+ * The driver's pools serve what a capturing stream allocates (it becomes a node of the graph), pools that can be
+ * exported, have a limit or are reached by other devices, and what a rule leaves to the driver.
+ */
+#ifndef SPILLWAY_ASYNC_H
+#define SPILLWAY_ASYNC_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct async_request {
+	size_t bytes;
+	CUmemoryPool pool; /* NULL: the current one of the stream's device */
+	CUstream stream;
+	bool per_thread; /* a _ptsz spelling: stream 0 is this thread's own */
+};
+
+/* False: the driver is to serve it, and nothing has changed. */
+bool async_alloc(const struct async_request *request, CUdeviceptr *ret_address, CUresult *ret_result);
+/* cuMemFreeAsync of an address in the heap. */
+CUresult async_free(CUdeviceptr address, CUstream stream, bool per_thread);
+/* Does the stream capture, or will the driver not say? */
+bool async_is_capturing(CUstream stream, bool per_thread);
+
+#endif

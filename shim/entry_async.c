@@ -1,0 +1,196 @@
+/*
+ * Bodies of the entry points that allocate and free in stream order, and of the pools they name. What the policy brings
+ * into the heap goes to async.c, the rest to the driver's pools, where it is counted.
+ */
+#include "shim/async.h"
+#include "shim/enter.h"
+#include "shim/hook.h"
+#include "shim/log.h"
+#include "shim/pending.h"
+#include "shim/pool.h"
+#include "shim/serve.h"
+#include "shim/switches.h"
+
+/* ---- allocating ---- */
+
+/* Memory of a node comes and goes with launches of its graph, which the driver does: no row for its address. */
+static void note(const struct async_request *request, CUdeviceptr address, bool captured)
+{
+	struct device *device = captured ? device_current(NULL) : NULL;
+
+	if (!captured)
+		serve_note(LEDGER_ASYNC, address, request->bytes, -1);
+	else
+		stats_add(STAT_graph_allocations, 1);
+	if (device)
+		pool_graphs_used(device);
+}
+
+/* When the driver has no memory left, what the heap keeps warm goes back, and the call is made again. */
+#define ALLOC_ASYNC(name, own, of_pool, params, args)                                                                  \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		struct async_request request = {bytesize, of_pool, hStream, own};                                      \
+		struct enter_scope scope;                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (!enter_serve(&scope, true))                                                                        \
+			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
+		if (serve_async_to_heap() && async_alloc(&request, dptr, &result))                                     \
+			return enter_leave(&scope, result);                                                            \
+		bool captured = async_is_capturing(hStream, own);                                                      \
+		do                                                                                                     \
+			result = REAL(name) args;                                                                      \
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && serve_make_room(-1));                                     \
+		if (result == CUDA_SUCCESS)                                                                            \
+			note(&request, *dptr, captured);                                                               \
+		return enter_leave(&scope, result);                                                                    \
+	}
+
+ALLOC_ASYNC(cuMemAllocAsync, false, NULL, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
+	    (dptr, bytesize, hStream))
+ALLOC_ASYNC(cuMemAllocAsync_ptsz, true, NULL, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
+	    (dptr, bytesize, hStream))
+ALLOC_ASYNC(cuMemAllocFromPoolAsync, false, pool,
+	    (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream), (dptr, bytesize, pool, hStream))
+ALLOC_ASYNC(cuMemAllocFromPoolAsync_ptsz, true, pool,
+	    (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream), (dptr, bytesize, pool, hStream))
+
+/* ---- freeing: routed by the ledger, like every free (facts 7) ---- */
+
+#define FREE_ASYNC(name, per_thread)                                                                                   \
+	HOOK_EXPORT CUresult CUDAAPI name(CUdeviceptr dptr, CUstream hStream)                                          \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (!enter_serve(&scope, false))                                                                       \
+			return serve_is_late_free(dptr) ? CUDA_SUCCESS : REAL(name)(dptr, hStream);                    \
+		if (device_of(dptr))                                                                                   \
+			return enter_leave(&scope, async_free(dptr, hStream, per_thread));                             \
+		struct ledger_row *row = serve_forget(LEDGER_FREEABLE, dptr);                                          \
+		CUresult result = REAL(name)(dptr, hStream);                                                           \
+		serve_forgotten(row, result == CUDA_SUCCESS);                                                          \
+		return enter_leave(&scope, result);                                                                    \
+	}
+FREE_ASYNC(cuMemFreeAsync, false)
+FREE_ASYNC(cuMemFreeAsync_ptsz, true)
+
+/* ---- pools ---- */
+
+/* What the heap cannot keep of what a pool promises: handles to export, a limit of its own, hardware decompression. */
+static bool is_drivers_only(const CUmemPoolProps *props)
+{
+	return props->handleTypes != CU_MEM_HANDLE_TYPE_NONE || props->maxSize || props->usage;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
+{
+	stats_call(HOOK_cuMemPoolCreate);
+	CUresult result = REAL(cuMemPoolCreate)(pool, poolProps);
+	if (result == CUDA_SUCCESS && life_counts() && poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+		pool_made(*pool, poolProps->location.id, is_drivers_only(poolProps));
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
+{
+	stats_call(HOOK_cuMemPoolDestroy);
+	struct pool *gone = life_counts() ? pool_forget(pool) : NULL;
+	CUresult result = REAL(cuMemPoolDestroy)(pool);
+	pool_forgotten(gone, result == CUDA_SUCCESS);
+	return result;
+}
+
+/* Before the first allocation nothing of a pool is in the heap, and the driver's word is the whole truth. */
+HOOK_EXPORT CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemPoolGetAttribute);
+	CUresult result = REAL(cuMemPoolGetAttribute)(pool, attr, value);
+	if (result != CUDA_SUCCESS || !enter_serve(&scope, false))
+		return result;
+	pending_reap(-1);
+	uint64_t more = pool_heap_bytes(pool, attr);
+	if (more)
+		*(cuuint64_t *)value += more;
+	return enter_leave(&scope, result);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemPoolSetAttribute);
+	CUresult result = REAL(cuMemPoolSetAttribute)(pool, attr, value);
+	if (result != CUDA_SUCCESS || !enter_serve(&scope, false))
+		return result;
+	pool_heap_reset(pool, attr);
+	return enter_leave(&scope, result);
+}
+
+/* What the pool's part of the heap keeps warm goes back too. The heap has no parts by pool: all of it is one. */
+HOOK_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemPoolTrimTo);
+	CUresult result = REAL(cuMemPoolTrimTo)(pool, minBytesToKeep);
+	if (result != CUDA_SUCCESS || !enter_serve(&scope, false))
+		return result;
+	struct device *device = serve_async_to_heap() ? pool_heap_device(pool) : NULL;
+	struct heap *heap = device ? atomic_load(&device->heap) : NULL;
+	if (heap) {
+		uint64_t used = pool_heap_bytes(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+
+		pending_reap(device->ordinal);
+		heap_trim(heap, minBytesToKeep > used ? minBytesToKeep - used : 0, heap_idle_host(heap));
+	}
+	return enter_leave(&scope, result);
+}
+
+static bool is_for_others(const CUmemAccessDesc *map, size_t count, CUdevice own)
+{
+	for (size_t i = 0; i < count; i++)
+		if (map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+		    (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || map[i].location.id != own))
+			return true;
+	return false;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemPoolSetAccess);
+	CUresult result = REAL(cuMemPoolSetAccess)(pool, map, count);
+	if (result != CUDA_SUCCESS || !enter_serve(&scope, true))
+		return result;
+	/* The default pool of a device is known from the first look at it on. */
+	for (CUdevice ordinal = 0; !pool_heap_device(pool) && device_get(ordinal); ordinal++)
+		pool_used(device_get(ordinal));
+	struct device *device = pool_heap_device(pool);
+	if (device && is_for_others(map, count, device->ordinal)) {
+		pool_reached_by_others(pool);
+		if (pool_heap_bytes(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT))
+			log_once("other devices cannot reach what a memory pool has in the heap already; set async: "
+				 "driver for such programs");
+	}
+	return enter_leave(&scope, result);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemPoolExportPointer);
+	if (!enter_serve(&scope, false))
+		return REAL(cuMemPoolExportPointer)(shareData_out, ptr);
+	if (!device_of(ptr))
+		return enter_leave(&scope, REAL(cuMemPoolExportPointer)(shareData_out, ptr));
+	log_once("cuMemPoolExportPointer on heap memory is not possible: set async: driver, or make the pool with a "
+		 "handle type to export");
+	return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+}

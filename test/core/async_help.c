@@ -1,0 +1,78 @@
+#include "test/core/async_help.h"
+
+#include "shim/device.h"
+#include "shim/ledger.h"
+#include "shim/switches.h"
+
+CUstream async_stream(void)
+{
+	CUstream stream;
+
+	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+	return stream;
+}
+
+CUdeviceptr async_get(size_t bytes, CUstream stream)
+{
+	CUdeviceptr address = 0;
+
+	CHECK(cuMemAllocAsync(&address, bytes, stream) == CUDA_SUCCESS);
+	return address;
+}
+
+static void gate_work(void *argument)
+{
+	struct gate *gate = argument;
+
+	sem_post(&gate->reached);
+	sem_wait(&gate->open);
+}
+
+void async_hold(struct gate *gate, CUstream stream)
+{
+	sem_init(&gate->reached, 0, 0);
+	sem_init(&gate->open, 0, 0);
+	gate->stream = stream;
+	CHECK(cuLaunchHostFunc(stream, gate_work, gate) == CUDA_SUCCESS);
+	sem_wait(&gate->reached);
+}
+
+void async_let_go(struct gate *gate)
+{
+	sem_post(&gate->open);
+	CHECK(cuStreamSynchronize(gate->stream) == CUDA_SUCCESS);
+}
+
+CUmemoryPool async_default_pool(void)
+{
+	CUmemoryPool pool;
+
+	CHECK(cuDeviceGetDefaultMemPool(&pool, 0) == CUDA_SUCCESS);
+	return pool;
+}
+
+int async_to_heap(void **state)
+{
+	(void)state;
+	switches.async_to_heap = true;
+	return 0;
+}
+
+int async_check(void **state)
+{
+	struct heap *heap = atomic_load(&device_get(0)->heap);
+
+	(void)state;
+	switches.async_to_heap = false;
+	core_drain();
+	assert_int_equal(ledger_n_rows(), 0);
+	if (heap) {
+		assert_true(heap_is_valid(heap));
+		heap_trim(heap, 0, 0);
+	}
+	assert_ok(cuMemPoolTrimTo(async_default_pool(), 0));
+	assert_int_equal(host_budget.used, 0);
+	assert_int_equal(sim_live().handles + sim_live().allocations, 0);
+	assert_int_equal(sim_broken_rules(), 0);
+	return 0;
+}

@@ -1,0 +1,29 @@
+/*
+ * async_help.h: what the tests of memory in stream order share. What waits is held by a host function, so that nothing
+ * rests on time: as long as a stream is held, whatever comes behind it has not happened.
+ */
+#ifndef SPILLWAY_TEST_ASYNC_HELP_H
+#define SPILLWAY_TEST_ASYNC_HELP_H
+
+#include "test/core/core.h"
+
+#include <semaphore.h>
+
+/* A stream that is held until it is let go. */
+struct gate {
+	sem_t reached, open;
+	CUstream stream;
+};
+
+void async_hold(struct gate *gate, CUstream stream);
+void async_let_go(struct gate *gate);
+
+CUstream async_stream(void);
+CUdeviceptr async_get(size_t bytes, CUstream stream);
+CUmemoryPool async_default_pool(void);
+
+/* Around each test: with the switch on; afterwards nothing is left anywhere. */
+int async_to_heap(void **state);
+int async_check(void **state);
+
+#endif

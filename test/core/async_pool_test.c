@@ -1,0 +1,146 @@
+/*
+ * async_pool_test.c: pools as the program sees them while their memory comes from the heap: what they say they have, what
+ * trimming does, and which of them the driver serves all the same.
+ */
+#include "test/core/async_help.h"
+
+#include "shim/device.h"
+
+static uint64_t number(CUmemoryPool pool, CUmemPool_attribute attribute)
+{
+	cuuint64_t value = ~0ull;
+
+	CHECK(cuMemPoolGetAttribute(pool, attribute, &value) == CUDA_SUCCESS);
+	return value;
+}
+
+static CUmemoryPool pool_new(CUmemAllocationHandleType type)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.handleTypes = type,
+				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	CUmemoryPool pool;
+
+	CHECK(cuMemPoolCreate(&pool, &props) == CUDA_SUCCESS);
+	return pool;
+}
+
+static void a_pool_says_what_of_it_is_in_the_heap(void **state)
+{
+	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE);
+	CUstream stream = async_stream();
+	CUdeviceptr a, b;
+	cuuint64_t zero = 0;
+	struct gate gate;
+
+	(void)state;
+	assert_ok(cuMemAllocFromPoolAsync(&a, 4 * MIB, pool, stream));
+	assert_ok(cuMemAllocFromPoolAsync(&b, 6 * MIB, pool, stream));
+	assert_non_null(device_of(a));
+	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 10 * MIB);
+	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 10 * MIB);
+	async_hold(&gate, stream);
+	assert_ok(cuMemFreeAsync(a, stream));
+	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 6 * MIB);
+	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 10 * MIB);
+	async_let_go(&gate);
+	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 6 * MIB);
+	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 10 * MIB);
+	assert_ok(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
+	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 6 * MIB);
+	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 10 * MIB);
+	assert_int_equal(number(async_default_pool(), CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+	assert_ok(cuMemFree_v2(b));
+	assert_int_equal(number(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+	assert_ok(cuMemPoolDestroy(pool));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+static void a_pool_may_end_before_its_memory(void **state)
+{
+	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE);
+	CUdeviceptr address;
+
+	(void)state;
+	assert_ok(cuMemAllocFromPoolAsync(&address, 4 * MIB, pool, NULL));
+	assert_ok(cuMemPoolDestroy(pool));
+	assert_ok(cuMemsetD8_v2(address, 1, 4 * MIB));
+	assert_ok(cuMemFreeAsync(address, NULL));
+	assert_ok(cuStreamSynchronize(NULL));
+}
+
+static void trimming_a_pool_gives_back_what_the_heap_keeps_warm(void **state)
+{
+	CUstream stream = async_stream();
+	CUdeviceptr address = async_get(8 * MIB, stream);
+	struct heap *heap = atomic_load(&device_get(0)->heap);
+
+	(void)state;
+	assert_ok(cuMemFreeAsync(address, stream));
+	assert_ok(cuStreamSynchronize(stream));
+	assert_ok(cuMemPoolTrimTo(async_default_pool(), 64 * MIB));
+	assert_true(heap_idle_device(heap) >= 8 * MIB);
+	assert_ok(cuMemPoolTrimTo(async_default_pool(), 0));
+	assert_int_equal(heap_idle_device(heap), 0);
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+static void pools_that_can_be_exported_stay_with_the_driver(void **state)
+{
+	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	CUmemPoolPtrExportData data;
+	CUdeviceptr theirs, ours = async_get(4 * MIB, NULL);
+
+	(void)state;
+	assert_ok(cuMemAllocFromPoolAsync(&theirs, 4 * MIB, pool, NULL));
+	assert_null(device_of(theirs));
+	unsigned long calls = sim_calls("cuMemPoolExportPointer");
+	cuMemPoolExportPointer(&data, theirs); /* the model has no such thing; it is asked */
+	assert_int_equal(sim_calls("cuMemPoolExportPointer"), calls + 1);
+	assert_int_equal(cuMemPoolExportPointer(&data, ours), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(sim_calls("cuMemPoolExportPointer"), calls + 1);
+	assert_ok(cuMemFreeAsync(theirs, NULL));
+	assert_ok(cuMemFreeAsync(ours, NULL));
+	assert_ok(cuStreamSynchronize(NULL));
+	assert_ok(cuMemPoolDestroy(pool));
+}
+
+static void pools_that_other_devices_reach_stay_with_the_driver(void **state)
+{
+	CUmemAccessDesc peer = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
+				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE);
+	CUdeviceptr before, after;
+
+	(void)state;
+	assert_ok(cuMemAllocFromPoolAsync(&before, 4 * MIB, pool, NULL));
+	assert_non_null(device_of(before));
+	assert_ok(cuMemPoolSetAccess(pool, &peer, 1));
+	assert_ok(cuMemAllocFromPoolAsync(&after, 4 * MIB, pool, NULL));
+	assert_null(device_of(after));
+	assert_ok(cuMemFreeAsync(before, NULL));
+	assert_ok(cuMemFreeAsync(after, NULL));
+	assert_ok(cuStreamSynchronize(NULL));
+	assert_ok(cuMemPoolDestroy(pool));
+}
+
+#define HEAP(test) cmocka_unit_test_setup_teardown(test, async_to_heap, async_check)
+
+int main(void)
+{
+	static const char *const settings[] = {
+	    "SIM_MEMORY=256MiB",
+	    "SIM_DEVICES=2",
+	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=static,report.summary=no",
+	    NULL,
+	};
+	const struct CMUnitTest tests[] = {
+	    HEAP(a_pool_says_what_of_it_is_in_the_heap),
+	    HEAP(a_pool_may_end_before_its_memory),
+	    HEAP(trimming_a_pool_gives_back_what_the_heap_keeps_warm),
+	    HEAP(pools_that_can_be_exported_stay_with_the_driver),
+	    HEAP(pools_that_other_devices_reach_stay_with_the_driver),
+	};
+	core_start(settings);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

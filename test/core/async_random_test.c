@@ -1,0 +1,146 @@
+/*
+ * async_random_test.c: several threads with two streams each allocate, use and free in stream order at random, over the
+ * budget, while the streams lag behind at random. Every block is filled behind its allocation and read before its free,
+ * in the order of its stream; a block that was given to two at a time shows a stranger's bytes.
+ */
+#include "test/core/core.h"
+
+#include <pthread.h>
+
+#include "shim/device.h"
+#include "shim/ledger.h"
+#include "shim/pending.h"
+#include "shim/stats.h"
+#include "shim/switches.h"
+#include "test/unit/seed.h"
+
+#define THREADS 3
+#define STREAMS 2
+#define ROUNDS  400
+#define LIVE    6
+
+struct held {
+	CUdeviceptr address;
+	size_t bytes;
+	unsigned tag;
+	unsigned stream;
+};
+
+struct worker {
+	struct seed seed;
+	unsigned number;
+	CUstream stream[STREAMS];
+	struct held held[LIVE];
+	CUdeviceptr seen; /* two words for each allocation: what its first and last were before the free */
+	unsigned n;       /* allocations */
+};
+
+static unsigned tag_of(const struct worker *worker, unsigned n)
+{
+	return (worker->number + 1) << 24 | (n + 1);
+}
+
+static void give(struct worker *worker, struct held *held)
+{
+	CUstream stream = worker->stream[held->stream];
+	CUdeviceptr seen = worker->seen + (held->tag & 0xffffff) * 8 - 8;
+
+	CHECK(cuMemcpyDtoDAsync_v2(seen, held->address, 4, stream) == CUDA_SUCCESS);
+	CHECK(cuMemcpyDtoDAsync_v2(seen + 4, held->address + held->bytes - 4, 4, stream) == CUDA_SUCCESS);
+	if (seed_below(&worker->seed, 8))
+		CHECK(cuMemFreeAsync(held->address, stream) == CUDA_SUCCESS);
+	else
+		CHECK(cuMemFree_v2(held->address) == CUDA_SUCCESS);
+	held->address = 0;
+}
+
+static void take(struct worker *worker, struct held *held)
+{
+	static const size_t sizes[] = {4096, 100000, 3 * MIB, 4 * MIB, 8 * MIB, 11 * MIB};
+
+	*held = (struct held){.bytes = sizes[seed_below(&worker->seed, 6)],
+			      .stream = (unsigned)seed_below(&worker->seed, STREAMS)};
+	CUstream stream = worker->stream[held->stream];
+	CUresult result = cuMemAllocAsync(&held->address, held->bytes, stream);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+		held->address = 0;
+		return;
+	}
+	CHECK(result == CUDA_SUCCESS && device_of(held->address));
+	held->tag = tag_of(worker, worker->n++);
+	CHECK(cuMemsetD32Async(held->address, held->tag, held->bytes / 4, stream) == CUDA_SUCCESS);
+}
+
+static void *work(void *argument)
+{
+	struct worker *worker = argument;
+	CUcontext context;
+
+	CHECK(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS && cuCtxSetCurrent(context) == CUDA_SUCCESS);
+	for (unsigned i = 0; i < STREAMS; i++)
+		CHECK(cuStreamCreate(&worker->stream[i], CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct held *held = &worker->held[seed_below(&worker->seed, LIVE)];
+
+		if (held->address)
+			give(worker, held);
+		else
+			take(worker, held);
+	}
+	for (unsigned i = 0; i < LIVE; i++)
+		if (worker->held[i].address)
+			give(worker, &worker->held[i]);
+	for (unsigned i = 0; i < STREAMS; i++) {
+		CHECK(cuStreamSynchronize(worker->stream[i]) == CUDA_SUCCESS);
+		CHECK(cuStreamDestroy_v2(worker->stream[i]) == CUDA_SUCCESS);
+	}
+	CHECK(cuDevicePrimaryCtxRelease_v2(0) == CUDA_SUCCESS);
+	return NULL;
+}
+
+static void nobodys_memory_is_anothers(void **state)
+{
+	static struct worker workers[THREADS];
+	static unsigned seen[ROUNDS * 2];
+	pthread_t thread[THREADS];
+	struct seed seed = seed_start("async_random_test");
+
+	(void)state;
+	switches.async_to_heap = true;
+	for (unsigned i = 0; i < THREADS; i++) {
+		workers[i] = (struct worker){.seed = {seed_next(&seed)}, .number = i};
+		assert_ok(cuMemAlloc_v2(&workers[i].seen, sizeof(seen)));
+	}
+	for (unsigned i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&thread[i], NULL, work, &workers[i]), 0);
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+	assert_true(stats_get(STAT_stream_reuses) > 0);
+	for (unsigned i = 0; i < THREADS; i++) {
+		assert_ok(cuMemcpyDtoH_v2(seen, workers[i].seen, sizeof(seen)));
+		for (unsigned n = 0; n < workers[i].n * 2; n++)
+			assert_int_equal(seen[n], tag_of(&workers[i], n / 2));
+		assert_ok(cuMemFree_v2(workers[i].seen));
+	}
+	core_drain();
+	assert_int_equal(ledger_n_rows(), 0);
+	struct heap *heap = atomic_load(&device_get(0)->heap);
+	assert_true(heap_is_valid(heap));
+	heap_trim(heap, 0, 0);
+	assert_int_equal(sim_live().handles, 0);
+	assert_int_equal(sim_broken_rules(), 0);
+}
+
+int main(void)
+{
+	static const char *const settings[] = {
+	    "SIM_MEMORY=256MiB",
+	    "SIM_DELAY_US=200",
+	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=static,report.summary=no",
+	    NULL,
+	};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(nobodys_memory_is_anothers)};
+
+	core_start(settings);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,350 @@
+/*
+ * counted_test.c: memory that stays with the driver but is room the heap does not have: arrays, allocation nodes of
+ * graphs, the program's own cuMemCreate; and the last of them over the budget, when it may be made on the host.
+ */
+#include "test/core/core.h"
+
+#include <string.h>
+
+#include "shim/array.h"
+#include "shim/device.h"
+#include "shim/ledger.h"
+#include "shim/stats.h"
+#include "shim/switches.h"
+
+static uint64_t live(enum place place)
+{
+	return atomic_load(&stats.live[place]);
+}
+
+static uint64_t charged(void)
+{
+	return atomic_load(&device_get(0)->budget.used);
+}
+
+static int check_after(void **state)
+{
+	struct heap *heap = atomic_load(&device_get(0)->heap);
+
+	(void)state;
+	switches.vmm_may_spill = false;
+	core_drain();
+	assert_int_equal(ledger_n_rows(), 0);
+	if (heap)
+		heap_trim(heap, 0, 0);
+	assert_int_equal(charged() + host_budget.used, 0);
+	assert_int_equal(live(PLACE_DRIVER) + live(PLACE_HOST) + live(PLACE_PINNED), 0);
+	assert_int_equal(sim_live().handles + sim_live().allocations + sim_live().arrays, 0);
+	assert_int_equal(sim_broken_rules(), 0);
+	return 0;
+}
+
+/* ---- arrays ---- */
+
+static void an_arrays_bytes_are_read_from_its_descriptor(void **state)
+{
+	static const struct {
+		CUDA_ARRAY3D_DESCRIPTOR about;
+		unsigned levels;
+		size_t bytes;
+	} rows[] = {
+	    {{1024, 0, 0, CU_AD_FORMAT_FLOAT, 1, 0}, 1, 4096},
+	    {{1024, 64, 0, CU_AD_FORMAT_UNSIGNED_INT8, 4, 0}, 1, 1024 * 64 * 4},
+	    {{64, 64, 64, CU_AD_FORMAT_HALF, 2, 0}, 1, 64 * 64 * 64 * 4},
+	    {{64, 64, 6, CU_AD_FORMAT_FLOAT, 4, CUDA_ARRAY3D_CUBEMAP}, 1, 64 * 64 * 6 * 16},
+	    {{64, 64, 5, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_LAYERED}, 2, (64 * 64 + 32 * 32) * 5 * 4},
+	    {{64, 64, 64, CU_AD_FORMAT_FLOAT, 1, 0}, 2, (64 * 64 * 64 + 32 * 32 * 32) * 4},
+	    {{1024, 1024, 0, CU_AD_FORMAT_BC1_UNORM, 4, 0}, 1, 1024 * 1024 / 2},
+	    {{1024, 1024, 0, CU_AD_FORMAT_BC7_UNORM, 4, 0}, 1, 1024 * 1024},
+	    {{1024, 1024, 0, CU_AD_FORMAT_NV12, 3, 0}, 1, 1024 * 1024 * 3 / 2},
+	    {{1024, 1024, 0, CU_AD_FORMAT_UNORM_INT16X4, 4, 0}, 1, 1024 * 1024 * 8},
+	    {{1024, 1024, 0, (CUarray_format)0x7777, 2, 0}, 1, 1024 * 1024 * 8},
+	    {{1, 0, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0}, 1, 512},
+	    {{1024, 1024, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SPARSE}, 1, 0},
+	    {{1024, 1024, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_DEFERRED_MAPPING}, 1, 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		assert_int_equal(array_bytes(&rows[i].about, rows[i].levels), rows[i].bytes);
+}
+
+static void arrays_are_counted_with_the_drivers_memory_and_charged(void **state)
+{
+	CUDA_ARRAY_DESCRIPTOR plane = {1024, 1024, CU_AD_FORMAT_FLOAT, 1};
+	CUDA_ARRAY3D_DESCRIPTOR solid = {128, 128, 64, CU_AD_FORMAT_FLOAT, 1, 0};
+	CUmipmappedArray levels;
+	CUarray one, two;
+
+	(void)state;
+	assert_ok(cuArrayCreate_v2(&one, &plane));
+	assert_int_equal(live(PLACE_DRIVER), 4 * MIB);
+	assert_int_equal(charged(), 4 * MIB);
+	assert_ok(cuArray3DCreate_v2(&two, &solid));
+	assert_int_equal(charged(), 8 * MIB);
+	solid = (CUDA_ARRAY3D_DESCRIPTOR){1024, 1024, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+	assert_ok(cuMipmappedArrayCreate(&levels, &solid, 99)); /* down to 1 x 1: a third more */
+	assert_in_range(charged(), 8 * MIB + 16 * MIB / 3, 8 * MIB + 16 * MIB / 3 + 512);
+	assert_int_equal(live(PLACE_DRIVER), charged());
+	assert_ok(cuMipmappedArrayDestroy(levels));
+	assert_ok(cuArrayDestroy(two));
+	/* A destroy that fails leaves it counted. */
+	sim_fail("cuArrayDestroy", 1, CUDA_ERROR_UNKNOWN);
+	assert_int_equal(cuArrayDestroy(one), CUDA_ERROR_UNKNOWN);
+	assert_int_equal(charged(), 4 * MIB);
+	assert_ok(cuArrayDestroy(one));
+	assert_int_equal(charged(), 0);
+}
+
+static void an_array_takes_room_from_the_heap_and_the_heap_gives_it_room(void **state)
+{
+	CUDA_ARRAY_DESCRIPTOR plane = {4096, 4096, CU_AD_FORMAT_FLOAT, 1}; /* 64 MiB */
+	CUdeviceptr address;
+	CUarray array;
+
+	(void)state;
+	assert_ok(cuMemAlloc_v2(&address, 60 * MIB));
+	assert_ok(cuMemFree_v2(address)); /* warm now */
+	sim_switch("MEMORY", 64 * MIB);
+	assert_ok(cuArrayCreate_v2(&array, &plane));
+	sim_switch("MEMORY", 256 * MIB);
+	assert_ok(cuMemAlloc_v2(&address, 8 * MIB));
+	assert_int_equal(core_pages_at(address, 8 * MIB, 'H'), 4);
+	assert_ok(cuMemFree_v2(address));
+	assert_ok(cuArrayDestroy(array));
+}
+
+static void an_array_ends_with_its_context(void **state)
+{
+	CUDA_ARRAY_DESCRIPTOR plane = {1024, 1024, CU_AD_FORMAT_FLOAT, 1};
+	CUcontext context;
+	CUarray array;
+
+	(void)state;
+	assert_ok(cuCtxCreate_v2(&context, 0, 0));
+	assert_ok(cuArrayCreate_v2(&array, &plane));
+	assert_int_equal(charged(), 4 * MIB);
+	assert_ok(cuCtxDestroy_v2(context));
+	assert_int_equal(charged(), 0);
+}
+
+/* ---- allocation nodes ---- */
+
+static void allocation_nodes_are_counted_and_their_memory_charged(void **state)
+{
+	uint64_t before = stats_get(STAT_graph_allocations);
+	CUDA_MEM_ALLOC_NODE_PARAMS one = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+							.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}},
+					  .bytesize = 8 * MIB};
+	CUgraphNodeParams two = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC};
+	CUgraphNodeParams empty = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
+	CUgraphNode node, first;
+	CUdeviceptr told = 0, other;
+	cuuint64_t bytes, zero = 0;
+	CUgraph graph;
+
+	(void)state;
+	assert_ok(cuGraphCreate(&graph, 0));
+	assert_ok(cuGraphAddMemAllocNode(&first, graph, NULL, 0, &one));
+	memcpy(&two.alloc, &one, sizeof(one));
+	assert_ok(cuGraphAddNode(&node, graph, &first, 1, &two));
+	assert_ok(cuGraphAddNode(&node, graph, &first, 1, &empty));
+	assert_ok(cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &two));
+	assert_int_equal(stats_get(STAT_graph_allocations), before + 3);
+	assert_ok(cuGraphAddMemFreeNode(&node, graph, &first, 1, one.dptr));
+	assert_ok(cuGraphMemFreeNodeGetParams(node, &told));
+	assert_int_equal(told, one.dptr);
+	assert_int_equal(cuGraphAddMemFreeNode(&node, graph, NULL, 0, one.dptr + 512), CUDA_ERROR_INVALID_VALUE);
+	assert_ok(cuMemAlloc_v2(&other, 4 * MIB));
+	assert_int_equal(device_get(0)->pools_charged, 24 * MIB);
+	assert_ok(cuMemFree_v2(other));
+	assert_ok(cuGraphDestroy(graph));
+	assert_ok(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes));
+	assert_int_equal(bytes, 24 * MIB);
+	assert_ok(cuDeviceGraphMemTrim(0));
+	assert_ok(cuDeviceSetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, &zero));
+	assert_ok(cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, &bytes));
+	assert_int_equal(bytes, 0);
+	assert_ok(cuMemAlloc_v2(&other, 4 * MIB));
+	assert_int_equal(device_get(0)->pools_charged, 0);
+	assert_ok(cuMemFree_v2(other));
+}
+
+/* ---- the program's own cuMemCreate ---- */
+
+static CUmemAllocationProp on_device(void)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+
+	prop.allocFlags.gpuDirectRDMACapable = 1;
+	return prop;
+}
+
+static CUmemGenericAllocationHandle create(size_t bytes)
+{
+	CUmemAllocationProp prop = on_device();
+	CUmemGenericAllocationHandle handle;
+
+	CHECK(cuMemCreate(&handle, bytes, &prop, 0) == CUDA_SUCCESS);
+	return handle;
+}
+
+static void handles_over_the_budget_stay_on_the_device_unless_switched(void **state)
+{
+	CUmemGenericAllocationHandle handle[2];
+
+	(void)state;
+	handle[0] = create(60 * MIB);
+	handle[1] = create(60 * MIB);
+	assert_int_equal(charged(), 120 * MIB);
+	assert_int_equal(host_budget.used, 0);
+	assert_ok(cuMemRelease(handle[0]));
+	assert_ok(cuMemRelease(handle[1]));
+}
+
+/* As PyTorch's expandable segments do it: reserve, create piece by piece, map, grant the device access. */
+static void handles_over_the_budget_are_made_on_the_host_and_work(void **state)
+{
+	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	uint64_t spilled = stats_get(STAT_spilled_allocations);
+	CUmemGenericAllocationHandle handle[6];
+	CUdeviceptr base;
+
+	(void)state;
+	switches.vmm_may_spill = true;
+	assert_ok(cuMemAddressReserve(&base, 120 * MIB, 0, 0, 0));
+	for (unsigned i = 0; i < 6; i++) {
+		handle[i] = create(20 * MIB);
+		assert_ok(cuMemMap(base + i * 20 * MIB, 20 * MIB, 0, handle[i], 0));
+		assert_ok(cuMemSetAccess(base + i * 20 * MIB, 20 * MIB, &access, 1));
+		assert_int_equal(sim_where(base + i * 20 * MIB), i < 3 ? 'D' : 'H');
+	}
+	assert_int_equal(charged(), 60 * MIB);
+	assert_int_equal(host_budget.used, 60 * MIB);
+	assert_int_equal(live(PLACE_HOST), 60 * MIB);
+	assert_int_equal(live(PLACE_DRIVER), 60 * MIB);
+	assert_int_equal(stats_get(STAT_spilled_allocations), spilled + 3);
+	core_fill(base, 120 * MIB, 7);
+	assert_true(core_is_filled(base, 120 * MIB, 7));
+	/* Released while mapped it lives on, and counts. */
+	for (unsigned i = 0; i < 6; i++)
+		assert_ok(cuMemRelease(handle[i]));
+	assert_int_equal(host_budget.used, 60 * MIB);
+	assert_ok(cuMemUnmap(base, 120 * MIB));
+	assert_int_equal(host_budget.used, 0);
+	assert_ok(cuMemAddressFree(base, 120 * MIB));
+}
+
+static void a_spilled_handle_has_the_properties_that_were_asked_for(void **state)
+{
+	CUmemAllocationProp asked = on_device(), told = {0};
+	CUmemGenericAllocationHandle first, second;
+
+	(void)state;
+	switches.vmm_may_spill = true;
+	first = create(60 * MIB);
+	second = create(20 * MIB);
+	assert_int_equal(host_budget.used, 20 * MIB);
+	assert_ok(cuMemGetAllocationPropertiesFromHandle(&told, second));
+	assert_memory_equal(&told, &asked, sizeof(asked));
+	assert_ok(cuMemGetAllocationPropertiesFromHandle(&told, first));
+	assert_memory_equal(&told, &asked, sizeof(asked));
+	assert_ok(cuMemRelease(first));
+	assert_ok(cuMemRelease(second));
+}
+
+static void warm_memory_goes_back_before_a_handle_is_spilled(void **state)
+{
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr address;
+
+	(void)state;
+	switches.vmm_may_spill = true;
+	assert_ok(cuMemAlloc_v2(&address, 15 * MIB));
+	assert_ok(cuMemFree_v2(address));
+	assert_true(charged() >= 14 * MIB);
+	handle = create(60 * MIB);
+	assert_int_equal(host_budget.used, 0);
+	assert_ok(cuMemRelease(handle));
+}
+
+static void over_both_budgets_it_is_out_of_memory(void **state)
+{
+	CUmemAllocationProp prop = on_device();
+	CUmemGenericAllocationHandle handle[3];
+	uint64_t refused = stats_get(STAT_refused);
+
+	(void)state;
+	switches.vmm_may_spill = true;
+	handle[0] = create(60 * MIB);
+	handle[1] = create(60 * MIB);
+	assert_int_equal(cuMemCreate(&handle[2], 20 * MIB, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(stats_get(STAT_refused), refused + 1);
+	assert_ok(cuMemRelease(handle[0]));
+	assert_ok(cuMemRelease(handle[1]));
+}
+
+/* NCCL creates memory before there is a context (facts 7). */
+static void a_handle_is_spilled_without_a_context_too(void **state)
+{
+	CUmemGenericAllocationHandle first, second;
+	CUcontext context;
+
+	(void)state;
+	switches.vmm_may_spill = true;
+	assert_ok(cuCtxGetCurrent(&context));
+	assert_ok(cuCtxSetCurrent(NULL));
+	first = create(60 * MIB);
+	second = create(20 * MIB);
+	assert_int_equal(host_budget.used, 20 * MIB);
+	assert_ok(cuMemRelease(first));
+	assert_ok(cuMemRelease(second));
+	assert_ok(cuCtxSetCurrent(context));
+}
+
+/* Nothing is worse than without it: what the host cannot be is made on the device, over the budget. */
+static void where_the_driver_refuses_the_host_the_device_is_tried(void **state)
+{
+	CUmemGenericAllocationHandle first, second;
+
+	(void)state;
+	switches.vmm_may_spill = true;
+	first = create(60 * MIB);
+	sim_fail("cuMemCreate", 1, CUDA_ERROR_NOT_SUPPORTED);
+	second = create(20 * MIB);
+	assert_false(sim_fail_pending());
+	assert_int_equal(charged(), 80 * MIB);
+	assert_int_equal(host_budget.used, 0);
+	assert_ok(cuMemRelease(first));
+	assert_ok(cuMemRelease(second));
+}
+
+#define CLEAN(test) cmocka_unit_test_teardown(test, check_after)
+
+int main(void)
+{
+	static const char *const settings[] = {
+	    "SIM_MEMORY=256MiB",
+	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=static,report.summary=no",
+	    NULL,
+	};
+	const struct CMUnitTest tests[] = {
+	    CLEAN(an_arrays_bytes_are_read_from_its_descriptor),
+	    CLEAN(arrays_are_counted_with_the_drivers_memory_and_charged),
+	    CLEAN(an_array_takes_room_from_the_heap_and_the_heap_gives_it_room),
+	    CLEAN(an_array_ends_with_its_context),
+	    CLEAN(allocation_nodes_are_counted_and_their_memory_charged),
+	    CLEAN(handles_over_the_budget_stay_on_the_device_unless_switched),
+	    CLEAN(handles_over_the_budget_are_made_on_the_host_and_work),
+	    CLEAN(a_spilled_handle_has_the_properties_that_were_asked_for),
+	    CLEAN(warm_memory_goes_back_before_a_handle_is_spilled),
+	    CLEAN(over_both_budgets_it_is_out_of_memory),
+	    CLEAN(a_handle_is_spilled_without_a_context_too),
+	    CLEAN(where_the_driver_refuses_the_host_the_device_is_tried),
+	};
+	core_start(settings);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
