@@ -1,5 +1,5 @@
 /*
- * Bodies of spillway.h. They are no hooks: nobody stands behind them, so they have no row in hooks.def.
+ * Bodies of spillway.h that concern the whole process. They are no hooks: nobody stands behind them, so they have no row in hooks.def.
  */
 #define SPILLWAY_API __attribute__((visibility("default")))
 #include "shim/spillway.h"
@@ -8,29 +8,9 @@
 
 #include <errno.h>
 
-static int negative_errno(enum sw_status status)
-{
-	switch (status) {
-	case SW_OK:
-		return 0;
-	case SW_NO_MEMORY:
-	case SW_NO_HOST_MEMORY:
-		return -ENOMEM;
-	case SW_NOT_SUPPORTED:
-		return -ENOTSUP;
-	case SW_BUSY:
-		return -EBUSY;
-	case SW_INVALID:
-	case SW_CONTEXT:
-		return -EINVAL;
-	default:
-		return -EIO;
-	}
-}
-
 int spillway_suspend(void)
 {
-	int saved = errno, result = negative_errno(control_suspend(NULL));
+	int saved = errno, result = status_errno(control_suspend(NULL));
 
 	errno = saved;
 	return result;
@@ -38,7 +18,7 @@ int spillway_suspend(void)
 
 int spillway_resume(void)
 {
-	int saved = errno, result = negative_errno(control_resume(NULL));
+	int saved = errno, result = status_errno(control_resume(NULL));
 
 	errno = saved;
 	return result;
@@ -47,4 +27,9 @@ int spillway_resume(void)
 const char *spillway_version(void)
 {
 	return SPILLWAY_VERSION;
+}
+
+int spillway_checkpoint_stats(void)
+{
+	return -ENOTSUP;
 }

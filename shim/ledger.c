@@ -177,6 +177,16 @@ bool ledger_set_sync_memops(uint64_t key, bool on)
 	return row != NULL;
 }
 
+bool ledger_grow(uint64_t key, size_t bytes)
+{
+	lock_take(&ledger_lock);
+	struct ledger_row *row = *find(LEDGER_HEAP, key);
+	if (row && bytes > row->bytes)
+		row->bytes = bytes;
+	lock_drop(&ledger_lock);
+	return row != NULL;
+}
+
 unsigned ledger_n_sync_memops(void)
 {
 	return atomic_load_explicit(&n_sync_memops, memory_order_relaxed);

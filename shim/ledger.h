@@ -74,6 +74,8 @@ struct ledger_row *ledger_take_context(unsigned kinds, CUcontext context, uint64
 bool ledger_get(unsigned kinds, uint64_t key, struct ledger_row *ret);
 /* Set sync_memops of a heap row; false when there is none. */
 bool ledger_set_sync_memops(uint64_t key, bool on);
+/* A heap row has become that long; a shorter one than it was is ignored. False when there is none. */
+bool ledger_grow(uint64_t key, size_t bytes);
 /* Heap rows with sync_memops set, at this moment; read on the path of synchronous copies. */
 unsigned ledger_n_sync_memops(void);
 /*

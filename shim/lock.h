@@ -13,7 +13,7 @@
  *
  * A thread takes locks in rising rank only. Debug builds (SPILLWAY_DEBUG) keep a mask of held ranks per thread and stop
  * at the first wrong order. stats and log take no lock. Beside the ranks stand small locks of
- * the spill engine, each the last to be taken: of its log, of one stream's row (done.c), of the gate (use.c).
+ * the spill engine, each the last to be taken: of its log, of one stream's row (done.c), of the gate (use.c), of the numbers of discards (discard.c).
  */
 #ifndef SPILLWAY_LOCK_H
 #define SPILLWAY_LOCK_H

@@ -54,6 +54,14 @@ static struct range_node *spare_get(struct range_set *set, uint64_t start, uint6
 	return node;
 }
 
+static void spare_free(struct range_set *set)
+{
+	struct range_node *node = set->spare;
+
+	set->spare = node->left;
+	free(node);
+}
+
 static void spare_put(struct range_set *set, struct range_node *node)
 {
 	node->left = set->spare;
@@ -139,6 +147,20 @@ void range_fini(struct range_set *set)
 	*set = (struct range_set){0};
 }
 
+/* The first part of a node that is out of the tree. */
+static void take_from(struct range_set *set, struct range_node *node, uint64_t length)
+{
+	node->start += length;
+	node->length -= length;
+	if (node->length) {
+		refresh(node);
+		insert(set, node);
+	} else {
+		spare_put(set, node);
+	}
+	set->n_taken++;
+}
+
 bool range_take(struct range_set *set, uint64_t length, uint64_t *ret_start)
 {
 	struct range_node *node = set->root;
@@ -154,17 +176,29 @@ bool range_take(struct range_set *set, uint64_t length, uint64_t *ret_start)
 			node = node->right;
 	}
 	*ret_start = node->start;
-	node = extract(set, node->start);
-	node->start += length;
-	node->length -= length;
-	if (node->length) {
-		refresh(node);
-		insert(set, node);
-	} else {
-		spare_put(set, node);
-	}
-	set->n_taken++;
+	take_from(set, extract(set, node->start), length);
 	return true;
+}
+
+bool range_take_at(struct range_set *set, uint64_t start, uint64_t length)
+{
+	if (!length || !spare_add(set))
+		return false;
+	struct range_node *node = extract(set, start);
+	if (node && node->length >= length) {
+		take_from(set, node, length);
+		return true;
+	}
+	if (node)
+		insert(set, node);
+	spare_free(set);
+	return false;
+}
+
+void range_join(struct range_set *set)
+{
+	set->n_taken--;
+	spare_free(set);
 }
 
 /* The last node that starts below key. */
@@ -201,12 +235,8 @@ void range_give(struct range_set *set, uint64_t start, uint64_t length)
 	insert(set, spare_get(set, start, length));
 	set->n_taken--;
 	/* One node was set aside when this range was taken; what joining left over goes back to the C library. */
-	if (set->spare) {
-		struct range_node *node = set->spare;
-
-		set->spare = node->left;
-		free(node);
-	}
+	if (set->spare)
+		spare_free(set);
 }
 
 static uint64_t total(const struct range_node *node)

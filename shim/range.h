@@ -27,6 +27,10 @@ bool range_init(struct range_set *set, uint64_t length);
 void range_fini(struct range_set *set);
 /* The first free range of that length. False: none, or no memory for the node; the set is unchanged then. */
 bool range_take(struct range_set *set, uint64_t length, uint64_t *ret_start);
+/* The range at that place, where a free one must start. False: it does not, or is shorter, or no memory. */
+bool range_take_at(struct range_set *set, uint64_t start, uint64_t length);
+/* Two ranges side by side that were handed out are one from now on. */
+void range_join(struct range_set *set);
 /* Give back exactly what range_take() gave. */
 void range_give(struct range_set *set, uint64_t start, uint64_t length);
 uint64_t range_free_total(const struct range_set *set);

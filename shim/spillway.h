@@ -19,6 +19,9 @@
 #ifndef SPILLWAY_H
 #define SPILLWAY_H
 
+#include <stdint.h>
+#include <sys/types.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -49,6 +52,108 @@ SPILLWAY_API int spillway_resume(void);
 
 /* The version of the library, "0.1.0"; constant, never NULL. */
 SPILLWAY_API const char *spillway_version(void);
+
+/*
+ * Write the statistics now, as at the end of the process. This version keeps none in a file and always answers -ENOTSUP.
+ */
+SPILLWAY_API int spillway_checkpoint_stats(void);
+
+/* ---- budgets ---- */
+
+/*
+ * What the heap of a device (by its ordinal) may take and what is in use of it, in bytes; memory that is kept for the
+ * next allocation is not in use. The host budget is one for the process, and so is what is used of it. The device's
+ * counts what the driver gave the program past the heap, too, and can therefore be exceeded. Any pointer may be NULL.
+ *
+ * Before the first allocation on the device the budget is only what it would be if all of it were free.
+ *
+ *   -ENODEV   no such device, or the driver has not been initialised
+ *   -ENOTSUP  Spillway is switched off
+ */
+SPILLWAY_API int spillway_budget(int device, uint64_t *device_bytes, uint64_t *host_bytes, uint64_t *device_used,
+				 uint64_t *host_used);
+
+/* ---- one block of memory ---- */
+
+/*
+ * An allocation of the program, named by any address in it. All of these answer
+ *
+ *   -ENOENT   nothing that is known lies at this address
+ *   -ENOTSUP  Spillway is switched off; or, but for spillway_where(), the block is not in the heap
+ *
+ * A block that is freed by another thread meanwhile may give either answer; no harm is done.
+ */
+enum spillway_backend {
+	SPILLWAY_HEAP = 1, /* the heap: the functions below can do something for it */
+	SPILLWAY_DRIVER,   /* device memory that the driver gave: by rule, or because the heap could not */
+	SPILLWAY_MANAGED,  /* cuMemAllocManaged: the driver moves it; where it is now is not known */
+	SPILLWAY_SYSTEM,   /* memory of the C library or the kernel */
+	SPILLWAY_POOL,     /* cuMemAllocAsync and the like */
+	SPILLWAY_PINNED,   /* host memory that the program pinned */
+};
+
+struct spillway_place {
+	enum spillway_backend backend;
+	uint64_t bytes; /* as the program asked */
+	uint64_t bytes_on_device, bytes_on_host;
+	int movable; /* 1: it may move at any time, so the two figures above are of this moment */
+};
+
+/* Where does this memory live? *place is written on success alone. */
+SPILLWAY_API int spillway_where(const void *address, struct spillway_place *place);
+
+/*
+ * It stays where it is now, on the device or on the host, until spillway_unpin() has been called as often, or it is
+ * freed. If it is on its way just now, that is waited for. Blocks of up to 1 MiB share memory with others, which stay
+ * with it. A suspended process keeps it on the device.
+ *
+ *   -EBUSY   it is on its way and did not arrive in a second; it is not pinned
+ *   -EINVAL  spillway_unpin(): it is not pinned by spillway_pin()
+ */
+SPILLWAY_API int spillway_pin(const void *address);
+SPILLWAY_API int spillway_unpin(const void *address);
+
+/*
+ * The block should live on the host: what is there stays, the rest leaves at the next chance (`fast`: when nothing uses
+ * it; `exact`: when the GPU is stopped for a move anyway), and nothing comes back in until it is freed. Kernels read it
+ * over the link.
+ *
+ *   -ENOTSUP  also: nothing moves (spill.mode is off or static), the block must stay where it is by rule or because
+ *             others know where it is, or it is one of up to 1 MiB, which share memory with others
+ */
+SPILLWAY_API int spillway_prefer_host(const void *address);
+
+/*
+ * The block becomes new_bytes long where it is: its address and contents stay, nothing is copied; what is added is
+ * undefined, as in a new allocation. Less than it is long already: nothing changes. To make room for growth the blocks
+ * behind it must be gone.
+ *
+ *   -ENOMEM  the addresses behind it are in use, or the budgets hold no more; nothing has changed
+ */
+SPILLWAY_API int spillway_grow(const void *address, uint64_t new_bytes);
+
+/*
+ * The contents of these bytes are no longer needed: what is wholly discarded of what moves as one (2 to 128 MiB) changes
+ * places without being copied. They are undefined from now on, until something that is given to the driver after this
+ * names the block: as an argument of a kernel, copy or graph. A kernel that finds the address in memory alone names
+ * nothing; do not discard what such a kernel writes next. What was given to the driver before goes on undisturbed.
+ *
+ *   -EINVAL  the bytes reach beyond the end of the block
+ */
+SPILLWAY_API int spillway_discard(const void *address, uint64_t bytes);
+
+/* ---- allocators for frameworks ---- */
+
+/*
+ * As cuMemAlloc and cuMemFree, in the primary context of the device, in the forms that two frameworks ask for: PyTorch's
+ * CUDAPluggableAllocator and CuPy's CFunctionAllocator. NULL: out of memory, or no such device. Freeing returns at once;
+ * the memory is used again when everything the device was given before is done, on whichever stream. `stream` and
+ * `param` are not looked at.
+ */
+SPILLWAY_API void *spillway_torch_alloc(ssize_t size, int device, void *stream);
+SPILLWAY_API void spillway_torch_free(void *ptr, ssize_t size, int device, void *stream);
+SPILLWAY_API void *spillway_cupy_malloc(void *param, size_t size, int device);
+SPILLWAY_API void spillway_cupy_free(void *param, void *ptr, int device);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,7 @@
 #include "shim/status.h"
 
+#include <errno.h>
+
 static __thread CUresult last_driver_result __attribute__((tls_model("initial-exec"))) = CUDA_ERROR_UNKNOWN;
 
 CUresult status_result(enum sw_status status)
@@ -20,6 +22,26 @@ const char *status_text(enum sw_status status)
 #include "shim/status.def"
 	};
 	return (unsigned)status < SW_STATUS_COUNT ? texts[status] : "unknown";
+}
+
+int status_errno(enum sw_status status)
+{
+	switch (status) {
+	case SW_OK:
+		return 0;
+	case SW_NO_MEMORY:
+	case SW_NO_HOST_MEMORY:
+		return -ENOMEM;
+	case SW_NOT_SUPPORTED:
+		return -ENOTSUP;
+	case SW_BUSY:
+		return -EBUSY;
+	case SW_INVALID:
+	case SW_CONTEXT:
+		return -EINVAL;
+	default:
+		return -EIO;
+	}
 }
 
 enum sw_status status_of(CUresult result)

@@ -12,6 +12,8 @@ enum sw_status {
 
 /* What the program gets to see. */
 CUresult status_result(enum sw_status status);
+/* What a caller of spillway.h gets to see: 0, or a negative errno value. */
+int status_errno(enum sw_status status);
 /* One half-sentence for messages. */
 const char *status_text(enum sw_status status);
 /*

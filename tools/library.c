@@ -74,3 +74,13 @@ bool library_find(const char *given, char ret_path[PATH_MAX])
 		tool_say("  %s", path[i]);
 	return false;
 }
+
+bool library_find_audit(const char *library, char ret_path[PATH_MAX])
+{
+	int folder = (int)(strrchr(library, '/') - library);
+
+	if (snprintf(ret_path, PATH_MAX, "%.*s/libspillway-audit.so", folder, library) < PATH_MAX && is_file(ret_path))
+		return true;
+	tool_say("--audit: there is no libspillway-audit.so beside %s", library);
+	return false;
+}

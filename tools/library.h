@@ -13,4 +13,7 @@
  */
 bool library_find(const char *given, char ret_path[PATH_MAX]);
 
+/* The library for LD_AUDIT, which lies beside that one. False: it does not, and that has been said. */
+bool library_find_audit(const char *library, char ret_path[PATH_MAX]);
+
 #endif

@@ -20,6 +20,7 @@
 struct request {
 	const char *policy, *library;
 	char *set;
+	bool audit;
 	char **program; /* with its arguments, NULL at the end */
 };
 
@@ -36,7 +37,9 @@ static int print_help(void)
 	    "\n"
 	    "                   (else that of SPILLWAY_POLICY, else heap)\n"
 	    "  --set KEY=VALUE  set one key on top of the policy; may be given again (else that of SPILLWAY_SET)\n"
-	    "  --library PATH   the library to preload (else the libspillway.so that belongs to this tool)\n\n"
+	    "  --library PATH   the library to preload (else the libspillway.so that belongs to this tool)\n"
+	    "  --audit          also see libraries opened with RTLD_DEEPBIND, by dlmopen or with a driver of their "
+	    "own\n\n"
 	    "Exit status: that of PROGRAM; 2 nothing was started, 126 PROGRAM cannot be run, 127 it is not found.\n\n"
 	    "example:\n"
 	    "  spillway run --policy job.yaml --set device.budget=8GiB -- python train.py\n");
@@ -73,11 +76,9 @@ static void report_option(const char *option, int code)
 static int options_read(int argc, char **argv, struct request *request)
 {
 	static const struct option options[] = {
-	    {"policy", required_argument, NULL, 'p'},
-	    {"set", required_argument, NULL, 's'},
-	    {"library", required_argument, NULL, 'l'},
-	    {"help", no_argument, NULL, 'h'},
-	    {0},
+	    {"policy", required_argument, NULL, 'p'},  {"set", required_argument, NULL, 's'},
+	    {"library", required_argument, NULL, 'l'}, {"audit", no_argument, NULL, 'a'},
+	    {"help", no_argument, NULL, 'h'},          {0},
 	};
 	int code, at;
 
@@ -96,6 +97,9 @@ static int options_read(int argc, char **argv, struct request *request)
 			break;
 		case 'l':
 			request->library = optarg;
+			break;
+		case 'a':
+			request->audit = true;
 			break;
 		case 'h':
 			print_help();
@@ -149,12 +153,29 @@ static bool set_policy(const char *name)
 	return setenv("SPILLWAY_POLICY", path, 1) == 0;
 }
 
-static bool set_environment(const struct request *request, const char *policy, const char *library)
+/* The library first, and what the variable names already. */
+static bool put_first(const char *variable, const char *library)
 {
-	char *preload = preload_join(library, getenv("LD_PRELOAD"));
-	bool done = preload && setenv("LD_PRELOAD", preload, 1) == 0;
+	char *joined = preload_join(library, getenv(variable));
+	bool done = joined && setenv(variable, joined, 1) == 0;
 
-	free(preload);
+	free(joined);
+	return done;
+}
+
+/*
+ * Under an audit library the loader sets thread-local memory up before it knows what the program's libraries need, and
+ * leaves 512 bytes for those that cannot do with memory that is taken later.
+ */
+static bool set_audit(const char *audit)
+{
+	return put_first("LD_AUDIT", audit) && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=16384", 0) == 0;
+}
+
+static bool set_environment(const struct request *request, const char *policy, const char *library, const char *audit)
+{
+	bool done = put_first("LD_PRELOAD", library) && (!request->audit || set_audit(audit));
+
 	if (request->set)
 		done = done && setenv("SPILLWAY_SET", request->set, 1) == 0;
 	return done && set_policy(policy);
@@ -182,11 +203,13 @@ static int prepare_and_start(const struct request *request)
 {
 	const char *policy = request->policy ? request->policy : getenv("SPILLWAY_POLICY");
 	const char *set = request->set ? request->set : getenv("SPILLWAY_SET"), *off = getenv("SPILLWAY");
-	char library[PATH_MAX];
+	char library[PATH_MAX], audit[PATH_MAX] = "";
 
 	if (!policy_is_good(policy, set) || !library_find(request->library, library))
 		return TOOL_BAD;
-	if (!set_environment(request, policy, library)) {
+	if (request->audit && !library_find_audit(library, audit))
+		return TOOL_BAD;
+	if (!set_environment(request, policy, library, audit)) {
 		tool_say("the environment could not be set");
 		return TOOL_BROKEN;
 	}

@@ -91,6 +91,7 @@ static void mark(struct arena *arena, uint32_t unit, uint32_t units, uint32_t wo
 void arena_mark_block(struct arena *arena, uint32_t unit, uint32_t units)
 {
 	atomic_store_explicit(&arena->marks[unit].units, units, memory_order_relaxed);
+	atomic_store_explicit(&arena->marks[unit].discarded, 0, memory_order_relaxed);
 	mark(arena, unit, units, unit + 1);
 }
 

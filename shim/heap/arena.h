@@ -27,20 +27,23 @@ enum mark_where {
  * What the launch path and the mover tell each other about a unit, without a lock. A mark belongs to its address, not
  * to what lies there: it is never freed, so that a stale pointer can do no harm. A *piece* is where a chunk is mapped.
  *
- * holds, waits, last, unmapped, away are of the block that starts at the unit; where of the piece that does.
+ * holds, waits, last, unmapped, away, to_host are of the block that starts at the unit; where of the piece that does.
  * Submissions and the mover meet by raising first and looking second: a submission raises holds and looks at unmapped,
  * the mover raises unmapped and looks at holds; at least one of them sees the other.
  */
 struct mark {
-	_Atomic uint32_t holds;          /* submissions that name the block and have not returned from the driver */
-	_Atomic uint32_t waits;          /* submissions that wait for the block: it may come in, but not go out */
-	_Atomic uint32_t unmapped;       /* pieces of the block with nothing mapped; only in `fast` */
-	_Atomic uint32_t away;           /* pieces of the block on the host */
-	_Atomic uint64_t last;           /* number of the last submission that named the block */
-	_Atomic uint8_t where;           /* enum mark_where */
-	_Atomic uint32_t units;          /* of the block in use that starts here */
+	_Atomic uint32_t holds;    /* submissions that name the block and have not returned from the driver */
+	_Atomic uint32_t waits;    /* submissions that wait for the block: it may come in, but not go out */
+	_Atomic uint32_t unmapped; /* pieces of the block with nothing mapped; only in `fast` */
+	_Atomic uint32_t away;     /* pieces of the block on the host */
+	_Atomic uint64_t last;     /* number of the last submission that named the block */
+	_Atomic uint8_t where;     /* enum mark_where */
+	_Atomic bool to_host;      /* the program wants the block that starts here on the host; written under HEAP */
+	_Atomic uint32_t units;    /* of the block in use that starts here */
 	_Atomic uint32_t units_of_piece; /* written under HEAP; the mover may read it of a piece that just went */
 	struct chunk *chunk;             /* under HEAP */
+	_Atomic uint64_t discarded;      /* of the block: something of it is; 0 again when a submission names it */
+	_Atomic uint64_t discard;        /* of the piece: the value of `discarded` for which it is one of them */
 };
 
 struct arena {

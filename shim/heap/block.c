@@ -274,20 +274,19 @@ refused:
 	return status_of(result);
 }
 
-static enum sw_status build(struct block_store *store, uint32_t units, enum chunk_kind kind, bool may_spill,
-			    struct block **ret_block)
+enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
+			   bool may_spill, struct block **ret_block)
 {
 	struct block *block = calloc(1, sizeof(*block));
-	enum sw_status status = SW_NO_HOST_MEMORY;
+	enum sw_status status;
 
-	if (!block)
-		return status;
+	if (!block) {
+		arena_give(&store->arena, unit, units);
+		return SW_NO_HOST_MEMORY;
+	}
+	block->unit = unit;
 	block->units = units;
 	block->kind = kind;
-	if (!arena_take(&store->arena, units, &block->unit)) {
-		free(block);
-		return SW_NO_MEMORY;
-	}
 	status = collect(store, block, may_spill);
 	if (status == SW_OK)
 		status = map_all(store, block);
@@ -297,6 +296,29 @@ static enum sw_status build(struct block_store *store, uint32_t units, enum chun
 	}
 	*ret_block = block;
 	return SW_OK;
+}
+
+static enum sw_status build(struct block_store *store, uint32_t units, enum chunk_kind kind, bool may_spill,
+			    struct block **ret_block)
+{
+	uint32_t unit;
+
+	if (!arena_take(&store->arena, units, &unit))
+		return SW_NO_MEMORY;
+	return block_build(store, unit, units, kind, may_spill, ret_block);
+}
+
+void block_vacate(struct block_store *store, uint32_t unit, uint32_t units)
+{
+	struct block *next;
+
+	for (struct block *block = store->newest; block; block = next) {
+		next = block->age_next;
+		if (block->unit >= unit + units || block->unit + block->units <= unit)
+			continue;
+		warm_remove(store, block);
+		take_down(store, block);
+	}
 }
 
 /* ---- the interface ---- */
@@ -339,16 +361,15 @@ enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_
 
 void block_show_pin(struct block_store *store, struct block *block)
 {
-	bool pinned = block_is_pinned(block);
 	uint32_t unit = block->unit;
 
 	lock_assert_held(LOCK_HEAP);
 	for (const struct chunk *chunk = block->chunks; chunk; unit += chunk->units, chunk = chunk->next)
 		if (!chunk->moving)
 			arena_mark_where(&store->arena, block->unit, unit,
-					 pinned                       ? MARK_PINNED
-					 : chunk->place == CHUNK_HOST ? MARK_HOST
-								      : MARK_DEVICE);
+					 block_keeps(block, chunk->place) ? MARK_PINNED
+					 : chunk->place == CHUNK_HOST     ? MARK_HOST
+									  : MARK_DEVICE);
 }
 
 void block_begin(struct block_store *store, struct block *block)
@@ -360,11 +381,12 @@ void block_begin(struct block_store *store, struct block *block)
 
 void block_give(struct block_store *store, struct block *block)
 {
-	bool pinned = block_is_pinned(block);
+	bool pinned = block_is_pinned(block) || block->to_host;
 
 	lock_assert_held(LOCK_HEAP);
 	block->n_pins = 0;
-	block->stays = false;
+	block->stays = block->to_host = false;
+	atomic_store(&store->arena.marks[block->unit].to_host, false);
 	if (pinned)
 		block_show_pin(store, block);
 	block->given = block->n_moving != 0;

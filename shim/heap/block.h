@@ -26,6 +26,8 @@ struct block {
 	uint32_t n_pins;                   /* heap_pin() calls that have not ended */
 	bool stays;                        /* it is pinned for as long as it lives; fixed blocks always are */
 	bool left;                         /* others may know its memory: it goes back to the driver when freed */
+	bool to_host;                      /* the program wants it there: what is there stays, the rest is to follow */
+	struct asked_pin *asked;           /* pins that the program itself has made (pin.c) */
 	uint32_t n_moving;                 /* chunks of it that are changing places (transit.h) */
 	bool given;                        /* given back while they are */
 	struct block *bin_next, *bin_prev; /* warm, of like length */
@@ -72,6 +74,15 @@ void block_give(struct block_store *store, struct block *block);
 /* Take warm blocks down, oldest first, and release chunks, until at most this much free memory is held. */
 void block_trim(struct block_store *store, uint64_t keep_device, uint64_t keep_host);
 
+/*
+ * Build a block in address space that was taken for it, as block_take() does without warm ones; on failure the address
+ * space has been given back.
+ */
+enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
+			   bool may_spill, struct block **ret_block);
+/* Warm blocks that lie in this span are taken down. */
+void block_vacate(struct block_store *store, uint32_t unit, uint32_t units);
+
 /* One chunk, as block_take() gets its own: warm, new, or in the place of others. */
 enum sw_status block_get_chunk(struct block_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
 			       struct chunk **ret_chunk);
@@ -83,6 +94,11 @@ void block_tell_all(struct block_store *store, const struct block *block);
 static inline bool block_is_pinned(const struct block *block)
 {
 	return block->n_pins || block->stays;
+}
+/* Must a piece of it stay at that place? */
+static inline bool block_keeps(const struct block *block, enum chunk_place place)
+{
+	return block_is_pinned(block) || (block->to_host && place == CHUNK_HOST);
 }
 /* Its pieces show whether it is pinned, from now on; what is on its way shows it when it arrives. */
 void block_show_pin(struct block_store *store, struct block *block);

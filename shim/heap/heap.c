@@ -139,7 +139,7 @@ static enum sw_status alloc_small(struct heap *heap, size_t bytes, enum chunk_ki
 	return status;
 }
 
-static void trim_to_keep(struct heap *heap)
+void heap_trim_to_keep(struct heap *heap)
 {
 	if (block_idle(&heap->store, CHUNK_DEVICE) > heap->keep[CHUNK_DEVICE] ||
 	    block_idle(&heap->store, CHUNK_HOST) > heap->keep[CHUNK_HOST])
@@ -159,7 +159,7 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind,
 		status = alloc_large(heap, bytes, kind, may_spill, &grant);
 	/* What was collected before it turned out not to be enough. */
 	if (status != SW_OK)
-		trim_to_keep(heap);
+		heap_trim_to_keep(heap);
 	heap_leave(heap);
 	if (status == SW_OK)
 		*ret_grant = grant;
@@ -169,6 +169,8 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind,
 void heap_free(struct heap *heap, struct block *block, CUdeviceptr address)
 {
 	heap_enter(heap);
+	if (block->asked)
+		heap_forget_asked(heap, block, address);
 	if (block->slab) {
 		small_give(&heap->small, block, address);
 	} else {
@@ -176,7 +178,7 @@ void heap_free(struct heap *heap, struct block *block, CUdeviceptr address)
 		block_tell_all(&heap->store, block);
 		block_give(&heap->store, block);
 	}
-	trim_to_keep(heap);
+	heap_trim_to_keep(heap);
 	heap_leave(heap);
 }
 

@@ -93,6 +93,13 @@ bool heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes);
 void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin_end end);
 /* Device bytes of blocks in use that must stay. Looks at every block. */
 uint64_t heap_pinned_device(struct heap *heap);
+/*
+ * The same for a block that the program itself wants to stay (spillway.h), by any address in it: it must be undone as
+ * often as it was done, and ends with the block. BUSY: what is on its way did not arrive. INVALID: no such block, or
+ * nothing to undo.
+ */
+enum sw_status heap_pin_asked(struct heap *heap, CUdeviceptr base);
+enum sw_status heap_unpin_asked(struct heap *heap, CUdeviceptr base);
 /* Does heap_pin() wait for memory that the mover has in hand? */
 bool heap_is_awaited(const struct heap *heap);
 
@@ -109,6 +116,22 @@ bool heap_has_given(const struct heap *heap);
 bool heap_contains(const struct heap *heap, CUdeviceptr address);
 /* The start of the block in use at this address. No lock: a block being freed at the same time may or may not show. */
 bool heap_base_of(const struct heap *heap, CUdeviceptr address, CUdeviceptr *ret_base);
+
+/* ---- what a program asks of one block, by its start (ask.c). INVALID: there is none ---- */
+
+/* Where the first `bytes` of it are, and whether something keeps it where it is. */
+enum sw_status heap_where(struct heap *heap, CUdeviceptr base, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES],
+			  bool *ret_stays);
+/*
+ * It should live on the host: what is there stays, what is not goes as soon as the mover can. NOT_SUPPORTED: it shares
+ * its memory with others (small.h), must stay where it is, or there is no host memory.
+ */
+enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base);
+/*
+ * Make it at least that long where it is. NO_MEMORY: what follows it is not free, or the budgets have no more; nothing
+ * has changed then. *ret_on_host: bytes that were added there.
+ */
+enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, bool may_spill, uint64_t *ret_on_host);
 
 /* Free memory we hold: budgeted, but there for the next allocation. */
 uint64_t heap_idle_device(const struct heap *heap);

@@ -19,4 +19,11 @@ void heap_enter(struct heap *heap);
 /* Renews what others see of us: idle bytes, and the bytes in use for the gauges. */
 void heap_leave(struct heap *heap);
 
+/* What was collected beyond what is kept goes back to the driver. */
+void heap_trim_to_keep(struct heap *heap);
+/* The block in use at an address, or NULL. */
+struct block *heap_block_at(const struct arena *arena, CUdeviceptr address);
+/* An allocation ends, and with it the pins the program has made on it. */
+void heap_forget_asked(struct heap *heap, struct block *block, CUdeviceptr address);
+
 #endif

@@ -11,6 +11,7 @@
 #include "shim/heap/inside.h"
 #include "shim/stats.h"
 
+#include <stdlib.h>
 #include <time.h>
 
 /* A piece arrives within some milliseconds; when the GPU hangs, the thread that pins is not to hang with it. */
@@ -134,4 +135,82 @@ uint64_t heap_pinned_device(struct heap *heap)
 			bytes += block->bytes[CHUNK_DEVICE];
 	heap_leave(heap);
 	return bytes;
+}
+
+/* ---- by the program itself ---- */
+
+/* One for each allocation that it has pinned; several in a slab. */
+struct asked_pin {
+	struct asked_pin *next;
+	CUdeviceptr base;
+	uint32_t n;
+};
+
+static struct asked_pin **find_asked(struct block *block, CUdeviceptr base)
+{
+	struct asked_pin **at = &block->asked;
+
+	while (*at && (*at)->base != base)
+		at = &(*at)->next;
+	return at;
+}
+
+enum sw_status heap_pin_asked(struct heap *heap, CUdeviceptr base)
+{
+	struct asked_pin *pin = calloc(1, sizeof(*pin));
+	enum sw_status status = SW_INVALID;
+
+	if (!pin)
+		return SW_NO_HOST_MEMORY;
+	if (!heap_pin(heap, base, 1)) {
+		free(pin);
+		return SW_BUSY;
+	}
+	heap_enter(heap);
+	struct block *block = heap_block_at(&heap->store.arena, base);
+	struct asked_pin **at = block ? find_asked(block, base) : NULL;
+	if (at && !*at) {
+		pin->base = base;
+		*at = pin;
+		pin = NULL;
+	}
+	/* The pin that heap_pin() has counted stays; when the block has ended meanwhile, so has its pin. */
+	if (at) {
+		(*at)->n++;
+		status = SW_OK;
+	}
+	heap_leave(heap);
+	free(pin);
+	return status;
+}
+
+enum sw_status heap_unpin_asked(struct heap *heap, CUdeviceptr base)
+{
+	heap_enter(heap);
+	struct block *block = heap_block_at(&heap->store.arena, base);
+	struct asked_pin **at = block ? find_asked(block, base) : NULL;
+	bool is_pinned = at && *at;
+	if (is_pinned) {
+		struct asked_pin *pin = *at;
+
+		change(heap, block, block->n_pins - 1, PIN_OFF);
+		if (--pin->n == 0) {
+			*at = pin->next;
+			free(pin);
+		}
+	}
+	heap_leave(heap);
+	return is_pinned ? SW_OK : SW_INVALID;
+}
+
+void heap_forget_asked(struct heap *heap, struct block *block, CUdeviceptr address)
+{
+	struct asked_pin **at = find_asked(block, address), *pin = *at;
+
+	if (!pin)
+		return;
+	/* In a slab the neighbours may move again. */
+	change(heap, block, block->n_pins - pin->n, PIN_OFF);
+	*at = pin->next;
+	free(pin);
 }

@@ -67,7 +67,7 @@ enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place
 
 	heap_enter(heap);
 	if (!is_in_use(&store->arena, piece) || mark->chunk->place == to || mark->chunk->moving ||
-	    block_is_pinned(mark->chunk->block))
+	    block_keeps(mark->chunk->block, mark->chunk->place))
 		goto out;
 	struct chunk *chunk = mark->chunk;
 	status = chunk_give_alias(&store->chunks, chunk);
@@ -99,7 +99,7 @@ enum sw_status transit_turn(struct heap *heap, struct transit *transit)
 	enum chunk_place to = transit->chunk->place == CHUNK_HOST ? CHUNK_DEVICE : CHUNK_HOST;
 
 	heap_enter(heap);
-	bool pinned = block_is_pinned(transit->block);
+	bool pinned = block_keeps(transit->block, transit->chunk->place);
 	struct chunk *spare = pinned ? NULL : warm_with_alias(&heap->store.chunks, to, transit->units);
 	if (spare)
 		fill_in(transit, spare);
@@ -149,7 +149,7 @@ void transit_end(struct heap *heap, struct transit *transit)
 
 	heap_enter(heap);
 	transit->chunk->moving = false;
-	if (block_is_pinned(block))
+	if (block_keeps(block, transit->chunk->place))
 		arena_mark_where(&heap->store.arena, transit->block_unit, transit->piece, MARK_PINNED);
 	if (transit->spare)
 		chunk_put(&heap->store.chunks, transit->spare);

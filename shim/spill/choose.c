@@ -52,18 +52,19 @@ uint32_t choose_ahead_units(const struct engine *engine)
 
 /* ---- listening ---- */
 
-static bool add_piece(struct engine *engine, unsigned *n, uint32_t piece)
+/* False: no memory, and the list is as it was. */
+static bool add_to(uint32_t **list, unsigned *n, unsigned *room, uint32_t piece)
 {
-	if (*n == engine->pieces_room) {
-		unsigned room = engine->pieces_room ? 2 * engine->pieces_room : 1024;
-		uint32_t *pieces = realloc(engine->pieces, room * sizeof(*pieces));
+	if (*n == *room) {
+		unsigned more = *room ? 2 * *room : 256;
+		uint32_t *longer = realloc(*list, more * sizeof(*longer));
 
-		if (!pieces)
+		if (!longer)
 			return false;
-		engine->pieces = pieces;
-		engine->pieces_room = room;
+		*list = longer;
+		*room = more;
 	}
-	engine->pieces[(*n)++] = piece;
+	(*list)[(*n)++] = piece;
 	return true;
 }
 
@@ -120,7 +121,7 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 			if (engine->stamps[piece] == engine->stamp)
 				continue;
 			engine->stamps[piece] = engine->stamp;
-			if (!add_piece(engine, &n, piece))
+			if (!add_to(&engine->pieces, &n, &engine->pieces_room, piece))
 				return n;
 		}
 	}
@@ -140,6 +141,17 @@ static void hear_piece(void *argument, uint32_t piece)
 		engine->heard[engine->n_heard++] = piece;
 }
 
+/* A piece that came or went, or of which the program has asked something. */
+static void hear(struct engine *engine, uint32_t piece)
+{
+	struct mark *block = move_block_mark(engine, piece);
+
+	record_piece(engine, piece);
+	move_tell_plan(engine, piece);
+	if (block && atomic_load(&block->to_host))
+		add_to(&engine->leaving, &engine->n_leaving, &engine->leaving_room, piece);
+}
+
 /* Pieces that came and went. */
 static bool listen_to_news(struct engine *engine)
 {
@@ -156,8 +168,7 @@ static bool listen_to_news(struct engine *engine)
 			if (engine->heard)
 				heap_pieces(engine->heap, hear_piece, engine);
 			for (size_t i = 0; i < engine->n_heard; i++) {
-				record_piece(engine, engine->heard[i]);
-				move_tell_plan(engine, engine->heard[i]);
+				hear(engine, engine->heard[i]);
 			}
 			free(engine->heard);
 			any = true;
@@ -165,8 +176,7 @@ static bool listen_to_news(struct engine *engine)
 		for (size_t i = 0; i < n; i++) {
 			if (!atomic_load(&engine->arena->table[some[i]]) && engine->extents)
 				extent_forget(engine->extents, some[i]);
-			record_piece(engine, some[i]);
-			move_tell_plan(engine, some[i]);
+			hear(engine, some[i]);
 			any = true;
 		}
 	} while (n == 256);
@@ -196,17 +206,8 @@ bool choose_listen(struct engine *engine)
 
 static void put_aside(struct engine *engine, uint32_t piece)
 {
-	if (engine->n_aside == engine->aside_room) {
-		unsigned room = engine->aside_room ? 2 * engine->aside_room : 64;
-		uint32_t *aside = realloc(engine->aside, room * sizeof(*aside));
-
-		if (!aside)
-			return;
-		engine->aside = aside;
-		engine->aside_room = room;
-	}
-	plan_set(engine->plan, piece, engine->arena->marks[piece].units_of_piece, PLAN_PINNED);
-	engine->aside[engine->n_aside++] = piece;
+	if (add_to(&engine->aside, &engine->n_aside, &engine->aside_room, piece))
+		plan_set(engine->plan, piece, engine->arena->marks[piece].units_of_piece, PLAN_PINNED);
 }
 
 void choose_progress(struct engine *engine)
@@ -422,4 +423,33 @@ void choose_ahead(struct engine *engine)
 		if (answer == MOVE_NO_ROOM)
 			return;
 	}
+}
+
+/* ---- what the program wants on the host ---- */
+
+/* Is it still so, and is there anything to be done for it? */
+static bool should_leave(struct engine *engine, uint32_t piece)
+{
+	struct mark *block = move_block_mark(engine, piece);
+
+	return block && atomic_load(&block->to_host) && atomic_load(&engine->arena->marks[piece].where) == MARK_DEVICE;
+}
+
+void choose_leave(struct engine *engine, bool gap)
+{
+	unsigned kept = 0;
+
+	if (!engine->n_leaving || !choose_may_move(engine) || !link_open(engine))
+		return;
+	for (unsigned i = 0; i < engine->n_leaving; i++) {
+		uint32_t piece = engine->leaving[i];
+		enum move_answer answer = MOVE_FAILED;
+
+		if (should_leave(engine, piece))
+			answer =
+			    may_begin(engine, &engine->out) ? move_begin(engine, piece, CHUNK_HOST, gap) : MOVE_BUSY;
+		if (answer == MOVE_BUSY || answer == MOVE_NO_ROOM)
+			engine->leaving[kept++] = piece;
+	}
+	engine->n_leaving = kept;
 }

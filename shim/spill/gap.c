@@ -118,19 +118,6 @@ static void open_gate(struct engine *engine)
 
 /* ---- what to move ---- */
 
-struct wish {
-	uint32_t piece;
-	uint64_t when;
-};
-
-/* The pieces a gap brings in, in the order they are needed; their victims are found on the way. */
-#define WISHES 1024
-struct wishes {
-	struct wish at[WISHES];
-	unsigned n, next;
-	uint64_t units;
-};
-
 static void wish(struct engine *engine, struct wishes *wishes, uint32_t piece, uint64_t when)
 {
 	unsigned units = engine->arena->marks[piece].units_of_piece;
@@ -244,6 +231,7 @@ static void grant_all(struct engine *engine, struct wishes *wishes)
 {
 	engine->n_refused = 0;
 	while (wishes->next < wishes->n && !atomic_load(&engine->dead)) {
+		choose_leave(engine, true);
 		while (wishes->next < wishes->n && grant(engine, &wishes->at[wishes->next]))
 			wishes->next++;
 		go_ahead(engine, wishes);
@@ -284,7 +272,7 @@ static void let_waiters_go(struct engine *engine)
 
 void gap_run(struct engine *engine)
 {
-	static __thread struct wishes wishes;
+	struct wishes *wishes = &engine->wishes;
 
 	if (!atomic_load(&engine->n_waiters))
 		return;
@@ -292,19 +280,19 @@ void gap_run(struct engine *engine)
 		let_waiters_go(engine);
 		return;
 	}
-	wishes.n = wishes.next = 0;
-	wishes.units = 0;
-	wish_for_waiters(engine, &wishes);
-	if (wishes.n)
-		wish_ahead(engine, &wishes);
-	if (is_worth_it(engine, &wishes) && close_gate(engine)) {
+	wishes->n = wishes->next = 0;
+	wishes->units = 0;
+	wish_for_waiters(engine, wishes);
+	if (wishes->n)
+		wish_ahead(engine, wishes);
+	if (is_worth_it(engine, wishes) && close_gate(engine)) {
 		uint64_t begin = engine_now();
 
-		grant_all(engine, &wishes);
+		grant_all(engine, wishes);
 		stats_add(STAT_link_us, (engine_now() - begin) / 1000);
 		open_gate(engine);
 	}
-	forget(engine, &wishes);
+	forget(engine, wishes);
 }
 
 /* ---- by order ---- */

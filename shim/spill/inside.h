@@ -7,6 +7,7 @@
  *   move.c     one piece from here to there, and what to do when the driver refuses
  *   link.c     the streams it is copied on
  *   gap.c      the exact mode: moving while nothing runs
+ *   discard.c  what need not be copied
  *
  * All of it belongs to the mover's thread alone but for what stands before the line.
  */
@@ -60,6 +61,19 @@ struct queue {
 	uint64_t bytes;
 	uint64_t ended;   /* ns: when the last one was seen to have ended */
 	uint64_t unit_ns; /* what a unit took lately; 0: none has ended yet */
+};
+
+struct wish {
+	uint32_t piece;
+	uint64_t when;
+};
+
+/* The pieces a gap brings in, in the order they are needed; their victims are found on the way. */
+#define WISHES 1024
+struct wishes {
+	struct wish at[WISHES];
+	unsigned n, next;
+	uint64_t units;
 };
 
 /* Pieces copied out and not mapped yet, oldest first. */
@@ -135,10 +149,13 @@ struct engine {
 	bool suspended;
 	uint64_t suspended_bytes;
 
+	struct wishes wishes;                               /* of one gap */
 	uint64_t gap_patience, gap_not_before, gap_backoff; /* ns */
 
 	uint32_t *pieces; /* scratch: the pieces of one submission */
 	unsigned pieces_room;
+	uint32_t *leaving; /* pieces the program wants on the host; some twice, some gone */
+	unsigned n_leaving, leaving_room;
 	uint32_t *aside; /* pieces the plan must not name until the GPU gets on */
 	unsigned n_aside, aside_room;
 };
@@ -211,10 +228,18 @@ bool choose_listen(struct engine *engine);
 void choose_for_waiters(struct engine *engine);
 /* Begin what the plan foresees. */
 void choose_ahead(struct engine *engine);
+/* Send out what the program wants on the host, as far as it can go now. */
+void choose_leave(struct engine *engine, bool gap);
 void choose_progress(struct engine *engine);
 bool choose_may_move(const struct engine *engine);
 uint32_t choose_ahead_units(const struct engine *engine);
 unsigned choose_pieces(struct engine *engine, const struct named *named, unsigned n);
+
+/* ---- discard.c ---- */
+/* The program no longer needs these bytes of one block. */
+void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes);
+/* Need the piece not be copied? Asked while no submission that names it can be given to the driver. */
+bool discard_covers(const struct engine *engine, uint32_t block_unit, uint32_t piece);
 
 /* ---- gap.c ---- */
 /* Move everything that waiting submissions and the near future need while nothing runs. */

@@ -6,6 +6,7 @@
 #include "shim/log.h"
 #include "shim/real.h"
 #include "shim/spill/inside.h"
+#include "shim/stats.h"
 
 /*
  * On NVIDIA's drivers a change of a mapping is work for the copy engine that also copies to the host. It gets its turn
@@ -138,10 +139,15 @@ CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 {
 	const struct transit *transit = &move->transit;
 	CUstream stream = transit->to == CHUNK_HOST ? engine->stream_out : engine->stream_in;
-	CUresult result = transit->to == CHUNK_HOST ? copy_out(engine, transit, gap)
-						    : REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias,
-										 transit_bytes(transit), stream);
+	CUresult result = CUDA_SUCCESS;
 
+	if (discard_covers(engine, transit->block_unit, transit->piece))
+		stats_add(STAT_discarded_bytes, transit_bytes(transit));
+	else if (transit->to == CHUNK_HOST)
+		result = copy_out(engine, transit, gap);
+	else
+		result =
+		    REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias, transit_bytes(transit), stream);
 	move->begun = engine_now();
 	if (result == CUDA_SUCCESS)
 		result = REAL(cuEventRecord)(move->event, stream);

@@ -239,6 +239,8 @@ static bool work(struct engine *engine)
 	if (engine->exact)
 		gap_run(engine);
 	choose_for_waiters(engine);
+	if (!engine->exact)
+		choose_leave(engine, false);
 	choose_ahead(engine);
 	/* A submission that may touch anything waits until everything is mapped. */
 	while (

@@ -76,6 +76,14 @@ bool spill_make_room(struct device *device, uint64_t bytes)
 	return engine && engine_ask(engine, ORDER_ROOM, NULL, bytes, ROOM_MS, &moved) == SW_OK && moved;
 }
 
+void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
+{
+	struct engine *engine = engine_of(device);
+
+	if (engine && !atomic_load(&engine->dead))
+		discard_bytes(engine, address, bytes);
+}
+
 void spill_context_ending(CUcontext context)
 {
 	context_ending(context);

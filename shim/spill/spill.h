@@ -16,6 +16,12 @@ void spill_pressure(struct device *device);
  */
 bool spill_make_room(struct device *device, uint64_t bytes);
 
+/*
+ * The program no longer needs these bytes, which lie in one block of the device's heap: what is wholly covered need not be
+ * copied when it changes places. Without effect where nothing moves.
+ */
+void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes);
+
 /* A context is about to end; whether it did. */
 void spill_context_ending(CUcontext context);
 void spill_context_ended(CUcontext context, bool ended);

@@ -232,6 +232,14 @@ static bool hold(struct use *use, bool *ret_away)
 	return !unmapped;
 }
 
+/* What was discarded of what this submission names is of use again. Held, and not yet given to the driver (discard.c). */
+static void undiscard(struct use *use)
+{
+	for (unsigned i = 0; i < n_marks(use); i++)
+		if (__builtin_expect(atomic_load_explicit(&mark_at(use, i)->discarded, memory_order_relaxed) != 0, 0))
+			atomic_store(&mark_at(use, i)->discarded, 0);
+}
+
 /* Each engine takes what lies in its heap; nearly always there is one. */
 static void log_it(const struct use *use)
 {
@@ -312,6 +320,7 @@ struct use_stripe *use_admit(struct use *use)
 		/* Inside a capture nothing is run, and nothing of ours may wait. */
 		if (__builtin_expect((!mapped || away) && (!mapped || !capture_is_open()), 0))
 			wait_and_hold(use, mapped);
+		undiscard(use);
 		errno = saved;
 	}
 	for (;;) {

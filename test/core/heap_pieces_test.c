@@ -117,12 +117,87 @@ static void memory_of_other_sizes_is_given_up_for_a_piece_that_can_be_made_of_it
 	close_heap(grants, 1);
 }
 
+/* ---- growing where it is (ask.c) ---- */
+
+static enum sw_status grow(const struct heap_grant *grant, size_t bytes)
+{
+	uint64_t on_host = 0;
+
+	return heap_grow(own.heap, grant->address, bytes, true, &on_host);
+}
+
+static void a_block_grows_into_free_and_warm_address_space_and_into_no_other(void **state)
+{
+	struct heap_grant grants[3];
+	(void)state;
+
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	allocate(6 * MIB, &grants[0]);
+	allocate(6 * MIB, &grants[1]);
+	allocate(6 * MIB, &grants[2]);
+	assert_int_equal(grow(&grants[0], 7 * MIB), SW_NO_MEMORY);
+	heap_free(own.heap, grants[1].block, grants[1].address);
+	assert_ok(grow(&grants[0], 10 * MIB));
+	assert_true(heap_is_valid(own.heap));
+	assert_int_equal(grow(&grants[0], 13 * MIB), SW_NO_MEMORY);
+	assert_ok(grow(&grants[0], 12 * MIB));
+	assert_int_equal(grants[0].block->units, 6);
+	core_fill(grants[0].address, 12 * MIB, 1);
+	assert_true(core_is_filled(grants[0].address, 12 * MIB, 1));
+	/* Freed as one, and there for the next one of that length. */
+	heap_free(own.heap, grants[0].block, grants[0].address);
+	heap_free(own.heap, grants[2].block, grants[2].address);
+	assert_true(heap_is_valid(own.heap));
+	allocate(12 * MIB, &grants[1]);
+	assert_true(grants[1].reused && grants[1].address == grants[0].address);
+	close_heap(grants + 1, 1);
+}
+
+/* The budget ends in the middle, and so do the driver's calls, each once. */
+static void a_block_that_cannot_grow_is_as_it_was(void **state)
+{
+	struct heap_grant grant;
+	enum sw_status status;
+	unsigned n = 0;
+	(void)state;
+
+	core_heap_open(&own, 16 * MIB, 16 * MIB, 0);
+	allocate(6 * MIB, &grant);
+	core_fill(grant.address, 6 * MIB, 2);
+	assert_int_equal(grow(&grant, 40 * MIB), SW_NO_MEMORY);
+	assert_true(heap_is_valid(own.heap) && own.device.used == 6 * MIB && own.host.used == 0);
+	do {
+		sim_fail_any(++n, CUDA_ERROR_UNKNOWN);
+		status = grow(&grant, 24 * MIB);
+		assert_true(heap_is_valid(own.heap));
+		if (status != SW_OK) {
+			assert_int_equal(grant.block->units, 3);
+			heap_trim(own.heap, 0, 0);
+		}
+	} while (!sim_fail_pending());
+	sim_fail_any(0, CUDA_SUCCESS);
+	assert_ok(status);
+	assert_true(n > 4);
+	assert_int_equal(core_pages_at(grant.address, 24 * MIB, 'D'), 8);
+	assert_int_equal(core_pages_at(grant.address, 24 * MIB, 'H'), 4);
+	assert_true(core_is_filled(grant.address, 6 * MIB, 2));
+	core_fill(grant.address, 24 * MIB, 3);
+	assert_true(core_is_filled(grant.address, 24 * MIB, 3));
+	uint32_t away = 0;
+	for (const char *at = pieces(&grant); *at; at++)
+		away += *at == 'H';
+	assert_int_equal(heap_arena(own.heap)->marks[grant.block->unit].away, away);
+	close_heap(&grant, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_block_is_one_piece_unless_it_is_large_for_the_budget),
 	    cmocka_unit_test(what_will_move_goes_to_the_host_undivided),
 	    cmocka_unit_test(memory_of_other_sizes_is_given_up_for_a_piece_that_can_be_made_of_it_and_for_no_other),
+	    cmocka_unit_test(a_block_grows_into_free_and_warm_address_space_and_into_no_other),
+	    cmocka_unit_test(a_block_that_cannot_grow_is_as_it_was),
 	};
 
 	setenv("SIM_MEMORY", "1GiB", 1);

@@ -57,6 +57,9 @@ spill_mode_test(spill_fault_test)
 spill_mode_test(pin_test)
 target_compile_definitions(pin_test PRIVATE PIN_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/pin.yaml")
 
+# ---- what the program itself asks for ----
+spill_mode_test(own_test)
+
 # ---- what a stop says; drivers that are too old ----
 # The simulated driver as it was before it could record an event for a whole context (CUDA 12.4).
 get_target_property(OLD_SOURCES sim_cuda SOURCES)

@@ -215,6 +215,39 @@ static void taking_and_giving_is_fast_in_a_set_of_a_hundred_thousand(void **stat
 	range_fini(&set);
 }
 
+static void a_range_is_taken_where_a_free_one_starts_and_joined_to_the_one_before(void **state)
+{
+	long live = n_live;
+	struct range_set set;
+	uint64_t start, more;
+	(void)state;
+
+	assert_true(range_init(&set, UNITS));
+	assert_true(range_take(&set, 10, &start) && range_take(&set, 5, &more));
+	assert_true(start == 0 && more == 10);
+	assert_false(range_take_at(&set, 10, 1)); /* taken */
+	assert_false(range_take_at(&set, 20, 1)); /* free, but that does not start there */
+	assert_false(range_take_at(&set, 15, UNITS - 14));
+	assert_false(range_take_at(&set, 15, 0));
+	malloc_fails = true;
+	assert_false(range_take_at(&set, 15, 5));
+	malloc_fails = false;
+	assert_true(range_is_valid(&set) && range_free_total(&set) == UNITS - 15);
+	assert_true(range_take_at(&set, 15, 5));
+	range_join(&set);
+	assert_true(range_take_at(&set, 20, UNITS - 20));
+	range_join(&set);
+	assert_int_equal(range_free_total(&set), 0);
+	/* Giving back needs no memory, in one piece. */
+	malloc_fails = true;
+	range_give(&set, 0, 10);
+	range_give(&set, 10, UNITS - 10);
+	malloc_fails = false;
+	assert_true(range_is_valid(&set) && range_free_total(&set) == UNITS && set.n_taken == 0);
+	range_fini(&set);
+	assert_int_equal(n_live, live);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -222,6 +255,7 @@ int main(void)
 	    cmocka_unit_test(without_memory_a_take_fails_and_changes_nothing),
 	    cmocka_unit_test(the_reserve_lasts_when_every_other_range_comes_back_first),
 	    cmocka_unit_test(lengths_that_cannot_be_are_refused),
+	    cmocka_unit_test(a_range_is_taken_where_a_free_one_starts_and_joined_to_the_one_before),
 	    cmocka_unit_test(taking_and_giving_is_fast_in_a_set_of_a_hundred_thousand),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,6 +57,18 @@ expect 'run keeps an existing LD_PRELOAD behind it' 0 "$library:$here/other.so" 
 	with LD_PRELOAD="$here/other.so" "$tool" run --library "$library" -- printenv LD_PRELOAD
 expect 'run does not add the library twice' 0 "$library:$here/other.so" '' \
 	with LD_PRELOAD="$here/other.so:$library" "$tool" run --library "$library" -- printenv LD_PRELOAD
+expect 'run without --audit leaves LD_AUDIT alone' 1 '' '' run -- printenv LD_AUDIT
+expect 'run --audit needs its library beside the other' 2 '' '*no libspillway-audit.so beside*' run --audit -- true
+${CC:-cc} -shared -fPIC -o libspillway-audit.so -x c - <<END
+unsigned la_version(unsigned version) { return version; }
+END
+expect 'run --audit names its library' 0 "$here/libspillway-audit.so" '' run --audit -- printenv LD_AUDIT
+expect 'run --audit keeps an existing LD_AUDIT behind it' 0 "$here/libspillway-audit.so:$here/none.so" '*' \
+	with LD_AUDIT="$here/none.so" "$tool" run --audit --library "$library" -- printenv LD_AUDIT
+expect 'run --audit leaves room for the thread-local memory of libraries' 0 'glibc.rtld.optional_static_tls=16384' '' \
+	run --audit -- printenv GLIBC_TUNABLES
+expect 'run --audit leaves settings of that alone' 0 'a=b' '' \
+	with GLIBC_TUNABLES=a=b "$tool" run --audit --library "$library" -- printenv GLIBC_TUNABLES
 expect 'run makes the library path absolute' 0 "$library" '' "$tool" run --library nothing.so -- printenv LD_PRELOAD
 expect 'run makes the policy path absolute' 0 "$here/good.yaml" '' run --policy good.yaml -- printenv SPILLWAY_POLICY
 expect 'run leaves the name of a built-in policy' 0 passthrough '' run --policy passthrough -- printenv SPILLWAY_POLICY

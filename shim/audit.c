@@ -1,0 +1,207 @@
+/*
+ * audit.c: libspillway-audit.so, for LD_AUDIT: the fifth door. The loader tells it of every binding of a function, and
+ * takes its word for where the binding leads. So calls of the driver reach us that preloading does not see: of libraries
+ * opened with RTLD_DEEPBIND, which look into what they have linked before anything preloaded, and find the C library's
+ * dlsym rather than ours; of libraries in a namespace of their own (dlmopen), where nothing is preloaded; and of handles
+ * of a second libcuda.so.1 that was opened by its path.
+ *
+ * An audit library lives in a namespace of its own, with a C library of its own; nothing of libspillway.so can be linked
+ * here, or looked up by dlopen while the loader is at work. So the loader's list of objects (la_objopen) tells where it
+ * is, and its dynamic symbols are read in memory.
+ *
+ * Which libcuda.so.1 is whose:
+ *
+ *   the driver   the first one in the namespace of the program: the one that libspillway.so finds and calls. Of its
+ *                functions those that we have lead to ours, the others stay.
+ *   a copy       any other. A second copy has states of its own, and handles of one mean nothing to the other; so all of
+ *                its functions that are the driver's (cu*) lead to ours or to the driver's own, and it is never called.
+ *   a stranger   a copy that was there before the driver, in another namespace. Some of its functions may have been
+ *                bound by then, so all stay as they are; it is not seen, and that is said.
+ *
+ * What libspillway.so asks the driver for, and what a libcuda.so.1 asks for, is left alone. Of a copy libspillway.so asks
+ * only when its dlsym is called with a handle of one.
+ *
+ * The loader tells of calls by way of the procedure linkage table, whenever they are bound, and of dlsym and dlvsym
+ * (glibc 2.35; before that, not of those bound at once). It does not tell of addresses of functions that are taken as
+ * data, which includes all calls of code compiled with -fno-plt.
+ *
+ * No lock: the loader calls all of this under its own, but for la_symbind64, which only reads what was written before
+ * the object that it is told of could be bound.
+ */
+#include <elf.h>
+#include <link.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What the loader keeps for us with each object. */
+enum kind {
+	OTHER,
+	SHIM,
+	DRIVER,
+	COPY,
+	STRANGER,
+};
+
+static _Atomic(const struct link_map *) shim, driver;
+
+/* ---- reading an object ---- */
+
+struct symbols {
+	const ElfW(Sym) * at;
+	const char *names, *soname;
+	size_t n;
+};
+
+/* The loader has added the base to most addresses in the dynamic section, but not to those that it cannot write. */
+static const void *address_in(const struct link_map *map, ElfW(Addr) value)
+{
+	return (const void *)(value < map->l_addr ? map->l_addr + value : value);
+}
+
+/* The table of symbols has no length; the last one of the last chain of its hash table tells it. */
+static size_t count_by_gnu_hash(const uint32_t *table)
+{
+	uint32_t n_buckets = table[0], first = table[1], n_words = table[2], last = 0;
+	const uint32_t *buckets = table + 4 + n_words * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+	const uint32_t *chain = buckets + n_buckets;
+
+	for (uint32_t i = 0; i < n_buckets; i++)
+		if (buckets[i] > last)
+			last = buckets[i];
+	if (last < first)
+		return first;
+	while (!(chain[last - first] & 1))
+		last++;
+	return last + 1;
+}
+
+static struct symbols symbols_of(const struct link_map *map)
+{
+	struct symbols symbols = {0};
+	const ElfW(Dyn) *soname = NULL;
+
+	for (const ElfW(Dyn) *entry = map->l_ld; entry && entry->d_tag != DT_NULL; entry++) {
+		const void *address = address_in(map, entry->d_un.d_ptr);
+
+		if (entry->d_tag == DT_SYMTAB)
+			symbols.at = address;
+		else if (entry->d_tag == DT_STRTAB)
+			symbols.names = address;
+		else if (entry->d_tag == DT_SONAME)
+			soname = entry;
+		else if (entry->d_tag == DT_HASH)
+			symbols.n = ((const uint32_t *)address)[1];
+		else if (entry->d_tag == DT_GNU_HASH && !symbols.n)
+			symbols.n = count_by_gnu_hash(address);
+	}
+	if (!symbols.at || !symbols.names)
+		return (struct symbols){0};
+	symbols.soname = soname ? symbols.names + soname->d_un.d_val : NULL;
+	return symbols;
+}
+
+/* Where the object has this function; 0: it has not. */
+static uintptr_t find(const struct link_map *map, const char *name)
+{
+	struct symbols symbols = map ? symbols_of(map) : (struct symbols){0};
+
+	for (size_t i = 0; i < symbols.n; i++) {
+		const ElfW(Sym) *symbol = &symbols.at[i];
+
+		if (symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC &&
+		    !strcmp(symbols.names + symbol->st_name, name))
+			return map->l_addr + symbol->st_value;
+	}
+	return 0;
+}
+
+/* ---- what the loader tells ---- */
+
+static const char *base_name(const char *path)
+{
+	const char *slash = path ? strrchr(path, '/') : NULL;
+
+	return slash ? slash + 1 : path ? path : "";
+}
+
+static void say(const char *line)
+{
+	ssize_t unused = write(STDERR_FILENO, line, strlen(line));
+
+	(void)unused;
+}
+
+static enum kind kind_of_driver(const struct link_map *map, Lmid_t namespace)
+{
+	if (driver)
+		return COPY;
+	if (namespace == LM_ID_BASE) {
+		driver = map;
+		return DRIVER;
+	}
+	if (shim)
+		say("spillway: a library in a namespace of its own (dlmopen) uses a libcuda.so.1 of its own, before "
+		    "the program itself has one: what it allocates is not seen\n");
+	return STRANGER;
+}
+
+static enum kind kind_of(const struct link_map *map, Lmid_t namespace)
+{
+	const char *soname = symbols_of(map).soname;
+
+	if (soname && !strcmp(soname, "libcuda.so.1"))
+		return kind_of_driver(map, namespace);
+	if (namespace != LM_ID_BASE || shim || !strstr(base_name(map->l_name), "spillway") ||
+	    !find(map, "spillway_version"))
+		return OTHER;
+	shim = map;
+	return SHIM;
+}
+
+/* Older loaders know less; what we need they all have. */
+unsigned int la_version(unsigned int version)
+{
+	return version < LAV_CURRENT ? version : LAV_CURRENT;
+}
+
+unsigned int la_objopen(struct link_map *map, Lmid_t namespace, uintptr_t *cookie)
+{
+	enum kind kind = kind_of(map, namespace);
+
+	*cookie = kind;
+	return kind == OTHER ? LA_FLG_BINDFROM : kind == DRIVER || kind == COPY ? LA_FLG_BINDTO : 0;
+}
+
+/* The next libcuda.so.1 that is opened in the program's namespace is the driver: libspillway.so has not bound to this. */
+unsigned int la_objclose(uintptr_t *cookie)
+{
+	if (*cookie == DRIVER)
+		driver = NULL;
+	else if (*cookie == SHIM)
+		shim = NULL;
+	*cookie = STRANGER;
+	return 0;
+}
+
+static bool is_driver_name(const char *name)
+{
+	return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+uintptr_t la_symbind64(Elf64_Sym *symbol, unsigned int index, uintptr_t *from, uintptr_t *to, unsigned int *flags,
+		       const char *name)
+{
+	bool is_asked = (*to == DRIVER && *from == OTHER) || (*to == COPY && (*from == OTHER || *from == SHIM));
+	uintptr_t ours = 0;
+
+	(void)index;
+	(void)flags;
+	if (is_asked && shim && driver && is_driver_name(name)) {
+		ours = find(shim, name);
+		if (!ours && *to == COPY)
+			ours = find(driver, name);
+	}
+	return ours ? ours : symbol->st_value;
+}

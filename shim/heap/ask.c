@@ -1,0 +1,133 @@
+/*
+ * What a program that knows of us asks of one block. Everything is done under HEAP, with the block found by its address
+ * there and then, so that a block freed at the same time is not found rather than touched.
+ *
+ * Growing is building: a block of its own is built right behind the one that grows, with all that may fail and be undone
+ * on the way, and then joined to it. No byte is copied, and the mover may have pieces of the first part in hand meanwhile.
+ */
+#include "shim/heap/inside.h"
+
+#include <stdlib.h>
+
+struct block *heap_block_at(const struct arena *arena, CUdeviceptr address)
+{
+	uint32_t unit = arena_unit(arena, address), word = arena_look(arena, address);
+	uint32_t first = word & ARENA_SLAB ? unit : word - 1;
+
+	return word && arena->marks[first].chunk ? arena->marks[first].chunk->block : NULL;
+}
+
+enum sw_status heap_where(struct heap *heap, CUdeviceptr base, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES],
+			  bool *ret_stays)
+{
+	uint64_t sum[CHUNK_PLACES] = {0}, left = bytes;
+
+	heap_enter(heap);
+	const struct block *block = heap_block_at(&heap->store.arena, base);
+	for (const struct chunk *chunk = block ? block->chunks : NULL; chunk; chunk = chunk->next) {
+		uint64_t here = chunk_bytes(chunk->units) < left ? chunk_bytes(chunk->units) : left;
+
+		sum[chunk->place] += here;
+		left -= here;
+	}
+	if (block)
+		*ret_stays = block_is_pinned(block);
+	heap_leave(heap);
+	if (!block)
+		return SW_INVALID;
+	for (int place = 0; place < CHUNK_PLACES; place++)
+		ret_bytes[place] = sum[place];
+	return SW_OK;
+}
+
+enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base)
+{
+	struct block_store *store = &heap->store;
+	enum sw_status status = SW_INVALID;
+
+	heap_enter(heap);
+	struct block *block = heap_block_at(&store->arena, base);
+	if (block && (block->slab || block->stays || !store->chunks.usable[CHUNK_HOST])) {
+		status = SW_NOT_SUPPORTED;
+	} else if (block) {
+		block->to_host = true;
+		atomic_store(&store->arena.marks[block->unit].to_host, true);
+		block_show_pin(store, block);
+		block_tell_all(store, block);
+		status = SW_OK;
+	}
+	heap_leave(heap);
+	return status;
+}
+
+/* What was built right behind a block in use becomes its end. */
+static void join(struct block_store *store, struct block *block, struct block *tail)
+{
+	struct mark *marks = store->arena.marks;
+	struct chunk **end = &block->chunks;
+
+	lock_assert_held(LOCK_HEAP);
+	while (*end)
+		end = &(*end)->next;
+	*end = tail->chunks;
+	for (struct chunk *chunk = tail->chunks; chunk; chunk = chunk->next)
+		chunk->block = block;
+	block->units += tail->units;
+	block->units_mapped += tail->units_mapped;
+	for (int place = 0; place < CHUNK_PLACES; place++)
+		block->bytes[place] += tail->bytes[place];
+	/* Marks of a block are at its start. */
+	atomic_fetch_add(&marks[block->unit].away, atomic_exchange(&marks[tail->unit].away, 0));
+	range_join(&store->arena.free_units);
+	free(tail);
+}
+
+static enum sw_status extend(struct heap *heap, struct block *block, uint32_t more, bool may_spill,
+			     uint64_t *ret_on_host)
+{
+	struct block_store *store = &heap->store;
+	uint32_t unit = block->unit + block->units;
+	struct block *tail;
+
+	block_vacate(store, unit, more);
+	if (!range_take_at(&store->arena.free_units, unit, more))
+		return SW_NO_MEMORY;
+	enum sw_status status = block_build(store, unit, more, block->kind, may_spill, &tail);
+	if (status != SW_OK)
+		return status;
+	*ret_on_host = tail->bytes[CHUNK_HOST];
+	join(store, block, tail);
+	/* Not arena_mark_block(): what was discarded of the first part stays so. */
+	atomic_store_explicit(&store->arena.marks[block->unit].units, block->units, memory_order_relaxed);
+	for (uint32_t i = 0; i < more; i++)
+		atomic_store_explicit(&store->arena.table[unit + i], block->unit + 1, memory_order_release);
+	block_show_pin(store, block);
+	block_tell_all(store, block);
+	return SW_OK;
+}
+
+enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, bool may_spill, uint64_t *ret_on_host)
+{
+	size_t units = bytes / HEAP_UNIT + (bytes % HEAP_UNIT != 0); /* bytes may be SIZE_MAX */
+	const struct arena *arena = &heap->store.arena;
+	enum sw_status status = SW_INVALID;
+
+	heap_enter(heap);
+	struct block *block = heap_block_at(arena, base);
+	if (block && block->slab) {
+		/* A place in a slab has the length of its class. */
+		uint32_t word = arena_look(arena, base);
+
+		status = bytes <= small_class_bytes(word & ~ARENA_SLAB) ? SW_OK : SW_NO_MEMORY;
+	} else if (block && units > arena->n_units - block->unit) {
+		status = SW_NO_MEMORY;
+	} else if (block) {
+		status = SW_OK;
+		if (units > block->units)
+			status = extend(heap, block, (uint32_t)units - block->units, may_spill, ret_on_host);
+	}
+	if (status != SW_OK)
+		heap_trim_to_keep(heap);
+	heap_leave(heap);
+	return status;
+}

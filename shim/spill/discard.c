@@ -1,0 +1,78 @@
+/*
+ * Contents that the program no longer needs (spillway_discard). A piece of which all is discarded changes places without
+ * being copied, until a submission names its block again.
+ *
+ * A discard has a number. A piece is discarded when it has the number that its block shows, and the block's is not below
+ * the one that the engine's mark for everything shows; so one store, of 0 into the block's mark, ends it for all pieces
+ * of the block, and one into the mark for everything ends it for all blocks. Submissions do that when they hold their
+ * blocks (use_admit), that is
+ *
+ *   fast    before the mover, which raises `unmapped` first and then sees that nobody holds the block, may ask: what a
+ *           submission that comes later has to say, it says when the piece has arrived
+ *   a gap   before they pass the gate: whoever has not, is not inside the driver, and what it will write is written after
+ *           the gap
+ *
+ * Submissions are only looked at while they are tracked; before that there is nothing to be spared either, since nothing
+ * moves. A kernel that finds the address in memory names nothing: spillway.h says so.
+ */
+#include "shim/spill/inside.h"
+#include "shim/spill/use.h"
+
+static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* the numbers; the last lock to be taken */
+
+/* The number for discards of this block: a new one, unless the last one still stands. */
+static uint64_t number_of(struct engine *engine, struct mark *block)
+{
+	static uint64_t last;
+	uint64_t of_all = atomic_load(&engine->everything.discarded), of_block = atomic_load(&block->discarded);
+
+	if (of_block && of_all && of_block >= of_all)
+		return of_block;
+	last++;
+	if (!of_all)
+		atomic_store(&engine->everything.discarded, last);
+	atomic_store(&block->discarded, last);
+	return last;
+}
+
+void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
+{
+	struct arena *arena = engine->arena;
+	uint32_t word = arena_look(arena, address);
+
+	/* Before tracking begins nobody would say that it is used again. */
+	if (!word || word & ARENA_SLAB || !use_is_tracking())
+		return;
+	struct mark *block = &arena->marks[word - 1];
+	uint64_t begin = address - arena->base, room = arena->bytes - begin;
+	uint64_t end = begin + (bytes < room ? bytes : room);
+	uint32_t unit = (uint32_t)((begin + HEAP_UNIT - 1) / HEAP_UNIT), last = (uint32_t)(end / HEAP_UNIT);
+	uint32_t of_block = word - 1 + atomic_load_explicit(&block->units, memory_order_relaxed);
+	if (last > of_block)
+		last = of_block;
+
+	pthread_mutex_lock(&one);
+	uint64_t number = number_of(engine, block);
+	while (unit < last) {
+		uint32_t piece = atomic_load_explicit(&arena->piece[unit], memory_order_acquire);
+
+		if (!piece--)
+			break;
+		uint32_t next = piece + arena->marks[piece].units_of_piece;
+		if (next <= unit)
+			break;
+		if (piece >= unit && next <= last)
+			atomic_store(&arena->marks[piece].discard, number);
+		unit = next;
+	}
+	pthread_mutex_unlock(&one);
+}
+
+bool discard_covers(const struct engine *engine, uint32_t block_unit, uint32_t piece)
+{
+	uint64_t of_piece = atomic_load(&engine->arena->marks[piece].discard);
+	uint64_t of_all = atomic_load(&engine->everything.discarded);
+
+	return of_piece && of_all && of_piece >= of_all &&
+	       of_piece == atomic_load(&engine->arena->marks[block_unit].discarded);
+}
