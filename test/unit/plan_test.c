@@ -8,34 +8,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "test/unit/failing_alloc.h"
+
 #include <string.h>
 
 #include "shim/spill/plan.h"
 #include "test/unit/plan_sim.h"
 #include "test/unit/seed.h"
-
-void *__real_calloc(size_t n, size_t bytes);
-void *__real_realloc(void *memory, size_t bytes);
-void *__wrap_calloc(size_t n, size_t bytes);
-void *__wrap_realloc(void *memory, size_t bytes);
-
-/* Every so manieth allocation fails; 0: none. */
-static unsigned fail_every, n_allocations;
-
-static bool fails(void)
-{
-	return fail_every && ++n_allocations % fail_every == 0;
-}
-
-void *__wrap_calloc(size_t n, size_t bytes)
-{
-	return fails() ? NULL : __real_calloc(n, bytes);
-}
-
-void *__wrap_realloc(void *memory, size_t bytes)
-{
-	return fails() ? NULL : __real_realloc(memory, bytes);
-}
 
 /* ---- by example: a step names pieces 10, 20, ... 400, one after the other ---- */
 

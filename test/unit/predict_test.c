@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "test/unit/failing_alloc.h"
+
 #include "shim/spill/predict.h"
 #include "test/unit/seed.h"
 
@@ -15,29 +17,6 @@
 #define LAYER  30 /* submissions of a layer */
 #define ENDS   20 /* and at either end of the step */
 #define STEP   (LAYERS * LAYER + 2 * ENDS)
-
-void *__real_calloc(size_t n, size_t bytes);
-void *__real_realloc(void *memory, size_t bytes);
-void *__wrap_calloc(size_t n, size_t bytes);
-void *__wrap_realloc(void *memory, size_t bytes);
-
-/* Every so manieth allocation fails; 0: none. */
-static unsigned fail_every, n_allocations;
-
-static bool fails(void)
-{
-	return fail_every && ++n_allocations % fail_every == 0;
-}
-
-void *__wrap_calloc(size_t n, size_t bytes)
-{
-	return fails() ? NULL : __real_calloc(n, bytes);
-}
-
-void *__wrap_realloc(void *memory, size_t bytes)
-{
-	return fails() ? NULL : __real_realloc(memory, bytes);
-}
 
 /*
  * One submission of a step that looks like a transformer's: the same functions in every layer, with the layer's own
