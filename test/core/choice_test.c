@@ -2,7 +2,7 @@
  * choice_test.c: what a policy's decisions come to: the list of uses, caps, denials, observing, and what rules look at.
  * Each in a process of its own.
  */
-#include "test/core/core.h"
+#include "test/core/child_alloc.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -29,29 +29,6 @@ static int with_policy(const char *text, int (*run)(void *argument))
 	status = core_in_child((const char *const[]){"SIM_MEMORY=256MiB", setting, NULL}, run, NULL);
 	unlink(path);
 	return status;
-}
-
-static void start(void)
-{
-	core_driver();
-	CHECK(life_start() == STAGE_RUNNING);
-}
-
-static CUdeviceptr alloc(size_t bytes)
-{
-	CUdeviceptr address = 0;
-
-	CHECK(cuMemAlloc_v2(&address, bytes) == CUDA_SUCCESS);
-	core_fill(address, bytes, bytes);
-	CHECK(core_is_filled(address, bytes, bytes));
-	return address;
-}
-
-static bool is_refused(size_t bytes)
-{
-	CUdeviceptr address = 42;
-
-	return cuMemAlloc_v2(&address, bytes) == CUDA_ERROR_OUT_OF_MEMORY && address == 42;
 }
 
 static bool is_heap(CUdeviceptr address)

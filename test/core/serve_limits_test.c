@@ -2,7 +2,7 @@
  * serve_limits_test.c: machines and settings that leave us less to work with: a driver without VMM, without host
  * chunks, policies that forbid, budgets of every form. Each in a process of its own.
  */
-#include "test/core/core.h"
+#include "test/core/child_alloc.h"
 
 #include <unistd.h>
 #include <sys/wait.h>
@@ -13,29 +13,6 @@
 #include "shim/stats.h"
 
 #define SETTINGS(...) ((const char *const[]){"SIM_MEMORY=256MiB", __VA_ARGS__, NULL})
-
-static void start(void)
-{
-	core_driver();
-	CHECK(life_start() == STAGE_RUNNING);
-}
-
-static CUdeviceptr alloc(size_t bytes)
-{
-	CUdeviceptr address = 0;
-
-	CHECK(cuMemAlloc_v2(&address, bytes) == CUDA_SUCCESS);
-	core_fill(address, bytes, bytes);
-	CHECK(core_is_filled(address, bytes, bytes));
-	return address;
-}
-
-static bool is_refused(size_t bytes)
-{
-	CUdeviceptr address = 42;
-
-	return cuMemAlloc_v2(&address, bytes) == CUDA_ERROR_OUT_OF_MEMORY && address == 42;
-}
 
 /* Everything goes to the driver, is counted there, and comes back. */
 static int passes_through(void *argument)
