@@ -313,6 +313,7 @@ static bool demand(struct engine *engine, uint32_t piece)
 	case MOVE_BUSY:
 		return true;
 	case MOVE_NO_ROOM:
+		engine->starving |= room != PLAN_NONE;
 		return room != PLAN_NONE;
 	default:
 		return false;
@@ -390,6 +391,7 @@ void choose_for_waiters(struct engine *engine)
 {
 	bool answered = false;
 
+	engine->starving = false;
 	if (!atomic_load_explicit(&engine->n_waiters, memory_order_acquire))
 		return;
 	lock_take(&engine->lock);
@@ -411,7 +413,12 @@ void choose_ahead(struct engine *engine)
 	uint32_t piece;
 	uint64_t when;
 
-	if (engine->exact || !choose_may_move(engine) || !link_open(engine))
+	/*
+	 * The room that is made for a piece somebody waits for becomes free bit by bit. What comes in ahead must not take
+	 * it: in a steady state what has just gone for the waiter's sake is the very next to come in again, and the
+	 * waiter would wait for ever.
+	 */
+	if (engine->starving || engine->exact || !choose_may_move(engine) || !link_open(engine))
 		return;
 	for (unsigned tries = 0; tries < 64 && may_begin(engine, &engine->in); tries++) {
 		if (!plan_fetch(engine->plan, choose_ahead_units(engine), &piece, &when))

@@ -4,16 +4,13 @@
 #include "shim/capture.h"
 #include "shim/context.h"
 #include "shim/enter.h"
-#include "shim/ledger.h"
 #include "shim/log.h"
 #include "shim/real.h"
 #include "shim/spill/inside.h"
-#include "shim/spill/layout.h"
 #include "shim/spill/use.h"
 #include "shim/stats.h"
 
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -30,101 +27,6 @@ uint64_t engine_now(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
-/* ---- what is in transit ---- */
-
-/* Blocks that are told of at most. */
-#define BLOCKS_MOST 8
-
-/* Of one block. */
-struct travelling {
-	uint32_t block_unit;
-	uint64_t out, in, resting; /* bytes on their way to the host, to the device, and just arrived on the host */
-};
-
-struct blocks {
-	struct travelling at[BLOCKS_MOST];
-	unsigned n, n_more; /* n_more: pieces of further blocks */
-};
-
-static struct travelling *travelling(struct blocks *blocks, uint32_t block_unit)
-{
-	for (unsigned i = 0; i < blocks->n; i++)
-		if (blocks->at[i].block_unit == block_unit)
-			return &blocks->at[i];
-	if (blocks->n == BLOCKS_MOST) {
-		blocks->n_more++;
-		return NULL;
-	}
-	blocks->at[blocks->n].block_unit = block_unit;
-	return &blocks->at[blocks->n++];
-}
-
-static void add_queue(struct blocks *blocks, const struct queue *queue, bool in)
-{
-	for (unsigned i = 0; i < queue->n; i++) {
-		const struct transit *transit = &queue->at[(queue->head + i) % MOVES].transit;
-		struct travelling *one = travelling(blocks, transit->block_unit);
-
-		if (one)
-			*(in ? &one->in : &one->out) += (uint64_t)transit->units * HEAP_UNIT;
-	}
-}
-
-/* Of what rests, the latest: the mover looks at this again and again. */
-#define RESTS_NOTED 16
-
-static void add_transits(const struct engine *engine, struct blocks *blocks)
-{
-	add_queue(blocks, &engine->out, false);
-	add_queue(blocks, &engine->in, true);
-	for (unsigned i = engine->n_rest; i && i + RESTS_NOTED > engine->n_rest; i--) {
-		const struct transit *transit = &engine->rest[i - 1].transit;
-		struct travelling *one = travelling(blocks, transit->block_unit);
-
-		if (one)
-			one->resting += (uint64_t)transit->units * HEAP_UNIT;
-	}
-}
-
-/*
- * A context's death is noticed when the mover looks next, and by then what was in transit may have arrived. So what was
- * under way at its last two looks is kept, and stays as it is from the first sign of a death on.
- */
-struct transits {
-	struct blocks look[2]; /* the latest first */
-};
-
-static void note_transits(struct engine *engine)
-{
-	struct transits *before = engine->before;
-
-	if (engine->exact || engine->doubts || (!move_any(engine) && !before->look[0].n && !before->look[1].n))
-		return;
-	before->look[1] = before->look[0];
-	before->look[0] = (struct blocks){0};
-	add_transits(engine, &before->look[0]);
-}
-
-/* Those of now, and those of the last looks that are not among them. */
-static struct blocks latest_transits(const struct engine *engine)
-{
-	struct blocks blocks = {0};
-
-	add_transits(engine, &blocks);
-	for (unsigned look = 0; look < 2; look++) {
-		const struct blocks *seen = &engine->before->look[look];
-
-		for (unsigned i = 0; i < seen->n; i++) {
-			unsigned n = blocks.n;
-			struct travelling *one = travelling(&blocks, seen->at[i].block_unit);
-
-			if (one && blocks.n > n)
-				*one = seen->at[i];
-		}
-	}
-	return blocks;
 }
 
 /* ---- the log: function, n, then address and bytes n times ---- */
@@ -177,7 +79,7 @@ bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named
 	pthread_mutex_unlock(&engine->log_lock);
 	/* Once a look of the mover, before it changes anything. */
 	if (!any)
-		note_transits(engine);
+		stop_note(engine);
 	return any;
 }
 
@@ -298,137 +200,12 @@ void engine_die(struct engine *engine, const char *why)
 	log_line("memory does not move any more: %s", why);
 }
 
-/* What is told of a stop, at most: kernels in all and of one stream. */
-#define KERNELS_MOST   32
-#define KERNELS_STREAM 12
-
-/* Kernels in flight, each once: those whose launch has not returned, then the others as they were submitted. */
-struct kernels {
-	struct done_what what[KERNELS_MOST];
-	unsigned n, n_more;
-	unsigned char of_row[DONE_ROWS]; /* how many of the stream are among them */
-};
-
-static bool has_kernel(const struct kernels *kernels, const struct done_what *what)
-{
-	for (unsigned i = 0; i < kernels->n; i++)
-		if (kernels->what[i].function == what->function && kernels->what[i].id == what->id)
-			return true;
-	return false;
-}
-
-/* It may run already, although its launch has not returned. */
-static void add_inside(void *argument, const struct done_what *what)
-{
-	struct kernels *kernels = argument;
-
-	if (!has_kernel(kernels, what) && kernels->n < KERNELS_MOST)
-		kernels->what[kernels->n++] = *what;
-}
-
-static void add_kernel(void *argument, unsigned row, const struct done_what *what)
-{
-	struct kernels *kernels = argument;
-
-	if (has_kernel(kernels, what))
-		return;
-	if (kernels->n == KERNELS_MOST || kernels->of_row[row] == KERNELS_STREAM) {
-		kernels->n_more++;
-		return;
-	}
-	kernels->of_row[row]++;
-	kernels->what[kernels->n++] = *what;
-}
-
-static void tell_of_kernels(void)
-{
-	struct kernels kernels = {0};
-	char text[900], name[LAYOUT_NAME];
-	size_t at = 0;
-
-	/* In this order: what is inside may have its number by the time that those with numbers are looked at. */
-	use_each_inside(add_inside, &kernels);
-	done_each_in_flight(add_kernel, &kernels);
-	for (unsigned i = 0; i < kernels.n; i++) {
-		const struct done_what *what = &kernels.what[i];
-		bool known = layout_name(what->function, name);
-
-		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", at ? ", " : "",
-				       known ? name : real_name((int)what->id));
-		if (at + LAYOUT_NAME + 2 < sizeof(text) && i + 1 < kernels.n)
-			continue;
-		log_line("  in flight, as far as is known: %s", text);
-		at = 0;
-	}
-	if (kernels.n_more)
-		log_line("  and %u later submissions", kernels.n_more);
-	if (!kernels.n)
-		log_line("  in flight: nothing that was seen to be submitted");
-}
-
-/* The ledger's ids count from here, pinned and managed memory and the like included. */
-#define FIRST_ID ((uint64_t)1 << 40)
-
-/* Who the block is: what the program asked for, the how many-th it was of all it asked for, and the rule that decided. */
-static void name_block(const struct engine *engine, uint32_t block_unit, char *text, size_t room)
-{
-	CUdeviceptr address = arena_address(engine->arena, block_unit);
-	uint32_t word = arena_look(engine->arena, address);
-	const struct policy *policy = life_policy();
-	struct ledger_row row;
-	char bytes[32];
-
-	if (word & ARENA_SLAB) {
-		snprintf(text, room, "small allocations at 0x%llx", address);
-		return;
-	}
-	if (!ledger_get(LEDGER_HEAP, address, &row)) {
-		snprintf(text, room, "an allocation at 0x%llx, freed since", address);
-		return;
-	}
-	int rule = policy ? row.rule : -1;
-	snprintf(text, room, "allocation %llu, %s at 0x%llx%s%s", (unsigned long long)(row.id - FIRST_ID + 1),
-		 log_bytes(bytes, sizeof(bytes), row.bytes), address, rule >= 0 ? ", rule " : "",
-		 rule >= 0 ? policy_rule_name(policy, rule) : "");
-}
-
-static void tell_of_blocks(const struct engine *engine)
-{
-	struct blocks blocks = latest_transits(engine);
-
-	for (unsigned i = 0; i < blocks.n; i++) {
-		const struct travelling *one = &blocks.at[i];
-		char who[200], out[32], in[32], resting[32];
-
-		name_block(engine, one->block_unit, who, sizeof(who));
-		log_line("  in transit: %s (%s to the host, %s to the device, %s just gone to the host)", who,
-			 log_bytes(out, sizeof(out), one->out), log_bytes(in, sizeof(in), one->in),
-			 log_bytes(resting, sizeof(resting), one->resting));
-	}
-	if (blocks.n_more)
-		log_line("  and %u pieces of further blocks", blocks.n_more);
-}
-
-/*
- * The driver reports no address, and no kernel: what was not mapped, and what ran as far as is known, is all that can be
- * told. The context is dead: nothing here asks the driver.
- */
-static void tell_of_stop(const struct engine *engine)
-{
-	log_line("FAST MODE STOPPED THE JOB: the GPU accessed memory that was on its way and that no submission had "
-		 "named, unless the program is at fault itself");
-	tell_of_kernels();
-	tell_of_blocks(engine);
-	log_line("  ways out: spill.mode: exact, which never stops a job; or a rule for such memory with movable: no, "
-		 "or with use: driver");
-}
-
 void engine_lost(struct engine *engine, CUresult result)
 {
 	if (atomic_load(&engine->dead))
 		return;
-	if (!engine->exact && result == CUDA_ERROR_ILLEGAL_ADDRESS && latest_transits(engine).n)
-		tell_of_stop(engine);
+	if (!engine->exact && result == CUDA_ERROR_ILLEGAL_ADDRESS)
+		stop_tell(engine);
 	engine_die(engine, real_error_name(result));
 }
 
@@ -458,7 +235,7 @@ struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
 	engine->exact = exact;
 	engine->log = table(LOG_WORDS, sizeof(*engine->log));
 	engine->stamps = table(engine->arena->n_units, sizeof(*engine->stamps));
-	engine->before = calloc(1, sizeof(*engine->before));
+	engine->travels = stop_new();
 	engine->plan = plan_new();
 	engine->extents = extent_new();
 	engine->governor_allows = true;
@@ -470,11 +247,11 @@ struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
 	lock_init(&engine->lock, LOCK_SPILL);
 	pthread_cond_init(&engine->answered, NULL);
 	pthread_cond_init(&engine->wake, NULL);
-	if (engine->log && engine->stamps && engine->before && engine->plan && engine->extents)
+	if (engine->log && engine->stamps && engine->travels && engine->plan && engine->extents)
 		return engine;
 	extent_free(engine->extents);
 	plan_free(engine->plan);
-	free(engine->before);
+	free(engine->travels);
 	free(engine);
 	return NULL;
 }

@@ -140,12 +140,13 @@ struct engine {
 	unsigned doubts;         /* errors of events in a row */
 	uint64_t copied;         /* ns: when copies were last under way */
 	uint64_t looked;         /* ns: when the mover last looked at its copies */
-	struct transits *before; /* what was in transit when it looked (engine.c) */
+	struct travels *travels; /* what was in transit lately (stop.c) */
 
 	uint64_t done;                /* submissions up to this one are done */
 	uint64_t progress;            /* ns: when `done` last grew, or a copy ended */
 	bool stalled;                 /* the GPU was waited for in vain; nobody waits for it until it makes progress */
 	uint64_t moved_in, moved_out; /* bytes, ever */
+	bool starving;                /* somebody waits for memory that is not free yet */
 	bool suspended;
 	uint64_t suspended_bytes;
 
@@ -177,6 +178,16 @@ struct engine *engine_new(struct device *device, struct heap *heap, bool exact);
 /* Give the mover an order and wait for it, for so long. BUSY: it was not carried out in time. */
 enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
 			  unsigned patience_ms, uint64_t *ret_bytes);
+
+/* ---- stop.c ---- */
+struct travels *stop_new(void); /* NULL without memory; free() */
+/* Once a look of the mover, before it changes anything: what is in transit. */
+void stop_note(struct engine *engine);
+/*
+ * The context died of an illegal address in `fast`: if anything was in transit within the last second, say what, what
+ * ran, and what avoids it. Asks the driver nothing.
+ */
+void stop_tell(struct engine *engine);
 
 /* ---- mover.c ---- */
 bool mover_start(struct engine *engine);

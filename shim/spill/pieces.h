@@ -29,7 +29,7 @@ struct piece {
 	uint8_t place;       /* enum plan_place */
 	bool parked;
 	bool foretold;  /* plan_fetch() answered it, and it was not named since */
-	uint32_t ahead; /* brought in because of that, in this round of the plan: counted in ahead_units */
+	uint32_t ahead; /* brought in because of that in which round of the plan; 0: not, or it was named since */
 };
 
 struct pieces {

@@ -21,9 +21,12 @@
 #define WALK_MOST   131072 /* how many slots one walk over the future may look at */
 #define WALK_EACH   64     /* slots of walking that each submission pays for */
 #define STEP_MOST   512    /* a jump forward by at most so many submissions is taken in steps */
-#define PROBES      4      /* parked pieces looked at in turn by each question */
-#define PROBES_MOST 64     /* the same when there is no other victim */
-#define EQUALS      32     /* how many from the top of the heap are looked at for one of the wanted size */
+#define OWED_SHARE  1024   /* of what is owed, so much is let off by each submission */
+#define OWED_PAID   4      /* of what was of use after all, so much is let off */
+#define LATE        UINT32_MAX
+#define PROBES      4  /* parked pieces looked at in turn by each question */
+#define PROBES_MOST 64 /* the same when there is no other victim */
+#define EQUALS      32 /* how many from the top of the heap are looked at for one of the wanted size */
 
 struct plan {
 	struct predict *predict;
@@ -31,6 +34,7 @@ struct plan {
 	uint64_t at;     /* what predict_at() said when the keys were made */
 	uint64_t credit; /* slots that may be walked */
 	uint64_t ahead_units;
+	uint64_t owed;  /* units brought in for nothing, times OWED_SHARE; fading */
 	uint32_t round; /* 1 more after each jump: what was brought in before does not count as ahead any more */
 	uint64_t cursor, cursor_slot; /* the next position and slot to look at for a fetch */
 };
@@ -46,20 +50,39 @@ static uint64_t next_use(const struct plan *plan, const struct piece *piece)
 	return time_of(plan, pieces_key(&plan->pieces, piece));
 }
 
-/* ---- what was brought in and not used yet ---- */
+/*
+ * ---- what was brought in and not used yet ----
+ *
+ * A piece keeps the round in which it was brought in until it is named; what leaves again without that was brought in
+ * for nothing, and so much less is brought in from then on: a future that is wrong again and again, in a program that
+ * only seems to repeat itself, must not cost more traffic than knowing none.
+ */
 
 static bool is_ahead(const struct plan *plan, const struct piece *piece)
 {
 	return piece->ahead == plan->round;
 }
 
-static void count_ahead(struct plan *plan, struct piece *piece, bool ahead)
+/* It counts as ahead from now on if that is this round. */
+static void set_ahead(struct plan *plan, struct piece *piece, uint32_t round, uint32_t units)
 {
 	if (is_ahead(plan, piece))
 		plan->ahead_units -= piece->units;
-	piece->ahead = ahead ? plan->round : 0;
-	if (ahead)
-		plan->ahead_units += piece->units;
+	piece->ahead = round;
+	piece->units = units;
+	if (is_ahead(plan, piece))
+		plan->ahead_units += units;
+}
+
+/* It was named. */
+static void use_ahead(struct plan *plan, struct piece *piece)
+{
+	uint64_t paid = (uint64_t)piece->units * OWED_SHARE / OWED_PAID;
+
+	if (!piece->ahead)
+		return;
+	plan->owed -= plan->owed < paid ? plan->owed : paid;
+	set_ahead(plan, piece, 0, piece->units);
 }
 
 /* ---- keys ---- */
@@ -83,8 +106,9 @@ static void keys_pass(struct plan *plan, uint64_t position)
 
 		if (!piece || pieces_key(&plan->pieces, piece) != position)
 			continue;
-		if (piece->last_use != plan->pieces.now)
-			count_ahead(plan, piece, false);
+		/* Not now: it may be used yet, but nothing should wait for that. */
+		if (piece->last_use != plan->pieces.now && piece->ahead)
+			set_ahead(plan, piece, LATE, piece->units);
 		uint64_t again = predict_again(plan->predict, slot);
 		if (again == position) /* named twice in one submission: the second slot knows */
 			continue;
@@ -211,12 +235,12 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 	if (!piece)
 		return;
 	pieces_leave(&plan->pieces, piece, id);
-	bool arriving = piece->place == PLAN_MOVING && (place == PLAN_DEVICE || place == PLAN_PINNED);
-	bool leaving_host = piece->place == PLAN_HOST && place == PLAN_MOVING;
-	count_ahead(plan, piece, (arriving && is_ahead(plan, piece)) || (leaving_host && piece->foretold));
-	if (is_ahead(plan, piece))
-		plan->ahead_units += (uint64_t)units - piece->units;
-	piece->units = units;
+	bool stays = place == PLAN_DEVICE || place == PLAN_PINNED; /* or arrives */
+	bool leaves_host = piece->place == PLAN_HOST && place == PLAN_MOVING;
+	uint32_t round = leaves_host && piece->foretold ? plan->round : stays ? piece->ahead : 0;
+	if (piece->ahead && !round && place != PLAN_GONE)
+		plan->owed += (uint64_t)piece->units * OWED_SHARE;
+	set_ahead(plan, piece, round, units);
 	piece->place = (uint8_t)place;
 	if (place == PLAN_DEVICE)
 		pieces_rest(&plan->pieces, piece, id);
@@ -233,6 +257,7 @@ void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, uns
 {
 	predict_note(plan->predict, function, pieces, n);
 	plan->pieces.now = predict_now(plan->predict);
+	plan->owed -= plan->owed / OWED_SHARE;
 	plan->credit += plan->credit < 4 * WALK_MOST ? WALK_EACH : 0;
 	/* Unforeseen until now: named last at `now`, and that is what comes after all that is foreseen. */
 	for (unsigned i = 0; i < n; i++) {
@@ -242,7 +267,7 @@ void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, uns
 			continue;
 		piece->last_use = plan->pieces.now;
 		piece->foretold = false;
-		count_ahead(plan, piece, false);
+		use_ahead(plan, piece);
 		if (plan->at != PREDICT_NONE && piece->epoch != plan->pieces.epoch) {
 			piece->epoch = plan->pieces.epoch;
 			piece->key = plan->pieces.now;
@@ -281,7 +306,7 @@ bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, ui
 {
 	uint64_t from, to;
 
-	if (plan->at == PREDICT_NONE || plan->ahead_units >= ahead_units)
+	if (plan->at == PREDICT_NONE || plan->ahead_units + plan->owed / OWED_SHARE >= ahead_units)
 		return false;
 	while (plan->cursor <= plan->pieces.now) {
 		predict_slots(plan->predict, plan->cursor, &from, &to);

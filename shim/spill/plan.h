@@ -50,7 +50,8 @@ uint64_t plan_next_use(struct plan *plan, uint32_t piece);
 /*
  * The first piece in host memory that will be used, and by which submission. False when the future is unknown, when
  * everything foreseen is in, or when `ahead_units` have been brought in (or are MOVING in) and not been used yet:
- * looking further ahead than the link needs costs traffic.
+ * looking further ahead than the link needs costs traffic. What left again without being used counts against that
+ * limit, too, for about a thousand submissions.
  */
 bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, uint64_t *ret_when);
 

@@ -50,6 +50,9 @@ add_test(NAME hold_test_native COMMAND hold_test)
 set_tests_properties(hold_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
                      "LD_LIBRARY_PATH=${SIM_FOLDER};SPILL_MODE=native")
 
+# ---- what nobody foresaw ----
+spill_mode_test(surprise_test)
+
 # ---- failures in the middle of moves ----
 spill_mode_test(spill_fault_test)
 

@@ -1,12 +1,14 @@
 /*
  * A job that needs twice its budget (scene.h), with kernels beside it that read all of its memory by addresses that they
  * find in memory: no parameter names them, and nobody can know what they touch. Ends with 0 when every byte was right,
- * with 3 when its context died of an illegal address. Its argument: how many rounds at most.
+ * with 3 when its context died of an illegal address. Its arguments: how many rounds at most; after how many of them
+ * nothing is submitted for a while, and for how many milliseconds.
  */
 #include "test/preload/scene.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The table is pinned memory, and not ours; what it points to is. */
 static void read_hidden(const struct sim_launch *launch, void **args)
@@ -29,6 +31,7 @@ static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
 int main(int argc, char **argv)
 {
 	long rounds = argc > 1 ? strtol(argv[1], NULL, 0) : 100;
+	long every = argc > 3 ? strtol(argv[2], NULL, 0) : 0, rest_ms = argc > 3 ? strtol(argv[3], NULL, 0) : 0;
 	CUresult result = CUDA_SUCCESS;
 	struct scene scene;
 	CUmodule module;
@@ -50,6 +53,8 @@ int main(int argc, char **argv)
 			result = cu.cuLaunchKernel(hidden, 1, 1, 1, 1, 1, 1, 0, beside, args, NULL);
 		if (result == CUDA_SUCCESS)
 			result = cu.cuStreamSynchronize(job);
+		if (every && i % every == every - 1)
+			usleep((useconds_t)rest_ms * 1000);
 	}
 	if (result == CUDA_SUCCESS)
 		result = cu.cuCtxSynchronize();

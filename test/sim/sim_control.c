@@ -95,6 +95,7 @@ static void start(void)
 	sim.set.host_vmm = sim_parse_size(getenv("SIM_HOST_VMM"), 1);
 	sim.set.fill = sim_parse_size(getenv("SIM_FILL"), 1);
 	sim.set.delay_us = sim_parse_size(getenv("SIM_DELAY_US"), 0);
+	sim.set.fault_ms = sim_parse_size(getenv("SIM_FAULT_MS"), 0);
 	sim.set.piece_us = sim_parse_size(getenv("SIM_PIECE_US"), 0);
 	sim.set.seed = sim_parse_size(getenv("SIM_SEED"), 0);
 	text = getenv("SIM_LOG");

@@ -83,6 +83,7 @@ struct sim_settings {
 	size_t memory, host_memory, window;
 	bool vmm, host_vmm, fill;
 	size_t delay_us;
+	size_t fault_ms;
 	_Atomic size_t piece_us;
 	uint64_t seed;
 };

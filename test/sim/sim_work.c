@@ -77,6 +77,9 @@ bool sim_run_guarded(struct sim_work *work)
 		return true;
 	}
 	way_out = NULL;
+	/* A real device's driver sees a fault milliseconds later; other streams go on until then. */
+	if (sim.set.fault_ms)
+		usleep((useconds_t)(sim.set.fault_ms * 1000));
 	sim_lock();
 	work->context->dead = CUDA_ERROR_ILLEGAL_ADDRESS;
 	sim_break_rule("%s touched %#lx, which is not mapped for it: the context is dead", running,

@@ -115,6 +115,45 @@ static void looking_ahead_ends_at_the_limit(void **state)
 	plan_free(plan);
 }
 
+/* Brought in, not used, and sent out again: so it goes where the past only seems to tell the future. */
+static void looking_ahead_in_vain_ends(void **state)
+{
+	(void)state;
+	struct plan *plan = stepping(3, PLAN_HOST);
+	uint32_t piece;
+	uint64_t when;
+	int n = 0;
+
+	for (; n < 100 && plan_fetch(plan, 40, &piece, &when); n++) {
+		plan_set(plan, piece, 4, PLAN_MOVING);
+		plan_set(plan, piece, 4, PLAN_DEVICE);
+		plan_set(plan, piece, 4, PLAN_MOVING);
+		plan_set(plan, piece, 4, PLAN_HOST);
+	}
+	assert_int_equal(n, 10);
+	assert_true(plan_is_valid(plan));
+	/* Again, but ever less often; and as before when what is brought in is used. */
+	for (uint32_t i = 1; i <= 2 * N_STEP; i++)
+		note(plan, (i - 1) % N_STEP + 1);
+	assert_true(plan_fetch(plan, 40, &piece, &when));
+	for (uint32_t i = 1; i <= 20 * N_STEP; i++) {
+		uint32_t next = (i - 1) % N_STEP + 1;
+
+		if (plan_fetch(plan, 40, &piece, &when)) {
+			plan_set(plan, piece, 4, PLAN_MOVING);
+			plan_set(plan, piece, 4, PLAN_DEVICE);
+		}
+		note(plan, next);
+		plan_set(plan, 10 * next, 4, PLAN_MOVING);
+		plan_set(plan, 10 * next, 4, PLAN_HOST);
+	}
+	for (n = 0; n < 100 && plan_fetch(plan, 40, &piece, &when); n++)
+		plan_set(plan, piece, 4, PLAN_MOVING);
+	assert_true(n >= 9);
+	assert_true(plan_is_valid(plan));
+	plan_free(plan);
+}
+
 static void the_victim_is_used_farthest_from_now(void **state)
 {
 	(void)state;
@@ -467,6 +506,7 @@ int main(void)
 	    cmocka_unit_test(uses_are_foretold_by_the_step_before),
 	    cmocka_unit_test(fetches_come_in_the_order_of_use),
 	    cmocka_unit_test(looking_ahead_ends_at_the_limit),
+	    cmocka_unit_test(looking_ahead_in_vain_ends),
 	    cmocka_unit_test(the_victim_is_used_farthest_from_now),
 	    cmocka_unit_test(busy_pieces_stay_and_come_back),
 	    cmocka_unit_test(a_piece_of_the_wanted_size_is_preferred),

@@ -1,0 +1,128 @@
+/*
+ * A submission that nobody foresaw, in the middle of a job that repeats itself and whose future is known: room for it is
+ * made, and what the future wants does not take that room away again and again. Small blocks are used in turn, twice as
+ * much as fits; what had to leave for the large one is the very next that the turn needs.
+ */
+#include "test/preload/scene.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* Pieces of the large block are two units, a 32nd of the budget; small ones come free one unit at a time. */
+#define BUDGET      (128 * MIB)
+#define SMALL       (2 * MIB)
+#define N_SMALL     128
+#define LARGE       (112 * MIB)
+#define WARM_ROUNDS 5
+#define SURPRISES   8
+/* Copies in and out for one surprise: its pieces, what leaves for them, the reserve, and what a round moves beside it. */
+#define COPIES_MOST 200
+
+/* What the GPU reaches over the link takes longer than bringing it in, as on a real one; us for 2 MiB. */
+#define REMOTE_US 3000
+
+static CUfunction add;
+static CUdeviceptr small[N_SMALL], large;
+static unsigned n_rounds;
+
+static void add_body(const struct sim_launch *launch, void **args)
+{
+	CUdeviceptr block = *(CUdeviceptr *)args[0], end = block + *(uint64_t *)args[1];
+
+	(void)launch;
+	for (; block < end; block += 2 * MIB) {
+		if (sim_where(block) != 'D')
+			usleep(REMOTE_US);
+		++*(uint32_t *)sim_pointer(block);
+	}
+}
+
+static const size_t add_bytes[] = {8, 8};
+static const struct sim_kernel kernels[] = {{"add", add_body, 2, add_bytes}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+
+static void touch(CUdeviceptr block, uint64_t bytes)
+{
+	void *args[] = {&block, &bytes};
+
+	MUST(cu.cuLaunchKernel(add, 4, 1, 1, 64, 1, 1, 0, NULL, args, NULL));
+}
+
+static void turn(unsigned first, unsigned end)
+{
+	for (unsigned i = first; i < end; i++) {
+		touch(small[i], SMALL);
+		/* No further ahead of the device than a few launches. */
+		if (i % 8 == 7)
+			MUST(cu.cuStreamSynchronize(NULL));
+	}
+}
+
+static bool holds(CUdeviceptr block, unsigned count)
+{
+	uint32_t word;
+
+	MUST(cu.cuMemcpyDtoH_v2(&word, block, 4));
+	if (word != count)
+		printf("%u, not %u\n", word, count);
+	return word == count;
+}
+
+static int room_for_a_surprise_is_not_taken_by_what_is_foreseen(void)
+{
+	unsigned long most = 0;
+	CUmodule module;
+
+	driver_start(0);
+	MUST(cu.cuModuleLoadData(&module, &image));
+	MUST(cu.cuModuleGetFunction(&add, module, "add"));
+	for (unsigned i = 0; i < N_SMALL; i++) {
+		small[i] = child_alloc(SMALL);
+		MUST(cu.cuMemsetD32_v2(small[i], 0, SMALL / 4));
+	}
+	large = child_alloc(LARGE);
+	MUST(cu.cuMemsetD32_v2(large, 0, LARGE / 4));
+	for (; n_rounds < WARM_ROUNDS; n_rounds++)
+		turn(0, N_SMALL);
+	for (unsigned i = 0; i < SURPRISES; i++, n_rounds++) {
+		/* Each time elsewhere, so that it stays a surprise. */
+		unsigned at = i * 37 % N_SMALL;
+
+		turn(0, at);
+		unsigned long before = sim_calls("cuMemcpyDtoDAsync_v2");
+		touch(large, LARGE);
+		MUST(cu.cuStreamSynchronize(NULL));
+		unsigned long copies = sim_calls("cuMemcpyDtoDAsync_v2") - before;
+		most = copies > most ? copies : most;
+		turn(at, N_SMALL);
+	}
+	printf("%lu copies at most\n", most);
+	CHECK(most <= COPIES_MOST);
+	for (unsigned i = 0; i < N_SMALL; i++)
+		CHECK(holds(small[i], n_rounds));
+	CHECK(holds(large, SURPRISES));
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void a_surprise(void **state)
+{
+	char set[128];
+	const char *settings[] = {
+	    "SIM_MEMORY=512MiB", "SIM_HOST_MEMORY=1GiB", "SIM_FILL=0", "SIM_PIECE_US=15", set, NULL};
+
+	(void)state;
+	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=%zuMiB,host.budget=512MiB", scene_mode(),
+		 BUDGET / MIB);
+	assert_int_equal(child_run(settings, room_for_a_surprise_is_not_taken_by_what_is_foreseen), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(a_surprise)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
