@@ -93,6 +93,10 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 		end = named->bytes < all - offset ? offset + named->bytes : all;
 	else
 		end = engine->extents && all > WHOLE_BYTES ? extent_end(engine->extents, block, offset) : all;
+	if (note)
+		engine->named_bytes += named->bytes || !engine->extents
+					   ? end - offset
+					   : extent_end(engine->extents, block, offset) - offset;
 	*ret_end = block + (uint32_t)((end + HEAP_UNIT - 1) / HEAP_UNIT);
 	return true;
 }

@@ -132,6 +132,7 @@ struct engine {
 	uint64_t governed;       /* ns: when the governor was asked last */
 	bool ready;              /* tracked long enough: every submission that was not is done */
 	uint64_t n_submissions;  /* heard of */
+	uint64_t named_bytes;    /* that they named, as far as is known */
 	uint64_t *stamps, stamp; /* by piece: seen in this look */
 	uint32_t *heard;         /* scratch */
 	size_t n_heard, heard_room;

@@ -188,6 +188,21 @@ static void get_ready(struct engine *engine)
 	}
 }
 
+/*
+ * What a submission takes at least if nothing moves, on average: what it names, as far as that lies on the host, comes
+ * over the link once. ns; 0: nothing is known.
+ */
+static uint64_t least_ns_still(const struct engine *engine)
+{
+	double host = (double)plan_units(engine->plan, PLAN_HOST);
+	double all = host + (double)plan_units(engine->plan, PLAN_DEVICE);
+
+	if (!engine->n_submissions || all == 0)
+		return 0;
+	return (uint64_t)((double)engine->named_bytes / (double)engine->n_submissions * host / all / HEAP_UNIT *
+			  (double)engine->in.unit_ns);
+}
+
 static void govern(struct engine *engine)
 {
 	uint64_t now = engine_now();
@@ -200,7 +215,8 @@ static void govern(struct engine *engine)
 	bool by_rate = governor_moves(&engine->governor, now, engine->done, engine->moved_in + engine->moved_out,
 				      plan_knows(engine->plan));
 	uint64_t period = plan_knows(engine->plan) ? plan_period(engine->plan) : 0;
-	engine->governor_allows = period ? trial_moves(&engine->trial, now, engine->done, period) : by_rate;
+	engine->governor_allows =
+	    period ? trial_moves(&engine->trial, now, engine->done, period, least_ns_still(engine)) : by_rate;
 	if (allowed != engine->governor_allows)
 		stats_add(STAT_governor_changes, 1);
 	record_flush(engine);

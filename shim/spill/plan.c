@@ -17,6 +17,7 @@
 #include "shim/spill/predict.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define WALK_MOST   131072 /* how many slots one walk over the future may look at */
 #define WALK_EACH   64     /* slots of walking that each submission pays for */
@@ -34,6 +35,7 @@ struct plan {
 	uint64_t at;     /* what predict_at() said when the keys were made */
 	uint64_t credit; /* slots that may be walked */
 	uint64_t ahead_units;
+	uint64_t units[PLAN_PLACES];
 	uint64_t owed;  /* units brought in for nothing, times OWED_SHARE; fading */
 	uint32_t round; /* 1 more after each jump: what was brought in before does not count as ahead any more */
 	uint64_t cursor, cursor_slot; /* the next position and slot to look at for a fetch */
@@ -215,17 +217,20 @@ void plan_free(struct plan *plan)
 
 bool plan_is_valid(const struct plan *plan)
 {
-	uint64_t ahead = 0;
+	uint64_t ahead = 0, units[PLAN_PLACES] = {0};
 
 	for (uint32_t id = 0; id < PLAN_PIECES; id++) {
 		const struct piece *piece = pieces_find(&plan->pieces, id);
 
 		if (!piece)
 			id |= PIECES_LEAF - 1; /* nor any other of this leaf */
-		else if (is_ahead(plan, piece))
+		else
+			units[piece->place] += piece->units;
+		if (piece && is_ahead(plan, piece))
 			ahead += piece->units;
 	}
-	return ahead == plan->ahead_units && pieces_is_valid(&plan->pieces);
+	return ahead == plan->ahead_units && !memcmp(units, plan->units, sizeof(units)) &&
+	       pieces_is_valid(&plan->pieces);
 }
 
 void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place place)
@@ -238,6 +243,8 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 	bool stays = place == PLAN_DEVICE || place == PLAN_PINNED; /* or arrives */
 	bool leaves_host = piece->place == PLAN_HOST && place == PLAN_MOVING;
 	uint32_t round = leaves_host && piece->foretold ? plan->round : stays ? piece->ahead : 0;
+	plan->units[piece->place] -= piece->units;
+	plan->units[place] += units;
 	if (piece->ahead && !round && place != PLAN_GONE)
 		plan->owed += (uint64_t)piece->units * OWED_SHARE;
 	set_ahead(plan, piece, round, units);
@@ -279,6 +286,11 @@ void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, uns
 }
 
 /* ---- asking ---- */
+
+uint64_t plan_units(const struct plan *plan, enum plan_place place)
+{
+	return plan->units[place];
+}
 
 uint64_t plan_now(const struct plan *plan)
 {

@@ -24,6 +24,7 @@ enum plan_place {
 	PLAN_DEVICE, /* a candidate for plan_victim() */
 	PLAN_MOVING, /* on its way, in or out; no candidate */
 	PLAN_PINNED, /* must stay where it is; no candidate */
+	PLAN_PLACES, /* must be last */
 };
 
 struct plan;
@@ -38,6 +39,9 @@ void plan_set(struct plan *plan, uint32_t piece, uint32_t units, enum plan_place
 
 /* The next submission: which function (any number that is equal for equal work), which pieces, in any order. */
 void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, unsigned n);
+
+/* The length of all pieces that are there, in units. */
+uint64_t plan_units(const struct plan *plan, enum plan_place place);
 
 uint64_t plan_now(const struct plan *plan);
 /* Is the future known, at least for the next submissions? When not, the two below go by recency. */

@@ -6,6 +6,9 @@
 #define WAIT_FIRST 2
 #define WAIT_GROWS 4
 #define WAIT_MOST  4096
+/* Not moving would take this many times as long, so it seems: then the first question comes later. */
+#define CLEAR      2
+#define WAIT_CLEAR 32
 /* Without moving, asking costs more: what has been left on the host must come in first. */
 #define WAIT_STAY 32
 /* Two stretches alike are no further apart than this share of one; until then nothing is asked, for so long at most. */
@@ -58,14 +61,18 @@ static void measure(struct trial *trial, uint64_t now_ns, uint64_t finished, enu
 		trial->best_ns += (elapsed - trial->best_ns) / 4;
 	trial->n += steady;
 	trial->n_unsteady += !steady;
+	if (ask == TRIAL_ASK_STAY && trial->wait < WAIT_CLEAR &&
+	    trial->still_ns * trial->stretch > CLEAR * trial->best_ns)
+		trial->wait = WAIT_CLEAR;
 	bool due = trial->n >= trial->wait || trial->n_unsteady >= UNSTEADY_MOST + trial->wait;
 	begin(trial, due ? ask : trial->state, now_ns, finished);
 }
 
-bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64_t period)
+bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64_t period, uint64_t still_ns)
 {
 	uint64_t elapsed = now_ns - trial->mark_ns, best = trial->best_ns;
 
+	trial->still_ns = still_ns;
 	/* The first call; or a much longer period: what was measured was a part of one. */
 	if (!trial->period || (trial->stretch && period > 2 * trial->stretch)) {
 		trial_init(trial);

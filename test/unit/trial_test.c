@@ -16,6 +16,7 @@ struct program {
 	uint64_t now, done;
 	uint64_t with_ns, without_ns; /* a submission */
 	uint64_t moved_ns;            /* time spent with moving allowed */
+	uint64_t still_ns;            /* what the trial is told of without_ns */
 	bool moves;
 };
 
@@ -28,7 +29,7 @@ static void run(struct program *program, unsigned submissions)
 		program->now += took;
 		program->moved_ns += program->moves ? took : 0;
 		program->done++;
-		program->moves = trial_moves(&program->trial, program->now, program->done, PERIOD);
+		program->moves = trial_moves(&program->trial, program->now, program->done, PERIOD, program->still_ns);
 	}
 }
 
@@ -104,6 +105,25 @@ static void a_program_that_is_never_the_same_is_judged_all_the_same(void **state
 	assert_true(program.trial.state == TRIAL_STAY || program.trial.state == TRIAL_ASK_MOVE);
 }
 
+/* Asking costs a period without moving. */
+static void what_seems_clear_is_asked_late(void **state)
+{
+	struct program program = start(1000000, 8000000);
+	(void)state;
+
+	program.still_ns = 4000000;
+	run(&program, 30 * PERIOD);
+	assert_int_equal(program.now, program.moved_ns);
+	run(&program, 370 * PERIOD);
+	assert_true(program.now > program.moved_ns);
+	assert_in_range(program.now, 400ull * PERIOD * 1000000, 403ull * PERIOD * 1000000);
+	/* It names much and touches little: found out all the same. */
+	program = start(3000000, 1000000);
+	program.still_ns = 12000000;
+	run(&program, 400 * PERIOD);
+	assert_true(program.trial.state == TRIAL_STAY || program.trial.state == TRIAL_ASK_MOVE);
+}
+
 static void a_period_of_another_length_does_not_confuse_it(void **state)
 {
 	struct program program = start(3000000, 1000000);
@@ -112,7 +132,7 @@ static void a_period_of_another_length_does_not_confuse_it(void **state)
 	for (unsigned i = 0; i < 40 * PERIOD; i++) {
 		program.now += program.moves ? program.with_ns : program.without_ns;
 		program.done++;
-		program.moves = trial_moves(&program.trial, program.now, program.done, PERIOD + i % 7);
+		program.moves = trial_moves(&program.trial, program.now, program.done, PERIOD + i % 7, 0);
 	}
 	assert_true(program.trial.state == TRIAL_STAY || program.trial.state == TRIAL_ASK_MOVE);
 }
@@ -125,6 +145,7 @@ int main(void)
 	    cmocka_unit_test(what_becomes_worth_it_is_taken_up_again),
 	    cmocka_unit_test(a_slow_beginning_is_not_judged),
 	    cmocka_unit_test(a_program_that_is_never_the_same_is_judged_all_the_same),
+	    cmocka_unit_test(what_seems_clear_is_asked_late),
 	    cmocka_unit_test(a_period_of_another_length_does_not_confuse_it),
 	};
 

@@ -1,0 +1,203 @@
+/*
+ * mapping: what a change of a mapping takes beside copies, and what it costs them. The copies are those of `link`'s
+ * "vmm" pair, 64 MiB each; beside them a chunk of 64 MiB of device memory is mapped and unmapped, once in the time that
+ * a copy takes. On NVIDIA's drivers the change is work of the engine that copies to the host; it has its turn when that
+ * engine's stream waits for something, and else when a time slice is over. So copies to the host are also made in parts:
+ * with nothing between them; with a wait for a word in host memory, which is 0 while a change is asked for (as
+ * shim/spill/link.c does); and with a copy of 4 KiB onto itself.
+ *
+ *   mapping [ROUNDS]
+ *
+ * Lines "name median least most unit" over the rounds: NAME_in and NAME_out in GB/s, NAME_map and NAME_unmap in us.
+ */
+#define GPU_FUNCTIONS(F)                                                                                               \
+	F(cuDeviceGetAttribute)                                                                                        \
+	F(cuEventCreate)                                                                                               \
+	F(cuEventRecord)                                                                                               \
+	F(cuEventQuery)                                                                                                \
+	F(cuEventElapsedTime)                                                                                          \
+	F(cuStreamWaitEvent)                                                                                           \
+	F(cuStreamWaitValue32)                                                                                         \
+	F(cuMemHostAlloc)                                                                                              \
+	F(cuMemcpyDtoDAsync)                                                                                           \
+	F(cuMemAddressReserve)                                                                                         \
+	F(cuMemCreate)                                                                                                 \
+	F(cuMemMap)                                                                                                    \
+	F(cuMemUnmap)                                                                                                  \
+	F(cuMemSetAccess)
+
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "test/bench/gpu.h"
+
+enum between { NOTHING, WAIT, BREATH };
+
+static const struct {
+	const char *name;
+	bool in, out;
+	size_t part; /* 0: whole */
+	enum between between;
+	bool maps;
+} cases[] = {
+    {"quiet", false, false, 0, NOTHING, true},
+    {"in", true, false, 0, NOTHING, true},
+    {"out", false, true, 0, NOTHING, true},
+    {"pair_bare", true, true, 0, NOTHING, false},
+    {"pair", true, true, 0, NOTHING, true},
+    {"parts_8_bare", true, true, 8 * MIB, NOTHING, false},
+    {"wait_8_bare", true, true, 8 * MIB, WAIT, false},
+    {"wait_16_bare", true, true, 16 * MIB, WAIT, false},
+    {"wait_8", true, true, 8 * MIB, WAIT, true},
+    {"wait_16", true, true, 16 * MIB, WAIT, true},
+    {"wait_32", true, true, 32 * MIB, WAIT, true},
+    {"breath_8", true, true, 8 * MIB, BREATH, true},
+    {"breath_16", true, true, 16 * MIB, BREATH, true},
+};
+
+static CUdeviceptr device_in, device_out, host_in, host_out, window;
+static CUmemGenericAllocationHandle chunk;
+static CUmemAccessDesc access_device = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+					.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+static CUstream stream_in, stream_out;
+static CUevent begun, ended_in, ended_out;
+static _Atomic uint32_t *go;
+static size_t bytes = 64 * MIB;
+
+static CUmemGenericAllocationHandle handle_in(enum CUmemLocationType_enum type)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = type}};
+	CUmemGenericAllocationHandle handle;
+
+	if (type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
+		CHECK(cuDeviceGetAttribute(&prop.location.id, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 0));
+	if (prop.location.id < 0)
+		prop.location.id = 0;
+	CHECK(cuMemCreate(&handle, bytes, &prop, 0));
+	return handle;
+}
+
+static CUdeviceptr mapped(enum CUmemLocationType_enum type)
+{
+	CUdeviceptr at;
+
+	CHECK(cuMemAddressReserve(&at, bytes, 0, 0, 0));
+	CHECK(cuMemMap(at, bytes, 0, handle_in(type), 0));
+	CHECK(cuMemSetAccess(at, bytes, &access_device, 1));
+	return at;
+}
+
+static void copy_out(size_t part, enum between between)
+{
+	if (!part || part > bytes)
+		part = bytes;
+	for (size_t at = 0; at < bytes; at += part) {
+		CHECK(cuMemcpyDtoDAsync(host_out + at, device_out + at, part, stream_out));
+		if (between == WAIT)
+			CHECK(cuStreamWaitValue32(stream_out, (CUdeviceptr)(uintptr_t)go, 1, CU_STREAM_WAIT_VALUE_GEQ));
+		if (between == BREATH)
+			CHECK(cuMemcpyDtoDAsync(device_out, device_out, 4096, stream_out));
+	}
+}
+
+/* One change each way; us. */
+static void change(struct samples *maps, struct samples *unmaps)
+{
+	double start = now();
+
+	atomic_store(go, 0);
+	CHECK(cuMemMap(window, bytes, 0, chunk, 0));
+	CHECK(cuMemSetAccess(window, bytes, &access_device, 1));
+	atomic_store(go, 1);
+	double middle = now();
+	CHECK(cuMemUnmap(window, bytes));
+	sample(maps, (middle - start) / 1e3);
+	sample(unmaps, (now() - middle) / 1e3);
+}
+
+static bool is_over(CUevent event)
+{
+	return driver.cuEventQuery(event) == CUDA_SUCCESS;
+}
+
+static double rate(CUevent end, unsigned copies)
+{
+	float ms;
+
+	CHECK(cuEventElapsedTime(&ms, begun, end));
+	return (double)copies * (double)bytes / ((double)ms * 1e6);
+}
+
+static void measure(unsigned at, unsigned rounds, unsigned copies)
+{
+	struct samples in = {0}, out = {0}, maps = {0}, unmaps = {0};
+	double pause = (double)bytes / 50; /* ns that a copy takes at 50 GB/s */
+	char name[64];
+
+	for (unsigned round = 0; round < rounds; round++) {
+		CHECK(cuCtxSynchronize());
+		CHECK(cuEventRecord(begun, stream_in));
+		CHECK(cuStreamWaitEvent(stream_out, begun, 0));
+		for (unsigned i = 0; i < copies; i++) {
+			if (cases[at].in)
+				CHECK(cuMemcpyDtoDAsync(device_in, host_in, bytes, stream_in));
+			if (cases[at].out)
+				copy_out(cases[at].part, cases[at].between);
+		}
+		CHECK(cuEventRecord(ended_in, stream_in));
+		CHECK(cuEventRecord(ended_out, stream_out));
+		double next = now();
+		for (unsigned n = 0; n < copies || !is_over(ended_in) || !is_over(ended_out); n++) {
+			while (now() < next)
+				;
+			next += pause;
+			/* No more changes than copies. */
+			if (cases[at].maps && n < copies)
+				change(&maps, &unmaps);
+		}
+		if (cases[at].in)
+			sample(&in, rate(ended_in, copies));
+		if (cases[at].out)
+			sample(&out, rate(ended_out, copies));
+	}
+	struct {
+		struct samples *samples;
+		const char *what, *unit;
+	} results[] = {{&in, "in", "GB/s"}, {&out, "out", "GB/s"}, {&maps, "map", "us"}, {&unmaps, "unmap", "us"}};
+	for (unsigned i = 0; i < 4; i++) {
+		snprintf(name, sizeof(name), "%s_%s", cases[at].name, results[i].what);
+		if (results[i].samples->n)
+			print_samples(results[i].samples, name, results[i].unit);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	int rounds = argc > 1 ? atoi(argv[1]) : 7;
+	void *word;
+
+	if (rounds < 1 || rounds > 100) {
+		fprintf(stderr, "usage: mapping [ROUNDS]\n");
+		return 2;
+	}
+	gpu_open();
+	if (simulated)
+		bytes = 4 * MIB;
+	CHECK(cuStreamCreate(&stream_in, CU_STREAM_NON_BLOCKING));
+	CHECK(cuStreamCreate(&stream_out, CU_STREAM_NON_BLOCKING));
+	CHECK(cuEventCreate(&begun, 0));
+	CHECK(cuEventCreate(&ended_in, 0));
+	CHECK(cuEventCreate(&ended_out, 0));
+	CHECK(cuMemHostAlloc(&word, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+	go = word;
+	atomic_store(go, 1);
+	device_in = mapped(CU_MEM_LOCATION_TYPE_DEVICE);
+	device_out = mapped(CU_MEM_LOCATION_TYPE_DEVICE);
+	host_in = mapped(CU_MEM_LOCATION_TYPE_HOST_NUMA);
+	host_out = mapped(CU_MEM_LOCATION_TYPE_HOST_NUMA);
+	CHECK(cuMemAddressReserve(&window, bytes, 0, 0, 0));
+	chunk = handle_in(CU_MEM_LOCATION_TYPE_DEVICE);
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		measure(i, (unsigned)rounds, simulated ? 3 : 32);
+	return 0;
+}
