@@ -40,7 +40,7 @@ static struct chunk *warm_with_alias(struct chunk_store *store, enum chunk_place
 {
 	struct chunk *chunk = store->warm[CHUNK_MOVABLE][place][units];
 
-	/* Chunks that lie in a warm block, or have never moved, are not ready; heap_make_spare() sees to them. */
+	/* Chunks that lie in a warm block are not here; heap_make_spare() sees to them. */
 	if (!chunk || chunk_give_alias(store, chunk) != SW_OK)
 		return NULL;
 	store->warm[CHUNK_MOVABLE][place][units] = chunk->next;
@@ -199,10 +199,8 @@ enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsign
 	/* What there is of other sizes is not given up for less than is needed. */
 	else if (block_idle(store, place) + budget_left(store->chunks.budget[place]) >= chunk_bytes(units))
 		status = block_get_chunk(store, CHUNK_MOVABLE, place, units, &chunk);
-	if (status == SW_OK) {
-		status = chunk_give_alias(&heap->store.chunks, chunk);
+	if (status == SW_OK)
 		chunk_put(&heap->store.chunks, chunk);
-	}
 	heap_leave(heap);
 	return status;
 }

@@ -33,8 +33,9 @@ static inline uint64_t transit_bytes(const struct transit *transit)
 }
 
 /*
- * NO_MEMORY: no spare of that size at the other place; heap_make_spare() may make one. INVALID: the piece is gone, its
- * block is free or must stay where it is, or it is there already.
+ * NO_MEMORY: no spare of that size at the other place; heap_make_spare() may make one, or has: a chunk that has never
+ * moved is mapped at an alias here. INVALID: the piece is gone, its block is free or must stay where it is, or it is
+ * there already.
  */
 enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place to, struct transit *ret_transit);
 /* The piece, exchanged but not ended, is to go back: as transit_begin(); unless it is made nothing changes. */
@@ -49,7 +50,7 @@ CUresult transit_unmap(const struct transit *transit);
 CUresult transit_map(struct heap *heap, const struct transit *transit, bool spare);
 
 /*
- * One more warm chunk of that size, with an alias: from the budget, else from warm memory of other sizes, which goes
+ * One more warm chunk of that size, which gets its alias when it is taken: from the budget, else from warm memory of other sizes, which goes
  * back to the driver. Asked for when there is none. Making host memory takes 0.2 s a GiB (facts 3). NO_MEMORY: there is
  * no room.
  */

@@ -221,10 +221,11 @@ static void go_ahead(struct engine *engine, const struct wishes *wishes)
 static void finish_all(struct engine *engine)
 {
 	while ((engine->out.n || engine->in.n) && !atomic_load(&engine->dead))
-		if (!move_finish(engine) && !move_rest(engine))
+		if (!move_finish(engine) && !move_rest_beside(engine))
 			pause_ns((long)link_nap_ns(engine, 0));
-	while (move_rest(engine))
-		;
+	while (!move_is_mapped(engine))
+		if (!move_rest_beside(engine))
+			pause_ns(POLL_NS);
 }
 
 static void grant_all(struct engine *engine, struct wishes *wishes)
@@ -235,7 +236,7 @@ static void grant_all(struct engine *engine, struct wishes *wishes)
 		while (wishes->next < wishes->n && grant(engine, &wishes->at[wishes->next]))
 			wishes->next++;
 		go_ahead(engine, wishes);
-		if (!move_finish(engine) && !move_rest(engine))
+		if (!move_finish(engine) && !move_rest_beside(engine))
 			pause_ns((long)link_nap_ns(engine, 0));
 	}
 	finish_all(engine);
@@ -351,7 +352,7 @@ static bool all_out(struct engine *engine, uint64_t bytes)
 			i++;
 			continue;
 		}
-		if (!move_finish(engine) && !move_rest(engine))
+		if (!move_finish(engine) && !move_rest_beside(engine))
 			pause_ns((long)link_nap_ns(engine, 0));
 	}
 	finish_all(engine);

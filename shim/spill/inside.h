@@ -126,6 +126,8 @@ struct engine {
 	struct queue out, in;
 	struct rest rest[RESTS]; /* oldest first */
 	unsigned n_rest;
+	struct mapper *mapper; /* for gaps; NULL: none yet */
+	bool no_mapper;        /* none is to be had */
 
 	bool ready_asked;
 	struct context_idle ready_idle;
@@ -192,6 +194,19 @@ void stop_tell(struct engine *engine);
 
 /* ---- mover.c ---- */
 bool mover_start(struct engine *engine);
+/* A thread of ours, detached, that takes none of the program's signals. ret_thread may be NULL. */
+bool engine_thread(void *(*body)(void *), void *argument, pthread_t *ret_thread);
+
+/* ---- mapper.c: all but the thread itself are the mover's to call ---- */
+struct mapper *mapper_new(struct heap *heap); /* NULL: no thread to be had; lives as long as the process */
+/* Map the transit's chunk at its address. False: no room for one more. */
+bool mapper_give(struct mapper *mapper, const struct transit *transit);
+/* One that was given and not begun yet, the latest. */
+bool mapper_take_back(struct mapper *mapper, struct transit *ret_transit);
+/* One that is over, in the order they were given. */
+bool mapper_see(struct mapper *mapper, struct transit *ret_transit, CUresult *ret_result);
+/* Has all that was given been seen? */
+bool mapper_is_idle(struct mapper *mapper);
 
 /* ---- move.c ---- */
 enum move_answer {
@@ -208,6 +223,10 @@ bool move_finish(struct engine *engine);
 bool move_is_resting(struct engine *engine, uint32_t piece);
 /* Of the pieces that have come out and are not mapped, map the one that came first. True: there was one. */
 bool move_rest(struct engine *engine);
+/* The same in a gap, beside the mapper: true when something was done. */
+bool move_rest_beside(struct engine *engine);
+/* Is nothing left to map, by the mapper either? */
+bool move_is_mapped(const struct engine *engine);
 /* Map all such pieces of a block but those with this stamp. */
 void move_rest_of(struct engine *engine, uint32_t block_unit, uint64_t but);
 bool move_is_busy(struct engine *engine, uint32_t piece, bool in);

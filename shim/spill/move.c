@@ -122,15 +122,12 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 	for (int tries = 0; tries < 2 && status == SW_NO_MEMORY; tries++) {
 		unsigned units = engine->arena->marks[piece].units_of_piece;
 
-		/* Making device memory of this size from that of others is quick but for the mapping. */
-		if (tries) {
-			link_let_out_go(engine, to == CHUNK_HOST);
-			enum sw_status made = heap_make_spare(engine->heap, to, units);
-			link_let_out_go(engine, true);
-			if (made != SW_OK)
-				break;
-		}
+		if (tries && heap_make_spare(engine->heap, to, units) != SW_OK)
+			break;
+		/* Device memory made just now is mapped at its alias here, and that is quick while nothing comes out. */
+		link_let_out_go(engine, !tries || to == CHUNK_HOST);
 		status = rest ? transit_turn(engine->heap, transit) : transit_begin(engine->heap, piece, to, transit);
+		link_let_out_go(engine, true);
 	}
 	return status;
 }
@@ -356,6 +353,54 @@ bool move_rest(struct engine *engine)
 		return false;
 	map_rest(engine, &engine->rest[0]);
 	return true;
+}
+
+/* ---- mapping in a gap, beside the mapper ---- */
+
+static bool see_mapped(struct engine *engine)
+{
+	struct transit transit;
+	CUresult result;
+	bool any = false, is_new;
+
+	while (mapper_see(engine->mapper, &transit, &result)) {
+		if (result != CUDA_SUCCESS)
+			map_either(engine, &transit, &is_new);
+		arrived(engine, &transit, MARK_HOST, true);
+		any = true;
+	}
+	return any;
+}
+
+bool move_rest_beside(struct engine *engine)
+{
+	struct transit transit;
+	bool is_new;
+
+	if (!engine->mapper && !engine->no_mapper) {
+		engine->mapper = mapper_new(engine->heap);
+		engine->no_mapper = !engine->mapper;
+	}
+	if (!engine->mapper)
+		return move_rest(engine);
+	while (engine->n_rest && mapper_give(engine->mapper, &engine->rest[0].transit)) {
+		plan_set(engine->plan, engine->rest[0].transit.piece, engine->rest[0].transit.units, PLAN_MOVING);
+		drop_rest(engine, &engine->rest[0]);
+	}
+	if (see_mapped(engine))
+		return true;
+	/* The mapper is at one; here is nothing else to do. */
+	if (mapper_take_back(engine->mapper, &transit)) {
+		map_either(engine, &transit, &is_new);
+		arrived(engine, &transit, MARK_HOST, true);
+		return true;
+	}
+	return false;
+}
+
+bool move_is_mapped(const struct engine *engine)
+{
+	return !engine->n_rest && (!engine->mapper || mapper_is_idle(engine->mapper));
 }
 
 void move_rest_of(struct engine *engine, uint32_t block_unit, uint64_t but)

@@ -303,19 +303,25 @@ static void *run(void *argument)
 	return NULL;
 }
 
-bool mover_start(struct engine *engine)
+bool engine_thread(void *(*body)(void *), void *argument, pthread_t *ret_thread)
 {
 	sigset_t all, before;
 	pthread_attr_t attributes;
+	pthread_t thread;
 
-	/* Signals are the program's; our thread takes none of them. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstacksize(&attributes, (size_t)1 << 20);
-	engine->has_thread = pthread_create(&engine->thread, &attributes, run, engine) == 0;
+	bool ok = pthread_create(ret_thread ? ret_thread : &thread, &attributes, body, argument) == 0;
 	pthread_attr_destroy(&attributes);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return ok;
+}
+
+bool mover_start(struct engine *engine)
+{
+	engine->has_thread = engine_thread(run, engine, &engine->thread);
 	return engine->has_thread;
 }

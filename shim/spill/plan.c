@@ -245,7 +245,7 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 	uint32_t round = leaves_host && piece->foretold ? plan->round : stays ? piece->ahead : 0;
 	plan->units[piece->place] -= piece->units;
 	plan->units[place] += units;
-	if (piece->ahead && !round && place != PLAN_GONE)
+	if (piece->ahead && piece->place == PLAN_DEVICE && !round && place != PLAN_GONE)
 		plan->owed += (uint64_t)piece->units * OWED_SHARE;
 	set_ahead(plan, piece, round, units);
 	piece->place = (uint8_t)place;
