@@ -7,7 +7,7 @@
  * "pinned": cuMemHostAlloc memory and cuMemAlloc memory, as ordinary programs copy. "vmm": handles of host memory and
  * of device memory, both mapped at GPU addresses and copied by cuMemcpyDtoDAsync, as the spill engine copies. Each
  * result is a line "name median least most unit" over the rounds; "pair" counts the bytes one way until both ways are
- * done, "pair_in" and "pair_out" each until it is done itself.
+ * done, "pair_in" and "pair_out" each until it is done itself. "wide": over 3 GiB each way, all of it in turn.
  */
 #define GPU_FUNCTIONS(F)                                                                                               \
 	F(cuDeviceGetAttribute)                                                                                        \
@@ -33,8 +33,13 @@
 
 #include "test/bench/gpu.h"
 
-/* Chunks in turn, so that no copy meets what a cache still holds of the one before. */
-enum { RING = 6 };
+/*
+ * Chunks in turn, so that no copy meets what a cache still holds of the one before. "wide": so many that neither the
+ * host's last cache nor the GPU's tables of translations hold what a job of some gigabytes uses in turn.
+ */
+enum { RING = 6, WIDE = 48 };
+static unsigned ring = RING;
+static bool wide;
 
 enum kind { PINNED, VMM, KINDS };
 enum way { IN, OUT, WAYS }; /* in: host to device */
@@ -43,7 +48,7 @@ static const char *const kind_names[KINDS] = {"pinned", "vmm"};
 
 /* One buffer at each end, for each place of the ring and each way. */
 static struct buffers {
-	CUdeviceptr device[RING], host[RING];
+	CUdeviceptr device[WIDE], host[WIDE];
 } buffers[WAYS];
 
 static CUstream streams[WAYS];
@@ -84,45 +89,45 @@ static void buffers_init(enum kind kind, size_t bytes)
 	struct samples pinning = {.n = 0};
 	char name[64];
 
-	for (unsigned i = 0; i < WAYS * RING; i++) {
-		struct buffers *b = &buffers[i / RING];
+	for (unsigned i = 0; i < WAYS * ring; i++) {
+		struct buffers *b = &buffers[i / ring];
 		double start;
 		void *host;
 
 		if (kind == PINNED) {
-			CHECK(cuMemAlloc(&b->device[i % RING], bytes));
+			CHECK(cuMemAlloc(&b->device[i % ring], bytes));
 			start = now();
 			CHECK(cuMemHostAlloc(&host, bytes, 0));
-			b->host[i % RING] = (CUdeviceptr)(uintptr_t)host;
+			b->host[i % ring] = (CUdeviceptr)(uintptr_t)host;
 		} else {
-			b->device[i % RING] = mapped(bytes, (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE});
+			b->device[i % ring] = mapped(bytes, (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE});
 			start = now();
-			b->host[i % RING] = mapped(bytes, host_location());
+			b->host[i % ring] = mapped(bytes, host_location());
 		}
 		sample(&pinning, (now() - start) / 1e6 / ((double)bytes / (1024 * (double)MIB)));
 	}
-	snprintf(name, sizeof(name), "%s_pinning_%zu", kind_names[kind], bytes / MIB);
+	snprintf(name, sizeof(name), "%s%s_pinning_%zu", kind_names[kind], wide ? "_wide" : "", bytes / MIB);
 	print_samples(&pinning, name, "ms/GiB");
 }
 
 static void buffers_fini(enum kind kind, size_t bytes)
 {
-	for (unsigned i = 0; i < WAYS * RING; i++) {
-		struct buffers *b = &buffers[i / RING];
+	for (unsigned i = 0; i < WAYS * ring; i++) {
+		struct buffers *b = &buffers[i / ring];
 
 		if (kind == PINNED) {
-			CHECK(cuMemFreeHost((void *)(uintptr_t)b->host[i % RING]));
-			CHECK(cuMemFree(b->device[i % RING]));
+			CHECK(cuMemFreeHost((void *)(uintptr_t)b->host[i % ring]));
+			CHECK(cuMemFree(b->device[i % ring]));
 		} else {
-			unmapped(b->host[i % RING], bytes);
-			unmapped(b->device[i % RING], bytes);
+			unmapped(b->host[i % ring], bytes);
+			unmapped(b->device[i % ring], bytes);
 		}
 	}
 }
 
 static void copy(enum kind kind, enum way way, unsigned i, size_t bytes)
 {
-	CUdeviceptr device = buffers[way].device[i % RING], host = buffers[way].host[i % RING];
+	CUdeviceptr device = buffers[way].device[i % ring], host = buffers[way].host[i % ring];
 
 	if (kind == VMM)
 		CHECK(cuMemcpyDtoDAsync(way == IN ? device : host, way == IN ? host : device, bytes, streams[way]));
@@ -177,10 +182,12 @@ static void measure(enum kind kind, size_t bytes, unsigned rounds, unsigned copi
 			sample(&rates[OUT], gb_s[OUT]);
 			sample(&both, gb_s[IN] < gb_s[OUT] ? gb_s[IN] : gb_s[OUT]);
 		}
-		snprintf(name, sizeof(name), "%s_%s_%zu", kind_names[kind], cases[c].name, bytes / MIB);
+		snprintf(name, sizeof(name), "%s%s_%s_%zu", kind_names[kind], wide ? "_wide" : "", cases[c].name,
+			 bytes / MIB);
 		print_samples(&both, name, "GB/s");
 		for (unsigned way = 0; way < WAYS; way++) {
-			snprintf(name, sizeof(name), "%s_pair_%s_%zu", kind_names[kind], cases[way].name, bytes / MIB);
+			snprintf(name, sizeof(name), "%s%s_pair_%s_%zu", kind_names[kind], wide ? "_wide" : "",
+				 cases[way].name, bytes / MIB);
 			if (cases[c].in && cases[c].out)
 				print_samples(&rates[way], name, "GB/s");
 			rates[way].n = 0;
@@ -213,5 +220,10 @@ int main(int argc, char **argv)
 			buffers_fini(kind, bytes);
 		}
 	}
+	wide = true;
+	ring = simulated ? RING : WIDE;
+	buffers_init(VMM, simulated ? 2 * MIB : 64 * MIB);
+	measure(VMM, simulated ? 2 * MIB : 64 * MIB, (unsigned)rounds, copies ? (unsigned)copies : 2 * WIDE);
+	buffers_fini(VMM, simulated ? 2 * MIB : 64 * MIB);
 	return 0;
 }
