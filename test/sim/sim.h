@@ -15,6 +15,9 @@
  *   SIM_REPORT=path            at exit: calls, broken rules, and leaks by origin, one line each
  *   SIM_FILL=1                 0 leaves new physical memory zero instead of 0xA5 (up to 64 MiB a piece)
  *   SIM_WINDOW=512GiB          address space for device addresses
+ *   SIM_CONCURRENT_MANAGED=1   0: managed memory is device memory, allocated at once; no faults, no advice, no prefetch
+ *   SIM_PAGEABLE=0             1: the device reaches all memory of the process (HMM, ATS); its faults are not modelled
+ *   SIM_SAME_POINTER=1         0: registered memory has another address on the device (which leads nowhere)
  */
 #ifndef SPILLWAY_SIM_H
 #define SPILLWAY_SIM_H
@@ -54,8 +57,23 @@ char sim_where(CUdeviceptr address);
 void sim_hold(void);
 void sim_release(void);
 /* Switches of the model, as in the environment, for tests that change them in mid-run: name "VMM", "HOST_VMM",
- * "MEMORY", "HOST_MEMORY", "DELAY_US", "PIECE_US", "FILL". */
+ * "MEMORY", "HOST_MEMORY", "DELAY_US", "PIECE_US", "FILL", "PAGEABLE", "CONCURRENT_MANAGED",
+ * "SAME_POINTER". */
 void sim_switch(const char *name, size_t value);
+
+/*
+ * Managed memory since the start, pages of 64 KiB (sim_managed.c). The CPU's faults are those of calls that read or
+ * write through host pointers: what the program does by itself is not seen.
+ */
+struct sim_managed {
+	unsigned long gpu_faults, cpu_faults, evictions;
+	size_t bytes_in, bytes_out; /* to devices, from them */
+	size_t resident;            /* on devices now */
+};
+struct sim_managed sim_managed(void);
+/* Where a page of managed memory is: bit 0 the CPU, bit 1 + d device d; 0: nowhere yet, or not managed. */
+unsigned sim_managed_where(CUdeviceptr address);
+bool sim_managed_is_dirty(CUdeviceptr address);
 
 /*
  * Kernels are C functions. A "module image" for cuModuleLoadData / cuLibraryLoadData is a struct sim_module.

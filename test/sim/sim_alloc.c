@@ -6,12 +6,10 @@
  * small block lies another block, not a fault. Addresses are handed out lowest first, so a freed address comes back
  * soon, which is what shows a ledger that did not forget.
  *
- * Managed memory is plain host memory at one address for both sides. managed_make() is the place where page faults and
- * residency will be modelled.
+ * Managed memory is made and modelled by sim_managed.c.
  */
 #include "sim_internal.h"
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #define UNIT       512u
 #define SLAB_UNITS (SIM_GRANULE / UNIT)
@@ -124,16 +122,6 @@ static void slab_give(struct sim_block *block)
 	free(slab);
 }
 
-static CUresult managed_make(struct sim_block *block, size_t bytes)
-{
-	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	if (at == MAP_FAILED)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	block->range = (struct sim_range){(uintptr_t)at, bytes};
-	return CUDA_SUCCESS;
-}
-
 CUresult sim_block_make(struct sim_block **ret_block, size_t bytes, int device, enum sim_kind kind)
 {
 	struct sim_block *block = calloc(1, sizeof(*block));
@@ -149,7 +137,7 @@ CUresult sim_block_make(struct sim_block **ret_block, size_t bytes, int device, 
 	block->origin = sim_origin();
 	block->id = sim_next_id();
 	if (kind == SIM_BLOCK_MANAGED) {
-		result = managed_make(block, bytes);
+		result = sim_managed_make(block, bytes);
 	} else if (bytes <= SLAB_LIMIT) {
 		result = slab_take(block, bytes);
 	} else {
@@ -181,7 +169,7 @@ void sim_block_drop(struct sim_block *block)
 			unmap_old(block->addresses, &block->physical);
 		break;
 	case SIM_BLOCK_MANAGED:
-		munmap((void *)block->range.start, block->range.bytes);
+		sim_managed_drop(block);
 		break;
 	case SIM_BLOCK_HOST:
 		sim.host_used -= block->range.bytes;
@@ -374,9 +362,13 @@ static CUresult host_unregister(void *address)
 
 static CUresult host_device_pointer(CUdeviceptr *ret_address, void *address)
 {
-	if (!ret_address || !host_block(address))
+	struct sim_block *block = host_block(address);
+
+	if (!ret_address || !block)
 		return CUDA_ERROR_INVALID_VALUE;
 	*ret_address = (uintptr_t)address;
+	if (block->kind == SIM_BLOCK_REGISTERED && !sim.set.same_pointer)
+		*ret_address ^= (CUdeviceptr)1 << 46;
 	return CUDA_SUCCESS;
 }
 
@@ -400,39 +392,6 @@ SPELL(cuMemHostUnregister, (void *address), host_unregister(address))
 SPELL(cuMemHostGetDevicePointer_v2, (CUdeviceptr * device_address, void *address, unsigned flags),
       ((void)flags, host_device_pointer(device_address, address)))
 SPELL(cuMemHostGetFlags, (unsigned *flags, void *address), host_flags(flags, address))
-
-/* ---- advice: managed memory takes it and does nothing, anything else is refused ---- */
-
-static CUresult advise(CUdeviceptr address, size_t bytes)
-{
-	struct sim_block *block = sim_block_at(address);
-
-	if (!block || block->kind != SIM_BLOCK_MANAGED || !bytes ||
-	    address + bytes > block->range.start + block->range.bytes)
-		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx + %zu is not managed memory", address, bytes);
-	return CUDA_SUCCESS;
-}
-
-static CUresult prefetch(CUdeviceptr address, size_t bytes, CUstream stream)
-{
-	CUresult result = advise(address, bytes);
-
-	if (result)
-		return result;
-	return sim_submit(stream, sim_work_new("cuMemPrefetchAsync", CU_GRAPH_NODE_TYPE_EMPTY, sim_nothing));
-}
-
-SPELL(cuMemAdvise, (CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device),
-      ((void)advice, (void)device, advise(address, bytes)))
-SPELL(cuMemAdvise_v2, (CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location),
-      ((void)advice, (void)location, advise(address, bytes)))
-SPELL_STREAM(cuMemPrefetchAsync, (CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream), stream,
-	     ((void)device, prefetch(address, bytes, stream)))
-SPELL_STREAM(cuMemPrefetchAsync_v2,
-	     (CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned flags, CUstream stream), stream,
-	     ((void)location, (void)flags, prefetch(address, bytes, stream)))
-SPELL_STREAM(cuStreamAttachMemAsync, (CUstream stream, CUdeviceptr address, size_t bytes, unsigned flags), stream,
-	     ((void)flags, prefetch(address, bytes ? bytes : 1, stream)))
 
 /* ---- the end of a context, and controls ---- */
 

@@ -94,6 +94,9 @@ static void start(void)
 	sim.set.vmm = sim_parse_size(getenv("SIM_VMM"), 1);
 	sim.set.host_vmm = sim_parse_size(getenv("SIM_HOST_VMM"), 1);
 	sim.set.fill = sim_parse_size(getenv("SIM_FILL"), 1);
+	sim.set.pageable = sim_parse_size(getenv("SIM_PAGEABLE"), 0);
+	sim.set.concurrent_managed = sim_parse_size(getenv("SIM_CONCURRENT_MANAGED"), 1);
+	sim.set.same_pointer = sim_parse_size(getenv("SIM_SAME_POINTER"), 1);
 	sim.set.delay_us = sim_parse_size(getenv("SIM_DELAY_US"), 0);
 	sim.set.fault_ms = sim_parse_size(getenv("SIM_FAULT_MS"), 0);
 	sim.set.piece_us = sim_parse_size(getenv("SIM_PIECE_US"), 0);
@@ -385,6 +388,12 @@ SIM_EXPORT void sim_switch(const char *name, size_t value)
 		sim.set.piece_us = value;
 	else if (!strcmp(name, "FILL"))
 		sim.set.fill = value;
+	else if (!strcmp(name, "PAGEABLE"))
+		sim.set.pageable = value;
+	else if (!strcmp(name, "SAME_POINTER"))
+		sim.set.same_pointer = value;
+	else if (!strcmp(name, "CONCURRENT_MANAGED"))
+		sim.set.concurrent_managed = value;
 	else
 		fprintf(stderr, "sim_switch: no switch is called \"%s\"\n", name);
 	sim_unlock();

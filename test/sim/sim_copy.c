@@ -45,7 +45,8 @@ static CUresult side_of(struct side *ret_side, const CUDA_MEMCPY3D *copy, bool d
 	ret_side->pageable = !ret_side->device && !sim_block_at(ret_side->start);
 	if (!base)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "an address is NULL");
-	if (type == CU_MEMORYTYPE_DEVICE && ret_side->pageable)
+	/* With HMM or ATS such memory may be named wherever device memory may: assumed, the documentation does not say. */
+	if (type == CU_MEMORYTYPE_DEVICE && ret_side->pageable && !sim.set.pageable)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#lx is not device memory", (unsigned long)ret_side->start);
 	if (ret_side->device && !sim_accessible(ret_side->start, extent(ret_side, copy), device, dst))
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#lx + %zu is not accessible memory",
@@ -104,13 +105,31 @@ bool sim_copy_names(const struct sim_work *work, uintptr_t start, size_t bytes)
 	       (!work->owned && copy->srcDevice < start + bytes && start < copy->srcDevice + src + copy->WidthInBytes);
 }
 
+/*
+ * Where one side is reached. Managed memory that was given as host memory is touched by the CPU, and otherwise by the
+ * device, which faults.
+ */
+static char *reach(CUdeviceptr address, CUmemorytype given, size_t pitch, size_t height, const CUDA_MEMCPY3D *copy,
+		   bool write)
+{
+	if (given != CU_MEMORYTYPE_HOST || !sim_in_managed(address))
+		return sim_pointer(address);
+	sim_lock();
+	sim_managed_touch(address, ((copy->Depth - 1) * height + copy->Height - 1) * pitch + copy->WidthInBytes, write);
+	sim_unlock();
+	return (char *)(uintptr_t)address;
+}
+
 /* By now both sides are UNIFIED, without offsets, with explicit pitches and heights (sim_copy_work). */
 static void run_copy(struct sim_work *work)
 {
-	const CUDA_MEMCPY3D *copy = &work->copy;
-	const char *src = work->owned ? work->owned : sim_pointer(copy->srcDevice);
+	const CUDA_MEMCPY3D *copy = &work->copy, *given = &work->given;
+	const char *src =
+	    work->owned ? work->owned
+			: reach(copy->srcDevice, given->srcMemoryType, copy->srcPitch, copy->srcHeight, copy, false);
 
-	copy_rows(sim_pointer(copy->dstDevice), copy->dstPitch, copy->dstPitch * copy->dstHeight, src, copy->srcPitch,
+	copy_rows(reach(copy->dstDevice, given->dstMemoryType, copy->dstPitch, copy->dstHeight, copy, true),
+		  copy->dstPitch, copy->dstPitch * copy->dstHeight, src, copy->srcPitch,
 		  copy->srcPitch * copy->srcHeight, copy);
 }
 
@@ -377,7 +396,8 @@ CUresult sim_set_work(struct sim_work **ret_work, const CUDA_MEMSET_NODE_PARAMS 
 	if (!set->dst || set->dst % set->elementSize || (set->height > 1 && set->pitch < row))
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx, or the pitch, is not right for the element", set->dst);
 	if (sim_in_window(set->dst) ? !sim_accessible(set->dst, bytes, device, true)
-				    : !block || set->dst + bytes > block->range.start + block->range.bytes)
+	    : block                 ? set->dst + bytes > block->range.start + block->range.bytes
+				    : !sim.set.pageable)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx + %zu is not accessible memory", set->dst, bytes);
 	*ret_work = sim_work_new("a set", CU_GRAPH_NODE_TYPE_MEMSET, run_set);
 	(*ret_work)->set = *set;

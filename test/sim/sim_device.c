@@ -5,7 +5,8 @@
  * Its lower half holds the device addresses that programs see: never accessible, so that the host touching device
  * memory faults as on a real machine. The upper half is the alias, alias(p) = p + S, where physical memory (ranges of
  * one memfd) is really mapped. Copies, sets and kernels work on the alias: kernel parameters are translated before the
- * body runs, and a body translates what it reads from memory by sim_pointer(). Host memory is plain memory.
+ * body runs, and a body translates what it reads from memory by sim_pointer(). Host memory is plain memory,
+ * and managed memory has a window of its own (sim_managed.c).
  *
  *   sim_memory.c   window, physical memory, the VMM calls          sim_stream.c   streams; sim_event.c events
  *   sim_alloc.c    cuMemAlloc and kin, host memory                 sim_work.c     work, its order, its threads
@@ -13,6 +14,7 @@
  *   sim_query.c    questions about addresses                       sim_copy.c     copies and sets
  *   sim_resolve.c  cuGetProcAddress                                sim_capture.c  capture; sim_graph.c graphs
  *   sim_control.c  sim.h                                           sim_graph_exec.c instances; sim_graph_ask.c questions
+ *   sim_managed.c  managed memory and its faults                   sim_advise.c   advice, prefetch, questions about them
  *
  * Where CUDA leaves behaviour open the model is strict: it refuses, with the reason in the log. A context dies of a
  * fault in a kernel or copy; from then on every call that needs it returns the error, and only cuDevicePrimaryCtxReset
@@ -361,7 +363,7 @@ static CUresult init(unsigned flags)
 		return CUDA_SUCCESS;
 	if (sim.set.devices < 1)
 		return CUDA_ERROR_NO_DEVICE;
-	if (!sim_window_open())
+	if (!sim_window_open() || !sim_managed_open())
 		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "no address space for the window");
 	sim.initialised = true;
 	return CUDA_SUCCESS;
@@ -406,9 +408,7 @@ static const struct {
     {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 233472},
     {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, 65536},
     {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1},
-    {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 1},
     {CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED, 1},
-    {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1},
     {CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 1},
     {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 232448},
     {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1},
@@ -439,6 +439,12 @@ static CUresult attribute(int *ret_value, CUdevice_attribute which, CUdevice dev
 	if (which == CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED ||
 	    which == CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
 		value = sim.set.vmm && sim.set.host_vmm;
+	if (which == CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)
+		value = sim.set.concurrent_managed;
+	if (which == CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM)
+		value = sim.set.same_pointer;
+	if (which == CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS)
+		value = sim.set.pageable;
 	if (which == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)
 		value = device + 1;
 	*ret_value = value;

@@ -81,7 +81,7 @@ size_t sim_parse_size(const char *text, size_t otherwise);
 struct sim_settings {
 	int devices;
 	size_t memory, host_memory, window;
-	bool vmm, host_vmm, fill;
+	bool vmm, host_vmm, fill, pageable, concurrent_managed, same_pointer;
 	size_t delay_us;
 	size_t fault_ms;
 	_Atomic size_t piece_us;
@@ -94,6 +94,7 @@ struct sim_graph_use {
 };
 struct sim_device {
 	size_t used;              /* physical bytes in use, pools' reserved bytes included */
+	size_t managed;           /* bytes of managed pages that are here now, beside those (sim_managed.c) */
 	struct CUctx_st *primary; /* made at the first retain, reused ever after */
 	unsigned primary_references, primary_flags;
 	struct CUmemPoolHandle_st *default_pool, *pool;
@@ -109,6 +110,8 @@ struct sim {
 	size_t host_used;
 	char *window;
 	size_t half; /* bytes of device addresses; alias(p) = p + half */
+	char *managed;
+	size_t managed_part; /* bytes of managed addresses; device d sees p at p + (1 + d) * managed_part */
 	unsigned long calls, broken_rules;
 	struct CUctx_st *contexts;
 };
@@ -215,6 +218,7 @@ size_t sim_memory_live(struct sim_live *live, FILE *out);
 
 enum sim_kind { SIM_BLOCK_DEVICE, SIM_BLOCK_ASYNC, SIM_BLOCK_MANAGED, SIM_BLOCK_HOST, SIM_BLOCK_REGISTERED };
 struct sim_slab;
+struct sim_page;
 struct sim_block {
 	struct sim_range range; /* what the program asked for */
 	enum sim_kind kind;
@@ -225,6 +229,7 @@ struct sim_block {
 	struct sim_slab *slab;
 	struct sim_range *addresses;
 	struct sim_physical physical;
+	struct sim_page *pages; /* of a managed block */
 	CUmemoryPool pool;
 	struct sim_graph_memory *graph; /* of an allocation node: not to be dropped by frees */
 	bool sync_memops;
@@ -251,6 +256,47 @@ size_t sim_alloc_live(struct sim_live *live, FILE *out);
 /* ---- sim_array.c ---- */
 void sim_arrays_forget_context(CUcontext context);
 size_t sim_arrays_live(struct sim_live *live, FILE *out);
+
+/* ---- sim_managed.c, sim_advise.c: managed memory, its pages, and what a program may say and ask about them ---- */
+
+#define SIM_PAGE ((size_t)64 << 10)
+/* Bits of where a page is: the CPU, or a device. */
+#define SIM_ON_CPU       1u
+#define SIM_ON_DEVICE(d) (2u << (d))
+
+struct sim_page {
+	unsigned on;                       /* where it is, SIM_ON_*; 0: nowhere yet. More than one: read-duplicated */
+	unsigned remote;                   /* devices that have it mapped where it is, over the link */
+	unsigned accessed_by;              /* CU_MEM_ADVISE_SET_ACCESSED_BY */
+	bool read_mostly;                  /* CU_MEM_ADVISE_SET_READ_MOSTLY */
+	bool dirty;                        /* written by a device since it came there */
+	CUmemLocation preferred, prefetch; /* type INVALID: none */
+	struct sim_page *older[SIM_DEVICES_MAX], *newer[SIM_DEVICES_MAX]; /* of what is on the device, by arrival */
+	uintptr_t address;
+};
+bool sim_managed_open(void); /* with the window */
+static inline bool sim_in_managed(uintptr_t address)
+{
+	return address - (uintptr_t)sim.managed < sim.managed_part;
+}
+CUresult sim_managed_make(struct sim_block *block, size_t bytes);
+void sim_managed_drop(struct sim_block *block);
+/* Evict until what is allocated on the device and what is managed there fit together. False: nothing left to evict. */
+bool sim_managed_fit(int device, size_t more);
+/* An address in a device's view of managed memory, or in its own. */
+bool sim_managed_view(uintptr_t address, uintptr_t *ret_address, int *ret_device);
+/* A device touched a page it has not mapped so; lock not held. access: 0 reads, 1 writes, -1 nobody knows: then a fault
+ * where the page is was a write. False: no memory there. */
+bool sim_managed_fault(uintptr_t address, int device, int access);
+/* The CPU is about to read or write, in a call of the driver. */
+void sim_managed_touch(uintptr_t start, size_t bytes, bool write);
+void sim_managed_prefetch(struct sim_page *page, const CUmemLocation *to);
+/* Read-duplicated copies become one, where it is preferred if there is one. */
+void sim_managed_collapse(struct sim_page *page);
+void sim_managed_unmap(struct sim_page *page, int device); /* what it has mapped over the link */
+/* The pages of a range; NULL when it is not inside one managed block. */
+struct sim_page *sim_managed_pages(uintptr_t address, size_t bytes, size_t *ret_n);
+extern __thread int sim_running_device; /* on whose behalf this thread works */
 
 /* ---- sim_stream.c, sim_event.c: streams, events; and what work is (sim_work.c, below) ---- */
 

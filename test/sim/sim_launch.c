@@ -3,7 +3,7 @@
  *
  * A module image is a struct sim_module (sim.h). Parameters are copied at the call into one buffer laid out as the
  * driver would (natural alignment, at most 8). When the launch's turn comes, each aligned 8-byte word that is an
- * address of the window is replaced by its alias in a second buffer, and the body gets pointers into that one.
+ * address of the window, or of managed memory, is replaced by its alias in a second buffer, and the body gets pointers into that one.
  * CUfunction: struct sim_function; CUkernel: the same with the lowest bit set; CUmodule, CUlibrary: struct CUmod_st.
  * None is ever freed.
  */
@@ -304,9 +304,9 @@ static void run_kernel(struct sim_work *work)
 			uintptr_t word;
 
 			memcpy(&word, translated + at, 8);
-			if (!sim_in_window(word))
+			if (!sim_in_window(word) && !sim_in_managed(word))
 				continue;
-			word += sim.half;
+			word = (uintptr_t)sim_pointer(word);
 			memcpy(translated + at, &word, 8);
 		}
 	}

@@ -154,6 +154,8 @@ CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int 
 		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "the memfd cannot grow");
 	memory_end += (off_t)bytes;
 	*used += bytes;
+	if (device >= 0)
+		sim_managed_fit(device, 0); /* managed pages give way, as cuda.h says of cuMemAllocManaged */
 	fill(ret_physical);
 	return CUDA_SUCCESS;
 }
@@ -608,11 +610,15 @@ SIM_EXPORT char sim_where(CUdeviceptr address)
 		where = mapping->handle->physical.device < 0 ? 'H' : 'D';
 	else if (block)
 		where = sim_in_window(address) ? 'D' : 'H';
+	if (block && block->pages && block->pages[(address - block->range.start) / SIM_PAGE].on & ~SIM_ON_CPU)
+		where = 'D';
 	sim_unlock();
 	return where;
 }
 
 SIM_EXPORT void *sim_pointer(CUdeviceptr address)
 {
+	if (sim_in_managed(address))
+		return (void *)(address + (1 + (size_t)sim_running_device) * sim.managed_part);
 	return sim_in_window(address) ? alias(address) : (void *)address;
 }

@@ -25,7 +25,8 @@ static bool find(struct thing *ret_thing, CUdeviceptr address)
 
 static CUresult memory_info(size_t *ret_free, size_t *ret_total)
 {
-	size_t used = sim.device[sim_context()->device].used;
+	const struct sim_device *device = &sim.device[sim_context()->device];
+	size_t used = device->used + device->managed;
 
 	if (ret_free)
 		*ret_free = sim.set.memory > used ? sim.set.memory - used : 0;

@@ -7,8 +7,9 @@
  * blocking streams of its context, theirs after everything in it.
  *
  * A fault inside the window while a thread runs a kernel or a copy kills the context, not the process: the handler
- * jumps out of the work. Any other fault is passed to whoever handled SIGSEGV before. Host functions run unguarded: the
- * host touching device memory is the program's death there, too. A mapping that is removed, or whose protection
+ * jumps out of the work. One in managed memory is what the page fault of a GPU is: sim_managed.c brings the page. Any
+ * other fault is passed to whoever handled SIGSEGV before. Host functions run unguarded: the host touching device memory
+ * is the program's death there, too. A mapping that is removed, or whose protection
  * changes, under a piece of work that runs and names it in its arguments kills the context as well, whether the work
  * touches it again or not (facts section 3: changing protection did, and cuMemUnmap did); the strict model does not
  * leave that to chance. Addresses that work finds in memory are not known: there the fault decides.
@@ -18,6 +19,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 static struct sigaction before_segv, before_bus;
@@ -25,14 +27,34 @@ static __thread sigjmp_buf *way_out;
 static __thread uintptr_t fault_address;
 static __thread const char *running;
 static __thread bool passing_on;
+__thread int sim_running_device;
 
 /* ---- faults ---- */
+
+/* What the processor says of the access: 1 a write, 0 a read, -1 we do not know where it says so. */
+static int access_of(const void *context)
+{
+#if defined(__x86_64__)
+	return ((const ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] >> 1 & 1;
+#else
+	(void)context;
+	return -1;
+#endif
+}
 
 static void on_fault(int number, siginfo_t *info, void *context)
 {
 	uintptr_t address = (uintptr_t)info->si_addr;
 	struct sigaction *before = number == SIGSEGV ? &before_segv : &before_bus;
+	uintptr_t managed;
+	int device;
 
+	if (way_out && sim_managed_view(address, &managed, &device)) {
+		if (sim_managed_fault(managed, device, access_of(context)))
+			return;
+		fault_address = managed;
+		siglongjmp(*way_out, 1);
+	}
 	if (way_out && address - (uintptr_t)sim.window < 2 * sim.half) {
 		fault_address = sim_in_window(address) ? address : address - sim.half;
 		siglongjmp(*way_out, 1);
@@ -70,6 +92,7 @@ bool sim_run_guarded(struct sim_work *work)
 	sigjmp_buf here;
 
 	running = work->name;
+	sim_running_device = work->context->device;
 	if (sigsetjmp(here, 0) == 0) {
 		way_out = &here;
 		work->run(work);
