@@ -79,6 +79,7 @@ static bool take_pending(struct device *device, const struct async_request *requ
 	}
 	if (!old)
 		return false;
+	row->home = old->home;
 	row->key = old->key;
 	row->block = old->block;
 	pool_row_gone(old);
@@ -167,7 +168,7 @@ CUresult async_free(CUdeviceptr address, CUstream stream, bool per_thread)
 {
 	if (async_is_capturing(stream, per_thread))
 		return CUDA_ERROR_INVALID_VALUE;
-	struct ledger_row *row = ledger_take(LEDGER_HEAP, address);
+	struct ledger_row *row = serve_take_ours(address);
 	if (!row)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = context_record_stream(stream, per_thread, &row->event, &row->event_context);

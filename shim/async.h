@@ -31,7 +31,7 @@ struct async_request {
 
 /* False: the driver is to serve it, and nothing has changed. */
 bool async_alloc(const struct async_request *request, CUdeviceptr *ret_address, CUresult *ret_result);
-/* cuMemFreeAsync of an address in the heap. */
+/* cuMemFreeAsync of an address of ours (serve_is_ours()). */
 CUresult async_free(CUdeviceptr address, CUstream stream, bool per_thread);
 /* Does the stream capture, or will the driver not say? */
 bool async_is_capturing(CUstream stream, bool per_thread);

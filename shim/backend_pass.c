@@ -15,6 +15,7 @@ static enum sw_status pass_alloc(struct device *device, const struct backend_req
 		result = REAL(cuMemAlloc_v2)(&address, request->bytes);
 	if (result != CUDA_SUCCESS)
 		return status_of(result);
+	row->kind = LEDGER_DRIVER;
 	row->key = address;
 	return SW_OK;
 }

@@ -1,5 +1,4 @@
 #include "shim/backend.h"
-#include "shim/capture.h"
 #include "shim/context.h"
 #include "shim/control.h"
 #include "shim/enter.h"
@@ -82,6 +81,8 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 	control_start();
 	if (grant.reused)
 		stats_add(STAT_block_reuses, 1);
+	row->kind = LEDGER_HEAP;
+	row->home = &backend_vmm;
 	row->key = grant.address;
 	row->block = grant.block;
 	if (request->height)
@@ -98,34 +99,9 @@ static void vmm_release(struct ledger_row *row)
 	ledger_row_free(row);
 }
 
-/*
- * cudaFree's promise is that work submitted before it is done when it returns. During a capture nobody may wait for
- * that, so the free is put off. When waiting failed the program is told what the driver said, and the memory, which may
- * still be in use, is put off too: it is free for the program, and for us when pending.h finds it idle.
- */
-static CUresult vmm_free(struct ledger_row *row)
-{
-	CUcontext context = row->context;
-	CUresult result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	uint64_t before = pending_mark();
-
-	if (capture_pause()) {
-		result = context_wait_idle(context);
-		capture_resume();
-	}
-	if (result != CUDA_SUCCESS) {
-		stats_add(STAT_deferred_frees, 1);
-		pending_add(row);
-		return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? CUDA_SUCCESS : result;
-	}
-	vmm_release(row);
-	pending_context_idle(context, before);
-	return CUDA_SUCCESS;
-}
-
 const struct backend backend_vmm = {
     .name = "heap",
     .alloc = vmm_alloc,
-    .free = vmm_free,
+    .free = backend_free_idle,
     .release = vmm_release,
 };

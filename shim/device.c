@@ -57,6 +57,9 @@ static struct device *look_at(CUdevice ordinal)
 	device->ordinal = ordinal;
 	device->total = total;
 	device->vmm = attribute(ordinal, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+	/* Without concurrent access it is device memory under another name, which the CPU may touch in pauses alone. */
+	device->managed = attribute(ordinal, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY) &&
+			  attribute(ordinal, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
 	if (device->vmm)
 		find_host_location(device);
 	/* Until a context tells how much is free; see set_budget(). */

@@ -19,6 +19,7 @@ struct device {
 	CUdevice ordinal;
 	uint64_t total; /* bytes, as the driver says */
 	bool vmm, host_vmm;
+	bool managed;                /* managed memory that both sides may touch at any time, and more than it has */
 	CUmemLocation host_location; /* of host chunks: the NUMA node nearest the device where the driver knows it */
 	struct budget budget;
 	_Atomic bool pools_used;     /* the program allocates from the default pool (pool.h) */

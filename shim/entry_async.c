@@ -67,9 +67,11 @@ ALLOC_ASYNC(cuMemAllocFromPoolAsync_ptsz, true, pool,
 		stats_call(HOOK_##name);                                                                               \
 		if (!enter_serve(&scope, false))                                                                       \
 			return serve_is_late_free(dptr) ? CUDA_SUCCESS : REAL(name)(dptr, hStream);                    \
-		if (device_of(dptr))                                                                                   \
+		if (serve_is_ours(dptr))                                                                               \
 			return enter_leave(&scope, async_free(dptr, hStream, per_thread));                             \
 		struct ledger_row *row = serve_forget(LEDGER_FREEABLE, dptr);                                          \
+		if (!row && serve_is_dead(dptr))                                                                       \
+			return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);                                          \
 		CUresult result = REAL(name)(dptr, hStream);                                                           \
 		serve_forgotten(row, result == CUDA_SUCCESS);                                                          \
 		return enter_leave(&scope, result);                                                                    \

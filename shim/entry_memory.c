@@ -80,13 +80,13 @@ static enum spillway_backend backend_of(enum ledger_kind kind)
 	}
 }
 
-/* Somewhere in what the driver gave: only it can tell where that begins. */
+/* Outside the heap. In the middle of what the driver gave only it can tell where that begins. */
 static bool find_elsewhere(CUdeviceptr address, struct ledger_row *ret_row)
 {
 	const unsigned kinds = LEDGER_FREEABLE | LEDGER_PINNED | LEDGER_REGISTERED;
 	CUdeviceptr base = 0;
 
-	if (ledger_get(kinds, address, ret_row))
+	if (serve_find_outside(address, ret_row) || ledger_get(kinds, address, ret_row))
 		return true;
 	return REAL(cuPointerGetAttribute)(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address) == CUDA_SUCCESS &&
 	       ledger_get(kinds, base, ret_row) && address - base < ret_row->bytes;

@@ -46,14 +46,14 @@ static void *allocate(size_t bytes, int device)
 	return (void *)(uintptr_t)address;
 }
 
-/* False: it is not of the heap, or nobody could tell when it is idle (drivers before 12.5). */
+/* False: it is not ours, or nobody could tell when it is idle (drivers before 12.5). */
 static bool put_off(CUdeviceptr address)
 {
 	struct enter_scope scope;
 
 	if (!real_has(HOOK_cuCtxRecordEvent) || !enter_serve(&scope, false))
 		return false;
-	struct ledger_row *row = ledger_take(LEDGER_HEAP, address);
+	struct ledger_row *row = serve_take_ours(address);
 	if (row) {
 		int device = row->device;
 

@@ -174,11 +174,10 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigne
 }
 
 /*
- * Every attribute of a heap block. Where it differs from a cuMemAlloc block, on purpose: legacy IPC, RDMA and its P2P
- * tokens are not possible on memory that may move, hardware decompression was not asked for (facts 3). What memory that
- * never moves was made with is the driver's to say. Widths and the
- * rest are what driver 580 writes for a cuMemAlloc block on an H200: flags are 32 bits wide, HOST_POINTER is refused but
- * cleared, P2P_TOKENS turns SYNC_MEMOPS on.
+ * Every attribute of a heap block. Where it differs from a cuMemAlloc block, on purpose: legacy IPC, RDMA and its P2P tokens are not possible on memory that may move, hardware
+ * decompression was not asked for (facts 3). What memory that never moves was made with is the driver's to say. Widths
+ * and the rest are what driver 580 writes for a cuMemAlloc block on an H200: flags are 32 bits wide, HOST_POINTER is
+ * refused but cleared, P2P_TOKENS turns SYNC_MEMOPS on.
  */
 union answer {
 	CUcontext context;
@@ -269,6 +268,41 @@ static CUresult stranger_answer(CUpointer_attribute attribute, CUdeviceptr addre
 }
 #undef ANSWER
 
+/*
+ * Managed memory that the program asked for as device memory (backend_managed.c says why these two): the driver's answer
+ * put right.
+ */
+static void ours_of_managed(const struct ledger_row *row, CUpointer_attribute attribute, void *data)
+{
+	const unsigned type = CU_MEMORYTYPE_DEVICE, synced = row->sync_memops;
+
+	if (data && attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+		memcpy(data, &type, sizeof(type));
+	if (data && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+		memcpy(data, &synced, sizeof(synced));
+}
+
+static CUresult driver_answer(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	struct ledger_row row;
+	CUresult result = REAL(cuPointerGetAttribute)(data, attribute, ptr);
+
+	if (result == CUDA_SUCCESS && ledger_find(LEDGER_MANAGED, ptr, &row))
+		ours_of_managed(&row, attribute, data);
+	return result;
+}
+
+static CUresult driver_answers(unsigned n, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
+{
+	struct ledger_row row;
+	CUresult result = REAL(cuPointerGetAttributes)(n, attributes, data, ptr);
+
+	if (result == CUDA_SUCCESS && ledger_find(LEDGER_MANAGED, ptr, &row))
+		for (unsigned i = 0; i < n; i++)
+			ours_of_managed(&row, attributes[i], data[i]);
+	return result;
+}
+
 HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	struct enter_scope scope;
@@ -280,7 +314,7 @@ HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribu
 	if (!enter_serve(&scope, false))
 		return REAL(cuPointerGetAttribute)(data, attribute, ptr);
 	if (!device_of(ptr))
-		return enter_leave(&scope, REAL(cuPointerGetAttribute)(data, attribute, ptr));
+		return enter_leave(&scope, driver_answer(data, attribute, ptr));
 	if (!data || !serve_find(ptr, &row))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
 	CUresult result = pointer_answer(&row, attribute, ptr, &answer, &bytes);
@@ -298,7 +332,7 @@ HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, 
 	if (!enter_serve(&scope, false))
 		return REAL(cuPointerGetAttributes)(numAttributes, attributes, data, ptr);
 	if (!device_of(ptr) || !numAttributes || !attributes || !data)
-		return enter_leave(&scope, REAL(cuPointerGetAttributes)(numAttributes, attributes, data, ptr));
+		return enter_leave(&scope, driver_answers(numAttributes, attributes, data, ptr));
 	/* Unlike the question for one attribute, this one succeeds where an attribute does not apply. */
 	bool known = serve_find(ptr, &row);
 	for (unsigned i = 0; i < numAttributes; i++) {
@@ -323,11 +357,12 @@ HOOK_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_
 	stats_call(HOOK_cuPointerSetAttribute);
 	if (!enter_serve(&scope, false))
 		return REAL(cuPointerSetAttribute)(value, attribute, ptr);
-	if (!device_of(ptr))
+	if (!serve_is_ours(ptr))
 		return enter_leave(&scope, REAL(cuPointerSetAttribute)(value, attribute, ptr));
-	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !serve_find(ptr, &row))
+	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
+	    !(serve_find(ptr, &row) || serve_find_outside(ptr, &row)))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
-	/* The driver refuses this on VMM memory; entry_submit.c keeps the promise in its place. */
+	/* The driver refuses this on VMM and managed memory; entry_submit.c keeps the promise in its place. */
 	ledger_set_sync_memops(row.key, *(const unsigned *)value != 0);
 	return enter_leave(&scope, CUDA_SUCCESS);
 }
@@ -341,9 +376,9 @@ HOOK_EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdevice
 	stats_call(HOOK_cuIpcGetMemHandle);
 	if (!enter_serve(&scope, false))
 		return REAL(cuIpcGetMemHandle)(pHandle, dptr);
-	if (!device_of(dptr))
+	if (!serve_is_ours(dptr))
 		return enter_leave(&scope, REAL(cuIpcGetMemHandle)(pHandle, dptr));
-	log_once("cuIpcGetMemHandle on heap memory is not possible: give such allocations to the driver with a rule "
-		 "(use: driver)");
+	log_once("cuIpcGetMemHandle on heap or managed memory is not possible: give such allocations to the "
+		 "driver with a rule (use: driver)");
 	return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
 }

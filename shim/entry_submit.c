@@ -31,7 +31,7 @@
 	{                                                                                                              \
 		struct use_stripe *inside = use_enter();                                                               \
                                                                                                                        \
-		if (__builtin_expect(use_is_tracking(), 0)) {                                                          \
+		if (__builtin_expect(use_is_watched(), 0)) {                                                          \
 			use_leave(inside);                                                                             \
 			return tracked_##name args;                                                                    \
 		}                                                                                                      \

@@ -1,6 +1,9 @@
 /*
  * A hash table with chains, doubled when it holds more rows than buckets. If the doubling gets no memory the chains
  * grow longer, and nothing fails. Freed rows wait on a list for the next allocation.
+ *
+ * Rows that span are also in an array by address: they are few, and looked for far more often than added. Its room is
+ * taken by ledger_span(), so that a commit cannot fail.
  */
 #include "shim/ledger.h"
 #include "shim/budget.h"
@@ -8,6 +11,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define FIRST_BUCKETS 256
 
@@ -17,6 +21,9 @@ static size_t n_buckets = FIRST_BUCKETS, n_rows;
 static struct ledger_row *idle_rows;
 static size_t n_idle;
 static atomic_uint n_sync_memops;
+static struct ledger_row **spans;                           /* committed ones, by key, never overlapping */
+static size_t n_spans, n_spanning, spans_room;              /* in the array; with those out of the ledger */
+static _Atomic uint64_t spans_low = UINT64_MAX, spans_high; /* of all there ever were */
 static _Atomic uint64_t next_id = (uint64_t)1 << 40; /* far from the driver's own buffer ids, which count from 1 */
 
 /* At most this many rows wait for reuse; the rest goes back to the C library. */
@@ -83,6 +90,7 @@ void ledger_row_free(struct ledger_row *row)
 	if (row->cap)
 		budget_give(row->cap, row->bytes);
 	lock_take(&ledger_lock);
+	n_spanning -= row->spans;
 	if (n_idle < MOST_IDLE) {
 		row->next = idle_rows;
 		idle_rows = row;
@@ -93,6 +101,103 @@ void ledger_row_free(struct ledger_row *row)
 	free(row);
 }
 
+/* ---- rows found by any of their addresses ---- */
+
+/* Index of the first that begins after the address. */
+static size_t after(uint64_t address)
+{
+	size_t low = 0, high = n_spans;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (spans[middle]->key <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static void spans_add(struct ledger_row *row)
+{
+	size_t at = after(row->key);
+
+	memmove(&spans[at + 1], &spans[at], (n_spans - at) * sizeof(*spans));
+	spans[at] = row;
+	n_spans++;
+	if (row->key < atomic_load(&spans_low))
+		atomic_store(&spans_low, row->key);
+	if (row->key + row->bytes > atomic_load(&spans_high))
+		atomic_store(&spans_high, row->key + row->bytes);
+}
+
+static void spans_remove(const struct ledger_row *row)
+{
+	size_t at = after(row->key) - 1;
+
+	n_spans--;
+	memmove(&spans[at], &spans[at + 1], (n_spans - at) * sizeof(*spans));
+}
+
+bool ledger_span(struct ledger_row *row)
+{
+	bool ok = true;
+
+	lock_take(&ledger_lock);
+	if (n_spanning == spans_room) {
+		size_t room = spans_room ? 2 * spans_room : 64;
+		struct ledger_row **wider = realloc(spans, room * sizeof(*wider));
+
+		ok = wider != NULL;
+		spans = ok ? wider : spans;
+		spans_room = ok ? room : spans_room;
+	}
+	n_spanning += ok;
+	row->spans = ok;
+	lock_drop(&ledger_lock);
+	return ok;
+}
+
+bool ledger_may_span(uint64_t address)
+{
+	return address >= atomic_load_explicit(&spans_low, memory_order_relaxed) &&
+	       address < atomic_load_explicit(&spans_high, memory_order_relaxed);
+}
+
+static struct ledger_row *containing(unsigned kinds, uint64_t address)
+{
+	size_t at = after(address);
+	struct ledger_row *row = at ? spans[at - 1] : NULL;
+
+	return row && address - row->key < row->bytes && row->kind & kinds ? row : NULL;
+}
+
+bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret)
+{
+	if (!ledger_may_span(address))
+		return false;
+	lock_take(&ledger_lock);
+	struct ledger_row *row = containing(kinds, address);
+	if (row)
+		*ret = *row;
+	lock_drop(&ledger_lock);
+	return row != NULL;
+}
+
+bool ledger_find_ahead(uint64_t address, struct ledger_row *ret)
+{
+	lock_take(&ledger_lock);
+	struct ledger_row *row = containing(LEDGER_MANAGED, address);
+	bool turn = row && row->ahead && row->turn++ % LEDGER_TURNS == 0;
+	if (turn)
+		*ret = *row;
+	lock_drop(&ledger_lock);
+	return turn;
+}
+
+/* ---- in and out ---- */
+
 void ledger_commit(struct ledger_row *row)
 {
 	lock_take(&ledger_lock);
@@ -102,6 +207,8 @@ void ledger_commit(struct ledger_row *row)
 	row->next = *bucket;
 	*bucket = row;
 	n_rows++;
+	if (row->spans)
+		spans_add(row);
 	if (row->sync_memops)
 		atomic_fetch_add(&n_sync_memops, 1);
 	lock_drop(&ledger_lock);
@@ -114,6 +221,8 @@ static struct ledger_row *unlink_row(struct ledger_row **at)
 	*at = row->next;
 	row->next = NULL;
 	n_rows--;
+	if (row->spans)
+		spans_remove(row);
 	if (row->sync_memops)
 		atomic_fetch_sub(&n_sync_memops, 1);
 	return row;
@@ -168,7 +277,7 @@ bool ledger_get(unsigned kinds, uint64_t key, struct ledger_row *ret)
 bool ledger_set_sync_memops(uint64_t key, bool on)
 {
 	lock_take(&ledger_lock);
-	struct ledger_row *row = *find(LEDGER_HEAP, key);
+	struct ledger_row *row = *find(LEDGER_OURS, key);
 	if (row && row->sync_memops != on) {
 		row->sync_memops = on;
 		atomic_fetch_add(&n_sync_memops, on ? 1u : -1u);
@@ -224,7 +333,7 @@ size_t ledger_n_rows(void)
 
 bool ledger_is_valid(void)
 {
-	size_t seen = 0, synced = 0;
+	size_t seen = 0, synced = 0, spanning = 0;
 	bool ok = true;
 
 	lock_take(&ledger_lock);
@@ -232,10 +341,14 @@ bool ledger_is_valid(void)
 		for (const struct ledger_row *row = table[i]; row; row = row->next) {
 			ok = ok && bucket_of(row->key, n_buckets) == i && row->kind;
 			synced += row->sync_memops;
+			spanning += row->spans;
 			seen++;
 		}
 	}
-	ok = ok && seen == n_rows && synced == atomic_load(&n_sync_memops);
+	for (size_t i = 0; i < n_spans; i++)
+		ok = ok && spans[i]->spans && (!i || spans[i - 1]->key + spans[i - 1]->bytes <= spans[i]->key);
+	ok = ok && seen == n_rows && spanning == n_spans && n_spans <= n_spanning && n_spanning <= spans_room &&
+	     synced == atomic_load(&n_sync_memops);
 	lock_drop(&ledger_lock);
 	return ok;
 }

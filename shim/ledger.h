@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct backend;
 struct block;
 struct budget;
 
@@ -29,6 +30,8 @@ enum ledger_kind {
 	LEDGER_MAPPING = 1 << 7,    /* the program's own cuMemMap; handle says of what */
 	LEDGER_ARRAY = 1 << 8,      /* cuArrayCreate and kin; key is the handle */
 	LEDGER_FREEABLE = LEDGER_HEAP | LEDGER_DRIVER | LEDGER_MANAGED | LEDGER_ASYNC,
+	/* With ->home: the program asked for device memory. Managed rows without are what it made itself. */
+	LEDGER_OURS = LEDGER_HEAP | LEDGER_MANAGED,
 };
 
 struct ledger_row {
@@ -38,23 +41,29 @@ struct ledger_row {
 	size_t bytes; /* as the program asked */
 	uint64_t id;  /* unique in the process; CU_POINTER_ATTRIBUTE_BUFFER_ID of heap blocks */
 	CUcontext context;
-	struct block *block;     /* LEDGER_HEAP: where it lies in its heap */
-	uint64_t handle;         /* LEDGER_MAPPING: of which handle */
-	unsigned refs;           /* LEDGER_HANDLE: releases still to come, plus mappings */
-	CUevent event;           /* while pending (pending.h): the free waits for it; NULL: for the whole context */
-	CUcontext event_context; /* of that event; not always the context of the block */
-	uint64_t event_order;    /* events of one order (a stream, a whole context) pass one after the other */
-	CUmemoryPool pool;       /* LEDGER_HEAP: the pool that the program thinks it is of, or NULL */
-	uint64_t pool_id;        /* LEDGER_HEAP: which of ours counts it (pool.h); 0: none */
-	uint64_t asked_flags;    /* LEDGER_HANDLE, spilled: allocFlags as the program asked for them */
-	uint64_t since;          /* while pending: the how many-th it was */
-	int rule;                /* that decided where it lives, -1: none; of what serve.c allocates */
-	struct budget *cap;      /* of that rule, NULL: none; ledger_row_free() gives bytes back to it */
-	bool on_host;            /* LEDGER_HANDLE: located in host memory, as the program asked */
-	bool spilled;            /* LEDGER_HANDLE: asked for on the device, made in host memory */
-	bool handed_back;        /* LEDGER_HEAP of a pool: the program has freed it */
-	bool fixed;              /* LEDGER_HEAP: by rule it never moves, and may be registered and exported */
-	bool sync_memops;        /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
+	const struct backend *home; /* who made it and frees it; NULL: the driver, as the program asked */
+	struct block *block;        /* LEDGER_HEAP: where it lies in its heap */
+	uint64_t handle;            /* LEDGER_MAPPING: of which handle */
+	unsigned refs;              /* LEDGER_HANDLE: releases still to come, plus mappings */
+	CUevent event;              /* while pending (pending.h): the free waits for it; NULL: for the whole context */
+	CUcontext event_context;    /* of that event; not always the context of the block */
+	uint64_t event_order;       /* events of one order (a stream, a whole context) pass one after the other */
+	CUmemoryPool pool;          /* LEDGER_HEAP: the pool that the program thinks it is of, or NULL */
+	uint64_t pool_id;           /* LEDGER_HEAP: which of ours counts it (pool.h); 0: none */
+	uint64_t asked_flags;       /* LEDGER_HANDLE, spilled: allocFlags as the program asked for them */
+	uint64_t since;             /* while pending: the how many-th it was */
+	int rule;                   /* that decided where it lives, -1: none; of what serve.c allocates */
+	struct budget *cap;         /* of that rule, NULL: none; ledger_row_free() gives bytes back to it */
+	uint64_t headroom;          /* LEDGER_MANAGED, with ->ahead: bytes of the device that stay free */
+	unsigned turn;              /* LEDGER_MANAGED: how many launches named it (ledger_find_ahead) */
+	bool on_host;               /* LEDGER_HANDLE: located in host memory, as the program asked */
+	bool spilled;               /* LEDGER_HANDLE: asked for on the device, made in host memory */
+	bool handed_back;           /* LEDGER_HEAP of a pool: the program has freed it */
+	bool fixed;                 /* LEDGER_HEAP: by rule it never moves, and may be registered and exported */
+	bool sync_memops;           /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
+	bool orphan;                /* its context has ended, and what belonged to that with it */
+	bool spans;                 /* found by every address in it (ledger_find) */
+	bool ahead;                 /* LEDGER_MANAGED: launches that name it bring it (ahead.h) */
 	struct ledger_row *next;
 };
 
@@ -72,11 +81,24 @@ uint64_t ledger_line(void);
 struct ledger_row *ledger_take_context(unsigned kinds, CUcontext context, uint64_t line);
 /* A copy of the row; false, and *ret untouched, when there is none. */
 bool ledger_get(unsigned kinds, uint64_t key, struct ledger_row *ret);
-/* Set sync_memops of a heap row; false when there is none. */
+/*
+ * A row that is to be found by every address in it, not by its first alone. To be called before it is committed, once
+ * key and bytes are known. False: no memory, and it is not.
+ */
+bool ledger_span(struct ledger_row *row);
+/* The row of these kinds that spans and has the address in it: a copy, false when there is none. */
+bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret);
+/* The same for rows with ->ahead, one time in LEDGER_TURNS that it is asked. */
+#define LEDGER_TURNS 64
+bool ledger_find_ahead(uint64_t address, struct ledger_row *ret);
+/* False: certainly no row spans the address. Two atomic loads. */
+bool ledger_may_span(uint64_t address);
+
+/* Set sync_memops of a row of ours; false when there is none. */
 bool ledger_set_sync_memops(uint64_t key, bool on);
 /* A heap row has become that long; a shorter one than it was is ignored. False when there is none. */
 bool ledger_grow(uint64_t key, size_t bytes);
-/* Heap rows with sync_memops set, at this moment; read on the path of synchronous copies. */
+/* Rows with sync_memops set, at this moment; read on the path of synchronous copies. */
 unsigned ledger_n_sync_memops(void);
 /*
  * One reference more / less on a handle; false when it is not known. Down to none: the row is taken out and given to the

@@ -61,6 +61,19 @@ bool pending_any(void)
 	return atomic_load_explicit(&n_pending, memory_order_relaxed) != 0;
 }
 
+bool pending_has(CUdeviceptr address)
+{
+	bool found = false;
+
+	if (!pending_any())
+		return false;
+	lock_take(&pending_lock);
+	for (const struct ledger_row *row = list; row && !found; row = row->next)
+		found = row->key == address;
+	lock_drop(&pending_lock);
+	return found;
+}
+
 static struct ledger_row *unlink_locked(struct ledger_row **at)
 {
 	struct ledger_row *row = *at;
@@ -101,7 +114,7 @@ void pending_release(struct ledger_row *rows)
 {
 	for (struct ledger_row *next; rows; rows = next) {
 		next = rows->next;
-		backend_vmm.release(rows);
+		rows->home->release(rows);
 	}
 }
 
@@ -173,8 +186,9 @@ static void record_events(void)
 		row->event = context_record(row->context, &gone);
 		row->event_context = row->context;
 		row->event_order = (uintptr_t)row->context;
+		row->orphan = gone;
 		if (gone)
-			backend_vmm.release(row);
+			row->home->release(row);
 		else
 			put_unless_ended(row, ends);
 	}
@@ -217,11 +231,12 @@ bool pending_wait(int device)
 
 /* ---- used again before it is done ---- */
 
-/* What the block could hold; 0: it is not for this one. */
+/* What the block could hold; 0: it is not for this one. Heap blocks alone are taken so. */
 static size_t room_for(const struct pending_want *want, const struct ledger_row *row, bool behind)
 {
-	if (!row->event || row->device != want->device || row->fixed != want->fixed || row->bytes > want->most ||
-	    row->event_context != want->context || (row->event_order == want->order) != behind)
+	if (row->kind != LEDGER_HEAP || !row->event || row->device != want->device || row->fixed != want->fixed ||
+	    row->bytes > want->most || row->event_context != want->context ||
+	    (row->event_order == want->order) != behind)
 		return 0;
 	size_t room = heap_room_of(atomic_load(&device_get(row->device)->heap), row->block, row->key);
 	return room >= want->bytes && room <= want->most ? room : 0;

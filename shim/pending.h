@@ -1,7 +1,7 @@
 /*
- * pending.h: frees of heap blocks that cannot happen yet: because a capture was open when the program freed, or because
- * cuMemFreeAsync put them behind a stream. The program no longer has them: their rows are out of the ledger and lie
- * here, linked by ->next, each with an event to wait for (of context row->event_context) or without one.
+ * pending.h: frees of blocks of ours that cannot happen yet: because a capture was open when the program freed, or
+ * because cuMemFreeAsync put them behind a stream. The program no longer has them: their rows are out of the ledger and
+ * lie here, linked by ->next, each with an event to wait for (of context row->event_context) or without one.
  *
  * A row without an event waits for its whole context. It gets an event as soon as no capture is open (the driver can
  * record one behind all work of a context); until then it is freed when some free has seen the context idle.
@@ -21,6 +21,8 @@
 /* Takes over the row. Needs no memory. */
 void pending_add(struct ledger_row *row);
 bool pending_any(void);
+/* Does a block that is still to be freed begin there? */
+bool pending_has(CUdeviceptr address);
 /* How many were ever added, to be taken before a wait whose end is told to pending_context_idle(). */
 uint64_t pending_mark(void);
 

@@ -1,4 +1,5 @@
 #include "shim/serve.h"
+#include "shim/ahead.h"
 #include "shim/choice.h"
 #include "shim/context.h"
 #include "shim/enter.h"
@@ -243,12 +244,11 @@ CUresult serve_free(CUdeviceptr address)
 
 	if (!row) {
 		stats_add(STAT_foreign_frees, 1);
-		/* Inside our address space and not live: freed before, or not the start of a block. */
-		return device_of(address) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemFree_v2)(address);
+		return serve_is_dead(address) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemFree_v2)(address);
 	}
-	if (row->kind == LEDGER_HEAP) {
+	if (row->home) {
 		stats_add(STAT_frees, 1);
-		return backend_vmm.free(row);
+		return row->home->free(row);
 	}
 	/* Out of the ledger first: the driver may give the address to another thread before its call returns. */
 	CUresult result = backend_pass.free(row);
@@ -256,9 +256,20 @@ CUresult serve_free(CUdeviceptr address)
 	return result;
 }
 
+bool serve_is_dead(CUdeviceptr address)
+{
+	return device_of(address) || pending_has(address);
+}
+
 bool serve_is_late_free(CUdeviceptr address)
 {
 	return life_stage() == STAGE_ENDING && device_of(address);
+}
+
+struct ledger_row *serve_take_ours(CUdeviceptr address)
+{
+	/* Of the rows that are taken one is the program's own managed memory, which has no home. */
+	return serve_is_ours(address) ? ledger_take(LEDGER_OURS, address) : NULL;
 }
 
 bool serve_find(CUdeviceptr address, struct ledger_row *ret_row)
@@ -274,9 +285,22 @@ bool serve_find(CUdeviceptr address, struct ledger_row *ret_row)
 	return true;
 }
 
+bool serve_find_outside(CUdeviceptr address, struct ledger_row *ret_row)
+{
+	return ledger_find(LEDGER_OURS, address, ret_row);
+}
+
+bool serve_is_ours(CUdeviceptr address)
+{
+	struct ledger_row row;
+
+	return device_of(address) || serve_find_outside(address, &row);
+}
+
 struct serve_ending serve_context_ending(CUcontext context)
 {
 	spill_context_ending(context);
+	ahead_context_ending(context);
 	return (struct serve_ending){.line = ledger_line(), .pending = pending_take_context(context)};
 }
 
@@ -292,13 +316,17 @@ void serve_context_ended(CUcontext context, struct serve_ending ending, bool end
 	}
 	for (row = ledger_take_context(kinds, context, ending.line); row; row = next) {
 		next = row->next;
-		if (row->kind == LEDGER_HEAP) {
+		row->orphan = true;
+		if (row->home) {
 			stats_add(STAT_frees, 1);
-			backend_vmm.release(row);
+			row->home->release(row);
 		} else {
 			serve_drop(row);
 		}
 	}
+	/* Some wait here only because their stream was of this context. */
+	for (row = ending.pending; row; row = row->next)
+		row->orphan = row->context == context;
 	pending_release(ending.pending);
 }
 

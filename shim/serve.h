@@ -16,6 +16,12 @@ void serve_say_refused(const struct device *device, size_t bytes, int rule);
 /* cuMemFree, of anything: ours, what the driver gave, or a stranger. */
 CUresult serve_free(CUdeviceptr address);
 
+/*
+ * For an address that is no live block's first: may the driver not be asked to free it? So it is in a heap, and for
+ * managed memory whose free was put off: the driver still has that, and would free it a second time later.
+ */
+bool serve_is_dead(CUdeviceptr address);
+
 /* At exit nothing of ours is called any more, and heap memory is the driver's to take back with the process. */
 bool serve_is_late_free(CUdeviceptr address);
 
@@ -27,6 +33,13 @@ bool serve_make_room(int device);
 
 /* Is this one of our heap blocks? Its row, with key = its first byte. No driver call. */
 bool serve_find(CUdeviceptr address, struct ledger_row *ret_row);
+
+/* The same for what the program asked of cuMemAlloc and got as managed memory. */
+bool serve_find_outside(CUdeviceptr address, struct ledger_row *ret_row);
+/* In a heap, alive or not, or in such a block. */
+bool serve_is_ours(CUdeviceptr address);
+/* Take the block of ours that begins there out of the ledger; NULL: none does. */
+struct ledger_row *serve_take_ours(CUdeviceptr address);
 
 /*
  * What the driver gave without our doing: make it known and count it where it is. Without memory for a row it stays

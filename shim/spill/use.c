@@ -1,7 +1,9 @@
 #include "shim/spill/use.h"
+#include "shim/ahead.h"
 #include "shim/capture.h"
 #include "shim/enter.h"
 #include "shim/heap/arena.h"
+#include "shim/ledger.h"
 #include "shim/spill/done.h"
 #include "shim/spill/engine.h"
 
@@ -15,6 +17,8 @@
 #define NAMED_LEAST 512
 /* More than any graph should have; beyond, the submission counts as one that may touch anything. */
 #define NAMED_MOST (1u << 20)
+/* Managed memory that one launch brings: so many pointers are looked at, the rest is left to the driver. */
+#define AHEAD_MOST 32
 /* Among so many blocks a repeated one is looked for in a row, beyond they are sorted. */
 #define FEW 24
 
@@ -31,6 +35,8 @@ struct use {
 	const CUDA_LAUNCH_PARAMS *launches; /* n_launches of them where there are several */
 	unsigned n_launches;
 	unsigned n_named, n_held, room;
+	unsigned n_ahead;
+	CUdeviceptr ahead[AHEAD_MOST];
 	unsigned n_all; /* engines of which everything is held: the first so many arenas */
 	struct named *named;
 	struct held *held; /* as much room as named */
@@ -115,7 +121,7 @@ struct use *use_open(uint64_t id)
 	use->unknown = use->per_thread = false;
 	use->stream = NULL;
 	use->id = use->function = id;
-	use->n_launches = use->n_named = use->n_held = use->n_all = 0;
+	use->n_launches = use->n_named = use->n_held = use->n_all = use->n_ahead = 0;
 	return use;
 }
 
@@ -151,10 +157,19 @@ static bool is_held(const struct use *use, const struct mark *mark)
 	return false;
 }
 
+/* Outside the arenas, so it costs the arenas' names nothing but a look. */
+static void name_ahead(struct use *use, CUdeviceptr address)
+{
+	if (use->n_ahead < AHEAD_MOST && ledger_may_span(address))
+		use->ahead[use->n_ahead++] = address;
+}
+
 void use_name(struct use *use, CUdeviceptr address, size_t bytes)
 {
 	unsigned n = atomic_load_explicit(&n_arenas, memory_order_acquire);
 
+	if (atomic_load_explicit(&use_state, memory_order_relaxed) & USE_AHEAD)
+		name_ahead(use, address);
 	for (unsigned i = 0; i < n; i++) {
 		const struct arena *arena = arenas[i].arena;
 
@@ -306,11 +321,23 @@ static void wait_at_gate(void)
 	pthread_setcancelstate(before, NULL);
 }
 
+/* What is run by a launch, of a kernel or a graph, is a handle; the numbers of copies and sets have the highest bit. */
+static void bring_ahead(const struct use *use)
+{
+	int saved = errno;
+
+	if (!(use->function >> 63))
+		ahead_launch(use->ahead, use->n_ahead, use->stream, use->per_thread);
+	errno = saved;
+}
+
 struct use_stripe *use_admit(struct use *use)
 {
 	struct use_stripe *stripe;
 	bool away = false, mapped = true;
 
+	if (use && use->n_ahead)
+		bring_ahead(use);
 	if (use && (use->n_named || use->unknown) && n_arenas) {
 		int saved = errno;
 
@@ -403,12 +430,26 @@ void use_each_inside(void (*visit)(void *argument, const struct done_what *what)
 	}
 }
 
+static void clear_gate(uint32_t bits)
+{
+	pthread_mutex_lock(&gate_lock);
+	atomic_fetch_and(&use_state, ~bits);
+	pthread_cond_broadcast(&gate_opened);
+	pthread_mutex_unlock(&gate_lock);
+}
+
 void use_set_tracking(bool on)
 {
 	if (on)
 		atomic_fetch_or(&use_state, USE_TRACKING);
 	else
-		use_stop();
+		clear_gate(~USE_AHEAD);
+}
+
+void use_set_ahead(void)
+{
+	if (!(atomic_load(&use_state) & USE_AHEAD))
+		atomic_fetch_or(&use_state, USE_AHEAD);
 }
 
 void use_gate_drain(void)
@@ -424,14 +465,6 @@ bool use_gate_close(void)
 		if (atomic_compare_exchange_weak(&use_state, &state, (state & ~USE_DRAINING) | USE_CLOSED))
 			return true;
 	return false;
-}
-
-static void clear_gate(uint32_t bits)
-{
-	pthread_mutex_lock(&gate_lock);
-	atomic_fetch_and(&use_state, ~bits);
-	pthread_cond_broadcast(&gate_opened);
-	pthread_mutex_unlock(&gate_lock);
 }
 
 void use_gate_open(void)

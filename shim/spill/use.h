@@ -72,6 +72,7 @@ extern __thread struct use_stripe *use_my_stripe __attribute__((tls_model("initi
 #define USE_TRACKING 1u /* they are tracked */
 #define USE_DRAINING 2u /* and wait at the gate, which is being closed: whoever has waited too long may open it again */
 #define USE_CLOSED   4u /* the gate is closed: memory is being remapped, or the process is suspended */
+#define USE_AHEAD    8u /* they go that way for what they name alone: managed memory is brought ahead of them (ahead.h) */
 extern _Atomic uint32_t use_state;
 
 struct use_stripe *use_take_stripe(void);
@@ -92,9 +93,15 @@ static inline void use_leave(struct use_stripe *stripe)
 	atomic_fetch_sub_explicit(&stripe->inside, 1, memory_order_release);
 }
 
-static inline bool use_is_tracking(void)
+static inline bool use_is_watched(void)
 {
 	return atomic_load(&use_state) != 0; /* after use_enter(), in one order with the mover's look (use_is_quiet) */
+}
+
+/* The mover is at work: waiting for it has an end. */
+static inline bool use_is_tracking(void)
+{
+	return (atomic_load(&use_state) & ~USE_AHEAD) != 0;
 }
 
 /* NULL: a call from inside another one, which is tracked, or from inside ours; it may still be admitted. */
@@ -116,6 +123,8 @@ struct done_what;
 void use_each_inside(void (*visit)(void *argument, const struct done_what *what), void *argument);
 /* Switch on and off. Off: every wait ends. */
 void use_set_tracking(bool on);
+/* There is managed memory that launches are to bring. Stays on; costs what tracking costs. */
+void use_set_ahead(void);
 /*
  * The gate, in three steps: begin to close it; close it for good, false when a submission has lost its patience and
  * opened it again; open it.

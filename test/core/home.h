@@ -1,0 +1,37 @@
+/*
+ * home.h: what the tests of the backends outside the heap share: an allocation as serve.c makes it, in a home that the
+ * test names; kernels; and that nothing is left behind.
+ */
+#ifndef SPILLWAY_TEST_HOME_H
+#define SPILLWAY_TEST_HOME_H
+
+#include "test/core/core.h"
+
+#include "shim/backend.h"
+#include "shim/capture.h"
+#include "shim/context.h"
+#include "shim/device.h"
+#include "shim/enter.h"
+#include "shim/pending.h"
+#include "shim/serve.h"
+#include "shim/stats.h"
+
+/* As cuMemAlloc or cuMemAllocPitch would, when the policy says this home. *ret_address, *ret_pitch on success alone. */
+enum sw_status home_alloc(const struct backend *home, const struct backend_request *request, CUdeviceptr *ret_address,
+			  size_t *ret_pitch);
+/* Starts driver and library with a device of 64 MiB, and loads the kernels. */
+void home_start(void);
+int home_set_up(void **state);
+/* Nothing in the ledger, the counts, the model; no rule broken. */
+int home_tear_down(void **state);
+
+CUstream home_stream(void);
+/* n words of value, by a kernel of that stream. slow: it takes 20 ms before it begins. */
+CUresult home_fill(CUdeviceptr at, uint32_t value, size_t n, CUstream stream);
+CUresult home_fill_slowly(CUdeviceptr at, uint32_t value, size_t n, CUstream stream);
+/* Do n words at this address hold the value, for the CPU? */
+bool home_holds(CUdeviceptr at, uint32_t value, size_t n);
+
+#define HOME_TEST(test) cmocka_unit_test_setup_teardown(test, home_set_up, home_tear_down)
+
+#endif

@@ -1,0 +1,259 @@
+/*
+ * managed_test.c: managed memory for a program that asked for device memory (backend_managed.c): where it may be touched,
+ * what it answers, and how it ends.
+ */
+#include "test/core/home.h"
+
+static CUdeviceptr managed(size_t bytes, const struct backend_managed_settings *settings)
+{
+	struct backend_request request = {.bytes = bytes, .managed = settings};
+	CUdeviceptr address = 0;
+	size_t pitch;
+
+	assert_int_equal(home_alloc(&backend_managed, &request, &address, &pitch), SW_OK);
+	return address;
+}
+
+static void more_than_the_device_has_serves_both_sides(void **state)
+{
+	const size_t bytes = 3 * 64 * MIB;
+	CUdeviceptr at = managed(bytes, NULL);
+
+	(void)state;
+	assert_int_equal(stats_live(PLACE_MANAGED), bytes);
+	assert_ok(home_fill(at, 7, bytes / 4, NULL));
+	assert_ok(cuCtxSynchronize());
+	assert_true(home_holds(at, 7, bytes / 4));
+	((uint32_t *)(uintptr_t)at)[1000] = 8;
+	uint32_t word = 0;
+	assert_ok(cuMemcpyDtoH_v2(&word, at + 4000, 4));
+	assert_int_equal(word, 8);
+	assert_ok(cuMemFree_v2(at));
+	assert_int_equal(stats_live(PLACE_MANAGED), 0);
+}
+
+static void a_pitched_block_has_the_pitch_of_a_heap_block(void **state)
+{
+	struct backend_request request = {.bytes = 20 * 512, .width = 300, .height = 20, .element = 4};
+	CUdeviceptr at;
+	size_t pitch = 0;
+
+	(void)state;
+	assert_int_equal(home_alloc(&backend_managed, &request, &at, &pitch), SW_OK);
+	assert_int_equal(pitch, 512);
+	assert_ok(cuMemFree_v2(at));
+}
+
+static unsigned ask(CUpointer_attribute attribute, CUdeviceptr address)
+{
+	unsigned word = 77;
+
+	assert_ok(cuPointerGetAttribute(&word, attribute, address));
+	return word;
+}
+
+static void it_answers_as_device_memory_that_is_managed(void **state)
+{
+	CUdeviceptr at = managed(MIB, NULL), base, pointer;
+	unsigned type = 0, is_managed = 0;
+	void *data[] = {&type, &is_managed};
+	CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED};
+	size_t bytes;
+
+	(void)state;
+	assert_int_equal(ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + 5), CU_MEMORYTYPE_DEVICE);
+	assert_int_equal(ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, at + 5), 1);
+	assert_int_equal(ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at), 0);
+	assert_ok(cuPointerGetAttribute(&pointer, CU_POINTER_ATTRIBUTE_HOST_POINTER, at + 5));
+	assert_int_equal(pointer, at + 5);
+	assert_ok(cuPointerGetAttributes(2, which, data, at + 5));
+	assert_int_equal(type, CU_MEMORYTYPE_DEVICE);
+	assert_int_equal(is_managed, 1);
+	assert_ok(cuMemGetAddressRange_v2(&base, &bytes, at + 5000));
+	assert_int_equal(base, at);
+	assert_int_equal(bytes, MIB);
+	assert_ok(cuMemFree_v2(at));
+	assert_int_equal(cuPointerGetAttribute(&type, which[0], at), CUDA_ERROR_INVALID_VALUE);
+}
+
+static void synchronous_copies_can_be_asked_for(void **state)
+{
+	CUdeviceptr at = managed(MIB, NULL), own;
+	unsigned on = 1;
+
+	(void)state;
+	assert_ok(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at + 8));
+	assert_int_equal(ask(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at), 1);
+	assert_int_equal(ledger_n_sync_memops(), 1);
+	assert_ok(cuMemFree_v2(at));
+	assert_int_equal(ledger_n_sync_memops(), 0);
+	/* The program's own managed memory is the driver's business alone. */
+	assert_ok(cuMemAllocManaged(&own, MIB, CU_MEM_ATTACH_GLOBAL));
+	assert_int_equal(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, own), CUDA_ERROR_NOT_SUPPORTED);
+	assert_ok(cuMemFree_v2(own));
+}
+
+static int range_attribute(CUdeviceptr at, CUmem_range_attribute attribute)
+{
+	int value = 77;
+
+	assert_ok(cuMemRangeGetAttribute(&value, sizeof(value), attribute, at, MIB));
+	return value;
+}
+
+static void advice_of_the_policy_is_given(void **state)
+{
+	struct backend_managed_settings settings = {
+	    .advice = BACKEND_READ_MOSTLY | BACKEND_PREFER_HOST | BACKEND_ACCESSED_BY_DEVICE, .device = -1};
+	CUdeviceptr at = managed(MIB, &settings);
+
+	(void)state;
+	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 1);
+	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_CPU);
+	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY), 0);
+	assert_ok(cuMemFree_v2(at));
+	settings.advice = BACKEND_PREFER_DEVICE | BACKEND_PREFER_HOST | BACKEND_ACCESSED_BY_HOST;
+	at = managed(MIB, &settings);
+	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY), 0);
+	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), 0);
+	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY), CU_DEVICE_CPU);
+	assert_ok(cuMemFree_v2(at));
+}
+
+static void advice_that_fails_leaves_good_memory(void **state)
+{
+	struct backend_managed_settings settings = {.advice = BACKEND_PREFER_DEVICE, .device = 5};
+	CUdeviceptr at;
+
+	(void)state;
+	at = managed(MIB, &settings); /* there is no device 5 */
+	assert_int_equal(range_attribute(at, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION), CU_DEVICE_INVALID);
+	assert_ok(home_fill(at, 1, 100, NULL));
+	assert_ok(cuMemFree_v2(at));
+}
+
+static void a_driver_without_memory_says_so(void **state)
+{
+	struct backend_request request = {.bytes = MIB};
+	CUdeviceptr at = 4711;
+	size_t pitch;
+
+	(void)state;
+	sim_fail("cuMemAllocManaged", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(home_alloc(&backend_managed, &request, &at, &pitch), SW_NO_MEMORY);
+	device_get(0)->managed = false;
+	assert_int_equal(home_alloc(&backend_managed, &request, &at, &pitch), SW_NOT_SUPPORTED);
+	device_get(0)->managed = true;
+	assert_int_equal(at, 4711);
+}
+
+/* ---- freeing ---- */
+
+static void a_free_that_the_driver_refuses_leaves_it_alive(void **state)
+{
+	CUdeviceptr at = managed(MIB, NULL);
+
+	(void)state;
+	sim_fail("cuMemFree_v2", 1, CUDA_ERROR_UNKNOWN);
+	assert_int_equal(cuMemFree_v2(at), CUDA_ERROR_UNKNOWN);
+	assert_int_equal(stats_live(PLACE_MANAGED), MIB);
+	assert_int_equal(cuMemFree_v2(at + 4096), CUDA_ERROR_INVALID_VALUE);
+	assert_ok(cuMemFree_v2(at));
+	assert_int_equal(cuMemFree_v2(at), CUDA_ERROR_INVALID_VALUE);
+}
+
+static void a_free_behind_a_stream_waits_for_it_and_not_the_program(void **state)
+{
+	CUdeviceptr at = managed(MIB, NULL);
+	CUstream stream = home_stream();
+	unsigned long frees = sim_calls("cuMemFree_v2");
+
+	(void)state;
+	sim_hold();
+	assert_ok(home_fill(at, 3, MIB / 4, stream));
+	assert_ok(cuMemFreeAsync(at, stream));
+	pending_reap(0);
+	assert_int_equal(sim_calls("cuMemFree_v2"), frees);
+	sim_release();
+	assert_ok(cuStreamSynchronize(stream));
+	core_drain();
+	assert_int_equal(stats_live(PLACE_MANAGED), 0);
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+static void a_free_in_a_capture_is_put_off_and_harms_it_not(void **state)
+{
+	CUdeviceptr at = managed(MIB, NULL);
+	CUstream stream = home_stream();
+	CUgraph graph;
+
+	(void)state;
+	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	assert_ok(cuMemFree_v2(at));
+	assert_int_equal(stats_live(PLACE_MANAGED), MIB);
+	pending_reap(0);
+	assert_ok(cuStreamEndCapture(stream, &graph));
+	assert_ok(cuGraphDestroy(graph));
+	core_drain();
+	assert_int_equal(stats_live(PLACE_MANAGED), 0);
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+/* The driver has freed it then: a second time it would be somebody else's. */
+static void with_its_context_it_is_gone(void **state)
+{
+	CUcontext first, second;
+
+	(void)state;
+	assert_ok(cuCtxGetCurrent(&first));
+	assert_ok(cuCtxCreate_v2(&second, 0, 0));
+	managed(MIB, NULL);
+	CUdeviceptr other = managed(2 * MIB, NULL);
+	CUstream stream = home_stream();
+	assert_ok(cuMemFreeAsync(other, stream));
+	unsigned long frees = sim_calls("cuMemFree_v2");
+	assert_ok(cuCtxDestroy_v2(second));
+	assert_int_equal(stats_live(PLACE_MANAGED), 0);
+	assert_int_equal(sim_calls("cuMemFree_v2"), frees);
+	assert_ok(cuCtxSetCurrent(first));
+}
+
+/* Freed behind a stream of another context, which ends first: its own context lives, and so it is freed as ever. */
+static void the_end_of_another_context_frees_it_as_ever(void **state)
+{
+	CUdeviceptr at = managed(MIB, NULL);
+	CUcontext first, second;
+
+	(void)state;
+	assert_ok(cuCtxGetCurrent(&first));
+	assert_ok(cuCtxCreate_v2(&second, 0, 0));
+	CUstream stream = home_stream();
+	assert_ok(cuMemFreeAsync(at, stream));
+	unsigned long frees = sim_calls("cuMemFree_v2");
+	assert_ok(cuCtxSetCurrent(first));
+	assert_ok(cuCtxDestroy_v2(second));
+	core_drain();
+	assert_int_equal(sim_calls("cuMemFree_v2"), frees + 1);
+	assert_int_equal(stats_live(PLACE_MANAGED), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    HOME_TEST(more_than_the_device_has_serves_both_sides),
+	    HOME_TEST(a_pitched_block_has_the_pitch_of_a_heap_block),
+	    HOME_TEST(it_answers_as_device_memory_that_is_managed),
+	    HOME_TEST(synchronous_copies_can_be_asked_for),
+	    HOME_TEST(advice_of_the_policy_is_given),
+	    HOME_TEST(advice_that_fails_leaves_good_memory),
+	    HOME_TEST(a_driver_without_memory_says_so),
+	    HOME_TEST(a_free_that_the_driver_refuses_leaves_it_alive),
+	    HOME_TEST(a_free_behind_a_stream_waits_for_it_and_not_the_program),
+	    HOME_TEST(a_free_in_a_capture_is_put_off_and_harms_it_not),
+	    HOME_TEST(with_its_context_it_is_gone),
+	    HOME_TEST(the_end_of_another_context_frees_it_as_ever),
+	};
+
+	home_start();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
