@@ -32,6 +32,12 @@ struct backend_managed_settings {
 	enum backend_prefetch prefetch;
 	uint64_t headroom; /* bytes of the device that no prefetch of ours fills */
 };
+struct backend_system_settings {
+	/* Where the device does not reach pageable memory; else there is none of this place there. */
+	bool register_pages;
+	bool huge;     /* ask for transparent huge pages */
+	int numa_node; /* where the pages should lie; -1: where they are first touched */
+};
 
 struct backend_request {
 	size_t bytes;                  /* what it needs, pitch and all */
@@ -41,6 +47,7 @@ struct backend_request {
 	/* Set by serve.c for the backend. */
 	const struct policy_decision *decision;         /* NULL: placed as with auto */
 	const struct backend_managed_settings *managed; /* NULL: no advice, no prefetch */
+	const struct backend_system_settings *system;   /* NULL: pageable memory or nothing, small pages, anywhere */
 };
 
 struct backend {
@@ -60,6 +67,7 @@ struct backend {
 extern const struct backend backend_vmm;     /* the heap; kind LEDGER_HEAP */
 extern const struct backend backend_pass;    /* where the driver would have put it; kind LEDGER_DRIVER */
 extern const struct backend backend_managed; /* cuMemAllocManaged; kind LEDGER_MANAGED */
+extern const struct backend backend_system;  /* pages of the process; kind LEDGER_SYSTEM */
 
 /* free() of those that release: wait until the context is idle, then release. In a capture it is put off. */
 CUresult backend_free_idle(struct ledger_row *row);

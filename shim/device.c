@@ -33,12 +33,10 @@ static int attribute(CUdevice ordinal, CUdevice_attribute which)
 
 static void find_host_location(struct device *device)
 {
-	int node = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
-
 	device->host_vmm = true;
 	if (attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
 		device->host_location =
-		    (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = node > 0 ? node : 0};
+		    (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = device->node > 0 ? device->node : 0};
 	else if (attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
 		device->host_location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST};
 	else
@@ -60,6 +58,9 @@ static struct device *look_at(CUdevice ordinal)
 	/* Without concurrent access it is device memory under another name, which the CPU may touch in pauses alone. */
 	device->managed = attribute(ordinal, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY) &&
 			  attribute(ordinal, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
+	device->pageable = attribute(ordinal, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS);
+	if (REAL(cuDeviceGetAttribute)(&device->node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, ordinal) != CUDA_SUCCESS)
+		device->node = -1;
 	if (device->vmm)
 		find_host_location(device);
 	/* Until a context tells how much is free; see set_budget(). */

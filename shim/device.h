@@ -20,6 +20,8 @@ struct device {
 	uint64_t total; /* bytes, as the driver says */
 	bool vmm, host_vmm;
 	bool managed;                /* managed memory that both sides may touch at any time, and more than it has */
+	bool pageable;               /* it reaches all memory of the process (HMM, ATS) */
+	int node;                    /* of the host, the nearest; -1: not known */
 	CUmemLocation host_location; /* of host chunks: the NUMA node nearest the device where the driver knows it */
 	struct budget budget;
 	_Atomic bool pools_used;     /* the program allocates from the default pool (pool.h) */

@@ -70,6 +70,8 @@ static enum spillway_backend backend_of(enum ledger_kind kind)
 		return SPILLWAY_HEAP;
 	case LEDGER_MANAGED:
 		return SPILLWAY_MANAGED;
+	case LEDGER_SYSTEM:
+		return SPILLWAY_SYSTEM;
 	case LEDGER_ASYNC:
 		return SPILLWAY_POOL;
 	case LEDGER_PINNED:
@@ -116,9 +118,9 @@ static bool place_of(const struct ledger_row *row, struct spillway_place *place)
 		place->bytes_on_device = bytes[CHUNK_DEVICE];
 		place->bytes_on_host = bytes[CHUNK_HOST];
 		place->movable = !stays && is_moved();
-	} else if (place->backend == SPILLWAY_PINNED) {
+	} else if (place->backend == SPILLWAY_PINNED || row->registered) {
 		place->bytes_on_host = row->bytes;
-	} else if (place->backend != SPILLWAY_MANAGED) {
+	} else if (place->backend != SPILLWAY_MANAGED && place->backend != SPILLWAY_SYSTEM) {
 		place->bytes_on_device = row->bytes;
 	}
 	return true;

@@ -147,6 +147,23 @@ HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 
 /* ---- where an address belongs ---- */
 
+/*
+ * Two kinds of memory are ours to answer for: a heap, whatever lives at the address, and system memory, of which the
+ * driver knows nothing or something else. Managed memory that the program asked for as device memory is the driver's to
+ * answer for, but for what ours_of_managed() says.
+ */
+static bool is_ours_to_answer(CUdeviceptr address)
+{
+	struct ledger_row row;
+
+	return device_of(address) || ledger_find(LEDGER_SYSTEM, address, &row);
+}
+
+static bool find(CUdeviceptr address, struct ledger_row *ret_row)
+{
+	return serve_find(address, ret_row) || ledger_find(LEDGER_SYSTEM, address, ret_row);
+}
+
 HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
 	struct enter_scope scope;
@@ -155,9 +172,9 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t 
 	stats_call(HOOK_cuMemGetAddressRange_v2);
 	if (!enter_serve(&scope, false))
 		return REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr);
-	if (!device_of(dptr))
+	if (!is_ours_to_answer(dptr))
 		return enter_leave(&scope, REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr));
-	if (!serve_find(dptr, &row))
+	if (!find(dptr, &row))
 		return enter_leave(&scope, CUDA_ERROR_NOT_FOUND);
 	if (pbase)
 		*pbase = row.key;
@@ -174,7 +191,8 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigne
 }
 
 /*
- * Every attribute of a heap block. Where it differs from a cuMemAlloc block, on purpose: legacy IPC, RDMA and its P2P tokens are not possible on memory that may move, hardware
+ * Every attribute of a heap block; and of system memory, which has a host pointer in addition. Where it differs from a
+ * cuMemAlloc block, on purpose: legacy IPC, RDMA and its P2P tokens are not possible on memory that may move, hardware
  * decompression was not asked for (facts 3). What memory that never moves was made with is the driver's to say. Widths
  * and the rest are what driver 580 writes for a cuMemAlloc block on an H200: flags are 32 bits wide, HOST_POINTER is
  * refused but cleared, P2P_TOKENS turns SYNC_MEMOPS on.
@@ -193,6 +211,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 			       union answer *ret, size_t *ret_bytes)
 {
 	CUdeviceptr first_page = row->key & ~(CUdeviceptr)(HEAP_UNIT - 1);
+	bool is_fixed = row->fixed && row->kind == LEDGER_HEAP;
 	CUdeviceptr end_page = (row->key + row->bytes + HEAP_UNIT - 1) & ~(CUdeviceptr)(HEAP_UNIT - 1);
 
 #define ANSWER(member, value) (*ret_bytes = sizeof(ret->member), ret->member = (value), CUDA_SUCCESS)
@@ -218,15 +237,15 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 		return ANSWER(word, 1);
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
 		*ret_bytes = sizeof(ret->word);
-		return row->fixed ? REAL(cuPointerGetAttribute)(&ret->word, attribute, address) : ANSWER(word, 0);
+		return is_fixed ? REAL(cuPointerGetAttribute)(&ret->word, attribute, address) : ANSWER(word, 0);
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
 		return ANSWER(word, 0);
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		*ret_bytes = sizeof(ret->number);
-		return row->fixed ? REAL(cuPointerGetAttribute)(&ret->number, attribute, address)
-				  : ANSWER(number, CU_MEM_HANDLE_TYPE_NONE);
+		return is_fixed ? REAL(cuPointerGetAttribute)(&ret->number, attribute, address)
+				: ANSWER(number, CU_MEM_HANDLE_TYPE_NONE);
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		return ANSWER(word, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
@@ -236,6 +255,8 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
 		return ANSWER(address, first_page);
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		if (row->kind == LEDGER_SYSTEM)
+			return ANSWER(address, address);
 		(void)ANSWER(pointer, NULL);
 		return CUDA_ERROR_INVALID_VALUE;
 	default: /* P2P_TOKENS, and what is newer than we are */
@@ -313,9 +334,9 @@ HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribu
 	stats_call(HOOK_cuPointerGetAttribute);
 	if (!enter_serve(&scope, false))
 		return REAL(cuPointerGetAttribute)(data, attribute, ptr);
-	if (!device_of(ptr))
+	if (!is_ours_to_answer(ptr))
 		return enter_leave(&scope, driver_answer(data, attribute, ptr));
-	if (!data || !serve_find(ptr, &row))
+	if (!data || !find(ptr, &row))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
 	CUresult result = pointer_answer(&row, attribute, ptr, &answer, &bytes);
 	memcpy(data, &answer, bytes);
@@ -331,10 +352,10 @@ HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, 
 	stats_call(HOOK_cuPointerGetAttributes);
 	if (!enter_serve(&scope, false))
 		return REAL(cuPointerGetAttributes)(numAttributes, attributes, data, ptr);
-	if (!device_of(ptr) || !numAttributes || !attributes || !data)
+	if (!is_ours_to_answer(ptr) || !numAttributes || !attributes || !data)
 		return enter_leave(&scope, driver_answers(numAttributes, attributes, data, ptr));
 	/* Unlike the question for one attribute, this one succeeds where an attribute does not apply. */
-	bool known = serve_find(ptr, &row);
+	bool known = find(ptr, &row);
 	for (unsigned i = 0; i < numAttributes; i++) {
 		union answer answer = {0};
 		size_t bytes = 0;
@@ -378,7 +399,7 @@ HOOK_EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdevice
 		return REAL(cuIpcGetMemHandle)(pHandle, dptr);
 	if (!serve_is_ours(dptr))
 		return enter_leave(&scope, REAL(cuIpcGetMemHandle)(pHandle, dptr));
-	log_once("cuIpcGetMemHandle on heap or managed memory is not possible: give such allocations to the "
+	log_once("cuIpcGetMemHandle on heap, managed or system memory is not possible: give such allocations to the "
 		 "driver with a rule (use: driver)");
 	return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
 }

@@ -29,9 +29,10 @@ enum ledger_kind {
 	LEDGER_HANDLE = 1 << 6,     /* the program's own cuMemCreate; key is the handle */
 	LEDGER_MAPPING = 1 << 7,    /* the program's own cuMemMap; handle says of what */
 	LEDGER_ARRAY = 1 << 8,      /* cuArrayCreate and kin; key is the handle */
-	LEDGER_FREEABLE = LEDGER_HEAP | LEDGER_DRIVER | LEDGER_MANAGED | LEDGER_ASYNC,
+	LEDGER_SYSTEM = 1 << 9,     /* pages of the process (backend_system.c) */
+	LEDGER_FREEABLE = LEDGER_HEAP | LEDGER_DRIVER | LEDGER_MANAGED | LEDGER_ASYNC | LEDGER_SYSTEM,
 	/* With ->home: the program asked for device memory. Managed rows without are what it made itself. */
-	LEDGER_OURS = LEDGER_HEAP | LEDGER_MANAGED,
+	LEDGER_OURS = LEDGER_HEAP | LEDGER_MANAGED | LEDGER_SYSTEM,
 };
 
 struct ledger_row {
@@ -55,6 +56,7 @@ struct ledger_row {
 	int rule;                   /* that decided where it lives, -1: none; of what serve.c allocates */
 	struct budget *cap;         /* of that rule, NULL: none; ledger_row_free() gives bytes back to it */
 	uint64_t headroom;          /* LEDGER_MANAGED, with ->ahead: bytes of the device that stay free */
+	size_t mapped;              /* LEDGER_SYSTEM: bytes of the mapping */
 	unsigned turn;              /* LEDGER_MANAGED: how many launches named it (ledger_find_ahead) */
 	bool on_host;               /* LEDGER_HANDLE: located in host memory, as the program asked */
 	bool spilled;               /* LEDGER_HANDLE: asked for on the device, made in host memory */
@@ -63,6 +65,7 @@ struct ledger_row {
 	bool sync_memops;           /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
 	bool orphan;                /* its context has ended, and what belonged to that with it */
 	bool spans;                 /* found by every address in it (ledger_find) */
+	bool registered;            /* LEDGER_SYSTEM: by cuMemHostRegister */
 	bool ahead;                 /* LEDGER_MANAGED: launches that name it bring it (ahead.h) */
 	struct ledger_row *next;
 };

@@ -263,7 +263,9 @@ bool serve_is_dead(CUdeviceptr address)
 
 bool serve_is_late_free(CUdeviceptr address)
 {
-	return life_stage() == STAGE_ENDING && device_of(address);
+	struct ledger_row row;
+
+	return life_stage() == STAGE_ENDING && (device_of(address) || ledger_find(LEDGER_SYSTEM, address, &row));
 }
 
 struct ledger_row *serve_take_ours(CUdeviceptr address)

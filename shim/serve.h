@@ -22,7 +22,7 @@ CUresult serve_free(CUdeviceptr address);
  */
 bool serve_is_dead(CUdeviceptr address);
 
-/* At exit nothing of ours is called any more, and heap memory is the driver's to take back with the process. */
+/* At exit nothing of ours is called any more, and heap and system memory go back with the process. */
 bool serve_is_late_free(CUdeviceptr address);
 
 /*
@@ -34,7 +34,7 @@ bool serve_make_room(int device);
 /* Is this one of our heap blocks? Its row, with key = its first byte. No driver call. */
 bool serve_find(CUdeviceptr address, struct ledger_row *ret_row);
 
-/* The same for what the program asked of cuMemAlloc and got as managed memory. */
+/* The same for what the program asked of cuMemAlloc and got as managed or system memory. */
 bool serve_find_outside(CUdeviceptr address, struct ledger_row *ret_row);
 /* In a heap, alive or not, or in such a block. */
 bool serve_is_ours(CUdeviceptr address);

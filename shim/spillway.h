@@ -86,8 +86,8 @@ SPILLWAY_API int spillway_budget(int device, uint64_t *device_bytes, uint64_t *h
 enum spillway_backend {
 	SPILLWAY_HEAP = 1, /* the heap: the functions below can do something for it */
 	SPILLWAY_DRIVER,   /* device memory that the driver gave: by rule, or because the heap could not */
-	SPILLWAY_MANAGED,  /* cuMemAllocManaged: the driver moves it; where it is now is not known */
-	SPILLWAY_SYSTEM,   /* memory of the C library or the kernel */
+	SPILLWAY_MANAGED,  /* managed memory: the driver moves it; where it is now is not known */
+	SPILLWAY_SYSTEM,   /* pages of the process, by rule: on the host if registered, else as managed memory */
 	SPILLWAY_POOL,     /* cuMemAllocAsync and the like */
 	SPILLWAY_PINNED,   /* host memory that the program pinned */
 };

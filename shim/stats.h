@@ -17,7 +17,7 @@ enum place {
 	PLACE_DEVICE,  /* heap chunks in device memory */
 	PLACE_HOST,    /* heap chunks in host memory */
 	PLACE_MANAGED, /* managed memory: the program's own, and what it asked for as device memory */
-	PLACE_SYSTEM,  /* pages of the C library or the kernel, HMM/ATS (comes with the policy issue) */
+	PLACE_SYSTEM,  /* pages of the process that it asked for as device memory */
 	PLACE_DRIVER,  /* device memory the driver gave directly: passed through, pools, the program's cuMemCreate */
 	PLACE_PINNED,  /* host memory the program pinned itself */
 	PLACE_COUNT,   /* must be last */

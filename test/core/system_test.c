@@ -1,0 +1,273 @@
+/*
+ * system_test.c: pages of the process for a program that asked for device memory (backend_system.c): on a device that
+ * reaches them, and registered on one that does not; what they answer, and how they end.
+ */
+#include "test/core/home.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+static void pageable(bool on)
+{
+	sim_switch("PAGEABLE", on);
+	device_get(0)->pageable = on;
+}
+
+static int tear_down(void **state)
+{
+	pageable(false);
+	return home_tear_down(state);
+}
+
+static CUdeviceptr system_memory(size_t bytes, const struct backend_system_settings *settings)
+{
+	struct backend_request request = {.bytes = bytes, .system = settings};
+	CUdeviceptr address = 0;
+	size_t pitch;
+
+	assert_int_equal(home_alloc(&backend_system, &request, &address, &pitch), SW_OK);
+	return address;
+}
+
+static const struct backend_system_settings registering = {.register_pages = true, .numa_node = -1};
+
+static bool is_mapped(CUdeviceptr address)
+{
+	unsigned char in_core;
+
+	return mincore((void *)(uintptr_t)(address & ~(CUdeviceptr)4095), 4096, &in_core) == 0;
+}
+
+static void there_is_none_where_the_device_does_not_reach_it(void **state)
+{
+	struct backend_request request = {.bytes = MIB};
+	CUdeviceptr at = 4711;
+	size_t pitch;
+
+	(void)state;
+	assert_int_equal(home_alloc(&backend_system, &request, &at, &pitch), SW_NOT_SUPPORTED);
+	assert_int_equal(at, 4711);
+}
+
+static void use_it(CUdeviceptr at)
+{
+	uint32_t word = 5;
+	CUdeviceptr other;
+
+	assert_int_equal(stats_live(PLACE_SYSTEM), MIB);
+	assert_ok(home_fill(at, 7, MIB / 4, NULL));
+	assert_ok(cuCtxSynchronize());
+	assert_true(home_holds(at, 7, MIB / 4));
+	assert_ok(cuMemcpyHtoD_v2(at + 4, &word, 4));
+	assert_ok(cuMemsetD32_v2(at + 8, 9, 10));
+	assert_ok(cuMemAlloc_v2(&other, MIB));
+	assert_ok(cuMemcpyDtoD_v2(other, at, MIB));
+	assert_ok(cuMemsetD8_v2(at, 0, MIB));
+	assert_ok(cuMemcpyDtoD_v2(at, other, MIB));
+	assert_ok(cuCtxSynchronize());
+	assert_ok(cuMemcpyDtoH_v2(&word, at + 12, 4));
+	assert_int_equal(word, 9);
+	assert_int_equal(((uint32_t *)(uintptr_t)at)[1], 5);
+	assert_int_equal(((uint32_t *)(uintptr_t)at)[100], 7);
+	assert_ok(cuMemFree_v2(other));
+	assert_ok(cuMemFree_v2(at));
+	assert_false(is_mapped(at));
+	assert_int_equal(stats_live(PLACE_SYSTEM), 0);
+}
+
+static void a_device_that_reaches_it_uses_it(void **state)
+{
+	unsigned long calls = sim_calls("cuMemHostRegister_v2");
+
+	(void)state;
+	pageable(true);
+	use_it(system_memory(MIB, NULL));
+	use_it(system_memory(MIB, &registering)); /* not needed, not done */
+	assert_int_equal(sim_calls("cuMemHostRegister_v2"), calls);
+}
+
+static void registered_it_can_be_used_elsewhere(void **state)
+{
+	unsigned long calls = sim_calls("cuMemHostUnregister");
+
+	(void)state;
+	use_it(system_memory(MIB, &registering));
+	assert_int_equal(sim_calls("cuMemHostUnregister"), calls + 1);
+}
+
+static void what_cannot_be_registered_leaves_nothing_behind(void **state)
+{
+	struct backend_request request = {.bytes = MIB, .system = &registering};
+	CUdeviceptr at = 4711;
+	size_t pitch;
+
+	(void)state;
+	sim_fail("cuMemHostRegister_v2", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(home_alloc(&backend_system, &request, &at, &pitch), SW_NO_MEMORY);
+	sim_fail("cuMemHostGetDevicePointer_v2", 1, CUDA_ERROR_UNKNOWN);
+	assert_int_equal(home_alloc(&backend_system, &request, &at, &pitch), SW_NOT_SUPPORTED);
+	sim_switch("SAME_POINTER", 0);
+	assert_int_equal(home_alloc(&backend_system, &request, &at, &pitch), SW_NOT_SUPPORTED);
+	sim_switch("SAME_POINTER", 1);
+	request.bytes = SIZE_MAX - 100;
+	assert_int_equal(home_alloc(&backend_system, &request, &at, &pitch), SW_NO_MEMORY);
+	request.bytes = (size_t)1 << 60;
+	assert_int_equal(home_alloc(&backend_system, &request, &at, &pitch), SW_NO_MEMORY);
+	assert_int_equal(at, 4711);
+}
+
+static void huge_pages_and_a_node_are_asked_for(void **state)
+{
+	struct backend_system_settings settings = {.huge = true, .numa_node = 0};
+	CUdeviceptr at;
+
+	(void)state;
+	pageable(true);
+	at = system_memory(3 * MIB, &settings);
+	assert_int_equal(at % (2 * MIB), 0);
+	assert_true(is_mapped(at + 4 * MIB - 1));
+	memset((void *)(uintptr_t)at, 1, 3 * MIB);
+	assert_ok(cuMemFree_v2(at));
+	assert_false(is_mapped(at) || is_mapped(at + 2 * MIB));
+	settings.numa_node = 1000; /* a hint, like the other */
+	at = system_memory(3 * MIB, &settings);
+	assert_ok(cuMemFree_v2(at));
+}
+
+/* ---- answers ---- */
+
+static unsigned ask(CUpointer_attribute attribute, CUdeviceptr address)
+{
+	unsigned word = 77;
+
+	assert_ok(cuPointerGetAttribute(&word, attribute, address));
+	return word;
+}
+
+static void answers(CUdeviceptr at)
+{
+	CUdeviceptr base, pointers[2];
+	CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
+	void *data[] = {&pointers[0], &pointers[1]};
+	unsigned on = 1;
+	CUipcMemHandle handle;
+	CUcontext context;
+	size_t bytes;
+
+	assert_int_equal(ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + 5000), CU_MEMORYTYPE_DEVICE);
+	assert_int_equal(ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, at), 0);
+	assert_int_equal(ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at), 0);
+	assert_ok(cuPointerGetAttributes(2, which, data, at + 5000));
+	assert_int_equal(pointers[0], at + 5000);
+	assert_int_equal(pointers[1], at + 5000);
+	assert_ok(cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, at));
+	assert_ptr_equal(context, context_current());
+	assert_ok(cuMemGetAddressRange_v2(&base, &bytes, at + 5000));
+	assert_int_equal(base, at);
+	assert_int_equal(bytes, 10000);
+	assert_ok(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at + 8));
+	assert_int_equal(ask(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at), 1);
+	assert_int_equal(cuIpcGetMemHandle(&handle, at), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemFree_v2(at + 4096), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemFreeAsync(at + 4096, NULL), CUDA_ERROR_INVALID_VALUE);
+	assert_ok(cuMemFree_v2(at));
+	assert_int_equal(ledger_n_sync_memops(), 0);
+	assert_int_equal(cuMemFree_v2(at), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemGetAddressRange_v2(&base, &bytes, at), CUDA_ERROR_NOT_FOUND);
+}
+
+static void it_answers_as_device_memory_with_a_host_pointer(void **state)
+{
+	(void)state;
+	answers(system_memory(10000, &registering));
+	pageable(true);
+	answers(system_memory(10000, NULL));
+}
+
+/* ---- freeing ---- */
+
+static void a_free_waits_for_work_submitted_before(void **state)
+{
+	CUstream stream = home_stream();
+	CUdeviceptr at;
+
+	(void)state;
+	pageable(true);
+	at = system_memory(MIB, NULL);
+	assert_ok(home_fill_slowly(at, 3, MIB / 4, stream)); /* would write to nothing, and end the process */
+	assert_ok(cuMemFree_v2(at));
+	assert_int_equal(cuStreamQuery(stream), CUDA_SUCCESS);
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+static void a_free_behind_a_stream_waits_for_it_and_not_the_program(void **state)
+{
+	CUdeviceptr at = system_memory(MIB, &registering);
+	CUstream stream = home_stream();
+
+	(void)state;
+	sim_hold();
+	assert_ok(home_fill(at, 3, MIB / 4, stream));
+	assert_ok(cuMemFreeAsync(at, stream));
+	pending_reap(0);
+	assert_true(is_mapped(at));
+	sim_release();
+	assert_ok(cuStreamSynchronize(stream));
+	core_drain();
+	assert_false(is_mapped(at));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+static void a_free_in_a_capture_is_put_off_and_harms_it_not(void **state)
+{
+	CUdeviceptr at = system_memory(MIB, &registering);
+	CUstream stream = home_stream();
+	CUgraph graph;
+
+	(void)state;
+	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	assert_ok(cuMemFree_v2(at));
+	pending_reap(0);
+	assert_true(is_mapped(at));
+	assert_ok(cuStreamEndCapture(stream, &graph));
+	assert_ok(cuGraphDestroy(graph));
+	core_drain();
+	assert_false(is_mapped(at));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+static void with_its_context_it_is_gone(void **state)
+{
+	CUcontext first, second;
+
+	(void)state;
+	assert_ok(cuCtxGetCurrent(&first));
+	assert_ok(cuCtxCreate_v2(&second, 0, 0));
+	CUdeviceptr at = system_memory(MIB, &registering);
+	unsigned long calls = sim_calls("cuMemHostUnregister");
+	assert_ok(cuCtxDestroy_v2(second));
+	assert_false(is_mapped(at));
+	assert_int_equal(sim_calls("cuMemHostUnregister"), calls);
+	assert_ok(cuCtxSetCurrent(first));
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown(test, home_set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(there_is_none_where_the_device_does_not_reach_it),
+	    TEST(a_device_that_reaches_it_uses_it),
+	    TEST(registered_it_can_be_used_elsewhere),
+	    TEST(what_cannot_be_registered_leaves_nothing_behind),
+	    TEST(huge_pages_and_a_node_are_asked_for),
+	    TEST(it_answers_as_device_memory_with_a_host_pointer),
+	    TEST(a_free_waits_for_work_submitted_before),
+	    TEST(a_free_behind_a_stream_waits_for_it_and_not_the_program),
+	    TEST(a_free_in_a_capture_is_put_off_and_harms_it_not),
+	    TEST(with_its_context_it_is_gone),
+	};
+
+	home_start();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
