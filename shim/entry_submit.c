@@ -5,6 +5,7 @@
  */
 #include "shim/capture.h"
 #include "shim/enter.h"
+#include "shim/hint.h"
 #include "shim/hook.h"
 #include "shim/ledger.h"
 #include "shim/serve.h"
@@ -48,6 +49,14 @@
 	{                                                                                                              \
 		stats_call(HOOK_##name);                                                                               \
 		return submit_##name args;                                                                             \
+	}
+#define HOOK_HINT(name, params, args)                                                                                  \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		return hint_##name(&result, ARGUMENTS args) ? result : submit_##name args;                             \
 	}
 #define HOOK_FORWARD(name, params, args)                                                                               \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \

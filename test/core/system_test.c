@@ -1,6 +1,6 @@
 /*
  * system_test.c: pages of the process for a program that asked for device memory (backend_system.c): on a device that
- * reaches them, and registered on one that does not; what they answer, and how they end.
+ * reaches them, and registered on one that does not; what they answer, what hints do, and how they end.
  */
 #include "test/core/home.h"
 
@@ -184,6 +184,27 @@ static void it_answers_as_device_memory_with_a_host_pointer(void **state)
 	answers(system_memory(10000, NULL));
 }
 
+static void hints_are_taken_where_the_driver_does_not_take_them(void **state)
+{
+	const CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE}, none = {0};
+	CUdeviceptr at = system_memory(10000, &registering);
+	unsigned long calls = sim_calls("cuMemPrefetchAsync_v2");
+
+	(void)state;
+	assert_ok(cuMemPrefetchAsync_v2(at, 10000, device, 0, NULL));
+	assert_ok(cuMemAdvise_v2(at + 5, 9995, CU_MEM_ADVISE_SET_READ_MOSTLY, device));
+	assert_int_equal(sim_calls("cuMemPrefetchAsync_v2"), calls);
+	assert_int_equal(cuMemPrefetchAsync_v2(at, 10001, device, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuMemPrefetchAsync_v2(at, 10000, none, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+	assert_ok(cuMemFree_v2(at));
+	pageable(true);
+	at = system_memory(10000, NULL);
+	assert_ok(cuMemPrefetchAsync_v2(at, 10000, device, 0, NULL));
+	assert_ok(cuMemAdvise_v2(at, 10000, CU_MEM_ADVISE_SET_READ_MOSTLY, device));
+	assert_int_equal(sim_calls("cuMemPrefetchAsync_v2"), calls + 1);
+	assert_ok(cuMemFree_v2(at));
+}
+
 /* ---- freeing ---- */
 
 static void a_free_waits_for_work_submitted_before(void **state)
@@ -262,6 +283,7 @@ int main(void)
 	    TEST(what_cannot_be_registered_leaves_nothing_behind),
 	    TEST(huge_pages_and_a_node_are_asked_for),
 	    TEST(it_answers_as_device_memory_with_a_host_pointer),
+	    TEST(hints_are_taken_where_the_driver_does_not_take_them),
 	    TEST(a_free_waits_for_work_submitted_before),
 	    TEST(a_free_behind_a_stream_waits_for_it_and_not_the_program),
 	    TEST(a_free_in_a_capture_is_put_off_and_harms_it_not),
