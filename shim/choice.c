@@ -148,6 +148,57 @@ struct policy_decision choice_make(struct device *device, const struct backend_r
 	return decision;
 }
 
+/* The policy knows nothing of the shim, so its advice has names of its own. */
+static unsigned advice_of(int advise)
+{
+	static const unsigned bits[] = {
+	    [POLICY_ADVISE_PREFERRED_DEVICE] = BACKEND_PREFER_DEVICE,
+	    [POLICY_ADVISE_PREFERRED_HOST] = BACKEND_PREFER_HOST,
+	    [POLICY_ADVISE_ACCESSED_BY] = BACKEND_ACCESSED_BY_DEVICE,
+	    [POLICY_ADVISE_READ_MOSTLY] = BACKEND_READ_MOSTLY,
+	};
+	unsigned advice = 0;
+
+	for (size_t i = 0; i < sizeof(bits) / sizeof(bits[0]); i++)
+		advice |= advise & 1 << i ? bits[i] : 0;
+	return advice;
+}
+
+static enum backend_prefetch prefetch_of(int prefetch)
+{
+	switch (prefetch) {
+	case POLICY_PREFETCH_ON_ALLOC:
+		return BACKEND_PREFETCH_ON_ALLOC;
+	case POLICY_PREFETCH_BEFORE_LAUNCH:
+		return BACKEND_PREFETCH_BEFORE_LAUNCH;
+	default:
+		return BACKEND_PREFETCH_NONE;
+	}
+}
+
+struct backend_managed_settings choice_managed(const struct policy_decision *decision, const struct device *device)
+{
+	const struct policy_managed *managed = decision->managed;
+
+	return (struct backend_managed_settings){
+	    .advice = advice_of(managed->advise),
+	    .device = -1,
+	    .prefetch = prefetch_of(managed->prefetch),
+	    .headroom = managed->headroom.kind == POLICY_SIZE_BYTES ? managed->headroom.value : device_headroom(device),
+	};
+}
+
+struct backend_system_settings choice_system(const struct policy_decision *decision, const struct device *device)
+{
+	const struct policy_system *system = decision->system;
+
+	return (struct backend_system_settings){
+	    .register_pages = system->register_pages != 0,
+	    .huge = system->huge_pages != 0,
+	    .numa_node = system->numa_node == POLICY_NODE_AUTO ? device->node : system->numa_node,
+	};
+}
+
 bool choice_take(const struct policy_decision *decision, size_t bytes, struct budget **ret_cap)
 {
 	*ret_cap = NULL;

@@ -18,6 +18,10 @@ void choice_start(struct policy *policy);
 /* Who is to serve it, in which order. With `observe: yes` the driver alone, whatever the rule says. */
 struct policy_decision choice_make(struct device *device, const struct backend_request *request);
 
+/* What it says of managed and of system memory, as their backends want it for this device. */
+struct backend_managed_settings choice_managed(const struct policy_decision *decision, const struct device *device);
+struct backend_system_settings choice_system(const struct policy_decision *decision, const struct device *device);
+
 /*
  * Take bytes under the cap of the rule that decided. False: they do not fit. *ret_cap: what ledger_row_free() gives them
  * back to, NULL without a cap.

@@ -98,6 +98,11 @@ struct device *device_current(CUresult *ret_result)
 	return result == CUDA_SUCCESS ? device_get(ordinal) : NULL;
 }
 
+uint64_t device_headroom(const struct device *device)
+{
+	return device->total / 8 < DEFAULT_RESERVE ? device->total / 8 : DEFAULT_RESERVE;
+}
+
 /* An absolute size, a share of whole, or what we think best. */
 static uint64_t resolve(struct policy_size size, uint64_t whole, uint64_t automatic)
 {

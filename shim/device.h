@@ -39,6 +39,8 @@ extern struct budget host_budget;
 struct device *device_get(CUdevice ordinal);
 /* The device of the current context; NULL when there is none, *ret_result (may be NULL) says what the driver said. */
 struct device *device_current(CUresult *ret_result);
+/* Bytes that prefetching leaves free where the policy does not say: what the default budget leaves, on small ones less. */
+uint64_t device_headroom(const struct device *device);
 /* The heap, created on the first call; NULL when this device cannot have one (said once). Needs a current context. */
 struct heap *device_heap(struct device *device);
 /* Fix the budget if that has not happened; before there is a context, what is free counts as the total. */

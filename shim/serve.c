@@ -123,16 +123,13 @@ bool serve_make_room(int ordinal)
 	return freed || spill_make_room(device, ROOM_BYTES);
 }
 
-/* Where each use of a policy lives. NULL: not there (yet); the next one of the list is asked. */
-static const struct place_row {
-	const struct backend *backend;
-	enum ledger_kind kind; /* of its rows */
-} places[POLICY_USE_COUNT] = {
-    [POLICY_USE_HEAP] = {&backend_vmm, LEDGER_HEAP},
-    [POLICY_USE_MANAGED] = {NULL, LEDGER_MANAGED}, /* &backend_managed */
-    [POLICY_USE_SYSTEM] = {NULL, LEDGER_MANAGED},  /* &backend_system, and a kind of its own */
-    [POLICY_USE_DRIVER] = {&backend_pass, LEDGER_DRIVER},
-    [POLICY_USE_DENY] = {NULL, 0},
+/* Where each use of a policy lives. NULL: nowhere, and that is out of memory. */
+static const struct backend *const places[POLICY_USE_COUNT] = {
+    [POLICY_USE_HEAP] = &backend_vmm,
+    [POLICY_USE_MANAGED] = &backend_managed,
+    [POLICY_USE_SYSTEM] = &backend_system,
+    [POLICY_USE_DRIVER] = &backend_pass,
+    [POLICY_USE_DENY] = NULL,
 };
 
 static enum sw_status ask_driver(struct device *device, const struct backend_request *request, struct ledger_row *row,
@@ -153,16 +150,11 @@ static enum sw_status ask_driver(struct device *device, const struct backend_req
 static enum sw_status ask(enum policy_use use, struct device *device, const struct backend_request *request,
 			  struct ledger_row *row, size_t *ret_pitch)
 {
-	if (use == POLICY_USE_DENY)
+	if (!places[use])
 		return SW_NO_MEMORY;
-	row->kind = places[use].kind;
 	if (use == POLICY_USE_DRIVER)
 		return ask_driver(device, request, row, ret_pitch);
-	if (places[use].backend)
-		return places[use].backend->alloc(device, request, row, ret_pitch);
-	log_once("rule %s: use %s is not there in this version; the next choice is taken, at last the driver",
-		 policy_rule_name(life_policy(), row->rule), policy_use_name(use));
-	return SW_NOT_SUPPORTED;
+	return places[use]->alloc(device, request, row, ret_pitch);
 }
 
 /* The first choice counts against the cap of its rule; a full cap is like having no memory. */
@@ -187,9 +179,13 @@ static enum sw_status act(struct device *device, const struct backend_request *a
 			  size_t *ret_pitch)
 {
 	struct policy_decision decision = choice_make(device, asked);
+	struct backend_managed_settings managed = choice_managed(&decision, device);
+	struct backend_system_settings system = choice_system(&decision, device);
 	struct backend_request request = *asked;
 
 	request.decision = &decision;
+	request.managed = &managed;
+	request.system = &system;
 	row->rule = decision.rule;
 	row->fixed = !decision.movable;
 	enum sw_status status = ask_first(&decision, device, &request, row, ret_pitch);

@@ -193,13 +193,25 @@ static int question_read(int argc, char **argv, struct question *question)
 /* ---- the answer ---- */
 
 /* What the library does today, where that is not what the policy says; NULL: just that. */
-static const char *not_so(const struct policy *policy, const struct policy_request *request)
+static const char *not_so(const struct policy *policy, const struct policy_request *request,
+			  const struct policy_decision *decision)
 {
 	if (policy_observe(policy))
 		return "observe: yes, so the driver serves it and the decision is only counted";
-	if (request->api != POLICY_API_MALLOC && request->api != POLICY_API_PITCH)
-		return "in this version the library asks the policy about malloc and pitch alone; the driver serves it";
-	return NULL;
+	switch (request->api) {
+	case POLICY_API_MALLOC:
+	case POLICY_API_PITCH:
+		return NULL;
+	case POLICY_API_ASYNC:
+	case POLICY_API_POOL:
+		if (policy_async_use(policy) != POLICY_USE_HEAP)
+			return "async.use: driver, so the driver's pool serves it";
+		return decision->use == POLICY_USE_HEAP ? NULL
+							: "what is asked for in stream order is in the heap or in the "
+							  "driver's pools; the driver serves it";
+	default:
+		return "in this version no rule decides about this api; the driver serves it";
+	}
 }
 
 static void print_uses(const struct policy_decision *decision, const char *separator, bool quotes)
@@ -260,7 +272,7 @@ static void print_text(const struct policy *policy, const struct policy_request 
 		       const struct policy_decision *decision)
 {
 	int n = decision->rule < 0 ? (int)policy_n_rules(policy) : decision->rule;
-	const char *note = not_so(policy, request);
+	const char *note = not_so(policy, request, decision);
 	char why[POLICY_EXPLAIN_BYTES];
 
 	for (int i = 0; i < n; i++) {
@@ -296,7 +308,7 @@ static void print_rules_json(const struct policy *policy, const struct policy_re
 static void print_json(const struct policy *policy, const struct policy_request *request,
 		       const struct policy_decision *decision)
 {
-	const char *note = not_so(policy, request);
+	const char *note = not_so(policy, request, decision);
 
 	printf("{\"policy\": ");
 	json_text(policy_name(policy));

@@ -88,7 +88,7 @@ static void no_memory_goes_on_to_the_next_use(void **state)
 			      falls_back));
 }
 
-static int is_missing(void *argument)
+static int cannot_serve(void *argument)
 {
 	(void)argument;
 	start();
@@ -101,14 +101,84 @@ static int is_missing(void *argument)
 	return 0;
 }
 
-static void a_use_that_is_not_there_is_passed_over(void **state)
+static void a_use_that_cannot_serve_is_passed_over(void **state)
 {
 	(void)state;
 	assert_ok(with_policy("rules:\n"
-			      "- {match: {size: == 1MiB}, use: system}\n"
-			      "- {match: {size: == 2MiB}, use: system, fallback: heap}\n"
-			      "- {use: system, fallback: deny}\n",
-			      is_missing));
+			      "- {match: {size: == 1MiB}, use: system, system: {register: no}}\n"
+			      "- {match: {size: == 2MiB}, use: system, system: {register: no}, fallback: heap}\n"
+			      "- {use: system, system: {register: no}, fallback: deny}\n",
+			      cannot_serve));
+}
+
+static int goes_where_it_is_sent(void *argument)
+{
+	uint64_t managed, system;
+
+	(void)argument;
+	start();
+	CUdeviceptr first = alloc(MIB), second = alloc(2 * MIB), third = alloc(3 * MIB);
+	managed = stats_live(PLACE_MANAGED);
+	system = stats_live(PLACE_SYSTEM);
+	CHECK(managed == MIB && system == 2 * MIB && is_heap(third));
+	/* A full cap is passed over, whoever the first choice is. */
+	CUdeviceptr fourth = alloc(MIB);
+	CHECK(stats_live(PLACE_MANAGED) == managed && is_heap(fourth));
+	drop(first);
+	first = alloc(MIB);
+	CHECK(stats_live(PLACE_MANAGED) == managed && !is_heap(first));
+	drop(first);
+	drop(second);
+	drop(third);
+	drop(fourth);
+	CHECK(stats_live(PLACE_MANAGED) + stats_live(PLACE_SYSTEM) == 0 && ledger_n_rows() == 0);
+	CHECK(stats_get(STAT_passed) == 0 && stats_get(STAT_allocations) == stats_get(STAT_frees));
+	return 0;
+}
+
+static void managed_and_system_memory_serve_and_count_under_caps(void **state)
+{
+	(void)state;
+	assert_ok(with_policy("rules:\n"
+			      "- {match: {size: == 1MiB}, use: managed, cap: 1MiB, fallback: heap}\n"
+			      "- {match: {size: == 2MiB}, use: system}\n",
+			      goes_where_it_is_sent));
+}
+
+static int is_set(void *argument)
+{
+	struct backend_request request = {.bytes = MIB};
+
+	(void)argument;
+	start();
+	struct device *device = device_get(0);
+	struct policy_decision decision = choice_make(device, &request);
+	struct backend_managed_settings managed = choice_managed(&decision, device);
+	struct backend_system_settings system = choice_system(&decision, device);
+	CHECK(managed.advice == (BACKEND_PREFER_HOST | BACKEND_ACCESSED_BY_DEVICE | BACKEND_READ_MOSTLY));
+	CHECK(managed.prefetch == BACKEND_PREFETCH_BEFORE_LAUNCH && managed.headroom == 12 * MIB);
+	CHECK(managed.device == -1 && !system.register_pages && !system.huge && system.numa_node == 3);
+	/* What the policy leaves open: an eighth of 256 MiB, the nearest node. */
+	request.bytes = 2 * MIB;
+	decision = choice_make(device, &request);
+	managed = choice_managed(&decision, device);
+	system = choice_system(&decision, device);
+	CHECK(managed.advice == BACKEND_PREFER_DEVICE && managed.prefetch == BACKEND_PREFETCH_ON_ALLOC);
+	CHECK(managed.headroom == 32 * MIB);
+	CHECK(system.register_pages && system.huge && system.numa_node == device->node);
+	return 0;
+}
+
+static void settings_reach_the_backends(void **state)
+{
+	(void)state;
+	assert_ok(with_policy("managed: {advise: preferred-device, prefetch: on-alloc}\nrules:\n"
+			      "- match: {size: == 1MiB}\n"
+			      "  use: managed\n"
+			      "  managed: {advise: [preferred-host, accessed-by, read-mostly],\n"
+			      "            prefetch: before-launch, headroom: 12MiB}\n"
+			      "  system: {register: no, huge_pages: no, numa_node: 3}\n",
+			      is_set));
 }
 
 static int has_a_cap(void *argument)
@@ -296,7 +366,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(deny_is_out_of_memory),
 	    cmocka_unit_test(no_memory_goes_on_to_the_next_use),
-	    cmocka_unit_test(a_use_that_is_not_there_is_passed_over),
+	    cmocka_unit_test(a_use_that_cannot_serve_is_passed_over),
+	    cmocka_unit_test(managed_and_system_memory_serve_and_count_under_caps),
+	    cmocka_unit_test(settings_reach_the_backends),
 	    cmocka_unit_test(a_cap_bounds_what_is_live_under_its_rule),
 	    cmocka_unit_test(a_cap_without_fallback_is_out_of_memory),
 	    cmocka_unit_test(observing_leaves_all_to_the_driver_and_counts),

@@ -63,6 +63,11 @@ target_compile_definitions(pin_test PRIVATE PIN_POLICY="${CMAKE_CURRENT_SOURCE_D
 # ---- what the program itself asks for ----
 spill_mode_test(own_test)
 
+# ---- beside memory outside the heap ----
+spill_mode_test(home_mix_test)
+target_compile_definitions(home_mix_test PRIVATE HOMES_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/homes.yaml"
+                           AHEAD_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/ahead.yaml")
+
 # ---- what a stop says; drivers that are too old ----
 # The simulated driver as it was before it could record an event for a whole context (CUDA 12.4).
 get_target_property(OLD_SOURCES sim_cuda SOURCES)

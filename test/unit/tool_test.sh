@@ -168,7 +168,21 @@ expect 'explain falls to the default' 0 '*rule 3 (rule 3): no, the name of the p
 no rule matches: the default holds
 use: heap
   heap memory is placed: auto; movable: yes' '' "$tool" explain rules.yaml
-expect 'explain says what is not so yet' 0 '*note: in this version*' '' "$tool" explain --api async heap
+expect 'explain says what is not so yet' 0 '*note: in this version*' '' "$tool" explain --api vmm heap
+expect 'explain says that a pool serves' 0 '*note: async.use: driver*' '' "$tool" explain --api async heap
+expect 'explain of a pool in the heap says no more' 0 '*
+  heap memory is placed: auto; movable: yes' '' "$tool" explain --api pool --set async.use=heap heap
+expect 'explain says that no pool is managed memory' 0 '*note: what is asked for in stream order*' '' \
+	"$tool" explain --api async --set async.use=heap managed
+expect 'explain of managed memory' 0 '*
+use: managed, then heap
+  heap memory is placed: auto; movable: yes
+  managed memory: advise preferred-device; prefetch none; headroom 1GiB' '' "$tool" explain --size 64MiB managed
+expect 'explain of system memory' 0 '*
+use: system, then managed, then heap
+  heap memory is placed: auto; movable: yes
+  managed memory: advise nothing; prefetch none
+  system memory: register yes; huge pages yes; NUMA node auto' '' "$tool" explain --size 64MiB system
 expect 'explain of observe says that the driver serves' 0 '*note: observe: yes*' '' "$tool" explain observe
 expect 'explain leaves a communication library to the driver' 0 'rule 1 (communication libraries): yes
 use: driver' '' "$tool" explain --lib /usr/lib/libnccl.so.2 training

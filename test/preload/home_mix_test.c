@@ -1,0 +1,171 @@
+/*
+ * The heap, managed memory and pages of the process in one program: the spill engine moves the heap's part and nothing
+ * else, launches that name all of them are right, and threads that allocate and free them all do not get in each
+ * other's way. In every mode (scene.h).
+ */
+#include "test/preload/home.h"
+#include "test/preload/scene.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct scene scene;
+
+/* The scene's blocks are in the heap by homes.yaml; 3 MiB are managed, 6 MiB are pages. */
+enum { MANAGED = 3, PAGES = 6, ROUNDS = 40 };
+
+static int moves_the_heap_alone(void)
+{
+	scene_load(&scene, 0);
+	CUdeviceptr managed = child_alloc(MANAGED * MIB), pages = child_alloc(PAGES * MIB);
+	CHECK(!driver_is_heap(managed) && !driver_is_heap(pages));
+	scene_allocate(&scene);
+	CHECK(driver_is_heap(scene.block[0]));
+	CHECK(scene_warm_up(&scene));
+	for (unsigned round = 1; round <= ROUNDS; round++) {
+		MUST(driver_fill(NULL, managed, round, MANAGED * MIB / 4));
+		MUST(scene_round(&scene, NULL, 0));
+		MUST(driver_copy(NULL, pages, managed, MANAGED * MIB / 4));
+		MUST(driver_copy(NULL, pages + MANAGED * MIB, managed, MANAGED * MIB / 4));
+		MUST(cu.cuCtxSynchronize());
+		CHECK(home_words(managed)[5] == round && home_words(pages)[PAGES * MIB / 4 - 1] == round);
+	}
+	CHECK(scene_holds(&scene));
+	MUST(cu.cuMemFree_v2(managed));
+	MUST(cu.cuMemFree_v2(pages));
+	scene_close(&scene);
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void the_spill_engine_moves_the_heap_and_nothing_else(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY_POLICY=" HOMES_POLICY), moves_the_heap_alone), 0);
+}
+
+/* Prefetches before launches and tracking at once. */
+static int brings_and_moves(void)
+{
+	scene_load(&scene, 0);
+	CUdeviceptr managed = child_alloc(2 * MIB + 512);
+	unsigned long before = sim_calls("cuMemPrefetchAsync") + sim_calls("cuMemPrefetchAsync_ptsz");
+
+	CHECK(!driver_is_heap(managed));
+	MUST(driver_fill(NULL, managed, 1, 100));
+	MUST(cu.cuCtxSynchronize());
+	CHECK(sim_calls("cuMemPrefetchAsync") + sim_calls("cuMemPrefetchAsync_ptsz") == before + 1);
+	scene_allocate(&scene);
+	CHECK(scene_warm_up(&scene));
+	for (unsigned round = 1; round <= ROUNDS; round++) {
+		MUST(driver_copy(NULL, managed, scene.block[round % SCENE_BLOCKS], 1));
+		MUST(scene_round(&scene, NULL, 0));
+	}
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	MUST(cu.cuMemFree_v2(managed));
+	scene_close(&scene);
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void prefetching_before_launches_goes_with_moving(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY_POLICY=" AHEAD_POLICY), brings_and_moves), 0);
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 4, HELD = 6, STEPS = 150 };
+
+struct worker {
+	pthread_t thread;
+	unsigned seed;
+	CUdeviceptr block[HELD];
+	size_t bytes[HELD];
+	unsigned value[HELD];
+};
+
+static void drop(struct worker *own, unsigned i, CUstream stream)
+{
+	if (!own->block[i])
+		return;
+	CHECK(driver_holds(own->block[i], own->value[i], 1000));
+	if (rand_r(&own->seed) % 2)
+		MUST(cu.cuMemFreeAsync(own->block[i], stream));
+	else
+		MUST(cu.cuMemFree_v2(own->block[i]));
+	own->block[i] = 0;
+}
+
+static void *work(void *argument)
+{
+	static const size_t sizes[] = {4096, MIB / 2, 1 * MIB, 3 * MIB, 6 * MIB, 7 * MIB};
+	struct worker *own = argument;
+	CUstream stream;
+
+	MUST(cu.cuCtxSetCurrent(scene.context));
+	stream = child_stream();
+	for (unsigned step = 0; step < STEPS; step++) {
+		unsigned i = (unsigned)rand_r(&own->seed) % HELD;
+
+		drop(own, i, stream);
+		own->bytes[i] = sizes[(unsigned)rand_r(&own->seed) % (sizeof(sizes) / sizeof(sizes[0]))];
+		own->value[i] = own->seed | 1;
+		CUresult result = cu.cuMemAlloc_v2(&own->block[i], own->bytes[i]);
+		if (result == CUDA_ERROR_OUT_OF_MEMORY) /* the others have all that may be pinned */
+			continue;
+		MUST(result);
+		MUST(driver_fill(stream, own->block[i], own->value[i], 1000));
+		MUST(cu.cuStreamSynchronize(stream));
+	}
+	for (unsigned i = 0; i < HELD; i++)
+		drop(own, i, stream);
+	MUST(cu.cuStreamSynchronize(stream));
+	MUST(cu.cuStreamDestroy_v2(stream));
+	return NULL;
+}
+
+static int threads(void)
+{
+	struct worker worker[THREADS] = {0};
+
+	scene_load(&scene, 0);
+	CHECK(driver_kernel("fill")); /* by one thread first: it opens the driver */
+	for (unsigned i = 0; i < THREADS; i++) {
+		worker[i].seed = 4711 + i;
+		CHECK(pthread_create(&worker[i].thread, NULL, work, &worker[i]) == 0);
+	}
+	for (unsigned i = 0; i < THREADS; i++)
+		CHECK(pthread_join(worker[i].thread, NULL) == 0);
+	MUST(cu.cuCtxSynchronize());
+	MUST(cu.cuMemFree_v2(child_alloc(3 * MIB)));
+	MUST(cu.cuMemFree_v2(child_alloc(3 * MIB)));
+	CHECK(sim_calls("cuMemHostRegister_v2") == sim_calls("cuMemHostUnregister"));
+	CHECK(sim_calls("cuMemHostRegister_v2") > 0 && sim_managed().resident == 0 && sim_live().allocations == 0);
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void threads_allocate_and_free_all_of_them_at_once(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY_POLICY=" HOMES_POLICY), threads), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_spill_engine_moves_the_heap_and_nothing_else),
+	    cmocka_unit_test(prefetching_before_launches_goes_with_moving),
+	    cmocka_unit_test(threads_allocate_and_free_all_of_them_at_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
