@@ -24,6 +24,8 @@ static void tables_free(struct arena *arena)
 		munmap((void *)arena->piece, arena->n_units * sizeof(arena->piece[0]));
 	if (arena->marks)
 		munmap(arena->marks, arena->n_units * sizeof(arena->marks[0]));
+	if (arena->states)
+		munmap(arena->states, arena->n_units * sizeof(arena->states[0]));
 }
 
 enum sw_status arena_init(struct arena *arena, CUdeviceptr hint, uint64_t bytes)
@@ -46,7 +48,8 @@ enum sw_status arena_init(struct arena *arena, CUdeviceptr hint, uint64_t bytes)
 	arena->table = table_new(arena, sizeof(arena->table[0]));
 	arena->piece = table_new(arena, sizeof(arena->piece[0]));
 	arena->marks = table_new(arena, sizeof(arena->marks[0]));
-	if (!arena->table || !arena->piece || !arena->marks)
+	arena->states = table_new(arena, sizeof(arena->states[0]));
+	if (!arena->table || !arena->piece || !arena->marks || !arena->states)
 		goto free_tables;
 	if (!range_init(&arena->free_units, arena->n_units))
 		goto free_tables;
@@ -90,27 +93,27 @@ static void mark(struct arena *arena, uint32_t unit, uint32_t units, uint32_t wo
 
 void arena_mark_block(struct arena *arena, uint32_t unit, uint32_t units)
 {
-	atomic_store_explicit(&arena->marks[unit].units, units, memory_order_relaxed);
+	atomic_store_explicit(&arena->states[unit].units, units, memory_order_relaxed);
 	atomic_store_explicit(&arena->marks[unit].discarded, 0, memory_order_relaxed);
 	mark(arena, unit, units, unit + 1);
 }
 
 void arena_mark_slab(struct arena *arena, uint32_t unit, unsigned size_class)
 {
-	atomic_store_explicit(&arena->marks[unit].units, 1, memory_order_relaxed);
+	atomic_store_explicit(&arena->states[unit].units, 1, memory_order_relaxed);
 	mark(arena, unit, 1, ARENA_SLAB | size_class);
 }
 
 void arena_mark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit, struct chunk *chunk, unsigned units,
 		      bool on_host)
 {
-	struct mark *mark = &arena->marks[unit];
+	struct unit_state *state = &arena->states[unit];
 
 	if (unit + units > arena->n_units_seen)
 		arena->n_units_seen = unit + units;
-	mark->chunk = chunk;
-	mark->units_of_piece = units;
-	atomic_store_explicit(&mark->where, on_host ? MARK_HOST : MARK_DEVICE, memory_order_relaxed);
+	state->chunk = chunk;
+	state->units_of_piece = units;
+	atomic_store_explicit(&state->where, on_host ? MARK_HOST : MARK_DEVICE, memory_order_relaxed);
 	if (on_host)
 		atomic_fetch_add(&arena->marks[block_unit].away, 1);
 	for (uint32_t i = 0; i < units; i++)
@@ -119,9 +122,9 @@ void arena_mark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit, s
 
 void arena_mark_where(struct arena *arena, uint32_t block_unit, uint32_t unit, enum mark_where where)
 {
-	bool was_away = atomic_load(&arena->marks[unit].where) == MARK_HOST;
+	bool was_away = atomic_load(&arena->states[unit].where) == MARK_HOST;
 
-	atomic_store(&arena->marks[unit].where, where);
+	atomic_store(&arena->states[unit].where, where);
 	if (where == MARK_HOST && !was_away)
 		atomic_fetch_add(&arena->marks[block_unit].away, 1);
 	else if (where != MARK_HOST && was_away)
@@ -130,13 +133,13 @@ void arena_mark_where(struct arena *arena, uint32_t block_unit, uint32_t unit, e
 
 void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit)
 {
-	struct mark *mark = &arena->marks[unit];
+	struct unit_state *state = &arena->states[unit];
 
-	if (atomic_load(&mark->where) == MARK_HOST)
+	if (atomic_load(&state->where) == MARK_HOST)
 		atomic_fetch_sub(&arena->marks[block_unit].away, 1);
-	atomic_store(&mark->where, MARK_NONE);
-	mark->chunk = NULL;
-	for (uint32_t i = 0; i < mark->units_of_piece; i++)
+	atomic_store(&state->where, MARK_NONE);
+	state->chunk = NULL;
+	for (uint32_t i = 0; i < state->units_of_piece; i++)
 		atomic_store_explicit(&arena->piece[unit + i], 0, memory_order_release);
 }
 

@@ -27,22 +27,65 @@ enum mark_where {
  * What the launch path and the mover tell each other about a unit, without a lock. A mark belongs to its address, not
  * to what lies there: it is never freed, so that a stale pointer can do no harm. A *piece* is where a chunk is mapped.
  *
- * holds, waits, last, unmapped, away, to_host are of the block that starts at the unit; where of the piece that does.
- * Submissions and the mover meet by raising first and looking second: a submission raises holds and looks at unmapped,
- * the mover raises unmapped and looks at holds; at least one of them sees the other.
+ * All of it is of the block that starts at the unit; what is of pieces, and what submissions do not ask, is in
+ * unit_state. Submissions and the mover meet by raising first and looking second: a submission raises holds and looks at
+ * unmapped, the mover raises unmapped and looks at holds; at least one of them sees the other.
  */
 struct mark {
-	_Atomic uint32_t holds;    /* submissions that name the block and have not returned from the driver */
-	_Atomic uint32_t waits;    /* submissions that wait for the block: it may come in, but not go out */
-	_Atomic uint32_t unmapped; /* pieces of the block with nothing mapped; only in `fast` */
-	_Atomic uint32_t away;     /* pieces of the block on the host */
-	_Atomic uint64_t last;     /* number of the last submission that named the block */
-	_Atomic uint8_t where;     /* enum mark_where */
-	_Atomic bool to_host;      /* the program wants the block that starts here on the host; written under HEAP */
-	_Atomic uint32_t units;    /* of the block in use that starts here */
+	/*
+	 * Two in one, so that a submission writes it twice, not three times: above MARK_HOLDS bits the number of the last
+	 * submission that named the block, and in them how many name it that have not returned from the driver.
+	 */
+	_Atomic uint64_t use;
+	_Atomic uint32_t waits;     /* submissions that wait for the block: it may come in, but not go out */
+	_Atomic uint32_t unmapped;  /* pieces of the block with nothing mapped; only in `fast` */
+	_Atomic uint32_t away;      /* pieces of the block on the host */
+	_Atomic uint64_t discarded; /* of the block: something of it is; 0 again when a submission names it */
+} __attribute__((aligned(64)));
+
+#define MARK_HOLDS 16 /* bits: more threads than that do not launch at once; and 2^48 submissions are years */
+
+static inline unsigned mark_holds(const struct mark *mark)
+{
+	return (unsigned)(atomic_load(&mark->use) & ((1u << MARK_HOLDS) - 1));
+}
+
+static inline uint64_t mark_last(const struct mark *mark)
+{
+	return atomic_load(&mark->use) >> MARK_HOLDS;
+}
+
+static inline void mark_hold(struct mark *mark)
+{
+	atomic_fetch_add(&mark->use, 1);
+}
+
+/* Nothing was submitted. */
+static inline void mark_let_go(struct mark *mark)
+{
+	atomic_fetch_sub_explicit(&mark->use, 1, memory_order_release);
+}
+
+/* Submission `number` has returned from the driver. Another thread's later one may have been faster. */
+static inline void mark_submitted(struct mark *mark, uint64_t number)
+{
+	uint64_t use = atomic_load_explicit(&mark->use, memory_order_relaxed), now;
+
+	do {
+		now = use >> MARK_HOLDS < number ? number << MARK_HOLDS | (use & ((1u << MARK_HOLDS) - 1)) : use;
+	} while (!atomic_compare_exchange_weak(&mark->use, &use, now - 1));
+}
+
+/*
+ * What lies at a unit: of the piece, or of the block in use, that starts there. Not beside the marks: the mover reads
+ * this for each submission, and to read a line that submitting threads write costs both of them some 50 ns.
+ */
+struct unit_state {
+	_Atomic uint8_t where;           /* enum mark_where, of the piece */
+	_Atomic bool to_host;            /* the program wants the block on the host; written under HEAP */
+	_Atomic uint32_t units;          /* of the block */
 	_Atomic uint32_t units_of_piece; /* written under HEAP; the mover may read it of a piece that just went */
-	struct chunk *chunk;             /* under HEAP */
-	_Atomic uint64_t discarded;      /* of the block: something of it is; 0 again when a submission names it */
+	struct chunk *chunk;             /* of the piece; under HEAP */
 	_Atomic uint64_t discard;        /* of the piece: the value of `discarded` for which it is one of them */
 };
 
@@ -54,6 +97,7 @@ struct arena {
 	_Atomic uint32_t *table;
 	_Atomic uint32_t *piece; /* first unit of the piece that covers a unit, plus 1; 0: nothing is mapped */
 	struct mark *marks;
+	struct unit_state *states;
 	struct range_set free_units;
 };
 

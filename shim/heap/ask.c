@@ -14,7 +14,7 @@ struct block *heap_block_at(const struct arena *arena, CUdeviceptr address)
 	uint32_t unit = arena_unit(arena, address), word = arena_look(arena, address);
 	uint32_t first = word & ARENA_SLAB ? unit : word - 1;
 
-	return word && arena->marks[first].chunk ? arena->marks[first].chunk->block : NULL;
+	return word && arena->states[first].chunk ? arena->states[first].chunk->block : NULL;
 }
 
 enum sw_status heap_where(struct heap *heap, CUdeviceptr base, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES],
@@ -51,7 +51,7 @@ enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base)
 		status = SW_NOT_SUPPORTED;
 	} else if (block) {
 		block->to_host = true;
-		atomic_store(&store->arena.marks[block->unit].to_host, true);
+		atomic_store(&store->arena.states[block->unit].to_host, true);
 		block_show_pin(store, block);
 		block_tell_all(store, block);
 		status = SW_OK;
@@ -98,7 +98,7 @@ static enum sw_status extend(struct heap *heap, struct block *block, uint32_t mo
 	*ret_on_host = tail->bytes[CHUNK_HOST];
 	join(store, block, tail);
 	/* Not arena_mark_block(): what was discarded of the first part stays so. */
-	atomic_store_explicit(&store->arena.marks[block->unit].units, block->units, memory_order_relaxed);
+	atomic_store_explicit(&store->arena.states[block->unit].units, block->units, memory_order_relaxed);
 	for (uint32_t i = 0; i < more; i++)
 		atomic_store_explicit(&store->arena.table[unit + i], block->unit + 1, memory_order_release);
 	block_show_pin(store, block);

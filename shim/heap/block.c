@@ -386,7 +386,7 @@ void block_give(struct block_store *store, struct block *block)
 	lock_assert_held(LOCK_HEAP);
 	block->n_pins = 0;
 	block->stays = block->to_host = false;
-	atomic_store(&store->arena.marks[block->unit].to_host, false);
+	atomic_store(&store->arena.states[block->unit].to_host, false);
 	if (pinned)
 		block_show_pin(store, block);
 	block->given = block->n_moving != 0;

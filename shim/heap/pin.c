@@ -24,11 +24,11 @@ static struct block *next_block(const struct arena *arena, uint32_t *unit, uint3
 		uint32_t word = atomic_load_explicit(&arena->table[*unit], memory_order_relaxed);
 		uint32_t first = word & ARENA_SLAB ? *unit : word - 1;
 
-		if (!word || !arena->marks[first].chunk) {
+		if (!word || !arena->states[first].chunk) {
 			++*unit;
 			continue;
 		}
-		struct block *block = arena->marks[first].chunk->block;
+		struct block *block = arena->states[first].chunk->block;
 		*unit = first + block->units;
 		return block;
 	}

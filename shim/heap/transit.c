@@ -8,9 +8,9 @@
 
 static struct block *block_of(struct heap *heap, uint32_t unit)
 {
-	const struct mark *mark = &heap->store.arena.marks[unit];
+	const struct chunk *chunk = heap->store.arena.states[unit].chunk;
 
-	return mark->chunk ? mark->chunk->block : NULL;
+	return chunk ? chunk->block : NULL;
 }
 
 /* Is its block in use? The table forgets a block when it is freed, the piece stays mapped while it is warm. */
@@ -28,8 +28,8 @@ bool heap_piece(struct heap *heap, uint32_t piece, uint32_t *ret_units, enum chu
 	heap_enter(heap);
 	bool there = is_in_use(arena, piece);
 	if (there) {
-		*ret_units = arena->marks[piece].units_of_piece;
-		*ret_place = arena->marks[piece].chunk->place;
+		*ret_units = arena->states[piece].units_of_piece;
+		*ret_place = arena->states[piece].chunk->place;
 		*ret_block_unit = block_of(heap, piece)->unit;
 	}
 	heap_leave(heap);
@@ -62,14 +62,12 @@ static void fill_in(struct transit *transit, struct chunk *spare)
 enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place to, struct transit *ret_transit)
 {
 	struct block_store *store = &heap->store;
-	struct mark *mark = &store->arena.marks[piece];
 	enum sw_status status = SW_INVALID;
 
 	heap_enter(heap);
-	if (!is_in_use(&store->arena, piece) || mark->chunk->place == to || mark->chunk->moving ||
-	    block_keeps(mark->chunk->block, mark->chunk->place))
+	struct chunk *chunk = is_in_use(&store->arena, piece) ? store->arena.states[piece].chunk : NULL;
+	if (!chunk || chunk->place == to || chunk->moving || block_keeps(chunk->block, chunk->place))
 		goto out;
-	struct chunk *chunk = mark->chunk;
 	status = chunk_give_alias(&store->chunks, chunk);
 	if (status != SW_OK)
 		goto out;

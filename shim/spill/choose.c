@@ -84,7 +84,7 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 	*ret_end = unit + 1;
 	if (word & ARENA_SLAB)
 		return true;
-	uint32_t block = word - 1, units = atomic_load_explicit(&arena->marks[block].units, memory_order_relaxed);
+	uint32_t block = word - 1, units = atomic_load_explicit(&arena->states[block].units, memory_order_relaxed);
 	uint64_t offset = named->address - arena_address(arena, block);
 	uint64_t all = (uint64_t)units * HEAP_UNIT, end;
 	if (engine->extents && note)
@@ -117,7 +117,7 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 
 			if (!word)
 				break;
-			uint32_t piece = word - 1, next = piece + arena->marks[piece].units_of_piece;
+			uint32_t piece = word - 1, next = piece + arena->states[piece].units_of_piece;
 			/* A block that is being taken down or built up just now. */
 			if (next <= first)
 				break;
@@ -145,14 +145,20 @@ static void hear_piece(void *argument, uint32_t piece)
 		engine->heard[engine->n_heard++] = piece;
 }
 
+/* Does the program want this block on the host? */
+static bool wants_host(const struct engine *engine, const struct mark *block)
+{
+	return atomic_load(&engine->arena->states[block - engine->arena->marks].to_host);
+}
+
 /* A piece that came or went, or of which the program has asked something. */
 static void hear(struct engine *engine, uint32_t piece)
 {
-	struct mark *block = move_block_mark(engine, piece);
+	const struct mark *block = move_block_mark(engine, piece);
 
 	record_piece(engine, piece);
 	move_tell_plan(engine, piece);
-	if (block && atomic_load(&block->to_host))
+	if (block && wants_host(engine, block))
 		add_to(&engine->leaving, &engine->n_leaving, &engine->leaving_room, piece);
 }
 
@@ -211,7 +217,7 @@ bool choose_listen(struct engine *engine)
 static void put_aside(struct engine *engine, uint32_t piece)
 {
 	if (add_to(&engine->aside, &engine->n_aside, &engine->aside_room, piece))
-		plan_set(engine->plan, piece, engine->arena->marks[piece].units_of_piece, PLAN_PINNED);
+		plan_set(engine->plan, piece, engine->arena->states[piece].units_of_piece, PLAN_PINNED);
 }
 
 void choose_progress(struct engine *engine)
@@ -293,7 +299,7 @@ static enum plan_answer make_room(struct engine *engine, uint64_t when, unsigned
 /* Bring a piece in. MOVE_NO_ROOM: none now, *ret_room says whether there may be soon. */
 static enum move_answer bring_in(struct engine *engine, uint32_t piece, uint64_t when, enum plan_answer *ret_room)
 {
-	unsigned units = engine->arena->marks[piece].units_of_piece;
+	unsigned units = engine->arena->states[piece].units_of_piece;
 	enum move_answer answer = move_begin(engine, piece, CHUNK_DEVICE, false);
 
 	if (answer == MOVE_NO_ROOM)
@@ -356,7 +362,7 @@ static bool want_pieces(struct engine *engine, unsigned n)
 
 	for (unsigned i = 0; i < n; i++) {
 		uint32_t piece = engine->pieces[i];
-		enum mark_where where = atomic_load(&engine->arena->marks[piece].where);
+		enum mark_where where = atomic_load(&engine->arena->states[piece].where);
 		bool rests = where == MARK_MOVING && move_is_resting(engine, piece);
 
 		if (where == MARK_HOST || rests) {
@@ -441,9 +447,9 @@ void choose_ahead(struct engine *engine)
 /* Is it still so, and is there anything to be done for it? */
 static bool should_leave(struct engine *engine, uint32_t piece)
 {
-	struct mark *block = move_block_mark(engine, piece);
+	const struct mark *block = move_block_mark(engine, piece);
 
-	return block && atomic_load(&block->to_host) && atomic_load(&engine->arena->marks[piece].where) == MARK_DEVICE;
+	return block && wants_host(engine, block) && atomic_load(&engine->arena->states[piece].where) == MARK_DEVICE;
 }
 
 void choose_leave(struct engine *engine, bool gap)

@@ -47,7 +47,7 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 	uint64_t begin = address - arena->base, room = arena->bytes - begin;
 	uint64_t end = begin + (bytes < room ? bytes : room);
 	uint32_t unit = (uint32_t)((begin + HEAP_UNIT - 1) / HEAP_UNIT), last = (uint32_t)(end / HEAP_UNIT);
-	uint32_t of_block = word - 1 + atomic_load_explicit(&block->units, memory_order_relaxed);
+	uint32_t of_block = word - 1 + atomic_load_explicit(&arena->states[word - 1].units, memory_order_relaxed);
 	if (last > of_block)
 		last = of_block;
 
@@ -58,11 +58,11 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 
 		if (!piece--)
 			break;
-		uint32_t next = piece + arena->marks[piece].units_of_piece;
+		uint32_t next = piece + arena->states[piece].units_of_piece;
 		if (next <= unit)
 			break;
 		if (piece >= unit && next <= last)
-			atomic_store(&arena->marks[piece].discard, number);
+			atomic_store(&arena->states[piece].discard, number);
 		unit = next;
 	}
 	pthread_mutex_unlock(&one);
@@ -70,7 +70,7 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 
 bool discard_covers(const struct engine *engine, uint32_t block_unit, uint32_t piece)
 {
-	uint64_t of_piece = atomic_load(&engine->arena->marks[piece].discard);
+	uint64_t of_piece = atomic_load(&engine->arena->states[piece].discard);
 	uint64_t of_all = atomic_load(&engine->everything.discarded);
 
 	return of_piece && of_all && of_piece >= of_all &&

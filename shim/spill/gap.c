@@ -120,7 +120,7 @@ static void open_gate(struct engine *engine)
 
 static void wish(struct engine *engine, struct wishes *wishes, uint32_t piece, uint64_t when)
 {
-	unsigned units = engine->arena->marks[piece].units_of_piece;
+	unsigned units = engine->arena->states[piece].units_of_piece;
 
 	if (wishes->n == WISHES)
 		return;
@@ -139,7 +139,7 @@ static void wish_for_waiters(struct engine *engine, struct wishes *wishes)
 		waiter->had_gap = true;
 		unsigned n = choose_pieces(engine, waiter->named, waiter->n);
 		for (unsigned i = 0; i < n; i++)
-			if (atomic_load(&engine->arena->marks[engine->pieces[i]].where) == MARK_HOST)
+			if (atomic_load(&engine->arena->states[engine->pieces[i]].where) == MARK_HOST)
 				wish(engine, wishes, engine->pieces[i], plan_now(engine->plan));
 	}
 	lock_drop(&engine->lock);
@@ -160,7 +160,7 @@ static bool is_spoken_for(void *argument, uint32_t piece)
 	struct engine *engine = argument;
 	struct mark *mark = move_block_mark(engine, piece);
 
-	return !mark || atomic_load(&mark->holds) || atomic_load(&mark->waits);
+	return !mark || mark_holds(mark) || atomic_load(&mark->waits);
 }
 
 /* ---- moving ---- */
@@ -168,7 +168,7 @@ static bool is_spoken_for(void *argument, uint32_t piece)
 /* Send one piece out for a wish. False: nothing can go for it. */
 static bool make_room(struct engine *engine, const struct wish *wish)
 {
-	unsigned units = engine->arena->marks[wish->piece].units_of_piece;
+	unsigned units = engine->arena->states[wish->piece].units_of_piece;
 	uint32_t victim;
 
 	for (;;) {
@@ -178,7 +178,7 @@ static bool make_room(struct engine *engine, const struct wish *wish)
 			return true;
 		if (engine->out.n)
 			return true; /* no room for it on the host before others have come in */
-		plan_set(engine->plan, victim, engine->arena->marks[victim].units_of_piece, PLAN_PINNED);
+		plan_set(engine->plan, victim, engine->arena->states[victim].units_of_piece, PLAN_PINNED);
 		if (engine->n_refused == sizeof(engine->refused) / sizeof(engine->refused[0]))
 			return false;
 		engine->refused[engine->n_refused++] = victim;
@@ -188,7 +188,7 @@ static bool make_room(struct engine *engine, const struct wish *wish)
 /* One wish, as far as it can go now. True: the wish is over, begun or not. */
 static bool grant(struct engine *engine, const struct wish *wish)
 {
-	uint64_t bytes = (uint64_t)engine->arena->marks[wish->piece].units_of_piece * HEAP_UNIT;
+	uint64_t bytes = (uint64_t)engine->arena->states[wish->piece].units_of_piece * HEAP_UNIT;
 
 	if (engine->in.n >= MOVES_AT_ONCE)
 		return false;
@@ -211,7 +211,7 @@ static void go_ahead(struct engine *engine, const struct wishes *wishes)
 	uint64_t bytes = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes, wanted = 0;
 
 	for (unsigned i = wishes->next; i < wishes->n && engine->out.n < MOVES_AT_ONCE; i++) {
-		wanted += (uint64_t)engine->arena->marks[wishes->at[i].piece].units_of_piece * HEAP_UNIT;
+		wanted += (uint64_t)engine->arena->states[wishes->at[i].piece].units_of_piece * HEAP_UNIT;
 		if (wanted > bytes && !make_room(engine, &wishes->at[i]))
 			return;
 		bytes = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes;
@@ -258,7 +258,7 @@ static bool is_worth_it(struct engine *engine, const struct wishes *wishes)
 
 	if (!wishes->n)
 		return false;
-	bytes = engine->arena->marks[wishes->at[0].piece].units_of_piece * HEAP_UNIT;
+	bytes = engine->arena->states[wishes->at[0].piece].units_of_piece * HEAP_UNIT;
 	return heap_free_bytes(engine->heap, CHUNK_DEVICE) >= bytes ||
 	       plan_victim(engine->plan, wishes->at[0].when, 0, is_spoken_for, engine, &victim) == PLAN_FOUND;
 }
@@ -302,7 +302,7 @@ static void collect(void *argument, uint32_t piece)
 {
 	struct engine *engine = argument;
 
-	if (atomic_load(&engine->arena->marks[piece].where) == MARK_DEVICE && engine->n_heard < engine->heard_room)
+	if (atomic_load(&engine->arena->states[piece].where) == MARK_DEVICE && engine->n_heard < engine->heard_room)
 		engine->heard[engine->n_heard++] = piece;
 }
 
@@ -313,7 +313,7 @@ static bool may_stay(struct engine *engine, uint32_t piece)
 	uint32_t units, block;
 
 	return !heap_piece(engine->heap, piece, &units, &place, &block) ||
-	       atomic_load(&engine->arena->marks[piece].where) == MARK_PINNED;
+	       atomic_load(&engine->arena->states[piece].where) == MARK_PINNED;
 }
 
 /* Whoever lends the GPU is told what it will not get. */

@@ -31,7 +31,7 @@ struct mark *move_block_mark(struct engine *engine, uint32_t piece)
 
 static bool is_used(const struct engine *engine, const struct mark *mark)
 {
-	return atomic_load(&mark->holds) || atomic_load(&mark->last) > engine->done;
+	return mark_holds(mark) || mark_last(mark) > engine->done;
 }
 
 bool move_is_busy(struct engine *engine, uint32_t piece, bool in)
@@ -56,7 +56,7 @@ void move_tell_plan(struct engine *engine, uint32_t piece)
 		plan_set(engine->plan, piece, 0, PLAN_GONE);
 		return;
 	}
-	switch (atomic_load(&engine->arena->marks[piece].where)) {
+	switch (atomic_load(&engine->arena->states[piece].where)) {
 	case MARK_DEVICE:
 		plan_set(engine->plan, piece, units, PLAN_DEVICE);
 		break;
@@ -120,7 +120,7 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 	enum sw_status status = SW_NO_MEMORY;
 
 	for (int tries = 0; tries < 2 && status == SW_NO_MEMORY; tries++) {
-		unsigned units = engine->arena->marks[piece].units_of_piece;
+		unsigned units = engine->arena->states[piece].units_of_piece;
 
 		if (tries && heap_make_spare(engine->heap, to, units) != SW_OK)
 			break;

@@ -51,7 +51,7 @@ void record_piece(struct engine *engine, uint32_t piece)
 	} else if (word && is_first && !ids[piece]) {
 		ids[piece] = ++next_id;
 		fprintf(file, "A %u %llu\n", ids[piece] - 1,
-			(unsigned long long)atomic_load(&engine->arena->marks[piece].units) * HEAP_UNIT);
+			(unsigned long long)atomic_load(&engine->arena->states[piece].units) * HEAP_UNIT);
 	}
 }
 

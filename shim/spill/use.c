@@ -229,7 +229,7 @@ static void settle_held(struct use *use)
 static void let_go(struct use *use)
 {
 	for (unsigned i = 0; i < n_marks(use); i++)
-		atomic_fetch_sub_explicit(&mark_at(use, i)->holds, 1, memory_order_release);
+		mark_let_go(mark_at(use, i));
 }
 
 /* Hold all blocks. *ret_away: some of it is on the host and worth waiting for. False: some of it is not mapped. */
@@ -238,7 +238,7 @@ static bool hold(struct use *use, bool *ret_away)
 	uint32_t unmapped = 0, away = 0;
 
 	for (unsigned i = 0; i < n_marks(use); i++)
-		atomic_fetch_add(&mark_at(use, i)->holds, 1);
+		mark_hold(mark_at(use, i));
 	for (unsigned i = 0; i < n_marks(use); i++) {
 		unmapped |= atomic_load(&mark_at(use, i)->unmapped);
 		away |= atomic_load_explicit(&mark_at(use, i)->away, memory_order_relaxed);
@@ -384,14 +384,8 @@ void use_close(struct use *use, struct use_stripe *stripe)
 		uint64_t number = count(use, engine && engine_is_hungry(engine));
 
 		errno = saved;
-		for (unsigned i = 0; i < n_marks(use); i++) {
-			struct mark *mark = mark_at(use, i);
-			uint64_t last = atomic_load_explicit(&mark->last, memory_order_relaxed);
-
-			while (last < number && !atomic_compare_exchange_weak(&mark->last, &last, number))
-				;
-			atomic_fetch_sub_explicit(&mark->holds, 1, memory_order_release);
-		}
+		for (unsigned i = 0; i < n_marks(use); i++)
+			mark_submitted(mark_at(use, i), number);
 		use->busy = false;
 	}
 	use_leave(stripe);

@@ -374,7 +374,7 @@ static void each_launch_of_several_counts_on_its_own_stream(void **state)
 	hold(two, word);
 	use_close(use, stripe);
 	assert_ok(cuStreamSynchronize(one));
-	uint64_t last = atomic_load(&heap_arena(own_heap.heap)->marks[0].last);
+	uint64_t last = mark_last(&heap_arena(own_heap.heap)->marks[0]);
 	assert_int_equal(last, done_newest());
 	for (int i = 0; i < 10; i++)
 		assert_true(poll() < last);
@@ -398,7 +398,7 @@ static void *submit_without_memory(void *argument)
 		operands_cuMemsetD8Async(use, block, 1, 4096, stream);
 	struct use_stripe *stripe = use_admit(use);
 	atomic_store(&admitted, true);
-	CHECK(atomic_load(&engine->everything.holds) == 1);
+	CHECK(mark_holds(&engine->everything) == 1);
 	use_close(use, stripe);
 	no_memory = false;
 	return NULL;
@@ -429,9 +429,9 @@ static void a_submission_without_memory_waits_until_nothing_is_unmapped(void **s
 	lock_drop(&engine->lock);
 	pthread_join(thread, NULL);
 	assert_true(atomic_load(&admitted));
-	assert_int_equal(atomic_load(&engine->everything.holds), 0);
+	assert_int_equal(mark_holds(&engine->everything), 0);
 	assert_int_equal(atomic_load(&engine->everything.waits), 0);
-	assert_int_equal(atomic_load(&engine->everything.last), done_newest());
+	assert_int_equal(mark_last(&engine->everything), done_newest());
 	assert_true(becomes(all_is_done));
 	stream_end(stream);
 }

@@ -33,14 +33,14 @@ static void close_heap(struct heap_grant *grants, unsigned n)
 static const char *pieces(const struct heap_grant *grant)
 {
 	const struct arena *arena = heap_arena(own.heap);
-	uint32_t unit = arena_unit(arena, grant->address), end = unit + arena->marks[unit].units;
+	uint32_t unit = arena_unit(arena, grant->address), end = unit + arena->states[unit].units;
 	static char text[256];
 	int n = 0;
 
-	for (; unit < end; unit += arena->marks[unit].units_of_piece)
+	for (; unit < end; unit += arena->states[unit].units_of_piece)
 		n += snprintf(text + n, sizeof(text) - (size_t)n, "%s%u%c", n ? " " : "",
-			      arena->marks[unit].units_of_piece * 2,
-			      arena->marks[unit].chunk->place == CHUNK_HOST ? 'H' : 'D');
+			      arena->states[unit].units_of_piece * 2,
+			      arena->states[unit].chunk->place == CHUNK_HOST ? 'H' : 'D');
 	return text;
 }
 

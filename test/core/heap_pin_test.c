@@ -27,7 +27,7 @@ static uint32_t piece_of(const struct heap_grant *grant)
 
 static enum mark_where where(uint32_t piece)
 {
-	return atomic_load(&heap_arena(own.heap)->marks[piece].where);
+	return atomic_load(&heap_arena(own.heap)->states[piece].where);
 }
 
 static uint32_t away(uint32_t piece)
@@ -37,7 +37,7 @@ static uint32_t away(uint32_t piece)
 
 static enum sw_status begin(uint32_t piece, enum chunk_place to, struct transit *transit)
 {
-	heap_make_spare(own.heap, to, heap_arena(own.heap)->marks[piece].units_of_piece);
+	heap_make_spare(own.heap, to, heap_arena(own.heap)->states[piece].units_of_piece);
 	return transit_begin(own.heap, piece, to, transit);
 }
 
