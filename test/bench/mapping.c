@@ -4,7 +4,8 @@
  * a copy takes. On NVIDIA's drivers the change is work of the engine that copies to the host; it has its turn when that
  * engine's stream waits for something, and else when a time slice is over. So copies to the host are also made in parts:
  * with nothing between them; with a wait for a word in host memory, which is 0 while a change is asked for (as
- * shim/spill/link.c does); and with a copy of 4 KiB onto itself.
+ * shim/spill/link.c does); and with a copy of 4 KiB onto itself. "remake": the chunk is released and made anew each time,
+ * too, as when what comes in is not as long as what went out.
  *
  *   mapping [ROUNDS]
  *
@@ -22,6 +23,7 @@
 	F(cuMemcpyDtoDAsync)                                                                                           \
 	F(cuMemAddressReserve)                                                                                         \
 	F(cuMemCreate)                                                                                                 \
+	F(cuMemRelease)                                                                                                \
 	F(cuMemMap)                                                                                                    \
 	F(cuMemUnmap)                                                                                                  \
 	F(cuMemSetAccess)
@@ -38,21 +40,23 @@ static const struct {
 	bool in, out;
 	size_t part; /* 0: whole */
 	enum between between;
-	bool maps;
+	bool maps, remakes;
 } cases[] = {
-    {"quiet", false, false, 0, NOTHING, true},
-    {"in", true, false, 0, NOTHING, true},
-    {"out", false, true, 0, NOTHING, true},
-    {"pair_bare", true, true, 0, NOTHING, false},
-    {"pair", true, true, 0, NOTHING, true},
-    {"parts_8_bare", true, true, 8 * MIB, NOTHING, false},
-    {"wait_8_bare", true, true, 8 * MIB, WAIT, false},
-    {"wait_16_bare", true, true, 16 * MIB, WAIT, false},
-    {"wait_8", true, true, 8 * MIB, WAIT, true},
-    {"wait_16", true, true, 16 * MIB, WAIT, true},
-    {"wait_32", true, true, 32 * MIB, WAIT, true},
-    {"breath_8", true, true, 8 * MIB, BREATH, true},
-    {"breath_16", true, true, 16 * MIB, BREATH, true},
+    {"quiet", false, false, 0, NOTHING, true, false},
+    {"in", true, false, 0, NOTHING, true, false},
+    {"out", false, true, 0, NOTHING, true, false},
+    {"pair_bare", true, true, 0, NOTHING, false, false},
+    {"pair", true, true, 0, NOTHING, true, false},
+    {"parts_8_bare", true, true, 8 * MIB, NOTHING, false, false},
+    {"wait_8_bare", true, true, 8 * MIB, WAIT, false, false},
+    {"wait_16_bare", true, true, 16 * MIB, WAIT, false, false},
+    {"wait_8", true, true, 8 * MIB, WAIT, true, false},
+    {"wait_16", true, true, 16 * MIB, WAIT, true, false},
+    {"wait_32", true, true, 32 * MIB, WAIT, true, false},
+    {"wait_16_remake", true, true, 16 * MIB, WAIT, true, true},
+    {"in_remake", true, false, 0, NOTHING, true, true},
+    {"breath_8", true, true, 8 * MIB, BREATH, true, false},
+    {"breath_16", true, true, 16 * MIB, BREATH, true, false},
 };
 
 static CUdeviceptr device_in, device_out, host_in, host_out, window;
@@ -101,10 +105,13 @@ static void copy_out(size_t part, enum between between)
 }
 
 /* One change each way; us. */
-static void change(struct samples *maps, struct samples *unmaps)
+static void change(bool remake, struct samples *maps, struct samples *unmaps)
 {
+	if (remake) {
+		CHECK(cuMemRelease(chunk));
+		chunk = handle_in(CU_MEM_LOCATION_TYPE_DEVICE);
+	}
 	double start = now();
-
 	atomic_store(go, 0);
 	CHECK(cuMemMap(window, bytes, 0, chunk, 0));
 	CHECK(cuMemSetAccess(window, bytes, &access_device, 1));
@@ -153,7 +160,7 @@ static void measure(unsigned at, unsigned rounds, unsigned copies)
 			next += pause;
 			/* No more changes than copies. */
 			if (cases[at].maps && n < copies)
-				change(&maps, &unmaps);
+				change(cases[at].remakes, &maps, &unmaps);
 		}
 		if (cases[at].in)
 			sample(&in, rate(ended_in, copies));
