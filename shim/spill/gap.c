@@ -84,6 +84,7 @@ static bool close_gate(struct engine *engine)
 		pause_ns(POLL_NS);
 	}
 	if (use_gate_close()) {
+		engine->in_gap = true;
 		engine->gap_backoff = 0;
 		engine->progress = engine_now();
 		return true;
@@ -104,6 +105,7 @@ give_up:
 
 static void open_gate(struct engine *engine)
 {
+	engine->in_gap = false;
 	/* What was under way when the engine died stays where it was, before anything may touch it. */
 	if (atomic_load(&engine->dead)) {
 		move_abandon(engine);
@@ -380,6 +382,7 @@ enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
 	say_what_stays(engine);
 	engine->suspended = true;
+	engine->in_gap = false;
 	n_suspended++;
 	pthread_mutex_unlock(&one_gap);
 	return SW_OK;

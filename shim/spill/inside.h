@@ -122,6 +122,7 @@ struct engine {
 	CUstream stream_out, stream_in;
 	_Atomic uint32_t *go; /* 1: copies to the host go on; host memory of the context's; NULL: they never pause */
 	CUdeviceptr go_address;
+	bool in_gap;      /* nothing pauses for the mover */
 	bool cannot_wait; /* the driver refuses such waits */
 	struct queue out, in;
 	struct rest rest[RESTS]; /* oldest first */
@@ -244,7 +245,7 @@ bool link_open(struct engine *engine);
 void link_close(struct engine *engine);
 /* Copy a piece, in the order of the calls, and record its event behind that. On an error nothing of it runs any more. */
 CUresult link_copy(struct engine *engine, struct move *move, bool gap);
-/* May copies to the host go on, after the part they are at? Not for longer than a mapping takes. */
+/* May copies to the host go on, after the part they are at? Not for longer than a mapping takes; in gaps always. */
 void link_let_out_go(struct engine *engine, bool go);
 
 /* How long nothing need be looked at for the sake of copies: ns. tries: looks in vain since the last that ended. */
