@@ -29,54 +29,16 @@ uint64_t engine_now(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* ---- the log: function, n, then address and bytes n times ---- */
-
-static void put(struct engine *engine, uint64_t word)
-{
-	engine->log[engine->log_head++ % LOG_WORDS] = word;
-}
-
 void engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n)
 {
-	pthread_mutex_lock(&engine->log_lock);
-	if (engine->log_head - engine->log_tail + 2 + 2 * (size_t)n > LOG_WORDS) {
-		engine->log_lost++;
-	} else {
-		put(engine, function);
-		put(engine, n);
-		for (unsigned i = 0; i < n; i++) {
-			put(engine, named[i].address);
-			put(engine, named[i].bytes);
-		}
-	}
-	pthread_mutex_unlock(&engine->log_lock);
-}
-
-static uint64_t get(struct engine *engine)
-{
-	return engine->log[engine->log_tail++ % LOG_WORDS];
+	tape_write(&engine->tape, function, named, n);
 }
 
 bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named *ret_named, unsigned most,
 		     unsigned *ret_n)
 {
-	bool any;
+	bool any = tape_read(&engine->tape, ret_function, ret_named, most, ret_n);
 
-	pthread_mutex_lock(&engine->log_lock);
-	any = engine->log_tail < engine->log_head;
-	if (any) {
-		*ret_function = get(engine);
-		unsigned n = (unsigned)get(engine);
-		*ret_n = n < most ? n : most;
-		for (unsigned i = 0; i < n; i++) {
-			struct named one = {.address = get(engine)};
-
-			one.bytes = get(engine);
-			if (i < most)
-				ret_named[i] = one;
-		}
-	}
-	pthread_mutex_unlock(&engine->log_lock);
 	/* Once a look of the mover, before it changes anything. */
 	if (!any)
 		stop_note(engine);
@@ -225,15 +187,15 @@ static void *table(size_t n, size_t entry)
 /* An engine lives as long as the process: submissions may look at it at any time. */
 struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
 {
-	struct engine *engine = calloc(1, sizeof(*engine));
+	struct engine *engine = aligned_alloc(_Alignof(struct engine), sizeof(*engine));
 
 	if (!engine)
 		return NULL;
+	memset(engine, 0, sizeof(*engine));
 	engine->device = device;
 	engine->heap = heap;
 	engine->arena = heap_arena(heap);
 	engine->exact = exact;
-	engine->log = table(LOG_WORDS, sizeof(*engine->log));
 	engine->stamps = table(engine->arena->n_units, sizeof(*engine->stamps));
 	engine->travels = stop_new();
 	engine->plan = plan_new();
@@ -242,12 +204,11 @@ struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
 	engine->gap_patience = 50000000;
 	governor_init(&engine->governor);
 	trial_init(&engine->trial);
-	pthread_mutex_init(&engine->log_lock, NULL);
 	pthread_mutex_init(&engine->wake_lock, NULL);
 	lock_init(&engine->lock, LOCK_SPILL);
 	pthread_cond_init(&engine->answered, NULL);
 	pthread_cond_init(&engine->wake, NULL);
-	if (engine->log && engine->stamps && engine->travels && engine->plan && engine->extents)
+	if (tape_init(&engine->tape) && engine->stamps && engine->travels && engine->plan && engine->extents)
 		return engine;
 	extent_free(engine->extents);
 	plan_free(engine->plan);

@@ -10,14 +10,9 @@
 
 #include "shim/device.h"
 #include "shim/heap/transit.h"
+#include "shim/spill/tape.h"
 
 #include <pthread.h>
-
-/* One address a submission names; bytes 0: as far as may be guessed. */
-struct named {
-	CUdeviceptr address;
-	uint64_t bytes;
-};
 
 /* A submission that waits for memory. Owned by its thread, on the list until it is answered or gives up. */
 struct waiter {

@@ -7,7 +7,9 @@
  *   move.c     one piece from here to there, and what to do when the driver refuses
  *   link.c     the streams it is copied on
  *   gap.c      the exact mode: moving while nothing runs
+ *   mapper.c   a second thread that maps, for gaps
  *   discard.c  what need not be copied
+ *   stop.c     what is said when fast has stopped a job
  *
  * All of it belongs to the mover's thread alone but for what stands before the line.
  */
@@ -26,9 +28,6 @@
 /* Copies under way each way, at most; enough that the link never waits for us. */
 #define MOVES         24
 #define MOVES_AT_ONCE 8
-
-/* Words in the log: some thousand submissions. The mover reads it every few hundred microseconds at the latest. */
-#define LOG_WORDS (1u << 18)
 
 /* What others ask of the mover. */
 enum engine_order {
@@ -85,10 +84,7 @@ struct engine {
 	struct arena *arena;
 	bool exact;
 
-	pthread_mutex_t log_lock;
-	uint64_t *log;
-	size_t log_head, log_tail; /* words written and read, ever */
-	uint64_t log_lost;
+	struct tape tape; /* what was submitted, for the mover */
 
 	struct lock lock;        /* waiters, order */
 	pthread_cond_t answered; /* a waiter, or an order */

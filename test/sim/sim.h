@@ -8,6 +8,7 @@
  *   SIM_HOST_MEMORY=1GiB       what cuMemCreate for HOST / HOST_NUMA and cuMemHostAlloc may take together
  *   SIM_VMM=1, SIM_HOST_VMM=1  0 switches the attribute off and makes the calls CUDA_ERROR_NOT_SUPPORTED
  *   SIM_DELAY_US=0             every piece of work starts at least this much later; SIM_SEED adds a random share
+ *   SIM_RUN=1                  0: launches of kernels do nothing at all, to time what stands in front of the driver
  *   SIM_FAULT_MS=0             an illegal access shows so much later, and other streams go on until then
  *   SIM_PIECE_US=0             every 64 KiB of a copy or a set take this much longer; others always run in between
  *   SIM_FAIL=name:n:code       the n-th call (from 1) of that entry point returns that CUresult; comma-separated

@@ -81,7 +81,7 @@ size_t sim_parse_size(const char *text, size_t otherwise);
 struct sim_settings {
 	int devices;
 	size_t memory, host_memory, window;
-	bool vmm, host_vmm, fill, pageable, concurrent_managed, same_pointer;
+	bool vmm, host_vmm, fill, pageable, concurrent_managed, same_pointer, run;
 	size_t delay_us;
 	size_t fault_ms;
 	_Atomic size_t piece_us;

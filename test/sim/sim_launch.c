@@ -386,6 +386,9 @@ static CUresult launch_kernel(CUfunction function, const struct sim_launch *laun
 			      void **extra)
 {
 	struct sim_work *work;
+
+	if (!sim.set.run)
+		return CUDA_SUCCESS;
 	CUresult result = sim_kernel_work(&work, function, launch, params, extra);
 
 	return result ? result : sim_submit(stream, work);

@@ -1,0 +1,74 @@
+/*
+ * A writer takes its words by moving the head, fills them, and writes the first one last: n + 1, then function, then
+ * address and bytes n times. The reader takes a record whose first word is there, makes all its words 0 again, as any
+ * of them may be a first one in the next round, and gives them back by moving the tail.
+ */
+#include "shim/spill/tape.h"
+
+#include <sys/mman.h>
+
+bool tape_init(struct tape *tape)
+{
+	void *at = mmap(NULL, TAPE_WORDS * sizeof(*tape->words), PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (at == MAP_FAILED)
+		return false;
+	tape->words = at;
+	return true;
+}
+
+static void put(struct tape *tape, size_t at, uint64_t word)
+{
+	atomic_store_explicit(&tape->words[at % TAPE_WORDS], word, memory_order_relaxed);
+}
+
+void tape_write(struct tape *tape, uint64_t function, const struct named *named, unsigned n)
+{
+	size_t length = 2 + 2 * (size_t)n, head = atomic_load_explicit(&tape->head, memory_order_relaxed);
+
+	do {
+		/* What is read of the tail says that its words are 0 again. */
+		if (head + length - atomic_load_explicit(&tape->tail, memory_order_acquire) > TAPE_WORDS) {
+			atomic_fetch_add_explicit(&tape->lost, 1, memory_order_relaxed);
+			return;
+		}
+	} while (!atomic_compare_exchange_weak_explicit(&tape->head, &head, head + length, memory_order_relaxed,
+							memory_order_relaxed));
+	put(tape, head + 1, function);
+	for (unsigned i = 0; i < n; i++) {
+		put(tape, head + 2 + 2 * i, named[i].address);
+		put(tape, head + 3 + 2 * i, named[i].bytes);
+	}
+	atomic_store_explicit(&tape->words[head % TAPE_WORDS], n + 1ull, memory_order_release);
+}
+
+static uint64_t get(struct tape *tape, size_t at)
+{
+	uint64_t word = atomic_load_explicit(&tape->words[at % TAPE_WORDS], memory_order_relaxed);
+
+	put(tape, at, 0);
+	return word;
+}
+
+bool tape_read(struct tape *tape, uint64_t *ret_function, struct named *ret_named, unsigned most, unsigned *ret_n)
+{
+	size_t tail = atomic_load_explicit(&tape->tail, memory_order_relaxed);
+	uint64_t first = atomic_load_explicit(&tape->words[tail % TAPE_WORDS], memory_order_acquire);
+
+	if (!first)
+		return false;
+	unsigned n = (unsigned)(first - 1);
+	put(tape, tail, 0);
+	*ret_function = get(tape, tail + 1);
+	*ret_n = n < most ? n : most;
+	for (unsigned i = 0; i < n; i++) {
+		struct named one = {.address = get(tape, tail + 2 + 2 * i)};
+
+		one.bytes = get(tape, tail + 3 + 2 * i);
+		if (i < most)
+			ret_named[i] = one;
+	}
+	atomic_store_explicit(&tape->tail, tail + 2 + 2 * (size_t)n, memory_order_release);
+	return true;
+}

@@ -1,0 +1,40 @@
+/*
+ * tape.h: what was submitted, on its way from the threads that submit to the mover. A ring of words, many writers and
+ * one reader, without a lock: a launch that met the reader's lock would be put to sleep, some microseconds for 50 ns.
+ *
+ * A record is the function and the names, in the order in which its writers came. Without room it is lost, and only
+ * foresight with it. A writer that is stopped in the middle holds back the records behind its own, and nobody else.
+ */
+#ifndef SPILLWAY_TAPE_H
+#define SPILLWAY_TAPE_H
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* One address a submission names; bytes 0: as far as may be guessed. */
+struct named {
+	CUdeviceptr address;
+	uint64_t bytes;
+};
+
+/* Some thousand submissions: the reader comes every few hundred microseconds at the latest. */
+#define TAPE_WORDS (1u << 18)
+
+struct tape {
+	_Atomic uint64_t *words;                          /* TAPE_WORDS of them; 0 where nothing is written yet */
+	_Atomic size_t head __attribute__((aligned(64))); /* words given to writers, ever */
+	_Atomic size_t tail __attribute__((aligned(64))); /* words read, ever; the reader's */
+	_Atomic uint64_t lost;                            /* records */
+};
+
+/* False: no memory. A tape lives as long as the process. */
+bool tape_init(struct tape *tape);
+/* Any thread. */
+void tape_write(struct tape *tape, uint64_t function, const struct named *named, unsigned n);
+/* The oldest record; names beyond `most` are dropped. False: there is none that is complete. One thread. */
+bool tape_read(struct tape *tape, uint64_t *ret_function, struct named *ret_named, unsigned most, unsigned *ret_n);
+
+#endif

@@ -1,0 +1,141 @@
+/*
+ * What threads write on the tape arrives, each record whole, those of one thread in their order; and what finds no room
+ * is lost alone.
+ */
+#include "shim/spill/tape.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+enum { WRITERS = 4, EACH = 100000, MOST = 40 };
+
+static struct tape tape;
+
+/* What record `i` of a writer holds follows from the two. */
+static unsigned length_of(unsigned writer, uint64_t i)
+{
+	return (unsigned)((i * 7 + writer) % MOST);
+}
+
+static void write_one(unsigned writer, uint64_t i)
+{
+	struct named named[MOST];
+	unsigned n = length_of(writer, i);
+
+	for (unsigned k = 0; k < n; k++)
+		named[k] = (struct named){writer * 1000 + k, i};
+	tape_write(&tape, (uint64_t)writer << 32 | i, named, n);
+}
+
+/* The next record of each writer is its next; lost ones are skipped, and counted. */
+static bool read_one(uint64_t next[WRITERS], uint64_t *skipped)
+{
+	struct named named[MOST];
+	uint64_t function;
+	unsigned n;
+
+	if (!tape_read(&tape, &function, named, MOST, &n))
+		return false;
+	unsigned writer = (unsigned)(function >> 32);
+	uint64_t i = function & UINT32_MAX;
+	assert_true(writer < WRITERS && i >= next[writer] && i < EACH);
+	*skipped += i - next[writer];
+	next[writer] = i + 1;
+	assert_int_equal(n, length_of(writer, i));
+	for (unsigned k = 0; k < n; k++)
+		if (named[k].address != writer * 1000 + k || named[k].bytes != i)
+			fail_msg("record %llu of %u, name %u", (unsigned long long)i, writer, k);
+	return true;
+}
+
+static void *writer(void *argument)
+{
+	unsigned number = (unsigned)(uintptr_t)argument;
+
+	for (uint64_t i = 0; i < EACH; i++) {
+		write_one(number, i);
+		if (i % 512 == number)
+			sched_yield();
+	}
+	return NULL;
+}
+
+static void records_of_many_threads_arrive_whole_and_in_order(void **state)
+{
+	uint64_t next[WRITERS] = {0}, skipped = 0, before = tape.lost;
+	pthread_t threads[WRITERS];
+	(void)state;
+
+	for (uintptr_t i = 0; i < WRITERS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, writer, (void *)i), 0);
+	/* The last ones may be lost, too: then the count says so. */
+	uint64_t seen = 0;
+	while (seen + (tape.lost - before) < WRITERS * EACH) {
+		if (read_one(next, &skipped))
+			seen++;
+		else
+			sched_yield();
+	}
+	for (unsigned i = 0; i < WRITERS; i++) {
+		pthread_join(threads[i], NULL);
+		skipped += EACH - next[i];
+	}
+	assert_false(read_one(next, &skipped));
+	assert_int_equal(skipped, tape.lost - before);
+	assert_true(seen > EACH);
+}
+
+static void a_full_tape_loses_what_comes_and_goes_on_when_there_is_room(void **state)
+{
+	uint64_t next[WRITERS] = {0}, skipped = 0, before = tape.lost, written = 0, read = 0;
+	(void)state;
+
+	while (tape.lost == before)
+		write_one(1, written++);
+	while (read_one(next, &skipped))
+		read++;
+	assert_int_equal(read, written - 1);
+	assert_int_equal(skipped, 0);
+	/* Round and round. */
+	for (unsigned i = 0; i < 60000; i++) {
+		write_one(1, written++);
+		assert_true(read_one(next, &skipped));
+	}
+	assert_int_equal(skipped, 1);
+	assert_int_equal(tape.lost - before, 1);
+}
+
+static void names_that_nobody_asks_for_are_dropped(void **state)
+{
+	struct named named[3] = {{1, 2}, {3, 4}, {5, 6}}, out[2] = {{0}};
+	uint64_t function;
+	unsigned n;
+	(void)state;
+
+	tape_write(&tape, 9, named, 3);
+	tape_write(&tape, 10, NULL, 0);
+	assert_true(tape_read(&tape, &function, out, 1, &n));
+	assert_true(function == 9 && n == 1 && out[0].address == 1 && out[0].bytes == 2 && !out[1].address);
+	assert_true(tape_read(&tape, &function, out, 1, &n));
+	assert_true(function == 10 && n == 0);
+	assert_false(tape_read(&tape, &function, out, 1, &n));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(names_that_nobody_asks_for_are_dropped),
+	    cmocka_unit_test(a_full_tape_loses_what_comes_and_goes_on_when_there_is_room),
+	    cmocka_unit_test(records_of_many_threads_arrive_whole_and_in_order),
+	};
+
+	if (!tape_init(&tape))
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
