@@ -7,6 +7,7 @@
 #include "shim/pool.h"
 #include "shim/real.h"
 #include "shim/serve.h"
+#include "shim/switches.h"
 
 /*
  * Which order a stream is: its handle, but the default stream of each thread is another one, though all have one handle.
@@ -88,56 +89,79 @@ static bool take_pending(struct device *device, const struct async_request *requ
 	return true;
 }
 
-static enum sw_status take(struct device *device, const struct async_request *request, CUcontext context,
-			   struct ledger_row *row)
+static enum sw_status take(struct device *device, const struct async_request *request,
+			   const struct policy_decision *decision, CUcontext context, struct ledger_row *row)
 {
-	struct backend_request plain = {.bytes = request->bytes};
+	struct backend_request plain = {.bytes = request->bytes, .decision = decision};
 
-	if (take_pending(device, request, context, row))
+	/* What waits for its stream is on the device as a rule, which place: host does not want. */
+	if (decision->place != POLICY_PLACE_HOST && take_pending(device, request, context, row))
 		return SW_OK;
 	return backend_vmm.alloc(device, &plain, row, NULL);
 }
 
-/* In the stream's context. */
-static bool serve(const struct async_request *request, CUcontext context, CUdeviceptr *ret_address,
-		  CUresult *ret_result)
+/* In the heap, in the name of that pool. NOT_SUPPORTED: there is no heap for this pool or this device. */
+static enum sw_status serve_heap(struct device *device, const struct async_request *request,
+				 const struct policy_decision *decision, CUcontext context, CUdeviceptr *ret_address)
 {
-	struct backend_request question = {.api = POLICY_API_ASYNC, .bytes = request->bytes};
-	struct device *device = device_current(NULL);
 	CUmemoryPool pool = request->pool;
 
-	if (!device)
-		return false;
-	struct policy_decision decision = choice_make(device, &question);
-	if (decision.use != POLICY_USE_HEAP ||
-	    (!pool && REAL(cuDeviceGetMemPool)(&pool, device->ordinal) != CUDA_SUCCESS))
-		return false;
+	if (!pool && REAL(cuDeviceGetMemPool)(&pool, device->ordinal) != CUDA_SUCCESS)
+		return SW_NOT_SUPPORTED;
 	uint64_t id = pool_for_heap(pool, device);
 	struct ledger_row *row = id ? ledger_row_new(LEDGER_HEAP) : NULL;
 	if (!row)
-		return false;
+		return SW_NOT_SUPPORTED;
 	row->device = device->ordinal;
 	row->bytes = request->bytes;
 	row->context = context_of_memory();
-	row->fixed = !decision.movable;
-	row->rule = decision.rule;
+	row->fixed = !decision->movable;
+	row->rule = decision->rule;
 	row->pool = pool;
 	row->pool_id = id;
-	enum sw_status status = take(device, request, context, row);
+	enum sw_status status = SW_NO_MEMORY; /* a full cap is like having none */
+	if (decision->use != POLICY_USE_HEAP || choice_take(decision, request->bytes, &row->cap))
+		status = take(device, request, decision, context, row);
 	if (status != SW_OK) {
 		ledger_row_free(row);
-		if (status == SW_NO_MEMORY)
-			serve_say_refused(device, request->bytes, decision.rule);
-		*ret_result = status_result(status);
-		return status != SW_NOT_SUPPORTED; /* this device has no heap */
+		return status;
 	}
 	*ret_address = row->key;
-	*ret_result = CUDA_SUCCESS;
 	stats_add(STAT_allocations, 1);
 	stats_add(STAT_stream_allocations, 1);
 	pool_row_new(row);
 	ledger_commit(row);
-	return true;
+	return SW_OK;
+}
+
+/*
+ * In the stream's context. Down the list of uses as in serve.c; of those only the heap and the driver's pools know stream
+ * order. With async.use: driver a rule can deny, and nothing else.
+ */
+static bool serve(const struct async_request *request, CUcontext context, CUdeviceptr *ret_address,
+		  CUresult *ret_result)
+{
+	struct backend_request question = {.api = request->api, .bytes = request->bytes, .caller = request->caller};
+	struct device *device = device_current(NULL);
+	enum sw_status status = SW_NOT_SUPPORTED;
+
+	if (!device)
+		return false;
+	struct policy_decision decision = choice_make(device, &question);
+	if (!serve_async_to_heap() && decision.use != POLICY_USE_DENY)
+		return false;
+	for (unsigned i = 0; i < decision.n_uses && (status == SW_NO_MEMORY || status == SW_NOT_SUPPORTED); i++) {
+		if (decision.uses[i] == POLICY_USE_DRIVER)
+			return false;
+		if (decision.uses[i] == POLICY_USE_HEAP)
+			status = serve_heap(device, request, &decision, context, ret_address);
+		else
+			status = decision.uses[i] == POLICY_USE_DENY ? SW_NO_MEMORY : SW_NOT_SUPPORTED;
+	}
+	if (status == SW_NO_MEMORY)
+		serve_say_refused(device, request->bytes, decision.rule);
+	*ret_result = status_result(status);
+	return status != SW_NOT_SUPPORTED;
 }
 
 bool async_alloc(const struct async_request *request, CUdeviceptr *ret_address, CUresult *ret_result)

@@ -18,12 +18,16 @@
 #ifndef SPILLWAY_ASYNC_H
 #define SPILLWAY_ASYNC_H
 
+#include "policy/policy.h"
+
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 struct async_request {
 	size_t bytes;
+	enum policy_api api; /* ASYNC, or POOL where the program names the pool */
+	void *caller;        /* where in the program it was asked for */
 	CUmemoryPool pool; /* NULL: the current one of the stream's device */
 	CUstream stream;
 	bool per_thread; /* a _ptsz spelling: stream 0 is this thread's own */

@@ -27,17 +27,22 @@ static void note(const struct async_request *request, CUdeviceptr address, bool 
 }
 
 /* When the driver has no memory left, what the heap keeps warm goes back, and the call is made again. */
-#define ALLOC_ASYNC(name, own, of_pool, params, args)                                                                  \
+#define ALLOC_ASYNC(name, own, asked, of_pool, params, args)                                                           \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
-		struct async_request request = {bytesize, of_pool, hStream, own};                                      \
+		struct async_request request = {.bytes = bytesize,                                                     \
+						.api = asked,                                                          \
+						.caller = __builtin_return_address(0),                                 \
+						.pool = of_pool,                                                       \
+						.stream = hStream,                                                     \
+						.per_thread = own};                                                    \
 		struct enter_scope scope;                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
 		if (!enter_serve(&scope, true))                                                                        \
 			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
-		if (serve_async_to_heap() && async_alloc(&request, dptr, &result))                                     \
+		if (async_alloc(&request, dptr, &result))                                                              \
 			return enter_leave(&scope, result);                                                            \
 		bool captured = async_is_capturing(hStream, own);                                                      \
 		do                                                                                                     \
@@ -48,13 +53,13 @@ static void note(const struct async_request *request, CUdeviceptr address, bool 
 		return enter_leave(&scope, result);                                                                    \
 	}
 
-ALLOC_ASYNC(cuMemAllocAsync, false, NULL, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
+ALLOC_ASYNC(cuMemAllocAsync, false, POLICY_API_ASYNC, NULL, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
 	    (dptr, bytesize, hStream))
-ALLOC_ASYNC(cuMemAllocAsync_ptsz, true, NULL, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
+ALLOC_ASYNC(cuMemAllocAsync_ptsz, true, POLICY_API_ASYNC, NULL, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
 	    (dptr, bytesize, hStream))
-ALLOC_ASYNC(cuMemAllocFromPoolAsync, false, pool,
+ALLOC_ASYNC(cuMemAllocFromPoolAsync, false, POLICY_API_POOL, pool,
 	    (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream), (dptr, bytesize, pool, hStream))
-ALLOC_ASYNC(cuMemAllocFromPoolAsync_ptsz, true, pool,
+ALLOC_ASYNC(cuMemAllocFromPoolAsync_ptsz, true, POLICY_API_POOL, pool,
 	    (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream), (dptr, bytesize, pool, hStream))
 
 /* ---- freeing: routed by the ledger, like every free (facts 7) ---- */

@@ -204,11 +204,13 @@ static const char *not_so(const struct policy *policy, const struct policy_reque
 		return NULL;
 	case POLICY_API_ASYNC:
 	case POLICY_API_POOL:
+		if (decision->use == POLICY_USE_DENY)
+			return NULL;
 		if (policy_async_use(policy) != POLICY_USE_HEAP)
 			return "async.use: driver, so the driver's pool serves it";
-		return decision->use == POLICY_USE_HEAP ? NULL
-							: "what is asked for in stream order is in the heap or in the "
-							  "driver's pools; the driver serves it";
+		return decision->use == POLICY_USE_HEAP || decision->use == POLICY_USE_DRIVER
+			   ? NULL
+			   : "this use cannot serve in stream order: the next is asked, at last the driver's pool";
 	default:
 		return "in this version no rule decides about this api; the driver serves it";
 	}

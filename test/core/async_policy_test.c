@@ -30,6 +30,48 @@ static void a_rule_about_it_is_heard(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
+static bool is_in_heap(CUresult result, const CUdeviceptr *address)
+{
+	assert_int_equal(result, CUDA_SUCCESS);
+	bool in_heap = device_of(*address) != NULL;
+	assert_ok(cuMemFreeAsync(*address, NULL));
+	assert_ok(cuStreamSynchronize(NULL));
+	return in_heap;
+}
+
+static void rules_tell_a_named_pool_from_the_streams_own(void **state)
+{
+	CUmemoryPool pool = async_default_pool();
+	CUdeviceptr address;
+
+	(void)state;
+	/* Below 3 MiB the rule is about async alone, at 5 MiB about pool. */
+	assert_true(is_in_heap(cuMemAllocFromPoolAsync(&address, 2 * MIB, pool, NULL), &address));
+	assert_false(is_in_heap(cuMemAllocFromPoolAsync(&address, 5 * MIB, pool, NULL), &address));
+	assert_false(is_in_heap(cuMemAllocFromPoolAsync_ptsz(&address, 5 * MIB, pool, NULL), &address));
+	assert_true(is_in_heap(cuMemAllocAsync(&address, 5 * MIB, NULL), &address));
+	assert_true(is_in_heap(cuMemAllocAsync_ptsz(&address, 5 * MIB, NULL), &address));
+	assert_int_equal(cuMemAllocFromPoolAsync(&address, 6 * MIB, pool, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(cuMemAllocAsync(&address, 6 * MIB, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void caps_fallbacks_and_who_calls_hold_in_stream_order(void **state)
+{
+	CUdeviceptr first, second;
+
+	(void)state;
+	first = async_get(7 * MIB, NULL);
+	second = async_get(7 * MIB, NULL);
+	assert_non_null(device_of(first));
+	assert_null(device_of(second)); /* over the cap */
+	assert_ok(cuMemFreeAsync(first, NULL));
+	assert_ok(cuMemFreeAsync(second, NULL));
+	assert_ok(cuStreamSynchronize(NULL));
+	assert_false(is_in_heap(cuMemAllocAsync(&first, 9 * MIB, NULL), &first));
+	assert_true(is_in_heap(cuMemAllocAsync(&first, 10 * MIB, NULL), &first)); /* nothing managed in stream order */
+	assert_false(is_in_heap(cuMemAllocAsync(&first, 160 * MIB, NULL), &first)); /* both budgets are 128 MiB */
+}
+
 int main(void)
 {
 	static const char *const settings[] = {
@@ -40,6 +82,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(the_policy_sends_memory_in_stream_order_to_the_heap),
 	    cmocka_unit_test(a_rule_about_it_is_heard),
+	    cmocka_unit_test(rules_tell_a_named_pool_from_the_streams_own),
+	    cmocka_unit_test(caps_fallbacks_and_who_calls_hold_in_stream_order),
 	};
 	core_start(settings);
 	return cmocka_run_group_tests(tests, NULL, NULL);

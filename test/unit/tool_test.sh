@@ -170,9 +170,10 @@ use: heap
   heap memory is placed: auto; movable: yes' '' "$tool" explain rules.yaml
 expect 'explain says what is not so yet' 0 '*note: in this version*' '' "$tool" explain --api vmm heap
 expect 'explain says that a pool serves' 0 '*note: async.use: driver*' '' "$tool" explain --api async heap
+expect 'a rule denies what is asked for in stream order' 0 '*use: deny*' '' "$tool" explain --api pool --set default=deny passthrough
 expect 'explain of a pool in the heap says no more' 0 '*
   heap memory is placed: auto; movable: yes' '' "$tool" explain --api pool --set async.use=heap heap
-expect 'explain says that no pool is managed memory' 0 '*note: what is asked for in stream order*' '' \
+expect 'explain says that no pool is managed memory' 0 '*note: this use cannot serve in stream order*' '' \
 	"$tool" explain --api async --set async.use=heap managed
 expect 'explain of managed memory' 0 '*
 use: managed, then heap

@@ -1,0 +1,67 @@
+/*
+ * rule_test.c: what rules say, seen from a program that knows nothing of them: which memory it gets from each entry
+ * point. Every part runs in a process of its own with a policy of its own. What the core makes of rules: choice_test.c.
+ */
+#include "test/preload/child.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Run under a policy of this text. */
+static int under(const char *text, int (*run)(void))
+{
+	char path[] = "/tmp/rule_test.XXXXXX.yaml", setting[64];
+	int fd = mkstemps(path, 5);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+	snprintf(setting, sizeof(setting), "SPILLWAY_POLICY=%s", path);
+	int status =
+	    child_run((const char *const[]){"SIM_MEMORY=128MiB", "SPILLWAY_SET=report.summary=no", setting, NULL}, run);
+	unlink(path);
+	return status;
+}
+
+/* ---- memory in stream order ---- */
+
+static int asks_a_pool_and_a_stream(void)
+{
+	CUdeviceptr of_pool, of_stream, refused;
+	CUmemoryPool pool;
+
+	driver_start(0);
+	MUST(cuDeviceGetDefaultMemPool(&pool, 0));
+	MUST(cuMemAllocFromPoolAsync(&of_pool, 2 * MIB, pool, NULL));
+	MUST(cu.cuMemAllocAsync(&of_stream, 2 * MIB, NULL));
+	CHECK(!driver_is_heap(of_pool) && driver_is_heap(of_stream));
+	CHECK(cuMemAllocFromPoolAsync(&refused, 4 * MIB, pool, NULL) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(cu.cuMemAllocAsync(&refused, 4 * MIB, NULL) == CUDA_ERROR_OUT_OF_MEMORY);
+	MUST(cu.cuMemFreeAsync(of_pool, NULL));
+	MUST(cu.cuMemFreeAsync(of_stream, NULL));
+	MUST(cu.cuStreamSynchronize(NULL));
+	return 0;
+}
+
+static void a_rule_about_pools_means_those_that_are_named(void **state)
+{
+	(void)state;
+	assert_int_equal(under("async.use: heap\nrules:\n"
+			       "- {match: {api: pool, size: < 3MiB}, use: driver}\n"
+			       "- {match: {size: == 4MiB}, use: deny}\n",
+			       asks_a_pool_and_a_stream),
+			 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_rule_about_pools_means_those_that_are_named),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
