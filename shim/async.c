@@ -59,12 +59,13 @@ static bool may_wait(CUmemoryPool pool)
 }
 
 /* A block that is still pending, for the row; false: there is none that fits well. */
-static bool take_pending(struct device *device, const struct async_request *request, CUcontext context,
-			 struct ledger_row *row)
+static bool take_pending(struct device *device, const struct async_request *request, enum heap_from from,
+			 CUcontext context, struct ledger_row *row)
 {
 	struct pending_want want = {
 	    .device = device->ordinal,
 	    .fixed = row->fixed,
+	    .from = from,
 	    .bytes = request->bytes,
 	    .most = heap_rounded(request->bytes) / 8 * 9, /* an eighth more is no waste worth a driver call */
 	    .context = context,
@@ -75,7 +76,7 @@ static bool take_pending(struct device *device, const struct async_request *requ
 	if (!old && pending_any()) {
 		pending_reap(device->ordinal);
 		pool_refresh(device);
-		if (is_short(device, request->bytes) && may_wait(row->pool))
+		if (from != HEAP_HOST && is_short(device, request->bytes) && may_wait(row->pool))
 			old = pending_take_after(&want, request->stream, request->per_thread);
 	}
 	if (!old)
@@ -94,8 +95,7 @@ static enum sw_status take(struct device *device, const struct async_request *re
 {
 	struct backend_request plain = {.bytes = request->bytes, .decision = decision};
 
-	/* What waits for its stream is on the device as a rule, which place: host does not want. */
-	if (decision->place != POLICY_PLACE_HOST && take_pending(device, request, context, row))
+	if (take_pending(device, request, backend_vmm_from(decision), context, row))
 		return SW_OK;
 	return backend_vmm.alloc(device, &plain, row, NULL);
 }

@@ -69,6 +69,9 @@ extern const struct backend backend_pass;    /* where the driver would have put 
 extern const struct backend backend_managed; /* cuMemAllocManaged; kind LEDGER_MANAGED */
 extern const struct backend backend_system;  /* pages of the process; kind LEDGER_SYSTEM */
 
+/* Where a decision (NULL: none) lets heap memory begin. */
+enum heap_from backend_vmm_from(const struct policy_decision *decision);
+
 /* free() of those that release: wait until the context is idle, then release. In a capture it is put off. */
 CUresult backend_free_idle(struct ledger_row *row);
 

@@ -32,13 +32,13 @@ static void note_spill(const struct device *device, const struct heap_grant *gra
  * few milliseconds at most, since what they wait for may need the thread that asks.
  */
 static enum sw_status heap_alloc_patiently(struct heap *heap, int device, size_t bytes, enum chunk_kind kind,
-					   bool may_spill, struct heap_grant *ret_grant)
+					   enum heap_from from, struct heap_grant *ret_grant)
 {
 	enum sw_status status = SW_NO_MEMORY;
 
 	if (pending_any()) {
 		do
-			status = heap_alloc(heap, bytes, kind, false, ret_grant);
+			status = heap_alloc(heap, bytes, kind, from == HEAP_HOST ? HEAP_HOST : HEAP_DEVICE, ret_grant);
 		while (status == SW_NO_MEMORY && pending_wait(device));
 	}
 	if (status != SW_NO_MEMORY)
@@ -47,34 +47,49 @@ static enum sw_status heap_alloc_patiently(struct heap *heap, int device, size_t
 	for (unsigned i = 0;; i++) {
 		bool in_hand = heap_has_given(heap);
 
-		status = heap_alloc(heap, bytes, kind, may_spill, ret_grant);
+		status = heap_alloc(heap, bytes, kind, from, ret_grant);
 		if (status != SW_NO_MEMORY || !in_hand || i == GIVEN_PATIENCE_MS)
 			return status;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 }
 
+enum heap_from backend_vmm_from(const struct policy_decision *decision)
+{
+	enum policy_place_of place = decision ? decision->place : POLICY_PLACE_AUTO;
+
+	if (place == POLICY_PLACE_HOST)
+		return HEAP_HOST;
+	return place == POLICY_PLACE_DEVICE || policy_spill_mode(life_policy()) == POLICY_SPILL_OFF ? HEAP_DEVICE
+												    : HEAP_DEVICE_FIRST;
+}
+
 static enum sw_status vmm_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
 				size_t *ret_pitch)
 {
-	enum policy_place_of place = request->decision ? request->decision->place : POLICY_PLACE_AUTO;
-	bool may_spill = policy_spill_mode(life_policy()) != POLICY_SPILL_OFF && place != POLICY_PLACE_DEVICE;
+	enum heap_from from = backend_vmm_from(request->decision);
 	enum chunk_kind kind = row->fixed ? CHUNK_FIXED : CHUNK_MOVABLE;
 	struct heap *heap = device_heap(device);
 	struct heap_grant grant;
 
 	if (!heap)
 		return SW_NOT_SUPPORTED;
-	if (place == POLICY_PLACE_HOST)
-		log_once("place: host is not there in this version; memory of such rules is placed as with auto");
+	if (from == HEAP_HOST && !heap_has_host(heap)) {
+		log_once(
+		    "place: host needs host-backed VMM memory, which this driver or device does not have; the next "
+		    "choice is taken, at last the driver");
+		return SW_NOT_SUPPORTED;
+	}
 	/* Known already, unless the program has kept the handle of a context that was reset. */
 	context_known(row->context, device->ordinal);
 	pool_refresh(device);
-	enum sw_status status = heap_alloc_patiently(heap, device->ordinal, request->bytes, kind, may_spill, &grant);
+	enum sw_status status = heap_alloc_patiently(heap, device->ordinal, request->bytes, kind, from, &grant);
 	if (status != SW_OK)
 		return status;
 	if (grant.bytes_on_host) {
-		note_spill(device, &grant);
+		if (from != HEAP_HOST)
+			note_spill(device, &grant);
+		/* Whatever began on the host comes in when it is used. */
 		if (!row->fixed)
 			spill_pressure(device);
 	}

@@ -201,9 +201,9 @@ int spillway_grow(const void *address, uint64_t new_bytes)
 
 	if (result)
 		return result;
-	bool may_spill = policy_spill_mode(life_policy()) != POLICY_SPILL_OFF;
+	enum heap_from from = policy_spill_mode(life_policy()) == POLICY_SPILL_OFF ? HEAP_DEVICE : HEAP_DEVICE_FIRST;
 	enum sw_status status =
-	    new_bytes <= row.bytes ? SW_OK : heap_grow(heap_of(&row), row.key, new_bytes, may_spill, &on_host);
+	    new_bytes <= row.bytes ? SW_OK : heap_grow(heap_of(&row), row.key, new_bytes, from, &on_host);
 	if (status == SW_OK)
 		ledger_grow(row.key, new_bytes);
 	if (on_host) {

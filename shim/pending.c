@@ -238,7 +238,7 @@ static size_t room_for(const struct pending_want *want, const struct ledger_row 
 	    row->bytes > want->most || row->event_context != want->context ||
 	    (row->event_order == want->order) != behind)
 		return 0;
-	size_t room = heap_room_of(atomic_load(&device_get(row->device)->heap), row->block, row->key);
+	size_t room = heap_room_of(atomic_load(&device_get(row->device)->heap), row->block, row->key, want->from);
 	return room >= want->bytes && room <= want->most ? room : 0;
 }
 

@@ -12,6 +12,7 @@
 #ifndef SPILLWAY_PENDING_H
 #define SPILLWAY_PENDING_H
 
+#include "shim/heap/heap.h"
 #include "shim/ledger.h"
 #include "shim/lock.h"
 
@@ -41,9 +42,10 @@ void pending_context_idle(CUcontext context, uint64_t before);
 struct pending_want {
 	int device;
 	bool fixed;
-	size_t bytes, most; /* what the block must hold, and may hold */
-	CUcontext context;  /* of the stream */
-	uint64_t order;     /* as in the ledger's rows */
+	enum heap_from from; /* where it may lie */
+	size_t bytes, most;  /* what the block must hold, and may hold */
+	CUcontext context;   /* of the stream */
+	uint64_t order;      /* as in the ledger's rows */
 };
 struct ledger_row *pending_take_behind(const struct pending_want *want);
 struct ledger_row *pending_take_after(const struct pending_want *want, CUstream stream, bool per_thread);

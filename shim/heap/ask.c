@@ -82,7 +82,7 @@ static void join(struct block_store *store, struct block *block, struct block *t
 	free(tail);
 }
 
-static enum sw_status extend(struct heap *heap, struct block *block, uint32_t more, bool may_spill,
+static enum sw_status extend(struct heap *heap, struct block *block, uint32_t more, enum heap_from from,
 			     uint64_t *ret_on_host)
 {
 	struct block_store *store = &heap->store;
@@ -92,7 +92,7 @@ static enum sw_status extend(struct heap *heap, struct block *block, uint32_t mo
 	block_vacate(store, unit, more);
 	if (!range_take_at(&store->arena.free_units, unit, more))
 		return SW_NO_MEMORY;
-	enum sw_status status = block_build(store, unit, more, block->kind, may_spill, &tail);
+	enum sw_status status = block_build(store, unit, more, block->kind, from, &tail);
 	if (status != SW_OK)
 		return status;
 	*ret_on_host = tail->bytes[CHUNK_HOST];
@@ -106,7 +106,7 @@ static enum sw_status extend(struct heap *heap, struct block *block, uint32_t mo
 	return SW_OK;
 }
 
-enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, bool may_spill, uint64_t *ret_on_host)
+enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum heap_from from, uint64_t *ret_on_host)
 {
 	size_t units = bytes / HEAP_UNIT + (bytes % HEAP_UNIT != 0); /* bytes may be SIZE_MAX */
 	const struct arena *arena = &heap->store.arena;
@@ -124,7 +124,7 @@ enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, bool
 	} else if (block) {
 		status = SW_OK;
 		if (units > block->units)
-			status = extend(heap, block, (uint32_t)units - block->units, may_spill, ret_on_host);
+			status = extend(heap, block, (uint32_t)units - block->units, from, ret_on_host);
 	}
 	if (status != SW_OK)
 		heap_trim_to_keep(heap);

@@ -6,6 +6,8 @@
  *   3. a warm block of the right length that is (partly) on the host
  *   4. building one: device memory as far as it goes, host memory for the rest
  *
+ * Memory for the device alone ends with 2, memory for the host alone is taken warm or built there.
+ *
  * A chunk of the wanted size comes from the warm chunks, else from the driver under the budget, else from taking down
  * the oldest warm blocks (their physical memory is remapped where it is needed, never copied), else from trimming warm
  * chunks of other sizes. When a size cannot be had, smaller ones are tried, so that the budget is used to the last
@@ -78,7 +80,7 @@ static void warm_remove(struct block_store *store, struct block *block)
 		store->warm_bytes[place] -= block->bytes[place];
 }
 
-static struct block *warm_find(struct block_store *store, uint32_t units, enum chunk_kind kind, bool with_host)
+static struct block *warm_find(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from from)
 {
 	uint32_t most = units + units / SLACK;
 
@@ -87,7 +89,7 @@ static struct block *warm_find(struct block_store *store, uint32_t units, enum c
 
 		for (; block; block = block->bin_next)
 			if (block->kind == kind && block->units >= units && block->units <= most &&
-			    (with_host || !block->bytes[CHUNK_HOST]))
+			    block_suits(block, from))
 				return block;
 		if (length >= BLOCK_BINS)
 			break; /* the last bin holds all longer ones and has just been searched */
@@ -204,14 +206,15 @@ struct search {
  * To the last 2 MiB of the device, then to the host. Where memory moves to where it is used, a piece that does not fit
  * goes to the host undivided, for what it is divided into now stays so; and only at last into what is left.
  */
-static unsigned plan_search(const struct block_store *store, const struct block *block, bool may_spill,
+static unsigned plan_search(const struct block_store *store, const struct block *block, enum heap_from from,
 			    struct search search[SEARCHES])
 {
-	bool moves = may_spill && store->moves && block->kind == CHUNK_MOVABLE;
+	bool moves = from == HEAP_DEVICE_FIRST && store->moves && block->kind == CHUNK_MOVABLE;
 	unsigned n = 0;
 
-	search[n++] = (struct search){CHUNK_DEVICE, !moves};
-	if (may_spill && store->chunks.usable[CHUNK_HOST])
+	if (from != HEAP_HOST)
+		search[n++] = (struct search){CHUNK_DEVICE, !moves};
+	if (from != HEAP_DEVICE && store->chunks.usable[CHUNK_HOST])
 		search[n++] = (struct search){CHUNK_HOST, true};
 	if (moves)
 		search[n++] = (struct search){CHUNK_DEVICE, true};
@@ -219,14 +222,16 @@ static unsigned plan_search(const struct block_store *store, const struct block 
 }
 
 /* Collect chunks for all of the block, without mapping them yet. */
-static enum sw_status collect(struct block_store *store, struct block *block, bool may_spill)
+static enum sw_status collect(struct block_store *store, struct block *block, enum heap_from from)
 {
 	unsigned most = largest_piece(store), now = most;
 	struct search search[SEARCHES];
-	unsigned n = plan_search(store, block, may_spill, search), at = 0;
+	unsigned n = plan_search(store, block, from, search), at = 0;
 	struct chunk **tail = &block->chunks;
 	uint32_t left = block->units;
 
+	if (!n)
+		return SW_NO_MEMORY;
 	while (left) {
 		unsigned units = left < now ? left : now;
 		enum sw_status status = block_get_chunk(store, block->kind, search[at].place, units, tail);
@@ -275,7 +280,7 @@ refused:
 }
 
 enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
-			   bool may_spill, struct block **ret_block)
+			   enum heap_from from, struct block **ret_block)
 {
 	struct block *block = calloc(1, sizeof(*block));
 	enum sw_status status;
@@ -287,7 +292,7 @@ enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t un
 	block->unit = unit;
 	block->units = units;
 	block->kind = kind;
-	status = collect(store, block, may_spill);
+	status = collect(store, block, from);
 	if (status == SW_OK)
 		status = map_all(store, block);
 	if (status != SW_OK) {
@@ -298,14 +303,14 @@ enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t un
 	return SW_OK;
 }
 
-static enum sw_status build(struct block_store *store, uint32_t units, enum chunk_kind kind, bool may_spill,
+static enum sw_status build(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from from,
 			    struct block **ret_block)
 {
 	uint32_t unit;
 
 	if (!arena_take(&store->arena, units, &unit))
 		return SW_NO_MEMORY;
-	return block_build(store, unit, units, kind, may_spill, ret_block);
+	return block_build(store, unit, units, kind, from, ret_block);
 }
 
 void block_vacate(struct block_store *store, uint32_t unit, uint32_t units)
@@ -329,30 +334,31 @@ static bool device_has_room(const struct block_store *store, uint32_t units)
 	       (uint64_t)units * HEAP_UNIT;
 }
 
-enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_kind kind, bool may_spill,
+enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from from,
 			  struct block **ret_block, bool *ret_reused)
 {
+	bool may_spill = from == HEAP_DEVICE_FIRST;
 	enum sw_status status = SW_NO_MEMORY;
-	struct block *block = warm_find(store, units, kind, false);
+	struct block *block = warm_find(store, units, kind, may_spill ? HEAP_DEVICE : from);
 
 	lock_assert_held(LOCK_HEAP);
 	*ret_reused = block != NULL;
 	if (!block && store->stuck)
 		retry_stuck(store);
-	if (!block && device_has_room(store, units)) {
-		status = build(store, units, kind, false, &block);
+	if (!block && from != HEAP_HOST && device_has_room(store, units)) {
+		status = build(store, units, kind, HEAP_DEVICE, &block);
 		if (status != SW_OK && (status != SW_NO_MEMORY || !may_spill))
 			return status;
 	}
 	if (!block && may_spill) {
-		block = warm_find(store, units, kind, true);
+		block = warm_find(store, units, kind, from);
 		*ret_reused = block != NULL;
 	}
 	if (*ret_reused) {
 		warm_remove(store, block);
 		status = SW_OK;
 	} else if (!block) {
-		status = build(store, units, kind, may_spill, &block);
+		status = build(store, units, kind, from, &block);
 	}
 	if (status == SW_OK)
 		*ret_block = block;

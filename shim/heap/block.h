@@ -62,10 +62,10 @@ struct block_store {
 
 /*
  * A block of at least that many units, all mapped. From a warm block if one fits well, else built from warm chunks and
- * new ones; device memory as far as the budget goes, then, if may_spill, host memory. NO_MEMORY: nothing has changed,
+ * new ones; device memory as far as the budget goes, then host memory, as `from` allows. NO_MEMORY: nothing has changed,
  * except that warm memory may have gone back to the driver. *ret_reused: a warm block was taken.
  */
-enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_kind kind, bool may_spill,
+enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from from,
 			  struct block **ret_block, bool *ret_reused);
 /* The block begins to be used, after it was taken and before it is marked in the arena. */
 void block_begin(struct block_store *store, struct block *block);
@@ -79,7 +79,7 @@ void block_trim(struct block_store *store, uint64_t keep_device, uint64_t keep_h
  * space has been given back.
  */
 enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
-			   bool may_spill, struct block **ret_block);
+			   enum heap_from from, struct block **ret_block);
 /* Warm blocks that lie in this span are taken down. */
 void block_vacate(struct block_store *store, uint32_t unit, uint32_t units);
 
@@ -99,6 +99,11 @@ static inline bool block_is_pinned(const struct block *block)
 static inline bool block_keeps(const struct block *block, enum chunk_place place)
 {
 	return block_is_pinned(block) || (block->to_host && place == CHUNK_HOST);
+}
+/* Does it lie where such an allocation may begin? */
+static inline bool block_suits(const struct block *block, enum heap_from from)
+{
+	return from == HEAP_DEVICE_FIRST || !block->bytes[from == HEAP_DEVICE ? CHUNK_HOST : CHUNK_DEVICE];
 }
 /* Its pieces show whether it is pinned, from now on; what is on its way shows it when it arrives. */
 void block_show_pin(struct block_store *store, struct block *block);

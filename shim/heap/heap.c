@@ -105,15 +105,14 @@ void heap_destroy(struct heap *heap)
 	free(heap);
 }
 
-static enum sw_status alloc_large(struct heap *heap, size_t bytes, enum chunk_kind kind, bool may_spill,
+static enum sw_status alloc_large(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
 				  struct heap_grant *grant)
 {
 	size_t units = bytes / HEAP_UNIT + (bytes % HEAP_UNIT != 0); /* bytes may be SIZE_MAX */
 
 	if (units > heap->store.arena.n_units)
 		return SW_NO_MEMORY;
-	enum sw_status status =
-	    block_take(&heap->store, (uint32_t)units, kind, may_spill, &grant->block, &grant->reused);
+	enum sw_status status = block_take(&heap->store, (uint32_t)units, kind, from, &grant->block, &grant->reused);
 	if (status != SW_OK)
 		return status;
 	block_begin(&heap->store, grant->block);
@@ -125,12 +124,12 @@ static enum sw_status alloc_large(struct heap *heap, size_t bytes, enum chunk_ki
 	return SW_OK;
 }
 
-static enum sw_status alloc_small(struct heap *heap, size_t bytes, enum chunk_kind kind, bool may_spill,
+static enum sw_status alloc_small(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
 				  struct heap_grant *grant)
 {
 	bool new_slab;
 	enum sw_status status =
-	    small_take(&heap->small, bytes, kind, may_spill, &grant->address, &grant->block, &new_slab, &grant->reused);
+	    small_take(&heap->small, bytes, kind, from, &grant->address, &grant->block, &new_slab, &grant->reused);
 
 	if (status == SW_OK && new_slab) {
 		grant->bytes_on_device = grant->block->bytes[CHUNK_DEVICE];
@@ -146,7 +145,7 @@ void heap_trim_to_keep(struct heap *heap)
 		block_trim(&heap->store, heap->keep[CHUNK_DEVICE], heap->keep[CHUNK_HOST]);
 }
 
-enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind, bool may_spill,
+enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
 			  struct heap_grant *ret_grant)
 {
 	struct heap_grant grant = {0};
@@ -154,9 +153,9 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind,
 
 	heap_enter(heap);
 	if (bytes <= SMALL_MOST)
-		status = alloc_small(heap, bytes, kind, may_spill, &grant);
+		status = alloc_small(heap, bytes, kind, from, &grant);
 	else
-		status = alloc_large(heap, bytes, kind, may_spill, &grant);
+		status = alloc_large(heap, bytes, kind, from, &grant);
 	/* What was collected before it turned out not to be enough. */
 	if (status != SW_OK)
 		heap_trim_to_keep(heap);
@@ -191,16 +190,22 @@ size_t heap_rounded(size_t bytes)
 	return (bytes + HEAP_UNIT - 1) / HEAP_UNIT * HEAP_UNIT;
 }
 
-size_t heap_room_of(struct heap *heap, const struct block *block, CUdeviceptr address)
+size_t heap_room_of(struct heap *heap, const struct block *block, CUdeviceptr address, enum heap_from from)
 {
 	lock_take(&heap->lock);
 	bool pinned = block->n_pins || block->left || (block->stays && block->kind != CHUNK_FIXED);
+	bool elsewhere = !block_suits(block, from);
 	size_t room = (size_t)block->units * HEAP_UNIT;
 
 	if (block->slab)
 		room = small_class_bytes(arena_look(&heap->store.arena, address) & ~ARENA_SLAB);
 	lock_drop(&heap->lock);
-	return pinned ? 0 : room;
+	return pinned || elsewhere ? 0 : room;
+}
+
+bool heap_has_host(const struct heap *heap)
+{
+	return heap->store.chunks.usable[CHUNK_HOST];
 }
 
 bool heap_contains(const struct heap *heap, CUdeviceptr address)

@@ -55,6 +55,16 @@ enum chunk_kind {
 	CHUNK_KINDS, /* must be last */
 };
 
+/*
+ * Where memory may come from when it is allocated; movable memory may go elsewhere later. The first two are 0 and 1: "may
+ * it go to the host?"
+ */
+enum heap_from {
+	HEAP_DEVICE,       /* device memory, or none */
+	HEAP_DEVICE_FIRST, /* host memory for what the device budget does not hold */
+	HEAP_HOST,         /* host memory, or none */
+};
+
 /* What an allocation got. bytes_on_host > 0: it was spilled, whole or in part. */
 struct heap_grant {
 	CUdeviceptr address;
@@ -70,10 +80,10 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 void heap_destroy(struct heap *heap);
 
 /*
- * A block of at least bytes, aligned to 512 bytes, 2 MiB when bytes > 1 MiB. may_spill: host memory may be used for
- * what the device budget does not hold. NO_MEMORY when the budgets or the driver have no more; nothing changes then.
+ * A block of at least bytes, aligned to 512 bytes, 2 MiB when bytes > 1 MiB. NO_MEMORY when the budgets or the driver have
+ * no more; nothing changes then.
  */
-enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind, bool may_spill,
+enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
 			  struct heap_grant *ret_grant);
 /* Cannot fail. The memory stays warm for the next allocation, as far as keep_* allow. */
 void heap_free(struct heap *heap, struct block *block, CUdeviceptr address);
@@ -105,10 +115,13 @@ bool heap_is_awaited(const struct heap *heap);
 
 /*
  * What an allocation of that many bytes takes, and what this block in use could hold: for giving a block that one part of
- * the program has freed to another without a way through heap_free(). 0: it is pinned, and is for nobody else.
+ * the program has freed to another without a way through heap_free(). 0: it is pinned, and is for nobody else, or it is
+ * not where such an allocation may lie.
  */
 size_t heap_rounded(size_t bytes);
-size_t heap_room_of(struct heap *heap, const struct block *block, CUdeviceptr address);
+size_t heap_room_of(struct heap *heap, const struct block *block, CUdeviceptr address, enum heap_from from);
+/* Can there be memory on the host at all? */
+bool heap_has_host(const struct heap *heap);
 
 /* Are there freed blocks whose memory is still on its way between device and host? It will be free in a moment. */
 bool heap_has_given(const struct heap *heap);
@@ -131,7 +144,7 @@ enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base);
  * Make it at least that long where it is. NO_MEMORY: what follows it is not free, or the budgets have no more; nothing
  * has changed then. *ret_on_host: bytes that were added there.
  */
-enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, bool may_spill, uint64_t *ret_on_host);
+enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum heap_from from, uint64_t *ret_on_host);
 
 /* Free memory we hold: budgeted, but there for the next allocation. */
 uint64_t heap_idle_device(const struct heap *heap);

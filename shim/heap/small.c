@@ -68,7 +68,7 @@ static void list_remove(struct small *small, struct slab *slab)
 	slab->next = slab->prev = NULL;
 }
 
-static struct slab *slab_new(struct small *small, unsigned size_class, enum chunk_kind kind, bool may_spill,
+static struct slab *slab_new(struct small *small, unsigned size_class, enum chunk_kind kind, enum heap_from from,
 			     enum sw_status *ret_status, bool *ret_reused)
 {
 	unsigned n_slots = (unsigned)(HEAP_UNIT / small_class_bytes(size_class));
@@ -79,7 +79,7 @@ static struct slab *slab_new(struct small *small, unsigned size_class, enum chun
 		*ret_status = SW_NO_HOST_MEMORY;
 		return NULL;
 	}
-	*ret_status = block_take(small->store, 1, kind, may_spill, &slab->block, ret_reused);
+	*ret_status = block_take(small->store, 1, kind, from, &slab->block, ret_reused);
 	if (*ret_status != SW_OK) {
 		free(slab);
 		return NULL;
@@ -123,33 +123,36 @@ static CUdeviceptr slot_take(struct small *small, struct slab *slab)
 	       (word * 64 + bit) * small_class_bytes(slab->size_class);
 }
 
-enum sw_status small_take(struct small *small, size_t bytes, enum chunk_kind kind, bool may_spill,
+/* A slab with a free slot at one place: one in use, an empty one, a new one. *ret_new stays false for the first two. */
+static struct slab *slab_at(struct small *small, unsigned size_class, enum chunk_kind kind, enum chunk_place place,
+			    enum heap_from from, enum sw_status *ret_status, bool *ret_new, bool *ret_reused)
+{
+	struct slab *slab = small->partial[kind][size_class][place];
+
+	*ret_reused = true;
+	if (!slab)
+		slab = empty_take(small, size_class, kind, place);
+	if (slab)
+		return slab;
+	slab = slab_new(small, size_class, kind, from, ret_status, ret_reused);
+	*ret_new = slab != NULL;
+	return slab;
+}
+
+enum sw_status small_take(struct small *small, size_t bytes, enum chunk_kind kind, enum heap_from from,
 			  CUdeviceptr *ret_address, struct block **ret_block, bool *ret_new, bool *ret_reused)
 {
 	unsigned size_class = small_class_of(bytes);
-	struct slab *slab = small->partial[kind][size_class][CHUNK_DEVICE];
 	enum sw_status status = SW_NO_MEMORY;
+	struct slab *slab = NULL;
 
 	lock_assert_held(LOCK_HEAP);
 	*ret_new = false;
-	*ret_reused = true;
-	if (!slab)
-		slab = empty_take(small, size_class, kind, CHUNK_DEVICE);
-	if (!slab) {
-		/* A new slab in device memory comes before a free slot on the host. */
-		slab = slab_new(small, size_class, kind, false, &status, ret_reused);
-		*ret_new = slab != NULL;
-	}
-	if (!slab && may_spill && status == SW_NO_MEMORY) {
-		*ret_reused = true;
-		slab = small->partial[kind][size_class][CHUNK_HOST];
-		if (!slab)
-			slab = empty_take(small, size_class, kind, CHUNK_HOST);
-		if (!slab) {
-			slab = slab_new(small, size_class, kind, true, &status, ret_reused);
-			*ret_new = slab != NULL;
-		}
-	}
+	/* A new slab in device memory comes before a free slot on the host. */
+	if (from != HEAP_HOST)
+		slab = slab_at(small, size_class, kind, CHUNK_DEVICE, HEAP_DEVICE, &status, ret_new, ret_reused);
+	if (!slab && from != HEAP_DEVICE && status == SW_NO_MEMORY)
+		slab = slab_at(small, size_class, kind, CHUNK_HOST, from, &status, ret_new, ret_reused);
 	if (!slab)
 		return status;
 	*ret_block = slab->block;

@@ -27,7 +27,7 @@ unsigned small_class_of(size_t bytes);
 size_t small_class_bytes(unsigned size_class);
 
 /* As block_take(), for bytes <= SMALL_MOST. *ret_new: a slab was made for it. */
-enum sw_status small_take(struct small *small, size_t bytes, enum chunk_kind kind, bool may_spill,
+enum sw_status small_take(struct small *small, size_t bytes, enum chunk_kind kind, enum heap_from from,
 			  CUdeviceptr *ret_address, struct block **ret_block, bool *ret_new, bool *ret_reused);
 void small_give(struct small *small, struct block *block, CUdeviceptr address);
 /* Give one empty slab's block back to the store; false when there is none. */

@@ -5,6 +5,7 @@
 #include "test/core/child_alloc.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -39,6 +40,14 @@ static bool is_heap(CUdeviceptr address)
 static void drop(CUdeviceptr address)
 {
 	CHECK(cuMemFree_v2(address) == CUDA_SUCCESS);
+}
+
+static CUmemoryPool async_pool(void)
+{
+	CUmemoryPool pool;
+
+	CHECK(cuDeviceGetDefaultMemPool(&pool, 0) == CUDA_SUCCESS);
+	return pool;
 }
 
 static int denies(void *argument)
@@ -361,6 +370,118 @@ static void place_device_never_spills(void **state)
 			      stays_on_the_device));
 }
 
+static char place_of(CUdeviceptr address)
+{
+	return sim_where(address);
+}
+
+static int begins_on_the_host(void *argument)
+{
+	(void)argument;
+	start();
+	uint64_t spilled = stats_get(STAT_spilled_bytes);
+	CUdeviceptr large = alloc(24 * MIB), small = alloc(2000), other = alloc(1000);
+	CHECK(place_of(large) == 'H' && core_pages_at(large, 24 * MIB, 'H') == 12);
+	CHECK(place_of(small) == 'H' && place_of(other) == 'D');
+	/* By rule, not for want of room: nothing was spilled. */
+	CHECK(stats_get(STAT_spilled_bytes) == spilled);
+	core_fill(large, 24 * MIB, 3);
+	CHECK(core_is_filled(large, 24 * MIB, 3));
+	/* The host budget is 64 MiB: what does not fit goes on to the rule's next use, and without one there is none. */
+	CUdeviceptr more = alloc(24 * MIB), driver = alloc(24 * MIB);
+	CHECK(place_of(more) == 'H' && !is_heap(driver));
+	CHECK(is_refused(30 * MIB));
+	/* Warm memory of the other place is not taken. */
+	drop(large);
+	drop(small);
+	drop(other);
+	other = alloc(14 * MIB);
+	CHECK(place_of(other) == 'D');
+	drop(other);
+	large = alloc(24 * MIB);
+	small = alloc(2000);
+	CHECK(place_of(large) == 'H' && place_of(small) == 'H');
+	drop(large);
+	drop(small);
+	drop(more);
+	drop(driver);
+	CHECK(ledger_n_rows() == 0 && heap_is_valid(atomic_load(&device_get(0)->heap)));
+	return 0;
+}
+
+static void place_host_begins_on_the_host(void **state)
+{
+	static const char *const modes[] = {"off", "static", "exact"};
+	char text[512];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(modes) / sizeof(*modes); i++) {
+		snprintf(text, sizeof(text),
+			 "device.budget: 64MiB\nhost.budget: 64MiB\nspill.mode: %s\nrules:\n"
+			 "- {match: {size: == 24MiB}, use: heap, place: host, fallback: driver, movable: no}\n"
+			 "- {match: {size: == 30MiB}, use: heap, place: host}\n"
+			 "- {match: {size: == 2000B}, use: heap, place: host, movable: no}\n",
+			 modes[i]);
+		assert_ok(with_policy(text, begins_on_the_host));
+	}
+}
+
+static int has_no_host(void *argument)
+{
+	(void)argument;
+	start();
+	CUdeviceptr driver = alloc(MIB), heap = alloc(2 * MIB);
+	CHECK(!is_heap(driver) && is_heap(heap) && place_of(heap) == 'D');
+	drop(driver);
+	drop(heap);
+	return 0;
+}
+
+static void place_host_cannot_serve_where_there_is_no_such_memory(void **state)
+{
+	(void)state;
+	setenv("SIM_HOST_VMM", "0", 1);
+	assert_ok(with_policy("rules:\n- {match: {size: == 1MiB}, use: heap, place: host}\n", has_no_host));
+	unsetenv("SIM_HOST_VMM");
+}
+
+static void wait_for(void *open)
+{
+	sem_wait(open);
+}
+
+static int streams_keep_apart(void *argument)
+{
+	CUdeviceptr host, device;
+	sem_t open;
+
+	(void)argument;
+	start();
+	sem_init(&open, 0, 0);
+	CHECK(cuLaunchHostFunc(NULL, wait_for, &open) == CUDA_SUCCESS);
+	/* Freed on the stream and asked for again on it: only by who may lie there. */
+	for (int i = 0; i < 3; i++) {
+		CHECK(cuMemAllocAsync(&host, 4 * MIB, NULL) == CUDA_SUCCESS && place_of(host) == 'H');
+		CHECK(cuMemFreeAsync(host, NULL) == CUDA_SUCCESS);
+		CHECK(cuMemAllocFromPoolAsync(&device, 4 * MIB, async_pool(), NULL) == CUDA_SUCCESS);
+		CHECK(place_of(device) == 'D');
+		CHECK(cuMemFreeAsync(device, NULL) == CUDA_SUCCESS);
+	}
+	CHECK(stats_get(STAT_stream_reuses) == 4);
+	sem_post(&open);
+	core_drain();
+	return 0;
+}
+
+static void places_hold_in_stream_order(void **state)
+{
+	(void)state;
+	assert_ok(with_policy("async.use: heap\nspill.mode: static\nrules:\n"
+			      "- {match: {api: async}, use: heap, place: host}\n"
+			      "- {match: {api: pool}, use: heap, place: device}\n",
+			      streams_keep_apart));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -375,6 +496,9 @@ int main(void)
 	    cmocka_unit_test(rules_see_order_live_bytes_free_memory_thread_and_api),
 	    cmocka_unit_test(rules_see_who_calls_and_which_process_it_is),
 	    cmocka_unit_test(place_device_never_spills),
+	    cmocka_unit_test(place_host_begins_on_the_host),
+	    cmocka_unit_test(place_host_cannot_serve_where_there_is_no_such_memory),
+	    cmocka_unit_test(places_hold_in_stream_order),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,10 +58,53 @@ static void a_rule_about_pools_means_those_that_are_named(void **state)
 			 0);
 }
 
+/* ---- where heap memory begins ---- */
+
+#define BLOCK (4 * MIB)
+
+static int uses_what_begins_on_the_host(void)
+{
+	CUdeviceptr moves, stays;
+	int rounds = 0;
+
+	driver_start(0);
+	stays = child_alloc(2 * MIB);
+	moves = child_alloc(BLOCK);
+	CHECK(sim_where(moves) == 'H' && sim_where(stays) == 'H');
+	CHECK(sim_where(child_alloc(MIB)) == 'D');
+	/* Used over and over it comes in, for there is room; the other is as good where it is. */
+	for (; sim_where(moves) == 'H' && rounds < 20000; rounds++) {
+		MUST(driver_fill(NULL, moves, (unsigned)rounds, BLOCK / 4));
+		MUST(driver_fill(NULL, stays, (unsigned)rounds, 2 * MIB / 4));
+		MUST(cu.cuStreamSynchronize(NULL));
+		usleep(500);
+	}
+	CHECK(sim_where(moves) == 'D' && sim_where(stays) == 'H');
+	CHECK(driver_holds(moves, (unsigned)rounds - 1, BLOCK / 4) &&
+	      driver_holds(stays, (unsigned)rounds - 1, 2 * MIB / 4));
+	return 0;
+}
+
+static void what_begins_on_the_host_comes_in_when_it_is_used(void **state)
+{
+	(void)state;
+	for (int fast = 0; fast < 2; fast++) {
+		char text[512];
+
+		snprintf(text, sizeof(text),
+			 "spill.mode: %s\ndevice.budget: 32MiB\nhost.budget: 64MiB\nrules:\n"
+			 "- {match: {size: == 4MiB}, use: heap, place: host}\n"
+			 "- {match: {size: == 2MiB}, use: heap, place: host, movable: no}\n",
+			 fast ? "fast" : "exact");
+		assert_int_equal(under(text, uses_what_begins_on_the_host), 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_rule_about_pools_means_those_that_are_named),
+	    cmocka_unit_test(what_begins_on_the_host_comes_in_when_it_is_used),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
