@@ -10,6 +10,7 @@
 enum policy_type {
 	POLICY_TYPE_SIZE,      /* struct policy_size: auto, bytes or a share */
 	POLICY_TYPE_BYTES,     /* struct policy_size: auto or bytes */
+	POLICY_TYPE_CHUNK,     /* struct policy_size: auto, or bytes that a chunk can have */
 	POLICY_TYPE_LIMIT,     /* uint64_t: bytes, or POLICY_NO_CAP for none */
 	POLICY_TYPE_ENUM,      /* int, one of the named values of the key's set */
 	POLICY_TYPE_FLAGS,     /* int, bits of the named values; one or a list */

@@ -122,6 +122,10 @@ struct policy_request {
 	const char *thread, *nvtx;
 };
 
+/* What heap.chunk may be: units of device memory, up to the largest piece of a heap. */
+#define POLICY_CHUNK_LEAST ((uint64_t)2 << 20)
+#define POLICY_CHUNK_MOST  ((uint64_t)128 << 20)
+
 /* No limit. */
 #define POLICY_NO_CAP UINT64_MAX
 

@@ -106,6 +106,28 @@ static bool bytes_parse(const char *text, struct policy_size *ret_size, char *re
 	return true;
 }
 
+static bool chunk_parse(const char *text, struct policy_size *ret_size, char *ret_why)
+{
+	char quoted[POLICY_QUOTED_BYTES], next[POLICY_SIZE_BYTES_TEXT];
+	struct policy_size size;
+
+	if (!bytes_parse(text, &size, ret_why))
+		return false;
+	if (size.kind == POLICY_SIZE_BYTES && (size.value < POLICY_CHUNK_LEAST || size.value > POLICY_CHUNK_MOST)) {
+		snprintf(ret_why, POLICY_MAX_WHY, "%s is no size of a chunk; write auto or a size from 2MiB to 128MiB",
+			 policy_quote(text, quoted));
+		return false;
+	}
+	if (size.kind == POLICY_SIZE_BYTES && size.value % POLICY_CHUNK_LEAST) {
+		policy_size_format(size.value - size.value % POLICY_CHUNK_LEAST, next);
+		snprintf(ret_why, POLICY_MAX_WHY, "%s is no multiple of 2MiB; write %s", policy_quote(text, quoted),
+			 next);
+		return false;
+	}
+	*ret_size = size;
+	return true;
+}
+
 static bool limit_parse(const char *text, uint64_t *ret_bytes, char *ret_why)
 {
 	if (strcmp(text, "none") == 0) {
@@ -264,6 +286,8 @@ bool policy_value_add(const struct policy_key *key, const char *text, void *targ
 		return policy_size_parse(text, field, ret_why);
 	case POLICY_TYPE_BYTES:
 		return bytes_parse(text, field, ret_why);
+	case POLICY_TYPE_CHUNK:
+		return chunk_parse(text, field, ret_why);
 	case POLICY_TYPE_LIMIT:
 		return limit_parse(text, field, ret_why);
 	case POLICY_TYPE_ENUM:

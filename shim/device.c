@@ -146,6 +146,8 @@ static uint64_t keep_of(const struct budget *budget)
 	return share < KEEP_MOST ? share : KEEP_MOST;
 }
 
+_Static_assert(POLICY_CHUNK_LEAST == HEAP_UNIT, "heap.chunk is what the heap can have");
+
 static struct heap *make_heap(struct device *device)
 {
 	struct heap *heap = NULL;
@@ -169,6 +171,7 @@ static struct heap *make_heap(struct device *device)
 	    .keep_device =
 		resolve(policy_heap_release_threshold(life_policy()), device->total, keep_of(&device->budget)),
 	    .keep_host = keep_of(&host_budget),
+	    .piece_bytes = resolve(policy_heap_chunk(life_policy()), 0, 0),
 	};
 	enum sw_status status = heap_create(&config, &heap);
 	if (status != SW_OK) {

@@ -26,7 +26,7 @@
 /* A warm block may be this much longer than what is asked for: an eighth. */
 #define SLACK 8
 /*
- * The largest pieces: a share of the device budget, between 4 and 128 MiB. What a change of a mapping costs hardly
+ * The largest pieces, unless the user says (heap.chunk): a share of the device budget, between 4 and 128 MiB. What a change of a mapping costs hardly
  * depends on its size, so blocks of up to that size are one piece. Jobs have many blocks of few sizes: most of what
  * goes out has the size of what comes in (GPT at 1.5: 270 ms a step so, 340 with pieces that are powers of two).
  */
@@ -192,6 +192,8 @@ static unsigned largest_piece(const struct block_store *store)
 {
 	uint64_t units = atomic_load(&store->chunks.budget[CHUNK_DEVICE]->limit) / PIECE_SHARE / HEAP_UNIT;
 
+	if (store->most_units)
+		return store->most_units;
 	return units > CHUNK_MOST ? CHUNK_MOST : units < PIECE_LEAST ? PIECE_LEAST : (unsigned)units;
 }
 

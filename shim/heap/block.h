@@ -39,7 +39,8 @@ struct block {
 struct block_store {
 	struct arena arena;
 	struct chunk_store chunks;
-	bool moves; /* memory moves to where it is used, so it matters little where it begins */
+	bool moves;          /* memory moves to where it is used, so it matters little where it begins */
+	unsigned most_units; /* of a piece, as the user wants it; 0: as block.c thinks best */
 	struct block *bin[BLOCK_BINS];
 	struct block *newest, *oldest;
 	struct block *stuck;

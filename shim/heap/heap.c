@@ -82,6 +82,9 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	    .budget = {config->device_budget, config->host_budget},
 	};
 	heap->store.moves = config->moves;
+	heap->store.most_units = (unsigned)(config->piece_bytes / HEAP_UNIT);
+	if (heap->store.most_units > CHUNK_MOST)
+		heap->store.most_units = CHUNK_MOST;
 	heap->store.reclaim_more = reclaim_slab;
 	heap->store.owner = &heap->small;
 	heap->small.store = &heap->store;

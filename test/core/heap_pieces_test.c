@@ -190,6 +190,34 @@ static void a_block_that_cannot_grow_is_as_it_was(void **state)
 	close_heap(&grant, 1);
 }
 
+static void pieces_are_at_most_what_the_user_wants(void **state)
+{
+	static const struct {
+		uint64_t piece;
+		const char *pieces;
+	} rows[] = {
+	    {2 * MIB, "2D 2D 2D 2D 2D 2D 2D 2D 2D"},
+	    {6 * MIB, "6D 6D 6D"},
+	    {128 * MIB, "18D"},
+	    {1024 * MIB, "18D"},
+	    {0, "16D 2D"},
+	};
+	struct heap_grant grant;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		own = (struct core_heap){.device = {.limit = 512 * MIB}, .before = sim_live()};
+		struct heap_config config = {.device_budget = &own.device,
+					     .host_budget = &own.host,
+					     .arena_bytes = GIB,
+					     .piece_bytes = rows[i].piece};
+		assert_int_equal(heap_create(&config, &own.heap), SW_OK);
+		allocate(18 * MIB, &grant);
+		assert_string_equal(pieces(&grant), rows[i].pieces);
+		close_heap(&grant, 1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -198,6 +226,7 @@ int main(void)
 	    cmocka_unit_test(memory_of_other_sizes_is_given_up_for_a_piece_that_can_be_made_of_it_and_for_no_other),
 	    cmocka_unit_test(a_block_grows_into_free_and_warm_address_space_and_into_no_other),
 	    cmocka_unit_test(a_block_that_cannot_grow_is_as_it_was),
+	    cmocka_unit_test(pieces_are_at_most_what_the_user_wants),
 	};
 
 	setenv("SIM_MEMORY", "1GiB", 1);

@@ -100,11 +100,37 @@ static void what_begins_on_the_host_comes_in_when_it_is_used(void **state)
 	}
 }
 
+/* ---- how heap memory is divided ---- */
+
+static int counts_pieces(void)
+{
+	driver_start(0);
+	child_alloc(2 * MIB); /* the first call makes the heap */
+	unsigned long before = sim_calls("cuMemCreate");
+	child_alloc(24 * MIB);
+	CHECK(sim_calls("cuMemCreate") == before + (unsigned long)atoi(getenv("PIECES")));
+	return 0;
+}
+
+static void a_chunk_is_as_large_as_the_policy_lets_it_be(void **state)
+{
+	(void)state;
+	setenv("PIECES", "12", 1);
+	assert_int_equal(under("heap.chunk: 2MiB\n", counts_pieces), 0);
+	setenv("PIECES", "3", 1);
+	assert_int_equal(under("heap.chunk: 8MiB\n", counts_pieces), 0);
+	setenv("PIECES", "1", 1);
+	assert_int_equal(under("heap.chunk: 128MiB\n", counts_pieces), 0);
+	setenv("PIECES", "6", 1);
+	assert_int_equal(under("heap.chunk: auto\n", counts_pieces), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_rule_about_pools_means_those_that_are_named),
 	    cmocka_unit_test(what_begins_on_the_host_comes_in_when_it_is_used),
+	    cmocka_unit_test(a_chunk_is_as_large_as_the_policy_lets_it_be),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

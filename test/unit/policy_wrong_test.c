@@ -125,6 +125,20 @@ static void wrong_decisions_say_what_to_write_instead(void **state)
 	    "p.yaml:12:1: error: managed.advise: memory cannot prefer the device and the host; remove one of them\n");
 }
 
+static void chunks_have_sizes_of_their_own(void **state)
+{
+	(void)state;
+	expect_problems("heap.chunk: 1MiB\n",
+			"p.yaml:1:13: error: heap.chunk: \"1MiB\" is no size of a chunk; write auto "
+			"or a size from 2MiB to 128MiB\n");
+	expect_problems("heap.chunk: 130MiB\n", "p.yaml:1:13: error: heap.chunk: \"130MiB\" is no size of a chunk; "
+						"write auto or a size from 2MiB to 128MiB\n");
+	expect_problems("heap.chunk: 7MiB\n",
+			"p.yaml:1:13: error: heap.chunk: \"7MiB\" is no multiple of 2MiB; write 6MiB\n");
+	expect_problems("heap.chunk: 128MiB\n", "");
+	expect_problems("heap.chunk: auto\n", "");
+}
+
 static void too_many_or_too_long_patterns_are_refused(void **state)
 {
 	char text[2000] = "rules:\n- {use: heap, match.thread: [", *end = text + strlen(text);
@@ -181,6 +195,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(wrong_values_say_what_to_write_instead),
 	    cmocka_unit_test(wrong_decisions_say_what_to_write_instead),
+	    cmocka_unit_test(chunks_have_sizes_of_their_own),
 	    cmocka_unit_test(too_many_or_too_long_patterns_are_refused),
 	    cmocka_unit_test(rules_with_other_conditions_are_covered_only_by_wider_ones),
 	};
