@@ -131,6 +131,10 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemPoolSetAttribute);
+	if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && enter_serve(&scope, true)) {
+		pool_threshold_asked(pool);
+		enter_leave(&scope, CUDA_SUCCESS);
+	}
 	CUresult result = REAL(cuMemPoolSetAttribute)(pool, attr, value);
 	if (result != CUDA_SUCCESS || !enter_serve(&scope, false))
 		return result;

@@ -1,4 +1,6 @@
 #include "shim/pool.h"
+#include "shim/enter.h"
+#include "shim/log.h"
 #include "shim/real.h"
 
 #include <stdlib.h>
@@ -62,6 +64,36 @@ void pool_forgotten(struct pool *pool, bool gone)
 		free(pool);
 }
 
+/*
+ * Before the program says so itself, or not at all: it never sees its own setting changed. Observing changes nothing of
+ * the driver's.
+ */
+static void set_threshold(CUmemoryPool handle, CUdevice ordinal)
+{
+	struct policy_size threshold = policy_async_release_threshold(life_policy());
+	cuuint64_t bytes = threshold.value;
+
+	if (threshold.kind != POLICY_SIZE_BYTES || policy_observe(life_policy()))
+		return;
+	CUresult result = REAL(cuMemPoolSetAttribute)(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes);
+	if (result != CUDA_SUCCESS)
+		log_once("cuMemPoolSetAttribute(release threshold) of device %d: %s; its default pool goes without "
+			 "async.release_threshold",
+			 ordinal, real_error_name(result));
+}
+
+void pool_threshold_asked(CUmemoryPool pool)
+{
+	struct device *device;
+
+	for (CUdevice ordinal = 0; (device = device_get(ordinal)); ordinal++) {
+		CUmemoryPool its = NULL;
+
+		if (REAL(cuDeviceGetDefaultMemPool)(&its, ordinal) == CUDA_SUCCESS && its == pool)
+			pool_used(device);
+	}
+}
+
 void pool_used(struct device *device)
 {
 	CUmemoryPool handle;
@@ -70,8 +102,10 @@ void pool_used(struct device *device)
 		return;
 	if (atomic_exchange(&device->pools_used, true))
 		return;
-	if (REAL(cuDeviceGetDefaultMemPool)(&handle, device->ordinal) == CUDA_SUCCESS)
-		pool_made(handle, device->ordinal, false);
+	if (REAL(cuDeviceGetDefaultMemPool)(&handle, device->ordinal) != CUDA_SUCCESS)
+		return;
+	set_threshold(handle, device->ordinal);
+	pool_made(handle, device->ordinal, false);
 }
 
 void pool_graphs_used(struct device *device)

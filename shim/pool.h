@@ -11,8 +11,16 @@
 #include "shim/device.h"
 #include "shim/ledger.h"
 
-/* The program allocated in stream order on this device: from now on its default pool is looked at. */
+/*
+ * The program allocated in stream order on this device: from now on its default pool is looked at, and keeps what the
+ * policy says (async.release_threshold).
+ */
 void pool_used(struct device *device);
+/*
+ * The program is about to say how much this pool keeps: from then on that holds. What the policy says of a default pool
+ * is said before it.
+ */
+void pool_threshold_asked(CUmemoryPool pool);
 /* A pool the program made. driver_only: what it promises (export, a limit) is nothing the heap could keep. */
 void pool_made(CUmemoryPool pool, CUdevice device, bool driver_only);
 /* Before its real end it leaves the list (NULL: it was not on it); after that it is dropped, or comes back. */

@@ -58,6 +58,83 @@ static void a_rule_about_pools_means_those_that_are_named(void **state)
 			 0);
 }
 
+static uint64_t threshold(void)
+{
+	cuuint64_t bytes = 1;
+	CUmemoryPool pool;
+
+	MUST(cuDeviceGetDefaultMemPool(&pool, 0));
+	MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes));
+	return bytes;
+}
+
+static void set_threshold(uint64_t bytes)
+{
+	cuuint64_t value = bytes;
+	CUmemoryPool pool;
+
+	MUST(cuDeviceGetDefaultMemPool(&pool, 0));
+	MUST(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
+}
+
+static uint64_t kept(void)
+{
+	cuuint64_t bytes = 0;
+	CUmemoryPool pool;
+	CUdeviceptr block;
+
+	MUST(cu.cuMemAllocAsync(&block, 8 * MIB, NULL));
+	CHECK(!driver_is_heap(block));
+	MUST(cu.cuMemFreeAsync(block, NULL));
+	MUST(cu.cuStreamSynchronize(NULL));
+	MUST(cuDeviceGetDefaultMemPool(&pool, 0));
+	MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes));
+	return bytes;
+}
+
+static int keeps_what_the_policy_says(void)
+{
+	driver_start(0);
+	CHECK(kept() >= 8 * MIB && threshold() == 16 * MIB);
+	/* What the program says later holds, 0 too. */
+	set_threshold(0);
+	CHECK(kept() == 0 && threshold() == 0);
+	return 0;
+}
+
+static int keeps_what_the_program_says(void)
+{
+	driver_start(0);
+	set_threshold(0);
+	CHECK(kept() == 0 && threshold() == 0);
+	return 0;
+}
+
+static int keeps_nothing(void)
+{
+	driver_start(0);
+	CHECK(kept() == 0 && threshold() == 0);
+	return 0;
+}
+
+static int cannot_be_told(void)
+{
+	driver_start(0);
+	sim_fail("cuMemPoolSetAttribute", 1, CUDA_ERROR_NOT_SUPPORTED);
+	CHECK(kept() == 0 && threshold() == 0 && !sim_fail_pending());
+	return 0;
+}
+
+static void the_default_pool_keeps_what_the_policy_says_until_the_program_does(void **state)
+{
+	(void)state;
+	assert_int_equal(under("async.release_threshold: 16MiB\n", keeps_what_the_policy_says), 0);
+	assert_int_equal(under("async.release_threshold: 16MiB\n", keeps_what_the_program_says), 0);
+	assert_int_equal(under("async.release_threshold: 16MiB\n", cannot_be_told), 0);
+	assert_int_equal(under("async.release_threshold: auto\n", keeps_nothing), 0);
+	assert_int_equal(under("async.release_threshold: 16MiB\nobserve: yes\n", keeps_nothing), 0);
+}
+
 /* ---- where heap memory begins ---- */
 
 #define BLOCK (4 * MIB)
@@ -131,6 +208,7 @@ int main(void)
 	    cmocka_unit_test(a_rule_about_pools_means_those_that_are_named),
 	    cmocka_unit_test(what_begins_on_the_host_comes_in_when_it_is_used),
 	    cmocka_unit_test(a_chunk_is_as_large_as_the_policy_lets_it_be),
+	    cmocka_unit_test(the_default_pool_keeps_what_the_policy_says_until_the_program_does),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
