@@ -82,6 +82,7 @@ static void pack(struct policy *policy)
 	struct memo memo = {.n = 0};
 
 	policy->needs = 0;
+	policy->decided = 0;
 	for (size_t i = 0; i < policy->n_rules; i++) {
 		const struct policy_rule *rule = &policy->rules[i];
 		struct policy_test *test = &policy->tests[i];
@@ -91,7 +92,7 @@ static void pack(struct policy *policy)
 		    .lo = rule->size.lo,
 		    .hi = rule->size.hi,
 		    .devices = rule->devices ? rule->devices : UINT64_MAX,
-		    .apis = rule->apis ? (uint32_t)rule->apis : UINT32_MAX,
+		    .apis = policy_rule_apis(rule),
 		    .more = needs != 0,
 		};
 		for (int text = 0; text < POLICY_N_TEXTS; text++)
@@ -99,10 +100,12 @@ static void pack(struct policy *policy)
 				test->memo = policy->more[i].memo[text];
 		if (rule->process.n || rule->arguments.n)
 			policy->needs |= POLICY_NEED_PROCESS;
-		if (rule->process_is == POLICY_PROCESS_OURS)
+		if (rule->process_is == POLICY_PROCESS_OURS) {
 			policy->needs |= needs;
-		else
+			policy->decided |= policy_rule_apis(rule);
+		} else {
 			*test = (struct policy_test){.lo = 1, .hi = 0};
+		}
 	}
 }
 

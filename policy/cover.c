@@ -42,7 +42,7 @@ static bool bits_cover(uint64_t outer, uint64_t inner)
 /* Is all that the inner rule matches matched by the outer one? */
 static bool covers(const struct policy_rule *outer, const struct policy_rule *inner)
 {
-	if (!holds(&outer->size, &inner->size) || !bits_cover((unsigned)outer->apis, (unsigned)inner->apis) ||
+	if (!holds(&outer->size, &inner->size) || policy_rule_apis(inner) & ~policy_rule_apis(outer) ||
 	    !bits_cover(outer->devices, inner->devices))
 		return false;
 	for (int i = 0; i < POLICY_N_NUMBERS; i++)
@@ -139,7 +139,7 @@ void policy_warn_unreachable(const struct policy *policy, struct policy_errors *
 		size_t at = first_touching(pieces, n, rule->size.lo);
 
 		/* A touching piece may end just before lo; the next one cannot hold the range then, for there is a gap. */
-		if (at < n && holds(&pieces[at], &rule->size))
+		if (at < n && holds(&pieces[at], &rule->size) && !(policy_rule_apis(rule) & ~POLICY_APIS_ANY))
 			warn(policy, i, errors);
 		else if (is_plain(rule))
 			n = insert(pieces, n, rule->size);

@@ -51,6 +51,7 @@ static struct policy_decision decision_of(const struct policy_rule *rule, int in
 	    .n_uses = 1 + rule->fallback.n,
 	    .uses = {(unsigned char)rule->use},
 	    .cap = rule->cap,
+	    .vmm_spill = rule->vmm_spill != 0,
 	    .managed = &rule->managed,
 	    .system = &rule->system,
 	};
@@ -58,6 +59,24 @@ static struct policy_decision decision_of(const struct policy_rule *rule, int in
 	for (unsigned i = 0; i < rule->fallback.n; i++)
 		decision.uses[1 + i] = rule->fallback.use[i];
 	return decision;
+}
+
+/* No rule matched. */
+static struct policy_decision standard(const struct policy *policy, enum policy_api api)
+{
+	int use = POLICY_APIS_ANY & 1 << api ? policy->use : POLICY_USE_DRIVER;
+
+	return (struct policy_decision){
+	    .use = (enum policy_use)use,
+	    .rule = -1,
+	    .movable = true,
+	    .n_uses = 1,
+	    .uses = {(unsigned char)use},
+	    .cap = POLICY_NO_CAP,
+	    .vmm_spill = policy->vmm_spill != 0,
+	    .managed = &policy->managed,
+	    .system = &policy->system,
+	};
 }
 
 struct policy_decision policy_decide(const struct policy *policy, const struct policy_request *request)
@@ -74,14 +93,5 @@ struct policy_decision policy_decide(const struct policy *policy, const struct p
 		    !(tried.done & ~tried.matched & 1ull << tests[i].memo) &&
 		    (!tests[i].more || more_matches(&policy->more[i], request, &tried)))
 			return decision_of(&policy->rules[i], (int)i);
-	return (struct policy_decision){
-	    .use = (enum policy_use)policy->use,
-	    .rule = -1,
-	    .movable = true,
-	    .n_uses = 1,
-	    .uses = {(unsigned char)policy->use},
-	    .cap = POLICY_NO_CAP,
-	    .managed = &policy->managed,
-	    .system = &policy->system,
-	};
+	return standard(policy, request->api);
 }

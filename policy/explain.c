@@ -51,8 +51,10 @@ static bool api_holds(const struct policy_rule *rule, enum policy_api api, char 
 {
 	char names[POLICY_MAX_WHY] = "";
 
-	if (!rule->apis || rule->apis & 1 << api)
+	if (policy_rule_apis(rule) & 1u << api)
 		return true;
+	if (!rule->apis)
+		return say(ret_text, "about api %s only rules decide that name it", policy_api_name(api));
 	for (int i = 0; i < POLICY_API_COUNT; i++) {
 		if (!(rule->apis & 1 << i))
 			continue;

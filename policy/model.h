@@ -64,7 +64,7 @@ struct policy_rule {
 	int apis; /* bits */
 	uint64_t devices;
 	struct policy_globs process, arguments, text[POLICY_N_TEXTS];
-	int use, place, movable;
+	int use, place, movable, vmm_spill;
 	struct policy_uses fallback;
 	uint64_t cap;
 	struct policy_managed managed;
@@ -74,6 +74,12 @@ struct policy_rule {
 	unsigned number_in_file;        /* as messages call it */
 	enum policy_process process_is; /* does the process match? */
 };
+
+/* Bits: the requests it is about. */
+static inline unsigned policy_rule_apis(const struct policy_rule *rule)
+{
+	return rule->apis ? (unsigned)rule->apis : POLICY_APIS_ANY;
+}
 
 /* What every request is held against, 32 bytes a rule: 1,000 rules are 32 KiB to look through. */
 struct policy_test {
@@ -94,7 +100,7 @@ struct policy_more {
 
 struct policy {
 	char *name;
-	int version, spill, capacity, summary, control, use, observe, async_use;
+	int version, spill, capacity, summary, control, use, observe, async_use, vmm_spill;
 	struct policy_size device_budget, host_budget, heap_chunk, heap_release_threshold, async_release_threshold;
 	struct policy_managed managed;
 	struct policy_system system;
@@ -103,7 +109,8 @@ struct policy {
 	struct policy_more *more;
 	size_t n_rules, n_rules_room;
 	unsigned needs;
-	bool rules_bad; /* while reading: a rule has an error, so nothing can be said about what it covers */
+	uint32_t decided; /* bits: apis that some rule can match */
+	bool rules_bad;   /* while reading: a rule has an error, so nothing can be said about what it covers */
 	/* What messages call the files, and their real paths (NULL: none; a built-in, a text in memory); owned. */
 	char *files[POLICY_MAX_FILES], *real_paths[POLICY_MAX_FILES];
 	unsigned n_files;

@@ -154,13 +154,38 @@ static void map_walk(struct walk *w, const struct policy_node *map, const char *
 		pair_walk(w, map, key, prefix);
 }
 
+/* Memory that the program asks for by its kind can be of few others. Bits of enum policy_use. */
+static const struct {
+	enum policy_api api;
+	unsigned uses;
+	const char *why, *write;
+} named_apis[] = {
+    {POLICY_API_MANAGED, 1u << POLICY_USE_SYSTEM | 1u << POLICY_USE_DRIVER | 1u << POLICY_USE_DENY,
+     "the CPU must reach such memory", "system, driver or deny"},
+    {POLICY_API_HOST, 1u << POLICY_USE_DRIVER | 1u << POLICY_USE_DENY, "it is the driver's own", "driver or deny"},
+    {POLICY_API_VMM, 1u << POLICY_USE_DRIVER | 1u << POLICY_USE_DENY, "the program has the handles of it",
+     "driver or deny"},
+};
+
+static void use_check(struct walk *w, const struct policy_rule *rule, unsigned use, const char *key)
+{
+	for (size_t i = 0; i < sizeof(named_apis) / sizeof(*named_apis); i++)
+		if (rule->apis & 1 << named_apis[i].api && !(named_apis[i].uses & 1u << use))
+			PROBLEM(w, w->seen[policy_key_find(w->keys, key)],
+				"%s%s: %s cannot serve api %s, for %s; write %s, or a rule of its own for it", w->who,
+				key, policy_use_name((enum policy_use)use), policy_api_name(named_apis[i].api),
+				named_apis[i].why, named_apis[i].write);
+}
+
 /* What is wrong with values that are each right. */
 static void rule_check(struct walk *w, const struct policy_rule *rule)
 {
 	const struct policy_uses *fallback = &rule->fallback;
 	struct policy_place place = w->seen[policy_key_find(w->keys, "fallback")];
 
+	use_check(w, rule, (unsigned)rule->use, "use");
 	for (unsigned i = 0; i < fallback->n; i++) {
+		use_check(w, rule, fallback->use[i], "fallback");
 		const char *name = policy_use_name((enum policy_use)fallback->use[i]);
 
 		if (fallback->use[i] == rule->use)

@@ -220,6 +220,16 @@ unsigned policy_needs(const struct policy *policy)
 	return policy->needs;
 }
 
+bool policy_decides(const struct policy *policy, enum policy_api api)
+{
+	return policy->decided & 1u << api;
+}
+
+bool policy_vmm_spill(const struct policy *policy)
+{
+	return policy->vmm_spill && !policy->observe;
+}
+
 uint64_t policy_rule_cap(const struct policy *policy, int rule)
 {
 	return rule >= 0 && (size_t)rule < policy->n_rules ? policy->rules[rule].cap : POLICY_NO_CAP;

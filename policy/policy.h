@@ -35,6 +35,11 @@ enum policy_api {
 	POLICY_API_VMM,
 	POLICY_API_COUNT, /* must be last */
 };
+/*
+ * Bits. About these any rule decides that does not ask for others. The rest is memory whose kind the program has chosen
+ * itself: only rules that name it decide about it, else the driver serves it.
+ */
+#define POLICY_APIS_ANY (1 << POLICY_API_MALLOC | 1 << POLICY_API_PITCH | 1 << POLICY_API_ASYNC | 1 << POLICY_API_POOL)
 
 /* Where heap memory is placed when it is allocated. */
 enum policy_place_of {
@@ -140,6 +145,7 @@ struct policy_decision {
 	unsigned n_uses;
 	unsigned char uses[POLICY_MAX_USES]; /* in the order in which they are to be tried */
 	uint64_t cap;                        /* bytes the first use may have live under this rule */
+	bool vmm_spill; /* the program's own device memory (cuMemCreate): on the host when over the budget? */
 	const struct policy_managed *managed;
 	const struct policy_system *system;
 };
@@ -183,7 +189,12 @@ void policy_bind(struct policy *policy, const char *process, const char *argumen
 /* Bits of enum policy_need: what rules look at that can match. Rules of another process do not count once bound. */
 unsigned policy_needs(const struct policy *policy);
 
-/* First rule that matches wins; else the policy's default use. Pure, no lock, no memory; a few ns a rule. */
+/* Can a rule match requests of this api? Rules of another process do not count once bound. */
+bool policy_decides(const struct policy *policy, enum policy_api api);
+/* vmm.spill of the file: for device memory that the program makes itself, where no rule names it. */
+bool policy_vmm_spill(const struct policy *policy);
+
+/* First rule that matches wins; else the policy's default use, for memory that only named rules are about the driver. Pure, no lock, no memory; a few ns a rule. */
 struct policy_decision policy_decide(const struct policy *policy, const struct policy_request *request);
 
 /*

@@ -7,7 +7,6 @@
 #include "shim/pool.h"
 #include "shim/real.h"
 #include "shim/serve.h"
-#include "shim/switches.h"
 
 /*
  * Which order a stream is: its handle, but the default stream of each thread is another one, though all have one handle.
@@ -34,6 +33,11 @@ bool async_is_capturing(CUstream stream, bool per_thread)
 	return (per_thread ? REAL(cuStreamIsCapturing_ptsz) : REAL(cuStreamIsCapturing))(stream, &status) !=
 		   CUDA_SUCCESS ||
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+bool async_is_for_heap(void)
+{
+	return policy_async_use(life_policy()) == POLICY_USE_HEAP;
 }
 
 /* ---- allocating ---- */
@@ -138,8 +142,7 @@ static enum sw_status serve_heap(struct device *device, const struct async_reque
  * In the stream's context. Down the list of uses as in serve.c; of those only the heap and the driver's pools know stream
  * order. With async.use: driver a rule can deny, and nothing else.
  */
-static bool serve(const struct async_request *request, CUcontext context, CUdeviceptr *ret_address,
-		  CUresult *ret_result)
+static bool serve(struct async_request *request, CUcontext context, CUdeviceptr *ret_address, CUresult *ret_result)
 {
 	struct backend_request question = {.api = request->api, .bytes = request->bytes, .caller = request->caller};
 	struct device *device = device_current(NULL);
@@ -148,11 +151,16 @@ static bool serve(const struct async_request *request, CUcontext context, CUdevi
 	if (!device)
 		return false;
 	struct policy_decision decision = choice_make(device, &question);
-	if (!serve_async_to_heap() && decision.use != POLICY_USE_DENY)
+	if (!async_is_for_heap() && decision.use != POLICY_USE_DENY)
 		return false;
 	for (unsigned i = 0; i < decision.n_uses && (status == SW_NO_MEMORY || status == SW_NOT_SUPPORTED); i++) {
-		if (decision.uses[i] == POLICY_USE_DRIVER)
-			return false;
+		if (decision.uses[i] == POLICY_USE_DRIVER) {
+			request->claim.rule = decision.rule;
+			if (i || choice_take(&decision, request->bytes, &request->claim.cap))
+				return false;
+			status = SW_NO_MEMORY;
+			continue;
+		}
 		if (decision.uses[i] == POLICY_USE_HEAP)
 			status = serve_heap(device, request, &decision, context, ret_address);
 		else
@@ -164,7 +172,7 @@ static bool serve(const struct async_request *request, CUcontext context, CUdevi
 	return status != SW_NOT_SUPPORTED;
 }
 
-bool async_alloc(const struct async_request *request, CUdeviceptr *ret_address, CUresult *ret_result)
+bool async_alloc(struct async_request *request, CUdeviceptr *ret_address, CUresult *ret_result)
 {
 	CUcontext context = NULL;
 	bool pushed = false;

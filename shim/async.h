@@ -19,6 +19,7 @@
 #define SPILLWAY_ASYNC_H
 
 #include "policy/policy.h"
+#include "shim/own.h"
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -28,13 +29,18 @@ struct async_request {
 	size_t bytes;
 	enum policy_api api; /* ASYNC, or POOL where the program names the pool */
 	void *caller;        /* where in the program it was asked for */
-	CUmemoryPool pool; /* NULL: the current one of the stream's device */
+	CUmemoryPool pool;   /* NULL: the current one of the stream's device */
 	CUstream stream;
 	bool per_thread; /* a _ptsz spelling: stream 0 is this thread's own */
+	/* Set by async_alloc() where the driver is to serve: under which rule. */
+	struct own_claim claim;
 };
 
-/* False: the driver is to serve it, and nothing has changed. */
-bool async_alloc(const struct async_request *request, CUdeviceptr *ret_address, CUresult *ret_result);
+/* Does the policy bring memory in stream order into the heap at all? */
+bool async_is_for_heap(void);
+
+/* False: the driver is to serve it, under request->claim. */
+bool async_alloc(struct async_request *request, CUdeviceptr *ret_address, CUresult *ret_result);
 /* cuMemFreeAsync of an address of ours (serve_is_ours()). */
 CUresult async_free(CUdeviceptr address, CUstream stream, bool per_thread);
 /* Does the stream capture, or will the driver not say? */

@@ -138,8 +138,11 @@ struct policy_decision choice_make(struct device *device, const struct backend_r
 		question.thread = thread;
 	struct policy_decision decision = policy_decide(policy, &question);
 
-	count(decision.rule, request->bytes);
+	/* The default is about what rules decide that name no api. */
+	if (decision.rule >= 0 || POLICY_APIS_ANY & 1 << question.api)
+		count(decision.rule, request->bytes);
 	if (policy_observe(policy)) {
+		decision.vmm_spill = false;
 		decision.use = POLICY_USE_DRIVER;
 		decision.uses[0] = POLICY_USE_DRIVER;
 		decision.n_uses = 1;

@@ -4,7 +4,7 @@
  */
 #include "shim/enter.h"
 #include "shim/hook.h"
-#include "shim/serve.h"
+#include "shim/own.h"
 
 /* ---- cuMemAlloc, cuMemAllocPitch ---- */
 
@@ -71,6 +71,18 @@ HOOK_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
 	return enter_leave(&scope, serve_free(dptr));
 }
 
+/* ---- what the program asks for by its kind: the driver serves it, unless a rule names it (own.h) ---- */
+
+HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemAllocManaged);
+	if (!enter_serve(&scope, true))
+		return serve_refusal() ? serve_refusal() : REAL(cuMemAllocManaged)(dptr, bytesize, flags);
+	return enter_leave(&scope, own_managed(dptr, bytesize, flags, __builtin_return_address(0)));
+}
+
 /* ---- what the driver serves and we count ---- */
 
 /*
@@ -97,8 +109,6 @@ HOOK_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
 		return enter_leave(&scope, result);                                                                    \
 	}
 
-DRIVER_ALLOC(cuMemAllocManaged, LEDGER_MANAGED, (CUdeviceptr * dptr, size_t bytesize, unsigned int flags),
-	     (dptr, bytesize, flags), bytesize)
 /* Addresses of 32 bits (CUDA before 3.2): the heap lies beyond their reach. */
 DRIVER_ALLOC(cuMemAlloc, LEDGER_DRIVER, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize), bytesize)
 DRIVER_ALLOC(cuMemAllocPitch, LEDGER_DRIVER,
@@ -108,47 +118,48 @@ DRIVER_ALLOC(cuMemAllocPitch, LEDGER_DRIVER,
 
 /* ---- pinned host memory ---- */
 
-static CUresult note_host(CUresult result, enum ledger_kind kind, const void *address, size_t bytes)
+#define ALLOC_HOST(name, params, args)                                                                                 \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+		struct own_claim claim;                                                                                \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (!enter_serve(&scope, true))                                                                        \
+			return REAL(name) args;                                                                        \
+		if (!own_claim(POLICY_API_HOST, NULL, bytesize, __builtin_return_address(0), &claim))                  \
+			return enter_leave(&scope, CUDA_ERROR_OUT_OF_MEMORY);                                          \
+		CUresult result = REAL(name) args;                                                                     \
+		if (result == CUDA_SUCCESS)                                                                            \
+			own_note(LEDGER_PINNED, (uint64_t)(uintptr_t)*pp, bytesize, -1, &claim);                       \
+		else                                                                                                   \
+			own_claim_end(&claim, bytesize);                                                               \
+		return enter_leave(&scope, result);                                                                    \
+	}
+ALLOC_HOST(cuMemHostAlloc, (void **pp, size_t bytesize, unsigned int Flags), (pp, bytesize, Flags))
+ALLOC_HOST(cuMemAllocHost_v2, (void **pp, size_t bytesize), (pp, bytesize))
+ALLOC_HOST(cuMemAllocHost, (void **pp, unsigned int bytesize), (pp, bytesize))
+
+static CUresult note_registered(CUresult result, const void *address, size_t bytes)
 {
 	struct enter_scope scope;
 
 	if (result != CUDA_SUCCESS || !enter_serve(&scope, true))
 		return result;
-	serve_note(kind, (uint64_t)(uintptr_t)address, bytes, -1);
+	serve_note(LEDGER_REGISTERED, (uint64_t)(uintptr_t)address, bytes, -1);
 	return enter_leave(&scope, result);
-}
-
-HOOK_EXPORT CUresult CUDAAPI cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
-{
-	stats_call(HOOK_cuMemHostAlloc);
-	CUresult result = REAL(cuMemHostAlloc)(pp, bytesize, Flags);
-	return note_host(result, LEDGER_PINNED, result == CUDA_SUCCESS ? *pp : NULL, bytesize);
-}
-
-HOOK_EXPORT CUresult CUDAAPI cuMemAllocHost_v2(void **pp, size_t bytesize)
-{
-	stats_call(HOOK_cuMemAllocHost_v2);
-	CUresult result = REAL(cuMemAllocHost_v2)(pp, bytesize);
-	return note_host(result, LEDGER_PINNED, result == CUDA_SUCCESS ? *pp : NULL, bytesize);
-}
-
-HOOK_EXPORT CUresult CUDAAPI cuMemAllocHost(void **pp, unsigned int bytesize)
-{
-	stats_call(HOOK_cuMemAllocHost);
-	CUresult result = REAL(cuMemAllocHost)(pp, bytesize);
-	return note_host(result, LEDGER_PINNED, result == CUDA_SUCCESS ? *pp : NULL, bytesize);
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 {
 	stats_call(HOOK_cuMemHostRegister_v2);
-	return note_host(REAL(cuMemHostRegister_v2)(p, bytesize, Flags), LEDGER_REGISTERED, p, bytesize);
+	return note_registered(REAL(cuMemHostRegister_v2)(p, bytesize, Flags), p, bytesize);
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
 {
 	stats_call(HOOK_cuMemHostRegister);
-	return note_host(REAL(cuMemHostRegister)(p, bytesize, Flags), LEDGER_REGISTERED, p, bytesize);
+	return note_registered(REAL(cuMemHostRegister)(p, bytesize, Flags), p, bytesize);
 }
 
 /* The row leaves before the driver's call and comes back when that fails. */

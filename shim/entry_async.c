@@ -9,7 +9,6 @@
 #include "shim/pending.h"
 #include "shim/pool.h"
 #include "shim/serve.h"
-#include "shim/switches.h"
 
 /* ---- allocating ---- */
 
@@ -19,7 +18,7 @@ static void note(const struct async_request *request, CUdeviceptr address, bool 
 	struct device *device = captured ? device_current(NULL) : NULL;
 
 	if (!captured)
-		serve_note(LEDGER_ASYNC, address, request->bytes, -1);
+		own_note(LEDGER_ASYNC, address, request->bytes, -1, &request->claim);
 	else
 		stats_add(STAT_graph_allocations, 1);
 	if (device)
@@ -35,7 +34,8 @@ static void note(const struct async_request *request, CUdeviceptr address, bool 
 						.caller = __builtin_return_address(0),                                 \
 						.pool = of_pool,                                                       \
 						.stream = hStream,                                                     \
-						.per_thread = own};                                                    \
+						.per_thread = own,                                                     \
+						.claim = {.rule = -1}};                                                \
 		struct enter_scope scope;                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
@@ -50,6 +50,8 @@ static void note(const struct async_request *request, CUdeviceptr address, bool 
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && serve_make_room(-1));                                     \
 		if (result == CUDA_SUCCESS)                                                                            \
 			note(&request, *dptr, captured);                                                               \
+		else                                                                                                   \
+			own_claim_end(&request.claim, bytesize);                                                       \
 		return enter_leave(&scope, result);                                                                    \
 	}
 
@@ -151,7 +153,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesT
 	CUresult result = REAL(cuMemPoolTrimTo)(pool, minBytesToKeep);
 	if (result != CUDA_SUCCESS || !enter_serve(&scope, false))
 		return result;
-	struct device *device = serve_async_to_heap() ? pool_heap_device(pool) : NULL;
+	struct device *device = async_is_for_heap() ? pool_heap_device(pool) : NULL;
 	struct heap *heap = device ? atomic_load(&device->heap) : NULL;
 	if (heap) {
 		uint64_t used = pool_heap_bytes(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
@@ -186,8 +188,9 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAc
 	if (device && is_for_others(map, count, device->ordinal)) {
 		pool_reached_by_others(pool);
 		if (pool_heap_bytes(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT))
-			log_once("other devices cannot reach what a memory pool has in the heap already; set async: "
-				 "driver for such programs");
+			log_once(
+			    "other devices cannot reach what a memory pool has in the heap already; set async.use: "
+			    "driver for such programs");
 	}
 	return enter_leave(&scope, result);
 }
@@ -201,7 +204,8 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolExportPointer(CUmemPoolPtrExportData *shar
 		return REAL(cuMemPoolExportPointer)(shareData_out, ptr);
 	if (!device_of(ptr))
 		return enter_leave(&scope, REAL(cuMemPoolExportPointer)(shareData_out, ptr));
-	log_once("cuMemPoolExportPointer on heap memory is not possible: set async: driver, or make the pool with a "
-		 "handle type to export");
+	log_once(
+	    "cuMemPoolExportPointer on heap memory is not possible: set async.use: driver, or make the pool with a "
+	    "handle type to export");
 	return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
 }

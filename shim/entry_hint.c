@@ -135,6 +135,42 @@ static CUresult advise(const CUmemLocation *location, CUmem_advise advice)
 ADVISE(cuMemAdvise, CUdevice, device, location_of(device))
 ADVISE(cuMemAdvise_v2, CUmemLocation, location, location)
 
+/* ---- which stream it belongs to ---- */
+
+/*
+ * Of pages of the system that stand in for managed memory: whoever may touch it may do so at any time, so that nothing
+ * comes of it. As of managed memory, it is of all of a block.
+ */
+static bool attach(CUresult *ret_result, CUdeviceptr address, size_t bytes, unsigned flags)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+	bool taken;
+
+	if (!enter_serve(&scope, false))
+		return false;
+	taken = ledger_find(LEDGER_SYSTEM, address, &row) && row.asked_managed;
+	enter_leave(&scope, CUDA_SUCCESS);
+	if (taken)
+		*ret_result = row.key == address && (!bytes || bytes == row.bytes) &&
+				      (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST ||
+				       flags == CU_MEM_ATTACH_SINGLE)
+				  ? CUDA_SUCCESS
+				  : CUDA_ERROR_INVALID_VALUE;
+	return taken;
+}
+
+#define ATTACH(name)                                                                                                   \
+	HOOK_EXPORT CUresult CUDAAPI name(CUstream hStream, CUdeviceptr dptr, size_t length, unsigned int flags)       \
+	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		return attach(&result, dptr, length, flags) ? result : REAL(name)(hStream, dptr, length, flags);       \
+	}
+ATTACH(cuStreamAttachMemAsync)
+ATTACH(cuStreamAttachMemAsync_ptsz)
+
 /* ---- questions ---- */
 
 /* What the driver says of managed memory about which nothing was ever said. */

@@ -239,6 +239,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 		*ret_bytes = sizeof(ret->word);
 		return is_fixed ? REAL(cuPointerGetAttribute)(&ret->word, attribute, address) : ANSWER(word, 0);
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		return ANSWER(word, row->asked_managed);
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
 		return ANSWER(word, 0);

@@ -1,6 +1,6 @@
 /*
  * Bodies for programs that use virtual memory management themselves. Their handles are counted where they lie, and
- * device memory they take is room the heap does not have; nothing is refused. Where serve_vmm_may_spill() says so, what
+ * device memory they take is room the heap does not have; nothing is refused but by a rule. Where vmm.spill says so, what
  * does not fit the device budget is made in host memory instead: a handle has no address, so the program maps it and
  * grants its device access as it would have, and goes on. It never moves. A handle lives until every reference
  * (create, retain) is released and every mapping of it is gone, as the driver counts it. Our own address space is not
@@ -10,9 +10,8 @@
 #include "shim/enter.h"
 #include "shim/hook.h"
 #include "shim/log.h"
+#include "shim/own.h"
 #include "shim/pool.h"
-#include "shim/serve.h"
-#include "shim/switches.h"
 
 #include <string.h>
 
@@ -50,17 +49,16 @@ static void say_spilled(const struct device *device, size_t size)
  * out. False: it is not to be, or the driver refuses it, and the device is tried as ever. Charged to the host's budget.
  */
 static bool create_on_host(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-			   unsigned long long flags, CUresult *ret_result)
+			   unsigned long long flags, const struct own_claim *claim, CUresult *ret_result)
 {
-	if (!serve_vmm_may_spill() || policy_spill_mode(life_policy()) == POLICY_SPILL_OFF || !handle || !prop ||
-	    prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+	if (!claim->may_spill || policy_spill_mode(life_policy()) == POLICY_SPILL_OFF ||
 	    (prop->allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL))
 		return false;
 	struct device *device = device_get(prop->location.id);
 	if (!device || !device->host_vmm || !is_over_budget(device, size))
 		return false;
 	if (!budget_take(&host_budget, size)) {
-		serve_say_refused(device, size, -1);
+		serve_say_refused(device, size, claim->rule);
 		*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
 		return true;
 	}
@@ -78,11 +76,13 @@ static bool create_on_host(CUmemGenericAllocationHandle *handle, size_t size, co
 	return false;
 }
 
-static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const CUmemAllocationProp *prop, bool spilled)
+static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const CUmemAllocationProp *prop, bool spilled,
+			const struct own_claim *claim)
 {
 	struct ledger_row *row = ledger_row_new(LEDGER_HANDLE);
 
 	if (!row) {
+		own_claim_end(claim, size);
 		if (spilled)
 			budget_give(&host_budget, size);
 		return;
@@ -94,33 +94,52 @@ static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const 
 	row->bytes = size;
 	row->refs = 1;
 	row->spilled = spilled;
+	row->rule = claim->rule;
+	row->cap = claim->cap;
 	_Static_assert(sizeof(row->asked_flags) == sizeof(prop->allocFlags), "they are kept whole");
 	memcpy(&row->asked_flags, &prop->allocFlags, sizeof(row->asked_flags));
 	serve_count_new(row);
 	if (!spilled)
 		log_once("the program manages virtual memory itself (cuMemCreate): that part goes round the heap, "
 			 "counted but never %s",
-			 serve_vmm_may_spill() ? "moved" : "spilled");
+			 claim->may_spill ? "moved" : "spilled (vmm.spill in the policy lets it)");
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
-					 const CUmemAllocationProp *prop, unsigned long long flags)
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+		       unsigned long long flags, const struct own_claim *claim)
 {
-	struct enter_scope scope;
 	CUresult result;
+	bool on_host = create_on_host(handle, size, prop, flags, claim, &result);
 
-	stats_call(HOOK_cuMemCreate);
-	if (!enter_serve(&scope, true))
-		return serve_refusal() ? serve_refusal() : REAL(cuMemCreate)(handle, size, prop, flags);
-	bool on_host = create_on_host(handle, size, prop, flags, &result);
 	if (!on_host) {
 		do
 			result = REAL(cuMemCreate)(handle, size, prop, flags);
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && has_room(prop));
 	}
 	if (result == CUDA_SUCCESS)
-		note_handle(*handle, size, prop, on_host);
-	return enter_leave(&scope, result);
+		note_handle(*handle, size, prop, on_host, claim);
+	else
+		own_claim_end(claim, size);
+	return result;
+}
+
+/* Rules are about device memory; what the program itself makes on the host is counted. */
+HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+					 const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	struct own_claim claim = {.rule = -1};
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemCreate);
+	if (!enter_serve(&scope, true))
+		return serve_refusal() ? serve_refusal() : REAL(cuMemCreate)(handle, size, prop, flags);
+	/* What is wrong is the driver's to refuse. */
+	if (!handle || !prop)
+		return enter_leave(&scope, REAL(cuMemCreate)(handle, size, prop, flags));
+	if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+	    !own_claim(POLICY_API_VMM, device_get(prop->location.id), size, __builtin_return_address(0), &claim))
+		return enter_leave(&scope, CUDA_ERROR_OUT_OF_MEMORY);
+	return enter_leave(&scope, create(handle, size, prop, flags, &claim));
 }
 
 /* Of a spilled handle the program is told what it asked for: it takes the place from here to grant access. */

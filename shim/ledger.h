@@ -65,6 +65,7 @@ struct ledger_row {
 	bool sync_memops;           /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
 	bool orphan;                /* its context has ended, and what belonged to that with it */
 	bool spans;                 /* found by every address in it (ledger_find) */
+	bool asked_managed;         /* LEDGER_SYSTEM: the program asked for managed memory */
 	bool registered;            /* LEDGER_SYSTEM: by cuMemHostRegister */
 	bool ahead;                 /* LEDGER_MANAGED: launches that name it bring it (ahead.h) */
 	struct ledger_row *next;

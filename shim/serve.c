@@ -55,11 +55,18 @@ void serve_count_new(struct ledger_row *row)
 
 void serve_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device)
 {
+	serve_note_under(kind, key, bytes, device, -1, NULL);
+}
+
+void serve_note_under(enum ledger_kind kind, uint64_t key, size_t bytes, int device, int rule, struct budget *cap)
+{
 	struct ledger_row *row = ledger_row_new(kind);
 	CUdevice current = 0;
 
 	if (!row) {
 		log_once("no memory to keep track of an allocation; it is left to the driver");
+		if (cap)
+			budget_give(cap, bytes);
 		return;
 	}
 	if (device < 0 && REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS)
@@ -68,6 +75,8 @@ void serve_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device)
 	row->key = key;
 	row->bytes = bytes;
 	row->refs = 1;
+	row->rule = rule;
+	row->cap = cap;
 	row->context = context_of_memory();
 	if (kind == LEDGER_ASYNC && device_get(row->device))
 		pool_used(device_get(row->device));

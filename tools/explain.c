@@ -211,8 +211,12 @@ static const char *not_so(const struct policy *policy, const struct policy_reque
 		return decision->use == POLICY_USE_HEAP || decision->use == POLICY_USE_DRIVER
 			   ? NULL
 			   : "this use cannot serve in stream order: the next is asked, at last the driver's pool";
+	case POLICY_API_VMM:
+		return decision->vmm_spill && decision->use == POLICY_USE_DRIVER
+			   ? "vmm.spill: yes, so over the device budget it is made in host memory"
+			   : NULL;
 	default:
-		return "in this version no rule decides about this api; the driver serves it";
+		return NULL;
 	}
 }
 
@@ -282,7 +286,9 @@ static void print_text(const struct policy *policy, const struct policy_request 
 		printf("rule %d (%s): no, %s\n", i + 1, policy_rule_name(policy, i), why);
 	}
 	if (decision->rule < 0)
-		printf("no rule matches: the default holds\n");
+		printf("no rule matches: %s\n", POLICY_APIS_ANY & 1 << request->api
+						    ? "the default holds"
+						    : "no rule that names the api, so the driver serves it");
 	else
 		printf("rule %d (%s): yes\n", decision->rule + 1, policy_rule_name(policy, decision->rule));
 	printf("use: ");

@@ -2,7 +2,8 @@
 
 #include "shim/device.h"
 #include "shim/ledger.h"
-#include "shim/switches.h"
+
+#include <pthread.h>
 
 CUstream async_stream(void)
 {
@@ -51,11 +52,9 @@ CUmemoryPool async_default_pool(void)
 	return pool;
 }
 
-int async_to_heap(void **state)
+void async_leave_to_pools(bool pools)
 {
-	(void)state;
-	switches.async_to_heap = true;
-	return 0;
+	CHECK(pthread_setname_np(pthread_self(), pools ? "pools" : "heap") == 0);
 }
 
 int async_check(void **state)
@@ -63,7 +62,7 @@ int async_check(void **state)
 	struct heap *heap = atomic_load(&device_get(0)->heap);
 
 	(void)state;
-	switches.async_to_heap = false;
+	async_leave_to_pools(false);
 	core_drain();
 	assert_int_equal(ledger_n_rows(), 0);
 	if (heap) {

@@ -22,8 +22,9 @@ CUstream async_stream(void);
 CUdeviceptr async_get(size_t bytes, CUstream stream);
 CUmemoryPool async_default_pool(void);
 
-/* Around each test: with the switch on; afterwards nothing is left anywhere. */
-int async_to_heap(void **state);
+/* What this thread allocates next is for the driver's pools, by a rule of streams.yaml, or for the heap again. */
+void async_leave_to_pools(bool pools);
+/* After each test: nothing is left anywhere. */
 int async_check(void **state);
 
 #endif

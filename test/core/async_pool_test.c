@@ -124,13 +124,14 @@ static void pools_that_other_devices_reach_stay_with_the_driver(void **state)
 	assert_ok(cuMemPoolDestroy(pool));
 }
 
-#define HEAP(test) cmocka_unit_test_setup_teardown(test, async_to_heap, async_check)
+#define HEAP(test) cmocka_unit_test_teardown(test, async_check)
 
 int main(void)
 {
 	static const char *const settings[] = {
 	    "SIM_MEMORY=256MiB",
 	    "SIM_DEVICES=2",
+	    "SPILLWAY_POLICY=" STREAMS_POLICY,
 	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=static,report.summary=no",
 	    NULL,
 	};

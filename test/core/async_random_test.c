@@ -11,7 +11,6 @@
 #include "shim/ledger.h"
 #include "shim/pending.h"
 #include "shim/stats.h"
-#include "shim/switches.h"
 #include "test/unit/seed.h"
 
 #define THREADS 3
@@ -106,7 +105,6 @@ static void nobodys_memory_is_anothers(void **state)
 	struct seed seed = seed_start("async_random_test");
 
 	(void)state;
-	switches.async_to_heap = true;
 	for (unsigned i = 0; i < THREADS; i++) {
 		workers[i] = (struct worker){.seed = {seed_next(&seed)}, .number = i};
 		assert_ok(cuMemAlloc_v2(&workers[i].seen, sizeof(seen)));
@@ -136,6 +134,7 @@ int main(void)
 	static const char *const settings[] = {
 	    "SIM_MEMORY=256MiB",
 	    "SIM_DELAY_US=200",
+	    "SPILLWAY_POLICY=" STREAMS_POLICY,
 	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=static,report.summary=no",
 	    NULL,
 	};

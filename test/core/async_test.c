@@ -12,16 +12,15 @@
 #include "shim/pending.h"
 #include "shim/serve.h"
 #include "shim/stats.h"
-#include "shim/switches.h"
 
 /* ---- where it comes from ---- */
 
-static void without_the_switch_the_drivers_pool_serves(void **state)
+static void what_a_rule_leaves_to_it_the_drivers_pool_serves(void **state)
 {
 	CUstream stream = async_stream();
 
 	(void)state;
-	switches.async_to_heap = false;
+	async_leave_to_pools(true);
 	CUdeviceptr address = async_get(4 * MIB, stream);
 	assert_null(device_of(address));
 	assert_ok(cuMemFreeAsync(address, stream));
@@ -29,7 +28,7 @@ static void without_the_switch_the_drivers_pool_serves(void **state)
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-static void with_it_memory_comes_from_the_heap_and_says_it_is_of_its_pool(void **state)
+static void memory_comes_from_the_heap_and_says_it_is_of_its_pool(void **state)
 {
 	uint64_t before = stats_get(STAT_stream_allocations);
 	CUstream stream = async_stream();
@@ -369,9 +368,9 @@ static void every_kind_of_free_takes_every_kind_of_block(void **state)
 	assert_ok(cuMemAlloc_v2(&plain, 8 * MIB));
 	assert_ok(cuMemFreeAsync(plain, stream));
 	assert_int_equal(cuMemFree_v2(plain), CUDA_ERROR_INVALID_VALUE);
-	switches.async_to_heap = false;
+	async_leave_to_pools(true);
 	drivers = async_get(8 * MIB, stream);
-	switches.async_to_heap = true;
+	async_leave_to_pools(false);
 	assert_null(device_of(drivers));
 	assert_ok(cuMemFree_v2(drivers));
 	assert_ok(cuStreamSynchronize(stream));
@@ -443,19 +442,20 @@ static void a_free_of_a_node_that_the_graph_does_not_free_goes_to_the_driver(voi
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-#define HEAP(test) cmocka_unit_test_setup_teardown(test, async_to_heap, async_check)
+#define HEAP(test) cmocka_unit_test_teardown(test, async_check)
 
 int main(void)
 {
 	static const char *const settings[] = {
 	    "SIM_MEMORY=256MiB",
 	    "SIM_DEVICES=2",
+	    "SPILLWAY_POLICY=" STREAMS_POLICY,
 	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=static,report.summary=no",
 	    NULL,
 	};
 	const struct CMUnitTest tests[] = {
-	    HEAP(without_the_switch_the_drivers_pool_serves),
-	    HEAP(with_it_memory_comes_from_the_heap_and_says_it_is_of_its_pool),
+	    HEAP(what_a_rule_leaves_to_it_the_drivers_pool_serves),
+	    HEAP(memory_comes_from_the_heap_and_says_it_is_of_its_pool),
 	    HEAP(what_the_driver_would_refuse_it_refuses),
 	    HEAP(the_device_is_that_of_the_stream_not_the_current_one),
 	    HEAP(memory_freed_on_a_stream_is_at_once_there_for_the_same_stream),

@@ -202,6 +202,170 @@ static void a_chunk_is_as_large_as_the_policy_lets_it_be(void **state)
 	assert_int_equal(under("heap.chunk: auto\n", counts_pieces), 0);
 }
 
+/* ---- memory of the program's own kind ---- */
+
+static unsigned word_of(CUdeviceptr address, CUpointer_attribute attribute)
+{
+	unsigned word = 77;
+
+	MUST(cu.cuPointerGetAttribute(&word, attribute, address));
+	return word;
+}
+
+static int gets_pages_for_managed_memory(void)
+{
+	CUdeviceptr pages, managed, refused;
+
+	driver_start(0);
+	unsigned long before = sim_calls("cuMemAllocManaged");
+	MUST(cu.cuMemAllocManaged(&pages, 2 * MIB, CU_MEM_ATTACH_GLOBAL));
+	CHECK(sim_calls("cuMemAllocManaged") == before);
+	/* Both sides use it at one address, and it answers as managed memory does. */
+	MUST(driver_fill(NULL, pages, 5, 2 * MIB / 4));
+	MUST(cu.cuStreamSynchronize(NULL));
+	CHECK(*(unsigned *)pages == 5 && ((unsigned *)pages)[2 * MIB / 4 - 1] == 5);
+	CHECK(word_of(pages, CU_POINTER_ATTRIBUTE_IS_MANAGED) == 1);
+	MUST(cuStreamAttachMemAsync(NULL, pages, 0, CU_MEM_ATTACH_GLOBAL));
+	CHECK(cuStreamAttachMemAsync(NULL, pages + 8, 0, CU_MEM_ATTACH_GLOBAL) == CUDA_ERROR_INVALID_VALUE);
+	MUST(cuMemPrefetchAsync(pages, 2 * MIB, 0, NULL));
+	MUST(cuMemAdvise(pages, 2 * MIB, CU_MEM_ADVISE_SET_READ_MOSTLY, 0));
+	/* Over the cap: the rule's fallback. */
+	MUST(cu.cuMemAllocManaged(&managed, 2 * MIB, CU_MEM_ATTACH_HOST));
+	CHECK(sim_calls("cuMemAllocManaged") == before + 1);
+	MUST(cuStreamAttachMemAsync(NULL, managed, 0, CU_MEM_ATTACH_GLOBAL));
+	MUST(cu.cuMemFree_v2(pages));
+	MUST(cu.cuMemAllocManaged(&pages, 2 * MIB, CU_MEM_ATTACH_GLOBAL));
+	CHECK(sim_calls("cuMemAllocManaged") == before + 1);
+	CHECK(cu.cuMemAllocManaged(&refused, 4 * MIB, CU_MEM_ATTACH_GLOBAL) == CUDA_ERROR_OUT_OF_MEMORY);
+	/* No rule, though the default denies; and what is wrong is refused as the driver does. */
+	MUST(cu.cuMemAllocManaged(&refused, MIB, CU_MEM_ATTACH_GLOBAL));
+	CHECK(cu.cuMemAllocManaged(&refused, 2 * MIB, 77) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(cu.cuMemAlloc_v2(&refused, MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	MUST(cu.cuMemFree_v2(pages));
+	MUST(cu.cuMemFree_v2(managed));
+	return 0;
+}
+
+static void a_rule_puts_pages_of_the_system_in_the_place_of_managed_memory(void **state)
+{
+	(void)state;
+	assert_int_equal(under("default: deny\nrules:\n"
+			       "- {match: {api: managed, size: == 2MiB}, use: system, cap: 2MiB, fallback: driver}\n"
+			       "- {match: {api: managed, size: == 4MiB}, use: deny}\n",
+			       gets_pages_for_managed_memory),
+			 0);
+}
+
+static int gets_managed_memory(void)
+{
+	CUdeviceptr managed;
+
+	driver_start(0);
+	MUST(cu.cuMemAllocManaged(&managed, 2 * MIB, CU_MEM_ATTACH_GLOBAL));
+	CHECK(sim_calls("cuMemAllocManaged") == 1);
+	MUST(cu.cuMemFree_v2(managed));
+	return 0;
+}
+
+static void managed_memory_is_the_drivers_where_no_other_can_be_or_none_is_asked_for(void **state)
+{
+	(void)state;
+	assert_int_equal(
+	    under("rules:\n- {match: {api: managed}, use: system, system.register: no}\n", gets_managed_memory), 0);
+	assert_int_equal(under("default: system\nrules:\n- {use: system}\n", gets_managed_memory), 0);
+	assert_int_equal(under("observe: yes\nrules:\n- {match: {api: managed}, use: deny}\n", gets_managed_memory), 0);
+}
+
+static int is_bounded_in_pinned_memory(void)
+{
+	void *block[2], *refused;
+
+	driver_start(0);
+	MUST(cu.cuMemHostAlloc(&block[0], MIB, 0));
+	MUST(cuMemAllocHost_v2(&block[1], MIB));
+	CHECK(cu.cuMemHostAlloc(&refused, MIB, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+	MUST(cu.cuMemFreeHost(block[0]));
+	/* What the driver refuses does not stay under the cap. */
+	sim_fail("cuMemHostAlloc", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(cu.cuMemHostAlloc(&refused, MIB, 0) == CUDA_ERROR_OUT_OF_MEMORY && !sim_fail_pending());
+	MUST(cu.cuMemHostAlloc(&block[0], MIB, 0));
+	CHECK(cu.cuMemHostAlloc(&refused, 8 * MIB, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+	MUST(cu.cuMemFreeHost(block[0]));
+	MUST(cu.cuMemFreeHost(block[1]));
+	return 0;
+}
+
+static void rules_bound_and_deny_pinned_memory(void **state)
+{
+	(void)state;
+	assert_int_equal(under("rules:\n"
+			       "- {match: {api: host, size: == 8MiB}, use: deny}\n"
+			       "- {match: {api: host}, use: driver, cap: 2MiB}\n",
+			       is_bounded_in_pinned_memory),
+			 0);
+}
+
+/* As PyTorch's expandable segments do it: one reservation, filled handle by handle, each mapped and opened. */
+#define SEGMENTS 8
+#define SEGMENT  (8 * MIB)
+
+static int expands_a_segment(void)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemGenericAllocationHandle handle[SEGMENTS], refused;
+	CUdeviceptr base;
+
+	driver_start(0);
+	MUST(cu.cuMemAddressReserve(&base, SEGMENTS * SEGMENT, 0, 0, 0));
+	for (unsigned i = 0; i < SEGMENTS; i++) {
+		CUdeviceptr at = base + i * SEGMENT;
+
+		MUST(cu.cuMemCreate(&handle[i], SEGMENT, &prop, 0));
+		MUST(cu.cuMemMap(at, SEGMENT, 0, handle[i], 0));
+		MUST(cu.cuMemSetAccess(at, SEGMENT, &access, 1));
+		/* The budget is half of it. */
+		CHECK(sim_where(at) == (i < SEGMENTS / 2 ? 'D' : 'H'));
+		MUST(driver_fill(NULL, at, i, SEGMENT / 4));
+	}
+	CHECK(cu.cuMemCreate(&refused, 2 * MIB, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+	for (unsigned i = 0; i < SEGMENTS; i++)
+		CHECK(driver_holds(base + i * SEGMENT, i, SEGMENT / 4));
+	MUST(cu.cuMemUnmap(base, SEGMENTS * SEGMENT));
+	for (unsigned i = 0; i < SEGMENTS; i++)
+		MUST(cu.cuMemRelease(handle[i]));
+	MUST(cu.cuMemAddressFree(base, SEGMENTS * SEGMENT));
+	return 0;
+}
+
+static int is_denied_memory_of_its_own(void)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	CUmemGenericAllocationHandle handle;
+
+	driver_start(0);
+	CHECK(cu.cuMemCreate(&handle, 2 * MIB, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+	MUST(cu.cuMemCreate(&handle, 4 * MIB, &prop, 0));
+	/* On the host it is none of the rule's. */
+	prop.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA};
+	MUST(cu.cuMemCreate(&handle, 2 * MIB, &prop, 0));
+	return 0;
+}
+
+static void a_program_with_memory_management_of_its_own_has_more_than_the_device_by_rule(void **state)
+{
+	(void)state;
+	assert_int_equal(under("device.budget: 32MiB\nhost.budget: 32MiB\nrules:\n"
+			       "- {match: {api: vmm, library: '*rule_test'}, use: driver, vmm.spill: yes}\n",
+			       expands_a_segment),
+			 0);
+	assert_int_equal(under("device.budget: 32MiB\nhost.budget: 32MiB\nvmm.spill: yes\n", expands_a_segment), 0);
+	assert_int_equal(
+	    under("rules:\n- {match: {api: vmm, size: == 2MiB}, use: deny}\n", is_denied_memory_of_its_own), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -209,6 +373,10 @@ int main(void)
 	    cmocka_unit_test(what_begins_on_the_host_comes_in_when_it_is_used),
 	    cmocka_unit_test(a_chunk_is_as_large_as_the_policy_lets_it_be),
 	    cmocka_unit_test(the_default_pool_keeps_what_the_policy_says_until_the_program_does),
+	    cmocka_unit_test(a_rule_puts_pages_of_the_system_in_the_place_of_managed_memory),
+	    cmocka_unit_test(managed_memory_is_the_drivers_where_no_other_can_be_or_none_is_asked_for),
+	    cmocka_unit_test(rules_bound_and_deny_pinned_memory),
+	    cmocka_unit_test(a_program_with_memory_management_of_its_own_has_more_than_the_device_by_rule),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,6 +125,42 @@ static void wrong_decisions_say_what_to_write_instead(void **state)
 	    "p.yaml:12:1: error: managed.advise: memory cannot prefer the device and the host; remove one of them\n");
 }
 
+static void memory_of_a_kind_can_be_of_few_others(void **state)
+{
+	(void)state;
+	expect_problems(
+	    "rules:\n"
+	    "- {match: {api: managed}, use: heap}\n"
+	    "- {match: {api: [malloc, host]}, use: managed}\n"
+	    "- {match: {api: vmm}, use: driver, fallback: [system, deny]}\n"
+	    "- {match: {api: managed}, use: system, fallback: [driver, deny]}\n"
+	    "- {match: {api: [host, vmm]}, use: deny}\n",
+	    "p.yaml:2:27: error: rule 1: use: heap cannot serve api managed, for the CPU must reach such memory; write "
+	    "system, driver or deny, or a rule of its own for it\n"
+	    "p.yaml:3:34: error: rule 2: use: managed cannot serve api host, for it is the driver's own; write driver "
+	    "or "
+	    "deny, or a rule of its own for it\n"
+	    "p.yaml:4:36: error: rule 3: fallback: system cannot serve api vmm, for the program has the handles of it; "
+	    "write driver or deny, or a rule of its own for it\n");
+}
+
+static void rules_that_name_no_api_do_not_cover_those_that_name_memory_of_a_kind(void **state)
+{
+	(void)state;
+	expect_problems(
+	    "rules:\n"
+	    "- {use: heap}\n"
+	    "- {match: {api: managed}, use: system}\n"
+	    "- {match: {api: [pool, vmm]}, use: driver}\n"
+	    "- {match: {api: [managed, malloc], size: < 1GiB}, use: driver}\n"
+	    "- {match: {api: managed, size: < 1GiB}, use: driver}\n"
+	    "- {match: {api: [pool, malloc]}, use: driver}\n",
+	    "p.yaml:6:3: warning: rule 5 is unreachable: rule 2 (line 3) matches all that it matches; move it up "
+	    "or remove it\n"
+	    "p.yaml:7:3: warning: rule 6 is unreachable: rule 1 (line 2) matches everything; move it up or remove "
+	    "it\n");
+}
+
 static void chunks_have_sizes_of_their_own(void **state)
 {
 	(void)state;
@@ -166,7 +202,7 @@ static void rules_with_other_conditions_are_covered_only_by_wider_ones(void **st
 	    "- {match: {api: [malloc, pitch], device: 0..3}, use: driver}\n"
 	    "- {match: {api: malloc, device: 1, size: < 1MiB}, use: heap}\n"
 	    "- {match: {api: malloc}, use: heap}\n"
-	    "- {match: {api: managed, device: 1}, use: heap}\n"
+	    "- {match: {api: managed, device: 1}, use: system}\n"
 	    "- {match: {library: ['*a*', b], order: first 5}, use: heap}\n"
 	    "- {match: {library: b, order: first 5}, use: heap}\n"
 	    "- {match: {library: b, order: first 6}, use: heap}\n"
@@ -195,6 +231,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(wrong_values_say_what_to_write_instead),
 	    cmocka_unit_test(wrong_decisions_say_what_to_write_instead),
+	    cmocka_unit_test(memory_of_a_kind_can_be_of_few_others),
+	    cmocka_unit_test(rules_that_name_no_api_do_not_cover_those_that_name_memory_of_a_kind),
 	    cmocka_unit_test(chunks_have_sizes_of_their_own),
 	    cmocka_unit_test(too_many_or_too_long_patterns_are_refused),
 	    cmocka_unit_test(rules_with_other_conditions_are_covered_only_by_wider_ones),

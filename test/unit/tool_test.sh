@@ -168,7 +168,10 @@ expect 'explain falls to the default' 0 '*rule 3 (rule 3): no, the name of the p
 no rule matches: the default holds
 use: heap
   heap memory is placed: auto; movable: yes' '' "$tool" explain rules.yaml
-expect 'explain says what is not so yet' 0 '*note: in this version*' '' "$tool" explain --api vmm heap
+expect 'explain says who serves what no rule names' 0 '*no rule matches: no rule that names the api, so the driver serves it
+use: driver*' '' "$tool" explain --api vmm heap
+expect 'explain says that it may be on the host' 0 '*note: vmm.spill: yes*' '' \
+	"$tool" explain --api vmm --set vmm.spill=yes heap
 expect 'explain says that a pool serves' 0 '*note: async.use: driver*' '' "$tool" explain --api async heap
 expect 'a rule denies what is asked for in stream order' 0 '*use: deny*' '' "$tool" explain --api pool --set default=deny passthrough
 expect 'explain of a pool in the heap says no more' 0 '*
