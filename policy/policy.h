@@ -180,6 +180,21 @@ void policy_errors_free(struct policy_errors *errors);
 /* Print one problem as "file:line:column: error: text" into buffer (always terminated). Returns buffer. */
 char *policy_error_format(const struct policy_error *error, char *buffer, size_t bytes);
 
+/* What a device can do, as far as uses ask for it. */
+struct policy_device {
+	bool heap;         /* virtual memory management */
+	bool heap_on_host; /* of host memory too */
+	bool managed;      /* managed memory that both sides may use at once */
+	bool pageable;     /* it reaches all memory of the process */
+	bool registers;    /* registered pages have the same address on it */
+};
+/*
+ * Add a warning for each rule that none of these n devices can serve, or that is about others. n of 0: nothing is known,
+ * and nothing is warned of.
+ */
+void policy_warn_devices(const struct policy *policy, const struct policy_device *devices, int n,
+			 struct policy_errors *errors);
+
 /*
  * Tell a policy, once and before it is shared, which process it decides for. Until then, and for a text that is NULL,
  * rules that ask for it match nothing. arguments: those of the command line with a blank between them.

@@ -3,6 +3,7 @@
 
 #include "policy/keys.h"
 #include "policy/text.h"
+#include "tools/gpu.h"
 #include "tools/json.h"
 #include "tools/tool.h"
 
@@ -31,7 +32,8 @@ static void print_keys(const struct policy_keys *keys)
 static int print_help(void)
 {
 	printf("usage: spillway check [--json] POLICY...\n\n"
-	       "Reads each policy, a file or a built-in one, and prints every error and warning in it.\n"
+	       "Reads each policy, a file or a built-in one, and prints every error and warning in it;\n"
+	       "where there is a driver, also which rules no device here can serve.\n"
 	       "With --json they are printed to standard output as one JSON list.\n"
 	       "Exit status: 0 all are good, 2 one has an error.\n\n"
 	       "built-in policies:\n ");
@@ -56,10 +58,22 @@ static void print_problem_json(const struct policy_error *problem)
 	printf("}");
 }
 
+/* With what the devices of this machine, if there are any, cannot do. */
+static struct policy *read_here(const char *name, struct policy_errors *errors)
+{
+	struct policy *policy = policy_read(name, NULL, errors);
+	const struct policy_device *devices;
+	int n = policy ? gpu_devices(&devices) : 0;
+
+	if (n)
+		policy_warn_devices(policy, devices, n, errors);
+	return policy;
+}
+
 static bool check_one_json(const char *name)
 {
 	struct policy_errors errors;
-	struct policy *policy = policy_read(name, NULL, &errors);
+	struct policy *policy = read_here(name, &errors);
 	bool good = policy != NULL;
 
 	printf("{\"policy\": ");
@@ -80,7 +94,7 @@ static bool check_one_json(const char *name)
 static bool check_one(const char *name)
 {
 	struct policy_errors errors;
-	struct policy *policy = policy_read(name, NULL, &errors);
+	struct policy *policy = read_here(name, &errors);
 	bool good = policy != NULL;
 
 	tool_print_errors(&errors);

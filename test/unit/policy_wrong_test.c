@@ -161,6 +161,47 @@ static void rules_that_name_no_api_do_not_cover_those_that_name_memory_of_a_kind
 	    "it\n");
 }
 
+/* What is warned of on two devices of that kind. */
+static void expect_warnings(struct policy_device device, const char *text, const char *expected)
+{
+	struct policy_device devices[2] = {device, device};
+	struct policy_errors errors;
+	struct policy *policy = policy_read_text("p.yaml", text, strlen(text), NULL, &errors);
+	char all[4096] = "", line[700];
+
+	assert_non_null(policy);
+	policy_warn_devices(policy, devices, 0, &errors);
+	assert_int_equal(errors.n, 0); /* nothing is known */
+	policy_warn_devices(policy, devices, 2, &errors);
+	for (size_t i = 0; i < errors.n_kept; i++) {
+		strcat(all, policy_error_format(&errors.kept[i], line, sizeof(line)));
+		strcat(all, "\n");
+	}
+	assert_string_equal(all, expected);
+	policy_free(policy);
+	policy_errors_free(&errors);
+}
+
+static void what_no_device_can_serve_is_warned_of(void **state)
+{
+	const struct policy_device bare = {.heap = true}, none = {0}, all = {true, true, true, true, true};
+
+	(void)state;
+	expect_warnings(all, "default: system\nrules:\n- {use: heap, place: host}\n", "");
+	expect_warnings(
+	    bare, "default: managed\nrules:\n- {use: heap, place: host, match.size: < 1MiB}\n- {use: system}\n",
+	    "p.yaml: warning: default: no device here can serve managed (there is no concurrent managed access); "
+	    "the driver serves what no rule matches\n"
+	    "p.yaml:3:3: warning: rule 1: no device here can serve use: heap (there is no host-backed virtual "
+	    "memory); the driver serves what it matches\n"
+	    "p.yaml:4:3: warning: rule 2: no device here can serve use: system (there is no access to pageable "
+	    "memory, or one address for registered pages); the driver serves what it matches\n");
+	expect_warnings(none,
+			"default: driver\nrules:\n- {use: heap, fallback: deny, match.size: < 1MiB}\n- {use: heap}\n",
+			"p.yaml:4:3: warning: rule 2: no device here can serve use: heap (there is no virtual memory "
+			"management); the driver serves what it matches\n");
+}
+
 static void chunks_have_sizes_of_their_own(void **state)
 {
 	(void)state;
@@ -234,6 +275,7 @@ int main(void)
 	    cmocka_unit_test(memory_of_a_kind_can_be_of_few_others),
 	    cmocka_unit_test(rules_that_name_no_api_do_not_cover_those_that_name_memory_of_a_kind),
 	    cmocka_unit_test(chunks_have_sizes_of_their_own),
+	    cmocka_unit_test(what_no_device_can_serve_is_warned_of),
 	    cmocka_unit_test(too_many_or_too_long_patterns_are_refused),
 	    cmocka_unit_test(rules_with_other_conditions_are_covered_only_by_wider_ones),
 	};
