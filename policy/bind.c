@@ -65,6 +65,7 @@ static unsigned more_pack(struct policy_more *more, const struct policy_rule *ru
 			continue;
 		more->text[i] = &rule->text[i];
 		more->memo[i] = memo_number(memo, &rule->text[i], i);
+		more->texts |= (unsigned char)(1 << i);
 		needs |= (unsigned)POLICY_NEED_LIBRARY << i;
 	}
 	return needs;
@@ -92,9 +93,18 @@ static void pack(struct policy *policy)
 		    .lo = rule->size.lo,
 		    .hi = rule->size.hi,
 		    .devices = rule->devices ? rule->devices : UINT64_MAX,
-		    .apis = policy_rule_apis(rule),
-		    .more = needs != 0,
+		    .apis = (uint16_t)policy_rule_apis(rule),
+		    .more = (uint16_t)((needs & POLICY_NEED_LIBRARY ? POLICY_MORE_LIBRARY : 0) |
+				       (needs & ~(unsigned)POLICY_NEED_LIBRARY ? POLICY_MORE_OTHER : 0)),
+		    .library = rule->library,
 		};
+		policy->numbers[i] = (struct policy_range){0, UINT64_MAX};
+		if (policy->more[i].known) {
+			unsigned which = (unsigned)__builtin_ctz(policy->more[i].known);
+
+			policy->numbers[i] = policy->more[i].number[which];
+			test->more |= (uint16_t)(which * POLICY_MORE_NUMBER);
+		}
 		for (int text = 0; text < POLICY_N_TEXTS; text++)
 			if (policy->more[i].memo[text])
 				test->memo = policy->more[i].memo[text];
@@ -127,11 +137,78 @@ void policy_bind(struct policy *policy, const char *process, const char *argumen
 	pack(policy);
 }
 
+/* ---- libraries ---- */
+
+static uint32_t hash_of(const struct policy_globs *globs)
+{
+	uint32_t hash = 2166136261u; /* FNV-1a */
+
+	for (unsigned i = 0; i < globs->bytes; i++)
+		hash = (hash ^ (unsigned char)globs->text[i]) * 16777619u;
+	return hash;
+}
+
+/* Give equal patterns of libraries equal numbers. slots: one for each number, at least twice as many as rules; a power. */
+static void number_libraries(struct policy *policy, uint16_t *slots, size_t n_slots)
+{
+	for (size_t i = 0; i < policy->n_rules; i++) {
+		struct policy_rule *rule = &policy->rules[i];
+		const struct policy_globs *globs = &rule->text[POLICY_TEXT_LIBRARY];
+		size_t at = hash_of(globs) & (n_slots - 1);
+
+		if (!globs->n)
+			continue;
+		while (slots[at] && !same_globs(policy->libraries[slots[at]], globs))
+			at = (at + 1) & (n_slots - 1);
+		if (!slots[at]) {
+			slots[at] = (uint16_t)++policy->n_libraries;
+			policy->libraries[slots[at]] = globs;
+		}
+		rule->library = slots[at];
+	}
+}
+
+static bool libraries_find(struct policy *policy)
+{
+	size_t n_slots = 2;
+
+	while (n_slots < 2 * policy->n_rules)
+		n_slots *= 2;
+	uint16_t *slots = calloc(n_slots, sizeof(*slots));
+	policy->libraries = calloc(policy->n_rules + 1, sizeof(*policy->libraries));
+	if (slots && policy->libraries)
+		number_libraries(policy, slots, n_slots);
+	free(slots);
+	return slots && policy->libraries;
+}
+_Static_assert((int)POLICY_MAX_RULES < (int)UINT16_MAX, "numbers of libraries must fit");
+
+struct policy_library *policy_library_new(const struct policy *policy, const char *path)
+{
+	size_t words = policy->n_libraries / 64 + 1, bytes = strlen(path) + 1;
+	struct policy_library *library = calloc(1, sizeof(*library) + words * sizeof(uint64_t) + bytes);
+
+	if (!library)
+		return NULL;
+	library->path = memcpy(library->bits + words, path, bytes);
+	library->bits[0] = 1;
+	for (unsigned i = 1; i <= policy->n_libraries; i++)
+		if (policy_globs_match(policy->libraries[i], path))
+			library->bits[i / 64] |= 1ull << i % 64;
+	return library;
+}
+
+bool policy_library_is(const struct policy_library *library, const char *path)
+{
+	return strcmp(library->path, path) == 0;
+}
+
 bool policy_finish(struct policy *policy)
 {
 	policy->tests = calloc(policy->n_rules + 1, sizeof(*policy->tests));
 	policy->more = calloc(policy->n_rules + 1, sizeof(*policy->more));
-	if (!policy->tests || !policy->more)
+	policy->numbers = calloc(policy->n_rules + 1, sizeof(*policy->numbers));
+	if (!policy->tests || !policy->more || !policy->numbers || !libraries_find(policy))
 		return false;
 	for (size_t i = 0; i < policy->n_rules; i++)
 		inherit(policy, &policy->rules[i]);

@@ -7,38 +7,48 @@
 #include "policy/glob.h"
 #include "policy/model.h"
 
-/* Which patterns have been tried for this request, and which of them matched: a bit each, by policy_more.memo. */
-struct tried {
-	uint64_t done, matched;
+/* A request as the rules look at it. */
+struct asked {
+	uint64_t number[POLICY_N_NUMBERS];
+	const char *text[POLICY_N_TEXTS];
+	unsigned known;         /* numbers */
+	unsigned skip;          /* bits: texts that are settled already */
+	uint64_t done, matched; /* which patterns have been tried, and which of them matched: by policy_more.memo */
 };
 
-static bool text_matches(const struct policy_more *more, int which, const char *text, struct tried *tried)
+static bool text_matches(const struct policy_more *more, int which, struct asked *asked)
 {
 	uint64_t bit = more->memo[which] ? 1ull << more->memo[which] : 0;
 	bool matches;
 
-	if (tried->done & bit)
-		return tried->matched & bit;
-	matches = policy_globs_match(more->text[which], text);
-	tried->done |= bit;
-	tried->matched |= matches ? bit : 0;
+	if (asked->done & bit)
+		return asked->matched & bit;
+	matches = policy_globs_match(more->text[which], asked->text[which]);
+	asked->done |= bit;
+	asked->matched |= matches ? bit : 0;
 	return matches;
 }
 
-static bool more_matches(const struct policy_more *more, const struct policy_request *request, struct tried *tried)
+static bool texts_match(const struct policy_more *more, struct asked *asked)
 {
-	const uint64_t number[POLICY_N_NUMBERS] = {request->order, request->live, request->device_free};
-	const char *const text[POLICY_N_TEXTS] = {request->library, request->thread, request->nvtx};
-
-	if (more->known & ~request->known)
-		return false;
-	for (int i = 0; i < POLICY_N_NUMBERS; i++)
-		if (more->known & 1 << i && (number[i] < more->number[i].lo || number[i] > more->number[i].hi))
-			return false;
-	for (int i = 0; i < POLICY_N_TEXTS; i++)
-		if (more->text[i] && !text_matches(more, i, text[i], tried))
+	for (unsigned left = more->texts & ~asked->skip; left; left &= left - 1)
+		if (!text_matches(more, __builtin_ctz(left), asked))
 			return false;
 	return true;
+}
+
+/* Most rules with numbers have one of them, which is a matter of a nanosecond. */
+static inline bool more_matches(const struct policy_more *more, struct asked *asked)
+{
+	if (more->known & ~asked->known)
+		return false;
+	for (unsigned left = more->known; left; left &= left - 1) {
+		int i = __builtin_ctz(left);
+
+		if (asked->number[i] < more->number[i].lo || asked->number[i] > more->number[i].hi)
+			return false;
+	}
+	return texts_match(more, asked);
 }
 
 static struct policy_decision decision_of(const struct policy_rule *rule, int index)
@@ -79,19 +89,41 @@ static struct policy_decision standard(const struct policy *policy, enum policy_
 	};
 }
 
+/* What the packed tests leave open; most rules are passed over before the last line. */
+static inline bool rest_matches(const struct policy *policy, size_t i, const uint64_t *matching, struct asked *asked)
+{
+	const struct policy_test *test = &policy->tests[i];
+
+	if (matching && !(matching[test->library / 64] >> test->library % 64 & 1))
+		return false;
+	const struct policy_range *range = &policy->numbers[i];
+	uint64_t number = asked->number[test->more / POLICY_MORE_NUMBER];
+	if ((number < range->lo) | (number > range->hi))
+		return false;
+	unsigned more = test->more & (matching ? POLICY_MORE_OTHER : POLICY_MORE_OTHER | POLICY_MORE_LIBRARY);
+	if (!more)
+		return true;
+	return !(asked->done & ~asked->matched & 1ull << test->memo) && more_matches(&policy->more[i], asked);
+}
+
 struct policy_decision policy_decide(const struct policy *policy, const struct policy_request *request)
 {
 	bool known = request->device >= 0 && request->device < POLICY_MAX_DEVICES;
 	uint64_t bytes = request->bytes, device = 1ull << (known ? request->device : POLICY_MAX_DEVICES);
 	const struct policy_test *tests = policy->tests;
-	uint32_t api = 1u << request->api;
-	struct tried tried = {0};
+	const uint64_t *matching = request->library_known ? request->library_known->bits : NULL;
+	unsigned api = 1u << request->api;
+	struct asked asked = {
+	    .number = {request->order, request->live, request->device_free},
+	    .text = {request->library, request->thread, request->nvtx},
+	    .known = request->known,
+	    .skip = matching ? 1u << POLICY_TEXT_LIBRARY : 0,
+	};
 
 	for (size_t i = 0; i < policy->n_rules; i++)
 		if (((bytes >= tests[i].lo) & (bytes <= tests[i].hi) & ((tests[i].devices & device) != 0) &
 		     ((tests[i].apis & api) != 0)) &&
-		    !(tried.done & ~tried.matched & 1ull << tests[i].memo) &&
-		    (!tests[i].more || more_matches(&policy->more[i], request, &tried)))
+		    rest_matches(policy, i, matching, &asked))
 			return decision_of(&policy->rules[i], (int)i);
 	return standard(policy, request->api);
 }

@@ -72,6 +72,7 @@ struct policy_rule {
 	uint32_t given;                 /* bits: the keys of the rule table that were written */
 	unsigned file, line, column;    /* where it was written; for warnings about later rules */
 	unsigned number_in_file;        /* as messages call it */
+	uint16_t library;               /* its patterns among policy.libraries, 0 = none */
 	enum policy_process process_is; /* does the process match? */
 };
 
@@ -85,10 +86,18 @@ static inline unsigned policy_rule_apis(const struct policy_rule *rule)
 struct policy_test {
 	uint64_t lo, hi; /* bytes; lo > hi: matches nothing */
 	uint64_t devices;
-	uint32_t apis;
-	uint16_t more; /* are there conditions in policy_more? */
+	uint16_t apis;
+	uint16_t more; /* bits of enum policy_more_of: are there conditions in policy_more? */
 	uint16_t memo; /* a text among them, by policy_more.memo, 0 = none: known not to match, the rest can wait */
+	uint16_t
+	    library; /* which patterns of the library it has: a bit of policy_library; 0 = none, and that bit is set */
 };
+enum policy_more_of {
+	POLICY_MORE_LIBRARY = 1, /* settled by policy_library where the request has one */
+	POLICY_MORE_OTHER = 2,
+	POLICY_MORE_NUMBER = 4, /* times which: the number that policy.numbers is about */
+};
+_Static_assert(POLICY_N_NUMBERS < 4, "which of them has two bits");
 
 /* The rest of a rule's conditions, looked at when its policy_test holds. */
 struct policy_more {
@@ -96,6 +105,13 @@ struct policy_more {
 	const struct policy_globs *text[POLICY_N_TEXTS]; /* NULL = any */
 	unsigned char memo[POLICY_N_TEXTS]; /* equal patterns have equal numbers; 0 = none, tried each time */
 	unsigned char known;                /* bits of enum policy_need that the request must know */
+	unsigned char texts;                /* bits: which of text there are */
+};
+
+/* What was found out about the path of one library. path: it, terminated, behind the bits. */
+struct policy_library {
+	const char *path;
+	uint64_t bits[]; /* which of policy.libraries match; bit 0 is set */
 };
 
 struct policy {
@@ -106,8 +122,13 @@ struct policy {
 	struct policy_system system;
 	struct policy_rule *rules;
 	struct policy_test *tests; /* packed from rules, one each */
+	struct policy_range
+	    *numbers; /* the first number each asks for, or everything: known not to hold, the rest can wait */
 	struct policy_more *more;
 	size_t n_rules, n_rules_room;
+	/* The patterns of libraries that differ, from 1 on; owned, and what it points to is the rules'. */
+	const struct policy_globs **libraries;
+	unsigned n_libraries;
 	unsigned needs;
 	uint32_t decided; /* bits: apis that some rule can match */
 	bool rules_bad;   /* while reading: a rule has an error, so nothing can be said about what it covers */

@@ -145,6 +145,8 @@ void policy_free(struct policy *policy)
 	}
 	free(policy->rules);
 	free(policy->tests);
+	free(policy->libraries);
+	free(policy->numbers);
 	free(policy->more);
 	free(policy);
 }

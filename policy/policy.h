@@ -125,6 +125,7 @@ struct policy_request {
 	uint64_t device_free; /* bytes that may still be allocated on the device */
 	const char *library;  /* path of the object that called */
 	const char *thread, *nvtx;
+	const struct policy_library *library_known; /* of that path, or NULL: then its patterns are tried one by one */
 };
 
 /* What heap.chunk may be: units of device memory, up to the largest piece of a heap. */
@@ -203,6 +204,15 @@ void policy_bind(struct policy *policy, const char *process, const char *argumen
 
 /* Bits of enum policy_need: what rules look at that can match. Rules of another process do not count once bound. */
 unsigned policy_needs(const struct policy *policy);
+
+/*
+ * Try all patterns on the path of a library, once, so that deciding need not: for policy_request.library_known. NULL
+ * without memory. The caller owns it and frees it with free(); it goes with this policy alone.
+ */
+struct policy_library;
+struct policy_library *policy_library_new(const struct policy *policy, const char *path);
+/* Is it the one of that path? */
+bool policy_library_is(const struct policy_library *library, const char *path);
 
 /* Can a rule match requests of this api? Rules of another process do not count once bound. */
 bool policy_decides(const struct policy *policy, enum policy_api api);

@@ -82,6 +82,42 @@ static const char *library_of(void *address)
 	return path && !*path ? program_invocation_name : path;
 }
 
+/*
+ * What is known of each library that has called, by its path: found out at its first call, and kept. Few programs have
+ * more callers than this; the others are asked about each time.
+ */
+#define LIBRARIES 256
+static _Atomic(struct policy_library *) libraries[LIBRARIES];
+
+static unsigned slot_of(const char *path)
+{
+	uint32_t hash = 2166136261u; /* FNV-1a */
+
+	for (; *path; path++)
+		hash = (hash ^ (unsigned char)*path) * 16777619u;
+	return hash % LIBRARIES;
+}
+
+static const struct policy_library *library_known(const struct policy *policy, const char *path)
+{
+	struct policy_library *made = NULL, *there = NULL;
+	unsigned at = path ? slot_of(path) : 0;
+
+	for (unsigned i = 0; path && i < LIBRARIES; i++, at = (at + 1) % LIBRARIES) {
+		there = atomic_load_explicit(&libraries[at], memory_order_acquire);
+		if (!there && !made && !(made = policy_library_new(policy, path)))
+			return NULL;
+		if (!there && atomic_compare_exchange_strong(&libraries[at], &there, made))
+			return made;
+		/* There, or another thread was faster, with this path or another one. */
+		if (policy_library_is(there, path))
+			break;
+		there = NULL;
+	}
+	free(made);
+	return there;
+}
+
 /* What the heap could still put on the device, or, without one, what the driver has. */
 static bool device_free(struct device *device, uint64_t *ret_bytes)
 {
@@ -132,8 +168,10 @@ struct policy_decision choice_make(struct device *device, const struct backend_r
 		question.live = live_bytes();
 	if (needs & POLICY_NEED_FREE && device_free(device, &question.device_free))
 		question.known |= POLICY_NEED_FREE;
-	if (needs & POLICY_NEED_LIBRARY)
+	if (needs & POLICY_NEED_LIBRARY) {
 		question.library = library_of(request->caller);
+		question.library_known = library_known(policy, question.library);
+	}
 	if (needs & POLICY_NEED_THREAD && prctl(PR_GET_NAME, thread) == 0)
 		question.thread = thread;
 	struct policy_decision decision = policy_decide(policy, &question);

@@ -2,7 +2,8 @@
  * choice.h: the policy's answer to one request. Finds out what its rules look at, and nothing that none looks at; counts
  * what was decided, and what is live under each rule that has a cap.
  *
- * No lock: the counts are atomics, one row a rule, made when the policy is read and never freed.
+ * No lock: the counts are atomics, one row a rule, made when the policy is read and never freed; so is what is known of a
+ * library, once it has called.
  */
 #ifndef SPILLWAY_CHOICE_H
 #define SPILLWAY_CHOICE_H

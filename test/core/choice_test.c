@@ -338,6 +338,30 @@ static int is_served(void *argument)
 	return 0;
 }
 
+/* Many callers from one place: what is known of the first is of no use to the others. */
+static int calls_from_many_libraries(void *argument)
+{
+	(void)argument;
+	start();
+	char *name = program_invocation_name, caller[32];
+	for (int i = 0; i < 600; i++) {
+		snprintf(caller, sizeof(caller), "/lib%d", i % 300);
+		program_invocation_name = caller;
+		CUdeviceptr address = alloc(MIB);
+		CHECK(is_heap(address) == (i % 300 != 7 && i % 300 != 299));
+		drop(address);
+	}
+	program_invocation_name = name;
+	return 0;
+}
+
+static void libraries_are_told_apart_however_many_call(void **state)
+{
+	(void)state;
+	assert_ok(
+	    with_policy("rules:\n- {match: {library: [/lib7, /lib299]}, use: driver}\n", calls_from_many_libraries));
+}
+
 static void rules_see_who_calls_and_which_process_it_is(void **state)
 {
 	(void)state;
@@ -494,6 +518,7 @@ int main(void)
 	    cmocka_unit_test(a_cap_without_fallback_is_out_of_memory),
 	    cmocka_unit_test(observing_leaves_all_to_the_driver_and_counts),
 	    cmocka_unit_test(rules_see_order_live_bytes_free_memory_thread_and_api),
+	    cmocka_unit_test(libraries_are_told_apart_however_many_call),
 	    cmocka_unit_test(rules_see_who_calls_and_which_process_it_is),
 	    cmocka_unit_test(place_device_never_spills),
 	    cmocka_unit_test(place_host_begins_on_the_host),

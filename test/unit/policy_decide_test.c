@@ -14,6 +14,8 @@
 
 #include "policy/parse.h"
 
+#define MIB (1ull << 20)
+
 /* A good policy, which the caller frees. */
 static struct policy *good_policy(const char *text)
 {
@@ -132,11 +134,82 @@ static void a_thousand_rules_are_decided_right_and_fast(void **state)
 	free(text);
 }
 
+/* With what is known of a library and without it: the same answer, whatever else a rule asks for. */
+static void what_is_known_of_a_library_changes_no_decision(void **state)
+{
+	enum { N = 300 };
+	char *text = malloc(N * 160), *end = text + sprintf(text, "rules:\n"), path[64];
+	static const char *const more[] = {"", ", size: < 1MiB", ", live: \">= 1GiB\"", ", thread: t",
+					   ", order: first 3"};
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		end += sprintf(end, "- {match: {library: ['*lib%d.so', '*x%d?']%s}, use: heap}\n", i / 2, i % 70,
+			       more[i % 5]);
+	sprintf(end, "- {match: {thread: last}, use: driver}\n");
+	struct policy *policy = good_policy(text);
+	free(text);
+	for (int i = 0; i < 1000; i++) {
+		struct policy_request request = {
+		    .bytes = i % 3 ? 1000 : 2 * MIB,
+		    .known = i % 4 ? POLICY_NEED_LIVE | POLICY_NEED_ORDER : 0,
+		    .live = i % 2 ? 2048 * MIB : 0,
+		    .order = (uint64_t)(i % 5),
+		    .library = path,
+		    .thread = i % 7 ? "t" : "last",
+		};
+		snprintf(path, sizeof(path), i % 10 == 9 ? "/x%d." : "/lib%d.so", i % 170);
+		struct policy_library *known = policy_library_new(policy, path);
+		int rule = policy_decide(policy, &request).rule;
+
+		assert_true(policy_library_is(known, path) && !policy_library_is(known, "/other"));
+		request.library_known = known;
+		assert_int_equal(policy_decide(policy, &request).rule, rule);
+		free(known);
+	}
+	policy_free(policy);
+}
+
+static void memory_of_a_kind_is_decided_about_by_rules_that_name_it(void **state)
+{
+	struct policy *policy = good_policy("default: deny\nvmm.spill: yes\nrules:\n"
+					    "- {use: heap, match: {size: < 1MiB}}\n"
+					    "- {use: driver, match: {api: [host, malloc], size: < 2MiB}}\n"
+					    "- {use: driver, match: {api: vmm, size: < 3MiB}, vmm.spill: no}\n"
+					    "- {use: deny, match: {api: host, process: other}}\n");
+	struct policy_request request = {.device = -1};
+	char why[POLICY_EXPLAIN_BYTES];
+
+	(void)state;
+	for (int api = 0; api < POLICY_API_COUNT; api++) {
+		bool named = !(POLICY_APIS_ANY & 1 << api);
+		request.api = (enum policy_api)api;
+		assert_int_equal(policy_decides(policy, request.api), api != POLICY_API_MANAGED);
+		request.bytes = 1000;
+		assert_int_equal(policy_explain(policy, 0, &request, why), !named);
+		assert_int_equal(policy_decide(policy, &request).use, named ? POLICY_USE_DRIVER : POLICY_USE_HEAP);
+		request.bytes = 100 * MIB;
+		assert_int_equal(policy_decide(policy, &request).rule, -1);
+		assert_int_equal(policy_decide(policy, &request).use, named ? POLICY_USE_DRIVER : POLICY_USE_DENY);
+		assert_true(policy_decide(policy, &request).vmm_spill);
+	}
+	request = (struct policy_request){.api = POLICY_API_HOST, .bytes = 1000};
+	assert_int_equal(policy_decide(policy, &request).rule, 1);
+	policy_explain(policy, 0, &request, why);
+	assert_string_equal(why, "about api host only rules decide that name it");
+	request.api = POLICY_API_VMM;
+	assert_false(policy_decide(policy, &request).vmm_spill);
+	assert_true(policy_vmm_spill(policy));
+	policy_free(policy);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(random_conditions_decide_as_a_naive_reading_does),
 	    cmocka_unit_test(a_thousand_rules_are_decided_right_and_fast),
+	    cmocka_unit_test(what_is_known_of_a_library_changes_no_decision),
+	    cmocka_unit_test(memory_of_a_kind_is_decided_about_by_rules_that_name_it),
 	};
 	const char *given = getenv("SPILLWAY_SEED");
 

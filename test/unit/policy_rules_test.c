@@ -328,39 +328,6 @@ static void a_rule_takes_the_files_settings_where_it_has_none(void **state)
 	policy_free(policy);
 }
 
-static void memory_of_a_kind_is_decided_about_by_rules_that_name_it(void **state)
-{
-	struct policy *policy = good_policy("default: deny\nvmm.spill: yes\nrules:\n"
-					    "- {use: heap, match: {size: < 1MiB}}\n"
-					    "- {use: driver, match: {api: [host, malloc], size: < 2MiB}}\n"
-					    "- {use: driver, match: {api: vmm, size: < 3MiB}, vmm.spill: no}\n"
-					    "- {use: deny, match: {api: host, process: other}}\n");
-	struct policy_request request = {.device = -1};
-	char why[POLICY_EXPLAIN_BYTES];
-
-	(void)state;
-	for (int api = 0; api < POLICY_API_COUNT; api++) {
-		bool named = !(POLICY_APIS_ANY & 1 << api);
-		request.api = (enum policy_api)api;
-		assert_int_equal(policy_decides(policy, request.api), api != POLICY_API_MANAGED);
-		request.bytes = 1000;
-		assert_int_equal(policy_explain(policy, 0, &request, why), !named);
-		assert_int_equal(policy_decide(policy, &request).use, named ? POLICY_USE_DRIVER : POLICY_USE_HEAP);
-		request.bytes = 100 * MIB;
-		assert_int_equal(policy_decide(policy, &request).rule, -1);
-		assert_int_equal(policy_decide(policy, &request).use, named ? POLICY_USE_DRIVER : POLICY_USE_DENY);
-		assert_true(policy_decide(policy, &request).vmm_spill);
-	}
-	request = (struct policy_request){.api = POLICY_API_HOST, .bytes = 1000};
-	assert_int_equal(policy_decide(policy, &request).rule, 1);
-	policy_explain(policy, 0, &request, why);
-	assert_string_equal(why, "about api host only rules decide that name it");
-	request.api = POLICY_API_VMM;
-	assert_false(policy_decide(policy, &request).vmm_spill);
-	assert_true(policy_vmm_spill(policy));
-	policy_free(policy);
-}
-
 static void keys_of_the_file_are_read(void **state)
 {
 	struct policy *policy = good_policy("observe: yes\nheap: {chunk: 8MiB, release_threshold: 0}\n"
@@ -538,7 +505,6 @@ int main(void)
 	    cmocka_unit_test(only_what_rules_ask_for_is_needed),
 	    cmocka_unit_test(a_decision_lists_the_uses_in_order),
 	    cmocka_unit_test(a_rule_takes_the_files_settings_where_it_has_none),
-	    cmocka_unit_test(memory_of_a_kind_is_decided_about_by_rules_that_name_it),
 	    cmocka_unit_test(keys_of_the_file_are_read),
 	    cmocka_unit_test(shipped_policies_leave_communication_libraries_to_the_driver),
 	    cmocka_unit_test(names_and_sizes_can_be_read_alone),
