@@ -5,7 +5,8 @@
  * engine's stream waits for something, and else when a time slice is over. So copies to the host are also made in parts:
  * with nothing between them; with a wait for a word in host memory, which is 0 while a change is asked for (as
  * shim/spill/link.c does); and with a copy of 4 KiB onto itself. "remake": the chunk is released and made anew each time,
- * too, as when what comes in is not as long as what went out.
+ * too, as when what comes in is not as long as what went out. "load": beside kernels that read and write device memory
+ * as fast as it goes.
  *
  *   mapping [ROUNDS]
  *
@@ -26,12 +27,42 @@
 	F(cuMemRelease)                                                                                                \
 	F(cuMemMap)                                                                                                    \
 	F(cuMemUnmap)                                                                                                  \
-	F(cuMemSetAccess)
+	F(cuMemSetAccess)                                                                                              \
+	F(cuModuleLoadData)                                                                                            \
+	F(cuModuleGetFunction)                                                                                         \
+	F(cuLaunchKernel)
 
 #include <errno.h>
 #include <stdatomic.h>
 
 #include "test/bench/gpu.h"
+#include "test/sim/sim.h"
+
+/* Adds 1 to a word of each 16 bytes of n times 16. */
+static const char sweep_ptx[] = ".version 6.4\n"
+				".target sm_75\n"
+				".address_size 64\n"
+				".visible .entry sweep(.param .u64 words, .param .u32 count) {\n"
+				"  .reg .pred end; .reg .b32 i, step, n, t, b, x<4>; .reg .b64 at, here;\n"
+				"  ld.param.u64 at, [words]; ld.param.u32 n, [count];\n"
+				"  mov.u32 t, %tid.x; mov.u32 b, %ctaid.x; mov.u32 step, %ntid.x;\n"
+				"  mad.lo.u32 i, b, step, t; mov.u32 b, %nctaid.x; mul.lo.u32 step, step, b;\n"
+				"next: setp.ge.u32 end, i, n; @end bra done;\n"
+				"  mul.wide.u32 here, i, 16; add.u64 here, here, at;\n"
+				"  ld.global.v4.u32 {x0, x1, x2, x3}, [here]; add.u32 x0, x0, 1;\n"
+				"  st.global.v4.u32 [here], {x0, x1, x2, x3};\n"
+				"  add.u32 i, i, step; bra next;\n"
+				"done: ret; }\n";
+
+static void sweep_body(const struct sim_launch *launch, void **args)
+{
+	(void)launch;
+	(void)args;
+}
+
+static const size_t sweep_params[] = {8, 4};
+static const struct sim_kernel sweep_kernel = {"sweep", sweep_body, 2, sweep_params};
+static const struct sim_module sweep_module = {SIM_MODULE_MAGIC, 1, &sweep_kernel};
 
 enum between { NOTHING, WAIT, BREATH };
 
@@ -40,30 +71,34 @@ static const struct {
 	bool in, out;
 	size_t part; /* 0: whole */
 	enum between between;
-	bool maps, remakes;
+	bool maps, remakes, load;
 } cases[] = {
-    {"quiet", false, false, 0, NOTHING, true, false},
-    {"in", true, false, 0, NOTHING, true, false},
-    {"out", false, true, 0, NOTHING, true, false},
-    {"pair_bare", true, true, 0, NOTHING, false, false},
-    {"pair", true, true, 0, NOTHING, true, false},
-    {"parts_8_bare", true, true, 8 * MIB, NOTHING, false, false},
-    {"wait_8_bare", true, true, 8 * MIB, WAIT, false, false},
-    {"wait_16_bare", true, true, 16 * MIB, WAIT, false, false},
-    {"wait_8", true, true, 8 * MIB, WAIT, true, false},
-    {"wait_16", true, true, 16 * MIB, WAIT, true, false},
-    {"wait_32", true, true, 32 * MIB, WAIT, true, false},
-    {"wait_16_remake", true, true, 16 * MIB, WAIT, true, true},
-    {"in_remake", true, false, 0, NOTHING, true, true},
-    {"breath_8", true, true, 8 * MIB, BREATH, true, false},
-    {"breath_16", true, true, 16 * MIB, BREATH, true, false},
+    {"quiet", false, false, 0, NOTHING, true, false, false},
+    {"in", true, false, 0, NOTHING, true, false, false},
+    {"out", false, true, 0, NOTHING, true, false, false},
+    {"pair_bare", true, true, 0, NOTHING, false, false, false},
+    {"pair", true, true, 0, NOTHING, true, false, false},
+    {"parts_8_bare", true, true, 8 * MIB, NOTHING, false, false, false},
+    {"wait_8_bare", true, true, 8 * MIB, WAIT, false, false, false},
+    {"wait_16_bare", true, true, 16 * MIB, WAIT, false, false, false},
+    {"wait_8", true, true, 8 * MIB, WAIT, true, false, false},
+    {"wait_16", true, true, 16 * MIB, WAIT, true, false, false},
+    {"wait_32", true, true, 32 * MIB, WAIT, true, false, false},
+    {"wait_16_remake", true, true, 16 * MIB, WAIT, true, true, false},
+    {"in_remake", true, false, 0, NOTHING, true, true, false},
+    {"pair_load", true, true, 0, NOTHING, false, false, true},
+    {"wait_16_load", true, true, 16 * MIB, WAIT, true, false, true},
+    {"breath_8", true, true, 8 * MIB, BREATH, true, false, false},
+    {"breath_16", true, true, 16 * MIB, BREATH, true, false, false},
 };
 
 static CUdeviceptr device_in, device_out, host_in, host_out, window;
 static CUmemGenericAllocationHandle chunk;
 static CUmemAccessDesc access_device = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
 					.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-static CUstream stream_in, stream_out;
+static CUfunction sweep;
+static CUdeviceptr swept;
+static CUstream stream_in, stream_out, stream_load;
 static CUevent begun, ended_in, ended_out;
 static _Atomic uint32_t *go;
 static size_t bytes = 64 * MIB;
@@ -122,6 +157,19 @@ static void change(bool remake, struct samples *maps, struct samples *unmaps)
 	sample(unmaps, (now() - middle) / 1e3);
 }
 
+/* Longer than the copies; a sweep takes some 0.1 ms. */
+#define SWEEPS      800
+#define SWEPT_BYTES (256 * MIB)
+
+static void put_load(void)
+{
+	uint32_t n = (uint32_t)(SWEPT_BYTES / 16);
+	void *args[] = {&swept, &n};
+
+	for (unsigned i = 0; i < (simulated ? 3 : SWEEPS); i++)
+		CHECK(cuLaunchKernel(sweep, 1056, 1, 1, 256, 1, 1, 0, stream_load, args, NULL));
+}
+
 static bool is_over(CUevent event)
 {
 	return driver.cuEventQuery(event) == CUDA_SUCCESS;
@@ -143,6 +191,8 @@ static void measure(unsigned at, unsigned rounds, unsigned copies)
 
 	for (unsigned round = 0; round < rounds; round++) {
 		CHECK(cuCtxSynchronize());
+		if (cases[at].load)
+			put_load();
 		CHECK(cuEventRecord(begun, stream_in));
 		CHECK(cuStreamWaitEvent(stream_out, begun, 0));
 		for (unsigned i = 0; i < copies; i++) {
@@ -181,6 +231,7 @@ static void measure(unsigned at, unsigned rounds, unsigned copies)
 int main(int argc, char **argv)
 {
 	int rounds = argc > 1 ? atoi(argv[1]) : 7;
+	CUmodule module;
 	void *word;
 
 	if (rounds < 1 || rounds > 100) {
@@ -192,6 +243,10 @@ int main(int argc, char **argv)
 		bytes = 4 * MIB;
 	CHECK(cuStreamCreate(&stream_in, CU_STREAM_NON_BLOCKING));
 	CHECK(cuStreamCreate(&stream_out, CU_STREAM_NON_BLOCKING));
+	CHECK(cuStreamCreate(&stream_load, CU_STREAM_NON_BLOCKING));
+	CHECK(cuModuleLoadData(&module, simulated ? (const void *)&sweep_module : sweep_ptx));
+	CHECK(cuModuleGetFunction(&sweep, module, "sweep"));
+	CHECK(cuMemAlloc(&swept, simulated ? MIB : SWEPT_BYTES));
 	CHECK(cuEventCreate(&begun, 0));
 	CHECK(cuEventCreate(&ended_in, 0));
 	CHECK(cuEventCreate(&ended_out, 0));
