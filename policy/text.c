@@ -39,14 +39,14 @@ char *policy_printable(const char *text, char *buffer, size_t bytes)
 {
 	const unsigned char *from = (const unsigned char *)text;
 	size_t room = bytes - 1, used = 0;
-	bool cut = false;
+	/* What is printed takes as many bytes as what was given. */
+	bool fits = strnlen(text, bytes) <= room, cut = false;
 
 	while (*from && !cut) {
 		size_t n = printable_length(from);
 		size_t take = n ? n : 1;
 
-		/* Keep room for "..." unless this is the end. */
-		if (used + take + (from[take] ? 3 : 0) > room) {
+		if (!fits && used + take + 3 > room) {
 			cut = true;
 			break;
 		}
