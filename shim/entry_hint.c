@@ -57,22 +57,29 @@ static CUresult check_location(const CUmemLocation *location)
 	}
 }
 
+bool hint_is_ours(CUdeviceptr address, size_t bytes, const CUmemLocation *location, CUresult *ret_result)
+{
+	struct ledger_row row;
+
+	if (!is_for_us(address, bytes, &row, ret_result))
+		return false;
+	if (*ret_result == CUDA_SUCCESS && location)
+		*ret_result = check_location(location);
+	/* The driver may know this memory; it is asked by the way that submissions go. */
+	return *ret_result != CUDA_SUCCESS || !is_reached(&row);
+}
+
 /* ---- prefetch ---- */
 
 static bool prefetch(CUresult *ret_result, CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned flags)
 {
 	struct enter_scope scope;
-	struct ledger_row row;
-	bool taken;
 
 	if (!enter_serve(&scope, false))
 		return false;
-	taken = is_for_us(address, bytes, &row, ret_result);
-	if (taken && *ret_result == CUDA_SUCCESS)
-		*ret_result = flags ? CUDA_ERROR_INVALID_VALUE : check_location(&location);
-	/* The driver may know this memory; it is asked by the way that submissions go. */
-	if (taken && *ret_result == CUDA_SUCCESS && is_reached(&row))
-		taken = false;
+	bool taken = hint_is_ours(address, bytes, &location, ret_result);
+	if (taken && flags)
+		*ret_result = CUDA_ERROR_INVALID_VALUE;
 	enter_leave(&scope, CUDA_SUCCESS);
 	return taken;
 }

@@ -14,7 +14,14 @@
  *
  * Submissions are only looked at while they are tracked; before that there is nothing to be spared either, since nothing
  * moves. A kernel that finds the address in memory names nothing: spillway.h says so.
+ *
+ * A discard in a stream's order is made by a submission to that stream that names the block and holds it, so nothing of
+ * the block moves before the stream has got there. What was submitted to another stream before, and is not done, may
+ * still be held back until after that (by a value in memory that this stream writes), and then writes what must be kept;
+ * nobody can tell, so with such work about the block nothing is discarded. Whoever names the block while we look has
+ * either been seen by the look, or comes after the mark and takes it away.
  */
+#include "shim/spill/done.h"
 #include "shim/spill/inside.h"
 #include "shim/spill/use.h"
 
@@ -66,6 +73,28 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 		unit = next;
 	}
 	pthread_mutex_unlock(&one);
+}
+
+/* Does any submission but the one that holds the block now, of which it could not be told, have to do with it? */
+static bool is_named_elsewhere(const struct mark *mark, unsigned own_holds, uint64_t oldest)
+{
+	return mark_holds(mark) != own_holds || mark_last(mark) >= oldest;
+}
+
+void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread)
+{
+	uint32_t word = arena_look(engine->arena, address);
+	/* In this order: what gets its number meanwhile is not below the limit. */
+	uint64_t limit = done_newest() + 1, oldest = done_oldest_elsewhere(stream, per_thread);
+
+	if (!word || word & ARENA_SLAB)
+		return;
+	struct mark *block = &engine->arena->marks[word - 1];
+	if (oldest > limit)
+		oldest = limit;
+	discard_bytes(engine, address, bytes);
+	if (is_named_elsewhere(block, 1, oldest) || is_named_elsewhere(&engine->everything, 0, oldest))
+		atomic_store(&block->discarded, 0);
 }
 
 bool discard_covers(const struct engine *engine, uint32_t block_unit, uint32_t piece)

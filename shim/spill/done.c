@@ -323,6 +323,45 @@ static void poll_locked(struct tracker *tracker, CUresult *ret_error)
 	}
 }
 
+/* As far as this thread may ask: a default stream of another thread, or of a context not current, has no name here. */
+static void look_locked(struct tracker *tracker, CUcontext current)
+{
+	CUresult error;
+
+	if (!tracker->first || !tracker->open || tracker->ending)
+		return;
+	poll_locked(tracker, &error); /* an error stays there for the mover to see */
+	if (!tracker->first || tracker->thread || (is_default(tracker->stream) && tracker->context != current))
+		return;
+	if (REAL(cuStreamQuery)(tracker->stream) == CUDA_SUCCESS)
+		is_done_locked(tracker, tracker->last);
+}
+
+uint64_t done_oldest_elsewhere(CUstream stream, bool per_thread)
+{
+	struct tracker *own = take(stream, per_thread), *shared = &trackers[TRACKERS];
+	CUcontext current = context_current();
+	uint64_t oldest = UINT64_MAX;
+
+	pthread_mutex_unlock(&own->lock);
+	if (!capture_pause())
+		return 0;
+	CUstreamCaptureMode mode = capture_relax();
+	/* Several streams share the last row: for those it is elsewhere, too. */
+	for (struct tracker *tracker = trackers; tracker <= shared; tracker++) {
+		if (tracker == own && own != shared)
+			continue;
+		pthread_mutex_lock(&tracker->lock);
+		look_locked(tracker, current);
+		if (tracker->first && tracker->first < oldest)
+			oldest = tracker->first;
+		pthread_mutex_unlock(&tracker->lock);
+	}
+	capture_restore(mode);
+	capture_resume();
+	return oldest;
+}
+
 /* Everything of that context up to the number is done. */
 static void context_is_done(CUcontext context, uint64_t number)
 {

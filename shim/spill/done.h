@@ -40,6 +40,13 @@ uint64_t done_newest(void);
 uint64_t done_poll(bool tails, CUresult *ret_error);
 
 /*
+ * The oldest submission on any stream but this one that is not known to be done; UINT64_MAX: there is none; 0: nobody can
+ * tell, a capture is open. Asks the driver about streams with such submissions; waits for nothing but a capture that is
+ * just opening.
+ */
+uint64_t done_oldest_elsewhere(CUstream stream, bool per_thread);
+
+/*
  * The latest submissions that are not known to be done, oldest first; row: equal for those of one stream. Makes no driver
  * call, so it may be asked when the context has died.
  */

@@ -179,6 +179,8 @@ static void get_ready(struct engine *engine)
 	}
 	switch (context_idle_look(&engine->ready_idle)) {
 	case CONTEXT_IDLE:
+		/* What was discarded before may have been written by what nobody knew of. */
+		atomic_store(&engine->everything.discarded, 0);
 		engine->ready = true;
 		break;
 	case CONTEXT_BUSY:

@@ -21,6 +21,11 @@ bool spill_make_room(struct device *device, uint64_t bytes);
  * copied when it changes places. Without effect where nothing moves.
  */
 void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes);
+/*
+ * The same when the stream has got there (per_thread: its stream 0 is this thread's own). To be called between
+ * use_admit() and use_close() of a submission to that stream that names the block.
+ */
+void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread);
 
 /* A context is about to end; whether it did. */
 void spill_context_ending(CUcontext context);

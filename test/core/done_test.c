@@ -183,6 +183,31 @@ static void what_is_in_flight_is_told(void **state)
 	cuMemFreeHost(word);
 }
 
+static void the_oldest_on_other_streams_is_told(void **state)
+{
+	CUstream held = stream_new(), own = stream_new();
+	unsigned *word = word_new();
+
+	(void)state;
+	assert_true(done_oldest_elsewhere(own, false) == UINT64_MAX);
+	hold(held, word);
+	uint64_t oldest = submitted(held, true);
+	submitted(held, true);
+	work(own, word);
+	submitted(own, true);
+	assert_int_equal(done_oldest_elsewhere(own, false), oldest);
+	assert_ok(cuStreamSynchronize(own));
+	poll();
+	assert_int_equal(done_oldest_elsewhere(own, false), oldest);
+	assert_true(done_oldest_elsewhere(held, false) == UINT64_MAX);
+	release(word);
+	assert_true(becomes(all_is_done));
+	assert_true(done_oldest_elsewhere(own, false) == UINT64_MAX);
+	stream_end(held);
+	stream_end(own);
+	cuMemFreeHost(word);
+}
+
 struct thread_work {
 	unsigned *word;
 	uint64_t held, done;
@@ -513,6 +538,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(what_is_inside_the_driver_is_told),
 	    cmocka_unit_test(what_is_in_flight_is_told),
+	    cmocka_unit_test(the_oldest_on_other_streams_is_told),
 	    cmocka_unit_test(a_thread_proves_nothing_for_one_that_had_its_id_before),
 	    cmocka_unit_test(a_capture_waits_for_an_event_that_is_being_recorded),
 	    cmocka_unit_test(an_event_that_a_capture_took_proves_nothing_and_harms_nothing),

@@ -112,6 +112,109 @@ static void the_programs_own_managed_memory_is_the_drivers(void **state)
 	ok(cu.cuMemFree_v2(managed));
 }
 
+/* ---- batches ---- */
+
+static unsigned long batches(void)
+{
+	return sim_calls("cuMemPrefetchBatchAsync") + sim_calls("cuMemPrefetchBatchAsync_ptsz") +
+	       sim_calls("cuMemDiscardBatchAsync") + sim_calls("cuMemDiscardBatchAsync_ptsz") +
+	       sim_calls("cuMemDiscardAndPrefetchBatchAsync") + sim_calls("cuMemDiscardAndPrefetchBatchAsync_ptsz");
+}
+
+static void batches_of_heap_memory_are_taken_as_hints(void **state)
+{
+	CUdeviceptr at[] = {heap, heap + MIB, heap + 5};
+	CUmemLocation to[] = {GPU_0, HOST};
+	size_t sizes[] = {4096, MIB, 1}, first[] = {0, 2};
+	unsigned long calls = batches();
+	CUstream stream;
+
+	(void)state;
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cuMemPrefetchBatchAsync(at, sizes, 3, to, first, 2, 0, stream));
+	ok(cuMemPrefetchBatchAsync_ptsz(at, sizes, 3, to, first, 1, 0, NULL));
+	ok(cuMemPrefetchBatchAsync(at, sizes, 3, to, first, 2, 0, CU_STREAM_PER_THREAD));
+	ok(cuMemDiscardBatchAsync(at, sizes, 3, 0, stream));
+	ok(cuMemDiscardBatchAsync_ptsz(at, sizes, 3, 0, NULL));
+	ok(cuMemDiscardAndPrefetchBatchAsync(at, sizes, 3, to, first, 2, 0, stream));
+	ok(cuMemDiscardAndPrefetchBatchAsync_ptsz(at, sizes, 3, to, first, 2, 0, stream));
+	assert_int_equal(batches(), calls);
+	ok(cu.cuStreamDestroy_v2(stream));
+}
+
+static void a_wrong_batch_is_refused_whole(void **state)
+{
+	CUdeviceptr at[] = {heap, heap + MIB};
+	CUmemLocation to[] = {GPU_0, HOST}, wrong[] = {GPU_0, GPU_9};
+	size_t sizes[] = {4096, MIB}, long_ones[] = {1, 3 * MIB}, none[] = {1, 0};
+	size_t first[] = {0, 1}, late[] = {1, 1}, equal[] = {0, 0}, far[] = {0, 2};
+	unsigned long calls = batches();
+	const CUstream own = CU_STREAM_PER_THREAD;
+
+	(void)state;
+	is(INVALID_VALUE, cuMemDiscardBatchAsync(at, sizes, 2, 1, own));
+	is(INVALID_VALUE, cuMemDiscardBatchAsync(at, sizes, 2, 0, NULL));
+	is(INVALID_VALUE, cuMemDiscardBatchAsync_ptsz(at, sizes, 2, 0, CU_STREAM_LEGACY));
+	is(INVALID_VALUE, cuMemDiscardBatchAsync(at, long_ones, 2, 0, own));
+	is(INVALID_VALUE, cuMemDiscardBatchAsync(at, none, 2, 0, own));
+	is(INVALID_VALUE, cuMemPrefetchBatchAsync(at, sizes, 2, NULL, first, 1, 0, own));
+	is(INVALID_VALUE, cuMemPrefetchBatchAsync(at, sizes, 2, to, NULL, 1, 0, own));
+	is(INVALID_VALUE, cuMemPrefetchBatchAsync(at, sizes, 2, to, first, 0, 0, own));
+	is(INVALID_VALUE, cuMemPrefetchBatchAsync(at, sizes, 1, to, first, 2, 0, own));
+	is(INVALID_VALUE, cuMemPrefetchBatchAsync(at, sizes, 2, to, late, 2, 0, own));
+	is(INVALID_VALUE, cuMemPrefetchBatchAsync(at, sizes, 2, to, equal, 2, 0, own));
+	is(INVALID_VALUE, cuMemPrefetchBatchAsync(at, sizes, 2, to, far, 2, 0, own));
+	is(INVALID_DEVICE, cuMemDiscardAndPrefetchBatchAsync(at, sizes, 2, wrong, first, 2, 0, own));
+	assert_int_equal(batches(), calls);
+	/* Nothing of ours in it, or nothing at all: the driver judges. */
+	is(INVALID_VALUE, cuMemDiscardBatchAsync(NULL, NULL, 2, 0, own));
+	is(INVALID_VALUE, cuMemPrefetchBatchAsync(at, sizes, 0, to, first, 1, 0, own));
+	assert_int_equal(batches(), calls + 2);
+}
+
+static void a_mixed_batch_gives_the_driver_its_own_part(void **state)
+{
+	CUdeviceptr managed, other, at[4];
+	CUmemLocation to[] = {HOST, GPU_0}, wrong[] = {HOST, GPU_9};
+	size_t sizes[] = {MIB, MIB, MIB, MIB}, first[] = {0, 3};
+	unsigned long calls = batches();
+	CUstream stream;
+
+	(void)state;
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuMemAllocManaged(&managed, BYTES, CU_MEM_ATTACH_GLOBAL));
+	ok(cu.cuMemAllocManaged(&other, BYTES, CU_MEM_ATTACH_GLOBAL));
+	at[0] = heap;
+	at[1] = managed;
+	at[2] = heap + MIB;
+	at[3] = other;
+	/* One call for the driver, with the location of each range. */
+	ok(cuMemPrefetchBatchAsync(at, sizes, 4, to, first, 2, 0, stream));
+	ok(cu.cuStreamSynchronize(stream));
+	assert_int_equal(batches(), calls + 1);
+	assert_int_equal(sim_managed_where(managed), 1);
+	assert_int_equal(sim_managed_where(other), 2);
+	ok(cuMemDiscardAndPrefetchBatchAsync_ptsz(at, sizes, 4, to, first, 1, 0, stream));
+	ok(cuMemDiscardBatchAsync(at, sizes, 4, 0, stream));
+	assert_int_equal(batches(), calls + 3);
+	/* What is wrong in ours keeps all of it from the driver, what is wrong in the driver's is its answer. */
+	sizes[2] = BYTES;
+	is(INVALID_VALUE, cuMemDiscardBatchAsync(at, sizes, 4, 0, stream));
+	assert_int_equal(batches(), calls + 3);
+	sizes[2] = MIB;
+	sizes[3] = BYTES + 1;
+	is(INVALID_VALUE, cuMemDiscardBatchAsync(at, sizes, 4, 0, stream));
+	sizes[3] = MIB;
+	is(INVALID_DEVICE, cuMemPrefetchBatchAsync(at, sizes, 4, wrong, first, 2, 0, stream));
+	/* All of it the driver's: as it was given. */
+	ok(cuMemPrefetchBatchAsync(at + 1, sizes, 1, to + 1, first, 1, 0, stream));
+	ok(cu.cuStreamSynchronize(stream));
+	assert_int_equal(sim_managed_where(managed), 2);
+	ok(cu.cuMemFree_v2(managed));
+	ok(cu.cuMemFree_v2(other));
+	ok(cu.cuStreamDestroy_v2(stream));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -120,6 +223,9 @@ int main(void)
 	    cmocka_unit_test(advice_is_taken_as_a_hint),
 	    cmocka_unit_test(a_range_has_no_advice),
 	    cmocka_unit_test(the_programs_own_managed_memory_is_the_drivers),
+	    cmocka_unit_test(batches_of_heap_memory_are_taken_as_hints),
+	    cmocka_unit_test(a_wrong_batch_is_refused_whole),
+	    cmocka_unit_test(a_mixed_batch_gives_the_driver_its_own_part),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

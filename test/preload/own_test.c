@@ -426,6 +426,89 @@ static int discarding_at_random(void)
 	return end();
 }
 
+/* ---- discarding as CUDA has it, in the order of a stream ---- */
+
+static void discard_in(CUstream stream, CUdeviceptr block)
+{
+	size_t bytes = LARGE;
+
+	MUST(cuMemDiscardBatchAsync(&block, &bytes, 1, 0, stream));
+}
+
+static bool is_spared_in(CUstream stream, CUdeviceptr block, unsigned value)
+{
+	unsigned *words = malloc(LARGE), same = 0;
+
+	CHECK(words);
+	for (int i = 0; i < 300 && place_of(block).bytes_on_device < LARGE; i++) {
+		MUST(driver_fill(stream, block, value, LARGE / 4));
+		rounds(1);
+	}
+	MUST(driver_fill(stream, block, value, LARGE / 4));
+	MUST(cu.cuCtxSynchronize());
+	discard_in(stream, block);
+	MUST(cu.cuStreamSynchronize(stream));
+	see_out(block);
+	MUST(cu.cuMemcpyDtoH_v2(words, block, LARGE));
+	for (size_t i = 0; i < LARGE / 4; i++)
+		same += words[i] == value;
+	free(words);
+	return same < LARGE / 4;
+}
+
+static int discarding_in_a_stream(void)
+{
+	bool spared = false;
+
+	scene_load(&scene, 0);
+	CUstream stream = child_stream(), other = child_stream();
+	CUdeviceptr block = child_alloc(LARGE);
+	MUST(driver_fill(stream, block, 0x5555, LARGE / 4));
+	MUST(cu.cuStreamSynchronize(stream));
+	scene_allocate(&scene);
+	CHECK(scene_warm_up(&scene));
+	for (unsigned i = 0; i < 20 && !spared; i++)
+		spared = is_spared_in(stream, block, 0x6000 + i);
+	CHECK(spared);
+	for (unsigned i = 0; i < 8; i++) {
+		/* The stream has not got there. */
+		MUST(driver_fill(stream, block, 0x7000 + i, LARGE / 4));
+		MUST(cu.cuStreamSynchronize(stream));
+		unsigned *word = child_hold(stream);
+		discard_in(stream, block);
+		for (int j = 0; j < 5; j++)
+			MUST(scene_round(&scene, other, 0));
+		MUST(cu.cuStreamSynchronize(other));
+		MUST(driver_copy(other, block, block, 1));
+		unsigned *words = malloc(LARGE), same = 0;
+		CHECK(words);
+		MUST(cu.cuMemcpyDtoHAsync_v2(words, block, LARGE, other));
+		MUST(cu.cuStreamSynchronize(other));
+		for (size_t j = 0; j < LARGE / 4; j++)
+			same += words[j] == 0x7000 + i;
+		free(words);
+		CHECK(same == LARGE / 4);
+		child_release(word);
+		MUST(cu.cuCtxSynchronize());
+		/* Given to another stream before, run after it. */
+		word = child_hold(other);
+		MUST(driver_fill(other, block, 0x8000 + i, LARGE / 4));
+		discard_in(stream, block);
+		MUST(cu.cuStreamSynchronize(stream));
+		child_release(word);
+		MUST(cu.cuCtxSynchronize());
+		see_out(block);
+		CHECK(driver_holds(block, 0x8000 + i, LARGE / 4));
+		/* Written behind it in the stream. */
+		discard_in(stream, block);
+		MUST(driver_fill(stream, block, 0x9000 + i, LARGE / 4));
+		MUST(cu.cuStreamSynchronize(stream));
+		see_out(block);
+		CHECK(driver_holds(block, 0x9000 + i, LARGE / 4));
+	}
+	return end();
+}
+
 /* ---- allocators for frameworks ---- */
 
 static int plugs(void)
@@ -515,6 +598,7 @@ static void what_is_discarded_is_not_copied_and_what_is_written_then_is_kept(voi
 		return;
 	run(discarding);
 	run(discarding_at_random);
+	run(discarding_in_a_stream);
 }
 
 static void the_allocators_of_frameworks_go_to_the_heap(void **state)

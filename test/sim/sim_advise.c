@@ -174,6 +174,60 @@ static CUresult prefetch(CUdeviceptr address, size_t bytes, CUmemLocation to, un
 	return sim_submit(handle, work);
 }
 
+/*
+ * In batches (cuda.h 13.0). Assumed: the legacy stream is refused with INVALID_VALUE, and so is all of a batch for one
+ * wrong range. What was discarded keeps its contents: that is one of the values that it may have.
+ */
+struct batch {
+	CUdeviceptr *addresses;
+	size_t *sizes, n;
+	CUmemLocation *locations;
+	size_t *first, n_locations;
+	bool prefetches;
+};
+
+static CUresult check_batch(const struct batch *b, unsigned long long flags, CUstream handle)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct sim_page *pages;
+	size_t n;
+
+	if (!b->addresses || !b->sizes || !b->n || flags || !handle || handle == CU_STREAM_LEGACY)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "no ranges, flags, or the legacy stream");
+	if (b->prefetches && (!b->locations || !b->first || !b->n_locations || b->n_locations > b->n || b->first[0]))
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "the locations do not fit the ranges");
+	for (size_t i = 1; b->prefetches && i < b->n_locations; i++)
+		if (b->first[i] <= b->first[i - 1] || b->first[i] >= b->n)
+			return sim_why(CUDA_ERROR_INVALID_VALUE, "location %zu is out of order", i);
+	for (size_t i = 0; !result && i < b->n; i++)
+		result = pages_of(b->addresses[i], b->sizes[i], &pages, &n);
+	for (size_t i = 0; b->prefetches && !result && i < b->n_locations; i++)
+		result = check_location(&b->locations[i]);
+	return result;
+}
+
+static CUresult batch(struct batch b, unsigned long long flags, CUstream handle)
+{
+	CUstream stream;
+	CUresult result = check_batch(&b, flags, handle);
+
+	if (!result)
+		result = sim_stream(handle, &stream);
+	if (result)
+		return result;
+	if (!b.prefetches) {
+		if (!stream->capture)
+			return sim_submit(handle, sim_work_new("discard", CU_GRAPH_NODE_TYPE_EMPTY, sim_nothing));
+		sim_capture_invalidate(stream->capture, "a discard on a capturing stream");
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	for (size_t i = 0, at = 0; !result && i < b.n; i++) {
+		at += at + 1 < b.n_locations && b.first[at + 1] <= i;
+		result = prefetch(b.addresses[i], b.sizes[i], b.locations[at], 0, handle);
+	}
+	return result;
+}
+
 /* Who may touch it when does not matter to a device with concurrent access. */
 static CUresult attach(CUstream stream, CUdeviceptr address, size_t bytes)
 {
@@ -279,6 +333,19 @@ SPELL_STREAM(cuMemPrefetchAsync, (CUdeviceptr address, size_t bytes, CUdevice de
 SPELL_STREAM(cuMemPrefetchAsync_v2,
 	     (CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned flags, CUstream stream), stream,
 	     prefetch(address, bytes, location, flags, stream))
+#define DISCARD(stream)  batch((struct batch){.addresses = at, .sizes = sizes, .n = n}, flags, stream)
+#define PREFETCH(stream) batch((struct batch){at, sizes, n, to, first, n_to, true}, flags, stream)
+SPELL_STREAM(cuMemDiscardBatchAsync,
+	     (CUdeviceptr * at, size_t *sizes, size_t n, unsigned long long flags, CUstream stream), stream,
+	     DISCARD(stream))
+SPELL_STREAM(cuMemPrefetchBatchAsync,
+	     (CUdeviceptr * at, size_t *sizes, size_t n, CUmemLocation *to, size_t *first, size_t n_to,
+	      unsigned long long flags, CUstream stream),
+	     stream, PREFETCH(stream))
+SPELL_STREAM(cuMemDiscardAndPrefetchBatchAsync,
+	     (CUdeviceptr * at, size_t *sizes, size_t n, CUmemLocation *to, size_t *first, size_t n_to,
+	      unsigned long long flags, CUstream stream),
+	     stream, PREFETCH(stream))
 SPELL_STREAM(cuStreamAttachMemAsync, (CUstream stream, CUdeviceptr address, size_t bytes, unsigned flags), stream,
 	     ((void)flags, attach(stream, address, bytes)))
 SPELL(cuMemRangeGetAttribute, (void *data, size_t size, CUmem_range_attribute which, CUdeviceptr address, size_t bytes),
