@@ -157,14 +157,14 @@ int rundir_connect(const struct rundir *folder, const char *name, unsigned wait_
 	return error;
 }
 
-static bool is_socket_name(const char *name)
+static bool ends_so(const char *name, const char *tail)
 {
-	const size_t length = strlen(name), tail = sizeof(RUNDIR_SOCKET) - 1;
+	const size_t length = strlen(name), tail_length = strlen(tail);
 
-	return name[0] != '.' && length > tail && !strcmp(name + length - tail, RUNDIR_SOCKET);
+	return name[0] != '.' && length > tail_length && !strcmp(name + length - tail_length, tail);
 }
 
-void rundir_each(const struct rundir *folder, unsigned most, rundir_visit *visit, void *argument)
+static void each(const struct rundir *folder, const char *tail, unsigned most, rundir_visit *visit, void *argument)
 {
 	/* Not readdir(): it takes memory, and a thread that takes some gets an arena of its own from the C library. */
 	char buffer[4096] __attribute__((aligned(__alignof__(struct dirent64))));
@@ -176,13 +176,18 @@ void rundir_each(const struct rundir *folder, unsigned most, rundir_visit *visit
 			const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buffer + at);
 
 			at += entry->d_reclen;
-			if (!is_socket_name(entry->d_name))
+			if (!ends_so(entry->d_name, tail))
 				continue;
 			if (most-- == 0)
 				return;
 			visit(folder, entry->d_name, argument);
 		}
 	}
+}
+
+void rundir_each(const struct rundir *folder, unsigned most, rundir_visit *visit, void *argument)
+{
+	each(folder, RUNDIR_SOCKET, most, visit, argument);
 }
 
 static bool is_old_socket(const struct rundir *folder, const char *name)
@@ -212,7 +217,7 @@ static void sweep_one(const struct rundir *folder, const char *name, void *argum
 		unlinkat(folder->fd, name, 0);
 }
 
-void rundir_sweep(const struct rundir *folder)
+void rundir_sweep(const struct rundir *folder, const char *tail)
 {
-	rundir_each(folder, MOST_SWEPT, sweep_one, NULL);
+	each(folder, tail, MOST_SWEPT, sweep_one, NULL);
 }

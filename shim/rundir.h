@@ -1,6 +1,6 @@
 /*
- * rundir.h: the user's private folder for what running processes show to the `spillway` command: one control socket
- * each (control.h). Used by the library and by the tool, so it needs libc alone.
+ * rundir.h: the user's private folder for what running processes show to the `spillway` command, one control socket
+ * each (control.h), and to each other (ipc.h). Used by the library and by the tool, so it needs libc alone.
  *
  * The folder is $XDG_RUNTIME_DIR/spillway, else /tmp/spillway-UID. It is taken only if it is a real folder (no symbolic
  * link), ours, and closed to everybody else; then whatever lies in it was put there by us or by root, and a name in it
@@ -14,6 +14,7 @@
 #include <stddef.h>
 
 #define RUNDIR_SOCKET ".ctl" /* how the names of control sockets end */
+#define RUNDIR_IPC    ".ipc" /* and of those that hand out memory (ipc.h) */
 
 struct rundir {
 	int fd;        /* the open folder */
@@ -58,7 +59,7 @@ void rundir_each(const struct rundir *folder, unsigned most, rundir_visit *visit
  * stand between bind and listen.
  */
 void rundir_remove_stale(const struct rundir *folder, const char *name);
-/* The same for each that is found; a bounded number of them. */
-void rundir_sweep(const struct rundir *folder);
+/* The same for each whose name ends so; a bounded number of them. */
+void rundir_sweep(const struct rundir *folder, const char *tail);
 
 #endif

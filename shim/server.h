@@ -1,0 +1,61 @@
+/*
+ * server.h: a socket in the user's private folder (rundir.h), for the owner alone, and one small thread that waits at it.
+ * Knows nothing of CUDA, nor of what is said. A server is a constant of the process: its first members are given where
+ * it is defined, the rest is 0 and server.c's own.
+ *
+ * Used for `spillway suspend` and its like (control.c) and for memory that other processes may map (ipc_give.c).
+ */
+#ifndef SPILLWAY_SERVER_H
+#define SPILLWAY_SERVER_H
+
+#include "shim/rundir.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* A descriptor, plus 1 so that 0 is none, and which file it is. */
+struct server_held {
+	_Atomic int fd_and_1;
+	_Atomic ino_t inode;
+};
+
+struct server {
+	const char *tail;        /* how the name of the socket ends */
+	const char *thread_name; /* 15 bytes at most */
+	const char *cannot;      /* for messages: "`x` cannot reach" (process N) */
+	/* Serve one caller, on the server's thread; the connection ends when it returns. */
+	void (*serve)(struct server *server, int fd);
+
+	_Atomic int state;
+	struct server_held listener, caller, place;
+	/* Written while it starts, constant after that. */
+	pid_t owner;
+	struct rundir folder;
+	char name[48]; /* of the socket: PID-RANDOM and the tail */
+	pthread_t thread;
+};
+
+/*
+ * Open the socket and start the thread, once; with no lock held that a caller's request needs. True: it is serving;
+ * false also while another thread is in here. Leaves errno as it is. What fails is said once.
+ */
+bool server_start(struct server *server);
+/*
+ * The process ends: no more callers, the socket is removed. Waits at most 100 ms for one that is being served, and then
+ * leaves it. Does nothing in a process that did not start it.
+ */
+void server_stop(struct server *server);
+/* In the child of a fork, async-signal-safe: let go of the parent's descriptors, touch nothing that is the parent's. */
+void server_child(struct server *server);
+
+/*
+ * For serve(): wait until fd (-1: nothing) can be read, at most wait_ms. False: it cannot, or the process ends:
+ * server_stop() shuts the listener down, which wakes whoever waits with it.
+ */
+bool server_wait(struct server *server, int fd, int wait_ms);
+/* Is this user at the other end? */
+bool server_peer_is_owner(int fd);
+
+#endif
