@@ -2,6 +2,7 @@
 #include "shim/enter.h"
 #include "shim/heap/heap.h"
 #include "shim/log.h"
+#include "shim/nvtx.h"
 #include "shim/real.h"
 
 #include <dlfcn.h>
@@ -49,12 +50,19 @@ void choice_bind(void)
 	atomic_store(&find_object, dlvsym(RTLD_DEFAULT, "_dl_find_object", "GLIBC_2.35"));
 }
 
-void choice_start(struct policy *policy)
+void choice_bind_process(struct policy *policy)
 {
 	char arguments[4096]; /* what is longer is cut; patterns look at its beginning */
 
 	if (policy_needs(policy) & POLICY_NEED_PROCESS)
 		policy_bind(policy, program_invocation_short_name, read_arguments(arguments, sizeof(arguments)));
+}
+
+void choice_start(struct policy *policy)
+{
+	choice_bind_process(policy);
+	if (policy_needs(policy) & POLICY_NEED_NVTX)
+		nvtx_say();
 	n_rules = policy_n_rules(policy);
 	counts = calloc(n_rules + 1, sizeof(*counts));
 	if (!counts)
@@ -174,6 +182,8 @@ struct policy_decision choice_make(struct device *device, const struct backend_r
 	}
 	if (needs & POLICY_NEED_THREAD && prctl(PR_GET_NAME, thread) == 0)
 		question.thread = thread;
+	if (needs & POLICY_NEED_NVTX)
+		question.nvtx = nvtx_range();
 	struct policy_decision decision = policy_decide(policy, &question);
 
 	/* The default is about what rules decide that name no api. */

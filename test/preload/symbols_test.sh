@@ -1,6 +1,6 @@
 #!/bin/sh
-# symbols_test.sh LIBRARY HOOKS_DEF SANITIZED: what libspillway.so shows to the loader: the rows of hooks.def, dlsym and
-# what spillway.h declares, nothing else; that it needs the C library alone, and has no way to end the process.
+# symbols_test.sh LIBRARY HOOKS_DEF SANITIZED: what libspillway.so shows to the loader: the rows of hooks.def, dlsym,
+# what spillway.h declares and the door of NVTX, nothing else; that it needs the C library alone, and has no way to end the process.
 library=$1
 hooks=$2
 sanitized=$3
@@ -11,6 +11,7 @@ failed=0
 
 grep -oE '^HOOK_[A-Z_]+\(cu[A-Za-z0-9_]+' "$hooks" | grep -v '^HOOK_USE' | sed 's/.*(//' >"$here/rows"
 echo dlsym >>"$here/rows"
+echo InitializeInjectionNvtx2 >>"$here/rows" # entry_nvtx.c
 grep -oE '\bspillway_[a-z_]+\(' "$(dirname "$hooks")/spillway.h" | tr -d '(' >>"$here/rows"
 sort -u "$here/rows" >"$here/wanted"
 nm -D --defined-only "$library" | awk '{print $3}' | sort >"$here/exported"
