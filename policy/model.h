@@ -116,7 +116,7 @@ struct policy_library {
 
 struct policy {
 	char *name;
-	int version, spill, capacity, summary, control, use, observe, async_use, vmm_spill;
+	int version, spill, capacity, summary, control, ipc, use, observe, async_use, vmm_spill;
 	struct policy_size device_budget, host_budget, heap_chunk, heap_release_threshold, async_release_threshold;
 	struct policy_managed managed;
 	struct policy_system system;

@@ -212,6 +212,11 @@ bool policy_control(const struct policy *policy)
 	return policy->control != 0;
 }
 
+bool policy_ipc(const struct policy *policy)
+{
+	return policy->ipc != 0;
+}
+
 bool policy_observe(const struct policy *policy)
 {
 	return policy->observe != 0;

@@ -240,6 +240,7 @@ enum policy_spill policy_spill_mode(const struct policy *policy);
 enum policy_capacity policy_capacity(const struct policy *policy);
 bool policy_summary(const struct policy *policy); /* print the end-of-run summary? */
 bool policy_control(const struct policy *policy); /* open the control socket (control.h)? */
+bool policy_ipc(const struct policy *policy);     /* make all heap memory exportable (ipc.h)? */
 bool policy_observe(const struct policy *policy); /* everything to the driver, only count decisions? */
 uint64_t policy_rule_cap(const struct policy *policy, int rule);
 struct policy_size policy_heap_chunk(const struct policy *policy); /* auto or bytes, as the next two */

@@ -164,6 +164,7 @@ static struct heap *make_heap(struct device *device)
 	    .moves = policy_spill_mode(life_policy()) >= POLICY_SPILL_EXACT,
 	    .rdma = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
 	    .exportable = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
+	    .share = policy_ipc(life_policy()),
 	    .device_budget = &device->budget,
 	    .host_budget = &host_budget,
 	    .arena_hint = ARENA_HINT(device->ordinal),

@@ -4,7 +4,7 @@
  *
  *   memory that leaves the process   others know its physical memory: a range exported as a file descriptor, bound to a
  *                                    multicast object. In every mode, and that memory is never used for anything else.
- *                                    (Handles of chunks: entry_vmm.c. cuIpcGetMemHandle is refused: entry_query.c.)
+ *                                    (Handles of chunks: entry_vmm.c. Legacy IPC: entry_ipc.c.)
  *   addresses kept elsewhere         a tensor map, a texture object, a texture reference: the GPU may reach the memory
  *                                    by a launch that does not name it. In `fast`, where that must not meet a piece on
  *                                    its way; in the other modes everything is mapped at all times.

@@ -192,7 +192,8 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigne
 
 /*
  * Every attribute of a heap block; and of system memory, which has a host pointer in addition. Where it differs from a
- * cuMemAlloc block, on purpose: legacy IPC, RDMA and its P2P tokens are not possible on memory that may move, hardware
+ * cuMemAlloc block, on purpose: RDMA and its P2P tokens are not possible on memory that may move, legacy IPC (ipc.h) not for processes
+ * without Spillway, hardware
  * decompression was not asked for (facts 3). What memory that never moves was made with is the driver's to say. Widths
  * and the rest are what driver 580 writes for a cuMemAlloc block on an H200: flags are 32 bits wide, HOST_POINTER is
  * refused but cleared, P2P_TOKENS turns SYNC_MEMOPS on.
@@ -387,20 +388,4 @@ HOOK_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_
 	/* The driver refuses this on VMM and managed memory; entry_submit.c keeps the promise in its place. */
 	ledger_set_sync_memops(row.key, *(const unsigned *)value != 0);
 	return enter_leave(&scope, CUDA_SUCCESS);
-}
-
-/* ---- leaving the process ---- */
-
-HOOK_EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
-{
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuIpcGetMemHandle);
-	if (!enter_serve(&scope, false))
-		return REAL(cuIpcGetMemHandle)(pHandle, dptr);
-	if (!serve_is_ours(dptr))
-		return enter_leave(&scope, REAL(cuIpcGetMemHandle)(pHandle, dptr));
-	log_once("cuIpcGetMemHandle on heap, managed or system memory is not possible: give such allocations to the "
-		 "driver with a rule (use: driver)");
-	return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
 }

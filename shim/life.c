@@ -18,6 +18,7 @@
 #include "shim/device.h"
 #include "shim/enter.h"
 #include "shim/ledger.h"
+#include "shim/ipc.h"
 #include "shim/log.h"
 #include "shim/pool.h"
 #include "shim/spill/spill.h"
@@ -155,6 +156,7 @@ static void after_fork_child(void)
 		atomic_store(&life_stage_now, STAGE_FORKED);
 	spill_child();
 	control_child();
+	ipc_child();
 }
 
 __attribute__((constructor)) static void life_begin(void)
@@ -236,6 +238,7 @@ __attribute__((destructor)) static void life_end(void)
 	enum stage stage = life_stage();
 
 	control_stop();
+	ipc_stop();
 	if (stage == STAGE_RUNNING && policy_summary(policy) &&
 	    stats_get(STAT_allocations) + stats_get(STAT_refused) > 0)
 		life_print_summary();

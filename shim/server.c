@@ -303,6 +303,11 @@ bool server_start(struct server *server)
 	return atomic_load(&server->state) == SERVING;
 }
 
+const char *server_name(struct server *server)
+{
+	return atomic_load(&server->state) == SERVING ? server->name : NULL;
+}
+
 void server_stop(struct server *server)
 {
 	int saved = errno;

@@ -50,6 +50,8 @@ void server_stop(struct server *server);
 /* In the child of a fork, async-signal-safe: let go of the parent's descriptors, touch nothing that is the parent's. */
 void server_child(struct server *server);
 
+/* The name of its socket, once and while it serves; else NULL. */
+const char *server_name(struct server *server);
 /*
  * For serve(): wait until fd (-1: nothing) can be read, at most wait_ms. False: it cannot, or the process ends:
  * server_stop() shuts the listener down, which wakes whoever waits with it.

@@ -26,6 +26,7 @@ struct block {
 	uint32_t n_pins;                   /* heap_pin() calls that have not ended */
 	bool stays;                        /* it is pinned for as long as it lives; fixed blocks always are */
 	bool left;                         /* others may know its memory: it goes back to the driver when freed */
+	bool shared;                       /* its chunks can be exported, and the program has asked for it (share.c) */
 	bool to_host;                      /* the program wants it there: what is there stays, the rest is to follow */
 	struct asked_pin *asked;           /* pins that the program itself has made (pin.c) */
 	uint32_t n_moving;                 /* chunks of it that are changing places (transit.h) */

@@ -7,49 +7,50 @@
 
 /*
  * Movable chunks are made without gpuDirectRDMACapable: registering one for RDMA is to fail, not to go stale (design).
- * Fixed ones are made with it, and exportable, as far as the device says it can; what is refused all the same is made
- * plain.
+ * Fixed ones are made with it, and exportable, as far as the device says it can; movable ones are exportable where the
+ * policy wants that. What is refused all the same is made plain.
  */
-static CUresult create_fixed(struct chunk_store *store, enum chunk_place place, unsigned units,
-			     CUmemGenericAllocationHandle *ret_handle)
+static CUresult create_special(struct chunk_store *store, struct chunk *chunk)
 {
+	bool fixed = chunk->kind == CHUNK_FIXED;
 	CUmemAllocationProp prop = {
 	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-	    .location = store->location[place],
+	    .location = store->location[chunk->place],
 	    .requestedHandleTypes =
 		store->exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE,
-	    .allocFlags.gpuDirectRDMACapable = store->rdma && place == CHUNK_DEVICE,
+	    .allocFlags.gpuDirectRDMACapable = fixed && store->rdma && chunk->place == CHUNK_DEVICE,
 	};
-	CUresult result = REAL(cuMemCreate)(ret_handle, chunk_bytes(units), &prop, 0);
+	CUresult result = REAL(cuMemCreate)(&chunk->handle, chunk_bytes(chunk->units), &prop, 0);
 
-	if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
-		log_once(
-		    "memory that can be exported and registered cannot be had in %s memory (%s): that of rules with "
-		    "movable: no is plain there",
-		    place == CHUNK_DEVICE ? "device" : "host", real_error_name(result));
+	if (result == CUDA_SUCCESS)
+		chunk->exportable = store->exportable;
+	else if (result != CUDA_ERROR_OUT_OF_MEMORY)
+		log_once("memory that can be exported%s cannot be had in %s memory (%s): that of %s is plain there",
+			 fixed ? " and registered" : "", chunk->place == CHUNK_DEVICE ? "device" : "host",
+			 real_error_name(result), fixed ? "rules with movable: no" : "the heap");
 	return result;
 }
 
-static enum sw_status create(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
-			     CUmemGenericAllocationHandle *ret_handle)
+static enum sw_status create(struct chunk_store *store, struct chunk *chunk)
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = store->location[place]};
-	bool special = kind == CHUNK_FIXED && (store->rdma || store->exportable);
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = store->location[chunk->place]};
+	bool special =
+	    chunk->kind == CHUNK_FIXED ? store->rdma || store->exportable : store->share && store->exportable;
 	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
 
 	if (special)
-		result = create_fixed(store, place, units, ret_handle);
+		result = create_special(store, chunk);
 	if (result != CUDA_SUCCESS && (!special || result != CUDA_ERROR_OUT_OF_MEMORY))
-		result = REAL(cuMemCreate)(ret_handle, chunk_bytes(units), &prop, 0);
+		result = REAL(cuMemCreate)(&chunk->handle, chunk_bytes(chunk->units), &prop, 0);
 	if (result == CUDA_SUCCESS) {
 		stats_add(STAT_chunks_made, 1);
 		return SW_OK;
 	}
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
-		log_once("cuMemCreate of %llu bytes in %s memory: %s", (unsigned long long)chunk_bytes(units),
-			 place == CHUNK_DEVICE ? "device" : "host", real_error_name(result));
+		log_once("cuMemCreate of %llu bytes in %s memory: %s", (unsigned long long)chunk_bytes(chunk->units),
+			 chunk->place == CHUNK_DEVICE ? "device" : "host", real_error_name(result));
 	/* Why host memory cannot be pinned (limits, cgroups) differs; for the program there is no more memory. */
-	return place == CHUNK_HOST ? SW_NO_MEMORY : status_of(result);
+	return chunk->place == CHUNK_HOST ? SW_NO_MEMORY : status_of(result);
 }
 
 enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
@@ -61,7 +62,7 @@ enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum 
 	enum sw_status status = SW_NO_HOST_MEMORY;
 	if (chunk) {
 		*chunk = (struct chunk){.units = (uint8_t)units, .place = (uint8_t)place, .kind = (uint8_t)kind};
-		status = create(store, kind, place, units, &chunk->handle);
+		status = create(store, chunk);
 	}
 	if (status != SW_OK) {
 		budget_give(store->budget[place], chunk_bytes(units));

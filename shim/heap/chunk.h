@@ -23,6 +23,7 @@ struct chunk {
 	CUdeviceptr alias; /* 0: none yet */
 	uint8_t units, place, kind;
 	bool moving;         /* in transit (transit.h) */
+	bool exportable;     /* made to be exported as a file descriptor */
 	struct block *block; /* that it is mapped for; NULL while warm */
 	struct chunk *next;  /* the next of its block, or of the warm list */
 };
@@ -33,6 +34,7 @@ struct chunk_store {
 	CUmemLocation location[CHUNK_PLACES];
 	struct budget *budget[CHUNK_PLACES];
 	bool rdma, exportable; /* fixed chunks: what the device can do */
+	bool share;            /* movable chunks are to be exportable, too */
 	struct chunk *warm[CHUNK_KINDS][CHUNK_PLACES][CHUNK_MOST + 1];
 	uint64_t warm_bytes[CHUNK_PLACES], made_bytes[CHUNK_PLACES]; /* of all chunks that exist, made >= warm */
 	CUdeviceptr alias_base;                                      /* 0 until the first chunk moves */

@@ -79,6 +79,7 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	    .location = {device, config->host_location},
 	    .rdma = config->rdma,
 	    .exportable = config->exportable,
+	    .share = config->share,
 	    .budget = {config->device_budget, config->host_budget},
 	};
 	heap->store.moves = config->moves;

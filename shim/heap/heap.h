@@ -39,6 +39,7 @@ struct heap_config {
 	CUmemLocation host_location; /* where */
 	bool moves;                  /* memory will be moved to where it is used (transit.h) */
 	bool rdma, exportable;       /* what fixed memory may be made with on this device */
+	bool share;                  /* memory that moves is to be exportable, too */
 	struct budget *device_budget, *host_budget;
 	CUdeviceptr arena_hint;          /* where the address space should lie, or 0; a hint, not a promise */
 	uint64_t arena_bytes;            /* how much to ask for; halved until the driver agrees */
@@ -113,6 +114,23 @@ enum sw_status heap_pin_asked(struct heap *heap, CUdeviceptr base);
 enum sw_status heap_unpin_asked(struct heap *heap, CUdeviceptr base);
 /* Does heap_pin() wait for memory that the mover has in hand? */
 bool heap_is_awaited(const struct heap *heap);
+
+/*
+ * Memory for other processes (share.c). heap_share_begin(): can the chunks of the block at base be exported? It must be
+ * pinned, and with PIN_LEFT afterwards; INVALID: there is none, NOT_SUPPORTED: its memory was not made so. *ret_offset:
+ * where base lies in what is exported. heap_share(): file descriptors of its chunks from the first-th on, in the order
+ * of their addresses, as many as fit; the caller's, until heap_share_end() closes them. INVALID: it is not shared.
+ */
+#define HEAP_SHARE_MOST 64
+struct heap_share {
+	unsigned n_all, n;
+	uint64_t bytes_all;
+	uint64_t bytes[HEAP_SHARE_MOST];
+	int file[HEAP_SHARE_MOST];
+};
+enum sw_status heap_share_begin(struct heap *heap, CUdeviceptr base, uint64_t *ret_offset);
+enum sw_status heap_share(struct heap *heap, CUdeviceptr base, unsigned first, struct heap_share *ret_share);
+void heap_share_end(struct heap_share *share);
 
 /*
  * What an allocation of that many bytes takes, and what this block in use could hold: for giving a block that one part of

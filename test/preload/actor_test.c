@@ -181,6 +181,8 @@ static void an_ipc_handle_of_heap_memory_is_refused_with_advice(void **state)
 	(void)state;
 	must(outcome, 0, "1\n1\n");
 	assert_int_equal(run_lines_with(outcome.err, "use: driver"), 1);
+	assert_int_equal(run_lines_with(outcome.err, "ipc: yes"), 1);
+	assert_int_equal(run_lines_with(outcome.err, "movable: no"), 1);
 	run_free(&outcome);
 }
 

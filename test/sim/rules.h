@@ -31,6 +31,8 @@
 	ROW(cuMemAddressReserve)                                                                                       \
 	ROW(cuMemAlloc)                                                                                                \
 	ROW(cuMemCreate)                                                                                               \
+	ROW(cuMemExportToShareableHandle)                                                                              \
+	ROW(cuMemImportFromShareableHandle)                                                                            \
 	ROW(cuMemFree)                                                                                                 \
 	ROW(cuMemFreeAsync)                                                                                            \
 	ROW(cuMemAllocAsync)                                                                                           \

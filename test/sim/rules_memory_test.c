@@ -5,6 +5,7 @@
 #include "rules.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- handles and mappings ---- */
 
@@ -145,6 +146,52 @@ static void data_survives_remapping_to_host_memory(void **state)
 	ok(cu.cuMemRelease(host));
 	rules_unmap_and_free(at, CHUNK);
 	rules_unmap_and_free(alias, CHUNK);
+}
+
+/* In one process, as between two. */
+static void is_the_same_memory_when_imported(CUmemLocationType type)
+{
+	CUmemAllocationProp prop = rules_at_location(type);
+	CUmemGenericAllocationHandle handle, imported;
+	CUdeviceptr at = rules_reserve(CHUNK), other = rules_reserve(CHUNK);
+	unsigned char got = 0;
+	int file;
+
+	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	ok(cu.cuMemCreate(&handle, CHUNK, &prop, 0));
+	ok(cu.cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	ok(cu.cuMemImportFromShareableHandle(&imported, (void *)(uintptr_t)file,
+					     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+	assert_int_equal(close(file), 0);
+	ok(cu.cuMemMap(at, CHUNK, 0, handle, 0));
+	ok(cu.cuMemMap(other, CHUNK, 0, imported, 0));
+	ok(rules_set_access(at, CHUNK));
+	ok(rules_set_access(other, CHUNK));
+	ok(cu.cuMemRelease(handle));
+	ok(cu.cuMemRelease(imported));
+	ok(cu.cuMemsetD8(at, 0x5C, CHUNK));
+	ok(cu.cuMemcpyDtoH(&got, other + CHUNK - 1, 1));
+	assert_int_equal(got, 0x5C);
+	/* It outlives the mapping of whoever made it. */
+	rules_unmap_and_free(at, CHUNK);
+	got = 0;
+	ok(cu.cuMemcpyDtoH(&got, other + MIB, 1));
+	assert_int_equal(got, 0x5C);
+	rules_unmap_and_free(other, CHUNK);
+}
+
+static void exported_memory_can_be_imported(void **state)
+{
+	(void)state;
+	is_the_same_memory_when_imported(CU_MEM_LOCATION_TYPE_DEVICE);
+}
+
+static void exported_host_memory_can_be_imported(void **state)
+{
+	(void)state;
+	if (!rules_host_vmm)
+		skip();
+	is_the_same_memory_when_imported(CU_MEM_LOCATION_TYPE_HOST_NUMA);
 }
 
 static void copies_cross_the_border_of_device_and_host_chunks(void **state)
@@ -373,6 +420,8 @@ int main(void)
 	    cmocka_unit_test(released_handle_lives_while_it_is_mapped),
 	    cmocka_unit_test(host_numa_current_is_refused),
 	    cmocka_unit_test(data_survives_remapping_to_host_memory),
+	    cmocka_unit_test(exported_memory_can_be_imported),
+	    cmocka_unit_test(exported_host_memory_can_be_imported),
 	    cmocka_unit_test(copies_cross_the_border_of_device_and_host_chunks),
 	    cmocka_unit_test(block_answers_like_cuMemAlloc),
 	    cmocka_unit_test(mapped_memory_answers_differently),

@@ -174,7 +174,9 @@ void sim_streams_forget_context(CUcontext context);
 struct sim_physical {
 	off_t offset;
 	size_t bytes;
-	int device; /* -1: host */
+	int device;    /* -1: host */
+	int file;      /* of its own, so that it can leave the process; 0: the common one */
+	bool borrowed; /* it came from another process, where it counts */
 };
 enum { SIM_NONE = 0, SIM_READ = 1, SIM_READWRITE = 3 }; /* as CUmemAccess_flags */
 
@@ -195,6 +197,7 @@ void sim_addresses_give(struct sim_range *range);
 /* May this device touch all of these bytes? */
 bool sim_accessible(uintptr_t address, size_t bytes, int device, bool write);
 
+#define SIM_FILE_NAME "sim physical "
 struct sim_handle {
 	struct sim_handle *next;
 	CUmemAllocationProp prop;
@@ -211,6 +214,7 @@ struct sim_mapping {
 	struct sim_origin origin;
 };
 struct sim_mapping *sim_mapping_at(uintptr_t address);
+struct sim_handle *sim_handle_new(const CUmemAllocationProp *prop, const struct sim_physical *physical);
 struct sim_handle *sim_handle_of(CUmemGenericAllocationHandle id); /* NULL: there is none, or it was released */
 size_t sim_memory_live(struct sim_live *live, FILE *out);
 

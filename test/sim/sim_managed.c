@@ -367,7 +367,7 @@ CUresult sim_managed_make(struct sim_block *block, size_t bytes)
 	if (!sim.set.concurrent_managed) {
 		if (device->used > sim.set.memory || whole > sim.set.memory - device->used)
 			return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "managed memory of this device is device memory");
-		block->physical = (struct sim_physical){0, whole, block->device};
+		block->physical = (struct sim_physical){.bytes = whole, .device = block->device};
 	}
 	block->addresses = take_addresses(whole);
 	if (!block->addresses || !map_all(block->addresses)) {

@@ -73,10 +73,15 @@ static void *map_at(void *at, size_t bytes, int access, int flags, int file, off
 #endif
 }
 
+static int file_of(const struct sim_physical *physical)
+{
+	return physical->file ? physical->file : memory_file;
+}
+
 bool sim_alias_map(uintptr_t address, const struct sim_physical *physical, int access)
 {
-	return map_at(alias(address), physical->bytes, protection(access), MAP_SHARED, memory_file, physical->offset) !=
-	       MAP_FAILED;
+	return map_at(alias(address), physical->bytes, protection(access), MAP_SHARED, file_of(physical),
+		      physical->offset) != MAP_FAILED;
 }
 
 void sim_alias_protect(uintptr_t address, size_t bytes, int access)
@@ -135,7 +140,7 @@ static void fill(const struct sim_physical *physical)
 
 	if (!sim.set.fill || physical->bytes > (size_t)64 << 20)
 		return;
-	at = mmap(NULL, physical->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory_file, physical->offset);
+	at = mmap(NULL, physical->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_of(physical), physical->offset);
 	if (at == MAP_FAILED)
 		return;
 	memset(at, 0xA5, physical->bytes);
@@ -149,7 +154,7 @@ CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int 
 
 	if (*used > capacity || bytes > capacity - *used)
 		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "%zu bytes wanted, %zu of %zu used", bytes, *used, capacity);
-	*ret_physical = (struct sim_physical){memory_end, bytes, device};
+	*ret_physical = (struct sim_physical){.offset = memory_end, .bytes = bytes, .device = device};
 	if (ftruncate(memory_file, memory_end + (off_t)bytes))
 		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "the memfd cannot grow");
 	memory_end += (off_t)bytes;
@@ -162,12 +167,39 @@ CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int 
 
 void sim_physical_give(struct sim_physical *physical)
 {
-	if (physical->device < 0)
+	if (physical->borrowed) {
+		/* counted elsewhere */
+	} else if (physical->device < 0) {
 		sim.host_used -= physical->bytes;
-	else
+	} else {
 		sim.device[physical->device].used -= physical->bytes;
-	fallocate(memory_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, physical->offset, (off_t)physical->bytes);
+	}
+	if (physical->file)
+		close(physical->file);
+	else
+		fallocate(memory_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, physical->offset,
+			  (off_t)physical->bytes);
 	physical->bytes = 0;
+}
+
+/* The name tells an importer where the memory is. False: no file can be had, and it stays as it was. */
+static bool move_to_own_file(struct sim_physical *physical)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), SIM_FILE_NAME "%d", physical->device);
+	int file = memfd_create(name, MFD_CLOEXEC);
+	if (file < 0)
+		return false;
+	if (ftruncate(file, (off_t)physical->bytes)) {
+		close(file);
+		return false;
+	}
+	fallocate(memory_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, physical->offset, (off_t)physical->bytes);
+	physical->file = file;
+	physical->offset = 0;
+	fill(physical);
+	return true;
 }
 
 /* ---- handles ---- */
@@ -231,6 +263,21 @@ static int place_of(const CUmemAllocationProp *prop, CUresult *ret_error)
 	}
 }
 
+struct sim_handle *sim_handle_new(const CUmemAllocationProp *prop, const struct sim_physical *physical)
+{
+	struct sim_handle *handle = calloc(1, sizeof(*handle));
+
+	handle->prop = *prop;
+	handle->physical = *physical;
+	handle->references = 1;
+	handle->id = handle_ids;
+	handle_ids += 0x10;
+	handle->origin = sim_origin();
+	handle->next = handles;
+	handles = handle;
+	return handle;
+}
+
 static CUresult create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CUmemAllocationProp *prop,
 		       unsigned long long flags)
 {
@@ -249,15 +296,11 @@ static CUresult create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, c
 	result = sim_physical_take(&physical, bytes, device);
 	if (result)
 		return result;
-	handle = calloc(1, sizeof(*handle));
-	handle->prop = *prop;
-	handle->physical = physical;
-	handle->references = 1;
-	handle->id = handle_ids;
-	handle_ids += 0x10;
-	handle->origin = sim_origin();
-	handle->next = handles;
-	handles = handle;
+	if (prop->requestedHandleTypes && !move_to_own_file(&physical)) {
+		sim_physical_give(&physical);
+		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "no memfd");
+	}
+	handle = sim_handle_new(prop, &physical);
 	*ret_handle = handle->id;
 	return CUDA_SUCCESS;
 }
@@ -579,8 +622,8 @@ SIM_EXPORT bool sim_peek(CUdeviceptr address, void *ret_bytes, size_t bytes)
 			size_t offset = address - mapping->range.start;
 
 			part = mapping->range.bytes - offset < bytes ? mapping->range.bytes - offset : bytes;
-			all = pread(memory_file, ret_bytes, part, mapping->handle->physical.offset + (off_t)offset) ==
-			      (ssize_t)part;
+			all = pread(file_of(&mapping->handle->physical), ret_bytes, part,
+				    mapping->handle->physical.offset + (off_t)offset) == (ssize_t)part;
 		} else if (block) {
 			part = block->range.start + block->range.bytes - address;
 			part = part < bytes ? part : bytes;

@@ -1,10 +1,17 @@
 /*
  * sim_outside.c: memory that others come to know: handles and ranges that leave the process, tensor maps and textures.
- * Only what tells a right caller from a wrong one is modelled: a file descriptor that goes out is one, but leads to
- * nothing. From cuda.h 13.0, not measured: a range must be mapped all over, and on one device with like properties.
+ * Only what tells a right caller from a wrong one is modelled: the file descriptor of a range leads to nothing. That of a
+ * handle is the memory itself, for any process of the simulation. From cuda.h 13.0, not measured: a range must be mapped
+ * all over, and on one device with like properties. Of legacy IPC there is what refuses: no process can open what another
+ * one's cuMemAlloc gave, and in the process that has it the handle is refused, with an error that is assumed.
  */
 #include "sim_internal.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define PAGE 4096
 
@@ -52,8 +59,45 @@ static CUresult export_handle(int *ret_file, CUmemGenericAllocationHandle id, CU
 	if (!ret_file || !handle || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
 	    !(handle->prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx was not made to be exported so", id);
-	*ret_file = new_file();
+	*ret_file = fcntl(handle->physical.file, F_DUPFD, 3); /* not closed by exec: stricter than is known */
+	return *ret_file < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
+}
+
+static CUresult import_handle(CUmemGenericAllocationHandle *ret_handle, void *os_handle, CUmemAllocationHandleType type)
+{
+	static const char head[] = "/memfd:" SIM_FILE_NAME;
+	int file = (int)(intptr_t)os_handle;
+	char path[64], name[64] = "";
+	struct stat status;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+	if (!ret_handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+	    readlink(path, name, sizeof(name) - 1) <= 0 || strncmp(name, head, sizeof(head) - 1) ||
+	    fstat(file, &status))
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "descriptor %d is no exported memory", file);
+	struct sim_physical physical = {.bytes = (size_t)status.st_size,
+					.device = atoi(name + sizeof(head) - 1),
+					.file = fcntl(file, F_DUPFD_CLOEXEC, 3),
+					.borrowed = true};
+	if (physical.file < 0)
+		return CUDA_ERROR_OPERATING_SYSTEM;
+	bool host = physical.device < 0;
+	CUmemAllocationProp prop = {
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+	    .location = {.type = host ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE,
+			 .id = host ? 0 : physical.device}};
+	*ret_handle = sim_handle_new(&prop, &physical)->id;
 	return CUDA_SUCCESS;
+}
+
+static CUresult ipc_open(const CUipcMemHandle *handle, unsigned flags)
+{
+	static const char zero[sizeof(handle->reserved) - 8];
+
+	if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || memcmp(handle->reserved + 8, zero, sizeof(zero)))
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "flags, or a handle that the model did not make");
+	return sim_why(CUDA_ERROR_INVALID_CONTEXT, "a handle of this process");
 }
 
 /* A program must not look into one. */
@@ -88,7 +132,14 @@ SPELL_FREE(cuMemExportToShareableHandle,
 	   (void *file, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type, unsigned long long flags),
 	   export_handle(file, handle, type, flags))
 
+SPELL_FREE(cuMemImportFromShareableHandle,
+	   (CUmemGenericAllocationHandle * handle, void *os_handle, CUmemAllocationHandleType type),
+	   import_handle(handle, os_handle, type))
+
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+SPELL(cuIpcOpenMemHandle, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags), ipc_open(&handle, flags))
+SPELL(cuIpcOpenMemHandle_v2, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags), ipc_open(&handle, flags))
+SPELL(cuIpcCloseMemHandle, (CUdeviceptr address), sim_why(CUDA_ERROR_INVALID_VALUE, "nothing was opened there"))
 SPELL_FREE(cuTensorMapEncodeTiled,
 	   (CUtensorMap * map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dim,
 	    const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *element_strides,

@@ -231,7 +231,7 @@ static void odd_texts_are_refused_with_their_place(void **state)
 	     "p.yaml:2:10: error: device.budget is given twice, first in line 1 column 10; remove one of them\n"},
 	    {"budget: 4GiB", "p.yaml:1:1: error: unknown key \"budget\"; did you mean \"device.budget\"?\n"},
 	    {"zzz: 1", "p.yaml:1:1: error: unknown key \"zzz\"; write one of: version, include, observe, device, host, "
-		       "heap, spill, managed, system, async, vmm, report, control, default, rules\n"},
+		       "heap, spill, managed, system, async, vmm, report, control, ipc, default, rules\n"},
 	    {"device: 1GiB", "p.yaml:1:9: error: device is a group of keys, not a value; write device.budget: auto\n"},
 	    {"device: {}", "p.yaml:1:9: error: device is empty; remove it, or write device.budget: auto\n"},
 	    {"[a]: b", "p.yaml:1:1: error: a key must be plain text, not a list or a map; write key: value\n"},
@@ -366,6 +366,17 @@ static void control_can_be_switched_off(void **state)
 	(void)state;
 	assert_false(policy_control(policy));
 	policy_free(policy);
+}
+
+static void ipc_can_be_switched_on(void **state)
+{
+	struct policy *policy = good_policy("ipc: yes\n", NULL), *standard = good_policy("control: no\n", NULL);
+
+	(void)state;
+	assert_true(policy_ipc(policy));
+	assert_false(policy_ipc(standard));
+	policy_free(policy);
+	policy_free(standard);
 }
 
 static void booleans_are_words(void **state)
@@ -519,6 +530,7 @@ int main(void)
 	    cmocka_unit_test(set_goes_on_top_of_the_file),
 	    cmocka_unit_test(every_spill_mode_has_its_word),
 	    cmocka_unit_test(control_can_be_switched_off),
+	    cmocka_unit_test(ipc_can_be_switched_on),
 	    cmocka_unit_test(booleans_are_words),
 	    cmocka_unit_test(shipped_policies_are_built_in_and_without_fault),
 	    cmocka_unit_test(heap_is_the_policy_when_none_is_named_and_passthrough_leaves_all_to_the_driver),
