@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -120,7 +121,7 @@ static bool is_of_ended_thread(const struct capturing *entry, const void *argume
 {
 	(void)argument;
 	return entry->stream == CU_STREAM_PER_THREAD && entry->thread != gettid() &&
-	       tgkill(getpid(), entry->thread, 0) && errno == ESRCH;
+	       syscall(SYS_tgkill, getpid(), entry->thread, 0) && errno == ESRCH;
 }
 
 void capture_closed(CUstream stream, bool per_thread, bool still_capturing)

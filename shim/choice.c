@@ -1,4 +1,5 @@
 #include "shim/choice.h"
+#include "shim/libc.h"
 #include "shim/enter.h"
 #include "shim/heap/heap.h"
 #include "shim/log.h"
@@ -47,7 +48,7 @@ static const char *read_arguments(char *text, size_t room)
 
 void choice_bind(void)
 {
-	atomic_store(&find_object, dlvsym(RTLD_DEFAULT, "_dl_find_object", "GLIBC_2.35"));
+	atomic_store(&find_object, libc_dlvsym_default("_dl_find_object", "GLIBC_2.35"));
 }
 
 void choice_bind_process(struct policy *policy)

@@ -19,6 +19,7 @@
 #include "shim/enter.h"
 #include "shim/ledger.h"
 #include "shim/ipc.h"
+#include "shim/libc.h"
 #include "shim/log.h"
 #include "shim/pool.h"
 #include "shim/spill/spill.h"
@@ -117,7 +118,8 @@ enum stage life_start(void)
 
 /* ---- fork ---- */
 
-static __thread bool fork_holds; /* this thread's before_fork() took the locks */
+static __thread bool fork_holds
+    __attribute__((tls_model("initial-exec"))); /* this thread's before_fork() took the locks */
 
 /*
  * The child of a running process touches none of our locks: every door passes through. So none is taken then, and none
@@ -161,7 +163,7 @@ static void after_fork_child(void)
 
 __attribute__((constructor)) static void life_begin(void)
 {
-	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+	libc_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
 /* ---- exit ---- */

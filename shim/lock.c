@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #ifdef SPILLWAY_DEBUG
-static __thread unsigned held;
+static __thread unsigned held __attribute__((tls_model("initial-exec")));
 
 static void wrong(const char *text, size_t bytes)
 {

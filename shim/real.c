@@ -5,6 +5,7 @@
  * and never on a hot path, which is not worth a hash table that would need a lock.
  */
 #include "shim/real.h"
+#include "shim/libc.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -80,7 +81,9 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) real_dlsym_functi
 	real_dlsym_function *function = atomic_load_explicit(&found, memory_order_relaxed);
 
 	for (unsigned i = 0; i < sizeof(versions) / sizeof(versions[0]) && !function; i++)
-		function = (real_dlsym_function *)dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+		function = (real_dlsym_function *)libc_dlvsym_next("dlsym", versions[i]);
+	if (!function)
+		function = (real_dlsym_function *)libc_find("dlsym");
 	atomic_store_explicit(&found, function, memory_order_relaxed);
 	return function;
 }

@@ -3,6 +3,7 @@
  * launch takes a reference to the set of names under the lock and names them without it.
  */
 #include "shim/spill/graph.h"
+#include "shim/libc.h"
 #include "shim/lock.h"
 #include "shim/real.h"
 #include "shim/spill/graph_read.h"
@@ -46,7 +47,7 @@ static void after_fork(void)
 /* Here and not in life.c: the lock is the innermost of its holder and waits for nothing, so any order will do. */
 __attribute__((constructor)) static void graph_begin(void)
 {
-	pthread_atfork(before_fork, after_fork, after_fork);
+	libc_atfork(before_fork, after_fork, after_fork);
 }
 
 /* ---- the table, under GRAPH ---- */

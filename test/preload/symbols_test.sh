@@ -35,6 +35,13 @@ readelf -d "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' >"$here/needed"
 	failed=1
 }
 
+# Nor anything that a child with another C library would miss at its start (libc.h); a reference may be weak.
+[ -z "$sanitized" ] && nm -D --undefined-only "$library" | awk '$1 == "U" { print $2 }' | sed 's/@.*//' |
+	grep -xE 'dlvsym|__register_atfork|tgkill|__tls_get_addr|__libc_.*|.*_chk|__isoc.*' && {
+	echo "FAILED: nothing that musl lacks is needed"
+	failed=1
+}
+
 # No version node (style 3: glibc would skip the hook silently), no lazy binding, no text relocations.
 readelf -V "$library" | grep -q 'Version definition section' && {
 	echo "FAILED: no versions are defined"
