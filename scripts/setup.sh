@@ -27,6 +27,24 @@ missing_packages() {
 	{ has_header cmocka.h && has_library libcmocka.so; } || echo libcmocka-dev
 }
 
+# For tests that are skipped without them. gcc-multilib cannot be beside a cross compiler in Debian 12, and is not here.
+missing_extras() {
+	command -v aarch64-linux-gnu-gcc >/dev/null || echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+	command -v musl-gcc >/dev/null || echo musl-tools
+}
+
+# Where that can be done without asking; what fails is no error.
+install_extras() {
+	local packages
+	read -ra packages <<<"$(missing_extras | tr '\n' ' ')"
+	[ ${#packages[@]} -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
+	[ -n "${CI:-}" ] || return 0
+	echo "setup: installing ${packages[*]} for some of the tests"
+	export DEBIAN_FRONTEND=noninteractive
+	{ apt-get update -q && apt-get install -q -y --no-install-recommends "${packages[@]}"; } >/dev/null 2>&1 ||
+		echo "setup: they cannot be had; those tests are skipped"
+}
+
 install_missing() {
 	local packages
 	mapfile -t packages < <(missing_packages)
@@ -67,4 +85,5 @@ if [ "${1:-}" = --toolkit ]; then
 	exit
 fi
 install_missing
+install_extras
 check_toolkit
