@@ -186,7 +186,7 @@ static int start(char **program)
 	char path[PATH_MAX];
 	int error;
 
-	if (target_find(program[0], path))
+	if (!target_warn_launcher(program) && target_find(program[0], path))
 		target_warn(path);
 	execvp(program[0], program);
 	error = errno;

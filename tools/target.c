@@ -35,6 +35,82 @@ static bool is_program(const char *path)
 	return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
 }
 
+/* ---- programs that start others ---- */
+
+#define OTHER_USER "it starts programs with an environment of its own; write `%s ... spillway run -- PROGRAM`"
+#define CONTAINER  "neither this environment nor the library is in the container; run spillway in there"
+#define ELSEWHERE  "what it starts runs on another machine; run spillway there"
+
+/* By their names, since that is what people type. "%s" in a reason is the name. */
+static const struct {
+	const char *name, *reason;
+} launchers[] = {
+    {"sudo", OTHER_USER},     {"doas", OTHER_USER},  {"su", OTHER_USER},         {"runuser", OTHER_USER},
+    {"pkexec", OTHER_USER},   {"docker", CONTAINER}, {"podman", CONTAINER},      {"nerdctl", CONTAINER},
+    {"apptainer", CONTAINER}, {"enroot", CONTAINER}, {"singularity", CONTAINER}, {"ssh", ELSEWHERE},
+    {"kubectl", ELSEWHERE},
+};
+
+/*
+ * Slurm hands all of the environment on unless it is told otherwise, in a variable or, which wins, in an option. A word
+ * right behind an option may be its value; the first that is not is the program to start.
+ */
+static const char *slurm_exports(char *const argv[], const char *variable)
+{
+	const char *exports = getenv(variable);
+	bool may_be_value = false;
+
+	for (int i = 1; argv[i] && (argv[i][0] == '-' || may_be_value); i++) {
+		if (strncmp(argv[i], "--export=", 9) == 0)
+			exports = argv[i] + 9;
+		else if (may_be_value && strcmp(argv[i - 1], "--export") == 0)
+			exports = argv[i];
+		may_be_value = argv[i][0] == '-' && !strchr(argv[i], '=');
+	}
+	return exports;
+}
+
+static bool slurm_strips(char *const argv[], const char *variable)
+{
+	const char *exports = slurm_exports(argv, variable);
+
+	return exports && strncmp(exports, "ALL", 3) != 0 && !strstr(exports, "LD_PRELOAD");
+}
+
+static bool env_strips(char *const argv[])
+{
+	for (int i = 1; argv[i] && argv[i][0] == '-'; i++)
+		if (strcmp(argv[i], "-") == 0 || strcmp(argv[i], "-i") == 0 ||
+		    strcmp(argv[i], "--ignore-environment") == 0)
+			return true;
+	return false;
+}
+
+bool target_warn_launcher(char *const argv[])
+{
+	const char *name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0], *reason = NULL;
+	char text[160];
+
+	for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
+		if (strcmp(name, launchers[i].name) == 0)
+			reason = launchers[i].reason;
+	if ((strcmp(name, "srun") == 0 && slurm_strips(argv, "SLURM_EXPORT_ENV")) ||
+	    (strcmp(name, "sbatch") == 0 && slurm_strips(argv, "SBATCH_EXPORT")))
+		reason = "--export leaves LD_PRELOAD out; add it, or write `%s ... spillway run -- PROGRAM`";
+	else if (strcmp(name, "env") == 0 && env_strips(argv))
+		reason = "it takes the environment away; write `%s -i ... spillway run -- PROGRAM`";
+	if (!reason)
+		return false;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+	snprintf(text, sizeof(text), reason, name);
+#pragma GCC diagnostic pop
+	tool_say("%s: Spillway will not take effect in what it starts: %s", name, text);
+	return true;
+}
+
+/* ---- the file ---- */
+
 bool target_find(const char *program, char ret_path[PATH_MAX])
 {
 	const char *folders = getenv("PATH");

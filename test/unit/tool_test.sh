@@ -58,6 +58,22 @@ expect 'run keeps an existing LD_PRELOAD behind it' 0 "$library:$here/other.so" 
 	with LD_PRELOAD="$here/other.so" "$tool" run --library "$library" -- printenv LD_PRELOAD
 expect 'run does not add the library twice' 0 "$library:$here/other.so" '' \
 	with LD_PRELOAD="$here/other.so:$library" "$tool" run --library "$library" -- printenv LD_PRELOAD
+mkdir launch
+for name in sudo docker ssh srun sbatch env; do printf '#!/bin/sh\necho started\n' >launch/$name; done
+chmod +x launch/*
+gone='Spillway will not take effect in what it starts: *'
+expect 'run says that sudo takes the environment away' 0 started "*sudo: $gone" run -- launch/sudo -E x
+expect 'run says that a container has an environment of its own' 0 started "*docker: $gone" \
+	run -- launch/docker run image
+expect 'run says that ssh goes elsewhere' 0 started "*ssh: $gone" run -- launch/ssh host x
+expect 'run says that Slurm was told to strip' 0 started "*srun: $gone" run -- launch/srun -n 2 --export=NONE x
+expect 'run says so too where a variable tells Slurm' 0 started "*sbatch: $gone" \
+	with SBATCH_EXPORT=HOME "$tool" run --library "$library" -- launch/sbatch x
+expect 'run says nothing of Slurm as it is' 0 started '' run -- launch/srun -n 2 x
+expect 'run says nothing where the option lets the library through' 0 started '' \
+	with SLURM_EXPORT_ENV=NONE "$tool" run --library "$library" -- launch/srun --export ALL,A=b x
+expect 'run says that env -i strips' 0 started "*env: $gone" run -- launch/env -i x
+expect 'run says nothing of env that adds' 0 started '' run -- launch/env A=b x -i
 expect 'run without --audit leaves LD_AUDIT alone' 1 '' '' run -- printenv LD_AUDIT
 expect 'run --audit needs its library beside the other' 2 '' '*no libspillway-audit.so beside*' run --audit -- true
 ${CC:-cc} -shared -fPIC -o libspillway-audit.so -x c - <<END
