@@ -36,8 +36,8 @@ static struct outcome run_stopper(const char *rounds, const char *driver, const 
 	snprintf(policy_set, sizeof(policy_set), "SPILLWAY_POLICY=%s", path);
 	snprintf(driver_set, sizeof(driver_set), "LD_LIBRARY_PATH=%s", driver);
 	struct outcome outcome =
-	    RUN(SET("SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", "SIM_FILL=0", set, policy_set, driver_set, late), STOPPER,
-		rounds, "20", "150");
+	    RUN(SET("SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", "SIM_FILL=0", set, policy_set, driver_set, late),
+		STOPPER, rounds, "20", "150");
 	unlink(path);
 	return outcome;
 }
