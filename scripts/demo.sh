@@ -24,6 +24,8 @@ head_line() {
 	printf '\n%s%s%s\n' "$bold" "$1" "$plain"
 }
 
+arguments=()
+
 # A real GPU when the job can be built for it and one step runs there; else the simulated one, and why.
 choose_gpu() {
 	local nvcc why
@@ -42,6 +44,7 @@ choose_gpu() {
 		return
 	fi
 	job=$build/job/train
+	arguments=(64 100) # 100 of its 300 steps: the CPU copies what moves, too
 	echo "GPU: simulated ($why). The arithmetic and the data are real, done by the CPU."
 	export LD_LIBRARY_PATH=$build/sim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 }
@@ -64,9 +67,9 @@ show_losses() {
 unlimited() {
 	head_line '1. Enough memory'
 	if [ $gpu = real ]; then
-		run unlimited "$job"
+		run unlimited "$job" "${arguments[@]}"
 	else
-		run unlimited env SIM_MEMORY=1GiB "$job"
+		run unlimited env SIM_MEMORY=1GiB "$job" "${arguments[@]}"
 	fi
 	show_losses unlimited
 	[ $status = 0 ] && return
@@ -79,10 +82,10 @@ too_small() {
 	if [ $gpu = real ]; then
 		head_line "2. Only $limit, nothing may spill"
 		echo "  (A real GPU cannot be made smaller: Spillway sets the limit here, as a budget with spilling off.)"
-		run small "$build/spillway" run --policy heap --set "device.budget=$limit" --set spill.mode=off -- "$job"
+		run small "$build/spillway" run --policy heap --set "device.budget=$limit" --set spill.mode=off -- "$job" "${arguments[@]}"
 	else
 		head_line "2. Only $limit, without Spillway"
-		run small env SIM_MEMORY=$limit "$job"
+		run small env SIM_MEMORY=$limit "$job" "${arguments[@]}"
 	fi
 	grep -h 'out of memory' "$work/small.err" | head -n 1 | sed 's/^/    /' || true
 	echo "    exit status $status"
@@ -92,9 +95,9 @@ too_small() {
 with_spillway() {
 	head_line "3. Only $limit, with Spillway: the very same binary, LD_PRELOAD of libspillway.so"
 	if [ $gpu = real ]; then
-		run spilled "$build/spillway" run --policy heap --set "device.budget=$limit" -- "$job"
+		run spilled "$build/spillway" run --policy heap --set "device.budget=$limit" -- "$job" "${arguments[@]}"
 	else
-		run spilled env SIM_MEMORY=$limit "$build/spillway" run --policy heap --set "device.budget=$budget" -- "$job"
+		run spilled env SIM_MEMORY=$limit "$build/spillway" run --policy heap --set "device.budget=$budget" -- "$job" "${arguments[@]}"
 	fi
 	show_losses spilled
 	echo
