@@ -28,8 +28,10 @@ void tape_write(struct tape *tape, uint64_t function, const struct named *named,
 	size_t length = 2 + 2 * (size_t)n, head = atomic_load_explicit(&tape->head, memory_order_relaxed);
 
 	do {
-		/* What is read of the tail says that its words are 0 again. */
-		if (head + length - atomic_load_explicit(&tape->tail, memory_order_acquire) > TAPE_WORDS) {
+		/* What is read of the tail says that its words are 0 again. It may be past a head that was read long ago. */
+		size_t tail = atomic_load_explicit(&tape->tail, memory_order_acquire);
+
+		if ((ptrdiff_t)(head - tail) >= 0 && head - tail + length > TAPE_WORDS) {
 			atomic_fetch_add_explicit(&tape->lost, 1, memory_order_relaxed);
 			return;
 		}
