@@ -297,7 +297,7 @@ static int growing_among_moves(void)
 /* ---- discarding ---- */
 
 /* Written on the device and discarded there: is what comes out something else? */
-static bool is_spared(CUdeviceptr block, unsigned value)
+static bool is_spared(CUdeviceptr block, unsigned value, unsigned *tries)
 {
 	unsigned *words = malloc(LARGE), same = 0;
 
@@ -307,6 +307,8 @@ static bool is_spared(CUdeviceptr block, unsigned value)
 		rounds(1);
 	}
 	MUST(driver_fill(NULL, block, value, LARGE / 4));
+	/* Where moving does not pay just now, what is out stays out, and nothing can be told. */
+	*tries += place_of(block).bytes_on_device == LARGE;
 	CHECK(spillway_discard(pointer(block), LARGE) == 0);
 	see_out(block);
 	MUST(cu.cuMemcpyDtoH_v2(words, block, LARGE));
@@ -332,9 +334,10 @@ static int discarding(void)
 	CHECK(spillway_discard(pointer(block + MIB), LARGE) == -EINVAL);
 	/* It may have begun to leave before the discard: then another try will tell. */
 	bool spared = false;
+	unsigned tries = 0;
 	for (unsigned i = 0; i < 20 && !spared; i++)
-		spared = is_spared(block, 0x6000 + i);
-	CHECK(spared);
+		spared = is_spared(block, 0x6000 + i, &tries);
+	CHECK(spared || tries < 3);
 	/* What is written after that is of use. */
 	for (unsigned i = 0; i < 8; i++) {
 		CHECK(spillway_discard(pointer(block), LARGE) == 0);
