@@ -116,6 +116,8 @@ struct policy_library {
 
 struct policy {
 	char *name;
+	uint64_t hash; /* of the texts read so far */
+	char hash_text[17];
 	int version, spill, capacity, summary, control, ipc, use, observe, async_use, vmm_spill;
 	struct policy_size device_budget, host_budget, heap_chunk, heap_release_threshold, async_release_threshold;
 	struct policy_managed managed;

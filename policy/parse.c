@@ -312,6 +312,7 @@ void policy_source_parse(const struct policy_source *source, const char *text, s
 	size_t n_before = errors->n_errors;
 	struct policy_tree tree;
 
+	policy_hash_add(source->policy, text, bytes);
 	policy_tree_read(source->file, text, bytes, &tree, errors);
 	if (errors->n_errors == n_before && (!tree.root || (tree.root->kind == POLICY_NODE_MAP && tree.root->n == 0)))
 		policy_error_add(errors, source->file, (struct policy_place){0},

@@ -43,4 +43,7 @@ struct policy *policy_read_text(const char *name, const char *text, size_t bytes
  */
 char *policy_file_read(const char *path, size_t *ret_bytes, char *ret_why);
 
+/* One more text that the policy is made of: for policy_hash(). */
+void policy_hash_add(struct policy *policy, const char *text, size_t bytes);
+
 #endif

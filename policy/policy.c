@@ -83,8 +83,10 @@ static struct policy *read_text(const char *name, const char *real_path, const c
 	}
 	if (text)
 		policy_parse(name, real_path, text, bytes, policy, errors);
-	if (set && *set)
+	if (set && *set) {
+		policy_hash_add(policy, set, strlen(set));
 		policy_set_parse(set, policy, errors);
+	}
 	if (errors->n_errors == 0 && !policy_finish(policy))
 		policy_error_add(errors, name, (struct policy_place){0}, "out of memory while reading; try again");
 	if (errors->n_errors == 0)
@@ -149,6 +151,23 @@ void policy_free(struct policy *policy)
 	free(policy->numbers);
 	free(policy->more);
 	free(policy);
+}
+
+void policy_hash_add(struct policy *policy, const char *text, size_t bytes)
+{
+	/* FNV-1a; the length first, so that two texts do not hash as one. */
+	uint64_t hash = policy->hash ? policy->hash : 14695981039346656037u;
+
+	hash = (hash ^ bytes) * 1099511628211u;
+	for (size_t i = 0; i < bytes; i++)
+		hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
+	policy->hash = hash;
+	snprintf(policy->hash_text, sizeof(policy->hash_text), "%016llx", (unsigned long long)hash);
+}
+
+const char *policy_hash(const struct policy *policy)
+{
+	return policy->hash_text;
 }
 
 const char *policy_name(const struct policy *policy)

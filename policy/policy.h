@@ -230,7 +230,9 @@ struct policy_decision policy_decide(const struct policy *policy, const struct p
 bool policy_explain(const struct policy *policy, int rule, const struct policy_request *request, char *ret_text);
 
 /* What the policy says; valid for its life. */
-const char *policy_name(const struct policy *policy);                /* built-in's name or the path */
+const char *policy_name(const struct policy *policy); /* built-in's name or the path */
+/* 16 hexadecimal digits: equal for equal texts of all files and settings, to tell runs apart; not proof against malice. */
+const char *policy_hash(const struct policy *policy);
 const char *policy_rule_name(const struct policy *policy, int rule); /* "default" for -1, "rule N" if unnamed */
 size_t policy_n_rules(const struct policy *policy);
 bool policy_uses(const struct policy *policy, enum policy_use use); /* can any request be decided so? */

@@ -131,10 +131,9 @@ static enum sw_status serve_heap(struct device *device, const struct async_reque
 		return status;
 	}
 	*ret_address = row->key;
-	stats_add(STAT_allocations, 1);
 	stats_add(STAT_stream_allocations, 1);
 	pool_row_new(row);
-	ledger_commit(row);
+	serve_commit(row, request->caller);
 	return SW_OK;
 }
 
@@ -167,7 +166,7 @@ static bool serve(struct async_request *request, CUcontext context, CUdeviceptr 
 			status = decision.uses[i] == POLICY_USE_DENY ? SW_NO_MEMORY : SW_NOT_SUPPORTED;
 	}
 	if (status == SW_NO_MEMORY)
-		serve_say_refused(device, request->bytes, decision.rule);
+		serve_say_refused(device, request->bytes, decision.rule, request->caller);
 	*ret_result = status_result(status);
 	return status != SW_NOT_SUPPORTED;
 }

@@ -70,7 +70,7 @@ static enum sw_status managed_alloc(struct device *device, const struct backend_
 	row->key = address;
 	row->headroom = settings->headroom;
 	row->ahead = settings->prefetch == BACKEND_PREFETCH_BEFORE_LAUNCH;
-	stats_live_add(PLACE_MANAGED, row->bytes);
+	stats_live_add(row->device, PLACE_MANAGED, row->bytes);
 	advise(row, settings);
 	if (settings->prefetch == BACKEND_PREFETCH_ON_ALLOC)
 		ahead_bring(address, request->bytes, settings->headroom, NULL, true);
@@ -96,7 +96,7 @@ static bool end(struct ledger_row *row, CUresult *ret_result)
 	}
 	if (*ret_result != CUDA_SUCCESS)
 		return false;
-	stats_live_sub(PLACE_MANAGED, row->bytes);
+	stats_live_sub(row->device, PLACE_MANAGED, row->bytes);
 	ledger_row_free(row);
 	return true;
 }

@@ -143,7 +143,7 @@ static enum sw_status system_alloc(struct device *device, const struct backend_r
 	row->key = (uintptr_t)at;
 	row->mapped = bytes;
 	row->registered = !device->pageable;
-	stats_live_add(PLACE_SYSTEM, row->bytes);
+	stats_live_add(row->device, PLACE_SYSTEM, row->bytes);
 	if (request->height)
 		*ret_pitch = request->bytes / request->height;
 	return SW_OK;
@@ -186,7 +186,7 @@ static void system_release(struct ledger_row *row)
 		log_once("the driver does not let go of registered memory; %zu bytes of it stay", row->mapped);
 	if (gone && row->registered)
 		budget_give(&host_budget, row->mapped);
-	stats_live_sub(PLACE_SYSTEM, row->bytes);
+	stats_live_sub(row->device, PLACE_SYSTEM, row->bytes);
 	ledger_row_free(row);
 	errno = saved;
 }

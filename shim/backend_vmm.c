@@ -17,6 +17,7 @@ static void note_spill(const struct device *device, const struct heap_grant *gra
 
 	stats_add(STAT_spilled_allocations, 1);
 	stats_add(STAT_spilled_bytes, grant->bytes_on_host);
+	stats_add(STAT_rescues, 1);
 	log_once("SPILLING BEGINS: the device budget of %s is full, %s went to host memory; %s",
 		 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
 		 log_bytes(bytes, sizeof(bytes), grant->bytes_on_host),
@@ -100,6 +101,7 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 	row->home = &backend_vmm;
 	row->key = grant.address;
 	row->block = grant.block;
+	row->on_host_bytes = grant.bytes_on_host;
 	if (request->height)
 		*ret_pitch = request->bytes / request->height;
 	return SW_OK;

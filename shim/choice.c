@@ -1,13 +1,11 @@
 #include "shim/choice.h"
-#include "shim/libc.h"
+#include "shim/caller.h"
 #include "shim/enter.h"
 #include "shim/heap/heap.h"
 #include "shim/log.h"
 #include "shim/nvtx.h"
 #include "shim/real.h"
 
-#include <dlfcn.h>
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,12 +20,6 @@ struct rule_count {
 static struct rule_count *counts; /* NULL without memory for them: then nothing is counted, and no cap holds */
 static size_t n_rules;
 static _Atomic uint64_t order;
-/*
- * dladdr() walks the names of the whole object to find the nearest one; since glibc 2.35 there is a way without lock or
- * walk. Looked up by name, so that an older C library can still load us; NULL there.
- */
-static _Atomic(__typeof__(_dl_find_object) *) find_object;
-
 /* The command line as the kernel has it, argv[0] left out and blanks for the NULs between the others. */
 static const char *read_arguments(char *text, size_t room)
 {
@@ -48,7 +40,7 @@ static const char *read_arguments(char *text, size_t room)
 
 void choice_bind(void)
 {
-	atomic_store(&find_object, libc_dlvsym_default("_dl_find_object", "GLIBC_2.35"));
+	caller_bind();
 }
 
 void choice_bind_process(struct policy *policy)
@@ -70,25 +62,6 @@ void choice_start(struct policy *policy)
 		log_once("no memory to count by rule; no cap holds");
 	for (size_t i = 0; counts && i < n_rules; i++)
 		counts[i].cap.limit = policy_rule_cap(policy, (int)i);
-}
-
-static const char *library_of(void *address)
-{
-	struct dl_find_object object;
-	const char *path = NULL;
-	Dl_info info;
-
-	if (!address)
-		return NULL;
-	__typeof__(_dl_find_object) *find = atomic_load_explicit(&find_object, memory_order_relaxed);
-	if (find) {
-		if (find(address, &object) == 0)
-			path = object.dlfo_link_map->l_name;
-	} else if (dladdr(address, &info)) {
-		path = info.dli_fname;
-	}
-	/* The loader has no name for the program itself. */
-	return path && !*path ? program_invocation_name : path;
 }
 
 /*
@@ -178,7 +151,7 @@ struct policy_decision choice_make(struct device *device, const struct backend_r
 	if (needs & POLICY_NEED_FREE && device_free(device, &question.device_free))
 		question.known |= POLICY_NEED_FREE;
 	if (needs & POLICY_NEED_LIBRARY) {
-		question.library = library_of(request->caller);
+		question.library = caller_library(request->caller);
 		question.library_known = library_known(policy, question.library);
 	}
 	if (needs & POLICY_NEED_THREAD && prctl(PR_GET_NAME, thread) == 0)

@@ -43,6 +43,16 @@ static void find_host_location(struct device *device)
 		device->host_vmm = false;
 }
 
+static void tell_stats(const struct device *device)
+{
+	char name[STATS_TEXT] = "";
+	CUuuid uuid = {{0}};
+
+	REAL(cuDeviceGetName)(name, sizeof(name), device->ordinal);
+	REAL(cuDeviceGetUuid)(&uuid, device->ordinal);
+	stats_know_device(device->ordinal, name, (const unsigned char *)uuid.bytes, device->total);
+}
+
 static struct device *look_at(CUdevice ordinal)
 {
 	size_t total = 0;
@@ -63,6 +73,7 @@ static struct device *look_at(CUdevice ordinal)
 		device->node = -1;
 	if (device->vmm)
 		find_host_location(device);
+	tell_stats(device);
 	/* Until a context tells how much is free; see set_budget(). */
 	atomic_store(&device->budget.limit, total > DEFAULT_RESERVE ? total - DEFAULT_RESERVE : total);
 	return device;

@@ -58,7 +58,7 @@ static bool create_on_host(CUmemGenericAllocationHandle *handle, size_t size, co
 	if (!device || !device->host_vmm || !is_over_budget(device, size))
 		return false;
 	if (!budget_take(&host_budget, size)) {
-		serve_say_refused(device, size, claim->rule);
+		serve_say_refused(device, size, claim->rule, NULL);
 		*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
 		return true;
 	}

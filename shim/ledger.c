@@ -6,6 +6,7 @@
  * taken by ledger_span(), so that a commit cannot fail.
  */
 #include "shim/ledger.h"
+#include "shim/stats.h"
 #include "shim/budget.h"
 #include "shim/lock.h"
 
@@ -79,7 +80,7 @@ struct ledger_row *ledger_row_new(enum ledger_kind kind)
 	lock_drop(&ledger_lock);
 	if (!row && !(row = malloc(sizeof(*row))))
 		return NULL;
-	*row = (struct ledger_row){.kind = kind, .id = atomic_fetch_add(&next_id, 1)};
+	*row = (struct ledger_row){.kind = kind, .rule = -1, .id = atomic_fetch_add(&next_id, 1)};
 	return row;
 }
 
@@ -89,6 +90,8 @@ void ledger_row_free(struct ledger_row *row)
 		return;
 	if (row->cap)
 		budget_give(row->cap, row->bytes);
+	if (row->counted)
+		stats_gone(row->site, row->bytes);
 	lock_take(&ledger_lock);
 	n_spanning -= row->spans;
 	if (n_idle < MOST_IDLE) {
@@ -290,8 +293,11 @@ bool ledger_grow(uint64_t key, size_t bytes)
 {
 	lock_take(&ledger_lock);
 	struct ledger_row *row = *find(LEDGER_HEAP, key);
-	if (row && bytes > row->bytes)
+	if (row && bytes > row->bytes) {
+		if (row->counted)
+			stats_grown(row->site, bytes - row->bytes);
 		row->bytes = bytes;
+	}
 	lock_drop(&ledger_lock);
 	return row != NULL;
 }

@@ -53,6 +53,8 @@ struct ledger_row {
 	uint64_t pool_id;           /* LEDGER_HEAP: which of ours counts it (pool.h); 0: none */
 	uint64_t asked_flags;       /* LEDGER_HANDLE, spilled: allocFlags as the program asked for them */
 	uint64_t since;             /* while pending: the how many-th it was */
+	unsigned site;              /* that it counts for, once counted (stats.h) */
+	uint64_t on_host_bytes;     /* LEDGER_HEAP: placed on the host when it was made */
 	int rule;                   /* that decided where it lives, -1: none; of what serve.c allocates */
 	struct budget *cap;         /* of that rule, NULL: none; ledger_row_free() gives bytes back to it */
 	uint64_t headroom;          /* LEDGER_MANAGED, with ->ahead: bytes of the device that stay free */
@@ -67,11 +69,12 @@ struct ledger_row {
 	bool spans;                 /* found by every address in it (ledger_find) */
 	bool asked_managed;         /* LEDGER_SYSTEM: the program asked for managed memory */
 	bool registered;            /* LEDGER_SYSTEM: by cuMemHostRegister */
+	bool counted;               /* for its site */
 	bool ahead;                 /* LEDGER_MANAGED: launches that name it bring it (ahead.h) */
 	struct ledger_row *next;
 };
 
-/* A row to fill in, zero but for kind and id; NULL without memory. */
+/* A row to fill in, zero but for kind and id, of no rule; NULL without memory. */
 struct ledger_row *ledger_row_new(enum ledger_kind kind);
 void ledger_row_free(struct ledger_row *row); /* accepts NULL */
 

@@ -85,6 +85,20 @@ static enum stage bad_policy(const struct policy_errors *errors)
 	return strict ? STAGE_REFUSE : STAGE_OFF;
 }
 
+static void open_stats(const struct policy *read)
+{
+	const struct stats_about about = {
+	    .policy = policy_name(read),
+	    .policy_hash = policy_hash(read),
+	    .mode = policy_spill_name(policy_spill_mode(read)),
+	    .spillway = SPILLWAY_VERSION,
+	};
+
+	stats_open(&about, true);
+	for (int rule = -1; rule < (int)policy_n_rules(read); rule++)
+		stats_know_rule(rule, policy_rule_name(read, rule));
+}
+
 static enum stage read_policy(void)
 {
 	struct policy_errors errors;
@@ -95,8 +109,10 @@ static enum stage read_policy(void)
 	read = policy_read(secure_getenv("SPILLWAY_POLICY"), secure_getenv("SPILLWAY_SET"), &errors);
 	enum stage stage = read ? STAGE_RUNNING : bad_policy(&errors);
 	policy_errors_free(&errors);
-	if (read)
+	if (read) {
 		choice_start(read);
+		open_stats(read);
+	}
 	policy = read;
 	return stage;
 }
@@ -156,6 +172,7 @@ static void after_fork_child(void)
 	after_fork_parent();
 	if (life_stage() == STAGE_RUNNING)
 		atomic_store(&life_stage_now, STAGE_FORKED);
+	stats_child();
 	spill_child();
 	control_child();
 	ipc_child();
@@ -241,6 +258,8 @@ __attribute__((destructor)) static void life_end(void)
 
 	control_stop();
 	ipc_stop();
+	if (stage == STAGE_RUNNING)
+		stats_close();
 	if (stage == STAGE_RUNNING && policy_summary(policy) &&
 	    stats_get(STAT_allocations) + stats_get(STAT_refused) > 0)
 		life_print_summary();

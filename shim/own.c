@@ -26,7 +26,7 @@ bool own_claim(enum policy_api api, struct device *device, size_t bytes, void *c
 	/* Nobody else can make it (parse.c sees to that): behind a full cap there is nothing but deny. */
 	if (decision.use == POLICY_USE_DRIVER && choice_take(&decision, bytes, &ret_claim->cap))
 		return true;
-	serve_say_refused(device, bytes, decision.rule);
+	serve_say_refused(device, bytes, decision.rule, caller);
 	return false;
 }
 
@@ -83,8 +83,7 @@ static enum sw_status ask_system(struct device *device, size_t bytes, const stru
 	}
 	row->cap = cap;
 	*ret_address = row->key;
-	stats_add(STAT_allocations, 1);
-	ledger_commit(row);
+	serve_commit(row, NULL);
 	return SW_OK;
 }
 
@@ -107,7 +106,7 @@ static CUresult ask_in_turn(struct device *device, const struct policy_decision 
 			return result;
 	}
 	if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		serve_say_refused(device, bytes, decision->rule);
+		serve_say_refused(device, bytes, decision->rule, NULL);
 	return result == CUDA_ERROR_NOT_SUPPORTED ? ask_driver(ret_address, bytes, flags, decision->rule, NULL)
 						  : result;
 }

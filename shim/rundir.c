@@ -15,7 +15,9 @@
 
 enum {
 	FRESH_SECONDS = 10, /* bind to listen takes microseconds; a stopped or starved process gets this long */
-	MOST_SWEPT = 256,   /* sockets looked at in one sweep: about 10 us each */
+	KEPT_SECONDS = 24 * 60 * 60,
+	MOST_LEFT = 64,   /* files of processes that are gone: children that end by _exit() can be many */
+	MOST_SWEPT = 256, /* sockets looked at in one sweep: about 10 us each */
 	FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
 };
 
@@ -188,6 +190,61 @@ static void each(const struct rundir *folder, const char *tail, unsigned most, r
 void rundir_each(const struct rundir *folder, unsigned most, rundir_visit *visit, void *argument)
 {
 	each(folder, RUNDIR_SOCKET, most, visit, argument);
+}
+
+void rundir_each_file(const struct rundir *folder, const char *tail, unsigned most, rundir_visit *visit, void *argument)
+{
+	each(folder, tail, most, visit, argument);
+}
+
+uint64_t rundir_process_started(pid_t pid)
+{
+	char text[1024];
+
+	snprintf(text, sizeof(text), "/proc/%d/stat", (int)pid);
+	int fd = open(text, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0)
+		return 0;
+	text[n] = 0;
+	/* The second field is a name, which may hold blanks and brackets. */
+	const char *at = strrchr(text, ')');
+	for (int field = 2; at && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	return at ? strtoull(at, NULL, 10) : 0;
+}
+
+struct sweep {
+	unsigned n_left; /* files without a process */
+	time_t before;   /* those written last before then go */
+};
+
+static void sweep_file(const struct rundir *folder, const char *name, void *argument)
+{
+	struct sweep *sweep = argument;
+	struct stat status;
+	char *rest;
+	pid_t pid = (pid_t)strtol(name, &rest, 10);
+
+	if (pid <= 0 || *rest != '-' || rundir_process_started(pid) == strtoull(rest + 1, NULL, 10) ||
+	    fstatat(folder->fd, name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode))
+		return;
+	sweep->n_left++;
+	if (status.st_mtime <= sweep->before)
+		unlinkat(folder->fd, name, 0);
+}
+
+void rundir_sweep_files(const struct rundir *folder, const char *tail)
+{
+	struct sweep sweep = {.before = time(NULL) - KEPT_SECONDS};
+
+	each(folder, tail, MOST_SWEPT, sweep_file, &sweep);
+	if (sweep.n_left <= MOST_LEFT)
+		return;
+	sweep.before = time(NULL) - FRESH_SECONDS;
+	each(folder, tail, MOST_SWEPT, sweep_file, &sweep);
 }
 
 static bool is_old_socket(const struct rundir *folder, const char *name)

@@ -12,6 +12,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
 
 #define RUNDIR_SOCKET ".ctl" /* how the names of control sockets end */
 #define RUNDIR_IPC    ".ipc" /* and of those that hand out memory (ipc.h) */
@@ -53,6 +55,18 @@ int rundir_connect(const struct rundir *folder, const char *name, unsigned wait_
 /* Call visit() with the name of each control socket, at most `most` of them. No memory is taken. */
 typedef void rundir_visit(const struct rundir *folder, const char *name, void *argument);
 void rundir_each(const struct rundir *folder, unsigned most, rundir_visit *visit, void *argument);
+
+/* The same for any file whose name ends so. */
+void rundir_each_file(const struct rundir *folder, const char *tail, unsigned most, rundir_visit *visit,
+		      void *argument);
+
+/* When a process was started, in the ticks of /proc/PID/stat: with the pid that names it for good. 0: there is none. */
+uint64_t rundir_process_started(pid_t pid);
+/*
+ * Files PID-START whose names end so, and whose process is gone since a day: removed. Until then somebody may want to
+ * read what is left of it; where there are very many, only for some seconds. A bounded number of them.
+ */
+void rundir_sweep_files(const struct rundir *folder, const char *tail);
 
 /*
  * Remove a socket that nobody listens at (rundir_connect() said so). One that was made a moment ago stays: its owner may

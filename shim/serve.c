@@ -34,9 +34,9 @@ static void count_driver_memory(const struct ledger_row *row, bool live)
 	struct device *device = charged ? device_get(row->device) : NULL;
 
 	if (live)
-		stats_live_add(place, row->bytes);
+		stats_live_add(row->device, place, row->bytes);
 	else
-		stats_live_sub(place, row->bytes);
+		stats_live_sub(row->device, place, row->bytes);
 	/* A spilled handle was charged to the host before it was made. */
 	if (row->spilled && !live)
 		budget_give(&host_budget, row->bytes);
@@ -46,11 +46,35 @@ static void count_driver_memory(const struct ledger_row *row, bool live)
 		budget_give(&device->budget, row->bytes);
 }
 
+/* Of memory that a device has; what the program pins is not allocated on one. */
+static bool backend_of(const struct ledger_row *row, enum policy_use *ret_use)
+{
+	*ret_use = row->kind == LEDGER_HEAP      ? POLICY_USE_HEAP
+		   : row->kind == LEDGER_MANAGED ? POLICY_USE_MANAGED
+		   : row->kind == LEDGER_SYSTEM  ? POLICY_USE_SYSTEM
+						 : POLICY_USE_DRIVER;
+	return !(row->kind & (LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_MAPPING)) && !row->on_host;
+}
+
+void serve_commit(struct ledger_row *row, void *caller)
+{
+	enum policy_use use;
+
+	row->counted = backend_of(row, &use);
+	if (row->counted) {
+		row->site = stats_site(row->device, use, row->rule, caller, row->bytes);
+		stats_made(row->site, row->bytes, row->on_host_bytes);
+	}
+	if (row->kind == LEDGER_HEAP)
+		heap_set_site(atomic_load(&device_get(row->device)->heap), row->key, row->site);
+	stats_add(STAT_allocations, 1);
+	ledger_commit(row);
+}
+
 void serve_count_new(struct ledger_row *row)
 {
 	count_driver_memory(row, true);
-	stats_add(STAT_allocations, 1);
-	ledger_commit(row);
+	serve_commit(row, NULL);
 }
 
 void serve_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device)
@@ -105,11 +129,12 @@ void serve_forgotten(struct ledger_row *row, bool freed)
 		ledger_commit(row);
 }
 
-void serve_say_refused(const struct device *device, size_t bytes, int rule)
+void serve_say_refused(const struct device *device, size_t bytes, int rule, void *caller)
 {
 	char want[32], used[32], limit[32], host_used[32], host_limit[32];
 
 	stats_add(STAT_refused, 1);
+	stats_refused(stats_site(device->ordinal, POLICY_USE_DENY, rule, caller, bytes));
 	log_once("out of memory: %s asked for; device budget %s of %s used, host %s of %s, spill %s, rule %s",
 		 log_bytes(want, sizeof(want), bytes), log_bytes(used, sizeof(used), atomic_load(&device->budget.used)),
 		 log_bytes(limit, sizeof(limit), atomic_load(&device->budget.limit)),
@@ -144,12 +169,15 @@ static const struct backend *const places[POLICY_USE_COUNT] = {
 static enum sw_status ask_driver(struct device *device, const struct backend_request *request, struct ledger_row *row,
 				 size_t *ret_pitch)
 {
-	enum sw_status status;
+	enum sw_status status = backend_pass.alloc(device, request, row, ret_pitch);
+	bool rescued = false;
 
-	do
+	while (status == SW_NO_MEMORY && serve_make_room(device->ordinal)) {
 		status = backend_pass.alloc(device, request, row, ret_pitch);
-	while (status == SW_NO_MEMORY && serve_make_room(device->ordinal));
+		rescued = status == SW_OK;
+	}
 	if (status == SW_OK) {
+		stats_add(STAT_rescues, rescued);
 		stats_add(STAT_passed, 1);
 		count_driver_memory(row, true);
 	}
@@ -229,7 +257,7 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 	enum sw_status status = act(device, request, row, &pitch);
 	if (status != SW_OK) {
 		if (status == SW_NO_MEMORY)
-			serve_say_refused(device, request->bytes, row->rule);
+			serve_say_refused(device, request->bytes, row->rule, request->caller);
 		else
 			stats_add(STAT_failed, 1);
 		ledger_row_free(row);
@@ -238,8 +266,7 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 	*ret_address = row->key;
 	if (request->height)
 		*ret_pitch = pitch;
-	stats_add(STAT_allocations, 1);
-	ledger_commit(row);
+	serve_commit(row, request->caller);
 	return CUDA_SUCCESS;
 }
 

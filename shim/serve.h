@@ -12,7 +12,7 @@
 /* cuMemAlloc and cuMemAllocPitch. *ret_address and *ret_pitch (pitched only) are written on success alone. */
 CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_address, size_t *ret_pitch);
 /* The budgets and the driver have no room for that many bytes: counted, and said once. */
-void serve_say_refused(const struct device *device, size_t bytes, int rule);
+void serve_say_refused(const struct device *device, size_t bytes, int rule, void *caller);
 /* cuMemFree, of anything: ours, what the driver gave, or a stranger. */
 CUresult serve_free(CUdeviceptr address);
 
@@ -54,6 +54,8 @@ void serve_count_new(struct ledger_row *row);
 struct ledger_row *serve_forget(unsigned kinds, uint64_t key);
 /* After: freed is false when the driver refused, then the row goes back. Accepts NULL. */
 void serve_forgotten(struct ledger_row *row, bool freed);
+/* An allocation was made for this caller (NULL: not known): count it for its site and make it known. Takes it over. */
+void serve_commit(struct ledger_row *row, void *caller);
 /* Count a row that has left the ledger as gone, and end it. */
 void serve_drop(struct ledger_row *row);
 

@@ -1,8 +1,10 @@
 #include "shim/stats.h"
 
 #include <string.h>
+#include <time.h>
 
-struct stats stats;
+struct stats_page stats = {.bytes = sizeof(struct stats_page), .version = STATS_VERSION, .magic = STATS_MAGIC};
+struct stats_stripe stats_stripes[STATS_STRIPES];
 __thread unsigned stats_my_stripe __attribute__((tls_model("initial-exec")));
 
 #define N_UNKNOWN     8
@@ -18,9 +20,9 @@ unsigned stats_take_stripe(void)
 	return stats_my_stripe = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % STATS_STRIPES + 1;
 }
 
-uint64_t stats_get(enum stat stat)
+uint64_t stats_get(enum stats_counter stat)
 {
-	return atomic_load_explicit(&stats.counter[stat], memory_order_relaxed);
+	return stats_page_get(&stats, stat, stats_now());
 }
 
 uint64_t stats_calls(enum hook_id id)
@@ -28,23 +30,71 @@ uint64_t stats_calls(enum hook_id id)
 	uint64_t sum = 0;
 
 	for (unsigned i = 0; i < STATS_STRIPES; i++)
-		sum += atomic_load_explicit(&stats.stripe[i].calls[id], memory_order_relaxed);
+		sum += atomic_load_explicit(&stats_stripes[i].calls[id], memory_order_relaxed);
 	return sum;
 }
 
-void stats_live_add(enum place place, uint64_t bytes)
+uint64_t stats_now(void)
 {
-	uint64_t now = atomic_fetch_add_explicit(&stats.live[place], bytes, memory_order_relaxed) + bytes;
-	uint64_t peak = atomic_load_explicit(&stats.peak[place], memory_order_relaxed);
+	struct timespec now;
 
-	while (now > peak && !atomic_compare_exchange_weak_explicit(&stats.peak[place], &peak, now,
-								    memory_order_relaxed, memory_order_relaxed))
-		;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-void stats_live_sub(enum place place, uint64_t bytes)
+void stats_time(enum histogram histogram, uint64_t begin)
 {
-	atomic_fetch_sub_explicit(&stats.live[place], bytes, memory_order_relaxed);
+	atomic_fetch_add_explicit(&stats.histogram[histogram][stats_bucket(stats_now() - begin)], 1,
+				  memory_order_relaxed);
+}
+
+/* Returns what there was before. */
+static uint64_t gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64_t bytes)
+{
+	uint64_t before = atomic_fetch_add_explicit(live, bytes, memory_order_relaxed);
+	uint64_t peak = atomic_load_explicit(most, memory_order_relaxed);
+
+	while (before + bytes > peak && !atomic_compare_exchange_weak_explicit(
+					    most, &peak, before + bytes, memory_order_relaxed, memory_order_relaxed))
+		;
+	return before;
+}
+
+/*
+ * Bytes times time, without a lock and without looking at old values: what comes at time t is as if it had been there
+ * since the start, less bytes x t. stats_page_get() adds what is there, times now. The sums may go round; their difference is
+ * right all the same.
+ */
+static void weigh(uint64_t before, uint64_t after, uint64_t bytes, bool comes)
+{
+	uint64_t clock = stats_now(), now = clock - stats.start_clock, weight = bytes / 1024 * (now / 1000000);
+
+	atomic_store_explicit(&stats.last_clock, clock, memory_order_relaxed);
+	stats_add(STAT_host_time, comes ? -weight : weight);
+	if (!before && after)
+		stats_add(STAT_over_us, -(now / 1000));
+	else if (before && !after)
+		stats_add(STAT_over_us, now / 1000);
+}
+
+void stats_live_add(int device, enum place place, uint64_t bytes)
+{
+	uint64_t before = gauge_add(&stats.live[place], &stats.peak[place], bytes);
+
+	if ((unsigned)device < STATS_DEVICES)
+		gauge_add(&stats.device[device].live[place], &stats.device[device].peak[place], bytes);
+	if (place == PLACE_HOST && bytes)
+		weigh(before, before + bytes, bytes, true);
+}
+
+void stats_live_sub(int device, enum place place, uint64_t bytes)
+{
+	uint64_t before = atomic_fetch_sub_explicit(&stats.live[place], bytes, memory_order_relaxed);
+
+	if ((unsigned)device < STATS_DEVICES)
+		atomic_fetch_sub_explicit(&stats.device[device].live[place], bytes, memory_order_relaxed);
+	if (place == PLACE_HOST && bytes)
+		weigh(before, before - bytes, bytes, false);
 }
 
 uint64_t stats_live(enum place place)
@@ -60,8 +110,8 @@ uint64_t stats_peak(enum place place)
 const char *stats_place_name(enum place place)
 {
 	static const char *const names[] = {
-	    [PLACE_DEVICE] = "device", [PLACE_HOST] = "host",     [PLACE_MANAGED] = "managed",
-	    [PLACE_SYSTEM] = "system", [PLACE_DRIVER] = "driver", [PLACE_PINNED] = "pinned",
+#define PLACE(NAME, name, text) [PLACE_##NAME] = #name,
+#include "shim/stats.def"
 	};
 	return (unsigned)place < PLACE_COUNT ? names[place] : "?";
 }

@@ -1,5 +1,6 @@
 /*
- * stats.h: counters and gauges. No lock: relaxed atomics, on the launch path one of 16 padded stripes by thread.
+ * stats.h: counting. What is counted is in stats.def, where it lies in stats_page.h. No lock: relaxed atomics. Calls of entry points, which are counted
+ * on the launch path, lie apart, in one of 16 padded stripes by thread.
  *
  * Figures of two counters read at different moments need not fit together to the byte while the program runs.
  */
@@ -7,40 +8,21 @@
 #define SPILLWAY_STATS_H
 
 #include "shim/real.h"
+#include "shim/stats_page.h"
 
-#include <stdatomic.h>
-#include <stdint.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
-
-/* Where live bytes are. Every row of the ledger counts in exactly one place, heap blocks chunk by chunk in two. */
-enum place {
-	PLACE_DEVICE,  /* heap chunks in device memory */
-	PLACE_HOST,    /* heap chunks in host memory */
-	PLACE_MANAGED, /* managed memory: the program's own, and what it asked for as device memory */
-	PLACE_SYSTEM,  /* pages of the process that it asked for as device memory */
-	PLACE_DRIVER,  /* device memory the driver gave directly: passed through, pools, the program's cuMemCreate */
-	PLACE_PINNED,  /* host memory the program pinned itself */
-	PLACE_COUNT,   /* must be last */
-};
-
-enum stat {
-#define STAT(name, text) STAT_##name,
-#include "shim/stats.def"
-	STAT_COUNT, /* must be last */
-};
 
 #define STATS_STRIPES 16
 
-struct stats {
-	_Atomic uint64_t counter[STAT_COUNT];
-	_Atomic uint64_t live[PLACE_COUNT], peak[PLACE_COUNT];
-	/* Calls by row; striped so that threads that launch at once do not share a cache line. */
-	struct {
-		_Atomic uint64_t calls[HOOK_COUNT];
-	} __attribute__((aligned(64))) stripe[STATS_STRIPES];
-};
+struct stats_stripe {
+	_Atomic uint64_t calls[HOOK_COUNT];
+} __attribute__((aligned(64)));
 
-extern struct stats stats;
+/* The page. From stats_open() on it is the file's memory, at the same address. */
+extern struct stats_page stats;
+extern struct stats_stripe stats_stripes[STATS_STRIPES];
 extern __thread unsigned stats_my_stripe __attribute__((tls_model("initial-exec"))); /* stripe + 1; 0 = none yet */
 
 unsigned stats_take_stripe(void);
@@ -52,22 +34,69 @@ static inline void stats_call(enum hook_id id)
 
 	if (__builtin_expect(!stripe, 0))
 		stripe = stats_take_stripe();
-	atomic_fetch_add_explicit(&stats.stripe[stripe - 1].calls[id], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&stats_stripes[stripe - 1].calls[id], 1, memory_order_relaxed);
 }
 
-static inline void stats_add(enum stat stat, uint64_t n)
+static inline void stats_add(enum stats_counter stat, uint64_t n)
 {
 	atomic_fetch_add_explicit(&stats.counter[stat], n, memory_order_relaxed);
 }
 
-uint64_t stats_get(enum stat stat);
+uint64_t stats_get(enum stats_counter stat);
 uint64_t stats_calls(enum hook_id id);
 
-void stats_live_add(enum place place, uint64_t bytes);
-void stats_live_sub(enum place place, uint64_t bytes);
+/* ns, CLOCK_MONOTONIC. */
+uint64_t stats_now(void);
+/* Something took until now: into a histogram. */
+void stats_time(enum histogram histogram, uint64_t begin);
+
+/* Live bytes by place. device: ordinal, of what is nobody's -1. */
+void stats_live_add(int device, enum place place, uint64_t bytes);
+void stats_live_sub(int device, enum place place, uint64_t bytes);
 uint64_t stats_live(enum place place);
 uint64_t stats_peak(enum place place);
 const char *stats_place_name(enum place place);
+
+/*
+ * ---- by device, backend, rule and site (stats_site.c) ----
+ *
+ * A site is a number that stands for all four: who asks for so many bytes, under which rule (-1: none), served by which
+ * backend (enum policy_use), on which device. Found or made without a lock; 0 when there is no room for one more, which
+ * counts as "all others". caller NULL: not known. The first time a caller is seen the loader is asked for its name.
+ */
+unsigned stats_site(int device, unsigned backend, int rule, void *caller, uint64_t bytes);
+/* An allocation of that many bytes, of which some were placed on the host; and its end. */
+void stats_made(unsigned site, uint64_t bytes, uint64_t on_host);
+void stats_gone(unsigned site, uint64_t bytes);
+/* It became longer in place. */
+void stats_grown(unsigned site, uint64_t more);
+/* Nobody served it. */
+void stats_refused(unsigned site);
+/* A piece of it has moved. again: it is back on the device within 10 s. */
+void stats_moved(unsigned site, bool in, uint64_t bytes, bool again);
+/* A submission waited for it. */
+void stats_waited(unsigned site, uint64_t us);
+
+/* ---- the page (stats_file.c) ---- */
+
+struct stats_about {
+	const char *policy, *policy_hash, *mode, *spillway;
+};
+/*
+ * The process uses CUDA memory: say who it is, and let others see it where that can be done. Once, under START; never
+ * fails for the program. visible: make the file.
+ */
+void stats_open(const struct stats_about *about, bool visible);
+/* What does not change of a device; once. */
+void stats_know_device(int ordinal, const char *name, const unsigned char uuid[16], uint64_t total);
+void stats_know_rule(int rule, const char *name);
+void stats_set_budget(int ordinal, uint64_t budget, uint64_t used);
+void stats_set_host_budget(uint64_t budget, uint64_t used);
+void stats_set_state(enum stats_state state);
+/* The process ends: the file goes. Returns for how long it was there, ns. */
+uint64_t stats_close(void);
+/* In the child of a fork: what the child counts is its own, and nobody sees it. */
+void stats_child(void);
 
 /* Remember an entry point that no list knows; each name counts once. */
 void stats_unknown(const char *name);

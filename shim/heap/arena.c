@@ -94,6 +94,7 @@ static void mark(struct arena *arena, uint32_t unit, uint32_t units, uint32_t wo
 void arena_mark_block(struct arena *arena, uint32_t unit, uint32_t units)
 {
 	atomic_store_explicit(&arena->states[unit].units, units, memory_order_relaxed);
+	atomic_store_explicit(&arena->states[unit].site, 0, memory_order_relaxed);
 	atomic_store_explicit(&arena->marks[unit].discarded, 0, memory_order_relaxed);
 	mark(arena, unit, units, unit + 1);
 }
@@ -101,6 +102,7 @@ void arena_mark_block(struct arena *arena, uint32_t unit, uint32_t units)
 void arena_mark_slab(struct arena *arena, uint32_t unit, unsigned size_class)
 {
 	atomic_store_explicit(&arena->states[unit].units, 1, memory_order_relaxed);
+	atomic_store_explicit(&arena->states[unit].site, 0, memory_order_relaxed);
 	mark(arena, unit, 1, ARENA_SLAB | size_class);
 }
 

@@ -19,6 +19,7 @@
  */
 #include "shim/heap/block.h"
 #include "shim/log.h"
+#include "shim/heap/map.h"
 #include "shim/real.h"
 
 #include <stdlib.h>
@@ -116,7 +117,7 @@ static bool take_down(struct block_store *store, struct block *block)
 		uint64_t bytes = chunk_bytes(chunk->units);
 
 		if (block->units_mapped) {
-			CUresult result = REAL(cuMemUnmap)(address_of(store, block), bytes);
+			CUresult result = map_remove(address_of(store, block), bytes);
 
 			if (result != CUDA_SUCCESS) {
 				log_once("cuMemUnmap: %s; the memory is kept and tried again", real_error_name(result));
@@ -253,18 +254,13 @@ static enum sw_status collect(struct block_store *store, struct block *block, en
 	return SW_OK;
 }
 
-/* Never with access for the host location: half device, half host, that makes real drivers crash (facts 3). */
 static enum sw_status map_all(struct block_store *store, struct block *block)
 {
-	CUmemAccessDesc access = {
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = store->chunks.device},
-	    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-	};
 	CUdeviceptr at = address_of(store, block);
 	CUresult result;
 
 	for (struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {
-		result = REAL(cuMemMap)(at, chunk_bytes(chunk->units), 0, chunk->handle, 0);
+		result = map_chunk(at, chunk_bytes(chunk->units), chunk->handle);
 		if (result != CUDA_SUCCESS)
 			goto refused;
 		chunk->block = block;
@@ -273,7 +269,7 @@ static enum sw_status map_all(struct block_store *store, struct block *block)
 		block->units_mapped += chunk->units;
 		at += chunk_bytes(chunk->units);
 	}
-	result = REAL(cuMemSetAccess)(address_of(store, block), at - address_of(store, block), &access, 1);
+	result = map_allow(address_of(store, block), at - address_of(store, block), store->chunks.device);
 	if (result == CUDA_SUCCESS)
 		return SW_OK;
 refused:

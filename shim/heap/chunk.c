@@ -1,6 +1,7 @@
 #include "shim/heap/chunk.h"
 #include "shim/log.h"
 #include "shim/real.h"
+#include "shim/heap/map.h"
 #include "shim/stats.h"
 
 #include <stdlib.h>
@@ -62,7 +63,10 @@ enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum 
 	enum sw_status status = SW_NO_HOST_MEMORY;
 	if (chunk) {
 		*chunk = (struct chunk){.units = (uint8_t)units, .place = (uint8_t)place, .kind = (uint8_t)kind};
+		uint64_t begin = stats_now();
+
 		status = create(store, chunk);
+		stats_time(HISTOGRAM_create_ns, begin);
 	}
 	if (status != SW_OK) {
 		budget_give(store->budget[place], chunk_bytes(units));
@@ -131,10 +135,6 @@ static bool alias_space(struct chunk_store *store)
 
 enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk)
 {
-	CUmemAccessDesc access = {
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = store->device},
-	    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-	};
 	uint64_t unit, bytes = chunk_bytes(chunk->units);
 
 	lock_assert_held(LOCK_HEAP);
@@ -143,11 +143,11 @@ enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk)
 	if (!alias_space(store) || !range_take(&store->alias_units, chunk->units, &unit))
 		return SW_NO_MEMORY;
 	CUdeviceptr at = store->alias_base + unit * HEAP_UNIT;
-	CUresult result = REAL(cuMemMap)(at, bytes, 0, chunk->handle, 0);
+	CUresult result = map_chunk(at, bytes, chunk->handle);
 	if (result == CUDA_SUCCESS) {
-		result = REAL(cuMemSetAccess)(at, bytes, &access, 1);
+		result = map_allow(at, bytes, store->device);
 		/* An address that cannot be unmapped is lost; there is plenty. */
-		if (result != CUDA_SUCCESS && REAL(cuMemUnmap)(at, bytes) != CUDA_SUCCESS)
+		if (result != CUDA_SUCCESS && map_remove(at, bytes) != CUDA_SUCCESS)
 			return status_of(result);
 	}
 	if (result != CUDA_SUCCESS) {
@@ -163,7 +163,7 @@ static bool drop_alias(struct chunk_store *store, struct chunk *chunk)
 {
 	if (!chunk->alias)
 		return true;
-	CUresult result = REAL(cuMemUnmap)(chunk->alias, chunk_bytes(chunk->units));
+	CUresult result = map_remove(chunk->alias, chunk_bytes(chunk->units));
 	if (result != CUDA_SUCCESS) {
 		log_once("cuMemUnmap of an alias: %s; the chunk is kept for reuse", real_error_name(result));
 		return false;

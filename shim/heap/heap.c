@@ -14,6 +14,16 @@ void heap_enter(struct heap *heap)
 	lock_take(&heap->lock);
 }
 
+static void tell_budgets(const struct chunk_store *chunks)
+{
+	const struct budget *device = chunks->budget[CHUNK_DEVICE], *host = chunks->budget[CHUNK_HOST];
+
+	stats_set_budget(chunks->device, atomic_load_explicit(&device->limit, memory_order_relaxed),
+			 atomic_load_explicit(&device->used, memory_order_relaxed));
+	stats_set_host_budget(atomic_load_explicit(&host->limit, memory_order_relaxed),
+			      atomic_load_explicit(&host->used, memory_order_relaxed));
+}
+
 void heap_leave(struct heap *heap)
 {
 	static const enum place gauge[] = {[CHUNK_DEVICE] = PLACE_DEVICE, [CHUNK_HOST] = PLACE_HOST};
@@ -24,12 +34,22 @@ void heap_leave(struct heap *heap)
 
 		atomic_store_explicit(&heap->idle[place], idle, memory_order_relaxed);
 		if (in_use > heap->in_use[place])
-			stats_live_add(gauge[place], in_use - heap->in_use[place]);
+			stats_live_add(heap->store.chunks.device, gauge[place], in_use - heap->in_use[place]);
 		else if (in_use < heap->in_use[place])
-			stats_live_sub(gauge[place], heap->in_use[place] - in_use);
+			stats_live_sub(heap->store.chunks.device, gauge[place], heap->in_use[place] - in_use);
 		heap->in_use[place] = in_use;
 	}
+	tell_budgets(&heap->store.chunks);
 	lock_drop(&heap->lock);
+}
+
+void heap_set_site(struct heap *heap, CUdeviceptr address, unsigned site)
+{
+	struct arena *arena = &heap->store.arena;
+	uint32_t word = arena_look(arena, address);
+
+	if (word && !(word & ARENA_SLAB))
+		atomic_store_explicit(&arena->states[word - 1].site, (uint16_t)site, memory_order_relaxed);
 }
 
 static bool reclaim_slab(void *owner)

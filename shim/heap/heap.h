@@ -87,6 +87,8 @@ void heap_destroy(struct heap *heap);
  */
 enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
 			  struct heap_grant *ret_grant);
+/* What becomes of the block in use at this address is counted for that site (stats.h); one for small allocations is not. */
+void heap_set_site(struct heap *heap, CUdeviceptr address, unsigned site);
 /* Cannot fail. The memory stays warm for the next allocation, as far as keep_* allow. */
 void heap_free(struct heap *heap, struct block *block, CUdeviceptr address);
 

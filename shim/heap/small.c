@@ -1,4 +1,5 @@
 #include "shim/heap/small.h"
+#include "shim/stats.h"
 
 #include <stdlib.h>
 
@@ -157,6 +158,7 @@ enum sw_status small_take(struct small *small, size_t bytes, enum chunk_kind kin
 		return status;
 	*ret_block = slab->block;
 	*ret_address = slot_take(small, slab);
+	stats_add(STAT_small_waste_bytes, small_class_bytes(size_class) - bytes);
 	return SW_OK;
 }
 

@@ -1,6 +1,7 @@
 #include "shim/heap/transit.h"
 #include "shim/heap/inside.h"
 #include "shim/log.h"
+#include "shim/heap/map.h"
 #include "shim/real.h"
 
 #include <stdlib.h>
@@ -160,24 +161,19 @@ void transit_end(struct heap *heap, struct transit *transit)
 
 CUresult transit_unmap(const struct transit *transit)
 {
-	return REAL(cuMemUnmap)(transit->address, transit_bytes(transit));
+	return map_remove(transit->address, transit_bytes(transit));
 }
 
 CUresult transit_map(struct heap *heap, const struct transit *transit, bool spare)
 {
-	CUmemAccessDesc access = {
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = heap->store.chunks.device},
-	    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-	};
 	uint64_t bytes = transit_bytes(transit);
-	CUresult result =
-	    REAL(cuMemMap)(transit->address, bytes, 0, spare ? transit->spare_handle : transit->handle, 0);
+	CUresult result = map_chunk(transit->address, bytes, spare ? transit->spare_handle : transit->handle);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = REAL(cuMemSetAccess)(transit->address, bytes, &access, 1);
+	result = map_allow(transit->address, bytes, heap->store.chunks.device);
 	if (result != CUDA_SUCCESS)
-		REAL(cuMemUnmap)(transit->address, bytes);
+		map_remove(transit->address, bytes);
 	return result;
 }
 

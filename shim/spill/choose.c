@@ -193,6 +193,27 @@ static bool listen_to_news(struct engine *engine)
 	return any;
 }
 
+void choose_count(struct engine *engine, uint32_t piece, bool ahead)
+{
+	engine->ahead[piece] = ahead;
+	if (!ahead)
+		stats_add(STAT_unforeseen, 1);
+}
+
+/* What a submission names had been brought ahead, and is there. */
+static void count_foreseen(struct engine *engine, unsigned n_pieces)
+{
+	for (unsigned i = 0; i < n_pieces; i++) {
+		uint32_t piece = engine->pieces[i];
+
+		if (!engine->ahead[piece])
+			continue;
+		engine->ahead[piece] = false;
+		if (atomic_load(&engine->arena->states[piece].where) == MARK_DEVICE)
+			stats_add(STAT_foreseen, 1);
+	}
+}
+
 bool choose_listen(struct engine *engine)
 {
 	bool any = listen_to_news(engine);
@@ -204,9 +225,11 @@ bool choose_listen(struct engine *engine)
 		unsigned n_pieces = pieces_of(engine, some, n, true);
 
 		record_submission(engine, function, some, n);
+		count_foreseen(engine, n_pieces);
 		if (n_pieces)
 			plan_note(engine->plan, function, engine->pieces, n_pieces);
 		engine->n_submissions++;
+		stats_add(STAT_submissions, 1);
 		any = true;
 	}
 	return any;
@@ -320,6 +343,8 @@ static bool demand(struct engine *engine, uint32_t piece)
 		return true;
 	switch (bring_in(engine, piece, plan_now(engine->plan), &room)) {
 	case MOVE_BEGUN:
+		choose_count(engine, piece, false);
+		return true;
 	case MOVE_BUSY:
 		return true;
 	case MOVE_NO_ROOM:
@@ -435,6 +460,8 @@ void choose_ahead(struct engine *engine)
 			return;
 		enum plan_answer room;
 		enum move_answer answer = bring_in(engine, piece, when, &room);
+		if (answer == MOVE_BEGUN)
+			choose_count(engine, piece, true);
 		if (answer == MOVE_BUSY || answer == MOVE_FAILED)
 			put_aside(engine, piece);
 		if (answer == MOVE_NO_ROOM)

@@ -87,8 +87,47 @@ static void unlink_waiter(struct engine *engine, const struct waiter *waiter)
 	atomic_fetch_sub(&engine->n_waiters, 1);
 }
 
+/* Whose memory a submission waits for, each once; the first few of many. */
+#define WAIT_SITES 16
+
+static unsigned missing_sites(const struct engine *engine, const struct named *named, unsigned n,
+			      unsigned ret_sites[WAIT_SITES])
+{
+	const struct arena *arena = engine->arena;
+	unsigned found = 0;
+
+	for (unsigned i = 0; i < n && found < WAIT_SITES; i++) {
+		if (!arena_contains(arena, named[i].address))
+			continue;
+		uint32_t word = arena_look(arena, named[i].address);
+		uint32_t block = !word || word & ARENA_SLAB ? arena_unit(arena, named[i].address) : word - 1;
+		const struct mark *mark = &arena->marks[block];
+		unsigned site = atomic_load_explicit(&arena->states[block].site, memory_order_relaxed), seen = 0;
+
+		if (!atomic_load(&mark->away) && !atomic_load(&mark->unmapped))
+			continue;
+		while (seen < found && ret_sites[seen] != site)
+			seen++;
+		if (seen == found)
+			ret_sites[found++] = site;
+	}
+	return found;
+}
+
+static void count_wait(uint64_t since, const unsigned sites[], unsigned n)
+{
+	uint64_t us = (engine_now() - since) / 1000;
+
+	stats_add(STAT_waits, 1);
+	stats_add(STAT_wait_us, us);
+	stats_time(HISTOGRAM_wait_ns, since);
+	for (unsigned i = 0; i < n; i++)
+		stats_waited(sites[i], us);
+}
+
 void engine_wait(struct engine *engine, const struct named *named, unsigned n, bool unknown)
 {
+	unsigned sites[WAIT_SITES], n_sites;
 	struct waiter waiter = {.named = named, .n = n, .unknown = unknown, .since = engine_now()};
 	struct timespec until;
 
@@ -96,6 +135,7 @@ void engine_wait(struct engine *engine, const struct named *named, unsigned n, b
 		sched_yield();
 		return;
 	}
+	n_sites = missing_sites(engine, named, n, sites);
 	deadline(&until, ANSWER_MS);
 	lock_take(&engine->lock);
 	waiter.next = engine->waiters;
@@ -107,8 +147,7 @@ void engine_wait(struct engine *engine, const struct named *named, unsigned n, b
 			break;
 	unlink_waiter(engine, &waiter);
 	lock_drop(&engine->lock);
-	stats_add(STAT_waits, 1);
-	stats_add(STAT_wait_us, (engine_now() - waiter.since) / 1000);
+	count_wait(waiter.since, sites, n_sites);
 }
 
 enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
@@ -197,6 +236,8 @@ struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
 	engine->arena = heap_arena(heap);
 	engine->exact = exact;
 	engine->stamps = table(engine->arena->n_units, sizeof(*engine->stamps));
+	engine->left = table(engine->arena->n_units, sizeof(*engine->left));
+	engine->ahead = table(engine->arena->n_units, sizeof(*engine->ahead));
 	engine->travels = stop_new();
 	engine->plan = plan_new();
 	engine->extents = extent_new();
@@ -208,7 +249,8 @@ struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
 	lock_init(&engine->lock, LOCK_SPILL);
 	pthread_cond_init(&engine->answered, NULL);
 	pthread_cond_init(&engine->wake, NULL);
-	if (tape_init(&engine->tape) && engine->stamps && engine->travels && engine->plan && engine->extents)
+	if (tape_init(&engine->tape) && engine->stamps && engine->left && engine->ahead && engine->travels &&
+	    engine->plan && engine->extents)
 		return engine;
 	extent_free(engine->extents);
 	plan_free(engine->plan);

@@ -85,6 +85,7 @@ static bool close_gate(struct engine *engine)
 	}
 	if (use_gate_close()) {
 		engine->in_gap = true;
+		engine->gap_began = engine_now();
 		engine->gap_backoff = 0;
 		engine->progress = engine_now();
 		return true;
@@ -115,6 +116,8 @@ static void open_gate(struct engine *engine)
 	open_locked();
 	pthread_mutex_unlock(&one_gap);
 	stats_add(STAT_gaps, 1);
+	stats_add(STAT_gap_us, (engine_now() - engine->gap_began) / 1000);
+	stats_time(HISTOGRAM_gap_ns, engine->gap_began);
 	engine->progress = engine_now();
 }
 
@@ -202,7 +205,9 @@ static bool grant(struct engine *engine, const struct wish *wish)
 		    engine->out.n)
 			return false;
 	}
-	if (answer != MOVE_BEGUN)
+	if (answer == MOVE_BEGUN)
+		choose_count(engine, wish->piece, wish->when > plan_now(engine->plan));
+	else
 		move_tell_plan(engine, wish->piece);
 	return true;
 }

@@ -118,8 +118,9 @@ struct engine {
 	CUstream stream_out, stream_in;
 	_Atomic uint32_t *go; /* 1: copies to the host go on; host memory of the context's; NULL: they never pause */
 	CUdeviceptr go_address;
-	bool in_gap;      /* nothing pauses for the mover */
-	bool cannot_wait; /* the driver refuses such waits */
+	uint64_t gap_began; /* ns: when the gate was closed for a gap */
+	bool in_gap;        /* nothing pauses for the mover */
+	bool cannot_wait;   /* the driver refuses such waits */
 	struct queue out, in;
 	struct rest rest[RESTS]; /* oldest first */
 	unsigned n_rest;
@@ -128,10 +129,12 @@ struct engine {
 
 	bool ready_asked;
 	struct context_idle ready_idle;
-	uint64_t governed;       /* ns: when the governor was asked last */
-	bool ready;              /* tracked long enough: every submission that was not is done */
-	uint64_t n_submissions;  /* heard of */
-	uint64_t named_bytes;    /* that they named, as far as is known */
+	uint64_t governed;      /* ns: when the governor was asked last */
+	bool ready;             /* tracked long enough: every submission that was not is done */
+	uint64_t n_submissions; /* heard of */
+	uint64_t named_bytes;   /* that they named, as far as is known */
+	bool *ahead;            /* by piece: brought ahead, and not named by a submission since */
+	uint32_t *left; /* by piece: ms (engine_now) at which it left the device; 0: it is there, or never was */
 	uint64_t *stamps, stamp; /* by piece: seen in this look */
 	uint32_t *heard;         /* scratch */
 	size_t n_heard, heard_room;
@@ -261,6 +264,8 @@ void choose_leave(struct engine *engine, bool gap);
 void choose_progress(struct engine *engine);
 bool choose_may_move(const struct engine *engine);
 uint32_t choose_ahead_units(const struct engine *engine);
+/* The piece has begun to come in: for the statistics. ahead: before a submission wanted it. */
+void choose_count(struct engine *engine, uint32_t piece, bool ahead);
 unsigned choose_pieces(struct engine *engine, const struct named *named, unsigned n);
 
 /* ---- discard.c ---- */

@@ -222,13 +222,21 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 
 /* ---- ending ---- */
 
-static void count(struct engine *engine, const struct transit *transit)
+/* To come back sooner than that is to be moved in vain, or nearly so. */
+#define REFETCH_MS 10000
+
+static void count(struct engine *engine, const struct transit *transit, uint64_t begun)
 {
 	bool in = transit->to == CHUNK_DEVICE;
 
+	uint32_t now = (uint32_t)(engine_now() / 1000000), *left = &engine->left[transit->piece];
+	bool again = in && *left && now - *left < REFETCH_MS;
+
 	*(in ? &engine->moved_in : &engine->moved_out) += transit_bytes(transit);
-	stats_add(in ? STAT_moved_in_bytes : STAT_moved_out_bytes, transit_bytes(transit));
-	stats_add(in ? STAT_moves_in : STAT_moves_out, 1);
+	stats_moved(atomic_load_explicit(&engine->arena->states[transit->block_unit].site, memory_order_relaxed), in,
+		    transit_bytes(transit), again);
+	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, begun);
+	*left = in ? 0 : now ? now : 1;
 }
 
 /*
@@ -268,7 +276,7 @@ static void finish_in(struct engine *engine, struct move *move)
 		return;
 	}
 	if (is_new) {
-		count(engine, transit);
+		count(engine, transit, move->begun);
 		transit_exchange(engine->heap, transit);
 	}
 	arrived(engine, transit, is_new ? MARK_DEVICE : MARK_HOST, !move->is_mapped);
@@ -286,7 +294,7 @@ static void finish_out(struct engine *engine, struct move *move)
 	}
 	struct rest *rest = &engine->rest[engine->n_rest++];
 
-	count(engine, &move->transit);
+	count(engine, &move->transit, move->begun);
 	transit_exchange(engine->heap, &move->transit);
 	rest->transit = move->transit;
 	rest->since = engine_now();

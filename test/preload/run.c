@@ -72,21 +72,25 @@ static char *read_all(int fd)
 }
 
 /* The control socket of a process that was killed or left by _exit(), which nothing can remove; and its folder. */
-static bool remove_socket(int folder)
+static bool remove_ours(int folder, unsigned *n_figures)
 {
 	int below = openat(folder, "spillway", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = below >= 0 ? fdopendir(below) : NULL;
 
 	for (struct dirent *entry; dir && (entry = readdir(dir));)
-		if (strstr(entry->d_name, ".ctl"))
+		if (strstr(entry->d_name, ".ctl")) {
 			unlinkat(below, entry->d_name, 0);
+		} else if (strstr(entry->d_name, ".stats")) {
+			unlinkat(below, entry->d_name, 0);
+			++*n_figures;
+		}
 	if (dir)
 		closedir(dir);
 	return unlinkat(folder, "spillway", AT_REMOVEDIR) == 0;
 }
 
 /* Name what is in the folder, and empty it. */
-static char *take_files(const char *folder)
+static char *take_files(const char *folder, unsigned *n_figures)
 {
 	char *names = calloc(1, 4096);
 	DIR *dir = opendir(folder);
@@ -94,7 +98,7 @@ static char *take_files(const char *folder)
 	for (struct dirent *entry; dir && (entry = readdir(dir));) {
 		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
 			continue;
-		if (!strcmp(entry->d_name, "spillway") && remove_socket(dirfd(dir)))
+		if (!strcmp(entry->d_name, "spillway") && remove_ours(dirfd(dir), n_figures))
 			continue;
 		unlinkat(dirfd(dir), entry->d_name, 0);
 		if (strlen(names) + strlen(entry->d_name) < 4000)
@@ -107,7 +111,7 @@ static char *take_files(const char *folder)
 
 struct outcome run(const char *const argv[], const char *const settings[])
 {
-	struct outcome outcome;
+	struct outcome outcome = {0};
 	char folder[] = "/tmp/spillway_run.XXXXXX";
 	FILE *out = tmpfile(), *err = tmpfile();
 	int status;
@@ -124,7 +128,7 @@ struct outcome run(const char *const argv[], const char *const settings[])
 	outcome.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 	outcome.out = read_all(dup(fileno(out)));
 	outcome.err = read_all(dup(fileno(err)));
-	outcome.files = take_files(folder);
+	outcome.files = take_files(folder, &outcome.n_figures);
 	rmdir(folder);
 	fclose(out);
 	fclose(err);

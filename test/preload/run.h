@@ -12,7 +12,9 @@
 struct outcome {
 	int status; /* exit status, or 128 + the signal that ended it */
 	char *out, *err;
-	char *files; /* names of what the program left in its folder but for its control socket, one a line */
+	char *
+	    files; /* names of what the program left in its folder but for its control socket and figures, one a line */
+	unsigned n_figures; /* files of figures that it left (stats_page.h) */
 };
 
 /* argv and settings ("A=b", may be NULL) end with NULL. "LD_PRELOAD=" among the settings runs without the library. */

@@ -1,4 +1,4 @@
-/* The engine and the policy as control_test.c wants them. Apart: stats.h has an enum stat, the C library a struct. */
+/* The engine and the policy as control_test.c wants them. */
 #include "policy/policy.h"
 #include "shim/enter.h"
 #include "shim/spill/spill.h"

@@ -134,10 +134,10 @@ static void calls_of_all_threads_are_added_up(void **state)
 static void a_gauge_remembers_its_peak(void **state)
 {
 	(void)state;
-	stats_live_add(PLACE_PINNED, 10);
-	stats_live_add(PLACE_PINNED, 20);
-	stats_live_sub(PLACE_PINNED, 25);
-	stats_live_add(PLACE_PINNED, 1);
+	stats_live_add(0, PLACE_PINNED, 10);
+	stats_live_add(0, PLACE_PINNED, 20);
+	stats_live_sub(0, PLACE_PINNED, 25);
+	stats_live_add(0, PLACE_PINNED, 1);
 	assert_int_equal(stats_live(PLACE_PINNED), 6);
 	assert_int_equal(stats_peak(PLACE_PINNED), 30);
 	for (int place = 0; place < PLACE_COUNT; place++)

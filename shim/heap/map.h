@@ -1,0 +1,20 @@
+/*
+ * map.h: the driver calls that change what is mapped at an address, counted and timed: they are the mover's time, more
+ * than the bytes are (facts 2). Under HEAP or under no lock.
+ */
+#ifndef SPILLWAY_HEAP_MAP_H
+#define SPILLWAY_HEAP_MAP_H
+
+#include <cuda.h>
+#include <stdint.h>
+
+/* A whole chunk at an address. Cannot be touched yet. */
+CUresult map_chunk(CUdeviceptr at, uint64_t bytes, CUmemGenericAllocationHandle handle);
+/*
+ * Let the device touch what is mapped there. Never with access for the host location: half device, half host, that makes
+ * real drivers crash (facts 3).
+ */
+CUresult map_allow(CUdeviceptr at, uint64_t bytes, CUdevice device);
+CUresult map_remove(CUdeviceptr at, uint64_t bytes);
+
+#endif

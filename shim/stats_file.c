@@ -1,0 +1,200 @@
+/*
+ * The page as a file. It begins as memory of the library's own, where counting starts before anything is known of the
+ * process. When the process first uses CUDA memory a file of the same size is filled with what has been counted and
+ * mapped over it, at the same address; so counting never asks where the page is. What other threads count between the copy
+ * and the exchange is lost: that is before the first allocation, so it can be a refusal or a name nobody knew.
+ *
+ * All blocks of the file are taken before it is mapped: without room left in its file system a write would be a SIGBUS.
+ */
+#include "shim/log.h"
+#include "shim/rundir.h"
+#include "shim/stats.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct {
+	bool is_there;
+	pid_t owner;
+	char name[64];
+} file;
+
+static void read_command(char *room, size_t bytes)
+{
+	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, room, bytes - 1) : 0;
+
+	if (fd >= 0)
+		close(fd);
+	room[n > 0 ? n : 0] = 0;
+	for (ssize_t i = 0; i + 1 < n; i++)
+		if (!room[i])
+			room[i] = ' ';
+}
+
+static uint64_t wall_clock(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void say_who(const struct stats_about *about)
+{
+	stats.pid = (uint64_t)getpid();
+	stats.started = rundir_process_started(getpid());
+	stats.start_ns = wall_clock();
+	stats.start_clock = stats_now();
+	read_command(stats.command, sizeof(stats.command));
+	snprintf(stats.policy, sizeof(stats.policy), "%s", about->policy);
+	snprintf(stats.policy_hash, sizeof(stats.policy_hash), "%s", about->policy_hash);
+	snprintf(stats.mode, sizeof(stats.mode), "%s", about->mode);
+	snprintf(stats.spillway, sizeof(stats.spillway), "%s", about->spillway);
+	for (unsigned device = 0; device < STATS_DEVICES; device++)
+		for (unsigned i = 0; i < FAULT_COUNT; i++)
+			atomic_store(&stats.device[device].fault[i], STATS_NA);
+}
+
+/* Filled with what there is now, and in the place of the page. */
+static int put_in_place(int fd)
+{
+	const char *from = (const char *)&stats;
+	size_t bytes = sizeof(stats), done = 0;
+	struct rlimit limit;
+
+	/* C libraries that do not align what the linker aligned. */
+	if ((uintptr_t)from % STATS_ALIGN || sysconf(_SC_PAGESIZE) > STATS_ALIGN)
+		return -ENOTSUP;
+	/* A file beyond the limit is a signal that ends the program. */
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes)
+		return -EFBIG;
+	int error = posix_fallocate(fd, 0, (off_t)bytes);
+	if (error)
+		return -error;
+	while (done < bytes) {
+		ssize_t n = pwrite(fd, from + done, bytes - done, (off_t)done);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		done += n > 0 ? (size_t)n : 0;
+	}
+	void *at = mmap(&stats, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+	return at == MAP_FAILED ? -errno : 0;
+}
+
+static int open_new(const struct rundir *folder)
+{
+	return openat(folder->fd, file.name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+}
+
+static int make_file(void)
+{
+	struct rundir folder;
+	int error = rundir_make(&folder);
+
+	if (error)
+		return error;
+	rundir_sweep_files(&folder, STATS_TAIL);
+	snprintf(file.name, sizeof(file.name), "%llu-%llu" STATS_TAIL, (unsigned long long)stats.pid,
+		 (unsigned long long)stats.started);
+	int fd = open_new(&folder);
+	if (fd < 0 && errno == EEXIST) {
+		/* Of this very process, before an exec(). */
+		unlinkat(folder.fd, file.name, 0);
+		fd = open_new(&folder);
+	}
+	if (fd < 0) {
+		error = -errno;
+	} else {
+		error = fchmod(fd, S_IRUSR | S_IWUSR) == 0 ? put_in_place(fd) : -errno;
+		if (error)
+			unlinkat(folder.fd, file.name, 0);
+		close(fd);
+	}
+	file.is_there = !error;
+	file.owner = getpid();
+	rundir_close(&folder, false);
+	return error;
+}
+
+void stats_open(const struct stats_about *about, bool visible)
+{
+	int saved = errno;
+
+	say_who(about);
+	int error = visible ? make_file() : 0;
+	if (error)
+		log_once("`spillway top` cannot see process %d: no file for its figures (errno %d)", getpid(), -error);
+	errno = saved;
+}
+
+void stats_know_device(int ordinal, const char *name, const unsigned char uuid[16], uint64_t total)
+{
+	if ((unsigned)ordinal >= STATS_DEVICES)
+		return;
+	struct stats_device *device = &stats.device[ordinal];
+
+	snprintf(device->name, sizeof(device->name), "%s", name);
+	memcpy(device->uuid, uuid, sizeof(device->uuid));
+	atomic_store(&device->total, total);
+	atomic_store_explicit(&device->known, 1, memory_order_release);
+}
+
+void stats_know_rule(int rule, const char *name)
+{
+	/* The first is "no rule", the last all that are beyond. */
+	if (rule < -1 || rule + 1 >= STATS_RULES)
+		return;
+	snprintf(stats.rule[rule + 1].name, STATS_TEXT, "%s", rule + 2 == STATS_RULES ? "all further rules" : name);
+}
+
+void stats_set_budget(int ordinal, uint64_t budget, uint64_t used)
+{
+	if ((unsigned)ordinal >= STATS_DEVICES)
+		return;
+	atomic_store_explicit(&stats.device[ordinal].budget, budget, memory_order_relaxed);
+	atomic_store_explicit(&stats.device[ordinal].used, used, memory_order_relaxed);
+}
+
+void stats_set_host_budget(uint64_t budget, uint64_t used)
+{
+	atomic_store_explicit(&stats.host_budget, budget, memory_order_relaxed);
+	atomic_store_explicit(&stats.host_used, used, memory_order_relaxed);
+}
+
+void stats_set_state(enum stats_state state)
+{
+	atomic_store(&stats.state, state);
+}
+
+uint64_t stats_close(void)
+{
+	uint64_t now = stats_now();
+	struct rundir folder;
+
+	atomic_store(&stats.state, STATS_ENDED);
+	atomic_store(&stats.end_clock, now);
+	if (file.is_there && file.owner == getpid() && rundir_make(&folder) == 0) {
+		unlinkat(folder.fd, file.name, 0);
+		rundir_close(&folder, true);
+	}
+	file.is_there = false;
+	return stats.start_clock ? now - stats.start_clock : 0;
+}
+
+void stats_child(void)
+{
+	if (!file.is_there)
+		return;
+	/* Nothing but a mapping: a child of a fork may do little. Its counts begin at zero and go nowhere. */
+	file.is_there = false;
+	mmap(&stats, sizeof(stats), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0);
+}

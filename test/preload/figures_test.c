@@ -1,0 +1,404 @@
+/*
+ * The figures of a process as others see them: one file in the user's private folder, with what the program did in it;
+ * there after a kill, gone after an exit, and none of a child's business.
+ */
+#include "shim/stats_page.h"
+#include "test/preload/child.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define N_BLOCKS 12
+#define BLOCK    (4 * MIB)
+#define N_WORDS  (BLOCK / 4)
+
+static char folder[64];
+static char runtime[96];
+
+#define SETTINGS(more)                                                                                                 \
+	((const char *const[]){"SIM_MEMORY=128MiB", runtime,                                                           \
+			       "SPILLWAY_SET=device.budget=32MiB,host.budget=128MiB,report.summary=no" more, NULL})
+
+static int make_folder(void **state)
+{
+	(void)state;
+	snprintf(folder, sizeof(folder), "/tmp/figures-test-XXXXXX");
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(runtime, sizeof(runtime), "XDG_RUNTIME_DIR=%s", folder);
+	return 0;
+}
+
+/* How many files of figures there are; the last one's name, and all of them removed if asked. */
+static unsigned files(char ret_path[256], bool remove)
+{
+	char path[128];
+	unsigned n = 0;
+
+	snprintf(path, sizeof(path), "%s/spillway", folder);
+	DIR *dir = opendir(path);
+	for (struct dirent *entry; dir && (entry = readdir(dir));) {
+		if (entry->d_name[0] == '.')
+			continue;
+		if (strstr(entry->d_name, STATS_TAIL)) {
+			n++;
+			snprintf(ret_path, 256, "%s/%.100s", path, entry->d_name);
+		}
+		if (remove)
+			unlinkat(dirfd(dir), entry->d_name, 0);
+	}
+	if (dir)
+		closedir(dir);
+	if (remove)
+		rmdir(path);
+	return n;
+}
+
+static int remove_folder(void **state)
+{
+	char path[256];
+
+	(void)state;
+	files(path, true);
+	return rmdir(folder);
+}
+
+/* The only page there is, to be read alone. */
+static const struct stats_page *page_there(void)
+{
+	struct stat status;
+	char path[256];
+
+	CHECK(files(path, false) == 1);
+	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	CHECK(fd >= 0 && fstat(fd, &status) == 0 && (status.st_mode & 0777) == 0600);
+	CHECK((size_t)status.st_size == sizeof(struct stats_page));
+	const struct stats_page *page = mmap(NULL, sizeof(*page), PROT_READ, MAP_SHARED, fd, 0);
+	CHECK(page != MAP_FAILED);
+	close(fd);
+	CHECK(page->bytes == sizeof(*page) && page->version == STATS_VERSION && page->magic == STATS_MAGIC);
+	return page;
+}
+
+static uint64_t sum_of(const struct stats_page *page, enum figure figure)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < STATS_SITES; i++)
+		sum += page->site[i].figures.figure[figure];
+	return sum;
+}
+
+static uint64_t measured(const struct stats_page *page, enum histogram histogram)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < STATS_BUCKETS; i++)
+		sum += page->histogram[histogram][i];
+	return sum;
+}
+
+static CUdeviceptr blocks[N_BLOCKS];
+
+static void work(void)
+{
+	driver_start(0);
+	for (unsigned i = 0; i < N_BLOCKS; i++)
+		blocks[i] = child_alloc(BLOCK);
+	for (unsigned round = 0; round < 3; round++)
+		for (unsigned i = 0; i < N_BLOCKS; i++)
+			MUST(driver_fill(NULL, blocks[i], round + i, N_WORDS));
+	MUST(cu.cuCtxSynchronize());
+}
+
+/* What every table must agree on, whatever has moved. */
+static void check_sums(const struct stats_page *page)
+{
+	static const struct {
+		enum figure figure;
+		enum stats_counter counter;
+	} same[] = {
+	    {FIGURE_moves_in, STAT_moves_in},
+	    {FIGURE_moves_out, STAT_moves_out},
+	    {FIGURE_moved_in_bytes, STAT_moved_in_bytes},
+	    {FIGURE_moved_out_bytes, STAT_moved_out_bytes},
+	    {FIGURE_refetches, STAT_refetches},
+	    {FIGURE_allocations, STAT_allocations},
+	    {FIGURE_frees, STAT_frees},
+	};
+
+	for (unsigned i = 0; i < sizeof(same) / sizeof(*same); i++) {
+		uint64_t counter = page->counter[same[i].counter];
+
+		CHECK(sum_of(page, same[i].figure) == counter);
+		CHECK(page->device[0].figures.figure[same[i].figure] == counter);
+		CHECK(page->backend[0].figure[same[i].figure] == counter);
+	}
+	CHECK(measured(page, HISTOGRAM_move_in_ns) == page->counter[STAT_moves_in]);
+	CHECK(measured(page, HISTOGRAM_move_out_ns) == page->counter[STAT_moves_out]);
+	CHECK(measured(page, HISTOGRAM_wait_ns) == page->counter[STAT_waits]);
+	CHECK(measured(page, HISTOGRAM_gap_ns) == page->counter[STAT_gaps]);
+	CHECK(measured(page, HISTOGRAM_map_ns) + measured(page, HISTOGRAM_unmap_ns) == page->counter[STAT_maps]);
+	CHECK(page->counter[STAT_foreseen] + page->counter[STAT_unforeseen] <= page->counter[STAT_moves_in]);
+}
+
+static int counts(void)
+{
+	work();
+	const struct stats_page *page = page_there();
+
+	CHECK(page->pid == (uint64_t)getpid() && page->state == STATS_RUNNING && !page->end_clock);
+	CHECK(!strcmp(page->policy, "heap") && strlen(page->policy_hash) == 16 &&
+	      strstr(page->command, "figures_test"));
+	CHECK(page->device[0].known && page->device[0].total == 128 * MIB && *page->device[0].name);
+	CHECK(page->device[0].budget == 32 * MIB && page->device[0].used <= 32 * MIB && page->device[0].used > 0);
+	CHECK(page->host_budget == 128 * MIB && page->host_used >= page->live[PLACE_HOST]);
+	CHECK(page->live[PLACE_DEVICE] + page->live[PLACE_HOST] >= N_BLOCKS * BLOCK);
+	CHECK(page->device[0].live[PLACE_HOST] == page->live[PLACE_HOST] && page->live[PLACE_HOST] > 0);
+	CHECK(page->counter[STAT_allocations] == N_BLOCKS);
+	CHECK(page->device[0].figures.figure[FIGURE_live] == N_BLOCKS * BLOCK);
+	CHECK(page->rule[0].figures.figure[FIGURE_peak] == N_BLOCKS * BLOCK && !strcmp(page->rule[0].name, "default"));
+	CHECK(page->device[0].fault[FAULT_GPU] == STATS_NA); /* nothing managed, so nothing was counted */
+	CHECK(sum_of(page, FIGURE_spilled_bytes) == page->counter[STAT_spilled_bytes]);
+	CHECK(page->counter[STAT_rescues] >= page->counter[STAT_spilled_allocations]);
+	check_sums(page);
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	uint64_t clock = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	uint64_t over = stats_page_get(page, STAT_over_us, clock);
+	CHECK(over > 0 && over <= (clock - page->start_clock) / 1000);
+	for (unsigned i = 0; i < N_BLOCKS; i++)
+		MUST(cu.cuMemFree_v2(blocks[i]));
+	CHECK(page->device[0].figures.figure[FIGURE_live] == 0);
+	CHECK(sum_of(page, FIGURE_frees) == N_BLOCKS && page->counter[STAT_frees] == N_BLOCKS);
+	return 0;
+}
+
+static void placed_once_nothing_moves(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(",spill.mode=static"), counts), 0);
+}
+
+/* Whether memory moves at once depends on how soon the mover gets its turn. */
+static void work_until_it_moves(const struct stats_page *page)
+{
+	time_t end = time(NULL) + 30;
+
+	work();
+	while ((!page->counter[STAT_refetches] || !page->counter[STAT_unforeseen]) && time(NULL) < end) {
+		for (unsigned i = 0; i < N_BLOCKS; i++)
+			MUST(driver_fill(NULL, blocks[i], i, N_WORDS));
+		MUST(cu.cuCtxSynchronize());
+	}
+}
+
+static int counts_moves(void)
+{
+	driver_start(0);
+	MUST(cu.cuMemFree_v2(child_alloc(BLOCK)));
+	const struct stats_page *page = page_there();
+
+	work_until_it_moves(page);
+	CHECK(page->counter[STAT_moves_in] > 0 && page->counter[STAT_moves_out] > 0);
+	CHECK(page->counter[STAT_submissions] > 0 && page->counter[STAT_waits] > 0 && page->counter[STAT_maps] > 0);
+	CHECK(page->counter[STAT_unforeseen] > 0 && page->counter[STAT_refetches] > 0);
+	for (unsigned i = 0; i < N_BLOCKS; i++)
+		MUST(cu.cuMemFree_v2(blocks[i]));
+	CHECK(sum_of(page, FIGURE_live) == 0);
+	return 0;
+}
+
+static int counts_gaps(void)
+{
+	counts_moves();
+	const struct stats_page *page = page_there();
+
+	CHECK(page->counter[STAT_gaps] > 0 && page->counter[STAT_gap_us] > 0 && !strcmp(page->mode, "exact"));
+	return 0;
+}
+
+static void exact_counts_moves_and_gaps(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), counts_gaps), 0);
+}
+
+static void fast_counts_moves(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), counts_moves), 0);
+}
+
+static int is_killed(void)
+{
+	work();
+	raise(SIGKILL);
+	return 0;
+}
+
+static void the_last_figures_outlive_a_kill(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(), is_killed), 128 + SIGKILL);
+	const struct stats_page *page = page_there();
+	assert_int_equal(page->counter[STAT_allocations], N_BLOCKS);
+	assert_int_equal(page->state, STATS_RUNNING);
+	assert_true(stats_page_get(page, STAT_over_us, page->last_clock) <=
+		    (page->last_clock - page->start_clock) / 1000);
+}
+
+static int exits(void)
+{
+	work();
+	page_there();
+	exit(7);
+}
+
+static void an_exit_leaves_nothing(void **state)
+{
+	char path[256];
+
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(), exits), 7);
+	assert_int_equal(files(path, false), 0);
+}
+
+static int forks(void)
+{
+	work();
+	const struct stats_page *page = page_there();
+	uint64_t before = page->counter[STAT_foreign_frees], allocations = page->counter[STAT_allocations];
+	CUdeviceptr block;
+	int status;
+
+	pid_t child = fork();
+	if (!child) {
+		cu.cuMemAlloc_v2(&block, BLOCK); /* the driver's answer, whatever it is */
+		cu.cuMemFree_v2(blocks[0]);
+		exit(0);
+	}
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+	CHECK(page_there()->counter[STAT_allocations] == allocations && page->counter[STAT_foreign_frees] == before);
+	child_alloc(BLOCK);
+	CHECK(page->counter[STAT_allocations] == allocations + 1);
+	return 0;
+}
+
+static void a_forked_child_neither_counts_there_nor_removes_it(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(), forks), 0);
+}
+
+static int is_unseen(void)
+{
+	char path[256];
+
+	work();
+	CHECK(files(path, false) == 0);
+	return 0;
+}
+
+static void in_a_folder_that_others_may_read_there_is_no_file(void **state)
+{
+	char path[128];
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/spillway", folder);
+	assert_int_equal(mkdir(path, 0755), 0);
+	assert_int_equal(chmod(path, 0755), 0);
+	assert_int_equal(child_run(SETTINGS(), is_unseen), 0);
+}
+
+#define RULES                                                                                                          \
+	"version: 1\n"                                                                                                 \
+	"rules:\n"                                                                                                     \
+	"  - {name: big ones, match: {size: \">= 4MiB\"}, use: heap, movable: no, place: host}\n"                      \
+	"  - {name: never, match: {size: \"== 3MiB\"}, use: heap}\n"
+
+static int counts_by_rule(void)
+{
+	work();
+	child_alloc(MIB);
+	const struct stats_page *page = page_there();
+
+	CHECK(!strcmp(page->rule[1].name, "big ones") && !strcmp(page->rule[2].name, "never"));
+	CHECK(page->rule[1].figures.figure[FIGURE_allocations] == N_BLOCKS);
+	CHECK(page->rule[1].figures.figure[FIGURE_spilled_bytes] == N_BLOCKS * BLOCK);
+	CHECK(page->rule[2].figures.figure[FIGURE_allocations] == 0);
+	CHECK(page->rule[0].figures.figure[FIGURE_live] == MIB);
+	return 0;
+}
+
+static void rules_have_figures_of_their_own(void **state)
+{
+	char path[256], setting[320];
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/rules.yaml", folder);
+	FILE *file = fopen(path, "w");
+	fputs(RULES, file);
+	fclose(file);
+	snprintf(setting, sizeof(setting), "SPILLWAY_POLICY=%s", path);
+	const char *const settings[] = {"SIM_MEMORY=128MiB", runtime, setting,
+					"SPILLWAY_SET=device.budget=32MiB,host.budget=128MiB,report.summary=no", NULL};
+	int status = child_run(settings, counts_by_rule);
+	unlink(path);
+	assert_int_equal(status, 0);
+}
+
+static int is_beside(void)
+{
+	char path[256];
+
+	driver_start(0);
+	child_alloc(BLOCK);
+	CHECK(files(path, false) == 2);
+	exit(0);
+}
+
+static void what_is_left_of_others_goes_after_a_day(void **state)
+{
+	const struct timespec old = {.tv_sec = time(NULL) - 25 * 60 * 60};
+	char path[256];
+
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(), is_killed), 128 + SIGKILL);
+	assert_int_equal(child_run(SETTINGS(), is_beside), 0);
+	assert_int_equal(files(path, false), 1);
+	assert_int_equal(utimensat(AT_FDCWD, path, (const struct timespec[]){old, old}, 0), 0);
+	assert_int_equal(child_run(SETTINGS(), exits), 7); /* sees its own alone */
+	assert_int_equal(files(path, false), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(placed_once_nothing_moves),
+	    TEST(exact_counts_moves_and_gaps),
+	    TEST(fast_counts_moves),
+	    TEST(the_last_figures_outlive_a_kill),
+	    TEST(an_exit_leaves_nothing),
+	    TEST(a_forked_child_neither_counts_there_nor_removes_it),
+	    TEST(in_a_folder_that_others_may_read_there_is_no_file),
+	    TEST(rules_have_figures_of_their_own),
+	    TEST(what_is_left_of_others_goes_after_a_day),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,240 @@
+/* stats_page_test.c: the figures themselves: histograms, what grows with time, and the tables by device, rule and site. */
+#include "shim/stats.h"
+#include "test/unit/seed.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MIB ((uint64_t)1 << 20)
+
+static int begin_anew(void **state)
+{
+	(void)state;
+	memset((void *)&stats, 0, sizeof(stats));
+	stats.start_clock = stats_now();
+	return 0;
+}
+
+static void a_bucket_holds_what_is_within_a_sixteenth_of_its_middle(void **state)
+{
+	struct seed seed = seed_start("stats_page_test");
+
+	(void)state;
+	for (unsigned i = 0; i < 200000; i++) {
+		uint64_t value = seed_next(&seed) >> seed_next(&seed) % 64;
+		unsigned bucket = stats_bucket(value);
+		uint64_t least = stats_bucket_least(bucket), next = stats_bucket_least(bucket + 1);
+
+		if (bucket == STATS_BUCKETS - 1)
+			continue;
+		assert_true(least <= value && value < next);
+		double middle = (double)(least + next - 1) / 2, off = middle - (double)value;
+		assert_true((off < 0 ? -off : off) <= (double)value / 16);
+	}
+}
+
+static void every_value_has_a_bucket_and_they_are_in_order(void **state)
+{
+	(void)state;
+	for (unsigned bucket = 1; bucket < STATS_BUCKETS; bucket++)
+		assert_int_equal(stats_bucket(stats_bucket_least(bucket)), bucket);
+	assert_int_equal(stats_bucket(0), 0);
+	assert_int_equal(stats_bucket(UINT64_MAX), STATS_BUCKETS - 1);
+}
+
+static void time_on_the_host_is_bytes_times_time(void **state)
+{
+	uint64_t start = stats.start_clock, second = 1000000000;
+
+	(void)state;
+	assert_int_equal(stats_page_get(&stats, STAT_host_time, start + 5 * second), 0);
+	stats_live_add(0, PLACE_HOST, 8 * MIB);
+	stats_live_add(0, PLACE_HOST, 2 * MIB);
+	/* What the clock says between these lines is less than a second on any machine that is not stopped. */
+	uint64_t weight = stats_page_get(&stats, STAT_host_time, start + 100 * second);
+	assert_in_range(weight, 99 * 1000 * 10 * 1024, 100 * 1000 * 10 * 1024);
+	assert_in_range(stats_page_get(&stats, STAT_over_us, start + 100 * second), 99000000, 100000000);
+	stats_live_sub(0, PLACE_HOST, 10 * MIB);
+	uint64_t end = stats_page_get(&stats, STAT_host_time, stats_now());
+	assert_int_equal(stats_page_get(&stats, STAT_host_time, start + 1000 * second), end);
+	assert_true(stats_page_get(&stats, STAT_over_us, start + 1000 * second) < 1000000);
+}
+
+static void places_count_by_device_and_for_the_process(void **state)
+{
+	(void)state;
+	stats_live_add(0, PLACE_DEVICE, 5);
+	stats_live_add(3, PLACE_DEVICE, 7);
+	stats_live_sub(3, PLACE_DEVICE, 2);
+	stats_live_add(STATS_DEVICES, PLACE_DEVICE, 100); /* has no figures of its own */
+	stats_live_add(-1, PLACE_PINNED, 9);
+	assert_int_equal(stats.live[PLACE_DEVICE], 110);
+	assert_int_equal(stats.peak[PLACE_DEVICE], 110);
+	assert_int_equal(stats.device[0].live[PLACE_DEVICE], 5);
+	assert_int_equal(stats.device[3].live[PLACE_DEVICE], 5);
+	assert_int_equal(stats.device[3].peak[PLACE_DEVICE], 7);
+	assert_int_equal(stats.live[PLACE_PINNED], 9);
+}
+
+static uint64_t of(const struct stats_figures *figures, enum figure figure)
+{
+	return atomic_load(&figures->figure[figure]);
+}
+
+static void a_site_counts_for_its_device_backend_and_rule(void **state)
+{
+	(void)state;
+	unsigned one = stats_site(1, 0, 4, NULL, 3 * MIB), other = stats_site(1, 2, -1, NULL, 3 * MIB);
+
+	assert_true(one && other && one != other);
+	assert_int_equal(stats_site(1, 0, 4, NULL, 2 * MIB), one); /* 2 to 4 MiB are one size */
+	assert_int_not_equal(stats_site(1, 0, 4, NULL, 4 * MIB), one);
+	stats_made(one, 3 * MIB, MIB);
+	stats_made(other, 5, 0);
+	stats_gone(other, 5);
+	stats_moved(one, true, 2 * MIB, true);
+	stats_moved(one, false, MIB, false);
+	stats_waited(one, 77);
+	stats_grown(one, MIB);
+	assert_int_equal(of(&stats.site[one].figures, FIGURE_live), 4 * MIB);
+	assert_int_equal(of(&stats.device[1].figures, FIGURE_live), 4 * MIB);
+	assert_int_equal(of(&stats.device[1].figures, FIGURE_allocations), 2);
+	assert_int_equal(of(&stats.device[1].figures, FIGURE_frees), 1);
+	assert_int_equal(of(&stats.backend[0], FIGURE_spilled_bytes), MIB);
+	assert_int_equal(of(&stats.backend[2], FIGURE_allocations), 1);
+	assert_int_equal(of(&stats.rule[5].figures, FIGURE_moved_in_bytes), 2 * MIB);
+	assert_int_equal(of(&stats.rule[5].figures, FIGURE_refetches), 1);
+	assert_int_equal(of(&stats.rule[5].figures, FIGURE_wait_us), 77);
+	assert_int_equal(of(&stats.rule[0].figures, FIGURE_frees), 1);
+	assert_int_equal(stats.counter[STAT_moves_in], 1);
+	assert_int_equal(stats.counter[STAT_refetched_bytes], 2 * MIB);
+	assert_int_equal(stats.counter[STAT_moved_out_bytes], MIB);
+}
+
+static void rules_beyond_the_table_count_as_one(void **state)
+{
+	(void)state;
+	unsigned a = stats_site(0, 0, STATS_RULES + 5, NULL, 1), b = stats_site(0, 0, 100000, NULL, 1);
+
+	assert_int_equal(a, b);
+	stats_made(a, 1, 0);
+	assert_int_equal(of(&stats.rule[STATS_RULES - 1].figures, FIGURE_allocations), 1);
+	stats_know_rule(STATS_RULES - 2, "some");
+	assert_string_equal(stats.rule[STATS_RULES - 1].name, "all further rules");
+	stats_know_rule(STATS_RULES - 1, "none"); /* changes nothing */
+	stats_know_rule(-1, "default");
+	assert_string_equal(stats.rule[0].name, "default");
+}
+
+static void a_full_table_counts_the_rest_together(void **state)
+{
+	uint64_t sum = 0;
+
+	(void)state;
+	for (uintptr_t i = 1; i <= 2 * STATS_SITES; i++)
+		stats_made(stats_site(0, 0, -1, (void *)(i * 4096), 64), 64, 0);
+	assert_true(of(&stats.site[0].figures, FIGURE_allocations) >= STATS_SITES);
+	for (unsigned i = 0; i < STATS_SITES; i++)
+		sum += of(&stats.site[i].figures, FIGURE_allocations);
+	assert_int_equal(sum, 2 * STATS_SITES);
+}
+
+static void *make_sites(void *argument)
+{
+	(void)argument;
+	for (uintptr_t i = 0; i < 20000; i++) {
+		unsigned site = stats_site(0, 0, (int)(i % 3), (void *)(1 + i % 5), 1 << i % 4);
+
+		stats_made(site, 10, 0);
+		stats_gone(site, 10);
+	}
+	return NULL;
+}
+
+static void threads_agree_on_what_a_site_is(void **state)
+{
+	pthread_t threads[4];
+	unsigned n = 0;
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, make_sites, NULL), 0);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	for (unsigned i = 0; i < STATS_SITES; i++)
+		n += stats.site[i].known != 0;
+	assert_int_equal(n, 60);
+	assert_int_equal(of(&stats.backend[0], FIGURE_allocations), 80000);
+	assert_int_equal(of(&stats.backend[0], FIGURE_frees), 80000);
+	assert_int_equal(of(&stats.backend[0], FIGURE_live), 0);
+}
+
+/* Writing beyond the limit of file sizes is a signal, which would end the program. */
+static void where_files_may_not_be_large_there_is_none(void **state)
+{
+	const struct stats_about about = {.policy = "", .policy_hash = "", .mode = "", .spillway = ""};
+	const struct rlimit limit = {4096, 4096};
+	int status;
+
+	(void)state;
+	fflush(NULL);
+	pid_t child = fork();
+	if (!child) {
+		setrlimit(RLIMIT_FSIZE, &limit);
+		stats_open(&about, true);
+		stats_add(STAT_allocations, 1);
+		_exit(stats_get(STAT_allocations) == 1 ? 0 : 1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
+/*
+ * Readers of another version must see that it is another one. When this fails: has the layout changed since the last
+ * release? Then raise STATS_VERSION, and in any case write the new number here.
+ */
+#define LAYOUT 3420509967u
+
+static void the_layout_is_the_one_of_this_version(void **state)
+{
+	static const char names[] =
+#define STAT(name, unit, text)         #name " " #unit "\n"
+#define FIGURE(name, kind, unit, text) #name " " #kind " " #unit "\n"
+#define HISTOGRAM(name, text)          #name "\n"
+#define PLACE(NAME, name, text)        #name "\n"
+#include "shim/stats.def"
+	    ;
+	uint32_t hash = 2166136261u ^ STATS_VERSION ^ (uint32_t)sizeof(struct stats_page); /* FNV-1a */
+
+	(void)state;
+	for (const char *at = names; *at; at++)
+		hash = (hash ^ (unsigned char)*at) * 16777619u;
+	if (hash != LAYOUT)
+		fail_msg("the layout is %u", hash);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_bucket_holds_what_is_within_a_sixteenth_of_its_middle),
+	    cmocka_unit_test(every_value_has_a_bucket_and_they_are_in_order),
+	    cmocka_unit_test_setup(time_on_the_host_is_bytes_times_time, begin_anew),
+	    cmocka_unit_test_setup(places_count_by_device_and_for_the_process, begin_anew),
+	    cmocka_unit_test_setup(a_site_counts_for_its_device_backend_and_rule, begin_anew),
+	    cmocka_unit_test_setup(rules_beyond_the_table_count_as_one, begin_anew),
+	    cmocka_unit_test_setup(a_full_table_counts_the_rest_together, begin_anew),
+	    cmocka_unit_test_setup(threads_agree_on_what_a_site_is, begin_anew),
+	    cmocka_unit_test_setup(where_files_may_not_be_large_there_is_none, begin_anew),
+	    cmocka_unit_test(the_layout_is_the_one_of_this_version),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
