@@ -24,6 +24,7 @@
 #include "shim/pool.h"
 #include "shim/spill/spill.h"
 #include "shim/stats.h"
+#include "shim/summary.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -185,68 +186,16 @@ __attribute__((constructor)) static void life_begin(void)
 
 /* ---- exit ---- */
 
-static void line_of_place(enum place place, uint64_t limit)
-{
-	char live[32], peak[32], most[32];
-
-	if (!stats_peak(place))
-		return;
-	log_line("  %-7s %11s live at exit, %11s at most%s%s", stats_place_name(place),
-		 log_bytes(live, sizeof(live), stats_live(place)), log_bytes(peak, sizeof(peak), stats_peak(place)),
-		 limit ? ", budget " : "", limit ? log_bytes(most, sizeof(most), limit) : "");
-}
-
-static void add_budget(struct device *device, void *argument)
-{
-	if (atomic_load(&device->heap))
-		*(uint64_t *)argument += atomic_load(&device->budget.limit);
-}
-
-static void line_of_moves(void)
-{
-	char in[32], out[32];
-
-	log_line(
-	    "  moved %s to the device and %s to the host, in %llu pieces, link busy %.2f s; %llu submissions waited, "
-	    "%.1f s in all",
-	    log_bytes(in, sizeof(in), stats_get(STAT_moved_in_bytes)),
-	    log_bytes(out, sizeof(out), stats_get(STAT_moved_out_bytes)),
-	    (unsigned long long)(stats_get(STAT_moves_in) + stats_get(STAT_moves_out)),
-	    (double)stats_get(STAT_link_us) / 1e6, (unsigned long long)stats_get(STAT_waits),
-	    (double)stats_get(STAT_wait_us) / 1e6);
-	if (stats_get(STAT_gaps) + stats_get(STAT_gaps_given_up))
-		log_line("  the GPU was stopped for it %llu times, %llu tries were given up",
-			 (unsigned long long)stats_get(STAT_gaps), (unsigned long long)stats_get(STAT_gaps_given_up));
-}
-
 void life_print_summary(void)
 {
-	uint64_t budget = 0;
-	char spilled[32], names[200];
+	static struct summary summary; /* large, and at exit the stack may be small */
+	char names[200];
 
-	device_each(add_budget, &budget);
-	log_line("summary of process %d, policy %s, spill %s", getpid(), policy_name(policy),
-		 policy_spill_name(policy_spill_mode(policy)));
-	line_of_place(PLACE_DEVICE, budget);
-	line_of_place(PLACE_HOST, atomic_load(&host_budget.limit));
-	line_of_place(PLACE_MANAGED, 0);
-	line_of_place(PLACE_SYSTEM, 0);
-	line_of_place(PLACE_DRIVER, 0);
-	line_of_place(PLACE_PINNED, 0);
-	log_line("  %llu allocations, %llu frees, %llu refused, %llu left to the driver",
-		 (unsigned long long)stats_get(STAT_allocations), (unsigned long long)stats_get(STAT_frees),
-		 (unsigned long long)stats_get(STAT_refused), (unsigned long long)stats_get(STAT_passed));
-	if (stats_get(STAT_spilled_allocations))
-		log_line("  spilled %s in %llu allocations%s",
-			 log_bytes(spilled, sizeof(spilled), stats_get(STAT_spilled_bytes)),
-			 (unsigned long long)stats_get(STAT_spilled_allocations),
-			 stats_get(STAT_moves_in) ? "" : ": GPU reads of it go over the link");
-	else
-		log_line("  nothing was spilled");
+	summary_make(&stats, stats_now(), NULL, &summary);
+	for (unsigned i = 0; i < summary.n; i++)
+		log_line("%s", summary.line[i].text);
 	if (policy_observe(policy))
 		choice_print();
-	if (stats_get(STAT_moves_in) + stats_get(STAT_moves_out))
-		line_of_moves();
 	if (stats_get(STAT_unknown_names))
 		log_line("  %llu entry points asked for that we do not know: %s",
 			 (unsigned long long)stats_get(STAT_unknown_names), stats_unknown_names(names, sizeof(names)));

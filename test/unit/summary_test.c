@@ -1,0 +1,239 @@
+/* summary_test.c: what is said at the end of a run, for runs of every kind. */
+#include "shim/summary.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+
+static struct stats_page page;
+static struct summary summary;
+
+/* A run of 100 s that asked for 12 GiB in blocks of 64 to 128 MiB, on a device of 16 GiB with a budget of 8. */
+static int begin_anew(void **state)
+{
+	(void)state;
+	memset((void *)&page, 0, sizeof(page));
+	page.pid = 42;
+	strcpy(page.policy, "heap");
+	strcpy(page.policy_hash, "0123456789abcdef");
+	strcpy(page.mode, "exact");
+	strcpy(page.device[0].name, "Some GPU");
+	strcpy(page.rule[1].name, "optim");
+	page.device[0].known = 1;
+	page.device[0].total = 16 * GIB;
+	page.device[0].budget = 8 * GIB;
+	page.host_budget = 32 * GIB;
+	for (unsigned i = 0; i < STATS_DEVICES; i++)
+		for (unsigned k = 0; k < FAULT_COUNT; k++)
+			page.device[i].fault[k] = STATS_NA;
+	page.site[7].known = 2;
+	page.site[7].rule = 1;
+	page.site[7].least_bytes = 64 * MIB;
+	strcpy(page.site[7].text, "libc10_cuda.so+0x12");
+	struct stats_figures *all[] = {&page.site[7].figures, &page.device[0].figures, &page.backend[0],
+				       &page.rule[1].figures};
+	for (unsigned i = 0; i < 4; i++) {
+		all[i]->figure[FIGURE_allocations] = 150;
+		all[i]->figure[FIGURE_peak] = 12 * GIB;
+	}
+	page.counter[STAT_allocations] = 150;
+	page.live[PLACE_DEVICE] = page.peak[PLACE_DEVICE] = 8 * GIB;
+	return 0;
+}
+
+static void spill(void)
+{
+	page.peak[PLACE_HOST] = page.live[PLACE_HOST] = 4 * GIB;
+	page.counter[STAT_spilled_allocations] = page.counter[STAT_rescues] = 50;
+	page.counter[STAT_spilled_bytes] = 4 * GIB;
+	page.counter[STAT_over_us] = 90000000 - 100000000; /* and it still is */
+}
+
+static void move(uint64_t wait_s, uint64_t gap_s)
+{
+	struct stats_figures *all[] = {&page.site[7].figures, &page.device[0].figures, &page.backend[0]};
+
+	for (unsigned i = 0; i < 3; i++) {
+		all[i]->figure[FIGURE_moved_in_bytes] = 400 * GIB;
+		all[i]->figure[FIGURE_wait_us] = wait_s * 1000000;
+	}
+	page.counter[STAT_moves_in] = page.counter[STAT_moves_out] = 6400;
+	page.counter[STAT_moved_in_bytes] = page.counter[STAT_moved_out_bytes] = 400 * GIB;
+	page.counter[STAT_link_us] = 10000000;
+	page.counter[STAT_waits] = 300;
+	page.counter[STAT_wait_us] = wait_s * 1000000;
+	page.counter[STAT_gaps] = gap_s ? 1000 : 0;
+	page.counter[STAT_gap_us] = gap_s * 1000000;
+}
+
+static bool says(const char *words)
+{
+	for (unsigned i = 0; i < summary.n; i++)
+		if (strstr(summary.line[i].text, words))
+			return true;
+	return false;
+}
+
+static void must_say(const char *words)
+{
+	if (says(words))
+		return;
+	for (unsigned i = 0; i < summary.n; i++)
+		printf("%s\n", summary.line[i].text);
+	fail_msg("nobody says: %s", words);
+}
+
+static void make(void)
+{
+	summary_make(&page, 100000000000, NULL, &summary);
+	assert_true(summary.n <= SUMMARY_LINES);
+}
+
+static void a_run_that_fits_is_told_in_few_lines(void **state)
+{
+	(void)state;
+	make();
+	must_say("summary of process 42: 100.0 s, policy heap (0123456789abcdef), spill exact, Some GPU");
+	must_say("the heap held 12.0 GiB at most, 1.50 of the device budget of 8.0 GiB (the device has 16.0 GiB); over "
+		 "it for "
+		 "0 % of the run");
+	must_say("  device      8.0 GiB live at exit,     8.0 GiB at most, budget 8.0 GiB");
+	must_say("150 allocations, 0 frees, 0 refused, 0 left to the driver");
+	must_say("nothing was spilled");
+	assert_false(says("advice") || says("host  ") || says("page faults") || says("moved"));
+	assert_int_equal(summary.n, 5);
+}
+
+static void what_moved_and_what_it_cost_is_told(void **state)
+{
+	(void)state;
+	spill();
+	move(30, 20);
+	make();
+	must_say("over it for 90 % of the run");
+	must_say("spilled 4.0 GiB in 50 allocations; 50 would have been out of memory");
+	must_say(
+	    "moved 400.0 GiB to the device and 400.0 GiB to the host, in 12800 pieces, link busy 10.00 s: 85.9 GB/s");
+	must_say(
+	    "300 submissions waited, 30.00 s in all (30 % of the run); the GPU was stopped 1000 times, 20.00 s (20 %)");
+	must_say(
+	    "costs most: 150 allocations of 64.0 MiB to 128.0 MiB under rule optim, asked for at libc10_cuda.so+0x12: "
+	    "400.0 GiB brought in (100 % of all), waited for 30.00 s");
+}
+
+static void room_on_the_device_is_the_first_advice(void **state)
+{
+	(void)state;
+	spill();
+	move(30, 20);
+	make();
+	must_say("advice: the device has 16.0 GiB and the heap needed 12.0 GiB: without device.budget");
+}
+
+static void need_more_than_there_is(void)
+{
+	page.backend[0].figure[FIGURE_peak] = page.device[0].figures.figure[FIGURE_peak] = 20 * GIB;
+	spill();
+}
+
+static void where_nothing_moves_moving_is_advised(void **state)
+{
+	(void)state;
+	strcpy(page.mode, "static");
+	need_more_than_there_is();
+	make();
+	must_say("GPU reads of it go over the link");
+	must_say("advice: spill.mode: exact");
+}
+
+static void where_the_gpu_stands_still_fast_is_advised(void **state)
+{
+	(void)state;
+	need_more_than_there_is();
+	move(30, 20);
+	make();
+	must_say("advice: the GPU stood still for 20 % of the run; spill.mode: fast");
+}
+
+static void else_a_rule_for_what_moves_most_is_advised(void **state)
+{
+	(void)state;
+	need_more_than_there_is();
+	move(30, 0);
+	make();
+	must_say("advice: half of what moves is of these allocations");
+	assert_false(says("the GPU was stopped"));
+}
+
+static void what_costs_next_to_nothing_needs_no_advice(void **state)
+{
+	(void)state;
+	spill();
+	move(1, 0);
+	make();
+	assert_false(says("advice"));
+}
+
+static void faults_that_nobody_counts_are_not_zero(void **state)
+{
+	(void)state;
+	page.peak[PLACE_MANAGED] = GIB;
+	strcpy(page.fault_source, "there is no such device here");
+	make();
+	must_say("page faults n/a: there is no such device here");
+	page.device[0].fault[FAULT_GPU] = 1344;
+	page.device[0].fault[FAULT_CPU] = 0;
+	page.device[0].fault[FAULT_IN_BYTES] = 16 * MIB;
+	page.device[0].fault[FAULT_OUT_BYTES] = MIB;
+	make();
+	must_say(
+	    "1344 page faults of the GPU, 0 of the CPU, 16.0 MiB in and 1.0 MiB out (there is no such device here)");
+}
+
+static void twelve_lines_are_enough(void **state)
+{
+	(void)state;
+	for (unsigned place = 0; place < PLACE_COUNT; place++)
+		page.peak[place] = GIB;
+	spill();
+	move(30, 20);
+	summary_make(&page, 100000000000, "/some/where.trace", &summary);
+	assert_int_equal(summary.n, SUMMARY_LINES);
+	/* What is left out is what the user is least likely to ask for. */
+	must_say("device  ");
+	must_say("host  ");
+	must_say("advice");
+	assert_false(says("pinned  "));
+}
+
+static void the_trace_is_named(void **state)
+{
+	(void)state;
+	summary_make(&page, 100000000000, "/some/where.trace", &summary);
+	must_say("more: spillway report /some/where.trace");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup(a_run_that_fits_is_told_in_few_lines, begin_anew),
+	    cmocka_unit_test_setup(what_moved_and_what_it_cost_is_told, begin_anew),
+	    cmocka_unit_test_setup(room_on_the_device_is_the_first_advice, begin_anew),
+	    cmocka_unit_test_setup(where_nothing_moves_moving_is_advised, begin_anew),
+	    cmocka_unit_test_setup(where_the_gpu_stands_still_fast_is_advised, begin_anew),
+	    cmocka_unit_test_setup(else_a_rule_for_what_moves_most_is_advised, begin_anew),
+	    cmocka_unit_test_setup(what_costs_next_to_nothing_needs_no_advice, begin_anew),
+	    cmocka_unit_test_setup(faults_that_nobody_counts_are_not_zero, begin_anew),
+	    cmocka_unit_test_setup(twelve_lines_are_enough, begin_anew),
+	    cmocka_unit_test_setup(the_trace_is_named, begin_anew),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
