@@ -135,7 +135,8 @@ static void pair_walk(struct walk *w, const struct policy_node *map, const struc
 		return;
 	}
 	index = policy_key_find(w->keys, name);
-	if (index < 0 && policy_key_is_section(w->keys, name)) {
+	/* `report` is both. */
+	if ((index < 0 || key->next->kind == POLICY_NODE_MAP) && policy_key_is_section(w->keys, name)) {
 		section_walk(w, map, key, name);
 	} else if (index < 0) {
 		report_unknown(w, prefix, name, key->place);

@@ -89,6 +89,7 @@ static void nested_and_dotted_keys_mean_the_same(void **state)
 	    "off\n",
 	    "report.summary: 'false'\nreport: {capacity: \"device+host\"}\r\nspill.mode: off\nhost.budget: 50%\n"
 	    "device.budget: 4GiB # and a comment\n",
+	    "report: none\ndevice.budget: 4GiB\nhost.budget: 50%\nspill.mode: off\nreport.capacity: device+host\n",
 	};
 
 	(void)state;
@@ -385,7 +386,8 @@ static void booleans_are_words(void **state)
 		const char *text;
 		bool value;
 	} rows[] = {{"report.summary=yes", true}, {"report.summary=true", true},   {"report.summary=on", true},
-		    {"report.summary=no", false}, {"report.summary=false", false}, {"report.summary=off", false}};
+		    {"report.summary=no", false}, {"report.summary=false", false}, {"report.summary=off", false},
+		    {"report=none", false},       {"report=summary", true}};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
