@@ -189,8 +189,12 @@ __attribute__((constructor)) static void life_begin(void)
 void life_print_summary(void)
 {
 	static struct summary summary; /* large, and at exit the stack may be small */
+	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
 	char names[200];
 
+	/* At exit nobody may be waited for: a thread that was in here may have ended with it. */
+	if (pthread_mutex_trylock(&one))
+		return;
 	summary_make(&stats, stats_now(), NULL, &summary);
 	for (unsigned i = 0; i < summary.n; i++)
 		log_line("%s", summary.line[i].text);
@@ -199,6 +203,7 @@ void life_print_summary(void)
 	if (stats_get(STAT_unknown_names))
 		log_line("  %llu entry points asked for that we do not know: %s",
 			 (unsigned long long)stats_get(STAT_unknown_names), stats_unknown_names(names, sizeof(names)));
+	pthread_mutex_unlock(&one);
 }
 
 __attribute__((destructor)) static void life_end(void)

@@ -54,7 +54,9 @@ SPILLWAY_API int spillway_resume(void);
 SPILLWAY_API const char *spillway_version(void);
 
 /*
- * Write the statistics now, as at the end of the process. This version keeps none in a file and always answers -ENOTSUP.
+ * Say the summary on standard error now, as at the end of the process: for programs that are ended by a signal or by
+ * _exit(), where nobody is asked. The figures themselves can be read from outside at any time (`spillway top`). As often
+ * as the program likes, from any thread, not from a signal handler. 0; -ENOTSUP: nothing was allocated under Spillway.
  */
 SPILLWAY_API int spillway_checkpoint_stats(void);
 

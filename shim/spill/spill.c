@@ -6,6 +6,7 @@
 #include "shim/spill/done.h"
 #include "shim/spill/inside.h"
 #include "shim/spill/use.h"
+#include "shim/stats.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -170,8 +171,10 @@ enum sw_status spill_suspend(uint64_t *ret_bytes)
 	for (uint64_t until = engine_now() + SAFE_POINT_MS * 1000000ull;;) {
 		enum sw_status status = ask_all(ORDER_SUSPEND, ret_bytes);
 
-		if (status == SW_OK)
+		if (status == SW_OK) {
+			stats_set_state(STATS_SUSPENDED);
 			return status;
+		}
 		ask_all(ORDER_RESUME, NULL);
 		if (status != SW_BUSY || engine_now() >= until)
 			return status;
@@ -181,5 +184,10 @@ enum sw_status spill_suspend(uint64_t *ret_bytes)
 
 enum sw_status spill_resume(uint64_t *ret_bytes)
 {
-	return life_stage() == STAGE_RUNNING ? ask_all(ORDER_RESUME, ret_bytes) : SW_NOT_SUPPORTED;
+	if (life_stage() != STAGE_RUNNING)
+		return SW_NOT_SUPPORTED;
+	enum sw_status status = ask_all(ORDER_RESUME, ret_bytes);
+	if (status == SW_OK)
+		stats_set_state(STATS_RUNNING);
+	return status;
 }

@@ -5,6 +5,7 @@
 #include "test/preload/driver.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -91,6 +92,17 @@ static int ends_at_once(void)
 {
 	live();
 	_exit(7);
+}
+
+/* The same, but the program knows us and has the summary said first. */
+static int ends_at_once_but_says_so(void)
+{
+	int (*say)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "spillway_checkpoint_stats");
+
+	if (!say || say() != -ENOTSUP)
+		_exit(1);
+	live();
+	_exit(say() == 0 ? 7 : 1);
 }
 
 static int aborts(void)
@@ -376,6 +388,7 @@ int main(int argc, char **argv)
 	    ACT(ends_in_an_exit_handler),
 	    ACT(frees_in_a_destructor),
 	    ACT(ends_at_once),
+	    ACT(ends_at_once_but_says_so),
 	    ACT(aborts),
 	    ACT(is_terminated),
 	    ACT(does_nothing),

@@ -83,6 +83,16 @@ static void underscore_exit_keeps_its_status(void **state)
 	ends_as_it_would("ends_at_once", 7);
 }
 
+static void a_program_may_ask_for_its_summary(void **state)
+{
+	struct outcome outcome = RUN(small, ACTOR, "ends_at_once_but_says_so");
+
+	(void)state;
+	must_leave(outcome, 7, "", 1);
+	must_be_summed_up(&outcome);
+	run_free(&outcome);
+}
+
 static void abort_stays_an_abort(void **state)
 {
 	(void)state;
@@ -199,6 +209,7 @@ int main(void)
 	    cmocka_unit_test(exit_inside_an_exit_handler_ends_in_a_summary),
 	    cmocka_unit_test(frees_in_late_destructors_do_no_harm),
 	    cmocka_unit_test(underscore_exit_keeps_its_status),
+	    cmocka_unit_test(a_program_may_ask_for_its_summary),
 	    cmocka_unit_test(abort_stays_an_abort),
 	    cmocka_unit_test(sigterm_stays_a_sigterm),
 	    cmocka_unit_test(a_program_without_cuda_is_silent_and_leaves_nothing),

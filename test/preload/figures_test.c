@@ -2,6 +2,7 @@
  * The figures of a process as others see them: one file in the user's private folder, with what the program did in it;
  * there after a kill, gone after an exit, and none of a child's business.
  */
+#include "shim/spillway.h"
 #include "shim/stats_page.h"
 #include "test/preload/child.h"
 
@@ -243,6 +244,23 @@ static void fast_counts_moves(void **state)
 	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), counts_moves), 0);
 }
 
+static int shows_that_it_is_suspended(void)
+{
+	work();
+	const struct stats_page *page = page_there();
+
+	CHECK(spillway_suspend() == 0 && page->state == STATS_SUSPENDED);
+	CHECK(page->live[PLACE_DEVICE] == 0 && page->counter[STAT_moved_out_bytes] > 0);
+	CHECK(spillway_resume() == 0 && page->state == STATS_RUNNING);
+	return 0;
+}
+
+static void a_suspended_process_is_seen_to_be_so(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(), shows_that_it_is_suspended), 0);
+}
+
 static int is_killed(void)
 {
 	work();
@@ -393,6 +411,7 @@ int main(void)
 	    TEST(placed_once_nothing_moves),
 	    TEST(exact_counts_moves_and_gaps),
 	    TEST(fast_counts_moves),
+	    TEST(a_suspended_process_is_seen_to_be_so),
 	    TEST(the_last_figures_outlive_a_kill),
 	    TEST(an_exit_leaves_nothing),
 	    TEST(a_forked_child_neither_counts_there_nor_removes_it),
