@@ -3,7 +3,7 @@
  *
  * NVTX is compiled into whoever uses it, and takes the one tool that NVTX_INJECTION64_PATH names. A user who wants ranges
  * to be known names this library there; a profiler names itself, comes first, and then none is known. The library does not
- * set the variable: programs would inherit it that have nothing to do with us. The other way in, a pointer that a static
+ * set the variable (`spillway run` does, where a rule wants ranges): programs would inherit it that have nothing to do with us. The other way in, a pointer that a static
  * tool defines, is hidden by NVTX's header in every library, out of reach of one that is preloaded.
  */
 #ifndef SPILLWAY_NVTX_H

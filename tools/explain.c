@@ -29,7 +29,7 @@ static int print_help(void)
 	       "  --device N       number of the device (0)\n"
 	       "  --lib PATH       the library that calls\n"
 	       "  --thread NAME    name of the thread\n"
-	       "  --nvtx NAME      name of the NVTX range\n"
+	       "  --nvtx NAME      name of the NVTX range (see match.nvtx in spillway-policy(5) for when it is known)\n"
 	       "  --order N        the how many-th allocation of the process\n"
 	       "  --live SIZE      bytes the process has live\n"
 	       "  --free SIZE      bytes that may still be allocated on the device\n"

@@ -116,14 +116,18 @@ static int options_read(int argc, char **argv, struct request *request)
 	return TOOL_BAD + 1;
 }
 
-/* Is the policy that the program would get good? Prints every problem; warnings do not stop a run. */
-static bool policy_is_good(const char *name, const char *set)
+/*
+ * Is the policy that the program would get good? Prints every problem; warnings do not stop a run. *ret_needs: what its
+ * rules look at (enum policy_need).
+ */
+static bool policy_is_good(const char *name, const char *set, unsigned *ret_needs)
 {
 	struct policy_errors errors;
 	struct policy *policy = policy_read(name, set, &errors);
 	bool good = policy != NULL;
 
 	tool_print_errors(&errors);
+	*ret_needs = policy ? policy_needs(policy) : 0;
 	policy_free(policy);
 	policy_errors_free(&errors);
 	return good;
@@ -172,9 +176,20 @@ static bool set_audit(const char *audit)
 	return put_first("LD_AUDIT", audit) && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=16384", 0) == 0;
 }
 
-static bool set_environment(const struct request *request, const char *policy, const char *library, const char *audit)
+/*
+ * NVTX tells its ranges to the one tool that the variable names: to us where rules want to know them, and nobody is named
+ * there. A profiler that starts the program names itself.
+ */
+static bool set_nvtx(const char *library)
 {
-	bool done = put_first("LD_PRELOAD", library) && (!request->audit || set_audit(audit));
+	return setenv("NVTX_INJECTION64_PATH", library, 0) == 0;
+}
+
+static bool set_environment(const struct request *request, const char *policy, const char *library, const char *audit,
+			    unsigned needs)
+{
+	bool done = put_first("LD_PRELOAD", library) && (!request->audit || set_audit(audit)) &&
+		    (!(needs & POLICY_NEED_NVTX) || set_nvtx(library));
 
 	if (request->set)
 		done = done && setenv("SPILLWAY_SET", request->set, 1) == 0;
@@ -204,12 +219,13 @@ static int prepare_and_start(const struct request *request)
 	const char *policy = request->policy ? request->policy : getenv("SPILLWAY_POLICY");
 	const char *set = request->set ? request->set : getenv("SPILLWAY_SET"), *off = getenv("SPILLWAY");
 	char library[PATH_MAX], audit[PATH_MAX] = "";
+	unsigned needs;
 
-	if (!policy_is_good(policy, set) || !library_find(request->library, library))
+	if (!policy_is_good(policy, set, &needs) || !library_find(request->library, library))
 		return TOOL_BAD;
 	if (request->audit && !library_find_audit(library, audit))
 		return TOOL_BAD;
-	if (!set_environment(request, policy, library, audit)) {
+	if (!set_environment(request, policy, library, audit, needs)) {
 		tool_say("the environment could not be set");
 		return TOOL_BROKEN;
 	}

@@ -74,6 +74,12 @@ expect 'run says nothing where the option lets the library through' 0 started ''
 	with SLURM_EXPORT_ENV=NONE "$tool" run --library "$library" -- launch/srun --export ALL,A=b x
 expect 'run says that env -i strips' 0 started "*env: $gone" run -- launch/env -i x
 expect 'run says nothing of env that adds' 0 started '' run -- launch/env A=b x -i
+printf 'version: 1\nrules:\n- {match: {nvtx: forward}, use: heap}\n' >nvtx.yaml
+expect 'run has the ranges told to the library that a rule asks for' 0 "$library" '' \
+	run --policy nvtx.yaml -- printenv NVTX_INJECTION64_PATH
+expect 'run leaves the ranges to a profiler' 0 '/a/profiler.so' '' \
+	with NVTX_INJECTION64_PATH=/a/profiler.so "$tool" run --library "$library" --policy nvtx.yaml -- printenv NVTX_INJECTION64_PATH
+expect 'run asks for no ranges that no rule looks at' 1 '' '' run -- printenv NVTX_INJECTION64_PATH
 expect 'run without --audit leaves LD_AUDIT alone' 1 '' '' run -- printenv LD_AUDIT
 expect 'run --audit needs its library beside the other' 2 '' '*no libspillway-audit.so beside*' run --audit -- true
 ${CC:-cc} -shared -fPIC -o libspillway-audit.so -x c - <<END
