@@ -43,7 +43,7 @@ export XDG_RUNTIME_DIR=$here
 expect 'nothing to list is no failure' 0 '*' '*' "$tool" list
 start one
 start two no
-expect 'list shows pid, state and command' 0 "*PID*STATE*COMMAND*$one  running    $actor*$two  running    $actor no" '' \
+expect 'list shows pid, state and command' 0 "*PID*STATE*COMMAND*$one  running    $actor*$two  running    $actor no*" '' \
 	"$tool" list
 expect 'suspend says what came of it' 0 "process $one: suspended, 3.0 MiB of device memory given back" '' \
 	"$tool" suspend "$one"
