@@ -21,7 +21,7 @@ enum {
 	FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
 };
 
-const char *rundir_fallback = "/tmp";
+const char *rundir_fallback = "/tmp", *rundir_memory = "/dev/shm";
 
 static bool is_ours(int fd, mode_t open_to)
 {
@@ -77,14 +77,26 @@ static int open_tmp(const char *tmp, bool make, struct rundir *ret_folder)
 	return error;
 }
 
-int rundir_make(struct rundir *ret_folder)
+static int make(const char *fallback, struct rundir *ret_folder)
 {
 	bool fit;
 	int error = open_xdg(secure_getenv("XDG_RUNTIME_DIR"), true, &fit, ret_folder);
 
 	if (error == 0 || (fit && error == -EPERM))
 		return error;
-	return open_tmp(rundir_fallback, true, ret_folder);
+	return open_tmp(fallback, true, ret_folder);
+}
+
+int rundir_make(struct rundir *ret_folder)
+{
+	return make(rundir_fallback, ret_folder);
+}
+
+int rundir_make_mapped(struct rundir *ret_folder)
+{
+	int error = make(rundir_memory, ret_folder);
+
+	return error == 0 || error == -EPERM ? error : make(rundir_fallback, ret_folder);
 }
 
 int rundir_open_xdg(const char *xdg, struct rundir *ret_folder)

@@ -2,7 +2,7 @@
  * rundir.h: the user's private folder for what running processes show to the `spillway` command, one control socket
  * each (control.h), and to each other (ipc.h). Used by the library and by the tool, so it needs libc alone.
  *
- * The folder is $XDG_RUNTIME_DIR/spillway, else /tmp/spillway-UID. It is taken only if it is a real folder (no symbolic
+ * The folder is $XDG_RUNTIME_DIR/spillway, else /tmp/spillway-UID (for figures: /dev/shm/spillway-UID). It is taken only if it is a real folder (no symbolic
  * link), ours, and closed to everybody else; then whatever lies in it was put there by us or by root, and a name in it
  * can be trusted. After that it is reached by its descriptor alone: a path that somebody exchanges is no matter, and the
  * 108 bytes of a socket's address hold any folder.
@@ -23,8 +23,8 @@ struct rundir {
 	char name[32]; /* its own name in the folder above */
 };
 
-/* Where the fall-back lies: "/tmp". Tests put it elsewhere. */
-extern const char *rundir_fallback;
+/* Where the fall-back lies: "/tmp"; and what is certainly in memory: "/dev/shm". Tests put them elsewhere. */
+extern const char *rundir_fallback, *rundir_memory;
 
 /*
  * Open the folder that this process makes its files in, and make it where it is not there. 0 or a negative errno. Goes
@@ -34,7 +34,14 @@ extern const char *rundir_fallback;
 int rundir_make(struct rundir *ret_folder);
 
 /*
- * Open what is there, for looking: below a value of XDG_RUNTIME_DIR, and below a folder like /tmp. 0 or a negative
+ * The same for files that are mapped and written all the time: these should be in memory, for in a file on a disk a plain
+ * store may wait for the disk. XDG_RUNTIME_DIR is, as a rule; without it the folder is /dev/shm/spillway-UID, and that in
+ * /tmp only where there is none of the former.
+ */
+int rundir_make_mapped(struct rundir *ret_folder);
+
+/*
+ * Open what is there, for looking: below a value of XDG_RUNTIME_DIR, and below a folder like /tmp or /dev/shm. 0 or a negative
  * errno. Not made where it is not there.
  */
 int rundir_open_xdg(const char *xdg, struct rundir *ret_folder);

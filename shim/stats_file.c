@@ -98,7 +98,7 @@ static int open_new(const struct rundir *folder)
 static int make_file(void)
 {
 	struct rundir folder;
-	int error = rundir_make(&folder);
+	int error = rundir_make_mapped(&folder);
 
 	if (error)
 		return error;
@@ -182,7 +182,7 @@ uint64_t stats_close(void)
 
 	atomic_store(&stats.state, STATS_ENDED);
 	atomic_store(&stats.end_clock, now);
-	if (file.is_there && file.owner == getpid() && rundir_make(&folder) == 0) {
+	if (file.is_there && file.owner == getpid() && rundir_make_mapped(&folder) == 0) {
 		unlinkat(folder.fd, file.name, 0);
 		rundir_close(&folder, true);
 	}

@@ -322,6 +322,33 @@ static void a_forked_child_neither_counts_there_nor_removes_it(void **state)
 	assert_int_equal(child_run(SETTINGS(), forks), 0);
 }
 
+static int is_in_memory(void)
+{
+	char path[128];
+
+	work();
+	snprintf(path, sizeof(path), "/dev/shm/spillway-%u", (unsigned)geteuid());
+	DIR *dir = opendir(path);
+	CHECK(dir);
+	snprintf(path, sizeof(path), "%d-", (int)getpid());
+	bool found = false;
+	for (struct dirent *entry; (entry = readdir(dir));)
+		found |= !strncmp(entry->d_name, path, strlen(path));
+	closedir(dir);
+	CHECK(found);
+	exit(7);
+}
+
+/* Not in /tmp, which may be on a disk. */
+static void without_a_runtime_folder_they_are_in_memory(void **state)
+{
+	(void)state;
+	if (access("/dev/shm", W_OK) != 0)
+		skip();
+	snprintf(runtime, sizeof(runtime), "XDG_RUNTIME_DIR=");
+	assert_int_equal(child_run(SETTINGS(), is_in_memory), 7);
+}
+
 static int is_unseen(void)
 {
 	char path[256];
@@ -415,6 +442,7 @@ int main(void)
 	    TEST(the_last_figures_outlive_a_kill),
 	    TEST(an_exit_leaves_nothing),
 	    TEST(a_forked_child_neither_counts_there_nor_removes_it),
+	    TEST(without_a_runtime_folder_they_are_in_memory),
 	    TEST(in_a_folder_that_others_may_read_there_is_no_file),
 	    TEST(rules_have_figures_of_their_own),
 	    TEST(what_is_left_of_others_goes_after_a_day),
