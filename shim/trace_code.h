@@ -6,7 +6,8 @@
  *
  *   head    the 8 bytes TRACE_MAGIC, u32 bytes of what follows, then that many bytes of text, "key=value\n" each:
  *           version, start (ns since 1970), clock (CLOCK_MONOTONIC at that moment, ns), pid, host, command, policy,
- *           policy_hash, mode, spillway, devices, ...
+ *           policy_hash, mode, spillway, devices, ...; fields: how many numbers each kind of event has, in the order
+ *           of trace.def, with commas: by that events of other versions are read, and skipped
  *   frame   u32 TRACE_FRAME, u32 bytes of the events, u32 check (FNV-1a of the events), u32 thread, u64 time (ns,
  *           CLOCK_MONOTONIC); then the events. A frame is written by one write(2): what a SIGKILL leaves is whole frames,
  *           and perhaps a part of one at the end, which is dropped.
@@ -97,7 +98,7 @@ void trace_frame_begin(struct trace_writer *writer, uint32_t thread, uint64_t ti
 bool trace_frame_add(struct trace_writer *writer, const struct trace_event *event);
 /* The whole frame, fit to be written; the writer's, until the next call. *ret_bytes 0: there is nothing in it. */
 const void *trace_frame_end(struct trace_writer *writer, size_t *ret_bytes);
-/* The head with this text ("key=value\n" ...) into room; its bytes, or 0 when they do not fit. */
+/* The head with this text ("key=value\n" ...) and `fields` into room; its bytes, or 0 when they do not fit. */
 size_t trace_head(const char *text, void *room, size_t bytes);
 
 /*
@@ -107,6 +108,19 @@ size_t trace_head(const char *text, void *room, size_t bytes);
  */
 bool trace_event_read(const uint8_t *frame, size_t bytes, size_t *at, uint64_t *before, struct trace_named *named,
 		      size_t most, struct trace_event *ret_event);
+/*
+ * The same for a file whose kinds have other numbers of fields than ours: as its head says under `fields`. Kinds we do
+ * not know are given with the numbers they have; a kind never changes its place.
+ */
+struct trace_shape {
+	unsigned n; /* kinds */
+	uint8_t fields[256];
+};
+void trace_shape_own(struct trace_shape *ret_shape);
+/* From the value of `fields`, up to its end or that of the line. False, and nothing is changed: it is not well formed. */
+bool trace_shape_read(const char *value, struct trace_shape *ret_shape);
+bool trace_event_read_as(const struct trace_shape *shape, const uint8_t *frame, size_t bytes, size_t *at,
+			 uint64_t *before, struct trace_named *named, size_t most, struct trace_event *ret_event);
 uint32_t trace_check(const void *bytes, size_t n);
 
 #endif
