@@ -25,7 +25,10 @@ struct trace_block {
 	uint64_t id, address, bytes, on_host; /* on_host: bytes placed there when it was made */
 	uint64_t made, freed;                 /* ns; freed: UINT64_MAX where it was not */
 	uint32_t device, api, backend, rule, site;
-	/* While it lived: what was moved of it, and how many submissions named it. */
+	/*
+	 * While it lived: what was moved of it, and how many submissions named it. A piece that holds several blocks counts
+	 * for each, with its share of the bytes. A refetch comes in within 10 s of having left. What stayed counts nowhere.
+	 */
 	uint64_t bytes_in, bytes_out, moves_in, moves_out, refetches, submits;
 };
 
@@ -47,6 +50,10 @@ struct trace {
 	bool cut;          /* the last frame is not whole: dropped, as expected of a process that was killed */
 	bool damaged;      /* something in the middle is wrong: what comes after it was not read */
 	char problem[160]; /* what, for people; "" */
+	/* The reader's own. */
+	char *file; /* its bytes: texts of events point there */
+	struct trace_memory *memory;
+	struct trace_places *places;
 };
 
 /*
@@ -60,7 +67,7 @@ void trace_free(struct trace *trace);
 const char *trace_value(const struct trace *trace, const char *key, char *room, size_t bytes);
 /* A name, or "?" */
 const char *trace_text(const struct trace *trace, enum trace_list list, uint64_t number);
-/* The block that was alive at this address at this time; TRACE_NONE: none was. */
+/* The block that was alive at this address at this time, from made to before freed; TRACE_NONE: none was. */
 uint32_t trace_block_at(const struct trace *trace, uint64_t address, uint64_t time);
 
 #endif

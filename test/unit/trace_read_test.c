@@ -1,0 +1,563 @@
+/*
+ * A trace is read as it was written and put in order; what happened to each block is added up; and no file, however it
+ * was cut or changed, does more than end the reading.
+ */
+#include "tools/trace_read.h"
+#include "test/unit/seed.h"
+#include "test/unit/trace_file.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define HEAD_TEXT "version=1\nstart=1000\nclock=50\ncommand=a b=c\npolicy=\n"
+#define S         UINT64_C(1000000000)
+
+static char path[] = "/tmp/trace_read_test.XXXXXX";
+static struct trace_file file;
+static struct trace trace;
+
+static int setup(void **state)
+{
+	(void)state;
+	file = file_new(HEAD_TEXT);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	file_free(&file);
+	trace_free(&trace);
+	return 0;
+}
+
+static int read_again(void)
+{
+	trace_free(&trace);
+	return trace_read_file(path, &trace);
+}
+
+static int save_and_read(void)
+{
+	file_save(&file, path);
+	return read_again();
+}
+
+static void rows_of_several_threads_come_in_the_order_of_their_times(void **state)
+{
+	const uint32_t kinds[] = {TRACE_name, TRACE_ask, TRACE_push, TRACE_made, TRACE_pop, TRACE_end};
+	const uint32_t threads[] = {0, 1, 2, 1, 2, 1};
+	char room[32];
+	(void)state;
+
+	file_frame(&file, 0, 0);
+	file_name(&file, TRACE_THREADS, 1, "one", 3);
+	file_frame(&file, 2, 100);
+	FILE_ADD(&file, push, 150, 7);
+	FILE_ADD(&file, pop, 250, 0);
+	file_frame(&file, 1, 90);
+	FILE_ADD(&file, ask, 110, 512);
+	FILE_ADD(&file, made, 200, 1, 4096, 512);
+	FILE_ADD(&file, end, 300, 0);
+	assert_int_equal(save_and_read(), 0);
+	assert_int_equal(trace.n_rows, 6);
+	for (unsigned i = 0; i < 6; i++) {
+		assert_int_equal(trace.rows[i].event.kind, kinds[i]);
+		assert_int_equal(trace.rows[i].event.thread, threads[i]);
+	}
+	assert_true(trace.first == 0 && trace.last == 300);
+	assert_true(trace.ended && !trace.cut && !trace.damaged && !trace.problem[0]);
+	assert_true(trace.start == 1000 && trace.clock == 50);
+	assert_string_equal(trace_value(&trace, "command", room, sizeof(room)), "a b=c");
+	assert_string_equal(trace_value(&trace, "policy", room, sizeof(room)), "");
+	assert_string_equal(trace_value(&trace, "comm", room, sizeof(room)), "");
+	assert_string_equal(trace_value(&trace, "command", room, 3), "a ");
+	assert_string_equal(trace_text(&trace, TRACE_THREADS, 1), "one");
+	assert_string_equal(trace_text(&trace, TRACE_THREADS, 0), "?");
+	assert_string_equal(trace_text(&trace, TRACE_THREADS, 1u << 30), "?");
+	assert_true(trace.bytes == file.n);
+}
+
+static void a_submission_that_comes_again_is_whole(void **state)
+{
+	const struct trace_named a[2] = {{1 << 20, 0}, {2 << 20, 99}}, b[1] = {{3 << 20, 0}};
+	const uint32_t which[] = {0, 1, 0, 2, 1};
+	(void)state;
+
+	file_frame(&file, 0, 0);
+	file_submit(&file, 1, 5, a, 2);
+	file_submit(&file, 2, 6, b, 1);
+	file_frame(&file, 1, 0);
+	file_submit(&file, 3, 5, a, 2);
+	file_submit(&file, 4, 6, NULL, 0);
+	file_end_frame(&file);
+	/* A writer that has forgotten says it in full once more. */
+	trace_writer_free(file.writer);
+	file.writer = trace_writer_new();
+	file_frame(&file, 0, 5);
+	file_submit(&file, 5, 6, b, 1);
+	assert_int_equal(save_and_read(), 0);
+	assert_int_equal(trace.n_rows, 5);
+	assert_int_equal(trace.n_submits, 3);
+	for (unsigned i = 0; i < 5; i++) {
+		assert_int_equal(trace.rows[i].event.kind, TRACE_submit);
+		assert_int_equal(trace.rows[i].which, which[i]);
+	}
+	const struct trace_event *event = &trace.rows[2].event;
+	assert_true(event->submit.function == 5 && event->submit.n == 2);
+	assert_true(event->named[1].address == 2 << 20 && event->named[1].bytes == 99);
+	assert_true(trace.rows[3].event.submit.n == 0);
+}
+
+static void blocks_are_made_grow_and_are_freed(void **state)
+{
+	(void)state;
+	file_frame(&file, 0, 0);
+	FILE_ADD(&file, made, 10, 7, 4096, 1024, 1, 2, 3, 4, 5, 6);
+	FILE_ADD(&file, grown, 20, 7, 2048);
+	FILE_ADD(&file, freed, 30, 7);
+	FILE_ADD(&file, freed, 31, 7);  /* twice: nonsense */
+	FILE_ADD(&file, freed, 32, 99); /* never seen */
+	FILE_ADD(&file, made, 40, 8, 4096, 512);
+	assert_int_equal(save_and_read(), 0);
+	assert_int_equal(trace.n_blocks, 2);
+	const struct trace_block *block = &trace.blocks[0];
+	assert_true(block->id == 7 && block->bytes == 2048 && block->made == 10 && block->freed == 30);
+	assert_true(block->api == 1 && block->device == 2 && block->backend == 3 && block->rule == 4);
+	assert_true(block->site == 5 && block->on_host == 6);
+	assert_true(trace.blocks[1].freed == UINT64_MAX);
+	assert_true(trace.rows[0].which == 0 && trace.rows[1].which == 0 && trace.rows[2].which == 0);
+	assert_true(trace.rows[3].which == TRACE_NONE && trace.rows[4].which == TRACE_NONE);
+	assert_int_equal(trace_block_at(&trace, 4096, 9), TRACE_NONE);
+	assert_int_equal(trace_block_at(&trace, 4096, 10), 0);
+	assert_int_equal(trace_block_at(&trace, 4096 + 2047, 29), 0);
+	assert_int_equal(trace_block_at(&trace, 4096 + 2048, 29), TRACE_NONE);
+	assert_int_equal(trace_block_at(&trace, 4095, 29), TRACE_NONE);
+	assert_int_equal(trace_block_at(&trace, 4096, 30), TRACE_NONE);
+	assert_int_equal(trace_block_at(&trace, 4096, UINT64_MAX - 1), 1);
+}
+
+static void submissions_count_for_the_blocks_they_name(void **state)
+{
+	const struct trace_named named[] = {{1 << 20, 0}, {(1 << 20) + 512, 0}, {2 << 20, 0}, {9 << 20, 0}};
+	(void)state;
+
+	file_frame(&file, 0, 0);
+	FILE_ADD(&file, made, 1, 1, 1 << 20, 4096);
+	file_submit(&file, 2, 0, named, 4);
+	FILE_ADD(&file, made, 3, 2, 2 << 20, 4096);
+	file_submit(&file, 4, 0, named, 4);
+	FILE_ADD(&file, freed, 5, 1);
+	file_submit(&file, 6, 0, named, 4);
+	FILE_ADD(&file, made, 7, 3, 1 << 20, 512); /* only the first of the two */
+	file_submit(&file, 8, 0, named, 4);
+	file_submit(&file, 9, 1, named, 2);
+	assert_int_equal(save_and_read(), 0);
+	assert_int_equal(trace.blocks[0].submits, 2);
+	assert_int_equal(trace.blocks[1].submits, 3);
+	assert_int_equal(trace.blocks[2].submits, 2);
+}
+
+static void move_piece(uint64_t number, uint64_t time, uint64_t address, uint64_t bytes, bool to_host, bool stayed)
+{
+	FILE_ADD(&file, move, time, number, 0, address, bytes, to_host, 0);
+	FILE_ADD(&file, moved, time + 1, number, stayed);
+}
+
+static void moves_count_for_their_blocks_and_soon_returns_as_refetches(void **state)
+{
+	const uint64_t base = 1 << 20, piece = 1 << 16;
+	(void)state;
+
+	file_frame(&file, 0, 0);
+	FILE_ADD(&file, made, 1, 1, base, 4 * piece);
+	move_piece(1, 10, base, piece, true, false);
+	move_piece(2, 20, base + piece, piece, true, true); /* stayed */
+	move_piece(3, 30, base + piece, piece, false, false);
+	move_piece(4, 11 + 10 * S, base, piece, false, false); /* out at 11: just soon enough */
+	move_piece(5, 20 * S, base, piece, true, false);
+	move_piece(6, 30 * S + 2, base, piece, false, false);   /* too late to count */
+	move_piece(7, 31 * S, base, piece, false, false);       /* it did not leave before */
+	FILE_ADD(&file, move, 32 * S, 8, 0, base, piece, 1, 0); /* never arrives */
+	assert_int_equal(save_and_read(), 0);
+	const struct trace_block *block = &trace.blocks[0];
+	assert_int_equal(block->moves_out, 2);
+	assert_int_equal(block->bytes_out, 2 * piece);
+	assert_int_equal(block->moves_in, 4);
+	assert_int_equal(block->bytes_in, 4 * piece);
+	assert_int_equal(block->refetches, 1);
+}
+
+static void a_piece_with_several_blocks_counts_for_each(void **state)
+{
+	(void)state;
+	file_frame(&file, 0, 0);
+	FILE_ADD(&file, made, 1, 1, 0x10000, 0x1000);
+	FILE_ADD(&file, made, 1, 2, 0x12000, 0x1000);
+	FILE_ADD(&file, made, 1, 3, 0x13000, 0x10000);
+	FILE_ADD(&file, made, 1, 4, 0x30000, 0x1000);
+	move_piece(1, 10, 0x10000, 0x8000, true, false);
+	FILE_ADD(&file, freed, 20, 2);
+	FILE_ADD(&file, made, 30, 5, 0x12000, 0x1000);
+	move_piece(2, 40, 0x10000, 0x8000, false, false);
+	assert_int_equal(save_and_read(), 0);
+	const uint64_t out[] = {0x1000, 0x1000, 0x5000, 0, 0}, in[] = {0x1000, 0, 0x5000, 0, 0x1000};
+	const uint64_t again[] = {1, 0, 1, 0, 0};
+	for (unsigned i = 0; i < 5; i++) {
+		assert_int_equal(trace.blocks[i].bytes_out, out[i]);
+		assert_int_equal(trace.blocks[i].bytes_in, in[i]);
+		assert_int_equal(trace.blocks[i].refetches, again[i]);
+	}
+}
+
+static void what_was_lost_is_added_up_and_names_are_harmless(void **state)
+{
+	const char text[] = "a\033[2J\nb\0c";
+	(void)state;
+
+	file_frame(&file, 0, 0);
+	FILE_ADD(&file, lost, 1, 3);
+	FILE_ADD(&file, lost, 2, 4);
+	file_name(&file, TRACE_FUNCTIONS, 3, text, sizeof(text) - 1);
+	file_name(&file, TRACE_LISTS, 3, "x", 1);
+	file_name(&file, UINT64_MAX, 3, "x", 1);
+	file_name(&file, TRACE_FUNCTIONS, UINT64_MAX, "x", 1);
+	file_name(&file, TRACE_FUNCTIONS, 1 << 20, "x", 1);
+	assert_int_equal(save_and_read(), 0);
+	assert_int_equal(trace.n_lost, 7);
+	assert_string_equal(trace_text(&trace, TRACE_FUNCTIONS, 3), "a?[2J?b?c");
+	assert_int_equal(trace.n_names[TRACE_FUNCTIONS], 4);
+}
+
+/* ---- files that are not as they should be ---- */
+
+/* A bit of everything, in several frames. Returns where each ends. */
+static unsigned make_mixed(struct seed *seed, size_t *ends, unsigned n)
+{
+	for (unsigned frame = 0; frame < n; frame++) {
+		file_frame(&file, frame % 3, 100 * frame);
+		for (unsigned i = 0; i < 6; i++) {
+			struct trace_named named[2] = {{4096 + 4096 * seed_below(seed, 4), 0}, {8192, 77}};
+			uint64_t time = 100 * frame + i;
+
+			FILE_ADD(&file, made, time, 10 * frame + i, 4096 * i, 4096);
+			file_submit(&file, time, seed_below(seed, 3), named, 2);
+			FILE_ADD(&file, freed, time, 10 * frame + i);
+		}
+		file_name(&file, TRACE_SITES, frame, "somewhere", 9);
+		file_end_frame(&file);
+		ends[frame] = file.n;
+	}
+	return 6 * 3 + 1;
+}
+
+static void save_bytes(const uint8_t *bytes, size_t n)
+{
+	int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_true(write(fd, bytes, n) == (ssize_t)n);
+	close(fd);
+}
+
+static void a_file_cut_at_any_byte_gives_its_whole_frames(void **state)
+{
+	struct seed seed = seed_start(__func__);
+	size_t ends[4], head = file.n;
+	unsigned each = make_mixed(&seed, ends, 4);
+	(void)state;
+
+	for (size_t cut = 0; cut <= file.n; cut++) {
+		unsigned whole = 0;
+
+		save_bytes(file.bytes, cut);
+		int error = read_again();
+		if (cut < head) {
+			assert_int_equal(error, -EINVAL);
+			assert_true(trace.problem[0]);
+			continue;
+		}
+		for (whole = 0; whole < 4 && ends[whole] <= cut; whole++)
+			;
+		assert_int_equal(error, 0);
+		assert_int_equal(trace.n_rows, whole * each);
+		assert_false(trace.damaged);
+		assert_int_equal(trace.cut, cut != head && (!whole || cut != ends[whole - 1]));
+	}
+}
+
+static void a_file_changed_at_any_byte_keeps_what_comes_before(void **state)
+{
+	struct seed seed = seed_start(__func__);
+	size_t ends[4], head = file.n;
+	unsigned each = make_mixed(&seed, ends, 4);
+	uint8_t *copy = malloc(file.n);
+	(void)state;
+
+	for (size_t i = 0; i < file.n; i++) {
+		unsigned whole;
+
+		memcpy(copy, file.bytes, file.n);
+		copy[i] ^= (uint8_t)(1 + seed_below(&seed, 255));
+		save_bytes(copy, file.n);
+		int error = read_again();
+		if (i < head) /* all kinds of sense may be left */
+			continue;
+		for (whole = 0; ends[whole] <= i; whole++)
+			;
+		assert_int_equal(error, 0);
+		/* Thread and time of a frame are not under its check. */
+		size_t place = i - (whole ? ends[whole - 1] : head);
+		if (place >= 12 && place < 24) {
+			assert_int_equal(trace.n_rows, 4 * each);
+			continue;
+		}
+		assert_int_equal(trace.n_rows, whole * each);
+		/* The last frame's length alone may look like an end. */
+		assert_true(trace.damaged || (whole == 3 && trace.cut && place >= 4 && place < 8));
+		assert_true(!trace.damaged || trace.problem[0]);
+	}
+	free(copy);
+}
+
+/* A frame of its own, with a right check, around these events. */
+static void put_frame(const uint8_t *events, uint32_t n)
+{
+	uint32_t words[4] = {TRACE_FRAME, n, trace_check(events, n), 1};
+	uint64_t time = 5;
+
+	file_put(&file, words, sizeof(words));
+	file_put(&file, &time, sizeof(time));
+	file_put(&file, events, n);
+}
+
+static void events_that_lie_end_the_reading_there(void **state)
+{
+	const struct {
+		uint8_t bytes[16];
+		uint32_t n;
+	} wrong[] = {
+	    {{TRACE_again, 0, 0}, 3},                                       /* of nothing */
+	    {{TRACE_submit, 0, 0, 0, 3, 0, 0}, 7},                          /* addresses that are not there */
+	    {{TRACE_submit, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, 10}, /* very many */
+	    {{TRACE_name, 0, 0, 0, 0x7f, 'a'}, 6},                          /* a text that is not there */
+	    {{TRACE_KINDS, 0}, 2},
+	    {{TRACE_freed, 0}, 2},
+	};
+	(void)state;
+
+	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		file_free(&file);
+		setup(NULL);
+		put_frame((uint8_t[]){TRACE_pop, 0, 0}, 3);
+		put_frame(wrong[i].bytes, wrong[i].n);
+		put_frame((uint8_t[]){TRACE_pop, 0, 0}, 3);
+		assert_int_equal(save_and_read(), 0);
+		assert_int_equal(trace.n_rows, 1);
+		assert_true(trace.damaged && !trace.cut && trace.problem[0]);
+	}
+}
+
+static void random_events_are_read_without_harm(void **state)
+{
+	struct seed seed = seed_start(__func__);
+	(void)state;
+
+	for (unsigned round = 0; round < 2000; round++) {
+		file_free(&file);
+		setup(NULL);
+		for (unsigned frame = 0; frame < 4; frame++) {
+			uint8_t events[60];
+			uint32_t n = (uint32_t)seed_below(&seed, sizeof(events));
+
+			for (uint32_t i = 0; i < n; i++)
+				events[i] = (uint8_t)seed_below(&seed, seed_below(&seed, 3) ? TRACE_KINDS : 256);
+			put_frame(events, n);
+		}
+		assert_int_equal(save_and_read(), 0);
+		for (size_t i = 0; i < trace.n_blocks; i++)
+			trace_block_at(&trace, trace.blocks[i].address, trace.blocks[i].made);
+	}
+}
+
+static void check_refused(int error, const char *word)
+{
+	assert_int_equal(read_again(), error);
+	if (!strstr(trace.problem, word))
+		fail_msg("'%s' does not say '%s'", trace.problem, word);
+}
+
+static void what_is_no_trace_is_refused_with_a_reason(void **state)
+{
+	char folder[] = "/tmp/trace_read_test_d.XXXXXX", pipe_path[64];
+	(void)state;
+
+	save_bytes((const uint8_t *)"", 0);
+	check_refused(-EINVAL, "not a trace");
+	save_bytes((const uint8_t *)TRACE_MAGIC "\xff\xff\xff\xff", 12);
+	check_refused(-EINVAL, "head");
+	const char *heads[] = {"version=2\n", "", "version=01x\n", "clock=1\n"};
+	for (unsigned i = 0; i < 4; i++) {
+		file_free(&file);
+		file = file_new(heads[i]);
+		file_save(&file, path);
+		check_refused(-EINVAL, "version");
+	}
+	file_free(&file);
+	file = file_new("version=1\nfields=4,x\n");
+	file_save(&file, path);
+	check_refused(-EINVAL, "fields");
+	trace_free(&trace);
+	assert_int_equal(trace_read_file("/nowhere/at/all", &trace), -ENOENT);
+	trace_free(&trace);
+	assert_non_null(mkdtemp(folder));
+	assert_int_equal(trace_read_file(folder, &trace), -EINVAL);
+	snprintf(pipe_path, sizeof(pipe_path), "%s/pipe", folder);
+	assert_int_equal(mkfifo(pipe_path, 0600), 0);
+	trace_free(&trace);
+	assert_int_equal(trace_read_file(pipe_path, &trace), -EINVAL);
+	unlink(pipe_path);
+	rmdir(folder);
+}
+
+/* ---- against a plain way of doing it ---- */
+
+static uint32_t plain_block_at(uint64_t address, uint64_t time)
+{
+	for (size_t i = 0; i < trace.n_blocks; i++) {
+		const struct trace_block *block = &trace.blocks[i];
+
+		if (block->made <= time && block->freed > time && block->address <= address &&
+		    address - block->address < block->bytes)
+			return (uint32_t)i;
+	}
+	return TRACE_NONE;
+}
+
+/* Blocks of a random program: at any time none overlaps another. */
+static void blocks_are_found_by_address_and_time(void **state)
+{
+	enum { SLOTS = 64, EVENTS = 3000 };
+	struct seed seed = seed_start(__func__);
+	struct {
+		uint64_t id, end;
+	} slots[SLOTS] = {{0}};
+	uint64_t id = 1;
+	(void)state;
+
+	file_frame(&file, 0, 0);
+	for (uint64_t time = 1; time <= EVENTS; time++) {
+		unsigned i = (unsigned)seed_below(&seed, SLOTS);
+
+		if (slots[i].id) {
+			FILE_ADD(&file, freed, time, slots[i].id);
+			slots[i].id = 0;
+			continue;
+		}
+		/* From its slot as far as the next one that is taken. */
+		unsigned room = 1;
+		while (i + room < SLOTS && !slots[i + room].id)
+			room++;
+		bool covered = false;
+		for (unsigned k = 0; k < i; k++)
+			covered |= slots[k].id && slots[k].end > i * 512u;
+		if (covered)
+			continue;
+		uint64_t bytes = seed_size(&seed, room * 512);
+		FILE_ADD(&file, made, time, id, i * 512u, bytes);
+		slots[i].id = id++;
+		slots[i].end = i * 512u + bytes;
+	}
+	assert_int_equal(save_and_read(), 0);
+	assert_true(trace.n_blocks > 100);
+	for (unsigned i = 0; i < 20000; i++) {
+		uint64_t address = seed_below(&seed, SLOTS * 512), time = seed_below(&seed, EVENTS + 2);
+
+		assert_int_equal(trace_block_at(&trace, address, time), plain_block_at(address, time));
+	}
+}
+
+/* ---- a large one ---- */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MEMORY_IS_MEASURED 0
+#else
+#define MEMORY_IS_MEASURED 1
+#endif
+
+static double seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* A million events of two threads: a step of 1000 submissions over 5000 blocks again and again, with moves. */
+static void a_million_events_fit_into_512_mib(void **state)
+{
+	enum { EVENTS = 1000000, BLOCKS = 5000, STEP = 1000 };
+	struct rusage usage;
+	uint64_t time = 0;
+	(void)state;
+
+	file_frame(&file, 0, 0);
+	for (uint64_t i = 0; i < BLOCKS; i++)
+		FILE_ADD(&file, made, ++time, i, i << 21, 1 << 20);
+	for (uint64_t i = BLOCKS; i < EVENTS; i++) {
+		uint64_t k = i % STEP;
+		const struct trace_named named[4] = {
+		    {k << 21, 0}, {(k + 1) << 21, 0}, {(k + 7) << 21, 4096}, {(k * 4) << 21, 0}};
+
+		if (i % 4096 == 0)
+			file_frame(&file, (uint32_t)(i >> 12 & 1), time > 10000 ? time - 10000 : 0);
+		if (i % 10 == 8)
+			FILE_ADD(&file, move, ++time, i, 0, (k * 3) << 21, 1 << 20, i & 16, 0);
+		else if (i % 10 == 9)
+			FILE_ADD(&file, moved, ++time, i - 1, 0);
+		else
+			file_submit(&file, ++time, k, named, 4);
+	}
+	double begun = seconds();
+	assert_int_equal(save_and_read(), 0);
+	getrusage(RUSAGE_SELF, &usage);
+	printf("%zu events, %.1f MB: %.2f s, %ld MiB with the file's own %zu\n", trace.n_rows,
+	       (double)trace.bytes / 1e6, seconds() - begun, usage.ru_maxrss >> 10, file.room >> 20);
+	assert_int_equal(trace.n_rows, EVENTS);
+	assert_true(!MEMORY_IS_MEASURED || usage.ru_maxrss >> 10 <= 512);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(a_million_events_fit_into_512_mib, setup, teardown),
+	    cmocka_unit_test_setup_teardown(rows_of_several_threads_come_in_the_order_of_their_times, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_submission_that_comes_again_is_whole, setup, teardown),
+	    cmocka_unit_test_setup_teardown(blocks_are_made_grow_and_are_freed, setup, teardown),
+	    cmocka_unit_test_setup_teardown(submissions_count_for_the_blocks_they_name, setup, teardown),
+	    cmocka_unit_test_setup_teardown(moves_count_for_their_blocks_and_soon_returns_as_refetches, setup,
+					    teardown),
+	    cmocka_unit_test_setup_teardown(a_piece_with_several_blocks_counts_for_each, setup, teardown),
+	    cmocka_unit_test_setup_teardown(what_was_lost_is_added_up_and_names_are_harmless, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_file_cut_at_any_byte_gives_its_whole_frames, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_file_changed_at_any_byte_keeps_what_comes_before, setup, teardown),
+	    cmocka_unit_test_setup_teardown(events_that_lie_end_the_reading_there, setup, teardown),
+	    cmocka_unit_test_setup_teardown(random_events_are_read_without_harm, setup, teardown),
+	    cmocka_unit_test_setup_teardown(what_is_no_trace_is_refused_with_a_reason, setup, teardown),
+	    cmocka_unit_test_setup_teardown(blocks_are_found_by_address_and_time, setup, teardown),
+	};
+	int fd = mkstemp(path);
+
+	if (fd < 0)
+		return 1;
+	close(fd);
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	unlink(path);
+	return failed;
+}
