@@ -7,6 +7,7 @@
 #include "shim/pool.h"
 #include "shim/real.h"
 #include "shim/serve.h"
+#include "shim/trace.h"
 
 /*
  * Which order a stream is: its handle, but the default stream of each thread is another one, though all have one handle.
@@ -133,7 +134,7 @@ static enum sw_status serve_heap(struct device *device, const struct async_reque
 	*ret_address = row->key;
 	stats_add(STAT_stream_allocations, 1);
 	pool_row_new(row);
-	serve_commit(row, request->caller);
+	serve_commit(row, request->api, request->caller);
 	return SW_OK;
 }
 
@@ -149,6 +150,7 @@ static bool serve(struct async_request *request, CUcontext context, CUdeviceptr 
 
 	if (!device)
 		return false;
+	trace_ask(device, &question);
 	struct policy_decision decision = choice_make(device, &question);
 	if (!async_is_for_heap() && decision.use != POLICY_USE_DENY)
 		return false;
@@ -168,6 +170,8 @@ static bool serve(struct async_request *request, CUcontext context, CUdeviceptr 
 	if (status == SW_NO_MEMORY)
 		serve_say_refused(device, request->bytes, decision.rule, request->caller);
 	*ret_result = status_result(status);
+	if (status != SW_OK && status != SW_NOT_SUPPORTED)
+		trace_refused(device, &question, decision.rule, *ret_result);
 	return status != SW_NOT_SUPPORTED;
 }
 
@@ -208,6 +212,7 @@ CUresult async_free(CUdeviceptr address, CUstream stream, bool per_thread)
 		return result;
 	}
 	row->event_order = order_of(stream, per_thread);
+	trace_freed(row);
 	int device = row->device;
 	stats_add(STAT_frees, 1);
 	stats_add(STAT_deferred_frees, 1);

@@ -4,6 +4,7 @@
  */
 #define SPILLWAY_API __attribute__((visibility("default")))
 #include "shim/spillway.h"
+#include "shim/trace.h"
 
 #include "shim/enter.h"
 #include "shim/serve.h"
@@ -206,6 +207,8 @@ int spillway_grow(const void *address, uint64_t new_bytes)
 	    new_bytes <= row.bytes ? SW_OK : heap_grow(heap_of(&row), row.key, new_bytes, from, &on_host);
 	if (status == SW_OK)
 		ledger_grow(row.key, new_bytes);
+	if (status == SW_OK && new_bytes > row.bytes)
+		trace_event(grown, row.id, new_bytes);
 	if (on_host) {
 		stats_add(STAT_spilled_bytes, on_host);
 		if (!row.fixed)

@@ -25,6 +25,7 @@
 #include "shim/spill/spill.h"
 #include "shim/stats.h"
 #include "shim/summary.h"
+#include "shim/trace.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -113,6 +114,7 @@ static enum stage read_policy(void)
 	if (read) {
 		choice_start(read);
 		open_stats(read);
+		trace_start(read);
 	}
 	policy = read;
 	return stage;
@@ -177,6 +179,7 @@ static void after_fork_child(void)
 	spill_child();
 	control_child();
 	ipc_child();
+	trace_child();
 }
 
 __attribute__((constructor)) static void life_begin(void)
@@ -220,4 +223,5 @@ __attribute__((destructor)) static void life_end(void)
 	atomic_store(&life_stage_now, STAGE_ENDING);
 	if (stage == STAGE_RUNNING)
 		spill_end();
+	trace_end();
 }

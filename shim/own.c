@@ -3,6 +3,7 @@
 #include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/real.h"
+#include "shim/trace.h"
 
 static struct policy_decision decide(enum policy_api api, struct device *device, size_t bytes, void *caller)
 {
@@ -83,7 +84,7 @@ static enum sw_status ask_system(struct device *device, size_t bytes, const stru
 	}
 	row->cap = cap;
 	*ret_address = row->key;
-	serve_commit(row, NULL);
+	serve_commit(row, POLICY_API_MANAGED, NULL);
 	return SW_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "shim/pool.h"
 #include "shim/real.h"
 #include "shim/spill/spill.h"
+#include "shim/trace.h"
 
 /* Where rows of a kind that the driver serves are counted. */
 static enum place place_of(const struct ledger_row *row)
@@ -56,7 +57,7 @@ static bool backend_of(const struct ledger_row *row, enum policy_use *ret_use)
 	return !(row->kind & (LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_MAPPING)) && !row->on_host;
 }
 
-void serve_commit(struct ledger_row *row, void *caller)
+void serve_commit(struct ledger_row *row, enum policy_api api, void *caller)
 {
 	enum policy_use use;
 
@@ -68,13 +69,14 @@ void serve_commit(struct ledger_row *row, void *caller)
 	if (row->kind == LEDGER_HEAP)
 		heap_set_site(atomic_load(&device_get(row->device)->heap), row->key, row->site);
 	stats_add(STAT_allocations, 1);
+	trace_made(row, api, caller);
 	ledger_commit(row);
 }
 
 void serve_count_new(struct ledger_row *row)
 {
 	count_driver_memory(row, true);
-	serve_commit(row, NULL);
+	serve_commit(row, row->kind == LEDGER_MANAGED ? POLICY_API_MANAGED : POLICY_API_ASYNC, NULL);
 }
 
 void serve_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device)
@@ -118,7 +120,10 @@ void serve_drop(struct ledger_row *row)
 
 struct ledger_row *serve_forget(unsigned kinds, uint64_t key)
 {
-	return ledger_take(kinds, key);
+	struct ledger_row *row = ledger_take(kinds, key);
+
+	trace_freed(row);
+	return row;
 }
 
 void serve_forgotten(struct ledger_row *row, bool freed)
@@ -253,6 +258,7 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 	row->device = device->ordinal;
 	row->bytes = request->bytes;
 	row->context = context_of_memory();
+	trace_ask(device, request);
 	pending_reap(device->ordinal);
 	enum sw_status status = act(device, request, row, &pitch);
 	if (status != SW_OK) {
@@ -260,13 +266,14 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 			serve_say_refused(device, request->bytes, row->rule, request->caller);
 		else
 			stats_add(STAT_failed, 1);
+		trace_refused(device, request, row->rule, status_result(status));
 		ledger_row_free(row);
 		return status_result(status);
 	}
 	*ret_address = row->key;
 	if (request->height)
 		*ret_pitch = pitch;
-	serve_commit(row, request->caller);
+	serve_commit(row, trace_api(request), request->caller);
 	return CUDA_SUCCESS;
 }
 
@@ -278,6 +285,7 @@ CUresult serve_free(CUdeviceptr address)
 		stats_add(STAT_foreign_frees, 1);
 		return serve_is_dead(address) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemFree_v2)(address);
 	}
+	trace_freed(row);
 	if (row->home) {
 		stats_add(STAT_frees, 1);
 		return row->home->free(row);
@@ -351,6 +359,7 @@ void serve_context_ended(CUcontext context, struct serve_ending ending, bool end
 	for (row = ledger_take_context(kinds, context, ending.line); row; row = next) {
 		next = row->next;
 		row->orphan = true;
+		trace_freed(row);
 		if (row->home) {
 			stats_add(STAT_frees, 1);
 			row->home->release(row);

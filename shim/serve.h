@@ -54,8 +54,11 @@ void serve_count_new(struct ledger_row *row);
 struct ledger_row *serve_forget(unsigned kinds, uint64_t key);
 /* After: freed is false when the driver refused, then the row goes back. Accepts NULL. */
 void serve_forgotten(struct ledger_row *row, bool freed);
-/* An allocation was made for this caller (NULL: not known): count it for its site and make it known. Takes it over. */
-void serve_commit(struct ledger_row *row, void *caller);
+/*
+ * An allocation was made for this caller (NULL: not known), asked for like that: count it for its site and make it known.
+ * Takes it over.
+ */
+void serve_commit(struct ledger_row *row, enum policy_api api, void *caller);
 /* Count a row that has left the ledger as gone, and end it. */
 void serve_drop(struct ledger_row *row);
 

@@ -62,6 +62,11 @@ void layout_drop(void)
 	atomic_fetch_add_explicit(&generation, 1, memory_order_acq_rel);
 }
 
+uint64_t layout_generation(void)
+{
+	return atomic_load_explicit(&generation, memory_order_acquire);
+}
+
 /*
  * The acquiring loads keep the second look at the sequence number behind them, as the releasing stores in fill() keep
  * the odd number before them: no fence, which ThreadSanitizer does not understand. On x86-64 they are plain moves.

@@ -53,5 +53,7 @@ bool layout_name(uint64_t function, char ret_name[LAYOUT_NAME]);
 
 /* Forget every layout. Names stay until their place is needed. */
 void layout_drop(void);
+/* A number that changes each time. */
+uint64_t layout_generation(void);
 
 #endif

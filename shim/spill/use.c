@@ -3,9 +3,12 @@
 #include "shim/capture.h"
 #include "shim/enter.h"
 #include "shim/heap/arena.h"
+#include "shim/heap/transit.h"
+#include "shim/device.h"
 #include "shim/ledger.h"
 #include "shim/spill/done.h"
 #include "shim/spill/engine.h"
+#include "shim/trace.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -30,6 +33,10 @@ struct held {
 /* One a thread, so that it is there without memory. What has no room left for its names may touch anything. */
 struct use {
 	bool busy, unknown, per_thread, has_key;
+	bool tracked; /* tracking was on before anything was named */
+	bool traced;  /* its names go into a record of the trace, up to its admission */
+	bool only_traced;
+	int device; /* of the first heap address it named, for the trace; -1: none */
 	CUstream stream;
 	uint64_t id, function;
 	const CUDA_LAUNCH_PARAMS *launches; /* n_launches of them where there are several */
@@ -118,8 +125,12 @@ struct use *use_open(uint64_t id)
 	if (enter_depth || use->busy)
 		return NULL;
 	use->busy = true;
-	use->unknown = use->per_thread = false;
+	use->unknown = use->per_thread = use->only_traced = false;
 	use->stream = NULL;
+	use->device = -1;
+	uint32_t state = atomic_load(&use_state);
+	use->tracked = state & USE_TRACKING;
+	use->traced = state & USE_TRACE && trace_submit_begin();
 	use->id = use->function = id;
 	use->n_launches = use->n_named = use->n_held = use->n_all = use->n_ahead = 0;
 	return use;
@@ -164,9 +175,24 @@ static void name_ahead(struct use *use, CUdeviceptr address)
 		use->ahead[use->n_ahead++] = address;
 }
 
+/* Every heap's, also where no engine runs that would ask for it. */
+static void name_traced(struct use *use, CUdeviceptr address, size_t bytes)
+{
+	const struct device *device = device_of(address);
+
+	if (!device || !arena_look(heap_arena(atomic_load(&device->heap)), address))
+		return;
+	if (use->device < 0)
+		use->device = device->ordinal;
+	trace_submit_name(address, bytes);
+}
+
 void use_name(struct use *use, CUdeviceptr address, size_t bytes)
 {
 	unsigned n = atomic_load_explicit(&n_arenas, memory_order_acquire);
+
+	if (use->traced)
+		name_traced(use, address, bytes);
 
 	if (atomic_load_explicit(&use_state, memory_order_relaxed) & USE_AHEAD)
 		name_ahead(use, address);
@@ -267,9 +293,13 @@ static void log_it(const struct use *use)
 static void wait_for_it(const struct use *use)
 {
 	unsigned n = atomic_load(&n_arenas);
+	uint64_t begin = trace_is_on() ? trace_now() : 0;
 
 	for (unsigned i = 0; i < n; i++)
 		engine_wait(arenas[i].engine, use->named, use->n_named, use->unknown);
+	if (begin)
+		trace_event_at(wait, begin, use->device < 0 ? 0 : (uint64_t)use->device, trace_now() - begin,
+			       trace_function(use->function, (uint32_t)use->id));
 }
 
 /*
@@ -331,35 +361,72 @@ static void bring_ahead(const struct use *use)
 	errno = saved;
 }
 
+/* Log it, and hold what it names until it has been submitted. */
+static void hold_named(struct use *use)
+{
+	bool away, mapped;
+	int saved = errno;
+
+	if ((!use->n_named && !use->unknown) || !atomic_load(&n_arenas))
+		return;
+	settle_held(use);
+	log_it(use);
+	mapped = hold(use, &away);
+	/* Inside a capture nothing is run, and nothing of ours may wait. */
+	if (__builtin_expect((!mapped || away) && (!mapped || !capture_is_open()), 0))
+		wait_and_hold(use, mapped);
+	undiscard(use);
+	errno = saved;
+}
+
+/*
+ * Tracking was switched on while this submission was read for another reason: what it has named may be a part. From
+ * outside the driver nobody saw it, so the mover may be moving already; it counts as one that may touch anything.
+ */
+static void hold_late(struct use *use)
+{
+	let_go(use);
+	use->tracked = use->unknown = true;
+	hold_named(use);
+}
+
+/* Raised before it is looked: what is inside the driver now, tracking that begins later waits for (use_is_quiet). */
+static struct use_stripe *enter_as(const struct use *use, uint32_t *ret_state)
+{
+	struct use_stripe *stripe = use_enter();
+
+	if (use) {
+		atomic_store_explicit(&stripe->id, (uint32_t)use->id, memory_order_relaxed);
+		atomic_store_explicit(&stripe->function, use->function, memory_order_relaxed);
+	}
+	*ret_state = atomic_load(&use_state);
+	return stripe;
+}
+
 struct use_stripe *use_admit(struct use *use)
 {
-	struct use_stripe *stripe;
-	bool away = false, mapped = true;
+	uint32_t state;
 
+	if (use && use->traced)
+		trace_submit_commit(use->function, (uint32_t)use->id, use->device);
 	if (use && use->n_ahead)
 		bring_ahead(use);
-	if (use && (use->n_named || use->unknown) && n_arenas) {
-		int saved = errno;
-
-		settle_held(use);
-		log_it(use);
-		mapped = hold(use, &away);
-		/* Inside a capture nothing is run, and nothing of ours may wait. */
-		if (__builtin_expect((!mapped || away) && (!mapped || !capture_is_open()), 0))
-			wait_and_hold(use, mapped);
-		undiscard(use);
-		errno = saved;
-	}
+	if (use)
+		hold_named(use);
 	for (;;) {
-		stripe = use_enter();
-		if (use) {
-			atomic_store_explicit(&stripe->id, (uint32_t)use->id, memory_order_relaxed);
-			atomic_store_explicit(&stripe->function, use->function, memory_order_relaxed);
-		}
-		if (__builtin_expect(!(atomic_load(&use_state) & (USE_DRAINING | USE_CLOSED)) || enter_depth, 1))
+		struct use_stripe *stripe = enter_as(use, &state);
+		bool late = use && !use->tracked && state & USE_TRACKING;
+
+		if (__builtin_expect(!late && (!(state & (USE_DRAINING | USE_CLOSED)) || enter_depth), 1)) {
+			if (use)
+				use->only_traced = !n_marks(use) && !(state & ~USE_TRACE);
 			return stripe;
+		}
 		use_leave(stripe);
-		wait_at_gate();
+		if (late)
+			hold_late(use);
+		else
+			wait_at_gate();
 	}
 }
 
@@ -381,7 +448,7 @@ void use_close(struct use *use, struct use_stripe *stripe)
 	if (use) {
 		const struct engine *engine = use->n_held ? use->held[0].engine : use->n_all ? arenas[0].engine : NULL;
 		int saved = errno;
-		uint64_t number = count(use, engine && engine_is_hungry(engine));
+		uint64_t number = use->only_traced ? 0 : count(use, engine && engine_is_hungry(engine));
 
 		errno = saved;
 		for (unsigned i = 0; i < n_marks(use); i++)
@@ -437,7 +504,15 @@ void use_set_tracking(bool on)
 	if (on)
 		atomic_fetch_or(&use_state, USE_TRACKING);
 	else
-		clear_gate(~USE_AHEAD);
+		clear_gate(~(USE_AHEAD | USE_TRACE));
+}
+
+void use_set_trace(bool on)
+{
+	if (on)
+		atomic_fetch_or(&use_state, USE_TRACE);
+	else
+		atomic_fetch_and(&use_state, ~USE_TRACE);
 }
 
 void use_set_ahead(void)

@@ -73,6 +73,7 @@ extern __thread struct use_stripe *use_my_stripe __attribute__((tls_model("initi
 #define USE_DRAINING 2u /* and wait at the gate, which is being closed: whoever has waited too long may open it again */
 #define USE_CLOSED   4u /* the gate is closed: memory is being remapped, or the process is suspended */
 #define USE_AHEAD    8u /* they go that way for what they name alone: managed memory is brought ahead of them (ahead.h) */
+#define USE_TRACE    16u /* or to be traced (trace.h); with these two alone nothing is moved and nobody waits */
 extern _Atomic uint32_t use_state;
 
 struct use_stripe *use_take_stripe(void);
@@ -101,7 +102,7 @@ static inline bool use_is_watched(void)
 /* The mover is at work: waiting for it has an end. */
 static inline bool use_is_tracking(void)
 {
-	return (atomic_load(&use_state) & ~USE_AHEAD) != 0;
+	return (atomic_load(&use_state) & ~(USE_AHEAD | USE_TRACE)) != 0;
 }
 
 /* NULL: a call from inside another one, which is tracked, or from inside ours; it may still be admitted. */
@@ -125,6 +126,8 @@ void use_each_inside(void (*visit)(void *argument, const struct done_what *what)
 void use_set_tracking(bool on);
 /* There is managed memory that launches are to bring. Stays on; costs what tracking costs. */
 void use_set_ahead(void);
+/* Submissions are to be traced, or no more. */
+void use_set_trace(bool on);
 /*
  * The gate, in three steps: begin to close it; close it for good, false when a submission has lost its patience and
  * opened it again; open it.
