@@ -9,6 +9,7 @@
 #include "shim/choice.h"
 #include "shim/enter.h"
 #include "shim/log.h"
+#include "shim/trace.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -23,6 +24,7 @@ struct ranges {
 	unsigned n; /* more than DEPTH: those have no name */
 	struct {
 		void *domain;
+		bool traced; /* its beginning is in the trace */
 		char name[NAME_BYTES];
 	} range[DEPTH];
 };
@@ -60,6 +62,9 @@ static int push(void *domain, const char *name)
 		level += mine->range[i].domain == domain;
 	mine->range[mine->n - 1].domain = domain;
 	strncpy(mine->range[mine->n - 1].name, name ? name : "", NAME_BYTES - 1);
+	mine->range[mine->n - 1].traced = trace_is_on();
+	if (trace_is_on())
+		trace_event(push, trace_range(mine->range[mine->n - 1].name));
 	return level;
 }
 
@@ -77,6 +82,8 @@ static int pop(void *domain)
 		return -2;
 	for (unsigned i = 0; i + 1 < at; i++)
 		level += mine->range[i].domain == domain;
+	if (mine->range[at - 1].traced)
+		trace_event(pop, 0);
 	memmove(&mine->range[at - 1], &mine->range[at], (mine->n - at) * sizeof(mine->range[0]));
 	mine->n--;
 	return level;
@@ -197,6 +204,8 @@ static bool is_wanted(void)
 {
 	struct policy_errors errors;
 
+	if (trace_is_wanted())
+		return true;
 	if (life_stage() != STAGE_NEW)
 		return life_stage() == STAGE_RUNNING && policy_needs(life_policy()) & POLICY_NEED_NVTX;
 	if (life_is_off())

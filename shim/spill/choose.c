@@ -214,6 +214,20 @@ static void count_foreseen(struct engine *engine, unsigned n_pieces)
 	}
 }
 
+/* A step ends when the program stands again where it stood when the step began. For the trace alone. */
+static void look_for_step(struct engine *engine)
+{
+	uint64_t now = plan_now(engine->plan), period = plan_period(engine->plan);
+
+	if (!period)
+		return;
+	if (engine->step_began && now - period < engine->step_began)
+		return;
+	if (engine->step_began)
+		trace_event(step, (uint64_t)engine->device->ordinal, now - engine->step_began);
+	engine->step_began = now;
+}
+
 bool choose_listen(struct engine *engine)
 {
 	bool any = listen_to_news(engine);
@@ -228,6 +242,8 @@ bool choose_listen(struct engine *engine)
 		count_foreseen(engine, n_pieces);
 		if (n_pieces)
 			plan_note(engine->plan, function, engine->pieces, n_pieces);
+		if (trace_is_on())
+			look_for_step(engine);
 		engine->n_submissions++;
 		stats_add(STAT_submissions, 1);
 		any = true;
@@ -341,6 +357,7 @@ static bool demand(struct engine *engine, uint32_t piece)
 
 	if (engine->in.n == MOVES)
 		return true;
+	engine->why_in = TRACE_WHY_WAITED;
 	switch (bring_in(engine, piece, plan_now(engine->plan), &room)) {
 	case MOVE_BEGUN:
 		choose_count(engine, piece, false);
@@ -455,6 +472,7 @@ void choose_ahead(struct engine *engine)
 	 */
 	if (engine->starving || engine->exact || !choose_may_move(engine) || !link_open(engine))
 		return;
+	engine->why_in = TRACE_WHY_AHEAD;
 	for (unsigned tries = 0; tries < 64 && may_begin(engine, &engine->in); tries++) {
 		if (!plan_fetch(engine->plan, choose_ahead_units(engine), &piece, &when))
 			return;
@@ -485,6 +503,7 @@ void choose_leave(struct engine *engine, bool gap)
 
 	if (!engine->n_leaving || !choose_may_move(engine) || !link_open(engine))
 		return;
+	engine->why_out = TRACE_WHY_AHEAD;
 	for (unsigned i = 0; i < engine->n_leaving; i++) {
 		uint32_t piece = engine->leaving[i];
 		enum move_answer answer = MOVE_FAILED;
@@ -496,4 +515,5 @@ void choose_leave(struct engine *engine, bool gap)
 			engine->leaving[kept++] = piece;
 	}
 	engine->n_leaving = kept;
+	engine->why_out = TRACE_WHY_ROOM;
 }

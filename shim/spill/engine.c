@@ -243,6 +243,7 @@ struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
 	engine->extents = extent_new();
 	engine->governor_allows = true;
 	engine->gap_patience = 50000000;
+	engine->why_out = TRACE_WHY_ROOM;
 	governor_init(&engine->governor);
 	trial_init(&engine->trial);
 	pthread_mutex_init(&engine->wake_lock, NULL);

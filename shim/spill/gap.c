@@ -45,6 +45,13 @@ static void pause_ns(long ns)
 
 /* ---- closing and opening ---- */
 
+/* For the trace: for how long nothing ran; of a try that was given up, how long it took. */
+static void tell_gap(const struct engine *engine, bool given_up)
+{
+	trace_event_at(gap, engine->gap_began, (uint64_t)engine->device->ordinal, engine_now() - engine->gap_began,
+		       engine->moved_in - engine->gap_in, engine->moved_out - engine->gap_out, given_up);
+}
+
 static bool out_of_patience(struct engine *engine, uint64_t since)
 {
 	uint64_t last = since > engine->progress ? since : engine->progress;
@@ -58,8 +65,11 @@ static bool out_of_patience(struct engine *engine, uint64_t since)
  */
 static bool close_gate(struct engine *engine)
 {
-	uint64_t begin = engine_now();
+	uint64_t begin = engine->gap_began = engine_now();
 	struct context_idle idle;
+
+	engine->gap_in = engine->moved_in;
+	engine->gap_out = engine->moved_out;
 
 	pthread_mutex_lock(&one_gap);
 	use_gate_drain();
@@ -94,6 +104,7 @@ give_up:
 	open_locked();
 	pthread_mutex_unlock(&one_gap);
 	stats_add(STAT_gaps_given_up, 1);
+	tell_gap(engine, true);
 	engine->gap_backoff = engine->gap_backoff ? 2 * engine->gap_backoff : GAP_BACKOFF_LEAST;
 	if (engine->gap_backoff > GAP_BACKOFF_MOST)
 		engine->gap_backoff = GAP_BACKOFF_MOST;
@@ -118,6 +129,7 @@ static void open_gate(struct engine *engine)
 	stats_add(STAT_gaps, 1);
 	stats_add(STAT_gap_us, (engine_now() - engine->gap_began) / 1000);
 	stats_time(HISTOGRAM_gap_ns, engine->gap_began);
+	tell_gap(engine, false);
 	engine->progress = engine_now();
 }
 
@@ -197,6 +209,7 @@ static bool grant(struct engine *engine, const struct wish *wish)
 
 	if (engine->in.n >= MOVES_AT_ONCE)
 		return false;
+	engine->why_in = wish->when == plan_now(engine->plan) ? TRACE_WHY_WAITED : TRACE_WHY_AHEAD;
 	enum move_answer answer = move_begin(engine, wish->piece, CHUNK_DEVICE, true);
 	if (answer == MOVE_NO_ROOM) {
 		uint64_t coming = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes;
@@ -376,7 +389,9 @@ enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 	uint64_t before = engine->moved_out;
 	if (capture_is_open() || !link_open(engine) || !close_gate(engine))
 		return SW_BUSY;
+	engine->why_out = TRACE_WHY_SUSPEND;
 	bool all = all_out(engine, UINT64_MAX);
+	engine->why_out = TRACE_WHY_ROOM;
 	*ret_bytes = engine->suspended_bytes = engine->moved_out - before;
 	if (!all) {
 		/* What has gone comes back as it is used. */
@@ -386,6 +401,7 @@ enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 	}
 	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
 	say_what_stays(engine);
+	tell_gap(engine, false);
 	engine->suspended = true;
 	engine->in_gap = false;
 	n_suspended++;

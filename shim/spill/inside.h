@@ -24,6 +24,7 @@
 #include "shim/spill/governor.h"
 #include "shim/spill/plan.h"
 #include "shim/spill/trial.h"
+#include "shim/trace.h"
 
 /* Copies under way each way, at most; enough that the link never waits for us. */
 #define MOVES         24
@@ -42,9 +43,10 @@ enum engine_order {
 /* A piece that is being copied. */
 struct move {
 	struct transit transit;
-	CUevent event;  /* lives with the slot */
-	uint64_t begun; /* ns */
-	bool is_mapped; /* in a gap: the old memory is still mapped */
+	CUevent event;   /* lives with the slot */
+	uint64_t begun;  /* ns */
+	uint64_t number; /* in the trace; 0: not in it */
+	bool is_mapped;  /* in a gap: the old memory is still mapped */
 };
 
 /* A piece that came out and is not mapped yet. */
@@ -118,9 +120,11 @@ struct engine {
 	CUstream stream_out, stream_in;
 	_Atomic uint32_t *go; /* 1: copies to the host go on; host memory of the context's; NULL: they never pause */
 	CUdeviceptr go_address;
-	uint64_t gap_began; /* ns: when the gate was closed for a gap */
-	bool in_gap;        /* nothing pauses for the mover */
-	bool cannot_wait;   /* the driver refuses such waits */
+	bool in_gap;                         /* nothing pauses for the mover */
+	enum trace_why why_in, why_out;      /* of the moves that begin now, for the trace */
+	uint64_t gap_began, gap_in, gap_out; /* ns; bytes moved up to then */
+	uint64_t step_began; /* the submission with which the program began its period anew; 0: none did */
+	bool cannot_wait;    /* the driver refuses such waits */
 	struct queue out, in;
 	struct rest rest[RESTS]; /* oldest first */
 	unsigned n_rest;

@@ -173,6 +173,7 @@ enum sw_status spill_suspend(uint64_t *ret_bytes)
 
 		if (status == SW_OK) {
 			stats_set_state(STATS_SUSPENDED);
+			trace_event(state, 1);
 			return status;
 		}
 		ask_all(ORDER_RESUME, NULL);
@@ -187,7 +188,9 @@ enum sw_status spill_resume(uint64_t *ret_bytes)
 	if (life_stage() != STAGE_RUNNING)
 		return SW_NOT_SUPPORTED;
 	enum sw_status status = ask_all(ORDER_RESUME, ret_bytes);
-	if (status == SW_OK)
+	if (status == SW_OK) {
 		stats_set_state(STATS_RUNNING);
+		trace_event(state, 0);
+	}
 	return status;
 }
