@@ -15,10 +15,11 @@
 #include "tools/preload.h"
 #include "tools/target.h"
 #include "tools/tool.h"
+#include "tools/trace_name.h"
 
 /* What was asked for. policy and set: NULL = what the environment says. set is owned. */
 struct request {
-	const char *policy, *library;
+	const char *policy, *library, *trace;
 	char *set;
 	bool audit;
 	char **program; /* with its arguments, NULL at the end */
@@ -38,6 +39,9 @@ static int print_help(void)
 	    "                   (else that of SPILLWAY_POLICY, else heap)\n"
 	    "  --set KEY=VALUE  set one key on top of the policy; may be given again (else that of SPILLWAY_SET)\n"
 	    "  --library PATH   the library to preload (else the libspillway.so that belongs to this tool)\n"
+	    "  --trace FILE     record what happens to memory in FILE; %%p in it becomes the process, %%h the host, "
+	    "%%e\n"
+	    "                   the program, %%r the rank; a name that is taken gets the process behind it\n"
 	    "  --audit          also see libraries opened with RTLD_DEEPBIND, by dlmopen or with a driver of their "
 	    "own\n\n"
 	    "Exit status: that of PROGRAM; 2 nothing was started, 126 PROGRAM cannot be run, 127 it is not found.\n\n"
@@ -76,9 +80,13 @@ static void report_option(const char *option, int code)
 static int options_read(int argc, char **argv, struct request *request)
 {
 	static const struct option options[] = {
-	    {"policy", required_argument, NULL, 'p'},  {"set", required_argument, NULL, 's'},
-	    {"library", required_argument, NULL, 'l'}, {"audit", no_argument, NULL, 'a'},
-	    {"help", no_argument, NULL, 'h'},          {0},
+	    {"policy", required_argument, NULL, 'p'},
+	    {"set", required_argument, NULL, 's'},
+	    {"library", required_argument, NULL, 'l'},
+	    {"audit", no_argument, NULL, 'a'},
+	    {"trace", required_argument, NULL, 't'},
+	    {"help", no_argument, NULL, 'h'},
+	    {0},
 	};
 	int code, at;
 
@@ -100,6 +108,9 @@ static int options_read(int argc, char **argv, struct request *request)
 			break;
 		case 'a':
 			request->audit = true;
+			break;
+		case 't':
+			request->trace = optarg;
 			break;
 		case 'h':
 			print_help();
@@ -177,12 +188,18 @@ static bool set_audit(const char *audit)
 }
 
 /*
- * NVTX tells its ranges to the one tool that the variable names: to us where rules want to know them, and nobody is named
- * there. A profiler that starts the program names itself.
+ * NVTX tells its ranges to the one tool that the variable names: to us where rules or a trace want to know them, and nobody
+ * is named there. A profiler that starts the program names itself.
  */
 static bool set_nvtx(const char *library)
 {
 	return setenv("NVTX_INJECTION64_PATH", library, 0) == 0;
+}
+
+/* Ranges that the program marks belong into the trace. */
+static bool set_trace(const char *trace, const char *library)
+{
+	return setenv("SPILLWAY_TRACE", trace, 1) == 0 && set_nvtx(library);
 }
 
 static bool set_environment(const struct request *request, const char *policy, const char *library, const char *audit,
@@ -193,6 +210,8 @@ static bool set_environment(const struct request *request, const char *policy, c
 
 	if (request->set)
 		done = done && setenv("SPILLWAY_SET", request->set, 1) == 0;
+	if (request->trace)
+		done = done && set_trace(request->trace, library);
 	return done && set_policy(policy);
 }
 
@@ -237,8 +256,13 @@ static int prepare_and_start(const struct request *request)
 int tool_run(int argc, char **argv)
 {
 	struct request request = {0};
+	char trace[PATH_MAX];
 	int status = options_read(argc, argv, &request);
 
+	if (!status && request.trace && !trace_name_make(request.trace, trace))
+		status = TOOL_BAD + 1;
+	if (request.trace)
+		request.trace = trace;
 	status = status ? status - 1 : prepare_and_start(&request);
 	free(request.set);
 	return status;

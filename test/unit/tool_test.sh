@@ -6,7 +6,7 @@ source=$2
 sim=$3
 # A sanitizer in the tool wants to be first in LD_PRELOAD; these tests are about who is first.
 export ASAN_OPTIONS="verify_asan_link_order=0:$ASAN_OPTIONS"
-unset SPILLWAY SPILLWAY_POLICY SPILLWAY_SET LD_PRELOAD
+unset NVTX_INJECTION64_PATH SPILLWAY_TRACE SPILLWAY SPILLWAY_POLICY SPILLWAY_SET LD_PRELOAD
 here=$(mktemp -d /tmp/tool_test.XXXXXX) || exit 1
 here=$(cd "$here" && pwd -P)
 trap 'rm -rf "$here"' EXIT
@@ -93,6 +93,15 @@ expect 'run --audit leaves room for the thread-local memory of libraries' 0 'gli
 expect 'run --audit leaves settings of that alone' 0 'a=b' '' \
 	with GLIBC_TUNABLES=a=b "$tool" run --audit --library "$library" -- printenv GLIBC_TUNABLES
 expect 'run makes the library path absolute' 0 "$library" '' "$tool" run --library nothing.so -- printenv LD_PRELOAD
+expect 'run --trace names the file by its whole path' 0 "$here/t.%p" '' run --trace t.%p -- printenv SPILLWAY_TRACE
+expect 'run --trace takes a file in another folder' 0 "$here/folder/t" '' run --trace folder/../folder/t -- printenv SPILLWAY_TRACE
+expect 'run --trace lets the library see NVTX ranges' 0 "$library" '' run --trace t -- printenv NVTX_INJECTION64_PATH
+expect 'run --trace leaves NVTX to whom the user has named' 0 "$here/tool.so" '' \
+	with NVTX_INJECTION64_PATH="$here/tool.so" "$tool" run --trace t --library "$library" -- printenv NVTX_INJECTION64_PATH
+expect 'run --trace refuses a letter it does not know' 2 '' "*'%x' is not known*%p*" run --trace t.%x -- echo started
+expect 'run --trace refuses a folder that is not there' 2 '' '*nosuch/t*No such file*' run --trace nosuch/t -- echo started
+expect 'run --trace refuses a folder as a file' 2 '' '*no name of a file*' run --trace folder/ -- echo started
+expect 'run without --trace makes no trace' 1 '' '' run -- printenv SPILLWAY_TRACE
 expect 'run makes the policy path absolute' 0 "$here/good.yaml" '' run --policy good.yaml -- printenv SPILLWAY_POLICY
 expect 'run leaves the name of a built-in policy' 0 passthrough '' run --policy passthrough -- printenv SPILLWAY_POLICY
 expect 'run joins several --set' 0 'spill.mode=off,default=driver' '' \
