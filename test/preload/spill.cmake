@@ -88,6 +88,11 @@ spill_watch_test(spill_stop_test stopper)
 target_compile_definitions(spill_stop_test PRIVATE OLD_DRIVER="${OLD_FOLDER}")
 add_dependencies(spill_stop_test sim_cuda_12_4)
 
+# ---- the trace ----
+preload_program(tracer SOURCES tracer.c scene.c child.c LIBRARIES trace_reader)
+spill_watch_test(trace_test tracer)
+target_link_libraries(trace_test PRIVATE trace_reader)
+
 # ---- a night of it ---- cmake --build BUILD --target nightly; scripts/nightly.sh says what may be asked for
 list(JOIN SPILL_MODES " " SPILL_MODES_TEXT)
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/spill_modes CONTENT "${SPILL_MODES_TEXT}\n")

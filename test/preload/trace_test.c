@@ -1,0 +1,322 @@
+/*
+ * A traced program (tracer.c), and its file as the reader sees it: what the program did is in it, all of it and nothing
+ * else; and whatever befalls the program or the file, neither is harmed by the other.
+ */
+#include "test/preload/run.h"
+#include "test/unit/seed.h"
+#include "tools/trace_read.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/trace_test.XXXXXX", path[64], setting[96];
+static struct trace trace;
+static struct outcome outcome;
+
+static const char *mode(void)
+{
+	return getenv("SPILL_MODE") ? getenv("SPILL_MODE") : "static";
+}
+
+static bool moves(void)
+{
+	return !strcmp(mode(), "exact") || !strcmp(mode(), "fast");
+}
+
+/* Twice what fits, as in scene.h, but with the summary. */
+static void run_tracer(const char *what, const char *argument, const char *more)
+{
+	char set[128];
+
+	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=96MiB", mode());
+	outcome = RUN(SET(setting, set, "SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", more), TRACER,
+		      what, argument);
+}
+
+static size_t n_files(char *ret_other)
+{
+	DIR *dir = opendir(folder);
+	size_t n = 0;
+
+	for (struct dirent *entry; dir && (entry = readdir(dir));) {
+		n += entry->d_name[0] != '.';
+		if (ret_other && entry->d_name[0] != '.' && strcmp(entry->d_name, "t"))
+			snprintf(ret_other, 320, "%s/%s", folder, entry->d_name);
+	}
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+static int teardown(void **state)
+{
+	char other[320];
+
+	(void)state;
+	while (n_files(NULL)) {
+		snprintf(other, sizeof(other), "%s", path);
+		n_files(other);
+		unlink(other);
+	}
+	trace_free(&trace);
+	run_free(&outcome);
+	outcome = (struct outcome){0};
+	return 0;
+}
+
+static void read_it(const char *file)
+{
+	trace_free(&trace);
+	if (trace_read_file(file, &trace))
+		fail_msg("%s %s\n%s", file, trace.problem, outcome.err);
+	if (trace.damaged)
+		fail_msg("%s: %s\n%s", file, trace.problem, outcome.err);
+}
+
+static size_t count(uint32_t kind)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < trace.n_rows; i++)
+		n += trace.rows[i].event.kind == kind;
+	return n;
+}
+
+/* A number behind a word that begins a line. */
+static unsigned long told(const char *text, const char *word)
+{
+	const char *line = strstr(text, word);
+
+	if (!line)
+		fail_msg("no '%s' in\n%s\n%s", word, outcome.out, outcome.err);
+	return strtoul(line + strlen(word), NULL, 10);
+}
+
+static void check_blocks(bool freed)
+{
+	size_t i = 0;
+
+	for (const char *line = outcome.out; (line = strstr(line, "block ")); line += 6, i++) {
+		unsigned long long address;
+		unsigned long bytes;
+
+		assert_int_equal(sscanf(line, "block %llx %lu", &address, &bytes), 2);
+		assert_true(i < trace.n_blocks);
+		assert_true(trace.blocks[i].address == address && trace.blocks[i].bytes == bytes);
+		assert_int_equal(trace.blocks[i].freed != UINT64_MAX, freed);
+		assert_true(trace.blocks[i].site &&
+			    strstr(trace_text(&trace, TRACE_SITES, trace.blocks[i].site), "tracer+"));
+	}
+	assert_int_equal(i, trace.n_blocks);
+	assert_int_equal(count(TRACE_ask), i);
+}
+
+static void check_moves(void)
+{
+	uint64_t in = 0, out = 0, pieces = 0, stayed = 0;
+
+	for (size_t i = 0; i < trace.n_blocks; i++) {
+		in += trace.blocks[i].bytes_in;
+		out += trace.blocks[i].bytes_out;
+	}
+	for (size_t i = 0; i < trace.n_rows; i++)
+		stayed += trace.rows[i].event.kind == TRACE_moved && trace.rows[i].event.moved.stayed;
+	assert_int_equal(count(TRACE_move), count(TRACE_moved));
+	pieces = count(TRACE_moved) - stayed;
+	const char *line = strstr(outcome.err, "host, in ");
+	assert_int_equal(pieces, line ? strtoul(line + 9, NULL, 10) : 0);
+	assert_int_equal(pieces != 0, moves());
+	/* Blocks are 5 MiB and lie in 6 MiB of pieces. */
+	assert_true(in % (1 << 20) == 0 && (in != 0) == moves() && (out != 0) == moves());
+}
+
+static void what_the_program_did_is_in_its_trace(void **state)
+{
+	char value[64];
+	struct stat status;
+	(void)state;
+
+	run_tracer("rounds", "200", NULL);
+	assert_int_equal(outcome.status, 0);
+	read_it(path);
+	check_blocks(true);
+	check_moves();
+	assert_int_equal(count(TRACE_submit), told(outcome.out, "submits "));
+	for (size_t i = 0; i < trace.n_blocks; i++)
+		assert_int_equal(trace.blocks[i].submits, 201);
+	assert_true(trace.ended && !trace.cut && !trace.n_lost);
+	assert_string_equal(trace_text(&trace, TRACE_FUNCTIONS, trace.rows[trace.n_rows / 2].event.submit.function),
+			    trace.rows[trace.n_rows / 2].event.kind == TRACE_submit ? "scene_touch" : "?");
+	assert_string_equal(trace_value(&trace, "mode", value, sizeof(value)), mode());
+	assert_true(count(TRACE_bytes) > 0);
+	assert_true(!moves() || count(TRACE_wait) > 0);
+	assert_true(strcmp(mode(), "exact") || count(TRACE_gap) > 0);
+	assert_int_equal(stat(path, &status), 0);
+	assert_int_equal(status.st_mode & 0777, 0600);
+}
+
+static void a_process_that_is_killed_leaves_what_it_did(void **state)
+{
+	(void)state;
+	run_tracer("killed", "50", NULL);
+	assert_int_equal(outcome.status, 128 + 9);
+	read_it(path);
+	check_blocks(false);
+	assert_int_equal(count(TRACE_submit), told(outcome.out, "submits "));
+	assert_false(trace.ended);
+}
+
+static void a_process_may_be_killed_at_any_moment(void **state)
+{
+	struct seed seed = seed_start(__func__);
+	(void)state;
+
+	for (unsigned i = 0; i < 12; i++) {
+		char us[16];
+
+		snprintf(us, sizeof(us), "%u", (unsigned)seed_size(&seed, 400000));
+		run_tracer("killed_sometime", us, NULL);
+		assert_int_equal(outcome.status, 128 + 9);
+		/* Perhaps it had no file yet, or no head in it. */
+		if (!access(path, F_OK) && trace_read_file(path, &trace) == 0)
+			assert_false(trace.damaged || trace.ended);
+		teardown(NULL);
+	}
+}
+
+static void a_child_of_fork_leaves_its_parents_trace_alone(void **state)
+{
+	(void)state;
+	run_tracer("forked", "50", NULL);
+	assert_int_equal(outcome.status, 0);
+	read_it(path);
+	check_blocks(true);
+	assert_int_equal(count(TRACE_submit), told(outcome.out, "submits "));
+	assert_int_equal(count(TRACE_end), 1);
+	assert_int_equal(n_files(NULL), 1);
+}
+
+static void processes_with_one_name_write_a_file_each(void **state)
+{
+	char other[320] = "";
+	(void)state;
+
+	run_tracer("children", "5", NULL);
+	assert_int_equal(outcome.status, 0);
+	assert_int_equal(n_files(other), 2);
+	for (unsigned i = 0; i < 2; i++) {
+		read_it(i ? other : path);
+		assert_int_equal(trace.n_blocks, 6);
+		assert_int_equal(count(TRACE_submit), 36);
+		assert_true(trace.ended);
+	}
+	assert_true(strstr(outcome.err, "spillway: the trace goes to ") != NULL);
+}
+
+static void a_full_disk_ends_the_trace_and_not_the_program(void **state)
+{
+	(void)state;
+	if (moves())
+		skip();
+	run_tracer("may_write", "4000", NULL);
+	if (outcome.status)
+		fail_msg("status %d\n%s", outcome.status, outcome.err);
+	assert_int_equal(run_lines_with(outcome.err, "the trace ends here, the program goes on"), 1);
+	assert_true(strstr(outcome.err, "File too large") != NULL);
+	read_it(path);
+	assert_false(trace.ended);
+}
+
+static void a_file_that_cannot_be_made_is_said_once(void **state)
+{
+	(void)state;
+	run_tracer("rounds", "5", "SPILLWAY_TRACE=/nowhere/at/all");
+	assert_int_equal(outcome.status, 0);
+	assert_int_equal(run_lines_with(outcome.err, "the trace ends here, the program goes on"), 1);
+	assert_int_equal(n_files(NULL), 0);
+}
+
+static void threads_are_all_there(void **state)
+{
+	uint32_t most = 0;
+	(void)state;
+
+	run_tracer("threads", "2", NULL);
+	assert_int_equal(outcome.status, 0);
+	read_it(path);
+	assert_int_equal(trace.n_blocks, told(outcome.out, "threads "));
+	assert_int_equal(count(TRACE_submit) + trace.n_lost, told(outcome.out, "submits "));
+	for (size_t i = 0; i < trace.n_rows; i++)
+		if (trace.rows[i].event.thread > most)
+			most = trace.rows[i].event.thread;
+	assert_true(most >= told(outcome.out, "threads "));
+	assert_true(strstr(trace_text(&trace, TRACE_THREADS, 1), "tracer ") != NULL);
+}
+
+static void what_finds_no_room_is_counted_and_said(void **state)
+{
+	(void)state;
+	/* Four words each: more than a ring has. */
+	run_tracer("too_many_names", "40000", NULL);
+	if (outcome.status)
+		fail_msg("status %d\n%s\n%s", outcome.status, outcome.out, outcome.err);
+	read_it(path);
+	assert_int_equal(trace.n_lost, 1);
+	assert_int_equal(count(TRACE_submit), told(outcome.out, "submits "));
+	assert_int_equal(run_lines_with(outcome.err, "1 events of the trace had no room"), 1);
+}
+
+static void names_are_made_of_their_pattern(void **state)
+{
+	char pattern[96], expected[128], other[320] = "";
+	(void)state;
+
+	snprintf(pattern, sizeof(pattern), "SPILLWAY_TRACE=%s/%%e-%%r%%%%", folder);
+	run_tracer("rounds", "1", pattern);
+	assert_int_equal(n_files(other), 1);
+	snprintf(expected, sizeof(expected), "%s/tracer-0%%", folder);
+	assert_string_equal(other, expected);
+	read_it(other);
+	assert_true(trace.ended);
+}
+
+static void without_cuda_there_is_no_file_and_no_thread(void **state)
+{
+	(void)state;
+	outcome = RUN(SET(setting), "/bin/ls", "/proc/self/task");
+	assert_int_equal(outcome.status, 0);
+	assert_int_equal(run_lines(outcome.out), 1);
+	assert_int_equal(n_files(NULL), 0);
+	assert_string_equal(outcome.err, "");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_teardown(what_the_program_did_is_in_its_trace, teardown),
+	    cmocka_unit_test_teardown(a_process_that_is_killed_leaves_what_it_did, teardown),
+	    cmocka_unit_test_teardown(a_process_may_be_killed_at_any_moment, teardown),
+	    cmocka_unit_test_teardown(a_child_of_fork_leaves_its_parents_trace_alone, teardown),
+	    cmocka_unit_test_teardown(processes_with_one_name_write_a_file_each, teardown),
+	    cmocka_unit_test_teardown(a_full_disk_ends_the_trace_and_not_the_program, teardown),
+	    cmocka_unit_test_teardown(a_file_that_cannot_be_made_is_said_once, teardown),
+	    cmocka_unit_test_teardown(threads_are_all_there, teardown),
+	    cmocka_unit_test_teardown(what_finds_no_room_is_counted_and_said, teardown),
+	    cmocka_unit_test_teardown(names_are_made_of_their_pattern, teardown),
+	    cmocka_unit_test_teardown(without_cuda_there_is_no_file_and_no_thread, teardown),
+	};
+
+	if (!mkdtemp(folder))
+		return 1;
+	snprintf(path, sizeof(path), "%s/t", folder);
+	snprintf(setting, sizeof(setting), "SPILLWAY_TRACE=%s", path);
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	rmdir(folder);
+	return failed;
+}

@@ -1,0 +1,206 @@
+/*
+ * A program for trace_test.c: does what its first argument says, and prints what a trace of it must hold.
+ */
+#include "test/preload/scene.h"
+#include "tools/trace_read.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+
+static struct scene scene;
+
+/* Six blocks are made and set, touched in rounds, and freed. */
+static void work(unsigned rounds)
+{
+	scene_open(&scene, 0);
+	for (unsigned i = 0; i < rounds; i++) {
+		MUST(scene_round(&scene, NULL, 0));
+		MUST(cu.cuStreamSynchronize(NULL));
+	}
+}
+
+static void tell(unsigned rounds)
+{
+	for (unsigned i = 0; i < SCENE_BLOCKS; i++)
+		printf("block %llx %zu\n", (unsigned long long)scene.block[i], SCENE_BYTES);
+	printf("submits %u\n", SCENE_BLOCKS * (1 + rounds));
+	fflush(stdout);
+}
+
+static int rounds(unsigned n)
+{
+	work(n);
+	tell(n);
+	scene_close(&scene);
+	return 0;
+}
+
+/* ---- killed ---- */
+
+static size_t submits_in_file(void)
+{
+	struct trace trace;
+	size_t n = 0;
+
+	if (trace_read_file(getenv("SPILLWAY_TRACE"), &trace) == 0)
+		for (size_t i = 0; i < trace.n_rows; i++)
+			n += trace.rows[i].event.kind == TRACE_submit;
+	trace_free(&trace);
+	return n;
+}
+
+/* Once the file has all of it; the process goes on in the meantime. */
+static int killed(unsigned n)
+{
+	work(n);
+	tell(n);
+	for (unsigned i = 0; i < 6000 && submits_in_file() < SCENE_BLOCKS * (1 + n); i++)
+		usleep(10000);
+	kill(getpid(), SIGKILL);
+	return 1;
+}
+
+static void *kill_later(void *argument)
+{
+	usleep((useconds_t)(uintptr_t)argument);
+	kill(getpid(), SIGKILL);
+	return NULL;
+}
+
+static int killed_sometime(unsigned us)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, kill_later, (void *)(uintptr_t)us))
+		return 1;
+	work(UINT32_MAX);
+	return 1;
+}
+
+/* ---- processes ---- */
+
+static int forked(unsigned n)
+{
+	work(n);
+	pid_t child = fork();
+	if (!child) {
+		CUdeviceptr block;
+
+		/* The driver does not survive a fork; the child's end is an ordinary one. */
+		cu.cuMemAlloc_v2(&block, MIB);
+		scene_round(&scene, NULL, 0);
+		exit(0);
+	}
+	waitpid(child, NULL, 0);
+	tell(n);
+	scene_close(&scene);
+	return 0;
+}
+
+/* Two children that use CUDA, the parent does not. */
+static int two_children(unsigned n)
+{
+	for (unsigned i = 0; i < 2; i++)
+		if (!fork())
+			exit(rounds(n));
+	while (wait(NULL) > 0)
+		;
+	return 0;
+}
+
+/* The limit is for the simulated GPU's memory, too: it has all it needs before. */
+static int may_write(unsigned bytes)
+{
+	const struct rlimit limit = {bytes, bytes};
+
+	scene_open(&scene, 0);
+	if (setrlimit(RLIMIT_FSIZE, &limit))
+		return 1;
+	for (unsigned i = 0; i < 1000; i++)
+		MUST(scene_round(&scene, NULL, 0));
+	MUST(cu.cuCtxSynchronize());
+	scene_close(&scene);
+	return 0;
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 8, SETS = 500 };
+
+static void *set_often(void *argument)
+{
+	CUdeviceptr block;
+
+	MUST(cu.cuCtxSetCurrent(argument));
+	MUST(cu.cuMemAlloc_v2(&block, MIB));
+	for (unsigned i = 0; i < SETS; i++)
+		MUST(cu.cuMemsetD32_v2(block, i, MIB / 4));
+	MUST(cu.cuMemFree_v2(block));
+	return NULL;
+}
+
+/* Twice as many threads as there are at a time. */
+static int threads(unsigned turns)
+{
+	CUcontext context = driver_start(0);
+	pthread_t thread[THREADS];
+
+	for (unsigned turn = 0; turn < turns; turn++) {
+		for (unsigned i = 0; i < THREADS; i++)
+			if (pthread_create(&thread[i], NULL, set_often, context))
+				return 1;
+		for (unsigned i = 0; i < THREADS; i++)
+			pthread_join(thread[i], NULL);
+	}
+	printf("threads %u\nsubmits %u\n", turns * THREADS, turns * THREADS * SETS);
+	return 0;
+}
+
+/* ---- more than a ring holds ---- */
+
+static int too_many_names(unsigned n)
+{
+	CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	CUdeviceptr *to = malloc(n * sizeof(*to)), *from = malloc(n * sizeof(*from));
+	size_t *sizes = malloc(n * sizeof(*sizes)), first = 0, failed;
+
+	scene_open(&scene, 0);
+	CUstream stream = child_stream();
+	for (unsigned i = 0; i < n; i++) {
+		to[i] = scene.block[0];
+		from[i] = scene.block[1];
+		sizes[i] = 4;
+	}
+	MUST(cuMemcpyBatchAsync(to, from, sizes, n, &attributes, &first, 1, &failed, stream));
+	MUST(cu.cuStreamSynchronize(stream));
+	tell(0);
+	scene_close(&scene);
+	return 0;
+}
+
+static const struct {
+	const char *name;
+	int (*run)(unsigned argument);
+} modes[] = {
+    {"rounds", rounds},
+    {"killed", killed},
+    {"killed_sometime", killed_sometime},
+    {"forked", forked},
+    {"children", two_children},
+    {"may_write", may_write},
+    {"threads", threads},
+    {"too_many_names", too_many_names},
+};
+
+int main(int argc, char **argv)
+{
+	for (size_t i = 0; argc == 3 && i < sizeof(modes) / sizeof(modes[0]); i++)
+		if (!strcmp(argv[1], modes[i].name))
+			return modes[i].run((unsigned)strtoul(argv[2], NULL, 10));
+	return 2;
+}
