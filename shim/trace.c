@@ -205,7 +205,7 @@ void trace_write(uint32_t kind, uint64_t time, const uint64_t *fields, unsigned 
 
 bool trace_submit_begin(void)
 {
-	struct ring *ring = begin();
+	struct ring *ring = trace_is_on() ? begin() : NULL;
 
 	if (!ring)
 		return false;

@@ -461,6 +461,45 @@ static void a_submission_without_memory_waits_until_nothing_is_unmapped(void **s
 	stream_end(stream);
 }
 
+/*
+ * A submission was read for another reason, with an engine that does not move yet, and enters the driver after tracking
+ * was switched on: the mover has not seen it, and what it has named may be a part.
+ */
+static void what_was_read_before_tracking_began_may_touch_anything(void **state)
+{
+	(void)state;
+	use_set_tracking(false);
+	struct use *use = use_open(HOOK_cuMemsetD8Async);
+	assert_non_null(use);
+	use_set_tracking(true);
+	struct use_stripe *stripe = use_admit(use);
+	assert_int_equal(mark_holds(&engine->everything), 1);
+	use_close(use, stripe);
+	assert_int_equal(mark_holds(&engine->everything), 0);
+	assert_int_equal(mark_last(&engine->everything), done_newest());
+	/* From now on it is what it names that counts. */
+	use = use_open(HOOK_cuMemsetD8Async);
+	stripe = use_admit(use);
+	assert_int_equal(mark_holds(&engine->everything), 0);
+	use_close(use, stripe);
+	assert_true(becomes(all_is_done));
+}
+
+/* Nobody asks when it is done, so no event is recorded for it. */
+static void what_is_traced_and_no_more_has_no_number(void **state)
+{
+	uint64_t before = done_newest();
+
+	(void)state;
+	use_set_tracking(false);
+	use_set_trace(true);
+	struct use *use = use_open(HOOK_cuMemsetD8Async);
+	use_close(use, use_admit(use));
+	assert_true(done_newest() == before);
+	use_set_trace(false);
+	use_set_tracking(true);
+}
+
 /* What engine_lost() says. */
 static void lost(char text[4096])
 {
@@ -544,6 +583,8 @@ int main(void)
 	    cmocka_unit_test(an_event_that_a_capture_took_proves_nothing_and_harms_nothing),
 	    cmocka_unit_test(each_launch_of_several_counts_on_its_own_stream),
 	    cmocka_unit_test(a_submission_without_memory_waits_until_nothing_is_unmapped),
+	    cmocka_unit_test(what_was_read_before_tracking_began_may_touch_anything),
+	    cmocka_unit_test(what_is_traced_and_no_more_has_no_number),
 	    cmocka_unit_test(a_stop_names_what_has_arrived_since_the_mover_looked),
 	    cmocka_unit_test(streams_beyond_the_table_are_counted_and_become_done),
 	};

@@ -263,7 +263,7 @@ static void what_finds_no_room_is_counted_and_said(void **state)
 {
 	(void)state;
 	/* Four words each: more than a ring has. */
-	run_tracer("too_many_names", "40000", NULL);
+	run_tracer("too_many_names", "140000", NULL);
 	if (outcome.status)
 		fail_msg("status %d\n%s\n%s", outcome.status, outcome.out, outcome.err);
 	read_it(path);

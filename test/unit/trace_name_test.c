@@ -1,0 +1,148 @@
+/* Names of trace files: what is put into a pattern, and what happens where a name is taken. */
+#include "shim/trace_inside.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/trace_name_test.XXXXXX";
+
+static void forget_ranks(void)
+{
+	unsetenv("RANK");
+	unsetenv("LOCAL_RANK");
+	unsetenv("SLURM_PROCID");
+	unsetenv("OMPI_COMM_WORLD_RANK");
+}
+
+static const char *expanded(const char *pattern)
+{
+	static char name[512];
+	bool unique;
+
+	assert_true(file_expand(pattern, name, sizeof(name), &unique));
+	assert_int_equal(unique, strstr(pattern, "%p") != NULL);
+	return name;
+}
+
+static void a_pattern_becomes_a_name(void **state)
+{
+	char want[512], host[256];
+	(void)state;
+
+	forget_ranks();
+	gethostname(host, sizeof(host));
+	snprintf(want, sizeof(want), "/a/%d-%s-%s-0%%x%%y%%", getpid(), host, program_invocation_short_name);
+	assert_string_equal(expanded("/a/%p-%h-%e-%r%%x%y%"), want);
+}
+
+static void the_rank_is_the_first_that_is_a_number(void **state)
+{
+	(void)state;
+	forget_ranks();
+	setenv("OMPI_COMM_WORLD_RANK", "4", 1);
+	assert_string_equal(expanded("%r"), "4");
+	setenv("SLURM_PROCID", "3", 1);
+	assert_string_equal(expanded("%r"), "3");
+	setenv("LOCAL_RANK", "../2", 1);
+	assert_string_equal(expanded("%r"), "3");
+	setenv("RANK", "1", 1);
+	assert_string_equal(expanded("%r"), "1");
+	setenv("RANK", "", 1);
+	assert_string_equal(expanded("%r"), "3");
+	forget_ranks();
+}
+
+static void a_name_that_is_too_long_is_refused(void **state)
+{
+	char name[8];
+	bool unique;
+	(void)state;
+
+	assert_true(file_expand("1234567", name, sizeof(name), &unique));
+	assert_false(file_expand("12345678", name, sizeof(name), &unique));
+	assert_false(file_expand("123456%%%%", name, sizeof(name), &unique));
+	assert_false(file_expand("", name, sizeof(name), &unique));
+}
+
+static void make(const char *pattern, const char *want)
+{
+	struct trace_file file;
+	struct stat status;
+	char path[300], name[300];
+	bool unique;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, pattern);
+	assert_int_equal(file_make(&file, path), 0);
+	snprintf(path, sizeof(path), "%s/%s", folder, want);
+	assert_true(file_expand(path, name, sizeof(name), &unique));
+	assert_string_equal(file.name, name);
+	assert_int_equal(fstat(file.fd, &status), 0);
+	assert_int_equal(status.st_mode & 07777, 0600);
+	file_close(&file);
+}
+
+static void a_name_that_is_taken_is_never_written_over(void **state)
+{
+	struct trace_file file;
+	char path[300];
+	(void)state;
+
+	umask(0);
+	make("t", "t");
+	make("t", "t.%p");
+	make("t", "t.%p.1");
+	make("u%p", "u%p");
+	make("u%p", "u%p.1");
+	/* A link is a name that is taken, wherever it leads. */
+	snprintf(path, sizeof(path), "%s/link", folder);
+	assert_int_equal(symlink("/nowhere/at/all", path), 0);
+	make("link", "link.%p");
+	assert_int_equal(file_make(&file, "/nowhere/at/all"), ENOENT);
+}
+
+/* The program closes everything and opens a file of its own: that one is left alone. */
+static void a_descriptor_that_is_another_files_is_not_written_to(void **state)
+{
+	struct trace_file file;
+	char path[300];
+	(void)state;
+
+	snprintf(path, sizeof(path), "%s/closed", folder);
+	assert_int_equal(file_make(&file, path), 0);
+	assert_int_equal(file_write(&file, "abc", 3), 0);
+	FILE *other = tmpfile();
+	assert_non_null(other);
+	assert_int_equal(dup2(fileno(other), file.fd), file.fd);
+	assert_int_equal(file_write(&file, "abc", 3), EBADF);
+	assert_int_equal(lseek(fileno(other), 0, SEEK_END), 0);
+	close(file.fd);
+	assert_int_equal(file_write(&file, "abc", 3), EBADF);
+	file_close(&file);
+	fclose(other);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_pattern_becomes_a_name),
+	    cmocka_unit_test(the_rank_is_the_first_that_is_a_number),
+	    cmocka_unit_test(a_name_that_is_too_long_is_refused),
+	    cmocka_unit_test(a_name_that_is_taken_is_never_written_over),
+	    cmocka_unit_test(a_descriptor_that_is_another_files_is_not_written_to),
+	};
+	char command[64];
+
+	if (!mkdtemp(folder))
+		return 1;
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	snprintf(command, sizeof(command), "rm -rf %s", folder);
+	return system(command) ? 1 : failed;
+}
