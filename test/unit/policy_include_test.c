@@ -1,19 +1,13 @@
 /*
  * policy_include_test.c: policies in several files.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/unit/policy_help.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "policy/parse.h"
 
 static char folder[] = "/tmp/policy_include_test.XXXXXX";
 
@@ -46,33 +40,20 @@ static int leave(void **state)
 	return system(command);
 }
 
-static struct policy *good_policy(const char *name)
+static struct policy *good_file(const char *name)
 {
 	struct policy_errors errors;
 	struct policy *policy = policy_read(name, NULL, &errors);
 
-	if (errors.n)
-		fail_msg("%s:%u:%u %s", errors.kept[0].file, errors.kept[0].line, errors.kept[0].column,
-			 errors.kept[0].text);
-	policy_errors_free(&errors);
-	return policy;
+	return good_policy_of(policy, &errors);
 }
 
-/* All problems of a file, one a line, must be these. */
-static void expect_problems(const char *name, const char *expected)
+static void expect_problems_of_file(const char *name, const char *expected)
 {
 	struct policy_errors errors;
 	struct policy *policy = policy_read(name, NULL, &errors);
-	char all[32768] = "", line[700];
 
-	for (size_t i = 0; i < errors.n_kept; i++) {
-		strcat(all, policy_error_format(&errors.kept[i], line, sizeof(line)));
-		strcat(all, "\n");
-	}
-	assert_string_equal(all, expected);
-	assert_int_equal(policy == NULL, errors.n_errors > 0);
-	policy_free(policy);
-	policy_errors_free(&errors);
+	expect_problems_of(policy, &errors, expected);
 }
 
 static void included_rules_come_first_and_keys_are_overridden(void **state)
@@ -88,7 +69,7 @@ static void included_rules_come_first_and_keys_are_overridden(void **state)
 	write_file("top.yaml", "rules: [{name: top, match: {size: < 100KiB}, use: driver}, {use: system}]\n"
 			       "managed.advise: preferred-host\nspill.mode: static\n"
 			       "include: [sub/two.yaml]\n");
-	policy = good_policy("./top.yaml");
+	policy = good_file("./top.yaml");
 	assert_int_equal(policy_n_rules(policy), 4);
 	assert_string_equal(policy_rule_name(policy, 0), "one");
 	assert_string_equal(policy_rule_name(policy, 1), "two");
@@ -109,12 +90,13 @@ static void built_in_policies_can_be_included(void **state)
 
 	(void)state;
 	write_file("p.yaml", "include: training-fast\ndevice.budget: 1GiB\n");
-	policy = good_policy("p.yaml");
+	policy = good_file("p.yaml");
 	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_FAST);
 	assert_string_equal(policy_rule_name(policy, 0), "communication libraries");
 	policy_free(policy);
 	write_file("p.yaml", "include: [heap, heap]\n");
-	expect_problems("p.yaml", "p.yaml:1:17: error: include: \"heap\" is read already; name each policy once\n");
+	expect_problems_of_file("p.yaml",
+				"p.yaml:1:17: error: include: \"heap\" is read already; name each policy once\n");
 }
 
 static void problems_name_their_file_and_stay_together(void **state)
@@ -122,7 +104,7 @@ static void problems_name_their_file_and_stay_together(void **state)
 	(void)state;
 	write_file("base.yaml", "version: 2\nrules:\n- {use: heap}\n- {use: hep}\n");
 	write_file("p.yaml", "foo: 1\ninclude: base.yaml\nversion: 3\nspill.mode: *a\n");
-	expect_problems(
+	expect_problems_of_file(
 	    "p.yaml",
 	    "p.yaml:1:1: error: unknown key \"foo\"; write one of: version, include, observe, device, host, heap, "
 	    "spill, "
@@ -140,24 +122,25 @@ static void a_rule_that_an_included_one_covers_is_warned_of(void **state)
 	(void)state;
 	write_file("base.yaml", "rules:\n- {match: {api: malloc}, use: heap}\n- {use: heap}\n");
 	write_file("p.yaml", "include: base.yaml\nrules:\n- {use: driver}\n- {match: {api: malloc}, use: driver}\n");
-	expect_problems("p.yaml",
-			"p.yaml:3:3: warning: rule 1 is unreachable: rule 2 of base.yaml (line 3) matches "
-			"everything; move it up or remove it\n"
-			"p.yaml:4:3: warning: rule 2 is unreachable: rule 1 of base.yaml (line 2) matches all "
-			"that it matches; move it up or remove it\n");
+	expect_problems_of_file("p.yaml",
+				"p.yaml:3:3: warning: rule 1 is unreachable: rule 2 of base.yaml (line 3) matches "
+				"everything; move it up or remove it\n"
+				"p.yaml:4:3: warning: rule 2 is unreachable: rule 1 of base.yaml (line 2) matches all "
+				"that it matches; move it up or remove it\n");
 }
 
 static void a_circle_is_an_error(void **state)
 {
 	(void)state;
 	write_file("p.yaml", "include: p.yaml\n");
-	expect_problems("p.yaml",
-			"p.yaml:1:10: error: include: \"p.yaml\" is read already, or includes this file; name "
-			"each file once\n");
+	expect_problems_of_file("p.yaml",
+				"p.yaml:1:10: error: include: \"p.yaml\" is read already, or includes this file; name "
+				"each file once\n");
 	write_file("a.yaml", "include: [sub/b.yaml]\n");
 	write_file("sub/b.yaml", "version: 1\ninclude: ../a.yaml\n");
-	expect_problems("a.yaml", "sub/b.yaml:2:10: error: include: \"../a.yaml\" is read already, or includes this "
-				  "file; name each file once\n");
+	expect_problems_of_file("a.yaml",
+				"sub/b.yaml:2:10: error: include: \"../a.yaml\" is read already, or includes this "
+				"file; name each file once\n");
 }
 
 static void what_cannot_be_read_is_an_error_at_the_include(void **state)
@@ -167,7 +150,7 @@ static void what_cannot_be_read_is_an_error_at_the_include(void **state)
 	(void)state;
 	write_file("empty.yaml", "");
 	write_file("p.yaml", "include: [none.yaml, sub, [x], '', empty.yaml, 'sub/../none.yaml']\nversion: 1\n");
-	expect_problems(
+	expect_problems_of_file(
 	    "p.yaml",
 	    "p.yaml:1:11: error: include: \"none.yaml\": there is no such file; write the path of one, or the name of "
 	    "a "
@@ -179,13 +162,13 @@ static void what_cannot_be_read_is_an_error_at_the_include(void **state)
 	    "name of a built-in policy\n"
 	    "empty.yaml: error: nothing is in it; write at least version: 1\n");
 	write_file("p.yaml", "include: *x\ninclude: a.yaml\n");
-	expect_problems("p.yaml",
-			"p.yaml:1:10: error: an alias (*name) has no use in a policy; write the value in full, or "
-			"in quotes if it begins with *\n"
-			"p.yaml:2:1: error: include is given twice, first in line 1 column 1; remove one of them\n");
+	expect_problems_of_file(
+	    "p.yaml", "p.yaml:1:10: error: an alias (*name) has no use in a policy; write the value in full, or "
+		      "in quotes if it begins with *\n"
+		      "p.yaml:2:1: error: include is given twice, first in line 1 column 1; remove one of them\n");
 	memset(text + 10, 'a', 5000);
 	write_file("p.yaml", text);
-	expect_problems(
+	expect_problems_of_file(
 	    "p.yaml",
 	    "p.yaml:1:10: error: include: \"/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa...\" is too "
 	    "long a path; write a shorter one\n");
@@ -203,10 +186,10 @@ static void depth_and_number_of_files_are_bounded(void **state)
 		snprintf(chain, sizeof(chain), i < 9 ? "include: chain%d.yaml\n" : "version: 1\n", i + 1);
 		write_file(name, chain);
 	}
-	expect_problems("chain0.yaml",
-			"chain8.yaml:1:10: error: include: \"chain9.yaml\" is included more than 8 files deep; "
-			"put some of them into one\n");
-	policy_free(good_policy("chain1.yaml"));
+	expect_problems_of_file("chain0.yaml",
+				"chain8.yaml:1:10: error: include: \"chain9.yaml\" is included more than 8 files deep; "
+				"put some of them into one\n");
+	policy_free(good_file("chain1.yaml"));
 	for (int i = 0; i < 64; i++) {
 		snprintf(name, sizeof(name), "w%d.yaml", i);
 		write_file(name, "version: 1\n");
@@ -214,8 +197,8 @@ static void depth_and_number_of_files_are_bounded(void **state)
 	}
 	strcat(text, "]\n");
 	write_file("p.yaml", text);
-	expect_problems("p.yaml",
-			"p.yaml:1:568: error: include: \"w63.yaml\" is one file too many; a policy may have 64\n");
+	expect_problems_of_file(
+	    "p.yaml", "p.yaml:1:568: error: include: \"w63.yaml\" is one file too many; a policy may have 64\n");
 }
 
 static void rules_of_all_files_together_are_bounded(void **state)
@@ -231,8 +214,8 @@ static void rules_of_all_files_together_are_bounded(void **state)
 	for (int i = 0; i < 6000; i++)
 		end += sprintf(end, "- {match: {size: == %dKiB}, use: heap}\n", i + 6);
 	write_file("p.yaml", text);
-	expect_problems("p.yaml",
-			"p.yaml:3:1: error: rules: with those of other files they are more than 10000; write fewer\n");
+	expect_problems_of_file(
+	    "p.yaml", "p.yaml:3:1: error: rules: with those of other files they are more than 10000; write fewer\n");
 	free(text);
 }
 

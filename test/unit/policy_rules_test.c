@@ -1,31 +1,14 @@
 /*
  * policy_rules_test.c: what rules may ask and say: conditions and decisions.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/parse.h"
+#include "test/unit/policy_help.h"
 #include "test/unit/seed.h"
 
 #define MIB (1ull << 20)
-
-static struct policy *good_policy(const char *text)
-{
-	struct policy_errors errors;
-	struct policy *policy = policy_read_text("p.yaml", text, strlen(text), NULL, &errors);
-
-	if (errors.n)
-		fail_msg("%u:%u %s", errors.kept[0].line, errors.kept[0].column, errors.kept[0].text);
-	policy_errors_free(&errors);
-	return policy;
-}
 
 static const struct policy_request plain = {.bytes = MIB};
 

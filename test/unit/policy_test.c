@@ -2,11 +2,7 @@
  * policy_test.c: what the policy language promises. Each test reads texts and compares problems word by word with their
  * places, or asks for decisions.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/unit/policy_help.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -16,7 +12,6 @@
 #include <unistd.h>
 
 #include "policy/keys.h"
-#include "policy/parse.h"
 #include "policy/policy.h"
 
 #define MIB (1ull << 20)
@@ -24,40 +19,6 @@
 static struct policy *read_policy(const char *text, const char *set, struct policy_errors *errors)
 {
 	return policy_read_text("p.yaml", text, strlen(text), set, errors);
-}
-
-/* All problems of a text (and set), one a line, must be these. */
-static void expect_problems_of(const char *text, size_t bytes, const char *set, const char *expected)
-{
-	struct policy_errors errors;
-	struct policy *policy = policy_read_text("p.yaml", text, bytes, set, &errors);
-	char all[65536] = "", line[700];
-
-	for (size_t i = 0; i < errors.n_kept; i++) {
-		strcat(all, policy_error_format(&errors.kept[i], line, sizeof(line)));
-		strcat(all, "\n");
-	}
-	assert_string_equal(all, expected);
-	assert_int_equal(policy == NULL, errors.n_errors > 0);
-	policy_free(policy);
-	policy_errors_free(&errors);
-}
-
-static void expect_problems(const char *text, const char *set, const char *expected)
-{
-	expect_problems_of(text, strlen(text), set, expected);
-}
-
-/* A good policy, which the caller frees. */
-static struct policy *good_policy(const char *text, const char *set)
-{
-	struct policy_errors errors;
-	struct policy *policy = read_policy(text, set, &errors);
-
-	if (errors.n)
-		fail_msg("%u:%u %s", errors.kept[0].line, errors.kept[0].column, errors.kept[0].text);
-	policy_errors_free(&errors);
-	return policy;
 }
 
 static void every_standard_value_of_the_key_table_can_be_read(void **state)
@@ -94,7 +55,7 @@ static void nested_and_dotted_keys_mean_the_same(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
-		struct policy *policy = good_policy(texts[i], NULL);
+		struct policy *policy = good_policy(texts[i]);
 
 		assert_true(policy_device_budget(policy).kind == POLICY_SIZE_BYTES);
 		assert_true(policy_device_budget(policy).value == 4096 * MIB);
@@ -109,7 +70,7 @@ static void nested_and_dotted_keys_mean_the_same(void **state)
 
 static void absent_keys_have_their_standard_values(void **state)
 {
-	struct policy *policy = good_policy("version: 1\n", NULL);
+	struct policy *policy = good_policy("version: 1\n");
 	struct policy_request request = {.bytes = MIB};
 
 	(void)state;
@@ -131,8 +92,7 @@ static void first_rule_that_matches_wins(void **state)
 	struct policy *policy = good_policy("rules:\n"
 					    "  - {name: middle, match: {size: 1MiB .. 64MiB}, use: driver}\n"
 					    "  - {match.size: \">= 32MiB\", use: heap}\n"
-					    "default: driver\n",
-					    NULL);
+					    "default: driver\n");
 	struct policy_request small = {.bytes = 1}, edge = {.bytes = 64 * MIB}, over = {.bytes = 64 * MIB + 1};
 
 	(void)state;
@@ -153,8 +113,7 @@ static void what_no_rule_calls_unmovable_is_movable(void **state)
 	struct policy *policy = good_policy("rules:\n"
 					    "  - {match.size: \"< 1MiB\", use: heap, movable: no}\n"
 					    "  - {match.size: \"< 2MiB\", use: heap, movable: yes}\n"
-					    "  - {match.size: \"< 3MiB\", use: heap}\n",
-					    NULL);
+					    "  - {match.size: \"< 3MiB\", use: heap}\n");
 	struct policy_request small = {.bytes = MIB - 1}, middle = {.bytes = MIB}, large = {.bytes = 2 * MIB},
 			      none = {.bytes = 3 * MIB};
 
@@ -165,10 +124,10 @@ static void what_no_rule_calls_unmovable_is_movable(void **state)
 	assert_true(policy_decide(policy, &large).movable);
 	assert_true(policy_decide(policy, &none).movable);
 	policy_free(policy);
-	expect_problems("rules:\n- {use: heap, moveable: no}\n", NULL,
+	expect_problems("rules:\n- {use: heap, moveable: no}\n",
 			"p.yaml:2:15: error: rule 1: unknown key \"moveable\"; did you mean \"movable\"?\n");
 	expect_problems(
-	    "rules:\n- {use: heap, movable: 0}\n", NULL,
+	    "rules:\n- {use: heap, movable: 0}\n",
 	    "p.yaml:2:24: error: rule 1: movable: \"0\" is unknown; write yes, no, true, false, on or off (a "
 	    "number is not taken as yes or no)\n");
 }
@@ -176,7 +135,7 @@ static void what_no_rule_calls_unmovable_is_movable(void **state)
 static void all_errors_come_in_one_go_in_the_order_of_the_file(void **state)
 {
 	(void)state;
-	expect_problems(
+	expect_problems_set(
 	    "version: 2\n"
 	    "devcie:\n"
 	    "  budget: 4GiB\n"
@@ -278,15 +237,17 @@ static void odd_texts_are_refused_with_their_place(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
-		expect_problems(rows[i][0], NULL, rows[i][1]);
+		expect_problems(rows[i][0], rows[i][1]);
 }
 
 static void nul_bytes_are_refused_with_their_place(void **state)
 {
 	static const char text[] = "version: 1\n# \xc3\xa9\0\n";
+	struct policy_errors errors;
+	struct policy *policy = policy_read_text("p.yaml", text, sizeof(text) - 1, NULL, &errors);
 
 	(void)state;
-	expect_problems_of(text, sizeof(text) - 1, NULL,
+	expect_problems_of(policy, &errors,
 			   "p.yaml:2:4: error: the file has a NUL byte in it; write plain text in UTF-8\n");
 }
 
@@ -297,7 +258,7 @@ static void deep_nesting_is_refused(void **state)
 	(void)state;
 	memset(text + 7, '[', 100000);
 	expect_problems(
-	    text, NULL,
+	    text,
 	    "p.yaml:1:9: error: rule 1: a rule is a map; write - {match: {size: \">= 64MiB\"}, use: driver}\n"
 	    "p.yaml:1:23: error: lists and maps are nested more than 16 deep; write a flat policy, 4 are enough\n");
 }
@@ -314,7 +275,6 @@ static void rules_that_can_never_match_are_warned_of(void **state)
 	    "- {match: {size: 512KiB .. 3MiB}, use: heap}\n"
 	    "- {use: heap}\n"
 	    "- {use: driver}\n",
-	    NULL,
 	    "p.yaml:3:3: warning: rule 2 is unreachable: rule 1 (line 2) matches all that it matches; move it up "
 	    "or remove it\n"
 	    "p.yaml:5:3: warning: rule 4 is unreachable: the rules before it together match all that it matches; "
@@ -326,7 +286,7 @@ static void rules_that_can_never_match_are_warned_of(void **state)
 static void set_goes_on_top_of_the_file(void **state)
 {
 	struct policy *policy =
-	    good_policy("device.budget: 1GiB\nspill.mode: off\n", " device.budget = 2GiB,default=driver");
+	    good_policy_set("device.budget: 1GiB\nspill.mode: off\n", " device.budget = 2GiB,default=driver");
 	struct policy_request request = {.bytes = 1};
 
 	(void)state;
@@ -348,21 +308,21 @@ static void every_spill_mode_has_its_word(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		struct policy *policy = good_policy("version: 1", rows[i].text);
+		struct policy *policy = good_policy_set("version: 1", rows[i].text);
 
 		assert_int_equal(policy_spill_mode(policy), rows[i].mode);
 		assert_string_equal(policy_spill_name(rows[i].mode), rows[i].text + strlen("spill.mode="));
 		policy_free(policy);
 	}
 	expect_problems(
-	    "spill.mode: exakt\n", NULL,
+	    "spill.mode: exakt\n",
 	    "p.yaml:1:13: error: spill.mode: \"exakt\" is unknown; did you mean exact? Write off, static, exact "
 	    "or fast\n");
 }
 
 static void control_can_be_switched_off(void **state)
 {
-	struct policy *policy = good_policy("control: no\n", NULL);
+	struct policy *policy = good_policy("control: no\n");
 
 	(void)state;
 	assert_false(policy_control(policy));
@@ -371,7 +331,7 @@ static void control_can_be_switched_off(void **state)
 
 static void ipc_can_be_switched_on(void **state)
 {
-	struct policy *policy = good_policy("ipc: yes\n", NULL), *standard = good_policy("control: no\n", NULL);
+	struct policy *policy = good_policy("ipc: yes\n"), *standard = good_policy("control: no\n");
 
 	(void)state;
 	assert_true(policy_ipc(policy));
@@ -391,7 +351,7 @@ static void booleans_are_words(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		struct policy *policy = good_policy("version: 1", rows[i].text);
+		struct policy *policy = good_policy_set("version: 1", rows[i].text);
 
 		assert_int_equal(policy_summary(policy), rows[i].value);
 		policy_free(policy);

@@ -1,33 +1,10 @@
 /*
  * policy_wrong_test.c: the mistakes in rules, word by word and with their places, and rules that are never reached.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "test/unit/policy_help.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#include "policy/parse.h"
-
-/* All problems of a text, one a line, must be these. */
-static void expect_problems(const char *text, const char *expected)
-{
-	struct policy_errors errors;
-	struct policy *policy = policy_read_text("p.yaml", text, strlen(text), NULL, &errors);
-	char all[16384] = "", line[700];
-
-	for (size_t i = 0; i < errors.n_kept; i++) {
-		strcat(all, policy_error_format(&errors.kept[i], line, sizeof(line)));
-		strcat(all, "\n");
-	}
-	assert_string_equal(all, expected);
-	assert_int_equal(policy == NULL, errors.n_errors > 0);
-	policy_free(policy);
-	policy_errors_free(&errors);
-}
 
 static void wrong_values_say_what_to_write_instead(void **state)
 {
@@ -167,19 +144,12 @@ static void expect_warnings(struct policy_device device, const char *text, const
 	struct policy_device devices[2] = {device, device};
 	struct policy_errors errors;
 	struct policy *policy = policy_read_text("p.yaml", text, strlen(text), NULL, &errors);
-	char all[4096] = "", line[700];
 
 	assert_non_null(policy);
 	policy_warn_devices(policy, devices, 0, &errors);
 	assert_int_equal(errors.n, 0); /* nothing is known */
 	policy_warn_devices(policy, devices, 2, &errors);
-	for (size_t i = 0; i < errors.n_kept; i++) {
-		strcat(all, policy_error_format(&errors.kept[i], line, sizeof(line)));
-		strcat(all, "\n");
-	}
-	assert_string_equal(all, expected);
-	policy_free(policy);
-	policy_errors_free(&errors);
+	expect_problems_of(policy, &errors, expected);
 }
 
 static void what_no_device_can_serve_is_warned_of(void **state)
