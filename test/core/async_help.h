@@ -26,5 +26,12 @@ CUmemoryPool async_default_pool(void);
 void async_leave_to_pools(bool pools);
 /* After each test: nothing is left anywhere. */
 int async_check(void **state);
+#define ASYNC_TEST(test) cmocka_unit_test_teardown(test, async_check)
+
+/* For core_start(): two devices, and the rules of streams.yaml, whose path the test's build gives. Nothing moves. */
+#define ASYNC_SETTINGS                                                                                                 \
+	((const char *const[]){                                                                                        \
+	    "SIM_MEMORY=256MiB", "SIM_DEVICES=2", "SPILLWAY_POLICY=" STREAMS_POLICY,                                   \
+	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=static,report.summary=no", NULL})
 
 #endif

@@ -124,24 +124,15 @@ static void pools_that_other_devices_reach_stay_with_the_driver(void **state)
 	assert_ok(cuMemPoolDestroy(pool));
 }
 
-#define HEAP(test) cmocka_unit_test_teardown(test, async_check)
-
 int main(void)
 {
-	static const char *const settings[] = {
-	    "SIM_MEMORY=256MiB",
-	    "SIM_DEVICES=2",
-	    "SPILLWAY_POLICY=" STREAMS_POLICY,
-	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=static,report.summary=no",
-	    NULL,
-	};
 	const struct CMUnitTest tests[] = {
-	    HEAP(a_pool_says_what_of_it_is_in_the_heap),
-	    HEAP(a_pool_may_end_before_its_memory),
-	    HEAP(trimming_a_pool_gives_back_what_the_heap_keeps_warm),
-	    HEAP(pools_that_can_be_exported_stay_with_the_driver),
-	    HEAP(pools_that_other_devices_reach_stay_with_the_driver),
+	    ASYNC_TEST(a_pool_says_what_of_it_is_in_the_heap),
+	    ASYNC_TEST(a_pool_may_end_before_its_memory),
+	    ASYNC_TEST(trimming_a_pool_gives_back_what_the_heap_keeps_warm),
+	    ASYNC_TEST(pools_that_can_be_exported_stay_with_the_driver),
+	    ASYNC_TEST(pools_that_other_devices_reach_stay_with_the_driver),
 	};
-	core_start(settings);
+	core_start(ASYNC_SETTINGS);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -442,37 +442,28 @@ static void a_free_of_a_node_that_the_graph_does_not_free_goes_to_the_driver(voi
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
-#define HEAP(test) cmocka_unit_test_teardown(test, async_check)
-
 int main(void)
 {
-	static const char *const settings[] = {
-	    "SIM_MEMORY=256MiB",
-	    "SIM_DEVICES=2",
-	    "SPILLWAY_POLICY=" STREAMS_POLICY,
-	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=static,report.summary=no",
-	    NULL,
-	};
 	const struct CMUnitTest tests[] = {
-	    HEAP(what_a_rule_leaves_to_it_the_drivers_pool_serves),
-	    HEAP(memory_comes_from_the_heap_and_says_it_is_of_its_pool),
-	    HEAP(what_the_driver_would_refuse_it_refuses),
-	    HEAP(the_device_is_that_of_the_stream_not_the_current_one),
-	    HEAP(memory_freed_on_a_stream_is_at_once_there_for_the_same_stream),
-	    HEAP(a_block_that_is_much_too_large_is_not_used),
-	    HEAP(another_stream_does_not_get_it_before_the_free_has_passed),
-	    HEAP(where_room_is_short_another_stream_waits_for_it_on_the_gpu),
-	    HEAP(a_stream_is_not_made_to_wait_where_that_may_not_be),
-	    HEAP(what_was_freed_on_a_destroyed_stream_is_no_streams_own),
-	    HEAP(default_streams_of_threads_are_streams_of_their_own),
-	    HEAP(the_legacy_stream_has_two_names),
-	    HEAP(the_legacy_streams_of_contexts_are_streams_of_their_own),
-	    HEAP(memory_that_left_the_process_is_not_used_again),
-	    HEAP(a_call_that_fails_is_out_of_memory_or_left_to_the_driver),
-	    HEAP(every_kind_of_free_takes_every_kind_of_block),
-	    HEAP(what_a_capturing_stream_allocates_is_a_node_of_the_driver),
-	    HEAP(a_free_of_a_node_that_the_graph_does_not_free_goes_to_the_driver),
+	    ASYNC_TEST(what_a_rule_leaves_to_it_the_drivers_pool_serves),
+	    ASYNC_TEST(memory_comes_from_the_heap_and_says_it_is_of_its_pool),
+	    ASYNC_TEST(what_the_driver_would_refuse_it_refuses),
+	    ASYNC_TEST(the_device_is_that_of_the_stream_not_the_current_one),
+	    ASYNC_TEST(memory_freed_on_a_stream_is_at_once_there_for_the_same_stream),
+	    ASYNC_TEST(a_block_that_is_much_too_large_is_not_used),
+	    ASYNC_TEST(another_stream_does_not_get_it_before_the_free_has_passed),
+	    ASYNC_TEST(where_room_is_short_another_stream_waits_for_it_on_the_gpu),
+	    ASYNC_TEST(a_stream_is_not_made_to_wait_where_that_may_not_be),
+	    ASYNC_TEST(what_was_freed_on_a_destroyed_stream_is_no_streams_own),
+	    ASYNC_TEST(default_streams_of_threads_are_streams_of_their_own),
+	    ASYNC_TEST(the_legacy_stream_has_two_names),
+	    ASYNC_TEST(the_legacy_streams_of_contexts_are_streams_of_their_own),
+	    ASYNC_TEST(memory_that_left_the_process_is_not_used_again),
+	    ASYNC_TEST(a_call_that_fails_is_out_of_memory_or_left_to_the_driver),
+	    ASYNC_TEST(every_kind_of_free_takes_every_kind_of_block),
+	    ASYNC_TEST(what_a_capturing_stream_allocates_is_a_node_of_the_driver),
+	    ASYNC_TEST(a_free_of_a_node_that_the_graph_does_not_free_goes_to_the_driver),
 	};
-	core_start(settings);
+	core_start(ASYNC_SETTINGS);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
