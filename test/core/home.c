@@ -99,12 +99,47 @@ enum sw_status home_alloc(const struct backend *home, const struct backend_reque
 	return SW_OK;
 }
 
+CUdeviceptr home_get(const struct backend *home, const struct backend_request *request)
+{
+	CUdeviceptr address = 0;
+	size_t pitch;
+
+	assert_int_equal(home_alloc(home, request, &address, &pitch), SW_OK);
+	return address;
+}
+
+unsigned home_ask(CUpointer_attribute attribute, CUdeviceptr address)
+{
+	unsigned word = 77;
+
+	assert_ok(cuPointerGetAttribute(&word, attribute, address));
+	return word;
+}
+
 CUstream home_stream(void)
 {
 	CUstream stream;
 
 	assert_ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	return stream;
+}
+
+CUstream home_capture(void)
+{
+	CUstream stream = home_stream();
+
+	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	return stream;
+}
+
+void home_end_capture(CUstream stream)
+{
+	CUgraph graph;
+
+	assert_ok(cuStreamEndCapture(stream, &graph));
+	assert_ok(cuGraphDestroy(graph));
+	core_drain();
+	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 static CUresult launch(CUfunction function, CUdeviceptr at, uint32_t value, size_t n, CUstream stream)

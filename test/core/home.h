@@ -19,6 +19,10 @@
 /* As cuMemAlloc or cuMemAllocPitch would, when the policy says this home. *ret_address, *ret_pitch on success alone. */
 enum sw_status home_alloc(const struct backend *home, const struct backend_request *request, CUdeviceptr *ret_address,
 			  size_t *ret_pitch);
+/* The same where nothing is in its way. */
+CUdeviceptr home_get(const struct backend *home, const struct backend_request *request);
+/* What the driver's attributes of pointers, of one word, say of an address. */
+unsigned home_ask(CUpointer_attribute attribute, CUdeviceptr address);
 /* Starts driver and library with a device of 64 MiB, and loads the kernels. */
 void home_start(void);
 int home_set_up(void **state);
@@ -26,6 +30,9 @@ int home_set_up(void **state);
 int home_tear_down(void **state);
 
 CUstream home_stream(void);
+/* A stream that captures, in the strictest mode; the end of both, and of the frees that were put off meanwhile. */
+CUstream home_capture(void);
+void home_end_capture(CUstream stream);
 /* n words of value, by a kernel of that stream. slow: it takes 20 ms before it begins. */
 CUresult home_fill(CUdeviceptr at, uint32_t value, size_t n, CUstream stream);
 CUresult home_fill_slowly(CUdeviceptr at, uint32_t value, size_t n, CUstream stream);

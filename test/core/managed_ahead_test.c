@@ -11,12 +11,8 @@
 static CUdeviceptr managed(size_t bytes, enum backend_prefetch prefetch, uint64_t headroom)
 {
 	struct backend_managed_settings settings = {.device = -1, .prefetch = prefetch, .headroom = headroom};
-	struct backend_request request = {.bytes = bytes, .managed = &settings};
-	CUdeviceptr address = 0;
-	size_t pitch;
 
-	assert_int_equal(home_alloc(&backend_managed, &request, &address, &pitch), SW_OK);
-	return address;
+	return home_get(&backend_managed, &(struct backend_request){.bytes = bytes, .managed = &settings});
 }
 
 static void without_prefetch_it_comes_where_it_is_touched(void **state)

@@ -6,12 +6,7 @@
 
 static CUdeviceptr managed(size_t bytes, const struct backend_managed_settings *settings)
 {
-	struct backend_request request = {.bytes = bytes, .managed = settings};
-	CUdeviceptr address = 0;
-	size_t pitch;
-
-	assert_int_equal(home_alloc(&backend_managed, &request, &address, &pitch), SW_OK);
-	return address;
+	return home_get(&backend_managed, &(struct backend_request){.bytes = bytes, .managed = settings});
 }
 
 static void more_than_the_device_has_serves_both_sides(void **state)
@@ -44,14 +39,6 @@ static void a_pitched_block_has_the_pitch_of_a_heap_block(void **state)
 	assert_ok(cuMemFree_v2(at));
 }
 
-static unsigned ask(CUpointer_attribute attribute, CUdeviceptr address)
-{
-	unsigned word = 77;
-
-	assert_ok(cuPointerGetAttribute(&word, attribute, address));
-	return word;
-}
-
 static void it_answers_as_device_memory_that_is_managed(void **state)
 {
 	CUdeviceptr at = managed(MIB, NULL), base, pointer;
@@ -61,9 +48,9 @@ static void it_answers_as_device_memory_that_is_managed(void **state)
 	size_t bytes;
 
 	(void)state;
-	assert_int_equal(ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + 5), CU_MEMORYTYPE_DEVICE);
-	assert_int_equal(ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, at + 5), 1);
-	assert_int_equal(ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at), 0);
+	assert_int_equal(home_ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + 5), CU_MEMORYTYPE_DEVICE);
+	assert_int_equal(home_ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, at + 5), 1);
+	assert_int_equal(home_ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at), 0);
 	assert_ok(cuPointerGetAttribute(&pointer, CU_POINTER_ATTRIBUTE_HOST_POINTER, at + 5));
 	assert_int_equal(pointer, at + 5);
 	assert_ok(cuPointerGetAttributes(2, which, data, at + 5));
@@ -83,7 +70,7 @@ static void synchronous_copies_can_be_asked_for(void **state)
 
 	(void)state;
 	assert_ok(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at + 8));
-	assert_int_equal(ask(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at), 1);
+	assert_int_equal(home_ask(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at), 1);
 	assert_int_equal(ledger_n_sync_memops(), 1);
 	assert_ok(cuMemFree_v2(at));
 	assert_int_equal(ledger_n_sync_memops(), 0);
@@ -184,19 +171,14 @@ static void a_free_behind_a_stream_waits_for_it_and_not_the_program(void **state
 static void a_free_in_a_capture_is_put_off_and_harms_it_not(void **state)
 {
 	CUdeviceptr at = managed(MIB, NULL);
-	CUstream stream = home_stream();
-	CUgraph graph;
+	CUstream stream = home_capture();
 
 	(void)state;
-	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	assert_ok(cuMemFree_v2(at));
 	assert_int_equal(stats_live(PLACE_MANAGED), MIB);
 	pending_reap(0);
-	assert_ok(cuStreamEndCapture(stream, &graph));
-	assert_ok(cuGraphDestroy(graph));
-	core_drain();
+	home_end_capture(stream);
 	assert_int_equal(stats_live(PLACE_MANAGED), 0);
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 /* The driver has freed it then: a second time it would be somebody else's. */

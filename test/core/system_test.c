@@ -21,12 +21,7 @@ static int tear_down(void **state)
 
 static CUdeviceptr system_memory(size_t bytes, const struct backend_system_settings *settings)
 {
-	struct backend_request request = {.bytes = bytes, .system = settings};
-	CUdeviceptr address = 0;
-	size_t pitch;
-
-	assert_int_equal(home_alloc(&backend_system, &request, &address, &pitch), SW_OK);
-	return address;
+	return home_get(&backend_system, &(struct backend_request){.bytes = bytes, .system = settings});
 }
 
 static const struct backend_system_settings registering = {.register_pages = true, .numa_node = -1};
@@ -136,14 +131,6 @@ static void huge_pages_and_a_node_are_asked_for(void **state)
 
 /* ---- answers ---- */
 
-static unsigned ask(CUpointer_attribute attribute, CUdeviceptr address)
-{
-	unsigned word = 77;
-
-	assert_ok(cuPointerGetAttribute(&word, attribute, address));
-	return word;
-}
-
 static void answers(CUdeviceptr at)
 {
 	CUdeviceptr base, pointers[2];
@@ -154,9 +141,9 @@ static void answers(CUdeviceptr at)
 	CUcontext context;
 	size_t bytes;
 
-	assert_int_equal(ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + 5000), CU_MEMORYTYPE_DEVICE);
-	assert_int_equal(ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, at), 0);
-	assert_int_equal(ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at), 0);
+	assert_int_equal(home_ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + 5000), CU_MEMORYTYPE_DEVICE);
+	assert_int_equal(home_ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, at), 0);
+	assert_int_equal(home_ask(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at), 0);
 	assert_ok(cuPointerGetAttributes(2, which, data, at + 5000));
 	assert_int_equal(pointers[0], at + 5000);
 	assert_int_equal(pointers[1], at + 5000);
@@ -166,7 +153,7 @@ static void answers(CUdeviceptr at)
 	assert_int_equal(base, at);
 	assert_int_equal(bytes, 10000);
 	assert_ok(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at + 8));
-	assert_int_equal(ask(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at), 1);
+	assert_int_equal(home_ask(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, at), 1);
 	assert_int_equal(cuIpcGetMemHandle(&handle, at), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cuMemFree_v2(at + 4096), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cuMemFreeAsync(at + 4096, NULL), CUDA_ERROR_INVALID_VALUE);
@@ -242,19 +229,14 @@ static void a_free_behind_a_stream_waits_for_it_and_not_the_program(void **state
 static void a_free_in_a_capture_is_put_off_and_harms_it_not(void **state)
 {
 	CUdeviceptr at = system_memory(MIB, &registering);
-	CUstream stream = home_stream();
-	CUgraph graph;
+	CUstream stream = home_capture();
 
 	(void)state;
-	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	assert_ok(cuMemFree_v2(at));
 	pending_reap(0);
 	assert_true(is_mapped(at));
-	assert_ok(cuStreamEndCapture(stream, &graph));
-	assert_ok(cuGraphDestroy(graph));
-	core_drain();
+	home_end_capture(stream);
 	assert_false(is_mapped(at));
-	assert_ok(cuStreamDestroy_v2(stream));
 }
 
 static void with_its_context_it_is_gone(void **state)
