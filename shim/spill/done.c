@@ -3,6 +3,7 @@
 #include "shim/context.h"
 #include "shim/log.h"
 #include "shim/real.h"
+#include "shim/spill/recent.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,8 +16,6 @@
 #define EVENTS 512
 /* One event every so many submissions: recording one behind a launch was measured at 0.1 us (H200, driver 580). */
 #define STRIDE 4
-/* The latest submissions of which it is remembered what they were. */
-#define RECENT 8192
 /* Contexts whose tails are looked after at once. */
 #define TAILS 8
 
@@ -58,10 +57,6 @@ static struct {
 	struct context_idle idle;
 	uint64_t number;
 } others; /* under table_lock */
-
-static struct {
-	_Atomic uint64_t number, function, what; /* what: id << 16 | row */
-} recent[RECENT];
 
 static __thread struct {
 	struct tracker *tracker;
@@ -242,23 +237,12 @@ static bool may_record(const struct tracker *tracker)
 	       tracker->open && !capture_is_open();
 }
 
-/* Number last, and none meanwhile: whoever reads it twice knows what lies between. */
-static void remember(uint64_t number, const struct done_what *what, unsigned row)
-{
-	unsigned at = number % RECENT;
-
-	atomic_store_explicit(&recent[at].number, 0, memory_order_relaxed);
-	atomic_store_explicit(&recent[at].function, what->function, memory_order_release);
-	atomic_store_explicit(&recent[at].what, (uint64_t)what->id << 16 | row, memory_order_release);
-	atomic_store_explicit(&recent[at].number, number, memory_order_release);
-}
-
 uint64_t done_submitted(CUstream stream, bool per_thread, const struct done_what *what, bool hurry)
 {
 	struct tracker *tracker = take(stream, per_thread);
 	uint64_t number = atomic_fetch_add(&newest, 1) + 1;
 
-	remember(number, what, (unsigned)(tracker - trackers));
+	recent_note(number, what, (unsigned)(tracker - trackers));
 
 	if (!tracker->first)
 		tracker->first = number;
@@ -514,24 +498,18 @@ uint64_t done_poll(bool look_after_tails, CUresult *ret_error)
 void done_each_in_flight(void (*visit)(void *argument, unsigned row, const struct done_what *what), void *argument)
 {
 	uint64_t first[DONE_ROWS], last = atomic_load(&newest);
-	uint64_t number = last < RECENT ? 1 : last - RECENT + 1;
 
 	for (unsigned i = 0; i < DONE_ROWS; i++) {
 		pthread_mutex_lock(&trackers[i].lock);
 		first[i] = trackers[i].first;
 		pthread_mutex_unlock(&trackers[i].lock);
 	}
-	for (; number <= last; number++) {
-		unsigned at = number % RECENT;
+	for (uint64_t number = recent_oldest(last); number <= last; number++) {
+		struct done_what what;
+		unsigned row;
 
-		if (atomic_load_explicit(&recent[at].number, memory_order_acquire) != number)
-			continue;
-		uint64_t function = atomic_load_explicit(&recent[at].function, memory_order_acquire);
-		uint64_t what = atomic_load_explicit(&recent[at].what, memory_order_acquire);
-		unsigned row = (unsigned)(what & 0xffff);
-		if (atomic_load_explicit(&recent[at].number, memory_order_relaxed) == number && first[row] &&
-		    first[row] <= number)
-			visit(argument, row, &(struct done_what){function, (uint32_t)(what >> 16)});
+		if (recent_look(number, &what, &row) && first[row] && first[row] <= number)
+			visit(argument, row, &what);
 	}
 }
 
