@@ -35,9 +35,9 @@ spill_watch_test(spill_random_test spill_random)
 # ---- the demo's job ----
 spill_watch_test(spill_job_test train_sim)
 
-# spill_mode_test(name): a program under the library (child.h, scene.h) in each mode.
+# spill_mode_test(name more.c ...): a program under the library (child.h, scene.h) in each mode.
 function(spill_mode_test name)
-  preload_program(${name} SOURCES ${name}.c scene.c child.c)
+  preload_program(${name} SOURCES ${name}.c ${ARGN} scene.c child.c)
   foreach(mode ${SPILL_MODES})
     spillway_preload_run(${name}_${mode} ${name} ENVIRONMENT SPILL_MODE=${mode})
     set_tests_properties(${name}_${mode} PROPERTIES TIMEOUT 600)
@@ -61,7 +61,8 @@ spill_mode_test(pin_test)
 target_compile_definitions(pin_test PRIVATE PIN_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/pin.yaml")
 
 # ---- what the program itself asks for ----
-spill_mode_test(own_test)
+spill_mode_test(own_test own_help.c)
+spill_mode_test(discard_test own_help.c)
 
 # ---- beside memory outside the heap ----
 spill_mode_test(home_mix_test)

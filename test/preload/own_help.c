@@ -1,0 +1,64 @@
+#include "test/preload/own_help.h"
+
+#include <errno.h>
+
+struct scene own_scene;
+
+void own_run(int (*part)(void))
+{
+	assert_int_equal(child_run(SCENE_SETTINGS(), part), 0);
+}
+
+int own_end(void)
+{
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&own_scene));
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+const void *own_pointer(CUdeviceptr address)
+{
+	return (const void *)(uintptr_t)address;
+}
+
+struct spillway_place own_place(CUdeviceptr address)
+{
+	struct spillway_place place;
+
+	CHECK(spillway_where(own_pointer(address), &place) == 0);
+	return place;
+}
+
+bool own_is_out(CUdeviceptr block)
+{
+	return own_place(block).bytes_on_device == 0;
+}
+
+void own_rounds(int n)
+{
+	for (; n; n--) {
+		MUST(scene_round(&own_scene, NULL, 0));
+		MUST(cu.cuStreamSynchronize(NULL));
+	}
+}
+
+void own_empty_device(void)
+{
+	int status = -EBUSY;
+
+	/* A safe point may not come in time where many programs share a processor. */
+	for (int i = 0; i < 50 && status == -EBUSY; i++)
+		status = spillway_suspend();
+	CHECK(status == 0 && spillway_resume() == 0);
+}
+
+void own_see_out(CUdeviceptr block)
+{
+	/* There is no telling when the mover comes to it. */
+	for (int i = 0; i < 300 && !own_is_out(block); i++)
+		own_rounds(1);
+	if (!own_is_out(block))
+		own_empty_device();
+	CHECK(own_is_out(block));
+}
