@@ -169,7 +169,7 @@ void sim_alloc_forget_context(CUcontext context);
 void sim_modules_forget_context(CUcontext context);
 void sim_streams_forget_context(CUcontext context);
 
-/* ---- sim_memory.c: window, physical memory, virtual memory management ---- */
+/* ---- sim_physical.c: window, physical memory ---- */
 
 struct sim_physical {
 	off_t offset;
@@ -188,16 +188,23 @@ static inline bool sim_in_window(uintptr_t address)
 /* Takes physical memory, contents garbage; CUDA_ERROR_OUT_OF_MEMORY over the device's or the host's capacity. */
 CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int device);
 void sim_physical_give(struct sim_physical *physical);
+#define SIM_FILE_NAME "sim physical "
+/* So that it can leave the process; its contents are garbage again. False: no file can be had, and it stays as it was. */
+bool sim_physical_to_own_file(struct sim_physical *physical);
+/* Whatever access the mappings of it have. */
+bool sim_physical_read(const struct sim_physical *physical, size_t offset, void *ret_bytes, size_t bytes);
 bool sim_alias_map(uintptr_t address, const struct sim_physical *physical, int access);
 void sim_alias_protect(uintptr_t address, size_t bytes, int access);
 void sim_alias_unmap(uintptr_t address, size_t bytes);
+
+/* ---- sim_memory.c: virtual memory management ---- */
+
 /* Free addresses of the window; kept in the same table as the program's reservations. 0: none left. */
 struct sim_range *sim_addresses_take(size_t bytes, size_t alignment, uintptr_t hint);
 void sim_addresses_give(struct sim_range *range);
 /* May this device touch all of these bytes? */
 bool sim_accessible(uintptr_t address, size_t bytes, int device, bool write);
 
-#define SIM_FILE_NAME "sim physical "
 struct sim_handle {
 	struct sim_handle *next;
 	CUmemAllocationProp prop;

@@ -1,20 +1,13 @@
 /*
- * sim_memory.c: the window, physical memory, and the calls of virtual memory management.
- *
- * Physical memory is a range of one memfd: offsets are handed out upwards and never twice, and given back by punching a
- * hole, so a range starts out untouched whoever had memory before. It is filled with 0xA5 up to 64 MiB (SIM_FILL=0
- * does not), so that a program that reads what it never wrote is seen. Capacity is counted per device and for the host.
+ * sim_memory.c: the calls of virtual memory management: handles of physical memory, reservations of addresses, and
+ * mappings of the one at the other.
  *
  * Rules, from facts section 2 and 3: everything is in units of 2 MiB; a handle is mapped whole; mappings lie inside one
  * reservation and never over each other; unmapping and setting access cover whole mappings without holes; a handle
  * lives until it is released and no longer mapped. A mapping without access faults like no mapping.
  */
 #include "sim_internal.h"
-#include <fcntl.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 struct reservation {
 	struct sim_range range;
@@ -22,77 +15,11 @@ struct reservation {
 	struct sim_origin origin;
 };
 
-static int memory_file = -1;
-static off_t memory_end;
 static struct sim_ranges reservations, mappings;
 static struct sim_handle *handles;
 static unsigned long long handle_ids = 0x51;
 
-/* ---- window ---- */
-
-bool sim_window_open(void)
-{
-	size_t half;
-
-	memory_file = memfd_create("simulated GPU", MFD_CLOEXEC);
-	if (memory_file < 0)
-		return false;
-	for (half = sim.set.window; half >= (size_t)1 << 30; half /= 2) {
-		char *at =
-		    mmap(NULL, 2 * half + SIM_GRANULE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-		if (at == MAP_FAILED)
-			continue;
-		sim.window = (char *)(((uintptr_t)at + SIM_GRANULE - 1) & ~(SIM_GRANULE - 1));
-		sim.half = half;
-		return true;
-	}
-	return false;
-}
-
-static void *alias(uintptr_t address)
-{
-	return (void *)(address + sim.half);
-}
-
-static int protection(int access)
-{
-	return access == SIM_READWRITE ? PROT_READ | PROT_WRITE : access == SIM_READ ? PROT_READ : PROT_NONE;
-}
-
-/*
- * Past the thread sanitizer, which takes a mapping for a write to all of it: memory that goes away under a kernel is a
- * case of the model, not a race in it.
- */
-static void *map_at(void *at, size_t bytes, int access, int flags, int file, off_t offset)
-{
-#ifdef __SANITIZE_THREAD__
-	return (void *)syscall(SYS_mmap, at, bytes, access, flags | MAP_FIXED, file, offset);
-#else
-	return mmap(at, bytes, access, flags | MAP_FIXED, file, offset);
-#endif
-}
-
-static int file_of(const struct sim_physical *physical)
-{
-	return physical->file ? physical->file : memory_file;
-}
-
-bool sim_alias_map(uintptr_t address, const struct sim_physical *physical, int access)
-{
-	return map_at(alias(address), physical->bytes, protection(access), MAP_SHARED, file_of(physical),
-		      physical->offset) != MAP_FAILED;
-}
-
-void sim_alias_protect(uintptr_t address, size_t bytes, int access)
-{
-	mprotect(alias(address), bytes, protection(access));
-}
-
-void sim_alias_unmap(uintptr_t address, size_t bytes)
-{
-	map_at(alias(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-}
+/* ---- addresses ---- */
 
 struct sim_range *sim_addresses_take(size_t bytes, size_t alignment, uintptr_t hint)
 {
@@ -130,76 +57,6 @@ void sim_addresses_give(struct sim_range *range)
 {
 	sim_range_remove(&reservations, range);
 	free(range);
-}
-
-/* ---- physical memory ---- */
-
-static void fill(const struct sim_physical *physical)
-{
-	void *at;
-
-	if (!sim.set.fill || physical->bytes > (size_t)64 << 20)
-		return;
-	at = mmap(NULL, physical->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_of(physical), physical->offset);
-	if (at == MAP_FAILED)
-		return;
-	memset(at, 0xA5, physical->bytes);
-	munmap(at, physical->bytes);
-}
-
-CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int device)
-{
-	size_t *used = device < 0 ? &sim.host_used : &sim.device[device].used;
-	size_t capacity = device < 0 ? sim.set.host_memory : sim.set.memory;
-
-	if (*used > capacity || bytes > capacity - *used)
-		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "%zu bytes wanted, %zu of %zu used", bytes, *used, capacity);
-	*ret_physical = (struct sim_physical){.offset = memory_end, .bytes = bytes, .device = device};
-	if (ftruncate(memory_file, memory_end + (off_t)bytes))
-		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "the memfd cannot grow");
-	memory_end += (off_t)bytes;
-	*used += bytes;
-	if (device >= 0)
-		sim_managed_fit(device, 0); /* managed pages give way, as cuda.h says of cuMemAllocManaged */
-	fill(ret_physical);
-	return CUDA_SUCCESS;
-}
-
-void sim_physical_give(struct sim_physical *physical)
-{
-	if (physical->borrowed) {
-		/* counted elsewhere */
-	} else if (physical->device < 0) {
-		sim.host_used -= physical->bytes;
-	} else {
-		sim.device[physical->device].used -= physical->bytes;
-	}
-	if (physical->file)
-		close(physical->file);
-	else
-		fallocate(memory_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, physical->offset,
-			  (off_t)physical->bytes);
-	physical->bytes = 0;
-}
-
-/* The name tells an importer where the memory is. False: no file can be had, and it stays as it was. */
-static bool move_to_own_file(struct sim_physical *physical)
-{
-	char name[32];
-
-	snprintf(name, sizeof(name), SIM_FILE_NAME "%d", physical->device);
-	int file = memfd_create(name, MFD_CLOEXEC);
-	if (file < 0)
-		return false;
-	if (ftruncate(file, (off_t)physical->bytes)) {
-		close(file);
-		return false;
-	}
-	fallocate(memory_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, physical->offset, (off_t)physical->bytes);
-	physical->file = file;
-	physical->offset = 0;
-	fill(physical);
-	return true;
 }
 
 /* ---- handles ---- */
@@ -296,7 +153,7 @@ static CUresult create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, c
 	result = sim_physical_take(&physical, bytes, device);
 	if (result)
 		return result;
-	if (prop->requestedHandleTypes && !move_to_own_file(&physical)) {
+	if (prop->requestedHandleTypes && !sim_physical_to_own_file(&physical)) {
 		sim_physical_give(&physical);
 		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "no memfd");
 	}
@@ -622,12 +479,11 @@ SIM_EXPORT bool sim_peek(CUdeviceptr address, void *ret_bytes, size_t bytes)
 			size_t offset = address - mapping->range.start;
 
 			part = mapping->range.bytes - offset < bytes ? mapping->range.bytes - offset : bytes;
-			all = pread(file_of(&mapping->handle->physical), ret_bytes, part,
-				    mapping->handle->physical.offset + (off_t)offset) == (ssize_t)part;
+			all = sim_physical_read(&mapping->handle->physical, offset, ret_bytes, part);
 		} else if (block) {
 			part = block->range.start + block->range.bytes - address;
 			part = part < bytes ? part : bytes;
-			memcpy(ret_bytes, sim_in_window(address) ? alias(address) : (void *)address, part);
+			memcpy(ret_bytes, sim_in_window(address) ? sim_pointer(address) : (void *)address, part);
 		} else {
 			all = false;
 			break;
@@ -657,11 +513,4 @@ SIM_EXPORT char sim_where(CUdeviceptr address)
 		where = 'D';
 	sim_unlock();
 	return where;
-}
-
-SIM_EXPORT void *sim_pointer(CUdeviceptr address)
-{
-	if (sim_in_managed(address))
-		return (void *)(address + (1 + (size_t)sim_running_device) * sim.managed_part);
-	return sim_in_window(address) ? alias(address) : (void *)address;
 }

@@ -1,0 +1,163 @@
+/*
+ * sim_physical.c: the window of device addresses, and the physical memory behind it.
+ *
+ * Physical memory is a range of one memfd: offsets are handed out upwards and never twice, and given back by punching a
+ * hole, so a range starts out untouched whoever had memory before. It is filled with 0xA5 up to 64 MiB (SIM_FILL=0
+ * does not), so that a program that reads what it never wrote is seen. Capacity is counted per device and for the host.
+ */
+#include "sim_internal.h"
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int memory_file = -1;
+static off_t memory_end;
+
+/* ---- window ---- */
+
+bool sim_window_open(void)
+{
+	size_t half;
+
+	memory_file = memfd_create("simulated GPU", MFD_CLOEXEC);
+	if (memory_file < 0)
+		return false;
+	for (half = sim.set.window; half >= (size_t)1 << 30; half /= 2) {
+		char *at =
+		    mmap(NULL, 2 * half + SIM_GRANULE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+		if (at == MAP_FAILED)
+			continue;
+		sim.window = (char *)(((uintptr_t)at + SIM_GRANULE - 1) & ~(SIM_GRANULE - 1));
+		sim.half = half;
+		return true;
+	}
+	return false;
+}
+
+static void *alias(uintptr_t address)
+{
+	return (void *)(address + sim.half);
+}
+
+static int protection(int access)
+{
+	return access == SIM_READWRITE ? PROT_READ | PROT_WRITE : access == SIM_READ ? PROT_READ : PROT_NONE;
+}
+
+/*
+ * Past the thread sanitizer, which takes a mapping for a write to all of it: memory that goes away under a kernel is a
+ * case of the model, not a race in it.
+ */
+static void *map_at(void *at, size_t bytes, int access, int flags, int file, off_t offset)
+{
+#ifdef __SANITIZE_THREAD__
+	return (void *)syscall(SYS_mmap, at, bytes, access, flags | MAP_FIXED, file, offset);
+#else
+	return mmap(at, bytes, access, flags | MAP_FIXED, file, offset);
+#endif
+}
+
+static int file_of(const struct sim_physical *physical)
+{
+	return physical->file ? physical->file : memory_file;
+}
+
+bool sim_alias_map(uintptr_t address, const struct sim_physical *physical, int access)
+{
+	return map_at(alias(address), physical->bytes, protection(access), MAP_SHARED, file_of(physical),
+		      physical->offset) != MAP_FAILED;
+}
+
+void sim_alias_protect(uintptr_t address, size_t bytes, int access)
+{
+	mprotect(alias(address), bytes, protection(access));
+}
+
+void sim_alias_unmap(uintptr_t address, size_t bytes)
+{
+	map_at(alias(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
+SIM_EXPORT void *sim_pointer(CUdeviceptr address)
+{
+	if (sim_in_managed(address))
+		return (void *)(address + (1 + (size_t)sim_running_device) * sim.managed_part);
+	return sim_in_window(address) ? alias(address) : (void *)address;
+}
+
+/* ---- physical memory ---- */
+
+static void fill(const struct sim_physical *physical)
+{
+	void *at;
+
+	if (!sim.set.fill || physical->bytes > (size_t)64 << 20)
+		return;
+	at = mmap(NULL, physical->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_of(physical), physical->offset);
+	if (at == MAP_FAILED)
+		return;
+	memset(at, 0xA5, physical->bytes);
+	munmap(at, physical->bytes);
+}
+
+CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int device)
+{
+	size_t *used = device < 0 ? &sim.host_used : &sim.device[device].used;
+	size_t capacity = device < 0 ? sim.set.host_memory : sim.set.memory;
+
+	if (*used > capacity || bytes > capacity - *used)
+		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "%zu bytes wanted, %zu of %zu used", bytes, *used, capacity);
+	*ret_physical = (struct sim_physical){.offset = memory_end, .bytes = bytes, .device = device};
+	if (ftruncate(memory_file, memory_end + (off_t)bytes))
+		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "the memfd cannot grow");
+	memory_end += (off_t)bytes;
+	*used += bytes;
+	if (device >= 0)
+		sim_managed_fit(device, 0); /* managed pages give way, as cuda.h says of cuMemAllocManaged */
+	fill(ret_physical);
+	return CUDA_SUCCESS;
+}
+
+void sim_physical_give(struct sim_physical *physical)
+{
+	if (physical->borrowed) {
+		/* counted elsewhere */
+	} else if (physical->device < 0) {
+		sim.host_used -= physical->bytes;
+	} else {
+		sim.device[physical->device].used -= physical->bytes;
+	}
+	if (physical->file)
+		close(physical->file);
+	else
+		fallocate(memory_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, physical->offset,
+			  (off_t)physical->bytes);
+	physical->bytes = 0;
+}
+
+/* The name tells an importer where the memory is. */
+bool sim_physical_to_own_file(struct sim_physical *physical)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), SIM_FILE_NAME "%d", physical->device);
+	int file = memfd_create(name, MFD_CLOEXEC);
+	if (file < 0)
+		return false;
+	if (ftruncate(file, (off_t)physical->bytes)) {
+		close(file);
+		return false;
+	}
+	fallocate(memory_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, physical->offset, (off_t)physical->bytes);
+	physical->file = file;
+	physical->offset = 0;
+	fill(physical);
+	return true;
+}
+
+bool sim_physical_read(const struct sim_physical *physical, size_t offset, void *ret_bytes, size_t bytes)
+{
+	return pread(file_of(physical), ret_bytes, bytes, physical->offset + (off_t)offset) == (ssize_t)bytes;
+}
