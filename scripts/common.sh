@@ -53,7 +53,8 @@ find_nvcc() {
 
 # The demo job for a real GPU, with the runtime linked statically: the way to the driver that no preloaded cudart sees.
 build_gpu_job() { # NVCC ROOT TARGET
-	[ "$3" -nt "$2/test/job/train.c" ] && [ "$3" -nt "$2/test/portable.h" ] && return 0
+	[ "$3" -nt "$2/test/job/train.c" ] && [ "$3" -nt "$2/test/job/train_kernels.h" ] &&
+		[ "$3" -nt "$2/test/portable.h" ] && return 0
 	mkdir -p "$(dirname "$3")"
 	"$1" -x cu -cudart static -O2 -I"$2" -o "$3" "$2/test/job/train.c"
 }
