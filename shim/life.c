@@ -14,6 +14,7 @@
  */
 #include "shim/capture.h"
 #include "shim/choice.h"
+#include "shim/clock.h"
 #include "shim/control.h"
 #include "shim/device.h"
 #include "shim/enter.h"
@@ -198,7 +199,7 @@ void life_print_summary(void)
 	/* At exit nobody may be waited for: a thread that was in here may have ended with it. */
 	if (pthread_mutex_trylock(&one))
 		return;
-	summary_make(&stats, stats_now(), NULL, &summary);
+	summary_make(&stats, clock_now(), NULL, &summary);
 	for (unsigned i = 0; i < summary.n; i++)
 		log_line("%s", summary.line[i].text);
 	if (policy_observe(policy))

@@ -1,7 +1,7 @@
 #include "shim/stats.h"
+#include "shim/clock.h"
 
 #include <string.h>
-#include <time.h>
 
 struct stats_page stats = {.bytes = sizeof(struct stats_page), .version = STATS_VERSION, .magic = STATS_MAGIC};
 struct stats_stripe stats_stripes[STATS_STRIPES];
@@ -22,7 +22,7 @@ unsigned stats_take_stripe(void)
 
 uint64_t stats_get(enum stats_counter stat)
 {
-	return stats_page_get(&stats, stat, stats_now());
+	return stats_page_get(&stats, stat, clock_now());
 }
 
 uint64_t stats_calls(enum hook_id id)
@@ -34,17 +34,9 @@ uint64_t stats_calls(enum hook_id id)
 	return sum;
 }
 
-uint64_t stats_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 void stats_time(enum histogram histogram, uint64_t begin)
 {
-	atomic_fetch_add_explicit(&stats.histogram[histogram][stats_bucket(stats_now() - begin)], 1,
+	atomic_fetch_add_explicit(&stats.histogram[histogram][stats_bucket(clock_now() - begin)], 1,
 				  memory_order_relaxed);
 }
 
@@ -67,7 +59,7 @@ static uint64_t gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64
  */
 static void weigh(uint64_t before, uint64_t after, uint64_t bytes, bool comes)
 {
-	uint64_t clock = stats_now(), now = clock - stats.start_clock, weight = bytes / 1024 * (now / 1000000);
+	uint64_t clock = clock_now(), now = clock - stats.start_clock, weight = bytes / 1024 * (now / 1000000);
 
 	atomic_store_explicit(&stats.last_clock, clock, memory_order_relaxed);
 	stats_add(STAT_host_time, comes ? -weight : weight);

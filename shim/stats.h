@@ -45,9 +45,7 @@ static inline void stats_add(enum stats_counter stat, uint64_t n)
 uint64_t stats_get(enum stats_counter stat);
 uint64_t stats_calls(enum hook_id id);
 
-/* ns, CLOCK_MONOTONIC. */
-uint64_t stats_now(void);
-/* Something took until now: into a histogram. */
+/* Something that began then (clock_now) took until now: into a histogram. */
 void stats_time(enum histogram histogram, uint64_t begin);
 
 /* Live bytes by place. device: ordinal, of what is nobody's -1. */

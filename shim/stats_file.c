@@ -6,6 +6,7 @@
  *
  * All blocks of the file are taken before it is mapped: without room left in its file system a write would be a SIGBUS.
  */
+#include "shim/clock.h"
 #include "shim/log.h"
 #include "shim/rundir.h"
 #include "shim/stats.h"
@@ -17,7 +18,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 static struct {
@@ -39,20 +39,12 @@ static void read_command(char *room, size_t bytes)
 			room[i] = ' ';
 }
 
-static uint64_t wall_clock(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 static void say_who(const struct stats_about *about)
 {
 	stats.pid = (uint64_t)getpid();
 	stats.started = rundir_process_started(getpid());
-	stats.start_ns = wall_clock();
-	stats.start_clock = stats_now();
+	stats.start_ns = clock_wall();
+	stats.start_clock = clock_now();
 	read_command(stats.command, sizeof(stats.command));
 	snprintf(stats.policy, sizeof(stats.policy), "%s", about->policy);
 	snprintf(stats.policy_hash, sizeof(stats.policy_hash), "%s", about->policy_hash);
@@ -177,7 +169,7 @@ void stats_set_state(enum stats_state state)
 
 uint64_t stats_close(void)
 {
-	uint64_t now = stats_now();
+	uint64_t now = clock_now();
 	struct rundir folder;
 
 	atomic_store(&stats.state, STATS_ENDED);

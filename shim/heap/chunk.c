@@ -1,4 +1,5 @@
 #include "shim/heap/chunk.h"
+#include "shim/clock.h"
 #include "shim/log.h"
 #include "shim/real.h"
 #include "shim/heap/map.h"
@@ -63,7 +64,7 @@ enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum 
 	enum sw_status status = SW_NO_HOST_MEMORY;
 	if (chunk) {
 		*chunk = (struct chunk){.units = (uint8_t)units, .place = (uint8_t)place, .kind = (uint8_t)kind};
-		uint64_t begin = stats_now();
+		uint64_t begin = clock_now();
 
 		status = create(store, chunk);
 		stats_time(HISTOGRAM_create_ns, begin);

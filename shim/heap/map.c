@@ -1,4 +1,5 @@
 #include "shim/heap/map.h"
+#include "shim/clock.h"
 #include "shim/real.h"
 #include "shim/stats.h"
 
@@ -11,7 +12,7 @@ static CUresult counted(CUresult result, enum histogram histogram, uint64_t begi
 
 CUresult map_chunk(CUdeviceptr at, uint64_t bytes, CUmemGenericAllocationHandle handle)
 {
-	uint64_t begin = stats_now();
+	uint64_t begin = clock_now();
 
 	return counted(REAL(cuMemMap)(at, bytes, 0, handle, 0), HISTOGRAM_map_ns, begin);
 }
@@ -22,14 +23,14 @@ CUresult map_allow(CUdeviceptr at, uint64_t bytes, CUdevice device)
 	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
 	    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
 	};
-	uint64_t begin = stats_now();
+	uint64_t begin = clock_now();
 
 	return counted(REAL(cuMemSetAccess)(at, bytes, &access, 1), HISTOGRAM_map_ns, begin);
 }
 
 CUresult map_remove(CUdeviceptr at, uint64_t bytes)
 {
-	uint64_t begin = stats_now();
+	uint64_t begin = clock_now();
 
 	return counted(REAL(cuMemUnmap)(at, bytes), HISTOGRAM_unmap_ns, begin);
 }

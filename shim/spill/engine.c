@@ -2,6 +2,7 @@
  * What submissions tell the mover, what they wait for, and the mover's beginning and end.
  */
 #include "shim/capture.h"
+#include "shim/clock.h"
 #include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/log.h"
@@ -66,17 +67,6 @@ void engine_wake(struct engine *engine)
 	pthread_mutex_unlock(&engine->wake_lock);
 }
 
-static void deadline(struct timespec *ret, unsigned ms)
-{
-	clock_gettime(CLOCK_REALTIME, ret);
-	ret->tv_sec += ms / 1000;
-	ret->tv_nsec += ms % 1000 * 1000000;
-	if (ret->tv_nsec >= 1000000000) {
-		ret->tv_sec++;
-		ret->tv_nsec -= 1000000000;
-	}
-}
-
 static void unlink_waiter(struct engine *engine, const struct waiter *waiter)
 {
 	struct waiter **at = &engine->waiters;
@@ -129,14 +119,13 @@ void engine_wait(struct engine *engine, const struct named *named, unsigned n, b
 {
 	unsigned sites[WAIT_SITES], n_sites;
 	struct waiter waiter = {.named = named, .n = n, .unknown = unknown, .since = engine_now()};
-	struct timespec until;
 
 	if (atomic_load(&engine->dead)) {
 		sched_yield();
 		return;
 	}
 	n_sites = missing_sites(engine, named, n, sites);
-	deadline(&until, ANSWER_MS);
+	struct timespec until = clock_in(ANSWER_MS * 1000000ull);
 	lock_take(&engine->lock);
 	waiter.next = engine->waiters;
 	engine->waiters = &waiter;
@@ -154,9 +143,8 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
 			  unsigned patience_ms, uint64_t *ret_bytes)
 {
 	enum sw_status status = SW_BUSY;
-	struct timespec until;
+	struct timespec until = clock_in(patience_ms * 1000000ull);
 
-	deadline(&until, patience_ms);
 	lock_take(&engine->lock);
 	/* One at a time. */
 	while (engine->order != ORDER_NONE && !atomic_load(&engine->dead))

@@ -4,6 +4,7 @@
  * nothing better to do, mapping what has come out.
  */
 #include "shim/capture.h"
+#include "shim/clock.h"
 #include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/log.h"
@@ -31,18 +32,11 @@
 /* Until then, or until there is an order, or one more waits than did so far. */
 static void nap(struct engine *engine, uint64_t ns, unsigned n_waiters)
 {
-	struct timespec until;
-
 	if (ns <= SHORT_NS) {
 		nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
 		return;
 	}
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += (long)ns;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_nsec -= 1000000000;
-		until.tv_sec++;
-	}
+	struct timespec until = clock_in(ns);
 	pthread_mutex_lock(&engine->wake_lock);
 	atomic_store(&engine->asleep, true);
 	if (atomic_load(&engine->n_waiters) <= n_waiters && !atomic_load(&engine->has_order))

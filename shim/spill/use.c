@@ -1,6 +1,7 @@
 #include "shim/spill/use.h"
 #include "shim/ahead.h"
 #include "shim/capture.h"
+#include "shim/clock.h"
 #include "shim/enter.h"
 #include "shim/heap/arena.h"
 #include "shim/heap/transit.h"
@@ -14,7 +15,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Addresses of one submission kept at first; parameters of a kernel are at most 4 KiB (32 KiB on newer devices). */
 #define NAMED_LEAST 512
@@ -327,14 +327,11 @@ static void wait_and_hold(struct use *use, bool mapped)
 
 static void wait_at_gate(void)
 {
-	struct timespec until;
 	int before;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	done_flush();
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += (until.tv_nsec + USE_GATE_PATIENCE_MS * 1000000l) / 1000000000;
-	until.tv_nsec = (until.tv_nsec + USE_GATE_PATIENCE_MS * 1000000l) % 1000000000;
+	struct timespec until = clock_in(USE_GATE_PATIENCE_MS * 1000000ull);
 	pthread_mutex_lock(&gate_lock);
 	while (atomic_load(&use_state) & (USE_DRAINING | USE_CLOSED)) {
 		if (pthread_cond_timedwait(&gate_opened, &gate_lock, &until) == 0)
