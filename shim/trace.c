@@ -38,14 +38,6 @@ static const struct policy *policy;
 static enum { NONE, STARTED, REFUSED } thread_is;
 static pthread_mutex_t start_one = PTHREAD_MUTEX_INITIALIZER;
 
-uint64_t trace_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 /* ---- rings ---- */
 
 static void leave(void *argument)
@@ -200,7 +192,7 @@ void trace_write(uint32_t kind, uint64_t time, const uint64_t *fields, unsigned 
 		return;
 	for (unsigned i = 0; i < n; i++)
 		put(ring, fields[i]);
-	commit(ring, kind, 0, time ? time : trace_now());
+	commit(ring, kind, 0, time ? time : clock_now());
 }
 
 bool trace_submit_begin(void)
@@ -230,7 +222,7 @@ void trace_submit_commit(uint64_t function, uint32_t id, int device)
 		ring->words[(head + 2) % RING_WORDS] = trace_function(function, id);
 		ring->words[(head + 3) % RING_WORDS] = (uint64_t)(device < 0 ? 0 : device);
 	}
-	commit(ring, TRACE_submit, id, trace_now());
+	commit(ring, TRACE_submit, id, clock_now());
 }
 
 /* Copies and sets have a number for each length, which is told by what they name: here they are their entry point. */

@@ -41,8 +41,6 @@ void trace_child(void);
 const char *trace_path(void);
 uint64_t trace_lost(void);
 
-uint64_t trace_now(void); /* ns, CLOCK_MONOTONIC */
-
 /*
  * One event: its kind, then the fields as in trace.def. trace_event_at() for one that began at another time than now.
  * Not for submit, name, again.

@@ -98,7 +98,7 @@ static void end_frame(void)
 
 static void add_name(enum trace_list list, uint64_t number, const char *text)
 {
-	struct trace_event event = {.kind = TRACE_name, .time = trace_now(), .text = text, .text_bytes = strlen(text)};
+	struct trace_event event = {.kind = TRACE_name, .time = clock_now(), .text = text, .text_bytes = strlen(text)};
 
 	event.name.list = list;
 	event.name.number = number;
@@ -139,7 +139,7 @@ static bool is_open(void)
 	}
 	if (strcmp(pattern, file.name) != 0 && !strchr(pattern, '%'))
 		log_line("the trace goes to %s", file.name);
-	trace_frame_begin(writer, 0, trace_now());
+	trace_frame_begin(writer, 0, clock_now());
 	tell_rules();
 	end_frame();
 	return !failed;
@@ -250,7 +250,7 @@ static uint64_t write_record(const struct ring *ring, uint64_t at)
 static void tell_lost(struct ring *ring)
 {
 	uint64_t lost = atomic_load_explicit(&ring->lost, memory_order_relaxed);
-	struct trace_event event = {.kind = TRACE_lost, .time = trace_now()};
+	struct trace_event event = {.kind = TRACE_lost, .time = clock_now()};
 
 	if (lost == ring->lost_told)
 		return;
@@ -265,7 +265,7 @@ static void drain_ring(struct ring *ring)
 
 	if (at == ring->until && atomic_load_explicit(&ring->lost, memory_order_relaxed) == ring->lost_told)
 		return;
-	trace_frame_begin(writer, ring->number, at != ring->until ? word_at(ring, at + 1) : trace_now());
+	trace_frame_begin(writer, ring->number, at != ring->until ? word_at(ring, at + 1) : clock_now());
 	if (ring->number_told != ring->number)
 		add_name(TRACE_THREADS, ring->number, ring->number ? ring->name : "threads without a ring");
 	ring->number_told = ring->number;
@@ -313,7 +313,7 @@ static void sample(uint64_t now)
 /* Names and figures are of no thread of the program's: they are told as the drainer's, number 0. */
 static void tell_all(void)
 {
-	uint64_t now = trace_now();
+	uint64_t now = clock_now();
 
 	trace_frame_begin(writer, 0, now);
 	names_each_new(tell_name, NULL);
@@ -415,7 +415,7 @@ static void write_last(void)
 	pthread_sigmask(SIG_BLOCK, &ours, &before);
 	turn();
 	if (!failed && file.fd >= 0) {
-		uint64_t time = trace_now();
+		uint64_t time = clock_now();
 
 		trace_frame_begin(writer, 0, time);
 		add(&(struct trace_event){.kind = TRACE_end, .time = time, .end = {time}});
@@ -429,10 +429,10 @@ static void write_last(void)
 void drain_last(void)
 {
 	const struct timespec step = {.tv_nsec = 500000};
-	uint64_t until = trace_now() + LAST_MS * UINT64_C(1000000);
+	uint64_t until = clock_now() + LAST_MS * UINT64_C(1000000);
 
 	while (pthread_mutex_trylock(&drain)) {
-		if (trace_now() > until)
+		if (clock_now() > until)
 			return;
 		nanosleep(&step, NULL);
 	}

@@ -9,6 +9,7 @@
 #ifndef SPILLWAY_TRACE_INSIDE_H
 #define SPILLWAY_TRACE_INSIDE_H
 
+#include "shim/clock.h"
 #include "shim/trace.h"
 
 #include <stddef.h>

@@ -273,7 +273,7 @@ void choose_progress(struct engine *engine)
 	if (done <= engine->done)
 		return;
 	engine->done = done;
-	engine->progress = engine_now();
+	engine->progress = clock_now();
 	engine->stalled = false;
 	for (unsigned i = 0; i < engine->n_aside; i++)
 		move_tell_plan(engine, engine->aside[i]);
@@ -426,7 +426,7 @@ static bool is_waiting(struct engine *engine, struct waiter *waiter)
 	uint64_t since = waiter->since > engine->progress ? waiter->since : engine->progress;
 	bool want = choose_may_move(engine) && !engine->exact && link_open(engine);
 
-	if (want && engine_now() - since > PATIENCE_NS && !engine->in.n && !engine->out.n) {
+	if (want && clock_now() - since > PATIENCE_NS && !engine->in.n && !engine->out.n) {
 		engine->stalled = true;
 		stats_add(STAT_waits_given_up, 1);
 		want = false;

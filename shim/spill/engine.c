@@ -2,7 +2,6 @@
  * What submissions tell the mover, what they wait for, and the mover's beginning and end.
  */
 #include "shim/capture.h"
-#include "shim/clock.h"
 #include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/log.h"
@@ -15,20 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 /* A submission that nobody answers goes on after this long: the mover may have ended. */
 #define ANSWER_MS 2000
 /* Errors in a row before an event is believed; they are microseconds apart. */
 #define DOUBTS_MOST 8
-
-uint64_t engine_now(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 void engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n)
 {
@@ -106,7 +96,7 @@ static unsigned missing_sites(const struct engine *engine, const struct named *n
 
 static void count_wait(uint64_t since, const unsigned sites[], unsigned n)
 {
-	uint64_t us = (engine_now() - since) / 1000;
+	uint64_t us = (clock_now() - since) / 1000;
 
 	stats_add(STAT_waits, 1);
 	stats_add(STAT_wait_us, us);
@@ -118,7 +108,7 @@ static void count_wait(uint64_t since, const unsigned sites[], unsigned n)
 void engine_wait(struct engine *engine, const struct named *named, unsigned n, bool unknown)
 {
 	unsigned sites[WAIT_SITES], n_sites;
-	struct waiter waiter = {.named = named, .n = n, .unknown = unknown, .since = engine_now()};
+	struct waiter waiter = {.named = named, .n = n, .unknown = unknown, .since = clock_now()};
 
 	if (atomic_load(&engine->dead)) {
 		sched_yield();

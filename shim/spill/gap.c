@@ -48,7 +48,7 @@ static void pause_ns(long ns)
 /* For the trace: for how long nothing ran; of a try that was given up, how long it took. */
 static void tell_gap(const struct engine *engine, bool given_up)
 {
-	trace_event_at(gap, engine->gap_began, (uint64_t)engine->device->ordinal, engine_now() - engine->gap_began,
+	trace_event_at(gap, engine->gap_began, (uint64_t)engine->device->ordinal, clock_now() - engine->gap_began,
 		       engine->moved_in - engine->gap_in, engine->moved_out - engine->gap_out, given_up);
 }
 
@@ -56,7 +56,7 @@ static bool out_of_patience(struct engine *engine, uint64_t since)
 {
 	uint64_t last = since > engine->progress ? since : engine->progress;
 
-	return engine_now() - last > engine->gap_patience;
+	return clock_now() - last > engine->gap_patience;
 }
 
 /*
@@ -65,7 +65,7 @@ static bool out_of_patience(struct engine *engine, uint64_t since)
  */
 static bool close_gate(struct engine *engine)
 {
-	uint64_t begin = engine->gap_began = engine_now();
+	uint64_t begin = engine->gap_began = clock_now();
 	struct context_idle idle;
 
 	engine->gap_in = engine->moved_in;
@@ -95,9 +95,9 @@ static bool close_gate(struct engine *engine)
 	}
 	if (use_gate_close()) {
 		engine->in_gap = true;
-		engine->gap_began = engine_now();
+		engine->gap_began = clock_now();
 		engine->gap_backoff = 0;
-		engine->progress = engine_now();
+		engine->progress = clock_now();
 		return true;
 	}
 give_up:
@@ -108,7 +108,7 @@ give_up:
 	engine->gap_backoff = engine->gap_backoff ? 2 * engine->gap_backoff : GAP_BACKOFF_LEAST;
 	if (engine->gap_backoff > GAP_BACKOFF_MOST)
 		engine->gap_backoff = GAP_BACKOFF_MOST;
-	engine->gap_not_before = engine_now() + engine->gap_backoff;
+	engine->gap_not_before = clock_now() + engine->gap_backoff;
 	/* Perhaps it only takes long: some programs run one kernel for a tenth of a second. */
 	if (engine->gap_patience < PATIENCE_MOST)
 		engine->gap_patience *= 2;
@@ -127,10 +127,10 @@ static void open_gate(struct engine *engine)
 	open_locked();
 	pthread_mutex_unlock(&one_gap);
 	stats_add(STAT_gaps, 1);
-	stats_add(STAT_gap_us, (engine_now() - engine->gap_began) / 1000);
+	stats_add(STAT_gap_us, (clock_now() - engine->gap_began) / 1000);
 	stats_time(HISTOGRAM_gap_ns, engine->gap_began);
 	tell_gap(engine, false);
-	engine->progress = engine_now();
+	engine->progress = clock_now();
 }
 
 /* ---- what to move ---- */
@@ -297,7 +297,7 @@ void gap_run(struct engine *engine)
 
 	if (!atomic_load(&engine->n_waiters))
 		return;
-	if (!choose_may_move(engine) || engine_now() < engine->gap_not_before || !link_open(engine)) {
+	if (!choose_may_move(engine) || clock_now() < engine->gap_not_before || !link_open(engine)) {
 		let_waiters_go(engine);
 		return;
 	}
@@ -307,10 +307,10 @@ void gap_run(struct engine *engine)
 	if (wishes->n)
 		wish_ahead(engine, wishes);
 	if (is_worth_it(engine, wishes) && close_gate(engine)) {
-		uint64_t begin = engine_now();
+		uint64_t begin = clock_now();
 
 		grant_all(engine, wishes);
-		stats_add(STAT_link_us, (engine_now() - begin) / 1000);
+		stats_add(STAT_link_us, (clock_now() - begin) / 1000);
 		open_gate(engine);
 	}
 	forget(engine, wishes);

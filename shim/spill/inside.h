@@ -16,6 +16,7 @@
 #ifndef SPILLWAY_SPILL_INSIDE_H
 #define SPILLWAY_SPILL_INSIDE_H
 
+#include "shim/clock.h"
 #include "shim/context.h"
 #include "shim/lock.h"
 #include "shim/spill/done.h"
@@ -138,7 +139,7 @@ struct engine {
 	uint64_t n_submissions; /* heard of */
 	uint64_t named_bytes;   /* that they named, as far as is known */
 	bool *ahead;            /* by piece: brought ahead, and not named by a submission since */
-	uint32_t *left; /* by piece: ms (engine_now) at which it left the device; 0: it is there, or never was */
+	uint32_t *left;         /* by piece: ms (clock_now) at which it left the device; 0: it is there, or never was */
 	uint64_t *stamps, stamp; /* by piece: seen in this look */
 	uint32_t *heard;         /* scratch */
 	size_t n_heard, heard_room;
@@ -169,7 +170,6 @@ struct engine {
 };
 
 /* ---- engine.c ---- */
-uint64_t engine_now(void);
 /* The oldest record of the log; names beyond `most` are dropped. False: there is none. */
 bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named *ret_named, unsigned most,
 		     unsigned *ret_n);

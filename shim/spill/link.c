@@ -148,7 +148,7 @@ CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 	else
 		result =
 		    REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias, transit_bytes(transit), stream);
-	move->begun = engine_now();
+	move->begun = clock_now();
 	if (result == CUDA_SUCCESS)
 		result = REAL(cuEventRecord)(move->event, stream);
 	/* Without an event its end cannot be seen; no part may be under way when the chunks are used again. */
@@ -177,7 +177,7 @@ static uint64_t expected_end(const struct queue *queue)
 
 uint64_t link_nap_ns(const struct engine *engine, unsigned tries)
 {
-	uint64_t now = engine_now(), out = expected_end(&engine->out), in = expected_end(&engine->in);
+	uint64_t now = clock_now(), out = expected_end(&engine->out), in = expected_end(&engine->in);
 	uint64_t end = !out || (in && in < out) ? in : out;
 	uint64_t ns = end > now ? (end - now) / 2 : NAP_LEAST * (1u + tries);
 
@@ -186,7 +186,7 @@ uint64_t link_nap_ns(const struct engine *engine, unsigned tries)
 
 void link_ended(struct queue *queue, const struct move *move)
 {
-	uint64_t now = engine_now(), begun = move->begun > queue->ended ? move->begun : queue->ended;
+	uint64_t now = clock_now(), begun = move->begun > queue->ended ? move->begun : queue->ended;
 	uint64_t unit_ns = (now - begun) / move->transit.units;
 
 	queue->unit_ns = queue->unit_ns ? (3 * queue->unit_ns + unit_ns) / 4 : unit_ns;

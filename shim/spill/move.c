@@ -255,7 +255,7 @@ static void count(struct engine *engine, const struct transit *transit, uint64_t
 {
 	bool in = transit->to == CHUNK_DEVICE;
 
-	uint32_t now = (uint32_t)(engine_now() / 1000000), *left = &engine->left[transit->piece];
+	uint32_t now = (uint32_t)(clock_now() / 1000000), *left = &engine->left[transit->piece];
 	bool again = in && *left && now - *left < REFETCH_MS;
 
 	*(in ? &engine->moved_in : &engine->moved_out) += transit_bytes(transit);
@@ -328,7 +328,7 @@ static void finish_out(struct engine *engine, struct move *move)
 	tell_end(move, false);
 	transit_exchange(engine->heap, &move->transit);
 	rest->transit = move->transit;
-	rest->since = engine_now();
+	rest->since = clock_now();
 	/* To the plan it is on the host: it may be asked for again at once. */
 	plan_set(engine->plan, move->transit.piece, move->transit.units, PLAN_HOST);
 }

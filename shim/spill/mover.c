@@ -4,7 +4,6 @@
  * nothing better to do, mapping what has come out.
  */
 #include "shim/capture.h"
-#include "shim/clock.h"
 #include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/log.h"
@@ -51,12 +50,12 @@ static atomic_uint n_alive;
 /* What can still be mapped is; then nobody is held back from this device's memory any more. */
 static void end(struct engine *engine)
 {
-	uint64_t until = engine_now() + LAST_NS;
+	uint64_t until = clock_now() + LAST_NS;
 
 	if (engine->ended)
 		return;
 	engine->ended = true;
-	while ((engine->out.n || engine->in.n) && engine_now() < until) {
+	while ((engine->out.n || engine->in.n) && clock_now() < until) {
 		move_finish(engine);
 		nap(engine, link_nap_ns(engine, 0), UINT_MAX);
 	}
@@ -201,7 +200,7 @@ static uint64_t least_ns_still(const struct engine *engine)
 
 static void govern(struct engine *engine)
 {
-	uint64_t now = engine_now();
+	uint64_t now = clock_now();
 
 	if (now - engine->governed < GOVERN_NS)
 		return;
@@ -230,7 +229,7 @@ static bool rest_is_due(const struct engine *engine)
 {
 	if (!engine->n_rest)
 		return false;
-	uint64_t now = engine_now();
+	uint64_t now = clock_now();
 
 	return now - engine->copied > LULL_NS || now - engine->rest[0].since > REST_NS;
 }
@@ -243,10 +242,10 @@ static bool work(struct engine *engine)
 	get_ready(engine);
 	govern(engine);
 	if (engine->in.n || engine->out.n) {
-		stats_add(STAT_link_us, (engine_now() - engine->looked) / 1000);
-		engine->copied = engine_now();
+		stats_add(STAT_link_us, (clock_now() - engine->looked) / 1000);
+		engine->copied = clock_now();
 	}
-	engine->looked = engine_now();
+	engine->looked = clock_now();
 	any |= move_finish(engine);
 	if (engine->exact)
 		gap_run(engine);
@@ -287,11 +286,11 @@ static void *run(void *argument)
 			continue;
 		}
 		if (heard != engine->n_submissions)
-			last = engine_now();
+			last = clock_now();
 		if (engine->out.n || engine->in.n || atomic_load(&engine->n_waiters)) {
 			nap(engine, link_nap_ns(engine, tries++), n_waiters);
 		} else {
-			nap(engine, engine_now() - last < 100000000 ? IDLE_NS : QUIET_NS, 0);
+			nap(engine, clock_now() - last < 100000000 ? IDLE_NS : QUIET_NS, 0);
 			tries = 0;
 		}
 	}

@@ -66,7 +66,7 @@ void spill_pressure(struct device *device)
 bool spill_make_room(struct device *device, uint64_t bytes)
 {
 	static _Atomic uint64_t last;
-	uint64_t moved = 0, now = engine_now(), before = atomic_load(&last);
+	uint64_t moved = 0, now = clock_now(), before = atomic_load(&last);
 
 	/* Once for each request that fails, not until everything has gone. */
 	if (now - before < ROOM_EVERY_NS || !atomic_compare_exchange_strong(&last, &before, now))
@@ -168,7 +168,7 @@ enum sw_status spill_suspend(uint64_t *ret_bytes)
 	if (life_stage() != STAGE_RUNNING)
 		return SW_NOT_SUPPORTED;
 	device_each(start_if_running, NULL);
-	for (uint64_t until = engine_now() + SAFE_POINT_MS * 1000000ull;;) {
+	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;;) {
 		enum sw_status status = ask_all(ORDER_SUSPEND, ret_bytes);
 
 		if (status == SW_OK) {
@@ -177,7 +177,7 @@ enum sw_status spill_suspend(uint64_t *ret_bytes)
 			return status;
 		}
 		ask_all(ORDER_RESUME, NULL);
-		if (status != SW_BUSY || engine_now() >= until)
+		if (status != SW_BUSY || clock_now() >= until)
 			return status;
 		nanosleep(&(struct timespec){.tv_nsec = BETWEEN_NS}, NULL);
 	}

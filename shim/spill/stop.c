@@ -79,7 +79,7 @@ static void note_queue(struct travels *travels, const struct queue *queue, bool 
 
 static void note_all(struct engine *engine)
 {
-	uint64_t now = engine_now();
+	uint64_t now = clock_now();
 
 	note_queue(engine->travels, &engine->out, false, now);
 	note_queue(engine->travels, &engine->in, true, now);
@@ -224,7 +224,7 @@ static void tell_of_blocks(struct engine *engine, uint64_t since)
 
 void stop_tell(struct engine *engine)
 {
-	uint64_t now = engine_now(), since = now > RECENT_NS ? now - RECENT_NS : 1;
+	uint64_t now = clock_now(), since = now > RECENT_NS ? now - RECENT_NS : 1;
 	bool any = move_any(engine);
 
 	for (unsigned i = 0; i < BLOCKS_KEPT; i++)

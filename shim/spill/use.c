@@ -293,12 +293,12 @@ static void log_it(const struct use *use)
 static void wait_for_it(const struct use *use)
 {
 	unsigned n = atomic_load(&n_arenas);
-	uint64_t begin = trace_is_on() ? trace_now() : 0;
+	uint64_t begin = trace_is_on() ? clock_now() : 0;
 
 	for (unsigned i = 0; i < n; i++)
 		engine_wait(arenas[i].engine, use->named, use->n_named, use->unknown);
 	if (begin)
-		trace_event_at(wait, begin, use->device < 0 ? 0 : (uint64_t)use->device, trace_now() - begin,
+		trace_event_at(wait, begin, use->device < 0 ? 0 : (uint64_t)use->device, clock_now() - begin,
 			       trace_function(use->function, (uint32_t)use->id));
 }
 
