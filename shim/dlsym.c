@@ -31,5 +31,5 @@ __attribute__((visibility("default"))) void *dlsym(void *restrict handle, const 
 		return NULL;
 	if (handle == RTLD_NEXT || !is_driver_name(name) || (handle == RTLD_DEFAULT && !resolve_is_hooked(name)))
 		return c_dlsym(handle, name);
-	return resolve_dlsym(c_dlsym, handle, name);
+	return resolve_dlsym(c_dlsym, handle, name, __builtin_return_address(0));
 }

@@ -17,6 +17,7 @@
 #include "shim/clock.h"
 #include "shim/control.h"
 #include "shim/device.h"
+#include "shim/doors.h"
 #include "shim/enter.h"
 #include "shim/ledger.h"
 #include "shim/ipc.h"
@@ -186,6 +187,7 @@ static void after_fork_child(void)
 __attribute__((constructor)) static void life_begin(void)
 {
 	libc_atfork(before_fork, after_fork_parent, after_fork_child);
+	doors_begin();
 }
 
 /* ---- exit ---- */
@@ -214,6 +216,7 @@ __attribute__((destructor)) static void life_end(void)
 {
 	enum stage stage = life_stage();
 
+	doors_end();
 	control_stop();
 	ipc_stop();
 	if (stage == STAGE_RUNNING)

@@ -4,6 +4,7 @@
  * cuGetProcAddress hands out nothing but exported addresses). There is no version ladder to get wrong.
  */
 #include "shim/resolve.h"
+#include "shim/doors.h"
 #include "shim/enter.h"
 #include "shim/hook.h"
 #include "shim/log.h"
@@ -35,7 +36,7 @@ void *resolve_substitute(const char *name, void *address)
 	return address;
 }
 
-void *resolve_dlsym(real_dlsym_function *c_dlsym, void *handle, const char *name)
+static void *look_up(real_dlsym_function *c_dlsym, void *handle, const char *name)
 {
 	/* Before the search, whose own error the program may ask for afterwards. */
 	real_bind();
@@ -56,6 +57,15 @@ void *resolve_dlsym(real_dlsym_function *c_dlsym, void *handle, const char *name
 	return next;
 }
 
+void *resolve_dlsym(real_dlsym_function *c_dlsym, void *handle, const char *name, const void *caller)
+{
+	void *address = look_up(c_dlsym, handle, name);
+
+	if (__builtin_expect(doors_wanted(), 0))
+		doors_note(DOOR_DLSYM, name, address, caller);
+	return address;
+}
+
 bool resolve_is_hooked(const char *name)
 {
 	for (int id = 0; id < HOOK_COUNT; id++)
@@ -71,6 +81,8 @@ HOOK_EXPORT CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn,
 	CUresult result = REAL(cuGetProcAddress_v2)(symbol, pfn, cudaVersion, flags, symbolStatus);
 	if (result == CUDA_SUCCESS && pfn && symbol)
 		*pfn = resolve_substitute(symbol, *pfn);
+	if (__builtin_expect(doors_wanted(), 0) && pfn && symbol)
+		doors_note(DOOR_PROC, symbol, result == CUDA_SUCCESS ? *pfn : NULL, __builtin_return_address(0));
 	return result;
 }
 
@@ -81,5 +93,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **pfn, in
 	CUresult result = REAL(cuGetProcAddress)(symbol, pfn, cudaVersion, flags);
 	if (result == CUDA_SUCCESS && pfn && symbol)
 		*pfn = resolve_substitute(symbol, *pfn);
+	if (__builtin_expect(doors_wanted(), 0) && pfn && symbol)
+		doors_note(DOOR_PROC, symbol, result == CUDA_SUCCESS ? *pfn : NULL, __builtin_return_address(0));
 	return result;
 }

@@ -8,9 +8,9 @@
 
 /*
  * Called by dlsym.c, with the C library's dlsym, for names that begin "cu" and a capital letter. Everything else must
- * not come here: for RTLD_NEXT the C library looks at who called it.
+ * not come here: for RTLD_NEXT the C library looks at who called it. caller: where dlsym returns to.
  */
-void *resolve_dlsym(real_dlsym_function *c_dlsym, void *handle, const char *name);
+void *resolve_dlsym(real_dlsym_function *c_dlsym, void *handle, const char *name, const void *caller);
 
 /* Is this exactly the name of a hooked row? */
 bool resolve_is_hooked(const char *name);

@@ -1,0 +1,37 @@
+/*
+ * doors.h: who got hold of the driver's functions, and how? Written down for `spillway doctor -- PROGRAM`, which names a
+ * file in SPILLWAY_DOORS; without that nothing is done but one look at a flag when a name is looked up. Nothing of this is
+ * on the way of a call.
+ *
+ * The file must be there and be a regular one; lines are added, each with one write(2), by every process that has the
+ * library in it. Fields have a tab between them:
+ *
+ *   PID start EXECUTABLE                             the library was loaded
+ *   PID look DOOR RESULT NAME OBJECT                 OBJECT asked for NAME by DOOR: "dlsym" or "cuGetProcAddress"
+ *   PID object OURS PAST UNBOUND ELSEWHERE DLSYM RUNTIME OBJECT   at exit, of each loaded object that has to do with CUDA
+ *   PID mapped PATH                                  at exit: code of a library that is in a namespace of its own
+ *   PID end                                          the process has ended by exit()
+ *
+ * RESULT is "ours", "driver" (we do not hook it), "none" (there is no such function) or "other". OURS .. ELSEWHERE count
+ * the driver's functions that the object was linked to and that we hook: those that lead to us, past us to a driver,
+ * nowhere yet, and to some other library. DLSYM is "ours", "past", or "-" where the object has no dlsym; RUNTIME is
+ * the libcudart that it calls, or "-".
+ */
+#ifndef SPILLWAY_DOORS_H
+#define SPILLWAY_DOORS_H
+
+#include <stdbool.h>
+
+enum door { DOOR_DLSYM, DOOR_PROC };
+
+/* Is it wanted? Reads the environment once. */
+bool doors_wanted(void);
+
+/* caller asked for name and was given address. Only where it is wanted. Leaves errno as it was. */
+void doors_note(enum door door, const char *name, const void *address, const void *caller);
+
+/* When the library is loaded, and when the process ends. */
+void doors_begin(void);
+void doors_end(void);
+
+#endif
