@@ -86,10 +86,9 @@ static bool env_strips(char *const argv[])
 	return false;
 }
 
-bool target_warn_launcher(char *const argv[])
+bool target_launcher(char *const argv[], char ret_reason[TARGET_REASON_BYTES])
 {
 	const char *name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0], *reason = NULL;
-	char text[160];
 
 	for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
 		if (strcmp(name, launchers[i].name) == 0)
@@ -103,9 +102,19 @@ bool target_warn_launcher(char *const argv[])
 		return false;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-	snprintf(text, sizeof(text), reason, name);
+	snprintf(ret_reason, TARGET_REASON_BYTES, reason, name);
 #pragma GCC diagnostic pop
-	tool_say("%s: Spillway will not take effect in what it starts: %s", name, text);
+	return true;
+}
+
+bool target_warn_launcher(char *const argv[])
+{
+	const char *name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
+	char reason[TARGET_REASON_BYTES];
+
+	if (!target_launcher(argv, reason))
+		return false;
+	tool_say("%s: Spillway will not take effect in what it starts: %s", name, reason);
 	return true;
 }
 
@@ -149,37 +158,48 @@ static bool gains_rights(int fd, const char *path)
 	return getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0;
 }
 
-static bool has_loader(int fd, const Elf64_Ehdr *header)
+/* The program's loader, "" where it has none; false: that cannot be read, which is for the kernel to refuse. */
+static bool read_loader(int fd, const Elf64_Ehdr *header, char ret_loader[PATH_MAX])
 {
+	*ret_loader = '\0';
 	for (unsigned i = 0; i < header->e_phnum; i++) {
 		off_t offset = (off_t)(header->e_phoff + (Elf64_Off)i * header->e_phentsize);
 		Elf64_Phdr segment;
+		ssize_t n;
 
-		/* What cannot be read is for the kernel to refuse. */
-		if (pread(fd, &segment, sizeof(segment), offset) != (ssize_t)sizeof(segment) ||
-		    segment.p_type == PT_INTERP)
-			return true;
+		if (pread(fd, &segment, sizeof(segment), offset) != (ssize_t)sizeof(segment))
+			return false;
+		if (segment.p_type != PT_INTERP)
+			continue;
+		n = pread(fd, ret_loader, segment.p_filesz < PATH_MAX ? segment.p_filesz : PATH_MAX - 1,
+			  (off_t)segment.p_offset);
+		ret_loader[n > 0 ? n : 0] = '\0';
+		return n > 0;
 	}
-	return false;
+	return true;
 }
 
-static void warn_elf(int fd, const char *path)
+/* Why the loader will not load our library into this ELF file; NULL: it will. */
+static const char *elf_reason(int fd, const char *path)
 {
 	Elf64_Ehdr header = {0};
-	const char *reason = NULL;
+	char loader[PATH_MAX];
 
 	if (pread(fd, &header, sizeof(header), 0) < EI_NIDENT)
-		return;
+		return NULL;
 	if (header.e_ident[EI_CLASS] == ELFCLASS32)
-		reason = "it is a 32-bit program";
-	else if (header.e_machine != OUR_MACHINE)
-		reason = "it is a program for another kind of processor";
-	else if (!has_loader(fd, &header))
-		reason = "it is statically linked";
-	else if (gains_rights(fd, path))
-		reason = "it runs with more rights than you have (set-user-ID, set-group-ID or capabilities)";
-	if (reason)
-		tool_say("%s: Spillway will not take effect: %s", path, reason);
+		return "it is a 32-bit program";
+	if (header.e_machine != OUR_MACHINE)
+		return "it is a program for another kind of processor";
+	if (!read_loader(fd, &header, loader))
+		return NULL;
+	if (!*loader)
+		return "it is statically linked";
+	if (strstr(loader, "/ld-musl-"))
+		return "it was built for musl, another C library than CUDA's (glibc)";
+	if (gains_rights(fd, path))
+		return "it runs with more rights than you have (set-user-ID, set-group-ID or capabilities)";
+	return NULL;
 }
 
 /*
@@ -205,26 +225,37 @@ static bool script_interpreter(char *line, char ret_path[PATH_MAX])
 	return snprintf(ret_path, PATH_MAX, "%s", interpreter) < PATH_MAX;
 }
 
-void target_warn(const char *path)
+const char *target_reason(const char *path, char ret_file[PATH_MAX])
 {
-	char current[PATH_MAX], line[MAX_LINE + 1];
+	char line[MAX_LINE + 1];
 
-	if (snprintf(current, sizeof(current), "%s", path) >= PATH_MAX)
-		return;
+	if (snprintf(ret_file, PATH_MAX, "%s", path) >= PATH_MAX)
+		return NULL;
 	for (int n = 0; n <= MAX_SCRIPTS; n++) {
-		int fd = open(current, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+		int fd = open(ret_file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+		const char *reason = NULL;
 		ssize_t bytes;
 		bool script;
 
 		if (fd < 0)
-			return;
+			return NULL;
 		bytes = pread(fd, line, MAX_LINE, 0);
 		line[bytes > 0 ? bytes : 0] = '\0';
 		script = strncmp(line, "#!", 2) == 0;
 		if (bytes >= SELFMAG && memcmp(line, ELFMAG, SELFMAG) == 0)
-			warn_elf(fd, current);
+			reason = elf_reason(fd, ret_file);
 		close(fd);
-		if (!script || !script_interpreter(line, current))
-			return;
+		if (reason || !script || !script_interpreter(line, ret_file))
+			return reason;
 	}
+	return NULL;
+}
+
+void target_warn(const char *path)
+{
+	char file[PATH_MAX];
+	const char *reason = target_reason(path, file);
+
+	if (reason)
+		tool_say("%s: Spillway will not take effect: %s", file, reason);
 }

@@ -15,6 +15,7 @@ enum {
 	TOOL_OK = 0,
 	TOOL_BROKEN = 1,           /* the tool could not do its work: no memory, output not written, a refusal */
 	TOOL_BAD = 2,              /* usage, policy, or library: nothing was started */
+	TOOL_PROBLEM = 3,          /* `doctor` did its work, and found something that keeps Spillway from working */
 	TOOL_NOT_EXECUTABLE = 126, /* as in a shell */
 	TOOL_NOT_FOUND = 127,      /* as in a shell */
 };
@@ -22,6 +23,7 @@ enum {
 /* A command gets its own arguments, argv[0] being its name, and returns the exit status. */
 int tool_check(int argc, char **argv);
 int tool_explain(int argc, char **argv);
+int tool_doctor(int argc, char **argv);
 int tool_run(int argc, char **argv);
 int tool_suspend(int argc, char **argv);
 int tool_resume(int argc, char **argv);

@@ -1,0 +1,186 @@
+/*
+ * doctor_measure.c: how fast the link to each device is, with copies of pinned memory: to the device, to the host, and
+ * both at once. Little memory and little time: an H200 is at full speed with pieces of this size.
+ */
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "tools/doctor_cuda.h"
+
+#define PIECE ((size_t)32 << 20)
+/* Below this much free memory we would be in somebody's way. */
+#define FREE_LEAST (4 * PIECE)
+
+enum {
+	ALL_MS = 1800, /* for the copies of all devices together */
+	ONE_MS = 80,   /* for one direction of one device, at most */
+	AT_ONCE = 2,   /* copies submitted before they are waited for */
+};
+
+#define TEXT_OF(name) #name
+#define TEXT(name)    TEXT_OF(name) /* cuMemAlloc is a macro for its newest spelling */
+#define FUNCTIONS(ROW)                                                                                                 \
+	ROW(cuDevicePrimaryCtxRetain)                                                                                  \
+	ROW(cuDevicePrimaryCtxRelease)                                                                                 \
+	ROW(cuCtxSetCurrent)                                                                                           \
+	ROW(cuMemGetInfo)                                                                                              \
+	ROW(cuMemAlloc)                                                                                                \
+	ROW(cuMemFree)                                                                                                 \
+	ROW(cuMemHostAlloc)                                                                                            \
+	ROW(cuMemFreeHost)                                                                                             \
+	ROW(cuStreamCreate)                                                                                            \
+	ROW(cuStreamDestroy)                                                                                           \
+	ROW(cuStreamSynchronize)                                                                                       \
+	ROW(cuMemcpyHtoDAsync)                                                                                         \
+	ROW(cuMemcpyDtoHAsync)
+
+enum {
+#define ROW(name) F_##name,
+	FUNCTIONS(ROW)
+#undef ROW
+	    N_FUNCTIONS
+};
+
+static void *functions[N_FUNCTIONS];
+#define CALL(name) ((__typeof__(&name))functions[F_##name])
+
+static const char *const names[N_FUNCTIONS] = {
+#define ROW(name) TEXT(name),
+    FUNCTIONS(ROW)
+#undef ROW
+};
+
+struct bench {
+	CUstream in, out;
+	CUdeviceptr device[2];
+	void *host[2];
+};
+
+static double seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static CUresult set_up(struct bench *bench)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (int i = 0; i < 2 && !result; i++) {
+		result = CALL(cuMemAlloc)(&bench->device[i], PIECE);
+		if (!result)
+			result = CALL(cuMemHostAlloc)(&bench->host[i], PIECE, 0);
+		if (!result)
+			memset(bench->host[i], 0, PIECE);
+	}
+	if (!result)
+		result = CALL(cuStreamCreate)(&bench->in, CU_STREAM_NON_BLOCKING);
+	return result ? result : CALL(cuStreamCreate)(&bench->out, CU_STREAM_NON_BLOCKING);
+}
+
+static void tear_down(struct bench *bench)
+{
+	if (bench->in)
+		CALL(cuStreamDestroy)(bench->in);
+	if (bench->out)
+		CALL(cuStreamDestroy)(bench->out);
+	for (int i = 0; i < 2; i++) {
+		if (bench->device[i])
+			CALL(cuMemFree)(bench->device[i]);
+		if (bench->host[i])
+			CALL(cuMemFreeHost)(bench->host[i]);
+	}
+}
+
+/* Some copies in each wanted direction, and their end. */
+static CUresult round_of(const struct bench *bench, int in, int out)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (int i = 0; i < AT_ONCE && !result; i++) {
+		if (in)
+			result = CALL(cuMemcpyHtoDAsync)(bench->device[0], bench->host[0], PIECE, bench->in);
+		if (out && !result)
+			result = CALL(cuMemcpyDtoHAsync)(bench->host[1], bench->device[1], PIECE, bench->out);
+	}
+	CUresult end_in = CALL(cuStreamSynchronize)(bench->in), end_out = CALL(cuStreamSynchronize)(bench->out);
+	return result ? result : end_in ? end_in : end_out;
+}
+
+/* Bytes a second, both ways added up. The first round only warms up. */
+static CUresult rate_of(const struct bench *bench, int in, int out, double for_seconds, double *ret_rate)
+{
+	CUresult result = round_of(bench, in, out);
+	double start = seconds(), end = start;
+	size_t bytes = 0;
+
+	while (!result && end - start < for_seconds) {
+		result = round_of(bench, in, out);
+		bytes += AT_ONCE * PIECE * (size_t)(in + out);
+		end = seconds();
+	}
+	if (!result && end > start)
+		*ret_rate = (double)bytes / (end - start);
+	return result;
+}
+
+static CUresult measure_here(struct doctor_gpu *gpu, double for_seconds)
+{
+	struct bench bench = {0};
+	CUresult result = set_up(&bench);
+
+	if (!result)
+		result = rate_of(&bench, 1, 0, for_seconds, &gpu->to_device);
+	if (!result)
+		result = rate_of(&bench, 0, 1, for_seconds, &gpu->to_host);
+	if (!result)
+		result = rate_of(&bench, 1, 1, for_seconds, &gpu->both);
+	tear_down(&bench);
+	return result;
+}
+
+static void measure_device(int ordinal, struct doctor_gpu *gpu, double for_seconds)
+{
+	size_t free = 0, total = 0;
+	CUcontext context;
+	CUresult result = CALL(cuDevicePrimaryCtxRetain)(&context, ordinal);
+
+	if (result) {
+		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "no context: error %d", (int)result);
+		return;
+	}
+	result = CALL(cuCtxSetCurrent)(context);
+	if (!result)
+		result = CALL(cuMemGetInfo)(&free, &total);
+	gpu->free = free;
+	if (!result && free < FREE_LEAST)
+		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "less than %zu MiB of its memory are free",
+			 FREE_LEAST >> 20);
+	else if (!result)
+		result = measure_here(gpu, for_seconds);
+	if (result)
+		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "the driver answered error %d", (int)result);
+	CALL(cuDevicePrimaryCtxRelease)(ordinal);
+}
+
+void doctor_measure(void *driver, struct doctor_cuda *cuda)
+{
+	int n = cuda->n_devices < DOCTOR_DEVICES ? cuda->n_devices : DOCTOR_DEVICES;
+	double share = (double)ALL_MS / 3 / (n ? n : 1);
+
+	for (int i = 0; i < N_FUNCTIONS; i++) {
+		functions[i] = dlsym(driver, names[i]);
+		for (int d = 0; d < n && !functions[i]; d++)
+			snprintf(cuda->devices[d].measure_error, sizeof(cuda->devices[d].measure_error),
+				 "the driver has no %s", names[i]);
+		if (!functions[i])
+			return;
+	}
+	for (int i = 0; i < n; i++)
+		measure_device(i, &cuda->devices[i], (share < ONE_MS ? share : ONE_MS) / 1000);
+}
