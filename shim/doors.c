@@ -125,9 +125,13 @@ static const char *result_of(const void *address)
 
 	if (!address)
 		return "none";
-	if (!dladdr(address, &info) || !dladdr((void *)(uintptr_t)doors_note, &self))
+	if (!dladdr(address, &info) || !info.dli_fname || !dladdr((void *)(uintptr_t)doors_note, &self))
 		return "other";
-	return info.dli_fbase == self.dli_fbase ? "ours" : real_in_driver(address) ? "driver" : "other";
+	if (info.dli_fbase == self.dli_fbase)
+		return "ours";
+	return real_in_driver(address)                                 ? "driver"
+	       : !strncmp(base_name(info.dli_fname), "libcuda.so", 10) ? "copy"
+								       : "other";
 }
 
 void doors_note(enum door door, const char *name, const void *address, const void *caller)
@@ -328,8 +332,7 @@ static void write_mapped(const struct objects *objects)
 		char *rights = strchr(line, ' '), *path = strchr(line, '/');
 
 		line[strcspn(line, "\n")] = 0;
-		if (rights && path && rights[3] == 'x' &&
-		    !object_at(objects, (uintptr_t)strtoull(line, NULL, 16)))
+		if (rights && path && rights[3] == 'x' && !object_at(objects, (uintptr_t)strtoull(line, NULL, 16)))
 			line_out("mapped", path, "%s", "");
 	}
 	if (maps)

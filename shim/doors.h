@@ -12,7 +12,8 @@
  *   PID mapped PATH                                  at exit: code of a library that is in a namespace of its own
  *   PID end                                          the process has ended by exit()
  *
- * RESULT is "ours", "driver" (we do not hook it), "none" (there is no such function) or "other". OURS .. ELSEWHERE count
+ * RESULT is "ours", "driver" (we do not hook it), "copy" (of a second libcuda), "none" (there is no such function) or
+ * "other". OURS .. ELSEWHERE count
  * the driver's functions that the object was linked to and that we hook: those that lead to us, past us to a driver,
  * nowhere yet, and to some other library. DLSYM is "ours", "past", or "-" where the object has no dlsym; RUNTIME is
  * the libcudart that it calls, or "-".

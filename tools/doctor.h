@@ -27,11 +27,13 @@ enum doctor_status {
 struct doctor_finding {
 	const char *id, *subject, *title;
 	enum doctor_status status;
-	int device;       /* -1: of the machine */
-	char fact[600];   /* what is so */
-	char so[400];     /* what follows; "" where nothing does */
-	char fix[400];    /* what to do: a command where there is one, else a sentence; "" where there is nothing */
-	char object[400]; /* of the program's doors: which library; "" for all else */
+	int device;     /* -1: of the machine */
+	char fact[600]; /* what is so */
+	char so[400];   /* what follows; "" where nothing does */
+	char fix[400];  /* what to do: a command where there is one, else a sentence; "" where there is nothing */
+	/* Of the program's doors: which process (0: none), which library ("": none). */
+	int process;
+	char object[400];
 };
 
 struct doctor {

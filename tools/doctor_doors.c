@@ -64,6 +64,7 @@ static void take_look(struct door_process *process, struct door_object *object, 
 	process->looked = true;
 	looked->ours += strcmp(field[1], "ours") == 0;
 	looked->driver += strcmp(field[1], "driver") == 0;
+	looked->copy += strcmp(field[1], "copy") == 0;
 	looked->none += strcmp(field[1], "none") == 0;
 	looked->other += strcmp(field[1], "other") == 0;
 	if (door == DOOR_BY_DLSYM && strncmp(field[2], "cuGetProcAddress", 16) == 0)
@@ -101,7 +102,7 @@ static bool take_line(struct doors *doors, char *line)
 		return add_process(doors, pid, field[2]) != NULL || doors->cut;
 	process = process_of(doors, pid);
 	/* A child made by fork() has not started anew. */
-	if (!process && !(process = add_process(doors, pid, "a child")))
+	if (!process && !(process = add_process(doors, pid, "a child by fork")))
 		return doors->cut;
 	if (n == 2 && strcmp(field[1], "end") == 0) {
 		process->ended = true;

@@ -12,7 +12,7 @@ enum { DOOR_BY_DLSYM, DOOR_BY_PROC, DOOR_KINDS };
 
 /* Functions by what was handed out. */
 struct door_looked {
-	unsigned ours, driver, none, other;
+	unsigned ours, driver, copy, none, other;
 };
 
 struct door_object {

@@ -53,7 +53,11 @@ static void kernel(const struct doctor *doctor, int device, struct doctor_findin
 	if (is_wsl(doctor)) {
 		doctor_is(finding, DOCTOR_NOTE, "that of Windows, through /dev/dxg (WSL)");
 		doctor_so(finding, "Spillway has not been tried there");
-	} else if (!doctor_read(doctor, "/proc/driver/nvidia/version", text, sizeof(text))) {
+	} else if (!doctor_read(doctor, "/proc/driver/nvidia/version", text, sizeof(text)) &&
+		   doctor->cuda.stage >= DOCTOR_STARTED && doctor->cuda.init == 0) {
+		doctor_is(finding, DOCTOR_UNKNOWN,
+			  "there is no /proc/driver/nvidia/version, and yet the driver answers");
+	} else if (!*text) {
 		doctor_is(finding, DOCTOR_PROBLEM, "not loaded: there is no /proc/driver/nvidia/version");
 		doctor_so(finding, "no program can use a GPU here");
 		if (doctor_is_container(doctor))

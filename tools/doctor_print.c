@@ -7,6 +7,8 @@
 #include "tools/doctor.h"
 #include "tools/json.h"
 
+enum { WIDTH = 100, TITLE = 18 };
+
 static const char *const status_names[] = {
     [DOCTOR_OK] = "ok", [DOCTOR_NOTE] = "note", [DOCTOR_PROBLEM] = "problem", [DOCTOR_UNKNOWN] = "unknown"};
 
@@ -29,16 +31,46 @@ static void print_subject(const struct doctor_finding *finding)
 		printf("  %s\n", finding->subject);
 }
 
+/* Words of text from this column on, line after line; further lines begin below the first. */
+static void print_folded(const char *text, size_t column)
+{
+	size_t at = column;
+
+	for (bool first = true; *text; first = false) {
+		size_t length = strcspn(text, " ");
+
+		if (!first && at + 1 + length > WIDTH) {
+			printf("\n%*s", (int)column, "");
+			at = column;
+		} else if (!first) {
+			putchar(' ');
+			at++;
+		}
+		printf("%.*s", (int)length, text);
+		at += length;
+		text += length;
+		text += *text == ' ';
+	}
+	putchar('\n');
+}
+
 static void print_finding(const struct doctor_finding *finding)
 {
 	const char *slash = strrchr(finding->object, '/');
+	const char *title = *finding->object ? (slash ? slash + 1 : finding->object) : finding->title;
 
-	printf("    %-18s%s\n", *finding->object ? (slash ? slash + 1 : finding->object) : finding->title,
-	       finding->fact);
-	if (*finding->so)
-		printf("    %-18s-> %s\n", "", finding->so);
+	/* The names of libraries may be long; then what is to be said begins below. */
+	printf("    %-*s", TITLE, title);
+	if (strlen(title) >= TITLE)
+		printf("\n%*s", 4 + TITLE, "");
+	print_folded(finding->fact, 4 + TITLE);
+	if (*finding->so) {
+		printf("%*s-> ", 4 + TITLE, "");
+		print_folded(finding->so, 4 + TITLE + 3);
+	}
+	/* A command is not folded: it is to be copied. */
 	if (*finding->fix)
-		printf("    %-18sdo: %s\n", "", finding->fix);
+		printf("%*sdo: %s\n", 4 + TITLE, "", finding->fix);
 }
 
 static bool same_subject(const struct doctor_finding *a, const struct doctor_finding *b)
@@ -110,6 +142,10 @@ static void print_finding_json(const struct doctor_finding *finding)
 		printf(", \"device\": %d", finding->device);
 	else
 		printf(", \"device\": null");
+	if (finding->process)
+		printf(", \"process\": %d", finding->process);
+	else
+		printf(", \"process\": null");
 	print_member("object", finding->object);
 	print_member("status", status_names[finding->status]);
 	print_member("fact", finding->fact);

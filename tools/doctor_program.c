@@ -131,26 +131,30 @@ static void add_words(char *text, size_t room, const char *words)
 	snprintf(text + length, room - length, "%s%s", length ? "; " : "", words);
 }
 
-/* By which doors it came in; "" for none. */
+/* "dlsym (1 ours, 2 not hooked)" */
+static void add_looked(char text[400], const char *door, const struct door_looked *looked)
+{
+	char words[160], rest[60] = "";
+
+	if (looked->driver)
+		snprintf(rest, sizeof(rest), ", %u not hooked", looked->driver);
+	snprintf(words, sizeof(words), "%s (%u ours%s)", door, looked->ours, rest);
+	if (looked->ours + looked->driver)
+		add_words(text, 400, words);
+}
+
+/* By which doors it came in, and how many functions; "" for none. */
 static void doors_of(const struct door_object *object, char text[400])
 {
 	char words[160];
 
 	*text = '\0';
 	if (object->linked_ours) {
-		snprintf(words, sizeof(words), "linked (%u functions ours)", object->linked_ours);
+		snprintf(words, sizeof(words), "linked (%u ours)", object->linked_ours);
 		add_words(text, 400, words);
 	}
-	if (object->looked[DOOR_BY_DLSYM].ours + object->looked[DOOR_BY_DLSYM].driver) {
-		snprintf(words, sizeof(words), "dlsym (%u functions ours, %u not hooked)",
-			 object->looked[DOOR_BY_DLSYM].ours, object->looked[DOOR_BY_DLSYM].driver);
-		add_words(text, 400, words);
-	}
-	if (object->looked[DOOR_BY_PROC].ours + object->looked[DOOR_BY_PROC].driver) {
-		snprintf(words, sizeof(words), "cuGetProcAddress (%u functions ours, %u not hooked)",
-			 object->looked[DOOR_BY_PROC].ours, object->looked[DOOR_BY_PROC].driver);
-		add_words(text, 400, words);
-	}
+	add_looked(text, "dlsym", &object->looked[DOOR_BY_DLSYM]);
+	add_looked(text, "cuGetProcAddress", &object->looked[DOOR_BY_PROC]);
 	if (*text && is_static_runtime(object))
 		add_words(text, 400, "it has a CUDA runtime in itself (static cudart)");
 	if (*object->runtime) {
@@ -162,18 +166,23 @@ static void doors_of(const struct door_object *object, char text[400])
 /* What goes round us, or stands between; "" for nothing. */
 static void past_of(const struct door_process *process, const struct door_object *object, char text[400])
 {
+	unsigned copy = object->looked[DOOR_BY_DLSYM].copy + object->looked[DOOR_BY_PROC].copy;
+	unsigned other =
+	    object->linked_elsewhere + object->looked[DOOR_BY_DLSYM].other + object->looked[DOOR_BY_PROC].other;
 	char words[200];
 
 	*text = '\0';
 	if (object->linked_past) {
-		snprintf(words, sizeof(words), "%u functions that it was linked to lead past Spillway to the driver",
+		snprintf(words, sizeof(words), "was linked to the driver past Spillway (functions: %u)",
 			 object->linked_past);
 		add_words(text, 400, words);
 	}
-	if (object->linked_elsewhere || object->looked[DOOR_BY_DLSYM].other || object->looked[DOOR_BY_PROC].other) {
-		snprintf(words, sizeof(words), "%u functions lead to another library that stands in front",
-			 object->linked_elsewhere + object->looked[DOOR_BY_DLSYM].other +
-			     object->looked[DOOR_BY_PROC].other);
+	if (copy) {
+		snprintf(words, sizeof(words), "uses a second libcuda of its own (functions: %u)", copy);
+		add_words(text, 400, words);
+	}
+	if (other) {
+		snprintf(words, sizeof(words), "got functions of another library that stands in front (%u)", other);
 		add_words(text, 400, words);
 	}
 	if (object->dlsym_past && names_driver(object))
@@ -181,17 +190,18 @@ static void past_of(const struct door_process *process, const struct door_object
 	/* One in a namespace of its own matters if it is, or loads, a driver. */
 	if (object->apart && process->ended &&
 	    (strncmp(base_name(object->path), "libcuda.so", 10) == 0 || names_driver(object)))
-		add_words(text, 400, "it is in a namespace of its own (dlmopen), where nothing is preloaded");
+		add_words(text, 400, "is in a namespace of its own (dlmopen), where nothing is preloaded");
 }
 
 static struct doctor_finding *add_object(struct doctor *doctor, const char *id, const struct door_process *process,
 					 const struct door_object *object)
 {
-	struct doctor_finding *finding = add(doctor, id, "door");
+	struct doctor_finding *finding = add(doctor, id, "library");
 
-	if (finding)
-		snprintf(finding->object, sizeof(finding->object), "%s", object->path);
-	(void)process;
+	if (!finding)
+		return NULL;
+	finding->process = process->pid;
+	snprintf(finding->object, sizeof(finding->object), "%s", object->path);
 	return finding;
 }
 
@@ -207,8 +217,7 @@ static void say_past(const struct doctor *doctor, struct doctor_finding *finding
 			   "spillway run --audit ...   # `spillway doctor --audit -- PROGRAM` says whether it helps");
 }
 
-/* True: it came in by some door, or went past one. */
-static bool report_object(struct doctor *doctor, const struct door_process *process, const struct door_object *object)
+static void report_object(struct doctor *doctor, const struct door_process *process, const struct door_object *object)
 {
 	struct doctor_finding *finding;
 	char doors[400], past[400];
@@ -219,13 +228,10 @@ static bool report_object(struct doctor *doctor, const struct door_process *proc
 		doctor_is(finding, DOCTOR_OK, "%s", doors);
 	if (*past && (finding = add_object(doctor, "program.past", process, object)))
 		say_past(doctor, finding, past);
-	if (*doors || *past)
-		return true;
-	if (object->apart || !(object->linked_unbound || names_driver(object)) ||
-	    !(finding = add_object(doctor, "program.silent", process, object)))
-		return false;
-	doctor_is(finding, DOCTOR_OK, "can use the driver, and asked for nothing in this run");
-	return false;
+	if (*doors || *past || object->apart || !(object->linked_unbound || names_driver(object)))
+		return;
+	if ((finding = add_object(doctor, "program.silent", process, object)))
+		doctor_is(finding, DOCTOR_OK, "can use the driver, and asked for nothing in this run");
 }
 
 static void report_cupti(struct doctor *doctor, const struct door_process *process)
@@ -240,51 +246,73 @@ static void report_cupti(struct doctor *doctor, const struct door_process *proce
 	}
 }
 
+/* Has anything in it to do with CUDA? Children like `ldconfig` have not, and are only counted. */
+static bool has_cuda(const struct door_process *process)
+{
+	char text[400];
+
+	for (size_t i = 0; i < process->n_objects; i++) {
+		doors_of(&process->objects[i], text);
+		if (!*text)
+			past_of(process, &process->objects[i], text);
+		if (*text)
+			return true;
+	}
+	return false;
+}
+
 static void report_process(struct doctor *doctor, const struct door_process *process)
 {
 	struct doctor_finding *finding = add(doctor, "program.process", "process");
-	bool uses_cuda = false;
 
 	if (!finding)
 		return;
-	size_t own = doctor->n - 1;
-	for (size_t i = 0; i < process->n_objects; i++)
-		uses_cuda |= report_object(doctor, process, &process->objects[i]);
-	report_cupti(doctor, process);
-	finding = &doctor->findings[own];
+	finding->process = process->pid;
 	doctor_is(finding, process->ended ? DOCTOR_OK : DOCTOR_NOTE, "%d, %.300s: Spillway is loaded; %s", process->pid,
-		  process->executable, uses_cuda ? "it used CUDA" : "it did not use CUDA");
-	if (process->ended)
-		return;
-	doctor_so(finding, "it ended by a signal, by _exit() or by becoming another program, so libraries that were "
-			   "linked to the driver are not known");
-	if (!uses_cuda)
-		finding->status = DOCTOR_OK; /* a helper of little interest */
+		  process->executable,
+		  process->looked ? "functions of the driver were looked up"
+				  : "no function of the driver was looked up");
+	if (!process->ended)
+		doctor_so(finding,
+			  "it ended by a signal, by _exit() or by becoming another program: libraries that were "
+			  "linked to the driver are not known");
+	for (size_t i = 0; i < process->n_objects; i++)
+		report_object(doctor, process, &process->objects[i]);
+	report_cupti(doctor, process);
 }
 
-static void report(struct doctor *doctor, const struct doors *doors)
+static void report_rest(struct doctor *doctor, const struct doors *doors, size_t shown)
 {
 	struct doctor_finding *finding;
-	size_t shown = 0;
 
 	if (!doors->n && (finding = add(doctor, "program.effect", "takes effect"))) {
 		doctor_is(finding, DOCTOR_PROBLEM, "no process had the library in it");
 		doctor_so(finding, "the program ran as without Spillway");
-		doctor_fix(finding, "look at \"can be preloaded\" above, and at who starts the program");
+		doctor_fix(finding, "look at \"can be preloaded\", and at who starts the program");
+	} else if (!shown && (finding = add(doctor, "program.effect", "takes effect"))) {
+		doctor_is(finding, DOCTOR_NOTE, "%zu process%s had the library in them, none had to do with CUDA",
+			  doors->n, doors->n == 1 ? "" : "es");
+		doctor_so(finding, "nothing is known of how it gets at the driver");
+		doctor_fix(finding, "let the program use the GPU: a call that allocates on it is enough");
+	} else if (doors->n > shown && (finding = add(doctor, "program.more", "other processes"))) {
+		doctor_is(finding, DOCTOR_OK, "%zu more had the library in them", doors->n - shown);
 	}
-	/* Those that used CUDA first; they are what the user asks for. */
-	for (int pass = 0; pass < 2; pass++)
-		for (size_t i = 0; i < doors->n && shown < PROCESSES_SHOWN; i++)
-			if (doors->processes[i].looked == (pass == 0)) {
-				report_process(doctor, &doors->processes[i]);
-				shown++;
-			}
-	if (doors->n > shown && (finding = add(doctor, "program.more", "more")))
-		doctor_is(finding, DOCTOR_OK, "%zu more processes had the library in them", doors->n - shown);
 	if (doors->cut && (finding = add(doctor, "program.cut", "cut off")))
 		doctor_is(finding, DOCTOR_UNKNOWN,
-			  "there was more than can be kept; some processes or libraries are left "
-			  "out");
+			  "there was more than is kept; some processes or libraries are left out");
+}
+
+static void report(struct doctor *doctor, const struct doors *doors)
+{
+	size_t shown = 0;
+
+	for (size_t i = 0; i < doors->n && shown < PROCESSES_SHOWN; i++) {
+		if (!has_cuda(&doors->processes[i]))
+			continue;
+		report_process(doctor, &doors->processes[i]);
+		shown++;
+	}
+	report_rest(doctor, doors, shown);
 }
 
 static void report_end(struct doctor *doctor, int status)
