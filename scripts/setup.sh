@@ -31,6 +31,8 @@ missing_packages() {
 missing_extras() {
 	command -v aarch64-linux-gnu-gcc >/dev/null || echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 	command -v musl-gcc >/dev/null || echo musl-tools
+	command -v zsh >/dev/null || echo zsh
+	command -v fish >/dev/null || echo fish
 }
 
 # Where that can be done without asking; what fails is no error.

@@ -31,10 +31,11 @@ static void print_keys(const struct policy_keys *keys)
 
 static int print_help(void)
 {
-	printf("usage: spillway check [--json] POLICY...\n\n"
+	printf("usage: spillway check [option...] POLICY...\n\n"
 	       "Reads each policy, a file or a built-in one, and prints every error and warning in it;\n"
-	       "where there is a driver, also which rules no device here can serve.\n"
-	       "With --json they are printed to standard output as one JSON list.\n"
+	       "where there is a driver, also which rules no device here can serve.\n\n"
+	       "options:\n"
+	       "  --json           print all of it as one JSON list to standard output\n\n"
 	       "Exit status: 0 all are good, 2 one has an error.\n\n"
 	       "built-in policies:\n ");
 	for (const char *const *name = policy_builtin_names(); *name; name++)

@@ -47,13 +47,22 @@ static int print_help(void)
 
 /* ---- what checks share ---- */
 
+/* Files and variables may hold anything; what goes to a terminal holds no control characters. */
+__attribute__((format(printf, 3, 0))) static void write_text(char *text, size_t room, const char *format, va_list list)
+{
+	vsnprintf(text, room, format, list);
+	for (char *c = text; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = '?';
+}
+
 void doctor_is(struct doctor_finding *finding, enum doctor_status status, const char *format, ...)
 {
 	va_list list;
 
 	finding->status = status;
 	va_start(list, format);
-	vsnprintf(finding->fact, sizeof(finding->fact), format, list);
+	write_text(finding->fact, sizeof(finding->fact), format, list);
 	va_end(list);
 }
 
@@ -62,7 +71,7 @@ void doctor_so(struct doctor_finding *finding, const char *format, ...)
 	va_list list;
 
 	va_start(list, format);
-	vsnprintf(finding->so, sizeof(finding->so), format, list);
+	write_text(finding->so, sizeof(finding->so), format, list);
 	va_end(list);
 }
 
@@ -71,7 +80,7 @@ void doctor_fix(struct doctor_finding *finding, const char *format, ...)
 	va_list list;
 
 	va_start(list, format);
-	vsnprintf(finding->fix, sizeof(finding->fix), format, list);
+	write_text(finding->fix, sizeof(finding->fix), format, list);
 	va_end(list);
 }
 

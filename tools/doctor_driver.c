@@ -47,28 +47,28 @@ static bool is_wsl(const struct doctor *doctor)
 
 static void kernel(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
+	bool works = doctor->cuda.stage >= DOCTOR_STARTED && doctor->cuda.init == 0;
 	char text[512], version[64];
 
 	(void)device;
 	if (is_wsl(doctor)) {
 		doctor_is(finding, DOCTOR_NOTE, "that of Windows, through /dev/dxg (WSL)");
 		doctor_so(finding, "Spillway has not been tried there");
-	} else if (!doctor_read(doctor, "/proc/driver/nvidia/version", text, sizeof(text)) &&
-		   doctor->cuda.stage >= DOCTOR_STARTED && doctor->cuda.init == 0) {
-		doctor_is(finding, DOCTOR_UNKNOWN,
-			  "there is no /proc/driver/nvidia/version, and yet the driver answers");
-	} else if (!*text) {
+	} else if (doctor_read(doctor, "/proc/driver/nvidia/version", text, sizeof(text))) {
+		if (find_version(text, version, sizeof(version)))
+			doctor_is(finding, DOCTOR_OK, "%s%s", version,
+				  strstr(text, "Open Kernel Module") ? ", open kernel module" : "");
+		else
+			doctor_is(finding, DOCTOR_UNKNOWN, "loaded, but its version cannot be read");
+	} else if (works) {
+		doctor_is(finding, DOCTOR_UNKNOWN, "there is no /proc/driver/nvidia/version, and yet the driver works");
+	} else {
 		doctor_is(finding, DOCTOR_PROBLEM, "not loaded: there is no /proc/driver/nvidia/version");
 		doctor_so(finding, "no program can use a GPU here");
 		if (doctor_is_container(doctor))
 			doctor_fix(finding, "install the driver on the host of this container, and load it there");
 		else
 			doctor_fix(finding, "modprobe nvidia   # after the driver has been installed");
-	} else if (find_version(text, version, sizeof(version))) {
-		doctor_is(finding, DOCTOR_OK, "%s%s", version,
-			  strstr(text, "Open Kernel Module") ? ", open kernel module" : "");
-	} else {
-		doctor_is(finding, DOCTOR_UNKNOWN, "loaded, but its version cannot be read");
 	}
 }
 

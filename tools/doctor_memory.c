@@ -49,8 +49,9 @@ static void cgroup(const struct doctor *doctor, int device, struct doctor_findin
 	if (!memory.total || memory.cgroup_headroom >= memory.available)
 		return;
 	finding->status = DOCTOR_NOTE;
-	doctor_so(finding, "that is less than the machine has: spilled memory counts, and a job that exceeds it is "
-			   "killed");
+	doctor_so(finding,
+		  "that is less than the machine has; host.budget keeps below it unless it is set, and a job that "
+		  "exceeds it is killed");
 	doctor_fix(finding, "docker run --memory ..., systemd MemoryMax= or Slurm --mem: ask for what the job spills");
 }
 

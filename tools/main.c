@@ -52,9 +52,14 @@ static int print_help(void)
 	       "commands:\n");
 	for (int i = 0; i < N_COMMANDS; i++)
 		printf("  %-10s%s\n", commands[i].name, commands[i].help);
-	printf("\n`spillway COMMAND --help` says more; so does `man spillway`.\n\n"
-	       "example:\n"
-	       "  spillway run --set device.budget=8GiB -- python train.py\n");
+	printf("\noptions:\n"
+	       "  --version  print the version\n"
+	       "  --help     print this\n\n"
+	       "`spillway COMMAND --help` says more, and so does `man spillway-COMMAND`. Where to begin: `spillway "
+	       "doctor`.\n\n"
+	       "examples:\n"
+	       "  spillway run --set device.budget=8GiB -- python train.py\n"
+	       "  spillway doctor -- python train.py\n");
 	return TOOL_OK;
 }
 

@@ -1,0 +1,261 @@
+/*
+ * Files that `spillway doctor` reads and others write: ELF files, and what programs may have written into the file of
+ * doors. Damaged ones, cut off at every length, must be read without harm (this runs under sanitizers, too).
+ */
+#include "test/unit/seed.h"
+#include "tools/doctor_doors.h"
+#include "tools/elf_file.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char path[] = "/tmp/doctor_files_test.XXXXXX";
+static char *image; /* of the library */
+static size_t n_image;
+
+static int set_up(void **state)
+{
+	struct stat status;
+	int fd = open(LIBRARY, O_RDONLY);
+
+	(void)state;
+	if (fd < 0 || fstat(fd, &status) != 0)
+		return -1;
+	n_image = (size_t)status.st_size;
+	image = malloc(n_image);
+	if (!image || read(fd, image, n_image) != (ssize_t)n_image)
+		return -1;
+	close(fd);
+	fd = mkstemp(path);
+	close(fd);
+	return fd < 0 ? -1 : 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	unlink(path);
+	free(image);
+	return 0;
+}
+
+static void write_file(const char *bytes, size_t n)
+{
+	int fd = open(path, O_WRONLY | O_TRUNC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, bytes, n), (ssize_t)n);
+	close(fd);
+}
+
+static bool any(const char *name)
+{
+	return *name != '\0';
+}
+
+/* Everything that is asked of such a file. */
+static void ask_all(void)
+{
+	struct elf_file *file = elf_open(path, NULL);
+
+	if (!file)
+		return;
+	elf_loader(file);
+	elf_defines(file, "no such name");
+	elf_defines_prefix(file, "zz", any);
+	elf_needs_version(file, "GLIBC_");
+	elf_has_text(file, "no such text in it");
+	elf_close(file);
+}
+
+static void a_library_is_read_right(void **state)
+{
+	struct elf_file *file = elf_open(LIBRARY, NULL), *self = elf_open("/proc/self/exe", NULL);
+
+	(void)state;
+	assert_non_null(file);
+	assert_true(elf_defines(file, "cuMemAlloc_v2"));
+	assert_false(elf_defines(file, "cuMemAlloc_v"));
+	assert_false(elf_defines(file, "malloc")); /* it needs that, and does not have it */
+	assert_non_null(elf_defines_prefix(file, "spillway_", any));
+	assert_in_range(elf_needs_version(file, "GLIBC_"), 2002, 2999);
+	assert_int_equal(elf_needs_version(file, "NOSUCH_"), 0);
+	assert_true(elf_has_text(file, "libcuda.so.1"));
+	assert_null(elf_loader(file));
+	elf_close(file);
+	assert_non_null(self);
+	assert_non_null(elf_loader(self));
+	assert_non_null(strstr(elf_loader(self), "ld-"));
+	elf_close(self);
+}
+
+static void what_is_no_elf_file_is_none(void **state)
+{
+	bool is_elf = true;
+
+	(void)state;
+	assert_null(elf_open("/nonexistent", &is_elf));
+	assert_false(is_elf);
+	assert_null(elf_open("/tmp", &is_elf));
+	assert_null(elf_open("/dev/null", &is_elf));
+	write_file("#!/bin/sh\n", 10);
+	assert_null(elf_open(path, &is_elf));
+	assert_false(is_elf);
+	char *other = malloc(n_image);
+	assert_non_null(other);
+	memcpy(other, image, n_image);
+	other[4] = 1; /* 32 bits */
+	write_file(other, n_image);
+	assert_null(elf_open(path, &is_elf));
+	assert_true(is_elf);
+	free(other);
+}
+
+static void a_cut_off_elf_file_does_no_harm(void **state)
+{
+	(void)state;
+	for (size_t n = 0; n < 300; n++) {
+		write_file(image, n);
+		ask_all();
+	}
+	for (int i = 1; i < 40; i++) {
+		write_file(image, n_image - n_image / 40 * (size_t)i);
+		ask_all();
+	}
+}
+
+static void a_damaged_elf_file_does_no_harm(void **state)
+{
+	struct seed seed = seed_start("doctor_files_test");
+	char *damaged = malloc(n_image);
+
+	(void)state;
+	assert_non_null(damaged);
+	for (int round = 0; round < 300; round++) {
+		memcpy(damaged, image, n_image);
+		/* Mostly where the offsets are: the head of the file, and the table of sections at its end. */
+		for (int i = 0; i < 20; i++) {
+			size_t at = seed_next(&seed) % 2048;
+
+			at = i % 3 == 0 ? at % 64 : i % 3 == 1 ? at : n_image - 1 - at;
+			damaged[at] = (char)seed_next(&seed);
+		}
+		memcpy(damaged, "\177ELF\2\1", 6);
+		write_file(damaged, n_image);
+		ask_all();
+	}
+	free(damaged);
+}
+
+/* ---- doors ---- */
+
+static struct doors read_doors(const char *text, size_t n)
+{
+	struct doors doors = {0};
+
+	write_file(text, n);
+	int fd = open(path, O_RDONLY);
+	assert_true(fd >= 0);
+	assert_true(doors_read(fd, &doors));
+	close(fd);
+	return doors;
+}
+
+static void lines_are_added_up_by_process_and_library(void **state)
+{
+	static const char text[] = "7\tstart\t/bin/a\n"
+				   "7\tlook\tdlsym\tours\tcuGetProcAddress_v2\t/lib/x.so\n"
+				   "7\tlook\tcuGetProcAddress\tdriver\t\t/lib/x.so\n"
+				   "7\tlook\tcuGetProcAddress\tours\tcuMemAlloc\t/lib/x.so\n"
+				   "8\tlook\tdlsym\tcopy\tcuInit\t/lib/y.so\n"
+				   "7\tobject\t1\t2\t3\t4\tpast\tlibcudart.so.13\t/lib/x.so\n"
+				   "7\tmapped\t/lib/z.so\n"
+				   "7\tend\n"
+				   "7\tstart\t/bin/b\n";
+	struct doors doors = read_doors(text, sizeof(text) - 1);
+
+	(void)state;
+	assert_int_equal(doors.n, 3);
+	const struct door_process *first = &doors.processes[0];
+	assert_string_equal(first->executable, "/bin/a");
+	assert_true(first->ended && first->looked);
+	assert_int_equal(first->n_objects, 2);
+	const struct door_object *x = &first->objects[0];
+	assert_true(x->asked_resolver && x->asked_empty && x->dlsym_past && !x->apart);
+	assert_int_equal(x->looked[DOOR_BY_DLSYM].ours, 1);
+	assert_int_equal(x->looked[DOOR_BY_PROC].ours, 1);
+	assert_int_equal(x->looked[DOOR_BY_PROC].driver, 1);
+	assert_int_equal(x->linked_ours, 1);
+	assert_int_equal(x->linked_elsewhere, 4);
+	assert_string_equal(x->runtime, "libcudart.so.13");
+	assert_true(first->objects[1].apart);
+	assert_int_equal(doors.processes[1].objects[0].looked[DOOR_BY_DLSYM].copy, 1);
+	assert_false(doors.processes[2].ended);
+	doors_free(&doors);
+}
+
+static void garbage_in_the_file_of_doors_does_no_harm(void **state)
+{
+	static const char *const words[] = {"7",     "look", "object", "start", "mapped", "end",
+					    "dlsym", "ours", "",       "-1",    "\377"};
+	struct seed seed = seed_start("doctor_files_test");
+	char text[4096];
+
+	(void)state;
+	for (int round = 0; round < 500; round++) {
+		size_t n = 0;
+
+		while (n < sizeof(text) - 64) {
+			const char *word = words[seed_next(&seed) % (sizeof(words) / sizeof(*words))];
+			unsigned kind = (unsigned)(seed_next(&seed) % 8);
+
+			n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%c", word,
+					      kind == 0   ? '\n'
+					      : kind == 1 ? 0
+							  : '\t');
+		}
+		struct doors doors = read_doors(text, n);
+		doors_free(&doors);
+	}
+}
+
+static void there_is_an_end_to_what_is_kept(void **state)
+{
+	struct doors doors = {0};
+	FILE *file = fopen(path, "w");
+
+	(void)state;
+	assert_non_null(file);
+	for (int i = 1; i <= 3000; i++)
+		fprintf(file, "%d\tstart\t/bin/a\n", i);
+	fclose(file);
+	int fd = open(path, O_RDONLY);
+	assert_true(doors_read(fd, &doors));
+	close(fd);
+	assert_true(doors.cut);
+	assert_in_range(doors.n, 100, 2999);
+	doors_free(&doors);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_library_is_read_right),
+	    cmocka_unit_test(what_is_no_elf_file_is_none),
+	    cmocka_unit_test(a_cut_off_elf_file_does_no_harm),
+	    cmocka_unit_test(a_damaged_elf_file_does_no_harm),
+	    cmocka_unit_test(lines_are_added_up_by_process_and_library),
+	    cmocka_unit_test(garbage_in_the_file_of_doors_does_no_harm),
+	    cmocka_unit_test(there_is_an_end_to_what_is_kept),
+	};
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
