@@ -1,8 +1,9 @@
 /*
  * The file is opened for each line: a program may close descriptors that it does not know.
  *
- * What was linked is not looked up through us, so it is read at the end, from what the loader has made of it: the slots
- * of each object's relocations hold the addresses that its calls lead to. That tells the truth about RTLD_DEEPBIND and
+ * What was linked is not looked up through us, so it is read from what the loader has made of it, when the first request
+ * comes (a process may be killed) and at the end: the slots of each object's relocations hold the addresses that its calls
+ * lead to. That tells the truth about RTLD_DEEPBIND and
  * other libraries that stand in front, too. The list of objects is taken under the loader's lock and read without it.
  */
 #include "shim/doors.h"
@@ -349,7 +350,7 @@ void doors_begin(void)
 		line_out("start", executable(path), "%s", "");
 }
 
-void doors_end(void)
+void doors_scan(void)
 {
 	struct objects objects = {0};
 
@@ -365,5 +366,11 @@ void doors_end(void)
 	for (size_t i = 0; i < objects.n; i++)
 		free(objects.list[i].path);
 	free(objects.list);
-	line_out("end", "", "%s", "");
+}
+
+void doors_end(void)
+{
+	doors_scan();
+	if (doors_wanted())
+		line_out("end", "", "%s", "");
 }

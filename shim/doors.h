@@ -8,8 +8,8 @@
  *
  *   PID start EXECUTABLE                             the library was loaded
  *   PID look DOOR RESULT NAME OBJECT                 OBJECT asked for NAME by DOOR: "dlsym" or "cuGetProcAddress"
- *   PID object OURS PAST UNBOUND ELSEWHERE DLSYM RUNTIME OBJECT   at exit, of each loaded object that has to do with CUDA
- *   PID mapped PATH                                  at exit: code of a library that is in a namespace of its own
+ *   PID object OURS PAST UNBOUND ELSEWHERE DLSYM RUNTIME OBJECT   of each loaded object, at the first request and at exit
+ *   PID mapped PATH                                  then, too: code of a library that is in a namespace of its own
  *   PID end                                          the process has ended by exit()
  *
  * RESULT is "ours", "driver" (we do not hook it), "copy" (of a second libcuda), "none" (there is no such function) or
@@ -31,8 +31,9 @@ bool doors_wanted(void);
 /* caller asked for name and was given address. Only where it is wanted. Leaves errno as it was. */
 void doors_note(enum door door, const char *name, const void *address, const void *caller);
 
-/* When the library is loaded, and when the process ends. */
+/* When the library is loaded, when it is first used, and when the process ends. */
 void doors_begin(void);
+void doors_scan(void);
 void doors_end(void);
 
 #endif

@@ -127,6 +127,7 @@ enum stage life_start(void)
 	/* Not under START: binding may need the loader's lock, which a thread that waits for START may hold. */
 	real_bind();
 	choice_bind();
+	doors_scan();
 	lock_take(&start_lock);
 	enum stage stage = life_stage();
 	if (stage == STAGE_NEW) {

@@ -76,6 +76,7 @@ static void take_look(struct door_process *process, struct door_object *object, 
 /* OURS PAST UNBOUND ELSEWHERE DLSYM RUNTIME OBJECT */
 static void take_object(struct door_object *object, char **field)
 {
+	object->apart = false; /* it was on its way into the list when the maps were read */
 	object->linked_ours = (unsigned)strtoul(field[0], NULL, 10);
 	object->linked_past = (unsigned)strtoul(field[1], NULL, 10);
 	object->linked_unbound = (unsigned)strtoul(field[2], NULL, 10);

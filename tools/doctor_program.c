@@ -113,7 +113,8 @@ static int make_file(char ret_path[PATH_MAX])
 static bool names_driver(const struct door_object *object)
 {
 	struct elf_file *file = elf_open(object->path, NULL);
-	bool named = file && elf_has_text(file, "libcuda.so.1");
+	bool ours = strncmp(base_name(object->path), "libspillway", 11) == 0;
+	bool named = file && !ours && elf_has_text(file, "libcuda.so.1");
 
 	elf_close(file);
 	return named;
@@ -164,7 +165,7 @@ static void doors_of(const struct door_object *object, char text[400])
 }
 
 /* What goes round us, or stands between; "" for nothing. */
-static void past_of(const struct door_process *process, const struct door_object *object, char text[400])
+static void past_of(const struct door_object *object, char text[400])
 {
 	unsigned copy = object->looked[DOOR_BY_DLSYM].copy + object->looked[DOOR_BY_PROC].copy;
 	unsigned other =
@@ -188,8 +189,7 @@ static void past_of(const struct door_process *process, const struct door_object
 	if (object->dlsym_past && names_driver(object))
 		add_words(text, 400, "its dlsym is not Spillway's: what it looks up is not seen");
 	/* One in a namespace of its own matters if it is, or loads, a driver. */
-	if (object->apart && process->ended &&
-	    (strncmp(base_name(object->path), "libcuda.so", 10) == 0 || names_driver(object)))
+	if (object->apart && (strncmp(base_name(object->path), "libcuda.so", 10) == 0 || names_driver(object)))
 		add_words(text, 400, "is in a namespace of its own (dlmopen), where nothing is preloaded");
 }
 
@@ -217,18 +217,24 @@ static void say_past(const struct doctor *doctor, struct doctor_finding *finding
 			   "spillway run --audit ...   # `spillway doctor --audit -- PROGRAM` says whether it helps");
 }
 
+/* It could use the driver, and has not, where it came by no door. */
+static bool is_silent(const struct door_object *object)
+{
+	return !object->apart && (object->linked_unbound || names_driver(object));
+}
+
 static void report_object(struct doctor *doctor, const struct door_process *process, const struct door_object *object)
 {
 	struct doctor_finding *finding;
 	char doors[400], past[400];
 
 	doors_of(object, doors);
-	past_of(process, object, past);
+	past_of(object, past);
 	if (*doors && (finding = add_object(doctor, "program.door", process, object)))
 		doctor_is(finding, DOCTOR_OK, "%s", doors);
 	if (*past && (finding = add_object(doctor, "program.past", process, object)))
 		say_past(doctor, finding, past);
-	if (*doors || *past || object->apart || !(object->linked_unbound || names_driver(object)))
+	if (*doors || *past || !is_silent(object))
 		return;
 	if ((finding = add_object(doctor, "program.silent", process, object)))
 		doctor_is(finding, DOCTOR_OK, "can use the driver, and asked for nothing in this run");
@@ -249,13 +255,13 @@ static void report_cupti(struct doctor *doctor, const struct door_process *proce
 /* Has anything in it to do with CUDA? Children like `ldconfig` have not, and are only counted. */
 static bool has_cuda(const struct door_process *process)
 {
-	char text[400];
-
 	for (size_t i = 0; i < process->n_objects; i++) {
-		doors_of(&process->objects[i], text);
-		if (!*text)
-			past_of(process, &process->objects[i], text);
-		if (*text)
+		const struct door_object *object = &process->objects[i];
+		char doors[400], past[400];
+
+		doors_of(object, doors);
+		past_of(object, past);
+		if (*doors || *past || is_silent(object))
 			return true;
 	}
 	return false;
@@ -268,10 +274,8 @@ static void report_process(struct doctor *doctor, const struct door_process *pro
 	if (!finding)
 		return;
 	finding->process = process->pid;
-	doctor_is(finding, process->ended ? DOCTOR_OK : DOCTOR_NOTE, "%d, %.300s: Spillway is loaded; %s", process->pid,
-		  process->executable,
-		  process->looked ? "functions of the driver were looked up"
-				  : "no function of the driver was looked up");
+	doctor_is(finding, process->ended ? DOCTOR_OK : DOCTOR_NOTE, "%d, %.300s: Spillway is loaded", process->pid,
+		  process->executable);
 	if (!process->ended)
 		doctor_so(finding,
 			  "it ended by a signal, by _exit() or by becoming another program: libraries that were "
@@ -292,7 +296,9 @@ static void report_rest(struct doctor *doctor, const struct doors *doors, size_t
 	} else if (!shown && (finding = add(doctor, "program.effect", "takes effect"))) {
 		doctor_is(finding, DOCTOR_NOTE, "%zu process%s had the library in them, none had to do with CUDA",
 			  doors->n, doors->n == 1 ? "" : "es");
-		doctor_so(finding, "nothing is known of how it gets at the driver");
+		doctor_so(finding,
+			  "how the program gets at the driver is not known: none came so far as to use it, or it "
+			  "ended before");
 		doctor_fix(finding, "let the program use the GPU: a call that allocates on it is enough");
 	} else if (doors->n > shown && (finding = add(doctor, "program.more", "other processes"))) {
 		doctor_is(finding, DOCTOR_OK, "%zu more had the library in them", doors->n - shown);

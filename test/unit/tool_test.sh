@@ -202,7 +202,7 @@ expect 'help of list goes to stdout with an example' 0 'usage: *example:*' '' "$
 expect 'list is no failure when there is nothing' 0 '*' '*' empty "$tool" list
 expect 'an unknown command gets a suggestion' 2 '' '*did you mean "check"?' "$tool" chekc
 expect 'no command is wrong usage' 2 '' '*no command given*' "$tool"
-expect 'help goes to stdout with an example' 0 'usage: *example:*' '' "$tool" --help
+expect 'help goes to stdout with examples' 0 'usage: *examples:*' '' "$tool" --help
 expect 'help of run goes to stdout with an example' 0 'usage: *example:*' '' "$tool" run --help
 expect 'help of check goes to stdout with an example' 0 'usage: *example:*' '' "$tool" check --help
 expect 'output that cannot be written is an error' 1 '' '*could not be written*' sh -c '"$1" --help >/dev/full' sh "$tool"
