@@ -26,8 +26,10 @@ function rest(title, kind, i, n, list) {
 	for (i = 1; i <= n_rows; i++)
 		if (kinds[i] == kind && !(family(row[i]) in text))
 			list[++n] = row[i]
-	if (n)
-		printf ".Pp\n%s\n%s", title, names(list, n)
+	if (!n)
+		return
+	printf "%s%s\n%s", opened ? ".Pp\n" : "", title, names(list, n) # a heading begins a paragraph by itself
+	opened = 1
 }
 
 function section_end(i, j, f, all, done) {
@@ -104,7 +106,7 @@ file == 3 && /^EXEMPT\(/ {
 		if (last != "")
 			printf "%s", names(excused, n_excused)
 		n_excused = 0
-		printf ".Pp\n%s\n", title
+		printf "%s%s\n", last == "" ? "" : ".Pp\n", title
 		last = reason
 	}
 	excused[++n_excused] = name
