@@ -171,7 +171,8 @@ static int question_read(int argc, char **argv, struct question *question)
 			return -1;
 		}
 		if (code == ':') {
-			tool_say("option %s needs a value", policy_quote(argv[optind - 1], quoted));
+			tool_say("option %s needs a value; `spillway explain --help` gives an example",
+				 policy_quote(argv[optind - 1], quoted));
 			return TOOL_BAD;
 		}
 		if (code == '?') {

@@ -103,7 +103,7 @@ int main(int argc, char **argv)
 	/* A full disk must not look like success. */
 	if (fflush(stdout) != 0 || ferror(stdout)) {
 		tool_say("the output could not be written");
-		return status ? status : TOOL_BROKEN;
+		return status == TOOL_OK || status == TOOL_PROBLEM ? TOOL_BROKEN : status;
 	}
 	return status;
 }

@@ -271,6 +271,15 @@ n=$((n + 1))
 doctor SIM_MEMORY=64MiB --json
 grep -q '"n/a (less than 128 MiB of its memory are free)"' "$here/out" || complain 'no reason'
 
+promise='progress is shown on a terminal, and gone at the end'
+ln -sf "$bad_driver" "$root/usr/lib/libcuda.so.1"
+if command -v script >/dev/null; then
+	n=$((n + 1))
+	TERM=xterm BAD_DRIVER=hang script -qec "'$tool' doctor --root '$root' --no-measure --timeout 3 >/dev/null" "$here/out" >"$here/err"
+	grep -q 'asking the driver' "$here/err" || complain 'it is not shown'
+	[ "$(tail -c 4 "$here/err" | od -An -c | tr -d ' ')" = '\r033[K' ] || complain 'it is not gone'
+fi
+
 # usage "promise" STATUS "stderr" argument...
 usage() {
 	promise=$1
