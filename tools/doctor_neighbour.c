@@ -59,6 +59,14 @@ static const struct {
     {"NSYS_PROFILING_SESSION_ID", "Nsight Systems"},
 };
 
+/* `spillway run` names its own library as an NVTX tool. */
+static bool names_tool(const char *variable)
+{
+	const char *value = getenv(variable);
+
+	return value && *value && !strstr(value, "/libspillway.so");
+}
+
 static void cupti(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	char text[300] = "";
@@ -68,7 +76,7 @@ static void cupti(const struct doctor *doctor, int device, struct doctor_finding
 	for (size_t i = 0; i < sizeof(injections) / sizeof(*injections); i++) {
 		size_t length = strlen(text);
 
-		if (getenv(injections[i].variable))
+		if (names_tool(injections[i].variable))
 			snprintf(text + length, sizeof(text) - length, "%s%s (%s)", length ? ", " : "",
 				 injections[i].who, injections[i].variable);
 	}

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "policy/policy.h"
@@ -117,6 +118,50 @@ static void visible(const struct doctor *doctor, int device, struct doctor_findi
 	doctor_fix(finding, "unset CUDA_VISIBLE_DEVICES");
 }
 
+/*
+ * Is there something in the place of a folder of ours that shim/rundir.h would not take? Text says what.
+ */
+static bool is_bad_folder(const struct doctor *doctor, const char *path, char text[300])
+{
+	char full[PATH_MAX];
+	struct stat status;
+	const char *why = NULL;
+
+	if (!doctor_path(doctor, path, full) || lstat(full, &status) != 0)
+		return false;
+	if (!S_ISDIR(status.st_mode))
+		why = "is no folder";
+	else if (status.st_uid != geteuid())
+		why = "belongs to somebody else";
+	else if (status.st_mode & 077)
+		why = "is open to others";
+	if (why)
+		snprintf(text, 300, "%.250s %s", path, why);
+	return why != NULL;
+}
+
+static void runtime(const struct doctor *doctor, int device, struct doctor_finding *finding)
+{
+	const char *folder = getenv("XDG_RUNTIME_DIR");
+	char places[3][PATH_MAX] = {""}, text[300];
+
+	(void)device;
+	if (folder && *folder == '/')
+		snprintf(places[0], PATH_MAX, "%s/spillway", folder);
+	snprintf(places[1], PATH_MAX, "/dev/shm/spillway-%u", (unsigned)geteuid());
+	snprintf(places[2], PATH_MAX, "/tmp/spillway-%u", (unsigned)geteuid());
+	doctor_is(finding, DOCTOR_OK, "below %.200s",
+		  *places[0] ? folder : "/dev/shm and /tmp (XDG_RUNTIME_DIR is not set)");
+	for (int i = 0; i < 3; i++) {
+		if (!*places[i] || !is_bad_folder(doctor, places[i], text))
+			continue;
+		doctor_is(finding, DOCTOR_NOTE, "%s", text);
+		doctor_so(finding,
+			  "Spillway does not use it: running processes may not be seen or suspended from outside");
+		doctor_fix(finding, "rm -r %.250s   # or chmod 700; as its owner", places[i]);
+	}
+}
+
 /* ---- other libraries that are preloaded ---- */
 
 /* The driver's names, not cuDNN's: "cu" and a capital letter. */
@@ -217,9 +262,9 @@ static void audits(const struct doctor *doctor, int device, struct doctor_findin
 }
 
 static const struct doctor_check checks[] = {
-    {"preload.library", "library", library},     {"preload.audit", "audit library", audit},
-    {"preload.off", "switched off", off},        {"preload.policy", "policy", policy},
-    {"preload.visible", "GPUs hidden", visible}, {"preload.others", "other preloads", others},
-    {"preload.audits", "other audits", audits},
+    {"preload.library", "library", library},        {"preload.audit", "audit library", audit},
+    {"preload.off", "switched off", off},           {"preload.policy", "policy", policy},
+    {"preload.runtime", "runtime folder", runtime}, {"preload.visible", "GPUs hidden", visible},
+    {"preload.others", "other preloads", others},   {"preload.audits", "other audits", audits},
 };
 const struct doctor_subject doctor_preload = {"Spillway", false, checks, sizeof(checks) / sizeof(*checks)};

@@ -229,6 +229,13 @@ finds 'SPILLWAY=0 is a problem' 3 preload.off "$problem" SPILLWAY=0
 finds 'a bad policy is a problem' 3 preload.policy '*problem*spillway check*' SPILLWAY_SET=nosuch=1
 finds 'hidden GPUs are a problem' 3 preload.visible '*unset CUDA_VISIBLE_DEVICES*' CUDA_VISIBLE_DEVICES=
 finds 'a profiler is told' 0 neighbour.profiler '*note*CUPTI*CUDA_INJECTION64_PATH*' CUDA_INJECTION64_PATH=/x.so
+finds 'Spillway itself is no profiler' 0 neighbour.profiler "$ok" NVTX_INJECTION64_PATH=/lib/libspillway.so
+finds 'a runtime folder' 0 preload.runtime '*"ok", "fact": "below /run/me"*' XDG_RUNTIME_DIR=/run/me
+put run/me/spillway </dev/null
+finds 'something else in its place' 0 preload.runtime '*note*/run/me/spillway is no folder*' XDG_RUNTIME_DIR=/run/me
+mkdir -p "$root/tmp/spillway-$(id -u)"
+chmod 755 "$root/tmp/spillway-$(id -u)"
+finds 'one that others may enter' 0 preload.runtime '*note*is open to others*rm -r*' XDG_RUNTIME_DIR=/run/you
 put mps/control </dev/null
 finds 'an MPS server is told' 0 neighbour.mps '*note*/mps*fast*' CUDA_MPS_PIPE_DIRECTORY=/mps
 put tmp/nvidia-mps/control </dev/null
