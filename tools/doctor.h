@@ -38,7 +38,6 @@ struct doctor_finding {
 
 struct doctor {
 	const char *root;             /* "" or a folder that has /proc, /sys, /dev, ... in it */
-	const char *library;          /* what was given with --library, or NULL */
 	char found_library[PATH_MAX]; /* "": there is none */
 	bool measure, audit;
 	struct doctor_cuda cuda;

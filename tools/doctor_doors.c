@@ -125,6 +125,14 @@ static bool take_line(struct doors *doors, char *line)
 	return true;
 }
 
+/* Its names go to a terminal. Tabs part the fields. */
+static void make_printable(char *line)
+{
+	for (; *line; line++)
+		if (((unsigned char)*line < ' ' && *line != '\t') || *line == 0x7f)
+			*line = '?';
+}
+
 bool doors_read(int fd, struct doors *ret_doors)
 {
 	int copy = dup(fd);
@@ -140,6 +148,7 @@ bool doors_read(int fd, struct doors *ret_doors)
 		rewind(file);
 	while (good && (n = getline(&line, &room, file)) > 0) {
 		line[strcspn(line, "\n")] = '\0';
+		make_printable(line);
 		good = take_line(ret_doors, line);
 	}
 	free(line);

@@ -1,6 +1,6 @@
 /*
  * doctor_measure.c: how fast the link to each device is, with copies of pinned memory: to the device, to the host, and
- * both at once. Little memory and little time: an H200 is at full speed with pieces of this size.
+ * both at once. Pieces as large as those that Spillway moves, little memory, and little time.
  */
 #include <cuda.h>
 #include <dlfcn.h>

@@ -294,14 +294,14 @@ static void report_rest(struct doctor *doctor, const struct doors *doors, size_t
 		doctor_so(finding, "the program ran as without Spillway");
 		doctor_fix(finding, "look at \"can be preloaded\", and at who starts the program");
 	} else if (!shown && (finding = add(doctor, "program.effect", "takes effect"))) {
-		doctor_is(finding, DOCTOR_NOTE, "%zu process%s had the library in them, none had to do with CUDA",
-			  doors->n, doors->n == 1 ? "" : "es");
+		doctor_is(finding, DOCTOR_NOTE, "processes with the library in them: %zu; none had to do with CUDA",
+			  doors->n);
 		doctor_so(finding,
 			  "how the program gets at the driver is not known: none came so far as to use it, or it "
 			  "ended before");
 		doctor_fix(finding, "let the program use the GPU: a call that allocates on it is enough");
 	} else if (doors->n > shown && (finding = add(doctor, "program.more", "other processes"))) {
-		doctor_is(finding, DOCTOR_OK, "%zu more had the library in them", doors->n - shown);
+		doctor_is(finding, DOCTOR_OK, "%zu more with the library in them", doors->n - shown);
 	}
 	if (doors->cut && (finding = add(doctor, "program.cut", "cut off")))
 		doctor_is(finding, DOCTOR_UNKNOWN,

@@ -180,7 +180,7 @@ static void lines_are_added_up_by_process_and_library(void **state)
 				   "7\tobject\t1\t2\t3\t4\tpast\tlibcudart.so.13\t/lib/x.so\n"
 				   "7\tmapped\t/lib/z.so\n"
 				   "7\tend\n"
-				   "7\tstart\t/bin/b\n";
+				   "7\tstart\t/bin/b\033[31m\n";
 	struct doors doors = read_doors(text, sizeof(text) - 1);
 
 	(void)state;
@@ -200,6 +200,7 @@ static void lines_are_added_up_by_process_and_library(void **state)
 	assert_true(first->objects[1].apart);
 	assert_int_equal(doors.processes[1].objects[0].looked[DOOR_BY_DLSYM].copy, 1);
 	assert_false(doors.processes[2].ended);
+	assert_string_equal(doors.processes[2].executable, "/bin/b?[31m"); /* no colours of somebody else's */
 	doors_free(&doors);
 }
 
