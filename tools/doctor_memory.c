@@ -87,8 +87,8 @@ static void locked(const struct doctor *doctor, int device, struct doctor_findin
 		if (limit >= GIB)
 			return;
 		doctor_so(finding,
-			  "the driver does not count what it pins for Spillway, but memory registered for RDMA "
-			  "(NCCL over InfiniBand) and locked by mlock does count");
+			  "memory registered for RDMA (NCCL over InfiniBand) or locked by mlock is limited to it; what "
+			  "the driver pins for Spillway is not, as far as is known");
 		doctor_fix(finding, "ulimit -l unlimited   # docker run --ulimit memlock=-1");
 	}
 }
