@@ -25,6 +25,7 @@ missing_packages() {
 	has_header stdio.h || echo libc6-dev
 	{ has_header yaml.h && has_library libyaml.a; } || echo libyaml-dev
 	{ has_header cmocka.h && has_library libcmocka.so; } || echo libcmocka-dev
+	has_header zlib.h || echo zlib1g-dev
 }
 
 # For tests that are skipped without them. gcc-multilib cannot be beside a cross compiler in Debian 12, and is not here.
