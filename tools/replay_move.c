@@ -1,0 +1,344 @@
+/*
+ * The mover, as far as it costs time: shim/spill/choose.c and move.c with the driver's calls replaced by what they take.
+ * In `fast` a piece that goes out is unmapped, copied, and rests unmapped on the host; one that comes in is copied and
+ * mapped. The mover is one thread: what it does is done one after the other, while the links go on.
+ */
+#include "tools/replay_inside.h"
+
+#include <string.h>
+
+/* As in choose.c. */
+#define RESERVE_SHARE 32
+#define RESERVE_MOST  128 /* units */
+#define RESERVE_LEAST 4
+#define AHEAD_MOST    512
+#define AHEAD_SHARE   8
+#define UNDER_WAY     96
+/* The mover hears of a submission: a record read and the plan told. */
+#define HEAR_US 0.7
+/* As in mover.c. */
+#define REST_US 1e6
+
+static uint64_t reserve(const struct run *run)
+{
+	uint64_t share = run->device_units / RESERVE_SHARE;
+
+	return share > RESERVE_MOST ? RESERVE_MOST : share < RESERVE_LEAST ? RESERVE_LEAST : share;
+}
+
+uint64_t move_ahead_units(const struct run *run)
+{
+	uint64_t share = run->device_units / AHEAD_SHARE;
+
+	return share < AHEAD_MOST ? share : AHEAD_MOST;
+}
+
+uint64_t move_free(const struct run *run)
+{
+	uint64_t taken = run->in_use + (run->outside + JOB_UNIT - 1) / JOB_UNIT;
+
+	return taken < run->device_units ? run->device_units - taken : 0;
+}
+
+void move_listen(struct run *run)
+{
+	static uint32_t pieces[16384];
+
+	for (; run->heard < run->tried; run->heard++) {
+		const struct job_event *event = &run->job->events[run->heard];
+		uint32_t n = event->n < 16384 ? event->n : 16384;
+
+		if (event->kind != JOB_LAUNCH || !n)
+			continue;
+		for (uint32_t i = 0; i < n; i++)
+			pieces[i] = run->job->named[event->from + i].piece;
+		plan_note(run->plan, event->function, pieces, n);
+		run->now += HEAR_US;
+	}
+}
+
+bool move_has_room(const struct run *run, uint32_t piece, bool in)
+{
+	uint32_t units = run->job->units[piece];
+
+	return in ? move_free(run) >= units : run->on_host + units <= run->host_units;
+}
+
+static void start(struct run *run, struct lane *lane, uint32_t piece, double more_us)
+{
+	double bytes = (double)(run->job->units[piece] * JOB_UNIT);
+	double begin = lane->free > run->now ? lane->free : run->now;
+
+	lane->free = begin + bytes / (run->costs->gb_per_s * run->costs->share * 1e3) + more_us;
+	lane->at[(lane->head + lane->n++) % MOVES] = (struct moving){piece, lane->free};
+	lane->units += run->job->units[piece];
+	run_place(run, piece, PLAN_MOVING);
+}
+
+static bool take_device(struct run *run, uint32_t units)
+{
+	uint32_t size = units < SIZES ? units : SIZES - 1;
+
+	run->in_use += units;
+	if (run->warm[size]) {
+		run->warm[size]--;
+		return true;
+	}
+	for (uint32_t s = SIZES - 1; s > 0 && run->unmade < units; s--)
+		for (; run->warm[s] && run->unmade < units; run->warm[s]--)
+			run->unmade += s;
+	run->unmade -= run->unmade < units ? run->unmade : units;
+	return false;
+}
+
+void move_begin_in(struct run *run, uint32_t piece, bool gap)
+{
+	struct spot *spot = &run->spots[piece];
+	uint32_t units = run->job->units[piece];
+
+	run->now += run->costs->begin_us;
+	if (!take_device(run, units)) {
+		run->now += run->costs->remake_us;
+		run->result->remade += run->counts;
+	}
+	if (!gap && !spot->rests)
+		run->now += run->costs->unmap_host_us * 2 * units;
+	start(run, &run->in, piece, 0);
+	if (run->counts) {
+		run->result->bytes_in += (double)(units * JOB_UNIT);
+		run->result->moves_in++;
+	}
+}
+
+void move_begin_out(struct run *run, uint32_t piece, bool gap)
+{
+	uint32_t units = run->job->units[piece];
+
+	run->now += run->costs->begin_us + (gap ? 0 : run->costs->unmap_us);
+	run->on_host += units;
+	start(run, &run->out, piece, gap ? run->costs->breath_us * ((units + 7) / 8) : 0);
+	if (run->counts) {
+		run->result->bytes_out += (double)(units * JOB_UNIT);
+		run->result->moves_out++;
+	}
+}
+
+/* It is there now. What was freed on its way is gone. */
+void move_arrive(struct run *run, uint32_t piece, enum plan_place where)
+{
+	struct spot *spot = &run->spots[piece];
+	uint32_t units = run->job->units[piece];
+
+	if (where == PLAN_DEVICE) {
+		run->on_host -= units;
+	} else {
+		run->in_use -= units;
+		run->warm[units < SIZES ? units : SIZES - 1]++;
+	}
+	spot->rests = where == PLAN_HOST;
+	spot->since = run->now;
+	run_place(run, piece, where);
+	if (!spot->doomed)
+		return;
+	spot->doomed = false;
+	if (where == PLAN_DEVICE) {
+		run->in_use -= units;
+		run->warm[units < SIZES ? units : SIZES - 1]++;
+	} else {
+		run->on_host -= units;
+	}
+	run_place(run, piece, PLAN_GONE);
+}
+
+static uint32_t take_ended(struct run *run, struct lane *lane)
+{
+	uint32_t piece = lane->at[lane->head].piece;
+
+	lane->head = (lane->head + 1) % MOVES;
+	lane->n--;
+	lane->units -= run->job->units[piece];
+	return piece;
+}
+
+static bool has_ended(const struct run *run, const struct lane *lane)
+{
+	return lane->n && lane->at[lane->head].end <= run->now;
+}
+
+/* Mapping device memory: at once, or when copies to the host let it. */
+static void map_device(struct run *run, bool gap)
+{
+	bool busy = run->out.n && run->out.free > run->now;
+
+	run->now += busy ? run->costs->turn_us : run->costs->map_us;
+	for (unsigned i = 0; busy && !gap && i < run->out.n; i++)
+		run->out.at[(run->out.head + i) % MOVES].end += run->costs->pause_us;
+	if (busy && !gap)
+		run->out.free += run->costs->pause_us;
+}
+
+bool move_see(struct run *run, bool gap)
+{
+	bool any = false;
+
+	for (; has_ended(run, &run->out); any = true) {
+		uint32_t piece = take_ended(run, &run->out);
+
+		run->now += gap ? run->costs->unmap_us : 0;
+		move_arrive(run, piece, PLAN_HOST);
+		if (gap && run->spots[piece].where == PLAN_HOST) {
+			run->maps[(run->map_head + run->n_maps++) % (run->job->n_pieces + 1)] =
+			    (struct mapping){piece, run->now};
+		}
+	}
+	for (; has_ended(run, &run->in); any = true) {
+		uint32_t piece = take_ended(run, &run->in);
+
+		if (gap && !run->spots[piece].rests)
+			run->now += run->costs->unmap_host_us * 2 * run->job->units[piece];
+		map_device(run, gap);
+		move_arrive(run, piece, PLAN_DEVICE);
+	}
+	return any;
+}
+
+/* ---- choosing ---- */
+
+static bool may_begin(const struct run *run, const struct lane *lane)
+{
+	uint64_t share = reserve(run);
+
+	return !lane->n || (lane->n < MOVES && lane->units < (share < UNDER_WAY ? share : UNDER_WAY));
+}
+
+static bool cannot_leave(void *argument, uint32_t piece)
+{
+	const struct run *run = argument;
+	const struct job_event *waiter = run_waiter(run);
+
+	if (run_is_busy(argument, piece))
+		return true;
+	/* The blocks of who waits do not go out. */
+	for (uint32_t i = 0; waiter && i < waiter->n; i++)
+		if (run->job->block_of[run->job->named[waiter->from + i].piece] == run->job->block_of[piece])
+			return true;
+	return false;
+}
+
+static enum plan_answer make_room(struct run *run, uint64_t when, uint32_t units, uint64_t wanted)
+{
+	enum plan_answer answer = PLAN_FOUND;
+	uint32_t victim;
+
+	while (answer == PLAN_FOUND && may_begin(run, &run->out) && move_free(run) + run->out.units < wanted) {
+		answer = plan_victim(run->plan, when, units, cannot_leave, run, &victim);
+		if (answer != PLAN_FOUND)
+			break;
+		if (!move_has_room(run, victim, false))
+			answer = PLAN_NONE;
+		else
+			move_begin_out(run, victim, false);
+	}
+	return run->out.n ? PLAN_FOUND : answer;
+}
+
+/* True: it is on its way; else *ret_room says whether there may be room soon. */
+static bool bring_in(struct run *run, uint32_t piece, uint64_t when, enum plan_answer *ret_room)
+{
+	uint32_t units = run->job->units[piece];
+
+	if (move_has_room(run, piece, true)) {
+		move_begin_in(run, piece, false);
+		make_room(run, when, units, reserve(run));
+		return true;
+	}
+	*ret_room = make_room(run, when, units, reserve(run) + units);
+	return false;
+}
+
+/* What a block has unmapped beside what is wanted is mapped. */
+static void map_rests(struct run *run, const struct job_event *waiter)
+{
+	for (uint32_t i = 0; i < waiter->n; i++) {
+		uint32_t named = run->job->named[waiter->from + i].piece, block = run->job->block_of[named];
+
+		for (int side = -1; side <= 1; side += 2)
+			for (uint32_t piece = named + (uint32_t)side;
+			     piece < run->job->n_pieces && run->job->block_of[piece] == block;
+			     piece += (uint32_t)side) {
+				struct spot *spot = &run->spots[piece];
+
+				if (spot->where != PLAN_HOST || !spot->rests || spot->since < 0)
+					continue;
+				spot->rests = false;
+				run->now += run->costs->map_host_us * 2 * run->job->units[piece];
+			}
+	}
+}
+
+/* Bring in what who waits wants. True: it is worth waiting. */
+static bool want(struct run *run, const struct job_event *waiter)
+{
+	bool missing = false;
+
+	for (uint32_t i = 0; i < waiter->n; i++) {
+		uint32_t piece = run->job->named[waiter->from + i].piece;
+		enum plan_answer room = PLAN_NONE;
+
+		if (run->spots[piece].where == PLAN_MOVING) {
+			missing = true;
+		} else if (run->spots[piece].where == PLAN_HOST && !run->spots[piece].stays) {
+			bool comes = run->in.n == MOVES || bring_in(run, piece, plan_now(run->plan), &room);
+
+			run->foreign |= !comes && room != PLAN_NONE;
+			missing |= comes || room != PLAN_NONE;
+		}
+	}
+	return missing;
+}
+
+static bool see_to_waiter(struct run *run)
+{
+	const struct job_event *waiter = run_waiter(run);
+	double before = run->now;
+
+	run->foreign = false;
+	if (!waiter)
+		return false;
+	if (want(run, waiter))
+		return run->now != before;
+	map_rests(run, waiter);
+	run_answer(run);
+	return true;
+}
+
+static bool look_ahead(struct run *run)
+{
+	bool any = false;
+	uint32_t piece;
+	uint64_t when;
+
+	for (unsigned tries = 0; !run->foreign && tries < 64 && may_begin(run, &run->in); tries++) {
+		enum plan_answer room;
+		uint64_t before = run->out.n;
+
+		if (!plan_fetch(run->plan, move_ahead_units(run), &piece, &when))
+			break;
+		if (!bring_in(run, piece, when, &room))
+			return any || run->out.n != before;
+		any = true;
+	}
+	return any;
+}
+
+bool move_round(struct run *run)
+{
+	move_listen(run);
+	bool any = move_see(run, false);
+
+	if (any)
+		run_catch_up(run);
+	any |= see_to_waiter(run);
+	any |= look_ahead(run);
+	return any;
+}
