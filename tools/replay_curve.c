@@ -10,8 +10,7 @@
 
 #include "shim/spill/predict.h"
 
-#define STEPS_MOST 4
-#define NEVER      UINT32_MAX
+#define NEVER UINT32_MAX
 
 /* ---- steps ---- */
 
@@ -50,14 +49,14 @@ static uint64_t count_back(const struct job *job, uint64_t noted)
 	return all;
 }
 
-struct replay_steps replay_find_steps(const struct job *job)
+struct replay_steps replay_find_steps(const struct job *job, uint64_t most)
 {
 	struct replay_steps steps = {.n = 1};
 	uint64_t period = count_back(job, period_of(job)), half = job->n_launches / 2;
 
 	if (!period || job->n_launches < 2 * period)
 		return steps;
-	uint64_t n = half / period < 1 ? 1 : half / period > STEPS_MOST ? STEPS_MOST : half / period;
+	uint64_t n = half / period < 1 ? 1 : half / period > most ? most : half / period;
 	steps.period = period;
 	steps.n = (double)n;
 	steps.from = job->n_launches - n * period;
@@ -282,7 +281,7 @@ bool replay_curve(const struct replay_model *model, const struct policy *policy,
 			job = job_new(model, &setting);
 			ok = job != NULL;
 			if (ok)
-				steps = replay_find_steps(job);
+				steps = replay_find_steps(job, REPLAY_STEPS);
 		}
 		ok = ok && replay_belady(job, budgets[i], &steps, &ret_points[i]);
 	}

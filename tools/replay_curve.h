@@ -21,8 +21,12 @@ struct replay_steps {
 	double n;        /* steps that count */
 };
 
-/* Where the job repeats itself, by the library's own prediction. No memory: as if it did not. */
-struct replay_steps replay_find_steps(const struct job *job);
+/*
+ * Where the job repeats itself, by the library's own prediction, and so many of its last steps, as long as as many come
+ * before them. No memory: as if it did not repeat itself.
+ */
+#define REPLAY_STEPS 4
+struct replay_steps replay_find_steps(const struct job *job, uint64_t most);
 /* What a step took when it was recorded, without what is known of waits; ms; 0: the file has no times. */
 double replay_step_ms(const struct job *job, const struct replay_steps *steps);
 

@@ -70,7 +70,9 @@ static void fail(struct run *run, enum run_end end, const struct job_event *even
 {
 	run->failed = true;
 	run->result->end = end;
-	run->result->event = event;
+	run->result->block = event->block;
+	run->result->rule = event->rule;
+	run->result->submitted = run->submitted;
 	run->result->device_used = run->in_use * JOB_UNIT + run->outside;
 	run->result->host_used = run->on_host * JOB_UNIT;
 }

@@ -56,7 +56,9 @@ enum run_end {
 
 struct run_result {
 	enum run_end end;
-	const struct job_event *event;            /* at which it ended */
+	uint32_t block;                           /* of the model: at which it ended */
+	int rule;                                 /* that decided about it; -1: none */
+	uint64_t submitted;                       /* submissions before that */
 	uint64_t device_used, host_used;          /* then */
 	uint64_t peak_device, peak_host;          /* bytes */
 	double bytes_in, bytes_out;               /* moved in a step */

@@ -1,0 +1,121 @@
+/*
+ * replay.c: `spillway replay`. Reads a trace, asks what it would cost under each budget, and says so.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/text.h"
+#include "tools/replay_sweep.h"
+#include "tools/tool.h"
+
+/* The policy, whose mode and host budget hold where nothing else was said. False: it has an error, which was printed. */
+static bool read_policy(struct replay_request *request, const struct replay_model *model, struct policy **ret_policy)
+{
+	struct policy_errors errors;
+	struct policy *policy = policy_read(request->policy_name, request->set, &errors);
+
+	tool_print_errors(&errors);
+	policy_errors_free(&errors);
+	if (!policy)
+		return false;
+	policy_bind(policy, *model->process ? model->process : NULL, *model->arguments ? model->arguments : NULL);
+	if (request->mode == POLICY_SPILL_COUNT)
+		request->mode = policy_spill_mode(policy);
+	struct policy_size host = policy_host_budget(policy);
+	if (request->host_budget == UINT64_MAX && host.kind == POLICY_SIZE_BYTES)
+		request->host_budget = host.value;
+	else if (request->host_budget == UINT64_MAX && host.kind == POLICY_SIZE_PERCENT)
+		tool_say(
+		    "host.budget is a share of a machine that is not known here: say --host-budget, else as much is "
+		    "taken as it takes");
+	request->policy = *ret_policy = policy;
+	return true;
+}
+
+/* What of the trace could not be taken as it is. */
+static void say_doubts(const struct replay_model *model)
+{
+	if (model->lost)
+		tool_say("%llu events are missing in the trace, by its own count: the prediction lacks what they did",
+			 (unsigned long long)model->lost);
+	if (model->strange)
+		tool_say("%llu events do not fit what came before (the first at %s %llu) and were passed over: was the "
+			 "recording begun late?",
+			 (unsigned long long)model->strange, model->timed ? "event" : "line",
+			 (unsigned long long)model->strange_at);
+	if (model->refused)
+		tool_say("%llu allocations failed when this was recorded; they are not in the prediction",
+			 (unsigned long long)model->refused);
+}
+
+/* Those that were asked for and cannot run. A sweep is answered as long as its largest budget can. */
+static int say_failures(const struct replay_sweep *sweep)
+{
+	char why[SWEEP_WHY_BYTES], size[REPLAY_SIZE_TEXT];
+	int status = TOOL_OK;
+	bool first = true;
+
+	for (unsigned i = 0; i < sweep->n; i++) {
+		const struct replay_answer *answer = &sweep->answers[i];
+
+		if (!answer->asked)
+			continue;
+		if (answer->run.end != RUN_DONE && (first || sweep->request->n_budgets)) {
+			tool_say("with %s of device memory it cannot run: %s",
+				 replay_size((double)answer->budget, size), sweep_why(sweep, answer, why));
+			status = TOOL_BROKEN;
+		}
+		first = false;
+	}
+	return status;
+}
+
+static int answer(const struct replay_sweep *sweep)
+{
+	const struct replay_request *request = sweep->request;
+	int status, other;
+
+	if (request->json)
+		replay_print_json(sweep);
+	else
+		replay_print(sweep);
+	fflush(stdout);
+	status = say_failures(sweep);
+	other = request->svg ? replay_svg(sweep) : TOOL_OK;
+	status = status ? status : other;
+	other = request->write ? replay_write_policy(sweep) : TOOL_OK;
+	return status ? status : other;
+}
+
+int tool_replay(int argc, char **argv)
+{
+	struct replay_request request;
+	struct replay_model model;
+	struct replay_sweep sweep;
+	struct policy *policy = NULL;
+	char quoted[POLICY_QUOTED_BYTES];
+	int status = replay_options(argc, argv, &request);
+
+	if (status != TOOL_OK)
+		return status < 0 ? TOOL_OK : status;
+	if (replay_model_read(&model, request.path)) {
+		tool_say("%s: %s", policy_quote(request.path, quoted), model.problem);
+		replay_model_free(&model);
+		return TOOL_BAD;
+	}
+	say_doubts(&model);
+	if (!read_policy(&request, &model, &policy)) {
+		status = TOOL_BAD;
+	} else if (!sweep_run(&sweep, &model, &request)) {
+		tool_say("there is no memory for the simulation");
+		status = TOOL_BROKEN;
+		sweep_free(&sweep);
+	} else {
+		status = answer(&sweep);
+		sweep_free(&sweep);
+	}
+	policy_free(policy);
+	replay_model_free(&model);
+	return status;
+}
