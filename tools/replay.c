@@ -49,6 +49,29 @@ static void say_doubts(const struct replay_model *model)
 			 (unsigned long long)model->refused);
 }
 
+/* The device that is asked about: where most was allocated. False: there is nothing on the one that was named. */
+static bool choose_device(struct replay_request *request, const struct replay_model *model)
+{
+	uint64_t bytes[REPLAY_DEVICES] = {0};
+	unsigned n = 0, most = 0;
+
+	for (size_t i = 0; i < model->n_blocks; i++)
+		bytes[model->blocks[i].device] += model->blocks[i].bytes;
+	for (unsigned i = 0; i < REPLAY_DEVICES; i++) {
+		n += bytes[i] != 0;
+		most = bytes[i] > bytes[most] ? i : most;
+	}
+	if (request->device == REPLAY_NONE) {
+		request->device = most;
+		if (n > 1)
+			tool_say("the trace is of %u devices; this is about device %u, --device says another", n, most);
+	}
+	if (bytes[request->device])
+		return true;
+	tool_say("--device: nothing was allocated on device %u; device %u has the most", request->device, most);
+	return false;
+}
+
 /* Those that were asked for and cannot run. A sweep is answered as long as its largest budget can. */
 static int say_failures(const struct replay_sweep *sweep)
 {
@@ -105,7 +128,7 @@ int tool_replay(int argc, char **argv)
 		return TOOL_BAD;
 	}
 	say_doubts(&model);
-	if (!read_policy(&request, &model, &policy)) {
+	if (!choose_device(&request, &model) || !read_policy(&request, &model, &policy)) {
 		status = TOOL_BAD;
 	} else if (!sweep_run(&sweep, &model, &request)) {
 		tool_say("there is no memory for the simulation");

@@ -75,7 +75,8 @@ struct run {
 	size_t heard;  /* events before this one are known to the plan */
 	size_t tried;  /* events before this one were tried: the mover may hear of them */
 	bool failed;
-	bool foreign;      /* starving, as in choose.c */
+	bool starving;     /* somebody waits for memory that is not free yet */
+	bool stalled;      /* nobody waits until the GPU makes progress */
 	uint64_t begun_at; /* submissions when counting began */
 	double begin_us;
 	bool counts;
@@ -101,6 +102,7 @@ void run_place(struct run *run, uint32_t piece, enum plan_place where);
 bool run_is_busy(void *run, uint32_t piece);
 const struct job_event *run_waiter(const struct run *run);
 void run_answer(struct run *run);
+void run_note_peaks(struct run *run);
 
 /* ---- replay_move.c ---- */
 void move_begin_in(struct run *run, uint32_t piece, bool gap);
@@ -112,6 +114,8 @@ bool move_see(struct run *run, bool gap);
 void move_arrive(struct run *run, uint32_t piece, enum plan_place where);
 /* Everything the mover does at one moment. True: there was something. */
 bool move_round(struct run *run);
+/* The GPU has made no progress and nothing is under way: who waits goes on. */
+void move_give_up(struct run *run);
 uint64_t move_free(const struct run *run); /* units */
 uint64_t move_ahead_units(const struct run *run);
 /* The plan hears what was submitted. */

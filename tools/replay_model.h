@@ -22,6 +22,7 @@ struct trace;
 #define REPLAY_NONE UINT32_MAX
 /* The address space that the library reserves at most: nothing is larger than that. */
 #define REPLAY_BYTES_MOST ((uint64_t)16 << 40)
+#define REPLAY_DEVICES    63
 
 /* One allocation. */
 struct replay_block {

@@ -15,9 +15,8 @@
 #define AHEAD_SHARE   8
 #define UNDER_WAY     96
 /* The mover hears of a submission: a record read and the plan told. */
-#define HEAR_US 0.7
-/* As in mover.c. */
-#define REST_US 1e6
+#define HEAR_US     0.7
+#define PATIENCE_US 50e3
 
 static uint64_t reserve(const struct run *run)
 {
@@ -73,6 +72,7 @@ static void start(struct run *run, struct lane *lane, uint32_t piece, double mor
 	lane->at[(lane->head + lane->n++) % MOVES] = (struct moving){piece, lane->free};
 	lane->units += run->job->units[piece];
 	run_place(run, piece, PLAN_MOVING);
+	run_note_peaks(run);
 }
 
 static bool take_device(struct run *run, uint32_t units)
@@ -290,7 +290,7 @@ static bool want(struct run *run, const struct job_event *waiter)
 		} else if (run->spots[piece].where == PLAN_HOST && !run->spots[piece].stays) {
 			bool comes = run->in.n == MOVES || bring_in(run, piece, plan_now(run->plan), &room);
 
-			run->foreign |= !comes && room != PLAN_NONE;
+			run->starving |= !comes && room != PLAN_NONE;
 			missing |= comes || room != PLAN_NONE;
 		}
 	}
@@ -302,10 +302,10 @@ static bool see_to_waiter(struct run *run)
 	const struct job_event *waiter = run_waiter(run);
 	double before = run->now;
 
-	run->foreign = false;
+	run->starving = false;
 	if (!waiter)
 		return false;
-	if (want(run, waiter))
+	if (!run->stalled && want(run, waiter))
 		return run->now != before;
 	map_rests(run, waiter);
 	run_answer(run);
@@ -318,7 +318,7 @@ static bool look_ahead(struct run *run)
 	uint32_t piece;
 	uint64_t when;
 
-	for (unsigned tries = 0; !run->foreign && tries < 64 && may_begin(run, &run->in); tries++) {
+	for (unsigned tries = 0; !run->starving && !run->stalled && tries < 64 && may_begin(run, &run->in); tries++) {
 		enum plan_answer room;
 		uint64_t before = run->out.n;
 
@@ -329,6 +329,12 @@ static bool look_ahead(struct run *run)
 		any = true;
 	}
 	return any;
+}
+
+void move_give_up(struct run *run)
+{
+	run->now += PATIENCE_US;
+	run->stalled = true;
 }
 
 bool move_round(struct run *run)

@@ -29,7 +29,7 @@ static int print_help(void)
 	    "  --link GB/S           what the link carries each way while both are busy (%.1f)\n"
 	    "  --step-time MS        what a step takes with all of it in device memory (what the trace says)\n"
 	    "  --steps N             how many of the last steps count (%d)\n"
-	    "  --device N            of which device (0)\n"
+	    "  --device N            of which device (the one with the most memory allocated)\n"
 	    "  --json                print JSON\n"
 	    "  --svg FILE            draw the curve, too\n"
 	    "  --write-policy FILE   write a policy for the smallest good budget\n\n"
@@ -207,7 +207,7 @@ static bool take(struct replay_request *request, int code, char *why)
 	case OPTION_STEPS:
 		return whole(optarg, 1, 1000000, &request->steps, why);
 	case OPTION_DEVICE:
-		if (!whole(optarg, 0, 62, &number, why))
+		if (!whole(optarg, 0, REPLAY_DEVICES - 1, &number, why))
 			return false;
 		request->device = (uint32_t)number;
 		return true;
@@ -234,8 +234,11 @@ int replay_options(int argc, char **argv, struct replay_request *ret_request)
 	char quoted[POLICY_QUOTED_BYTES], why[POLICY_EXPLAIN_BYTES];
 	int code, index = 0;
 
-	*ret_request = (struct replay_request){
-	    .mode = POLICY_SPILL_COUNT, .host_budget = UINT64_MAX, .link = LINK, .steps = REPLAY_STEPS};
+	*ret_request = (struct replay_request){.mode = POLICY_SPILL_COUNT,
+					       .host_budget = UINT64_MAX,
+					       .link = LINK,
+					       .steps = REPLAY_STEPS,
+					       .device = REPLAY_NONE};
 	opterr = 0;
 	optind = 0;
 	while ((code = getopt_long(argc, argv, ":h", options, &index)) != -1) {

@@ -216,9 +216,9 @@ static void json_number(const char *name, double number, bool known, const char 
 {
 	json_name(name);
 	if (known)
-		printf(" %.3f%s", number, behind);
+		printf("%.3f%s", number, behind);
 	else
-		printf(" null%s", behind);
+		printf("null%s", behind);
 }
 
 static void print_answer_json(const struct replay_sweep *sweep, const struct replay_answer *answer)
@@ -238,7 +238,6 @@ static void print_answer_json(const struct replay_sweep *sweep, const struct rep
 	printf("\"moves\": %s, \"peak_device\": %" PRIu64 ", \"peak_host\": %" PRIu64 ", ",
 	       run->stays ? "false" : "true", run->peak_device, run->peak_host);
 	json_name("problem");
-	printf(" ");
 	json_text(run->end == RUN_DONE ? NULL : sweep_why(sweep, answer, why));
 	printf("}");
 }

@@ -1,7 +1,6 @@
 /*
  * The log of RMM's logging resource: CSV with a head that names the columns; Action, Pointer and Size are needed, in any
- * order, and Stream, Thread and Time are not. torch_snapshot.py writes the same. Times of day are not looked at: RMM's
- * wrap at midnight, and nothing here depends on them.
+ * order, and Thread, Time and Stream are not looked at. torch_snapshot.py writes the same, with a column Device.
  */
 #include "tools/replay_read.h"
 
@@ -16,11 +15,11 @@ enum column {
 	COLUMN_ACTION,
 	COLUMN_POINTER,
 	COLUMN_SIZE,
-	COLUMN_STREAM,
+	COLUMN_DEVICE, /* ours; RMM has a log for each device */
 	COLUMNS,
 };
 
-static const char *const names[COLUMNS] = {"Action", "Pointer", "Size", "Stream"};
+static const char *const names[COLUMNS] = {"Action", "Pointer", "Size", "Device"};
 
 /* Cuts a line at its commas, in place; quotes around a field are dropped, blanks too. How many; -1: too many. */
 static int cut(char *line, char *fields[COLUMNS_MOST])
@@ -71,7 +70,7 @@ static int read_head(struct rmm *rmm)
 		for (int i = 0; i < n; i++)
 			if (strcasecmp(fields[i], names[c]) == 0)
 				rmm->column[c] = i;
-		if (rmm->column[c] < 0 && c != COLUMN_STREAM)
+		if (rmm->column[c] < 0 && c != COLUMN_DEVICE)
 			return wrong(rmm, "the columns Action, Pointer and Size are needed");
 	}
 	rmm->n_columns = n;
@@ -98,10 +97,15 @@ static int end(struct rmm *rmm, uint64_t pointer)
 	return replay_add_end(rmm->model, block, 0) ? 0 : -1;
 }
 
-static int begin(struct rmm *rmm, uint64_t pointer, uint64_t bytes)
+static int begin(struct rmm *rmm, uint64_t pointer, uint64_t bytes, uint32_t device)
 {
 	struct replay_block block = {
-	    .bytes = bytes, .place = rmm->lines->number, .api = POLICY_API_MALLOC, .site = REPLAY_NONE};
+	    .bytes = bytes,
+	    .place = rmm->lines->number,
+	    .device = device,
+	    .api = POLICY_API_MALLOC,
+	    .site = REPLAY_NONE,
+	};
 	uint32_t which = map_find(&rmm->map, pointer);
 
 	if (bytes > REPLAY_BYTES_MOST)
@@ -119,8 +123,8 @@ static int begin(struct rmm *rmm, uint64_t pointer, uint64_t bytes)
 
 static int read_line(struct rmm *rmm, char *line)
 {
-	char *fields[COLUMNS_MOST], *size;
-	uint64_t pointer = 0, bytes = 0;
+	char *fields[COLUMNS_MOST], *size, *device;
+	uint64_t pointer = 0, bytes = 0, ordinal = 0;
 	int n = cut(line, fields);
 
 	if (n < 0 || n > rmm->n_columns || n <= rmm->column[COLUMN_ACTION] || n <= rmm->column[COLUMN_POINTER] ||
@@ -139,7 +143,11 @@ static int read_line(struct rmm *rmm, char *line)
 	size = fields[rmm->column[COLUMN_SIZE]];
 	if (!number_take(&size, 10, &bytes) || *size)
 		return wrong(rmm, "the size is no number");
-	return made ? begin(rmm, pointer, bytes) : end(rmm, pointer);
+	device = rmm->column[COLUMN_DEVICE] >= 0 && rmm->column[COLUMN_DEVICE] < n ? fields[rmm->column[COLUMN_DEVICE]]
+										   : NULL;
+	if (device && (!number_take(&device, 10, &ordinal) || *device || ordinal >= REPLAY_DEVICES))
+		return wrong(rmm, "the device is no number from 0 to 62");
+	return made ? begin(rmm, pointer, bytes, (uint32_t)ordinal) : end(rmm, pointer);
 }
 
 int rmm_read(struct replay_model *model, struct replay_lines *lines)

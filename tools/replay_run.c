@@ -29,7 +29,7 @@ struct run_costs run_costs_default(void)
 	    .unmap_host_us = 2.3,
 	    .breath_us = 17,
 	    .gap_us = 100,
-	    .still_factor = 1.75,
+	    .still_factor = 1.55,
 	};
 }
 
@@ -66,6 +66,7 @@ void run_answer(struct run *run)
 
 /* ---- allocations ---- */
 
+/* What was taken is told as it was before that allocation. */
 static void fail(struct run *run, enum run_end end, const struct job_event *event)
 {
 	run->failed = true;
@@ -73,11 +74,15 @@ static void fail(struct run *run, enum run_end end, const struct job_event *even
 	run->result->block = event->block;
 	run->result->rule = event->rule;
 	run->result->submitted = run->submitted;
+}
+
+static void note_used(struct run *run)
+{
 	run->result->device_used = run->in_use * JOB_UNIT + run->outside;
 	run->result->host_used = run->on_host * JOB_UNIT;
 }
 
-static void note_peaks(struct run *run)
+void run_note_peaks(struct run *run)
 {
 	uint64_t device = run->in_use * JOB_UNIT + run->outside, host = run->on_host * JOB_UNIT;
 
@@ -130,13 +135,14 @@ static enum run_end place_piece(struct run *run, uint32_t piece, const struct jo
 
 static void appear(struct run *run, const struct job_event *event)
 {
+	note_used(run);
 	for (uint32_t i = 0; i < event->n && !run->failed; i++) {
 		enum run_end end = place_piece(run, run->job->named[event->from + i].piece, event);
 
 		if (end != RUN_DONE)
 			fail(run, end, event);
 	}
-	note_peaks(run);
+	run_note_peaks(run);
 }
 
 static void disappear(struct run *run, const struct job_event *event)
@@ -166,7 +172,7 @@ static void charge(struct run *run, const struct job_event *event)
 		return;
 	}
 	run->outside += event->bytes;
-	note_peaks(run);
+	run_note_peaks(run);
 }
 
 /* ---- submissions ---- */
@@ -215,6 +221,41 @@ static void submit(struct run *run, const struct job_event *event)
 	}
 }
 
+/*
+ * Its pieces' numbers were those of a block that was freed while it was on its way. The library would take other
+ * addresses; here it waits for that, which is a millisecond.
+ */
+static bool is_on_its_way(const struct run *run, const struct job_event *event)
+{
+	for (uint32_t i = 0; i < event->n; i++)
+		if (run->spots[run->job->named[event->from + i].piece].where == PLAN_MOVING)
+			return true;
+	return false;
+}
+
+/* An allocation, or an end of one. False: not yet. */
+static bool step_memory(struct run *run, const struct job_event *event)
+{
+	switch (event->kind) {
+	case JOB_NEW:
+		if (is_on_its_way(run, event))
+			return false;
+		appear(run, event);
+		break;
+	case JOB_GONE:
+		disappear(run, event);
+		break;
+	case JOB_DENIED:
+		note_used(run);
+		fail(run, RUN_DENIED, event);
+		break;
+	default:
+		charge(run, event);
+	}
+	run->next++;
+	return true;
+}
+
 /* One event of the program, if it comes by now. False: it is later, or waits. */
 static bool step(struct run *run)
 {
@@ -222,18 +263,8 @@ static bool step(struct run *run)
 
 	if (run->next == run->job->n_events || run->cpu > run->now || run->failed)
 		return false;
-	if (event->kind != JOB_LAUNCH) {
-		if (event->kind == JOB_NEW)
-			appear(run, event);
-		else if (event->kind == JOB_GONE)
-			disappear(run, event);
-		else if (event->kind == JOB_DENIED)
-			fail(run, RUN_DENIED, event);
-		else
-			charge(run, event);
-		run->next++;
-		return true;
-	}
+	if (event->kind != JOB_LAUNCH)
+		return step_memory(run, event);
 	if (run->submitted >= RUN_AHEAD && run->finish[run->submitted - RUN_AHEAD + 1] > run->cpu) {
 		run->cpu = run->finish[run->submitted - RUN_AHEAD + 1];
 		return true;
@@ -256,8 +287,10 @@ void run_catch_up(struct run *run)
 {
 	while (step(run))
 		;
-	while (run->done < run->submitted && run->finish[run->done + 1] <= run->now)
+	while (run->done < run->submitted && run->finish[run->done + 1] <= run->now) {
 		run->done++;
+		run->stalled = false;
+	}
 }
 
 static void earlier(double *at, double when, double now)
@@ -303,8 +336,14 @@ static void run_moving(struct run *run)
 		if (exact ? gap_round(run) : move_round(run))
 			continue;
 		double next = run_next(run);
+		if (next == 1e300 && run_waiter(run)) {
+			move_give_up(run);
+			continue;
+		}
 		if (next == 1e300) {
-			fail(run, RUN_STUCK, &run->job->events[run->next < run->job->n_events ? run->next : 0]);
+			run->failed = true;
+			run->result->end = RUN_STUCK;
+			run->result->submitted = run->submitted;
 			return;
 		}
 		run->now = next + run->costs->look_us;

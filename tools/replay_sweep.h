@@ -18,7 +18,7 @@ struct replay_request {
 	uint64_t steps;       /* that count, at most */
 	double link;          /* GB/s */
 	double step_ms;       /* 0: not given */
-	uint32_t device;
+	uint32_t device;      /* REPLAY_NONE: not given */
 	bool json;
 	/* Of the device. Those in percent are of the peak, in hundredths. None: a sweep. */
 	struct replay_budget {

@@ -50,7 +50,7 @@ static bool take_made(struct taking *taking, const struct trace_row *row, uint64
 	struct replay_block block = {
 	    .bytes = bytes, .place = at, .device = from->device, .api = api_of(from->api), .site = REPLAY_NONE};
 
-	if (!bytes || bytes > REPLAY_BYTES_MOST) {
+	if (!bytes || bytes > REPLAY_BYTES_MOST || from->device >= REPLAY_DEVICES) {
 		replay_strange(taking->model, at);
 		return true;
 	}
