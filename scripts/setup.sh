@@ -34,6 +34,7 @@ missing_extras() {
 	command -v musl-gcc >/dev/null || echo musl-tools
 	command -v zsh >/dev/null || echo zsh
 	command -v fish >/dev/null || echo fish
+	command -v python3 >/dev/null || echo python3
 }
 
 # Where that can be done without asking; what fails is no error.

@@ -1,2 +1,116 @@
 #!/bin/sh
-exit 0
+# replay_tool_test.sh TOOL SOURCE_DIR: what `spillway replay` promises, on the recorded GPT job and on small ones.
+tool=$1
+gpt=$2/test/data/gpt-h200.trace.gz
+here=$(mktemp -d /tmp/replay_tool_test.XXXXXX) || exit 1
+trap 'rm -rf "$here"' EXIT
+cd "$here" || exit 1
+failed=0
+n=0
+
+# expect "promise" STATUS "stdout (a pattern)" "stderr (a pattern)" command...
+expect() {
+	promise=$1 status=$2 out=$3 err=$4
+	shift 4
+	n=$((n + 1))
+	"$@" >out.txt 2>err.txt
+	got=$?
+	case $got in $status) ;; *) complain "exit status $got, not $status" ;; esac
+	case $(cat out.txt) in $out) ;; *) complain "stdout is not $out" ;; esac
+	case $(cat err.txt) in $err) ;; *) complain "stderr is not $err" ;; esac
+}
+
+complain() {
+	failed=$((failed + 1))
+	echo "FAILED: $promise: $1"
+	sed 's/^/  out: /' out.txt
+	sed 's/^/  err: /' err.txt
+}
+
+replay() { "$tool" replay "$@"; }
+
+# Twelve blocks of 64 MiB, named in turn.
+awk 'BEGIN { for (i = 0; i < 12; i++) print "A", i, 67108864
+	for (t = 0; t < 40; t++) for (i = 0; i < 12; i++) printf "L %x %d:0\n", i + 16, i }' >turn.trace
+printf 'Thread,Time,Action,Pointer,Size,Stream\n1,0,allocate,0x10,104857600,0\n1,0,allocate,0x20,52428800,0\n' >rmm.csv
+printf 'version: 1\nspill.mode: fast\nhost.budget: 64GiB\nrules:\n- {name: large things, match: {size: ">= 90MiB"}, use: deny}\n' \
+	>deny.yaml
+printf 'version: 1\nspill.mode: static\ndevice.budget: 512MiB\n' >own.yaml
+
+expect 'the GPT job is read, its step found, its smallest good budget said' 0 \
+	'*269 allocations, 9186 submissions, a step is 1099 of them*peak 14.5 GiB*70.0 ms*mode fast*\
+*14.5 GiB 100.0 %*100 %*5.8 GiB  40.0 %*predicted*is the smallest budget within 10 % of full speed*' '' \
+	replay --mode fast --step-time 70 "$gpt"
+expect 'budgets may be sizes and shares' 0 '*  7.0 GiB *  5.8 GiB  40.0 %*' '' \
+	replay --mode fast --step-time 70 --budget 40%,7GiB "$gpt"
+expect 'the mode is exact where nothing says otherwise' 0 '*mode exact*' '' replay --step-time 1 turn.trace
+expect 'a trace without times says so and what to do' 0 '*n/a*say --step-time*' '' replay turn.trace
+expect 'a log of allocations has a peak and no times' 0 '*peak 150.0 MiB*n/a*allocations only*' '' replay rmm.csv
+expect 'and can fail to fit' 1 '*cannot run*' \
+	'*with 120.0 MiB of device memory it cannot run: allocation 2 (line 3) of 50.0 MiB, no rule: no device memory, 100.0 MiB*' \
+	replay --mode off --budget 120MiB rmm.csv
+expect 'over device and host budget is told by its event' 1 '*cannot run*' \
+	'*allocation 9 (line 9) of 64.0 MiB, no rule: no memory, 512.0 MiB of 512.0 MiB on the device and 0 B of 32.0 MiB on the host*' \
+	replay --mode exact --host-budget 32MiB --budget 512MiB turn.trace
+expect 'a rule that denies is named' 1 '*cannot run*' '*allocation 1 (line 2) of 100.0 MiB, rule large things: the policy gives*' \
+	replay --policy deny.yaml rmm.csv
+expect 'a budget that is asked for and cannot run ends with 1, others are answered' 1 '*1.0 GiB *100 %*cannot run*' '*' \
+	replay --mode off --step-time 9 --budget 1GiB,256MiB turn.trace
+expect 'a sweep ends with 0 as long as its largest budget runs' 0 '*cannot run*' '' replay --mode off turn.trace
+expect 'the policy says the mode, and its budget is among the lines' 0 '*mode static*512.0 MiB  66.7 %*' '' \
+	replay --policy own.yaml turn.trace
+expect 'keys may be set on top' 0 '*mode fast*' '' replay --policy own.yaml --set spill.mode=fast turn.trace
+expect '--mode goes before the policy' 0 '*mode exact*' '' replay --policy own.yaml --mode exact turn.trace
+expect 'JSON has a line for each budget, and null for what is not known' 0 \
+	'{"trace": "rmm.csv", *"submissions": 0, *"full_speed_ms": null, "best_budget": null, *"budget": 134217728, "runs": true, "step_ms": null*' \
+	'' replay --json --budget 128MiB rmm.csv
+expect 'JSON of what cannot run says why' 1 '*"runs": false, "step_ms": null*"problem": "allocation 2 *' '*' \
+	replay --json --mode off --budget 128MiB rmm.csv
+if command -v python3 >/dev/null; then
+	replay --json --mode fast --step-time 70 --budget 80%,50% "$gpt" >good.json
+	expect 'JSON is JSON' 0 '*' '' python3 -m json.tool good.json
+	replay --mode fast --step-time 70 --svg 'a<&>.svg' "$gpt" >/dev/null
+	expect 'the drawing is XML' 0 '' '' python3 -c 'import xml.dom.minidom, sys; xml.dom.minidom.parse(sys.argv[1])' 'a<&>.svg'
+fi
+expect 'a policy is written' 0 '*' '' replay --mode fast --step-time 70 --svg c.svg --write-policy p.yaml "$gpt"
+expect 'which check takes' 0 'p.yaml: ok' '' "$tool" check p.yaml
+expect 'which says the budget and the mode' 0 '# Written by `spillway replay` *device.budget: 1[0-9][0-9][0-9][0-9]MiB
+spill.mode: fast' '' cat p.yaml
+expect 'for its owner alone' 0 600 '' stat -c %a p.yaml
+expect 'nothing is overwritten' 1 '*' '*"p.yaml" is there already*' replay --mode fast --step-time 70 --write-policy p.yaml "$gpt"
+expect 'nor the drawing' 1 '*' '*"c.svg" is there already*' replay --mode fast --step-time 70 --svg c.svg "$gpt"
+ln -s elsewhere link.yaml
+expect 'no link is followed' 1 '*' '*link.yaml*' replay --mode fast --step-time 70 --write-policy link.yaml "$gpt"
+expect 'and nothing made behind it' 1 '' '' test -e elsewhere
+expect 'rules that were replayed hold in the policy written' 0 '*' '' \
+	replay --policy own.yaml --mode fast --step-time 9 --write-policy with.yaml turn.trace
+expect 'by including them' 0 "*include: \"*/own.yaml\"*" '' cat with.yaml
+expect 'without a time no policy is written' 1 '*' '*no policy is written*--step-time*' replay --write-policy no.yaml turn.trace
+expect 'and no file is left' 1 '' '' test -e no.yaml
+expect 'no curve without times' 1 '*' '*no curve is drawn*' replay --svg no.svg turn.trace
+
+expect 'help' 0 'usage: spillway replay *' '' replay --help
+expect 'a trace is needed' 2 '' '*one trace is needed*' replay
+expect 'one trace' 2 '' '*one trace is needed*' replay a b
+expect 'unknown options are told' 2 '' '*unknown option "--bugdet"*' replay --bugdet 5 turn.trace
+expect 'a missing value is told' 2 '' '*needs a value*' replay turn.trace --mode
+for budget in 5 0% -5% 1001% 5GB, 1KiB 1.5.5% '' % 5x; do
+	expect "the budget '$budget' is told" 2 '' 'spillway: --budget: *' replay --budget "$budget" turn.trace
+done
+for time in 0 -1 x 1e9 1.234 '' 7ms; do
+	expect "the time '$time' is told" 2 '' 'spillway: --step-time: *' replay --step-time "$time" turn.trace
+done
+expect 'modes are told' 2 '' '*--mode: "quick" is none of off, static, exact and fast' replay --mode quick turn.trace
+expect 'steps are counted from 1' 2 '' '*--steps: *' replay --steps 0 turn.trace
+expect 'a device that has nothing is told' 2 '' '*nothing was allocated on device 3*' replay --device 3 turn.trace
+expect 'a policy with an error is told' 2 '' '*nosuch*' replay --policy ./nosuch.yaml turn.trace
+expect 'a missing trace is told' 2 '' '*"none": No such file*' replay none
+printf 'A 1 4096\nA 2 oops\n' >bad.trace
+expect 'a bad line is told' 2 '' '*"bad.trace": line 2: *' replay bad.trace
+head -c 50000 "$gpt" >half.gz
+expect 'half a gzipped file is told' 2 '' '*cannot be read to its end*' replay half.gz
+printf 'A 1 4096\nF 9\nL 1 1:0\n' >strange.trace
+expect 'what does not fit is told with its line' 0 '*' '*1 events do not fit*line 2*' replay strange.trace
+
+echo "$n promises, $failed failed"
+[ "$failed" = 0 ]
