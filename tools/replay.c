@@ -131,7 +131,7 @@ int tool_replay(int argc, char **argv)
 	if (!choose_device(&request, &model) || !read_policy(&request, &model, &policy)) {
 		status = TOOL_BAD;
 	} else if (!sweep_run(&sweep, &model, &request)) {
-		tool_say("there is no memory for the simulation");
+		tool_say("there is no memory for the simulation, or the job is too large for it");
 		status = TOOL_BROKEN;
 		sweep_free(&sweep);
 	} else {

@@ -39,7 +39,6 @@ struct spot {
 	bool rests;  /* on the host, and not mapped yet */
 	bool stays;  /* not movable */
 	bool doomed; /* freed while it was on its way */
-	double since;
 };
 
 /* What came out and is to be mapped, in a gap. */

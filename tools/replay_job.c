@@ -2,261 +2,14 @@
  * One pass over the model. Where a block lives is decided when it is made, with what is known then; names become pieces
  * with the library's own guess of where tensors end (extent.h).
  */
-#include "tools/replay_job.h"
+#include "tools/replay_cut.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim/spill/extent.h"
-#include "shim/spill/plan.h"
-
-/* As in shim/heap/block.c, chunk.h and small.h, and choose.c. */
-#define PIECE_SHARE 32
-#define PIECE_LEAST 2
-#define PIECE_MOST  64
-#define SMALL_MOST  ((uint64_t)1 << 20)
+/* As in shim/spill/choose.c. */
 #define WHOLE_BYTES ((uint64_t)128 << 20)
-#define CLASSES     40
-
-/* A block of the model, while it lives. */
-struct life {
-	uint32_t first, n; /* its pieces; small: the slab's one */
-	uint32_t unit;     /* first unit of its address space, for extents; REPLAY_NONE: none was left */
-	uint32_t units;
-	uint32_t slab; /* REPLAY_NONE: it is none */
-	uint8_t use;   /* enum policy_use; POLICY_USE_DENY: it never was */
-	int16_t rule;
-};
-
-/* Freed address space, by length: what the next block of that length gets. */
-struct hole {
-	uint32_t units, first, n, unit, next;
-};
-
-struct slab {
-	uint32_t piece, unit, used, room, next;
-	uint8_t class;
-};
-
-struct building {
-	struct job *job;
-	const struct job_setting *setting;
-	struct extents *extents;
-	struct life *lives;
-	struct hole *holes;
-	size_t n_holes, room_holes;
-	uint32_t *hole_of; /* by length, modulo HOLES: the first of a list */
-	struct slab *slabs;
-	size_t n_slabs, room_slabs;
-	uint32_t partial[CLASSES];
-	uint32_t n_units; /* of address space given out */
-	uint32_t n_lives; /* for block_of */
-	size_t room_events, room_named, room_pieces;
-	struct stamp {
-		uint64_t launch, place; /* the launch that named it last, from 1, and where in named */
-	} * stamp;                      /* by piece */
-	uint64_t in_heap, outside, live;
-	uint64_t *rule_live; /* by rule */
-	struct {
-		uint64_t from;
-		uint32_t n;
-	} * last; /* by submission of the model: what it named the last time */
-	uint64_t launches;
-	char *library; /* scratch */
-};
-
-#define HOLES 4096
-
-static bool more(void *array_p, size_t n, size_t *room, size_t each)
-{
-	void *array, *longer;
-	size_t want = *room ? 2 * *room : 1024;
-
-	if (n < *room)
-		return true;
-	memcpy(&array, array_p, sizeof(array));
-	longer = reallocarray(array, want, each);
-	if (!longer)
-		return false;
-	memcpy(array_p, &longer, sizeof(longer));
-	*room = want;
-	return true;
-}
-
-static bool add_event(struct building *b, const struct job_event *event)
-{
-	if (!more(&b->job->events, b->job->n_events, &b->room_events, sizeof(*b->job->events)))
-		return false;
-	b->job->events[b->job->n_events++] = *event;
-	return true;
-}
-
-static bool add_named(struct building *b, uint32_t piece, uint64_t bytes)
-{
-	if (!more(&b->job->named, b->job->n_named, &b->room_named, sizeof(*b->job->named)))
-		return false;
-	b->job->named[b->job->n_named++] = (struct job_named){piece, bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX};
-	return true;
-}
-
-/* ---- address space and pieces ---- */
-
-uint32_t job_most_units(const struct job_setting *setting)
-{
-	uint64_t units = setting->budget / PIECE_SHARE / JOB_UNIT;
-
-	if (setting->policy) {
-		struct policy_size chunk = policy_heap_chunk(setting->policy);
-
-		if (chunk.kind == POLICY_SIZE_BYTES)
-			return (uint32_t)(chunk.value / JOB_UNIT);
-	}
-	return units > PIECE_MOST ? PIECE_MOST : units < PIECE_LEAST ? PIECE_LEAST : (uint32_t)units;
-}
-
-static bool add_piece(struct building *b, uint32_t units)
-{
-	struct job *job = b->job;
-	size_t room = b->room_pieces;
-
-	if (job->n_pieces >= PLAN_PIECES)
-		return false;
-	if (job->n_pieces == room) {
-		size_t r1 = room, r2 = room;
-
-		if (!more(&job->units, room, &r1, sizeof(*job->units)) ||
-		    !more(&job->block_of, room, &r2, sizeof(*job->block_of)) ||
-		    !more(&b->stamp, room, &b->room_pieces, sizeof(*b->stamp)))
-			return false;
-		memset(b->stamp + room, 0, (b->room_pieces - room) * sizeof(*b->stamp));
-	}
-	job->units[job->n_pieces++] = units;
-	return true;
-}
-
-/* Pieces for that many units: of a hole of that length, else new ones. */
-static bool take_pieces(struct building *b, uint32_t units, struct life *life)
-{
-	struct job *job = b->job;
-	uint32_t most = b->setting->whole ? units : job->most_units;
-
-	for (uint32_t *at = &b->hole_of[units % HOLES]; *at != REPLAY_NONE; at = &b->holes[*at].next) {
-		const struct hole *hole = &b->holes[*at];
-
-		if (hole->units != units)
-			continue;
-		life->first = hole->first;
-		life->n = hole->n;
-		life->unit = hole->unit;
-		*at = hole->next;
-		goto taken;
-	}
-	life->first = job->n_pieces;
-	for (uint32_t left = units; left; left -= left < most ? left : most)
-		if (!add_piece(b, left < most ? left : most))
-			return false;
-	life->n = job->n_pieces - life->first;
-	life->unit = b->n_units + units <= PLAN_PIECES ? b->n_units : REPLAY_NONE;
-	if (life->unit != REPLAY_NONE)
-		b->n_units += units;
-taken:
-	life->units = units;
-	for (uint32_t i = 0; i < life->n; i++)
-		job->block_of[life->first + i] = b->n_lives;
-	b->n_lives++;
-	return true;
-}
-
-static bool give_pieces(struct building *b, const struct life *life)
-{
-	if (!more(&b->holes, b->n_holes, &b->room_holes, sizeof(*b->holes)))
-		return false;
-	uint32_t *first = &b->hole_of[life->units % HOLES];
-	b->holes[b->n_holes] = (struct hole){life->units, life->first, life->n, life->unit, *first};
-	*first = (uint32_t)b->n_holes++;
-	if (life->unit != REPLAY_NONE)
-		extent_forget(b->extents, life->unit);
-	return true;
-}
-
-static bool add_new(struct building *b, const struct life *life, const struct job_event *like)
-{
-	struct job_event event = *like;
-
-	event.from = b->job->n_named;
-	event.n = life->n;
-	for (uint32_t i = 0; i < life->n; i++)
-		if (!add_named(b, life->first + i, 0))
-			return false;
-	return add_event(b, &event);
-}
-
-/* ---- small ones ---- */
-
-/* Four steps to each doubling, from 512 bytes on. */
-static unsigned class_of(uint64_t bytes, uint32_t *ret_bytes)
-{
-	uint64_t step = 512, size = 512;
-	unsigned class = 0;
-
-	while (size < bytes) {
-		if (size >= 8 * step)
-			step *= 2;
-		size += step;
-		class ++;
-	}
-	*ret_bytes = (uint32_t)size;
-	return class < CLASSES ? class : CLASSES - 1;
-}
-
-static bool take_small(struct building *b, uint64_t bytes, struct life *life, const struct job_event *like)
-{
-	uint32_t slot;
-	unsigned class = class_of(bytes, &slot);
-
-	if (b->partial[class] == REPLAY_NONE) {
-		if (!more(&b->slabs, b->n_slabs, &b->room_slabs, sizeof(*b->slabs)) || !take_pieces(b, 1, life) ||
-		    !add_new(b, life, like))
-			return false;
-		b->in_heap += JOB_UNIT;
-		b->slabs[b->n_slabs] = (struct slab){.piece = life->first,
-						     .unit = life->unit,
-						     .room = (uint32_t)(JOB_UNIT / slot),
-						     .next = REPLAY_NONE,
-						     .class = (uint8_t) class};
-		b->partial[class] = (uint32_t)b->n_slabs++;
-	}
-	struct slab *slab = &b->slabs[b->partial[class]];
-	*life = (struct life){.first = slab->piece, .n = 1, .unit = REPLAY_NONE, .units = 1, .slab = b->partial[class]};
-	if (++slab->used == slab->room)
-		b->partial[class] = slab->next;
-	return true;
-}
-
-static bool give_small(struct building *b, const struct life *life, const struct job_event *like)
-{
-	struct slab *slab = &b->slabs[life->slab];
-
-	if (slab->used-- == slab->room) {
-		slab->next = b->partial[slab->class];
-		b->partial[slab->class] = life->slab;
-	}
-	/* One that is empty is kept for its class, as the heap does, unless it is not the first. */
-	if (slab->used || b->partial[slab->class] == life->slab)
-		return true;
-	for (uint32_t *at = &b->partial[slab->class]; *at != REPLAY_NONE; at = &b->slabs[*at].next)
-		if (*at == life->slab) {
-			struct life whole = {.first = slab->piece, .n = 1, .unit = slab->unit, .units = 1};
-			struct job_event event = *like;
-
-			*at = slab->next;
-			event.kind = JOB_GONE;
-			b->in_heap -= JOB_UNIT;
-			return add_new(b, &whole, &event) && give_pieces(b, &whole);
-		}
-	return true;
-}
 
 /* ---- what the policy says ---- */
 
@@ -339,10 +92,10 @@ static bool made(struct building *b, uint32_t which, uint32_t at)
 	switch (use) {
 	case POLICY_USE_HEAP:
 		if (block->bytes <= SMALL_MOST) {
-			if (!take_small(b, block->bytes, life, &event))
+			if (!cut_take_small(b, block->bytes, life, &event))
 				return false;
 		} else {
-			if (!take_pieces(b, (uint32_t)units, life) || !add_new(b, life, &event))
+			if (!cut_take(b, (uint32_t)units, life) || !cut_add_pieces(b, life, &event))
 				return false;
 			life->slab = REPLAY_NONE;
 			b->in_heap += units * JOB_UNIT;
@@ -356,12 +109,12 @@ static bool made(struct building *b, uint32_t which, uint32_t at)
 			return true;
 		event.kind = JOB_CHARGE;
 		b->outside += block->bytes;
-		if (!add_event(b, &event))
+		if (!cut_add_event(b, &event))
 			return false;
 		break;
 	case POLICY_USE_DENY:
 		event.kind = JOB_DENIED;
-		return add_event(b, &event);
+		return cut_add_event(b, &event);
 	default:
 		b->job->elsewhere++;
 	}
@@ -380,17 +133,17 @@ static bool freed(struct building *b, uint32_t which, uint32_t at)
 	bool counted = life->use != POLICY_USE_DENY;
 
 	if (life->use == POLICY_USE_HEAP && life->slab != REPLAY_NONE) {
-		if (!give_small(b, life, &event))
+		if (!cut_give_small(b, life, &event))
 			return false;
 	} else if (life->use == POLICY_USE_HEAP) {
 		b->in_heap -= life->units * JOB_UNIT;
-		if (!add_new(b, life, &event) || !give_pieces(b, life))
+		if (!cut_add_pieces(b, life, &event) || !cut_give(b, life))
 			return false;
 	} else if (life->use == POLICY_USE_DRIVER) {
 		counted = block->api != POLICY_API_MANAGED && block->api != POLICY_API_HOST;
 		event.kind = JOB_RELEASE;
 		b->outside -= counted ? block->bytes : 0;
-		if (counted && !add_event(b, &event))
+		if (counted && !cut_add_event(b, &event))
 			return false;
 	}
 	if (counted) {
@@ -422,7 +175,7 @@ static bool name_bytes(struct building *b, const struct life *life, uint64_t fro
 			continue;
 		}
 		b->stamp[piece] = (struct stamp){b->launches, job->n_named};
-		if (!add_named(b, piece, named))
+		if (!cut_add_named(b, piece, named))
 			return false;
 	}
 	return true;
@@ -478,7 +231,7 @@ static bool launched(struct building *b, uint32_t which, uint32_t at)
 	b->last[which].from = event.from;
 	b->last[which].n = event.n;
 	job->n_launches++;
-	return add_event(b, &event);
+	return cut_add_event(b, &event);
 }
 
 /* ---- all of it ---- */

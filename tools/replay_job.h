@@ -64,7 +64,7 @@ struct job_setting {
 
 /* How long pieces are at this budget. */
 uint32_t job_most_units(const struct job_setting *setting);
-/* NULL without memory, or with more pieces than a plan has room for. */
+/* NULL without memory, or when the job is too large: more pieces than a plan has room for, 2^28 names. */
 struct job *job_new(const struct replay_model *model, const struct job_setting *setting);
 void job_free(struct job *job); /* accepts NULL */
 

@@ -15,7 +15,9 @@
 #define AHEAD_SHARE   8
 #define UNDER_WAY     96
 /* The mover hears of a submission: a record read and the plan told. */
-#define HEAR_US     0.7
+#define HEAR_US 0.7
+/* Names of one submission that are remembered (predict.h). */
+#define HEARD_MOST  16384
 #define PATIENCE_US 50e3
 
 static uint64_t reserve(const struct run *run)
@@ -41,11 +43,11 @@ uint64_t move_free(const struct run *run)
 
 void move_listen(struct run *run)
 {
-	static uint32_t pieces[16384];
+	uint32_t pieces[HEARD_MOST];
 
 	for (; run->heard < run->tried; run->heard++) {
 		const struct job_event *event = &run->job->events[run->heard];
-		uint32_t n = event->n < 16384 ? event->n : 16384;
+		uint32_t n = event->n < HEARD_MOST ? event->n : HEARD_MOST;
 
 		if (event->kind != JOB_LAUNCH || !n)
 			continue;
@@ -136,7 +138,6 @@ void move_arrive(struct run *run, uint32_t piece, enum plan_place where)
 		run->warm[units < SIZES ? units : SIZES - 1]++;
 	}
 	spot->rests = where == PLAN_HOST;
-	spot->since = run->now;
 	run_place(run, piece, where);
 	if (!spot->doomed)
 		return;
@@ -268,7 +269,7 @@ static void map_rests(struct run *run, const struct job_event *waiter)
 			     piece += (uint32_t)side) {
 				struct spot *spot = &run->spots[piece];
 
-				if (spot->where != PLAN_HOST || !spot->rests || spot->since < 0)
+				if (spot->where != PLAN_HOST || !spot->rests)
 					continue;
 				spot->rests = false;
 				run->now += run->costs->map_host_us * 2 * run->job->units[piece];

@@ -235,8 +235,8 @@ static void print_answer_json(const struct replay_sweep *sweep, const struct rep
 	json_number("least_bytes_in", answer->least_in, moved, ", ");
 	json_number("bytes_over_link", run->bytes_link, moved, ", ");
 	json_number("gaps", run->gaps, moved, ", ");
-	printf("\"moves\": %s, \"peak_device\": %" PRIu64 ", \"peak_host\": %" PRIu64 ", ",
-	       run->stays ? "false" : "true", run->peak_device, run->peak_host);
+	printf("\"stays\": %s, \"peak_device\": %" PRIu64 ", \"peak_host\": %" PRIu64 ", ",
+	       run->stays ? "true" : "false", run->peak_device, run->peak_host);
 	json_name("problem");
 	json_text(run->end == RUN_DONE ? NULL : sweep_why(sweep, answer, why));
 	printf("}");

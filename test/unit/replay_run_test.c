@@ -191,6 +191,20 @@ static void freed_memory_is_taken_again(void **state)
 	assert_int_equal(job->peak_bytes, 302 * MIB);
 }
 
+static void a_job_that_is_too_large_is_refused(void **state)
+{
+	(void)state;
+	/* With so small a budget pieces are of 4 MiB: 4 Mi of them for each block. */
+	block(REPLAY_BYTES_MOST);
+	job = job_new(&model, &(struct job_setting){.budget = 64 * MIB});
+	assert_non_null(job);
+	block(REPLAY_BYTES_MOST);
+	block(REPLAY_BYTES_MOST);
+	job_free(job);
+	job = job_new(&model, &(struct job_setting){.budget = 64 * MIB});
+	assert_null(job);
+}
+
 static struct policy *policy_of(const char *text, char *name)
 {
 	struct policy_errors errors;
@@ -445,6 +459,7 @@ int main(void)
 	    TEST(without_submissions_there_is_no_curve),
 	    TEST(small_allocations_share_a_piece),
 	    TEST(freed_memory_is_taken_again),
+	    TEST(a_job_that_is_too_large_is_refused),
 	    TEST(rules_decide_where_memory_lives),
 	    TEST(what_fits_takes_its_own_time),
 	    TEST(what_does_not_fit_takes_longer_than_the_least),
