@@ -16,7 +16,7 @@
 #define WIDTH  720
 #define HEIGHT 400
 #define LEFT   64
-#define RIGHT  24
+#define RIGHT  44
 #define TOP    48
 #define BOTTOM 56
 
