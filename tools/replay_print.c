@@ -37,7 +37,10 @@ static bool has_time(const struct replay_sweep *sweep, const struct replay_answe
 
 static const char *source_of_time(const struct replay_sweep *sweep)
 {
-	return sweep->request->step_ms > 0 ? "as given" : "as recorded, less what is known of waits for memory";
+	if (sweep->request->step_ms > 0)
+		return "as given";
+	return sweep->model->spilled ? "or less: it was recorded with memory on the host; --step-time knows better"
+				     : "as recorded";
 }
 
 static void print_head(const struct replay_sweep *sweep)
@@ -257,6 +260,7 @@ void replay_print_json(const struct replay_sweep *sweep)
 	       policy_spill_name(sweep->request->mode), sweep->peak, sweep->outside);
 	json_number("link_gb_per_s", sweep->request->link, true, ", ");
 	json_number("full_speed_ms", sweep->full_ms, sweep->full_ms > 0, ", ");
+	printf("\"full_speed_is_at_most\": %s, ", model->spilled && !(sweep->request->step_ms > 0) ? "true" : "false");
 	printf("\"best_budget\": ");
 	printf(sweep->best ? "%" PRIu64 : "null", sweep->best ? sweep->best->budget : 0);
 	printf(", \"budgets\": [");

@@ -3,12 +3,9 @@
  */
 #include "tools/replay_sweep.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "policy/text.h"
 #include "tools/tool.h"

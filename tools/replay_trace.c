@@ -55,6 +55,7 @@ static bool take_made(struct taking *taking, const struct trace_row *row, uint64
 		return true;
 	}
 	taking->changes++;
+	taking->model->spilled |= from->on_host != 0;
 	return site_of(taking, from->site, &block.site) &&
 	       replay_add_block(taking->model, &block, time, &taking->block_of[row->which]);
 }
@@ -128,6 +129,9 @@ static bool take_row(struct taking *taking, const struct trace_row *row, uint64_
 		return true;
 	case TRACE_submit:
 		return row->which >= taking->trace->n_submits || take_submit(taking, row, time);
+	case TRACE_move:
+		taking->model->spilled = true;
+		return true;
 	case TRACE_wait:
 		take_wait(taking, event->time, event->wait.ns);
 		return true;
