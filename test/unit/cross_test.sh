@@ -1,7 +1,7 @@
 #!/bin/sh
 # cross_test.sh SOURCE CUDA_INCLUDE YAML_INCLUDE: library and tool compile and link for aarch64, without a warning, and
-# show the loader what they show on x86-64. libyaml is not there for that machine: a stand-in has its names. Nothing is
-# run. Skipped without a cross compiler (Debian: gcc-aarch64-linux-gnu libc6-dev-arm64-cross).
+# show the loader what they show on x86-64. libyaml and zlib are not there for that machine: stand-ins have their names.
+# Nothing is run. Skipped without a cross compiler (Debian: gcc-aarch64-linux-gnu libc6-dev-arm64-cross).
 source=$1 cuda=$2 yaml=$3
 cc=aarch64-linux-gnu-gcc
 command -v $cc >/dev/null || {
@@ -25,10 +25,17 @@ mkdir "$here/include"
 cp "$yaml/yaml.h" "$here/include" || exit 1
 grep -ohE '\byaml_[a-z_]+\(' "$source"/policy/*.c | sort -u | sed 's/\(.*\)(/void \1(void); void \1(void) {}/' >"$here/yaml.c"
 $cc -fPIC -c -o "$here/yaml.o" "$here/yaml.c" && aarch64-linux-gnu-ar rc "$here/libyaml.a" "$here/yaml.o" || exit 1
+for header in zlib.h zconf.h; do
+	path=$(echo "#include <$header>" | cc -E - | sed -n "s/^# 1 \"\(.*\/$header\)\".*/\1/p" | head -n 1)
+	cp "$path" "$here/include" || exit 1
+done
+grep -ohE '\bgz[a-z_]+\(' "$source"/tools/*.c | sort -u | sed 's/\(.*\)(/void \1(void); void \1(void) {}/' >"$here/zlib.c"
+$cc -fPIC -c -o "$here/zlib.o" "$here/zlib.c" && aarch64-linux-gnu-ar rc "$here/libz.a" "$here/zlib.o" || exit 1
 
 cmake -G Ninja -S "$source" -B "$here/build" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
 	-DCMAKE_C_COMPILER=$cc -DCMAKE_C_FLAGS=-Werror -DSPILLWAY_TESTS=OFF -DCUDA_INCLUDE_DIR="$cuda" \
-	-DYAML_STATIC="$here/libyaml.a" -DYAML_INCLUDE_DIR="$here/include" >"$here/log" 2>&1 &&
+	-DYAML_STATIC="$here/libyaml.a" -DYAML_INCLUDE_DIR="$here/include" \
+	-DZLIB_LIBRARY="$here/libz.a" -DZLIB_INCLUDE_DIR="$here/include" >"$here/log" 2>&1 &&
 	cmake --build "$here/build" -j 2 >>"$here/log" 2>&1 || {
 	grep -E 'FAILED|error|warning' "$here/log" | head -n 40
 	say "it does not build"
