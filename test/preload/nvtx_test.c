@@ -3,12 +3,14 @@
  */
 #include "test/preload/child.h"
 #include "test/preload/nvtx_user.h"
+#include "tools/trace_read.h"
 
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -118,6 +120,61 @@ static void a_profiler_comes_first(void **state)
 	assert_int_equal(child_run(SETTINGS(POLICY, "NVTX_INJECTION64_PATH=" NVTX_TOOL), has_a_profiler), 0);
 }
 
+/* ---- in a trace ---- */
+
+/* Names of the ranges that begin, and '.' where one ends. Some time later what was done is in the file. */
+static void ranges_in_file(char text[256])
+{
+	struct trace trace;
+	size_t n = 0;
+
+	text[0] = 0;
+	if (trace_read_file(getenv("SPILLWAY_TRACE"), &trace) == 0)
+		for (size_t i = 0; i < trace.n_rows; i++) {
+			const struct trace_event *event = &trace.rows[i].event;
+
+			if (event->kind == TRACE_push)
+				n += (size_t)snprintf(text + n, 256 - n, "%s,",
+						      trace_text(&trace, TRACE_RANGES, event->push.range));
+			if (event->kind == TRACE_pop)
+				n += (size_t)snprintf(text + n, 256 - n, ".");
+		}
+	trace_free(&trace);
+}
+
+static int is_traced(void)
+{
+	static const char want[] = "step,loss?,.step,..";
+	char text[256] = "";
+
+	/* What begins before the first allocation is not in it, and neither is its end. */
+	CHECK(user_push("early") == 0);
+	driver_start(0);
+	MUST(cu.cuMemFree_v2(child_alloc(MIB)));
+	CHECK(user_push("step") == 1 && user_push_wide(L"loss\x20ac") == 2 && user_pop() == 2);
+	CHECK(user_push("step") == 2 && user_pop() == 2 && user_pop() == 1 && user_pop() == 0);
+	for (unsigned i = 0; i < 6000 && strlen(text) < strlen(want); i++) {
+		usleep(10000);
+		ranges_in_file(text);
+	}
+	if (strcmp(text, want))
+		printf("%s\n", text);
+	return strcmp(text, want) != 0;
+}
+
+static void ranges_are_in_a_trace(void **state)
+{
+	char folder[] = "/tmp/nvtx_test.XXXXXX", path[64], setting[96];
+	(void)state;
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/t", folder);
+	snprintf(setting, sizeof(setting), "SPILLWAY_TRACE=%s", path);
+	assert_int_equal(child_run(SETTINGS("SPILLWAY_POLICY=heap", US, setting), is_traced), 0);
+	unlink(path);
+	rmdir(folder);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -125,6 +182,7 @@ int main(void)
 	    cmocka_unit_test(who_asks_for_no_range_does_not_pay_for_any),
 	    cmocka_unit_test(no_range_is_known_where_nvtx_is_not_told_of_the_library),
 	    cmocka_unit_test(a_profiler_comes_first),
+	    cmocka_unit_test(ranges_are_in_a_trace),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

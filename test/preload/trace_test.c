@@ -161,6 +161,31 @@ static void what_the_program_did_is_in_its_trace(void **state)
 	assert_int_equal(status.st_mode & 0777, 0600);
 }
 
+static void suspending_is_in_it(void **state)
+{
+	const uint64_t want[] = {1, 0};
+	size_t n = 0, out = 0;
+	(void)state;
+
+	if (!moves())
+		skip();
+	run_tracer("suspended", "50", NULL);
+	assert_int_equal(outcome.status, 0);
+	assert_int_equal(told(outcome.out, "suspended "), 0);
+	read_it(path);
+	for (size_t i = 0; i < trace.n_rows; i++) {
+		const struct trace_event *event = &trace.rows[i].event;
+
+		if (event->kind == TRACE_state)
+			assert_true(n < 2 && event->state.suspended == want[n++]);
+		out += event->kind == TRACE_move && event->move.why == TRACE_WHY_SUSPEND && event->move.to_host;
+	}
+	assert_int_equal(n, 2);
+	assert_true(out > 0);
+	check_blocks(true);
+	check_moves();
+}
+
 static void a_process_that_is_killed_leaves_what_it_did(void **state)
 {
 	(void)state;
@@ -300,6 +325,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_teardown(what_the_program_did_is_in_its_trace, teardown),
+	    cmocka_unit_test_teardown(suspending_is_in_it, teardown),
 	    cmocka_unit_test_teardown(a_process_that_is_killed_leaves_what_it_did, teardown),
 	    cmocka_unit_test_teardown(a_process_may_be_killed_at_any_moment, teardown),
 	    cmocka_unit_test_teardown(a_child_of_fork_leaves_its_parents_trace_alone, teardown),

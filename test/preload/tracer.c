@@ -1,9 +1,11 @@
 /*
  * A program for trace_test.c: does what its first argument says, and prints what a trace of it must hold.
  */
+#include "shim/spillway.h"
 #include "test/preload/scene.h"
 #include "tools/trace_read.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -36,6 +38,21 @@ static int rounds(unsigned n)
 {
 	work(n);
 	tell(n);
+	scene_close(&scene);
+	return 0;
+}
+
+/* The program lends the GPU and takes it back. */
+static int suspended(unsigned n)
+{
+	__typeof__(&spillway_suspend) suspend = (__typeof__(suspend))dlsym(RTLD_DEFAULT, "spillway_suspend");
+	__typeof__(&spillway_resume) resume = (__typeof__(resume))dlsym(RTLD_DEFAULT, "spillway_resume");
+
+	work(n);
+	printf("suspended %d\n", suspend());
+	printf("resumed %d\n", resume());
+	MUST(scene_round(&scene, NULL, 0));
+	tell(n + 1);
 	scene_close(&scene);
 	return 0;
 }
@@ -188,6 +205,7 @@ static const struct {
 	int (*run)(unsigned argument);
 } modes[] = {
     {"rounds", rounds},
+    {"suspended", suspended},
     {"killed", killed},
     {"killed_sometime", killed_sometime},
     {"forked", forked},
