@@ -137,6 +137,8 @@ bool use_gate_close(void);
 void use_gate_open(void);
 /* It is not to be closed after all; a gate that was closed before stays so. */
 void use_gate_undrain(void);
+/* A submission waits, outside of the driver, until the gate is open. */
+void use_wait_at_gate(void);
 /* How long a submission waits at a gate that is only being closed, in ms. */
 #define USE_GATE_PATIENCE_MS 500
 

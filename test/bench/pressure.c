@@ -12,6 +12,7 @@
  *   added_same            under pressure, the same ten blocks in each launch
  *   added_turn            under pressure, ten of all hot blocks in turn, as steps of training name them
  *   launch_bare, launch_turn    the launches themselves
+ * With SPILLWAY_TRACE set all of them have what tracing a launch costs in them: run it with and without.
  * Without anyone in front there is launch_bare alone.
  */
 #define GPU_FUNCTIONS(F)                                                                                               \
