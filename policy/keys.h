@@ -39,6 +39,7 @@ enum policy_set {
 	POLICY_SET_SPILL,
 	POLICY_SET_CAPACITY,
 	POLICY_SET_REPORT,
+	POLICY_SET_FAULTS,
 	POLICY_SET_BOOL, /* yes, no, true, false, on, off; never 0 or 1 */
 };
 

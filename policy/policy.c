@@ -221,6 +221,11 @@ enum policy_capacity policy_capacity(const struct policy *policy)
 	return (enum policy_capacity)policy->capacity;
 }
 
+enum policy_faults policy_faults(const struct policy *policy)
+{
+	return (enum policy_faults)policy->faults;
+}
+
 bool policy_summary(const struct policy *policy)
 {
 	return policy->summary != 0;

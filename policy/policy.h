@@ -71,6 +71,15 @@ enum policy_spill {
 	POLICY_SPILL_COUNT,  /* must be last */
 };
 
+/* How page faults are counted (shim/faults.h). */
+enum policy_faults {
+	POLICY_FAULTS_AUTO,   /* the driver's counters */
+	POLICY_FAULTS_OFF,    /* not at all */
+	POLICY_FAULTS_EVENTS, /* the counters, and the driver's queue of events */
+	POLICY_FAULTS_CUPTI,  /* CUPTI, else the counters */
+	POLICY_FAULTS_COUNT,  /* must be last */
+};
+
 /* What cuMemGetInfo and cuDeviceTotalMem tell the program. */
 enum policy_capacity {
 	POLICY_CAPACITY_PHYSICAL,    /* the true total; free = what may still be allocated, at most the total */
@@ -240,6 +249,7 @@ struct policy_size policy_device_budget(const struct policy *policy);
 struct policy_size policy_host_budget(const struct policy *policy);
 enum policy_spill policy_spill_mode(const struct policy *policy);
 enum policy_capacity policy_capacity(const struct policy *policy);
+enum policy_faults policy_faults(const struct policy *policy);
 bool policy_summary(const struct policy *policy); /* print the end-of-run summary? */
 bool policy_control(const struct policy *policy); /* open the control socket (control.h)? */
 bool policy_ipc(const struct policy *policy);     /* make all heap memory exportable (ipc.h)? */
