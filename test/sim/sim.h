@@ -18,6 +18,7 @@
  *   SIM_WINDOW=512GiB          address space for device addresses
  *   SIM_CONCURRENT_MANAGED=1   0: managed memory is device memory, allocated at once; no faults, no advice, no prefetch
  *   SIM_PAGEABLE=0             1: the device reaches all memory of the process (HMM, ATS); its faults are not modelled
+ *   SIM_DRIVER=580.159.03      the driver's version; with SIM_UVM_DRIVER and SIM_UVM in the head of sim_uvm.c
  *   SIM_SAME_POINTER=1         0: registered memory has another address on the device (which leads nowhere)
  */
 #ifndef SPILLWAY_SIM_H
@@ -70,8 +71,20 @@ struct sim_managed {
 	unsigned long gpu_faults, cpu_faults, evictions;
 	size_t bytes_in, bytes_out; /* to devices, from them */
 	size_t resident;            /* on devices now */
+	unsigned long thrashing;    /* times a page came to a device by a fault for the third time, sixth, ... */
+	unsigned long duplicates;   /* pages that a read has put beside another copy */
 };
 struct sim_managed sim_managed(void);
+/* The same of one device; faults of the CPU and duplicates are nobody's. */
+struct sim_managed sim_managed_of(int device);
+/*
+ * The stand-in for the driver's device for tools (sim_uvm.c): how many files of it were opened ever, trackers that are
+ * open now, the descriptor of one (-1: none); write where nothing belongs in the pages of all counters.
+ */
+unsigned sim_uvm_opened(void);
+unsigned sim_uvm_trackers(void);
+int sim_uvm_descriptor(void);
+void sim_uvm_scribble(void);
 /* Where a page of managed memory is: bit 0 the CPU, bit 1 + d device d; 0: nowhere yet, or not managed. */
 unsigned sim_managed_where(CUdeviceptr address);
 bool sim_managed_is_dirty(CUdeviceptr address);

@@ -468,7 +468,7 @@ static CUresult device_name(char *ret_name, int bytes, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-static CUresult uuid(CUuuid *ret_uuid, CUdevice device)
+CUresult sim_uuid(CUuuid *ret_uuid, CUdevice device)
 {
 	if (!sim_is_device(device))
 		return CUDA_ERROR_INVALID_DEVICE;
@@ -532,8 +532,8 @@ SPELL_FREE(cuDeviceGetCount, (int *count), put_int(count, sim.set.devices))
 SPELL_FREE(cuDeviceGetAttribute, (int *value, CUdevice_attribute which, CUdevice device),
 	   attribute(value, which, device))
 SPELL_FREE(cuDeviceGetName, (char *name, int bytes, CUdevice device), device_name(name, bytes, device))
-SPELL_FREE(cuDeviceGetUuid, (CUuuid * id, CUdevice device), uuid(id, device))
-SPELL_FREE(cuDeviceGetUuid_v2, (CUuuid * id, CUdevice device), uuid(id, device))
+SPELL_FREE(cuDeviceGetUuid, (CUuuid * id, CUdevice device), sim_uuid(id, device))
+SPELL_FREE(cuDeviceGetUuid_v2, (CUuuid * id, CUdevice device), sim_uuid(id, device))
 SPELL_FREE(cuDeviceGetPCIBusId, (char *text, int bytes, CUdevice device), bus_id(text, bytes, device))
 SPELL_FREE(cuDeviceGetByPCIBusId, (CUdevice * device, const char *text), by_bus_id(device, text))
 SPELL_FREE(cuDeviceComputeCapability, (int *major, int *minor, CUdevice device), capability(major, minor, device))

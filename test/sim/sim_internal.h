@@ -164,6 +164,7 @@ struct CUctx_st {
 };
 CUresult sim_current(CUcontext *ret_context);
 CUcontext sim_context(void); /* current context, NULL when there is none */
+CUresult sim_uuid(CUuuid *ret_uuid, CUdevice device);
 bool sim_is_device(int device);
 void sim_alloc_forget_context(CUcontext context);
 void sim_modules_forget_context(CUcontext context);
@@ -281,6 +282,7 @@ struct sim_page {
 	unsigned accessed_by;              /* CU_MEM_ADVISE_SET_ACCESSED_BY */
 	bool read_mostly;                  /* CU_MEM_ADVISE_SET_READ_MOSTLY */
 	bool dirty;                        /* written by a device since it came there */
+	unsigned returns;                  /* times that a fault of a device brought it from elsewhere */
 	CUmemLocation preferred, prefetch; /* type INVALID: none */
 	struct sim_page *older[SIM_DEVICES_MAX], *newer[SIM_DEVICES_MAX]; /* of what is on the device, by arrival */
 	uintptr_t address;
@@ -307,6 +309,16 @@ void sim_managed_collapse(struct sim_page *page);
 void sim_managed_unmap(struct sim_page *page, int device); /* what it has mapped over the link */
 /* The pages of a range; NULL when it is not inside one managed block. */
 struct sim_page *sim_managed_pages(uintptr_t address, size_t bytes, size_t *ret_n);
+/* ---- sim_uvm.c: what the driver tells about them; lock held. where: SIM_ON_CPU or a device's bit ---- */
+enum sim_uvm_counter { SIM_UVM_IN = 0, SIM_UVM_OUT = 1, SIM_UVM_CPU_FAULTS = 2, SIM_UVM_GPU_FAULTS = 9 };
+enum { SIM_UVM_DUPLICATE = 7, SIM_UVM_THRASHING = 10 };               /* types of regions */
+enum { SIM_UVM_ASKED = 1, SIM_UVM_TOUCHED = 2, SIM_UVM_EVICTED = 4 }; /* causes of migrations */
+void sim_uvm_count(enum sim_uvm_counter counter, unsigned where, uint64_t amount);
+void sim_uvm_fault(unsigned where, uintptr_t address, bool write);
+void sim_uvm_migration(unsigned from, unsigned to, uintptr_t address, size_t bytes, unsigned cause);
+void sim_uvm_eviction(unsigned from, uintptr_t out, uintptr_t in, size_t bytes);
+void sim_uvm_region(unsigned type, unsigned where, uintptr_t address, size_t bytes);
+
 extern __thread int sim_running_device; /* on whose behalf this thread works */
 
 /* ---- sim_stream.c, sim_event.c: streams, events; and what work is (sim_work.c, below) ---- */

@@ -16,7 +16,10 @@
  * where there is neither room nor anything to evict the device maps the page in host memory. Victims are those that
  * came longest ago, not those touched longest ago: mapped pages fault no more, so nobody knows.
  * Of the model: an evicted page is copied out whether it was written or not, unless the CPU has a copy. No prefetching
- * by the driver itself, no thrashing detection, no access counters.
+ * by the driver itself, no access counters. A page that faults bring to a device three times is said to be thrashing, and
+ * nothing is done about it. Bytes between two devices count as neither in nor out, as with the driver.
+ *
+ * What happens is told to sim_uvm.c where it is counted here.
  */
 #include "sim_internal.h"
 #include <stdlib.h>
@@ -28,7 +31,7 @@
 
 static struct sim_ranges addresses;
 static struct sim_page *oldest[SIM_DEVICES_MAX], *newest[SIM_DEVICES_MAX];
-static struct sim_managed counts;
+static struct sim_managed counts, of[SIM_DEVICES_MAX];
 
 bool sim_managed_open(void)
 {
@@ -59,6 +62,65 @@ bool sim_managed_view(uintptr_t address, uintptr_t *ret_address, int *ret_device
 static void *view(uintptr_t address, int device)
 {
 	return (void *)(address + (size_t)(1 + device) * sim.managed_part);
+}
+
+/* ---- what is counted, here and by the driver's device ---- */
+
+static void count_gpu_fault(const struct sim_page *page, int device, bool write)
+{
+	counts.gpu_faults++;
+	of[device].gpu_faults++;
+	sim_uvm_count(SIM_UVM_GPU_FAULTS, SIM_ON_DEVICE(device), 1);
+	sim_uvm_fault(SIM_ON_DEVICE(device), page->address, write);
+}
+
+/* The driver counts it for the CPU, and once more for the device that the page prefers. */
+static void count_cpu_fault(const struct sim_page *page, bool write)
+{
+	counts.cpu_faults++;
+	sim_uvm_count(SIM_UVM_CPU_FAULTS, SIM_ON_CPU, 1);
+	if (page->preferred.type == CU_MEM_LOCATION_TYPE_DEVICE)
+		sim_uvm_count(SIM_UVM_CPU_FAULTS, SIM_ON_DEVICE(page->preferred.id), 1);
+	sim_uvm_fault(SIM_ON_CPU, page->address, write);
+}
+
+static void count_in(const struct sim_page *page, int device, unsigned cause)
+{
+	unsigned from = page->on & SIM_ON_CPU ? SIM_ON_CPU : page->on & -page->on;
+
+	if (from == SIM_ON_CPU) {
+		counts.bytes_in += SIM_PAGE;
+		of[device].bytes_in += SIM_PAGE;
+		sim_uvm_count(SIM_UVM_IN, SIM_ON_DEVICE(device), SIM_PAGE);
+	}
+	if (from)
+		sim_uvm_migration(from, SIM_ON_DEVICE(device), page->address, SIM_PAGE, cause);
+}
+
+static void count_out(const struct sim_page *page, int device, unsigned cause)
+{
+	counts.bytes_out += SIM_PAGE;
+	of[device].bytes_out += SIM_PAGE;
+	sim_uvm_count(SIM_UVM_OUT, SIM_ON_DEVICE(device), SIM_PAGE);
+	sim_uvm_migration(SIM_ON_DEVICE(device), SIM_ON_CPU, page->address, SIM_PAGE, cause);
+}
+
+static void count_duplicate(const struct sim_page *page)
+{
+	if (!(page->on & (page->on - 1)))
+		return;
+	counts.duplicates++;
+	sim_uvm_region(SIM_UVM_DUPLICATE, page->on, page->address, SIM_PAGE);
+}
+
+/* A fault has brought it from somewhere. */
+static void count_return(struct sim_page *page, int device, unsigned from)
+{
+	if (!from || ++page->returns % 3)
+		return;
+	counts.thrashing++;
+	of[device].thrashing++;
+	sim_uvm_region(SIM_UVM_THRASHING, from | SIM_ON_DEVICE(device), page->address, SIM_PAGE);
 }
 
 /* ---- who has what mapped ---- */
@@ -95,6 +157,7 @@ static void enlist(struct sim_page *page, int device)
 	newest[device] = page;
 	sim.device[device].managed += SIM_PAGE;
 	counts.resident += SIM_PAGE;
+	of[device].resident += SIM_PAGE;
 }
 
 static void delist(struct sim_page *page, int device)
@@ -106,6 +169,7 @@ static void delist(struct sim_page *page, int device)
 	*(newer ? &newer->older[device] : &newest[device]) = older;
 	sim.device[device].managed -= SIM_PAGE;
 	counts.resident -= SIM_PAGE;
+	of[device].resident -= SIM_PAGE;
 }
 
 /* It is here, and nowhere else; or nowhere at all. */
@@ -141,12 +205,14 @@ void sim_managed_unmap(struct sim_page *page, int device)
 
 /* ---- room ---- */
 
-static void evict(struct sim_page *page, int device)
+static void evict(struct sim_page *page, int device, uintptr_t because)
 {
 	delist(page, device);
 	counts.evictions++;
+	of[device].evictions++;
+	sim_uvm_eviction(SIM_ON_DEVICE(device), page->address, because, SIM_PAGE);
 	if (!page->on) {
-		counts.bytes_out += SIM_PAGE;
+		count_out(page, device, SIM_UVM_EVICTED);
 		page->on = SIM_ON_CPU;
 	}
 	page->dirty = false;
@@ -154,16 +220,21 @@ static void evict(struct sim_page *page, int device)
 	protect_all(page);
 }
 
-bool sim_managed_fit(int device, size_t more)
+static bool fit(int device, size_t more, uintptr_t because)
 {
 	const struct sim_device *d = &sim.device[device];
 
 	while (d->used + d->managed + more > sim.set.memory) {
 		if (!oldest[device])
 			return false;
-		evict(oldest[device], device);
+		evict(oldest[device], device, because);
 	}
 	return true;
+}
+
+bool sim_managed_fit(int device, size_t more)
+{
+	return fit(device, more, 0);
 }
 
 /* ---- moving ---- */
@@ -175,16 +246,16 @@ static void populate(struct sim_page *page)
 }
 
 /* To a device that does not have it. keep: beside the copies there are. False: no room. */
-static bool bring(struct sim_page *page, int device, bool keep)
+static bool bring(struct sim_page *page, int device, bool keep, unsigned cause)
 {
-	if (!sim_managed_fit(device, SIM_PAGE))
+	if (!fit(device, SIM_PAGE, page->address))
 		return false;
-	if (page->on)
-		counts.bytes_in += SIM_PAGE;
+	count_in(page, device, cause);
 	if (!keep)
 		leave_all_but(page, 0);
 	page->dirty = false;
 	enlist(page, device);
+	count_duplicate(page);
 	protect_all(page);
 	return true;
 }
@@ -200,7 +271,7 @@ static void map_remote(struct sim_page *page, int device)
 static void write_here(struct sim_page *page, int device)
 {
 	if (page->on != SIM_ON_DEVICE(device)) {
-		counts.gpu_faults++;
+		count_gpu_fault(page, device, true);
 		leave_all_but(page, SIM_ON_DEVICE(device));
 	}
 	page->dirty = true;
@@ -211,6 +282,7 @@ static void fault(struct sim_page *page, int device, int access)
 {
 	unsigned here = SIM_ON_DEVICE(device), preferred = page->read_mostly ? 0 : bit_of(&page->preferred);
 	bool write = access > 0;
+	unsigned from = page->on;
 
 	if (page->on & here) {
 		if (access) /* a read: another thread's fault has brought it meanwhile */
@@ -221,16 +293,19 @@ static void fault(struct sim_page *page, int device, int access)
 		map_remote(page, device);
 		return;
 	}
-	counts.gpu_faults++;
+	count_gpu_fault(page, device, write);
 	if (preferred && preferred != here && (page->on & preferred || (!page->on && preferred == SIM_ON_CPU))) {
 		map_remote(page, device);
 		return;
 	}
-	if (!bring(page, device, page->read_mostly && !write)) {
+	if (!bring(page, device, page->read_mostly && !write, SIM_UVM_TOUCHED)) {
 		if (write) /* through the link it is written where it stays */
 			sim_managed_collapse(page);
 		map_remote(page, device);
-	} else if (write) {
+		return;
+	}
+	count_return(page, device, from);
+	if (write) {
 		page->dirty = true;
 		protect(page, device);
 	}
@@ -249,14 +324,15 @@ bool sim_managed_fault(uintptr_t address, int device, int access)
 }
 
 /* From a device to the CPU, or wherever it is not. */
-static void bring_home(struct sim_page *page, bool keep)
+static void bring_home(struct sim_page *page, bool keep, unsigned cause)
 {
 	if (page->on)
-		counts.bytes_out += SIM_PAGE;
+		count_out(page, __builtin_ctz(page->on) - 1, cause);
 	if (!keep)
 		leave_all_but(page, 0);
 	page->dirty = false;
 	page->on |= SIM_ON_CPU;
+	count_duplicate(page);
 	protect_all(page);
 }
 
@@ -270,12 +346,12 @@ void sim_managed_touch(uintptr_t start, size_t bytes, bool write)
 	for (; n--; page++) {
 		if (page->on & SIM_ON_CPU && (!write || page->on == SIM_ON_CPU))
 			continue;
-		counts.cpu_faults++;
+		count_cpu_fault(page, write);
 		if (page->on & SIM_ON_CPU) {
 			leave_all_but(page, SIM_ON_CPU);
 			protect_all(page);
 		} else {
-			bring_home(page, page->read_mostly && !write);
+			bring_home(page, page->read_mostly && !write, SIM_UVM_TOUCHED);
 		}
 	}
 }
@@ -291,9 +367,9 @@ void sim_managed_prefetch(struct sim_page *page, const CUmemLocation *to)
 		leave_all_but(page, there);
 		protect_all(page);
 	} else if (there == SIM_ON_CPU) {
-		bring_home(page, page->read_mostly);
+		bring_home(page, page->read_mostly, SIM_UVM_ASKED);
 	} else {
-		bring(page, to->id, page->read_mostly);
+		bring(page, to->id, page->read_mostly, SIM_UVM_ASKED);
 	}
 }
 
@@ -403,6 +479,16 @@ SIM_EXPORT struct sim_managed sim_managed(void)
 
 	sim_lock();
 	now = counts;
+	sim_unlock();
+	return now;
+}
+
+SIM_EXPORT struct sim_managed sim_managed_of(int device)
+{
+	struct sim_managed now;
+
+	sim_lock();
+	now = of[device];
 	sim_unlock();
 	return now;
 }
