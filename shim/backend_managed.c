@@ -11,6 +11,7 @@
 #include "shim/ahead.h"
 #include "shim/backend.h"
 #include "shim/capture.h"
+#include "shim/faults.h"
 #include "shim/log.h"
 #include "shim/pending.h"
 #include "shim/real.h"
@@ -65,6 +66,7 @@ static enum sw_status managed_alloc(struct device *device, const struct backend_
 		REAL(cuMemFree_v2)(address);
 		return SW_NO_HOST_MEMORY;
 	}
+	faults_start();
 	row->kind = LEDGER_MANAGED;
 	row->home = &backend_managed;
 	row->key = address;

@@ -7,6 +7,7 @@
 #include "shim/backend.h"
 #include "shim/capture.h"
 #include "shim/context.h"
+#include "shim/faults.h"
 #include "shim/log.h"
 #include "shim/pending.h"
 #include "shim/real.h"
@@ -138,6 +139,9 @@ static enum sw_status system_alloc(struct device *device, const struct backend_r
 		status = SW_NO_HOST_MEMORY;
 		goto release;
 	}
+	/* Registered pages are pinned: nothing faults there. */
+	if (device->pageable)
+		faults_start();
 	row->kind = LEDGER_SYSTEM;
 	row->home = &backend_system;
 	row->key = (uintptr_t)at;

@@ -173,7 +173,19 @@ static struct ledger_row *containing(unsigned kinds, uint64_t address)
 	size_t at = after(address);
 	struct ledger_row *row = at ? spans[at - 1] : NULL;
 
-	return row && address - row->key < row->bytes && row->kind & kinds ? row : NULL;
+	return row && address - row->key < row->bytes && row->kind & kinds && !row->quiet ? row : NULL;
+}
+
+static struct ledger_row *touching(unsigned kinds, uint64_t address, uint64_t bytes)
+{
+	size_t at = after(address);
+
+	if (at && address - spans[at - 1]->key < spans[at - 1]->bytes)
+		at--;
+	for (; at < n_spans && (spans[at]->key <= address || spans[at]->key - address < bytes); at++)
+		if (spans[at]->kind & kinds)
+			return spans[at];
+	return NULL;
 }
 
 bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret)
@@ -182,6 +194,16 @@ bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret)
 		return false;
 	lock_take(&ledger_lock);
 	struct ledger_row *row = containing(kinds, address);
+	if (row)
+		*ret = *row;
+	lock_drop(&ledger_lock);
+	return row != NULL;
+}
+
+bool ledger_find_any(unsigned kinds, uint64_t address, uint64_t bytes, struct ledger_row *ret)
+{
+	lock_take(&ledger_lock);
+	struct ledger_row *row = touching(kinds, address, bytes);
 	if (row)
 		*ret = *row;
 	lock_drop(&ledger_lock);

@@ -67,6 +67,7 @@ struct ledger_row {
 	bool sync_memops;           /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
 	bool orphan;                /* its context has ended, and what belonged to that with it */
 	bool spans;                 /* found by every address in it (ledger_find) */
+	bool quiet;                 /* LEDGER_MANAGED, the program's own: spans for ledger_find_any() alone */
 	bool asked_managed;         /* LEDGER_SYSTEM: the program asked for managed memory */
 	bool registered;            /* LEDGER_SYSTEM: by cuMemHostRegister */
 	bool counted;               /* for its site */
@@ -95,7 +96,9 @@ bool ledger_get(unsigned kinds, uint64_t key, struct ledger_row *ret);
 bool ledger_span(struct ledger_row *row);
 /* The row of these kinds that spans and has the address in it: a copy, false when there is none. */
 bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret);
-/* The same for rows with ->ahead, one time in LEDGER_TURNS that it is asked. */
+/* The same for rows that are quiet, too, and for any of these bytes: the first that has one of them. */
+bool ledger_find_any(unsigned kinds, uint64_t address, uint64_t bytes, struct ledger_row *ret);
+/* As ledger_find() for rows with ->ahead, one time in LEDGER_TURNS that it is asked. */
 #define LEDGER_TURNS 64
 bool ledger_find_ahead(uint64_t address, struct ledger_row *ret);
 /* False: certainly no row spans the address. Two atomic loads. */

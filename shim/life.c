@@ -19,6 +19,7 @@
 #include "shim/device.h"
 #include "shim/doors.h"
 #include "shim/enter.h"
+#include "shim/faults.h"
 #include "shim/ledger.h"
 #include "shim/ipc.h"
 #include "shim/libc.h"
@@ -181,6 +182,7 @@ static void after_fork_child(void)
 	stats_child();
 	spill_child();
 	control_child();
+	faults_child();
 	ipc_child();
 	trace_child();
 }
@@ -219,6 +221,7 @@ __attribute__((destructor)) static void life_end(void)
 
 	doors_end();
 	control_stop();
+	faults_end();
 	ipc_stop();
 	if (stage == STAGE_RUNNING)
 		stats_close();

@@ -2,6 +2,7 @@
 #include "shim/choice.h"
 #include "shim/context.h"
 #include "shim/enter.h"
+#include "shim/faults.h"
 #include "shim/real.h"
 #include "shim/trace.h"
 
@@ -51,6 +52,8 @@ static CUresult ask_driver(CUdeviceptr *ret_address, size_t bytes, unsigned flag
 	do
 		result = REAL(cuMemAllocManaged)(ret_address, bytes, flags);
 	while (result == CUDA_ERROR_OUT_OF_MEMORY && serve_make_room(-1));
+	if (result == CUDA_SUCCESS)
+		faults_start();
 	if (result == CUDA_SUCCESS)
 		serve_note_under(LEDGER_MANAGED, *ret_address, bytes, -1, rule, cap);
 	else if (cap)

@@ -3,6 +3,7 @@
 #include "shim/choice.h"
 #include "shim/context.h"
 #include "shim/enter.h"
+#include "shim/faults.h"
 #include "shim/log.h"
 #include "shim/pending.h"
 #include "shim/pool.h"
@@ -104,6 +105,8 @@ void serve_note_under(enum ledger_kind kind, uint64_t key, size_t bytes, int dev
 	row->rule = rule;
 	row->cap = cap;
 	row->context = context_of_memory();
+	if (kind == LEDGER_MANAGED && faults_attributes())
+		row->quiet = ledger_span(row);
 	if (kind == LEDGER_ASYNC && device_get(row->device))
 		pool_used(device_get(row->device));
 	serve_count_new(row);
@@ -279,6 +282,7 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 
 CUresult serve_free(CUdeviceptr address)
 {
+	faults_before_free();
 	struct ledger_row *row = ledger_take(LEDGER_FREEABLE, address);
 
 	if (!row) {
