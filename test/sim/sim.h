@@ -27,6 +27,7 @@
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 /* The n-th call from now (1 = the next) of the named entry point fails with error, once. n = 0 removes it. */
@@ -85,6 +86,11 @@ unsigned sim_uvm_opened(void);
 unsigned sim_uvm_trackers(void);
 int sim_uvm_descriptor(void);
 void sim_uvm_scribble(void);
+/* What is in a slot of the first page of counters; UINT64_MAX without one. */
+uint64_t sim_uvm_slot(unsigned slot);
+/* An entry of 64 bytes into every queue, whatever it says; how far the driver claims to have written. */
+void sim_uvm_send(const void *entry);
+void sim_uvm_put(uint32_t put);
 /* Where a page of managed memory is: bit 0 the CPU, bit 1 + d device d; 0: nowhere yet, or not managed. */
 unsigned sim_managed_where(CUdeviceptr address);
 bool sim_managed_is_dirty(CUdeviceptr address);

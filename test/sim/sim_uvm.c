@@ -347,7 +347,8 @@ static int uvm_ioctl(int fd, unsigned long request, void *parameters)
 
 static bool is_half_full(const struct tracker *tracker)
 {
-	uint32_t put_at = tracker->control->put_behind, get_at = tracker->control->get_ahead;
+	uint32_t put_at = __atomic_load_n(&tracker->control->put_behind, __ATOMIC_RELAXED);
+	uint32_t get_at = __atomic_load_n(&tracker->control->get_ahead, __ATOMIC_RELAXED);
 
 	return ((tracker->n + put_at - get_at) & (tracker->n - 1)) >= tracker->n / 2;
 }
@@ -398,11 +399,12 @@ void sim_uvm_count(enum sim_uvm_counter counter, unsigned where, uint64_t amount
 
 static void enqueue(struct tracker *tracker, const unsigned char *entry)
 {
-	uint32_t mask = tracker->n - 1, get_at = tracker->control->get_behind & mask;
-	uint32_t put_at = tracker->control->put_behind & mask;
+	uint32_t mask = tracker->n - 1,
+		 get_at = __atomic_load_n(&tracker->control->get_behind, __ATOMIC_ACQUIRE) & mask;
+	uint32_t put_at = __atomic_load_n(&tracker->control->put_behind, __ATOMIC_RELAXED) & mask;
 
 	if (((tracker->n + get_at - put_at) & mask) == 1) {
-		tracker->control->dropped[entry[0]]++;
+		__atomic_fetch_add(&tracker->control->dropped[entry[0] % 64], 1, __ATOMIC_RELAXED);
 		return;
 	}
 	memcpy(tracker->entries + (size_t)put_at * ENTRY_BYTES, entry, ENTRY_BYTES);
@@ -513,4 +515,34 @@ SIM_EXPORT int sim_uvm_descriptor(void)
 		fd = trackers[i].open && trackers[i].ready ? trackers[i].fd : -1;
 	sim_unlock();
 	return fd;
+}
+
+SIM_EXPORT uint64_t sim_uvm_slot(unsigned slot)
+{
+	uint64_t value = UINT64_MAX;
+
+	sim_lock();
+	for (int i = TRACKERS; i-- > 0;)
+		if (trackers[i].open && trackers[i].ready && !trackers[i].queue)
+			value = __atomic_load_n(&trackers[i].counters[slot], __ATOMIC_RELAXED);
+	sim_unlock();
+	return value;
+}
+
+SIM_EXPORT void sim_uvm_send(const void *entry)
+{
+	sim_lock();
+	for (int i = 0; i < TRACKERS; i++)
+		if (trackers[i].open && trackers[i].queue && trackers[i].wants)
+			enqueue(&trackers[i], entry);
+	sim_unlock();
+}
+
+SIM_EXPORT void sim_uvm_put(uint32_t put_at)
+{
+	sim_lock();
+	for (int i = 0; i < TRACKERS; i++)
+		if (trackers[i].open && trackers[i].queue && trackers[i].wants)
+			__atomic_store_n(&trackers[i].control->put_behind, put_at, __ATOMIC_RELEASE);
+	sim_unlock();
 }

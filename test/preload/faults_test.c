@@ -1,0 +1,192 @@
+/*
+ * faults_test.c: programs with managed memory under the whole library: the pages that the driver's counters are in say
+ * what the model has counted, whichever way the memory was asked for; and programs without leave the device alone.
+ */
+#include "test/preload/child.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#define SETTINGS(...) ((const char *const[]){"SIM_MEMORY=16MiB", ##__VA_ARGS__, NULL})
+#define BYTES         (24 * MIB)
+
+static void is_equal(void)
+{
+	struct sim_managed model = sim_managed();
+
+	CHECK(model.gpu_faults && model.evictions && model.bytes_out);
+	CHECK(sim_uvm_slot(0) == model.bytes_in && sim_uvm_slot(1) == model.bytes_out);
+	CHECK(sim_uvm_slot(2) == model.cpu_faults && sim_uvm_slot(9) == model.gpu_faults);
+}
+
+static void use(CUdeviceptr at)
+{
+	void *pinned;
+
+	MUST(cu.cuMemHostAlloc(&pinned, MIB, 0));
+	for (int i = 0; i < 3; i++)
+		MUST(driver_fill(NULL, at, 7, BYTES / 4));
+	MUST(cu.cuCtxSynchronize());
+	MUST(cu.cuMemcpyHtoD_v2((CUdeviceptr)pinned, (void *)(at + BYTES - MIB), MIB));
+	MUST(cu.cuMemFreeHost(pinned));
+}
+
+static CUdeviceptr managed(void)
+{
+	CUdeviceptr at;
+
+	MUST(cu.cuMemAllocManaged(&at, BYTES, CU_MEM_ATTACH_GLOBAL));
+	return at;
+}
+
+static unsigned n_threads_of_ours(void)
+{
+	DIR *folder = opendir("/proc/self/task");
+	struct dirent *entry;
+	unsigned n = 0;
+
+	while ((entry = readdir(folder))) {
+		char path[300], name[32] = "";
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+		int fd = open(path, O_RDONLY);
+		n += fd >= 0 && read(fd, name, sizeof(name) - 1) > 0 && !strcmp(name, "spillway-faults\n");
+		if (fd >= 0)
+			close(fd);
+	}
+	closedir(folder);
+	return n;
+}
+
+static int is_counted(void)
+{
+	driver_start(0);
+	CHECK(sim_uvm_opened() == 0);
+	CUdeviceptr at = managed();
+	use(at);
+	is_equal();
+	CHECK(sim_managed().cpu_faults > 0);
+	MUST(cu.cuMemFree_v2(at));
+	CHECK(sim_uvm_trackers() == (getenv("EVENTS") ? 2 : 1));
+	while (getenv("EVENTS") && n_threads_of_ours() != 1) /* it gives itself its name */
+		usleep(1000);
+	CHECK(n_threads_of_ours() == (getenv("EVENTS") ? 1 : 0));
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void managed_memory_of_the_program_is_counted(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(), is_counted), 0);
+	assert_int_equal(child_run(SETTINGS("SIM_DRIVER=560.35.03"), is_counted), 0);
+	assert_int_equal(child_run(SETTINGS("SPILLWAY_SET=faults=events", "EVENTS=1"), is_counted), 0);
+	assert_int_equal(child_run(SETTINGS("SPILLWAY_POLICY=passthrough"), is_counted), 0);
+}
+
+static int is_counted_by_policy(void)
+{
+	driver_start(0);
+	CUdeviceptr at = child_alloc(BYTES);
+	use(at);
+	is_equal();
+	return 0;
+}
+
+static void device_memory_that_the_policy_makes_managed_is_counted(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS("SPILLWAY_POLICY=managed"), is_counted_by_policy), 0);
+	assert_int_equal(
+	    child_run(SETTINGS("SPILLWAY_POLICY=managed", "SPILLWAY_SET=faults=events"), is_counted_by_policy), 0);
+}
+
+static int opens_nothing(void)
+{
+	CUdeviceptr at = 0;
+
+	driver_start(0);
+	if (getenv("MANAGED"))
+		at = managed();
+	else
+		at = child_alloc(MIB);
+	MUST(driver_fill(NULL, at, 7, MIB / 4));
+	MUST(cu.cuCtxSynchronize());
+	MUST(cu.cuMemFree_v2(at));
+	CHECK(sim_uvm_opened() == 0 && n_threads_of_ours() == 0);
+	return 0;
+}
+
+static void without_managed_memory_or_switched_off_nothing_is_opened(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(), opens_nothing), 0);
+	assert_int_equal(child_run(SETTINGS("SPILLWAY_SET=faults=events"), opens_nothing), 0);
+	assert_int_equal(child_run(SETTINGS("MANAGED=1", "SPILLWAY_SET=faults=off"), opens_nothing), 0);
+	assert_int_equal(child_run(SETTINGS("MANAGED=1", "SPILLWAY=0"), opens_nothing), 0);
+}
+
+static int works_without(void)
+{
+	driver_start(0);
+	use(managed());
+	CHECK(sim_uvm_opened() > 0 && sim_uvm_trackers() == 0);
+	return 0;
+}
+
+static void a_program_does_not_notice_that_there_is_no_source(void **state)
+{
+	static const char *const wrong[] = {"SIM_UVM=missing", "SIM_UVM=denied", "SIM_UVM=refused",
+					    "SIM_UVM=unknown", "SIM_UVM=silent", "SIM_UVM=overwrites",
+					    "SIM_UVM=no-file"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		assert_int_equal(child_run(SETTINGS(wrong[i]), works_without), 0);
+}
+
+/* Descriptors of this process that another one would get. */
+static int leaves_nothing_to_others(void)
+{
+	int status;
+
+	driver_start(0);
+	CUdeviceptr at = managed();
+	use(at);
+	int fd = sim_uvm_descriptor();
+	CHECK(fd >= 0 && fcntl(fd, F_GETFD) & FD_CLOEXEC);
+	pid_t child = fork();
+	if (!child)
+		_exit(fcntl(fd, F_GETFD) < 0 ? 0 : 1);
+	CHECK(waitpid(child, &status, 0) == child && !status);
+	use(at);
+	is_equal();
+	return 0;
+}
+
+static void neither_a_fork_nor_what_it_executes_has_our_descriptors(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(), leaves_nothing_to_others), 0);
+	assert_int_equal(child_run(SETTINGS("SPILLWAY_SET=faults=events"), leaves_nothing_to_others), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(managed_memory_of_the_program_is_counted),
+	    cmocka_unit_test(device_memory_that_the_policy_makes_managed_is_counted),
+	    cmocka_unit_test(without_managed_memory_or_switched_off_nothing_is_opened),
+	    cmocka_unit_test(a_program_does_not_notice_that_there_is_no_source),
+	    cmocka_unit_test(neither_a_fork_nor_what_it_executes_has_our_descriptors),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
