@@ -33,6 +33,8 @@ static struct {
 	bool counts_device[DEVICE_MOST];
 	uint64_t major; /* of the process when it started */
 	char line[FAULTS_LINE];
+	pid_t
+	    owner; /* whose pages they are: a child made by other means than fork() has them in its tables, not in memory */
 	_Atomic(const char *) lost; /* why what was counted is not any more */
 } faults;
 
@@ -169,6 +171,7 @@ void faults_start(void)
 		return;
 	/* A thread that is cancelled here would leave it so for good. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	faults.owner = getpid();
 	bool counts = start();
 	pthread_setcancelstate(cancel, NULL);
 	atomic_compare_exchange_strong(&faults.state, &starting, counts ? COUNTING : OVER);
@@ -176,6 +179,11 @@ void faults_start(void)
 }
 
 /* ---- reading ---- */
+
+static bool is_counting(void)
+{
+	return atomic_load_explicit(&faults.state, memory_order_acquire) == COUNTING && faults.owner == getpid();
+}
 
 /* Is what this tracker counts still to be believed? If not, nothing is any more. */
 static bool is_sound(const struct uvm_counter *counter)
@@ -222,7 +230,7 @@ void faults_read(int device, uint64_t ret[FAULTS_NUMBERS])
 
 	for (int i = 0; i < FAULTS_NUMBERS; i++)
 		ret[i] = FAULTS_NA;
-	if (atomic_load_explicit(&faults.state, memory_order_acquire) != COUNTING || atomic_load(&faults.lost))
+	if (!is_counting() || atomic_load(&faults.lost))
 		return;
 	const struct uvm_counter *counter = counter_of(device);
 	if (counter && is_sound(counter)) {
@@ -239,7 +247,7 @@ void faults_read(int device, uint64_t ret[FAULTS_NUMBERS])
 
 void faults_end(void)
 {
-	if (atomic_load_explicit(&faults.state, memory_order_acquire) == COUNTING)
+	if (is_counting())
 		faults_queue_end();
 }
 
@@ -259,6 +267,7 @@ void faults_child(void)
 		atomic_store(&faults.state, NONE);
 		return;
 	}
+	faults.major = 0;
 	atomic_store(&faults.lost, "none: the child of a process that used CUDA");
 	/* In the middle of starting it has what is open, if anything, until it ends or executes something. */
 	if (before == COUNTING) {

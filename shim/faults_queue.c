@@ -55,6 +55,7 @@ static struct {
 	unsigned looks;
 	struct faults_tally *tallies; /* nobody's, the default's, the rules' */
 	size_t n_tallies;
+	pid_t owner;
 	_Atomic bool over;
 	void (*visit)(const struct fault_event *event, void *argument);
 	void *argument;
@@ -86,6 +87,12 @@ const char *fault_cause_name(enum fault_cause cause)
 	};
 
 	return (unsigned)cause < FAULT_CAUSES ? names[cause] : "?";
+}
+
+/* The pages are in the memory of this process alone, whoever has its tables. */
+static bool is_open(void)
+{
+	return faults_attributes() && events.owner == getpid();
 }
 
 /* ---- what an entry says ---- */
@@ -260,7 +267,7 @@ static void drain(void)
 
 void faults_poll(void)
 {
-	if (faults_attributes())
+	if (is_open())
 		drain();
 }
 
@@ -268,7 +275,7 @@ bool faults_of_rule(int rule, struct faults_tally *ret_tally)
 {
 	struct faults_tally *tally;
 
-	if (!faults_attributes())
+	if (!is_open())
 		return false;
 	drain();
 	pthread_mutex_lock(&events.lock);
@@ -283,7 +290,7 @@ uint64_t faults_dropped(void)
 {
 	uint64_t n = 0;
 
-	if (!faults_attributes())
+	if (!is_open())
 		return FAULTS_NA;
 	for (int i = 0; i < UVM_EVENT_TYPES; i++)
 		n += __atomic_load_n(&events.queue.dropped[i], __ATOMIC_RELAXED);
@@ -338,6 +345,7 @@ static int start_thread(void)
 
 bool faults_queue_start(struct uvm *uvm, const struct faults_devices *devices, size_t n_rules, char *ret_why)
 {
+	events.owner = getpid();
 	events.uvm = uvm;
 	events.devices = *devices;
 	events.n_tallies = n_rules + 2;

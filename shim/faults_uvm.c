@@ -127,7 +127,7 @@ static int open_tools(const struct uvm *uvm, char *ret_why)
 	if (fd >= 0)
 		return fd;
 	if (errno == ENOENT || errno == ENXIO || errno == ENODEV)
-		snprintf(ret_why, UVM_WHY, "%s is not there (give it to the container)", FAULTS_TOOLS);
+		snprintf(ret_why, UVM_WHY, "%s is not there; a container has to be given it", FAULTS_TOOLS);
 	else
 		snprintf(ret_why, UVM_WHY, "%s: %s", FAULTS_TOOLS, strerror(errno));
 	return -1;

@@ -4,10 +4,13 @@
  */
 #include "test/core/faults_help.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -259,7 +262,7 @@ static void without_a_source_there_is_a_reason(void **state)
 	static const struct {
 		const char *settings[3], *reason;
 	} rows[] = {
-	    {{"SIM_UVM=missing"}, "/dev/nvidia-uvm-tools is not there (give it to the container)"},
+	    {{"SIM_UVM=missing"}, "/dev/nvidia-uvm-tools is not there; a container has to be given it"},
 	    {{"SIM_UVM=denied"}, "/dev/nvidia-uvm-tools: Permission denied"},
 	    {{"SIM_UVM=no-file"}, "the process has not opened /dev/nvidia-uvm"},
 	    {{"SIM_UVM=refused"}, "driver 580.159.03 refuses ioctl 56 with status 0x1b"},
@@ -351,9 +354,22 @@ static int has_no_cupti(void *argument)
 	return 0;
 }
 
+static int leaves_cupti_alone(void *argument)
+{
+	(void)argument;
+	CHECK(dlopen(FAKE_CUPTI, RTLD_LAZY));
+	faults_help_start();
+	faults_help_write(faults_help_managed(4 * PAGE), 4 * PAGE);
+	CHECK(faults_help_source_has(
+	    "; CUPTI is not available: it is loaded, and its one subscription is left to profilers"));
+	faults_help_check_equal();
+	return 0;
+}
+
 static void cupti_gives_way_to_the_counters_and_says_so(void **state)
 {
 	(void)state;
+	IN_CHILD(leaves_cupti_alone, "SPILLWAY_SET=faults=cupti,report.summary=no");
 	IN_CHILD(has_no_cupti, "SPILLWAY_SET=faults=cupti,report.summary=no");
 }
 
@@ -442,6 +458,36 @@ static void the_child_of_a_fork_lets_go_and_the_parent_goes_on(void **state)
 	IN_CHILD(is_the_parents, "SPILLWAY_SET=faults=events,report.summary=no");
 }
 
+/* A child that no handler of fork() was told of. */
+static int is_cloned(void *argument)
+{
+	struct faults_tally tally;
+	int status;
+
+	(void)argument;
+	faults_help_start();
+	faults_help_write(faults_help_managed(8 * PAGE), 4 * PAGE);
+	pid_t child = (pid_t)syscall(SYS_clone, (unsigned long)SIGCHLD, NULL, NULL, NULL, NULL);
+	CHECK(child >= 0);
+	if (!child) {
+		faults_help_check_none();
+		faults_poll();
+		CHECK(!faults_of_rule(-1, &tally) && faults_dropped() == FAULTS_NA);
+		faults_end();
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status));
+	faults_help_check_equal();
+	return 0;
+}
+
+static void a_cloned_child_does_not_touch_pages_it_has_not(void **state)
+{
+	(void)state;
+	IN_CHILD(is_cloned);
+	IN_CHILD(is_cloned, "SPILLWAY_SET=faults=events,report.summary=no");
+}
+
 static void *starts_too(void *argument)
 {
 	CUdeviceptr at;
@@ -526,6 +572,7 @@ int main(void)
 	    cmocka_unit_test(counters_that_were_written_over_are_not_believed),
 	    cmocka_unit_test(a_descriptor_that_the_program_closed_is_missed_and_left_alone),
 	    cmocka_unit_test(the_child_of_a_fork_lets_go_and_the_parent_goes_on),
+	    cmocka_unit_test(a_cloned_child_does_not_touch_pages_it_has_not),
 	    cmocka_unit_test(many_threads_start_it_once),
 	    cmocka_unit_test(versions_are_found_in_what_the_driver_tells),
 	};
