@@ -13,11 +13,9 @@ static void fill_body(const struct sim_launch *launch, void **args)
 
 static void look_body(const struct sim_launch *launch, void **args)
 {
-	static uint32_t volatile sum;
-
 	(void)launch;
 	for (size_t i = 0; i < *(size_t *)args[1]; i++)
-		sum += (*(uint32_t *const *)args[0])[i];
+		(void)__atomic_load_n(*(uint32_t **)args[0] + i, __ATOMIC_RELAXED);
 }
 
 static const size_t bytes_of[] = {8, 8};

@@ -1,11 +1,9 @@
 /*
- * faults_test.c: page faults as the driver counts them: equal to what the model counts, for every layout of the driver's
- * parameters; and in every way in which it cannot be, a reason instead of a number.
+ * faults_test.c: page faults as the driver counts them are what the model counts, for every layout of the driver's
+ * parameters, for each device, and across threads and forks.
  */
 #include "test/core/faults_help.h"
 
-#include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -231,197 +229,6 @@ static void the_only_device_needs_no_uuid(void **state)
 	IN_CHILD(counts_the_only_one, "SIM_UVM=strange-uuids");
 }
 
-/* ---- a reason instead of a number ---- */
-
-static int has_none(void *argument)
-{
-	const char *reason = argument;
-
-	faults_help_start();
-	errno = 4711;
-	CUdeviceptr at = faults_help_managed(32 * PAGE);
-	CHECK(errno == 4711);
-	faults_help_write(at, 32 * PAGE);
-	CHECK(sim_managed().gpu_faults == 32);
-	CHECK(faults_help_source_has("none: "));
-	CHECK(faults_help_source_has(reason));
-	CHECK(faults_help_source_has("major faults"));
-	faults_help_check_none();
-	CHECK(sim_uvm_trackers() == 0);
-	struct faults_tally tally;
-	CHECK(!faults_of_rule(-1, &tally) && faults_dropped() == FAULTS_NA);
-	/* Tried once. */
-	unsigned opened = sim_uvm_opened();
-	faults_help_managed(PAGE);
-	CHECK(sim_uvm_opened() == opened);
-	return 0;
-}
-
-static void without_a_source_there_is_a_reason(void **state)
-{
-	static const struct {
-		const char *settings[3], *reason;
-	} rows[] = {
-	    {{"SIM_UVM=missing"}, "/dev/nvidia-uvm-tools is not there; a container has to be given it"},
-	    {{"SIM_UVM=denied"}, "/dev/nvidia-uvm-tools: Permission denied"},
-	    {{"SIM_UVM=no-file"}, "the process has not opened /dev/nvidia-uvm"},
-	    {{"SIM_UVM=refused"}, "driver 580.159.03 refuses ioctl 56 with status 0x1b"},
-	    {{"SIM_UVM=unknown"}, "driver 580.159.03 does not take ioctl 56: Invalid argument"},
-	    {{"SIM_UVM=silent"}, "driver 580.159.03 answers ioctl 56 in a form that is not known"},
-	    {{"SIM_UVM=overwrites"}, "driver 580.159.03 writes what was not asked for"},
-	    /* The version is not true: the parameters of one layout, read by another. */
-	    {{"SIM_DRIVER=560.35.03", "SIM_UVM_DRIVER=580"}, "driver 560.35.03 answers ioctl 56 in a form"},
-	    {{"SIM_DRIVER=580.10", "SIM_UVM_DRIVER=560"}, "driver 580.10 answers ioctl 56 in a form"},
-	    {{"SIM_DRIVER=580.10", "SIM_UVM_DRIVER=555"}, "driver 580.10 refuses ioctl 56 with status 0x1f"},
-	    {{"SIM_DRIVER=555.58", "SIM_UVM_DRIVER=560"}, "driver 555.58 answers ioctl 56 in a form"},
-	    {{"SIM_UVM=no-version", "SIM_UVM_DRIVER=560"}, "driver unknown answers ioctl 56 in a form"},
-	};
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		const char *const settings[] = {"SPILLWAY_SET=report.summary=no", rows[i].settings[0],
-						rows[i].settings[1], NULL};
-
-		if (core_in_child(settings, has_none, (void *)rows[i].reason))
-			fail_msg("%s", rows[i].reason);
-		/* A queue on top changes nothing about it. */
-		const char *const events[] = {"SPILLWAY_SET=report.summary=no,faults=events", rows[i].settings[0],
-					      rows[i].settings[1], NULL};
-		if (core_in_child(events, has_none, (void *)rows[i].reason))
-			fail_msg("events: %s", rows[i].reason);
-	}
-}
-
-static void a_read_only_device_or_a_hidden_version_is_no_obstacle(void **state)
-{
-	(void)state;
-	IN_CHILD(counts_the_only_one, "SIM_UVM=readonly");
-	IN_CHILD(counts_the_only_one, "SIM_UVM=no-version");
-	IN_CHILD(counts_the_only_one, "SIM_DRIVER=not.a.version");
-}
-
-static int opens_nothing(void *argument)
-{
-	CUdeviceptr at;
-
-	(void)argument;
-	faults_help_start();
-	CHECK(faults_help_source_has("none: no managed or system memory has been allocated"));
-	CHECK(faults_major() == FAULTS_NA);
-	CHECK(cuMemAlloc_v2(&at, 4 * PAGE) == CUDA_SUCCESS);
-	faults_help_write(at, 4 * PAGE);
-	CHECK(cuMemFree_v2(at) == CUDA_SUCCESS);
-	/* The driver refuses: no memory, no counting. */
-	CHECK(cuMemAllocManaged(&at, 0, CU_MEM_ATTACH_GLOBAL) != CUDA_SUCCESS);
-	faults_poll();
-	CHECK(sim_uvm_opened() == 0);
-	faults_help_check_none();
-	return 0;
-}
-
-static void a_process_without_managed_memory_opens_nothing(void **state)
-{
-	(void)state;
-	IN_CHILD(opens_nothing);
-	IN_CHILD(opens_nothing, "SPILLWAY_SET=report.summary=no,faults=events");
-}
-
-static int is_off(void *argument)
-{
-	(void)argument;
-	faults_help_start();
-	faults_help_write(faults_help_managed(4 * PAGE), 4 * PAGE);
-	CHECK(sim_uvm_opened() == 0);
-	CHECK(faults_help_source_has("none: the policy says faults: off"));
-	faults_help_check_none();
-	return 0;
-}
-
-static void off_is_off(void **state)
-{
-	(void)state;
-	IN_CHILD(is_off, "SPILLWAY_SET=faults=off,report.summary=no");
-}
-
-static int has_no_cupti(void *argument)
-{
-	(void)argument;
-	faults_help_start();
-	faults_help_write(faults_help_managed(4 * PAGE), 4 * PAGE);
-	CHECK(faults_help_source_has("the driver's counters"));
-	CHECK(faults_help_source_has("; CUPTI is not available: it is not loaded in this process"));
-	faults_help_check_equal();
-	return 0;
-}
-
-static int leaves_cupti_alone(void *argument)
-{
-	(void)argument;
-	CHECK(dlopen(FAKE_CUPTI, RTLD_LAZY));
-	faults_help_start();
-	faults_help_write(faults_help_managed(4 * PAGE), 4 * PAGE);
-	CHECK(faults_help_source_has(
-	    "; CUPTI is not available: it is loaded, and its one subscription is left to profilers"));
-	faults_help_check_equal();
-	return 0;
-}
-
-static void cupti_gives_way_to_the_counters_and_says_so(void **state)
-{
-	(void)state;
-	IN_CHILD(leaves_cupti_alone, "SPILLWAY_SET=faults=cupti,report.summary=no");
-	IN_CHILD(has_no_cupti, "SPILLWAY_SET=faults=cupti,report.summary=no");
-}
-
-/* ---- what was good and is not any more ---- */
-
-static int is_written_over(void *argument)
-{
-	(void)argument;
-	faults_help_start();
-	faults_help_write(faults_help_managed(4 * PAGE), 4 * PAGE);
-	faults_help_check_equal();
-	sim_uvm_scribble();
-	faults_help_check_none();
-	CHECK(faults_help_source_has("none any more: the driver's counters have been written over"));
-	sim_uvm_scribble(); /* as it was: once lost is lost */
-	faults_help_check_none();
-	return 0;
-}
-
-static void counters_that_were_written_over_are_not_believed(void **state)
-{
-	(void)state;
-	IN_CHILD(is_written_over);
-	IN_CHILD(is_written_over, "SIM_DEVICES=2");
-}
-
-static int loses_its_descriptor(void *argument)
-{
-	(void)argument;
-	faults_help_start();
-	faults_help_write(faults_help_managed(4 * PAGE), 4 * PAGE);
-	int fd = sim_uvm_descriptor(), other;
-
-	/* As a program does that becomes a daemon; the number is soon another file's. */
-	CHECK(fd >= 0 && fcntl(fd, F_GETFD) == FD_CLOEXEC);
-	close(fd);
-	other = open("/dev/null", O_RDONLY);
-	CHECK(dup2(other, fd) == fd);
-	faults_help_check_none();
-	CHECK(faults_help_source_has("none any more: the program closed our descriptor of /dev/nvidia-uvm-tools"));
-	faults_end();
-	faults_child();
-	CHECK(fcntl(fd, F_GETFD) >= 0);
-	return 0;
-}
-
-static void a_descriptor_that_the_program_closed_is_missed_and_left_alone(void **state)
-{
-	(void)state;
-	IN_CHILD(loses_its_descriptor);
-}
-
 /* ---- processes and threads ---- */
 
 static int is_the_parents(void *argument)
@@ -564,13 +371,6 @@ int main(void)
 	    cmocka_unit_test(several_devices_are_counted_each),
 	    cmocka_unit_test(devices_that_the_driver_calls_otherwise_are_not_measured),
 	    cmocka_unit_test(the_only_device_needs_no_uuid),
-	    cmocka_unit_test(without_a_source_there_is_a_reason),
-	    cmocka_unit_test(a_read_only_device_or_a_hidden_version_is_no_obstacle),
-	    cmocka_unit_test(a_process_without_managed_memory_opens_nothing),
-	    cmocka_unit_test(off_is_off),
-	    cmocka_unit_test(cupti_gives_way_to_the_counters_and_says_so),
-	    cmocka_unit_test(counters_that_were_written_over_are_not_believed),
-	    cmocka_unit_test(a_descriptor_that_the_program_closed_is_missed_and_left_alone),
 	    cmocka_unit_test(the_child_of_a_fork_lets_go_and_the_parent_goes_on),
 	    cmocka_unit_test(a_cloned_child_does_not_touch_pages_it_has_not),
 	    cmocka_unit_test(many_threads_start_it_once),
