@@ -309,13 +309,13 @@ static void every_way_to_count_faults_has_its_word(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		struct policy *policy = good_policy("version: 1", rows[i].text);
+		struct policy *policy = good_policy_set("version: 1", rows[i].text);
 
 		assert_int_equal(policy_faults(policy), rows[i].faults);
 		policy_free(policy);
 	}
 	expect_problems(
-	    "faults: event\n", NULL,
+	    "faults: event\n",
 	    "p.yaml:1:9: error: faults: \"event\" is unknown; did you mean events? Write auto, off, events or "
 	    "cupti\n");
 }
