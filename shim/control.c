@@ -3,6 +3,7 @@
  * says nothing is dropped after a second. server.c has the rest.
  */
 #include "shim/control.h"
+#include "shim/pulse.h"
 #include "shim/server.h"
 
 #include <errno.h>
@@ -73,6 +74,7 @@ static struct server server = {
     .thread_name = "spillway-ctl",
     .cannot = "`spillway suspend` cannot reach",
     .serve = serve_caller,
+    .tick = pulse,
 };
 
 void control_serve(control_answer *answer)

@@ -25,6 +25,7 @@
 #include "shim/libc.h"
 #include "shim/log.h"
 #include "shim/pool.h"
+#include "shim/pulse.h"
 #include "shim/spill/spill.h"
 #include "shim/stats.h"
 #include "shim/summary.h"
@@ -204,7 +205,8 @@ void life_print_summary(void)
 	/* At exit nobody may be waited for: a thread that was in here may have ended with it. */
 	if (pthread_mutex_trylock(&one))
 		return;
-	summary_make(&stats, clock_now(), NULL, &summary);
+	pulse();
+	summary_make(&stats, clock_now(), *trace_path() ? trace_path() : NULL, &summary);
 	for (unsigned i = 0; i < summary.n; i++)
 		log_line("%s", summary.line[i].text);
 	if (policy_observe(policy))
@@ -221,6 +223,8 @@ __attribute__((destructor)) static void life_end(void)
 
 	doors_end();
 	control_stop();
+	if (stage == STAGE_RUNNING)
+		pulse();
 	faults_end();
 	ipc_stop();
 	if (stage == STAGE_RUNNING)

@@ -2,6 +2,7 @@
 #include "shim/ahead.h"
 #include "shim/choice.h"
 #include "shim/context.h"
+#include "shim/control.h"
 #include "shim/enter.h"
 #include "shim/faults.h"
 #include "shim/log.h"
@@ -69,6 +70,9 @@ void serve_commit(struct ledger_row *row, enum policy_api api, void *caller)
 	}
 	if (row->kind == LEDGER_HEAP)
 		heap_set_site(atomic_load(&device_get(row->device)->heap), row->key, row->site);
+	/* Whose faults are counted must be looked at now and then. */
+	if (row->kind & (LEDGER_MANAGED | LEDGER_SYSTEM))
+		control_start();
 	stats_add(STAT_allocations, 1);
 	trace_made(row, api, caller);
 	ledger_commit(row);

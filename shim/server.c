@@ -33,8 +33,9 @@
 #include <unistd.h>
 
 enum {
-	STOP_MS = 100,         /* the end of a program is not held up longer */
-	PAUSE_MS = 200,        /* before accept() is tried again when the process has no descriptor or memory left */
+	STOP_MS = 100,  /* the end of a program is not held up longer */
+	PAUSE_MS = 200, /* before accept() is tried again when the process has no descriptor or memory left */
+	TICK_MS = 1000,
 	BACKLOG = 4,           /* callers that wait while one is served; the next are told to come again */
 	TRIES = 4,             /* the folder may be removed by the last other process that leaves, between our steps */
 	STACK_BYTES = 1 << 20, /* the engine makes driver calls on this thread; only what is touched is memory */
@@ -121,10 +122,14 @@ bool server_peer_is_owner(int fd)
 static bool serve_next(struct server *server)
 {
 	struct pollfd wait = {.fd = atomic_load(&server->listener.fd_and_1) - 1, .events = POLLIN};
-	int n = poll(&wait, 1, -1);
+	int n = poll(&wait, 1, server->tick ? TICK_MS : -1);
 
 	if (is_over(server))
 		return false;
+	if (n == 0) {
+		server->tick();
+		return true;
+	}
 	if (n < 0 && errno == EINTR)
 		return true;
 	if (n < 0 || still(&server->listener) < 0) {

@@ -27,6 +27,8 @@ struct server {
 	const char *cannot;      /* for messages: "`x` cannot reach" (process N) */
 	/* Serve one caller, on the server's thread; the connection ends when it returns. */
 	void (*serve)(struct server *server, int fd);
+	/* Called about once a second while nobody calls; NULL: never. */
+	void (*tick)(void);
 
 	_Atomic int state;
 	struct server_held listener, caller, place;

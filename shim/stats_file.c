@@ -50,6 +50,8 @@ static void say_who(const struct stats_about *about)
 	snprintf(stats.policy_hash, sizeof(stats.policy_hash), "%s", about->policy_hash);
 	snprintf(stats.mode, sizeof(stats.mode), "%s", about->mode);
 	snprintf(stats.spillway, sizeof(stats.spillway), "%s", about->spillway);
+	for (unsigned i = 0; i < FAULT_COUNT; i++)
+		atomic_store(&stats.fault[i], STATS_NA);
 	for (unsigned device = 0; device < STATS_DEVICES; device++)
 		for (unsigned i = 0; i < FAULT_COUNT; i++)
 			atomic_store(&stats.device[device].fault[i], STATS_NA);

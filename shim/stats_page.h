@@ -32,6 +32,7 @@
 #define STATS_RULES   64  /* number 0 is "no rule", the last one all that are beyond */
 #define STATS_SITES   256 /* number 0 is "all others" */
 #define STATS_TEXT    64
+#define STATS_LINE    512
 
 enum place {
 #define PLACE(NAME, ...) PLACE_##NAME,
@@ -133,7 +134,7 @@ struct stats_page {
 	    started; /* started: of the process, in the ticks of /proc/PID/stat: tells whether it is still that process */
 	uint64_t start_ns, start_clock; /* when the page was made: since 1970, and CLOCK_MONOTONIC */
 	char command[256], policy[STATS_TEXT], policy_hash[STATS_TEXT], mode[16], spillway[16];
-	char fault_source[STATS_TEXT]; /* one line: what counts page faults, or why nothing does */
+	char fault_source[STATS_LINE]; /* one line: what counts page faults, or why nothing does */
 	_Atomic uint64_t state;        /* enum stats_state */
 	/*
 	 * The last change of what is on the host: how far over_us and host_time are known of a process that was killed.
@@ -141,6 +142,8 @@ struct stats_page {
 	_Atomic uint64_t last_clock;
 	_Atomic uint64_t end_clock; /* CLOCK_MONOTONIC at which it ended; 0: it has not */
 	_Atomic uint64_t host_budget, host_used;
+	_Atomic uint64_t
+	    fault[FAULT_COUNT]; /* of the process: where there are several devices, those of the CPU are of none */
 	_Atomic uint64_t live[PLACE_COUNT], peak[PLACE_COUNT];
 	_Atomic uint64_t counter[STAT_COUNT];
 	_Atomic uint64_t histogram[HISTOGRAM_COUNT][STATS_BUCKETS];

@@ -59,7 +59,7 @@ static struct totals add_up(const struct stats_page *page, uint64_t now)
 	struct totals totals = {.run = (double)(now - page->start_clock) / 1e9};
 
 	for (unsigned i = 0; i < FAULT_COUNT; i++)
-		totals.fault[i] = STATS_NA;
+		totals.fault[i] = atomic_load(&page->fault[i]);
 	for (unsigned i = 0; i < STATS_DEVICES; i++) {
 		const struct stats_device *device = &page->device[i];
 
@@ -68,12 +68,6 @@ static struct totals add_up(const struct stats_page *page, uint64_t now)
 			continue;
 		totals.device_total += atomic_load(&device->total);
 		totals.budget += atomic_load(&device->budget);
-		for (unsigned k = 0; k < FAULT_COUNT; k++) {
-			uint64_t n = atomic_load(&device->fault[k]);
-
-			if (n != STATS_NA)
-				totals.fault[k] = (totals.fault[k] == STATS_NA ? 0 : totals.fault[k]) + n;
-		}
 	}
 	totals.need = figure(&page->backend[0], FIGURE_peak);
 	totals.wait_us = get(page, STAT_wait_us);

@@ -1,5 +1,6 @@
 #include "policy/policy.h"
 #include "shim/device.h"
+#include "shim/stats.h"
 #include "shim/trace_inside.h"
 
 #include <errno.h>
@@ -204,12 +205,10 @@ static void add_device(struct device *device, void *argument)
 	add(text, "%d:%llu ", device->ordinal, (unsigned long long)device->total);
 }
 
-static uint64_t clock_ns(clockid_t clock)
+static void add_name(struct device *device, void *argument)
 {
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	if (device->ordinal < STATS_DEVICES)
+		add(argument, "gpu%d=%s\n", device->ordinal, stats.device[device->ordinal].name);
 }
 
 void file_head(const struct policy *policy, char *ret_text, size_t bytes)
@@ -218,14 +217,16 @@ void file_head(const struct policy *policy, char *ret_text, size_t bytes)
 	char host[256] = "";
 
 	gethostname(host, sizeof(host) - 1);
-	add(&text, "version=%d\nstart=%llu\nclock=%llu\n", TRACE_VERSION, (unsigned long long)clock_ns(CLOCK_REALTIME),
-	    (unsigned long long)clock_ns(CLOCK_MONOTONIC));
+	add(&text, "version=%d\nstart=%llu\nclock=%llu\n", TRACE_VERSION, (unsigned long long)clock_wall(),
+	    (unsigned long long)clock_now());
 	add(&text, "pid=%d\nhost=%s\nrank=%s\n", (int)getpid(), host, rank());
 	add_command(&text);
 	add(&text, "spillway=%s\n", SPILLWAY_VERSION);
 	if (policy)
-		add(&text, "policy=%s\nmode=%s\n", policy_name(policy), policy_spill_name(policy_spill_mode(policy)));
+		add(&text, "policy=%s\npolicy_hash=%s\nmode=%s\n", policy_name(policy), policy_hash(policy),
+		    policy_spill_name(policy_spill_mode(policy)));
 	add(&text, "devices=");
 	device_each(add_device, &text);
 	add(&text, "\n");
+	device_each(add_name, &text);
 }

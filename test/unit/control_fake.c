@@ -1,8 +1,13 @@
 /* The engine and the policy as control_test.c wants them. */
 #include "policy/policy.h"
 #include "shim/enter.h"
+#include "shim/pulse.h"
 #include "shim/spill/spill.h"
 #include "test/unit/control_help.h"
+
+void pulse(void)
+{
+}
 
 _Atomic int fake_calls, fake_status = SW_OK;
 _Atomic uint64_t fake_bytes = 1000;

@@ -31,9 +31,8 @@ static int begin_anew(void **state)
 	page.device[0].total = 16 * GIB;
 	page.device[0].budget = 8 * GIB;
 	page.host_budget = 32 * GIB;
-	for (unsigned i = 0; i < STATS_DEVICES; i++)
-		for (unsigned k = 0; k < FAULT_COUNT; k++)
-			page.device[i].fault[k] = STATS_NA;
+	for (unsigned k = 0; k < FAULT_COUNT; k++)
+		page.fault[k] = STATS_NA;
 	page.site[7].known = 2;
 	page.site[7].rule = 1;
 	page.site[7].least_bytes = 64 * MIB;
@@ -189,10 +188,10 @@ static void faults_that_nobody_counts_are_not_zero(void **state)
 	strcpy(page.fault_source, "there is no such device here");
 	make();
 	must_say("page faults n/a: there is no such device here");
-	page.device[0].fault[FAULT_GPU] = 1344;
-	page.device[0].fault[FAULT_CPU] = 0;
-	page.device[0].fault[FAULT_IN_BYTES] = 16 * MIB;
-	page.device[0].fault[FAULT_OUT_BYTES] = MIB;
+	page.fault[FAULT_GPU] = 1344;
+	page.fault[FAULT_CPU] = 0;
+	page.fault[FAULT_IN_BYTES] = 16 * MIB;
+	page.fault[FAULT_OUT_BYTES] = MIB;
 	make();
 	must_say(
 	    "1344 page faults of the GPU, 0 of the CPU, 16.0 MiB in and 1.0 MiB out (there is no such device here)");
