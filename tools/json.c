@@ -1,5 +1,6 @@
 #include "tools/json.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -19,7 +20,7 @@ static size_t character_length(const unsigned char *c)
 	return n;
 }
 
-void json_text(const char *text)
+static void put_text(const char *text, bool script)
 {
 	if (!text) {
 		printf("null");
@@ -33,13 +34,23 @@ void json_text(const char *text)
 			printf("\\ufffd");
 		else if (*c == '"' || *c == '\\')
 			printf("\\%c", *c);
-		else if (*c < 0x20 || *c == 0x7f)
+		else if (*c < 0x20 || *c == 0x7f || (script && (*c == '<' || *c == '>' || *c == '&')))
 			printf("\\u%04x", *c);
 		else
 			fwrite(c, 1, n, stdout);
 		c += n ? n : 1;
 	}
 	putchar('"');
+}
+
+void json_text(const char *text)
+{
+	put_text(text, false);
+}
+
+void json_script_text(const char *text)
+{
+	put_text(text, true);
 }
 
 void json_name(const char *name)

@@ -6,6 +6,8 @@
 
 /* text in quotes, escaped; what is no UTF-8 becomes U+FFFD. NULL is null. */
 void json_text(const char *text);
+/* The same, fit to stand in a <script> of HTML: nothing in it can end that. */
+void json_script_text(const char *text);
 /* "name": and nothing behind it. */
 void json_name(const char *name);
 

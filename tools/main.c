@@ -19,6 +19,7 @@ static const struct command {
     {"explain", tool_explain, "say what a policy decides about an allocation, and why"},
     {"doctor", tool_doctor, "say what of this machine and of a program keeps Spillway from working"},
     {"replay", tool_replay, "predict from a trace what a job would cost under other budgets"},
+    {"report", tool_report, "show what a trace says: what memory cost, where it was, what to change"},
     {"list", tool_list, "show the processes that run under Spillway"},
     {"suspend", tool_suspend, "take the GPU's memory from running processes for a while"},
     {"resume", tool_resume, "let suspended processes go on"},
