@@ -162,7 +162,8 @@ struct digest {
 	size_t n_idle_rules;
 	struct digest_point curve[DIGEST_CURVE];
 	unsigned n_curve;                             /* 0: no submission names memory */
-	uint64_t curve_peak, curve_submits, curve_ns; /* what it is computed on: the last so many submissions */
+	/* What it is computed on: the last so many submissions, and the steps that began in their time; 0: not known. */
+	uint64_t curve_peak, curve_submits, curve_ns, curve_steps;
 };
 
 /* Shows how far the work is; part of whole. May be NULL. */

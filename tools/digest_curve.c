@@ -217,6 +217,9 @@ static void measure(const struct curve *curve, struct digest *digest)
 		if (n++ == all - counted)
 			digest->curve_ns = trace->last - trace->rows[i].event.time;
 	}
+	for (size_t i = 0; i < digest->n_steps; i++)
+		digest->curve_steps += digest->steps[i].device == digest->steps[0].device &&
+				       digest->steps[i].time + digest->curve_ns >= digest->run_ns;
 }
 
 bool digest_curve_make(struct digest *digest, const struct digest_uses *uses, digest_progress *progress)

@@ -385,6 +385,7 @@ static void put_curve(const struct digest *digest)
 	number("peak", digest->curve_peak);
 	number("submits", digest->curve_submits);
 	number("ns", digest->curve_ns);
+	number_or_null("steps", digest->curve_steps, digest->curve_steps != 0);
 	open_with("points", '[');
 	for (unsigned i = 0; i < digest->n_curve; i++) {
 		open_with(NULL, '{');

@@ -188,17 +188,19 @@ static void print_idle_rules(const struct digest *digest)
 static void print_curve(const struct digest *digest)
 {
 	char a[UNITS_TEXT], b[UNITS_TEXT], c[UNITS_TEXT], d[UNITS_TEXT];
+	uint64_t each = digest->curve_steps ? digest->curve_steps : 1;
 
 	if (!digest->n_curve)
 		return;
-	printf("\nWith less device memory at least this would have to move (Belady's rule on whole blocks, over %s\n"
-	       "submissions, %s):\n",
-	       units_count(digest->curve_submits, a), units_time(digest->curve_ns, b));
+	printf("\nWith less device memory at least this would have to move%s (Belady's rule on whole\n"
+	       "allocations, over the last %s submissions, %s):\n",
+	       digest->curve_steps ? " in a step" : "", units_count(digest->curve_submits, a),
+	       units_time(digest->curve_ns, b));
 	for (unsigned i = 0; i < digest->n_curve; i += 2) {
 		const struct digest_point *point = &digest->curve[i];
 
 		printf("  %3u %% %10s %12s in %12s out", point->percent, units_bytes(point->budget, a),
-		       units_bytes(point->bytes_in, b), units_bytes(point->bytes_out, c));
+		       units_bytes(point->bytes_in / each, b), units_bytes(point->bytes_out / each, c));
 		if (point->over)
 			printf("; %s submissions name more than fits", units_count(point->over, d));
 		printf("\n");
