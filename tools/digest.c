@@ -132,8 +132,13 @@ static void take_ask(struct pass *pass, const struct trace_event *event)
 		*asker = (struct asker){event->time, event->thread, true};
 		return;
 	}
-	if (asker->asking && asker->thread == event->thread)
+	if (asker->asking && asker->thread == event->thread) {
 		pass->digest->ask_ns += event->time - asker->time;
+		if (event->kind == TRACE_made && event->made.on_host) {
+			pass->digest->ask_host_ns += event->time - asker->time;
+			pass->digest->n_ask_host++;
+		}
+	}
 	asker->asking = false;
 }
 
@@ -295,6 +300,25 @@ static bool functions_count(struct digest *digest)
 	return true;
 }
 
+/* What the devices have, from the head: "0:150110011392 1:150110011392". What is not of that form is not known. */
+static void totals_find(struct digest *digest)
+{
+	char text[1024], *at = text, *end;
+
+	trace_value(digest->trace, "devices", text, sizeof(text));
+	for (;; at = end) {
+		uint64_t device = strtoull(at, &end, 10), total;
+
+		if (end == at || *end != ':' || device >= DIGEST_DEVICES)
+			return;
+		at = end + 1;
+		total = strtoull(at, &end, 10);
+		if (end == at || (*end && *end != ' '))
+			return;
+		digest->devices[device].total = total;
+	}
+}
+
 static bool prepare(struct pass *pass)
 {
 	struct digest *digest = pass->digest;
@@ -336,12 +360,13 @@ int digest_make(const struct trace *trace, digest_progress *progress, struct dig
 	if (!pass)
 		return -ENOMEM;
 	ret_digest->trace = trace;
-	ret_digest->run_ns = trace->last - trace->first;
+	ret_digest->run_ns = digest_since(ret_digest, trace->last);
 	ret_digest->bin_ns = ret_digest->run_ns / DIGEST_BINS + 1;
 	ret_digest->n_bins = (size_t)(ret_digest->run_ns / ret_digest->bin_ns) + 1;
 	for (size_t i = 0; i < trace->n_rows; i++)
 		if (trace->rows[i].event.kind < TRACE_KINDS)
 			ret_digest->n_events[trace->rows[i].event.kind]++;
+	totals_find(ret_digest);
 	pass->digest = ret_digest;
 	pass->progress = progress;
 	if (prepare(pass)) {

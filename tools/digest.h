@@ -82,12 +82,13 @@ struct digest_map {
 	uint64_t row_bytes, column_ns;
 	uint8_t *used, *host;
 	uint64_t address[DIGEST_ROWS]; /* at which a row begins */
-	uint32_t backend[DIGEST_ROWS]; /* of the most bytes in it */
+	uint32_t backend[DIGEST_ROWS]; /* of the last block that was made in it */
 };
 
 struct digest_device {
 	bool seen;       /* some event was about it */
 	bool sampled;    /* bytes by place were; else they come from allocations */
+	uint64_t total;  /* the memory it has; 0: not known */
 	uint64_t budget; /* the last; 0: not known */
 	uint64_t device, host, managed, system, driver,
 	    need;                                          /* bytes, each at its most; need: of all places together */
@@ -151,17 +152,19 @@ struct digest {
 	size_t n_functions;
 	/* Wall time in which at least one ... was under way */
 	uint64_t wait_ns, gap_ns, suspended_ns, link_ns;
-	uint64_t ask_ns;  /* summed over threads */
+	uint64_t ask_ns;      /* summed over threads */
+	uint64_t ask_host_ns; /* of that: for allocations that were placed on the host, at least in part */
+	uint64_t n_ask_host;
 	uint64_t lost_ns; /* at least one of waits, gaps and suspension */
 	struct digest_cost costs[DIGEST_COSTS];
 	unsigned n_costs;
 	char advice[DIGEST_ADVICE][DIGEST_TEXT];
 	unsigned n_advice;
 	char verdict[DIGEST_TEXT];
-	uint32_t *idle_rules; /* that never matched, by number of name */
+	uint32_t *idle_rules; /* that never matched; numbers as in DIGEST_BY_RULE */
 	size_t n_idle_rules;
 	struct digest_point curve[DIGEST_CURVE];
-	unsigned n_curve;                             /* 0: no submission names memory */
+	unsigned n_curve; /* 0: no submission names memory */
 	/* What it is computed on: the last so many submissions, and the steps that began in their time; 0: not known. */
 	uint64_t curve_peak, curve_submits, curve_ns, curve_steps;
 };

@@ -62,15 +62,17 @@ static const struct digest_group *worst_of(const struct digest *digest, enum dig
 	return worst;
 }
 
-/* "rule optim", fit to be printed. */
+/* rule "optim", fit to be printed. */
 static const char *call(const struct digest *digest, enum digest_by by, uint64_t number, char room[NAME_TEXT])
 {
-	static const char *const kinds[DIGEST_TABLES] = {"rule ", "site ", "size ", "life ", ""};
 	char made[64], name[NAME_TEXT - 8];
 	bool none = (by == DIGEST_BY_RULE || by == DIGEST_BY_SITE) && number == 0;
 
 	policy_printable(digest_group_name(digest, by, number, made, sizeof(made)), name, sizeof(name));
-	snprintf(room, NAME_TEXT, "%s%s", none ? "" : kinds[by], none ? "no rule" : name);
+	if (by == DIGEST_BY_RULE || by == DIGEST_BY_SITE)
+		snprintf(room, NAME_TEXT, none ? "no %s" : "%s \"%s\"", digest_by_name(by), name);
+	else
+		snprintf(room, NAME_TEXT, "%s", name);
 	return room;
 }
 
@@ -111,12 +113,12 @@ static void judge_waiting(struct judge *judge, const struct digest_device *sum)
 	int at;
 
 	*cost = (struct digest_cost){.known = true, .ns = digest->wait_ns};
-	at = snprintf(cost->evidence, sizeof(cost->evidence), "%s waits", units_count(sum->waits, n));
+	at = snprintf(cost->evidence, sizeof(cost->evidence), "%s", units_number(sum->waits, "wait", n));
 	if (worst && worst->wait_ns)
 		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at,
-			 "; %s of it for blocks of %s, %s, brought in %s times", units_time(worst->wait_ns, time),
+			 "; %s of it for blocks of %s, %s, brought in %s", units_time(worst->wait_ns, time),
 			 call(digest, by, worst->number, name), units_bytes(worst->peak, bytes),
-			 units_count(worst->moves_in, times));
+			 units_number(worst->moves_in, "time", times));
 }
 
 static void judge_gaps(struct judge *judge, const struct digest_device *sum)
@@ -125,29 +127,38 @@ static void judge_gaps(struct judge *judge, const struct digest_device *sum)
 	char n[UNITS_TEXT], given_up[UNITS_TEXT], each[UNITS_TEXT];
 
 	*cost = (struct digest_cost){.known = true, .ns = judge->digest->gap_ns};
-	snprintf(cost->evidence, sizeof(cost->evidence), "%s gaps of %s on average, %s of them given up",
-		 units_count(sum->gaps, n), units_time(sum->gaps ? cost->ns / sum->gaps : 0, each),
+	snprintf(cost->evidence, sizeof(cost->evidence), "%s of %s on average, %s of them given up",
+		 units_number(sum->gaps, "gap", n), units_time(sum->gaps ? cost->ns / sum->gaps : 0, each),
 		 units_count(sum->gaps_given_up, given_up));
+}
+
+static void judge_asking(struct judge *judge)
+{
+	struct digest *digest = judge->digest;
+	struct digest_cost *cost = &judge->all[DIGEST_ASKING];
+	char n[UNITS_TEXT], bytes[UNITS_TEXT], time[UNITS_TEXT], on_host[UNITS_TEXT];
+	int at;
+
+	*cost = (struct digest_cost){.known = true, .ns = digest->ask_ns};
+	at = snprintf(cost->evidence, sizeof(cost->evidence), "%s, %s in all",
+		      units_number(digest->total.allocations + digest->total.refused, "allocation", n),
+		      units_bytes(digest->total.bytes, bytes));
+	if (digest->n_ask_host)
+		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at,
+			 "; %s of it for %s placed on the host", units_time(digest->ask_host_ns, time),
+			 units_count(digest->n_ask_host, on_host));
 }
 
 static void judge_rest(struct judge *judge)
 {
 	struct digest *digest = judge->digest;
 	struct digest_cost *cost = &judge->all[DIGEST_SUSPENDED];
-	char n[UNITS_TEXT], bytes[UNITS_TEXT];
+	char n[UNITS_TEXT];
 
 	*cost = (struct digest_cost){.known = true, .ns = digest->suspended_ns};
-	snprintf(cost->evidence, sizeof(cost->evidence), "by request; %s changes between suspended and going on",
-		 units_count(digest->n_events[TRACE_state], n));
-	cost = &judge->all[DIGEST_ASKING];
-	*cost = (struct digest_cost){.known = true, .ns = digest->ask_ns};
-	snprintf(
-	    cost->evidence, sizeof(cost->evidence), "%s allocations, %s in all; the longest part is making host memory",
-	    units_count(digest->total.allocations + digest->total.refused, n), units_bytes(digest->total.bytes, bytes));
-	if (!digest->total.on_host)
-		snprintf(cost->evidence, sizeof(cost->evidence), "%s allocations, %s in all",
-			 units_count(digest->total.allocations + digest->total.refused, n),
-			 units_bytes(digest->total.bytes, bytes));
+	snprintf(cost->evidence, sizeof(cost->evidence), "by request; %s between suspended and going on",
+		 units_number(digest->n_events[TRACE_state], "change", n));
+	judge_asking(judge);
 }
 
 static void judge_unmeasured(struct judge *judge, const struct digest_device *sum)
@@ -166,9 +177,10 @@ static void judge_unmeasured(struct judge *judge, const struct digest_device *su
 	*cost = (struct digest_cost){0};
 	if (judge->uses->n_reaching)
 		snprintf(cost->evidence, sizeof(cost->evidence),
-			 "%s submissions named memory on the host, %s if each read all of it; what that cost is not "
+			 "%s named memory on the host, %s if each read all of it; what that cost is not "
 			 "measured",
-			 units_count(judge->uses->n_reaching, gpu), units_bytes(judge->uses->bytes_reached, in));
+			 units_number(judge->uses->n_reaching, "submission", gpu),
+			 units_bytes(judge->uses->bytes_reached, in));
 }
 
 static int by_ns(const void *a, const void *b)
@@ -198,6 +210,15 @@ static void judge_costs(struct judge *judge, const struct digest_device *sum)
 
 /* ---- the verdict ---- */
 
+/* "1 allocation was", "2 allocations were" */
+static const char *allocations(uint64_t n, char room[UNITS_TEXT])
+{
+	char number[UNITS_TEXT];
+
+	snprintf(room, UNITS_TEXT, "%.20s allocation%s", units_count(n, number), n == 1 ? " was" : "s were");
+	return room;
+}
+
 static const struct digest_device *tightest(const struct digest *digest)
 {
 	const struct digest_device *found = NULL;
@@ -223,8 +244,7 @@ static void judge_verdict(struct judge *judge, const struct digest_device *sum)
 	int at = 0;
 
 	if (digest->total.refused)
-		at = snprintf(digest->verdict, DIGEST_TEXT, "%s allocations were refused. ",
-			      units_count(digest->total.refused, n));
+		at = snprintf(digest->verdict, DIGEST_TEXT, "%s refused. ", allocations(digest->total.refused, n));
 	if (!digest->trace->n_blocks && !sum->host) {
 		snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at, "No allocation was recorded.");
 		return;
@@ -244,7 +264,7 @@ static void judge_verdict(struct judge *judge, const struct digest_device *sum)
 			       units_bytes(sum->host, need));
 	if (digest->lost_ns || digest->n_moves)
 		snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at,
-			 " and spent %s of the run (%s) not going on because of it.",
+			 "; for %s of the run (%s) it waited for memory or was stopped.",
 			 units_share((double)digest->lost_ns, (double)digest->run_ns, n),
 			 units_time(digest->lost_ns, lost));
 	else
@@ -283,9 +303,8 @@ static void advise_refused(struct judge *judge)
 	}
 	if (!digest->total.refused || !(room = advice_room(digest)))
 		return;
-	snprintf(room, DIGEST_TEXT,
-		 "%s allocations were refused, the largest of %s: raise host.budget, or let more spill.",
-		 units_count(digest->total.refused, n), units_bytes(largest, bytes));
+	snprintf(room, DIGEST_TEXT, "%s refused, the largest of %s: raise host.budget, or let more spill.",
+		 allocations(digest->total.refused, n), units_bytes(largest, bytes));
 }
 
 static void advise_budget(struct judge *judge)
@@ -333,7 +352,7 @@ static void advise_mode(struct judge *judge, const struct digest_device *sum)
 	struct digest *digest = judge->digest;
 	char *room, share[UNITS_TEXT], bytes[UNITS_TEXT];
 
-	if (!strcmp(judge->mode, "static") && sum->host && (room = advice_room(digest)))
+	if (!strcmp(judge->mode, "static") && sum->host && !sum->bytes_in && (room = advice_room(digest)))
 		snprintf(
 		    room, DIGEST_TEXT,
 		    "%s stayed on the host for good, as spill.mode: static says; exact brings it to where it is used.",
@@ -383,7 +402,7 @@ static void advise_rules(struct judge *judge)
 	if (!digest->n_idle_rules || !(room = advice_room(digest)))
 		return;
 	snprintf(room, DIGEST_TEXT, "%s never matched%s: `spillway explain` says why.",
-		 call(digest, DIGEST_BY_RULE, (uint64_t)digest->idle_rules[0] + 1, name),
+		 call(digest, DIGEST_BY_RULE, digest->idle_rules[0], name),
 		 digest->n_idle_rules > 1 ? ", and others" : "");
 }
 

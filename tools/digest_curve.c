@@ -215,7 +215,7 @@ static void measure(const struct curve *curve, struct digest *digest)
 		if (trace->rows[i].event.kind != TRACE_submit)
 			continue;
 		if (n++ == all - counted)
-			digest->curve_ns = trace->last - trace->rows[i].event.time;
+			digest->curve_ns = digest->run_ns - digest_since(digest, trace->rows[i].event.time);
 	}
 	for (size_t i = 0; i < digest->n_steps; i++)
 		digest->curve_steps += digest->steps[i].device == digest->steps[0].device &&
@@ -241,8 +241,9 @@ bool digest_curve_make(struct digest *digest, const struct digest_uses *uses, di
 		for (unsigned i = 0; i < DIGEST_CURVE; i++) {
 			curve.point = &digest->curve[i];
 			curve.point->percent = 100 - 5 * i;
-			curve.budget = curve.point->budget =
-			    (uint64_t)((double)digest->curve_peak * curve.point->percent / 100);
+			curve.budget = digest->curve_peak / 100 * curve.point->percent +
+				       digest->curve_peak % 100 * curve.point->percent / 100;
+			curve.point->budget = curve.budget;
 			run(&curve);
 			if (progress)
 				progress("what-if", i + 1, DIGEST_CURVE);

@@ -50,7 +50,7 @@ static uint64_t class_of(const struct class *classes, unsigned n, uint64_t value
 static size_t size_of(const struct digest *digest, enum digest_by by)
 {
 	switch (by) {
-	case DIGEST_BY_RULE: /* no rule, and one more for what has no name */
+	case DIGEST_BY_RULE: /* one more for what has no name; no rule is 0 */
 		return digest->trace->n_names[TRACE_RULES] + 2;
 	case DIGEST_BY_SITE:
 		return digest->trace->n_names[TRACE_SITES] + 1;
@@ -107,8 +107,8 @@ const char *digest_group_name(const struct digest *digest, enum digest_by by, ui
 	case DIGEST_BY_RULE:
 		if (number == 0)
 			return "(no rule)";
-		if (number - 1 < trace->n_names[TRACE_RULES] && trace->names[TRACE_RULES][number - 1])
-			return trace->names[TRACE_RULES][number - 1];
+		if (number < trace->n_names[TRACE_RULES] && trace->names[TRACE_RULES][number])
+			return trace->names[TRACE_RULES][number];
 		snprintf(room, bytes, "rule %" PRIu64, number);
 		return room;
 	case DIGEST_BY_SITE:
@@ -225,8 +225,8 @@ static bool idle_rules_find(struct digest *digest, const struct digest_group *ru
 	digest->idle_rules = digest_zeros(trace->n_names[TRACE_RULES], sizeof(*digest->idle_rules));
 	if (!digest->idle_rules)
 		return false;
-	for (size_t i = 0; i < trace->n_names[TRACE_RULES]; i++)
-		if (trace->names[TRACE_RULES][i] && !rules[i + 1].allocations && !rules[i + 1].refused)
+	for (size_t i = 1; i < trace->n_names[TRACE_RULES]; i++)
+		if (trace->names[TRACE_RULES][i] && !rules[i].allocations && !rules[i].refused)
 			digest->idle_rules[digest->n_idle_rules++] = (uint32_t)i;
 	return true;
 }

@@ -15,6 +15,7 @@
 
 #define PAGE_LEAST (UINT64_C(2) << 20)
 #define PAGES_MOST (1u << 18)
+#define ADDRESSES  (UINT64_C(1) << 57) /* of processors and GPUs; what lies beyond is a lie */
 
 struct range {
 	uint64_t from, to; /* addresses */
@@ -41,6 +42,12 @@ static int by_from(const void *a, const void *b)
 	return (x->from > y->from) - (x->from < y->from);
 }
 
+/* On this device, and at an address that there is. */
+static bool has_place(const struct map *map, const struct trace_block *block)
+{
+	return block->device == map->device && block->bytes && block->bytes < ADDRESSES && block->address < ADDRESSES;
+}
+
 static bool find_ranges(struct map *map)
 {
 	const struct trace *trace = map->digest->trace;
@@ -52,9 +59,7 @@ static bool find_ranges(struct map *map)
 	for (size_t i = 0; i < trace->n_blocks; i++) {
 		const struct trace_block *block = &trace->blocks[i];
 
-		/* An end beyond all addresses is a lie. */
-		if (block->device == map->device && block->bytes &&
-		    block->bytes < UINT64_MAX / 4 - block->address % (UINT64_MAX / 4))
+		if (has_place(map, block))
 			map->ranges[n++] = (struct range){.from = block->address / PAGE_LEAST * PAGE_LEAST,
 							  .to = (block->address + block->bytes + PAGE_LEAST - 1) /
 								PAGE_LEAST * PAGE_LEAST};
@@ -75,8 +80,8 @@ static bool find_ranges(struct map *map)
 	return true;
 }
 
-/* Where an address is without the holes; false: no block ever was there. */
-static bool place_of(const struct map *map, uint64_t address, uint64_t *ret_place)
+/* Where an address is without the holes, and where what begins there ends at the latest; false: no block ever was there. */
+static bool place_of(const struct map *map, uint64_t address, uint64_t *ret_place, uint64_t *ret_end)
 {
 	size_t low = 0, high = map->n_ranges;
 
@@ -91,6 +96,7 @@ static bool place_of(const struct map *map, uint64_t address, uint64_t *ret_plac
 	if (low == map->n_ranges || address < map->ranges[low].from)
 		return false;
 	*ret_place = map->ranges[low].at + (address - map->ranges[low].from);
+	*ret_end = map->ranges[low].at + (map->ranges[low].to - map->ranges[low].from);
 	return true;
 }
 
@@ -148,35 +154,37 @@ static void lay(struct map *map, uint64_t place, uint64_t end, uint64_t time, bo
 
 static void block_made(struct map *map, const struct trace_block *block, uint64_t time)
 {
-	uint64_t place, on_host = block->on_host < block->bytes ? block->on_host : block->bytes;
+	uint64_t place, end, on_host = block->on_host < block->bytes ? block->on_host : block->bytes;
 
-	if (!place_of(map, block->address, &place))
+	if (!place_of(map, block->address, &place, &end))
 		return;
 	use(map, place, place + block->bytes, time, true);
 	/* What found no room on the device is the end of it. */
 	lay(map, place, place + block->bytes - on_host, time, false);
 	if (on_host)
 		lay(map, place + block->bytes - on_host, place + block->bytes, time, true);
-	map->result->backend[place / map->result->row_bytes] = block->backend;
+	for (uint64_t row = place / map->result->row_bytes;
+	     row < map->result->rows && row * map->result->row_bytes < place + block->bytes; row++)
+		map->result->backend[row] = block->backend;
 }
 
 static void take(struct map *map, const struct trace_row *row)
 {
 	const struct trace *trace = map->digest->trace;
-	uint64_t place;
+	uint64_t place, end;
 
-	if (row->which >= trace->n_blocks || trace->blocks[row->which].device != map->device)
+	if (row->which >= trace->n_blocks || !has_place(map, &trace->blocks[row->which]))
 		return;
 	if (row->event.kind == TRACE_made)
 		block_made(map, &trace->blocks[row->which], digest_since(map->digest, row->event.time));
-	else if (row->event.kind == TRACE_freed && place_of(map, trace->blocks[row->which].address, &place))
+	else if (row->event.kind == TRACE_freed && place_of(map, trace->blocks[row->which].address, &place, &end))
 		use(map, place, place + trace->blocks[row->which].bytes, digest_since(map->digest, row->event.time),
 		    false);
 }
 
 static bool arrived(const struct digest_move *move, unsigned device)
 {
-	return move->end != UINT64_MAX && !move->stayed && move->device == device && move->bytes < UINT64_MAX / 4;
+	return move->end != UINT64_MAX && !move->stayed && move->device == device;
 }
 
 static int by_end(const void *a, const void *b)
@@ -191,7 +199,7 @@ static bool run(struct map *map)
 	const struct digest *digest = map->digest;
 	const struct digest_move **moves = digest_zeros(digest->n_moves, sizeof(*moves));
 	size_t n = 0, next = 0;
-	uint64_t place;
+	uint64_t place, end;
 
 	if (!moves)
 		return false;
@@ -206,8 +214,9 @@ static bool run(struct map *map)
 		if (!last && row->event.kind != TRACE_made && row->event.kind != TRACE_freed)
 			continue;
 		for (; next < n && (last || moves[next]->end <= digest_since(digest, row->event.time)); next++)
-			if (place_of(map, moves[next]->address, &place))
-				lay(map, place, place + moves[next]->bytes, moves[next]->end, moves[next]->to_host);
+			if (place_of(map, moves[next]->address, &place, &end))
+				lay(map, place, moves[next]->bytes < end - place ? place + moves[next]->bytes : end,
+				    moves[next]->end, moves[next]->to_host);
 		if (!last)
 			take(map, row);
 	}

@@ -107,20 +107,20 @@ static void share_out(struct digest *digest, const struct digest_move *const *ar
 		      uint64_t begin, uint64_t end)
 {
 	size_t from = arrival_at(arrivals, n, begin), to = from;
-	uint64_t waited = 0, any = 0;
+	double waited = 0, any = 0;
 
 	for (; to < n && to - from < BLAMED && arrivals[to]->end <= end; to++)
 		if (arrivals[to]->device == device) {
-			any += arrivals[to]->bytes;
-			waited += arrivals[to]->why == TRACE_WHY_WAITED ? arrivals[to]->bytes : 0;
+			any += (double)arrivals[to]->bytes;
+			waited += arrivals[to]->why == TRACE_WHY_WAITED ? (double)arrivals[to]->bytes : 0;
 		}
 	for (size_t i = from; i < to; i++) {
 		const struct digest_move *move = arrivals[i];
 
-		if (move->device != device || (waited && move->why != TRACE_WHY_WAITED) || !any)
+		if (move->device != device || (waited > 0 && move->why != TRACE_WHY_WAITED) || !(any > 0))
 			continue;
 		digest->block_wait_ns[move->block] +=
-		    (uint64_t)((double)(end - begin) * (double)move->bytes / (double)(waited ? waited : any));
+		    (uint64_t)((double)(end - begin) * (double)move->bytes / (waited > 0 ? waited : any));
 	}
 }
 

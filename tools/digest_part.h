@@ -76,9 +76,14 @@ void digest_costs_make(struct digest *digest, const struct digest_uses *uses);
 /* An array of at least one zeroed element; NULL: no memory. */
 void *digest_zeros(size_t n, size_t each);
 
+/* 146 years: a file may claim any time, and sums of a few must not overflow. What is later is then. */
+#define DIGEST_RUN_MOST (UINT64_C(1) << 62)
+
 static inline uint64_t digest_since(const struct digest *digest, uint64_t time)
 {
-	return time - digest->trace->first;
+	uint64_t ns = time - digest->trace->first;
+
+	return ns < DIGEST_RUN_MOST ? ns : DIGEST_RUN_MOST;
 }
 
 /* The device of an event, or NULL: it is beyond what is looked at. */

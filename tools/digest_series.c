@@ -21,13 +21,31 @@ static size_t bin_of(const struct digest *digest, uint64_t time)
 	return bin < digest->n_bins ? bin : digest->n_bins - 1;
 }
 
+/*
+ * Which devices have samples. Of a process that uses several devices, samples may be sums that one of them stands for: they
+ * are no good where some device with allocations has none.
+ */
+static void samples_find(struct digest *digest)
+{
+	const struct trace *trace = digest->trace;
+	bool has_blocks[DIGEST_DEVICES] = {false}, some = false;
+
+	for (size_t i = 0; i < trace->n_rows; i++)
+		if (trace->rows[i].event.kind == TRACE_bytes && trace->rows[i].event.bytes.device < DIGEST_DEVICES)
+			digest->devices[trace->rows[i].event.bytes.device].sampled = true;
+	for (size_t i = 0; i < trace->n_blocks; i++)
+		if (trace->blocks[i].device < DIGEST_DEVICES)
+			has_blocks[trace->blocks[i].device] = true;
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
+		some |= has_blocks[i] && !digest->devices[i].sampled;
+	for (unsigned i = 0; some && i < DIGEST_DEVICES; i++)
+		digest->devices[i].sampled = false;
+}
+
 bool digest_series_begin(struct digest *digest, struct digest_places *places)
 {
 	memset(places, 0, sizeof(*places));
-	for (size_t i = 0; i < digest->trace->n_rows; i++)
-		if (digest->trace->rows[i].event.kind == TRACE_bytes &&
-		    digest->trace->rows[i].event.bytes.device < DIGEST_DEVICES)
-			digest->devices[digest->trace->rows[i].event.bytes.device].sampled = true;
+	samples_find(digest);
 	places->on_host = digest_zeros(digest->trace->n_blocks, sizeof(*places->on_host));
 	places->bytes = digest_zeros(digest->trace->n_blocks, sizeof(*places->bytes));
 	return places->on_host && places->bytes;
@@ -202,7 +220,7 @@ void digest_series_event(struct digest *digest, struct digest_places *places, co
 
 	switch (event->kind) {
 	case TRACE_bytes:
-		if (digest_device(digest, event->bytes.device))
+		if (digest_device(digest, event->bytes.device) && digest->devices[event->bytes.device].sampled)
 			take_sample(digest, places, event);
 		break;
 	case TRACE_faults:

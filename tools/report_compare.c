@@ -121,7 +121,7 @@ FIGURE(submissions, true, d->n_events[TRACE_submit])
 
 static const struct figure figures[] = {
     {"recorded", TIME, run_time},
-    {"lost to memory", SHARE, lost},
+    {"waited or stopped", SHARE, lost},
     {"step, in the middle", TIME, step},
     {"steps", COUNT, steps},
     {"waiting for memory", TIME, waiting},
@@ -145,6 +145,12 @@ static const struct figure figures[] = {
     {"submissions", COUNT, submissions},
 };
 
+/* Doubles at the upper end of the range stand for a number that has no place in it. */
+static uint64_t whole(double value)
+{
+	return value < 18446744073709549568.0 ? (uint64_t)value : UINT64_MAX;
+}
+
 static void print_value(const struct figure *figure, const struct digest *digest)
 {
 	char room[UNITS_TEXT];
@@ -156,16 +162,16 @@ static void print_value(const struct figure *figure, const struct digest *digest
 	}
 	switch (figure->unit) {
 	case TIME:
-		units_time((uint64_t)value, room);
+		units_time(whole(value), room);
 		break;
 	case SHARE:
 		units_share(value, 1, room);
 		break;
 	case BYTES:
-		units_bytes((uint64_t)value, room);
+		units_bytes(whole(value), room);
 		break;
 	case COUNT:
-		units_count((uint64_t)value, room);
+		units_count(whole(value), room);
 		break;
 	}
 	printf(" %14s", room);

@@ -129,7 +129,7 @@ static void rules(const struct digest *digest)
 		put_group(&table->groups[i]);
 	}
 	for (size_t i = 0; i < digest->n_idle_rules; i++) {
-		put_group_name(digest, DIGEST_BY_RULE, (uint64_t)digest->idle_rules[i] + 1);
+		put_group_name(digest, DIGEST_BY_RULE, digest->idle_rules[i]);
 		put_group(&nothing);
 	}
 }

@@ -80,15 +80,14 @@ static void put_file(const struct trace *trace)
 
 static void put_process(const struct trace *trace)
 {
-	static const char *const keys[] = {"pid",         "host", "command",  "policy",
-					   "policy_hash", "mode", "spillway", "devices"};
+	static const char *const keys[] = {"pid",    "host",        "rank", "command",
+					   "policy", "policy_hash", "mode", "spillway"};
 	char *room = malloc(VALUE_ROOM), date[UNITS_TEXT];
 
 	open_with("process", '{');
 	for (size_t i = 0; room && i < sizeof(keys) / sizeof(*keys); i++) {
 		trace_value(trace, keys[i], room, VALUE_ROOM);
-		/* The machine's devices, not the list of figures further down. */
-		text(!strcmp(keys[i], "devices") ? "machine" : keys[i], *room ? room : NULL);
+		text(keys[i], *room ? room : NULL);
 	}
 	text("start", units_date(trace->start, date));
 	number("start_ns", trace->start);
@@ -235,6 +234,7 @@ static void put_device(const struct digest *digest, unsigned which)
 	open_with(NULL, '{');
 	number("device", which);
 	truth("sampled", device->sampled);
+	number_or_null("memory", device->total, device->total != 0);
 	number_or_null("budget", device->budget, device->budget != 0);
 	open_with("most", '{');
 	number("on_device", device->device);

@@ -66,8 +66,8 @@
 		if (process.pid)
 			parts.push("process " + process.pid + (process.host ? " on " + process.host : ""));
 		parts.push(process.start, time(data.run_ns) + " recorded", data.file.ended ? "ended by itself" : "did not end by itself, or still ran");
-		if (process.machine)
-			parts.push(process.machine);
+		if (process.rank)
+			parts.push("rank " + process.rank);
 		$("subtitle").textContent = parts.join(" · ");
 		document.title = "Spillway report: " + (process.command || data.file.path);
 		const alert = text => $("alerts").append(make("p", "alert", text));
@@ -130,7 +130,10 @@
 
 	/* ---- charts over time ---- */
 
-	/* A title and a legend whose values follow the pointer. items: [name, colour or null for a dashed line] */
+	/*
+	 * A title and a legend whose values follow the pointer. items: [name, colour or null for a dashed line, value of the whole
+	 * run while nobody points]
+	 */
 	function chartBox(title, items) {
 		const box = make("div", "chart"), legend = make("span", "legend"), canvas = make("canvas");
 		canvas.tabIndex = 0;
@@ -146,7 +149,8 @@
 		});
 		box.append(make("h3", "", title), legend, canvas);
 		$("charts").append(box);
-		return {canvas, say: list => values.forEach((value, i) => { value.textContent = list ? list[i] : ""; })};
+		const whole = items.map(item => item[2] || "");
+		return {canvas, say: list => values.forEach((value, i) => { value.textContent = (list || whole)[i]; })};
 	}
 
 	const binAt = (series, t) => Math.min(Math.floor(t / series.bin_ns), series.on_device.length - 1);
@@ -180,7 +184,8 @@
 
 	function addPlaces(device) {
 		const series = device.series, used = PLACES.filter(([key]) => series[key].some(v => v));
-		const box = chartBox("Bytes by place", [...used.map(([, name, colour]) => [name, colour]), ["device budget", null]]);
+		const box = chartBox("Bytes by place", [...used.map(([key, name, colour]) =>
+			[name, colour, "≤ " + bytes(device.most[key])]), ["device budget", null, device.budget ? bytes(device.budget) : "n/a"]]);
 		const needs = i => used.reduce((sum, [key]) => sum + series[key][i], 0);
 		charts.add({
 			canvas: box.canvas, height: 230,
@@ -195,6 +200,16 @@
 				}
 				c.strokeStyle = charts.colour("ink");
 				c.lineWidth = 1.5;
+				if (device.memory && device.memory <= most) {
+					c.beginPath();
+					c.moveTo(frame.left, y(device.memory));
+					c.lineTo(frame.right, y(device.memory));
+					c.stroke();
+					c.fillStyle = charts.colour("ink");
+					c.textAlign = "right";
+					c.textBaseline = "bottom";
+					c.fillText("memory of the device", frame.right - 4, y(device.memory) - 2);
+				}
 				c.setLineDash([6, 4]);
 				c.beginPath();
 				let before = 0;
@@ -222,7 +237,7 @@
 	/* Two figures, one up and one down from the middle. */
 	function addMoves(device) {
 		const series = device.series, rate = n => n * 1e9 / series.bin_ns, text = n => (rate(n) / 1e9).toFixed(1) + " GB/s";
-		const box = chartBox("Moved", [["to the device", "device"], ["to the host", "host"]]);
+		const box = chartBox("Moved", [["to the device", "device", bytes(device.bytes_in)], ["to the host", "host", bytes(device.bytes_out)]]);
 		charts.add({
 			canvas: box.canvas, height: 130,
 			draw(frame) {
@@ -240,7 +255,7 @@
 
 	function addLost(device) {
 		const series = device.series, of = (row, i) => Math.min(row[i] / series.bin_ns, 1);
-		const box = chartBox("Lost", [["waiting for memory", "bad"], ["GPU stopped", "gap"]]);
+		const box = chartBox("Lost", [["waiting for memory", "bad", time(device.wait_ns)], ["GPU stopped", "gap", time(device.gap_ns)]]);
 		charts.add({
 			canvas: box.canvas, height: 92,
 			draw(frame) {
@@ -263,7 +278,7 @@
 			$("charts").append(box);
 			return;
 		}
-		const box = chartBox("Page faults", [["by the GPU", "system"], ["by the CPU", "driver"]]);
+		const box = chartBox("Page faults", [["by the GPU", "system", count(device.faults.gpu)], ["by the CPU", "driver", count(device.faults.cpu)]]);
 		charts.add({
 			canvas: box.canvas, height: 92,
 			draw(frame) {
@@ -286,7 +301,8 @@
 		const sorted = steps.map(step => step.ns).sort((a, b) => a - b);
 		/* A few long ones must not press all others to the ground: they are drawn at the upper edge, hollow. */
 		const most = Math.min(sorted[sorted.length - 1], sorted[Math.floor(sorted.length * .97)] * 1.4) * 1.05;
-		const box = chartBox("Time of a step", [["step", "managed"]]);
+		const box = chartBox("Time of a step", [["step", "managed", time(device.step_time.median_ns) + " (" + time(device.step_time.least_ns) +
+			" to " + time(device.step_time.most_ns) + ")"]]);
 		charts.add({
 			canvas: box.canvas, height: 110,
 			draw(frame) {
@@ -331,13 +347,14 @@
 			const at = map.backends[row], here = colours[at === "heap" || !colours[at] ? "device" : at];
 			for (let column = 0; column < map.columns; column++) {
 				const cell = row * map.columns + column, there = host[cell] / 255;
+				const pixel = (map.rows - 1 - row) * map.columns + column; /* low addresses are below */
 				/* A little that is allocated must be seen beside nothing. */
 				const full = used[cell] ? .25 + .75 * used[cell] / 255 : 0;
 				for (let i = 0; i < 3; i++) {
 					const mixed = here[i] * (1 - there) + colours.host[i] * there;
-					pixels.data[cell * 4 + i] = colours.empty[i] * (1 - full) + mixed * full;
+					pixels.data[pixel * 4 + i] = colours.empty[i] * (1 - full) + mixed * full;
 				}
-				pixels.data[cell * 4 + 3] = 255;
+				pixels.data[pixel * 4 + 3] = 255;
 			}
 		}
 		context.putImageData(pixels, 0, 0);
@@ -350,7 +367,8 @@
 			return;
 		const used = cells(map.used), host = cells(map.host), height = Math.max(120, Math.min(map.rows * 3, 290)) + 30;
 		const whole = map.rows * map.row_bytes, span = map.columns * map.column_ns;
-		const box = chartBox("Where blocks were, by address", [["on the device", "device"], ["on the host", "host"], ["not allocated", "empty"]]);
+		const box = chartBox("Where blocks were, by address", [["on the device", "device"], ["on the host", "host"],
+			...["managed", "system", "driver"].filter(place => map.backends.includes(place)).map(place => [place, place]), ["not allocated", "empty"]]);
 		let image, imageTheme;
 		const note = make("span", "dim");
 		box.canvas.before(note);
@@ -367,7 +385,7 @@
 				const from = frame.from / span * map.columns, to = Math.min(frame.to / span, 1) * map.columns;
 				c.drawImage(image, from, 0, Math.max(to - from, .001), map.rows, frame.left, frame.top,
 					Math.min(frame.x(span), frame.right) - frame.left, frame.bottom - frame.top);
-				this.place = y => Math.floor((y - frame.top) / (frame.bottom - frame.top) * map.rows);
+				this.place = y => Math.floor((frame.bottom - y) / (frame.bottom - frame.top) * map.rows);
 			},
 			say(t, y) {
 				const row = t === null || y === null || !this.place ? -1 : this.place(y);
@@ -499,7 +517,7 @@
 	function drawCurve(canvas, points, runs, unit) {
 		const frame = charts.frameOf(canvas, 250, true), c = frame.context;
 		const most = Math.max(...points.map(p => p.value), ...runs.map(p => p.value)) * 1.1 || 1;
-		const y = charts.axis(frame, most, v => axisBytes(v) + unit, true);
+		const y = charts.axis(frame, most, axisBytes, true);
 		const x = percent => frame.left + (100 - percent) / 60 * (frame.right - frame.left);
 		c.strokeStyle = c.fillStyle = charts.colour("device");
 		c.lineWidth = 2;
@@ -509,9 +527,10 @@
 		points.forEach(p => { c.beginPath(); c.arc(x(p.percent), y(p.value), 3, 0, 7); c.fill(); });
 		c.fillStyle = charts.colour("dim");
 		c.textBaseline = "top";
+		const every = [2, 4, 6, 12].find(n => (frame.right - frame.left) / (points.length / n) > 110) || 12;
 		points.forEach((p, i) => {
 			c.textAlign = i === 0 ? "left" : i === points.length - 1 ? "right" : "center";
-			if (i % 2 === 0)
+			if (i % every === 0)
 				c.fillText(p.percent + " % · " + axisBytes(p.budget), x(p.percent), frame.bottom + 7);
 		});
 		for (const run of runs) {
@@ -532,7 +551,7 @@
 			return;
 		$("what-if").hidden = false;
 		const each = curve.steps || 1, unit = curve.steps ? " a step" : "", canvas = make("canvas");
-		$("what-if-text").textContent = "The least that has to come in" + unit + " if the device had less room: Belady's rule on whole allocations, over " +
+		$("what-if-text").textContent = "The least that has to come in" + unit + ", in bytes, if the device had less room: Belady's rule on whole allocations, over " +
 			count(curve.submits) + " submissions. 100 % is " + bytes(curve.peak) + ", the most that submissions name and that was alive at once.";
 		const points = curve.points.map(p => ({percent: p.percent, budget: p.budget, value: p.bytes_in / each}));
 		const steps = Math.max(0, ...data.devices.map(d => d.step_time ? d.step_time.n : 0));
@@ -553,7 +572,8 @@
 
 	function fillMachine() {
 		const process = data.process, file = data.file;
-		const lines = [["command", process.command], ["process", process.pid], ["host", process.host], ["GPU", process.machine],
+		const lines = [["command", process.command], ["process", process.pid], ["host", process.host], ["rank", process.rank],
+			...data.devices.map(d => ["device " + d.device, d.memory ? bytes(d.memory) + " of memory" : null]),
 			["Spillway", process.spillway], ["policy", process.policy && process.policy + (process.policy_hash ? " (" + process.policy_hash + ")" : "")],
 			["spill.mode", process.mode], ["began", process.start], ["trace", file.path + ", " + bytes(file.bytes) + ", " + count(file.events) + " events"]];
 		for (const [name, value] of lines)

@@ -73,12 +73,6 @@ static void put_names(const struct digest *digest)
 		name_it("process_name", VIEW_PID + i, 0, name);
 		name_it("thread_name", VIEW_PID + i, LANE_GAPS, "gaps (the GPU is stopped)");
 		name_it("thread_name", VIEW_PID + i, LANE_STEPS, "steps");
-		for (unsigned lane = 0; lane <= LANES; lane++) {
-			snprintf(name, sizeof(name), "to the device %u", lane + 1);
-			name_it("thread_name", VIEW_PID + i, LANE_IN + lane, name);
-			snprintf(name, sizeof(name), "to the host %u", lane + 1);
-			name_it("thread_name", VIEW_PID + i, LANE_OUT + lane, name);
-		}
 	}
 	snprintf(name, sizeof(name), "Spillway: threads of process %s", pid);
 	name_it("process_name", THREADS_PID, 0, name);
@@ -102,7 +96,7 @@ static void put_bytes(const struct trace *trace, const struct trace_event *event
 	printf(",\"args\":{\"bytes\":%" PRIu64 "}}", event->bytes.budget);
 }
 
-/* Of a device without samples, and what there are only sums of: by bin. */
+/* Of a device without samples, and what there are only sums of: by bin, where something changed. */
 static void put_bins(const struct digest *digest, unsigned number)
 {
 	const struct digest_device *device = &digest->devices[number];
@@ -110,8 +104,9 @@ static void put_bins(const struct digest *digest, unsigned number)
 	for (size_t i = 0; i < digest->n_bins; i++) {
 		const struct digest_bin *bin = &device->bins[i];
 		uint64_t time = digest->trace->first + i * digest->bin_ns;
+		const struct digest_bin *before = i ? bin - 1 : NULL;
 
-		if (!device->sampled) {
+		if (!device->sampled && (!before || memcmp(bin, before, offsetof(struct digest_bin, budget)) != 0)) {
 			const struct trace_event event = {.time = time,
 							  .bytes = {.device = number,
 								    .on_device = bin->device,
@@ -122,7 +117,8 @@ static void put_bins(const struct digest *digest, unsigned number)
 
 			put_bytes(digest->trace, &event);
 		}
-		if (device->moves_in || device->moves_out) {
+		if ((device->moves_in || device->moves_out) &&
+		    (!before || bin->bytes_in != before->bytes_in || bin->bytes_out != before->bytes_out)) {
 			begin("C", VIEW_PID + number, 0, "moved, bytes a second");
 			at(digest->trace, time);
 			printf(",\"args\":{\"in\":%.0f,\"out\":%.0f}}",
@@ -148,16 +144,34 @@ static void put_gap(const struct digest *digest, const struct trace_event *event
 	       event->gap.bytes_out);
 }
 
-static void put_move(const struct digest *digest, const struct digest_move *move, uint64_t busy[2][LANES + 1])
+/* Of one device, to the device and to the host: until when each is taken, and whether it has a name. */
+struct lanes {
+	uint64_t busy[2][LANES + 1];
+	bool named[2][LANES + 1];
+};
+
+static void name_lane(struct lanes *lanes, const struct digest_move *move, unsigned lane)
 {
-	uint64_t *lanes = busy[move->to_host], end = move->end == UINT64_MAX ? digest->run_ns : move->end;
+	char name[32];
+
+	if (lanes->named[move->to_host][lane])
+		return;
+	lanes->named[move->to_host][lane] = true;
+	snprintf(name, sizeof(name), "to the %s %u", move->to_host ? "host" : "device", lane + 1);
+	name_it("thread_name", VIEW_PID + move->device, (move->to_host ? LANE_OUT : LANE_IN) + lane, name);
+}
+
+static void put_move(const struct digest *digest, const struct digest_move *move, struct lanes *lanes)
+{
+	uint64_t *busy = lanes->busy[move->to_host], end = move->end == UINT64_MAX ? digest->run_ns : move->end;
 	unsigned lane = 0;
 	char made[64];
 
 	/* The last lane takes what finds no other. */
-	while (lane < LANES && lanes[lane] > move->begin)
+	while (lane < LANES && busy[lane] > move->begin)
 		lane++;
-	lanes[lane] = end;
+	busy[lane] = end;
+	name_lane(lanes, move, lane);
 	begin("X", VIEW_PID + move->device, (move->to_host ? LANE_OUT : LANE_IN) + lane,
 	      move->stayed ? "stayed" : digest_why_name(move->why));
 	at(digest->trace, digest->trace->first + move->begin);
@@ -178,16 +192,16 @@ static void put_move(const struct digest *digest, const struct digest_move *move
 
 static void put_devices(const struct digest *digest)
 {
-	uint64_t busy[2][LANES + 1];
+	struct lanes lanes;
 
 	for (unsigned i = 0; i < DIGEST_DEVICES; i++) {
 		if (!digest->devices[i].seen)
 			continue;
-		memset(busy, 0, sizeof(busy));
+		memset(&lanes, 0, sizeof(lanes));
 		put_bins(digest, i);
 		for (size_t k = 0; k < digest->n_moves; k++)
 			if (digest->moves[k].device == i)
-				put_move(digest, &digest->moves[k], busy);
+				put_move(digest, &digest->moves[k], &lanes);
 	}
 	for (size_t i = 0; i < digest->n_steps; i++) {
 		begin("X", VIEW_PID + digest->steps[i].device, LANE_STEPS, "step");

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_ROOM = 41, VALUE_ROOM = 201 };
+enum { NAME_ROOM = 41, VALUE_ROOM = 201, WIDTH = 100 };
 
 uint64_t report_wall(const struct trace *trace, uint64_t time)
 {
@@ -46,8 +46,7 @@ static void print_heading(const struct digest *digest)
 	printf("  policy %s", head(trace, "policy", room));
 	printf(" (%s), ", head(trace, "policy_hash", room));
 	printf("spill.mode %s, ", head(trace, "mode", room));
-	printf("spillway %s, ", head(trace, "spillway", room));
-	printf("%s\n", head(trace, "devices", room));
+	printf("spillway %s\n", head(trace, "spillway", room));
 	if (digest->trace->n_lost)
 		printf("  NOT COMPLETE: %s events had no room and are missing\n", units_count(trace->n_lost, n));
 	if (trace->cut)
@@ -60,22 +59,47 @@ static void print_heading(const struct digest *digest)
 		       units_count(digest->n_strangers, n), DIGEST_DEVICES - 1);
 }
 
+/* Words up to the edge, the next lines indented by so much; what is before them took `column`. A long word may stick out. */
+static void print_wrapped(const char *words, int column, int indent)
+{
+	bool fresh = true;
+
+	for (const char *end; *words; words = end + strspn(end, " ")) {
+		int length = (int)strcspn(words, " ");
+
+		end = words + length;
+		if (!fresh && column + 1 + length > WIDTH) {
+			printf("\n%*s", indent, "");
+			column = indent;
+			fresh = true;
+		}
+		printf("%s%.*s", fresh ? "" : " ", length, words);
+		column += length + !fresh;
+		fresh = false;
+	}
+	printf("\n");
+}
+
 static void print_answer(const struct digest *digest)
 {
 	char time[UNITS_TEXT], share[UNITS_TEXT];
 
-	printf("\n%s\n", digest->verdict);
+	printf("\n");
+	print_wrapped(digest->verdict, 0, 0);
 	if (digest->n_costs)
 		printf("\nWhat it cost, of %s:\n", units_time(digest->run_ns, time));
 	for (unsigned i = 0; i < digest->n_costs; i++) {
 		const struct digest_cost *cost = &digest->costs[i];
+		int column = printf("  %9s %6s  %s: ", cost->known ? units_time(cost->ns, time) : "n/a",
+				    cost->known ? units_share((double)cost->ns, (double)digest->run_ns, share) : "n/a",
+				    digest_cost_name(cost->kind));
 
-		printf("  %9s %6s  %s: %s\n", cost->known ? units_time(cost->ns, time) : "n/a",
-		       cost->known ? units_share((double)cost->ns, (double)digest->run_ns, share) : "n/a",
-		       digest_cost_name(cost->kind), cost->evidence);
+		print_wrapped(cost->evidence, column, 20);
 	}
-	for (unsigned i = 0; i < digest->n_advice; i++)
-		printf("%s%s\n", i ? "  " : "\nAdvice: ", digest->advice[i]);
+	for (unsigned i = 0; i < digest->n_advice; i++) {
+		printf("%s", i ? "  - " : "\nAdvice:\n  - ");
+		print_wrapped(digest->advice[i], 4, 4);
+	}
 }
 
 static void print_device(const struct digest *digest, unsigned number)
@@ -88,9 +112,10 @@ static void print_device(const struct digest *digest, unsigned number)
 	printf("  on the device %s, on the host %s, managed %s, system %s, driver %s\n", units_bytes(device->device, a),
 	       units_bytes(device->host, b), units_bytes(device->managed, c), units_bytes(device->system, d),
 	       units_bytes(device->driver, e));
-	printf("  together %s, budget %s; something on the host for %s of the run\n", units_bytes(device->need, a),
-	       device->budget ? units_bytes(device->budget, b) : "n/a",
-	       units_share((double)device->over_ns, (double)digest->run_ns, c));
+	printf("  together %s, budget %s, the GPU has %s; something on the host for %s of the run\n",
+	       units_bytes(device->need, a), device->budget ? units_bytes(device->budget, b) : "n/a",
+	       device->total ? units_bytes(device->total, c) : "n/a",
+	       units_share((double)device->over_ns, (double)digest->run_ns, d));
 	if (device->moves_in || device->moves_out)
 		printf("  moved in %s (%s pieces), out %s (%s pieces)\n", units_bytes(device->bytes_in, a),
 		       units_count(device->moves_in, b), units_bytes(device->bytes_out, c),
@@ -181,7 +206,7 @@ static void print_idle_rules(const struct digest *digest)
 	printf("\nRules that never matched:");
 	for (size_t i = 0; i < digest->n_idle_rules && i < REPORT_LIST; i++)
 		printf("%s %s", i ? "," : "",
-		       report_name(digest, DIGEST_BY_RULE, (uint64_t)digest->idle_rules[i] + 1, name, sizeof(name)));
+		       report_name(digest, DIGEST_BY_RULE, digest->idle_rules[i], name, sizeof(name)));
 	printf("\n");
 }
 
@@ -202,7 +227,7 @@ static void print_curve(const struct digest *digest)
 		printf("  %3u %% %10s %12s in %12s out", point->percent, units_bytes(point->budget, a),
 		       units_bytes(point->bytes_in / each, b), units_bytes(point->bytes_out / each, c));
 		if (point->over)
-			printf("; %s submissions name more than fits", units_count(point->over, d));
+			printf("; %s naming more than fits", units_number(point->over, "submission", d));
 		printf("\n");
 	}
 }

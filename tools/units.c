@@ -65,6 +65,14 @@ char *units_count(uint64_t n, char room[UNITS_TEXT])
 	return room;
 }
 
+char *units_number(uint64_t n, const char *word, char room[UNITS_TEXT])
+{
+	size_t length = strlen(units_count(n, room));
+
+	snprintf(room + length, UNITS_TEXT - length, " %s%s", word, n == 1 ? "" : "s");
+	return room;
+}
+
 char *units_rate(uint64_t bytes, uint64_t ns, char room[UNITS_TEXT])
 {
 	if (!ns)

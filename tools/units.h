@@ -12,6 +12,8 @@ char *units_bytes(uint64_t bytes, char room[UNITS_TEXT]);            /* "12.3 Gi
 char *units_time(uint64_t ns, char room[UNITS_TEXT]);                /* "12.3 s", "4 min 05 s" */
 char *units_share(double part, double whole, char room[UNITS_TEXT]); /* "31 %"; "n/a" of nothing */
 char *units_count(uint64_t n, char room[UNITS_TEXT]);                /* "1,204" */
+/* "1 wait", "1,204 waits": a short word that takes an s. */
+char *units_number(uint64_t n, const char *word, char room[UNITS_TEXT]);
 /* Bytes moved in so long: "41.2 GB/s", as links are measured; "n/a" in no time. */
 char *units_rate(uint64_t bytes, uint64_t ns, char room[UNITS_TEXT]);
 /* Nanoseconds since 1970: "2026-11-21 20:08:17 UTC" */

@@ -64,8 +64,11 @@ static void frame(uint32_t thread)
 
 static void name(uint64_t list, uint64_t number, const char *text)
 {
+	struct trace_event event = {
+	    .kind = TRACE_name, .time = now, .field = {list, number}, .text = text, .text_bytes = strlen(text)};
+
 	frame(THREAD);
-	file_name(&file, list, number, text, strlen(text));
+	trace_frame_add(file.writer, &event);
 }
 
 static void sample(uint64_t managed)
@@ -185,7 +188,8 @@ static void allocate(int i, uint64_t bytes, uint64_t rule, uint64_t site, uint64
 	blocks[i] = (struct block){.address = next, .bytes = bytes, .here = backend == 0 && here + bytes <= BUDGET};
 	ADD(THREAD, ask, now, bytes, 0, 0, site);
 	now += blocks[i].here ? 60 * US : 180 * US * bytes / MIB; /* pinning takes its time */
-	ADD(THREAD, made, now, (uint64_t)i + 1, next, bytes, 0, 0, backend, rule, site, blocks[i].here ? 0 : bytes);
+	ADD(THREAD, made, now, (uint64_t)i + 1, next, bytes, 0, 0, backend, rule, site,
+	    blocks[i].here || backend ? 0 : bytes);
 	here += blocks[i].here ? bytes : 0;
 	next += (bytes + 64 * MIB - 1) / (64 * MIB) * 64 * MIB;
 }
@@ -203,11 +207,11 @@ static void begin(void)
 	name(TRACE_SITES, 1, "libc10_cuda.so+0x2fa10");
 	name(TRACE_SITES, 2, "libtorch_cuda.so+0x81c3e0");
 	name(TRACE_SITES, 3, "libcublasLt.so.13+0x99b04");
-	name(TRACE_RULES, WEIGHTS - 1, "weights");
-	name(TRACE_RULES, OPTIM - 1, "optim");
-	name(TRACE_RULES, ACTIVATIONS - 1, "activations");
-	name(TRACE_RULES, REST - 1, "everything else");
-	name(TRACE_RULES, NEVER - 1, "embedding tables");
+	name(TRACE_RULES, WEIGHTS, "weights");
+	name(TRACE_RULES, OPTIM, "optim");
+	name(TRACE_RULES, ACTIVATIONS, "activations");
+	name(TRACE_RULES, REST, "everything else");
+	name(TRACE_RULES, NEVER, "embedding tables");
 	name(TRACE_THREADS, THREAD, "python");
 	name(TRACE_THREADS, WORKER, "spillway-mover");
 	name(TRACE_RANGES, 0, "forward");
@@ -242,7 +246,7 @@ int main(int argc, char **argv)
 	seed.state = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
 	file = file_new("version=1\nstart=1795291697123456789\nclock=4900000000\npid=4711\nhost=node17\n"
 			"command=python train.py --layers 24\npolicy=training.yaml\npolicy_hash=9f3ac211\nmode=exact\n"
-			"spillway=0.1.0\ndevices=NVIDIA H200\n");
+			"spillway=0.1.0\ndevices=0:10737418240 \n");
 	begin();
 	for (uint64_t i = 0; n_events < most; i++) {
 		step(i);

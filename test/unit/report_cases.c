@@ -1,0 +1,176 @@
+/*
+ * report_cases FOLDER: the traces that report_test.sh shows, made by hand. Times are round, so that every figure can be
+ * worked out on paper.
+ */
+#include "test/unit/trace_file.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#define MIB UINT64_C(1048576)
+#define S   UINT64_C(1000000000)
+#define MS  UINT64_C(1000000)
+#define AT  UINT64_C(0x7f0000000000)
+#define HEAD                                                                                                           \
+	"version=1\nstart=1795291697000000000\nclock=100000000000\npid=4711\nhost=node17\ncommand=python train.py\n"   \
+	"policy=training\npolicy_hash=9f3a\nmode=exact\nspillway=0.1.0\ndevices=0:1073741824 \n"
+#define T0 (100 * S)
+
+static char path[4096];
+static const char *folder;
+
+static void save(struct trace_file *file, const char *name)
+{
+	snprintf(path, sizeof(path), "%s/%s.trace", folder, name);
+	file_save(file, path);
+	file_free(file);
+}
+
+static void name(struct trace_file *file, uint64_t list, uint64_t number, const char *text)
+{
+	struct trace_event event = {
+	    .kind = TRACE_name, .time = T0, .field = {list, number}, .text = text, .text_bytes = strlen(text)};
+
+	trace_frame_add(file->writer, &event);
+}
+
+static void submit(struct trace_file *file, uint64_t time, uint64_t function, uint64_t a, uint64_t b)
+{
+	const struct trace_named named[2] = {{.address = a}, {.address = b}};
+
+	file_submit(file, time, function, named, b ? 2 : 1);
+}
+
+static void names(struct trace_file *file)
+{
+	name(file, TRACE_RULES, 1, "weights");
+	name(file, TRACE_RULES, 2, "optim");
+	name(file, TRACE_RULES, 3, "never");
+	name(file, TRACE_SITES, 1, "libtorch_cuda.so+0x10");
+	name(file, TRACE_FUNCTIONS, 0, "gemm");
+	name(file, TRACE_FUNCTIONS, 1, "adam");
+	name(file, TRACE_THREADS, 1, "python");
+}
+
+static void move_halves(struct trace_file *file, uint64_t i, uint64_t begin)
+{
+	uint64_t one = AT + 256 * MIB, other = AT + 512 * MIB;
+
+	FILE_ADD(file, wait, begin, 0, 500 * MS, 1);
+	FILE_ADD(file, move, begin, 2 * i, 0, i % 2 ? other : one, 256 * MIB, 1, TRACE_WHY_ROOM);
+	FILE_ADD(file, moved, begin + 200 * MS, 2 * i, 0);
+	FILE_ADD(file, move, begin + 200 * MS, 2 * i + 1, 0, i % 2 ? one : other, 256 * MIB, 0, TRACE_WHY_WAITED);
+	FILE_ADD(file, moved, begin + 400 * MS, 2 * i + 1, 0);
+	FILE_ADD(file, gap, begin + 400 * MS, 0, 200 * MS, 256 * MIB, 256 * MIB, 0);
+}
+
+/*
+ * Ten seconds, four steps of two. 256 MiB of weights and 512 MiB of optimizer state, which does not fit into 512 MiB: in
+ * each step one half of the optimizer's comes in, the other goes out, and the submission waits for 500 ms. Not moving:
+ * the second half stays on the host.
+ */
+static void spilling(const char *as, const char *head, bool moving)
+{
+	struct trace_file file = file_new(head);
+
+	file_frame(&file, 1, T0);
+	names(&file);
+	FILE_ADD(&file, ask, T0, 256 * MIB, 0, 0, 1);
+	FILE_ADD(&file, made, T0 + 10 * MS, 1, AT, 256 * MIB, 0, 0, 0, 1, 1, 0);
+	FILE_ADD(&file, ask, T0 + 20 * MS, 512 * MIB, 0, 0, 1);
+	FILE_ADD(&file, made, T0 + 120 * MS, 2, AT + 256 * MIB, 512 * MIB, 0, 0, 0, 2, 1, 256 * MIB);
+	FILE_ADD(&file, refused, T0 + 200 * MS, 4096 * MIB, 0, 0, 1, 1, 2);
+	FILE_ADD(&file, bytes, T0 + 500 * MS, 0, 512 * MIB, 256 * MIB, 0, 0, 0, 512 * MIB);
+	FILE_ADD(&file, push, T0 + 600 * MS, 0);
+	for (uint64_t i = 0; i < 5; i++) {
+		uint64_t begin = T0 + (1 + 2 * i) * S;
+
+		FILE_ADD(&file, step, begin, 0, 2);
+		if (i == 4)
+			break;
+		submit(&file, begin, 0, AT, 0);
+		if (moving)
+			move_halves(&file, i, begin + S);
+		submit(&file, begin + 1500 * MS, 1, AT, AT + 256 * MIB);
+	}
+	FILE_ADD(&file, pop, T0 + 9 * S, 0);
+	FILE_ADD(&file, freed, T0 + 10 * S, 2);
+	FILE_ADD(&file, end, T0 + 10 * S, 0);
+	save(&file, as);
+}
+
+static void fitting(void)
+{
+	struct trace_file file = file_new(HEAD);
+
+	file_frame(&file, 1, T0);
+	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 3, 0, 0, 0);
+	FILE_ADD(&file, freed, T0 + S, 1);
+	FILE_ADD(&file, faults, T0 + S, 0, 40, 2, 65536, 4096);
+	FILE_ADD(&file, end, T0 + S, 0);
+	save(&file, "fitting");
+}
+
+/* Every text is somebody else's. */
+static void hostile(void)
+{
+	static const char bad[] = "</script><script>alert(1)</script>\033[31m\"\xff,\n=1+1";
+	struct trace_file file =
+	    file_new("version=1\nstart=1\nclock=100000000000\npid=<b>1</b>\nhost=\033]0;x\a\n"
+		     "command=</script><img src=x onerror=alert(1)>\ndevices=0:99999999999999999999999 x\n");
+
+	file_frame(&file, 7, T0);
+	name(&file, TRACE_RULES, 1, bad);
+	name(&file, TRACE_RULES, 2, "=HYPERLINK(\"http://example.org\")");
+	name(&file, TRACE_SITES, 1, bad);
+	name(&file, TRACE_FUNCTIONS, 0, bad);
+	name(&file, TRACE_THREADS, 7, bad);
+	name(&file, TRACE_RANGES, 0, bad);
+	FILE_ADD(&file, made, T0, 1, UINT64_MAX - 4096, UINT64_MAX, 99, 0, 77, 1, 1, UINT64_MAX);
+	FILE_ADD(&file, made, T0, 2, 0, UINT64_MAX, 0, 1000, 0, 4000000000, 4000000000, 0);
+	FILE_ADD(&file, made, T0, 3, AT, 1, 0, 63, 0, 2, 1, 5);
+	FILE_ADD(&file, grown, T0 + 1, 3, UINT64_MAX);
+	FILE_ADD(&file, refused, T0, UINT64_MAX, 0, UINT64_MAX, UINT64_MAX, UINT64_MAX, 0);
+	FILE_ADD(&file, push, T0, 0);
+	FILE_ADD(&file, move, T0, 5, UINT64_MAX, AT, UINT64_MAX, 1, UINT64_MAX);
+	FILE_ADD(&file, moved, T0 + S, 5, 0);
+	FILE_ADD(&file, move, T0, 6, 63, AT, UINT64_MAX, 0, 0);
+	FILE_ADD(&file, moved, T0 + S, 6, 0);
+	FILE_ADD(&file, moved, T0 + S, 6, 0);
+	FILE_ADD(&file, moved, T0 + S, 12345, 0);
+	FILE_ADD(&file, wait, T0 + S, 63, UINT64_MAX, UINT64_MAX);
+	FILE_ADD(&file, gap, T0 + S, 63, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX);
+	FILE_ADD(&file, bytes, T0 + S, 63, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX);
+	FILE_ADD(&file, faults, T0 + S, 63, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX);
+	FILE_ADD(&file, faults, T0 + S, 63, 0, 0, 0, 0);
+	FILE_ADD(&file, fault, T0 + S, 63, AT, 0, 0);
+	FILE_ADD(&file, step, T0 + S, 63, UINT64_MAX);
+	FILE_ADD(&file, state, T0 + S, 1);
+	submit(&file, T0 + S, UINT64_MAX, AT, UINT64_MAX - 1);
+	FILE_ADD(&file, freed, T0 + S, 99);
+	FILE_ADD(&file, lost, T0 + S, 12);
+	/* A time before everything, and one far behind. */
+	FILE_ADD(&file, made, 0, 4, AT, 4096, 0, 63, 0, 1, 1, 0);
+	FILE_ADD(&file, wait, UINT64_MAX, 63, UINT64_MAX, 0);
+	save(&file, "hostile");
+}
+
+static void empty(void)
+{
+	struct trace_file file = file_new(HEAD);
+
+	save(&file, "empty");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 2)
+		return 2;
+	folder = argv[1];
+	spilling("spilling", HEAD, true);
+	spilling("static", "version=1\nstart=1795291697000000000\nclock=100000000000\nmode=static\n", false);
+	fitting();
+	hostile();
+	empty();
+	return 0;
+}

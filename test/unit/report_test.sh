@@ -1,0 +1,131 @@
+#!/bin/sh
+# report_test.sh TOOL CASES SOURCE_DIR: what `spillway report` promises, on traces made by hand. Texts are compared with those
+# in test/data/report; UPDATE=1 writes them anew, to be looked at with git diff.
+tool=$1
+cases=$2
+source=$3
+golden=$source/test/data/report
+here=$(mktemp -d /tmp/report_test.XXXXXX) || exit 1
+trap 'rm -rf "$here"' EXIT
+cd "$here" || exit 1
+failed=0
+n=0
+
+# expect "promise" STATUS "stdout (a pattern)" "stderr (a pattern)" command...
+expect() {
+	promise=$1 status=$2 out=$3 err=$4
+	shift 4
+	n=$((n + 1))
+	"$@" >out.txt 2>err.txt
+	got=$?
+	[ "$got" = "$status" ] || complain "exit status $got, not $status"
+	case $(cat out.txt) in $out) ;; *) complain "stdout is not $out" ;; esac
+	case $(cat err.txt) in $err) ;; *) complain "stderr is not $err" ;; esac
+}
+
+complain() {
+	failed=$((failed + 1))
+	echo "FAILED: $promise: $1"
+	head -c 2000 out.txt | sed 's/^/  out: /'
+	head -c 2000 err.txt | sed 's/^/  err: /'
+}
+
+# same NAME: what the last command printed is test/data/report/NAME
+same() {
+	[ -n "$UPDATE" ] && cp out.txt "$golden/$1"
+	cmp -s out.txt "$golden/$1" || { complain "it is not $golden/$1"; diff "$golden/$1" out.txt | head -20; }
+}
+
+# in_no_line "promise" PATTERN FILE
+in_no_line() {
+	n=$((n + 1))
+	promise=$1
+	! LC_ALL=C grep -q "$2" "$3" || complain "found in $3: $2"
+}
+
+"$cases" . || exit 1
+report() { "$tool" report "$@"; }
+
+for case in spilling static fitting empty; do
+	expect "text of $case" 0 '*' '' report $case.trace
+	same $case.txt
+done
+expect 'two runs beside each other' 0 '*' '' report spilling.trace static.trace
+same compare.txt
+for table in allocations series moves rules; do
+	expect "table $table" 0 '*' '' report --csv=$table spilling.trace
+	[ $table = series ] || same $table.csv
+	cp out.txt table.csv
+	expect "every line of $table has as many fields as the first" 0 '1' '' \
+		sh -c "awk -F, '{print NF}' table.csv | sort -u | wc -l | tr -d ' '"
+done
+expect '--csv alone is the allocations' 0 'id,device,*' '' report --csv spilling.trace
+expect 'a view for Perfetto' 0 '*' '' report --perfetto spilling.trace
+same perfetto.json
+
+# JSON, as far as a shell can look at it, and a parser where there is one.
+expect 'JSON' 0 '{*"version": 1,*}' '' report --json spilling.trace
+grep -o '"[a-z_]*": ' out.txt | tr -d '": ' | sort -u >keys.txt
+[ "$(wc -l <keys.txt)" -ge 100 ] || complain 'keys were not found'
+sed -n 's/^\.\(It \)\{0,1\}Cm //p' "$source/tools/spillway-report.1" | tr ' ' '\n' | sort -u >page.txt
+expect 'every key of JSON is in the manual page' 0 '' '' sh -c 'comm -23 keys.txt page.txt'
+expect 'JSON of several is a list' 0 '[[]{*},{*}]' '' report --json spilling.trace static.trace
+if command -v python3 >/dev/null; then
+	for case in spilling static fitting hostile empty; do
+		for option in --json --perfetto; do
+			expect "$option of $case is well formed" 0 '' '' \
+				sh -c '"$1" report '$option' '$case'.trace | python3 -c "import json, sys; json.load(sys.stdin)"' sh "$tool"
+		done
+	done
+fi
+
+expect 'the page' 0 '<!doctype html>*</html>' '' report --html spilling.trace
+cp out.txt page.html
+in_no_line 'the page has all its parts' '^@.*@$' page.html
+in_no_line 'the page names no place on a network' 'https\{0,1\}:' page.html
+expect '--output makes a file of the same, for the owner alone' 0 '' '' report --html --output new.html spilling.trace
+cmp -s page.html new.html || complain 'it is another'
+[ "$(stat -c %a new.html)" = 600 ] || complain "its mode is $(stat -c %a new.html)"
+ln -s elsewhere link.html
+expect '--output follows no link' 1 '' '*link.html*cannot be written*' report --html --output link.html spilling.trace
+
+# Texts of strangers.
+for option in '' --json --csv=allocations --csv=rules --html --perfetto; do
+	# shellcheck disable=SC2086 # none or one
+	expect "hostile texts do not stop ${option:-text}" 0 '*' '' report $option hostile.trace
+	in_no_line "nor bring control characters into ${option:-text}" "$(printf '[\001-\010\013-\037\177]')" out.txt
+	case $option in
+	--html) in_no_line 'nor end the script of the page' '<script>alert\|<img' out.txt ;;
+	--csv*) in_no_line 'nor become formulas' ',"\{0,1\}[=+@]' out.txt ;;
+	esac
+done
+
+# Files that are not whole.
+head -c 700 spilling.trace >cut.trace
+expect 'a cut trace is shown as far as it goes, and that is said' 0 '*NOT COMPLETE*' '*cut off*' report cut.trace
+{ head -c 500 spilling.trace; printf 'garbage'; tail -c +508 spilling.trace; } >damaged.trace
+expect 'so is a damaged one' 0 '*NOT COMPLETE: the file is damaged*' '*damaged*' report damaged.trace
+i=1
+while [ $i -lt "$(wc -c <hostile.trace)" ]; do
+	head -c $i hostile.trace >part.trace
+	"$tool" report part.trace >out.txt 2>err.txt
+	got=$?
+	n=$((n + 1))
+	promise="$i bytes of a trace are shown or refused"
+	[ $got = 0 ] || [ $got = 2 ] || complain "exit status $got"
+	i=$((i + 37))
+done
+printf 'no trace' >no.trace
+expect 'what is no trace is refused' 2 '' 'spillway: "no.trace": *' report no.trace
+expect 'a file that is not there, too' 2 '' 'spillway: "nowhere.trace": *' report nowhere.trace
+expect 'one bad trace of two shows nothing' 2 '' '*no.trace*' report spilling.trace no.trace
+expect 'no trace is wrong usage' 2 '' '*no trace given*' report
+expect 'an unknown option is wrong usage' 2 '' '*unknown option "--hmtl"*' report --hmtl spilling.trace
+expect 'an unknown table is wrong usage' 2 '' '*--csv has the tables*' report --csv=x spilling.trace
+expect 'two outputs are wrong usage' 2 '' '*only one of*' report --csv --html spilling.trace
+expect 'a page of two runs is wrong usage' 2 '' '*the other outputs take one*' report --html spilling.trace static.trace
+expect 'help has examples' 0 'usage: *examples:*' '' report --help
+expect 'a full disk is an error' 1 '' '*could not be written*' sh -c '"$1" report spilling.trace >/dev/full' sh "$tool"
+
+echo "$n promises, $failed failed"
+[ "$failed" = 0 ]
