@@ -65,9 +65,10 @@ static bool list_make(struct finder *finder, const struct trace_event *event, ui
 
 static bool same_list(const struct digest_uses *uses, uint32_t list, uint64_t begin, uint64_t end)
 {
-	return uses->first[list + 1] - uses->first[list] == end - begin &&
-	       memcmp(uses->blocks + uses->first[list], uses->blocks + begin, (end - begin) * sizeof(*uses->blocks)) ==
-		   0;
+	if (uses->first[list + 1] - uses->first[list] != end - begin)
+		return false;
+	return end == begin || memcmp(uses->blocks + uses->first[list], uses->blocks + begin,
+				      (end - begin) * sizeof(*uses->blocks)) == 0;
 }
 
 static bool list_find(struct finder *finder, const struct trace_row *row, uint32_t *ret_list)

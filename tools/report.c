@@ -149,20 +149,17 @@ static int run_read(const char *path, struct trace *trace, struct digest *digest
 	progress_begin("reading", 0);
 	error = trace_read_file(path, trace);
 	progress_end();
-	if (!error) {
+	if (!error)
 		error = digest_make(trace, show_progress, digest);
-		progress_end();
-		if (error)
-			trace_free(trace);
-	}
-	if (error == -ENOMEM) {
+	progress_end();
+	if (error == -ENOMEM)
 		tool_say("no memory for %s", policy_quote(path, quoted));
-		return TOOL_BROKEN;
-	}
-	if (error) {
+	else if (error)
 		tool_say("%s: %s", policy_quote(path, quoted),
 			 policy_printable(trace->problem, problem, sizeof(problem)));
-		return TOOL_BAD;
+	if (error) {
+		trace_free(trace);
+		return error == -ENOMEM ? TOOL_BROKEN : TOOL_BAD;
 	}
 	if (trace->damaged)
 		tool_say("%s is damaged, and shown up to there: %s", policy_quote(path, quoted),

@@ -1,0 +1,341 @@
+/*
+ * What a digest says of traces that are made by hand, in memory that may run out; and what must move, compared with a
+ * plainer way of finding it.
+ */
+#include "test/unit/seed.h"
+#include "test/unit/trace_file.h"
+#include "tools/digest.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+#include "test/unit/failing_alloc.h"
+
+#define MIB UINT64_C(1048576)
+#define MS  UINT64_C(1000000)
+#define AT  UINT64_C(0x7f0000000000)
+#define T0  (1000 * MS)
+
+static char path[] = "/tmp/digest_test.XXXXXX";
+static struct trace trace;
+static struct digest digest;
+
+static struct trace_file file_begin(void)
+{
+	struct trace_file file = file_new("version=1\nstart=1\nclock=1\n");
+
+	file_frame(&file, 0, T0);
+	return file;
+}
+
+static void read_back(struct trace_file *file)
+{
+	file_save(file, path);
+	file_free(file);
+	assert_int_equal(trace_read_file(path, &trace), 0);
+	assert_int_equal(digest_make(&trace, NULL, &digest), 0);
+}
+
+static void done(void)
+{
+	digest_free(&digest);
+	trace_free(&trace);
+}
+
+static void time_of_waits_that_overlap_counts_once(void **state)
+{
+	struct trace_file file = file_begin();
+
+	(void)state;
+	FILE_ADD(&file, wait, T0, 0, 10 * MS, 0);
+	FILE_ADD(&file, wait, T0 + 5 * MS, 0, 10 * MS, 0);
+	FILE_ADD(&file, gap, T0 + 14 * MS, 0, 6 * MS, 0, 0, 0);
+	FILE_ADD(&file, end, T0 + 100 * MS, 0);
+	read_back(&file);
+	assert_int_equal(digest.wait_ns, 15 * MS);
+	assert_int_equal(digest.devices[0].wait_ns, 20 * MS);
+	assert_int_equal(digest.gap_ns, 6 * MS);
+	assert_int_equal(digest.lost_ns, 20 * MS);
+	done();
+}
+
+static void what_lasts_beyond_the_trace_ends_with_it(void **state)
+{
+	struct trace_file file = file_begin();
+
+	(void)state;
+	FILE_ADD(&file, gap, T0, 0, UINT64_MAX, 0, 0, 0);
+	FILE_ADD(&file, state, T0 + 40 * MS, 1);
+	FILE_ADD(&file, end, T0 + 100 * MS, 0);
+	read_back(&file);
+	assert_int_equal(digest.gap_ns, 100 * MS);
+	assert_int_equal(digest.suspended_ns, 60 * MS);
+	done();
+}
+
+static void a_wait_is_shared_out_by_bytes_to_what_arrived_for_it(void **state)
+{
+	struct trace_file file = file_begin();
+
+	(void)state;
+	for (uint64_t i = 1; i < 4; i++)
+		trace_frame_add(
+		    file.writer,
+		    &(struct trace_event){
+			.kind = TRACE_name, .time = T0, .field = {TRACE_RULES, i}, .text = "rule", .text_bytes = 4});
+	for (uint64_t i = 0; i < 3; i++)
+		FILE_ADD(&file, made, T0, i + 1, AT + i * 64 * MIB, 64 * MIB, 0, 0, 0, i + 1, 0, 64 * MIB);
+	FILE_ADD(&file, move, T0, 1, 0, AT, 48 * MIB, 0, TRACE_WHY_WAITED);
+	FILE_ADD(&file, move, T0, 2, 0, AT + 64 * MIB, 16 * MIB, 0, TRACE_WHY_WAITED);
+	FILE_ADD(&file, move, T0, 3, 0, AT + 128 * MIB, 64 * MIB, 0, TRACE_WHY_AHEAD);
+	FILE_ADD(&file, wait, T0, 0, 40 * MS, 0);
+	for (uint64_t i = 1; i < 4; i++)
+		FILE_ADD(&file, moved, T0 + i * 10 * MS, i, 0);
+	FILE_ADD(&file, end, T0 + 100 * MS, 0);
+	read_back(&file);
+	assert_int_equal(digest.block_wait_ns[0], 30 * MS);
+	assert_int_equal(digest.block_wait_ns[1], 10 * MS);
+	assert_int_equal(digest.block_wait_ns[2], 0);
+	assert_int_equal(digest.tables[DIGEST_BY_RULE].groups[0].number, 1);
+	assert_int_equal(digest.tables[DIGEST_BY_RULE].groups[0].wait_ns, 30 * MS);
+	done();
+}
+
+static void the_map_follows_a_block_to_the_host_and_back(void **state)
+{
+	struct trace_file file = file_begin();
+	const struct digest_map *map = &digest.devices[0].map;
+
+	(void)state;
+	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 0, 0, 0);
+	FILE_ADD(&file, move, T0 + 100 * MS, 1, 0, AT, 64 * MIB, 1, 0);
+	FILE_ADD(&file, moved, T0 + 100 * MS, 1, 0);
+	FILE_ADD(&file, move, T0 + 200 * MS, 2, 0, AT, 64 * MIB, 0, 0);
+	FILE_ADD(&file, moved, T0 + 200 * MS, 2, 0);
+	FILE_ADD(&file, freed, T0 + 300 * MS, 1);
+	FILE_ADD(&file, end, T0 + 400 * MS, 0);
+	read_back(&file);
+	assert_int_equal(map->columns, DIGEST_COLUMNS);
+	for (unsigned part = 0; part < 4; part++) {
+		uint32_t cell = part * DIGEST_COLUMNS / 4 + DIGEST_COLUMNS / 8;
+
+		assert_int_equal(map->used[cell], part < 3 ? 255 : 0);
+		assert_int_equal(map->host[cell], part == 1 ? 255 : 0);
+	}
+	assert_int_equal(map->address[0], AT);
+	assert_int_equal(digest.devices[0].over_ns, 100 * MS);
+	done();
+}
+
+static void samples_of_one_of_several_devices_are_not_believed(void **state)
+{
+	struct trace_file file = file_begin();
+
+	(void)state;
+	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 0, 0, 0);
+	FILE_ADD(&file, made, T0, 2, AT + 1024 * MIB, 32 * MIB, 0, 1, 0, 0, 0, 0);
+	FILE_ADD(&file, made, T0, 3, AT + 2048 * MIB, 32 * MIB, 0, 64, 0, 0, 0, 0);
+	FILE_ADD(&file, bytes, T0, 1, 96 * MIB, 0, 0, 0, 0, 128 * MIB);
+	FILE_ADD(&file, end, T0 + 100 * MS, 0);
+	read_back(&file);
+	assert_false(digest.devices[1].sampled);
+	assert_int_equal(digest.devices[0].device, 64 * MIB);
+	assert_int_equal(digest.devices[1].device, 32 * MIB);
+	assert_int_equal(digest.n_strangers, 1);
+	done();
+}
+
+/* ---- Belady's rule, the plain way ---- */
+
+enum { BLOCKS = 7, USES = 60 };
+
+static struct {
+	uint64_t bytes[BLOCKS];
+	unsigned named[USES][2];
+} job;
+
+static unsigned next_use(unsigned block, unsigned from)
+{
+	while (from < USES && job.named[from][0] != block && job.named[from][1] != block)
+		from++;
+	return from;
+}
+
+static uint64_t plain_bytes_in(uint64_t budget)
+{
+	bool here[BLOCKS] = {false}, written[BLOCKS] = {false};
+	uint64_t in = 0, used = 0;
+
+	for (unsigned i = 0; i < USES; i++)
+		for (unsigned k = 0; k < 2; k++) {
+			unsigned block = job.named[i][k];
+			bool fits = job.bytes[block] <= budget;
+
+			if (here[block])
+				continue;
+			in += written[block] ? job.bytes[block] : 0;
+			written[block] = true;
+			while (fits && used + job.bytes[block] > budget) {
+				unsigned victim = BLOCKS;
+
+				for (unsigned b = 0; b < BLOCKS; b++)
+					if (here[b] && b != job.named[i][0] && b != job.named[i][1] &&
+					    (victim == BLOCKS || next_use(b, i) > next_use(victim, i)))
+						victim = b;
+				fits = victim < BLOCKS;
+				if (fits) {
+					here[victim] = false;
+					used -= job.bytes[victim];
+				}
+			}
+			here[block] = fits;
+			used += fits ? job.bytes[block] : 0;
+		}
+	return in;
+}
+
+static void the_curve_is_beladys(void **state)
+{
+	struct seed seed = seed_start("the_curve_is_beladys");
+
+	(void)state;
+	for (unsigned round = 0; round < 50; round++) {
+		struct trace_file file = file_begin();
+
+		/* Blocks that are never used again all have the same next use: sizes alike leave no choice that matters. */
+		for (unsigned b = 0; b < BLOCKS; b++) {
+			job.bytes[b] = 2 * MIB;
+			FILE_ADD(&file, made, T0, b + 1, AT + b * 64 * MIB, job.bytes[b], 0, 0, 0, 0, 0, 0);
+		}
+		for (unsigned i = 0; i < USES; i++) {
+			struct trace_named named[2];
+
+			for (unsigned k = 0; k < 2; k++) {
+				job.named[i][k] = i < BLOCKS ? i : (unsigned)seed_below(&seed, BLOCKS);
+				named[k] = (struct trace_named){.address = AT + job.named[i][k] * 64 * MIB};
+			}
+			file_submit(&file, T0 + i, 0, named, 2);
+		}
+		read_back(&file);
+		assert_int_equal(digest.n_curve, DIGEST_CURVE);
+		assert_int_equal(digest.curve_peak, BLOCKS * 2 * MIB);
+		for (unsigned i = 0; i < DIGEST_CURVE; i++)
+			assert_int_equal(digest.curve[i].bytes_in, plain_bytes_in(digest.curve[i].budget));
+		assert_int_equal(digest.curve[0].bytes_in, 0);
+		assert_true(digest.curve[DIGEST_CURVE - 1].bytes_in > 0);
+		done();
+	}
+}
+
+static void without_memory_there_is_no_digest_and_no_leak(void **state)
+{
+	struct trace_file file = file_begin();
+	const struct trace_named named = {.address = AT};
+	bool failed = true;
+
+	(void)state;
+	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 1, 0, 0);
+	FILE_ADD(&file, move, T0, 1, 0, AT, 64 * MIB, 1, 0);
+	FILE_ADD(&file, moved, T0, 1, 0);
+	FILE_ADD(&file, step, T0, 0, 1);
+	file_submit(&file, T0, 0, &named, 1);
+	file_save(&file, path);
+	file_free(&file);
+	assert_int_equal(trace_read_file(path, &trace), 0);
+	for (unsigned at = 1; failed; at++) {
+		int error;
+
+		/* From the at-th allocation on to twice that: the one in question is the first. */
+		fail_every = at;
+		n_allocations = 0;
+		error = digest_make(&trace, NULL, &digest);
+		failed = n_allocations >= at;
+		fail_every = 0;
+		assert_true(error == 0 || error == -ENOMEM);
+		if (!error)
+			digest_free(&digest);
+		assert_true(at < 200);
+	}
+	trace_free(&trace);
+}
+
+/* Numbers as small as real ones now and then, so that blocks, moves and devices meet. */
+static uint64_t any_number(struct seed *seed)
+{
+	switch (seed_below(seed, 6)) {
+	case 0:
+		return seed_below(seed, 4);
+	case 1:
+		return AT + seed_below(seed, 64) * MIB;
+	case 2:
+		return seed_below(seed, 64) * MIB;
+	case 3:
+		return UINT64_MAX - seed_below(seed, 3);
+	case 4:
+		return seed_next(seed);
+	default:
+		return seed_below(seed, 100);
+	}
+}
+
+static void any_events_do_no_harm(void **state)
+{
+	struct seed seed = seed_start("any_events_do_no_harm");
+
+	(void)state;
+	for (unsigned round = 0; round < 300; round++) {
+		struct trace_file file = file_begin();
+
+		for (unsigned i = 0; i < 100; i++) {
+			struct trace_event event = {
+			    .kind = (uint32_t)seed_below(&seed, TRACE_KINDS), .text = "x", .text_bytes = 1};
+			struct trace_named named[3] = {
+			    {.address = AT}, {.address = any_number(&seed)}, {.address = AT + MIB}};
+
+			event.time = seed_below(&seed, 50) ? T0 + i * MS : any_number(&seed);
+			for (unsigned k = 0; k < TRACE_FIELDS; k++)
+				event.field[k] = any_number(&seed);
+			if (event.kind == TRACE_submit)
+				event.submit.n = seed_below(&seed, 4);
+			event.named = named;
+			trace_frame_add(file.writer, &event);
+		}
+		read_back(&file);
+		assert_true(digest.run_ns <= UINT64_C(1) << 62);
+		assert_true(digest.lost_ns <= digest.run_ns);
+		done();
+	}
+}
+
+static int begin(void **state)
+{
+	int fd = mkstemp(path);
+
+	(void)state;
+	return fd < 0 ? -1 : close(fd);
+}
+
+static int end(void **state)
+{
+	(void)state;
+	return unlink(path);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(time_of_waits_that_overlap_counts_once),
+	    cmocka_unit_test(what_lasts_beyond_the_trace_ends_with_it),
+	    cmocka_unit_test(a_wait_is_shared_out_by_bytes_to_what_arrived_for_it),
+	    cmocka_unit_test(the_map_follows_a_block_to_the_host_and_back),
+	    cmocka_unit_test(samples_of_one_of_several_devices_are_not_believed),
+	    cmocka_unit_test(the_curve_is_beladys),
+	    cmocka_unit_test(any_events_do_no_harm),
+	    cmocka_unit_test(without_memory_there_is_no_digest_and_no_leak),
+	};
+
+	return cmocka_run_group_tests(tests, begin, end);
+}
