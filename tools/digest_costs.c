@@ -16,6 +16,7 @@
 /* From when on something is worth a word. */
 #define HOST_SHARE   0.3  /* of the bytes brought in, for a group to be named as the cause */
 #define HOST_TOUCHES 2.0  /* a step: more often, and reading over the link costs more than bringing it in */
+#define HOST_MOST    0.75 /* of all memory */
 #define LITTLE_OVER  1.1  /* times the budget: as much again is asked of the user */
 #define GAP_SHARE    0.1  /* of the run */
 #define IDLE_SHARE   0.05 /* of the budget */
@@ -335,6 +336,9 @@ static void advise_host(struct judge *judge, const struct digest_device *sum)
 	if (!worst || by == DIGEST_BY_SIZE || !worst->allocations || !sum->bytes_in || steps < STEPS_LEAST)
 		return;
 	touches = (double)worst->submits / (double)worst->allocations / (double)steps;
+	/* All of the memory on the host is no advice. */
+	if ((double)worst->peak > HOST_MOST * (double)digest->total.peak)
+		return;
 	if (touches > HOST_TOUCHES || (double)worst->bytes_in < HOST_SHARE * (double)sum->bytes_in ||
 	    !(room = advice_room(digest)))
 		return;
