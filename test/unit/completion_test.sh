@@ -39,7 +39,7 @@ has() {
 commands=$(spillway --help | awk '/^commands:/ { on = 1; next } /^$/ { on = 0 } on { print $1 }')
 [ "$(wc -w <<<"$commands")" -ge 7 ] || { echo "the commands were not read: $commands"; exit 1; }
 options_of() { # in another way than the completions read them
-	spillway "$@" --help | awk '/^options:/ { on = 1; next } /^$/ { on = 0 } on && $1 ~ /^--/ { print $1 }'
+	spillway "$@" --help | awk '/^options:/ { on = 1; next } /^$/ { on = 0 } on && $1 ~ /^--/ { sub(/\[=.*/, "", $1); print $1 }'
 	echo --help
 }
 policies=$(spillway check --help | awk 'on { print; exit } /^built-in policies:/ { on = 1 }')

@@ -26,7 +26,7 @@ for command in $commands; do
 	n=$((n + 5))
 	page=$(page_of "$command")
 	[ -e "$page" ] || { complain "$command has no manual page"; continue; }
-	"$tool" "$command" --help | awk '/^options:/ { on = 1; next } /^$/ { on = 0 } on && $1 ~ /^--/ { print $1 }' |
+	"$tool" "$command" --help | awk '/^options:/ { on = 1; next } /^$/ { on = 0 } on && $1 ~ /^--/ { sub(/\[=.*/, "", $1); print $1 }' |
 		sort -u >"$here/help"
 	sed -n 's/^\.It Fl \(Fl \|-\)\([a-z][a-z-]*\).*/--\2/p' "$page" | grep -vx -- --help | sort -u >"$here/page"
 	diff "$here/help" "$here/page" || complain "$command: the options of --help (<) and of its manual page (>)"
