@@ -16,7 +16,7 @@ _spillway_commands() {
 
 # "  --json           print JSON": the option.
 _spillway_options() {
-	_spillway_tool "$@" --help | sed -n 's/^  \(--[a-z][a-z-]*\)\( .*\)\{0,1\}$/\1/p'
+	_spillway_tool "$@" --help | sed -n 's/^  \(--[a-z][a-z-]*\)\([[ ].*\)\{0,1\}$/\1/p'
 	echo --help
 }
 

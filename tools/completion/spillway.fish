@@ -15,7 +15,7 @@ function __spillway_commands
 end
 
 function __spillway_options
-    __spillway_tool $argv --help | sed -n 's/^  \(--[a-z][a-z-]*\)\( [A-Z][A-Z=]*\)\{0,1\}  *\(.*\)/\1\t\3/p'
+    __spillway_tool $argv --help | sed -n 's/^  \(--[a-z][a-z-]*\)\(\[[^ ]*\| [A-Z][A-Z=]*\)\{0,1\}  *\(.*\)/\1\t\3/p'
     printf '%s\t%s\n' --help 'say what there is'
 end
 
