@@ -69,11 +69,9 @@ enum stats_state {
 
 /* Where page faults are counted (faults.h). Slots are STATS_NA where nothing counts them. */
 enum stats_fault {
-	FAULT_GPU,       /* faults of the GPU */
-	FAULT_CPU,       /* of the CPU, on managed memory */
-	FAULT_IN_BYTES,  /* migrated to the device */
-	FAULT_OUT_BYTES, /* and to the host */
-	FAULT_COUNT,     /* must be last */
+#define FAULT(NAME, ...) FAULT_##NAME,
+#include "shim/stats.def"
+	FAULT_COUNT, /* must be last */
 };
 
 /*

@@ -21,6 +21,7 @@ static const struct command {
     {"replay", tool_replay, "predict from a trace what a job would cost under other budgets"},
     {"report", tool_report, "show what a trace says: what memory cost, where it was, what to change"},
     {"list", tool_list, "show the processes that run under Spillway"},
+    {"top", tool_top, "show where their memory is and what moves, while they run"},
     {"suspend", tool_suspend, "take the GPU's memory from running processes for a while"},
     {"resume", tool_resume, "let suspended processes go on"},
 };

@@ -1,0 +1,251 @@
+/*
+ * Where the files are. A process shows its figures in the folder that its own environment named (rundir.h), which need
+ * not be ours: it may have been started by ssh, cron or a batch system. So all are looked at where the library goes: our
+ * XDG_RUNTIME_DIR, /run/user/UID and /tmp/spillway-UID. Root looks at the last two of every user.
+ *
+ * A job in a container or with a /tmp of its own, as batch systems make them, has another view of the file system. The
+ * kernel leads there by /proc/PID/root; one process of each view is enough, and the list of views is made anew every
+ * some readings.
+ */
+#include "tools/page.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "policy/text.h"
+
+enum {
+	MOST_FILES = 10000,  /* of one folder; a user with more processes has other worries */
+	MOST_VIEWS = 256,    /* other views of the file system */
+	VIEWS_READINGS = 10, /* for which the list of views is good */
+};
+
+struct search {
+	struct pages *pages;
+	uid_t owner; /* of the folder looked at */
+	uid_t only;  /* (uid_t)-1: all that may be seen */
+	bool out_of_memory;
+};
+
+/* ---- one folder ---- */
+
+static bool is_known(const struct pages *pages, const struct page *page)
+{
+	for (size_t i = 0; i < pages->n; i++)
+		if (pages->page[i]->pid == page->pid && pages->page[i]->started == page->started &&
+		    pages->page[i]->owner == page->owner)
+			return true;
+	return false;
+}
+
+static void take(const struct rundir *folder, const char *name, void *argument)
+{
+	struct search *search = argument;
+	struct pages *pages = search->pages;
+	struct page *page = page_read(folder, name, search->owner);
+
+	if (!page)
+		return;
+	if (is_known(pages, page))
+		goto drop;
+	if (pages->n == pages->room) {
+		size_t room = pages->room ? 2 * pages->room : 64;
+		struct page **more = realloc(pages->page, room * sizeof(*more));
+
+		search->out_of_memory |= !more;
+		if (!more)
+			goto drop;
+		pages->page = more;
+		pages->room = room;
+	}
+	pages->page[pages->n++] = page;
+	return;
+drop:
+	page_free(page);
+}
+
+static void look_in(int fd, uid_t owner, struct search *search)
+{
+	const struct rundir folder = {.fd = fd};
+
+	search->owner = owner;
+	rundir_each_file(&folder, STATS_TAIL, MOST_FILES, take, search);
+	close(fd);
+}
+
+/* The folder `name` in parent (a path), if it is its owner's alone. */
+static void look_at(const char *parent, const char *name, uid_t owner, struct search *search)
+{
+	struct stat status;
+	char path[PATH_MAX];
+
+	if (search->only != (uid_t)-1 && owner != search->only)
+		return;
+	if ((size_t)snprintf(path, sizeof(path), "%s/%s", parent, name) >= sizeof(path))
+		return;
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (fstat(fd, &status) == 0 && status.st_uid == owner && (status.st_mode & 0077) == 0) {
+		look_in(fd, owner, search);
+		return;
+	}
+	search->pages->n_refused++;
+	close(fd);
+}
+
+/* ---- folders of one view of the file system; root: what stands before their paths ---- */
+
+/* The number that the rest of a name is; (uid_t)-1: it is none. */
+static uid_t read_user(const char *text)
+{
+	char *end;
+
+	if (!policy_is_digit(*text))
+		return (uid_t)-1;
+	errno = 0;
+	unsigned long user = strtoul(text, &end, 10);
+	return errno || *end || user >= (uid_t)-1 ? (uid_t)-1 : (uid_t)user;
+}
+
+/* Every folder in `parent` that is called prefix and a user's number; below: the folder in it, NULL for itself. */
+static void look_at_all_users(const char *parent, const char *prefix, const char *below, struct search *search)
+{
+	DIR *dir = opendir(parent);
+
+	for (struct dirent *entry; dir && (entry = readdir(dir));) {
+		char path[PATH_MAX];
+
+		if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
+			continue;
+		uid_t user = read_user(entry->d_name + strlen(prefix));
+		if (user == (uid_t)-1)
+			continue;
+		if (!below)
+			look_at(parent, entry->d_name, user, search);
+		else if ((size_t)snprintf(path, sizeof(path), "%s/%s", parent, entry->d_name) < sizeof(path))
+			look_at(path, below, user, search);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+static void look_everywhere(const char *root, struct search *search)
+{
+	char path[PATH_MAX], name[32];
+
+	snprintf(path, sizeof(path), "%s/run/user", root);
+	if (geteuid() == 0) {
+		look_at_all_users(path, "", "spillway", search);
+		snprintf(path, sizeof(path), "%s%s", root, rundir_fallback);
+		look_at_all_users(path, "spillway-", NULL, search);
+		return;
+	}
+	snprintf(path, sizeof(path), "%s/run/user/%u", root, (unsigned)geteuid());
+	look_at(path, "spillway", geteuid(), search);
+	snprintf(path, sizeof(path), "%s%s", root, rundir_fallback);
+	snprintf(name, sizeof(name), "spillway-%u", (unsigned)geteuid());
+	look_at(path, name, geteuid(), search);
+}
+
+/* ---- other views ---- */
+
+struct view {
+	pid_t pid; /* a process that has it */
+	ino_t id;  /* of its mount namespace */
+};
+
+static struct {
+	struct view view[MOST_VIEWS];
+	unsigned n;
+	unsigned age; /* readings since it was made */
+} views;
+
+static ino_t view_of(const char *process)
+{
+	struct stat status;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%.32s/ns/mnt", process);
+	return stat(path, &status) == 0 ? status.st_ino : 0;
+}
+
+static bool is_new_view(ino_t id, ino_t own)
+{
+	if (!id || id == own)
+		return false;
+	for (unsigned i = 0; i < views.n; i++)
+		if (views.view[i].id == id)
+			return false;
+	return true;
+}
+
+static void list_views(void)
+{
+	ino_t own = view_of("self");
+	DIR *dir = opendir("/proc");
+
+	views.n = 0;
+	for (struct dirent *entry; dir && views.n < MOST_VIEWS && (entry = readdir(dir));) {
+		if (!policy_is_digit(entry->d_name[0]))
+			continue;
+		ino_t id = view_of(entry->d_name);
+		if (is_new_view(id, own))
+			views.view[views.n++] = (struct view){(pid_t)strtol(entry->d_name, NULL, 10), id};
+	}
+	if (dir)
+		closedir(dir);
+}
+
+static void look_at_views(struct search *search)
+{
+	char path[64];
+
+	if (views.age++ % VIEWS_READINGS == 0)
+		list_views();
+	for (unsigned i = 0; i < views.n; i++) {
+		snprintf(path, sizeof(path), "/proc/%d/root", (int)views.view[i].pid);
+		look_everywhere(path, search);
+	}
+}
+
+/* ---- all ---- */
+
+static int by_pid(const void *a, const void *b)
+{
+	const struct page *left = *(struct page *const *)a, *right = *(struct page *const *)b;
+
+	if (left->pid != right->pid)
+		return left->pid < right->pid ? -1 : 1;
+	return (left->started > right->started) - (left->started < right->started);
+}
+
+bool pages_read(struct pages *pages, uid_t only)
+{
+	struct search search = {.pages = pages, .only = only};
+	const char *xdg = getenv("XDG_RUNTIME_DIR");
+
+	pages_free(pages);
+	if (xdg && xdg[0] == '/')
+		look_at(xdg, "spillway", geteuid(), &search);
+	look_everywhere("", &search);
+	look_at_views(&search);
+	if (pages->n)
+		qsort(pages->page, pages->n, sizeof(*pages->page), by_pid);
+	return !search.out_of_memory;
+}
+
+void pages_free(struct pages *pages)
+{
+	for (size_t i = 0; i < pages->n; i++)
+		page_free(pages->page[i]);
+	free(pages->page);
+	*pages = (struct pages){0};
+}

@@ -1,0 +1,282 @@
+/*
+ * top.c: `spillway top`. Reads the command line, and lets the screen, the plain text or JSON show one reading after the
+ * other.
+ */
+#include "tools/top.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <math.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "policy/text.h"
+#include "tools/seconds.h"
+#include "tools/tool.h"
+
+struct wish {
+	bool once, json, plain, interval_given;
+	double interval;
+	unsigned long count; /* 0: until the user has enough */
+	struct top_view view;
+	struct figures_choice choice;
+};
+
+static int print_help(void)
+{
+	printf("usage: spillway top [option...] [PID...]\n\n"
+	       "Shows what the processes under Spillway do: where their memory is, what moves, what costs most. On a\n"
+	       "terminal a screen that is drawn anew each second (h: help, q: the end); else plain text. Reads the "
+	       "files in\n"
+	       "which the processes show their figures, and nothing else: it can neither slow nor stop them. Root sees "
+	       "the\n"
+	       "processes of all users.\n\n"
+	       "  --once            one reading; with --interval two, so that there are rates\n"
+	       "  --json            one JSON object a reading, on a line (spillway-top(1) says what is in it)\n"
+	       "  --plain           text, also on a terminal\n"
+	       "  --details         everything that is known of each process, as text\n"
+	       "  --interval S      seconds between readings (1), 0.1 to 3600\n"
+	       "  --count N         end after N readings\n"
+	       "  --sort COLUMN     by this column (device); --reverse: the other way\n"
+	       "                    one of:");
+	for (unsigned i = 0; i < top_n_columns(); i++)
+		printf(" %s", top_columns[i].key);
+	printf("\n"
+	       "  --user NAME       processes of this user alone\n"
+	       "  --gone            also processes that were killed and left their figures\n\n"
+	       "Exit status: 0, also when there is no process; 1 a reading failed; 2 wrong usage.\n\n"
+	       "examples:\n"
+	       "  spillway top\n"
+	       "  spillway top --once --json | jq '.processes[] | [.pid, .counters.moved_in_bytes]'\n"
+	       "  spillway top --once --details --interval 2 4711\n");
+	return TOOL_OK;
+}
+
+/* ---- the command line ---- */
+
+static bool read_user(const char *text, uid_t *ret_user)
+{
+	const struct passwd *entry = getpwnam(text);
+	char *end;
+
+	if (entry) {
+		*ret_user = entry->pw_uid;
+		return true;
+	}
+	errno = 0;
+	unsigned long number = strtoul(text, &end, 10);
+	*ret_user = (uid_t)number;
+	return policy_is_digit(*text) && !errno && !*end && number < (uid_t)-1;
+}
+
+static bool read_count(const char *text, unsigned long *ret_count)
+{
+	char *end;
+
+	errno = 0;
+	*ret_count = strtoul(text, &end, 10);
+	return policy_is_digit(*text) && !errno && !*end && *ret_count > 0;
+}
+
+static bool say_wrong(const char *what, const char *text, const char *instead)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+
+	tool_say("%s is no %s; %s", policy_quote(text, quoted), what, instead);
+	return false;
+}
+
+static bool read_value(int code, const char *text, struct wish *wish)
+{
+	int column;
+
+	switch (code) {
+	case 'i':
+		wish->interval_given = true;
+		return seconds_read(text, &wish->interval) || say_wrong("interval", text, SECONDS_RANGE);
+	case 'n':
+		return read_count(text, &wish->count) ||
+		       say_wrong("number of readings", text, "give a number from 1 on");
+	case 's':
+		column = top_column_named(text);
+		wish->view.sort = column < 0 ? 0 : (unsigned)column;
+		return column >= 0 || say_wrong("column", text, "`spillway top --help` names them");
+	default:
+		return read_user(text, &wish->choice.only) || say_wrong("user", text, "give a name or a number");
+	}
+}
+
+static bool read_pids(int n, char **texts, struct wish *wish)
+{
+	pid_t *list = calloc((size_t)n + 1, sizeof(*list));
+
+	for (int i = 0; list && i < n; i++) {
+		char *end;
+
+		errno = 0;
+		long pid = strtol(texts[i], &end, 10);
+		if (!policy_is_digit(*texts[i]) || errno || *end || pid <= 0 || pid > INT_MAX) {
+			free(list);
+			return say_wrong("process id", texts[i], "`spillway top --once` shows them");
+		}
+		list[i] = (pid_t)pid;
+	}
+	if (!list)
+		tool_say("no memory");
+	wish->choice.pid = list;
+	wish->choice.n_pids = list ? (size_t)n : 0;
+	return list != NULL;
+}
+
+static int complain(int code, const char *argument)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+
+	policy_quote(argument, quoted);
+	if (code == ':')
+		tool_say("%s needs a value; see `spillway top --help`", quoted);
+	else
+		tool_say("unknown option %s; see `spillway top --help`", quoted);
+	return TOOL_BAD;
+}
+
+/* -1: go on. */
+static int read_wish(int argc, char **argv, struct wish *wish)
+{
+	static const struct option options[] = {
+	    {"once", no_argument, NULL, '1'},           {"json", no_argument, NULL, 'j'},
+	    {"plain", no_argument, NULL, 'p'},          {"details", no_argument, NULL, 'd'},
+	    {"interval", required_argument, NULL, 'i'}, {"count", required_argument, NULL, 'n'},
+	    {"sort", required_argument, NULL, 's'},     {"reverse", no_argument, NULL, 'r'},
+	    {"user", required_argument, NULL, 'u'},     {"gone", no_argument, NULL, 'g'},
+	    {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
+	};
+	int code, at = 1;
+
+	opterr = 0;
+	optind = 0;
+	while (at = optind ? optind : 1, (code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+		switch (code) {
+		case '1':
+			wish->once = true;
+			break;
+		case 'j':
+			wish->json = true;
+			break;
+		case 'p':
+			wish->plain = true;
+			break;
+		case 'd':
+			wish->view.details = true;
+			break;
+		case 'r':
+			wish->view.reverse = true;
+			break;
+		case 'g':
+			wish->view.gone = true;
+			break;
+		case 'h':
+			print_help();
+			return TOOL_OK;
+		case ':':
+		case '?':
+			return complain(code, argv[at < argc ? at : argc - 1]);
+		default:
+			if (!read_value(code, optarg, wish))
+				return TOOL_BAD;
+		}
+	}
+	return read_pids(argc - optind, argv + optind, wish) ? -1 : TOOL_BAD;
+}
+
+/* ---- readings, one after the other ---- */
+
+static volatile sig_atomic_t enough;
+
+static void on_signal(int number)
+{
+	(void)number;
+	enough = 1;
+}
+
+static void end_by_signal(void)
+{
+	const struct sigaction action = {.sa_handler = on_signal};
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+static void show(const struct figures *figures, const struct wish *wish)
+{
+	if (wish->json)
+		top_print_json(figures, &wish->view);
+	else
+		top_print_text(stdout, figures, &wish->view);
+}
+
+static bool take(struct figures *figures, const struct wish *wish)
+{
+	if (figures_read(figures, &wish->choice))
+		return true;
+	tool_say("no memory for the figures of all processes");
+	return false;
+}
+
+static int show_once(struct figures *figures, const struct wish *wish)
+{
+	if (!take(figures, wish))
+		return TOOL_BROKEN;
+	if (wish->interval_given) {
+		seconds_sleep(wish->interval, &enough);
+		if (!take(figures, wish))
+			return TOOL_BROKEN;
+	}
+	show(figures, wish);
+	return TOOL_OK;
+}
+
+static int show_all(struct figures *figures, const struct wish *wish)
+{
+	end_by_signal();
+	for (unsigned long n = 0; !enough && (!wish->count || n < wish->count); n++) {
+		if (n)
+			seconds_sleep(wish->interval, &enough);
+		if (enough)
+			break;
+		if (!take(figures, wish))
+			return TOOL_BROKEN;
+		if (n && !wish->json)
+			putchar('\n');
+		show(figures, wish);
+		/* Whoever reads us has gone: main() says so. */
+		if (fflush(stdout) != 0)
+			break;
+	}
+	return TOOL_OK;
+}
+
+int tool_top(int argc, char **argv)
+{
+	struct wish wish = {.interval = 1, .choice.only = (uid_t)-1, .view.sort = (unsigned)top_column_named("device")};
+	struct figures figures = {0};
+	int status = read_wish(argc, argv, &wish);
+
+	if (status >= 0)
+		return status;
+	if (wish.once)
+		status = show_once(&figures, &wish);
+	else if (!wish.json && !wish.plain && !wish.view.details && !wish.count && isatty(STDIN_FILENO) &&
+		 isatty(STDOUT_FILENO))
+		status = top_screen(&figures, &wish.choice, &wish.view, wish.interval);
+	if (status < 0)
+		status = show_all(&figures, &wish);
+	figures_free(&figures);
+	free((void *)wish.choice.pid);
+	return status;
+}
