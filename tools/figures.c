@@ -40,7 +40,7 @@ static const struct {
     [FIGURES_BYTES] = {"bytes", "_bytes", "_bytes", 1},
     [FIGURES_US] = {"microseconds", "_us", "_seconds", 1e-6},
     [FIGURES_KIB_MS] = {"KiB x ms", "", "_byte_seconds", 1.024},
-    [FIGURES_NS] = {"nanoseconds", "_ns", "_seconds", 1e-9},
+    [FIGURES_NS] = {"nanoseconds", "_ns", "_duration_seconds", 1e-9}, /* a name that no counter of seconds has */
 };
 
 const char *figures_unit_name(enum figures_unit unit)

@@ -22,6 +22,7 @@ static const struct command {
     {"report", tool_report, "show what a trace says: what memory cost, where it was, what to change"},
     {"list", tool_list, "show the processes that run under Spillway"},
     {"top", tool_top, "show where their memory is and what moves, while they run"},
+    {"prom", tool_prom, "write their figures to a file for Prometheus"},
     {"suspend", tool_suspend, "take the GPU's memory from running processes for a while"},
     {"resume", tool_resume, "let suspended processes go on"},
 };

@@ -31,6 +31,7 @@ int tool_list(int argc, char **argv);
 int tool_replay(int argc, char **argv);
 int tool_report(int argc, char **argv);
 int tool_top(int argc, char **argv);
+int tool_prom(int argc, char **argv);
 
 /* "spillway: ..." and a line end, to stderr. */
 __attribute__((format(printf, 1, 2))) void tool_say(const char *format, ...);

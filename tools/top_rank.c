@@ -48,7 +48,10 @@ static bool is_used(const struct page *page, enum top_kind kind, unsigned number
 
 	if (kind == TOP_SITES && number && page->copy->site[number].known != 2)
 		return false;
-	return figures->figure[FIGURE_allocations] || figures->figure[FIGURE_refused];
+	for (unsigned i = 0; i < FIGURE_COUNT; i++)
+		if (figures->figure[i])
+			return true;
+	return false;
 }
 
 size_t top_rank(const struct figures_process *const *processes, size_t n, enum top_kind kind, struct top_entry *entries,
@@ -89,12 +92,12 @@ const char *top_entry_name(const struct top_entry *entry, char *room, size_t byt
 		return room;
 	}
 	if (!entry->number) {
-		snprintf(room, bytes, "all others");
+		snprintf(room, bytes, "shared by small ones, and all others");
 		return room;
 	}
 	if (site->caller)
 		snprintf(caller, sizeof(caller), "0x%" PRIx64, site->caller);
-	snprintf(room, bytes, "%s, %s and more, %s", *site->text ? site->text : caller,
+	snprintf(room, bytes, "%s >=%s %s", *site->text ? site->text : caller,
 		 top_bytes((double)site->least_bytes, least),
 		 site->backend < POLICY_USE_COUNT ? policy_use_name((enum policy_use)site->backend) : "?");
 	return room;

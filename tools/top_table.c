@@ -17,8 +17,7 @@ static const char *shorten(double value, double step, const char *const units[],
 	/* From here on it would take more than three digits. */
 	for (; value >= 999.5 && unit + 1 < n; unit++)
 		value /= step;
-	snprintf(room, TOP_TEXT, (unit || value != floor(value)) && value < 99.95 ? "%.1f%s" : "%.0f%s", value,
-		 units[unit]);
+	snprintf(room, TOP_TEXT, value != floor(value) && value < 99.95 ? "%.1f%s" : "%.0f%s", value, units[unit]);
 	return room;
 }
 
@@ -226,8 +225,14 @@ static const char *short_age(double seconds, char *room, size_t bytes)
 
 static const char *command_of(const struct page *page, char *room, size_t bytes)
 {
-	if (page->copy)
-		return page->copy->command;
+	if (page->copy) {
+		/* The folder of the program is the least of it. */
+		const char *command = page->copy->command, *slash = NULL;
+
+		for (const char *c = command; *c && *c != ' '; c++)
+			slash = *c == '/' ? c : slash;
+		return slash ? slash + 1 : command;
+	}
 	if (page->kind == PAGE_BROKEN)
 		snprintf(room, bytes, "(its file is broken: %s)", page->problem);
 	else
