@@ -25,7 +25,7 @@ struct top_column {
 	int width;               /* the last one has what is left */
 	int at_least;            /* columns of a terminal that shows it */
 	bool left;               /* set to the left */
-	const char *text;        /* for the help */
+	const char *text;        /* for the help; NULL: the title says it, or the colours of the bars */
 };
 
 extern const struct top_column top_columns[];

@@ -418,8 +418,8 @@ void draw_help(const struct draw *draw)
 		enum pen_style style;
 	} colours[] = {
 	    {"device", "heap memory on it", PEN_DEVICE},
-	    {"driver", "what the driver gave directly", PEN_DRIVER},
-	    {"free", "of the device; others' use is not seen", PEN_FREE},
+	    {"driver", "what the driver gave", PEN_DRIVER},
+	    {"free", "others' use is not seen", PEN_FREE},
 	    {"host", "heap memory on the host", PEN_HOST},
 	    {"managed", "managed memory, wherever it is", PEN_MANAGED},
 	    {"system", "pages of the process", PEN_SYSTEM},
@@ -440,7 +440,7 @@ void draw_help(const struct draw *draw)
 	}
 	y++;
 	for (unsigned i = 0; i < top_n_columns() && y < LINES - 1; i++) {
-		if (!strcmp(top_columns[i].key, "pid") || !strcmp(top_columns[i].key, "command"))
+		if (!top_columns[i].text)
 			continue;
 		pen_text(y, 1, 9, top_columns[i].title, PEN_HEAD);
 		pen_text(y++, 10, COLS - 10, top_columns[i].text, PEN_PLAIN);

@@ -267,7 +267,7 @@ static void key_of_details(struct screen *screen, int key)
 
 static void obey(struct screen *screen, int key)
 {
-	if (screen->shown == PAGE_HELP && key != KEY_RESIZE)
+	if (screen->shown == PAGE_HELP && key != KEY_RESIZE && key != KEY_REDRAW)
 		show(screen, PAGE_MAIN);
 	else if (!key_of_all(screen, key) && screen->shown == PAGE_MAIN)
 		key_of_main(screen, key);

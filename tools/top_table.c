@@ -134,13 +134,13 @@ enum column {
 };
 
 const struct top_column top_columns[] = {
-    [COLUMN_PID] = {"PID", "pid", 7, 0, false, "process id"},
-    [COLUMN_USER] = {"USER", "user", 8, 100, true, "whose it is"},
+    [COLUMN_PID] = {"PID", "pid", 7, 0, false, NULL},
+    [COLUMN_USER] = {"USER", "user", 8, 100, true, NULL},
     [COLUMN_STATE] = {"STATE", "state", 5, 0, true, "run, susp: suspended, gone: killed, v2: of another release"},
-    [COLUMN_DEVICE] = {"DEVICE", "device", 6, 0, false, "heap memory on the device"},
-    [COLUMN_HOST] = {"HOST", "host", 6, 0, false, "heap memory on the host"},
-    [COLUMN_MANAGED] = {"MANAGED", "managed", 7, 0, false, "managed memory"},
-    [COLUMN_SYSTEM] = {"SYSTEM", "system", 6, 0, false, "pages of the process"},
+    [COLUMN_DEVICE] = {"DEVICE", "device", 6, 0, false, NULL},
+    [COLUMN_HOST] = {"HOST", "host", 6, 0, false, NULL},
+    [COLUMN_MANAGED] = {"MANAGED", "managed", 7, 0, false, NULL},
+    [COLUMN_SYSTEM] = {"SYSTEM", "system", 6, 0, false, NULL},
     [COLUMN_DRIVER] = {"DRIVER", "driver", 6, 110, false, "device memory the driver gave directly"},
     [COLUMN_PINNED] = {"PINNED", "pinned", 6, 110, false, "host memory the program pinned"},
     [COLUMN_IN] = {"IN/s", "in", 6, 0, false, "bytes moved to the device, a second"},
@@ -148,7 +148,7 @@ const struct top_column top_columns[] = {
     [COLUMN_FAULTS] = {"FAULT/s", "faults", 7, 90, false, "page faults of the GPU, a second"},
     [COLUMN_WAIT] = {"WAIT", "wait", 5, 0, false, "share of the time that submissions waited for memory on its way"},
     [COLUMN_AGE] = {"TIME", "time", 6, 130, false, "since its first use of CUDA memory"},
-    [COLUMN_COMMAND] = {"COMMAND", "command", 0, 0, true, "its command"},
+    [COLUMN_COMMAND] = {"COMMAND", "command", 0, 0, true, NULL},
 };
 
 static column_value *const values[COLUMN_COUNT] = {

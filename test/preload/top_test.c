@@ -1,0 +1,275 @@
+/*
+ * A program that spills, as `spillway top` and `spillway prom` see it from outside: the numbers they print are those of
+ * the program's own page, and of what it did.
+ */
+#include "shim/stats_page.h"
+#include "test/preload/child.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#define N_BLOCKS 12
+#define BLOCK    (4 * MIB)
+#define N_WORDS  (BLOCK / 4)
+#define N_ROUNDS 4
+
+extern char **environ;
+
+static char folder[64], runtime[96], output[128];
+
+#define SETTINGS                                                                                                       \
+	((const char *const[]){"SIM_MEMORY=128MiB", runtime,                                                           \
+			       "SPILLWAY_SET=device.budget=32MiB,host.budget=128MiB,report.summary=no", NULL})
+
+static int make_folder(void **state)
+{
+	(void)state;
+	snprintf(folder, sizeof(folder), "/tmp/top-test-XXXXXX");
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(runtime, sizeof(runtime), "XDG_RUNTIME_DIR=%s", folder);
+	snprintf(output, sizeof(output), "%s/figures.prom", folder);
+	return 0;
+}
+
+/* The only file of figures; removed if asked, with everything else. */
+static bool page_path(char ret_path[256], bool remove)
+{
+	char path[128];
+	bool found = false;
+
+	snprintf(path, sizeof(path), "%s/spillway", folder);
+	DIR *dir = opendir(path);
+	for (struct dirent *entry; dir && (entry = readdir(dir));) {
+		if (strstr(entry->d_name, STATS_TAIL)) {
+			snprintf(ret_path, 256, "%s/%.100s", path, entry->d_name);
+			found = true;
+		}
+		if (remove)
+			unlinkat(dirfd(dir), entry->d_name, 0);
+	}
+	if (dir)
+		closedir(dir);
+	if (remove)
+		rmdir(path);
+	return found;
+}
+
+static int remove_folder(void **state)
+{
+	char path[256];
+
+	(void)state;
+	page_path(path, true);
+	unlink(output);
+	return rmdir(folder);
+}
+
+/* What the tool prints; it is no program to be preloaded. */
+static char *tool(char *const argv[])
+{
+	static char text[1 << 18];
+	posix_spawn_file_actions_t actions;
+	char *no_preload[256];
+	int ends[2], status, n = 0;
+	size_t at = 0;
+	ssize_t got;
+	pid_t child;
+
+	for (int i = 0; environ[i] && n < 255; i++)
+		if (strncmp(environ[i], "LD_PRELOAD=", 11))
+			no_preload[n++] = environ[i];
+	no_preload[n] = NULL;
+	CHECK(pipe2(ends, O_CLOEXEC) == 0);
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+	CHECK(posix_spawn(&child, TOOL, &actions, NULL, argv, no_preload) == 0);
+	posix_spawn_file_actions_destroy(&actions);
+	close(ends[1]);
+	while ((got = read(ends[0], text + at, sizeof(text) - 1 - at)) > 0)
+		at += (size_t)got;
+	text[at] = 0;
+	close(ends[0]);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	return text;
+}
+
+/* The number behind "name": in the part of the text that begins with part; UINT64_MAX: null. */
+static uint64_t number(const char *text, const char *part, const char *name)
+{
+	char wanted[96];
+	const char *at = strstr(text, part);
+
+	CHECK(at);
+	snprintf(wanted, sizeof(wanted), "\"%s\": ", name);
+	at = strstr(at, wanted);
+	CHECK(at);
+	at += strlen(wanted);
+	return strncmp(at, "null", 4) == 0 ? UINT64_MAX : strtoull(at, NULL, 10);
+}
+
+static void work(void)
+{
+	static CUdeviceptr blocks[N_BLOCKS];
+
+	driver_start(0);
+	for (unsigned i = 0; i < N_BLOCKS; i++)
+		blocks[i] = child_alloc(BLOCK);
+	for (unsigned round = 0; round < N_ROUNDS; round++)
+		for (unsigned i = 0; i < N_BLOCKS; i++)
+			MUST(driver_fill(NULL, blocks[i], round + i, N_WORDS));
+	MUST(cu.cuCtxSynchronize());
+	/* What is not there cannot move: from here on nothing of the figures that are compared changes. */
+	for (unsigned i = 1; i < N_BLOCKS; i++)
+		MUST(cu.cuMemFree_v2(blocks[i]));
+}
+
+static const struct stats_page *own_page(void)
+{
+	char path[256];
+
+	CHECK(page_path(path, false));
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	const struct stats_page *page = mmap(NULL, sizeof(*page), PROT_READ, MAP_SHARED, fd, 0);
+	CHECK(page != MAP_FAILED);
+	close(fd);
+	return page;
+}
+
+static int is_seen(void)
+{
+	static const struct {
+		const char *name;
+		enum stats_counter counter;
+	} same[] = {
+#define STAT(name, unit, text) {#name, STAT_##name},
+#include "shim/stats.def"
+	};
+	char pid[16];
+
+	work();
+	const struct stats_page *page = own_page();
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	const char *text = tool((char *[]){TOOL, "top", "--once", "--json", pid, NULL});
+	char self[32];
+	snprintf(self, sizeof(self), "{\"pid\": %s,", pid);
+	CHECK(strstr(text, self) && strstr(text, "\"state\": \"running\"") && strstr(text, "top_test"));
+	CHECK(number(text, "\"counters\"", "allocations") == N_BLOCKS);
+	CHECK(number(text, "\"counters\"", "frees") == N_BLOCKS - 1);
+	CHECK(number(text, "\"counters\"", "spilled_bytes") > 0);
+	for (unsigned i = 0; i < sizeof(same) / sizeof(*same); i++) {
+		/* These grow with time alone, or as the heap tidies up. */
+		if (!strncmp(same[i].name, "over", 4) || !strncmp(same[i].name, "host_time", 9) ||
+		    !strncmp(same[i].name, "chunks", 6) || !strcmp(same[i].name, "maps"))
+			continue;
+		CHECK(number(text, "\"counters\"", same[i].name) == page->counter[same[i].counter]);
+	}
+	CHECK(number(text, "\"devices\": [{\"number\": 0, \"name\": \"", "total") == 128 * MIB);
+	CHECK(number(strstr(text, "\"host_budget\""), "\"devices\"", "budget") == 32 * MIB);
+	CHECK(number(strstr(text, "\"host_budget\""), "\"devices\"", "gpu_faults") == UINT64_MAX);
+	CHECK(number(text, "\"name\": \"default\"", "live") == BLOCK);
+	CHECK(number(text, "\"name\": \"default\"", "peak") == N_BLOCKS * BLOCK);
+	return 0;
+}
+
+static void a_program_that_spills_is_seen_with_its_own_numbers(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS, is_seen), 0);
+}
+
+/* ---- Prometheus ---- */
+
+static char *file_text(void)
+{
+	static char text[1 << 18];
+	int fd = open(output, O_RDONLY | O_CLOEXEC);
+	ssize_t n = read(fd, text, sizeof(text) - 1);
+
+	CHECK(n > 0);
+	close(fd);
+	text[n] = 0;
+	return text;
+}
+
+static int is_written(void)
+{
+	struct stat status;
+	char sample[128];
+
+	work();
+	const struct stats_page *page = own_page();
+	tool((char *[]){TOOL, "prom", output, NULL});
+	CHECK(lstat(output, &status) == 0 && (status.st_mode & 0777) == 0644);
+	snprintf(sample, sizeof(sample),
+		 "\nspillway_moved_in_bytes_total{pid=\"%d\",command=\"top_test\"} %" PRIu64 "\n", (int)getpid(),
+		 (uint64_t)page->counter[STAT_moved_in_bytes]);
+	CHECK(strstr(file_text(), sample));
+	/* Again, over the one that is there. */
+	ino_t first = status.st_ino;
+	tool((char *[]){TOOL, "prom", output, NULL});
+	CHECK(lstat(output, &status) == 0 && status.st_ino != first);
+	return 0;
+}
+
+static void the_file_for_prometheus_is_made_anew_each_time(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS, is_written), 0);
+}
+
+static int loops(void)
+{
+	struct stat status;
+	pid_t child;
+
+	work();
+	char *argv[] = {TOOL, "prom", "--interval", "0.1", output, NULL};
+	CHECK(posix_spawn(&child, TOOL, NULL, NULL, argv, environ) == 0);
+	ino_t first = 0;
+	/* Until it has been written twice. */
+	for (;;) {
+		if (lstat(output, &status) == 0) {
+			if (first && status.st_ino != first)
+				break;
+			first = status.st_ino;
+		}
+		usleep(1000);
+	}
+	kill(child, SIGTERM);
+	int ended;
+	CHECK(waitpid(child, &ended, 0) == child && ended == 0);
+	CHECK(lstat(output, &status) != 0);
+	return 0;
+}
+
+static void in_a_loop_the_file_goes_with_its_writer(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS, loops), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(a_program_that_spills_is_seen_with_its_own_numbers),
+	    TEST(the_file_for_prometheus_is_made_anew_each_time),
+	    TEST(in_a_loop_the_file_goes_with_its_writer),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,33 @@
+/*
+ * page_make.h: files of figures as the library writes them, for tests of what reads them. Everything is in a folder of
+ * the test's own, which is XDG_RUNTIME_DIR meanwhile and the place of /tmp.
+ */
+#ifndef UNIT_PAGE_MAKE_H
+#define UNIT_PAGE_MAKE_H
+
+#include "shim/stats_page.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#define GIB ((uint64_t)1 << 30)
+#define MIB ((uint64_t)1 << 20)
+
+/* The folder is made, with "spillway" in it; and removed with what is in it. */
+void page_make_begin(void);
+void page_make_end(void);
+const char *page_make_folder(void);
+
+/* A page of that process, with a device, two rules and two sites, running since 100 s. The caller frees it. */
+struct stats_page *page_make(pid_t pid);
+/* As it is so many seconds later: everything that counts has grown. */
+void page_make_grow(struct stats_page *page, unsigned seconds);
+/* Write so many bytes of it to its file, mode 0600. */
+void page_make_write(const struct stats_page *page, size_t bytes);
+/* "PID-START.stats" */
+const char *page_make_name(const struct stats_page *page);
+
+/* A process that only waits; ended by page_make_end(). */
+pid_t page_make_process(void);
+
+#endif

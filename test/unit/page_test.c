@@ -1,0 +1,424 @@
+/* page_test.c: files of figures, good, bad and hostile; and what is computed of two readings. */
+#include "test/unit/page_make.h"
+#include "test/unit/seed.h"
+#include "tools/figures.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct stats_page *page;
+static struct figures figures;
+static pid_t self[1];
+
+static int begin(void **state)
+{
+	(void)state;
+	page_make_begin();
+	self[0] = getpid();
+	page = page_make(self[0]);
+	return 0;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	figures_free(&figures);
+	free(page);
+	page_make_end();
+	return 0;
+}
+
+/* Ours alone: others of this user may run meanwhile. */
+static const struct page *read_it(void)
+{
+	const struct figures_choice choice = {.only = (uid_t)-1, .pid = self, .n_pids = 1};
+
+	assert_true(figures_read(&figures, &choice));
+	assert_true(figures.n <= 1);
+	return figures.n ? figures.process[0].page : NULL;
+}
+
+static const char *path_of_it(void)
+{
+	static char path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", page_make_folder(), page_make_name(page));
+	return path;
+}
+
+static void a_good_page_is_read_as_it_is(void **state)
+{
+	(void)state;
+	page_make_write(page, sizeof(*page));
+	const struct page *found = read_it();
+
+	assert_non_null(found);
+	assert_int_equal(found->kind, PAGE_GOOD);
+	assert_true(found->alive);
+	assert_int_equal(found->owner, geteuid());
+	assert_string_equal(page_state(found), "running");
+	assert_memory_equal((const void *)found->copy->counter, (const void *)page->counter, sizeof(page->counter));
+	assert_string_equal(found->copy->command, page->command);
+	assert_int_equal(page_counter(found, STAT_moves_in), 1000 + STAT_moves_in);
+	assert_in_range(page_age(found), 100000000000, 160000000000);
+}
+
+static void a_page_that_is_cut_anywhere_is_broken_and_no_more(void **state)
+{
+	static const size_t lengths[] = {1, 8, 15, 16, 17, 24, 4095, 4096, sizeof(struct stats_page) - 1};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(*lengths); i++) {
+		page_make_write(page, lengths[i]);
+		const struct page *found = read_it();
+
+		assert_non_null(found);
+		assert_int_equal(found->kind, PAGE_BROKEN);
+		assert_null(found->copy);
+		assert_string_equal(page_state(found), "broken");
+		assert_true(*found->problem);
+	}
+}
+
+static void a_page_that_is_only_being_made_is_not_there(void **state)
+{
+	(void)state;
+	page_make_write(page, 0);
+	assert_null(read_it());
+	page->bytes = page->version = page->magic = 0;
+	page_make_write(page, sizeof(*page));
+	assert_null(read_it());
+}
+
+static void a_page_that_is_too_long_is_broken(void **state)
+{
+	(void)state;
+	page_make_write(page, sizeof(*page));
+	assert_int_equal(truncate(path_of_it(), (off_t)sizeof(*page) + 1), 0);
+	assert_int_equal(read_it()->kind, PAGE_BROKEN);
+	/* A file with holes of any size costs nothing to make; it must cost nothing to refuse, too. */
+	assert_int_equal(truncate(path_of_it(), (off_t)1 << 40), 0);
+	assert_int_equal(read_it()->kind, PAGE_BROKEN);
+}
+
+static void a_page_of_another_version_is_known_as_such(void **state)
+{
+	(void)state;
+	page->version = STATS_VERSION + 1;
+	page_make_write(page, sizeof(*page));
+	const struct page *found = read_it();
+
+	assert_int_equal(found->kind, PAGE_OTHER_VERSION);
+	assert_int_equal(found->version, STATS_VERSION + 1);
+	assert_string_equal(page_state(found), "other version");
+	assert_null(found->copy);
+	/* Nothing else is promised between versions: it may be of any size, too. */
+	page->bytes = 4096;
+	page_make_write(page, 4096);
+	assert_int_equal(read_it()->kind, PAGE_OTHER_VERSION);
+}
+
+static void a_wrong_head_is_broken(void **state)
+{
+	static const struct {
+		size_t at;
+		uint64_t value;
+	} wrong[] = {
+	    {offsetof(struct stats_page, bytes), 7},
+	    {offsetof(struct stats_page, version), 0},
+	    {offsetof(struct stats_page, version), UINT64_MAX},
+	    {offsetof(struct stats_page, magic), 1},
+	    {offsetof(struct stats_page, pid), 1},
+	    {offsetof(struct stats_page, started), 1},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		page_make_write(page, sizeof(*page));
+		int fd = open(path_of_it(), O_WRONLY | O_CLOEXEC);
+		assert_int_equal(pwrite(fd, &wrong[i].value, 8, (off_t)wrong[i].at), 8);
+		close(fd);
+		assert_int_equal(read_it()->kind, PAGE_BROKEN);
+	}
+}
+
+/* Is there anything in it that a terminal obeys, or that is no UTF-8? */
+static bool is_clean(const char *text, size_t bytes)
+{
+	if (!memchr(text, 0, bytes))
+		return false;
+	for (const unsigned char *c = (const unsigned char *)text; *c; c++)
+		if (*c < 0x20 || *c == 0x7f || *c >= 0xf5 || (*c == 0xc2 && c[1] < 0xa0))
+			return false;
+	return true;
+}
+
+static void texts_lose_what_a_terminal_would_obey(void **state)
+{
+	(void)state;
+	memset(page->command, 'x', sizeof(page->command)); /* no end */
+	strcpy(page->policy, "a\033[2J\033]0;title\007b\nc\rd\x7f");
+	strcpy(page->mode, "\xc2\x9b"
+			   "31m\xff\xc3");
+	memset(page->rule[1].name, '\033', STATS_TEXT);
+	memset(page->site[9].text, 0xe2, STATS_TEXT);
+	strcpy(page->device[0].name, "GPU \xe2\x82");
+	page_make_write(page, sizeof(*page));
+	const struct stats_page *copy = read_it()->copy;
+
+	assert_non_null(copy);
+	assert_int_equal(strlen(copy->command), sizeof(copy->command) - 1);
+	assert_string_equal(copy->policy, "a?[2J?]0;title?b?c?d?");
+	assert_true(is_clean(copy->mode, sizeof(copy->mode)));
+	assert_true(is_clean(copy->rule[1].name, STATS_TEXT));
+	assert_true(is_clean(copy->site[9].text, STATS_TEXT));
+	assert_true(is_clean(copy->device[0].name, STATS_TEXT));
+}
+
+static void any_bytes_behind_a_good_head_are_read_without_harm(void **state)
+{
+	struct seed seed = seed_start("page_test");
+	char room[FIGURES_UUID], program[PAGE_PROGRAM];
+
+	(void)state;
+	for (unsigned round = 0; round < 20; round++) {
+		uint64_t *words = (uint64_t *)(void *)page, head[5];
+
+		memcpy(head, words, sizeof(head));
+		for (size_t i = 0; i < sizeof(*page) / 8; i++)
+			words[i] = seed_next(&seed) >> seed_next(&seed) % 64;
+		memcpy(words, head, sizeof(head));
+		page_make_write(page, sizeof(*page));
+		const struct page *found = read_it();
+		assert_int_equal(found->kind, PAGE_GOOD);
+		assert_true(is_clean(found->copy->command, sizeof(found->copy->command)));
+		page_program(found, program);
+		for (unsigned i = 0; i < STAT_COUNT; i++)
+			page_counter(found, i);
+		for (unsigned i = 0; i < HISTOGRAM_COUNT; i++)
+			figures_percentile(found->copy->histogram[i], 0.5);
+		figures_uuid(found->copy->device[0].uuid, found->copy->device[0].name, room);
+	}
+}
+
+static void what_is_not_private_is_left_alone(void **state)
+{
+	char other[300];
+
+	(void)state;
+	page_make_write(page, sizeof(*page));
+	assert_int_equal(chmod(path_of_it(), 0644), 0);
+	assert_null(read_it());
+	assert_int_equal(chmod(path_of_it(), 0600), 0);
+	snprintf(other, sizeof(other), "%s/other", page_make_folder());
+	assert_int_equal(link(path_of_it(), other), 0); /* a second name: perhaps somebody else's file */
+	assert_null(read_it());
+	assert_int_equal(unlink(path_of_it()), 0);
+	assert_int_equal(symlink(other, path_of_it()), 0);
+	assert_null(read_it());
+	assert_int_equal(unlink(path_of_it()), 0);
+	assert_int_equal(mkfifo(path_of_it(), 0600), 0); /* does not hold us up, either */
+	assert_null(read_it());
+	assert_int_equal(unlink(path_of_it()), 0);
+	assert_int_equal(mkdir(path_of_it(), 0700), 0);
+	assert_null(read_it());
+	if (geteuid() != 0)
+		return;
+	assert_int_equal(rmdir(path_of_it()), 0);
+	assert_int_equal(rename(other, path_of_it()), 0);
+	assert_int_equal(chown(path_of_it(), 65534, 65534), 0);
+	assert_null(read_it());
+}
+
+static void a_folder_that_is_open_to_others_is_not_looked_into(void **state)
+{
+	(void)state;
+	page_make_write(page, sizeof(*page));
+	assert_int_equal(chmod(page_make_folder(), 0755), 0);
+	assert_null(read_it());
+	assert_true(figures.n_refused >= 1);
+	assert_int_equal(chmod(page_make_folder(), 0700), 0);
+	assert_non_null(read_it());
+}
+
+static void root_sees_the_processes_of_others(void **state)
+{
+	char path[200], from[300], to[300];
+	struct figures_choice choice = {.only = 65534, .pid = self, .n_pids = 1};
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	page_make_write(page, sizeof(*page));
+	assert_true(figures_read(&figures, &choice));
+	assert_int_equal(figures.n, 0);
+	snprintf(path, sizeof(path), "%s/../spillway-65534", page_make_folder());
+	assert_int_equal(mkdir(path, 0700), 0);
+	snprintf(from, sizeof(from), "%s", path_of_it());
+	snprintf(to, sizeof(to), "%s/%s", path, page_make_name(page));
+	assert_int_equal(rename(from, to), 0);
+	assert_int_equal(chown(to, 65534, 65534), 0);
+	assert_int_equal(chown(path, 65534, 65534), 0);
+	assert_true(figures_read(&figures, &choice));
+	assert_int_equal(figures.n, 1);
+	assert_int_equal(figures.process[0].page->owner, 65534);
+	/* This process is root's: who writes such a file does not own it. */
+	assert_true(figures.process[0].page->alive);
+	assert_int_equal(unlink(to), 0);
+}
+
+static void names_that_are_none_are_left_alone(void **state)
+{
+	static const char *const names[] = {
+	    "x.stats",    "1.stats",   "-1-2.stats",          "1-.stats",
+	    "1-2x.stats", "0-1.stats", "99999999999-1.stats", "1-99999999999999999999999.stats",
+	    " 1-2.stats"};
+	char path[300];
+	size_t n;
+
+	(void)state;
+	assert_null(read_it());
+	n = figures.n_gone;
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		snprintf(path, sizeof(path), "%s/%s", page_make_folder(), names[i]);
+		close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+	}
+	assert_null(read_it());
+	assert_int_equal(figures.n_gone, n);
+}
+
+static void a_process_that_is_gone_is_known_by_its_start(void **state)
+{
+	(void)state;
+	page->started -= 1;
+	page->counter[STAT_over_us] = 0;
+	page_make_write(page, sizeof(*page));
+	const struct page *found = read_it();
+
+	assert_false(found->alive);
+	assert_string_equal(page_state(found), "gone");
+	assert_int_equal(figures.n_gone, 1);
+	/* As it was at its last sign of life. */
+	assert_int_equal(page_age(found), 90000000000);
+	assert_int_equal(page_counter(found, STAT_over_us), 90000000);
+}
+
+static void a_process_of_another_pid_namespace_shows_that_it_lives(void **state)
+{
+	(void)state;
+	page->started -= 1;
+	page_make_write(page, sizeof(*page));
+	assert_false(read_it()->alive);
+	page_make_grow(page, 1);
+	page_make_write(page, sizeof(*page));
+	assert_true(read_it()->alive);
+}
+
+static void rates_are_differences_over_time(void **state)
+{
+	(void)state;
+	page_make_write(page, sizeof(*page));
+	read_it();
+	assert_true(isnan(figures_counter_rate(&figures.process[0], STAT_moved_in_bytes)));
+	assert_true(isnan(figures_ago(&figures.flow[FLOW_IN], 0)));
+	page_make_grow(page, 10);
+	page_make_write(page, sizeof(*page));
+	read_it();
+	struct figures_process *process = &figures.process[0];
+	assert_true(process->seconds > 0);
+	double moved = figures_counter_rate(process, STAT_moved_in_bytes) * process->seconds;
+	assert_true(fabs(moved - 1000 * (double)MIB) < 1);
+	assert_true(figures_ago(&process->flow[FLOW_IN], 0) > 0);
+	assert_true(isnan(figures_ago(&process->flow[FLOW_IN], 1)));
+	assert_true(isnan(figures_ago(&process->flow[FLOW_IN], 2)));
+	assert_true(figures_counter_rate(process, STAT_frees) == 0);
+}
+
+static void what_was_not_measured_stays_so(void **state)
+{
+	(void)state;
+	page_make_write(page, sizeof(*page));
+	assert_int_equal(figures_fault(read_it(), FAULT_GPU), STATS_NA);
+	page_make_grow(page, 1); /* now they are counted */
+	page_make_write(page, sizeof(*page));
+	assert_int_equal(figures_fault(read_it(), FAULT_GPU), 0);
+	assert_true(isnan(figures_fault_rate(&figures.process[0], FAULT_GPU)));
+	page_make_grow(page, 1);
+	page_make_write(page, sizeof(*page));
+	read_it();
+	assert_true(figures_fault_rate(&figures.process[0], FAULT_GPU) > 0);
+	assert_true(isnan(figures_fault_rate(&figures.process[0], FAULT_CPU)));
+	assert_true(isnan(figures_rate(STATS_NA, 1, 1)) && isnan(figures_rate(1, STATS_NA, 1)));
+	assert_true(figures_rate(5, 7, 1) == 0); /* a rounding back is no flow */
+}
+
+static void percentiles_are_the_middles_of_buckets(void **state)
+{
+	_Atomic uint64_t histogram[STATS_BUCKETS] = {0};
+
+	(void)state;
+	assert_true(isnan(figures_percentile(histogram, 0.5)));
+	histogram[stats_bucket(5)] = 90;
+	histogram[stats_bucket(1000000)] = 10;
+	assert_int_equal(figures_measured(histogram), 100);
+	assert_true(figures_percentile(histogram, 0.5) == 5);
+	assert_true(figures_percentile(histogram, 0.9) == 5);
+	assert_true(fabs(figures_percentile(histogram, 0.99) - 1e6) <= 1e6 / 16);
+	assert_true(fabs(figures_sum(histogram) - (90 * 5 + 10 * 1e6)) <= 1e7 / 16);
+}
+
+static void a_device_of_several_processes_is_one(void **state)
+{
+	pid_t pids[2] = {self[0], page_make_process()};
+	const struct figures_choice choice = {.only = (uid_t)-1, .pid = pids, .n_pids = 2};
+	struct stats_page *second = page_make(pids[1]);
+
+	(void)state;
+	/* There it has another number. */
+	memcpy((void *)&second->device[3], (void *)&second->device[0], sizeof(second->device[0]));
+	second->device[0].known = 0;
+	page_make_write(page, sizeof(*page));
+	page_make_write(second, sizeof(*second));
+	assert_true(figures_read(&figures, &choice));
+	assert_int_equal(figures.n, 2);
+	assert_int_equal(figures.n_devices, 1);
+	assert_int_equal(figures.device[0].n_processes, 2);
+	assert_int_equal(figures.device[0].live[PLACE_HOST], 10 * GIB);
+	free(second);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(a_good_page_is_read_as_it_is),
+	    TEST(a_page_that_is_cut_anywhere_is_broken_and_no_more),
+	    TEST(a_page_that_is_only_being_made_is_not_there),
+	    TEST(a_page_that_is_too_long_is_broken),
+	    TEST(a_page_of_another_version_is_known_as_such),
+	    TEST(a_wrong_head_is_broken),
+	    TEST(texts_lose_what_a_terminal_would_obey),
+	    TEST(any_bytes_behind_a_good_head_are_read_without_harm),
+	    TEST(what_is_not_private_is_left_alone),
+	    TEST(a_folder_that_is_open_to_others_is_not_looked_into),
+	    TEST(root_sees_the_processes_of_others),
+	    TEST(names_that_are_none_are_left_alone),
+	    TEST(a_process_that_is_gone_is_known_by_its_start),
+	    TEST(a_process_of_another_pid_namespace_shows_that_it_lives),
+	    TEST(rates_are_differences_over_time),
+	    TEST(what_was_not_measured_stays_so),
+	    TEST(percentiles_are_the_middles_of_buckets),
+	    TEST(a_device_of_several_processes_is_one),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
