@@ -28,6 +28,23 @@ missing_packages() {
 	has_header zlib.h || echo zlib1g-dev
 }
 
+# For the screen of `spillway top`, which has plain text without it.
+missing_screen() {
+	{ has_header curses.h && has_library libncursesw.so; } || echo libncurses-dev
+}
+
+install_screen() {
+	[ -n "$(missing_screen)" ] || return 0
+	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+		echo "setup: installing $(missing_screen)"
+		DEBIAN_FRONTEND=noninteractive apt-get update -q >/dev/null 2>&1 || true
+		DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends libncurses-dev >/dev/null 2>&1 ||
+			true
+	fi
+	[ -z "$(missing_screen)" ] ||
+		echo "setup: without libncurses-dev \`spillway top\` has no screen, but plain text; root: apt-get install libncurses-dev"
+}
+
 # For tests that are skipped without them. gcc-multilib cannot be beside a cross compiler in Debian 12, and is not here.
 missing_extras() {
 	command -v aarch64-linux-gnu-gcc >/dev/null || echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross
@@ -89,5 +106,6 @@ if [ "${1:-}" = --toolkit ]; then
 	exit
 fi
 install_missing
+install_screen
 install_extras
 check_toolkit
