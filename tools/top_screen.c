@@ -63,20 +63,32 @@ static double clock_now(void)
 
 /* ---- the terminal ---- */
 
-/* False: it cannot be moved about in. */
-static bool begin(void)
+/* Is it one that can be moved about in? ncurses would write to any. */
+static bool can_move(void)
 {
-	const struct sigaction action = {.sa_handler = on_signal};
 	int error;
 
-	setlocale(LC_CTYPE, "");
-	if (setupterm(NULL, STDOUT_FILENO, &error) != OK || !cursor_address || !clear_screen)
+	if (setupterm(NULL, STDOUT_FILENO, &error) != OK)
 		return false;
+	bool can = cursor_address && clear_screen;
+	del_curterm(cur_term);
+	return can;
+}
+
+/* NULL: it cannot show a screen. */
+static SCREEN *begin(void)
+{
+	const struct sigaction action = {.sa_handler = on_signal};
+
+	setlocale(LC_CTYPE, "");
+	if (!can_move())
+		return NULL;
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGHUP, &action, NULL);
-	if (!newterm(NULL, stdout, stdin))
-		return false;
+	SCREEN *terminal = newterm(NULL, stdout, stdin);
+	if (!terminal)
+		return NULL;
 	const char *no_colour = getenv("NO_COLOR");
 	pen_init(no_colour && *no_colour);
 	cbreak();
@@ -84,7 +96,7 @@ static bool begin(void)
 	keypad(stdscr, TRUE);
 	set_escdelay(ESCAPE_MS);
 	curs_set(0);
-	return true;
+	return terminal;
 }
 
 /* ---- the selected process ---- */
@@ -334,10 +346,12 @@ int top_screen(struct figures *figures, const struct figures_choice *choice, con
 {
 	struct screen screen = {.figures = figures, .choice = choice, .view = *view, .draw.interval = interval};
 
-	if (!begin())
+	SCREEN *terminal = begin();
+	if (!terminal)
 		return -1;
 	int status = watch(&screen);
 	endwin();
+	delscreen(terminal);
 	free((void *)screen.draw.list);
 	if (status != TOOL_OK)
 		tool_say("no memory for the figures of all processes");
