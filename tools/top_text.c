@@ -231,33 +231,39 @@ static void print_histograms(FILE *out, const struct stats_page *copy)
 	}
 }
 
+enum { NAME_WIDTH = 40 }; /* of a rule or a site */
+
+static int figure_width(enum figure figure)
+{
+	int length = (int)strlen(figures_tables[figure].name);
+
+	return length > 6 ? length : 6;
+}
+
 static void print_figures_head(FILE *out, const char *title)
 {
-	fputs("\n ", out);
+	fprintf(out, "\n  %-*s", NAME_WIDTH, title);
 	for (unsigned i = 0; i < FIGURE_COUNT; i++)
-		fprintf(out, " %*s", (int)strlen(figures_tables[i].name) > 6 ? (int)strlen(figures_tables[i].name) : 6,
-			figures_tables[i].name);
-	fprintf(out, "  %s\n", title);
+		fprintf(out, " %*s", figure_width(i), figures_tables[i].name);
+	fputc('\n', out);
 }
 
 static void print_figures(FILE *out, const struct stats_figures *figures, const char *name)
 {
-	char text[TOP_TEXT];
+	char text[TOP_TEXT], time[UNITS_TEXT];
 
-	fputc(' ', out);
+	fprintf(out, "  %-*s", NAME_WIDTH, name);
 	for (unsigned i = 0; i < FIGURE_COUNT; i++) {
 		const struct figures_name *about = &figures_tables[i];
-		double value = (double)figures->figure[i];
-		int width = (int)strlen(about->name) > 6 ? (int)strlen(about->name) : 6;
+		uint64_t value = figures->figure[i];
+		const char *shown = value == STATS_NA              ? "n/a"
+				    : about->unit == FIGURES_BYTES ? top_bytes((double)value, text)
+				    : about->unit == FIGURES_US    ? amount(value, FIGURES_US, time)
+								   : top_count((double)value, text);
 
-		if (figures->figure[i] == STATS_NA)
-			value = NAN;
-		fprintf(out, " %*s", width,
-			about->unit == FIGURES_BYTES ? top_bytes(value, text)
-			: about->unit == FIGURES_US  ? units_time((uint64_t)value * 1000, text)
-						     : top_count(value, text));
+		fprintf(out, " %*s", figure_width(i), shown);
 	}
-	fprintf(out, "  %s\n", name);
+	fputc('\n', out);
 }
 
 static void print_all_ranked(FILE *out, const struct figures_process *process, enum top_kind kind, const char *title)

@@ -5,12 +5,17 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -276,6 +281,58 @@ static void root_sees_the_processes_of_others(void **state)
 	assert_int_equal(unlink(to), 0);
 }
 
+/* A job with a /tmp of its own, as batch systems make them. */
+static void shows_itself_elsewhere(int ready, const char *fallback)
+{
+	char path[300];
+
+	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+	    mount("none", fallback, "tmpfs", 0, NULL) != 0)
+		_exit(77);
+	snprintf(path, sizeof(path), "%s/spillway-%u", fallback, (unsigned)geteuid());
+	mkdir(path, 0700);
+	struct stats_page *own = page_make(getpid());
+	snprintf(path + strlen(path), sizeof(path) - strlen(path), "/%s", page_make_name(own));
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (write(fd, (const void *)own, sizeof(*own)) != (ssize_t)sizeof(*own) || write(ready, "r", 1) != 1)
+		_exit(1);
+	for (;;)
+		pause();
+}
+
+static void a_job_with_another_tmp_is_seen(void **state)
+{
+	struct figures_choice choice = {.only = (uid_t)-1, .n_pids = 1};
+	int ends[2], status;
+	char ready;
+
+	(void)state;
+	assert_int_equal(pipe(ends), 0);
+	pid_t job = fork();
+	if (!job) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(ends[0]);
+		shows_itself_elsewhere(ends[1], rundir_fallback);
+	}
+	close(ends[1]);
+	ssize_t n = read(ends[0], &ready, 1);
+	close(ends[0]);
+	if (n != 1) {
+		waitpid(job, &status, 0);
+		assert_int_equal(WEXITSTATUS(status), 77); /* not allowed here */
+		skip();
+	}
+	choice.pid = &job;
+	/* The list of views is made anew every ten readings. */
+	for (unsigned i = 0; i < 11 && !figures.n; i++)
+		assert_true(figures_read(&figures, &choice));
+	kill(job, SIGKILL);
+	waitpid(job, &status, 0);
+	assert_int_equal(figures.n, 1);
+	assert_true(figures.process[0].page->alive);
+	assert_int_equal(figures.process[0].page->kind, PAGE_GOOD);
+}
+
 static void names_that_are_none_are_left_alone(void **state)
 {
 	static const char *const names[] = {
@@ -412,6 +469,7 @@ int main(void)
 	    TEST(what_is_not_private_is_left_alone),
 	    TEST(a_folder_that_is_open_to_others_is_not_looked_into),
 	    TEST(root_sees_the_processes_of_others),
+	    TEST(a_job_with_another_tmp_is_seen),
 	    TEST(names_that_are_none_are_left_alone),
 	    TEST(a_process_that_is_gone_is_known_by_its_start),
 	    TEST(a_process_of_another_pid_namespace_shows_that_it_lives),
