@@ -144,8 +144,8 @@ static int draw_devices(const struct draw *draw, int y, int end)
 				pen_right(y, at + 1, COLS - at - 1, text, PEN_PLAIN);
 			y++;
 		}
-		snprintf(label, sizeof(label), two_lines ? "" : "GPU %d ", (int)device->number);
-		int at = pen_text(y, 0, 8, label, PEN_HEAD);
+		snprintf(label, sizeof(label), "GPU %d ", (int)device->number);
+		int at = two_lines ? 0 : pen_text(y, 0, 8, label, PEN_HEAD);
 		draw_bar(y++, at, COLS - at, device);
 	}
 	return y;
