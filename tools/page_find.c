@@ -1,7 +1,7 @@
 /*
  * Where the files are. A process shows its figures in the folder that its own environment named (rundir.h), which need
  * not be ours: it may have been started by ssh, cron or a batch system. So all are looked at where the library goes: our
- * XDG_RUNTIME_DIR, /run/user/UID and /tmp/spillway-UID. Root looks at the last two of every user.
+ * XDG_RUNTIME_DIR, /run/user/UID, /dev/shm/spillway-UID and /tmp/spillway-UID. Root looks at the last three of every user.
  *
  * A job in a container or with a /tmp of its own, as batch systems make them, has another view of the file system. The
  * kernel leads there by /proc/PID/root; one process of each view is enough, and the list of views is made anew every
@@ -137,22 +137,33 @@ static void look_at_all_users(const char *parent, const char *prefix, const char
 		closedir(dir);
 }
 
-static void look_everywhere(const char *root, struct search *search)
+/* spillway-UID in a folder like /tmp: ours, for root everybody's. */
+static void look_below(const char *root, const char *folder, struct search *search)
 {
 	char path[PATH_MAX], name[32];
+
+	snprintf(path, sizeof(path), "%s%s", root, folder);
+	if (geteuid() == 0) {
+		look_at_all_users(path, "spillway-", NULL, search);
+		return;
+	}
+	snprintf(name, sizeof(name), "spillway-%u", (unsigned)geteuid());
+	look_at(path, name, geteuid(), search);
+}
+
+static void look_everywhere(const char *root, struct search *search)
+{
+	char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/run/user", root);
 	if (geteuid() == 0) {
 		look_at_all_users(path, "", "spillway", search);
-		snprintf(path, sizeof(path), "%s%s", root, rundir_fallback);
-		look_at_all_users(path, "spillway-", NULL, search);
-		return;
+	} else {
+		snprintf(path, sizeof(path), "%s/run/user/%u", root, (unsigned)geteuid());
+		look_at(path, "spillway", geteuid(), search);
 	}
-	snprintf(path, sizeof(path), "%s/run/user/%u", root, (unsigned)geteuid());
-	look_at(path, "spillway", geteuid(), search);
-	snprintf(path, sizeof(path), "%s%s", root, rundir_fallback);
-	snprintf(name, sizeof(name), "spillway-%u", (unsigned)geteuid());
-	look_at(path, name, geteuid(), search);
+	look_below(root, rundir_memory, search);
+	look_below(root, rundir_fallback, search);
 }
 
 /* ---- other views ---- */

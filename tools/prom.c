@@ -39,6 +39,7 @@ static int print_help(void)
 	    "collector never reads half of it. FILE should end in .prom; - is standard output. Root sees the "
 	    "processes\n"
 	    "of all users. It shows names of programs, but none of their arguments.\n\n"
+	    "options:\n"
 	    "  --interval S      again every S seconds (0.1 to 3600), until SIGTERM or SIGINT; then FILE is removed\n"
 	    "  --list            the name, unit and meaning of every figure\n\n"
 	    "Exit status: 0, also when there is no process; 1 FILE could not be written; 2 wrong usage.\n\n"

@@ -36,14 +36,16 @@ static int print_help(void)
 	       "which the processes show their figures, and nothing else: it can neither slow nor stop them. Root sees "
 	       "the\n"
 	       "processes of all users.\n\n"
+	       "options:\n"
 	       "  --once            one reading; with --interval two, so that there are rates\n"
 	       "  --json            one JSON object a reading, on a line (spillway-top(1) says what is in it)\n"
 	       "  --plain           text, also on a terminal\n"
 	       "  --details         everything that is known of each process, as text\n"
 	       "  --interval S      seconds between readings (1), 0.1 to 3600\n"
 	       "  --count N         end after N readings\n"
-	       "  --sort COLUMN     by this column (device); --reverse: the other way\n"
-	       "                    one of:");
+	       "  --reverse         sort the other way\n"
+	       "  --sort COLUMN     by this column (device), one of:\n"
+	       "                   ");
 	for (unsigned i = 0; i < top_n_columns(); i++)
 		printf(" %s", top_columns[i].key);
 	printf("\n"

@@ -3,6 +3,7 @@
 #include "test/unit/seed.h"
 #include "tools/figures.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <sched.h>
@@ -281,6 +282,34 @@ static void root_sees_the_processes_of_others(void **state)
 	assert_int_equal(unlink(to), 0);
 }
 
+static void what_lies_in_memory_is_seen(void **state)
+{
+	const char *folders[] = {rundir_memory, rundir_fallback};
+	char path[64], made[128];
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		struct figures_choice choice = {.only = (uid_t)-1};
+		struct stats_page *own = page_make(getpid());
+		pid_t mine = getpid();
+
+		choice.pid = &mine;
+		choice.n_pids = 1;
+		snprintf(path, sizeof(path), "%s/spillway-%u", folders[i], (unsigned)geteuid());
+		if (mkdir(path, 0700) != 0 && errno != EEXIST)
+			skip();
+		snprintf(made, sizeof(made), "%s/%s", path, page_make_name(own));
+		int fd = open(made, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		assert_int_equal(write(fd, (const void *)own, sizeof(*own)), sizeof(*own));
+		close(fd);
+		bool read = figures_read(&figures, &choice);
+		unlink(made);
+		rmdir(path);
+		assert_true(read);
+		assert_int_equal(figures.n, 1);
+	}
+}
+
 /* A job with a /tmp of its own, as batch systems make them. */
 static void shows_itself_elsewhere(int ready, const char *fallback)
 {
@@ -469,6 +498,7 @@ int main(void)
 	    TEST(what_is_not_private_is_left_alone),
 	    TEST(a_folder_that_is_open_to_others_is_not_looked_into),
 	    TEST(root_sees_the_processes_of_others),
+	    TEST(what_lies_in_memory_is_seen),
 	    TEST(a_job_with_another_tmp_is_seen),
 	    TEST(names_that_are_none_are_left_alone),
 	    TEST(a_process_that_is_gone_is_known_by_its_start),
