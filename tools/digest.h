@@ -91,9 +91,9 @@ struct digest_device {
 	uint64_t total;  /* the memory it has; 0: not known */
 	uint64_t budget; /* the last; 0: not known */
 	uint64_t device, host, managed, system, driver,
-	    need;                                          /* bytes, each at its most; need: of all places together */
-	uint64_t over_ns;                                  /* time in which some of it was on the host */
-	uint64_t moves_in, moves_out, bytes_in, bytes_out; /* that arrived */
+	    need;         /* bytes, each at its most; need: of live allocations together */
+	uint64_t over_ns; /* time in which some of it was on the host */
+	uint64_t moves_in, moves_out, bytes_in, bytes_out;    /* that arrived */
 	uint64_t gaps, gaps_given_up, gap_ns, waits, wait_ns; /* wait_ns: summed over threads */
 	bool faults_known;
 	uint64_t faults_gpu, faults_cpu, fault_in, fault_out;

@@ -36,8 +36,9 @@ struct digest_places {
 	struct digest_bin now[DIGEST_DEVICES]; /* the first six of it */
 	uint64_t since[DIGEST_DEVICES];
 	uint64_t fault_base[DIGEST_DEVICES][4];
-	uint64_t *on_host; /* by block: of its bytes */
-	uint64_t *bytes;   /* by block: as long as it is now */
+	uint64_t asked[DIGEST_DEVICES]; /* of those with samples: bytes of live allocations */
+	uint64_t *on_host;              /* by block: of its bytes */
+	uint64_t *bytes;                /* by block: as long as it is now */
 };
 bool digest_series_begin(struct digest *digest, struct digest_places *places);
 void digest_series_event(struct digest *digest, struct digest_places *places, const struct trace_row *row);

@@ -93,7 +93,8 @@ static void places_until(struct digest *digest, struct digest_places *places, un
 	most(&device->managed, now->managed);
 	most(&device->system, now->system);
 	most(&device->driver, now->driver);
-	most(&device->need, need_of(now));
+	if (!device->sampled)
+		most(&device->need, need_of(now));
 	places->since[number] = time;
 }
 
@@ -130,7 +131,7 @@ static uint64_t *place_of(struct digest_bin *now, uint32_t backend)
 	}
 }
 
-/* A block of a device without samples has this many bytes now, and so many of them on the host. */
+/* A block has this many bytes now, and so many of them on the host; the latter of a device without samples. */
 static void block_becomes(struct digest *digest, struct digest_places *places, uint32_t which, uint64_t time,
 			  uint64_t bytes, uint64_t on_host)
 {
@@ -138,8 +139,15 @@ static void block_becomes(struct digest *digest, struct digest_places *places, u
 	struct digest_bin *now;
 	uint64_t *place;
 
-	if (block->device >= DIGEST_DEVICES || digest->devices[block->device].sampled)
+	if (block->device >= DIGEST_DEVICES)
 		return;
+	if (digest->devices[block->device].sampled) {
+		/* Samples count what is on its way at both ends, and what has been made ahead: that is not needed. */
+		places->asked[block->device] += bytes - places->bytes[which];
+		most(&digest->devices[block->device].need, places->asked[block->device]);
+		places->bytes[which] = bytes;
+		return;
+	}
 	now = &places->now[block->device];
 	place = place_of(now, block->backend);
 	on_host = on_host < bytes ? on_host : bytes;

@@ -130,6 +130,26 @@ static void the_map_follows_a_block_to_the_host_and_back(void **state)
 	done();
 }
 
+/* While a piece moves it is at both ends, and samples count it twice. */
+static void what_is_on_its_way_is_needed_once(void **state)
+{
+	struct trace_file file = file_begin();
+
+	(void)state;
+	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 0, 0, 0);
+	FILE_ADD(&file, made, T0, 2, AT + 64 * MIB, 64 * MIB, 0, 0, 0, 0, 0, 64 * MIB);
+	FILE_ADD(&file, bytes, T0 + 10 * MS, 0, 64 * MIB, 64 * MIB, 0, 0, 0, 64 * MIB);
+	FILE_ADD(&file, bytes, T0 + 20 * MS, 0, 128 * MIB, 128 * MIB, 0, 0, 0, 64 * MIB);
+	FILE_ADD(&file, freed, T0 + 30 * MS, 1);
+	FILE_ADD(&file, made, T0 + 40 * MS, 3, AT, 16 * MIB, 0, 0, 0, 0, 0, 0);
+	FILE_ADD(&file, end, T0 + 100 * MS, 0);
+	read_back(&file);
+	assert_true(digest.devices[0].sampled);
+	assert_int_equal(digest.devices[0].need, 128 * MIB);
+	assert_int_equal(digest.devices[0].host, 128 * MIB);
+	done();
+}
+
 static void samples_of_one_of_several_devices_are_not_believed(void **state)
 {
 	struct trace_file file = file_begin();
@@ -331,6 +351,7 @@ int main(void)
 	    cmocka_unit_test(what_lasts_beyond_the_trace_ends_with_it),
 	    cmocka_unit_test(a_wait_is_shared_out_by_bytes_to_what_arrived_for_it),
 	    cmocka_unit_test(the_map_follows_a_block_to_the_host_and_back),
+	    cmocka_unit_test(what_is_on_its_way_is_needed_once),
 	    cmocka_unit_test(samples_of_one_of_several_devices_are_not_believed),
 	    cmocka_unit_test(the_curve_is_beladys),
 	    cmocka_unit_test(any_events_do_no_harm),
