@@ -83,16 +83,7 @@ uint64_t figures_live_all(const struct page *page)
 
 uint64_t figures_fault(const struct page *page, enum stats_fault fault)
 {
-	uint64_t sum = STATS_NA;
-
-	for (unsigned i = 0; page->copy && i < STATS_DEVICES; i++) {
-		const struct stats_device *device = &page->copy->device[i];
-		uint64_t n = device->known ? device->fault[fault] : STATS_NA;
-
-		if (n != STATS_NA)
-			sum = sum == STATS_NA ? n : sum + n;
-	}
-	return sum;
+	return page->copy ? page->copy->fault[fault] : STATS_NA;
 }
 
 double figures_rate(uint64_t now, uint64_t before, double seconds)

@@ -40,7 +40,7 @@ double figures_prom_scale(enum figures_unit unit);
 uint64_t figures_live(const struct page *page, enum place place);
 /* Bytes of all places. */
 uint64_t figures_live_all(const struct page *page);
-/* The sum over its devices; STATS_NA where none counts it. */
+/* Of the process; STATS_NA where nothing counts it. */
 uint64_t figures_fault(const struct page *page, enum stats_fault fault);
 
 /* ---- histograms ---- */

@@ -83,8 +83,9 @@ static size_t read_all(int fd, void *room, size_t bytes)
 
 static void clean(char *text, size_t bytes)
 {
-	char safe[256];
+	char safe[STATS_LINE]; /* the longest there is */
 
+	_Static_assert(STATS_LINE >= sizeof(((struct stats_page *)0)->command), "the command is no longer than that");
 	text[bytes - 1] = 0;
 	if (*text)
 		memcpy(text, policy_printable(text, safe, bytes), bytes);

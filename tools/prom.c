@@ -32,7 +32,7 @@ struct wish {
 static int print_help(void)
 {
 	printf(
-	    "usage: spillway prom [--interval S] FILE\n"
+	    "usage: spillway prom [option...] FILE\n"
 	    "       spillway prom --list\n\n"
 	    "Writes the figures of all running processes under Spillway to FILE, for the textfile collector of\n"
 	    "Prometheus' node exporter: to a new file beside it, which then takes its place, mode 0644, so that the\n"
@@ -40,8 +40,8 @@ static int print_help(void)
 	    "processes\n"
 	    "of all users. It shows names of programs, but none of their arguments.\n\n"
 	    "options:\n"
-	    "  --interval S      again every S seconds (0.1 to 3600), until SIGTERM or SIGINT; then FILE is removed\n"
-	    "  --list            the name, unit and meaning of every figure\n\n"
+	    "  --interval SECONDS  again and again (0.1 to 3600), until SIGTERM or SIGINT; then FILE is removed\n"
+	    "  --list              the name, unit and meaning of every figure\n\n"
 	    "Exit status: 0, also when there is no process; 1 FILE could not be written; 2 wrong usage.\n\n"
 	    "examples:\n"
 	    "  spillway prom /var/lib/prometheus/node-exporter/spillway.prom\n"

@@ -167,7 +167,25 @@ static void put_table(FILE *out, const struct figures *figures, enum table table
 	}
 }
 
+/* Of the process; where there are several devices, some are of none of them. */
 static void put_fault(FILE *out, const struct figures *figures, enum stats_fault fault)
+{
+	const struct figures_name *name = &figures_faults[fault];
+	char room[FIGURES_PROM];
+
+	put_head(out, figures_prom_name(name, "", room), type_of(name), name->text);
+	for (size_t i = 0; i < figures->n; i++) {
+		const struct page *page = figures->process[i].page;
+
+		if (!is_shown(page) || page->copy->fault[fault] == STATS_NA)
+			continue;
+		fputs(room, out);
+		put_process(out, page);
+		put_number(out, page->copy->fault[fault], name->unit);
+	}
+}
+
+static void put_device_fault(FILE *out, const struct figures *figures, enum stats_fault fault)
 {
 	const struct figures_name *name = &figures_faults[fault];
 	char room[FIGURES_PROM];
@@ -371,6 +389,8 @@ void prom_print(FILE *out, const struct figures *figures)
 		put_counter(out, figures, i);
 	for (unsigned i = 0; i < FAULT_COUNT; i++)
 		put_fault(out, figures, i);
+	for (unsigned i = 0; i < FAULT_COUNT; i++)
+		put_device_fault(out, figures, i);
 	for (unsigned table = 0; table < TABLE_COUNT; table++)
 		for (unsigned i = 0; i < FIGURE_COUNT; i++)
 			put_table(out, figures, table, i);
@@ -393,7 +413,7 @@ void prom_print_list(FILE *out)
 {
 	list(out, "counter", figures_counters, STAT_COUNT, "");
 	list(out, "figure", figures_tables, FIGURE_COUNT, "rule_");
-	list(out, "fault", figures_faults, FAULT_COUNT, "device_");
+	list(out, "fault", figures_faults, FAULT_COUNT, "");
 	list(out, "histogram", figures_histograms, HISTOGRAM_COUNT, "");
 	for (unsigned i = 0; i < PLACE_COUNT; i++)
 		fprintf(out, "place\t%s\t%s\tspillway_place_bytes{place=\"%s\"}\t%s\n", figures_places[i].name,

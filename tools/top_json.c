@@ -248,6 +248,7 @@ static void put_page(const struct figures_process *process)
 	put_number("host_budget", copy->host_budget, false);
 	put_number("host_used", copy->host_used, false);
 	put_places(copy->live, copy->peak);
+	put_faults(copy->fault, process->before ? process->before->copy->fault : NULL, process->seconds);
 	put_counters(process);
 	put_histograms(copy);
 	put_devices(process);

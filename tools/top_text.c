@@ -151,6 +151,16 @@ static const char *amount_a_second(double rate, enum figures_unit unit, char roo
 	return amount((uint64_t)rate, unit, room);
 }
 
+static void print_faults(FILE *out, const _Atomic uint64_t fault[FAULT_COUNT])
+{
+	char text[UNITS_TEXT];
+
+	for (unsigned i = 0; i < FAULT_COUNT; i++)
+		fprintf(out, "%s%s %s", i ? ", " : "", figures_faults[i].name,
+			amount(fault[i], figures_faults[i].unit, text));
+	fputc('\n', out);
+}
+
 static void print_about(FILE *out, const struct page *page)
 {
 	const struct stats_page *copy = page->copy;
@@ -161,6 +171,8 @@ static void print_about(FILE *out, const struct page *page)
 		copy->mode, copy->spillway);
 	fprintf(out, "  time         %s since its first use of CUDA memory\n", units_time(page_age(page), age));
 	fprintf(out, "  page faults  %s\n", *copy->fault_source ? copy->fault_source : "n/a: nothing counts them");
+	fputs("               ", out);
+	print_faults(out, copy->fault);
 	fprintf(out, "  host budget  %s of %s used\n", units_bytes(copy->host_used, used),
 		units_bytes(copy->host_budget, budget));
 }
@@ -191,11 +203,8 @@ static void print_page_devices(FILE *out, const struct stats_page *copy)
 		for (unsigned j = 0; j < PLACE_COUNT; j++)
 			fprintf(out, " %s %s%s", figures_places[j].name, units_bytes(device->live[j], text),
 				j + 1 < PLACE_COUNT ? "," : "\n");
-		fputs("   ", out);
-		for (unsigned j = 0; j < FAULT_COUNT; j++)
-			fprintf(out, " %s %s%s", figures_faults[j].name,
-				amount(device->fault[j], figures_faults[j].unit, text),
-				j + 1 < FAULT_COUNT ? "," : "\n");
+		fputs("    ", out);
+		print_faults(out, device->fault);
 	}
 }
 

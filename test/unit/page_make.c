@@ -136,6 +136,8 @@ struct stats_page *page_make(pid_t pid)
 	page->counter[STAT_over_us] = page->counter[STAT_host_time] = 0;
 	for (unsigned i = 0; i < HISTOGRAM_COUNT; i++)
 		page->histogram[i][stats_bucket(1500)] = 4;
+	for (unsigned i = 0; i < FAULT_COUNT; i++)
+		page->fault[i] = STATS_NA;
 	make_device(&page->device[0]);
 	add(&page->backend[0], 30);
 	strcpy(page->rule[0].name, "default");
@@ -153,8 +155,8 @@ void page_make_grow(struct stats_page *page, unsigned seconds)
 	page->counter[STAT_moved_out_bytes] += seconds * 50 * MIB;
 	page->counter[STAT_wait_us] += seconds * 250000;
 	page->rule[1].figures.figure[FIGURE_moved_in_bytes] += seconds * 100 * MIB;
-	page->device[0].fault[FAULT_GPU] =
-	    page->device[0].fault[FAULT_GPU] == STATS_NA ? 0 : page->device[0].fault[FAULT_GPU] + seconds * 7;
+	page->fault[FAULT_GPU] = page->fault[FAULT_GPU] == STATS_NA ? 0 : page->fault[FAULT_GPU] + seconds * 7;
+	page->device[0].fault[FAULT_GPU] = page->fault[FAULT_GPU];
 }
 
 const char *page_make_name(const struct stats_page *page)

@@ -177,6 +177,7 @@ static void texts_lose_what_a_terminal_would_obey(void **state)
 			   "31m\xff\xc3");
 	memset(page->rule[1].name, '\033', STATS_TEXT);
 	memset(page->site[9].text, 0xe2, STATS_TEXT);
+	memset(page->fault_source, '\033', sizeof(page->fault_source)); /* the longest of all */
 	strcpy(page->device[0].name, "GPU \xe2\x82");
 	page_make_write(page, sizeof(*page));
 	const struct stats_page *copy = read_it()->copy;
@@ -187,6 +188,8 @@ static void texts_lose_what_a_terminal_would_obey(void **state)
 	assert_true(is_clean(copy->mode, sizeof(copy->mode)));
 	assert_true(is_clean(copy->rule[1].name, STATS_TEXT));
 	assert_true(is_clean(copy->site[9].text, STATS_TEXT));
+	assert_int_equal(strlen(copy->fault_source), sizeof(copy->fault_source) - 1);
+	assert_true(is_clean(copy->fault_source, sizeof(copy->fault_source)));
 	assert_true(is_clean(copy->device[0].name, STATS_TEXT));
 }
 

@@ -496,6 +496,9 @@ static void the_text_format_is_kept_and_has_every_figure(void **state)
 		 "device=\"0\",uuid=\"GPU-30313233-3435-3637-3839-616263646566\"} 0\n",
 		 (int)self[0]);
 	has(text, part);
+	snprintf(part, sizeof(part), "\nspillway_gpu_faults_total{pid=\"%d\",command=\"python3 train.py\"} 0\n",
+		 (int)self[0]);
+	has(text, part);
 	/* Not measured: no sample, and no 0. */
 	has(text, "# TYPE spillway_device_cpu_faults_total counter\n");
 	has_not(text, "\nspillway_device_cpu_faults_total");

@@ -71,7 +71,7 @@ sed -n 's/^\(STAT\|FIGURE\|HISTOGRAM\)(\([a-z0-9_]*\),.*/\2/p; s/^\(PLACE\|FAULT
 sed -n 's/^\.It Cm \([a-z0-9_]*\)\( Pq .*\)\{0,1\}$/\1/p' "$source/tools/spillway-stats.5" | sort >page.txt
 expect 'stats.def was read' 0 '' '' test "$(wc -l <def.txt)" -ge 60
 expect 'every name of stats.def is an item of the page' 0 '' '' diff def.txt page.txt
-for column in $("$tool" top --help | sed -n 's/.*one of: //p'); do
+for column in $("$tool" top --help | sed -n '/one of:$/{n;p}'); do
 	expect "the manual has the column $column" 0 '*' '' grep -w -- "$column" "$source/tools/spillway-top.1"
 	expect "top sorts by $column" 0 '*' '' "$tool" top --once --sort "$column"
 done
