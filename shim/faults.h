@@ -52,6 +52,7 @@ uint64_t faults_major(void);
 
 /* ---- one by one: faults: events ---- */
 
+/* In traces by these numbers (trace.def): new ones go to the end. */
 enum fault_kind {
 	FAULT_OF_GPU,
 	FAULT_OF_CPU,
@@ -63,6 +64,7 @@ enum fault_kind {
 };
 const char *fault_kind_name(enum fault_kind kind);
 
+/* The same. */
 enum fault_cause {
 	FAULT_CAUSE_UNKNOWN,
 	/* of faults */

@@ -119,6 +119,7 @@ static enum stage read_policy(void)
 		choice_start(read);
 		open_stats(read);
 		trace_start(read);
+		pulse_start(read);
 	}
 	policy = read;
 	return stage;

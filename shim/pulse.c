@@ -1,4 +1,5 @@
 #include "shim/pulse.h"
+#include "policy/policy.h"
 #include "shim/clock.h"
 #include "shim/faults.h"
 #include "shim/stats.h"
@@ -35,6 +36,26 @@ static void put_all_faults(void)
 			trace_faults((uint64_t)i, device->fault[FAULT_GPU], device->fault[FAULT_CPU],
 				     device->fault[FAULT_IN_BYTES], device->fault[FAULT_OUT_BYTES]);
 	}
+}
+
+_Static_assert(FAULT_OF_CPU == TRACE_FAULT_OF_CPU && FAULT_OF_GPU < FAULT_OF_CPU, "as the trace has them");
+
+static uint64_t place_number(int device)
+{
+	return device < 0 ? 0 : (uint64_t)device + 1;
+}
+
+static void trace_one(const struct fault_event *event, void *argument)
+{
+	(void)argument;
+	trace_event(fault, place_number(event->device), event->address, event->cause, event->bytes, event->kind,
+		    place_number(event->from));
+}
+
+void pulse_start(const struct policy *policy)
+{
+	if (policy_faults(policy) == POLICY_FAULTS_EVENTS && trace_is_wanted())
+		faults_listen(trace_one, NULL);
 }
 
 void pulse(void)

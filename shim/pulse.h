@@ -5,7 +5,12 @@
 #ifndef SPILLWAY_PULSE_H
 #define SPILLWAY_PULSE_H
 
+struct policy;
+
 /* Bring the statistics page up to date, and the trace. About once a second, and at the end; any thread, under no lock. */
 void pulse(void);
+
+/* Single faults go into the trace, where both are asked for. Once, before the first managed memory. */
+void pulse_start(const struct policy *policy);
 
 #endif

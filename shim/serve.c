@@ -65,6 +65,7 @@ void serve_commit(struct ledger_row *row, enum policy_api api, void *caller)
 
 	row->counted = backend_of(row, &use);
 	if (row->counted) {
+		device_get(row->device); /* so that the page knows it */
 		row->site = stats_site(row->device, use, row->rule, caller, row->bytes);
 		stats_made(row->site, row->bytes, row->on_host_bytes);
 	}

@@ -55,6 +55,9 @@ enum trace_why {
 	TRACE_WHYS,        /* must be last */
 };
 
+/* enum trace_kind fault: kinds up to this one are faults, the others what came of them. */
+#define TRACE_FAULT_OF_CPU 1
+
 /* One address that a submission names; bytes 0: as far as may be guessed. */
 struct trace_named {
 	uint64_t address, bytes;

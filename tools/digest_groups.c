@@ -184,7 +184,7 @@ void digest_groups_event(struct digest *digest, struct digest_groups *groups, co
 		break;
 	case TRACE_fault:
 		block = trace_block_at(digest->trace, event->fault.address, event->time);
-		if (block < digest->trace->n_blocks)
+		if (block < digest->trace->n_blocks && event->fault.kind <= TRACE_FAULT_OF_CPU)
 			groups->faults[block]++;
 		break;
 	}

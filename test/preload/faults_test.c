@@ -3,6 +3,7 @@
  * what the model has counted, whichever way the memory was asked for; and programs without leave the device alone.
  */
 #include "test/preload/child.h"
+#include "tools/trace_read.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -108,6 +109,68 @@ static void device_memory_that_the_policy_makes_managed_is_counted(void **state)
 	    child_run(SETTINGS("SPILLWAY_POLICY=managed", "SPILLWAY_SET=faults=events"), is_counted_by_policy), 0);
 }
 
+/* ---- in a trace ---- */
+
+struct seen {
+	uint64_t gpu, cpu;          /* single faults */
+	uint64_t last_gpu, last_in; /* the last figures of all */
+	uint64_t n_elsewhere;       /* faults at addresses that no block has */
+};
+
+static struct seen look(CUdeviceptr at)
+{
+	struct seen seen = {0};
+	struct trace trace;
+
+	if (trace_read_file(getenv("SPILLWAY_TRACE"), &trace) == 0)
+		for (size_t i = 0; i < trace.n_rows; i++) {
+			const struct trace_event *event = &trace.rows[i].event;
+
+			if (event->kind == TRACE_fault && event->fault.kind <= TRACE_FAULT_OF_CPU) {
+				*(event->fault.kind ? &seen.cpu : &seen.gpu) += 1;
+				seen.n_elsewhere += event->fault.address - at >= BYTES;
+			}
+			if (event->kind == TRACE_faults) {
+				seen.last_gpu = event->faults.gpu;
+				seen.last_in = event->faults.bytes_in;
+			}
+		}
+	trace_free(&trace);
+	return seen;
+}
+
+/* What the model has counted is in the trace after a while, as single faults and as figures. */
+static int is_traced(void)
+{
+	struct seen seen = {0};
+
+	driver_start(0);
+	CUdeviceptr at = managed();
+	use(at);
+	struct sim_managed model = sim_managed();
+	for (unsigned i = 0; i < 2000 && (seen.gpu < model.gpu_faults || seen.last_gpu < model.gpu_faults); i++) {
+		usleep(10000);
+		seen = look(at);
+	}
+	CHECK(seen.gpu == model.gpu_faults && seen.cpu == model.cpu_faults && !seen.n_elsewhere);
+	CHECK(seen.last_gpu == model.gpu_faults && seen.last_in == model.bytes_in);
+	return 0;
+}
+
+static void faults_are_in_a_trace(void **state)
+{
+	char folder[] = "/tmp/faults_test.XXXXXX", path[64], setting[96];
+
+	(void)state;
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/t", folder);
+	snprintf(setting, sizeof(setting), "SPILLWAY_TRACE=%s", path);
+	int status = child_run(SETTINGS("SPILLWAY_SET=faults=events", setting), is_traced);
+	unlink(path);
+	rmdir(folder);
+	assert_int_equal(status, 0);
+}
+
 static int opens_nothing(void)
 {
 	CUdeviceptr at = 0;
@@ -183,6 +246,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(managed_memory_of_the_program_is_counted),
 	    cmocka_unit_test(device_memory_that_the_policy_makes_managed_is_counted),
+	    cmocka_unit_test(faults_are_in_a_trace),
 	    cmocka_unit_test(without_managed_memory_or_switched_off_nothing_is_opened),
 	    cmocka_unit_test(a_program_does_not_notice_that_there_is_no_source),
 	    cmocka_unit_test(neither_a_fork_nor_what_it_executes_has_our_descriptors),

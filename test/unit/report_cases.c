@@ -143,7 +143,7 @@ static void hostile(void)
 	FILE_ADD(&file, bytes, T0 + S, 63, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX);
 	FILE_ADD(&file, faults, T0 + S, 63, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX);
 	FILE_ADD(&file, faults, T0 + S, 63, 0, 0, 0, 0);
-	FILE_ADD(&file, fault, T0 + S, 63, AT, 0, 0);
+	FILE_ADD(&file, fault, T0 + S, 63, AT, 0, 0, 0, 0);
 	FILE_ADD(&file, step, T0 + S, 63, UINT64_MAX);
 	FILE_ADD(&file, state, T0 + S, 1);
 	submit(&file, T0 + S, UINT64_MAX, AT, UINT64_MAX - 1);
