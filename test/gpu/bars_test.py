@@ -210,5 +210,47 @@ class Correct(unittest.TestCase):
         self.assertEqual(code, 1)
 
 
+# A job and a tool for figures_bars.py: 100 ms a step natively, what SPILLWAY_TRACE adds, twice as long under a budget.
+PRETENDED_JOB = """
+import os, sys
+settings = dict(s.split("=") for s in os.environ.get("SPILLWAY_SET", "").split(",") if s)
+ms = 200 if "device.budget" in settings else 104 if "SPILLWAY_TRACE" in os.environ else 100
+for step in range(1, 11):
+    print(f"each {step} {ms} 7.5", flush=True)
+print(f"gpt 8x1 batch 1: {ms} ms/step, reserved 1000 MiB")
+"""
+PRETENDED_TOOL = """#!{python}
+import json, sys
+if sys.argv[1] == "report":
+    print(json.dumps({{"file": {{"bytes": 24000, "events": 2000, "lost_events": 0}}}}))
+if sys.argv[1] == "replay":
+    budget = int(sys.argv[sys.argv.index("--budget") + 1].removesuffix("MiB")) << 20
+    print(json.dumps({{"budgets": [{{"budget": budget, "step_ms": 220 if budget > 600 << 20 else 300}}]}}))
+if sys.argv[1] == "top":
+    print(json.dumps({{"processes": []}}))
+"""
+
+
+class Figures(unittest.TestCase):
+    def test_rows_and_verdicts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in ("gpt.py", PRETENDED_JOB), ("spillway", PRETENDED_TOOL.format(python=sys.executable)):
+                with open(os.path.join(folder, name), "w") as file:
+                    file.write(text)
+                os.chmod(os.path.join(folder, name), 0o755)
+            run = subprocess.run([sys.executable, os.path.join(HERE, "figures_bars.py"), "--build", folder, "--log",
+                                  os.path.join(folder, "log"), "--scripts", folder, "--modes", "fast", "--times", "2",
+                                  "steps", "replay", "kill"], capture_output=True, text=True)
+        table = run.stdout[run.stdout.rindex("part "):].splitlines()[1:]
+        rows = {cells[1]: cells[2:5] for cells in ([c.strip() for c in line.split("|")] for line in table)}
+        self.assertEqual(rows["step, counted / native"], ["1", "<= 1.01", "pass"])
+        self.assertEqual(rows["step, traced / native"], ["1.04", "<= 1.03", "MISS"])
+        self.assertEqual(rows["trace: bytes an event"][0], "12")
+        self.assertEqual(rows["fast 1.5: predicted / measured, or the inverse"], ["1.1", "<= 1.15", "pass"])
+        self.assertEqual(rows["fast 2.0: predicted / measured, or the inverse"], ["1.5", "<= 1.15", "MISS"])
+        self.assertEqual(rows["killed: events of the trace that can be read"], ["2000", ">= 1000", "pass"])
+        self.assertEqual(run.returncode, 1)
+
+
 if __name__ == "__main__":
     unittest.main()
