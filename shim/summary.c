@@ -279,10 +279,12 @@ static void advise(const struct stats_page *page, const struct totals *totals, c
 		    "saves");
 }
 
-static void say_more(const char *trace, struct summary *summary)
+static void say_more(const struct totals *totals, const char *trace, struct summary *summary)
 {
 	if (trace)
-		add(summary, 20, "  more: spillway report %s", trace);
+		add(summary, 9, "  more: spillway report %s", trace);
+	else if (totals->over)
+		add(summary, 20, "  more: spillway run --trace job.trace ..., then spillway report job.trace");
 }
 
 /* What matters least goes, until few enough are left. */
@@ -314,6 +316,6 @@ void summary_make(const struct stats_page *page, uint64_t now, const char *trace
 	say_faults(page, &totals, ret_summary);
 	say_costliest(page, site, ret_summary);
 	advise(page, &totals, site, ret_summary);
-	say_more(trace, ret_summary);
+	say_more(&totals, trace, ret_summary);
 	shorten(ret_summary);
 }

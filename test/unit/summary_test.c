@@ -218,6 +218,9 @@ static void the_trace_is_named(void **state)
 	(void)state;
 	summary_make(&page, 100000000000, "/some/where.trace", &summary);
 	must_say("more: spillway report /some/where.trace");
+	spill();
+	make();
+	must_say("more: spillway run --trace job.trace ..., then spillway report job.trace");
 }
 
 int main(void)
