@@ -319,6 +319,17 @@ static void totals_find(struct digest *digest)
 	}
 }
 
+static void names_find(struct digest *digest)
+{
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++) {
+		struct digest_device *device = &digest->devices[i];
+		char key[16];
+
+		snprintf(key, sizeof(key), "gpu%u", i);
+		trace_value(digest->trace, key, device->name, sizeof(device->name));
+	}
+}
+
 static bool prepare(struct pass *pass)
 {
 	struct digest *digest = pass->digest;
@@ -367,6 +378,7 @@ int digest_make(const struct trace *trace, digest_progress *progress, struct dig
 		if (trace->rows[i].event.kind < TRACE_KINDS)
 			ret_digest->n_events[trace->rows[i].event.kind]++;
 	totals_find(ret_digest);
+	names_find(ret_digest);
 	pass->digest = ret_digest;
 	pass->progress = progress;
 	if (prepare(pass)) {

@@ -88,6 +88,7 @@ struct digest_map {
 struct digest_device {
 	bool seen;       /* some event was about it */
 	bool sampled;    /* bytes by place were; else they come from allocations */
+	char name[64];   /* "": not known */
 	uint64_t total;  /* the memory it has; 0: not known */
 	uint64_t budget; /* the last; 0: not known */
 	uint64_t device, host, managed, system, driver,

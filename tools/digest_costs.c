@@ -401,9 +401,11 @@ static void advise_idle(struct judge *judge, const struct digest_device *sum)
 static void advise_rules(struct judge *judge)
 {
 	struct digest *digest = judge->digest;
-	char *room, name[NAME_TEXT];
+	char *room, name[NAME_TEXT], policy[256];
 
-	if (!digest->n_idle_rules || !(room = advice_room(digest)))
+	/* Those of the policies that ship are for programs that may have such memory. */
+	trace_value(digest->trace, "policy", policy, sizeof(policy));
+	if ((*policy && !strpbrk(policy, "/.")) || !digest->n_idle_rules || !(room = advice_room(digest)))
 		return;
 	snprintf(room, DIGEST_TEXT, "%s never matched%s: `spillway explain` says why.",
 		 call(digest, DIGEST_BY_RULE, digest->idle_rules[0], name),

@@ -234,6 +234,7 @@ static void put_device(const struct digest *digest, unsigned which)
 	open_with(NULL, '{');
 	number("device", which);
 	truth("sampled", device->sampled);
+	text("name", *device->name ? device->name : NULL);
 	number_or_null("memory", device->total, device->total != 0);
 	number_or_null("budget", device->budget, device->budget != 0);
 	open_with("most", '{');

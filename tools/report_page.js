@@ -573,7 +573,7 @@
 	function fillMachine() {
 		const process = data.process, file = data.file;
 		const lines = [["command", process.command], ["process", process.pid], ["host", process.host], ["rank", process.rank],
-			...data.devices.map(d => ["device " + d.device, d.memory ? bytes(d.memory) + " of memory" : null]),
+			...data.devices.map(d => ["device " + d.device, [d.name, d.memory ? bytes(d.memory) + " of memory" : null].filter(Boolean).join(", ") || null]),
 			["Spillway", process.spillway], ["policy", process.policy && process.policy + (process.policy_hash ? " (" + process.policy_hash + ")" : "")],
 			["spill.mode", process.mode], ["began", process.start], ["trace", file.path + ", " + bytes(file.bytes) + ", " + count(file.events) + " events"]];
 		for (const [name, value] of lines)

@@ -13,7 +13,7 @@
 #define AT  UINT64_C(0x7f0000000000)
 #define HEAD                                                                                                           \
 	"version=1\nstart=1795291697000000000\nclock=100000000000\npid=4711\nhost=node17\ncommand=python train.py\n"   \
-	"policy=training\npolicy_hash=9f3a\nmode=exact\nspillway=0.1.0\ndevices=0:1073741824 \n"
+	"policy=job.yaml\npolicy_hash=9f3a\nmode=exact\nspillway=0.1.0\ndevices=0:1073741824 \ngpu0=Some GPU\n"
 #define T0 (100 * S)
 
 static char path[4096];

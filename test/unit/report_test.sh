@@ -69,6 +69,7 @@ grep -o '"[a-z_]*": ' out.txt | tr -d '": ' | sort -u >keys.txt
 [ "$(wc -l <keys.txt)" -ge 100 ] || complain 'keys were not found'
 sed -n 's/^\.\(It \)\{0,1\}Cm //p' "$source/tools/spillway-report.1" | tr ' ' '\n' | sort -u >page.txt
 expect 'every key of JSON is in the manual page' 0 '' '' sh -c 'comm -23 keys.txt page.txt'
+expect 'the name of the GPU is there' 0 '*"name": "Some GPU",*"memory": 1073741824,*' '' report --json spilling.trace
 expect 'JSON of several is a list' 0 '[[]{*},{*}]' '' report --json spilling.trace static.trace
 if command -v python3 >/dev/null; then
 	for case in spilling static fitting hostile empty; do
