@@ -59,10 +59,16 @@ const char *stats_place_name(enum place place);
  * ---- by device, backend, rule and site (stats_site.c) ----
  *
  * A site is a number that stands for all four: who asks for so many bytes, under which rule (-1: none), served by which
- * backend (enum policy_use), on which device. Found or made without a lock; 0 when there is no room for one more, which
- * counts as "all others". caller NULL: not known. The first time a caller is seen the loader is asked for its name.
+ * backend (enum policy_use), on which device. Found or made without a lock. Where there is no room for one more its place
+ * in the table is 0, "all others"; it counts for its device, backend and rule even so. caller NULL: not known. The first
+ * time a caller is seen the loader is asked for its name. The number 0 is of what has no site: it counts as site 0 alone.
  */
 unsigned stats_site(int device, unsigned backend, int rule, void *caller, uint64_t bytes);
+/* Its place in the page's table. */
+static inline unsigned stats_site_place(unsigned site)
+{
+	return site & (STATS_SITES - 1);
+}
 /* An allocation of that many bytes, of which some were placed on the host; and its end. */
 void stats_made(unsigned site, uint64_t bytes, uint64_t on_host);
 void stats_gone(unsigned site, uint64_t bytes);

@@ -1,7 +1,8 @@
 /*
  * Figures by device, backend, rule and site. A site is found by its key in a table of the page with open addressing; a
  * free place is taken by a compare-and-swap and shows when it is written. A table of 256 is full rarely: sizes count by
- * powers of two, and programs ask for device memory in few places. What finds none counts as site 0, "all others".
+ * powers of two, and programs ask for device memory in few places. What finds none counts as site 0, "all others", and for
+ * its device, backend and rule all the same: these are in the number that stands for it, beside the place in the table.
  */
 #include "shim/caller.h"
 #include "shim/stats.h"
@@ -15,6 +16,24 @@ enum {
 	WRITTEN,    /* key and text are there */
 	TRIES = 64, /* places looked at: a full table must not cost a walk through all of it */
 };
+
+/* The number: the place in the table, device + 1, backend + 1 (0: none that has figures), rule, and that these are known. */
+enum { DEVICE_SHIFT = 8, BACKEND_SHIFT = 13, RULE_SHIFT = 16, KNOWN = 1 << 22 };
+_Static_assert(!(STATS_RULES & (STATS_RULES - 1)) && STATS_SITES <= 1 << DEVICE_SHIFT &&
+		   STATS_DEVICES < 1 << (BACKEND_SHIFT - DEVICE_SHIFT) &&
+		   STATS_BACKENDS < 1 << (RULE_SHIFT - BACKEND_SHIFT) && STATS_RULES << RULE_SHIFT <= KNOWN,
+	       "all of it fits");
+
+static unsigned number_of(int device, unsigned backend, uint64_t rule)
+{
+	unsigned number = KNOWN | (unsigned)rule << RULE_SHIFT;
+
+	if ((unsigned)device < STATS_DEVICES)
+		number |= ((unsigned)device + 1) << DEVICE_SHIFT;
+	if (backend < STATS_BACKENDS)
+		number |= (backend + 1) << BACKEND_SHIFT;
+	return number;
+}
 
 static bool is_it(const struct stats_site *site, uint64_t caller, uint64_t device, uint64_t backend, uint64_t rule,
 		  uint64_t least)
@@ -36,50 +55,58 @@ unsigned stats_site(int device, unsigned backend, int rule, void *caller, uint64
 	uint64_t least = bytes ? 1ull << (63 - __builtin_clzll(bytes)) : 0;
 	uint64_t hash = (who ^ (uint64_t)device << 56 ^ (uint64_t)backend << 52 ^ number << 44 ^ least) *
 			0x9E3779B97F4A7C15u; /* 2^64 / golden ratio: spreads what differs in few bits */
+	unsigned others = number_of(device, backend, number);
+	char text[STATS_TEXT] = "";
+	bool has_text = false;
 
 	for (unsigned i = 0; i < TRIES; i++) {
 		unsigned at = 1 + (unsigned)((hash >> 32) + i) % (STATS_SITES - 1);
 		struct stats_site *site = &stats.site[at];
 		uint64_t known = atomic_load_explicit(&site->known, memory_order_acquire);
 
+		/* Before the place is taken: the loader may be asked, which may wait for who waits for us below. */
+		if (known == FREE && !has_text) {
+			caller_text(caller, text, sizeof(text));
+			has_text = true;
+		}
 		if (known == FREE && atomic_compare_exchange_strong(&site->known, &known, TAKEN)) {
 			site->caller = who;
 			site->device = (uint64_t)device;
 			site->backend = backend;
 			site->rule = number;
 			site->least_bytes = least;
-			caller_text(caller, site->text, sizeof(site->text));
+			memcpy(site->text, text, sizeof(text));
 			atomic_store_explicit(&site->known, WRITTEN, memory_order_release);
-			return at;
+			return others | at;
 		}
-		while (known == TAKEN) { /* microseconds, once a site */
+		while (known == TAKEN) { /* a moment, once a site */
 			sched_yield();
 			known = atomic_load_explicit(&site->known, memory_order_acquire);
 		}
 		if (is_it(site, who, (uint64_t)device, backend, number, least))
-			return at;
+			return others | at;
 	}
-	return 0;
+	return others;
 }
 
 /* ---- one count, four tables ---- */
 
 #define TABLES 4
 
-/* Site 0 is of no device, backend or rule that is known: it counts for itself alone. */
+/* Number 0, of what nobody has told the site of, counts for itself alone. */
 static unsigned tables_of(unsigned number, struct stats_figures *ret_tables[TABLES])
 {
-	struct stats_site *site = &stats.site[number];
+	unsigned device = number >> DEVICE_SHIFT & ((1u << (BACKEND_SHIFT - DEVICE_SHIFT)) - 1);
+	unsigned backend = number >> BACKEND_SHIFT & ((1u << (RULE_SHIFT - BACKEND_SHIFT)) - 1);
 	unsigned n = 0;
 
-	ret_tables[n++] = &site->figures;
-	if (!number)
-		return n;
-	if (site->device < STATS_DEVICES)
-		ret_tables[n++] = &stats.device[site->device].figures;
-	if (site->backend < STATS_BACKENDS)
-		ret_tables[n++] = &stats.backend[site->backend];
-	ret_tables[n++] = &stats.rule[site->rule].figures;
+	ret_tables[n++] = &stats.site[stats_site_place(number)].figures;
+	if (device)
+		ret_tables[n++] = &stats.device[device - 1].figures;
+	if (backend)
+		ret_tables[n++] = &stats.backend[backend - 1];
+	if (number & KNOWN)
+		ret_tables[n++] = &stats.rule[number >> RULE_SHIFT & (STATS_RULES - 1)].figures;
 	return n;
 }
 

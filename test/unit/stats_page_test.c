@@ -4,6 +4,7 @@
 #include "test/unit/seed.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -106,7 +107,7 @@ static void a_site_counts_for_its_device_backend_and_rule(void **state)
 	stats_moved(one, false, MIB, false);
 	stats_waited(one, 77);
 	stats_grown(one, MIB);
-	assert_int_equal(of(&stats.site[one].figures, FIGURE_live), 4 * MIB);
+	assert_int_equal(of(&stats.site[stats_site_place(one)].figures, FIGURE_live), 4 * MIB);
 	assert_int_equal(of(&stats.device[1].figures, FIGURE_live), 4 * MIB);
 	assert_int_equal(of(&stats.device[1].figures, FIGURE_allocations), 2);
 	assert_int_equal(of(&stats.device[1].figures, FIGURE_frees), 1);
@@ -147,6 +148,49 @@ static void a_full_table_counts_the_rest_together(void **state)
 	for (unsigned i = 0; i < STATS_SITES; i++)
 		sum += of(&stats.site[i].figures, FIGURE_allocations);
 	assert_int_equal(sum, 2 * STATS_SITES);
+	assert_int_equal(of(&stats.device[0].figures, FIGURE_allocations), 2 * STATS_SITES);
+	assert_int_equal(of(&stats.backend[0], FIGURE_live), 2 * STATS_SITES * 64);
+	assert_int_equal(of(&stats.rule[0].figures, FIGURE_peak), 2 * STATS_SITES * 64);
+	stats_moved(0, true, 5, false);
+	assert_int_equal(of(&stats.rule[0].figures, FIGURE_moves_in), 0);
+}
+
+/* While set, who asks for the name of a caller is kept there, as by the loader's lock: how many are. */
+static atomic_bool loader_is_busy;
+static atomic_uint n_asking;
+
+char *__real_caller_text(const void *address, char *room, size_t bytes);
+char *__wrap_caller_text(const void *address, char *room, size_t bytes);
+char *__wrap_caller_text(const void *address, char *room, size_t bytes)
+{
+	atomic_fetch_add(&n_asking, 1);
+	while (atomic_load(&loader_is_busy) && (uintptr_t)address == 4096)
+		sched_yield();
+	return __real_caller_text(address, room, bytes);
+}
+
+static void *ask_for_site(void *argument)
+{
+	return (void *)(uintptr_t)stats_site(0, 0, -1, argument, 64);
+}
+
+/* Before glibc 2.35 the loader's lock is needed: a library that is being loaded holds it, and may allocate. */
+static void nobody_waits_for_who_asks_the_loader(void **state)
+{
+	pthread_t thread;
+	void *first;
+
+	(void)state;
+	atomic_store(&loader_is_busy, true);
+	assert_int_equal(pthread_create(&thread, NULL, ask_for_site, (void *)4096), 0);
+	while (!atomic_load(&n_asking))
+		sched_yield();
+	/* One of these has the same place in the table; all return while the first is still asking. */
+	for (uintptr_t i = 2; i < 2 * STATS_SITES; i++)
+		stats_site(0, 0, -1, (void *)(i * 4096), 64);
+	atomic_store(&loader_is_busy, false);
+	pthread_join(thread, &first);
+	assert_true(first != NULL);
 }
 
 static void *make_sites(void *argument)
@@ -233,6 +277,7 @@ int main(void)
 	    cmocka_unit_test_setup(a_site_counts_for_its_device_backend_and_rule, begin_anew),
 	    cmocka_unit_test_setup(rules_beyond_the_table_count_as_one, begin_anew),
 	    cmocka_unit_test_setup(a_full_table_counts_the_rest_together, begin_anew),
+	    cmocka_unit_test_setup(nobody_waits_for_who_asks_the_loader, begin_anew),
 	    cmocka_unit_test_setup(threads_agree_on_what_a_site_is, begin_anew),
 	    cmocka_unit_test_setup(where_files_may_not_be_large_there_is_none, begin_anew),
 	    cmocka_unit_test(the_layout_is_the_one_of_this_version),
