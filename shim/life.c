@@ -43,6 +43,7 @@ struct lock start_lock = LOCK_INIT(LOCK_START);
 __thread unsigned enter_depth __attribute__((tls_model("initial-exec")));
 
 static const struct policy *policy;
+static pid_t owner; /* the process that is running */
 
 bool life_is_off(void)
 {
@@ -116,6 +117,7 @@ static enum stage read_policy(void)
 	enum stage stage = read ? STAGE_RUNNING : bad_policy(&errors);
 	policy_errors_free(&errors);
 	if (read) {
+		owner = getpid();
 		choice_start(read);
 		open_stats(read);
 		trace_start(read);
@@ -222,6 +224,9 @@ __attribute__((destructor)) static void life_end(void)
 {
 	enum stage stage = life_stage();
 
+	/* A child that no handler of fork() was told of (_Fork(), clone()): page, file and folder are its parent's. */
+	if (stage == STAGE_RUNNING && owner != getpid())
+		return;
 	doors_end();
 	control_stop();
 	if (stage == STAGE_RUNNING)

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -340,6 +341,27 @@ static int is_in_memory(void)
 }
 
 /* Not in /tmp, which may be on a disk. */
+/* By a way that no handler of fork() is told of. */
+static int clones(void)
+{
+	int status;
+
+	work();
+	const struct stats_page *page = page_there();
+	pid_t child = (pid_t)syscall(SYS_clone, (unsigned long)SIGCHLD, NULL, NULL, NULL, NULL);
+	if (!child)
+		exit(0);
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+	CHECK(page_there()->state == STATS_RUNNING && !page->end_clock);
+	return 0;
+}
+
+static void a_cloned_child_does_not_end_it(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(), clones), 0);
+}
+
 static void without_a_runtime_folder_they_are_in_memory(void **state)
 {
 	(void)state;
@@ -442,6 +464,7 @@ int main(void)
 	    TEST(the_last_figures_outlive_a_kill),
 	    TEST(an_exit_leaves_nothing),
 	    TEST(a_forked_child_neither_counts_there_nor_removes_it),
+	    TEST(a_cloned_child_does_not_end_it),
 	    TEST(without_a_runtime_folder_they_are_in_memory),
 	    TEST(in_a_folder_that_others_may_read_there_is_no_file),
 	    TEST(rules_have_figures_of_their_own),

@@ -215,16 +215,27 @@ static void a_process_may_be_killed_at_any_moment(void **state)
 	}
 }
 
-static void a_child_of_fork_leaves_its_parents_trace_alone(void **state)
+static void check_parents_trace(const char *what)
 {
-	(void)state;
-	run_tracer("forked", "50", NULL);
+	run_tracer(what, "50", NULL);
 	assert_int_equal(outcome.status, 0);
 	read_it(path);
 	check_blocks(true);
 	assert_int_equal(count(TRACE_submit), told(outcome.out, "submits "));
 	assert_int_equal(count(TRACE_end), 1);
 	assert_int_equal(n_files(NULL), 1);
+}
+
+static void a_child_of_fork_leaves_its_parents_trace_alone(void **state)
+{
+	(void)state;
+	check_parents_trace("forked");
+}
+
+static void a_child_of_clone_leaves_it_alone_too(void **state)
+{
+	(void)state;
+	check_parents_trace("cloned");
 }
 
 static void processes_with_one_name_write_a_file_each(void **state)
@@ -329,6 +340,7 @@ int main(void)
 	    cmocka_unit_test_teardown(a_process_that_is_killed_leaves_what_it_did, teardown),
 	    cmocka_unit_test_teardown(a_process_may_be_killed_at_any_moment, teardown),
 	    cmocka_unit_test_teardown(a_child_of_fork_leaves_its_parents_trace_alone, teardown),
+	    cmocka_unit_test_teardown(a_child_of_clone_leaves_it_alone_too, teardown),
 	    cmocka_unit_test_teardown(processes_with_one_name_write_a_file_each, teardown),
 	    cmocka_unit_test_teardown(a_full_disk_ends_the_trace_and_not_the_program, teardown),
 	    cmocka_unit_test_teardown(a_file_that_cannot_be_made_is_said_once, teardown),

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -119,6 +120,20 @@ static int forked(unsigned n)
 	return 0;
 }
 
+/* A child that no handler of fork() is told of. */
+static int cloned(unsigned n)
+{
+	work(n);
+	fflush(NULL);
+	pid_t child = (pid_t)syscall(SYS_clone, (unsigned long)SIGCHLD, NULL, NULL, NULL, NULL);
+	if (!child)
+		exit(0);
+	waitpid(child, NULL, 0);
+	tell(n);
+	scene_close(&scene);
+	return 0;
+}
+
 /* Two children that use CUDA, the parent does not. */
 static int two_children(unsigned n)
 {
@@ -204,15 +219,11 @@ static const struct {
 	const char *name;
 	int (*run)(unsigned argument);
 } modes[] = {
-    {"rounds", rounds},
-    {"suspended", suspended},
-    {"killed", killed},
-    {"killed_sometime", killed_sometime},
-    {"forked", forked},
-    {"children", two_children},
-    {"may_write", may_write},
-    {"threads", threads},
-    {"too_many_names", too_many_names},
+    {"rounds", rounds},         {"suspended", suspended},
+    {"killed", killed},         {"killed_sometime", killed_sometime},
+    {"forked", forked},         {"cloned", cloned},
+    {"children", two_children}, {"may_write", may_write},
+    {"threads", threads},       {"too_many_names", too_many_names},
 };
 
 int main(int argc, char **argv)
