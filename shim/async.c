@@ -212,7 +212,7 @@ CUresult async_free(CUdeviceptr address, CUstream stream, bool per_thread)
 		return result;
 	}
 	row->event_order = order_of(stream, per_thread);
-	trace_freed(row);
+	trace_freed(trace_freeing(row));
 	int device = row->device;
 	stats_add(STAT_frees, 1);
 	stats_add(STAT_deferred_frees, 1);

@@ -14,6 +14,7 @@
 #include "shim/hook.h"
 #include "shim/pending.h"
 #include "shim/serve.h"
+#include "shim/trace.h"
 
 /* Primary contexts, each retained once: what was allocated in one must not end with somebody else's reference. */
 static _Atomic(CUcontext) primary[DEVICE_MOST];
@@ -57,6 +58,7 @@ static bool put_off(CUdeviceptr address)
 	if (row) {
 		int device = row->device;
 
+		trace_freed(trace_freeing(row));
 		stats_add(STAT_frees, 1);
 		stats_add(STAT_deferred_frees, 1);
 		pending_add(row);

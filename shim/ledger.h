@@ -52,6 +52,7 @@ struct ledger_row {
 	CUmemoryPool pool;          /* LEDGER_HEAP: the pool that the program thinks it is of, or NULL */
 	uint64_t pool_id;           /* LEDGER_HEAP: which of ours counts it (pool.h); 0: none */
 	uint64_t asked_flags;       /* LEDGER_HANDLE, spilled: allocFlags as the program asked for them */
+	uint64_t freeing;           /* while the driver is asked to free it: since when, for the trace; 0: not traced */
 	uint64_t since;             /* while pending: the how many-th it was */
 	unsigned site;              /* that it counts for, once counted (stats.h) */
 	uint64_t on_host_bytes;     /* LEDGER_HEAP: placed on the host when it was made */

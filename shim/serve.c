@@ -130,16 +130,21 @@ struct ledger_row *serve_forget(unsigned kinds, uint64_t key)
 {
 	struct ledger_row *row = ledger_take(kinds, key);
 
-	trace_freed(row);
+	if (row)
+		row->freeing = trace_freeing(row).time;
 	return row;
 }
 
 void serve_forgotten(struct ledger_row *row, bool freed)
 {
-	if (row && freed)
-		serve_drop(row);
-	else if (row)
+	if (!row)
+		return;
+	if (!freed) {
 		ledger_commit(row);
+		return;
+	}
+	trace_freed((struct trace_freeing){row->id, row->freeing});
+	serve_drop(row);
 }
 
 void serve_say_refused(const struct device *device, size_t bytes, int rule, void *caller)
@@ -285,21 +290,33 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 	return CUDA_SUCCESS;
 }
 
+/* Its home frees it. What the driver refuses to free is in the ledger again, and counts as before. */
+static CUresult free_at_home(struct ledger_row *row)
+{
+	struct trace_freeing freeing = trace_freeing(row);
+	uint64_t key = row->key, id = row->id;
+	struct ledger_row now;
+	CUresult result = row->home->free(row);
+
+	if (result != CUDA_SUCCESS && ledger_get(LEDGER_FREEABLE, key, &now) && now.id == id)
+		return result;
+	stats_add(STAT_frees, 1);
+	trace_freed(freeing);
+	return result;
+}
+
 CUresult serve_free(CUdeviceptr address)
 {
 	faults_before_free();
-	struct ledger_row *row = ledger_take(LEDGER_FREEABLE, address);
+	/* Out of the ledger first: the driver may give the address to another thread before its call returns. */
+	struct ledger_row *row = serve_forget(LEDGER_FREEABLE, address);
 
 	if (!row) {
 		stats_add(STAT_foreign_frees, 1);
 		return serve_is_dead(address) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemFree_v2)(address);
 	}
-	trace_freed(row);
-	if (row->home) {
-		stats_add(STAT_frees, 1);
-		return row->home->free(row);
-	}
-	/* Out of the ledger first: the driver may give the address to another thread before its call returns. */
+	if (row->home)
+		return free_at_home(row);
 	CUresult result = backend_pass.free(row);
 	serve_forgotten(row, result == CUDA_SUCCESS);
 	return result;
@@ -368,7 +385,7 @@ void serve_context_ended(CUcontext context, struct serve_ending ending, bool end
 	for (row = ledger_take_context(kinds, context, ending.line); row; row = next) {
 		next = row->next;
 		row->orphan = true;
-		trace_freed(row);
+		trace_freed(trace_freeing(row));
 		if (row->home) {
 			stats_add(STAT_frees, 1);
 			row->home->release(row);

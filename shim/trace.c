@@ -282,10 +282,17 @@ void trace_made(const struct ledger_row *row, uint32_t api, void *caller)
 			    (uint64_t)(row->rule + 1), trace_site(caller), bytes_on_host(row));
 }
 
-void trace_freed(const struct ledger_row *row)
+struct trace_freeing trace_freeing(const struct ledger_row *row)
 {
-	if (trace_is_on() && row && row->kind & TRACED)
-		trace_event(freed, row->id);
+	if (!trace_is_on() || !row || !(row->kind & TRACED))
+		return (struct trace_freeing){0};
+	return (struct trace_freeing){row->id, clock_now()};
+}
+
+void trace_freed(struct trace_freeing freeing)
+{
+	if (freeing.time)
+		trace_event_at(freed, freeing.time, freeing.id);
 }
 
 /* ---- beginning and end ---- */

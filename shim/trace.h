@@ -8,7 +8,8 @@
  * it, and the count is in the file. Nothing here can fail for the program: when the file cannot be written any more the
  * trace ends, and that is said once.
  *
- * May be called by all, under any lock; calls nobody but layout.h (names), device.h and stats.h (figures).
+ * May be called by all, under any lock but for trace_made(); calls nobody but layout.h (names), caller.h (names: the loader
+ * is asked at the first event of a place in the program), device.h and stats.h (figures), and heap.h (trace_made).
  */
 #ifndef SPILLWAY_TRACE_H
 #define SPILLWAY_TRACE_H
@@ -63,13 +64,20 @@ uint64_t trace_site(void *caller);
 uint64_t trace_range(const char *name);
 
 /*
- * Allocations: asked for, refused, a row that is about to be committed, and one that was taken to be freed (NULL: none).
- * Kinds that are not memory of a device are left out.
+ * Allocations: asked for, refused, a row that is about to be committed, and one that is freed. Kinds that are not memory of
+ * a device are left out. trace_made() looks at the heap, so under no lock of the rank of HEAP or above.
+ *
+ * A free is told when the driver has not refused it, at the time at which it began: somebody else may have the address
+ * before the call returns.
  */
+struct trace_freeing {
+	uint64_t id, time; /* time 0: it is not told */
+};
 void trace_ask(const struct device *device, const struct backend_request *request);
 void trace_refused(const struct device *device, const struct backend_request *request, int rule, int result);
 void trace_made(const struct ledger_row *row, uint32_t api, void *caller);
-void trace_freed(const struct ledger_row *row);
+struct trace_freeing trace_freeing(const struct ledger_row *row); /* accepts NULL */
+void trace_freed(struct trace_freeing freeing);
 uint32_t trace_api(const struct backend_request *request);
 
 /*

@@ -141,9 +141,12 @@ static void a_free_that_the_driver_refuses_leaves_it_alive(void **state)
 	CUdeviceptr at = managed(MIB, NULL);
 
 	(void)state;
+	uint64_t frees = stats_get(STAT_frees);
+
 	sim_fail("cuMemFree_v2", 1, CUDA_ERROR_UNKNOWN);
 	assert_int_equal(cuMemFree_v2(at), CUDA_ERROR_UNKNOWN);
 	assert_int_equal(stats_live(PLACE_MANAGED), MIB);
+	assert_int_equal(stats_get(STAT_frees), frees);
 	assert_int_equal(cuMemFree_v2(at + 4096), CUDA_ERROR_INVALID_VALUE);
 	assert_ok(cuMemFree_v2(at));
 	assert_int_equal(cuMemFree_v2(at), CUDA_ERROR_INVALID_VALUE);

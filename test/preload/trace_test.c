@@ -295,6 +295,19 @@ static void threads_are_all_there(void **state)
 	assert_true(strstr(trace_text(&trace, TRACE_THREADS, 1), "tracer ") != NULL);
 }
 
+static void what_is_freed_and_what_is_not(void **state)
+{
+	(void)state;
+	run_tracer("frees", "5", "SIM_FAIL=cuMemFree_v2:1:999");
+	assert_int_equal(outcome.status, 0);
+	read_it(path);
+	assert_int_equal(trace.n_blocks, 2);
+	assert_int_equal(count(TRACE_freed), 1);
+	assert_true(trace.blocks[0].freed == UINT64_MAX); /* the driver refused */
+	assert_true(trace.blocks[1].freed >= trace.blocks[1].made && trace.blocks[1].freed < UINT64_MAX);
+	assert_int_equal(told(strstr(outcome.err, "allocations, "), "allocations, "), 1);
+}
+
 static void what_finds_no_room_is_counted_and_said(void **state)
 {
 	(void)state;
@@ -345,6 +358,7 @@ int main(void)
 	    cmocka_unit_test_teardown(a_full_disk_ends_the_trace_and_not_the_program, teardown),
 	    cmocka_unit_test_teardown(a_file_that_cannot_be_made_is_said_once, teardown),
 	    cmocka_unit_test_teardown(threads_are_all_there, teardown),
+	    cmocka_unit_test_teardown(what_is_freed_and_what_is_not, teardown),
 	    cmocka_unit_test_teardown(what_finds_no_room_is_counted_and_said, teardown),
 	    cmocka_unit_test_teardown(names_are_made_of_their_pattern, teardown),
 	    cmocka_unit_test_teardown(without_cuda_there_is_no_file_and_no_thread, teardown),

@@ -193,6 +193,26 @@ static int threads(unsigned turns)
 	return 0;
 }
 
+/* ---- frees ---- */
+
+/* Of memory that the driver does not let go of (SIM_FAIL), and by the functions for PyTorch. */
+static int frees(unsigned n)
+{
+	__typeof__(&spillway_torch_alloc) alloc = (__typeof__(alloc))dlsym(RTLD_DEFAULT, "spillway_torch_alloc");
+	__typeof__(&spillway_torch_free) give = (__typeof__(give))dlsym(RTLD_DEFAULT, "spillway_torch_free");
+	CUdeviceptr managed;
+
+	driver_start(0);
+	MUST(cu.cuMemAllocManaged(&managed, n * MIB, CU_MEM_ATTACH_GLOBAL));
+	if (cu.cuMemFree_v2(managed) != CUDA_ERROR_UNKNOWN)
+		return 1;
+	void *block = alloc((ssize_t)(n * MIB), 0, NULL);
+	if (!block)
+		return 1;
+	give(block, (ssize_t)(n * MIB), 0, NULL);
+	return 0;
+}
+
 /* ---- more than a ring holds ---- */
 
 static int too_many_names(unsigned n)
@@ -219,11 +239,17 @@ static const struct {
 	const char *name;
 	int (*run)(unsigned argument);
 } modes[] = {
-    {"rounds", rounds},         {"suspended", suspended},
-    {"killed", killed},         {"killed_sometime", killed_sometime},
-    {"forked", forked},         {"cloned", cloned},
-    {"children", two_children}, {"may_write", may_write},
-    {"threads", threads},       {"too_many_names", too_many_names},
+    {"rounds", rounds},
+    {"suspended", suspended},
+    {"killed", killed},
+    {"killed_sometime", killed_sometime},
+    {"forked", forked},
+    {"cloned", cloned},
+    {"children", two_children},
+    {"may_write", may_write},
+    {"threads", threads},
+    {"frees", frees},
+    {"too_many_names", too_many_names},
 };
 
 int main(int argc, char **argv)
