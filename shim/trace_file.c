@@ -93,6 +93,18 @@ static int make(struct trace_file *file)
 	file->fd = open(file->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (file->fd < 0)
 		return errno;
+	/* Where the program has closed one of the first three, what it prints there is not for us. */
+	if (file->fd <= STDERR_FILENO) {
+		int low = file->fd;
+
+		file->fd = fcntl(low, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+		int error = errno;
+		close(low);
+		if (file->fd < 0) {
+			unlink(file->name);
+			return error;
+		}
+	}
 	if (fstat(file->fd, &status) == 0) {
 		file->device = status.st_dev;
 		file->inode = status.st_ino;

@@ -2,6 +2,7 @@
 #include "shim/trace_inside.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -129,6 +130,27 @@ static void a_descriptor_that_is_another_files_is_not_written_to(void **state)
 	fclose(other);
 }
 
+/* A daemon closes its standard output; what it prints by mistake afterwards must not be in the trace. */
+static void the_first_three_descriptors_are_the_programs(void **state)
+{
+	struct trace_file file;
+	char path[300];
+	int kept = dup(STDIN_FILENO);
+	(void)state;
+
+	snprintf(path, sizeof(path), "%s/low", folder);
+	close(STDIN_FILENO);
+	int error = file_make(&file, path), low = fcntl(STDIN_FILENO, F_GETFD);
+	if (kept >= 0) {
+		dup2(kept, STDIN_FILENO);
+		close(kept);
+	}
+	assert_int_equal(error, 0);
+	assert_int_equal(low, -1);
+	assert_true(file.fd > STDERR_FILENO && fcntl(file.fd, F_GETFD) == FD_CLOEXEC);
+	file_close(&file);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -136,6 +158,7 @@ int main(void)
 	    cmocka_unit_test(the_rank_is_the_first_that_is_a_number),
 	    cmocka_unit_test(a_name_that_is_too_long_is_refused),
 	    cmocka_unit_test(a_name_that_is_taken_is_never_written_over),
+	    cmocka_unit_test(the_first_three_descriptors_are_the_programs),
 	    cmocka_unit_test(a_descriptor_that_is_another_files_is_not_written_to),
 	};
 	char command[64];
