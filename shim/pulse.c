@@ -25,16 +25,28 @@ static bool put_faults(int device, _Atomic uint64_t into[FAULT_COUNT])
 	return changed;
 }
 
+/* What is not measured is not in the trace at all. cpu: faults of the CPU that are told with this device. */
+static void trace_device(unsigned i, uint64_t cpu)
+{
+	const struct stats_device *device = &stats.device[i];
+
+	if (device->fault[FAULT_GPU] != STATS_NA)
+		trace_faults(i, device->fault[FAULT_GPU], cpu == STATS_NA ? 0 : cpu, device->fault[FAULT_IN_BYTES],
+			     device->fault[FAULT_OUT_BYTES]);
+}
+
 static void put_all_faults(void)
 {
 	faults_poll();
-	put_faults(-1, stats.fault);
-	for (int i = 0; i < STATS_DEVICES; i++) {
-		struct stats_device *device = &stats.device[i];
+	/* Faults of the CPU are the process's: the first device tells them in the trace. */
+	bool is_first = true, any = put_faults(-1, stats.fault);
 
-		if (atomic_load(&device->known) && put_faults(i, device->fault))
-			trace_faults((uint64_t)i, device->fault[FAULT_GPU], device->fault[FAULT_CPU],
-				     device->fault[FAULT_IN_BYTES], device->fault[FAULT_OUT_BYTES]);
+	for (unsigned i = 0; i < STATS_DEVICES; i++) {
+		if (!atomic_load(&stats.device[i].known))
+			continue;
+		if (put_faults((int)i, stats.device[i].fault) || (is_first && any))
+			trace_device(i, is_first ? stats.fault[FAULT_CPU] : 0);
+		is_first = false;
 	}
 }
 

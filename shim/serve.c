@@ -112,8 +112,10 @@ void serve_note_under(enum ledger_kind kind, uint64_t key, size_t bytes, int dev
 	row->context = context_of_memory();
 	if (kind == LEDGER_MANAGED && faults_attributes())
 		row->quiet = ledger_span(row);
-	if (kind == LEDGER_ASYNC && device_get(row->device))
-		pool_used(device_get(row->device));
+	/* A device is known, to others and to the trace, from the first memory on it. */
+	struct device *its = kind & (LEDGER_ASYNC | LEDGER_MANAGED) ? device_get(row->device) : NULL;
+	if (kind == LEDGER_ASYNC && its)
+		pool_used(its);
 	serve_count_new(row);
 }
 

@@ -90,7 +90,7 @@ void trace_submit_commit(uint64_t function, uint32_t id, int device);
 /* What a submission is known by in `wait`. */
 uint64_t trace_function(uint64_t function, uint32_t id);
 
-/* For faults.h: figures since the process began, from any thread, some times a second at most. */
+/* For pulse.h: figures since the process began, once a second; none of them STATS_NA. */
 static inline void trace_faults(uint64_t device, uint64_t gpu, uint64_t cpu, uint64_t bytes_in, uint64_t bytes_out)
 {
 	trace_event(faults, device, gpu, cpu, bytes_in, bytes_out);

@@ -308,6 +308,30 @@ static void what_is_freed_and_what_is_not(void **state)
 	assert_int_equal(told(strstr(outcome.err, "allocations, "), "allocations, "), 1);
 }
 
+/* What is not known of a device is no number of the trace; all together are what the process has had. */
+static void page_faults_of_several_devices_add_up(void **state)
+{
+	uint64_t gpu[2] = {0}, cpu[2] = {0};
+
+	(void)state;
+	run_tracer("faults", "4", "SIM_DEVICES=2");
+	assert_int_equal(outcome.status, 0);
+	read_it(path);
+	assert_true(count(TRACE_faults) > 0);
+	for (size_t i = 0; i < trace.n_rows; i++) {
+		const struct trace_event *event = &trace.rows[i].event;
+
+		if (event->kind != TRACE_faults)
+			continue;
+		assert_true(event->faults.device < 2);
+		gpu[event->faults.device] = event->faults.gpu;
+		cpu[event->faults.device] = event->faults.cpu;
+	}
+	assert_true(told(outcome.out, "gpu ") > 0 && told(outcome.out, "cpu ") > 0);
+	assert_int_equal(gpu[0] + gpu[1], told(outcome.out, "gpu "));
+	assert_int_equal(cpu[0] + cpu[1], told(outcome.out, "cpu "));
+}
+
 static void what_finds_no_room_is_counted_and_said(void **state)
 {
 	(void)state;
@@ -359,6 +383,7 @@ int main(void)
 	    cmocka_unit_test_teardown(a_file_that_cannot_be_made_is_said_once, teardown),
 	    cmocka_unit_test_teardown(threads_are_all_there, teardown),
 	    cmocka_unit_test_teardown(what_is_freed_and_what_is_not, teardown),
+	    cmocka_unit_test_teardown(page_faults_of_several_devices_add_up, teardown),
 	    cmocka_unit_test_teardown(what_finds_no_room_is_counted_and_said, teardown),
 	    cmocka_unit_test_teardown(names_are_made_of_their_pattern, teardown),
 	    cmocka_unit_test_teardown(without_cuda_there_is_no_file_and_no_thread, teardown),

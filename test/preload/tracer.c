@@ -213,6 +213,25 @@ static int frees(unsigned n)
 	return 0;
 }
 
+/* ---- page faults ---- */
+
+/* Of two devices one has them. */
+static int faults(unsigned n)
+{
+	CUdeviceptr managed;
+	void *pinned;
+
+	driver_start(0);
+	MUST(cu.cuMemHostAlloc(&pinned, MIB, 0));
+	MUST(cu.cuMemAllocManaged(&managed, n * MIB, CU_MEM_ATTACH_GLOBAL));
+	MUST(driver_fill(NULL, managed, 7, n * MIB / 4));
+	MUST(cu.cuCtxSynchronize());
+	MUST(cu.cuMemcpyHtoD_v2((CUdeviceptr)pinned, (void *)managed, MIB));
+	printf("gpu %llu\ncpu %llu\n", (unsigned long long)sim_managed().gpu_faults,
+	       (unsigned long long)sim_managed().cpu_faults);
+	return 0;
+}
+
 /* ---- more than a ring holds ---- */
 
 static int too_many_names(unsigned n)
@@ -239,17 +258,9 @@ static const struct {
 	const char *name;
 	int (*run)(unsigned argument);
 } modes[] = {
-    {"rounds", rounds},
-    {"suspended", suspended},
-    {"killed", killed},
-    {"killed_sometime", killed_sometime},
-    {"forked", forked},
-    {"cloned", cloned},
-    {"children", two_children},
-    {"may_write", may_write},
-    {"threads", threads},
-    {"frees", frees},
-    {"too_many_names", too_many_names},
+    {"rounds", rounds},   {"suspended", suspended}, {"killed", killed},         {"killed_sometime", killed_sometime},
+    {"forked", forked},   {"cloned", cloned},       {"children", two_children}, {"may_write", may_write},
+    {"threads", threads}, {"frees", frees},         {"faults", faults},         {"too_many_names", too_many_names},
 };
 
 int main(int argc, char **argv)
