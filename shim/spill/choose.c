@@ -245,7 +245,6 @@ bool choose_listen(struct engine *engine)
 		if (trace_is_on())
 			look_for_step(engine);
 		engine->n_submissions++;
-		stats_add(STAT_submissions, 1);
 		any = true;
 	}
 	return any;

@@ -9,6 +9,7 @@
 #include "shim/ledger.h"
 #include "shim/spill/done.h"
 #include "shim/spill/engine.h"
+#include "shim/stats.h"
 #include "shim/trace.h"
 
 #include <pthread.h>
@@ -388,6 +389,8 @@ struct use_stripe *use_admit(struct use *use)
 		if (__builtin_expect(!late && (!(state & (USE_DRAINING | USE_CLOSED)) || enter_depth), 1)) {
 			if (use)
 				use->only_traced = !n_marks(use) && !(state & ~USE_TRACE);
+			if (use && (use->tracked || use->traced))
+				stats_add(STAT_submissions, 1);
 			return stripe;
 		}
 		use_leave(stripe);

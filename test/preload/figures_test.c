@@ -341,6 +341,31 @@ static int is_in_memory(void)
 }
 
 /* Not in /tmp, which may be on a disk. */
+/* Where nothing spills, too, each once. */
+static int traces(void)
+{
+	driver_start(0);
+	CUdeviceptr block = child_alloc(BLOCK);
+	for (unsigned i = 0; i < 10; i++)
+		MUST(driver_fill(NULL, block, i, N_WORDS));
+	MUST(cu.cuCtxSynchronize());
+	CHECK(page_there()->counter[STAT_submissions] == 10);
+	return 0;
+}
+
+static void submissions_of_a_traced_program_are_counted(void **state)
+{
+	char trace[128];
+
+	(void)state;
+	snprintf(trace, sizeof(trace), "SPILLWAY_TRACE=%s/trace", folder);
+	assert_int_equal(child_run((const char *const[]){"SIM_MEMORY=128MiB", runtime, trace,
+							 "SPILLWAY_SET=report.summary=no", NULL},
+				   traces),
+			 0);
+	assert_int_equal(unlink(strchr(trace, '/')), 0);
+}
+
 /* By a way that no handler of fork() is told of. */
 static int clones(void)
 {
@@ -465,6 +490,7 @@ int main(void)
 	    TEST(an_exit_leaves_nothing),
 	    TEST(a_forked_child_neither_counts_there_nor_removes_it),
 	    TEST(a_cloned_child_does_not_end_it),
+	    TEST(submissions_of_a_traced_program_are_counted),
 	    TEST(without_a_runtime_folder_they_are_in_memory),
 	    TEST(in_a_folder_that_others_may_read_there_is_no_file),
 	    TEST(rules_have_figures_of_their_own),
