@@ -336,7 +336,9 @@ void trace_end(void)
 	if (!trace_is_on())
 		return;
 	stop();
-	drain_last();
+	/* Without any event there is no file, and none is made for its end. */
+	if (atomic_load(&trace_rings) || trace_lost())
+		drain_last();
 	if (trace_lost())
 		log_line("  %llu events of the trace had no room and are missing in it",
 			 (unsigned long long)trace_lost());

@@ -308,6 +308,14 @@ static void what_is_freed_and_what_is_not(void **state)
 	assert_int_equal(told(strstr(outcome.err, "allocations, "), "allocations, "), 1);
 }
 
+static void where_nothing_happens_there_is_no_file(void **state)
+{
+	(void)state;
+	run_tracer("asks", "2", NULL);
+	assert_int_equal(outcome.status, 0);
+	assert_int_equal(n_files(NULL), 0);
+}
+
 /* What is not known of a device is no number of the trace; all together are what the process has had. */
 static void page_faults_of_several_devices_add_up(void **state)
 {
@@ -383,6 +391,7 @@ int main(void)
 	    cmocka_unit_test_teardown(a_file_that_cannot_be_made_is_said_once, teardown),
 	    cmocka_unit_test_teardown(threads_are_all_there, teardown),
 	    cmocka_unit_test_teardown(what_is_freed_and_what_is_not, teardown),
+	    cmocka_unit_test_teardown(where_nothing_happens_there_is_no_file, teardown),
 	    cmocka_unit_test_teardown(page_faults_of_several_devices_add_up, teardown),
 	    cmocka_unit_test_teardown(what_finds_no_room_is_counted_and_said, teardown),
 	    cmocka_unit_test_teardown(names_are_made_of_their_pattern, teardown),

@@ -213,6 +213,19 @@ static int frees(unsigned n)
 	return 0;
 }
 
+/* ---- nothing ---- */
+
+/* The library has come to life, and nothing has happened. */
+static int asks(unsigned n)
+{
+	size_t free, total;
+
+	driver_start(0);
+	while (n--)
+		MUST(cu.cuMemGetInfo_v2(&free, &total));
+	return 0;
+}
+
 /* ---- page faults ---- */
 
 /* Of two devices one has them. */
@@ -258,9 +271,19 @@ static const struct {
 	const char *name;
 	int (*run)(unsigned argument);
 } modes[] = {
-    {"rounds", rounds},   {"suspended", suspended}, {"killed", killed},         {"killed_sometime", killed_sometime},
-    {"forked", forked},   {"cloned", cloned},       {"children", two_children}, {"may_write", may_write},
-    {"threads", threads}, {"frees", frees},         {"faults", faults},         {"too_many_names", too_many_names},
+    {"rounds", rounds},
+    {"suspended", suspended},
+    {"killed", killed},
+    {"killed_sometime", killed_sometime},
+    {"forked", forked},
+    {"cloned", cloned},
+    {"children", two_children},
+    {"may_write", may_write},
+    {"threads", threads},
+    {"frees", frees},
+    {"asks", asks},
+    {"faults", faults},
+    {"too_many_names", too_many_names},
 };
 
 int main(int argc, char **argv)
