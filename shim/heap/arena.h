@@ -83,7 +83,7 @@ static inline void mark_submitted(struct mark *mark, uint64_t number)
 struct unit_state {
 	_Atomic uint8_t where;           /* enum mark_where, of the piece */
 	_Atomic bool to_host;            /* the program wants the block on the host; written under HEAP */
-	_Atomic uint32_t site;           /* of the block: who its moves are counted for (stats.h) */
+	_Atomic uint32_t site;           /* of the block: who its moves are counted for (stats.h); see arena_site() */
 	_Atomic uint32_t units;          /* of the block */
 	_Atomic uint32_t units_of_piece; /* written under HEAP; the mover may read it of a piece that just went */
 	struct chunk *chunk;             /* of the piece; under HEAP */
@@ -136,6 +136,15 @@ static inline bool arena_contains(const struct arena *arena, CUdeviceptr address
 static inline uint32_t arena_unit(const struct arena *arena, CUdeviceptr address)
 {
 	return (uint32_t)((address - arena->base) / HEAP_UNIT);
+}
+
+/*
+ * Whom the block counts for that starts at the unit. Its allocating thread may have made the site a moment ago: with the
+ * number the reader gets what the site says of itself.
+ */
+static inline unsigned arena_site(const struct arena *arena, uint32_t unit)
+{
+	return atomic_load_explicit(&arena->states[unit].site, memory_order_acquire);
 }
 
 /* The table's word for an address inside the arena. */

@@ -49,7 +49,7 @@ void heap_set_site(struct heap *heap, CUdeviceptr address, unsigned site)
 	uint32_t word = arena_look(arena, address);
 
 	if (word && !(word & ARENA_SLAB))
-		atomic_store_explicit(&arena->states[word - 1].site, site, memory_order_relaxed);
+		atomic_store_explicit(&arena->states[word - 1].site, site, memory_order_release);
 }
 
 static bool reclaim_slab(void *owner)

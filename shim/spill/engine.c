@@ -82,7 +82,7 @@ static unsigned missing_sites(const struct engine *engine, const struct named *n
 		uint32_t word = arena_look(arena, named[i].address);
 		uint32_t block = !word || word & ARENA_SLAB ? arena_unit(arena, named[i].address) : word - 1;
 		const struct mark *mark = &arena->marks[block];
-		unsigned site = atomic_load_explicit(&arena->states[block].site, memory_order_relaxed), seen = 0;
+		unsigned site = arena_site(arena, block), seen = 0;
 
 		if (!atomic_load(&mark->away) && !atomic_load(&mark->unmapped))
 			continue;

@@ -259,8 +259,7 @@ static void count(struct engine *engine, const struct transit *transit, uint64_t
 	bool again = in && *left && now - *left < REFETCH_MS;
 
 	*(in ? &engine->moved_in : &engine->moved_out) += transit_bytes(transit);
-	stats_moved(atomic_load_explicit(&engine->arena->states[transit->block_unit].site, memory_order_relaxed), in,
-		    transit_bytes(transit), again);
+	stats_moved(arena_site(engine->arena, transit->block_unit), in, transit_bytes(transit), again);
 	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, begun);
 	*left = in ? 0 : now ? now : 1;
 }

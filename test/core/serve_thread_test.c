@@ -5,11 +5,14 @@
 #include "test/core/core.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 #include "shim/device.h"
 #include "shim/pending.h"
+#include "shim/heap/inside.h"
 #include "shim/serve.h"
+#include "shim/stats.h"
 #include "test/unit/seed.h"
 
 #define THREADS 4
@@ -154,6 +157,35 @@ static void trimming_beside_them_harms_nobody(void **state)
 	pthread_join(trimmer, NULL);
 }
 
+static void *count_for_another(void *block)
+{
+	heap_set_site(atomic_load(&device_get(0)->heap), *(CUdeviceptr *)block,
+		      stats_site(0, POLICY_USE_HEAP, 7, NULL, 4 * MIB));
+	return NULL;
+}
+
+/* As the mover does, which nothing but the number tells of the thread that made the site: for the thread sanitizer. */
+static void with_the_number_of_a_site_comes_what_it_says(void **state)
+{
+	unsigned before, site;
+	CUdeviceptr block;
+	pthread_t thread;
+
+	(void)state;
+	assert_ok(cuMemAlloc_v2(&block, 4 * MIB));
+	const struct arena *arena = &atomic_load(&device_get(0)->heap)->store.arena;
+	uint32_t unit = arena_unit(arena, block);
+
+	before = arena_site(arena, unit);
+	assert_int_equal(pthread_create(&thread, NULL, count_for_another, &block), 0);
+	while ((site = arena_site(arena, unit)) == before)
+		sched_yield();
+	stats_moved(site, true, MIB, false);
+	pthread_join(thread, NULL);
+	assert_int_equal(atomic_load(&stats.rule[8].figures.figure[FIGURE_moved_in_bytes]), MIB);
+	assert_ok(cuMemFree_v2(block));
+}
+
 int main(void)
 {
 	static const char *const settings[] = {
@@ -165,6 +197,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(threads_never_see_each_others_blocks),
 	    cmocka_unit_test(trimming_beside_them_harms_nobody),
+	    cmocka_unit_test(with_the_number_of_a_site_comes_what_it_says),
 	};
 	core_start(settings);
 	return cmocka_run_group_tests(tests, NULL, NULL);
