@@ -1,6 +1,7 @@
 /*
  * main.c: which command? A new one is a row here, a prototype in tool.h and a file.
  */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,9 +105,10 @@ int main(int argc, char **argv)
 {
 	int status = dispatch(argc, argv);
 
-	/* A full disk must not look like success. */
+	/* A full disk must not look like success. Of an earlier failure the reason is not known any more. */
+	errno = 0;
 	if (fflush(stdout) != 0 || ferror(stdout)) {
-		tool_say("the output could not be written");
+		tool_say("the output could not be written: %s", errno ? strerror(errno) : "is there room for it?");
 		return status == TOOL_OK || status == TOOL_PROBLEM ? TOOL_BROKEN : status;
 	}
 	return status;

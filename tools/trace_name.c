@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static bool knows_all(const char *pattern)
@@ -25,6 +26,7 @@ static bool knows_all(const char *pattern)
 bool trace_name_make(const char *pattern, char ret_name[PATH_MAX])
 {
 	char quoted[POLICY_QUOTED_BYTES], folder[PATH_MAX], real[PATH_MAX];
+	struct stat there;
 	const char *slash = strrchr(pattern, '/'), *name = slash ? slash + 1 : pattern;
 	size_t n = slash ? (size_t)(slash - pattern) : 0;
 
@@ -43,8 +45,13 @@ bool trace_name_make(const char *pattern, char ret_name[PATH_MAX])
 		tool_say("--trace: no file can be made for %s: %s", quoted, strerror(errno));
 		return false;
 	}
-	if (snprintf(ret_name, PATH_MAX, "%s/%s", strcmp(real, "/") ? real : "", name) < PATH_MAX)
+	if (snprintf(ret_name, PATH_MAX, "%s/%s", strcmp(real, "/") ? real : "", name) >= PATH_MAX) {
+		tool_say("--trace: %s is too long", quoted);
+		return false;
+	}
+	/* The library would take a name beside it, which nobody wants who names a folder. */
+	if (stat(ret_name, &there) || !S_ISDIR(there.st_mode))
 		return true;
-	tool_say("--trace: %s is too long", quoted);
+	tool_say("--trace: %s is a folder; name a file in it", quoted);
 	return false;
 }

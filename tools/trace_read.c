@@ -190,7 +190,7 @@ static int read_head(struct reader *reader)
 	const uint8_t *file = (const uint8_t *)trace->file;
 
 	if (reader->bytes < HEAD || memcmp(file, TRACE_MAGIC, 8)) {
-		reader_problem(trace, "is not a trace of Spillway");
+		reader_problem(trace, "is not a trace of Spillway; `spillway run --trace FILE` makes one");
 		return -EINVAL;
 	}
 	uint64_t bytes = reader_fixed(file + 8, 4);

@@ -101,6 +101,8 @@ expect 'run --trace leaves NVTX to whom the user has named' 0 "$here/tool.so" ''
 expect 'run --trace refuses a letter it does not know' 2 '' "*'%x' is not known*%p*" run --trace t.%x -- echo started
 expect 'run --trace refuses a folder that is not there' 2 '' '*nosuch/t*No such file*' run --trace nosuch/t -- echo started
 expect 'run --trace refuses a folder as a file' 2 '' '*no name of a file*' run --trace folder/ -- echo started
+expect 'and one that is there, whatever the name ends in' 2 '' '*/folder" is a folder; name a file in it' \
+	run --trace "$here/folder" -- echo started
 expect 'run without --trace makes no trace' 1 '' '' run -- printenv SPILLWAY_TRACE
 expect 'run makes the policy path absolute' 0 "$here/good.yaml" '' run --policy good.yaml -- printenv SPILLWAY_POLICY
 expect 'run leaves the name of a built-in policy' 0 passthrough '' run --policy passthrough -- printenv SPILLWAY_POLICY
@@ -205,7 +207,7 @@ expect 'no command is wrong usage' 2 '' '*no command given*' "$tool"
 expect 'help goes to stdout with examples' 0 'usage: *examples:*' '' "$tool" --help
 expect 'help of run goes to stdout with an example' 0 'usage: *example:*' '' "$tool" run --help
 expect 'help of check goes to stdout with an example' 0 'usage: *example:*' '' "$tool" check --help
-expect 'output that cannot be written is an error' 1 '' '*could not be written*' sh -c '"$1" --help >/dev/full' sh "$tool"
+expect 'output that cannot be written is an error' 1 '' '*could not be written: No space left on device' sh -c '"$1" --help >/dev/full' sh "$tool"
 
 printf 'version: 1\n' >base.yaml
 printf 'include: base.yaml\nrules:\n- {name: "a\303\251", match: {size: "< 1MiB"}, use: driver}\n- {match: {api: [pitch]}, use: deny}\n- {match: {process: "py*"}, use: managed, fallback: [system], cap: 1GiB}\n' >rules.yaml
