@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { RUNS_MOST = 16 };
@@ -121,7 +122,7 @@ static int wish_read(int argc, char **argv, struct wish *wish)
 		if (code == '?')
 			return refuse("unknown option", argv[optind - 1]);
 		if (code == 'o')
-			wish->file = optarg;
+			wish->file = strcmp(optarg, "-") ? optarg : NULL;
 		else if (!take_output(wish, code))
 			return TOOL_BAD;
 	}
@@ -169,12 +170,32 @@ static int run_read(const char *path, struct trace *trace, struct digest *digest
 	return TOOL_OK;
 }
 
-/* stdout becomes that file. */
-static bool redirect(const char *path)
+/* Would writing there destroy one of the traces? */
+static bool is_trace(const char *path, char **traces, int n)
 {
 	char quoted[POLICY_QUOTED_BYTES];
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	struct stat out, in;
 
+	for (int i = 0; !stat(path, &out) && i < n; i++) {
+		if (stat(traces[i], &in) || in.st_dev != out.st_dev || in.st_ino != out.st_ino)
+			continue;
+		tool_say("--output: %s is the trace, which would be lost; name another file",
+			 policy_quote(path, quoted));
+		return true;
+	}
+	return false;
+}
+
+/* stdout becomes that file; *ret_made: it was not there before. */
+static bool redirect(const char *path, bool *ret_made)
+{
+	static const int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
+	char quoted[POLICY_QUOTED_BYTES];
+	int fd = open(path, flags | O_EXCL, 0600);
+
+	*ret_made = fd >= 0;
+	if (fd < 0 && errno == EEXIST)
+		fd = open(path, flags | O_TRUNC, 0600);
 	if (fd >= 0 && dup2(fd, STDOUT_FILENO) >= 0) {
 		close(fd);
 		return true;
@@ -212,6 +233,19 @@ static void show(const struct wish *wish, const struct digest *digests, size_t n
 	}
 }
 
+/* To the file that is wished for. Half of a report is taken away again; main says that it failed. */
+static int show_in(const struct wish *wish, const struct digest *digests, size_t n)
+{
+	bool made = false;
+
+	if (wish->file && !redirect(wish->file, &made))
+		return TOOL_BROKEN;
+	show(wish, digests, n);
+	if ((fflush(stdout) || ferror(stdout)) && made)
+		unlink(wish->file);
+	return TOOL_OK;
+}
+
 int tool_report(int argc, char **argv)
 {
 	struct wish wish = {.table = "allocations"};
@@ -221,6 +255,8 @@ int tool_report(int argc, char **argv)
 
 	if (status != TOOL_OK)
 		return status < 0 ? TOOL_OK : status;
+	if (wish.file && is_trace(wish.file, argv + optind, n))
+		return TOOL_BAD;
 	traces = calloc((size_t)n, sizeof(*traces));
 	digests = calloc((size_t)n, sizeof(*digests));
 	if (!traces || !digests) {
@@ -232,10 +268,8 @@ int tool_report(int argc, char **argv)
 		if (status != TOOL_OK)
 			break;
 	}
-	if (status == TOOL_OK && wish.file && !redirect(wish.file))
-		status = TOOL_BROKEN;
 	if (status == TOOL_OK)
-		show(&wish, digests, (size_t)n);
+		status = show_in(&wish, digests, (size_t)n);
 	for (int i = 0; i < read; i++) {
 		digest_free(&digests[i]);
 		trace_free(&traces[i]);

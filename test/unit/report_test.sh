@@ -125,6 +125,13 @@ expect 'an unknown option is wrong usage' 2 '' '*unknown option "--hmtl"*' repor
 expect 'an unknown table is wrong usage' 2 '' '*--csv has the tables*' report --csv=x spilling.trace
 expect 'two outputs are wrong usage' 2 '' '*only one of*' report --csv --html spilling.trace
 expect 'a page of two runs is wrong usage' 2 '' '*the other outputs take one*' report --html spilling.trace static.trace
+expect '- is standard output' 0 'spilling.trace: *' '' report --output - spilling.trace
+cp spilling.trace mine.trace
+expect 'no trace is written over' 2 '' '*--output: "./mine.trace" is the trace*' report --output ./mine.trace mine.trace
+expect 'it is as it was' 0 '' '' cmp spilling.trace mine.trace
+expect 'half a page is taken away again' 1 '' '*could not be written*' \
+	sh -c 'trap "" XFSZ; ulimit -f 4; "$1" report --html --output half.html spilling.trace' sh "$tool"
+expect 'nothing is left of it' 1 '' '' test -e half.html
 expect 'help has examples' 0 'usage: *examples:*' '' report --help
 expect 'a full disk is an error' 1 '' '*could not be written*' sh -c '"$1" report spilling.trace >/dev/full' sh "$tool"
 
