@@ -36,6 +36,8 @@ static bool read_policy(struct replay_request *request, const struct replay_mode
 /* What of the trace could not be taken as it is. */
 static void say_doubts(const struct replay_model *model)
 {
+	if (*model->broken)
+		tool_say("the trace %s: the prediction is of what comes before that", model->broken);
 	if (model->lost)
 		tool_say("%llu events are missing in the trace, by its own count: the prediction lacks what they did",
 			 (unsigned long long)model->lost);
@@ -72,22 +74,27 @@ static bool choose_device(struct replay_request *request, const struct replay_mo
 	return false;
 }
 
-/* Those that were asked for and cannot run. A sweep is answered as long as its largest budget can. */
+/*
+ * Those that were asked for and cannot run. A sweep is answered as long as its largest budget can, and one reason is
+ * enough there: that of the largest that cannot.
+ */
 static int say_failures(const struct replay_sweep *sweep)
 {
 	char why[SWEEP_WHY_BYTES], size[REPLAY_SIZE_TEXT];
 	int status = TOOL_OK;
-	bool first = true;
+	bool first = true, said = false;
 
 	for (unsigned i = 0; i < sweep->n; i++) {
 		const struct replay_answer *answer = &sweep->answers[i];
 
 		if (!answer->asked)
 			continue;
-		if (answer->run.end != RUN_DONE && (first || sweep->request->n_budgets)) {
+		if (answer->run.end != RUN_DONE && (!said || sweep->request->n_budgets)) {
 			tool_say("with %s of device memory it cannot run: %s",
 				 replay_size((double)answer->budget, size), sweep_why(sweep, answer, why));
-			status = TOOL_BROKEN;
+			said = true;
+			if (first || sweep->request->n_budgets)
+				status = TOOL_BROKEN;
 		}
 		first = false;
 	}
@@ -122,6 +129,8 @@ int tool_replay(int argc, char **argv)
 
 	if (status != TOOL_OK)
 		return status < 0 ? TOOL_OK : status;
+	if (replay_is_taken(request.svg) || replay_is_taken(request.write))
+		return TOOL_BROKEN;
 	if (replay_model_read(&model, request.path)) {
 		tool_say("%s: %s", policy_quote(request.path, quoted), model.problem);
 		replay_model_free(&model);

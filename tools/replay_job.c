@@ -40,7 +40,14 @@ static struct policy_decision decide(struct building *b, const struct replay_blo
 		b->library[n] = 0;
 		request.library = b->library;
 	}
-	return policy_decide(b->setting->policy, &request);
+	struct policy_decision decision = policy_decide(b->setting->policy, &request);
+	/* As in shim/choice.c: what was decided is counted there, and the driver serves all of it. */
+	if (policy_observe(b->setting->policy)) {
+		decision.uses[0] = POLICY_USE_DRIVER;
+		decision.n_uses = 1;
+		decision.cap = POLICY_NO_CAP;
+	}
+	return decision;
 }
 
 /* The use that serves it, of those that are to be tried: the first that is not over its cap. */

@@ -168,6 +168,12 @@ static int read_trace(struct replay_model *model, const char *path)
 		status = replay_model_take(model, &trace);
 		if (trace.damaged && status)
 			replay_wrong(model, "%s", trace.problem);
+		else if (trace.cut && status == -EINVAL)
+			replay_wrong(model, "it is cut off before the first allocation");
+		else if (trace.damaged)
+			snprintf(model->broken, sizeof(model->broken), "is damaged, %s", trace.problem);
+		else if (trace.cut)
+			snprintf(model->broken, sizeof(model->broken), "is cut off at its end");
 	}
 	trace_free(&trace);
 	return status;
@@ -186,8 +192,10 @@ int replay_model_read(struct replay_model *model, const char *path)
 	}
 	const char *line = lines_peek(&lines);
 	if (strncmp(lines.line, TRACE_MAGIC, strlen(TRACE_MAGIC) - 1) == 0) {
+		bool packed = lines_packed(&lines);
 		lines_close(&lines);
-		return read_trace(model, path);
+		return packed ? replay_wrong(model, "it is a gzipped trace of Spillway; unpack it first, with gunzip")
+			      : read_trace(model, path);
 	}
 	if ((unsigned char)lines.line[0] == 0x80) {
 		lines_close(&lines);
@@ -200,7 +208,9 @@ int replay_model_read(struct replay_model *model, const char *path)
 	else if (!line && !lines.failed)
 		status = replay_wrong(model, "the file is empty");
 	else if (!lines.failed)
-		status = replay_wrong(model, "this is no trace of Spillway's, and no log of RMM's");
+		status = replay_wrong(
+		    model,
+		    "this is no trace of Spillway's, and no log of RMM's; `spillway run --trace FILE` makes one");
 	if (lines.failed)
 		status = replay_wrong(model, "it cannot be read to its end: %s", lines.why);
 	lines_close(&lines);

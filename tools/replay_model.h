@@ -79,6 +79,7 @@ struct replay_model {
 	char process[64];    /* name of the program; "" */
 	char arguments[512]; /* and the rest of its command line; "" */
 	char problem[256];   /* why reading ended; "" */
+	char broken[256];    /* what is there was read, and this is why it is not all; "" */
 };
 
 /* 0, or a negative errno with problem filled in. Either way replay_model_free() takes it back. */

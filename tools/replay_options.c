@@ -26,7 +26,8 @@ static int print_help(void)
 	    "  --policy POLICY       decide about each allocation by this policy (heap)\n"
 	    "  --set KEY=VALUE       on top of the policy; several with commas between them\n"
 	    "  --host-budget SIZE    host memory that may be taken (as much as it takes)\n"
-	    "  --link GB/S           what the link carries each way while both are busy (%.1f)\n"
+	    "  --link GB/S           what the link carries each way while both are busy (%.1f);\n"
+	    "                        half of what `spillway doctor` measures both ways together\n"
 	    "  --step-time MS        what a step takes with all of it in device memory (what the trace says)\n"
 	    "  --steps N             how many of the last steps count (%d)\n"
 	    "  --device N            of which device (the one with the most memory allocated)\n"
@@ -151,7 +152,8 @@ static bool one_budget(const char *text, struct replay_budget *ret_budget, char 
 		return false;
 	if (ret_budget->bytes >= JOB_UNIT)
 		return true;
-	snprintf(why, POLICY_EXPLAIN_BYTES, "%s is less than one piece of the heap, 2MiB", policy_quote(text, quoted));
+	snprintf(why, POLICY_EXPLAIN_BYTES, "%s is less than one piece of the heap; write 2MiB or more",
+		 policy_quote(text, quoted));
 	return false;
 }
 

@@ -175,7 +175,6 @@ int replay_svg(const struct replay_sweep *sweep)
 {
 	struct drawing drawing = {.sweep = sweep};
 	const char *path = sweep->request->svg;
-	char quoted[POLICY_QUOTED_BYTES];
 
 	if (!measure(&drawing)) {
 		tool_say("no curve is drawn: no time of a step is known");
@@ -185,9 +184,5 @@ int replay_svg(const struct replay_sweep *sweep)
 	if (!drawing.file)
 		return TOOL_BROKEN;
 	draw(&drawing);
-	bool bad = ferror(drawing.file);
-	if (fclose(drawing.file) == 0 && !bad)
-		return TOOL_OK;
-	tool_say("%s could not be written", policy_quote(path, quoted));
-	return TOOL_BROKEN;
+	return replay_close(drawing.file, path, true);
 }

@@ -154,9 +154,11 @@ static bool add(struct replay_sweep *sweep, uint64_t budget, bool shown)
 	return true;
 }
 
+/* What lies outside the heap no budget makes smaller: with less than that nothing is won. */
 static bool is_good(const struct replay_sweep *sweep, const struct replay_answer *answer)
 {
-	return answer->run.end == RUN_DONE && answer->run.step_ms <= REPLAY_GOOD * sweep->full_ms;
+	return answer->budget >= sweep->outside && answer->run.end == RUN_DONE &&
+	       answer->run.step_ms <= REPLAY_GOOD * sweep->full_ms;
 }
 
 /* Looks between a good budget and a smaller bad one. */

@@ -75,6 +75,10 @@ const char *replay_size(double bytes, char room[REPLAY_SIZE_TEXT]);
 /* ---- replay_svg.c, replay_write.c: to a file that is not there yet. TOOL_OK or TOOL_BROKEN, said why. ---- */
 /* NULL: it cannot be, said why. */
 FILE *replay_create(const char *path);
+/* Of that file. Not good, or not all of it could be written: it is taken away again, so that its name is free. */
+int replay_close(FILE *file, const char *path, bool good);
+/* Said, before all the work is done. path may be NULL. */
+bool replay_is_taken(const char *path);
 int replay_svg(const struct replay_sweep *sweep);
 int replay_write_policy(const struct replay_sweep *sweep);
 

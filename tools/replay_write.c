@@ -6,10 +6,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "policy/text.h"
 #include "tools/tool.h"
+
+static void say_taken(const char *path)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+
+	tool_say("%s is there already, and is not overwritten; name another file", policy_quote(path, quoted));
+}
+
+bool replay_is_taken(const char *path)
+{
+	struct stat there;
+
+	if (!path || lstat(path, &there))
+		return false;
+	say_taken(path);
+	return true;
+}
 
 FILE *replay_create(const char *path)
 {
@@ -20,12 +38,27 @@ FILE *replay_create(const char *path)
 	if (file)
 		return file;
 	if (fd < 0 && errno == EEXIST)
-		tool_say("%s is there already, and is not overwritten; name another file", policy_quote(path, quoted));
+		say_taken(path);
 	else
 		tool_say("%s cannot be made: %s", policy_quote(path, quoted), strerror(errno));
 	if (fd >= 0)
 		close(fd);
 	return NULL;
+}
+
+int replay_close(FILE *file, const char *path, bool good)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+
+	errno = 0;
+	good = fflush(file) == 0 && !ferror(file) && good;
+	int error = errno;
+	if (fclose(file) == 0 && good)
+		return TOOL_OK;
+	tool_say("%s could not be written%s%s", policy_quote(path, quoted), error ? ": " : "",
+		 error ? strerror(error) : "");
+	unlink(path);
+	return TOOL_BROKEN;
 }
 
 /* In double quotes, as YAML has them. False: it has what a policy cannot name. */
@@ -105,7 +138,6 @@ static bool is_path(const char *name)
 int replay_write_policy(const struct replay_sweep *sweep)
 {
 	const char *path = sweep->request->write;
-	char quoted[POLICY_QUOTED_BYTES];
 
 	if (!sweep->best) {
 		tool_say("no policy is written: %s", sweep->full_ms > 0
@@ -116,11 +148,12 @@ int replay_write_policy(const struct replay_sweep *sweep)
 	FILE *file = replay_create(path);
 	if (!file)
 		return TOOL_BROKEN;
-	bool ok = put_policy(file, sweep) && !ferror(file);
-	if (fclose(file) != 0 || !ok) {
-		tool_say("%s could not be written", policy_quote(path, quoted));
+	bool named = put_policy(file, sweep);
+	if (!named)
+		tool_say(
+		    "the name of the policy that was replayed has characters that no policy can include; rename it");
+	if (replay_close(file, path, named))
 		return TOOL_BROKEN;
-	}
 	if (sweep->request->set)
 		tool_say("what --set says is not in the policy that was written");
 	return is_path(path) ? check(path) : TOOL_OK;

@@ -56,7 +56,13 @@ expect 'a rule that denies is named' 1 '*cannot run*' '*allocation 1 (line 2) of
 	replay --policy deny.yaml rmm.csv
 expect 'a budget that is asked for and cannot run ends with 1, others are answered' 1 '*1.0 GiB *100 %*cannot run*' '*' \
 	replay --mode off --step-time 9 --budget 1GiB,256MiB turn.trace
-expect 'a sweep ends with 0 as long as its largest budget runs' 0 '*cannot run*' '' replay --mode off turn.trace
+expect 'a sweep ends with 0 as long as its largest budget runs, and says once why others do not' 0 '*cannot run*' \
+	'spillway: with 7[0-9][0-9].0 MiB *cannot run: allocation 12 *spill.mode is off' replay --mode off turn.trace
+for policy in observe passthrough; do
+	expect "what $policy leaves to the driver no budget makes smaller" 0 \
+		'*768.0 MiB of it outside the heap*70.* %*less than what lies outside the heap*No budget below the peak*' '' \
+		replay --policy $policy --step-time 9 turn.trace
+done
 expect 'the policy says the mode, and its budget is among the lines' 0 '*mode static*512.0 MiB  66.7 %*' '' \
 	replay --policy own.yaml turn.trace
 expect 'keys may be set on top' 0 '*mode fast*' '' replay --policy own.yaml --set spill.mode=fast turn.trace
@@ -79,6 +85,10 @@ spill.mode: fast' '' cat p.yaml
 expect 'for its owner alone' 0 600 '' stat -c %a p.yaml
 expect 'nothing is overwritten' 1 '*' '*"p.yaml" is there already*' replay --mode fast --step-time 70 --write-policy p.yaml "$gpt"
 expect 'nor the drawing' 1 '*' '*"c.svg" is there already*' replay --mode fast --step-time 70 --svg c.svg "$gpt"
+expect 'which is said before the work is done' 1 '' '*"c.svg" is there already*' replay --svg c.svg none
+expect 'half a drawing is taken away again' 1 '*' '*"big.svg" could not be written: File too large' \
+	sh -c 'trap "" XFSZ; ulimit -f 1; "$1" replay --step-time 9 --svg big.svg turn.trace | cat' sh "$tool"
+expect 'so that its name is free' 1 '' '' test -e big.svg
 ln -s elsewhere link.yaml
 expect 'no link is followed' 1 '*' '*link.yaml*' replay --mode fast --step-time 70 --write-policy link.yaml "$gpt"
 expect 'and nothing made behind it' 1 '' '' test -e elsewhere
@@ -109,6 +119,8 @@ printf 'A 1 4096\nA 2 oops\n' >bad.trace
 expect 'a bad line is told' 2 '' '*"bad.trace": line 2: *' replay bad.trace
 head -c 50000 "$gpt" >half.gz
 expect 'half a gzipped file is told' 2 '' '*cannot be read to its end*' replay half.gz
+printf 'SPLWTRC\nmore' | gzip >packed.trace
+expect 'a gzipped trace is to be unpacked' 2 '' '*"packed.trace": it is a gzipped trace*gunzip' replay packed.trace
 printf 'A 1 4096\nF 9\nL 1 1:0\n' >strange.trace
 expect 'what does not fit is told with its line' 0 '*' '*1 events do not fit*line 2*' replay strange.trace
 

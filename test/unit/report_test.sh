@@ -106,6 +106,10 @@ head -c 700 spilling.trace >cut.trace
 expect 'a cut trace is shown as far as it goes, and that is said' 0 '*NOT COMPLETE*' '*cut off*' report cut.trace
 { head -c 500 spilling.trace; printf 'garbage'; tail -c +508 spilling.trace; } >damaged.trace
 expect 'so is a damaged one' 0 '*NOT COMPLETE: the file is damaged*' '*damaged*' report damaged.trace
+{ cat spilling.trace; printf FRAM; } >late.trace
+expect 'replay says so of a cut one' 0 '*' '*the trace is cut off at its end: *' "$tool" replay late.trace
+{ cat spilling.trace; printf 'garbage%0300d' 0; } >late.trace
+expect 'and of a damaged one' 0 '*' '*the trace is damaged, *: the prediction*' "$tool" replay late.trace
 i=1
 while [ $i -lt "$(wc -c <hostile.trace)" ]; do
 	head -c $i hostile.trace >part.trace
