@@ -333,9 +333,13 @@ static void run_moving(struct run *run)
 			return;
 		if (run->setting->progress && ++rounds % 4096 == 0)
 			run->setting->progress(run->setting->argument, (double)run->next / (double)run->job->n_events);
+		double before = run->now;
 		if (exact ? gap_round(run) : move_round(run))
 			continue;
 		double next = run_next(run);
+		/* Listening took time, by the end of which all that was to come has come: it is to be caught up with. */
+		if (next == 1e300 && run->now > before)
+			continue;
 		if (next == 1e300 && run_waiter(run)) {
 			move_give_up(run);
 			continue;
