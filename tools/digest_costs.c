@@ -366,7 +366,7 @@ static void advise_mode(struct judge *judge, const struct digest_device *sum)
 		snprintf(
 		    room, DIGEST_TEXT,
 		    "The GPU stood still for %s of the run while memory moved: spill.mode: fast moves it beside the "
-		    "kernels (see Limits in its manual).",
+		    "kernels (see its limits in spillway-policy(5)).",
 		    units_share((double)digest->gap_ns, (double)digest->run_ns, share));
 }
 

@@ -212,7 +212,7 @@ static void rate(const struct doctor *doctor, int device, struct doctor_finding 
 			  *gpu->measure_error ? gpu->measure_error : "the driver did not get so far");
 		return;
 	}
-	doctor_is(finding, DOCTOR_OK, "%.1f GB/s to the device, %.1f GB/s to the host, %.1f GB/s both at once",
+	doctor_is(finding, DOCTOR_OK, "%.1f GB/s to the device, %.1f GB/s to the host, %.1f GB/s both ways together",
 		  gpu->to_device / 1e9, gpu->to_host / 1e9, gpu->both / 1e9);
 	if (!most || (gpu->to_device > SLOW_SHARE * most && gpu->to_host > SLOW_SHARE * most))
 		return;
