@@ -44,8 +44,17 @@ void tool_print_errors(const struct policy_errors *errors)
 {
 	char line[sizeof(struct policy_error) + 64];
 
-	for (size_t i = 0; i < errors->n_kept; i++)
-		fprintf(stderr, "%s\n", policy_error_format(&errors->kept[i], line, sizeof(line)));
+	/* Keys have come from the option where the variable has none; the policy knows the variable alone. */
+	static const char variable[] = "SPILLWAY_SET";
+	bool option = !getenv(variable);
+
+	for (size_t i = 0; i < errors->n_kept; i++) {
+		struct policy_error error = errors->kept[i];
+
+		if (option && !strcmp(error.file, variable))
+			snprintf(error.file, sizeof(error.file), "--set");
+		fprintf(stderr, "%s\n", policy_error_format(&error, line, sizeof(line)));
+	}
 	if (errors->n > errors->n_kept)
 		tool_say("%zu more problems are not shown; mend these first", errors->n - errors->n_kept);
 }

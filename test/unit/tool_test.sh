@@ -111,7 +111,9 @@ expect 'run joins several --set' 0 'spill.mode=off,default=driver' '' \
 expect 'run keeps the environment where no option is given' 0 'host.budget=0' '' \
 	with SPILLWAY_SET=host.budget=0 "$tool" run --library "$library" -- printenv SPILLWAY_SET
 expect 'run starts nothing with a bad policy and prints all errors' 2 '' \
-	'bad.yaml:1:10: error: *bad.yaml:2:1: error: *SPILLWAY_SET:1:1: error: *' run --policy bad.yaml --set x=1 -- echo started
+	'bad.yaml:1:10: error: *bad.yaml:2:1: error: *--set:1:1: error: *' run --policy bad.yaml --set x=1 -- echo started
+expect 'keys of the variable are told by its name' 2 '' 'SPILLWAY_SET:1:1: error: *' \
+	with SPILLWAY_SET=x=1 "$tool" run --library "$library" -- echo started
 expect 'run checks the policy of the environment too' 2 '' 'bad.yaml:1:10: *' \
 	with SPILLWAY_POLICY=bad.yaml "$tool" run --library "$library" -- echo started
 expect 'run prints warnings and goes on' 0 started 'warn.yaml:3:3: warning: *' run --policy warn.yaml -- echo started
