@@ -230,6 +230,22 @@ static bool take(struct figures *figures, const struct wish *wish)
 	return false;
 }
 
+/* Those that were named and are not there. Programs see that in the JSON. */
+static void say_missing(const struct figures *figures, const struct wish *wish)
+{
+	for (size_t i = 0; !wish->json && i < wish->choice.n_pids; i++) {
+		bool there = false;
+
+		for (size_t p = 0; p < figures->n; p++)
+			there |= figures->process[p].page->pid == wish->choice.pid[i];
+		if (!there)
+			tool_say(
+			    "process %d shows no figures: it does not run under Spillway, has not used CUDA memory "
+			    "yet, is another user's, or is gone; `spillway top --once` shows those that do",
+			    (int)wish->choice.pid[i]);
+	}
+}
+
 static int show_once(struct figures *figures, const struct wish *wish)
 {
 	if (!take(figures, wish))
@@ -240,6 +256,7 @@ static int show_once(struct figures *figures, const struct wish *wish)
 			return TOOL_BROKEN;
 	}
 	show(figures, wish);
+	say_missing(figures, wish);
 	return TOOL_OK;
 }
 
