@@ -293,7 +293,6 @@ static void what_lies_in_memory_is_seen(void **state)
 	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		struct figures_choice choice = {.only = (uid_t)-1};
-		struct stats_page *own = page_make(getpid());
 		pid_t mine = getpid();
 
 		choice.pid = &mine;
@@ -301,10 +300,12 @@ static void what_lies_in_memory_is_seen(void **state)
 		snprintf(path, sizeof(path), "%s/spillway-%u", folders[i], (unsigned)geteuid());
 		if (mkdir(path, 0700) != 0 && errno != EEXIST)
 			skip();
+		struct stats_page *own = page_make(getpid());
 		snprintf(made, sizeof(made), "%s/%s", path, page_make_name(own));
 		int fd = open(made, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		assert_int_equal(write(fd, (const void *)own, sizeof(*own)), sizeof(*own));
 		close(fd);
+		free(own);
 		bool read = figures_read(&figures, &choice);
 		unlink(made);
 		rmdir(path);
