@@ -211,7 +211,7 @@ class Correct(unittest.TestCase):
 
 
 # A job and a tool for figures_bars.py: 100 ms a step natively, what SPILLWAY_TRACE adds, twice as long under a budget.
-PRETENDED_JOB = """
+FIGURES_JOB = """
 import os, sys
 settings = dict(s.split("=") for s in os.environ.get("SPILLWAY_SET", "").split(",") if s)
 ms = 200 if "device.budget" in settings else 104 if "SPILLWAY_TRACE" in os.environ else 100
@@ -219,7 +219,7 @@ for step in range(1, 11):
     print(f"each {step} {ms} 7.5", flush=True)
 print(f"gpt 8x1 batch 1: {ms} ms/step, reserved 1000 MiB")
 """
-PRETENDED_TOOL = """#!{python}
+FIGURES_TOOL = """#!{python}
 import json, sys
 if sys.argv[1] == "report":
     print(json.dumps({{"file": {{"bytes": 24000, "events": 2000, "lost_events": 0}}}}))
@@ -234,7 +234,7 @@ if sys.argv[1] == "top":
 class Figures(unittest.TestCase):
     def test_rows_and_verdicts(self):
         with tempfile.TemporaryDirectory() as folder:
-            for name, text in ("gpt.py", PRETENDED_JOB), ("spillway", PRETENDED_TOOL.format(python=sys.executable)):
+            for name, text in ("gpt.py", FIGURES_JOB), ("spillway", FIGURES_TOOL.format(python=sys.executable)):
                 with open(os.path.join(folder, name), "w") as file:
                     file.write(text)
                 os.chmod(os.path.join(folder, name), 0o755)
