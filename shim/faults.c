@@ -79,7 +79,7 @@ char *faults_source(char *buffer, size_t room)
 	const char *lost = atomic_load(&faults.lost), *line = lost ? lost : faults.line;
 
 	if (state == NONE || state == STARTING)
-		snprintf(buffer, room, "none: no managed or system memory has been allocated");
+		snprintf(buffer, room, "none: nothing that the GPU could fault on has been allocated");
 	else if (state == COUNTING && !lost)
 		snprintf(buffer, room, "%s", line);
 	else

@@ -170,7 +170,7 @@ static void say_moves(const struct stats_page *page, const struct totals *totals
 	if (get(page, STAT_gaps) + get(page, STAT_gaps_given_up))
 		add(summary, 6,
 		    "  %llu submissions waited, %.2f s in all (%.0f %% of the run); the GPU was stopped %llu times, "
-		    "%.2f s (%.0f %%), %llu tries given up",
+		    "%.2f s (%.0f %%), tries given up: %llu",
 		    get(page, STAT_waits), (double)totals->wait_us / 1e6,
 		    share((double)totals->wait_us / 1e6, totals->run), get(page, STAT_gaps),
 		    (double)totals->gap_us / 1e6, share((double)totals->gap_us / 1e6, totals->run),
@@ -178,6 +178,16 @@ static void say_moves(const struct stats_page *page, const struct totals *totals
 	else
 		add(summary, 6, "  %llu submissions waited, %.2f s in all (%.0f %% of the run)", get(page, STAT_waits),
 		    (double)totals->wait_us / 1e6, share((double)totals->wait_us / 1e6, totals->run));
+}
+
+/* The source says "none: ..." of itself, after which n/a would be said twice. */
+static const char *why_none(const char *source)
+{
+	static const char none[] = "none: ";
+
+	if (!*source)
+		return "nothing counts them here";
+	return strncmp(source, none, sizeof(none) - 1) ? source : source + sizeof(none) - 1;
 }
 
 /* Only who has memory that faults wants to know; and what nothing counts is not 0. */
@@ -188,8 +198,7 @@ static void say_faults(const struct stats_page *page, const struct totals *total
 	if (!atomic_load(&page->peak[PLACE_MANAGED]) && !atomic_load(&page->peak[PLACE_SYSTEM]))
 		return;
 	if (totals->fault[FAULT_GPU] == STATS_NA)
-		add(summary, 7, "  page faults n/a: %s",
-		    *page->fault_source ? page->fault_source : "nothing counts them here");
+		add(summary, 7, "  page faults n/a: %s", why_none(page->fault_source));
 	else
 		add(summary, 7, "  %llu page faults of the GPU, %llu of the CPU, %s in and %s out (%s)",
 		    (unsigned long long)totals->fault[FAULT_GPU], (unsigned long long)totals->fault[FAULT_CPU],

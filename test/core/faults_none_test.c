@@ -100,7 +100,7 @@ static int opens_nothing(void *argument)
 
 	(void)argument;
 	faults_help_start();
-	CHECK(faults_help_source_has("none: no managed or system memory has been allocated"));
+	CHECK(faults_help_source_has("none: nothing that the GPU could fault on has been allocated"));
 	CHECK(faults_major() == FAULTS_NA);
 	CHECK(cuMemAlloc_v2(&at, 4 * PAGE) == CUDA_SUCCESS);
 	faults_help_write(at, 4 * PAGE);

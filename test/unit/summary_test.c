@@ -185,9 +185,12 @@ static void faults_that_nobody_counts_are_not_zero(void **state)
 {
 	(void)state;
 	page.peak[PLACE_MANAGED] = GIB;
-	strcpy(page.fault_source, "there is no such device here");
+	make();
+	must_say("page faults n/a: nothing counts them here");
+	strcpy(page.fault_source, "none: there is no such device here");
 	make();
 	must_say("page faults n/a: there is no such device here");
+	strcpy(page.fault_source, "there is no such device here");
 	page.fault[FAULT_GPU] = 1344;
 	page.fault[FAULT_CPU] = 0;
 	page.fault[FAULT_IN_BYTES] = 16 * MIB;
