@@ -288,13 +288,17 @@ static void add_budget(struct device *device, void *argument)
 	event->bytes.budget += atomic_load(&device->budget.limit);
 }
 
-/* Of the whole process; where it uses several devices, the budget is the sum of theirs. */
-static void sample(uint64_t now)
+/*
+ * Of the whole process; where it uses several devices, the budget is the sum of theirs. The first and the last are
+ * always told, however short the run.
+ */
+static void sample(uint64_t now, bool last)
 {
 	static uint64_t before[TRACE_FIELDS];
 	struct trace_event event = {.kind = TRACE_bytes, .time = now};
+	bool first = !sampled;
 
-	if (now - sampled < SAMPLE_NS)
+	if (!first && !last && now - sampled < SAMPLE_NS)
 		return;
 	sampled = now;
 	event.bytes.on_device = stats_live(PLACE_DEVICE);
@@ -303,7 +307,7 @@ static void sample(uint64_t now)
 	event.bytes.system = stats_live(PLACE_SYSTEM);
 	event.bytes.driver = stats_live(PLACE_DRIVER);
 	device_each(add_budget, &event);
-	if (memcmp(before, event.field, sizeof(before)) != 0)
+	if (first || memcmp(before, event.field, sizeof(before)) != 0)
 		add(&event);
 	memcpy(before, event.field, sizeof(before));
 }
@@ -317,7 +321,7 @@ static void tell_all(void)
 
 	trace_frame_begin(writer, 0, now);
 	names_each_new(tell_name, NULL);
-	sample(now);
+	sample(now, false);
 	end_frame();
 }
 
@@ -418,6 +422,7 @@ static void write_last(void)
 		uint64_t time = clock_now();
 
 		trace_frame_begin(writer, 0, time);
+		sample(time, true);
 		add(&(struct trace_event){.kind = TRACE_end, .time = time, .end = {time}});
 		end_frame();
 	}

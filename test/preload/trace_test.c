@@ -161,6 +161,17 @@ static void what_the_program_did_is_in_its_trace(void **state)
 	assert_int_equal(status.st_mode & 0777, 0600);
 }
 
+/* However short it is. */
+static void a_short_run_has_its_figures(void **state)
+{
+	(void)state;
+	run_tracer("late", "1", NULL);
+	assert_int_equal(outcome.status, 0);
+	read_it(path);
+	assert_true(trace.ended);
+	assert_true(count(TRACE_bytes) > 0);
+}
+
 static void suspending_is_in_it(void **state)
 {
 	const uint64_t want[] = {1, 0};
@@ -381,6 +392,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_teardown(what_the_program_did_is_in_its_trace, teardown),
+	    cmocka_unit_test_teardown(a_short_run_has_its_figures, teardown),
 	    cmocka_unit_test_teardown(suspending_is_in_it, teardown),
 	    cmocka_unit_test_teardown(a_process_that_is_killed_leaves_what_it_did, teardown),
 	    cmocka_unit_test_teardown(a_process_may_be_killed_at_any_moment, teardown),

@@ -58,6 +58,19 @@ static int suspended(unsigned n)
 	return 0;
 }
 
+/* It goes on when the file is there: there was hardly anything to tell when it was made. */
+static int late(unsigned n)
+{
+	CUdeviceptr block;
+
+	driver_start(0);
+	MUST(cu.cuMemAllocManaged(&block, MIB, CU_MEM_ATTACH_GLOBAL));
+	MUST(cu.cuMemFree_v2(block));
+	for (unsigned i = 0; i < 6000 && access(getenv("SPILLWAY_TRACE"), F_OK); i++)
+		usleep(1000);
+	return rounds(n);
+}
+
 /* ---- killed ---- */
 
 static size_t submits_in_file(void)
@@ -281,6 +294,7 @@ static const struct {
     {"may_write", may_write},
     {"threads", threads},
     {"frees", frees},
+    {"late", late},
     {"asks", asks},
     {"faults", faults},
     {"too_many_names", too_many_names},
