@@ -15,10 +15,12 @@
  *   SIM_LOG=path               the call log, one line a call: thread, name, result, and why when the model refused
  *   SIM_REPORT=path            at exit: calls, broken rules, and leaks by origin, one line each
  *   SIM_FILL=1                 0 leaves new physical memory zero instead of 0xA5 (up to 64 MiB a piece)
- *   SIM_WINDOW=512GiB          address space for device addresses
+ *   SIM_WINDOW=512GiB          address space for device addresses; with several devices a quarter of it
  *   SIM_CONCURRENT_MANAGED=1   0: managed memory is device memory, allocated at once; no faults, no advice, no prefetch
  *   SIM_PAGEABLE=0             1: the device reaches all memory of the process (HMM, ATS); its faults are not modelled
  *   SIM_DRIVER=580.159.03      the driver's version; with SIM_UVM_DRIVER and SIM_UVM in the head of sim_uvm.c
+ *   SIM_PEERS=all              which devices reach each other's memory: all, none, or pairs like 0-1,2-3, both ways each
+ *   SIM_MAX_PEERS=8            how many other devices the contexts of one device may have enabled (sim_peer.c)
  *   SIM_SAME_POINTER=1         0: registered memory has another address on the device (which leads nowhere)
  */
 #ifndef SPILLWAY_SIM_H

@@ -15,11 +15,18 @@
 #define SLAB_UNITS (SIM_GRANULE / UNIT)
 #define SLAB_LIMIT ((size_t)1 << 20)
 
-struct sim_slab {
-	struct sim_slab *next;
+/* Addresses and the physical memory behind them. `views`: what each device sees, SIM_NONE ... */
+struct sim_backing {
 	struct sim_range *addresses;
 	struct sim_physical physical;
+	unsigned char views[SIM_DEVICES_MAX];
+};
+/* Of one context and one kind: what other devices see of it is a matter of whole slabs. */
+struct sim_slab {
+	struct sim_slab *next;
+	struct sim_backing backing;
 	CUcontext context;
+	enum sim_kind kind;
 	size_t used_units;
 	bool used[SLAB_UNITS];
 };
@@ -41,35 +48,39 @@ struct sim_block *sim_block_at(uintptr_t address)
 
 /* ---- device memory ---- */
 
-static CUresult map_new(struct sim_range **ret_addresses, struct sim_physical *ret_physical, size_t bytes, int device)
+static CUresult map_new(struct sim_backing *ret_backing, size_t bytes, int device)
 {
-	CUresult result = sim_physical_take(ret_physical, bytes, device);
+	CUresult result = sim_physical_take(&ret_backing->physical, bytes, device);
 
 	if (result)
 		return result;
-	*ret_addresses = sim_addresses_take(bytes, SIM_GRANULE, 0);
-	if (*ret_addresses && sim_alias_map((*ret_addresses)->start, ret_physical, SIM_READWRITE))
+	ret_backing->addresses = sim_addresses_take(bytes, SIM_GRANULE, 0);
+	if (ret_backing->addresses &&
+	    sim_alias_map(device, ret_backing->addresses->start, &ret_backing->physical, SIM_READWRITE)) {
+		ret_backing->views[device] = SIM_READWRITE;
 		return CUDA_SUCCESS;
-	if (*ret_addresses)
-		sim_addresses_give(*ret_addresses);
-	sim_physical_give(ret_physical);
+	}
+	if (ret_backing->addresses)
+		sim_addresses_give(ret_backing->addresses);
+	sim_physical_give(&ret_backing->physical);
 	return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "no addresses or mappings left");
 }
 
-static void unmap_old(struct sim_range *addresses, struct sim_physical *physical)
+static void unmap_old(struct sim_backing *backing)
 {
-	sim_alias_unmap(addresses->start, addresses->bytes);
-	sim_addresses_give(addresses);
-	sim_physical_give(physical);
+	sim_alias_unmap(backing->addresses->start, backing->addresses->bytes);
+	sim_addresses_give(backing->addresses);
+	sim_physical_give(&backing->physical);
 }
 
-/* First fit; NULL when no slab of this context has the run of units. */
-static struct sim_slab *slab_find(CUcontext context, size_t units, size_t *ret_first)
+/* First fit; NULL when no slab of this context and kind has the run of units. */
+static struct sim_slab *slab_find(const struct sim_block *block, size_t units, size_t *ret_first)
 {
 	for (struct sim_slab *slab = slabs; slab; slab = slab->next) {
 		size_t run = 0;
 
-		if (slab->context != context || slab->used_units + units > SLAB_UNITS)
+		if (slab->context != block->context || slab->kind != block->kind ||
+		    slab->backing.physical.device != block->device || slab->used_units + units > SLAB_UNITS)
 			continue;
 		for (size_t i = 0; i < SLAB_UNITS; i++) {
 			run = slab->used[i] ? 0 : run + 1;
@@ -85,24 +96,25 @@ static struct sim_slab *slab_find(CUcontext context, size_t units, size_t *ret_f
 static CUresult slab_take(struct sim_block *block, size_t bytes)
 {
 	size_t units = (bytes + UNIT - 1) / UNIT, first = 0;
-	struct sim_slab *slab = slab_find(block->context, units, &first);
+	struct sim_slab *slab = slab_find(block, units, &first);
 	CUresult result;
 
 	if (!slab) {
 		slab = calloc(1, sizeof(*slab));
-		result = map_new(&slab->addresses, &slab->physical, SIM_GRANULE, block->device);
+		result = map_new(&slab->backing, SIM_GRANULE, block->device);
 		if (result) {
 			free(slab);
 			return result;
 		}
 		slab->context = block->context;
+		slab->kind = block->kind;
 		slab->next = slabs;
 		slabs = slab;
 	}
 	memset(&slab->used[first], true, units);
 	slab->used_units += units;
 	block->slab = slab;
-	block->range = (struct sim_range){slab->addresses->start + first * UNIT, bytes};
+	block->range = (struct sim_range){slab->backing.addresses->start + first * UNIT, bytes};
 	return CUDA_SUCCESS;
 }
 
@@ -111,16 +123,91 @@ static void slab_give(struct sim_block *block)
 	struct sim_slab *slab = block->slab, **link = &slabs;
 	size_t units = (block->range.bytes + UNIT - 1) / UNIT;
 
-	memset(&slab->used[(block->range.start - slab->addresses->start) / UNIT], false, units);
+	memset(&slab->used[(block->range.start - slab->backing.addresses->start) / UNIT], false, units);
 	slab->used_units -= units;
 	if (slab->used_units)
 		return;
 	while (*link != slab)
 		link = &(*link)->next;
 	*link = slab->next;
-	unmap_old(slab->addresses, &slab->physical);
+	unmap_old(&slab->backing);
 	free(slab);
 }
+
+static CUresult large_take(struct sim_block *block, size_t bytes)
+{
+	struct sim_backing *backing = calloc(1, sizeof(*backing));
+	CUresult result = map_new(backing, (bytes + SIM_GRANULE - 1) & ~(SIM_GRANULE - 1), block->device);
+
+	if (result) {
+		free(backing);
+		return result;
+	}
+	block->backing = backing;
+	block->range = (struct sim_range){backing->addresses->start, bytes};
+	return CUDA_SUCCESS;
+}
+
+/* ---- what other devices see of it ---- */
+
+int sim_block_access(const struct sim_block *block, CUcontext context)
+{
+	switch (block->kind) {
+	case SIM_BLOCK_DEVICE:
+		return sim_is_peer(context, block->context) ? SIM_READWRITE : SIM_NONE;
+	case SIM_BLOCK_ASYNC:
+		if (context->device == block->device)
+			return SIM_READWRITE;
+		return block->pool ? block->pool->access[context->device] : SIM_NONE;
+	default:
+		return SIM_READWRITE;
+	}
+}
+
+static void see(struct sim_backing *backing, int device, int access)
+{
+	if (device == backing->physical.device || backing->views[device] == access)
+		return;
+	if (backing->views[device] > access)
+		sim_mapping_changes(backing->addresses->start, backing->addresses->bytes, 1u << device);
+	if (sim_alias_map(device, backing->addresses->start, &backing->physical, access))
+		backing->views[device] = (unsigned char)access;
+}
+
+static void see_as_peers(struct sim_backing *backing, CUcontext owner)
+{
+	unsigned peers = sim_peers_of(owner);
+
+	for (int device = 0; device < sim.set.devices; device++)
+		see(backing, device, peers >> device & 1 ? SIM_READWRITE : SIM_NONE);
+}
+
+/* A slab of pools' memory is seen as the most open of its pools; sim_block_access() judges each block. */
+static void see_pool(struct sim_backing *backing, const struct sim_block *block)
+{
+	for (int device = 0; block->pool && device < sim.set.devices; device++)
+		if (block->slab ? backing->views[device] < block->pool->access[device] : true)
+			see(backing, device, block->pool->access[device]);
+}
+
+void sim_alloc_views(void)
+{
+	if (sim.set.devices == 1)
+		return;
+	for (struct sim_slab *slab = slabs; slab; slab = slab->next)
+		if (slab->kind == SIM_BLOCK_DEVICE)
+			see_as_peers(&slab->backing, slab->context);
+	for (size_t i = 0; i < blocks.n; i++) {
+		struct sim_block *block = (struct sim_block *)blocks.at[i];
+
+		if (block->kind == SIM_BLOCK_DEVICE && block->backing)
+			see_as_peers(block->backing, block->context);
+		else if (block->kind == SIM_BLOCK_ASYNC)
+			see_pool(block->backing ? block->backing : &block->slab->backing, block);
+	}
+}
+
+/* ---- blocks ---- */
 
 CUresult sim_block_make(struct sim_block **ret_block, size_t bytes, int device, enum sim_kind kind)
 {
@@ -141,16 +228,15 @@ CUresult sim_block_make(struct sim_block **ret_block, size_t bytes, int device, 
 	} else if (bytes <= SLAB_LIMIT) {
 		result = slab_take(block, bytes);
 	} else {
-		result = map_new(&block->addresses, &block->physical, (bytes + SIM_GRANULE - 1) & ~(SIM_GRANULE - 1),
-				 device);
-		if (!result)
-			block->range = (struct sim_range){block->addresses->start, bytes};
+		result = large_take(block, bytes);
 	}
 	if (result) {
 		free(block);
 		return result;
 	}
 	sim_range_add(&blocks, &block->range);
+	if (kind == SIM_BLOCK_DEVICE && sim.set.devices > 1)
+		see_as_peers(block->backing ? block->backing : &block->slab->backing, block->context);
 	*ret_block = block;
 	return CUDA_SUCCESS;
 }
@@ -166,7 +252,8 @@ void sim_block_drop(struct sim_block *block)
 		if (block->slab)
 			slab_give(block);
 		else
-			unmap_old(block->addresses, &block->physical);
+			unmap_old(block->backing);
+		free(block->backing);
 		break;
 	case SIM_BLOCK_MANAGED:
 		sim_managed_drop(block);

@@ -93,6 +93,7 @@ CUresult sim_capture_work(CUstream stream, struct sim_work *work)
 		sim_work_free(work);
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	}
+	work->context = stream->context;
 	node = sim_graph_add(capture->graph, work, stream->tips, stream->n_tips);
 	stream->n_tips = 0;
 	add_tips(&stream->tips, &stream->n_tips, &node, 1);

@@ -101,6 +101,7 @@ static void start(void)
 	sim.set.delay_us = sim_parse_size(getenv("SIM_DELAY_US"), 0);
 	sim.set.fault_ms = sim_parse_size(getenv("SIM_FAULT_MS"), 0);
 	sim.set.piece_us = sim_parse_size(getenv("SIM_PIECE_US"), 0);
+	sim_peers_read();
 	sim.set.seed = sim_parse_size(getenv("SIM_SEED"), 0);
 	text = getenv("SIM_LOG");
 	if (text && *text)

@@ -13,6 +13,7 @@ struct side {
 	uintptr_t start;
 	size_t pitch, slice; /* bytes from row to row and from slice to slice */
 	bool device, pageable;
+	int seen_by;
 };
 
 static size_t extent(const struct side *side, const CUDA_MEMCPY3D *copy)
@@ -20,7 +21,25 @@ static size_t extent(const struct side *side, const CUDA_MEMCPY3D *copy)
 	return (copy->Depth - 1) * side->slice + (copy->Height - 1) * side->pitch + copy->WidthInBytes;
 }
 
-static CUresult side_of(struct side *ret_side, const CUDA_MEMCPY3D *copy, bool dst, int device)
+/*
+ * Memory of cuMemAlloc is copied from and to wherever it is: the driver knows whose it is and goes through the host
+ * where devices do not reach each other. Memory of cuMemMap and of pools is touched by the device on whose behalf the
+ * copy is made, or not at all (facts section 7).
+ */
+static bool may_copy(struct side *side, size_t bytes, CUcontext context, bool dst)
+{
+	struct sim_block *block = sim_block_at(side->start);
+
+	side->seen_by = context->device;
+	if (!side->device)
+		return true;
+	if (!block || block->kind != SIM_BLOCK_DEVICE)
+		return sim_accessible(side->start, bytes, context, dst);
+	side->seen_by = block->device;
+	return side->start + bytes <= block->range.start + block->range.bytes;
+}
+
+static CUresult side_of(struct side *ret_side, const CUDA_MEMCPY3D *copy, bool dst, CUcontext context)
 {
 	CUmemorytype type = dst ? copy->dstMemoryType : copy->srcMemoryType;
 	uintptr_t base = type == CU_MEMORYTYPE_HOST ? (uintptr_t)(dst ? copy->dstHost : copy->srcHost)
@@ -48,9 +67,9 @@ static CUresult side_of(struct side *ret_side, const CUDA_MEMCPY3D *copy, bool d
 	/* With HMM or ATS such memory may be named wherever device memory may: assumed, the documentation does not say. */
 	if (type == CU_MEMORYTYPE_DEVICE && ret_side->pageable && !sim.set.pageable)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#lx is not device memory", (unsigned long)ret_side->start);
-	if (ret_side->device && !sim_accessible(ret_side->start, extent(ret_side, copy), device, dst))
-		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#lx + %zu is not accessible memory",
-			       (unsigned long)ret_side->start, extent(ret_side, copy));
+	if (!may_copy(ret_side, extent(ret_side, copy), context, dst))
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#lx + %zu is not accessible memory for device %d",
+			       (unsigned long)ret_side->start, extent(ret_side, copy), context->device);
 	return CUDA_SUCCESS;
 }
 
@@ -95,14 +114,16 @@ static void copy_rows(char *dst, size_t dst_pitch, size_t dst_slice, const char 
 				 copy->WidthInBytes);
 }
 
-bool sim_copy_names(const struct sim_work *work, uintptr_t start, size_t bytes)
+bool sim_copy_names(const struct sim_work *work, uintptr_t start, size_t bytes, unsigned devices)
 {
 	const CUDA_MEMCPY3D *copy = &work->copy;
 	size_t src = copy->srcPitch * copy->srcHeight * (copy->Depth - 1) + copy->srcPitch * (copy->Height - 1);
 	size_t dst = copy->dstPitch * copy->dstHeight * (copy->Depth - 1) + copy->dstPitch * (copy->Height - 1);
 
-	return (copy->dstDevice < start + bytes && start < copy->dstDevice + dst + copy->WidthInBytes) ||
-	       (!work->owned && copy->srcDevice < start + bytes && start < copy->srcDevice + src + copy->WidthInBytes);
+	return (devices >> work->dst_device & 1 && copy->dstDevice < start + bytes &&
+		start < copy->dstDevice + dst + copy->WidthInBytes) ||
+	       (devices >> work->src_device & 1 && !work->owned && copy->srcDevice < start + bytes &&
+		start < copy->srcDevice + src + copy->WidthInBytes);
 }
 
 /*
@@ -110,8 +131,10 @@ bool sim_copy_names(const struct sim_work *work, uintptr_t start, size_t bytes)
  * device, which faults.
  */
 static char *reach(CUdeviceptr address, CUmemorytype given, size_t pitch, size_t height, const CUDA_MEMCPY3D *copy,
-		   bool write)
+		   int device, bool write)
 {
+	if (sim_in_window(address))
+		return sim_view(address, device);
 	if (given != CU_MEMORYTYPE_HOST || !sim_in_managed(address))
 		return sim_pointer(address);
 	sim_lock();
@@ -124,23 +147,24 @@ static char *reach(CUdeviceptr address, CUmemorytype given, size_t pitch, size_t
 static void run_copy(struct sim_work *work)
 {
 	const CUDA_MEMCPY3D *copy = &work->copy, *given = &work->given;
-	const char *src =
-	    work->owned ? work->owned
-			: reach(copy->srcDevice, given->srcMemoryType, copy->srcPitch, copy->srcHeight, copy, false);
+	const char *src = work->owned ? work->owned
+				      : reach(copy->srcDevice, given->srcMemoryType, copy->srcPitch, copy->srcHeight,
+					      copy, work->src_device, false);
 
-	copy_rows(reach(copy->dstDevice, given->dstMemoryType, copy->dstPitch, copy->dstHeight, copy, true),
-		  copy->dstPitch, copy->dstPitch * copy->dstHeight, src, copy->srcPitch,
-		  copy->srcPitch * copy->srcHeight, copy);
+	copy_rows(
+	    reach(copy->dstDevice, given->dstMemoryType, copy->dstPitch, copy->dstHeight, copy, work->dst_device, true),
+	    copy->dstPitch, copy->dstPitch * copy->dstHeight, src, copy->srcPitch, copy->srcPitch * copy->srcHeight,
+	    copy);
 }
 
-CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, int device, bool stage)
+CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, struct sim_sides sides, bool stage)
 {
 	struct side src, dst;
 	struct sim_work *work;
-	CUresult result = side_of(&src, copy, false, device);
+	CUresult result = side_of(&src, copy, false, sides.src);
 
 	if (!result)
-		result = side_of(&dst, copy, true, device);
+		result = side_of(&dst, copy, true, sides.dst);
 	if (result)
 		return result;
 	work = sim_work_new("a copy", CU_GRAPH_NODE_TYPE_MEMCPY, run_copy);
@@ -156,6 +180,8 @@ CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, in
 				     .Height = copy->Height,
 				     .Depth = copy->Depth};
 	work->given = *copy;
+	work->src_device = src.seen_by;
+	work->dst_device = dst.seen_by;
 	if (stage && src.pageable) {
 		size_t row = copy->WidthInBytes, slice = row * copy->Height;
 
@@ -172,7 +198,8 @@ CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, in
 	return CUDA_SUCCESS;
 }
 
-static CUresult copy3d(const CUDA_MEMCPY3D *copy, CUstream handle, bool async)
+/* `sides`: NULL where the stream's context touches both. */
+static CUresult copy_sides(const CUDA_MEMCPY3D *copy, const struct sim_sides *sides, CUstream handle, bool async)
 {
 	CUdeviceptr dst, src;
 	struct sim_work *work;
@@ -186,7 +213,8 @@ static CUresult copy3d(const CUDA_MEMCPY3D *copy, CUstream handle, bool async)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!copy->WidthInBytes || !copy->Height || !copy->Depth)
 		return CUDA_SUCCESS;
-	result = sim_copy_work(&work, copy, stream->context->device, async && !stream->capture);
+	result = sim_copy_work(&work, copy, sides ? *sides : (struct sim_sides){stream->context, stream->context},
+			       async && !stream->capture);
 	if (result)
 		return result;
 	dst = work->copy.dstDevice;
@@ -210,26 +238,57 @@ static CUresult copy3d(const CUDA_MEMCPY3D *copy, CUstream handle, bool async)
 	return stream->context->dead;
 }
 
+static CUresult copy3d(const CUDA_MEMCPY3D *copy, CUstream handle, bool async)
+{
+	return copy_sides(copy, NULL, handle, async);
+}
+
 /* kinds: 'H' host, 'D' device, 'U' whichever the address says */
 static CUmemorytype memory_type(char kind)
 {
 	return kind == 'H' ? CU_MEMORYTYPE_HOST : kind == 'D' ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED;
 }
 
+static CUDA_MEMCPY3D one_row(char dst_kind, uintptr_t dst, char src_kind, uintptr_t src, size_t bytes)
+{
+	return (CUDA_MEMCPY3D){.dstMemoryType = memory_type(dst_kind),
+			       .srcMemoryType = memory_type(src_kind),
+			       .dstHost = (void *)dst,
+			       .dstDevice = dst,
+			       .srcHost = (void *)src,
+			       .srcDevice = src,
+			       .WidthInBytes = bytes,
+			       .Height = 1,
+			       .Depth = 1};
+}
+
 static CUresult linear(char dst_kind, uintptr_t dst, char src_kind, uintptr_t src, size_t bytes, CUstream stream,
 		       bool async)
 {
-	CUDA_MEMCPY3D copy = {.dstMemoryType = memory_type(dst_kind),
-			      .srcMemoryType = memory_type(src_kind),
-			      .dstHost = (void *)dst,
-			      .dstDevice = dst,
-			      .srcHost = (void *)src,
-			      .srcDevice = src,
-			      .WidthInBytes = bytes,
-			      .Height = 1,
-			      .Depth = 1};
+	CUDA_MEMCPY3D copy = one_row(dst_kind, dst, src_kind, src, bytes);
 
 	return copy3d(&copy, stream, async);
+}
+
+static CUresult peers_are_contexts(const struct sim_sides *sides)
+{
+	const CUcontext both[] = {sides->src, sides->dst};
+
+	for (int i = 0; i < 2; i++)
+		if (!sim_is_context(both[i]) || !both[i]->alive)
+			return sim_why(CUDA_ERROR_INVALID_CONTEXT, "%p is not a context", (void *)both[i]);
+	return both[0]->dead ? both[0]->dead : both[1]->dead;
+}
+
+/* Each side is touched by its own context's device. */
+static CUresult peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes,
+		     CUstream stream, bool async)
+{
+	struct sim_sides sides = {.src = src_context, .dst = dst_context};
+	CUDA_MEMCPY3D copy = one_row('D', dst, 'D', src, bytes);
+	CUresult result = peers_are_contexts(&sides);
+
+	return result ? result : copy_sides(&copy, &sides, stream, async);
 }
 
 static CUresult copy2d(const CUDA_MEMCPY2D *two, CUstream stream, bool async)
@@ -258,10 +317,16 @@ static CUresult copy2d(const CUDA_MEMCPY2D *two, CUstream stream, bool async)
 
 static CUresult copy_peer3d(const CUDA_MEMCPY3D_PEER *peer, CUstream stream, bool async)
 {
+	struct sim_sides sides;
 	CUDA_MEMCPY3D copy;
+	CUresult result;
 
 	if (!peer)
 		return CUDA_ERROR_INVALID_VALUE;
+	sides = (struct sim_sides){.src = peer->srcContext, .dst = peer->dstContext};
+	result = peers_are_contexts(&sides);
+	if (result)
+		return result;
 	copy = (CUDA_MEMCPY3D){.srcXInBytes = peer->srcXInBytes,
 			       .srcY = peer->srcY,
 			       .srcZ = peer->srcZ,
@@ -281,7 +346,7 @@ static CUresult copy_peer3d(const CUDA_MEMCPY3D_PEER *peer, CUstream stream, boo
 			       .WidthInBytes = peer->WidthInBytes,
 			       .Height = peer->Height,
 			       .Depth = peer->Depth};
-	return copy3d(&copy, stream, async);
+	return copy_sides(&copy, &sides, stream, async);
 }
 
 static CUresult batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t n, size_t *ret_failed,
@@ -310,7 +375,7 @@ static CUresult batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_
 #define DTOD(stream)  linear('D', dst, 'D', src, n, stream, false)
 #define TWO(stream)   copy2d(copy, stream, false)
 #define THREE(stream) copy3d(copy, stream, false)
-#define PEER(stream)  ((void)dst_ctx, (void)src_ctx, linear('D', dst, 'D', src, n, stream, false))
+#define PEER(stream)  peer(dst, dst_ctx, src, src_ctx, n, stream, false)
 #define PEER3(stream) copy_peer3d(copy, stream, false)
 SPELL_SYNC(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t n), PLAIN)
 SPELL_SYNC(cuMemcpyHtoD_v2, (CUdeviceptr dst, const void *src, size_t n), HTOD)
@@ -334,7 +399,7 @@ SPELL_STREAM(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *copy, CUstream stream), s
 SPELL_STREAM(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *copy, CUstream stream), stream, copy3d(copy, stream, true))
 SPELL_STREAM(cuMemcpyPeerAsync,
 	     (CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, CUcontext src_ctx, size_t n, CUstream stream),
-	     stream, ((void)dst_ctx, (void)src_ctx, linear('D', dst, 'D', src, n, stream, true)))
+	     stream, peer(dst, dst_ctx, src, src_ctx, n, stream, true))
 SPELL_STREAM(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *copy, CUstream stream), stream,
 	     copy_peer3d(copy, stream, true))
 SPELL_STREAM(cuMemcpyBatchAsync,
@@ -388,14 +453,14 @@ bool sim_set_names(const struct sim_work *work, uintptr_t start, size_t bytes)
 	return set->dst < start + bytes && start < set->dst + all;
 }
 
-CUresult sim_set_work(struct sim_work **ret_work, const CUDA_MEMSET_NODE_PARAMS *set, int device)
+CUresult sim_set_work(struct sim_work **ret_work, const CUDA_MEMSET_NODE_PARAMS *set, CUcontext context)
 {
 	size_t row = set->width * set->elementSize, bytes = (set->height - 1) * set->pitch + row;
 	struct sim_block *block = sim_block_at(set->dst);
 
 	if (!set->dst || set->dst % set->elementSize || (set->height > 1 && set->pitch < row))
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx, or the pitch, is not right for the element", set->dst);
-	if (sim_in_window(set->dst) ? !sim_accessible(set->dst, bytes, device, true)
+	if (sim_in_window(set->dst) ? !sim_accessible(set->dst, bytes, context, true)
 	    : block                 ? set->dst + bytes > block->range.start + block->range.bytes
 				    : !sim.set.pageable)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx + %zu is not accessible memory", set->dst, bytes);
@@ -417,7 +482,7 @@ static CUresult set(CUdeviceptr dst, size_t pitch, unsigned value, unsigned elem
 	if (!async)
 		result = sim_unsafe();
 	if (!result)
-		result = sim_set_work(&work, &params, stream->context->device);
+		result = sim_set_work(&work, &params, stream->context);
 	return result ? result : sim_submit(handle, work);
 }
 

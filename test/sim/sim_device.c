@@ -1,10 +1,11 @@
 /*
  * sim_device.c: devices and contexts; and the model as a whole.
  *
- * The simulated GPU keeps real bytes behind every address. At cuInit a window of 2*S bytes of address space is taken.
- * Its lower half holds the device addresses that programs see: never accessible, so that the host touching device
- * memory faults as on a real machine. The upper half is the alias, alias(p) = p + S, where physical memory (ranges of
- * one memfd) is really mapped. Copies, sets and kernels work on the alias: kernel parameters are translated before the
+ * The simulated GPU keeps real bytes behind every address. At cuInit a window of address space is taken. Its lowest S
+ * bytes hold the device addresses that programs see: never accessible, so that the host touching device
+ * memory faults as on a real machine. Above it each device has a view of its own, device d at p + (1 + d) * S, where
+ * physical memory (ranges of one memfd) is really mapped, with the access that this device has: one may reach what
+ * another may not (sim_peer.c). Copies, sets and kernels work on the views: kernel parameters are translated before the
  * body runs, and a body translates what it reads from memory by sim_pointer(). Host memory is plain memory,
  * and managed memory has a window of its own (sim_managed.c).
  *
@@ -15,7 +16,7 @@
  *   sim_resolve.c  cuGetProcAddress                                sim_capture.c  capture; sim_graph.c graphs
  *   sim_control.c  sim.h                                           sim_graph_exec.c instances; sim_graph_ask.c questions
  *   sim_managed.c  managed memory and its faults                   sim_advise.c   advice, prefetch, questions about them
- *   sim_uvm.c      what the driver tells about faults
+ *   sim_uvm.c      what the driver tells about faults                sim_peer.c     memory of other devices
  *
  * Where CUDA leaves behaviour open the model is strict: it refuses, with the reason in the log. A context dies of a
  * fault in a kernel or copy; from then on every call that needs it returns the error, and only cuDevicePrimaryCtxReset
@@ -55,7 +56,7 @@ CUresult sim_current(CUcontext *ret_context)
 	return CUDA_SUCCESS;
 }
 
-static bool is_context(CUcontext context)
+bool sim_is_context(CUcontext context)
 {
 	for (CUcontext at = sim.contexts; at; at = at->next)
 		if (at == context)
@@ -82,6 +83,7 @@ static void end_context(CUcontext context)
 		if (capture->context == context)
 			sim_capture_invalidate(capture, "its context was destroyed");
 	sim_wait_context(context);
+	sim_peers_forget_context(context);
 	sim_streams_forget_context(context);
 	sim_alloc_forget_context(context);
 	sim_arrays_forget_context(context);
@@ -109,7 +111,7 @@ static CUresult destroy_context(CUcontext context)
 {
 	struct sim_thread *thread = sim_thread();
 
-	if (!is_context(context) || !context->alive || context->primary)
+	if (!sim_is_context(context) || !context->alive || context->primary)
 		return sim_why(CUDA_ERROR_INVALID_CONTEXT, "not a context of cuCtxCreate");
 	end_context(context);
 	if (thread->depth && thread->stack[thread->depth - 1] == context)
@@ -121,7 +123,7 @@ static CUresult push(CUcontext context)
 {
 	struct sim_thread *thread = sim_thread();
 
-	if (!is_context(context))
+	if (!sim_is_context(context))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!context->alive)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -147,7 +149,7 @@ static CUresult set_current(CUcontext context)
 {
 	struct sim_thread *thread = sim_thread();
 
-	if (context && !is_context(context))
+	if (context && !sim_is_context(context))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (context && !context->alive)
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -172,7 +174,7 @@ static CUresult device_of(CUdevice *ret_device, CUcontext context)
 		context = sim_context();
 	if (!ret_device)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!is_context(context) || !context->alive)
+	if (!sim_is_context(context) || !context->alive)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	*ret_device = context->device;
 	return CUDA_SUCCESS;
@@ -184,7 +186,7 @@ static CUresult synchronize(CUcontext context)
 
 	if (!context)
 		context = sim_context();
-	if (!is_context(context) || !context->alive)
+	if (!sim_is_context(context) || !context->alive)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	result = sim_capture_context_touched(context);
 	if (result)
@@ -198,7 +200,7 @@ static CUresult context_id(CUcontext context, unsigned long long *ret_id)
 {
 	if (!context)
 		context = sim_context();
-	if (!ret_id || !is_context(context))
+	if (!ret_id || !sim_is_context(context))
 		return CUDA_ERROR_INVALID_VALUE;
 	*ret_id = context->id;
 	return CUDA_SUCCESS;
@@ -268,9 +270,6 @@ SPELL(cuCtxGetCacheConfig, (CUfunc_cache * config), put_int((int *)config, 0))
 SPELL(cuCtxSetCacheConfig, (CUfunc_cache config), ((void)config, CUDA_SUCCESS))
 SPELL(cuCtxGetStreamPriorityRange, (int *least, int *greatest), priority_range(least, greatest))
 SPELL(cuCtxResetPersistingL2Cache, (void), CUDA_SUCCESS)
-SPELL(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags),
-      ((void)peer, (void)flags, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED))
-SPELL(cuCtxDisablePeerAccess, (CUcontext peer), ((void)peer, CUDA_ERROR_PEER_ACCESS_NOT_ENABLED))
 
 /* ---- primary contexts ---- */
 
@@ -509,13 +508,6 @@ static CUresult capability(int *major, int *minor, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-static CUresult can_access_peer(int *ret_can, CUdevice device, CUdevice peer)
-{
-	if (!sim_is_device(device) || !sim_is_device(peer))
-		return CUDA_ERROR_INVALID_DEVICE;
-	return put_int(ret_can, 0);
-}
-
 static CUresult total_mem(size_t *ret_bytes, CUdevice device)
 {
 	if (!sim_is_device(device))
@@ -538,5 +530,4 @@ SPELL_FREE(cuDeviceGetUuid_v2, (CUuuid * id, CUdevice device), sim_uuid(id, devi
 SPELL_FREE(cuDeviceGetPCIBusId, (char *text, int bytes, CUdevice device), bus_id(text, bytes, device))
 SPELL_FREE(cuDeviceGetByPCIBusId, (CUdevice * device, const char *text), by_bus_id(device, text))
 SPELL_FREE(cuDeviceComputeCapability, (int *major, int *minor, CUdevice device), capability(major, minor, device))
-SPELL_FREE(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer), can_access_peer(can, device, peer))
 SPELL_FREE(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device), total_mem(bytes, device))

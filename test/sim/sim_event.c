@@ -312,7 +312,7 @@ static CUresult judge_value(const CUstreamBatchMemOpParams *op)
 		return CUDA_SUCCESS;
 	if (!bytes || address % bytes || !address)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (sim_in_window(address) && !sim_accessible(address, bytes, sim_context()->device, !is_wait(op)))
+	if (sim_in_window(address) && !sim_accessible(address, bytes, sim_context(), !is_wait(op)))
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx is not mapped", address);
 	return CUDA_SUCCESS;
 }

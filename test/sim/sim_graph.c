@@ -145,15 +145,15 @@ static CUresult host_work(struct sim_work **ret_work, const CUDA_HOST_NODE_PARAM
 
 CUresult sim_node_work(struct sim_work **ret_work, const CUgraphNodeParams *params)
 {
-	int device = sim_context()->device;
+	CUcontext context = sim_context();
 
 	switch (params->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
 		return kernel_work(ret_work, &params->kernel);
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
-		return sim_copy_work(ret_work, &params->memcpy.copyParams, device, false);
+		return sim_copy_work(ret_work, &params->memcpy.copyParams, (struct sim_sides){context, context}, false);
 	case CU_GRAPH_NODE_TYPE_MEMSET:
-		return sim_set_work(ret_work, (const CUDA_MEMSET_NODE_PARAMS *)&params->memset, device);
+		return sim_set_work(ret_work, (const CUDA_MEMSET_NODE_PARAMS *)&params->memset, context);
 	case CU_GRAPH_NODE_TYPE_HOST:
 		return host_work(ret_work, &params->host);
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:

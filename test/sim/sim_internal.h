@@ -82,6 +82,8 @@ struct sim_settings {
 	int devices;
 	size_t memory, host_memory, window;
 	bool vmm, host_vmm, fill, pageable, concurrent_managed, same_pointer, run;
+	unsigned peers[SIM_DEVICES_MAX]; /* bits: the devices whose memory that device can reach */
+	unsigned max_peers;
 	size_t delay_us;
 	size_t fault_ms;
 	_Atomic size_t piece_us;
@@ -109,7 +111,7 @@ struct sim {
 	struct sim_device device[SIM_DEVICES_MAX];
 	size_t host_used;
 	char *window;
-	size_t half; /* bytes of device addresses; alias(p) = p + half */
+	size_t half; /* bytes of device addresses; device d sees p at p + (1 + d) * half */
 	char *managed;
 	size_t managed_part; /* bytes of managed addresses; device d sees p at p + (1 + d) * managed_part */
 	unsigned long calls, broken_rules;
@@ -161,11 +163,14 @@ struct CUctx_st {
 	struct CUstream_st *legacy, *streams;
 	struct CUstream_st *observer; /* of ours: where cuCtxRecordEvent waits for all others */
 	struct CUmod_st *modules;
+	CUcontext *peers; /* whose memory it may touch: cuCtxEnablePeerAccess */
+	size_t n_peers;
 };
 CUresult sim_current(CUcontext *ret_context);
 CUcontext sim_context(void); /* current context, NULL when there is none */
 CUresult sim_uuid(CUuuid *ret_uuid, CUdevice device);
 bool sim_is_device(int device);
+bool sim_is_context(CUcontext context); /* alive or not */
 void sim_alloc_forget_context(CUcontext context);
 void sim_modules_forget_context(CUcontext context);
 void sim_streams_forget_context(CUcontext context);
@@ -194,17 +199,31 @@ void sim_physical_give(struct sim_physical *physical);
 bool sim_physical_to_own_file(struct sim_physical *physical);
 /* Whatever access the mappings of it have. */
 bool sim_physical_read(const struct sim_physical *physical, size_t offset, void *ret_bytes, size_t bytes);
-bool sim_alias_map(uintptr_t address, const struct sim_physical *physical, int access);
-void sim_alias_protect(uintptr_t address, size_t bytes, int access);
-void sim_alias_unmap(uintptr_t address, size_t bytes);
+/* Where a device sees an address of the window. */
+static inline char *sim_view(uintptr_t address, int device)
+{
+	return (char *)address + (1 + (size_t)device) * sim.half;
+}
+/* Let a device see physical memory at an address, with that access; SIM_NONE hides it. */
+bool sim_alias_map(int device, uintptr_t address, const struct sim_physical *physical, int access);
+void sim_alias_unmap(uintptr_t address, size_t bytes); /* from all devices */
+
+/* ---- sim_peer.c: who may touch the memory of another device ---- */
+
+void sim_peers_read(void); /* the settings */
+bool sim_can_reach(int device, int owner);
+/* Bits: the devices of which some context has been given access to what this one allocates. */
+unsigned sim_peers_of(CUcontext owner);
+bool sim_is_peer(CUcontext context, CUcontext owner); /* the same device, or access was enabled */
+void sim_peers_forget_context(CUcontext context);
 
 /* ---- sim_memory.c: virtual memory management ---- */
 
 /* Free addresses of the window; kept in the same table as the program's reservations. 0: none left. */
 struct sim_range *sim_addresses_take(size_t bytes, size_t alignment, uintptr_t hint);
 void sim_addresses_give(struct sim_range *range);
-/* May this device touch all of these bytes? */
-bool sim_accessible(uintptr_t address, size_t bytes, int device, bool write);
+/* May work of this context touch all of these bytes? */
+bool sim_accessible(uintptr_t address, size_t bytes, CUcontext context, bool write);
 
 struct sim_handle {
 	struct sim_handle *next;
@@ -239,9 +258,11 @@ struct sim_block {
 	unsigned flags;
 	bool freeing; /* cuMemFreeAsync was submitted */
 	struct sim_slab *slab;
+	struct sim_backing *backing; /* its own; of a small block the slab has one */
+	/* Of a managed block: */
 	struct sim_range *addresses;
 	struct sim_physical physical;
-	struct sim_page *pages; /* of a managed block */
+	struct sim_page *pages;
 	CUmemoryPool pool;
 	struct sim_graph_memory *graph; /* of an allocation node: not to be dropped by frees */
 	bool sync_memops;
@@ -255,12 +276,16 @@ struct CUmemPoolHandle_st {
 	cuuint64_t threshold;
 	size_t used, used_high, reserved, reserved_high;
 	int reuse[3];
+	unsigned char access[SIM_DEVICES_MAX]; /* of devices other than its own */
 };
 struct sim_block *sim_block_at(uintptr_t address); /* device, async and managed blocks, and host ones */
 unsigned long long sim_next_id(void);
 /* Make and drop the memory of a device block; counted by the caller for async ones (pool). */
 CUresult sim_block_make(struct sim_block **ret_block, size_t bytes, int device, enum sim_kind kind);
 void sim_block_drop(struct sim_block *block);
+/* What memory the context's device may do with a block that is not managed, SIM_NONE ... */
+int sim_block_access(const struct sim_block *block, CUcontext context);
+void sim_alloc_views(void); /* peer access has changed: let devices see, or no longer see, blocks of others */
 void sim_pool_trim(void); /* at synchronisation points: reserved falls to the threshold */
 void sim_pool_block_gone(struct sim_block *block);
 size_t sim_alloc_live(struct sim_live *live, FILE *out);
@@ -320,6 +345,7 @@ void sim_uvm_eviction(unsigned from, uintptr_t out, uintptr_t in, size_t bytes);
 void sim_uvm_region(unsigned type, unsigned where, uintptr_t address, size_t bytes);
 
 extern __thread int sim_running_device; /* on whose behalf this thread works */
+extern __thread CUcontext sim_running_context;
 
 /* ---- sim_stream.c, sim_event.c: streams, events; and what work is (sim_work.c, below) ---- */
 
@@ -346,7 +372,8 @@ struct sim_work {
 			struct sim_launch launch;
 		} kernel;
 		struct {
-			CUDA_MEMCPY3D copy, given; /* what is done, and what was asked for */
+			CUDA_MEMCPY3D copy, given;  /* what is done, and what was asked for */
+			int src_device, dst_device; /* who sees either side */
 		};
 		CUDA_MEMSET_NODE_PARAMS set;
 		struct {
@@ -421,8 +448,9 @@ CUresult sim_wait_context(CUcontext context);
 bool sim_run_guarded(struct sim_work *work);
 /* Between two pieces of a copy: somebody else's turn, and SIM_PIECE_US. */
 void sim_pause(void);
-/* The mapping of these addresses goes or changes: contexts with work that runs just now and names them die of it. */
-void sim_mapping_changes(uintptr_t start, size_t bytes);
+/* The mapping of these addresses goes or changes for these devices (bits): their contexts with work that runs just now
+ * and names them die of it. */
+void sim_mapping_changes(uintptr_t start, size_t bytes, unsigned devices);
 /* What work may do, its `run`: nothing, a host function, the parts of a graph. */
 void sim_nothing(struct sim_work *work);
 void sim_run_host(struct sim_work *work);
@@ -523,10 +551,14 @@ CUresult sim_kernel_work(struct sim_work **ret_work, CUfunction function, const 
 /* Does the work name any of these addresses? For work of that type. */
 bool sim_values_name(const struct sim_work *work, uintptr_t start, size_t bytes);
 bool sim_kernel_names(const struct sim_work *work, uintptr_t start, size_t bytes);
-bool sim_copy_names(const struct sim_work *work, uintptr_t start, size_t bytes);
+bool sim_copy_names(const struct sim_work *work, uintptr_t start, size_t bytes, unsigned devices);
 bool sim_set_names(const struct sim_work *work, uintptr_t start, size_t bytes);
-CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, int device, bool async);
-CUresult sim_set_work(struct sim_work **ret_work, const CUDA_MEMSET_NODE_PARAMS *set, int device);
+/* On behalf of whom the sides of a copy are touched: the stream's context, or what a peer copy says. */
+struct sim_sides {
+	CUcontext src, dst;
+};
+CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, struct sim_sides sides, bool async);
+CUresult sim_set_work(struct sim_work **ret_work, const CUDA_MEMSET_NODE_PARAMS *set, CUcontext context);
 
 /* ---- sim_names.c ---- */
 void *sim_export(const char *name); /* the address of an export of ours, or NULL */

@@ -267,8 +267,6 @@ static CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGener
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx + %zu is not inside a reservation", address, bytes);
 	if (!sim_range_free(&mappings, address, bytes))
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "something is mapped there already");
-	if (!sim_alias_map(address, &handle->physical, SIM_NONE))
-		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "mmap refused (vm.max_map_count?)");
 	mapping = calloc(1, sizeof(*mapping));
 	mapping->range = (struct sim_range){address, bytes};
 	mapping->handle = handle;
@@ -296,7 +294,7 @@ static CUresult unmap(CUdeviceptr address, size_t bytes)
 
 	if (!n)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx + %zu is not a run of whole mappings", address, bytes);
-	sim_mapping_changes(address, bytes);
+	sim_mapping_changes(address, bytes, ~0u);
 	sim_alias_unmap(address, bytes);
 	while (n--) {
 		struct sim_mapping *mapping = (struct sim_mapping *)mappings.at[first];
@@ -310,55 +308,74 @@ static CUresult unmap(CUdeviceptr address, size_t bytes)
 	return CUDA_SUCCESS;
 }
 
-static bool access_is_valid(const CUmemAccessDesc *desc)
+/*
+ * A device that cannot reach the memory's own is refused as the programming guide says of pools, which follow the same
+ * rules ("may fail with cudaErrorInvalidDevice" without peer capability); cuda.h names INVALID_DEVICE among the answers
+ * of cuMemSetAccess and says no more. Host memory is reached by every device.
+ */
+static CUresult judge_access(const CUmemAccessDesc *desc, const struct sim_mapping *mapping)
 {
+	int owner = mapping->handle->physical.device;
+
 	if (desc->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
 	    desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-		return false;
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "no such access: %d", (int)desc->flags);
 	switch (desc->location.type) {
 	case CU_MEM_LOCATION_TYPE_DEVICE:
-		return sim_is_device(desc->location.id);
+		if (!sim_is_device(desc->location.id))
+			return sim_why(CUDA_ERROR_INVALID_VALUE, "no device %d", desc->location.id);
+		if (owner >= 0 && !sim_can_reach(desc->location.id, owner))
+			return sim_why(CUDA_ERROR_INVALID_DEVICE, "device %d cannot reach memory of device %d",
+				       desc->location.id, owner);
+		return CUDA_SUCCESS;
 	case CU_MEM_LOCATION_TYPE_HOST:
 	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
 	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-		return true;
+		return CUDA_SUCCESS;
 	default:
-		return false;
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "no such kind of location: %d", (int)desc->location.type);
 	}
+}
+
+/* Only a device whose own access changes feels it: frameworks add peers while others use the memory. */
+static bool give_access(struct sim_mapping *mapping, int device, int access)
+{
+	int before = mapping->access[device];
+
+	if (before == access)
+		return true;
+	if (before != SIM_NONE)
+		sim_mapping_changes(mapping->range.start, mapping->range.bytes, 1u << device);
+	if (!sim_alias_map(device, mapping->range.start, &mapping->handle->physical, access))
+		return false;
+	mapping->access[device] = (unsigned char)access;
+	return true;
 }
 
 static CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *desc, size_t count)
 {
 	size_t first, n = whole_mappings(address, bytes, &first);
+	CUresult result = CUDA_SUCCESS;
 
 	if (!n)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx + %zu is not a run of whole mappings", address, bytes);
 	if (!desc || !count)
 		return CUDA_ERROR_INVALID_VALUE;
-	for (size_t i = 0; i < count; i++)
-		if (!access_is_valid(&desc[i]))
-			return sim_why(CUDA_ERROR_INVALID_VALUE, "access description %zu is invalid", i);
-	for (size_t i = 0; i < n; i++) {
-		struct sim_mapping *mapping = (struct sim_mapping *)mappings.at[first + i];
-		int before = SIM_NONE, most = SIM_NONE;
+	for (size_t i = 0; i < n * count && !result; i++)
+		result = judge_access(&desc[i % count], (struct sim_mapping *)mappings.at[first + i / count]);
+	if (result)
+		return result;
+	for (size_t i = 0; i < n * count; i++) {
+		struct sim_mapping *mapping = (struct sim_mapping *)mappings.at[first + i / count];
+		const CUmemAccessDesc *one = &desc[i % count];
 
-		for (int d = 0; d < sim.set.devices; d++)
-			if (mapping->access[d] > before)
-				before = mapping->access[d];
-		for (size_t j = 0; j < count; j++) {
-			if (desc[j].location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-				mapping->access[desc[j].location.id] = (unsigned char)desc[j].flags;
-			else
-				mapping->host_access = desc[j].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+		if (one->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+			mapping->host_access = one->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
 			if (mapping->host_access)
 				sim_break_rule("host access granted at %#lx", (unsigned long)mapping->range.start);
+		} else if (!give_access(mapping, one->location.id, (int)one->flags)) {
+			return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "mmap refused (vm.max_map_count?)");
 		}
-		for (int d = 0; d < sim.set.devices; d++)
-			if (mapping->access[d] > most)
-				most = mapping->access[d];
-		if (before != SIM_NONE && most != before)
-			sim_mapping_changes(mapping->range.start, mapping->range.bytes);
-		sim_alias_protect(mapping->range.start, mapping->range.bytes, most);
 	}
 	return CUDA_SUCCESS;
 }
@@ -379,9 +396,10 @@ static CUresult get_access(unsigned long long *ret_flags, const CUmemLocation *l
 	return CUDA_SUCCESS;
 }
 
-bool sim_accessible(uintptr_t address, size_t bytes, int device, bool write)
+bool sim_accessible(uintptr_t address, size_t bytes, CUcontext context, bool write)
 {
 	uintptr_t end = address + bytes;
+	int wanted = write ? SIM_READWRITE : SIM_READ;
 	struct sim_block *block;
 
 	while (address < end) {
@@ -389,7 +407,7 @@ bool sim_accessible(uintptr_t address, size_t bytes, int device, bool write)
 
 		if (!mapping)
 			break;
-		if (mapping->access[device] < (write ? SIM_READWRITE : SIM_READ))
+		if (mapping->access[context->device] < wanted)
 			return false;
 		address = mapping->range.start + mapping->range.bytes;
 	}
@@ -397,7 +415,7 @@ bool sim_accessible(uintptr_t address, size_t bytes, int device, bool write)
 		return true;
 	block = sim_block_at(address);
 	/* The driver knows a small block only by the 2 MiB it lies in, but a strict model wants the block itself. */
-	return block && end <= block->range.start + block->range.bytes;
+	return block && end <= block->range.start + block->range.bytes && sim_block_access(block, context) >= wanted;
 }
 
 SPELL_FREE(cuMemCreate,
@@ -483,7 +501,8 @@ SIM_EXPORT bool sim_peek(CUdeviceptr address, void *ret_bytes, size_t bytes)
 		} else if (block) {
 			part = block->range.start + block->range.bytes - address;
 			part = part < bytes ? part : bytes;
-			memcpy(ret_bytes, sim_in_window(address) ? sim_pointer(address) : (void *)address, part);
+			memcpy(ret_bytes, sim_in_window(address) ? sim_view(address, block->device) : (void *)address,
+			       part);
 		} else {
 			all = false;
 			break;

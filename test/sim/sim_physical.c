@@ -23,9 +23,11 @@ bool sim_window_open(void)
 	memory_file = memfd_create("simulated GPU", MFD_CLOEXEC);
 	if (memory_file < 0)
 		return false;
-	for (half = sim.set.window; half >= (size_t)1 << 30; half /= 2) {
-		char *at =
-		    mmap(NULL, 2 * half + SIM_GRANULE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	/* The views of many devices would fill what a sanitizer leaves of the address space. */
+	half = sim.set.devices > 1 ? sim.set.window / 4 : sim.set.window;
+	for (; half >= (size_t)1 << 30; half /= 2) {
+		char *at = mmap(NULL, (size_t)(1 + sim.set.devices) * half + SIM_GRANULE, PROT_NONE,
+				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 		if (at == MAP_FAILED)
 			continue;
@@ -34,11 +36,6 @@ bool sim_window_open(void)
 		return true;
 	}
 	return false;
-}
-
-static void *alias(uintptr_t address)
-{
-	return (void *)(address + sim.half);
 }
 
 static int protection(int access)
@@ -64,27 +61,52 @@ static int file_of(const struct sim_physical *physical)
 	return physical->file ? physical->file : memory_file;
 }
 
-bool sim_alias_map(uintptr_t address, const struct sim_physical *physical, int access)
+static bool hide(int device, uintptr_t address, size_t bytes)
 {
-	return map_at(alias(address), physical->bytes, protection(access), MAP_SHARED, file_of(physical),
-		      physical->offset) != MAP_FAILED;
+	return map_at(sim_view(address, device), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		      0) != MAP_FAILED;
 }
 
-void sim_alias_protect(uintptr_t address, size_t bytes, int access)
+bool sim_alias_map(int device, uintptr_t address, const struct sim_physical *physical, int access)
 {
-	mprotect(alias(address), bytes, protection(access));
+	if (access == SIM_NONE)
+		return hide(device, address, physical->bytes);
+	return map_at(sim_view(address, device), physical->bytes, protection(access), MAP_SHARED, file_of(physical),
+		      physical->offset) != MAP_FAILED;
 }
 
 void sim_alias_unmap(uintptr_t address, size_t bytes)
 {
-	map_at(alias(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	for (int device = 0; device < sim.set.devices; device++)
+		hide(device, address, bytes);
 }
 
+/*
+ * What a device sees of cuMemAlloc memory of another is what any of its contexts may touch. Where an address enters a
+ * kernel it is judged for that kernel's own context: an address that this one may not touch stays as the host knows it,
+ * which leads nowhere.
+ */
 SIM_EXPORT void *sim_pointer(CUdeviceptr address)
 {
+	int device = sim_running_device;
+	bool seen = true;
+
 	if (sim_in_managed(address))
-		return (void *)(address + (1 + (size_t)sim_running_device) * sim.managed_part);
-	return sim_in_window(address) ? alias(address) : (void *)address;
+		return (void *)(address + (1 + (size_t)device) * sim.managed_part);
+	if (!sim_in_window(address))
+		return (void *)address;
+	if (sim.set.devices > 1) {
+		struct sim_block *block;
+
+		sim_lock();
+		block = sim_block_at(address);
+		if (block && sim_running_context)
+			seen = sim_block_access(block, sim_running_context) != SIM_NONE;
+		else if (block)
+			device = block->device;
+		sim_unlock();
+	}
+	return seen ? sim_view(address, device) : (void *)address;
 }
 
 /* ---- physical memory ---- */

@@ -180,6 +180,7 @@ static CUresult alloc(CUdeviceptr *ret_address, size_t bytes, CUmemoryPool handl
 	if (pool->reserved > pool->reserved_high)
 		pool->reserved_high = pool->reserved;
 	*ret_address = block->range.start;
+	sim_alloc_views();
 	return CUDA_SUCCESS;
 }
 
@@ -336,12 +337,49 @@ static CUresult trim_to(CUmemoryPool handle, size_t keep)
 
 static CUresult pool_access(CUmemAccess_flags *ret_flags, CUmemoryPool handle, CUmemLocation *location)
 {
-	if (!ret_flags || !location || !pool_of(handle))
+	CUmemoryPool pool = pool_of(handle);
+
+	if (!ret_flags || !location || !pool)
 		return CUDA_ERROR_INVALID_VALUE;
-	*ret_flags = location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id == handle->device
-			 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-			 : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	*ret_flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	if (location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id == pool->device)
+		*ret_flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	else if (location->type == CU_MEM_LOCATION_TYPE_DEVICE && sim_is_device(location->id))
+		*ret_flags = (CUmemAccess_flags)pool->access[location->id];
 	return CUDA_SUCCESS;
+}
+
+/* The programming guide: a device without peer capability is INVALID_DEVICE, the pool's own device keeps its access. */
+static CUresult judge_pool_access(CUmemoryPool pool, const CUmemAccessDesc *desc)
+{
+	int device = desc->location.id;
+
+	if (desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_is_device(device) ||
+	    (desc->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+	     desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "no such device, or no such access");
+	if (device == pool->device && desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "a pool's own device keeps its access");
+	if (!sim_can_reach(device, pool->device))
+		return sim_why(CUDA_ERROR_INVALID_DEVICE, "device %d cannot reach memory of device %d", device,
+			       pool->device);
+	return CUDA_SUCCESS;
+}
+
+/* Of all its memory, what is allocated now and what will be. */
+static CUresult set_pool_access(CUmemoryPool handle, const CUmemAccessDesc *map, size_t count)
+{
+	CUmemoryPool pool = pool_of(handle);
+	CUresult result = pool && map && count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+
+	for (size_t i = 0; i < count && !result; i++)
+		result = judge_pool_access(pool, &map[i]);
+	for (size_t i = 0; i < count && !result; i++)
+		if (map[i].location.id != pool->device)
+			pool->access[map[i].location.id] = (unsigned char)map[i].flags;
+	if (!result)
+		sim_alloc_views();
+	return result;
 }
 
 SPELL_STREAM(cuMemAllocAsync, (CUdeviceptr * address, size_t bytes, CUstream stream), stream,
@@ -357,7 +395,7 @@ SPELL_FREE(cuMemPoolSetAttribute, (CUmemoryPool pool, CUmemPool_attribute which,
 	   set_attribute(pool, which, value))
 SPELL_FREE(cuMemPoolTrimTo, (CUmemoryPool pool, size_t keep), trim_to(pool, keep))
 SPELL_FREE(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *map, size_t count),
-	   ((void)map, (void)count, pool_of(pool) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE))
+	   set_pool_access(pool, map, count))
 SPELL_FREE(cuMemPoolGetAccess, (CUmemAccess_flags * flags, CUmemoryPool pool, CUmemLocation *location),
 	   pool_access(flags, pool, location))
 SPELL_FREE(cuDeviceGetDefaultMemPool, (CUmemoryPool * pool, CUdevice device), device_pool(pool, device, true))

@@ -88,6 +88,12 @@ static bool is_host(const struct thing *thing)
 	return thing->block && (thing->block->kind == SIM_BLOCK_HOST || thing->block->kind == SIM_BLOCK_REGISTERED);
 }
 
+/* What the context's device may do with it. */
+static int access_of(const struct thing *thing, CUcontext context)
+{
+	return thing->mapping ? thing->mapping->access[context->device] : sim_block_access(thing->block, context);
+}
+
 /* Mappings of the driver are whole granules. */
 static CUdeviceptr granule(CUdeviceptr address)
 {
@@ -116,6 +122,9 @@ static bool attribute_of(const struct thing *thing, CUpointer_attribute which, C
 		*ret_value = is_host(thing) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
 		return true;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		/* cuda.h: none "through which kernels running in the current context may access" it is an error. */
+		if (context && access_of(thing, context) == SIM_NONE)
+			return false;
 		*ret_value = address;
 		return true;
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
@@ -168,7 +177,9 @@ static bool attribute_of(const struct thing *thing, CUpointer_attribute which, C
 		*ret_value = mapping ? mapping->handle->prop.allocFlags.gpuDirectRDMACapable : device;
 		return true;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		*ret_value = mapping ? mapping->access[context ? context->device : 0] : SIM_READWRITE;
+		*ret_value = context   ? (uint64_t)access_of(thing, context)
+			     : mapping ? mapping->access[0]
+				       : SIM_READWRITE;
 		return true;
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		*ret_value = block ? (uintptr_t)block->pool : 0;

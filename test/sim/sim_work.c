@@ -28,6 +28,7 @@ static __thread uintptr_t fault_address;
 static __thread const char *running;
 static __thread bool passing_on;
 __thread int sim_running_device;
+__thread CUcontext sim_running_context;
 
 /* ---- faults ---- */
 
@@ -55,8 +56,8 @@ static void on_fault(int number, siginfo_t *info, void *context)
 		fault_address = managed;
 		siglongjmp(*way_out, 1);
 	}
-	if (way_out && address - (uintptr_t)sim.window < 2 * sim.half) {
-		fault_address = sim_in_window(address) ? address : address - sim.half;
+	if (way_out && address - (uintptr_t)sim.window < (size_t)(1 + sim.set.devices) * sim.half) {
+		fault_address = (uintptr_t)sim.window + (address - (uintptr_t)sim.window) % sim.half;
 		siglongjmp(*way_out, 1);
 	}
 	/* Somebody may have saved our handler and be chained behind us and before us: not in circles. */
@@ -87,12 +88,18 @@ static void install_handler(int number, struct sigaction *before)
 	sigaction(number, &action, NULL);
 }
 
+static void run_for(CUcontext context)
+{
+	sim_running_context = context;
+	sim_running_device = context->device;
+}
+
 bool sim_run_guarded(struct sim_work *work)
 {
 	sigjmp_buf here;
 
 	running = work->name;
-	sim_running_device = work->context->device;
+	run_for(work->context);
 	if (sigsetjmp(here, 0) == 0) {
 		way_out = &here;
 		work->run(work);
@@ -113,13 +120,21 @@ bool sim_run_guarded(struct sim_work *work)
 
 /* ---- mappings that change under work ---- */
 
-static bool names(const struct sim_work *work, uintptr_t start, size_t bytes)
+static bool has_list(const struct sim_work *work)
 {
+	return work->type == CU_GRAPH_NODE_TYPE_GRAPH || work->type == CU_GRAPH_NODE_TYPE_CONDITIONAL;
+}
+
+static bool names(const struct sim_work *work, uintptr_t start, size_t bytes, unsigned devices)
+{
+	if (work->context && !(devices >> work->context->device & 1) && !has_list(work) &&
+	    work->type != CU_GRAPH_NODE_TYPE_MEMCPY)
+		return false;
 	switch (work->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
 		return sim_kernel_names(work, start, bytes);
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
-		return sim_copy_names(work, start, bytes);
+		return sim_copy_names(work, start, bytes, devices);
 	case CU_GRAPH_NODE_TYPE_MEMSET:
 		return sim_set_names(work, start, bytes);
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
@@ -127,7 +142,7 @@ static bool names(const struct sim_work *work, uintptr_t start, size_t bytes)
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
 		for (const struct sim_work *part = work->list; part; part = part->next)
-			if (names(part, start, bytes))
+			if (names(part, start, bytes, devices))
 				return true;
 		return false;
 	default:
@@ -135,11 +150,11 @@ static bool names(const struct sim_work *work, uintptr_t start, size_t bytes)
 	}
 }
 
-void sim_mapping_changes(uintptr_t start, size_t bytes)
+void sim_mapping_changes(uintptr_t start, size_t bytes, unsigned devices)
 {
 	for (CUcontext context = sim.contexts; context; context = context->next) {
 		for (CUstream stream = context->streams; stream && !context->dead; stream = stream->next) {
-			if (!stream->busy || !names(stream->head, start, bytes))
+			if (!stream->busy || !names(stream->head, start, bytes, devices))
 				continue;
 			context->dead = CUDA_ERROR_ILLEGAL_ADDRESS;
 			sim_break_rule("the mapping of %#lx changed under %s, which names it: the context is dead",
@@ -185,10 +200,14 @@ void sim_nothing(struct sim_work *work)
 void sim_run_list(struct sim_work *work)
 {
 	for (struct sim_work *part = work->list; part; part = part->next) {
-		part->context = work->context;
+		/* A node captured from a stream of another device is that device's. */
+		if (!part->context || !part->context->alive)
+			part->context = work->context;
 		running = part->name;
+		run_for(part->context);
 		part->run(part);
 	}
+	run_for(work->context);
 }
 
 /* ---- work ---- */
@@ -201,11 +220,6 @@ struct sim_work *sim_work_new(const char *name, CUgraphNodeType type, void (*run
 	work->type = type;
 	work->run = run;
 	return work;
-}
-
-static bool has_list(const struct sim_work *work)
-{
-	return work->type == CU_GRAPH_NODE_TYPE_GRAPH || work->type == CU_GRAPH_NODE_TYPE_CONDITIONAL;
 }
 
 struct sim_work *sim_work_clone(const struct sim_work *work)
