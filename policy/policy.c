@@ -206,6 +206,16 @@ struct policy_size policy_device_budget(const struct policy *policy)
 	return policy->device_budget;
 }
 
+uint64_t policy_peers(const struct policy *policy)
+{
+	return policy->peers;
+}
+
+struct policy_size policy_peer_budget(const struct policy *policy)
+{
+	return policy->peer_budget;
+}
+
 struct policy_size policy_host_budget(const struct policy *policy)
 {
 	return policy->host_budget;

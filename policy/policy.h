@@ -247,6 +247,9 @@ size_t policy_n_rules(const struct policy *policy);
 bool policy_uses(const struct policy *policy, enum policy_use use); /* can any request be decided so? */
 struct policy_size policy_device_budget(const struct policy *policy);
 struct policy_size policy_host_budget(const struct policy *policy);
+/* Devices that lend memory, a bit each; and how much, each of them. */
+uint64_t policy_peers(const struct policy *policy);
+struct policy_size policy_peer_budget(const struct policy *policy);
 enum policy_spill policy_spill_mode(const struct policy *policy);
 enum policy_capacity policy_capacity(const struct policy *policy);
 enum policy_faults policy_faults(const struct policy *policy);

@@ -16,11 +16,14 @@ static void note_spill(const struct device *device, const struct heap_grant *gra
 	char budget[32], bytes[32];
 
 	stats_add(STAT_spilled_allocations, 1);
-	stats_add(STAT_spilled_bytes, grant->bytes_on_host);
+	stats_add(STAT_spilled_bytes, grant->bytes_away);
 	stats_add(STAT_rescues, 1);
-	log_once("SPILLING BEGINS: the device budget of %s is full, %s went to host memory; %s",
+	log_once("SPILLING BEGINS: the device budget of %s is full, %s went to %s; %s",
 		 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
-		 log_bytes(bytes, sizeof(bytes), grant->bytes_on_host),
+		 log_bytes(bytes, sizeof(bytes), grant->bytes_away),
+		 !grant->bytes_lent			  ? "host memory"
+		 : grant->bytes_lent == grant->bytes_away ? "other devices"
+							  : "other devices and host memory",
 		 moves ? "memory moves over the link to where it is used, which takes time"
 		       : "the GPU reaches it over the link, many times slower");
 }
@@ -87,7 +90,7 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 	enum sw_status status = heap_alloc_patiently(heap, device->ordinal, request->bytes, kind, from, &grant);
 	if (status != SW_OK)
 		return status;
-	if (grant.bytes_on_host) {
+	if (grant.bytes_away) {
 		if (from != HEAP_HOST)
 			note_spill(device, &grant);
 		/* Whatever began on the host comes in when it is used. */
@@ -101,7 +104,7 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 	row->home = &backend_vmm;
 	row->key = grant.address;
 	row->block = grant.block;
-	row->on_host_bytes = grant.bytes_on_host;
+	row->on_host_bytes = grant.bytes_away;
 	if (request->height)
 		*ret_pitch = request->bytes / request->height;
 	return SW_OK;

@@ -118,7 +118,7 @@ static bool device_free(struct device *device, uint64_t *ret_bytes)
 
 static uint64_t live_bytes(void)
 {
-	return stats_live(PLACE_DEVICE) + stats_live(PLACE_HOST) + stats_live(PLACE_MANAGED) +
+	return stats_live(PLACE_DEVICE) + stats_live(PLACE_HOST) + stats_live(PLACE_PEER) + stats_live(PLACE_MANAGED) +
 	       stats_live(PLACE_SYSTEM) + stats_live(PLACE_DRIVER);
 }
 

@@ -79,6 +79,20 @@ static struct device *look_at(CUdevice ordinal)
 	return device;
 }
 
+static struct device *find(CUdevice ordinal)
+{
+	struct device *device = atomic_load(&devices[ordinal]);
+
+	lock_assert_held(LOCK_START);
+	if (device)
+		return device;
+	device = look_at(ordinal);
+	atomic_store(&devices[ordinal], device);
+	if (device && atomic_load(&n_devices) <= (unsigned)ordinal)
+		atomic_store(&n_devices, (unsigned)ordinal + 1);
+	return device;
+}
+
 struct device *device_get(CUdevice ordinal)
 {
 	if (ordinal < 0 || ordinal >= DEVICE_MOST)
@@ -88,13 +102,7 @@ struct device *device_get(CUdevice ordinal)
 		return device;
 	real_bind(); /* not under START: it may need the loader's lock */
 	lock_take(&start_lock);
-	device = atomic_load(&devices[ordinal]);
-	if (!device) {
-		device = look_at(ordinal);
-		atomic_store(&devices[ordinal], device);
-		if (device && atomic_load(&n_devices) <= (unsigned)ordinal)
-			atomic_store(&n_devices, (unsigned)ordinal + 1);
-	}
+	device = find(ordinal);
 	lock_drop(&start_lock);
 	return device;
 }
@@ -157,6 +165,34 @@ static uint64_t keep_of(const struct budget *budget)
 	return share < KEEP_MOST ? share : KEEP_MOST;
 }
 
+/* One that does not exist, or that this device does not reach, is said once and left out. */
+static void find_peers(const struct device *device, struct heap_config *config)
+{
+	uint64_t peers = policy_peers(life_policy());
+
+	if (policy_spill_mode(life_policy()) == POLICY_SPILL_OFF)
+		return;
+	for (int i = 0; i < DEVICE_MOST && config->n_peers < HEAP_PEERS; i++) {
+		if (!(peers >> i & 1) || i == device->ordinal)
+			continue;
+		struct device *peer = find(i);
+		int can = 0;
+
+		if (!peer || !peer->vmm ||
+		    REAL(cuDeviceCanAccessPeer)(&can, device->ordinal, peer->ordinal) != CUDA_SUCCESS || !can) {
+			log_once("spill.peers: device %d cannot lend memory to device %d: %s", i, device->ordinal,
+				 !peer        ? "there is no such device"
+				 : !peer->vmm ? "it has no virtual memory management"
+					      : "the one does not reach the other");
+			continue;
+		}
+		config->peers[config->n_peers] = peer->ordinal;
+		config->peer_budgets[config->n_peers] = &peer->budget;
+		config->peer_bytes[config->n_peers++] =
+		    resolve(policy_peer_budget(life_policy()), peer->total, peer->total / 2);
+	}
+}
+
 _Static_assert(POLICY_CHUNK_LEAST == HEAP_UNIT, "heap.chunk is what the heap can have");
 
 static struct heap *make_heap(struct device *device)
@@ -185,6 +221,9 @@ static struct heap *make_heap(struct device *device)
 	    .keep_host = keep_of(&host_budget),
 	    .piece_bytes = resolve(policy_heap_chunk(life_policy()), 0, 0),
 	};
+	find_peers(device, &config);
+	for (unsigned i = 0; i < config.n_peers; i++)
+		config.arena_bytes += ARENA_TIMES * config.peer_bytes[i];
 	enum sw_status status = heap_create(&config, &heap);
 	if (status != SW_OK) {
 		log_once("no heap on device %d (%s); allocations go to the driver", device->ordinal,

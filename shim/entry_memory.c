@@ -117,7 +117,7 @@ static bool place_of(const struct ledger_row *row, struct spillway_place *place)
 		if (heap_where(heap_of(row), row->key, row->bytes, bytes, &stays) != SW_OK)
 			return false;
 		place->bytes_on_device = bytes[CHUNK_DEVICE];
-		place->bytes_on_host = bytes[CHUNK_HOST];
+		place->bytes_on_host = bytes[CHUNK_HOST] + bytes[CHUNK_PEER];
 		place->movable = !stays && is_moved();
 	} else if (place->backend == SPILLWAY_PINNED || row->registered) {
 		place->bytes_on_host = row->bytes;

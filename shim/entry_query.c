@@ -34,11 +34,13 @@ static bool capacity(struct device *device, size_t *ret_free, size_t *ret_total)
 	pending_reap(device->ordinal);
 	pool_refresh(device);
 	bool spills = policy_spill_mode(life_policy()) != POLICY_SPILL_OFF && device->host_vmm;
+	uint64_t lent_used, lent = heap_lent(heap, &lent_used);
 	uint64_t budget = atomic_load(&device->budget.limit), host = spills ? atomic_load(&host_budget.limit) : 0;
 	uint64_t idle = heap_idle_device(heap);
 	uint64_t device_left = smaller(budget_left(&device->budget), driver_free) + idle;
-	uint64_t host_left = spills ? budget_left(&host_budget) + heap_idle_host(heap) : 0;
-	uint64_t in_use = atomic_load(&device->budget.used) - smaller(idle, atomic_load(&device->budget.used)) +
+	uint64_t host_left = (spills ? budget_left(&host_budget) + heap_idle_host(heap) : 0) +
+			     (lent > lent_used ? lent - lent_used : 0);
+	uint64_t in_use = lent_used + atomic_load(&device->budget.used) - smaller(idle, atomic_load(&device->budget.used)) +
 			  atomic_load(&host_budget.used) -
 			  smaller(heap_idle_host(heap), atomic_load(&host_budget.used));
 	uint64_t total, left;
@@ -49,7 +51,7 @@ static bool capacity(struct device *device, size_t *ret_free, size_t *ret_total)
 		left = device_left;
 		break;
 	case POLICY_CAPACITY_DEVICE_HOST:
-		total = budget + host;
+		total = budget + lent + host;
 		left = device_left + host_left;
 		break;
 	default:

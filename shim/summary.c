@@ -131,7 +131,7 @@ static void say_places(const struct stats_page *page, const struct totals *total
 
 		if (!atomic_load(&page->peak[place]))
 			continue;
-		add(summary, place <= PLACE_HOST ? 2 : 10 + place, "  %-7s %11s live at exit, %11s at most%s%s",
+		add(summary, place <= PLACE_PEER ? 2 : 10 + place, "  %-7s %11s live at exit, %11s at most%s%s",
 		    names[place], log_bytes(live, sizeof(live), atomic_load(&page->live[place])),
 		    log_bytes(peak, sizeof(peak), atomic_load(&page->peak[place])), limit ? ", budget " : "",
 		    limit ? log_bytes(most, sizeof(most), limit) : "");
@@ -142,8 +142,10 @@ static void say_allocations(const struct stats_page *page, struct summary *summa
 {
 	char spilled[TEXT];
 
-	add(summary, 3, "  %llu allocations, %llu frees, %llu refused, %llu left to the driver",
-	    get(page, STAT_allocations), get(page, STAT_frees), get(page, STAT_refused), get(page, STAT_passed));
+	/* The line that the least is lost with, where one of peers is there, too. */
+	add(summary, atomic_load(&page->peak[PLACE_PEER]) ? 10 : 3,
+	    "  %llu allocations, %llu frees, %llu refused, %llu left to the driver", get(page, STAT_allocations),
+	    get(page, STAT_frees), get(page, STAT_refused), get(page, STAT_passed));
 	if (get(page, STAT_spilled_allocations))
 		add(summary, 4, "  spilled %s in %llu allocations%s; %llu would have been out of memory",
 		    log_bytes(spilled, sizeof(spilled), get(page, STAT_spilled_bytes)),

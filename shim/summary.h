@@ -16,7 +16,7 @@ struct summary {
 	struct summary_line {
 		unsigned rank; /* the larger, the sooner it is left out */
 		char text[SUMMARY_LINE];
-	} line[SUMMARY_LINES + 12];
+	} line[SUMMARY_LINES + 13];
 };
 
 /*

@@ -272,7 +272,7 @@ static uint64_t bytes_on_host(const struct ledger_row *row)
 	uint64_t bytes[CHUNK_PLACES] = {0};
 	bool stays;
 
-	return heap && heap_where(heap, row->key, row->bytes, bytes, &stays) == SW_OK ? bytes[CHUNK_HOST] : 0;
+	return heap && heap_where(heap, row->key, row->bytes, bytes, &stays) == SW_OK ? bytes[CHUNK_HOST] + bytes[CHUNK_PEER] : 0;
 }
 
 void trace_made(const struct ledger_row *row, uint32_t api, void *caller)

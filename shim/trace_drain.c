@@ -302,7 +302,7 @@ static void sample(uint64_t now, bool last)
 		return;
 	sampled = now;
 	event.bytes.on_device = stats_live(PLACE_DEVICE);
-	event.bytes.on_host = stats_live(PLACE_HOST);
+	event.bytes.on_host = stats_live(PLACE_HOST) + stats_live(PLACE_PEER);
 	event.bytes.managed = stats_live(PLACE_MANAGED);
 	event.bytes.system = stats_live(PLACE_SYSTEM);
 	event.bytes.driver = stats_live(PLACE_DRIVER);

@@ -87,8 +87,8 @@ static double device_used(const struct figures_device *device)
 
 static double device_elsewhere(const struct figures_device *device)
 {
-	return (double)device->live[PLACE_HOST] + (double)device->live[PLACE_MANAGED] +
-	       (double)device->live[PLACE_SYSTEM];
+	return (double)device->live[PLACE_HOST] + (double)device->live[PLACE_PEER] +
+	       (double)device->live[PLACE_MANAGED] + (double)device->live[PLACE_SYSTEM];
 }
 
 static void draw_bar(int y, int x, int width, const struct figures_device *device)
@@ -99,13 +99,14 @@ static void draw_bar(int y, int x, int width, const struct figures_device *devic
 	    {"driver", PEN_DRIVER, (double)device->live[PLACE_DRIVER], 0},
 	    {"free", PEN_FREE, left > 0 ? left : 0, 0},
 	    {"host", PEN_HOST, (double)device->live[PLACE_HOST], 0},
+	    {"peer", PEN_PEER, (double)device->live[PLACE_PEER], 0},
 	    {"managed", PEN_MANAGED, (double)device->live[PLACE_MANAGED], 0},
 	    {"system", PEN_SYSTEM, (double)device->live[PLACE_SYSTEM], 0},
 	};
 	char size[TOP_TEXT];
 
-	share_out(parts, 6, width - 1);
-	for (unsigned i = 0; i < 6; i++) {
+	share_out(parts, 7, width - 1);
+	for (unsigned i = 0; i < 7; i++) {
 		if (i == 3)
 			pen_edge(y, x++);
 		if (parts[i].width > 0)
@@ -421,6 +422,7 @@ void draw_help(const struct draw *draw)
 	    {"driver", "what the driver gave", PEN_DRIVER},
 	    {"free", "others' use is not seen", PEN_FREE},
 	    {"host", "heap memory on the host", PEN_HOST},
+	    {"peer", "heap memory on other devices", PEN_PEER},
 	    {"managed", "managed memory, wherever it is", PEN_MANAGED},
 	    {"system", "pages of the process", PEN_SYSTEM},
 	};
@@ -431,7 +433,7 @@ void draw_help(const struct draw *draw)
 	for (size_t i = 0; i < sizeof(help_keys) / sizeof(*help_keys); i++)
 		pen_text(y++, 1, COLS - 1, help_keys[i], PEN_PLAIN);
 	y++;
-	for (unsigned i = 0; i < 6; i++) {
+	for (unsigned i = 0; i < 7; i++) {
 		int x = i % 2 ? COLS / 2 : 1;
 
 		pen_part(y, x, 9, colours[i].name, "", colours[i].style);

@@ -19,6 +19,7 @@ enum pen_style {
 	PEN_DRIVER,
 	PEN_FREE,
 	PEN_HOST,
+	PEN_PEER,
 	PEN_MANAGED,
 	PEN_SYSTEM,
 	PEN_IN, /* what flows */

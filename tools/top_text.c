@@ -27,13 +27,13 @@ static void print_time(FILE *out, uint64_t wall)
 
 static void print_devices(FILE *out, const struct figures *figures)
 {
-	static const enum place off[] = {PLACE_HOST, PLACE_MANAGED, PLACE_SYSTEM, PLACE_PINNED};
+	static const enum place off[] = {PLACE_HOST, PLACE_PEER, PLACE_MANAGED, PLACE_SYSTEM, PLACE_PINNED};
 	char text[TOP_TEXT];
 
 	if (!figures->n_devices)
 		return;
-	fprintf(out, "%-34s %6s %6s %6s %6s %6s %7s %6s %6s %6s\n", "GPU", "TOTAL", "HEAP", "DRIVER", "FREE", "HOST",
-		"MANAGED", "SYSTEM", "PINNED", "PROCS");
+	fprintf(out, "%-34s %6s %6s %6s %6s %6s %6s %7s %6s %6s %6s\n", "GPU", "TOTAL", "HEAP", "DRIVER", "FREE",
+		"HOST", "PEER", "MANAGED", "SYSTEM", "PINNED", "PROCS");
 	for (size_t i = 0; i < figures->n_devices; i++) {
 		const struct figures_device *device = &figures->device[i];
 		uint64_t used = device->live[PLACE_DEVICE] + device->live[PLACE_DRIVER];
@@ -43,8 +43,9 @@ static void print_devices(FILE *out, const struct figures *figures)
 		fprintf(out, " %6s", top_bytes((double)device->live[PLACE_DEVICE], text));
 		fprintf(out, " %6s", top_bytes((double)device->live[PLACE_DRIVER], text));
 		fprintf(out, " %6s", top_bytes(device->total > used ? (double)(device->total - used) : 0, text));
-		for (unsigned j = 0; j < 4; j++)
-			fprintf(out, " %*s", j == 1 ? 7 : 6, top_bytes((double)device->live[off[j]], text));
+		for (unsigned j = 0; j < sizeof(off) / sizeof(*off); j++)
+			fprintf(out, " %*s", off[j] == PLACE_MANAGED ? 7 : 6,
+				top_bytes((double)device->live[off[j]], text));
 		fprintf(out, " %6u\n", device->n_processes);
 	}
 	fputc('\n', out);

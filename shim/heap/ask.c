@@ -83,7 +83,7 @@ static void join(struct block_store *store, struct block *block, struct block *t
 }
 
 static enum sw_status extend(struct heap *heap, struct block *block, uint32_t more, enum heap_from from,
-			     uint64_t *ret_on_host)
+			     uint64_t *ret_away)
 {
 	struct block_store *store = &heap->store;
 	uint32_t unit = block->unit + block->units;
@@ -95,7 +95,7 @@ static enum sw_status extend(struct heap *heap, struct block *block, uint32_t mo
 	enum sw_status status = block_build(store, unit, more, block->kind, from, &tail);
 	if (status != SW_OK)
 		return status;
-	*ret_on_host = tail->bytes[CHUNK_HOST];
+	*ret_away = block_away(tail);
 	join(store, block, tail);
 	/* Not arena_mark_block(): what was discarded of the first part stays so. */
 	atomic_store_explicit(&store->arena.states[block->unit].units, block->units, memory_order_relaxed);
@@ -106,7 +106,7 @@ static enum sw_status extend(struct heap *heap, struct block *block, uint32_t mo
 	return SW_OK;
 }
 
-enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum heap_from from, uint64_t *ret_on_host)
+enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum heap_from from, uint64_t *ret_away)
 {
 	size_t units = bytes / HEAP_UNIT + (bytes % HEAP_UNIT != 0); /* bytes may be SIZE_MAX */
 	const struct arena *arena = &heap->store.arena;
@@ -124,7 +124,7 @@ enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum
 	} else if (block) {
 		status = SW_OK;
 		if (units > block->units)
-			status = extend(heap, block, (uint32_t)units - block->units, from, ret_on_host);
+			status = extend(heap, block, (uint32_t)units - block->units, from, ret_away);
 	}
 	if (status != SW_OK)
 		heap_trim_to_keep(heap);

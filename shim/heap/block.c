@@ -203,10 +203,10 @@ struct search {
 	enum chunk_place place;
 	bool divide; /* when a size cannot be had, a smaller one is tried */
 };
-#define SEARCHES 3
+#define SEARCHES 4
 
 /*
- * To the last 2 MiB of the device, then to the host. Where memory moves to where it is used, a piece that does not fit
+ * To the last 2 MiB of the device, then to peers and to the host. Where memory moves to where it is used, a piece that does not fit
  * goes to the host undivided, for what it is divided into now stays so; and only at last into what is left.
  */
 static unsigned plan_search(const struct block_store *store, const struct block *block, enum heap_from from,
@@ -217,6 +217,9 @@ static unsigned plan_search(const struct block_store *store, const struct block 
 
 	if (from != HEAP_HOST)
 		search[n++] = (struct search){CHUNK_DEVICE, !moves};
+	/* What stays may be registered, exported, looked at by others: not on a device that they do not expect. */
+	if (from == HEAP_DEVICE_FIRST && block->kind == CHUNK_MOVABLE && store->chunks.usable[CHUNK_PEER])
+		search[n++] = (struct search){CHUNK_PEER, true};
 	if (from != HEAP_DEVICE && store->chunks.usable[CHUNK_HOST])
 		search[n++] = (struct search){CHUNK_HOST, true};
 	if (moves)
@@ -265,7 +268,7 @@ static enum sw_status map_all(struct block_store *store, struct block *block)
 			goto refused;
 		chunk->block = block;
 		arena_mark_piece(&store->arena, block->unit, block->unit + block->units_mapped, chunk, chunk->units,
-				 chunk->place == CHUNK_HOST);
+				 chunk->place != CHUNK_DEVICE);
 		block->units_mapped += chunk->units;
 		at += chunk_bytes(chunk->units);
 	}
@@ -372,8 +375,8 @@ void block_show_pin(struct block_store *store, struct block *block)
 		if (!chunk->moving)
 			arena_mark_where(&store->arena, block->unit, unit,
 					 block_keeps(block, chunk->place) ? MARK_PINNED
-					 : chunk->place == CHUNK_HOST     ? MARK_HOST
-									  : MARK_DEVICE);
+					 : chunk->place == CHUNK_DEVICE   ? MARK_DEVICE
+									  : MARK_HOST);
 }
 
 void block_begin(struct block_store *store, struct block *block)
@@ -451,13 +454,13 @@ static void trim_place(struct block_store *store, enum chunk_place place, uint64
 	}
 }
 
-void block_trim(struct block_store *store, uint64_t keep_device, uint64_t keep_host)
+void block_trim(struct block_store *store, const uint64_t keep[CHUNK_PLACES])
 {
 	lock_assert_held(LOCK_HEAP);
 	if (store->stuck)
 		retry_stuck(store);
-	trim_place(store, CHUNK_DEVICE, keep_device);
-	trim_place(store, CHUNK_HOST, keep_host);
+	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
+		trim_place(store, place, keep[place]);
 }
 
 uint64_t block_idle(const struct block_store *store, enum chunk_place place)
@@ -479,7 +482,7 @@ static bool block_is_valid(const struct block *block, uint64_t *bytes)
 			return false;
 		bytes[place] += sum[place];
 	}
-	return sum[CHUNK_DEVICE] + sum[CHUNK_HOST] == (uint64_t)block->units * HEAP_UNIT &&
+	return sum[CHUNK_DEVICE] + sum[CHUNK_HOST] + sum[CHUNK_PEER] == (uint64_t)block->units * HEAP_UNIT &&
 	       block->units_mapped == block->units;
 }
 

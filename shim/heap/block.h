@@ -64,7 +64,7 @@ struct block_store {
 
 /*
  * A block of at least that many units, all mapped. From a warm block if one fits well, else built from warm chunks and
- * new ones; device memory as far as the budget goes, then host memory, as `from` allows. NO_MEMORY: nothing has changed,
+ * new ones; device memory as far as the budget goes, then that of peers, then host memory, as `from` allows. NO_MEMORY: nothing has changed,
  * except that warm memory may have gone back to the driver. *ret_reused: a warm block was taken.
  */
 enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from from,
@@ -74,7 +74,7 @@ void block_begin(struct block_store *store, struct block *block);
 /* The block is free; it becomes warm, or goes back to the driver if others may know its memory. */
 void block_give(struct block_store *store, struct block *block);
 /* Take warm blocks down, oldest first, and release chunks, until at most this much free memory is held. */
-void block_trim(struct block_store *store, uint64_t keep_device, uint64_t keep_host);
+void block_trim(struct block_store *store, const uint64_t keep[CHUNK_PLACES]);
 
 /*
  * Build a block in address space that was taken for it, as block_take() does without warm ones; on failure the address
@@ -100,12 +100,18 @@ static inline bool block_is_pinned(const struct block *block)
 /* Must a piece of it stay at that place? */
 static inline bool block_keeps(const struct block *block, enum chunk_place place)
 {
-	return block_is_pinned(block) || (block->to_host && place == CHUNK_HOST);
+	return block_is_pinned(block) || (block->to_host && place != CHUNK_DEVICE);
+}
+static inline uint64_t block_away(const struct block *block)
+{
+	return block->bytes[CHUNK_HOST] + block->bytes[CHUNK_PEER];
 }
 /* Does it lie where such an allocation may begin? */
 static inline bool block_suits(const struct block *block, enum heap_from from)
 {
-	return from == HEAP_DEVICE_FIRST || !block->bytes[from == HEAP_DEVICE ? CHUNK_HOST : CHUNK_DEVICE];
+	if (from == HEAP_DEVICE)
+		return !block_away(block);
+	return from == HEAP_DEVICE_FIRST || !(block->bytes[CHUNK_DEVICE] + block->bytes[CHUNK_PEER]);
 }
 /* Its pieces show whether it is pinned, from now on; what is on its way shows it when it arrives. */
 void block_show_pin(struct block_store *store, struct block *block);

@@ -7,6 +7,61 @@
 
 #include <stdlib.h>
 
+/* ---- what it is charged to ---- */
+
+uint64_t chunk_left(const struct chunk_store *store, enum chunk_place place)
+{
+	uint64_t left = 0;
+
+	if (place != CHUNK_PEER)
+		return budget_left(store->budget[place]);
+	for (unsigned i = 0; i < store->n_peers; i++)
+		left += budget_left(&store->peers[i].lent);
+	return left;
+}
+
+static bool charge(struct chunk_store *store, const struct chunk *chunk)
+{
+	uint64_t bytes = chunk_bytes(chunk->units);
+
+	if (chunk->place != CHUNK_PEER)
+		return budget_take(store->budget[chunk->place], bytes);
+	struct chunk_peer *peer = &store->peers[chunk->peer];
+	if (!budget_take(&peer->lent, bytes))
+		return false;
+	if (peer->own)
+		budget_charge(peer->own, bytes);
+	return true;
+}
+
+static void discharge(struct chunk_store *store, const struct chunk *chunk)
+{
+	uint64_t bytes = chunk_bytes(chunk->units);
+	struct chunk_peer *peer = &store->peers[chunk->peer];
+
+	budget_give(chunk->place == CHUNK_PEER ? &peer->lent : store->budget[chunk->place], bytes);
+	if (chunk->place == CHUNK_PEER && peer->own)
+		budget_give(peer->own, bytes);
+}
+
+static CUmemLocation location_of(const struct chunk_store *store, const struct chunk *chunk)
+{
+	if (chunk->place != CHUNK_PEER)
+		return store->location[chunk->place];
+	return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = store->peers[chunk->peer].device};
+}
+
+/* For messages. */
+static const char *name_of(const struct chunk *chunk)
+{
+	static const char *const name[] = {
+	    [CHUNK_DEVICE] = "device", [CHUNK_HOST] = "host", [CHUNK_PEER] = "another device's"};
+
+	return name[chunk->place];
+}
+
+/* ---- making ---- */
+
 /*
  * Movable chunks are made without gpuDirectRDMACapable: registering one for RDMA is to fail, not to go stale (design).
  * Fixed ones are made with it, and exportable, as far as the device says it can; movable ones are exportable where the
@@ -17,7 +72,7 @@ static CUresult create_special(struct chunk_store *store, struct chunk *chunk)
 	bool fixed = chunk->kind == CHUNK_FIXED;
 	CUmemAllocationProp prop = {
 	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-	    .location = store->location[chunk->place],
+	    .location = location_of(store, chunk),
 	    .requestedHandleTypes =
 		store->exportable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE,
 	    .allocFlags.gpuDirectRDMACapable = fixed && store->rdma && chunk->place == CHUNK_DEVICE,
@@ -28,14 +83,14 @@ static CUresult create_special(struct chunk_store *store, struct chunk *chunk)
 		chunk->exportable = store->exportable;
 	else if (result != CUDA_ERROR_OUT_OF_MEMORY)
 		log_once("memory that can be exported%s cannot be had in %s memory (%s): that of %s is plain there",
-			 fixed ? " and registered" : "", chunk->place == CHUNK_DEVICE ? "device" : "host",
-			 real_error_name(result), fixed ? "rules with movable: no" : "the heap");
+			 fixed ? " and registered" : "", name_of(chunk), real_error_name(result),
+			 fixed ? "rules with movable: no" : "the heap");
 	return result;
 }
 
 static enum sw_status create(struct chunk_store *store, struct chunk *chunk)
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = store->location[chunk->place]};
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = location_of(store, chunk)};
 	bool special =
 	    chunk->kind == CHUNK_FIXED ? store->rdma || store->exportable : store->share && store->exportable;
 	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
@@ -50,27 +105,59 @@ static enum sw_status create(struct chunk_store *store, struct chunk *chunk)
 	}
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
 		log_once("cuMemCreate of %llu bytes in %s memory: %s", (unsigned long long)chunk_bytes(chunk->units),
-			 chunk->place == CHUNK_DEVICE ? "device" : "host", real_error_name(result));
-	/* Why host memory cannot be pinned (limits, cgroups) differs; for the program there is no more memory. */
-	return chunk->place == CHUNK_HOST ? SW_NO_MEMORY : status_of(result);
+			 name_of(chunk), real_error_name(result));
+	/* Why it cannot be had elsewhere (limits, cgroups, other processes) differs; for the program there is no more memory. */
+	return chunk->place != CHUNK_DEVICE ? SW_NO_MEMORY : status_of(result);
+}
+
+/* *ret_refused: it was not the budget. */
+static enum sw_status make_charged(struct chunk_store *store, struct chunk *chunk, bool *ret_refused)
+{
+	*ret_refused = false;
+	if (!charge(store, chunk))
+		return SW_NO_MEMORY;
+	uint64_t begin = clock_now();
+	enum sw_status status = create(store, chunk);
+
+	stats_time(HISTOGRAM_create_ns, begin);
+	*ret_refused = status != SW_OK;
+	if (*ret_refused)
+		discharge(store, chunk);
+	return status;
+}
+
+/* A peer that has no more, whatever it was to lend, is not asked again: what it lends becomes what it has lent. */
+static enum sw_status make_at_peer(struct chunk_store *store, struct chunk *chunk)
+{
+	enum sw_status status = SW_NO_MEMORY;
+
+	for (unsigned i = 0; i < store->n_peers && status != SW_OK; i++) {
+		struct budget *lent = &store->peers[i].lent;
+		bool refused;
+
+		chunk->peer = (uint8_t)i;
+		status = make_charged(store, chunk, &refused);
+		if (!refused)
+			continue;
+		atomic_store(&lent->limit, atomic_load(&lent->used));
+		log_once("device %d has no more memory to lend than %llu bytes", store->peers[i].device,
+			 (unsigned long long)atomic_load(&lent->used));
+	}
+	return status;
 }
 
 enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
 			  struct chunk **ret_chunk)
 {
-	if (!store->usable[place] || !budget_take(store->budget[place], chunk_bytes(units)))
+	if (!store->usable[place] || chunk_left(store, place) < chunk_bytes(units))
 		return SW_NO_MEMORY;
 	struct chunk *chunk = malloc(sizeof(*chunk));
-	enum sw_status status = SW_NO_HOST_MEMORY;
-	if (chunk) {
-		*chunk = (struct chunk){.units = (uint8_t)units, .place = (uint8_t)place, .kind = (uint8_t)kind};
-		uint64_t begin = clock_now();
-
-		status = create(store, chunk);
-		stats_time(HISTOGRAM_create_ns, begin);
-	}
+	if (!chunk)
+		return SW_NO_HOST_MEMORY;
+	*chunk = (struct chunk){.units = (uint8_t)units, .place = (uint8_t)place, .kind = (uint8_t)kind};
+	bool refused;
+	enum sw_status status = place == CHUNK_PEER ? make_at_peer(store, chunk) : make_charged(store, chunk, &refused);
 	if (status != SW_OK) {
-		budget_give(store->budget[place], chunk_bytes(units));
 		free(chunk);
 		return status;
 	}
@@ -197,7 +284,7 @@ static bool release_first(struct chunk_store *store, enum chunk_kind kind, enum 
 	store->warm[kind][place][units] = chunk->next;
 	store->warm_bytes[place] -= chunk_bytes(units);
 	store->made_bytes[place] -= chunk_bytes(units);
-	budget_give(store->budget[place], chunk_bytes(units));
+	discharge(store, chunk);
 	stats_add(STAT_chunks_released, 1);
 	free(chunk);
 	return true;

@@ -22,15 +22,26 @@ struct chunk {
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr alias; /* 0: none yet */
 	uint8_t units, place, kind;
+	uint8_t peer;        /* place is CHUNK_PEER: which of the store's */
 	bool moving;         /* in transit (transit.h) */
 	bool exportable;     /* made to be exported as a file descriptor */
 	struct block *block; /* that it is mapped for; NULL while warm */
 	struct chunk *next;  /* the next of its block, or of the warm list */
 };
 
+/* Another device that lends memory. It needs neither a context nor a heap there. */
+struct chunk_peer {
+	CUdevice device;
+	struct budget lent; /* what of it may be used, and is */
+	struct budget *own; /* its own budget in this process, charged with it; or NULL */
+};
+
 struct chunk_store {
 	CUdevice device;
+	unsigned n_peers;
+	struct chunk_peer peers[HEAP_PEERS];
 	bool usable[CHUNK_PLACES];
+	/* Of device and host; those of peers are their own. */
 	CUmemLocation location[CHUNK_PLACES];
 	struct budget *budget[CHUNK_PLACES];
 	bool rdma, exportable; /* fixed chunks: what the device can do */
@@ -47,6 +58,8 @@ static inline uint64_t chunk_bytes(unsigned units)
 	return (uint64_t)units * HEAP_UNIT;
 }
 
+/* Bytes that may still be made at a place. Needs no lock. */
+uint64_t chunk_left(const struct chunk_store *store, enum chunk_place place);
 /* A chunk of that size: warm, or new under the budget. NO_MEMORY: over the budget, or the driver has none. */
 enum sw_status chunk_get(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
 			 struct chunk **ret_chunk);

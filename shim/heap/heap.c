@@ -26,7 +26,8 @@ static void tell_budgets(const struct chunk_store *chunks)
 
 void heap_leave(struct heap *heap)
 {
-	static const enum place gauge[] = {[CHUNK_DEVICE] = PLACE_DEVICE, [CHUNK_HOST] = PLACE_HOST};
+	static const enum place gauge[] = {
+	    [CHUNK_DEVICE] = PLACE_DEVICE, [CHUNK_HOST] = PLACE_HOST, [CHUNK_PEER] = PLACE_PEER};
 
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++) {
 		uint64_t idle = block_idle(&heap->store, place) + heap->small.empty_bytes[place];
@@ -75,6 +76,21 @@ static bool host_granularity_is_ours(CUmemLocation location)
 	return false;
 }
 
+static void take_peers(struct chunk_store *store, const struct heap_config *config)
+{
+	for (unsigned i = 0; i < config->n_peers && i < HEAP_PEERS; i++) {
+		CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = config->peers[i]};
+
+		if (!granularity_is_ours(location))
+			continue;
+		struct chunk_peer *peer = &store->peers[store->n_peers++];
+		peer->device = config->peers[i];
+		peer->own = config->peer_budgets[i];
+		atomic_store(&peer->lent.limit, config->peer_bytes[i]);
+		store->usable[CHUNK_PEER] = true;
+	}
+}
+
 enum sw_status heap_create(const struct heap_config *config, struct heap **ret_heap)
 {
 	CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = config->device};
@@ -95,13 +111,15 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	lock_init(&heap->lock, LOCK_HEAP);
 	heap->store.chunks = (struct chunk_store){
 	    .device = config->device,
-	    .usable = {true, config->host_usable && host_granularity_is_ours(config->host_location)},
-	    .location = {device, config->host_location},
+	    .usable = {[CHUNK_DEVICE] = true,
+		       [CHUNK_HOST] = config->host_usable && host_granularity_is_ours(config->host_location)},
+	    .location = {[CHUNK_DEVICE] = device, [CHUNK_HOST] = config->host_location},
 	    .rdma = config->rdma,
 	    .exportable = config->exportable,
 	    .share = config->share,
-	    .budget = {config->device_budget, config->host_budget},
+	    .budget = {[CHUNK_DEVICE] = config->device_budget, [CHUNK_HOST] = config->host_budget},
 	};
+	take_peers(&heap->store.chunks, config);
 	heap->store.moves = config->moves;
 	heap->store.most_units = (unsigned)(config->piece_bytes / HEAP_UNIT);
 	if (heap->store.most_units > CHUNK_MOST)
@@ -111,6 +129,7 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	heap->small.store = &heap->store;
 	heap->keep[CHUNK_DEVICE] = config->keep_device;
 	heap->keep[CHUNK_HOST] = config->keep_host;
+	heap->keep[CHUNK_PEER] = config->keep_device;
 	*ret_heap = heap;
 	return SW_OK;
 }
@@ -144,7 +163,8 @@ static enum sw_status alloc_large(struct heap *heap, size_t bytes, enum chunk_ki
 	block_tell_all(&heap->store, grant->block);
 	grant->address = arena_address(&heap->store.arena, grant->block->unit);
 	grant->bytes_on_device = grant->block->bytes[CHUNK_DEVICE];
-	grant->bytes_on_host = grant->block->bytes[CHUNK_HOST];
+	grant->bytes_away = block_away(grant->block);
+	grant->bytes_lent = grant->block->bytes[CHUNK_PEER];
 	return SW_OK;
 }
 
@@ -157,16 +177,19 @@ static enum sw_status alloc_small(struct heap *heap, size_t bytes, enum chunk_ki
 
 	if (status == SW_OK && new_slab) {
 		grant->bytes_on_device = grant->block->bytes[CHUNK_DEVICE];
-		grant->bytes_on_host = grant->block->bytes[CHUNK_HOST];
+		grant->bytes_away = block_away(grant->block);
+		grant->bytes_lent = grant->block->bytes[CHUNK_PEER];
 	}
 	return status;
 }
 
 void heap_trim_to_keep(struct heap *heap)
 {
-	if (block_idle(&heap->store, CHUNK_DEVICE) > heap->keep[CHUNK_DEVICE] ||
-	    block_idle(&heap->store, CHUNK_HOST) > heap->keep[CHUNK_HOST])
-		block_trim(&heap->store, heap->keep[CHUNK_DEVICE], heap->keep[CHUNK_HOST]);
+	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
+		if (block_idle(&heap->store, place) > heap->keep[place]) {
+			block_trim(&heap->store, heap->keep);
+			return;
+		}
 }
 
 enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
@@ -267,13 +290,28 @@ uint64_t heap_idle_host(const struct heap *heap)
 	return atomic_load_explicit(&heap->idle[CHUNK_HOST], memory_order_relaxed);
 }
 
+uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use)
+{
+	const struct chunk_store *store = &heap->store.chunks;
+	uint64_t limit = 0, used = 0;
+
+	for (unsigned i = 0; i < store->n_peers; i++) {
+		limit += atomic_load_explicit(&store->peers[i].lent.limit, memory_order_relaxed);
+		used += atomic_load_explicit(&store->peers[i].lent.used, memory_order_relaxed);
+	}
+	uint64_t idle = atomic_load_explicit(&heap->idle[CHUNK_PEER], memory_order_relaxed);
+	*ret_in_use = used > idle ? used - idle : 0;
+	return limit;
+}
+
 void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
 {
 	heap_enter(heap);
 	if (!keep_device)
 		while (small_reclaim(&heap->small))
 			;
-	block_trim(&heap->store, keep_device, keep_host);
+	/* Lent memory is device memory, too, if not of this one: what nobody uses goes back with it. */
+	block_trim(&heap->store, (const uint64_t[CHUNK_PLACES]){keep_device, keep_host, keep_device});
 	heap_leave(heap);
 }
 

@@ -27,11 +27,18 @@
 struct heap;
 struct block;
 
+/*
+ * Where physical memory is. What is not on the device is *away*: the device reads and writes it all the same, over a
+ * link, and it can be brought in. Memory of other devices, where the policy lends any, comes before that of the host.
+ */
 enum chunk_place {
 	CHUNK_DEVICE,
-	CHUNK_HOST,
+	CHUNK_HOST, /* also the name for "away, wherever there is room" where something is to go out */
+	CHUNK_PEER,
 	CHUNK_PLACES, /* must be last */
 };
+
+#define HEAP_PEERS 8 /* devices reach no more peers than that on some platforms */
 
 struct heap_config {
 	CUdevice device;
@@ -41,10 +48,14 @@ struct heap_config {
 	bool rdma, exportable;       /* what fixed memory may be made with on this device */
 	bool share;                  /* memory that moves is to be exportable, too */
 	struct budget *device_budget, *host_budget;
-	CUdeviceptr arena_hint;          /* where the address space should lie, or 0; a hint, not a promise */
-	uint64_t arena_bytes;            /* how much to ask for; halved until the driver agrees */
-	uint64_t keep_device, keep_host; /* free memory kept warm; more goes back to the driver */
-	uint64_t piece_bytes;            /* the largest piece, 2 to 128 MiB; 0: by the device budget */
+	unsigned n_peers; /* devices whose memory may be used, too, in the order in which they are asked for it */
+	CUdevice peers[HEAP_PEERS];
+	uint64_t peer_bytes[HEAP_PEERS];         /* how much of each */
+	struct budget *peer_budgets[HEAP_PEERS]; /* those devices' own, which are charged with it; NULL: nobody's */
+	CUdeviceptr arena_hint;                  /* where the address space should lie, or 0; a hint, not a promise */
+	uint64_t arena_bytes;                    /* how much to ask for; halved until the driver agrees */
+	uint64_t keep_device, keep_host;         /* free memory kept warm; more goes back to the driver */
+	uint64_t piece_bytes;                    /* the largest piece, 2 to 128 MiB; 0: by the device budget */
 };
 
 /*
@@ -63,17 +74,17 @@ enum chunk_kind {
  */
 enum heap_from {
 	HEAP_DEVICE,       /* device memory, or none */
-	HEAP_DEVICE_FIRST, /* host memory for what the device budget does not hold */
+	HEAP_DEVICE_FIRST, /* memory of peers, then of the host, for what the device budget does not hold */
 	HEAP_HOST,         /* host memory, or none */
 };
 
-/* What an allocation got. bytes_on_host > 0: it was spilled, whole or in part. */
+/* What an allocation got. bytes_away > 0: it was spilled, whole or in part. */
 struct heap_grant {
 	CUdeviceptr address;
-	struct block *block; /* to be handed to heap_free() with the address */
-	uint64_t bytes_on_host,
-	    bytes_on_device; /* chunks taken into use; 0 both for a place in a slab already in use */
-	bool reused;         /* no driver call was needed */
+	struct block *block;                  /* to be handed to heap_free() with the address */
+	uint64_t bytes_away, bytes_on_device; /* chunks taken into use; 0 both for a place in a slab already in use */
+	uint64_t bytes_lent;                  /* of bytes_away: on other devices */
+	bool reused;                          /* no driver call was needed */
 };
 
 /* NOT_SUPPORTED when the driver's granularity is not ours, NO_MEMORY when no address space can be had. */
@@ -163,13 +174,15 @@ enum sw_status heap_where(struct heap *heap, CUdeviceptr base, size_t bytes, uin
 enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base);
 /*
  * Make it at least that long where it is. NO_MEMORY: what follows it is not free, or the budgets have no more; nothing
- * has changed then. *ret_on_host: bytes that were added there.
+ * has changed then. *ret_away: bytes that were added away from the device.
  */
-enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum heap_from from, uint64_t *ret_on_host);
+enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum heap_from from, uint64_t *ret_away);
 
 /* Free memory we hold: budgeted, but there for the next allocation. */
 uint64_t heap_idle_device(const struct heap *heap);
 uint64_t heap_idle_host(const struct heap *heap);
+/* What peers may lend, and how much of it is in use. No lock: the second may be behind. */
+uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use);
 /* Give free memory back to the driver until at most this much is kept. */
 void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host);
 

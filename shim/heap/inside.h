@@ -10,6 +10,7 @@ struct heap {
 	struct lock lock;
 	struct block_store store;
 	struct small small;
+	_Atomic bool no_peers; /* what goes away goes to the host (heap_lend) */
 	uint64_t keep[CHUNK_PLACES];
 	uint64_t in_use[CHUNK_PLACES];       /* as last told to stats */
 	_Atomic uint64_t idle[CHUNK_PLACES]; /* a copy for readers without the lock, renewed at each leave() */

@@ -2,6 +2,7 @@
 #include "shim/stats.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define SLOT_LEAST 512
 #define WORDS      (HEAP_UNIT / SLOT_LEAST / 64)
@@ -34,7 +35,9 @@ unsigned small_class_of(size_t bytes)
 
 static enum chunk_place place_of(const struct slab *slab)
 {
-	return slab->block->bytes[CHUNK_HOST] ? CHUNK_HOST : CHUNK_DEVICE;
+	const uint64_t *bytes = slab->block->bytes;
+
+	return bytes[CHUNK_HOST] ? CHUNK_HOST : bytes[CHUNK_PEER] ? CHUNK_PEER : CHUNK_DEVICE;
 }
 
 static struct slab **list_of(struct small *small, const struct slab *slab)
@@ -124,20 +127,12 @@ static CUdeviceptr slot_take(struct small *small, struct slab *slab)
 	       (word * 64 + bit) * small_class_bytes(slab->size_class);
 }
 
-/* A slab with a free slot at one place: one in use, an empty one, a new one. *ret_new stays false for the first two. */
-static struct slab *slab_at(struct small *small, unsigned size_class, enum chunk_kind kind, enum chunk_place place,
-			    enum heap_from from, enum sw_status *ret_status, bool *ret_new, bool *ret_reused)
+/* A slab with a free slot at one place: one in use, or an empty one. */
+static struct slab *slab_at(struct small *small, unsigned size_class, enum chunk_kind kind, enum chunk_place place)
 {
 	struct slab *slab = small->partial[kind][size_class][place];
 
-	*ret_reused = true;
-	if (!slab)
-		slab = empty_take(small, size_class, kind, place);
-	if (slab)
-		return slab;
-	slab = slab_new(small, size_class, kind, from, ret_status, ret_reused);
-	*ret_new = slab != NULL;
-	return slab;
+	return slab ? slab : empty_take(small, size_class, kind, place);
 }
 
 enum sw_status small_take(struct small *small, size_t bytes, enum chunk_kind kind, enum heap_from from,
@@ -145,17 +140,26 @@ enum sw_status small_take(struct small *small, size_t bytes, enum chunk_kind kin
 {
 	unsigned size_class = small_class_of(bytes);
 	enum sw_status status = SW_NO_MEMORY;
-	struct slab *slab = NULL;
+	struct slab *slab = NULL, *new = NULL;
 
 	lock_assert_held(LOCK_HEAP);
-	*ret_new = false;
-	/* A new slab in device memory comes before a free slot on the host. */
-	if (from != HEAP_HOST)
-		slab = slab_at(small, size_class, kind, CHUNK_DEVICE, HEAP_DEVICE, &status, ret_new, ret_reused);
+	*ret_reused = true;
+	/* A new slab in device memory comes before a free slot away from it. */
+	if (from != HEAP_HOST) {
+		slab = slab_at(small, size_class, kind, CHUNK_DEVICE);
+		if (!slab)
+			slab = new = slab_new(small, size_class, kind, HEAP_DEVICE, &status, ret_reused);
+	}
+	if (!slab && from == HEAP_DEVICE_FIRST && status == SW_NO_MEMORY)
+		slab = slab_at(small, size_class, kind, CHUNK_PEER);
 	if (!slab && from != HEAP_DEVICE && status == SW_NO_MEMORY)
-		slab = slab_at(small, size_class, kind, CHUNK_HOST, from, &status, ret_new, ret_reused);
+		slab = slab_at(small, size_class, kind, CHUNK_HOST);
+	if (!slab && from != HEAP_DEVICE && status == SW_NO_MEMORY)
+		slab = new = slab_new(small, size_class, kind, from, &status, ret_reused);
+	*ret_new = new != NULL;
 	if (!slab)
 		return status;
+	*ret_reused |= !new;
 	*ret_block = slab->block;
 	*ret_address = slot_take(small, slab);
 	stats_add(STAT_small_waste_bytes, small_class_bytes(size_class) - bytes);
@@ -262,6 +266,5 @@ bool small_is_valid(const struct small *small)
 			empty[place_of(kept)] += HEAP_UNIT;
 		}
 	}
-	return empty[CHUNK_DEVICE] == small->empty_bytes[CHUNK_DEVICE] &&
-	       empty[CHUNK_HOST] == small->empty_bytes[CHUNK_HOST];
+	return memcmp(empty, small->empty_bytes, sizeof(empty)) == 0;
 }

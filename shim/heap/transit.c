@@ -37,7 +37,7 @@ bool heap_piece(struct heap *heap, uint32_t piece, uint32_t *ret_units, enum chu
 	return there;
 }
 
-static struct chunk *warm_with_alias(struct chunk_store *store, enum chunk_place place, unsigned units)
+static struct chunk *warm_at(struct chunk_store *store, enum chunk_place place, unsigned units)
 {
 	struct chunk *chunk = store->warm[CHUNK_MOVABLE][place][units];
 
@@ -50,9 +50,33 @@ static struct chunk *warm_with_alias(struct chunk_store *store, enum chunk_place
 	return chunk;
 }
 
+/*
+ * Where there is nothing warm on a peer that lends more, nothing is found, so that heap_make_spare() is asked: what the
+ * peer has comes before what the host has warm.
+ */
+static bool peer_has_more(const struct heap *heap, unsigned units)
+{
+	const struct chunk_store *store = &heap->store.chunks;
+
+	return !heap->no_peers && store->usable[CHUNK_PEER] && chunk_left(store, CHUNK_PEER) >= chunk_bytes(units);
+}
+
+static struct chunk *find_spare(struct heap *heap, enum chunk_place to, unsigned units)
+{
+	struct chunk_store *store = &heap->store.chunks;
+	struct chunk *chunk = NULL;
+
+	if (to == CHUNK_DEVICE)
+		return warm_at(store, CHUNK_DEVICE, units);
+	if (!heap->no_peers)
+		chunk = warm_at(store, CHUNK_PEER, units);
+	return chunk || peer_has_more(heap, units) ? chunk : warm_at(store, CHUNK_HOST, units);
+}
+
 static void fill_in(struct transit *transit, struct chunk *spare)
 {
 	transit->spare = spare;
+	transit->from = transit->chunk->place;
 	transit->to = spare->place;
 	transit->alias = transit->chunk->alias;
 	transit->handle = transit->chunk->handle;
@@ -67,12 +91,13 @@ enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place
 
 	heap_enter(heap);
 	struct chunk *chunk = is_in_use(&store->arena, piece) ? store->arena.states[piece].chunk : NULL;
-	if (!chunk || chunk->place == to || chunk->moving || block_keeps(chunk->block, chunk->place))
+	if (!chunk || (chunk->place == CHUNK_DEVICE) == (to == CHUNK_DEVICE) || chunk->moving ||
+	    block_keeps(chunk->block, chunk->place))
 		goto out;
 	status = chunk_give_alias(&store->chunks, chunk);
 	if (status != SW_OK)
 		goto out;
-	struct chunk *spare = warm_with_alias(&store->chunks, to, chunk->units);
+	struct chunk *spare = find_spare(heap, to, chunk->units);
 	status = SW_NO_MEMORY;
 	if (!spare)
 		goto out;
@@ -95,11 +120,11 @@ out:
 
 enum sw_status transit_turn(struct heap *heap, struct transit *transit)
 {
-	enum chunk_place to = transit->chunk->place == CHUNK_HOST ? CHUNK_DEVICE : CHUNK_HOST;
+	enum chunk_place to = transit->chunk->place == CHUNK_DEVICE ? CHUNK_HOST : CHUNK_DEVICE;
 
 	heap_enter(heap);
 	bool pinned = block_keeps(transit->block, transit->chunk->place);
-	struct chunk *spare = pinned ? NULL : warm_with_alias(&heap->store.chunks, to, transit->units);
+	struct chunk *spare = pinned ? NULL : find_spare(heap, to, transit->units);
 	if (spare)
 		fill_in(transit, spare);
 	heap_leave(heap);
@@ -128,9 +153,11 @@ void transit_exchange(struct heap *heap, struct transit *transit)
 	chunk->handle = spare->handle;
 	chunk->alias = spare->alias;
 	chunk->place = spare->place;
+	chunk->peer = spare->peer;
 	spare->handle = was.handle;
 	spare->alias = was.alias;
 	spare->place = was.place;
+	spare->peer = was.peer;
 	block->bytes[was.place] -= bytes;
 	block->bytes[chunk->place] += bytes;
 	if (block->slab)
@@ -179,30 +206,61 @@ CUresult transit_map(struct heap *heap, const struct transit *transit, bool spar
 
 /* ---- spares ---- */
 
-enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units)
+/* Away from the device no lock is held: pinning takes long. */
+static enum sw_status make_away(struct heap *heap, unsigned units, struct chunk **ret_chunk)
+{
+	struct chunk_store *store = &heap->store.chunks;
+	enum sw_status status = SW_NO_MEMORY;
+
+	if (peer_has_more(heap, units))
+		status = chunk_make(store, CHUNK_MOVABLE, CHUNK_PEER, units, ret_chunk);
+	return status == SW_OK ? status : chunk_make(store, CHUNK_MOVABLE, CHUNK_HOST, units, ret_chunk);
+}
+
+/* From what is warm of other sizes; that is not given up for less than is needed. */
+static enum sw_status make_of_others(struct heap *heap, enum chunk_place place, unsigned units,
+				     struct chunk **ret_chunk)
 {
 	struct block_store *store = &heap->store;
+
+	if (block_idle(store, place) + chunk_left(&store->chunks, place) < chunk_bytes(units))
+		return SW_NO_MEMORY;
+	return block_get_chunk(store, CHUNK_MOVABLE, place, units, ret_chunk);
+}
+
+enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units)
+{
 	enum sw_status status = SW_NO_MEMORY;
 	struct chunk *chunk;
 
-	if (place == CHUNK_HOST)
-		status = chunk_make(&store->chunks, CHUNK_MOVABLE, place, units, &chunk);
+	if (place != CHUNK_DEVICE)
+		status = make_away(heap, units, &chunk);
 	heap_enter(heap);
-	if (status == SW_OK)
-		chunk_join(&store->chunks, chunk);
-	/* What there is of other sizes is not given up for less than is needed. */
-	else if (block_idle(store, place) + budget_left(store->chunks.budget[place]) >= chunk_bytes(units))
-		status = block_get_chunk(store, CHUNK_MOVABLE, place, units, &chunk);
+	if (status == SW_OK) {
+		chunk_join(&heap->store.chunks, chunk);
+	} else {
+		if (place != CHUNK_DEVICE && !heap->no_peers)
+			status = make_of_others(heap, CHUNK_PEER, units, &chunk);
+		if (status != SW_OK)
+			status = make_of_others(heap, place, units, &chunk);
+	}
 	if (status == SW_OK)
 		chunk_put(&heap->store.chunks, chunk);
 	heap_leave(heap);
 	return status;
 }
 
+void heap_lend(struct heap *heap, bool on)
+{
+	heap_enter(heap);
+	heap->no_peers = !on;
+	heap_leave(heap);
+}
+
 uint64_t heap_free_bytes(struct heap *heap, enum chunk_place place)
 {
 	heap_enter(heap);
-	uint64_t bytes = block_idle(&heap->store, place) + budget_left(heap->store.chunks.budget[place]);
+	uint64_t bytes = block_idle(&heap->store, place) + chunk_left(&heap->store.chunks, place);
 	heap_leave(heap);
 	return bytes;
 }

@@ -19,7 +19,7 @@ struct transit {
 	uint32_t piece;      /* first unit */
 	uint32_t block_unit; /* first unit of its block */
 	unsigned units;
-	enum chunk_place to;            /* from the other one */
+	enum chunk_place from, to;      /* one of them is CHUNK_DEVICE, the other where it is when it is away */
 	CUdeviceptr address;            /* of the program */
 	CUdeviceptr alias, spare_alias; /* copy from alias to spare_alias */
 	CUmemGenericAllocationHandle handle, spare_handle;
@@ -33,9 +33,12 @@ static inline uint64_t transit_bytes(const struct transit *transit)
 }
 
 /*
+ * to: CHUNK_DEVICE, or CHUNK_HOST for away: to a peer as long as one lends memory, else to the host. *ret_transit says
+ * which.
+ *
  * NO_MEMORY: no spare of that size at the other place; heap_make_spare() may make one, or has: a chunk that has never
  * moved is mapped at an alias here. INVALID: the piece is gone, its block is free or must stay where it is, or it is
- * there already.
+ * on the device, or away, already.
  */
 enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place to, struct transit *ret_transit);
 /* The piece, exchanged but not ended, is to go back: as transit_begin(); unless it is made nothing changes. */
@@ -55,6 +58,8 @@ CUresult transit_map(struct heap *heap, const struct transit *transit, bool spar
  * no room.
  */
 enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units);
+/* Does what goes away go to peers, where they lend memory? It does, until the process is suspended. */
+void heap_lend(struct heap *heap, bool on);
 /* Bytes that are free at a place, warm or left in the budget. */
 uint64_t heap_free_bytes(struct heap *heap, enum chunk_place place);
 

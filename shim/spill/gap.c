@@ -318,12 +318,20 @@ void gap_run(struct engine *engine)
 
 /* ---- by order ---- */
 
-static void collect(void *argument, uint32_t piece)
+static void collect(struct engine *engine, uint32_t piece, enum mark_where where)
 {
-	struct engine *engine = argument;
-
-	if (atomic_load(&engine->arena->states[piece].where) == MARK_DEVICE && engine->n_heard < engine->heard_room)
+	if (atomic_load(&engine->arena->states[piece].where) == where && engine->n_heard < engine->heard_room)
 		engine->heard[engine->n_heard++] = piece;
+}
+
+static void collect_here(void *engine, uint32_t piece)
+{
+	collect(engine, piece, MARK_DEVICE);
+}
+
+static void collect_away(void *engine, uint32_t piece)
+{
+	collect(engine, piece, MARK_HOST);
 }
 
 /* Freed meanwhile, or pinned: neither stops at the gate. */
@@ -348,14 +356,20 @@ static void say_what_stays(struct engine *engine)
 		    log_bytes(bytes, sizeof(bytes), staying));
 }
 
-/* Everything leaves, until so many bytes are free. False: something could not. */
-static bool all_out(struct engine *engine, uint64_t bytes)
+/* Into `heard`, the pieces in use that may move; NULL for lack of memory. */
+static void list_pieces(struct engine *engine, void (*visit)(void *engine, uint32_t piece))
 {
 	engine->heard_room = engine->arena->n_units_seen;
 	engine->heard = malloc(engine->heard_room * sizeof(uint32_t) + 1);
 	engine->n_heard = 0;
 	if (engine->heard)
-		heap_pieces(engine->heap, collect, engine);
+		heap_pieces(engine->heap, visit, engine);
+}
+
+/* Everything leaves, until so many bytes are free. False: something could not. */
+static bool all_out(struct engine *engine, uint64_t bytes)
+{
+	list_pieces(engine, collect_here);
 	uint64_t before = engine->moved_out;
 	bool all = engine->heard != NULL;
 	for (size_t i = 0; i < engine->n_heard && engine->moved_out - before + engine->out.bytes < bytes &&
@@ -381,6 +395,42 @@ static bool all_out(struct engine *engine, uint64_t bytes)
 	return all && !atomic_load(&engine->dead);
 }
 
+/* As much as the device holds of what lies on peers. */
+static void bring_lent(struct engine *engine)
+{
+	list_pieces(engine, collect_away);
+	for (size_t i = 0; i < engine->n_heard && !atomic_load(&engine->dead);) {
+		uint32_t units, block;
+		enum chunk_place place;
+
+		if (!heap_piece(engine->heap, engine->heard[i], &units, &place, &block) || place != CHUNK_PEER) {
+			i++;
+		} else if (engine->in.n < MOVES_AT_ONCE) {
+			if (move_begin(engine, engine->heard[i++], CHUNK_DEVICE, true) == MOVE_NO_ROOM)
+				break;
+		} else if (!move_finish(engine)) {
+			pause_ns((long)link_nap_ns(engine, 0));
+		}
+	}
+	finish_all(engine);
+	free(engine->heard);
+	engine->heard = NULL;
+}
+
+/* What peers lend is given back, too: it goes to the host by way of the device, which is empty now. */
+static bool give_back_lent(struct engine *engine)
+{
+	uint64_t before = UINT64_MAX, lent;
+	bool all = true;
+
+	for (heap_lent(engine->heap, &lent); lent && lent < before && all; heap_lent(engine->heap, &lent)) {
+		before = lent;
+		bring_lent(engine);
+		all = all_out(engine, UINT64_MAX);
+	}
+	return all && !lent;
+}
+
 enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 {
 	*ret_bytes = engine->suspended_bytes;
@@ -390,11 +440,13 @@ enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 	if (capture_is_open() || !link_open(engine) || !close_gate(engine))
 		return SW_BUSY;
 	engine->why_out = TRACE_WHY_SUSPEND;
-	bool all = all_out(engine, UINT64_MAX);
+	heap_lend(engine->heap, false);
+	bool all = all_out(engine, UINT64_MAX) && give_back_lent(engine);
 	engine->why_out = TRACE_WHY_ROOM;
 	*ret_bytes = engine->suspended_bytes = engine->moved_out - before;
 	if (!all) {
 		/* What has gone comes back as it is used. */
+		heap_lend(engine->heap, true);
 		open_gate(engine);
 		*ret_bytes = 0;
 		return SW_NO_MEMORY;
@@ -414,6 +466,7 @@ void gap_resume(struct engine *engine)
 	pthread_mutex_lock(&one_gap);
 	if (engine->suspended) {
 		engine->suspended = false;
+		heap_lend(engine->heap, true);
 		n_suspended--;
 		open_locked();
 	}

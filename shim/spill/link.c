@@ -138,12 +138,12 @@ void link_close(struct engine *engine)
 CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 {
 	const struct transit *transit = &move->transit;
-	CUstream stream = transit->to == CHUNK_HOST ? engine->stream_out : engine->stream_in;
+	CUstream stream = transit->to != CHUNK_DEVICE ? engine->stream_out : engine->stream_in;
 	CUresult result = CUDA_SUCCESS;
 
 	if (discard_covers(engine, transit->block_unit, transit->piece))
 		stats_add(STAT_discarded_bytes, transit_bytes(transit));
-	else if (transit->to == CHUNK_HOST)
+	else if (transit->to != CHUNK_DEVICE)
 		result = copy_out(engine, transit, gap);
 	else
 		result =

@@ -156,7 +156,7 @@ static void arrived(struct engine *engine, struct transit *transit, enum mark_wh
 /* Nothing was copied: the old memory is mapped again, if it was not all the time, and the piece let go of. */
 static enum move_answer undo(struct engine *engine, struct transit *transit, bool unmapped, bool counted)
 {
-	enum mark_where where = transit->to == CHUNK_HOST ? MARK_DEVICE : MARK_HOST;
+	enum mark_where where = transit->to != CHUNK_DEVICE ? MARK_DEVICE : MARK_HOST;
 	CUresult result = CUDA_ERROR_UNKNOWN;
 
 	for (unsigned i = 0; unmapped && i < TRIES && result != CUDA_SUCCESS; i++) {
@@ -176,7 +176,7 @@ static void tell_begin(const struct engine *engine, struct move *move)
 {
 	static _Atomic uint64_t n;
 	const struct transit *transit = &move->transit;
-	bool out = transit->to == CHUNK_HOST;
+	bool out = transit->to != CHUNK_DEVICE;
 
 	move->number = 0;
 	if (!trace_is_on())
@@ -259,6 +259,10 @@ static void count(struct engine *engine, const struct transit *transit, uint64_t
 	bool again = in && *left && now - *left < REFETCH_MS;
 
 	*(in ? &engine->moved_in : &engine->moved_out) += transit_bytes(transit);
+	if (transit->from == CHUNK_PEER)
+		stats_add(STAT_peer_in_bytes, transit_bytes(transit));
+	else if (transit->to == CHUNK_PEER)
+		stats_add(STAT_peer_out_bytes, transit_bytes(transit));
 	stats_moved(arena_site(engine->arena, transit->block_unit), in, transit_bytes(transit), again);
 	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, begun);
 	*left = in ? 0 : now ? now : 1;
@@ -346,7 +350,7 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 			engine_doubt(engine, result);
 			return any;
 		}
-		bool out = move->transit.to == CHUNK_HOST;
+		bool out = move->transit.to != CHUNK_DEVICE;
 		if (out && engine->n_rest == RESTS && !move_rest(engine))
 			return any;
 		engine->doubts = 0;

@@ -80,6 +80,12 @@ int core_in_child(const char *const *settings, int (*run)(void *argument), void 
 
 void core_heap_open(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep)
 {
+	core_heap_open_lent(own, device_bytes, host_bytes, keep, 0, 0);
+}
+
+void core_heap_open_lent(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep,
+			 unsigned n_peers, uint64_t lent)
+{
 	struct heap_config config = {
 	    .host_usable = true,
 	    .host_location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA},
@@ -89,7 +95,13 @@ void core_heap_open(struct core_heap *own, uint64_t device_bytes, uint64_t host_
 	    .arena_bytes = (uint64_t)8 << 30,
 	    .keep_device = keep,
 	    .keep_host = keep,
+	    .n_peers = n_peers,
 	};
+	for (unsigned i = 0; i < n_peers; i++) {
+		config.peers[i] = (CUdevice)i + 1;
+		config.peer_bytes[i] = lent;
+		config.peer_budgets[i] = &own->peer[i];
+	}
 
 	*own =
 	    (struct core_heap){.device = {.limit = device_bytes}, .host = {.limit = host_bytes}, .before = sim_live()};
@@ -102,6 +114,8 @@ void core_heap_close(struct core_heap *own)
 	heap_destroy(own->heap);
 	assert_int_equal(own->device.used, 0);
 	assert_int_equal(own->host.used, 0);
+	for (unsigned i = 0; i < HEAP_PEERS; i++)
+		assert_int_equal(own->peer[i].used, 0);
 
 	struct sim_live live = sim_live();
 	if (memcmp(&live, &own->before, sizeof(live)) != 0)

@@ -48,12 +48,15 @@ int core_in_child(const char *const *settings, int (*run)(void *argument), void 
 
 /* A heap on device 0 with budgets of its own, beside what device.c does. */
 struct core_heap {
-	struct budget device, host;
+	struct budget device, host, peer[HEAP_PEERS]; /* of peers: what of their own is charged */
 	struct heap *heap;
 	struct sim_live before;
 };
 /* keep: free memory kept warm, at either place. */
 void core_heap_open(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep);
+/* The same with that many peers, devices 1 and up, which lend so much each. */
+void core_heap_open_lent(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep,
+			 unsigned n_peers, uint64_t lent);
 /* Everything must have been freed: the budgets are empty, and the model holds what it held before. */
 void core_heap_close(struct core_heap *own);
 

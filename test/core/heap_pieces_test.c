@@ -93,7 +93,7 @@ static void what_will_move_goes_to_the_host_undivided(void **state)
 	own.heap->store.moves = true;
 	allocate(492 * MIB, &grants[0]);
 	allocate(28 * MIB, &grants[1]);
-	assert_int_equal(grants[1].bytes_on_host, 8 * MIB);
+	assert_int_equal(grants[1].bytes_away, 8 * MIB);
 	close_heap(grants, 2);
 }
 

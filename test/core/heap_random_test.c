@@ -10,6 +10,7 @@
 
 #define MOST  300
 #define STEPS 10000
+#define LENT  (40 * MIB)
 
 struct shadow {
 	struct heap_grant grant;
@@ -32,7 +33,9 @@ static void check_heap(void)
 
 	assert_true(heap_is_valid(own.heap));
 	assert_true(own.device.used <= own.device.limit && own.host.used <= own.host.limit);
-	assert_int_equal(model.device_bytes - own.before.device_bytes, own.device.used);
+	assert_int_equal(model.device_bytes - own.before.device_bytes,
+			 own.device.used + own.peer[0].used + own.peer[1].used);
+	assert_true(own.peer[0].used <= LENT && own.peer[1].used <= LENT);
 	assert_int_equal(model.host_bytes - own.before.host_bytes, own.host.used);
 	assert_true(heap_idle_device(own.heap) <= own.device.used && heap_idle_host(own.heap) <= own.host.used);
 }
@@ -125,9 +128,22 @@ static void nothing_is_lost_while_driver_calls_fail_at_random(void **state)
 	run(&seed, 64 * MIB, true);
 }
 
+/* Two peers lend memory, too. */
+static void blocks_that_lie_on_peers_keep_their_contents(void **state)
+{
+	struct seed seed = seed_start(__func__);
+
+	(void)state;
+	core_heap_open_lent(&own, 128 * MIB, 48 * MIB, 32 * MIB, 2, LENT);
+	run(&seed, 64 * MIB, false);
+	core_heap_open_lent(&own, 12 * MIB, 8 * MIB, 4 * MIB, 2, LENT);
+	run(&seed, MIB, true);
+}
+
 static int start(void **state)
 {
 	(void)state;
+	setenv("SIM_DEVICES", "3", 1);
 	setenv("SIM_MEMORY", "1GiB", 1);
 	setenv("SIM_FILL", "0", 1); /* costs most of the time, and nothing is read that was not written */
 	core_driver();
@@ -140,6 +156,7 @@ int main(void)
 	    cmocka_unit_test(blocks_of_all_sizes_keep_their_contents),
 	    cmocka_unit_test(small_blocks_keep_their_contents),
 	    cmocka_unit_test(nothing_is_lost_while_driver_calls_fail_at_random),
+	    cmocka_unit_test(blocks_that_lie_on_peers_keep_their_contents),
 	};
 	return cmocka_run_group_tests(tests, start, NULL);
 }

@@ -128,7 +128,7 @@ static void the_device_budget_is_used_to_the_last_2_mib(void **state)
 	assert_ok(get(1, 30 * MIB, true));
 	assert_ok(get(2, 6 * MIB, true));
 	for (unsigned i = 0; i < 3; i++)
-		assert_int_equal(grants[i].bytes_on_host, 0);
+		assert_int_equal(grants[i].bytes_away, 0);
 	assert_int_equal(own.device.used, 100 * MIB);
 	assert_ok(get(3, 2 * MIB, true));
 	assert_int_equal(sim_where(grants[3].address), 'H');
@@ -142,7 +142,7 @@ static void only_what_does_not_fit_goes_to_the_host(void **state)
 	open_heap(40, 64, 0);
 	assert_ok(get(0, 64 * MIB, true));
 	assert_int_equal(grants[0].bytes_on_device, 40 * MIB);
-	assert_int_equal(grants[0].bytes_on_host, 24 * MIB);
+	assert_int_equal(grants[0].bytes_away, 24 * MIB);
 	assert_int_equal(core_pages_at(grants[0].address, 64 * MIB, 'D'), 20);
 	assert_int_equal(core_pages_at(grants[0].address, 64 * MIB, 'H'), 12);
 	core_fill(grants[0].address, 64 * MIB, 1);
@@ -157,7 +157,7 @@ static void a_driver_with_less_than_the_budget_spills_as_well(void **state)
 	sim_switch("MEMORY", 50 * MIB);
 	assert_ok(get(0, 64 * MIB, true));
 	assert_int_equal(grants[0].bytes_on_device, 50 * MIB);
-	assert_int_equal(grants[0].bytes_on_host, 14 * MIB);
+	assert_int_equal(grants[0].bytes_away, 14 * MIB);
 	assert_int_equal(get(1, 2 * MIB, false), SW_NO_MEMORY);
 	assert_int_equal(own.device.used, 50 * MIB);
 	sim_switch("MEMORY", 4096 * MIB);
@@ -216,7 +216,7 @@ static void a_small_block_goes_to_the_host_only_when_the_device_is_full(void **s
 	assert_int_equal(core_pages_at(grants[3].address, 1, 'D'), 1);
 	assert_ok(get(4, MIB, true));
 	assert_int_equal(sim_where(grants[4].address), 'H');
-	assert_int_equal(grants[4].bytes_on_host, 2 * MIB);
+	assert_int_equal(grants[4].bytes_away, 2 * MIB);
 	/* Room on the device again: it comes first, though the host's slab has a free slot. */
 	put(0);
 	assert_ok(get(0, MIB, true));
@@ -250,11 +250,11 @@ static void a_warm_block_on_the_host_is_no_choice_while_the_device_has_room(void
 	open_heap(24, 64, 64);
 	assert_ok(get(0, 24 * MIB, true));
 	assert_ok(get(1, 8 * MIB, true));
-	assert_int_equal(grants[1].bytes_on_host, 8 * MIB);
+	assert_int_equal(grants[1].bytes_away, 8 * MIB);
 	put(1);
 	put(0); /* the room on the device is one warm block of another length */
 	assert_ok(get(1, 8 * MIB, true));
-	assert_int_equal(grants[1].bytes_on_host, 0);
+	assert_int_equal(grants[1].bytes_away, 0);
 	put_all(2);
 }
 
@@ -324,7 +324,7 @@ static void what_is_warm_on_the_host_is_reused_for_other_sizes(void **state)
 	for (unsigned i = 1; i < 9; i++)
 		put(i);
 	assert_ok(get(1, 64 * MIB, true));
-	assert_int_equal(grants[1].bytes_on_host, 64 * MIB);
+	assert_int_equal(grants[1].bytes_away, 64 * MIB);
 	put_all(2);
 }
 

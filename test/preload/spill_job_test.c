@@ -67,6 +67,24 @@ static void finishes_alike(double ratio, const char *sim)
 	run_free(&outcome);
 }
 
+/* Half of what does not fit lies on another device, or more, and the rest on the host. */
+static void losses_are_the_same_where_a_peer_lends_memory(void **state)
+{
+	char set[200];
+	(void)state;
+
+	snprintf(set, sizeof(set),
+		 "SPILLWAY_SET=spill.mode=%s,device.budget=%.0fKiB,host.budget=768MiB,spill.peers=1,"
+		 "spill.peer_budget=%.0fKiB",
+		 mode, need * 1024 / 1.5, need * 1024 / 5);
+	struct outcome outcome = RUN(SET("SIM_MEMORY=512MiB", "SIM_DEVICES=2", set), TRAIN_ARGUMENTS);
+	if (outcome.status || strcmp(outcome.out, reference) || run_lines_with(outcome.err, "spillway:   peer ") != 1 ||
+	    run_lines_with(outcome.err, "spillway:   host ") != 1)
+		fail_msg("need %.1f MiB: status %d, stdout:\n%snot\n%sstderr:\n%s", need, outcome.status, outcome.out,
+			 reference, outcome.err);
+	run_free(&outcome);
+}
+
 static void losses_are_the_same_at_1_25(void **state)
 {
 	(void)state;
@@ -98,6 +116,7 @@ int main(void)
 	    cmocka_unit_test(losses_are_the_same_at_1_5),
 	    cmocka_unit_test(losses_are_the_same_at_2),
 	    cmocka_unit_test(losses_are_the_same_when_work_comes_late),
+	    cmocka_unit_test(losses_are_the_same_where_a_peer_lends_memory),
 	};
 
 	steps = getenv("SPILL_STEPS") ? getenv("SPILL_STEPS") : "60";

@@ -22,6 +22,7 @@ struct trial {
 	bool hidden;
 	const char *budget, *sim; /* a setting of the simulated GPU, or NULL */
 	unsigned share;           /* of the submissions, one in so many */
+	const char *lent;         /* by each of two other devices, or NULL */
 };
 
 static struct outcome run_trial(const struct trial *trial, const char *preload, const char *set)
@@ -29,7 +30,8 @@ static struct outcome run_trial(const struct trial *trial, const char *preload, 
 	char n[32];
 
 	snprintf(n, sizeof(n), "%lu", strtoul(submissions, NULL, 0) / trial->share);
-	return RUN(SET("SIM_MEMORY=512MiB", "SIM_FILL=0", set, trial->sim ? trial->sim : "SIM_SEED=0", preload),
+	return RUN(SET("SIM_MEMORY=512MiB", "SIM_DEVICES=3", "SIM_FILL=0", set, trial->sim ? trial->sim : "SIM_SEED=0",
+		       preload),
 		   SPILL_RANDOM, "--seed", trial->seed, "--threads", trial->threads, "--submissions", n,
 		   trial->hidden ? "--deadline=100" : "--no-hidden");
 }
@@ -46,8 +48,9 @@ static void passes(const struct trial *trial)
 	char set[160], preload[512];
 	struct outcome plain, ours;
 
-	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=%s,host.budget=768MiB", mode,
-		 trial->budget);
+	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=%s,host.budget=768MiB%s%s", mode,
+		 trial->budget, trial->lent ? ",spill.peers=1 .. 2,spill.peer_budget=" : "",
+		 trial->lent ? trial->lent : "");
 	snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", getenv("TEST_PRELOAD"));
 	plain = run_trial(trial, "LD_PRELOAD=", set);
 	if (plain.status)
@@ -63,30 +66,37 @@ static void passes(const struct trial *trial)
 static void every_byte_is_right(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"101", "1", true, "48MiB", NULL, 1});
-	passes(&(struct trial){"102", "2", true, "48MiB", NULL, 1});
-	passes(&(struct trial){"103", "4", true, "64MiB", NULL, 1});
+	passes(&(struct trial){"101", "1", true, "48MiB", NULL, 1, NULL});
+	passes(&(struct trial){"102", "2", true, "48MiB", NULL, 1, NULL});
+	passes(&(struct trial){"103", "4", true, "64MiB", NULL, 1, NULL});
 }
 
 static void every_byte_is_right_where_all_pointers_are_parameters(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"201", "1", false, "48MiB", NULL, 1});
-	passes(&(struct trial){"202", "3", false, "64MiB", NULL, 1});
+	passes(&(struct trial){"201", "1", false, "48MiB", NULL, 1, NULL});
+	passes(&(struct trial){"202", "3", false, "64MiB", NULL, 1, NULL});
 }
 
 static void every_byte_is_right_with_hardly_any_device_memory(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"301", "2", false, "16MiB", NULL, 2});
-	passes(&(struct trial){"302", "1", true, "16MiB", NULL, 2});
+	passes(&(struct trial){"301", "2", false, "16MiB", NULL, 2, NULL});
+	passes(&(struct trial){"302", "1", true, "16MiB", NULL, 2, NULL});
 }
 
 static void every_byte_is_right_when_work_comes_late(void **state)
 {
 	(void)state;
-	passes(&(struct trial){"401", "2", false, "48MiB", "SIM_DELAY_US=100", 8});
-	passes(&(struct trial){"402", "1", true, "48MiB", "SIM_DELAY_US=100", 8});
+	passes(&(struct trial){"401", "2", false, "48MiB", "SIM_DELAY_US=100", 8, NULL});
+	passes(&(struct trial){"402", "1", true, "48MiB", "SIM_DELAY_US=100", 8, NULL});
+}
+
+static void every_byte_is_right_on_other_devices(void **state)
+{
+	(void)state;
+	passes(&(struct trial){"501", "2", true, "48MiB", NULL, 2, "12MiB"});
+	passes(&(struct trial){"502", "3", false, "32MiB", NULL, 2, "256MiB"});
 }
 
 int main(void)
@@ -96,6 +106,7 @@ int main(void)
 	    cmocka_unit_test(every_byte_is_right_where_all_pointers_are_parameters),
 	    cmocka_unit_test(every_byte_is_right_with_hardly_any_device_memory),
 	    cmocka_unit_test(every_byte_is_right_when_work_comes_late),
+	    cmocka_unit_test(every_byte_is_right_on_other_devices),
 	};
 
 	mode = getenv("SPILL_MODE") ? getenv("SPILL_MODE") : "static";

@@ -278,6 +278,36 @@ static void what_cannot_be_suspended_says_why_and_goes_on(void **state)
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), is_in_a_capture), 0);
 }
 
+/* ---- other devices ---- */
+
+/* 48 MiB: 32 on the device, 10 on the peer, the rest on the host. */
+static int lies_on_a_peer(void)
+{
+	struct worker worker = {0};
+
+	start_job();
+	CHECK(sim_live().device_bytes >= 40 * MIB);
+	CHECK(tool_says("suspend", 0, "suspended") && sim_live().device_bytes == 0);
+	CHECK(tool_says("resume", 0, "resumed"));
+	begin(&worker, 0x5000);
+	end(&worker);
+	check_job(0x5000);
+	return 0;
+}
+
+static void what_a_peer_lends_is_given_back_too(void **state)
+{
+	static const char *const sets[] = {
+	    "SPILLWAY_SET=" BUDGETS ",spill.peers=1,spill.peer_budget=10MiB,spill.mode=exact",
+	    "SPILLWAY_SET=" BUDGETS ",spill.peers=1,spill.peer_budget=10MiB,spill.mode=fast"};
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(child_run(((const char *const[]){"SIM_MEMORY=128MiB", "SIM_DEVICES=2", sets[i], NULL}),
+					   lies_on_a_peer),
+				 0);
+}
+
 /* ---- who has a socket ---- */
 
 static int n_threads(void)
@@ -368,6 +398,7 @@ int main(void)
 	    cmocka_unit_test(a_process_that_exits_leaves_nothing), /* first: other children end by _exit() */
 	    cmocka_unit_test(a_suspended_job_gives_its_memory_back_and_goes_on_where_it_was),
 	    cmocka_unit_test(what_cannot_be_suspended_says_why_and_goes_on),
+	    cmocka_unit_test(what_a_peer_lends_is_given_back_too),
 	    cmocka_unit_test(a_process_is_reached_from_its_first_allocation_on_if_its_policy_says_so),
 	};
 	/* Children end by _exit() and leave their sockets: in a folder of this test's own. */

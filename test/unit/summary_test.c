@@ -212,6 +212,7 @@ static void twelve_lines_are_enough(void **state)
 	/* What is left out is what the user is least likely to ask for. */
 	must_say("device  ");
 	must_say("host  ");
+	must_say("peer  ");
 	must_say("advice");
 	assert_false(says("pinned  "));
 }

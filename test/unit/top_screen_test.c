@@ -182,7 +182,7 @@ static void keys_do_what_the_help_says(void **state)
 	must_show("optimizer");
 	press("\n");
 	must_show("spill.mode exact");
-	press("\033[6~\033[6~\033[6~\033[6~\033[F");
+	press("\033[6~\033[6~\033[6~\033[6~\033[6~\033[F");
 	must_show("move_out_ns");
 	press("\033");
 	must_show("optimizer");

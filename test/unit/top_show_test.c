@@ -155,10 +155,10 @@ static void the_table_is_as_documented(void **state)
 	row = strstr(row + 1, "PID ");
 	assert_non_null(row);
 	assert_non_null(strstr(row + 4, "PID "));
-	has_line(text,
-		 "GPU                                 TOTAL   HEAP DRIVER   FREE   HOST MANAGED SYSTEM PINNED  PROCS");
-	has_line(text,
-		 " 0 Test GPU                           16G     8G     1G     7G     5G       0      0      0      1");
+	has_line(text, "GPU                                 TOTAL   HEAP DRIVER   FREE   HOST   PEER MANAGED SYSTEM "
+		       "PINNED  PROCS");
+	has_line(text, " 0 Test GPU                           16G     8G     1G     7G     5G      0       0      0    "
+		       "  0      1");
 	has_line(text,
 		 "    PID USER     STATE DEVICE   HOST MANAGED SYSTEM DRIVER PINNED   IN/s  OUT/s FAULT/s  WAIT   TIME "
 		 "COMMAND");
@@ -351,8 +351,9 @@ static void json_is_one_object_on_a_line_with_every_figure(void **state)
 	assert_null(strchr(text, '\n')[1] ? text : NULL);
 	has(text, "{\"schema\": 1, \"time_ns\": ");
 	has(text, "\"interval\": 10.000");
-	has(text, "\"places\": {\"device\": 8589934592, \"host\": 5368709120, \"managed\": 0, \"system\": 0, ");
-	has(text, "\"state\": \"running\", \"version\": 1, \"problem\": null, \"command\": \"/usr/bin/python3 ");
+	has(text,
+	    "\"places\": {\"device\": 8589934592, \"host\": 5368709120, \"peer\": 0, \"managed\": 0, \"system\": 0, ");
+	has(text, "\"state\": \"running\", \"version\": 2, \"problem\": null, \"command\": \"/usr/bin/python3 ");
 	for (unsigned i = 0; i < STAT_COUNT; i++) {
 		if (i == STAT_over_us || i == STAT_host_time)
 			continue;

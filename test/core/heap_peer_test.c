@@ -1,0 +1,236 @@
+/*
+ * heap_peer_test.c: memory that other devices lend (spill.peers): when it is used, how much of it, and that what moves
+ * goes there first. Devices 1 and 2 lend; what they have of their own is charged.
+ */
+#include "shim/heap/inside.h"
+#include "shim/heap/transit.h"
+#include "test/core/core.h"
+
+#include <string.h>
+
+static struct core_heap own;
+static struct heap_grant grants[8];
+
+static enum sw_status take(unsigned i, size_t bytes, enum chunk_kind kind, enum heap_from from)
+{
+	enum sw_status status = heap_alloc(own.heap, bytes, kind, from, &grants[i]);
+
+	assert_true(heap_is_valid(own.heap));
+	return status;
+}
+
+static void get(unsigned i, size_t bytes)
+{
+	assert_ok(take(i, bytes, CHUNK_MOVABLE, HEAP_DEVICE_FIRST));
+}
+
+static void close_heap(void)
+{
+	for (unsigned i = 0; i < sizeof(grants) / sizeof(grants[0]); i++)
+		if (grants[i].address)
+			heap_free(own.heap, grants[i].block, grants[i].address);
+	memset(grants, 0, sizeof(grants));
+	core_heap_close(&own);
+}
+
+static uint64_t in_mib(uint64_t bytes)
+{
+	assert_int_equal(bytes % MIB, 0);
+	return bytes / MIB;
+}
+
+#define assert_used(DEVICE, PEER1, PEER2, HOST)                                                                        \
+	do {                                                                                                           \
+		assert_int_equal(in_mib(own.device.used), DEVICE);                                                     \
+		assert_int_equal(in_mib(own.peer[0].used), PEER1);                                                     \
+		assert_int_equal(in_mib(own.peer[1].used), PEER2);                                                     \
+		assert_int_equal(in_mib(own.host.used), HOST);                                                         \
+	} while (0)
+
+/* ---- where it is taken from ---- */
+
+static void peers_lend_in_their_order_before_the_host(void **state)
+{
+	uint64_t used;
+	(void)state;
+
+	core_heap_open_lent(&own, 32 * MIB, 64 * MIB, 0, 2, 16 * MIB);
+	get(0, 40 * MIB);
+	assert_used(32, 8, 0, 0);
+	assert_int_equal(grants[0].bytes_away, 8 * MIB);
+	get(1, 16 * MIB);
+	assert_used(32, 16, 8, 0);
+	assert_int_equal(heap_lent(own.heap, &used), 32 * MIB);
+	assert_int_equal(used, 24 * MIB);
+	get(2, 16 * MIB);
+	assert_used(32, 16, 16, 8);
+	core_fill(grants[0].address, 40 * MIB, 1);
+	core_fill(grants[2].address, 16 * MIB, 2);
+	assert_true(core_is_filled(grants[0].address, 40 * MIB, 1) && core_is_filled(grants[2].address, 16 * MIB, 2));
+	uint64_t bytes[CHUNK_PLACES];
+	bool stays;
+	assert_ok(heap_where(own.heap, grants[2].address, 16 * MIB, bytes, &stays));
+	assert_true(bytes[CHUNK_DEVICE] == 0 && bytes[CHUNK_PEER] == 8 * MIB && bytes[CHUNK_HOST] == 8 * MIB);
+	heap_free(own.heap, grants[1].block, grants[1].address);
+	grants[1].address = 0;
+	assert_used(32, 8, 8, 8);
+	close_heap();
+}
+
+static void what_must_stay_or_lie_on_the_host_is_not_lent(void **state)
+{
+	(void)state;
+	core_heap_open_lent(&own, 8 * MIB, 32 * MIB, 0, 1, 16 * MIB);
+	assert_ok(take(0, 16 * MIB, CHUNK_FIXED, HEAP_DEVICE_FIRST));
+	assert_used(8, 0, 0, 8);
+	assert_ok(take(1, 8 * MIB, CHUNK_MOVABLE, HEAP_HOST));
+	assert_used(8, 0, 0, 16);
+	assert_int_equal(take(2, 8 * MIB, CHUNK_MOVABLE, HEAP_DEVICE), SW_NO_MEMORY);
+	close_heap();
+}
+
+static void small_allocations_fill_slabs_there_before_those_on_the_host(void **state)
+{
+	(void)state;
+	core_heap_open_lent(&own, 2 * MIB, 4 * MIB, 0, 1, 2 * MIB);
+	for (unsigned i = 0; i < 6; i++)
+		get(i, MIB);
+	assert_used(2, 2, 0, 2);
+	heap_free(own.heap, grants[2].block, grants[2].address);
+	get(2, MIB);
+	assert_used(2, 2, 0, 2);
+	assert_int_equal(grants[2].address / (2 * MIB), grants[3].address / (2 * MIB));
+	close_heap();
+}
+
+static void a_warm_block_is_not_given_where_it_may_not_begin(void **state)
+{
+	(void)state;
+	core_heap_open_lent(&own, 8 * MIB, 32 * MIB, 64 * MIB, 1, 16 * MIB);
+	get(0, 8 * MIB);
+	get(1, 8 * MIB);
+	heap_free(own.heap, grants[1].block, grants[1].address);
+	assert_used(8, 8, 0, 0);
+	grants[1].address = 0;
+	assert_ok(take(1, 8 * MIB, CHUNK_MOVABLE, HEAP_HOST));
+	assert_false(grants[1].reused);
+	assert_used(8, 8, 0, 8);
+	get(2, 8 * MIB);
+	assert_true(grants[2].reused);
+	heap_free(own.heap, grants[2].block, grants[2].address);
+	grants[2].address = 0;
+	heap_trim(own.heap, 0, 64 * MIB);
+	assert_used(8, 0, 0, 8);
+	close_heap();
+}
+
+/* What it lends is a promise of the user's, not of the driver's. */
+static void a_peer_that_has_less_is_not_asked_again(void **state)
+{
+	uint64_t used;
+	(void)state;
+
+	core_heap_open_lent(&own, 8 * MIB, 32 * MIB, 0, 1, 16 * MIB);
+	get(0, 8 * MIB);
+	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	get(1, 4 * MIB);
+	assert_used(8, 0, 0, 4);
+	assert_int_equal(heap_lent(own.heap, &used), 0);
+	unsigned long calls = sim_calls("cuMemCreate");
+	get(2, 4 * MIB);
+	assert_int_equal(sim_calls("cuMemCreate") - calls, 1);
+	assert_used(8, 0, 0, 8);
+	close_heap();
+}
+
+/* ---- moving ---- */
+
+/* One piece out or in, as the mover does it. */
+static void move(const struct heap_grant *grant, enum chunk_place to)
+{
+	uint32_t piece = arena_unit(heap_arena(own.heap), grant->address);
+	struct transit transit;
+	enum sw_status status = transit_begin(own.heap, piece, to, &transit);
+
+	if (status == SW_NO_MEMORY) {
+		assert_ok(heap_make_spare(own.heap, to, heap_arena(own.heap)->states[piece].units_of_piece));
+		status = transit_begin(own.heap, piece, to, &transit);
+	}
+	assert_ok(status);
+	assert_ok(transit_unmap(&transit));
+	assert_ok(cuMemcpyDtoD_v2(transit.spare_alias, transit.alias, transit_bytes(&transit)));
+	assert_ok(cuCtxSynchronize());
+	assert_ok(transit_map(own.heap, &transit, true));
+	transit_exchange(own.heap, &transit);
+	transit_end(own.heap, &transit);
+	assert_true(heap_is_valid(own.heap));
+}
+
+static void what_goes_out_goes_to_a_peer_and_then_to_the_host(void **state)
+{
+	(void)state;
+	core_heap_open_lent(&own, 16 * MIB, 32 * MIB, 0, 1, 6 * MIB);
+	own.heap->store.most_units = 2;
+	for (unsigned i = 0; i < 4; i++) {
+		get(i, 4 * MIB);
+		core_fill(grants[i].address, 4 * MIB, i);
+	}
+	move(&grants[0], CHUNK_HOST);
+	heap_trim(own.heap, 0, 0);
+	assert_used(12, 4, 0, 0);
+	move(&grants[1], CHUNK_HOST); /* 2 MiB are left there, a piece has 4 */
+	assert_int_equal(in_mib(own.host.used), 4);
+	move(&grants[1], CHUNK_DEVICE);
+	move(&grants[0], CHUNK_DEVICE);
+	/* There is warm memory on both sides now: the peer's comes first, as long as it is lent. */
+	move(&grants[2], CHUNK_HOST);
+	assert_int_equal(heap_idle_host(own.heap), 4 * MIB);
+	move(&grants[2], CHUNK_DEVICE);
+	heap_lend(own.heap, false);
+	move(&grants[2], CHUNK_HOST);
+	assert_int_equal(heap_idle_host(own.heap), 0);
+	heap_lend(own.heap, true);
+	for (unsigned i = 0; i < 4; i++)
+		assert_true(core_is_filled(grants[i].address, 4 * MIB, i));
+	close_heap();
+}
+
+/* What the peer still lends comes before what the host has warm. */
+static void warm_host_memory_does_not_keep_a_peer_from_lending(void **state)
+{
+	(void)state;
+	core_heap_open_lent(&own, 16 * MIB, 32 * MIB, 64 * MIB, 1, 16 * MIB);
+	own.heap->store.most_units = 2;
+	get(0, 4 * MIB);
+	get(1, 4 * MIB);
+	heap_lend(own.heap, false);
+	move(&grants[0], CHUNK_HOST);
+	move(&grants[0], CHUNK_DEVICE);
+	heap_lend(own.heap, true);
+	assert_int_equal(heap_idle_host(own.heap), 4 * MIB);
+	move(&grants[1], CHUNK_HOST);
+	assert_int_equal(in_mib(own.peer[0].used), 4);
+	close_heap();
+}
+
+static int start(void **state)
+{
+	(void)state;
+	setenv("SIM_DEVICES", "3", 1);
+	core_driver();
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(peers_lend_in_their_order_before_the_host),
+	    cmocka_unit_test(what_must_stay_or_lie_on_the_host_is_not_lent),
+	    cmocka_unit_test(small_allocations_fill_slabs_there_before_those_on_the_host),
+	    cmocka_unit_test(a_warm_block_is_not_given_where_it_may_not_begin),
+	    cmocka_unit_test(a_peer_that_has_less_is_not_asked_again),
+	    cmocka_unit_test(what_goes_out_goes_to_a_peer_and_then_to_the_host),
+	    cmocka_unit_test(warm_host_memory_does_not_keep_a_peer_from_lending),
+	};
+	return cmocka_run_group_tests(tests, start, NULL);
+}
