@@ -180,7 +180,7 @@ static void find_peers(const struct device *device, struct heap_config *config)
 
 		if (!peer || !peer->vmm ||
 		    REAL(cuDeviceCanAccessPeer)(&can, device->ordinal, peer->ordinal) != CUDA_SUCCESS || !can) {
-			log_once("spill.peers: device %d cannot lend memory to device %d: %s", i, device->ordinal,
+			log_line("spill.peers: device %d cannot lend memory to device %d: %s", i, device->ordinal,
 				 !peer        ? "there is no such device"
 				 : !peer->vmm ? "it has no virtual memory management"
 					      : "the one does not reach the other");

@@ -40,8 +40,7 @@ void stats_time(enum histogram histogram, uint64_t begin)
 				  memory_order_relaxed);
 }
 
-/* Returns what there was before. */
-static uint64_t gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64_t bytes)
+static void gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64_t bytes)
 {
 	uint64_t before = atomic_fetch_add_explicit(live, bytes, memory_order_relaxed);
 	uint64_t peak = atomic_load_explicit(most, memory_order_relaxed);
@@ -49,7 +48,6 @@ static uint64_t gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64
 	while (before + bytes > peak && !atomic_compare_exchange_weak_explicit(
 					    most, &peak, before + bytes, memory_order_relaxed, memory_order_relaxed))
 		;
-	return before;
 }
 
 /*
@@ -57,8 +55,12 @@ static uint64_t gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64
  * since the start, less bytes x t. stats_page_get() adds what is there, times now. The sums may go round; their difference is
  * right all the same.
  */
-static void weigh(uint64_t before, uint64_t after, uint64_t bytes, bool comes)
+static void weigh(uint64_t bytes, bool comes)
 {
+	static _Atomic uint64_t away; /* on the host, and on devices that lend memory */
+	uint64_t before = comes ? atomic_fetch_add_explicit(&away, bytes, memory_order_relaxed)
+				: atomic_fetch_sub_explicit(&away, bytes, memory_order_relaxed);
+	uint64_t after = comes ? before + bytes : before - bytes;
 	uint64_t clock = clock_now(), now = clock - stats.start_clock, weight = bytes / 1024 * (now / 1000000);
 
 	atomic_store_explicit(&stats.last_clock, clock, memory_order_relaxed);
@@ -71,22 +73,20 @@ static void weigh(uint64_t before, uint64_t after, uint64_t bytes, bool comes)
 
 void stats_live_add(int device, enum place place, uint64_t bytes)
 {
-	uint64_t before = gauge_add(&stats.live[place], &stats.peak[place], bytes);
-
+	gauge_add(&stats.live[place], &stats.peak[place], bytes);
 	if ((unsigned)device < STATS_DEVICES)
 		gauge_add(&stats.device[device].live[place], &stats.device[device].peak[place], bytes);
-	if (place == PLACE_HOST && bytes)
-		weigh(before, before + bytes, bytes, true);
+	if ((place == PLACE_HOST || place == PLACE_PEER) && bytes)
+		weigh(bytes, true);
 }
 
 void stats_live_sub(int device, enum place place, uint64_t bytes)
 {
-	uint64_t before = atomic_fetch_sub_explicit(&stats.live[place], bytes, memory_order_relaxed);
-
+	atomic_fetch_sub_explicit(&stats.live[place], bytes, memory_order_relaxed);
 	if ((unsigned)device < STATS_DEVICES)
 		atomic_fetch_sub_explicit(&stats.device[device].live[place], bytes, memory_order_relaxed);
-	if (place == PLACE_HOST && bytes)
-		weigh(before, before - bytes, bytes, false);
+	if ((place == PLACE_HOST || place == PLACE_PEER) && bytes)
+		weigh(bytes, false);
 }
 
 uint64_t stats_live(enum place place)

@@ -166,14 +166,15 @@ static inline uint64_t stats_page_get(const struct stats_page *page, enum stats_
 		return atomic_load_explicit(&page->counter[stat], memory_order_relaxed);
 	uint64_t most = run / 1000;
 	if (stat == STAT_host_time)
-		most = atomic_load(&page->peak[PLACE_HOST]) / 1024 * (run / 1000000);
+		most = (atomic_load(&page->peak[PLACE_HOST]) + atomic_load(&page->peak[PLACE_PEER])) / 1024 *
+		       (run / 1000000);
 	for (unsigned tries = 0; tries < 1000; tries++) {
-		uint64_t host = atomic_load(&page->live[PLACE_HOST]);
+		uint64_t away = atomic_load(&page->live[PLACE_HOST]) + atomic_load(&page->live[PLACE_PEER]);
 
 		value = atomic_load(&page->counter[stat]);
 		if (stat == STAT_host_time)
-			value += host / 1024 * (run / 1000000);
-		else if (host)
+			value += away / 1024 * (run / 1000000);
+		else if (away)
 			value += run / 1000;
 		if (value <= most)
 			return value;

@@ -275,7 +275,8 @@ static void advise(const struct stats_page *page, const struct totals *totals, c
 		    "  advice: spill.mode: exact moves memory to where it is used; with static kernels read %s over "
 		    "the "
 		    "link, each time",
-		    log_bytes(need, sizeof(need), atomic_load(&page->peak[PLACE_HOST])));
+		    log_bytes(need, sizeof(need),
+			      atomic_load(&page->peak[PLACE_HOST]) + atomic_load(&page->peak[PLACE_PEER])));
 	else if ((double)totals->gap_us / 1e6 > WORTH_IT * totals->run)
 		add(summary, 9,
 		    "  advice: the GPU stood still for %.0f %% of the run; spill.mode: fast copies beside kernels (see "

@@ -92,9 +92,29 @@ static void every_failure_of_the_driver_is_survived(void **state)
 	assert_true(tried > 40);
 }
 
+/* Device 3 does not exist, device 1 is not within reach; device 2 lends. */
+static void who_cannot_lend_is_named_once_and_left_out(void **state)
+{
+	struct outcome outcome =
+	    RUN(SET("SIM_MEMORY=128MiB", "SIM_DEVICES=3", "SIM_PEERS=0-2",
+		    "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,spill.peers=1 .. 3,spill.mode=static"),
+		ACTOR, "ends_from_main");
+	(void)state;
+
+	if (outcome.status != 7 ||
+	    run_lines_with(outcome.err, "device 1 cannot lend memory to device 0: the one does not reach the other") !=
+		1 ||
+	    run_lines_with(outcome.err, "device 3 cannot lend memory to device 0: there is no such device") != 1 ||
+	    run_lines_with(outcome.err, " went to other devices; ") != 1 ||
+	    run_lines_with(outcome.err, "spillway:   peer ") != 1 || run_lines_with(outcome.err, "spillway:   host "))
+		fail_msg("status %d\n%s", outcome.status, outcome.err);
+	run_free(&outcome);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(who_cannot_lend_is_named_once_and_left_out),
 	    cmocka_unit_test(without_failures_everything_succeeds),
 	    cmocka_unit_test(every_failure_of_the_driver_is_survived),
 	};
