@@ -46,6 +46,7 @@ enum policy_place_of {
 	POLICY_PLACE_AUTO, /* the device while its budget has room */
 	POLICY_PLACE_DEVICE,
 	POLICY_PLACE_HOST,
+	POLICY_PLACE_STRIPE, /* the device and its peers in turn, for as long as it lives */
 };
 
 /* Bits of policy_managed.advise: 1 << each. */

@@ -42,7 +42,7 @@ static enum sw_status heap_alloc_patiently(struct heap *heap, int device, size_t
 
 	if (pending_any()) {
 		do
-			status = heap_alloc(heap, bytes, kind, from == HEAP_HOST ? HEAP_HOST : HEAP_DEVICE, ret_grant);
+			status = heap_alloc(heap, bytes, kind, from == HEAP_DEVICE_FIRST ? HEAP_DEVICE : from, ret_grant);
 		while (status == SW_NO_MEMORY && pending_wait(device));
 	}
 	if (status != SW_NO_MEMORY)
@@ -64,6 +64,8 @@ enum heap_from backend_vmm_from(const struct policy_decision *decision)
 
 	if (place == POLICY_PLACE_HOST)
 		return HEAP_HOST;
+	if (place == POLICY_PLACE_STRIPE)
+		return HEAP_STRIPE;
 	return place == POLICY_PLACE_DEVICE || policy_spill_mode(life_policy()) == POLICY_SPILL_OFF ? HEAP_DEVICE
 												    : HEAP_DEVICE_FIRST;
 }
@@ -91,7 +93,7 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 	if (status != SW_OK)
 		return status;
 	if (grant.bytes_away) {
-		if (from != HEAP_HOST)
+		if (from == HEAP_DEVICE_FIRST)
 			note_spill(device, &grant);
 		/* Whatever began on the host comes in when it is used. */
 		if (!row->fixed)

@@ -257,6 +257,41 @@ static enum sw_status collect(struct block_store *store, struct block *block, en
 	return SW_OK;
 }
 
+/* Small enough to spread, large enough that its mappings cost little (facts 2). */
+#define STRIPE_MOST 8
+
+/* The same by turns, from every device that has room; what lies so is of use to nobody else when it is freed. */
+static enum sw_status collect_striped(struct block_store *store, struct block *block)
+{
+	unsigned n = store->chunks.n_peers + 1,
+		 most = largest_piece(store) < STRIPE_MOST ? largest_piece(store) : STRIPE_MOST;
+	unsigned even = (block->units + n - 1) / n, refused = 0;
+	struct chunk **tail = &block->chunks;
+	uint32_t left = block->units;
+
+	block->left = true;
+	if (even < most)
+		most = even;
+	for (unsigned turn = 0; left && refused < n; turn = (turn + 1) % n) {
+		unsigned units = left < most ? left : most;
+		enum sw_status status = SW_OK;
+
+		if (turn == 0)
+			status = block_get_chunk(store, block->kind, CHUNK_DEVICE, units, tail);
+		else
+			status = chunk_make_lent(&store->chunks, block->kind, turn - 1, units, tail);
+		refused = status == SW_OK ? 0 : refused + 1;
+		if (status != SW_OK)
+			continue;
+		if (turn)
+			chunk_join(&store->chunks, *tail);
+		left -= units;
+		block->bytes[(*tail)->place] += chunk_bytes(units);
+		tail = &(*tail)->next;
+	}
+	return left ? SW_NO_MEMORY : SW_OK;
+}
+
 static enum sw_status map_all(struct block_store *store, struct block *block)
 {
 	CUdeviceptr at = address_of(store, block);
@@ -293,7 +328,7 @@ enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t un
 	block->unit = unit;
 	block->units = units;
 	block->kind = kind;
-	status = collect(store, block, from);
+	status = from == HEAP_STRIPE ? collect_striped(store, block) : collect(store, block, from);
 	if (status == SW_OK)
 		status = map_all(store, block);
 	if (status != SW_OK) {
@@ -346,7 +381,7 @@ enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_
 	*ret_reused = block != NULL;
 	if (!block && store->stuck)
 		retry_stuck(store);
-	if (!block && from != HEAP_HOST && device_has_room(store, units)) {
+	if (!block && from != HEAP_HOST && from != HEAP_STRIPE && device_has_room(store, units)) {
 		status = build(store, units, kind, HEAP_DEVICE, &block);
 		if (status != SW_OK && (status != SW_NO_MEMORY || !may_spill))
 			return status;

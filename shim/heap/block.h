@@ -16,18 +16,18 @@
 struct slab;
 
 struct block {
-	uint32_t unit, units;              /* where, how long; in units of the arena */
-	uint32_t units_mapped;             /* less than units only while being built or taken down */
-	uint32_t units_gone;               /* from the start: taken down already */
-	uint64_t bytes[CHUNK_PLACES];      /* physical bytes by place */
-	struct chunk *chunks;              /* in the order of their addresses */
-	struct slab *slab;                 /* the slab this block is, or NULL */
-	enum chunk_kind kind;              /* of all its chunks */
-	uint32_t n_pins;                   /* heap_pin() calls that have not ended */
-	bool stays;                        /* it is pinned for as long as it lives; fixed blocks always are */
-	bool left;                         /* others may know its memory: it goes back to the driver when freed */
-	bool shared;                       /* its chunks can be exported, and the program has asked for it (share.c) */
-	bool to_host;                      /* the program wants it there: what is there stays, the rest is to follow */
+	uint32_t unit, units;         /* where, how long; in units of the arena */
+	uint32_t units_mapped;        /* less than units only while being built or taken down */
+	uint32_t units_gone;          /* from the start: taken down already */
+	uint64_t bytes[CHUNK_PLACES]; /* physical bytes by place */
+	struct chunk *chunks;         /* in the order of their addresses */
+	struct slab *slab;            /* the slab this block is, or NULL */
+	enum chunk_kind kind;         /* of all its chunks */
+	uint32_t n_pins;              /* heap_pin() calls that have not ended */
+	bool stays;                   /* it is pinned for as long as it lives; fixed blocks always are */
+	bool left;    /* others may know its memory, or it is striped: it goes back to the driver when freed */
+	bool shared;  /* its chunks can be exported, and the program has asked for it (share.c) */
+	bool to_host; /* the program wants it there: what is there stays, the rest is to follow */
 	struct asked_pin *asked;           /* pins that the program itself has made (pin.c) */
 	uint32_t n_moving;                 /* chunks of it that are changing places (transit.h) */
 	bool given;                        /* given back while they are */
@@ -111,6 +111,8 @@ static inline bool block_suits(const struct block *block, enum heap_from from)
 {
 	if (from == HEAP_DEVICE)
 		return !block_away(block);
+	if (from == HEAP_STRIPE)
+		return false;
 	return from == HEAP_DEVICE_FIRST || !(block->bytes[CHUNK_DEVICE] + block->bytes[CHUNK_PEER]);
 }
 /* Its pieces show whether it is pinned, from now on; what is on its way shows it when it arrives. */

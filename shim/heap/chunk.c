@@ -129,40 +129,65 @@ static enum sw_status make_charged(struct chunk_store *store, struct chunk *chun
 /* A peer that has no more, whatever it was to lend, is not asked again: what it lends becomes what it has lent. */
 static enum sw_status make_at_peer(struct chunk_store *store, struct chunk *chunk)
 {
-	enum sw_status status = SW_NO_MEMORY;
+	struct budget *lent = &store->peers[chunk->peer].lent;
+	bool refused;
+	enum sw_status status = make_charged(store, chunk, &refused);
 
-	for (unsigned i = 0; i < store->n_peers && status != SW_OK; i++) {
-		struct budget *lent = &store->peers[i].lent;
-		bool refused;
-
-		chunk->peer = (uint8_t)i;
-		status = make_charged(store, chunk, &refused);
-		if (!refused)
-			continue;
+	if (refused) {
 		atomic_store(&lent->limit, atomic_load(&lent->used));
-		log_once("device %d has no more memory to lend than %llu bytes", store->peers[i].device,
+		log_once("device %d has no more memory to lend than %llu bytes", store->peers[chunk->peer].device,
 			 (unsigned long long)atomic_load(&lent->used));
 	}
+	return status;
+}
+
+static struct chunk *new_chunk(enum chunk_kind kind, enum chunk_place place, unsigned units)
+{
+	struct chunk *chunk = malloc(sizeof(*chunk));
+
+	if (chunk)
+		*chunk = (struct chunk){.units = (uint8_t)units, .place = (uint8_t)place, .kind = (uint8_t)kind};
+	return chunk;
+}
+
+static enum sw_status hand_out(struct chunk *chunk, enum sw_status status, struct chunk **ret_chunk)
+{
+	if (status == SW_OK)
+		*ret_chunk = chunk;
+	else
+		free(chunk);
 	return status;
 }
 
 enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
 			  struct chunk **ret_chunk)
 {
+	enum sw_status status = SW_NO_MEMORY;
+	bool refused;
+
 	if (!store->usable[place] || chunk_left(store, place) < chunk_bytes(units))
 		return SW_NO_MEMORY;
-	struct chunk *chunk = malloc(sizeof(*chunk));
+	struct chunk *chunk = new_chunk(kind, place, units);
 	if (!chunk)
 		return SW_NO_HOST_MEMORY;
-	*chunk = (struct chunk){.units = (uint8_t)units, .place = (uint8_t)place, .kind = (uint8_t)kind};
-	bool refused;
-	enum sw_status status = place == CHUNK_PEER ? make_at_peer(store, chunk) : make_charged(store, chunk, &refused);
-	if (status != SW_OK) {
-		free(chunk);
-		return status;
+	if (place != CHUNK_PEER)
+		status = make_charged(store, chunk, &refused);
+	for (unsigned i = 0; place == CHUNK_PEER && i < store->n_peers && status != SW_OK; i++) {
+		chunk->peer = (uint8_t)i;
+		status = make_at_peer(store, chunk);
 	}
-	*ret_chunk = chunk;
-	return SW_OK;
+	return hand_out(chunk, status, ret_chunk);
+}
+
+enum sw_status chunk_make_lent(struct chunk_store *store, enum chunk_kind kind, unsigned peer, unsigned units,
+			       struct chunk **ret_chunk)
+{
+	struct chunk *chunk = new_chunk(kind, CHUNK_PEER, units);
+
+	if (!chunk)
+		return SW_NO_HOST_MEMORY;
+	chunk->peer = (uint8_t)peer;
+	return hand_out(chunk, make_at_peer(store, chunk), ret_chunk);
 }
 
 void chunk_join(struct chunk_store *store, struct chunk *chunk)

@@ -69,6 +69,9 @@ enum sw_status chunk_get(struct chunk_store *store, enum chunk_kind kind, enum c
  */
 enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
 			  struct chunk **ret_chunk);
+/* On that peer, and no other. */
+enum sw_status chunk_make_lent(struct chunk_store *store, enum chunk_kind kind, unsigned peer, unsigned units,
+			       struct chunk **ret_chunk);
 void chunk_join(struct chunk_store *store, struct chunk *chunk);
 /* The chunk gets its alias, if it has none. NO_MEMORY, DRIVER: it stays without. */
 enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk);

@@ -200,7 +200,7 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind,
 
 	heap_enter(heap);
 	if (bytes <= SMALL_MOST)
-		status = alloc_small(heap, bytes, kind, from, &grant);
+		status = alloc_small(heap, bytes, kind, from == HEAP_STRIPE ? HEAP_DEVICE : from, &grant);
 	else
 		status = alloc_large(heap, bytes, kind, from, &grant);
 	/* What was collected before it turned out not to be enough. */

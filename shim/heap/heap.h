@@ -76,6 +76,7 @@ enum heap_from {
 	HEAP_DEVICE,       /* device memory, or none */
 	HEAP_DEVICE_FIRST, /* memory of peers, then of the host, for what the device budget does not hold */
 	HEAP_HOST,         /* host memory, or none */
+	HEAP_STRIPE,       /* the device and its peers in turn, or none; fixed memory alone */
 };
 
 /* What an allocation got. bytes_away > 0: it was spilled, whole or in part. */

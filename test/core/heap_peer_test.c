@@ -143,6 +143,28 @@ static void a_peer_that_has_less_is_not_asked_again(void **state)
 	close_heap();
 }
 
+static void a_striped_block_lies_on_all_devices_in_turn(void **state)
+{
+	(void)state;
+	core_heap_open_lent(&own, 64 * MIB, 64 * MIB, 64 * MIB, 2, 32 * MIB);
+	assert_ok(take(0, 18 * MIB, CHUNK_FIXED, HEAP_STRIPE));
+	assert_used(8, 6, 4, 0);
+	core_fill(grants[0].address, 18 * MIB, 3);
+	assert_ok(take(1, MIB, CHUNK_FIXED, HEAP_STRIPE));
+	assert_used(10, 6, 4, 0);
+	/* One that has no more is left out; what the host has is not used. */
+	assert_ok(take(2, 90 * MIB, CHUNK_FIXED, HEAP_STRIPE));
+	assert_used(46, 32, 32, 0);
+	assert_int_equal(take(3, 20 * MIB, CHUNK_FIXED, HEAP_STRIPE), SW_NO_MEMORY);
+	assert_true(heap_is_valid(own.heap));
+	assert_true(core_is_filled(grants[0].address, 18 * MIB, 3));
+	/* It is not kept warm: nobody else would expect to lie there. */
+	heap_free(own.heap, grants[2].block, grants[2].address);
+	grants[2].address = 0;
+	assert_used(10, 6, 4, 0);
+	close_heap();
+}
+
 /* ---- moving ---- */
 
 /* One piece out or in, as the mover does it. */
@@ -229,6 +251,7 @@ int main(void)
 	    cmocka_unit_test(small_allocations_fill_slabs_there_before_those_on_the_host),
 	    cmocka_unit_test(a_warm_block_is_not_given_where_it_may_not_begin),
 	    cmocka_unit_test(a_peer_that_has_less_is_not_asked_again),
+	    cmocka_unit_test(a_striped_block_lies_on_all_devices_in_turn),
 	    cmocka_unit_test(what_goes_out_goes_to_a_peer_and_then_to_the_host),
 	    cmocka_unit_test(warm_host_memory_does_not_keep_a_peer_from_lending),
 	};

@@ -82,7 +82,7 @@ static void wrong_decisions_say_what_to_write_instead(void **state)
 	    "p.yaml:4:15: error: rule 3: fallback: a rule that denies asks nobody else; remove it\n"
 	    "p.yaml:5:34: error: rule 4: fallback: \"driver\" is listed already; remove it\n"
 	    "p.yaml:5:48: error: rule 4: cap: \"5\" has no unit; write 5MiB or 5GiB\n"
-	    "p.yaml:6:22: error: rule 5: place: \"hsot\" is unknown; did you mean host? Write auto, device or host\n"
+	    "p.yaml:6:22: error: rule 5: place: \"hsot\" is unknown; did you mean host? Write auto, device, host or stripe\n"
 	    "p.yaml:6:33: error: rule 5: cap: a share is not taken here; write bytes, as in 64MiB\n"
 	    "p.yaml:7:18: error: rule 6: managed.advise: memory cannot prefer the device and the host; remove one of "
 	    "them\n"
