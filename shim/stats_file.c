@@ -119,6 +119,31 @@ static int make_file(void)
 	return error;
 }
 
+/* What whoever reads it can do about it. */
+static const char *way_out(int error)
+{
+	switch (error) {
+	case EPERM:
+		return "the folder for it (spillway in XDG_RUNTIME_DIR, or spillway-UID in /dev/shm) is a link, "
+		       "another "
+		       "user's or open to others; remove it";
+	case EFBIG:
+		return "raise the limit on the size of files (ulimit -f)";
+	case ENOSPC:
+	case EDQUOT:
+		return "make room in XDG_RUNTIME_DIR, or without it in /dev/shm";
+	default:
+		return "set XDG_RUNTIME_DIR to a folder that is yours alone (mode 0700), in memory";
+	}
+}
+
+/* The figures are counted all the same; it is the others who do not see them. */
+static void say_unseen(int error)
+{
+	log_once("`spillway top` cannot see process %d: no file of %zu KiB for its figures: %s; %s", (int)getpid(),
+		 sizeof(stats) / 1024, strerror(error), way_out(error));
+}
+
 void stats_open(const struct stats_about *about, bool visible)
 {
 	int saved = errno;
@@ -126,7 +151,7 @@ void stats_open(const struct stats_about *about, bool visible)
 	say_who(about);
 	int error = visible ? make_file() : 0;
 	if (error)
-		log_once("`spillway top` cannot see process %d: no file for its figures (errno %d)", getpid(), -error);
+		say_unseen(-error);
 	errno = saved;
 }
 

@@ -8,6 +8,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -416,6 +418,59 @@ static void in_a_folder_that_others_may_read_there_is_no_file(void **state)
 	assert_int_equal(child_run(SETTINGS(), is_unseen), 0);
 }
 
+/* What a process says on stderr with its first allocation, which the simulated device may refuse. */
+static char *said(void)
+{
+	static char text[4096];
+	CUdeviceptr block;
+	int ends[2];
+
+	CHECK(pipe(ends) == 0);
+	int before = dup(STDERR_FILENO);
+	dup2(ends[1], STDERR_FILENO);
+	close(ends[1]);
+	driver_start(0);
+	cu.cuMemAlloc_v2(&block, BLOCK);
+	dup2(before, STDERR_FILENO);
+	ssize_t n = read(ends[0], text, sizeof(text) - 1);
+	text[n > 0 ? n : 0] = 0;
+	close(before);
+	close(ends[0]);
+	return text;
+}
+
+static int says_that_the_folder_is_open(void)
+{
+	const char *text = said();
+
+	CHECK(strstr(text, "cannot see process") && strstr(text, strerror(EPERM)) && strstr(text, "open to others"));
+	CHECK(!strstr(text, "errno"));
+	return 0;
+}
+
+static int says_that_files_are_limited(void)
+{
+	const struct rlimit limit = {4096, 4096};
+
+	signal(SIGXFSZ, SIG_IGN); /* the simulated device's memory is files, too */
+	CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+	const char *text = said();
+	CHECK(strstr(text, "cannot see process") && strstr(text, strerror(EFBIG)) && strstr(text, "ulimit -f"));
+	return 0;
+}
+
+static void why_there_is_no_file_is_said_in_words(void **state)
+{
+	char path[128];
+
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(), says_that_files_are_limited), 0);
+	snprintf(path, sizeof(path), "%s/spillway", folder);
+	assert_true(mkdir(path, 0755) == 0 || errno == EEXIST);
+	assert_int_equal(chmod(path, 0755), 0);
+	assert_int_equal(child_run(SETTINGS(), says_that_the_folder_is_open), 0);
+}
+
 #define RULES                                                                                                          \
 	"version: 1\n"                                                                                                 \
 	"rules:\n"                                                                                                     \
@@ -493,6 +548,7 @@ int main(void)
 	    TEST(submissions_of_a_traced_program_are_counted),
 	    TEST(without_a_runtime_folder_they_are_in_memory),
 	    TEST(in_a_folder_that_others_may_read_there_is_no_file),
+	    TEST(why_there_is_no_file_is_said_in_words),
 	    TEST(rules_have_figures_of_their_own),
 	    TEST(what_is_left_of_others_goes_after_a_day),
 	};
