@@ -2,6 +2,7 @@
  * main.c: which command? A new one is a row here, a prototype in tool.h and a file.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,8 +111,27 @@ static int dispatch(int argc, char **argv)
 	return report_unknown(argv[1]);
 }
 
+static void on_signal(int number)
+{
+	(void)number;
+}
+
+/*
+ * A file beyond the limit of `ulimit -f` shall be an error of its write, not the end of us. A handler, for what is
+ * ignored would be ignored in programs that we become, too.
+ */
+static void outlive_large_files(void)
+{
+	const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+	struct sigaction before;
+
+	if (sigaction(SIGXFSZ, NULL, &before) == 0 && before.sa_handler == SIG_DFL)
+		sigaction(SIGXFSZ, &action, NULL);
+}
+
 int main(int argc, char **argv)
 {
+	outlive_large_files();
 	int status = dispatch(argc, argv);
 
 	/* A full disk must not look like success. Of an earlier failure the reason is not known any more. */

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -186,14 +187,13 @@ static bool is_trace(const char *path, char **traces, int n)
 	return false;
 }
 
-/* stdout becomes that file; *ret_made: it was not there before. */
-static bool redirect(const char *path, bool *ret_made)
+/* stdout becomes that file. */
+static bool redirect(const char *path)
 {
 	static const int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
 	char quoted[POLICY_QUOTED_BYTES];
 	int fd = open(path, flags | O_EXCL, 0600);
 
-	*ret_made = fd >= 0;
 	if (fd < 0 && errno == EEXIST)
 		fd = open(path, flags | O_TRUNC, 0600);
 	if (fd >= 0 && dup2(fd, STDOUT_FILENO) >= 0) {
@@ -233,17 +233,32 @@ static void show(const struct wish *wish, const struct digest *digests, size_t n
 	}
 }
 
-/* To the file that is wished for. Half of a report is taken away again; main says that it failed. */
+/* Half of a report is taken away again. What is no file, a pipe say, stays. */
+static int lose(const char *path, int error)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+	struct stat status;
+
+	tool_say("%s could not be written%s%s", policy_quote(path, quoted), error ? ": " : "",
+		 error ? strerror(error) : "");
+	if (fstat(STDOUT_FILENO, &status) == 0 && S_ISREG(status.st_mode))
+		unlink(path);
+	/* It has been said, and nothing of it shall be tried again. */
+	__fpurge(stdout);
+	clearerr(stdout);
+	return TOOL_BROKEN;
+}
+
+/* To the file that is wished for; to standard output it is main that looks. */
 static int show_in(const struct wish *wish, const struct digest *digests, size_t n)
 {
-	bool made = false;
-
-	if (wish->file && !redirect(wish->file, &made))
+	if (wish->file && !redirect(wish->file))
 		return TOOL_BROKEN;
 	show(wish, digests, n);
-	if ((fflush(stdout) || ferror(stdout)) && made)
-		unlink(wish->file);
-	return TOOL_OK;
+	if (!wish->file)
+		return TOOL_OK;
+	errno = 0;
+	return fflush(stdout) || ferror(stdout) ? lose(wish->file, errno) : TOOL_OK;
 }
 
 int tool_report(int argc, char **argv)

@@ -133,9 +133,21 @@ expect '- is standard output' 0 'spilling.trace: *' '' report --output - spillin
 cp spilling.trace mine.trace
 expect 'no trace is written over' 2 '' '*--output: "./mine.trace" is the trace*' report --output ./mine.trace mine.trace
 expect 'it is as it was' 0 '' '' cmp spilling.trace mine.trace
-expect 'half a page is taken away again' 1 '' '*could not be written*' \
-	sh -c 'trap "" XFSZ; ulimit -f 4; "$1" report --html --output half.html spilling.trace' sh "$tool"
-expect 'nothing is left of it' 1 '' '' test -e half.html
+for output in --html --csv=series --json --perfetto; do
+	expect "half of $output is taken away again" 1 '' 'spillway: "half" could not be written: File too large' \
+		sh -c 'ulimit -f 1; "$1" report $2 --output half spilling.trace' sh "$tool" $output
+	expect 'nothing is left of it' 1 '' '' test -e half
+done
+echo old >half
+expect 'half of one that was there, too' 1 '' 'spillway: "half" could not be written: File too large' \
+	sh -c 'ulimit -f 4; "$1" report --html --output half spilling.trace' sh "$tool"
+expect 'nothing is left of that either' 1 '' '' test -e half
+expect 'a full device is named' 1 '' 'spillway: "/dev/full" could not be written: No space left on device' \
+	report --html --output /dev/full spilling.trace
+expect 'and stays' 0 '' '' test -c /dev/full
+expect 'no signal ends it where the shell writes the file' 1 '' '*could not be written: File too large' \
+	sh -c 'ulimit -f 4; "$1" report --html spilling.trace >half' sh "$tool"
+rm half
 expect 'help has examples' 0 'usage: *examples:*' '' report --help
 expect 'a full disk is an error' 1 '' '*could not be written*' sh -c '"$1" report spilling.trace >/dev/full' sh "$tool"
 

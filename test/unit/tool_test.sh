@@ -210,6 +210,12 @@ expect 'help goes to stdout with examples' 0 'usage: *examples:*' '' "$tool" --h
 expect 'help of run goes to stdout with an example' 0 'usage: *example:*' '' "$tool" run --help
 expect 'help of check goes to stdout with an example' 0 'usage: *example:*' '' "$tool" check --help
 expect 'output that cannot be written is an error' 1 '' '*could not be written: No space left on device' sh -c '"$1" --help >/dev/full' sh "$tool"
+expect 'a file that may not grow is an error, and what was there stays' 0 '*prom": cannot be written: File too large
+status 1' '' sh -c 'echo old >x.prom; { ulimit -f 0; "$1" prom x.prom; echo status $?; } 2>&1 | cat' sh "$tool"
+expect 'it is as it was' 0 old '' cat x.prom
+expect 'nothing lies beside it' 1 '' '' sh -c 'ls -A | grep "^.x.prom"'
+expect 'programs that are run end by that signal as ever' 0 '' '' \
+	sh -c '! "$1" run -- grep -q "^Sig\(Ign\|Cgt\): *0*1000000" /proc/self/status' sh "$tool"
 
 printf 'version: 1\n' >base.yaml
 printf 'include: base.yaml\nrules:\n- {name: "a\303\251", match: {size: "< 1MiB"}, use: driver}\n- {match: {api: [pitch]}, use: deny}\n- {match: {process: "py*"}, use: managed, fallback: [system], cap: 1GiB}\n' >rules.yaml
