@@ -37,11 +37,6 @@ void lines_close(struct replay_lines *lines)
 	free(lines->line);
 }
 
-bool lines_packed(const struct replay_lines *lines)
-{
-	return !gzdirect(lines->file);
-}
-
 static char *fail(struct replay_lines *lines, const char *why)
 {
 	lines->failed = true;

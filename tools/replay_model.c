@@ -192,10 +192,8 @@ int replay_model_read(struct replay_model *model, const char *path)
 	}
 	const char *line = lines_peek(&lines);
 	if (strncmp(lines.line, TRACE_MAGIC, strlen(TRACE_MAGIC) - 1) == 0) {
-		bool packed = lines_packed(&lines);
 		lines_close(&lines);
-		return packed ? replay_wrong(model, "it is a gzipped trace of Spillway; unpack it first, with gunzip")
-			      : read_trace(model, path);
+		return read_trace(model, path);
 	}
 	if ((unsigned char)lines.line[0] == 0x80) {
 		lines_close(&lines);

@@ -5,7 +5,7 @@
  * Four kinds of file are read: a trace of the library (shim/trace_code.h), the older text ("A id bytes", "F id",
  * "L function id:offset ..."), a log of RMM's logging resource (CSV), and what torch_snapshot.py makes of a memory
  * snapshot of PyTorch, which is the same CSV. The last two know no submissions: they say what is needed, not how long
- * it takes. All but the first may be gzipped.
+ * it takes. All may be gzipped.
  *
  * Nothing in a file is believed: every number is checked, and what cannot be understood ends the reading with the line or
  * event where that is.

@@ -22,8 +22,6 @@ struct replay_lines {
 /* 0 or a negative errno. */
 int lines_open(struct replay_lines *lines, const char *path);
 void lines_close(struct replay_lines *lines);
-/* Is it gzipped? Once something was read of it. */
-bool lines_packed(const struct replay_lines *lines);
 /* The next line without its end, until the next call; NULL: there is none, or failed. */
 char *lines_next(struct replay_lines *lines);
 /* The next line, which stays the next. */

@@ -2,6 +2,7 @@
  * trace_inside.h: the parts of the trace reader:
  *
  *   trace_read.c    the file, its head, and the order of its rows
+ *   trace_unpack.c  the file, where it is gzipped
  *   trace_events.c  its frames become rows
  *   trace_blocks.c  rows become blocks, and what happened to each
  *   trace_places.c  which block was at an address at a time
@@ -36,6 +37,9 @@ struct reader {
 
 /* The first problem is the one that is kept. */
 __attribute__((format(printf, 2, 3))) void reader_problem(struct trace *trace, const char *format, ...);
+/* Is the file gzipped? Then it becomes what it unpacks to. 0 or a negative errno. */
+bool reader_is_packed(const void *file, size_t bytes);
+int reader_unpack(struct reader *reader);
 /* Room for one more in an array. False: no memory, and the reader knows it. */
 bool reader_room(struct reader *reader, void **array, size_t n, size_t *room, size_t each);
 /* A number of the file, little-endian. */

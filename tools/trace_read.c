@@ -137,7 +137,9 @@ static int read_file(struct reader *reader, const char *path)
 	if (!error)
 		error = read_all(reader, fd, (size_t)status.st_size);
 	close(fd);
-	if (error)
+	if (!error && reader_is_packed(reader->trace->file, reader->bytes))
+		error = reader_unpack(reader);
+	if (error && error != -ENOMEM)
 		reader_problem(reader->trace, "cannot be read: %s", strerror(-error));
 	return error;
 }
@@ -184,11 +186,30 @@ static int read_shape(struct reader *reader)
 	return -EINVAL;
 }
 
+/* What has packed the file, where it is nothing that is unpacked here. */
+static const char *packed_by(const uint8_t *file, size_t bytes)
+{
+	static const struct {
+		const char *program, *magic;
+	} packers[] = {
+	    {"zstd", "\x28\xb5\x2f\xfd"}, {"xz", "\xfd\x37zXZ"}, {"bzip2", "BZh"}, {"lz4", "\x04\x22\x4d\x18"}};
+
+	for (size_t i = 0; i < sizeof(packers) / sizeof(packers[0]); i++)
+		if (bytes > strlen(packers[i].magic) && !memcmp(file, packers[i].magic, strlen(packers[i].magic)))
+			return packers[i].program;
+	return NULL;
+}
+
 static int read_head(struct reader *reader)
 {
 	struct trace *trace = reader->trace;
 	const uint8_t *file = (const uint8_t *)trace->file;
 
+	const char *packer = packed_by(file, reader->bytes);
+	if (packer) {
+		reader_problem(trace, "is compressed; unpack it first: %s -d FILE", packer);
+		return -EINVAL;
+	}
 	if (reader->bytes < HEAD || memcmp(file, TRACE_MAGIC, 8)) {
 		reader_problem(trace, "is not a trace of Spillway; `spillway run --trace FILE` makes one");
 		return -EINVAL;

@@ -45,7 +45,7 @@ struct trace {
 	char **names[TRACE_LISTS]; /* by number; NULL: never named */
 	size_t n_names[TRACE_LISTS];
 	uint64_t n_lost;   /* events, by the file's own count */
-	uint64_t bytes;    /* of the file */
+	uint64_t bytes;    /* of the file, unpacked */
 	bool ended;        /* the process ended by itself */
 	bool cut;          /* the last frame is not whole: dropped, as expected of a process that was killed */
 	bool damaged;      /* something in the middle is wrong: what comes after it was not read */
@@ -57,7 +57,7 @@ struct trace {
 };
 
 /*
- * Read a file; "-" is not special. 0, or a negative errno with problem filled in: no memory, no such file, -EINVAL: not
+ * Read a file, also one that is gzipped; "-" is not special. 0, or a negative errno with problem filled in: no memory, no such file, -EINVAL: not
  * a trace, or of a version that is not known. What was read must be given to trace_free().
  */
 int trace_read_file(const char *path, struct trace *ret_trace);

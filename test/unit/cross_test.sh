@@ -29,7 +29,9 @@ for header in zlib.h zconf.h; do
 	path=$(echo "#include <$header>" | cc -E - | sed -n "s/^# 1 \"\(.*\/$header\)\".*/\1/p" | head -n 1)
 	cp "$path" "$here/include" || exit 1
 done
-grep -ohE '\bgz[a-z_]+\(' "$source"/tools/*.c | sort -u | sed 's/\(.*\)(/void \1(void); void \1(void) {}/' >"$here/zlib.c"
+# inflateInit2() is a macro: the function has another name.
+grep -ohE '\b(gz[a-z_]+|inflate[A-Za-z2]*)\(' "$source"/tools/*.c | sed 's/Init2(/Init2_(/' | sort -u |
+	sed 's/\(.*\)(/void \1(void); void \1(void) {}/' >"$here/zlib.c"
 $cc -fPIC -c -o "$here/zlib.o" "$here/zlib.c" && aarch64-linux-gnu-ar rc "$here/libz.a" "$here/zlib.o" || exit 1
 
 cmake -G Ninja -S "$source" -B "$here/build" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \

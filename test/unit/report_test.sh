@@ -130,6 +130,11 @@ expect 'an unknown table is wrong usage' 2 '' '*--csv has the tables*' report --
 expect 'two outputs are wrong usage' 2 '' '*only one of*' report --csv --html spilling.trace
 expect 'a page of two runs is wrong usage' 2 '' '*the other outputs take one*' report --html spilling.trace static.trace
 expect '- is standard output' 0 'spilling.trace: *' '' report --output - spilling.trace
+gzip -c spilling.trace >packed.trace.gz
+report spilling.trace | sed 's/spilling\.trace/packed.trace.gz/' >plain.txt
+expect 'a gzipped trace is shown as the plain one' 0 '*' '' report packed.trace.gz
+promise='to the letter'
+cmp -s out.txt plain.txt || complain 'it is another text'
 cp spilling.trace mine.trace
 expect 'no trace is written over' 2 '' '*--output: "./mine.trace" is the trace*' report --output ./mine.trace mine.trace
 expect 'it is as it was' 0 '' '' cmp spilling.trace mine.trace

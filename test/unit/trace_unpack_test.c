@@ -1,0 +1,188 @@
+/*
+ * A gzipped trace is read as the plain one; cut or changed anywhere it does no more than end the reading; and what unpacks
+ * to something else is not unpacked further than that is seen.
+ */
+#include "test/unit/seed.h"
+#include "test/unit/trace_file.h"
+#include "tools/trace_read.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <zlib.h>
+
+#include <cmocka.h>
+
+#define HEAD_TEXT "version=1\nstart=1000\nclock=50\n"
+#define EVENTS    20000
+
+static char path[] = "/tmp/trace_unpack_test.XXXXXX";
+static struct trace_file file;
+static struct trace trace;
+
+static int setup(void **state)
+{
+	struct seed seed = {7}; /* always the same file */
+
+	(void)state;
+	file = file_new(HEAD_TEXT);
+	file_frame(&file, 1, 0);
+	for (uint64_t i = 0; i < EVENTS; i++) {
+		FILE_ADD(&file, made, i, i + 1, seed_below(&seed, 1 << 30) * 512, 4096);
+		if (i % 1000 == 999)
+			file_frame(&file, 1, i);
+	}
+	file_end_frame(&file);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	file_free(&file);
+	trace_free(&trace);
+	return 0;
+}
+
+static int read_bytes(const void *bytes, size_t n)
+{
+	int fd = open(path, O_WRONLY | O_TRUNC);
+
+	assert_true(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);
+	close(fd);
+	trace_free(&trace);
+	return trace_read_file(path, &trace);
+}
+
+/* One gzip stream of these. Returns its bytes; *ret_packed is to be freed. */
+static size_t pack(const void *bytes, size_t n, uint8_t **ret_packed)
+{
+	z_stream stream = {0};
+	size_t room = n + n / 100 + 1000;
+
+	*ret_packed = malloc(room);
+	assert_int_equal(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+	stream.next_in = (Bytef *)(uintptr_t)bytes;
+	stream.avail_in = (uInt)n;
+	stream.next_out = *ret_packed;
+	stream.avail_out = (uInt)room;
+	assert_int_equal(deflate(&stream, Z_FINISH), Z_STREAM_END);
+	deflateEnd(&stream);
+	return room - stream.avail_out;
+}
+
+static void a_gzipped_trace_is_read_as_the_plain_one(void **state)
+{
+	uint8_t *packed;
+	size_t n = pack(file.bytes, file.n, &packed);
+	(void)state;
+
+	assert_int_equal(read_bytes(packed, n), 0);
+	assert_true(trace.n_rows == EVENTS && trace.n_blocks == EVENTS && !trace.cut && !trace.damaged);
+	assert_int_equal(trace.bytes, file.n);
+	free(packed);
+}
+
+static void several_streams_behind_each_other_are_one_file(void **state)
+{
+	uint8_t *one, *two, *both;
+	size_t n_one = pack(file.bytes, file.n / 3, &one),
+	       n_two = pack(file.bytes + file.n / 3, file.n - file.n / 3, &two);
+	(void)state;
+
+	both = malloc(n_one + n_two + 5);
+	memcpy(both, one, n_one);
+	memcpy(both + n_one, two, n_two);
+	memset(both + n_one + n_two, 0, 5);
+	assert_int_equal(read_bytes(both, n_one + n_two + 5), 0);
+	assert_true(trace.n_rows == EVENTS && !trace.cut && !trace.damaged);
+	free(one);
+	free(two);
+	free(both);
+}
+
+static void one_that_is_cut_gives_what_is_there(void **state)
+{
+	uint8_t *packed;
+	size_t n = pack(file.bytes, file.n, &packed);
+	(void)state;
+
+	for (size_t i = 0; i < n; i += 1 + n / 300) {
+		int error = read_bytes(packed, i);
+
+		assert_true(error ? error == -EINVAL : trace.cut && trace.n_rows < EVENTS + 1);
+	}
+	assert_int_equal(read_bytes(packed, n / 2), 0);
+	assert_true(trace.n_rows > EVENTS / 4);
+	free(packed);
+}
+
+static void one_that_is_changed_is_read_up_to_there(void **state)
+{
+	struct seed seed = seed_start("trace_unpack_test");
+	uint8_t *packed;
+	size_t n = pack(file.bytes, file.n, &packed);
+	(void)state;
+
+	for (unsigned i = 0; i < 300; i++) {
+		size_t at = seed_below(&seed, n);
+		uint8_t bit = (uint8_t)(1 << seed_below(&seed, 8));
+
+		packed[at] ^= bit;
+		int error = read_bytes(packed, n);
+		/* The ten bytes of gzip's head have flags that change nothing. */
+		assert_true(error ? error == -EINVAL : at < 10 || trace.damaged || trace.cut);
+		packed[at] ^= bit;
+	}
+	free(packed);
+}
+
+static void what_unpacks_to_no_trace_is_not_unpacked_further(void **state)
+{
+	size_t most = (size_t)256 << 20;
+	void *zeros = calloc(1, most);
+	uint8_t *packed;
+	size_t n = pack(zeros, most, &packed);
+	(void)state;
+
+	free(zeros);
+	assert_int_equal(read_bytes(packed, n), -EINVAL);
+	assert_non_null(strstr(trace.problem, "not a trace"));
+	assert_true(trace.bytes < most / 16);
+	assert_int_equal(read_bytes("\x1f\x8b", 2), -EINVAL);
+	free(packed);
+}
+
+static void what_is_packed_otherwise_is_named(void **state)
+{
+	(void)state;
+	assert_int_equal(read_bytes("\x28\xb5\x2f\xfd and more", 13), -EINVAL);
+	assert_non_null(strstr(trace.problem, "zstd -d"));
+	assert_int_equal(read_bytes("\xfd"
+				    "7zXZ\0",
+				    6),
+			 -EINVAL);
+	assert_non_null(strstr(trace.problem, "xz -d"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(a_gzipped_trace_is_read_as_the_plain_one),
+	    TEST(several_streams_behind_each_other_are_one_file),
+	    TEST(one_that_is_cut_gives_what_is_there),
+	    TEST(one_that_is_changed_is_read_up_to_there),
+	    TEST(what_unpacks_to_no_trace_is_not_unpacked_further),
+	    TEST(what_is_packed_otherwise_is_named),
+	};
+	int fd = mkstemp(path);
+
+	if (fd < 0)
+		return 1;
+	close(fd);
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	unlink(path);
+	return failed;
+}
