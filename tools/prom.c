@@ -216,6 +216,10 @@ static int read_wish(int argc, char **argv, struct wish *wish)
 			return TOOL_BAD;
 		}
 	}
+	if (wish->list && wish->interval > 0) {
+		tool_say("--list is printed once; leave --interval away");
+		return TOOL_BAD;
+	}
 	if (argc - optind != !wish->list || (!wish->list && !*argv[optind])) {
 		tool_say(wish->list ? "`spillway prom --list` takes no file"
 				    : "one file is needed; write `spillway prom FILE`, or - for standard output");

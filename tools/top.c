@@ -147,6 +147,18 @@ static int complain(int code, const char *argument)
 	return TOOL_BAD;
 }
 
+/* What says two things at once is a mistake, and which of them was meant is not guessed. */
+static bool fits(const struct wish *wish)
+{
+	if (wish->json + wish->plain + wish->view.details > 1)
+		tool_say("only one of --json, --plain and --details can be had at a time");
+	else if (wish->once && wish->count > 1)
+		tool_say("--once is one reading, --count %lu are more; give one of them", wish->count);
+	else
+		return true;
+	return false;
+}
+
 /* -1: go on. */
 static int read_wish(int argc, char **argv, struct wish *wish)
 {
@@ -193,7 +205,7 @@ static int read_wish(int argc, char **argv, struct wish *wish)
 				return TOOL_BAD;
 		}
 	}
-	return read_pids(argc - optind, argv + optind, wish) ? -1 : TOOL_BAD;
+	return fits(wish) && read_pids(argc - optind, argv + optind, wish) ? -1 : TOOL_BAD;
 }
 
 /* ---- readings, one after the other ---- */

@@ -37,6 +37,13 @@ for wrong in '--interval 0' '--interval x' '--interval 1e9' '--interval 0x1' '--
 done
 expect 'an unknown option is wrong usage' 2 '' '*unknown option "--josn"*--help*' "$tool" top --josn
 expect 'an option without its value is wrong usage' 2 '' '*"--sort" needs a value*' "$tool" top --sort
+for two in '--json --plain' '--json --details' '--plain --details' '--json --once --plain'; do
+	# shellcheck disable=SC2086 # several words they are
+	expect "top $two is wrong usage" 2 '' '*only one of --json, --plain and --details*' "$tool" top $two
+done
+expect 'so is one reading, and several' 2 '' '*--once is one reading, --count 3 are more*' "$tool" top --once --count 3
+expect 'one reading said twice is none' 0 '*0 processes*' '*' "$tool" top --once --count 1 1
+expect 'prom --list takes no interval' 2 '' '*leave --interval away*' "$tool" prom --list --interval 3
 expect 'output that cannot be written is a failure' 1 '' '*could not be written*' sh -c '"$1" top --once >/dev/full' sh "$tool"
 
 expect 'help of prom goes to stdout with an example' 0 'usage: spillway prom*examples:*' '' "$tool" prom --help
