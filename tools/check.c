@@ -77,7 +77,7 @@ static bool check_one_json(const char *name)
 	struct policy *policy = read_here(name, &errors);
 	bool good = policy != NULL;
 
-	printf("{\"policy\": ");
+	printf("{\"schema\": 1, \"policy\": ");
 	json_text(name);
 	printf(", \"ok\": %s, \"errors\": %zu, \"warnings\": %zu, \"problems\": [", good ? "true" : "false",
 	       errors.n_errors, errors.n - errors.n_errors);

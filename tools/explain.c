@@ -319,7 +319,7 @@ static void print_json(const struct policy *policy, const struct policy_request 
 {
 	const char *note = not_so(policy, request, decision);
 
-	printf("{\"policy\": ");
+	printf("{\"schema\": 1, \"policy\": ");
 	json_text(policy_name(policy));
 	printf(", \"passed_over\": [");
 	print_rules_json(policy, request, decision->rule < 0 ? (int)policy_n_rules(policy) : decision->rule);

@@ -250,7 +250,7 @@ void replay_print_json(const struct replay_sweep *sweep)
 {
 	const struct replay_model *model = sweep->model;
 
-	printf("{\"trace\": ");
+	printf("{\"schema\": 1, \"trace\": ");
 	json_text(sweep->request->path);
 	printf(", \"kind\": ");
 	json_text(model->kind);

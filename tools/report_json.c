@@ -406,7 +406,7 @@ static void put_run(const struct digest *digest)
 	static const char *const tables[DIGEST_TABLES] = {"rules", "sites", "sizes", "lives", "move_counts"};
 
 	open_with(NULL, '{');
-	number("version", 1);
+	number("schema", 1);
 	put_file(digest->trace);
 	put_process(digest->trace);
 	put_answer(digest);

@@ -68,7 +68,7 @@ expect 'the policy says the mode, and its budget is among the lines' 0 '*mode st
 expect 'keys may be set on top' 0 '*mode fast*' '' replay --policy own.yaml --set spill.mode=fast turn.trace
 expect '--mode goes before the policy' 0 '*mode exact*' '' replay --policy own.yaml --mode exact turn.trace
 expect 'JSON has a line for each budget, and null for what is not known' 0 \
-	'{"trace": "rmm.csv", *"submissions": 0, *"full_speed_ms": null, *"best_budget": null, *"budget": 134217728, "runs": true, "step_ms": null*' \
+	'{"schema": 1, "trace": "rmm.csv", *"submissions": 0, *"full_speed_ms": null, *"best_budget": null, *"budget": 134217728, "runs": true, "step_ms": null*' \
 	'' replay --json --budget 128MiB rmm.csv
 expect 'JSON of what cannot run says why' 1 '*"runs": false, "step_ms": null*"problem": "allocation 2 *' '*' \
 	replay --json --mode off --budget 128MiB rmm.csv

@@ -64,7 +64,7 @@ expect 'a view for Perfetto' 0 '*' '' report --perfetto spilling.trace
 same perfetto.json
 
 # JSON, as far as a shell can look at it, and a parser where there is one.
-expect 'JSON' 0 '{*"version": 1,*}' '' report --json spilling.trace
+expect 'JSON' 0 '{*"schema": 1,*}' '' report --json spilling.trace
 grep -o '"[a-z_]*": ' out.txt | tr -d '": ' | sort -u >keys.txt
 [ "$(wc -l <keys.txt)" -ge 100 ] || complain 'keys were not found'
 sed -n 's/^\.\(It \)\{0,1\}Cm //p' "$source/tools/spillway-report.1" | tr ' ' '\n' | sort -u >page.txt

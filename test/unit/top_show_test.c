@@ -371,6 +371,43 @@ static void json_is_one_object_on_a_line_with_every_figure(void **state)
 		  "\"rule\": \"optimizer\", \"least_bytes\": 20971520, ");
 }
 
+/* A name that is an item of a manual page, from this line on: a word of a line of Cm. */
+static bool is_in_page(const char *page_name, const char *from, const char *name, size_t n)
+{
+	char path[512], line[512];
+	bool on = false, found = false;
+
+	snprintf(path, sizeof(path), PAGES "/%s", page_name);
+	FILE *file = fopen(path, "r");
+	assert_non_null(file);
+	while (!found && fgets(line, sizeof(line), file)) {
+		const char *at = !strncmp(line, ".It ", 4) ? line + 4 : line + 1;
+
+		on |= !from || !strncmp(line, from, strlen(from));
+		if (!on || line[0] != '.' || strncmp(at, "Cm ", 3) != 0)
+			continue;
+		for (at = strstr(at, "Cm ") + 3; *at; at += strcspn(at, " \n"), at += strspn(at, " \n"))
+			found |= strcspn(at, " \n") == n && !strncmp(at, name, n);
+	}
+	fclose(file);
+	return found;
+}
+
+static void every_key_of_json_is_in_the_manual(void **state)
+{
+	(void)state;
+	read_twice();
+	for (const char *c = json_of(); (c = strchr(c, '"')); c++) {
+		const char *end = json_string(c);
+		size_t n = (size_t)(end - c) - 2;
+
+		if (*end == ':' && !is_in_page("spillway-top.1", ".Ss JSON", c + 1, n) &&
+		    !is_in_page("spillway-stats.5", NULL, c + 1, n))
+			fail_msg("%.*s is in no manual page", (int)n, c + 1);
+		c = end - 1;
+	}
+}
+
 static void hostile_texts_are_quoted(void **state)
 {
 	(void)state;
@@ -595,6 +632,7 @@ int main(void)
 	    TEST(rows_are_in_the_order_of_the_column),
 	    TEST(short_numbers_have_five_columns_at_most),
 	    TEST(json_is_one_object_on_a_line_with_every_figure),
+	    TEST(every_key_of_json_is_in_the_manual),
 	    TEST(hostile_texts_are_quoted),
 	    TEST(absurd_numbers_are_printed_all_the_same),
 	    TEST(the_text_format_is_kept_and_has_every_figure),
