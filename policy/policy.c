@@ -177,7 +177,7 @@ const char *policy_name(const struct policy *policy)
 
 const char *policy_rule_name(const struct policy *policy, int rule)
 {
-	return rule >= 0 && (size_t)rule < policy->n_rules ? policy->rules[rule].name : "default";
+	return rule >= 0 && (size_t)rule < policy->n_rules ? policy->rules[rule].name : POLICY_NO_RULE;
 }
 
 size_t policy_n_rules(const struct policy *policy)

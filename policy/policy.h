@@ -243,7 +243,13 @@ bool policy_explain(const struct policy *policy, int rule, const struct policy_r
 const char *policy_name(const struct policy *policy); /* built-in's name or the path */
 /* 16 hexadecimal digits: equal for equal texts of all files and settings, to tell runs apart; not proof against malice. */
 const char *policy_hash(const struct policy *policy);
-const char *policy_rule_name(const struct policy *policy, int rule); /* "default" for -1, "rule N" if unnamed */
+/*
+ * What stands for a rule's name where none matched, in all that is shown. Not "default": what rules alone decide about
+ * goes to the driver then, whatever `default` says, and a rule may be called like that.
+ */
+#define POLICY_NO_RULE "(no rule)"
+/* POLICY_NO_RULE for -1, "rule N" if unnamed. */
+const char *policy_rule_name(const struct policy *policy, int rule);
 size_t policy_n_rules(const struct policy *policy);
 bool policy_uses(const struct policy *policy, enum policy_use use); /* can any request be decided so? */
 struct policy_size policy_device_budget(const struct policy *policy);

@@ -251,7 +251,8 @@ void choice_print(void)
 		char text[32];
 
 		if (n)
-			log_line("  rule %s: %llu allocations, %s", policy_rule_name(life_policy(), index),
-				 (unsigned long long)n, log_bytes(text, sizeof(text), bytes));
+			log_line("  %s%s: %llu allocations, %s", index < 0 ? "" : "rule ",
+				 policy_rule_name(life_policy(), index), (unsigned long long)n,
+				 log_bytes(text, sizeof(text), bytes));
 	}
 }

@@ -155,12 +155,13 @@ void serve_say_refused(const struct device *device, size_t bytes, int rule, void
 
 	stats_add(STAT_refused, 1);
 	stats_refused(stats_site(device->ordinal, POLICY_USE_DENY, rule, caller, bytes));
-	log_once("out of memory: %s asked for; device budget %s of %s used, host %s of %s, spill %s, rule %s",
+	log_once("out of memory: %s asked for; device budget %s of %s used, host %s of %s, spill %s, %s%s",
 		 log_bytes(want, sizeof(want), bytes), log_bytes(used, sizeof(used), atomic_load(&device->budget.used)),
 		 log_bytes(limit, sizeof(limit), atomic_load(&device->budget.limit)),
 		 log_bytes(host_used, sizeof(host_used), atomic_load(&host_budget.used)),
 		 log_bytes(host_limit, sizeof(host_limit), atomic_load(&host_budget.limit)),
-		 policy_spill_name(policy_spill_mode(life_policy())), policy_rule_name(life_policy(), rule));
+		 policy_spill_name(policy_spill_mode(life_policy())), rule < 0 ? "" : "rule ",
+		 policy_rule_name(life_policy(), rule));
 }
 
 /* What is spilled for somebody who has not said how much he needs: a library's workspace, as a rule. */

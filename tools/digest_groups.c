@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "policy/policy.h"
+
 #define MS UINT64_C(1000000)
 
 static const struct class
@@ -106,7 +108,7 @@ const char *digest_group_name(const struct digest *digest, enum digest_by by, ui
 	switch (by) {
 	case DIGEST_BY_RULE:
 		if (number == 0)
-			return "(no rule)";
+			return POLICY_NO_RULE;
 		if (number < trace->n_names[TRACE_RULES] && trace->names[TRACE_RULES][number])
 			return trace->names[TRACE_RULES][number];
 		snprintf(room, bytes, "rule %" PRIu64, number);

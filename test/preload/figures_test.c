@@ -174,7 +174,7 @@ static int counts(void)
 	CHECK(page->device[0].live[PLACE_HOST] == page->live[PLACE_HOST] && page->live[PLACE_HOST] > 0);
 	CHECK(page->counter[STAT_allocations] == N_BLOCKS);
 	CHECK(page->device[0].figures.figure[FIGURE_live] == N_BLOCKS * BLOCK);
-	CHECK(page->rule[0].figures.figure[FIGURE_peak] == N_BLOCKS * BLOCK && !strcmp(page->rule[0].name, "default"));
+	CHECK(page->rule[0].figures.figure[FIGURE_peak] == N_BLOCKS * BLOCK && !strcmp(page->rule[0].name, "(no rule)"));
 	CHECK(page->device[0].fault[FAULT_GPU] == STATS_NA); /* nothing managed, so nothing was counted */
 	CHECK(sum_of(page, FIGURE_spilled_bytes) == page->counter[STAT_spilled_bytes]);
 	CHECK(page->counter[STAT_rescues] >= page->counter[STAT_spilled_allocations]);

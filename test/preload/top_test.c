@@ -180,8 +180,8 @@ static int is_seen(void)
 	CHECK(number(text, "\"devices\": [{\"number\": 0, \"name\": \"", "total") == 128 * MIB);
 	CHECK(number(strstr(text, "\"host_budget\""), "\"devices\"", "budget") == 32 * MIB);
 	CHECK(number(strstr(text, "\"host_budget\""), "\"devices\"", "gpu_faults") == UINT64_MAX);
-	CHECK(number(text, "\"name\": \"default\"", "live") == BLOCK);
-	CHECK(number(text, "\"name\": \"default\"", "peak") == N_BLOCKS * BLOCK);
+	CHECK(number(text, "\"name\": \"(no rule)\"", "live") == BLOCK);
+	CHECK(number(text, "\"name\": \"(no rule)\"", "peak") == N_BLOCKS * BLOCK);
 	return 0;
 }
 

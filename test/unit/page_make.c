@@ -1,5 +1,6 @@
 #include "test/unit/page_make.h"
 
+#include "policy/policy.h"
 #include "shim/rundir.h"
 
 #include <dirent.h>
@@ -140,7 +141,7 @@ struct stats_page *page_make(pid_t pid)
 		page->fault[i] = STATS_NA;
 	make_device(&page->device[0]);
 	add(&page->backend[0], 30);
-	strcpy(page->rule[0].name, "default");
+	strcpy(page->rule[0].name, POLICY_NO_RULE);
 	strcpy(page->rule[1].name, "optimizer");
 	add(&page->rule[0].figures, 10);
 	add(&page->rule[1].figures, 20);

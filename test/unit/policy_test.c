@@ -82,7 +82,7 @@ static void absent_keys_have_their_standard_values(void **state)
 	assert_true(policy_control(policy));
 	assert_int_equal(policy_decide(policy, &request).use, POLICY_USE_HEAP);
 	assert_int_equal(policy_decide(policy, &request).rule, -1);
-	assert_string_equal(policy_rule_name(policy, -1), "default");
+	assert_string_equal(policy_rule_name(policy, -1), "(no rule)");
 	assert_string_equal(policy_name(policy), "p.yaml");
 	policy_free(policy);
 }

@@ -133,8 +133,8 @@ static void rules_beyond_the_table_count_as_one(void **state)
 	stats_know_rule(STATS_RULES - 2, "some");
 	assert_string_equal(stats.rule[STATS_RULES - 1].name, "all further rules");
 	stats_know_rule(STATS_RULES - 1, "none"); /* changes nothing */
-	stats_know_rule(-1, "default");
-	assert_string_equal(stats.rule[0].name, "default");
+	stats_know_rule(-1, "(no rule)");
+	assert_string_equal(stats.rule[0].name, "(no rule)");
 }
 
 static void a_full_table_counts_the_rest_together(void **state)

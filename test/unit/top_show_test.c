@@ -166,7 +166,7 @@ static void the_table_is_as_documented(void **state)
 	has(text, " python3 /home/u/train.py --token secret\n");
 	has_line(text, "     PID   LIVE   PEAK   IN/s  OUT/s  MOVED   WAIT  RULE");
 	has_line(text, "     PID    20M    20M   100M      0   1.0G    20s  optimizer");
-	has_line(text, "     PID    10M    10M      0      0    20M    10s  default");
+	has_line(text, "     PID    10M    10M      0      0    20M    10s  (no rule)");
 	has_line(text, "     PID    20M    20M      0      0    40M    20s  libtest.so+0x14 >=20M heap");
 }
 
