@@ -213,6 +213,14 @@ uint64_t page_age(const struct page *page)
 	return last > page->copy->start_clock ? last - page->copy->start_clock : 0;
 }
 
+uint64_t page_last(const struct page *page)
+{
+	if (!page->copy)
+		return 0;
+	uint64_t last = last_sign(page), start = page->copy->start_clock;
+	return last > start ? last : start;
+}
+
 const char *page_state(const struct page *page)
 {
 	static const char *const names[] = {"running", "suspended", "ended"};

@@ -41,6 +41,8 @@ void page_free(struct page *page);
 uint64_t page_counter(const struct page *page, enum stats_counter counter);
 /* For how long the process has used CUDA memory, or had; ns. */
 uint64_t page_age(const struct page *page);
+/* When it was last known to live, CLOCK_MONOTONIC; 0: its figures cannot be read. */
+uint64_t page_last(const struct page *page);
 /* "running", "suspended", "ended", "gone", "other version", "broken" */
 const char *page_state(const struct page *page);
 /* The program without its arguments, "python train.py" where it is a script: short, and nothing secret. */

@@ -47,15 +47,17 @@ static int print_help(void)
 	       "                     ");
 	for (unsigned i = 0; i < top_n_columns(); i++)
 		printf(" %s", top_columns[i].key);
-	printf("\n"
-	       "  --reverse           the other way round\n"
-	       "  --user NAME         processes of this user alone\n"
-	       "  --gone              also processes that were killed and left their figures\n\n"
-	       "Exit status: 0, also when there is no process; 1 a reading failed; 2 wrong usage.\n\n"
-	       "examples:\n"
-	       "  spillway top\n"
-	       "  spillway top --once --json | jq '.processes[] | [.pid, .counters.moved_in_bytes]'\n"
-	       "  spillway top --once --details --interval 2 4711\n");
+	printf(
+	    "\n"
+	    "  --reverse           the other way round\n"
+	    "  --user NAME         processes of this user alone\n"
+	    "  --gone[=N]          also the N processes (%d; or all) that were killed last and left their figures\n\n"
+	    "Exit status: 0, also when there is no process; 1 a reading failed; 2 wrong usage.\n\n"
+	    "examples:\n"
+	    "  spillway top\n"
+	    "  spillway top --once --json | jq '.processes[] | [.pid, .counters.moved_in_bytes]'\n"
+	    "  spillway top --once --details --interval 2 4711\n",
+	    TOP_GONE);
 	return TOOL_OK;
 }
 
@@ -85,6 +87,12 @@ static bool read_count(const char *text, unsigned long *ret_count)
 	return policy_is_digit(*text) && !errno && !*end && *ret_count > 0;
 }
 
+static bool read_gone(const char *text, size_t *ret_gone)
+{
+	*ret_gone = text ? SIZE_MAX : TOP_GONE;
+	return !text || !strcmp(text, "all") || read_count(text, ret_gone);
+}
+
 static bool say_wrong(const char *what, const char *text, const char *instead)
 {
 	char quoted[POLICY_QUOTED_BYTES];
@@ -108,6 +116,9 @@ static bool read_value(int code, const char *text, struct wish *wish)
 		column = top_column_named(text);
 		wish->view.sort = column < 0 ? 0 : (unsigned)column;
 		return column >= 0 || say_wrong("column", text, "`spillway top --help` names them");
+	case 'g':
+		return read_gone(text, &wish->view.gone) ||
+		       say_wrong("number of processes", text, "give a number from 1 on, or all");
 	default:
 		return read_user(text, &wish->choice.only) || say_wrong("user", text, "give a name or a number");
 	}
@@ -167,7 +178,7 @@ static int read_wish(int argc, char **argv, struct wish *wish)
 	    {"plain", no_argument, NULL, 'p'},          {"details", no_argument, NULL, 'd'},
 	    {"interval", required_argument, NULL, 'i'}, {"count", required_argument, NULL, 'n'},
 	    {"sort", required_argument, NULL, 's'},     {"reverse", no_argument, NULL, 'r'},
-	    {"user", required_argument, NULL, 'u'},     {"gone", no_argument, NULL, 'g'},
+	    {"user", required_argument, NULL, 'u'},     {"gone", optional_argument, NULL, 'g'},
 	    {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
 	};
 	int code, at = 1;
@@ -190,9 +201,6 @@ static int read_wish(int argc, char **argv, struct wish *wish)
 			break;
 		case 'r':
 			wish->view.reverse = true;
-			break;
-		case 'g':
-			wish->view.gone = true;
 			break;
 		case 'h':
 			print_help();

@@ -11,11 +11,14 @@
 
 #define TOP_TEXT 40 /* room for a number as text */
 
+/* Where nobody says how many: the last few crashes, and the table still fits on a screen. */
+#define TOP_GONE 10
+
 struct top_view {
 	unsigned sort; /* number of a column */
 	bool reverse;
-	bool gone;    /* show processes that are gone, too */
 	bool details; /* of each process, in plain text */
+	size_t gone;  /* show so many of the processes that are gone, the newest */
 };
 
 /* ---- the table of processes (top_table.c) ---- */
@@ -35,7 +38,10 @@ int top_column_named(const char *key);
 /* What stands in a column for a process. Its length may exceed the width in the last column alone. */
 const char *top_cell(const struct figures_process *process, unsigned column, char *room, size_t bytes);
 
-/* The processes that are shown, in their order. The caller frees the list. NULL: no memory. */
+/*
+ * The processes that are shown, in their order; behind them those that are gone, the newest first, whatever the order. The caller frees the
+ * list. NULL: no memory.
+ */
 const struct figures_process **top_order(const struct figures *figures, const struct top_view *view, size_t *ret_n);
 
 /* At most five columns: "61.2G", "1.5M", "n/a" of NAN. */

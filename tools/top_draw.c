@@ -36,8 +36,9 @@ static void draw_title(const struct draw *draw)
 		 draw->interval, draw->paused ? "  PAUSED" : "");
 	pen_blank(0, 0, COLS, PEN_TITLE);
 	int at = pen_text(0, 0, COLS, text, PEN_TITLE);
-	if (draw->figures->n_gone && !draw->view->gone) {
-		snprintf(text, sizeof(text), "  g: %zu killed", draw->figures->n_gone);
+	if (draw->figures->n_gone > draw->view->gone) {
+		snprintf(text, sizeof(text), draw->view->gone ? "  %zu killed before" : "  g: %zu killed",
+			 draw->figures->n_gone - draw->view->gone);
 		pen_text(0, at, COLS - at, text, PEN_TITLE);
 	}
 }

@@ -210,7 +210,7 @@ static void key_of_main(struct screen *screen, int key)
 		screen->view.reverse = !screen->view.reverse;
 		break;
 	case 'g':
-		screen->view.gone = !screen->view.gone;
+		screen->view.gone = screen->view.gone ? 0 : TOP_GONE;
 		break;
 	case KEY_UP:
 	case 'k':

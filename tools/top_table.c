@@ -308,17 +308,37 @@ static int in_order(const void *left, const void *right)
 	return (a->page->pid > b->page->pid) - (a->page->pid < b->page->pid);
 }
 
+/* Those who live or those who do not, to the end of a list of n. How many; list NULL: none. */
+static size_t pick(const struct figures *figures, const struct figures_process **list, size_t n, bool alive)
+{
+	size_t found = 0;
+
+	for (size_t i = 0; list && i < figures->n; i++)
+		if (figures->process[i].page->alive == alive)
+			list[n + found++] = &figures->process[i];
+	return found;
+}
+
+static int newest_first(const void *left, const void *right)
+{
+	const struct page *a = (*(const struct figures_process *const *)left)->page;
+	const struct page *b = (*(const struct figures_process *const *)right)->page;
+	uint64_t x = page_last(a), y = page_last(b);
+
+	return x != y ? (x < y) - (x > y) : (a->pid < b->pid) - (a->pid > b->pid);
+}
+
 const struct figures_process **top_order(const struct figures *figures, const struct top_view *view, size_t *ret_n)
 {
 	const struct figures_process **list = malloc((figures->n + 1) * sizeof(*list));
-	size_t n = 0;
+	size_t n = pick(figures, list, 0, true), n_gone;
 
-	for (size_t i = 0; list && i < figures->n; i++)
-		if (figures->process[i].page->alive || view->gone)
-			list[n++] = &figures->process[i];
 	ordered_by = view;
 	if (n)
 		qsort(list, n, sizeof(*list), in_order);
-	*ret_n = n;
+	n_gone = pick(figures, list, n, false);
+	if (n_gone)
+		qsort(list + n, n_gone, sizeof(*list), newest_first);
+	*ret_n = n + (n_gone < view->gone ? n_gone : view->gone);
 	return list;
 }

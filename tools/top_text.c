@@ -88,6 +88,8 @@ static void print_head(FILE *out, const struct figures *figures, const struct to
 	fprintf(out, ", %zu process%s", n, n == 1 ? "" : "es");
 	if (figures->n_gone && !view->gone)
 		fprintf(out, ", and %zu that left figures when killed (--gone)", figures->n_gone);
+	else if (figures->n_gone > view->gone)
+		fprintf(out, ", and %zu that were killed before (--gone=all)", figures->n_gone - view->gone);
 	if (figures->n_refused)
 		fprintf(out, ", %zu folder%s not looked into: open to others, or not its user's", figures->n_refused,
 			figures->n_refused == 1 ? "" : "s");

@@ -230,9 +230,42 @@ static void killed_ones_are_shown_on_request(void **state)
 	has(json_of(), "\"processes\": []");
 	has_not(prom_of(), "train.py");
 	has(prom_of(), "\nspillway_processes 0\n");
-	view.gone = true;
+	view.gone = TOP_GONE;
 	has(text_of(), " gone  ");
 	has(json_of(), "\"state\": \"gone\"");
+}
+
+static void the_newest_of_many_killed_ones_are_shown(void **state)
+{
+	size_t n;
+
+	(void)state;
+	for (unsigned i = 0; i < 2 * TOP_GONE; i++) {
+		struct stats_page *one = page_make(self[0]);
+
+		/* Of processes that had this number before; the one in the middle lived last. */
+		one->started -= 1 + i;
+		one->last_clock = one->start_clock + (i > TOP_GONE ? 2 * TOP_GONE - i : i) * 1000000;
+		one->live[PLACE_DEVICE] = i * GIB;
+		page_make_write(one, sizeof(*one));
+		free(one);
+	}
+	page_make_write(page, sizeof(*page));
+	assert_true(figures_read(&figures, &choice));
+	assert_int_equal(figures.n_gone, 2 * TOP_GONE);
+	has(text_of(), "1 process, and 20 that left figures when killed (--gone)");
+	view.gone = TOP_GONE;
+	const struct figures_process **list = top_order(&figures, &view, &n);
+	assert_int_equal(n, 1 + TOP_GONE);
+	assert_true(list[0]->page->alive);
+	for (size_t i = 1; i < n; i++)
+		assert_true(!list[i]->page->alive &&
+			    (i == 1 || page_last(list[i]->page) <= page_last(list[i - 1]->page)));
+	assert_int_equal(list[1]->page->copy->live[PLACE_DEVICE], TOP_GONE * GIB);
+	free(list);
+	has(text_of(), "11 processes, and 10 that were killed before (--gone=all)");
+	view.gone = SIZE_MAX;
+	has(text_of(), "21 processes\n");
 }
 
 static void rows_are_in_the_order_of_the_column(void **state)
@@ -629,6 +662,7 @@ int main(void)
 	    TEST(details_have_every_figure),
 	    TEST(a_process_that_cannot_be_read_is_a_row_that_says_why),
 	    TEST(killed_ones_are_shown_on_request),
+	    TEST(the_newest_of_many_killed_ones_are_shown),
 	    TEST(rows_are_in_the_order_of_the_column),
 	    TEST(short_numbers_have_five_columns_at_most),
 	    TEST(json_is_one_object_on_a_line_with_every_figure),

@@ -31,7 +31,7 @@ expect 'JSON of no process' 0 '{"schema": 1, *"processes": \[\]}' '' "$tool" top
 expect 'plain text where there is no terminal; so many readings' 0 '*0 processes*0 processes*' '' \
 	"$tool" top --interval 0.1 --count 2 1
 for wrong in '--interval 0' '--interval x' '--interval 1e9' '--interval 0x1' '--count 0' '--count -1' '--sort size' \
-	'--user nobody-of-this-name' '0' '-- -1' '12x' '99999999999'; do
+	'--user nobody-of-this-name' '--gone=0' '--gone=x' '0' '-- -1' '12x' '99999999999'; do
 	# shellcheck disable=SC2086 # several words they are
 	expect "top $wrong is wrong usage" 2 '' 'spillway: "*" is no *; *' "$tool" top --once $wrong
 done
@@ -42,6 +42,8 @@ for two in '--json --plain' '--json --details' '--plain --details' '--json --onc
 	expect "top $two is wrong usage" 2 '' '*only one of --json, --plain and --details*' "$tool" top $two
 done
 expect 'so is one reading, and several' 2 '' '*--once is one reading, --count 3 are more*' "$tool" top --once --count 3
+expect 'so many killed ones' 0 '*0 processes*' '*' "$tool" top --once --gone=3 1
+expect 'all killed ones' 0 '*0 processes*' '*' "$tool" top --once --gone=all 1
 expect 'one reading said twice is none' 0 '*0 processes*' '*' "$tool" top --once --count 1 1
 expect 'prom --list takes no interval' 2 '' '*leave --interval away*' "$tool" prom --list --interval 3
 expect 'output that cannot be written is a failure' 1 '' '*could not be written*' sh -c '"$1" top --once >/dev/full' sh "$tool"
