@@ -55,11 +55,11 @@ static int by_end(const void *a, const void *b)
 	return (x->end > y->end) - (x->end < y->end);
 }
 
-/* What arrived, the time in which copies were under way, and what became of the rest. */
+/* What arrived, the time in which the links were busy, and what became of the rest. */
 static bool arrivals_find(struct pass *pass)
 {
 	struct digest *digest = pass->digest;
-	struct digest_cover link = {0};
+	struct digest_cover links[DIGEST_DEVICES + 1] = {0};
 
 	pass->arrivals = digest_zeros(digest->n_moves, sizeof(*pass->arrivals));
 	if (!pass->arrivals)
@@ -71,7 +71,7 @@ static bool arrivals_find(struct pass *pass)
 			digest->moves_open++;
 			continue;
 		}
-		digest_cover_add(&link, move->begin, move->end);
+		digest_cover_add(&links[move->device], move->begin, move->end);
 		if (move->stayed) {
 			digest->moves_stayed++;
 			continue;
@@ -80,7 +80,8 @@ static bool arrivals_find(struct pass *pass)
 			digest->move_why[move->to_host][move->why] += move->bytes;
 		pass->arrivals[pass->n_arrivals++] = move;
 	}
-	digest->link_ns = link.total;
+	for (unsigned i = 0; i <= DIGEST_DEVICES; i++)
+		digest->link_ns += links[i].total;
 	qsort(pass->arrivals, pass->n_arrivals, sizeof(*pass->arrivals), by_end);
 	return true;
 }

@@ -152,7 +152,8 @@ struct digest {
 	struct digest_function *functions; /* those that waited or were submitted, the costliest first */
 	size_t n_functions;
 	/* Wall time in which at least one ... was under way */
-	uint64_t wait_ns, gap_ns, suspended_ns, link_ns;
+	uint64_t wait_ns, gap_ns, suspended_ns;
+	uint64_t link_ns;     /* at least one move was; summed over devices, as link_us of stats.def */
 	uint64_t ask_ns;      /* summed over threads */
 	uint64_t ask_host_ns; /* of that: for allocations that were placed on the host, at least in part */
 	uint64_t n_ask_host;

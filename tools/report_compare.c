@@ -128,7 +128,7 @@ static const struct figure figures[] = {
     {"GPU stopped", TIME, gaps},
     {"suspended", TIME, suspended},
     {"making allocations", TIME, asking},
-    {"copies under way", TIME, link_time},
+    {"link busy", TIME, link_time},
     {"device budget", BYTES, budget},
     {"needed at most", BYTES, need},
     {"on the device at most", BYTES, on_device},

@@ -307,10 +307,7 @@ void gap_run(struct engine *engine)
 	if (wishes->n)
 		wish_ahead(engine, wishes);
 	if (is_worth_it(engine, wishes) && close_gate(engine)) {
-		uint64_t begin = clock_now();
-
 		grant_all(engine, wishes);
-		stats_add(STAT_link_us, (clock_now() - begin) / 1000);
 		open_gate(engine);
 	}
 	forget(engine, wishes);

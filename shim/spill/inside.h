@@ -147,7 +147,8 @@ struct engine {
 	unsigned n_refused;
 	unsigned doubts;         /* errors of events in a row */
 	uint64_t copied;         /* ns: when copies were last under way */
-	uint64_t looked;         /* ns: when the mover last looked at its copies */
+	uint64_t busy_since;     /* ns: up to then the time with moves under way is in STAT_link_us */
+	unsigned n_told;         /* of moves that have begun, and not ended */
 	struct travels *travels; /* what was in transit lately (stop.c) */
 
 	uint64_t done;                /* submissions up to this one are done */
@@ -234,6 +235,8 @@ bool move_is_mapped(const struct engine *engine);
 /* Map all such pieces of a block but those with this stamp. */
 void move_rest_of(struct engine *engine, uint32_t block_unit, uint64_t but);
 bool move_is_busy(struct engine *engine, uint32_t piece, bool in);
+/* The time with moves under way so far, into the figures. */
+void move_count_busy(struct engine *engine);
 /* Are any copies under way, any pieces not mapped? */
 bool move_any(const struct engine *engine);
 /* Copies under way are given up: what they were to replace is mapped, and stays. */

@@ -170,26 +170,49 @@ static enum move_answer undo(struct engine *engine, struct transit *transit, boo
 	return MOVE_FAILED;
 }
 
-/* ---- for the trace ---- */
+/* ---- for figures and the trace: the link is busy while a move has been told of and not its end ---- */
 
-static void tell_begin(const struct engine *engine, struct move *move)
+static void count_busy(struct engine *engine, uint64_t now)
 {
+	if (!engine->n_told)
+		return;
+	uint64_t us = (now - engine->busy_since) / 1000;
+	stats_add(STAT_link_us, us);
+	engine->busy_since += us * 1000;
+}
+
+void move_count_busy(struct engine *engine)
+{
+	count_busy(engine, clock_now());
+}
+
+static void tell_begin(struct engine *engine, struct move *move)
+{
+	uint64_t now = clock_now();
+
 	static _Atomic uint64_t n;
 	const struct transit *transit = &move->transit;
 	bool out = transit->to != CHUNK_DEVICE;
 
+	if (!engine->n_told++)
+		engine->busy_since = now;
 	move->number = 0;
 	if (!trace_is_on())
 		return;
 	move->number = atomic_fetch_add(&n, 1) + 1;
-	trace_event(move, move->number, (uint64_t)engine->device->ordinal, arena_address(engine->arena, transit->piece),
-		    transit_bytes(transit), out, out ? engine->why_out : engine->why_in);
+	trace_event_at(move, now, move->number, (uint64_t)engine->device->ordinal,
+		       arena_address(engine->arena, transit->piece), transit_bytes(transit), out,
+		       out ? engine->why_out : engine->why_in);
 }
 
-static void tell_end(const struct move *move, bool stayed)
+static void tell_end(struct engine *engine, const struct move *move, bool stayed)
 {
+	uint64_t now = clock_now();
+
+	count_busy(engine, now);
+	engine->n_told--;
 	if (move->number)
-		trace_event(moved, move->number, stayed);
+		trace_event_at(moved, now, move->number, stayed);
 }
 
 /* ---- beginning ---- */
@@ -229,7 +252,7 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 	tell_begin(engine, move);
 	CUresult result = link_copy(engine, move, gap);
 	if (result != CUDA_SUCCESS) {
-		tell_end(move, true);
+		tell_end(engine, move, true);
 		log_once("copying memory to the %s: %s", to == CHUNK_HOST ? "host" : "device", real_error_name(result));
 		if (rest) {
 			undo_turn(engine, rest, &transit);
@@ -295,14 +318,14 @@ static void finish_in(struct engine *engine, struct move *move)
 	/* Not held up by unmapping host memory: that takes long, and no turn of the copy engine. */
 	link_let_out_go(engine, true);
 	if (move->is_mapped && transit_unmap(transit) != CUDA_SUCCESS) {
-		tell_end(move, true);
+		tell_end(engine, move, true);
 		arrived(engine, transit, MARK_HOST, false);
 		return;
 	}
 	link_let_out_go(engine, false);
 	/* Not even that: nobody is held back for ever from what cannot be had; who touches it will be told by the GPU. */
 	if (!map_either(engine, transit, &is_new)) {
-		tell_end(move, true);
+		tell_end(engine, move, true);
 		arrived(engine, transit, MARK_HOST, !move->is_mapped);
 		return;
 	}
@@ -310,7 +333,7 @@ static void finish_in(struct engine *engine, struct move *move)
 		count(engine, transit, move->begun);
 		transit_exchange(engine->heap, transit);
 	}
-	tell_end(move, !is_new);
+	tell_end(engine, move, !is_new);
 	arrived(engine, transit, is_new ? MARK_DEVICE : MARK_HOST, !move->is_mapped);
 }
 
@@ -318,7 +341,7 @@ static void finish_out(struct engine *engine, struct move *move)
 {
 	if (move->is_mapped) {
 		if (transit_unmap(&move->transit) != CUDA_SUCCESS) {
-			tell_end(move, true);
+			tell_end(engine, move, true);
 			arrived(engine, &move->transit, MARK_DEVICE, false);
 			return;
 		}
@@ -328,7 +351,7 @@ static void finish_out(struct engine *engine, struct move *move)
 	struct rest *rest = &engine->rest[engine->n_rest++];
 
 	count(engine, &move->transit, move->begun);
-	tell_end(move, false);
+	tell_end(engine, move, false);
 	transit_exchange(engine->heap, &move->transit);
 	rest->transit = move->transit;
 	rest->since = clock_now();
@@ -468,7 +491,7 @@ void move_abandon(struct engine *engine)
 			struct move *move = &queue->at[queue->head];
 			struct transit transit = move->transit;
 
-			tell_end(move, true);
+			tell_end(engine, move, true);
 			/* It may still be written to: never used again. */
 			if (REAL(cuEventQuery)(move->event) != CUDA_SUCCESS)
 				transit.spare = NULL;

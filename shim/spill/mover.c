@@ -241,11 +241,9 @@ static bool work(struct engine *engine)
 	choose_progress(engine);
 	get_ready(engine);
 	govern(engine);
-	if (engine->in.n || engine->out.n) {
-		stats_add(STAT_link_us, (clock_now() - engine->looked) / 1000);
+	if (engine->in.n || engine->out.n)
 		engine->copied = clock_now();
-	}
-	engine->looked = clock_now();
+	move_count_busy(engine);
 	any |= move_finish(engine);
 	if (engine->exact)
 		gap_run(engine);

@@ -5,6 +5,7 @@
 #include "shim/spillway.h"
 #include "shim/stats_page.h"
 #include "test/preload/child.h"
+#include "tools/digest.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -174,7 +175,8 @@ static int counts(void)
 	CHECK(page->device[0].live[PLACE_HOST] == page->live[PLACE_HOST] && page->live[PLACE_HOST] > 0);
 	CHECK(page->counter[STAT_allocations] == N_BLOCKS);
 	CHECK(page->device[0].figures.figure[FIGURE_live] == N_BLOCKS * BLOCK);
-	CHECK(page->rule[0].figures.figure[FIGURE_peak] == N_BLOCKS * BLOCK && !strcmp(page->rule[0].name, "(no rule)"));
+	CHECK(page->rule[0].figures.figure[FIGURE_peak] == N_BLOCKS * BLOCK &&
+	      !strcmp(page->rule[0].name, "(no rule)"));
 	CHECK(page->device[0].fault[FAULT_GPU] == STATS_NA); /* nothing managed, so nothing was counted */
 	CHECK(sum_of(page, FIGURE_spilled_bytes) == page->counter[STAT_spilled_bytes]);
 	CHECK(page->counter[STAT_rescues] >= page->counter[STAT_spilled_allocations]);
@@ -368,6 +370,57 @@ static void submissions_of_a_traced_program_are_counted(void **state)
 	assert_int_equal(unlink(strchr(trace, '/')), 0);
 }
 
+static uint64_t *shared;
+
+static int moves_and_says_how_busy_it_was(void)
+{
+	work();
+	CHECK(spillway_suspend() == 0);
+	*shared = page_there()->counter[STAT_link_us];
+	exit(7);
+}
+
+static uint64_t link_busy_us(const char *path)
+{
+	struct trace trace;
+	struct digest digest;
+
+	assert_int_equal(trace_read_file(path, &trace), 0);
+	assert_int_equal(trace.n_lost, 0);
+	assert_int_equal(digest_make(&trace, NULL, &digest), 0);
+	uint64_t ns = digest.link_ns;
+	assert_int_equal(digest.moves_open, 0);
+	digest_free(&digest);
+	trace_free(&trace);
+	return ns / 1000;
+}
+
+/* The summary has it from the counter, the report from the trace. */
+static void counter_and_trace_agree_on_how_busy_the_link_was(void **state)
+{
+	char trace[128];
+
+	(void)state;
+	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(shared, MAP_FAILED);
+	snprintf(trace, sizeof(trace), "SPILLWAY_TRACE=%s/trace", folder);
+	for (unsigned fast = 0; fast < 2; fast++) {
+		const char *const settings[] = {
+		    "SIM_MEMORY=128MiB", runtime, trace,
+		    fast ? "SPILLWAY_SET=device.budget=32MiB,host.budget=128MiB,report.summary=no,spill.mode=fast"
+			 : "SPILLWAY_SET=device.budget=32MiB,host.budget=128MiB,report.summary=no,spill.mode=exact",
+		    NULL};
+
+		assert_int_equal(child_run(settings, moves_and_says_how_busy_it_was), 7);
+		uint64_t us = link_busy_us(strchr(trace, '/'));
+		assert_true(us > 0);
+		/* But for what is rounded off at the end. */
+		assert_in_range(*shared, us > 0 ? us - 1 : 0, us + 1);
+		assert_int_equal(unlink(strchr(trace, '/')), 0);
+	}
+	munmap(shared, 4096);
+}
+
 /* By a way that no handler of fork() is told of. */
 static int clones(void)
 {
@@ -544,6 +597,7 @@ int main(void)
 	    TEST(the_last_figures_outlive_a_kill),
 	    TEST(an_exit_leaves_nothing),
 	    TEST(a_forked_child_neither_counts_there_nor_removes_it),
+	    TEST(counter_and_trace_agree_on_how_busy_the_link_was),
 	    TEST(a_cloned_child_does_not_end_it),
 	    TEST(submissions_of_a_traced_program_are_counted),
 	    TEST(without_a_runtime_folder_they_are_in_memory),
