@@ -117,7 +117,7 @@ static struct ring *take_ring(void)
 		prctl(PR_GET_NAME, name);
 		snprintf(ring->name, sizeof(ring->name), "%s %ld", name, (long)syscall(SYS_gettid));
 		ring->number = atomic_fetch_add(&n_threads, 1) + 1;
-		ring->busy = false;
+		atomic_store_explicit(&ring->busy, false, memory_order_relaxed);
 		ring->tail_seen = atomic_load_explicit(&ring->tail, memory_order_acquire);
 		atomic_store_explicit(&ring->state, RING_USED, memory_order_release);
 		if (is_new)
@@ -153,11 +153,12 @@ static inline struct ring *begin(void)
 
 	if (__builtin_expect(!ring, 0))
 		ring = take_ring();
-	if (__builtin_expect(ring->busy, 0)) {
+	if (__builtin_expect(atomic_load_explicit(&ring->busy, memory_order_relaxed), 0)) {
 		atomic_fetch_add_explicit(&ring->lost, 1, memory_order_relaxed);
 		return NULL;
 	}
-	ring->busy = true;
+	atomic_store_explicit(&ring->busy, true, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst); /* a handler that comes from here on sees it */
 	ring->full = false;
 	ring->at = atomic_load_explicit(&ring->head, memory_order_relaxed);
 	put(ring, 0);
@@ -176,7 +177,8 @@ static inline void commit(struct ring *ring, uint32_t kind, uint32_t id, uint64_
 		ring->words[(head + 1) % RING_WORDS] = time;
 		atomic_store_explicit(&ring->head, ring->at, memory_order_release);
 	}
-	ring->busy = false;
+	atomic_signal_fence(memory_order_seq_cst);
+	atomic_store_explicit(&ring->busy, false, memory_order_relaxed);
 	if (__builtin_expect(ring->at - ring->tail_seen > RING_WORDS / 2, 0)) {
 		look_at_tail(ring);
 		if (ring->at - ring->tail_seen > RING_WORDS / 2)

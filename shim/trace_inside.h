@@ -39,7 +39,8 @@ struct ring {
 	_Atomic uint64_t head __attribute__((aligned(64))); /* written, ever */
 	/* The writer's own. */
 	uint64_t at, tail_seen;
-	bool busy, full; /* a record is begun; it has found no room */
+	_Atomic bool busy; /* a record is begun: for signal handlers of the thread, and for all that have no ring */
+	bool full;         /* it has found no room */
 	_Atomic uint64_t lost;
 	/* The drainer's. */
 	_Atomic uint64_t tail __attribute__((aligned(64))); /* read, ever */

@@ -20,12 +20,26 @@ struct name {
 
 struct table {
 	_Atomic(struct name *) slot[SLOTS];
-	bool told[SLOTS]; /* the drainer's */
+	/*
+	 * Slots that are taken or are about to be: never fewer than there are. Whoever finds a name may use its number before
+	 * the one that made it goes on, and the drainer must not believe that there is nothing new then.
+	 */
 	atomic_uint n;
+	bool told[SLOTS]; /* the drainer's, as the next */
 	unsigned n_told;
 };
 
 static struct table sites, ranges;
+
+/* Put it there. False: another thread was faster; *there is what it has put. */
+static bool take_slot(struct table *table, uint64_t at, struct name *made, struct name **there)
+{
+	atomic_fetch_add_explicit(&table->n, 1, memory_order_relaxed);
+	if (atomic_compare_exchange_strong(&table->slot[at], there, made))
+		return true;
+	atomic_fetch_sub_explicit(&table->n, 1, memory_order_relaxed);
+	return false;
+}
 
 /* The number of the name with this hash and text; made where it is not there. text NULL: the hash says all. */
 static uint64_t number_of(struct table *table, uint64_t hash, const char *text,
@@ -40,10 +54,8 @@ static uint64_t number_of(struct table *table, uint64_t hash, const char *text,
 
 		if (!there && !made && !(made = make(hash, text)))
 			return 0;
-		if (!there && atomic_compare_exchange_strong(&table->slot[at], &there, made)) {
-			atomic_fetch_add_explicit(&table->n, 1, memory_order_release);
+		if (!there && take_slot(table, at, made, &there))
 			return at;
-		}
 		/* There, or another thread was faster, with this one or another. */
 		if (there->hash == hash && (!text || !strcmp(there->text, text))) {
 			free(made);
@@ -101,9 +113,7 @@ static void each_new(struct table *table, enum trace_list list,
 		     void (*visit)(void *argument, enum trace_list list, uint64_t number, const char *text),
 		     void *argument)
 {
-	unsigned n = atomic_load_explicit(&table->n, memory_order_acquire);
-
-	if (n == table->n_told)
+	if (atomic_load_explicit(&table->n, memory_order_relaxed) == table->n_told)
 		return;
 	for (unsigned i = 1; i < SLOTS; i++) {
 		const struct name *name = atomic_load_explicit(&table->slot[i], memory_order_acquire);
@@ -111,9 +121,9 @@ static void each_new(struct table *table, enum trace_list list,
 		if (!name || table->told[i])
 			continue;
 		table->told[i] = true;
+		table->n_told++;
 		visit(argument, list, i, name->text);
 	}
-	table->n_told = n;
 }
 
 void names_each_new(void (*visit)(void *argument, enum trace_list list, uint64_t number, const char *text),

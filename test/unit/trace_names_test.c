@@ -1,0 +1,85 @@
+/*
+ * Numbers of places and ranges: one for each, and told before anything can be read that uses it, also when two threads
+ * come with the same name at one moment.
+ */
+#include "shim/caller.h"
+#include "shim/trace_inside.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#define ROUNDS 3000 /* of the 4095 that there is room for */
+
+_Atomic bool trace_on = true;
+
+/* Stands for the loader. */
+char *caller_text(const void *address, char *room, size_t bytes)
+{
+	snprintf(room, bytes, "place %p", address);
+	return room;
+}
+
+static _Atomic unsigned round_of_both;
+static bool told[4096];
+
+static void *name_of(unsigned i)
+{
+	return (void *)(uintptr_t)(0x1000 + 16 * i);
+}
+
+static void *other(void *argument)
+{
+	for (unsigned i = 1; i <= ROUNDS; i++) {
+		while (atomic_load(&round_of_both) < i)
+			;
+		trace_site(name_of(i));
+	}
+	return argument;
+}
+
+static void tell(void *argument, enum trace_list list, uint64_t number, const char *text)
+{
+	(void)argument;
+	(void)text;
+	assert_int_equal(list, TRACE_SITES);
+	assert_false(told[number]);
+	told[number] = true;
+}
+
+/* The drainer has seen the event of a thread that found the name; the one that made it may not be done yet. */
+static void a_name_that_was_found_is_told(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, other, NULL), 0);
+	for (unsigned i = 1; i <= ROUNDS; i++) {
+		atomic_store(&round_of_both, i);
+		uint64_t number = trace_site(name_of(i));
+		names_each_new(tell, NULL);
+		if (number && !told[number])
+			fail_msg("name %u, number %u, was not told", i, (unsigned)number);
+	}
+	pthread_join(thread, NULL);
+}
+
+static void the_same_place_has_one_number(void **state)
+{
+	(void)state;
+	assert_int_equal(trace_site(name_of(1)), trace_site(name_of(1)));
+	assert_int_not_equal(trace_site(name_of(1)), trace_site(name_of(2)));
+	assert_int_equal(trace_site(NULL), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_name_that_was_found_is_told),
+	    cmocka_unit_test(the_same_place_has_one_number),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
