@@ -288,13 +288,25 @@ static void log_it(const struct use *use)
 static void wait_for_it(const struct use *use)
 {
 	unsigned n = atomic_load(&n_arenas);
-	uint64_t begin = trace_is_on() ? clock_now() : 0;
 
 	for (unsigned i = 0; i < n; i++)
 		engine_wait(arenas[i].engine, use->named, use->n_named, use->unknown);
-	if (begin)
-		trace_event_at(wait, begin, use->device < 0 ? 0 : (uint64_t)use->device, clock_now() - begin,
-			       trace_function(use->function, (uint32_t)use->id));
+}
+
+/*
+ * Tell the trace of the wait since *since: once it has ended, and every so often while it lasts. Not each time that was
+ * asked: of an engine that is dead the answer comes at once, and may be the same for ever.
+ */
+#define TELL_NS UINT64_C(1000000000)
+static void tell_wait(const struct use *use, bool ended, uint64_t *since)
+{
+	uint64_t now = *since ? clock_now() : 0;
+
+	if (!*since || (!ended && now - *since < TELL_NS))
+		return;
+	trace_event_at(wait, *since, use->device < 0 ? 0 : (uint64_t)use->device, now - *since,
+		       trace_function(use->function, (uint32_t)use->id));
+	*since = now;
 }
 
 /*
@@ -304,6 +316,7 @@ static void wait_for_it(const struct use *use)
  */
 static void wait_and_hold(struct use *use, bool mapped)
 {
+	uint64_t since = trace_is_on() ? clock_now() : 0;
 	bool away;
 
 	let_go(use);
@@ -313,6 +326,7 @@ static void wait_and_hold(struct use *use, bool mapped)
 	do {
 		wait_for_it(use);
 		mapped = hold(use, &away) || !use_is_tracking();
+		tell_wait(use, mapped, &since);
 		if (!mapped)
 			let_go(use);
 	} while (!mapped);
