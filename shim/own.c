@@ -118,13 +118,22 @@ static CUresult ask_in_turn(struct device *device, const struct policy_decision 
 CUresult own_managed(CUdeviceptr *ret_address, size_t bytes, unsigned flags, void *caller)
 {
 	bool is_right = ret_address && bytes && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
-	struct device *device = NULL;
-
+	bool decides = policy_decides(life_policy(), POLICY_API_MANAGED);
+	struct backend_request question = {.api = POLICY_API_MANAGED, .bytes = bytes, .caller = caller};
 	/* What is wrong is the driver's to refuse. */
-	if (is_right && policy_decides(life_policy(), POLICY_API_MANAGED))
-		device = device_current(NULL);
-	if (!device)
-		return ask_driver(ret_address, bytes, flags, -1, NULL);
-	struct policy_decision decision = decide(POLICY_API_MANAGED, device, bytes, caller);
-	return ask_in_turn(device, &decision, bytes, flags, ret_address);
+	struct device *device = is_right && (decides || trace_is_on()) ? device_current(NULL) : NULL;
+	struct policy_decision decision = {.rule = -1};
+	CUresult result;
+
+	if (device)
+		trace_ask(device, &question);
+	if (device && decides) {
+		decision = choice_make(device, &question);
+		result = ask_in_turn(device, &decision, bytes, flags, ret_address);
+	} else {
+		result = ask_driver(ret_address, bytes, flags, -1, NULL);
+	}
+	if (device && result != CUDA_SUCCESS)
+		trace_refused(device, &question, decision.rule, result);
+	return result;
 }

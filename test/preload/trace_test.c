@@ -2,6 +2,7 @@
  * A traced program (tracer.c), and its file as the reader sees it: what the program did is in it, all of it and nothing
  * else; and whatever befalls the program or the file, neither is harmed by the other.
  */
+#include "policy/policy.h"
 #include "test/preload/run.h"
 #include "test/unit/seed.h"
 #include "tools/trace_read.h"
@@ -314,9 +315,33 @@ static void what_is_freed_and_what_is_not(void **state)
 	read_it(path);
 	assert_int_equal(trace.n_blocks, 2);
 	assert_int_equal(count(TRACE_freed), 1);
+	assert_int_equal(count(TRACE_ask), 2);
 	assert_true(trace.blocks[0].freed == UINT64_MAX); /* the driver refused */
 	assert_true(trace.blocks[1].freed >= trace.blocks[1].made && trace.blocks[1].freed < UINT64_MAX);
 	assert_int_equal(told(strstr(outcome.err, "allocations, "), "allocations, "), 1);
+}
+
+/* Attempts before, results after, for the program's own managed memory as for all. */
+static void managed_memory_that_is_refused_is_told(void **state)
+{
+	const uint32_t order[] = {TRACE_ask, TRACE_refused, TRACE_ask, TRACE_made};
+	unsigned n = 0;
+
+	(void)state;
+	run_tracer("refused", "3", "SIM_FAIL=cuMemAllocManaged:1:2");
+	assert_int_equal(outcome.status, 0);
+	read_it(path);
+	for (size_t i = 0; i < trace.n_rows; i++) {
+		const struct trace_event *event = &trace.rows[i].event;
+
+		if (event->kind != TRACE_ask && event->kind != TRACE_refused && event->kind != TRACE_made)
+			continue;
+		assert_true(n < 4 && event->kind == order[n++]);
+		if (event->kind == TRACE_refused)
+			assert_true(event->refused.bytes == 3 << 20 && event->refused.api == POLICY_API_MANAGED &&
+				    event->refused.result == 2 /* out of memory */ && event->refused.site);
+	}
+	assert_int_equal(n, 4);
 }
 
 static void where_nothing_happens_there_is_no_file(void **state)
@@ -403,6 +428,7 @@ int main(void)
 	    cmocka_unit_test_teardown(a_file_that_cannot_be_made_is_said_once, teardown),
 	    cmocka_unit_test_teardown(threads_are_all_there, teardown),
 	    cmocka_unit_test_teardown(what_is_freed_and_what_is_not, teardown),
+	    cmocka_unit_test_teardown(managed_memory_that_is_refused_is_told, teardown),
 	    cmocka_unit_test_teardown(where_nothing_happens_there_is_no_file, teardown),
 	    cmocka_unit_test_teardown(page_faults_of_several_devices_add_up, teardown),
 	    cmocka_unit_test_teardown(what_finds_no_room_is_counted_and_said, teardown),

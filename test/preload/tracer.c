@@ -226,6 +226,18 @@ static int frees(unsigned n)
 	return 0;
 }
 
+/* Managed memory that the driver has none of (SIM_FAIL), and then has. */
+static int refused(unsigned n)
+{
+	CUdeviceptr managed;
+
+	driver_start(0);
+	if (cu.cuMemAllocManaged(&managed, n * MIB, CU_MEM_ATTACH_GLOBAL) != CUDA_ERROR_OUT_OF_MEMORY)
+		return 1;
+	MUST(cu.cuMemAllocManaged(&managed, n * MIB, CU_MEM_ATTACH_GLOBAL));
+	return 0;
+}
+
 /* ---- nothing ---- */
 
 /* The library has come to life, and nothing has happened. */
@@ -294,6 +306,7 @@ static const struct {
     {"may_write", may_write},
     {"threads", threads},
     {"frees", frees},
+    {"refused", refused},
     {"late", late},
     {"asks", asks},
     {"faults", faults},
