@@ -54,6 +54,7 @@ function section_end(i, j, f, all, done) {
 		print ".El"
 	rest("Submitted as they are; where memory moves, what they name is brought in and held until they are done:", "SUBMIT")
 	rest("The same, and synchronous where SYNC_MEMOPS was set on heap memory:", "SUBMIT_SYNC")
+	rest("The same as either, and between GPUs: what a device has no access to is copied in another way:", "COPY")
 	rest("Counted and passed on:", "FORWARD")
 	rest("Used by Spillway itself, the program's calls are not seen:", "USE")
 	for (i in row)
@@ -81,6 +82,7 @@ file == 2 && /^HOOK_[A-Z_]*\(/ {
 	kind = $0
 	sub(/\(.*/, "", kind)
 	sub(/^HOOK_/, "", kind)
+	sub(/^COPY_SYNC$/, "COPY", kind)
 	name = $0
 	sub(/^[^(]*\(/, "", name)
 	sub(/,.*/, "", name)

@@ -13,7 +13,8 @@
  *   into the heap     when the event has passed, to anybody
  *
  * The driver's pools serve what a capturing stream allocates (it becomes a node of the graph), pools that can be
- * exported, have a limit or are reached by other devices, and what a rule leaves to the driver.
+ * exported or have a limit, and what a rule leaves to the driver. Devices to which a pool is opened reach what it has in
+ * the heap, too (peer.h).
  */
 #ifndef SPILLWAY_ASYNC_H
 #define SPILLWAY_ASYNC_H

@@ -211,6 +211,24 @@ void context_ended(CUcontext context, bool ended)
 	pthread_mutex_unlock(&all_lock);
 }
 
+bool context_device(CUcontext context, CUdevice *ret_device)
+{
+	bool found = false, pushed;
+
+	pthread_mutex_lock(&all_lock);
+	for (unsigned i = 0; i < n_all && !found; i++) {
+		found = all[i].context == context;
+		if (found)
+			*ret_device = all[i].device;
+	}
+	pthread_mutex_unlock(&all_lock);
+	if (found || !context || !context_enter(context, &pushed))
+		return found;
+	found = REAL(cuCtxGetDevice)(ret_device) == CUDA_SUCCESS;
+	context_leave(pushed);
+	return found;
+}
+
 CUcontext context_any(CUdevice device)
 {
 	CUcontext context = NULL;

@@ -29,6 +29,8 @@ void context_green_ended(CUgreenCtx green);
 void context_known(CUcontext context, CUdevice device);
 void context_ending(CUcontext context);
 void context_ended(CUcontext context, bool ended);
+/* The device of a context; false: it is gone. */
+bool context_device(CUcontext context, CUdevice *ret_device);
 /* One of the device's contexts that is alive, NULL: none. */
 CUcontext context_any(CUdevice device);
 

@@ -3,6 +3,7 @@
 #include "shim/enter.h"
 #include "shim/hostmem.h"
 #include "shim/log.h"
+#include "shim/peer.h"
 #include "shim/real.h"
 
 #include <stdlib.h>
@@ -165,31 +166,55 @@ static uint64_t keep_of(const struct budget *budget)
 	return share < KEEP_MOST ? share : KEEP_MOST;
 }
 
-/* One that does not exist, or that this device does not reach, is said once and left out. */
-static void find_peers(const struct device *device, struct heap_config *config)
+static bool reaches(const struct device *from, const struct device *to)
 {
-	uint64_t peers = policy_peers(life_policy());
+	int can = 0;
+
+	return REAL(cuDeviceCanAccessPeer)(&can, from->ordinal, to->ordinal) == CUDA_SUCCESS && can;
+}
+
+/* NULL: it can lend. Whoever may be given access to the heap must reach all of it, wherever it lies. */
+static const char *why_not_lend(const struct device *device, const struct device *lender)
+{
+	if (!lender)
+		return "there is no such device";
+	if (!lender->vmm)
+		return "it has no virtual memory management";
+	if (!reaches(device, lender))
+		return "the one does not reach the other";
+	for (int i = 0; i < DEVICE_MOST; i++) {
+		const struct device *other = i == device->ordinal || i == lender->ordinal ? lender : find(i);
+
+		if (!other)
+			break;
+		if (other != lender && reaches(other, device) && !reaches(other, lender))
+			return "a third reaches this one and not that";
+	}
+	return NULL;
+}
+
+/* One that cannot is said once and left out. */
+static void find_lenders(const struct device *device, struct heap_config *config)
+{
+	uint64_t lenders = policy_peers(life_policy());
 
 	if (policy_spill_mode(life_policy()) == POLICY_SPILL_OFF)
 		return;
-	for (int i = 0; i < DEVICE_MOST && config->n_peers < HEAP_PEERS; i++) {
-		if (!(peers >> i & 1) || i == device->ordinal)
+	for (int i = 0; i < DEVICE_MOST && config->n_lenders < HEAP_LENDERS; i++) {
+		if (!(lenders >> i & 1) || i == device->ordinal)
 			continue;
-		struct device *peer = find(i);
-		int can = 0;
+		struct device *lender = find(i);
+		const char *why_not = why_not_lend(device, lender);
 
-		if (!peer || !peer->vmm ||
-		    REAL(cuDeviceCanAccessPeer)(&can, device->ordinal, peer->ordinal) != CUDA_SUCCESS || !can) {
+		if (why_not) {
 			log_line("spill.peers: device %d cannot lend memory to device %d: %s", i, device->ordinal,
-				 !peer        ? "there is no such device"
-				 : !peer->vmm ? "it has no virtual memory management"
-					      : "the one does not reach the other");
+				 why_not);
 			continue;
 		}
-		config->peers[config->n_peers] = peer->ordinal;
-		config->peer_budgets[config->n_peers] = &peer->budget;
-		config->peer_bytes[config->n_peers++] =
-		    resolve(policy_peer_budget(life_policy()), peer->total, peer->total / 2);
+		config->lenders[config->n_lenders] = lender->ordinal;
+		config->lender_budgets[config->n_lenders] = &lender->budget;
+		config->lender_bytes[config->n_lenders++] =
+		    resolve(policy_peer_budget(life_policy()), lender->total, lender->total / 2);
 	}
 }
 
@@ -212,6 +237,7 @@ static struct heap *make_heap(struct device *device)
 	    .rdma = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
 	    .exportable = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
 	    .share = policy_ipc(life_policy()),
+	    .peers = peer_heap(device),
 	    .device_budget = &device->budget,
 	    .host_budget = &host_budget,
 	    .arena_hint = ARENA_HINT(device->ordinal),
@@ -221,9 +247,9 @@ static struct heap *make_heap(struct device *device)
 	    .keep_host = keep_of(&host_budget),
 	    .piece_bytes = resolve(policy_heap_chunk(life_policy()), 0, 0),
 	};
-	find_peers(device, &config);
-	for (unsigned i = 0; i < config.n_peers; i++)
-		config.arena_bytes += ARENA_TIMES * config.peer_bytes[i];
+	find_lenders(device, &config);
+	for (unsigned i = 0; i < config.n_lenders; i++)
+		config.arena_bytes += ARENA_TIMES * config.lender_bytes[i];
 	enum sw_status status = heap_create(&config, &heap);
 	if (status != SW_OK) {
 		log_once("no heap on device %d (%s); allocations go to the driver", device->ordinal,
@@ -254,6 +280,15 @@ struct heap *device_heap(struct device *device)
 	}
 	lock_drop(&start_lock);
 	return heap;
+}
+
+struct heap *device_heap_there(CUdevice ordinal)
+{
+	const struct device *device = ordinal >= 0 && ordinal < DEVICE_MOST
+					  ? atomic_load_explicit(&devices[ordinal], memory_order_acquire)
+					  : NULL;
+
+	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
 }
 
 void device_known_budget(struct device *device)

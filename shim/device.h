@@ -43,6 +43,8 @@ struct device *device_current(CUresult *ret_result);
 uint64_t device_headroom(const struct device *device);
 /* The heap, created on the first call; NULL when this device cannot have one (said once). Needs a current context. */
 struct heap *device_heap(struct device *device);
+/* The heap, if the device has been looked at and has one; else NULL. No lock, no driver call. */
+struct heap *device_heap_there(CUdevice ordinal);
 /* Fix the budget if that has not happened; before there is a context, what is free counts as the total. */
 void device_known_budget(struct device *device);
 /*

@@ -6,6 +6,7 @@
 #include "shim/enter.h"
 #include "shim/hook.h"
 #include "shim/log.h"
+#include "shim/peer.h"
 #include "shim/pending.h"
 #include "shim/pool.h"
 #include "shim/serve.h"
@@ -106,8 +107,12 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPool
 HOOK_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
 {
 	stats_call(HOOK_cuMemPoolDestroy);
+	uint64_t id = life_counts() ? pool_number(pool) : 0;
 	struct pool *gone = life_counts() ? pool_forget(pool) : NULL;
 	CUresult result = REAL(cuMemPoolDestroy)(pool);
+	/* What is not freed yet lives on, open to whom it was. */
+	if (result == CUDA_SUCCESS && !pool_has_memory(gone))
+		peer_pool_closed(id, -1);
 	pool_forgotten(gone, result == CUDA_SUCCESS);
 	return result;
 }
@@ -164,13 +169,23 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesT
 	return enter_leave(&scope, result);
 }
 
-static bool is_for_others(const CUmemAccessDesc *map, size_t count, CUdevice own)
+/* The driver has agreed: what the pool has in the heap, and will have, follows. */
+static CUresult open_heap(CUmemoryPool pool, const struct device *device, const CUmemAccessDesc *map, size_t count)
 {
-	for (size_t i = 0; i < count; i++)
-		if (map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
-		    (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || map[i].location.id != own))
-			return true;
-	return false;
+	uint64_t id = pool_number(pool);
+	CUresult result = CUDA_SUCCESS;
+
+	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+		CUdevice other = map[i].location.id;
+
+		if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || other == device->ordinal)
+			continue;
+		if (map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+			peer_pool_closed(id, other);
+		else
+			result = peer_pool_opened(id, device->ordinal, other);
+	}
+	return result;
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
@@ -184,14 +199,9 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAc
 	/* The default pool of a device is known from the first look at it on. */
 	for (CUdevice ordinal = 0; !pool_heap_device(pool) && device_get(ordinal); ordinal++)
 		pool_used(device_get(ordinal));
-	struct device *device = pool_heap_device(pool);
-	if (device && is_for_others(map, count, device->ordinal)) {
-		pool_reached_by_others(pool);
-		if (pool_heap_bytes(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT))
-			log_once(
-			    "other devices cannot reach what a memory pool has in the heap already; set async.use: "
-			    "driver for such programs");
-	}
+	struct device *device = async_is_for_heap() ? pool_heap_device(pool) : NULL;
+	if (device)
+		result = open_heap(pool, device, map, count);
 	return enter_leave(&scope, result);
 }
 

@@ -2,9 +2,11 @@
  * Bodies of the entry points that answer questions about memory: the truth for everything but the heap is the driver's,
  * for a heap block it is the ledger's, and the answer is the one a cuMemAlloc block would get (list in pointer_answer).
  */
+#include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/hook.h"
 #include "shim/log.h"
+#include "shim/peer.h"
 #include "shim/pending.h"
 #include "shim/pool.h"
 #include "shim/serve.h"
@@ -224,6 +226,10 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 		return ANSWER(word, CU_MEMORYTYPE_DEVICE);
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		/* cuda.h: an error where kernels of the current context may not access it. */
+		(void)ANSWER(address, 0);
+		if (peer_access(context_current(), row) == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+			return CUDA_ERROR_INVALID_VALUE;
 		return ANSWER(address, address);
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
 	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
@@ -251,7 +257,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 		return is_fixed ? REAL(cuPointerGetAttribute)(&ret->number, attribute, address)
 				: ANSWER(number, CU_MEM_HANDLE_TYPE_NONE);
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		return ANSWER(word, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+		return ANSWER(word, peer_access(context_current(), row));
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		return ANSWER(pointer, row->pool);
 	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:

@@ -4,10 +4,12 @@
  * the table. Under pressure it goes the way of use.h.
  */
 #include "shim/capture.h"
+#include "shim/copy.h"
 #include "shim/enter.h"
 #include "shim/hint.h"
 #include "shim/hook.h"
 #include "shim/ledger.h"
+#include "shim/peer.h"
 #include "shim/serve.h"
 #include "shim/spill/operands.h"
 
@@ -58,6 +60,16 @@
 		stats_call(HOOK_##name);                                                                               \
 		return hint_##name(&result, ARGUMENTS args) ? result : submit_##name args;                             \
 	}
+#define HOOK_COPY(name, params, args)                                                                                  \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (peer_is_any() && copy_##name(&result, ARGUMENTS args))                                             \
+			return result;                                                                                 \
+		return submit_##name args;                                                                             \
+	}
 #define HOOK_FORWARD(name, params, args)                                                                               \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
@@ -98,6 +110,19 @@ static inline bool is_per_thread(const char *name)
 	{                                                                                                              \
 		stats_call(HOOK_##name);                                                                               \
 		CUresult result = submit_##name args;                                                                  \
+		if (__builtin_expect(ledger_n_sync_memops() != 0, 0))                                                  \
+			return finish_memop(result, is_per_thread(#name));                                             \
+		return result;                                                                                         \
+	}
+#define HOOK_COPY_SYNC(name, params, args)                                                                             \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (peer_is_any() && copy_##name(&result, ARGUMENTS args))                                             \
+			return result;                                                                                 \
+		result = submit_##name args;                                                                           \
 		if (__builtin_expect(ledger_n_sync_memops() != 0, 0))                                                  \
 			return finish_memop(result, is_per_thread(#name));                                             \
 		return result;                                                                                         \

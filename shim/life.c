@@ -24,6 +24,7 @@
 #include "shim/ipc.h"
 #include "shim/libc.h"
 #include "shim/log.h"
+#include "shim/peer.h"
 #include "shim/pool.h"
 #include "shim/pulse.h"
 #include "shim/spill/spill.h"
@@ -162,6 +163,7 @@ static void before_fork(void)
 		} else if (life_stage() == STAGE_NEW) {
 			pthread_mutex_lock(&capture_lock.mutex);
 			pthread_mutex_lock(&pool_lock.mutex);
+			pthread_mutex_lock(&peer_lock.mutex);
 			fork_holds = true;
 		} else {
 			pthread_mutex_unlock(&start_lock.mutex);
@@ -173,6 +175,7 @@ static void after_fork_parent(void)
 {
 	if (!fork_holds)
 		return;
+	pthread_mutex_unlock(&peer_lock.mutex);
 	pthread_mutex_unlock(&pool_lock.mutex);
 	pthread_mutex_unlock(&capture_lock.mutex);
 	pthread_mutex_unlock(&start_lock.mutex);

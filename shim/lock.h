@@ -7,6 +7,7 @@
  *   GRAPH          what the instances of graphs name                    no
  *   PENDING        frees that wait for work or for captures to end      queries and ends of events
  *   POOL           the driver's pools we know of                        queries of their attributes
+ *   PEER           what peer access was enabled (peer.c)                VMM calls; never a wait for the GPU
  *   SPILL(device)  submissions that wait for memory, orders             VMM calls, copies; never a wait for the GPU
  *   HEAP(device)   blocks, slabs, chunks, address ranges of one heap    VMM calls; never a wait for the GPU
  *   LEDGER         what is live and whose                               no
@@ -29,6 +30,7 @@ enum lock_rank {
 	LOCK_GRAPH,
 	LOCK_PENDING,
 	LOCK_POOL,
+	LOCK_PEER,
 	LOCK_SPILL,
 	LOCK_HEAP,
 	LOCK_LEDGER,

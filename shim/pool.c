@@ -175,13 +175,18 @@ uint64_t pool_for_heap(CUmemoryPool handle, struct device *device)
 	return id;
 }
 
-void pool_reached_by_others(CUmemoryPool handle)
+uint64_t pool_number(CUmemoryPool handle)
 {
 	lock_take(&pool_lock);
-	struct pool *pool = find_locked(handle);
-	if (pool)
-		pool->driver_only = true;
+	const struct pool *pool = find_locked(handle);
+	uint64_t id = pool ? pool->id : 0;
 	lock_drop(&pool_lock);
+	return id;
+}
+
+bool pool_has_memory(const struct pool *pool)
+{
+	return pool && pool->held;
 }
 
 void pool_row_new(struct ledger_row *row)

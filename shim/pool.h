@@ -37,8 +37,10 @@ void pool_refresh(struct device *device);
  * stay with the driver, or we do not know it.
  */
 uint64_t pool_for_heap(CUmemoryPool pool, struct device *device);
-/* Other devices may reach this pool's memory, which the heap's they cannot: from now on the driver serves it. */
-void pool_reached_by_others(CUmemoryPool pool);
+/* The number of any pool that we know; 0: we do not. */
+uint64_t pool_number(CUmemoryPool pool);
+/* Has it memory in the heap that is not free yet? Of one that was forgotten; NULL: no. */
+bool pool_has_memory(const struct pool *forgotten);
 /* A heap row of row->pool_id: it is the program's; the program has freed it (as often as one likes); its memory is gone. */
 void pool_row_new(struct ledger_row *row);
 void pool_row_freed(struct ledger_row *row);

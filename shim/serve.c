@@ -6,6 +6,7 @@
 #include "shim/enter.h"
 #include "shim/faults.h"
 #include "shim/log.h"
+#include "shim/peer.h"
 #include "shim/pending.h"
 #include "shim/pool.h"
 #include "shim/real.h"
@@ -381,6 +382,8 @@ void serve_context_ended(CUcontext context, struct serve_ending ending, bool end
 	struct ledger_row *row, *next;
 
 	spill_context_ended(context, ended);
+	if (ended)
+		peer_context_ended(context);
 	if (!ended) {
 		pending_put_back(ending.pending);
 		return;

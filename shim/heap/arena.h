@@ -87,7 +87,8 @@ struct unit_state {
 	_Atomic uint32_t units;          /* of the block */
 	_Atomic uint32_t units_of_piece; /* written under HEAP; the mover may read it of a piece that just went */
 	struct chunk *chunk;             /* of the piece; under HEAP */
-	_Atomic uint64_t discard;        /* of the piece: the value of `discarded` for which it is one of them */
+	_Atomic uint64_t peers;   /* of the piece: other devices that its mapping is open to; while it is mapped */
+	_Atomic uint64_t discard; /* of the piece: the value of `discarded` for which it is one of them */
 };
 
 struct arena {

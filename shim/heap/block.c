@@ -263,7 +263,7 @@ static enum sw_status collect(struct block_store *store, struct block *block, en
 /* The same by turns, from every device that has room; what lies so is of use to nobody else when it is freed. */
 static enum sw_status collect_striped(struct block_store *store, struct block *block)
 {
-	unsigned n = store->chunks.n_peers + 1,
+	unsigned n = store->chunks.n_lenders + 1,
 		 most = largest_piece(store) < STRIPE_MOST ? largest_piece(store) : STRIPE_MOST;
 	unsigned even = (block->units + n - 1) / n, refused = 0;
 	struct chunk **tail = &block->chunks;
@@ -295,6 +295,7 @@ static enum sw_status collect_striped(struct block_store *store, struct block *b
 static enum sw_status map_all(struct block_store *store, struct block *block)
 {
 	CUdeviceptr at = address_of(store, block);
+	uint64_t peers = store->chunks.peers ? atomic_load(store->chunks.peers) : 0;
 	CUresult result;
 
 	for (struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {
@@ -304,10 +305,11 @@ static enum sw_status map_all(struct block_store *store, struct block *block)
 		chunk->block = block;
 		arena_mark_piece(&store->arena, block->unit, block->unit + block->units_mapped, chunk, chunk->units,
 				 chunk->place != CHUNK_DEVICE);
+		atomic_store(&store->arena.states[block->unit + block->units_mapped].peers, peers);
 		block->units_mapped += chunk->units;
 		at += chunk_bytes(chunk->units);
 	}
-	result = map_allow(address_of(store, block), at - address_of(store, block), store->chunks.device);
+	result = map_allow(address_of(store, block), at - address_of(store, block), store->chunks.device, peers);
 	if (result == CUDA_SUCCESS)
 		return SW_OK;
 refused:

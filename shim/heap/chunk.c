@@ -15,8 +15,8 @@ uint64_t chunk_left(const struct chunk_store *store, enum chunk_place place)
 
 	if (place != CHUNK_PEER)
 		return budget_left(store->budget[place]);
-	for (unsigned i = 0; i < store->n_peers; i++)
-		left += budget_left(&store->peers[i].lent);
+	for (unsigned i = 0; i < store->n_lenders; i++)
+		left += budget_left(&store->lenders[i].lent);
 	return left;
 }
 
@@ -26,29 +26,29 @@ static bool charge(struct chunk_store *store, const struct chunk *chunk)
 
 	if (chunk->place != CHUNK_PEER)
 		return budget_take(store->budget[chunk->place], bytes);
-	struct chunk_peer *peer = &store->peers[chunk->peer];
-	if (!budget_take(&peer->lent, bytes))
+	struct chunk_lender *lender = &store->lenders[chunk->lender];
+	if (!budget_take(&lender->lent, bytes))
 		return false;
-	if (peer->own)
-		budget_charge(peer->own, bytes);
+	if (lender->own)
+		budget_charge(lender->own, bytes);
 	return true;
 }
 
 static void discharge(struct chunk_store *store, const struct chunk *chunk)
 {
 	uint64_t bytes = chunk_bytes(chunk->units);
-	struct chunk_peer *peer = &store->peers[chunk->peer];
+	struct chunk_lender *lender = &store->lenders[chunk->lender];
 
-	budget_give(chunk->place == CHUNK_PEER ? &peer->lent : store->budget[chunk->place], bytes);
-	if (chunk->place == CHUNK_PEER && peer->own)
-		budget_give(peer->own, bytes);
+	budget_give(chunk->place == CHUNK_PEER ? &lender->lent : store->budget[chunk->place], bytes);
+	if (chunk->place == CHUNK_PEER && lender->own)
+		budget_give(lender->own, bytes);
 }
 
 static CUmemLocation location_of(const struct chunk_store *store, const struct chunk *chunk)
 {
 	if (chunk->place != CHUNK_PEER)
 		return store->location[chunk->place];
-	return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = store->peers[chunk->peer].device};
+	return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = store->lenders[chunk->lender].device};
 }
 
 /* For messages. */
@@ -127,15 +127,15 @@ static enum sw_status make_charged(struct chunk_store *store, struct chunk *chun
 }
 
 /* A peer that has no more, whatever it was to lend, is not asked again: what it lends becomes what it has lent. */
-static enum sw_status make_at_peer(struct chunk_store *store, struct chunk *chunk)
+static enum sw_status make_lent(struct chunk_store *store, struct chunk *chunk)
 {
-	struct budget *lent = &store->peers[chunk->peer].lent;
+	struct budget *lent = &store->lenders[chunk->lender].lent;
 	bool refused;
 	enum sw_status status = make_charged(store, chunk, &refused);
 
 	if (refused) {
 		atomic_store(&lent->limit, atomic_load(&lent->used));
-		log_once("device %d has no more memory to lend than %llu bytes", store->peers[chunk->peer].device,
+		log_once("device %d has no more memory to lend than %llu bytes", store->lenders[chunk->lender].device,
 			 (unsigned long long)atomic_load(&lent->used));
 	}
 	return status;
@@ -172,22 +172,22 @@ enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum 
 		return SW_NO_HOST_MEMORY;
 	if (place != CHUNK_PEER)
 		status = make_charged(store, chunk, &refused);
-	for (unsigned i = 0; place == CHUNK_PEER && i < store->n_peers && status != SW_OK; i++) {
-		chunk->peer = (uint8_t)i;
-		status = make_at_peer(store, chunk);
+	for (unsigned i = 0; place == CHUNK_PEER && i < store->n_lenders && status != SW_OK; i++) {
+		chunk->lender = (uint8_t)i;
+		status = make_lent(store, chunk);
 	}
 	return hand_out(chunk, status, ret_chunk);
 }
 
-enum sw_status chunk_make_lent(struct chunk_store *store, enum chunk_kind kind, unsigned peer, unsigned units,
+enum sw_status chunk_make_lent(struct chunk_store *store, enum chunk_kind kind, unsigned lender, unsigned units,
 			       struct chunk **ret_chunk)
 {
 	struct chunk *chunk = new_chunk(kind, CHUNK_PEER, units);
 
 	if (!chunk)
 		return SW_NO_HOST_MEMORY;
-	chunk->peer = (uint8_t)peer;
-	return hand_out(chunk, make_at_peer(store, chunk), ret_chunk);
+	chunk->lender = (uint8_t)lender;
+	return hand_out(chunk, make_lent(store, chunk), ret_chunk);
 }
 
 void chunk_join(struct chunk_store *store, struct chunk *chunk)
@@ -258,7 +258,7 @@ enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk)
 	CUdeviceptr at = store->alias_base + unit * HEAP_UNIT;
 	CUresult result = map_chunk(at, bytes, chunk->handle);
 	if (result == CUDA_SUCCESS) {
-		result = map_allow(at, bytes, store->device);
+		result = map_allow(at, bytes, store->device, 0);
 		/* An address that cannot be unmapped is lost; there is plenty. */
 		if (result != CUDA_SUCCESS && map_remove(at, bytes) != CUDA_SUCCESS)
 			return status_of(result);

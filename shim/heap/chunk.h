@@ -22,7 +22,7 @@ struct chunk {
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr alias; /* 0: none yet */
 	uint8_t units, place, kind;
-	uint8_t peer;        /* place is CHUNK_PEER: which of the store's */
+	uint8_t lender;      /* place is CHUNK_PEER: which of the store's */
 	bool moving;         /* in transit (transit.h) */
 	bool exportable;     /* made to be exported as a file descriptor */
 	struct block *block; /* that it is mapped for; NULL while warm */
@@ -30,7 +30,7 @@ struct chunk {
 };
 
 /* Another device that lends memory. It needs neither a context nor a heap there. */
-struct chunk_peer {
+struct chunk_lender {
 	CUdevice device;
 	struct budget lent; /* what of it may be used, and is */
 	struct budget *own; /* its own budget in this process, charged with it; or NULL */
@@ -38,8 +38,9 @@ struct chunk_peer {
 
 struct chunk_store {
 	CUdevice device;
-	unsigned n_peers;
-	struct chunk_peer peers[HEAP_PEERS];
+	unsigned n_lenders;
+	struct chunk_lender lenders[HEAP_LENDERS];
+	const _Atomic uint64_t *peers; /* heap_config */
 	bool usable[CHUNK_PLACES];
 	/* Of device and host; those of peers are their own. */
 	CUmemLocation location[CHUNK_PLACES];
@@ -70,7 +71,7 @@ enum sw_status chunk_get(struct chunk_store *store, enum chunk_kind kind, enum c
 enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
 			  struct chunk **ret_chunk);
 /* On that peer, and no other. */
-enum sw_status chunk_make_lent(struct chunk_store *store, enum chunk_kind kind, unsigned peer, unsigned units,
+enum sw_status chunk_make_lent(struct chunk_store *store, enum chunk_kind kind, unsigned lender, unsigned units,
 			       struct chunk **ret_chunk);
 void chunk_join(struct chunk_store *store, struct chunk *chunk);
 /* The chunk gets its alias, if it has none. NO_MEMORY, DRIVER: it stays without. */

@@ -76,17 +76,17 @@ static bool host_granularity_is_ours(CUmemLocation location)
 	return false;
 }
 
-static void take_peers(struct chunk_store *store, const struct heap_config *config)
+static void take_lenders(struct chunk_store *store, const struct heap_config *config)
 {
-	for (unsigned i = 0; i < config->n_peers && i < HEAP_PEERS; i++) {
-		CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = config->peers[i]};
+	for (unsigned i = 0; i < config->n_lenders && i < HEAP_LENDERS; i++) {
+		CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = config->lenders[i]};
 
 		if (!granularity_is_ours(location))
 			continue;
-		struct chunk_peer *peer = &store->peers[store->n_peers++];
-		peer->device = config->peers[i];
-		peer->own = config->peer_budgets[i];
-		atomic_store(&peer->lent.limit, config->peer_bytes[i]);
+		struct chunk_lender *lender = &store->lenders[store->n_lenders++];
+		lender->device = config->lenders[i];
+		lender->own = config->lender_budgets[i];
+		atomic_store(&lender->lent.limit, config->lender_bytes[i]);
 		store->usable[CHUNK_PEER] = true;
 	}
 }
@@ -111,6 +111,7 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	lock_init(&heap->lock, LOCK_HEAP);
 	heap->store.chunks = (struct chunk_store){
 	    .device = config->device,
+	    .peers = config->peers,
 	    .usable = {[CHUNK_DEVICE] = true,
 		       [CHUNK_HOST] = config->host_usable && host_granularity_is_ours(config->host_location)},
 	    .location = {[CHUNK_DEVICE] = device, [CHUNK_HOST] = config->host_location},
@@ -119,7 +120,7 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	    .share = config->share,
 	    .budget = {[CHUNK_DEVICE] = config->device_budget, [CHUNK_HOST] = config->host_budget},
 	};
-	take_peers(&heap->store.chunks, config);
+	take_lenders(&heap->store.chunks, config);
 	heap->store.moves = config->moves;
 	heap->store.most_units = (unsigned)(config->piece_bytes / HEAP_UNIT);
 	if (heap->store.most_units > CHUNK_MOST)
@@ -295,9 +296,9 @@ uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use)
 	const struct chunk_store *store = &heap->store.chunks;
 	uint64_t limit = 0, used = 0;
 
-	for (unsigned i = 0; i < store->n_peers; i++) {
-		limit += atomic_load_explicit(&store->peers[i].lent.limit, memory_order_relaxed);
-		used += atomic_load_explicit(&store->peers[i].lent.used, memory_order_relaxed);
+	for (unsigned i = 0; i < store->n_lenders; i++) {
+		limit += atomic_load_explicit(&store->lenders[i].lent.limit, memory_order_relaxed);
+		used += atomic_load_explicit(&store->lenders[i].lent.used, memory_order_relaxed);
 	}
 	uint64_t idle = atomic_load_explicit(&heap->idle[CHUNK_PEER], memory_order_relaxed);
 	*ret_in_use = used > idle ? used - idle : 0;

@@ -38,7 +38,7 @@ enum chunk_place {
 	CHUNK_PLACES, /* must be last */
 };
 
-#define HEAP_PEERS 8 /* devices reach no more peers than that on some platforms */
+#define HEAP_LENDERS 8 /* devices reach no more peers than that on some platforms */
 
 struct heap_config {
 	CUdevice device;
@@ -48,14 +48,15 @@ struct heap_config {
 	bool rdma, exportable;       /* what fixed memory may be made with on this device */
 	bool share;                  /* memory that moves is to be exportable, too */
 	struct budget *device_budget, *host_budget;
-	unsigned n_peers; /* devices whose memory may be used, too, in the order in which they are asked for it */
-	CUdevice peers[HEAP_PEERS];
-	uint64_t peer_bytes[HEAP_PEERS];         /* how much of each */
-	struct budget *peer_budgets[HEAP_PEERS]; /* those devices' own, which are charged with it; NULL: nobody's */
-	CUdeviceptr arena_hint;                  /* where the address space should lie, or 0; a hint, not a promise */
-	uint64_t arena_bytes;                    /* how much to ask for; halved until the driver agrees */
-	uint64_t keep_device, keep_host;         /* free memory kept warm; more goes back to the driver */
-	uint64_t piece_bytes;                    /* the largest piece, 2 to 128 MiB; 0: by the device budget */
+	unsigned n_lenders; /* devices whose memory may be used, too, in the order in which they are asked for it */
+	CUdevice lenders[HEAP_LENDERS];
+	uint64_t lender_bytes[HEAP_LENDERS];         /* how much of each */
+	struct budget *lender_budgets[HEAP_LENDERS]; /* those devices' own, which are charged with it; NULL: nobody's */
+	const _Atomic uint64_t *peers;   /* bits: other devices that are to reach what is mapped; NULL: never any */
+	CUdeviceptr arena_hint;          /* where the address space should lie, or 0; a hint, not a promise */
+	uint64_t arena_bytes;            /* how much to ask for; halved until the driver agrees */
+	uint64_t keep_device, keep_host; /* free memory kept warm; more goes back to the driver */
+	uint64_t piece_bytes;            /* the largest piece, 2 to 128 MiB; 0: by the device budget */
 };
 
 /*
@@ -178,6 +179,17 @@ enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base);
  * has changed then. *ret_away: bytes that were added away from the device.
  */
 enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum heap_from from, uint64_t *ret_away);
+
+/*
+ * Other devices (reach.c). Every mapping from now on is open to those that *config.peers names when it is made. After it
+ * has come to name more, heap_reach() opens what is mapped already, warm memory too: the driver's error, or NOT_READY when
+ * something that is on its way did not arrive; what was opened stays open then. After it names fewer, heap_unreach() takes
+ * what is mapped away from those devices, of which no work may be running; what the driver refuses, and what is on its way,
+ * stays open. heap_reached_by(): bits of the devices that something is open to.
+ */
+CUresult heap_reach(struct heap *heap);
+void heap_unreach(struct heap *heap, uint64_t devices);
+uint64_t heap_reached_by(struct heap *heap);
 
 /* Free memory we hold: budgeted, but there for the next allocation. */
 uint64_t heap_idle_device(const struct heap *heap);

@@ -17,15 +17,38 @@ CUresult map_chunk(CUdeviceptr at, uint64_t bytes, CUmemGenericAllocationHandle 
 	return counted(REAL(cuMemMap)(at, bytes, 0, handle, 0), HISTOGRAM_map_ns, begin);
 }
 
-CUresult map_allow(CUdeviceptr at, uint64_t bytes, CUdevice device)
+static CUmemAccessDesc access_of(CUdevice device, bool allow)
 {
-	CUmemAccessDesc access = {
+	return (CUmemAccessDesc){
 	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-	    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+	    .flags = allow ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE,
 	};
-	uint64_t begin = clock_now();
+}
 
-	return counted(REAL(cuMemSetAccess)(at, bytes, &access, 1), HISTOGRAM_map_ns, begin);
+/* After the first n descriptions; how many there are then. */
+static unsigned add_peers(CUmemAccessDesc *access, unsigned n, uint64_t peers, bool allow)
+{
+	for (; peers; peers &= peers - 1)
+		access[n++] = access_of(__builtin_ctzll(peers), allow);
+	return n;
+}
+
+CUresult map_allow(CUdeviceptr at, uint64_t bytes, CUdevice device, uint64_t peers)
+{
+	CUmemAccessDesc access[65] = {access_of(device, true)};
+	uint64_t begin = clock_now();
+	unsigned n = add_peers(access, 1, peers, true);
+
+	return counted(REAL(cuMemSetAccess)(at, bytes, access, n), HISTOGRAM_map_ns, begin);
+}
+
+CUresult map_allow_peers(CUdeviceptr at, uint64_t bytes, uint64_t peers, bool allow)
+{
+	CUmemAccessDesc access[64];
+	uint64_t begin = clock_now();
+	unsigned n = add_peers(access, 0, peers, allow);
+
+	return counted(REAL(cuMemSetAccess)(at, bytes, access, n), HISTOGRAM_map_ns, begin);
 }
 
 CUresult map_remove(CUdeviceptr at, uint64_t bytes)

@@ -6,15 +6,18 @@
 #define SPILLWAY_HEAP_MAP_H
 
 #include <cuda.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A whole chunk at an address. Cannot be touched yet. */
 CUresult map_chunk(CUdeviceptr at, uint64_t bytes, CUmemGenericAllocationHandle handle);
 /*
- * Let the device touch what is mapped there. Never with access for the host location: half device, half host, that makes
- * real drivers crash (facts 3).
+ * Let the device, and others of which there is a bit, touch what is mapped there: one call for all. Never with access for
+ * the host location: half device, half host, that makes real drivers crash (facts 3).
  */
-CUresult map_allow(CUdeviceptr at, uint64_t bytes, CUdevice device);
+CUresult map_allow(CUdeviceptr at, uint64_t bytes, CUdevice device, uint64_t peers);
+/* Other devices alone: let them, or let them no more. */
+CUresult map_allow_peers(CUdeviceptr at, uint64_t bytes, uint64_t peers, bool allow);
 CUresult map_remove(CUdeviceptr at, uint64_t bytes);
 
 #endif

@@ -153,11 +153,11 @@ void transit_exchange(struct heap *heap, struct transit *transit)
 	chunk->handle = spare->handle;
 	chunk->alias = spare->alias;
 	chunk->place = spare->place;
-	chunk->peer = spare->peer;
+	chunk->lender = spare->lender;
 	spare->handle = was.handle;
 	spare->alias = was.alias;
 	spare->place = was.place;
-	spare->peer = was.peer;
+	spare->lender = was.lender;
 	block->bytes[was.place] -= bytes;
 	block->bytes[chunk->place] += bytes;
 	if (block->slab)
@@ -193,13 +193,15 @@ CUresult transit_unmap(const struct transit *transit)
 
 CUresult transit_map(struct heap *heap, const struct transit *transit, bool spare)
 {
-	uint64_t bytes = transit_bytes(transit);
+	uint64_t bytes = transit_bytes(transit), peers = heap_peers(&heap->store.chunks);
 	CUresult result = map_chunk(transit->address, bytes, spare ? transit->spare_handle : transit->handle);
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = map_allow(transit->address, bytes, heap->store.chunks.device);
-	if (result != CUDA_SUCCESS)
+	result = map_allow(transit->address, bytes, heap->store.chunks.device, peers);
+	if (result == CUDA_SUCCESS)
+		atomic_store(&heap->store.arena.states[transit->piece].peers, peers);
+	else
 		map_remove(transit->address, bytes);
 	return result;
 }

@@ -105,23 +105,48 @@ static void pools_that_can_be_exported_stay_with_the_driver(void **state)
 	assert_ok(cuMemPoolDestroy(pool));
 }
 
-static void pools_that_other_devices_reach_stay_with_the_driver(void **state)
+/* Work of another device on all of it, which needs access. */
+static CUresult set_by_other(CUcontext other, CUdeviceptr at)
+{
+	CUcontext own;
+
+	assert_ok(cuCtxPushCurrent_v2(other));
+	CUresult result = REAL(cuMemsetD8_v2)(at, 7, 4 * MIB);
+	cuCtxSynchronize();
+	assert_ok(cuCtxPopCurrent_v2(&own));
+	return result;
+}
+
+static void pools_open_what_they_have_in_the_heap_to_other_devices(void **state)
 {
 	CUmemAccessDesc peer = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
 				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE);
 	CUdeviceptr before, after;
+	CUcontext other;
 
 	(void)state;
+	assert_ok(cuDevicePrimaryCtxRetain(&other, 1));
 	assert_ok(cuMemAllocFromPoolAsync(&before, 4 * MIB, pool, NULL));
 	assert_non_null(device_of(before));
+	assert_int_equal(set_by_other(other, before), CUDA_ERROR_INVALID_VALUE);
+	/* The driver fails when the heap is opened: the program is told, and asks again. */
+	sim_fail("cuMemSetAccess", 1, CUDA_ERROR_UNKNOWN);
+	assert_int_equal(cuMemPoolSetAccess(pool, &peer, 1), CUDA_ERROR_UNKNOWN);
 	assert_ok(cuMemPoolSetAccess(pool, &peer, 1));
 	assert_ok(cuMemAllocFromPoolAsync(&after, 4 * MIB, pool, NULL));
-	assert_null(device_of(after));
+	assert_non_null(device_of(after));
+	assert_ok(set_by_other(other, before));
+	assert_ok(set_by_other(other, after));
+	peer.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	assert_ok(cuMemPoolSetAccess(pool, &peer, 1));
+	assert_int_equal(set_by_other(other, before), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(set_by_other(other, after), CUDA_ERROR_INVALID_VALUE);
 	assert_ok(cuMemFreeAsync(before, NULL));
 	assert_ok(cuMemFreeAsync(after, NULL));
 	assert_ok(cuStreamSynchronize(NULL));
 	assert_ok(cuMemPoolDestroy(pool));
+	assert_ok(cuDevicePrimaryCtxRelease_v2(1));
 }
 
 int main(void)
@@ -131,7 +156,7 @@ int main(void)
 	    ASYNC_TEST(a_pool_may_end_before_its_memory),
 	    ASYNC_TEST(trimming_a_pool_gives_back_what_the_heap_keeps_warm),
 	    ASYNC_TEST(pools_that_can_be_exported_stay_with_the_driver),
-	    ASYNC_TEST(pools_that_other_devices_reach_stay_with_the_driver),
+	    ASYNC_TEST(pools_open_what_they_have_in_the_heap_to_other_devices),
 	};
 	core_start(ASYNC_SETTINGS);
 	return cmocka_run_group_tests(tests, NULL, NULL);

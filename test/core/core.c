@@ -95,12 +95,12 @@ void core_heap_open_lent(struct core_heap *own, uint64_t device_bytes, uint64_t 
 	    .arena_bytes = (uint64_t)8 << 30,
 	    .keep_device = keep,
 	    .keep_host = keep,
-	    .n_peers = n_peers,
+	    .n_lenders = n_peers,
 	};
 	for (unsigned i = 0; i < n_peers; i++) {
-		config.peers[i] = (CUdevice)i + 1;
-		config.peer_bytes[i] = lent;
-		config.peer_budgets[i] = &own->peer[i];
+		config.lenders[i] = (CUdevice)i + 1;
+		config.lender_bytes[i] = lent;
+		config.lender_budgets[i] = &own->peer[i];
 	}
 
 	*own =
@@ -114,7 +114,7 @@ void core_heap_close(struct core_heap *own)
 	heap_destroy(own->heap);
 	assert_int_equal(own->device.used, 0);
 	assert_int_equal(own->host.used, 0);
-	for (unsigned i = 0; i < HEAP_PEERS; i++)
+	for (unsigned i = 0; i < HEAP_LENDERS; i++)
 		assert_int_equal(own->peer[i].used, 0);
 
 	struct sim_live live = sim_live();

@@ -92,13 +92,15 @@ static void every_failure_of_the_driver_is_survived(void **state)
 	assert_true(tried > 40);
 }
 
+#define LEND(peers, devices)                                                                                           \
+	RUN(SET("SIM_MEMORY=128MiB", "SIM_DEVICES=3", "SIM_PEERS=" peers,                                              \
+		"SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,spill.mode=static,spill.peers=" devices),          \
+	    ACTOR, "ends_from_main")
+
 /* Device 3 does not exist, device 1 is not within reach; device 2 lends. */
-static void who_cannot_lend_is_named_once_and_left_out(void **state)
+static void who_cannot_lend_is_named_and_left_out(void **state)
 {
-	struct outcome outcome =
-	    RUN(SET("SIM_MEMORY=128MiB", "SIM_DEVICES=3", "SIM_PEERS=0-2",
-		    "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,spill.peers=1 .. 3,spill.mode=static"),
-		ACTOR, "ends_from_main");
+	struct outcome outcome = LEND("0-2", "1 .. 3");
 	(void)state;
 
 	if (outcome.status != 7 ||
@@ -111,10 +113,24 @@ static void who_cannot_lend_is_named_once_and_left_out(void **state)
 	run_free(&outcome);
 }
 
+/* Device 2 may be given access to the heap of device 0, and would not reach what device 1 lends. */
+static void what_others_would_not_reach_is_not_lent(void **state)
+{
+	struct outcome outcome = LEND("0-1,0-2", "1");
+	(void)state;
+
+	if (outcome.status != 7 ||
+	    run_lines_with(outcome.err, "device 1 cannot lend memory to device 0: a third reaches this one") != 1 ||
+	    run_lines_with(outcome.err, "spillway:   peer ") || run_lines_with(outcome.err, "spillway:   host ") != 1)
+		fail_msg("status %d\n%s", outcome.status, outcome.err);
+	run_free(&outcome);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(who_cannot_lend_is_named_once_and_left_out),
+	    cmocka_unit_test(who_cannot_lend_is_named_and_left_out),
+	    cmocka_unit_test(what_others_would_not_reach_is_not_lent),
 	    cmocka_unit_test(without_failures_everything_succeeds),
 	    cmocka_unit_test(every_failure_of_the_driver_is_survived),
 	};

@@ -1,0 +1,268 @@
+#include "shim/peer.h"
+#include "shim/context.h"
+#include "shim/log.h"
+#include "shim/real.h"
+#include "shim/spill/use.h"
+#include "shim/stats.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+/* How long a call that takes access away waits until nothing of that device runs. */
+#define IDLE_PATIENCE_MS 100
+
+/* Context to context, or (context and owner_context NULL) pool to device. */
+struct opening {
+	struct opening *next;
+	CUcontext context, owner_context;
+	uint64_t pool;
+	CUdevice device, owner;
+};
+
+struct lock peer_lock = LOCK_INIT(LOCK_PEER);
+_Atomic bool peer_any;
+static struct opening *list;
+static _Atomic uint64_t wanted[DEVICE_MOST]; /* by owner: the devices that may reach its heap */
+
+_Static_assert(DEVICE_MOST <= 64, "devices are bits of a word");
+
+const _Atomic uint64_t *peer_heap(const struct device *owner)
+{
+	int n = 0;
+
+	if (REAL(cuDeviceGetCount)(&n) == CUDA_SUCCESS && n > 1)
+		atomic_store(&peer_any, true);
+	return &wanted[owner->ordinal];
+}
+
+bool peer_reaches(CUdevice device, CUdevice owner)
+{
+	if (device == owner)
+		return true;
+	return device >= 0 && device < DEVICE_MOST && owner >= 0 && owner < DEVICE_MOST &&
+	       (atomic_load(&wanted[owner]) >> device & 1);
+}
+
+static uint64_t want_locked(CUdevice owner)
+{
+	uint64_t devices = 0;
+
+	lock_assert_held(LOCK_PEER);
+	for (const struct opening *at = list; at; at = at->next)
+		if (at->owner == owner)
+			devices |= UINT64_C(1) << at->device;
+	atomic_store(&wanted[owner], devices);
+	return devices;
+}
+
+/* ---- taking away ---- */
+
+/* Has everything that this device was given been done, within a moment? Nothing that it is given now needs the access. */
+static bool is_idle(CUdevice device)
+{
+	struct context_idle idle;
+	bool quiet = false;
+
+	for (unsigned ms = 0; !quiet && ms < IDLE_PATIENCE_MS; ms++) {
+		quiet = use_is_quiet();
+		if (!quiet)
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	if (!quiet || !context_idle_ask(device, &idle))
+		return false;
+	for (unsigned ms = 0; ms < IDLE_PATIENCE_MS; ms++) {
+		enum context_state state = context_idle_look(&idle);
+
+		if (state != CONTEXT_BUSY)
+			return state == CONTEXT_IDLE;
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	context_idle_forget(&idle);
+	return false;
+}
+
+/* Take from devices what is open to them and no longer wanted. Those that are busy keep it until we come here again. */
+static void close_left_open(void)
+{
+	uint64_t idle = 0, asked = 0;
+
+	for (CUdevice owner = 0; owner < DEVICE_MOST; owner++) {
+		struct heap *heap = device_heap_there(owner);
+		uint64_t left = heap ? heap_reached_by(heap) & ~atomic_load(&wanted[owner]) : 0;
+
+		for (uint64_t more = left & ~asked; more; more &= more - 1) {
+			CUdevice device = __builtin_ctzll(more);
+
+			asked |= UINT64_C(1) << device;
+			if (is_idle(device))
+				idle |= UINT64_C(1) << device;
+		}
+		if (!left)
+			continue;
+		lock_take(&peer_lock);
+		/* Wanted again meanwhile: heap_unreach() looks. */
+		heap_unreach(heap, left & idle);
+		lock_drop(&peer_lock);
+		if (left & ~idle)
+			log_once("a GPU that no longer has peer access to another one is busy: it may reach heap "
+				 "memory of that for a while longer");
+	}
+}
+
+/* Those that fit are forgotten. True: a device has lost its access to a heap. */
+static bool forget(bool (*fits)(const struct opening *opening, const struct opening *pattern),
+		   const struct opening *pattern)
+{
+	bool lost = false;
+
+	lock_take(&peer_lock);
+	for (struct opening **at = &list; *at;) {
+		struct opening *opening = *at;
+
+		if (!fits(opening, pattern)) {
+			at = &opening->next;
+			continue;
+		}
+		*at = opening->next;
+		lost |= !(want_locked(opening->owner) >> opening->device & 1);
+		free(opening);
+	}
+	lock_drop(&peer_lock);
+	return lost;
+}
+
+/* ---- giving ---- */
+
+/* In the list, and in effect on all that is mapped; else not at all. Takes `opening` over. */
+static CUresult put_into_effect(struct opening *opening)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	lock_take(&peer_lock);
+	opening->next = list;
+	list = opening;
+	bool is_new = !(atomic_load(&wanted[opening->owner]) >> opening->device & 1);
+	want_locked(opening->owner);
+	struct heap *heap = device_heap_there(opening->owner);
+	if (is_new && heap)
+		result = heap_reach(heap);
+	if (result != CUDA_SUCCESS) {
+		list = opening->next;
+		want_locked(opening->owner);
+		log_once("opening the heap of GPU %d to GPU %d: %s; it is refused to the program", opening->owner,
+			 opening->device, real_error_name(result));
+		free(opening);
+	}
+	lock_drop(&peer_lock);
+	if (result != CUDA_SUCCESS)
+		close_left_open();
+	return result;
+}
+
+static CUresult add(const struct opening *wish)
+{
+	struct opening *opening = malloc(sizeof(*opening));
+
+	if (wish->device < 0 || wish->device >= DEVICE_MOST || wish->owner < 0 || wish->owner >= DEVICE_MOST) {
+		free(opening);
+		return CUDA_ERROR_INVALID_DEVICE;
+	}
+	if (!opening)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*opening = *wish;
+	return put_into_effect(opening);
+}
+
+/* ---- contexts ---- */
+
+CUresult peer_enabled(CUcontext owner)
+{
+	struct opening wish = {.context = context_of_memory(), .owner_context = owner};
+
+	if (!context_device(wish.context, &wish.device) || !context_device(owner, &wish.owner))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return add(&wish);
+}
+
+static bool is_between(const struct opening *opening, const struct opening *pattern)
+{
+	return opening->context && opening->context == pattern->context &&
+	       opening->owner_context == pattern->owner_context;
+}
+
+void peer_disabled(CUcontext owner)
+{
+	struct opening pattern = {.context = context_of_memory(), .owner_context = owner};
+
+	if (forget(is_between, &pattern))
+		close_left_open();
+}
+
+static bool is_of_context(const struct opening *opening, const struct opening *pattern)
+{
+	return opening->context == pattern->context || opening->owner_context == pattern->context;
+}
+
+void peer_context_ended(CUcontext context)
+{
+	struct opening pattern = {.context = context};
+
+	if (context && forget(is_of_context, &pattern))
+		close_left_open();
+}
+
+/* ---- pools ---- */
+
+static bool is_of_pool(const struct opening *opening, const struct opening *pattern)
+{
+	return opening->pool == pattern->pool && (pattern->device < 0 || opening->device == pattern->device);
+}
+
+CUresult peer_pool_opened(uint64_t pool, CUdevice owner, CUdevice device)
+{
+	struct opening wish = {.pool = pool, .device = device, .owner = owner};
+	bool known = false;
+
+	lock_take(&peer_lock);
+	for (const struct opening *at = list; at && !known; at = at->next)
+		known = is_of_pool(at, &wish);
+	lock_drop(&peer_lock);
+	return known ? CUDA_SUCCESS : add(&wish);
+}
+
+void peer_pool_closed(uint64_t pool, CUdevice device)
+{
+	struct opening pattern = {.pool = pool, .device = device};
+
+	if (pool && forget(is_of_pool, &pattern))
+		close_left_open();
+}
+
+/* ---- what is said of a pointer ---- */
+
+static bool is_enabled(CUcontext context, CUcontext owner)
+{
+	struct opening pattern = {.context = context, .owner_context = owner};
+	bool found = false;
+
+	lock_take(&peer_lock);
+	for (const struct opening *at = list; at && !found; at = at->next)
+		found = is_between(at, &pattern);
+	lock_drop(&peer_lock);
+	return found;
+}
+
+CUmemAccess_flags peer_access(CUcontext context, const struct ledger_row *row)
+{
+	CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+	CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	CUdevice device;
+
+	if (row->kind != LEDGER_HEAP || !peer_is_any() || !context || !context_device(context, &device) ||
+	    device == row->device)
+		return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	location.id = device;
+	if (row->pool && REAL(cuMemPoolGetAccess)(&flags, row->pool, &location) == CUDA_SUCCESS)
+		return flags;
+	return is_enabled(context, row->context) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}

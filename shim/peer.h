@@ -1,0 +1,54 @@
+/*
+ * peer.h: which GPUs may reach the heap memory of which.
+ *
+ * Natively cuCtxEnablePeerAccess gives a context what another one allocates. Heap memory is mapped, and mappings are
+ * opened to devices, not to contexts (facts 3, 7): so a heap is open to a device while any living context of it has access
+ * to any living context of the heap's device, and while a pool whose memory may be in the heap is open to it. A context
+ * may so reach more than natively; never less. What it is told about a pointer is what it would be told natively.
+ *
+ * What is wanted is a word of bits for each heap, read where memory is mapped (heap.h). What is open follows it: at once
+ * and before the program's call returns where a device is added; where one is taken away, as soon as nothing of it runs,
+ * for a moment that is waited for, or else when something is asked here again.
+ *
+ * Lock: PEER, over the list of what was enabled and over VMM calls; never held while the GPU is waited for.
+ */
+#ifndef SPILLWAY_PEER_H
+#define SPILLWAY_PEER_H
+
+#include "shim/device.h"
+#include "shim/ledger.h"
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+extern struct lock peer_lock;
+
+/* Is there more than one GPU, and heap memory on any? Until then no copy need be looked at. */
+extern _Atomic bool peer_any;
+static inline bool peer_is_any(void)
+{
+	return __builtin_expect(atomic_load_explicit(&peer_any, memory_order_relaxed), 0);
+}
+/* A heap comes to be: where it reads what is wanted. Under START. */
+const _Atomic uint64_t *peer_heap(const struct device *owner);
+
+/* May this device reach the heap memory of that one? No lock. */
+bool peer_reaches(CUdevice device, CUdevice owner);
+
+/*
+ * After the driver has agreed: the current context may reach what the other one allocates, or no more. An error: it may
+ * not, and the driver is to be asked to take it back.
+ */
+CUresult peer_enabled(CUcontext owner);
+void peer_disabled(CUcontext owner);
+void peer_context_ended(CUcontext context);
+
+/* The same for a pool whose memory may be in the heap of that device. */
+CUresult peer_pool_opened(uint64_t pool, CUdevice owner, CUdevice device);
+void peer_pool_closed(uint64_t pool, CUdevice device);
+
+/* What the context (NULL: nobody asks for any) may do with a heap block, as natively. */
+CUmemAccess_flags peer_access(CUcontext context, const struct ledger_row *row);
+
+#endif

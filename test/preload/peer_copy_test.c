@@ -1,0 +1,424 @@
+/*
+ * Copies between GPUs under the library: from any device, between any two, by every form, between heap memory, memory of
+ * the driver and the host; with and without peer access (SIM_PEERS): every byte must be as it would be natively.
+ */
+#include "test/preload/driver.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DEVICES  3
+#define ROW      4096
+#define ROWS     600
+#define BYTES    ((size_t)ROW * ROWS) /* 2.3 MiB: more than one page */
+#define ok(call) assert_int_equal((call), CUDA_SUCCESS)
+
+static CUcontext contexts[DEVICES];
+static CUstream streams[DEVICES];
+static CUdeviceptr blocks[DEVICES];
+static unsigned char *host, *seen;
+
+static void be(int device)
+{
+	ok(cu.cuCtxSetCurrent(contexts[device]));
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	for (int i = 0; i < DEVICES; i++) {
+		contexts[i] = driver_start(i);
+		ok(cu.cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+		ok(cu.cuMemAlloc_v2(&blocks[i], BYTES));
+		assert_true(driver_is_heap(blocks[i]));
+	}
+	host = malloc(BYTES);
+	seen = malloc(BYTES);
+	if (getenv("PEERS_ENABLED"))
+		for (int i = 0; i < DEVICES; i++)
+			for (int j = 0; j < DEVICES; j++)
+				if (i != j) {
+					be(i);
+					ok(cuCtxEnablePeerAccess(contexts[j], 0));
+				}
+	return 0;
+}
+
+/* Bytes that only this salt gives. */
+static unsigned char byte(size_t at, unsigned salt)
+{
+	return (unsigned char)((at * 2654435761u + salt * 40503u) >> 13);
+}
+
+static void fill_host(unsigned salt)
+{
+	for (size_t i = 0; i < BYTES; i++)
+		host[i] = byte(i, salt);
+}
+
+/* By its own device, with nothing between. */
+static void fill(int device, unsigned salt)
+{
+	be(device);
+	fill_host(salt);
+	ok(cu.cuMemcpyHtoD_v2(blocks[device], host, BYTES));
+	ok(cu.cuCtxSynchronize());
+}
+
+static void expect(int device, unsigned salt, const char *what, int form)
+{
+	be(device);
+	ok(cu.cuMemcpyDtoH_v2(seen, blocks[device], BYTES));
+	for (size_t i = 0; i < BYTES; i++)
+		if (seen[i] != byte(i, salt))
+			fail_msg("%s, form %d: byte %zu of device %d is %u, not %u", what, form, i, device, seen[i],
+				 byte(i, salt));
+}
+
+/* ---- forms ---- */
+
+/* A box of all rows, as the widest form there is. */
+static CUDA_MEMCPY3D_PEER box(CUmemorytype to, CUdeviceptr dst, CUmemorytype from, CUdeviceptr src)
+{
+	return (CUDA_MEMCPY3D_PEER){.srcMemoryType = from,
+				    .srcDevice = src,
+				    .srcHost = (const void *)src,
+				    .srcPitch = ROW,
+				    .srcHeight = ROWS / 3,
+				    .dstMemoryType = to,
+				    .dstDevice = dst,
+				    .dstHost = (void *)dst,
+				    .dstPitch = ROW,
+				    .dstHeight = ROWS / 3,
+				    .WidthInBytes = ROW,
+				    .Height = ROWS / 3,
+				    .Depth = 3};
+}
+
+static CUDA_MEMCPY3D plain(const CUDA_MEMCPY3D_PEER *b)
+{
+	return (CUDA_MEMCPY3D){.srcMemoryType = b->srcMemoryType,
+			       .srcDevice = b->srcDevice,
+			       .srcHost = b->srcHost,
+			       .srcPitch = b->srcPitch,
+			       .srcHeight = b->srcHeight,
+			       .dstMemoryType = b->dstMemoryType,
+			       .dstDevice = b->dstDevice,
+			       .dstHost = b->dstHost,
+			       .dstPitch = b->dstPitch,
+			       .dstHeight = b->dstHeight,
+			       .WidthInBytes = b->WidthInBytes,
+			       .Height = b->Height,
+			       .Depth = b->Depth};
+}
+
+static CUDA_MEMCPY2D flat(const CUDA_MEMCPY3D_PEER *b)
+{
+	return (CUDA_MEMCPY2D){.srcMemoryType = b->srcMemoryType,
+			       .srcDevice = b->srcDevice,
+			       .srcHost = b->srcHost,
+			       .srcPitch = ROW,
+			       .dstMemoryType = b->dstMemoryType,
+			       .dstDevice = b->dstDevice,
+			       .dstHost = b->dstHost,
+			       .dstPitch = ROW,
+			       .WidthInBytes = ROW,
+			       .Height = ROWS};
+}
+
+static CUresult list(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+{
+	CUdeviceptr dsts[] = {dst, dst + BYTES / 2}, srcs[] = {src, src + BYTES / 2};
+	size_t sizes[] = {BYTES / 2, BYTES - BYTES / 2}, failed;
+
+	return cuMemcpyBatchAsync_ptsz(dsts, srcs, sizes, 2, NULL, NULL, 0, &failed, stream);
+}
+
+enum { SYNC_FORMS = 5, FORMS = 12 };
+/* Between device addresses; the kinds of addresses are said, or left to the driver. */
+static CUresult copy_between(int form, CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+{
+	CUmemorytype kind = form & 1 ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_UNIFIED;
+	CUDA_MEMCPY3D_PEER b = box(kind, dst, kind, src);
+	CUDA_MEMCPY3D three = plain(&b);
+	CUDA_MEMCPY2D two = flat(&b);
+
+	switch (form) {
+	case 0:
+		return cuMemcpyDtoD_v2(dst, src, BYTES);
+	case 1:
+		return cuMemcpy_ptds(dst, src, BYTES);
+	case 2:
+		return cuMemcpy2D_v2(&two);
+	case 3:
+		return cuMemcpy2DUnaligned_v2(&two);
+	case 4:
+		return cuMemcpy3D_v2_ptds(&three);
+	case 5:
+		return cuMemcpyDtoDAsync_v2(dst, src, BYTES, stream);
+	case 6:
+		return cuMemcpyAsync(dst, src, BYTES, stream);
+	case 7:
+		return cuMemcpy2DAsync_v2(&two, stream);
+	case 8:
+		return cuMemcpy3DAsync_v2(&three, stream);
+	case 9:
+		return list(dst, src, stream);
+	case 10:
+		return cuMemcpyDtoDAsync_v2_ptsz(dst, src, BYTES, stream);
+	default:
+		return cuMemcpy(dst, src, BYTES);
+	}
+}
+
+/* What was submitted is done when the context that submitted it says so. */
+static void done(void)
+{
+	ok(cu.cuCtxSynchronize());
+}
+
+static void every_form_copies_between_any_two_from_anywhere(void **state)
+{
+	unsigned salt = 1;
+
+	(void)state;
+	for (int from = 0; from < DEVICES; from++)
+		for (int to = 0; to < DEVICES; to++)
+			for (int by = 0; by < DEVICES; by++)
+				for (int form = 0; form < FORMS; form++, salt++) {
+					if (from == to || (salt % 3 && by))
+						continue;
+					fill(from, salt);
+					be(by);
+					ok(copy_between(form, blocks[to], blocks[from], streams[by]));
+					done();
+					expect(to, salt, "between", form);
+				}
+}
+
+/* Memory of the driver on one side: of pools here, which stay there by this test's policy. */
+static void one_side_may_be_the_drivers(void **state)
+{
+	__typeof__(&cuMemAlloc_v2) native = (__typeof__(native))driver_native("cuMemAlloc_v2");
+	__typeof__(&cuMemFree_v2) native_free = (__typeof__(native_free))driver_native("cuMemFree_v2");
+	CUdeviceptr theirs;
+	unsigned salt = 4000;
+
+	(void)state;
+	be(1);
+	ok(native(&theirs, BYTES));
+	assert_false(driver_is_heap(theirs));
+	for (int form = 0; form < FORMS; form++, salt++) {
+		fill(2, salt);
+		be(0);
+		ok(copy_between(form, theirs, blocks[2], streams[0]));
+		ok(copy_between(form, blocks[0], theirs, streams[0]));
+		done();
+		expect(0, salt, "by the driver's memory", form);
+	}
+	be(1);
+	ok(native_free(theirs));
+}
+
+/* The contexts of a peer copy are the program's to name; of cuMemAlloc memory the driver knows better, and so do we. */
+static void peer_forms_copy_whatever_contexts_are_named(void **state)
+{
+	unsigned salt = 5000;
+
+	(void)state;
+	for (int wrong = 0; wrong < 2; wrong++) {
+		CUcontext to = contexts[wrong ? 0 : 2], from = contexts[wrong ? 0 : 1];
+		CUDA_MEMCPY3D_PEER b = box(CU_MEMORYTYPE_DEVICE, blocks[2], CU_MEMORYTYPE_DEVICE, blocks[1]);
+
+		b.dstContext = to;
+		b.srcContext = from;
+		for (int form = 0; form < 4; form++, salt++) {
+			fill(1, salt);
+			be(0);
+			ok(form == 0   ? cuMemcpyPeer(blocks[2], to, blocks[1], from, BYTES)
+			   : form == 1 ? cuMemcpyPeerAsync(blocks[2], to, blocks[1], from, BYTES, streams[0])
+			   : form == 2 ? cuMemcpy3DPeer(&b)
+				       : cuMemcpy3DPeerAsync(&b, streams[0]));
+			done();
+			expect(2, salt, "peer", form);
+		}
+	}
+}
+
+/* ---- the host ---- */
+
+enum { HOST_FORMS = 10 };
+static CUresult copy_in(int form, CUdeviceptr dst, const void *src, CUstream stream)
+{
+	CUmemorytype kind = form & 1 ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_UNIFIED;
+	CUDA_MEMCPY3D_PEER b = box(CU_MEMORYTYPE_DEVICE, dst, kind, (CUdeviceptr)src);
+	CUDA_MEMCPY3D three = plain(&b);
+	CUDA_MEMCPY2D two = flat(&b);
+
+	switch (form) {
+	case 0:
+		return cuMemcpyHtoD_v2(dst, src, BYTES);
+	case 1:
+		return cuMemcpyHtoD_v2_ptds(dst, src, BYTES);
+	case 2:
+		return cuMemcpy(dst, (CUdeviceptr)src, BYTES);
+	case 3:
+		return cuMemcpy2D_v2(&two);
+	case 4:
+		return cuMemcpy3D_v2(&three);
+	case 5:
+		return cuMemcpyHtoDAsync_v2(dst, src, BYTES, stream);
+	case 6:
+		return cuMemcpyAsync(dst, (CUdeviceptr)src, BYTES, stream);
+	case 7:
+		return cuMemcpy2DAsync_v2(&two, stream);
+	case 8:
+		return cuMemcpy3DAsync_v2_ptsz(&three, NULL);
+	default:
+		return list(dst, (CUdeviceptr)src, stream);
+	}
+}
+
+static CUresult copy_out(int form, void *dst, CUdeviceptr src, CUstream stream)
+{
+	CUmemorytype kind = form & 1 ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_UNIFIED;
+	CUDA_MEMCPY3D_PEER b = box(kind, (CUdeviceptr)dst, CU_MEMORYTYPE_DEVICE, src);
+	CUDA_MEMCPY3D three = plain(&b);
+	CUDA_MEMCPY2D two = flat(&b);
+
+	switch (form) {
+	case 0:
+		return cuMemcpyDtoH_v2(dst, src, BYTES);
+	case 1:
+		return cuMemcpyDtoH_v2_ptds(dst, src, BYTES);
+	case 2:
+		return cuMemcpy((CUdeviceptr)dst, src, BYTES);
+	case 3:
+		return cuMemcpy2D_v2_ptds(&two);
+	case 4:
+		return cuMemcpy3D_v2(&three);
+	case 5:
+		return cuMemcpyDtoHAsync_v2(dst, src, BYTES, stream);
+	case 6:
+		return cuMemcpyAsync((CUdeviceptr)dst, src, BYTES, stream);
+	case 7:
+		return cuMemcpy2DAsync_v2(&two, stream);
+	case 8:
+		return cuMemcpy3DAsync_v2(&three, stream);
+	default:
+		return list((CUdeviceptr)dst, src, stream);
+	}
+}
+
+static void host_memory_comes_and_goes_from_anywhere(void **state)
+{
+	unsigned salt = 7000;
+	void *pinned;
+
+	(void)state;
+	be(0);
+	ok(cu.cuMemHostAlloc(&pinned, BYTES, CU_MEMHOSTALLOC_PORTABLE));
+	for (int at = 0; at < DEVICES; at++)
+		for (int by = 0; by < DEVICES; by++)
+			for (int form = 0; form < HOST_FORMS; form++, salt++) {
+				unsigned char *memory = salt & 1 ? pinned : host;
+
+				fill_host(salt);
+				memcpy(pinned, host, BYTES);
+				be(by);
+				ok(copy_in(form, blocks[at], memory, streams[by]));
+				done();
+				expect(at, salt, "in", form);
+				memset(memory, 0, BYTES);
+				be(by);
+				ok(copy_out(form, memory, blocks[at], streams[by]));
+				done();
+				for (size_t i = 0; i < BYTES; i++)
+					if (memory[i] != byte(i, salt))
+						fail_msg("out, form %d: byte %zu of device %d, by %d", form, i, at, by);
+			}
+	be(0);
+	ok(cu.cuMemFreeHost(pinned));
+}
+
+/* ---- order ---- */
+
+/* Held where it stands, all of it is submitted: a kernel, a copy to another GPU, one to the host, and so on around. */
+static void copies_keep_the_order_of_their_stream(void **state)
+{
+	unsigned *pinned;
+
+	(void)state;
+	be(0);
+	ok(cu.cuMemHostAlloc((void **)&pinned, BYTES, CU_MEMHOSTALLOC_PORTABLE));
+	fill(1, 1);
+	fill(2, 2);
+	be(0);
+	sim_hold();
+	ok(driver_fill(streams[0], blocks[0], 77, BYTES / 4));
+	ok(cuMemcpyDtoDAsync_v2(blocks[1], blocks[0], BYTES, streams[0]));
+	ok(cuMemcpyDtoHAsync_v2(pinned, blocks[1], BYTES, streams[0]));
+	ok(cuMemcpyHtoDAsync_v2(blocks[2], pinned, BYTES, streams[0]));
+	ok(driver_fill(streams[0], blocks[0], 78, BYTES / 4));
+	ok(cuMemcpyDtoDAsync_v2(blocks[0], blocks[2], BYTES / 2, streams[0]));
+	sim_release();
+	ok(cu.cuStreamSynchronize(streams[0]));
+	for (size_t i = 0; i < BYTES / 4; i++)
+		assert_int_equal(pinned[i], 77);
+	assert_true(driver_holds(blocks[0], 77, BYTES / 8));
+	assert_true(driver_holds(blocks[0] + BYTES / 2, 78, BYTES / 8));
+	be(2);
+	assert_true(driver_holds(blocks[2], 77, BYTES / 4));
+	be(0);
+	/* The default stream, and a synchronous copy behind what is in it. */
+	sim_switch("DELAY_US", 3000);
+	ok(driver_fill(NULL, blocks[0], 5, BYTES / 4));
+	ok(cuMemcpyDtoDAsync_v2(blocks[1], blocks[0], BYTES, NULL));
+	ok(cuMemcpyDtoH_v2(pinned, blocks[1], BYTES));
+	sim_switch("DELAY_US", 0);
+	for (size_t i = 0; i < BYTES / 4; i++)
+		assert_int_equal(pinned[i], 5);
+	ok(cu.cuMemFreeHost(pinned));
+}
+
+static void copies_are_captured_and_replayed(void **state)
+{
+	CUgraphExec instance;
+	CUgraph graph;
+
+	(void)state;
+	be(0);
+	ok(cu.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+	ok(cuMemcpyDtoDAsync_v2(blocks[2], blocks[1], BYTES, streams[0]));
+	ok(cu.cuStreamEndCapture(streams[0], &graph));
+	ok(cu.cuGraphInstantiateWithFlags(&instance, graph, 0));
+	for (unsigned salt = 9000; salt < 9003; salt++) {
+		fill(1, salt);
+		be(0);
+		ok(cu.cuGraphLaunch(instance, streams[0]));
+		ok(cu.cuStreamSynchronize(streams[0]));
+		expect(2, salt, "captured", 0);
+	}
+	be(0);
+	ok(cu.cuGraphExecDestroy(instance));
+	ok(cu.cuGraphDestroy(graph));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(every_form_copies_between_any_two_from_anywhere),
+	    cmocka_unit_test(one_side_may_be_the_drivers),
+	    cmocka_unit_test(peer_forms_copy_whatever_contexts_are_named),
+	    cmocka_unit_test(host_memory_comes_and_goes_from_anywhere),
+	    cmocka_unit_test(copies_keep_the_order_of_their_stream),
+	    cmocka_unit_test(copies_are_captured_and_replayed),
+	};
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}

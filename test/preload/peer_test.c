@@ -1,0 +1,304 @@
+/*
+ * Peers under the library: four GPUs, wired 0-1 and 0-2, the third alone (SIM_PEERS), budgets of 32 MiB each, so that what
+ * is above lies on the host. Only memory of the heap is asked for, and each test sees to it that it is.
+ */
+#include "test/preload/driver.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DEVICES     4
+#define ok(call)    assert_int_equal((call), CUDA_SUCCESS)
+#define is(e, call) assert_int_equal((call), (e))
+
+static CUcontext contexts[DEVICES];
+
+static int set_up(void **state)
+{
+	(void)state;
+	for (int i = DEVICES; i-- > 0;)
+		contexts[i] = driver_start(i);
+	return 0;
+}
+
+static void be(int device)
+{
+	ok(cu.cuCtxSetCurrent(contexts[device]));
+}
+
+static CUdeviceptr alloc(int device, size_t bytes)
+{
+	CUdeviceptr at = 0;
+
+	be(device);
+	ok(cu.cuMemAlloc_v2(&at, bytes));
+	assert_true(driver_is_heap(at));
+	return at;
+}
+
+static void release(int device, CUdeviceptr at)
+{
+	be(device);
+	ok(cu.cuMemFree_v2(at));
+}
+
+/* A kernel of the current context writes all of it; what the context says then. */
+static CUresult touch(CUdeviceptr at, unsigned value, size_t bytes)
+{
+	CUresult result = driver_fill(NULL, at, value, bytes / 4);
+
+	return result ? result : cu.cuCtxSynchronize();
+}
+
+static bool holds(int device, CUdeviceptr at, unsigned value, size_t bytes)
+{
+	be(device);
+	return driver_holds(at, value, bytes / 4);
+}
+
+/* Another context of device 0, which may be lost. */
+static CUcontext extra_context(void)
+{
+	CUcontext context;
+
+	ok(cu.cuCtxCreate_v2(&context, 0, 0));
+	return context;
+}
+
+static void end_extra(CUcontext context)
+{
+	ok(cu.cuCtxDestroy_v2(context));
+	be(0);
+}
+
+/* ---- access ---- */
+
+static void blocks_of_before_and_after_are_reached(void **state)
+{
+	/* On the device, on both, on the host, in a slab; before and after. */
+	static const size_t sizes[] = {20 * MIB, 20 * MIB, 8 * MIB, 1000, 3 * MIB, 700, 5 * MIB};
+	enum { BEFORE = 4, ALL = 7 };
+	CUdeviceptr at[ALL];
+	bool on_host = false;
+
+	(void)state;
+	for (int i = 0; i < ALL; i++) {
+		if (i == BEFORE) {
+			be(0);
+			ok(cuCtxEnablePeerAccess(contexts[1], 0));
+		}
+		at[i] = alloc(1, sizes[i]);
+		on_host |= sim_where(at[i]) == 'H' || sim_where(at[i] + sizes[i] - 4) == 'H';
+	}
+	assert_true(on_host);
+	be(0);
+	for (unsigned i = 0; i < ALL; i++)
+		ok(touch(at[i], 40 + i, sizes[i]));
+	ok(cu.cuMemsetD32_v2(at[0], 99, sizes[0] / 4));
+	ok(cu.cuCtxSynchronize());
+	for (unsigned i = 0; i < ALL; i++) {
+		assert_true(holds(1, at[i], i ? 40 + i : 99, sizes[i]));
+		release(1, at[i]);
+	}
+	be(0);
+	ok(cuCtxDisablePeerAccess(contexts[1]));
+}
+
+static void access_is_one_way_and_for_those_who_have_it(void **state)
+{
+	CUdeviceptr at = alloc(1, 4 * MIB);
+	CUcontext extra;
+
+	(void)state;
+	be(1);
+	ok(cuCtxEnablePeerAccess(contexts[0], 0));
+	extra = extra_context();
+	is(CUDA_ERROR_ILLEGAL_ADDRESS, touch(at, 3, 4 * MIB));
+	end_extra(extra);
+	be(1);
+	ok(cuCtxDisablePeerAccess(contexts[0]));
+	release(1, at);
+}
+
+static void what_was_disabled_is_out_of_reach(void **state)
+{
+	CUdeviceptr at = alloc(1, 30 * MIB), late;
+	CUcontext extra = extra_context();
+
+	(void)state;
+	ok(cuCtxEnablePeerAccess(contexts[1], 0));
+	ok(touch(at, 3, 30 * MIB));
+	ok(cuCtxDisablePeerAccess(contexts[1]));
+	late = alloc(1, 30 * MIB);
+	assert_true(holds(1, at, 3, 30 * MIB));
+	ok(cu.cuCtxSetCurrent(extra));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemsetD32_v2(at, 1, 1));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemsetD32_v2(late, 1, 1));
+	is(CUDA_ERROR_ILLEGAL_ADDRESS, touch(at, 3, 4));
+	end_extra(extra);
+	release(1, at);
+	release(1, late);
+}
+
+static void access_lasts_as_long_as_one_context_has_it(void **state)
+{
+	CUdeviceptr at = alloc(1, 4 * MIB);
+	CUcontext first = extra_context(), second = extra_context();
+
+	(void)state;
+	ok(cuCtxEnablePeerAccess(contexts[1], 0));
+	ok(cu.cuCtxSetCurrent(first));
+	ok(cuCtxEnablePeerAccess(contexts[1], 0));
+	ok(cuCtxDisablePeerAccess(contexts[1]));
+	ok(cu.cuCtxSetCurrent(second));
+	ok(touch(at, 8, 4 * MIB));
+	ok(cu.cuCtxDestroy_v2(second)); /* without saying anything */
+	ok(cu.cuCtxSetCurrent(first));
+	is(CUDA_ERROR_ILLEGAL_ADDRESS, touch(at, 9, 4 * MIB));
+	end_extra(first);
+	assert_true(holds(1, at, 8, 4 * MIB));
+	release(1, at);
+}
+
+static void access_ends_with_the_owner_and_begins_anew(void **state)
+{
+	CUcontext owner;
+	CUdeviceptr at;
+
+	(void)state;
+	ok(cu.cuCtxCreate_v2(&owner, 0, 1));
+	ok(cu.cuMemAlloc_v2(&at, 4 * MIB));
+	be(0);
+	ok(cuCtxEnablePeerAccess(owner, 0));
+	ok(touch(at, 8, 4 * MIB));
+	ok(cu.cuCtxDestroy_v2(owner));
+	at = alloc(1, 4 * MIB);
+	be(0);
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemsetD32_v2(at, 1, 1));
+	ok(cuCtxEnablePeerAccess(contexts[1], 0));
+	ok(touch(at, 9, 4 * MIB));
+	ok(cu.cuDevicePrimaryCtxReset_v2(1)); /* takes the memory with it */
+	contexts[1] = driver_start(1);
+	at = alloc(1, 4 * MIB);
+	be(0);
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemsetD32_v2(at, 1, 1));
+	release(1, at);
+}
+
+static void the_driver_refuses_as_ever(void **state)
+{
+	CUdeviceptr at = alloc(2, 4 * MIB);
+
+	(void)state;
+	be(1);
+	is(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, cuCtxEnablePeerAccess(contexts[2], 0));
+	is(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, cuCtxDisablePeerAccess(contexts[2]));
+	be(0);
+	is(CUDA_ERROR_INVALID_VALUE, cuCtxEnablePeerAccess(contexts[2], 7));
+	ok(cuCtxEnablePeerAccess(contexts[2], 0));
+	is(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cuCtxEnablePeerAccess(contexts[2], 0));
+	is(CUDA_ERROR_TOO_MANY_PEERS, cuCtxEnablePeerAccess(contexts[1], 0));
+	ok(touch(at, 1, 4 * MIB));
+	ok(cuCtxDisablePeerAccess(contexts[2]));
+	release(2, at);
+}
+
+/* The driver fails in the midst of it: refused, and nothing is left of it. */
+static void half_an_opening_is_none(void **state)
+{
+	CUdeviceptr at[3];
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		at[i] = alloc(1, 6 * MIB);
+	for (unsigned n = 1; n <= 3; n++) {
+		be(0);
+		sim_fail("cuMemSetAccess", n, CUDA_ERROR_UNKNOWN);
+		is(CUDA_ERROR_UNKNOWN, cuCtxEnablePeerAccess(contexts[1], 0));
+		sim_fail("cuMemSetAccess", 0, 0);
+		is(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, cuCtxDisablePeerAccess(contexts[1]));
+		for (int i = 0; i < 3; i++)
+			is(CUDA_ERROR_INVALID_VALUE, cu.cuMemsetD32_v2(at[i], 1, 1));
+	}
+	ok(cuCtxEnablePeerAccess(contexts[1], 0));
+	for (int i = 0; i < 3; i++)
+		ok(touch(at[i], 1, 6 * MIB));
+	ok(cuCtxDisablePeerAccess(contexts[1]));
+	for (int i = 0; i < 3; i++)
+		release(1, at[i]);
+}
+
+/* Who is busy keeps what it had, rather than being lost. */
+static void taking_away_never_hurts_what_runs(void **state)
+{
+	CUdeviceptr at = alloc(1, 20 * MIB);
+
+	(void)state;
+	be(0);
+	ok(cuCtxEnablePeerAccess(contexts[1], 0));
+	sim_switch("PIECE_US", 2000);
+	ok(cu.cuMemsetD8Async(at, 1, 20 * MIB, NULL)); /* 320 pieces */
+	ok(cuCtxDisablePeerAccess(contexts[1]));
+	sim_switch("PIECE_US", 0);
+	ok(cu.cuCtxSynchronize());
+	assert_true(holds(1, at, 0x01010101, 20 * MIB));
+	/* It is taken away when something is asked again. */
+	be(0);
+	ok(cuCtxEnablePeerAccess(contexts[2], 0));
+	ok(cuCtxDisablePeerAccess(contexts[2]));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemsetD32_v2(at, 1, 1));
+	release(1, at);
+}
+
+static void pointers_answer_as_natively(void **state)
+{
+	CUdeviceptr at = alloc(1, 4 * MIB), got;
+	unsigned word;
+	int ordinal;
+
+	(void)state;
+	be(0);
+	ok(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at));
+	assert_int_equal(word, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuPointerGetAttribute(&got, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at));
+	ok(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_MAPPED, at));
+	assert_int_equal(word, 1);
+	ok(cu.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at));
+	assert_int_equal(ordinal, 1);
+	ok(cuCtxEnablePeerAccess(contexts[1], 0));
+	ok(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at));
+	assert_int_equal(word, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	ok(cu.cuPointerGetAttribute(&got, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at));
+	assert_int_equal(got, at);
+	/* By context, though another one of the device could reach it now. */
+	CUcontext extra = extra_context();
+	ok(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at));
+	assert_int_equal(word, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+	end_extra(extra);
+	ok(cuCtxDisablePeerAccess(contexts[1]));
+	be(1);
+	ok(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at));
+	assert_int_equal(word, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	release(1, at);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(blocks_of_before_and_after_are_reached),
+	    cmocka_unit_test(access_is_one_way_and_for_those_who_have_it),
+	    cmocka_unit_test(what_was_disabled_is_out_of_reach),
+	    cmocka_unit_test(access_lasts_as_long_as_one_context_has_it),
+	    cmocka_unit_test(access_ends_with_the_owner_and_begins_anew),
+	    cmocka_unit_test(the_driver_refuses_as_ever),
+	    cmocka_unit_test(half_an_opening_is_none),
+	    cmocka_unit_test(taking_away_never_hurts_what_runs),
+	    cmocka_unit_test(pointers_answer_as_natively),
+	};
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}
