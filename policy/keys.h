@@ -38,6 +38,7 @@ enum policy_set {
 	POLICY_SET_ASYNC, /* those uses that stream-ordered memory can have */
 	POLICY_SET_SPILL,
 	POLICY_SET_CAPACITY,
+	POLICY_SET_SHARE,
 	POLICY_SET_REPORT,
 	POLICY_SET_FAULTS,
 	POLICY_SET_BOOL, /* yes, no, true, false, on, off; never 0 or 1 */

@@ -118,10 +118,10 @@ struct policy {
 	char *name;
 	uint64_t hash; /* of the texts read so far */
 	char hash_text[17];
-	int version, spill, capacity, summary, control, ipc, use, observe, async_use, vmm_spill, faults;
+	int version, spill, capacity, summary, control, ipc, use, observe, async_use, vmm_spill, faults, host_share;
 	uint64_t peers; /* bits, by number of the device */
-	struct policy_size peer_budget;
-	struct policy_size device_budget, host_budget, heap_chunk, heap_release_threshold, async_release_threshold;
+	struct policy_size device_budget, host_budget, host_total, peer_budget, heap_chunk, heap_release_threshold,
+	    async_release_threshold;
 	struct policy_managed managed;
 	struct policy_system system;
 	struct policy_rule *rules;

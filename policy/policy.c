@@ -221,6 +221,16 @@ struct policy_size policy_host_budget(const struct policy *policy)
 	return policy->host_budget;
 }
 
+enum policy_share policy_host_share(const struct policy *policy)
+{
+	return (enum policy_share)policy->host_share;
+}
+
+struct policy_size policy_host_total(const struct policy *policy)
+{
+	return policy->host_total;
+}
+
 enum policy_spill policy_spill_mode(const struct policy *policy)
 {
 	return (enum policy_spill)policy->spill;

@@ -72,6 +72,12 @@ enum policy_spill {
 	POLICY_SPILL_COUNT,  /* must be last */
 };
 
+/* With whom the host's memory is shared (quota.h). */
+enum policy_share {
+	POLICY_SHARE_OFF,  /* each process has its own budget */
+	POLICY_SHARE_USER, /* the processes of the user have one together */
+};
+
 /* How page faults are counted (shim/faults.h). */
 enum policy_faults {
 	POLICY_FAULTS_AUTO,   /* the driver's counters */
@@ -257,6 +263,8 @@ struct policy_size policy_host_budget(const struct policy *policy);
 /* Devices that lend memory, a bit each; and how much, each of them. */
 uint64_t policy_peers(const struct policy *policy);
 struct policy_size policy_peer_budget(const struct policy *policy);
+enum policy_share policy_host_share(const struct policy *policy);
+struct policy_size policy_host_total(const struct policy *policy); /* of all processes that share it */
 enum policy_spill policy_spill_mode(const struct policy *policy);
 enum policy_capacity policy_capacity(const struct policy *policy);
 enum policy_faults policy_faults(const struct policy *policy);

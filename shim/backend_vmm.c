@@ -5,6 +5,7 @@
 #include "shim/log.h"
 #include "shim/pending.h"
 #include "shim/pool.h"
+#include "shim/quota.h"
 #include "shim/real.h"
 #include "shim/spill/spill.h"
 
@@ -35,8 +36,8 @@ static void note_spill(const struct device *device, const struct heap_grant *gra
  * Before anything goes to the host, room that is only waiting to be free is looked for: frees that were put off, for a
  * few milliseconds at most, since what they wait for may need the thread that asks.
  */
-static enum sw_status heap_alloc_patiently(struct heap *heap, int device, size_t bytes, enum chunk_kind kind,
-					   enum heap_from from, struct heap_grant *ret_grant)
+static enum sw_status alloc_with_frees(struct heap *heap, int device, size_t bytes, enum chunk_kind kind,
+				       enum heap_from from, struct heap_grant *ret_grant)
 {
 	enum sw_status status = SW_NO_MEMORY;
 
@@ -55,6 +56,21 @@ static enum sw_status heap_alloc_patiently(struct heap *heap, int device, size_t
 		if (status != SW_NO_MEMORY || !in_hand || i == GIVEN_PATIENCE_MS)
 			return status;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+}
+
+/* Where it is other processes of the user that have the host's memory, they are asked for what they do not use. */
+static enum sw_status heap_alloc_patiently(struct heap *heap, int device, size_t bytes, enum chunk_kind kind,
+					   enum heap_from from, struct heap_grant *ret_grant)
+{
+	unsigned tries = 0;
+
+	for (;;) {
+		uint64_t refusals = quota_refusals();
+		enum sw_status status = alloc_with_frees(heap, device, bytes, kind, from, ret_grant);
+
+		if (status != SW_NO_MEMORY || quota_refusals() == refusals || !quota_wait(bytes, &tries))
+			return status;
 	}
 }
 

@@ -1,4 +1,5 @@
 #include "shim/budget.h"
+#include "shim/quota.h"
 
 static void note_peak(struct budget *budget, uint64_t now)
 {
@@ -8,7 +9,7 @@ static void note_peak(struct budget *budget, uint64_t now)
 		;
 }
 
-bool budget_take(struct budget *budget, uint64_t bytes)
+static bool take(struct budget *budget, uint64_t bytes)
 {
 	uint64_t limit = atomic_load(&budget->limit), used = atomic_load(&budget->used);
 
@@ -20,6 +21,20 @@ bool budget_take(struct budget *budget, uint64_t bytes)
 	return true;
 }
 
+/* First what is shared: joining may change the limit. */
+bool budget_take(struct budget *budget, uint64_t bytes)
+{
+	bool shared = atomic_load_explicit(&budget->shared, memory_order_relaxed);
+
+	if (shared && !quota_take(bytes))
+		return false;
+	if (take(budget, bytes))
+		return true;
+	if (shared)
+		quota_give(bytes);
+	return false;
+}
+
 void budget_charge(struct budget *budget, uint64_t bytes)
 {
 	note_peak(budget, atomic_fetch_add(&budget->used, bytes) + bytes);
@@ -28,11 +43,20 @@ void budget_charge(struct budget *budget, uint64_t bytes)
 void budget_give(struct budget *budget, uint64_t bytes)
 {
 	atomic_fetch_sub(&budget->used, bytes);
+	if (atomic_load_explicit(&budget->shared, memory_order_relaxed))
+		quota_give(bytes);
 }
 
 uint64_t budget_left(const struct budget *budget)
 {
 	uint64_t limit = atomic_load(&budget->limit), used = atomic_load(&budget->used);
 
-	return used < limit ? limit - used : 0;
+	uint64_t left = used < limit ? limit - used : 0;
+
+	if (left && atomic_load_explicit(&budget->shared, memory_order_relaxed)) {
+		uint64_t shared = quota_left();
+
+		return shared < left ? shared : left;
+	}
+	return left;
 }

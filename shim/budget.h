@@ -4,6 +4,9 @@
  * No lock: one atomic each. The heap takes from a budget before it asks the driver, and gives back after the driver
  * has freed; what others take without asking us (pools, the program's own cuMemCreate) is charged by force and may lift
  * the sum over the limit, which only means that the heap gets nothing more.
+ *
+ * One of them, the host's, may be shared: what is taken must then fit what the user's processes have together, too
+ * (quota.h).
  */
 #ifndef SPILLWAY_BUDGET_H
 #define SPILLWAY_BUDGET_H
@@ -14,6 +17,7 @@
 
 struct budget {
 	_Atomic uint64_t limit, used, peak;
+	_Atomic bool shared;
 };
 
 /* Take bytes if they fit; false when they do not. */

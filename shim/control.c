@@ -3,7 +3,9 @@
  * says nothing is dropped after a second. server.c has the rest.
  */
 #include "shim/control.h"
+#include "shim/device.h"
 #include "shim/pulse.h"
+#include "shim/quota.h"
 #include "shim/server.h"
 
 #include <errno.h>
@@ -69,12 +71,19 @@ static void serve_caller(struct server *server, int fd)
 		;
 }
 
+static void now_and_then(void)
+{
+	pulse();
+	quota_tick();
+	device_give_spare();
+}
+
 static struct server server = {
     .tail = RUNDIR_SOCKET,
     .thread_name = "spillway-ctl",
     .cannot = "`spillway suspend` cannot reach",
     .serve = serve_caller,
-    .tick = pulse,
+    .tick = now_and_then,
 };
 
 void control_serve(control_answer *answer)

@@ -4,6 +4,7 @@
 #include "shim/hostmem.h"
 #include "shim/log.h"
 #include "shim/peer.h"
+#include "shim/quota.h"
 #include "shim/real.h"
 
 #include <stdlib.h>
@@ -133,6 +134,28 @@ static uint64_t resolve(struct policy_size size, uint64_t whole, uint64_t automa
 	return automatic;
 }
 
+/* A size given for each process holds as ever, unless the policy says what all of them may have. */
+static void set_host_budget(const struct policy *policy)
+{
+	struct hostmem memory = hostmem_read("");
+	struct policy_size own = policy_host_budget(policy), all = policy_host_total(policy);
+	bool has_own = own.kind != POLICY_SIZE_AUTO, given = all.kind != POLICY_SIZE_AUTO;
+	struct quota_terms terms = {
+	    .total = resolve(all, memory.total, hostmem_default_budget(&memory)),
+	    .given = given,
+	    .domain = memory.domain,
+	    .limit = has_own ? NULL : &host_budget.limit,
+	};
+	bool shared = policy_host_share(policy) == POLICY_SHARE_USER && (given || !has_own);
+
+	if (shared) {
+		quota_arrange(&terms);
+		atomic_store(&host_budget.shared, true);
+	}
+	atomic_store(&host_budget.limit,
+		     resolve(own, memory.total, shared ? terms.total : hostmem_default_budget(&memory)));
+}
+
 static void set_budget(struct device *device)
 {
 	size_t free = device->total, total = device->total;
@@ -153,10 +176,8 @@ static void set_budget(struct device *device)
 	uint64_t automatic = mine > 2 * DEFAULT_RESERVE ? mine - DEFAULT_RESERVE : mine / 2;
 	atomic_store(&device->budget.limit, resolve(policy_device_budget(life_policy()), device->total, automatic));
 
-	struct hostmem memory = hostmem_read("");
 	if (!atomic_load(&host_budget.limit))
-		atomic_store(&host_budget.limit,
-			     resolve(policy_host_budget(life_policy()), memory.total, hostmem_default_budget(&memory)));
+		set_host_budget(life_policy());
 }
 
 static uint64_t keep_of(const struct budget *budget)
@@ -296,6 +317,17 @@ void device_known_budget(struct device *device)
 	lock_take(&start_lock);
 	set_budget(device);
 	lock_drop(&start_lock);
+}
+
+void device_give_spare(void)
+{
+	for (unsigned i = 0; i < DEVICE_MOST && quota_owed(); i++) {
+		struct device *device = atomic_load(&devices[i]);
+		struct heap *heap = device ? atomic_load(&device->heap) : NULL;
+
+		if (heap)
+			heap_give_owed(heap);
+	}
 }
 
 bool device_make_room(struct device *device)

@@ -51,6 +51,8 @@ void device_known_budget(struct device *device);
  * Give what the heap holds in reserve of device memory back to the driver. True: there was something.
  */
 bool device_make_room(struct device *device);
+/* Give free host memory back that is owed to other processes of the user (quota.h). Any thread, under no lock. */
+void device_give_spare(void);
 /* The device whose heap contains the address, or NULL. No lock. */
 struct device *device_of(CUdeviceptr address);
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A small file of the kernel's, whole and terminated; false when it cannot be read. */
@@ -49,9 +50,20 @@ static uint64_t number_in(const char *root, const char *folder, const char *file
 	return end == text ? missing : value;
 }
 
-/* Walk from our cgroup up to the root: the tightest headroom on the way counts. */
+/* The kernel numbers cgroups; as inodes the numbers are the same in every mount and container. */
+static uint64_t number_of(const char *root, const char *folder)
+{
+	char full[512];
+	struct stat status;
+
+	if ((size_t)snprintf(full, sizeof(full), "%s%s", root, folder) >= sizeof(full) || stat(full, &status) != 0)
+		return 0;
+	return status.st_ino;
+}
+
+/* Walk from our cgroup up to the root: the tightest headroom on the way counts. *domain: the nearest with a limit. */
 static uint64_t headroom_above(const char *root, const char *mount, char *group, const char *limit_file,
-			       const char *usage_file)
+			       const char *usage_file, uint64_t *domain)
 {
 	uint64_t tightest = UINT64_MAX;
 
@@ -64,8 +76,11 @@ static uint64_t headroom_above(const char *root, const char *mount, char *group,
 			uint64_t left = limit > usage ? limit - usage : 0;
 
 			/* Version 1 writes a number near 2^63 for "no limit". */
-			if (limit < (UINT64_C(1) << 60) && left < tightest)
+			bool limited = limit < (UINT64_C(1) << 60);
+			if (limited && left < tightest)
 				tightest = left;
+			if (limited && !*domain)
+				*domain = number_of(root, folder);
 		}
 		char *slash = strrchr(group, '/');
 		if (!slash)
@@ -87,11 +102,12 @@ static bool has_word(const char *list, const char *word)
 	return false;
 }
 
-static uint64_t cgroup_headroom(const char *root)
+static uint64_t cgroup_headroom(const char *root, uint64_t *ret_domain)
 {
 	char text[4096], group[256];
 	uint64_t tightest = UINT64_MAX;
 
+	*ret_domain = 0;
 	if (!read_file(root, "/proc/self/cgroup", text, sizeof(text)))
 		return UINT64_MAX;
 	for (char *save = NULL, *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
@@ -107,10 +123,11 @@ static uint64_t cgroup_headroom(const char *root)
 		if (!strcmp(group, "/"))
 			group[0] = 0;
 		if (!strcmp(line, "0:"))
-			left = headroom_above(root, "/sys/fs/cgroup", group, "memory.max", "memory.current");
+			left =
+			    headroom_above(root, "/sys/fs/cgroup", group, "memory.max", "memory.current", ret_domain);
 		else if (has_word(controllers + 1, "memory"))
 			left = headroom_above(root, "/sys/fs/cgroup/memory", group, "memory.limit_in_bytes",
-					      "memory.usage_in_bytes");
+					      "memory.usage_in_bytes", ret_domain);
 		if (left < tightest)
 			tightest = left;
 	}
@@ -119,9 +136,10 @@ static uint64_t cgroup_headroom(const char *root)
 
 struct hostmem hostmem_read(const char *root)
 {
-	struct hostmem memory = {.cgroup_headroom = cgroup_headroom(root)};
+	struct hostmem memory = {0};
 	char text[4096];
 
+	memory.cgroup_headroom = cgroup_headroom(root, &memory.domain);
 	if (read_file(root, "/proc/meminfo", text, sizeof(text))) {
 		memory.total = meminfo_field(text, "MemTotal:");
 		memory.available = meminfo_field(text, "MemAvailable:");

@@ -9,6 +9,7 @@
 struct hostmem {
 	uint64_t total, available; /* MemTotal, MemAvailable; 0 when /proc cannot be read */
 	uint64_t cgroup_headroom;  /* limit minus usage of the tightest cgroup above us; UINT64_MAX without a limit */
+	uint64_t domain; /* a number of the nearest cgroup above us with a limit, the same for all below it; 0: none */
 };
 
 /* root: where /proc and /sys are ("" in the product; tests give a folder of their own). */

@@ -27,6 +27,7 @@
 #include "shim/peer.h"
 #include "shim/pool.h"
 #include "shim/pulse.h"
+#include "shim/quota.h"
 #include "shim/spill/spill.h"
 #include "shim/stats.h"
 #include "shim/summary.h"
@@ -187,6 +188,7 @@ static void after_fork_child(void)
 	if (life_stage() == STAGE_RUNNING)
 		atomic_store(&life_stage_now, STAGE_FORKED);
 	stats_child();
+	quota_child();
 	spill_child();
 	control_child();
 	faults_child();
@@ -241,6 +243,7 @@ __attribute__((destructor)) static void life_end(void)
 	if (stage == STAGE_RUNNING && policy_summary(policy) &&
 	    stats_get(STAT_allocations) + stats_get(STAT_refused) > 0)
 		life_print_summary();
+	quota_leave();
 	atomic_store(&life_stage_now, STAGE_ENDING);
 	if (stage == STAGE_RUNNING)
 		spill_end();

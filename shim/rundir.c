@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,23 +210,55 @@ void rundir_each_file(const struct rundir *folder, const char *tail, unsigned mo
 	each(folder, tail, most, visit, argument);
 }
 
+/* What follows the name in /proc/PID/stat, from the third field on; NULL: there is no such process, or it is hidden. */
+static const char *read_stat(pid_t pid, char *room, size_t bytes)
+{
+	snprintf(room, bytes, "/proc/%d/stat", (int)pid);
+	int fd = open(room, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, room, bytes - 1) : -1;
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0)
+		return NULL;
+	room[n] = 0;
+	/* The second field is a name, which may hold blanks and brackets. */
+	const char *at = strrchr(room, ')');
+	return at && at[1] == ' ' ? at + 2 : NULL;
+}
+
+static uint64_t stat_field(const char *third, int field)
+{
+	for (int i = 3; third && i < field; i++) {
+		third = strchr(third, ' ');
+		third += third != NULL;
+	}
+	return third ? strtoull(third, NULL, 10) : 0;
+}
+
 uint64_t rundir_process_started(pid_t pid)
 {
 	char text[1024];
 
-	snprintf(text, sizeof(text), "/proc/%d/stat", (int)pid);
-	int fd = open(text, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
-	if (fd >= 0)
-		close(fd);
-	if (n <= 0)
-		return 0;
-	text[n] = 0;
-	/* The second field is a name, which may hold blanks and brackets. */
-	const char *at = strrchr(text, ')');
-	for (int field = 2; at && field < 22; field++)
-		at = strchr(at + 1, ' ');
-	return at ? strtoull(at, NULL, 10) : 0;
+	return stat_field(read_stat(pid, text, sizeof(text)), 22);
+}
+
+/* Asked without kill(): nothing here may be able to end a process. */
+static bool is_no_pid(pid_t pid)
+{
+	return getpgid(pid) < 0 && errno == ESRCH;
+}
+
+bool rundir_process_is_gone(pid_t pid, uint64_t started)
+{
+	char text[1024];
+
+	if (is_no_pid(pid))
+		return true;
+	const char *stat = read_stat(pid, text, sizeof(text));
+	if (!stat) /* hidden, or it ended just now */
+		return is_no_pid(pid);
+	/* A first thread that has ended is a zombie while others run. */
+	return stat_field(stat, 22) != started || ((*stat == 'Z' || *stat == 'X') && stat_field(stat, 20) <= 1);
 }
 
 struct sweep {

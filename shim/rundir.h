@@ -69,6 +69,8 @@ void rundir_each_file(const struct rundir *folder, const char *tail, unsigned mo
 
 /* When a process was started, in the ticks of /proc/PID/stat: with the pid that names it for good. 0: there is none. */
 uint64_t rundir_process_started(pid_t pid);
+/* Has that process ended, so that nothing is left of it but, at most, a zombie? */
+bool rundir_process_is_gone(pid_t pid, uint64_t started);
 /*
  * Files PID-START whose names end so, and whose process is gone since a day: removed. Until then somebody may want to
  * read what is left of it; where there are very many, only for some seconds. A bounded number of them.

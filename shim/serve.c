@@ -150,6 +150,19 @@ void serve_forgotten(struct ledger_row *row, bool freed)
 	serve_drop(row);
 }
 
+/* Host memory that others have explains what the budgets of this process do not. */
+static void say_shared(void)
+{
+	unsigned long long ranks = atomic_load(&stats.share_ranks);
+	char used[32], total[32];
+
+	if (ranks > 1)
+		log_once("host memory is shared by %llu processes of this user: %s of %s used by all; host.total sets "
+			 "how much there is",
+			 ranks, log_bytes(used, sizeof(used), atomic_load(&stats.share_used)),
+			 log_bytes(total, sizeof(total), atomic_load(&stats.share_total)));
+}
+
 void serve_say_refused(const struct device *device, size_t bytes, int rule, void *caller)
 {
 	char want[32], used[32], limit[32], host_used[32], host_limit[32];
@@ -163,6 +176,7 @@ void serve_say_refused(const struct device *device, size_t bytes, int rule, void
 		 log_bytes(host_limit, sizeof(host_limit), atomic_load(&host_budget.limit)),
 		 policy_spill_name(policy_spill_mode(life_policy())), rule < 0 ? "" : "rule ",
 		 policy_rule_name(life_policy(), rule));
+	say_shared();
 }
 
 /* What is spilled for somebody who has not said how much he needs: a library's workspace, as a rule. */

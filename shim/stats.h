@@ -96,6 +96,8 @@ void stats_know_device(int ordinal, const char *name, const unsigned char uuid[1
 void stats_know_rule(int rule, const char *name);
 void stats_set_budget(int ordinal, uint64_t budget, uint64_t used);
 void stats_set_host_budget(uint64_t budget, uint64_t used);
+/* Of the host memory that processes of the user share: all there is, what is taken by all, how many they are. */
+void stats_set_share(uint64_t total, uint64_t used, uint64_t ranks);
 void stats_set_state(enum stats_state state);
 /* The process ends: the file goes. Returns for how long it was there, ns. */
 uint64_t stats_close(void);

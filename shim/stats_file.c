@@ -189,6 +189,23 @@ void stats_set_host_budget(uint64_t budget, uint64_t used)
 	atomic_store_explicit(&stats.host_used, used, memory_order_relaxed);
 }
 
+static void set_most(_Atomic uint64_t *most, uint64_t now)
+{
+	uint64_t known = atomic_load_explicit(most, memory_order_relaxed);
+
+	while (now > known && !atomic_compare_exchange_weak(most, &known, now))
+		;
+}
+
+void stats_set_share(uint64_t total, uint64_t used, uint64_t ranks)
+{
+	atomic_store_explicit(&stats.share_total, total, memory_order_relaxed);
+	atomic_store_explicit(&stats.share_used, used, memory_order_relaxed);
+	atomic_store_explicit(&stats.share_ranks, ranks, memory_order_relaxed);
+	set_most(&stats.share_most_used, used);
+	set_most(&stats.share_most_ranks, ranks);
+}
+
 void stats_set_state(enum stats_state state)
 {
 	atomic_store(&stats.state, state);

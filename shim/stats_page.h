@@ -140,6 +140,8 @@ struct stats_page {
 	_Atomic uint64_t last_clock;
 	_Atomic uint64_t end_clock; /* CLOCK_MONOTONIC at which it ended; 0: it has not */
 	_Atomic uint64_t host_budget, host_used;
+	/* Pinned host memory that processes of the user share (quota.h): bytes, and how many they are; 0: not shared. */
+	_Atomic uint64_t share_total, share_used, share_ranks, share_most_used, share_most_ranks;
 	_Atomic uint64_t
 	    fault[FAULT_COUNT]; /* of the process: where there are several devices, those of the CPU are of none */
 	_Atomic uint64_t live[PLACE_COUNT], peak[PLACE_COUNT];

@@ -138,6 +138,23 @@ static void say_places(const struct stats_page *page, const struct totals *total
 	}
 }
 
+/* Who had the host for himself and never wanted more has nothing to be told of it. */
+static void say_share(const struct stats_page *page, struct summary *summary)
+{
+	unsigned long long ranks = atomic_load(&page->share_most_ranks), refused = get(page, STAT_share_refused);
+	char used[TEXT], total[TEXT], who[64] = "", full[64] = "";
+
+	if (!page->share_total || (ranks < 2 && !refused))
+		return;
+	if (ranks > 1)
+		snprintf(who, sizeof(who), ", shared by %llu processes", ranks);
+	if (refused)
+		snprintf(full, sizeof(full), "; there was no room for more %llu times", refused);
+	add(summary, refused ? 3 : 7, "  host.total%s: %s of %s taken at most%s", who,
+	    log_bytes(used, sizeof(used), atomic_load(&page->share_most_used)),
+	    log_bytes(total, sizeof(total), atomic_load(&page->share_total)), full);
+}
+
 static void say_allocations(const struct stats_page *page, struct summary *summary)
 {
 	char spilled[TEXT];
@@ -323,6 +340,7 @@ void summary_make(const struct stats_page *page, uint64_t now, const char *trace
 	say_who(page, &totals, ret_summary);
 	say_need(page, now, &totals, ret_summary);
 	say_places(page, &totals, ret_summary);
+	say_share(page, ret_summary);
 	say_allocations(page, ret_summary);
 	say_moves(page, &totals, ret_summary);
 	say_faults(page, &totals, ret_summary);

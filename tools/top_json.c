@@ -247,6 +247,9 @@ static void put_page(const struct figures_process *process)
 	put_text("fault_source", *copy->fault_source ? copy->fault_source : NULL, false);
 	put_number("host_budget", copy->host_budget, false);
 	put_number("host_used", copy->host_used, false);
+	put_number("share_total", copy->share_total, false);
+	put_number("share_used", copy->share_used, false);
+	put_number("share_ranks", copy->share_ranks, false);
 	put_places(copy->live, copy->peak);
 	put_faults(copy->fault, process->before ? process->before->copy->fault : NULL, process->seconds);
 	put_counters(process);

@@ -178,6 +178,9 @@ static void print_about(FILE *out, const struct page *page)
 	print_faults(out, copy->fault);
 	fprintf(out, "  host budget  %s of %s used\n", units_bytes(copy->host_used, used),
 		units_bytes(copy->host_budget, budget));
+	if (copy->share_ranks > 1)
+		fprintf(out, "  host total   %s of %s used by %llu processes\n", units_bytes(copy->share_used, used),
+			units_bytes(copy->share_total, budget), (unsigned long long)copy->share_ranks);
 }
 
 static void print_places(FILE *out, const struct stats_page *copy)

@@ -165,7 +165,8 @@ enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum 
 	enum sw_status status = SW_NO_MEMORY;
 	bool refused;
 
-	if (!store->usable[place] || chunk_left(store, place) < chunk_bytes(units))
+	/* A budget is asked by taking from it: what is refused is known to whom it is shared with (quota.h). */
+	if (!store->usable[place] || (place == CHUNK_PEER && chunk_left(store, place) < chunk_bytes(units)))
 		return SW_NO_MEMORY;
 	struct chunk *chunk = new_chunk(kind, place, units);
 	if (!chunk)

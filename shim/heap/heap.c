@@ -4,6 +4,7 @@
  */
 #include "shim/heap/inside.h"
 #include "shim/log.h"
+#include "shim/quota.h"
 #include "shim/real.h"
 #include "shim/stats.h"
 
@@ -24,6 +25,17 @@ static void tell_budgets(const struct chunk_store *chunks)
 			      atomic_load_explicit(&host->used, memory_order_relaxed));
 }
 
+static void tell_spare(struct heap *heap)
+{
+	uint64_t spare = block_idle(&heap->store, CHUNK_HOST);
+
+	if (spare > heap->spare)
+		quota_spare_add(spare - heap->spare);
+	else if (spare < heap->spare)
+		quota_spare_sub(heap->spare - spare);
+	heap->spare = spare;
+}
+
 void heap_leave(struct heap *heap)
 {
 	static const enum place gauge[] = {
@@ -41,6 +53,7 @@ void heap_leave(struct heap *heap)
 		heap->in_use[place] = in_use;
 	}
 	tell_budgets(&heap->store.chunks);
+	tell_spare(heap);
 	lock_drop(&heap->lock);
 }
 
@@ -184,13 +197,42 @@ static enum sw_status alloc_small(struct heap *heap, size_t bytes, enum chunk_ki
 	return status;
 }
 
+/* Less where other processes of the user are short of it. */
+static uint64_t keep_on_host(const struct heap *heap, uint64_t idle)
+{
+	uint64_t keep = heap->keep[CHUNK_HOST], owed = idle ? quota_owed() : 0;
+	uint64_t left = idle - (owed < idle ? owed : idle);
+
+	return owed && left < keep ? left : keep;
+}
+
+/* Give back what is beyond that, and count what others get of it. */
+static void trim(struct heap *heap, const uint64_t keep[CHUNK_PLACES], bool owed)
+{
+	uint64_t before = heap->store.chunks.made_bytes[CHUNK_HOST];
+
+	block_trim(&heap->store, keep);
+	if (owed)
+		quota_returned(before - heap->store.chunks.made_bytes[CHUNK_HOST]);
+}
+
 void heap_trim_to_keep(struct heap *heap)
 {
-	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
-		if (block_idle(&heap->store, place) > heap->keep[place]) {
-			block_trim(&heap->store, heap->keep);
-			return;
-		}
+	uint64_t idle = block_idle(&heap->store, CHUNK_HOST), keep = keep_on_host(heap, idle);
+
+	if (block_idle(&heap->store, CHUNK_DEVICE) > heap->keep[CHUNK_DEVICE] || idle > keep ||
+	    block_idle(&heap->store, CHUNK_PEER) > heap->keep[CHUNK_PEER])
+		trim(heap, (const uint64_t[CHUNK_PLACES]){heap->keep[CHUNK_DEVICE], keep, heap->keep[CHUNK_PEER]},
+		     keep < heap->keep[CHUNK_HOST]);
+}
+
+void heap_give_owed(struct heap *heap)
+{
+	heap_enter(heap);
+	uint64_t idle = block_idle(&heap->store, CHUNK_HOST), keep = keep_on_host(heap, idle);
+	if (keep < idle)
+		trim(heap, (const uint64_t[CHUNK_PLACES]){UINT64_MAX, keep, UINT64_MAX}, true);
+	heap_leave(heap);
 }
 
 enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,

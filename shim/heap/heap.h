@@ -199,6 +199,9 @@ uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use);
 /* Give free memory back to the driver until at most this much is kept. */
 void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host);
 
+/* The same for host memory that is owed to other processes of the user (quota.h). */
+void heap_give_owed(struct heap *heap);
+
 bool heap_is_valid(struct heap *heap); /* every invariant of this folder; takes the lock */
 
 #endif

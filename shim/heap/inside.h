@@ -13,6 +13,7 @@ struct heap {
 	_Atomic bool no_peers; /* what goes away goes to the host (heap_lend) */
 	uint64_t keep[CHUNK_PLACES];
 	uint64_t in_use[CHUNK_PLACES];       /* as last told to stats */
+	uint64_t spare;                      /* idle host bytes as last told to quota, but for empty slabs */
 	_Atomic uint64_t idle[CHUNK_PLACES]; /* a copy for readers without the lock, renewed at each leave() */
 };
 

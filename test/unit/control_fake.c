@@ -1,13 +1,13 @@
 /* The engine and the policy as control_test.c wants them. */
 #include "policy/policy.h"
 #include "shim/enter.h"
+#include "shim/device.h"
 #include "shim/pulse.h"
+#include "shim/quota.h"
 #include "shim/spill/spill.h"
 #include "test/unit/control_help.h"
 
-void pulse(void)
-{
-}
+void pulse(void) {}
 
 _Atomic int fake_calls, fake_status = SW_OK;
 _Atomic uint64_t fake_bytes = 1000;
@@ -43,3 +43,7 @@ const struct policy *life_policy(void)
 	policy_errors_free(&errors);
 	return policy;
 }
+
+void quota_tick(void) {}
+
+void device_give_spare(void) {}

@@ -194,6 +194,43 @@ static void a_file_of_nonsense_is_no_limit(void **state)
 	assert_true(hostmem_read(root).cgroup_headroom == UINT64_MAX);
 }
 
+static uint64_t inode(const char *path)
+{
+	char full[512];
+	struct stat status;
+
+	snprintf(full, sizeof(full), "%s%s", root, path);
+	assert_int_equal(stat(full, &status), 0);
+	return status.st_ino;
+}
+
+static void the_domain_is_the_nearest_group_with_a_limit(void **state)
+{
+	(void)state;
+	put("/proc/self/cgroup", "0::/a/b/c\n");
+	put("/sys/fs/cgroup/a/b/c/memory.max", "max\n");
+	put("/sys/fs/cgroup/a/memory.max", "1048576\n");
+	put("/sys/fs/cgroup/a/memory.current", "0\n");
+	assert_int_equal(hostmem_read(root).domain, inode("/sys/fs/cgroup/a"));
+	/* The same for another process below it, though the limit of a/b is looser. */
+	put("/sys/fs/cgroup/a/b/memory.max", "1073741824\n");
+	assert_int_equal(hostmem_read(root).domain, inode("/sys/fs/cgroup/a/b"));
+	put("/proc/self/cgroup", "0::/a/b/d\n");
+	assert_int_equal(hostmem_read(root).domain, inode("/sys/fs/cgroup/a/b"));
+	put("/proc/self/cgroup", "5:memory:/v1\n0::/\n");
+	put("/sys/fs/cgroup/memory/v1/memory.limit_in_bytes", "3145728\n");
+	assert_int_equal(hostmem_read(root).domain, inode("/sys/fs/cgroup/memory/v1"));
+}
+
+static void without_a_limit_the_domain_is_the_machine(void **state)
+{
+	(void)state;
+	assert_int_equal(hostmem_read(root).domain, 0);
+	put("/proc/self/cgroup", "0::/a\n");
+	put("/sys/fs/cgroup/a/memory.max", "max\n");
+	assert_int_equal(hostmem_read(root).domain, 0);
+}
+
 static void this_machine_can_be_read(void **state)
 {
 	struct hostmem memory = hostmem_read("");
@@ -219,6 +256,8 @@ int main(void)
 	    ROOTED(version_1_controllers_may_share_a_mount),
 	    ROOTED(a_colon_in_the_path_is_part_of_the_path),
 	    ROOTED(a_file_of_nonsense_is_no_limit),
+	    ROOTED(the_domain_is_the_nearest_group_with_a_limit),
+	    ROOTED(without_a_limit_the_domain_is_the_machine),
 	    cmocka_unit_test(this_machine_can_be_read),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

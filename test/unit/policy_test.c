@@ -68,6 +68,18 @@ static void nested_and_dotted_keys_mean_the_same(void **state)
 	}
 }
 
+static void what_processes_share_is_a_size_and_with_whom(void **state)
+{
+	struct policy *policy = good_policy("host: {share: off, total: 64GiB}\n");
+
+	(void)state;
+	assert_int_equal(policy_host_share(policy), POLICY_SHARE_OFF);
+	assert_true(policy_host_total(policy).kind == POLICY_SIZE_BYTES);
+	assert_true(policy_host_total(policy).value == 65536 * MIB);
+	assert_true(policy_host_budget(policy).kind == POLICY_SIZE_AUTO);
+	policy_free(policy);
+}
+
 static void absent_keys_have_their_standard_values(void **state)
 {
 	struct policy *policy = good_policy("version: 1\n");
@@ -76,6 +88,8 @@ static void absent_keys_have_their_standard_values(void **state)
 	(void)state;
 	assert_true(policy_device_budget(policy).kind == POLICY_SIZE_AUTO);
 	assert_true(policy_host_budget(policy).kind == POLICY_SIZE_AUTO);
+	assert_true(policy_host_total(policy).kind == POLICY_SIZE_AUTO);
+	assert_int_equal(policy_host_share(policy), POLICY_SHARE_USER);
 	assert_int_equal(policy_spill_mode(policy), POLICY_SPILL_EXACT);
 	assert_int_equal(policy_capacity(policy), POLICY_CAPACITY_PHYSICAL);
 	assert_true(policy_summary(policy));
@@ -505,6 +519,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_standard_value_of_the_key_table_can_be_read),
 	    cmocka_unit_test(nested_and_dotted_keys_mean_the_same),
+	    cmocka_unit_test(what_processes_share_is_a_size_and_with_whom),
 	    cmocka_unit_test(absent_keys_have_their_standard_values),
 	    cmocka_unit_test(first_rule_that_matches_wins),
 	    cmocka_unit_test(what_no_rule_calls_unmovable_is_movable),

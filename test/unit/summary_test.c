@@ -56,6 +56,14 @@ static void spill(void)
 	page.counter[STAT_over_us] = 90000000 - 100000000; /* and it still is */
 }
 
+static void share(unsigned ranks, unsigned refused)
+{
+	page.share_total = 64 * GIB;
+	page.share_most_used = 48 * GIB;
+	page.share_most_ranks = ranks;
+	page.counter[STAT_share_refused] = refused;
+}
+
 static void move(uint64_t wait_s, uint64_t gap_s)
 {
 	struct stats_figures *all[] = {&page.site[7].figures, &page.device[0].figures, &page.backend[0]};
@@ -181,6 +189,25 @@ static void what_costs_next_to_nothing_needs_no_advice(void **state)
 	assert_false(says("advice"));
 }
 
+static void what_processes_share_is_told_where_several_do_or_it_was_not_enough(void **state)
+{
+	(void)state;
+	spill();
+	share(1, 0);
+	make();
+	assert_false(says("host.total"));
+	share(8, 0);
+	make();
+	must_say("host.total, shared by 8 processes: 48.0 GiB of 64.0 GiB taken at most");
+	assert_false(says("no room"));
+	share(8, 3);
+	make();
+	must_say("48.0 GiB of 64.0 GiB taken at most; there was no room for more 3 times");
+	share(1, 3);
+	make();
+	must_say("host.total: 48.0 GiB of 64.0 GiB taken at most; there was no room for more 3 times");
+}
+
 static void faults_that_nobody_counts_are_not_zero(void **state)
 {
 	(void)state;
@@ -237,6 +264,7 @@ int main(void)
 	    cmocka_unit_test_setup(where_the_gpu_stands_still_fast_is_advised, begin_anew),
 	    cmocka_unit_test_setup(else_a_rule_for_what_moves_most_is_advised, begin_anew),
 	    cmocka_unit_test_setup(what_costs_next_to_nothing_needs_no_advice, begin_anew),
+	    cmocka_unit_test_setup(what_processes_share_is_told_where_several_do_or_it_was_not_enough, begin_anew),
 	    cmocka_unit_test_setup(faults_that_nobody_counts_are_not_zero, begin_anew),
 	    cmocka_unit_test_setup(twelve_lines_are_enough, begin_anew),
 	    cmocka_unit_test_setup(the_trace_is_named, begin_anew),

@@ -245,6 +245,7 @@ static void the_newest_of_many_killed_ones_are_shown(void **state)
 
 		/* Of processes that had this number before; the one in the middle lived last. */
 		one->started -= 1 + i;
+		one->start_clock = page->start_clock;
 		one->last_clock = one->start_clock + (i > TOP_GONE ? 2 * TOP_GONE - i : i) * 1000000;
 		one->live[PLACE_DEVICE] = i * GIB;
 		page_make_write(one, sizeof(*one));

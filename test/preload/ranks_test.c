@@ -1,0 +1,410 @@
+/*
+ * Several processes of one user, a rank for each GPU as a rule: together they pin what one of them could have alone, a
+ * killed one leaves its share to the others, and what one does not use another gets. A rank is a process of its own that
+ * does what it is told through a pipe; this process never uses the driver.
+ */
+#include "shim/quota_inside.h"
+#include "shim/stats_page.h"
+#include "test/preload/child.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#define DEVICE 16 /* MiB of each rank's device; what is more goes to the host */
+#define TOTAL  64 /* MiB of the host for all */
+#define SET    "SPILLWAY_SET=device.budget=16MiB,spill.mode=static,report.summary=no"
+#define MOST   64
+
+static char folder[64], runtime[96];
+
+static int make_folder(void **state)
+{
+	(void)state;
+	snprintf(folder, sizeof(folder), "/tmp/ranks-test-XXXXXX");
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(runtime, sizeof(runtime), "XDG_RUNTIME_DIR=%s", folder);
+	return 0;
+}
+
+/* How many files end so; all of them removed if asked. */
+static unsigned files(const char *tail, bool remove)
+{
+	char path[96];
+	unsigned n = 0;
+
+	snprintf(path, sizeof(path), "%s/spillway", folder);
+	DIR *dir = opendir(path);
+	for (struct dirent *entry; dir && (entry = readdir(dir));) {
+		const char *at = strstr(entry->d_name, tail);
+
+		n += at && !strcmp(at, tail);
+		if (remove)
+			unlinkat(dirfd(dir), entry->d_name, 0);
+	}
+	if (dir)
+		closedir(dir);
+	if (remove)
+		rmdir(path);
+	return n;
+}
+
+static int remove_folder(void **state)
+{
+	(void)state;
+	files("", true);
+	return rmdir(folder);
+}
+
+/* ---- in a rank ---- */
+
+static CUdeviceptr blocks[MOST];
+static unsigned n_blocks;
+
+static const struct stats_page *my_page(void)
+{
+	char path[160], line[256];
+	const struct stats_page *page = MAP_FAILED;
+	FILE *file = fopen("/proc/self/stat", "r");
+	unsigned long long started = 0;
+
+	CHECK(file && fgets(line, sizeof(line), file));
+	fclose(file);
+	const char *at = strrchr(line, ')');
+	for (int field = 2; field < 22 && at; field++)
+		at = strchr(at + 1, ' ');
+	started = at ? strtoull(at, NULL, 10) : 0;
+	snprintf(path, sizeof(path), "%s/spillway/%d-%llu" STATS_TAIL, folder, getpid(), started);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		page = mmap(NULL, sizeof(*page), PROT_READ, MAP_SHARED, fd, 0);
+		close(fd);
+	}
+	CHECK(page != MAP_FAILED);
+	return page;
+}
+
+static uint64_t take(unsigned mib)
+{
+	CHECK(n_blocks < MOST);
+	CUresult result = cu.cuMemAlloc_v2(&blocks[n_blocks], mib * MIB);
+
+	if (result == CUDA_SUCCESS)
+		MUST(driver_fill(NULL, blocks[n_blocks++], mib, mib * MIB / 4));
+	else
+		CHECK(result == CUDA_ERROR_OUT_OF_MEMORY);
+	return result == CUDA_SUCCESS;
+}
+
+/* The child of a fork ends as a program does, with all its handlers. */
+static uint64_t fork_one(void)
+{
+	int status;
+	pid_t child = fork();
+
+	if (!child)
+		exit(0);
+	return waitpid(child, &status, 0) == child && !status;
+}
+
+/* 'd': fill the device; 'a' N: allocate N MiB; 'f': free the last; 'e': end; the rest are questions. */
+static uint64_t obey(char what, unsigned n)
+{
+	switch (what) {
+	case 'd':
+		driver_start(0);
+		return take(DEVICE);
+	case 'a':
+		return take(n);
+	case 'f':
+		return cu.cuMemFree_v2(blocks[--n_blocks]) == CUDA_SUCCESS;
+	case 'k':
+		return fork_one();
+	case 'n':
+		return my_page()->share_most_ranks;
+	case 'w':
+		return my_page()->counter[STAT_share_waits];
+	case 'r':
+		return my_page()->counter[STAT_share_returned_bytes] / MIB;
+	case 'h':
+		return my_page()->host_budget / MIB;
+	case 'c': /* does everything still hold what it held? */
+		for (unsigned i = 1; i < n_blocks; i++)
+			MUST(cu.cuMemcpyDtoH_v2(&n, blocks[i], sizeof(n)));
+		return 1;
+	default:
+		exit(0);
+	}
+}
+
+struct order {
+	char what;
+	unsigned n;
+};
+
+static void serve_orders(int from, int to)
+{
+	struct order order;
+
+	while (read(from, &order, sizeof(order)) == sizeof(order)) {
+		uint64_t answer = obey(order.what, order.n);
+
+		CHECK(write(to, &answer, sizeof(answer)) == sizeof(answer));
+	}
+	_exit(3);
+}
+
+/* ---- and from outside ---- */
+
+struct rank {
+	pid_t pid;
+	int to, from;
+};
+
+static void set(const char *setting)
+{
+	char *copy = strdup(setting), *equals = strchr(copy, '=');
+
+	*equals = 0;
+	setenv(copy, equals + 1, 1);
+	free(copy);
+}
+
+static struct rank rank_start(const char *settings)
+{
+	int to[2], from[2];
+
+	fflush(NULL);
+	assert_int_equal(pipe2(to, O_CLOEXEC) | pipe2(from, O_CLOEXEC), 0);
+	struct rank rank = {.pid = fork(), .to = to[1], .from = from[0]};
+	assert_true(rank.pid >= 0);
+	if (!rank.pid) {
+		alarm(240);
+		close(to[1]);
+		close(from[0]);
+		set("SIM_MEMORY=64MiB");
+		set("SIM_FILL=0");
+		set(runtime);
+		set(settings);
+		serve_orders(to[0], from[1]);
+	}
+	close(to[0]);
+	close(from[1]);
+	return rank;
+}
+
+static void tell(const struct rank *rank, char what, unsigned n)
+{
+	assert_int_equal(write(rank->to, &(struct order){what, n}, sizeof(struct order)), sizeof(struct order));
+}
+
+static uint64_t hear(const struct rank *rank)
+{
+	uint64_t answer = UINT64_MAX;
+
+	assert_int_equal(read(rank->from, &answer, sizeof(answer)), sizeof(answer));
+	return answer;
+}
+
+static uint64_t ask(const struct rank *rank, char what, unsigned n)
+{
+	tell(rank, what, n);
+	return hear(rank);
+}
+
+static void rank_gone(const struct rank *rank, int expected)
+{
+	int status;
+
+	close(rank->to);
+	close(rank->from);
+	assert_int_equal(waitpid(rank->pid, &status, 0), rank->pid);
+	assert_int_equal(status, expected);
+}
+
+static void rank_end(const struct rank *rank)
+{
+	tell(rank, 'e', 0);
+	rank_gone(rank, 0);
+}
+
+#define SHARED SET ",host.total=64MiB"
+
+static void no_file_is_made_before_something_is_on_the_host_and_none_is_left(void **state)
+{
+	struct rank a = rank_start(SHARED);
+
+	(void)state;
+	assert_true(ask(&a, 'd', 0));
+	assert_int_equal(files(QUOTA_TAIL, false), 0);
+	assert_true(ask(&a, 'a', 2));
+	assert_int_equal(files(QUOTA_TAIL, false), 1);
+	rank_end(&a);
+	assert_int_equal(files("", false), 0);
+}
+
+static void a_budget_for_each_process_means_what_it_meant(void **state)
+{
+	static const char *const settings[] = {SET ",host.budget=48MiB",
+					       SET ",host.total=48MiB,host.share=off,host.budget=48MiB"};
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		struct rank a = rank_start(settings[i]), b = rank_start(settings[i]);
+
+		assert_true(ask(&a, 'd', 0) && ask(&b, 'd', 0));
+		assert_true(ask(&a, 'a', 48) && ask(&b, 'a', 48));
+		assert_false(ask(&a, 'a', 2));
+		assert_int_equal(files(QUOTA_TAIL, false), 0);
+		rank_end(&a);
+		rank_end(&b);
+	}
+}
+
+static void both_bounds_hold_where_both_are_given(void **state)
+{
+	struct rank a = rank_start(SHARED ",host.budget=48MiB"), b = rank_start(SHARED ",host.budget=48MiB");
+
+	(void)state;
+	assert_true(ask(&a, 'd', 0) && ask(&b, 'd', 0));
+	assert_false(ask(&a, 'a', 50));
+	assert_true(ask(&a, 'a', 48));
+	assert_false(ask(&b, 'a', 18));
+	assert_true(ask(&b, 'a', 16));
+	rank_end(&a);
+	rank_end(&b);
+}
+
+static void one_is_killed_and_the_other_gets_its_room(void **state)
+{
+	struct rank a = rank_start(SHARED), b = rank_start(SHARED);
+
+	(void)state;
+	assert_true(ask(&a, 'd', 0) && ask(&b, 'd', 0));
+	assert_true(ask(&a, 'a', 60));
+	assert_true(ask(&b, 'a', 4));
+	assert_false(ask(&b, 'a', 40));
+	assert_int_equal(ask(&b, 'n', 0), 2);
+	kill(a.pid, SIGKILL);
+	rank_gone(&a, SIGKILL);
+	/* Who has just looked for the dead does not look again within some milliseconds. */
+	while (!ask(&b, 'a', 40))
+		;
+	assert_true(ask(&b, 'c', 0));
+	rank_end(&b);
+	assert_int_equal(files(QUOTA_TAIL, false), 0);
+}
+
+/* The child of a rank ends: the rank is one as before. */
+static void a_fork_takes_no_share_with_it(void **state)
+{
+	struct rank a = rank_start(SHARED), b = rank_start(SHARED);
+
+	(void)state;
+	assert_true(ask(&a, 'd', 0) && ask(&b, 'd', 0));
+	assert_true(ask(&a, 'a', 32));
+	assert_true(ask(&a, 'k', 0));
+	assert_true(ask(&b, 'a', 30));
+	assert_int_equal(ask(&b, 'n', 0), 2);
+	assert_true(ask(&a, 'f', 0) && ask(&a, 'a', 32) && ask(&a, 'a', 2));
+	rank_end(&a);
+	rank_end(&b);
+}
+
+/* a keeps a quarter of the total for its next use; b is short of it and below its half. */
+static void what_one_does_not_use_goes_to_the_other(void **state)
+{
+	struct rank a = rank_start(SHARED), b = rank_start(SHARED);
+
+	(void)state;
+	assert_true(ask(&a, 'd', 0) && ask(&b, 'd', 0));
+	assert_true(ask(&a, 'a', 36) && ask(&a, 'a', 12));
+	assert_true(ask(&a, 'f', 0));
+	assert_true(ask(&b, 'a', 16));
+	/* As often as it takes, on a machine so busy that it waits in vain. */
+	while (!ask(&b, 'a', 8))
+		;
+	assert_true(ask(&b, 'w', 0) >= 1);
+	/* It is counted when it has gone, which b sees first. */
+	while (!ask(&a, 'r', 0))
+		usleep(1000);
+	assert_in_range(ask(&a, 'r', 0), 2, 16);
+	assert_true(ask(&a, 'c', 0) && ask(&b, 'c', 0));
+	rank_end(&a);
+	rank_end(&b);
+}
+
+#define MANY 8
+
+static void eight_at_once_stay_within_one_total_and_each_gets_its_part(void **state)
+{
+	struct rank ranks[MANY];
+	unsigned served = 0;
+
+	(void)state;
+	for (unsigned i = 0; i < MANY; i++)
+		ranks[i] = rank_start(SHARED);
+	for (unsigned i = 0; i < MANY; i++)
+		tell(&ranks[i], 'd', 0);
+	for (unsigned i = 0; i < MANY; i++)
+		assert_true(hear(&ranks[i]));
+	/* All at the same time, an eighth for each in four steps, the first of which make the file. */
+	for (unsigned step = 0; step < 4; step++)
+		for (unsigned i = 0; i < MANY; i++)
+			tell(&ranks[i], 'a', TOTAL / MANY / 4);
+	for (unsigned i = 0; i < 4 * MANY; i++)
+		assert_true(hear(&ranks[i % MANY]));
+	for (unsigned i = 0; i < MANY; i++)
+		tell(&ranks[i], 'a', 2);
+	for (unsigned i = 0; i < MANY; i++)
+		served += hear(&ranks[i]) != 0;
+	assert_int_equal(served, 0);
+	assert_int_equal(ask(&ranks[0], 'n', 0), MANY);
+	for (unsigned i = 0; i < MANY; i++) {
+		assert_true(ask(&ranks[i], 'c', 0));
+		rank_end(&ranks[i]);
+	}
+	assert_int_equal(files("", false), 0);
+}
+
+/* What nobody has set: the first one's half of the machine is everybody's. */
+static void without_any_setting_the_first_says_how_much_there_is(void **state)
+{
+	struct rank a = rank_start(SET), b = rank_start(SET);
+
+	(void)state;
+	assert_true(ask(&a, 'd', 0) && ask(&a, 'a', 2));
+	assert_true(ask(&b, 'd', 0) && ask(&b, 'a', 2) && ask(&b, 'a', 2));
+	assert_int_equal(ask(&a, 'h', 0), ask(&b, 'h', 0));
+	assert_int_equal(ask(&b, 'n', 0), 2);
+	assert_int_equal(files(QUOTA_TAIL, false), 1);
+	rank_end(&a);
+	rank_end(&b);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+	const struct CMUnitTest tests[] = {
+	    TEST(no_file_is_made_before_something_is_on_the_host_and_none_is_left),
+	    TEST(a_budget_for_each_process_means_what_it_meant),
+	    TEST(both_bounds_hold_where_both_are_given),
+	    TEST(one_is_killed_and_the_other_gets_its_room),
+	    TEST(a_fork_takes_no_share_with_it),
+	    TEST(what_one_does_not_use_goes_to_the_other),
+	    TEST(eight_at_once_stay_within_one_total_and_each_gets_its_part),
+	    TEST(without_any_setting_the_first_says_how_much_there_is),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
