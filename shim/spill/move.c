@@ -54,6 +54,9 @@ void move_tell_plan(struct engine *engine, uint32_t piece)
 
 	if (!heap_piece(engine->heap, piece, &units, &place, &block)) {
 		plan_set(engine->plan, piece, 0, PLAN_GONE);
+		/* What is made at this address next has neither left the device nor been brought ahead. */
+		engine->left[piece] = 0;
+		engine->ahead[piece] = false;
 		return;
 	}
 	switch (atomic_load(&engine->arena->states[piece].where)) {

@@ -237,6 +237,41 @@ static int counts_gaps(void)
 	return 0;
 }
 
+/* All of the first blocks leave, and are freed; others are made where they were. None of these comes back. */
+static int others_come_for_the_first_time(void)
+{
+	time_t end = time(NULL) + 30;
+
+	driver_start(0);
+	MUST(cu.cuMemFree_v2(child_alloc(BLOCK)));
+	const struct stats_page *page = page_there();
+	work_until_it_moves(page);
+	CHECK(spillway_suspend() == 0);
+	for (unsigned i = 0; i < N_BLOCKS; i++)
+		MUST(cu.cuMemFree_v2(blocks[i]));
+	/* The mover obeys, so it has heard. */
+	for (unsigned i = 0; i < 2; i++)
+		CHECK(spillway_resume() == 0 && spillway_suspend() == 0);
+	CHECK(spillway_resume() == 0);
+	uint64_t refetches = page->counter[STAT_refetches], moves = page->counter[STAT_moves_in];
+	for (unsigned i = 0; i < N_BLOCKS; i++) {
+		blocks[i] = child_alloc(BLOCK);
+		fprintf(stderr, " %llx\n", blocks[i]);
+	}
+	while (!child_on_device(blocks[N_BLOCKS - 1], BLOCK) && time(NULL) < end) {
+		MUST(driver_fill(NULL, blocks[N_BLOCKS - 1], 1, N_WORDS));
+		MUST(cu.cuCtxSynchronize());
+	}
+	CHECK(page->counter[STAT_moves_in] > moves && page->counter[STAT_refetches] == refetches);
+	return 0;
+}
+
+static void what_is_made_where_something_had_left_is_no_refetch(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), others_come_for_the_first_time), 0);
+}
+
 static void exact_counts_moves_and_gaps(void **state)
 {
 	(void)state;
@@ -591,6 +626,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(placed_once_nothing_moves),
+	    TEST(what_is_made_where_something_had_left_is_no_refetch),
 	    TEST(exact_counts_moves_and_gaps),
 	    TEST(fast_counts_moves),
 	    TEST(a_suspended_process_is_seen_to_be_so),
