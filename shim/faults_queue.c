@@ -11,10 +11,10 @@
 
 #include "shim/enter.h"
 #include "shim/ledger.h"
+#include "shim/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -321,28 +321,6 @@ static void *run(void *argument)
 	return NULL;
 }
 
-/* It takes no signals: they are the program's. */
-static int start_thread(void)
-{
-	pthread_attr_t attributes;
-	sigset_t all, before;
-	pthread_t thread;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, STACK_BYTES);
-	int error = pthread_create(&thread, &attributes, run, NULL);
-	if (error == EINVAL) { /* the thread-local memory of all libraries does not fit into such a stack */
-		pthread_attr_setstacksize(&attributes, (size_t)8 << 20);
-		error = pthread_create(&thread, &attributes, run, NULL);
-	}
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return error;
-}
-
 bool faults_queue_start(struct uvm *uvm, const struct faults_devices *devices, size_t n_rules, char *ret_why)
 {
 	events.owner = getpid();
@@ -361,7 +339,7 @@ bool faults_queue_start(struct uvm *uvm, const struct faults_devices *devices, s
 	}
 	/* Without the thread the queue is emptied by those who read, and may overflow meanwhile: that is counted. */
 	atomic_store(&faults_queue_on, true);
-	start_thread();
+	thread_start(run, NULL, STACK_BYTES, false, NULL);
 	return true;
 }
 

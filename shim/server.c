@@ -15,11 +15,11 @@
  */
 #include "shim/server.h"
 #include "shim/log.h"
+#include "shim/thread.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -223,24 +223,6 @@ static void close_socket(struct server *server)
 	let_go(&server->listener);
 }
 
-/* 0 or an errno. The thread takes no signals: they are the program's. */
-static int start_thread(struct server *server)
-{
-	pthread_attr_t attributes;
-	sigset_t all, before;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setstacksize(&attributes, STACK_BYTES);
-	int error = pthread_create(&server->thread, &attributes, serve, server);
-	if (error == EINVAL) /* the thread-local memory of all libraries does not fit into such a stack */
-		error = pthread_create(&server->thread, NULL, serve, server);
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return error;
-}
-
 /*
  * Wait for the thread, STOP_MS at most. Not by pthread_timedjoin_np(), whose clock may be set back, nor by
  * pthread_clockjoin_np(), which ThreadSanitizer of gcc 12 does not know.
@@ -279,7 +261,7 @@ static void start(struct server *server)
 	int starting = STARTING, error = open_socket(server);
 
 	if (!error) {
-		error = -start_thread(server);
+		error = -thread_start(serve, server, STACK_BYTES, true, &server->thread);
 		if (error)
 			close_socket(server);
 	}

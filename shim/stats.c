@@ -99,15 +99,6 @@ uint64_t stats_peak(enum place place)
 	return atomic_load_explicit(&stats.peak[place], memory_order_relaxed);
 }
 
-const char *stats_place_name(enum place place)
-{
-	static const char *const names[] = {
-#define PLACE(NAME, name, text) [PLACE_##NAME] = #name,
-#include "shim/stats.def"
-	};
-	return (unsigned)place < PLACE_COUNT ? names[place] : "?";
-}
-
 void stats_unknown(const char *name)
 {
 	unsigned n = atomic_load(&n_unknown);

@@ -53,7 +53,6 @@ void stats_live_add(int device, enum place place, uint64_t bytes);
 void stats_live_sub(int device, enum place place, uint64_t bytes);
 uint64_t stats_live(enum place place);
 uint64_t stats_peak(enum place place);
-const char *stats_place_name(enum place place);
 
 /*
  * ---- by device, backend, rule and site (stats_site.c) ----

@@ -17,6 +17,7 @@
 #include "shim/spill/layout.h"
 #include "shim/spill/use.h"
 #include "shim/stats.h"
+#include "shim/thread.h"
 #include "shim/trace_inside.h"
 
 #include <errno.h>
@@ -385,24 +386,8 @@ static void *run(void *argument)
 
 bool drain_start(const struct policy *read)
 {
-	pthread_attr_t attributes;
-	sigset_t all, before;
-	pthread_t thread;
-
 	policy = read;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, STACK_BYTES);
-	int error = pthread_create(&thread, &attributes, run, NULL);
-	if (error == EINVAL) { /* the thread-local memory of all libraries does not fit into such a stack */
-		pthread_attr_setstacksize(&attributes, 8 * STACK_BYTES);
-		error = pthread_create(&thread, &attributes, run, NULL);
-	}
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return error == 0;
+	return thread_start(run, NULL, STACK_BYTES, false, NULL) == 0;
 }
 
 /* ---- the end ---- */

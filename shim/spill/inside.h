@@ -199,8 +199,8 @@ void stop_tell(struct engine *engine);
 
 /* ---- mover.c ---- */
 bool mover_start(struct engine *engine);
-/* A thread of ours, detached, that takes none of the program's signals. ret_thread may be NULL. */
-bool engine_thread(void *(*body)(void *), void *argument, pthread_t *ret_thread);
+/* Bytes: driver calls are made on the threads of an engine. */
+#define ENGINE_STACK ((size_t)1 << 20)
 
 /* ---- mapper.c: all but the thread itself are the mover's to call ---- */
 struct mapper *mapper_new(struct heap *heap); /* NULL: no thread to be had; lives as long as the process */

@@ -6,6 +6,7 @@
 #include "shim/enter.h"
 #include "shim/real.h"
 #include "shim/spill/inside.h"
+#include "shim/thread.h"
 
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -54,7 +55,7 @@ struct mapper *mapper_new(struct heap *heap)
 	mapper->heap = heap;
 	pthread_mutex_init(&mapper->lock, NULL);
 	pthread_cond_init(&mapper->given_one, NULL);
-	if (engine_thread(run, mapper, NULL))
+	if (thread_start(run, mapper, ENGINE_STACK, false, NULL) == 0)
 		return mapper;
 	free(mapper);
 	return NULL;

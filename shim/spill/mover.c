@@ -12,9 +12,9 @@
 #include "shim/spill/record.h"
 #include "shim/spill/use.h"
 #include "shim/stats.h"
+#include "shim/thread.h"
 
 #include <limits.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -296,25 +296,8 @@ static void *run(void *argument)
 	return NULL;
 }
 
-bool engine_thread(void *(*body)(void *), void *argument, pthread_t *ret_thread)
-{
-	sigset_t all, before;
-	pthread_attr_t attributes;
-	pthread_t thread;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, (size_t)1 << 20);
-	bool ok = pthread_create(ret_thread ? ret_thread : &thread, &attributes, body, argument) == 0;
-	pthread_attr_destroy(&attributes);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return ok;
-}
-
 bool mover_start(struct engine *engine)
 {
-	engine->has_thread = engine_thread(run, engine, &engine->thread);
+	engine->has_thread = thread_start(run, engine, ENGINE_STACK, false, &engine->thread) == 0;
 	return engine->has_thread;
 }
