@@ -261,6 +261,36 @@ bool rundir_process_is_gone(pid_t pid, uint64_t started)
 	return stat_field(stat, 22) != started || ((*stat == 'Z' || *stat == 'X') && stat_field(stat, 20) <= 1);
 }
 
+void rundir_hold(int fd)
+{
+	struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+	fcntl(fd, F_OFD_SETLK, &all);
+}
+
+bool rundir_is_held(int fd)
+{
+	struct flock all = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+
+	return fcntl(fd, F_OFD_GETLK, &all) == 0 && all.l_type != F_UNLCK;
+}
+
+static bool is_held(const struct rundir *folder, const char *name)
+{
+	int fd = openat(folder->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	bool held = fd >= 0 && rundir_is_held(fd);
+
+	if (fd >= 0)
+		close(fd);
+	return held;
+}
+
+void rundir_remove_left(const struct rundir *folder, const char *name)
+{
+	if (!is_held(folder, name))
+		unlinkat(folder->fd, name, 0);
+}
+
 struct sweep {
 	unsigned n_left; /* files without a process */
 	time_t before;   /* those written last before then go */
@@ -274,7 +304,8 @@ static void sweep_file(const struct rundir *folder, const char *name, void *argu
 	pid_t pid = (pid_t)strtol(name, &rest, 10);
 
 	if (pid <= 0 || *rest != '-' || rundir_process_started(pid) == strtoull(rest + 1, NULL, 10) ||
-	    fstatat(folder->fd, name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode))
+	    fstatat(folder->fd, name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode) ||
+	    is_held(folder, name))
 		return;
 	sweep->n_left++;
 	if (status.st_mtime <= sweep->before)

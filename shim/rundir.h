@@ -72,10 +72,19 @@ uint64_t rundir_process_started(pid_t pid);
 /* Has that process ended, so that nothing is left of it but, at most, a zombie? */
 bool rundir_process_is_gone(pid_t pid, uint64_t started);
 /*
- * Files PID-START whose names end so, and whose process is gone since a day: removed. Until then somebody may want to
+ * A process of another PID namespace (a container that shares the folder) cannot be told by its number. So the file of a
+ * live process carries a lock of its own, of the open file: it lasts as long as somebody has the file open or mapped, and
+ * goes with a SIGKILL, too. Where there are no such locks nothing is held.
+ */
+void rundir_hold(int fd);
+bool rundir_is_held(int fd);
+/*
+ * Files PID-START whose names end so, and whose process is gone since a day, and which nobody holds: removed. Until then somebody may want to
  * read what is left of it; where there are very many, only for some seconds. A bounded number of them.
  */
 void rundir_sweep_files(const struct rundir *folder, const char *tail);
+/* One of them, at once, where nobody holds it. */
+void rundir_remove_left(const struct rundir *folder, const char *name);
 
 /*
  * Remove a socket that nobody listens at (rundir_connect() said so). One that was made a moment ago stays: its owner may

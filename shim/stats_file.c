@@ -4,6 +4,8 @@
  * mapped over it, at the same address; so counting never asks where the page is. What other threads count between the copy
  * and the exchange is lost: that is before the first allocation, so it can be a refusal or a name nobody knew.
  *
+ * The file is held (rundir.h) by being mapped; no descriptor stays open for it.
+ *
  * All blocks of the file are taken before it is mapped: without room left in its file system a write would be a SIGBUS.
  */
 #include "shim/clock.h"
@@ -101,13 +103,14 @@ static int make_file(void)
 		 (unsigned long long)stats.started);
 	int fd = open_new(&folder);
 	if (fd < 0 && errno == EEXIST) {
-		/* Of this very process, before an exec(). */
-		unlinkat(folder.fd, file.name, 0);
+		/* Of this very process, before an exec(), or of one in another PID namespace: that is held, and stays. */
+		rundir_remove_left(&folder, file.name);
 		fd = open_new(&folder);
 	}
 	if (fd < 0) {
 		error = -errno;
 	} else {
+		rundir_hold(fd);
 		error = fchmod(fd, S_IRUSR | S_IWUSR) == 0 ? put_in_place(fd) : -errno;
 		if (error)
 			unlinkat(folder.fd, file.name, 0);

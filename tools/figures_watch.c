@@ -1,8 +1,8 @@
 /*
  * Readings over time. Each reading looks for all files anew; a process is found again by its id, its start and its owner.
  *
- * A process in a PID namespace of its own (a container) that shares our folder has an id that means nothing here, and
- * seems gone. Its figures tell: what changes between two readings is alive.
+ * A process in a PID namespace of its own (a container) that shares our folder has an id that means nothing here. It holds
+ * its file (rundir.h); of an older release, which did not, the figures tell: what changes between two readings is alive.
  */
 #include "tools/figures.h"
 

@@ -174,7 +174,7 @@ struct page *page_read(const struct rundir *folder, const char *name, uid_t owne
 	if (fd < 0)
 		return NULL;
 	if (fstat(fd, &status) == 0 && is_private(&status, owner) && fill(&found, fd, (uint64_t)status.st_size)) {
-		found.alive = is_alive(&found);
+		found.alive = is_alive(&found) || rundir_is_held(fd);
 		page = malloc(sizeof(*page));
 		if (page)
 			*page = found;

@@ -2,6 +2,7 @@
  * The figures of a process as others see them: one file in the user's private folder, with what the program did in it;
  * there after a kill, gone after an exit, and none of a child's business.
  */
+#include "shim/rundir.h"
 #include "shim/spillway.h"
 #include "shim/stats_page.h"
 #include "test/preload/child.h"
@@ -620,6 +621,58 @@ static void what_is_left_of_others_goes_after_a_day(void **state)
 	assert_int_equal(files(path, false), 0);
 }
 
+static int made_in_time(void)
+{
+	driver_start(0);
+	child_alloc(BLOCK);
+	raise(SIGKILL);
+	return 0;
+}
+
+/* As of a container with this folder: the number of the process means nothing here, the lock of the file does. */
+static void what_somebody_holds_is_never_removed(void **state)
+{
+	const struct timespec old = {.tv_sec = time(NULL) - 25 * 60 * 60};
+	char path[256], other[300];
+
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(), made_in_time), 128 + SIGKILL);
+	assert_int_equal(files(path, false), 1);
+	/* What the killed process held is free; then it is ours, under a name that no process here has. */
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0 && !rundir_is_held(fd));
+	snprintf(other, sizeof(other), "%s/spillway/1-1" STATS_TAIL, folder);
+	assert_int_equal(rename(path, other), 0);
+	rundir_hold(fd);
+	assert_int_equal(utimensat(AT_FDCWD, other, (const struct timespec[]){old, old}, 0), 0);
+	/* Held by being mapped, too. */
+	void *at = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(at, MAP_FAILED);
+	close(fd);
+	assert_int_equal(child_run(SETTINGS(), is_beside), 0);
+	assert_int_equal(access(other, F_OK), 0);
+	munmap(at, 4096);
+	assert_int_equal(child_run(SETTINGS(), exits), 7);
+	assert_int_equal(files(path, false), 0);
+}
+
+static int is_held_while_it_lives(void)
+{
+	char path[256];
+
+	work();
+	CHECK(files(path, false) == 1);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	CHECK(fd >= 0 && rundir_is_held(fd));
+	return 0;
+}
+
+static void a_live_process_holds_its_file(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(), is_held_while_it_lives), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
 
 int main(void)
@@ -641,6 +694,8 @@ int main(void)
 	    TEST(why_there_is_no_file_is_said_in_words),
 	    TEST(rules_have_figures_of_their_own),
 	    TEST(what_is_left_of_others_goes_after_a_day),
+	    TEST(what_somebody_holds_is_never_removed),
+	    TEST(a_live_process_holds_its_file),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

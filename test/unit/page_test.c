@@ -386,6 +386,24 @@ static void names_that_are_none_are_left_alone(void **state)
 	assert_int_equal(figures.n_gone, n);
 }
 
+/* Of another PID namespace: its number says nothing here. */
+static void a_process_that_holds_its_file_is_alive(void **state)
+{
+	char path[256];
+
+	(void)state;
+	page->started -= 1;
+	page_make_write(page, sizeof(*page));
+	snprintf(path, sizeof(path), "%s/%s", page_make_folder(), page_make_name(page));
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	rundir_hold(fd);
+	assert_true(read_it()->alive);
+	assert_int_equal(figures.n_gone, 0);
+	close(fd);
+	assert_false(read_it()->alive);
+}
+
 static void a_process_that_is_gone_is_known_by_its_start(void **state)
 {
 	(void)state;
@@ -505,6 +523,7 @@ int main(void)
 	    TEST(what_lies_in_memory_is_seen),
 	    TEST(a_job_with_another_tmp_is_seen),
 	    TEST(names_that_are_none_are_left_alone),
+	    TEST(a_process_that_holds_its_file_is_alive),
 	    TEST(a_process_that_is_gone_is_known_by_its_start),
 	    TEST(a_process_of_another_pid_namespace_shows_that_it_lives),
 	    TEST(rates_are_differences_over_time),
