@@ -26,6 +26,13 @@ enum stage {
 };
 
 extern _Atomic int life_stage_now;
+/*
+ * 0 in a child that no handler of fork() was told of (_Fork(), clone()): the kernel wipes it there. What such a child
+ * counts must not go into its parent's figures. Asked by all but the launch path.
+ */
+extern const volatile unsigned *life_mark;
+/* It is: from now on as the child of a fork. */
+void life_cloned(void);
 extern struct lock start_lock;
 extern __thread unsigned enter_depth __attribute__((tls_model("initial-exec")));
 
@@ -70,6 +77,11 @@ static inline bool enter_serve(struct enter_scope *scope, bool start)
 	}
 	if (stage != STAGE_RUNNING)
 		return false;
+	if (__builtin_expect(!*life_mark, 0)) {
+		life_cloned();
+		errno = scope->saved_errno;
+		return false;
+	}
 	enter_depth = 1;
 	return true;
 }

@@ -38,6 +38,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 _Atomic int life_stage_now = STAGE_NEW;
@@ -46,6 +47,25 @@ __thread unsigned enter_depth __attribute__((tls_model("initial-exec")));
 
 static const struct policy *policy;
 static pid_t owner; /* the process that is running */
+
+static const volatile unsigned always = 1;
+const volatile unsigned *life_mark = &always;
+
+/* Memory that is all zeros in any child with an address space of its own. Without it such children are not known. */
+static void mark_process(void)
+{
+	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+	unsigned *mark = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (mark == MAP_FAILED)
+		return;
+	if (madvise(mark, bytes, MADV_WIPEONFORK) != 0) {
+		munmap(mark, bytes);
+		return;
+	}
+	*mark = 1;
+	life_mark = mark;
+}
 
 bool life_is_off(void)
 {
@@ -120,6 +140,7 @@ static enum stage read_policy(void)
 	policy_errors_free(&errors);
 	if (read) {
 		owner = getpid();
+		mark_process();
 		choice_start(read);
 		open_stats(read);
 		trace_start(read);
@@ -182,11 +203,9 @@ static void after_fork_parent(void)
 	pthread_mutex_unlock(&start_lock.mutex);
 }
 
-static void after_fork_child(void)
+/* What belongs to the parent is let go of. */
+static void let_go(void)
 {
-	after_fork_parent();
-	if (life_stage() == STAGE_RUNNING)
-		atomic_store(&life_stage_now, STAGE_FORKED);
 	stats_child();
 	quota_child();
 	spill_child();
@@ -194,6 +213,23 @@ static void after_fork_child(void)
 	faults_child();
 	ipc_child();
 	trace_child();
+}
+
+static void after_fork_child(void)
+{
+	after_fork_parent();
+	if (life_stage() == STAGE_RUNNING)
+		atomic_store(&life_stage_now, STAGE_FORKED);
+	let_go();
+}
+
+/* Locks stay as they were in the parent: nobody takes them in a process that passes through. */
+void life_cloned(void)
+{
+	int running = STAGE_RUNNING;
+
+	if (atomic_compare_exchange_strong(&life_stage_now, &running, STAGE_FORKED))
+		let_go();
 }
 
 __attribute__((constructor)) static void life_begin(void)

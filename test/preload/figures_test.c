@@ -458,24 +458,44 @@ static void counter_and_trace_agree_on_how_busy_the_link_was(void **state)
 }
 
 /* By a way that no handler of fork() is told of. */
+static bool first_frees;
+
 static int clones(void)
 {
 	int status;
 
 	work();
 	const struct stats_page *page = page_there();
+	uint64_t allocations = page->counter[STAT_allocations], frees = page->counter[STAT_frees];
+	uint64_t live = page->live[PLACE_DEVICE] + page->live[PLACE_HOST];
 	pid_t child = (pid_t)syscall(SYS_clone, (unsigned long)SIGCHLD, NULL, NULL, NULL, NULL);
-	if (!child)
+	if (!child) {
+		CUdeviceptr block;
+
+		/* The driver's answers, whatever they are. */
+		if (first_frees)
+			cu.cuMemFree_v2(blocks[0]);
+		cu.cuMemAlloc_v2(&block, BLOCK);
+		cu.cuMemFree_v2(blocks[1]);
 		exit(0);
+	}
 	CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+	CHECK(page->counter[STAT_allocations] == allocations && page->counter[STAT_frees] == frees);
+	CHECK(page->live[PLACE_DEVICE] + page->live[PLACE_HOST] == live);
 	CHECK(page_there()->state == STATS_RUNNING && !page->end_clock);
 	return 0;
 }
 
-static void a_cloned_child_does_not_end_it(void **state)
+static void a_cloned_child_neither_counts_there_nor_ends_it(void **state)
 {
+	char path[256];
+
 	(void)state;
-	assert_int_equal(child_run(SETTINGS(), clones), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		first_frees = i;
+		assert_int_equal(child_run(SETTINGS(), clones), 0);
+		files(path, true);
+	}
 }
 
 static void without_a_runtime_folder_they_are_in_memory(void **state)
@@ -687,7 +707,7 @@ int main(void)
 	    TEST(an_exit_leaves_nothing),
 	    TEST(a_forked_child_neither_counts_there_nor_removes_it),
 	    TEST(counter_and_trace_agree_on_how_busy_the_link_was),
-	    TEST(a_cloned_child_does_not_end_it),
+	    TEST(a_cloned_child_neither_counts_there_nor_ends_it),
 	    TEST(submissions_of_a_traced_program_are_counted),
 	    TEST(without_a_runtime_folder_they_are_in_memory),
 	    TEST(in_a_folder_that_others_may_read_there_is_no_file),
