@@ -60,7 +60,7 @@ uint64_t stats_peak(enum place place);
  * A site is a number that stands for all four: who asks for so many bytes, under which rule (-1: none), served by which
  * backend (enum policy_use), on which device. Found or made without a lock. Where there is no room for one more its place
  * in the table is 0, "all others"; it counts for its device, backend and rule even so. caller NULL: not known. The first
- * time a caller is seen the loader is asked for its name. The number 0 is of what has no site: it counts as site 0 alone.
+ * time a caller is seen the loader is asked for its name. The number 0 is of chunks that small allocations share: it counts as STATS_SMALL alone.
  */
 unsigned stats_site(int device, unsigned backend, int rule, void *caller, uint64_t bytes);
 /* Its place in the page's table. */

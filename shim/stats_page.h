@@ -31,8 +31,11 @@
 #define STATS_DEVICES 16  /* with figures of their own; more devices count in those of the process alone */
 #define STATS_RULES   64  /* number 0 is "no rule", the last one all that are beyond */
 #define STATS_SITES   256 /* number 0 is "all others" */
-#define STATS_TEXT    64
-#define STATS_LINE    512
+/* The last: what chunks cost that small allocations of several sites share. It has figures alone. */
+#define STATS_SMALL      (STATS_SITES - 1)
+#define STATS_SMALL_TEXT "small allocations"
+#define STATS_TEXT       64
+#define STATS_LINE       512
 
 enum place {
 #define PLACE(NAME, ...) PLACE_##NAME,

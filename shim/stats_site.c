@@ -60,7 +60,7 @@ unsigned stats_site(int device, unsigned backend, int rule, void *caller, uint64
 	bool has_text = false;
 
 	for (unsigned i = 0; i < TRIES; i++) {
-		unsigned at = 1 + (unsigned)((hash >> 32) + i) % (STATS_SITES - 1);
+		unsigned at = 1 + (unsigned)((hash >> 32) + i) % (STATS_SMALL - 1);
 		struct stats_site *site = &stats.site[at];
 		uint64_t known = atomic_load_explicit(&site->known, memory_order_acquire);
 
@@ -93,14 +93,14 @@ unsigned stats_site(int device, unsigned backend, int rule, void *caller, uint64
 
 #define TABLES 4
 
-/* Number 0, of what nobody has told the site of, counts for itself alone. */
+/* Number 0, of what small allocations of several sites share, is of no device, backend or rule. */
 static unsigned tables_of(unsigned number, struct stats_figures *ret_tables[TABLES])
 {
 	unsigned device = number >> DEVICE_SHIFT & ((1u << (BACKEND_SHIFT - DEVICE_SHIFT)) - 1);
 	unsigned backend = number >> BACKEND_SHIFT & ((1u << (RULE_SHIFT - BACKEND_SHIFT)) - 1);
 	unsigned n = 0;
 
-	ret_tables[n++] = &stats.site[stats_site_place(number)].figures;
+	ret_tables[n++] = &stats.site[number ? stats_site_place(number) : STATS_SMALL].figures;
 	if (device)
 		ret_tables[n++] = &stats.device[device - 1].figures;
 	if (backend)

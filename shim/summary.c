@@ -233,8 +233,8 @@ static void describe(const struct stats_page *page, const struct stats_site *sit
 	char least[TEXT], most[TEXT];
 	int n;
 
-	if (!site->least_bytes) {
-		snprintf(room, bytes, "small and further allocations");
+	if (site == &page->site[0] || site == &page->site[STATS_SMALL]) {
+		snprintf(room, bytes, site == page->site ? "further allocations" : STATS_SMALL_TEXT);
 		return;
 	}
 	n = snprintf(

@@ -143,8 +143,8 @@ static void print_moves(const struct digest *digest)
 		in += digest->move_why[0][why];
 		out += digest->move_why[1][why];
 	}
-	printf("\nMoves: link busy %s, %s of the run, at %s in and out together\n",
-	       units_time(digest->link_ns, a), units_share((double)digest->link_ns, (double)digest->run_ns, b),
+	printf("\nMoves: link busy %s, %s of the run, at %s in and out together\n", units_time(digest->link_ns, a),
+	       units_share((double)digest->link_ns, (double)digest->run_ns, b),
 	       units_rate(in + out, digest->link_ns, c));
 	for (int why = 0; why < TRACE_WHYS; why++)
 		if (digest->move_why[0][why] || digest->move_why[1][why])

@@ -221,10 +221,10 @@ static void put_ranked(const struct figures_process *process, enum top_kind kind
 		put_number("number", number, true);
 		if (kind == TOP_RULES)
 			put_text("name", copy->rule[number].name, false);
-		else if (number)
+		else if (number && number != STATS_SMALL)
 			put_place_in_program(copy, &copy->site[number]);
 		else
-			put_text("text", "all others", false);
+			put_text("text", number ? STATS_SMALL_TEXT : "all others", false);
 		put_figures(entries[i].now, entries[i].before, process->seconds);
 		printf("}");
 	}

@@ -46,7 +46,7 @@ static bool is_used(const struct page *page, enum top_kind kind, unsigned number
 {
 	const struct stats_figures *figures = figures_of(page, kind, number);
 
-	if (kind == TOP_SITES && number && page->copy->site[number].known != 2)
+	if (kind == TOP_SITES && number && number != STATS_SMALL && page->copy->site[number].known != 2)
 		return false;
 	for (unsigned i = 0; i < FIGURE_COUNT; i++)
 		if (figures->figure[i])
@@ -91,8 +91,8 @@ const char *top_entry_name(const struct top_entry *entry, char *room, size_t byt
 		snprintf(room, bytes, "%s", *name ? name : "(no name)");
 		return room;
 	}
-	if (!entry->number) {
-		snprintf(room, bytes, "shared by small ones, and all others");
+	if (!entry->number || entry->number == STATS_SMALL) {
+		snprintf(room, bytes, entry->number ? STATS_SMALL_TEXT : "all others");
 		return room;
 	}
 	if (site->caller)

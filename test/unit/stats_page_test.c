@@ -153,6 +153,10 @@ static void a_full_table_counts_the_rest_together(void **state)
 	assert_int_equal(of(&stats.rule[0].figures, FIGURE_peak), 2 * STATS_SITES * 64);
 	stats_moved(0, true, 5, false);
 	assert_int_equal(of(&stats.rule[0].figures, FIGURE_moves_in), 0);
+	/* What small allocations share has a place of its own, which no site takes. */
+	assert_int_equal(of(&stats.site[STATS_SMALL].figures, FIGURE_moves_in), 1);
+	assert_int_equal(of(&stats.site[STATS_SMALL].figures, FIGURE_allocations), 0);
+	assert_int_equal(of(&stats.site[0].figures, FIGURE_moves_in), 0);
 }
 
 /* While set, who asks for the name of a caller is kept there, as by the loader's lock: how many are. */

@@ -119,6 +119,15 @@ static void a_run_that_fits_is_told_in_few_lines(void **state)
 	assert_int_equal(summary.n, 5);
 }
 
+static void small_allocations_are_named_and_no_site_is_blamed_for_them(void **state)
+{
+	(void)state;
+	page.site[STATS_SMALL].figures.figure[FIGURE_moved_in_bytes] = GIB;
+	page.site[STATS_SMALL].figures.figure[FIGURE_wait_us] = 5000000;
+	make();
+	must_say("costs most: small allocations: 1.0 GiB brought in");
+}
+
 static void what_moved_and_what_it_cost_is_told(void **state)
 {
 	(void)state;
@@ -258,6 +267,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup(a_run_that_fits_is_told_in_few_lines, begin_anew),
+	    cmocka_unit_test_setup(small_allocations_are_named_and_no_site_is_blamed_for_them, begin_anew),
 	    cmocka_unit_test_setup(what_moved_and_what_it_cost_is_told, begin_anew),
 	    cmocka_unit_test_setup(room_on_the_device_is_the_first_advice, begin_anew),
 	    cmocka_unit_test_setup(where_nothing_moves_moving_is_advised, begin_anew),
