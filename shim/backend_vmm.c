@@ -22,7 +22,7 @@ static void note_spill(const struct device *device, const struct heap_grant *gra
 	log_once("SPILLING BEGINS: the device budget of %s is full, %s went to %s; %s",
 		 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
 		 log_bytes(bytes, sizeof(bytes), grant->bytes_away),
-		 !grant->bytes_lent			  ? "host memory"
+		 !grant->bytes_lent                       ? "host memory"
 		 : grant->bytes_lent == grant->bytes_away ? "other devices"
 							  : "other devices and host memory",
 		 moves ? "memory moves over the link to where it is used, which takes time"
@@ -36,15 +36,16 @@ static void note_spill(const struct device *device, const struct heap_grant *gra
  * Before anything goes to the host, room that is only waiting to be free is looked for: frees that were put off, for a
  * few milliseconds at most, since what they wait for may need the thread that asks.
  */
-static enum sw_status alloc_with_frees(struct heap *heap, int device, size_t bytes, enum chunk_kind kind,
-				       enum heap_from from, struct heap_grant *ret_grant)
+static enum sw_status alloc_with_frees(struct heap *heap, const struct device *owner, size_t bytes,
+				       enum chunk_kind kind, enum heap_from from, struct heap_grant *ret_grant)
 {
 	enum sw_status status = SW_NO_MEMORY;
 
 	if (pending_any()) {
 		do
-			status = heap_alloc(heap, bytes, kind, from == HEAP_DEVICE_FIRST ? HEAP_DEVICE : from, ret_grant);
-		while (status == SW_NO_MEMORY && pending_wait(device));
+			status =
+			    heap_alloc(heap, bytes, kind, from == HEAP_DEVICE_FIRST ? HEAP_DEVICE : from, ret_grant);
+		while (status == SW_NO_MEMORY && pending_wait(owner->ordinal));
 	}
 	if (status != SW_NO_MEMORY)
 		return status;
@@ -53,21 +54,26 @@ static enum sw_status alloc_with_frees(struct heap *heap, int device, size_t byt
 		bool in_hand = heap_has_given(heap);
 
 		status = heap_alloc(heap, bytes, kind, from, ret_grant);
-		if (status != SW_NO_MEMORY || !in_hand || i == GIVEN_PATIENCE_MS)
+		if (status != SW_NO_MEMORY)
 			return status;
+		/* What other heaps keep for their next blocks is host memory of the same budget. */
+		if (!in_hand || i == GIVEN_PATIENCE_MS)
+			return (from == HEAP_DEVICE_FIRST || from == HEAP_HOST) && device_make_host_room(owner)
+				   ? heap_alloc(heap, bytes, kind, from, ret_grant)
+				   : status;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 }
 
 /* Where it is other processes of the user that have the host's memory, they are asked for what they do not use. */
-static enum sw_status heap_alloc_patiently(struct heap *heap, int device, size_t bytes, enum chunk_kind kind,
-					   enum heap_from from, struct heap_grant *ret_grant)
+static enum sw_status heap_alloc_patiently(struct heap *heap, const struct device *owner, size_t bytes,
+					   enum chunk_kind kind, enum heap_from from, struct heap_grant *ret_grant)
 {
 	unsigned tries = 0;
 
 	for (;;) {
 		uint64_t refusals = quota_refusals();
-		enum sw_status status = alloc_with_frees(heap, device, bytes, kind, from, ret_grant);
+		enum sw_status status = alloc_with_frees(heap, owner, bytes, kind, from, ret_grant);
 
 		if (status != SW_NO_MEMORY || quota_refusals() == refusals || !quota_wait(bytes, &tries))
 			return status;
@@ -105,7 +111,7 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 	/* Known already, unless the program has kept the handle of a context that was reset. */
 	context_known(row->context, device->ordinal);
 	pool_refresh(device);
-	enum sw_status status = heap_alloc_patiently(heap, device->ordinal, request->bytes, kind, from, &grant);
+	enum sw_status status = heap_alloc_patiently(heap, device, request->bytes, kind, from, &grant);
 	if (status != SW_OK)
 		return status;
 	if (grant.bytes_away) {

@@ -341,6 +341,22 @@ bool device_make_room(struct device *device)
 	return heap_idle_device(heap) < before;
 }
 
+bool device_make_host_room(const struct device *device)
+{
+	bool any = false;
+
+	for (CUdevice ordinal = 0; ordinal < DEVICE_MOST; ordinal++) {
+		struct heap *heap = ordinal == device->ordinal ? NULL : device_heap_there(ordinal);
+		uint64_t before = heap ? heap_idle_host(heap) : 0;
+
+		if (!before)
+			continue;
+		heap_trim(heap, heap_idle_device(heap), 0);
+		any |= heap_idle_host(heap) < before;
+	}
+	return any;
+}
+
 struct device *device_of(CUdeviceptr address)
 {
 	unsigned n = atomic_load_explicit(&n_devices, memory_order_acquire);

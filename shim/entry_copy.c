@@ -9,6 +9,9 @@
  *                                program's and is waited for by it; a synchronous one between two waits
  *   a list of copies             one after the other, if any of them needs it
  *
+ * What the device has access to is left as it is, and holds that access until it has been submitted (peer_hold). Not in a
+ * capture: a graph may be launched after the access has gone, and natively its copies go on.
+ *
  * Left as they are, and counted: copies between the host and another GPU in a capture, and lists with arrays. Nothing is
  * looked at while there is one GPU (peer_is_any).
  */
@@ -36,8 +39,25 @@ struct side {
 	CUdeviceptr start;
 	CUcontext by;    /* on whose behalf it is touched */
 	CUcontext owner; /* of a heap block; else NULL */
+	bool foreign;    /* that is of another device */
 	bool reached;
 };
+
+static __thread bool holds __attribute__((tls_model("initial-exec")));
+
+void copy_submitted(void)
+{
+	if (holds)
+		peer_let_go();
+	holds = false;
+}
+
+static void hold(void)
+{
+	if (!holds)
+		peer_hold();
+	holds = true;
+}
 
 /* ---- which way ---- */
 
@@ -61,7 +81,11 @@ static struct side side_of(const struct job *job, bool dst, CUcontext here)
 	    !serve_find(side.start, &row))
 		return side;
 	side.owner = row.context;
-	side.reached = context_device(side.by, &device) && peer_reaches(device, row.device);
+	side.foreign = !context_device(side.by, &device) || device != row.device;
+	if (side.foreign) {
+		hold();
+		side.reached = peer_reaches(device, row.device);
+	}
 	return side;
 }
 
@@ -72,7 +96,7 @@ static CUcontext context_for(const struct side *side)
 	CUcontext context = NULL;
 
 	if (side->owner)
-		return side->reached ? side->by : side->owner;
+		return side->owner;
 	if (side->type == CU_MEMORYTYPE_ARRAY)
 		return side->by;
 	if (side->type == CU_MEMORYTYPE_HOST ||
@@ -84,20 +108,24 @@ static CUcontext context_for(const struct side *side)
 	return context ? context : side->by;
 }
 
-/* Fills in the contexts of the way that it goes. */
+/* Fills in the contexts of the way that it goes. Holds what access it leans on. */
 static enum way find_way(struct job *job, CUcontext *ret_away)
 {
 	CUcontext here = job->sync ? context_current() : context_of_stream(job->stream, job->per_thread);
 	struct side src = side_of(job, false, here), dst = side_of(job, true, here);
 
-	if (src.reached && dst.reached)
+	if (!src.foreign && !dst.foreign)
+		return WAY_AS_IT_IS;
+	bool captured = !job->sync && async_is_capturing(job->stream, job->per_thread);
+	bool reached = src.reached && dst.reached;
+	if (reached && !captured)
 		return WAY_AS_IT_IS;
 	job->box.srcContext = context_for(&src);
 	job->box.dstContext = context_for(&dst);
 	if (job->box.srcContext && job->box.dstContext)
 		return WAY_PEER;
 	*ret_away = job->box.srcContext ? job->box.srcContext : job->box.dstContext;
-	return !job->sync && async_is_capturing(job->stream, job->per_thread) ? WAY_NONE : WAY_AWAY;
+	return !captured ? WAY_AWAY : reached ? WAY_AS_IT_IS : WAY_NONE;
 }
 
 /* ---- going it ---- */
@@ -245,6 +273,8 @@ static bool make(struct job *job, CUresult *ret_result)
 		return false;
 	enum way way = find_way(job, &away);
 	count(way);
+	if (way != WAY_AS_IT_IS)
+		copy_submitted();
 	enter_leave(&scope, CUDA_SUCCESS);
 	if (way == WAY_PEER)
 		*ret_result = go_as_peer(job);
@@ -449,6 +479,8 @@ static bool make_list(const struct list *list, size_t *ret_failed, CUresult *ret
 	if (!enter_serve(&scope, false))
 		return false;
 	bool split = is_to_be_split(list);
+	if (split)
+		copy_submitted();
 	enter_leave(&scope, CUDA_SUCCESS);
 	*ret_result = CUDA_SUCCESS;
 	for (size_t i = 0; i < list->n && split && *ret_result == CUDA_SUCCESS; i++) {

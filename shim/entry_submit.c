@@ -66,9 +66,13 @@
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (peer_is_any() && copy_##name(&result, ARGUMENTS args))                                             \
+		if (!peer_is_any())                                                                                    \
+			return submit_##name args;                                                                     \
+		if (copy_##name(&result, ARGUMENTS args))                                                              \
 			return result;                                                                                 \
-		return submit_##name args;                                                                             \
+		result = submit_##name args;                                                                           \
+		copy_submitted();                                                                                      \
+		return result;                                                                                         \
 	}
 #define HOOK_FORWARD(name, params, args)                                                                               \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
@@ -120,9 +124,12 @@ static inline bool is_per_thread(const char *name)
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (peer_is_any() && copy_##name(&result, ARGUMENTS args))                                             \
+		bool any = peer_is_any();                                                                              \
+		if (any && copy_##name(&result, ARGUMENTS args))                                                       \
 			return result;                                                                                 \
 		result = submit_##name args;                                                                           \
+		if (any)                                                                                               \
+			copy_submitted();                                                                              \
 		if (__builtin_expect(ledger_n_sync_memops() != 0, 0))                                                  \
 			return finish_memop(result, is_per_thread(#name));                                             \
 		return result;                                                                                         \

@@ -2,7 +2,6 @@
 #include "shim/context.h"
 #include "shim/log.h"
 #include "shim/real.h"
-#include "shim/spill/use.h"
 #include "shim/stats.h"
 
 #include <stdlib.h>
@@ -22,7 +21,13 @@ struct opening {
 struct lock peer_lock = LOCK_INIT(LOCK_PEER);
 _Atomic bool peer_any;
 static struct opening *list;
-static _Atomic uint64_t wanted[DEVICE_MOST]; /* by owner: the devices that may reach its heap */
+/*
+ * By owner, bits of devices: those that what is mapped from now on is open to; and those that a copy may lean on, for they
+ * reach all of the heap, and are wanted to. A device that is no longer wanted loses the second at once and the first when
+ * it is idle: what waits for memory on its way must find it open.
+ */
+static _Atomic uint64_t mapped_for[DEVICE_MOST], usable[DEVICE_MOST];
+static atomic_uint n_holds;
 
 _Static_assert(DEVICE_MOST <= 64, "devices are bits of a word");
 
@@ -32,7 +37,7 @@ const _Atomic uint64_t *peer_heap(const struct device *owner)
 
 	if (REAL(cuDeviceGetCount)(&n) == CUDA_SUCCESS && n > 1)
 		atomic_store(&peer_any, true);
-	return &wanted[owner->ordinal];
+	return &mapped_for[owner->ordinal];
 }
 
 bool peer_reaches(CUdevice device, CUdevice owner)
@@ -40,10 +45,20 @@ bool peer_reaches(CUdevice device, CUdevice owner)
 	if (device == owner)
 		return true;
 	return device >= 0 && device < DEVICE_MOST && owner >= 0 && owner < DEVICE_MOST &&
-	       (atomic_load(&wanted[owner]) >> device & 1);
+	       (atomic_load(&usable[owner]) >> device & 1);
 }
 
-static uint64_t want_locked(CUdevice owner)
+void peer_hold(void)
+{
+	atomic_fetch_add(&n_holds, 1);
+}
+
+void peer_let_go(void)
+{
+	atomic_fetch_sub(&n_holds, 1);
+}
+
+static uint64_t wanted_locked(CUdevice owner)
 {
 	uint64_t devices = 0;
 
@@ -51,24 +66,25 @@ static uint64_t want_locked(CUdevice owner)
 	for (const struct opening *at = list; at; at = at->next)
 		if (at->owner == owner)
 			devices |= UINT64_C(1) << at->device;
-	atomic_store(&wanted[owner], devices);
 	return devices;
 }
 
 /* ---- taking away ---- */
 
-/* Has everything that this device was given been done, within a moment? Nothing that it is given now needs the access. */
+/*
+ * Has everything that this device was given been done, within a moment? Nothing that it is given now needs the access: who
+ * holds has asked before it was taken back, or knows that it was.
+ */
 static bool is_idle(CUdevice device)
 {
 	struct context_idle idle;
-	bool quiet = false;
 
-	for (unsigned ms = 0; !quiet && ms < IDLE_PATIENCE_MS; ms++) {
-		quiet = use_is_quiet();
-		if (!quiet)
-			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	for (unsigned ms = 0; atomic_load(&n_holds); ms++) {
+		if (ms == IDLE_PATIENCE_MS)
+			return false;
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
-	if (!quiet || !context_idle_ask(device, &idle))
+	if (!context_idle_ask(device, &idle))
 		return false;
 	for (unsigned ms = 0; ms < IDLE_PATIENCE_MS; ms++) {
 		enum context_state state = context_idle_look(&idle);
@@ -81,14 +97,43 @@ static bool is_idle(CUdevice device)
 	return false;
 }
 
-/* Take from devices what is open to them and no longer wanted. Those that are busy keep it until we come here again. */
+/* What is open and no longer wanted. */
+static uint64_t left_open_locked(CUdevice owner)
+{
+	struct heap *heap = device_heap_there(owner);
+	uint64_t open = atomic_load(&mapped_for[owner]) | (heap ? heap_reached_by(heap) : 0);
+
+	return open & ~wanted_locked(owner);
+}
+
+static uint64_t left_open(CUdevice owner)
+{
+	lock_take(&peer_lock);
+	uint64_t left = left_open_locked(owner);
+	lock_drop(&peer_lock);
+	return left;
+}
+
+/* It may be wanted again by now. */
+static void take_away(CUdevice owner, uint64_t devices)
+{
+	struct heap *heap = device_heap_there(owner);
+
+	lock_take(&peer_lock);
+	devices &= left_open_locked(owner);
+	atomic_fetch_and(&mapped_for[owner], ~devices);
+	if (heap && devices)
+		heap_unreach(heap, devices);
+	lock_drop(&peer_lock);
+}
+
+/* Take from devices what is left open to them. Those that are busy keep it until we come here again. */
 static void close_left_open(void)
 {
 	uint64_t idle = 0, asked = 0;
 
 	for (CUdevice owner = 0; owner < DEVICE_MOST; owner++) {
-		struct heap *heap = device_heap_there(owner);
-		uint64_t left = heap ? heap_reached_by(heap) & ~atomic_load(&wanted[owner]) : 0;
+		uint64_t left = left_open(owner);
 
 		for (uint64_t more = left & ~asked; more; more &= more - 1) {
 			CUdevice device = __builtin_ctzll(more);
@@ -97,12 +142,8 @@ static void close_left_open(void)
 			if (is_idle(device))
 				idle |= UINT64_C(1) << device;
 		}
-		if (!left)
-			continue;
-		lock_take(&peer_lock);
-		/* Wanted again meanwhile: heap_unreach() looks. */
-		heap_unreach(heap, left & idle);
-		lock_drop(&peer_lock);
+		if (left & idle)
+			take_away(owner, left & idle);
 		if (left & ~idle)
 			log_once("a GPU that no longer has peer access to another one is busy: it may reach heap "
 				 "memory of that for a while longer");
@@ -124,7 +165,10 @@ static bool forget(bool (*fits)(const struct opening *opening, const struct open
 			continue;
 		}
 		*at = opening->next;
-		lost |= !(want_locked(opening->owner) >> opening->device & 1);
+		if (!(wanted_locked(opening->owner) >> opening->device & 1)) {
+			atomic_fetch_and(&usable[opening->owner], ~(UINT64_C(1) << opening->device));
+			lost = true;
+		}
 		free(opening);
 	}
 	lock_drop(&peer_lock);
@@ -136,19 +180,20 @@ static bool forget(bool (*fits)(const struct opening *opening, const struct open
 /* In the list, and in effect on all that is mapped; else not at all. Takes `opening` over. */
 static CUresult put_into_effect(struct opening *opening)
 {
+	uint64_t bit = UINT64_C(1) << opening->device;
 	CUresult result = CUDA_SUCCESS;
 
 	lock_take(&peer_lock);
 	opening->next = list;
 	list = opening;
-	bool is_new = !(atomic_load(&wanted[opening->owner]) >> opening->device & 1);
-	want_locked(opening->owner);
+	atomic_fetch_or(&mapped_for[opening->owner], bit);
 	struct heap *heap = device_heap_there(opening->owner);
-	if (is_new && heap)
+	if (heap && !(atomic_load(&usable[opening->owner]) & bit))
 		result = heap_reach(heap);
-	if (result != CUDA_SUCCESS) {
+	if (result == CUDA_SUCCESS) {
+		atomic_fetch_or(&usable[opening->owner], bit);
+	} else {
 		list = opening->next;
-		want_locked(opening->owner);
 		log_once("opening the heap of GPU %d to GPU %d: %s; it is refused to the program", opening->owner,
 			 opening->device, real_error_name(result));
 		free(opening);

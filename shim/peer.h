@@ -6,9 +6,9 @@
  * to any living context of the heap's device, and while a pool whose memory may be in the heap is open to it. A context
  * may so reach more than natively; never less. What it is told about a pointer is what it would be told natively.
  *
- * What is wanted is a word of bits for each heap, read where memory is mapped (heap.h). What is open follows it: at once
- * and before the program's call returns where a device is added; where one is taken away, as soon as nothing of it runs,
- * for a moment that is waited for, or else when something is asked here again.
+ * Which devices those are is a word of bits for each heap, read where memory is mapped (heap.h). A device is added, and
+ * what is mapped is opened to it, before the program's call returns. One is taken away when nothing of it runs, for a moment
+ * that is waited for, or else when something is asked here again.
  *
  * Lock: PEER, over the list of what was enabled and over VMM calls; never held while the GPU is waited for.
  */
@@ -35,6 +35,13 @@ const _Atomic uint64_t *peer_heap(const struct device *owner);
 
 /* May this device reach the heap memory of that one? No lock. */
 bool peer_reaches(CUdevice device, CUdevice owner);
+/*
+ * A copy leans on such access that another thread may take away at any time, for natively copies need none: it holds
+ * before it asks, and lets go when it has been submitted. Access that is held, or that something submitted with it may
+ * still use, is not taken away.
+ */
+void peer_hold(void);
+void peer_let_go(void);
 
 /*
  * After the driver has agreed: the current context may reach what the other one allocates, or no more. An error: it may
