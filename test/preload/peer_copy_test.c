@@ -410,6 +410,47 @@ static void copies_are_captured_and_replayed(void **state)
 	ok(cu.cuGraphDestroy(graph));
 }
 
+/* A context that cannot be entered counts as gone. */
+static bool is_told(CUresult result)
+{
+	return result == CUDA_SUCCESS || result == CUDA_ERROR_UNKNOWN || result == CUDA_ERROR_INVALID_CONTEXT;
+}
+
+/* Whatever fails on the way is told, or made up for; the next copy is as good as ever. */
+static void failures_on_the_way_leave_nothing_behind(void **state)
+{
+	static const char *const names[] = {"cuEventCreate",     "cuEventRecord",        "cuStreamCreate",
+					    "cuStreamWaitEvent", "cuMemcpyHtoDAsync_v2", "cuCtxPushCurrent_v2",
+					    "cuMemcpyPeerAsync"};
+	CUcontext now;
+	unsigned salt = 10000;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		for (unsigned n = 1; n <= 3; n++, salt++) {
+			fill_host(salt);
+			be(0);
+			sim_fail(names[i], n, CUDA_ERROR_UNKNOWN);
+			CUresult in = cuMemcpyHtoDAsync_v2(blocks[1], host, BYTES, streams[0]);
+			CUresult across = cuMemcpyDtoDAsync_v2(blocks[2], blocks[1], BYTES, streams[0]);
+			sim_fail(names[i], 0, CUDA_SUCCESS);
+			assert_true(is_told(in) && is_told(across));
+			ok(cu.cuCtxGetCurrent(&now));
+			assert_ptr_equal(now, contexts[0]);
+			done();
+			if (in == CUDA_SUCCESS)
+				expect(1, salt, "after a failure, in", (int)i);
+			if (in == CUDA_SUCCESS && across == CUDA_SUCCESS)
+				expect(2, salt, "after a failure, across", (int)i);
+			fill_host(salt + 500);
+			be(0);
+			ok(cuMemcpyHtoDAsync_v2(blocks[1], host, BYTES, streams[0]));
+			ok(cuMemcpyDtoDAsync_v2(blocks[2], blocks[1], BYTES, streams[0]));
+			done();
+			expect(2, salt + 500, "the next one", (int)i);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -419,6 +460,7 @@ int main(void)
 	    cmocka_unit_test(host_memory_comes_and_goes_from_anywhere),
 	    cmocka_unit_test(copies_keep_the_order_of_their_stream),
 	    cmocka_unit_test(copies_are_captured_and_replayed),
+	    cmocka_unit_test(failures_on_the_way_leave_nothing_behind),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -19,6 +19,12 @@
 #define RULES_FUNCTIONS(ROW)                                                                                           \
 	ROW(cuInit)                                                                                                    \
 	ROW(cuDeviceGetAttribute)                                                                                      \
+	ROW(cuDeviceGetCount)                                                                                          \
+	ROW(cuDeviceCanAccessPeer)                                                                                     \
+	ROW(cuCtxEnablePeerAccess)                                                                                     \
+	ROW(cuCtxDisablePeerAccess)                                                                                    \
+	ROW(cuMemcpyPeer)                                                                                              \
+	ROW(cuMemcpy3DPeer)                                                                                            \
 	ROW(cuDevicePrimaryCtxRetain)                                                                                  \
 	ROW(cuDevicePrimaryCtxReset)                                                                                   \
 	ROW(cuCtxRecordEvent)                                                                                          \
