@@ -2,12 +2,13 @@
  * link: how fast memory moves between host and device when nothing else does, which is what the step engine's figures
  * are measured against. Copies one way alone, and a pair of them, one each way at once, on two non-blocking streams.
  *
- *   link [ROUNDS [COPIES]]
+ *   link [ROUNDS [COPIES [DEVICE]]]
  *
  * "pinned": cuMemHostAlloc memory and cuMemAlloc memory, as ordinary programs copy. "vmm": handles of host memory and
  * of device memory, both mapped at GPU addresses and copied by cuMemcpyDtoDAsync, as the spill engine copies. Each
  * result is a line "name median least most unit" over the rounds; "pair" counts the bytes one way until both ways are
- * done, "pair_in" and "pair_out" each until it is done itself. "wide": over 3 GiB each way, all of it in turn.
+ * done, "pair_in" and "pair_out" each until it is done itself. "wide": over 3 GiB each way, all of it in turn. With DEVICE, "lent" alone: memory of that device takes the
+ * place of the host's, as with spill.peers.
  */
 #define GPU_FUNCTIONS(F)                                                                                               \
 	F(cuDeviceGetAttribute)                                                                                        \
@@ -41,16 +42,17 @@ enum { RING = 6, WIDE = 48 };
 static unsigned ring = RING;
 static bool wide;
 
-enum kind { PINNED, VMM, KINDS };
+enum kind { PINNED, VMM, LENT, KINDS };
 enum way { IN, OUT, WAYS }; /* in: host to device */
 
-static const char *const kind_names[KINDS] = {"pinned", "vmm"};
+static const char *const kind_names[KINDS] = {"pinned", "vmm", "lent"};
 
 /* One buffer at each end, for each place of the ring and each way. */
 static struct buffers {
 	CUdeviceptr device[WIDE], host[WIDE];
 } buffers[WAYS];
 
+static int lender;
 static CUstream streams[WAYS];
 static CUevent begun, ended[WAYS];
 
@@ -84,6 +86,11 @@ static CUmemLocation host_location(void)
 	return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = node > 0 ? node : 0};
 }
 
+static CUmemLocation lender_location(void)
+{
+	return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = lender};
+}
+
 static void buffers_init(enum kind kind, size_t bytes)
 {
 	struct samples pinning = {.n = 0};
@@ -102,7 +109,7 @@ static void buffers_init(enum kind kind, size_t bytes)
 		} else {
 			b->device[i % ring] = mapped(bytes, (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE});
 			start = now();
-			b->host[i % ring] = mapped(bytes, host_location());
+			b->host[i % ring] = mapped(bytes, kind == LENT ? lender_location() : host_location());
 		}
 		sample(&pinning, (now() - start) / 1e6 / ((double)bytes / (1024 * (double)MIB)));
 	}
@@ -129,7 +136,7 @@ static void copy(enum kind kind, enum way way, unsigned i, size_t bytes)
 {
 	CUdeviceptr device = buffers[way].device[i % ring], host = buffers[way].host[i % ring];
 
-	if (kind == VMM)
+	if (kind != PINNED)
 		CHECK(cuMemcpyDtoDAsync(way == IN ? device : host, way == IN ? host : device, bytes, streams[way]));
 	else if (way == IN)
 		CHECK(cuMemcpyHtoDAsync(device, (void *)(uintptr_t)host, bytes, streams[way]));
@@ -200,8 +207,9 @@ int main(int argc, char **argv)
 	int rounds = argc > 1 ? atoi(argv[1]) : 7, copies = argc > 2 ? atoi(argv[2]) : 0;
 	size_t sizes[] = {32 * MIB, 64 * MIB};
 
-	if (rounds < 1 || rounds > MOST_SAMPLES || copies < 0) {
-		fprintf(stderr, "usage: link [ROUNDS [COPIES]]\n");
+	lender = argc > 3 ? atoi(argv[3]) : 0;
+	if (rounds < 1 || rounds > MOST_SAMPLES || copies < 0 || lender < 0) {
+		fprintf(stderr, "usage: link [ROUNDS [COPIES [DEVICE]]]\n");
 		return 2;
 	}
 	gpu_open();
@@ -213,13 +221,15 @@ int main(int argc, char **argv)
 	for (unsigned s = 0; s < 2; s++) {
 		size_t bytes = simulated ? sizes[s] / 16 : sizes[s];
 
-		for (unsigned kind = 0; kind < KINDS; kind++) {
+		for (unsigned kind = lender ? LENT : PINNED; kind < (lender ? KINDS : LENT); kind++) {
 			buffers_init(kind, bytes);
 			measure(kind, bytes, (unsigned)rounds,
 				copies ? (unsigned)copies : (unsigned)(2048 * MIB / sizes[s]));
 			buffers_fini(kind, bytes);
 		}
 	}
+	if (lender)
+		return 0;
 	wide = true;
 	ring = simulated ? RING : WIDE;
 	buffers_init(VMM, simulated ? 2 * MIB : 64 * MIB);
