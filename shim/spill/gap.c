@@ -392,9 +392,11 @@ static bool all_out(struct engine *engine, uint64_t bytes)
 	return all && !atomic_load(&engine->dead);
 }
 
-/* As much as the device holds of what lies on peers. */
-static void bring_lent(struct engine *engine)
+/* As much as the device holds of what lies on peers and may move. False: nothing does. */
+static bool bring_lent(struct engine *engine)
 {
+	bool any = false;
+
 	list_pieces(engine, collect_away);
 	for (size_t i = 0; i < engine->n_heard && !atomic_load(&engine->dead);) {
 		uint32_t units, block;
@@ -403,6 +405,7 @@ static void bring_lent(struct engine *engine)
 		if (!heap_piece(engine->heap, engine->heard[i], &units, &place, &block) || place != CHUNK_PEER) {
 			i++;
 		} else if (engine->in.n < MOVES_AT_ONCE) {
+			any = true;
 			if (move_begin(engine, engine->heard[i++], CHUNK_DEVICE, true) == MOVE_NO_ROOM)
 				break;
 		} else if (!move_finish(engine)) {
@@ -412,20 +415,24 @@ static void bring_lent(struct engine *engine)
 	finish_all(engine);
 	free(engine->heard);
 	engine->heard = NULL;
+	return any;
 }
 
 /* What peers lend is given back, too: it goes to the host by way of the device, which is empty now. */
 static bool give_back_lent(struct engine *engine)
 {
-	uint64_t before = UINT64_MAX, lent;
-	bool all = true;
+	uint64_t before, lent;
 
-	for (heap_lent(engine->heap, &lent); lent && lent < before && all; heap_lent(engine->heap, &lent)) {
-		before = lent;
-		bring_lent(engine);
-		all = all_out(engine, UINT64_MAX);
+	for (;;) {
+		heap_lent(engine->heap, &before);
+		if (!bring_lent(engine))
+			return true;
+		if (!all_out(engine, UINT64_MAX))
+			return false;
+		heap_lent(engine->heap, &lent);
+		if (lent >= before)
+			return false;
 	}
-	return all && !lent;
 }
 
 enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)

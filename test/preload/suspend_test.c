@@ -295,6 +295,20 @@ static int lies_on_a_peer(void)
 	return 0;
 }
 
+/* What is striped stays: that is what its rule says. */
+static int is_striped(void)
+{
+	driver_start(0);
+	CUdeviceptr striped = child_alloc(24 * MIB);
+	MUST(driver_fill(NULL, striped, 7, 6 * MIB));
+	start_job();
+	CHECK(tool_says("suspend", 0, "suspended") && sim_live().device_bytes == 24 * MIB);
+	CHECK(tool_says("resume", 0, "resumed"));
+	check_job(0x1000);
+	CHECK(driver_holds(striped, 7, 6 * MIB));
+	return 0;
+}
+
 static void what_a_peer_lends_is_given_back_too(void **state)
 {
 	static const char *const sets[] = {
@@ -306,6 +320,11 @@ static void what_a_peer_lends_is_given_back_too(void **state)
 		assert_int_equal(child_run(((const char *const[]){"SIM_MEMORY=128MiB", "SIM_DEVICES=2", sets[i], NULL}),
 					   lies_on_a_peer),
 				 0);
+	assert_int_equal(
+	    child_run(((const char *const[]){"SIM_MEMORY=128MiB", "SIM_DEVICES=4", "SPILLWAY_POLICY=" LEND_POLICY,
+					     "SPILLWAY_SET=" BUDGETS, NULL}),
+		      is_striped),
+	    0);
 }
 
 /* ---- who has a socket ---- */
