@@ -13,7 +13,7 @@
  * capture: a graph may be launched after the access has gone, and natively its copies go on.
  *
  * Left as they are, and counted: copies between the host and another GPU in a capture, and lists with arrays. Nothing is
- * looked at while there is one GPU (peer_is_any).
+ * looked at while the process uses one GPU (peer_is_any).
  */
 #include "shim/async.h"
 #include "shim/context.h"

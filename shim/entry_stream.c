@@ -5,6 +5,7 @@
 #include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/hook.h"
+#include "shim/peer.h"
 #include "shim/pending.h"
 #include "shim/serve.h"
 #include "shim/spill/done.h"
@@ -131,8 +132,10 @@ DESTROY_CONTEXT(cuCtxDetach, false)
 	{                                                                                                              \
 		stats_call(HOOK_##name);                                                                               \
 		CUresult result = REAL(name) args;                                                                     \
-		if (result == CUDA_SUCCESS && life_counts())                                                           \
+		if (result == CUDA_SUCCESS && life_counts()) {                                                         \
 			context_known(*pctx, dev);                                                                     \
+			peer_context_made(dev);                                                                        \
+		}                                                                                                      \
 		return result;                                                                                         \
 	}
 

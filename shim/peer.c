@@ -31,13 +31,29 @@ static atomic_uint n_holds;
 
 _Static_assert(DEVICE_MOST <= 64, "devices are bits of a word");
 
+/* Devices with a heap, and with a context. */
+static void look(uint64_t heap, uint64_t context)
+{
+	static _Atomic uint64_t heaps, contexts;
+
+	atomic_fetch_or(&heaps, heap);
+	atomic_fetch_or(&contexts, context);
+	heap = atomic_load(&heaps);
+	context = heap | atomic_load(&contexts);
+	if (heap && (context & (context - 1)))
+		atomic_store(&peer_any, true);
+}
+
 const _Atomic uint64_t *peer_heap(const struct device *owner)
 {
-	int n = 0;
-
-	if (REAL(cuDeviceGetCount)(&n) == CUDA_SUCCESS && n > 1)
-		atomic_store(&peer_any, true);
+	look(UINT64_C(1) << owner->ordinal, 0);
 	return &mapped_for[owner->ordinal];
+}
+
+void peer_context_made(CUdevice device)
+{
+	if (device >= 0 && device < DEVICE_MOST)
+		look(0, UINT64_C(1) << device);
 }
 
 bool peer_reaches(CUdevice device, CUdevice owner)

@@ -24,8 +24,9 @@
 
 extern struct lock peer_lock;
 
-/* Is there more than one GPU, and heap memory on any? Until then no copy need be looked at. */
+/* Is there heap memory, and has the process contexts on more than one GPU? Until then no copy need be looked at. */
 extern _Atomic bool peer_any;
+void peer_context_made(CUdevice device);
 static inline bool peer_is_any(void)
 {
 	return __builtin_expect(atomic_load_explicit(&peer_any, memory_order_relaxed), 0);
