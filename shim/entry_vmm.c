@@ -296,6 +296,19 @@ HOOK_EXPORT CUresult CUDAAPI cuMemSetAccess(CUdeviceptr ptr, size_t size, const 
 	return enter_leave(&scope, REAL(cuMemSetAccess)(ptr, size, desc, count));
 }
 
+/* Memory of cuMemAlloc is not memory of cuMemMap, whoever may reach it. */
+HOOK_EXPORT CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemGetAccess);
+	if (!enter_serve(&scope, false))
+		return REAL(cuMemGetAccess)(flags, location, ptr);
+	if (device_of(ptr))
+		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+	return enter_leave(&scope, REAL(cuMemGetAccess)(flags, location, ptr));
+}
+
 HOOK_EXPORT CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
 	struct enter_scope scope;

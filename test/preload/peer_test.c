@@ -275,6 +275,10 @@ static void pointers_answer_as_natively(void **state)
 	assert_int_equal(word, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	ok(cu.cuPointerGetAttribute(&got, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at));
 	assert_int_equal(got, at);
+	/* It is memory of cuMemAlloc, of which this is not asked. */
+	CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1};
+	unsigned long long access;
+	is(CUDA_ERROR_INVALID_VALUE, cuMemGetAccess(&access, &location, at));
 	/* By context, though another one of the device could reach it now. */
 	CUcontext extra = extra_context();
 	ok(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at));
