@@ -92,6 +92,21 @@ static void look_at_device(void *driver, int ordinal, struct doctor_gpu *gpu)
 	gpu->total = total && total(&bytes, ordinal) == CUDA_SUCCESS ? bytes : 0;
 }
 
+static uint64_t peers_of(void *driver, int ordinal, int n)
+{
+	__typeof__(&cuDeviceCanAccessPeer) can_access =
+	    (__typeof__(&cuDeviceCanAccessPeer))dlsym(driver, "cuDeviceCanAccessPeer");
+	uint64_t peers = 0;
+
+	for (int other = 0; can_access && other < n; other++) {
+		int can = 0;
+
+		if (other != ordinal && can_access(&can, ordinal, other) == CUDA_SUCCESS && can)
+			peers |= UINT64_C(1) << other;
+	}
+	return peers;
+}
+
 static void *load(const char *root, struct doctor_cuda *cuda)
 {
 	char name[PATH_MAX] = "libcuda.so.1";
@@ -151,8 +166,12 @@ static void child(int pipe, const char *root, bool measure, struct doctor_cuda *
 
 	if (!count || count(&cuda->n_devices) != CUDA_SUCCESS || cuda->n_devices < 0)
 		cuda->n_devices = 0;
-	for (int i = 0; i < cuda->n_devices && i < DOCTOR_DEVICES; i++)
+	int n = cuda->n_devices < DOCTOR_DEVICES ? cuda->n_devices : DOCTOR_DEVICES;
+
+	for (int i = 0; i < n; i++) {
 		look_at_device(driver, i, &cuda->devices[i]);
+		cuda->devices[i].peers = peers_of(driver, i, n);
+	}
 	send_stage(pipe, cuda, DOCTOR_LOOKED);
 	if (!measure || !cuda->n_devices)
 		return;

@@ -27,6 +27,7 @@ struct doctor_gpu {
 	uint64_t total, free;    /* bytes; free 0: not known (it needs a context) */
 	/* Attributes; -1: the driver does not know them. */
 	int vmm, host_vmm, managed, concurrent, pageable, host_tables, compute_mode, rdma;
+	uint64_t peers; /* other devices whose memory it reaches, a bit each */
 	/* Measured copies of pinned memory, bytes a second; 0: not measured, and measure_error says why. */
 	double to_device, to_host, both; /* both: the sum of both ways at once */
 	char measure_error[100];

@@ -143,6 +143,10 @@ finds 'no concurrent managed access is a restriction' 0 gpu.managed "$note" SIM_
 finds 'HMM is told' 0 gpu.pageable "*$ok*" SIM_PAGEABLE=1
 finds 'each device is looked at' 0 gpu.name '*"device": 0,*
 *"device": 1,*' SIM_DEVICES=2
+finds 'which GPUs reach which is told' 0 gpu.peers '*reaches the memory of 1, 2:*
+*reaches the memory of 0:*
+*reaches the memory of 0:*' SIM_DEVICES=3 SIM_PEERS=0-1,0-2
+finds 'a GPU on its own among others is a restriction' 0 gpu.peers "*$note*reaches no other GPU*spill.peers*" SIM_DEVICES=2 SIM_PEERS=none
 finds 'without measuring the rate is n/a' 0 gpu.rate '*"status": "unknown", "fact": "n/a (--no-measure)"*'
 grep -q '"to_device_bytes_per_second": null' "$here/out" || complain 'what was not measured is null'
 ln -sf "$bad_driver" "$root/usr/lib/libcuda.so.1"
