@@ -183,8 +183,11 @@ void engine_lost(struct engine *engine, CUresult result)
 {
 	if (atomic_load(&engine->dead))
 		return;
-	if (!engine->exact && result == CUDA_ERROR_ILLEGAL_ADDRESS)
+	if (!engine->exact && result == CUDA_ERROR_ILLEGAL_ADDRESS) {
+		atomic_store(&engine->telling, true);
 		stop_tell(engine);
+		atomic_store(&engine->telling, false);
+	}
 	engine_die(engine, real_error_name(result));
 }
 

@@ -106,6 +106,7 @@ struct engine {
 
 	struct mark everything;
 	_Atomic bool hungry, dead;
+	_Atomic bool telling; /* why fast stopped the job (stop.c); the process does not end in the midst of it */
 
 	pthread_t thread;
 	bool has_thread, ended;

@@ -19,6 +19,7 @@
 #define ROOM_MS       2000
 #define ROOM_EVERY_NS 100000000
 #define STOP_MS       500
+#define TELL_MS       2000 /* at the end, for words that are being written, on a machine that has no time for them */
 
 static _Atomic(struct engine *) engines[DEVICE_MOST];
 static pthread_mutex_t start_one = PTHREAD_MUTEX_INITIALIZER;
@@ -122,6 +123,8 @@ void spill_end(void)
 
 		if (engine && !atomic_load(&engine->dead))
 			engine_ask(engine, ORDER_STOP, NULL, 0, STOP_MS, NULL);
+		for (unsigned ms = 0; engine && ms < TELL_MS && atomic_load(&engine->telling); ms++)
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 	use_stop();
 }
