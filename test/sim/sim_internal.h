@@ -286,7 +286,7 @@ void sim_block_drop(struct sim_block *block);
 /* What memory the context's device may do with a block that is not managed, SIM_NONE ... */
 int sim_block_access(const struct sim_block *block, CUcontext context);
 void sim_alloc_views(void); /* peer access has changed: let devices see, or no longer see, blocks of others */
-void sim_pool_trim(void); /* at synchronisation points: reserved falls to the threshold */
+void sim_pool_trim(void);   /* at synchronisation points: reserved falls to the threshold */
 void sim_pool_block_gone(struct sim_block *block);
 size_t sim_alloc_live(struct sim_live *live, FILE *out);
 
