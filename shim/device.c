@@ -322,8 +322,7 @@ void device_known_budget(struct device *device)
 void device_give_spare(void)
 {
 	for (unsigned i = 0; i < DEVICE_MOST && quota_owed(); i++) {
-		struct device *device = atomic_load(&devices[i]);
-		struct heap *heap = device ? atomic_load(&device->heap) : NULL;
+		struct heap *heap = device_heap_there((CUdevice)i);
 
 		if (heap)
 			heap_give_owed(heap);

@@ -295,7 +295,7 @@ static enum sw_status collect_striped(struct block_store *store, struct block *b
 static enum sw_status map_all(struct block_store *store, struct block *block)
 {
 	CUdeviceptr at = address_of(store, block);
-	uint64_t peers = store->chunks.peers ? atomic_load(store->chunks.peers) : 0;
+	uint64_t peers = chunk_peers(&store->chunks);
 	CUresult result;
 
 	for (struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {

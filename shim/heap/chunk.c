@@ -110,48 +110,26 @@ static enum sw_status create(struct chunk_store *store, struct chunk *chunk)
 	return chunk->place != CHUNK_DEVICE ? SW_NO_MEMORY : status_of(result);
 }
 
-/* *ret_refused: it was not the budget. */
-static enum sw_status make_charged(struct chunk_store *store, struct chunk *chunk, bool *ret_refused)
-{
-	*ret_refused = false;
-	if (!charge(store, chunk))
-		return SW_NO_MEMORY;
-	uint64_t begin = clock_now();
-	enum sw_status status = create(store, chunk);
-
-	stats_time(HISTOGRAM_create_ns, begin);
-	*ret_refused = status != SW_OK;
-	if (*ret_refused)
-		discharge(store, chunk);
-	return status;
-}
-
-/* A peer that has no more, whatever it was to lend, is not asked again: what it lends becomes what it has lent. */
-static enum sw_status make_lent(struct chunk_store *store, struct chunk *chunk)
-{
-	struct budget *lent = &store->lenders[chunk->lender].lent;
-	bool refused;
-	enum sw_status status = make_charged(store, chunk, &refused);
-
-	if (refused) {
-		atomic_store(&lent->limit, atomic_load(&lent->used));
-		log_once("device %d has no more memory to lend than %llu bytes", store->lenders[chunk->lender].device,
-			 (unsigned long long)atomic_load(&lent->used));
-	}
-	return status;
-}
-
-static struct chunk *new_chunk(enum chunk_kind kind, enum chunk_place place, unsigned units)
+/* Charged and made; *ret_chunk: written on success alone. *ret_refused: it was not the budget that had none. */
+static enum sw_status make(struct chunk_store *store, const struct chunk *like, struct chunk **ret_chunk,
+			   bool *ret_refused)
 {
 	struct chunk *chunk = malloc(sizeof(*chunk));
+	enum sw_status status = SW_NO_MEMORY;
 
-	if (chunk)
-		*chunk = (struct chunk){.units = (uint8_t)units, .place = (uint8_t)place, .kind = (uint8_t)kind};
-	return chunk;
-}
+	*ret_refused = false;
+	if (!chunk)
+		return SW_NO_HOST_MEMORY;
+	*chunk = *like;
+	if (charge(store, chunk)) {
+		uint64_t begin = clock_now();
 
-static enum sw_status hand_out(struct chunk *chunk, enum sw_status status, struct chunk **ret_chunk)
-{
+		status = create(store, chunk);
+		stats_time(HISTOGRAM_create_ns, begin);
+		*ret_refused = status != SW_OK;
+		if (*ret_refused)
+			discharge(store, chunk);
+	}
 	if (status == SW_OK)
 		*ret_chunk = chunk;
 	else
@@ -159,36 +137,38 @@ static enum sw_status hand_out(struct chunk *chunk, enum sw_status status, struc
 	return status;
 }
 
-enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
-			  struct chunk **ret_chunk)
-{
-	enum sw_status status = SW_NO_MEMORY;
-	bool refused;
-
-	/* A budget is asked by taking from it: what is refused is known to whom it is shared with (quota.h). */
-	if (!store->usable[place] || (place == CHUNK_PEER && chunk_left(store, place) < chunk_bytes(units)))
-		return SW_NO_MEMORY;
-	struct chunk *chunk = new_chunk(kind, place, units);
-	if (!chunk)
-		return SW_NO_HOST_MEMORY;
-	if (place != CHUNK_PEER)
-		status = make_charged(store, chunk, &refused);
-	for (unsigned i = 0; place == CHUNK_PEER && i < store->n_lenders && status != SW_OK; i++) {
-		chunk->lender = (uint8_t)i;
-		status = make_lent(store, chunk);
-	}
-	return hand_out(chunk, status, ret_chunk);
-}
-
+/* A peer that has no more, whatever it was to lend, is not asked again: what it lends becomes what it has lent. */
 enum sw_status chunk_make_lent(struct chunk_store *store, enum chunk_kind kind, unsigned lender, unsigned units,
 			       struct chunk **ret_chunk)
 {
-	struct chunk *chunk = new_chunk(kind, CHUNK_PEER, units);
+	const struct chunk like = {
+	    .units = (uint8_t)units, .place = CHUNK_PEER, .kind = (uint8_t)kind, .lender = (uint8_t)lender};
+	struct budget *lent = &store->lenders[lender].lent;
+	bool refused;
+	enum sw_status status = make(store, &like, ret_chunk, &refused);
 
-	if (!chunk)
-		return SW_NO_HOST_MEMORY;
-	chunk->lender = (uint8_t)lender;
-	return hand_out(chunk, make_lent(store, chunk), ret_chunk);
+	if (refused) {
+		atomic_store(&lent->limit, atomic_load(&lent->used));
+		log_once("device %d has no more memory to lend than %llu bytes", store->lenders[lender].device,
+			 (unsigned long long)atomic_load(&lent->used));
+	}
+	return status;
+}
+
+enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
+			  struct chunk **ret_chunk)
+{
+	const struct chunk like = {.units = (uint8_t)units, .place = (uint8_t)place, .kind = (uint8_t)kind};
+	enum sw_status status = SW_NO_MEMORY;
+	bool refused;
+
+	if (!store->usable[place])
+		return SW_NO_MEMORY;
+	if (place != CHUNK_PEER)
+		return make(store, &like, ret_chunk, &refused);
+	for (unsigned i = 0; i < store->n_lenders && status == SW_NO_MEMORY; i++)
+		status = chunk_make_lent(store, kind, i, units, ret_chunk);
+	return status;
 }
 
 void chunk_join(struct chunk_store *store, struct chunk *chunk)

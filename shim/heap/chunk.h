@@ -59,6 +59,12 @@ static inline uint64_t chunk_bytes(unsigned units)
 	return (uint64_t)units * HEAP_UNIT;
 }
 
+/* Bits: the other devices that a mapping made now is to be open to. */
+static inline uint64_t chunk_peers(const struct chunk_store *store)
+{
+	return store->peers ? atomic_load(store->peers) : 0;
+}
+
 /* Bytes that may still be made at a place. Needs no lock. */
 uint64_t chunk_left(const struct chunk_store *store, enum chunk_place place);
 /* A chunk of that size: warm, or new under the budget. NO_MEMORY: over the budget, or the driver has none. */

@@ -21,12 +21,6 @@ void heap_enter(struct heap *heap);
 /* Renews what others see of us: idle bytes, and the bytes in use for the gauges. */
 void heap_leave(struct heap *heap);
 
-/* Bits: the other devices that a mapping made now is to be open to. */
-static inline uint64_t heap_peers(const struct chunk_store *store)
-{
-	return store->peers ? atomic_load(store->peers) : 0;
-}
-
 /* What was collected beyond what is kept goes back to the driver. */
 void heap_trim_to_keep(struct heap *heap);
 /* The block in use at an address, or NULL. */

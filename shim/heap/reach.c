@@ -65,7 +65,7 @@ CUresult heap_reach(struct heap *heap)
 	atomic_fetch_add(&heap->store.n_awaited, 1);
 	for (unsigned ms = 0;; ms++) {
 		heap_enter(heap);
-		result = open_all(heap, heap_peers(&heap->store.chunks), &moving);
+		result = open_all(heap, chunk_peers(&heap->store.chunks), &moving);
 		heap_leave(heap);
 		if (result != CUDA_SUCCESS || !moving || ms == PATIENCE_MS)
 			break;
@@ -83,7 +83,7 @@ void heap_unreach(struct heap *heap, uint64_t devices)
 	uint32_t unit = 0, piece;
 
 	heap_enter(heap);
-	devices &= ~heap_peers(&heap->store.chunks);
+	devices &= ~chunk_peers(&heap->store.chunks);
 	while ((state = next_piece(arena, &unit, &piece))) {
 		uint64_t open = devices & atomic_load(&state->peers);
 

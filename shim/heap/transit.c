@@ -193,7 +193,7 @@ CUresult transit_unmap(const struct transit *transit)
 
 CUresult transit_map(struct heap *heap, const struct transit *transit, bool spare)
 {
-	uint64_t bytes = transit_bytes(transit), peers = heap_peers(&heap->store.chunks);
+	uint64_t bytes = transit_bytes(transit), peers = chunk_peers(&heap->store.chunks);
 	CUresult result = map_chunk(transit->address, bytes, spare ? transit->spare_handle : transit->handle);
 
 	if (result != CUDA_SUCCESS)
