@@ -4,6 +4,7 @@
  * does what it is told through a pipe; this process never uses the driver.
  */
 #include "shim/quota_inside.h"
+#include "shim/rundir.h"
 #include "shim/stats_page.h"
 #include "test/preload/child.h"
 
@@ -74,18 +75,11 @@ static unsigned n_blocks;
 
 static const struct stats_page *my_page(void)
 {
-	char path[160], line[256];
+	char path[160];
 	const struct stats_page *page = MAP_FAILED;
-	FILE *file = fopen("/proc/self/stat", "r");
-	unsigned long long started = 0;
 
-	CHECK(file && fgets(line, sizeof(line), file));
-	fclose(file);
-	const char *at = strrchr(line, ')');
-	for (int field = 2; field < 22 && at; field++)
-		at = strchr(at + 1, ' ');
-	started = at ? strtoull(at, NULL, 10) : 0;
-	snprintf(path, sizeof(path), "%s/spillway/%d-%llu" STATS_TAIL, folder, getpid(), started);
+	snprintf(path, sizeof(path), "%s/spillway/%d-%llu" STATS_TAIL, folder, getpid(),
+		 (unsigned long long)rundir_process_started(getpid()));
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0) {
 		page = mmap(NULL, sizeof(*page), PROT_READ, MAP_SHARED, fd, 0);
