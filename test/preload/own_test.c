@@ -80,6 +80,27 @@ static int switched_off(void)
 	return 0;
 }
 
+/* A kernel that is given an address within a block brings all of it, also what lies before. */
+static int comes_whole(void)
+{
+	scene_open(&own_scene, 0);
+	CUdeviceptr block = own_scene.block[2], at = block + 4 * MIB;
+	uint32_t n = 1, lane = 0;
+	void *args[] = {&at, &n, &lane};
+	CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, NULL, NULL, 0};
+
+	if (!scene_moves())
+		return 0;
+	own_empty_device();
+	/* It may be left where it is at first. */
+	for (int i = 0; i < 2000 && own_is_out(block); i++) {
+		MUST(cuLaunchKernelEx(&config, own_scene.touch, args, NULL));
+		MUST(cu.cuCtxSynchronize());
+	}
+	CHECK(own_place(block).bytes_on_device == SCENE_BYTES && own_is_out(own_scene.block[1]));
+	return 0;
+}
+
 /* ---- pinning ---- */
 
 static bool stays(CUdeviceptr block)
@@ -278,6 +299,12 @@ static void every_block_is_where_it_is_said_to_be(void **state)
 	assert_int_equal(child_run(SCENE_SETTINGS("SPILLWAY=0"), switched_off), 0);
 }
 
+static void a_block_comes_whole_for_a_kernel_that_names_its_end(void **state)
+{
+	(void)state;
+	own_run(comes_whole);
+}
+
 static void a_pinned_block_stays_until_it_is_unpinned(void **state)
 {
 	(void)state;
@@ -309,6 +336,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(budgets_are_what_the_policy_says_and_what_is_in_use),
 	    cmocka_unit_test(every_block_is_where_it_is_said_to_be),
+	    cmocka_unit_test(a_block_comes_whole_for_a_kernel_that_names_its_end),
 	    cmocka_unit_test(a_pinned_block_stays_until_it_is_unpinned),
 	    cmocka_unit_test(a_block_that_should_be_on_the_host_goes_there_and_stays),
 	    cmocka_unit_test(a_block_grows_where_it_is),
