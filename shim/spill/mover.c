@@ -234,6 +234,17 @@ static bool rest_is_due(const struct engine *engine)
 	return now - engine->copied > LULL_NS || now - engine->rest[0].since > REST_NS;
 }
 
+/*
+ * Is an event behind each submission worth 0.2 us to it? While memory moves a piece may go as soon as its last use is
+ * done (GPT, 1.5, `fast`: 262 ms a step with, 300 without). A gap waits for the whole device instead.
+ */
+static bool wants_proofs(const struct engine *engine)
+{
+	bool moves = engine->copied && clock_now() - engine->copied < LULL_NS;
+
+	return !engine->exact && engine->out.n < MOVES_AT_ONCE && (moves || atomic_load(&engine->n_waiters));
+}
+
 static bool work(struct engine *engine)
 {
 	bool any = choose_listen(engine);
@@ -258,8 +269,7 @@ static bool work(struct engine *engine)
 		any = true;
 	if (!any && rest_is_due(engine))
 		any = move_rest(engine);
-	atomic_store_explicit(&engine->hungry, engine->out.n < MOVES_AT_ONCE && engine->n_submissions != 0,
-			      memory_order_relaxed);
+	atomic_store_explicit(&engine->hungry, wants_proofs(engine), memory_order_relaxed);
 	return any;
 }
 

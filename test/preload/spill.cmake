@@ -53,6 +53,9 @@ set_tests_properties(hold_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVI
 # ---- what nobody foresaw ----
 spill_mode_test(surprise_test)
 
+# ---- what a launch is asked for while nothing moves ----
+spill_mode_test(proof_test)
+
 # ---- failures in the middle of moves ----
 spill_mode_test(spill_fault_test)
 

@@ -1,0 +1,56 @@
+/*
+ * How often an event is recorded behind a submission: seldom, while nothing moves. The blocks that are used fit the
+ * budget, others that nobody uses have filled it.
+ */
+#include "test/preload/scene.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { LAUNCHES = 640, LEAST_BETWEEN = 8 };
+
+static int events_behind_launches(void)
+{
+	struct scene scene;
+	uint32_t n = 1, lane = 0;
+	CUstream stream;
+
+	scene_open(&scene, 0);
+	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	void *args[] = {&scene.block[0], &n, &lane};
+	CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, stream, NULL, 0};
+	unsigned long fewest = LAUNCHES;
+
+	/* What the sets of the blocks began to move comes to rest first, and before tracking begins there is no event. */
+	for (int i = 0; i < 40 && fewest > LAUNCHES / LEAST_BETWEEN; i++) {
+		unsigned long before = sim_calls("cuEventRecord");
+
+		for (int k = 0; k < LAUNCHES; k++)
+			MUST(cuLaunchKernelEx(&config, scene.touch, args, NULL));
+		MUST(cu.cuStreamSynchronize(stream));
+		unsigned long events = sim_calls("cuEventRecord") - before;
+		if (events || !scene_moves())
+			fewest = events < fewest ? events : fewest;
+		usleep(10000);
+	}
+	CHECK(fewest <= LAUNCHES / LEAST_BETWEEN);
+	return 0;
+}
+
+static void while_nothing_moves_few_events_are_recorded(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(), events_behind_launches), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(while_nothing_moves_few_events_are_recorded),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
