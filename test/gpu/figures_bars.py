@@ -6,58 +6,34 @@ python figures_bars.py --build BUILD --log FILE [--seconds N] [--job "1536 16 8 
   kill     a traced job is killed: trace and figures are readable
   doctor   what doctor says of this machine, and of PyTorch's doors
 
-Native, counted and traced runs take turns; medians with their least and most. Exit status: 0 nothing missed, 1 a bar was
-missed or could not be measured, 2 wrong arguments.
+Native, counted and traced runs take turns; medians with their least and most. Rows and exit status: parts.py.
 """
-import argparse
 import json
 import os
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
 
 import bars
 import harness
-from bars import Bar
+import parts
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 RATIOS = (1.25, 1.5, 2.0)
 MIB = 1 << 20
 
 
-class Bench:
+class Bench(parts.Parts):
+    PARTS = {"steps": 400, "replay": 300, "kill": 60, "doctor": 60}
+
     def __init__(self, options):
-        self.options = options
-        self.deadline = time.monotonic() + options.seconds
-        self.folder = tempfile.TemporaryDirectory()
-        self.tool = os.path.join(options.build, "spillway")
-        self.job = [sys.executable, os.path.join(options.scripts, "gpt.py"), *options.job.split(), "each"]
-        self.rows, self.part, self.trace, self.need, self.native_ms = [], "", None, 0, 0.0
+        super().__init__(options)
+        self.job = [*self.python("gpt.py", *options.job.split()), "each"]
+        self.trace, self.need, self.native_ms = None, 0, 0.0
 
-    def left(self):
-        return self.deadline - time.monotonic()
-
-    def log(self, title, output):
-        with open(self.options.log, "a") as file:
-            file.write(f"==== {title}\n{output[-30000:]}\n")
-
-    def add(self, what, value, bar=None, text="", **more):
-        row = Bar(self.part, what, value, bar, text, **more)
-        self.rows.append(row)
-        print("  " + " | ".join(str(cell) for cell in row.row()), flush=True)
-
-    def run(self, name, settings=None, environment=None):
+    def times_of(self, name, settings=None, environment=None):
         """ms of the last half of the steps; None: it did not run. settings None: natively."""
-        env = dict(environment or {})
-        if settings is not None:
-            env.update(harness.shim_environment(self.options.build, settings))
-        result = harness.run(self.job, env, min(110, self.left()))
-        self.log(f"{name}: {result.status}, {result.seconds:.1f} s: {env}", result.output)
-        steps = bars.steps_of(result.output)
-        print(f"  {name}: {result.status}, {result.seconds:.0f} s", flush=True)
+        result, steps = self.run(name, self.job, settings, environment)
         if result.status != "ok" or not steps.complete:
             return None
         self.need = steps.need or self.need
@@ -65,7 +41,7 @@ class Bench:
 
     def ask(self, *arguments):
         """What the tool prints; None: it failed."""
-        result = subprocess.run([self.tool, *arguments], capture_output=True, text=True, errors="replace",
+        result = subprocess.run([self.tool("spillway"), *arguments], capture_output=True, text=True, errors="replace",
                                 timeout=max(5, self.left()), check=False)
         self.log(f"spillway {' '.join(arguments)}: {result.returncode}", result.stdout + result.stderr)
         return result.stdout if result.returncode == 0 else None
@@ -77,7 +53,7 @@ class Bench:
         for turn in range(self.options.times):
             for side, all_of in times.items():
                 trace = os.path.join(self.folder.name, f"fits-{turn}.trace")
-                ms = self.run(f"{side} {turn + 1}", None if side == "native" else {},
+                ms = self.times_of(f"{side} {turn + 1}", None if side == "native" else {},
                               {"SPILLWAY_TRACE": trace} if side == "traced" else None)
                 if ms:
                     all_of.append(statistics.median(ms))
@@ -106,7 +82,7 @@ class Bench:
                 said = self.ask("replay", "--json", "--mode", mode, "--budget", f"{budget}MiB", self.trace)
                 rows = json.loads(said)["budgets"] if said else []
                 predicted = [row["step_ms"] for row in rows if row["budget"] == budget * MIB]
-                ms = self.run(f"{mode} {ratio}", {"device.budget": f"{budget}MiB", "spill.mode": mode})
+                ms = self.times_of(f"{mode} {ratio}", {"device.budget": f"{budget}MiB", "spill.mode": mode})
                 if not ms or not predicted:
                     self.add(f"{mode} {ratio}: predicted / measured", None, 1.15, "no prediction or no run")
                     continue
@@ -136,25 +112,12 @@ class Bench:
               "  doctor -- python failed: see the log", flush=True)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--build", required=True)
-    parser.add_argument("--log", required=True)
-    parser.add_argument("--seconds", type=float, default=500)
-    parser.add_argument("--scripts", default=HERE, help="where the job is")
+def arguments():
+    parser = parts.parser(500)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--job", default="1536 16 8 18")
     parser.add_argument("--modes", default="fast,exact")
-    parser.add_argument("parts", nargs="+", choices=["steps", "replay", "kill", "doctor"])
-    bench = Bench(parser.parse_args())
-    for part in bench.options.parts:
-        bench.part = part
-        print(f"{part}:", flush=True)
-        getattr(bench, part)()
-    print()
-    harness.table([("part", "what", "value", "bar", "verdict", "")] + [row.row() for row in bench.rows])
-    return 1 if any(row.verdict in ("MISS", "n/a") for row in bench.rows) else 0
+    return parser
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+parts.main(Bench, arguments())

@@ -7,54 +7,33 @@
   lend     the GPT job at 1.5 times its budget, spilling to the other GPU first / to the host
   ranks    the GPT job on both GPUs at once, each at half of what it needs / on one alone
 
-Oversubscription is by Spillway's device.budget alone. Exit status: as spill_bars.py.
+Oversubscription is by Spillway's device.budget alone. Rows and exit status: parts.py.
 """
-import argparse
 import os
 import statistics
 import subprocess
 import sys
-import time
 
 import bars
 import harness
+import parts
+from parts import last_median, settings
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 RANKS = 2
 GPT = ["1536", "16", "8"]
 
 
-class Peers:
+class Peers(parts.Parts):
+    PARTS = {"copies": 150, "nccl": 200, "ddp": 300, "fsdp": 300, "rate": 60, "lend": 250, "ranks": 300}
+    DEFAULT = list(PARTS)
+
     def __init__(self, options):
-        self.options = options
-        self.deadline = time.monotonic() + options.seconds
-        self.part, self.rows, self.gpt_native = "", [], None
-
-    def run(self, name, command, settings=None, environment=None, limit=110):
-        env = dict(environment or {})
-        if settings is not None:
-            env.update(harness.shim_environment(self.options.build, settings))
-        result = harness.run(command, env, min(limit, self.deadline - time.monotonic()))
-        steps = bars.steps_of(result.output)
-        with open(self.options.log, "a") as file:
-            file.write(f"==== {name}: {result.status}: {env} {' '.join(command)}\n{result.output[-20000:]}\n")
-        print(f"  {name}: {result.status}, {result.seconds:.0f} s", flush=True)
-        return result, steps
-
-    def add(self, what, value, bar, text="", **more):
-        row = bars.Bar(self.part, what, value, bar, text, **more)
-        self.rows.append(row)
-        print("  " + " | ".join(str(cell) for cell in row.row()), flush=True)
+        super().__init__(options)
+        self.gpt_native, self.rates = None, {}
 
     def ranks_command(self, *arguments):
         return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}",
-                os.path.join(HERE, "rank_job.py"), *arguments]
-
-    def half(self, mode, need, ratio=2.0):
-        return {"device.budget": f"{int(need / ratio) >> 20}MiB", "spill.mode": mode}
-
-    def median(self, steps):
-        return statistics.median(bars.last_half(steps.ms)) if steps.complete else None
+                os.path.join(self.options.scripts, "rank_job.py"), *arguments]
 
     # ---- right? ----
 
@@ -66,14 +45,14 @@ class Peers:
             return
         again, _ = self.run("native again", command)
         ample = {"device.budget": f"{2 * native.need >> 20}MiB"}
-        for name, settings in [("in memory", ample), *((mode, self.half(mode, native.need)) for mode in modes)]:
-            result, _ = self.run(name, command, settings)
+        for name, own in [("in memory", ample), *((mode, settings(mode, native.need, 2.0)) for mode in modes)]:
+            result, _ = self.run(name, command, own)
             said = harness.compare(native, again, result) if result.status == "ok" else result.status
             good = result.status == "ok" and not said.startswith(("DIFFERS", "no result"))
             self.add(f"{name}: equal", float(good), 1, said, least=True)
 
     def copies(self):
-        self.same([sys.executable, os.path.join(HERE, "peer_job.py")])
+        self.same(self.python("peer_job.py"))
 
     def nccl(self):
         self.same(self.ranks_command("nccl", "3"))
@@ -91,7 +70,7 @@ class Peers:
                 return
             _, steps = self.run("in memory", command, {"device.budget": f"{2 * native[0].need >> 20}MiB"})
             shim.append(steps)
-        times = [[self.median(steps) for steps in runs if steps.complete] for runs in (native, shim)]
+        times = [[last_median(steps) for steps in runs if steps.complete] for runs in (native, shim)]
         if times[1]:
             base, own = (statistics.median(t) for t in times)
             self.add("in memory: step / native", own / base, 1.01,
@@ -100,28 +79,30 @@ class Peers:
         else:
             self.add("in memory: step / native", None, 1.01)
         for mode in ("exact", "fast"):
-            result, steps = self.run(f"{mode} 2.0", command, self.half(mode, native[0].need))
+            result, steps = self.run(f"{mode} 2.0", command, settings(mode, native[0].need, 2.0))
             if not steps.complete or result.status != "ok":
                 self.add(f"{mode} 2.0: losses equal", None, 1, result.status, least=True)
                 continue
             good, said = bars.losses_equal(native[0].losses, native[-1].losses, steps.losses)
             self.add(f"{mode} 2.0: losses equal", float(good), 1, said, least=True)
-            self.add(f"{mode} 2.0: step", self.median(steps), None, unit=" ms")
+            self.add(f"{mode} 2.0: step", last_median(steps), None, unit=" ms")
 
     ddp = fsdp = training
 
     # ---- lending ----
 
     def rate(self):
-        result, _ = self.run("link", [os.path.join(self.options.build, "bench", "link"), "5", "0", "1"], limit=60)
+        result, _ = self.run("link", [self.tool("bench/link"), "5", "0", "1"], limit=60)
         self.rates = bars.lines_of(result.output)
         for name, (median, least, most) in self.rates.items():
             if "pinning" not in name:
                 self.add(name, median, None, f"{least:.0f} .. {most:.0f}", unit=" GB/s")
 
-    def gpt(self, name, settings=None, environment=None):
-        command = [sys.executable, os.path.join(HERE, "gpt.py"), *GPT, str(self.options.steps), "each"]
-        return self.run(name, command, settings, environment)
+    def gpt_command(self):
+        return self.python("gpt.py", *GPT, self.options.steps, "each")
+
+    def gpt(self, name, own=None, environment=None):
+        return self.run(name, self.gpt_command(), own, environment)
 
     def native(self):
         if not self.gpt_native:
@@ -135,12 +116,12 @@ class Peers:
         native = self.native()
         if not native:
             return
-        base = self.median(native)
+        base = last_median(native)
         for mode in ("fast", "exact"):
             own = {}
             for where, more in (("host", {}), ("peer", {"spill.peers": "1", "spill.peer_budget": "40GiB"})):
-                result, steps = self.gpt(f"{mode} 1.5 {where}", {**self.half(mode, native.need, 1.5), **more})
-                own[where] = self.median(steps)
+                result, steps = self.gpt(f"{mode} 1.5 {where}", {**settings(mode, native.need, 1.5), **more})
+                own[where] = last_median(steps)
                 if not steps.complete:
                     self.add(f"{mode} 1.5 {where}", None, 0, result.status)
                     continue
@@ -154,7 +135,7 @@ class Peers:
                          0.6 if mode == "fast" else None, f"{own['peer']:.0f} and {own['host']:.0f} of {base:.0f} ms")
 
     def spill_rate(self, mode, result):
-        moved, pair = bars.moved(result.output), getattr(self, "rates", {}).get("lent_pair_64")
+        moved, pair = bars.moved(result.output), self.rates.get("lent_pair_64")
         bar = 0.85 if mode == "fast" else None
         if moved and moved[2] and pair:
             rate = (moved[0] + moved[1]) / moved[2] / 1e9 / (2 * pair[0])
@@ -169,14 +150,13 @@ class Peers:
         if not native:
             return
         for mode in ("fast", "exact"):
-            settings = self.half(mode, native.need)
-            alone = self.median(self.gpt(f"{mode} 2.0 alone", settings)[1])
-            env = {**os.environ, **harness.shim_environment(self.options.build, settings)}
-            command = [sys.executable, os.path.join(HERE, "gpt.py"), *GPT, str(self.options.steps), "each"]
-            both = [subprocess.Popen(command, env={**env, "CUDA_VISIBLE_DEVICES": str(i)}, text=True,
+            own = settings(mode, native.need, 2.0)
+            alone = last_median(self.gpt(f"{mode} 2.0 alone", own)[1])
+            env = {**os.environ, **harness.shim_environment(self.options.build, own)}
+            both = [subprocess.Popen(self.gpt_command(), env={**env, "CUDA_VISIBLE_DEVICES": str(i)}, text=True,
                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for i in range(RANKS)]
             try:
-                times = [self.median(bars.steps_of(child.communicate(timeout=150)[0])) for child in both]
+                times = [last_median(bars.steps_of(child.communicate(timeout=150)[0])) for child in both]
             except subprocess.TimeoutExpired:
                 for child in both:
                     child.kill()
@@ -188,32 +168,11 @@ class Peers:
                 self.add(f"{mode} 2.0: step of two at once / alone", None, 1.15)
 
 
-PARTS = ["copies", "nccl", "ddp", "fsdp", "rate", "lend", "ranks"]
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--build", required=True)
-    parser.add_argument("--log", required=True)
-    parser.add_argument("--seconds", type=float, default=530, help="for all together")
+def arguments():
+    parser = parts.parser()
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("parts", nargs="*", default=PARTS)
-    options = parser.parse_args()
-    if unknown := set(options.parts) - set(PARTS):
-        parser.error(f"there is no part {', '.join(unknown)}; there are {' '.join(PARTS)}")
-    options.build = os.path.abspath(options.build)
-    peers = Peers(options)
-    for part in options.parts:
-        peers.part = part
-        print(f"{part}:", flush=True)
-        try:
-            getattr(peers, part)()
-        except Exception as error:  # a broken part must not take the others' results along
-            peers.add(f"{part} broke off", None, 0, f"{type(error).__name__}: {error}")
-    print()
-    harness.table([bars.HEAD] + [row.row() for row in peers.rows])
-    sys.exit(1 if any(row.bar is not None and row.verdict in ("MISS", "n/a") for row in peers.rows) else 0)
+    return parser
 
 
-main()
+parts.main(Peers, arguments())

@@ -10,25 +10,17 @@
   first    the first steps that spill, against static
   suspend  10 GiB suspended and resumed; a training job suspended and resumed
 
-Oversubscription is by Spillway's device.budget alone. A row is printed as soon as it is known, all of them at the end.
-Exit status: 0 nothing missed, 1 a bar was missed or could not be measured, 2 wrong arguments.
+Oversubscription is by Spillway's device.budget alone. Rows and exit status: parts.py.
 """
-import argparse
-import json
 import os
 import statistics
 import subprocess
-import sys
-import tempfile
-import time
 
 import bars
-import harness
+import parts
 import suspend
-from bars import Bar
+from parts import settings
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ONE_RUN = 110  # seconds, at most
 MODE_BARS = {"exact": 2.0, "fast": 1.25}
 JOB_BARS = {"exact": 0.5, "fast": 0.8}
 BEFORE = 3  # steps that a training job does beside those it is asked for
@@ -37,47 +29,14 @@ PAIR_RATE = 50.85  # GB/s each way, where it cannot be measured (facts 5)
 PINNING = 200.0  # ms per GiB, likewise
 
 
-class Bench:
+class Bench(parts.Parts):
+    PARTS = {"rate": 40, "gpt": 330, "jobs": 400, "graph": 120, "random": 120, "fits": 150, "launch": 90, "first": 90,
+             "suspend": 150}
+
     def __init__(self, options):
-        self.options = options
-        self.deadline = time.monotonic() + options.seconds
-        self.part, self.part_end = "", self.deadline
-        self.rows = []
+        super().__init__(options)
         self.natives = {}
         self.rates = None
-        self.scratch = tempfile.TemporaryDirectory()
-
-    # ---- running ----
-
-    def python(self, script, *arguments):
-        return [sys.executable, os.path.join(self.options.scripts, script), *map(str, arguments)]
-
-    def left(self):
-        return min(self.deadline, self.part_end) - time.monotonic()
-
-    def log(self, title, output):
-        with open(self.options.log, "a") as file:
-            file.write(f"==== {title}\n{output[-30000:]}\n")
-
-    def run(self, name, command, settings=None, environment=None, limit=ONE_RUN):
-        """settings None: natively."""
-        env = dict(environment or {})
-        if settings is not None:
-            env.update(harness.shim_environment(self.options.build, settings))
-        result = harness.run(command, env, min(limit, self.left()))
-        title = f"{name}: {result.status}, {result.seconds:.1f} s: {env} {' '.join(command)}"
-        self.log(title, result.output)
-        steps = bars.steps_of(result.output)
-        median = f", {statistics.median(bars.last_half(steps.ms)):.1f} ms/step" if steps.complete else ""
-        print(f"  {name}: {result.status}, {result.seconds:.0f} s{median}", flush=True)
-        return result, steps
-
-    def add(self, what, value, bar, text="", **more):
-        row = Bar(self.part, what, value, bar, text, **more)
-        self.rows.append(row)
-        print("  " + " | ".join(str(cell) for cell in row.row()), flush=True)
-        with open(self.options.log + ".json", "a") as file:
-            file.write(json.dumps({**row.__dict__, "verdict": row.verdict}) + "\n")
 
     def native(self, name, command, times=2):
         """Native runs of a job; none when it does not run."""
@@ -94,13 +53,6 @@ class Bench:
     def in_memory(self, natives):
         return statistics.median(bars.steady(steps.ms)[1] for steps in natives)
 
-    def settings(self, mode, need, ratio):
-        return {"device.budget": f"{int(need / ratio) >> 20}MiB", "spill.mode": mode}
-
-    def failed(self, what, bar, result, least=False):
-        said = [line for line in result.output.splitlines() if line.startswith("spillway:")][-1:]
-        self.add(what, None, bar, f"{result.status} {' '.join(said)[:150]}", least=least)
-
     def losses(self, what, natives, steps):
         if len(natives) >= 2:
             good, text = bars.losses_equal(natives[0].losses, natives[1].losses, steps.losses)
@@ -115,7 +67,7 @@ class Bench:
 
     def link_rates(self, rounds):
         if self.rates is None:
-            result, _ = self.run("link", [os.path.join(self.options.build, "bench", "link"), str(rounds)], limit=60)
+            result, _ = self.run("link", [self.tool("bench/link"), str(rounds)], limit=60)
             self.rates = bars.lines_of(result.output)
         return self.rates
 
@@ -145,13 +97,13 @@ class Bench:
                 self.gpt_one(natives, ratio, mode)
 
     def gpt_static(self, natives, ratio):
-        result, steps = self.run(f"gpt static {ratio}", self.gpt_command(1), self.settings("static", natives[0].need, ratio))
+        result, steps = self.run(f"gpt static {ratio}", self.gpt_command(1), settings("static", natives[0].need, ratio))
         if len(steps.ms) > 1:
             self.add(f"static {ratio}: step", bars.steady(steps.ms)[1], None, result.status, unit=" ms")
 
     def gpt_one(self, natives, ratio, mode):
         name = f"{mode} {ratio}"
-        result, steps = self.run(f"gpt {name}", self.gpt_command(), self.settings(mode, natives[0].need, ratio))
+        result, steps = self.run(f"gpt {name}", self.gpt_command(), settings(mode, natives[0].need, ratio))
         if result.status != "ok" and len(steps.ms) < 6:
             self.failed(f"{name}: step / reference", MODE_BARS[mode], result)
             return
@@ -187,12 +139,12 @@ class Bench:
 
     def belady(self, name, command, steps, need, ratios):
         """Bytes in per step (1e9) by Belady's rule on the job's own record, by ratio; empty when there is no record."""
-        path = os.path.join(self.scratch.name, f"{name}.trace")
+        path = os.path.join(self.folder.name, f"{name}.trace")
         # What is submitted is recorded under pressure only, so make a little.
-        self.run(f"{name} recorded", command, self.settings("exact", need, 1.05), {"SPILLWAY_RECORD": path})
+        self.run(f"{name} recorded", command, settings("exact", need, 1.05), {"SPILLWAY_RECORD": path})
         if not os.path.exists(path):
             return {}
-        tool = [os.path.join(self.options.build, "bench", "belady"), "--steps", str(steps), "--need", str(need)]
+        tool = [self.tool("bench/belady"), "--steps", str(steps), "--need", str(need)]
         for ratio in ratios:
             tool += ["--ratio", str(ratio)]
         answer = subprocess.run([*tool, path], capture_output=True, text=True)
@@ -215,7 +167,7 @@ class Bench:
             reference = bars.reference_ms(own, gigabytes or 0, self.pair_rate())
             for mode in self.options.modes:
                 what = f"{name} {mode} 1.5"
-                result, steps = self.run(what, command, self.settings(mode, natives[0].need, 1.5))
+                result, steps = self.run(what, command, settings(mode, natives[0].need, 1.5))
                 if result.status != "ok":
                     self.failed(f"{what}: throughput / reference", JOB_BARS[mode], result, least=True)
                     continue
@@ -235,7 +187,7 @@ class Bench:
         base = None
         for mode in ["static", *self.options.modes]:
             what = f"{name} {mode} {ratio}"
-            result, steps_run = self.run(what, command, self.settings(mode, native[0].need, ratio))
+            result, steps_run = self.run(what, command, settings(mode, native[0].need, ratio))
             if result.status != "ok":
                 self.failed(f"{what}: step / static", bar, result)
                 continue
@@ -259,8 +211,8 @@ class Bench:
         sides = {"native": None, **{mode: {"spill.mode": mode} for mode in self.options.modes}}
         times = {side: [] for side in sides}
         for _ in range(self.options.rounds):
-            for side, settings in sides.items():
-                result, steps = self.run(f"gpt that fits, {side}", self.python("gpt.py", *self.options.gpt, 18, "each"), settings)
+            for side, own in sides.items():
+                result, steps = self.run(f"gpt that fits, {side}", self.python("gpt.py", *self.options.gpt, 18, "each"), own)
                 if result.status == "ok" and steps.complete:
                     times[side].append(bars.steady(steps.ms)[1])
         for mode in self.options.modes:
@@ -273,12 +225,12 @@ class Bench:
                 self.add(f"{mode}: step / native", None, 1.01)
 
     def launch(self):
-        program = [os.path.join(self.options.build, "bench", "pressure")]
+        program = [self.tool("bench/pressure")]
         for mode in self.options.modes:
             found = {}
             for _ in range(self.options.rounds):
-                settings = {"device.budget": "1GiB", "host.budget": "2GiB", "spill.mode": mode}
-                result, _ = self.run(f"launch {mode}", program, settings, limit=40)
+                own = {"device.budget": "1GiB", "host.budget": "2GiB", "spill.mode": mode}
+                result, _ = self.run(f"launch {mode}", program, own, limit=40)
                 for name, (median, _, _) in bars.lines_of(result.output).items():
                     found.setdefault(name, []).append(median)
             for name, bar in {"added_free": 20, "added_same": 300, "added_turn": 300, "launch_bare": None}.items():
@@ -295,7 +247,7 @@ class Bench:
             return
         runs = {}
         for mode in ["static", *self.options.modes]:
-            _, runs[mode] = self.run(f"gpt first {mode} {ratio}", self.gpt_command(1), self.settings(mode, natives[0].need, ratio))
+            _, runs[mode] = self.run(f"gpt first {mode} {ratio}", self.gpt_command(1), settings(mode, natives[0].need, ratio))
         for mode in self.options.modes:
             for i, name in enumerate(("first step", "first full step")):
                 if len(runs[mode].ms) > i and len(runs["static"].ms) > i:
@@ -308,15 +260,8 @@ class Bench:
         suspend.bars_of(self)
 
 
-SECONDS = {"rate": 40, "gpt": 330, "jobs": 400, "graph": 120, "random": 120, "fits": 150, "launch": 90, "first": 90,
-           "suspend": 150}
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--build", required=True)
-    parser.add_argument("--log", required=True)
-    parser.add_argument("--seconds", type=float, default=530, help="for all together")
+def arguments():
+    parser = parts.parser()
     parser.add_argument("--ratios", type=lambda t: [float(w) for w in t.split(",")], default=[1.25, 1.5, 2.0])
     parser.add_argument("--modes", type=lambda t: t.split(","), default=["exact", "fast"])
     parser.add_argument("--jobs", type=lambda t: t.split(","), default=["twice", "conv", "lengths"])
@@ -329,23 +274,7 @@ def main():
     parser.add_argument("--record", action="store_true", help="gpt: Belady's bytes from a record of its own")
     parser.add_argument("--static", action="store_true", help="gpt: a few steps of static, too")
     parser.add_argument("--keep-traces", default="", help="a folder for the jobs' records")
-    parser.add_argument("--scripts", default=HERE, help="the folder of the jobs")
-    parser.add_argument("parts", nargs="+", choices=SECONDS)
-    options = parser.parse_args()
-    options.build = os.path.abspath(options.build)
-
-    bench = Bench(options)
-    for part in options.parts:
-        bench.part = part
-        bench.part_end = time.monotonic() + SECONDS[part]
-        print(f"{part}:", flush=True)
-        try:
-            getattr(bench, part)()
-        except Exception as error:  # a broken part must not take the others' results along
-            bench.add(f"{part} broke off", None, 0, f"{type(error).__name__}: {error}")
-    print()
-    harness.table([bars.HEAD] + [row.row() for row in bench.rows])
-    sys.exit(1 if any(row.bar is not None and row.verdict in ("MISS", "n/a") for row in bench.rows) else 0)
+    return parser
 
 
-main()
+parts.main(Bench, arguments())

@@ -7,6 +7,7 @@ import time
 
 import bars
 import harness
+import parts
 
 WAIT = 60  # seconds for anything
 
@@ -67,7 +68,7 @@ def used_mib():
 def command(bench, verb, job):
     """(seconds it took, did it work)"""
     start = time.monotonic()
-    tool = [os.path.join(bench.options.build, "spillway"), verb, str(job.child.pid)]
+    tool = [bench.tool("spillway"), verb, str(job.child.pid)]
     answer = subprocess.run(tool, capture_output=True, text=True, timeout=WAIT, stdin=subprocess.DEVNULL)
     took = time.monotonic() - start
     bench.log(f"{' '.join(tool)}: {answer.returncode}, {took:.3f} s", answer.stdout + answer.stderr)
@@ -145,7 +146,7 @@ def training_bars(bench):
     if len(natives) < 2:
         return
     for mode in bench.options.modes:
-        settings = bench.settings(mode, natives[0].need, 1.25)
+        settings = parts.settings(mode, natives[0].need, 1.25)
         job = Job(bench.gpt_command(), harness.shim_environment(bench.options.build, settings))
         try:
             good = job.wait_steps(6)
