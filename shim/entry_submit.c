@@ -46,9 +46,17 @@
 #define HOOK_SUBMIT_SYNC SUBMIT
 #include "shim/hooks.def"
 
+/* Switched off for good (enter.h): nothing is counted, and nobody waits for what is inside the driver. */
+#define PASS_WHEN_OFF(name, args)                                                                                      \
+	do {                                                                                                           \
+		if (__builtin_expect(life_stage() == STAGE_OFF, 0))                                                    \
+			return REAL(name) args;                                                                        \
+	} while (0)
+
 #define HOOK_SUBMIT(name, params, args)                                                                                \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
+		PASS_WHEN_OFF(name, args);                                                                             \
 		stats_call(HOOK_##name);                                                                               \
 		return submit_##name args;                                                                             \
 	}
@@ -57,6 +65,7 @@
 	{                                                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
+		PASS_WHEN_OFF(name, args);                                                                             \
 		stats_call(HOOK_##name);                                                                               \
 		return hint_##name(&result, ARGUMENTS args) ? result : submit_##name args;                             \
 	}
@@ -65,6 +74,7 @@
 	{                                                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
+		PASS_WHEN_OFF(name, args);                                                                             \
 		stats_call(HOOK_##name);                                                                               \
 		if (!peer_is_any())                                                                                    \
 			return submit_##name args;                                                                     \
@@ -77,6 +87,7 @@
 #define HOOK_FORWARD(name, params, args)                                                                               \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
+		PASS_WHEN_OFF(name, args);                                                                             \
 		stats_call(HOOK_##name);                                                                               \
 		return REAL(name) args;                                                                                \
 	}
@@ -112,6 +123,7 @@ static inline bool is_per_thread(const char *name)
 #define HOOK_SUBMIT_SYNC(name, params, args)                                                                           \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
+		PASS_WHEN_OFF(name, args);                                                                             \
 		stats_call(HOOK_##name);                                                                               \
 		CUresult result = submit_##name args;                                                                  \
 		if (__builtin_expect(ledger_n_sync_memops() != 0, 0))                                                  \
@@ -123,6 +135,7 @@ static inline bool is_per_thread(const char *name)
 	{                                                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
+		PASS_WHEN_OFF(name, args);                                                                             \
 		stats_call(HOOK_##name);                                                                               \
 		bool any = peer_is_any();                                                                              \
 		if (any && copy_##name(&result, ARGUMENTS args))                                                       \

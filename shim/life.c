@@ -67,6 +67,14 @@ static void mark_process(void)
 	life_mark = mark;
 }
 
+/* Nothing has been begun: the launch path may know of it already. */
+static void pass_through_for_good(void)
+{
+	int stage = STAGE_NEW;
+
+	atomic_compare_exchange_strong(&life_stage_now, &stage, STAGE_OFF);
+}
+
 bool life_is_off(void)
 {
 	static _Atomic int known; /* 0 not yet, 1 on, 2 off */
@@ -77,6 +85,8 @@ bool life_is_off(void)
 
 		now = value && !strcmp(value, "0") ? 2 : 1;
 		atomic_store_explicit(&known, now, memory_order_relaxed);
+		if (now == 2)
+			pass_through_for_good();
 	}
 	return now == 2;
 }

@@ -67,6 +67,8 @@ struct use_stripe *use_take_stripe(void)
 {
 	static atomic_uint next;
 
+	/* Asked here, where each thread comes once: the launch path looks at what came of it alone. */
+	life_is_off();
 	return use_my_stripe = &use_stripes[atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % USE_STRIPES];
 }
 

@@ -1,0 +1,34 @@
+/*
+ * Switched off (SPILLWAY=0): once a thread has submitted something, what it submits goes to the driver by one look and
+ * one jump; nothing is counted.
+ */
+#include "shim/enter.h"
+#include "shim/stats.h"
+#include "test/core/core.h"
+
+#include <stdlib.h>
+
+static void a_submission_goes_straight_to_the_driver(void **state)
+{
+	CUdeviceptr block;
+
+	(void)state;
+	core_driver();
+	assert_int_equal(cuMemAlloc_v2(&block, 4096), CUDA_SUCCESS);
+	assert_int_equal(cuMemsetD8_v2(block, 1, 4096), CUDA_SUCCESS);
+	assert_int_equal(life_stage(), STAGE_OFF);
+	uint64_t before = stats_calls(HOOK_cuMemsetD8_v2);
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(cuMemsetD8_v2(block, 1, 4096), CUDA_SUCCESS);
+	assert_int_equal(stats_calls(HOOK_cuMemsetD8_v2), before);
+	assert_int_equal(cuMemFree_v2(block), CUDA_SUCCESS);
+}
+
+int main(void)
+{
+	setenv("SPILLWAY", "0", 1);
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_submission_goes_straight_to_the_driver),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
