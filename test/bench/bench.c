@@ -62,7 +62,9 @@ static struct {
 } driver;
 
 /* The driver's own cuLaunchKernel, past any library in front; NULL when that is the function we have anyway. */
-static __typeof__(cuLaunchKernel) *bare_launch;
+static __typeof__(cuLaunchKernel) *bare_launch, *linked_launch; /* NULL: nobody is in front of it */
+/* What a program gets that is linked with the driver; this one is not, so it is there when a library in front has it. */
+#pragma weak cuLaunchKernel
 
 static bool simulated; /* sizes are smaller there: its memory is the host's, its copies the CPU's */
 static CUstream stream;
@@ -100,6 +102,7 @@ static void driver_open(void)
 	}
 	simulated = dlsym(library, "sim_calls") != NULL;
 	*(void **)&bare_launch = symbol_of(library, TEXT(cuLaunchKernel));
+	linked_launch = cuLaunchKernel;
 	if (bare_launch == driver.cuLaunchKernel)
 		bare_launch = NULL;
 }
@@ -204,16 +207,17 @@ static double launches(__typeof__(cuLaunchKernel) *launch, CUfunction empty, CUd
 	return each;
 }
 
-/* What a library in front adds: batches with and without it in turn, each order as often, the median difference. */
-static void measure_added(CUfunction empty, CUdeviceptr block, unsigned batches)
+/* What one launch takes more than another: batches of both in turn, each order as often, the median difference. */
+static void measure_added(const char *name, __typeof__(cuLaunchKernel) *launch, __typeof__(cuLaunchKernel) *bare,
+			  CUfunction empty, CUdeviceptr block, unsigned batches)
 {
-	for (unsigned i = 0; bare_launch && i < batches; i++) {
-		double first = launches(i % 2 ? driver.cuLaunchKernel : bare_launch, empty, block);
-		double second = launches(i % 2 ? bare_launch : driver.cuLaunchKernel, empty, block);
+	for (unsigned i = 0; i < batches; i++) {
+		double first = launches(i % 2 ? launch : bare, empty, block);
+		double second = launches(i % 2 ? bare : launch, empty, block);
 
 		sample(i % 2 ? first - second : second - first);
 	}
-	print_samples("launch_added", "ns");
+	print_samples(name, "ns");
 }
 
 static void measure_launch(void)
@@ -231,7 +235,11 @@ static void measure_launch(void)
 	for (unsigned i = 0; i < batches; i++)
 		sample(launches(driver.cuLaunchKernel, empty, block));
 	print_samples("launch", "ns");
-	measure_added(empty, block, batches);
+	if (bare_launch)
+		measure_added("launch_added", driver.cuLaunchKernel, bare_launch, empty, block, batches);
+	if (linked_launch)
+		measure_added("linked_launch_added", linked_launch, bare_launch ? bare_launch : driver.cuLaunchKernel,
+			      empty, block, batches);
 	CHECK(cuMemFree(block));
 }
 
