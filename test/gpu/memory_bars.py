@@ -1,0 +1,161 @@
+"""The kinds of memory on a real GPU: python memory_bars.py --build BUILD --log FILE [--seconds N] [PART...]
+
+  off      what Spillway costs a launch when it is switched off (SPILLWAY=0)
+  plugs    the allocator functions for PyTorch and CuPy; tensors shared between two processes
+  view     managed memory at one address for the CPU, CuPy and PyTorch
+  managed  a small job in managed memory, prefetched and raw; in memory of the system: step / native, losses
+  async    a GPT job on cudaMallocAsync, its allocations served by the heap: step / native, at 1.5 times the budget
+  llm      a language model generates; need 1.5 times the budget, policy inference: tokens a second / static
+  tools    compute-sanitizer, nsys and cuda-gdb with Spillway in front of a program
+
+Managed and system memory stay below 256 MiB; oversubscription is by Spillway's device.budget alone. Rows: parts.py.
+"""
+import os
+import re
+import shutil
+import statistics
+import subprocess
+
+import bars
+import harness
+import parts
+from parts import last_median, settings
+
+SUM = "sum 68719476736.0"  # of the product that the plugs' jobs compute
+ASYNC = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+
+
+class Memory(parts.Parts):
+    PARTS = {"off": 40, "plugs": 100, "view": 60, "managed": 150, "async": 200, "llm": 250, "tools": 120}
+    DEFAULT = list(PARTS)
+
+    def good(self, what, good, text=""):
+        self.add(what, float(good), 1, text, least=True)
+
+    def off(self):
+        result, _ = self.run("launch, switched off", [self.tool("bench/bench"), "launch"], {}, {"SPILLWAY": "0"}, limit=40)
+        found = bars.lines_of(result.output)
+        median, least, most = found.get("linked_launch_added", (None, 0, 0))
+        self.add("SPILLWAY=0: added to a launch of a program linked with the driver", median, 10,
+                 f"{least:.1f} .. {most:.1f}", near=least, unit=" ns")
+        self.good("SPILLWAY=0: dlsym gives the driver's own function", "launch" in found and "launch_added" not in found)
+
+    def plugs(self):
+        for name in ("torch_plug.py", "cupy_plug.py"):
+            result, _ = self.run(name, self.python(name), {})
+            served = re.search(r"the heap held ([\d.]+) ([MG])iB", result.output)
+            self.good(f"{name}: the product is right, in the heap", result.status == "ok" and SUM in result.output and bool(served),
+                      result.status + (f", {served[0]}" if served else ", nothing served"))
+        result, _ = self.run("ipc_job.py", self.python("ipc_job.py"), {"ipc": "yes"})
+        self.good("ipc_job.py: each side reads what the other wrote", result.status == "ok", result.status)
+
+    def view(self):
+        result, _ = self.run("view", self.python("memory_jobs.py", "view"), {}, {"SPILLWAY_POLICY": "managed"})
+        good = result.status == "ok" and list(result.checks.values()) == ["equal"] * 3
+        self.good("CPU, CuPy and PyTorch see each other's writes", good, f"{result.status} {result.checks}")
+
+    # ---- a small job ----
+
+    def managed(self):
+        command = self.python("memory_jobs.py", "small", 30)
+        sides = {"native": (None, None, None), "managed, prefetched": ({"managed.prefetch": "on-alloc"}, "managed", 1.05),
+                 "managed, raw": ({}, "managed", None), "system": ({}, "system", None)}
+        times, first = {side: [] for side in sides}, None
+        for _ in range(self.options.rounds):
+            for side, (own, policy, _) in sides.items():
+                result, steps = self.run(side, command, own, {"SPILLWAY_POLICY": policy} if policy else None)
+                if result.status != "ok" or not steps.complete:
+                    continue
+                first = first or steps
+                times[side].append(last_median(steps))
+                if steps.losses != first.losses:
+                    self.good(f"{side}: losses equal", False, f"{steps.losses[-1]} for {first.losses[-1]}")
+        for side, (own, _, bar) in sides.items():
+            if side == "native" or not times["native"]:
+                continue
+            base = statistics.median(times["native"])
+            median, least, most = bars.spread(times[side]) if times[side] else (None, 0, 0)
+            self.add(f"{side}: step / native", median and median / base, bar,
+                     f"{median or 0:.2f} ({least:.2f} .. {most:.2f}) / {base:.2f} ms, losses equal", near=least / base)
+
+    # ---- stream-ordered allocations ----
+
+    def stream_ordered(self):
+        command = [*self.python("gpt.py", "1536", "16", "8", self.options.steps), "each"]
+        natives = [self.run("native", command, None, ASYNC)[1] for _ in range(2)]
+        if not all(steps.complete and steps.need for steps in natives):
+            self.add("native", None, 0)
+            return
+        base = statistics.median(last_median(steps) for steps in natives)
+        heap = {"async.use": "heap"}
+        for name, own, bar in (("fits", heap, 1.01), ("exact 1.5", {**settings("exact", natives[0].need, 1.5), **heap}, None),
+                               ("fast 1.5", {**settings("fast", natives[0].need, 1.5), **heap}, None)):
+            result, steps = self.run(name, command, own, ASYNC)
+            if result.status != "ok" or not steps.complete:
+                self.failed(f"{name}: step / native", bar, result)
+                continue
+            good, text = bars.losses_equal(natives[0].losses, natives[1].losses, steps.losses)
+            self.good(f"{name}: losses equal", good, text)
+            self.add(f"{name}: step / native", last_median(steps) / base, bar,
+                     f"{last_median(steps):.1f} / {base:.1f} ms, need {natives[0].need >> 20} MiB, spilled {result.spilled}")
+
+    # ---- a language model ----
+
+    def llm(self):
+        command = self.python("memory_jobs.py", "llm", self.options.tokens)
+        (native, steps), (again, _) = self.run("native", command), self.run("native again", command)
+        if native.status != "ok" or not steps.complete:
+            self.failed("native", 0, native)
+            return
+        self.add("native: a token", last_median(steps), None, f"need {native.need >> 20} MiB", unit=" ms")
+        base = None
+        for name, policy in (("static", "heap"), ("exact", "inference"), ("fast", "inference")):
+            result, steps = self.run(name, command, settings(name, native.need, 1.5), {"SPILLWAY_POLICY": policy})
+            if result.status != "ok" or not steps.complete:
+                self.failed(f"{name} 1.5", None, result)
+                continue
+            text = harness.compare(native, again, result)
+            self.good(f"{name} 1.5: the same tokens", not text.startswith(("DIFFERS", "no result")),
+                      text if native.checks == again.checks else "native runs differ, too")
+            own = last_median(steps)
+            base = base or own
+            self.add(f"{name} 1.5: tokens a second / static", base / own, None if name == "static" else 2,
+                     f"{own:.0f} ms a token, spilled {result.spilled}", least=True)
+
+    # ---- tools of others ----
+
+    def tools(self):
+        program = [self.tool("bench/bench"), "use"]
+        env = {**os.environ, **harness.shim_environment(self.options.build, {})}
+        inside = [f"{name}={env[name]}" for name in ("LD_PRELOAD", "SPILLWAY_POLICY", "SPILLWAY_SET")]
+        commands = {
+            "compute-sanitizer": (["--error-exitcode", "9"], "ERROR SUMMARY: 0 errors"),
+            "nsys": (["profile", "--output", os.path.join(self.folder.name, "nsys"), "--force-overwrite", "true"], ""),
+            "ncu": (["--clock-control", "none"], ""),
+            "cuda-gdb": (["--batch", "--ex", "run", "--args"], "exited normally"),
+        }
+        for name, (arguments, wanted) in commands.items():
+            found = shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
+            if not found:
+                self.add(f"{name}: runs a program", None, None, "it is not there")
+                continue
+            result = subprocess.run([found, *arguments, "env", *inside, *program], capture_output=True, text=True,
+                                    errors="replace", timeout=max(5, min(60, self.left())), check=False)
+            output = result.stdout + result.stderr
+            self.log(f"{name}: {result.returncode}", output)
+            good = result.returncode == 0 and wanted in output and "the heap held" in output
+            self.good(f"{name}: runs a program under Spillway", good, f"exit status {result.returncode}")
+
+
+setattr(Memory, "async", Memory.stream_ordered)  # a keyword of the language, and the right word for the part
+
+
+def arguments():
+    parser = parts.parser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--tokens", type=int, default=24)
+    return parser
+
+
+parts.main(Memory, arguments())
