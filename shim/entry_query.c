@@ -40,10 +40,10 @@ static bool capacity(struct device *device, size_t *ret_free, size_t *ret_total)
 	uint64_t budget = atomic_load(&device->budget.limit), host = spills ? atomic_load(&host_budget.limit) : 0;
 	uint64_t idle = heap_idle_device(heap);
 	uint64_t device_left = smaller(budget_left(&device->budget), driver_free) + idle;
-	uint64_t host_left = (spills ? budget_left(&host_budget) + heap_idle_host(heap) : 0) +
-			     (lent > lent_used ? lent - lent_used : 0);
-	uint64_t in_use = lent_used + atomic_load(&device->budget.used) - smaller(idle, atomic_load(&device->budget.used)) +
-			  atomic_load(&host_budget.used) -
+	uint64_t host_left =
+	    (spills ? budget_left(&host_budget) + heap_idle_host(heap) : 0) + (lent > lent_used ? lent - lent_used : 0);
+	uint64_t in_use = lent_used + atomic_load(&device->budget.used) -
+			  smaller(idle, atomic_load(&device->budget.used)) + atomic_load(&host_budget.used) -
 			  smaller(heap_idle_host(heap), atomic_load(&host_budget.used));
 	uint64_t total, left;
 
@@ -257,7 +257,9 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 		return is_fixed ? REAL(cuPointerGetAttribute)(&ret->number, attribute, address)
 				: ANSWER(number, CU_MEM_HANDLE_TYPE_NONE);
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		return ANSWER(word, peer_access(context_current(), row));
+		/* The driver says so of what cuMemAlloc made, also to a context without access (rules_peer_test). */
+		return ANSWER(word,
+			      row->pool ? peer_access(context_current(), row) : CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		return ANSWER(pointer, row->pool);
 	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:

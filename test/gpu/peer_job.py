@@ -47,7 +47,11 @@ if cupy:
     print(f"check cupy.copy {total}")
     if torch.cuda.can_device_access_peer(0, 1):
         with cupy.cuda.Device(1):
-            cupy.cuda.runtime.deviceEnablePeerAccess(0)
+            try:
+                cupy.cuda.runtime.deviceEnablePeerAccess(0)
+            except cupy.cuda.runtime.CUDARuntimeError as error:  # PyTorch has done so
+                if "AlreadyEnabled" not in str(error):
+                    raise
             kernel = cupy.RawKernel(
                 'extern "C" __global__ void add(int *x, int n) { int i = blockDim.x * blockIdx.x + threadIdx.x; '
                 "if (i < n) x[i] += 2; }", "add")

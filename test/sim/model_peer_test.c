@@ -230,7 +230,7 @@ static void pointers_say_who_may_touch_them(void **state)
 	(void)state;
 	be(0);
 	ok(cuPointerGetAttribute(&flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at));
-	assert_int_equal(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+	assert_int_equal(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	is(CUDA_ERROR_INVALID_VALUE, cuPointerGetAttribute(&got, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at));
 	ok(cuCtxEnablePeerAccess(contexts[1], 0));
 	ok(cuPointerGetAttribute(&flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at));

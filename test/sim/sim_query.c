@@ -177,9 +177,10 @@ static bool attribute_of(const struct thing *thing, CUpointer_attribute which, C
 		*ret_value = mapping ? mapping->handle->prop.allocFlags.gpuDirectRDMACapable : device;
 		return true;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		*ret_value = context   ? (uint64_t)access_of(thing, context)
-			     : mapping ? mapping->access[0]
-				       : SIM_READWRITE;
+		/* What cuMemAlloc made says so to all, whoever has access (rules_peer_test). */
+		*ret_value = (mapping || (block && block->pool)) && context ? (uint64_t)access_of(thing, context)
+			     : mapping                                      ? mapping->access[0]
+									    : SIM_READWRITE;
 		return true;
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		*ret_value = block ? (uintptr_t)block->pool : 0;
