@@ -9,6 +9,7 @@
 
 #include "policy/glob.h"
 #include "policy/keys.h"
+#include "policy/ranks.h"
 
 /* A key of a rule that is also one of the file takes the file's value when it is absent. */
 static void inherit(const struct policy *policy, struct policy_rule *rule)
@@ -108,7 +109,7 @@ static void pack(struct policy *policy)
 		for (int text = 0; text < POLICY_N_TEXTS; text++)
 			if (policy->more[i].memo[text])
 				test->memo = policy->more[i].memo[text];
-		if (rule->process.n || rule->arguments.n)
+		if (rule->process.n || rule->arguments.n || rule->ranks.n)
 			policy->needs |= POLICY_NEED_PROCESS;
 		if (rule->process_is == POLICY_PROCESS_OURS) {
 			policy->needs |= needs;
@@ -119,21 +120,23 @@ static void pack(struct policy *policy)
 	}
 }
 
-static enum policy_process judge(const struct policy_rule *rule, const char *process, const char *arguments)
+static enum policy_process judge(const struct policy_rule *rule, const char *process, const char *arguments,
+				 int64_t rank)
 {
-	if ((rule->process.n && !process) || (rule->arguments.n && !arguments))
-		return POLICY_PROCESS_UNKNOWN;
 	if (rule->process.n && !policy_globs_match(&rule->process, process))
-		return POLICY_PROCESS_NAME;
+		return process ? POLICY_PROCESS_NAME : POLICY_PROCESS_NO_NAME;
 	if (rule->arguments.n && !policy_globs_match(&rule->arguments, arguments))
-		return POLICY_PROCESS_ARGUMENTS;
+		return arguments ? POLICY_PROCESS_ARGUMENTS : POLICY_PROCESS_NO_ARGUMENTS;
+	if (rule->ranks.n && !policy_ranks_match(&rule->ranks, rank))
+		return rank >= 0 ? POLICY_PROCESS_RANK : POLICY_PROCESS_NO_RANK;
 	return POLICY_PROCESS_OURS;
 }
 
-void policy_bind(struct policy *policy, const char *process, const char *arguments)
+void policy_bind(struct policy *policy, const char *process, const char *arguments, int64_t rank)
 {
+	policy->rank = rank;
 	for (size_t i = 0; i < policy->n_rules; i++)
-		policy->rules[i].process_is = judge(&policy->rules[i], process, arguments);
+		policy->rules[i].process_is = judge(&policy->rules[i], process, arguments, rank);
 	pack(policy);
 }
 
@@ -212,6 +215,6 @@ bool policy_finish(struct policy *policy)
 		return false;
 	for (size_t i = 0; i < policy->n_rules; i++)
 		inherit(policy, &policy->rules[i]);
-	policy_bind(policy, NULL, NULL);
+	policy_bind(policy, NULL, NULL, POLICY_NO_RANK);
 	return true;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "policy/glob.h"
+#include "policy/ranks.h"
 
 static bool holds(const struct policy_range *outer, const struct policy_range *inner)
 {
@@ -25,7 +26,7 @@ static bool is_any(const struct policy_range *range, int number)
 /* Does it ask for nothing but a size? */
 static bool is_plain(const struct policy_rule *rule)
 {
-	bool plain = !rule->apis && !rule->devices && !rule->process.n && !rule->arguments.n;
+	bool plain = !rule->apis && !rule->devices && !rule->ranks.n && !rule->process.n && !rule->arguments.n;
 
 	for (int i = 0; i < POLICY_N_NUMBERS; i++)
 		plain = plain && is_any(&rule->number[i], i);
@@ -43,7 +44,7 @@ static bool bits_cover(uint64_t outer, uint64_t inner)
 static bool covers(const struct policy_rule *outer, const struct policy_rule *inner)
 {
 	if (!holds(&outer->size, &inner->size) || policy_rule_apis(inner) & ~policy_rule_apis(outer) ||
-	    !bits_cover(outer->devices, inner->devices))
+	    !bits_cover(outer->devices, inner->devices) || !policy_ranks_cover(&outer->ranks, &inner->ranks))
 		return false;
 	for (int i = 0; i < POLICY_N_NUMBERS; i++)
 		if (!is_any(&outer->number[i], i) && !holds(&outer->number[i], &inner->number[i]))

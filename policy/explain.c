@@ -8,6 +8,7 @@
 
 #include "policy/glob.h"
 #include "policy/keys.h"
+#include "policy/ranks.h"
 #include "policy/size.h"
 #include "policy/text.h"
 
@@ -21,20 +22,28 @@ __attribute__((format(printf, 2, 3))) static bool say(char *ret_text, const char
 	return false;
 }
 
-static bool process_holds(const struct policy_rule *rule, char *ret_text)
+static bool process_holds(const struct policy *policy, const struct policy_rule *rule, char *ret_text)
 {
-	bool name =
-	    rule->process_is == POLICY_PROCESS_NAME || (rule->process_is == POLICY_PROCESS_UNKNOWN && rule->process.n);
-	char patterns[256];
+	static const char *const what[] = {
+	    [POLICY_PROCESS_NO_NAME] = "name of the process is not known",
+	    [POLICY_PROCESS_NAME] = "name of the process does not match",
+	    [POLICY_PROCESS_NO_ARGUMENTS] = "arguments of the process are not known",
+	    [POLICY_PROCESS_ARGUMENTS] = "arguments of the process do not match",
+	};
+	bool name = rule->process_is == POLICY_PROCESS_NAME || rule->process_is == POLICY_PROCESS_NO_NAME;
+	char wants[256];
 
 	if (rule->process_is == POLICY_PROCESS_OURS)
 		return true;
-	policy_globs_format(name ? &rule->process : &rule->arguments, patterns, sizeof(patterns));
-	return say(ret_text, "the %s of the process %s; the rule wants %s", name ? "name" : "arguments",
-		   rule->process_is != POLICY_PROCESS_UNKNOWN ? (name ? "does not match" : "do not match")
-		   : name                                     ? "is not known"
-							      : "are not known",
-		   patterns);
+	if (rule->process_is == POLICY_PROCESS_RANK || rule->process_is == POLICY_PROCESS_NO_RANK)
+		policy_ranks_format(&rule->ranks, wants, sizeof(wants));
+	else
+		policy_globs_format(name ? &rule->process : &rule->arguments, wants, sizeof(wants));
+	if (rule->process_is == POLICY_PROCESS_RANK)
+		return say(ret_text, "the rank is %lld, not %s", (long long)policy->rank, wants);
+	if (rule->process_is == POLICY_PROCESS_NO_RANK)
+		return say(ret_text, "the process has no rank; the rule wants %s", wants);
+	return say(ret_text, "the %s; the rule wants %s", what[rule->process_is], wants);
 }
 
 static bool size_holds(const struct policy_rule *rule, uint64_t bytes, char *ret_text)
@@ -125,7 +134,7 @@ bool policy_explain(const struct policy *policy, int index, const struct policy_
 	const struct policy_rule *rule = &policy->rules[index];
 
 	*ret_text = '\0';
-	return process_holds(rule, ret_text) && size_holds(rule, request->bytes, ret_text) &&
+	return process_holds(policy, rule, ret_text) && size_holds(rule, request->bytes, ret_text) &&
 	       api_holds(rule, request->api, ret_text) && device_holds(rule, request->device, ret_text) &&
 	       number_holds(rule, request, POLICY_NUMBER_ORDER, request->order, ret_text) &&
 	       number_holds(rule, request, POLICY_NUMBER_LIVE, request->live, ret_text) &&

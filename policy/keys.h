@@ -18,6 +18,7 @@ enum policy_type {
 	POLICY_TYPE_TEXT,      /* char[POLICY_MAX_NAME + 1] */
 	POLICY_TYPE_GLOBS,     /* struct policy_globs; one or a list */
 	POLICY_TYPE_DEVICES,   /* uint64_t, bits; one or a list */
+	POLICY_TYPE_RANKS,     /* struct policy_ranks; one or a list */
 	POLICY_TYPE_NODE,      /* int, or POLICY_NODE_AUTO */
 	POLICY_TYPE_CONDITION, /* struct policy_range, of bytes */
 	POLICY_TYPE_PRESSURE,  /* struct policy_range, of bytes */

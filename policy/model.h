@@ -21,6 +21,7 @@ enum {
 	POLICY_MAX_GLOB = 255,     /* bytes of one pattern */
 	POLICY_MAX_GLOBS = 64,     /* patterns of one condition */
 	POLICY_MAX_DEVICES = 63,   /* bits of a word; the last one means any, known or not */
+	POLICY_MAX_RANKS = 1024,   /* ranges of ranks of one condition */
 	POLICY_MAX_INCLUDE = 8,    /* files that include one another, the first one not counted */
 	POLICY_MAX_FILES = 64,     /* files of one policy */
 };
@@ -36,6 +37,12 @@ struct policy_globs {
 	unsigned n, bytes;
 };
 
+/* Ranks in rising order, no two of the ranges touch. range is owned; NULL = no condition. */
+struct policy_ranks {
+	struct policy_range *range;
+	unsigned n;
+};
+
 /* Some uses, in order. */
 struct policy_uses {
 	unsigned n;
@@ -48,10 +55,13 @@ enum { POLICY_TEXT_LIBRARY, POLICY_TEXT_THREAD, POLICY_TEXT_NVTX, POLICY_N_TEXTS
 
 /* What binding found out about a rule. Anything but OURS: it matches nothing. */
 enum policy_process {
-	POLICY_PROCESS_OURS,      /* no condition, or it holds */
-	POLICY_PROCESS_UNKNOWN,   /* not bound yet, or the text was NULL */
-	POLICY_PROCESS_NAME,      /* the name does not match */
-	POLICY_PROCESS_ARGUMENTS, /* the arguments do not match */
+	POLICY_PROCESS_OURS,         /* no condition, or it holds */
+	POLICY_PROCESS_NO_NAME,      /* not bound yet, or the text was NULL */
+	POLICY_PROCESS_NAME,         /* the name does not match */
+	POLICY_PROCESS_NO_ARGUMENTS, /* as with the name */
+	POLICY_PROCESS_ARGUMENTS,    /* the arguments do not match */
+	POLICY_PROCESS_NO_RANK,      /* not bound yet, or it has none */
+	POLICY_PROCESS_RANK,         /* the rank is another one */
 };
 
 /*
@@ -63,6 +73,7 @@ struct policy_rule {
 	struct policy_range size, number[POLICY_N_NUMBERS];
 	int apis; /* bits */
 	uint64_t devices;
+	struct policy_ranks ranks;
 	struct policy_globs process, arguments, text[POLICY_N_TEXTS];
 	int use, place, movable, vmm_spill;
 	struct policy_uses fallback;
@@ -134,6 +145,7 @@ struct policy {
 	const struct policy_globs **libraries;
 	unsigned n_libraries;
 	unsigned needs;
+	int64_t rank;     /* that the policy is bound to */
 	uint32_t decided; /* bits: apis that some rule can match */
 	bool rules_bad;   /* while reading: a rule has an error, so nothing can be said about what it covers */
 	/* What messages call the files, and their real paths (NULL: none; a built-in, a text in memory); owned. */

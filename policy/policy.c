@@ -14,6 +14,7 @@
 #include "policy/keys.h"
 #include "policy/model.h"
 #include "policy/parse.h"
+#include "policy/ranks.h"
 #include "policy/text.h"
 
 static bool is_path(const char *name)
@@ -130,6 +131,7 @@ static void rule_free(struct policy_rule *rule)
 {
 	policy_globs_free(&rule->process);
 	policy_globs_free(&rule->arguments);
+	policy_ranks_free(&rule->ranks);
 	for (int i = 0; i < POLICY_N_TEXTS; i++)
 		policy_globs_free(&rule->text[i]);
 }

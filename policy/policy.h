@@ -124,7 +124,7 @@ enum policy_need {
 	POLICY_NEED_LIBRARY = 1 << 3,
 	POLICY_NEED_THREAD = 1 << 4,
 	POLICY_NEED_NVTX = 1 << 5,
-	POLICY_NEED_PROCESS = 1 << 6, /* name or arguments: policy_bind() */
+	POLICY_NEED_PROCESS = 1 << 6, /* name, arguments or rank: policy_bind() */
 };
 
 /*
@@ -214,9 +214,11 @@ void policy_warn_devices(const struct policy *policy, const struct policy_device
 
 /*
  * Tell a policy, once and before it is shared, which process it decides for. Until then, and for a text that is NULL,
- * rules that ask for it match nothing. arguments: those of the command line with a blank between them.
+ * rules that ask for it match nothing. arguments: those of the command line with a blank between them. rank: in the job
+ * of several processes that it is part of; POLICY_NO_RANK, as any below 0, where it is part of none.
  */
-void policy_bind(struct policy *policy, const char *process, const char *arguments);
+#define POLICY_NO_RANK (-1)
+void policy_bind(struct policy *policy, const char *process, const char *arguments, int64_t rank);
 
 /* Bits of enum policy_need: what rules look at that can match. Rules of another process do not count once bound. */
 unsigned policy_needs(const struct policy *policy);

@@ -13,6 +13,18 @@ char policy_lower(char c)
 	return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
+bool policy_number_read(const char *text, uint64_t *ret_number, const char **ret_end)
+{
+	uint64_t number = 0;
+	const char *c = text;
+
+	for (; policy_is_digit(*c) && number <= 100000000000000000ull; c++)
+		number = number * 10 + (unsigned)(*c - '0');
+	*ret_number = number;
+	*ret_end = c;
+	return c > text && !policy_is_digit(*c);
+}
+
 /* Length of the printable character at text: 1 for ASCII, 2 to 4 for whole UTF-8, 0 for what must not be printed. */
 static size_t printable_length(const unsigned char *text)
 {

@@ -6,9 +6,13 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 bool policy_is_digit(char c);
 char policy_lower(char c); /* ASCII only */
+
+/* Digits from text; *ret_end is where they end. False: there are none, or the number is over 10^18. */
+bool policy_number_read(const char *text, uint64_t *ret_number, const char **ret_end);
 
 /*
  * text in double quotes, fit to be printed: control characters and broken UTF-8 become '?', long text ends in "...".

@@ -8,6 +8,7 @@
 
 #include "policy/glob.h"
 #include "policy/keys.h"
+#include "policy/ranks.h"
 #include "policy/size.h"
 #include "policy/text.h"
 
@@ -137,25 +138,12 @@ static bool limit_parse(const char *text, uint64_t *ret_bytes, char *ret_why)
 	return policy_size_bytes_parse(text, ret_bytes, ret_why);
 }
 
-/* Digits from text; *ret_end is where they end. False: there are none, or the number is over 10^18. */
-static bool number_read(const char *text, uint64_t *ret_number, const char **ret_end)
-{
-	uint64_t number = 0;
-	const char *c = text;
-
-	for (; policy_is_digit(*c) && number <= 100000000000000000ull; c++)
-		number = number * 10 + (unsigned)(*c - '0');
-	*ret_number = number;
-	*ret_end = c;
-	return c > text && !policy_is_digit(*c);
-}
-
 /* "3" or "3 .. 5", with nothing behind; blanks around the dots do not count. */
 static bool numbers_read(const char *text, struct policy_range *ret_range)
 {
 	const char *end;
 
-	if (!number_read(text, &ret_range->lo, &end))
+	if (!policy_number_read(text, &ret_range->lo, &end))
 		return false;
 	ret_range->hi = ret_range->lo;
 	if (!*end)
@@ -164,7 +152,7 @@ static bool numbers_read(const char *text, struct policy_range *ret_range)
 	if (strncmp(end, "..", 2) != 0)
 		return false;
 	end += 2 + strspn(end + 2, " ");
-	return number_read(end, &ret_range->hi, &end) && !*end;
+	return policy_number_read(end, &ret_range->hi, &end) && !*end;
 }
 
 static bool devices_add(const char *text, uint64_t *devices, char *ret_why)
@@ -196,7 +184,7 @@ static bool node_parse(const char *text, int *ret_node, char *ret_why)
 		*ret_node = POLICY_NODE_AUTO;
 		return true;
 	}
-	if (!number_read(text, &node, &end) || *end || node > MAX_NODE) {
+	if (!policy_number_read(text, &node, &end) || *end || node > MAX_NODE) {
 		snprintf(ret_why, POLICY_MAX_WHY, "%s is no NUMA node; write auto or a number from 0 to %d",
 			 policy_quote(text, quoted), MAX_NODE);
 		return false;
@@ -216,7 +204,7 @@ static bool order_parse(const char *text, struct policy_range *ret_range, char *
 
 	policy_quote(text, quoted);
 	if (first || after) {
-		if (!number_read(text + 6 + strspn(text + 6, " "), &n, &end) || *end) {
+		if (!policy_number_read(text + 6 + strspn(text + 6, " "), &n, &end) || *end) {
 			snprintf(ret_why, POLICY_MAX_WHY, "%s has no plain number; write \"%s 100\"", quoted,
 				 first ? "first" : "after");
 			return false;
@@ -260,7 +248,7 @@ static bool pressure_parse(const char *text, struct policy_range *ret_range, cha
 bool policy_value_is_list(const struct policy_key *key)
 {
 	return key->type == POLICY_TYPE_FLAGS || key->type == POLICY_TYPE_USES || key->type == POLICY_TYPE_GLOBS ||
-	       key->type == POLICY_TYPE_DEVICES;
+	       key->type == POLICY_TYPE_DEVICES || key->type == POLICY_TYPE_RANKS;
 }
 
 void policy_value_clear(const struct policy_key *key, void *target)
@@ -273,6 +261,8 @@ void policy_value_clear(const struct policy_key *key, void *target)
 		((struct policy_uses *)field)->n = 0;
 	else if (key->type == POLICY_TYPE_GLOBS)
 		policy_globs_free(field);
+	else if (key->type == POLICY_TYPE_RANKS)
+		policy_ranks_free(field);
 	else if (key->type == POLICY_TYPE_DEVICES)
 		*(uint64_t *)field = 0;
 }
@@ -302,6 +292,8 @@ bool policy_value_add(const struct policy_key *key, const char *text, void *targ
 		return policy_globs_add(field, text, ret_why);
 	case POLICY_TYPE_DEVICES:
 		return devices_add(text, field, ret_why);
+	case POLICY_TYPE_RANKS:
+		return policy_ranks_add(field, text, ret_why);
 	case POLICY_TYPE_NODE:
 		return node_parse(text, field, ret_why);
 	case POLICY_TYPE_CONDITION:
@@ -333,7 +325,7 @@ const char *policy_value_example(const struct policy_key *key)
 	    {POLICY_TYPE_CONDITION, "\">= 64MiB\""}, {POLICY_TYPE_TEXT, "some text"},
 	    {POLICY_TYPE_GLOBS, "\"*name*\""},       {POLICY_TYPE_DEVICES, "0"},
 	    {POLICY_TYPE_ORDER, "\"first 100\""},    {POLICY_TYPE_PRESSURE, "\"device.free < 2GiB\""},
-	    {POLICY_TYPE_INCLUDE, "other.yaml"},
+	    {POLICY_TYPE_INCLUDE, "other.yaml"},     {POLICY_TYPE_RANKS, "0"},
 	};
 
 	for (size_t i = 0; i < sizeof(examples) / sizeof(*examples); i++)

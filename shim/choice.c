@@ -4,6 +4,7 @@
 #include "shim/heap/heap.h"
 #include "shim/log.h"
 #include "shim/nvtx.h"
+#include "shim/rank.h"
 #include "shim/real.h"
 
 #include <stdio.h>
@@ -48,7 +49,8 @@ void choice_bind_process(struct policy *policy)
 	char arguments[4096]; /* what is longer is cut; patterns look at its beginning */
 
 	if (policy_needs(policy) & POLICY_NEED_PROCESS)
-		policy_bind(policy, program_invocation_short_name, read_arguments(arguments, sizeof(arguments)));
+		policy_bind(policy, program_invocation_short_name, read_arguments(arguments, sizeof(arguments)),
+			    rank_number());
 }
 
 void choice_start(struct policy *policy)

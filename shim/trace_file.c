@@ -1,5 +1,6 @@
 #include "policy/policy.h"
 #include "shim/device.h"
+#include "shim/rank.h"
 #include "shim/stats.h"
 #include "shim/trace_inside.h"
 
@@ -18,20 +19,6 @@
 
 /* ---- the name ---- */
 
-/* Of a job of several processes; the first of these that is a number. */
-static const char *rank(void)
-{
-	static const char *const variables[] = {"RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"};
-
-	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
-		const char *value = secure_getenv(variables[i]);
-
-		if (value && *value && strspn(value, "0123456789") == strlen(value) && strlen(value) < 12)
-			return value;
-	}
-	return "0";
-}
-
 static const char *value_of(char letter, char room[256])
 {
 	room[0] = 0;
@@ -46,7 +33,7 @@ static const char *value_of(char letter, char room[256])
 	case 'e':
 		return program_invocation_short_name;
 	case 'r':
-		return rank();
+		return rank_text() ? rank_text() : "0";
 	case '%':
 		return "%";
 	default:
@@ -231,7 +218,9 @@ void file_head(const struct policy *policy, char *ret_text, size_t bytes)
 	gethostname(host, sizeof(host) - 1);
 	add(&text, "version=%d\nstart=%llu\nclock=%llu\n", TRACE_VERSION, (unsigned long long)clock_wall(),
 	    (unsigned long long)clock_now());
-	add(&text, "pid=%d\nhost=%s\nrank=%s\n", (int)getpid(), host, rank());
+	add(&text, "pid=%d\nhost=%s\n", (int)getpid(), host);
+	if (rank_text())
+		add(&text, "rank=%s\n", rank_text());
 	add_command(&text);
 	add(&text, "spillway=%s\n", SPILLWAY_VERSION);
 	if (policy)

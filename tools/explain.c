@@ -15,6 +15,7 @@
 struct question {
 	struct policy_request request;
 	const char *policy, *set, *process, *arguments;
+	int64_t rank;
 	bool json;
 };
 
@@ -35,6 +36,7 @@ static int print_help(void)
 	       "  --free SIZE      bytes that may still be allocated on the device\n"
 	       "  --process NAME   name of the process\n"
 	       "  --args TEXT      its arguments, blanks between them\n"
+	       "  --rank N         its rank in a job of several processes\n"
 	       "  --set KEY=VALUE  on top of the policy; several with commas between them\n"
 	       "  --json           print JSON\n\n"
 	       "Exit status: 0 it was explained, 2 wrong usage or an error in the policy.\n\n"
@@ -58,26 +60,20 @@ enum option_code {
 	OPTION_FREE,
 	OPTION_PROCESS,
 	OPTION_ARGS,
+	OPTION_RANK,
 	OPTION_SET,
 	OPTION_JSON,
 };
 
 static const struct option options[] = {
-    {"size", required_argument, NULL, OPTION_SIZE},
-    {"api", required_argument, NULL, OPTION_API},
-    {"device", required_argument, NULL, OPTION_DEVICE},
-    {"lib", required_argument, NULL, OPTION_LIB},
-    {"thread", required_argument, NULL, OPTION_THREAD},
-    {"nvtx", required_argument, NULL, OPTION_NVTX},
-    {"order", required_argument, NULL, OPTION_ORDER},
-    {"live", required_argument, NULL, OPTION_LIVE},
-    {"free", required_argument, NULL, OPTION_FREE},
-    {"process", required_argument, NULL, OPTION_PROCESS},
-    {"args", required_argument, NULL, OPTION_ARGS},
-    {"set", required_argument, NULL, OPTION_SET},
-    {"json", no_argument, NULL, OPTION_JSON},
-    {"help", no_argument, NULL, OPTION_HELP},
-    {NULL, 0, NULL, 0},
+    {"size", required_argument, NULL, OPTION_SIZE},     {"api", required_argument, NULL, OPTION_API},
+    {"device", required_argument, NULL, OPTION_DEVICE}, {"lib", required_argument, NULL, OPTION_LIB},
+    {"thread", required_argument, NULL, OPTION_THREAD}, {"nvtx", required_argument, NULL, OPTION_NVTX},
+    {"order", required_argument, NULL, OPTION_ORDER},   {"live", required_argument, NULL, OPTION_LIVE},
+    {"free", required_argument, NULL, OPTION_FREE},     {"process", required_argument, NULL, OPTION_PROCESS},
+    {"args", required_argument, NULL, OPTION_ARGS},     {"rank", required_argument, NULL, OPTION_RANK},
+    {"set", required_argument, NULL, OPTION_SET},       {"json", no_argument, NULL, OPTION_JSON},
+    {"help", no_argument, NULL, OPTION_HELP},           {NULL, 0, NULL, 0},
 };
 
 /* A plain number of at most most. */
@@ -95,8 +91,9 @@ static bool number_read(const char *text, unsigned long long most, unsigned long
 }
 
 /* Numbers and sizes; the texts are taken as they are. */
-static bool value_read(int code, const char *text, struct policy_request *request, char *why)
+static bool value_read(int code, const char *text, struct question *question, char *why)
 {
+	struct policy_request *request = &question->request;
 	unsigned long long number;
 
 	switch (code) {
@@ -114,6 +111,11 @@ static bool value_read(int code, const char *text, struct policy_request *reques
 		if (!number_read(text, 62, &number, why))
 			return false;
 		request->device = (int)number;
+		return true;
+	case OPTION_RANK:
+		if (!number_read(text, INT64_MAX, &number, why))
+			return false;
+		question->rank = (int64_t)number;
 		return true;
 	default:
 		if (!number_read(text, UINT64_MAX, &number, why))
@@ -151,7 +153,7 @@ static bool take(struct question *question, int code, const char *option)
 		question->json = true;
 		return true;
 	}
-	if (value_read(code, optarg, &question->request, why))
+	if (value_read(code, optarg, question, why))
 		return true;
 	tool_say("--%s: %s", option, why);
 	return false;
@@ -351,7 +353,7 @@ static void print_json(const struct policy *policy, const struct policy_request 
 
 int tool_explain(int argc, char **argv)
 {
-	struct question question = {.request = {.bytes = 1 << 20}};
+	struct question question = {.request = {.bytes = 1 << 20}, .rank = POLICY_NO_RANK};
 	int status = question_read(argc, argv, &question);
 	struct policy_decision decision;
 	struct policy_errors errors;
@@ -364,7 +366,7 @@ int tool_explain(int argc, char **argv)
 	policy_errors_free(&errors);
 	if (!policy)
 		return TOOL_BAD;
-	policy_bind(policy, question.process, question.arguments);
+	policy_bind(policy, question.process, question.arguments, question.rank);
 	decision = policy_decide(policy, &question.request);
 	if (question.json)
 		print_json(policy, &question.request, &decision);

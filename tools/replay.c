@@ -19,7 +19,8 @@ static bool read_policy(struct replay_request *request, const struct replay_mode
 	policy_errors_free(&errors);
 	if (!policy)
 		return false;
-	policy_bind(policy, *model->process ? model->process : NULL, *model->arguments ? model->arguments : NULL);
+	policy_bind(policy, *model->process ? model->process : NULL, *model->arguments ? model->arguments : NULL,
+		    model->rank);
 	if (request->mode == POLICY_SPILL_COUNT)
 		request->mode = policy_spill_mode(policy);
 	struct policy_size host = policy_host_budget(policy);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "policy/policy.h"
 #include "policy/text.h"
 #include "tools/trace_read.h"
 
@@ -184,7 +185,7 @@ int replay_model_read(struct replay_model *model, const char *path)
 	struct replay_lines lines;
 	int status;
 
-	*model = (struct replay_model){0};
+	*model = (struct replay_model){.rank = POLICY_NO_RANK};
 	status = lines_open(&lines, path);
 	if (status) {
 		replay_wrong(model, "%s", strerror(-status));

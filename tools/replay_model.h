@@ -78,6 +78,7 @@ struct replay_model {
 	const char *kind;    /* of file, for people */
 	char process[64];    /* name of the program; "" */
 	char arguments[512]; /* and the rest of its command line; "" */
+	int64_t rank;        /* in its job, or POLICY_NO_RANK */
 	char problem[256];   /* why reading ended; "" */
 	char broken[256];    /* what is there was read, and this is why it is not all; "" */
 };

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "policy/policy.h"
+#include "policy/text.h"
 #include "tools/trace_read.h"
 
 struct taking {
@@ -143,16 +144,20 @@ static bool take_row(struct taking *taking, const struct trace_row *row, uint64_
 	}
 }
 
-/* "python3 train.py ..." */
-static void take_command(struct replay_model *model, const struct trace *trace)
+/* "python3 train.py ...", and which of several it was. */
+static void take_process(struct replay_model *model, const struct trace *trace)
 {
 	char room[sizeof(model->arguments)];
-	const char *command = trace_value(trace, "command", room, sizeof(room));
+	const char *command = trace_value(trace, "command", room, sizeof(room)), *rank, *end;
+	uint64_t number;
 	size_t name = strcspn(command, " ");
 	const char *slash = memrchr(command, '/', name), *begin = slash ? slash + 1 : command;
 
 	snprintf(model->process, sizeof(model->process), "%.*s", (int)(command + name - begin), begin);
 	snprintf(model->arguments, sizeof(model->arguments), "%s", command + name + strspn(command + name, " "));
+	rank = trace_value(trace, "rank", room, sizeof(room));
+	if (policy_number_read(rank, &number, &end) && !*end)
+		model->rank = (int64_t)number;
 }
 
 int replay_model_take(struct replay_model *model, const struct trace *trace)
@@ -168,11 +173,11 @@ int replay_model_take(struct replay_model *model, const struct trace *trace)
 	};
 	bool ok = taking.block_of && taking.submit_of && taking.as_of && taking.text_of;
 
-	*model = (struct replay_model){.kind = "trace", .timed = true, .lost = trace->n_lost};
+	*model = (struct replay_model){.kind = "trace", .timed = true, .lost = trace->n_lost, .rank = POLICY_NO_RANK};
 	if (ok) {
 		memset(taking.block_of, 0xff, (trace->n_blocks + 1) * sizeof(*taking.block_of));
 		memset(taking.text_of, 0xff, (taking.n_sites + 1) * sizeof(*taking.text_of));
-		take_command(model, trace);
+		take_process(model, trace);
 	}
 	for (size_t i = 0; ok && i < trace->n_rows; i++)
 		ok = take_row(&taking, &trace->rows[i], i + 1);

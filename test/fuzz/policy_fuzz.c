@@ -67,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 		abort();
 	problems_check(&errors);
 	if (policy) {
-		policy_bind(policy, "python3", "a b");
+		policy_bind(policy, "python3", "a b", 3);
 		decision_check(policy, &(struct policy_request){.bytes = n_text});
 		decision_check(policy, &(struct policy_request){
 					   .bytes = 1 << 20,

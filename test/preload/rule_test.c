@@ -366,6 +366,58 @@ static void a_program_with_memory_management_of_its_own_has_more_than_the_device
 	    under("rules:\n- {match: {api: vmm, size: == 2MiB}, use: deny}\n", is_denied_memory_of_its_own), 0);
 }
 
+/* ---- ranks ---- */
+
+static int is_rank_0(void)
+{
+	driver_start(0);
+	CHECK(!driver_is_heap(child_alloc(2 * MIB)) && driver_is_heap(child_alloc(4 * MIB)));
+	return 0;
+}
+
+static int is_rank_1(void)
+{
+	CUdeviceptr refused;
+
+	driver_start(0);
+	CHECK(driver_is_heap(child_alloc(2 * MIB)));
+	CHECK(cu.cuMemAlloc_v2(&refused, 4 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	return 0;
+}
+
+static int is_no_rank(void)
+{
+	driver_start(0);
+	CHECK(driver_is_heap(child_alloc(2 * MIB)) && driver_is_heap(child_alloc(4 * MIB)));
+	return 0;
+}
+
+/* As a program does that starts its ranks itself, after the library has been loaded into it. */
+static int becomes_rank_1(void)
+{
+	setenv("RANK", "1", 1);
+	return is_rank_1();
+}
+
+static void ranks_of_a_job_have_rules_of_their_own(void **state)
+{
+	static const char text[] = "rules:\n- {match: {rank: 0, size: < 3MiB}, use: driver}\n"
+				   "- {match: {rank: '>= 1', size: == 4MiB}, use: deny}\n";
+	(void)state;
+	static const char *const variables[] = {"RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"};
+	for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++)
+		unsetenv(variables[i]);
+	assert_int_equal(under(text, is_no_rank), 0);
+	assert_int_equal(under(text, becomes_rank_1), 0);
+	for (size_t i = 0; i < sizeof(variables) / sizeof(*variables); i++) {
+		setenv(variables[i], "0", 1);
+		assert_int_equal(under(text, is_rank_0), 0);
+		setenv(variables[i], "1", 1);
+		assert_int_equal(under(text, is_rank_1), 0);
+		unsetenv(variables[i]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -376,6 +428,7 @@ int main(void)
 	    cmocka_unit_test(a_rule_puts_pages_of_the_system_in_the_place_of_managed_memory),
 	    cmocka_unit_test(managed_memory_is_the_drivers_where_no_other_can_be_or_none_is_asked_for),
 	    cmocka_unit_test(rules_bound_and_deny_pinned_memory),
+	    cmocka_unit_test(ranks_of_a_job_have_rules_of_their_own),
 	    cmocka_unit_test(a_program_with_memory_management_of_its_own_has_more_than_the_device_by_rule),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,8 +59,9 @@ char *__wrap_strdup(const char *text)
 	return fails() ? NULL : __real_strdup(text);
 }
 
-static const char good[] = "device: {budget: 1GiB}\ninclude: training\nrules:\n"
-			   "- {name: a, match: {size: \"< 1MiB\", thread: [a, b], process: p}, use: heap}\n";
+static const char good[] =
+    "device: {budget: 1GiB}\ninclude: training\nrules:\n"
+    "- {name: a, match: {size: \"< 1MiB\", thread: [a, b], process: p, rank: [2, 0]}, use: heap}\n";
 static const char bad[] = "device: {budget: 1}\nfoo: &a 1\nrules:\n- {use: heap}\n- {use: heap}\n- [\n";
 
 /* Fail allocation 1, 2, 3 ... until reading needs no more. A policy comes out whole or not at all. */

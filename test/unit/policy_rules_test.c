@@ -209,16 +209,93 @@ static void binding_settles_what_concerns_the_process(void **state)
 	assert_string_equal(why, "the name of the process is not known; the rule wants \"py*\"");
 	assert_false(policy_explain(policy, 1, &request, why));
 	assert_string_equal(why, "the arguments of the process are not known; the rule wants \"*--big*\" or \"x\"");
-	policy_bind(policy, "python3", "train.py --big 1");
+	policy_bind(policy, "python3", "train.py --big 1", POLICY_NO_RANK);
 	assert_int_equal(policy_needs(policy), POLICY_NEED_PROCESS | POLICY_NEED_THREAD);
 	assert_int_equal(policy_decide(policy, &request).rule, 0);
-	policy_bind(policy, "sh", "train.py --big 1");
+	policy_bind(policy, "sh", "train.py --big 1", POLICY_NO_RANK);
 	assert_int_equal(policy_needs(policy), POLICY_NEED_PROCESS);
 	assert_int_equal(policy_decide(policy, &request).rule, 1);
-	policy_bind(policy, "sh", "train.py");
+	policy_bind(policy, "sh", "train.py", POLICY_NO_RANK);
 	assert_int_equal(policy_decide(policy, &request).rule, -1);
 	assert_false(policy_explain(policy, 1, &request, why));
 	assert_string_equal(why, "the arguments of the process do not match; the rule wants \"*--big*\" or \"x\"");
+	policy_bind(policy, "sh", NULL, POLICY_NO_RANK);
+	assert_false(policy_explain(policy, 0, &request, why));
+	assert_string_equal(why, "the name of the process does not match; the rule wants \"py*\"");
+	policy_free(policy);
+}
+
+/* Does a rule with this condition decide about a process of that rank? Deciding and explaining must agree. */
+static bool of_rank(const char *condition, int64_t rank, char why[POLICY_EXPLAIN_BYTES])
+{
+	struct policy *policy;
+	char text[400];
+	bool yes;
+
+	snprintf(text, sizeof(text), "rules:\n- {match.rank: %s, use: driver}\n", condition);
+	policy = good_policy(text);
+	assert_int_equal(policy_needs(policy), POLICY_NEED_PROCESS);
+	assert_int_equal(policy_decide(policy, &plain).rule, -1); /* not bound */
+	policy_bind(policy, NULL, NULL, rank);
+	yes = policy_decide(policy, &plain).rule == 0;
+	assert_int_equal(policy_explain(policy, 0, &plain, why), yes);
+	policy_free(policy);
+	return yes;
+}
+
+static void a_rule_may_be_about_some_ranks(void **state)
+{
+	static const struct {
+		const char *condition, *ranks; /* of the first ten, those that it is about */
+	} rows[] = {
+	    {"0", "0"},
+	    {"7", "7"},
+	    {"1 .. 3", "123"},
+	    {"1..3", "123"},
+	    {"[0, 2..4, 8]", "02348"},
+	    {"[8, 4, 0, 3, 2]", "02348"},
+	    {"[5, 3, 4]", "345"},
+	    {"'== 4'", "4"},
+	    {"'>= 8'", "89"},
+	    {"'>7'", "89"},
+	    {"< 2", "01"},
+	    {"<= 2", "012"},
+	    {"[< 2, '> 8']", "019"},
+	    {"[0 .. 3, '>= 4']", "0123456789"},
+	};
+	char why[POLICY_EXPLAIN_BYTES], got[16];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		size_t n = 0;
+
+		for (int rank = 0; rank < 10; rank++)
+			if (of_rank(rows[i].condition, rank, why))
+				got[n++] = (char)('0' + rank);
+		got[n] = '\0';
+		assert_string_equal(got, rows[i].ranks);
+		/* A process without a rank is of none of them. */
+		assert_false(of_rank(rows[i].condition, POLICY_NO_RANK, why));
+	}
+	assert_true(of_rank("'> 3'", 99999999999, why));
+	assert_string_equal(why, "");
+	assert_false(of_rank("[9 .. 11, 3, '>= 20', 4]", 12, why));
+	assert_string_equal(why, "the rank is 12, not 3 .. 4 or 9 .. 11 or >= 20");
+	assert_false(of_rank("[0, 2]", POLICY_NO_RANK, why));
+	assert_string_equal(why, "the process has no rank; the rule wants 0 or 2");
+}
+
+static void a_rule_of_another_rank_needs_nothing(void **state)
+{
+	struct policy *policy = good_policy("rules:\n- {match: {rank: 1, api: host, thread: t}, use: deny}\n");
+
+	(void)state;
+	policy_bind(policy, NULL, NULL, 0);
+	assert_int_equal(policy_needs(policy), POLICY_NEED_PROCESS);
+	assert_false(policy_decides(policy, POLICY_API_HOST));
+	policy_bind(policy, NULL, NULL, 1);
+	assert_int_equal(policy_needs(policy), POLICY_NEED_PROCESS | POLICY_NEED_THREAD);
+	assert_true(policy_decides(policy, POLICY_API_HOST));
 	policy_free(policy);
 }
 
@@ -399,9 +476,11 @@ static void random_rule(char **end)
 	    "nvtx: 'a?'",
 	    "process: 'p*'",
 	    "arguments: '*x*'",
+	    "rank: [0, 3 .. 4]",
+	    "rank: '>= 2'",
 	};
 	/* Two conditions on one thing would be a key given twice. */
-	static const unsigned char same[] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 6, 7, 8, 9, 10};
+	static const unsigned char same[] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 6, 7, 8, 9, 10, 11, 11};
 	unsigned used = 0;
 
 	*end += sprintf(*end, "- use: driver\n  match:\n    size: \">= 1B\"\n");
@@ -452,7 +531,7 @@ static void random_rules_are_decided_as_they_are_explained(void **state)
 		policy = policy_read_text("p.yaml", text, strlen(text), NULL, &errors);
 		if (!policy)
 			fail_msg("%u: %s", errors.kept[0].line, errors.kept[0].text);
-		policy_bind(policy, round % 2 ? "python" : "sh", round % 3 ? "x y" : NULL);
+		policy_bind(policy, round % 2 ? "python" : "sh", round % 3 ? "x y" : NULL, round % 7 - 1);
 		for (int i = 0; i < 100; i++) {
 			struct policy_request request = random_request();
 			int rule = 0;
@@ -485,6 +564,8 @@ int main(void)
 	    cmocka_unit_test(all_conditions_of_a_rule_must_hold),
 	    cmocka_unit_test(equal_patterns_of_many_rules_are_told_apart_from_others),
 	    cmocka_unit_test(binding_settles_what_concerns_the_process),
+	    cmocka_unit_test(a_rule_may_be_about_some_ranks),
+	    cmocka_unit_test(a_rule_of_another_rank_needs_nothing),
 	    cmocka_unit_test(only_what_rules_ask_for_is_needed),
 	    cmocka_unit_test(a_decision_lists_the_uses_in_order),
 	    cmocka_unit_test(a_rule_takes_the_files_settings_where_it_has_none),

@@ -24,6 +24,20 @@ static void wrong_values_say_what_to_write_instead(void **state)
 	    {"use: heap, match.device: 99999999999999999999",
 	     "device: \"99999999999999999999\" is no device; write a number from 0 to 62, or \"0 .. 3\""},
 	    {"use: heap, match.device: [1, 0..2]", "device: \"0..2\" is listed already; remove it"},
+	    {"use: heap, match.rank: x", "rank: \"x\" is no rank; write a number, \"0 .. 3\" or \">= 4\""},
+	    {"use: heap, match.rank: ''", "rank: \"\" is no rank; write a number, \"0 .. 3\" or \">= 4\""},
+	    {"use: heap, match.rank: -1", "rank: \"-1\" is no rank; write a number, \"0 .. 3\" or \">= 4\""},
+	    {"use: heap, match.rank: 4 ..", "rank: \"4 ..\" is no rank; write a number, \"0 .. 3\" or \">= 4\""},
+	    {"use: heap, match.rank: = 4", "rank: \"= 4\" is no rank; write a number, \"0 .. 3\" or \">= 4\""},
+	    {"use: heap, match.rank: < 4MiB", "rank: \"< 4MiB\" is no rank; write a number, \"0 .. 3\" or \">= 4\""},
+	    {"use: heap, match.rank: 99999999999999999999",
+	     "rank: \"99999999999999999999\" is no rank; write a number, \"0 .. 3\" or \">= 4\""},
+	    {"use: heap, match.rank: 3 .. 1", "rank: \"3 .. 1\" matches nothing; write \"1 .. 3\""},
+	    {"use: heap, match.rank: < 0", "rank: \"< 0\" matches nothing; write \"== 0\" or remove the rule"},
+	    {"use: heap, match.rank: [0 .. 3, 7, '> 2']", "rank: \"> 2\" is listed already; remove it"},
+	    {"use: heap, match.rank: [7, 0, 7]", "rank: \"7\" is listed already; remove it"},
+	    {"use: heap, match.rank: [3 .. 4, 2 .. 3]", "rank: \"2 .. 3\" is listed already; remove it"},
+	    {"use: heap, match.rank: []", "rank: an empty list matches nothing; write match.rank: 0, or remove it"},
 	    {"use: heap, match.thread: ''", "thread: has no value; write a name, or a pattern as in \"*nccl*\""},
 	    {"use: heap, match.thread: \"a\\nb\"",
 	     "thread: has line breaks or control characters in it; write one line of plain text"},
@@ -82,7 +96,8 @@ static void wrong_decisions_say_what_to_write_instead(void **state)
 	    "p.yaml:4:15: error: rule 3: fallback: a rule that denies asks nobody else; remove it\n"
 	    "p.yaml:5:34: error: rule 4: fallback: \"driver\" is listed already; remove it\n"
 	    "p.yaml:5:48: error: rule 4: cap: \"5\" has no unit; write 5MiB or 5GiB\n"
-	    "p.yaml:6:22: error: rule 5: place: \"hsot\" is unknown; did you mean host? Write auto, device, host or stripe\n"
+	    "p.yaml:6:22: error: rule 5: place: \"hsot\" is unknown; did you mean host? Write auto, device, host or "
+	    "stripe\n"
 	    "p.yaml:6:33: error: rule 5: cap: a share is not taken here; write bytes, as in 64MiB\n"
 	    "p.yaml:7:18: error: rule 6: managed.advise: memory cannot prefer the device and the host; remove one of "
 	    "them\n"
@@ -235,6 +250,24 @@ static void too_many_or_too_long_patterns_are_refused(void **state)
 			"with a *\n");
 }
 
+static void ranks_are_bounded(void **state)
+{
+	char text[16384] = "rules:\n- {use: heap, match.rank: [", *end = text + strlen(text);
+
+	(void)state;
+	for (int i = 0; i < 1024; i++)
+		end += sprintf(end, "%d,", 2 * i);
+	strcpy(end, "]}\n");
+	policy_free(good_policy(text));
+	/* What joins two of them is no further one. */
+	strcpy(end, "1]}\n");
+	policy_free(good_policy(text));
+	strcpy(end, "4000]}\n");
+	expect_problems(text,
+			"p.yaml:2:4593: error: rule 1: match.rank: has more than 1024 ranks apart from each other; "
+			"write ranges\n");
+}
+
 static void rules_with_other_conditions_are_covered_only_by_wider_ones(void **state)
 {
 	(void)state;
@@ -253,6 +286,10 @@ static void rules_with_other_conditions_are_covered_only_by_wider_ones(void **st
 	    "- {match: {process: p, size: \">= 1MiB\"}, use: heap}\n"
 	    "- {match: {process: p, size: \">= 2MiB\", pressure: device.free < 1GiB}, use: heap}\n"
 	    "- {match: {arguments: p, size: \">= 2MiB\"}, use: heap}\n"
+	    "- {match: {rank: [0 .. 3, 6 .. 7]}, use: heap}\n"
+	    "- {match: {rank: [7, 1, 2], live: < 1GiB}, use: heap}\n"
+	    "- {match: {rank: [2 .. 4]}, use: heap}\n"
+	    "- {match: {rank: '> 5'}, use: heap}\n"
 	    "- {use: heap}\n"
 	    "- {match: {nvtx: x}, use: heap}\n",
 	    "p.yaml:3:3: warning: rule 2 is unreachable: rule 1 (line 2) matches all that it matches; move it "
@@ -263,7 +300,9 @@ static void rules_with_other_conditions_are_covered_only_by_wider_ones(void **st
 	    "it up or remove it\n"
 	    "p.yaml:13:3: warning: rule 12 is unreachable: rule 11 (line 12) matches all that it matches; move "
 	    "it up or remove it\n"
-	    "p.yaml:16:3: warning: rule 15 is unreachable: rule 14 (line 15) matches everything; move it up or "
+	    "p.yaml:16:3: warning: rule 15 is unreachable: rule 14 (line 15) matches all that it matches; move "
+	    "it up or remove it\n"
+	    "p.yaml:20:3: warning: rule 19 is unreachable: rule 18 (line 19) matches everything; move it up or "
 	    "remove it\n");
 }
 
@@ -278,6 +317,7 @@ int main(void)
 	    cmocka_unit_test(what_no_device_can_serve_is_warned_of),
 	    cmocka_unit_test(rules_about_other_devices_than_there_are_match_nothing),
 	    cmocka_unit_test(too_many_or_too_long_patterns_are_refused),
+	    cmocka_unit_test(ranks_are_bounded),
 	    cmocka_unit_test(rules_with_other_conditions_are_covered_only_by_wider_ones),
 	};
 

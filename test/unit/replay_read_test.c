@@ -229,7 +229,8 @@ static void a_wrong_log_names_its_line(void **state)
 
 static struct trace_file a_trace(void)
 {
-	struct trace_file file = file_new("version=1\nstart=1000\nclock=0\ncommand=/opt/bin/train.py --fast 3\n");
+	struct trace_file file =
+	    file_new("version=1\nstart=1000\nclock=0\ncommand=/opt/bin/train.py --fast 3\nrank=3\n");
 	const struct trace_named one[] = {{0x20000200, 0}}, two[] = {{0x20000000, 0}, {0x30000400, 4096}};
 
 	file_frame(&file, 0, S);
@@ -269,6 +270,7 @@ static void a_trace_is_read(void **state)
 	assert_int_equal(model.blocks[1].api, POLICY_API_ASYNC);
 	assert_string_equal(model.process, "train.py");
 	assert_string_equal(model.arguments, "--fast 3");
+	assert_int_equal(model.rank, 3);
 	assert_int_equal(model.named[1].block, 0);
 	assert_int_equal(model.named[2].block, 1);
 	assert_int_equal(model.named[2].offset, 0x400);

@@ -260,9 +260,25 @@ use: driver' '' "$tool" explain --lib /usr/lib/libnccl.so.2 training
 expect 'explain --json' 0 '{"schema": 1, "policy": "rules.yaml", "passed_over": [[]{"rule": 1, "name": "aé", "why": "the size is 1MiB, not < 1MiB"}], "rule": 2, "name": "rule 2", "use": [[]"deny"], "place": "auto", "movable": true, "cap": null, "managed": {"advise": [[]], "prefetch": "none", "headroom": null}, "system": {"register": true, "huge_pages": true, "numa_node": null}, "note": null}' '' \
 	"$tool" explain --json --api pitch rules.yaml
 expect 'explain takes every part of a request' 0 '*yes*' '' "$tool" explain --api vmm --device 3 --thread t --nvtx n \
-	--order 3 --live 1GiB --free 2GiB --args 'a b' --set default=driver --lib x observe
+	--order 3 --live 1GiB --free 2GiB --args 'a b' --rank 3 --set default=driver --lib x observe
 expect 'explain with a bad policy prints its errors' 2 '' 'bad.yaml:1:10: *' "$tool" explain bad.yaml
-for bad in '--size 5' '--size 5%' '--api x' '--device 63' '--order -1' '--order 99999999999999999999' '--live x' '--free x' \
+cat >rank.yaml <<'END'
+rules:
+- {match: {rank: [0, 4 .. 7]}, use: driver}
+- {match.rank: 1x, use: deny}
+END
+expect 'a bad rank is an error with its place' 2 '' \
+	'rank.yaml:3:16: error: rule 2: match.rank: "1x" is no rank; write a number, "0 .. 3" or ">= 4"' "$tool" check rank.yaml
+sed -i 3d rank.yaml
+expect 'explain of a rank that a rule is about' 0 'rule 1 (rule 1): yes
+use: driver' '' "$tool" explain --rank 5 rank.yaml
+expect 'explain of another rank' 0 'rule 1 (rule 1): no, the rank is 3, not 0 or 4 .. 7
+*' '' "$tool" explain --rank 3 rank.yaml
+expect 'explain of a process without a rank' 0 'rule 1 (rule 1): no, the process has no rank; the rule wants 0 or 4 .. 7
+*' '' env RANK=5 "$tool" explain rank.yaml
+expect 'explain --json of another rank' 0 '*"why": "the rank is 3, not 0 or 4 .. 7"}*"rule": null*' '' \
+	"$tool" explain --json --rank 3 rank.yaml
+for bad in '--size 5' '--size 5%' '--api x' '--device 63' '--rank x' '--rank 9223372036854775808' '--order -1' '--order 99999999999999999999' '--live x' '--free x' \
 	'--nosuch' '--size' ''; do
 	# shellcheck disable=SC2086 # several words
 	expect "explain $bad is wrong usage" 2 '' 'spillway: *' "$tool" explain $bad

@@ -1,4 +1,5 @@
 /* Names of trace files: what is put into a pattern, and what happens where a name is taken. */
+#include "shim/rank.h"
 #include "shim/trace_inside.h"
 
 #include <errno.h>
@@ -48,14 +49,19 @@ static void the_rank_is_the_first_that_is_a_number(void **state)
 {
 	(void)state;
 	forget_ranks();
+	assert_null(rank_text());
+	assert_int_equal(rank_number(), -1);
 	setenv("OMPI_COMM_WORLD_RANK", "4", 1);
 	assert_string_equal(expanded("%r"), "4");
+	assert_int_equal(rank_number(), 4);
 	setenv("SLURM_PROCID", "3", 1);
 	assert_string_equal(expanded("%r"), "3");
 	setenv("LOCAL_RANK", "../2", 1);
 	assert_string_equal(expanded("%r"), "3");
 	setenv("RANK", "1", 1);
 	assert_string_equal(expanded("%r"), "1");
+	setenv("RANK", "99999999999", 1);
+	assert_int_equal(rank_number(), 99999999999);
 	setenv("RANK", "", 1);
 	assert_string_equal(expanded("%r"), "3");
 	forget_ranks();

@@ -1,0 +1,179 @@
+/*
+ * What was written one by one is kept in order, and what touches is joined: ranges that are listed twice, and whether one
+ * condition covers another, are then seen at once.
+ */
+#include "policy/ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/text.h"
+
+bool policy_ranks_match(const struct policy_ranks *ranks, int64_t rank)
+{
+	for (unsigned i = 0; rank >= 0 && i < ranks->n; i++)
+		if ((uint64_t)rank >= ranks->range[i].lo && (uint64_t)rank <= ranks->range[i].hi)
+			return true;
+	return false;
+}
+
+bool policy_ranks_cover(const struct policy_ranks *outer, const struct policy_ranks *inner)
+{
+	unsigned at = 0;
+
+	if (!outer->n)
+		return true;
+	for (unsigned i = 0; i < inner->n; i++) {
+		while (at < outer->n && outer->range[at].hi < inner->range[i].lo)
+			at++;
+		if (at == outer->n || outer->range[at].lo > inner->range[i].lo ||
+		    outer->range[at].hi < inner->range[i].hi)
+			return false;
+	}
+	return inner->n > 0;
+}
+
+/* ---- reading ---- */
+
+/* A number that text ends with, blanks in front. */
+static bool last_number(const char *text, uint64_t *ret_number)
+{
+	return policy_number_read(text + strspn(text, " "), ret_number, &text) && !*text;
+}
+
+/* "3" or "3 .. 5". */
+static bool range_read(const char *text, struct policy_range *ret_range)
+{
+	if (!policy_number_read(text, &ret_range->lo, &text))
+		return false;
+	ret_range->hi = ret_range->lo;
+	if (!*text)
+		return true;
+	text += strspn(text, " ");
+	return strncmp(text, "..", 2) == 0 && last_number(text + 2, &ret_range->hi);
+}
+
+/* As those of sizes. A range without anything in it has lo > hi. */
+static bool comparison_read(const char *text, struct policy_range *ret_range)
+{
+	bool equal = text[1] == '=';
+	uint64_t number;
+
+	if ((*text == '=' && !equal) || !last_number(text + 1 + equal, &number))
+		return false;
+	*ret_range = (struct policy_range){number, number};
+	if (*text == '>')
+		*ret_range = (struct policy_range){equal ? number : number + 1, UINT64_MAX};
+	else if (*text == '<' && !equal && !number)
+		*ret_range = (struct policy_range){1, 0};
+	else if (*text == '<')
+		*ret_range = (struct policy_range){0, equal ? number : number - 1};
+	return true;
+}
+
+static bool ranks_read(const char *text, struct policy_range *ret_range, char *ret_why)
+{
+	bool compares = *text && strchr("<>=", *text);
+	char quoted[POLICY_QUOTED_BYTES];
+
+	policy_quote(text, quoted);
+	if (!(compares ? comparison_read(text, ret_range) : range_read(text, ret_range))) {
+		snprintf(ret_why, POLICY_MAX_WHY, "%s is no rank; write a number, \"0 .. 3\" or \">= 4\"", quoted);
+		return false;
+	}
+	if (ret_range->lo <= ret_range->hi)
+		return true;
+	if (compares)
+		snprintf(ret_why, POLICY_MAX_WHY, "%s matches nothing; write \"== 0\" or remove the rule", quoted);
+	else
+		snprintf(ret_why, POLICY_MAX_WHY, "%s matches nothing; write \"%llu .. %llu\"", quoted,
+			 (unsigned long long)ret_range->hi, (unsigned long long)ret_range->lo);
+	return false;
+}
+
+/* Room for one more. */
+static bool grow(struct policy_ranks *ranks)
+{
+	struct policy_range *more = realloc(ranks->range, (ranks->n + 1) * sizeof(*more));
+
+	if (more)
+		ranks->range = more;
+	return more != NULL;
+}
+
+/* Would it be joined with the one in front of at, or with the one that is there? */
+static bool joins_before(const struct policy_ranks *ranks, unsigned at, struct policy_range range)
+{
+	return at > 0 && ranks->range[at - 1].hi + 1 == range.lo;
+}
+
+static bool joins_behind(const struct policy_ranks *ranks, unsigned at, struct policy_range range)
+{
+	return at < ranks->n && range.hi + 1 == ranks->range[at].lo;
+}
+
+/* It, in front of the one at at. */
+static void insert(struct policy_ranks *ranks, unsigned at, struct policy_range range)
+{
+	bool before = joins_before(ranks, at, range), behind = joins_behind(ranks, at, range);
+	struct policy_range *here = ranks->range + at;
+
+	if (before && behind) {
+		here[-1].hi = here->hi;
+		memmove(here, here + 1, (ranks->n - at - 1) * sizeof(*here));
+		ranks->n--;
+	} else if (before) {
+		here[-1].hi = range.hi;
+	} else if (behind) {
+		here->lo = range.lo;
+	} else {
+		memmove(here + 1, here, (ranks->n - at) * sizeof(*here));
+		*here = range;
+		ranks->n++;
+	}
+}
+
+bool policy_ranks_add(struct policy_ranks *ranks, const char *text, char *ret_why)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+	struct policy_range range;
+	unsigned at = 0;
+
+	if (!ranks_read(text, &range, ret_why))
+		return false;
+	while (at < ranks->n && ranks->range[at].hi < range.lo)
+		at++;
+	if (at < ranks->n && ranks->range[at].lo <= range.hi)
+		snprintf(ret_why, POLICY_MAX_WHY, "%s is listed already; remove it", policy_quote(text, quoted));
+	else if (ranks->n == POLICY_MAX_RANKS && !joins_before(ranks, at, range) && !joins_behind(ranks, at, range))
+		snprintf(ret_why, POLICY_MAX_WHY, "has more than %d ranks apart from each other; write ranges",
+			 POLICY_MAX_RANKS);
+	else if (!grow(ranks))
+		snprintf(ret_why, POLICY_MAX_WHY, "out of memory while reading; try again");
+	else {
+		insert(ranks, at, range);
+		return true;
+	}
+	return false;
+}
+
+void policy_ranks_free(struct policy_ranks *ranks)
+{
+	free(ranks->range);
+	*ranks = (struct policy_ranks){0};
+}
+
+char *policy_ranks_format(const struct policy_ranks *ranks, char *buffer, size_t bytes)
+{
+	size_t used = 0;
+
+	*buffer = '\0';
+	for (unsigned i = 0; i < ranks->n && used < bytes; i++) {
+		unsigned long long lo = ranks->range[i].lo, hi = ranks->range[i].hi;
+		const char *format = hi == UINT64_MAX ? "%s>= %llu" : lo == hi ? "%s%llu" : "%s%llu .. %llu";
+
+		used += (size_t)snprintf(buffer + used, bytes - used, format, i ? " or " : "", lo, hi);
+	}
+	return buffer;
+}
