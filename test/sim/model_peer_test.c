@@ -120,6 +120,10 @@ static void devices_reach_whom_they_are_wired_to(void **state)
 				continue;
 			ok(cuDeviceGetP2PAttribute(&value, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, a, b));
 			assert_int_equal(value, expected[a][b]);
+			ok(cuDeviceGetP2PAttribute(&value, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, a, b));
+			assert_int_equal(value, expected[a][b] && a + b == 1); /* between 0 and 2 is PCIe */
+			ok(cuDeviceGetP2PAttribute(&value, CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, a, b));
+			assert_int_equal(value, a + b == 1 ? 0 : 1);
 		}
 	is(CUDA_ERROR_INVALID_DEVICE, cuDeviceCanAccessPeer(&can, 0, DEVICES));
 	is(CUDA_ERROR_INVALID_VALUE, cuDeviceCanAccessPeer(NULL, 0, 1));

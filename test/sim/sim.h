@@ -20,6 +20,7 @@
  *   SIM_PAGEABLE=0             1: the device reaches all memory of the process (HMM, ATS); its faults are not modelled
  *   SIM_DRIVER=580.159.03      the driver's version; with SIM_UVM_DRIVER and SIM_UVM in the head of sim_uvm.c
  *   SIM_PEERS=all              which devices reach each other's memory: all, none, or pairs like 0-1,2-3, both ways each
+ *   SIM_PCIE=none              which of those links are PCIe: no native atomics, performance rank 1 instead of 0
  *   SIM_MAX_PEERS=8            how many other devices the contexts of one device may have enabled (sim_peer.c)
  *   SIM_SAME_POINTER=1         0: registered memory has another address on the device (which leads nowhere)
  */

@@ -83,6 +83,7 @@ struct sim_settings {
 	size_t memory, host_memory, window;
 	bool vmm, host_vmm, fill, pageable, concurrent_managed, same_pointer, run;
 	unsigned peers[SIM_DEVICES_MAX]; /* bits: the devices whose memory that device can reach */
+	unsigned pcie[SIM_DEVICES_MAX];  /* bits: those of them that it reaches over PCIe */
 	unsigned max_peers;
 	size_t delay_us;
 	size_t fault_ms;

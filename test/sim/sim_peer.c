@@ -1,7 +1,8 @@
 /*
  * sim_peer.c: who may touch the memory of another device.
  *
- * Which devices can reach each other is a matter of how they are wired: SIM_PEERS. What of that is open:
+ * Which devices can reach each other is a matter of how they are wired: SIM_PEERS, over NVLink but for SIM_PCIE. What of
+ * that is open:
  *   cuMemAlloc memory   by context and one way: cuCtxEnablePeerAccess gives the current context all that the peer context
  *                       has allocated and will allocate, until it is disabled or one of the two contexts ends
  *   cuMemMap memory     by device: where cuMemSetAccess named it (sim_memory.c); enabling peer access does nothing
@@ -19,37 +20,40 @@ bool sim_can_reach(int device, int owner)
 	return device == owner || (sim.set.peers[device] >> owner & 1);
 }
 
-static void wire(int a, int b)
+/* Some pairs, all or none of them; text NULL or "": as otherwise says. */
+static void wires_read(const char *name, const char *otherwise, unsigned wires[SIM_DEVICES_MAX])
 {
-	sim.set.peers[a] |= 1u << b;
-	sim.set.peers[b] |= 1u << a;
-}
-
-void sim_peers_read(void)
-{
-	const char *text = getenv("SIM_PEERS");
+	const char *text = getenv(name);
 	int a, b, used;
 
-	sim.set.max_peers = (unsigned)sim_parse_size(getenv("SIM_MAX_PEERS"), 8);
-	memset(sim.set.peers, 0, sizeof(sim.set.peers));
-	if (text && !strcmp(text, "none"))
+	memset(wires, 0, SIM_DEVICES_MAX * sizeof(*wires));
+	if (!text || !*text)
+		text = otherwise;
+	if (!strcmp(text, "none"))
 		return;
-	if (!text || !*text || !strcmp(text, "all")) {
+	if (!strcmp(text, "all")) {
 		for (a = 0; a < SIM_DEVICES_MAX; a++)
-			for (b = 0; b < a; b++)
-				wire(a, b);
+			wires[a] = ((1u << SIM_DEVICES_MAX) - 1) & ~(1u << a);
 		return;
 	}
 	while (sscanf(text, "%d-%d%n", &a, &b, &used) == 2 && a >= 0 && b >= 0 && a < SIM_DEVICES_MAX &&
 	       b < SIM_DEVICES_MAX && a != b) {
-		wire(a, b);
+		wires[a] |= 1u << b;
+		wires[b] |= 1u << a;
 		text += used;
 		if (*text != ',')
 			break;
 		text++;
 	}
 	if (*text)
-		fprintf(stderr, "sim: cannot read SIM_PEERS from \"%s\" on\n", text);
+		fprintf(stderr, "sim: cannot read %s from \"%s\" on\n", name, text);
+}
+
+void sim_peers_read(void)
+{
+	sim.set.max_peers = (unsigned)sim_parse_size(getenv("SIM_MAX_PEERS"), 8);
+	wires_read("SIM_PEERS", "all", sim.set.peers);
+	wires_read("SIM_PCIE", "none", sim.set.pcie);
 }
 
 static CUresult can_access(int *ret_can, CUdevice device, CUdevice owner)
@@ -66,14 +70,17 @@ static CUresult link_attribute(int *ret_value, CUdevice_P2PAttribute which, CUde
 {
 	if (!sim_is_device(from) || !sim_is_device(to) || from == to)
 		return CUDA_ERROR_INVALID_DEVICE;
+	bool pcie = sim.set.pcie[from] >> to & 1;
 	if (!ret_value)
 		return CUDA_ERROR_INVALID_VALUE;
 	switch (which) {
 	case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
-		*ret_value = sim_can_reach(from, to) ? 0 : 1; /* 0 is the best */
+		*ret_value = sim_can_reach(from, to) && !pcie ? 0 : 1; /* 0 is the best */
+		return CUDA_SUCCESS;
+	case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
+		*ret_value = sim_can_reach(from, to) && !pcie;
 		return CUDA_SUCCESS;
 	case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
-	case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
 	case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
 		*ret_value = sim_can_reach(from, to);
 		return CUDA_SUCCESS;
