@@ -29,7 +29,7 @@ static int print_help(void)
 	    "to the driver's functions is named with its door; the output of PROGRAM goes to standard error.\n\n"
 	    "options:\n"
 	    "  --json           print JSON\n"
-	    "  --no-measure     leave the rate of the link out (else 2 seconds of copies, 128 MiB in all)\n"
+	    "  --no-measure     leave the rates of the links out (else 2 seconds of copies; 4 with several GPUs)\n"
 	    "  --timeout N      seconds that the driver may take to answer (%d)\n"
 	    "  --library PATH   the library to look at (else the libspillway.so that belongs to this tool)\n"
 	    "  --audit          run PROGRAM as `spillway run --audit` does\n"

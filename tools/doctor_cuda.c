@@ -18,6 +18,14 @@
 
 #include "tools/progress.h"
 
+static int64_t clock_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 /* ---- the child ---- */
 
 static const struct {
@@ -92,19 +100,32 @@ static void look_at_device(void *driver, int ordinal, struct doctor_gpu *gpu)
 	gpu->total = total && total(&bytes, ordinal) == CUDA_SUCCESS ? bytes : 0;
 }
 
-static uint64_t peers_of(void *driver, int ordinal, int n)
+static int link_attribute(void *driver, CUdevice_P2PAttribute which, int from, int to)
+{
+	__typeof__(&cuDeviceGetP2PAttribute) get =
+	    (__typeof__(&cuDeviceGetP2PAttribute))dlsym(driver, "cuDeviceGetP2PAttribute");
+	int value = -1;
+
+	return get && get(&value, which, from, to) == CUDA_SUCCESS && value >= 0 ? value : -1;
+}
+
+static void look_at_links(void *driver, int ordinal, int n, struct doctor_gpu *gpu)
 {
 	__typeof__(&cuDeviceCanAccessPeer) can_access =
 	    (__typeof__(&cuDeviceCanAccessPeer))dlsym(driver, "cuDeviceCanAccessPeer");
-	uint64_t peers = 0;
 
-	for (int other = 0; can_access && other < n; other++) {
+	for (int other = 0; other < n; other++) {
+		struct doctor_link *link = &gpu->links[other];
 		int can = 0;
 
-		if (other != ordinal && can_access(&can, ordinal, other) == CUDA_SUCCESS && can)
-			peers |= UINT64_C(1) << other;
+		if (other == ordinal)
+			continue;
+		if (can_access && can_access(&can, ordinal, other) == CUDA_SUCCESS && can)
+			gpu->peers |= UINT64_C(1) << other;
+		link->performance_rank =
+		    link_attribute(driver, CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, ordinal, other);
+		link->atomics = link_attribute(driver, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, ordinal, other);
 	}
-	return peers;
 }
 
 static void *load(const char *root, struct doctor_cuda *cuda)
@@ -139,8 +160,18 @@ static void send_stage(int pipe, struct doctor_cuda *cuda, enum doctor_stage sta
 	}
 }
 
-static void child(int pipe, const char *root, bool measure, struct doctor_cuda *cuda)
+/* A third of the patience for the links, and a third is left for a copy that takes long. */
+static double time_for_links(int64_t start, unsigned patience_s)
 {
+	double third = patience_s / 3.0, left = 2 * third - (double)(clock_ms() - start) / 1000;
+
+	return left < third ? left : third;
+}
+
+static void child(int pipe, const char *root, bool measure, unsigned patience_s, struct doctor_cuda *cuda)
+{
+	int64_t start = clock_ms();
+
 	/* Should Spillway be preloaded here, it is the driver that we ask. */
 	setenv("SPILLWAY", "0", 1);
 	void *driver = load(root, cuda);
@@ -170,24 +201,18 @@ static void child(int pipe, const char *root, bool measure, struct doctor_cuda *
 
 	for (int i = 0; i < n; i++) {
 		look_at_device(driver, i, &cuda->devices[i]);
-		cuda->devices[i].peers = peers_of(driver, i, n);
+		look_at_links(driver, i, n, &cuda->devices[i]);
 	}
 	send_stage(pipe, cuda, DOCTOR_LOOKED);
 	if (!measure || !cuda->n_devices)
 		return;
 	doctor_measure(driver, cuda);
 	send_stage(pipe, cuda, DOCTOR_MEASURED);
+	doctor_measure_links(time_for_links(start, patience_s), cuda);
+	send_stage(pipe, cuda, DOCTOR_ALL);
 }
 
 /* ---- the parent ---- */
-
-static int64_t clock_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* Until the child closes its end. False: the time was up. */
 static bool receive(int pipe, int64_t until, struct doctor_cuda *ret_cuda)
@@ -242,7 +267,7 @@ void doctor_cuda_ask(const char *root, bool measure, unsigned patience_s, struct
 	pid_t pid = fork();
 	if (pid == 0) {
 		close(ends[0]);
-		child(ends[1], root, measure, &cuda);
+		child(ends[1], root, measure, patience_s, &cuda);
 		_exit(0);
 	}
 	close(ends[1]);

@@ -9,7 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { DOCTOR_DEVICES = 16 }; /* more are counted, not looked at */
+enum {
+	DOCTOR_DEVICES = 16, /* more are counted, not looked at */
+	DOCTOR_LINKED = 8,   /* of so many, from the first on, the links to each other are measured */
+};
 
 /* How far the child came; each says that everything before it is filled in. */
 enum doctor_stage {
@@ -18,9 +21,19 @@ enum doctor_stage {
 	DOCTOR_STARTED,   /* cuInit has returned, see init */
 	DOCTOR_LOOKED,    /* devices are filled in */
 	DOCTOR_MEASURED,  /* what of them could be measured is */
+	DOCTOR_ALL,       /* so are the links between them */
 };
 
 enum doctor_end { DOCTOR_ENDED, DOCTOR_HUNG, DOCTOR_CRASHED };
+
+/* From one device to another. */
+struct doctor_link {
+	int performance_rank; /* of the links of this machine, from 0, the best; -1: the driver does not say */
+	int atomics;          /* do they work over it? -1: the driver does not say */
+	double rate;          /* measured copies, bytes a second; 0: not measured, and error may say why */
+	int error;            /* 0, the driver's, or DOCTOR_LINK_LATE */
+};
+enum { DOCTOR_LINK_LATE = -1 }; /* the time for all was over */
 
 struct doctor_gpu {
 	char name[100], bus[20]; /* "0000:01:00.0" */
@@ -28,6 +41,7 @@ struct doctor_gpu {
 	/* Attributes; -1: the driver does not know them. */
 	int vmm, host_vmm, managed, concurrent, pageable, host_tables, compute_mode, rdma;
 	uint64_t peers; /* other devices whose memory it reaches, a bit each */
+	struct doctor_link links[DOCTOR_DEVICES];
 	/* Measured copies of pinned memory, bytes a second; 0: not measured, and measure_error says why. */
 	double to_device, to_host, both; /* both: the sum of both ways at once */
 	char measure_error[100];
@@ -51,7 +65,11 @@ struct doctor_cuda {
  */
 void doctor_cuda_ask(const char *root, bool measure, unsigned patience_s, struct doctor_cuda *ret_cuda);
 
-/* In the child: measure each device within the time for all; for doctor_cuda.c. driver: from dlopen. */
+/*
+ * In the child: measure each device within the time for all; then, of several, the links between them, which begins no
+ * further pair when its time is over. For doctor_cuda.c. driver: from dlopen.
+ */
 void doctor_measure(void *driver, struct doctor_cuda *cuda);
+void doctor_measure_links(double at_most_seconds, struct doctor_cuda *cuda);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/doctor.h"
+#include "tools/doctor_links.h"
 
 /* A link at less than this share of what it is wired for deserves a look. */
 #define SLOW_SHARE 0.6
@@ -126,28 +126,6 @@ static void rdma(const struct doctor *doctor, int device, struct doctor_finding 
 		doctor_is(finding, DOCTOR_OK, "no");
 }
 
-/* Two GPUs, or more: which others it reaches over a link between them. */
-static void peers(const struct doctor *doctor, int device, struct doctor_finding *finding)
-{
-	int n = doctor->cuda.n_devices < DOCTOR_DEVICES ? doctor->cuda.n_devices : DOCTOR_DEVICES;
-	uint64_t reached = gpu_of(doctor, device)->peers;
-	char list[4 * DOCTOR_DEVICES] = "";
-	size_t at = 0;
-
-	if (n < 2)
-		return;
-	for (int i = 0; i < n; i++)
-		if (reached >> i & 1)
-			at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%d", at ? ", " : "", i);
-	if (!at) {
-		doctor_is(finding, DOCTOR_NOTE, "reaches no other GPU");
-		doctor_so(finding, "copies between them go by way of the host, and none of them can lend it memory "
-				   "(spill.peers)");
-		return;
-	}
-	doctor_is(finding, DOCTOR_OK, "reaches the memory of %s: with spill.peers it may spill there", list);
-}
-
 /* ---- the link ---- */
 
 struct wire {
@@ -264,8 +242,10 @@ static const struct doctor_check checks[] = {
     {"gpu.managed", "managed memory", managed},
     {"gpu.pageable", "pageable access", pageable},
     {"gpu.rdma", "GPUDirect RDMA", rdma},
-    {"gpu.peers", "other GPUs", peers},
     {"gpu.link", "link", wire},
     {"gpu.rate", "measured rate", rate},
+    {"gpu.peers", "other GPUs", doctor_peers},
+    {"gpu.peer_link", "links to them", doctor_peer_links},
+    {"gpu.peer_rate", "copies to them", doctor_peer_rates},
 };
 const struct doctor_subject doctor_device = {"GPU", true, checks, sizeof(checks) / sizeof(*checks)};

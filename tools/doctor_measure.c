@@ -2,13 +2,12 @@
  * doctor_measure.c: how fast the link to each device is, with copies of pinned memory: to the device, to the host, and
  * both at once. Pieces as large as those that Spillway moves, little memory, and little time.
  */
-#include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#include "tools/doctor_cuda.h"
+#include "tools/doctor_measure.h"
 
 #define PIECE ((size_t)32 << 20)
 /* Below this much free memory we would be in somebody's way. */
@@ -22,34 +21,12 @@ enum {
 
 #define TEXT_OF(name) #name
 #define TEXT(name)    TEXT_OF(name) /* cuMemAlloc is a macro for its newest spelling */
-#define FUNCTIONS(ROW)                                                                                                 \
-	ROW(cuDevicePrimaryCtxRetain)                                                                                  \
-	ROW(cuDevicePrimaryCtxRelease)                                                                                 \
-	ROW(cuCtxSetCurrent)                                                                                           \
-	ROW(cuMemGetInfo)                                                                                              \
-	ROW(cuMemAlloc)                                                                                                \
-	ROW(cuMemFree)                                                                                                 \
-	ROW(cuMemHostAlloc)                                                                                            \
-	ROW(cuMemFreeHost)                                                                                             \
-	ROW(cuStreamCreate)                                                                                            \
-	ROW(cuStreamDestroy)                                                                                           \
-	ROW(cuStreamSynchronize)                                                                                       \
-	ROW(cuMemcpyHtoDAsync)                                                                                         \
-	ROW(cuMemcpyDtoHAsync)
 
-enum {
-#define ROW(name) F_##name,
-	FUNCTIONS(ROW)
-#undef ROW
-	    N_FUNCTIONS
-};
+void *measure_functions[MEASURE_N_FUNCTIONS];
 
-static void *functions[N_FUNCTIONS];
-#define CALL(name) ((__typeof__(&name))functions[F_##name])
-
-static const char *const names[N_FUNCTIONS] = {
+static const char *const names[MEASURE_N_FUNCTIONS] = {
 #define ROW(name) TEXT(name),
-    FUNCTIONS(ROW)
+    MEASURE_FUNCTIONS(ROW)
 #undef ROW
 };
 
@@ -59,7 +36,7 @@ struct bench {
 	void *host[2];
 };
 
-static double seconds(void)
+double measure_seconds(void)
 {
 	struct timespec now;
 
@@ -72,28 +49,28 @@ static CUresult set_up(struct bench *bench)
 	CUresult result = CUDA_SUCCESS;
 
 	for (int i = 0; i < 2 && !result; i++) {
-		result = CALL(cuMemAlloc)(&bench->device[i], PIECE);
+		result = MEASURE(cuMemAlloc)(&bench->device[i], PIECE);
 		if (!result)
-			result = CALL(cuMemHostAlloc)(&bench->host[i], PIECE, 0);
+			result = MEASURE(cuMemHostAlloc)(&bench->host[i], PIECE, 0);
 		if (!result)
 			memset(bench->host[i], 0, PIECE);
 	}
 	if (!result)
-		result = CALL(cuStreamCreate)(&bench->in, CU_STREAM_NON_BLOCKING);
-	return result ? result : CALL(cuStreamCreate)(&bench->out, CU_STREAM_NON_BLOCKING);
+		result = MEASURE(cuStreamCreate)(&bench->in, CU_STREAM_NON_BLOCKING);
+	return result ? result : MEASURE(cuStreamCreate)(&bench->out, CU_STREAM_NON_BLOCKING);
 }
 
 static void tear_down(struct bench *bench)
 {
 	if (bench->in)
-		CALL(cuStreamDestroy)(bench->in);
+		MEASURE(cuStreamDestroy)(bench->in);
 	if (bench->out)
-		CALL(cuStreamDestroy)(bench->out);
+		MEASURE(cuStreamDestroy)(bench->out);
 	for (int i = 0; i < 2; i++) {
 		if (bench->device[i])
-			CALL(cuMemFree)(bench->device[i]);
+			MEASURE(cuMemFree)(bench->device[i]);
 		if (bench->host[i])
-			CALL(cuMemFreeHost)(bench->host[i]);
+			MEASURE(cuMemFreeHost)(bench->host[i]);
 	}
 }
 
@@ -104,11 +81,11 @@ static CUresult round_of(const struct bench *bench, int in, int out)
 
 	for (int i = 0; i < AT_ONCE && !result; i++) {
 		if (in)
-			result = CALL(cuMemcpyHtoDAsync)(bench->device[0], bench->host[0], PIECE, bench->in);
+			result = MEASURE(cuMemcpyHtoDAsync)(bench->device[0], bench->host[0], PIECE, bench->in);
 		if (out && !result)
-			result = CALL(cuMemcpyDtoHAsync)(bench->host[1], bench->device[1], PIECE, bench->out);
+			result = MEASURE(cuMemcpyDtoHAsync)(bench->host[1], bench->device[1], PIECE, bench->out);
 	}
-	CUresult end_in = CALL(cuStreamSynchronize)(bench->in), end_out = CALL(cuStreamSynchronize)(bench->out);
+	CUresult end_in = MEASURE(cuStreamSynchronize)(bench->in), end_out = MEASURE(cuStreamSynchronize)(bench->out);
 	return result ? result : end_in ? end_in : end_out;
 }
 
@@ -116,13 +93,13 @@ static CUresult round_of(const struct bench *bench, int in, int out)
 static CUresult rate_of(const struct bench *bench, int in, int out, double for_seconds, double *ret_rate)
 {
 	CUresult result = round_of(bench, in, out);
-	double start = seconds(), end = start;
+	double start = measure_seconds(), end = start;
 	size_t bytes = 0;
 
 	while (!result && end - start < for_seconds) {
 		result = round_of(bench, in, out);
 		bytes += AT_ONCE * PIECE * (size_t)(in + out);
-		end = seconds();
+		end = measure_seconds();
 	}
 	if (!result && end > start)
 		*ret_rate = (double)bytes / (end - start);
@@ -144,43 +121,76 @@ static CUresult measure_here(struct doctor_gpu *gpu, double for_seconds)
 	return result;
 }
 
-static void measure_device(int ordinal, struct doctor_gpu *gpu, double for_seconds)
+/* The context of a device, with its memory. NULL: nothing can be measured on it, which is noted. */
+static CUcontext open_device(int ordinal, struct doctor_gpu *gpu)
 {
 	size_t free = 0, total = 0;
 	CUcontext context;
-	CUresult result = CALL(cuDevicePrimaryCtxRetain)(&context, ordinal);
+	CUresult result = MEASURE(cuDevicePrimaryCtxRetain)(&context, ordinal);
 
 	if (result) {
 		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "no context: error %d", (int)result);
-		return;
+		return NULL;
 	}
-	result = CALL(cuCtxSetCurrent)(context);
+	result = MEASURE(cuCtxSetCurrent)(context);
 	if (!result)
-		result = CALL(cuMemGetInfo)(&free, &total);
+		result = MEASURE(cuMemGetInfo)(&free, &total);
 	gpu->free = free;
-	if (!result && free < FREE_LEAST)
+	if (!result && free >= FREE_LEAST)
+		return context;
+	if (result)
+		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "the driver answered error %d", (int)result);
+	else
 		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "less than %zu MiB of its memory are free",
 			 FREE_LEAST >> 20);
-	else if (!result)
+	MEASURE(cuDevicePrimaryCtxRelease)(ordinal);
+	return NULL;
+}
+
+static void measure_device(CUcontext context, struct doctor_gpu *gpu, double for_seconds)
+{
+	CUresult result = MEASURE(cuCtxSetCurrent)(context);
+
+	if (!result)
 		result = measure_here(gpu, for_seconds);
 	if (result)
 		snprintf(gpu->measure_error, sizeof(gpu->measure_error), "the driver answered error %d", (int)result);
-	CALL(cuDevicePrimaryCtxRelease)(ordinal);
 }
+
+static bool find_functions(void *driver, struct doctor_cuda *cuda, int n)
+{
+	for (int i = 0; i < MEASURE_N_FUNCTIONS; i++) {
+		measure_functions[i] = dlsym(driver, names[i]);
+		for (int d = 0; d < n && !measure_functions[i]; d++)
+			snprintf(cuda->devices[d].measure_error, sizeof(cuda->devices[d].measure_error),
+				 "the driver has no %s", names[i]);
+		if (!measure_functions[i])
+			return false;
+	}
+	return true;
+}
+
+/* They stay until all is measured: making one takes longer than the copies. NULL: nothing is measured. */
+static CUcontext contexts[DOCTOR_DEVICES];
 
 void doctor_measure(void *driver, struct doctor_cuda *cuda)
 {
 	int n = cuda->n_devices < DOCTOR_DEVICES ? cuda->n_devices : DOCTOR_DEVICES;
 	double share = (double)ALL_MS / 3 / (n ? n : 1);
 
-	for (int i = 0; i < N_FUNCTIONS; i++) {
-		functions[i] = dlsym(driver, names[i]);
-		for (int d = 0; d < n && !functions[i]; d++)
-			snprintf(cuda->devices[d].measure_error, sizeof(cuda->devices[d].measure_error),
-				 "the driver has no %s", names[i]);
-		if (!functions[i])
-			return;
+	if (!find_functions(driver, cuda, n))
+		return;
+	for (int i = 0; i < n; i++) {
+		contexts[i] = open_device(i, &cuda->devices[i]);
+		if (contexts[i])
+			measure_device(contexts[i], &cuda->devices[i], (share < ONE_MS ? share : ONE_MS) / 1000);
 	}
-	for (int i = 0; i < n; i++)
-		measure_device(i, &cuda->devices[i], (share < ONE_MS ? share : ONE_MS) / 1000);
+}
+
+void doctor_measure_links(double at_most_seconds, struct doctor_cuda *cuda)
+{
+	measure_peers(cuda, contexts, at_most_seconds);
+	for (int i = 0; i < DOCTOR_DEVICES; i++)
+		if (contexts[i])
+			MEASURE(cuDevicePrimaryCtxRelease)(i);
 }

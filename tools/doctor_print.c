@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/doctor.h"
+#include "tools/doctor_links.h"
 #include "tools/json.h"
 
 enum { WIDTH = 100, TITLE = 18 };
@@ -165,6 +165,39 @@ static void print_number(const char *name, double value)
 		printf("null");
 }
 
+/* What is not known is null. */
+static void print_link_json(const struct doctor *doctor, int from, int to)
+{
+	static const char *const kinds[] = {[DOCTOR_LINK_NONE] = "none",
+					    [DOCTOR_LINK_PCIE] = "pcie",
+					    [DOCTOR_LINK_NVLINK] = "nvlink",
+					    [DOCTOR_LINK_UNKNOWN] = ""};
+	const struct doctor_link *link = &doctor->cuda.devices[from].links[to];
+
+	printf("{\"device\": %d", to);
+	print_member("link", kinds[doctor_link_kind(doctor, from, to)]);
+	printf(", \"performance_rank\": ");
+	printf(link->performance_rank < 0 ? "null" : "%d", link->performance_rank);
+	printf(", \"native_atomics\": %s", link->atomics < 0 ? "null" : link->atomics ? "true" : "false");
+	print_number("bytes_per_second", link->rate);
+	printf("}");
+}
+
+static void print_links_json(const struct doctor *doctor, int from, int n)
+{
+	const char *before = "";
+
+	printf(", \"links\": [");
+	for (int to = 0; to < n; to++) {
+		if (to == from)
+			continue;
+		printf("%s", before);
+		print_link_json(doctor, from, to);
+		before = ", ";
+	}
+	printf("]}");
+}
+
 static void print_device_json(int ordinal, const struct doctor_gpu *gpu)
 {
 	printf("{\"device\": %d", ordinal);
@@ -175,12 +208,12 @@ static void print_device_json(int ordinal, const struct doctor_gpu *gpu)
 	print_number("to_device_bytes_per_second", gpu->to_device);
 	print_number("to_host_bytes_per_second", gpu->to_host);
 	print_number("both_bytes_per_second", gpu->both);
-	printf("}");
 }
 
 void doctor_print_json(const struct doctor *doctor)
 {
 	size_t problems = doctor_count(doctor, DOCTOR_PROBLEM), notes = doctor_count(doctor, DOCTOR_NOTE);
+	int n_devices = doctor->cuda.n_devices < DOCTOR_DEVICES ? doctor->cuda.n_devices : DOCTOR_DEVICES;
 	bool first = true;
 
 	printf("{\"schema\": 1, \"spillway\": \"%s\", \"verdict\": \"%s\", \"problems\": %zu, \"notes\": %zu,\n",
@@ -195,9 +228,10 @@ void doctor_print_json(const struct doctor *doctor)
 	else
 		printf("null");
 	printf(",\n \"devices\": [");
-	for (int i = 0; i < doctor->cuda.n_devices && i < DOCTOR_DEVICES; i++) {
+	for (int i = 0; i < n_devices; i++) {
 		printf(i ? ",\n  " : "\n  ");
 		print_device_json(i, &doctor->cuda.devices[i]);
+		print_links_json(doctor, i, n_devices);
 	}
 	printf("],\n \"checks\": [");
 	for (size_t i = 0; i < doctor->n; i++) {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# doctor_test.sh TOOL SOURCE_DIR SIM_DIR JSON_VALID BAD_DRIVER: what `spillway doctor` says of made-up machines: folders
+# doctor_test.sh TOOL SOURCE_DIR SIM_DIR JSON_VALID BAD_DRIVER MANY_DRIVER: what `spillway doctor` says of made-up machines: folders
 # with a /proc, /sys, /dev in them, and the simulated GPU as driver. Whole texts are compared for some machines
 # (test/data/doctor; DOCTOR_GOLDEN=write makes them anew), single findings for others.
 tool=$1
@@ -7,6 +7,7 @@ source=$2
 sim=$3
 valid=$4
 bad_driver=$5
+many_driver=$6
 golden=$source/test/data/doctor
 here=$(mktemp -d /tmp/doctor_test.XXXXXX) || exit 1
 here=$(cd "$here" && pwd -P)
@@ -147,6 +148,18 @@ finds 'which GPUs reach which is told' 0 gpu.peers '*reaches the memory of 1, 2:
 *reaches the memory of 0:*
 *reaches the memory of 0:*' SIM_DEVICES=3 SIM_PEERS=0-1,0-2
 finds 'a GPU on its own among others is a restriction' 0 gpu.peers "*$note*reaches no other GPU*spill.peers*" SIM_DEVICES=2 SIM_PEERS=none
+finds 'what the links are is told, as far as the driver says' 0 gpu.peer_link '*"NVLink (native atomics) to 1, performance rank 0; PCIe (no native atomics) to 2, performance rank 1; none to 3"*
+*"NVLink (native atomics) to 0, performance rank 0; none to 2, 3"*
+*"PCIe (no native atomics) to 0, performance rank 1; none to 1, 3"*
+*"none to 0, 1, 2"*' SIM_DEVICES=4 SIM_PEERS=0-1,0-2 SIM_PCIE=0-2
+finds 'a link that the driver does not tell of is not named' 0 gpu.peer_link '*"unknown (the driver does not tell) to 1, performance rank 0"*
+*"NVLink (native atomics) to 0, performance rank 0"*' SIM_DEVICES=2 SIM_FAIL=cuDeviceGetP2PAttribute:2:1
+grep -q '"links": \[{"device": 1, "link": null, "performance_rank": 0, "native_atomics": null, "bytes_per_second": null}\]' "$here/out" ||
+	complain 'what is not known is null'
+grep -q '"links": \[{"device": 0, "link": "nvlink", "performance_rank": 0, "native_atomics": true, "bytes_per_second": null}\]' "$here/out" ||
+	complain 'the link of the other is in the JSON'
+finds 'without measuring the rates between GPUs are n/a' 0 gpu.peer_rate '*"status": "unknown", "fact": "n/a (--no-measure)"*' SIM_DEVICES=2
+finds 'one GPU has no links to others' 0 gpu.peer_link ''
 finds 'without measuring the rate is n/a' 0 gpu.rate '*"status": "unknown", "fact": "n/a (--no-measure)"*'
 grep -q '"to_device_bytes_per_second": null' "$here/out" || complain 'what was not measured is null'
 ln -sf "$bad_driver" "$root/usr/lib/libcuda.so.1"
@@ -277,6 +290,63 @@ doctor SIM_DEVICES=2 --json
 	complain 'rates are missing'
 "$valid" <"$here/out" || complain 'it is no JSON'
 [ ! -s "$here/err" ] || complain 'progress is shown where there is no terminal'
+
+# measures "promise" "what the lines of gpu.peer_rate look like, of all devices" options...
+measures() {
+	promise=$1
+	n=$((n + 1))
+	local pattern=$2 lines
+	shift 2
+	doctor "$@" --json
+	lines=$(grep '^ *{"id": "gpu.peer_rate"' "$here/out" | sed 's/.*"fact": "\([^"]*\)".*/\1/; s/[1-9][0-9]*\.[0-9] GB/R GB/g')
+	[ $got = 0 ] || complain "exit status $got"
+	[ "$lines" = "$pattern" ] || complain "not as wanted ($pattern): $lines"
+	"$valid" <"$here/out" || complain 'it is no JSON'
+}
+measures 'copies between each two GPUs are measured, also where neither reaches the other' 'R GB/s to 1, R GB/s to 2
+R GB/s to 0, R GB/s to 2 (by way of the host)
+R GB/s to 0, R GB/s to 1 (by way of the host)' SIM_DEVICES=3 SIM_PEERS=0-1,0-2 SIM_MAX_PEERS=1 SIM_LOG="$here/log"
+[ "$(grep -o '"native_atomics": [a-z]*, "bytes_per_second": [1-9]' "$here/out" | wc -l)" = 6 ] || complain 'rates are missing in the JSON'
+for pair in 'cuCtxEnablePeerAccess 4' 'cuCtxDisablePeerAccess 4' 'cuDevicePrimaryCtxRetain 3' 'cuDevicePrimaryCtxRelease 3' \
+	'cuMemAlloc 9' 'cuMemFree 9' 'cuStreamCreate 9' 'cuStreamDestroy 9'; do
+	[ "$(grep -c " ${pair% *}\(_v2\)\{0,1\} " "$here/log")" = "${pair#* }" ] || complain "not ${pair#* } times ${pair% *}"
+done
+measures 'without the access that it should have, a copy is not measured' 'R GB/s to 2; n/a (the driver answered error 999) to 1
+R GB/s to 2; n/a (the driver answered error 999) to 0
+R GB/s to 0, R GB/s to 1' SIM_DEVICES=3 SIM_FAIL=cuCtxEnablePeerAccess:1:999
+measures 'a copy that fails is said' 'n/a (the driver answered error 719) to 1
+R GB/s to 0' SIM_DEVICES=2 SIM_FAIL=cuMemcpyPeerAsync:2:719
+measures 'a GPU that is not measured has no rates, nor have those to it' 'R GB/s to 2; n/a (GPU 1: no context: error 2) to 1
+n/a (GPU 1: no context: error 2) to 0, 2
+R GB/s to 0; n/a (GPU 1: no context: error 2) to 1' SIM_DEVICES=3 SIM_FAIL=cuDevicePrimaryCtxRetain:2:2
+# Allocations 1 to 6 are those for the links to the host.
+measures 'a GPU that has no memory for it has none either' 'n/a (the driver answered error 2) to 1
+n/a (the driver answered error 2) to 0' SIM_DEVICES=2 SIM_FAIL=cuMemAlloc_v2:5:2
+ln -sf "$many_driver" "$root/usr/lib/libcuda.so.1"
+measures 'of many GPUs the first eight are measured' "$(for i in 0 1 2 3 4 5 6 7; do
+	text=
+	for other in 0 1 2 3 4 5 6 7; do [ $i = $other ] || text="$text${text:+, }R GB/s to $other"; done
+	echo "$text; n/a (only the first 8 GPUs are measured) to 8, 9"
+done)
+n/a (only the first 8 GPUs are measured) to 0, 1, 2, 3, 4, 5, 6, 7, 9
+n/a (only the first 8 GPUs are measured) to 0, 1, 2, 3, 4, 5, 6, 7, 8" MANY_DEVICES=10
+grep -q '"device": 9, "link": null, "performance_rank": null, "native_atomics": null, "bytes_per_second": null' "$here/out" ||
+	complain 'what the driver has no function for is null'
+measures 'links that are too slow do not hold it up' 'R GB/s to 1; n/a (the time for it was over) to 2
+R GB/s to 0; n/a (the time for it was over) to 2
+n/a (the time for it was over) to 0, 1' MANY_DEVICES=3 MANY_LATE=1 --timeout 6
+promise='copies between GPUs that never end are a problem, and the rates to the host are still told'
+n=$((n + 1))
+doctor MANY_DEVICES=2 MANY_HANG=1 --timeout 2 --json
+[ $got = 3 ] || complain "exit status $got"
+[ "$(grep -c '"problem", "fact": "the driver does not come back from copies between GPUs"' "$here/out")" = 2 ] || complain 'it is not said'
+[ "$(grep -c '"to_device_bytes_per_second": [1-9].*"bytes_per_second": null' "$here/out")" = 2 ] || complain 'rates to the host are missing'
+promise='a driver that crashes in them is a problem'
+n=$((n + 1))
+doctor MANY_DEVICES=2 MANY_CRASH=1 --json
+[ $got = 3 ] && grep -q '"problem", "fact": "the driver crashed in copies between GPUs"' "$here/out" || complain 'it is not said'
+ln -sf "$sim/libcuda.so.1" "$root/usr/lib/libcuda.so.1"
+
 promise='what cannot be measured is said'
 n=$((n + 1))
 doctor SIM_MEMORY=64MiB --json

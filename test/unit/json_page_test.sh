@@ -49,7 +49,7 @@ show explain --json good.yaml
 keys explain
 mkdir -p root/usr/lib
 ln -s "$sim/libcuda.so.1" root/usr/lib/libcuda.so.1
-show doctor --json --root "$here/root" --no-measure
+SIM_DEVICES=2 show doctor --json --root "$here/root" --no-measure
 keys doctor
 
 echo "$n promises, $failed failed"
