@@ -217,6 +217,7 @@ CUresult async_free(CUdeviceptr address, CUstream stream, bool per_thread)
 	stats_add(STAT_frees, 1);
 	stats_add(STAT_deferred_frees, 1);
 	pending_add(row);
-	pending_reap(device);
+	if (pending_is_due())
+		pending_reap(device);
 	return CUDA_SUCCESS;
 }

@@ -99,6 +99,48 @@ void context_leave(bool pushed)
 		REAL(cuCtxPopCurrent_v2)(&popped);
 }
 
+/* ---- events to be used again ---- */
+
+#define EVENTS_KEPT 256
+
+static struct {
+	CUcontext context; /* of all of them; those of another one are not kept */
+	unsigned n;
+	CUevent event[EVENTS_KEPT];
+} kept;
+/* The last to be taken; over ends of events, so that their context does not end meanwhile. */
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+
+CUresult context_event_take(CUcontext context, CUevent *ret_event)
+{
+	pthread_mutex_lock(&kept_lock);
+	bool any = kept.n && kept.context == context;
+	if (any)
+		*ret_event = kept.event[--kept.n];
+	pthread_mutex_unlock(&kept_lock);
+	return any ? CUDA_SUCCESS : REAL(cuEventCreate)(ret_event, CU_EVENT_DISABLE_TIMING);
+}
+
+void context_event_give(CUcontext context, CUevent event)
+{
+	pthread_mutex_lock(&kept_lock);
+	if (!kept.n)
+		kept.context = context;
+	if (kept.context == context && kept.n < EVENTS_KEPT)
+		kept.event[kept.n++] = event;
+	else
+		REAL(cuEventDestroy_v2)(event);
+	pthread_mutex_unlock(&kept_lock);
+}
+
+static void drop_events(CUcontext context)
+{
+	pthread_mutex_lock(&kept_lock);
+	while (kept.context == context && kept.n)
+		REAL(cuEventDestroy_v2)(kept.event[--kept.n]);
+	pthread_mutex_unlock(&kept_lock);
+}
+
 CUresult context_wait_idle(CUcontext context)
 {
 	bool pushed;
@@ -144,11 +186,11 @@ CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_ev
 		result = CUDA_ERROR_INVALID_CONTEXT;
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
+	result = context_event_take(context, &event);
 	if (result == CUDA_SUCCESS) {
 		result = (per_thread ? REAL(cuEventRecord_ptsz) : REAL(cuEventRecord))(event, stream);
 		if (result != CUDA_SUCCESS)
-			REAL(cuEventDestroy_v2)(event);
+			context_event_give(context, event);
 	}
 	context_leave(pushed);
 	if (result == CUDA_SUCCESS) {
@@ -189,6 +231,7 @@ void context_known(CUcontext context, CUdevice device)
 
 void context_ending(CUcontext context)
 {
+	drop_events(context);
 	pthread_mutex_lock(&all_lock);
 	n_ends++;
 	n_ending++;

@@ -50,6 +50,14 @@ bool context_idle_ask(CUdevice device, struct context_idle *ret_idle);
 enum context_state context_idle_look(struct context_idle *idle);
 void context_idle_forget(struct context_idle *idle);
 
+/*
+ * Events without timing for use and use again: making and ending one costs more than recording it. Taken with its context
+ * current; the driver's error where none can be made. One that is given back may still be under way. Not after the
+ * context has ended.
+ */
+CUresult context_event_take(CUcontext context, CUevent *ret_event);
+void context_event_give(CUcontext context, CUevent event);
+
 /* Make it current until context_leave(); NULL means the current one. False: it cannot be entered, it is gone. */
 bool context_enter(CUcontext context, bool *ret_pushed);
 void context_leave(bool pushed);

@@ -10,10 +10,13 @@
 
 /* So many streams with events that have not passed are told apart in one look; events of further ones are asked singly. */
 #define MOST_ORDERS 32
+/* A look walks the whole list: with more on it than that, only every so many frees. */
+#define REAP_EVERY 16
 
 struct lock pending_lock = LOCK_INIT(LOCK_PENDING);
 static struct ledger_row *list, **tail = &list; /* oldest first */
 static atomic_uint n_pending;                   /* on the list */
+static unsigned n_eventless;                    /* of those; under the lock */
 static _Atomic uint64_t n_added;                /* ever */
 
 static atomic_uint n_ends; /* of contexts, ever; under the lock where it matters */
@@ -24,6 +27,7 @@ static void append_locked(struct ledger_row *row)
 	row->next = NULL;
 	*tail = row;
 	tail = &row->next;
+	n_eventless += !row->event;
 	atomic_fetch_add(&n_pending, 1);
 }
 
@@ -61,6 +65,12 @@ bool pending_any(void)
 	return atomic_load_explicit(&n_pending, memory_order_relaxed) != 0;
 }
 
+bool pending_is_due(void)
+{
+	return atomic_load_explicit(&n_pending, memory_order_relaxed) <= REAP_EVERY ||
+	       atomic_load_explicit(&n_added, memory_order_relaxed) % REAP_EVERY == 0;
+}
+
 bool pending_has(CUdeviceptr address)
 {
 	bool found = false;
@@ -83,15 +93,24 @@ static struct ledger_row *unlink_locked(struct ledger_row **at)
 	if (!row->next)
 		tail = at;
 	row->next = NULL;
+	n_eventless -= !row->event;
 	atomic_fetch_sub(&n_pending, 1);
 	return row;
 }
 
+static void end_event(struct ledger_row *row)
+{
+	if (row->event)
+		context_event_give(row->event_context, row->event);
+	row->event = NULL;
+}
+
 /*
- * Take those rows out of which judge says so. The judge may ask about events, under the lock: so nobody else sees a row
- * whose event is being asked about or destroyed, and a context that ends waits for us here (pending_take_context).
+ * Take those rows out of which judge says so; done: their events have served. The judge may ask about events, under the
+ * lock: so nobody else sees a row whose event is being asked about or given up, and a context that ends waits for us here
+ * (pending_take_context).
  */
-static struct ledger_row *sift(bool (*judge)(struct ledger_row *row, void *argument), void *argument)
+static struct ledger_row *sift(bool (*judge)(struct ledger_row *row, void *argument), void *argument, bool done)
 {
 	struct ledger_row *taken = NULL, **taken_tail = &taken;
 
@@ -104,6 +123,8 @@ static struct ledger_row *sift(bool (*judge)(struct ledger_row *row, void *argum
 			continue;
 		}
 		*taken_tail = unlink_locked(at);
+		if (done)
+			end_event(row);
 		taken_tail = &row->next;
 	}
 	lock_drop(&pending_lock);
@@ -124,13 +145,6 @@ void pending_put_back(struct ledger_row *rows)
 		next = rows->next;
 		put(rows);
 	}
-}
-
-static void end_event(struct ledger_row *row)
-{
-	if (row->event)
-		REAL(cuEventDestroy_v2)(row->event);
-	row->event = NULL;
 }
 
 /* The streams, and whole contexts, that a look has found an unpassed event of: what was put behind it later waits too. */
@@ -159,7 +173,6 @@ static bool by_event(struct ledger_row *row, void *argument)
 			look->order[look->n++] = row->event_order;
 		return false;
 	}
-	end_event(row);
 	return true;
 }
 
@@ -176,9 +189,12 @@ static bool by_lack_of_event(struct ledger_row *row, void *argument)
  */
 static void record_events(void)
 {
-	if (!capture_pause())
+	lock_take(&pending_lock);
+	bool any = n_eventless != 0;
+	lock_drop(&pending_lock);
+	if (!any || !capture_pause())
 		return;
-	for (struct ledger_row *row = sift(by_lack_of_event, NULL), *next; row; row = next) {
+	for (struct ledger_row *row = sift(by_lack_of_event, NULL, false), *next; row; row = next) {
 		unsigned ends = atomic_load(&n_ends);
 		bool gone;
 
@@ -204,7 +220,7 @@ unsigned pending_reap(int device)
 		return 0;
 	record_events();
 	CUstreamCaptureMode mode = capture_relax();
-	struct ledger_row *done = sift(by_event, &look);
+	struct ledger_row *done = sift(by_event, &look, true);
 	capture_restore(mode);
 	for (const struct ledger_row *row = done; row; row = row->next)
 		n += row->device == device;
@@ -231,12 +247,15 @@ bool pending_wait(int device)
 
 /* ---- used again before it is done ---- */
 
-/* What the block could hold; 0: it is not for this one. Heap blocks alone are taken so. */
+/*
+ * What the block could hold; 0: it is not for this one. Heap blocks alone are taken so. The heap is asked about those
+ * alone that might be large enough: a block was made for what it holds, or is an eighth larger at most (async.c).
+ */
 static size_t room_for(const struct pending_want *want, const struct ledger_row *row, bool behind)
 {
 	if (row->kind != LEDGER_HEAP || !row->event || row->device != want->device || row->fixed != want->fixed ||
-	    row->bytes > want->most || row->event_context != want->context ||
-	    (row->event_order == want->order) != behind)
+	    row->bytes > want->most || heap_rounded(row->bytes) / 8 * 9 < want->bytes ||
+	    row->event_context != want->context || (row->event_order == want->order) != behind)
 		return 0;
 	size_t room = heap_room_of(atomic_load(&device_get(row->device)->heap), row->block, row->key, want->from);
 	return room >= want->bytes && room <= want->most ? room : 0;
@@ -245,10 +264,10 @@ static size_t room_for(const struct pending_want *want, const struct ledger_row 
 static struct ledger_row *take_best(const struct pending_want *want, bool behind, unsigned *ret_ends)
 {
 	struct ledger_row **best = NULL, *row = NULL;
-	size_t least = SIZE_MAX;
+	size_t least = SIZE_MAX, tight = heap_rounded(want->bytes);
 
 	lock_take(&pending_lock);
-	for (struct ledger_row **at = &list; *at; at = &(*at)->next) {
+	for (struct ledger_row **at = &list; *at && least > tight; at = &(*at)->next) {
 		size_t room = room_for(want, *at, behind);
 
 		if (!room || room >= least)
@@ -314,11 +333,8 @@ static bool by_idle(struct ledger_row *row, void *argument)
 {
 	const struct idle *idle = argument;
 
-	if (row->context != idle->context || row->since >= idle->before ||
-	    (row->event && row->event_context != idle->context))
-		return false;
-	end_event(row);
-	return true;
+	return row->context == idle->context && row->since < idle->before &&
+	       (!row->event || row->event_context == idle->context);
 }
 
 void pending_context_idle(CUcontext context, uint64_t before)
@@ -326,7 +342,7 @@ void pending_context_idle(CUcontext context, uint64_t before)
 	struct idle idle = {context, before};
 
 	if (pending_any())
-		pending_release(sift(by_idle, &idle));
+		pending_release(sift(by_idle, &idle, true));
 }
 
 static bool by_end(struct ledger_row *row, void *argument)
@@ -339,5 +355,5 @@ struct ledger_row *pending_take_context(CUcontext context)
 	lock_take(&pending_lock);
 	atomic_fetch_add(&n_ends, 1);
 	lock_drop(&pending_lock);
-	return sift(by_end, context);
+	return sift(by_end, context, false);
 }

@@ -27,6 +27,8 @@ bool pending_has(CUdeviceptr address);
 /* How many were ever added, to be taken before a wait whose end is told to pending_context_idle(). */
 uint64_t pending_mark(void);
 
+/* After a free behind a stream: is it time to look for what is done? Always, while little is pending. */
+bool pending_is_due(void);
 /* Free what is done. Never waits for the GPU, harms no capture. Returns how many of the device's were freed. */
 unsigned pending_reap(int device);
 /* The same, again and again until one of the device's was freed or PENDING_PATIENCE_MS are over. */

@@ -3,7 +3,7 @@
  * makes the table. One binary for the simulated GPU and a real one: the driver is whichever libcuda.so.1 the loader
  * finds, and its functions are taken by dlsym, as programs without a runtime library take them.
  *
- *   bench GROUP...                          launch, alloc, live, query, submit, memory: measure these
+ *   bench GROUP...                          launch, alloc, stream, live, query, submit, memory: measure these
  *   bench use                               initialise, allocate, free: the process whose start is timed
  *   bench spawn COUNT [NAME=value...] PROGRAM [ARGUMENT...]   run that COUNT times and time it from outside
  *
@@ -49,6 +49,9 @@
 	F(cuMemFree)                                                                                                   \
 	F(cuMemHostAlloc)                                                                                              \
 	F(cuMemFreeHost)                                                                                               \
+	F(cuMemAllocAsync)                                                                                             \
+	F(cuMemFreeAsync)                                                                                              \
+	F(cuLaunchHostFunc)                                                                                            \
 	F(cuMemsetD8Async)                                                                                             \
 	F(cuMemcpyDtoDAsync)                                                                                           \
 	F(cuMemcpyHtoDAsync)                                                                                           \
@@ -307,6 +310,37 @@ static double private_kib(void)
 }
 
 /* Is one more allocation dearer when many are alive? */
+static void CUDA_CB sleep_there(void *ns)
+{
+	nanosleep(&(struct timespec){.tv_nsec = (long)(uintptr_t)ns}, NULL);
+}
+
+/*
+ * Stream-ordered allocations and frees as a framework makes them that keeps no cache: the stream far behind, steps of
+ * 256 allocations of 16 sizes from 128 KiB to 2 MiB, then as many frees in the opposite order. The first round, which is
+ * not timed, makes what the next ones use again.
+ */
+static void measure_stream(void)
+{
+	enum { LIVE = 256, SIZES = 16, STEPS = 8, ROUNDS = 5 };
+	CUdeviceptr live[LIVE];
+
+	for (unsigned round = 0; round <= ROUNDS; round++) {
+		CHECK(cuLaunchHostFunc(stream, sleep_there, (void *)(uintptr_t)200000000));
+		double start = now();
+		for (unsigned step = 0; step < STEPS; step++) {
+			for (unsigned i = 0; i < LIVE; i++)
+				CHECK(cuMemAllocAsync(&live[i], (i * 5 % SIZES + 1) * 128 * KIB, stream));
+			for (unsigned i = LIVE; i-- > 0;)
+				CHECK(cuMemFreeAsync(live[i], stream));
+		}
+		if (round)
+			sample((now() - start) / (STEPS * LIVE));
+		CHECK(cuStreamSynchronize(stream));
+	}
+	print_samples("stream_pair", "ns");
+}
+
 static void measure_live(void)
 {
 	enum { FEW = 100, MANY = 100000, PAIRS = 1000 };
@@ -474,13 +508,9 @@ static void use(void)
 static const struct {
 	const char *name;
 	void (*measure)(void);
-} groups[] = {{"launch", measure_launch},
-	      {"alloc", measure_alloc},
-	      {"live", measure_live},
-	      {"query", measure_query},
-	      {"submit", measure_submit},
-	      {"memory", measure_memory},
-	      {"use", use}};
+} groups[] = {
+    {"launch", measure_launch}, {"alloc", measure_alloc},   {"stream", measure_stream}, {"live", measure_live},
+    {"query", measure_query},   {"submit", measure_submit}, {"memory", measure_memory}, {"use", use}};
 
 static void run_group(const char *name)
 {
@@ -562,7 +592,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (argc < 2) {
-		fprintf(stderr, "usage: bench launch|alloc|live|query|submit|memory...\n");
+		fprintf(stderr, "usage: bench launch|alloc|stream|live|query|submit|memory...\n");
 		return 2;
 	}
 	double start = now();

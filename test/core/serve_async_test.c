@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <semaphore.h>
 
+#include "shim/context.h"
 #include "shim/capture.h"
 #include "shim/device.h"
 #include "shim/pending.h"
@@ -236,6 +237,19 @@ static void an_async_free_returns_at_once_and_happens_behind_its_stream(void **s
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
+/* Until the next one has to be made. */
+static void use_up_events(void)
+{
+	CUcontext context;
+	CUevent event;
+
+	assert_ok(cuCtxGetCurrent(&context));
+	for (unsigned i = 0; i < 300; i++) {
+		assert_ok(context_event_take(context, &event));
+		assert_ok(cuEventDestroy_v2(event));
+	}
+}
+
 static void an_async_free_that_cannot_be_ordered_fails_and_changes_nothing(void **state)
 {
 	static const char *const names[] = {"cuStreamGetCtx", "cuEventCreate", "cuEventRecord"};
@@ -244,6 +258,7 @@ static void an_async_free_that_cannot_be_ordered_fails_and_changes_nothing(void 
 	struct ledger_row row;
 
 	(void)state;
+	use_up_events();
 	for (unsigned i = 0; i < 3; i++) {
 		sim_fail(names[i], 1, CUDA_ERROR_OUT_OF_MEMORY);
 		assert_int_equal(cuMemFreeAsync(address, stream), CUDA_ERROR_OUT_OF_MEMORY);
@@ -251,6 +266,25 @@ static void an_async_free_that_cannot_be_ordered_fails_and_changes_nothing(void 
 		assert_true(serve_find(address, &row));
 	}
 	assert_ok(cuMemFreeAsync(address, stream));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+/* Making and ending an event costs more than all the rest of a free. */
+static void events_of_frees_are_used_again(void **state)
+{
+	CUstream stream = stream_new();
+	CUdeviceptr blocks[8];
+
+	(void)state;
+	unsigned long before = sim_calls("cuEventCreate");
+	for (unsigned turn = 0; turn < 20; turn++) {
+		for (unsigned i = 0; i < 8; i++)
+			blocks[i] = alloc(3 * MIB);
+		for (unsigned i = 0; i < 8; i++)
+			assert_ok(cuMemFreeAsync(blocks[i], stream));
+		assert_ok(cuStreamSynchronize(stream));
+	}
+	assert_true(sim_calls("cuEventCreate") - before <= 32);
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
@@ -343,6 +377,7 @@ int main(void)
 	    CLEAN(a_capture_that_did_not_begin_is_not_open),
 	    CLEAN(an_async_free_returns_at_once_and_happens_behind_its_stream),
 	    CLEAN(an_async_free_that_cannot_be_ordered_fails_and_changes_nothing),
+	    CLEAN(events_of_frees_are_used_again),
 	    CLEAN(a_block_put_off_during_a_wait_is_not_freed_by_that_wait),
 	};
 	core_start(settings);
