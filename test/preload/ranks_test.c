@@ -39,8 +39,8 @@ static int make_folder(void **state)
 	return 0;
 }
 
-/* How many files end so; all of them removed if asked. */
-static unsigned files(const char *tail, bool remove)
+/* How many files have this in their name; all of them removed if asked. */
+static unsigned files(const char *part, bool remove)
 {
 	char path[96];
 	unsigned n = 0;
@@ -48,9 +48,7 @@ static unsigned files(const char *tail, bool remove)
 	snprintf(path, sizeof(path), "%s/spillway", folder);
 	DIR *dir = opendir(path);
 	for (struct dirent *entry; dir && (entry = readdir(dir));) {
-		const char *at = strstr(entry->d_name, tail);
-
-		n += at && !strcmp(at, tail);
+		n += entry->d_name[0] != '.' && strstr(entry->d_name, part);
 		if (remove)
 			unlinkat(dirfd(dir), entry->d_name, 0);
 	}
