@@ -5,23 +5,11 @@
 #ifndef PRELOAD_CHILD_H
 #define PRELOAD_CHILD_H
 
+#include "test/check.h"
 #include "test/preload/driver.h"
-
-#include <stdio.h>
-#include <unistd.h>
 
 /* Settings ("NAME=value") end with NULL. Exit status of the child: what run() returns, or 128 + the signal. */
 int child_run(const char *const *settings, int (*run)(void));
-
-/* cmocka's assertions are for its own process: in a child, say where and end. */
-#define CHECK(condition)                                                                                               \
-	do {                                                                                                           \
-		if (!(condition)) {                                                                                    \
-			printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);                                 \
-			fflush(NULL);                                                                                  \
-			_exit(1);                                                                                      \
-		}                                                                                                      \
-	} while (0)
 
 CUdeviceptr child_alloc(size_t bytes);
 /* Is all of it in memory of the device? */

@@ -7,11 +7,11 @@
 #include "shim/rundir.h"
 #include "shim/stats_page.h"
 #include "test/preload/child.h"
+#include "test/rank.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -140,30 +140,6 @@ static uint64_t obey(char what, unsigned n)
 	}
 }
 
-struct order {
-	char what;
-	unsigned n;
-};
-
-static void serve_orders(int from, int to)
-{
-	struct order order;
-
-	while (read(from, &order, sizeof(order)) == sizeof(order)) {
-		uint64_t answer = obey(order.what, order.n);
-
-		CHECK(write(to, &answer, sizeof(answer)) == sizeof(answer));
-	}
-	_exit(3);
-}
-
-/* ---- and from outside ---- */
-
-struct rank {
-	pid_t pid;
-	int to, from;
-};
-
 static void set(const char *setting)
 {
 	char *copy = strdup(setting), *equals = strchr(copy, '=');
@@ -173,74 +149,33 @@ static void set(const char *setting)
 	free(copy);
 }
 
-static struct rank rank_start(const char *settings)
+static void begin(const void *settings)
 {
-	int to[2], from[2];
-
-	fflush(NULL);
-	assert_int_equal(pipe2(to, O_CLOEXEC) | pipe2(from, O_CLOEXEC), 0);
-	struct rank rank = {.pid = fork(), .to = to[1], .from = from[0]};
-	assert_true(rank.pid >= 0);
-	if (!rank.pid) {
-		alarm(240);
-		close(to[1]);
-		close(from[0]);
-		set("SIM_MEMORY=64MiB");
-		set("SIM_FILL=0");
-		set(runtime);
-		set(settings);
-		serve_orders(to[0], from[1]);
-	}
-	close(to[0]);
-	close(from[1]);
-	return rank;
+	set("SIM_MEMORY=64MiB");
+	set("SIM_FILL=0");
+	set(runtime);
+	set(settings);
 }
 
-static void tell(const struct rank *rank, char what, unsigned n)
+static struct rank start(const char *settings)
 {
-	assert_int_equal(write(rank->to, &(struct order){what, n}, sizeof(struct order)), sizeof(struct order));
+	static const struct rank_part part = {.begin = begin, .obey = obey};
+
+	return rank_start(&part, settings);
 }
 
-static uint64_t hear(const struct rank *rank)
-{
-	uint64_t answer = UINT64_MAX;
-
-	assert_int_equal(read(rank->from, &answer, sizeof(answer)), sizeof(answer));
-	return answer;
-}
-
-static uint64_t ask(const struct rank *rank, char what, unsigned n)
-{
-	tell(rank, what, n);
-	return hear(rank);
-}
-
-static void rank_gone(const struct rank *rank, int expected)
-{
-	int status;
-
-	close(rank->to);
-	close(rank->from);
-	assert_int_equal(waitpid(rank->pid, &status, 0), rank->pid);
-	assert_int_equal(status, expected);
-}
-
-static void rank_end(const struct rank *rank)
-{
-	tell(rank, 'e', 0);
-	rank_gone(rank, 0);
-}
+/* ---- and from outside ---- */
 
 #define SHARED SET ",host.total=64MiB"
 
 static void no_file_is_made_before_something_is_on_the_host_and_none_is_left(void **state)
 {
-	struct rank a = rank_start(SHARED);
+	struct rank a = start(SHARED);
 
 	(void)state;
-	assert_true(ask(&a, 'd', 0));
+	assert_true(rank_ask(&a, 'd', 0));
 	assert_int_equal(files(QUOTA_TAIL, false), 0);
-	assert_true(ask(&a, 'a', 2));
+	assert_true(rank_ask(&a, 'a', 2));
 	assert_int_equal(files(QUOTA_TAIL, false), 1);
 	rank_end(&a);
 	assert_int_equal(files("", false), 0);
@@ -253,11 +188,11 @@ static void a_budget_for_each_process_means_what_it_meant(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
-		struct rank a = rank_start(settings[i]), b = rank_start(settings[i]);
+		struct rank a = start(settings[i]), b = start(settings[i]);
 
-		assert_true(ask(&a, 'd', 0) && ask(&b, 'd', 0));
-		assert_true(ask(&a, 'a', 48) && ask(&b, 'a', 48));
-		assert_false(ask(&a, 'a', 2));
+		assert_true(rank_ask(&a, 'd', 0) && rank_ask(&b, 'd', 0));
+		assert_true(rank_ask(&a, 'a', 48) && rank_ask(&b, 'a', 48));
+		assert_false(rank_ask(&a, 'a', 2));
 		assert_int_equal(files(QUOTA_TAIL, false), 0);
 		rank_end(&a);
 		rank_end(&b);
@@ -266,34 +201,33 @@ static void a_budget_for_each_process_means_what_it_meant(void **state)
 
 static void both_bounds_hold_where_both_are_given(void **state)
 {
-	struct rank a = rank_start(SHARED ",host.budget=48MiB"), b = rank_start(SHARED ",host.budget=48MiB");
+	struct rank a = start(SHARED ",host.budget=48MiB"), b = start(SHARED ",host.budget=48MiB");
 
 	(void)state;
-	assert_true(ask(&a, 'd', 0) && ask(&b, 'd', 0));
-	assert_false(ask(&a, 'a', 50));
-	assert_true(ask(&a, 'a', 48));
-	assert_false(ask(&b, 'a', 18));
-	assert_true(ask(&b, 'a', 16));
+	assert_true(rank_ask(&a, 'd', 0) && rank_ask(&b, 'd', 0));
+	assert_false(rank_ask(&a, 'a', 50));
+	assert_true(rank_ask(&a, 'a', 48));
+	assert_false(rank_ask(&b, 'a', 18));
+	assert_true(rank_ask(&b, 'a', 16));
 	rank_end(&a);
 	rank_end(&b);
 }
 
 static void one_is_killed_and_the_other_gets_its_room(void **state)
 {
-	struct rank a = rank_start(SHARED), b = rank_start(SHARED);
+	struct rank a = start(SHARED), b = start(SHARED);
 
 	(void)state;
-	assert_true(ask(&a, 'd', 0) && ask(&b, 'd', 0));
-	assert_true(ask(&a, 'a', 60));
-	assert_true(ask(&b, 'a', 4));
-	assert_false(ask(&b, 'a', 40));
-	assert_int_equal(ask(&b, 'n', 0), 2);
-	kill(a.pid, SIGKILL);
-	rank_gone(&a, SIGKILL);
+	assert_true(rank_ask(&a, 'd', 0) && rank_ask(&b, 'd', 0));
+	assert_true(rank_ask(&a, 'a', 60));
+	assert_true(rank_ask(&b, 'a', 4));
+	assert_false(rank_ask(&b, 'a', 40));
+	assert_int_equal(rank_ask(&b, 'n', 0), 2);
+	rank_kill(&a);
 	/* Who has just looked for the dead does not look again within some milliseconds. */
-	while (!ask(&b, 'a', 40))
+	while (!rank_ask(&b, 'a', 40))
 		;
-	assert_true(ask(&b, 'c', 0));
+	assert_true(rank_ask(&b, 'c', 0));
 	rank_end(&b);
 	assert_int_equal(files(QUOTA_TAIL, false), 0);
 }
@@ -301,15 +235,15 @@ static void one_is_killed_and_the_other_gets_its_room(void **state)
 /* The child of a rank ends: the rank is one as before. */
 static void a_fork_takes_no_share_with_it(void **state)
 {
-	struct rank a = rank_start(SHARED), b = rank_start(SHARED);
+	struct rank a = start(SHARED), b = start(SHARED);
 
 	(void)state;
-	assert_true(ask(&a, 'd', 0) && ask(&b, 'd', 0));
-	assert_true(ask(&a, 'a', 32));
-	assert_true(ask(&a, 'k', 0));
-	assert_true(ask(&b, 'a', 30));
-	assert_int_equal(ask(&b, 'n', 0), 2);
-	assert_true(ask(&a, 'f', 0) && ask(&a, 'a', 32) && ask(&a, 'a', 2));
+	assert_true(rank_ask(&a, 'd', 0) && rank_ask(&b, 'd', 0));
+	assert_true(rank_ask(&a, 'a', 32));
+	assert_true(rank_ask(&a, 'k', 0));
+	assert_true(rank_ask(&b, 'a', 30));
+	assert_int_equal(rank_ask(&b, 'n', 0), 2);
+	assert_true(rank_ask(&a, 'f', 0) && rank_ask(&a, 'a', 32) && rank_ask(&a, 'a', 2));
 	rank_end(&a);
 	rank_end(&b);
 }
@@ -317,22 +251,22 @@ static void a_fork_takes_no_share_with_it(void **state)
 /* a keeps a quarter of the total for its next use; b is short of it and below its half. */
 static void what_one_does_not_use_goes_to_the_other(void **state)
 {
-	struct rank a = rank_start(SHARED), b = rank_start(SHARED);
+	struct rank a = start(SHARED), b = start(SHARED);
 
 	(void)state;
-	assert_true(ask(&a, 'd', 0) && ask(&b, 'd', 0));
-	assert_true(ask(&a, 'a', 36) && ask(&a, 'a', 12));
-	assert_true(ask(&a, 'f', 0));
-	assert_true(ask(&b, 'a', 16));
+	assert_true(rank_ask(&a, 'd', 0) && rank_ask(&b, 'd', 0));
+	assert_true(rank_ask(&a, 'a', 36) && rank_ask(&a, 'a', 12));
+	assert_true(rank_ask(&a, 'f', 0));
+	assert_true(rank_ask(&b, 'a', 16));
 	/* As often as it takes, on a machine so busy that it waits in vain. */
-	while (!ask(&b, 'a', 8))
+	while (!rank_ask(&b, 'a', 8))
 		;
-	assert_true(ask(&b, 'w', 0) >= 1);
+	assert_true(rank_ask(&b, 'w', 0) >= 1);
 	/* It is counted when it has gone, which b sees first. */
-	while (!ask(&a, 'r', 0))
+	while (!rank_ask(&a, 'r', 0))
 		usleep(1000);
-	assert_in_range(ask(&a, 'r', 0), 2, 16);
-	assert_true(ask(&a, 'c', 0) && ask(&b, 'c', 0));
+	assert_in_range(rank_ask(&a, 'r', 0), 2, 16);
+	assert_true(rank_ask(&a, 'c', 0) && rank_ask(&b, 'c', 0));
 	rank_end(&a);
 	rank_end(&b);
 }
@@ -346,25 +280,25 @@ static void eight_at_once_stay_within_one_total_and_each_gets_its_part(void **st
 
 	(void)state;
 	for (unsigned i = 0; i < MANY; i++)
-		ranks[i] = rank_start(SHARED);
+		ranks[i] = start(SHARED);
 	for (unsigned i = 0; i < MANY; i++)
-		tell(&ranks[i], 'd', 0);
+		rank_tell(&ranks[i], 'd', 0);
 	for (unsigned i = 0; i < MANY; i++)
-		assert_true(hear(&ranks[i]));
+		assert_true(rank_hear(&ranks[i]));
 	/* All at the same time, an eighth for each in four steps, the first of which make the file. */
 	for (unsigned step = 0; step < 4; step++)
 		for (unsigned i = 0; i < MANY; i++)
-			tell(&ranks[i], 'a', TOTAL / MANY / 4);
+			rank_tell(&ranks[i], 'a', TOTAL / MANY / 4);
 	for (unsigned i = 0; i < 4 * MANY; i++)
-		assert_true(hear(&ranks[i % MANY]));
+		assert_true(rank_hear(&ranks[i % MANY]));
 	for (unsigned i = 0; i < MANY; i++)
-		tell(&ranks[i], 'a', 2);
+		rank_tell(&ranks[i], 'a', 2);
 	for (unsigned i = 0; i < MANY; i++)
-		served += hear(&ranks[i]) != 0;
+		served += rank_hear(&ranks[i]) != 0;
 	assert_int_equal(served, 0);
-	assert_int_equal(ask(&ranks[0], 'n', 0), MANY);
+	assert_int_equal(rank_ask(&ranks[0], 'n', 0), MANY);
 	for (unsigned i = 0; i < MANY; i++) {
-		assert_true(ask(&ranks[i], 'c', 0));
+		assert_true(rank_ask(&ranks[i], 'c', 0));
 		rank_end(&ranks[i]);
 	}
 	assert_int_equal(files("", false), 0);
@@ -373,13 +307,13 @@ static void eight_at_once_stay_within_one_total_and_each_gets_its_part(void **st
 /* What nobody has set: the first one's half of the machine is everybody's. */
 static void without_any_setting_the_first_says_how_much_there_is(void **state)
 {
-	struct rank a = rank_start(SET), b = rank_start(SET);
+	struct rank a = start(SET), b = start(SET);
 
 	(void)state;
-	assert_true(ask(&a, 'd', 0) && ask(&a, 'a', 2));
-	assert_true(ask(&b, 'd', 0) && ask(&b, 'a', 2) && ask(&b, 'a', 2));
-	assert_int_equal(ask(&a, 'h', 0), ask(&b, 'h', 0));
-	assert_int_equal(ask(&b, 'n', 0), 2);
+	assert_true(rank_ask(&a, 'd', 0) && rank_ask(&a, 'a', 2));
+	assert_true(rank_ask(&b, 'd', 0) && rank_ask(&b, 'a', 2) && rank_ask(&b, 'a', 2));
+	assert_int_equal(rank_ask(&a, 'h', 0), rank_ask(&b, 'h', 0));
+	assert_int_equal(rank_ask(&b, 'n', 0), 2);
 	assert_int_equal(files(QUOTA_TAIL, false), 1);
 	rank_end(&a);
 	rank_end(&b);

@@ -6,27 +6,16 @@
 #define UNIT_CONTROL_HELP_H
 
 #include "shim/rundir.h"
+#include "test/check.h"
 
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <unistd.h>
 
 #define STRANGER   12345 /* a user that owns nothing here */
 #define WAIT_MS    20000 /* nothing takes a tenth of it; what takes longer hangs */
 #define WATCHDOG_S 60
-
-/* cmocka's assertions are for its own process. */
-#define CHECK(condition)                                                                                               \
-	do {                                                                                                           \
-		if (!(condition)) {                                                                                    \
-			printf("%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);                                 \
-			fflush(NULL);                                                                                  \
-			_exit(1);                                                                                      \
-		}                                                                                                      \
-	} while (0)
 
 /* ---- the engine ---- */
 extern _Atomic int fake_calls, fake_status;

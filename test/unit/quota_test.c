@@ -1,232 +1,38 @@
 /*
- * quota_test.c: processes that share pinned host memory, real ones, with nothing faked: what is promised in quota.h of
- * the sum, of each one's part, of the dead, and of files that are not what they should be.
- *
- * A process is a fork of this one, driven by one byte at a time through a pipe, or left to itself.
+ * quota_test.c: processes that share pinned host memory: what is promised in quota.h of the sum, of each one's part, and
+ * of the dead.
  */
-#include "shim/quota_inside.h"
-#include "shim/stats.h"
+#include "test/unit/quota_help.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
-
-#define MIB  ((uint64_t)1 << 20)
-#define ROOM (64 * MIB)
-
-#define CHECK(condition)                                                                                               \
-	do {                                                                                                           \
-		if (!(condition)) {                                                                                    \
-			fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);                        \
-			_exit(1);                                                                                      \
-		}                                                                                                      \
-	} while (0)
-
-#ifdef __SANITIZE_THREAD__
-/* A child ends by _exit(); the sanitizer would sleep a second in each. */
-const char *__tsan_default_options(void);
-const char *__tsan_default_options(void)
-{
-	return "atexit_sleep_ms=0";
-}
-#endif
-
-static char folder[64], file[128];
-
-static int make_folder(void **state)
-{
-	(void)state;
-	strcpy(folder, "/tmp/quota-test-XXXXXX");
-	if (!mkdtemp(folder))
-		return -1;
-	snprintf(file, sizeof(file), "%s/spillway/host.quota", folder);
-	return setenv("XDG_RUNTIME_DIR", folder, 1);
-}
-
-static int drop_folder(void **state)
-{
-	char below[80];
-
-	(void)state;
-	unlink(file);
-	snprintf(below, sizeof(below), "%s/spillway", folder);
-	rmdir(below);
-	return rmdir(folder);
-}
-
-/* No time decides, but where one is to run out. */
-#define AN_HOUR (3600 * (uint64_t)1000000000)
-
-static void arrange(uint64_t total, bool given)
-{
-	quota_want_lasts = AN_HOUR;
-	quota_patience = AN_HOUR;
-	quota_sweep_every = 0;
-	quota_arrange(&(struct quota_terms){.total = total, .given = given});
-}
-
-/* ---- ranks ---- */
-
-struct rank {
-	pid_t pid;
-	int to, from;
-};
-
-/* 't' N: take N MiB, 'g' N: give; 's' N: of those, so much is spare; 'w' N: wait once; 'o': owed; 'l': leave and stay;
- * 'e': leave and end; 'x': end. */
-static uint64_t obey(char order, unsigned n)
-{
-	unsigned tries = 0;
-
-	switch (order) {
-	case 't':
-		return quota_take(n * MIB);
-	case 'g':
-		quota_give(n * MIB);
-		return 1;
-	case 's':
-		quota_spare_add(n * MIB);
-		return 1;
-	case 'u':
-		quota_spare_sub(n * MIB);
-		return 1;
-	case 'w':
-		return quota_wait(n * MIB, &tries);
-	case 'o':
-		return quota_owed() / MIB;
-	case 'r':
-		return stats_get(STAT_share_reclaimed);
-	case 'f':
-		return quota_left() / MIB;
-	case 'n':
-		return atomic_load(&stats.share_ranks);
-	case 'p':
-		quota_patience = n * (uint64_t)1000000;
-		return 1;
-	case 'k':
-		quota_tick();
-		return 1;
-	case 'l':
-		quota_leave();
-		return 1;
-	default:
-		if (order == 'e')
-			quota_leave();
-		_exit(order == 'e' || order == 'x' ? 0 : 2);
-	}
-}
-
-struct order {
-	char what;
-	unsigned n;
-};
-
-static void serve_orders(int from, int to)
-{
-	struct order order;
-
-	while (read(from, &order, sizeof(order)) == sizeof(order)) {
-		uint64_t answer = obey(order.what, order.n);
-
-		CHECK(write(to, &answer, sizeof(answer)) == sizeof(answer));
-	}
-	_exit(0);
-}
-
-static struct rank rank_start_with(uint64_t total, bool given)
-{
-	int to[2], from[2];
-
-	assert_int_equal(pipe2(to, O_CLOEXEC) | pipe2(from, O_CLOEXEC), 0);
-	struct rank rank = {.pid = fork(), .to = to[1], .from = from[0]};
-	assert_true(rank.pid >= 0);
-	if (!rank.pid) {
-		close(to[1]);
-		close(from[0]);
-		arrange(total, given);
-		serve_orders(to[0], from[1]);
-	}
-	close(to[0]);
-	close(from[1]);
-	return rank;
-}
-
-static struct rank rank_start(void)
-{
-	return rank_start_with(ROOM, false);
-}
-
-static uint64_t tell(const struct rank *rank, char what, unsigned n)
-{
-	uint64_t answer = UINT64_MAX;
-
-	assert_int_equal(write(rank->to, &(struct order){what, n}, sizeof(struct order)), sizeof(struct order));
-	assert_int_equal(read(rank->from, &answer, sizeof(answer)), sizeof(answer));
-	return answer;
-}
-
-static void rank_close(const struct rank *rank, int expected)
-{
-	int status;
-
-	close(rank->to);
-	close(rank->from);
-	assert_int_equal(waitpid(rank->pid, &status, 0), rank->pid);
-	assert_int_equal(status, expected);
-}
-
-static void rank_kill(const struct rank *rank)
-{
-	kill(rank->pid, SIGKILL);
-	rank_close(rank, SIGKILL);
-}
-
-static void rank_end_by(const struct rank *rank, char how)
-{
-	struct order order = {how, 0};
-
-	assert_int_equal(write(rank->to, &order, sizeof(order)), sizeof(order));
-	rank_close(rank, 0);
-}
-
-static void rank_end(const struct rank *rank)
-{
-	rank_end_by(rank, 'e');
-}
 
 /* ---- one ---- */
 
 static void nothing_is_made_before_the_first_take_and_nothing_is_left_after_the_last(void **state)
 {
 	struct stat status;
-	struct rank a = rank_start(), b = rank_start();
+	struct rank a = share_start(), b = share_start();
 
 	(void)state;
-	assert_int_equal(tell(&a, 'f', 0), UINT64_MAX / MIB);
-	assert_int_equal(tell(&a, 'o', 0), 0);
-	assert_int_equal(tell(&a, 'k', 0), 1);
+	assert_int_equal(rank_ask(&a, 'f', 0), UINT64_MAX / MIB);
+	assert_int_equal(rank_ask(&a, 'o', 0), 0);
+	assert_int_equal(rank_ask(&a, 'k', 0), 1);
 	assert_int_equal(access(file, F_OK), -1);
-	assert_true(tell(&a, 't', 4));
+	assert_true(rank_ask(&a, 't', 4));
 	assert_int_equal(stat(file, &status), 0);
 	assert_int_equal(status.st_mode & 0777, 0600);
-	assert_true(tell(&b, 't', 4));
+	assert_true(rank_ask(&b, 't', 4));
 	rank_end(&a);
 	assert_int_equal(access(file, F_OK), 0);
 	rank_end(&b);
@@ -235,39 +41,39 @@ static void nothing_is_made_before_the_first_take_and_nothing_is_left_after_the_
 
 static void one_alone_has_all_of_it_and_no_more(void **state)
 {
-	struct rank a = rank_start();
+	struct rank a = share_start();
 
 	(void)state;
-	assert_true(tell(&a, 't', 60));
-	assert_int_equal(tell(&a, 'f', 0), 4);
-	assert_false(tell(&a, 't', 5));
-	assert_true(tell(&a, 't', 4));
-	assert_false(tell(&a, 't', 1));
-	assert_true(tell(&a, 'g', 64));
-	assert_true(tell(&a, 't', 64));
+	assert_true(rank_ask(&a, 't', 60));
+	assert_int_equal(rank_ask(&a, 'f', 0), 4);
+	assert_false(rank_ask(&a, 't', 5));
+	assert_true(rank_ask(&a, 't', 4));
+	assert_false(rank_ask(&a, 't', 1));
+	assert_true(rank_ask(&a, 'g', 64));
+	assert_true(rank_ask(&a, 't', 64));
 	rank_end(&a);
 }
 
 static void the_total_is_the_firsts_unless_a_policy_says_another(void **state)
 {
-	struct rank a = rank_start(), b = rank_start_with(1000 * MIB, false), c = rank_start_with(100 * MIB, true),
-		    d = rank_start_with(4 * MIB, true);
+	struct rank a = share_start(), b = share_start_with(1000 * MIB, false), c = share_start_with(100 * MIB, true),
+		    d = share_start_with(4 * MIB, true);
 
 	(void)state;
-	assert_true(tell(&a, 't', 1) && tell(&b, 't', 1));
-	assert_int_equal(tell(&b, 'f', 0), 62);
-	assert_true(tell(&c, 't', 1));
-	assert_int_equal(tell(&a, 'f', 0), 97);
-	assert_true(tell(&d, 't', 1));
-	assert_int_equal(tell(&d, 'f', 0), 96);
+	assert_true(rank_ask(&a, 't', 1) && rank_ask(&b, 't', 1));
+	assert_int_equal(rank_ask(&b, 'f', 0), 62);
+	assert_true(rank_ask(&c, 't', 1));
+	assert_int_equal(rank_ask(&a, 'f', 0), 97);
+	assert_true(rank_ask(&d, 't', 1));
+	assert_int_equal(rank_ask(&d, 'f', 0), 96);
 	rank_end(&a);
 	rank_end(&b);
 	rank_end(&c);
 	rank_end(&d);
 	/* All are gone: the next is the first. */
-	struct rank e = rank_start_with(8 * MIB, false);
-	assert_true(tell(&e, 't', 1));
-	assert_int_equal(tell(&e, 'f', 0), 7);
+	struct rank e = share_start_with(8 * MIB, false);
+	assert_true(rank_ask(&e, 't', 1));
+	assert_int_equal(rank_ask(&e, 'f', 0), 7);
 	rank_end(&e);
 }
 
@@ -275,15 +81,15 @@ static void the_total_is_the_firsts_unless_a_policy_says_another(void **state)
 
 static void what_one_has_the_other_has_not(void **state)
 {
-	struct rank a = rank_start(), b = rank_start();
+	struct rank a = share_start(), b = share_start();
 
 	(void)state;
-	assert_true(tell(&a, 't', 40) && tell(&b, 't', 24));
-	assert_false(tell(&b, 't', 1));
-	assert_false(tell(&a, 't', 1));
-	assert_int_equal(tell(&a, 'n', 0), 2);
-	assert_true(tell(&a, 'g', 10));
-	assert_true(tell(&b, 't', 10));
+	assert_true(rank_ask(&a, 't', 40) && rank_ask(&b, 't', 24));
+	assert_false(rank_ask(&b, 't', 1));
+	assert_false(rank_ask(&a, 't', 1));
+	assert_int_equal(rank_ask(&a, 'n', 0), 2);
+	assert_true(rank_ask(&a, 'g', 10));
+	assert_true(rank_ask(&b, 't', 10));
 	rank_end(&a);
 	rank_end(&b);
 }
@@ -291,42 +97,42 @@ static void what_one_has_the_other_has_not(void **state)
 /* The one that is below its half is owed what the other frees. */
 static void who_has_less_than_his_part_comes_first(void **state)
 {
-	struct rank a = rank_start(), b = rank_start();
+	struct rank a = share_start(), b = share_start();
 
 	(void)state;
-	assert_true(tell(&a, 't', 60) && tell(&b, 't', 4));
-	assert_false(tell(&b, 't', 8));
-	assert_true(tell(&a, 'g', 12));
-	assert_int_equal(tell(&a, 'f', 0), 4);
-	assert_false(tell(&a, 't', 6));
-	assert_true(tell(&a, 't', 4));
-	assert_int_equal(tell(&b, 'f', 0), 8);
-	assert_true(tell(&b, 't', 8));
+	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 4));
+	assert_false(rank_ask(&b, 't', 8));
+	assert_true(rank_ask(&a, 'g', 12));
+	assert_int_equal(rank_ask(&a, 'f', 0), 4);
+	assert_false(rank_ask(&a, 't', 6));
+	assert_true(rank_ask(&a, 't', 4));
+	assert_int_equal(rank_ask(&b, 'f', 0), 8);
+	assert_true(rank_ask(&b, 't', 8));
 	/* Now nobody is short. */
-	assert_true(tell(&b, 'g', 8));
-	assert_true(tell(&a, 't', 8));
+	assert_true(rank_ask(&b, 'g', 8));
+	assert_true(rank_ask(&a, 't', 8));
 	rank_end(&a);
 	rank_end(&b);
 }
 
 static void what_is_spare_is_owed_to_who_is_short_and_no_more_than_is_short(void **state)
 {
-	struct rank a = rank_start(), b = rank_start();
+	struct rank a = share_start(), b = share_start();
 
 	(void)state;
-	assert_true(tell(&a, 't', 60) && tell(&b, 't', 4));
-	assert_true(tell(&a, 's', 30));
-	assert_int_equal(tell(&a, 'o', 0), 0);
-	assert_false(tell(&b, 't', 8));
-	assert_in_range(tell(&a, 'o', 0), 8, 10);
-	assert_true(tell(&b, 'w', 16));
-	assert_in_range(tell(&a, 'o', 0), 16, 18);
-	assert_true(tell(&a, 'u', 28));
-	assert_int_equal(tell(&a, 'o', 0), 2);
-	assert_true(tell(&a, 'u', 2));
+	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 4));
+	assert_true(rank_ask(&a, 's', 30));
+	assert_int_equal(rank_ask(&a, 'o', 0), 0);
+	assert_false(rank_ask(&b, 't', 8));
+	assert_in_range(rank_ask(&a, 'o', 0), 8, 10);
+	assert_true(rank_ask(&b, 'w', 16));
+	assert_in_range(rank_ask(&a, 'o', 0), 16, 18);
+	assert_true(rank_ask(&a, 'u', 28));
+	assert_int_equal(rank_ask(&a, 'o', 0), 2);
+	assert_true(rank_ask(&a, 'u', 2));
 	/* Nobody has anything that b could wait for. */
-	assert_int_equal(tell(&a, 'o', 0), 0);
-	assert_false(tell(&b, 'w', 16));
+	assert_int_equal(rank_ask(&a, 'o', 0), 0);
+	assert_false(rank_ask(&b, 'w', 16));
 	rank_end(&a);
 	rank_end(&b);
 }
@@ -335,68 +141,69 @@ static void what_is_spare_is_owed_to_who_is_short_and_no_more_than_is_short(void
 
 static void a_killed_one_leaves_its_share_to_who_is_short(void **state)
 {
-	struct rank a = rank_start(), b = rank_start();
+	struct rank a = share_start(), b = share_start();
 
 	(void)state;
-	assert_true(tell(&a, 't', 60) && tell(&b, 't', 4));
-	assert_false(tell(&b, 't', 50));
+	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 4));
+	assert_false(rank_ask(&b, 't', 50));
 	rank_kill(&a);
-	assert_true(tell(&b, 't', 60));
-	assert_int_equal(tell(&b, 'r', 0), 1);
-	assert_int_equal(tell(&b, 'k', 0), 1);
-	assert_int_equal(tell(&b, 'n', 0), 1);
+	assert_true(rank_ask(&b, 't', 60));
+	assert_int_equal(rank_ask(&b, 'r', 0), 1);
+	assert_int_equal(rank_ask(&b, 'k', 0), 1);
+	assert_int_equal(rank_ask(&b, 'n', 0), 1);
 	rank_end(&b);
 }
 
 static void a_killed_one_that_nobody_has_waited_for_is_gone_as_well(void **state)
 {
-	struct rank a = rank_start(), b = rank_start();
+	struct rank a = share_start(), b = share_start();
 	siginfo_t info;
 
 	(void)state;
-	assert_true(tell(&a, 't', 64));
-	assert_false(tell(&b, 't', 1));
+	assert_true(rank_ask(&a, 't', 64));
+	assert_false(rank_ask(&b, 't', 1));
 	kill(a.pid, SIGKILL);
 	assert_int_equal(waitid(P_PID, (id_t)a.pid, &info, WEXITED | WNOWAIT), 0);
-	assert_true(tell(&b, 't', 64));
-	rank_close(&a, SIGKILL);
+	assert_true(rank_ask(&b, 't', 64));
+	rank_gone(&a, SIGKILL);
 	rank_end(&b);
 }
 
 static void a_killed_one_is_found_without_anybody_being_short(void **state)
 {
-	struct rank a = rank_start(), b = rank_start();
+	struct rank a = share_start(), b = share_start();
 
 	(void)state;
-	assert_true(tell(&a, 't', 30) && tell(&b, 't', 4));
+	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 4));
 	rank_kill(&a);
-	assert_int_equal(tell(&b, 'f', 0), 30);
-	assert_int_equal(tell(&b, 'k', 0), 1);
-	assert_int_equal(tell(&b, 'f', 0), 60);
+	assert_int_equal(rank_ask(&b, 'f', 0), 30);
+	assert_int_equal(rank_ask(&b, 'k', 0), 1);
+	assert_int_equal(rank_ask(&b, 'f', 0), 60);
 	rank_end(&b);
 }
 
 /* Its memory is pinned until it is gone, but it is no rank any more. */
 static void one_that_ends_keeps_its_bytes_and_not_its_part(void **state)
 {
-	struct rank a = rank_start(), b = rank_start();
+	struct rank a = share_start(), b = share_start();
 
 	(void)state;
-	assert_true(tell(&a, 't', 40) && tell(&b, 't', 4));
-	assert_true(tell(&a, 'l', 0));
-	assert_false(tell(&a, 't', 1));
-	assert_false(tell(&b, 't', 30));
-	assert_int_equal(tell(&b, 'n', 0), 1);
-	assert_true(tell(&b, 'w', 30));
-	rank_end_by(&a, 'x');
-	assert_true(tell(&b, 't', 60));
+	assert_true(rank_ask(&a, 't', 40) && rank_ask(&b, 't', 4));
+	assert_true(rank_ask(&a, 'l', 0));
+	assert_false(rank_ask(&a, 't', 1));
+	assert_false(rank_ask(&b, 't', 30));
+	assert_int_equal(rank_ask(&b, 'n', 0), 1);
+	assert_true(rank_ask(&b, 'w', 30));
+	rank_tell(&a, 'x', 0);
+	rank_gone(&a, 0);
+	assert_true(rank_ask(&b, 't', 60));
 	rank_end(&b);
 	assert_int_equal(access(file, F_OK), -1);
 }
 
 static void the_child_of_a_rank_has_no_share_and_takes_none_with_it(void **state)
 {
-	struct rank b = rank_start();
+	struct rank b = share_start();
 	int to[2], status;
 	pid_t child = 0;
 
@@ -419,12 +226,12 @@ static void the_child_of_a_rank_has_no_share_and_takes_none_with_it(void **state
 	assert_int_equal(read(to[0], &child, sizeof(child)), sizeof(child));
 	close(to[1]);
 	close(to[0]);
-	assert_true(tell(&b, 't', 4));
-	assert_false(tell(&b, 't', 1));
+	assert_true(rank_ask(&b, 't', 4));
+	assert_false(rank_ask(&b, 't', 1));
 	kill(parent, SIGKILL);
 	assert_int_equal(waitpid(parent, &status, 0), parent);
 	/* The child lives on, and holds nothing. */
-	assert_true(tell(&b, 't', 60));
+	assert_true(rank_ask(&b, 't', 60));
 	kill(child, SIGKILL);
 	rank_end(&b);
 }
@@ -433,14 +240,6 @@ static void the_child_of_a_rank_has_no_share_and_takes_none_with_it(void **state
 
 #define MANY   64
 #define ROUNDS 300
-
-static uint32_t next_random(uint32_t *seed)
-{
-	*seed ^= *seed << 13;
-	*seed ^= *seed >> 17;
-	*seed ^= *seed << 5;
-	return *seed;
-}
 
 /* What the processes know of each other beside the file: bytes each really has, as seen from outside. */
 struct board {
@@ -503,15 +302,6 @@ static void take_and_give(struct board *board, uint32_t seed)
 		if (!take_counted(board, MIB / 4))
 			atomic_fetch_add(&board->n_starved, 1);
 	_exit(0);
-}
-
-static uint32_t seed_of_test(void)
-{
-	const char *given = getenv("QUOTA_SEED");
-	uint32_t seed = given ? (uint32_t)strtoul(given, NULL, 0) : (uint32_t)time(NULL) ^ (uint32_t)getpid();
-
-	printf("seed %u (QUOTA_SEED)\n", seed);
-	return seed ? seed : 1;
 }
 
 static void await_number(const _Atomic unsigned *number, unsigned n)
@@ -577,276 +367,10 @@ static void killed_in_the_middle_of_it_they_take_nothing_with_them(void **state)
 		kill(pids[i], SIGKILL);
 		assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
 	}
-	struct rank a = rank_start();
-	assert_true(tell(&a, 't', 64));
+	struct rank a = share_start();
+	assert_true(rank_ask(&a, 't', 64));
 	rank_end(&a);
 	assert_int_equal(access(file, F_OK), -1);
-}
-
-/* ---- files that are not what they should be ---- */
-
-static void put_file(const void *bytes, size_t n, mode_t mode)
-{
-	char below[80];
-
-	snprintf(below, sizeof(below), "%s/spillway", folder);
-	mkdir(below, 0700);
-	int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-	assert_true(fd >= 0);
-	assert_int_equal(write(fd, bytes, n), (ssize_t)n);
-	fchmod(fd, mode);
-	close(fd);
-}
-
-static void garbage_that_nobody_uses_is_replaced(void **state)
-{
-	static char bytes[2 * sizeof(struct quota_page)];
-	static const size_t sizes[] = {1,
-				       100,
-				       sizeof(struct quota_page) - 1,
-				       sizeof(struct quota_page),
-				       sizeof(struct quota_page) + 1,
-				       sizeof(bytes)};
-	uint32_t seed = seed_of_test();
-
-	(void)state;
-	for (unsigned i = 0; i < 2 * sizeof(sizes) / sizeof(*sizes); i++) {
-		for (size_t j = 0; j < sizeof(bytes); j++)
-			bytes[j] = i % 2 ? (char)next_random(&seed) : 0;
-		put_file(bytes, sizes[i / 2], 0600);
-		struct rank a = rank_start(), b = rank_start();
-		assert_true(tell(&a, 't', 40));
-		assert_false(tell(&b, 't', 40));
-		rank_end(&a);
-		rank_end(&b);
-	}
-}
-
-/* Contents behind a head that is as it should be. */
-static void nonsense_in_the_slots_leaves_each_its_own_budget(void **state)
-{
-	static struct quota_page page;
-	uint32_t seed = seed_of_test();
-
-	(void)state;
-	for (unsigned round = 0; round < 50; round++) {
-		for (size_t j = 0; j < sizeof(page); j++)
-			((unsigned char *)&page)[j] = (unsigned char)next_random(&seed);
-		page.bytes = sizeof(page);
-		page.version = QUOTA_VERSION;
-		page.magic = QUOTA_MAGIC;
-		page.total = ROOM;
-		page.slot[0].stamp = 77;
-		page.slot[0].space = round % 2 ? 0 : page.slot[0].space;
-		put_file(&page, sizeof(page), 0600);
-		struct rank a = rank_start();
-		/* Whatever it makes of it, it answers, and it can have what it could have alone. */
-		assert_true(tell(&a, 't', 64));
-		tell(&a, 'o', 0);
-		tell(&a, 'f', 0);
-		tell(&a, 'k', 0);
-		tell(&a, 'g', 64);
-		rank_kill(&a);
-		unlink(file);
-	}
-}
-
-static struct quota_page *map_file(void)
-{
-	int fd = open(file, O_RDWR);
-
-	assert_true(fd >= 0);
-	struct quota_page *page = mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	assert_true(page != MAP_FAILED);
-	close(fd);
-	return page;
-}
-
-static void another_version_in_use_is_left_alone(void **state)
-{
-	struct rank a = rank_start(), b = rank_start();
-
-	(void)state;
-	assert_true(tell(&a, 't', 60));
-	struct quota_page *page = map_file();
-	page->version++;
-	assert_true(tell(&b, 't', 1000)); /* its own budget holds */
-	assert_int_equal(tell(&b, 'f', 0), UINT64_MAX / MIB);
-	assert_int_equal(page->version, QUOTA_VERSION + 1);
-	rank_end(&b);
-	assert_int_equal(access(file, F_OK), 0);
-	rank_end(&a);
-	munmap(page, sizeof(*page));
-}
-
-static void nonsense_that_comes_later_leaves_each_its_own_budget(void **state)
-{
-	struct rank a = rank_start(), b = rank_start();
-
-	(void)state;
-	assert_true(tell(&a, 't', 60) && tell(&b, 't', 4));
-	struct quota_page *page = map_file();
-	uint64_t was = page->slot[0].used;
-	page->slot[0].used = UINT64_MAX;
-	assert_true(tell(&b, 't', 100));
-	assert_true(tell(&b, 'g', 104));
-	page->slot[0].used = was;
-	page->slot[0].stamp = 4711; /* somebody else's now */
-	assert_true(tell(&a, 't', 100));
-	assert_true(tell(&a, 'g', 160));
-	assert_int_equal(page->slot[0].used, was);
-	page->slot[0].stamp = 0;
-	munmap(page, sizeof(*page));
-	rank_end(&a);
-	rank_end(&b);
-}
-
-static void a_file_open_to_others_a_link_and_a_pipe_are_not_used(void **state)
-{
-	char target[128];
-
-	(void)state;
-	for (unsigned i = 0; i < 4; i++) {
-		snprintf(target, sizeof(target), "%s/target", folder);
-		put_file("", 0, 0600);
-		if (i == 0)
-			assert_int_equal(chmod(file, 0644), 0);
-		else
-			assert_int_equal(unlink(file), 0);
-		if (i == 1)
-			assert_int_equal(symlink(target, file), 0);
-		else if (i == 2)
-			assert_int_equal(mkfifo(file, 0600), 0);
-		else if (i == 3)
-			assert_int_equal(mkdir(file, 0700), 0);
-		struct rank a = rank_start();
-		assert_true(tell(&a, 't', 1000));
-		rank_end(&a);
-		assert_int_equal(access(target, F_OK), -1);
-		assert_int_equal(i == 3 ? rmdir(file) : unlink(file), 0);
-	}
-}
-
-static void where_files_may_not_be_large_there_is_none(void **state)
-{
-	int status;
-
-	(void)state;
-	pid_t child = fork();
-	if (!child) {
-		struct rlimit limit = {.rlim_cur = 4096, .rlim_max = 4096};
-
-		CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
-		arrange(ROOM, false);
-		CHECK(quota_take(1000 * MIB));
-		_exit(0);
-	}
-	waitpid(child, &status, 0);
-	assert_int_equal(status, 0);
-	unlink(file);
-}
-
-static void a_full_table_leaves_the_next_its_own_budget(void **state)
-{
-	struct rank a = rank_start(), b = rank_start();
-
-	(void)state;
-	assert_true(tell(&a, 't', 1));
-	struct quota_page *page = map_file();
-	for (unsigned i = 1; i < QUOTA_SLOTS; i++) {
-		page->slot[i].pid = (uint64_t)getpid();
-		page->slot[i].started = page->slot[0].started;
-		page->slot[i].space = page->slot[0].space;
-		page->slot[i].stamp = 1000 + i;
-	}
-	/* They are all this process, which was not started when a was. */
-	assert_true(tell(&b, 't', 64 - 1));
-	rank_end(&b);
-	struct rank c = rank_start();
-	uint64_t started = 0;
-	struct rank d = rank_start();
-	assert_true(tell(&d, 't', 1));
-	for (unsigned i = 0; i < QUOTA_SLOTS; i++)
-		if (page->slot[i].pid == (uint64_t)d.pid)
-			started = page->slot[i].started;
-	assert_true(started != 0);
-	for (unsigned i = 0; i < QUOTA_SLOTS; i++) {
-		if (page->slot[i].stamp)
-			continue;
-		page->slot[i].used = 0;
-		page->slot[i].claim = 0;
-		page->slot[i].pid = (uint64_t)d.pid;
-		page->slot[i].started = started;
-		page->slot[i].space = page->slot[0].space;
-		page->slot[i].stamp = 2000 + i;
-	}
-	assert_true(tell(&c, 't', 1000));
-	rank_kill(&d);
-	rank_end(&a);
-	rank_end(&c);
-	munmap(page, sizeof(*page));
-}
-
-/* A pid of another namespace says nothing: the lock does. */
-static void of_another_namespace_the_lock_decides(void **state)
-{
-	struct rank a = rank_start(), b = rank_start(), c = rank_start();
-
-	(void)state;
-	assert_true(tell(&a, 't', 30) && tell(&b, 't', 30));
-	struct quota_page *page = map_file();
-	page->slot[0].space++;
-	page->slot[0].pid = 1 << 30; /* nobody's here */
-	page->slot[1].space = 0;
-	assert_false(tell(&c, 't', 10));
-	rank_kill(&a);
-	assert_true(tell(&c, 't', 10));
-	assert_int_equal(tell(&c, 'r', 0), 1);
-	assert_false(tell(&c, 't', 30));
-	rank_kill(&b);
-	assert_true(tell(&c, 't', 50));
-	munmap(page, sizeof(*page));
-	rank_end(&c);
-}
-
-/* A claim of a process that has died on the way is found, one of a living one is not overlooked. */
-static void a_claim_that_never_ends_counts_as_taken(void **state)
-{
-	struct rank a = rank_start(), b = rank_start();
-
-	(void)state;
-	assert_true(tell(&a, 't', 1) && tell(&b, 't', 1));
-	struct quota_page *page = map_file();
-	page->slot[0].claim = 60 * MIB;
-	assert_true(tell(&b, 't', 2));
-	assert_true(tell(&b, 'p', 20));
-	assert_false(tell(&b, 't', 2));
-	rank_kill(&a);
-	assert_true(tell(&b, 't', 61));
-	munmap(page, sizeof(*page));
-	rank_end(&b);
-}
-
-/* Both want the last of it; the one that asks later is not refused for what the other then does not take. */
-static void a_claim_of_another_is_waited_for(void **state)
-{
-	struct rank a = rank_start(), b = rank_start();
-	uint64_t answer = 0;
-
-	(void)state;
-	assert_true(tell(&a, 't', 1) && tell(&b, 't', 1));
-	struct quota_page *page = map_file();
-	page->slot[1].claim = 60 * MIB;
-	assert_int_equal(write(a.to, &(struct order){'t', 10}, sizeof(struct order)), sizeof(struct order));
-	struct pollfd answered = {.fd = a.from, .events = POLLIN};
-	while (!page->slot[0].claim && !poll(&answered, 1, 0))
-		sched_yield();
-	page->slot[1].claim = 0;
-	assert_int_equal(read(a.from, &answer, sizeof(answer)), sizeof(answer));
-	assert_true(answer);
-	munmap(page, sizeof(*page));
-	rank_end(&a);
-	rank_end(&b);
 }
 
 int main(void)
@@ -866,16 +390,6 @@ int main(void)
 	    TEST(the_child_of_a_rank_has_no_share_and_takes_none_with_it),
 	    TEST(sixty_four_at_once_never_have_more_than_there_is_and_none_starves),
 	    TEST(killed_in_the_middle_of_it_they_take_nothing_with_them),
-	    TEST(garbage_that_nobody_uses_is_replaced),
-	    TEST(nonsense_in_the_slots_leaves_each_its_own_budget),
-	    TEST(another_version_in_use_is_left_alone),
-	    TEST(nonsense_that_comes_later_leaves_each_its_own_budget),
-	    TEST(a_file_open_to_others_a_link_and_a_pipe_are_not_used),
-	    TEST(where_files_may_not_be_large_there_is_none),
-	    TEST(a_full_table_leaves_the_next_its_own_budget),
-	    TEST(of_another_namespace_the_lock_decides),
-	    TEST(a_claim_that_never_ends_counts_as_taken),
-	    TEST(a_claim_of_another_is_waited_for),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,301 @@
+/*
+ * quota_file_test.c: processes that share pinned host memory, where the file by which they do is not what it should be,
+ * or somebody has changed what is in it.
+ */
+#include "test/unit/quota_help.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void put_file(const void *bytes, size_t n, mode_t mode)
+{
+	char below[80];
+
+	snprintf(below, sizeof(below), "%s/spillway", folder);
+	mkdir(below, 0700);
+	int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, bytes, n), (ssize_t)n);
+	fchmod(fd, mode);
+	close(fd);
+}
+
+static void garbage_that_nobody_uses_is_replaced(void **state)
+{
+	static char bytes[2 * sizeof(struct quota_page)];
+	static const size_t sizes[] = {1,
+				       100,
+				       sizeof(struct quota_page) - 1,
+				       sizeof(struct quota_page),
+				       sizeof(struct quota_page) + 1,
+				       sizeof(bytes)};
+	uint32_t seed = seed_of_test();
+
+	(void)state;
+	for (unsigned i = 0; i < 2 * sizeof(sizes) / sizeof(*sizes); i++) {
+		for (size_t j = 0; j < sizeof(bytes); j++)
+			bytes[j] = i % 2 ? (char)next_random(&seed) : 0;
+		put_file(bytes, sizes[i / 2], 0600);
+		struct rank a = share_start(), b = share_start();
+		assert_true(rank_ask(&a, 't', 40));
+		assert_false(rank_ask(&b, 't', 40));
+		rank_end(&a);
+		rank_end(&b);
+	}
+}
+
+/* Contents behind a head that is as it should be. */
+static void nonsense_in_the_slots_leaves_each_its_own_budget(void **state)
+{
+	static struct quota_page page;
+	uint32_t seed = seed_of_test();
+
+	(void)state;
+	for (unsigned round = 0; round < 50; round++) {
+		for (size_t j = 0; j < sizeof(page); j++)
+			((unsigned char *)&page)[j] = (unsigned char)next_random(&seed);
+		page.bytes = sizeof(page);
+		page.version = QUOTA_VERSION;
+		page.magic = QUOTA_MAGIC;
+		page.total = ROOM;
+		page.slot[0].stamp = 77;
+		page.slot[0].space = round % 2 ? 0 : page.slot[0].space;
+		put_file(&page, sizeof(page), 0600);
+		struct rank a = share_start();
+		/* Whatever it makes of it, it answers, and it can have what it could have alone. */
+		assert_true(rank_ask(&a, 't', 64));
+		rank_ask(&a, 'o', 0);
+		rank_ask(&a, 'f', 0);
+		rank_ask(&a, 'k', 0);
+		rank_ask(&a, 'g', 64);
+		rank_kill(&a);
+		unlink(file);
+	}
+}
+
+static struct quota_page *map_file(void)
+{
+	int fd = open(file, O_RDWR);
+
+	assert_true(fd >= 0);
+	struct quota_page *page = mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_true(page != MAP_FAILED);
+	close(fd);
+	return page;
+}
+
+static void another_version_in_use_is_left_alone(void **state)
+{
+	struct rank a = share_start(), b = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 60));
+	struct quota_page *page = map_file();
+	page->version++;
+	assert_true(rank_ask(&b, 't', 1000)); /* its own budget holds */
+	assert_int_equal(rank_ask(&b, 'f', 0), UINT64_MAX / MIB);
+	assert_int_equal(page->version, QUOTA_VERSION + 1);
+	rank_end(&b);
+	assert_int_equal(access(file, F_OK), 0);
+	rank_end(&a);
+	munmap(page, sizeof(*page));
+}
+
+static void nonsense_that_comes_later_leaves_each_its_own_budget(void **state)
+{
+	struct rank a = share_start(), b = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 60) && rank_ask(&b, 't', 4));
+	struct quota_page *page = map_file();
+	uint64_t was = page->slot[0].used;
+	page->slot[0].used = UINT64_MAX;
+	assert_true(rank_ask(&b, 't', 100));
+	assert_true(rank_ask(&b, 'g', 104));
+	page->slot[0].used = was;
+	page->slot[0].stamp = 4711; /* somebody else's now */
+	assert_true(rank_ask(&a, 't', 100));
+	assert_true(rank_ask(&a, 'g', 160));
+	assert_int_equal(page->slot[0].used, was);
+	page->slot[0].stamp = 0;
+	munmap(page, sizeof(*page));
+	rank_end(&a);
+	rank_end(&b);
+}
+
+static void a_file_open_to_others_a_link_and_a_pipe_are_not_used(void **state)
+{
+	char target[128];
+
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		snprintf(target, sizeof(target), "%s/target", folder);
+		put_file("", 0, 0600);
+		if (i == 0)
+			assert_int_equal(chmod(file, 0644), 0);
+		else
+			assert_int_equal(unlink(file), 0);
+		if (i == 1)
+			assert_int_equal(symlink(target, file), 0);
+		else if (i == 2)
+			assert_int_equal(mkfifo(file, 0600), 0);
+		else if (i == 3)
+			assert_int_equal(mkdir(file, 0700), 0);
+		struct rank a = share_start();
+		assert_true(rank_ask(&a, 't', 1000));
+		rank_end(&a);
+		assert_int_equal(access(target, F_OK), -1);
+		assert_int_equal(i == 3 ? rmdir(file) : unlink(file), 0);
+	}
+}
+
+static void where_files_may_not_be_large_there_is_none(void **state)
+{
+	int status;
+
+	(void)state;
+	pid_t child = fork();
+	if (!child) {
+		struct rlimit limit = {.rlim_cur = 4096, .rlim_max = 4096};
+
+		CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+		arrange(ROOM, false);
+		CHECK(quota_take(1000 * MIB));
+		_exit(0);
+	}
+	waitpid(child, &status, 0);
+	assert_int_equal(status, 0);
+	unlink(file);
+}
+
+static void a_full_table_leaves_the_next_its_own_budget(void **state)
+{
+	struct rank a = share_start(), b = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 1));
+	struct quota_page *page = map_file();
+	for (unsigned i = 1; i < QUOTA_SLOTS; i++) {
+		page->slot[i].pid = (uint64_t)getpid();
+		page->slot[i].started = page->slot[0].started;
+		page->slot[i].space = page->slot[0].space;
+		page->slot[i].stamp = 1000 + i;
+	}
+	/* They are all this process, which was not started when a was. */
+	assert_true(rank_ask(&b, 't', 64 - 1));
+	rank_end(&b);
+	struct rank c = share_start();
+	uint64_t started = 0;
+	struct rank d = share_start();
+	assert_true(rank_ask(&d, 't', 1));
+	for (unsigned i = 0; i < QUOTA_SLOTS; i++)
+		if (page->slot[i].pid == (uint64_t)d.pid)
+			started = page->slot[i].started;
+	assert_true(started != 0);
+	for (unsigned i = 0; i < QUOTA_SLOTS; i++) {
+		if (page->slot[i].stamp)
+			continue;
+		page->slot[i].used = 0;
+		page->slot[i].claim = 0;
+		page->slot[i].pid = (uint64_t)d.pid;
+		page->slot[i].started = started;
+		page->slot[i].space = page->slot[0].space;
+		page->slot[i].stamp = 2000 + i;
+	}
+	assert_true(rank_ask(&c, 't', 1000));
+	rank_kill(&d);
+	rank_end(&a);
+	rank_end(&c);
+	munmap(page, sizeof(*page));
+}
+
+/* A pid of another namespace says nothing: the lock does. */
+static void of_another_namespace_the_lock_decides(void **state)
+{
+	struct rank a = share_start(), b = share_start(), c = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 30));
+	struct quota_page *page = map_file();
+	page->slot[0].space++;
+	page->slot[0].pid = 1 << 30; /* nobody's here */
+	page->slot[1].space = 0;
+	assert_false(rank_ask(&c, 't', 10));
+	rank_kill(&a);
+	assert_true(rank_ask(&c, 't', 10));
+	assert_int_equal(rank_ask(&c, 'r', 0), 1);
+	assert_false(rank_ask(&c, 't', 30));
+	rank_kill(&b);
+	assert_true(rank_ask(&c, 't', 50));
+	munmap(page, sizeof(*page));
+	rank_end(&c);
+}
+
+/* A claim of a process that has died on the way is found, one of a living one is not overlooked. */
+static void a_claim_that_never_ends_counts_as_taken(void **state)
+{
+	struct rank a = share_start(), b = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 1) && rank_ask(&b, 't', 1));
+	struct quota_page *page = map_file();
+	page->slot[0].claim = 60 * MIB;
+	assert_true(rank_ask(&b, 't', 2));
+	assert_true(rank_ask(&b, 'p', 20));
+	assert_false(rank_ask(&b, 't', 2));
+	rank_kill(&a);
+	assert_true(rank_ask(&b, 't', 61));
+	munmap(page, sizeof(*page));
+	rank_end(&b);
+}
+
+/* Both want the last of it; the one that asks later is not refused for what the other then does not take. */
+static void a_claim_of_another_is_waited_for(void **state)
+{
+	struct rank a = share_start(), b = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 1) && rank_ask(&b, 't', 1));
+	struct quota_page *page = map_file();
+	page->slot[1].claim = 60 * MIB;
+	rank_tell(&a, 't', 10);
+	struct pollfd answered = {.fd = a.from, .events = POLLIN};
+	while (!page->slot[0].claim && !poll(&answered, 1, 0))
+		sched_yield();
+	page->slot[1].claim = 0;
+	assert_true(rank_hear(&a));
+	munmap(page, sizeof(*page));
+	rank_end(&a);
+	rank_end(&b);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, drop_folder)
+	const struct CMUnitTest tests[] = {
+	    TEST(garbage_that_nobody_uses_is_replaced),
+	    TEST(nonsense_in_the_slots_leaves_each_its_own_budget),
+	    TEST(another_version_in_use_is_left_alone),
+	    TEST(nonsense_that_comes_later_leaves_each_its_own_budget),
+	    TEST(a_file_open_to_others_a_link_and_a_pipe_are_not_used),
+	    TEST(where_files_may_not_be_large_there_is_none),
+	    TEST(a_full_table_leaves_the_next_its_own_budget),
+	    TEST(of_another_namespace_the_lock_decides),
+	    TEST(a_claim_that_never_ends_counts_as_taken),
+	    TEST(a_claim_of_another_is_waited_for),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

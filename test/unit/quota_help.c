@@ -1,0 +1,129 @@
+#include "test/unit/quota_help.h"
+
+#include "shim/stats.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __SANITIZE_THREAD__
+/* A child ends by _exit(); the sanitizer would sleep a second in each. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+	return "atexit_sleep_ms=0";
+}
+#endif
+
+char folder[64], file[128];
+
+int make_folder(void **state)
+{
+	(void)state;
+	strcpy(folder, "/tmp/quota-test-XXXXXX");
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(file, sizeof(file), "%s/spillway/host.quota", folder);
+	return setenv("XDG_RUNTIME_DIR", folder, 1);
+}
+
+int drop_folder(void **state)
+{
+	char below[80];
+
+	(void)state;
+	unlink(file);
+	snprintf(below, sizeof(below), "%s/spillway", folder);
+	rmdir(below);
+	return rmdir(folder);
+}
+
+#define AN_HOUR (3600 * (uint64_t)1000000000)
+
+void arrange(uint64_t total, bool given)
+{
+	quota_want_lasts = AN_HOUR;
+	quota_patience = AN_HOUR;
+	quota_sweep_every = 0;
+	quota_arrange(&(struct quota_terms){.total = total, .given = given});
+}
+
+static uint64_t obey(char order, unsigned n)
+{
+	unsigned tries = 0;
+
+	switch (order) {
+	case 't':
+		return quota_take(n * MIB);
+	case 'g':
+		quota_give(n * MIB);
+		return 1;
+	case 's':
+		quota_spare_add(n * MIB);
+		return 1;
+	case 'u':
+		quota_spare_sub(n * MIB);
+		return 1;
+	case 'w':
+		return quota_wait(n * MIB, &tries);
+	case 'o':
+		return quota_owed() / MIB;
+	case 'r':
+		return stats_get(STAT_share_reclaimed);
+	case 'f':
+		return quota_left() / MIB;
+	case 'n':
+		return atomic_load(&stats.share_ranks);
+	case 'p':
+		quota_patience = n * (uint64_t)1000000;
+		return 1;
+	case 'k':
+		quota_tick();
+		return 1;
+	case 'l':
+		quota_leave();
+		return 1;
+	default:
+		if (order == 'e')
+			quota_leave();
+		_exit(order == 'e' || order == 'x' ? 0 : 2);
+	}
+}
+
+static void begin(const void *how)
+{
+	const struct quota_terms *terms = how;
+
+	arrange(terms->total, terms->given);
+}
+
+struct rank share_start_with(uint64_t total, bool given)
+{
+	static const struct rank_part part = {.begin = begin, .obey = obey};
+
+	return rank_start(&part, &(struct quota_terms){.total = total, .given = given});
+}
+
+struct rank share_start(void)
+{
+	return share_start_with(ROOM, false);
+}
+
+uint32_t seed_of_test(void)
+{
+	const char *given = getenv("QUOTA_SEED");
+	uint32_t seed = given ? (uint32_t)strtoul(given, NULL, 0) : (uint32_t)time(NULL) ^ (uint32_t)getpid();
+
+	printf("seed %u (QUOTA_SEED)\n", seed);
+	return seed ? seed : 1;
+}
+
+uint32_t next_random(uint32_t *seed)
+{
+	*seed ^= *seed << 13;
+	*seed ^= *seed >> 17;
+	*seed ^= *seed << 5;
+	return *seed;
+}

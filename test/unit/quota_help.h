@@ -1,0 +1,39 @@
+/*
+ * quota_help.h: what the tests of quota.h share: a folder of the test's own with the file in it, and processes that take
+ * and give as they are told. They are real ones, with nothing faked.
+ */
+#ifndef UNIT_QUOTA_HELP_H
+#define UNIT_QUOTA_HELP_H
+
+#include "shim/quota_inside.h"
+#include "test/check.h"
+#include "test/rank.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MIB  ((uint64_t)1 << 20)
+#define ROOM (64 * MIB)
+
+/* The folder is XDG_RUNTIME_DIR; the file is below it, where the first to take makes it. */
+extern char folder[64], file[128];
+int make_folder(void **state);
+int drop_folder(void **state);
+
+/* The terms of this process; no time decides, but where one is to run out. */
+void arrange(uint64_t total, bool given);
+
+/*
+ * A process, with ROOM or other terms, for these orders. 't' N: take N MiB, 'g' N: give; 's' N: of those, so much is
+ * spare, 'u' N: no more; 'w' N: wait once; 'p' N: wait no longer than N ms for another's claim; 'k': tick; 'l': leave and
+ * stay; 'e': leave and end; 'x': end. Questions: 'o': MiB owed; 'r': how many dead it has found; 'f': MiB left; 'n': how
+ * many processes there are.
+ */
+struct rank share_start(void);
+struct rank share_start_with(uint64_t total, bool given);
+
+/* Printed; QUOTA_SEED gives one. */
+uint32_t seed_of_test(void);
+uint32_t next_random(uint32_t *seed);
+
+#endif
