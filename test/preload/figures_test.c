@@ -6,6 +6,7 @@
 #include "shim/spillway.h"
 #include "shim/stats_page.h"
 #include "test/preload/child.h"
+#include "test/preload/folder.h"
 #include "tools/digest.h"
 
 #include <dirent.h>
@@ -31,56 +32,9 @@
 #define BLOCK    (4 * MIB)
 #define N_WORDS  (BLOCK / 4)
 
-static char folder[64];
-static char runtime[96];
-
 #define SETTINGS(more)                                                                                                 \
 	((const char *const[]){"SIM_MEMORY=128MiB", runtime,                                                           \
 			       "SPILLWAY_SET=device.budget=32MiB,host.budget=128MiB,report.summary=no" more, NULL})
-
-static int make_folder(void **state)
-{
-	(void)state;
-	snprintf(folder, sizeof(folder), "/tmp/figures-test-XXXXXX");
-	if (!mkdtemp(folder))
-		return -1;
-	snprintf(runtime, sizeof(runtime), "XDG_RUNTIME_DIR=%s", folder);
-	return 0;
-}
-
-/* How many files of figures there are; the last one's name, and all of them removed if asked. */
-static unsigned files(char ret_path[256], bool remove)
-{
-	char path[128];
-	unsigned n = 0;
-
-	snprintf(path, sizeof(path), "%s/spillway", folder);
-	DIR *dir = opendir(path);
-	for (struct dirent *entry; dir && (entry = readdir(dir));) {
-		if (entry->d_name[0] == '.')
-			continue;
-		if (strstr(entry->d_name, STATS_TAIL)) {
-			n++;
-			snprintf(ret_path, 256, "%s/%.100s", path, entry->d_name);
-		}
-		if (remove)
-			unlinkat(dirfd(dir), entry->d_name, 0);
-	}
-	if (dir)
-		closedir(dir);
-	if (remove)
-		rmdir(path);
-	return n;
-}
-
-static int remove_folder(void **state)
-{
-	char path[256];
-
-	(void)state;
-	files(path, true);
-	return rmdir(folder);
-}
 
 /* The only page there is, to be read alone. */
 static const struct stats_page *page_there(void)
@@ -88,7 +42,7 @@ static const struct stats_page *page_there(void)
 	struct stat status;
 	char path[256];
 
-	CHECK(files(path, false) == 1);
+	CHECK(folder_files(STATS_TAIL, path) == 1);
 	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	CHECK(fd >= 0 && fstat(fd, &status) == 0 && (status.st_mode & 0777) == 0600);
 	CHECK((size_t)status.st_size == sizeof(struct stats_page));
@@ -329,11 +283,9 @@ static int exits(void)
 
 static void an_exit_leaves_nothing(void **state)
 {
-	char path[256];
-
 	(void)state;
 	assert_int_equal(child_run(SETTINGS(), exits), 7);
-	assert_int_equal(files(path, false), 0);
+	assert_int_equal(folder_files(STATS_TAIL, NULL), 0);
 }
 
 static int forks(void)
@@ -488,13 +440,11 @@ static int clones(void)
 
 static void a_cloned_child_neither_counts_there_nor_ends_it(void **state)
 {
-	char path[256];
-
 	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
 		first_frees = i;
 		assert_int_equal(child_run(SETTINGS(), clones), 0);
-		files(path, true);
+		folder_clear();
 	}
 }
 
@@ -509,10 +459,8 @@ static void without_a_runtime_folder_they_are_in_memory(void **state)
 
 static int is_unseen(void)
 {
-	char path[256];
-
 	work();
-	CHECK(files(path, false) == 0);
+	CHECK(folder_files(STATS_TAIL, NULL) == 0);
 	return 0;
 }
 
@@ -619,11 +567,9 @@ static void rules_have_figures_of_their_own(void **state)
 
 static int is_beside(void)
 {
-	char path[256];
-
 	driver_start(0);
 	child_alloc(BLOCK);
-	CHECK(files(path, false) == 2);
+	CHECK(folder_files(STATS_TAIL, NULL) == 2);
 	exit(0);
 }
 
@@ -635,10 +581,10 @@ static void what_is_left_of_others_goes_after_a_day(void **state)
 	(void)state;
 	assert_int_equal(child_run(SETTINGS(), is_killed), 128 + SIGKILL);
 	assert_int_equal(child_run(SETTINGS(), is_beside), 0);
-	assert_int_equal(files(path, false), 1);
+	assert_int_equal(folder_files(STATS_TAIL, path), 1);
 	assert_int_equal(utimensat(AT_FDCWD, path, (const struct timespec[]){old, old}, 0), 0);
 	assert_int_equal(child_run(SETTINGS(), exits), 7); /* sees its own alone */
-	assert_int_equal(files(path, false), 0);
+	assert_int_equal(folder_files(STATS_TAIL, path), 0);
 }
 
 static int made_in_time(void)
@@ -657,7 +603,7 @@ static void what_somebody_holds_is_never_removed(void **state)
 
 	(void)state;
 	assert_int_equal(child_run(SETTINGS(), made_in_time), 128 + SIGKILL);
-	assert_int_equal(files(path, false), 1);
+	assert_int_equal(folder_files(STATS_TAIL, path), 1);
 	/* What the killed process held is free; then it is ours, under a name that no process here has. */
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0 && !rundir_is_held(fd));
@@ -673,7 +619,7 @@ static void what_somebody_holds_is_never_removed(void **state)
 	assert_int_equal(access(other, F_OK), 0);
 	munmap(at, 4096);
 	assert_int_equal(child_run(SETTINGS(), exits), 7);
-	assert_int_equal(files(path, false), 0);
+	assert_int_equal(folder_files(STATS_TAIL, path), 0);
 }
 
 static int is_held_while_it_lives(void)
@@ -681,7 +627,7 @@ static int is_held_while_it_lives(void)
 	char path[256];
 
 	work();
-	CHECK(files(path, false) == 1);
+	CHECK(folder_files(STATS_TAIL, path) == 1);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	CHECK(fd >= 0 && rundir_is_held(fd));
 	return 0;
@@ -693,7 +639,7 @@ static void a_live_process_holds_its_file(void **state)
 	assert_int_equal(child_run(SETTINGS(), is_held_while_it_lives), 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, folder_make, folder_remove)
 
 int main(void)
 {

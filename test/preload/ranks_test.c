@@ -7,9 +7,9 @@
 #include "shim/rundir.h"
 #include "shim/stats_page.h"
 #include "test/preload/child.h"
+#include "test/preload/folder.h"
 #include "test/rank.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,45 +26,6 @@
 #define TOTAL  64 /* MiB of the host for all */
 #define SET    "SPILLWAY_SET=device.budget=16MiB,spill.mode=static,report.summary=no"
 #define MOST   64
-
-static char folder[64], runtime[96];
-
-static int make_folder(void **state)
-{
-	(void)state;
-	snprintf(folder, sizeof(folder), "/tmp/ranks-test-XXXXXX");
-	if (!mkdtemp(folder))
-		return -1;
-	snprintf(runtime, sizeof(runtime), "XDG_RUNTIME_DIR=%s", folder);
-	return 0;
-}
-
-/* How many files have this in their name; all of them removed if asked. */
-static unsigned files(const char *part, bool remove)
-{
-	char path[96];
-	unsigned n = 0;
-
-	snprintf(path, sizeof(path), "%s/spillway", folder);
-	DIR *dir = opendir(path);
-	for (struct dirent *entry; dir && (entry = readdir(dir));) {
-		n += entry->d_name[0] != '.' && strstr(entry->d_name, part);
-		if (remove)
-			unlinkat(dirfd(dir), entry->d_name, 0);
-	}
-	if (dir)
-		closedir(dir);
-	if (remove)
-		rmdir(path);
-	return n;
-}
-
-static int remove_folder(void **state)
-{
-	(void)state;
-	files("", true);
-	return rmdir(folder);
-}
 
 /* ---- in a rank ---- */
 
@@ -174,11 +135,11 @@ static void no_file_is_made_before_something_is_on_the_host_and_none_is_left(voi
 
 	(void)state;
 	assert_true(rank_ask(&a, 'd', 0));
-	assert_int_equal(files(QUOTA_TAIL, false), 0);
+	assert_int_equal(folder_files(QUOTA_TAIL, NULL), 0);
 	assert_true(rank_ask(&a, 'a', 2));
-	assert_int_equal(files(QUOTA_TAIL, false), 1);
+	assert_int_equal(folder_files(QUOTA_TAIL, NULL), 1);
 	rank_end(&a);
-	assert_int_equal(files("", false), 0);
+	assert_int_equal(folder_files("", NULL), 0);
 }
 
 static void a_budget_for_each_process_means_what_it_meant(void **state)
@@ -193,7 +154,7 @@ static void a_budget_for_each_process_means_what_it_meant(void **state)
 		assert_true(rank_ask(&a, 'd', 0) && rank_ask(&b, 'd', 0));
 		assert_true(rank_ask(&a, 'a', 48) && rank_ask(&b, 'a', 48));
 		assert_false(rank_ask(&a, 'a', 2));
-		assert_int_equal(files(QUOTA_TAIL, false), 0);
+		assert_int_equal(folder_files(QUOTA_TAIL, NULL), 0);
 		rank_end(&a);
 		rank_end(&b);
 	}
@@ -229,7 +190,7 @@ static void one_is_killed_and_the_other_gets_its_room(void **state)
 		;
 	assert_true(rank_ask(&b, 'c', 0));
 	rank_end(&b);
-	assert_int_equal(files(QUOTA_TAIL, false), 0);
+	assert_int_equal(folder_files(QUOTA_TAIL, NULL), 0);
 }
 
 /* The child of a rank ends: the rank is one as before. */
@@ -301,7 +262,7 @@ static void eight_at_once_stay_within_one_total_and_each_gets_its_part(void **st
 		assert_true(rank_ask(&ranks[i], 'c', 0));
 		rank_end(&ranks[i]);
 	}
-	assert_int_equal(files("", false), 0);
+	assert_int_equal(folder_files("", NULL), 0);
 }
 
 /* What nobody has set: the first one's half of the machine is everybody's. */
@@ -314,14 +275,14 @@ static void without_any_setting_the_first_says_how_much_there_is(void **state)
 	assert_true(rank_ask(&b, 'd', 0) && rank_ask(&b, 'a', 2) && rank_ask(&b, 'a', 2));
 	assert_int_equal(rank_ask(&a, 'h', 0), rank_ask(&b, 'h', 0));
 	assert_int_equal(rank_ask(&b, 'n', 0), 2);
-	assert_int_equal(files(QUOTA_TAIL, false), 1);
+	assert_int_equal(folder_files(QUOTA_TAIL, NULL), 1);
 	rank_end(&a);
 	rank_end(&b);
 }
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, folder_make, folder_remove)
 	const struct CMUnitTest tests[] = {
 	    TEST(no_file_is_made_before_something_is_on_the_host_and_none_is_left),
 	    TEST(a_budget_for_each_process_means_what_it_meant),

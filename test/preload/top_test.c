@@ -4,8 +4,8 @@
  */
 #include "shim/stats_page.h"
 #include "test/preload/child.h"
+#include "test/preload/folder.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <setjmp.h>
@@ -28,54 +28,24 @@
 
 extern char **environ;
 
-static char folder[64], runtime[96], output[128];
+static char output[128];
 
 #define SETTINGS                                                                                                       \
 	((const char *const[]){"SIM_MEMORY=128MiB", runtime,                                                           \
 			       "SPILLWAY_SET=device.budget=32MiB,host.budget=128MiB,report.summary=no", NULL})
 
-static int make_folder(void **state)
+static int begin(void **state)
 {
-	(void)state;
-	snprintf(folder, sizeof(folder), "/tmp/top-test-XXXXXX");
-	if (!mkdtemp(folder))
-		return -1;
-	snprintf(runtime, sizeof(runtime), "XDG_RUNTIME_DIR=%s", folder);
+	int error = folder_make(state);
+
 	snprintf(output, sizeof(output), "%s/figures.prom", folder);
-	return 0;
+	return error;
 }
 
-/* The only file of figures; removed if asked, with everything else. */
-static bool page_path(char ret_path[256], bool remove)
+static int end(void **state)
 {
-	char path[128];
-	bool found = false;
-
-	snprintf(path, sizeof(path), "%s/spillway", folder);
-	DIR *dir = opendir(path);
-	for (struct dirent *entry; dir && (entry = readdir(dir));) {
-		if (strstr(entry->d_name, STATS_TAIL)) {
-			snprintf(ret_path, 256, "%s/%.100s", path, entry->d_name);
-			found = true;
-		}
-		if (remove)
-			unlinkat(dirfd(dir), entry->d_name, 0);
-	}
-	if (dir)
-		closedir(dir);
-	if (remove)
-		rmdir(path);
-	return found;
-}
-
-static int remove_folder(void **state)
-{
-	char path[256];
-
-	(void)state;
-	page_path(path, true);
 	unlink(output);
-	return rmdir(folder);
+	return folder_remove(state);
 }
 
 /* What the tool prints; it is no program to be preloaded. */
@@ -141,7 +111,7 @@ static const struct stats_page *own_page(void)
 {
 	char path[256];
 
-	CHECK(page_path(path, false));
+	CHECK(folder_files(STATS_TAIL, path));
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	const struct stats_page *page = mmap(NULL, sizeof(*page), PROT_READ, MAP_SHARED, fd, 0);
 	CHECK(page != MAP_FAILED);
@@ -262,7 +232,7 @@ static void in_a_loop_the_file_goes_with_its_writer(void **state)
 	assert_int_equal(child_run(SETTINGS, loops), 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void)
 {
