@@ -3,6 +3,7 @@
  * plainer way of finding it.
  */
 #include "test/unit/seed.h"
+#include "test/unit/temporary.h"
 #include "test/unit/trace_file.h"
 #include "tools/digest.h"
 
@@ -19,7 +20,6 @@
 #define AT  UINT64_C(0x7f0000000000)
 #define T0  (1000 * MS)
 
-static char path[] = "/tmp/digest_test.XXXXXX";
 static struct trace trace;
 static struct digest digest;
 
@@ -33,9 +33,9 @@ static struct trace_file file_begin(void)
 
 static void read_back(struct trace_file *file)
 {
-	file_save(file, path);
+	file_save(file, temporary);
 	file_free(file);
-	assert_int_equal(trace_read_file(path, &trace), 0);
+	assert_int_equal(trace_read_file(temporary, &trace), 0);
 	assert_int_equal(digest_make(&trace, NULL, &digest), 0);
 }
 
@@ -262,9 +262,9 @@ static void without_memory_there_is_no_digest_and_no_leak(void **state)
 	FILE_ADD(&file, moved, T0, 1, 0);
 	FILE_ADD(&file, step, T0, 0, 1);
 	file_submit(&file, T0, 0, &named, 1);
-	file_save(&file, path);
+	file_save(&file, temporary);
 	file_free(&file);
-	assert_int_equal(trace_read_file(path, &trace), 0);
+	assert_int_equal(trace_read_file(temporary, &trace), 0);
 	for (unsigned at = 1; failed; at++) {
 		int error;
 
@@ -330,20 +330,6 @@ static void any_events_do_no_harm(void **state)
 	}
 }
 
-static int begin(void **state)
-{
-	int fd = mkstemp(path);
-
-	(void)state;
-	return fd < 0 ? -1 : close(fd);
-}
-
-static int end(void **state)
-{
-	(void)state;
-	return unlink(path);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -358,5 +344,5 @@ int main(void)
 	    cmocka_unit_test(without_memory_there_is_no_digest_and_no_leak),
 	};
 
-	return cmocka_run_group_tests(tests, begin, end);
+	return cmocka_run_group_tests(tests, temporary_make, temporary_remove);
 }

@@ -4,6 +4,7 @@
  */
 #include "policy/policy.h"
 #include "test/unit/seed.h"
+#include "test/unit/temporary.h"
 #include "test/unit/trace_file.h"
 #include "tools/replay_model.h"
 #include "tools/trace_read.h"
@@ -19,7 +20,6 @@
 #define MIB UINT64_C(1048576)
 #define S   UINT64_C(1000000000)
 
-static char path[] = "/tmp/replay_read_test.XXXXXX";
 static struct replay_model model;
 
 static int teardown(void **state)
@@ -29,18 +29,11 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void save(const void *bytes, size_t n)
-{
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-
-	assert_true(fd >= 0 && write(fd, bytes, n) == (ssize_t)n && close(fd) == 0);
-}
-
 static int read_bytes(const void *bytes, size_t n)
 {
-	save(bytes, n);
+	temporary_save(bytes, n);
 	replay_model_free(&model);
-	return replay_model_read(&model, path);
+	return replay_model_read(&model, temporary);
 }
 
 static int read_text(const char *text)
@@ -132,12 +125,12 @@ static void a_zero_in_the_text_is_told(void **state)
 
 static size_t gzipped(const char *text, uint8_t *room, size_t bytes)
 {
-	gzFile file = gzopen(path, "wb");
+	gzFile file = gzopen(temporary, "wb");
 
 	assert_non_null(file);
 	assert_int_equal(gzwrite(file, text, (unsigned)strlen(text)), (int)strlen(text));
 	gzclose(file);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(temporary, O_RDONLY | O_CLOEXEC);
 	ssize_t n = read(fd, room, bytes);
 	close(fd);
 	assert_true(n > 0);
@@ -168,10 +161,10 @@ static void what_is_no_file_is_told(void **state)
 	assert_int_equal(replay_model_read(&model, "/nonexistent/trace"), -ENOENT);
 	assert_int_equal(replay_model_read(&model, "/tmp"), -EISDIR);
 	/* Nobody writes to it: that must not wait. */
-	unlink(path);
-	assert_int_equal(mkfifo(path, 0600), 0);
-	assert_int_not_equal(replay_model_read(&model, path), 0);
-	unlink(path);
+	unlink(temporary);
+	assert_int_equal(mkfifo(temporary, 0600), 0);
+	assert_int_not_equal(replay_model_read(&model, temporary), 0);
+	unlink(temporary);
 }
 
 /* ---- RMM ---- */
@@ -256,9 +249,9 @@ static void a_trace_is_read(void **state)
 	struct trace_file file = a_trace();
 	(void)state;
 
-	file_save(&file, path);
+	file_save(&file, temporary);
 	file_free(&file);
-	assert_int_equal(replay_model_read(&model, path), 0);
+	assert_int_equal(replay_model_read(&model, temporary), 0);
 	assert_true(model.timed);
 	assert_int_equal(model.n_blocks, 3);
 	assert_int_equal(model.n_launches, 4);
@@ -288,10 +281,10 @@ static void a_trace_of_a_job_that_spilled_says_so(void **state)
 			FILE_ADD(&file, made, 2 * S, 9, 0x40000000, 4 * MIB, POLICY_API_MALLOC, 0, 0, 0, 0, 2 * MIB);
 		if (how == 2)
 			FILE_ADD(&file, move, 2 * S, 1, 0, 0x20000000, 2 * MIB, 1, TRACE_WHY_ROOM);
-		file_save(&file, path);
+		file_save(&file, temporary);
 		file_free(&file);
 		replay_model_free(&model);
-		assert_int_equal(replay_model_read(&model, path), 0);
+		assert_int_equal(replay_model_read(&model, temporary), 0);
 		assert_int_equal(model.spilled, how != 0);
 	}
 }
@@ -302,9 +295,9 @@ static void the_same_address_is_another_block_later(void **state)
 	const struct replay_event *last = NULL;
 	(void)state;
 
-	file_save(&file, path);
+	file_save(&file, temporary);
 	file_free(&file);
-	assert_int_equal(replay_model_read(&model, path), 0);
+	assert_int_equal(replay_model_read(&model, temporary), 0);
 	for (size_t i = 0; i < model.n_events; i++)
 		last = model.events[i].kind == REPLAY_SUBMIT ? &model.events[i] : last;
 	const struct replay_submit *submit = &model.submits[last->which];
@@ -318,9 +311,9 @@ static void waits_are_taken_off_once(void **state)
 	struct trace_file file = a_trace();
 	(void)state;
 
-	file_save(&file, path);
+	file_save(&file, temporary);
 	file_free(&file);
-	assert_int_equal(replay_model_read(&model, path), 0);
+	assert_int_equal(replay_model_read(&model, temporary), 0);
 	uint64_t first = 0;
 	for (size_t i = model.n_events; i-- > 0;)
 		first = model.events[i].kind == REPLAY_SUBMIT ? model.events[i].time : first;
@@ -334,7 +327,7 @@ static void any_change_of_a_trace_does_no_more_than_end_the_reading(void **state
 	uint8_t *copy = malloc(file.n + 1024);
 	(void)state;
 
-	file_save(&file, path); /* ends the last frame */
+	file_save(&file, temporary); /* ends the last frame */
 	for (unsigned round = 0; round < 400; round++) {
 		size_t n = file.n;
 
@@ -395,12 +388,5 @@ int main(void)
 	    TEST(any_change_of_a_trace_does_no_more_than_end_the_reading),
 	    TEST(any_change_of_a_text_does_no_more_than_end_the_reading),
 	};
-	int fd = mkstemp(path);
-
-	if (fd < 0)
-		return 1;
-	close(fd);
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	unlink(path);
-	return failed;
+	return cmocka_run_group_tests(tests, temporary_make, temporary_remove);
 }

@@ -4,6 +4,7 @@
  */
 #include "tools/trace_read.h"
 #include "test/unit/seed.h"
+#include "test/unit/temporary.h"
 #include "test/unit/trace_file.h"
 
 #include <errno.h>
@@ -18,7 +19,6 @@
 #define HEAD_TEXT "version=1\nstart=1000\nclock=50\ncommand=a b=c\npolicy=\n"
 #define S         UINT64_C(1000000000)
 
-static char path[] = "/tmp/trace_read_test.XXXXXX";
 static struct trace_file file;
 static struct trace trace;
 
@@ -40,12 +40,12 @@ static int teardown(void **state)
 static int read_again(void)
 {
 	trace_free(&trace);
-	return trace_read_file(path, &trace);
+	return trace_read_file(temporary, &trace);
 }
 
 static int save_and_read(void)
 {
-	file_save(&file, path);
+	file_save(&file, temporary);
 	return read_again();
 }
 
@@ -257,15 +257,6 @@ static unsigned make_mixed(struct seed *seed, size_t *ends, unsigned n)
 	return 6 * 3 + 1;
 }
 
-static void save_bytes(const uint8_t *bytes, size_t n)
-{
-	int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
-
-	assert_true(fd >= 0);
-	assert_true(write(fd, bytes, n) == (ssize_t)n);
-	close(fd);
-}
-
 static void a_file_cut_at_any_byte_gives_its_whole_frames(void **state)
 {
 	struct seed seed = seed_start(__func__);
@@ -276,7 +267,7 @@ static void a_file_cut_at_any_byte_gives_its_whole_frames(void **state)
 	for (size_t cut = 0; cut <= file.n; cut++) {
 		unsigned whole = 0;
 
-		save_bytes(file.bytes, cut);
+		temporary_save(file.bytes, cut);
 		int error = read_again();
 		if (cut < head) {
 			assert_int_equal(error, -EINVAL);
@@ -305,7 +296,7 @@ static void a_file_changed_at_any_byte_keeps_what_comes_before(void **state)
 
 		memcpy(copy, file.bytes, file.n);
 		copy[i] ^= (uint8_t)(1 + seed_below(&seed, 255));
-		save_bytes(copy, file.n);
+		temporary_save(copy, file.n);
 		int error = read_again();
 		if (i < head) /* all kinds of sense may be left */
 			continue;
@@ -398,20 +389,20 @@ static void what_is_no_trace_is_refused_with_a_reason(void **state)
 	char folder[] = "/tmp/trace_read_test_d.XXXXXX", pipe_path[64];
 	(void)state;
 
-	save_bytes((const uint8_t *)"", 0);
+	temporary_save("", 0);
 	check_refused(-EINVAL, "not a trace");
-	save_bytes((const uint8_t *)TRACE_MAGIC "\xff\xff\xff\xff", 12);
+	temporary_save(TRACE_MAGIC "\xff\xff\xff\xff", 12);
 	check_refused(-EINVAL, "head");
 	const char *heads[] = {"version=2\n", "", "version=01x\n", "clock=1\n"};
 	for (unsigned i = 0; i < 4; i++) {
 		file_free(&file);
 		file = file_new(heads[i]);
-		file_save(&file, path);
+		file_save(&file, temporary);
 		check_refused(-EINVAL, "version");
 	}
 	file_free(&file);
 	file = file_new("version=1\nfields=4,x\n");
-	file_save(&file, path);
+	file_save(&file, temporary);
 	check_refused(-EINVAL, "fields");
 	trace_free(&trace);
 	assert_int_equal(trace_read_file("/nowhere/at/all", &trace), -ENOENT);
@@ -552,12 +543,5 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(what_is_no_trace_is_refused_with_a_reason, setup, teardown),
 	    cmocka_unit_test_setup_teardown(blocks_are_found_by_address_and_time, setup, teardown),
 	};
-	int fd = mkstemp(path);
-
-	if (fd < 0)
-		return 1;
-	close(fd);
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	unlink(path);
-	return failed;
+	return cmocka_run_group_tests(tests, temporary_make, temporary_remove);
 }

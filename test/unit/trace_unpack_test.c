@@ -3,6 +3,7 @@
  * to something else is not unpacked further than that is seen.
  */
 #include "test/unit/seed.h"
+#include "test/unit/temporary.h"
 #include "test/unit/trace_file.h"
 #include "tools/trace_read.h"
 
@@ -16,7 +17,6 @@
 #define HEAD_TEXT "version=1\nstart=1000\nclock=50\n"
 #define EVENTS    20000
 
-static char path[] = "/tmp/trace_unpack_test.XXXXXX";
 static struct trace_file file;
 static struct trace trace;
 
@@ -46,12 +46,9 @@ static int teardown(void **state)
 
 static int read_bytes(const void *bytes, size_t n)
 {
-	int fd = open(path, O_WRONLY | O_TRUNC);
-
-	assert_true(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);
-	close(fd);
+	temporary_save(bytes, n);
 	trace_free(&trace);
-	return trace_read_file(path, &trace);
+	return trace_read_file(temporary, &trace);
 }
 
 /* One gzip stream of these. Returns its bytes; *ret_packed is to be freed. */
@@ -177,12 +174,5 @@ int main(void)
 	    TEST(what_unpacks_to_no_trace_is_not_unpacked_further),
 	    TEST(what_is_packed_otherwise_is_named),
 	};
-	int fd = mkstemp(path);
-
-	if (fd < 0)
-		return 1;
-	close(fd);
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	unlink(path);
-	return failed;
+	return cmocka_run_group_tests(tests, temporary_make, temporary_remove);
 }
