@@ -1,57 +1,20 @@
 /*
- * The figures of a process as others see them: one file in the user's private folder, with what the program did in it;
- * there after a kill, gone after an exit, and none of a child's business.
+ * The figures of a process as others see them: what the program did, in numbers that agree with each other and with what
+ * its trace says.
  */
-#include "shim/rundir.h"
 #include "shim/spillway.h"
-#include "shim/stats_page.h"
-#include "test/preload/child.h"
-#include "test/preload/folder.h"
+#include "test/preload/figures_help.h"
 #include "tools/digest.h"
 
-#include <dirent.h>
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <time.h>
 
 #include <cmocka.h>
-
-#define N_BLOCKS 12
-#define BLOCK    (4 * MIB)
-#define N_WORDS  (BLOCK / 4)
-
-#define SETTINGS(more)                                                                                                 \
-	((const char *const[]){"SIM_MEMORY=128MiB", runtime,                                                           \
-			       "SPILLWAY_SET=device.budget=32MiB,host.budget=128MiB,report.summary=no" more, NULL})
-
-/* The only page there is, to be read alone. */
-static const struct stats_page *page_there(void)
-{
-	struct stat status;
-	char path[256];
-
-	CHECK(folder_files(STATS_TAIL, path) == 1);
-	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	CHECK(fd >= 0 && fstat(fd, &status) == 0 && (status.st_mode & 0777) == 0600);
-	CHECK((size_t)status.st_size == sizeof(struct stats_page));
-	const struct stats_page *page = mmap(NULL, sizeof(*page), PROT_READ, MAP_SHARED, fd, 0);
-	CHECK(page != MAP_FAILED);
-	close(fd);
-	CHECK(page->bytes == sizeof(*page) && page->version == STATS_VERSION && page->magic == STATS_MAGIC);
-	return page;
-}
 
 static uint64_t sum_of(const struct stats_page *page, enum figure figure)
 {
@@ -69,19 +32,6 @@ static uint64_t measured(const struct stats_page *page, enum histogram histogram
 	for (unsigned i = 0; i < STATS_BUCKETS; i++)
 		sum += page->histogram[histogram][i];
 	return sum;
-}
-
-static CUdeviceptr blocks[N_BLOCKS];
-
-static void work(void)
-{
-	driver_start(0);
-	for (unsigned i = 0; i < N_BLOCKS; i++)
-		blocks[i] = child_alloc(BLOCK);
-	for (unsigned round = 0; round < 3; round++)
-		for (unsigned i = 0; i < N_BLOCKS; i++)
-			MUST(driver_fill(NULL, blocks[i], round + i, N_WORDS));
-	MUST(cu.cuCtxSynchronize());
 }
 
 /* What every table must agree on, whatever has moved. */
@@ -256,83 +206,6 @@ static void a_suspended_process_is_seen_to_be_so(void **state)
 	assert_int_equal(child_run(SETTINGS(), shows_that_it_is_suspended), 0);
 }
 
-static int is_killed(void)
-{
-	work();
-	raise(SIGKILL);
-	return 0;
-}
-
-static void the_last_figures_outlive_a_kill(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(), is_killed), 128 + SIGKILL);
-	const struct stats_page *page = page_there();
-	assert_int_equal(page->counter[STAT_allocations], N_BLOCKS);
-	assert_int_equal(page->state, STATS_RUNNING);
-	assert_true(stats_page_get(page, STAT_over_us, page->last_clock) <=
-		    (page->last_clock - page->start_clock) / 1000);
-}
-
-static int exits(void)
-{
-	work();
-	page_there();
-	exit(7);
-}
-
-static void an_exit_leaves_nothing(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(), exits), 7);
-	assert_int_equal(folder_files(STATS_TAIL, NULL), 0);
-}
-
-static int forks(void)
-{
-	work();
-	const struct stats_page *page = page_there();
-	uint64_t before = page->counter[STAT_foreign_frees], allocations = page->counter[STAT_allocations];
-	CUdeviceptr block;
-	int status;
-
-	pid_t child = fork();
-	if (!child) {
-		cu.cuMemAlloc_v2(&block, BLOCK); /* the driver's answer, whatever it is */
-		cu.cuMemFree_v2(blocks[0]);
-		exit(0);
-	}
-	CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
-	CHECK(page_there()->counter[STAT_allocations] == allocations && page->counter[STAT_foreign_frees] == before);
-	child_alloc(BLOCK);
-	CHECK(page->counter[STAT_allocations] == allocations + 1);
-	return 0;
-}
-
-static void a_forked_child_neither_counts_there_nor_removes_it(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(), forks), 0);
-}
-
-static int is_in_memory(void)
-{
-	char path[128];
-
-	work();
-	snprintf(path, sizeof(path), "/dev/shm/spillway-%u", (unsigned)geteuid());
-	DIR *dir = opendir(path);
-	CHECK(dir);
-	snprintf(path, sizeof(path), "%d-", (int)getpid());
-	bool found = false;
-	for (struct dirent *entry; (entry = readdir(dir));)
-		found |= !strncmp(entry->d_name, path, strlen(path));
-	closedir(dir);
-	CHECK(found);
-	exit(7);
-}
-
-/* Not in /tmp, which may be on a disk. */
 /* Where nothing spills, too, each once. */
 static int traces(void)
 {
@@ -409,125 +282,6 @@ static void counter_and_trace_agree_on_how_busy_the_link_was(void **state)
 	munmap(shared, 4096);
 }
 
-/* By a way that no handler of fork() is told of. */
-static bool first_frees;
-
-static int clones(void)
-{
-	int status;
-
-	work();
-	const struct stats_page *page = page_there();
-	uint64_t allocations = page->counter[STAT_allocations], frees = page->counter[STAT_frees];
-	uint64_t live = page->live[PLACE_DEVICE] + page->live[PLACE_HOST];
-	pid_t child = (pid_t)syscall(SYS_clone, (unsigned long)SIGCHLD, NULL, NULL, NULL, NULL);
-	if (!child) {
-		CUdeviceptr block;
-
-		/* The driver's answers, whatever they are. */
-		if (first_frees)
-			cu.cuMemFree_v2(blocks[0]);
-		cu.cuMemAlloc_v2(&block, BLOCK);
-		cu.cuMemFree_v2(blocks[1]);
-		exit(0);
-	}
-	CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
-	CHECK(page->counter[STAT_allocations] == allocations && page->counter[STAT_frees] == frees);
-	CHECK(page->live[PLACE_DEVICE] + page->live[PLACE_HOST] == live);
-	CHECK(page_there()->state == STATS_RUNNING && !page->end_clock);
-	return 0;
-}
-
-static void a_cloned_child_neither_counts_there_nor_ends_it(void **state)
-{
-	(void)state;
-	for (unsigned i = 0; i < 2; i++) {
-		first_frees = i;
-		assert_int_equal(child_run(SETTINGS(), clones), 0);
-		folder_clear();
-	}
-}
-
-static void without_a_runtime_folder_they_are_in_memory(void **state)
-{
-	(void)state;
-	if (access("/dev/shm", W_OK) != 0)
-		skip();
-	snprintf(runtime, sizeof(runtime), "XDG_RUNTIME_DIR=");
-	assert_int_equal(child_run(SETTINGS(), is_in_memory), 7);
-}
-
-static int is_unseen(void)
-{
-	work();
-	CHECK(folder_files(STATS_TAIL, NULL) == 0);
-	return 0;
-}
-
-static void in_a_folder_that_others_may_read_there_is_no_file(void **state)
-{
-	char path[128];
-
-	(void)state;
-	snprintf(path, sizeof(path), "%s/spillway", folder);
-	assert_int_equal(mkdir(path, 0755), 0);
-	assert_int_equal(chmod(path, 0755), 0);
-	assert_int_equal(child_run(SETTINGS(), is_unseen), 0);
-}
-
-/* What a process says on stderr with its first allocation, which the simulated device may refuse. */
-static char *said(void)
-{
-	static char text[4096];
-	CUdeviceptr block;
-	int ends[2];
-
-	CHECK(pipe(ends) == 0);
-	int before = dup(STDERR_FILENO);
-	dup2(ends[1], STDERR_FILENO);
-	close(ends[1]);
-	driver_start(0);
-	cu.cuMemAlloc_v2(&block, BLOCK);
-	dup2(before, STDERR_FILENO);
-	ssize_t n = read(ends[0], text, sizeof(text) - 1);
-	text[n > 0 ? n : 0] = 0;
-	close(before);
-	close(ends[0]);
-	return text;
-}
-
-static int says_that_the_folder_is_open(void)
-{
-	const char *text = said();
-
-	CHECK(strstr(text, "cannot see process") && strstr(text, strerror(EPERM)) && strstr(text, "open to others"));
-	CHECK(!strstr(text, "errno"));
-	return 0;
-}
-
-static int says_that_files_are_limited(void)
-{
-	const struct rlimit limit = {4096, 4096};
-
-	signal(SIGXFSZ, SIG_IGN); /* the simulated device's memory is files, too */
-	CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
-	const char *text = said();
-	CHECK(strstr(text, "cannot see process") && strstr(text, strerror(EFBIG)) && strstr(text, "ulimit -f"));
-	return 0;
-}
-
-static void why_there_is_no_file_is_said_in_words(void **state)
-{
-	char path[128];
-
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(), says_that_files_are_limited), 0);
-	snprintf(path, sizeof(path), "%s/spillway", folder);
-	assert_true(mkdir(path, 0755) == 0 || errno == EEXIST);
-	assert_int_equal(chmod(path, 0755), 0);
-	assert_int_equal(child_run(SETTINGS(), says_that_the_folder_is_open), 0);
-}
-
 #define RULES                                                                                                          \
 	"version: 1\n"                                                                                                 \
 	"rules:\n"                                                                                                     \
@@ -565,80 +319,6 @@ static void rules_have_figures_of_their_own(void **state)
 	assert_int_equal(status, 0);
 }
 
-static int is_beside(void)
-{
-	driver_start(0);
-	child_alloc(BLOCK);
-	CHECK(folder_files(STATS_TAIL, NULL) == 2);
-	exit(0);
-}
-
-static void what_is_left_of_others_goes_after_a_day(void **state)
-{
-	const struct timespec old = {.tv_sec = time(NULL) - 25 * 60 * 60};
-	char path[256];
-
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(), is_killed), 128 + SIGKILL);
-	assert_int_equal(child_run(SETTINGS(), is_beside), 0);
-	assert_int_equal(folder_files(STATS_TAIL, path), 1);
-	assert_int_equal(utimensat(AT_FDCWD, path, (const struct timespec[]){old, old}, 0), 0);
-	assert_int_equal(child_run(SETTINGS(), exits), 7); /* sees its own alone */
-	assert_int_equal(folder_files(STATS_TAIL, path), 0);
-}
-
-static int made_in_time(void)
-{
-	driver_start(0);
-	child_alloc(BLOCK);
-	raise(SIGKILL);
-	return 0;
-}
-
-/* As of a container with this folder: the number of the process means nothing here, the lock of the file does. */
-static void what_somebody_holds_is_never_removed(void **state)
-{
-	const struct timespec old = {.tv_sec = time(NULL) - 25 * 60 * 60};
-	char path[256], other[300];
-
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(), made_in_time), 128 + SIGKILL);
-	assert_int_equal(folder_files(STATS_TAIL, path), 1);
-	/* What the killed process held is free; then it is ours, under a name that no process here has. */
-	int fd = open(path, O_RDWR | O_CLOEXEC);
-	assert_true(fd >= 0 && !rundir_is_held(fd));
-	snprintf(other, sizeof(other), "%s/spillway/1-1" STATS_TAIL, folder);
-	assert_int_equal(rename(path, other), 0);
-	rundir_hold(fd);
-	assert_int_equal(utimensat(AT_FDCWD, other, (const struct timespec[]){old, old}, 0), 0);
-	/* Held by being mapped, too. */
-	void *at = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
-	assert_ptr_not_equal(at, MAP_FAILED);
-	close(fd);
-	assert_int_equal(child_run(SETTINGS(), is_beside), 0);
-	assert_int_equal(access(other, F_OK), 0);
-	munmap(at, 4096);
-	assert_int_equal(child_run(SETTINGS(), exits), 7);
-	assert_int_equal(folder_files(STATS_TAIL, path), 0);
-}
-
-static int is_held_while_it_lives(void)
-{
-	char path[256];
-
-	work();
-	CHECK(folder_files(STATS_TAIL, path) == 1);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	CHECK(fd >= 0 && rundir_is_held(fd));
-	return 0;
-}
-
-static void a_live_process_holds_its_file(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(), is_held_while_it_lives), 0);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, folder_make, folder_remove)
 
 int main(void)
@@ -649,19 +329,9 @@ int main(void)
 	    TEST(exact_counts_moves_and_gaps),
 	    TEST(fast_counts_moves),
 	    TEST(a_suspended_process_is_seen_to_be_so),
-	    TEST(the_last_figures_outlive_a_kill),
-	    TEST(an_exit_leaves_nothing),
-	    TEST(a_forked_child_neither_counts_there_nor_removes_it),
 	    TEST(counter_and_trace_agree_on_how_busy_the_link_was),
-	    TEST(a_cloned_child_neither_counts_there_nor_ends_it),
 	    TEST(submissions_of_a_traced_program_are_counted),
-	    TEST(without_a_runtime_folder_they_are_in_memory),
-	    TEST(in_a_folder_that_others_may_read_there_is_no_file),
-	    TEST(why_there_is_no_file_is_said_in_words),
 	    TEST(rules_have_figures_of_their_own),
-	    TEST(what_is_left_of_others_goes_after_a_day),
-	    TEST(what_somebody_holds_is_never_removed),
-	    TEST(a_live_process_holds_its_file),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
