@@ -1,0 +1,338 @@
+/*
+ * top_json_test.c: what other programs read of given figures: JSON of `spillway top`, and the text format of Prometheus.
+ * Both are read again by small readers that are strict.
+ */
+#include "test/unit/top_show_help.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- JSON ---- */
+
+static const char *json_value(const char *c);
+
+static const char *json_string(const char *c)
+{
+	assert_int_equal(*c, '"');
+	for (c++; *c != '"'; c++) {
+		assert_true((unsigned char)*c >= 0x20);
+		if (*c == '\\')
+			assert_non_null(strchr("\"\\u", *++c));
+	}
+	return c + 1;
+}
+
+static const char *json_list(const char *c, char last, bool named)
+{
+	c++;
+	if (*c == last)
+		return c + 1;
+	for (;;) {
+		if (named) {
+			c = json_string(c);
+			assert_true(c[0] == ':' && c[1] == ' ');
+			c += 2;
+		}
+		c = json_value(c);
+		if (*c == last)
+			return c + 1;
+		assert_true(c[0] == ',' && c[1] == ' ');
+		c += 2;
+	}
+}
+
+static const char *json_value(const char *c)
+{
+	if (*c == '{')
+		return json_list(c, '}', true);
+	if (*c == '[')
+		return json_list(c, ']', false);
+	if (*c == '"')
+		return json_string(c);
+	if (!strncmp(c, "null", 4))
+		return c + 4;
+	char *last;
+	strtod(c, &last);
+	assert_true(isdigit((unsigned char)*c) && last > c);
+	return last;
+}
+
+static void is_json_line(const char *text)
+{
+	const char *behind = json_value(text);
+
+	assert_true(behind[0] == '\n' && behind[1] == 0);
+}
+
+static void json_is_one_object_on_a_line_with_every_figure(void **state)
+{
+	char part[128];
+
+	(void)state;
+	read_twice();
+	const char *text = json_of();
+	is_json_line(text);
+	assert_null(strchr(text, '\n')[1] ? text : NULL);
+	has(text, "{\"schema\": 1, \"time_ns\": ");
+	has(text, "\"interval\": 10.000");
+	has(text,
+	    "\"places\": {\"device\": 8589934592, \"host\": 5368709120, \"peer\": 0, \"managed\": 0, \"system\": 0, ");
+	has(text, "\"state\": \"running\", \"version\": 2, \"problem\": null, \"command\": \"/usr/bin/python3 ");
+	for (unsigned i = 0; i < STAT_COUNT; i++) {
+		if (i == STAT_over_us || i == STAT_host_time)
+			continue;
+		snprintf(part, sizeof(part), "\"%s\": %" PRIu64, figures_counters[i].name, (uint64_t)page->counter[i]);
+		has(text, part);
+	}
+	has(text, "\"moved_in_bytes\": 104857600,"); /* a second */
+	has(text, "\"faults\": {\"gpu_faults\": 0, \"cpu_faults\": null");
+	has(text, "\"fault_rates\": {\"gpu_faults\": null");
+	has(text, "\"gap_ns\": {\"count\": 4, \"p50\": 1472, \"p90\": 1472, \"p99\": 1472, \"max\": 1472, \"buckets\": "
+		  "[[1408, 4]]}");
+	has(text, "{\"number\": 1, \"name\": \"optimizer\", \"figures\": {\"live\": 20971520, ");
+	has(text, "{\"number\": 9, \"caller\": \"0x1014\", \"text\": \"libtest.so+0x14\", \"device\": 0, \"backend\": "
+		  "\"heap\", "
+		  "\"rule\": \"optimizer\", \"least_bytes\": 20971520, ");
+}
+
+/* A name that is an item of a manual page, from this line on: a word of a line of Cm. */
+static bool is_in_page(const char *page_name, const char *from, const char *name, size_t n)
+{
+	char path[512], line[512];
+	bool on = false, found = false;
+
+	snprintf(path, sizeof(path), PAGES "/%s", page_name);
+	FILE *file = fopen(path, "r");
+	assert_non_null(file);
+	while (!found && fgets(line, sizeof(line), file)) {
+		const char *at = !strncmp(line, ".It ", 4) ? line + 4 : line + 1;
+
+		on |= !from || !strncmp(line, from, strlen(from));
+		if (!on || line[0] != '.' || strncmp(at, "Cm ", 3) != 0)
+			continue;
+		for (at = strstr(at, "Cm ") + 3; *at; at += strcspn(at, " \n"), at += strspn(at, " \n"))
+			found |= strcspn(at, " \n") == n && !strncmp(at, name, n);
+	}
+	fclose(file);
+	return found;
+}
+
+static void every_key_of_json_is_in_the_manual(void **state)
+{
+	(void)state;
+	read_twice();
+	for (const char *c = json_of(); (c = strchr(c, '"')); c++) {
+		const char *end = json_string(c);
+		size_t n = (size_t)(end - c) - 2;
+
+		if (*end == ':' && !is_in_page("spillway-top.1", ".Ss JSON", c + 1, n) &&
+		    !is_in_page("spillway-stats.5", NULL, c + 1, n))
+			fail_msg("%.*s is in no manual page", (int)n, c + 1);
+		c = end - 1;
+	}
+}
+
+/* ---- Prometheus ---- */
+
+static const char *prom_name(const char *c, char *room)
+{
+	size_t n = 0;
+
+	assert_true(isalpha((unsigned char)*c));
+	while (isalnum((unsigned char)*c) || *c == '_')
+		room[n++] = *c++;
+	room[n] = 0;
+	return c;
+}
+
+static const char *prom_labels(const char *c)
+{
+	char name[64];
+
+	do {
+		c = prom_name(c + 1, name);
+		assert_true(c[0] == '=' && c[1] == '"');
+		for (c += 2; *c != '"'; c++) {
+			assert_true(*c && *c != '\n');
+			if (*c == '\\')
+				assert_non_null(strchr("\"\\n", *++c));
+		}
+		c++;
+	} while (*c == ',');
+	assert_int_equal(*c, '}');
+	return c + 1;
+}
+
+/* Does a sample belong to a family of that type? */
+static bool is_of(const char *sample, const char *family, const char *type)
+{
+	size_t length = strlen(family);
+
+	if (strncmp(sample, family, length) != 0)
+		return false;
+	if (strcmp(type, "histogram") != 0)
+		return !sample[length];
+	return !strcmp(sample + length, "_bucket") || !strcmp(sample + length, "_sum") ||
+	       !strcmp(sample + length, "_count");
+}
+
+/* Every sample stands under its family's TYPE line, and no family comes twice. Returns how many samples there are. */
+static unsigned check_prom(const char *text)
+{
+	char family[128] = "", type[32] = "", sample[128], seen[128][128];
+	unsigned n_seen = 0, n = 0;
+
+	while (*text) {
+		char *behind;
+
+		if (!strncmp(text, "# HELP ", 7)) {
+			prom_name(text + 7, sample);
+		} else if (!strncmp(text, "# TYPE ", 7)) {
+			assert_int_equal(sscanf(text, "# TYPE %127s %31s", family, type), 2);
+			assert_string_equal(family, sample);
+			for (unsigned i = 0; i < n_seen; i++)
+				assert_string_not_equal(seen[i], family);
+			strcpy(seen[n_seen++], family);
+			bool total = strlen(family) > 6 && !strcmp(family + strlen(family) - 6, "_total");
+			assert_int_equal(total, !strcmp(type, "counter"));
+		} else {
+			const char *c = prom_name(text, sample);
+
+			assert_true(is_of(sample, family, type));
+			c = *c == '{' ? prom_labels(c) : c;
+			assert_int_equal(*c, ' ');
+			strtod(c + 1, &behind);
+			assert_true(behind > c + 1 && *behind == '\n');
+			n++;
+		}
+		text = strchr(text, '\n') + 1;
+	}
+	return n;
+}
+
+static void the_text_format_is_kept_and_has_every_figure(void **state)
+{
+	char name[FIGURES_PROM], part[256];
+
+	(void)state;
+	read_twice();
+	const char *text = prom_of();
+	assert_true(check_prom(text) > 300);
+	for (unsigned i = 0; i < STAT_COUNT; i++) {
+		snprintf(part, sizeof(part), "\n%s{pid=\"%d\",command=\"python3 train.py\"} ",
+			 figures_prom_name(&figures_counters[i], "", name), (int)self[0]);
+		has(text, part);
+	}
+	has_not(text, "secret");
+	has(text, "\nspillway_wait_seconds_total{");
+	snprintf(part, sizeof(part),
+		 "\nspillway_device_gpu_faults_total{pid=\"%d\",command=\"python3 train.py\","
+		 "device=\"0\",uuid=\"GPU-30313233-3435-3637-3839-616263646566\"} 0\n",
+		 (int)self[0]);
+	has(text, part);
+	snprintf(part, sizeof(part), "\nspillway_gpu_faults_total{pid=\"%d\",command=\"python3 train.py\"} 0\n",
+		 (int)self[0]);
+	has(text, part);
+	/* Not measured: no sample, and no 0. */
+	has(text, "# TYPE spillway_device_cpu_faults_total counter\n");
+	has_not(text, "\nspillway_device_cpu_faults_total");
+}
+
+static void units_are_base_units(void **state)
+{
+	char part[256];
+
+	(void)state;
+	page->counter[STAT_wait_us] = 1500000;
+	read_it();
+	snprintf(part, sizeof(part), "spillway_wait_seconds_total{pid=\"%d\",command=\"python3 train.py\"} 1.5\n",
+		 (int)self[0]);
+	const char *text = prom_of();
+	has(text, part);
+	/* 5 GiB for the 100 s since the start: in KiB x ms in the page, and some ms more by now. */
+	const char *at = strstr(text, "\nspillway_host_time_byte_seconds_total{");
+	double value = strtod(strstr(at, "} ") + 2, NULL);
+	assert_true(value >= 5 * (double)GIB * 100 * 0.999 && value < 5 * (double)GIB * 160);
+}
+
+static void buckets_are_cumulative_and_end_with_all(void **state)
+{
+	char part[256];
+	uint64_t before = 0;
+
+	(void)state;
+	read_it();
+	const char *text = prom_of();
+	snprintf(part, sizeof(part),
+		 "spillway_gap_duration_seconds_bucket{pid=\"%d\",command=\"python3 train.py\",le=\"", (int)self[0]);
+	unsigned n = 0;
+	for (const char *at = text; (at = strstr(at, part)); at++, n++) {
+		uint64_t value = strtoull(strstr(at, "} ") + 2, NULL, 10);
+
+		assert_true(value >= before);
+		before = value;
+		/* What took 1500 ns is not in the first (below 1024 ns), but in the second (below 2048 ns). */
+		if (n < 2)
+			assert_int_equal(value, n ? 4 : 0);
+	}
+	assert_int_equal(n, 28);
+	assert_int_equal(before, 4);
+	has(text, "spillway_gap_duration_seconds_bucket{");
+	snprintf(part, sizeof(part), "spillway_gap_duration_seconds_count{pid=\"%d\",command=\"python3 train.py\"} 4\n",
+		 (int)self[0]);
+	has(text, part);
+}
+
+/* ---- both, and the tables ---- */
+
+static void hostile_texts_are_quoted(void **state)
+{
+	(void)state;
+	strcpy(page->policy, "a\"b\\c\nd\033[2J\xff");
+	strcpy(page->rule[1].name, "x\"} 1\nspillway_up{a=\"");
+	read_it();
+	is_json_line(json_of());
+	has(json_of(), "\"policy\": \"a\\\"b\\\\c?d?[2J?\"");
+	has(prom_of(), ",policy=\"a\\\"b\\\\c?d?[2J?\",");
+	has(prom_of(), ",rule=\"x\\\"} 1?spillway_up{a=\\\"\"}");
+	assert_null(strchr(text_of(), '\033'));
+}
+
+static void absurd_numbers_are_printed_all_the_same(void **state)
+{
+	uint64_t *words = (uint64_t *)(void *)page;
+
+	(void)state;
+	for (size_t i = offsetof(struct stats_page, last_clock) / 8; i < sizeof(*page) / 8; i++)
+		words[i] = UINT64_MAX - (i % 3 ? i : 0);
+	read_it();
+	is_json_line(json_of());
+	assert_true(strlen(text_of()) > 0);
+	assert_true(strlen(prom_of()) > 0);
+	view.details = true;
+	assert_true(strlen(text_of()) > 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(json_is_one_object_on_a_line_with_every_figure),
+	    TEST(every_key_of_json_is_in_the_manual),
+	    TEST(hostile_texts_are_quoted),
+	    TEST(absurd_numbers_are_printed_all_the_same),
+	    TEST(the_text_format_is_kept_and_has_every_figure),
+	    TEST(units_are_base_units),
+	    TEST(buckets_are_cumulative_and_end_with_all),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
