@@ -133,11 +133,15 @@ void context_event_give(CUcontext context, CUevent event)
 	pthread_mutex_unlock(&kept_lock);
 }
 
-static void drop_events(CUcontext context)
+/* gone: they have ended with their context. */
+static void drop_events(CUcontext context, bool gone)
 {
 	pthread_mutex_lock(&kept_lock);
-	while (kept.context == context && kept.n)
-		REAL(cuEventDestroy_v2)(kept.event[--kept.n]);
+	while (kept.context == context && kept.n) {
+		kept.n--;
+		if (!gone)
+			REAL(cuEventDestroy_v2)(kept.event[kept.n]);
+	}
 	pthread_mutex_unlock(&kept_lock);
 }
 
@@ -231,7 +235,7 @@ void context_known(CUcontext context, CUdevice device)
 
 void context_ending(CUcontext context)
 {
-	drop_events(context);
+	drop_events(context, false);
 	pthread_mutex_lock(&all_lock);
 	n_ends++;
 	n_ending++;
@@ -242,6 +246,9 @@ void context_ending(CUcontext context)
 
 void context_ended(CUcontext context, bool ended)
 {
+	/* Another thread may have given some back meanwhile. */
+	if (ended)
+		drop_events(context, true);
 	pthread_mutex_lock(&all_lock);
 	n_ending--;
 	for (unsigned i = 0; i < n_all; i++) {
