@@ -303,7 +303,7 @@ struct policy_size policy_async_release_threshold(const struct policy *policy)
 	return policy->async_release_threshold;
 }
 
-enum policy_use policy_async_use(const struct policy *policy)
+enum policy_async policy_async_use(const struct policy *policy)
 {
-	return (enum policy_use)policy->async_use;
+	return (enum policy_async)policy->async_use;
 }

@@ -72,6 +72,14 @@ enum policy_spill {
 	POLICY_SPILL_COUNT,  /* must be last */
 };
 
+/* Who serves stream-ordered allocations (shim/async.h). */
+enum policy_async {
+	POLICY_ASYNC_DRIVER, /* its pools */
+	POLICY_ASYNC_HEAP,
+	POLICY_ASYNC_AUTO,  /* the pools as long as they can, then the heap */
+	POLICY_ASYNC_COUNT, /* must be last */
+};
+
 /* With whom the host's memory is shared (quota.h). */
 enum policy_share {
 	POLICY_SHARE_OFF,  /* each process has its own budget */
@@ -278,7 +286,7 @@ uint64_t policy_rule_cap(const struct policy *policy, int rule);
 struct policy_size policy_heap_chunk(const struct policy *policy); /* auto or bytes, as the next two */
 struct policy_size policy_heap_release_threshold(const struct policy *policy);
 struct policy_size policy_async_release_threshold(const struct policy *policy);
-enum policy_use policy_async_use(const struct policy *policy); /* driver or heap */
+enum policy_async policy_async_use(const struct policy *policy);
 
 /* Names of the built-in policies, NULL-terminated. */
 const char *const *policy_builtin_names(void);

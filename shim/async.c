@@ -38,7 +38,7 @@ bool async_is_capturing(CUstream stream, bool per_thread)
 
 bool async_is_for_heap(void)
 {
-	return policy_async_use(life_policy()) == POLICY_USE_HEAP;
+	return policy_async_use(life_policy()) != POLICY_ASYNC_DRIVER;
 }
 
 /* ---- allocating ---- */
@@ -138,57 +138,117 @@ static enum sw_status serve_heap(struct device *device, const struct async_reque
 	return SW_OK;
 }
 
+static struct backend_request question_of(const struct async_request *request)
+{
+	return (struct backend_request){.api = request->api, .bytes = request->bytes, .caller = request->caller};
+}
+
 /*
- * In the stream's context. Down the list of uses as in serve.c; of those only the heap and the driver's pools know stream
- * order. With async.use: driver a rule can deny, and nothing else.
+ * Down the list of uses as in serve.c; of those only the heap and the driver's pools know stream order. False: the driver
+ * is to serve it, or, with claim NULL, has had its turn.
  */
+static bool ask_in_turn(struct device *device, const struct async_request *request,
+			const struct policy_decision *decision, CUcontext context, struct own_claim *claim,
+			CUdeviceptr *ret_address, CUresult *ret_result)
+{
+	struct backend_request question = question_of(request);
+	enum sw_status status = SW_NOT_SUPPORTED;
+
+	for (unsigned i = 0; i < decision->n_uses && (status == SW_NO_MEMORY || status == SW_NOT_SUPPORTED); i++) {
+		if (decision->uses[i] == POLICY_USE_DRIVER) {
+			if (claim)
+				claim->rule = decision->rule;
+			if (claim && (i || choice_take(decision, request->bytes, &claim->cap)))
+				return false;
+			status = SW_NO_MEMORY;
+			continue;
+		}
+		if (decision->uses[i] == POLICY_USE_HEAP)
+			status = serve_heap(device, request, decision, context, ret_address);
+		else
+			status = decision->uses[i] == POLICY_USE_DENY ? SW_NO_MEMORY : SW_NOT_SUPPORTED;
+	}
+	if (status == SW_NOT_SUPPORTED)
+		return false;
+	if (status == SW_NO_MEMORY)
+		serve_say_refused(device, request->bytes, decision->rule, request->caller);
+	*ret_result = status_result(status);
+	if (status != SW_OK)
+		trace_refused(device, &question, decision->rule, *ret_result);
+	return true;
+}
+
+/* Would the heap be asked before the driver and nobody? */
+static bool is_for_heap(const struct policy_decision *decision)
+{
+	for (unsigned i = 0; i < decision->n_uses; i++)
+		if (decision->uses[i] != POLICY_USE_MANAGED && decision->uses[i] != POLICY_USE_SYSTEM)
+			return decision->uses[i] == POLICY_USE_HEAP;
+	return false;
+}
+
+/* In the stream's context. With async.use: driver a rule can deny, and nothing else. */
 static bool serve(struct async_request *request, CUcontext context, CUdeviceptr *ret_address, CUresult *ret_result)
 {
-	struct backend_request question = {.api = request->api, .bytes = request->bytes, .caller = request->caller};
+	enum policy_async use = policy_async_use(life_policy());
+	struct backend_request question = question_of(request);
 	struct device *device = device_current(NULL);
-	enum sw_status status = SW_NOT_SUPPORTED;
+	struct own_claim *claim = &request->claim;
 
 	if (!device)
 		return false;
 	trace_ask(device, &question);
 	struct policy_decision decision = choice_make(device, &question);
-	if (!async_is_for_heap() && decision.use != POLICY_USE_DENY)
+	if (use == POLICY_ASYNC_DRIVER && decision.use != POLICY_USE_DENY)
 		return false;
-	for (unsigned i = 0; i < decision.n_uses && (status == SW_NO_MEMORY || status == SW_NOT_SUPPORTED); i++) {
-		if (decision.uses[i] == POLICY_USE_DRIVER) {
-			request->claim.rule = decision.rule;
-			if (i || choice_take(&decision, request->bytes, &request->claim.cap))
-				return false;
-			status = SW_NO_MEMORY;
-			continue;
-		}
-		if (decision.uses[i] == POLICY_USE_HEAP)
-			status = serve_heap(device, request, &decision, context, ret_address);
-		else
-			status = decision.uses[i] == POLICY_USE_DENY ? SW_NO_MEMORY : SW_NOT_SUPPORTED;
+	if (use == POLICY_ASYNC_AUTO && is_for_heap(&decision) &&
+	    pool_claim(device, request->pool, request->bytes, false, &claim->pool)) {
+		claim->rule = decision.rule;
+		request->heap_is_next = true;
+		request->decision = decision;
+		return false;
 	}
-	if (status == SW_NO_MEMORY)
-		serve_say_refused(device, request->bytes, decision.rule, request->caller);
-	*ret_result = status_result(status);
-	if (status != SW_OK && status != SW_NOT_SUPPORTED)
-		trace_refused(device, &question, decision.rule, *ret_result);
-	return status != SW_NOT_SUPPORTED;
+	if (ask_in_turn(device, request, &decision, context, claim, ret_address, ret_result))
+		return true;
+	if (use == POLICY_ASYNC_AUTO)
+		pool_claim(device, request->pool, request->bytes, true, &claim->pool);
+	return false;
+}
+
+static bool enter_stream(const struct async_request *request, CUcontext *ret_context, bool *ret_pushed)
+{
+	*ret_pushed = false;
+	if ((request->per_thread ? REAL(cuStreamGetCtx_ptsz) : REAL(cuStreamGetCtx))(request->stream, ret_context) !=
+	    CUDA_SUCCESS)
+		return false;
+	return *ret_context == context_current() || context_enter(*ret_context, ret_pushed);
 }
 
 bool async_alloc(struct async_request *request, CUdeviceptr *ret_address, CUresult *ret_result)
 {
 	CUcontext context = NULL;
-	bool pushed = false;
+	bool pushed;
 
 	/* What the driver refuses, and what becomes a node of a graph. */
 	if (!ret_address || !request->bytes || async_is_capturing(request->stream, request->per_thread))
 		return false;
-	if ((request->per_thread ? REAL(cuStreamGetCtx_ptsz) : REAL(cuStreamGetCtx))(request->stream, &context) !=
-	    CUDA_SUCCESS)
-		return false;
-	if (context != context_current() && !context_enter(context, &pushed))
+	if (!enter_stream(request, &context, &pushed))
 		return false;
 	bool served = serve(request, context, ret_address, ret_result);
+	context_leave(pushed);
+	return served;
+}
+
+bool async_rescue(const struct async_request *request, CUdeviceptr *ret_address, CUresult *ret_result)
+{
+	CUcontext context = NULL;
+	bool pushed;
+
+	if (!request->heap_is_next || !enter_stream(request, &context, &pushed))
+		return false;
+	struct device *device = device_current(NULL);
+	bool served =
+	    device && ask_in_turn(device, request, &request->decision, context, NULL, ret_address, ret_result);
 	context_leave(pushed);
 	return served;
 }

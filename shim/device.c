@@ -165,9 +165,9 @@ static void set_budget(struct device *device)
 	if (device->budget_known)
 		return;
 	/* What is free can be asked of the current device only. */
-	device->budget_known = REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS && current == device->ordinal &&
-			       REAL(cuMemGetInfo_v2)(&free, &total) == CUDA_SUCCESS;
-	if (!device->budget_known)
+	bool known = REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS && current == device->ordinal &&
+		     REAL(cuMemGetInfo_v2)(&free, &total) == CUDA_SUCCESS;
+	if (!known)
 		free = device->total;
 	/* What the program took before us is charged already and is not in what is free: it counts once. */
 	uint64_t mine = free + atomic_load(&device->budget.used);
@@ -178,6 +178,7 @@ static void set_budget(struct device *device)
 
 	if (!atomic_load(&host_budget.limit))
 		set_host_budget(life_policy());
+	atomic_store_explicit(&device->budget_known, known, memory_order_release);
 }
 
 static uint64_t keep_of(const struct budget *budget)
@@ -314,6 +315,8 @@ struct heap *device_heap_there(CUdevice ordinal)
 
 void device_known_budget(struct device *device)
 {
+	if (atomic_load_explicit(&device->budget_known, memory_order_acquire))
+		return;
 	lock_take(&start_lock);
 	set_budget(device);
 	lock_drop(&start_lock);

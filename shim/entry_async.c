@@ -26,6 +26,19 @@ static void note(const struct async_request *request, CUdeviceptr address, bool 
 		pool_graphs_used(device);
 }
 
+/* The driver has answered. */
+static CUresult settle(const struct async_request *request, CUdeviceptr *address, bool captured, CUresult result)
+{
+	if (result == CUDA_SUCCESS) {
+		note(request, *address, captured);
+		return result;
+	}
+	own_claim_end(&request->claim, request->bytes);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		async_rescue(request, address, &result);
+	return result;
+}
+
 /* When the driver has no memory left, what the heap keeps warm goes back, and the call is made again. */
 #define ALLOC_ASYNC(name, own, asked, of_pool, params, args)                                                           \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
@@ -49,11 +62,7 @@ static void note(const struct async_request *request, CUdeviceptr address, bool 
 		do                                                                                                     \
 			result = REAL(name) args;                                                                      \
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && serve_make_room(-1));                                     \
-		if (result == CUDA_SUCCESS)                                                                            \
-			note(&request, *dptr, captured);                                                               \
-		else                                                                                                   \
-			own_claim_end(&request.claim, bytesize);                                                       \
-		return enter_leave(&scope, result);                                                                    \
+		return enter_leave(&scope, settle(&request, dptr, captured, result));                                  \
 	}
 
 ALLOC_ASYNC(cuMemAllocAsync, false, POLICY_API_ASYNC, NULL, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),
@@ -149,6 +158,20 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_
 	return enter_leave(&scope, result);
 }
 
+HOOK_EXPORT CUresult CUDAAPI cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
+{
+	stats_call(HOOK_cuDeviceSetMemPool);
+	pool_chosen();
+	return REAL(cuDeviceSetMemPool)(dev, pool);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
+{
+	stats_call(HOOK_cuMemSetMemPool);
+	pool_chosen();
+	return REAL(cuMemSetMemPool)(location, type, pool);
+}
+
 /* What the pool's part of the heap keeps warm goes back too. The heap has no parts by pool: all of it is one. */
 HOOK_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
@@ -161,8 +184,11 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesT
 	struct device *device = async_is_for_heap() ? pool_heap_device(pool) : NULL;
 	struct heap *heap = device ? atomic_load(&device->heap) : NULL;
 	if (heap) {
-		uint64_t used = pool_heap_bytes(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+		cuuint64_t used = 0; /* first what the driver has kept of it, then what it has in the heap */
 
+		if (REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &used) != CUDA_SUCCESS)
+			used = 0;
+		used += pool_heap_bytes(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
 		pending_reap(device->ordinal);
 		heap_trim(heap, minBytesToKeep > used ? minBytesToKeep - used : 0, heap_idle_host(heap));
 	}

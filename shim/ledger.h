@@ -50,7 +50,7 @@ struct ledger_row {
 	CUcontext event_context;    /* of that event; not always the context of the block */
 	uint64_t event_order;       /* events of one order (a stream, a whole context) pass one after the other */
 	CUmemoryPool pool;          /* LEDGER_HEAP: the pool that the program thinks it is of, or NULL */
-	uint64_t pool_id;           /* LEDGER_HEAP: which of ours counts it (pool.h); 0: none */
+	uint64_t pool_id;           /* LEDGER_HEAP, LEDGER_ASYNC: which of ours counts it (pool.h); 0: none */
 	uint64_t asked_flags;       /* LEDGER_HANDLE, spilled: allocFlags as the program asked for them */
 	uint64_t freeing;           /* while the driver is asked to free it: since when, for the trace; 0: not traced */
 	uint64_t since;             /* while pending: the how many-th it was */

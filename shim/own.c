@@ -3,6 +3,7 @@
 #include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/faults.h"
+#include "shim/pool.h"
 #include "shim/real.h"
 #include "shim/trace.h"
 
@@ -36,11 +37,12 @@ void own_claim_end(const struct own_claim *claim, size_t bytes)
 {
 	if (claim->cap)
 		budget_give(claim->cap, bytes);
+	pool_unclaim(claim->pool, bytes);
 }
 
 void own_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device, const struct own_claim *claim)
 {
-	serve_note_under(kind, key, bytes, device, claim->rule, claim->cap);
+	serve_note_under(kind, key, bytes, device, claim);
 }
 
 /* ---- managed memory ---- */
@@ -55,7 +57,7 @@ static CUresult ask_driver(CUdeviceptr *ret_address, size_t bytes, unsigned flag
 	if (result == CUDA_SUCCESS)
 		faults_start();
 	if (result == CUDA_SUCCESS)
-		serve_note_under(LEDGER_MANAGED, *ret_address, bytes, -1, rule, cap);
+		own_note(LEDGER_MANAGED, *ret_address, bytes, -1, &(struct own_claim){.rule = rule, .cap = cap});
 	else if (cap)
 		budget_give(cap, bytes);
 	return result;

@@ -14,6 +14,7 @@
 struct own_claim {
 	int rule;           /* that decided, -1: none */
 	struct budget *cap; /* of that rule, from which the bytes were taken; NULL: it has none */
+	uint64_t pool;      /* the number of the pool that they were claimed of (pool.h), 0: of none */
 	bool may_spill;     /* vmm.spill */
 };
 

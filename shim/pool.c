@@ -9,7 +9,9 @@ struct pool {
 	CUmemoryPool handle;
 	CUdevice device;
 	uint64_t id; /* handles come again, numbers do not */
-	bool driver_only;
+	bool is_default, driver_only;
+	/* At the driver: what was claimed and is not freed, and what the budget is charged with. claimed <= charged */
+	uint64_t claimed, charged;
 	/* In the heap: what the program has, and that plus what waits for its streams. The most of each. */
 	uint64_t used, used_high, held, held_high;
 	struct pool *next;
@@ -17,7 +19,8 @@ struct pool {
 
 struct lock pool_lock = LOCK_INIT(LOCK_POOL);
 static struct pool *list;
-static atomic_bool any; /* was there ever one? */
+static atomic_bool any;    /* was there ever one? */
+static atomic_bool chosen; /* has the program set a current pool, which may be another than the default? */
 
 static void add(struct pool *pool)
 {
@@ -27,17 +30,22 @@ static void add(struct pool *pool)
 	lock_drop(&pool_lock);
 }
 
-void pool_made(CUmemoryPool handle, CUdevice ordinal, bool driver_only)
+static void made(struct pool about)
 {
 	static _Atomic uint64_t ids;
 	struct pool *pool = malloc(sizeof(*pool));
 
 	if (!pool)
 		return; /* not charged; the heap then finds out from the driver that memory is short */
-	*pool = (struct pool){
-	    .handle = handle, .device = ordinal, .id = atomic_fetch_add(&ids, 1) + 1, .driver_only = driver_only};
+	*pool = about;
+	pool->id = atomic_fetch_add(&ids, 1) + 1;
 	add(pool);
 	atomic_store(&any, true);
+}
+
+void pool_made(CUmemoryPool handle, CUdevice ordinal, bool driver_only)
+{
+	made((struct pool){.handle = handle, .device = ordinal, .driver_only = driver_only});
 }
 
 struct pool *pool_forget(CUmemoryPool handle)
@@ -105,7 +113,7 @@ void pool_used(struct device *device)
 	if (REAL(cuDeviceGetDefaultMemPool)(&handle, device->ordinal) != CUDA_SUCCESS)
 		return;
 	set_threshold(handle, device->ordinal);
-	pool_made(handle, device->ordinal, false);
+	made((struct pool){.handle = handle, .device = device->ordinal, .is_default = true});
 }
 
 void pool_graphs_used(struct device *device)
@@ -114,20 +122,22 @@ void pool_graphs_used(struct device *device)
 	atomic_store(&any, true);
 }
 
-void pool_refresh(struct device *device)
+static void refresh_locked(struct device *device)
 {
 	uint64_t reserved = 0;
 
-	if (!atomic_load_explicit(&any, memory_order_relaxed))
-		return;
-	lock_take(&pool_lock);
-	for (const struct pool *pool = list; pool; pool = pool->next) {
+	lock_assert_held(LOCK_POOL);
+	for (struct pool *pool = list; pool; pool = pool->next) {
 		cuuint64_t bytes = 0;
 
-		if (pool->device == device->ordinal &&
-		    REAL(cuMemPoolGetAttribute)(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes) ==
-			CUDA_SUCCESS)
-			reserved += bytes;
+		if (pool->device != device->ordinal)
+			continue;
+		if (REAL(cuMemPoolGetAttribute)(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes) !=
+		    CUDA_SUCCESS)
+			bytes = 0;
+		/* Claimed, and the driver has not been asked for it yet: it is about to be. */
+		pool->charged = bytes > pool->claimed ? bytes : pool->claimed;
+		reserved += pool->charged;
 	}
 	cuuint64_t graphs = 0;
 	if (atomic_load_explicit(&device->graphs_used, memory_order_relaxed) &&
@@ -140,10 +150,18 @@ void pool_refresh(struct device *device)
 		budget_charge(&device->budget, reserved - before);
 	else
 		budget_give(&device->budget, before - reserved);
+}
+
+void pool_refresh(struct device *device)
+{
+	if (!atomic_load_explicit(&any, memory_order_relaxed))
+		return;
+	lock_take(&pool_lock);
+	refresh_locked(device);
 	lock_drop(&pool_lock);
 }
 
-/* ---- pools whose memory is in the heap ---- */
+/* ---- which pool ---- */
 
 static struct pool *find_locked(CUmemoryPool handle)
 {
@@ -164,6 +182,120 @@ static struct pool *find_id_locked(uint64_t id)
 		pool = pool->next;
 	return pool;
 }
+
+static struct pool *find_default_locked(CUdevice ordinal)
+{
+	struct pool *pool = list;
+
+	lock_assert_held(LOCK_POOL);
+	while (pool && !(pool->is_default && pool->device == ordinal))
+		pool = pool->next;
+	return pool;
+}
+
+/* ---- pools that the driver serves within the budget ---- */
+
+/* Left of the budget, in parts of it: below that the limit is near. */
+#define NEAR 8
+
+void pool_chosen(void)
+{
+	atomic_store(&chosen, true);
+}
+
+/* As pools hand them out. */
+static uint64_t rounded(size_t bytes)
+{
+	return ((uint64_t)bytes + 511) & ~(uint64_t)511;
+}
+
+/* What the pool must reserve for so many more, as far as is known. */
+static uint64_t growth_of(const struct pool *pool, uint64_t bytes)
+{
+	uint64_t all = pool->claimed + bytes;
+
+	return all > pool->charged ? all - pool->charged : 0;
+}
+
+static bool is_near(const struct device *device, uint64_t growth)
+{
+	uint64_t left = budget_left(&device->budget);
+
+	return left < growth || left - growth < atomic_load(&device->budget.limit) / NEAR;
+}
+
+static bool claim_locked(struct device *device, struct pool *pool, uint64_t bytes, bool over)
+{
+	uint64_t growth = growth_of(pool, bytes);
+
+	lock_assert_held(LOCK_POOL);
+	if (growth && is_near(device, growth)) {
+		refresh_locked(device);
+		growth = growth_of(pool, bytes);
+	}
+	if (growth && !budget_take(&device->budget, growth)) {
+		if (!over && !pool->driver_only)
+			return false;
+		budget_charge(&device->budget, growth);
+	}
+	pool->charged += growth;
+	device->pools_charged += growth;
+	pool->claimed += bytes;
+	return true;
+}
+
+/* handle NULL: the default pool of the device. */
+static bool claim(struct device *device, CUmemoryPool handle, size_t bytes, bool over, uint64_t *ret_id)
+{
+	lock_take(&pool_lock);
+	struct pool *pool = handle ? find_locked(handle) : find_default_locked(device->ordinal);
+	bool known = pool && pool->device == device->ordinal;
+	bool claimed = !known || claim_locked(device, pool, rounded(bytes), over);
+	*ret_id = known && claimed ? pool->id : 0;
+	lock_drop(&pool_lock);
+	return claimed;
+}
+
+/* A pool may be one of another device than that of the stream. */
+static struct device *owner_of(CUmemoryPool handle)
+{
+	lock_take(&pool_lock);
+	const struct pool *pool = find_locked(handle);
+	CUdevice ordinal = pool ? pool->device : -1;
+	lock_drop(&pool_lock);
+	return device_get(ordinal);
+}
+
+bool pool_claim(struct device *device, CUmemoryPool handle, size_t bytes, bool over, uint64_t *ret_id)
+{
+	struct device *owner = device;
+
+	*ret_id = 0;
+	pool_used(device);
+	if (!handle && atomic_load_explicit(&chosen, memory_order_relaxed) &&
+	    REAL(cuDeviceGetMemPool)(&handle, device->ordinal) != CUDA_SUCCESS)
+		return true;
+	if (handle && !(owner = owner_of(handle)))
+		return true;
+	/* The heap of a device serves streams of that device alone. */
+	over = over || owner != device;
+	device_known_budget(owner);
+	return claim(owner, handle, bytes, over, ret_id) ||
+	       (device_make_room(owner) && claim(owner, handle, bytes, over, ret_id));
+}
+
+void pool_unclaim(uint64_t id, size_t bytes)
+{
+	if (!id)
+		return;
+	lock_take(&pool_lock);
+	struct pool *pool = find_id_locked(id);
+	if (pool)
+		pool->claimed -= rounded(bytes);
+	lock_drop(&pool_lock);
+}
+
+/* ---- pools whose memory is in the heap ---- */
 
 uint64_t pool_for_heap(CUmemoryPool handle, struct device *device)
 {

@@ -33,6 +33,20 @@ void pool_graphs_used(struct device *device);
 void pool_refresh(struct device *device);
 
 /*
+ * async.use: auto. May the driver serve these bytes of this pool (NULL: the current one of the device) within the device
+ * budget? What a pool has unused is room for it, and so is what the heap keeps warm. True: *ret_id counts them until
+ * pool_unclaim(); 0: nobody does, for the pool is not known. Asked from counters; the driver's are read where the limit
+ * is near, to be exact there. over: it is to have them in any case.
+ *
+ * A pool is charged with what it had reserved when it was last asked, or with what was claimed of it if that is more. As
+ * long as claims stay below the charge, nothing changes but one number of the pool.
+ */
+bool pool_claim(struct device *device, CUmemoryPool pool, size_t bytes, bool over, uint64_t *ret_id);
+void pool_unclaim(uint64_t id, size_t bytes); /* accepts 0 */
+/* The program is about to choose another current pool: from now on the driver is asked which it is. */
+void pool_chosen(void);
+
+/*
  * Pools as the program sees them when their memory comes from the heap (async.h). A pool's number; 0: its memory must
  * stay with the driver, or we do not know it.
  */

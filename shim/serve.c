@@ -6,6 +6,7 @@
 #include "shim/enter.h"
 #include "shim/faults.h"
 #include "shim/log.h"
+#include "shim/own.h"
 #include "shim/peer.h"
 #include "shim/pending.h"
 #include "shim/pool.h"
@@ -88,18 +89,17 @@ void serve_count_new(struct ledger_row *row)
 
 void serve_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device)
 {
-	serve_note_under(kind, key, bytes, device, -1, NULL);
+	serve_note_under(kind, key, bytes, device, &(struct own_claim){.rule = -1});
 }
 
-void serve_note_under(enum ledger_kind kind, uint64_t key, size_t bytes, int device, int rule, struct budget *cap)
+void serve_note_under(enum ledger_kind kind, uint64_t key, size_t bytes, int device, const struct own_claim *claim)
 {
 	struct ledger_row *row = ledger_row_new(kind);
 	CUdevice current = 0;
 
 	if (!row) {
 		log_once("no memory to keep track of an allocation; it is left to the driver");
-		if (cap)
-			budget_give(cap, bytes);
+		own_claim_end(claim, bytes);
 		return;
 	}
 	if (device < 0 && REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS)
@@ -108,8 +108,9 @@ void serve_note_under(enum ledger_kind kind, uint64_t key, size_t bytes, int dev
 	row->key = key;
 	row->bytes = bytes;
 	row->refs = 1;
-	row->rule = rule;
-	row->cap = cap;
+	row->rule = claim->rule;
+	row->cap = claim->cap;
+	row->pool_id = claim->pool;
 	row->context = context_of_memory();
 	if (kind == LEDGER_MANAGED && faults_attributes())
 		row->quiet = ledger_span(row);
@@ -125,6 +126,8 @@ void serve_drop(struct ledger_row *row)
 	if (!row)
 		return;
 	count_driver_memory(row, false);
+	if (row->kind == LEDGER_ASYNC)
+		pool_unclaim(row->pool_id, row->bytes);
 	stats_add(STAT_frees, 1);
 	ledger_row_free(row);
 }

@@ -46,8 +46,9 @@ struct ledger_row *serve_take_ours(CUdeviceptr address);
  * unknown, and its free goes to the driver like any stranger's. device: ordinal, or -1 for the current one.
  */
 void serve_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device);
-/* The same for what a rule (-1: none) decided about; its bytes were taken from the cap (NULL: none), which they go back to. */
-void serve_note_under(enum ledger_kind kind, uint64_t key, size_t bytes, int device, int rule, struct budget *cap);
+/* The same for what a rule decided about, whose bytes were claimed: they go back to where they were claimed. */
+struct own_claim;
+void serve_note_under(enum ledger_kind kind, uint64_t key, size_t bytes, int device, const struct own_claim *claim);
 /* The same for a row that is filled in already. Takes it over. */
 void serve_count_new(struct ledger_row *row);
 /* Before the driver frees it: take the row out; NULL: not known. */

@@ -195,6 +195,21 @@ static int question_read(int argc, char **argv, struct question *question)
 
 /* ---- the answer ---- */
 
+/* The same about memory in stream order that is not denied. */
+static const char *ordered_not_so(const struct policy *policy, const struct policy_decision *decision)
+{
+	if (policy_async_use(policy) == POLICY_ASYNC_DRIVER)
+		return "async.use: driver, so the driver's pool serves it";
+	if (decision->use == POLICY_USE_DRIVER)
+		return NULL;
+	if (decision->use != POLICY_USE_HEAP)
+		return "this use cannot serve in stream order: the next is asked, at last the driver's pool";
+	return policy_async_use(policy) == POLICY_ASYNC_AUTO
+		   ? "async.use: auto, so the driver's pool serves it while it can; what would exceed device.budget, "
+		     "or finds no memory there, is served as said here"
+		   : NULL;
+}
+
 /* What the library does today, where that is not what the policy says; NULL: just that. */
 static const char *not_so(const struct policy *policy, const struct policy_request *request,
 			  const struct policy_decision *decision)
@@ -209,11 +224,7 @@ static const char *not_so(const struct policy *policy, const struct policy_reque
 	case POLICY_API_POOL:
 		if (decision->use == POLICY_USE_DENY)
 			return NULL;
-		if (policy_async_use(policy) != POLICY_USE_HEAP)
-			return "async.use: driver, so the driver's pool serves it";
-		return decision->use == POLICY_USE_HEAP || decision->use == POLICY_USE_DRIVER
-			   ? NULL
-			   : "this use cannot serve in stream order: the next is asked, at last the driver's pool";
+		return ordered_not_so(policy, decision);
 	case POLICY_API_VMM:
 		return decision->vmm_spill && decision->use == POLICY_USE_DRIVER
 			   ? "vmm.spill: yes, so over the device budget it is made in host memory"

@@ -50,6 +50,20 @@ static struct policy_decision decide(struct building *b, const struct replay_blo
 	return decision;
 }
 
+/* Stream-ordered memory: does the driver's pool serve it? With auto what fits, and what fits what the pool had once. */
+static bool is_for_pools(const struct building *b, uint64_t bytes)
+{
+	switch (policy_async_use(b->setting->policy)) {
+	case POLICY_ASYNC_HEAP:
+		return false;
+	case POLICY_ASYNC_AUTO:
+		return b->in_heap + b->outside + bytes <= b->setting->budget ||
+		       b->outside + bytes <= b->job->peak_outside;
+	default:
+		return true;
+	}
+}
+
 /* The use that serves it, of those that are to be tried: the first that is not over its cap. */
 static enum policy_use use_of(struct building *b, const struct replay_block *block,
 			      const struct policy_decision *decision, unsigned *ret_at)
@@ -61,10 +75,8 @@ static enum policy_use use_of(struct building *b, const struct replay_block *blo
 	if (over && decision->n_uses < 2)
 		return POLICY_USE_DENY;
 	enum policy_use use = (enum policy_use)decision->uses[*ret_at];
-	/* Stream-ordered memory stays in the driver's pools unless the policy says otherwise. */
 	bool ordered = block->api == POLICY_API_ASYNC || block->api == POLICY_API_POOL;
-	if (ordered && use == POLICY_USE_HEAP && b->setting->policy &&
-	    policy_async_use(b->setting->policy) != POLICY_USE_HEAP)
+	if (ordered && use == POLICY_USE_HEAP && b->setting->policy && is_for_pools(b, block->bytes))
 		return POLICY_USE_DRIVER;
 	return use;
 }

@@ -12,7 +12,7 @@
 
 #define SETTINGS(...) ((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=128MiB", __VA_ARGS__, NULL})
 #define BUDGETS       SETTINGS("SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,report.summary=no")
-#define LARGE         SETTINGS("SPILLWAY_SET=device.budget=100MiB,host.budget=16MiB,report.summary=no")
+#define LARGE         SETTINGS("SPILLWAY_SET=device.budget=100MiB,host.budget=16MiB,async.use=driver,report.summary=no")
 
 static size_t free_now(void)
 {

@@ -42,6 +42,7 @@ static int places(void)
 	CUdeviceptr managed, pool;
 
 	driver_start(0);
+	MUST(cu.cuMemAllocAsync(&pool, MIB, NULL)); /* while the budget has room: then it is the driver's */
 	CUdeviceptr block = child_alloc(3 * MIB), small = child_alloc(1000), large = child_alloc(SCENE_BUDGET);
 	place = own_place(block + 12345);
 	CHECK(place.backend == SPILLWAY_HEAP && place.bytes == 3 * MIB && place.bytes_on_device == 3 * MIB &&
@@ -51,7 +52,6 @@ static int places(void)
 	place = own_place(large);
 	CHECK(place.bytes_on_device + place.bytes_on_host == SCENE_BUDGET && place.bytes_on_host >= 6 * MIB);
 	MUST(cu.cuMemAllocManaged(&managed, MIB, CU_MEM_ATTACH_GLOBAL));
-	MUST(cu.cuMemAllocAsync(&pool, MIB, NULL));
 	MUST(cu.cuMemHostAlloc(&pinned, MIB, 0));
 	place = own_place(managed + 10);
 	CHECK(place.backend == SPILLWAY_MANAGED && place.bytes == MIB && !place.bytes_on_device && !place.movable);

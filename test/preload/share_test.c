@@ -132,7 +132,7 @@ static void host_memory_that_cannot_be_had_is_out_of_memory(void **state)
 /* ---- warm memory is everybody's ---- */
 
 /* 24 MiB are warm (a quarter of 100 may be), 104 MiB free, 110 MiB asked for. */
-#define WARM_SET "device.budget=100MiB,host.budget=16MiB,report.summary=no"
+#define WARM_SET "device.budget=100MiB,host.budget=16MiB,async.use=driver,report.summary=no"
 #define WARM     (24 * MIB)
 #define MUCH     (110 * MIB)
 

@@ -68,6 +68,7 @@ spill_mode_test(own_test own_help.c)
 spill_mode_test(discard_test own_help.c)
 
 # ---- beside memory outside the heap ----
+spill_mode_test(pools_test)
 spill_mode_test(home_mix_test)
 target_compile_definitions(home_mix_test PRIVATE HOMES_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/homes.yaml"
                            AHEAD_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/ahead.yaml")

@@ -398,7 +398,7 @@ static void keys_of_the_file_are_read(void **state)
 	assert_true(policy_heap_chunk(policy).value == 8 * MIB);
 	assert_true(policy_heap_release_threshold(policy).kind == POLICY_SIZE_BYTES);
 	assert_true(policy_async_release_threshold(policy).value == 2048 * MIB);
-	assert_int_equal(policy_async_use(policy), POLICY_USE_HEAP);
+	assert_int_equal(policy_async_use(policy), POLICY_ASYNC_HEAP);
 	/* Whoever observes has the driver serve everything. */
 	assert_true(policy_uses(policy, POLICY_USE_DRIVER) && !policy_uses(policy, POLICY_USE_MANAGED));
 	policy_free(policy);

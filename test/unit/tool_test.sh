@@ -239,7 +239,18 @@ expect 'explain says who serves what no rule names' 0 '*no rule matches: no rule
 use: driver*' '' "$tool" explain --api vmm heap
 expect 'explain says that it may be on the host' 0 '*note: vmm.spill: yes*' '' \
 	"$tool" explain --api vmm --set vmm.spill=yes heap
-expect 'explain says that a pool serves' 0 '*note: async.use: driver*' '' "$tool" explain --api async heap
+expect 'explain says that a pool serves' 0 '*note: async.use: driver*' '' "$tool" explain --api async passthrough
+for policy in heap training training-fast inference; do
+	expect "explain says that a pool serves while it can, $policy" 0 '*
+use: heap
+  heap memory is placed: auto; movable: yes
+note: async.use: auto, so the driver*s pool serves it while it can; *' '' "$tool" explain --api async $policy
+done
+for policy in observe managed system; do
+	expect "explain says that a pool serves, $policy" 0 '*note: *driver*' '' "$tool" explain --api pool $policy
+done
+expect 'explain of what is the driver'"'"'s in any case says no more' 0 '*
+use: driver' '' "$tool" explain --api pool --lib /usr/lib/libnccl.so.2 training
 expect 'a rule denies what is asked for in stream order' 0 '*use: deny*' '' "$tool" explain --api pool --set default=deny passthrough
 expect 'explain of a pool in the heap says no more' 0 '*
   heap memory is placed: auto; movable: yes' '' "$tool" explain --api pool --set async.use=heap heap

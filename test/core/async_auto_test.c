@@ -1,0 +1,543 @@
+/*
+ * async_auto_test.c: with async.use: auto the driver's pools serve memory in stream order while they can and the device
+ * budget has room, and the heap what is left. 64 MiB of budget on either side, on devices of 256 MiB; nothing moves.
+ */
+#include "test/core/async_help.h"
+
+#include "shim/device.h"
+#include "shim/pool.h"
+#include "shim/stats.h"
+
+#define BUDGET (64 * MIB)
+#define BLOCK  (8 * MIB)
+#define N_MOST 16
+
+static bool in_heap(CUdeviceptr address)
+{
+	return device_of(address) != NULL;
+}
+
+static void give(CUdeviceptr address)
+{
+	assert_ok(cuMemFreeAsync(address, NULL));
+	assert_ok(cuStreamSynchronize(NULL));
+}
+
+static void keep_in(CUmemoryPool pool, cuuint64_t bytes)
+{
+	assert_ok(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes));
+}
+
+static CUmemoryPool pool_new(CUmemAllocationHandleType type, CUdevice device)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.handleTypes = type,
+				.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+	CUmemoryPool pool;
+
+	CHECK(cuMemPoolCreate(&pool, &props) == CUDA_SUCCESS);
+	return pool;
+}
+
+static CUdeviceptr get_from(CUmemoryPool pool, size_t bytes)
+{
+	CUdeviceptr address = 0;
+
+	CHECK(cuMemAllocFromPoolAsync(&address, bytes, pool, NULL) == CUDA_SUCCESS);
+	return address;
+}
+
+/* Until that many bytes are the driver's, in blocks of 8 MiB; all of them fit. */
+static unsigned fill_pools(CUdeviceptr *block, size_t bytes)
+{
+	unsigned n = 0;
+
+	for (; n < bytes / BLOCK; n++) {
+		block[n] = async_get(BLOCK, NULL);
+		CHECK(!in_heap(block[n]));
+	}
+	return n;
+}
+
+static void give_all(const CUdeviceptr *block, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		assert_ok(cuMemFreeAsync(block[i], NULL));
+	assert_ok(cuStreamSynchronize(NULL));
+}
+
+/* The heap has nothing that it could give back to the driver. */
+static void empty_heap(void)
+{
+	core_drain();
+	heap_trim(atomic_load(&device_get(0)->heap), 0, 0);
+}
+
+/* As async_check(), and no pool is charged with anything. */
+static int check(void **state)
+{
+	keep_in(async_default_pool(), 0);
+	if (async_check(state))
+		return 1;
+	pool_refresh(device_get(0));
+	assert_int_equal(device_get(0)->pools_charged, 0);
+	assert_int_equal(device_get(0)->budget.used, 0);
+	return 0;
+}
+
+/* ---- the budget ---- */
+
+static void what_fits_is_the_drivers_and_no_driver_is_asked_far_below_the_limit(void **state)
+{
+	uint64_t served = stats_get(STAT_stream_allocations);
+	CUdeviceptr block[N_MOST];
+
+	(void)state;
+	block[0] = async_get(BLOCK, NULL); /* from the first one on the pool is known */
+	unsigned long calls = sim_calls("cuMemPoolGetAttribute") + sim_calls("cuDeviceGetMemPool") +
+			      sim_calls("cuMemGetInfo") + sim_calls("cuMemGetInfo_v2");
+	for (unsigned i = 1; i < 6; i++)
+		block[i] = async_get(BLOCK, NULL);
+	for (unsigned i = 0; i < 100; i++)
+		assert_ok(cuMemFreeAsync(async_get(1000, NULL), NULL));
+	assert_int_equal(sim_calls("cuMemPoolGetAttribute") + sim_calls("cuDeviceGetMemPool") +
+			     sim_calls("cuMemGetInfo") + sim_calls("cuMemGetInfo_v2"),
+			 calls);
+	for (unsigned i = 6; i < 8; i++)
+		block[i] = async_get(BLOCK, NULL);
+	for (unsigned i = 0; i < 8; i++)
+		assert_false(in_heap(block[i]));
+	assert_int_equal(stats_get(STAT_stream_allocations), served);
+	assert_int_equal(device_get(0)->budget.used, BUDGET);
+	give_all(block, 8);
+}
+
+static void what_is_over_the_budget_is_in_the_heap_with_every_byte_right(void **state)
+{
+	uint64_t served = stats_get(STAT_stream_allocations);
+	CUstream stream = async_stream();
+	CUdeviceptr block[N_MOST];
+
+	(void)state;
+	for (unsigned i = 0; i < N_MOST; i++) {
+		assert_ok(i % 2 ? cuMemAllocAsync_ptsz(&block[i], BLOCK, stream)
+				: cuMemAllocAsync(&block[i], BLOCK, stream));
+		assert_int_equal(in_heap(block[i]), i >= 8);
+	}
+	assert_int_equal(stats_get(STAT_stream_allocations), served + 8);
+	assert_int_equal(device_get(0)->budget.used, BUDGET);
+	assert_int_equal(host_budget.used, 8 * BLOCK);
+	for (unsigned i = 0; i < N_MOST; i++)
+		core_fill(block[i], BLOCK, i);
+	for (unsigned i = 0; i < N_MOST; i++)
+		assert_true(core_is_filled(block[i], BLOCK, i));
+	for (unsigned i = 0; i < N_MOST; i++)
+		assert_ok(cuMemFreeAsync(block[i], stream));
+	assert_ok(cuStreamSynchronize(stream));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+static void a_named_pool_is_served_likewise(void **state)
+{
+	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE, 0);
+	CUdeviceptr block[N_MOST];
+
+	(void)state;
+	for (unsigned i = 0; i < N_MOST; i++) {
+		assert_ok(i % 2 ? cuMemAllocFromPoolAsync_ptsz(&block[i], BLOCK, pool, NULL)
+				: cuMemAllocFromPoolAsync(&block[i], BLOCK, pool, NULL));
+		assert_int_equal(in_heap(block[i]), i >= 8);
+	}
+	give_all(block, N_MOST);
+	assert_ok(cuMemPoolDestroy(pool));
+}
+
+static void freed_memory_at_the_driver_is_used_again_first(void **state)
+{
+	CUdeviceptr block[N_MOST], again;
+	CUstream stream = async_stream();
+	struct gate gate;
+
+	(void)state;
+	for (unsigned i = 0; i < 10; i++)
+		block[i] = async_get(BLOCK, stream);
+	assert_true(!in_heap(block[7]) && in_heap(block[8]));
+	/* Also where the stream has not passed the free. */
+	async_hold(&gate, stream);
+	assert_ok(cuMemFreeAsync(block[2], stream));
+	again = async_get(BLOCK, stream);
+	assert_false(in_heap(again));
+	async_let_go(&gate);
+	block[2] = again;
+	assert_ok(cuMemFreeAsync(block[3], stream));
+	assert_ok(cuMemFree_v2(block[4]));
+	assert_ok(cuStreamSynchronize(stream));
+	for (unsigned i = 3; i < 5; i++) {
+		block[i] = async_get(BLOCK, stream);
+		assert_false(in_heap(block[i]));
+	}
+	again = async_get(BLOCK, stream);
+	assert_true(in_heap(again));
+	for (unsigned i = 0; i < 10; i++)
+		assert_ok(cuMemFreeAsync(block[i], stream));
+	assert_ok(cuMemFreeAsync(again, stream));
+	assert_ok(cuStreamSynchronize(stream));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+static void what_a_pool_has_unused_is_room_for_it_and_for_nobody_else(void **state)
+{
+	CUmemoryPool other = pool_new(CU_MEM_HANDLE_TYPE_NONE, 0);
+	CUdeviceptr block[N_MOST], plain, elsewhere;
+
+	(void)state;
+	keep_in(async_default_pool(), ~0ull);
+	give_all(block, fill_pools(block, BUDGET));
+	assert_ok(cuMemAlloc_v2(&plain, BLOCK)); /* finds the pool full of nothing */
+	assert_int_equal(core_pages_at(plain, BLOCK, 'H'), 4);
+	elsewhere = get_from(other, BLOCK);
+	assert_true(in_heap(elsewhere));
+	give_all(block, fill_pools(block, BUDGET));
+	give(elsewhere);
+	/* What the pool has given back is anybody's. */
+	assert_ok(cuMemPoolTrimTo(async_default_pool(), 0));
+	elsewhere = get_from(other, 6 * BLOCK);
+	assert_false(in_heap(elsewhere));
+	give(elsewhere);
+	assert_ok(cuMemFree_v2(plain));
+	assert_ok(cuMemPoolDestroy(other));
+}
+
+static void what_others_have_is_no_room_and_what_the_heap_keeps_warm_is(void **state)
+{
+	CUdeviceptr block[N_MOST], plain, more;
+
+	(void)state;
+	assert_ok(cuMemAlloc_v2(&plain, 4 * BLOCK));
+	unsigned n = fill_pools(block, 4 * BLOCK);
+	more = async_get(BLOCK, NULL);
+	assert_true(in_heap(more));
+	give(more);
+	assert_ok(cuMemFree_v2(plain));
+	assert_true(heap_idle_device(atomic_load(&device_get(0)->heap)) > 0);
+	n += fill_pools(block + n, 4 * BLOCK);
+	assert_int_equal(heap_idle_device(atomic_load(&device_get(0)->heap)), 0);
+	give_all(block, n);
+}
+
+static void over_both_budgets_it_is_out_of_memory(void **state)
+{
+	uint64_t refused = stats_get(STAT_refused);
+	CUdeviceptr block[N_MOST], more = 42;
+
+	(void)state;
+	unsigned n = fill_pools(block, BUDGET);
+	for (; n < N_MOST; n++)
+		block[n] = async_get(BLOCK, NULL);
+	assert_int_equal(cuMemAllocAsync(&more, BLOCK, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_true(more == 42 && stats_get(STAT_refused) == refused + 1);
+	/* Unless the rule has somebody else to ask. */
+	more = async_get(7 * MIB, NULL);
+	assert_false(in_heap(more));
+	give(more);
+	assert_int_equal(cuMemAllocAsync(&more, SIZE_MAX, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+	give_all(block, n);
+}
+
+/* ---- the driver's memory ---- */
+
+static void where_the_driver_has_no_memory_the_heap_serves(void **state)
+{
+	static const char *const asked[] = {"cuMemAllocAsync", "cuMemAllocAsync_ptsz", "cuMemAllocFromPoolAsync",
+					    "cuMemAllocFromPoolAsync_ptsz"};
+	CUmemoryPool pool = async_default_pool();
+	CUdeviceptr address;
+
+	(void)state;
+	for (unsigned i = 0; i < 4; i++) {
+		sim_fail(asked[i], 1, CUDA_ERROR_OUT_OF_MEMORY);
+		CUresult result = i == 0   ? cuMemAllocAsync(&address, BLOCK, NULL)
+				  : i == 1 ? cuMemAllocAsync_ptsz(&address, BLOCK, NULL)
+				  : i == 2 ? cuMemAllocFromPoolAsync(&address, BLOCK, pool, NULL)
+					   : cuMemAllocFromPoolAsync_ptsz(&address, BLOCK, pool, NULL);
+		assert_int_equal(result, CUDA_SUCCESS);
+		assert_false(sim_fail_pending());
+		assert_true(in_heap(address));
+		core_fill(address, BLOCK, i);
+		assert_true(core_is_filled(address, BLOCK, i));
+		give(address);
+		empty_heap();
+	}
+	/* Any other failure is the program's to see. */
+	sim_fail("cuMemAllocAsync", 1, CUDA_ERROR_UNKNOWN);
+	assert_int_equal(cuMemAllocAsync(&address, BLOCK, NULL), CUDA_ERROR_UNKNOWN);
+}
+
+static void a_device_smaller_than_its_budget_is_filled_and_then_the_heap(void **state)
+{
+	CUdeviceptr block[N_MOST];
+
+	(void)state;
+	sim_switch("MEMORY", 3 * BLOCK);
+	for (unsigned i = 0; i < 6; i++) {
+		block[i] = async_get(BLOCK, NULL);
+		assert_int_equal(in_heap(block[i]), i >= 3);
+		core_fill(block[i], BLOCK, i);
+	}
+	for (unsigned i = 0; i < 6; i++)
+		assert_true(core_is_filled(block[i], BLOCK, i));
+	sim_switch("MEMORY", 256 * MIB);
+	give_all(block, 6);
+}
+
+/* What the heap keeps warm is given back before anything is put there. */
+static void room_is_made_at_the_driver_before_the_heap_is_asked(void **state)
+{
+	CUdeviceptr plain, address;
+
+	(void)state;
+	assert_ok(cuMemAlloc_v2(&plain, 4 * BLOCK));
+	assert_ok(cuMemFree_v2(plain));
+	sim_fail("cuMemAllocAsync", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	address = async_get(BLOCK, NULL);
+	assert_false(sim_fail_pending() || in_heap(address));
+	give(address);
+}
+
+/* ---- rules ---- */
+
+static void a_rule_for_the_driver_keeps_it_there(void **state)
+{
+	static const size_t bytes[] = {5 * MIB, 9 * MIB};
+	CUdeviceptr block[N_MOST], address;
+
+	(void)state;
+	unsigned n = fill_pools(block, BUDGET);
+	for (unsigned i = 0; i < 2; i++) {
+		address = async_get(bytes[i], NULL);
+		assert_false(in_heap(address)); /* over the budget */
+		give(address);
+		sim_fail("cuMemAllocAsync", 1, CUDA_ERROR_OUT_OF_MEMORY);
+		assert_int_equal(cuMemAllocAsync(&address, bytes[i], NULL), CUDA_ERROR_OUT_OF_MEMORY);
+		assert_false(sim_fail_pending());
+	}
+	give_all(block, n);
+}
+
+static void a_rule_that_denies_is_heard_with_room_and_without(void **state)
+{
+	CUdeviceptr block[N_MOST], address;
+
+	(void)state;
+	assert_int_equal(cuMemAllocAsync(&address, 6 * MIB, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+	unsigned n = fill_pools(block, BUDGET);
+	assert_int_equal(cuMemAllocAsync(&address, 6 * MIB, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(cuMemAllocFromPoolAsync(&address, 6 * MIB, async_default_pool(), NULL),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+	give_all(block, n);
+}
+
+/* What cannot serve in stream order is passed over; a cap is about the heap. */
+static void the_other_words_of_a_rule_hold_once_the_heap_is_asked(void **state)
+{
+	CUdeviceptr block[N_MOST], first, second;
+
+	(void)state;
+	first = async_get(10 * MIB, NULL);
+	assert_false(in_heap(first));
+	give(first);
+	first = async_get(11 * MIB, NULL);
+	second = async_get(11 * MIB, NULL);
+	assert_false(in_heap(first) || in_heap(second));
+	give(first);
+	give(second);
+	unsigned n = fill_pools(block, BUDGET);
+	first = async_get(10 * MIB, NULL);
+	assert_true(in_heap(first));
+	give(first);
+	first = async_get(11 * MIB, NULL);
+	assert_true(in_heap(first));
+	assert_int_equal(cuMemAllocAsync(&second, 11 * MIB, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+	give(first);
+	give_all(block, n);
+}
+
+/* ---- what the heap cannot serve ---- */
+
+static void a_pool_that_can_be_exported_stays_with_the_driver(void **state)
+{
+	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	CUdeviceptr block[N_MOST], theirs, more;
+
+	(void)state;
+	unsigned n = fill_pools(block, 6 * BLOCK);
+	theirs = get_from(pool, 4 * BLOCK);
+	assert_false(in_heap(theirs));
+	assert_int_equal(device_get(0)->budget.used, 10 * BLOCK);
+	more = async_get(BLOCK, NULL); /* what it has counts */
+	assert_true(in_heap(more));
+	give(more);
+	give(theirs);
+	empty_heap();
+	sim_fail("cuMemAllocFromPoolAsync", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(cuMemAllocFromPoolAsync(&theirs, BLOCK, pool, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+	/* The same as the current pool of the device. */
+	assert_ok(cuDeviceSetMemPool(0, pool));
+	theirs = async_get(4 * BLOCK, NULL);
+	assert_false(in_heap(theirs));
+	give(theirs);
+	assert_ok(cuDeviceSetMemPool(0, async_default_pool()));
+	give_all(block, n);
+	assert_ok(cuMemPoolDestroy(pool));
+}
+
+static void the_current_pool_of_the_device_is_the_one_that_counts(void **state)
+{
+	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE, 0);
+	CUdeviceptr block[N_MOST], more;
+
+	(void)state;
+	keep_in(pool, ~0ull);
+	keep_in(async_default_pool(), ~0ull);
+	assert_ok(cuDeviceSetMemPool(0, pool));
+	give_all(block, fill_pools(block, BUDGET)); /* the pool keeps it */
+	give_all(block, fill_pools(block, BUDGET));
+	assert_ok(cuDeviceSetMemPool(0, async_default_pool()));
+	more = async_get(BLOCK, NULL);
+	assert_true(in_heap(more));
+	give(more);
+	assert_ok(cuMemPoolDestroy(pool));
+	give_all(block, fill_pools(block, BUDGET));
+}
+
+static void a_pool_of_another_device_stays_with_the_driver_and_is_charged_there(void **state)
+{
+	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE, 1);
+	CUdeviceptr address = get_from(pool, 10 * BLOCK);
+
+	(void)state;
+	assert_false(in_heap(address));
+	assert_int_equal(device_get(1)->budget.used, 10 * BLOCK);
+	assert_int_equal(device_get(0)->budget.used, 0);
+	give(address);
+	assert_ok(cuMemPoolTrimTo(pool, 0));
+	pool_refresh(device_get(1));
+	assert_int_equal(device_get(1)->budget.used, 0);
+	assert_ok(cuMemPoolDestroy(pool));
+}
+
+static void what_a_capture_allocates_is_a_node_of_the_driver(void **state)
+{
+	uint64_t nodes = stats_get(STAT_graph_allocations);
+	CUdeviceptr block[N_MOST], node, refused;
+	CUstream stream = async_stream();
+	CUgraph graph;
+
+	(void)state;
+	unsigned n = fill_pools(block, BUDGET);
+	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	node = async_get(BLOCK, stream);
+	assert_false(in_heap(node));
+	assert_int_equal(stats_get(STAT_graph_allocations), nodes + 1);
+	sim_fail("cuMemAllocAsync", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(cuMemAllocAsync(&refused, BLOCK, stream), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_ok(cuMemFreeAsync(node, stream));
+	assert_ok(cuStreamEndCapture(stream, &graph));
+	assert_ok(cuGraphDestroy(graph));
+	assert_ok(cuDeviceGraphMemTrim(0));
+	assert_ok(cuStreamDestroy_v2(stream));
+	give_all(block, n);
+}
+
+/* ---- what pools say and do ---- */
+
+static void a_pool_says_what_both_have_of_it(void **state)
+{
+	CUdeviceptr block[N_MOST], more;
+	cuuint64_t used, reserved;
+
+	(void)state;
+	unsigned n = fill_pools(block, BUDGET);
+	more = async_get(BLOCK, NULL);
+	assert_ok(cuMemPoolGetAttribute(async_default_pool(), CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+	assert_ok(cuMemPoolGetAttribute(async_default_pool(), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
+	assert_true(used == 9 * BLOCK && reserved == 9 * BLOCK);
+	give(more);
+	give_all(block, n);
+}
+
+static void trimming_a_pool_trims_the_heap(void **state)
+{
+	CUdeviceptr plain, address = async_get(BLOCK, NULL);
+	struct heap *heap;
+
+	(void)state;
+	keep_in(async_default_pool(), ~0ull);
+	give(address);
+	assert_ok(cuMemAlloc_v2(&plain, BLOCK));
+	assert_ok(cuMemFree_v2(plain));
+	heap = atomic_load(&device_get(0)->heap);
+	assert_true(heap_idle_device(heap) >= BLOCK);
+	assert_ok(cuMemPoolTrimTo(async_default_pool(), 2 * BLOCK)); /* one there, one here */
+	assert_int_equal(heap_idle_device(heap), BLOCK);
+	assert_ok(cuMemPoolTrimTo(async_default_pool(), BLOCK)); /* the driver's */
+	assert_int_equal(heap_idle_device(heap), 0);
+}
+
+static void a_pool_opens_what_it_has_in_the_heap_to_other_devices(void **state)
+{
+	CUmemAccessDesc peer = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
+				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemoryPool pool = pool_new(CU_MEM_HANDLE_TYPE_NONE, 0);
+	CUdeviceptr block[N_MOST], more;
+	CUcontext other, own;
+
+	(void)state;
+	assert_ok(cuDevicePrimaryCtxRetain(&other, 1));
+	unsigned n = fill_pools(block, BUDGET);
+	more = get_from(pool, BLOCK);
+	assert_true(in_heap(more));
+	assert_ok(cuMemPoolSetAccess(pool, &peer, 1));
+	assert_ok(cuCtxPushCurrent_v2(other));
+	assert_ok(REAL(cuMemsetD8_v2)(more, 7, BLOCK));
+	assert_ok(cuCtxSynchronize());
+	assert_ok(cuCtxPopCurrent_v2(&own));
+	give(more);
+	give_all(block, n);
+	assert_ok(cuMemPoolDestroy(pool));
+	assert_ok(cuDevicePrimaryCtxRelease_v2(1));
+}
+
+#define AUTO_TEST(test) cmocka_unit_test_teardown(test, check)
+
+int main(void)
+{
+	static const char *const settings[] = {
+	    "SIM_MEMORY=256MiB", "SIM_DEVICES=2", "SPILLWAY_POLICY=" AUTO_POLICY,
+	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=static,report.summary=no", NULL};
+	const struct CMUnitTest tests[] = {
+	    AUTO_TEST(what_fits_is_the_drivers_and_no_driver_is_asked_far_below_the_limit),
+	    AUTO_TEST(what_is_over_the_budget_is_in_the_heap_with_every_byte_right),
+	    AUTO_TEST(a_named_pool_is_served_likewise),
+	    AUTO_TEST(freed_memory_at_the_driver_is_used_again_first),
+	    AUTO_TEST(what_a_pool_has_unused_is_room_for_it_and_for_nobody_else),
+	    AUTO_TEST(what_others_have_is_no_room_and_what_the_heap_keeps_warm_is),
+	    AUTO_TEST(over_both_budgets_it_is_out_of_memory),
+	    AUTO_TEST(where_the_driver_has_no_memory_the_heap_serves),
+	    AUTO_TEST(a_device_smaller_than_its_budget_is_filled_and_then_the_heap),
+	    AUTO_TEST(room_is_made_at_the_driver_before_the_heap_is_asked),
+	    AUTO_TEST(a_rule_for_the_driver_keeps_it_there),
+	    AUTO_TEST(a_rule_that_denies_is_heard_with_room_and_without),
+	    AUTO_TEST(the_other_words_of_a_rule_hold_once_the_heap_is_asked),
+	    AUTO_TEST(a_pool_that_can_be_exported_stays_with_the_driver),
+	    AUTO_TEST(the_current_pool_of_the_device_is_the_one_that_counts),
+	    AUTO_TEST(a_pool_of_another_device_stays_with_the_driver_and_is_charged_there),
+	    AUTO_TEST(what_a_capture_allocates_is_a_node_of_the_driver),
+	    AUTO_TEST(a_pool_says_what_both_have_of_it),
+	    AUTO_TEST(trimming_a_pool_trims_the_heap),
+	    AUTO_TEST(a_pool_opens_what_it_has_in_the_heap_to_other_devices),
+	};
+
+	core_start(settings);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
