@@ -404,6 +404,36 @@ static void keys_of_the_file_are_read(void **state)
 	policy_free(policy);
 }
 
+static void shipped_policies_send_to_the_heap_what_pools_cannot_serve(void **state)
+{
+	static const struct {
+		const char *name;
+		enum policy_async use;
+	} rows[] = {
+	    {"heap", POLICY_ASYNC_AUTO},          {"training", POLICY_ASYNC_AUTO},
+	    {"training-fast", POLICY_ASYNC_AUTO}, {"inference", POLICY_ASYNC_AUTO},
+	    {"managed", POLICY_ASYNC_DRIVER},     {"system", POLICY_ASYNC_DRIVER},
+	    {"passthrough", POLICY_ASYNC_DRIVER}, {"observe", POLICY_ASYNC_DRIVER},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct policy_errors errors;
+		struct policy *policy = policy_read(rows[i].name, NULL, &errors);
+
+		assert_non_null(policy);
+		assert_int_equal(policy_async_use(policy), rows[i].use);
+		policy_free(policy);
+		policy_errors_free(&errors);
+	}
+	struct policy *policy = good_policy("async.use: auto\n");
+	assert_int_equal(policy_async_use(policy), POLICY_ASYNC_AUTO);
+	policy_free(policy);
+	policy = good_policy("default: heap\n");
+	assert_int_equal(policy_async_use(policy), POLICY_ASYNC_DRIVER);
+	policy_free(policy);
+}
+
 static void shipped_policies_leave_communication_libraries_to_the_driver(void **state)
 {
 	static const char *const libraries[] = {"/usr/lib/libnccl.so.2", "libucp.so.0", "/x/libuct_cuda.so",
@@ -570,6 +600,7 @@ int main(void)
 	    cmocka_unit_test(a_decision_lists_the_uses_in_order),
 	    cmocka_unit_test(a_rule_takes_the_files_settings_where_it_has_none),
 	    cmocka_unit_test(keys_of_the_file_are_read),
+	    cmocka_unit_test(shipped_policies_send_to_the_heap_what_pools_cannot_serve),
 	    cmocka_unit_test(shipped_policies_leave_communication_libraries_to_the_driver),
 	    cmocka_unit_test(names_and_sizes_can_be_read_alone),
 	    cmocka_unit_test(random_rules_are_decided_as_they_are_explained),

@@ -264,6 +264,41 @@ static void rules_decide_where_memory_lives(void **state)
 	policy_free(policy);
 }
 
+/* 64 MiB: what fits is the driver's, what does not is heap memory, and what the driver's pool had once fits again. */
+static void stream_order_fills_the_pools_first_where_the_policy_says_auto(void **state)
+{
+	static const struct {
+		const char *text;
+		uint32_t kinds[5];
+	} rows[] = {
+	    {"async.use: auto\n", {JOB_CHARGE, JOB_NEW, JOB_RELEASE, JOB_CHARGE, JOB_NEW}},
+	    {"async.use: heap\n", {JOB_NEW, JOB_NEW, JOB_GONE, JOB_NEW, JOB_NEW}},
+	    {"async.use: driver\n", {JOB_CHARGE, JOB_CHARGE, JOB_RELEASE, JOB_CHARGE, JOB_CHARGE}},
+	};
+
+	(void)state;
+	uint32_t first = block(40 * MIB);
+	block(40 * MIB);
+	assert_true(replay_add_end(&model, first, 0));
+	block(40 * MIB);
+	block(8 * MIB);
+	for (uint32_t i = 0; i < model.n_blocks; i++)
+		model.blocks[i].api = POLICY_API_ASYNC;
+	for (unsigned row = 0; row < 3; row++) {
+		char name[] = "/tmp/replay_run_test.XXXXXX.yaml";
+		struct policy *policy = policy_of(rows[row].text, name);
+
+		job = job_new(&model, &(struct job_setting){.budget = 64 * MIB, .policy = policy});
+		assert_non_null(job);
+		assert_int_equal(job->n_events, 5);
+		for (unsigned i = 0; i < 5; i++)
+			assert_int_equal(job->events[i].kind, rows[row].kinds[i]);
+		job_free(job);
+		job = NULL;
+		policy_free(policy);
+	}
+}
+
 /* ---- runs ---- */
 
 static void what_fits_takes_its_own_time(void **state)
@@ -474,6 +509,7 @@ int main(void)
 	    TEST(freed_memory_is_taken_again),
 	    TEST(a_job_that_is_too_large_is_refused),
 	    TEST(rules_decide_where_memory_lives),
+	    TEST(stream_order_fills_the_pools_first_where_the_policy_says_auto),
 	    TEST(what_fits_takes_its_own_time),
 	    TEST(what_does_not_fit_takes_longer_than_the_least),
 	    TEST(without_time_of_its_own_a_step_takes_that_of_the_link),
