@@ -234,7 +234,7 @@ static bool claim_locked(struct device *device, struct pool *pool, uint64_t byte
 		growth = growth_of(pool, bytes);
 	}
 	if (growth && !budget_take(&device->budget, growth)) {
-		if (!over && !pool->driver_only)
+		if (!over)
 			return false;
 		budget_charge(&device->budget, growth);
 	}
@@ -277,8 +277,6 @@ bool pool_claim(struct device *device, CUmemoryPool handle, size_t bytes, bool o
 		return true;
 	if (handle && !(owner = owner_of(handle)))
 		return true;
-	/* The heap of a device serves streams of that device alone. */
-	over = over || owner != device;
 	device_known_budget(owner);
 	return claim(owner, handle, bytes, over, ret_id) ||
 	       (device_make_room(owner) && claim(owner, handle, bytes, over, ret_id));

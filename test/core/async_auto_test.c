@@ -244,6 +244,27 @@ static void over_both_budgets_it_is_out_of_memory(void **state)
 	give_all(block, n);
 }
 
+/* Another thread's heap may look at the pools between a claim and the driver's answer. */
+static void what_is_claimed_counts_before_the_driver_is_asked(void **state)
+{
+	struct device *device = device_get(0);
+	uint64_t first, second = 42;
+
+	(void)state;
+	assert_true(pool_claim(device, NULL, 7 * BLOCK, false, &first));
+	pool_refresh(device);
+	assert_int_equal(device->budget.used, 7 * BLOCK);
+	assert_false(pool_claim(device, NULL, BLOCK + 1, false, &second));
+	assert_int_equal(second, 0);
+	assert_true(pool_claim(device, NULL, BLOCK + 1, true, &second));
+	assert_int_equal(second, first);
+	pool_unclaim(first, 7 * BLOCK);
+	pool_unclaim(second, BLOCK + 1);
+	pool_unclaim(0, BLOCK);
+	pool_refresh(device);
+	assert_int_equal(device->budget.used, 0);
+}
+
 /* ---- the driver's memory ---- */
 
 static void where_the_driver_has_no_memory_the_heap_serves(void **state)
@@ -312,6 +333,13 @@ static void a_rule_for_the_driver_keeps_it_there(void **state)
 	CUdeviceptr block[N_MOST], address;
 
 	(void)state;
+	for (unsigned i = 0; i < 12; i++)
+		block[i] = async_get(bytes[0], NULL);
+	address = async_get(BLOCK, NULL); /* what the rule has there counts */
+	assert_true(in_heap(address));
+	give(address);
+	give_all(block, 12);
+	empty_heap();
 	unsigned n = fill_pools(block, BUDGET);
 	for (unsigned i = 0; i < 2; i++) {
 		address = async_get(bytes[i], NULL);
@@ -523,6 +551,7 @@ int main(void)
 	    AUTO_TEST(what_a_pool_has_unused_is_room_for_it_and_for_nobody_else),
 	    AUTO_TEST(what_others_have_is_no_room_and_what_the_heap_keeps_warm_is),
 	    AUTO_TEST(over_both_budgets_it_is_out_of_memory),
+	    AUTO_TEST(what_is_claimed_counts_before_the_driver_is_asked),
 	    AUTO_TEST(where_the_driver_has_no_memory_the_heap_serves),
 	    AUTO_TEST(a_device_smaller_than_its_budget_is_filled_and_then_the_heap),
 	    AUTO_TEST(room_is_made_at_the_driver_before_the_heap_is_asked),
