@@ -235,7 +235,7 @@ static bool rest_is_due(const struct engine *engine)
 }
 
 /*
- * Is an event behind each submission worth 0.2 us to it? While memory moves a piece may go as soon as its last use is
+ * Is an event behind each submission worth 0.35 us to it? While memory moves a piece may go as soon as its last use is
  * done (GPT, 1.5, `fast`: 262 ms a step with, 300 without). A gap waits for the whole device instead.
  */
 static bool wants_proofs(const struct engine *engine)
