@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As in shim/spill/choose.c. */
+/* As in shim/spill/listen.c. */
 #define WHOLE_BYTES ((uint64_t)128 << 20)
 
 /* ---- what the policy says ---- */

@@ -7,14 +7,9 @@
  * PATIENCE_NS: it may be held by what the waiting thread would do next.
  */
 #include "shim/capture.h"
-#include "shim/log.h"
 #include "shim/spill/done.h"
 #include "shim/spill/inside.h"
-#include "shim/spill/record.h"
 #include "shim/stats.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #define PATIENCE_NS 50000000
 /* Free device memory the mover tries to have, so that copies in need not wait: some of the largest pieces. */
@@ -29,15 +24,6 @@
  * use to anybody.
  */
 #define UNDER_WAY ((uint64_t)192 << 20)
-/*
- * Blocks up to this size are wanted whole, whatever part a pointer seems to mean: guessing one tensor's end by another's
- * start was wrong too often where memory is reused with another layout, and what is left out then is read over the link
- * by kernels that read it many times (GPT, 1.25: 350 ms a step with guesses, 170 without). In
- * `fast` what lies before the pointer belongs to it, too: the submission holds the whole block, so what of it is not
- * mapped would have to be mapped on the host first, which takes half as long as bringing it (GPT, 1.5: 244 ms a step, 262
- * without). In `exact` all of it is mapped anyway (406 ms with, 396 without).
- */
-#define WHOLE_BYTES ((uint64_t)128 << 20)
 
 static uint64_t reserve(const struct engine *engine)
 {
@@ -53,215 +39,11 @@ uint32_t choose_ahead_units(const struct engine *engine)
 	return (uint32_t)((share < AHEAD_MOST ? share : AHEAD_MOST) / HEAP_UNIT);
 }
 
-/* ---- listening ---- */
-
-/* False: no memory, and the list is as it was. */
-static bool add_to(uint32_t **list, unsigned *n, unsigned *room, uint32_t piece)
-{
-	if (*n == *room) {
-		unsigned more = *room ? 2 * *room : 256;
-		uint32_t *longer = realloc(*list, more * sizeof(*longer));
-
-		if (!longer)
-			return false;
-		*list = longer;
-		*room = more;
-	}
-	(*list)[(*n)++] = piece;
-	return true;
-}
-
-/* From which unit to before which one a name reaches; false: nothing is there any more. */
-static bool range_of(struct engine *engine, const struct named *named, bool note, uint32_t *ret_first,
-		     uint32_t *ret_end)
-{
-	struct arena *arena = engine->arena;
-	if (!arena_contains(arena, named->address))
-		return false; /* of another device */
-	uint32_t unit = arena_unit(arena, named->address);
-	uint32_t word = atomic_load_explicit(&arena->table[unit], memory_order_acquire);
-
-	if (!word)
-		return false;
-	*ret_first = unit;
-	*ret_end = unit + 1;
-	if (word & ARENA_SLAB)
-		return true;
-	uint32_t block = word - 1, units = atomic_load_explicit(&arena->states[block].units, memory_order_relaxed);
-	uint64_t offset = named->address - arena_address(arena, block);
-	uint64_t all = (uint64_t)units * HEAP_UNIT, end;
-	if (engine->extents && note)
-		extent_note(engine->extents, block, all, offset);
-	if (named->bytes) {
-		end = named->bytes < all - offset ? offset + named->bytes : all;
-	} else if (all <= WHOLE_BYTES) {
-		*ret_first = engine->exact ? unit : block;
-		end = all;
-	} else {
-		end = engine->extents ? extent_end(engine->extents, block, offset) : all;
-	}
-	if (note)
-		engine->named_bytes += named->bytes || !engine->extents
-					   ? end - offset
-					   : extent_end(engine->extents, block, offset) - offset;
-	*ret_end = block + (uint32_t)((end + HEAP_UNIT - 1) / HEAP_UNIT);
-	return true;
-}
-
-/* The pieces that a list of names touches, each once, into engine->pieces. */
-static unsigned pieces_of(struct engine *engine, const struct named *named, unsigned n_named, bool note)
-{
-	struct arena *arena = engine->arena;
-	uint32_t first, end;
-	unsigned n = 0;
-
-	engine->stamp++;
-	for (unsigned i = 0; i < n_named; i++) {
-		if (!range_of(engine, &named[i], note, &first, &end))
-			continue;
-		while (first < end) {
-			uint32_t word = atomic_load_explicit(&arena->piece[first], memory_order_acquire);
-
-			if (!word)
-				break;
-			uint32_t piece = word - 1, next = piece + arena->states[piece].units_of_piece;
-			/* A block that is being taken down or built up just now. */
-			if (next <= first)
-				break;
-			first = next;
-			if (engine->stamps[piece] == engine->stamp)
-				continue;
-			engine->stamps[piece] = engine->stamp;
-			if (!add_to(&engine->pieces, &n, &engine->pieces_room, piece))
-				return n;
-		}
-	}
-	return n;
-}
-
-unsigned choose_pieces(struct engine *engine, const struct named *named, unsigned n)
-{
-	return pieces_of(engine, named, n, false);
-}
-
-static void hear_piece(void *argument, uint32_t piece)
-{
-	struct engine *engine = argument;
-
-	if (engine->n_heard < engine->heard_room)
-		engine->heard[engine->n_heard++] = piece;
-}
-
-/* Does the program want this block on the host? */
-static bool wants_host(const struct engine *engine, const struct mark *block)
-{
-	return atomic_load(&engine->arena->states[block - engine->arena->marks].to_host);
-}
-
-/* A piece that came or went, or of which the program has asked something. */
-static void hear(struct engine *engine, uint32_t piece)
-{
-	const struct mark *block = move_block_mark(engine, piece);
-
-	record_piece(engine, piece);
-	move_tell_plan(engine, piece);
-	if (block && wants_host(engine, block))
-		add_to(&engine->leaving, &engine->n_leaving, &engine->leaving_room, piece);
-}
-
-/* Pieces that came and went. */
-static bool listen_to_news(struct engine *engine)
-{
-	uint32_t some[256];
-	bool all, any = false;
-	size_t n;
-
-	do {
-		n = heap_news(engine->heap, some, 256, &all);
-		if (all) {
-			engine->heard_room = engine->arena->n_units_seen;
-			engine->heard = malloc(engine->heard_room * sizeof(uint32_t) + 1);
-			engine->n_heard = 0;
-			if (engine->heard)
-				heap_pieces(engine->heap, hear_piece, engine);
-			for (size_t i = 0; i < engine->n_heard; i++) {
-				hear(engine, engine->heard[i]);
-			}
-			free(engine->heard);
-			any = true;
-		}
-		for (size_t i = 0; i < n; i++) {
-			if (!atomic_load(&engine->arena->table[some[i]]) && engine->extents)
-				extent_forget(engine->extents, some[i]);
-			hear(engine, some[i]);
-			any = true;
-		}
-	} while (n == 256);
-	return any;
-}
-
-void choose_count(struct engine *engine, uint32_t piece, bool ahead)
-{
-	engine->ahead[piece] = ahead;
-	if (!ahead)
-		stats_add(STAT_unforeseen, 1);
-}
-
-/* What a submission names had been brought ahead, and is there. */
-static void count_foreseen(struct engine *engine, unsigned n_pieces)
-{
-	for (unsigned i = 0; i < n_pieces; i++) {
-		uint32_t piece = engine->pieces[i];
-
-		if (!engine->ahead[piece])
-			continue;
-		engine->ahead[piece] = false;
-		if (atomic_load(&engine->arena->states[piece].where) == MARK_DEVICE)
-			stats_add(STAT_foreseen, 1);
-	}
-}
-
-/* A step ends when the program stands again where it stood when the step began. For the trace alone. */
-static void look_for_step(struct engine *engine)
-{
-	uint64_t now = plan_now(engine->plan), period = plan_period(engine->plan);
-
-	if (!period)
-		return;
-	if (engine->step_began && now - period < engine->step_began)
-		return;
-	if (engine->step_began)
-		trace_event(step, (uint64_t)engine->device->ordinal, now - engine->step_began);
-	engine->step_began = now;
-}
-
-bool choose_listen(struct engine *engine)
-{
-	bool any = listen_to_news(engine);
-	struct named some[1024];
-	uint64_t function;
-	unsigned n;
-
-	for (unsigned records = 0; records < 4096 && engine_read_log(engine, &function, some, 1024, &n); records++) {
-		unsigned n_pieces = pieces_of(engine, some, n, true);
-
-		record_submission(engine, function, some, n);
-		count_foreseen(engine, n_pieces);
-		if (n_pieces)
-			plan_note(engine->plan, function, engine->pieces, n_pieces);
-		if (trace_is_on())
-			look_for_step(engine);
-		engine->n_submissions++;
-		any = true;
-	}
-	return any;
-}
-
 /* ---- progress ---- */
 
 static void put_aside(struct engine *engine, uint32_t piece)
 {
-	if (add_to(&engine->aside, &engine->n_aside, &engine->aside_room, piece))
+	if (listen_add_to(&engine->aside, &engine->n_aside, &engine->aside_room, piece))
 		plan_set(engine->plan, piece, engine->arena->states[piece].units_of_piece, PLAN_PINNED);
 }
 
@@ -356,6 +138,13 @@ static enum move_answer bring_in(struct engine *engine, uint32_t piece, uint64_t
 
 /* ---- those who wait ---- */
 
+void choose_count(struct engine *engine, uint32_t piece, bool ahead)
+{
+	engine->ahead[piece] = ahead;
+	if (!ahead)
+		stats_add(STAT_unforeseen, 1);
+}
+
 /* True: it is worth waiting on for this piece. */
 static bool demand(struct engine *engine, uint32_t piece)
 {
@@ -437,7 +226,7 @@ static bool is_waiting(struct engine *engine, struct waiter *waiter)
 		stats_add(STAT_waits_given_up, 1);
 		want = false;
 	}
-	unsigned n = want ? choose_pieces(engine, waiter->named, waiter->n) : 0;
+	unsigned n = want ? listen_pieces(engine, waiter->named, waiter->n) : 0;
 	if (!want)
 		engine->stamp++;
 	bool missing = want_pieces(engine, n);
@@ -500,7 +289,8 @@ static bool should_leave(struct engine *engine, uint32_t piece)
 {
 	const struct mark *block = move_block_mark(engine, piece);
 
-	return block && wants_host(engine, block) && atomic_load(&engine->arena->states[piece].where) == MARK_DEVICE;
+	return block && listen_wants_host(engine, block) &&
+	       atomic_load(&engine->arena->states[piece].where) == MARK_DEVICE;
 }
 
 void choose_leave(struct engine *engine, bool gap)

@@ -154,7 +154,7 @@ static void wish_for_waiters(struct engine *engine, struct wishes *wishes)
 		if (waiter->answered || waiter->had_gap)
 			continue;
 		waiter->had_gap = true;
-		unsigned n = choose_pieces(engine, waiter->named, waiter->n);
+		unsigned n = listen_pieces(engine, waiter->named, waiter->n);
 		for (unsigned i = 0; i < n; i++)
 			if (atomic_load(&engine->arena->states[engine->pieces[i]].where) == MARK_HOST)
 				wish(engine, wishes, engine->pieces[i], plan_now(engine->plan));

@@ -3,6 +3,7 @@
  *
  *   engine.c   what submissions tell it and wait for; starting and stopping
  *   mover.c    its thread: the order of business
+ *   listen.c   what it hears: of the heap, and of what was submitted
  *   choose.c   which piece comes in, which goes out, and whether to wait
  *   move.c     one piece from here to there, and what to do when the driver refuses
  *   link.c     the streams it is copied on
@@ -260,9 +261,17 @@ uint64_t link_nap_ns(const struct engine *engine, unsigned tries);
 /* A copy has ended: for link_nap_ns(). */
 void link_ended(struct queue *queue, const struct move *move);
 
-/* ---- choose.c ---- */
+/* ---- listen.c ---- */
 /* Read the log and the news; keep the plan up to date. True: there was something. */
-bool choose_listen(struct engine *engine);
+bool listen_read(struct engine *engine);
+/* The pieces that a list of names touches, each once, into engine->pieces, stamped: how many. */
+unsigned listen_pieces(struct engine *engine, const struct named *named, unsigned n);
+/* Does the program want this block on the host? */
+bool listen_wants_host(const struct engine *engine, const struct mark *block);
+/* Add a piece to a list that grows. False: no memory, and the list is as it was. */
+bool listen_add_to(uint32_t **list, unsigned *n, unsigned *room, uint32_t piece);
+
+/* ---- choose.c ---- */
 /* See to everybody who waits; begin what they want. */
 void choose_for_waiters(struct engine *engine);
 /* Begin what the plan foresees. */
@@ -274,7 +283,6 @@ bool choose_may_move(const struct engine *engine);
 uint32_t choose_ahead_units(const struct engine *engine);
 /* The piece has begun to come in: for the statistics. ahead: before a submission wanted it. */
 void choose_count(struct engine *engine, uint32_t piece, bool ahead);
-unsigned choose_pieces(struct engine *engine, const struct named *named, unsigned n);
 
 /* ---- discard.c ---- */
 /* The program no longer needs these bytes of one block. */

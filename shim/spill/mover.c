@@ -247,7 +247,7 @@ static bool wants_proofs(const struct engine *engine)
 
 static bool work(struct engine *engine)
 {
-	bool any = choose_listen(engine);
+	bool any = listen_read(engine);
 
 	choose_progress(engine);
 	get_ready(engine);
