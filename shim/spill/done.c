@@ -1,4 +1,4 @@
-#include "shim/spill/done.h"
+#include "shim/spill/done_inside.h"
 #include "shim/capture.h"
 #include "shim/context.h"
 #include "shim/log.h"
@@ -19,8 +19,6 @@
  * records it 0.35 us or more (H200, driver 580), one for every fourth 0.13 us on average.
  */
 #define STRIDE 16
-/* Contexts whose tails are looked after at once. */
-#define TAILS 8
 
 struct tracker {
 	pthread_mutex_t lock;
@@ -43,23 +41,8 @@ struct tracker {
 
 static struct tracker trackers[TRACKERS + 1]; /* the last one: all streams without a row of their own */
 static atomic_uint n_trackers;
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* opening and closing rows; over trackers' locks */
+pthread_mutex_t done_table_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic uint64_t newest;
-
-static struct {
-	CUcontext context;
-	CUevent event;
-	uint64_t number;
-	bool under_way;
-} tails[TAILS];         /* under table_lock */
-static unsigned n_ends; /* of contexts, ever; under table_lock */
-
-/* The row of the others: submissions up to `number` are done when all contexts have passed what they were asked for. */
-static struct {
-	enum { OTHERS_NOT_ASKED, OTHERS_BEING_ASKED, OTHERS_ASKED } state;
-	struct context_idle idle;
-	uint64_t number;
-} others; /* under table_lock */
 
 static __thread struct {
 	struct tracker *tracker;
@@ -155,7 +138,7 @@ static struct tracker *find(CUstream stream, bool per_thread, CUcontext current)
 	CUcontext context = is_default(key) ? current : context_of_stream(stream, per_thread);
 	struct tracker *tracker = NULL;
 
-	pthread_mutex_lock(&table_lock);
+	pthread_mutex_lock(&done_table_lock);
 	unsigned n = atomic_load(&n_trackers);
 	for (unsigned i = 0; i < n && !tracker; i++) {
 		pthread_mutex_lock(&trackers[i].lock);
@@ -165,7 +148,7 @@ static struct tracker *find(CUstream stream, bool per_thread, CUcontext current)
 	}
 	if (!tracker)
 		tracker = open_locked(key, per_thread, context, thread);
-	pthread_mutex_unlock(&table_lock);
+	pthread_mutex_unlock(&done_table_lock);
 	mine.tracker = tracker;
 	mine.stream = stream;
 	mine.per_thread = per_thread;
@@ -349,8 +332,7 @@ uint64_t done_oldest_elsewhere(CUstream stream, bool per_thread)
 	return oldest;
 }
 
-/* Everything of that context up to the number is done. */
-static void context_is_done(CUcontext context, uint64_t number)
+void done_rows_pass(CUcontext context, uint64_t number)
 {
 	unsigned n = atomic_load(&n_trackers);
 
@@ -364,95 +346,12 @@ static void context_is_done(CUcontext context, uint64_t number)
 	}
 }
 
-static void poll_tails(CUresult *ret_error)
-{
-	for (unsigned i = 0; i < TAILS; i++) {
-		if (!tails[i].under_way)
-			continue;
-		CUresult result = REAL(cuEventQuery)(tails[i].event);
-		if (result == CUDA_ERROR_NOT_READY)
-			continue;
-		tails[i].under_way = false;
-		REAL(cuEventDestroy_v2)(tails[i].event);
-		if (result == CUDA_SUCCESS)
-			context_is_done(tails[i].context, tails[i].number);
-		else
-			*ret_error = result;
-	}
-}
-
-/*
- * Have an event of the context recorded, outside the lock, since that may wait for room in the driver's queues. If a
- * context has ended meanwhile the event may have ended with it, and is forgotten.
- */
-static void look_after(CUcontext context, uint64_t number)
-{
-	bool gone, known = false;
-
-	pthread_mutex_lock(&table_lock);
-	unsigned free = TAILS, ends = n_ends;
-	for (unsigned i = 0; i < TAILS; i++) {
-		if (!tails[i].under_way)
-			free = i;
-		else if (tails[i].context == context)
-			known = true;
-	}
-	pthread_mutex_unlock(&table_lock);
-	if (known || free == TAILS || !capture_pause())
-		return;
-	CUevent event = context_record(context, &gone);
-	capture_resume();
-	if (gone)
-		context_is_done(context, number);
-	pthread_mutex_lock(&table_lock);
-	if (event && ends == n_ends) {
-		tails[free].context = context;
-		tails[free].event = event;
-		tails[free].number = number;
-		tails[free].under_way = true;
-	}
-	pthread_mutex_unlock(&table_lock);
-}
-
-/*
- * The row of the others has streams of all contexts, and no events: it is done up to where all contexts are through with
- * what they had when they were asked. One question at a time, so that it moves on however much is submitted meanwhile.
- */
-static void ask_for_others(uint64_t number)
-{
-	struct context_idle idle;
-
-	pthread_mutex_lock(&table_lock);
-	bool ask = others.state == OTHERS_NOT_ASKED;
-	if (ask)
-		others.state = OTHERS_BEING_ASKED;
-	pthread_mutex_unlock(&table_lock);
-	if (!ask)
-		return;
-	bool asked = context_idle_ask(-1, &idle);
-	pthread_mutex_lock(&table_lock);
-	others.state = asked ? OTHERS_ASKED : OTHERS_NOT_ASKED;
-	if (asked) {
-		others.idle = idle;
-		others.number = number;
-	}
-	pthread_mutex_unlock(&table_lock);
-}
-
-static void poll_others(void)
+void done_others_pass(uint64_t number)
 {
 	struct tracker *tracker = &trackers[TRACKERS];
 
-	if (others.state != OTHERS_ASKED)
-		return;
-	enum context_state state = context_idle_look(&others.idle);
-	if (state == CONTEXT_BUSY)
-		return;
-	others.state = OTHERS_NOT_ASKED;
-	if (state != CONTEXT_IDLE)
-		return;
 	pthread_mutex_lock(&tracker->lock);
-	is_done_locked(tracker, others.number);
+	is_done_locked(tracker, number);
 	pthread_mutex_unlock(&tracker->lock);
 }
 
@@ -473,9 +372,8 @@ uint64_t done_poll(bool look_after_tails, CUresult *ret_error)
 	CUcontext tail = NULL;
 	bool any_others = false;
 
-	pthread_mutex_lock(&table_lock);
-	poll_tails(ret_error);
-	poll_others();
+	pthread_mutex_lock(&done_table_lock);
+	done_context_poll_locked(ret_error);
 	unsigned n = atomic_load(&n_trackers);
 	for (unsigned i = 0; i <= n; i++) {
 		struct tracker *tracker = i < n ? &trackers[i] : &trackers[TRACKERS];
@@ -490,11 +388,11 @@ uint64_t done_poll(bool look_after_tails, CUresult *ret_error)
 		any_others |= i == n && tracker->first;
 		pthread_mutex_unlock(&tracker->lock);
 	}
-	pthread_mutex_unlock(&table_lock);
+	pthread_mutex_unlock(&done_table_lock);
 	if (tail)
-		look_after(tail, all);
+		done_context_look_after(tail, all);
 	if (any_others)
-		ask_for_others(all);
+		done_context_ask_for_others(all);
 	return result;
 }
 
@@ -542,31 +440,21 @@ void done_stream_ending(CUstream stream)
 	}
 }
 
-void done_context_ending(CUcontext context)
+void done_rows_ending_locked(CUcontext context)
 {
 	unsigned n = atomic_load(&n_trackers);
 
-	pthread_mutex_lock(&table_lock);
-	n_ends++;
 	for (unsigned i = 0; i < n; i++) {
 		pthread_mutex_lock(&trackers[i].lock);
 		trackers[i].ending |= trackers[i].context == context;
 		pthread_mutex_unlock(&trackers[i].lock);
 	}
-	for (unsigned i = 0; i < TAILS; i++) {
-		if (tails[i].under_way && tails[i].context == context) {
-			REAL(cuEventDestroy_v2)(tails[i].event);
-			tails[i].under_way = false;
-		}
-	}
-	pthread_mutex_unlock(&table_lock);
 }
 
-void done_context_ended(CUcontext context, bool ended)
+void done_rows_ended_locked(CUcontext context, bool ended)
 {
 	unsigned n = atomic_load(&n_trackers);
 
-	pthread_mutex_lock(&table_lock);
 	for (unsigned i = 0; i < n; i++) {
 		struct tracker *tracker = &trackers[i];
 
@@ -583,5 +471,4 @@ void done_context_ended(CUcontext context, bool ended)
 		}
 		pthread_mutex_unlock(&tracker->lock);
 	}
-	pthread_mutex_unlock(&table_lock);
 }

@@ -1,0 +1,32 @@
+/*
+ * done_inside.h: what the files of done.h share: done.c, rows of streams and the events behind their submissions, and
+ * done_context.c, what events of whole contexts prove of them.
+ */
+#ifndef SPILLWAY_DONE_INSIDE_H
+#define SPILLWAY_DONE_INSIDE_H
+
+#include "shim/spill/done.h"
+
+#include <pthread.h>
+
+/* Over opening and closing rows, and all of done_context.c. The locks of rows are taken under it. */
+extern pthread_mutex_t done_table_lock;
+
+/* ---- done.c ---- */
+/* Everything of that context up to the number is done. */
+void done_rows_pass(CUcontext context, uint64_t number);
+/* The same of all streams without a row of their own. */
+void done_others_pass(uint64_t number);
+/* The rows of a context that is about to end: their events are not touched; and whether it did. */
+void done_rows_ending_locked(CUcontext context);
+void done_rows_ended_locked(CUcontext context, bool ended);
+
+/* ---- done_context.c ---- */
+/* What has been asked of contexts, as far as it is answered. *ret_error as for done_poll(). */
+void done_context_poll_locked(CUresult *ret_error);
+/* Ask when what that context has been given is done: it has a tail, and the submissions are up to that number. */
+void done_context_look_after(CUcontext context, uint64_t number);
+/* The same of all contexts, for the streams without a row of their own. */
+void done_context_ask_for_others(uint64_t number);
+
+#endif
