@@ -9,7 +9,7 @@
 
 #include "shim/spill/plan.h"
 
-/* As in shim/heap/block.c and chunk.h. */
+/* As in shim/heap/block_build.c and chunk.h. */
 #define PIECE_SHARE 32
 #define PIECE_LEAST 2
 #define PIECE_MOST  64

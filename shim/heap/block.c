@@ -10,8 +10,7 @@
  *
  * A chunk of the wanted size comes from the warm chunks, else from the driver under the budget, else from taking down
  * the oldest warm blocks (their physical memory is remapped where it is needed, never copied), else from trimming warm
- * chunks of other sizes. When a size cannot be had, smaller ones are tried, so that the budget is used to the last
- * 2 MiB before anything goes to the host (but see plan_search()).
+ * chunks of other sizes. Of what sizes a block is built, and where, is block_build.c's.
  *
  * Undoing is the same walk as taking down: unmap from the front, chunk by chunk, and stop where the driver refuses; the
  * rest stays mapped, on the list of stuck blocks, and is tried again at the next trim. So no driver error on the way
@@ -26,13 +25,6 @@
 
 /* A warm block may be this much longer than what is asked for: an eighth. */
 #define SLACK 8
-/*
- * The largest pieces, unless the user says (heap.chunk): a share of the device budget, between 4 and 128 MiB. What a change of a mapping costs hardly
- * depends on its size, so blocks of up to that size are one piece. Jobs have many blocks of few sizes: most of what
- * goes out has the size of what comes in (GPT at 1.5: 270 ms a step so, 340 with pieces that are powers of two).
- */
-#define PIECE_SHARE 32
-#define PIECE_LEAST 2
 
 /* ---- warm blocks ---- */
 
@@ -98,26 +90,17 @@ static struct block *warm_find(struct block_store *store, uint32_t units, enum c
 	return NULL;
 }
 
-/* ---- building and taking down ---- */
+/* ---- taking down, and making room ---- */
 
-/* Where what is left of a block starts. */
-static CUdeviceptr address_of(const struct block_store *store, const struct block *block)
-{
-	return arena_address(&store->arena, block->unit + block->units_gone);
-}
-
-/*
- * Unmap what is mapped, from the front; chunks become warm. True: nothing is left, the block is gone. False: the driver
- * refused; the block is stuck with what is left of it. Address space goes back at the end, in one piece, as it came.
- */
-static bool take_down(struct block_store *store, struct block *block)
+/* Address space goes back at the end, in one piece, as it came. */
+bool block_take_down(struct block_store *store, struct block *block)
 {
 	while (block->chunks) {
 		struct chunk *chunk = block->chunks;
 		uint64_t bytes = chunk_bytes(chunk->units);
 
 		if (block->units_mapped) {
-			CUresult result = map_remove(address_of(store, block), bytes);
+			CUresult result = map_remove(block_address(store, block), bytes);
 
 			if (result != CUDA_SUCCESS) {
 				log_once("cuMemUnmap: %s; the memory is kept and tried again", real_error_name(result));
@@ -150,7 +133,7 @@ static void retry_stuck(struct block_store *store)
 	while (list) {
 		struct block *next = list->bin_next;
 
-		take_down(store, list);
+		block_take_down(store, list);
 		list = next;
 	}
 }
@@ -164,7 +147,7 @@ static bool reclaim(struct block_store *store, enum chunk_place place)
 		block = block->age_prev;
 	if (block) {
 		warm_remove(store, block);
-		return take_down(store, block);
+		return block_take_down(store, block);
 	}
 	return store->reclaim_more(store->owner);
 }
@@ -189,156 +172,25 @@ enum sw_status block_get_chunk(struct block_store *store, enum chunk_kind kind, 
 	}
 }
 
-static unsigned largest_piece(const struct block_store *store)
+void block_vacate(struct block_store *store, uint32_t unit, uint32_t units)
 {
-	uint64_t units = atomic_load(&store->chunks.budget[CHUNK_DEVICE]->limit) / PIECE_SHARE / HEAP_UNIT;
+	struct block *next;
 
-	if (store->most_units)
-		return store->most_units;
-	return units > CHUNK_MOST ? CHUNK_MOST : units < PIECE_LEAST ? PIECE_LEAST : (unsigned)units;
-}
-
-/* Where chunks for a block are looked for, in this order. */
-struct search {
-	enum chunk_place place;
-	bool divide; /* when a size cannot be had, a smaller one is tried */
-};
-#define SEARCHES 4
-
-/*
- * To the last 2 MiB of the device, then to peers and to the host. Where memory moves to where it is used, a piece that does not fit
- * goes to the host undivided, for what it is divided into now stays so; and only at last into what is left.
- */
-static unsigned plan_search(const struct block_store *store, const struct block *block, enum heap_from from,
-			    struct search search[SEARCHES])
-{
-	bool moves = from == HEAP_DEVICE_FIRST && store->moves && block->kind == CHUNK_MOVABLE;
-	unsigned n = 0;
-
-	if (from != HEAP_HOST)
-		search[n++] = (struct search){CHUNK_DEVICE, !moves};
-	/* What stays may be registered, exported, looked at by others: not on a device that they do not expect. */
-	if (from == HEAP_DEVICE_FIRST && block->kind == CHUNK_MOVABLE && store->chunks.usable[CHUNK_PEER])
-		search[n++] = (struct search){CHUNK_PEER, true};
-	if (from != HEAP_DEVICE && store->chunks.usable[CHUNK_HOST])
-		search[n++] = (struct search){CHUNK_HOST, true};
-	if (moves)
-		search[n++] = (struct search){CHUNK_DEVICE, true};
-	return n;
-}
-
-/* Collect chunks for all of the block, without mapping them yet. */
-static enum sw_status collect(struct block_store *store, struct block *block, enum heap_from from)
-{
-	unsigned most = largest_piece(store), now = most;
-	struct search search[SEARCHES];
-	unsigned n = plan_search(store, block, from, search), at = 0;
-	struct chunk **tail = &block->chunks;
-	uint32_t left = block->units;
-
-	if (!n)
-		return SW_NO_MEMORY;
-	while (left) {
-		unsigned units = left < now ? left : now;
-		enum sw_status status = block_get_chunk(store, block->kind, search[at].place, units, tail);
-
-		if (status == SW_OK) {
-			left -= units;
-			block->bytes[search[at].place] += chunk_bytes(units);
-			tail = &(*tail)->next;
-		} else if (status == SW_NO_MEMORY && search[at].divide && units > 1) {
-			now = units / 2;
-		} else if (status == SW_NO_MEMORY && ++at < n) {
-			now = most;
-		} else {
-			return status;
-		}
-	}
-	return SW_OK;
-}
-
-/* Small enough to spread, large enough that its mappings cost little (facts 2). */
-#define STRIPE_MOST 8
-
-/* The same by turns, from every device that has room; what lies so is of use to nobody else when it is freed. */
-static enum sw_status collect_striped(struct block_store *store, struct block *block)
-{
-	unsigned n = store->chunks.n_lenders + 1,
-		 most = largest_piece(store) < STRIPE_MOST ? largest_piece(store) : STRIPE_MOST;
-	unsigned even = (block->units + n - 1) / n, refused = 0;
-	struct chunk **tail = &block->chunks;
-	uint32_t left = block->units;
-
-	block->left = true;
-	if (even < most)
-		most = even;
-	for (unsigned turn = 0; left && refused < n; turn = (turn + 1) % n) {
-		unsigned units = left < most ? left : most;
-		enum sw_status status = SW_OK;
-
-		if (turn == 0)
-			status = block_get_chunk(store, block->kind, CHUNK_DEVICE, units, tail);
-		else
-			status = chunk_make_lent(&store->chunks, block->kind, turn - 1, units, tail);
-		refused = status == SW_OK ? 0 : refused + 1;
-		if (status != SW_OK)
+	for (struct block *block = store->newest; block; block = next) {
+		next = block->age_next;
+		if (block->unit >= unit + units || block->unit + block->units <= unit)
 			continue;
-		if (turn)
-			chunk_join(&store->chunks, *tail);
-		left -= units;
-		block->bytes[(*tail)->place] += chunk_bytes(units);
-		tail = &(*tail)->next;
+		warm_remove(store, block);
+		block_take_down(store, block);
 	}
-	return left ? SW_NO_MEMORY : SW_OK;
 }
 
-static enum sw_status map_all(struct block_store *store, struct block *block)
+/* ---- the interface ---- */
+
+static bool device_has_room(const struct block_store *store, uint32_t units)
 {
-	CUdeviceptr at = address_of(store, block);
-	uint64_t peers = chunk_peers(&store->chunks);
-	CUresult result;
-
-	for (struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {
-		result = map_chunk(at, chunk_bytes(chunk->units), chunk->handle);
-		if (result != CUDA_SUCCESS)
-			goto refused;
-		chunk->block = block;
-		arena_mark_piece(&store->arena, block->unit, block->unit + block->units_mapped, chunk, chunk->units,
-				 chunk->place != CHUNK_DEVICE);
-		atomic_store(&store->arena.states[block->unit + block->units_mapped].peers, peers);
-		block->units_mapped += chunk->units;
-		at += chunk_bytes(chunk->units);
-	}
-	result = map_allow(address_of(store, block), at - address_of(store, block), store->chunks.device, peers);
-	if (result == CUDA_SUCCESS)
-		return SW_OK;
-refused:
-	log_once("mapping a block of %zu bytes: %s", block->units * HEAP_UNIT, real_error_name(result));
-	return status_of(result);
-}
-
-enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
-			   enum heap_from from, struct block **ret_block)
-{
-	struct block *block = calloc(1, sizeof(*block));
-	enum sw_status status;
-
-	if (!block) {
-		arena_give(&store->arena, unit, units);
-		return SW_NO_HOST_MEMORY;
-	}
-	block->unit = unit;
-	block->units = units;
-	block->kind = kind;
-	status = from == HEAP_STRIPE ? collect_striped(store, block) : collect(store, block, from);
-	if (status == SW_OK)
-		status = map_all(store, block);
-	if (status != SW_OK) {
-		take_down(store, block);
-		return status;
-	}
-	*ret_block = block;
-	return SW_OK;
+	return budget_left(store->chunks.budget[CHUNK_DEVICE]) + block_idle(store, CHUNK_DEVICE) >=
+	       (uint64_t)units * HEAP_UNIT;
 }
 
 static enum sw_status build(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from from,
@@ -349,27 +201,6 @@ static enum sw_status build(struct block_store *store, uint32_t units, enum chun
 	if (!arena_take(&store->arena, units, &unit))
 		return SW_NO_MEMORY;
 	return block_build(store, unit, units, kind, from, ret_block);
-}
-
-void block_vacate(struct block_store *store, uint32_t unit, uint32_t units)
-{
-	struct block *next;
-
-	for (struct block *block = store->newest; block; block = next) {
-		next = block->age_next;
-		if (block->unit >= unit + units || block->unit + block->units <= unit)
-			continue;
-		warm_remove(store, block);
-		take_down(store, block);
-	}
-}
-
-/* ---- the interface ---- */
-
-static bool device_has_room(const struct block_store *store, uint32_t units)
-{
-	return budget_left(store->chunks.budget[CHUNK_DEVICE]) + block_idle(store, CHUNK_DEVICE) >=
-	       (uint64_t)units * HEAP_UNIT;
 }
 
 enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from from,
@@ -437,7 +268,7 @@ void block_give(struct block_store *store, struct block *block)
 	if (block->given)
 		atomic_fetch_add(&store->n_given, 1);
 	else if (block->left)
-		take_down(store, block);
+		block_take_down(store, block);
 	else
 		warm_add(store, block);
 }
@@ -486,7 +317,7 @@ static void trim_place(struct block_store *store, enum chunk_place place, uint64
 		if (!block)
 			return;
 		warm_remove(store, block);
-		if (!take_down(store, block))
+		if (!block_take_down(store, block))
 			return;
 	}
 }

@@ -41,7 +41,7 @@ struct block_store {
 	struct arena arena;
 	struct chunk_store chunks;
 	bool moves;          /* memory moves to where it is used, so it matters little where it begins */
-	unsigned most_units; /* of a piece, as the user wants it; 0: as block.c thinks best */
+	unsigned most_units; /* of a piece, as the user wants it; 0: as block_build.c thinks best */
 	struct block *bin[BLOCK_BINS];
 	struct block *newest, *oldest;
 	struct block *stuck;
@@ -82,6 +82,11 @@ void block_trim(struct block_store *store, const uint64_t keep[CHUNK_PLACES]);
  */
 enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
 			   enum heap_from from, struct block **ret_block);
+/*
+ * Unmap what is mapped, from the front; chunks become warm. True: nothing is left, the block is gone. False: the driver
+ * refused; the block is stuck with what is left of it. For one that is not warm, or no longer.
+ */
+bool block_take_down(struct block_store *store, struct block *block);
 /* Warm blocks that lie in this span are taken down. */
 void block_vacate(struct block_store *store, uint32_t unit, uint32_t units);
 
@@ -93,6 +98,11 @@ void block_tell(struct block_store *store, uint32_t piece);
 /* The same for every piece of a block. */
 void block_tell_all(struct block_store *store, const struct block *block);
 
+/* Where what is left of it starts. */
+static inline CUdeviceptr block_address(const struct block_store *store, const struct block *block)
+{
+	return arena_address(&store->arena, block->unit + block->units_gone);
+}
 static inline bool block_is_pinned(const struct block *block)
 {
 	return block->n_pins || block->stays;

@@ -2,7 +2,8 @@
  * plan_sim.h: the planner in charge of a recorded job on a simulated GPU and link; for plan_test and plan_bench.
  *
  * A trace is text, gzipped: "A id bytes" an allocation, "F id" a free, "L function block:offset ..." a launch with the
- * pointers it passes; offsets, and functions, are hexadecimal. Blocks are cut into pieces as shim/heap/block.c does.
+ * pointers it passes; offsets, and functions, are hexadecimal. Blocks are cut into pieces as shim/heap/block_build.c
+ * does.
  */
 #ifndef SPILLWAY_TEST_PLAN_SIM_H
 #define SPILLWAY_TEST_PLAN_SIM_H

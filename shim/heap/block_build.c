@@ -1,0 +1,178 @@
+/*
+ * Building a block: chunks for all of it are collected first, then mapped one behind the other. Of what size they are,
+ * and where they are looked for, in which order, is decided here. When a size cannot be had, smaller ones are tried, so
+ * that the budget is used to the last 2 MiB before anything goes to the host (but see plan_search()). On a failure what
+ * there is of the block is taken down as any other is (block.c).
+ */
+#include "shim/heap/block.h"
+#include "shim/heap/map.h"
+#include "shim/log.h"
+#include "shim/real.h"
+
+#include <stdlib.h>
+
+/*
+ * The largest pieces, unless the user says (heap.chunk): a share of the device budget, between 4 and 128 MiB. What a
+ * change of a mapping costs hardly depends on its size, so blocks of up to that size are one piece. Jobs have many
+ * blocks of few sizes: most of what goes out has the size of what comes in (GPT at 1.5: 270 ms a step so, 340 with
+ * pieces that are powers of two).
+ */
+#define PIECE_SHARE 32
+#define PIECE_LEAST 2
+
+/* ---- where chunks come from ---- */
+
+static unsigned largest_piece(const struct block_store *store)
+{
+	uint64_t units = atomic_load(&store->chunks.budget[CHUNK_DEVICE]->limit) / PIECE_SHARE / HEAP_UNIT;
+
+	if (store->most_units)
+		return store->most_units;
+	return units > CHUNK_MOST ? CHUNK_MOST : units < PIECE_LEAST ? PIECE_LEAST : (unsigned)units;
+}
+
+/* Where chunks for a block are looked for, in this order. */
+struct search {
+	enum chunk_place place;
+	bool divide; /* when a size cannot be had, a smaller one is tried */
+};
+#define SEARCHES 4
+
+/*
+ * To the last 2 MiB of the device, then to peers and to the host. Where memory moves to where it is used, a piece that
+ * does not fit goes to the host undivided, for what it is divided into now stays so; and only at last into what is
+ * left.
+ */
+static unsigned plan_search(const struct block_store *store, const struct block *block, enum heap_from from,
+			    struct search search[SEARCHES])
+{
+	bool moves = from == HEAP_DEVICE_FIRST && store->moves && block->kind == CHUNK_MOVABLE;
+	unsigned n = 0;
+
+	if (from != HEAP_HOST)
+		search[n++] = (struct search){CHUNK_DEVICE, !moves};
+	/* What stays may be registered, exported, looked at by others: not on a device that they do not expect. */
+	if (from == HEAP_DEVICE_FIRST && block->kind == CHUNK_MOVABLE && store->chunks.usable[CHUNK_PEER])
+		search[n++] = (struct search){CHUNK_PEER, true};
+	if (from != HEAP_DEVICE && store->chunks.usable[CHUNK_HOST])
+		search[n++] = (struct search){CHUNK_HOST, true};
+	if (moves)
+		search[n++] = (struct search){CHUNK_DEVICE, true};
+	return n;
+}
+
+/* Collect chunks for all of the block, without mapping them yet. */
+static enum sw_status collect(struct block_store *store, struct block *block, enum heap_from from)
+{
+	unsigned most = largest_piece(store), now = most;
+	struct search search[SEARCHES];
+	unsigned n = plan_search(store, block, from, search), at = 0;
+	struct chunk **tail = &block->chunks;
+	uint32_t left = block->units;
+
+	if (!n)
+		return SW_NO_MEMORY;
+	while (left) {
+		unsigned units = left < now ? left : now;
+		enum sw_status status = block_get_chunk(store, block->kind, search[at].place, units, tail);
+
+		if (status == SW_OK) {
+			left -= units;
+			block->bytes[search[at].place] += chunk_bytes(units);
+			tail = &(*tail)->next;
+		} else if (status == SW_NO_MEMORY && search[at].divide && units > 1) {
+			now = units / 2;
+		} else if (status == SW_NO_MEMORY && ++at < n) {
+			now = most;
+		} else {
+			return status;
+		}
+	}
+	return SW_OK;
+}
+
+/* Small enough to spread, large enough that its mappings cost little (facts 2). */
+#define STRIPE_MOST 8
+
+/* The same by turns, from every device that has room; what lies so is of use to nobody else when it is freed. */
+static enum sw_status collect_striped(struct block_store *store, struct block *block)
+{
+	unsigned n = store->chunks.n_lenders + 1,
+		 most = largest_piece(store) < STRIPE_MOST ? largest_piece(store) : STRIPE_MOST;
+	unsigned even = (block->units + n - 1) / n, refused = 0;
+	struct chunk **tail = &block->chunks;
+	uint32_t left = block->units;
+
+	block->left = true;
+	if (even < most)
+		most = even;
+	for (unsigned turn = 0; left && refused < n; turn = (turn + 1) % n) {
+		unsigned units = left < most ? left : most;
+		enum sw_status status = SW_OK;
+
+		if (turn == 0)
+			status = block_get_chunk(store, block->kind, CHUNK_DEVICE, units, tail);
+		else
+			status = chunk_make_lent(&store->chunks, block->kind, turn - 1, units, tail);
+		refused = status == SW_OK ? 0 : refused + 1;
+		if (status != SW_OK)
+			continue;
+		if (turn)
+			chunk_join(&store->chunks, *tail);
+		left -= units;
+		block->bytes[(*tail)->place] += chunk_bytes(units);
+		tail = &(*tail)->next;
+	}
+	return left ? SW_NO_MEMORY : SW_OK;
+}
+
+/* ---- mapping them ---- */
+
+static enum sw_status map_all(struct block_store *store, struct block *block)
+{
+	CUdeviceptr at = block_address(store, block);
+	uint64_t peers = chunk_peers(&store->chunks);
+	CUresult result;
+
+	for (struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {
+		result = map_chunk(at, chunk_bytes(chunk->units), chunk->handle);
+		if (result != CUDA_SUCCESS)
+			goto refused;
+		chunk->block = block;
+		arena_mark_piece(&store->arena, block->unit, block->unit + block->units_mapped, chunk, chunk->units,
+				 chunk->place != CHUNK_DEVICE);
+		atomic_store(&store->arena.states[block->unit + block->units_mapped].peers, peers);
+		block->units_mapped += chunk->units;
+		at += chunk_bytes(chunk->units);
+	}
+	result = map_allow(block_address(store, block), at - block_address(store, block), store->chunks.device, peers);
+	if (result == CUDA_SUCCESS)
+		return SW_OK;
+refused:
+	log_once("mapping a block of %zu bytes: %s", block->units * HEAP_UNIT, real_error_name(result));
+	return status_of(result);
+}
+
+enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
+			   enum heap_from from, struct block **ret_block)
+{
+	struct block *block = calloc(1, sizeof(*block));
+	enum sw_status status;
+
+	if (!block) {
+		arena_give(&store->arena, unit, units);
+		return SW_NO_HOST_MEMORY;
+	}
+	block->unit = unit;
+	block->units = units;
+	block->kind = kind;
+	status = from == HEAP_STRIPE ? collect_striped(store, block) : collect(store, block, from);
+	if (status == SW_OK)
+		status = map_all(store, block);
+	if (status != SW_OK) {
+		block_take_down(store, block);
+		return status;
+	}
+	*ret_block = block;
+	return SW_OK;
+}
