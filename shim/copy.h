@@ -1,6 +1,6 @@
 /*
- * copy.h: copies that may be between GPUs (entry_copy.c). True: *ret_result is the answer; false: the call goes the way
- * of any submission. One function for each row of its kinds.
+ * copy.h: copies that may be between GPUs (entry_copy.c, copy.c). True: *ret_result is the answer; false: the call goes
+ * the way of any submission. One function for each row of its kinds.
  */
 #ifndef SPILLWAY_COPY_H
 #define SPILLWAY_COPY_H

@@ -1,287 +1,12 @@
 /*
- * Copies between GPUs where the device that would make them has no access to a heap block. Of memory of cuMemAlloc the
- * driver knows whose it is, and copies it from anywhere to anywhere; heap memory is touched by the device on whose behalf
- * the copy is made, or refused (facts 7). So these go another way, each in by the front door, where it is counted, and
- * held as a submission, under the name of what it has become:
- *
- *   between two GPUs             cuMemcpyPeer or cuMemcpy3DPeer, where each side is touched by its own context
- *   between the host and a GPU   the same copy in the block's own context: on a stream made for it that waits for the
- *                                program's and is waited for by it; a synchronous one between two waits
- *   a list of copies             one after the other, if any of them needs it
- *
- * What the device has access to is left as it is, and holds that access until it has been submitted (peer_hold). Not in a
- * capture: a graph may be launched after the access has gone, and natively its copies go on.
- *
- * Left as they are, and counted: copies between the host and another GPU in a capture, and lists with arrays. Nothing is
- * looked at while the process uses one GPU (peer_is_any).
+ * The bodies of copies that may be between GPUs: the arguments of each become a job, and copy.c sees whether it goes
+ * another way. Of a list each copy is looked at; if any needs another way, they are made one after the other, else the
+ * list is left to the driver as it is. So are lists with arrays, and they are counted.
  */
-#include "shim/async.h"
-#include "shim/context.h"
-#include "shim/copy.h"
+#include "shim/copy_inside.h"
 #include "shim/enter.h"
-#include "shim/hook.h"
-#include "shim/log.h"
-#include "shim/peer.h"
-#include "shim/serve.h"
 
-/* Any copy, as the form that can say most. linear: WidthInBytes from one address to another. */
-struct job {
-	CUDA_MEMCPY3D_PEER box;
-	CUstream stream; /* NULL: a synchronous one */
-	bool linear, sync, per_thread;
-	bool is_peer; /* the program has said in whose names */
-};
-
-enum way { WAY_AS_IT_IS, WAY_PEER, WAY_AWAY, WAY_NONE };
-
-struct side {
-	CUmemorytype type;
-	CUdeviceptr start;
-	CUcontext by;    /* on whose behalf it is touched */
-	CUcontext owner; /* of a heap block; else NULL */
-	bool foreign;    /* that is of another device */
-	bool reached;
-};
-
-static __thread bool holds __attribute__((tls_model("initial-exec")));
-
-void copy_submitted(void)
-{
-	if (holds)
-		peer_let_go();
-	holds = false;
-}
-
-static void hold(void)
-{
-	if (!holds)
-		peer_hold();
-	holds = true;
-}
-
-/* ---- which way ---- */
-
-#define START(box, which, base)                                                                                        \
-	((base) + ((box)->which##Z * (box)->which##Height + (box)->which##Y) * (box)->which##Pitch +                   \
-	 (box)->which##XInBytes)
-
-static struct side side_of(const struct job *job, bool dst, CUcontext here)
-{
-	const CUDA_MEMCPY3D_PEER *box = &job->box;
-	struct side side = {.type = dst ? box->dstMemoryType : box->srcMemoryType,
-			    .start = dst ? START(box, dst, box->dstDevice) : START(box, src, box->srcDevice),
-			    .by = !job->is_peer ? here
-				  : dst         ? box->dstContext
-						: box->srcContext,
-			    .reached = true};
-	struct ledger_row row;
-	CUdevice device;
-
-	if ((side.type != CU_MEMORYTYPE_DEVICE && side.type != CU_MEMORYTYPE_UNIFIED) || !device_of(side.start) ||
-	    !serve_find(side.start, &row))
-		return side;
-	side.owner = row.context;
-	side.foreign = !context_device(side.by, &device) || device != row.device;
-	if (side.foreign) {
-		hold();
-		side.reached = peer_reaches(device, row.device);
-	}
-	return side;
-}
-
-/* In whose name the driver touches a side; NULL: it is on the host. */
-static CUcontext context_for(const struct side *side)
-{
-	CUmemorytype type = CU_MEMORYTYPE_HOST;
-	CUcontext context = NULL;
-
-	if (side->owner)
-		return side->owner;
-	if (side->type == CU_MEMORYTYPE_ARRAY)
-		return side->by;
-	if (side->type == CU_MEMORYTYPE_HOST ||
-	    REAL(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, side->start) != CUDA_SUCCESS ||
-	    type != CU_MEMORYTYPE_DEVICE)
-		return NULL;
-	if (REAL(cuPointerGetAttribute)(&context, CU_POINTER_ATTRIBUTE_CONTEXT, side->start) != CUDA_SUCCESS)
-		context = NULL;
-	return context ? context : side->by;
-}
-
-/* Fills in the contexts of the way that it goes. Holds what access it leans on. */
-static enum way find_way(struct job *job, CUcontext *ret_away)
-{
-	CUcontext here = job->sync ? context_current() : context_of_stream(job->stream, job->per_thread);
-	struct side src = side_of(job, false, here), dst = side_of(job, true, here);
-
-	if (!src.foreign && !dst.foreign)
-		return WAY_AS_IT_IS;
-	bool captured = !job->sync && async_is_capturing(job->stream, job->per_thread);
-	bool reached = src.reached && dst.reached;
-	if (reached && !captured)
-		return WAY_AS_IT_IS;
-	job->box.srcContext = context_for(&src);
-	job->box.dstContext = context_for(&dst);
-	if (job->box.srcContext && job->box.dstContext)
-		return WAY_PEER;
-	*ret_away = job->box.srcContext ? job->box.srcContext : job->box.dstContext;
-	return !captured ? WAY_AWAY : reached ? WAY_AS_IT_IS : WAY_NONE;
-}
-
-/* ---- going it ---- */
-
-#define DOOR(name, suffix) (job->per_thread ? name##suffix : name)
-
-static CUresult go_as_peer(const struct job *job)
-{
-	const CUDA_MEMCPY3D_PEER *box = &job->box;
-
-	if (job->linear && job->sync)
-		return DOOR(cuMemcpyPeer, _ptds)(box->dstDevice, box->dstContext, box->srcDevice, box->srcContext,
-						 box->WidthInBytes);
-	if (job->linear)
-		return DOOR(cuMemcpyPeerAsync, _ptsz)(box->dstDevice, box->dstContext, box->srcDevice, box->srcContext,
-						      box->WidthInBytes, job->stream);
-	return job->sync ? DOOR(cuMemcpy3DPeer, _ptds)(box) : DOOR(cuMemcpy3DPeerAsync, _ptsz)(box, job->stream);
-}
-
-static CUDA_MEMCPY3D without_contexts(const CUDA_MEMCPY3D_PEER *box)
-{
-#define SIDE(w)                                                                                                        \
-	.w##XInBytes = box->w##XInBytes, .w##Y = box->w##Y, .w##Z = box->w##Z, .w##LOD = box->w##LOD,                  \
-	.w##MemoryType = box->w##MemoryType, .w##Host = box->w##Host, .w##Device = box->w##Device,                     \
-	.w##Array = box->w##Array, .w##Pitch = box->w##Pitch, .w##Height = box->w##Height
-	return (CUDA_MEMCPY3D){SIDE(src), SIDE(dst), .WidthInBytes = box->WidthInBytes, .Height = box->Height,
-			       .Depth = box->Depth};
-#undef SIDE
-}
-
-/* The copy as it is, in the current context; asynchronous ones on that stream. */
-static CUresult go_here(const struct job *job, CUstream stream)
-{
-	const CUDA_MEMCPY3D_PEER *box = &job->box;
-	size_t n = box->WidthInBytes;
-
-	if (!job->linear) {
-		CUDA_MEMCPY3D plain = without_contexts(box);
-
-		return job->sync ? DOOR(cuMemcpy3D_v2, _ptds)(&plain) : cuMemcpy3DAsync_v2(&plain, stream);
-	}
-	if (box->srcMemoryType == CU_MEMORYTYPE_HOST)
-		return job->sync ? DOOR(cuMemcpyHtoD_v2, _ptds)(box->dstDevice, box->srcHost, n)
-				 : cuMemcpyHtoDAsync_v2(box->dstDevice, box->srcHost, n, stream);
-	if (box->dstMemoryType == CU_MEMORYTYPE_HOST)
-		return job->sync ? DOOR(cuMemcpyDtoH_v2, _ptds)(box->dstHost, box->srcDevice, n)
-				 : cuMemcpyDtoHAsync_v2(box->dstHost, box->srcDevice, n, stream);
-	return job->sync ? DOOR(cuMemcpy, _ptds)(box->dstDevice, box->srcDevice, n)
-			 : cuMemcpyAsync(box->dstDevice, box->srcDevice, n, stream);
-}
-
-static CUresult wait_for_default(const struct job *job)
-{
-	return job->per_thread ? REAL(cuStreamSynchronize_ptsz)(NULL) : REAL(cuStreamSynchronize)(NULL);
-}
-
-/* What the calling context was given before is done first, and what it is given afterwards comes after the copy. */
-static CUresult go_away_now(const struct job *job, CUcontext away)
-{
-	CUresult result = wait_for_default(job);
-	bool pushed;
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!context_enter(away, &pushed))
-		return CUDA_ERROR_INVALID_CONTEXT;
-	result = go_here(job, NULL);
-	if (result == CUDA_SUCCESS)
-		result = wait_for_default(job);
-	context_leave(pushed);
-	return result;
-}
-
-/* In the away context: the copy, on a stream of its own, behind `before`; the program's stream goes on behind it. */
-static CUresult go_aside(const struct job *job, CUevent before)
-{
-	CUevent after = NULL;
-	CUcontext context;
-	CUstream aside;
-	CUresult result = REAL(cuStreamCreate)(&aside, CU_STREAM_NON_BLOCKING);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	result = REAL(cuStreamWaitEvent)(aside, before, 0);
-	if (result == CUDA_SUCCESS)
-		result = go_here(job, aside);
-	if (result == CUDA_SUCCESS) {
-		result = context_record_stream(aside, false, &after, &context);
-		if (result == CUDA_SUCCESS)
-			result = (job->per_thread ? REAL(cuStreamWaitEvent_ptsz) : REAL(cuStreamWaitEvent))(job->stream,
-													    after, 0);
-		/* The copy is made in any case: then nothing may overtake it. */
-		if (result != CUDA_SUCCESS)
-			result = REAL(cuStreamSynchronize)(aside);
-	}
-	if (after)
-		REAL(cuEventDestroy_v2)(after);
-	cuStreamDestroy_v2(aside);
-	return result;
-}
-
-static CUresult go_away(const struct job *job, CUcontext away)
-{
-	CUcontext context;
-	CUevent before;
-	bool pushed;
-
-	if (job->sync)
-		return go_away_now(job, away);
-	CUresult result = context_record_stream(job->stream, job->per_thread, &before, &context);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (context_enter(away, &pushed)) {
-		result = go_aside(job, before);
-		context_leave(pushed);
-	} else {
-		result = CUDA_ERROR_INVALID_CONTEXT;
-	}
-	REAL(cuEventDestroy_v2)(before);
-	return result;
-}
-
-/* ---- one copy ---- */
-
-static void count(enum way way)
-{
-	if (way == WAY_NONE) {
-		stats_add(STAT_peer_passed, 1);
-		log_once("a copy to or from heap memory of another GPU without peer access is left as it is (between "
-			 "host and GPU in a stream capture, or a list with arrays): the driver may refuse it");
-	} else if (way != WAY_AS_IT_IS) {
-		stats_add(STAT_peer_copies, 1);
-		if (way == WAY_AWAY)
-			log_once("copies between the host and heap memory of a GPU that is not the stream's, without "
-				 "peer access: each takes a detour by a stream of that GPU");
-	}
-}
-
-static bool make(struct job *job, CUresult *ret_result)
-{
-	struct enter_scope scope;
-	CUcontext away = NULL;
-
-	if (!enter_serve(&scope, false))
-		return false;
-	enum way way = find_way(job, &away);
-	count(way);
-	if (way != WAY_AS_IT_IS)
-		copy_submitted();
-	enter_leave(&scope, CUDA_SUCCESS);
-	if (way == WAY_PEER)
-		*ret_result = go_as_peer(job);
-	else if (way == WAY_AWAY)
-		*ret_result = go_away(job, away);
-	return way == WAY_PEER || way == WAY_AWAY;
-}
+/* ---- arguments to jobs ---- */
 
 static struct job linear(CUmemorytype to, CUdeviceptr dst, CUmemorytype from, CUdeviceptr src, size_t bytes)
 {
@@ -347,19 +72,21 @@ static struct job of_peer_3d(const CUDA_MEMCPY3D_PEER *box)
 	return (struct job){.box = *box, .is_peer = true};
 }
 
+/* ---- the entry points ---- */
+
 /* A NULL is the driver's to refuse. */
 static bool make_sync(CUresult *ret_result, struct job job, bool per_thread)
 {
 	job.sync = true;
 	job.per_thread = per_thread;
-	return make(&job, ret_result);
+	return copy_make(&job, ret_result);
 }
 
 static bool make_on(CUresult *ret_result, struct job job, CUstream stream, bool per_thread)
 {
 	job.stream = stream;
 	job.per_thread = per_thread;
-	return make(&job, ret_result);
+	return copy_make(&job, ret_result);
 }
 
 #define UNPACK(...)   __VA_ARGS__
@@ -455,21 +182,11 @@ static bool is_to_be_split(const struct list *list)
 			continue;
 		}
 		struct job job = job_at(list, i);
-		split |= find_way(&job, &away) != WAY_AS_IT_IS;
+		split |= copy_find_way(&job, &away) != WAY_AS_IT_IS;
 	}
 	if (split && arrays)
-		count(WAY_NONE);
+		copy_count(WAY_NONE);
 	return split && !arrays;
-}
-
-static CUresult go_one(const struct job *job)
-{
-	CUDA_MEMCPY3D plain = without_contexts(&job->box);
-
-	if (job->linear)
-		return DOOR(cuMemcpyAsync, _ptsz)(job->box.dstDevice, job->box.srcDevice, job->box.WidthInBytes,
-						  job->stream);
-	return DOOR(cuMemcpy3DAsync_v2, _ptsz)(&plain, job->stream);
 }
 
 static bool make_list(const struct list *list, size_t *ret_failed, CUresult *ret_result)
@@ -486,7 +203,7 @@ static bool make_list(const struct list *list, size_t *ret_failed, CUresult *ret
 	for (size_t i = 0; i < list->n && split && *ret_result == CUDA_SUCCESS; i++) {
 		struct job job = job_at(list, i);
 
-		*ret_result = go_one(&job);
+		*ret_result = copy_go_one(&job);
 		if (*ret_result != CUDA_SUCCESS && ret_failed)
 			*ret_failed = i;
 	}
