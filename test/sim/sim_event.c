@@ -19,25 +19,6 @@ CUevent sim_event(CUevent event)
 	return NULL;
 }
 
-static CUresult create(CUevent *ret_event, unsigned flags)
-{
-	CUevent event = spare;
-	unsigned long generation;
-
-	if (!ret_event || (flags & ~7u))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (event)
-		spare = event->next;
-	else
-		event = calloc(1, sizeof(*event));
-	generation = event->generation + 1;
-	*event = (struct CUevent_st){.next = events, .alive = true, .flags = flags, .generation = generation};
-	event->context = sim_context();
-	events = event;
-	*ret_event = event;
-	return CUDA_SUCCESS;
-}
-
 static CUresult destroy(CUevent event)
 {
 	CUevent *link = &events;
@@ -49,11 +30,36 @@ static CUresult destroy(CUevent event)
 	*link = event->next;
 	free(event->tips);
 	event->tips = NULL;
+	sim_shared_drop(event);
 	event->alive = false;
 	event->generation++;
 	event->next = spare;
 	spare = event;
 	return CUDA_SUCCESS;
+}
+
+CUresult sim_event_new(CUevent *ret_event, unsigned flags)
+{
+	CUevent event = spare;
+	unsigned long generation;
+	CUresult result;
+
+	if (!ret_event || (flags & ~7u))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (event)
+		spare = event->next;
+	else
+		event = calloc(1, sizeof(*event));
+	generation = event->generation + 1;
+	*event = (struct CUevent_st){.next = events, .alive = true, .flags = flags, .generation = generation};
+	event->context = sim_context();
+	events = event;
+	result = sim_shared_make(event);
+	if (result)
+		destroy(event);
+	else
+		*ret_event = event;
+	return result;
 }
 
 static void run_record(struct sim_work *work)
@@ -64,6 +70,8 @@ static void run_record(struct sim_work *work)
 	if (work->event.event->generation == work->event.generation)
 		work->event.event->time = now;
 	sim_unlock();
+	if (work->event.shared)
+		sim_shared_reach(work->event.shared, work->event.number);
 }
 
 static CUresult record(CUevent event, CUstream handle)
@@ -83,7 +91,12 @@ static CUresult record(CUevent event, CUstream handle)
 	work = sim_work_new("cuEventRecord", CU_GRAPH_NODE_TYPE_EVENT_RECORD, run_record);
 	work->event.event = event;
 	work->event.generation = event->generation + 1;
+	work->event.shared = event->shared;
+	uint64_t number = event->shared ? __atomic_add_fetch(&event->shared->recorded, 1, __ATOMIC_ACQ_REL) : 0;
+	work->event.number = number;
 	result = sim_submit(handle, work);
+	if (result && event->shared)
+		sim_shared_reach(event->shared, number);
 	if (result)
 		return result;
 	event->generation++;
@@ -136,6 +149,9 @@ static CUresult query(CUevent event)
 		return result;
 	if (event->context->dead)
 		return event->context->dead;
+	if (event->shared)
+		return sim_shared_is_reached(event->shared, event->shared->recorded) ? CUDA_SUCCESS
+										     : CUDA_ERROR_NOT_READY;
 	return !event->recorded || event->at.stream->done >= event->at.seq ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -147,7 +163,14 @@ static CUresult synchronize(CUevent event)
 	if (result)
 		return result;
 	context = event->context;
-	if (event->recorded)
+	struct sim_shared *shared = event->shared;
+	uint64_t number = shared ? shared->recorded : 0;
+	while (shared && !context->dead && !sim_shared_is_reached(shared, number)) {
+		sim_unlock();
+		usleep(20);
+		sim_lock();
+	}
+	if (!shared && event->recorded)
 		sim_wait_after(event->at);
 	sim_pool_trim();
 	return context->dead;
@@ -168,7 +191,7 @@ static CUresult elapsed(float *ret_ms, CUevent start, CUevent end)
 }
 
 SPELL_FREE(cuCtxRecordEvent, (CUcontext context, CUevent event), record_context(context, event))
-SPELL(cuEventCreate, (CUevent * event, unsigned flags), create(event, flags))
+SPELL(cuEventCreate, (CUevent * event, unsigned flags), sim_event_new(event, flags))
 SPELL_FREE(cuEventDestroy, (CUevent event), destroy(event))
 SPELL_FREE(cuEventDestroy_v2, (CUevent event), destroy(event))
 SPELL_STREAM(cuEventRecord, (CUevent event, CUstream stream), stream, record(event, stream))

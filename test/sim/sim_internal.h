@@ -386,6 +386,8 @@ struct sim_work {
 		struct {
 			CUevent event;
 			unsigned long generation;
+			struct sim_shared *shared; /* and the number of the record in it */
+			uint64_t number;
 		} event;
 		struct sim_work *list; /* types GRAPH and CONDITIONAL: its parts in order, owned */
 		struct sim_block *block;
@@ -420,6 +422,8 @@ struct CUevent_st {
 	unsigned long capture_id;
 	CUgraphNode *tips;
 	size_t n_tips;
+	struct sim_shared *shared; /* made for other processes (sim_ipc.c), or of another one */
+	int shared_file;
 };
 
 /* Handle to stream: 0 and CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, or a living stream. */
@@ -429,8 +433,21 @@ void sim_stream_unlink(CUstream stream);  /* from its context, when it is dead a
 /* A place in the order of work that comes after all that the context has been given so far. */
 CUresult sim_mark_context(CUcontext context, struct sim_after *ret_at);
 CUevent sim_event(CUevent event); /* NULL when it is none */
+CUresult sim_event_new(CUevent *ret_event, unsigned flags);
 /* Waits for values and writes of them, one after the other; its `owned` is the operations. */
 CUresult sim_values_work(struct sim_work **ret_work, unsigned n, const CUstreamBatchMemOpParams *ops);
+
+/* ---- sim_ipc.c: events that several processes know ---- */
+
+struct sim_shared {
+	uint64_t recorded, reached;
+};
+CUresult sim_shared_make(CUevent event); /* if its flags say so */
+void sim_shared_drop(CUevent event);
+void sim_shared_reach(struct sim_shared *shared, uint64_t number);
+bool sim_shared_is_reached(const struct sim_shared *shared, uint64_t number);
+/* As cuStreamWaitEvent, for its last record by anybody. */
+CUresult sim_shared_wait(CUstream stream, CUevent event);
 
 /* ---- sim_work.c: pieces of work, their order, the threads that do them ---- */
 

@@ -202,6 +202,8 @@ static CUresult wait_event(CUstream handle, CUevent event, unsigned flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (event->capture || stream->capture)
 		return sim_capture_wait(stream, event);
+	if (event->shared)
+		return sim_shared_wait(handle, event);
 	if (!event->recorded || event->at.stream->done >= event->at.seq)
 		return CUDA_SUCCESS;
 	work = sim_work_new("cuStreamWaitEvent", CU_GRAPH_NODE_TYPE_EMPTY, sim_nothing);
