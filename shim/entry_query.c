@@ -152,20 +152,20 @@ HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 /* ---- where an address belongs ---- */
 
 /*
- * Two kinds of memory are ours to answer for: a heap, whatever lives at the address, and system memory, of which the
- * driver knows nothing or something else. Managed memory that the program asked for as device memory is the driver's to
+ * Three kinds of memory are ours to answer for: a heap, whatever lives at the address, system memory, of which the
+ * driver knows nothing or something else, and what was opened from another process, of which it knows mappings. Managed memory that the program asked for as device memory is the driver's to
  * answer for, but for what ours_of_managed() says.
  */
 static bool is_ours_to_answer(CUdeviceptr address)
 {
 	struct ledger_row row;
 
-	return device_of(address) || ledger_find(LEDGER_SYSTEM, address, &row);
+	return device_of(address) || ledger_find(LEDGER_SYSTEM | LEDGER_TAKEN, address, &row);
 }
 
 static bool find(CUdeviceptr address, struct ledger_row *ret_row)
 {
-	return serve_find(address, ret_row) || ledger_find(LEDGER_SYSTEM, address, ret_row);
+	return serve_find(address, ret_row) || ledger_find(LEDGER_SYSTEM | LEDGER_TAKEN, address, ret_row);
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
@@ -195,10 +195,11 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigne
 }
 
 /*
- * Every attribute of a heap block; and of system memory, which has a host pointer in addition. Where it differs from a
- * cuMemAlloc block, on purpose: RDMA and its P2P tokens are not possible on memory that may move, legacy IPC (ipc.h) not for processes
- * without Spillway, hardware
- * decompression was not asked for (facts 3). What memory that never moves was made with is the driver's to say. Widths
+ * Every attribute of a heap block; of what was opened from another process; and of system memory, which has a host
+ * pointer in addition. Where it differs from a cuMemAlloc block, on purpose: RDMA and its P2P tokens are not possible on
+ * memory that may move, legacy IPC (ipc.h) only where the policy says that all processes run under Spillway (a library
+ * that reads 0 goes another way, one that reads 1 does not try another), hardware decompression was not asked for
+ * (facts 3). What memory that never moves was made with is the driver's to say. Widths
  * and the rest are what driver 580 writes for a cuMemAlloc block on an H200: flags are 32 bits wide, HOST_POINTER is
  * refused but cleared, P2P_TOKENS turns SYNC_MEMOPS on.
  */
@@ -250,6 +251,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
 		return ANSWER(word, row->asked_managed);
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		return ANSWER(word, row->kind == LEDGER_HEAP && policy_ipc(life_policy()));
 	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
 		return ANSWER(word, 0);
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:

@@ -203,12 +203,16 @@ static CUresult retain_of_heap(CUmemGenericAllocationHandle *handle, void *addr)
 HOOK_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
 	struct enter_scope scope;
+	struct ledger_row row;
 
 	stats_call(HOOK_cuMemRetainAllocationHandle);
 	if (!enter_serve(&scope, false))
 		return REAL(cuMemRetainAllocationHandle)(handle, addr);
 	if (device_of((CUdeviceptr)(uintptr_t)addr))
 		return enter_leave(&scope, retain_of_heap(handle, addr));
+	/* For the program it is cuMemAlloc memory of another process; a handle that says host would be taken at its word. */
+	if (ledger_find(LEDGER_TAKEN, (CUdeviceptr)(uintptr_t)addr, &row))
+		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
 	CUresult result = REAL(cuMemRetainAllocationHandle)(handle, addr);
 	if (result == CUDA_SUCCESS)
 		ledger_handle_ref(*handle);

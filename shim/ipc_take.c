@@ -5,6 +5,9 @@
  * One mapping for each block and device, however often it is opened; the last close unmaps it. Nothing may be unmapped
  * while work that knows the address is under way, so a close waits for the context; in a capture nobody may wait, and
  * the mapping is left for the next call to take down.
+ *
+ * To the driver it is a row of mappings, on the host or not; the program has opened one block of device memory. So the
+ * ledger has a row of it while it is open, from which its questions are answered (entry_query.c).
  */
 #include "shim/capture.h"
 #include "shim/context.h"
@@ -35,6 +38,7 @@ struct taken {
 	uint64_t bytes;    /* of the range */
 	uint64_t mapped;   /* of them, from the start */
 	unsigned count;    /* 0: closed, and still mapped */
+	bool known;        /* to the ledger */
 };
 
 static struct taken *all;
@@ -165,10 +169,12 @@ static CUresult take(struct taken *taken, int fd)
 		result = CUDA_ERROR_MAP_FAILED;
 	if (result == CUDA_SUCCESS)
 		result = REAL(cuMemSetAccess)(taken->at, taken->bytes, &access, 1);
-	if (result != CUDA_SUCCESS)
-		log_once("memory of process %d could not be mapped: %s", (int)taken->handle.pid,
-			 real_error_name(result));
-	return result;
+	if (result == CUDA_SUCCESS)
+		return result;
+	log_once("memory of process %d could not be mapped: %s%s", (int)taken->handle.pid, real_error_name(result),
+		 result == CUDA_ERROR_INVALID_DEVICE ? ", which is to say that this GPU cannot reach that one" : "");
+	/* What is told of one mapping is none of the errors that programs know of this call. */
+	return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_MAP_FAILED : result;
 }
 
 static CUresult fetch(struct taken *taken)
@@ -194,6 +200,32 @@ static bool is_for(const struct taken *taken, const struct ipc_handle *handle, C
 {
 	return taken->device == device && taken->handle.id == handle->id && taken->handle.pid == handle->pid &&
 	       taken->handle.start == handle->start && taken->handle.nonce == handle->nonce;
+}
+
+/* Of which device it is, the driver knows: this process may number them otherwise than the giver. */
+static void make_known(struct taken *taken)
+{
+	struct ledger_row *row = ledger_row_new(LEDGER_TAKEN);
+
+	if (!row)
+		return;
+	row->key = taken->at + taken->handle.offset;
+	row->bytes = taken->handle.bytes;
+	row->context = taken->context;
+	if (REAL(cuPointerGetAttribute)(&row->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, row->key) != CUDA_SUCCESS)
+		row->device = taken->device;
+	taken->known = ledger_span(row);
+	if (taken->known)
+		ledger_commit(row);
+	else
+		ledger_row_free(row);
+}
+
+static void make_unknown(struct taken *taken)
+{
+	if (taken->known)
+		ledger_row_free(ledger_take(LEDGER_TAKEN, taken->at + taken->handle.offset));
+	taken->known = false;
 }
 
 /* Take down what nobody has open any more, as far as that can be done now. */
@@ -259,7 +291,8 @@ CUresult ipc_open(const CUipcMemHandle *opaque, CUdeviceptr *ret_address)
 	if (!taken)
 		result = open_new(&handle, device, &taken);
 	if (result == CUDA_SUCCESS) {
-		taken->count++;
+		if (!taken->count++)
+			make_known(taken);
 		*ret_address = taken->at + handle.offset;
 	}
 	pthread_mutex_unlock(&one);
@@ -275,8 +308,8 @@ bool ipc_close(CUdeviceptr address, CUresult *ret_result)
 		taken = taken->next;
 	if (taken) {
 		*ret_result = taken->count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-		if (taken->count)
-			taken->count--;
+		if (taken->count && !--taken->count)
+			make_unknown(taken);
 		if (!taken->count)
 			take_down();
 	}

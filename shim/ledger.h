@@ -30,6 +30,7 @@ enum ledger_kind {
 	LEDGER_MAPPING = 1 << 7,    /* the program's own cuMemMap; handle says of what */
 	LEDGER_ARRAY = 1 << 8,      /* cuArrayCreate and kin; key is the handle */
 	LEDGER_SYSTEM = 1 << 9,     /* pages of the process (backend_system.c) */
+	LEDGER_TAKEN = 1 << 10,     /* memory of another process (ipc_take.c), while it is open */
 	LEDGER_FREEABLE = LEDGER_HEAP | LEDGER_DRIVER | LEDGER_MANAGED | LEDGER_ASYNC | LEDGER_SYSTEM,
 	/* With ->home: the program asked for device memory. Managed rows without are what it made itself. */
 	LEDGER_OURS = LEDGER_HEAP | LEDGER_MANAGED | LEDGER_SYSTEM,

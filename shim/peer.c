@@ -317,8 +317,12 @@ CUmemAccess_flags peer_access(CUcontext context, const struct ledger_row *row)
 {
 	CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
 	CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-	CUdevice device;
+	CUdevice device, opened;
 
+	/* The device that opened it reaches it, and no other (ipc_take.c). */
+	if (row->kind == LEDGER_TAKEN && context && context_device(context, &device) &&
+	    context_device(row->context, &opened) && device != opened)
+		return CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	if (row->kind != LEDGER_HEAP || !peer_is_any() || !context || !context_device(context, &device) ||
 	    device == row->device)
 		return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;

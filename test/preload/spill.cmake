@@ -50,6 +50,12 @@ add_test(NAME hold_test_native COMMAND hold_test)
 set_tests_properties(hold_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
                      "LD_LIBRARY_PATH=${SIM_FOLDER};SPILL_MODE=native")
 
+# ---- a CUDA-aware MPI, one rank a GPU ---- natively first, too
+spill_mode_test(mpi_test mpi.c)
+add_test(NAME mpi_test_native COMMAND mpi_test)
+set_tests_properties(mpi_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
+                     "LD_LIBRARY_PATH=${SIM_FOLDER};SPILL_MODE=native")
+
 # ---- what nobody foresaw ----
 spill_mode_test(surprise_test)
 
