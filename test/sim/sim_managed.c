@@ -9,7 +9,8 @@
  * Rules. From cuda.h 13.0 (cuMemAllocManaged, cuMemAdvise, cuMemPrefetchAsync):
  *   - a page is nowhere until it is first touched or prefetched, and then where that happened
  *   - it migrates to who touches it, unless it is where it is preferred and can be mapped from there, or the toucher is
- *     in accessed-by: then it is mapped over the link, in the second case without a fault. The CPU maps no device's memory
+ *     in accessed-by: then it is mapped over the link, in the second case without a fault. The CPU maps no device's memory,
+ *     and a device another one's where the two are wired (SIM_PEERS), whoever has enabled peer access; else it migrates
  *   - read-mostly pages are duplicated by reads, a write leaves the writer's copy alone; this advice beats the others
  *   - managed pages give way to each other and to what is allocated on a device; that never gives way to them
  * From the open UVM driver (uvm_va_policy, uvm_pmm_gpu): a page touched first by a device goes where it is preferred, and
@@ -260,9 +261,34 @@ static bool bring(struct sim_page *page, int device, bool keep, unsigned cause)
 	return true;
 }
 
+/* From a device to the CPU, or wherever it is not. */
+static void bring_home(struct sim_page *page, bool keep, unsigned cause)
+{
+	if (page->on)
+		count_out(page, __builtin_ctz(page->on) - 1, cause);
+	if (!keep)
+		leave_all_but(page, 0);
+	page->dirty = false;
+	page->on |= SIM_ON_CPU;
+	count_duplicate(page);
+	protect_all(page);
+}
+
+/* Some copy of it is where the device can read it. */
+static bool is_in_reach(const struct sim_page *page, int device)
+{
+	bool reached = page->on & SIM_ON_CPU;
+
+	for (int d = 0; d < sim.set.devices; d++)
+		reached = reached || (page->on & SIM_ON_DEVICE(d) && sim_can_reach(device, d));
+	return reached;
+}
+
 static void map_remote(struct sim_page *page, int device)
 {
 	populate(page);
+	if (!is_in_reach(page, device))
+		bring_home(page, false, SIM_UVM_TOUCHED);
 	page->remote |= SIM_ON_DEVICE(device);
 	protect(page, device);
 }
@@ -278,6 +304,18 @@ static void write_here(struct sim_page *page, int device)
 	protect_all(page);
 }
 
+/* Where it is preferred, if that is elsewhere and can be mapped from here. A first touch makes it there. */
+static bool is_preferred_elsewhere(struct sim_page *page, int device, unsigned preferred)
+{
+	int other = preferred && preferred != SIM_ON_CPU ? __builtin_ctz(preferred) - 1 : -1;
+
+	if (!preferred || preferred == SIM_ON_DEVICE(device) || (other >= 0 && !sim_can_reach(device, other)))
+		return false;
+	if (!page->on)
+		return other < 0 || bring(page, other, false, SIM_UVM_TOUCHED);
+	return page->on & preferred;
+}
+
 static void fault(struct sim_page *page, int device, int access)
 {
 	unsigned here = SIM_ON_DEVICE(device), preferred = page->read_mostly ? 0 : bit_of(&page->preferred);
@@ -289,12 +327,12 @@ static void fault(struct sim_page *page, int device, int access)
 			write_here(page, device);
 		return;
 	}
-	if (page->on && page->accessed_by & here && !page->read_mostly && preferred != here) {
+	if (page->accessed_by & here && !page->read_mostly && preferred != here && is_in_reach(page, device)) {
 		map_remote(page, device);
 		return;
 	}
 	count_gpu_fault(page, device, write);
-	if (preferred && preferred != here && (page->on & preferred || (!page->on && preferred == SIM_ON_CPU))) {
+	if (is_preferred_elsewhere(page, device, preferred)) {
 		map_remote(page, device);
 		return;
 	}
@@ -321,19 +359,6 @@ bool sim_managed_fault(uintptr_t address, int device, int access)
 		fault(page, device, access);
 	sim_unlock();
 	return page != NULL;
-}
-
-/* From a device to the CPU, or wherever it is not. */
-static void bring_home(struct sim_page *page, bool keep, unsigned cause)
-{
-	if (page->on)
-		count_out(page, __builtin_ctz(page->on) - 1, cause);
-	if (!keep)
-		leave_all_but(page, 0);
-	page->dirty = false;
-	page->on |= SIM_ON_CPU;
-	count_duplicate(page);
-	protect_all(page);
 }
 
 void sim_managed_touch(uintptr_t start, size_t bytes, bool write)
