@@ -164,6 +164,9 @@ static void every_reader_has_a_copy_until_one_writes(void **state)
 
 	(void)state;
 	writes(0, at, 1);
+	advise(at, CU_MEM_ADVISE_SET_ACCESSED_BY, 1);
+	reads(1, at);
+	is_on(at, ON(0));
 	advise(at, CU_MEM_ADVISE_SET_READ_MOSTLY, 0);
 	reads(1, at);
 	reads(2, at);

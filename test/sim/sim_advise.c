@@ -80,6 +80,8 @@ static void advise_page(struct sim_page *page, CUmem_advise advice, const CUmemL
 	switch (advice) {
 	case CU_MEM_ADVISE_SET_READ_MOSTLY:
 		page->read_mostly = true;
+		for (int d = 0; d < sim.set.devices; d++)
+			sim_managed_unmap(page, d);
 		break;
 	case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
 		page->read_mostly = false;

@@ -11,7 +11,8 @@
  *   - it migrates to who touches it, unless it is where it is preferred and can be mapped from there, or the toucher is
  *     in accessed-by: then it is mapped over the link, in the second case without a fault. The CPU maps no device's memory,
  *     and a device another one's where the two are wired (SIM_PEERS), whoever has enabled peer access; else it migrates
- *   - read-mostly pages are duplicated by reads, a write leaves the writer's copy alone; this advice beats the others
+ *   - read-mostly pages are duplicated by reads, a write leaves the writer's copy alone; this advice beats the others,
+ *     and takes down what is mapped over the link, so that who reads next has a copy
  *   - managed pages give way to each other and to what is allocated on a device; that never gives way to them
  * From the open UVM driver (uvm_va_policy, uvm_pmm_gpu): a page touched first by a device goes where it is preferred, and
  * where there is neither room nor anything to evict the device maps the page in host memory. Victims are those that
