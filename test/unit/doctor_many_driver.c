@@ -1,6 +1,6 @@
 /*
  * A libcuda of more GPUs than the simulation has (MANY_DEVICES), which does nothing at all: for what `spillway doctor`
- * measures. With MANY_LATE the copies between two of them take longer than there is time for all; with MANY_HANG they never
+ * measures. With MANY_LATE the first copy between two of them takes so many seconds; with MANY_HANG they never
  * end, with MANY_CRASH they crash.
  */
 #include <cuda.h>
@@ -80,7 +80,7 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr fro
 	static int n;
 
 	if (getenv("MANY_LATE") && !n++)
-		sleep(3); /* a third of --timeout 6 is less */
+		sleep((unsigned)atoi(getenv("MANY_LATE")));
 	while (getenv("MANY_HANG"))
 		pause();
 	if (getenv("MANY_CRASH"))

@@ -332,12 +332,13 @@ n/a (only the first 8 GPUs are measured) to 0, 1, 2, 3, 4, 5, 6, 7, 9
 n/a (only the first 8 GPUs are measured) to 0, 1, 2, 3, 4, 5, 6, 7, 8" MANY_DEVICES=10
 grep -q '"device": 9, "link": null, "performance_rank": null, "native_atomics": null, "bytes_per_second": null' "$here/out" ||
 	complain 'what the driver has no function for is null'
+# They have a third of the time, and what comes before them, on a machine with no time for us, two thirds.
 measures 'links that are too slow do not hold it up' 'R GB/s to 1; n/a (the time for it was over) to 2
 R GB/s to 0; n/a (the time for it was over) to 2
-n/a (the time for it was over) to 0, 1' MANY_DEVICES=3 MANY_LATE=1 --timeout 6
+n/a (the time for it was over) to 0, 1' MANY_DEVICES=3 MANY_LATE=7 --timeout 18
 promise='copies between GPUs that never end are a problem, and the rates to the host are still told'
 n=$((n + 1))
-doctor MANY_DEVICES=2 MANY_HANG=1 --timeout 2 --json
+doctor MANY_DEVICES=2 MANY_HANG=1 --timeout 15 --json
 [ $got = 3 ] || complain "exit status $got"
 [ "$(grep -c '"problem", "fact": "the driver does not come back from copies between GPUs"' "$here/out")" = 2 ] || complain 'it is not said'
 [ "$(grep -c '"to_device_bytes_per_second": [1-9].*"bytes_per_second": null' "$here/out")" = 2 ] || complain 'rates to the host are missing'
