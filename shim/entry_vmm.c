@@ -182,6 +182,28 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 	return enter_leave(&scope, result);
 }
 
+/*
+ * What found no room on the device is on the host, and its handle would say so; a library that asks (Open MPI) would then
+ * read the block by the CPU, which nobody can. As with what was spilled, the program is told what it asked for.
+ */
+static void note_retained(CUmemGenericAllocationHandle handle, int device)
+{
+	CUmemAllocationProp prop;
+
+	if (ledger_handle_ref(handle) || REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, handle) != CUDA_SUCCESS ||
+	    prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+		return;
+	struct ledger_row *row = ledger_row_new(LEDGER_HANDLE);
+	if (!row)
+		return;
+	row->key = handle;
+	row->device = device;
+	row->refs = 1;
+	row->spilled = row->borrowed = true;
+	memcpy(&row->asked_flags, &prop.allocFlags, sizeof(row->asked_flags));
+	ledger_commit(row);
+}
+
 /* A handle stands for one place: only of memory that has one for good. What it names is not used again by us. */
 static CUresult retain_of_heap(CUmemGenericAllocationHandle *handle, void *addr)
 {
@@ -197,6 +219,8 @@ static CUresult retain_of_heap(CUmemGenericAllocationHandle *handle, void *addr)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = REAL(cuMemRetainAllocationHandle)(handle, addr);
 	heap_pin_end(heap, address, 1, result == CUDA_SUCCESS ? PIN_LEFT : PIN_OFF);
+	if (result == CUDA_SUCCESS)
+		note_retained(*handle, row.device);
 	return result;
 }
 

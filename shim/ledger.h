@@ -64,6 +64,7 @@ struct ledger_row {
 	unsigned turn;              /* LEDGER_MANAGED: how many launches named it (ledger_find_ahead) */
 	bool on_host;               /* LEDGER_HANDLE: located in host memory, as the program asked */
 	bool spilled;               /* LEDGER_HANDLE: asked for on the device, made in host memory */
+	bool borrowed;              /* LEDGER_HANDLE: of a heap block on the host, retained; counted with the block */
 	bool handed_back;           /* LEDGER_HEAP of a pool: the program has freed it */
 	bool fixed;                 /* LEDGER_HEAP: by rule it never moves, and may be registered and exported */
 	bool sync_memops;           /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */

@@ -125,10 +125,12 @@ void serve_drop(struct ledger_row *row)
 {
 	if (!row)
 		return;
-	count_driver_memory(row, false);
+	if (!row->borrowed) {
+		count_driver_memory(row, false);
+		stats_add(STAT_frees, 1);
+	}
 	if (row->kind == LEDGER_ASYNC)
 		pool_unclaim(row->pool_id, row->bytes);
-	stats_add(STAT_frees, 1);
 	ledger_row_free(row);
 }
 

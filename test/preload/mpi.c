@@ -120,6 +120,7 @@ static void look_for_vmm(CUdeviceptr at)
 	MUST(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
 	CHECK(prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE && prop.location.id == device);
 	MUST(cuMemRelease(handle));
+	counts.retained++;
 }
 
 static void look_closer(struct pointer *pointer, CUdeviceptr at, size_t bytes)

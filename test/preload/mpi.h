@@ -26,6 +26,7 @@ struct mpi_counts {
 	unsigned gave, gave_not;             /* answers of cuIpcGetMemHandle */
 	unsigned opened, opened_not;         /* and of cuIpcOpenMemHandle */
 	unsigned capable;                    /* blocks that say they are for legacy IPC */
+	unsigned retained;                   /* that are memory of cuMemMap */
 };
 
 /* Before the fork, before the driver is used. */

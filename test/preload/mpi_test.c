@@ -159,6 +159,12 @@ static void release(enum home home, char *at)
 		MUST(cu.cuMemFree_v2((CUdeviceptr)(uintptr_t)at));
 }
 
+static void allocate_ballast(void)
+{
+	for (int i = 0; i < BALLAST; i++)
+		ballast[i] = child_alloc(BALLAST_BYTES);
+}
+
 static void begin(void)
 {
 	CUmodule module;
@@ -167,12 +173,14 @@ static void begin(void)
 	MUST(cu.cuModuleLoadData(&module, &image));
 	MUST(cu.cuModuleGetFunction(&ramp_kernel, module, "ramp"));
 	mpi_start(rank);
+	if (getenv("SPILLWAY_POLICY"))
+		allocate_ballast();
 	for (struct mail *m = mail; m < mail + MAIL; m++) {
 		m->send = allocate(m->home, m->bytes + 2 * m->front) + m->front;
 		m->receive = allocate(m->home, m->bytes + 2 * m->front) + m->front;
 	}
-	for (int i = 0; i < BALLAST; i++)
-		ballast[i] = child_alloc(BALLAST_BYTES);
+	if (!getenv("SPILLWAY_POLICY"))
+		allocate_ballast();
 }
 
 static void end(void)
@@ -342,6 +350,16 @@ static int goes_in_one_copy(void)
 	return result;
 }
 
+/* What never moves: some of it on the device, and some that found no room there. */
+static int goes_either_way(void)
+{
+	int result = exchanges();
+	struct mpi_counts n = mpi_counts();
+
+	CHECK(n.one_copy && n.two_copies && n.gave && n.gave_not && n.opened && !n.opened_not && n.retained);
+	return result;
+}
+
 static int is_refused_and_arrives(void)
 {
 	int result = exchanges();
@@ -359,6 +377,11 @@ static int both_exchange(void)
 static int both_exchange_by_ipc(void)
 {
 	return both(goes_in_one_copy);
+}
+
+static int both_go_either_way(void)
+{
+	return both(goes_either_way);
 }
 
 static int both_are_refused(void)
@@ -380,6 +403,14 @@ static void with_ipc_in_one(void **state)
 	run_both(both_exchange_by_ipc, ",ipc=yes", "REPLACES=1");
 }
 
+/* Such memory can be retained as a handle, and says that it is on the device whose memory it was asked for. */
+static void what_never_moves_goes_in_one_without_it(void **state)
+{
+	(void)state;
+	if (!is_native())
+		run_both(both_go_either_way, "", "SPILLWAY_POLICY=" MPI_POLICY);
+}
+
 static void where_gpus_do_not_reach_each_other_it_arrives_too(void **state)
 {
 	(void)state;
@@ -399,6 +430,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(without_ipc_everything_arrives_in_two_copies),
 	    cmocka_unit_test(with_ipc_in_one),
+	    cmocka_unit_test(what_never_moves_goes_in_one_without_it),
 	    cmocka_unit_test(where_gpus_do_not_reach_each_other_it_arrives_too),
 	    cmocka_unit_test(one_side_without_spillway_does_no_harm),
 	};
