@@ -3,7 +3,7 @@
 #
 #   off plugs view managed async llm tools     by test/gpu/memory_bars.py, whose head says what (all when none is named)
 #
-# Options (--rounds 3 --steps 10 --tokens 24) go to it. BUILD (default ./build) comes ready-made and OUT (default
+# Options (--rounds 3 --steps 10 --tokens 24 --uses auto,heap) go to it. BUILD (default ./build) comes ready-made and OUT (default
 # ./gpu-out) takes the logs, as for spill.sh. Managed and system memory stay below 256 MiB; memory is oversubscribed by
 # Spillway's device.budget alone.
 #

@@ -4,12 +4,13 @@
   plugs    the allocator functions for PyTorch and CuPy; tensors shared between two processes
   view     managed memory at one address for the CPU, CuPy and PyTorch
   managed  a small job in managed memory, prefetched and raw; in memory of the system: step / native, losses
-  async    a GPT job on cudaMallocAsync, its allocations served by the heap: step / native, at 1.5 times the budget
+  async    a GPT job on cudaMallocAsync, with async.use auto and heap: step / native, fitting and at 1.5 times the budget
   llm      a language model generates; need 1.5 times the budget, policy inference: tokens a second / static
   tools    compute-sanitizer, nsys and cuda-gdb with Spillway in front of a program
 
 Managed and system memory stay below 256 MiB; oversubscription is by Spillway's device.budget alone. Rows: parts.py.
 """
+import itertools
 import os
 import re
 import shutil
@@ -26,7 +27,7 @@ ASYNC = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
 
 
 class Memory(parts.Parts):
-    PARTS = {"off": 40, "plugs": 100, "view": 60, "managed": 150, "async": 200, "llm": 250, "tools": 120}
+    PARTS = {"off": 40, "plugs": 100, "view": 60, "managed": 150, "async": 300, "llm": 250, "tools": 120}
     DEFAULT = list(PARTS)
 
     def good(self, what, good, text=""):
@@ -87,10 +88,10 @@ class Memory(parts.Parts):
             self.add("native", None, 0)
             return
         base = statistics.median(last_median(steps) for steps in natives)
-        heap = {"async.use": "heap"}
-        for name, own, bar in (("fits", heap, 1.01), ("exact 1.5", {**settings("exact", natives[0].need, 1.5), **heap}, None),
-                               ("fast 1.5", {**settings("fast", natives[0].need, 1.5), **heap}, None)):
-            result, steps = self.run(name, command, own, ASYNC)
+        sides = {"fits": ({}, 1.01), **{f"{mode} 1.5": (settings(mode, natives[0].need, 1.5), None) for mode in ("exact", "fast")}}
+        for use, (side, (own, bar)) in itertools.product(self.options.uses, sides.items()):
+            name = f"{use}, {side}"
+            result, steps = self.run(name, command, {**own, "async.use": use}, ASYNC)
             if result.status != "ok" or not steps.complete:
                 self.failed(f"{name}: step / native", bar, result)
                 continue
@@ -154,6 +155,7 @@ def arguments():
     parser = parts.parser()
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--uses", type=lambda t: t.split(","), default=["auto", "heap"], help="of async.use")
     parser.add_argument("--tokens", type=int, default=24)
     return parser
 
