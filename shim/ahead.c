@@ -29,7 +29,7 @@ static uint64_t look_locked(int device)
 		struct promise *promise = &promises[i];
 
 		if (promise->event && REAL(cuEventQuery)(promise->event) == CUDA_SUCCESS) {
-			REAL(cuEventDestroy_v2)(promise->event);
+			context_event_give(promise->context, promise->event);
 			*promise = (struct promise){0};
 		}
 		if (promise->device == device)

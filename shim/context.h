@@ -73,7 +73,10 @@ CUresult context_wait_idle(CUcontext context);
 CUevent context_record(CUcontext context, bool *ret_gone);
 /* The context of a stream; the current one when the driver does not say. */
 CUcontext context_of_stream(CUstream stream, bool per_thread);
-/* The same for a stream; *ret_event, and the context it belongs to, are set on success alone. */
+/*
+ * The same for a stream; *ret_event, and the context it belongs to, are set on success alone. Who has done with it gives it
+ * back (context_event_give).
+ */
 CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_event, CUcontext *ret_context);
 
 #endif

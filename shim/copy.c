@@ -211,7 +211,7 @@ static CUresult go_aside(const struct job *job, CUevent before)
 			result = REAL(cuStreamSynchronize)(aside);
 	}
 	if (after)
-		REAL(cuEventDestroy_v2)(after);
+		context_event_give(context, after);
 	cuStreamDestroy_v2(aside);
 	return result;
 }
@@ -233,7 +233,7 @@ static CUresult go_away(const struct job *job, CUcontext away)
 	} else {
 		result = CUDA_ERROR_INVALID_CONTEXT;
 	}
-	REAL(cuEventDestroy_v2)(before);
+	context_event_give(context, before);
 	return result;
 }
 
