@@ -46,18 +46,18 @@
 #define HOOK_SUBMIT_SYNC SUBMIT
 #include "shim/hooks.def"
 
-/* Switched off for good (enter.h): nothing is counted, and nobody waits for what is inside the driver. */
-#define PASS_WHEN_OFF(name, args)                                                                                      \
+/* Counted; when switched off for good (enter.h) not even that, and nobody waits for what is inside the driver. */
+#define BEGIN(name, args)                                                                                              \
 	do {                                                                                                           \
 		if (__builtin_expect(life_stage() == STAGE_OFF, 0))                                                    \
 			return REAL(name) args;                                                                        \
+		stats_call(HOOK_##name);                                                                               \
 	} while (0)
 
 #define HOOK_SUBMIT(name, params, args)                                                                                \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
-		PASS_WHEN_OFF(name, args);                                                                             \
-		stats_call(HOOK_##name);                                                                               \
+		BEGIN(name, args);                                                                                     \
 		return submit_##name args;                                                                             \
 	}
 #define HOOK_HINT(name, params, args)                                                                                  \
@@ -65,8 +65,7 @@
 	{                                                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
-		PASS_WHEN_OFF(name, args);                                                                             \
-		stats_call(HOOK_##name);                                                                               \
+		BEGIN(name, args);                                                                                     \
 		return hint_##name(&result, ARGUMENTS args) ? result : submit_##name args;                             \
 	}
 #define HOOK_COPY(name, params, args)                                                                                  \
@@ -74,8 +73,7 @@
 	{                                                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
-		PASS_WHEN_OFF(name, args);                                                                             \
-		stats_call(HOOK_##name);                                                                               \
+		BEGIN(name, args);                                                                                     \
 		if (!peer_is_any())                                                                                    \
 			return submit_##name args;                                                                     \
 		if (copy_##name(&result, ARGUMENTS args))                                                              \
@@ -87,8 +85,7 @@
 #define HOOK_FORWARD(name, params, args)                                                                               \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
-		PASS_WHEN_OFF(name, args);                                                                             \
-		stats_call(HOOK_##name);                                                                               \
+		BEGIN(name, args);                                                                                     \
 		return REAL(name) args;                                                                                \
 	}
 #include "shim/hooks.def"
@@ -123,8 +120,7 @@ static inline bool is_per_thread(const char *name)
 #define HOOK_SUBMIT_SYNC(name, params, args)                                                                           \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
-		PASS_WHEN_OFF(name, args);                                                                             \
-		stats_call(HOOK_##name);                                                                               \
+		BEGIN(name, args);                                                                                     \
 		CUresult result = submit_##name args;                                                                  \
 		if (__builtin_expect(ledger_n_sync_memops() != 0, 0))                                                  \
 			return finish_memop(result, is_per_thread(#name));                                             \
@@ -135,8 +131,7 @@ static inline bool is_per_thread(const char *name)
 	{                                                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
-		PASS_WHEN_OFF(name, args);                                                                             \
-		stats_call(HOOK_##name);                                                                               \
+		BEGIN(name, args);                                                                                     \
 		bool any = peer_is_any();                                                                              \
 		if (any && copy_##name(&result, ARGUMENTS args))                                                       \
 			return result;                                                                                 \
