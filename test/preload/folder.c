@@ -20,6 +20,11 @@ int folder_make(void **state)
 	return 0;
 }
 
+int folder_make_for_all(void **state)
+{
+	return folder_make(state) || setenv("XDG_RUNTIME_DIR", folder, 1);
+}
+
 int folder_remove(void **state)
 {
 	(void)state;

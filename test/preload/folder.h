@@ -12,6 +12,9 @@ extern char runtime[96]; /* the setting by which children find it */
 int folder_make(void **state);
 int folder_remove(void **state);
 
+/* For a whole group of tests: children find it in the environment that they inherit. With folder_remove() behind it. */
+int folder_make_for_all(void **state);
+
 /* How many of the library's files have this in their name; ret_path, if not NULL: the last one of them. */
 unsigned folder_files(const char *part, char ret_path[256]);
 /* Remove them all, with the library's folder. */

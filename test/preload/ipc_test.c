@@ -2,6 +2,7 @@
  * Memory of one process in another by cuIpcGetMemHandle and cuIpcOpenMemHandle, with data behind it on both sides. A part
  * is a process that gives, and one that takes and was made before either had used the driver; they speak by two pipes.
  */
+#include "test/preload/folder.h"
 #include "test/preload/child.h"
 
 #include <errno.h>
@@ -381,13 +382,7 @@ int main(void)
 	    cmocka_unit_test(who_cannot_open_it_is_told_so),
 	    cmocka_unit_test(what_fails_on_the_way_leaves_nothing_behind),
 	};
-	char folder[] = "/tmp/spillway_ipc.XXXXXX", below[64];
 
-	if (!mkdtemp(folder))
-		return 1;
-	setenv("XDG_RUNTIME_DIR", folder, 1);
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 	/* One that was killed leaves its socket, which the next one removes when it is old. */
-	snprintf(below, sizeof(below), "rm -rf %s", folder);
-	return system(below) ? 1 : failed;
+	return cmocka_run_group_tests(tests, folder_make_for_all, folder_remove);
 }

@@ -3,6 +3,7 @@
  * it uses, send each other the contents of blocks of all sizes and add them up, while kernels beside it use everything
  * else. Natively first: what it expects is what the driver does. Every byte is looked at; a watchdog ends what hangs.
  */
+#include "test/preload/folder.h"
 #include "test/preload/child.h"
 #include "test/preload/mpi.h"
 
@@ -434,14 +435,8 @@ int main(void)
 	    cmocka_unit_test(where_gpus_do_not_reach_each_other_it_arrives_too),
 	    cmocka_unit_test(one_side_without_spillway_does_no_harm),
 	};
-	char folder[] = "/tmp/spillway_mpi.XXXXXX", below[64];
 
 	if (!getenv("SPILL_MODE"))
 		setenv("SPILL_MODE", "static", 1);
-	if (!mkdtemp(folder))
-		return 1;
-	setenv("XDG_RUNTIME_DIR", folder, 1);
-	int failed = cmocka_run_group_tests(tests, NULL, NULL);
-	snprintf(below, sizeof(below), "rm -rf %s", folder);
-	return system(below) ? 1 : failed;
+	return cmocka_run_group_tests(tests, folder_make_for_all, folder_remove);
 }

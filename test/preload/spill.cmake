@@ -51,7 +51,7 @@ set_tests_properties(hold_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVI
                      "LD_LIBRARY_PATH=${SIM_FOLDER};SPILL_MODE=native")
 
 # ---- a CUDA-aware MPI, one rank a GPU ---- natively first, too
-spill_mode_test(mpi_test mpi.c)
+spill_mode_test(mpi_test mpi.c folder.c)
 target_compile_definitions(mpi_test PRIVATE MPI_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/mpi.yaml")
 add_test(NAME mpi_test_native COMMAND mpi_test)
 set_tests_properties(mpi_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
