@@ -11,8 +11,9 @@
 /*
  * Blocks up to this size are wanted whole, whatever part a pointer seems to mean: guessing one tensor's end by another's
  * start was wrong too often where memory is reused with another layout, and what is left out then is read over the link
- * by kernels that read it many times (GPT, 1.25: 350 ms a step with guesses, 170 without). In
- * `fast` what lies before the pointer belongs to it, too: the submission holds the whole block, so what of it is not
+ * by kernels that read it many times (GPT, 1.25: 350 ms a step with guesses, 170 without).
+ *
+ * In `fast` what lies before the pointer belongs to it, too: the submission holds the whole block, so what of it is not
  * mapped would have to be mapped on the host first, which takes half as long as bringing it (GPT, 1.5: 244 ms a step, 262
  * without). In `exact` all of it is mapped anyway (406 ms with, 396 without).
  */

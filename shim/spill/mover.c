@@ -240,7 +240,7 @@ static bool rest_is_due(const struct engine *engine)
  */
 static bool wants_proofs(const struct engine *engine)
 {
-	bool moves = engine->copied && clock_now() - engine->copied < LULL_NS;
+	bool moves = clock_now() - engine->copied < LULL_NS;
 
 	return !engine->exact && engine->out.n < MOVES_AT_ONCE && (moves || atomic_load(&engine->n_waiters));
 }
