@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As in shim/spill/listen.c. */
-#define WHOLE_BYTES ((uint64_t)128 << 20)
-
 /* ---- what the policy says ---- */
 
 static struct policy_decision decide(struct building *b, const struct replay_block *block)
@@ -216,7 +213,7 @@ static bool name(struct building *b, const struct replay_named *named)
 		end = sure = all;
 	else {
 		sure = extent_end(b->extents, life->unit, named->offset);
-		end = all > WHOLE_BYTES ? sure : all;
+		end = all > extent_whole(b->setting->budget) ? sure : all;
 	}
 	return name_bytes(b, life, named->offset, end, sure < block->bytes ? sure : block->bytes);
 }
@@ -229,8 +226,7 @@ static bool launched(struct building *b, uint32_t which, uint32_t at)
 	struct job_event event = {
 	    .kind = JOB_LAUNCH, .from = job->n_named, .function = submit->function, .block = REPLAY_NONE, .event = at};
 
-	if (b->launches++ % EXTENT_AGE == 0)
-		extent_age(b->extents);
+	b->launches++;
 	for (uint32_t i = 0; i < submit->n; i++) {
 		const struct life *life = &b->lives[named[i].block];
 
@@ -241,6 +237,8 @@ static bool launched(struct building *b, uint32_t which, uint32_t at)
 		if (!name(b, &named[i]))
 			return false;
 	event.n = (uint32_t)(job->n_named - event.from);
+	if (event.n)
+		extent_submitted(b->extents, 0);
 	/* Most name again what they named the last time: one list is enough. */
 	if (event.n && b->last[which].n == event.n &&
 	    !memcmp(job->named + b->last[which].from, job->named + event.from, event.n * sizeof(*job->named))) {

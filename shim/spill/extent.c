@@ -31,6 +31,7 @@ struct leaf {
 
 struct extents {
 	uint32_t age;
+	uint64_t submitted; /* in this age */
 	struct leaf *leaf[LEAVES];
 };
 
@@ -105,9 +106,19 @@ void extent_note(struct extents *extents, uint32_t block, uint64_t block_bytes, 
 	};
 }
 
-void extent_age(struct extents *extents)
+void extent_submitted(struct extents *extents, uint64_t period)
 {
+	if (++extents->submitted < (period > EXTENT_AGE ? period : EXTENT_AGE))
+		return;
+	extents->submitted = 0;
 	extents->age++;
+}
+
+uint64_t extent_whole(uint64_t budget)
+{
+	uint64_t share = budget / EXTENT_WHOLE_SHARE;
+
+	return share < EXTENT_WHOLE_LEAST ? EXTENT_WHOLE_LEAST : share > EXTENT_WHOLE_MOST ? EXTENT_WHOLE_MOST : share;
 }
 
 /* The first unit from `unit` on in this leaf that has a start; EMPTY: none. */

@@ -32,11 +32,23 @@ void extent_note(struct extents *extents, uint32_t block, uint64_t block_bytes, 
 #define EXTENT_VIEW ((uint64_t)1 << 20)
 uint64_t extent_end(struct extents *extents, uint32_t block, uint64_t offset);
 /*
- * A new age begins: starts that were not seen in the one that ends, nor since, are forgotten. To be called after each
- * plan_period() submissions, EXTENT_AGE at least (and when no period is known): starts in use then live on.
+ * A submission has named something, and the program repeats itself after so many of those (plan_period(); 0: not known).
+ * After each period, EXTENT_AGE submissions at least, a new age begins: starts that were not seen in the one that ends,
+ * nor since, are forgotten. Starts in use live on.
  */
 #define EXTENT_AGE 2048
-void extent_age(struct extents *extents);
+void extent_submitted(struct extents *extents, uint64_t period);
+/*
+ * Blocks up to so many bytes are wanted whole, whatever part a pointer seems to mean. A guess that is too short leaves
+ * memory on the host, and kernels that read it over the link many times (GPT, 1.25: 350 ms a step with guesses in blocks
+ * up to 128 MiB, 170 without; ResNet, 1.5, whose blocks of 294 MiB hold one tensor in the forward and several in the
+ * backward pass: see README). One that is too long moves memory for nothing, but never more than this share of the
+ * budget, which is what one allocation of that size would have moved.
+ */
+#define EXTENT_WHOLE_LEAST ((uint64_t)128 << 20)
+#define EXTENT_WHOLE_MOST  ((uint64_t)512 << 20)
+#define EXTENT_WHOLE_SHARE 16
+uint64_t extent_whole(uint64_t budget);
 /* The block is gone: what is at its place later is another one. */
 void extent_forget(struct extents *extents, uint32_t block);
 

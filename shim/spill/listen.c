@@ -8,17 +8,6 @@
 
 #include <stdlib.h>
 
-/*
- * Blocks up to this size are wanted whole, whatever part a pointer seems to mean: guessing one tensor's end by another's
- * start was wrong too often where memory is reused with another layout, and what is left out then is read over the link
- * by kernels that read it many times (GPT, 1.25: 350 ms a step with guesses, 170 without).
- *
- * In `fast` what lies before the pointer belongs to it, too: the submission holds the whole block, so what of it is not
- * mapped would have to be mapped on the host first, which takes half as long as bringing it (GPT, 1.5: 244 ms a step, 262
- * without). In `exact` all of it is mapped anyway (406 ms with, 396 without).
- */
-#define WHOLE_BYTES ((uint64_t)128 << 20)
-
 /* ---- names to pieces ---- */
 
 bool listen_add_to(uint32_t **list, unsigned *n, unsigned *room, uint32_t piece)
@@ -59,7 +48,12 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 		extent_note(engine->extents, block, all, offset);
 	if (named->bytes) {
 		end = named->bytes < all - offset ? offset + named->bytes : all;
-	} else if (all <= WHOLE_BYTES) {
+	} else if (all <= extent_whole(atomic_load(&engine->device->budget.limit))) {
+		/*
+		 * In `fast` what lies before the pointer belongs to it, too: the submission holds the whole block, so what
+		 * of it is not mapped would have to be mapped on the host first, which takes half as long as bringing it
+		 * (GPT, 1.5: 244 ms a step, 262 without). In `exact` all of it is mapped anyway (406 ms with, 396 without).
+		 */
 		*ret_first = engine->exact ? unit : block;
 		end = all;
 	} else {
@@ -208,8 +202,11 @@ bool listen_read(struct engine *engine)
 
 		record_submission(engine, function, some, n);
 		count_foreseen(engine, n_pieces);
-		if (n_pieces)
+		if (n_pieces) {
 			plan_note(engine->plan, function, engine->pieces, n_pieces);
+			if (engine->extents)
+				extent_submitted(engine->extents, plan_period(engine->plan));
+		}
 		if (trace_is_on())
 			look_for_step(engine);
 		engine->n_submissions++;

@@ -14,6 +14,7 @@
 #include "test/unit/seed.h"
 
 #define MIB  ((uint64_t)1 << 20)
+#define GIB  ((uint64_t)1 << 30)
 #define UNIT (2 * MIB)
 
 static void an_end_is_the_next_start(void **state)
@@ -51,6 +52,12 @@ static void a_view_does_not_end_its_tensor(void **state)
 	extent_free(extents);
 }
 
+static void new_age(struct extents *extents)
+{
+	for (int i = 0; i < EXTENT_AGE; i++)
+		extent_submitted(extents, 0);
+}
+
 static void starts_grow_old(void **state)
 {
 	(void)state;
@@ -61,15 +68,43 @@ static void starts_grow_old(void **state)
 	extent_note(extents, 0, 64 * MIB, 21 * MIB);
 	extent_note(extents, 0, 64 * MIB, 40 * MIB);
 	for (int age = 0; age < 5; age++) {
-		extent_age(extents);
+		new_age(extents);
 		assert_int_equal(extent_end(extents, 0, 0), age ? 21 * MIB : 20 * MIB);
 		extent_note(extents, 0, 64 * MIB, 21 * MIB); /* seen in every age */
 		assert_int_equal(extent_end(extents, 0, 22 * MIB), age ? 64 * MIB : 40 * MIB);
 	}
-	extent_age(extents);
-	extent_age(extents);
+	new_age(extents);
+	new_age(extents);
 	assert_int_equal(extent_end(extents, 0, 0), 64 * MIB);
 	extent_free(extents);
+}
+
+static void an_age_is_a_period_but_no_less_than_so_long(void **state)
+{
+	(void)state;
+	static const uint64_t periods[] = {0, 1, EXTENT_AGE, EXTENT_AGE + 1, 100 * EXTENT_AGE};
+	struct extents *extents = extent_new();
+
+	for (unsigned i = 0; i < sizeof(periods) / sizeof(*periods); i++) {
+		uint64_t age = periods[i] < EXTENT_AGE ? EXTENT_AGE : periods[i];
+
+		extent_note(extents, 0, 64 * MIB, 20 * MIB);
+		for (uint64_t k = 1; k < 2 * age; k++)
+			extent_submitted(extents, periods[i]);
+		assert_int_equal(extent_end(extents, 0, 0), 20 * MIB);
+		extent_submitted(extents, periods[i]);
+		assert_int_equal(extent_end(extents, 0, 0), 64 * MIB);
+	}
+	extent_free(extents);
+}
+
+static void blocks_up_to_a_share_of_the_budget_are_whole(void **state)
+{
+	(void)state;
+	assert_int_equal(extent_whole(0), 128 * MIB);
+	assert_int_equal(extent_whole(1 * GIB), 128 * MIB);
+	assert_int_equal(extent_whole(4 * GIB), 256 * MIB);
+	assert_int_equal(extent_whole(100 * GIB), 512 * MIB);
 }
 
 static void a_new_block_knows_nothing_of_the_old(void **state)
@@ -108,7 +143,7 @@ static void random_starts_as_a_list_has_them(void **state)
 		int i = (int)seed_below(&seed, STARTS);
 
 		if (seed_below(&seed, 300) == 0) {
-			extent_age(extents);
+			new_age(extents);
 			age++;
 		}
 		extent_note(extents, BLOCK, bytes, starts[i]);
@@ -131,6 +166,8 @@ int main(void)
 	    cmocka_unit_test(an_end_is_the_next_start),
 	    cmocka_unit_test(a_view_does_not_end_its_tensor),
 	    cmocka_unit_test(starts_grow_old),
+	    cmocka_unit_test(an_age_is_a_period_but_no_less_than_so_long),
+	    cmocka_unit_test(blocks_up_to_a_share_of_the_budget_are_whole),
 	    cmocka_unit_test(a_new_block_knows_nothing_of_the_old),
 	    cmocka_unit_test(random_starts_as_a_list_has_them),
 	};

@@ -130,11 +130,10 @@ static void load_line(struct loading *loading, char *line)
 		free(copy);
 	} else if (sscanf(line, "L %llx%n", &number, &length) == 1) {
 		loading->n_names = 0;
-		if (trace->n_launches % EXTENT_AGE == 0)
-			extent_age(loading->extents);
 		pointers(loading, line + length, true);
 		pointers(loading, line + length, false);
 		sim_add_event(trace, SIM_LAUNCH, number, loading->names, loading->n_names);
+		extent_submitted(loading->extents, 0);
 	}
 }
 
