@@ -12,6 +12,8 @@
 #include "shim/stats.h"
 
 #define PATIENCE_NS 50000000
+/* Of what the link takes for the pieces named, to allow for mapping and for others that are served in between. */
+#define BRING_FACTOR 2
 /* Free device memory the mover tries to have, so that copies in need not wait: some of the largest pieces. */
 #define RESERVE_SHARE 32
 #define RESERVE_MOST  ((uint64_t)256 << 20)
@@ -215,13 +217,28 @@ static bool want_pieces(struct engine *engine, unsigned n)
 	return missing;
 }
 
+/*
+ * Has it waited in vain? The device gets no further while nothing is submitted, so beside the patience with it there is
+ * the time in which all that is named can be brought, each piece after another has made room.
+ */
+static bool is_out_of_patience(struct engine *engine, const struct waiter *waiter)
+{
+	uint64_t since = waiter->since > engine->progress ? waiter->since : engine->progress;
+	uint64_t waited = clock_now() - since, units = 0;
+
+	if (waited <= PATIENCE_NS || engine->in.n || engine->out.n)
+		return false;
+	for (unsigned i = listen_pieces(engine, waiter->named, waiter->n); i-- > 0;)
+		units += engine->arena->states[engine->pieces[i]].units_of_piece;
+	return waited > PATIENCE_NS + BRING_FACTOR * units * (engine->in.unit_ns + engine->out.unit_ns);
+}
+
 /* Is there anything this submission should go on waiting for? Begins what can be begun. */
 static bool is_waiting(struct engine *engine, struct waiter *waiter)
 {
-	uint64_t since = waiter->since > engine->progress ? waiter->since : engine->progress;
 	bool want = choose_may_move(engine) && !engine->exact && link_open(engine);
 
-	if (want && clock_now() - since > PATIENCE_NS && !engine->in.n && !engine->out.n) {
+	if (want && is_out_of_patience(engine, waiter)) {
 		engine->stalled = true;
 		stats_add(STAT_waits_given_up, 1);
 		want = false;

@@ -60,6 +60,9 @@ set_tests_properties(mpi_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVIR
 # ---- what nobody foresaw ----
 spill_mode_test(surprise_test)
 
+# ---- how far a pointer reaches ----
+spill_mode_test(reach_test)
+
 # ---- what a launch is asked for while nothing moves ----
 spill_mode_test(proof_test)
 

@@ -30,7 +30,8 @@ static unsigned n_rounds;
 
 static void add_body(const struct sim_launch *launch, void **args)
 {
-	CUdeviceptr block = *(CUdeviceptr *)args[0], end = block + *(uint64_t *)args[1];
+	/* The first parameter is for the library to see; it comes here translated. */
+	CUdeviceptr block = ~*(CUdeviceptr *)args[2], end = block + *(uint64_t *)args[1];
 
 	(void)launch;
 	for (; block < end; block += 2 * MIB) {
@@ -40,13 +41,14 @@ static void add_body(const struct sim_launch *launch, void **args)
 	}
 }
 
-static const size_t add_bytes[] = {8, 8};
-static const struct sim_kernel kernels[] = {{"add", add_body, 2, add_bytes}};
+static const size_t add_bytes[] = {8, 8, 8};
+static const struct sim_kernel kernels[] = {{"add", add_body, 3, add_bytes}};
 static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
 
 static void touch(CUdeviceptr block, uint64_t bytes)
 {
-	void *args[] = {&block, &bytes};
+	CUdeviceptr hidden = ~block;
+	void *args[] = {&block, &bytes, &hidden};
 
 	MUST(cu.cuLaunchKernel(add, 4, 1, 1, 64, 1, 1, 0, NULL, args, NULL));
 }

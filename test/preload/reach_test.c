@@ -1,0 +1,140 @@
+/*
+ * How far a pointer reaches: two tensors that take turns, each most of the budget. All of one is brought before it is
+ * read, however long that takes; and when the blocks were cut into small tensors while the job started, what was seen in
+ * their midst then does not leave the rest of them on the host for ever.
+ */
+#include "test/preload/scene.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "shim/spill/extent.h"
+
+/* Two of these do not fit, and they are too large to be wanted whole without a reason. */
+#define LARGE  (208 * MIB)
+#define BUDGET (256 * MIB)
+#define TENSOR (16 * MIB)
+/* Submissions after which what was seen at the beginning is forgotten, whatever the period: two ages, and some. */
+#define QUIET (2 * EXTENT_AGE + 256)
+/* Reading 2 MiB over the link takes longer than bringing it, as on a real GPU. */
+#define REMOTE_US 10000
+#define ROUNDS    16
+#define COUNT     4 /* the last ones count */
+
+static CUfunction look;
+static unsigned n_remote, n_looks;
+
+/* Is what the kernel reads on the device? Its first parameter is for the library to see; it comes here translated. */
+static void look_body(const struct sim_launch *launch, void **args)
+{
+	CUdeviceptr block = ~*(CUdeviceptr *)args[2], end = block + *(uint64_t *)args[1];
+
+	(void)launch;
+	for (; block < end; block += 2 * MIB) {
+		bool remote = sim_where(block) != 'D';
+
+		n_remote += remote;
+		n_looks++;
+		if (remote)
+			usleep(REMOTE_US);
+	}
+}
+
+static const size_t look_bytes[] = {8, 8, 8};
+static const struct sim_kernel kernels[] = {{"look", look_body, 3, look_bytes}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+
+static void launch(CUdeviceptr block, uint64_t bytes)
+{
+	CUdeviceptr hidden = ~block;
+	void *args[] = {&block, &bytes, &hidden};
+
+	MUST(cu.cuLaunchKernel(look, 4, 1, 1, 64, 1, 1, 0, NULL, args, NULL));
+}
+
+static CUdeviceptr large[2], small;
+
+static void start(void)
+{
+	CUmodule module;
+
+	driver_start(0);
+	MUST(cu.cuModuleLoadData(&module, &image));
+	MUST(cu.cuModuleGetFunction(&look, module, "look"));
+	small = child_alloc(4 * MIB);
+	for (int i = 0; i < 2; i++)
+		large[i] = child_alloc(LARGE);
+}
+
+static int take_turns(void)
+{
+	for (int round = 0; round < ROUNDS; round++) {
+		if (round == ROUNDS - COUNT)
+			n_remote = n_looks = 0;
+		for (int i = 0; i < 2; i++) {
+			launch(large[i], LARGE);
+			MUST(cu.cuCtxSynchronize());
+		}
+	}
+	printf("%u of %u looks at memory of the host\n", n_remote, n_looks);
+	CHECK(!scene_moves() || n_remote < n_looks / 6);
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static int all_of_it_is_brought(void)
+{
+	start();
+	return take_turns();
+}
+
+static int old_starts_are_forgotten(void)
+{
+	start();
+	for (int i = 0; i < 2; i++)
+		for (uint64_t at = 0; at < LARGE; at += TENSOR)
+			launch(large[i] + at, TENSOR);
+	MUST(cu.cuCtxSynchronize());
+	for (int i = 0; i < QUIET; i++) {
+		launch(small, 2 * MIB);
+		if (i % 64 == 63)
+			MUST(cu.cuCtxSynchronize());
+	}
+	return take_turns();
+}
+
+static void run(int (*program)(void))
+{
+	char set[128];
+	const char *settings[] = {
+	    "SIM_MEMORY=512MiB", "SIM_HOST_MEMORY=1GiB", "SIM_FILL=0", "SIM_PIECE_US=15", set, NULL};
+
+	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=%zuMiB,host.budget=512MiB", scene_mode(),
+		 BUDGET / MIB);
+	assert_int_equal(child_run(settings, program), 0);
+}
+
+static void a_tensor_as_large_as_the_budget(void **state)
+{
+	(void)state;
+	run(all_of_it_is_brought);
+}
+
+static void a_block_that_was_cut_once(void **state)
+{
+	(void)state;
+	run(old_starts_are_forgotten);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_tensor_as_large_as_the_budget),
+	    cmocka_unit_test(a_block_that_was_cut_once),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
