@@ -242,6 +242,15 @@ static void find_lenders(const struct device *device, struct heap_config *config
 
 _Static_assert(POLICY_CHUNK_LEAST == HEAP_UNIT, "heap.chunk is what the heap can have");
 
+/*
+ * In `fast` pieces follow each other on the link, each way: the next one comes in as soon as one is out, so short ones
+ * wait less for each other, and less memory is on its way. A step of GPT, 1.25 / 1.5 / 2.0: 142 / 258 / 433 ms, with
+ * pieces up to 128 MiB 152 / 269 / 449 (1.25 on another machine); one with sequences of varying length, 1.5: 223 and
+ * 275. In a gap of `exact` nothing else runs, and what counts is how many mappings change (ResNet, 1.5: 187 ms with
+ * 128 MiB, 201 with 64).
+ */
+#define FAST_PIECE ((uint64_t)32 << 20)
+
 static struct heap *make_heap(struct device *device)
 {
 	struct heap *heap = NULL;
@@ -268,6 +277,7 @@ static struct heap *make_heap(struct device *device)
 		resolve(policy_heap_release_threshold(life_policy()), device->total, keep_of(&device->budget)),
 	    .keep_host = keep_of(&host_budget),
 	    .piece_bytes = resolve(policy_heap_chunk(life_policy()), 0, 0),
+	    .piece_most = policy_spill_mode(life_policy()) == POLICY_SPILL_FAST ? FAST_PIECE : 0,
 	};
 	find_lenders(device, &config);
 	for (unsigned i = 0; i < config.n_lenders; i++)

@@ -13,6 +13,8 @@
 #define PIECE_SHARE 32
 #define PIECE_LEAST 2
 #define PIECE_MOST  64
+/* As in shim/device.c. */
+#define FAST_PIECE 16
 /* A line of a file can name some thousand pieces: 2 GiB of them is more than any job that was recorded. */
 #define NAMED_MOST ((uint64_t)1 << 28)
 
@@ -53,7 +55,7 @@ bool cut_add_named(struct building *b, uint32_t piece, uint64_t bytes)
 
 uint32_t job_most_units(const struct job_setting *setting)
 {
-	uint64_t units = setting->budget / PIECE_SHARE / JOB_UNIT;
+	uint64_t units = setting->budget / PIECE_SHARE / JOB_UNIT, most = setting->fast ? FAST_PIECE : PIECE_MOST;
 
 	if (setting->policy) {
 		struct policy_size chunk = policy_heap_chunk(setting->policy);
@@ -61,7 +63,7 @@ uint32_t job_most_units(const struct job_setting *setting)
 		if (chunk.kind == POLICY_SIZE_BYTES)
 			return (uint32_t)(chunk.value / JOB_UNIT);
 	}
-	return units > PIECE_MOST ? PIECE_MOST : units < PIECE_LEAST ? PIECE_LEAST : (uint32_t)units;
+	return units > most ? (uint32_t)most : units < PIECE_LEAST ? PIECE_LEAST : (uint32_t)units;
 }
 
 static bool add_piece(struct building *b, uint32_t units)

@@ -60,6 +60,7 @@ struct job_setting {
 	const struct policy *policy; /* NULL: everything is heap memory */
 	uint64_t budget;             /* of the device */
 	uint32_t device;
+	bool fast;  /* cut as for `fast` */
 	bool whole; /* each block is one piece, whatever its size */
 };
 

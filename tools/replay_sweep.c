@@ -50,7 +50,10 @@ static void show_end(void)
 static bool cut(struct replay_sweep *sweep, uint64_t budget)
 {
 	const struct policy *policy = sweep->request->policy;
-	struct job_setting setting = {.policy = policy, .budget = budget, .device = sweep->request->device};
+	struct job_setting setting = {.policy = policy,
+				      .budget = budget,
+				      .device = sweep->request->device,
+				      .fast = sweep->request->mode == POLICY_SPILL_FAST};
 	bool by_free = policy && policy_needs(policy) & POLICY_NEED_FREE;
 
 	if (sweep->job && sweep->job->most_units == job_most_units(&setting) && !by_free)

@@ -41,7 +41,8 @@ struct block_store {
 	struct arena arena;
 	struct chunk_store chunks;
 	bool moves;          /* memory moves to where it is used, so it matters little where it begins */
-	unsigned most_units; /* of a piece, as the user wants it; 0: as block_build.c thinks best */
+	unsigned most_units; /* of a piece, as the user wants it; 0: as block_build.c thinks best, */
+	unsigned auto_units; /* but no more than that */
 	struct block *bin[BLOCK_BINS];
 	struct block *newest, *oldest;
 	struct block *stuck;

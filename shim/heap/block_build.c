@@ -12,10 +12,11 @@
 #include <stdlib.h>
 
 /*
- * The largest pieces, unless the user says (heap.chunk): a share of the device budget, between 4 and 128 MiB. What a
- * change of a mapping costs hardly depends on its size, so blocks of up to that size are one piece. Jobs have many
- * blocks of few sizes: most of what goes out has the size of what comes in (GPT at 1.5: 270 ms a step so, 340 with
- * pieces that are powers of two).
+ * The largest pieces, unless the user says (heap.chunk): a share of the device budget, from 4 MiB up to what the mode
+ * wants. What a change of a mapping costs hardly depends on its size, so blocks of up to that size are one piece. Jobs
+ * have many blocks of few sizes: most of what goes out has the size of what comes in (GPT at 1.5: 270 ms a step so, 340
+ * with pieces that are powers of two). So longer blocks are cut into pieces of that size and a rest: cut evenly, there
+ * would be many sizes (pieces up to 32 MiB: 258 ms a step so, 270 evenly).
  */
 #define PIECE_SHARE 32
 #define PIECE_LEAST 2
@@ -28,7 +29,9 @@ static unsigned largest_piece(const struct block_store *store)
 
 	if (store->most_units)
 		return store->most_units;
-	return units > CHUNK_MOST ? CHUNK_MOST : units < PIECE_LEAST ? PIECE_LEAST : (unsigned)units;
+	if (units > store->auto_units)
+		return store->auto_units;
+	return units < PIECE_LEAST ? PIECE_LEAST : (unsigned)units;
 }
 
 /* Where chunks for a block are looked for, in this order. */

@@ -138,6 +138,9 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	heap->store.most_units = (unsigned)(config->piece_bytes / HEAP_UNIT);
 	if (heap->store.most_units > CHUNK_MOST)
 		heap->store.most_units = CHUNK_MOST;
+	heap->store.auto_units = CHUNK_MOST;
+	if (config->piece_most && config->piece_most / HEAP_UNIT < CHUNK_MOST)
+		heap->store.auto_units = (unsigned)(config->piece_most / HEAP_UNIT);
 	heap->store.reclaim_more = reclaim_slab;
 	heap->store.owner = &heap->small;
 	heap->small.store = &heap->store;

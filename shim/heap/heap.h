@@ -56,7 +56,8 @@ struct heap_config {
 	CUdeviceptr arena_hint;          /* where the address space should lie, or 0; a hint, not a promise */
 	uint64_t arena_bytes;            /* how much to ask for; halved until the driver agrees */
 	uint64_t keep_device, keep_host; /* free memory kept warm; more goes back to the driver */
-	uint64_t piece_bytes;            /* the largest piece, 2 to 128 MiB; 0: by the device budget */
+	uint64_t piece_bytes;            /* the largest piece, 2 to 128 MiB; 0: by the device budget, and piece_most */
+	uint64_t piece_most;             /* no larger than that by the device budget; 0: no such limit */
 };
 
 /*

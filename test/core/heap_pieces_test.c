@@ -193,14 +193,16 @@ static void a_block_that_cannot_grow_is_as_it_was(void **state)
 static void pieces_are_at_most_what_the_user_wants(void **state)
 {
 	static const struct {
-		uint64_t piece;
+		uint64_t piece, most;
 		const char *pieces;
 	} rows[] = {
-	    {2 * MIB, "2D 2D 2D 2D 2D 2D 2D 2D 2D"},
-	    {6 * MIB, "6D 6D 6D"},
-	    {128 * MIB, "18D"},
-	    {1024 * MIB, "18D"},
-	    {0, "16D 2D"},
+	    {2 * MIB, 0, "2D 2D 2D 2D 2D 2D 2D 2D 2D"},
+	    {6 * MIB, 4 * MIB, "6D 6D 6D"},
+	    {128 * MIB, 8 * MIB, "18D"},
+	    {1024 * MIB, 0, "18D"},
+	    {0, 0, "16D 2D"},
+	    {0, 8 * MIB, "8D 8D 2D"},
+	    {0, 128 * MIB, "16D 2D"},
 	};
 	struct heap_grant grant;
 
@@ -210,7 +212,8 @@ static void pieces_are_at_most_what_the_user_wants(void **state)
 		struct heap_config config = {.device_budget = &own.device,
 					     .host_budget = &own.host,
 					     .arena_bytes = GIB,
-					     .piece_bytes = rows[i].piece};
+					     .piece_bytes = rows[i].piece,
+					     .piece_most = rows[i].most};
 		assert_int_equal(heap_create(&config, &own.heap), SW_OK);
 		allocate(18 * MIB, &grant);
 		assert_string_equal(pieces(&grant), rows[i].pieces);
