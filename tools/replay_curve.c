@@ -49,6 +49,78 @@ static uint64_t count_back(const struct job *job, uint64_t noted)
 	return all;
 }
 
+/*
+ * ---- how many steps a period is ----
+ *
+ * What comes again may be several steps: free lists take turns, or one batch in seven is different. They are the same
+ * work, so almost every function is called as often in each, and one that is called once in each comes at even distances.
+ * (The layers of a network are no steps: what it does before and behind them, it does once.)
+ */
+#define STEPS_MOST 64
+
+struct call {
+	uint64_t function, at;
+};
+
+static int by_function(const void *a, const void *b)
+{
+	const struct call *x = a, *y = b;
+
+	if (x->function != y->function)
+		return x->function < y->function ? -1 : 1;
+	return (x->at > y->at) - (x->at < y->at);
+}
+
+/* Is the longest way from one of these calls to the next, round the period, hardly longer than the shortest? */
+static bool is_even(const struct call *calls, size_t n, uint64_t period)
+{
+	uint64_t least = UINT64_MAX, most = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t way = i + 1 < n ? calls[i + 1].at - calls[i].at : calls[0].at + period - calls[i].at;
+
+		least = way < least ? way : least;
+		most = way > most ? way : most;
+	}
+	return most <= least + least / 4;
+}
+
+/* Calls in order of their functions: are they those of n steps? */
+static bool are_steps(const struct call *calls, uint64_t period, unsigned n)
+{
+	uint64_t functions = 0, fit = 0;
+	bool even = false;
+
+	for (size_t from = 0, to; from < period; from = to) {
+		for (to = from + 1; to < period && calls[to].function == calls[from].function; to++)
+			;
+		functions++;
+		fit += (to - from) % n == 0;
+		even = even || (to - from == n && is_even(calls + from, n, period));
+	}
+	return even && fit * 10 >= functions * 9;
+}
+
+static unsigned steps_in(const struct job *job, uint64_t period)
+{
+	struct call *calls = malloc((size_t)period * sizeof(*calls));
+	uint64_t n = period;
+	unsigned found = 1;
+
+	for (size_t i = job->n_events; calls && n && i-- > 0;)
+		if (job->events[i].kind == JOB_LAUNCH) {
+			n--;
+			calls[n] = (struct call){job->events[i].function, n};
+		}
+	if (calls && !n) {
+		qsort(calls, (size_t)period, sizeof(*calls), by_function);
+		for (found = STEPS_MOST; found > 1 && !are_steps(calls, period, found); found--)
+			;
+	}
+	free(calls);
+	return found;
+}
+
 struct replay_steps replay_find_steps(const struct job *job, uint64_t most)
 {
 	struct replay_steps steps = {.n = 1};
@@ -56,9 +128,11 @@ struct replay_steps replay_find_steps(const struct job *job, uint64_t most)
 
 	if (!period || job->n_launches < 2 * period)
 		return steps;
-	uint64_t n = half / period < 1 ? 1 : half / period > most ? most : half / period;
-	steps.period = period;
-	steps.n = (double)n;
+	unsigned in_one = steps_in(job, period);
+	uint64_t wanted = in_one < most ? most / in_one : 1;
+	uint64_t n = half / period < 1 ? 1 : half / period > wanted ? wanted : half / period;
+	steps.period = period / in_one;
+	steps.n = (double)(n * in_one);
 	steps.from = job->n_launches - n * period;
 	return steps;
 }

@@ -23,7 +23,7 @@ struct replay_steps {
 
 /*
  * Where the job repeats itself, by the library's own prediction, and so many of its last steps, as long as as many come
- * before them. No memory: as if it did not repeat itself.
+ * before them; more where only several steps together repeat themselves. No memory: as if it did not.
  */
 #define REPLAY_STEPS 4
 struct replay_steps replay_find_steps(const struct job *job, uint64_t most);

@@ -94,6 +94,33 @@ static void a_step_is_found(void **state)
 	assert_int_equal(steps.from, 480 - 24);
 }
 
+/* A step of four like layers, forth and back, and something before them; free lists take turns from step to step. */
+static void steps_in_other_memory_are_steps_still(void **state)
+{
+	uint32_t block_of[3][4];
+
+	(void)state;
+	for (unsigned turn = 0; turn < 3; turn++)
+		for (unsigned i = 0; i < 4; i++)
+			block_of[turn][i] = block(32 * MIB);
+	for (unsigned t = 0; t < 60; t++) {
+		launch(1, 1, &block_of[t % 3][0]);
+		for (unsigned i = 0; i < 8; i++)
+			for (unsigned k = 0; k < 5; k++)
+				launch((i < 4 ? 10 : 20) + k, 1, &block_of[t % 3][i < 4 ? i : 7 - i]);
+		for (unsigned k = 0; k < 8; k++)
+			launch(30 + k, 1, &block_of[t % 3][1]);
+		/* One of the three does something more. */
+		if (t % 3 == 1)
+			launch(2, 1, &block_of[1][2]);
+	}
+	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
+	struct replay_steps steps = replay_find_steps(job, 4);
+	assert_int_equal(steps.period, 49);
+	assert_true(steps.n == 3);
+	assert_int_equal(steps.from, job->n_launches - 148);
+}
+
 static void a_job_that_does_not_repeat_is_one_step(void **state)
 {
 	struct seed seed = seed_start(__func__);
@@ -500,6 +527,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	    TEST(a_step_is_found),
+	    TEST(steps_in_other_memory_are_steps_still),
 	    TEST(a_job_that_does_not_repeat_is_one_step),
 	    TEST(times_say_how_long_a_step_takes),
 	    TEST(the_least_of_a_cycle_is_as_counted_by_hand),
