@@ -137,11 +137,14 @@ class Bench(parts.Parts):
                  f"{moved[0] / 1e9 / len(steps.ms):.1f} GB in, {moved[1] / 1e9 / len(steps.ms):.1f} out per step, "
                  f"{seconds:.2f} s {over}", least=True)
 
-    def belady(self, name, command, steps, need, ratios):
-        """Bytes in per step (1e9) by Belady's rule on the job's own record, by ratio; empty when there is no record."""
+    def belady(self, name, command, steps, need, ratios, pressure=1.05):
+        """
+        Bytes in per step (1e9) by Belady's rule on the job's own record, by ratio; empty when there is no record. What is
+        submitted is recorded from the first pressure on: jobs whose steps differ need it soon, for the last half of the
+        steps recorded is what counts.
+        """
         path = os.path.join(self.folder.name, f"{name}.trace")
-        # What is submitted is recorded under pressure only, so make a little.
-        self.run(f"{name} recorded", command, settings("exact", need, 1.05), {"SPILLWAY_RECORD": path})
+        self.run(f"{name} recorded", command, settings("exact", need, pressure), {"SPILLWAY_RECORD": path})
         if not os.path.exists(path):
             return {}
         tool = [self.tool("bench/belady"), "--steps", str(steps), "--need", str(need)]
@@ -161,8 +164,8 @@ class Bench(parts.Parts):
             natives = self.native(name, command)
             if not natives:
                 continue
-            command_recorded = self.python("spill_jobs.py", name, RECORDED - BEFORE)
-            gigabytes = self.belady(name, command_recorded, RECORDED, natives[0].need, [1.5]).get(1.5)
+            recorded = self.options.steps + BEFORE
+            gigabytes = self.belady(name, command, recorded, natives[0].need, [1.5], pressure=1.5).get(1.5)
             own = statistics.mean(statistics.mean(bars.last_half(steps.ms)) for steps in natives)
             reference = bars.reference_ms(own, gigabytes or 0, self.pair_rate())
             for mode in self.options.modes:
