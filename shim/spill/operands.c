@@ -14,6 +14,7 @@
 #include "shim/spill/box.h"
 #include "shim/spill/graph.h"
 #include "shim/spill/layout.h"
+#include "shim/spill/tables.h"
 
 #include <string.h>
 
@@ -42,8 +43,10 @@ static inline void name_word(struct use *use, const char *at)
 	uint64_t word;
 
 	memcpy(&word, at, sizeof(word));
-	if (word >> 20 && !(word >> 57))
+	if (word >> 20 && !(word >> 57)) {
 		use_name(use, word, 0);
+		tables_name(use, word);
+	}
 }
 
 /* A NULL among the pointers to parameters is an error that the driver reports. */
@@ -203,6 +206,7 @@ static void copy(struct use *use, enum hook_id id, CUdeviceptr dst, CUdeviceptr 
 	use_function(use, number(id, bytes));
 	name(use, dst, bytes);
 	name(use, src, bytes);
+	tables_copied(dst, src, bytes);
 }
 
 /* One address, where it reaches. */

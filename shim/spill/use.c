@@ -184,6 +184,16 @@ static void name_traced(struct use *use, CUdeviceptr address, size_t bytes)
 	trace_submit_name(address, bytes);
 }
 
+bool use_is_heap(CUdeviceptr address)
+{
+	unsigned n = atomic_load_explicit(&n_arenas, memory_order_acquire);
+
+	for (unsigned i = 0; i < n; i++)
+		if (arena_contains(arenas[i].arena, address))
+			return arena_look(arenas[i].arena, address) != 0;
+	return false;
+}
+
 void use_name(struct use *use, CUdeviceptr address, size_t bytes)
 {
 	unsigned n = atomic_load_explicit(&n_arenas, memory_order_acquire);

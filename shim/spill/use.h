@@ -49,6 +49,9 @@ void use_function(struct use *use, uint64_t function);
  */
 void use_name(struct use *use, CUdeviceptr address, size_t bytes);
 
+/* Is this an address of memory in a heap that is alive? Any 8-byte word; no lock. */
+bool use_is_heap(CUdeviceptr address);
+
 /*
  * The submission may touch memory that cannot be read from its arguments: a graph with nodes we cannot look into. While
  * it runs nothing may be in transit unmapped.

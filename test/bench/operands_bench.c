@@ -43,6 +43,12 @@ void use_launches(struct use *use, const CUDA_LAUNCH_PARAMS *launches, unsigned 
 	(void)n;
 }
 
+bool use_is_heap(CUdeviceptr address)
+{
+	(void)address;
+	return false;
+}
+
 void use_unknown(struct use *use)
 {
 	(void)use;

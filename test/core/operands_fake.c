@@ -54,6 +54,12 @@ void use_unknown(struct use *use)
 	seen.n_unknown++;
 }
 
+bool use_is_heap(CUdeviceptr address)
+{
+	(void)address;
+	return false;
+}
+
 void graph_operands(struct use *use, CUgraphExec exec)
 {
 	use_function(use, (uintptr_t)exec);

@@ -27,7 +27,7 @@
 	ROW(cuMemGetAddressRange_v2) ROW(cuMemAllocAsync) ROW(cuMemFreeAsync) ROW(cuMemHostAlloc) ROW(cuMemFreeHost)   \
 	ROW(cuPointerGetAttribute) ROW(cuPointerGetAttributes) ROW(cuPointerSetAttribute) ROW(cuIpcGetMemHandle)       \
 	ROW(cuMemcpyHtoD_v2) ROW(cuMemcpyDtoH_v2) ROW(cuMemcpyDtoD_v2) ROW(cuMemcpyPeer) ROW(cuMemsetD32_v2)           \
-	ROW(cuMemsetD8Async) ROW(cuMemcpyDtoHAsync_v2)                                                                 \
+	ROW(cuMemsetD8Async) ROW(cuMemcpyHtoDAsync_v2) ROW(cuMemcpyDtoHAsync_v2)                                       \
 	ROW(cuModuleLoadData) ROW(cuModuleGetFunction) ROW(cuLaunchKernel)                                             \
 	ROW(cuStreamCreate) ROW(cuStreamDestroy_v2) ROW(cuStreamSynchronize) ROW(cuStreamBeginCapture_v2)              \
 	ROW(cuStreamEndCapture) ROW(cuStreamIsCapturing)                                                               \

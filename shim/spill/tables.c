@@ -1,0 +1,175 @@
+/*
+ * Launches ask for every pointer they name, so the answer "no" must cost next to nothing: arrays are found by the lines
+ * of 512 bytes they cover (allocators give out no finer), in sets of four that are read without a lock. A line belongs to
+ * the latest array in it, and one that is crowded out takes the knowledge of its array along, for its own addresses.
+ */
+#include "shim/spill/tables.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define BYTES_MOST 65536u
+#define MANY       1024 /* addresses */
+#define TABLES     256
+#define LINE_SHIFT 9
+#define SETS       512
+#define WAYS       4
+/* A line's number, and 9 bits for the number of its table, plus 1. */
+#define TABLE_SHIFT 9
+#define TABLE_MASK  ((1u << TABLE_SHIFT) - 1)
+#define READ_MOST   4096u
+
+struct table {
+	CUdeviceptr start, end;
+	unsigned n; /* more than MANY: too many to be listed */
+	CUdeviceptr at[];
+};
+
+_Atomic bool tables_any;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct table *tables[TABLES];
+static unsigned next_table;
+static unsigned next_way;
+static _Atomic uint64_t lines[SETS][WAYS];
+
+/* ---- lines ---- */
+
+static _Atomic uint64_t *set_of(uint64_t line)
+{
+	return lines[(line * UINT64_C(0x9e3779b97f4a7c15) >> 32) % SETS];
+}
+
+/* The table that a line belongs to; -1: none is known. */
+static int table_of(uint64_t line)
+{
+	_Atomic uint64_t *set = set_of(line);
+
+	for (unsigned way = 0; way < WAYS; way++) {
+		uint64_t word = atomic_load_explicit(&set[way], memory_order_relaxed);
+
+		if (word && word >> TABLE_SHIFT == line)
+			return (int)(word & TABLE_MASK) - 1;
+	}
+	return -1;
+}
+
+static void set_line(uint64_t line, unsigned table)
+{
+	_Atomic uint64_t *set = set_of(line);
+	unsigned free_way = next_way++ % WAYS;
+
+	for (unsigned way = 0; way < WAYS; way++) {
+		uint64_t word = atomic_load_explicit(&set[way], memory_order_relaxed);
+
+		if (!word || word >> TABLE_SHIFT == line) {
+			free_way = way;
+			break;
+		}
+	}
+	atomic_store_explicit(&set[free_way], line << TABLE_SHIFT | (table + 1), memory_order_relaxed);
+}
+
+static void forget(unsigned number)
+{
+	struct table *table = tables[number];
+
+	if (!table)
+		return;
+	for (uint64_t line = table->start >> LINE_SHIFT; line <= (table->end - 1) >> LINE_SHIFT; line++) {
+		_Atomic uint64_t *set = set_of(line);
+
+		for (unsigned way = 0; way < WAYS; way++)
+			if (atomic_load_explicit(&set[way], memory_order_relaxed) ==
+			    (line << TABLE_SHIFT | (number + 1)))
+				atomic_store_explicit(&set[way], 0, memory_order_relaxed);
+	}
+	free(table);
+	tables[number] = NULL;
+}
+
+/* ---- what was copied ---- */
+
+/* Addresses of heaps among these words, at most MANY + 1. Read by way of the kernel: a bad pointer is the driver's to refuse. */
+static unsigned find_addresses(CUdeviceptr src, size_t bytes, CUdeviceptr *ret_found)
+{
+	CUdeviceptr words[READ_MOST / sizeof(CUdeviceptr)];
+	pid_t self = getpid();
+	unsigned n = 0;
+
+	for (size_t at = 0; bytes - at >= sizeof(*words) && n <= MANY;) {
+		size_t some = bytes - at < READ_MOST ? (bytes - at) & ~(sizeof(*words) - 1) : READ_MOST;
+		struct iovec to = {words, some}, from = {(void *)(uintptr_t)(src + at), some};
+
+		if (process_vm_readv(self, &to, 1, &from, 1, 0) != (ssize_t)some)
+			return 0;
+		for (size_t i = 0; i < some / sizeof(*words) && n <= MANY; i++)
+			if (use_is_heap(words[i]))
+				ret_found[n++] = words[i];
+		at += some;
+	}
+	return n;
+}
+
+static void remember(CUdeviceptr dst, size_t bytes, const CUdeviceptr *found, unsigned n)
+{
+	unsigned listed = n > MANY ? 0 : n;
+	struct table *table = malloc(sizeof(*table) + listed * sizeof(*found));
+
+	if (!table)
+		return;
+	*table = (struct table){.start = dst, .end = dst + bytes, .n = n};
+	memcpy(table->at, found, listed * sizeof(*found));
+	forget(next_table);
+	tables[next_table] = table;
+	for (uint64_t line = dst >> LINE_SHIFT; line <= (table->end - 1) >> LINE_SHIFT; line++)
+		set_line(line, next_table);
+	next_table = (next_table + 1) % TABLES;
+	atomic_store(&tables_any, true);
+}
+
+void tables_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+{
+	CUdeviceptr found[MANY + 1];
+	int saved = errno;
+
+	if (bytes < sizeof(CUdeviceptr) || bytes > BYTES_MOST || !use_is_heap(dst) || use_is_heap(src))
+		return;
+	unsigned n = find_addresses(src, bytes, found);
+	if (n || atomic_load(&tables_any)) {
+		pthread_mutex_lock(&lock);
+		/* What was there is overwritten, or a part of it. */
+		for (uint64_t line = dst >> LINE_SHIFT; line <= (dst + bytes - 1) >> LINE_SHIFT; line++) {
+			int old = table_of(line);
+
+			if (old >= 0 && tables[old] && tables[old]->start < dst + bytes && tables[old]->end > dst)
+				forget((unsigned)old);
+		}
+		if (n)
+			remember(dst, bytes, found, n);
+		pthread_mutex_unlock(&lock);
+	}
+	errno = saved;
+}
+
+/* ---- what is named ---- */
+
+void tables_look(struct use *use, CUdeviceptr address)
+{
+	int number = table_of(address >> LINE_SHIFT);
+
+	if (number < 0)
+		return;
+	pthread_mutex_lock(&lock);
+	const struct table *table = tables[number];
+	if (table && address >= table->start && address < table->end) {
+		if (table->n > MANY)
+			use_unknown(use);
+		for (unsigned i = 0; i < table->n && table->n <= MANY; i++)
+			use_name(use, table->at[i], 0);
+	}
+	pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,33 @@
+/*
+ * tables.h: arrays of pointers in device memory. What a kernel reaches through them no parameter says, but a program
+ * builds most of them on the host and copies them over just before it launches the kernel: PyTorch's FSDP does for its
+ * parameters, libraries of grouped matrix products for theirs. So small copies from the host into a heap are looked
+ * through, and a launch that names such an array names what it points to as well.
+ *
+ * It is a guess like the ends of tensors: an array that device code wrote, one in a graph, one that was copied before the
+ * heap came under pressure, or that was changed by other means since, is not known, or not as it is. What is named beyond
+ * need costs time alone.
+ *
+ * Limits: the last 256 arrays of up to 64 KiB are remembered, as many bytes as they are long; one of more than 1024
+ * addresses counts as one that may reach anything. Any thread, with a lock of its own, the last to be taken. Without
+ * memory, or where the process may not read itself (process_vm_readv), arrays stay unknown. errno is kept.
+ */
+#ifndef SPILLWAY_SPILL_TABLES_H
+#define SPILLWAY_SPILL_TABLES_H
+
+#include "shim/spill/use.h"
+
+/* A copy from there is about to be submitted. src need not be readable, nor host memory. */
+void tables_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
+
+extern _Atomic bool tables_any;
+void tables_look(struct use *use, CUdeviceptr address);
+
+/* A kernel was given this address, which it also named: name what the array there points to, if there is one. */
+static inline void tables_name(struct use *use, CUdeviceptr address)
+{
+	if (__builtin_expect(atomic_load_explicit(&tables_any, memory_order_relaxed), 0))
+		tables_look(use, address);
+}
+
+#endif

@@ -1,0 +1,112 @@
+/*
+ * Arrays of pointers that are copied from the host, and kernels that follow them: what they reach is named by no
+ * parameter, and is there all the same; in `fast` nothing is stopped.
+ */
+#include "test/preload/scene.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { ROUNDS = 80, POINTERS = 2, LANE = 1, SLOTS = 4 };
+/* Room of an array: the pointers may begin anywhere in it. */
+#define ROOM 64
+
+static CUfunction gather;
+
+static void gather_body(const struct sim_launch *launch, void **args)
+{
+	CUdeviceptr *table = *(CUdeviceptr **)args[0];
+
+	(void)launch;
+	for (unsigned i = 0; i < POINTERS; i++) {
+		uint32_t *at = sim_pointer(table[i]);
+
+		for (uint32_t k = 0; k < SCENE_BYTES / 4 / SCENE_STRIDE; k++)
+			at[(size_t)k * SCENE_STRIDE + LANE]++;
+	}
+}
+
+static const size_t gather_bytes[] = {8};
+static const struct sim_kernel kernels[] = {{"gather", gather_body, 1, gather_bytes}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+
+static int pointers_of_an_array_are_followed(void)
+{
+	static CUdeviceptr pageable[SLOTS][ROOM];
+	CUdeviceptr *pinned, tables;
+	struct scene scene;
+	CUmodule module;
+	CUstream stream;
+
+	scene_open(&scene, 0);
+	MUST(cu.cuModuleLoadData(&module, &image));
+	MUST(cu.cuModuleGetFunction(&gather, module, "gather"));
+	MUST(cu.cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+	MUST(cu.cuMemHostAlloc((void **)&pinned, sizeof(pageable), 0));
+	tables = child_alloc(sizeof(pageable));
+	CHECK(scene_warm_up(&scene));
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		for (unsigned slot = 0; slot < SLOTS; slot++) {
+			CUdeviceptr *table = slot % 2 ? pinned + (size_t)slot * ROOM : pageable[slot];
+			CUdeviceptr at = tables + (size_t)slot * ROOM * sizeof(*table);
+			unsigned first = (round + slot) % (ROOM - POINTERS);
+			CUdeviceptr begin = at + first * sizeof(*table);
+
+			/* What lies beside the pointers is none. */
+			for (unsigned i = 0; i < ROOM; i++)
+				table[i] = i;
+			for (unsigned i = 0; i < POINTERS; i++) {
+				unsigned block = (round * 5 + slot * 2 + i) % SCENE_BLOCKS;
+
+				table[first + i] = scene.block[block];
+				scene.count[block][LANE]++;
+			}
+			MUST(cu.cuMemcpyHtoDAsync_v2(at, table, ROOM * sizeof(*table), stream));
+			void *args[] = {&begin};
+			MUST(cu.cuLaunchKernel(gather, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+		}
+		MUST(scene_round(&scene, stream, 0));
+		MUST(cu.cuStreamSynchronize(stream));
+	}
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+/* What cannot be read is the driver's to refuse. */
+static int a_source_that_is_none_is_refused_by_the_driver(void)
+{
+	struct scene scene;
+
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	CUdeviceptr small = child_alloc(4096);
+	CHECK(cu.cuMemcpyHtoD_v2(small, NULL, 64) == CUDA_ERROR_INVALID_VALUE);
+	MUST(scene_round(&scene, NULL, 0));
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	return 0;
+}
+
+static void arrays(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(), pointers_of_an_array_are_followed), 0);
+}
+
+static void no_array(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(), a_source_that_is_none_is_refused_by_the_driver), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(arrays), cmocka_unit_test(no_array)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

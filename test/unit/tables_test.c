@@ -1,0 +1,133 @@
+/*
+ * tables_test.c: which arrays of pointers are known, against a struct use of the test's own. A heap lies at HEAP.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/spill/tables.h"
+#include "test/unit/seed.h"
+
+#define HEAP  ((CUdeviceptr)0x200000000000)
+#define BYTES ((CUdeviceptr)1 << 40)
+
+static CUdeviceptr named[2048];
+static unsigned n_named, n_unknown;
+
+bool use_is_heap(CUdeviceptr address)
+{
+	return address >= HEAP && address < HEAP + BYTES;
+}
+
+void use_name(struct use *use, CUdeviceptr address, size_t bytes)
+{
+	(void)use;
+	assert_int_equal(bytes, 0);
+	named[n_named++ % 2048] = address;
+}
+
+void use_unknown(struct use *use)
+{
+	(void)use;
+	n_unknown++;
+}
+
+static void copy(CUdeviceptr dst, const CUdeviceptr *words, size_t n)
+{
+	errno = 4711;
+	tables_copied(dst, (CUdeviceptr)(uintptr_t)words, n * sizeof(*words));
+	assert_int_equal(errno, 4711);
+}
+
+/* How many are named for this address. */
+static unsigned look(CUdeviceptr address)
+{
+	n_named = n_unknown = 0;
+	tables_name(NULL, address);
+	return n_named;
+}
+
+static void an_array_is_known_wherever_it_is_named(void **state)
+{
+	CUdeviceptr words[300] = {[3] = HEAP + 5, [4] = 17, [200] = HEAP + BYTES - 1, [299] = HEAP + BYTES};
+
+	(void)state;
+	assert_false(atomic_load(&tables_any)); /* the first test: nothing is asked for */
+	copy(HEAP + 4096, words, 300);
+	assert_int_equal(look(HEAP + 4096), 2);
+	assert_int_equal(named[0], HEAP + 5);
+	assert_int_equal(named[1], HEAP + BYTES - 1);
+	assert_int_equal(look(HEAP + 4096 + 300 * 8 - 1), 2);
+	assert_int_equal(look(HEAP + 4096 + 300 * 8), 0);
+	assert_int_equal(look(HEAP + 4095), 0);
+	/* Half of it is overwritten: it is not what it was. */
+	CUdeviceptr none[4] = {1, 2, 3, 4};
+	copy(HEAP + 4096 + 512, none, 4);
+	assert_int_equal(look(HEAP + 4096), 0);
+	copy(HEAP + 4096, words, 4);
+	assert_int_equal(look(HEAP + 4096), 1);
+	/* Of two in one line the later one is known. */
+	copy(HEAP + 4096 + 32, words, 4);
+	assert_int_equal(look(HEAP + 4096 + 32), 1);
+	assert_int_equal(look(HEAP + 4096), 0);
+}
+
+static void what_is_no_array_is_not_remembered(void **state)
+{
+	static CUdeviceptr words[65536 / 8 + 1];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		words[i] = HEAP + i;
+	copy(HEAP + (1 << 20), words, 65536 / 8 + 1);   /* too long */
+	copy(HEAP + BYTES, words, 8);                   /* not in a heap */
+	tables_copied(HEAP + (1 << 20), HEAP + 64, 64); /* from a heap */
+	tables_copied(HEAP + (1 << 20), 16, 64);        /* from nowhere */
+	tables_copied(HEAP + (1 << 20), (CUdeviceptr)(uintptr_t)words, 7);
+	assert_int_equal(look(HEAP + (1 << 20)), 0);
+	assert_int_equal(look(HEAP + BYTES), 0);
+	/* Of too many, none is listed. */
+	copy(HEAP + (1 << 20), words, 1024);
+	assert_int_equal(look(HEAP + (1 << 20)), 1024);
+	assert_int_equal(n_unknown, 0);
+	copy(HEAP + (1 << 20), words, 1025);
+	assert_int_equal(look(HEAP + (1 << 20)), 0);
+	assert_int_equal(n_unknown, 1);
+}
+
+static void the_latest_are_remembered(void **state)
+{
+	struct seed seed = seed_start(__func__);
+	CUdeviceptr at[1000];
+	unsigned known = 0;
+
+	(void)state;
+	for (unsigned i = 0; i < 1000; i++) {
+		CUdeviceptr word = HEAP + i;
+
+		at[i] = HEAP + ((CUdeviceptr)(i + 1) << 24) + seed_below(&seed, 1000) * 4096;
+		copy(at[i], &word, 1);
+		assert_int_equal(look(at[i]), 1);
+		assert_int_equal(named[0], word);
+	}
+	for (unsigned i = 0; i < 1000; i++)
+		known += look(at[i]) == 1;
+	/* Those of 256 lines in 512 sets that came to a set with four others were crowded out. */
+	assert_in_range(known, 240, 256);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(an_array_is_known_wherever_it_is_named),
+	    cmocka_unit_test(what_is_no_array_is_not_remembered),
+	    cmocka_unit_test(the_latest_are_remembered),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
