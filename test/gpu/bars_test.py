@@ -9,6 +9,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 
 import bars
+import harness
 from bars import Bar
 
 SUMMARY = """\
@@ -250,6 +251,13 @@ class Figures(unittest.TestCase):
         self.assertEqual(rows["fast 2.0: predicted / measured, or the inverse"], ["1.5", "<= 1.15", "MISS"])
         self.assertEqual(rows["killed: events of the trace that can be read"], ["2000", ">= 1000", "pass"])
         self.assertEqual(run.returncode, 1)
+
+    def test_a_time_out_takes_workers_in_other_sessions_along(self):
+        worker = "import time; print('begun', flush=True); time.sleep(600)"
+        job = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}], start_new_session=True)"
+        result = harness.run([sys.executable, "-c", job], {}, 5)
+        self.assertEqual(result.status, "timeout")
+        self.assertIn("begun", result.output)  # nobody holds it open any more
 
 
 if __name__ == "__main__":

@@ -49,8 +49,31 @@ def status_of(code, output):
     return f"exit {code}" if code > 0 else f"signal {-code}"
 
 
+def descendants(ancestor):
+    """The process and all it has started, also in sessions of their own, as torchrun's workers are."""
+    parents = {}
+    for name in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{name}/stat") as file:
+                parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue  # no process, or one that has just ended
+    found = [ancestor]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def kill_all(ancestor):
+    for pid in descendants(ancestor):
+        try:
+            os.kill(pid, 9)
+        except ProcessLookupError:
+            pass
+
+
 def run(command, environment, seconds):
-    """Run it in its own process group, so that a time-out takes its children (compile workers) along."""
+    """Run it; a time-out takes all it has started along: who keeps its output open would be waited for."""
     if seconds < 5:
         return Run("no time")
     start = time.monotonic()
@@ -61,8 +84,12 @@ def run(command, environment, seconds):
         output, _ = child.communicate(timeout=seconds)
         status = status_of(child.returncode, output)
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, 9)
-        output, _ = child.communicate()
+        kill_all(child.pid)
+        try:
+            output, _ = child.communicate(timeout=10)
+        except subprocess.TimeoutExpired:  # somebody whose parent ended before has it open
+            child.stdout.close()
+            output = ""
         status = "timeout"
     result = Run(status, time.monotonic() - start, output=output, spilled=spilled_from_summary(output))
     for line in output.splitlines():
