@@ -15,9 +15,9 @@
  * A thread takes locks in rising rank only. Debug builds (SPILLWAY_DEBUG) keep a mask of held ranks per thread and stop
  * at the first wrong order. stats and log take no lock. Beside the ranks stand small locks of the spill engine, each the
  * last to be taken: of its log, of one stream's row (done.c), of the gate (gate.c), of the numbers of discards
- * (discard.c), of arrays of pointers (tables.c). And two of the trace: of the start of its thread (trace.c), and over its file (trace_drain.c), which only
- * its thread takes, and who ends the process. One over taking host memory that is shared with other processes (quota.c).
- * And one over the queue of page faults (faults_queue.c), under which LEDGER is taken.
+ * (discard.c), of arrays of pointers (tables.c). And two of the trace: of the start of its thread (trace.c), and over its
+ * file (trace_drain.c), which only its thread takes, and who ends the process. One over taking host memory that is shared
+ * with other processes (quota.c). And one over the queue of page faults (faults_queue.c), under which LEDGER is taken.
  */
 #ifndef SPILLWAY_LOCK_H
 #define SPILLWAY_LOCK_H

@@ -12,6 +12,9 @@ struct pool {
 	bool is_default, driver_only;
 	/* At the driver: what was claimed and is not freed, and what the budget is charged with. claimed <= charged */
 	uint64_t claimed, charged;
+	/* Near the limit: the most that was claimed when the driver was last asked, and the most that it held within it. */
+	uint64_t asked, safe;
+	unsigned unasked; /* claims since then */
 	/* In the heap: what the program has, and that plus what waits for its streams. The most of each. */
 	uint64_t used, used_high, held, held_high;
 	struct pool *next;
@@ -197,6 +200,8 @@ static struct pool *find_default_locked(CUdevice ordinal)
 
 /* Left of the budget, in parts of it: below that the limit is near. */
 #define NEAR 8
+/* Near it the driver is asked as often as that, whatever is claimed. */
+#define UNASKED_MOST 64
 
 void pool_chosen(void)
 {
@@ -224,15 +229,40 @@ static bool is_near(const struct device *device, uint64_t growth)
 	return left < growth || left - growth < atomic_load(&device->budget.limit) / NEAR;
 }
 
+static bool is_over(const struct device *device)
+{
+	return atomic_load(&device->budget.used) > atomic_load(&device->budget.limit);
+}
+
+/*
+ * A pool reserves more than is used of it: what was freed does not always fit what is asked for (an H200: 15.8 GiB
+ * reserved by a job that had 13.7). So what it has unused is no promise that it will not reserve more. Once that has
+ * lifted the device over its budget, the pool gets no more than it had before.
+ */
+static bool is_beyond_safe(struct device *device, struct pool *pool, uint64_t bytes)
+{
+	uint64_t all = pool->claimed + bytes, growth = growth_of(pool, bytes);
+
+	if (!is_near(device, growth))
+		return false;
+	if (growth || all > pool->asked || ++pool->unasked > UNASKED_MOST) {
+		refresh_locked(device);
+		pool->unasked = 0;
+		pool->asked = all > pool->asked ? all : pool->asked;
+		if (!is_over(device) && pool->claimed > pool->safe)
+			pool->safe = pool->claimed;
+	}
+	return is_over(device) && all > pool->safe;
+}
+
 static bool claim_locked(struct device *device, struct pool *pool, uint64_t bytes, bool over)
 {
+	lock_assert_held(LOCK_POOL);
+	bool beyond = is_beyond_safe(device, pool, bytes);
 	uint64_t growth = growth_of(pool, bytes);
 
-	lock_assert_held(LOCK_POOL);
-	if (growth && is_near(device, growth)) {
-		refresh_locked(device);
-		growth = growth_of(pool, bytes);
-	}
+	if (beyond && !over)
+		return false;
 	if (growth && !budget_take(&device->budget, growth)) {
 		if (!over)
 			return false;

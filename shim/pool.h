@@ -39,7 +39,8 @@ void pool_refresh(struct device *device);
  * is near, to be exact there. over: it is to have them in any case.
  *
  * A pool is charged with what it had reserved when it was last asked, or with what was claimed of it if that is more. As
- * long as claims stay below the charge, nothing changes but one number of the pool.
+ * long as claims stay below the charge, nothing changes but one number of the pool. A pool reserves more than is used of
+ * it; where that has lifted the device over its budget, it gets no more than it had while it was below.
  */
 bool pool_claim(struct device *device, CUmemoryPool pool, size_t bytes, bool over, uint64_t *ret_id);
 void pool_unclaim(uint64_t id, size_t bytes); /* accepts 0 */

@@ -60,17 +60,19 @@ static int table_of(uint64_t line)
 static void set_line(uint64_t line, unsigned table)
 {
 	_Atomic uint64_t *set = set_of(line);
-	unsigned free_way = next_way++ % WAYS;
+	unsigned at = next_way++ % WAYS;
 
 	for (unsigned way = 0; way < WAYS; way++) {
 		uint64_t word = atomic_load_explicit(&set[way], memory_order_relaxed);
 
-		if (!word || word >> TABLE_SHIFT == line) {
-			free_way = way;
+		if (!word)
+			at = way;
+		if (word >> TABLE_SHIFT == line) {
+			at = way;
 			break;
 		}
 	}
-	atomic_store_explicit(&set[free_way], line << TABLE_SHIFT | (table + 1), memory_order_relaxed);
+	atomic_store_explicit(&set[at], line << TABLE_SHIFT | (table + 1), memory_order_relaxed);
 }
 
 static void forget(unsigned number)

@@ -7,6 +7,7 @@
 #include "shim/device.h"
 #include "shim/pool.h"
 #include "shim/stats.h"
+#include "test/unit/seed.h"
 
 #define BUDGET (64 * MIB)
 #define BLOCK  (8 * MIB)
@@ -242,6 +243,42 @@ static void over_both_budgets_it_is_out_of_memory(void **state)
 	give(more);
 	assert_int_equal(cuMemAllocAsync(&more, SIZE_MAX, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 	give_all(block, n);
+}
+
+/*
+ * A quarter of what is freed fits nothing that comes later: the pool reserves more than is used of it, and all that is
+ * reserved counts. Sizes of blocks differ, so that there is always something to be freed and something to fit.
+ */
+static void what_pools_waste_counts(void **state)
+{
+	struct seed seed = seed_start(__func__);
+	CUdeviceptr block[18] = {0};
+	uint64_t most = 0;
+	unsigned heap = 0;
+
+	(void)state;
+	keep_in(async_default_pool(), ~0ull);
+	sim_switch("POOL_WASTE", 25);
+	for (unsigned i = 0; i < 800; i++) {
+		unsigned at = (unsigned)seed_below(&seed, 18);
+
+		if (block[at])
+			give(block[at]);
+		/* About 72 MiB at a time, of 64. */
+		block[at] = async_get((2 + seed_below(&seed, 5)) * MIB + 512, NULL);
+		heap += in_heap(block[at]);
+		pool_refresh(device_get(0));
+		most = device_get(0)->budget.used > most ? device_get(0)->budget.used : most;
+	}
+	printf("%llu of %llu MiB at most, %u of 800 in the heap\n", (unsigned long long)most / MIB,
+	       (unsigned long long)BUDGET / MIB, heap);
+	assert_true(most <= BUDGET + BUDGET / 8);
+	assert_true(heap > 60);
+	for (unsigned i = 0; i < 18; i++)
+		give(block[i]);
+	sim_switch("POOL_WASTE", 0);
+	keep_in(async_default_pool(), 0);
+	assert_ok(cuMemPoolTrimTo(async_default_pool(), 0));
 }
 
 /* Another thread's heap may look at the pools between a claim and the driver's answer. */
@@ -551,6 +588,7 @@ int main(void)
 	    AUTO_TEST(what_a_pool_has_unused_is_room_for_it_and_for_nobody_else),
 	    AUTO_TEST(what_others_have_is_no_room_and_what_the_heap_keeps_warm_is),
 	    AUTO_TEST(over_both_budgets_it_is_out_of_memory),
+	    AUTO_TEST(what_pools_waste_counts),
 	    AUTO_TEST(what_is_claimed_counts_before_the_driver_is_asked),
 	    AUTO_TEST(where_the_driver_has_no_memory_the_heap_serves),
 	    AUTO_TEST(a_device_smaller_than_its_budget_is_filled_and_then_the_heap),

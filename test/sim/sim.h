@@ -10,6 +10,7 @@
  *   SIM_DELAY_US=0             every piece of work starts at least this much later; SIM_SEED adds a random share
  *   SIM_RUN=1                  0: launches of kernels do nothing at all, to time what stands in front of the driver
  *   SIM_FAULT_MS=0             an illegal access shows so much later, and other streams go on until then
+ *   SIM_POOL_WASTE=0           of what a pool keeps for reuse, so many per cent are of no use to the next allocation
  *   SIM_PIECE_US=0             every 64 KiB of a copy or a set take this much longer; others always run in between
  *   SIM_FAIL=name:n:code       the n-th call (from 1) of that entry point returns that CUresult; comma-separated
  *   SIM_LOG=path               the call log, one line a call: thread, name, result, and why when the model refused
@@ -63,7 +64,7 @@ char sim_where(CUdeviceptr address);
 void sim_hold(void);
 void sim_release(void);
 /* Switches of the model, as in the environment, for tests that change them in mid-run: name "VMM", "HOST_VMM",
- * "MEMORY", "HOST_MEMORY", "DELAY_US", "PIECE_US", "FILL", "PAGEABLE", "CONCURRENT_MANAGED",
+ * "MEMORY", "HOST_MEMORY", "DELAY_US", "PIECE_US", "POOL_WASTE", "FILL", "PAGEABLE", "CONCURRENT_MANAGED",
  * "SAME_POINTER". */
 void sim_switch(const char *name, size_t value);
 

@@ -88,6 +88,7 @@ struct sim_settings {
 	size_t delay_us;
 	size_t fault_ms;
 	_Atomic size_t piece_us;
+	size_t pool_waste; /* % */
 	uint64_t seed;
 };
 
