@@ -70,7 +70,9 @@ static void start(struct run *run, struct lane *lane, uint32_t piece, double mor
 	double bytes = (double)(run->job->units[piece] * JOB_UNIT);
 	double begin = lane->free > run->now ? lane->free : run->now;
 
-	lane->free = begin + bytes / (run->costs->gb_per_s * run->costs->share * 1e3) + more_us;
+	double share = run->setting->mode == POLICY_SPILL_FAST ? run->costs->fast_share : run->costs->share;
+
+	lane->free = begin + bytes / (run->costs->gb_per_s * share * 1e3) + more_us;
 	lane->at[(lane->head + lane->n++) % MOVES] = (struct moving){piece, lane->free};
 	lane->units += run->job->units[piece];
 	run_place(run, piece, PLAN_MOVING);

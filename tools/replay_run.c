@@ -16,6 +16,7 @@ struct run_costs run_costs_default(void)
 	return (struct run_costs){
 	    .gb_per_s = 50.6,
 	    .share = 0.85,
+	    .fast_share = 0.95,
 	    .submit_us = 10,
 	    .look_us = 20,
 	    .begin_us = 15,

@@ -17,7 +17,8 @@
  */
 struct run_costs {
 	double gb_per_s;    /* M: of a bare pair of copies, each way */
-	double share;       /* F: what of that the mover gets out of the link */
+	double share;       /* F: what of that the mover gets out of the link in a gap, */
+	double fast_share;  /* F: and beside kernels */
 	double launch_us;   /* what the GPU needs for one submission; 0: not known, then it takes no time */
 	double submit_us;   /* A: what the program needs for one */
 	double look_us;     /* A: until the mover sees that something has ended: half a nap and the timer's slack */

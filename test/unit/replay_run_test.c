@@ -343,6 +343,31 @@ static void what_fits_takes_its_own_time(void **state)
 	}
 }
 
+/* What the link carries beside kernels is one thing, in a gap it is another. */
+static void each_mode_has_its_share_of_the_link(void **state)
+{
+	static const enum policy_spill modes[] = {POLICY_SPILL_FAST, POLICY_SPILL_EXACT};
+	struct run_result all, less;
+
+	(void)state;
+	cycle(8, 64 * MIB, 100);
+	for (unsigned i = 0; i < 2; i++) {
+		struct run_setting how = {
+		    .mode = modes[i], .budget = 320 * MIB, .host_budget = 1 << 30, .costs = run_costs_default()};
+
+		job_free(job);
+		job = job_new(&model, &(struct job_setting){.budget = 320 * MIB});
+		how.steps = replay_find_steps(job, REPLAY_STEPS);
+		run_job(job, &how, &all);
+		*(i ? &how.costs.fast_share : &how.costs.share) /= 2; /* the other's */
+		run_job(job, &how, &less);
+		assert_true(less.step_ms == all.step_ms);
+		*(i ? &how.costs.share : &how.costs.fast_share) /= 2;
+		run_job(job, &how, &less);
+		assert_true(less.step_ms > 1.3 * all.step_ms);
+	}
+}
+
 static void what_does_not_fit_takes_longer_than_the_least(void **state)
 {
 	static const enum policy_spill modes[] = {POLICY_SPILL_FAST, POLICY_SPILL_EXACT};
@@ -539,6 +564,7 @@ int main(void)
 	    TEST(rules_decide_where_memory_lives),
 	    TEST(stream_order_fills_the_pools_first_where_the_policy_says_auto),
 	    TEST(what_fits_takes_its_own_time),
+	    TEST(each_mode_has_its_share_of_the_link),
 	    TEST(what_does_not_fit_takes_longer_than_the_least),
 	    TEST(without_time_of_its_own_a_step_takes_that_of_the_link),
 	    TEST(what_lies_on_the_host_is_read_over_the_link_in_static),
