@@ -22,10 +22,14 @@
 #define TABLE_SHIFT 9
 #define TABLE_MASK  ((1u << TABLE_SHIFT) - 1)
 #define READ_MOST   4096u
+/* So many launches after the copy say which functions follow an array: one, or one that prepares and one that works. */
+#define FIRST 2
 
 struct table {
 	CUdeviceptr start, end;
-	unsigned n; /* more than MANY: too many to be listed */
+	uint64_t functions[FIRST]; /* that follow it, */
+	unsigned n_functions;      /* as far as they are known */
+	unsigned n;                /* more than MANY: too many to be listed */
 	CUdeviceptr at[];
 };
 
@@ -159,6 +163,17 @@ void tables_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 
 /* ---- what is named ---- */
 
+static bool follows(struct table *table, uint64_t function)
+{
+	for (unsigned i = 0; i < table->n_functions; i++)
+		if (table->functions[i] == function)
+			return true;
+	if (table->n_functions == FIRST)
+		return false;
+	table->functions[table->n_functions++] = function;
+	return true;
+}
+
 void tables_look(struct use *use, CUdeviceptr address)
 {
 	int number = table_of(address >> LINE_SHIFT);
@@ -166,8 +181,8 @@ void tables_look(struct use *use, CUdeviceptr address)
 	if (number < 0)
 		return;
 	pthread_mutex_lock(&lock);
-	const struct table *table = tables[number];
-	if (table && address >= table->start && address < table->end) {
+	struct table *table = tables[number];
+	if (table && address >= table->start && address < table->end && follows(table, use_what(use))) {
 		if (table->n > MANY)
 			use_unknown(use);
 		for (unsigned i = 0; i < table->n && table->n <= MANY; i++)

@@ -4,6 +4,9 @@
  * parameters, libraries of grouped matrix products for theirs. So small copies from the host into a heap are looked
  * through, and a launch that names such an array names what it points to as well.
  *
+ * Memory is freed and used for something else, and no one says so. So the functions that an array's first launches run
+ * are those that follow it; launches of others name its place, not what it held.
+ *
  * It is a guess like the ends of tensors: an array that device code wrote, one in a graph, one that was copied before the
  * heap came under pressure, or that was changed by other means since, is not known, or not as it is. What is named beyond
  * need costs time alone.

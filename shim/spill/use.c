@@ -150,6 +150,11 @@ void use_function(struct use *use, uint64_t function)
 	use->function = function;
 }
 
+uint64_t use_what(const struct use *use)
+{
+	return use->function;
+}
+
 void use_unknown(struct use *use)
 {
 	use->unknown = true;

@@ -41,6 +41,7 @@ void use_launches(struct use *use, const CUDA_LAUNCH_PARAMS *launches, unsigned 
 
 /* What is run: a number that is equal for equal work (a function handle, an entry point's id). */
 void use_function(struct use *use, uint64_t function);
+uint64_t use_what(const struct use *use); /* as told, or the entry point's id */
 
 /*
  * The submission names memory at this address. bytes: how far it reaches if that is known (copies, sets), 0 for a

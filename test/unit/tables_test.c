@@ -38,6 +38,14 @@ void use_unknown(struct use *use)
 	n_unknown++;
 }
 
+static uint64_t function;
+
+uint64_t use_what(const struct use *use)
+{
+	(void)use;
+	return function;
+}
+
 static void copy(CUdeviceptr dst, const CUdeviceptr *words, size_t n)
 {
 	errno = 4711;
@@ -101,6 +109,21 @@ static void what_is_no_array_is_not_remembered(void **state)
 	assert_int_equal(n_unknown, 1);
 }
 
+static void whoever_comes_later_has_other_memory_there(void **state)
+{
+	CUdeviceptr word = HEAP + 1, place = HEAP + (1 << 22);
+
+	(void)state;
+	for (int again = 0; again < 2; again++) {
+		copy(place, &word, 1);
+		for (function = 1; function < 5; function++)
+			assert_int_equal(look(place), function < 3);
+		for (function = 1; function < 5; function++)
+			assert_int_equal(look(place), function < 3);
+	}
+	function = 0;
+}
+
 static void the_latest_are_remembered(void **state)
 {
 	struct seed seed = seed_start(__func__);
@@ -127,6 +150,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(an_array_is_known_wherever_it_is_named),
 	    cmocka_unit_test(what_is_no_array_is_not_remembered),
+	    cmocka_unit_test(whoever_comes_later_has_other_memory_there),
 	    cmocka_unit_test(the_latest_are_remembered),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
