@@ -238,7 +238,7 @@ static bool launched(struct building *b, uint32_t which, uint32_t at)
 			return false;
 	event.n = (uint32_t)(job->n_named - event.from);
 	if (event.n)
-		extent_submitted(b->extents, 0);
+		extent_submitted(b->extents, EXTENT_AGE);
 	/* Most name again what they named the last time: one list is enough. */
 	if (event.n && b->last[which].n == event.n &&
 	    !memcmp(job->named + b->last[which].from, job->named + event.from, event.n * sizeof(*job->named))) {

@@ -108,7 +108,9 @@ void extent_note(struct extents *extents, uint32_t block, uint64_t block_bytes, 
 
 void extent_submitted(struct extents *extents, uint64_t period)
 {
-	if (++extents->submitted < (period > EXTENT_AGE ? period : EXTENT_AGE))
+	uint64_t age = !period ? EXTENT_AGE_BLIND : period > EXTENT_AGE ? period : EXTENT_AGE;
+
+	if (++extents->submitted < age)
 		return;
 	extents->submitted = 0;
 	extents->age++;

@@ -34,9 +34,11 @@ uint64_t extent_end(struct extents *extents, uint32_t block, uint64_t offset);
 /*
  * A submission has named something, and the program repeats itself after so many of those (plan_period(); 0: not known).
  * After each period, EXTENT_AGE submissions at least, a new age begins: starts that were not seen in the one that ends,
- * nor since, are forgotten. Starts in use live on.
+ * nor since, are forgotten. Starts in use live on. Where no period is known an age is longer than most periods are: too
+ * early forgotten, a start makes what lies before it reach too far.
  */
-#define EXTENT_AGE 2048
+#define EXTENT_AGE       2048
+#define EXTENT_AGE_BLIND 8192
 void extent_submitted(struct extents *extents, uint64_t period);
 /*
  * Blocks up to so many bytes are wanted whole, whatever part a pointer seems to mean. A guess that is too short leaves

@@ -5,6 +5,7 @@
  */
 #include "test/preload/scene.h"
 
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -17,8 +18,8 @@
 #define LARGE  (208 * MIB)
 #define BUDGET (256 * MIB)
 #define TENSOR (16 * MIB)
-/* Submissions after which what was seen at the beginning is forgotten, whatever the period: two ages, and some. */
-#define QUIET (2 * EXTENT_AGE + 256)
+/* Submissions after which what was seen at the beginning is forgotten: two ages, the longest, and some. */
+#define QUIET (2 * EXTENT_AGE_BLIND + 256)
 /* Reading 2 MiB over the link takes longer than bringing it, as on a real GPU. */
 #define REMOTE_US 10000
 #define ROUNDS    16
@@ -71,16 +72,20 @@ static void start(void)
 
 static int take_turns(void)
 {
-	for (int round = 0; round < ROUNDS; round++) {
-		if (round == ROUNDS - COUNT)
-			n_remote = n_looks = 0;
+	unsigned least = UINT_MAX;
+
+	for (int round = scene_moves() ? 0 : ROUNDS - 1; round < ROUNDS; round++) {
+		n_remote = n_looks = 0;
 		for (int i = 0; i < 2; i++) {
 			launch(large[i], LARGE);
 			MUST(cu.cuCtxSynchronize());
 		}
+		if (round >= ROUNDS - COUNT && n_remote < least)
+			least = n_remote;
 	}
-	printf("%u of %u looks at memory of the host\n", n_remote, n_looks);
-	CHECK(!scene_moves() || n_remote < n_looks / 6);
+	/* Now and then nothing is moved for a while, to see whether moving pays; so it is the best of them that counts. */
+	printf("%u of %u looks at memory of the host\n", least, n_looks);
+	CHECK(!scene_moves() || least < n_looks / 8);
 	CHECK(sim_broken_rules() == 0);
 	return 0;
 }

@@ -55,7 +55,7 @@ static void a_view_does_not_end_its_tensor(void **state)
 static void new_age(struct extents *extents)
 {
 	for (int i = 0; i < EXTENT_AGE; i++)
-		extent_submitted(extents, 0);
+		extent_submitted(extents, 1);
 }
 
 static void starts_grow_old(void **state)
@@ -86,7 +86,7 @@ static void an_age_is_a_period_but_no_less_than_so_long(void **state)
 	struct extents *extents = extent_new();
 
 	for (unsigned i = 0; i < sizeof(periods) / sizeof(*periods); i++) {
-		uint64_t age = periods[i] < EXTENT_AGE ? EXTENT_AGE : periods[i];
+		uint64_t age = !periods[i] ? EXTENT_AGE_BLIND : periods[i] < EXTENT_AGE ? EXTENT_AGE : periods[i];
 
 		extent_note(extents, 0, 64 * MIB, 20 * MIB);
 		for (uint64_t k = 1; k < 2 * age; k++)

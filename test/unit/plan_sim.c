@@ -133,7 +133,7 @@ static void load_line(struct loading *loading, char *line)
 		pointers(loading, line + length, true);
 		pointers(loading, line + length, false);
 		sim_add_event(trace, SIM_LAUNCH, number, loading->names, loading->n_names);
-		extent_submitted(loading->extents, 0);
+		extent_submitted(loading->extents, EXTENT_AGE);
 	}
 }
 
