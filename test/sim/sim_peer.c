@@ -133,8 +133,8 @@ static CUresult enable(CUcontext owner, unsigned flags)
 
 	if (flags)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "flags must be 0");
-	if (!sim_is_context(owner) || !owner->alive || owner == context)
-		return sim_why(CUDA_ERROR_INVALID_CONTEXT, "not another living context");
+	if (!sim_is_context(owner) || !owner->alive)
+		return sim_why(CUDA_ERROR_INVALID_CONTEXT, "not a living context");
 	if (context->device == owner->device || !sim_can_reach(context->device, owner->device))
 		return sim_why(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "device %d cannot reach device %d", context->device,
 			       owner->device);
