@@ -64,10 +64,12 @@ def descendants(ancestor):
     return found
 
 
-def kill_all(ancestor):
-    for pid in descendants(ancestor):
+def kill_all(leader):
+    """The leader of a process group, all it has started, and of the group also those whose parent has ended."""
+    pids = descendants(leader)
+    for kill, victim in [(os.killpg, leader), *((os.kill, pid) for pid in pids)]:
         try:
-            os.kill(pid, 9)
+            kill(victim, 9)
         except ProcessLookupError:
             pass
 
