@@ -153,8 +153,8 @@ HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 
 /*
  * Three kinds of memory are ours to answer for: a heap, whatever lives at the address, system memory, of which the
- * driver knows nothing or something else, and what was opened from another process, of which it knows mappings. Managed memory that the program asked for as device memory is the driver's to
- * answer for, but for what ours_of_managed() says.
+ * driver knows nothing or something else, and what was opened from another process, of which it knows mappings. Managed
+ * memory that the program asked for as device memory is the driver's to answer for, but for what ours_of_managed() says.
  */
 static bool is_ours_to_answer(CUdeviceptr address)
 {

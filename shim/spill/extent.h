@@ -42,10 +42,11 @@ uint64_t extent_end(struct extents *extents, uint32_t block, uint64_t offset);
 void extent_submitted(struct extents *extents, uint64_t period);
 /*
  * Blocks up to so many bytes are wanted whole, whatever part a pointer seems to mean. A guess that is too short leaves
- * memory on the host, and kernels that read it over the link many times (GPT, 1.25: 350 ms a step with guesses in blocks
- * up to 128 MiB, 170 without; ResNet, 1.5, whose blocks of 294 MiB hold one tensor in the forward and several in the
- * backward pass: see README). One that is too long moves memory for nothing, but never more than this share of the
- * budget, which is what one allocation of that size would have moved.
+ * memory on the host, and kernels read it over the link many times (GPT, 1.25: 350 ms a step with guesses in blocks up to
+ * 128 MiB, 170 without; ResNet, 1.5, whose blocks of 294 MiB hold one tensor in the forward and several in the backward
+ * pass: 240, and 130 with these whole and old starts forgotten). One that is too long moves memory for nothing, but no
+ * more than one allocation of that size would have moved, and where the budget is not a small one, no more than a share
+ * of it.
  */
 #define EXTENT_WHOLE_LEAST ((uint64_t)128 << 20)
 #define EXTENT_WHOLE_MOST  ((uint64_t)512 << 20)

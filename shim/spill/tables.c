@@ -99,7 +99,10 @@ static void forget(unsigned number)
 
 /* ---- what was copied ---- */
 
-/* Addresses of heaps among these words, at most MANY + 1. Read by way of the kernel: a bad pointer is the driver's to refuse. */
+/*
+ * Addresses of heaps among these words, at most MANY + 1. Read by way of the kernel: a bad pointer is the driver's to
+ * refuse.
+ */
 static unsigned find_addresses(CUdeviceptr src, size_t bytes, CUdeviceptr *ret_found)
 {
 	CUdeviceptr words[READ_MOST / sizeof(CUdeviceptr)];

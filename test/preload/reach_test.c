@@ -111,27 +111,16 @@ static int old_starts_are_forgotten(void)
 	return take_turns();
 }
 
-static void run(int (*program)(void))
-{
-	char set[128];
-	const char *settings[] = {
-	    "SIM_MEMORY=512MiB", "SIM_HOST_MEMORY=1GiB", "SIM_FILL=0", "SIM_PIECE_US=15", set, NULL};
-
-	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=%zuMiB,host.budget=512MiB", scene_mode(),
-		 BUDGET / MIB);
-	assert_int_equal(child_run(settings, program), 0);
-}
-
 static void a_tensor_as_large_as_the_budget(void **state)
 {
 	(void)state;
-	run(all_of_it_is_brought);
+	assert_int_equal(scene_run(BUDGET, all_of_it_is_brought), 0);
 }
 
 static void a_block_that_was_cut_once(void **state)
 {
 	(void)state;
-	run(old_starts_are_forgotten);
+	assert_int_equal(scene_run(BUDGET, old_starts_are_forgotten), 0);
 }
 
 int main(void)

@@ -112,14 +112,8 @@ static int room_for_a_surprise_is_not_taken_by_what_is_foreseen(void)
 
 static void a_surprise(void **state)
 {
-	char set[128];
-	const char *settings[] = {
-	    "SIM_MEMORY=512MiB", "SIM_HOST_MEMORY=1GiB", "SIM_FILL=0", "SIM_PIECE_US=15", set, NULL};
-
 	(void)state;
-	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=%zuMiB,host.budget=512MiB", scene_mode(),
-		 BUDGET / MIB);
-	assert_int_equal(child_run(settings, room_for_a_surprise_is_not_taken_by_what_is_foreseen), 0);
+	assert_int_equal(scene_run(BUDGET, room_for_a_surprise_is_not_taken_by_what_is_foreseen), 0);
 }
 
 int main(void)
