@@ -12,12 +12,15 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define BYTES_MOST 65536u
 #define MANY       1024 /* addresses */
 #define TABLES     256
 #define LINE_SHIFT 9
 #define SETS       512
 #define WAYS       4
+/* No array is longer: a quarter of all lines. */
+#define BYTES_MOST ((size_t)SETS << LINE_SHIFT)
+/* So much without an address is the end of the array, or no array at all. */
+#define BYTES_WITHOUT ((size_t)65536)
 /* A line's number, and 9 bits for the number of its table, plus 1. */
 #define TABLE_SHIFT 9
 #define TABLE_MASK  ((1u << TABLE_SHIFT) - 1)
@@ -100,26 +103,32 @@ static void forget(unsigned number)
 /* ---- what was copied ---- */
 
 /*
- * Addresses of heaps among these words, at most MANY + 1. Read by way of the kernel: a bad pointer is the driver's to
- * refuse.
+ * Addresses of heaps among these words, at most MANY + 1, and how many bytes hold them. Read by way of the kernel: a bad
+ * pointer is the driver's to refuse.
  */
-static unsigned find_addresses(CUdeviceptr src, size_t bytes, CUdeviceptr *ret_found)
+static unsigned find_addresses(CUdeviceptr src, size_t bytes, CUdeviceptr *ret_found, size_t *ret_bytes)
 {
 	CUdeviceptr words[READ_MOST / sizeof(CUdeviceptr)];
 	pid_t self = getpid();
+	size_t end = 0;
 	unsigned n = 0;
 
-	for (size_t at = 0; bytes - at >= sizeof(*words) && n <= MANY;) {
+	if (bytes > BYTES_MOST)
+		bytes = BYTES_MOST;
+	for (size_t at = 0; bytes - at >= sizeof(*words) && at - end < BYTES_WITHOUT && n <= MANY;) {
 		size_t some = bytes - at < READ_MOST ? (bytes - at) & ~(sizeof(*words) - 1) : READ_MOST;
 		struct iovec to = {words, some}, from = {(void *)(uintptr_t)(src + at), some};
 
 		if (process_vm_readv(self, &to, 1, &from, 1, 0) != (ssize_t)some)
 			return 0;
 		for (size_t i = 0; i < some / sizeof(*words) && n <= MANY; i++)
-			if (use_is_heap(words[i]))
+			if (use_is_heap(words[i])) {
 				ret_found[n++] = words[i];
+				end = at + (i + 1) * sizeof(*words);
+			}
 		at += some;
 	}
+	*ret_bytes = n > MANY ? bytes : end;
 	return n;
 }
 
@@ -143,22 +152,20 @@ static void remember(CUdeviceptr dst, size_t bytes, const CUdeviceptr *found, un
 void tables_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	CUdeviceptr found[MANY + 1];
+	size_t array = 0;
 	int saved = errno;
 
-	if (bytes < sizeof(CUdeviceptr) || bytes > BYTES_MOST || !use_is_heap(dst) || use_is_heap(src))
+	if (bytes < sizeof(CUdeviceptr) || !use_is_heap(dst) || use_is_heap(src))
 		return;
-	unsigned n = find_addresses(src, bytes, found);
+	unsigned n = find_addresses(src, bytes, found, &array);
 	if (n || atomic_load(&tables_any)) {
 		pthread_mutex_lock(&lock);
 		/* What was there is overwritten, or a part of it. */
-		for (uint64_t line = dst >> LINE_SHIFT; line <= (dst + bytes - 1) >> LINE_SHIFT; line++) {
-			int old = table_of(line);
-
-			if (old >= 0 && tables[old] && tables[old]->start < dst + bytes && tables[old]->end > dst)
-				forget((unsigned)old);
-		}
+		for (unsigned i = 0; i < TABLES; i++)
+			if (tables[i] && tables[i]->start < dst + bytes && tables[i]->end > dst)
+				forget(i);
 		if (n)
-			remember(dst, bytes, found, n);
+			remember(dst, array, found, n);
 		pthread_mutex_unlock(&lock);
 	}
 	errno = saved;

@@ -1,8 +1,8 @@
 /*
  * tables.h: arrays of pointers in device memory. What a kernel reaches through them no parameter says, but a program
  * builds most of them on the host and copies them over just before it launches the kernel: PyTorch's FSDP does for its
- * parameters, libraries of grouped matrix products for theirs. So small copies from the host into a heap are looked
- * through, and a launch that names such an array names what it points to as well.
+ * parameters, libraries of grouped matrix products for theirs. So copies from the host into a heap are looked through,
+ * and a launch that names such an array names what it points to as well.
  *
  * Memory is freed and used for something else, and no one says so. So the functions that an array's first launches run
  * are those that follow it; launches of others name its place, not what it held.
@@ -11,9 +11,11 @@
  * heap came under pressure, or that was changed by other means since, is not known, or not as it is. What is named beyond
  * need costs time alone.
  *
- * Limits: the last 256 arrays of up to 64 KiB are remembered, as many bytes as they are long; one of more than 1024
- * addresses counts as one that may reach anything. Any thread, with a lock of its own, the last to be taken. Without
- * memory, or where the process may not read itself (process_vm_readv), arrays stay unknown. errno is kept.
+ * Limits: the last 256 arrays are remembered, from the start of the copy to the last address in it, 256 KiB at most. They
+ * may be followed by anything (FSDP's are, by a number for each block of the grid: 100 KiB for a layer); 64 KiB without an
+ * address end the search. One of more than 1024 addresses counts as one that may reach anything. Any thread, with a lock
+ * of its own, the last to be taken. Without memory, or where the process may not read itself (process_vm_readv), arrays
+ * stay unknown. errno is kept.
  */
 #ifndef SPILLWAY_SPILL_TABLES_H
 #define SPILLWAY_SPILL_TABLES_H

@@ -71,8 +71,8 @@ static void an_array_is_known_wherever_it_is_named(void **state)
 	assert_int_equal(look(HEAP + 4096), 2);
 	assert_int_equal(named[0], HEAP + 5);
 	assert_int_equal(named[1], HEAP + BYTES - 1);
-	assert_int_equal(look(HEAP + 4096 + 300 * 8 - 1), 2);
-	assert_int_equal(look(HEAP + 4096 + 300 * 8), 0);
+	assert_int_equal(look(HEAP + 4096 + 201 * 8 - 1), 2); /* as far as addresses reach */
+	assert_int_equal(look(HEAP + 4096 + 201 * 8), 0);
 	assert_int_equal(look(HEAP + 4095), 0);
 	/* Half of it is overwritten: it is not what it was. */
 	CUdeviceptr none[4] = {1, 2, 3, 4};
@@ -86,14 +86,47 @@ static void an_array_is_known_wherever_it_is_named(void **state)
 	assert_int_equal(look(HEAP + 4096), 0);
 }
 
+/* FSDP's are: by a number for each block of the grid that works on them. */
+static void an_array_may_be_followed_by_anything(void **state)
+{
+	enum { WORDS = 8 << 20 >> 3 };
+	CUdeviceptr *words = calloc(WORDS, sizeof(*words)), place = HEAP + (1 << 25);
+
+	(void)state;
+	assert_non_null(words);
+	for (unsigned i = 0; i < 48; i++)
+		words[i] = HEAP + i;
+	for (size_t n = 65536 / 8 + 1; n <= WORDS; n *= 4) {
+		copy(place, words, n);
+		assert_int_equal(look(place), 48);
+		assert_int_equal(look(place + 48 * 8 - 1), 48);
+		assert_int_equal(look(place + 48 * 8), 0);
+	}
+	/* What comes after 64 KiB without an address is of no array; after less it is. */
+	words[47 + 65536 / 8] = words[47 + 2 * 65536 / 8] = HEAP + 1;
+	copy(place, words, WORDS);
+	assert_int_equal(look(place), 50);
+	assert_int_equal(look(place + 48 * 8 + 2 * 65536 - 1), 50);
+	words[47 + 65536 / 8] = 0;
+	copy(place, words, WORDS);
+	assert_int_equal(look(place), 48);
+	/* A long copy overwrites what lies anywhere in it. */
+	copy(place + (6 << 20), words, 48);
+	assert_int_equal(look(place + (6 << 20)), 48);
+	memset(words, 0, 400);
+	copy(place, words, WORDS);
+	assert_int_equal(look(place), 0);
+	assert_int_equal(look(place + (6 << 20)), 0);
+	free(words);
+}
+
 static void what_is_no_array_is_not_remembered(void **state)
 {
-	static CUdeviceptr words[65536 / 8 + 1];
+	static CUdeviceptr words[1025];
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
 		words[i] = HEAP + i;
-	copy(HEAP + (1 << 20), words, 65536 / 8 + 1);   /* too long */
 	copy(HEAP + BYTES, words, 8);                   /* not in a heap */
 	tables_copied(HEAP + (1 << 20), HEAP + 64, 64); /* from a heap */
 	tables_copied(HEAP + (1 << 20), 16, 64);        /* from nowhere */
@@ -149,6 +182,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(an_array_is_known_wherever_it_is_named),
+	    cmocka_unit_test(an_array_may_be_followed_by_anything),
 	    cmocka_unit_test(what_is_no_array_is_not_remembered),
 	    cmocka_unit_test(whoever_comes_later_has_other_memory_there),
 	    cmocka_unit_test(the_latest_are_remembered),
