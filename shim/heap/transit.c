@@ -37,12 +37,18 @@ bool heap_piece(struct heap *heap, uint32_t piece, uint32_t *ret_units, enum chu
 	return there;
 }
 
-static struct chunk *warm_at(struct chunk_store *store, enum chunk_place place, unsigned units)
+/* An alias, where it is needed. */
+static enum sw_status give_alias(struct chunk_store *store, struct chunk *chunk, bool in_place)
+{
+	return in_place && chunk->place == CHUNK_DEVICE ? SW_OK : chunk_give_alias(store, chunk);
+}
+
+static struct chunk *warm_at(struct chunk_store *store, enum chunk_place place, unsigned units, bool in_place)
 {
 	struct chunk *chunk = store->warm[CHUNK_MOVABLE][place][units];
 
 	/* Chunks that lie in a warm block are not here; heap_make_spare() sees to them. */
-	if (!chunk || chunk_give_alias(store, chunk) != SW_OK)
+	if (!chunk || give_alias(store, chunk, in_place) != SW_OK)
 		return NULL;
 	store->warm[CHUNK_MOVABLE][place][units] = chunk->next;
 	store->warm_bytes[place] -= chunk_bytes(units);
@@ -61,30 +67,37 @@ static bool peer_has_more(const struct heap *heap, unsigned units)
 	return !heap->no_peers && store->usable[CHUNK_PEER] && chunk_left(store, CHUNK_PEER) >= chunk_bytes(units);
 }
 
-static struct chunk *find_spare(struct heap *heap, enum chunk_place to, unsigned units)
+static struct chunk *find_spare(struct heap *heap, enum chunk_place to, unsigned units, bool in_place)
 {
 	struct chunk_store *store = &heap->store.chunks;
 	struct chunk *chunk = NULL;
 
 	if (to == CHUNK_DEVICE)
-		return warm_at(store, CHUNK_DEVICE, units);
+		return warm_at(store, CHUNK_DEVICE, units, in_place);
 	if (!heap->no_peers)
-		chunk = warm_at(store, CHUNK_PEER, units);
-	return chunk || peer_has_more(heap, units) ? chunk : warm_at(store, CHUNK_HOST, units);
+		chunk = warm_at(store, CHUNK_PEER, units, in_place);
+	return chunk || peer_has_more(heap, units) ? chunk : warm_at(store, CHUNK_HOST, units, in_place);
 }
 
-static void fill_in(struct transit *transit, struct chunk *spare)
+/* Where it is copied from or to. */
+static CUdeviceptr side(const struct transit *transit, const struct chunk *chunk, bool in_place)
+{
+	return in_place && chunk->place == CHUNK_DEVICE ? transit->address : chunk->alias;
+}
+
+static void fill_in(struct transit *transit, struct chunk *spare, bool in_place)
 {
 	transit->spare = spare;
 	transit->from = transit->chunk->place;
 	transit->to = spare->place;
-	transit->alias = transit->chunk->alias;
+	transit->alias = side(transit, transit->chunk, in_place);
 	transit->handle = transit->chunk->handle;
-	transit->spare_alias = spare->alias;
+	transit->spare_alias = side(transit, spare, in_place);
 	transit->spare_handle = spare->handle;
 }
 
-enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place to, struct transit *ret_transit)
+enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place to, bool in_place,
+			     struct transit *ret_transit)
 {
 	struct block_store *store = &heap->store;
 	enum sw_status status = SW_INVALID;
@@ -94,10 +107,10 @@ enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place
 	if (!chunk || (chunk->place == CHUNK_DEVICE) == (to == CHUNK_DEVICE) || chunk->moving ||
 	    block_keeps(chunk->block, chunk->place))
 		goto out;
-	status = chunk_give_alias(&store->chunks, chunk);
+	status = give_alias(&store->chunks, chunk, in_place);
 	if (status != SW_OK)
 		goto out;
-	struct chunk *spare = find_spare(heap, to, chunk->units);
+	struct chunk *spare = find_spare(heap, to, chunk->units, in_place);
 	status = SW_NO_MEMORY;
 	if (!spare)
 		goto out;
@@ -111,22 +124,22 @@ enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place
 	    .chunk = chunk,
 	    .block = chunk->block,
 	};
-	fill_in(ret_transit, spare);
+	fill_in(ret_transit, spare, in_place);
 	status = SW_OK;
 out:
 	heap_leave(heap);
 	return status;
 }
 
-enum sw_status transit_turn(struct heap *heap, struct transit *transit)
+enum sw_status transit_turn(struct heap *heap, bool in_place, struct transit *transit)
 {
 	enum chunk_place to = transit->chunk->place == CHUNK_DEVICE ? CHUNK_HOST : CHUNK_DEVICE;
 
 	heap_enter(heap);
 	bool pinned = block_keeps(transit->block, transit->chunk->place);
-	struct chunk *spare = pinned ? NULL : find_spare(heap, to, transit->units);
+	struct chunk *spare = pinned ? NULL : find_spare(heap, to, transit->units, in_place);
 	if (spare)
-		fill_in(transit, spare);
+		fill_in(transit, spare, in_place);
 	heap_leave(heap);
 	return spare ? SW_OK : pinned ? SW_INVALID : SW_NO_MEMORY;
 }

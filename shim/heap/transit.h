@@ -3,7 +3,9 @@
  *
  * transit_begin() takes a spare chunk of the other place and of the same size, with aliases for both, and keeps the
  * block from being taken down. The mover then copies through the aliases, and unmaps and maps with transit_unmap() and
- * transit_map(), in the order that its mode asks for. transit_exchange() makes the spare the block's own and leaves the
+ * transit_map(), in the order that its mode asks for. *In place*, which is for when nothing runs, device memory is read
+ * and written at the program's address instead, and needs no alias: making one beside copies takes 0.25 ms (H200), a
+ * quarter of all that a gap did. transit_exchange() makes the spare the block's own and leaves the
  * old chunk warm in the store; transit_end() lets go of the piece, exchanged or not. A block that is freed meanwhile
  * stays until then. transit_turn() begins another one where one has been exchanged and has not ended.
  *
@@ -21,7 +23,7 @@ struct transit {
 	unsigned units;
 	enum chunk_place from, to;      /* one of them is CHUNK_DEVICE, the other where it is when it is away */
 	CUdeviceptr address;            /* of the program */
-	CUdeviceptr alias, spare_alias; /* copy from alias to spare_alias */
+	CUdeviceptr alias, spare_alias; /* copy from alias to spare_alias; in place the device's is `address` */
 	CUmemGenericAllocationHandle handle, spare_handle;
 	struct chunk *chunk, *spare; /* spare: NULL once exchanged */
 	struct block *block;
@@ -40,9 +42,10 @@ static inline uint64_t transit_bytes(const struct transit *transit)
  * moved is mapped at an alias here. INVALID: the piece is gone, its block is free or must stay where it is, or it is
  * on the device, or away, already.
  */
-enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place to, struct transit *ret_transit);
+enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place to, bool in_place,
+			     struct transit *ret_transit);
 /* The piece, exchanged but not ended, is to go back: as transit_begin(); unless it is made nothing changes. */
-enum sw_status transit_turn(struct heap *heap, struct transit *transit);
+enum sw_status transit_turn(struct heap *heap, bool in_place, struct transit *transit);
 /* A turn that is not made after all. */
 void heap_give_spare(struct heap *heap, struct transit *transit);
 void transit_exchange(struct heap *heap, struct transit *transit);

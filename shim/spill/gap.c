@@ -241,11 +241,10 @@ static void go_ahead(struct engine *engine, const struct wishes *wishes)
 static void finish_all(struct engine *engine)
 {
 	while ((engine->out.n || engine->in.n) && !atomic_load(&engine->dead))
-		if (!move_finish(engine) && !move_rest_beside(engine))
+		if (!move_finish(engine) && !move_rest(engine))
 			pause_ns((long)link_nap_ns(engine, 0));
-	while (!move_is_mapped(engine))
-		if (!move_rest_beside(engine))
-			pause_ns(POLL_NS);
+	while (move_rest(engine))
+		;
 }
 
 static void grant_all(struct engine *engine, struct wishes *wishes)
@@ -256,7 +255,7 @@ static void grant_all(struct engine *engine, struct wishes *wishes)
 		while (wishes->next < wishes->n && grant(engine, &wishes->at[wishes->next]))
 			wishes->next++;
 		go_ahead(engine, wishes);
-		if (!move_finish(engine) && !move_rest_beside(engine))
+		if (!move_finish(engine) && !move_rest(engine))
 			pause_ns((long)link_nap_ns(engine, 0));
 	}
 	finish_all(engine);
@@ -383,7 +382,7 @@ static bool all_out(struct engine *engine, uint64_t bytes)
 			i++;
 			continue;
 		}
-		if (!move_finish(engine) && !move_rest_beside(engine))
+		if (!move_finish(engine) && !move_rest(engine))
 			pause_ns((long)link_nap_ns(engine, 0));
 	}
 	finish_all(engine);

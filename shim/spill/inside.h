@@ -8,7 +8,6 @@
  *   move.c     one piece from here to there, and what to do when the driver refuses
  *   link.c     the streams it is copied on
  *   gap.c      the exact mode: moving while nothing runs
- *   mapper.c   a second thread that maps, for gaps
  *   discard.c  what need not be copied
  *   stop.c     what is said when fast has stopped a job
  *
@@ -45,10 +44,11 @@ enum engine_order {
 /* A piece that is being copied. */
 struct move {
 	struct transit transit;
-	CUevent event;   /* lives with the slot */
-	uint64_t begun;  /* ns */
-	uint64_t number; /* in the trace; 0: not in it */
-	bool is_mapped;  /* in a gap: the old memory is still mapped */
+	CUevent event;                                       /* lives with the slot */
+	uint64_t begun;                                      /* ns */
+	uint64_t number;                                     /* in the trace; 0: not in it */
+	enum { MAPPED_NONE, MAPPED_OLD, MAPPED_NEW } mapped; /* at the program's address, of the two */
+	bool is_raised;                                      /* `unmapped` is, of its block */
 };
 
 /* A piece that came out and is not mapped yet. */
@@ -131,8 +131,6 @@ struct engine {
 	struct queue out, in;
 	struct rest rest[RESTS]; /* oldest first */
 	unsigned n_rest;
-	struct mapper *mapper; /* for gaps; NULL: none yet */
-	bool no_mapper;        /* none is to be had */
 
 	bool ready_asked;
 	struct context_idle ready_idle;
@@ -204,17 +202,6 @@ bool mover_start(struct engine *engine);
 /* Bytes: driver calls are made on the threads of an engine. */
 #define ENGINE_STACK ((size_t)1 << 20)
 
-/* ---- mapper.c: all but the thread itself are the mover's to call ---- */
-struct mapper *mapper_new(struct heap *heap); /* NULL: no thread to be had; lives as long as the process */
-/* Map the transit's chunk at its address. False: no room for one more. */
-bool mapper_give(struct mapper *mapper, const struct transit *transit);
-/* One that was given and not begun yet, the latest. */
-bool mapper_take_back(struct mapper *mapper, struct transit *ret_transit);
-/* One that is over, in the order they were given. */
-bool mapper_see(struct mapper *mapper, struct transit *ret_transit, CUresult *ret_result);
-/* Has all that was given been seen? */
-bool mapper_is_idle(struct mapper *mapper);
-
 /* ---- move.c ---- */
 enum move_answer {
 	MOVE_BEGUN,
@@ -222,7 +209,7 @@ enum move_answer {
 	MOVE_NO_ROOM, /* no memory where it would go */
 	MOVE_FAILED,  /* the driver refused; it is where it was */
 };
-/* gap: nothing runs, so the copy may be made before anything is unmapped, and use is not asked about. */
+/* gap: nothing runs, so use is not asked about, and device memory is copied in place (transit.h). */
 enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap);
 /* See to copies that have ended. True: there were some. */
 bool move_finish(struct engine *engine);
@@ -230,10 +217,6 @@ bool move_finish(struct engine *engine);
 bool move_is_resting(struct engine *engine, uint32_t piece);
 /* Of the pieces that have come out and are not mapped, map the one that came first. True: there was one. */
 bool move_rest(struct engine *engine);
-/* The same in a gap, beside the mapper: true when something was done. */
-bool move_rest_beside(struct engine *engine);
-/* Is nothing left to map, by the mapper either? */
-bool move_is_mapped(const struct engine *engine);
 /* Map all such pieces of a block but those with this stamp. */
 void move_rest_of(struct engine *engine, uint32_t block_unit, uint64_t but);
 bool move_is_busy(struct engine *engine, uint32_t piece, bool in);

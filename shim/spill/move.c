@@ -5,8 +5,13 @@
  *   fast, out:  raise `unmapped`, see that nobody holds the block, unmap, copy through the aliases; when the copy has
  *               ended the device chunk is free, and the piece rests until the host copy is mapped at its address
  *   fast, in:   the same, and when the copy has ended the device chunk is mapped
- *   in a gap:   nothing runs, so the copy comes first and the mapping is changed when it has ended; what came out rests
- *               until there is nothing better to do, and is mapped before the gap ends
+ *   in a gap:   nothing runs, so the device's side is copied at the program's address: what goes out is unmapped when the
+ *               copy has ended, rests until there is nothing better to do, and is mapped before the gap ends; what comes
+ *               in is mapped first and filled then
+ *
+ * All changes of mappings are made by this one thread: in one reservation the driver makes them one after another, and
+ * lets whoever asks without a pause go first, again and again (H200, driver 580: a second thread that mapped got through
+ * once in 20 ms).
  *
  * Whatever the driver refuses on the way, there is a copy that holds the data, and it is mapped again: the old one
  * until the exchange, the new one after it. What is refused is tried again for a tenth of a second, its block `unmapped`
@@ -118,7 +123,7 @@ static void drop_rest(struct engine *engine, struct rest *rest)
 }
 
 static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chunk_place to, struct rest *rest,
-				 struct transit *transit)
+				 bool gap, struct transit *transit)
 {
 	enum sw_status status = SW_NO_MEMORY;
 
@@ -129,7 +134,8 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 			break;
 		/* Device memory made just now is mapped at its alias here, and that is quick while nothing comes out. */
 		link_let_out_go(engine, !tries || to == CHUNK_HOST);
-		status = rest ? transit_turn(engine->heap, transit) : transit_begin(engine->heap, piece, to, transit);
+		status = rest ? transit_turn(engine->heap, gap, transit)
+			      : transit_begin(engine->heap, piece, to, gap, transit);
 		link_let_out_go(engine, true);
 	}
 	return status;
@@ -156,20 +162,37 @@ static void arrived(struct engine *engine, struct transit *transit, enum mark_wh
 	move_tell_plan(engine, transit->piece);
 }
 
-/* Nothing was copied: the old memory is mapped again, if it was not all the time, and the piece let go of. */
-static enum move_answer undo(struct engine *engine, struct transit *transit, bool unmapped, bool counted)
+/* The new memory does not stay at the address after all; no copy of it is under way. */
+static void remove_new(struct engine *engine, struct move *move)
 {
-	enum mark_where where = transit->to != CHUNK_DEVICE ? MARK_DEVICE : MARK_HOST;
-	CUresult result = CUDA_ERROR_UNKNOWN;
-
-	for (unsigned i = 0; unmapped && i < TRIES && result != CUDA_SUCCESS; i++) {
-		result = transit_map(engine->heap, transit, false);
-		if (result != CUDA_SUCCESS)
+	for (unsigned i = 0; i < TRIES && move->mapped == MAPPED_NEW; i++) {
+		if (transit_unmap(&move->transit) == CUDA_SUCCESS)
+			move->mapped = MAPPED_NONE;
+		else
 			wait_a_little(i);
 	}
-	if (unmapped && result != CUDA_SUCCESS)
+	if (move->mapped == MAPPED_NEW) {
+		move->transit.spare = NULL; /* never used again */
+		engine_die(engine, "memory cannot be unmapped again");
+	}
+}
+
+/* Nothing was copied: the old memory is mapped again, if it was not all the time, and the piece let go of. */
+static enum move_answer undo(struct engine *engine, struct move *move)
+{
+	struct transit *transit = &move->transit;
+	enum mark_where where = transit->to != CHUNK_DEVICE ? MARK_DEVICE : MARK_HOST;
+
+	remove_new(engine, move);
+	for (unsigned i = 0; move->mapped == MAPPED_NONE && i < TRIES; i++) {
+		if (transit_map(engine->heap, transit, false) == CUDA_SUCCESS)
+			move->mapped = MAPPED_OLD;
+		else
+			wait_a_little(i);
+	}
+	if (move->mapped == MAPPED_NONE)
 		engine_die(engine, "memory cannot be mapped again");
-	arrived(engine, transit, where, counted);
+	arrived(engine, transit, where, move->is_raised);
 	return MOVE_FAILED;
 }
 
@@ -221,10 +244,40 @@ static void tell_end(struct engine *engine, const struct move *move, bool stayed
 /* ---- beginning ---- */
 
 /* A piece that rests stays as it was: not mapped, on the list. */
-static void undo_turn(struct engine *engine, struct rest *rest, struct transit *transit)
+static enum move_answer undo_turn(struct engine *engine, struct rest *rest, struct move *move)
 {
-	heap_give_spare(engine->heap, transit);
-	rest->transit = *transit;
+	remove_new(engine, move);
+	heap_give_spare(engine->heap, &move->transit);
+	rest->transit = move->transit;
+	return MOVE_FAILED;
+}
+
+/* Nobody uses it from here on. BUSY: somebody does. */
+static enum move_answer take_away(struct engine *engine, struct move *move)
+{
+	raise_unmapped(engine, &move->transit);
+	move->is_raised = true;
+	set_where(engine, &move->transit, MARK_MOVING);
+	if (move_is_busy(engine, move->transit.piece, move->transit.to == CHUNK_DEVICE)) {
+		undo(engine, move);
+		return MOVE_BUSY;
+	}
+	if (transit_unmap(&move->transit) != CUDA_SUCCESS)
+		return undo(engine, move);
+	move->mapped = MAPPED_NONE;
+	return MOVE_BEGUN;
+}
+
+/* In place: the new memory takes the place of the old, to be filled. */
+static bool put_new(struct engine *engine, struct move *move)
+{
+	if (move->mapped == MAPPED_OLD && transit_unmap(&move->transit) != CUDA_SUCCESS)
+		return false;
+	move->mapped = MAPPED_NONE;
+	if (transit_map(engine->heap, &move->transit, true) != CUDA_SUCCESS)
+		return false;
+	move->mapped = MAPPED_NEW;
+	return true;
 }
 
 enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap)
@@ -237,38 +290,31 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 		return MOVE_NO_ROOM;
 	if (!rest && !gap && move_is_busy(engine, piece, to == CHUNK_DEVICE))
 		return MOVE_BUSY;
-	struct transit transit = rest ? rest->transit : (struct transit){0};
-	enum sw_status status = with_spare(engine, piece, to, rest, &transit);
+	move->transit = rest ? rest->transit : (struct transit){0};
+	enum sw_status status = with_spare(engine, piece, to, rest, gap, &move->transit);
 	if (status != SW_OK)
 		return status == SW_NO_MEMORY ? MOVE_NO_ROOM : MOVE_FAILED;
-	move->transit = transit;
+	move->mapped = rest ? MAPPED_NONE : MAPPED_OLD;
+	move->is_raised = rest;
 	if (!rest && !gap) {
-		raise_unmapped(engine, &transit);
-		set_where(engine, &transit, MARK_MOVING);
-		if (move_is_busy(engine, piece, to == CHUNK_DEVICE)) {
-			undo(engine, &transit, false, true);
-			return MOVE_BUSY;
-		}
-		if (transit_unmap(&transit) != CUDA_SUCCESS)
-			return undo(engine, &transit, false, true);
+		enum move_answer answer = take_away(engine, move);
+		if (answer != MOVE_BEGUN)
+			return answer;
 	}
+	if (gap && to == CHUNK_DEVICE && !put_new(engine, move))
+		return rest ? undo_turn(engine, rest, move) : undo(engine, move);
 	tell_begin(engine, move);
 	CUresult result = link_copy(engine, move, gap);
 	if (result != CUDA_SUCCESS) {
 		tell_end(engine, move, true);
 		log_once("copying memory to the %s: %s", to == CHUNK_HOST ? "host" : "device", real_error_name(result));
-		if (rest) {
-			undo_turn(engine, rest, &transit);
-			return MOVE_FAILED;
-		}
-		return undo(engine, &transit, !gap, !gap);
+		return rest ? undo_turn(engine, rest, move) : undo(engine, move);
 	}
 	if (rest)
 		drop_rest(engine, rest);
-	move->is_mapped = gap && !rest;
 	queue->n++;
-	queue->bytes += transit_bytes(&transit);
-	plan_set(engine->plan, piece, transit.units, PLAN_MOVING);
+	queue->bytes += transit_bytes(&move->transit);
+	plan_set(engine->plan, piece, move->transit.units, PLAN_MOVING);
 	return MOVE_BEGUN;
 }
 
@@ -312,37 +358,29 @@ static bool map_either(struct engine *engine, struct transit *transit, bool *ret
 	return false;
 }
 
-/* The copy has ended; the device memory takes the place of the host memory. */
+/* The copy has ended; the device memory takes the place of the host memory, if it has not yet. */
 static void finish_in(struct engine *engine, struct move *move)
 {
 	struct transit *transit = &move->transit;
-	bool is_new;
+	bool is_new = true;
 
-	/* Not held up by unmapping host memory: that takes long, and no turn of the copy engine. */
-	link_let_out_go(engine, true);
-	if (move->is_mapped && transit_unmap(transit) != CUDA_SUCCESS) {
-		tell_end(engine, move, true);
-		arrived(engine, transit, MARK_HOST, false);
-		return;
-	}
-	link_let_out_go(engine, false);
-	/* Not even that: nobody is held back for ever from what cannot be had; who touches it will be told by the GPU. */
-	if (!map_either(engine, transit, &is_new)) {
-		tell_end(engine, move, true);
-		arrived(engine, transit, MARK_HOST, !move->is_mapped);
-		return;
+	if (move->mapped != MAPPED_NEW) {
+		link_let_out_go(engine, false);
+		/* Not even that: nobody is held back for ever from what cannot be had; who touches it is told by the GPU. */
+		if (!map_either(engine, transit, &is_new))
+			is_new = false;
 	}
 	if (is_new) {
 		count(engine, transit, move->begun);
 		transit_exchange(engine->heap, transit);
 	}
 	tell_end(engine, move, !is_new);
-	arrived(engine, transit, is_new ? MARK_DEVICE : MARK_HOST, !move->is_mapped);
+	arrived(engine, transit, is_new ? MARK_DEVICE : MARK_HOST, move->is_raised);
 }
 
 static void finish_out(struct engine *engine, struct move *move)
 {
-	if (move->is_mapped) {
+	if (move->mapped == MAPPED_OLD) {
 		if (transit_unmap(&move->transit) != CUDA_SUCCESS) {
 			tell_end(engine, move, true);
 			arrived(engine, &move->transit, MARK_DEVICE, false);
@@ -423,54 +461,6 @@ bool move_rest(struct engine *engine)
 	return true;
 }
 
-/* ---- mapping in a gap, beside the mapper ---- */
-
-static bool see_mapped(struct engine *engine)
-{
-	struct transit transit;
-	CUresult result;
-	bool any = false, is_new;
-
-	while (mapper_see(engine->mapper, &transit, &result)) {
-		if (result != CUDA_SUCCESS)
-			map_either(engine, &transit, &is_new);
-		arrived(engine, &transit, MARK_HOST, true);
-		any = true;
-	}
-	return any;
-}
-
-bool move_rest_beside(struct engine *engine)
-{
-	struct transit transit;
-	bool is_new;
-
-	if (!engine->mapper && !engine->no_mapper) {
-		engine->mapper = mapper_new(engine->heap);
-		engine->no_mapper = !engine->mapper;
-	}
-	if (!engine->mapper)
-		return move_rest(engine);
-	while (engine->n_rest && mapper_give(engine->mapper, &engine->rest[0].transit)) {
-		plan_set(engine->plan, engine->rest[0].transit.piece, engine->rest[0].transit.units, PLAN_MOVING);
-		drop_rest(engine, &engine->rest[0]);
-	}
-	if (see_mapped(engine))
-		return true;
-	/* The mapper is at one; here is nothing else to do. */
-	if (mapper_take_back(engine->mapper, &transit)) {
-		map_either(engine, &transit, &is_new);
-		arrived(engine, &transit, MARK_HOST, true);
-		return true;
-	}
-	return false;
-}
-
-bool move_is_mapped(const struct engine *engine)
-{
-	return !engine->n_rest && (!engine->mapper || mapper_is_idle(engine->mapper));
-}
-
 void move_rest_of(struct engine *engine, uint32_t block_unit, uint64_t but)
 {
 	for (unsigned i = 0; i < engine->n_rest;) {
@@ -492,13 +482,18 @@ void move_abandon(struct engine *engine)
 
 		for (; queue->n; queue->n--, queue->head = (queue->head + 1) % MOVES) {
 			struct move *move = &queue->at[queue->head];
-			struct transit transit = move->transit;
 
+			/* In place there is no way back while the copy runs. Nothing runs beside it: its end is near. */
+			if (move->mapped == MAPPED_NEW &&
+			    REAL(cuStreamSynchronize)(engine->stream_in) == CUDA_SUCCESS) {
+				finish_in(engine, move);
+				continue;
+			}
 			tell_end(engine, move, true);
 			/* It may still be written to: never used again. */
 			if (REAL(cuEventQuery)(move->event) != CUDA_SUCCESS)
-				transit.spare = NULL;
-			undo(engine, &transit, !move->is_mapped, !move->is_mapped);
+				move->transit.spare = NULL;
+			undo(engine, move);
 		}
 		queue->bytes = 0;
 	}

@@ -172,11 +172,11 @@ static void move(const struct heap_grant *grant, enum chunk_place to)
 {
 	uint32_t piece = arena_unit(heap_arena(own.heap), grant->address);
 	struct transit transit;
-	enum sw_status status = transit_begin(own.heap, piece, to, &transit);
+	enum sw_status status = transit_begin(own.heap, piece, to, false, &transit);
 
 	if (status == SW_NO_MEMORY) {
 		assert_ok(heap_make_spare(own.heap, to, heap_arena(own.heap)->states[piece].units_of_piece));
-		status = transit_begin(own.heap, piece, to, &transit);
+		status = transit_begin(own.heap, piece, to, false, &transit);
 	}
 	assert_ok(status);
 	assert_ok(transit_unmap(&transit));

@@ -38,7 +38,7 @@ static uint32_t away(uint32_t piece)
 static enum sw_status begin(uint32_t piece, enum chunk_place to, struct transit *transit)
 {
 	heap_make_spare(own.heap, to, heap_arena(own.heap)->states[piece].units_of_piece);
-	return transit_begin(own.heap, piece, to, transit);
+	return transit_begin(own.heap, piece, to, false, transit);
 }
 
 /* As the mover does it: the piece goes to the other place. */
@@ -190,7 +190,7 @@ static void a_piece_at_rest_does_not_turn_once_it_is_pinned(void **state)
 	while (!heap_is_awaited(own.heap))
 		usleep(100);
 	heap_make_spare(own.heap, CHUNK_DEVICE, 2);
-	assert_int_equal(transit_turn(own.heap, &transit), SW_INVALID);
+	assert_int_equal(transit_turn(own.heap, false, &transit), SW_INVALID);
 	assert_ok(transit_map(own.heap, &transit, false));
 	transit_end(own.heap, &transit);
 	pthread_join(pinner.thread, NULL);

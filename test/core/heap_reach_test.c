@@ -151,7 +151,7 @@ static void what_is_on_its_way_is_waited_for(void **state)
 		pthread_t thread;
 
 		assert_int_equal(heap_make_spare(own.heap, CHUNK_HOST, 1), SW_OK);
-		assert_int_equal(transit_begin(own.heap, piece, CHUNK_HOST, &transit), SW_OK);
+		assert_int_equal(transit_begin(own.heap, piece, CHUNK_HOST, false, &transit), SW_OK);
 		assert_ok(transit_unmap(&transit));
 		if (turn) /* before it is named: back where it was, closed to it */
 			assert_ok(transit_map(own.heap, &transit, false));
