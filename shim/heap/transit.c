@@ -96,37 +96,71 @@ static void fill_in(struct transit *transit, struct chunk *spare, bool in_place)
 	transit->spare_handle = spare->handle;
 }
 
+/* The chunk at a piece that may leave a place; NULL: there is none. */
+static struct chunk *find_movable(const struct heap *heap, uint32_t piece, bool from_device)
+{
+	const struct arena *arena = &heap->store.arena;
+	struct chunk *chunk = is_in_use(arena, piece) ? arena->states[piece].chunk : NULL;
+
+	if (!chunk || (chunk->place == CHUNK_DEVICE) != from_device || chunk->moving ||
+	    block_keeps(chunk->block, chunk->place))
+		return NULL;
+	return chunk;
+}
+
+static struct transit hold(const struct heap *heap, uint32_t piece, struct chunk *chunk)
+{
+	chunk->moving = true;
+	chunk->block->n_moving++;
+	return (struct transit){
+	    .piece = piece,
+	    .block_unit = chunk->block->unit,
+	    .units = chunk->units,
+	    .from = CHUNK_DEVICE,
+	    .to = chunk->place,
+	    .address = arena_address(&heap->store.arena, piece),
+	    .alias = chunk->alias,
+	    .handle = chunk->handle,
+	    .chunk = chunk,
+	    .block = chunk->block,
+	};
+}
+
 enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place to, bool in_place,
 			     struct transit *ret_transit)
 {
-	struct block_store *store = &heap->store;
+	struct chunk_store *store = &heap->store.chunks;
 	enum sw_status status = SW_INVALID;
 
 	heap_enter(heap);
-	struct chunk *chunk = is_in_use(&store->arena, piece) ? store->arena.states[piece].chunk : NULL;
-	if (!chunk || (chunk->place == CHUNK_DEVICE) == (to == CHUNK_DEVICE) || chunk->moving ||
-	    block_keeps(chunk->block, chunk->place))
+	struct chunk *chunk = find_movable(heap, piece, to != CHUNK_DEVICE);
+	if (!chunk)
 		goto out;
-	status = give_alias(&store->chunks, chunk, in_place);
+	status = give_alias(store, chunk, in_place);
 	if (status != SW_OK)
 		goto out;
 	struct chunk *spare = find_spare(heap, to, chunk->units, in_place);
 	status = SW_NO_MEMORY;
 	if (!spare)
 		goto out;
-	chunk->moving = true;
-	chunk->block->n_moving++;
-	*ret_transit = (struct transit){
-	    .piece = piece,
-	    .block_unit = chunk->block->unit,
-	    .units = chunk->units,
-	    .address = arena_address(&store->arena, piece),
-	    .chunk = chunk,
-	    .block = chunk->block,
-	};
+	*ret_transit = hold(heap, piece, chunk);
 	fill_in(ret_transit, spare, in_place);
 	status = SW_OK;
 out:
+	heap_leave(heap);
+	return status;
+}
+
+enum sw_status transit_hold(struct heap *heap, uint32_t piece, struct transit *ret_transit)
+{
+	enum sw_status status = SW_INVALID;
+
+	heap_enter(heap);
+	struct chunk *chunk = find_movable(heap, piece, false);
+	if (chunk)
+		status = chunk_give_alias(&heap->store.chunks, chunk);
+	if (status == SW_OK)
+		*ret_transit = hold(heap, piece, chunk);
 	heap_leave(heap);
 	return status;
 }

@@ -44,7 +44,12 @@ static inline uint64_t transit_bytes(const struct transit *transit)
  */
 enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place to, bool in_place,
 			     struct transit *ret_transit);
-/* The piece, exchanged but not ended, is to go back: as transit_begin(); unless it is made nothing changes. */
+/*
+ * Hold a piece that is away, as if it had just come there: it is to be unmapped, and perhaps turned, or mapped again.
+ * INVALID: as transit_begin().
+ */
+enum sw_status transit_hold(struct heap *heap, uint32_t piece, struct transit *ret_transit);
+/* The piece, exchanged or held but not ended, is to go back: as transit_begin(); unless it is made nothing changes. */
 enum sw_status transit_turn(struct heap *heap, bool in_place, struct transit *transit);
 /* A turn that is not made after all. */
 void heap_give_spare(struct heap *heap, struct transit *transit);

@@ -188,7 +188,7 @@ static bool map_blocks_of(struct engine *engine, const struct waiter *waiter, ui
 		block = move_block_mark(engine, unit);
 		if (!block || !atomic_load(&block->unmapped))
 			continue;
-		move_rest_of(engine, (uint32_t)(block - engine->arena->marks), wanted);
+		rest_map_of(engine, (uint32_t)(block - engine->arena->marks), wanted);
 		unmapped |= atomic_load(&block->unmapped) != 0;
 	}
 	return unmapped;
@@ -202,7 +202,7 @@ static bool want_pieces(struct engine *engine, unsigned n)
 	for (unsigned i = 0; i < n; i++) {
 		uint32_t piece = engine->pieces[i];
 		enum mark_where where = atomic_load(&engine->arena->states[piece].where);
-		bool rests = where == MARK_MOVING && move_is_resting(engine, piece);
+		bool rests = where == MARK_MOVING && rest_find(engine, piece) != NULL;
 
 		if (where == MARK_HOST || rests) {
 			bool comes = demand(engine, piece);

@@ -121,7 +121,7 @@ static void open_gate(struct engine *engine)
 	/* What was under way when the engine died stays where it was, before anything may touch it. */
 	if (atomic_load(&engine->dead)) {
 		move_abandon(engine);
-		while (move_rest(engine))
+		while (rest_map(engine))
 			;
 	}
 	open_locked();
@@ -238,12 +238,24 @@ static void go_ahead(struct engine *engine, const struct wishes *wishes)
 	}
 }
 
+/*
+ * There is nothing better to do, at the beginning of a gap in particular, when the first piece is on its way out: unmap
+ * what is next to come in. It takes a third of the time then that it takes beside copies to the device (H200).
+ */
+static bool unmap_early(struct engine *engine, struct wishes *wishes)
+{
+	if (wishes->early < wishes->next)
+		wishes->early = wishes->next;
+	return wishes->early < wishes->n && rest_unmap_early(engine, wishes->at[wishes->early++].piece);
+}
+
 static void finish_all(struct engine *engine)
 {
+	rest_give_up_early(engine);
 	while ((engine->out.n || engine->in.n) && !atomic_load(&engine->dead))
-		if (!move_finish(engine) && !move_rest(engine))
+		if (!move_finish(engine) && !rest_map(engine))
 			pause_ns((long)link_nap_ns(engine, 0));
-	while (move_rest(engine))
+	while (rest_map(engine))
 		;
 }
 
@@ -255,7 +267,7 @@ static void grant_all(struct engine *engine, struct wishes *wishes)
 		while (wishes->next < wishes->n && grant(engine, &wishes->at[wishes->next]))
 			wishes->next++;
 		go_ahead(engine, wishes);
-		if (!move_finish(engine) && !move_rest(engine))
+		if (!move_finish(engine) && !rest_map(engine) && !unmap_early(engine, wishes))
 			pause_ns((long)link_nap_ns(engine, 0));
 	}
 	finish_all(engine);
@@ -300,7 +312,7 @@ void gap_run(struct engine *engine)
 		let_waiters_go(engine);
 		return;
 	}
-	wishes->n = wishes->next = 0;
+	wishes->n = wishes->next = wishes->early = 0;
 	wishes->units = 0;
 	wish_for_waiters(engine, wishes);
 	if (wishes->n)
@@ -382,7 +394,7 @@ static bool all_out(struct engine *engine, uint64_t bytes)
 			i++;
 			continue;
 		}
-		if (!move_finish(engine) && !move_rest(engine))
+		if (!move_finish(engine) && !rest_map(engine))
 			pause_ns((long)link_nap_ns(engine, 0));
 	}
 	finish_all(engine);

@@ -6,6 +6,7 @@
  *   listen.c   what it hears: of the heap, and of what was submitted
  *   choose.c   which piece comes in, which goes out, and whether to wait
  *   move.c     one piece from here to there, and what to do when the driver refuses
+ *   rest.c     pieces on the host that are not mapped
  *   link.c     the streams it is copied on
  *   gap.c      the exact mode: moving while nothing runs
  *   discard.c  what need not be copied
@@ -51,10 +52,11 @@ struct move {
 	bool is_raised;                                      /* `unmapped` is, of its block */
 };
 
-/* A piece that came out and is not mapped yet. */
+/* A piece on the host that is not mapped: it came out, or is about to come in. */
 struct rest {
 	struct transit transit;
 	uint64_t since; /* ns */
+	bool comes;     /* in a gap: not to be mapped while it may still come in */
 };
 
 /* Moves in the order they were begun. */
@@ -75,11 +77,11 @@ struct wish {
 #define WISHES 1024
 struct wishes {
 	struct wish at[WISHES];
-	unsigned n, next;
+	unsigned n, next, early; /* next: to be granted; early: to be unmapped early */
 	uint64_t units;
 };
 
-/* Pieces copied out and not mapped yet, oldest first. */
+/* Pieces on the host that are not mapped, oldest first. */
 #define RESTS 512
 
 struct engine {
@@ -213,12 +215,15 @@ enum move_answer {
 enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap);
 /* See to copies that have ended. True: there were some. */
 bool move_finish(struct engine *engine);
-/* Has it come out, and is not mapped yet? */
-bool move_is_resting(struct engine *engine, uint32_t piece);
-/* Of the pieces that have come out and are not mapped, map the one that came first. True: there was one. */
-bool move_rest(struct engine *engine);
-/* Map all such pieces of a block but those with this stamp. */
-void move_rest_of(struct engine *engine, uint32_t block_unit, uint64_t but);
+/* Nobody is to submit what names the piece's block: it is about to be unmapped, or is. */
+void move_raise(struct engine *engine, const struct transit *transit);
+/*
+ * Map the new memory, else the old, which holds the same as long as the piece is not mapped. When nothing can be mapped
+ * the data is safe, but the process cannot go on with it: that is the end of the engine, and false.
+ */
+bool move_map_either(struct engine *engine, struct transit *transit, bool *ret_new);
+/* The piece is there now, and let go of. is_raised: move_raise() was called for it. */
+void move_arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool is_raised);
 bool move_is_busy(struct engine *engine, uint32_t piece, bool in);
 /* The time with moves under way so far, into the figures. */
 void move_count_busy(struct engine *engine);
@@ -229,6 +234,19 @@ void move_abandon(struct engine *engine);
 /* The plan hears where the piece is. */
 void move_tell_plan(struct engine *engine, uint32_t piece);
 struct mark *move_block_mark(struct engine *engine, uint32_t piece);
+
+/* ---- rest.c ---- */
+struct rest *rest_find(struct engine *engine, uint32_t piece); /* NULL: it is none of them */
+void rest_add(struct engine *engine, const struct transit *transit);
+void rest_drop(struct engine *engine, struct rest *rest);
+/* Map the one that came out first. True: there was one. */
+bool rest_map(struct engine *engine);
+/* Map all of a block but those with this stamp. */
+void rest_map_of(struct engine *engine, uint32_t block_unit, uint64_t but);
+/* In a gap: unmap a piece on the host that is about to come in. False: not now. */
+bool rest_unmap_early(struct engine *engine, uint32_t piece);
+/* What has not come in is to be mapped again. */
+void rest_give_up_early(struct engine *engine);
 
 /* ---- link.c ---- */
 /* Streams and events, in some context of the device. False: none can be had now. */

@@ -81,10 +81,16 @@ void move_tell_plan(struct engine *engine, uint32_t piece)
 
 /* ---- what others see ---- */
 
-static void raise_unmapped(struct engine *engine, const struct transit *transit)
+static void set_where(struct engine *engine, const struct transit *transit, enum mark_where where)
+{
+	arena_mark_where(engine->arena, transit->block_unit, transit->piece, where);
+}
+
+void move_raise(struct engine *engine, const struct transit *transit)
 {
 	atomic_fetch_add(&engine->arena->marks[transit->block_unit].unmapped, 1);
 	atomic_fetch_add(&engine->everything.unmapped, 1);
+	set_where(engine, transit, MARK_MOVING);
 }
 
 static void lower_unmapped(struct engine *engine, const struct transit *transit)
@@ -93,34 +99,7 @@ static void lower_unmapped(struct engine *engine, const struct transit *transit)
 	atomic_fetch_sub(&engine->everything.unmapped, 1);
 }
 
-static void set_where(struct engine *engine, const struct transit *transit, enum mark_where where)
-{
-	arena_mark_where(engine->arena, transit->block_unit, transit->piece, where);
-}
-
 /* ---- beginning ---- */
-
-static struct rest *find_rest(struct engine *engine, uint32_t piece)
-{
-	for (unsigned i = 0; i < engine->n_rest; i++)
-		if (engine->rest[i].transit.piece == piece)
-			return &engine->rest[i];
-	return NULL;
-}
-
-bool move_is_resting(struct engine *engine, uint32_t piece)
-{
-	return find_rest(engine, piece) != NULL;
-}
-
-static void drop_rest(struct engine *engine, struct rest *rest)
-{
-	unsigned i = (unsigned)(rest - engine->rest);
-
-	engine->n_rest--;
-	for (; i < engine->n_rest; i++)
-		engine->rest[i] = engine->rest[i + 1];
-}
 
 static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chunk_place to, struct rest *rest,
 				 bool gap, struct transit *transit)
@@ -152,8 +131,7 @@ static void wait_a_little(unsigned tries)
 		nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 }
 
-/* The piece is there now, and let go of. */
-static void arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool counted)
+void move_arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool counted)
 {
 	set_where(engine, transit, where);
 	if (counted)
@@ -192,7 +170,7 @@ static enum move_answer undo(struct engine *engine, struct move *move)
 	}
 	if (move->mapped == MAPPED_NONE)
 		engine_die(engine, "memory cannot be mapped again");
-	arrived(engine, transit, where, move->is_raised);
+	move_arrived(engine, transit, where, move->is_raised);
 	return MOVE_FAILED;
 }
 
@@ -255,9 +233,8 @@ static enum move_answer undo_turn(struct engine *engine, struct rest *rest, stru
 /* Nobody uses it from here on. BUSY: somebody does. */
 static enum move_answer take_away(struct engine *engine, struct move *move)
 {
-	raise_unmapped(engine, &move->transit);
+	move_raise(engine, &move->transit);
 	move->is_raised = true;
-	set_where(engine, &move->transit, MARK_MOVING);
 	if (move_is_busy(engine, move->transit.piece, move->transit.to == CHUNK_DEVICE)) {
 		undo(engine, move);
 		return MOVE_BUSY;
@@ -283,7 +260,7 @@ static bool put_new(struct engine *engine, struct move *move)
 enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap)
 {
 	struct queue *queue = to == CHUNK_HOST ? &engine->out : &engine->in;
-	struct rest *rest = to == CHUNK_DEVICE ? find_rest(engine, piece) : NULL;
+	struct rest *rest = to == CHUNK_DEVICE ? rest_find(engine, piece) : NULL;
 	struct move *move = &queue->at[(queue->head + queue->n) % MOVES];
 
 	if (queue->n == MOVES)
@@ -311,7 +288,7 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 		return rest ? undo_turn(engine, rest, move) : undo(engine, move);
 	}
 	if (rest)
-		drop_rest(engine, rest);
+		rest_drop(engine, rest);
 	queue->n++;
 	queue->bytes += transit_bytes(&move->transit);
 	plan_set(engine->plan, piece, move->transit.units, PLAN_MOVING);
@@ -340,11 +317,7 @@ static void count(struct engine *engine, const struct transit *transit, uint64_t
 	*left = in ? 0 : now ? now : 1;
 }
 
-/*
- * Map the new memory, else the old, which holds the same as long as the piece is not mapped. When nothing can be mapped
- * the data is safe, but the process cannot go on with it: that is the end of the engine.
- */
-static bool map_either(struct engine *engine, struct transit *transit, bool *ret_new)
+bool move_map_either(struct engine *engine, struct transit *transit, bool *ret_new)
 {
 	for (unsigned i = 0; i < TRIES; i++) {
 		for (int spare = transit->spare != NULL; spare >= 0; spare--) {
@@ -367,7 +340,7 @@ static void finish_in(struct engine *engine, struct move *move)
 	if (move->mapped != MAPPED_NEW) {
 		link_let_out_go(engine, false);
 		/* Not even that: nobody is held back for ever from what cannot be had; who touches it is told by the GPU. */
-		if (!map_either(engine, transit, &is_new))
+		if (!move_map_either(engine, transit, &is_new))
 			is_new = false;
 	}
 	if (is_new) {
@@ -375,7 +348,7 @@ static void finish_in(struct engine *engine, struct move *move)
 		transit_exchange(engine->heap, transit);
 	}
 	tell_end(engine, move, !is_new);
-	arrived(engine, transit, is_new ? MARK_DEVICE : MARK_HOST, move->is_raised);
+	move_arrived(engine, transit, is_new ? MARK_DEVICE : MARK_HOST, move->is_raised);
 }
 
 static void finish_out(struct engine *engine, struct move *move)
@@ -383,19 +356,15 @@ static void finish_out(struct engine *engine, struct move *move)
 	if (move->mapped == MAPPED_OLD) {
 		if (transit_unmap(&move->transit) != CUDA_SUCCESS) {
 			tell_end(engine, move, true);
-			arrived(engine, &move->transit, MARK_DEVICE, false);
+			move_arrived(engine, &move->transit, MARK_DEVICE, false);
 			return;
 		}
-		raise_unmapped(engine, &move->transit);
-		set_where(engine, &move->transit, MARK_MOVING);
+		move_raise(engine, &move->transit);
 	}
-	struct rest *rest = &engine->rest[engine->n_rest++];
-
 	count(engine, &move->transit, move->begun);
 	tell_end(engine, move, false);
 	transit_exchange(engine->heap, &move->transit);
-	rest->transit = move->transit;
-	rest->since = clock_now();
+	rest_add(engine, &move->transit);
 	/* To the plan it is on the host: it may be asked for again at once. */
 	plan_set(engine->plan, move->transit.piece, move->transit.units, PLAN_HOST);
 }
@@ -415,7 +384,7 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 			return any;
 		}
 		bool out = move->transit.to != CHUNK_DEVICE;
-		if (out && engine->n_rest == RESTS && !move_rest(engine))
+		if (out && engine->n_rest == RESTS && !rest_map(engine))
 			return any;
 		engine->doubts = 0;
 		link_ended(queue, move);
@@ -441,36 +410,6 @@ bool move_finish(struct engine *engine)
 		link_let_out_go(engine, true);
 	}
 	return any;
-}
-
-static void map_rest(struct engine *engine, struct rest *rest)
-{
-	struct transit transit = rest->transit;
-	bool is_new;
-
-	map_either(engine, &transit, &is_new);
-	drop_rest(engine, rest);
-	arrived(engine, &transit, MARK_HOST, true);
-}
-
-bool move_rest(struct engine *engine)
-{
-	if (!engine->n_rest)
-		return false;
-	map_rest(engine, &engine->rest[0]);
-	return true;
-}
-
-void move_rest_of(struct engine *engine, uint32_t block_unit, uint64_t but)
-{
-	for (unsigned i = 0; i < engine->n_rest;) {
-		const struct transit *transit = &engine->rest[i].transit;
-
-		if (transit->block_unit == block_unit && engine->stamps[transit->piece] != but)
-			map_rest(engine, &engine->rest[i]);
-		else
-			i++;
-	}
 }
 
 void move_abandon(struct engine *engine)

@@ -60,7 +60,7 @@ static void end(struct engine *engine)
 		nap(engine, link_nap_ns(engine, 0), UINT_MAX);
 	}
 	move_abandon(engine);
-	while (move_rest(engine))
+	while (rest_map(engine))
 		;
 	gap_resume(engine);
 	link_close(engine);
@@ -77,7 +77,7 @@ static void drain(struct engine *engine)
 {
 	while (move_any(engine) && !atomic_load(&engine->dead)) {
 		move_finish(engine);
-		while (move_rest(engine))
+		while (rest_map(engine))
 			;
 		if (engine->out.n || engine->in.n)
 			nap(engine, link_nap_ns(engine, 0), UINT_MAX);
@@ -265,10 +265,10 @@ static bool work(struct engine *engine)
 	/* A submission that may touch anything waits until everything is mapped. */
 	while (
 	    (atomic_load(&engine->everything.waits) || heap_has_given(engine->heap) || heap_is_awaited(engine->heap)) &&
-	    move_rest(engine))
+	    rest_map(engine))
 		any = true;
 	if (!any && rest_is_due(engine))
-		any = move_rest(engine);
+		any = rest_map(engine);
 	atomic_store_explicit(&engine->hungry, wants_proofs(engine), memory_order_relaxed);
 	return any;
 }

@@ -1,0 +1,176 @@
+/*
+ * heap_place_test.c: pieces that move while nothing runs (transit.h, "in place"), against a mover that is this test: what
+ * moves is all there, device memory needs no second address, and what is away can be held, to come in or to stay.
+ */
+#include "shim/heap/transit.h"
+#include "test/core/core.h"
+
+#define BYTES (4 * MIB)
+
+static struct core_heap own;
+static struct heap_grant grant;
+static uint32_t piece;
+
+static void open_heap(void)
+{
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	assert_ok(heap_alloc(own.heap, BYTES, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, &grant));
+	piece = arena_unit(heap_arena(own.heap), grant.address);
+	core_fill(grant.address, BYTES, 1);
+}
+
+static void close_heap(void)
+{
+	heap_free(own.heap, grant.block, grant.address);
+	assert_true(heap_is_valid(own.heap));
+	core_heap_close(&own);
+}
+
+static struct transit begin(enum chunk_place to)
+{
+	struct transit transit;
+
+	if (transit_begin(own.heap, piece, to, true, &transit) == SW_OK)
+		return transit;
+	assert_ok(heap_make_spare(own.heap, to, BYTES / HEAP_UNIT));
+	assert_ok(transit_begin(own.heap, piece, to, true, &transit));
+	return transit;
+}
+
+static void copy(const struct transit *transit)
+{
+	assert_ok(cuMemcpyDtoD_v2(transit->spare_alias, transit->alias, BYTES));
+	assert_ok(cuCtxSynchronize());
+}
+
+static void end(struct transit *transit)
+{
+	transit_end(own.heap, transit);
+	assert_true(heap_is_valid(own.heap));
+	assert_true(core_is_filled(grant.address, BYTES, 1));
+}
+
+static void go_out(void)
+{
+	struct transit transit = begin(CHUNK_HOST);
+
+	assert_int_equal(transit.alias, grant.address);
+	assert_int_not_equal(transit.spare_alias, grant.address);
+	copy(&transit);
+	assert_ok(transit_unmap(&transit));
+	transit_exchange(own.heap, &transit);
+	assert_ok(transit_map(own.heap, &transit, false));
+	end(&transit);
+	assert_int_equal(sim_where(grant.address), 'H');
+}
+
+/* The new memory takes the place first, and is filled there. */
+static void fill_in_place(struct transit *transit)
+{
+	assert_int_equal(transit->spare_alias, grant.address);
+	assert_int_not_equal(transit->alias, grant.address);
+	assert_ok(transit_map(own.heap, transit, true));
+	copy(transit);
+	transit_exchange(own.heap, transit);
+	end(transit);
+	assert_int_equal(sim_where(grant.address), 'D');
+}
+
+static void go_in(void)
+{
+	struct transit transit = begin(CHUNK_DEVICE);
+
+	assert_ok(transit_unmap(&transit));
+	fill_in_place(&transit);
+}
+
+static void a_piece_moves_in_place_both_ways(void **state)
+{
+	(void)state;
+	open_heap();
+	go_out();
+	go_in();
+	/* The host's second address is there now, and the device needs none: one unmapping and one mapping each way. */
+	for (int i = 0; i < 3; i++) {
+		unsigned long before = core_vmm_calls();
+
+		go_out();
+		go_in();
+		assert_int_equal(core_vmm_calls() - before, 6); /* cuMemUnmap, cuMemMap, cuMemSetAccess, twice */
+	}
+	close_heap();
+}
+
+static void what_moved_in_place_moves_by_aliases_and_the_other_way_round(void **state)
+{
+	struct transit transit;
+
+	(void)state;
+	open_heap();
+	go_out();
+	for (int in_place = 0; in_place < 2; in_place++) {
+		assert_ok(transit_begin(own.heap, piece, CHUNK_DEVICE, false, &transit));
+		assert_int_not_equal(transit.spare_alias, grant.address);
+		assert_ok(transit_unmap(&transit));
+		copy(&transit);
+		assert_ok(transit_map(own.heap, &transit, true));
+		transit_exchange(own.heap, &transit);
+		end(&transit);
+		go_out();
+	}
+	close_heap();
+}
+
+static void a_piece_that_is_held_comes_in_or_stays(void **state)
+{
+	struct transit transit, other;
+
+	(void)state;
+	open_heap();
+	assert_int_equal(transit_hold(own.heap, piece, &transit), SW_INVALID); /* it is on the device */
+	go_out();
+	assert_ok(transit_hold(own.heap, piece, &transit));
+	assert_int_equal(transit_hold(own.heap, piece, &other), SW_INVALID);
+	assert_int_equal(transit_begin(own.heap, piece, CHUNK_DEVICE, true, &other), SW_INVALID);
+	assert_ok(transit_unmap(&transit));
+	assert_ok(transit_map(own.heap, &transit, false));
+	end(&transit);
+	assert_int_equal(sim_where(grant.address), 'H');
+	assert_ok(transit_hold(own.heap, piece, &transit));
+	assert_ok(transit_unmap(&transit));
+	assert_ok(transit_turn(own.heap, true, &transit));
+	fill_in_place(&transit);
+	close_heap();
+}
+
+/* The block goes when it is let go of. */
+static void a_block_may_be_freed_while_a_piece_is_held(void **state)
+{
+	struct transit transit;
+
+	(void)state;
+	open_heap();
+	go_out();
+	assert_ok(transit_hold(own.heap, piece, &transit));
+	assert_ok(transit_unmap(&transit));
+	heap_free(own.heap, grant.block, grant.address);
+	assert_true(heap_has_given(own.heap));
+	assert_ok(transit_map(own.heap, &transit, false));
+	transit_end(own.heap, &transit);
+	assert_false(heap_has_given(own.heap));
+	assert_true(heap_is_valid(own.heap));
+	core_heap_close(&own);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_piece_moves_in_place_both_ways),
+	    cmocka_unit_test(what_moved_in_place_moves_by_aliases_and_the_other_way_round),
+	    cmocka_unit_test(a_piece_that_is_held_comes_in_or_stays),
+	    cmocka_unit_test(a_block_may_be_freed_while_a_piece_is_held),
+	};
+
+	core_driver();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
