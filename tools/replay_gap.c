@@ -1,6 +1,6 @@
 /*
  * `exact`: when a submission waits, the GPU comes to an end with what it has; then what is wanted and what is foreseen is
- * copied and mapped while nothing runs, and what came out is mapped by two threads, the mover and the mapper (mapper.c).
+ * copied and mapped while nothing runs. The mover makes all mappings, and each takes longer while copies run.
  */
 #include "tools/replay_inside.h"
 
@@ -19,7 +19,7 @@ static void collect(struct run *run, const struct job_event *waiter)
 	uint64_t ahead = move_ahead_units(run), when;
 	uint32_t piece;
 
-	run->n_wishes = run->next_wish = 0;
+	run->n_wishes = run->next_wish = run->early = 0;
 	run->wish_units = 0;
 	for (uint32_t i = 0; i < waiter->n; i++) {
 		piece = run->job->named[waiter->from + i].piece;
@@ -90,40 +90,33 @@ static void go_ahead(struct run *run)
 	}
 }
 
-static double map_us(const struct run *run, uint32_t piece)
+/* What came out first is mapped. */
+static bool map_rest(struct run *run)
 {
-	bool busy = run->in.n || run->out.n;
-	double us = busy ? run->costs->map_host_busy_us : run->costs->map_host_us;
-
-	return us * 2 * run->job->units[piece];
-}
-
-/* The mapper takes what it can have begun by now. */
-static void let_mapper_map(struct run *run)
-{
-	while (run->n_maps) {
-		const struct mapping *first = &run->maps[run->map_head];
-		double begin = run->mapper > first->given ? run->mapper : first->given;
-
-		if (begin > run->now)
-			return;
-		run->mapper = begin + map_us(run, first->piece);
-		run->spots[first->piece].rests = false;
-		run->map_head = (run->map_head + 1) % (run->job->n_pieces + 1);
-		run->n_maps--;
-	}
-}
-
-/* The mover takes the latest itself. */
-static bool map_beside(struct run *run)
-{
-	let_mapper_map(run);
 	if (!run->n_maps)
 		return false;
-	const struct mapping *last = &run->maps[(run->map_head + run->n_maps - 1) % (run->job->n_pieces + 1)];
+	uint32_t piece = run->maps[run->map_head];
+	bool busy = run->in.n || run->out.n;
+	struct run_map_cost cost = busy ? run->costs->map_host_busy : run->costs->map_host;
+
+	run->map_head = (run->map_head + 1) % (run->job->n_pieces + 1);
 	run->n_maps--;
-	run->spots[last->piece].rests = false;
-	run->now += map_us(run, last->piece);
+	/* It may have come in again meanwhile. */
+	if (run->spots[piece].rests) {
+		run->spots[piece].rests = false;
+		run->now += run_map_us(run, cost, piece);
+	}
+	return true;
+}
+
+/* What comes in next is unmapped while there is no room for it. */
+static bool unmap_early(struct run *run)
+{
+	if (run->early < run->next_wish)
+		run->early = run->next_wish;
+	if (run->early >= run->n_wishes)
+		return false;
+	move_unmap_host(run, run->wishes[run->early++]);
 	return true;
 }
 
@@ -146,15 +139,18 @@ static void run_gap(struct run *run)
 		while (run->next_wish < run->n_wishes && grant(run, run->next_wish))
 			run->next_wish++;
 		go_ahead(run);
-		if (!move_see(run, true) && !map_beside(run))
+		if (!move_see(run, true) && !map_rest(run) && !unmap_early(run))
 			pass_time(run);
 	}
 	while (run->in.n || run->out.n)
-		if (!move_see(run, true) && !map_beside(run))
+		if (!move_see(run, true) && !map_rest(run))
 			pass_time(run);
-	while (map_beside(run))
+	/* What was unmapped and has not come in is mapped again. */
+	for (unsigned i = 0; i < run->early; i++)
+		if (run->spots[run->wishes[i]].where == PLAN_HOST && run->spots[run->wishes[i]].rests)
+			run->maps[(run->map_head + run->n_maps++) % (run->job->n_pieces + 1)] = run->wishes[i];
+	while (map_rest(run))
 		;
-	run->now = run->mapper > run->now ? run->mapper : run->now;
 	for (unsigned i = 0; i < run->n_refused; i++)
 		run_place(run, run->refused[i], PLAN_DEVICE);
 }
@@ -184,7 +180,6 @@ bool gap_round(struct run *run)
 
 		run->now = (idle > run->now ? idle : run->now) + run->costs->gap_us;
 		run->done = run->submitted;
-		run->mapper = run->now;
 		run_gap(run);
 		run->result->gaps += run->counts;
 	}

@@ -41,12 +41,6 @@ struct spot {
 	bool doomed; /* freed while it was on its way */
 };
 
-/* What came out and is to be mapped, in a gap. */
-struct mapping {
-	uint32_t piece;
-	double given;
-};
-
 struct run {
 	const struct job *job;
 	const struct run_setting *setting;
@@ -81,16 +75,20 @@ struct run {
 	bool counts;
 
 	/* In gaps. */
-	struct mapping *maps;
+	uint32_t *maps; /* pieces that came out, in a ring: to be mapped */
 	unsigned n_maps, map_head;
-	double mapper;
 	uint32_t wishes[WISHES];
 	uint64_t wish_when[WISHES];
-	unsigned n_wishes, next_wish;
+	unsigned n_wishes, next_wish, early;
 	uint64_t wish_units;
 	uint32_t refused[64];
 	unsigned n_refused;
 };
+
+static inline double run_map_us(const struct run *run, struct run_map_cost cost, uint32_t piece)
+{
+	return cost.call + cost.mib * 2 * run->job->units[piece];
+}
 
 /* ---- replay_run.c ---- */
 /* The program and the GPU up to the mover's time. */
@@ -108,6 +106,8 @@ void move_begin_in(struct run *run, uint32_t piece, bool gap);
 void move_begin_out(struct run *run, uint32_t piece, bool gap);
 /* Could one begin? Out: is there room for it on the host; in: on the device. */
 bool move_has_room(const struct run *run, uint32_t piece, bool in);
+/* In a gap: a piece on the host is not mapped from now on, if it was. */
+void move_unmap_host(struct run *run, uint32_t piece);
 /* Copies that have ended. True: there were some. */
 bool move_see(struct run *run, bool gap);
 void move_arrive(struct run *run, uint32_t piece, enum plan_place where);

@@ -95,6 +95,28 @@ static bool take_device(struct run *run, uint32_t units)
 	return false;
 }
 
+/* Mapping device memory: at once, or when copies to the host let it. */
+static void map_device(struct run *run, bool gap)
+{
+	bool busy = run->out.n && run->out.free > run->now;
+
+	run->now += busy ? run->costs->turn_us : run->costs->map_us;
+	for (unsigned i = 0; busy && !gap && i < run->out.n; i++)
+		run->out.at[(run->out.head + i) % MOVES].end += run->costs->pause_us;
+	if (busy && !gap)
+		run->out.free += run->costs->pause_us;
+}
+
+void move_unmap_host(struct run *run, uint32_t piece)
+{
+	bool busy = run->in.n && run->in.free > run->now;
+	struct run_map_cost cost = busy ? run->costs->unmap_host_busy : run->costs->unmap_host;
+
+	if (!run->spots[piece].rests)
+		run->now += run_map_us(run, cost, piece);
+	run->spots[piece].rests = true;
+}
+
 void move_begin_in(struct run *run, uint32_t piece, bool gap)
 {
 	struct spot *spot = &run->spots[piece];
@@ -102,11 +124,15 @@ void move_begin_in(struct run *run, uint32_t piece, bool gap)
 
 	run->now += run->costs->begin_us;
 	if (!take_device(run, units)) {
-		run->now += run->costs->remake_us;
+		run->now += gap ? 0 : run->costs->remake_us;
 		run->result->remade += run->counts;
 	}
-	if (!gap && !spot->rests)
-		run->now += run->costs->unmap_host_us * 2 * units;
+	if (gap) {
+		move_unmap_host(run, piece);
+		map_device(run, true);
+	} else if (!spot->rests) {
+		run->now += run_map_us(run, run->costs->unmap_host, piece);
+	}
 	start(run, &run->in, piece, 0);
 	if (run->counts) {
 		run->result->bytes_in += (double)(units * JOB_UNIT);
@@ -168,18 +194,6 @@ static bool has_ended(const struct run *run, const struct lane *lane)
 	return lane->n && lane->at[lane->head].end <= run->now;
 }
 
-/* Mapping device memory: at once, or when copies to the host let it. */
-static void map_device(struct run *run, bool gap)
-{
-	bool busy = run->out.n && run->out.free > run->now;
-
-	run->now += busy ? run->costs->turn_us : run->costs->map_us;
-	for (unsigned i = 0; busy && !gap && i < run->out.n; i++)
-		run->out.at[(run->out.head + i) % MOVES].end += run->costs->pause_us;
-	if (busy && !gap)
-		run->out.free += run->costs->pause_us;
-}
-
 bool move_see(struct run *run, bool gap)
 {
 	bool any = false;
@@ -190,16 +204,14 @@ bool move_see(struct run *run, bool gap)
 		run->now += gap ? run->costs->unmap_us : 0;
 		move_arrive(run, piece, PLAN_HOST);
 		if (gap && run->spots[piece].where == PLAN_HOST) {
-			run->maps[(run->map_head + run->n_maps++) % (run->job->n_pieces + 1)] =
-			    (struct mapping){piece, run->now};
+			run->maps[(run->map_head + run->n_maps++) % (run->job->n_pieces + 1)] = piece;
 		}
 	}
 	for (; has_ended(run, &run->in); any = true) {
 		uint32_t piece = take_ended(run, &run->in);
 
-		if (gap && !run->spots[piece].rests)
-			run->now += run->costs->unmap_host_us * 2 * run->job->units[piece];
-		map_device(run, gap);
+		if (!gap)
+			map_device(run, false);
 		move_arrive(run, piece, PLAN_DEVICE);
 	}
 	return any;
@@ -274,7 +286,7 @@ static void map_rests(struct run *run, const struct job_event *waiter)
 				if (spot->where != PLAN_HOST || !spot->rests)
 					continue;
 				spot->rests = false;
-				run->now += run->costs->map_host_us * 2 * run->job->units[piece];
+				run->now += run_map_us(run, run->costs->map_host, piece);
 			}
 	}
 }

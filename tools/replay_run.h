@@ -15,25 +15,32 @@
  * What things take. M: measured by itself on one H200 (driver 580, PCIe 5 x16; test/bench has the programs); R: within
  * the range measured, chosen in it so that a GPT job's steps come out; F: fitted to those steps; A: assumed.
  */
+/* us: a call, and each MiB of it. */
+struct run_map_cost {
+	double call, mib;
+};
+
 struct run_costs {
-	double gb_per_s;    /* M: of a bare pair of copies, each way */
-	double share;       /* F: what of that the mover gets out of the link in a gap, */
-	double fast_share;  /* F: and beside kernels */
-	double launch_us;   /* what the GPU needs for one submission; 0: not known, then it takes no time */
-	double submit_us;   /* A: what the program needs for one */
-	double look_us;     /* A: until the mover sees that something has ended: half a nap and the timer's slack */
-	double begin_us;    /* A: beginning a copy, of four parts */
-	double unmap_us;    /* M: device memory: a piece */
-	double turn_us;     /* M: mapping device memory while copies to the host run: until it has its turn */
-	double map_us;      /* M: and else */
-	double pause_us;    /* M: what the link to the host loses by that */
-	double remake_us;   /* M: device memory of another length than what went: unmap, release, make, map */
-	double map_host_us; /* M: host memory, for each MiB, ... */
-	double map_host_busy_us; /* R: ... in a gap, beside copies: 12 to 37 */
-	double unmap_host_us;    /* M: and unmapping it */
-	double breath_us;        /* M: in a gap: what the link to the host loses for each 16 MiB */
-	double gap_us;           /* A: stopping and letting go */
-	double still_factor;     /* F: how many times kernels move over the link what they name there */
+	double gb_per_s;   /* M: of a bare pair of copies, each way */
+	double share;      /* F: what of that the mover gets out of the link in a gap, */
+	double fast_share; /* F: and beside kernels */
+	double launch_us;  /* what the GPU needs for one submission; 0: not known, then it takes no time */
+	double submit_us;  /* A: what the program needs for one */
+	double look_us;    /* A: until the mover sees that something has ended: half a nap and the timer's slack */
+	double begin_us;   /* A: beginning a copy, of four parts */
+	double unmap_us;   /* M: device memory: a piece */
+	double turn_us;    /* M: mapping device memory while copies to the host run: until it has its turn */
+	double map_us;     /* M: and else */
+	double pause_us;   /* M: what the link to the host loses by that */
+	double
+	    remake_us; /* M: not in a gap: device memory of another length than what went: unmap, release, make, map */
+	struct run_map_cost map_host;        /* M: host memory ... */
+	struct run_map_cost map_host_busy;   /* M: ... in a gap, beside copies */
+	struct run_map_cost unmap_host;      /* M: and unmapping it ... */
+	struct run_map_cost unmap_host_busy; /* M: ... beside copies to the device */
+	double breath_us;                    /* M: in a gap: what the link to the host loses for each 16 MiB */
+	double gap_us;                       /* A: stopping and letting go */
+	double still_factor;                 /* F: how many times kernels move over the link what they name there */
 };
 
 struct run_setting {

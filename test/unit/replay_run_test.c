@@ -358,6 +358,8 @@ static void each_mode_has_its_share_of_the_link(void **state)
 		job_free(job);
 		job = job_new(&model, &(struct job_setting){.budget = 320 * MIB});
 		how.steps = replay_find_steps(job, REPLAY_STEPS);
+		/* Copies alone: in gaps of so few pieces it is mapping that takes the time. */
+		how.costs.map_host_busy = how.costs.unmap_host_busy = (struct run_map_cost){0, 0};
 		run_job(job, &how, &all);
 		*(i ? &how.costs.fast_share : &how.costs.share) /= 2; /* the other's */
 		run_job(job, &how, &less);
@@ -366,6 +368,24 @@ static void each_mode_has_its_share_of_the_link(void **state)
 		run_job(job, &how, &less);
 		assert_true(less.step_ms > 1.3 * all.step_ms);
 	}
+}
+
+/* In a gap one thread makes all mappings, one after the other: when they take long, the link waits for them. */
+static void mappings_that_take_long_hold_up_a_gap(void **state)
+{
+	struct run_setting how = {
+	    .mode = POLICY_SPILL_EXACT, .budget = 320 * MIB, .host_budget = 1 << 30, .costs = run_costs_default()};
+	struct run_result result;
+
+	(void)state;
+	cycle(8, 64 * MIB, 100);
+	job_free(job);
+	job = job_new(&model, &(struct job_setting){.budget = 320 * MIB});
+	how.steps = replay_find_steps(job, REPLAY_STEPS);
+	how.costs.map_host = how.costs.map_host_busy = (struct run_map_cost){0, 200};
+	run_job(job, &how, &result);
+	assert_true(result.bytes_out > 0);
+	assert_true(result.step_ms >= 0.2 * result.bytes_out / MIB);
 }
 
 static void what_does_not_fit_takes_longer_than_the_least(void **state)
@@ -565,6 +585,7 @@ int main(void)
 	    TEST(stream_order_fills_the_pools_first_where_the_policy_says_auto),
 	    TEST(what_fits_takes_its_own_time),
 	    TEST(each_mode_has_its_share_of_the_link),
+	    TEST(mappings_that_take_long_hold_up_a_gap),
 	    TEST(what_does_not_fit_takes_longer_than_the_least),
 	    TEST(without_time_of_its_own_a_step_takes_that_of_the_link),
 	    TEST(what_lies_on_the_host_is_read_over_the_link_in_static),
