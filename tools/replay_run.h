@@ -12,8 +12,8 @@
 #include "tools/replay_curve.h"
 
 /*
- * What things take. M: measured by itself on one H200 (driver 580, PCIe 5 x16; test/bench has the programs); R: within
- * the range measured, chosen in it so that a GPT job's steps come out; F: fitted to those steps; A: assumed.
+ * What things take. M: measured by itself on one H200 (driver 580, PCIe 5 x16; test/bench has the programs); F: fitted to
+ * the steps of a GPT job; A: assumed.
  */
 /* us: a call, and each MiB of it. */
 struct run_map_cost {

@@ -5,7 +5,7 @@
  * engine's stream waits for something, and else when a time slice is over. So copies to the host are also made in parts:
  * with nothing between them; with a wait for a word in host memory, which is 0 while a change is asked for (as
  * shim/spill/link.c does); and with a copy of 4 KiB onto itself. "remake": the chunk is released and made anew each time,
- * too, as when what comes in is not as long as what went out. "load": beside kernels that read and write device memory
+ * too, as when what comes in is not as long as what went out. "host": 32 or 128 MiB of host memory are mapped. "load": beside kernels that read and write device memory
  * as fast as it goes.
  *
  *   mapping [ROUNDS]
@@ -23,6 +23,7 @@
 	F(cuMemHostAlloc)                                                                                              \
 	F(cuMemcpyDtoDAsync)                                                                                           \
 	F(cuMemAddressReserve)                                                                                         \
+	F(cuMemAddressFree)                                                                                            \
 	F(cuMemCreate)                                                                                                 \
 	F(cuMemRelease)                                                                                                \
 	F(cuMemMap)                                                                                                    \
@@ -72,24 +73,31 @@ static const struct {
 	size_t part; /* 0: whole */
 	enum between between;
 	bool maps, remakes, load;
+	size_t host; /* of host memory, so much is mapped; 0: device memory */
 } cases[] = {
-    {"quiet", false, false, 0, NOTHING, true, false, false},
-    {"in", true, false, 0, NOTHING, true, false, false},
-    {"out", false, true, 0, NOTHING, true, false, false},
-    {"pair_bare", true, true, 0, NOTHING, false, false, false},
-    {"pair", true, true, 0, NOTHING, true, false, false},
-    {"parts_8_bare", true, true, 8 * MIB, NOTHING, false, false, false},
-    {"wait_8_bare", true, true, 8 * MIB, WAIT, false, false, false},
-    {"wait_16_bare", true, true, 16 * MIB, WAIT, false, false, false},
-    {"wait_8", true, true, 8 * MIB, WAIT, true, false, false},
-    {"wait_16", true, true, 16 * MIB, WAIT, true, false, false},
-    {"wait_32", true, true, 32 * MIB, WAIT, true, false, false},
-    {"wait_16_remake", true, true, 16 * MIB, WAIT, true, true, false},
-    {"in_remake", true, false, 0, NOTHING, true, true, false},
-    {"pair_load", true, true, 0, NOTHING, false, false, true},
-    {"wait_16_load", true, true, 16 * MIB, WAIT, true, false, true},
-    {"breath_8", true, true, 8 * MIB, BREATH, true, false, false},
-    {"breath_16", true, true, 16 * MIB, BREATH, true, false, false},
+    {"quiet", false, false, 0, NOTHING, true, false, false, 0},
+    {"in", true, false, 0, NOTHING, true, false, false, 0},
+    {"out", false, true, 0, NOTHING, true, false, false, 0},
+    {"pair_bare", true, true, 0, NOTHING, false, false, false, 0},
+    {"pair", true, true, 0, NOTHING, true, false, false, 0},
+    {"parts_8_bare", true, true, 8 * MIB, NOTHING, false, false, false, 0},
+    {"wait_8_bare", true, true, 8 * MIB, WAIT, false, false, false, 0},
+    {"wait_16_bare", true, true, 16 * MIB, WAIT, false, false, false, 0},
+    {"wait_8", true, true, 8 * MIB, WAIT, true, false, false, 0},
+    {"wait_16", true, true, 16 * MIB, WAIT, true, false, false, 0},
+    {"wait_32", true, true, 32 * MIB, WAIT, true, false, false, 0},
+    {"wait_16_remake", true, true, 16 * MIB, WAIT, true, true, false, 0},
+    {"in_remake", true, false, 0, NOTHING, true, true, false, 0},
+    {"pair_load", true, true, 0, NOTHING, false, false, true, 0},
+    {"wait_16_load", true, true, 16 * MIB, WAIT, true, false, true, 0},
+    {"breath_8", true, true, 8 * MIB, BREATH, true, false, false, 0},
+    {"breath_16", true, true, 16 * MIB, BREATH, true, false, false, 0},
+    {"host_32", false, false, 0, NOTHING, true, false, false, 32 * MIB},
+    {"host_128", false, false, 0, NOTHING, true, false, false, 128 * MIB},
+    {"host_32_in", true, false, 0, NOTHING, true, false, false, 32 * MIB},
+    {"host_128_in", true, false, 0, NOTHING, true, false, false, 128 * MIB},
+    {"host_32_breath", true, true, 16 * MIB, BREATH, true, false, false, 32 * MIB},
+    {"host_128_breath", true, true, 16 * MIB, BREATH, true, false, false, 128 * MIB},
 };
 
 static CUdeviceptr device_in, device_out, host_in, host_out, window;
@@ -101,9 +109,9 @@ static CUdeviceptr swept;
 static CUstream stream_in, stream_out, stream_load;
 static CUevent begun, ended_in, ended_out;
 static _Atomic uint32_t *go;
-static size_t bytes = 64 * MIB;
+static size_t bytes = 64 * MIB, changed; /* of copies; of what is mapped */
 
-static CUmemGenericAllocationHandle handle_in(enum CUmemLocationType_enum type)
+static CUmemGenericAllocationHandle make(enum CUmemLocationType_enum type, size_t length)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = type}};
 	CUmemGenericAllocationHandle handle;
@@ -112,7 +120,7 @@ static CUmemGenericAllocationHandle handle_in(enum CUmemLocationType_enum type)
 		CHECK(cuDeviceGetAttribute(&prop.location.id, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 0));
 	if (prop.location.id < 0)
 		prop.location.id = 0;
-	CHECK(cuMemCreate(&handle, bytes, &prop, 0));
+	CHECK(cuMemCreate(&handle, length, &prop, 0));
 	return handle;
 }
 
@@ -121,7 +129,7 @@ static CUdeviceptr mapped(enum CUmemLocationType_enum type)
 	CUdeviceptr at;
 
 	CHECK(cuMemAddressReserve(&at, bytes, 0, 0, 0));
-	CHECK(cuMemMap(at, bytes, 0, handle_in(type), 0));
+	CHECK(cuMemMap(at, bytes, 0, make(type, bytes), 0));
 	CHECK(cuMemSetAccess(at, bytes, &access_device, 1));
 	return at;
 }
@@ -140,19 +148,19 @@ static void copy_out(size_t part, enum between between)
 }
 
 /* One change each way; us. */
-static void change(bool remake, struct samples *maps, struct samples *unmaps)
+static void change(unsigned at, struct samples *maps, struct samples *unmaps)
 {
-	if (remake) {
+	if (cases[at].remakes) {
 		CHECK(cuMemRelease(chunk));
-		chunk = handle_in(CU_MEM_LOCATION_TYPE_DEVICE);
+		chunk = make(CU_MEM_LOCATION_TYPE_DEVICE, changed);
 	}
 	double start = now();
 	atomic_store(go, 0);
-	CHECK(cuMemMap(window, bytes, 0, chunk, 0));
-	CHECK(cuMemSetAccess(window, bytes, &access_device, 1));
+	CHECK(cuMemMap(window, changed, 0, chunk, 0));
+	CHECK(cuMemSetAccess(window, changed, &access_device, 1));
 	atomic_store(go, 1);
 	double middle = now();
-	CHECK(cuMemUnmap(window, bytes));
+	CHECK(cuMemUnmap(window, changed));
 	sample(maps, (middle - start) / 1e3);
 	sample(unmaps, (now() - middle) / 1e3);
 }
@@ -189,6 +197,9 @@ static void measure(unsigned at, unsigned rounds, unsigned copies)
 	double pause = (double)bytes / 50; /* ns that a copy takes at 50 GB/s */
 	char name[64];
 
+	changed = !cases[at].host ? bytes : simulated ? 4 * MIB : cases[at].host;
+	CHECK(cuMemAddressReserve(&window, changed, 0, 0, 0));
+	chunk = make(cases[at].host ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE, changed);
 	for (unsigned round = 0; round < rounds; round++) {
 		CHECK(cuCtxSynchronize());
 		if (cases[at].load)
@@ -210,13 +221,15 @@ static void measure(unsigned at, unsigned rounds, unsigned copies)
 			next += pause;
 			/* No more changes than copies. */
 			if (cases[at].maps && n < copies)
-				change(cases[at].remakes, &maps, &unmaps);
+				change(at, &maps, &unmaps);
 		}
 		if (cases[at].in)
 			sample(&in, rate(ended_in, copies));
 		if (cases[at].out)
 			sample(&out, rate(ended_out, copies));
 	}
+	CHECK(cuMemRelease(chunk));
+	CHECK(cuMemAddressFree(window, changed));
 	struct {
 		struct samples *samples;
 		const char *what, *unit;
@@ -257,8 +270,6 @@ int main(int argc, char **argv)
 	device_out = mapped(CU_MEM_LOCATION_TYPE_DEVICE);
 	host_in = mapped(CU_MEM_LOCATION_TYPE_HOST_NUMA);
 	host_out = mapped(CU_MEM_LOCATION_TYPE_HOST_NUMA);
-	CHECK(cuMemAddressReserve(&window, bytes, 0, 0, 0));
-	chunk = handle_in(CU_MEM_LOCATION_TYPE_DEVICE);
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		measure(i, (unsigned)rounds, simulated ? 3 : 32);
 	return 0;
