@@ -12,8 +12,11 @@ struct pool {
 	bool is_default, driver_only;
 	/* At the driver: what was claimed and is not freed, and what the budget is charged with. claimed <= charged */
 	uint64_t claimed, charged;
-	/* Near the limit: the most that was claimed when the driver was last asked, and the most that it held within it. */
-	uint64_t asked, safe;
+	/*
+	 * Near the limit: the most that was claimed when the driver was last asked; the most that was claimed within it,
+	 * and what others had of the budget then.
+	 */
+	uint64_t asked, safe, others;
 	unsigned unasked; /* claims since then */
 	/* In the heap: what the program has, and that plus what waits for its streams. The most of each. */
 	uint64_t used, used_high, held, held_high;
@@ -234,10 +237,25 @@ static bool is_over(const struct device *device)
 	return atomic_load(&device->budget.used) > atomic_load(&device->budget.limit);
 }
 
+static uint64_t others_of(const struct device *device, const struct pool *pool)
+{
+	uint64_t used = atomic_load(&device->budget.used);
+
+	return used > pool->charged ? used - pool->charged : 0;
+}
+
+/* What the pool had within the budget, less what others have taken since. */
+static uint64_t safe_of(const struct device *device, const struct pool *pool)
+{
+	uint64_t others = others_of(device, pool), gained = others > pool->others ? others - pool->others : 0;
+
+	return pool->safe > gained ? pool->safe - gained : 0;
+}
+
 /*
  * A pool reserves more than is used of it: what was freed does not always fit what is asked for (an H200: 15.8 GiB
  * reserved by a job that had 13.7). So what it has unused is no promise that it will not reserve more. Once that has
- * lifted the device over its budget, the pool gets no more than it had before.
+ * lifted the device over its budget, the pool gets no more than it had before, as far as others have left that.
  */
 static bool is_beyond_safe(struct device *device, struct pool *pool, uint64_t bytes)
 {
@@ -249,10 +267,12 @@ static bool is_beyond_safe(struct device *device, struct pool *pool, uint64_t by
 		refresh_locked(device);
 		pool->unasked = 0;
 		pool->asked = all > pool->asked ? all : pool->asked;
-		if (!is_over(device) && pool->claimed > pool->safe)
+		if (!is_over(device) && pool->claimed > safe_of(device, pool)) {
 			pool->safe = pool->claimed;
+			pool->others = others_of(device, pool);
+		}
 	}
-	return is_over(device) && all > pool->safe;
+	return is_over(device) && all > safe_of(device, pool);
 }
 
 static bool claim_locked(struct device *device, struct pool *pool, uint64_t bytes, bool over)

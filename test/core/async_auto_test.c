@@ -7,27 +7,10 @@
 #include "shim/device.h"
 #include "shim/pool.h"
 #include "shim/stats.h"
-#include "test/unit/seed.h"
 
-#define BUDGET (64 * MIB)
+#define BUDGET ASYNC_BUDGET
 #define BLOCK  (8 * MIB)
 #define N_MOST 16
-
-static bool in_heap(CUdeviceptr address)
-{
-	return device_of(address) != NULL;
-}
-
-static void give(CUdeviceptr address)
-{
-	assert_ok(cuMemFreeAsync(address, NULL));
-	assert_ok(cuStreamSynchronize(NULL));
-}
-
-static void keep_in(CUmemoryPool pool, cuuint64_t bytes)
-{
-	assert_ok(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes));
-}
 
 static CUmemoryPool pool_new(CUmemAllocationHandleType type, CUdevice device)
 {
@@ -55,7 +38,7 @@ static unsigned fill_pools(CUdeviceptr *block, size_t bytes)
 
 	for (; n < bytes / BLOCK; n++) {
 		block[n] = async_get(BLOCK, NULL);
-		CHECK(!in_heap(block[n]));
+		CHECK(!async_in_heap(block[n]));
 	}
 	return n;
 }
@@ -72,18 +55,6 @@ static void empty_heap(void)
 {
 	core_drain();
 	heap_trim(atomic_load(&device_get(0)->heap), 0, 0);
-}
-
-/* As async_check(), and no pool is charged with anything. */
-static int check(void **state)
-{
-	keep_in(async_default_pool(), 0);
-	if (async_check(state))
-		return 1;
-	pool_refresh(device_get(0));
-	assert_int_equal(device_get(0)->pools_charged, 0);
-	assert_int_equal(device_get(0)->budget.used, 0);
-	return 0;
 }
 
 /* ---- the budget ---- */
@@ -107,7 +78,7 @@ static void what_fits_is_the_drivers_and_no_driver_is_asked_far_below_the_limit(
 	for (unsigned i = 6; i < 8; i++)
 		block[i] = async_get(BLOCK, NULL);
 	for (unsigned i = 0; i < 8; i++)
-		assert_false(in_heap(block[i]));
+		assert_false(async_in_heap(block[i]));
 	assert_int_equal(stats_get(STAT_stream_allocations), served);
 	assert_int_equal(device_get(0)->budget.used, BUDGET);
 	give_all(block, 8);
@@ -123,7 +94,7 @@ static void what_is_over_the_budget_is_in_the_heap_with_every_byte_right(void **
 	for (unsigned i = 0; i < N_MOST; i++) {
 		assert_ok(i % 2 ? cuMemAllocAsync_ptsz(&block[i], BLOCK, stream)
 				: cuMemAllocAsync(&block[i], BLOCK, stream));
-		assert_int_equal(in_heap(block[i]), i >= 8);
+		assert_int_equal(async_in_heap(block[i]), i >= 8);
 	}
 	assert_int_equal(stats_get(STAT_stream_allocations), served + 8);
 	assert_int_equal(device_get(0)->budget.used, BUDGET);
@@ -147,7 +118,7 @@ static void a_named_pool_is_served_likewise(void **state)
 	for (unsigned i = 0; i < N_MOST; i++) {
 		assert_ok(i % 2 ? cuMemAllocFromPoolAsync_ptsz(&block[i], BLOCK, pool, NULL)
 				: cuMemAllocFromPoolAsync(&block[i], BLOCK, pool, NULL));
-		assert_int_equal(in_heap(block[i]), i >= 8);
+		assert_int_equal(async_in_heap(block[i]), i >= 8);
 	}
 	give_all(block, N_MOST);
 	assert_ok(cuMemPoolDestroy(pool));
@@ -162,12 +133,12 @@ static void freed_memory_at_the_driver_is_used_again_first(void **state)
 	(void)state;
 	for (unsigned i = 0; i < 10; i++)
 		block[i] = async_get(BLOCK, stream);
-	assert_true(!in_heap(block[7]) && in_heap(block[8]));
+	assert_true(!async_in_heap(block[7]) && async_in_heap(block[8]));
 	/* Also where the stream has not passed the free. */
 	async_hold(&gate, stream);
 	assert_ok(cuMemFreeAsync(block[2], stream));
 	again = async_get(BLOCK, stream);
-	assert_false(in_heap(again));
+	assert_false(async_in_heap(again));
 	async_let_go(&gate);
 	block[2] = again;
 	assert_ok(cuMemFreeAsync(block[3], stream));
@@ -175,10 +146,10 @@ static void freed_memory_at_the_driver_is_used_again_first(void **state)
 	assert_ok(cuStreamSynchronize(stream));
 	for (unsigned i = 3; i < 5; i++) {
 		block[i] = async_get(BLOCK, stream);
-		assert_false(in_heap(block[i]));
+		assert_false(async_in_heap(block[i]));
 	}
 	again = async_get(BLOCK, stream);
-	assert_true(in_heap(again));
+	assert_true(async_in_heap(again));
 	for (unsigned i = 0; i < 10; i++)
 		assert_ok(cuMemFreeAsync(block[i], stream));
 	assert_ok(cuMemFreeAsync(again, stream));
@@ -192,19 +163,19 @@ static void what_a_pool_has_unused_is_room_for_it_and_for_nobody_else(void **sta
 	CUdeviceptr block[N_MOST], plain, elsewhere;
 
 	(void)state;
-	keep_in(async_default_pool(), ~0ull);
+	async_keep_in(async_default_pool(), ~0ull);
 	give_all(block, fill_pools(block, BUDGET));
 	assert_ok(cuMemAlloc_v2(&plain, BLOCK)); /* finds the pool full of nothing */
 	assert_int_equal(core_pages_at(plain, BLOCK, 'H'), 4);
 	elsewhere = get_from(other, BLOCK);
-	assert_true(in_heap(elsewhere));
+	assert_true(async_in_heap(elsewhere));
 	give_all(block, fill_pools(block, BUDGET));
-	give(elsewhere);
+	async_give(elsewhere);
 	/* What the pool has given back is anybody's. */
 	assert_ok(cuMemPoolTrimTo(async_default_pool(), 0));
 	elsewhere = get_from(other, 6 * BLOCK);
-	assert_false(in_heap(elsewhere));
-	give(elsewhere);
+	assert_false(async_in_heap(elsewhere));
+	async_give(elsewhere);
 	assert_ok(cuMemFree_v2(plain));
 	assert_ok(cuMemPoolDestroy(other));
 }
@@ -217,8 +188,8 @@ static void what_others_have_is_no_room_and_what_the_heap_keeps_warm_is(void **s
 	assert_ok(cuMemAlloc_v2(&plain, 4 * BLOCK));
 	unsigned n = fill_pools(block, 4 * BLOCK);
 	more = async_get(BLOCK, NULL);
-	assert_true(in_heap(more));
-	give(more);
+	assert_true(async_in_heap(more));
+	async_give(more);
 	assert_ok(cuMemFree_v2(plain));
 	assert_true(heap_idle_device(atomic_load(&device_get(0)->heap)) > 0);
 	n += fill_pools(block + n, 4 * BLOCK);
@@ -239,46 +210,10 @@ static void over_both_budgets_it_is_out_of_memory(void **state)
 	assert_true(more == 42 && stats_get(STAT_refused) == refused + 1);
 	/* Unless the rule has somebody else to ask. */
 	more = async_get(7 * MIB, NULL);
-	assert_false(in_heap(more));
-	give(more);
+	assert_false(async_in_heap(more));
+	async_give(more);
 	assert_int_equal(cuMemAllocAsync(&more, SIZE_MAX, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 	give_all(block, n);
-}
-
-/*
- * A quarter of what is freed fits nothing that comes later: the pool reserves more than is used of it, and all that is
- * reserved counts. Sizes of blocks differ, so that there is always something to be freed and something to fit.
- */
-static void what_pools_waste_counts(void **state)
-{
-	struct seed seed = seed_start(__func__);
-	CUdeviceptr block[18] = {0};
-	uint64_t most = 0;
-	unsigned heap = 0;
-
-	(void)state;
-	keep_in(async_default_pool(), ~0ull);
-	sim_switch("POOL_WASTE", 25);
-	for (unsigned i = 0; i < 800; i++) {
-		unsigned at = (unsigned)seed_below(&seed, 18);
-
-		if (block[at])
-			give(block[at]);
-		/* About 72 MiB at a time, of 64. */
-		block[at] = async_get((2 + seed_below(&seed, 5)) * MIB + 512, NULL);
-		heap += in_heap(block[at]);
-		pool_refresh(device_get(0));
-		most = device_get(0)->budget.used > most ? device_get(0)->budget.used : most;
-	}
-	printf("%llu of %llu MiB at most, %u of 800 in the heap\n", (unsigned long long)most / MIB,
-	       (unsigned long long)BUDGET / MIB, heap);
-	assert_true(most <= BUDGET + BUDGET / 8);
-	assert_true(heap > 60);
-	for (unsigned i = 0; i < 18; i++)
-		give(block[i]);
-	sim_switch("POOL_WASTE", 0);
-	keep_in(async_default_pool(), 0);
-	assert_ok(cuMemPoolTrimTo(async_default_pool(), 0));
 }
 
 /* Another thread's heap may look at the pools between a claim and the driver's answer. */
@@ -320,10 +255,10 @@ static void where_the_driver_has_no_memory_the_heap_serves(void **state)
 					   : cuMemAllocFromPoolAsync_ptsz(&address, BLOCK, pool, NULL);
 		assert_int_equal(result, CUDA_SUCCESS);
 		assert_false(sim_fail_pending());
-		assert_true(in_heap(address));
+		assert_true(async_in_heap(address));
 		core_fill(address, BLOCK, i);
 		assert_true(core_is_filled(address, BLOCK, i));
-		give(address);
+		async_give(address);
 		empty_heap();
 	}
 	/* Any other failure is the program's to see. */
@@ -339,7 +274,7 @@ static void a_device_smaller_than_its_budget_is_filled_and_then_the_heap(void **
 	sim_switch("MEMORY", 3 * BLOCK);
 	for (unsigned i = 0; i < 6; i++) {
 		block[i] = async_get(BLOCK, NULL);
-		assert_int_equal(in_heap(block[i]), i >= 3);
+		assert_int_equal(async_in_heap(block[i]), i >= 3);
 		core_fill(block[i], BLOCK, i);
 	}
 	for (unsigned i = 0; i < 6; i++)
@@ -358,8 +293,8 @@ static void room_is_made_at_the_driver_before_the_heap_is_asked(void **state)
 	assert_ok(cuMemFree_v2(plain));
 	sim_fail("cuMemAllocAsync", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	address = async_get(BLOCK, NULL);
-	assert_false(sim_fail_pending() || in_heap(address));
-	give(address);
+	assert_false(sim_fail_pending() || async_in_heap(address));
+	async_give(address);
 }
 
 /* ---- rules ---- */
@@ -373,15 +308,15 @@ static void a_rule_for_the_driver_keeps_it_there(void **state)
 	for (unsigned i = 0; i < 12; i++)
 		block[i] = async_get(bytes[0], NULL);
 	address = async_get(BLOCK, NULL); /* what the rule has there counts */
-	assert_true(in_heap(address));
-	give(address);
+	assert_true(async_in_heap(address));
+	async_give(address);
 	give_all(block, 12);
 	empty_heap();
 	unsigned n = fill_pools(block, BUDGET);
 	for (unsigned i = 0; i < 2; i++) {
 		address = async_get(bytes[i], NULL);
-		assert_false(in_heap(address)); /* over the budget */
-		give(address);
+		assert_false(async_in_heap(address)); /* over the budget */
+		async_give(address);
 		sim_fail("cuMemAllocAsync", 1, CUDA_ERROR_OUT_OF_MEMORY);
 		assert_int_equal(cuMemAllocAsync(&address, bytes[i], NULL), CUDA_ERROR_OUT_OF_MEMORY);
 		assert_false(sim_fail_pending());
@@ -409,21 +344,21 @@ static void the_other_words_of_a_rule_hold_once_the_heap_is_asked(void **state)
 
 	(void)state;
 	first = async_get(10 * MIB, NULL);
-	assert_false(in_heap(first));
-	give(first);
+	assert_false(async_in_heap(first));
+	async_give(first);
 	first = async_get(11 * MIB, NULL);
 	second = async_get(11 * MIB, NULL);
-	assert_false(in_heap(first) || in_heap(second));
-	give(first);
-	give(second);
+	assert_false(async_in_heap(first) || async_in_heap(second));
+	async_give(first);
+	async_give(second);
 	unsigned n = fill_pools(block, BUDGET);
 	first = async_get(10 * MIB, NULL);
-	assert_true(in_heap(first));
-	give(first);
+	assert_true(async_in_heap(first));
+	async_give(first);
 	first = async_get(11 * MIB, NULL);
-	assert_true(in_heap(first));
+	assert_true(async_in_heap(first));
 	assert_int_equal(cuMemAllocAsync(&second, 11 * MIB, NULL), CUDA_ERROR_OUT_OF_MEMORY);
-	give(first);
+	async_give(first);
 	give_all(block, n);
 }
 
@@ -437,20 +372,20 @@ static void a_pool_that_can_be_exported_stays_with_the_driver(void **state)
 	(void)state;
 	unsigned n = fill_pools(block, 6 * BLOCK);
 	theirs = get_from(pool, 4 * BLOCK);
-	assert_false(in_heap(theirs));
+	assert_false(async_in_heap(theirs));
 	assert_int_equal(device_get(0)->budget.used, 10 * BLOCK);
 	more = async_get(BLOCK, NULL); /* what it has counts */
-	assert_true(in_heap(more));
-	give(more);
-	give(theirs);
+	assert_true(async_in_heap(more));
+	async_give(more);
+	async_give(theirs);
 	empty_heap();
 	sim_fail("cuMemAllocFromPoolAsync", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(cuMemAllocFromPoolAsync(&theirs, BLOCK, pool, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 	/* The same as the current pool of the device. */
 	assert_ok(cuDeviceSetMemPool(0, pool));
 	theirs = async_get(4 * BLOCK, NULL);
-	assert_false(in_heap(theirs));
-	give(theirs);
+	assert_false(async_in_heap(theirs));
+	async_give(theirs);
 	assert_ok(cuDeviceSetMemPool(0, async_default_pool()));
 	give_all(block, n);
 	assert_ok(cuMemPoolDestroy(pool));
@@ -462,15 +397,15 @@ static void the_current_pool_of_the_device_is_the_one_that_counts(void **state)
 	CUdeviceptr block[N_MOST], more;
 
 	(void)state;
-	keep_in(pool, ~0ull);
-	keep_in(async_default_pool(), ~0ull);
+	async_keep_in(pool, ~0ull);
+	async_keep_in(async_default_pool(), ~0ull);
 	assert_ok(cuDeviceSetMemPool(0, pool));
 	give_all(block, fill_pools(block, BUDGET)); /* the pool keeps it */
 	give_all(block, fill_pools(block, BUDGET));
 	assert_ok(cuDeviceSetMemPool(0, async_default_pool()));
 	more = async_get(BLOCK, NULL);
-	assert_true(in_heap(more));
-	give(more);
+	assert_true(async_in_heap(more));
+	async_give(more);
 	assert_ok(cuMemPoolDestroy(pool));
 	give_all(block, fill_pools(block, BUDGET));
 }
@@ -481,10 +416,10 @@ static void a_pool_of_another_device_stays_with_the_driver_and_is_charged_there(
 	CUdeviceptr address = get_from(pool, 10 * BLOCK);
 
 	(void)state;
-	assert_false(in_heap(address));
+	assert_false(async_in_heap(address));
 	assert_int_equal(device_get(1)->budget.used, 10 * BLOCK);
 	assert_int_equal(device_get(0)->budget.used, 0);
-	give(address);
+	async_give(address);
 	assert_ok(cuMemPoolTrimTo(pool, 0));
 	pool_refresh(device_get(1));
 	assert_int_equal(device_get(1)->budget.used, 0);
@@ -502,7 +437,7 @@ static void what_a_capture_allocates_is_a_node_of_the_driver(void **state)
 	unsigned n = fill_pools(block, BUDGET);
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	node = async_get(BLOCK, stream);
-	assert_false(in_heap(node));
+	assert_false(async_in_heap(node));
 	assert_int_equal(stats_get(STAT_graph_allocations), nodes + 1);
 	sim_fail("cuMemAllocAsync", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(cuMemAllocAsync(&refused, BLOCK, stream), CUDA_ERROR_OUT_OF_MEMORY);
@@ -527,7 +462,7 @@ static void a_pool_says_what_both_have_of_it(void **state)
 	assert_ok(cuMemPoolGetAttribute(async_default_pool(), CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
 	assert_ok(cuMemPoolGetAttribute(async_default_pool(), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
 	assert_true(used == 9 * BLOCK && reserved == 9 * BLOCK);
-	give(more);
+	async_give(more);
 	give_all(block, n);
 }
 
@@ -537,8 +472,8 @@ static void trimming_a_pool_trims_the_heap(void **state)
 	struct heap *heap;
 
 	(void)state;
-	keep_in(async_default_pool(), ~0ull);
-	give(address);
+	async_keep_in(async_default_pool(), ~0ull);
+	async_give(address);
 	assert_ok(cuMemAlloc_v2(&plain, BLOCK));
 	assert_ok(cuMemFree_v2(plain));
 	heap = atomic_load(&device_get(0)->heap);
@@ -561,50 +496,44 @@ static void a_pool_opens_what_it_has_in_the_heap_to_other_devices(void **state)
 	assert_ok(cuDevicePrimaryCtxRetain(&other, 1));
 	unsigned n = fill_pools(block, BUDGET);
 	more = get_from(pool, BLOCK);
-	assert_true(in_heap(more));
+	assert_true(async_in_heap(more));
 	assert_ok(cuMemPoolSetAccess(pool, &peer, 1));
 	assert_ok(cuCtxPushCurrent_v2(other));
 	assert_ok(REAL(cuMemsetD8_v2)(more, 7, BLOCK));
 	assert_ok(cuCtxSynchronize());
 	assert_ok(cuCtxPopCurrent_v2(&own));
-	give(more);
+	async_give(more);
 	give_all(block, n);
 	assert_ok(cuMemPoolDestroy(pool));
 	assert_ok(cuDevicePrimaryCtxRelease_v2(1));
 }
 
-#define AUTO_TEST(test) cmocka_unit_test_teardown(test, check)
-
 int main(void)
 {
-	static const char *const settings[] = {
-	    "SIM_MEMORY=256MiB", "SIM_DEVICES=2", "SPILLWAY_POLICY=" AUTO_POLICY,
-	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=static,report.summary=no", NULL};
 	const struct CMUnitTest tests[] = {
-	    AUTO_TEST(what_fits_is_the_drivers_and_no_driver_is_asked_far_below_the_limit),
-	    AUTO_TEST(what_is_over_the_budget_is_in_the_heap_with_every_byte_right),
-	    AUTO_TEST(a_named_pool_is_served_likewise),
-	    AUTO_TEST(freed_memory_at_the_driver_is_used_again_first),
-	    AUTO_TEST(what_a_pool_has_unused_is_room_for_it_and_for_nobody_else),
-	    AUTO_TEST(what_others_have_is_no_room_and_what_the_heap_keeps_warm_is),
-	    AUTO_TEST(over_both_budgets_it_is_out_of_memory),
-	    AUTO_TEST(what_pools_waste_counts),
-	    AUTO_TEST(what_is_claimed_counts_before_the_driver_is_asked),
-	    AUTO_TEST(where_the_driver_has_no_memory_the_heap_serves),
-	    AUTO_TEST(a_device_smaller_than_its_budget_is_filled_and_then_the_heap),
-	    AUTO_TEST(room_is_made_at_the_driver_before_the_heap_is_asked),
-	    AUTO_TEST(a_rule_for_the_driver_keeps_it_there),
-	    AUTO_TEST(a_rule_that_denies_is_heard_with_room_and_without),
-	    AUTO_TEST(the_other_words_of_a_rule_hold_once_the_heap_is_asked),
-	    AUTO_TEST(a_pool_that_can_be_exported_stays_with_the_driver),
-	    AUTO_TEST(the_current_pool_of_the_device_is_the_one_that_counts),
-	    AUTO_TEST(a_pool_of_another_device_stays_with_the_driver_and_is_charged_there),
-	    AUTO_TEST(what_a_capture_allocates_is_a_node_of_the_driver),
-	    AUTO_TEST(a_pool_says_what_both_have_of_it),
-	    AUTO_TEST(trimming_a_pool_trims_the_heap),
-	    AUTO_TEST(a_pool_opens_what_it_has_in_the_heap_to_other_devices),
+	    ASYNC_AUTO_TEST(what_fits_is_the_drivers_and_no_driver_is_asked_far_below_the_limit),
+	    ASYNC_AUTO_TEST(what_is_over_the_budget_is_in_the_heap_with_every_byte_right),
+	    ASYNC_AUTO_TEST(a_named_pool_is_served_likewise),
+	    ASYNC_AUTO_TEST(freed_memory_at_the_driver_is_used_again_first),
+	    ASYNC_AUTO_TEST(what_a_pool_has_unused_is_room_for_it_and_for_nobody_else),
+	    ASYNC_AUTO_TEST(what_others_have_is_no_room_and_what_the_heap_keeps_warm_is),
+	    ASYNC_AUTO_TEST(over_both_budgets_it_is_out_of_memory),
+	    ASYNC_AUTO_TEST(what_is_claimed_counts_before_the_driver_is_asked),
+	    ASYNC_AUTO_TEST(where_the_driver_has_no_memory_the_heap_serves),
+	    ASYNC_AUTO_TEST(a_device_smaller_than_its_budget_is_filled_and_then_the_heap),
+	    ASYNC_AUTO_TEST(room_is_made_at_the_driver_before_the_heap_is_asked),
+	    ASYNC_AUTO_TEST(a_rule_for_the_driver_keeps_it_there),
+	    ASYNC_AUTO_TEST(a_rule_that_denies_is_heard_with_room_and_without),
+	    ASYNC_AUTO_TEST(the_other_words_of_a_rule_hold_once_the_heap_is_asked),
+	    ASYNC_AUTO_TEST(a_pool_that_can_be_exported_stays_with_the_driver),
+	    ASYNC_AUTO_TEST(the_current_pool_of_the_device_is_the_one_that_counts),
+	    ASYNC_AUTO_TEST(a_pool_of_another_device_stays_with_the_driver_and_is_charged_there),
+	    ASYNC_AUTO_TEST(what_a_capture_allocates_is_a_node_of_the_driver),
+	    ASYNC_AUTO_TEST(a_pool_says_what_both_have_of_it),
+	    ASYNC_AUTO_TEST(trimming_a_pool_trims_the_heap),
+	    ASYNC_AUTO_TEST(a_pool_opens_what_it_has_in_the_heap_to_other_devices),
 	};
 
-	core_start(settings);
+	core_start(ASYNC_AUTO_SETTINGS);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

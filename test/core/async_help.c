@@ -2,6 +2,7 @@
 
 #include "shim/device.h"
 #include "shim/ledger.h"
+#include "shim/pool.h"
 
 #include <pthread.h>
 
@@ -19,6 +20,17 @@ CUdeviceptr async_get(size_t bytes, CUstream stream)
 
 	CHECK(cuMemAllocAsync(&address, bytes, stream) == CUDA_SUCCESS);
 	return address;
+}
+
+void async_give(CUdeviceptr address)
+{
+	assert_ok(cuMemFreeAsync(address, NULL));
+	assert_ok(cuStreamSynchronize(NULL));
+}
+
+bool async_in_heap(CUdeviceptr address)
+{
+	return device_of(address) != NULL;
 }
 
 static void gate_work(void *argument)
@@ -52,6 +64,11 @@ CUmemoryPool async_default_pool(void)
 	return pool;
 }
 
+void async_keep_in(CUmemoryPool pool, cuuint64_t bytes)
+{
+	CHECK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes) == CUDA_SUCCESS);
+}
+
 void async_leave_to_pools(bool pools)
 {
 	CHECK(pthread_setname_np(pthread_self(), pools ? "pools" : "heap") == 0);
@@ -73,5 +90,16 @@ int async_check(void **state)
 	assert_int_equal(host_budget.used, 0);
 	assert_int_equal(sim_live().handles + sim_live().allocations, 0);
 	assert_int_equal(sim_broken_rules(), 0);
+	return 0;
+}
+
+int async_check_pools(void **state)
+{
+	async_keep_in(async_default_pool(), 0);
+	if (async_check(state))
+		return 1;
+	pool_refresh(device_get(0));
+	assert_int_equal(device_get(0)->pools_charged, 0);
+	assert_int_equal(device_get(0)->budget.used, 0);
 	return 0;
 }

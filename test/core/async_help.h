@@ -20,7 +20,10 @@ void async_let_go(struct gate *gate);
 
 CUstream async_stream(void);
 CUdeviceptr async_get(size_t bytes, CUstream stream);
+void async_give(CUdeviceptr address); /* freed, and over */
+bool async_in_heap(CUdeviceptr address);
 CUmemoryPool async_default_pool(void);
+void async_keep_in(CUmemoryPool pool, cuuint64_t bytes); /* its release threshold */
 
 /* What this thread allocates next is for the driver's pools, by a rule of streams.yaml, or for the heap again. */
 void async_leave_to_pools(bool pools);
@@ -28,10 +31,21 @@ void async_leave_to_pools(bool pools);
 int async_check(void **state);
 #define ASYNC_TEST(test) cmocka_unit_test_teardown(test, async_check)
 
+/* The same, where pools are the driver's: none is charged with anything. */
+int async_check_pools(void **state);
+#define ASYNC_AUTO_TEST(test) cmocka_unit_test_teardown(test, async_check_pools)
+
 /* For core_start(): two devices, and the rules of streams.yaml, whose path the test's build gives. Nothing moves. */
 #define ASYNC_SETTINGS                                                                                                 \
 	((const char *const[]){                                                                                        \
 	    "SIM_MEMORY=256MiB", "SIM_DEVICES=2", "SPILLWAY_POLICY=" STREAMS_POLICY,                                   \
+	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=static,report.summary=no", NULL})
+
+#define ASYNC_BUDGET (64 * MIB)
+/* The same with async.use: auto, by auto.yaml. */
+#define ASYNC_AUTO_SETTINGS                                                                                            \
+	((const char *const[]){                                                                                        \
+	    "SIM_MEMORY=256MiB", "SIM_DEVICES=2", "SPILLWAY_POLICY=" AUTO_POLICY,                                      \
 	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=static,report.summary=no", NULL})
 
 #endif
