@@ -181,7 +181,8 @@ enum sw_status transit_turn(struct heap *heap, bool in_place, struct transit *tr
 void heap_give_spare(struct heap *heap, struct transit *transit)
 {
 	heap_enter(heap);
-	chunk_put(&heap->store.chunks, transit->spare);
+	if (transit->spare)
+		chunk_put(&heap->store.chunks, transit->spare);
 	transit->spare = NULL;
 	heap_leave(heap);
 }

@@ -3,11 +3,12 @@
  *
  * transit_begin() takes a spare chunk of the other place and of the same size, with aliases for both, and keeps the
  * block from being taken down. The mover then copies through the aliases, and unmaps and maps with transit_unmap() and
- * transit_map(), in the order that its mode asks for. *In place*, which is for when nothing runs, device memory is read
- * and written at the program's address instead, and needs no alias: making one beside copies takes 0.25 ms (H200), a
- * quarter of all that a gap did. transit_exchange() makes the spare the block's own and leaves the
+ * transit_map(), in the order that its mode asks for. transit_exchange() makes the spare the block's own and leaves the
  * old chunk warm in the store; transit_end() lets go of the piece, exchanged or not. A block that is freed meanwhile
  * stays until then. transit_turn() begins another one where one has been exchanged and has not ended.
+ *
+ * *In place*, which is for when nothing runs, device memory is read and written at the program's address instead, and
+ * needs no alias: making one beside copies takes 0.25 ms (H200), and all of them were a quarter of what a gap took.
  *
  * Lock: HEAP, taken inside begin, turn, exchange and end; unmap and map are driver calls under no lock: while a piece is in
  * transit only the mover changes what is mapped there. One mover a heap.
@@ -51,7 +52,7 @@ enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place
 enum sw_status transit_hold(struct heap *heap, uint32_t piece, struct transit *ret_transit);
 /* The piece, exchanged or held but not ended, is to go back: as transit_begin(); unless it is made nothing changes. */
 enum sw_status transit_turn(struct heap *heap, bool in_place, struct transit *transit);
-/* A turn that is not made after all. */
+/* A turn that is not made after all. Where the spare must not be used again (NULL) it is lost. */
 void heap_give_spare(struct heap *heap, struct transit *transit);
 void transit_exchange(struct heap *heap, struct transit *transit);
 void transit_end(struct heap *heap, struct transit *transit);

@@ -131,10 +131,10 @@ static void wait_a_little(unsigned tries)
 		nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 }
 
-void move_arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool counted)
+void move_arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool is_raised)
 {
 	set_where(engine, transit, where);
-	if (counted)
+	if (is_raised)
 		lower_unmapped(engine, transit);
 	transit_end(engine->heap, transit);
 	move_tell_plan(engine, transit->piece);

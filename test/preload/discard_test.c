@@ -20,23 +20,38 @@ static void discard_in(CUstream stream, CUdeviceptr block)
 	MUST(cuMemDiscardBatchAsync(&block, &bytes, 1, 0, stream));
 }
 
+/* All of it is there, and pinned: it does not leave between what is written and its discard. */
+static bool is_held_on_device(CUstream stream, CUdeviceptr block, unsigned value)
+{
+	for (int i = 0; i < 300; i++) {
+		if (spillway_pin(own_pointer(block)) == 0) {
+			if (own_place(block).bytes_on_device == LARGE)
+				return true;
+			CHECK(spillway_unpin(own_pointer(block)) == 0);
+		}
+		MUST(driver_fill(stream, block, value, LARGE / 4));
+		own_rounds(1);
+	}
+	return false;
+}
+
 /* Written on the device and discarded there, in that stream's order or, NULL, at once: does something else come out? */
 static bool is_spared(CUstream stream, CUdeviceptr block, unsigned value)
 {
 	unsigned *words = malloc(LARGE), same = 0;
 
 	CHECK(words);
-	for (int i = 0; i < 300 && own_place(block).bytes_on_device < LARGE; i++) {
-		MUST(driver_fill(stream, block, value, LARGE / 4));
-		own_rounds(1);
+	if (!is_held_on_device(stream, block, value)) {
+		free(words);
+		return false;
 	}
-	/* At once, before it may leave; nothing else knows of it. */
 	MUST(driver_fill(stream, block, value, LARGE / 4));
 	if (stream)
 		discard_in(stream, block);
 	else
 		CHECK(spillway_discard(own_pointer(block), LARGE) == 0);
 	MUST(cu.cuStreamSynchronize(stream));
+	CHECK(spillway_unpin(own_pointer(block)) == 0);
 	own_see_out(block);
 	MUST(cu.cuMemcpyDtoH_v2(words, block, LARGE));
 	for (size_t i = 0; i < LARGE / 4; i++)
@@ -45,10 +60,7 @@ static bool is_spared(CUstream stream, CUdeviceptr block, unsigned value)
 	return same < LARGE / 4;
 }
 
-/*
- * It may have begun to leave before the discard, and where moving does not pay for a while it is not on the device at
- * all: then another try tells.
- */
+/* Where moving does not pay for a while it does not come to the device at all: then another try tells. */
 static bool is_spared_once(CUstream stream, CUdeviceptr block)
 {
 	for (unsigned i = 0; i < 100; i++)
