@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "test/unit/policy_help.h"
-#include "test/unit/seed.h"
 
 #define MIB (1ull << 20)
 
@@ -482,106 +481,6 @@ static void names_and_sizes_can_be_read_alone(void **state)
 	assert_string_equal(policy_use_name(POLICY_USE_COUNT), "?");
 }
 
-/* ---- random rules: deciding and explaining never differ ---- */
-
-static struct seed seed;
-
-static void random_rule(char **end)
-{
-	static const char *const conditions[] = {
-	    "size: 10B .. 20B",
-	    "size: \">= 15B\"",
-	    "api: [malloc, async]",
-	    "api: vmm",
-	    "device: 0..1",
-	    "device: [0, 3]",
-	    "order: first 5",
-	    "order: after 3",
-	    "live: \">= 4B\"",
-	    "live: 2B .. 5B",
-	    "pressure: 'device.free < 6B'",
-	    "library: 'a*'",
-	    "library: ['*b', c]",
-	    "thread: [a, b]",
-	    "nvtx: 'a?'",
-	    "process: 'p*'",
-	    "arguments: '*x*'",
-	    "rank: [0, 3 .. 4]",
-	    "rank: '>= 2'",
-	};
-	/* Two conditions on one thing would be a key given twice. */
-	static const unsigned char same[] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 6, 7, 8, 9, 10, 11, 11};
-	unsigned used = 0;
-
-	*end += sprintf(*end, "- use: driver\n  match:\n    size: \">= 1B\"\n");
-	used |= 1u << 0;
-	for (uint64_t i = seed_below(&seed, 5); i-- > 0;) {
-		size_t pick = (size_t)seed_below(&seed, sizeof(same));
-
-		if (used & 1u << same[pick])
-			continue;
-		used |= 1u << same[pick];
-		*end += sprintf(*end, "    %s\n", conditions[pick]);
-	}
-}
-
-static struct policy_request random_request(void)
-{
-	static const char *const texts[] = {NULL, "a", "ab", "b", "c", "aab", ""};
-	const size_t n = sizeof(texts) / sizeof(*texts);
-
-	return (struct policy_request){
-	    .bytes = seed_below(&seed, 25),
-	    .api = (enum policy_api)seed_below(&seed, POLICY_API_COUNT),
-	    .device = (int)seed_below(&seed, 5) - 1,
-	    .known = (unsigned)seed_below(&seed, 8),
-	    .order = 1 + seed_below(&seed, 8),
-	    .live = seed_below(&seed, 8),
-	    .device_free = seed_below(&seed, 8),
-	    .library = texts[seed_below(&seed, n)],
-	    .thread = texts[seed_below(&seed, n)],
-	    .nvtx = texts[seed_below(&seed, n)],
-	};
-}
-
-static void random_rules_are_decided_as_they_are_explained(void **state)
-{
-	enum { N = 30 };
-	char why[POLICY_EXPLAIN_BYTES];
-
-	(void)state;
-	seed = seed_start("random_rules");
-	for (int round = 0; round < 200; round++) {
-		char text[N * 300] = "rules:\n", *end = text + strlen(text);
-		struct policy_errors errors;
-		struct policy *policy;
-
-		for (int i = 0; i < N; i++)
-			random_rule(&end);
-		policy = policy_read_text("p.yaml", text, strlen(text), NULL, &errors);
-		if (!policy)
-			fail_msg("%u: %s", errors.kept[0].line, errors.kept[0].text);
-		policy_bind(policy, round % 2 ? "python" : "sh", round % 3 ? "x y" : NULL, round % 7 - 1);
-		for (int i = 0; i < 100; i++) {
-			struct policy_request request = random_request();
-			int rule = 0;
-
-			while (rule < N && !policy_explain(policy, rule, &request, why))
-				rule++;
-			assert_int_equal(policy_decide(policy, &request).rule, rule < N ? rule : -1);
-			/* A rule that can never be reached is never reached. */
-			for (size_t e = 0; e < errors.n_kept && rule < N; e++) {
-				unsigned unreachable;
-
-				assert_int_equal(sscanf(errors.kept[e].text, "rule %u", &unreachable), 1);
-				assert_int_not_equal((int)unreachable - 1, rule);
-			}
-		}
-		policy_free(policy);
-		policy_errors_free(&errors);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -603,7 +502,6 @@ int main(void)
 	    cmocka_unit_test(shipped_policies_send_to_the_heap_what_pools_cannot_serve),
 	    cmocka_unit_test(shipped_policies_leave_communication_libraries_to_the_driver),
 	    cmocka_unit_test(names_and_sizes_can_be_read_alone),
-	    cmocka_unit_test(random_rules_are_decided_as_they_are_explained),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
