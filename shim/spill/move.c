@@ -140,8 +140,8 @@ void move_arrived(struct engine *engine, struct transit *transit, enum mark_wher
 	move_tell_plan(engine, transit->piece);
 }
 
-/* The new memory does not stay at the address after all; no copy of it is under way. */
-static void remove_new(struct engine *engine, struct move *move)
+/* The new memory does not stay at the address after all; no copy of it is under way. False: the driver keeps it there. */
+static bool remove_new(struct move *move)
 {
 	for (unsigned i = 0; i < TRIES && move->mapped == MAPPED_NEW; i++) {
 		if (transit_unmap(&move->transit) == CUDA_SUCCESS)
@@ -149,10 +149,7 @@ static void remove_new(struct engine *engine, struct move *move)
 		else
 			wait_a_little(i);
 	}
-	if (move->mapped == MAPPED_NEW) {
-		move->transit.spare = NULL; /* never used again */
-		engine_die(engine, "memory cannot be unmapped again");
-	}
+	return move->mapped != MAPPED_NEW;
 }
 
 /* Nothing was copied: the old memory is mapped again, if it was not all the time, and the piece let go of. */
@@ -161,7 +158,6 @@ static enum move_answer undo(struct engine *engine, struct move *move)
 	struct transit *transit = &move->transit;
 	enum mark_where where = transit->to != CHUNK_DEVICE ? MARK_DEVICE : MARK_HOST;
 
-	remove_new(engine, move);
 	for (unsigned i = 0; move->mapped == MAPPED_NONE && i < TRIES; i++) {
 		if (transit_map(engine->heap, transit, false) == CUDA_SUCCESS)
 			move->mapped = MAPPED_OLD;
@@ -219,12 +215,31 @@ static void tell_end(struct engine *engine, const struct move *move, bool stayed
 		trace_event_at(moved, now, move->number, stayed);
 }
 
+/* To come back sooner than that is to be moved in vain, or nearly so. */
+#define REFETCH_MS 10000
+
+static void count(struct engine *engine, const struct transit *transit, uint64_t begun)
+{
+	bool in = transit->to == CHUNK_DEVICE;
+
+	uint32_t now = (uint32_t)(clock_now() / 1000000), *left = &engine->left[transit->piece];
+	bool again = in && *left && now - *left < REFETCH_MS;
+
+	*(in ? &engine->moved_in : &engine->moved_out) += transit_bytes(transit);
+	if (transit->from == CHUNK_PEER)
+		stats_add(STAT_peer_in_bytes, transit_bytes(transit));
+	else if (transit->to == CHUNK_PEER)
+		stats_add(STAT_peer_out_bytes, transit_bytes(transit));
+	stats_moved(arena_site(engine->arena, transit->block_unit), in, transit_bytes(transit), again);
+	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, begun);
+	*left = in ? 0 : now ? now : 1;
+}
+
 /* ---- beginning ---- */
 
 /* A piece that rests stays as it was: not mapped, on the list. */
 static enum move_answer undo_turn(struct engine *engine, struct rest *rest, struct move *move)
 {
-	remove_new(engine, move);
 	heap_give_spare(engine->heap, &move->transit);
 	rest->transit = move->transit;
 	return MOVE_FAILED;
@@ -257,6 +272,38 @@ static bool put_new(struct engine *engine, struct move *move)
 	return true;
 }
 
+/* The piece is where its new memory is, which is filled. */
+static void settle_new(struct engine *engine, struct move *move)
+{
+	count(engine, &move->transit, move->begun);
+	transit_exchange(engine->heap, &move->transit);
+	move_arrived(engine, &move->transit, MARK_DEVICE, move->is_raised);
+}
+
+/*
+ * In place: the copy failed, and the driver does not give the address back. There is no way but forward. What cannot be
+ * filled either is lost, and said to be: a driver that refuses both has lost the context.
+ */
+static enum move_answer fill_after_all(struct engine *engine, struct rest *rest, struct move *move)
+{
+	const struct transit *transit = &move->transit;
+	CUresult result =
+	    REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias, transit_bytes(transit), engine->stream_in);
+
+	if (result == CUDA_SUCCESS)
+		result = REAL(cuStreamSynchronize)(engine->stream_in);
+	if (result != CUDA_SUCCESS) {
+		move->transit.spare = NULL; /* never used again */
+		engine_die(engine,
+			   "memory that was to be filled can neither be copied to nor unmapped; its contents are lost");
+		return rest ? undo_turn(engine, rest, move) : undo(engine, move);
+	}
+	if (rest)
+		rest_drop(engine, rest);
+	settle_new(engine, move);
+	return MOVE_BEGUN;
+}
+
 enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap)
 {
 	struct queue *queue = to == CHUNK_HOST ? &engine->out : &engine->in;
@@ -285,6 +332,8 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 	if (result != CUDA_SUCCESS) {
 		tell_end(engine, move, true);
 		log_once("copying memory to the %s: %s", to == CHUNK_HOST ? "host" : "device", real_error_name(result));
+		if (!remove_new(move))
+			return fill_after_all(engine, rest, move);
 		return rest ? undo_turn(engine, rest, move) : undo(engine, move);
 	}
 	if (rest)
@@ -296,26 +345,6 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 }
 
 /* ---- ending ---- */
-
-/* To come back sooner than that is to be moved in vain, or nearly so. */
-#define REFETCH_MS 10000
-
-static void count(struct engine *engine, const struct transit *transit, uint64_t begun)
-{
-	bool in = transit->to == CHUNK_DEVICE;
-
-	uint32_t now = (uint32_t)(clock_now() / 1000000), *left = &engine->left[transit->piece];
-	bool again = in && *left && now - *left < REFETCH_MS;
-
-	*(in ? &engine->moved_in : &engine->moved_out) += transit_bytes(transit);
-	if (transit->from == CHUNK_PEER)
-		stats_add(STAT_peer_in_bytes, transit_bytes(transit));
-	else if (transit->to == CHUNK_PEER)
-		stats_add(STAT_peer_out_bytes, transit_bytes(transit));
-	stats_moved(arena_site(engine->arena, transit->block_unit), in, transit_bytes(transit), again);
-	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, begun);
-	*left = in ? 0 : now ? now : 1;
-}
 
 bool move_map_either(struct engine *engine, struct transit *transit, bool *ret_new)
 {
@@ -343,12 +372,11 @@ static void finish_in(struct engine *engine, struct move *move)
 		if (!move_map_either(engine, transit, &is_new))
 			is_new = false;
 	}
-	if (is_new) {
-		count(engine, transit, move->begun);
-		transit_exchange(engine->heap, transit);
-	}
 	tell_end(engine, move, !is_new);
-	move_arrived(engine, transit, is_new ? MARK_DEVICE : MARK_HOST, move->is_raised);
+	if (is_new)
+		settle_new(engine, move);
+	else
+		move_arrived(engine, transit, MARK_HOST, move->is_raised);
 }
 
 static void finish_out(struct engine *engine, struct move *move)
@@ -429,8 +457,10 @@ void move_abandon(struct engine *engine)
 				continue;
 			}
 			tell_end(engine, move, true);
-			/* It may still be written to: never used again. */
-			if (REAL(cuEventQuery)(move->event) != CUDA_SUCCESS)
+			bool removed = remove_new(move);
+
+			/* It may still be written to, or is still mapped: never used again. */
+			if (REAL(cuEventQuery)(move->event) != CUDA_SUCCESS || !removed)
 				move->transit.spare = NULL;
 			undo(engine, move);
 		}

@@ -195,6 +195,35 @@ static void a_memory_call_that_fails_in_a_move_costs_nothing_but_speed(void **st
 		assert_true(failed > 0);
 }
 
+/*
+ * A copy in place fails, and then the driver does not let go of the memory it was to fill, far longer than it is asked:
+ * there is no way back, but one forward.
+ */
+static int job_that_cannot_go_back(void)
+{
+	CUstream one, two;
+
+	scene_load(&scene, 0);
+	one = own_stream();
+	two = own_stream();
+	scene_allocate(&scene);
+	CHECK(scene_warm_up(&scene));
+	sim_fail_then("cuMemcpyDtoDAsync_v2", fault.nth, CUDA_ERROR_UNKNOWN, "cuMemUnmap", 50);
+	for (int i = 0; i < (scene_moves() ? MOST_ROUNDS : ROUNDS) && sim_fail_pending(); i++)
+		run(one, two, 1);
+	run(one, two, ROUNDS);
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	return FINE;
+}
+
+static void memory_that_cannot_be_unmapped_again_is_filled(void **state)
+{
+	(void)state;
+	for (fault.nth = 1; fault.nth < 12; fault.nth++)
+		assert_int_equal(child_run(SCENE_SETTINGS(), job_that_cannot_go_back), FINE);
+}
+
 /* ---- what a driver may not have ---- */
 
 static int job_where_streams_cannot_wait(void)
@@ -336,6 +365,7 @@ int main(void)
 	    cmocka_unit_test(a_call_that_fails_at_the_beginning_costs_nothing_but_speed),
 	    cmocka_unit_test(a_call_that_fails_in_a_move_costs_nothing_but_speed),
 	    cmocka_unit_test(a_memory_call_that_fails_in_a_move_costs_nothing_but_speed),
+	    cmocka_unit_test(memory_that_cannot_be_unmapped_again_is_filled),
 	    cmocka_unit_test(where_streams_cannot_wait_for_values_memory_moves_all_the_same),
 	    cmocka_unit_test(calls_that_fail_again_and_again_cost_nothing_but_speed),
 	    cmocka_unit_test(host_memory_that_runs_out_in_a_move_costs_nothing_but_speed),

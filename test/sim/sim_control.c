@@ -205,6 +205,14 @@ static bool fails_by_order(struct sim_entry *entry, CUresult *ret_error)
 {
 	if (entry->fail_at && --entry->fail_at == 0) {
 		*ret_error = entry->fail_with;
+		for (struct sim_entry *const *row = __start_sim_entries; entry->then && row < __stop_sim_entries; row++)
+			if (!strcmp((*row)->name, entry->then))
+				(*row)->refused = entry->then_times;
+		return true;
+	}
+	if (entry->refused) {
+		entry->refused--;
+		*ret_error = CUDA_ERROR_UNKNOWN;
 		return true;
 	}
 	if (fail_any_at && is_memory_call(entry->name) && --fail_any_at == 0) {
@@ -263,6 +271,11 @@ CUresult sim_leave(struct sim_call *call)
 
 SIM_EXPORT void sim_fail(const char *name, unsigned n, CUresult error)
 {
+	sim_fail_then(name, n, error, NULL, 0);
+}
+
+SIM_EXPORT void sim_fail_then(const char *name, unsigned n, CUresult error, const char *then, unsigned times)
+{
 	bool known = false;
 
 	pthread_once(&started, start);
@@ -272,6 +285,8 @@ SIM_EXPORT void sim_fail(const char *name, unsigned n, CUresult error)
 			continue;
 		(*row)->fail_at = n;
 		(*row)->fail_with = error;
+		(*row)->then = then;
+		(*row)->then_times = times;
 		known = true;
 	}
 	sim_unlock();

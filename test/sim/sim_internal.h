@@ -33,6 +33,9 @@ struct sim_entry {
 	unsigned need;
 	unsigned fail_at; /* calls left until the ordered failure, 0 = none */
 	CUresult fail_with;
+	const char *then; /* what fails from the ordered failure on; NULL: nothing */
+	unsigned then_times;
+	unsigned refused; /* calls from now on that fail */
 	unsigned long calls;
 };
 struct sim_origin {
