@@ -240,7 +240,9 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 	if (!piece)
 		return;
 	pieces_leave(&plan->pieces, piece, id);
-	bool stays = place == PLAN_DEVICE || place == PLAN_PINNED; /* or arrives */
+	/* Or arrives; in a gap it is MOVING from when it is chosen on, and again when its copy begins. */
+	bool stays = place == PLAN_DEVICE || place == PLAN_PINNED ||
+		     (place == PLAN_MOVING && piece->place == PLAN_MOVING);
 	bool leaves_host = piece->place == PLAN_HOST && place == PLAN_MOVING;
 	uint32_t round = leaves_host && piece->foretold ? plan->round : stays ? piece->ahead : 0;
 	plan->units[piece->place] -= piece->units;

@@ -101,6 +101,8 @@ static void looking_ahead_ends_at_the_limit(void **state)
 		plan_set(plan, piece, 4, PLAN_MOVING);
 	}
 	assert_false(plan_fetch(plan, 8, &piece, &when));
+	plan_set(plan, 10, 4, PLAN_MOVING); /* chosen before, and begins now */
+	assert_false(plan_fetch(plan, 8, &piece, &when));
 	plan_set(plan, 10, 4, PLAN_DEVICE);
 	assert_false(plan_fetch(plan, 8, &piece, &when)); /* it is in, but not used yet */
 	note(plan, 1);

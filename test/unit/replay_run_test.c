@@ -550,7 +550,7 @@ static void the_gpt_job_comes_out_as_measured(void **state)
 		double ratio, ms;
 	} measured[] = {
 	    {POLICY_SPILL_FAST, 1.25, 163},  {POLICY_SPILL_FAST, 1.5, 268},  {POLICY_SPILL_FAST, 2, 439},
-	    {POLICY_SPILL_EXACT, 1.25, 243}, {POLICY_SPILL_EXACT, 1.5, 425}, {POLICY_SPILL_EXACT, 2, 599},
+	    {POLICY_SPILL_EXACT, 1.25, 235}, {POLICY_SPILL_EXACT, 1.5, 374}, {POLICY_SPILL_EXACT, 2, 576},
 	};
 	(void)state;
 
