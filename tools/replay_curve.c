@@ -14,13 +14,40 @@
 
 /* ---- steps ---- */
 
+static int by_size(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* The most frequent of n numbers, the larger of equals; 0 is none of them. */
+static uint64_t most_frequent(uint64_t *numbers, size_t n)
+{
+	uint64_t found = 0;
+	size_t most = 0;
+
+	qsort(numbers, n, sizeof(*numbers), by_size);
+	for (size_t from = 0, to; from < n; from = to) {
+		for (to = from + 1; to < n && numbers[to] == numbers[from]; to++)
+			;
+		if (numbers[from] && to - from >= most) {
+			most = to - from;
+			found = numbers[from];
+		}
+	}
+	return found;
+}
+
+/* How far back the program stands in its past, most of the time in its second half. */
 static uint64_t period_of(const struct job *job)
 {
 	struct predict *predict = predict_new();
-	uint64_t period = 0;
+	uint64_t period = 0, *back = malloc((job->n_launches + 1) * sizeof(*back));
 	uint32_t *pieces = malloc(((size_t)job->n_pieces + 1) * sizeof(*pieces));
+	size_t n = 0;
 
-	for (size_t i = 0; predict && pieces && i < job->n_events; i++) {
+	for (size_t i = 0; predict && pieces && back && i < job->n_events; i++) {
 		const struct job_event *event = &job->events[i];
 
 		if (event->kind != JOB_LAUNCH || !event->n)
@@ -28,11 +55,13 @@ static uint64_t period_of(const struct job *job)
 		for (uint32_t k = 0; k < event->n; k++)
 			pieces[k] = job->named[event->from + k].piece;
 		predict_note(predict, event->function, pieces, event->n);
+		back[n++] = predict_at(predict) != PREDICT_NONE ? predict_now(predict) - predict_at(predict) : 0;
 	}
-	if (predict && pieces && predict_at(predict) != PREDICT_NONE)
-		period = predict_now(predict) - predict_at(predict);
+	if (n)
+		period = most_frequent(back + n / 2, n - n / 2);
 	predict_free(predict);
 	free(pieces);
+	free(back);
 	return period;
 }
 

@@ -5,9 +5,11 @@
 
 #include <stdlib.h>
 
-void pieces_init(struct pieces *pieces)
+bool pieces_init(struct pieces *pieces)
 {
 	*pieces = (struct pieces){.epoch = 1, .oldest = PIECES_NONE, .newest = PIECES_NONE, .probe = PIECES_NONE};
+	pieces->due = calloc(PIECES_DUE, sizeof(*pieces->due));
+	return pieces->due != NULL;
 }
 
 void pieces_fini(struct pieces *pieces)
@@ -15,6 +17,7 @@ void pieces_fini(struct pieces *pieces)
 	for (unsigned i = 0; i < PIECES_LEAVES; i++)
 		free(pieces->leaf[i]);
 	free(pieces->heap);
+	free(pieces->due);
 }
 
 struct piece *pieces_make(struct pieces *pieces, uint32_t id)
@@ -106,25 +109,81 @@ static void heap_remove(struct pieces *pieces, struct piece *piece)
 	heap_down(pieces, pieces_find(pieces, last)->index);
 }
 
+/* ---- keys ---- */
+
+static struct due *due_at(const struct pieces *pieces, uint64_t key)
+{
+	return &pieces->due[key % PIECES_DUE];
+}
+
+uint32_t pieces_due(const struct pieces *pieces, uint64_t key)
+{
+	const struct due *due = due_at(pieces, key);
+
+	return due->epoch == pieces->epoch ? due->id : PIECES_NONE;
+}
+
+uint32_t pieces_due_after(const struct pieces *pieces, uint32_t id)
+{
+	return pieces_find(pieces, id)->due_next;
+}
+
+static void due_remove(struct pieces *pieces, struct piece *piece)
+{
+	if (!pieces_has_key(pieces, piece))
+		return;
+	if (piece->due_prev == PIECES_NONE)
+		due_at(pieces, piece->key)->id = piece->due_next;
+	else
+		pieces_find(pieces, piece->due_prev)->due_next = piece->due_next;
+	if (piece->due_next != PIECES_NONE)
+		pieces_find(pieces, piece->due_next)->due_prev = piece->due_prev;
+}
+
+void pieces_put_key(struct pieces *pieces, uint32_t id, uint64_t key, uint64_t slot)
+{
+	struct piece *piece = pieces_find(pieces, id);
+	struct due *due = due_at(pieces, key);
+
+	due_remove(pieces, piece);
+	piece->epoch = pieces->epoch;
+	piece->key = key;
+	piece->slot = slot;
+	piece->due_prev = PIECES_NONE;
+	piece->due_next = due->epoch == pieces->epoch ? due->id : PIECES_NONE;
+	if (piece->due_next != PIECES_NONE)
+		pieces_find(pieces, piece->due_next)->due_prev = id;
+	*due = (struct due){id, pieces->epoch};
+}
+
+void pieces_set_key(struct pieces *pieces, uint32_t id, uint64_t key, uint64_t slot)
+{
+	struct piece *piece = pieces_find(pieces, id);
+
+	pieces_put_key(pieces, id, key, slot);
+	if (piece->index != PIECES_NONE)
+		heap_fix(pieces, piece->index);
+}
+
+void pieces_unset_key(struct pieces *pieces, uint32_t id)
+{
+	struct piece *piece = pieces_find(pieces, id);
+
+	due_remove(pieces, piece);
+	piece->epoch = pieces->epoch - 1;
+	if (piece->index != PIECES_NONE)
+		heap_fix(pieces, piece->index);
+}
+
+void pieces_unset_keys(struct pieces *pieces)
+{
+	pieces->epoch++;
+}
+
 void pieces_sort(struct pieces *pieces)
 {
 	for (uint32_t i = pieces->n_heap / 2; i-- > 0;)
 		heap_down(pieces, i);
-}
-
-void pieces_set_key(struct pieces *pieces, struct piece *piece, uint64_t key)
-{
-	piece->epoch = pieces->epoch;
-	piece->key = key;
-	if (piece->index != PIECES_NONE)
-		heap_fix(pieces, piece->index);
-}
-
-void pieces_unset_key(struct pieces *pieces, struct piece *piece)
-{
-	piece->epoch = pieces->epoch - 1;
-	if (piece->index != PIECES_NONE)
-		heap_fix(pieces, piece->index);
 }
 
 /* ---- the parked ---- */
@@ -228,6 +287,28 @@ static bool heap_is_valid(const struct pieces *pieces)
 	return true;
 }
 
+/* Is each piece with a key in the list of that key, and no other in any? */
+static bool due_is_valid(const struct pieces *pieces)
+{
+	uint32_t n_keys = 0, n_listed = 0;
+
+	for (unsigned leaf = 0; leaf < PIECES_LEAVES; leaf++)
+		for (unsigned i = 0; pieces->leaf[leaf] && i < PIECES_LEAF; i++)
+			n_keys += pieces_has_key(pieces, &pieces->leaf[leaf][i]);
+	for (uint64_t key = 0; key < PIECES_DUE; key++) {
+		uint32_t prev = PIECES_NONE, id = pieces_due(pieces, key);
+
+		for (; id != PIECES_NONE; prev = id, id = pieces_due_after(pieces, id)) {
+			const struct piece *piece = pieces_find(pieces, id);
+
+			if (!pieces_has_key(pieces, piece) || piece->key % PIECES_DUE != key || piece->due_prev != prev)
+				return false;
+			n_listed++;
+		}
+	}
+	return n_keys == n_listed;
+}
+
 bool pieces_is_valid(const struct pieces *pieces)
 {
 	uint32_t prev = PIECES_NONE, n_device = 0, n_parked = 0;
@@ -242,5 +323,6 @@ bool pieces_is_valid(const struct pieces *pieces)
 	for (unsigned leaf = 0; leaf < PIECES_LEAVES; leaf++)
 		for (unsigned i = 0; pieces->leaf[leaf] && i < PIECES_LEAF; i++)
 			n_device += pieces->leaf[leaf][i].place == PLAN_DEVICE;
-	return prev == pieces->newest && n_device == n_parked + pieces->n_heap && heap_is_valid(pieces);
+	return prev == pieces->newest && n_device == n_parked + pieces->n_heap && heap_is_valid(pieces) &&
+	       due_is_valid(pieces);
 }

@@ -6,11 +6,15 @@
  * places. Just after it was named a piece is busy until the GPU has passed it, and it is just then that its next use is
  * farthest; so it is *parked* in a list by the time of its last use, which costs nothing when it is named again. What
  * is no longer busy goes to a heap by key, when a victim is asked for.
+ *
+ * Wherever it is, a piece with a key that is no PIECES_UNFORESEEN is also in the list of the pieces due then: these are
+ * what the plan looks at when that position passes, and what it brings in.
  */
 #ifndef SPILLWAY_PIECES_H
 #define SPILLWAY_PIECES_H
 
 #include "shim/spill/plan.h"
+#include "shim/spill/predict.h"
 
 #include <stddef.h>
 
@@ -18,21 +22,30 @@
 #define PIECES_LEAVES     (PLAN_PIECES / PIECES_LEAF)
 #define PIECES_NONE       UINT32_MAX
 #define PIECES_UNFORESEEN (UINT64_C(1) << 63)
+#define PIECES_DUE        PREDICT_MOST /* keys that are not UNFORESEEN are closer together than that */
 
 struct piece {
 	uint64_t key;      /* while epoch is the present one; otherwise unforeseen */
+	uint64_t slot;     /* of predict.h, that foretells it there */
 	uint64_t last_use; /* 0: never */
 	uint32_t epoch;
 	uint32_t units;
-	uint32_t prev, next; /* in the list of parked ones */
-	uint32_t index;      /* in the heap, PIECES_NONE: not there */
-	uint8_t place;       /* enum plan_place */
+	uint32_t due_prev, due_next; /* in the list of those with this key */
+	uint32_t prev, next;         /* in the list of parked ones */
+	uint32_t index;              /* in the heap, PIECES_NONE: not there */
+	uint8_t place;               /* enum plan_place */
 	bool parked;
 	bool foretold;  /* plan_fetch() answered it, and it was not named since */
 	uint32_t ahead; /* brought in because of that in which round of the plan; 0: not, or it was named since */
 };
 
+/* The first piece of a list; of another epoch it is empty. */
+struct due {
+	uint32_t id, epoch;
+};
+
 struct pieces {
+	struct due *due; /* by the low bits of the key */
 	struct piece *leaf[PIECES_LEAVES];
 	uint64_t now;   /* the latest submission */
 	uint32_t epoch; /* keys of another one do not count */
@@ -41,7 +54,7 @@ struct pieces {
 	uint32_t oldest, newest, probe; /* parked; PIECES_NONE: none. probe: the next one looked at out of turn */
 };
 
-void pieces_init(struct pieces *pieces);
+bool pieces_init(struct pieces *pieces); /* false without memory */
 void pieces_fini(struct pieces *pieces);
 
 static inline struct piece *pieces_find(const struct pieces *pieces, uint32_t id)
@@ -59,11 +72,21 @@ static inline uint64_t pieces_key(const struct pieces *pieces, const struct piec
 	return piece->epoch == pieces->epoch ? piece->key : UINT64_MAX - piece->last_use;
 }
 
+static inline bool pieces_has_key(const struct pieces *pieces, const struct piece *piece)
+{
+	return piece->epoch == pieces->epoch;
+}
+
 /* Set a key, or make it unforeseen. */
-void pieces_set_key(struct pieces *pieces, struct piece *piece, uint64_t key);
-void pieces_unset_key(struct pieces *pieces, struct piece *piece);
-/* Keys were changed behind the heap's back. */
+void pieces_set_key(struct pieces *pieces, uint32_t id, uint64_t key, uint64_t slot);
+void pieces_unset_key(struct pieces *pieces, uint32_t id);
+/* All are unforeseen; then pieces_put_key() for some and pieces_sort() in the end. */
+void pieces_unset_keys(struct pieces *pieces);
+void pieces_put_key(struct pieces *pieces, uint32_t id, uint64_t key, uint64_t slot);
 void pieces_sort(struct pieces *pieces);
+/* The first piece with this key, and the one after a piece; PIECES_NONE: no more. */
+uint32_t pieces_due(const struct pieces *pieces, uint64_t key);
+uint32_t pieces_due_after(const struct pieces *pieces, uint32_t id);
 
 /* The piece is in device memory from now on, or no more. */
 void pieces_rest(struct pieces *pieces, struct piece *piece, uint32_t id);
@@ -78,7 +101,7 @@ void pieces_unpark(struct pieces *pieces, unsigned probes, plan_busy_function *b
 /* The piece with the largest key that is neither busy nor named just now; PIECES_NONE: nothing rests in the heap. */
 uint32_t pieces_top(struct pieces *pieces, plan_busy_function *busy, void *argument);
 
-/* For tests: the heap is one, the list is one, and each piece in device memory is in exactly one of them. */
+/* For tests: the heap is one, the lists are, and each piece is in those that it should be in, and in no other. */
 bool pieces_is_valid(const struct pieces *pieces);
 
 #endif

@@ -36,9 +36,9 @@ struct plan {
 	uint64_t credit; /* slots that may be walked */
 	uint64_t ahead_units;
 	uint64_t units[PLAN_PLACES];
-	uint64_t owed;  /* units brought in for nothing, times OWED_SHARE; fading */
-	uint32_t round; /* 1 more after each jump: what was brought in before does not count as ahead any more */
-	uint64_t cursor, cursor_slot; /* the next position and slot to look at for a fetch */
+	uint64_t owed;   /* units brought in for nothing, times OWED_SHARE; fading */
+	uint32_t round;  /* 1 more after each jump: what was brought in before does not count as ahead any more */
+	uint64_t cursor; /* the next position to look at for a fetch, */
 };
 
 /* The time that a key stands for. */
@@ -91,33 +91,49 @@ static void use_ahead(struct plan *plan, struct piece *piece)
 
 static void cursor_reset(struct plan *plan, uint64_t position)
 {
-	uint64_t to;
-
 	plan->cursor = position;
-	predict_slots(plan->predict, position, &plan->cursor_slot, &to);
+}
+
+/* The piece's next use is that of the slot. */
+static void foretell(struct plan *plan, uint32_t id, uint64_t key, uint64_t slot)
+{
+	pieces_set_key(&plan->pieces, id, key, slot);
+	if (pieces_find(&plan->pieces, id)->place == PLAN_HOST && key <= plan->cursor)
+		cursor_reset(plan, key);
+}
+
+/* Where a slot's piece was named first after `past`. PREDICT_NONE: not up to now. */
+static uint64_t named_after(const struct plan *plan, uint64_t slot, uint64_t past, uint64_t *ret_slot)
+{
+	uint64_t again;
+
+	do
+		again = predict_again(plan->predict, slot, &slot);
+	while (again != PREDICT_NONE && again <= past);
+	*ret_slot = slot;
+	return again;
 }
 
 /* The place in the past has become `position`: what was foreseen there is done, or did not happen. */
 static void keys_pass(struct plan *plan, uint64_t position)
 {
-	uint64_t slot, to;
+	uint32_t next, id = pieces_due(&plan->pieces, position);
 
-	predict_slots(plan->predict, position, &slot, &to);
-	for (; slot < to; slot++) {
-		struct piece *piece = pieces_find(&plan->pieces, predict_piece(plan->predict, slot));
+	for (; id != PIECES_NONE; id = next) {
+		struct piece *piece = pieces_find(&plan->pieces, id);
+		uint64_t slot, again;
 
-		if (!piece || pieces_key(&plan->pieces, piece) != position)
+		next = piece->due_next;
+		if (piece->last_use == plan->pieces.now)
 			continue;
 		/* Not now: it may be used yet, but nothing should wait for that. */
-		if (piece->last_use != plan->pieces.now && piece->ahead)
+		if (piece->ahead)
 			set_ahead(plan, piece, LATE, piece->units);
-		uint64_t again = predict_again(plan->predict, slot);
-		if (again == position) /* named twice in one submission: the second slot knows */
-			continue;
+		again = named_after(plan, piece->slot, position, &slot);
 		if (again == PREDICT_NONE)
-			pieces_unset_key(&plan->pieces, piece);
+			pieces_unset_key(&plan->pieces, id);
 		else
-			pieces_set_key(&plan->pieces, piece, again);
+			foretell(plan, id, again, slot);
 	}
 }
 
@@ -141,18 +157,17 @@ static void keys_walk(struct plan *plan, uint64_t at)
 	for (to = slot; slot < end; slot++) {
 		while (slot >= to)
 			predict_slots(plan->predict, ++position, &unused, &to);
-		struct piece *piece = pieces_find(&plan->pieces, predict_piece(plan->predict, slot));
-		if (piece && piece->epoch != plan->pieces.epoch) {
-			piece->epoch = plan->pieces.epoch;
-			piece->key = position;
-		}
+		uint32_t id = predict_piece(plan->predict, slot);
+		const struct piece *piece = pieces_find(&plan->pieces, id);
+		if (piece && !pieces_has_key(&plan->pieces, piece))
+			pieces_put_key(&plan->pieces, id, position, slot);
 	}
 }
 
 /* A new place in the past, or none: all keys anew, and nothing that was brought in is ahead of anything. */
 static void jump(struct plan *plan, uint64_t at)
 {
-	plan->pieces.epoch++;
+	pieces_unset_keys(&plan->pieces);
 	plan->round++;
 	plan->ahead_units = 0;
 	plan->at = at;
@@ -195,11 +210,10 @@ struct plan *plan_new(void)
 	if (!plan)
 		return NULL;
 	plan->predict = predict_new();
-	if (!plan->predict) {
-		free(plan);
+	if (!pieces_init(&plan->pieces) || !plan->predict) {
+		plan_free(plan);
 		return NULL;
 	}
-	pieces_init(&plan->pieces);
 	plan->at = PREDICT_NONE;
 	plan->round = 1;
 	plan->credit = 2 * WALK_MOST;
@@ -241,8 +255,8 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 		return;
 	pieces_leave(&plan->pieces, piece, id);
 	/* Or arrives; in a gap it is MOVING from when it is chosen on, and again when its copy begins. */
-	bool stays = place == PLAN_DEVICE || place == PLAN_PINNED ||
-		     (place == PLAN_MOVING && piece->place == PLAN_MOVING);
+	bool stays =
+	    place == PLAN_DEVICE || place == PLAN_PINNED || (place == PLAN_MOVING && piece->place == PLAN_MOVING);
 	bool leaves_host = piece->place == PLAN_HOST && place == PLAN_MOVING;
 	uint32_t round = leaves_host && piece->foretold ? plan->round : stays ? piece->ahead : 0;
 	plan->units[piece->place] -= piece->units;
@@ -257,8 +271,34 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 		uint64_t key = pieces_key(&plan->pieces, piece);
 
 		piece->foretold = false;
-		if (plan->at != PREDICT_NONE && key < PIECES_UNFORESEEN && key < plan->cursor)
+		if (plan->at != PREDICT_NONE && key <= plan->cursor)
 			cursor_reset(plan, key);
+	}
+}
+
+/*
+ * When the latest submission's pieces will be used again: as that in whose place they stand was then. What was not used
+ * again up to now will be as long from now as it has been since then.
+ */
+static void foretell_latest(struct plan *plan)
+{
+	uint64_t slot, to, twin;
+
+	if (plan->at == PREDICT_NONE)
+		return;
+	predict_slots(plan->predict, plan->pieces.now, &slot, &to);
+	for (; slot < to; slot++) {
+		uint32_t id = predict_piece(plan->predict, slot);
+		const struct piece *piece = pieces_find(&plan->pieces, id);
+		bool has_twin = predict_twin(plan->predict, slot, &twin);
+		uint64_t again = has_twin ? named_after(plan, twin, plan->at, &twin) : PREDICT_NONE;
+
+		if (!piece)
+			continue;
+		if (again != PREDICT_NONE)
+			foretell(plan, id, again, twin);
+		else if (has_twin || !pieces_has_key(&plan->pieces, piece))
+			foretell(plan, id, plan->pieces.now, slot);
 	}
 }
 
@@ -268,7 +308,6 @@ void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, uns
 	plan->pieces.now = predict_now(plan->predict);
 	plan->owed -= plan->owed / OWED_SHARE;
 	plan->credit += plan->credit < 4 * WALK_MOST ? WALK_EACH : 0;
-	/* Unforeseen until now: named last at `now`, and that is what comes after all that is foreseen. */
 	for (unsigned i = 0; i < n; i++) {
 		struct piece *piece = pieces_make(&plan->pieces, pieces[i]);
 
@@ -277,14 +316,11 @@ void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, uns
 		piece->last_use = plan->pieces.now;
 		piece->foretold = false;
 		use_ahead(plan, piece);
-		if (plan->at != PREDICT_NONE && piece->epoch != plan->pieces.epoch) {
-			piece->epoch = plan->pieces.epoch;
-			piece->key = plan->pieces.now;
-		}
 		if (piece->place == PLAN_DEVICE)
 			pieces_park(&plan->pieces, piece, pieces[i]);
 	}
 	follow(plan);
+	foretell_latest(plan);
 }
 
 /* ---- asking ---- */
@@ -316,26 +352,29 @@ uint64_t plan_next_use(struct plan *plan, uint32_t id)
 	return piece ? next_use(plan, piece) : PLAN_NEVER;
 }
 
+/* The first piece due at the cursor that was not looked at. */
+static uint32_t cursor_next(const struct plan *plan)
+{
+	return pieces_due(&plan->pieces, plan->cursor);
+}
+
 bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, uint64_t *ret_when)
 {
-	uint64_t from, to;
-
 	if (plan->at == PREDICT_NONE || plan->ahead_units + plan->owed / OWED_SHARE >= ahead_units)
 		return false;
-	while (plan->cursor <= plan->pieces.now) {
-		predict_slots(plan->predict, plan->cursor, &from, &to);
-		for (; plan->cursor_slot < to; plan->cursor_slot++) {
-			uint32_t id = predict_piece(plan->predict, plan->cursor_slot);
+	for (; plan->cursor <= plan->pieces.now; cursor_reset(plan, plan->cursor + 1)) {
+		uint32_t id = cursor_next(plan);
+
+		for (; id != PIECES_NONE; id = pieces_due_after(&plan->pieces, id)) {
 			struct piece *piece = pieces_find(&plan->pieces, id);
 
-			if (!piece || piece->place != PLAN_HOST)
+			if (piece->place != PLAN_HOST || piece->key != plan->cursor)
 				continue;
 			piece->foretold = true;
 			*ret_piece = id;
 			*ret_when = time_of(plan, plan->cursor);
 			return true;
 		}
-		plan->cursor++;
 	}
 	return false;
 }

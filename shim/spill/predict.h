@@ -4,7 +4,7 @@
  *
  * Positions count submissions from 1 and are never used again; the ring keeps the last ones (up to PREDICT_MOST, fewer
  * when they name very many pieces). Slots count the pieces named, so a submission is a run of slots.
- * Memory grows as it is needed, up to 11 MiB and 8 bytes for each 2 MiB of address space that is used; without memory
+ * Memory grows as it is needed, up to 19 MiB and 16 bytes for each 2 MiB of address space that is used; without memory
  * the ring stays shorter. Owner and lock: the plan's.
  */
 #ifndef SPILLWAY_PREDICT_H
@@ -34,7 +34,13 @@ uint64_t predict_at(const struct predict *predict);
 /* What the submission at a remembered position named: slots from ... to - 1. */
 void predict_slots(const struct predict *predict, uint64_t position, uint64_t *ret_from, uint64_t *ret_to);
 uint32_t predict_piece(const struct predict *predict, uint64_t slot);
-/* The next position at which this slot's piece was named again, PREDICT_NONE: not up to now. */
-uint64_t predict_again(const struct predict *predict, uint64_t slot);
+/* The next position at which this slot's piece was named again, and the slot there; PREDICT_NONE: not up to now. */
+uint64_t predict_again(const struct predict *predict, uint64_t slot, uint64_t *ret_slot);
+/*
+ * Which slot of predict_at() corresponds to this one of the latest submission? That of the same piece, or the one in whose
+ * place it stands: where a program takes other memory for the same work, what became of the one tells what will become
+ * of the other. False: nothing corresponds to the latest.
+ */
+bool predict_twin(const struct predict *predict, uint64_t slot, uint64_t *ret_slot);
 
 #endif
