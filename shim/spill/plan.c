@@ -1,8 +1,10 @@
 /*
- * Every piece carries a *key*: the first remembered position after predict_at() at which it was named. That is when it
- * will be used next, plan_now() - predict_at() submissions from then. The rule depends on nothing but the place in the
- * past, so a step forward changes the keys of the pieces named there and of those named now, and no others; a jump is a
- * walk over what is foreseen. A piece that is not named there ("unforeseen") goes by recency, before all others.
+ * Every piece carries a *key*: the remembered position, after predict_at(), that foretells its next use, plan_now() -
+ * predict_at() submissions from then. At first that is where it was itself named next. Once a submission names it, it is
+ * where the piece was named next in whose place it stands (predict_twin): as a rule the same piece, but other memory is
+ * used for the same work where a program allocates anew. A use that was foretold and did not come passes on to the next
+ * one of that. So a step forward changes the keys of the pieces due there and of those named now, and no others; a jump
+ * is a walk over what is foreseen. A piece that nothing foretells ("unforeseen") goes by recency, before all others.
  *
  * Fetching: a cursor walks over the foreseen submissions; up to it, nothing is in host memory that could be fetched. It
  * goes back when a piece with an earlier use arrives in host memory.
@@ -38,7 +40,7 @@ struct plan {
 	uint64_t units[PLAN_PLACES];
 	uint64_t owed;   /* units brought in for nothing, times OWED_SHARE; fading */
 	uint32_t round;  /* 1 more after each jump: what was brought in before does not count as ahead any more */
-	uint64_t cursor; /* the next position to look at for a fetch, */
+	uint64_t cursor; /* the next position to look at for a fetch */
 };
 
 /* The time that a key stands for. */

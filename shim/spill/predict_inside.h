@@ -44,9 +44,12 @@ struct last {
 	uint64_t slot, position; /* position 0: nowhere */
 };
 
-/* Ages of what was named, and of what of it was foreseen; and how many these were, times SHARE_NAME. */
+/*
+ * Ages of what was named, and of what of it was foreseen, and of what would have been by chance; n: how many names were
+ * foreseen, times SHARE_NAME.
+ */
 struct predict_share {
-	uint64_t named, foreseen, n;
+	uint64_t named, foreseen, chance, n;
 };
 #define SHARE_NAME 256
 

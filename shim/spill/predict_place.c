@@ -30,6 +30,7 @@
 #define TRIED_MOST   64   /* places of one gram looked at */
 #define EXACT_WORTH  4    /* an equal token counts as so many equal functions */
 #define WORTH_LEAST  32   /* of a place to be believed for its past alone */
+#define WORTH_ONE    1024 /* worth of all that was named, where no function is the same */
 #define LATELY       32   /* submissions */
 #define BETTER_BY    (GRAM_TOKENS * (EXACT_WORTH - 1) - 1) /* than the present place, to leave that */
 #define CREDIT_EACH  64                                    /* comparisons of pasts paid by each submission, */
@@ -73,6 +74,7 @@ static void judge(struct predict *predict, uint64_t place)
 	share_add(predict, place, predict->now, &share);
 	predict->share.named += share.named - predict->share.named / LATELY;
 	predict->share.foreseen += share.foreseen - predict->share.foreseen / LATELY;
+	predict->share.chance += share.chance - predict->share.chance / LATELY;
 	predict->share.n += share.n - predict->share.n / LATELY;
 	believe(predict);
 	note_home(predict);
@@ -180,7 +182,7 @@ static void compare(const struct predict *predict, struct place *place)
 	unsigned same;
 
 	place->share = share_of(predict, place->at, &same);
-	place->worth = place->share.foreseen * (same + 1);
+	place->worth = place->share.named ? WORTH_ONE * (same + 1) * place->share.foreseen / place->share.named : 0;
 }
 
 /*

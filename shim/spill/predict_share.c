@@ -1,20 +1,26 @@
 /*
  * A piece counts by how long it had not been named before, as it is that what is told of it is worth: what was used a
  * moment ago is in device memory still.
+ *
+ * A program that takes up the same few pieces again and again, in whatever order, is foretold by any place to some part.
+ * So a place must do better than another one near by, too.
  */
 #include "shim/spill/predict_inside.h"
 
 #define SHARE_ON  5    /* this part foreseen is enough to believe in a place, */
 #define SHARE_OFF 10   /* and this to go on believing in it */
+#define ELSEWHERE 37   /* submissions */
 #define AGE_MOST  4096 /* what was not named for longer counts as if it had been so long */
-#define AGE_APART 2    /* ages that differ by no more than that, */
-#define AGE_SHARE 32   /* and that share of one, are alike */
+#define AGE_SHARE 32   /* ages that differ by no more than that share of one are alike */
 
-/* Enough to be believed; and to go on being. */
 bool share_is_good(const struct predict_share *share, bool believed)
 {
-	return share->n >= SHARE_NAMES * SHARE_NAME &&
-	       (believed ? SHARE_OFF : SHARE_ON) * share->foreseen >= share->named;
+	if (share->n < SHARE_NAMES * SHARE_NAME)
+		return false;
+	if (16 * share->foreseen >= 15 * share->named)
+		return true;
+	return believed ? SHARE_OFF * share->foreseen >= share->named && 4 * share->foreseen >= 5 * share->chance
+			: SHARE_ON * share->foreseen >= share->named && share->foreseen >= 4 * share->chance;
 }
 
 static bool is_named(const struct predict *predict, uint64_t from, unsigned n, uint32_t piece)
@@ -25,13 +31,11 @@ static bool is_named(const struct predict *predict, uint64_t from, unsigned n, u
 	return false;
 }
 
-/* For how long it had not been named. 0: it never was, so nothing could foretell it. */
 uint64_t share_age(const struct slot *slot, uint64_t position)
 {
 	return slot->before ? (uint32_t)position - slot->before : 0;
 }
 
-/* How much it counts. */
 uint64_t share_weight(uint64_t age)
 {
 	return age < AGE_MOST ? age : AGE_MOST;
@@ -42,29 +46,64 @@ static bool is_alike(uint64_t was, uint64_t is)
 {
 	uint64_t apart = was > is ? was - is : is - was;
 
-	return was && apart <= AGE_APART + is / AGE_SHARE;
+	return was && apart <= is / AGE_SHARE;
 }
 
-/* Of what the submission at `latest` names, how much that at `place` foretells; place PREDICT_NONE: nothing. */
+/* A submission that the latest one may correspond to, as far as it names anything. */
+struct then {
+	uint64_t place, from;
+	unsigned n;
+};
+
+static struct then look_at(const struct predict *predict, uint64_t place)
+{
+	struct then then = {.place = place};
+
+	if (place != PREDICT_NONE)
+		then.n = predict_names(predict, place, &then.from);
+	return then;
+}
+
+/* What it tells of the i-th of n names, which had not been named for `ago`. */
+static uint64_t told(const struct predict *predict, const struct then *then, uint64_t latest, const struct slot *slot,
+		     unsigned i, unsigned n, uint64_t ago)
+{
+	uint64_t most = latest - then->place;
+
+	if (!then->n)
+		return 0;
+	if (is_named(predict, then->from, then->n, slot->piece))
+		return share_weight(ago);
+	if (!is_alike(share_age(predict_slot(predict, then->from + i * then->n / n), then->place), ago))
+		return 0;
+	return share_weight(ago < most ? ago : most);
+}
+
+/* Somewhere else, where all that is foretold is chance. */
+static uint64_t elsewhere(const struct predict *predict, uint64_t place)
+{
+	if (place == PREDICT_NONE || place < predict->oldest + ELSEWHERE)
+		return PREDICT_NONE;
+	return place - ELSEWHERE;
+}
+
 void share_add(const struct predict *predict, uint64_t place, uint64_t latest, struct predict_share *share)
 {
-	uint64_t then = 0, from;
+	struct then then = look_at(predict, place), other = look_at(predict, elsewhere(predict, place));
+	uint64_t from;
 	unsigned n = predict_names(predict, latest, &from);
-	unsigned n_then = place != PREDICT_NONE ? predict_names(predict, place, &then) : 0;
 
 	for (unsigned i = 0; i < n; i++) {
 		const struct slot *slot = predict_slot(predict, from + i);
-		uint64_t ago = share_age(slot, latest), most = n_then ? latest - place : 0;
+		uint64_t ago = share_age(slot, latest);
 
+		if (!ago)
+			continue;
+		uint64_t foreseen = told(predict, &then, latest, slot, i, n, ago);
 		share->named += share_weight(ago);
-		if (!ago || !n_then)
-			continue;
-		if (is_named(predict, then, n_then, slot->piece))
-			most = ago;
-		else if (!is_alike(share_age(predict_slot(predict, then + i * n_then / n), place), ago))
-			continue;
-		share->foreseen += share_weight(ago < most ? ago : most);
-		share->n += SHARE_NAME;
+		share->foreseen += foreseen;
+		share->n += foreseen ? SHARE_NAME : 0;
+		share->chance += told(predict, &other, latest, slot, i, n, ago);
 	}
 }
 
@@ -83,7 +122,6 @@ static bool step_back(const struct predict *predict, uint64_t *place, uint64_t *
 	return true;
 }
 
-/* *ret_same: of how many of those compared the functions are the same. */
 struct predict_share share_of(const struct predict *predict, uint64_t place, unsigned *ret_same)
 {
 	struct predict_share share = {0};

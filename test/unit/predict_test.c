@@ -260,6 +260,30 @@ static void a_program_without_repetition_is_not_foretold(void **state)
 	assert_true(known < 600);
 }
 
+/* Few pieces come again at any place by chance. */
+static void few_pieces_in_any_order_are_not_foretold(void **state)
+{
+	(void)state;
+	struct seed seed = seed_start(__func__);
+
+	for (unsigned of = 10; of <= 640; of *= 4) {
+		struct predict *predict = predict_new();
+		unsigned known = 0;
+
+		for (unsigned i = 0; i < 20000; i++) {
+			uint32_t pieces[3];
+
+			for (int k = 0; k < 3; k++)
+				pieces[k] = (uint32_t)seed_below(&seed, of);
+			predict_note(predict, seed_below(&seed, 10), pieces, 3);
+			known += predict_at(predict) != PREDICT_NONE;
+		}
+		printf("  of %u: %u\n", of, known);
+		assert_true(known < 2000);
+		predict_free(predict);
+	}
+}
+
 static void pieces_in_another_order_are_the_same(void **state)
 {
 	(void)state;
@@ -361,6 +385,7 @@ int main(void)
 	    cmocka_unit_test(an_insert_is_waited_for),
 	    cmocka_unit_test(a_validation_pass_is_recognised_when_it_comes_again),
 	    cmocka_unit_test(a_program_without_repetition_is_not_foretold),
+	    cmocka_unit_test(few_pieces_in_any_order_are_not_foretold),
 	    cmocka_unit_test(pieces_in_another_order_are_the_same),
 	    cmocka_unit_test(the_record_is_right_while_it_forgets),
 	    cmocka_unit_test(huge_submissions_shorten_the_record),
