@@ -57,8 +57,10 @@ add_test(NAME mpi_test_native COMMAND mpi_test)
 set_tests_properties(mpi_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
                      "LD_LIBRARY_PATH=${SIM_FOLDER};SPILL_MODE=native")
 
-# ---- what nobody foresaw ----
+# ---- what nobody foresaw, and what nobody can foresee yet ----
 spill_mode_test(surprise_test)
+
+spill_mode_test(first_test own_help.c)
 
 # ---- how far a pointer reaches ----
 spill_mode_test(reach_test)

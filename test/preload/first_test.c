@@ -1,0 +1,99 @@
+/*
+ * The first second after a program began to spill: nothing moves while nothing is known of what comes next, and moving
+ * begins at once when something is. Each in a process of its own, in the mode of SPILL_MODE.
+ */
+#include "test/preload/own_help.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { BLOCKS = 40, BYTES = 2 * MIB };
+#define EARLY 0.9 /* s of the second, to be on the safe side */
+
+static double now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
+
+static void take(CUdeviceptr *blocks)
+{
+	for (int i = 0; i < BLOCKS; i++)
+		blocks[i] = child_alloc(BYTES);
+}
+
+static unsigned away(const CUdeviceptr *blocks, bool *ret_is_away)
+{
+	unsigned n = 0;
+
+	for (int i = 0; i < BLOCKS; i++)
+		n += ret_is_away[i] = own_is_out(blocks[i]);
+	return n;
+}
+
+static int touched_at_random(void)
+{
+	CUdeviceptr blocks[BLOCKS];
+	bool before[BLOCKS], after[BLOCKS];
+	unsigned seed = 5, n = 0;
+	double begin = now();
+
+	scene_load(&own_scene, 0);
+	take(blocks);
+	CHECK(away(blocks, before));
+	/* Always the same ones: among very many the past seems to come again by chance. */
+	for (; n < 400; n++) {
+		MUST(driver_fill(NULL, blocks[rand_r(&seed) % BLOCKS], n, 16));
+		MUST(cu.cuStreamSynchronize(NULL));
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	away(blocks, after);
+	/* Whoever is so slow that the second is over is told nothing. */
+	for (int i = 0; now() - begin < EARLY && i < BLOCKS; i++)
+		CHECK(before[i] == after[i]);
+	return 0;
+}
+
+static int touched_in_turn(void)
+{
+	CUdeviceptr blocks[BLOCKS];
+	bool before[BLOCKS], after[BLOCKS], moved = false;
+
+	scene_load(&own_scene, 0);
+	take(blocks);
+	away(blocks, before);
+	for (unsigned step = 0; step < (scene_moves() ? 2000 : 20) && !moved; step++) {
+		for (int i = 0; i < BLOCKS; i++)
+			MUST(driver_fill(NULL, blocks[i], step, BYTES / 4));
+		MUST(cu.cuStreamSynchronize(NULL));
+		away(blocks, after);
+		for (int i = 0; i < BLOCKS; i++)
+			moved |= before[i] != after[i];
+	}
+	CHECK(moved == scene_moves());
+	return 0;
+}
+
+static void nothing_moves_before_anything_is_known(void **state)
+{
+	(void)state;
+	own_run(touched_at_random);
+}
+
+static void what_repeats_itself_moves(void **state)
+{
+	(void)state;
+	own_run(touched_in_turn);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(nothing_moves_before_anything_is_known),
+	    cmocka_unit_test(what_repeats_itself_moves),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
