@@ -150,7 +150,8 @@ struct engine {
 	unsigned n_refused;
 	unsigned doubts;         /* errors of events in a row */
 	uint64_t copied;         /* ns: when copies were last under way */
-	uint64_t busy_since;     /* ns: up to then the time with moves under way is in STAT_link_us */
+	uint64_t busy_since;     /* ns: up to then the time with moves under way is in STAT_link_us, */
+	uint64_t busy_rest;      /* but for this, while none is */
 	unsigned n_told;         /* of moves that have begun, and not ended */
 	struct travels *travels; /* what was in transit lately (stop.c) */
 

@@ -194,8 +194,9 @@ static void tell_begin(struct engine *engine, struct move *move)
 	const struct transit *transit = &move->transit;
 	bool out = transit->to != CHUNK_DEVICE;
 
+	/* With what was too short for a microsecond last time. */
 	if (!engine->n_told++)
-		engine->busy_since = now;
+		engine->busy_since = now - engine->busy_rest;
 	move->number = 0;
 	if (!trace_is_on())
 		return;
@@ -210,7 +211,8 @@ static void tell_end(struct engine *engine, const struct move *move, bool stayed
 	uint64_t now = clock_now();
 
 	count_busy(engine, now);
-	engine->n_told--;
+	if (!--engine->n_told)
+		engine->busy_rest = now - engine->busy_since;
 	if (move->number)
 		trace_event_at(moved, now, move->number, stayed);
 }
