@@ -132,6 +132,7 @@ static void due_remove(struct pieces *pieces, struct piece *piece)
 {
 	if (!pieces_has_key(pieces, piece))
 		return;
+	pieces->due_units -= piece->units;
 	if (piece->due_prev == PIECES_NONE)
 		due_at(pieces, piece->key)->id = piece->due_next;
 	else
@@ -146,6 +147,7 @@ void pieces_put_key(struct pieces *pieces, uint32_t id, uint64_t key, uint64_t s
 	struct due *due = due_at(pieces, key);
 
 	due_remove(pieces, piece);
+	pieces->due_units += piece->units;
 	piece->epoch = pieces->epoch;
 	piece->key = key;
 	piece->slot = slot;
@@ -178,6 +180,14 @@ void pieces_unset_key(struct pieces *pieces, uint32_t id)
 void pieces_unset_keys(struct pieces *pieces)
 {
 	pieces->epoch++;
+	pieces->due_units = 0;
+}
+
+void pieces_set_units(struct pieces *pieces, struct piece *piece, uint32_t units)
+{
+	if (pieces_has_key(pieces, piece))
+		pieces->due_units += (uint64_t)units - piece->units;
+	piece->units = units;
 }
 
 void pieces_sort(struct pieces *pieces)
@@ -291,10 +301,14 @@ static bool heap_is_valid(const struct pieces *pieces)
 static bool due_is_valid(const struct pieces *pieces)
 {
 	uint32_t n_keys = 0, n_listed = 0;
+	uint64_t units = 0;
 
 	for (unsigned leaf = 0; leaf < PIECES_LEAVES; leaf++)
 		for (unsigned i = 0; pieces->leaf[leaf] && i < PIECES_LEAF; i++)
-			n_keys += pieces_has_key(pieces, &pieces->leaf[leaf][i]);
+			if (pieces_has_key(pieces, &pieces->leaf[leaf][i])) {
+				n_keys++;
+				units += pieces->leaf[leaf][i].units;
+			}
 	for (uint64_t key = 0; key < PIECES_DUE; key++) {
 		uint32_t prev = PIECES_NONE, id = pieces_due(pieces, key);
 
@@ -306,7 +320,7 @@ static bool due_is_valid(const struct pieces *pieces)
 			n_listed++;
 		}
 	}
-	return n_keys == n_listed;
+	return n_keys == n_listed && units == pieces->due_units;
 }
 
 bool pieces_is_valid(const struct pieces *pieces)

@@ -45,7 +45,8 @@ struct due {
 };
 
 struct pieces {
-	struct due *due; /* by the low bits of the key */
+	struct due *due;    /* by the low bits of the key */
+	uint64_t due_units; /* of all with a key */
 	struct piece *leaf[PIECES_LEAVES];
 	uint64_t now;   /* the latest submission */
 	uint32_t epoch; /* keys of another one do not count */
@@ -77,6 +78,8 @@ static inline bool pieces_has_key(const struct pieces *pieces, const struct piec
 	return piece->epoch == pieces->epoch;
 }
 
+/* The length is another one. */
+void pieces_set_units(struct pieces *pieces, struct piece *piece, uint32_t units);
 /* Set a key, or make it unforeseen. */
 void pieces_set_key(struct pieces *pieces, uint32_t id, uint64_t key, uint64_t slot);
 void pieces_unset_key(struct pieces *pieces, uint32_t id);

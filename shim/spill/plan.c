@@ -73,7 +73,7 @@ static void set_ahead(struct plan *plan, struct piece *piece, uint32_t round, ui
 	if (is_ahead(plan, piece))
 		plan->ahead_units -= piece->units;
 	piece->ahead = round;
-	piece->units = units;
+	pieces_set_units(&plan->pieces, piece, units);
 	if (is_ahead(plan, piece))
 		plan->ahead_units += units;
 }
@@ -332,6 +332,11 @@ uint64_t plan_units(const struct plan *plan, enum plan_place place)
 	return plan->units[place];
 }
 
+uint64_t plan_foreseen(const struct plan *plan)
+{
+	return plan->at == PREDICT_NONE ? 0 : plan->pieces.due_units;
+}
+
 uint64_t plan_now(const struct plan *plan)
 {
 	return plan->pieces.now;
@@ -403,7 +408,9 @@ static uint32_t of_size(struct plan *plan, uint32_t top, uint64_t when, uint32_t
 enum plan_answer plan_victim(struct plan *plan, uint64_t when, uint32_t order_units, plan_busy_function *busy,
 			     void *argument, uint32_t *ret_piece)
 {
-	if (when > plan->pieces.now)
+	bool at_once = when <= plan->pieces.now;
+
+	if (!at_once)
 		when += when - plan->pieces.now;
 	pieces_unpark(&plan->pieces, PROBES, busy, argument);
 	for (int attempt = 0; attempt < 2; attempt++) {
@@ -416,8 +423,12 @@ enum plan_answer plan_victim(struct plan *plan, uint64_t when, uint32_t order_un
 		}
 		pieces_unpark(&plan->pieces, PROBES_MOST, busy, argument);
 	}
-	for (uint32_t id = plan->pieces.oldest; id != PIECES_NONE; id = pieces_find(&plan->pieces, id)->next)
-		if (next_use(plan, pieces_find(&plan->pieces, id)) > when)
+	for (uint32_t id = plan->pieces.oldest; id != PIECES_NONE; id = pieces_find(&plan->pieces, id)->next) {
+		const struct piece *piece = pieces_find(&plan->pieces, id);
+
+		/* What the latest one names cannot go for its own sake, however long it waits. */
+		if (next_use(plan, piece) > when && !(at_once && piece->last_use == plan->pieces.now))
 			return PLAN_BUSY;
+	}
 	return PLAN_NONE;
 }

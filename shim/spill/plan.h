@@ -43,6 +43,9 @@ void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, uns
 /* The length of all pieces that are there, in units. */
 uint64_t plan_units(const struct plan *plan, enum plan_place place);
 
+/* The length of those whose next use is foretold. */
+uint64_t plan_foreseen(const struct plan *plan);
+
 uint64_t plan_now(const struct plan *plan);
 /* Is the future known, at least for the next submissions? When not, the two below go by recency. */
 bool plan_knows(const struct plan *plan);
@@ -64,7 +67,7 @@ typedef bool plan_busy_function(void *argument, uint32_t piece);
 enum plan_answer {
 	PLAN_FOUND,
 	PLAN_BUSY, /* there are pieces that might go, but they are busy */
-	PLAN_NONE, /* all that is in is needed before `when`, or not long after */
+	PLAN_NONE, /* all that is in is needed before `when`, or not long after; or by the latest submission itself */
 };
 /*
  * Which piece should leave for one that is needed at `when` (plan_now() for one that is needed at once): the one whose

@@ -59,6 +59,9 @@ static void uses_are_foretold_by_the_step_before(void **state)
 	assert_int_equal(plan_now(plan), 3 * N_STEP);
 	for (uint32_t i = 1; i <= N_STEP; i++)
 		assert_int_equal(plan_next_use(plan, 10 * i), plan_now(plan) + i);
+	assert_int_equal(plan_foreseen(plan), 4 * N_STEP);
+	plan_set(plan, 10, 6, PLAN_HOST);
+	assert_int_equal(plan_foreseen(plan), 4 * N_STEP + 2);
 	assert_true(plan_next_use(plan, 11) == PLAN_NEVER);
 	assert_true(plan_next_use(plan, PLAN_PIECES - 1) == PLAN_NEVER);
 	plan_free(plan);
@@ -270,7 +273,29 @@ static void without_a_future_the_longest_unused_goes(void **state)
 		assert_int_equal(piece, expected);
 		plan_set(plan, piece, 4, PLAN_MOVING);
 	}
-	assert_int_equal(plan_victim(plan, plan_now(plan), 0, NULL, NULL, &piece), PLAN_BUSY); /* 10, named last */
+	/* 10, named last: not for what named it, and later for another. */
+	assert_int_equal(plan_victim(plan, plan_now(plan), 0, NULL, NULL, &piece), PLAN_NONE);
+	assert_int_equal(plan_victim(plan, plan_now(plan) + 5, 0, NULL, NULL, &piece), PLAN_BUSY);
+	plan_free(plan);
+}
+
+/* A captured step, again and again: it runs with the rest on the host, at once. */
+static void what_names_more_than_fits_does_not_wait_for_itself(void **state)
+{
+	(void)state;
+	struct plan *plan = plan_new();
+	uint32_t pieces[N_STEP], piece;
+	uint32_t loss = 10 * N_STEP + 10;
+
+	for (uint32_t i = 0; i < N_STEP; i++) {
+		pieces[i] = 10 * i;
+		plan_set(plan, pieces[i], 4, i % 4 ? PLAN_DEVICE : PLAN_HOST);
+	}
+	for (int step = 0; step < 12; step++) {
+		plan_note(plan, 1, pieces, N_STEP);
+		assert_int_equal(plan_victim(plan, plan_now(plan), 4, NULL, NULL, &piece), PLAN_NONE);
+		plan_note(plan, 2, &loss, 1);
+	}
 	plan_free(plan);
 }
 
@@ -475,6 +500,7 @@ int main(void)
 	    cmocka_unit_test(busy_pieces_stay_and_come_back),
 	    cmocka_unit_test(a_piece_of_the_wanted_size_is_preferred),
 	    cmocka_unit_test(without_a_future_the_longest_unused_goes),
+	    cmocka_unit_test(what_names_more_than_fits_does_not_wait_for_itself),
 	    cmocka_unit_test(a_piece_that_is_gone_is_forgotten_until_it_comes_back),
 	    cmocka_unit_test(without_memory_nothing_breaks),
 	    cmocka_unit_test(a_real_job_moves_little_more_than_belady),
