@@ -137,6 +137,7 @@ struct engine {
 	bool ready_asked;
 	struct context_idle ready_idle;
 	uint64_t begun;         /* ns: when it began to look; 0: not yet */
+	bool knows_most;        /* the future of most memory has been known since then */
 	uint64_t governed;      /* ns: when the governor was asked last */
 	bool ready;             /* tracked long enough: every submission that was not is done */
 	uint64_t n_submissions; /* heard of */

@@ -201,15 +201,23 @@ static uint64_t least_ns_still(const struct engine *engine)
 /*
  * When a program first spills, its host memory is being pinned, which no rate says anything about, and it has no past
  * that tells what to move. Moving by recency then pins more, and costs more than it brings (GPT, 1.5, the first step: 785
- * ms with nothing moved, 1203 with). So nothing moves in that time unless the future is known.
+ * ms with nothing moved, 1203 with). So nothing moves in that time unless the future of most memory is known: a layer
+ * repeats itself many times before the step does.
  */
 #define FIRST_NS 1000000000
 
 static bool is_too_early(struct engine *engine, uint64_t now)
 {
+	uint64_t units = 0;
+
 	if (!engine->begun)
 		engine->begun = now;
-	return now - engine->begun < FIRST_NS && !plan_knows(engine->plan);
+	if (engine->knows_most || now - engine->begun >= FIRST_NS)
+		return false;
+	for (int place = PLAN_HOST; place < PLAN_PLACES; place++)
+		units += plan_units(engine->plan, (enum plan_place)place);
+	engine->knows_most = 2 * plan_foreseen(engine->plan) > units;
+	return !engine->knows_most;
 }
 
 static void govern(struct engine *engine)
