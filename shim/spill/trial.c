@@ -73,8 +73,8 @@ bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64
 	uint64_t elapsed = now_ns - trial->mark_ns, best = trial->best_ns;
 
 	trial->still_ns = still_ns;
-	/* The first call; or a much longer period: what was measured was a part of one. */
-	if (!trial->period || (trial->stretch && period > 2 * trial->stretch)) {
+	/* The first call; or a longer period, by more than steps differ: what was measured was a part of one. */
+	if (!trial->period || (trial->stretch && 2 * period > 3 * trial->stretch)) {
 		trial_init(trial);
 		trial->period = period;
 		begin(trial, TRIAL_MOVE, now_ns, finished);

@@ -137,6 +137,25 @@ static void a_period_of_another_length_does_not_confuse_it(void **state)
 	assert_true(program.trial.state == TRIAL_STAY || program.trial.state == TRIAL_ASK_MOVE);
 }
 
+/* One launch again and again, then two in turn; left where it is, the memory of one of them is quick and the other's slow. */
+static void a_longer_period_is_measured_anew(void **state)
+{
+	struct program program = start(30000000, 30000000);
+	uint64_t begin;
+	(void)state;
+
+	for (unsigned i = 0; i < 3; i++) {
+		program.now += 30000000;
+		program.moves = trial_moves(&program.trial, program.now, ++program.done, 1, 0);
+	}
+	begin = program.now;
+	for (unsigned i = 0; i < 400; i++) {
+		program.now += program.moves ? 150000000 : i % 2 ? 800000000 : 5000000;
+		program.moves = trial_moves(&program.trial, program.now, ++program.done, 2, 0);
+	}
+	assert_true(program.now - begin < UINT64_C(400) * 170000000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -147,6 +166,7 @@ int main(void)
 	    cmocka_unit_test(a_program_that_is_never_the_same_is_judged_all_the_same),
 	    cmocka_unit_test(what_seems_clear_is_asked_late),
 	    cmocka_unit_test(a_period_of_another_length_does_not_confuse_it),
+	    cmocka_unit_test(a_longer_period_is_measured_anew),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
