@@ -9,6 +9,7 @@
 #include "shim/capture.h"
 #include "shim/spill/done.h"
 #include "shim/spill/inside.h"
+#include "shim/spill/use.h"
 #include "shim/stats.h"
 
 #define PATIENCE_NS 50000000
@@ -147,6 +148,15 @@ void choose_count(struct engine *engine, uint32_t piece, bool ahead)
 		stats_add(STAT_unforeseen, 1);
 }
 
+/*
+ * Will what is busy go on being so? Nothing runs or moves that could end: it is kept by those who wait themselves, in
+ * whose blocks it lies, and they wait for nothing but this.
+ */
+static bool is_deadlocked(const struct engine *engine)
+{
+	return !engine->in.n && !engine->out.n && engine->done >= done_newest() && use_is_quiet();
+}
+
 /* True: it is worth waiting on for this piece. */
 static bool demand(struct engine *engine, uint32_t piece)
 {
@@ -162,6 +172,8 @@ static bool demand(struct engine *engine, uint32_t piece)
 	case MOVE_BUSY:
 		return true;
 	case MOVE_NO_ROOM:
+		if (room == PLAN_BUSY && is_deadlocked(engine))
+			room = PLAN_NONE;
 		engine->starving |= room != PLAN_NONE;
 		return room != PLAN_NONE;
 	default:

@@ -6,6 +6,7 @@
 #include "test/preload/figures_help.h"
 #include "tools/digest.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -177,6 +178,67 @@ static void what_is_made_where_something_had_left_is_no_refetch(void **state)
 	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), others_come_for_the_first_time), 0);
 }
 
+/* Two threads, each with a captured step that takes the whole device: while both wait neither gets what the other has. */
+enum { EACH = 2, WHOLE = 16 * MIB, STEPS = 250 };
+static CUcontext shared_context;
+
+static CUgraphExec capture_a_step(CUstream stream)
+{
+	CUgraphExec exec;
+	CUgraph graph;
+	CUdeviceptr whole[EACH];
+
+	for (unsigned i = 0; i < EACH; i++)
+		whole[i] = child_alloc(WHOLE);
+	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	for (unsigned i = 0; i < EACH; i++)
+		MUST(driver_fill(stream, whole[i], i, WHOLE / 4));
+	MUST(cu.cuStreamEndCapture(stream, &graph));
+	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	return exec;
+}
+
+static void *run_steps(void *argument)
+{
+	CUgraphExec exec = argument;
+
+	MUST(cu.cuCtxSetCurrent(shared_context));
+	CUstream stream = child_stream();
+	for (unsigned step = 0; step < STEPS; step++) {
+		MUST(cu.cuGraphLaunch(exec, stream));
+		MUST(cu.cuStreamSynchronize(stream));
+	}
+	return NULL;
+}
+
+static int runs_two_that_do_not_fit(void)
+{
+	CUgraphExec exec[2];
+	pthread_t other;
+
+	driver_start(0);
+	MUST(cu.cuCtxGetCurrent(&shared_context));
+	MUST(cu.cuMemFree_v2(child_alloc(BLOCK)));
+	const struct stats_page *page = page_there();
+	work_until_it_moves(page);
+	for (unsigned i = 0; i < N_BLOCKS; i++)
+		MUST(cu.cuMemFree_v2(blocks[i]));
+	for (unsigned i = 0; i < 2; i++)
+		exec[i] = capture_a_step(child_stream());
+	CHECK(pthread_create(&other, NULL, run_steps, exec[1]) == 0);
+	run_steps(exec[0]);
+	CHECK(pthread_join(other, NULL) == 0);
+	/* A busy machine may hold one up; half of them did. */
+	CHECK(page->counter[STAT_waits_given_up] * 8 < page->counter[STAT_waits]);
+	return 0;
+}
+
+static void steps_do_not_wait_for_each_other_in_vain(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), runs_two_that_do_not_fit), 0);
+}
+
 static void exact_counts_moves_and_gaps(void **state)
 {
 	(void)state;
@@ -328,6 +390,11 @@ int main(void)
 	    TEST(what_is_made_where_something_had_left_is_no_refetch),
 	    TEST(exact_counts_moves_and_gaps),
 	    TEST(fast_counts_moves),
+	    /* Whether both come to wait is chance. */
+	    TEST(steps_do_not_wait_for_each_other_in_vain),
+	    TEST(steps_do_not_wait_for_each_other_in_vain),
+	    TEST(steps_do_not_wait_for_each_other_in_vain),
+	    TEST(steps_do_not_wait_for_each_other_in_vain),
 	    TEST(a_suspended_process_is_seen_to_be_so),
 	    TEST(counter_and_trace_agree_on_how_busy_the_link_was),
 	    TEST(submissions_of_a_traced_program_are_counted),
