@@ -35,9 +35,10 @@
 #define BETTER_BY    (GRAM_TOKENS * (EXACT_WORTH - 1) - 1) /* than the present place, to leave that */
 #define CREDIT_EACH  64                                    /* comparisons of pasts paid by each submission, */
 #define CREDIT_MOST  32768
-#define HOME_NEAR    64  /* submissions that steps may differ in length */
-#define PLACES       14  /* compared by what they would have foretold, */
-#define COMPARE_COST 128 /* of the credit */
+#define SEARCH_LEAST 2560 /* of the credit, to look for a place */
+#define HOME_NEAR    64   /* submissions that steps may differ in length */
+#define PLACES       14   /* compared by what they would have foretold, */
+#define COMPARE_COST 176  /* of the credit */
 #define SOFT_FIRST   16
 #define SOFT_DOUBT   64 /* looks for a better place while the present one is not believed */
 #define SOFT_MOST    1024
@@ -355,7 +356,7 @@ static void search(struct predict *predict)
 		if (++predict->held < GRAM_TOKENS && !(seen_before(predict) && predict->credit >= CREDIT_MOST / 2))
 			return;
 	}
-	if (predict->credit)
+	if (predict->credit >= SEARCH_LEAST || seen_before(predict))
 		place = best_place(predict);
 	if (place != PREDICT_NONE)
 		settle(predict, place);

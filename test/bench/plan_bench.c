@@ -5,6 +5,7 @@
  *   plan_bench [trace.gz [launches of a step [ms of a step [transfers each way [us a transfer takes beside its bytes]]]]]
  */
 #include "shim/spill/extent.h"
+#include "shim/spill/plan.h"
 #include "test/unit/plan_sim.h"
 
 #include <stdio.h>
@@ -86,6 +87,32 @@ static void extents(void)
 	printf("a pointer's extent: %.0f ns (%llx)\n", least * 1e3, (unsigned long long)sum);
 }
 
+/* What a submission costs the planner of a program that never does the same again. */
+static void aimless(void)
+{
+	enum { SUBMISSIONS = 20000, NAMES = 8, PIECES = 4000 };
+	double least = 1e300;
+
+	for (int run = 0; run < RUNS; run++) {
+		struct plan *plan = plan_new();
+		uint64_t random = 1;
+		double begin = seconds();
+
+		for (int i = 0; i < SUBMISSIONS; i++) {
+			uint32_t pieces[NAMES];
+
+			for (int k = 0; k < NAMES; k++) {
+				random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+				pieces[k] = (uint32_t)(random >> 40) % PIECES;
+			}
+			plan_note(plan, random >> 57, pieces, NAMES);
+		}
+		least = seconds() - begin < least ? seconds() - begin : least;
+		plan_free(plan);
+	}
+	printf("a submission of a program without repetition: %.2f us\n", least / SUBMISSIONS * 1e6);
+}
+
 static bool cut(const struct job *job, uint32_t cap)
 {
 	static const double ratios[] = {1.25, 1.5, 2.0};
@@ -130,6 +157,7 @@ int main(int argc, char **argv)
 	};
 
 	extents();
+	aimless();
 	for (unsigned c = 0; c < sizeof(caps) / sizeof(*caps); c++)
 		if (!cut(&job, caps[c])) {
 			fprintf(stderr, "%s: no trace of %d steps of %u launches\n", job.path, STEPS, job.step);

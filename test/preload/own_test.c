@@ -93,8 +93,8 @@ static int comes_whole(void)
 	if (strcmp(scene_mode(), "fast") != 0)
 		return 0;
 	own_empty_device();
-	/* It may be left where it is at first. */
-	for (int i = 0; i < 2000 && own_is_out(block); i++) {
+	/* It is left where it is for a second at first. */
+	for (int i = 0; i < 20000 && own_is_out(block); i++) {
 		MUST(cuLaunchKernelEx(&config, own_scene.touch, args, NULL));
 		MUST(cu.cuCtxSynchronize());
 	}
