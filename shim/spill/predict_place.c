@@ -164,7 +164,7 @@ static void add_near(struct predict *predict, struct places *places, uint64_t he
 
 	if (!is_there(predict, here))
 		return;
-	for (uint64_t at = here > apart ? here - apart : 1; at <= here + apart; at++) {
+	for (uint64_t at = here > apart ? here - apart : 1; at <= here + apart && predict->credit; at++) {
 		uint64_t past = is_there(predict, at) ? common_past(predict, at) : 0;
 
 		if (past > best) {
@@ -186,49 +186,59 @@ static void compare(const struct predict *predict, struct place *place)
 	place->worth = place->share.named ? WORTH_ONE * (same + 1) * place->share.foreseen / place->share.named : 0;
 }
 
-/*
- * The best place there is, the present one if no other is better by a good deal, PREDICT_NONE: none is good. The present
- * one stands for the submission `held` ago.
- */
+static void collect(struct predict *predict, struct places *places)
+{
+	uint64_t distances[VOTE_ELECTED];
+	unsigned n = vote_elect(predict, distances);
+
+	for (unsigned i = 0; i < n; i++)
+		if (distances[i] < predict->now)
+			add_near(predict, places, predict->now - distances[i], VOTE_APART / 2);
+	/* Another stretch of the same step, perhaps. */
+	if (predict->home && predict->home < predict->now)
+		add_near(predict, places, predict->now - predict->home, HOME_NEAR);
+	/* Where the program stood, and where it would be if all that has come since stood for what was foreseen. */
+	if (predict->at != PREDICT_NONE && predict->held) {
+		add_place(predict, places, predict->at);
+		if (is_there(predict, predict->at + predict->held))
+			add_place(predict, places, predict->at + predict->held);
+	}
+	places->n_elected = places->n;
+	add_of_gram(predict, places, BY_TOKEN);
+	add_of_gram(predict, places, BY_FUNCTION);
+}
+
+/* The present place, while the latest submission fits it; it is not left for a little. */
+static struct place look_at_present(struct predict *predict)
+{
+	struct place present = {.at = PREDICT_NONE};
+
+	if (predict->at == PREDICT_NONE || predict->held)
+		return present;
+	present = (struct place){.at = predict->at, .past = common_past(predict, predict->at) + BETTER_BY};
+	compare(predict, &present);
+	present.worth += present.worth / 8;
+	return present;
+}
+
+/* The best place there is; PREDICT_NONE: none is good. Of those worth about the most the one with the longest past. */
 static uint64_t best_place(struct predict *predict)
 {
 	struct places places = {.n = 0};
-	struct place present = {.at = PREDICT_NONE};
-	uint64_t most = 0;
+	struct place present = look_at_present(predict);
 	const struct place *best = NULL;
+	uint64_t most = present.worth;
 
-	uint64_t distances[VOTE_ELECTED];
-	unsigned n_elected = vote_elect(predict, distances);
-	for (unsigned i = 0; i < n_elected; i++)
-		if (distances[i] < predict->now)
-			add_near(predict, &places, predict->now - distances[i], VOTE_APART / 2);
-	/* Another stretch of the same step, perhaps. */
-	if (predict->home && predict->home < predict->now)
-		add_near(predict, &places, predict->now - predict->home, HOME_NEAR);
-	if (predict->at != PREDICT_NONE && predict->held) {
-		add_place(predict, &places, predict->at);
-		if (is_there(predict, predict->at + predict->held))
-			add_place(predict, &places, predict->at + predict->held);
-	}
-	places.n_elected = places.n;
-	add_of_gram(predict, &places, BY_TOKEN);
-	add_of_gram(predict, &places, BY_FUNCTION);
+	collect(predict, &places);
 	for (unsigned i = 0; i < places.n; i++) {
 		compare(predict, &places.of[i]);
 		if (places.of[i].worth > most)
 			most = places.of[i].worth;
 	}
-	if (predict->at != PREDICT_NONE && !predict->held) {
-		present = (struct place){.at = predict->at, .past = common_past(predict, predict->at) + BETTER_BY};
-		compare(predict, &present);
-		present.worth += present.worth / 8;
-		if (present.worth > most)
-			most = present.worth;
-		if (8 * present.worth >= 7 * most)
-			best = &present;
-	}
 	uint32_t cost = COMPARE_COST * (places.n + 1);
 	predict->credit = predict->credit > cost ? predict->credit - cost : 0;
+	if (present.at != PREDICT_NONE && 8 * present.worth >= 7 * most)
+		best = &present;
 	for (unsigned i = 0; i < places.n; i++) {
 		const struct place *place = &places.of[i];
 
