@@ -127,8 +127,10 @@ static bool has_list(const struct sim_work *work)
 
 static bool names(const struct sim_work *work, uintptr_t start, size_t bytes, unsigned devices)
 {
-	if (work->context && !(devices >> work->context->device & 1) && !has_list(work) &&
-	    work->type != CU_GRAPH_NODE_TYPE_MEMCPY)
+	/* That of a part is set when it is run. */
+	CUcontext context = __atomic_load_n(&work->context, __ATOMIC_RELAXED);
+
+	if (context && !(devices >> context->device & 1) && !has_list(work) && work->type != CU_GRAPH_NODE_TYPE_MEMCPY)
 		return false;
 	switch (work->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
@@ -202,7 +204,7 @@ void sim_run_list(struct sim_work *work)
 	for (struct sim_work *part = work->list; part; part = part->next) {
 		/* A node captured from a stream of another device is that device's. */
 		if (!part->context || !part->context->alive)
-			part->context = work->context;
+			__atomic_store_n(&part->context, work->context, __ATOMIC_RELAXED);
 		running = part->name;
 		run_for(part->context);
 		part->run(part);
