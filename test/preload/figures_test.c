@@ -179,7 +179,7 @@ static void what_is_made_where_something_had_left_is_no_refetch(void **state)
 }
 
 /* Two threads, each with a captured step that takes the whole device: while both wait neither gets what the other has. */
-enum { EACH = 2, WHOLE = 16 * MIB, STEPS = 250 };
+enum { EACH = 2, WHOLE = 16 * MIB, STEPS = 120 };
 static CUcontext shared_context;
 
 static CUgraphExec capture_a_step(CUstream stream)
