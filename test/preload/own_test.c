@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 #define LARGE (4 * MIB)
 
@@ -94,7 +95,7 @@ static int comes_whole(void)
 		return 0;
 	own_empty_device();
 	/* It is left where it is for a second at first. */
-	for (int i = 0; i < 20000 && own_is_out(block); i++) {
+	for (time_t end = time(NULL) + 30; own_is_out(block) && time(NULL) < end;) {
 		MUST(cuLaunchKernelEx(&config, own_scene.touch, args, NULL));
 		MUST(cu.cuCtxSynchronize());
 	}
