@@ -91,17 +91,20 @@ static void use_ahead(struct plan *plan, struct piece *piece)
 
 /* ---- keys ---- */
 
-static void cursor_reset(struct plan *plan, uint64_t position)
+/* It may be the next to be fetched. */
+static void cursor_back(struct plan *plan, const struct piece *piece)
 {
-	plan->cursor = position;
+	uint64_t key = pieces_key(&plan->pieces, piece);
+
+	if (piece->place == PLAN_HOST && key < plan->cursor)
+		plan->cursor = key;
 }
 
 /* The piece's next use is that of the slot. */
 static void foretell(struct plan *plan, uint32_t id, uint64_t key, uint64_t slot)
 {
 	pieces_set_key(&plan->pieces, id, key, slot);
-	if (pieces_find(&plan->pieces, id)->place == PLAN_HOST && key <= plan->cursor)
-		cursor_reset(plan, key);
+	cursor_back(plan, pieces_find(&plan->pieces, id));
 }
 
 /* Where a slot's piece was named first after `past`. PREDICT_NONE: not up to now. */
@@ -175,7 +178,7 @@ static void jump(struct plan *plan, uint64_t at)
 	plan->at = at;
 	if (at != PREDICT_NONE) {
 		keys_walk(plan, at);
-		cursor_reset(plan, at + 1);
+		plan->cursor = at + 1;
 	}
 	pieces_sort(&plan->pieces);
 }
@@ -191,7 +194,7 @@ static void follow(struct plan *plan)
 		while (plan->at < at)
 			keys_pass(plan, ++plan->at);
 		if (plan->cursor <= at)
-			cursor_reset(plan, at + 1);
+			plan->cursor = at + 1;
 		return;
 	}
 	if (at != PREDICT_NONE) {
@@ -270,11 +273,8 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
 	if (place == PLAN_DEVICE)
 		pieces_rest(&plan->pieces, piece, id);
 	if (place == PLAN_HOST) {
-		uint64_t key = pieces_key(&plan->pieces, piece);
-
 		piece->foretold = false;
-		if (plan->at != PREDICT_NONE && key <= plan->cursor)
-			cursor_reset(plan, key);
+		cursor_back(plan, piece);
 	}
 }
 
@@ -334,7 +334,7 @@ uint64_t plan_units(const struct plan *plan, enum plan_place place)
 
 uint64_t plan_foreseen(const struct plan *plan)
 {
-	return plan->at == PREDICT_NONE ? 0 : plan->pieces.due_units;
+	return plan->pieces.due_units;
 }
 
 uint64_t plan_now(const struct plan *plan)
@@ -359,18 +359,12 @@ uint64_t plan_next_use(struct plan *plan, uint32_t id)
 	return piece ? next_use(plan, piece) : PLAN_NEVER;
 }
 
-/* The first piece due at the cursor that was not looked at. */
-static uint32_t cursor_next(const struct plan *plan)
-{
-	return pieces_due(&plan->pieces, plan->cursor);
-}
-
 bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, uint64_t *ret_when)
 {
 	if (plan->at == PREDICT_NONE || plan->ahead_units + plan->owed / OWED_SHARE >= ahead_units)
 		return false;
-	for (; plan->cursor <= plan->pieces.now; cursor_reset(plan, plan->cursor + 1)) {
-		uint32_t id = cursor_next(plan);
+	for (; plan->cursor <= plan->pieces.now; plan->cursor++) {
+		uint32_t id = pieces_due(&plan->pieces, plan->cursor);
 
 		for (; id != PIECES_NONE; id = pieces_due_after(&plan->pieces, id)) {
 			struct piece *piece = pieces_find(&plan->pieces, id);

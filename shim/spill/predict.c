@@ -137,7 +137,7 @@ static void add_slots(struct predict *predict, uint64_t position, const uint32_t
 		*predict_slot(predict, slot) = (struct slot){.piece = pieces[i]};
 		if (!last)
 			continue;
-		if (last->position >= predict->oldest && last->position) {
+		if (last->position >= predict->oldest) {
 			predict_slot(predict, slot)->before = (uint32_t)last->position;
 			predict_slot(predict, last->slot)->again = (uint32_t)position;
 			predict_slot(predict, last->slot)->again_slot = (uint32_t)slot;
@@ -223,16 +223,6 @@ uint64_t predict_again(const struct predict *predict, uint64_t slot, uint64_t *r
 	return predict_whole(predict, at->again);
 }
 
-/* The slot of that piece among the n from `from` on; n: it is not there. */
-static unsigned find_name(const struct predict *predict, uint64_t from, unsigned n, uint32_t piece)
-{
-	unsigned i = 0;
-
-	while (i < n && predict_slot(predict, from + i)->piece != piece)
-		i++;
-	return i;
-}
-
 bool predict_twin(const struct predict *predict, uint64_t slot, uint64_t *ret_slot)
 {
 	uint64_t from, to, then, then_to;
@@ -250,7 +240,7 @@ bool predict_twin(const struct predict *predict, uint64_t slot, uint64_t *ret_sl
 		return true;
 	}
 	unsigned n_known = n_then < PREDICT_NAMES ? (unsigned)n_then : PREDICT_NAMES;
-	unsigned known = find_name(predict, then, n_known, predict_slot(predict, slot)->piece);
+	unsigned known = predict_find_name(predict, then, n_known, predict_slot(predict, slot)->piece);
 	*ret_slot = then + (known < n_known ? known : i * n_then / n);
 	return true;
 }

@@ -103,6 +103,16 @@ static inline unsigned predict_names(const struct predict *predict, uint64_t pos
 	return to - *ret_from < PREDICT_NAMES ? (unsigned)(to - *ret_from) : PREDICT_NAMES;
 }
 
+/* The slot of that piece among the n from `from` on; n: it is not there. */
+static inline unsigned predict_find_name(const struct predict *predict, uint64_t from, unsigned n, uint32_t piece)
+{
+	unsigned i = 0;
+
+	while (i < n && predict_slot(predict, from + i)->piece != piece)
+		i++;
+	return i;
+}
+
 static inline bool predict_same_function(const struct predict *predict, uint64_t place, uint64_t latest)
 {
 	return predict_entry(predict, place)->function == predict_entry(predict, latest)->function;

@@ -21,7 +21,7 @@
  */
 #include "shim/spill/predict_inside.h"
 
-#include <string.h>
+#include <stddef.h>
 
 #define NEAR         256  /* how many submissions skipped are still looked for one by one */
 #define NEAR_SOFT    16   /* the same by functions alone */
@@ -290,15 +290,15 @@ static bool seen_before(const struct predict *predict)
  */
 static void reconsider(struct predict *predict)
 {
-	unsigned limit = predict->believed || predict->soft_limit < SOFT_DOUBT ? predict->soft_limit : SOFT_DOUBT;
-	bool due = ++predict->soft >= limit;
+	bool patient = predict->believed || predict->soft_limit < SOFT_DOUBT;
+	bool due = ++predict->soft >= (patient ? predict->soft_limit : SOFT_DOUBT);
 
 	if ((!due && !seen_before(predict)) || predict->credit < CREDIT_MOST / 2)
 		return;
 	if (due && predict->soft_limit < SOFT_MOST)
 		predict->soft_limit *= 2;
 	uint64_t place = best_place(predict);
-	limit = predict->soft_limit;
+	unsigned limit = predict->soft_limit;
 	if (place != PREDICT_NONE && place != predict->at)
 		settle(predict, place);
 	predict->soft = 0;

@@ -23,14 +23,6 @@ bool share_is_good(const struct predict_share *share, bool believed)
 			: SHARE_ON * share->foreseen >= share->named && share->foreseen >= 4 * share->chance;
 }
 
-static bool is_named(const struct predict *predict, uint64_t from, unsigned n, uint32_t piece)
-{
-	for (unsigned i = 0; i < n; i++)
-		if (predict_slot(predict, from + i)->piece == piece)
-			return true;
-	return false;
-}
-
 uint64_t share_age(const struct slot *slot, uint64_t position)
 {
 	return slot->before ? (uint32_t)position - slot->before : 0;
@@ -72,7 +64,7 @@ static uint64_t told(const struct predict *predict, const struct then *then, uin
 
 	if (!then->n)
 		return 0;
-	if (is_named(predict, then->from, then->n, slot->piece))
+	if (predict_find_name(predict, then->from, then->n, slot->piece) < then->n)
 		return share_weight(ago);
 	if (!is_alike(share_age(predict_slot(predict, then->from + i * then->n / n), then->place), ago))
 		return 0;

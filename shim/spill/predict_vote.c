@@ -34,18 +34,11 @@ static void vote(struct bin *bins, uint64_t distance, uint64_t weight)
 static uint64_t named_before(const struct predict *predict, uint64_t position, uint32_t piece)
 {
 	uint64_t from;
-	unsigned n = predict_names(predict, position, &from);
+	unsigned n = predict_names(predict, position, &from), i = predict_find_name(predict, from, n, piece);
+	uint32_t low = i < n ? predict_slot(predict, from + i)->before : 0;
+	uint64_t before = low ? predict_whole(predict, low) : 0;
 
-	for (unsigned i = 0; i < n; i++) {
-		const struct slot *slot = predict_slot(predict, from + i);
-
-		if (slot->piece == piece) {
-			uint64_t before = slot->before ? predict_whole(predict, slot->before) : 0;
-
-			return before >= predict->oldest && before < position ? before : 0;
-		}
-	}
-	return 0;
+	return before >= predict->oldest && before < position ? before : 0;
 }
 
 static void ask(const struct predict *predict, struct bin *bins, uint64_t position, const struct slot *voter)
