@@ -34,6 +34,14 @@ static CUstream own_stream(void)
 	return stream;
 }
 
+static void begin(CUstream *ret_one, CUstream *ret_two)
+{
+	scene_load(&scene, 0);
+	*ret_one = own_stream();
+	*ret_two = own_stream();
+	scene_allocate(&scene);
+}
+
 static void run(CUstream one, CUstream two, int n)
 {
 	for (; n; n--) {
@@ -203,10 +211,7 @@ static int job_that_cannot_go_back(void)
 {
 	CUstream one, two;
 
-	scene_load(&scene, 0);
-	one = own_stream();
-	two = own_stream();
-	scene_allocate(&scene);
+	begin(&one, &two);
 	CHECK(scene_warm_up(&scene));
 	sim_fail_then("cuMemcpyDtoDAsync_v2", fault.nth, CUDA_ERROR_UNKNOWN, "cuMemUnmap", 50);
 	for (int i = 0; i < (scene_moves() ? MOST_ROUNDS : ROUNDS) && sim_fail_pending(); i++)
@@ -230,10 +235,7 @@ static int job_where_streams_cannot_wait(void)
 {
 	CUstream one, two;
 
-	scene_load(&scene, 0);
-	one = own_stream();
-	two = own_stream();
-	scene_allocate(&scene);
+	begin(&one, &two);
 	sim_fail("cuStreamWaitValue32_v2", 1, CUDA_ERROR_NOT_SUPPORTED);
 	CHECK(scene_warm_up(&scene));
 	run(one, two, ROUNDS);
@@ -257,10 +259,7 @@ static int job_with_many_faults(void)
 {
 	CUstream one, two;
 
-	scene_load(&scene, 0);
-	one = own_stream();
-	two = own_stream();
-	scene_allocate(&scene);
+	begin(&one, &two);
 	CHECK(scene_warm_up(&scene));
 	for (int i = 0; i < 2 * ROUNDS; i++) {
 		sim_fail(fault.name, 1 + (unsigned)i % 3, fault.error);
@@ -293,10 +292,7 @@ static int job_short_of(const char *what)
 	bool host = !strcmp(what, "HOST_MEMORY");
 	CUstream one, two;
 
-	scene_load(&scene, 0);
-	one = own_stream();
-	two = own_stream();
-	scene_allocate(&scene);
+	begin(&one, &two);
 	CHECK(scene_warm_up(&scene));
 	for (int i = 0; i < 4; i++) {
 		struct sim_live live = sim_live();
@@ -325,10 +321,7 @@ static int job_with_a_tight_host_budget(void)
 {
 	CUstream one, two;
 
-	scene_load(&scene, 0);
-	one = own_stream();
-	two = own_stream();
-	scene_allocate(&scene);
+	begin(&one, &two);
 	run(one, two, 2 * ROUNDS);
 	MUST(cu.cuCtxSynchronize());
 	CHECK(scene_holds(&scene));
