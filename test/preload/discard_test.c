@@ -20,15 +20,22 @@ static void discard_in(CUstream stream, CUdeviceptr block)
 	MUST(cuMemDiscardBatchAsync(&block, &bytes, 1, 0, stream));
 }
 
-/* All of it is there, and pinned: it does not leave between what is written and its discard. */
+/*
+ * All of it is there, and pinned: it does not leave between what is written and its discard. Where moving does not pay
+ * (memory of the host is as near as the device's here) the mover may have stopped; what comes after a suspension has it
+ * ask again.
+ */
 static bool is_held_on_device(CUstream stream, CUdeviceptr block, unsigned value)
 {
-	for (int i = 0; i < 300; i++) {
-		if (spillway_pin(own_pointer(block)) == 0) {
+	for (int i = 1; i <= 300; i++) {
+		if (own_place(block).bytes_on_device == LARGE) {
+			CHECK(spillway_pin(own_pointer(block)) == 0);
 			if (own_place(block).bytes_on_device == LARGE)
 				return true;
 			CHECK(spillway_unpin(own_pointer(block)) == 0);
 		}
+		if (i % 50 == 0)
+			own_empty_device();
 		MUST(driver_fill(stream, block, value, LARGE / 4));
 		own_rounds(1);
 	}
@@ -60,7 +67,7 @@ static bool is_spared(CUstream stream, CUdeviceptr block, unsigned value)
 	return same < LARGE / 4;
 }
 
-/* Where moving does not pay for a while it does not come to the device at all: then another try tells. */
+/* There is no telling whether it comes to the device, nor what is done with it when it leaves: another try tells. */
 static bool is_spared_once(CUstream stream, CUdeviceptr block)
 {
 	for (unsigned i = 0; i < 100; i++)
