@@ -19,7 +19,8 @@
  * the block moves before the stream has got there. What was submitted to another stream before, and is not done, may
  * still be held back until after that (by a value in memory that this stream writes), and then writes what must be kept;
  * nobody can tell, so with such work about the block nothing is discarded. Whoever names the block while we look has
- * either been seen by the look, or comes after the mark and takes it away.
+ * either been seen by the look, or comes after the mark and takes it away. For that submissions must hold what they name,
+ * which in `exact` they do only when asked to (use_set_holding): what was submitted before that must be done, too.
  */
 #include "shim/spill/done.h"
 #include "shim/spill/inside.h"
@@ -75,6 +76,28 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 	pthread_mutex_unlock(&one);
 }
 
+/*
+ * Has everything that is not done, but in the stream of this submission, held its blocks? The first ones to ask are told
+ * no: what is inside the driver then may have no number yet.
+ */
+static bool are_all_held(const struct engine *engine, uint64_t oldest)
+{
+	static uint64_t since; /* the first number that was given to none but who held; 0: not known */
+	bool held = false;
+
+	if (!engine->exact)
+		return true;
+	pthread_mutex_lock(&one);
+	if (use_set_holding())
+		since = 0;
+	else if (since)
+		held = oldest >= since;
+	else if (use_is_alone())
+		since = done_newest() + 1;
+	pthread_mutex_unlock(&one);
+	return held;
+}
+
 /* Does any submission but the one that holds the block now, of which it could not be told, have to do with it? */
 static bool is_named_elsewhere(const struct mark *mark, unsigned own_holds, uint64_t oldest)
 {
@@ -87,7 +110,7 @@ void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, 
 	/* In this order: what gets its number meanwhile is not below the limit. */
 	uint64_t limit = done_newest() + 1, oldest = done_oldest_elsewhere(stream, per_thread);
 
-	if (!word || word & ARENA_SLAB)
+	if (!word || word & ARENA_SLAB || !are_all_held(engine, oldest))
 		return;
 	struct mark *block = &engine->arena->marks[word - 1];
 	if (oldest > limit)

@@ -53,6 +53,11 @@ void use_set_tracking(bool on)
 		clear_gate(~(USE_AHEAD | USE_TRACE));
 }
 
+bool use_set_holding(void)
+{
+	return !(atomic_fetch_or(&use_state, USE_HOLDING) & USE_HOLDING);
+}
+
 void use_set_trace(bool on)
 {
 	if (on)

@@ -310,6 +310,8 @@ static void *run(void *argument)
 	prctl(PR_SET_TIMERSLACK, 1000);
 	capture_relax();
 	atomic_fetch_add(&n_alive, 1);
+	if (!engine->exact)
+		use_set_holding();
 	use_set_tracking(true);
 	while (!take_order(engine) && !atomic_load(&engine->dead)) {
 		uint64_t heard = engine->n_submissions;

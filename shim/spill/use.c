@@ -35,6 +35,8 @@ struct use {
 	bool busy, unknown, per_thread, has_key;
 	bool tracked; /* tracking was on before anything was named */
 	bool traced;  /* its names go into a record of the trace, up to its admission */
+	bool holding; /* what it names is listed once: it is going to hold it */
+	bool holds;   /* it does */
 	bool only_traced;
 	int device; /* of the first heap address it named, for the trace; -1: none */
 	CUstream stream;
@@ -127,6 +129,8 @@ struct use *use_open(uint64_t id)
 	use->device = -1;
 	uint32_t state = atomic_load(&use_state);
 	use->tracked = state & USE_TRACKING;
+	use->holding = state & USE_HOLDING;
+	use->holds = false;
 	use->traced = state & USE_TRACE && trace_submit_begin();
 	use->id = use->function = id;
 	use->n_launches = use->n_named = use->n_held = use->n_all = use->n_ahead = 0;
@@ -223,7 +227,7 @@ void use_name(struct use *use, CUdeviceptr address, size_t bytes)
 			return;
 		}
 		use->named[use->n_named++] = (struct named){address, bytes};
-		if (!is_held(use, mark))
+		if (!use->holding || !is_held(use, mark))
 			use->held[use->n_held++] = (struct held){arenas[i].engine, mark};
 		return;
 	}
@@ -249,10 +253,10 @@ static struct mark *mark_at(const struct use *use, unsigned i)
 	return i < use->n_held ? use->held[i].mark : engine_everything(arenas[i - use->n_held].engine);
 }
 
-/* Each block once. */
+/* Each block once, if it was said to be going to hold them. */
 static void settle_held(struct use *use)
 {
-	if (use->n_held > FEW) {
+	if (use->holding && use->n_held > FEW) {
 		unsigned n = 0;
 
 		qsort(use->held, use->n_held, sizeof(use->held[0]), by_mark);
@@ -266,30 +270,45 @@ static void settle_held(struct use *use)
 
 static void let_go(struct use *use)
 {
-	for (unsigned i = 0; i < n_marks(use); i++)
+	for (unsigned i = 0; use->holds && i < n_marks(use); i++)
 		mark_let_go(mark_at(use, i));
+	use->holds = false;
 }
 
-/* Hold all blocks. *ret_away: some of it is on the host and worth waiting for. False: some of it is not mapped. */
-static bool hold(struct use *use, bool *ret_away)
+static void hold(struct use *use)
 {
-	uint32_t unmapped = 0, away = 0;
-
-	for (unsigned i = 0; i < n_marks(use); i++)
+	for (unsigned i = 0; !use->holds && i < n_marks(use); i++)
 		mark_hold(mark_at(use, i));
-	for (unsigned i = 0; i < n_marks(use); i++) {
-		unmapped |= atomic_load(&mark_at(use, i)->unmapped);
-		away |= atomic_load_explicit(&mark_at(use, i)->away, memory_order_relaxed);
-	}
-	*ret_away = away != 0;
-	return !unmapped;
+	use->holds = true;
 }
 
-/* What was discarded of what this submission names is of use again. Held, and not yet given to the driver (discard.c). */
+/* Bits of what look() says. Not three bools: put together for the return they cost more than all of the looking. */
+#define SEEN_UNMAPPED  1u /* some of what it names is not mapped */
+#define SEEN_AWAY      2u /* some is on the host, and worth waiting for */
+#define SEEN_DISCARDED 4u
+
+static unsigned look(const struct use *use)
+{
+	uint64_t unmapped = 0, away = 0, discarded = 0;
+
+	for (unsigned i = 0; i < n_marks(use); i++) {
+		const struct mark *mark = mark_at(use, i);
+
+		unmapped |= atomic_load(&mark->unmapped);
+		away |= atomic_load_explicit(&mark->away, memory_order_relaxed);
+		discarded |= atomic_load_explicit(&mark->discarded, memory_order_relaxed);
+	}
+	return (unmapped ? SEEN_UNMAPPED : 0) | (away ? SEEN_AWAY : 0) | (discarded ? SEEN_DISCARDED : 0);
+}
+
+/*
+ * What was discarded of what this submission names is of use again: before it is inside the driver (discard.c), but not
+ * before it has waited, for what has come in by then need not be copied.
+ */
 static void undiscard(struct use *use)
 {
 	for (unsigned i = 0; i < n_marks(use); i++)
-		if (__builtin_expect(atomic_load_explicit(&mark_at(use, i)->discarded, memory_order_relaxed) != 0, 0))
+		if (atomic_load_explicit(&mark_at(use, i)->discarded, memory_order_relaxed))
 			atomic_store(&mark_at(use, i)->discarded, 0);
 }
 
@@ -331,10 +350,10 @@ static void tell_wait(const struct use *use, bool ended, uint64_t *since)
  * mover does what it can; then they are held. Once the mover has had its say only what is not mapped at all is waited
  * for.
  */
-static void wait_and_hold(struct use *use, bool mapped)
+static unsigned wait_and_hold(struct use *use)
 {
 	uint64_t since = trace_is_on() ? clock_now() : 0;
-	bool away;
+	unsigned seen;
 
 	let_go(use);
 	for (unsigned i = 0; i < n_marks(use); i++)
@@ -342,13 +361,17 @@ static void wait_and_hold(struct use *use, bool mapped)
 	done_flush();
 	do {
 		wait_for_it(use);
-		mapped = hold(use, &away) || !use_is_tracking();
-		tell_wait(use, mapped, &since);
-		if (!mapped)
+		hold(use);
+		seen = look(use);
+		if (!use_is_tracking())
+			seen &= ~SEEN_UNMAPPED;
+		tell_wait(use, !(seen & SEEN_UNMAPPED), &since);
+		if (seen & SEEN_UNMAPPED)
 			let_go(use);
-	} while (!mapped);
+	} while (seen & SEEN_UNMAPPED);
 	for (unsigned i = 0; i < n_marks(use); i++)
 		atomic_fetch_sub(&mark_at(use, i)->waits, 1);
+	return seen;
 }
 
 /* What is run by a launch, of a kernel or a graph, is a handle; the numbers of copies and sets have the highest bit. */
@@ -361,21 +384,23 @@ static void bring_ahead(const struct use *use)
 	errno = saved;
 }
 
-/* Log it, and hold what it names until it has been submitted. */
+/* Hold what it names, if that is asked for or it has to wait for some of it, until it has been submitted; and log it. */
 static void hold_named(struct use *use)
 {
-	bool away, mapped;
 	int saved = errno;
 
 	if ((!use->n_named && !use->unknown) || !atomic_load(&n_arenas))
 		return;
 	settle_held(use);
+	if (atomic_load(&use_state) & USE_HOLDING)
+		hold(use);
 	log_it(use);
-	mapped = hold(use, &away);
+	unsigned seen = look(use);
 	/* Inside a capture nothing is run, and nothing of ours may wait. */
-	if (__builtin_expect((!mapped || away) && (!mapped || !capture_is_open()), 0))
-		wait_and_hold(use, mapped);
-	undiscard(use);
+	if (__builtin_expect(seen & SEEN_UNMAPPED || (seen & SEEN_AWAY && !capture_is_open()), 0))
+		seen = wait_and_hold(use);
+	if (__builtin_expect(seen & SEEN_DISCARDED, 0))
+		undiscard(use);
 	errno = saved;
 }
 
@@ -388,6 +413,20 @@ static void hold_late(struct use *use)
 	let_go(use);
 	use->tracked = use->unknown = true;
 	hold_named(use);
+}
+
+/* It has held nothing so far, and is asked to; or it is to wait at the gate: what it names stays where it is meanwhile. */
+static void hold_now(struct use *use)
+{
+	int saved = errno;
+
+	hold(use);
+	unsigned seen = look(use);
+	if (seen & SEEN_UNMAPPED)
+		seen = wait_and_hold(use);
+	if (seen & SEEN_DISCARDED)
+		undiscard(use);
+	errno = saved;
 }
 
 /* Raised before it is looked: what is inside the driver now, tracking that begins later waits for (use_is_quiet). */
@@ -416,8 +455,10 @@ struct use_stripe *use_admit(struct use *use)
 	for (;;) {
 		struct use_stripe *stripe = enter_as(use, &state);
 		bool late = use && !use->tracked && state & USE_TRACKING;
+		bool stop = state & (USE_DRAINING | USE_CLOSED) && !enter_depth;
+		bool loose = use && !use->holds && (stop || state & USE_HOLDING) && n_marks(use);
 
-		if (__builtin_expect(!late && (!(state & (USE_DRAINING | USE_CLOSED)) || enter_depth), 1)) {
+		if (__builtin_expect(!late && !stop && !loose, 1)) {
 			if (use)
 				use->only_traced = !n_marks(use) && !(state & ~USE_TRACE);
 			if (use && (use->tracked || use->traced))
@@ -427,6 +468,8 @@ struct use_stripe *use_admit(struct use *use)
 		use_leave(stripe);
 		if (late)
 			hold_late(use);
+		else if (loose)
+			hold_now(use);
 		else
 			use_wait_at_gate();
 	}
@@ -453,7 +496,7 @@ void use_close(struct use *use, struct use_stripe *stripe)
 		uint64_t number = use->only_traced ? 0 : count(use, engine && engine_is_hungry(engine));
 
 		errno = saved;
-		for (unsigned i = 0; i < n_marks(use); i++)
+		for (unsigned i = 0; use->holds && i < n_marks(use); i++)
 			mark_submitted(mark_at(use, i), number);
 		use->busy = false;
 	}
@@ -480,6 +523,15 @@ bool use_is_quiet(void)
 		if (atomic_load(&use_stripes[i].inside))
 			return false;
 	return true;
+}
+
+bool use_is_alone(void)
+{
+	uint32_t inside = 0;
+
+	for (unsigned i = 0; i < USE_STRIPES; i++)
+		inside += atomic_load(&use_stripes[i].inside);
+	return inside == 1;
 }
 
 void use_each_inside(void (*visit)(void *argument, const struct done_what *what), void *argument)

@@ -12,6 +12,10 @@
  *   the real call
  *   use_close()   the submission gets its number, and the blocks are let go with it; now and then an event is recorded
  *
+ * To hold a block and to let it go takes two locked operations. Where memory moves in gaps alone nothing is unmapped
+ * while anybody is inside the driver, so there a submission holds its blocks only if it has to wait, lest the gap that it
+ * waits for takes what it names.
+ *
  * Every wait has an end: the mover answers within its patience (engine.h), and the gate is given up by whoever has
  * waited too long while it is only being closed. Nothing here can fail for the program: without memory for its names a
  * submission is one that may touch anything, and holds and waits as such.
@@ -78,6 +82,7 @@ extern __thread struct use_stripe *use_my_stripe __attribute__((tls_model("initi
 #define USE_CLOSED   4u /* the gate is closed: memory is being remapped, or the process is suspended */
 #define USE_AHEAD    8u /* they go that way for what they name alone: managed memory is brought ahead of them (ahead.h) */
 #define USE_TRACE    16u /* or to be traced (trace.h); with these two alone nothing is moved and nobody waits */
+#define USE_HOLDING  32u /* they hold their blocks also when they need not wait; with tracking */
 extern _Atomic uint32_t use_state;
 
 struct use_stripe *use_take_stripe(void);
@@ -106,7 +111,7 @@ static inline bool use_is_watched(void)
 /* The mover is at work: waiting for it has an end. */
 static inline bool use_is_tracking(void)
 {
-	return (atomic_load(&use_state) & ~(USE_AHEAD | USE_TRACE)) != 0;
+	return (atomic_load(&use_state) & ~(USE_AHEAD | USE_TRACE | USE_HOLDING)) != 0;
 }
 
 /* NULL: a call from inside another one, which is tracked, or from inside ours; it may still be admitted. */
@@ -123,11 +128,19 @@ struct arena;
 bool use_add_arena(const struct arena *arena, struct engine *engine);
 /* Is no submission inside the driver at this moment? Those at the gate are not inside. */
 bool use_is_quiet(void);
+/* Is nobody else inside? For a submission that is. */
+bool use_is_alone(void);
 /* What is inside the driver at this moment, as far as it is known; for messages. Has no number yet (done.h). */
 struct done_what;
 void use_each_inside(void (*visit)(void *argument, const struct done_what *what), void *argument);
-/* Switch on and off. Off: every wait ends. */
+/* Switch on and off. Off: every wait ends, and nothing is held from then on. */
 void use_set_tracking(bool on);
+/*
+ * Every submission that enters the driver from now on holds its blocks, until tracking is switched off: for who moves
+ * memory beside what runs, before tracking is switched on; and for who must know what has been submitted (discard.c).
+ * False: it was so already.
+ */
+bool use_set_holding(void);
 /* There is managed memory that launches are to bring. Stays on; costs what tracking costs. */
 void use_set_ahead(void);
 /* Submissions are to be traced, or no more. */

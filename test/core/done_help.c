@@ -1,0 +1,75 @@
+#include "test/core/done_help.h"
+
+#include "shim/spill/done.h"
+
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+enum { DEADLINE_S = 20 };
+
+CUstream stream_new(void)
+{
+	CUstream stream;
+
+	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+	return stream;
+}
+
+void stream_end(CUstream stream)
+{
+	done_stream_ending(stream);
+	CHECK(cuStreamDestroy_v2(stream) == CUDA_SUCCESS);
+}
+
+unsigned *word_new(void)
+{
+	void *word;
+
+	CHECK(cuMemHostAlloc(&word, 4096, CU_MEMHOSTALLOC_PORTABLE) == CUDA_SUCCESS);
+	memset(word, 0, 4096);
+	return word;
+}
+
+void stream_hold(CUstream stream, unsigned *word)
+{
+	CHECK(cuStreamWaitValue32_v2(stream, (CUdeviceptr)word, 1, CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS);
+}
+
+void stream_work(CUstream stream, unsigned *word)
+{
+	CHECK(cuStreamWriteValue32_v2(stream, (CUdeviceptr)(word + 16), 1, 0) == CUDA_SUCCESS);
+}
+
+void word_release(unsigned *word)
+{
+	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
+}
+
+uint64_t done_ask(void)
+{
+	CUresult error = CUDA_SUCCESS;
+	uint64_t done = done_poll(true, &error);
+
+	CHECK(error == CUDA_SUCCESS);
+	return done;
+}
+
+bool becomes(bool (*is_so)(void))
+{
+	struct timespec begin, now;
+
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	do {
+		if (is_so())
+			return true;
+		sched_yield();
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	} while (now.tv_sec - begin.tv_sec < DEADLINE_S);
+	return false;
+}
+
+bool all_is_done(void)
+{
+	return done_ask() == done_newest();
+}

@@ -1,0 +1,26 @@
+/*
+ * done_help.h: what the tests of what is done and of submissions share: streams that can be held, and questions. There is
+ * no mover, the test asks in its place.
+ */
+#ifndef SPILLWAY_TEST_DONE_HELP_H
+#define SPILLWAY_TEST_DONE_HELP_H
+
+#include "test/core/core.h"
+
+CUstream stream_new(void);
+void stream_end(CUstream stream);
+
+/* Two words: one to hold streams with, one for work that does not matter. cuMemFreeHost() takes it back. */
+unsigned *word_new(void);
+/* What is given to the stream from here on waits until the word is released. */
+void stream_hold(CUstream stream, unsigned *word);
+void stream_work(CUstream stream, unsigned *word);
+void word_release(unsigned *word);
+
+/* Up to which submission everything is done, asked now. */
+uint64_t done_ask(void);
+bool all_is_done(void);
+/* Is it so, now or within a generous time? */
+bool becomes(bool (*is_so)(void));
+
+#endif

@@ -1,0 +1,418 @@
+/*
+ * use_test.c: submissions: several launches at once, without memory for their names, read before tracking began; what
+ * they hold, and when. use.c is called as the entry points do, on the simulated driver's streams.
+ */
+#include "test/core/done_help.h"
+
+#include "shim/context.h"
+#include "shim/spill/inside.h"
+#include "shim/spill/operands.h"
+#include "shim/spill/use.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+static CUcontext context;
+
+/* ---- what the tests replace ---- */
+
+static __thread bool no_memory;
+
+void *__real_realloc(void *at, size_t bytes);
+void *__wrap_realloc(void *at, size_t bytes);
+void *__wrap_realloc(void *at, size_t bytes)
+{
+	return no_memory ? NULL : __real_realloc(at, bytes);
+}
+
+void *__real_calloc(size_t n, size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes);
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+	return no_memory ? NULL : __real_calloc(n, bytes);
+}
+
+static void (*while_logged)(void);
+
+void __real_engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n);
+void __wrap_engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n);
+void __wrap_engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n)
+{
+	__real_engine_log(engine, function, named, n);
+	if (while_logged)
+		while_logged();
+}
+
+/* ---- submissions ---- */
+
+static struct core_heap own_heap;
+static struct engine *engine;
+static CUdeviceptr block;
+
+static void with_an_engine(void)
+{
+	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
+	engine = engine_new(NULL, own_heap.heap, false);
+	assert_non_null(engine);
+	assert_true(use_add_arena(heap_arena(own_heap.heap), engine));
+	arena_mark_block(heap_arena(own_heap.heap), 0, 4);
+	block = arena_address(heap_arena(own_heap.heap), 0);
+	use_set_holding();
+	use_set_tracking(true);
+}
+
+static struct mark *block_mark(void)
+{
+	return &heap_arena(own_heap.heap)->marks[0];
+}
+
+static void each_launch_of_several_counts_on_its_own_stream(void **state)
+{
+	CUstream one = stream_new(), two = stream_new();
+	unsigned *word = word_new();
+	void *params[] = {NULL};
+	CUDA_LAUNCH_PARAMS list[2] = {{.hStream = one, .kernelParams = params},
+				      {.hStream = two, .kernelParams = params}};
+
+	(void)state;
+	struct use *use = use_open(HOOK_cuLaunchCooperativeKernelMultiDevice);
+	assert_non_null(use);
+	operands_cuLaunchCooperativeKernelMultiDevice(use, list, 2, 0);
+	use_name(use, block, 0);
+	struct use_stripe *stripe = use_admit(use);
+	stream_work(one, word);
+	stream_hold(two, word);
+	use_close(use, stripe);
+	assert_ok(cuStreamSynchronize(one));
+	uint64_t last = mark_last(block_mark());
+	assert_int_equal(last, done_newest());
+	for (int i = 0; i < 10; i++)
+		assert_true(done_ask() < last);
+	word_release(word);
+	assert_true(becomes(all_is_done));
+	stream_end(one);
+	stream_end(two);
+	cuMemFreeHost(word);
+}
+
+static atomic_bool admitted;
+
+static void *submit_without_memory(void *argument)
+{
+	CUstream stream = argument;
+
+	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+	no_memory = true;
+	struct use *use = use_open(HOOK_cuMemsetD8Async);
+	if (use)
+		operands_cuMemsetD8Async(use, block, 1, 4096, stream);
+	struct use_stripe *stripe = use_admit(use);
+	atomic_store(&admitted, true);
+	CHECK(mark_holds(&engine->everything) == 1);
+	use_close(use, stripe);
+	no_memory = false;
+	return NULL;
+}
+
+static bool somebody_waits(void)
+{
+	return atomic_load(&engine->n_waiters) != 0 || atomic_load(&admitted);
+}
+
+/* Some piece of some block is in transit. */
+static void a_submission_without_memory_waits_until_nothing_is_unmapped(void **state)
+{
+	CUstream stream = stream_new();
+	pthread_t thread;
+
+	(void)state;
+	atomic_store(&engine->everything.unmapped, 1);
+	assert_int_equal(pthread_create(&thread, NULL, submit_without_memory, stream), 0);
+	assert_true(becomes(somebody_waits));
+	assert_false(atomic_load(&admitted));
+	assert_int_equal(atomic_load(&engine->everything.waits), 1);
+	lock_take(&engine->lock);
+	assert_true(engine->waiters && engine->waiters->unknown);
+	atomic_store(&engine->everything.unmapped, 0);
+	engine->waiters->answered = true;
+	pthread_cond_broadcast(&engine->answered);
+	lock_drop(&engine->lock);
+	pthread_join(thread, NULL);
+	assert_true(atomic_load(&admitted));
+	assert_int_equal(mark_holds(&engine->everything), 0);
+	assert_int_equal(atomic_load(&engine->everything.waits), 0);
+	assert_int_equal(mark_last(&engine->everything), done_newest());
+	assert_true(becomes(all_is_done));
+	stream_end(stream);
+}
+
+/*
+ * A submission was read for another reason, with an engine that does not move yet, and enters the driver after tracking
+ * was switched on: the mover has not seen it, and what it has named may be a part.
+ */
+static void what_was_read_before_tracking_began_may_touch_anything(void **state)
+{
+	(void)state;
+	use_set_tracking(false);
+	struct use *use = use_open(HOOK_cuMemsetD8Async);
+	assert_non_null(use);
+	use_set_holding();
+	use_set_tracking(true);
+	struct use_stripe *stripe = use_admit(use);
+	assert_int_equal(mark_holds(&engine->everything), 1);
+	use_close(use, stripe);
+	assert_int_equal(mark_holds(&engine->everything), 0);
+	assert_int_equal(mark_last(&engine->everything), done_newest());
+	/* From now on it is what it names that counts. */
+	use = use_open(HOOK_cuMemsetD8Async);
+	stripe = use_admit(use);
+	assert_int_equal(mark_holds(&engine->everything), 0);
+	use_close(use, stripe);
+	assert_true(becomes(all_is_done));
+}
+
+/* ---- holding ---- */
+
+/* As where memory moves in gaps alone. */
+static void hold_no_more(void)
+{
+	use_set_tracking(false);
+	use_set_tracking(true);
+}
+
+static struct use *open_naming_block(void)
+{
+	struct use *use = use_open(HOOK_cuMemsetD8Async);
+
+	assert_non_null(use);
+	use_name(use, block, 0);
+	use_name(use, block + 4096, 0);
+	return use;
+}
+
+static void blocks_are_held_when_that_is_asked_for(void **state)
+{
+	uint64_t before = mark_last(block_mark());
+
+	(void)state;
+	hold_no_more();
+	struct use *use = open_naming_block();
+	struct use_stripe *stripe = use_admit(use);
+	assert_int_equal(mark_holds(block_mark()), 0);
+	use_close(use, stripe);
+	assert_true(mark_last(block_mark()) == before);
+	/* From the moment on that it is: also what has been read already, but is not inside the driver. */
+	use = open_naming_block();
+	assert_true(use_set_holding());
+	assert_false(use_set_holding());
+	stripe = use_admit(use);
+	assert_true(mark_holds(block_mark()) > 0);
+	use_close(use, stripe);
+	assert_int_equal(mark_holds(block_mark()), 0);
+	assert_int_equal(mark_last(block_mark()), done_newest());
+	assert_true(becomes(all_is_done));
+}
+
+static void ask_to_hold(void)
+{
+	use_set_holding();
+}
+
+/* It is asked for when a submission has seen that it is not, and is not inside the driver yet. */
+static void who_enters_the_driver_after_it_was_asked_for_holds(void **state)
+{
+	(void)state;
+	hold_no_more();
+	struct use *use = open_naming_block();
+	while_logged = ask_to_hold;
+	atomic_store(&block_mark()->discarded, 1);
+	struct use_stripe *stripe = use_admit(use);
+	while_logged = NULL;
+	assert_true(mark_holds(block_mark()) > 0);
+	assert_true(atomic_load(&block_mark()->discarded) == 0);
+	use_close(use, stripe);
+	assert_int_equal(mark_holds(block_mark()), 0);
+	assert_int_equal(mark_last(block_mark()), done_newest());
+	assert_true(becomes(all_is_done));
+}
+
+static void *submit_at_the_gate(void *argument)
+{
+	(void)argument;
+	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+	struct use *use = use_open(HOOK_cuMemsetD8Async);
+	CHECK(use);
+	use_name(use, block, 0);
+	struct use_stripe *stripe = use_admit(use);
+	atomic_store(&admitted, true);
+	use_close(use, stripe);
+	return NULL;
+}
+
+static bool block_is_held(void)
+{
+	return mark_holds(block_mark()) != 0 || atomic_load(&admitted);
+}
+
+/* A gap takes nothing from who waits for it to end. */
+static void who_waits_at_the_gate_holds_what_it_names(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	hold_no_more();
+	atomic_store(&admitted, false);
+	use_gate_drain();
+	assert_true(use_gate_close());
+	assert_int_equal(pthread_create(&thread, NULL, submit_at_the_gate, NULL), 0);
+	assert_true(becomes(block_is_held));
+	assert_false(atomic_load(&admitted));
+	use_gate_open();
+	pthread_join(thread, NULL);
+	assert_int_equal(mark_holds(block_mark()), 0);
+	assert_int_equal(mark_last(block_mark()), done_newest());
+	use_set_holding();
+	assert_true(becomes(all_is_done));
+}
+
+/* A submission that names the address discards in its stream. */
+static bool is_discarded_in(CUstream stream, CUdeviceptr address)
+{
+	struct arena *arena = heap_arena(own_heap.heap);
+	struct use *use = use_open(HOOK_cuMemsetD8Async);
+
+	assert_non_null(use);
+	use_stream(use, stream, false);
+	use_name(use, address, 0);
+	struct use_stripe *stripe = use_admit(use);
+	discard_behind(engine, address, 2 * MIB, stream, false);
+	bool is_so = atomic_load(&arena->marks[arena_unit(arena, address)].discarded) != 0;
+	use_close(use, stripe);
+	return is_so;
+}
+
+/*
+ * A discard in a stream's order needs to know who else names the block. Where nothing was held nobody does, so what was
+ * submitted then must be done first; and at the first time somebody may be inside the driver who holds nothing.
+ */
+static void a_discard_waits_for_what_held_nothing(void **state)
+{
+	CUstream one = stream_new(), two = stream_new();
+	unsigned *word = word_new();
+	struct arena *arena = heap_arena(own_heap.heap);
+	CUdeviceptr other = block + 4 * HEAP_UNIT;
+
+	(void)state;
+	engine->exact = true;
+	arena_mark_block(arena, 4, 4);
+	hold_no_more();
+	/* Somebody is inside the driver, and has no number yet. */
+	atomic_fetch_add(&use_stripes[USE_STRIPES - 1].inside, 1);
+	for (int i = 0; i < 5; i++)
+		assert_false(is_discarded_in(one, block));
+	atomic_fetch_sub(&use_stripes[USE_STRIPES - 1].inside, 1);
+	hold_no_more();
+	struct use *use = open_naming_block();
+	use_name(use, other, 0);
+	use_stream(use, two, false);
+	struct use_stripe *stripe = use_admit(use);
+	stream_hold(two, word);
+	use_close(use, stripe);
+	for (int i = 0; i < 5; i++)
+		assert_false(is_discarded_in(one, block));
+	assert_false(is_discarded_in(one, other));
+	word_release(word);
+	assert_ok(cuStreamSynchronize(two));
+	assert_true(becomes(all_is_done));
+	assert_true(is_discarded_in(one, block) && is_discarded_in(one, other));
+	/* Who names it from then on takes that away. */
+	use = open_naming_block();
+	use_stream(use, two, false);
+	stripe = use_admit(use);
+	assert_true(atomic_load(&block_mark()->discarded) == 0);
+	use_close(use, stripe);
+	engine->exact = false;
+	assert_true(becomes(all_is_done));
+	stream_end(one);
+	stream_end(two);
+	cuMemFreeHost(word);
+}
+
+/* Nobody asks when it is done, so no event is recorded for it. */
+static void what_is_traced_and_no_more_has_no_number(void **state)
+{
+	uint64_t before = done_newest();
+
+	(void)state;
+	use_set_tracking(false);
+	use_set_trace(true);
+	struct use *use = use_open(HOOK_cuMemsetD8Async);
+	use_close(use, use_admit(use));
+	assert_true(done_newest() == before);
+	use_set_trace(false);
+	use_set_holding();
+	use_set_tracking(true);
+}
+
+/* What engine_lost() says. */
+static void lost(char text[4096])
+{
+	FILE *file = tmpfile();
+	int before = dup(STDERR_FILENO);
+
+	dup2(fileno(file), STDERR_FILENO);
+	engine_lost(engine, CUDA_ERROR_ILLEGAL_ADDRESS);
+	dup2(before, STDERR_FILENO);
+	close(before);
+	rewind(file);
+	text[fread(text, 1, 4095, file)] = 0;
+	fclose(file);
+}
+
+/* The mover notices the death of a context a moment later. Last: the engine is dead afterwards. */
+static void a_stop_names_what_has_arrived_since_the_mover_looked(void **state)
+{
+	uint64_t function;
+	struct named named;
+	char text[4096];
+	unsigned n;
+
+	(void)state;
+	while (engine_read_log(engine, &function, &named, 1, &n))
+		;
+	engine->n_rest = 1;
+	engine->rest[0].transit = (struct transit){.block_unit = 0, .units = 4, .to = CHUNK_HOST};
+	assert_false(engine_read_log(engine, &function, &named, 1, &n));
+	engine->n_rest = 0;
+	assert_false(engine_read_log(engine, &function, &named, 1, &n));
+	lost(text);
+	assert_non_null(strstr(text, "FAST MODE STOPPED THE JOB"));
+	assert_non_null(strstr(text, "8.0 MiB just gone to the host"));
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	core_driver();
+	assert_ok(cuCtxGetCurrent(&context));
+	context_known(context, 0);
+	with_an_engine();
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(each_launch_of_several_counts_on_its_own_stream),
+	    cmocka_unit_test(a_submission_without_memory_waits_until_nothing_is_unmapped),
+	    cmocka_unit_test(what_was_read_before_tracking_began_may_touch_anything),
+	    cmocka_unit_test(blocks_are_held_when_that_is_asked_for),
+	    cmocka_unit_test(who_enters_the_driver_after_it_was_asked_for_holds),
+	    cmocka_unit_test(who_waits_at_the_gate_holds_what_it_names),
+	    cmocka_unit_test(a_discard_waits_for_what_held_nothing),
+	    cmocka_unit_test(what_is_traced_and_no_more_has_no_number),
+	    cmocka_unit_test(a_stop_names_what_has_arrived_since_the_mover_looked),
+	};
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}
