@@ -1,7 +1,8 @@
 /*
- * A writer takes its words by moving the head, fills them, and writes the first one last: n + 1, then function, then
- * address and bytes n times. The reader takes a record whose first word is there, makes all its words 0 again, as any
- * of them may be a first one in the next round, and gives them back by moving the tail.
+ * A writer takes its words by moving the head, fills them, and writes the first one last: n + 1, then function, then n
+ * addresses, each with the extent behind it if that is known; most are not (kernel parameters). The reader takes a
+ * record whose first word is there, makes all its words 0 again, as any of them may be a first one in the next round,
+ * and gives them back by moving the tail.
  */
 #include "shim/spill/tape.h"
 
@@ -18,14 +19,26 @@ bool tape_init(struct tape *tape)
 	return true;
 }
 
+/* Of an address: its extent is behind it. */
+#define HAS_BYTES (UINT64_C(1) << 63)
+
 static void put(struct tape *tape, size_t at, uint64_t word)
 {
 	atomic_store_explicit(&tape->words[at % TAPE_WORDS], word, memory_order_relaxed);
 }
 
+static size_t length_of(const struct named *named, unsigned n)
+{
+	size_t length = 2 + (size_t)n;
+
+	for (unsigned i = 0; i < n; i++)
+		length += named[i].bytes != 0;
+	return length;
+}
+
 void tape_write(struct tape *tape, uint64_t function, const struct named *named, unsigned n)
 {
-	size_t length = 2 + 2 * (size_t)n, head = atomic_load_explicit(&tape->head, memory_order_relaxed);
+	size_t length = length_of(named, n), head = atomic_load_explicit(&tape->head, memory_order_relaxed);
 
 	do {
 		/* What is read of the tail says that its words are 0 again. It may be past a head that was read long ago. */
@@ -37,10 +50,12 @@ void tape_write(struct tape *tape, uint64_t function, const struct named *named,
 		}
 	} while (!atomic_compare_exchange_weak_explicit(&tape->head, &head, head + length, memory_order_relaxed,
 							memory_order_relaxed));
-	put(tape, head + 1, function);
+	size_t at = head + 1;
+	put(tape, at++, function);
 	for (unsigned i = 0; i < n; i++) {
-		put(tape, head + 2 + 2 * i, named[i].address);
-		put(tape, head + 3 + 2 * i, named[i].bytes);
+		put(tape, at++, named[i].address | (named[i].bytes ? HAS_BYTES : 0));
+		if (named[i].bytes)
+			put(tape, at++, named[i].bytes);
 	}
 	atomic_store_explicit(&tape->words[head % TAPE_WORDS], n + 1ull, memory_order_release);
 }
@@ -55,22 +70,21 @@ static uint64_t get(struct tape *tape, size_t at)
 
 bool tape_read(struct tape *tape, uint64_t *ret_function, struct named *ret_named, unsigned most, unsigned *ret_n)
 {
-	size_t tail = atomic_load_explicit(&tape->tail, memory_order_relaxed);
-	uint64_t first = atomic_load_explicit(&tape->words[tail % TAPE_WORDS], memory_order_acquire);
+	size_t at = atomic_load_explicit(&tape->tail, memory_order_relaxed);
+	uint64_t first = atomic_load_explicit(&tape->words[at % TAPE_WORDS], memory_order_acquire);
 
 	if (!first)
 		return false;
 	unsigned n = (unsigned)(first - 1);
-	put(tape, tail, 0);
-	*ret_function = get(tape, tail + 1);
+	put(tape, at++, 0);
+	*ret_function = get(tape, at++);
 	*ret_n = n < most ? n : most;
 	for (unsigned i = 0; i < n; i++) {
-		struct named one = {.address = get(tape, tail + 2 + 2 * i)};
+		uint64_t address = get(tape, at++), bytes = address & HAS_BYTES ? get(tape, at++) : 0;
 
-		one.bytes = get(tape, tail + 3 + 2 * i);
 		if (i < most)
-			ret_named[i] = one;
+			ret_named[i] = (struct named){address & ~HAS_BYTES, bytes};
 	}
-	atomic_store_explicit(&tape->tail, tail + 2 + 2 * (size_t)n, memory_order_release);
+	atomic_store_explicit(&tape->tail, at, memory_order_release);
 	return true;
 }
