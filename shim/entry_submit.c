@@ -32,6 +32,9 @@
 	}                                                                                                              \
 	static inline CUresult submit_##name params                                                                    \
 	{                                                                                                              \
+		/* In most programs that are watched at all they are from early on: then one look is enough. */       \
+		if (__builtin_expect(use_is_watched(), 0))                                                            \
+			return tracked_##name args;                                                                    \
 		struct use_stripe *inside = use_enter();                                                               \
                                                                                                                        \
 		if (__builtin_expect(use_is_watched(), 0)) {                                                          \
