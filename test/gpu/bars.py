@@ -110,6 +110,16 @@ def lines_of(output):
     return found
 
 
+def ranks_bar(alone, both, bar=1.15, apart=0.95):
+    """Of two GPUs that move at once / one: (bar, what is to be said). alone, both: GB/s of one bare link, without and with
+    the other busy; None: not measured. Links that share something, be it the host's memory, allow no better than their
+    rates: then there is no bar but that."""
+    if not alone or not both:
+        return bar, "whether the links are separate was not measured"
+    said = f"bare pair {alone:.1f} GB/s alone, {both:.1f} with the other busy"
+    return (bar, said) if both >= apart * alone else (None, f"{said}: shared, which allows {alone / both:.2f}")
+
+
 def belady_of(output):
     """Lines of belady, by ratio: GB in per step."""
     found = {}

@@ -56,6 +56,13 @@ class Arithmetic(unittest.TestCase):
     def test_time_lost_leaves_out_what_native_loses(self):
         self.assertEqual(bars.lost_ms([3000, 1000, 100, 100], [2000, 50, 50, 50], 2, 100), 3800 - 1950)
 
+    def test_two_at_once_are_held_to_what_their_links_allow(self):
+        self.assertEqual(bars.ranks_bar(50.6, 50.2)[0], 1.15)
+        self.assertEqual(bars.ranks_bar(50.6, None)[0], 1.15)
+        bar, said = bars.ranks_bar(50.6, 36.0)
+        self.assertIsNone(bar)
+        self.assertIn("allows 1.41", said)
+
     def test_reference(self):
         self.assertAlmostEqual(bars.reference_ms(69, 5.96, 50.85), 117.2, 1)
         self.assertAlmostEqual(bars.reference_ms(69, 10.0, 50.85), 196.7, 1)

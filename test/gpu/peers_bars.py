@@ -5,7 +5,7 @@
   ddp fsdp a training job on two ranks: its step in memory / native; its losses at half of what it needs
   rate     what the link to a GPU that lends (spill.peers) carries, bare
   lend     the GPT job at 1.5 times its budget, spilling to the other GPU first / to the host
-  ranks    the GPT job on both GPUs at once, each at half of what it needs / on one alone
+  ranks    the GPT job on both GPUs at once, each at half of what it needs / on one alone; whether their links are separate
 
 Oversubscription is by Spillway's device.budget alone. Rows and exit status: parts.py.
 """
@@ -145,27 +145,42 @@ class Peers(parts.Parts):
 
     # ---- two ranks, one host ----
 
+    def at_once(self, command, environment):
+        """What each rank prints, all of them started together; nothing of one that took too long."""
+        children = [subprocess.Popen(command, env={**environment, "CUDA_VISIBLE_DEVICES": str(i)}, text=True,
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for i in range(RANKS)]
+        try:
+            return [child.communicate(timeout=150)[0] for child in children]
+        except subprocess.TimeoutExpired:
+            for child in children:
+                child.kill()
+                child.wait()
+            return [""] * RANKS
+
+    def links(self):
+        """GB/s of the bare pair of one GPU, alone, and the least of all at once."""
+        command = [self.tool("bench/link"), "5"]
+        alone, _ = self.run("link alone", command, environment={"CUDA_VISIBLE_DEVICES": "0"}, limit=60)
+        rates = [bars.lines_of(said).get("vmm_pair_64", (None,))[0]
+                 for said in (alone.output, *self.at_once(command, dict(os.environ)))]
+        return rates[0], min(rates[1:]) if all(rates[1:]) else None
+
     def ranks(self):
         native = self.native()
         if not native:
             return
+        bar, said = bars.ranks_bar(*self.links())
         for mode in ("fast", "exact"):
             own = settings(mode, native.need, 2.0)
             alone = last_median(self.gpt(f"{mode} 2.0 alone", own)[1])
-            env = {**os.environ, **harness.shim_environment(self.options.build, own)}
-            both = [subprocess.Popen(self.gpt_command(), env={**env, "CUDA_VISIBLE_DEVICES": str(i)}, text=True,
-                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for i in range(RANKS)]
-            try:
-                times = [last_median(bars.steps_of(child.communicate(timeout=150)[0])) for child in both]
-            except subprocess.TimeoutExpired:
-                for child in both:
-                    child.kill()
-                times = [None]
+            printed = self.at_once(self.gpt_command(),
+                                   {**os.environ, **harness.shim_environment(self.options.build, own)})
+            times = [last_median(bars.steps_of(text)) for text in printed]
             if alone and all(times):
-                self.add(f"{mode} 2.0: step of two at once / alone", max(times) / alone, 1.15,
-                         f"{' and '.join(f'{t:.0f}' for t in times)} / {alone:.0f} ms")
+                self.add(f"{mode} 2.0: step of two at once / alone", max(times) / alone, bar,
+                         f"{' and '.join(f'{t:.0f}' for t in times)} / {alone:.0f} ms; {said}")
             else:
-                self.add(f"{mode} 2.0: step of two at once / alone", None, 1.15)
+                self.add(f"{mode} 2.0: step of two at once / alone", None, bar, said)
 
 
 def arguments():
