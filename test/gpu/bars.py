@@ -142,6 +142,15 @@ def host_peak(output):
     return max((bytes_in(text) or 0 for text in found), default=None)
 
 
+def settled_rate(samples, ms):
+    """GB/s, both ways together, while the link was busy in the last steps of a run, which took ms each; None: not known.
+    samples: harness.watch()'s. The last step ends when the last memory has moved, within one sample."""
+    last = next((i for i, sample in enumerate(samples) if sample[1] == samples[-1][1]), 0)
+    begin = next((i for i, sample in enumerate(samples) if sample[0] >= samples[last][0] - sum(ms) / 1e3), last)
+    busy = samples[last][2] - samples[begin][2] if samples else 0
+    return (samples[last][1] - samples[begin][1]) / busy / 1e9 if busy > 0 else None
+
+
 def moved(output):
     """(bytes in, bytes out, seconds with a copy on its way or None) by the shim's summary; None where it does not say:
     "spillway:   moved 12.3 GiB to the device and 12.0 GiB to the host, ..., link busy 1.23 s" (the last is optional)."""

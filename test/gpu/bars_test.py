@@ -1,4 +1,5 @@
 """The bars' arithmetic and tables, with canned output and jobs that only pretend: python bars_test.py. No GPU is needed."""
+import json
 import os
 import subprocess
 import sys
@@ -35,6 +36,22 @@ class Parsing(unittest.TestCase):
         self.assertEqual(bars.moved(SUMMARY), (23 << 30, 22.5 * (1 << 30), 0.5))
         self.assertEqual(bars.moved(SUMMARY.replace("busy", "idle"))[2], None)
         self.assertIsNone(bars.moved("nothing"))
+
+    def test_rate_of_the_settled_steps(self):
+        def reading(time, moved, busy_us, pid=7):
+            counters = {"moved_in_bytes": moved, "moved_out_bytes": moved, "link_us": busy_us}
+            return json.dumps({"time_ns": int(time * 1e9), "processes": [{"pid": pid, "counters": counters}]}) + "\n"
+
+        lines = [reading(0.5, 1, 1, pid=8)]
+        lines += [reading(t, m * 10**9, b) for t, m, b in
+                  ((1, 0, 0), (2, 1, 10**6), (3, 2, 2 * 10**6), (4, 42, 3 * 10**6), (5, 82, 4 * 10**6), (6, 82, 4 * 10**6))]
+        samples = harness.moved_samples([*lines, '{"time_ns": 7, "proc'])
+        self.assertEqual(len(samples), 6)
+        self.assertAlmostEqual(bars.settled_rate(samples, [1000, 1000]), 80)
+        self.assertAlmostEqual(bars.settled_rate(samples, [4000]), 164 / 4)
+        self.assertIsNone(bars.settled_rate(samples, []))
+        self.assertIsNone(bars.settled_rate([], [1000]))
+        self.assertEqual(harness.moved_samples([]), [])
 
     def test_lines_of_programs(self):
         self.assertEqual(bars.lines_of("a_64 50.8 50.1 51.0 GB/s\nother\n"), {"a_64": (50.8, 50.1, 51.0)})
@@ -112,8 +129,19 @@ if small:
 LINK = "echo pinned_pair_64 50.0 49.0 51.0 GB/s; echo vmm_out_64 55 54 56 GB/s; echo vmm_pinning_64 200 190 210 ms/GiB"
 PRESSURE = "echo added_free 5 1 9 ns; echo added_same 100 90 110 ns; echo added_turn 400 350 500 ns; echo launch_bare 2500 2 3 ns"
 BELADY = "echo belady grain 0 ratio 1.500 budget_mib 9 in_gb 9.0 out_gb 9.0 over 0 launches 3"
-# "suspend PID" and "resume PID", for the job that pretends.
-TOOL = '[ "$1" = suspend ] && kill -STOP "$2" || kill -CONT "$2"'
+# "suspend PID" and "resume PID", for the job that pretends; "top" says that it moved 80 GB a second, and less at first.
+TOOL = """
+case $1 in
+suspend) kill -STOP "$2" ;;
+resume) kill -CONT "$2" ;;
+top)
+    trap '' TERM
+    for i in 0 1 2 3 4 5 6 7 8 9 10 11 12; do
+        moved=$((i < 3 ? 0 : i * 40))000000000
+        echo "{\\"time_ns\\": ${i}000000000, \\"processes\\": [{\\"pid\\": 1, \\"counters\\": {" \\
+            "\\"moved_in_bytes\\": $moved, \\"moved_out_bytes\\": $moved, \\"link_us\\": ${i}000000}}]}"
+    done ;;
+esac"""
 
 
 class Whole(unittest.TestCase):
@@ -142,13 +170,15 @@ class Whole(unittest.TestCase):
 
     def test_gpt(self):
         code, text = self.run_bars("gpt", "--ratios", "1.5", "--static", "--record")
-        self.assertEqual(code, 0, text)
+        self.assertEqual(code, 1, text)  # the rate misses, and nothing else
+        self.assertEqual(text[text.rindex("\npart "):].count("MISS"), 2)
         self.assertEqual(self.row(text, "exact 1.5: step / reference")[2:5], ["1.11", "<= 2", "pass"])
         self.assertEqual(self.row(text, "fast 1.5: step / reference")[2:5], ["0.778", "<= 1.25", "pass"])
         self.assertEqual(self.row(text, "exact 1.5: steps until")[2:5], ["1", "<= 4", "pass"])
         self.assertEqual(self.row(text, "exact 1.5: losses")[4], "pass")
         self.assertEqual(self.row(text, "exact 1.5: time lost")[2:5], ["1.57 s", "<= 5.3 s", "pass"])
-        self.assertEqual(self.row(text, "exact 1.5: rate")[2], "0.977")
+        self.assertEqual(self.row(text, "exact 1.5: rate")[2:5], ["0.8", ">= 0.9", "MISS"])
+        self.assertIn("0.98 of the whole run", self.row(text, "exact 1.5: rate")[5])
         self.assertEqual(self.row(text, "static 1.5: step")[2], "1300 ms")
 
     def test_the_other_parts(self):

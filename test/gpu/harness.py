@@ -4,9 +4,12 @@ A program's output is compared by its lines "check NAME VALUE". VALUE is a numbe
 native runs; bit for bit when those agree) or any other word (compared as it is). "need BYTES" says how much device memory
 the program took.
 """
+import contextlib
+import json
 import os
 import re
 import subprocess
+import threading
 import time
 from dataclasses import dataclass, field
 
@@ -103,6 +106,40 @@ def run(command, environment, seconds):
         elif len(words) >= 2 and words[0] == "need" and words[1].isdigit():
             result.need = int(words[1])
     return result
+
+
+def moved_samples(lines):
+    """Of what `spillway top --json` printed: [(seconds, bytes moved both ways, seconds the link was busy)] of the process
+    that moved most."""
+    found = {}
+    for line in lines:
+        try:
+            reading = json.loads(line)
+        except ValueError:
+            continue  # it was stopped in the middle
+        for process in reading["processes"]:
+            counters = process["counters"]
+            found.setdefault(process["pid"], []).append((reading["time_ns"] / 1e9, counters["moved_in_bytes"] +
+                                                         counters["moved_out_bytes"], counters["link_us"] / 1e6))
+    return max(found.values(), key=lambda samples: samples[-1][1], default=[])
+
+
+@contextlib.contextmanager
+def watch(build, interval=0.2):
+    """with watch(build) as samples: what moves while the body runs; samples is filled at its end."""
+    samples = []
+    top = subprocess.Popen([os.path.join(build, "spillway"), "top", "--json", "--interval", str(interval)], text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    lines = [top.stdout.readline()]  # it runs
+    reader = threading.Thread(target=lambda: lines.extend(top.stdout))
+    reader.start()
+    try:
+        yield samples
+    finally:
+        top.terminate()
+        reader.join()
+        top.wait()
+        samples += moved_samples(lines)
 
 
 def number(text):

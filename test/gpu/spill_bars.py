@@ -17,6 +17,7 @@ import statistics
 import subprocess
 
 import bars
+import harness
 import parts
 import suspend
 from parts import settings
@@ -103,7 +104,8 @@ class Bench(parts.Parts):
 
     def gpt_one(self, natives, ratio, mode):
         name = f"{mode} {ratio}"
-        result, steps = self.run(f"gpt {name}", self.gpt_command(), settings(mode, natives[0].need, ratio))
+        with harness.watch(self.options.build) as samples:
+            result, steps = self.run(f"gpt {name}", self.gpt_command(), settings(mode, natives[0].need, ratio))
         if result.status != "ok" and len(steps.ms) < 6:
             self.failed(f"{name}: step / reference", MODE_BARS[mode], result)
             return
@@ -121,9 +123,10 @@ class Bench(parts.Parts):
         lost = bars.lost_ms(steps.ms, natives[0].ms, first, median) / 1e3
         self.add(f"{name}: time lost until then", lost, 5 + pinned, f"5 s and {pinned:.1f} s pinning of {peak / (1 << 30):.1f} GiB",
                  unit=" s")
-        self.moving(name, result, steps)
+        self.moving(name, result, steps, bars.settled_rate(samples, settled))
 
-    def moving(self, name, result, steps):
+    def moving(self, name, result, steps, settled):
+        """settled: GB/s both ways in the steady state, without the pinning of host memory before it; None: not known."""
         moved = bars.moved(result.output)
         if not moved:
             self.add(f"{name}: rate while moving / pair", None, 0.9, "the summary does not say", least=True)
@@ -132,10 +135,10 @@ class Bench(parts.Parts):
         if not seconds:
             # A least: also the time in which nothing moved counts.
             seconds, over = sum(steps.ms) / 1e3, "of all steps; when it moved is not known"
-        rate = (moved[0] + moved[1]) / seconds / 1e9
-        self.add(f"{name}: rate while moving / pair", rate / (2 * self.pair_rate()), 0.9 if moved[2] else None,
-                 f"{moved[0] / 1e9 / len(steps.ms):.1f} GB in, {moved[1] / 1e9 / len(steps.ms):.1f} out per step, "
-                 f"{seconds:.2f} s {over}", least=True)
+        pair, whole = 2 * self.pair_rate(), (moved[0] + moved[1]) / seconds / 1e9
+        self.add(f"{name}: rate while moving / pair", settled and settled / pair, 0.9 if moved[2] else None,
+                 f"steady steps; {whole / pair:.2f} of the whole run, pinning included: {moved[0] / 1e9 / len(steps.ms):.1f} "
+                 f"GB in, {moved[1] / 1e9 / len(steps.ms):.1f} out per step, {seconds:.2f} s {over}", least=True)
 
     def belady(self, name, command, steps, need, ratios, pressure=1.05):
         """
