@@ -5,15 +5,10 @@
  */
 #include "tools/replay_inside.h"
 
+#include "shim/spill/pace.h"
+
 #include <string.h>
 
-/* As in choose.c. */
-#define RESERVE_SHARE 32
-#define RESERVE_MOST  128 /* units */
-#define RESERVE_LEAST 4
-#define AHEAD_MOST    512
-#define AHEAD_SHARE   8
-#define UNDER_WAY     96
 /* The mover hears of a submission: a record read and the plan told. */
 #define HEAR_US 0.7
 /* Names of one submission that are remembered (predict.h). */
@@ -22,16 +17,12 @@
 
 static uint64_t reserve(const struct run *run)
 {
-	uint64_t share = run->device_units / RESERVE_SHARE;
-
-	return share > RESERVE_MOST ? RESERVE_MOST : share < RESERVE_LEAST ? RESERVE_LEAST : share;
+	return pace_reserve(run->device_units * JOB_UNIT, run->job->most_units * JOB_UNIT) / JOB_UNIT;
 }
 
 uint64_t move_ahead_units(const struct run *run)
 {
-	uint64_t share = run->device_units / AHEAD_SHARE;
-
-	return share < AHEAD_MOST ? share : AHEAD_MOST;
+	return pace_ahead(run->device_units * JOB_UNIT) / JOB_UNIT;
 }
 
 uint64_t move_free(const struct run *run)
@@ -221,9 +212,9 @@ bool move_see(struct run *run, bool gap)
 
 static bool may_begin(const struct run *run, const struct lane *lane)
 {
-	uint64_t share = reserve(run);
+	uint64_t most = pace_under_way(run->device_units * JOB_UNIT, run->job->most_units * JOB_UNIT);
 
-	return !lane->n || (lane->n < MOVES && lane->units < (share < UNDER_WAY ? share : UNDER_WAY));
+	return !lane->n || (lane->n < MOVES && lane->units * JOB_UNIT < most);
 }
 
 static bool cannot_leave(void *argument, uint32_t piece)

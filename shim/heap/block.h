@@ -72,6 +72,8 @@ enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_
 			  struct block **ret_block, bool *ret_reused);
 /* The block begins to be used, after it was taken and before it is marked in the arena. */
 void block_begin(struct block_store *store, struct block *block);
+/* Units of the largest piece it makes at present. No lock. */
+unsigned block_largest_piece(const struct block_store *store);
 /* The block is free; it becomes warm, or goes back to the driver if others may know its memory. */
 void block_give(struct block_store *store, struct block *block);
 /* Take warm blocks down, oldest first, and release chunks, until at most this much free memory is held. */

@@ -23,7 +23,7 @@
 
 /* ---- where chunks come from ---- */
 
-static unsigned largest_piece(const struct block_store *store)
+unsigned block_largest_piece(const struct block_store *store)
 {
 	uint64_t units = atomic_load(&store->chunks.budget[CHUNK_DEVICE]->limit) / PIECE_SHARE / HEAP_UNIT;
 
@@ -67,7 +67,7 @@ static unsigned plan_search(const struct block_store *store, const struct block 
 /* Collect chunks for all of the block, without mapping them yet. */
 static enum sw_status collect(struct block_store *store, struct block *block, enum heap_from from)
 {
-	unsigned most = largest_piece(store), now = most;
+	unsigned most = block_largest_piece(store), now = most;
 	struct search search[SEARCHES];
 	unsigned n = plan_search(store, block, from, search), at = 0;
 	struct chunk **tail = &block->chunks;
@@ -101,7 +101,7 @@ static enum sw_status collect(struct block_store *store, struct block *block, en
 static enum sw_status collect_striped(struct block_store *store, struct block *block)
 {
 	unsigned n = store->chunks.n_lenders + 1,
-		 most = largest_piece(store) < STRIPE_MOST ? largest_piece(store) : STRIPE_MOST;
+		 most = block_largest_piece(store) < STRIPE_MOST ? block_largest_piece(store) : STRIPE_MOST;
 	unsigned even = (block->units + n - 1) / n, refused = 0;
 	struct chunk **tail = &block->chunks;
 	uint32_t left = block->units;

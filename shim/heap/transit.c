@@ -307,6 +307,11 @@ void heap_lend(struct heap *heap, bool on)
 	heap_leave(heap);
 }
 
+uint64_t heap_largest_piece(const struct heap *heap)
+{
+	return (uint64_t)block_largest_piece(&heap->store) * HEAP_UNIT;
+}
+
 uint64_t heap_free_bytes(struct heap *heap, enum chunk_place place)
 {
 	heap_enter(heap);

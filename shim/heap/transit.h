@@ -69,6 +69,8 @@ CUresult transit_map(struct heap *heap, const struct transit *transit, bool spar
 enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units);
 /* Does what goes away go to peers, where they lend memory? It does, until the process is suspended. */
 void heap_lend(struct heap *heap, bool on);
+/* Bytes of the largest piece the heap makes at present. No lock. */
+uint64_t heap_largest_piece(const struct heap *heap);
 /* Bytes that are free at a place, warm or left in the budget. */
 uint64_t heap_free_bytes(struct heap *heap, enum chunk_place place);
 

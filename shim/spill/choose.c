@@ -9,37 +9,26 @@
 #include "shim/capture.h"
 #include "shim/spill/done.h"
 #include "shim/spill/inside.h"
+#include "shim/spill/pace.h"
 #include "shim/spill/use.h"
 #include "shim/stats.h"
 
 #define PATIENCE_NS 50000000
 /* Of what the link takes for the pieces named, to allow for mapping and for others that are served in between. */
 #define BRING_FACTOR 2
-/* Free device memory the mover tries to have, so that copies in need not wait: some of the largest pieces. */
-#define RESERVE_SHARE 32
-#define RESERVE_MOST  ((uint64_t)256 << 20)
-#define RESERVE_LEAST ((uint64_t)8 << 20)
-/* So much is brought in ahead of its use, and at most this share of the budget. */
-#define AHEAD_MOST  ((uint64_t)1 << 30)
-#define AHEAD_SHARE 8
-/*
- * So much is under way at a time, each way: 4 ms of the link, longer than the mover is away. What is under way is of no
- * use to anybody.
- */
-#define UNDER_WAY ((uint64_t)192 << 20)
+static uint64_t budget_of(const struct engine *engine)
+{
+	return atomic_load(&engine->device->budget.limit);
+}
 
 static uint64_t reserve(const struct engine *engine)
 {
-	uint64_t share = atomic_load(&engine->device->budget.limit) / RESERVE_SHARE;
-
-	return share > RESERVE_MOST ? RESERVE_MOST : share < RESERVE_LEAST ? RESERVE_LEAST : share;
+	return pace_reserve(budget_of(engine), heap_largest_piece(engine->heap));
 }
 
 uint32_t choose_ahead_units(const struct engine *engine)
 {
-	uint64_t share = atomic_load(&engine->device->budget.limit) / AHEAD_SHARE;
-
-	return (uint32_t)((share < AHEAD_MOST ? share : AHEAD_MOST) / HEAP_UNIT);
+	return (uint32_t)(pace_ahead(budget_of(engine)) / HEAP_UNIT);
 }
 
 /* ---- progress ---- */
@@ -86,9 +75,9 @@ static bool cannot_leave(void *argument, uint32_t piece)
 
 static bool may_begin(const struct engine *engine, const struct queue *queue)
 {
-	uint64_t share = reserve(engine);
+	uint64_t most = pace_under_way(budget_of(engine), heap_largest_piece(engine->heap));
 
-	return !queue->n || (queue->n < MOVES && queue->bytes < (share < UNDER_WAY ? share : UNDER_WAY));
+	return !queue->n || (queue->n < MOVES && queue->bytes < most);
 }
 
 /* Send one piece out; of that size rather than another, where it makes little difference. */

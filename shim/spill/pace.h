@@ -1,0 +1,17 @@
+/*
+ * pace.h: how much device memory moving itself takes up: what is kept free, what is under way, and what comes in ahead of
+ * its use. All of it is of no use to the program meanwhile. Pure; bytes. budget: of the device. largest: the largest piece.
+ */
+#ifndef SPILLWAY_PACE_H
+#define SPILLWAY_PACE_H
+
+#include <stdint.h>
+
+/* Free device memory the mover tries to have in `fast`, so that copies in need not wait. */
+uint64_t pace_reserve(uint64_t budget, uint64_t largest);
+/* With less than that under way one way, another piece may begin. */
+uint64_t pace_under_way(uint64_t budget, uint64_t largest);
+/* So much is brought in ahead of its use. */
+uint64_t pace_ahead(uint64_t budget);
+
+#endif
