@@ -94,6 +94,9 @@ static bool close_gate(struct engine *engine)
 		pause_ns(POLL_NS);
 	}
 	if (use_gate_close()) {
+		/* By order, before tracking knew all that runs: what was discarded may have been written since (mover.c). */
+		if (!engine->ready)
+			atomic_store(&engine->everything.discarded, 0);
 		engine->in_gap = true;
 		engine->gap_began = clock_now();
 		engine->gap_backoff = 0;

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define LARGE (4 * MIB)
 
@@ -182,6 +183,42 @@ static int discarding_at_random(void)
 	return own_end();
 }
 
+/* ---- before it is known what runs ---- */
+
+static void *release_soon(void *word)
+{
+	usleep(20000); /* the suspension waits for the device by then; else the mover knows what runs, and all is well */
+	child_release(word);
+	return NULL;
+}
+
+/* A write that was submitted before anybody looked comes after the discard; the process is suspended right behind it. */
+static int discarding_what_is_still_written(void)
+{
+	pthread_t thread;
+
+	scene_load(&own_scene, 0);
+	CUstream stream = child_stream();
+	CUdeviceptr block = child_alloc(LARGE);
+	MUST(driver_fill(NULL, block, 0x1111, LARGE / 4));
+	MUST(cu.cuCtxSynchronize());
+	unsigned *word = child_hold(stream);
+	MUST(driver_fill(stream, block, 0x2222, LARGE / 4));
+	for (unsigned i = 0; i < SCENE_BLOCKS; i++) {
+		own_scene.block[i] = child_alloc(SCENE_BYTES);
+		MUST(cu.cuMemsetD32_v2(own_scene.block[i], 0, SCENE_BYTES / 4));
+	}
+	MUST(cu.cuStreamSynchronize(NULL));
+	usleep(100000); /* tracking begins */
+	CHECK(spillway_discard(own_pointer(block), LARGE) == 0);
+	CHECK(pthread_create(&thread, NULL, release_soon, word) == 0);
+	own_empty_device();
+	CHECK(pthread_join(thread, NULL) == 0);
+	MUST(cu.cuCtxSynchronize());
+	CHECK(driver_holds(block, 0x2222, LARGE / 4));
+	return own_end();
+}
+
 /* ---- in the order of a stream ---- */
 
 static int discarding_in_a_stream(void)
@@ -240,6 +277,7 @@ static void what_is_discarded_is_not_copied_and_what_is_written_then_is_kept(voi
 		return;
 	own_run(discarding);
 	own_run(discarding_at_random);
+	own_run(discarding_what_is_still_written);
 	own_run(discarding_in_a_stream);
 }
 
