@@ -123,7 +123,7 @@ static bool split(const struct batch *batch, size_t n, struct part *part)
 }
 
 /* Inside a submission that names them all. What follows the end of a block in its last piece is nobody's. */
-static void discard(const struct batch *batch)
+static void discard(const struct batch *batch, bool held)
 {
 	for (size_t i = 0; i < batch->n; i++) {
 		CUdeviceptr address = batch->addresses[i];
@@ -133,7 +133,7 @@ static void discard(const struct batch *batch)
 			continue;
 		bool to_end = batch->sizes[i] == row.bytes - (address - row.key);
 		spill_discard_behind(device_get(row.device), address, to_end ? UINT64_MAX : batch->sizes[i],
-				     batch->stream, batch->per_thread);
+				     batch->stream, batch->per_thread, held);
 	}
 }
 
@@ -155,7 +155,7 @@ static void submit_discards(enum hook_id id, const struct batch *batch)
 		operands_cuMemDiscardBatchAsync(use, batch->addresses, batch->sizes, batch->n, 0, batch->stream);
 	inside = use_admit(use);
 	if (!capture_is_open())
-		discard(batch);
+		discard(batch, use_holds(use));
 	use_close(use, inside);
 }
 

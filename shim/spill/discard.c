@@ -20,7 +20,7 @@
  * still be held back until after that (by a value in memory that this stream writes), and then writes what must be kept;
  * nobody can tell, so with such work about the block nothing is discarded. Whoever names the block while we look has
  * either been seen by the look, or comes after the mark and takes it away. For that submissions must hold what they name,
- * which in `exact` they do only when asked to (use_set_holding): what was submitted before that must be done, too.
+ * which in `exact` they do only when asked to (use_ask_to_hold): what was submitted before that must be done, too.
  */
 #include "shim/spill/done.h"
 #include "shim/spill/inside.h"
@@ -78,21 +78,22 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 
 /*
  * Has everything that is not done, but in the stream of this submission, held its blocks? The first ones to ask are told
- * no: what is inside the driver then may have no number yet.
+ * no: what is inside the driver then may have no number yet. Who entered without holding stays in its stripe until it has.
  */
 static bool are_all_held(const struct engine *engine, uint64_t oldest)
 {
+	static uint64_t empty; /* stripes that were, once all were asked to hold */
 	static uint64_t since; /* the first number that was given to none but who held; 0: not known */
 	bool held = false;
 
 	if (!engine->exact)
 		return true;
 	pthread_mutex_lock(&one);
-	if (use_set_holding())
-		since = 0;
+	if (use_ask_to_hold())
+		since = empty = 0;
 	else if (since)
 		held = oldest >= since;
-	else if (use_is_alone())
+	else if ((empty |= use_empty_stripes()) == UINT64_MAX)
 		since = done_newest() + 1;
 	pthread_mutex_unlock(&one);
 	return held;
@@ -104,13 +105,14 @@ static bool is_named_elsewhere(const struct mark *mark, unsigned own_holds, uint
 	return mark_holds(mark) != own_holds || mark_last(mark) >= oldest;
 }
 
-void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread)
+void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
+		    bool held)
 {
 	uint32_t word = arena_look(engine->arena, address);
 	/* In this order: what gets its number meanwhile is not below the limit. */
 	uint64_t limit = done_newest() + 1, oldest = done_oldest_elsewhere(stream, per_thread);
 
-	if (!word || word & ARENA_SLAB || !are_all_held(engine, oldest))
+	if (!word || word & ARENA_SLAB || !are_all_held(engine, oldest) || !held)
 		return;
 	struct mark *block = &engine->arena->marks[word - 1];
 	if (oldest > limit)

@@ -45,17 +45,23 @@ static void clear_gate(uint32_t bits)
 	pthread_mutex_unlock(&gate_lock);
 }
 
-void use_set_tracking(bool on)
+void use_set_tracking(bool on, bool holding)
 {
 	if (on)
-		atomic_fetch_or(&use_state, USE_TRACKING);
+		atomic_fetch_or(&use_state, USE_TRACKING | (holding ? USE_HOLDING : 0));
 	else
 		clear_gate(~(USE_AHEAD | USE_TRACE));
 }
 
-bool use_set_holding(void)
+bool use_ask_to_hold(void)
 {
-	return !(atomic_fetch_or(&use_state, USE_HOLDING) & USE_HOLDING);
+	uint32_t state = atomic_load(&use_state);
+
+	/* When tracking has just ended nobody would take it back. */
+	while (state & USE_TRACKING && !(state & USE_HOLDING))
+		if (atomic_compare_exchange_weak(&use_state, &state, state | USE_HOLDING))
+			return true;
+	return !(state & USE_HOLDING);
 }
 
 void use_set_trace(bool on)

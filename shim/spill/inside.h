@@ -291,8 +291,9 @@ void choose_count(struct engine *engine, uint32_t piece, bool ahead);
 /* ---- discard.c ---- */
 /* The program no longer needs these bytes of one block. */
 void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes);
-/* The same in the order of a stream; the caller is inside a submission to it that holds the block. */
-void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread);
+/* The same in the order of a stream; the caller is inside a submission to it that names the block. held: and holds it. */
+void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
+		    bool held);
 /* Need the piece not be copied? Asked while no submission that names it can be given to the driver. */
 bool discard_covers(const struct engine *engine, uint32_t block_unit, uint32_t piece);
 

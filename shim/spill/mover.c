@@ -45,7 +45,17 @@ static void nap(struct engine *engine, uint64_t ns, unsigned n_waiters)
 }
 
 /* Engines whose mover runs. While one does, submissions are tracked. */
-static atomic_uint n_alive;
+static unsigned n_alive;
+static pthread_mutex_t alive_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void count_alive(const struct engine *engine, bool alive)
+{
+	pthread_mutex_lock(&alive_lock);
+	n_alive += alive ? 1 : -1u;
+	if (alive || !n_alive)
+		use_set_tracking(alive, !engine->exact);
+	pthread_mutex_unlock(&alive_lock);
+}
 
 /* What can still be mapped is; then nobody is held back from this device's memory any more. */
 static void end(struct engine *engine)
@@ -65,8 +75,7 @@ static void end(struct engine *engine)
 	gap_resume(engine);
 	link_close(engine);
 	atomic_store(&engine->dead, true);
-	if (atomic_fetch_sub(&n_alive, 1) == 1)
-		use_set_tracking(false);
+	count_alive(engine, false);
 	lock_take(&engine->lock);
 	pthread_cond_broadcast(&engine->answered);
 	lock_drop(&engine->lock);
@@ -309,10 +318,7 @@ static void *run(void *argument)
 	prctl(PR_SET_NAME, "spillway-mover");
 	prctl(PR_SET_TIMERSLACK, 1000);
 	capture_relax();
-	atomic_fetch_add(&n_alive, 1);
-	if (!engine->exact)
-		use_set_holding();
-	use_set_tracking(true);
+	count_alive(engine, true);
 	while (!take_order(engine) && !atomic_load(&engine->dead)) {
 		uint64_t heard = engine->n_submissions;
 		unsigned n_waiters = atomic_load(&engine->n_waiters);

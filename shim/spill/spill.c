@@ -86,12 +86,13 @@ void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
 		discard_bytes(engine, address, bytes);
 }
 
-void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread)
+void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
+			  bool held)
 {
 	struct engine *engine = engine_of(device);
 
 	if (engine && !atomic_load(&engine->dead))
-		discard_behind(engine, address, bytes, stream, per_thread);
+		discard_behind(engine, address, bytes, stream, per_thread, held);
 }
 
 void spill_context_ending(CUcontext context)

@@ -23,9 +23,10 @@ bool spill_make_room(struct device *device, uint64_t bytes);
 void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes);
 /*
  * The same when the stream has got there (per_thread: its stream 0 is this thread's own). To be called between
- * use_admit() and use_close() of a submission to that stream that names the block.
+ * use_admit() and use_close() of a submission to that stream that names the block. held: use_holds().
  */
-void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread);
+void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
+			  bool held);
 
 /* A context is about to end; whether it did. */
 void spill_context_ending(CUcontext context);

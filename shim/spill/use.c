@@ -35,7 +35,7 @@ struct use {
 	bool busy, unknown, per_thread, has_key;
 	bool tracked; /* tracking was on before anything was named */
 	bool traced;  /* its names go into a record of the trace, up to its admission */
-	bool holding; /* what it names is listed once: it is going to hold it */
+	bool holding; /* it is going to hold what it names, so each block is listed once, as far as that is cheap */
 	bool holds;   /* it does */
 	bool only_traced;
 	int device; /* of the first heap address it named, for the trace; -1: none */
@@ -46,7 +46,8 @@ struct use {
 	unsigned n_named, n_held, room;
 	unsigned n_ahead;
 	CUdeviceptr ahead[AHEAD_MOST];
-	unsigned n_all; /* engines of which everything is held: the first so many arenas */
+	unsigned n_all;    /* engines of which everything is held: the first so many arenas */
+	unsigned n_arenas; /* that were there before anything was named */
 	struct named *named;
 	struct held *held; /* as much room as named */
 };
@@ -130,6 +131,7 @@ struct use *use_open(uint64_t id)
 	uint32_t state = atomic_load(&use_state);
 	use->tracked = state & USE_TRACKING;
 	use->holding = state & USE_HOLDING;
+	use->n_arenas = atomic_load(&n_arenas);
 	use->holds = false;
 	use->traced = state & USE_TRACE && trace_submit_begin();
 	use->id = use->function = id;
@@ -253,19 +255,18 @@ static struct mark *mark_at(const struct use *use, unsigned i)
 	return i < use->n_held ? use->held[i].mark : engine_everything(arenas[i - use->n_held].engine);
 }
 
-/* Each block once, if it was said to be going to hold them. */
-static void settle_held(struct use *use)
+/* Each block once, or a few of them a few times. Before anything is raised of them. */
+static void list_once(struct use *use)
 {
-	if (use->holding && use->n_held > FEW) {
-		unsigned n = 0;
+	unsigned n = 0;
 
-		qsort(use->held, use->n_held, sizeof(use->held[0]), by_mark);
-		for (unsigned i = 0; i < use->n_held; i++)
-			if (!n || use->held[n - 1].mark != use->held[i].mark)
-				use->held[n++] = use->held[i];
-		use->n_held = n;
-	}
-	use->n_all = use->unknown ? atomic_load(&n_arenas) : 0;
+	if (use->n_held <= FEW)
+		return;
+	qsort(use->held, use->n_held, sizeof(use->held[0]), by_mark);
+	for (unsigned i = 0; i < use->n_held; i++)
+		if (!n || use->held[n - 1].mark != use->held[i].mark)
+			use->held[n++] = use->held[i];
+	use->n_held = n;
 }
 
 static void let_go(struct use *use)
@@ -277,9 +278,17 @@ static void let_go(struct use *use)
 
 static void hold(struct use *use)
 {
-	for (unsigned i = 0; !use->holds && i < n_marks(use); i++)
+	if (use->holds)
+		return;
+	list_once(use);
+	for (unsigned i = 0; i < n_marks(use); i++)
 		mark_hold(mark_at(use, i));
 	use->holds = true;
+}
+
+bool use_holds(const struct use *use)
+{
+	return use->holds;
 }
 
 /* Bits of what look() says. Not three bools: put together for the return they cost more than all of the looking. */
@@ -356,6 +365,7 @@ static unsigned wait_and_hold(struct use *use)
 	unsigned seen;
 
 	let_go(use);
+	list_once(use);
 	for (unsigned i = 0; i < n_marks(use); i++)
 		atomic_fetch_add(&mark_at(use, i)->waits, 1);
 	done_flush();
@@ -391,7 +401,7 @@ static void hold_named(struct use *use)
 
 	if ((!use->n_named && !use->unknown) || !atomic_load(&n_arenas))
 		return;
-	settle_held(use);
+	use->n_all = use->unknown ? atomic_load(&n_arenas) : 0;
 	if (atomic_load(&use_state) & USE_HOLDING)
 		hold(use);
 	log_it(use);
@@ -405,12 +415,19 @@ static void hold_named(struct use *use)
 }
 
 /*
- * Tracking was switched on while this submission was read for another reason: what it has named may be a part. From
- * outside the driver nobody saw it, so the mover may be moving already; it counts as one that may touch anything.
+ * Tracking was switched on, or another device's engine came, while this submission was read: what it has named may be a
+ * part. From outside the driver nobody saw it, so the mover may be moving already; it counts as one that may touch
+ * anything.
  */
+static bool is_late(const struct use *use, uint32_t state)
+{
+	return state & USE_TRACKING && (!use->tracked || use->n_arenas != atomic_load(&n_arenas));
+}
+
 static void hold_late(struct use *use)
 {
 	let_go(use);
+	use->n_arenas = atomic_load(&n_arenas);
 	use->tracked = use->unknown = true;
 	hold_named(use);
 }
@@ -454,7 +471,7 @@ struct use_stripe *use_admit(struct use *use)
 		hold_named(use);
 	for (;;) {
 		struct use_stripe *stripe = enter_as(use, &state);
-		bool late = use && !use->tracked && state & USE_TRACKING;
+		bool late = use && is_late(use, state);
 		bool stop = state & (USE_DRAINING | USE_CLOSED) && !enter_depth;
 		bool loose = use && !use->holds && (stop || state & USE_HOLDING) && n_marks(use);
 
@@ -525,13 +542,15 @@ bool use_is_quiet(void)
 	return true;
 }
 
-bool use_is_alone(void)
+uint64_t use_empty_stripes(void)
 {
-	uint32_t inside = 0;
+	uint64_t empty = 0;
 
+	_Static_assert(USE_STRIPES == 64, "a bit each");
 	for (unsigned i = 0; i < USE_STRIPES; i++)
-		inside += atomic_load(&use_stripes[i].inside);
-	return inside == 1;
+		if (atomic_load(&use_stripes[i].inside) == (&use_stripes[i] == use_my_stripe))
+			empty |= UINT64_C(1) << i;
+	return empty;
 }
 
 void use_each_inside(void (*visit)(void *argument, const struct done_what *what), void *argument)

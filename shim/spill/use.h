@@ -117,6 +117,8 @@ static inline bool use_is_tracking(void)
 /* NULL: a call from inside another one, which is tracked, or from inside ours; it may still be admitted. */
 struct use *use_open(uint64_t id);
 struct use_stripe *use_admit(struct use *use);
+/* Admitted: does it hold what it names? */
+bool use_holds(const struct use *use);
 void use_close(struct use *use, struct use_stripe *stripe);
 
 /* ---- what the mover calls ---- */
@@ -128,19 +130,21 @@ struct arena;
 bool use_add_arena(const struct arena *arena, struct engine *engine);
 /* Is no submission inside the driver at this moment? Those at the gate are not inside. */
 bool use_is_quiet(void);
-/* Is nobody else inside? For a submission that is. */
-bool use_is_alone(void);
+/* Stripes, a bit each, in which nobody is inside at this moment but the submission that asks, which is. */
+uint64_t use_empty_stripes(void);
 /* What is inside the driver at this moment, as far as it is known; for messages. Has no number yet (done.h). */
 struct done_what;
 void use_each_inside(void (*visit)(void *argument, const struct done_what *what), void *argument);
-/* Switch on and off. Off: every wait ends, and nothing is held from then on. */
-void use_set_tracking(bool on);
 /*
- * Every submission that enters the driver from now on holds its blocks, until tracking is switched off: for who moves
- * memory beside what runs, before tracking is switched on; and for who must know what has been submitted (discard.c).
- * False: it was so already.
+ * Switch on and off, not both at once. holding: submissions hold their blocks, too; for who moves memory beside what
+ * runs. Off: every wait ends, and nothing is held from then on.
  */
-bool use_set_holding(void);
+void use_set_tracking(bool on, bool holding);
+/*
+ * From now on, until tracking is switched off, every submission that enters the driver holds its blocks: for who must
+ * know what has been submitted (discard.c). False: it was so already.
+ */
+bool use_ask_to_hold(void);
 /* There is managed memory that launches are to bring. Stays on; costs what tracking costs. */
 void use_set_ahead(void);
 /* Submissions are to be traced, or no more. */

@@ -58,8 +58,7 @@ static void with_an_engine(void)
 	assert_true(use_add_arena(heap_arena(own_heap.heap), engine));
 	arena_mark_block(heap_arena(own_heap.heap), 0, 4);
 	block = arena_address(heap_arena(own_heap.heap), 0);
-	use_set_holding();
-	use_set_tracking(true);
+	use_set_tracking(true, true);
 }
 
 static struct mark *block_mark(void)
@@ -154,11 +153,10 @@ static void a_submission_without_memory_waits_until_nothing_is_unmapped(void **s
 static void what_was_read_before_tracking_began_may_touch_anything(void **state)
 {
 	(void)state;
-	use_set_tracking(false);
+	use_set_tracking(false, false);
 	struct use *use = use_open(HOOK_cuMemsetD8Async);
 	assert_non_null(use);
-	use_set_holding();
-	use_set_tracking(true);
+	use_set_tracking(true, true);
 	struct use_stripe *stripe = use_admit(use);
 	assert_int_equal(mark_holds(&engine->everything), 1);
 	use_close(use, stripe);
@@ -177,8 +175,8 @@ static void what_was_read_before_tracking_began_may_touch_anything(void **state)
 /* As where memory moves in gaps alone. */
 static void hold_no_more(void)
 {
-	use_set_tracking(false);
-	use_set_tracking(true);
+	use_set_tracking(false, false);
+	use_set_tracking(true, false);
 }
 
 static struct use *open_naming_block(void)
@@ -204,8 +202,8 @@ static void blocks_are_held_when_that_is_asked_for(void **state)
 	assert_true(mark_last(block_mark()) == before);
 	/* From the moment on that it is: also what has been read already, but is not inside the driver. */
 	use = open_naming_block();
-	assert_true(use_set_holding());
-	assert_false(use_set_holding());
+	assert_true(use_ask_to_hold());
+	assert_false(use_ask_to_hold());
 	stripe = use_admit(use);
 	assert_true(mark_holds(block_mark()) > 0);
 	use_close(use, stripe);
@@ -216,7 +214,7 @@ static void blocks_are_held_when_that_is_asked_for(void **state)
 
 static void ask_to_hold(void)
 {
-	use_set_holding();
+	use_ask_to_hold();
 }
 
 /* It is asked for when a submission has seen that it is not, and is not inside the driver yet. */
@@ -237,13 +235,17 @@ static void who_enters_the_driver_after_it_was_asked_for_holds(void **state)
 	assert_true(becomes(all_is_done));
 }
 
+/* More than can be counted; a graph may name so many. */
+enum { MANY_NAMES = 70000 };
+
 static void *submit_at_the_gate(void *argument)
 {
 	(void)argument;
 	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
 	struct use *use = use_open(HOOK_cuMemsetD8Async);
 	CHECK(use);
-	use_name(use, block, 0);
+	for (unsigned i = 0; i < MANY_NAMES; i++)
+		use_name(use, block + i, 0);
 	struct use_stripe *stripe = use_admit(use);
 	atomic_store(&admitted, true);
 	use_close(use, stripe);
@@ -267,12 +269,13 @@ static void who_waits_at_the_gate_holds_what_it_names(void **state)
 	assert_true(use_gate_close());
 	assert_int_equal(pthread_create(&thread, NULL, submit_at_the_gate, NULL), 0);
 	assert_true(becomes(block_is_held));
+	assert_int_equal(mark_holds(block_mark()), 1);
 	assert_false(atomic_load(&admitted));
 	use_gate_open();
 	pthread_join(thread, NULL);
 	assert_int_equal(mark_holds(block_mark()), 0);
 	assert_int_equal(mark_last(block_mark()), done_newest());
-	use_set_holding();
+	use_set_tracking(true, true);
 	assert_true(becomes(all_is_done));
 }
 
@@ -286,7 +289,7 @@ static bool is_discarded_in(CUstream stream, CUdeviceptr address)
 	use_stream(use, stream, false);
 	use_name(use, address, 0);
 	struct use_stripe *stripe = use_admit(use);
-	discard_behind(engine, address, 2 * MIB, stream, false);
+	discard_behind(engine, address, 2 * MIB, stream, false, use_holds(use));
 	bool is_so = atomic_load(&arena->marks[arena_unit(arena, address)].discarded) != 0;
 	use_close(use, stripe);
 	return is_so;
@@ -339,20 +342,101 @@ static void a_discard_waits_for_what_held_nothing(void **state)
 	cuMemFreeHost(word);
 }
 
+/* It asked for holding itself, and another one's hold is not its own. */
+static void a_discard_that_holds_nothing_is_none(void **state)
+{
+	CUstream one = stream_new();
+
+	(void)state;
+	engine->exact = true;
+	hold_no_more();
+	struct use *use = open_naming_block();
+	struct use_stripe *stripe = use_admit(use);
+	assert_false(use_holds(use));
+	mark_hold(block_mark());
+	for (int i = 0; i < 5; i++)
+		discard_behind(engine, block, 2 * MIB, one, false, use_holds(use));
+	assert_true(atomic_load(&block_mark()->discarded) == 0);
+	mark_let_go(block_mark());
+	use_close(use, stripe);
+	engine->exact = false;
+	assert_true(becomes(all_is_done));
+	stream_end(one);
+}
+
+/* Somebody is inside the driver at all times, but it is not the same one. */
+static void a_discard_does_not_wait_for_a_moment_of_rest(void **state)
+{
+	struct use_stripe *a = &use_stripes[USE_STRIPES - 1], *b = &use_stripes[USE_STRIPES - 2];
+	CUstream one = stream_new();
+
+	(void)state;
+	engine->exact = true;
+	hold_no_more();
+	atomic_fetch_add(&a->inside, 1);
+	for (int i = 0; i < 3; i++)
+		assert_false(is_discarded_in(one, block));
+	atomic_fetch_add(&b->inside, 1);
+	atomic_fetch_sub(&a->inside, 1);
+	assert_false(is_discarded_in(one, block));
+	assert_true(becomes(all_is_done));
+	assert_true(is_discarded_in(one, block));
+	atomic_fetch_sub(&b->inside, 1);
+	engine->exact = false;
+	assert_true(becomes(all_is_done));
+	stream_end(one);
+}
+
+static void nobody_is_asked_to_hold_when_nothing_is_tracked(void **state)
+{
+	(void)state;
+	use_set_tracking(false, false);
+	assert_true(use_ask_to_hold());
+	assert_false(use_is_watched());
+	use_set_tracking(true, true);
+	assert_false(use_ask_to_hold());
+}
+
+/* What was named in another device's heap before its engine was there was not heard. */
+static void what_was_read_before_an_engine_came_may_touch_anything(void **state)
+{
+	static struct core_heap other_heap;
+
+	(void)state;
+	core_heap_open(&other_heap, 64 * MIB, 64 * MIB, 0);
+	struct engine *other = engine_new(NULL, other_heap.heap, false);
+	assert_non_null(other);
+	struct use *use = open_naming_block();
+	assert_true(use_add_arena(heap_arena(other_heap.heap), other));
+	struct use_stripe *stripe = use_admit(use);
+	assert_int_equal(mark_holds(&engine->everything), 1);
+	assert_int_equal(mark_holds(&other->everything), 1);
+	assert_int_equal(mark_holds(block_mark()), 1);
+	use_close(use, stripe);
+	assert_int_equal(mark_holds(&engine->everything), 0);
+	assert_int_equal(mark_holds(&other->everything), 0);
+	assert_int_equal(mark_holds(block_mark()), 0);
+	/* From now on it is what it names that counts. */
+	use = open_naming_block();
+	stripe = use_admit(use);
+	assert_int_equal(mark_holds(&other->everything), 0);
+	use_close(use, stripe);
+	assert_true(becomes(all_is_done));
+}
+
 /* Nobody asks when it is done, so no event is recorded for it. */
 static void what_is_traced_and_no_more_has_no_number(void **state)
 {
 	uint64_t before = done_newest();
 
 	(void)state;
-	use_set_tracking(false);
+	use_set_tracking(false, false);
 	use_set_trace(true);
 	struct use *use = use_open(HOOK_cuMemsetD8Async);
 	use_close(use, use_admit(use));
 	assert_true(done_newest() == before);
 	use_set_trace(false);
-	use_set_holding();
-	use_set_tracking(true);
+	use_set_tracking(true, true);
 }
 
 /* What engine_lost() says. */
@@ -411,6 +495,10 @@ int main(void)
 	    cmocka_unit_test(who_enters_the_driver_after_it_was_asked_for_holds),
 	    cmocka_unit_test(who_waits_at_the_gate_holds_what_it_names),
 	    cmocka_unit_test(a_discard_waits_for_what_held_nothing),
+	    cmocka_unit_test(a_discard_that_holds_nothing_is_none),
+	    cmocka_unit_test(a_discard_does_not_wait_for_a_moment_of_rest),
+	    cmocka_unit_test(nobody_is_asked_to_hold_when_nothing_is_tracked),
+	    cmocka_unit_test(what_was_read_before_an_engine_came_may_touch_anything),
 	    cmocka_unit_test(what_is_traced_and_no_more_has_no_number),
 	    cmocka_unit_test(a_stop_names_what_has_arrived_since_the_mover_looked),
 	};
