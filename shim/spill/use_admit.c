@@ -1,0 +1,298 @@
+/*
+ * What lies between naming memory and the driver: holding it, waiting for it, the gate; and after the driver, the number.
+ */
+#include "shim/ahead.h"
+#include "shim/capture.h"
+#include "shim/clock.h"
+#include "shim/enter.h"
+#include "shim/spill/done.h"
+#include "shim/spill/use_inside.h"
+#include "shim/stats.h"
+#include "shim/trace.h"
+
+#include <stdlib.h>
+
+static int by_mark(const void *a, const void *b)
+{
+	const struct held *x = a, *y = b;
+
+	return x->mark < y->mark ? -1 : x->mark > y->mark;
+}
+
+/* The marks that a submission holds: of its blocks, then, if it may touch anything, of everything there is. */
+static unsigned n_marks(const struct use *use)
+{
+	return use->n_held + use->n_all;
+}
+
+static struct mark *mark_at(const struct use *use, unsigned i)
+{
+	return i < use->n_held ? use->held[i].mark : engine_everything(use_arenas[i - use->n_held].engine);
+}
+
+/* Each block once, or a few of them a few times. Before anything is raised of them. */
+static void list_once(struct use *use)
+{
+	unsigned n = 0;
+
+	if (use->n_held <= USE_FEW)
+		return;
+	qsort(use->held, use->n_held, sizeof(use->held[0]), by_mark);
+	for (unsigned i = 0; i < use->n_held; i++)
+		if (!n || use->held[n - 1].mark != use->held[i].mark)
+			use->held[n++] = use->held[i];
+	use->n_held = n;
+}
+
+static void let_go(struct use *use)
+{
+	for (unsigned i = 0; use->holds && i < n_marks(use); i++)
+		mark_let_go(mark_at(use, i));
+	use->holds = false;
+}
+
+static void hold(struct use *use)
+{
+	if (use->holds)
+		return;
+	list_once(use);
+	for (unsigned i = 0; i < n_marks(use); i++)
+		mark_hold(mark_at(use, i));
+	use->holds = true;
+}
+
+bool use_holds(const struct use *use)
+{
+	return use->holds;
+}
+
+/* Bits of what look() says. Not three bools: put together for the return they cost more than all of the looking. */
+#define SEEN_UNMAPPED  1u /* some of what it names is not mapped */
+#define SEEN_AWAY      2u /* some is on the host, and worth waiting for */
+#define SEEN_DISCARDED 4u
+
+static unsigned look(const struct use *use)
+{
+	uint64_t unmapped = 0, away = 0, discarded = 0;
+
+	for (unsigned i = 0; i < n_marks(use); i++) {
+		const struct mark *mark = mark_at(use, i);
+
+		unmapped |= atomic_load(&mark->unmapped);
+		away |= atomic_load_explicit(&mark->away, memory_order_relaxed);
+		discarded |= atomic_load_explicit(&mark->discarded, memory_order_relaxed);
+	}
+	return (unmapped ? SEEN_UNMAPPED : 0) | (away ? SEEN_AWAY : 0) | (discarded ? SEEN_DISCARDED : 0);
+}
+
+/*
+ * What was discarded of what this submission names is of use again: before it is inside the driver (discard.c), but not
+ * before it has waited, for what has come in by then need not be copied.
+ */
+static void undiscard(struct use *use)
+{
+	for (unsigned i = 0; i < n_marks(use); i++)
+		if (atomic_load_explicit(&mark_at(use, i)->discarded, memory_order_relaxed))
+			atomic_store(&mark_at(use, i)->discarded, 0);
+}
+
+/* Each engine takes what lies in its heap; nearly always there is one. */
+static void log_it(const struct use *use)
+{
+	unsigned n = atomic_load(&use_n_arenas);
+
+	for (unsigned i = 0; i < n && use->n_named; i++)
+		engine_log(use_arenas[i].engine, use->function, use->named, use->n_named);
+}
+
+static void wait_for_it(const struct use *use)
+{
+	unsigned n = atomic_load(&use_n_arenas);
+
+	for (unsigned i = 0; i < n; i++)
+		engine_wait(use_arenas[i].engine, use->named, use->n_named, use->unknown);
+}
+
+/*
+ * Tell the trace of the wait since *since: once it has ended, and every so often while it lasts. Not each time that was
+ * asked: of an engine that is dead the answer comes at once, and may be the same for ever.
+ */
+#define TELL_NS UINT64_C(1000000000)
+static void tell_wait(const struct use *use, bool ended, uint64_t *since)
+{
+	uint64_t now = *since ? clock_now() : 0;
+
+	if (!*since || (!ended && now - *since < TELL_NS))
+		return;
+	trace_event_at(wait, *since, use->device < 0 ? 0 : (uint64_t)use->device, now - *since,
+		       trace_function(use->function, (uint32_t)use->id));
+	*since = now;
+}
+
+/*
+ * The slow path: something is on the host or on its way. The blocks wait (they may come in, but not go out) while the
+ * mover does what it can; then they are held. Once the mover has had its say only what is not mapped at all is waited
+ * for.
+ */
+static unsigned wait_and_hold(struct use *use)
+{
+	uint64_t since = trace_is_on() ? clock_now() : 0;
+	unsigned seen;
+
+	let_go(use);
+	list_once(use);
+	for (unsigned i = 0; i < n_marks(use); i++)
+		atomic_fetch_add(&mark_at(use, i)->waits, 1);
+	done_flush();
+	do {
+		wait_for_it(use);
+		hold(use);
+		seen = look(use);
+		if (!use_is_tracking())
+			seen &= ~SEEN_UNMAPPED;
+		tell_wait(use, !(seen & SEEN_UNMAPPED), &since);
+		if (seen & SEEN_UNMAPPED)
+			let_go(use);
+	} while (seen & SEEN_UNMAPPED);
+	for (unsigned i = 0; i < n_marks(use); i++)
+		atomic_fetch_sub(&mark_at(use, i)->waits, 1);
+	return seen;
+}
+
+/* What is run by a launch, of a kernel or a graph, is a handle; the numbers of copies and sets have the highest bit. */
+static void bring_ahead(const struct use *use)
+{
+	int saved = errno;
+
+	if (!(use->function >> 63))
+		ahead_launch(use->ahead, use->n_ahead, use->stream, use->per_thread);
+	errno = saved;
+}
+
+/* Hold what it names, if that is asked for or it has to wait for some of it, until it has been submitted; and log it. */
+static void hold_named(struct use *use)
+{
+	int saved = errno;
+
+	if ((!use->n_named && !use->unknown) || !atomic_load(&use_n_arenas))
+		return;
+	use->n_all = use->unknown ? atomic_load(&use_n_arenas) : 0;
+	if (atomic_load(&use_state) & USE_HOLDING)
+		hold(use);
+	log_it(use);
+	unsigned seen = look(use);
+	/* Inside a capture nothing is run, and nothing of ours may wait. */
+	if (__builtin_expect(seen & SEEN_UNMAPPED || (seen & SEEN_AWAY && !capture_is_open()), 0))
+		seen = wait_and_hold(use);
+	if (__builtin_expect(seen & SEEN_DISCARDED, 0))
+		undiscard(use);
+	errno = saved;
+}
+
+/*
+ * Tracking was switched on, or another device's engine came, while this submission was read: what it has named may be a
+ * part. From outside the driver nobody saw it, so the mover may be moving already; it counts as one that may touch
+ * anything.
+ */
+static bool is_late(const struct use *use, uint32_t state)
+{
+	return state & USE_TRACKING && (!use->tracked || use->n_arenas != atomic_load(&use_n_arenas));
+}
+
+static void hold_late(struct use *use)
+{
+	let_go(use);
+	use->n_arenas = atomic_load(&use_n_arenas);
+	use->tracked = use->unknown = true;
+	hold_named(use);
+}
+
+/* It has held nothing so far, and is asked to; or it is to wait at the gate: what it names stays where it is meanwhile. */
+static void hold_now(struct use *use)
+{
+	int saved = errno;
+
+	hold(use);
+	unsigned seen = look(use);
+	if (seen & SEEN_UNMAPPED)
+		seen = wait_and_hold(use);
+	if (seen & SEEN_DISCARDED)
+		undiscard(use);
+	errno = saved;
+}
+
+/* Raised before it is looked: what is inside the driver now, tracking that begins later waits for (use_is_quiet). */
+static struct use_stripe *enter_as(const struct use *use, uint32_t *ret_state)
+{
+	struct use_stripe *stripe = use_enter();
+
+	if (use) {
+		atomic_store_explicit(&stripe->id, (uint32_t)use->id, memory_order_relaxed);
+		atomic_store_explicit(&stripe->function, use->function, memory_order_relaxed);
+	}
+	*ret_state = atomic_load(&use_state);
+	return stripe;
+}
+
+struct use_stripe *use_admit(struct use *use)
+{
+	uint32_t state;
+
+	if (use && use->traced)
+		trace_submit_commit(use->function, (uint32_t)use->id, use->device);
+	if (use && use->n_ahead)
+		bring_ahead(use);
+	if (use)
+		hold_named(use);
+	for (;;) {
+		struct use_stripe *stripe = enter_as(use, &state);
+		bool late = use && is_late(use, state);
+		bool stop = state & (USE_DRAINING | USE_CLOSED) && !enter_depth;
+		bool loose = use && !use->holds && (stop || state & USE_HOLDING) && n_marks(use);
+
+		if (__builtin_expect(!late && !stop && !loose, 1)) {
+			if (use)
+				use->only_traced = !n_marks(use) && !(state & ~USE_TRACE);
+			if (use && (use->tracked || use->traced))
+				stats_add(STAT_submissions, 1);
+			return stripe;
+		}
+		use_leave(stripe);
+		if (late)
+			hold_late(use);
+		else if (loose)
+			hold_now(use);
+		else
+			use_wait_at_gate();
+	}
+}
+
+/* The number by which all of it is counted: the last one, where each launch of several has its own. */
+static uint64_t count(const struct use *use, bool hurry)
+{
+	struct done_what what = {use->function, (uint32_t)use->id};
+	uint64_t number = done_submitted(use->stream, use->per_thread, &what, hurry);
+
+	for (unsigned i = 1; i < use->n_launches; i++) {
+		what.function = (uintptr_t)use->launches[i].function;
+		number = done_submitted(use->launches[i].hStream, use->per_thread, &what, hurry);
+	}
+	return number;
+}
+
+void use_close(struct use *use, struct use_stripe *stripe)
+{
+	if (use) {
+		const struct engine *engine = use->n_held  ? use->held[0].engine
+					      : use->n_all ? use_arenas[0].engine
+							   : NULL;
+		int saved = errno;
+		uint64_t number = use->only_traced ? 0 : count(use, engine && engine_is_hungry(engine));
+
+		errno = saved;
+		for (unsigned i = 0; use->holds && i < n_marks(use); i++)
+			mark_submitted(mark_at(use, i), number);
+		use->busy = false;
+	}
+	use_leave(stripe);
+}
