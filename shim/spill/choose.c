@@ -16,6 +16,7 @@
 #define PATIENCE_NS 50000000
 /* Of what the link takes for the pieces named, to allow for mapping and for others that are served in between. */
 #define BRING_FACTOR 2
+
 static uint64_t budget_of(const struct engine *engine)
 {
 	return atomic_load(&engine->device->budget.limit);

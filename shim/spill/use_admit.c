@@ -169,6 +169,17 @@ static void bring_ahead(const struct use *use)
 	errno = saved;
 }
 
+/* Wait for what is not mapped, and for what is worth it. Inside a capture nothing is run, and nothing of ours may wait. */
+static void look_and_wait(struct use *use, bool for_what_is_away)
+{
+	unsigned seen = look(use);
+
+	if (__builtin_expect(seen & SEEN_UNMAPPED || (seen & SEEN_AWAY && for_what_is_away && !capture_is_open()), 0))
+		seen = wait_and_hold(use);
+	if (__builtin_expect(seen & SEEN_DISCARDED, 0))
+		undiscard(use);
+}
+
 /* Hold what it names, if that is asked for or it has to wait for some of it, until it has been submitted; and log it. */
 static void hold_named(struct use *use)
 {
@@ -180,12 +191,7 @@ static void hold_named(struct use *use)
 	if (atomic_load(&use_state) & USE_HOLDING)
 		hold(use);
 	log_it(use);
-	unsigned seen = look(use);
-	/* Inside a capture nothing is run, and nothing of ours may wait. */
-	if (__builtin_expect(seen & SEEN_UNMAPPED || (seen & SEEN_AWAY && !capture_is_open()), 0))
-		seen = wait_and_hold(use);
-	if (__builtin_expect(seen & SEEN_DISCARDED, 0))
-		undiscard(use);
+	look_and_wait(use, true);
 	errno = saved;
 }
 
@@ -213,11 +219,7 @@ static void hold_now(struct use *use)
 	int saved = errno;
 
 	hold(use);
-	unsigned seen = look(use);
-	if (seen & SEEN_UNMAPPED)
-		seen = wait_and_hold(use);
-	if (seen & SEEN_DISCARDED)
-		undiscard(use);
+	look_and_wait(use, false);
 	errno = saved;
 }
 
