@@ -30,6 +30,7 @@ pthread_rwlock_t random_captures = PTHREAD_RWLOCK_INITIALIZER;
 static struct options options = {
     .seed = 1, .submissions = 20000, .threads = 2, .hidden = true, .bytes = 144 * MIB, .deadline = 100};
 static pthread_barrier_t meeting;
+static pthread_mutex_t ending = PTHREAD_MUTEX_INITIALIZER; /* for good: by the one thread that ends the process */
 
 /* What one thread gives the next in each phase. */
 static struct mailbox {
@@ -49,7 +50,9 @@ void random_must(CUresult result, const char *call, const char *file, int line)
 	fflush(NULL);
 	if (result != CUDA_ERROR_ILLEGAL_ADDRESS)
 		_exit(1);
-	exit(3); /* what the library has to say of it may come at the end */
+	/* What the library has to say of it may come at the end; a second thread in exit() would cut it short. */
+	pthread_mutex_lock(&ending);
+	exit(3);
 }
 
 void random_fail(const char *format, ...)
