@@ -4,9 +4,10 @@
  * a copy takes. On NVIDIA's drivers the change is work of the engine that copies to the host; it has its turn when that
  * engine's stream waits for something, and else when a time slice is over. So copies to the host are also made in parts:
  * with nothing between them; with a wait for a word in host memory, which is 0 while a change is asked for (as
- * shim/spill/link.c does); and with a copy of 4 KiB onto itself. "remake": the chunk is released and made anew each time,
- * too, as when what comes in is not as long as what went out. "host": 32 or 128 MiB of host memory are mapped. "load": beside kernels that read and write device memory
- * as fast as it goes.
+ * shim/spill/link.c does); and with a copy of 4 KiB onto itself. "kernel": a kernel of so many blocks copies to the host
+ * instead of the engine, in parts of so many MiB: does a change wait until one of them ends? "remake": the chunk is
+ * released and made anew each time, too, as when what comes in is not as long as what went out. "host": 32 or 128 MiB of
+ * host memory are mapped. "load": beside kernels that read and write device memory as fast as it goes.
  *
  *   mapping [ROUNDS]
  *
@@ -20,6 +21,8 @@
 	F(cuEventElapsedTime)                                                                                          \
 	F(cuStreamWaitEvent)                                                                                           \
 	F(cuStreamWaitValue32)                                                                                         \
+	F(cuMemcpyDtoH)                                                                                                \
+	F(cuMemsetD32)                                                                                                 \
 	F(cuMemHostAlloc)                                                                                              \
 	F(cuMemcpyDtoDAsync)                                                                                           \
 	F(cuMemAddressReserve)                                                                                         \
@@ -35,6 +38,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "test/bench/gpu.h"
 #include "test/sim/sim.h"
@@ -55,17 +59,41 @@ static const char sweep_ptx[] = ".version 6.4\n"
 				"  add.u32 i, i, step; bra next;\n"
 				"done: ret; }\n";
 
+/* n times 16 bytes from one address to another. */
+static const char copy_ptx[] = ".version 6.4\n"
+			       ".target sm_75\n"
+			       ".address_size 64\n"
+			       ".visible .entry copy(.param .u64 to, .param .u64 from, .param .u32 count) {\n"
+			       "  .reg .pred end; .reg .b32 i, step, n, t, b, x<4>; .reg .b64 src, dst, at;\n"
+			       "  ld.param.u64 dst, [to]; ld.param.u64 src, [from]; ld.param.u32 n, [count];\n"
+			       "  mov.u32 t, %tid.x; mov.u32 b, %ctaid.x; mov.u32 step, %ntid.x;\n"
+			       "  mad.lo.u32 i, b, step, t; mov.u32 b, %nctaid.x; mul.lo.u32 step, step, b;\n"
+			       "next: setp.ge.u32 end, i, n; @end bra done;\n"
+			       "  mul.wide.u32 at, i, 16; add.u64 at, at, src;\n"
+			       "  ld.global.cs.v4.u32 {x0, x1, x2, x3}, [at];\n"
+			       "  mul.wide.u32 at, i, 16; add.u64 at, at, dst;\n"
+			       "  st.global.cs.v4.u32 [at], {x0, x1, x2, x3};\n"
+			       "  add.u32 i, i, step; bra next;\n"
+			       "done: ret; }\n";
+
 static void sweep_body(const struct sim_launch *launch, void **args)
 {
 	(void)launch;
 	(void)args;
 }
 
-static const size_t sweep_params[] = {8, 4};
-static const struct sim_kernel sweep_kernel = {"sweep", sweep_body, 2, sweep_params};
-static const struct sim_module sweep_module = {SIM_MODULE_MAGIC, 1, &sweep_kernel};
+static void copy_body(const struct sim_launch *launch, void **args)
+{
+	(void)launch;
+	memcpy(*(void **)args[0], *(void **)args[1], (size_t) * (uint32_t *)args[2] * 16);
+}
 
-enum between { NOTHING, WAIT, BREATH };
+static const size_t sweep_params[] = {8, 4}, copy_params[] = {8, 8, 4};
+static const struct sim_kernel kernels[] = {{"sweep", sweep_body, 2, sweep_params},
+					    {"copy", copy_body, 3, copy_params}};
+static const struct sim_module sweep_module = {SIM_MODULE_MAGIC, 2, kernels};
+
+enum between { NOTHING, WAIT, BREATH, KERNEL };
 
 static const struct {
 	const char *name;
@@ -73,42 +101,56 @@ static const struct {
 	size_t part; /* 0: whole */
 	enum between between;
 	bool maps, remakes, load;
-	size_t host; /* of host memory, so much is mapped; 0: device memory */
+	size_t host;     /* of host memory, so much is mapped; 0: device memory */
+	unsigned blocks; /* of the kernel */
 } cases[] = {
-    {"quiet", false, false, 0, NOTHING, true, false, false, 0},
-    {"in", true, false, 0, NOTHING, true, false, false, 0},
-    {"out", false, true, 0, NOTHING, true, false, false, 0},
-    {"pair_bare", true, true, 0, NOTHING, false, false, false, 0},
-    {"pair", true, true, 0, NOTHING, true, false, false, 0},
-    {"parts_8_bare", true, true, 8 * MIB, NOTHING, false, false, false, 0},
-    {"wait_8_bare", true, true, 8 * MIB, WAIT, false, false, false, 0},
-    {"wait_16_bare", true, true, 16 * MIB, WAIT, false, false, false, 0},
-    {"wait_8", true, true, 8 * MIB, WAIT, true, false, false, 0},
-    {"wait_16", true, true, 16 * MIB, WAIT, true, false, false, 0},
-    {"wait_32", true, true, 32 * MIB, WAIT, true, false, false, 0},
-    {"wait_16_remake", true, true, 16 * MIB, WAIT, true, true, false, 0},
-    {"in_remake", true, false, 0, NOTHING, true, true, false, 0},
-    {"pair_load", true, true, 0, NOTHING, false, false, true, 0},
-    {"wait_16_load", true, true, 16 * MIB, WAIT, true, false, true, 0},
-    {"breath_8", true, true, 8 * MIB, BREATH, true, false, false, 0},
-    {"breath_16", true, true, 16 * MIB, BREATH, true, false, false, 0},
-    {"host_32", false, false, 0, NOTHING, true, false, false, 32 * MIB},
-    {"host_128", false, false, 0, NOTHING, true, false, false, 128 * MIB},
-    {"host_32_in", true, false, 0, NOTHING, true, false, false, 32 * MIB},
-    {"host_128_in", true, false, 0, NOTHING, true, false, false, 128 * MIB},
-    {"host_32_breath", true, true, 16 * MIB, BREATH, true, false, false, 32 * MIB},
-    {"host_128_breath", true, true, 16 * MIB, BREATH, true, false, false, 128 * MIB},
+    {"quiet", false, false, 0, NOTHING, true, false, false, 0, 0},
+    {"in", true, false, 0, NOTHING, true, false, false, 0, 0},
+    {"out", false, true, 0, NOTHING, true, false, false, 0, 0},
+    {"pair_bare", true, true, 0, NOTHING, false, false, false, 0, 0},
+    {"pair", true, true, 0, NOTHING, true, false, false, 0, 0},
+    {"parts_8_bare", true, true, 8 * MIB, NOTHING, false, false, false, 0, 0},
+    {"wait_8_bare", true, true, 8 * MIB, WAIT, false, false, false, 0, 0},
+    {"wait_16_bare", true, true, 16 * MIB, WAIT, false, false, false, 0, 0},
+    {"wait_8", true, true, 8 * MIB, WAIT, true, false, false, 0, 0},
+    {"wait_16", true, true, 16 * MIB, WAIT, true, false, false, 0, 0},
+    {"wait_32", true, true, 32 * MIB, WAIT, true, false, false, 0, 0},
+    {"wait_16_remake", true, true, 16 * MIB, WAIT, true, true, false, 0, 0},
+    {"in_remake", true, false, 0, NOTHING, true, true, false, 0, 0},
+    {"pair_load", true, true, 0, NOTHING, false, false, true, 0, 0},
+    {"wait_16_load", true, true, 16 * MIB, WAIT, true, false, true, 0, 0},
+    {"breath_8", true, true, 8 * MIB, BREATH, true, false, false, 0, 0},
+    {"breath_16", true, true, 16 * MIB, BREATH, true, false, false, 0, 0},
+    {"kernel16_64_out", false, true, 64 * MIB, KERNEL, false, false, false, 0, 16},
+    {"kernel128_64_out", false, true, 64 * MIB, KERNEL, false, false, false, 0, 128},
+    {"kernel16_64_bare", true, true, 64 * MIB, KERNEL, false, false, false, 0, 16},
+    {"kernel128_64_bare", true, true, 64 * MIB, KERNEL, false, false, false, 0, 128},
+    {"kernel128_4_bare", true, true, 4 * MIB, KERNEL, false, false, false, 0, 128},
+    {"kernel128_1_bare", true, true, MIB, KERNEL, false, false, false, 0, 128},
+    {"host_32", false, false, 0, NOTHING, true, false, false, 32 * MIB, 0},
+    {"host_128", false, false, 0, NOTHING, true, false, false, 128 * MIB, 0},
+    {"host_32_in", true, false, 0, NOTHING, true, false, false, 32 * MIB, 0},
+    {"host_128_in", true, false, 0, NOTHING, true, false, false, 128 * MIB, 0},
+    {"host_32_breath", true, true, 16 * MIB, BREATH, true, false, false, 32 * MIB, 0},
+    {"host_128_breath", true, true, 16 * MIB, BREATH, true, false, false, 128 * MIB, 0},
+    {"host_32_kernel16_64", true, true, 64 * MIB, KERNEL, true, false, false, 32 * MIB, 16},
+    {"host_32_kernel128_64", true, true, 64 * MIB, KERNEL, true, false, false, 32 * MIB, 128},
+    {"host_32_kernel128_4", true, true, 4 * MIB, KERNEL, true, false, false, 32 * MIB, 128},
+    {"host_32_kernel16_1", true, true, MIB, KERNEL, true, false, false, 32 * MIB, 16},
+    {"host_32_kernel128_1", true, true, MIB, KERNEL, true, false, false, 32 * MIB, 128},
+    {"host_128_kernel128_1", true, true, MIB, KERNEL, true, false, false, 128 * MIB, 128},
 };
 
 static CUdeviceptr device_in, device_out, host_in, host_out, window;
 static CUmemGenericAllocationHandle chunk;
 static CUmemAccessDesc access_device = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
 					.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-static CUfunction sweep;
+static CUfunction sweep, copy;
 static CUdeviceptr swept;
 static CUstream stream_in, stream_out, stream_load;
 static CUevent begun, ended_in, ended_out;
 static _Atomic uint32_t *go;
+#define PATTERN 0x5eed5eedu
 static size_t bytes = 64 * MIB, changed; /* of copies; of what is mapped */
 
 static CUmemGenericAllocationHandle make(enum CUmemLocationType_enum type, size_t length)
@@ -134,11 +176,38 @@ static CUdeviceptr mapped(enum CUmemLocationType_enum type)
 	return at;
 }
 
-static void copy_out(size_t part, enum between between)
+static void copy_by_kernel(size_t at, size_t part, unsigned blocks)
+{
+	CUdeviceptr to = host_out + at, from = device_out + at;
+	uint32_t n = (uint32_t)(part / 16);
+	void *args[] = {&to, &from, &n};
+
+	CHECK(cuLaunchKernel(copy, blocks, 1, 1, 256, 1, 1, 0, stream_out, args, NULL));
+}
+
+/* A kernel that copies something else would be measured for nothing. */
+static void check_copy(void)
+{
+	uint32_t first, last;
+
+	CHECK(cuCtxSynchronize());
+	CHECK(cuMemcpyDtoH(&first, host_out, sizeof(first)));
+	CHECK(cuMemcpyDtoH(&last, host_out + bytes - sizeof(last), sizeof(last)));
+	if (first != PATTERN || last != PATTERN) {
+		fprintf(stderr, "mapping: the kernel copies wrongly\n");
+		exit(1);
+	}
+}
+
+static void copy_out(size_t part, enum between between, unsigned blocks)
 {
 	if (!part || part > bytes)
 		part = bytes;
 	for (size_t at = 0; at < bytes; at += part) {
+		if (between == KERNEL) {
+			copy_by_kernel(at, part, blocks);
+			continue;
+		}
 		CHECK(cuMemcpyDtoDAsync(host_out + at, device_out + at, part, stream_out));
 		if (between == WAIT)
 			CHECK(cuStreamWaitValue32(stream_out, (CUdeviceptr)(uintptr_t)go, 1, CU_STREAM_WAIT_VALUE_GEQ));
@@ -198,6 +267,7 @@ static void measure(unsigned at, unsigned rounds, unsigned copies)
 	char name[64];
 
 	changed = !cases[at].host ? bytes : simulated ? 4 * MIB : cases[at].host;
+	CHECK(cuMemsetD32(host_out, 0, bytes / sizeof(uint32_t)));
 	CHECK(cuMemAddressReserve(&window, changed, 0, 0, 0));
 	chunk = make(cases[at].host ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE, changed);
 	for (unsigned round = 0; round < rounds; round++) {
@@ -210,7 +280,7 @@ static void measure(unsigned at, unsigned rounds, unsigned copies)
 			if (cases[at].in)
 				CHECK(cuMemcpyDtoDAsync(device_in, host_in, bytes, stream_in));
 			if (cases[at].out)
-				copy_out(cases[at].part, cases[at].between);
+				copy_out(cases[at].part, cases[at].between, cases[at].blocks);
 		}
 		CHECK(cuEventRecord(ended_in, stream_in));
 		CHECK(cuEventRecord(ended_out, stream_out));
@@ -228,6 +298,8 @@ static void measure(unsigned at, unsigned rounds, unsigned copies)
 		if (cases[at].out)
 			sample(&out, rate(ended_out, copies));
 	}
+	if (cases[at].between == KERNEL)
+		check_copy();
 	CHECK(cuMemRelease(chunk));
 	CHECK(cuMemAddressFree(window, changed));
 	struct {
@@ -259,6 +331,8 @@ int main(int argc, char **argv)
 	CHECK(cuStreamCreate(&stream_load, CU_STREAM_NON_BLOCKING));
 	CHECK(cuModuleLoadData(&module, simulated ? (const void *)&sweep_module : sweep_ptx));
 	CHECK(cuModuleGetFunction(&sweep, module, "sweep"));
+	CHECK(cuModuleLoadData(&module, simulated ? (const void *)&sweep_module : copy_ptx));
+	CHECK(cuModuleGetFunction(&copy, module, "copy"));
 	CHECK(cuMemAlloc(&swept, simulated ? MIB : SWEPT_BYTES));
 	CHECK(cuEventCreate(&begun, 0));
 	CHECK(cuEventCreate(&ended_in, 0));
@@ -270,6 +344,7 @@ int main(int argc, char **argv)
 	device_out = mapped(CU_MEM_LOCATION_TYPE_DEVICE);
 	host_in = mapped(CU_MEM_LOCATION_TYPE_HOST_NUMA);
 	host_out = mapped(CU_MEM_LOCATION_TYPE_HOST_NUMA);
+	CHECK(cuMemsetD32(device_out, PATTERN, bytes / sizeof(uint32_t)));
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		measure(i, (unsigned)rounds, simulated ? 3 : 32);
 	return 0;
