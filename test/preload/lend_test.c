@@ -60,10 +60,68 @@ static void blocks_lie_on_devices_that_lend(void **state)
 	assert_int_equal(child_run(((const char *const[]){DEVICES, BUDGETS, NULL}), lies_elsewhere), 0);
 }
 
+/* ---- in parts ---- */
+
+enum { LARGE = 3, ROUNDS = 12 };
+#define LARGE_BYTES (128 * MIB)
+
+/*
+ * Half of what a program goes through again and again lies elsewhere. A piece that moves is one copy in, and one out or
+ * several with as many small ones between them; and it is mapped once.
+ */
+static double copies_of_a_piece(void)
+{
+	CUdeviceptr blocks[LARGE];
+	unsigned long copies = 0, maps = 0;
+
+	driver_start(0);
+	for (unsigned i = 0; i < LARGE; i++)
+		blocks[i] = child_alloc(LARGE_BYTES);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		if (round == ROUNDS / 2) {
+			copies = sim_calls("cuMemcpyDtoDAsync_v2");
+			maps = sim_calls("cuMemMap");
+		}
+		for (unsigned i = 0; i < LARGE; i++)
+			MUST(cu.cuMemsetD8Async(blocks[i], (unsigned char)round, LARGE_BYTES, NULL));
+		MUST(cu.cuCtxSynchronize());
+	}
+	copies = sim_calls("cuMemcpyDtoDAsync_v2") - copies;
+	maps = sim_calls("cuMemMap") - maps;
+	CHECK(maps >= 4);
+	CHECK(sim_broken_rules() == 0);
+	return (double)copies / (double)maps;
+}
+
+static int to_the_host(void)
+{
+	CHECK(copies_of_a_piece() > 2);
+	return 0;
+}
+
+static int to_a_peer(void)
+{
+	CHECK(copies_of_a_piece() < 2);
+	return 0;
+}
+
+#define MOVING                                                                                                         \
+	"SIM_MEMORY=640MiB", "SIM_HOST_MEMORY=1GiB", "SIM_DEVICES=2", "SIM_FILL=0",                                    \
+	    "SPILLWAY_SET=spill.mode=exact,heap.chunk=64MiB,device.budget=256MiB,host.budget=512MiB"
+
+/* Parts are as long as a change of a mapping may have to wait, and a link between devices is four times as fast. */
+static void what_goes_to_a_peer_is_copied_in_larger_parts(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(((const char *const[]){MOVING, NULL}), to_the_host), 0);
+	assert_int_equal(child_run(((const char *const[]){MOVING ",spill.peers=1", NULL}), to_a_peer), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(blocks_lie_on_devices_that_lend),
+	    cmocka_unit_test(what_goes_to_a_peer_is_copied_in_larger_parts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
