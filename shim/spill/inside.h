@@ -1,16 +1,17 @@
 /*
  * inside.h: the mover's state, for the files that make it up:
  *
- *   engine.c   what submissions tell it and wait for; starting and stopping
- *   mover.c    its thread: the order of business
- *   listen.c   what it hears: of the heap, and of what was submitted
- *   choose.c   which piece comes in, which goes out, and whether to wait
- *   move.c     one piece from here to there, and what to do when the driver refuses
- *   rest.c     pieces on the host that are not mapped
- *   link.c     the streams it is copied on
- *   gap.c      the exact mode: moving while nothing runs
- *   discard.c  what need not be copied
- *   stop.c     what is said when fast has stopped a job
+ *   engine.c     what submissions tell it and wait for; starting and stopping
+ *   mover.c      its thread: the order of business
+ *   listen.c     what it hears: of the heap, and of what was submitted
+ *   choose.c     which piece comes in, which goes out, and whether to wait
+ *   move.c       one piece from here to there, and what to do when the driver refuses
+ *   rest.c       pieces on the host that are not mapped
+ *   link.c       the streams it is copied on
+ *   gap.c        the exact mode: moving while nothing runs
+ *   gap_order.c  the same by order: suspending, making room
+ *   discard.c    what need not be copied
+ *   stop.c       what is said when fast has stopped a job
  *
  * All of it belongs to the mover's thread alone but for what stands before the line.
  */
@@ -300,10 +301,19 @@ bool discard_covers(const struct engine *engine, uint32_t block_unit, uint32_t p
 /* ---- gap.c ---- */
 /* Move everything that waiting submissions and the near future need while nothing runs. */
 void gap_run(struct engine *engine);
+/* A gap begins; false: given up, the gate is open. And ends. */
+bool gap_close(struct engine *engine);
+void gap_open(struct engine *engine);
+/* Or it ends, and the gate stays closed until gap_resume(); it opens when no engine is suspended any more. */
+void gap_keep_closed(struct engine *engine);
+void gap_resume(struct engine *engine);
+/* In a gap: until a copy is expected to have ended; what is under way ends, and all of it is mapped. */
+void gap_nap(const struct engine *engine);
+void gap_finish(struct engine *engine);
+
+/* ---- gap_order.c ---- */
 /* Everything out; the gate stays closed. */
 enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes);
-/* The gate opens when no engine is suspended any more. */
-void gap_resume(struct engine *engine);
 enum sw_status gap_make_room(struct engine *engine, uint64_t bytes);
 
 #endif

@@ -1,0 +1,165 @@
+/*
+ * Gaps that somebody asks for (engine_ask): everything leaves because the process is suspended, or so much that others
+ * have room.
+ */
+#include "shim/capture.h"
+#include "shim/log.h"
+#include "shim/spill/inside.h"
+
+#include <stdlib.h>
+
+static void collect(struct engine *engine, uint32_t piece, enum mark_where where)
+{
+	if (atomic_load(&engine->arena->states[piece].where) == where && engine->n_heard < engine->heard_room)
+		engine->heard[engine->n_heard++] = piece;
+}
+
+static void collect_here(void *engine, uint32_t piece)
+{
+	collect(engine, piece, MARK_DEVICE);
+}
+
+static void collect_away(void *engine, uint32_t piece)
+{
+	collect(engine, piece, MARK_HOST);
+}
+
+/* Freed meanwhile, or pinned: neither stops at the gate. */
+static bool may_stay(struct engine *engine, uint32_t piece)
+{
+	enum chunk_place place;
+	uint32_t units, block;
+
+	return !heap_piece(engine->heap, piece, &units, &place, &block) ||
+	       atomic_load(&engine->arena->states[piece].where) == MARK_PINNED;
+}
+
+/* Whoever lends the GPU is told what it will not get. */
+static void say_what_stays(struct engine *engine)
+{
+	uint64_t staying = heap_pinned_device(engine->heap);
+	char bytes[32];
+
+	if (staying)
+		log_once(
+		    "suspended, but %s of device memory stay there: rules say movable: no, or others know where it is",
+		    log_bytes(bytes, sizeof(bytes), staying));
+}
+
+/* Into `heard`, the pieces in use that may move; NULL for lack of memory. */
+static void list_pieces(struct engine *engine, void (*visit)(void *engine, uint32_t piece))
+{
+	engine->heard_room = engine->arena->n_units_seen;
+	engine->heard = malloc(engine->heard_room * sizeof(uint32_t) + 1);
+	engine->n_heard = 0;
+	if (engine->heard)
+		heap_pieces(engine->heap, visit, engine);
+}
+
+/* Everything leaves, until so many bytes are free. False: something could not. */
+static bool all_out(struct engine *engine, uint64_t bytes)
+{
+	list_pieces(engine, collect_here);
+	uint64_t before = engine->moved_out;
+	bool all = engine->heard != NULL;
+	for (size_t i = 0; i < engine->n_heard && engine->moved_out - before + engine->out.bytes < bytes &&
+			   !atomic_load(&engine->dead);) {
+		if (engine->out.n < MOVES_AT_ONCE) {
+			enum move_answer answer = move_begin(engine, engine->heard[i], CHUNK_HOST, true);
+
+			/* Tried once more: the driver may refuse for a moment. */
+			if (answer == MOVE_FAILED)
+				answer = move_begin(engine, engine->heard[i], CHUNK_HOST, true);
+			all &= answer == MOVE_BEGUN || may_stay(engine, engine->heard[i]);
+			if (answer == MOVE_NO_ROOM)
+				break;
+			i++;
+			continue;
+		}
+		if (!move_finish(engine) && !rest_map(engine))
+			gap_nap(engine);
+	}
+	gap_finish(engine);
+	free(engine->heard);
+	engine->heard = NULL;
+	return all && !atomic_load(&engine->dead);
+}
+
+/* As much as the device holds of what lies on peers and may move. False: nothing does. */
+static bool bring_lent(struct engine *engine)
+{
+	bool any = false;
+
+	list_pieces(engine, collect_away);
+	for (size_t i = 0; i < engine->n_heard && !atomic_load(&engine->dead);) {
+		uint32_t units, block;
+		enum chunk_place place;
+
+		if (!heap_piece(engine->heap, engine->heard[i], &units, &place, &block) || place != CHUNK_PEER) {
+			i++;
+		} else if (engine->in.n < MOVES_AT_ONCE) {
+			any = true;
+			if (move_begin(engine, engine->heard[i++], CHUNK_DEVICE, true) == MOVE_NO_ROOM)
+				break;
+		} else if (!move_finish(engine)) {
+			gap_nap(engine);
+		}
+	}
+	gap_finish(engine);
+	free(engine->heard);
+	engine->heard = NULL;
+	return any;
+}
+
+/* What peers lend is given back, too: it goes to the host by way of the device, which is empty now. */
+static bool give_back_lent(struct engine *engine)
+{
+	uint64_t before, lent;
+
+	for (;;) {
+		heap_lent(engine->heap, &before);
+		if (!bring_lent(engine))
+			return true;
+		if (!all_out(engine, UINT64_MAX))
+			return false;
+		heap_lent(engine->heap, &lent);
+		if (lent >= before)
+			return false;
+	}
+}
+
+enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
+{
+	*ret_bytes = engine->suspended_bytes;
+	if (engine->suspended)
+		return SW_OK;
+	uint64_t before = engine->moved_out;
+	if (capture_is_open() || !link_open(engine) || !gap_close(engine))
+		return SW_BUSY;
+	engine->why_out = TRACE_WHY_SUSPEND;
+	heap_lend(engine->heap, false);
+	bool all = all_out(engine, UINT64_MAX) && give_back_lent(engine);
+	engine->why_out = TRACE_WHY_ROOM;
+	*ret_bytes = engine->suspended_bytes = engine->moved_out - before;
+	if (!all) {
+		/* What has gone comes back as it is used. */
+		heap_lend(engine->heap, true);
+		gap_open(engine);
+		*ret_bytes = 0;
+		return SW_NO_MEMORY;
+	}
+	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
+	say_what_stays(engine);
+	gap_keep_closed(engine);
+	return SW_OK;
+}
+
+enum sw_status gap_make_room(struct engine *engine, uint64_t bytes)
+{
+	if (capture_is_open() || engine->suspended || !link_open(engine) || !gap_close(engine))
+		return SW_BUSY;
+	all_out(engine, bytes);
+	gap_open(engine);
+	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
+	return SW_OK;
+}
