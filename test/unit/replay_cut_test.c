@@ -1,0 +1,261 @@
+/*
+ * What replay makes of a record before it runs: its steps, the least that must move where that can be counted by hand, and
+ * the pieces that memory is cut into.
+ */
+#include "test/unit/replay_help.h"
+#include "test/unit/seed.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+/* ---- steps and the least ---- */
+
+static void a_step_is_found(void **state)
+{
+	(void)state;
+	cycle(8, 32 * MIB, 60);
+	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
+	struct replay_steps steps = replay_find_steps(job, 3);
+	assert_int_equal(steps.period, 8);
+	assert_true(steps.n == 3);
+	assert_int_equal(steps.from, 480 - 24);
+}
+
+/* A step of four like layers, forth and back, and something before them; free lists take turns from step to step. */
+static void steps_in_other_memory_are_steps_still(void **state)
+{
+	uint32_t block_of[3][4];
+
+	(void)state;
+	for (unsigned turn = 0; turn < 3; turn++)
+		for (unsigned i = 0; i < 4; i++)
+			block_of[turn][i] = block(32 * MIB);
+	for (unsigned t = 0; t < 60; t++) {
+		launch(1, 1, &block_of[t % 3][0]);
+		for (unsigned i = 0; i < 8; i++)
+			for (unsigned k = 0; k < 5; k++)
+				launch((i < 4 ? 10 : 20) + k, 1, &block_of[t % 3][i < 4 ? i : 7 - i]);
+		for (unsigned k = 0; k < 8; k++)
+			launch(30 + k, 1, &block_of[t % 3][1]);
+		/* One of the three does something more. */
+		if (t % 3 == 1)
+			launch(2, 1, &block_of[1][2]);
+	}
+	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
+	struct replay_steps steps = replay_find_steps(job, 4);
+	assert_int_equal(steps.period, 49);
+	assert_true(steps.n == 3);
+	assert_int_equal(steps.from, job->n_launches - 148);
+}
+
+static void a_job_that_does_not_repeat_is_one_step(void **state)
+{
+	struct seed seed = seed_start(__func__);
+	(void)state;
+
+	for (unsigned i = 0; i < 200; i++) {
+		uint32_t one = block(4 * MIB);
+
+		launch(seed_next(&seed), 1, &one);
+	}
+	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
+	struct replay_steps steps = replay_find_steps(job, 3);
+	assert_int_equal(steps.period, 0);
+	assert_int_equal(steps.from, 0);
+	assert_true(steps.n == 1);
+}
+
+static void times_say_how_long_a_step_takes(void **state)
+{
+	(void)state;
+	cycle(8, 32 * MIB, 60);
+	model.timed = true;
+	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
+	struct replay_steps steps = replay_find_steps(job, 4);
+	double ms = replay_step_ms(job, &steps);
+	assert_true(ms > 0.0079 && ms < 0.0081);
+	model.timed = false;
+	assert_true(replay_step_ms(job, &steps) == 0);
+}
+
+static void the_least_of_a_cycle_is_as_counted_by_hand(void **state)
+{
+	struct replay_point points[3];
+	(void)state;
+
+	/*
+	 * Of n in turn with room for k Belady keeps k - 1 and lets the rest pass through one place: of n uses (n - k) / (n -
+	 * 1) miss. Here 8 and 5 of 64 MiB: 3/7 of 8 x 64 MiB.
+	 */
+	cycle(8, 64 * MIB, 100);
+	assert_true(replay_curve(&model, NULL, (uint64_t[]){512 * MIB, 320 * MIB, 128 * MIB}, 3, points));
+	assert_true(points[0].bytes_in == 0 && points[0].bytes_out == 0);
+	double expected = 8.0 * 64 * (double)MIB * 3 / 7;
+	assert_true(points[1].bytes_in > 0.7 * expected && points[1].bytes_in < 1.3 * expected);
+	assert_true(points[2].bytes_in > points[1].bytes_in);
+	assert_int_equal(points[1].over, 0);
+}
+
+static void what_names_more_than_fits_is_counted(void **state)
+{
+	struct replay_point point;
+	(void)state;
+
+	uint32_t two[] = {block(64 * MIB), block(64 * MIB)};
+	for (unsigned i = 0; i < 20; i++)
+		launch(1, 2, two);
+	assert_true(replay_curve(&model, NULL, (uint64_t[]){100 * MIB}, 1, &point));
+	assert_true(point.over > 0);
+}
+
+static void without_submissions_there_is_no_curve(void **state)
+{
+	struct replay_point point;
+	(void)state;
+
+	block(MIB);
+	assert_false(replay_curve(&model, NULL, (uint64_t[]){MIB}, 1, &point));
+}
+
+/* ---- how it is cut ---- */
+
+static void small_allocations_share_a_piece(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 4096; i++)
+		block(512);
+	block(3 * MIB);
+	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
+	assert_int_equal(job->n_pieces, 2);
+	assert_int_equal(job->peak_bytes, 6 * MIB);
+}
+
+static void freed_memory_is_taken_again(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 1000; i++) {
+		uint32_t one = block(300 * MIB), small = block(1000);
+
+		launch(7, 1, &one);
+		assert_true(replay_add_end(&model, one, 0));
+		assert_true(replay_add_end(&model, small, 0));
+	}
+	job = job_new(&model, &(struct job_setting){.budget = (uint64_t)8 << 30});
+	assert_int_equal(job->n_pieces, 4); /* 128 + 128 + 44 MiB, and one for the small ones */
+	assert_int_equal(job->peak_bytes, 302 * MIB);
+}
+
+static void a_job_that_is_too_large_is_refused(void **state)
+{
+	(void)state;
+	/* With so small a budget pieces are of 4 MiB: 4 Mi of them for each block. */
+	block(REPLAY_BYTES_MOST);
+	job = job_new(&model, &(struct job_setting){.budget = 64 * MIB});
+	assert_non_null(job);
+	block(REPLAY_BYTES_MOST);
+	block(REPLAY_BYTES_MOST);
+	job_free(job);
+	job = job_new(&model, &(struct job_setting){.budget = 64 * MIB});
+	assert_null(job);
+}
+
+static void rules_decide_where_memory_lives(void **state)
+{
+	char name[] = "/tmp/replay_run_test.XXXXXX.yaml";
+	struct policy *policy =
+	    policy_of("version: 1\nrules:\n"
+		      "  - {match: {size: \"== 3MiB\"}, use: driver}\n"
+		      "  - {match: {size: \"== 5MiB\"}, use: managed}\n"
+		      "  - {match: {size: \"== 7MiB\"}, use: heap, movable: no, cap: 10MiB, fallback: driver}\n"
+		      "  - {match: {order: \"after 5\"}, use: deny}\n",
+		      name);
+	(void)state;
+
+	block(3 * MIB);
+	block(5 * MIB);
+	block(7 * MIB);
+	block(7 * MIB); /* over the cap: the driver */
+	block(9 * MIB);
+	block(9 * MIB); /* the sixth */
+	job = job_new(&model, &(struct job_setting){.budget = 1 << 30, .policy = policy});
+	assert_non_null(job);
+	const uint32_t kinds[] = {JOB_CHARGE, JOB_NEW, JOB_CHARGE, JOB_NEW, JOB_DENIED};
+	assert_int_equal(job->n_events, 5);
+	for (unsigned i = 0; i < 5; i++)
+		assert_int_equal(job->events[i].kind, kinds[i]);
+	assert_false(job->events[1].movable);
+	assert_true(job->events[3].movable);
+	assert_int_equal(job->elsewhere, 1);
+	assert_int_equal(job->peak_outside, 10 * MIB);
+	assert_int_equal(job->peak_bytes, 28 * MIB);
+	struct run_result result = {0};
+	struct run_setting how = {.mode = POLICY_SPILL_FAST,
+				  .budget = 1 << 30,
+				  .host_budget = 1 << 30,
+				  .costs = run_costs_default(),
+				  .steps = {.n = 1}};
+	run_job(job, &how, &result);
+	assert_int_equal(result.end, RUN_DENIED);
+	assert_int_equal(model.blocks[result.block].order, 6);
+	assert_int_equal(result.rule, 3);
+	policy_free(policy);
+}
+
+/* 64 MiB: what fits is the driver's, what does not is heap memory, and what the driver's pool had once fits again. */
+static void stream_order_fills_the_pools_first_where_the_policy_says_auto(void **state)
+{
+	static const struct {
+		const char *text;
+		uint32_t kinds[5];
+	} rows[] = {
+	    {"async.use: auto\n", {JOB_CHARGE, JOB_NEW, JOB_RELEASE, JOB_CHARGE, JOB_NEW}},
+	    {"async.use: heap\n", {JOB_NEW, JOB_NEW, JOB_GONE, JOB_NEW, JOB_NEW}},
+	    {"async.use: driver\n", {JOB_CHARGE, JOB_CHARGE, JOB_RELEASE, JOB_CHARGE, JOB_CHARGE}},
+	};
+
+	(void)state;
+	uint32_t first = block(40 * MIB);
+	block(40 * MIB);
+	assert_true(replay_add_end(&model, first, 0));
+	block(40 * MIB);
+	block(8 * MIB);
+	for (uint32_t i = 0; i < model.n_blocks; i++)
+		model.blocks[i].api = POLICY_API_ASYNC;
+	for (unsigned row = 0; row < 3; row++) {
+		char name[] = "/tmp/replay_run_test.XXXXXX.yaml";
+		struct policy *policy = policy_of(rows[row].text, name);
+
+		job = job_new(&model, &(struct job_setting){.budget = 64 * MIB, .policy = policy});
+		assert_non_null(job);
+		assert_int_equal(job->n_events, 5);
+		for (unsigned i = 0; i < 5; i++)
+			assert_int_equal(job->events[i].kind, rows[row].kinds[i]);
+		job_free(job);
+		job = NULL;
+		policy_free(policy);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	    TEST(a_step_is_found),
+	    TEST(steps_in_other_memory_are_steps_still),
+	    TEST(a_job_that_does_not_repeat_is_one_step),
+	    TEST(times_say_how_long_a_step_takes),
+	    TEST(the_least_of_a_cycle_is_as_counted_by_hand),
+	    TEST(what_names_more_than_fits_is_counted),
+	    TEST(without_submissions_there_is_no_curve),
+	    TEST(small_allocations_share_a_piece),
+	    TEST(freed_memory_is_taken_again),
+	    TEST(a_job_that_is_too_large_is_refused),
+	    TEST(rules_decide_where_memory_lives),
+	    TEST(stream_order_fills_the_pools_first_where_the_policy_says_auto),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
