@@ -111,6 +111,8 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 	/* Known already, unless the program has kept the handle of a context that was reset. */
 	context_known(row->context, device->ordinal);
 	pool_refresh(device);
+	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE)
+		spill_room_for_new(device, request->bytes);
 	enum sw_status status = heap_alloc_patiently(heap, device, request->bytes, kind, from, &grant);
 	if (status != SW_OK)
 		return status;

@@ -155,6 +155,64 @@ static void run_gap(struct run *run)
 		run_place(run, run->refused[i], PLAN_DEVICE);
 }
 
+/* ---- for new blocks, as gap_order.c has it ---- */
+
+#define MORE_PERIOD 8
+#define MORE_MOST   64
+
+static bool send_out(struct run *run, uint64_t when)
+{
+	uint32_t victim;
+
+	if (plan_victim(run->plan, when, 0, is_spoken_for, run, &victim) != PLAN_FOUND ||
+	    !move_has_room(run, victim, false))
+		return false;
+	move_begin_out(run, victim, true);
+	return true;
+}
+
+static void send_out_for_new(struct run *run)
+{
+	uint64_t now = plan_now(run->plan), period = plan_period(run->plan);
+	uint64_t later = now + (period / MORE_PERIOD < MORE_MOST ? period / MORE_PERIOD : MORE_MOST);
+	uint64_t all = run->room + move_ahead_units(run);
+
+	for (;;) {
+		uint64_t there = move_free(run) + run->out.units;
+
+		if (there < all && run->out.n < MOVES_AT_ONCE && send_out(run, there < run->room ? now : later))
+			continue;
+		if (!run->out.n)
+			break;
+		if (!move_see(run, true) && !map_rest(run))
+			pass_time(run);
+	}
+	while (map_rest(run))
+		;
+}
+
+static void stop_gpu(struct run *run)
+{
+	double idle = run->finish[run->submitted];
+
+	run->now = (idle > run->now ? idle : run->now) + run->costs->gap_us;
+	run->done = run->submitted;
+	run->result->gaps += run->counts;
+}
+
+static void make_room_for_new(struct run *run)
+{
+	uint32_t victim;
+
+	if (plan_victim(run->plan, plan_now(run->plan), 0, NULL, NULL, &victim) == PLAN_FOUND) {
+		stop_gpu(run);
+		send_out_for_new(run);
+		run->cpu = run->now;
+	}
+	run->room = 0;
+	run->room_made = true;
+}
+
 /* Could anything leave for the first wish? Else there is no use in stopping the GPU. */
 static bool is_worth_it(struct run *run)
 {
@@ -170,18 +228,18 @@ bool gap_round(struct run *run)
 	const struct job_event *waiter;
 
 	move_listen(run);
+	if (run->room) {
+		make_room_for_new(run);
+		return true;
+	}
 	waiter = run_waiter(run);
 	if (!waiter)
 		return false;
 	collect(run, waiter);
 	if (is_worth_it(run)) {
 		/* What the GPU has must end first. */
-		double idle = run->finish[run->submitted];
-
-		run->now = (idle > run->now ? idle : run->now) + run->costs->gap_us;
-		run->done = run->submitted;
+		stop_gpu(run);
 		run_gap(run);
-		run->result->gaps += run->counts;
 	}
 	for (unsigned i = run->next_wish; i < run->n_wishes; i++)
 		run_place(run, run->wishes[i], PLAN_HOST);

@@ -63,10 +63,12 @@ struct run {
 	double cpu;     /* when it is ready for that */
 	double *finish; /* by submission, from 1: when the GPU is past it */
 	uint64_t submitted, done;
-	bool asked;    /* the next event is a submission that waits for the mover */
-	bool answered; /* the mover has had its say: it runs with what is where it is */
-	size_t heard;  /* events before this one are known to the plan */
-	size_t tried;  /* events before this one were tried: the mover may hear of them */
+	bool asked;     /* the next event is a submission that waits for the mover */
+	bool answered;  /* the mover has had its say: it runs with what is where it is */
+	uint32_t room;  /* units of a new block that waits for room to be made; 0: none does */
+	bool room_made; /* as far as it can be: that block is placed now */
+	size_t heard;   /* events before this one are known to the plan */
+	size_t tried;   /* events before this one were tried: the mover may hear of them */
 	bool failed;
 	bool starving;     /* somebody waits for memory that is not free yet */
 	bool stalled;      /* nobody waits until the GPU makes progress */

@@ -113,6 +113,22 @@ static bool fits(const struct run *run, uint32_t units)
 	return run->in_use + units + (run->outside + JOB_UNIT - 1) / JOB_UNIT <= run->device_units;
 }
 
+/* As spill_room_for_new() of the library has it. True: it waits for room now. */
+#define NEW_SHARE 4
+static bool waits_for_room(struct run *run, const struct job_event *event)
+{
+	uint64_t units = 0;
+
+	for (uint32_t i = 0; i < event->n; i++)
+		units += run->job->units[run->job->named[event->from + i].piece];
+	if (run->room_made || run->setting->mode != POLICY_SPILL_EXACT || event->place == POLICY_PLACE_HOST ||
+	    !event->movable || !plan_knows(run->plan) || units > run->device_units / NEW_SHARE ||
+	    fits(run, (uint32_t)units))
+		return false;
+	run->room = (uint32_t)units;
+	return true;
+}
+
 /* One piece of a new block. */
 static enum run_end place_piece(struct run *run, uint32_t piece, const struct job_event *event)
 {
@@ -240,8 +256,9 @@ static bool step_memory(struct run *run, const struct job_event *event)
 {
 	switch (event->kind) {
 	case JOB_NEW:
-		if (is_on_its_way(run, event))
+		if (is_on_its_way(run, event) || waits_for_room(run, event))
 			return false;
+		run->room_made = false;
 		appear(run, event);
 		break;
 	case JOB_GONE:
@@ -311,7 +328,7 @@ double run_next(const struct run *run)
 		earlier(&at, run->out.at[run->out.head].end, run->now);
 	if (run->done < run->submitted)
 		earlier(&at, run->finish[run->done + 1], run->now);
-	if (run->next < run->job->n_events && !run_waiter(run))
+	if (run->next < run->job->n_events && !run_waiter(run) && !run->room)
 		earlier(&at, run->cpu, run->now);
 	return at;
 }

@@ -210,14 +210,12 @@ static bool is_spoken_for(void *argument, uint32_t piece)
 
 /* ---- moving ---- */
 
-/* Send one piece out for a wish. False: nothing can go for it. */
-static bool make_room(struct engine *engine, const struct wish *wish)
+bool gap_send_out(struct engine *engine, uint64_t when, unsigned units)
 {
-	unsigned units = engine->arena->states[wish->piece].units_of_piece;
 	uint32_t victim;
 
 	for (;;) {
-		if (plan_victim(engine->plan, wish->when, units, is_spoken_for, engine, &victim) != PLAN_FOUND)
+		if (plan_victim(engine->plan, when, units, is_spoken_for, engine, &victim) != PLAN_FOUND)
 			return false;
 		if (move_begin(engine, victim, CHUNK_HOST, true) == MOVE_BEGUN)
 			return true;
@@ -228,6 +226,20 @@ static bool make_room(struct engine *engine, const struct wish *wish)
 			return false;
 		engine->refused[engine->n_refused++] = victim;
 	}
+}
+
+/* Send one piece out for a wish. False: nothing can go for it. */
+static bool make_room(struct engine *engine, const struct wish *wish)
+{
+	return gap_send_out(engine, wish->when, engine->arena->states[wish->piece].units_of_piece);
+}
+
+/* The victims that did not go may be chosen again. */
+static void forgive_refused(struct engine *engine)
+{
+	for (unsigned i = 0; i < engine->n_refused; i++)
+		move_tell_plan(engine, engine->refused[i]);
+	engine->n_refused = 0;
 }
 
 /* One wish, as far as it can go now. True: the wish is over, begun or not. */
@@ -285,11 +297,11 @@ void gap_finish(struct engine *engine)
 			gap_nap(engine);
 	while (rest_map(engine))
 		;
+	forgive_refused(engine);
 }
 
 static void grant_all(struct engine *engine, struct wishes *wishes)
 {
-	engine->n_refused = 0;
 	while (wishes->next < wishes->n && !atomic_load(&engine->dead)) {
 		choose_leave(engine, true);
 		while (wishes->next < wishes->n && grant(engine, &wishes->at[wishes->next]))
@@ -299,8 +311,6 @@ static void grant_all(struct engine *engine, struct wishes *wishes)
 			gap_nap(engine);
 	}
 	gap_finish(engine);
-	for (unsigned i = 0; i < engine->n_refused; i++)
-		move_tell_plan(engine, engine->refused[i]);
 }
 
 static void forget(struct engine *engine, struct wishes *wishes)

@@ -40,6 +40,7 @@ enum engine_order {
 	ORDER_SUSPEND, /* everything to the host, and the gate stays closed */
 	ORDER_RESUME,
 	ORDER_ROOM, /* give device memory back to the driver */
+	ORDER_NEW,  /* make room for a new block */
 	ORDER_PARK, /* its context is about to end: finish what is under way and let go of it */
 };
 
@@ -110,7 +111,8 @@ struct engine {
 
 	struct mark everything;
 	_Atomic bool hungry, dead;
-	_Atomic bool telling; /* why fast stopped the job (stop.c); the process does not end in the midst of it */
+	_Atomic bool makes_room; /* for new blocks, if it is asked to (ORDER_NEW) */
+	_Atomic bool telling;    /* why fast stopped the job (stop.c); the process does not end in the midst of it */
 
 	pthread_t thread;
 	bool has_thread, ended;
@@ -307,7 +309,12 @@ void gap_open(struct engine *engine);
 /* Or it ends, and the gate stays closed until gap_resume(); it opens when no engine is suspended any more. */
 void gap_keep_closed(struct engine *engine);
 void gap_resume(struct engine *engine);
-/* In a gap: until a copy is expected to have ended; what is under way ends, and all of it is mapped. */
+/*
+ * In a gap: send one piece out for what is needed at `when`, of so many units rather than others; false: nothing can go.
+ * True and nothing has begun: there is no room for it before what is under way has ended.
+ */
+bool gap_send_out(struct engine *engine, uint64_t when, unsigned units);
+/* Until a copy is expected to have ended; what is under way ends, and all of it is mapped. */
 void gap_nap(const struct engine *engine);
 void gap_finish(struct engine *engine);
 
@@ -315,5 +322,7 @@ void gap_finish(struct engine *engine);
 /* Everything out; the gate stays closed. */
 enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes);
 enum sw_status gap_make_room(struct engine *engine, uint64_t bytes);
+/* Room for a new block, and for more to come. BUSY: not now, or nothing can go for it. */
+enum sw_status gap_room_for_new(struct engine *engine, uint64_t bytes);
 
 #endif

@@ -113,6 +113,8 @@ static enum sw_status obey(struct engine *engine, enum engine_order order, uint6
 		trial_init(&engine->trial);
 		return status;
 	}
+	case ORDER_NEW:
+		return gap_room_for_new(engine, *bytes);
 	case ORDER_PARK:
 		if (engine->context == engine->order_context)
 			link_close(engine);
@@ -305,6 +307,8 @@ static bool work(struct engine *engine)
 	if (!any && rest_is_due(engine))
 		any = rest_map(engine);
 	atomic_store_explicit(&engine->hungry, wants_proofs(engine), memory_order_relaxed);
+	atomic_store_explicit(&engine->makes_room, engine->exact && plan_knows(engine->plan) && choose_may_move(engine),
+			      memory_order_relaxed);
 	return any;
 }
 

@@ -18,6 +18,8 @@
 #define BETWEEN_NS    50000000 /* between tries submissions go on: the device may wait for one of them */
 #define ROOM_MS       2000
 #define ROOM_EVERY_NS 100000000
+#define NEW_MS        500
+#define NEW_SHARE     4 /* larger ones, as parts of the budget, are made where there is room */
 #define STOP_MS       500
 #define TELL_MS       2000 /* at the end, for words that are being written, on a machine that has no time for them */
 
@@ -76,6 +78,17 @@ bool spill_make_room(struct device *device, uint64_t bytes)
 		spill_pressure(device);
 	struct engine *engine = engine_of(device);
 	return engine && engine_ask(engine, ORDER_ROOM, NULL, bytes, ROOM_MS, &moved) == SW_OK && moved;
+}
+
+void spill_room_for_new(struct device *device, uint64_t bytes)
+{
+	struct engine *engine = engine_of(device);
+
+	if (!engine || !atomic_load_explicit(&engine->makes_room, memory_order_relaxed) || atomic_load(&engine->dead) ||
+	    bytes > atomic_load(&device->budget.limit) / NEW_SHARE ||
+	    heap_free_bytes(engine->heap, CHUNK_DEVICE) >= bytes)
+		return;
+	engine_ask(engine, ORDER_NEW, NULL, bytes, NEW_MS, NULL);
 }
 
 void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)

@@ -17,6 +17,12 @@ void spill_pressure(struct device *device);
 bool spill_make_room(struct device *device, uint64_t bytes);
 
 /*
+ * A new block of so many bytes is about to be made, on the device as far as there is room: in `exact`, when what the
+ * program does next is known, room is made if there is not enough. May wait for the device, for a bounded time.
+ */
+void spill_room_for_new(struct device *device, uint64_t bytes);
+
+/*
  * The program no longer needs these bytes, which lie in one block of the device's heap: what is wholly covered need not be
  * copied when it changes places. Without effect where nothing moves.
  */

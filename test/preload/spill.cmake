@@ -62,6 +62,9 @@ spill_mode_test(surprise_test)
 
 spill_mode_test(first_test own_help.c)
 
+# ---- what is made while nothing is free ----
+spillway_preload_test(new_block_test SOURCES new_block_test.c scene.c child.c)
+
 # ---- how far a pointer reaches ----
 spill_mode_test(reach_test)
 spill_mode_test(gather_test)

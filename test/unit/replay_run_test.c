@@ -150,6 +150,37 @@ static void memory_that_must_not_move_stays(void **state)
 	policy_free(policy);
 }
 
+/* A step makes all it needs beside 16 blocks that are kept, uses what it made twice, and frees it. */
+static void make_anew(unsigned times)
+{
+	uint32_t kept[16], made[8];
+
+	for (unsigned i = 0; i < 16; i++)
+		kept[i] = block(32 * MIB);
+	for (unsigned t = 0; t < times; t++) {
+		for (unsigned i = 0; i < 8; i++) {
+			made[i] = block(32 * MIB);
+			launch(1, 2, (uint32_t[]){made[i], kept[i]});
+		}
+		for (unsigned i = 8; i-- > 0;) {
+			launch(2, 2, (uint32_t[]){made[i], kept[8 + i]});
+			assert_true(replay_add_end(&model, made[i], 0));
+		}
+	}
+}
+
+/* Nothing of it is worth being copied in: in `exact` room is made for it first. */
+static void what_is_made_in_each_step_begins_on_the_device(void **state)
+{
+	(void)state;
+	make_anew(60);
+	struct run_result result = run(POLICY_SPILL_EXACT, 512 * MIB, (uint64_t)4 << 30, 100);
+	assert_int_equal(result.end, RUN_DONE);
+	print_message("%.0f MiB in, %.0f out, %.1f gaps a step\n", result.bytes_in / MIB, result.bytes_out / MIB,
+		      result.gaps);
+	assert_true(result.bytes_out > 0 && result.bytes_in <= result.bytes_out);
+}
+
 static void a_budget_smaller_than_one_submission_still_ends(void **state)
 {
 	(void)state;
@@ -264,6 +295,7 @@ int main(void)
 	    TEST(what_lies_on_the_host_is_read_over_the_link_in_static),
 	    TEST(the_allocation_that_does_not_fit_is_named),
 	    TEST(memory_that_must_not_move_stays),
+	    TEST(what_is_made_in_each_step_begins_on_the_device),
 	    TEST(a_budget_smaller_than_one_submission_still_ends),
 	    TEST(any_job_ends_within_its_budgets_and_always_alike),
 	    TEST(a_job_ends_whose_mover_listened_for_too_long),
