@@ -53,6 +53,20 @@ struct predict_share {
 };
 #define SHARE_NAME 256
 
+/*
+ * What one of the latest submissions names, made when it is first asked for: it does not change, and is compared with
+ * many others. The names that count are found by piece in an open table of their numbers, from 1 on; 0: free.
+ */
+struct latest {
+	uint64_t position;
+	uint64_t named;   /* what all of them count */
+	uint32_t counted; /* bits: those that were named before */
+	unsigned n;
+	uint32_t piece[PREDICT_NAMES], age[PREDICT_NAMES];
+	uint8_t table[2 * PREDICT_NAMES];
+};
+#define PREDICT_LATEST 64 /* twice SHARE_COMPARED: each time one may be passed over */
+
 struct predict {
 	struct entry *entries; /* position p at p & (n_entries - 1); the one after the latest holds its first slot */
 	struct slot *slots;
@@ -76,6 +90,7 @@ struct predict {
 	struct predict_share share; /* of what was named lately; fading */
 	bool believed;
 	uint32_t credit;
+	struct latest latest[PREDICT_LATEST]; /* by position, as far as they were looked at */
 };
 
 static inline struct entry *predict_entry(const struct predict *predict, uint64_t position)
@@ -129,22 +144,26 @@ void place_follow(struct predict *predict);
 
 /* Enough to be believed; or to go on being. */
 bool share_is_good(const struct predict_share *share, bool believed);
-/* For how many submissions a piece had not been named. 0: it never was, so nothing could foretell it. */
-uint64_t share_age(const struct slot *slot, uint64_t position);
-/* What it counts. */
+/* What a piece counts that had not been named for so many submissions. */
 uint64_t share_weight(uint64_t age);
+/* What the submission at one of the latest PREDICT_LATEST positions names. */
+const struct latest *share_latest(struct predict *predict, uint64_t position);
 /* Add what the submission at `latest` names, and what of it the one at `place` foretells (PREDICT_NONE: nothing). */
-void share_add(const struct predict *predict, uint64_t place, uint64_t latest, struct predict_share *share);
-/*
- * Of the latest submissions, if the last of them corresponds to `place`. *ret_same: for how many the functions are the
- * same, too.
- */
-struct predict_share share_of(const struct predict *predict, uint64_t place, unsigned *ret_same);
+void share_add(struct predict *predict, uint64_t place, uint64_t latest, struct predict_share *share);
+
+/* Which submissions correspond if the latest corresponds to a place, that pair first. */
+struct share_pairs {
+	uint64_t place[SHARE_COMPARED], latest[SHARE_COMPARED];
+	unsigned n, same; /* same: the functions are, too */
+};
+void share_pair(const struct predict *predict, uint64_t place, struct share_pairs *ret_pairs);
+/* Of all pairs; `chance` remains 0 where it is not asked for. */
+struct predict_share share_of(struct predict *predict, const struct share_pairs *pairs, bool chance);
 
 /* ---- predict_vote.c ---- */
 #define VOTE_ELECTED 4
 #define VOTE_APART   8 /* submissions: closer together than that they are one */
 /* How long ago the program may have been in the same phase: at most VOTE_ELECTED distances, the likeliest first. */
-unsigned vote_elect(const struct predict *predict, uint64_t *ret_distances);
+unsigned vote_elect(struct predict *predict, uint64_t *ret_distances);
 
 #endif

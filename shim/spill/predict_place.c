@@ -98,7 +98,6 @@ static void judge_exact(struct predict *predict)
 
 struct place {
 	uint64_t at, past, worth;
-	struct predict_share share;
 };
 
 struct places {
@@ -177,13 +176,44 @@ static void add_near(struct predict *predict, struct places *places, uint64_t he
 
 /* ---- choosing a place ---- */
 
-/* That pieces were foretold is chance where the work is another. */
-static void compare(const struct predict *predict, struct place *place)
+/* Of those worth about the most one is taken. */
+static bool is_about(uint64_t worth, uint64_t most)
 {
-	unsigned same;
+	return 8 * worth >= 7 * most;
+}
 
-	place->share = share_of(predict, place->at, &same);
-	place->worth = place->share.named ? WORTH_ONE * (same + 1) * place->share.foreseen / place->share.named : 0;
+/* That pieces were foretold is chance where the work is another. Of what cannot be worth about `most` the rest is not asked. */
+static void compare(struct predict *predict, struct place *place, uint64_t most)
+{
+	struct share_pairs pairs;
+
+	share_pair(predict, place->at, &pairs);
+	uint64_t worth = WORTH_ONE * (pairs.same + 1); /* if all of it was */
+	place->worth = 0;
+	if (!is_about(worth, most))
+		return;
+	struct predict_share share = share_of(predict, &pairs, false);
+	if (share.named)
+		place->worth = worth * share.foreseen / share.named;
+}
+
+/* How much a place would have foretold of what was named lately. */
+static struct predict_share share_at(struct predict *predict, uint64_t place)
+{
+	struct share_pairs pairs;
+
+	share_pair(predict, place, &pairs);
+	return share_of(predict, &pairs, true);
+}
+
+static bool is_good(struct predict *predict, const struct place *place)
+{
+	struct predict_share share;
+
+	if (place->past >= WORTH_LEAST)
+		return true;
+	share = share_at(predict, place->at);
+	return share_is_good(&share, false);
 }
 
 static void collect(struct predict *predict, struct places *places)
@@ -216,7 +246,7 @@ static struct place look_at_present(struct predict *predict)
 	if (predict->at == PREDICT_NONE || predict->held)
 		return present;
 	present = (struct place){.at = predict->at, .past = common_past(predict, predict->at) + BETTER_BY};
-	compare(predict, &present);
+	compare(predict, &present, 0);
 	present.worth += present.worth / 8;
 	return present;
 }
@@ -231,18 +261,18 @@ static uint64_t best_place(struct predict *predict)
 
 	collect(predict, &places);
 	for (unsigned i = 0; i < places.n; i++) {
-		compare(predict, &places.of[i]);
+		compare(predict, &places.of[i], most);
 		if (places.of[i].worth > most)
 			most = places.of[i].worth;
 	}
 	uint32_t cost = COMPARE_COST * (places.n + 1);
 	predict->credit = predict->credit > cost ? predict->credit - cost : 0;
-	if (present.at != PREDICT_NONE && 8 * present.worth >= 7 * most)
+	if (present.at != PREDICT_NONE && is_about(present.worth, most))
 		best = &present;
 	for (unsigned i = 0; i < places.n; i++) {
 		const struct place *place = &places.of[i];
 
-		if (8 * place->worth < 7 * most || (place->past < WORTH_LEAST && !share_is_good(&place->share, false)))
+		if (!is_about(place->worth, most) || !is_good(predict, place))
 			continue;
 		if (!best || place->past > best->past ||
 		    (place->past == best->past && best != &present && place->at > best->at))
@@ -254,8 +284,7 @@ static uint64_t best_place(struct predict *predict)
 /* Take a place. How far it can be believed, the common past says. */
 static void settle(struct predict *predict, uint64_t place)
 {
-	unsigned same;
-	struct predict_share share = share_of(predict, place, &same);
+	struct predict_share share = share_at(predict, place);
 
 	predict->at = place;
 	predict->held = predict->soft = 0;
@@ -306,7 +335,7 @@ static void reconsider(struct predict *predict)
 }
 
 /* By functions: what came may have stood for what was foreseen, or been inserted, or a little was left out. */
-static uint64_t soft_place(const struct predict *predict)
+static uint64_t soft_place(struct predict *predict)
 {
 	uint64_t insert = predict->at + 1, other = predict->at + 1 + predict->held;
 	bool is_insert = predict_same_function(predict, insert, predict->now);
@@ -329,7 +358,7 @@ static uint64_t soft_place(const struct predict *predict)
 }
 
 /* After a few submissions that did not fit: on from where we stand, or a little further? */
-static uint64_t near_place(const struct predict *predict)
+static uint64_t near_place(struct predict *predict)
 {
 	uint64_t end = predict->at + NEAR < predict->now ? predict->at + NEAR : predict->now;
 

@@ -7,6 +7,8 @@
  */
 #include "shim/spill/predict_inside.h"
 
+#include <string.h>
+
 #define SHARE_ON  5    /* this part foreseen is enough to believe in a place, */
 #define SHARE_OFF 10   /* and this to go on believing in it */
 #define ELSEWHERE 37   /* submissions */
@@ -23,81 +25,132 @@ bool share_is_good(const struct predict_share *share, bool believed)
 			: SHARE_ON * share->foreseen >= share->named && share->foreseen >= 4 * share->chance;
 }
 
-uint64_t share_age(const struct slot *slot, uint64_t position)
-{
-	return slot->before ? (uint32_t)position - slot->before : 0;
-}
-
 uint64_t share_weight(uint64_t age)
 {
 	return age < AGE_MOST ? age : AGE_MOST;
 }
 
-/* About as long ago as in the place of it, there: other memory, but it was used for the same. */
-static bool is_alike(uint64_t was, uint64_t is)
+/* For how many submissions a piece had not been named. 0: it never was, so nothing could foretell it. */
+static uint32_t age_of(const struct slot *slot, uint64_t position)
 {
-	uint64_t apart = was > is ? was - is : is - was;
+	return slot->before ? (uint32_t)position - slot->before : 0;
+}
+
+/* About as long ago as in the place of it, there: other memory, but it was used for the same. */
+static bool is_alike(uint32_t was, uint32_t is)
+{
+	uint32_t apart = was > is ? was - is : is - was;
 
 	return was && apart <= is / AGE_SHARE;
 }
 
-/* A submission that the latest one may correspond to, as far as it names anything. */
-struct then {
-	uint64_t place, from;
-	unsigned n;
-};
+/* ---- the latest ---- */
 
-static struct then look_at(const struct predict *predict, uint64_t place)
+#define TABLE (2 * PREDICT_NAMES)
+
+static unsigned table_first(uint32_t piece)
 {
-	struct then then = {.place = place};
-
-	if (place != PREDICT_NONE)
-		then.n = predict_names(predict, place, &then.from);
-	return then;
+	return (piece * UINT32_C(0x9e3779b1) >> 16) % TABLE;
 }
 
-/* What it tells of the i-th of n names, which had not been named for `ago`. */
-static uint64_t told(const struct predict *predict, const struct then *then, uint64_t latest, const struct slot *slot,
-		     unsigned i, unsigned n, uint64_t ago)
+static void table_add(struct latest *latest, unsigned i)
 {
-	uint64_t most = latest - then->place;
+	unsigned at = table_first(latest->piece[i]);
 
-	if (!then->n)
-		return 0;
-	if (predict_find_name(predict, then->from, then->n, slot->piece) < then->n)
-		return share_weight(ago);
-	if (!is_alike(share_age(predict_slot(predict, then->from + i * then->n / n), then->place), ago))
-		return 0;
-	return share_weight(ago < most ? ago : most);
+	while (latest->table[at])
+		at = (at + 1) % TABLE;
+	latest->table[at] = (uint8_t)(i + 1);
 }
 
-/* Somewhere else, where all that is foretold is chance. */
-static uint64_t elsewhere(const struct predict *predict, uint64_t place)
+/* A bit for the name that is this piece; 0: none is. */
+static uint32_t table_find(const struct latest *latest, uint32_t piece)
 {
-	if (place == PREDICT_NONE || place < predict->oldest + ELSEWHERE)
-		return PREDICT_NONE;
-	return place - ELSEWHERE;
+	for (unsigned at = table_first(piece); latest->table[at]; at = (at + 1) % TABLE)
+		if (latest->piece[latest->table[at] - 1] == piece)
+			return UINT32_C(1) << (latest->table[at] - 1);
+	return 0;
 }
 
-void share_add(const struct predict *predict, uint64_t place, uint64_t latest, struct predict_share *share)
+const struct latest *share_latest(struct predict *predict, uint64_t position)
 {
-	struct then then = look_at(predict, place), other = look_at(predict, elsewhere(predict, place));
+	struct latest *latest = &predict->latest[position % PREDICT_LATEST];
 	uint64_t from;
-	unsigned n = predict_names(predict, latest, &from);
 
-	for (unsigned i = 0; i < n; i++) {
+	if (latest->position == position)
+		return latest;
+	latest->position = position;
+	latest->named = latest->counted = 0;
+	latest->n = predict_names(predict, position, &from);
+	memset(latest->table, 0, sizeof(latest->table));
+	for (unsigned i = 0; i < latest->n; i++) {
 		const struct slot *slot = predict_slot(predict, from + i);
-		uint64_t ago = share_age(slot, latest);
 
-		if (!ago)
+		latest->piece[i] = slot->piece;
+		latest->age[i] = age_of(slot, position);
+		if (!latest->age[i])
 			continue;
-		uint64_t foreseen = told(predict, &then, latest, slot, i, n, ago);
-		share->named += share_weight(ago);
-		share->foreseen += foreseen;
-		share->n += foreseen ? SHARE_NAME : 0;
-		share->chance += told(predict, &other, latest, slot, i, n, ago);
+		latest->named += share_weight(latest->age[i]);
+		latest->counted |= UINT32_C(1) << i;
+		table_add(latest, i);
 	}
+	return latest;
 }
+
+/* ---- what is told of it ---- */
+
+/* What a place foretells of the latest, and of how many names. What had another in its place foretells of that. */
+static uint64_t told(const struct predict *predict, uint64_t place, const struct latest *latest, unsigned *ret_n)
+{
+	uint64_t from, most = latest->position - place, sum = 0;
+	unsigned n = predict_names(predict, place, &from);
+	uint32_t named = 0;
+
+	*ret_n = 0;
+	for (unsigned i = 0; i < n; i++)
+		named |= table_find(latest, predict_slot(predict, from + i)->piece);
+	for (uint32_t left = n ? latest->counted : 0; left; left &= left - 1) {
+		unsigned i = (unsigned)__builtin_ctz(left);
+		uint32_t age = latest->age[i];
+
+		if (named >> i & 1)
+			sum += share_weight(age);
+		else if (is_alike(age_of(predict_slot(predict, from + i * n / latest->n), place), age))
+			sum += share_weight(age < most ? age : most);
+		else
+			continue;
+		++*ret_n;
+	}
+	return sum;
+}
+
+/* What it tells somewhere else, where all that is foretold is chance. */
+static uint64_t by_chance(const struct predict *predict, uint64_t place, const struct latest *latest)
+{
+	unsigned n;
+
+	return place < predict->oldest + ELSEWHERE ? 0 : told(predict, place - ELSEWHERE, latest, &n);
+}
+
+static void add(struct predict *predict, uint64_t place, uint64_t position, bool chance, struct predict_share *share)
+{
+	const struct latest *latest = share_latest(predict, position);
+	unsigned n;
+
+	share->named += latest->named;
+	if (place == PREDICT_NONE)
+		return;
+	share->foreseen += told(predict, place, latest, &n);
+	share->n += (uint64_t)n * SHARE_NAME;
+	if (chance)
+		share->chance += by_chance(predict, place, latest);
+}
+
+void share_add(struct predict *predict, uint64_t place, uint64_t latest, struct predict_share *share)
+{
+	add(predict, place, latest, true, share);
+}
+
+/* ---- many of them ---- */
 
 /* The pair before: the same functions as far as one that is missing on either side allows. False: there is none. */
 static bool step_back(const struct predict *predict, uint64_t *place, uint64_t *latest)
@@ -114,16 +167,25 @@ static bool step_back(const struct predict *predict, uint64_t *place, uint64_t *
 	return true;
 }
 
-struct predict_share share_of(const struct predict *predict, uint64_t place, unsigned *ret_same)
+void share_pair(const struct predict *predict, uint64_t place, struct share_pairs *ret_pairs)
 {
-	struct predict_share share = {0};
 	uint64_t latest = predict->now;
 	unsigned n = 0;
 
-	*ret_same = 0;
+	ret_pairs->same = 0;
 	do {
-		share_add(predict, place, latest, &share);
-		*ret_same += predict_same_function(predict, place, latest);
+		ret_pairs->place[n] = place;
+		ret_pairs->latest[n] = latest;
+		ret_pairs->same += predict_same_function(predict, place, latest);
 	} while (++n < SHARE_COMPARED && step_back(predict, &place, &latest));
+	ret_pairs->n = n;
+}
+
+struct predict_share share_of(struct predict *predict, const struct share_pairs *pairs, bool chance)
+{
+	struct predict_share share = {0};
+
+	for (unsigned i = 0; i < pairs->n; i++)
+		add(predict, pairs->place[i], pairs->latest[i], chance, &share);
 	return share;
 }

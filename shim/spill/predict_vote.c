@@ -41,48 +41,54 @@ static uint64_t named_before(const struct predict *predict, uint64_t position, u
 	return before >= predict->oldest && before < position ? before : 0;
 }
 
-static void ask(const struct predict *predict, struct bin *bins, uint64_t position, const struct slot *voter)
+static void ask(const struct predict *predict, struct bin *bins, uint64_t position, uint32_t piece, uint64_t age)
 {
-	uint64_t ago = share_age(voter, position), place = position;
+	uint64_t place = position;
 
-	for (unsigned i = 0; i < VOTES_EACH && (place = named_before(predict, place, voter->piece)); i++)
-		if (position - place >= ago)
-			vote(bins, position - place, share_weight(ago));
+	for (unsigned i = 0; i < VOTES_EACH && (place = named_before(predict, place, piece)); i++)
+		if (position - place >= age)
+			vote(bins, position - place, share_weight(age));
 }
 
-unsigned vote_elect(const struct predict *predict, uint64_t *ret_distances)
+/* Those of the latest submissions' names are asked that count more than the average. */
+static void ask_latest(struct predict *predict, struct bin *bins)
 {
-	struct bin bins[BINS] = {{0}};
-	struct predict_share sum = {0};
-	uint64_t from, n_named = 0, voters = 0;
-	unsigned n_elected = 0;
+	uint64_t named = 0, n_named = 0, voters = 0;
 
 	for (unsigned i = 0; i < SHARE_COMPARED && predict->now >= predict->oldest + i; i++) {
-		share_add(predict, PREDICT_NONE, predict->now - i, &sum);
-		n_named += predict_names(predict, predict->now - i, &from);
+		const struct latest *latest = share_latest(predict, predict->now - i);
+
+		named += latest->named;
+		n_named += latest->n;
 	}
 	for (unsigned i = 0; i < SHARE_COMPARED && predict->now >= predict->oldest + i; i++) {
-		unsigned n = predict_names(predict, predict->now - i, &from);
+		const struct latest *latest = share_latest(predict, predict->now - i);
 
-		for (unsigned k = 0; k < n && voters < VOTERS; k++) {
-			const struct slot *slot = predict_slot(predict, from + k);
-
-			if (share_weight(share_age(slot, predict->now - i)) * n_named <= sum.named)
+		for (unsigned k = 0; k < latest->n && voters < VOTERS; k++) {
+			if (share_weight(latest->age[k]) * n_named <= named)
 				continue;
-			ask(predict, bins, predict->now - i, slot);
+			ask(predict, bins, latest->position, latest->piece[k], latest->age[k]);
 			voters++;
 		}
 	}
-	while (n_elected < VOTE_ELECTED) {
-		struct bin *most = &bins[0];
+}
 
-		for (unsigned i = 1; i < BINS; i++)
-			if (bins[i].votes > most->votes)
-				most = &bins[i];
-		if (!most->votes)
-			break;
-		ret_distances[n_elected++] = most->distance;
-		most->votes = 0;
+unsigned vote_elect(struct predict *predict, uint64_t *ret_distances)
+{
+	struct bin bins[BINS] = {{0}};
+	const struct bin *most[VOTE_ELECTED + 1];
+	unsigned n = 0;
+
+	ask_latest(predict, bins);
+	for (const struct bin *bin = bins; bin < bins + BINS; bin++) {
+		unsigned at = n;
+
+		for (; bin->votes && at && most[at - 1]->votes < bin->votes; at--)
+			most[at] = most[at - 1];
+		most[at] = bin;
+		n += bin->votes && n < VOTE_ELECTED;
 	}
-	return n_elected;
+	for (unsigned i = 0; i < n; i++)
+		ret_distances[i] = most[i]->distance;
+	return n;
 }
