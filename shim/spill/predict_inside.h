@@ -15,7 +15,9 @@
 #define PREDICT_LEAF   1024u
 #define PREDICT_LEAVES (PLAN_PIECES / PREDICT_LEAF)
 
-#define PREDICT_NAMES 32 /* of one submission that are compared */
+#define PREDICT_NAMES 32 /* of one submission that are compared, */
+#define PREDICT_LANE  4  /* so many at once */
+typedef uint32_t predict_lane __attribute__((vector_size(PREDICT_LANE * sizeof(uint32_t))));
 
 #define GRAM_TOKENS    8
 #define GRAM_FUNCTIONS 16
@@ -55,15 +57,14 @@ struct predict_share {
 
 /*
  * What one of the latest submissions names, made when it is first asked for: it does not change, and is compared with
- * many others. The names that count are found by piece in an open table of their numbers, from 1 on; 0: free.
+ * many others.
  */
 struct latest {
 	uint64_t position;
-	uint64_t named;   /* what all of them count */
-	uint32_t counted; /* bits: those that were named before */
+	uint64_t named; /* what all of them count */
 	unsigned n;
-	uint32_t piece[PREDICT_NAMES], age[PREDICT_NAMES];
-	uint8_t table[2 * PREDICT_NAMES];
+	predict_lane piece[PREDICT_NAMES / PREDICT_LANE];
+	uint32_t age[PREDICT_NAMES]; /* for how many submissions it had not been named; 0: it never was */
 };
 #define PREDICT_LATEST 64 /* twice SHARE_COMPARED: each time one may be passed over */
 

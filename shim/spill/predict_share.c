@@ -36,40 +36,7 @@ static uint32_t age_of(const struct slot *slot, uint64_t position)
 	return slot->before ? (uint32_t)position - slot->before : 0;
 }
 
-/* About as long ago as in the place of it, there: other memory, but it was used for the same. */
-static bool is_alike(uint32_t was, uint32_t is)
-{
-	uint32_t apart = was > is ? was - is : is - was;
-
-	return was && apart <= is / AGE_SHARE;
-}
-
 /* ---- the latest ---- */
-
-#define TABLE (2 * PREDICT_NAMES)
-
-static unsigned table_first(uint32_t piece)
-{
-	return (piece * UINT32_C(0x9e3779b1) >> 16) % TABLE;
-}
-
-static void table_add(struct latest *latest, unsigned i)
-{
-	unsigned at = table_first(latest->piece[i]);
-
-	while (latest->table[at])
-		at = (at + 1) % TABLE;
-	latest->table[at] = (uint8_t)(i + 1);
-}
-
-/* A bit for the name that is this piece; 0: none is. */
-static uint32_t table_find(const struct latest *latest, uint32_t piece)
-{
-	for (unsigned at = table_first(piece); latest->table[at]; at = (at + 1) % TABLE)
-		if (latest->piece[latest->table[at] - 1] == piece)
-			return UINT32_C(1) << (latest->table[at] - 1);
-	return 0;
-}
 
 const struct latest *share_latest(struct predict *predict, uint64_t position)
 {
@@ -79,46 +46,76 @@ const struct latest *share_latest(struct predict *predict, uint64_t position)
 	if (latest->position == position)
 		return latest;
 	latest->position = position;
-	latest->named = latest->counted = 0;
+	latest->named = 0;
 	latest->n = predict_names(predict, position, &from);
-	memset(latest->table, 0, sizeof(latest->table));
 	for (unsigned i = 0; i < latest->n; i++) {
 		const struct slot *slot = predict_slot(predict, from + i);
 
-		latest->piece[i] = slot->piece;
+		latest->piece[i / PREDICT_LANE][i % PREDICT_LANE] = slot->piece;
 		latest->age[i] = age_of(slot, position);
-		if (!latest->age[i])
-			continue;
 		latest->named += share_weight(latest->age[i]);
-		latest->counted |= UINT32_C(1) << i;
-		table_add(latest, i);
 	}
 	return latest;
 }
 
 /* ---- what is told of it ---- */
 
-/* What a place foretells of the latest, and of how many names. What had another in its place foretells of that. */
+/*
+ * Whether a name is there too, or of what age the one in its place is, nothing can guess: what follows does without
+ * branches, which would be taken wrongly half of the time.
+ */
+
+/* Which of the latest's names are among those: all bits, or none. */
+static void match(const struct latest *latest, const uint32_t *names, unsigned n, predict_lane *ret_hits)
+{
+	for (unsigned i = 0; i * PREDICT_LANE < latest->n; i += 2) {
+		predict_lane these = latest->piece[i], those = latest->piece[i + 1], hits = {0}, more = {0};
+
+		for (unsigned k = 0; k < n; k++) {
+			hits |= (predict_lane)(these == names[k]);
+			more |= (predict_lane)(those == names[k]);
+		}
+		ret_hits[i] = hits;
+		ret_hits[i + 1] = more;
+	}
+}
+
+/* What a name counts whose place is taken by one of the age `was`: other memory, but used for the same as long ago. */
+static uint32_t in_place(uint32_t was, uint32_t age, uint32_t most)
+{
+	uint32_t apart = was > age ? was - age : age - was, less = age < most ? age : most;
+
+	return less & -(uint32_t)((was != 0) & (apart <= age / AGE_SHARE));
+}
+
+/* What a place foretells of the latest, and of how many names. */
 static uint64_t told(const struct predict *predict, uint64_t place, const struct latest *latest, unsigned *ret_n)
 {
-	uint64_t from, most = latest->position - place, sum = 0;
-	unsigned n = predict_names(predict, place, &from);
-	uint32_t named = 0;
+	uint32_t names[PREDICT_NAMES], ages[PREDICT_NAMES], most = (uint32_t)(latest->position - place);
+	predict_lane hits[PREDICT_NAMES / PREDICT_LANE];
+	uint64_t from, sum = 0;
+	unsigned n = predict_names(predict, place, &from), at = 0, rest = 0;
 
 	*ret_n = 0;
-	for (unsigned i = 0; i < n; i++)
-		named |= table_find(latest, predict_slot(predict, from + i)->piece);
-	for (uint32_t left = n ? latest->counted : 0; left; left &= left - 1) {
-		unsigned i = (unsigned)__builtin_ctz(left);
-		uint32_t age = latest->age[i];
+	if (!n || !latest->n)
+		return 0;
+	for (unsigned i = 0; i < n; i++) {
+		const struct slot *slot = predict_slot(predict, from + i);
 
-		if (named >> i & 1)
-			sum += share_weight(age);
-		else if (is_alike(age_of(predict_slot(predict, from + i * n / latest->n), place), age))
-			sum += share_weight(age < most ? age : most);
-		else
-			continue;
-		++*ret_n;
+		names[i] = slot->piece;
+		ages[i] = age_of(slot, place);
+	}
+	match(latest, names, n, hits);
+	/* at: i * n / latest->n */
+	for (unsigned i = 0, each = n / latest->n, over = n % latest->n; i < latest->n; i++) {
+		uint32_t hit = hits[i / PREDICT_LANE][i % PREDICT_LANE];
+		uint32_t age = (latest->age[i] & hit) | (in_place(ages[at], latest->age[i], most) & ~hit);
+
+		sum += share_weight(age);
+		*ret_n += age != 0;
+		rest += over;
+		at += each + (rest >= latest->n);
+		rest -= rest >= latest->n ? latest->n : 0;
 	}
 	return sum;
 }

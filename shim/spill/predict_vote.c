@@ -67,7 +67,8 @@ static void ask_latest(struct predict *predict, struct bin *bins)
 		for (unsigned k = 0; k < latest->n && voters < VOTERS; k++) {
 			if (share_weight(latest->age[k]) * n_named <= named)
 				continue;
-			ask(predict, bins, latest->position, latest->piece[k], latest->age[k]);
+			ask(predict, bins, latest->position, latest->piece[k / PREDICT_LANE][k % PREDICT_LANE],
+			    latest->age[k]);
 			voters++;
 		}
 	}
