@@ -91,10 +91,15 @@ static bool heap_add(struct pieces *pieces, uint32_t id)
 	return true;
 }
 
-static void heap_fix(struct pieces *pieces, uint32_t index)
+/* The key was `before`. */
+static void heap_fix(struct pieces *pieces, const struct piece *piece, uint64_t before)
 {
-	heap_up(pieces, index);
-	heap_down(pieces, index);
+	if (piece->index == PIECES_NONE)
+		return;
+	if (pieces_key(pieces, piece) > before)
+		heap_up(pieces, piece->index);
+	else
+		heap_down(pieces, piece->index);
 }
 
 static void heap_remove(struct pieces *pieces, struct piece *piece)
@@ -141,9 +146,8 @@ static void due_remove(struct pieces *pieces, struct piece *piece)
 		pieces_find(pieces, piece->due_next)->due_prev = piece->due_prev;
 }
 
-void pieces_put_key(struct pieces *pieces, uint32_t id, uint64_t key, uint64_t slot)
+void pieces_put_key(struct pieces *pieces, struct piece *piece, uint32_t id, uint64_t key, uint64_t slot)
 {
-	struct piece *piece = pieces_find(pieces, id);
 	struct due *due = due_at(pieces, key);
 
 	due_remove(pieces, piece);
@@ -158,23 +162,21 @@ void pieces_put_key(struct pieces *pieces, uint32_t id, uint64_t key, uint64_t s
 	*due = (struct due){id, pieces->epoch};
 }
 
-void pieces_set_key(struct pieces *pieces, uint32_t id, uint64_t key, uint64_t slot)
+void pieces_set_key(struct pieces *pieces, struct piece *piece, uint32_t id, uint64_t key, uint64_t slot)
 {
-	struct piece *piece = pieces_find(pieces, id);
+	uint64_t before = pieces_key(pieces, piece);
 
-	pieces_put_key(pieces, id, key, slot);
-	if (piece->index != PIECES_NONE)
-		heap_fix(pieces, piece->index);
+	pieces_put_key(pieces, piece, id, key, slot);
+	heap_fix(pieces, piece, before);
 }
 
-void pieces_unset_key(struct pieces *pieces, uint32_t id)
+void pieces_unset_key(struct pieces *pieces, struct piece *piece)
 {
-	struct piece *piece = pieces_find(pieces, id);
+	uint64_t before = pieces_key(pieces, piece);
 
 	due_remove(pieces, piece);
 	piece->epoch = pieces->epoch - 1;
-	if (piece->index != PIECES_NONE)
-		heap_fix(pieces, piece->index);
+	heap_fix(pieces, piece, before);
 }
 
 void pieces_unset_keys(struct pieces *pieces)

@@ -81,11 +81,11 @@ static inline bool pieces_has_key(const struct pieces *pieces, const struct piec
 /* The length is another one. */
 void pieces_set_units(struct pieces *pieces, struct piece *piece, uint32_t units);
 /* Set a key, or make it unforeseen. */
-void pieces_set_key(struct pieces *pieces, uint32_t id, uint64_t key, uint64_t slot);
-void pieces_unset_key(struct pieces *pieces, uint32_t id);
+void pieces_set_key(struct pieces *pieces, struct piece *piece, uint32_t id, uint64_t key, uint64_t slot);
+void pieces_unset_key(struct pieces *pieces, struct piece *piece);
 /* All are unforeseen; then pieces_put_key() for some and pieces_sort() in the end. */
 void pieces_unset_keys(struct pieces *pieces);
-void pieces_put_key(struct pieces *pieces, uint32_t id, uint64_t key, uint64_t slot);
+void pieces_put_key(struct pieces *pieces, struct piece *piece, uint32_t id, uint64_t key, uint64_t slot);
 void pieces_sort(struct pieces *pieces);
 /* The first piece with this key, and the one after a piece; PIECES_NONE: no more. */
 uint32_t pieces_due(const struct pieces *pieces, uint64_t key);

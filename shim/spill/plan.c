@@ -1,7 +1,7 @@
 /*
  * Every piece carries a *key*: the remembered position, after predict_at(), that foretells its next use, plan_now() -
  * predict_at() submissions from then. At first that is where it was itself named next. Once a submission names it, it is
- * where the piece was named next in whose place it stands (predict_twin): as a rule the same piece, but other memory is
+ * where the piece was named next in whose place it stands (predict_latest): as a rule the same piece, but other memory is
  * used for the same work where a program allocates anew. A use that was foretold and did not come passes on to the next
  * one of that. So a step forward changes the keys of the pieces due there and of those named now, and no others; a jump
  * is a walk over what is foreseen. A piece that nothing foretells ("unforeseen") goes by recency, before all others.
@@ -29,6 +29,7 @@
 #define LATE        UINT32_MAX
 #define PROBES      4  /* parked pieces looked at in turn by each question */
 #define PROBES_MOST 64 /* the same when there is no other victim */
+#define NAMES       32 /* of the latest submission looked at in one go */
 #define EQUALS      32 /* how many from the top of the heap are looked at for one of the wanted size */
 
 struct plan {
@@ -101,22 +102,10 @@ static void cursor_back(struct plan *plan, const struct piece *piece)
 }
 
 /* The piece's next use is that of the slot. */
-static void foretell(struct plan *plan, uint32_t id, uint64_t key, uint64_t slot)
+static void foretell(struct plan *plan, struct piece *piece, uint32_t id, uint64_t key, uint64_t slot)
 {
-	pieces_set_key(&plan->pieces, id, key, slot);
-	cursor_back(plan, pieces_find(&plan->pieces, id));
-}
-
-/* Where a slot's piece was named first after `past`. PREDICT_NONE: not up to now. */
-static uint64_t named_after(const struct plan *plan, uint64_t slot, uint64_t past, uint64_t *ret_slot)
-{
-	uint64_t again;
-
-	do
-		again = predict_again(plan->predict, slot, &slot);
-	while (again != PREDICT_NONE && again <= past);
-	*ret_slot = slot;
-	return again;
+	pieces_set_key(&plan->pieces, piece, id, key, slot);
+	cursor_back(plan, piece);
 }
 
 /* The place in the past has become `position`: what was foreseen there is done, or did not happen. */
@@ -134,38 +123,25 @@ static void keys_pass(struct plan *plan, uint64_t position)
 		/* Not now: it may be used yet, but nothing should wait for that. */
 		if (piece->ahead)
 			set_ahead(plan, piece, LATE, piece->units);
-		again = named_after(plan, piece->slot, position, &slot);
+		again = predict_again_after(plan->predict, piece->slot, position, &slot);
 		if (again == PREDICT_NONE)
-			pieces_unset_key(&plan->pieces, id);
+			pieces_unset_key(&plan->pieces, piece);
 		else
-			foretell(plan, id, again, slot);
+			foretell(plan, piece, id, again, slot);
 	}
-}
-
-/* The slots from after that position up to the latest, as far as a walk goes. */
-static void window(const struct plan *plan, uint64_t at, uint64_t *ret_from, uint64_t *ret_to)
-{
-	uint64_t unused;
-
-	predict_slots(plan->predict, at, &unused, ret_from);
-	predict_slots(plan->predict, plan->pieces.now, &unused, ret_to);
-	if (*ret_to - *ret_from > WALK_MOST)
-		*ret_to = *ret_from + WALK_MOST;
 }
 
 static void keys_walk(struct plan *plan, uint64_t at)
 {
-	uint64_t slot, end, unused, to, position = at;
+	struct predict_walk walk;
 
-	window(plan, at, &slot, &end);
-	plan->credit -= end - slot;
-	for (to = slot; slot < end; slot++) {
-		while (slot >= to)
-			predict_slots(plan->predict, ++position, &unused, &to);
-		uint32_t id = predict_piece(plan->predict, slot);
-		const struct piece *piece = pieces_find(&plan->pieces, id);
+	predict_walk_begin(plan->predict, at, WALK_MOST, &walk);
+	plan->credit -= walk.end - walk.slot;
+	while (predict_walk_next(plan->predict, &walk)) {
+		struct piece *piece = pieces_find(&plan->pieces, walk.piece);
+
 		if (piece && !pieces_has_key(&plan->pieces, piece))
-			pieces_put_key(&plan->pieces, id, position, slot);
+			pieces_put_key(&plan->pieces, piece, walk.piece, walk.position, walk.found);
 	}
 }
 
@@ -186,7 +162,8 @@ static void jump(struct plan *plan, uint64_t at)
 /* Keep the keys in step with the prediction. */
 static void follow(struct plan *plan)
 {
-	uint64_t at = predict_at(plan->predict), from, to;
+	uint64_t at = predict_at(plan->predict);
+	struct predict_walk walk;
 
 	if (at == plan->at)
 		return;
@@ -198,8 +175,8 @@ static void follow(struct plan *plan)
 		return;
 	}
 	if (at != PREDICT_NONE) {
-		window(plan, at, &from, &to);
-		if (plan->credit < to - from)
+		predict_walk_begin(plan->predict, at, WALK_MOST, &walk);
+		if (plan->credit < walk.end - walk.slot)
 			at = PREDICT_NONE; /* jumping about: too little rest between the walks to trust it */
 	}
 	if (at != plan->at)
@@ -284,24 +261,27 @@ void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place pl
  */
 static void foretell_latest(struct plan *plan)
 {
-	uint64_t slot, to, twin;
+	struct predict_name names[NAMES];
+	uint64_t from = 0;
+	unsigned n;
 
 	if (plan->at == PREDICT_NONE)
 		return;
-	predict_slots(plan->predict, plan->pieces.now, &slot, &to);
-	for (; slot < to; slot++) {
-		uint32_t id = predict_piece(plan->predict, slot);
-		const struct piece *piece = pieces_find(&plan->pieces, id);
-		bool has_twin = predict_twin(plan->predict, slot, &twin);
-		uint64_t again = has_twin ? named_after(plan, twin, plan->at, &twin) : PREDICT_NONE;
+	do {
+		n = predict_latest(plan->predict, plan->at, from, names, NAMES);
+		for (unsigned i = 0; i < n; i++) {
+			const struct predict_name *name = &names[i];
+			struct piece *piece = pieces_find(&plan->pieces, name->piece);
 
-		if (!piece)
-			continue;
-		if (again != PREDICT_NONE)
-			foretell(plan, id, again, twin);
-		else if (has_twin || !pieces_has_key(&plan->pieces, piece))
-			foretell(plan, id, plan->pieces.now, slot);
-	}
+			if (!piece)
+				continue;
+			if (name->again != PREDICT_NONE)
+				foretell(plan, piece, name->piece, name->again, name->again_slot);
+			else if (name->has_twin || !pieces_has_key(&plan->pieces, piece))
+				foretell(plan, piece, name->piece, plan->pieces.now, name->slot);
+		}
+		from += n;
+	} while (n == NAMES);
 }
 
 void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, unsigned n)

@@ -7,6 +7,7 @@
 #include "shim/spill/predict_inside.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define FIRST_ENTRIES 2048u
 #define FIRST_SLOTS   16384u
@@ -223,24 +224,112 @@ uint64_t predict_again(const struct predict *predict, uint64_t slot, uint64_t *r
 	return predict_whole(predict, at->again);
 }
 
-bool predict_twin(const struct predict *predict, uint64_t slot, uint64_t *ret_slot)
+uint64_t predict_again_after(const struct predict *predict, uint64_t slot, uint64_t past, uint64_t *ret_slot)
 {
-	uint64_t from, to, then, then_to;
+	uint64_t again;
 
-	if (predict_at(predict) == PREDICT_NONE || predict->held)
-		return false;
-	predict_slots(predict, predict->now, &from, &to);
-	predict_slots(predict, predict->at, &then, &then_to);
-	uint64_t n = to - from, n_then = then_to - then, i = slot - from;
-	if (!n_then)
-		return false;
-	/* The same submission as a rule, piece by piece; else it may be in the place of another. */
-	if (i < n_then && predict_slot(predict, then + i)->piece == predict_slot(predict, slot)->piece) {
-		*ret_slot = then + i;
+	do
+		again = predict_again(predict, slot, &slot);
+	while (again != PREDICT_NONE && again <= past);
+	*ret_slot = slot;
+	return again;
+}
+
+void predict_walk_begin(const struct predict *predict, uint64_t past, uint64_t most, struct predict_walk *ret_walk)
+{
+	uint64_t end = predict_entry(predict, predict->now + 1)->slot, unused;
+
+	*ret_walk = (struct predict_walk){.past = past, .position = past + 1, .end = end};
+	predict_slots(predict, past, &unused, &ret_walk->slot);
+	if (end - ret_walk->slot > most)
+		ret_walk->end = ret_walk->slot + most;
+}
+
+bool predict_walk_next(const struct predict *predict, struct predict_walk *walk)
+{
+	while (walk->slot < walk->end) {
+		uint64_t number = walk->slot++;
+		const struct slot *slot = predict_slot(predict, number);
+
+		if (slot->before && predict_whole(predict, slot->before) > walk->past)
+			continue;
+		while (predict_entry(predict, walk->position + 1)->slot <= number)
+			walk->position++;
+		walk->piece = slot->piece;
+		walk->found = number;
 		return true;
 	}
-	unsigned n_known = n_then < PREDICT_NAMES ? (unsigned)n_then : PREDICT_NAMES;
-	unsigned known = predict_find_name(predict, then, n_known, predict_slot(predict, slot)->piece);
-	*ret_slot = then + (known < n_known ? known : i * n_then / n);
-	return true;
+	return false;
+}
+
+/* The names of the latest submission and of that at predict_at(): slots from ... to - 1, then ... then_to - 1. */
+struct twins {
+	uint64_t from, to, then, then_to;
+	unsigned n_known; /* of the first ones then, once they are looked for; 0: not yet */
+	predict_lane known[PREDICT_NAMES / PREDICT_LANE];
+};
+
+static void learn_names(const struct predict *predict, struct twins *twins)
+{
+	memset(twins->known, 0xff, sizeof(twins->known)); /* no piece */
+	twins->n_known = predict_names(predict, predict->at, &twins->then);
+	for (unsigned i = 0; i < twins->n_known; i++)
+		twins->known[i / PREDICT_LANE][i % PREDICT_LANE] = predict_slot(predict, twins->then + i)->piece;
+}
+
+/* As a rule it is not there, and that is found out without branches. */
+static bool was_named(const struct twins *twins, uint32_t piece)
+{
+	predict_lane hits = {0};
+	uint64_t halves[sizeof(hits) / sizeof(uint64_t)], any = 0;
+
+	for (unsigned i = 0; i < PREDICT_NAMES / PREDICT_LANE; i++)
+		hits |= (predict_lane)(twins->known[i] == piece);
+	memcpy(halves, &hits, sizeof(hits));
+	for (unsigned i = 0; i < sizeof(hits) / sizeof(uint64_t); i++)
+		any |= halves[i];
+	return any;
+}
+
+/*
+ * Which slot corresponds to that one. The same submission as a rule, piece by piece; else it may be in the place of
+ * another. What was not named since cannot be among the names then.
+ */
+static uint64_t twin_of(const struct predict *predict, struct twins *twins, uint64_t number)
+{
+	const struct slot *slot = predict_slot(predict, twins->from + number);
+	uint64_t n = twins->to - twins->from, n_then = twins->then_to - twins->then;
+
+	if (number < n_then && predict_slot(predict, twins->then + number)->piece == slot->piece)
+		return twins->then + number;
+	if (slot->before && predict_whole(predict, slot->before) >= predict->at) {
+		if (!twins->n_known)
+			learn_names(predict, twins);
+		if (was_named(twins, slot->piece))
+			return twins->then + predict_find_name(predict, twins->then, twins->n_known, slot->piece);
+	}
+	return twins->then + number * n_then / n;
+}
+
+unsigned predict_latest(const struct predict *predict, uint64_t past, uint64_t from, struct predict_name *ret_names,
+			unsigned n)
+{
+	struct twins twins = {0};
+	unsigned i = 0;
+
+	predict_slots(predict, predict->now, &twins.from, &twins.to);
+	if (predict_at(predict) != PREDICT_NONE && !predict->held)
+		predict_slots(predict, predict->at, &twins.then, &twins.then_to);
+	for (; i < n && from < twins.to - twins.from; i++, from++) {
+		struct predict_name *name = &ret_names[i];
+
+		name->slot = twins.from + from;
+		name->piece = predict_slot(predict, name->slot)->piece;
+		name->has_twin = twins.then < twins.then_to;
+		name->again = PREDICT_NONE;
+		if (name->has_twin)
+			name->again =
+			    predict_again_after(predict, twin_of(predict, &twins, from), past, &name->again_slot);
+	}
+	return i;
 }

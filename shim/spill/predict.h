@@ -36,11 +36,34 @@ void predict_slots(const struct predict *predict, uint64_t position, uint64_t *r
 uint32_t predict_piece(const struct predict *predict, uint64_t slot);
 /* The next position at which this slot's piece was named again, and the slot there; PREDICT_NONE: not up to now. */
 uint64_t predict_again(const struct predict *predict, uint64_t slot, uint64_t *ret_slot);
+/* The same, the first time later than `past`. */
+uint64_t predict_again_after(const struct predict *predict, uint64_t slot, uint64_t past, uint64_t *ret_slot);
+
 /*
- * Which slot of predict_at() corresponds to this one of the latest submission? That of the same piece, or the one in whose
- * place it stands: where a program takes other memory for the same work, what became of the one tells what will become
- * of the other. False: nothing corresponds to the latest.
+ * A name of the latest submission, and where what corresponds to it at predict_at() was named next: the same piece, or the
+ * one in whose place it stands. Where a program takes other memory for the same work, what became of the one tells what
+ * will become of the other.
  */
-bool predict_twin(const struct predict *predict, uint64_t slot, uint64_t *ret_slot);
+struct predict_name {
+	uint32_t piece;
+	bool has_twin; /* something corresponds to it */
+	uint64_t slot;
+	uint64_t again, again_slot; /* of the twin, as predict_again_after() tells; without one PREDICT_NONE */
+};
+/* Those names from the number `from` on, at most n; returns how many. */
+unsigned predict_latest(const struct predict *predict, uint64_t past, uint64_t from, struct predict_name *ret_names,
+			unsigned n);
+
+/*
+ * A walk over what was named after a position up to now, or in the first `most` slots of that: each piece once, where it
+ * was named first.
+ */
+struct predict_walk {
+	uint64_t past, slot, end; /* slot ... end - 1 were not looked at yet */
+	uint32_t piece;           /* the latest answer: this one, there, in that slot */
+	uint64_t position, found;
+};
+void predict_walk_begin(const struct predict *predict, uint64_t past, uint64_t most, struct predict_walk *ret_walk);
+bool predict_walk_next(const struct predict *predict, struct predict_walk *walk);
 
 #endif
