@@ -248,11 +248,15 @@ void pieces_park(struct pieces *pieces, struct piece *piece, uint32_t id)
 	park(pieces, piece, id);
 }
 
+static bool is_busy(const struct pieces *pieces, const struct piece *piece, uint32_t id, plan_busy_function *busy,
+		    void *argument)
+{
+	return (piece->last_use && piece->last_use == pieces->now) || (busy && busy(argument, id));
+}
+
 bool pieces_is_busy(const struct pieces *pieces, uint32_t id, plan_busy_function *busy, void *argument)
 {
-	const struct piece *piece = pieces_find(pieces, id);
-
-	return (piece->last_use && piece->last_use == pieces->now) || (busy && busy(argument, id));
+	return is_busy(pieces, pieces_find(pieces, id), id, busy, argument);
 }
 
 void pieces_unpark(struct pieces *pieces, unsigned probes, plan_busy_function *busy, void *argument)
@@ -260,15 +264,19 @@ void pieces_unpark(struct pieces *pieces, unsigned probes, plan_busy_function *b
 	uint32_t id;
 
 	while ((id = pieces->oldest) != PIECES_NONE) {
-		if (pieces_is_busy(pieces, id, busy, argument) || !heap_add(pieces, id))
+		struct piece *piece = pieces_find(pieces, id);
+
+		if (is_busy(pieces, piece, id, busy, argument) || !heap_add(pieces, id))
 			break;
-		unpark(pieces, pieces_find(pieces, id), id);
+		unpark(pieces, piece, id);
 	}
 	for (; probes && pieces->oldest != PIECES_NONE; probes--) {
 		id = pieces->probe != PIECES_NONE ? pieces->probe : pieces->oldest;
-		pieces->probe = pieces_find(pieces, id)->next;
-		if (!pieces_is_busy(pieces, id, busy, argument) && heap_add(pieces, id))
-			unpark(pieces, pieces_find(pieces, id), id);
+		struct piece *piece = pieces_find(pieces, id);
+
+		pieces->probe = piece->next;
+		if (!is_busy(pieces, piece, id, busy, argument) && heap_add(pieces, id))
+			unpark(pieces, piece, id);
 	}
 }
 

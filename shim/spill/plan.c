@@ -42,12 +42,25 @@ struct plan {
 	uint64_t owed;   /* units brought in for nothing, times OWED_SHARE; fading */
 	uint32_t round;  /* 1 more after each jump: what was brought in before does not count as ahead any more */
 	uint64_t cursor; /* the next position to look at for a fetch */
+	uint32_t parked; /* a piece that might go and was busy, when a victim was asked for; PIECES_NONE */
 };
 
 /* The time that a key stands for. */
 static uint64_t time_of(const struct plan *plan, uint64_t key)
 {
 	return key >= PIECES_UNFORESEEN ? PLAN_NEVER : key + (plan->pieces.now - plan->at);
+}
+
+/* The least key that stands for a later time. */
+static uint64_t key_after(const struct plan *plan, uint64_t when)
+{
+	uint64_t past = plan->pieces.now - plan->at;
+
+	if (plan->at == PREDICT_NONE)
+		return PIECES_UNFORESEEN;
+	if (when < past)
+		return 0;
+	return when - past < PIECES_UNFORESEEN ? when - past + 1 : PIECES_UNFORESEEN;
 }
 
 static uint64_t next_use(const struct plan *plan, const struct piece *piece)
@@ -197,6 +210,7 @@ struct plan *plan_new(void)
 		return NULL;
 	}
 	plan->at = PREDICT_NONE;
+	plan->parked = PIECES_NONE;
 	plan->round = 1;
 	plan->credit = 2 * WALK_MOST;
 	return plan;
@@ -360,49 +374,74 @@ bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, ui
 	return false;
 }
 
-/* One of the wanted size among those about as far as the top: seven eighths of the way. */
-static uint32_t of_size(struct plan *plan, uint32_t top, uint64_t when, uint32_t units, plan_busy_function *busy,
+/* One of the wanted size among those about as far as the top: seven eighths of the way, and with at least that key. */
+static uint32_t of_size(struct plan *plan, uint32_t top, uint64_t key, uint32_t units, plan_busy_function *busy,
 			void *argument)
 {
-	uint64_t far = next_use(plan, pieces_find(&plan->pieces, top));
-	uint64_t least = far == PLAN_NEVER ? far : far - (far - plan->pieces.now) / 8;
+	uint64_t far = pieces_key(&plan->pieces, pieces_find(&plan->pieces, top));
+	uint64_t least = far >= PIECES_UNFORESEEN ? PIECES_UNFORESEEN : far - (far - plan->at) / 8;
 
 	for (uint32_t i = 0; i < plan->pieces.n_heap && i < EQUALS; i++) {
 		uint32_t id = plan->pieces.heap[i];
-		struct piece *piece = pieces_find(&plan->pieces, id);
-		uint64_t time = next_use(plan, piece);
+		const struct piece *piece = pieces_find(&plan->pieces, id);
+		uint64_t its = pieces_key(&plan->pieces, piece);
 
-		if (piece->units == units && time >= least && time > when &&
+		if (piece->units == units && its >= least && its >= key &&
 		    !pieces_is_busy(&plan->pieces, id, busy, argument))
 			return id;
 	}
 	return top;
 }
 
+/* Might a parked piece go later? What the latest one names cannot go for its own sake, however long that waits. */
+static bool may_go(const struct plan *plan, const struct piece *piece, uint64_t key, bool at_once)
+{
+	return pieces_key(&plan->pieces, piece) >= key && !(at_once && piece->last_use == plan->pieces.now);
+}
+
+/* Is there such a piece? Much the same is asked at each step of the GPU's: what was found last is looked at first. */
+static bool is_parked(struct plan *plan, uint64_t key, bool at_once)
+{
+	const struct piece *piece = plan->parked != PIECES_NONE ? pieces_find(&plan->pieces, plan->parked) : NULL;
+
+	if (piece && piece->parked && may_go(plan, piece, key, at_once))
+		return true;
+	for (uint32_t id = plan->pieces.oldest; id != PIECES_NONE; id = piece->next) {
+		piece = pieces_find(&plan->pieces, id);
+		if (may_go(plan, piece, key, at_once)) {
+			plan->parked = id;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Of those in the heap. PIECES_NONE: none has at least that key. */
+static uint32_t victim(struct plan *plan, uint64_t key, uint32_t order_units, plan_busy_function *busy, void *argument)
+{
+	uint32_t top = pieces_top(&plan->pieces, busy, argument);
+	const struct piece *piece = top != PIECES_NONE ? pieces_find(&plan->pieces, top) : NULL;
+
+	if (!piece || pieces_key(&plan->pieces, piece) < key)
+		return PIECES_NONE;
+	return order_units && piece->units != order_units ? of_size(plan, top, key, order_units, busy, argument) : top;
+}
+
 enum plan_answer plan_victim(struct plan *plan, uint64_t when, uint32_t order_units, plan_busy_function *busy,
 			     void *argument, uint32_t *ret_piece)
 {
 	bool at_once = when <= plan->pieces.now;
+	uint64_t key = key_after(plan, at_once ? when : when + (when - plan->pieces.now));
 
-	if (!at_once)
-		when += when - plan->pieces.now;
 	pieces_unpark(&plan->pieces, PROBES, busy, argument);
 	for (int attempt = 0; attempt < 2; attempt++) {
-		uint32_t top = pieces_top(&plan->pieces, busy, argument);
+		uint32_t found = victim(plan, key, order_units, busy, argument);
 
-		if (top != PIECES_NONE && next_use(plan, pieces_find(&plan->pieces, top)) > when) {
-			bool fits = !order_units || pieces_find(&plan->pieces, top)->units == order_units;
-			*ret_piece = fits ? top : of_size(plan, top, when, order_units, busy, argument);
+		if (found != PIECES_NONE) {
+			*ret_piece = found;
 			return PLAN_FOUND;
 		}
 		pieces_unpark(&plan->pieces, PROBES_MOST, busy, argument);
 	}
-	for (uint32_t id = plan->pieces.oldest; id != PIECES_NONE; id = pieces_find(&plan->pieces, id)->next) {
-		const struct piece *piece = pieces_find(&plan->pieces, id);
-
-		/* What the latest one names cannot go for its own sake, however long it waits. */
-		if (next_use(plan, piece) > when && !(at_once && piece->last_use == plan->pieces.now))
-			return PLAN_BUSY;
-	}
-	return PLAN_NONE;
+	return is_parked(plan, key, at_once) ? PLAN_BUSY : PLAN_NONE;
 }
