@@ -22,7 +22,7 @@
 
 void engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n)
 {
-	tape_write(&engine->tape, function, named, n);
+	tape_write(&engine->tape, function, named, n, (struct ticket){0});
 }
 
 bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named *ret_named, unsigned most,

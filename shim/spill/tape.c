@@ -1,8 +1,8 @@
 /*
- * A writer takes its words by moving the head, fills them, and writes the first one last: n + 1, then function, then n
- * addresses, each with the extent behind it if that is known; most are not (kernel parameters). The reader takes a
- * record whose first word is there, makes all its words 0 again, as any of them may be a first one in the next round,
- * and gives them back by moving the tail.
+ * A writer takes its words by moving the head, fills them, and writes the first one last: n + 1 and the ticket, then
+ * function, then n addresses, each with the extent behind it if that is known; most are not (kernel parameters). The
+ * reader takes a record whose first word is there, makes all its words 0 again, as any of them may be a first one in the
+ * next round, and gives them back by moving the tail. Before that it may look at it as often as it likes.
  */
 #include "shim/spill/tape.h"
 
@@ -22,6 +22,22 @@ bool tape_init(struct tape *tape)
 /* Of an address: its extent is behind it. */
 #define HAS_BYTES (UINT64_C(1) << 63)
 
+/* The first word: n + 1 lowest, the ticket's place, its serial. */
+#define PLACE_BIT  20
+#define SERIAL_BIT 32
+_Static_assert(TAPE_WORDS <= 1u << PLACE_BIT, "a record fits into the tape");
+_Static_assert(TICKET_PLACES < 1u << (SERIAL_BIT - PLACE_BIT), "a place fits into its bits");
+
+static unsigned n_of(uint64_t first)
+{
+	return (unsigned)(first & ((1u << PLACE_BIT) - 1)) - 1;
+}
+
+static struct ticket ticket_of(uint64_t first)
+{
+	return (struct ticket){(uint32_t)first >> PLACE_BIT, (uint32_t)(first >> SERIAL_BIT)};
+}
+
 static void put(struct tape *tape, size_t at, uint64_t word)
 {
 	atomic_store_explicit(&tape->words[at % TAPE_WORDS], word, memory_order_relaxed);
@@ -36,7 +52,7 @@ static size_t length_of(const struct named *named, unsigned n)
 	return length;
 }
 
-void tape_write(struct tape *tape, uint64_t function, const struct named *named, unsigned n)
+bool tape_write(struct tape *tape, uint64_t function, const struct named *named, unsigned n, struct ticket ticket)
 {
 	size_t length = length_of(named, n), head = atomic_load_explicit(&tape->head, memory_order_relaxed);
 
@@ -46,7 +62,7 @@ void tape_write(struct tape *tape, uint64_t function, const struct named *named,
 
 		if ((ptrdiff_t)(head - tail) >= 0 && head - tail + length > TAPE_WORDS) {
 			atomic_fetch_add_explicit(&tape->lost, 1, memory_order_relaxed);
-			return;
+			return false;
 		}
 	} while (!atomic_compare_exchange_weak_explicit(&tape->head, &head, head + length, memory_order_relaxed,
 							memory_order_relaxed));
@@ -57,7 +73,16 @@ void tape_write(struct tape *tape, uint64_t function, const struct named *named,
 		if (named[i].bytes)
 			put(tape, at++, named[i].bytes);
 	}
-	atomic_store_explicit(&tape->words[head % TAPE_WORDS], n + 1ull, memory_order_release);
+	atomic_store_explicit(&tape->words[head % TAPE_WORDS],
+			      (uint64_t)ticket.serial << SERIAL_BIT | (uint64_t)ticket.place << PLACE_BIT | (n + 1ull),
+			      memory_order_release);
+	return true;
+}
+
+/* The first word of the record there; 0: not yet. */
+static uint64_t first_at(const struct tape *tape, size_t at)
+{
+	return atomic_load_explicit(&tape->words[at % TAPE_WORDS], memory_order_acquire);
 }
 
 static uint64_t get(struct tape *tape, size_t at)
@@ -71,11 +96,11 @@ static uint64_t get(struct tape *tape, size_t at)
 bool tape_read(struct tape *tape, uint64_t *ret_function, struct named *ret_named, unsigned most, unsigned *ret_n)
 {
 	size_t at = atomic_load_explicit(&tape->tail, memory_order_relaxed);
-	uint64_t first = atomic_load_explicit(&tape->words[at % TAPE_WORDS], memory_order_acquire);
+	uint64_t first = first_at(tape, at);
 
 	if (!first)
 		return false;
-	unsigned n = (unsigned)(first - 1);
+	unsigned n = n_of(first);
 	put(tape, at++, 0);
 	*ret_function = get(tape, at++);
 	*ret_n = n < most ? n : most;
@@ -86,5 +111,43 @@ bool tape_read(struct tape *tape, uint64_t *ret_function, struct named *ret_name
 			ret_named[i] = (struct named){address & ~HAS_BYTES, bytes};
 	}
 	atomic_store_explicit(&tape->tail, at, memory_order_release);
+	return true;
+}
+
+size_t tape_begin(const struct tape *tape)
+{
+	return atomic_load_explicit(&tape->tail, memory_order_relaxed);
+}
+
+size_t tape_end(const struct tape *tape)
+{
+	return atomic_load_explicit(&tape->head, memory_order_relaxed);
+}
+
+static uint64_t word_at(const struct tape *tape, size_t at)
+{
+	return atomic_load_explicit(&tape->words[at % TAPE_WORDS], memory_order_relaxed);
+}
+
+bool tape_look(const struct tape *tape, size_t *at, struct ticket *ret_ticket, CUdeviceptr *ret_addresses,
+	       unsigned most, unsigned *ret_n)
+{
+	/* Where a full tape ends, it begins: what stands there is another record. */
+	uint64_t first = *at == tape_end(tape) ? 0 : first_at(tape, *at);
+
+	if (!first)
+		return false;
+	unsigned n = n_of(first);
+	size_t next = *at + 2;
+	*ret_ticket = ticket_of(first);
+	*ret_n = !ret_ticket->place ? 0 : n < most ? n : most;
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t address = word_at(tape, next);
+
+		if (i < *ret_n)
+			ret_addresses[i] = address & ~HAS_BYTES;
+		next += address & HAS_BYTES ? 2 : 1;
+	}
+	*at = next;
 	return true;
 }
