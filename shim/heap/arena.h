@@ -29,12 +29,13 @@ enum mark_where {
  *
  * All of it is of the block that starts at the unit; what is of pieces, and what submissions do not ask, is in
  * unit_state. Submissions and the mover meet by raising first and looking second: a submission raises holds and looks at
- * unmapped, the mover raises unmapped and looks at holds; at least one of them sees the other.
+ * unmapped, the mover raises unmapped and looks at holds; at least one of them sees the other. Most submissions raise
+ * something else and do not write here at all (ticket.h).
  */
 struct mark {
 	/*
 	 * Two in one, so that a submission writes it twice, not three times: above MARK_HOLDS bits the number of the last
-	 * submission that named the block, and in them how many name it that have not returned from the driver.
+	 * submission that held the block, and in them how many hold it that have not returned from the driver.
 	 */
 	_Atomic uint64_t use;
 	_Atomic uint32_t waits;     /* submissions that wait for the block: it may come in, but not go out */

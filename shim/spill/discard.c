@@ -7,7 +7,7 @@
  * of the block, and one into the mark for everything ends it for all blocks. Submissions do that when they hold their
  * blocks (use_admit), that is
  *
- *   fast    before the mover, which raises `unmapped` first and then sees that nobody holds the block, may ask: what a
+ *   fast    before the mover, which raises `unmapped` first and then sees that nobody uses the block, may ask: what a
  *           submission that comes later has to say, it says when the piece has arrived
  *   a gap   before they pass the gate: whoever has not, is not inside the driver, and what it will write is written after
  *           the gap
@@ -20,7 +20,7 @@
  * still be held back until after that (by a value in memory that this stream writes), and then writes what must be kept;
  * nobody can tell, so with such work about the block nothing is discarded. Whoever names the block while we look has
  * either been seen by the look, or comes after the mark and takes it away. For that submissions must hold what they name,
- * which in `exact` they do only when asked to (use_ask_to_hold): what was submitted before that must be done, too.
+ * which they do only when asked to (use_ask_to_hold): what was submitted before that must be done, too.
  */
 #include "shim/spill/done.h"
 #include "shim/spill/inside.h"
@@ -80,14 +80,12 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
  * Has everything that is not done, but in the stream of this submission, held its blocks? The first ones to ask are told
  * no: what is inside the driver then may have no number yet. Who entered without holding stays in its stripe until it has.
  */
-static bool are_all_held(const struct engine *engine, uint64_t oldest)
+static bool are_all_held(uint64_t oldest)
 {
 	static uint64_t empty; /* stripes that were, once all were asked to hold */
 	static uint64_t since; /* the first number that was given to none but who held; 0: not known */
 	bool held = false;
 
-	if (!engine->exact)
-		return true;
 	pthread_mutex_lock(&one);
 	if (use_ask_to_hold())
 		since = empty = 0;
@@ -112,7 +110,7 @@ void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, 
 	/* In this order: what gets its number meanwhile is not below the limit. */
 	uint64_t limit = done_newest() + 1, oldest = done_oldest_elsewhere(stream, per_thread);
 
-	if (!word || word & ARENA_SLAB || !are_all_held(engine, oldest) || !held)
+	if (!word || word & ARENA_SLAB || !are_all_held(oldest) || !held)
 		return;
 	struct mark *block = &engine->arena->marks[word - 1];
 	if (oldest > limit)

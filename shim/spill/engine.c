@@ -20,15 +20,16 @@
 /* Errors in a row before an event is believed; they are microseconds apart. */
 #define DOUBTS_MOST 8
 
-void engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n)
+bool engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n, struct ticket ticket)
 {
-	tape_write(&engine->tape, function, named, n, (struct ticket){0});
+	return tape_write(&engine->tape, function, named, n, ticket) || atomic_load(&engine->dead);
 }
 
 bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named *ret_named, unsigned most,
 		     unsigned *ret_n)
 {
-	bool any = tape_read(&engine->tape, ret_function, ret_named, most, ret_n);
+	bool any = (!engine->claims || claims_hear_oldest(engine->claims)) &&
+		   tape_read(&engine->tape, ret_function, ret_named, most, ret_n);
 
 	/* Once a look of the mover, before it changes anything. */
 	if (!any)
@@ -46,6 +47,14 @@ struct mark *engine_everything(struct engine *engine)
 bool engine_is_hungry(const struct engine *engine)
 {
 	return atomic_load_explicit(&engine->hungry, memory_order_relaxed);
+}
+
+bool engine_hears_all(struct engine *engine)
+{
+	if (!engine->claims)
+		return true;
+	use_see_inside();
+	return claims_hear(engine->claims);
 }
 
 void engine_wake(struct engine *engine)
@@ -231,9 +240,12 @@ struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
 	lock_init(&engine->lock, LOCK_SPILL);
 	pthread_cond_init(&engine->answered, NULL);
 	pthread_cond_init(&engine->wake, NULL);
-	if (tape_init(&engine->tape) && engine->stamps && engine->left && engine->ahead && engine->travels &&
-	    engine->plan && engine->extents)
+	if (!exact)
+		engine->claims = claims_new(engine->arena, &engine->tape);
+	if (tape_init(&engine->tape) && (exact || engine->claims) && engine->stamps && engine->left && engine->ahead &&
+	    engine->travels && engine->plan && engine->extents)
 		return engine;
+	claims_free(engine->claims);
 	extent_free(engine->extents);
 	plan_free(engine->plan);
 	free(engine->travels);

@@ -27,8 +27,11 @@ struct waiter {
 
 struct engine;
 
-/* A record for the mover: never waits for more than the copying; without room it is lost, and only foresight with it. */
-void engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n);
+/*
+ * A record for the mover: never waits for more than the copying. False: there was no room for it, and the mover has not
+ * heard of the ticket. An engine that is dead takes nothing away, so it need not.
+ */
+bool engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n, struct ticket ticket);
 
 /* Wait until the mover has done what it can for this submission. Its blocks' waits are raised. */
 void engine_wait(struct engine *engine, const struct named *named, unsigned n, bool unknown);

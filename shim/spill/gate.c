@@ -45,10 +45,10 @@ static void clear_gate(uint32_t bits)
 	pthread_mutex_unlock(&gate_lock);
 }
 
-void use_set_tracking(bool on, bool holding)
+void use_set_tracking(bool on, bool beside)
 {
 	if (on)
-		atomic_fetch_or(&use_state, USE_TRACKING | (holding ? USE_HOLDING : 0));
+		atomic_fetch_or(&use_state, USE_TRACKING | (beside ? USE_TICKETS : 0));
 	else
 		clear_gate(~(USE_AHEAD | USE_TRACE));
 }

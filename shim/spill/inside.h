@@ -4,12 +4,13 @@
  *   engine.c     what submissions tell it and wait for; starting and stopping
  *   mover.c      its thread: the order of business
  *   listen.c     what it hears: of the heap, and of what was submitted
+ *   claims.c     which blocks submissions with tickets use
  *   choose.c     which piece comes in, which goes out, and whether to wait
  *   move.c       one piece from here to there, and what to do when the driver refuses
  *   rest.c       pieces on the host that are not mapped
  *   link.c       the streams it is copied on
  *   gap.c        the exact mode: moving while nothing runs
- *   gap_order.c  the same by order: suspending, making room
+ *   gap_order.c  the same by order: suspending, making room for others and for new blocks
  *   discard.c    what need not be copied
  *   stop.c       what is said when fast has stopped a job
  *
@@ -21,6 +22,7 @@
 #include "shim/clock.h"
 #include "shim/context.h"
 #include "shim/lock.h"
+#include "shim/spill/claims.h"
 #include "shim/spill/done.h"
 #include "shim/spill/engine.h"
 #include "shim/spill/extent.h"
@@ -118,6 +120,7 @@ struct engine {
 	bool has_thread, ended;
 
 	/* ---- the mover's own ---- */
+	struct claims *claims; /* NULL in `exact`: nothing is taken away from what runs there */
 	struct plan *plan;
 	struct extents *extents;
 	struct governor governor;
@@ -182,6 +185,11 @@ struct engine {
 /* The oldest record of the log; names beyond `most` are dropped. False: there is none. */
 bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named *ret_named, unsigned most,
 		     unsigned *ret_n);
+/*
+ * The mover knows from here on who uses what, but for those who see all that is `unmapped` now, and wait. False: it does
+ * not; somebody is just saying it.
+ */
+bool engine_hears_all(struct engine *engine);
 void engine_wake(struct engine *engine);
 /* Nothing moves any more, for good: the context died, or memory is lost. Every wait ends. */
 void engine_die(struct engine *engine, const char *why);

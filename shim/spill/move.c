@@ -2,8 +2,9 @@
  * How a piece moves. Two queues, one each way, each with a stream of its own, so that both copy engines work at once;
  * copies end in the order they began.
  *
- *   fast, out:  raise `unmapped`, see that nobody holds the block, unmap, copy through the aliases; when the copy has
- *               ended the device chunk is free, and the piece rests until the host copy is mapped at its address
+ *   fast, out:  raise `unmapped`, see that nobody holds the block or has a ticket for it, unmap, copy through the
+ *               aliases; when the copy has ended the device chunk is free, and the piece rests until the host copy is
+ *               mapped at its address
  *   fast, in:   the same, and when the copy has ended the device chunk is mapped
  *   in a gap:   nothing runs, so the device's side is copied at the program's address: what goes out is unmapped when the
  *               copy has ended, rests until there is nothing better to do, and is mapped before the gap ends; what comes
@@ -39,11 +40,16 @@ static bool is_used(const struct engine *engine, const struct mark *mark)
 	return mark_holds(mark) || mark_last(mark) > engine->done;
 }
 
+static bool is_claimed(const struct engine *engine, const struct mark *mark)
+{
+	return engine->claims && claims_has(engine->claims, (uint32_t)(mark - engine->arena->marks), engine->done);
+}
+
 bool move_is_busy(struct engine *engine, uint32_t piece, bool in)
 {
 	struct mark *mark = move_block_mark(engine, piece);
 
-	return !mark || is_used(engine, mark) || (!in && atomic_load(&mark->waits)) ||
+	return !mark || is_used(engine, mark) || is_claimed(engine, mark) || (!in && atomic_load(&mark->waits)) ||
 	       is_used(engine, &engine->everything) || atomic_load(&engine->everything.waits);
 }
 
@@ -252,7 +258,7 @@ static enum move_answer take_away(struct engine *engine, struct move *move)
 {
 	move_raise(engine, &move->transit);
 	move->is_raised = true;
-	if (move_is_busy(engine, move->transit.piece, move->transit.to == CHUNK_DEVICE)) {
+	if (!engine_hears_all(engine) || move_is_busy(engine, move->transit.piece, move->transit.to == CHUNK_DEVICE)) {
 		undo(engine, move);
 		return MOVE_BUSY;
 	}

@@ -45,6 +45,11 @@ static void use_free(void *argument)
 	use->held = NULL;
 	use->room = use->n_named = use->n_held = 0;
 	use->has_key = false;
+	/* Of a thread that was ended inside the driver the ticket remains out, for good. */
+	if (!use->busy) {
+		ticket_give_place(use->place);
+		use->place = NULL;
+	}
 }
 
 static void make_key(void)
@@ -72,6 +77,9 @@ static bool make_room(struct use *use)
 		pthread_once(&key_once, make_key);
 		use->has_key = has_key && pthread_setspecific(key, use) == 0;
 	}
+	/* Without a key nobody would give it back. */
+	if (use->has_key && !use->place)
+		use->place = ticket_take_place();
 	errno = saved;
 	return held != NULL;
 }
@@ -90,7 +98,7 @@ struct use *use_open(uint64_t id)
 	use->tracked = state & USE_TRACKING;
 	use->holding = state & USE_HOLDING;
 	use->n_arenas = atomic_load(&use_n_arenas);
-	use->holds = false;
+	use->holds = use->has_ticket = false;
 	use->traced = state & USE_TRACE && trace_submit_begin();
 	use->id = use->function = id;
 	use->n_launches = use->n_named = use->n_held = use->n_all = use->n_ahead = 0;
@@ -213,6 +221,12 @@ bool use_is_quiet(void)
 		if (atomic_load(&use_stripes[i].inside))
 			return false;
 	return true;
+}
+
+void use_see_inside(void)
+{
+	for (unsigned i = 0; i < USE_STRIPES; i++)
+		(void)atomic_load(&use_stripes[i].inside);
 }
 
 uint64_t use_empty_stripes(void)

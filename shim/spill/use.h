@@ -7,14 +7,18 @@
  *   use_open()    a submission begins
  *   use_stream(), use_function(), use_name() ...
  *                 operands.h tells the stream, what is run, and every address it names
- *   use_admit()   it is logged for the mover; all blocks named are held: nothing of theirs is unmapped from here on. If
- *                 something it wants is on its way, it waits for that. While a gap is open it waits at the gate.
+ *   use_admit()   it is logged for the mover, and nothing of the blocks named is unmapped from here on. If something it
+ *                 wants is on its way, it waits for that. While a gap is open it waits at the gate.
  *   the real call
- *   use_close()   the submission gets its number, and the blocks are let go with it; now and then an event is recorded
+ *   use_close()   the submission gets its number, until which the blocks are used; now and then an event is recorded
  *
- * To hold a block and to let it go takes two locked operations. Where memory moves in gaps alone nothing is unmapped
- * while anybody is inside the driver, so there a submission holds its blocks only if it has to wait, lest the gap that it
- * waits for takes what it names.
+ * What keeps its blocks where they are is one of three things:
+ *
+ *   the gate      where memory moves in gaps alone nothing is unmapped while anybody is inside the driver
+ *   a ticket      where it moves beside what runs (ticket.h): beside the names in the record for the mover
+ *   holding them  each by its mark, two locked operations a block: what waits, lest that is taken for which it waits; what
+ *                 has no ticket, since its names are too many, not all known, or found no room in the log; and everything
+ *                 that is submitted once somebody must know at once who names what (use_ask_to_hold)
  *
  * Every wait has an end: the mover answers within its patience (engine.h), and the gate is given up by whoever has
  * waited too long while it is only being closed. Nothing here can fail for the program: without memory for its names a
@@ -83,6 +87,7 @@ extern __thread struct use_stripe *use_my_stripe __attribute__((tls_model("initi
 #define USE_AHEAD    8u /* they go that way for what they name alone: managed memory is brought ahead of them (ahead.h) */
 #define USE_TRACE    16u /* or to be traced (trace.h); with these two alone nothing is moved and nobody waits */
 #define USE_HOLDING  32u /* they hold their blocks also when they need not wait; with tracking */
+#define USE_TICKETS  64u /* memory moves beside them: they have a ticket, or hold their blocks; with tracking */
 extern _Atomic uint32_t use_state;
 
 struct use_stripe *use_take_stripe(void);
@@ -111,7 +116,7 @@ static inline bool use_is_watched(void)
 /* The mover is at work: waiting for it has an end. */
 static inline bool use_is_tracking(void)
 {
-	return (atomic_load(&use_state) & ~(USE_AHEAD | USE_TRACE | USE_HOLDING)) != 0;
+	return (atomic_load(&use_state) & ~(USE_AHEAD | USE_TRACE | USE_HOLDING | USE_TICKETS)) != 0;
 }
 
 /* NULL: a call from inside another one, which is tracked, or from inside ours; it may still be admitted. */
@@ -132,14 +137,16 @@ bool use_add_arena(const struct arena *arena, struct engine *engine);
 bool use_is_quiet(void);
 /* Stripes, a bit each, in which nobody is inside at this moment but the submission that asks, which is. */
 uint64_t use_empty_stripes(void);
+/* What those who are inside the driver wrote before they entered it can be read from here on. */
+void use_see_inside(void);
 /* What is inside the driver at this moment, as far as it is known; for messages. Has no number yet (done.h). */
 struct done_what;
 void use_each_inside(void (*visit)(void *argument, const struct done_what *what), void *argument);
 /*
- * Switch on and off, not both at once. holding: submissions hold their blocks, too; for who moves memory beside what
- * runs. Off: every wait ends, and nothing is held from then on.
+ * Switch on and off, not both at once. beside: memory moves beside what runs. Off: every wait ends, and nothing is held
+ * from then on.
  */
-void use_set_tracking(bool on, bool holding);
+void use_set_tracking(bool on, bool beside);
 /*
  * From now on, until tracking is switched off, every submission that enters the driver holds its blocks: for who must
  * know what has been submitted (discard.c). False: it was so already.

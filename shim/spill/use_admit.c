@@ -1,5 +1,6 @@
 /*
- * What lies between naming memory and the driver: holding it, waiting for it, the gate; and after the driver, the number.
+ * What lies between naming memory and the driver: a ticket for it, or holding it; waiting for it; the gate; and after the
+ * driver, the number.
  */
 #include "shim/ahead.h"
 #include "shim/capture.h"
@@ -44,11 +45,15 @@ static void list_once(struct use *use)
 	use->n_held = n;
 }
 
+/* Nothing was submitted; what it waits for may move. */
 static void let_go(struct use *use)
 {
 	for (unsigned i = 0; use->holds && i < n_marks(use); i++)
 		mark_let_go(mark_at(use, i));
 	use->holds = false;
+	if (use->has_ticket)
+		ticket_give_back(use->place, 0);
+	use->has_ticket = false;
 }
 
 static void hold(struct use *use)
@@ -71,18 +76,33 @@ bool use_holds(const struct use *use)
 #define SEEN_AWAY      2u /* some is on the host, and worth waiting for */
 #define SEEN_DISCARDED 4u
 
+static inline void see(const struct mark *mark, uint64_t *unmapped, uint64_t *away, uint64_t *discarded)
+{
+	*unmapped |= atomic_load(&mark->unmapped);
+	*away |= atomic_load_explicit(&mark->away, memory_order_relaxed);
+	*discarded |= atomic_load_explicit(&mark->discarded, memory_order_relaxed);
+}
+
 static unsigned look(const struct use *use)
 {
 	uint64_t unmapped = 0, away = 0, discarded = 0;
 
-	for (unsigned i = 0; i < n_marks(use); i++) {
-		const struct mark *mark = mark_at(use, i);
-
-		unmapped |= atomic_load(&mark->unmapped);
-		away |= atomic_load_explicit(&mark->away, memory_order_relaxed);
-		discarded |= atomic_load_explicit(&mark->discarded, memory_order_relaxed);
-	}
+	/* Not by mark_at(): this is a good part of what a launch costs. */
+	for (unsigned i = 0; i < use->n_held; i++)
+		see(use->held[i].mark, &unmapped, &away, &discarded);
+	for (unsigned i = 0; i < use->n_all; i++)
+		see(engine_everything(use_arenas[i].engine), &unmapped, &away, &discarded);
 	return (unmapped ? SEEN_UNMAPPED : 0) | (away ? SEEN_AWAY : 0) | (discarded ? SEEN_DISCARDED : 0);
+}
+
+/* Of what has a ticket, so that only its own blocks count. */
+static bool is_any_unmapped(const struct use *use)
+{
+	uint32_t unmapped = 0;
+
+	for (unsigned i = 0; i < use->n_held; i++)
+		unmapped |= atomic_load(&use->held[i].mark->unmapped);
+	return unmapped != 0;
 }
 
 /*
@@ -96,13 +116,28 @@ static void undiscard(struct use *use)
 			atomic_store(&mark_at(use, i)->discarded, 0);
 }
 
-/* Each engine takes what lies in its heap; nearly always there is one. */
-static void log_it(const struct use *use)
+/* Each engine takes what lies in its heap; nearly always there is one. A ticket is of use where all of them heard it. */
+static void log_it(struct use *use, bool with_ticket)
 {
 	unsigned n = atomic_load(&use_n_arenas);
+	struct ticket ticket = {0};
+	bool heard = true;
 
-	for (unsigned i = 0; i < n && use->n_named; i++)
-		engine_log(use_arenas[i].engine, use->function, use->named, use->n_named);
+	if (!use->n_named)
+		return;
+	if (with_ticket)
+		ticket = ticket_take(use->place);
+	for (unsigned i = 0; i < n; i++)
+		heard &= engine_log(use_arenas[i].engine, use->function, use->named, use->n_named, ticket);
+	if (with_ticket && !heard)
+		ticket_give_back(use->place, 0);
+	use->has_ticket = with_ticket && heard;
+}
+
+/* What has to wait holds its blocks after that. */
+static bool may_have_ticket(const struct use *use, uint32_t state)
+{
+	return state & USE_TICKETS && !use->holds && !use->unknown && use->place && use->n_named <= TICKET_NAMES;
 }
 
 static void wait_for_it(const struct use *use)
@@ -169,18 +204,18 @@ static void bring_ahead(const struct use *use)
 	errno = saved;
 }
 
-/* Wait for what is not mapped, and for what is worth it. Inside a capture nothing is run, and nothing of ours may wait. */
-static void look_and_wait(struct use *use, bool for_what_is_away)
+static void wait_if(struct use *use, bool must, unsigned seen)
 {
-	unsigned seen = look(use);
-
-	if (__builtin_expect(seen & SEEN_UNMAPPED || (seen & SEEN_AWAY && for_what_is_away && !capture_is_open()), 0))
+	if (__builtin_expect(must, 0))
 		seen = wait_and_hold(use);
 	if (__builtin_expect(seen & SEEN_DISCARDED, 0))
 		undiscard(use);
 }
 
-/* Hold what it names, if that is asked for or it has to wait for some of it, until it has been submitted; and log it. */
+/*
+ * Hold what it names, if that is asked for or it has to wait for some of it, until it has been submitted; and log it. It
+ * waits for what is not mapped, and for what is worth it. Inside a capture nothing is run, and nothing of ours may wait.
+ */
 static void hold_named(struct use *use)
 {
 	int saved = errno;
@@ -188,10 +223,13 @@ static void hold_named(struct use *use)
 	if ((!use->n_named && !use->unknown) || !atomic_load(&use_n_arenas))
 		return;
 	use->n_all = use->unknown ? atomic_load(&use_n_arenas) : 0;
-	if (atomic_load(&use_state) & USE_HOLDING)
+	uint32_t state = atomic_load(&use_state);
+	if (state & USE_HOLDING)
 		hold(use);
-	log_it(use);
-	look_and_wait(use, true);
+	unsigned seen = look(use);
+	bool must_wait = seen & SEEN_UNMAPPED || (seen & SEEN_AWAY && !capture_is_open());
+	log_it(use, !must_wait && may_have_ticket(use, state));
+	wait_if(use, must_wait, seen);
 	errno = saved;
 }
 
@@ -213,13 +251,27 @@ static void hold_late(struct use *use)
 	hold_named(use);
 }
 
-/* It has held nothing so far, and is asked to; or it is to wait at the gate: what it names stays where it is meanwhile. */
+/*
+ * Inside the driver by now. Does it have to hold what it names after all? It was asked to since it looked; it is to wait at
+ * the gate, and what it names stays where it is meanwhile; or memory moves beside it, and the mover has not heard of it,
+ * or has perhaps not, since by now something is unmapped (ticket.h).
+ */
+static bool is_loose(const struct use *use, uint32_t state, bool stop)
+{
+	if (use->holds || !n_marks(use))
+		return false;
+	if (!use->has_ticket)
+		return stop || state & (USE_HOLDING | USE_TICKETS);
+	return state & USE_HOLDING || (state & USE_TICKETS && is_any_unmapped(use));
+}
+
 static void hold_now(struct use *use)
 {
 	int saved = errno;
 
 	hold(use);
-	look_and_wait(use, false);
+	unsigned seen = look(use);
+	wait_if(use, seen & SEEN_UNMAPPED, seen);
 	errno = saved;
 }
 
@@ -250,7 +302,7 @@ struct use_stripe *use_admit(struct use *use)
 		struct use_stripe *stripe = enter_as(use, &state);
 		bool late = use && is_late(use, state);
 		bool stop = state & (USE_DRAINING | USE_CLOSED) && !enter_depth;
-		bool loose = use && !use->holds && (stop || state & USE_HOLDING) && n_marks(use);
+		bool loose = use && is_loose(use, state, stop);
 
 		if (__builtin_expect(!late && !stop && !loose, 1)) {
 			if (use)
@@ -294,6 +346,8 @@ void use_close(struct use *use, struct use_stripe *stripe)
 		errno = saved;
 		for (unsigned i = 0; use->holds && i < n_marks(use); i++)
 			mark_submitted(mark_at(use, i), number);
+		if (use->has_ticket)
+			ticket_give_back(use->place, number);
 		use->busy = false;
 	}
 	use_leave(stripe);

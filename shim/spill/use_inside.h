@@ -26,12 +26,14 @@ struct use {
 	bool traced;  /* its names go into a record of the trace, up to its admission */
 	bool holding; /* it is going to hold what it names, so each block is listed once, as far as that is cheap */
 	bool holds;   /* it does */
+	bool has_ticket;
 	bool only_traced;
 	int device; /* of the first heap address it named, for the trace; -1: none */
 	CUstream stream;
 	uint64_t id, function;
 	const CUDA_LAUNCH_PARAMS *launches; /* n_launches of them where there are several */
 	unsigned n_launches;
+	struct ticket_place *place; /* of the thread; NULL: it has none */
 	unsigned n_named, n_held, room;
 	unsigned n_ahead;
 	CUdeviceptr ahead[USE_AHEAD_MOST];

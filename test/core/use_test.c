@@ -35,13 +35,18 @@ void *__wrap_calloc(size_t n, size_t bytes)
 
 static void (*while_logged)(void);
 
-void __real_engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n);
-void __wrap_engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n);
-void __wrap_engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n)
+bool __real_engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n,
+		       struct ticket ticket);
+bool __wrap_engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n,
+		       struct ticket ticket);
+bool __wrap_engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n,
+		       struct ticket ticket)
 {
-	__real_engine_log(engine, function, named, n);
+	bool heard = __real_engine_log(engine, function, named, n, ticket);
+
 	if (while_logged)
 		while_logged();
+	return heard;
 }
 
 /* ---- submissions ---- */
@@ -49,6 +54,13 @@ void __wrap_engine_log(struct engine *engine, uint64_t function, const struct na
 static struct core_heap own_heap;
 static struct engine *engine;
 static CUdeviceptr block;
+
+/* Everything that is submitted holds what it names, and has no ticket (ticket_test.c). */
+static void track_and_hold(void)
+{
+	use_set_tracking(true, true);
+	use_ask_to_hold();
+}
 
 static void with_an_engine(void)
 {
@@ -58,7 +70,7 @@ static void with_an_engine(void)
 	assert_true(use_add_arena(heap_arena(own_heap.heap), engine));
 	arena_mark_block(heap_arena(own_heap.heap), 0, 4);
 	block = arena_address(heap_arena(own_heap.heap), 0);
-	use_set_tracking(true, true);
+	track_and_hold();
 }
 
 static struct mark *block_mark(void)
@@ -156,7 +168,7 @@ static void what_was_read_before_tracking_began_may_touch_anything(void **state)
 	use_set_tracking(false, false);
 	struct use *use = use_open(HOOK_cuMemsetD8Async);
 	assert_non_null(use);
-	use_set_tracking(true, true);
+	track_and_hold();
 	struct use_stripe *stripe = use_admit(use);
 	assert_int_equal(mark_holds(&engine->everything), 1);
 	use_close(use, stripe);
@@ -275,7 +287,7 @@ static void who_waits_at_the_gate_holds_what_it_names(void **state)
 	pthread_join(thread, NULL);
 	assert_int_equal(mark_holds(block_mark()), 0);
 	assert_int_equal(mark_last(block_mark()), done_newest());
-	use_set_tracking(true, true);
+	track_and_hold();
 	assert_true(becomes(all_is_done));
 }
 
@@ -307,7 +319,6 @@ static void a_discard_waits_for_what_held_nothing(void **state)
 	CUdeviceptr other = block + 4 * HEAP_UNIT;
 
 	(void)state;
-	engine->exact = true;
 	arena_mark_block(arena, 4, 4);
 	hold_no_more();
 	/* Somebody is inside the driver, and has no number yet. */
@@ -335,7 +346,6 @@ static void a_discard_waits_for_what_held_nothing(void **state)
 	stripe = use_admit(use);
 	assert_true(atomic_load(&block_mark()->discarded) == 0);
 	use_close(use, stripe);
-	engine->exact = false;
 	assert_true(becomes(all_is_done));
 	stream_end(one);
 	stream_end(two);
@@ -348,7 +358,6 @@ static void a_discard_that_holds_nothing_is_none(void **state)
 	CUstream one = stream_new();
 
 	(void)state;
-	engine->exact = true;
 	hold_no_more();
 	struct use *use = open_naming_block();
 	struct use_stripe *stripe = use_admit(use);
@@ -359,7 +368,6 @@ static void a_discard_that_holds_nothing_is_none(void **state)
 	assert_true(atomic_load(&block_mark()->discarded) == 0);
 	mark_let_go(block_mark());
 	use_close(use, stripe);
-	engine->exact = false;
 	assert_true(becomes(all_is_done));
 	stream_end(one);
 }
@@ -371,7 +379,6 @@ static void a_discard_does_not_wait_for_a_moment_of_rest(void **state)
 	CUstream one = stream_new();
 
 	(void)state;
-	engine->exact = true;
 	hold_no_more();
 	atomic_fetch_add(&a->inside, 1);
 	for (int i = 0; i < 3; i++)
@@ -382,7 +389,6 @@ static void a_discard_does_not_wait_for_a_moment_of_rest(void **state)
 	assert_true(becomes(all_is_done));
 	assert_true(is_discarded_in(one, block));
 	atomic_fetch_sub(&b->inside, 1);
-	engine->exact = false;
 	assert_true(becomes(all_is_done));
 	stream_end(one);
 }
@@ -393,7 +399,7 @@ static void nobody_is_asked_to_hold_when_nothing_is_tracked(void **state)
 	use_set_tracking(false, false);
 	assert_true(use_ask_to_hold());
 	assert_false(use_is_watched());
-	use_set_tracking(true, true);
+	track_and_hold();
 	assert_false(use_ask_to_hold());
 }
 
@@ -436,7 +442,7 @@ static void what_is_traced_and_no_more_has_no_number(void **state)
 	use_close(use, use_admit(use));
 	assert_true(done_newest() == before);
 	use_set_trace(false);
-	use_set_tracking(true, true);
+	track_and_hold();
 }
 
 /* What engine_lost() says. */

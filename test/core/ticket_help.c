@@ -1,0 +1,105 @@
+#include "test/core/ticket_help.h"
+
+#include "shim/context.h"
+
+CUcontext ticket_context;
+struct engine *ticket_engine;
+struct arena *ticket_arena;
+CUdeviceptr ticket_block, ticket_other;
+void (*ticket_while_logged)(void);
+
+bool __real_engine_log(struct engine *to, uint64_t function, const struct named *named, unsigned n,
+		       struct ticket ticket);
+bool __wrap_engine_log(struct engine *to, uint64_t function, const struct named *named, unsigned n,
+		       struct ticket ticket);
+bool __wrap_engine_log(struct engine *to, uint64_t function, const struct named *named, unsigned n,
+		       struct ticket ticket)
+{
+	bool heard = __real_engine_log(to, function, named, n, ticket);
+	void (*then)(void) = ticket_while_logged;
+
+	if (then) {
+		ticket_while_logged = NULL;
+		then();
+	}
+	return heard;
+}
+
+struct mark *ticket_mark(CUdeviceptr address)
+{
+	return &ticket_arena->marks[(arena_look(ticket_arena, address) & ~ARENA_SLAB) - 1];
+}
+
+uint32_t ticket_unit(CUdeviceptr address)
+{
+	return (uint32_t)(ticket_mark(address) - ticket_arena->marks);
+}
+
+bool ticket_is_out_for(CUdeviceptr address, uint64_t done)
+{
+	CHECK(engine_hears_all(ticket_engine));
+	return claims_has(ticket_engine->claims, ticket_unit(address), done);
+}
+
+void ticket_empty_log(void)
+{
+	struct named named;
+	uint64_t function;
+	unsigned n;
+
+	while (engine_read_log(ticket_engine, &function, &named, 1, &n))
+		;
+}
+
+struct use *ticket_open(CUdeviceptr address)
+{
+	struct use *use = use_open(HOOK_cuMemsetD8Async);
+
+	CHECK(use);
+	use_name(use, address, 0);
+	use_name(use, address + 4096, 4096);
+	return use;
+}
+
+uint64_t ticket_submit(CUdeviceptr address)
+{
+	struct use *use = ticket_open(address);
+
+	use_close(use, use_admit(use));
+	return done_newest();
+}
+
+static struct core_heap own_heap;
+static struct heap_grant grants[2];
+
+static CUdeviceptr allocate(struct heap_grant *grant)
+{
+	CHECK(heap_alloc(own_heap.heap, HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE, grant) == SW_OK);
+	return grant->address;
+}
+
+int ticket_set_up(void **state)
+{
+	(void)state;
+	core_driver();
+	assert_ok(cuCtxGetCurrent(&ticket_context));
+	context_known(ticket_context, 0);
+	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
+	ticket_engine = engine_new(NULL, own_heap.heap, false);
+	assert_non_null(ticket_engine);
+	ticket_arena = heap_arena(own_heap.heap);
+	assert_true(use_add_arena(ticket_arena, ticket_engine));
+	ticket_block = allocate(&grants[0]);
+	ticket_other = allocate(&grants[1]);
+	use_set_tracking(true, true);
+	return 0;
+}
+
+int ticket_tear_down(void **state)
+{
+	(void)state;
+	use_set_tracking(false, false);
+	for (unsigned i = 0; i < 2; i++)
+		heap_free(own_heap.heap, grants[i].block, grants[i].address);
+	return 0;
+}

@@ -1,0 +1,211 @@
+/*
+ * ticket_take_test.c: submissions with tickets, and a mover that takes away: who waits, and that nothing is taken from
+ * what is inside the driver.
+ */
+#include "test/core/ticket_help.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+/* ---- who waits ---- */
+
+static atomic_bool admitted;
+
+static void *submit_and_say(void *argument)
+{
+	(void)argument;
+	CHECK(cuCtxSetCurrent(ticket_context) == CUDA_SUCCESS);
+	struct use *use = ticket_open(ticket_block);
+	struct use_stripe *stripe = use_admit(use);
+	CHECK(use_holds(use) == (mark_holds(ticket_mark(ticket_block)) > 0));
+	atomic_store(&admitted, true);
+	use_close(use, stripe);
+	return NULL;
+}
+
+static bool somebody_waits(void)
+{
+	return atomic_load(&ticket_engine->n_waiters) != 0 || atomic_load(&admitted);
+}
+
+static void raise_unmapped(void)
+{
+	/* As the mover does, which has been told of it and lets it be. */
+	atomic_fetch_add(&ticket_mark(ticket_block)->unmapped, 1);
+	CHECK(ticket_is_out_for(ticket_block, UINT64_MAX));
+}
+
+static void answer(void)
+{
+	lock_take(&ticket_engine->lock);
+	atomic_store(&ticket_mark(ticket_block)->unmapped, 0);
+	for (struct waiter *waiter = ticket_engine->waiters; waiter; waiter = waiter->next)
+		waiter->answered = true;
+	pthread_cond_broadcast(&ticket_engine->answered);
+	lock_drop(&ticket_engine->lock);
+}
+
+/* Between its look and the driver; and while it waits what it waits for may come in. */
+static void who_finds_that_something_was_unmapped_since_it_looked_waits(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	atomic_store(&admitted, false);
+	ticket_while_logged = raise_unmapped;
+	assert_int_equal(pthread_create(&thread, NULL, submit_and_say, NULL), 0);
+	assert_true(becomes(somebody_waits));
+	assert_false(atomic_load(&admitted));
+	assert_true(use_is_quiet());
+	assert_false(ticket_is_out_for(ticket_block, done_newest()));
+	assert_int_equal(mark_holds(ticket_mark(ticket_block)), 0);
+	answer();
+	pthread_join(thread, NULL);
+	assert_true(atomic_load(&admitted));
+	assert_int_equal(mark_last(ticket_mark(ticket_block)), done_newest());
+}
+
+/* It has seen it in time, and takes no ticket. */
+static void who_waits_has_no_ticket(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	atomic_store(&admitted, false);
+	atomic_store(&ticket_mark(ticket_block)->unmapped, 1);
+	assert_int_equal(pthread_create(&thread, NULL, submit_and_say, NULL), 0);
+	assert_true(becomes(somebody_waits));
+	assert_false(atomic_load(&admitted));
+	assert_false(ticket_is_out_for(ticket_block, done_newest()));
+	answer();
+	pthread_join(thread, NULL);
+	assert_int_equal(mark_last(ticket_mark(ticket_block)), done_newest());
+}
+
+static bool block_is_claimed(void)
+{
+	return ticket_is_out_for(ticket_block, UINT64_MAX) || atomic_load(&admitted);
+}
+
+static void at_the_gate_a_ticket_stays_out(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	atomic_store(&admitted, false);
+	use_gate_drain();
+	assert_true(use_gate_close());
+	assert_int_equal(pthread_create(&thread, NULL, submit_and_say, NULL), 0);
+	assert_true(becomes(block_is_claimed));
+	assert_false(atomic_load(&admitted));
+	use_gate_open();
+	pthread_join(thread, NULL);
+	assert_true(atomic_load(&admitted));
+	assert_false(ticket_is_out_for(ticket_block, done_newest()));
+}
+
+/* ---- the mover takes away ---- */
+
+/* It looks at the log once more, at the last moment. */
+static void nothing_is_taken_from_what_was_submitted_a_moment_ago(void **state)
+{
+	(void)state;
+	ticket_engine->done = done_newest();
+	assert_false(ticket_is_out_for(ticket_block, ticket_engine->done));
+	assert_false(move_is_busy(ticket_engine, ticket_unit(ticket_block), false));
+	struct use *use = ticket_open(ticket_block);
+	struct use_stripe *stripe = use_admit(use);
+	assert_false(move_is_busy(ticket_engine, ticket_unit(ticket_block), false));
+	assert_int_equal(move_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MOVE_BUSY);
+	assert_true(move_is_busy(ticket_engine, ticket_unit(ticket_block), false));
+	assert_int_equal(atomic_load(&ticket_mark(ticket_block)->unmapped), 0);
+	use_close(use, stripe);
+	assert_int_equal(move_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MOVE_BUSY);
+	core_fill(ticket_block, HEAP_UNIT, 7);
+	assert_true(core_is_filled(ticket_block, HEAP_UNIT, 7));
+	ticket_empty_log();
+	/* Nor while somebody is just saying what it names. */
+	ticket_engine->done = done_newest();
+	assert_false(ticket_is_out_for(ticket_block, ticket_engine->done));
+	size_t at = atomic_fetch_add(&ticket_engine->tape.head, 2);
+	assert_int_equal(move_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MOVE_BUSY);
+	atomic_store(&ticket_engine->tape.words[at % TAPE_WORDS], 1);
+	ticket_empty_log();
+}
+
+enum { ROUNDS = 30000 };
+
+static atomic_bool is_over;
+static atomic_uint inside, n_taken;
+static atomic_bool is_taken;
+
+/* Inside the driver nothing that it names is taken from it. */
+static void *submit_again_and_again(void *argument)
+{
+	(void)argument;
+	CHECK(cuCtxSetCurrent(ticket_context) == CUDA_SUCCESS);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		struct use *use = ticket_open(ticket_block);
+		struct use_stripe *stripe = use_admit(use);
+		atomic_fetch_add(&inside, 1);
+		for (unsigned look = 0; look < 20; look++)
+			CHECK(!atomic_load(&is_taken));
+		atomic_fetch_sub(&inside, 1);
+		use_close(use, stripe);
+		if (i % 8 == 0)
+			sched_yield();
+	}
+	return NULL;
+}
+
+/* As take_away() does, where the GPU is done as soon as the driver is. */
+static void *take_again_and_again(void *argument)
+{
+	(void)argument;
+	while (!atomic_load(&is_over)) {
+		atomic_fetch_add(&ticket_mark(ticket_block)->unmapped, 1);
+		if (engine_hears_all(ticket_engine) && !mark_holds(ticket_mark(ticket_block)) &&
+		    !claims_has(ticket_engine->claims, ticket_unit(ticket_block), UINT64_MAX)) {
+			atomic_store(&is_taken, true);
+			for (unsigned look = 0; look < 20; look++)
+				CHECK(!atomic_load(&inside));
+			atomic_store(&is_taken, false);
+			atomic_fetch_add(&n_taken, 1);
+		}
+		atomic_fetch_sub(&ticket_mark(ticket_block)->unmapped, 1);
+		ticket_empty_log();
+		for (unsigned i = 0; i < 200; i++)
+			atomic_load(&is_over);
+	}
+	return NULL;
+}
+
+static void nobody_is_inside_with_what_was_taken(void **state)
+{
+	pthread_t threads[2], mover;
+
+	(void)state;
+	/* Nobody answers who waits: it asks again at once. */
+	atomic_store(&ticket_engine->dead, true);
+	assert_int_equal(pthread_create(&mover, NULL, take_again_and_again, NULL), 0);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, submit_again_and_again, NULL), 0);
+	for (unsigned i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	atomic_store(&is_over, true);
+	pthread_join(mover, NULL);
+	assert_true(atomic_load(&n_taken) > 100);
+	atomic_store(&ticket_engine->dead, false);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(who_finds_that_something_was_unmapped_since_it_looked_waits),
+	    cmocka_unit_test(who_waits_has_no_ticket),
+	    cmocka_unit_test(at_the_gate_a_ticket_stays_out),
+	    cmocka_unit_test(nothing_is_taken_from_what_was_submitted_a_moment_ago),
+	    cmocka_unit_test(nobody_is_inside_with_what_was_taken),
+	};
+	return cmocka_run_group_tests(tests, ticket_set_up, ticket_tear_down);
+}

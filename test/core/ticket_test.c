@@ -1,0 +1,353 @@
+/*
+ * ticket_test.c: submissions that have a ticket instead of holding what they name: until when the mover counts their
+ * blocks as used, and who has none.
+ */
+#include "test/core/ticket_help.h"
+
+#include <pthread.h>
+
+/* ---- what the tests replace ---- */
+
+static void (*while_heard)(void);
+
+bool __real_claims_hear_oldest(struct claims *claims);
+bool __wrap_claims_hear_oldest(struct claims *claims);
+bool __wrap_claims_hear_oldest(struct claims *claims)
+{
+	bool is_heard = __real_claims_hear_oldest(claims);
+
+	if (while_heard)
+		while_heard();
+	return is_heard;
+}
+
+/* Held by its mark alone, by a submission that is inside the driver: let go of with its number. */
+static void assert_it_holds(struct use *use)
+{
+	struct use_stripe *stripe = use_admit(use);
+
+	CHECK(mark_holds(ticket_mark(ticket_block)) > 0);
+	CHECK(!ticket_is_out_for(ticket_block, UINT64_MAX));
+	use_close(use, stripe);
+	CHECK(mark_holds(ticket_mark(ticket_block)) == 0);
+	CHECK(mark_last(ticket_mark(ticket_block)) == done_newest());
+	CHECK(!ticket_is_out_for(ticket_block, UINT64_MAX));
+}
+
+static void assert_it_has_a_ticket(struct use *use)
+{
+	uint64_t before = mark_last(ticket_mark(ticket_block));
+	struct use_stripe *stripe = use_admit(use);
+
+	CHECK(mark_holds(ticket_mark(ticket_block)) == 0);
+	CHECK(ticket_is_out_for(ticket_block, UINT64_MAX));
+	use_close(use, stripe);
+	CHECK(mark_last(ticket_mark(ticket_block)) == before);
+	CHECK(!ticket_is_out_for(ticket_block, UINT64_MAX));
+}
+
+static void in_a_thread(void *(*run)(void *argument))
+{
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, run, NULL), 0);
+	pthread_join(thread, NULL);
+}
+
+static void *submit_once(void *argument)
+{
+	(void)argument;
+	CHECK(cuCtxSetCurrent(ticket_context) == CUDA_SUCCESS);
+	ticket_submit(ticket_block);
+	return NULL;
+}
+
+/* ---- what a ticket says ---- */
+
+static void a_block_is_used_from_the_record_on_until_the_submission_is_done(void **state)
+{
+	(void)state;
+	ticket_submit(ticket_block); /* names it for the first time: now there is a place */
+	struct use *use = ticket_open(ticket_block);
+	struct use_stripe *stripe = use_admit(use);
+	assert_int_equal(mark_holds(ticket_mark(ticket_block)), 0);
+	assert_false(use_holds(use));
+	assert_true(ticket_is_out_for(ticket_block, UINT64_MAX));
+	assert_false(ticket_is_out_for(ticket_other, UINT64_MAX));
+	use_close(use, stripe);
+	uint64_t number = done_newest();
+	assert_true(ticket_is_out_for(ticket_block, number - 1));
+	assert_false(ticket_is_out_for(ticket_block, number));
+	assert_int_equal(mark_last(ticket_mark(ticket_block)), 0);
+}
+
+static void a_number_is_its_own_however_late_it_is_heard(void **state)
+{
+	(void)state;
+	uint64_t number = ticket_submit(ticket_block);
+	for (unsigned i = 1; i < TICKET_NUMBERS; i++)
+		ticket_submit(ticket_other);
+	assert_true(ticket_is_out_for(ticket_block, number - 1));
+	assert_false(ticket_is_out_for(ticket_block, number));
+	assert_true(ticket_is_out_for(ticket_other, done_newest() - 1));
+	/* Later than that it is one that is not lower, up to the latest. */
+	number = ticket_submit(ticket_block);
+	for (unsigned i = 0; i < TICKET_NUMBERS + 9; i++)
+		ticket_submit(ticket_other);
+	assert_true(ticket_is_out_for(ticket_block, number));
+	assert_false(ticket_is_out_for(ticket_block, done_newest()));
+}
+
+/* One of another thread came later and was back sooner. */
+static void of_two_that_use_a_block_the_later_one_counts(void **state)
+{
+	(void)state;
+	struct use *use = ticket_open(ticket_block);
+	struct use_stripe *stripe = use_admit(use);
+	in_a_thread(submit_once);
+	uint64_t sooner = done_newest();
+	use_close(use, stripe);
+	assert_true(done_newest() > sooner);
+	assert_true(ticket_is_out_for(ticket_block, sooner));
+	assert_false(ticket_is_out_for(ticket_block, done_newest()));
+}
+
+/* The first one was heard while it was out, and is back when the second one is heard. */
+static void one_after_another_each_is_out_for_its_own_blocks(void **state)
+{
+	(void)state;
+	struct use *use = ticket_open(ticket_block);
+	struct use_stripe *stripe = use_admit(use);
+	assert_true(ticket_is_out_for(ticket_block, UINT64_MAX));
+	use_close(use, stripe);
+	uint64_t number = done_newest();
+	use = ticket_open(ticket_other);
+	stripe = use_admit(use);
+	assert_true(ticket_is_out_for(ticket_other, UINT64_MAX));
+	assert_false(ticket_is_out_for(ticket_block, number));
+	use_close(use, stripe);
+	assert_false(ticket_is_out_for(ticket_other, done_newest()));
+}
+
+/* Also where what came later was not submitted. */
+static void a_number_that_is_asked_for_late_is_not_lower(void **state)
+{
+	struct ticket_place *place = ticket_take_place();
+	struct ticket ticket = ticket_take(place);
+	uint64_t number = 0;
+
+	(void)state;
+	assert_false(ticket_is_back(ticket, &number));
+	ticket_give_back(place, 100);
+	for (unsigned i = 0; i < TICKET_NUMBERS; i++) {
+		assert_true(ticket_is_back(ticket, &number));
+		assert_true(number == 100);
+		ticket_take(place);
+		ticket_give_back(place, i % 2 ? 0 : 101);
+	}
+	assert_true(ticket_is_back(ticket, &number));
+	assert_true(number == 101);
+	ticket_give_place(place);
+}
+
+/* The mover's reader comes when it has been heard already, or not; and the log is its own. */
+static void what_is_taken_off_the_log_has_been_heard(void **state)
+{
+	(void)state;
+	ticket_empty_log();
+	struct use *use = ticket_open(ticket_block);
+	struct use_stripe *stripe = use_admit(use);
+	ticket_empty_log();
+	assert_true(claims_has(ticket_engine->claims, ticket_unit(ticket_block), UINT64_MAX));
+	use_close(use, stripe);
+	assert_false(ticket_is_out_for(ticket_block, done_newest()));
+}
+
+static void submit_block(void)
+{
+	while_heard = NULL;
+	ticket_submit(ticket_block);
+}
+
+/* It is there a moment after the mover has looked: it stays on the log until that has heard it. */
+static void what_has_not_been_heard_stays_on_the_log(void **state)
+{
+	struct named named;
+	uint64_t function;
+	unsigned n;
+
+	(void)state;
+	ticket_empty_log();
+	uint64_t before = done_newest();
+	while_heard = submit_block;
+	assert_false(engine_read_log(ticket_engine, &function, &named, 1, &n));
+	assert_true(ticket_is_out_for(ticket_block, before));
+	assert_true(engine_read_log(ticket_engine, &function, &named, 1, &n));
+	assert_true(named.address == ticket_block && n == 1);
+}
+
+static void nobody_can_tell_while_a_record_is_being_written(void **state)
+{
+	(void)state;
+	ticket_empty_log();
+	size_t at = atomic_fetch_add(&ticket_engine->tape.head, 3);
+	uint64_t number = ticket_submit(ticket_block);
+	assert_false(engine_hears_all(ticket_engine));
+	assert_false(claims_has(ticket_engine->claims, ticket_unit(ticket_block), number - 1));
+	atomic_store(&ticket_engine->tape.words[(at + 1) % TAPE_WORDS], 7);
+	atomic_store(&ticket_engine->tape.words[(at + 2) % TAPE_WORDS], ticket_other);
+	atomic_store(&ticket_engine->tape.words[at % TAPE_WORDS], 2);
+	assert_true(engine_hears_all(ticket_engine));
+	assert_true(claims_has(ticket_engine->claims, ticket_unit(ticket_block), number - 1));
+}
+
+/* ---- who has none ---- */
+
+static void fill_the_log(void)
+{
+	static struct named many[1000];
+
+	while (tape_write(&ticket_engine->tape, 1, many, 1000, (struct ticket){0}))
+		;
+	while (tape_write(&ticket_engine->tape, 1, many, 1, (struct ticket){0}))
+		;
+}
+
+static void what_finds_no_room_in_the_log_holds_its_blocks(void **state)
+{
+	(void)state;
+	fill_the_log();
+	assert_it_holds(ticket_open(ticket_block));
+	/* Of a mover that has ended nobody need be afraid. */
+	atomic_store(&ticket_engine->dead, true);
+	struct use *use = ticket_open(ticket_block);
+	struct use_stripe *stripe = use_admit(use);
+	assert_int_equal(mark_holds(ticket_mark(ticket_block)), 0);
+	use_close(use, stripe);
+	atomic_store(&ticket_engine->dead, false);
+	ticket_empty_log();
+	assert_it_has_a_ticket(ticket_open(ticket_block));
+}
+
+static void what_names_too_much_holds_its_blocks(void **state)
+{
+	(void)state;
+	for (unsigned extra = 0; extra < 2; extra++) {
+		struct use *use = use_open(HOOK_cuMemsetD8Async);
+
+		for (unsigned i = 0; i < TICKET_NAMES + extra; i++)
+			use_name(use, ticket_block + i, 0);
+		if (extra)
+			assert_it_holds(use);
+		else
+			assert_it_has_a_ticket(use);
+	}
+}
+
+static void what_may_touch_anything_holds_everything(void **state)
+{
+	(void)state;
+	struct use *use = ticket_open(ticket_block);
+	use_unknown(use);
+	struct use_stripe *stripe = use_admit(use);
+	assert_int_equal(mark_holds(&ticket_engine->everything), 1);
+	use_close(use, stripe);
+	assert_int_equal(mark_last(&ticket_engine->everything), done_newest());
+}
+
+static void *submit_holding(void *argument)
+{
+	(void)argument;
+	CHECK(cuCtxSetCurrent(ticket_context) == CUDA_SUCCESS);
+	assert_it_holds(ticket_open(ticket_block));
+	return NULL;
+}
+
+static void *submit_with_ticket(void *argument)
+{
+	(void)argument;
+	CHECK(cuCtxSetCurrent(ticket_context) == CUDA_SUCCESS);
+	assert_it_has_a_ticket(ticket_open(ticket_block));
+	return NULL;
+}
+
+static void a_thread_that_finds_no_place_holds_its_blocks(void **state)
+{
+	struct ticket_place *places[TICKET_PLACES + 1];
+	unsigned n = 0;
+
+	(void)state;
+	while ((places[n] = ticket_take_place()))
+		n++;
+	assert_true(n > 0);
+	in_a_thread(submit_holding);
+	while (n)
+		ticket_give_place(places[--n]);
+	/* One of many that were there one after another. */
+	for (unsigned i = 0; i < 2 * TICKET_PLACES; i++)
+		in_a_thread(submit_with_ticket);
+}
+
+static void ask_to_hold(void)
+{
+	use_ask_to_hold();
+}
+
+static void track(bool beside)
+{
+	use_set_tracking(false, false);
+	use_set_tracking(true, beside);
+}
+
+/* It has a ticket, and is to hold besides. */
+static void who_enters_the_driver_after_it_was_asked_for_holds(void **state)
+{
+	(void)state;
+	ticket_while_logged = ask_to_hold;
+	struct use *use = ticket_open(ticket_block);
+	struct use_stripe *stripe = use_admit(use);
+	assert_true(use_holds(use));
+	assert_true(mark_holds(ticket_mark(ticket_block)) > 0);
+	use_close(use, stripe);
+	assert_int_equal(mark_last(ticket_mark(ticket_block)), done_newest());
+	assert_false(ticket_is_out_for(ticket_block, done_newest()));
+	track(true);
+	assert_it_has_a_ticket(ticket_open(ticket_block));
+}
+
+static void start_to_move_beside(void)
+{
+	use_set_tracking(true, true);
+}
+
+static void who_enters_the_driver_after_moving_beside_it_began_holds(void **state)
+{
+	(void)state;
+	track(false);
+	ticket_while_logged = start_to_move_beside;
+	struct use *use = ticket_open(ticket_block);
+	struct use_stripe *stripe = use_admit(use);
+	assert_true(mark_holds(ticket_mark(ticket_block)) > 0);
+	use_close(use, stripe);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_block_is_used_from_the_record_on_until_the_submission_is_done),
+	    cmocka_unit_test(a_number_is_its_own_however_late_it_is_heard),
+	    cmocka_unit_test(of_two_that_use_a_block_the_later_one_counts),
+	    cmocka_unit_test(one_after_another_each_is_out_for_its_own_blocks),
+	    cmocka_unit_test(a_number_that_is_asked_for_late_is_not_lower),
+	    cmocka_unit_test(what_is_taken_off_the_log_has_been_heard),
+	    cmocka_unit_test(what_has_not_been_heard_stays_on_the_log),
+	    cmocka_unit_test(nobody_can_tell_while_a_record_is_being_written),
+	    cmocka_unit_test(what_finds_no_room_in_the_log_holds_its_blocks),
+	    cmocka_unit_test(what_names_too_much_holds_its_blocks),
+	    cmocka_unit_test(what_may_touch_anything_holds_everything),
+	    cmocka_unit_test(a_thread_that_finds_no_place_holds_its_blocks),
+	    cmocka_unit_test(who_enters_the_driver_after_it_was_asked_for_holds),
+	    cmocka_unit_test(who_enters_the_driver_after_moving_beside_it_began_holds),
+	};
+	return cmocka_run_group_tests(tests, ticket_set_up, ticket_tear_down);
+}
