@@ -6,24 +6,6 @@ CUcontext ticket_context;
 struct engine *ticket_engine;
 struct arena *ticket_arena;
 CUdeviceptr ticket_block, ticket_other;
-void (*ticket_while_logged)(void);
-
-bool __real_engine_log(struct engine *to, uint64_t function, const struct named *named, unsigned n,
-		       struct ticket ticket);
-bool __wrap_engine_log(struct engine *to, uint64_t function, const struct named *named, unsigned n,
-		       struct ticket ticket);
-bool __wrap_engine_log(struct engine *to, uint64_t function, const struct named *named, unsigned n,
-		       struct ticket ticket)
-{
-	bool heard = __real_engine_log(to, function, named, n, ticket);
-	void (*then)(void) = ticket_while_logged;
-
-	if (then) {
-		ticket_while_logged = NULL;
-		then();
-	}
-	return heard;
-}
 
 struct mark *ticket_mark(CUdeviceptr address)
 {

@@ -5,6 +5,7 @@
 #define SPILLWAY_TEST_TICKET_HELP_H
 
 #include "test/core/done_help.h"
+#include "test/core/log_help.h"
 
 #include "shim/spill/inside.h"
 #include "shim/spill/use.h"
@@ -28,8 +29,5 @@ void ticket_empty_log(void);
 struct use *ticket_open(CUdeviceptr address);
 /* Also submitted: its number. */
 uint64_t ticket_submit(CUdeviceptr address);
-
-/* What was written for the mover is there, and the submission is not inside the driver yet: called once if set. */
-extern void (*ticket_while_logged)(void);
 
 #endif

@@ -52,7 +52,7 @@ static void who_finds_that_something_was_unmapped_since_it_looked_waits(void **s
 
 	(void)state;
 	atomic_store(&admitted, false);
-	ticket_while_logged = raise_unmapped;
+	log_then = raise_unmapped;
 	assert_int_equal(pthread_create(&thread, NULL, submit_and_say, NULL), 0);
 	assert_true(becomes(somebody_waits));
 	assert_false(atomic_load(&admitted));

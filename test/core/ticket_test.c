@@ -303,7 +303,7 @@ static void track(bool beside)
 static void who_enters_the_driver_after_it_was_asked_for_holds(void **state)
 {
 	(void)state;
-	ticket_while_logged = ask_to_hold;
+	log_then = ask_to_hold;
 	struct use *use = ticket_open(ticket_block);
 	struct use_stripe *stripe = use_admit(use);
 	assert_true(use_holds(use));
@@ -324,7 +324,7 @@ static void who_enters_the_driver_after_moving_beside_it_began_holds(void **stat
 {
 	(void)state;
 	track(false);
-	ticket_while_logged = start_to_move_beside;
+	log_then = start_to_move_beside;
 	struct use *use = ticket_open(ticket_block);
 	struct use_stripe *stripe = use_admit(use);
 	assert_true(mark_holds(ticket_mark(ticket_block)) > 0);

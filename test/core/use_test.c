@@ -3,6 +3,7 @@
  * they hold, and when. use.c is called as the entry points do, on the simulated driver's streams.
  */
 #include "test/core/done_help.h"
+#include "test/core/log_help.h"
 
 #include "shim/context.h"
 #include "shim/spill/inside.h"
@@ -31,22 +32,6 @@ void *__wrap_calloc(size_t n, size_t bytes);
 void *__wrap_calloc(size_t n, size_t bytes)
 {
 	return no_memory ? NULL : __real_calloc(n, bytes);
-}
-
-static void (*while_logged)(void);
-
-bool __real_engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n,
-		       struct ticket ticket);
-bool __wrap_engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n,
-		       struct ticket ticket);
-bool __wrap_engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n,
-		       struct ticket ticket)
-{
-	bool heard = __real_engine_log(engine, function, named, n, ticket);
-
-	if (while_logged)
-		while_logged();
-	return heard;
 }
 
 /* ---- submissions ---- */
@@ -235,10 +220,9 @@ static void who_enters_the_driver_after_it_was_asked_for_holds(void **state)
 	(void)state;
 	hold_no_more();
 	struct use *use = open_naming_block();
-	while_logged = ask_to_hold;
+	log_then = ask_to_hold;
 	atomic_store(&block_mark()->discarded, 1);
 	struct use_stripe *stripe = use_admit(use);
-	while_logged = NULL;
 	assert_true(mark_holds(block_mark()) > 0);
 	assert_true(atomic_load(&block_mark()->discarded) == 0);
 	use_close(use, stripe);
