@@ -4,6 +4,8 @@
  */
 #include "tools/replay_inside.h"
 
+#include "shim/spill/pace.h"
+
 static void wish(struct run *run, uint32_t piece, uint64_t when)
 {
 	if (run->n_wishes == WISHES)
@@ -157,9 +159,6 @@ static void run_gap(struct run *run)
 
 /* ---- for new blocks, as gap_order.c has it ---- */
 
-#define MORE_PERIOD 8
-#define MORE_MOST   64
-
 static bool send_out(struct run *run, uint64_t when)
 {
 	uint32_t victim;
@@ -173,8 +172,7 @@ static bool send_out(struct run *run, uint64_t when)
 
 static void send_out_for_new(struct run *run)
 {
-	uint64_t now = plan_now(run->plan), period = plan_period(run->plan);
-	uint64_t later = now + (period / MORE_PERIOD < MORE_MOST ? period / MORE_PERIOD : MORE_MOST);
+	uint64_t now = plan_now(run->plan), later = now + pace_not_soon(plan_period(run->plan));
 	uint64_t all = run->room + move_ahead_units(run);
 
 	for (;;) {

@@ -4,6 +4,8 @@
  */
 #include "tools/replay_inside.h"
 
+#include "shim/spill/pace.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,7 +116,6 @@ static bool fits(const struct run *run, uint32_t units)
 }
 
 /* As spill_room_for_new() of the library has it. True: it waits for room now. */
-#define NEW_SHARE 4
 static bool waits_for_room(struct run *run, const struct job_event *event)
 {
 	uint64_t units = 0;
@@ -122,7 +123,7 @@ static bool waits_for_room(struct run *run, const struct job_event *event)
 	for (uint32_t i = 0; i < event->n; i++)
 		units += run->job->units[run->job->named[event->from + i].piece];
 	if (run->room_made || run->setting->mode != POLICY_SPILL_EXACT || event->place == POLICY_PLACE_HOST ||
-	    !event->movable || !plan_knows(run->plan) || units > run->device_units / NEW_SHARE ||
+	    !event->movable || !plan_knows(run->plan) || units > pace_new(run->device_units) ||
 	    fits(run, (uint32_t)units))
 		return false;
 	run->room = (uint32_t)units;

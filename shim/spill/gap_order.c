@@ -5,6 +5,7 @@
 #include "shim/capture.h"
 #include "shim/log.h"
 #include "shim/spill/inside.h"
+#include "shim/spill/pace.h"
 
 #include <stdlib.h>
 
@@ -166,18 +167,13 @@ enum sw_status gap_make_room(struct engine *engine, uint64_t bytes)
 
 /* ---- for new blocks ---- */
 
-/* What leaves for blocks that may be made next is not needed for so much of a period, or so many submissions. */
-#define MORE_PERIOD 8
-#define MORE_MOST   64
-
 /*
  * Pieces leave until so many bytes are free; beyond those for the new block itself only such as are not needed soon, for
  * what a program allocates in each of its steps comes in numbers, and each gap has the GPU wait.
  */
 static void send_out_for_new(struct engine *engine, uint64_t bytes, uint64_t more)
 {
-	uint64_t now = plan_now(engine->plan), period = plan_period(engine->plan);
-	uint64_t later = now + (period / MORE_PERIOD < MORE_MOST ? period / MORE_PERIOD : MORE_MOST);
+	uint64_t now = plan_now(engine->plan), later = now + pace_not_soon(plan_period(engine->plan));
 	bool can = true;
 
 	while (!atomic_load(&engine->dead)) {

@@ -17,6 +17,10 @@
 #define AHEAD       (1024 * MIB)
 #define AHEAD_SHARE 8
 
+#define NEW_SHARE       4
+#define NOT_SOON_PERIOD 8
+#define NOT_SOON_MOST   64
+
 static uint64_t less(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
@@ -45,4 +49,14 @@ uint64_t pace_under_way(uint64_t budget, uint64_t largest)
 uint64_t pace_ahead(uint64_t budget)
 {
 	return less(AHEAD, budget / AHEAD_SHARE);
+}
+
+uint64_t pace_new(uint64_t budget)
+{
+	return budget / NEW_SHARE;
+}
+
+uint64_t pace_not_soon(uint64_t period)
+{
+	return less(NOT_SOON_MOST, period / NOT_SOON_PERIOD);
 }

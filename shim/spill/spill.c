@@ -5,6 +5,7 @@
 #include "shim/real.h"
 #include "shim/spill/done.h"
 #include "shim/spill/inside.h"
+#include "shim/spill/pace.h"
 #include "shim/spill/use.h"
 #include "shim/stats.h"
 
@@ -19,7 +20,6 @@
 #define ROOM_MS       2000
 #define ROOM_EVERY_NS 100000000
 #define NEW_MS        500
-#define NEW_SHARE     4 /* larger ones, as parts of the budget, are made where there is room */
 #define STOP_MS       500
 #define TELL_MS       2000 /* at the end, for words that are being written, on a machine that has no time for them */
 
@@ -85,7 +85,7 @@ void spill_room_for_new(struct device *device, uint64_t bytes)
 	struct engine *engine = engine_of(device);
 
 	if (!engine || !atomic_load_explicit(&engine->makes_room, memory_order_relaxed) || atomic_load(&engine->dead) ||
-	    bytes > atomic_load(&device->budget.limit) / NEW_SHARE ||
+	    bytes > pace_new(atomic_load(&device->budget.limit)) ||
 	    heap_free_bytes(engine->heap, CHUNK_DEVICE) >= bytes)
 		return;
 	engine_ask(engine, ORDER_NEW, NULL, bytes, NEW_MS, NULL);

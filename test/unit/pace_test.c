@@ -44,6 +44,15 @@ static void a_small_budget_is_not_given_up_to_moving(void **state)
 	assert_int_equal(pace_reserve(16 * MIB, 4 * MIB), 8 * MIB);
 	assert_int_equal(pace_under_way(16 * MIB, 4 * MIB), 8 * MIB);
 	assert_int_equal(pace_ahead(16 * MIB), 2 * MIB);
+	assert_int_equal(pace_new(16 * MIB), 4 * MIB);
+}
+
+static void what_is_not_needed_soon_is_a_part_of_a_period_and_never_far(void **state)
+{
+	(void)state;
+	assert_int_equal(pace_not_soon(0), 0);
+	assert_int_equal(pace_not_soon(313), 39);
+	assert_int_equal(pace_not_soon(1328), 64);
 }
 
 int main(void)
@@ -52,6 +61,7 @@ int main(void)
 	    cmocka_unit_test(a_training_job_gives_up_little_of_its_budget),
 	    cmocka_unit_test(a_piece_is_copied_and_one_behind_it),
 	    cmocka_unit_test(a_small_budget_is_not_given_up_to_moving),
+	    cmocka_unit_test(what_is_not_needed_soon_is_a_part_of_a_period_and_never_far),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
