@@ -1,38 +1,19 @@
-#include "shim/pool.h"
+#include "shim/pool_inside.h"
 #include "shim/enter.h"
 #include "shim/log.h"
 #include "shim/real.h"
 
 #include <stdlib.h>
 
-struct pool {
-	CUmemoryPool handle;
-	CUdevice device;
-	uint64_t id; /* handles come again, numbers do not */
-	bool is_default, driver_only;
-	/* At the driver: what was claimed and is not freed, and what the budget is charged with. claimed <= charged */
-	uint64_t claimed, charged;
-	/*
-	 * Near the limit: the most that was claimed when the driver was last asked; the most that was claimed within it,
-	 * and what others had of the budget then.
-	 */
-	uint64_t asked, safe, others;
-	unsigned unasked; /* claims since then */
-	/* In the heap: what the program has, and that plus what waits for its streams. The most of each. */
-	uint64_t used, used_high, held, held_high;
-	struct pool *next;
-};
-
 struct lock pool_lock = LOCK_INIT(LOCK_POOL);
-static struct pool *list;
-static atomic_bool any;    /* was there ever one? */
-static atomic_bool chosen; /* has the program set a current pool, which may be another than the default? */
+struct pool *pool_list;
+static atomic_bool any; /* was there ever one? */
 
 static void add(struct pool *pool)
 {
 	lock_take(&pool_lock);
-	pool->next = list;
-	list = pool;
+	pool->next = pool_list;
+	pool_list = pool;
 	lock_drop(&pool_lock);
 }
 
@@ -59,7 +40,7 @@ struct pool *pool_forget(CUmemoryPool handle)
 	struct pool *found = NULL;
 
 	lock_take(&pool_lock);
-	for (struct pool **at = &list; *at; at = &(*at)->next) {
+	for (struct pool **at = &pool_list; *at; at = &(*at)->next) {
 		if ((*at)->handle != handle)
 			continue;
 		found = *at;
@@ -128,12 +109,12 @@ void pool_graphs_used(struct device *device)
 	atomic_store(&any, true);
 }
 
-static void refresh_locked(struct device *device)
+void pool_refresh_locked(struct device *device)
 {
 	uint64_t reserved = 0;
 
 	lock_assert_held(LOCK_POOL);
-	for (struct pool *pool = list; pool; pool = pool->next) {
+	for (struct pool *pool = pool_list; pool; pool = pool->next) {
 		cuuint64_t bytes = 0;
 
 		if (pool->device != device->ordinal)
@@ -163,15 +144,15 @@ void pool_refresh(struct device *device)
 	if (!atomic_load_explicit(&any, memory_order_relaxed))
 		return;
 	lock_take(&pool_lock);
-	refresh_locked(device);
+	pool_refresh_locked(device);
 	lock_drop(&pool_lock);
 }
 
 /* ---- which pool ---- */
 
-static struct pool *find_locked(CUmemoryPool handle)
+struct pool *pool_find_locked(CUmemoryPool handle)
 {
-	struct pool *pool = list;
+	struct pool *pool = pool_list;
 
 	lock_assert_held(LOCK_POOL);
 	while (pool && pool->handle != handle)
@@ -179,9 +160,9 @@ static struct pool *find_locked(CUmemoryPool handle)
 	return pool;
 }
 
-static struct pool *find_id_locked(uint64_t id)
+struct pool *pool_find_id_locked(uint64_t id)
 {
-	struct pool *pool = list;
+	struct pool *pool = pool_list;
 
 	lock_assert_held(LOCK_POOL);
 	while (pool && pool->id != id)
@@ -189,158 +170,14 @@ static struct pool *find_id_locked(uint64_t id)
 	return pool;
 }
 
-static struct pool *find_default_locked(CUdevice ordinal)
+struct pool *pool_find_default_locked(CUdevice ordinal)
 {
-	struct pool *pool = list;
+	struct pool *pool = pool_list;
 
 	lock_assert_held(LOCK_POOL);
 	while (pool && !(pool->is_default && pool->device == ordinal))
 		pool = pool->next;
 	return pool;
-}
-
-/* ---- pools that the driver serves within the budget ---- */
-
-/* Left of the budget, in parts of it: below that the limit is near. */
-#define NEAR 8
-/* Near it the driver is asked as often as that, whatever is claimed. */
-#define UNASKED_MOST 64
-
-void pool_chosen(void)
-{
-	atomic_store(&chosen, true);
-}
-
-/* As pools hand them out. */
-static uint64_t rounded(size_t bytes)
-{
-	return ((uint64_t)bytes + 511) & ~(uint64_t)511;
-}
-
-/* What the pool must reserve for so many more, as far as is known. */
-static uint64_t growth_of(const struct pool *pool, uint64_t bytes)
-{
-	uint64_t all = pool->claimed + bytes;
-
-	return all > pool->charged ? all - pool->charged : 0;
-}
-
-static bool is_near(const struct device *device, uint64_t growth)
-{
-	uint64_t left = budget_left(&device->budget);
-
-	return left < growth || left - growth < atomic_load(&device->budget.limit) / NEAR;
-}
-
-static bool is_over(const struct device *device)
-{
-	return atomic_load(&device->budget.used) > atomic_load(&device->budget.limit);
-}
-
-static uint64_t others_of(const struct device *device, const struct pool *pool)
-{
-	uint64_t used = atomic_load(&device->budget.used);
-
-	return used > pool->charged ? used - pool->charged : 0;
-}
-
-/* What the pool had within the budget, less what others have taken since. */
-static uint64_t safe_of(const struct device *device, const struct pool *pool)
-{
-	uint64_t others = others_of(device, pool), gained = others > pool->others ? others - pool->others : 0;
-
-	return pool->safe > gained ? pool->safe - gained : 0;
-}
-
-/*
- * A pool reserves more than is used of it: what was freed does not always fit what is asked for (an H200: 15.8 GiB
- * reserved by a job that had 13.7). So what it has unused is no promise that it will not reserve more. Once that has
- * lifted the device over its budget, the pool gets no more than it had before, as far as others have left that.
- */
-static bool is_beyond_safe(struct device *device, struct pool *pool, uint64_t bytes)
-{
-	uint64_t all = pool->claimed + bytes, growth = growth_of(pool, bytes);
-
-	if (!is_near(device, growth))
-		return false;
-	if (growth || all > pool->asked || ++pool->unasked > UNASKED_MOST) {
-		refresh_locked(device);
-		pool->unasked = 0;
-		pool->asked = all > pool->asked ? all : pool->asked;
-		if (!is_over(device) && pool->claimed > safe_of(device, pool)) {
-			pool->safe = pool->claimed;
-			pool->others = others_of(device, pool);
-		}
-	}
-	return is_over(device) && all > safe_of(device, pool);
-}
-
-static bool claim_locked(struct device *device, struct pool *pool, uint64_t bytes, bool over)
-{
-	lock_assert_held(LOCK_POOL);
-	bool beyond = is_beyond_safe(device, pool, bytes);
-	uint64_t growth = growth_of(pool, bytes);
-
-	if (beyond && !over)
-		return false;
-	if (growth && !budget_take(&device->budget, growth)) {
-		if (!over)
-			return false;
-		budget_charge(&device->budget, growth);
-	}
-	pool->charged += growth;
-	device->pools_charged += growth;
-	pool->claimed += bytes;
-	return true;
-}
-
-/* handle NULL: the default pool of the device. */
-static bool claim(struct device *device, CUmemoryPool handle, size_t bytes, bool over, uint64_t *ret_id)
-{
-	lock_take(&pool_lock);
-	struct pool *pool = handle ? find_locked(handle) : find_default_locked(device->ordinal);
-	bool known = pool && pool->device == device->ordinal;
-	bool claimed = !known || claim_locked(device, pool, rounded(bytes), over);
-	*ret_id = known && claimed ? pool->id : 0;
-	lock_drop(&pool_lock);
-	return claimed;
-}
-
-/* A pool may be one of another device than that of the stream. */
-static struct device *owner_of(CUmemoryPool handle)
-{
-	lock_take(&pool_lock);
-	const struct pool *pool = find_locked(handle);
-	CUdevice ordinal = pool ? pool->device : -1;
-	lock_drop(&pool_lock);
-	return device_get(ordinal);
-}
-
-bool pool_claim(struct device *device, CUmemoryPool handle, size_t bytes, bool over, uint64_t *ret_id)
-{
-	struct device *owner = device;
-
-	*ret_id = 0;
-	pool_used(device);
-	if (!handle && atomic_load_explicit(&chosen, memory_order_relaxed) &&
-	    REAL(cuDeviceGetMemPool)(&handle, device->ordinal) != CUDA_SUCCESS)
-		return true;
-	if (handle && !(owner = owner_of(handle)))
-		return true;
-	device_known_budget(owner);
-	return claim(owner, handle, bytes, over, ret_id) ||
-	       (device_make_room(owner) && claim(owner, handle, bytes, over, ret_id));
-}
-
-void pool_unclaim(uint64_t id, size_t bytes)
-{
-	if (!id)
-		return;
-	lock_take(&pool_lock);
-	struct pool *pool = find_id_locked(id);
-	if (pool)
-		pool->claimed -= rounded(bytes);
-	lock_drop(&pool_lock);
 }
 
 /* ---- pools whose memory is in the heap ---- */
@@ -349,7 +186,7 @@ uint64_t pool_for_heap(CUmemoryPool handle, struct device *device)
 {
 	pool_used(device);
 	lock_take(&pool_lock);
-	const struct pool *pool = find_locked(handle);
+	const struct pool *pool = pool_find_locked(handle);
 	uint64_t id = pool && !pool->driver_only && pool->device == device->ordinal ? pool->id : 0;
 	lock_drop(&pool_lock);
 	return id;
@@ -358,7 +195,7 @@ uint64_t pool_for_heap(CUmemoryPool handle, struct device *device)
 uint64_t pool_number(CUmemoryPool handle)
 {
 	lock_take(&pool_lock);
-	const struct pool *pool = find_locked(handle);
+	const struct pool *pool = pool_find_locked(handle);
 	uint64_t id = pool ? pool->id : 0;
 	lock_drop(&pool_lock);
 	return id;
@@ -372,7 +209,7 @@ bool pool_has_memory(const struct pool *pool)
 void pool_row_new(struct ledger_row *row)
 {
 	lock_take(&pool_lock);
-	struct pool *pool = find_id_locked(row->pool_id);
+	struct pool *pool = pool_find_id_locked(row->pool_id);
 	if (pool) {
 		pool->used += row->bytes;
 		pool->held += row->bytes;
@@ -390,7 +227,7 @@ static void count_free(struct ledger_row *row, bool gone)
 	if (!row->pool_id)
 		return;
 	lock_take(&pool_lock);
-	struct pool *pool = find_id_locked(row->pool_id);
+	struct pool *pool = pool_find_id_locked(row->pool_id);
 	if (pool && !row->handed_back)
 		pool->used -= row->bytes;
 	if (pool && gone)
@@ -416,7 +253,7 @@ uint64_t pool_heap_bytes(CUmemoryPool handle, CUmemPool_attribute attribute)
 	uint64_t bytes = 0;
 
 	lock_take(&pool_lock);
-	const struct pool *pool = find_locked(handle);
+	const struct pool *pool = pool_find_locked(handle);
 	if (pool && attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
 		bytes = pool->used;
 	else if (pool && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
@@ -432,7 +269,7 @@ uint64_t pool_heap_bytes(CUmemoryPool handle, CUmemPool_attribute attribute)
 void pool_heap_reset(CUmemoryPool handle, CUmemPool_attribute attribute)
 {
 	lock_take(&pool_lock);
-	struct pool *pool = find_locked(handle);
+	struct pool *pool = pool_find_locked(handle);
 	if (pool && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
 		pool->used_high = pool->used;
 	else if (pool && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
@@ -445,7 +282,7 @@ struct device *pool_heap_device(CUmemoryPool handle)
 	CUdevice ordinal = -1;
 
 	lock_take(&pool_lock);
-	const struct pool *pool = find_locked(handle);
+	const struct pool *pool = pool_find_locked(handle);
 	if (pool && !pool->driver_only)
 		ordinal = pool->device;
 	lock_drop(&pool_lock);
