@@ -96,6 +96,8 @@ void block_vacate(struct block_store *store, uint32_t unit, uint32_t units);
 /* One chunk, as block_take() gets its own: warm, new, or in the place of others. */
 enum sw_status block_get_chunk(struct block_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,
 			       struct chunk **ret_chunk);
+/* The oldest warm block that has such a chunk is taken down, so that this is a warm one. False: there is no such block. */
+bool block_free_chunk(struct block_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units);
 /* A piece came, went, or begins to be used: for the mover. */
 void block_tell(struct block_store *store, uint32_t piece);
 /* The same for every piece of a block. */

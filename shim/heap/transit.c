@@ -267,6 +267,15 @@ static enum sw_status make_away(struct heap *heap, unsigned units, struct chunk 
 	return status == SW_OK ? status : chunk_make(store, CHUNK_MOVABLE, CHUNK_HOST, units, ret_chunk);
 }
 
+/* Of a warm block on the host, before more is pinned; not while a peer has room. */
+static bool free_spare(struct heap *heap, unsigned units)
+{
+	heap_enter(heap);
+	bool freed = !peer_has_more(heap, units) && block_free_chunk(&heap->store, CHUNK_MOVABLE, CHUNK_HOST, units);
+	heap_leave(heap);
+	return freed;
+}
+
 /* From what is warm of other sizes; that is not given up for less than is needed. */
 static enum sw_status make_of_others(struct heap *heap, enum chunk_place place, unsigned units,
 				     struct chunk **ret_chunk)
@@ -283,6 +292,8 @@ enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsign
 	enum sw_status status = SW_NO_MEMORY;
 	struct chunk *chunk;
 
+	if (place != CHUNK_DEVICE && free_spare(heap, units))
+		return SW_OK;
 	if (place != CHUNK_DEVICE)
 		status = make_away(heap, units, &chunk);
 	heap_enter(heap);

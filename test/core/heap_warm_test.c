@@ -1,0 +1,123 @@
+/*
+ * heap_warm_test.c: host memory that lies in free blocks is used before more is pinned, which takes a hundred times as
+ * long as unmapping it: for what leaves the device, and for blocks of other lengths. Pieces of 4 MiB.
+ */
+#include "shim/heap/transit.h"
+#include "test/core/core.h"
+
+#define PIECE (4 * MIB)
+
+static struct core_heap own;
+
+static struct heap_grant get(size_t bytes, enum heap_from from)
+{
+	struct heap_grant grant;
+
+	assert_ok(heap_alloc(own.heap, bytes, CHUNK_MOVABLE, from, &grant));
+	core_fill(grant.address, bytes, bytes / MIB);
+	return grant;
+}
+
+static void give(const struct heap_grant *grant)
+{
+	heap_free(own.heap, grant->block, grant->address);
+	assert_true(heap_is_valid(own.heap));
+}
+
+static void leave(const struct heap_grant *grant)
+{
+	uint32_t piece = arena_unit(heap_arena(own.heap), grant->address);
+	struct transit transit;
+
+	if (transit_begin(own.heap, piece, CHUNK_HOST, true, &transit) != SW_OK) {
+		assert_ok(heap_make_spare(own.heap, CHUNK_HOST, PIECE / HEAP_UNIT));
+		assert_ok(transit_begin(own.heap, piece, CHUNK_HOST, true, &transit));
+	}
+	assert_ok(cuMemcpyDtoD_v2(transit.spare_alias, transit.alias, PIECE));
+	assert_ok(cuCtxSynchronize());
+	assert_ok(transit_unmap(&transit));
+	transit_exchange(own.heap, &transit);
+	assert_ok(transit_map(own.heap, &transit, false));
+	transit_end(own.heap, &transit);
+	assert_int_equal(sim_where(grant->address), 'H');
+	assert_true(core_is_filled(grant->address, PIECE, PIECE / MIB));
+}
+
+static void open_heap(void)
+{
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+}
+
+static void what_leaves_takes_what_free_blocks_have(void **state)
+{
+	(void)state;
+	open_heap();
+	struct heap_grant host = get(2 * PIECE, HEAP_HOST), device = get(PIECE, HEAP_DEVICE_FIRST);
+	give(&host);
+	unsigned long made = sim_calls("cuMemCreate");
+	leave(&device);
+	assert_int_equal(sim_calls("cuMemCreate"), made);
+	give(&device);
+	core_heap_close(&own);
+}
+
+static void a_program_that_allocates_anew_each_time_pins_once(void **state)
+{
+	unsigned long made = 0;
+
+	(void)state;
+	open_heap();
+	for (unsigned i = 0; i < 10; i++) {
+		struct heap_grant grant = get(PIECE, HEAP_DEVICE_FIRST);
+
+		leave(&grant);
+		give(&grant);
+		if (!i)
+			made = sim_calls("cuMemCreate");
+	}
+	/* The device's chunk went to the warm ones. */
+	assert_int_equal(sim_calls("cuMemCreate"), made);
+	assert_int_equal(heap_idle_host(own.heap), PIECE);
+	core_heap_close(&own);
+}
+
+static void a_block_of_another_length_is_built_of_free_ones(void **state)
+{
+	(void)state;
+	open_heap();
+	struct heap_grant first = get(PIECE, HEAP_HOST), second = get(2 * PIECE, HEAP_HOST);
+	give(&first);
+	give(&second);
+	unsigned long made = sim_calls("cuMemCreate");
+	struct heap_grant all = get(3 * PIECE, HEAP_HOST);
+	assert_int_equal(sim_calls("cuMemCreate"), made);
+	assert_true(core_is_filled(all.address, 3 * PIECE, 12));
+	give(&all);
+	core_heap_close(&own);
+}
+
+/* Device memory is made in no time; a warm block is worth more. */
+static void on_the_device_a_free_block_stays_while_there_is_room(void **state)
+{
+	(void)state;
+	open_heap();
+	struct heap_grant first = get(PIECE, HEAP_DEVICE), second;
+	give(&first);
+	second = get(3 * PIECE, HEAP_DEVICE);
+	assert_int_equal(heap_idle_device(own.heap), PIECE);
+	give(&second);
+	core_heap_close(&own);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(what_leaves_takes_what_free_blocks_have),
+	    cmocka_unit_test(a_program_that_allocates_anew_each_time_pins_once),
+	    cmocka_unit_test(a_block_of_another_length_is_built_of_free_ones),
+	    cmocka_unit_test(on_the_device_a_free_block_stays_while_there_is_room),
+	};
+
+	core_driver();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
