@@ -201,15 +201,18 @@ static bool serve(struct async_request *request, CUcontext context, CUdeviceptr 
 	struct policy_decision decision = choice_make(device, &question);
 	if (use == POLICY_ASYNC_DRIVER && decision.use != POLICY_USE_DENY)
 		return false;
-	if (use == POLICY_ASYNC_AUTO && is_for_heap(&decision) &&
-	    pool_claim(device, request->pool, request->bytes, false, &claim->pool)) {
+	bool pools_first = use == POLICY_ASYNC_AUTO && is_for_heap(&decision);
+	if (pools_first && pool_claim(device, request->pool, request->bytes, false, &claim->pool)) {
 		claim->rule = decision.rule;
 		request->heap_is_next = true;
 		request->decision = decision;
 		return false;
 	}
-	if (ask_in_turn(device, request, &decision, context, claim, ret_address, ret_result))
+	if (ask_in_turn(device, request, &decision, context, claim, ret_address, ret_result)) {
+		if (pools_first && *ret_result == CUDA_SUCCESS)
+			pool_close(device);
 		return true;
+	}
 	if (use == POLICY_ASYNC_AUTO)
 		pool_claim(device, request->pool, request->bytes, true, &claim->pool);
 	return false;
@@ -249,6 +252,8 @@ bool async_rescue(const struct async_request *request, CUdeviceptr *ret_address,
 	struct device *device = device_current(NULL);
 	bool served =
 	    device && ask_in_turn(device, request, &request->decision, context, NULL, ret_address, ret_result);
+	if (served && *ret_result == CUDA_SUCCESS)
+		pool_close(device);
 	context_leave(pushed);
 	return served;
 }

@@ -17,7 +17,8 @@
  * the heap, too (peer.h).
  *
  * With async.use: auto they serve everything else as well, as long as they can: the heap is asked for what would take
- * the device over its budget (pool_claim()), and for what the driver has no memory for (async_rescue()).
+ * the device over its budget (pool_claim()), and for what the driver has no memory for (async_rescue()). Where memory
+ * moves, it is from then on asked for everything (pool_close()).
  */
 #ifndef SPILLWAY_ASYNC_H
 #define SPILLWAY_ASYNC_H

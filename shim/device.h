@@ -27,6 +27,8 @@ struct device {
 	_Atomic bool pools_used;     /* the program allocates from the default pool (pool.h) */
 	_Atomic bool graphs_used;    /* the program has graphs with allocation nodes (pool.h) */
 	uint64_t pools_charged;      /* what its pools and graphs are charged with; under POOL */
+	_Atomic bool pools_closed;   /* the heap serves all memory in stream order from now on (pool.h) */
+	uint64_t pools_trimmed;      /* ns, when they were last told to give back what is unused; under POOL */
 	_Atomic bool budget_known;   /* the policy's budget has been set; under START */
 	bool heap_refused;           /* making the heap failed and is not tried again; under START */
 	_Atomic(struct heap *) heap; /* NULL until the first heap allocation, and for good when it cannot be had */

@@ -144,6 +144,8 @@ void pool_refresh(struct device *device)
 	if (!atomic_load_explicit(&any, memory_order_relaxed))
 		return;
 	lock_take(&pool_lock);
+	if (atomic_load_explicit(&device->pools_closed, memory_order_relaxed))
+		pool_trim_locked(device);
 	pool_refresh_locked(device);
 	lock_drop(&pool_lock);
 }

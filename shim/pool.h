@@ -29,7 +29,7 @@ struct pool *pool_forget(CUmemoryPool pool);
 void pool_forgotten(struct pool *pool, bool gone); /* accepts NULL */
 /* Allocation nodes of graphs came to be on this device: what the driver reserves for them is looked at, too. */
 void pool_graphs_used(struct device *device);
-/* Renew what the pools and the graphs' memory of a device are charged with. */
+/* Renew what the pools and the graphs' memory of a device are charged with. Closed ones first give back what is unused. */
 void pool_refresh(struct device *device);
 
 /*
@@ -44,6 +44,12 @@ void pool_refresh(struct device *device);
  */
 bool pool_claim(struct device *device, CUmemoryPool pool, size_t bytes, bool over, uint64_t *ret_id);
 void pool_unclaim(uint64_t id, size_t bytes); /* accepts 0 */
+/*
+ * The heap has served what the pools of the device could not. Where memory moves they are closed then, for good: no claim
+ * succeeds that must not be over the budget, so that the heap serves all that is asked for, and what is freed of them
+ * goes back to the driver.
+ */
+void pool_close(struct device *device);
 /* The program is about to choose another current pool: from now on the driver is asked which it is. */
 void pool_chosen(void);
 

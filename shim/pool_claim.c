@@ -1,7 +1,11 @@
 /*
  * What the driver's pools may serve within the device budget (async.use: auto).
  */
+#include "shim/capture.h"
+#include "shim/clock.h"
 #include "shim/enter.h"
+#include "shim/heap/chunk.h"
+#include "shim/log.h"
 #include "shim/pool_inside.h"
 #include "shim/real.h"
 
@@ -133,6 +137,8 @@ bool pool_claim(struct device *device, CUmemoryPool handle, size_t bytes, bool o
 		return true;
 	if (handle && !(owner = owner_of(handle)))
 		return true;
+	if (!over && atomic_load_explicit(&owner->pools_closed, memory_order_relaxed))
+		return false;
 	device_known_budget(owner);
 	return claim(owner, handle, bytes, over, ret_id) ||
 	       (device_make_room(owner) && claim(owner, handle, bytes, over, ret_id));
@@ -147,4 +153,40 @@ void pool_unclaim(uint64_t id, size_t bytes)
 	if (pool)
 		pool->claimed -= rounded(bytes);
 	lock_drop(&pool_lock);
+}
+
+/* ---- where memory moves ---- */
+
+/*
+ * What a pool has lies where it is, while the rest of the program's memory takes turns on what the pools leave of the
+ * device. A program that allocates in each step all that it uses has them full of what it asks for first; what comes
+ * later in the step finds nothing left and is read over the link, step after step (a GPT on cudaMallocAsync that needs 1.5
+ * times the budget: 34 times its native step, H200). Not undone when there is room again: at the beginning of the next
+ * step there is.
+ */
+void pool_close(struct device *device)
+{
+	if (policy_spill_mode(life_policy()) < POLICY_SPILL_EXACT || atomic_exchange(&device->pools_closed, true))
+		return;
+	log_once("the driver's pools of device %d cannot serve all that is allocated in stream order; from now on the "
+		 "heap does, so that it can move",
+		 device->ordinal);
+}
+
+/* Not for less, and not more often than that: most of the time the driver has nothing more to give. */
+#define UNUSED_LEAST HEAP_UNIT
+#define TRIM_NS      10000000u
+
+void pool_trim_locked(struct device *device)
+{
+	uint64_t now = clock_now();
+
+	lock_assert_held(LOCK_POOL);
+	/* A capture may forbid it. */
+	if (now - device->pools_trimmed < TRIM_NS || capture_is_open())
+		return;
+	device->pools_trimmed = now;
+	for (struct pool *pool = pool_list; pool; pool = pool->next)
+		if (pool->device == device->ordinal && pool->charged >= pool->claimed + UNUSED_LEAST)
+			REAL(cuMemPoolTrimTo)(pool->handle, 0);
 }

@@ -51,6 +51,7 @@ struct building {
 		uint64_t launch, place; /* the launch that named it last, from 1, and where in named */
 	} * stamp;                      /* by piece */
 	uint64_t in_heap, outside, live;
+	bool pools_closed;
 	uint64_t *rule_live; /* by rule */
 	struct {
 		uint64_t from;

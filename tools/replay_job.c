@@ -47,15 +47,22 @@ static struct policy_decision decide(struct building *b, const struct replay_blo
 	return decision;
 }
 
-/* Stream-ordered memory: does the driver's pool serve it? With auto what fits, and what fits what the pool had once. */
-static bool is_for_pools(const struct building *b, uint64_t bytes)
+/*
+ * Stream-ordered memory: does the driver's pool serve it? With auto what fits, and what fits what the pool had once; where
+ * memory moves nothing any more when something did not.
+ */
+static bool is_for_pools(struct building *b, uint64_t bytes)
 {
+	bool fits;
+
 	switch (policy_async_use(b->setting->policy)) {
 	case POLICY_ASYNC_HEAP:
 		return false;
 	case POLICY_ASYNC_AUTO:
-		return b->in_heap + b->outside + bytes <= b->setting->budget ||
-		       b->outside + bytes <= b->job->peak_outside;
+		fits =
+		    b->in_heap + b->outside + bytes <= b->setting->budget || b->outside + bytes <= b->job->peak_outside;
+		b->pools_closed |= !fits && b->setting->moves;
+		return fits && !b->pools_closed;
 	default:
 		return true;
 	}

@@ -61,6 +61,7 @@ struct job_setting {
 	uint64_t budget;             /* of the device */
 	uint32_t device;
 	bool fast;  /* cut as for `fast` */
+	bool moves; /* in `exact` or `fast`: pools that cannot serve something are closed (shim/pool.h) */
 	bool whole; /* each block is one piece, whatever its size */
 };
 

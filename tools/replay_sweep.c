@@ -46,6 +46,15 @@ static void show_end(void)
 
 /* ---- one budget ---- */
 
+/* Was anything allocated in stream order? */
+static bool has_ordered(const struct replay_model *model)
+{
+	for (uint32_t i = 0; i < model->n_blocks; i++)
+		if (model->blocks[i].api == POLICY_API_ASYNC || model->blocks[i].api == POLICY_API_POOL)
+			return true;
+	return false;
+}
+
 /* The job as it would be cut at this budget, made anew if it is not the present one. */
 static bool cut(struct replay_sweep *sweep, uint64_t budget)
 {
@@ -53,8 +62,11 @@ static bool cut(struct replay_sweep *sweep, uint64_t budget)
 	struct job_setting setting = {.policy = policy,
 				      .budget = budget,
 				      .device = sweep->request->device,
-				      .fast = sweep->request->mode == POLICY_SPILL_FAST};
-	bool by_free = policy && policy_needs(policy) & POLICY_NEED_FREE;
+				      .fast = sweep->request->mode == POLICY_SPILL_FAST,
+				      .moves = sweep->request->mode >= POLICY_SPILL_EXACT};
+	/* Who serves what depends on what is free, too. */
+	bool by_free = policy && (policy_needs(policy) & POLICY_NEED_FREE ||
+				  (policy_async_use(policy) == POLICY_ASYNC_AUTO && has_ordered(sweep->model)));
 
 	if (sweep->job && sweep->job->most_units == job_most_units(&setting) && !by_free)
 		return true;

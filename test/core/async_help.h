@@ -47,5 +47,10 @@ int async_check_pools(void **state);
 	((const char *const[]){                                                                                        \
 	    "SIM_MEMORY=256MiB", "SIM_DEVICES=2", "SPILLWAY_POLICY=" AUTO_POLICY,                                      \
 	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=static,report.summary=no", NULL})
+/* And where memory moves. */
+#define ASYNC_MOVING_SETTINGS                                                                                          \
+	((const char *const[]){                                                                                        \
+	    "SIM_MEMORY=256MiB", "SIM_DEVICES=2", "SPILLWAY_POLICY=" AUTO_POLICY,                                      \
+	    "SPILLWAY_SET=device.budget=64MiB,host.budget=64MiB,spill.mode=exact,report.summary=no", NULL})
 
 #endif

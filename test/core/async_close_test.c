@@ -1,0 +1,170 @@
+/*
+ * async_close_test.c: with async.use: auto, where memory moves, the heap serves all memory in stream order once the pools
+ * could not serve something, and they give back what is freed of them. 64 MiB of budget on either side, `exact`; nothing
+ * is launched, so nothing does move.
+ */
+#include "test/core/async_help.h"
+
+#include "shim/device.h"
+#include "shim/pool.h"
+
+#include <unistd.h>
+
+#define BLOCK  (8 * MIB)
+#define FILL   (ASYNC_BUDGET / BLOCK)
+#define N_MOST 16
+
+static CUdeviceptr block[N_MOST];
+
+static void fill(unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		block[i] = async_get(BLOCK, NULL);
+}
+
+static void give(unsigned first, unsigned n)
+{
+	for (unsigned i = first; i < first + n; i++)
+		assert_ok(cuMemFreeAsync(block[i], NULL));
+	assert_ok(cuStreamSynchronize(NULL));
+}
+
+/* Each test begins with pools that are open. */
+static int open_pools(void **state)
+{
+	(void)state;
+	async_keep_in(async_default_pool(), ~0ull); /* as PyTorch has it */
+	atomic_store(&device_get(0)->pools_closed, false);
+	device_get(0)->pools_trimmed = 0;
+	return 0;
+}
+
+static uint64_t reserved(void)
+{
+	cuuint64_t bytes = 0;
+
+	/* As the program sees it the heap's part is in it, too. */
+	pool_refresh(device_get(0));
+	CHECK(cuMemPoolGetAttribute(async_default_pool(), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes) ==
+	      CUDA_SUCCESS);
+	return bytes - pool_heap_bytes(async_default_pool(), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+}
+
+/* What the pools are told to give back they are told at most every 10 ms. */
+static void wait_for_next_trim(void)
+{
+	device_get(0)->pools_trimmed = 0;
+}
+
+static void once_something_did_not_fit_the_heap_serves_and_the_pools_shrink(void **state)
+{
+	(void)state;
+	fill(FILL + 1);
+	assert_true(!async_in_heap(block[FILL - 1]) && async_in_heap(block[FILL]));
+	give(2, FILL - 2);
+	wait_for_next_trim();
+	block[2] = async_get(BLOCK, NULL);
+	assert_true(async_in_heap(block[2]));
+	assert_int_equal(reserved(), 2 * BLOCK);
+	assert_int_equal(core_pages_at(block[2], BLOCK, 'D'), BLOCK / HEAP_UNIT);
+	/* Also when all is free again. */
+	give(0, 3);
+	give(FILL, 1);
+	block[0] = async_get(BLOCK, NULL);
+	assert_true(async_in_heap(block[0]));
+	give(0, 1);
+}
+
+static void memory_of_any_kind_finds_the_room_that_pools_give_back(void **state)
+{
+	CUdeviceptr plain;
+
+	(void)state;
+	fill(FILL + 1);
+	give(0, FILL);
+	wait_for_next_trim();
+	assert_ok(cuMemAlloc_v2(&plain, 7 * BLOCK));
+	assert_int_equal(core_pages_at(plain, 7 * BLOCK, 'D'), 7 * BLOCK / HEAP_UNIT);
+	assert_ok(cuMemFree_v2(plain));
+	give(FILL, 1);
+}
+
+static void the_driver_is_told_to_give_back_now_and_then_and_not_in_a_capture(void **state)
+{
+	CUstream stream = async_stream();
+	unsigned long calls;
+	CUgraph graph;
+
+	(void)state;
+	fill(FILL + 1);
+	give(0, FILL);
+	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	wait_for_next_trim();
+	calls = sim_calls("cuMemPoolTrimTo");
+	pool_refresh(device_get(0));
+	assert_int_equal(sim_calls("cuMemPoolTrimTo"), calls);
+	assert_ok(cuStreamEndCapture(stream, &graph));
+	assert_ok(cuGraphDestroy(graph));
+	wait_for_next_trim();
+	for (unsigned i = 0; i < 5; i++)
+		pool_refresh(device_get(0));
+	assert_int_equal(sim_calls("cuMemPoolTrimTo"), calls + 1);
+	/* And not at all when there is nothing to give. */
+	wait_for_next_trim();
+	pool_refresh(device_get(0));
+	assert_int_equal(sim_calls("cuMemPoolTrimTo"), calls + 1);
+	give(FILL, 1);
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+static void what_nobody_can_serve_closes_nothing(void **state)
+{
+	CUdeviceptr address;
+
+	(void)state;
+	assert_int_equal(cuMemAllocAsync(&address, 100 * ASYNC_BUDGET, NULL), CUDA_ERROR_OUT_OF_MEMORY);
+	block[0] = async_get(BLOCK, NULL);
+	assert_false(async_in_heap(block[0]));
+	give(0, 1);
+}
+
+static void a_rule_still_keeps_its_memory_with_the_driver(void **state)
+{
+	CUdeviceptr theirs;
+
+	(void)state;
+	fill(FILL + 1);
+	theirs = async_get(5 * MIB, NULL);
+	assert_false(async_in_heap(theirs));
+	async_give(theirs);
+	give(0, FILL + 1);
+}
+
+static void a_driver_without_memory_closes_them_too(void **state)
+{
+	(void)state;
+	sim_switch("MEMORY", 3 * BLOCK);
+	fill(4);
+	assert_true(!async_in_heap(block[2]) && async_in_heap(block[3]));
+	sim_switch("MEMORY", 256 * MIB);
+	block[4] = async_get(BLOCK, NULL);
+	assert_true(async_in_heap(block[4]));
+	give(0, 5);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_pools, async_check_pools)
+	const struct CMUnitTest tests[] = {
+	    TEST(once_something_did_not_fit_the_heap_serves_and_the_pools_shrink),
+	    TEST(memory_of_any_kind_finds_the_room_that_pools_give_back),
+	    TEST(the_driver_is_told_to_give_back_now_and_then_and_not_in_a_capture),
+	    TEST(what_nobody_can_serve_closes_nothing),
+	    TEST(a_rule_still_keeps_its_memory_with_the_driver),
+	    /* The engine is asked for room there, and keeps what it needs for that. */
+	    cmocka_unit_test_setup(a_driver_without_memory_closes_them_too, open_pools),
+	};
+
+	core_start(ASYNC_MOVING_SETTINGS);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
