@@ -75,7 +75,7 @@ static void now_and_then(void)
 {
 	pulse();
 	quota_tick();
-	device_give_spare();
+	device_tick();
 }
 
 static struct server server = {

@@ -276,6 +276,7 @@ static struct heap *make_heap(struct device *device)
 	    .keep_device =
 		resolve(policy_heap_release_threshold(life_policy()), device->total, keep_of(&device->budget)),
 	    .keep_host = keep_of(&host_budget),
+	    .device_at_once = policy_heap_release_threshold(life_policy()).kind != POLICY_SIZE_AUTO,
 	    .piece_bytes = resolve(policy_heap_chunk(life_policy()), 0, 0),
 	    .piece_most = policy_spill_mode(life_policy()) == POLICY_SPILL_FAST ? FAST_PIECE : 0,
 	};
@@ -332,13 +333,13 @@ void device_known_budget(struct device *device)
 	lock_drop(&start_lock);
 }
 
-void device_give_spare(void)
+void device_tick(void)
 {
-	for (unsigned i = 0; i < DEVICE_MOST && quota_owed(); i++) {
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
 		struct heap *heap = device_heap_there((CUdevice)i);
 
 		if (heap)
-			heap_give_owed(heap);
+			heap_tick(heap);
 	}
 }
 

@@ -53,8 +53,8 @@ void device_known_budget(struct device *device);
  * Give what the heap holds in reserve of device memory back to the driver. True: there was something.
  */
 bool device_make_room(struct device *device);
-/* Give free host memory back that is owed to other processes of the user (quota.h). Any thread, under no lock. */
-void device_give_spare(void);
+/* About once a second: heap_tick() of every heap. Any thread, under no lock. */
+void device_tick(void);
 /* The same of host memory, for the heaps of all other devices: they share one budget. */
 bool device_make_host_room(const struct device *device);
 /* The device whose heap contains the address, or NULL. No lock. */

@@ -54,6 +54,7 @@ void heap_leave(struct heap *heap)
 	}
 	tell_budgets(&heap->store.chunks);
 	tell_spare(heap);
+	keep_note(heap);
 	lock_drop(&heap->lock);
 }
 
@@ -144,9 +145,7 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	heap->store.reclaim_more = reclaim_slab;
 	heap->store.owner = &heap->small;
 	heap->small.store = &heap->store;
-	heap->keep[CHUNK_DEVICE] = config->keep_device;
-	heap->keep[CHUNK_HOST] = config->keep_host;
-	heap->keep[CHUNK_PEER] = config->keep_device;
+	keep_init(heap, config);
 	*ret_heap = heap;
 	return SW_OK;
 }
@@ -198,44 +197,6 @@ static enum sw_status alloc_small(struct heap *heap, size_t bytes, enum chunk_ki
 		grant->bytes_lent = grant->block->bytes[CHUNK_PEER];
 	}
 	return status;
-}
-
-/* Less where other processes of the user are short of it. */
-static uint64_t keep_on_host(const struct heap *heap, uint64_t idle)
-{
-	uint64_t keep = heap->keep[CHUNK_HOST], owed = idle ? quota_owed() : 0;
-	uint64_t left = idle - (owed < idle ? owed : idle);
-
-	return owed && left < keep ? left : keep;
-}
-
-/* Give back what is beyond that, and count what others get of it. */
-static void trim(struct heap *heap, const uint64_t keep[CHUNK_PLACES], bool owed)
-{
-	uint64_t before = heap->store.chunks.made_bytes[CHUNK_HOST];
-
-	block_trim(&heap->store, keep);
-	if (owed)
-		quota_returned(before - heap->store.chunks.made_bytes[CHUNK_HOST]);
-}
-
-void heap_trim_to_keep(struct heap *heap)
-{
-	uint64_t idle = block_idle(&heap->store, CHUNK_HOST), keep = keep_on_host(heap, idle);
-
-	if (block_idle(&heap->store, CHUNK_DEVICE) > heap->keep[CHUNK_DEVICE] || idle > keep ||
-	    block_idle(&heap->store, CHUNK_PEER) > heap->keep[CHUNK_PEER])
-		trim(heap, (const uint64_t[CHUNK_PLACES]){heap->keep[CHUNK_DEVICE], keep, heap->keep[CHUNK_PEER]},
-		     keep < heap->keep[CHUNK_HOST]);
-}
-
-void heap_give_owed(struct heap *heap)
-{
-	heap_enter(heap);
-	uint64_t idle = block_idle(&heap->store, CHUNK_HOST), keep = keep_on_host(heap, idle);
-	if (keep < idle)
-		trim(heap, (const uint64_t[CHUNK_PLACES]){UINT64_MAX, keep, UINT64_MAX}, true);
-	heap_leave(heap);
 }
 
 enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,

@@ -55,7 +55,8 @@ struct heap_config {
 	const _Atomic uint64_t *peers;   /* bits: other devices that are to reach what is mapped; NULL: never any */
 	CUdeviceptr arena_hint;          /* where the address space should lie, or 0; a hint, not a promise */
 	uint64_t arena_bytes;            /* how much to ask for; halved until the driver agrees */
-	uint64_t keep_device, keep_host; /* free memory kept warm; more goes back to the driver */
+	uint64_t keep_device, keep_host; /* free memory kept warm; more goes back to the driver, see heap_tick() */
+	bool device_at_once;             /* of the device's even that which was in use lately */
 	uint64_t piece_bytes;            /* the largest piece, 2 to 128 MiB; 0: by the device budget, and piece_most */
 	uint64_t piece_most;             /* no larger than that by the device budget; 0: no such limit */
 };
@@ -200,8 +201,12 @@ uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use);
 /* Give free memory back to the driver until at most this much is kept. */
 void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host);
 
-/* The same for host memory that is owed to other processes of the user (quota.h). */
-void heap_give_owed(struct heap *heap);
+/*
+ * About once a second. What a free leaves beyond keep_device and keep_host goes back to the driver when it has been idle
+ * for some seconds: a program that allocates in each of its steps finds it again. Where ticks do not come it goes back
+ * at once. Host memory that is owed to other processes of the user (quota.h) goes back in any case.
+ */
+void heap_tick(struct heap *heap);
 
 bool heap_is_valid(struct heap *heap); /* every invariant of this folder; takes the lock */
 

@@ -12,6 +12,11 @@ struct heap {
 	struct small small;
 	_Atomic bool no_peers; /* what goes away goes to the host (heap_lend) */
 	uint64_t keep[CHUNK_PLACES];
+	/* keep.c */
+	bool at_once[CHUNK_PLACES];          /* what was in use lately does not stay */
+	uint64_t least[CHUNK_PLACES];        /* the least that was idle since this began to be looked at */
+	unsigned ticks[CHUNK_PLACES];        /* since then */
+	uint64_t ticked;                     /* ns, the last one; 0: none ever */
 	uint64_t in_use[CHUNK_PLACES];       /* as last told to stats */
 	uint64_t spare;                      /* idle host bytes as last told to quota, but for empty slabs */
 	_Atomic uint64_t idle[CHUNK_PLACES]; /* a copy for readers without the lock, renewed at each leave() */
@@ -23,6 +28,9 @@ void heap_leave(struct heap *heap);
 
 /* What was collected beyond what is kept goes back to the driver. */
 void heap_trim_to_keep(struct heap *heap);
+void keep_init(struct heap *heap, const struct heap_config *config);
+/* Something may have come into use, or become idle. */
+void keep_note(struct heap *heap);
 /* The block in use at an address, or NULL. */
 struct block *heap_block_at(const struct arena *arena, CUdeviceptr address);
 /* An allocation ends, and with it the pins the program has made on it. */

@@ -46,4 +46,4 @@ const struct policy *life_policy(void)
 
 void quota_tick(void) {}
 
-void device_give_spare(void) {}
+void device_tick(void) {}

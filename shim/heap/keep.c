@@ -1,0 +1,118 @@
+/*
+ * What free memory the heap keeps. Up to keep[] it keeps it for good, for the next allocation; what is beyond goes back to
+ * the driver, but not while it is part of the program's ups and downs. A training job on cudaMallocAsync frees 12 GiB in
+ * each step and takes them again: given back at once, a fifth of its allocations were made of new chunks, and its step
+ * took 1.3 times as long with room for all (H200). So ticks look at the least that was idle through a span of them: that
+ * much nobody has needed for so long.
+ */
+#include "shim/clock.h"
+#include "shim/heap/inside.h"
+#include "shim/quota.h"
+
+/*
+ * Ticks, of about a second. Others wait for device memory, and it is made again in no time (facts 2); host memory takes
+ * 200 ms a GiB to pin (facts 3), and who is short of it says so (quota.h).
+ */
+static const unsigned span[CHUNK_PLACES] = {[CHUNK_DEVICE] = 2, [CHUNK_HOST] = 20, [CHUNK_PEER] = 2};
+
+/* In one tick: 2 ms for each 128 MiB that are unpinned, in which nobody can allocate; the next tick goes on. */
+static const uint64_t most[CHUNK_PLACES] = {
+    [CHUNK_DEVICE] = UINT64_MAX, [CHUNK_HOST] = (uint64_t)512 << 20, [CHUNK_PEER] = UINT64_MAX};
+
+/* After so long without a tick there are none: their thread is gone, or is not wanted (control: no). */
+#define TICKING_NS 3000000000u
+
+void keep_init(struct heap *heap, const struct heap_config *config)
+{
+	heap->keep[CHUNK_DEVICE] = config->keep_device;
+	heap->keep[CHUNK_HOST] = config->keep_host;
+	heap->keep[CHUNK_PEER] = config->keep_device;
+	heap->at_once[CHUNK_DEVICE] = heap->at_once[CHUNK_PEER] = config->device_at_once;
+}
+
+void keep_note(struct heap *heap)
+{
+	lock_assert_held(LOCK_HEAP);
+	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++) {
+		uint64_t idle = block_idle(&heap->store, place);
+
+		if (idle < heap->least[place])
+			heap->least[place] = idle;
+	}
+}
+
+/* Of what is idle on the host, so much may stay in view of what other processes of the user are owed. */
+static uint64_t not_owed(uint64_t idle)
+{
+	uint64_t owed = idle ? quota_owed() : 0;
+
+	return owed < idle ? idle - owed : 0;
+}
+
+/* Give back what is beyond that, and count what others get of it. */
+static void trim(struct heap *heap, uint64_t keep[CHUNK_PLACES])
+{
+	struct block_store *store = &heap->store;
+	uint64_t idle = block_idle(store, CHUNK_HOST), left = not_owed(idle), before;
+	bool owed = left < idle && left < keep[CHUNK_HOST], any = owed;
+
+	if (owed)
+		keep[CHUNK_HOST] = left;
+	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
+		any |= block_idle(store, place) > keep[place];
+	if (!any)
+		return;
+	before = store->chunks.made_bytes[CHUNK_HOST];
+	block_trim(store, keep);
+	if (owed)
+		quota_returned(before - store->chunks.made_bytes[CHUNK_HOST]);
+}
+
+static bool is_ticking(const struct heap *heap)
+{
+	return heap->ticked && clock_now() - heap->ticked < TICKING_NS;
+}
+
+void heap_trim_to_keep(struct heap *heap)
+{
+	uint64_t keep[CHUNK_PLACES];
+	bool ticking = is_ticking(heap);
+
+	lock_assert_held(LOCK_HEAP);
+	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
+		keep[place] = ticking && !heap->at_once[place] ? UINT64_MAX : heap->keep[place];
+	trim(heap, keep);
+}
+
+/* At the end of a span: what may go of what was idle all the time. */
+static uint64_t unused(const struct heap *heap, enum chunk_place place)
+{
+	uint64_t least = heap->least[place], keep = heap->keep[place];
+
+	return least > keep ? least - keep : 0;
+}
+
+void heap_tick(struct heap *heap)
+{
+	uint64_t keep[CHUNK_PLACES];
+
+	heap_enter(heap);
+	heap->ticked = clock_now();
+	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++) {
+		uint64_t goes = ++heap->ticks[place] < span[place] ? 0 : unused(heap, place);
+
+		keep[place] = UINT64_MAX;
+		if (goes)
+			keep[place] = block_idle(&heap->store, place) - (goes < most[place] ? goes : most[place]);
+		/* What is left of it goes with the next tick. */
+		if (heap->ticks[place] == span[place] && goes <= most[place]) {
+			heap->ticks[place] = 0;
+			heap->least[place] = UINT64_MAX;
+		} else if (goes) {
+			heap->ticks[place]--;
+			heap->least[place] -= most[place];
+		}
+	}
+	trim(heap, keep);
+	heap_leave(heap);
+}

@@ -1,0 +1,181 @@
+/*
+ * heap_keep_test.c: free memory that the program takes again before long stays with the heap, beyond what it keeps for
+ * good; what has been idle through a span of ticks goes back to the driver. 16 MiB are kept for good.
+ */
+#include "test/core/core.h"
+
+#include "shim/clock.h"
+#include "shim/heap/inside.h"
+
+#define KEEP  (16 * MIB)
+#define BLOCK (32 * MIB)
+#define N     4
+
+/* Ticks in a span, as in keep.c. */
+enum { DEVICE_SPAN = 2, HOST_SPAN = 20 };
+
+static struct core_heap own;
+static struct heap_grant grants[N];
+
+static void open_heap(void)
+{
+	core_heap_open(&own, 1024 * MIB, 2048 * MIB, KEEP);
+}
+
+static void get_all(enum heap_from from)
+{
+	for (unsigned i = 0; i < N; i++)
+		assert_ok(heap_alloc(own.heap, BLOCK, CHUNK_MOVABLE, from, &grants[i]));
+}
+
+static void give_all(void)
+{
+	for (unsigned i = 0; i < N; i++)
+		heap_free(own.heap, grants[i].block, grants[i].address);
+	assert_true(heap_is_valid(own.heap));
+}
+
+static void tick(unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		heap_tick(own.heap);
+	assert_true(heap_is_valid(own.heap));
+}
+
+static void a_program_of_steps_makes_its_memory_once(void **state)
+{
+	static const enum heap_from from[] = {HEAP_DEVICE, HEAP_HOST};
+
+	(void)state;
+	for (unsigned place = 0; place < 2; place++) {
+		open_heap();
+		tick(1);
+		get_all(from[place]);
+		unsigned long made = sim_calls("cuMemCreate");
+		for (unsigned step = 0; step < 3 * HOST_SPAN; step++) {
+			give_all();
+			tick(1);
+			get_all(from[place]);
+		}
+		assert_int_equal(sim_calls("cuMemCreate"), made);
+		give_all();
+		core_heap_close(&own);
+	}
+}
+
+static void what_nobody_needs_for_a_span_goes_back(void **state)
+{
+	(void)state;
+	open_heap();
+	tick(DEVICE_SPAN); /* in it nothing was idle */
+	get_all(HEAP_DEVICE);
+	give_all();
+	tick(DEVICE_SPAN);
+	assert_int_equal(heap_idle_device(own.heap), N * BLOCK);
+	tick(DEVICE_SPAN);
+	assert_in_range(heap_idle_device(own.heap), 0, KEEP);
+	assert_int_equal(sim_live().device_bytes, heap_idle_device(own.heap));
+	core_heap_close(&own);
+}
+
+static void host_memory_is_kept_for_longer(void **state)
+{
+	(void)state;
+	open_heap();
+	tick(HOST_SPAN);
+	get_all(HEAP_HOST);
+	give_all();
+	tick(2 * HOST_SPAN - 1);
+	assert_int_equal(heap_idle_host(own.heap), N * BLOCK);
+	tick(1);
+	assert_in_range(heap_idle_host(own.heap), 0, KEEP);
+	core_heap_close(&own);
+}
+
+/* In one tick 512 MiB are unpinned, or a block more. */
+static void much_host_memory_goes_back_by_and_by(void **state)
+{
+	struct heap_grant many[10];
+
+	(void)state;
+	open_heap();
+	tick(1);
+	for (unsigned i = 0; i < 10; i++)
+		assert_ok(heap_alloc(own.heap, 4 * BLOCK, CHUNK_MOVABLE, HEAP_HOST, &many[i]));
+	for (unsigned i = 0; i < 10; i++)
+		heap_free(own.heap, many[i].block, many[i].address);
+	tick(2 * HOST_SPAN - 1);
+	assert_int_equal(heap_idle_host(own.heap), 6 * 4 * BLOCK);
+	tick(1);
+	assert_int_equal(heap_idle_host(own.heap), 2 * 4 * BLOCK);
+	tick(1);
+	assert_in_range(heap_idle_host(own.heap), 0, KEEP);
+	core_heap_close(&own);
+}
+
+/* Only what lay idle all the time: half of it was in use at some moment of the span. */
+static void what_was_in_use_in_between_stays(void **state)
+{
+	(void)state;
+	open_heap();
+	tick(DEVICE_SPAN);
+	get_all(HEAP_DEVICE);
+	give_all();
+	tick(DEVICE_SPAN);
+	for (unsigned i = 0; i < 2; i++)
+		assert_ok(heap_alloc(own.heap, BLOCK, CHUNK_MOVABLE, HEAP_DEVICE, &grants[i]));
+	for (unsigned i = 0; i < 2; i++)
+		heap_free(own.heap, grants[i].block, grants[i].address);
+	tick(DEVICE_SPAN);
+	assert_in_range(heap_idle_device(own.heap), 2 * BLOCK, 2 * BLOCK + KEEP);
+	core_heap_close(&own);
+}
+
+static void without_ticks_it_goes_back_at_once(void **state)
+{
+	(void)state;
+	open_heap();
+	get_all(HEAP_DEVICE);
+	give_all();
+	assert_in_range(heap_idle_device(own.heap), 0, KEEP);
+	tick(1);
+	get_all(HEAP_DEVICE);
+	give_all();
+	assert_int_equal(heap_idle_device(own.heap), N * BLOCK);
+	/* They have ended. */
+	own.heap->ticked = clock_now() - 4000000000u;
+	get_all(HEAP_DEVICE);
+	give_all();
+	assert_in_range(heap_idle_device(own.heap), 0, KEEP);
+	core_heap_close(&own);
+}
+
+static void where_the_policy_gives_a_size_it_goes_back_at_once(void **state)
+{
+	(void)state;
+	open_heap();
+	own.heap->at_once[CHUNK_DEVICE] = true;
+	tick(1);
+	get_all(HEAP_DEVICE);
+	give_all();
+	assert_in_range(heap_idle_device(own.heap), 0, KEEP);
+	core_heap_close(&own);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_program_of_steps_makes_its_memory_once),
+	    cmocka_unit_test(what_nobody_needs_for_a_span_goes_back),
+	    cmocka_unit_test(host_memory_is_kept_for_longer),
+	    cmocka_unit_test(much_host_memory_goes_back_by_and_by),
+	    cmocka_unit_test(what_was_in_use_in_between_stays),
+	    cmocka_unit_test(without_ticks_it_goes_back_at_once),
+	    cmocka_unit_test(where_the_policy_gives_a_size_it_goes_back_at_once),
+	};
+
+	sim_switch("MEMORY", 4096 * MIB);
+	sim_switch("HOST_MEMORY", 4096 * MIB);
+	core_driver();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
