@@ -9,8 +9,9 @@
  * Memory for the device alone ends with 2, memory for the host alone is taken warm or built there.
  *
  * A chunk of the wanted size comes from the warm chunks, else from the driver under the budget, else from taking down
- * the oldest warm blocks (their physical memory is remapped where it is needed, never copied), else from trimming warm
- * chunks of other sizes. Of what sizes a block is built, and where, is block_build.c's.
+ * the oldest warm block that has one (its physical memory is remapped where it is needed, never copied), else from
+ * releasing as much of other sizes: warm chunks first, then the oldest warm blocks. On the host the driver is asked after
+ * warm blocks. Of what sizes a block is built, and where, is block_build.c's.
  *
  * Undoing is the same walk as taking down: unmap from the front, chunk by chunk, and stop where the driver refuses; the
  * rest stays mapped, on the list of stuck blocks, and is tried again at the next trim. So no driver error on the way
@@ -177,6 +178,27 @@ bool block_free_chunk(struct block_store *store, enum chunk_kind kind, enum chun
 }
 
 /*
+ * Only chunks of other sizes, or of the other kind, are free at this place: as many bytes of them as a new one needs go
+ * back to the driver, and no more blocks are taken down for it than that takes. False: nothing could go.
+ */
+static bool make_way(struct block_store *store, enum chunk_place place, uint64_t bytes)
+{
+	struct chunk_store *chunks = &store->chunks;
+	uint64_t made = chunks->made_bytes[place], left = chunk_left(chunks, place);
+	/* With room in the budget it was the driver that had none. */
+	uint64_t need = left < bytes ? bytes - left : bytes;
+
+	while (made - chunks->made_bytes[place] < need) {
+		uint64_t still = need - (made - chunks->made_bytes[place]);
+
+		if (!chunk_release_one(chunks, place, (unsigned)((still + HEAP_UNIT - 1) / HEAP_UNIT)) &&
+		    !reclaim(store, place))
+			break;
+	}
+	return chunks->made_bytes[place] < made;
+}
+
+/*
  * To pin host memory takes 200 ms a GiB, to unmap it less than 3 (facts 3). A program that allocates anew in each step had
  * all that left the device pinned anew as well: what it had freed lay in warm blocks, and there was room for more (a GPT
  * on cudaMallocAsync, H200: gaps of 180 ms for 1 GiB).
@@ -196,14 +218,7 @@ enum sw_status block_get_chunk(struct block_store *store, enum chunk_kind kind, 
 
 		if (status != SW_NO_MEMORY)
 			return status;
-		if (reclaim(store, place))
-			continue;
-		/* Only chunks of other sizes, or of the other kind, are left: give back as many bytes as this one takes. */
-		uint64_t warm = store->chunks.warm_bytes[place];
-		if (!warm)
-			return SW_NO_MEMORY;
-		chunk_trim(&store->chunks, place, warm > chunk_bytes(units) ? warm - chunk_bytes(units) : 0);
-		if (store->chunks.warm_bytes[place] == warm)
+		if (!block_free_chunk(store, kind, place, units) && !make_way(store, place, chunk_bytes(units)))
 			return SW_NO_MEMORY;
 	}
 }

@@ -302,6 +302,26 @@ void chunk_drop(struct chunk_store *store, struct chunk *chunk)
 	release_first(store, chunk->kind, chunk->place, chunk->units);
 }
 
+static bool release_any(struct chunk_store *store, enum chunk_place place, unsigned units)
+{
+	for (enum chunk_kind kind = 0; kind < CHUNK_KINDS; kind++)
+		if (store->warm[kind][place][units] && release_first(store, kind, place, units))
+			return true;
+	return false;
+}
+
+bool chunk_release_one(struct chunk_store *store, enum chunk_place place, unsigned units)
+{
+	lock_assert_held(LOCK_HEAP);
+	for (unsigned longer = units; longer <= CHUNK_MOST; longer++)
+		if (release_any(store, place, longer))
+			return true;
+	for (unsigned shorter = units - 1; shorter; shorter--)
+		if (release_any(store, place, shorter))
+			return true;
+	return false;
+}
+
 void chunk_trim(struct chunk_store *store, enum chunk_place place, uint64_t keep)
 {
 	lock_assert_held(LOCK_HEAP);

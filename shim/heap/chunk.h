@@ -88,6 +88,11 @@ void chunk_put(struct chunk_store *store, struct chunk *chunk);
 void chunk_drop(struct chunk_store *store, struct chunk *chunk);
 /* Release warm chunks to the driver until at most keep bytes are warm. What the driver refuses to take stays. */
 void chunk_trim(struct chunk_store *store, enum chunk_place place, uint64_t keep);
+/*
+ * Release one warm chunk: the shortest that has as many units, else the longest there is. False: there is none, or the
+ * driver takes none of them.
+ */
+bool chunk_release_one(struct chunk_store *store, enum chunk_place place, unsigned units);
 /* The end of the store, which holds no chunk any more. */
 void chunk_store_fini(struct chunk_store *store);
 

@@ -1,6 +1,7 @@
 /*
  * heap_warm_test.c: host memory that lies in free blocks is used before more is pinned, which takes a hundred times as
- * long as unmapping it: for what leaves the device, and for blocks of other lengths. Pieces of 4 MiB.
+ * long as unmapping it: for what leaves the device, and for blocks of other lengths. And
+ * what is taken down where there is no room. Pieces of 4 MiB, but where a test says so.
  */
 #include "shim/heap/transit.h"
 #include "test/core/core.h"
@@ -109,6 +110,55 @@ static void on_the_device_a_free_block_stays_while_there_is_room(void **state)
 	core_heap_close(&own);
 }
 
+/* Of 1024 MiB, in pieces of 32: four free blocks of 24 MiB are all there is, and two of them have room for one of 30. */
+static void no_more_blocks_are_taken_down_than_it_takes(void **state)
+{
+	struct heap_grant rest, small[4], other;
+
+	(void)state;
+	core_heap_open(&own, 1024 * MIB, 0, 1024 * MIB);
+	assert_ok(heap_alloc(own.heap, 928 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &rest));
+	for (unsigned i = 0; i < 4; i++)
+		assert_ok(heap_alloc(own.heap, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &small[i]));
+	for (unsigned i = 0; i < 4; i++)
+		give(&small[i]);
+	assert_ok(heap_alloc(own.heap, 30 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &other));
+	assert_int_equal(heap_idle_device(own.heap), 48 * MIB);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_ok(heap_alloc(own.heap, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &small[i]));
+		assert_true(small[i].reused);
+	}
+	assert_int_equal(heap_alloc(own.heap, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &small[2]), SW_NO_MEMORY);
+	give(&rest);
+	give(&other);
+	give(&small[0]);
+	give(&small[1]);
+	core_heap_close(&own);
+}
+
+/* What one block has in one chunk is had by taking that block down, and none before it. */
+static void the_block_that_has_such_a_chunk_is_taken_down(void **state)
+{
+	struct heap_grant rest, old, right, other;
+
+	(void)state;
+	core_heap_open(&own, 1024 * MIB, 0, 1024 * MIB);
+	assert_ok(heap_alloc(own.heap, 952 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &rest));
+	assert_ok(heap_alloc(own.heap, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &old));
+	assert_ok(heap_alloc(own.heap, 46 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &right)); /* 32 and 14 */
+	give(&old);
+	give(&right);
+	unsigned long made = sim_calls("cuMemCreate");
+	assert_ok(heap_alloc(own.heap, 14 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &other));
+	assert_int_equal(sim_calls("cuMemCreate"), made);
+	assert_ok(heap_alloc(own.heap, 24 * MIB, CHUNK_MOVABLE, HEAP_DEVICE, &old));
+	assert_true(old.reused);
+	give(&rest);
+	give(&old);
+	give(&other);
+	core_heap_close(&own);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -116,8 +166,11 @@ int main(void)
 	    cmocka_unit_test(a_program_that_allocates_anew_each_time_pins_once),
 	    cmocka_unit_test(a_block_of_another_length_is_built_of_free_ones),
 	    cmocka_unit_test(on_the_device_a_free_block_stays_while_there_is_room),
+	    cmocka_unit_test(no_more_blocks_are_taken_down_than_it_takes),
+	    cmocka_unit_test(the_block_that_has_such_a_chunk_is_taken_down),
 	};
 
+	sim_switch("MEMORY", 2048 * MIB);
 	core_driver();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
