@@ -144,14 +144,13 @@ static struct backend_request question_of(const struct async_request *request)
 }
 
 /*
- * Down the list of uses as in serve.c; of those only the heap and the driver's pools know stream order. False: the driver
- * is to serve it, or, with claim NULL, has had its turn.
+ * Down the list of uses as in serve.c; of those only the heap and the driver's pools know stream order. NOT_SUPPORTED: the
+ * driver is to serve it, or, with claim NULL, has had its turn.
  */
-static bool ask_in_turn(struct device *device, const struct async_request *request,
-			const struct policy_decision *decision, CUcontext context, struct own_claim *claim,
-			CUdeviceptr *ret_address, CUresult *ret_result)
+static enum sw_status ask_in_turn(struct device *device, const struct async_request *request,
+				  const struct policy_decision *decision, CUcontext context, struct own_claim *claim,
+				  CUdeviceptr *ret_address)
 {
-	struct backend_request question = question_of(request);
 	enum sw_status status = SW_NOT_SUPPORTED;
 
 	for (unsigned i = 0; i < decision->n_uses && (status == SW_NO_MEMORY || status == SW_NOT_SUPPORTED); i++) {
@@ -159,7 +158,7 @@ static bool ask_in_turn(struct device *device, const struct async_request *reque
 			if (claim)
 				claim->rule = decision->rule;
 			if (claim && (i || choice_take(decision, request->bytes, &claim->cap)))
-				return false;
+				return SW_NOT_SUPPORTED;
 			status = SW_NO_MEMORY;
 			continue;
 		}
@@ -168,6 +167,15 @@ static bool ask_in_turn(struct device *device, const struct async_request *reque
 		else
 			status = decision->uses[i] == POLICY_USE_DENY ? SW_NO_MEMORY : SW_NOT_SUPPORTED;
 	}
+	return status;
+}
+
+/* What the program is told. False: the driver's answer. */
+static bool answer(struct device *device, const struct async_request *request, const struct policy_decision *decision,
+		   enum sw_status status, CUresult *ret_result)
+{
+	struct backend_request question = question_of(request);
+
 	if (status == SW_NOT_SUPPORTED)
 		return false;
 	if (status == SW_NO_MEMORY)
@@ -187,6 +195,18 @@ static bool is_for_heap(const struct policy_decision *decision)
 	return false;
 }
 
+/* The driver is to serve it; where it cannot, the heap is asked. */
+static bool claim_pool(struct device *device, struct async_request *request, const struct policy_decision *decision,
+		       enum pool_claim how)
+{
+	if (!pool_claim(device, request->pool, request->bytes, how, &request->claim.pool))
+		return false;
+	request->claim.rule = decision->rule;
+	request->heap_is_next = true;
+	request->decision = *decision;
+	return true;
+}
+
 /* In the stream's context. With async.use: driver a rule can deny, and nothing else. */
 static bool serve(struct async_request *request, CUcontext context, CUdeviceptr *ret_address, CUresult *ret_result)
 {
@@ -202,19 +222,18 @@ static bool serve(struct async_request *request, CUcontext context, CUdeviceptr 
 	if (use == POLICY_ASYNC_DRIVER && decision.use != POLICY_USE_DENY)
 		return false;
 	bool pools_first = use == POLICY_ASYNC_AUTO && is_for_heap(&decision);
-	if (pools_first && pool_claim(device, request->pool, request->bytes, false, &claim->pool)) {
-		claim->rule = decision.rule;
-		request->heap_is_next = true;
-		request->decision = decision;
+	if (pools_first && claim_pool(device, request, &decision, POOL_OPEN))
 		return false;
-	}
-	if (ask_in_turn(device, request, &decision, context, claim, ret_address, ret_result)) {
-		if (pools_first && *ret_result == CUDA_SUCCESS)
-			pool_close(device);
+	enum sw_status status = ask_in_turn(device, request, &decision, context, claim, ret_address);
+	if (pools_first && status == SW_OK)
+		pool_close(device);
+	/* What a closed pool has unused, and cannot give back yet, may be all there is. */
+	if (pools_first && status == SW_NO_MEMORY && claim_pool(device, request, &decision, POOL_WITHIN))
+		return false;
+	if (answer(device, request, &decision, status, ret_result))
 		return true;
-	}
 	if (use == POLICY_ASYNC_AUTO)
-		pool_claim(device, request->pool, request->bytes, true, &claim->pool);
+		pool_claim(device, request->pool, request->bytes, POOL_OVER, &claim->pool);
 	return false;
 }
 
@@ -250,10 +269,14 @@ bool async_rescue(const struct async_request *request, CUdeviceptr *ret_address,
 	if (!request->heap_is_next || !enter_stream(request, &context, &pushed))
 		return false;
 	struct device *device = device_current(NULL);
-	bool served =
-	    device && ask_in_turn(device, request, &request->decision, context, NULL, ret_address, ret_result);
-	if (served && *ret_result == CUDA_SUCCESS)
-		pool_close(device);
+	bool served = false;
+	if (device) {
+		enum sw_status status = ask_in_turn(device, request, &request->decision, context, NULL, ret_address);
+
+		if (status == SW_OK)
+			pool_close(device);
+		served = answer(device, request, &request->decision, status, ret_result);
+	}
 	context_leave(pushed);
 	return served;
 }

@@ -114,6 +114,8 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE)
 		spill_room_for_new(device, request->bytes);
 	enum sw_status status = heap_alloc_patiently(heap, device, request->bytes, kind, from, &grant);
+	if (status == SW_NO_MEMORY && pool_give_back(device))
+		status = heap_alloc(heap, request->bytes, kind, from, &grant);
 	if (status != SW_OK)
 		return status;
 	if (grant.bytes_away) {

@@ -4,6 +4,7 @@
  */
 #include "shim/control.h"
 #include "shim/device.h"
+#include "shim/pool.h"
 #include "shim/pulse.h"
 #include "shim/quota.h"
 #include "shim/server.h"
@@ -76,6 +77,7 @@ static void now_and_then(void)
 	pulse();
 	quota_tick();
 	device_tick();
+	pool_tick();
 }
 
 static struct server server = {

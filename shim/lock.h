@@ -6,7 +6,7 @@
  *   CAPTURE        the list of streams that capture                     no
  *   GRAPH          what the instances of graphs name                    no
  *   PENDING        frees that wait for work or for captures to end      queries and ends of events
- *   POOL           the driver's pools we know of                        queries of their attributes
+ *   POOL           the driver's pools we know of                        queries of their attributes; trimming them
  *   PEER           what peer access was enabled (peer.c)                VMM calls; never a wait for the GPU
  *   SPILL(device)  submissions that wait for memory, orders             VMM calls, copies; never a wait for the GPU
  *   HEAP(device)   blocks, slabs, chunks, address ranges of one heap    VMM calls; never a wait for the GPU

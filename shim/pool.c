@@ -139,15 +139,40 @@ void pool_refresh_locked(struct device *device)
 		budget_give(&device->budget, before - reserved);
 }
 
-void pool_refresh(struct device *device)
+static void refresh(struct device *device, bool at_once)
 {
-	if (!atomic_load_explicit(&any, memory_order_relaxed))
-		return;
 	lock_take(&pool_lock);
 	if (atomic_load_explicit(&device->pools_closed, memory_order_relaxed))
-		pool_trim_locked(device);
+		pool_trim_locked(device, at_once);
 	pool_refresh_locked(device);
 	lock_drop(&pool_lock);
+}
+
+void pool_refresh(struct device *device)
+{
+	if (atomic_load_explicit(&any, memory_order_relaxed))
+		refresh(device, false);
+}
+
+void pool_tick(void)
+{
+	struct device *device;
+
+	if (!atomic_load_explicit(&any, memory_order_relaxed))
+		return;
+	for (CUdevice ordinal = 0; (device = device_get(ordinal)); ordinal++)
+		if (atomic_load_explicit(&device->pools_closed, memory_order_relaxed))
+			refresh(device, false);
+}
+
+bool pool_give_back(struct device *device)
+{
+	uint64_t left = budget_left(&device->budget);
+
+	if (!atomic_load_explicit(&device->pools_closed, memory_order_relaxed))
+		return false;
+	refresh(device, true);
+	return budget_left(&device->budget) > left;
 }
 
 /* ---- which pool ---- */

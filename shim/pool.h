@@ -2,8 +2,8 @@
  * pool.h: the driver's memory pools, as far as they take device memory. What a pool has reserved is not there for the
  * heap, whether the program uses it at the moment or not, so it is charged to the device's budget (design: Budgets).
  *
- * Lock: POOL, held over the driver's answers (attribute queries, no waits) so that a pool cannot be destroyed under
- * them. A program that never allocates in stream order costs nothing here.
+ * Lock: POOL, held over what is asked of the driver (attributes, and to give back what is unused; none of it waits for
+ * the GPU) so that a pool cannot be destroyed under it. A program that never allocates in stream order costs nothing here.
  */
 #ifndef SPILLWAY_POOL_H
 #define SPILLWAY_POOL_H
@@ -29,25 +29,36 @@ struct pool *pool_forget(CUmemoryPool pool);
 void pool_forgotten(struct pool *pool, bool gone); /* accepts NULL */
 /* Allocation nodes of graphs came to be on this device: what the driver reserves for them is looked at, too. */
 void pool_graphs_used(struct device *device);
-/* Renew what the pools and the graphs' memory of a device are charged with. Closed ones first give back what is unused. */
+/*
+ * Renew what the pools and the graphs' memory of a device are charged with. Closed ones first give back what is unused,
+ * as far as the driver knows that the GPU has done with it; not more often than every 10 ms.
+ */
 void pool_refresh(struct device *device);
+/* About once a second: that of every device whose pools are closed. Any thread, under no lock. */
+void pool_tick(void);
+/* The same, however lately they gave back. True: the budget has more room now. */
+bool pool_give_back(struct device *device);
 
 /*
  * async.use: auto. May the driver serve these bytes of this pool (NULL: the current one of the device) within the device
  * budget? What a pool has unused is room for it, and so is what the heap keeps warm. True: *ret_id counts them until
  * pool_unclaim(); 0: nobody does, for the pool is not known. Asked from counters; the driver's are read where the limit
- * is near, to be exact there. over: it is to have them in any case.
+ * is near, to be exact there.
  *
  * A pool is charged with what it had reserved when it was last asked, or with what was claimed of it if that is more. As
  * long as claims stay below the charge, nothing changes but one number of the pool. A pool reserves more than is used of
  * it; where that has lifted the device over its budget, it gets no more than it had while it was below.
  */
-bool pool_claim(struct device *device, CUmemoryPool pool, size_t bytes, bool over, uint64_t *ret_id);
+enum pool_claim {
+	POOL_OPEN,   /* within the budget, of a pool that is not closed */
+	POOL_WITHIN, /* within the budget, closed or not: the heap has had its turn */
+	POOL_OVER,   /* in any case */
+};
+bool pool_claim(struct device *device, CUmemoryPool pool, size_t bytes, enum pool_claim how, uint64_t *ret_id);
 void pool_unclaim(uint64_t id, size_t bytes); /* accepts 0 */
 /*
- * The heap has served what the pools of the device could not. Where memory moves they are closed then, for good: no claim
- * succeeds that must not be over the budget, so that the heap serves all that is asked for, and what is freed of them
- * goes back to the driver.
+ * The heap has served what the pools of the device could not. Where memory moves they are closed then, for good: the heap
+ * serves all that is asked for, as far as it can, and what is freed of them goes back to the driver.
  */
 void pool_close(struct device *device);
 /* The program is about to choose another current pool: from now on the driver is asked which it is. */

@@ -126,7 +126,7 @@ static struct device *owner_of(CUmemoryPool handle)
 	return device_get(ordinal);
 }
 
-bool pool_claim(struct device *device, CUmemoryPool handle, size_t bytes, bool over, uint64_t *ret_id)
+bool pool_claim(struct device *device, CUmemoryPool handle, size_t bytes, enum pool_claim how, uint64_t *ret_id)
 {
 	struct device *owner = device;
 
@@ -137,11 +137,12 @@ bool pool_claim(struct device *device, CUmemoryPool handle, size_t bytes, bool o
 		return true;
 	if (handle && !(owner = owner_of(handle)))
 		return true;
-	if (!over && atomic_load_explicit(&owner->pools_closed, memory_order_relaxed))
+	if (how == POOL_OPEN && atomic_load_explicit(&owner->pools_closed, memory_order_relaxed))
 		return false;
 	device_known_budget(owner);
-	return claim(owner, handle, bytes, over, ret_id) ||
-	       (device_make_room(owner) && claim(owner, handle, bytes, over, ret_id));
+	return claim(owner, handle, bytes, false, ret_id) ||
+	       (device_make_room(owner) && claim(owner, handle, bytes, false, ret_id)) ||
+	       (how == POOL_OVER && claim(owner, handle, bytes, true, ret_id));
 }
 
 void pool_unclaim(uint64_t id, size_t bytes)
@@ -177,16 +178,20 @@ void pool_close(struct device *device)
 #define UNUSED_LEAST HEAP_UNIT
 #define TRIM_NS      10000000u
 
-void pool_trim_locked(struct device *device)
+void pool_trim_locked(struct device *device, bool at_once)
 {
 	uint64_t now = clock_now();
 
 	lock_assert_held(LOCK_POOL);
-	/* A capture may forbid it. */
-	if (now - device->pools_trimmed < TRIM_NS || capture_is_open())
+	if ((!at_once && now - device->pools_trimmed < TRIM_NS) || capture_is_open())
 		return;
-	device->pools_trimmed = now;
-	for (struct pool *pool = pool_list; pool; pool = pool->next)
-		if (pool->device == device->ordinal && pool->charged >= pool->claimed + UNUSED_LEAST)
-			REAL(cuMemPoolTrimTo)(pool->handle, 0);
+	/* A capture may begin now. */
+	CUstreamCaptureMode mode = capture_relax();
+	for (struct pool *pool = pool_list; pool; pool = pool->next) {
+		if (pool->device != device->ordinal || pool->charged < pool->claimed + UNUSED_LEAST)
+			continue;
+		REAL(cuMemPoolTrimTo)(pool->handle, 0);
+		device->pools_trimmed = now;
+	}
+	capture_restore(mode);
 }

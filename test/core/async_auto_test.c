@@ -223,12 +223,12 @@ static void what_is_claimed_counts_before_the_driver_is_asked(void **state)
 	uint64_t first, second = 42;
 
 	(void)state;
-	assert_true(pool_claim(device, NULL, 7 * BLOCK, false, &first));
+	assert_true(pool_claim(device, NULL, 7 * BLOCK, POOL_OPEN, &first));
 	pool_refresh(device);
 	assert_int_equal(device->budget.used, 7 * BLOCK);
-	assert_false(pool_claim(device, NULL, BLOCK + 1, false, &second));
+	assert_false(pool_claim(device, NULL, BLOCK + 1, POOL_OPEN, &second));
 	assert_int_equal(second, 0);
-	assert_true(pool_claim(device, NULL, BLOCK + 1, true, &second));
+	assert_true(pool_claim(device, NULL, BLOCK + 1, POOL_OVER, &second));
 	assert_int_equal(second, first);
 	pool_unclaim(first, 7 * BLOCK);
 	pool_unclaim(second, BLOCK + 1);

@@ -5,6 +5,7 @@
  */
 #include "test/core/async_help.h"
 
+#include "shim/clock.h"
 #include "shim/device.h"
 #include "shim/pool.h"
 
@@ -117,6 +118,46 @@ static void the_driver_is_told_to_give_back_now_and_then_and_not_in_a_capture(vo
 	assert_ok(cuStreamDestroy_v2(stream));
 }
 
+/* Both budgets are full, and the pool cannot give back what the stream has not passed; but it can use it again. */
+static void a_closed_pool_serves_where_the_heap_cannot(void **state)
+{
+	CUstream stream = async_stream();
+	struct gate gate;
+
+	(void)state;
+	for (unsigned i = 0; i < N_MOST; i++)
+		block[i] = async_get(BLOCK, stream);
+	assert_true(!async_in_heap(block[2]) && async_in_heap(block[N_MOST - 1]));
+	async_hold(&gate, stream);
+	assert_ok(cuMemFreeAsync(block[2], stream));
+	block[2] = async_get(BLOCK, stream);
+	assert_false(async_in_heap(block[2]));
+	async_let_go(&gate);
+	for (unsigned i = 0; i < N_MOST; i++)
+		assert_ok(cuMemFreeAsync(block[i], stream));
+	assert_ok(cuStreamSynchronize(stream));
+	assert_ok(cuStreamDestroy_v2(stream));
+}
+
+/* However lately it gave something back. */
+static void a_pool_gives_back_before_memory_is_refused(void **state)
+{
+	CUdeviceptr plain[2];
+
+	(void)state;
+	fill(N_MOST);
+	give(0, 1);
+	assert_ok(cuMemAlloc_v2(&plain[0], BLOCK));
+	give(1, 1);
+	device_get(0)->pools_trimmed = clock_now();
+	assert_ok(cuMemAlloc_v2(&plain[1], BLOCK));
+	device_get(0)->pools_trimmed = 0;
+	assert_int_equal(core_pages_at(plain[1], BLOCK, 'D'), BLOCK / HEAP_UNIT);
+	for (unsigned i = 0; i < 2; i++)
+		assert_ok(cuMemFree_v2(plain[i]));
+	give(2, N_MOST - 2);
+}
+
 static void what_nobody_can_serve_closes_nothing(void **state)
 {
 	CUdeviceptr address;
@@ -159,6 +200,8 @@ int main(void)
 	    TEST(once_something_did_not_fit_the_heap_serves_and_the_pools_shrink),
 	    TEST(memory_of_any_kind_finds_the_room_that_pools_give_back),
 	    TEST(the_driver_is_told_to_give_back_now_and_then_and_not_in_a_capture),
+	    TEST(a_closed_pool_serves_where_the_heap_cannot),
+	    TEST(a_pool_gives_back_before_memory_is_refused),
 	    TEST(what_nobody_can_serve_closes_nothing),
 	    TEST(a_rule_still_keeps_its_memory_with_the_driver),
 	    /* The engine is asked for room there, and keeps what it needs for that. */

@@ -2,6 +2,7 @@
 #include "policy/policy.h"
 #include "shim/enter.h"
 #include "shim/device.h"
+#include "shim/pool.h"
 #include "shim/pulse.h"
 #include "shim/quota.h"
 #include "shim/spill/spill.h"
@@ -9,7 +10,7 @@
 
 void pulse(void) {}
 
-_Atomic int fake_calls, fake_status = SW_OK;
+_Atomic int fake_calls, fake_ticks, fake_status = SW_OK;
 _Atomic uint64_t fake_bytes = 1000;
 _Atomic bool fake_hold;
 const char *fake_set = "";
@@ -46,4 +47,9 @@ const struct policy *life_policy(void)
 
 void quota_tick(void) {}
 
-void device_tick(void) {}
+void device_tick(void)
+{
+	fake_ticks++;
+}
+
+void pool_tick(void) {}
