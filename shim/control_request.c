@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static _Atomic bool suspended;
@@ -95,6 +96,9 @@ void control_start(void)
 
 	if (atomic_load_explicit(&asked, memory_order_relaxed) || atomic_exchange(&asked, true))
 		return;
-	if (policy_control(life_policy()))
-		control_serve(answer);
+	if (!policy_control(life_policy()))
+		return;
+	control_serve(answer);
+	/* Before the driver's own handlers, which were there first: ticks call it. */
+	atexit(control_stop);
 }

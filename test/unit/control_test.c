@@ -393,6 +393,31 @@ static int starts_everywhere_and_stops(void)
 	return 0;
 }
 
+static void ticks_still_come(void)
+{
+	int before = fake_ticks;
+
+	usleep(1500000); /* one a second */
+	_exit(fake_ticks != before);
+}
+
+static int ends_by_exit(void)
+{
+	CHECK(atexit(ticks_still_come) == 0); /* as the driver's, which was there first */
+	control_start();
+	for (long end = now_ms() + WAIT_MS; !fake_ticks && now_ms() < end;)
+		usleep(10000);
+	CHECK(fake_ticks);
+	exit(0);
+}
+
+/* They give memory back, and the driver may not be called while it is taken down. */
+static void no_tick_comes_when_the_program_has_begun_to_end(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(ends_by_exit), 0);
+}
+
 static void what_the_program_does_with_descriptors_and_threads_is_survived(void **state)
 {
 	(void)state;
@@ -414,6 +439,7 @@ int main(void)
 	    cmocka_unit_test(folder_and_socket_are_closed_to_others),
 	    cmocka_unit_test(a_process_has_one_thread_and_leaves_no_file_and_no_descriptor),
 	    cmocka_unit_test(the_end_of_a_process_is_not_held_up),
+	    cmocka_unit_test(no_tick_comes_when_the_program_has_begun_to_end),
 	    cmocka_unit_test(the_child_of_a_fork_lets_its_parents_socket_be),
 	    cmocka_unit_test(what_the_program_does_with_descriptors_and_threads_is_survived),
 	};
