@@ -359,7 +359,7 @@ bool device_make_host_room(const struct device *device)
 	bool any = false;
 
 	for (CUdevice ordinal = 0; ordinal < DEVICE_MOST; ordinal++) {
-		struct heap *heap = ordinal == device->ordinal ? NULL : device_heap_there(ordinal);
+		struct heap *heap = device && ordinal == device->ordinal ? NULL : device_heap_there(ordinal);
 		uint64_t before = heap ? heap_idle_host(heap) : 0;
 
 		if (!before)

@@ -28,7 +28,7 @@ struct device {
 	_Atomic bool graphs_used;    /* the program has graphs with allocation nodes (pool.h) */
 	uint64_t pools_charged;      /* what its pools and graphs are charged with; under POOL */
 	_Atomic bool pools_closed;   /* the heap serves all memory in stream order from now on (pool.h) */
-	uint64_t pools_trimmed;      /* ns, when they were last told to give back what is unused; under POOL */
+	uint64_t pools_trimmed;      /* ns, when they last gave back what was unused; under POOL */
 	_Atomic bool budget_known;   /* the policy's budget has been set; under START */
 	bool heap_refused;           /* making the heap failed and is not tried again; under START */
 	_Atomic(struct heap *) heap; /* NULL until the first heap allocation, and for good when it cannot be had */
@@ -55,7 +55,7 @@ void device_known_budget(struct device *device);
 bool device_make_room(struct device *device);
 /* About once a second: heap_tick() of every heap. Any thread, under no lock. */
 void device_tick(void);
-/* The same of host memory, for the heaps of all other devices: they share one budget. */
+/* The same of host memory, for the heaps of all other devices (NULL: of all): they share one budget. */
 bool device_make_host_room(const struct device *device);
 /* The device whose heap contains the address, or NULL. No lock. */
 struct device *device_of(CUdeviceptr address);

@@ -179,7 +179,8 @@ bool block_free_chunk(struct block_store *store, enum chunk_kind kind, enum chun
 
 /*
  * Only chunks of other sizes, or of the other kind, are free at this place: as many bytes of them as a new one needs go
- * back to the driver, and no more blocks are taken down for it than that takes. False: nothing could go.
+ * back to the driver, and no more blocks are taken down for it than that takes; none if they are not enough. Empty slabs
+ * are given up for it one by one. False: nothing could go.
  */
 static bool make_way(struct block_store *store, enum chunk_place place, uint64_t bytes)
 {
@@ -188,6 +189,8 @@ static bool make_way(struct block_store *store, enum chunk_place place, uint64_t
 	/* With room in the budget it was the driver that had none. */
 	uint64_t need = left < bytes ? bytes - left : bytes;
 
+	if (block_idle(store, place) < need)
+		return store->reclaim_more(store->owner);
 	while (made - chunks->made_bytes[place] < need) {
 		uint64_t still = need - (made - chunks->made_bytes[place]);
 

@@ -26,7 +26,7 @@ void heap_enter(struct heap *heap);
 /* Renews what others see of us: idle bytes, and the bytes in use for the gauges. */
 void heap_leave(struct heap *heap);
 
-/* What was collected beyond what is kept goes back to the driver. */
+/* What was collected beyond what is kept goes back to the driver; where ticks come (heap_tick) only what is owed. */
 void heap_trim_to_keep(struct heap *heap);
 void keep_init(struct heap *heap, const struct heap_config *config);
 /* Something may have come into use, or become idle. */

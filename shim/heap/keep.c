@@ -27,7 +27,8 @@ void keep_init(struct heap *heap, const struct heap_config *config)
 	heap->keep[CHUNK_DEVICE] = config->keep_device;
 	heap->keep[CHUNK_HOST] = config->keep_host;
 	heap->keep[CHUNK_PEER] = config->keep_device;
-	heap->at_once[CHUNK_DEVICE] = heap->at_once[CHUNK_PEER] = config->device_at_once;
+	heap->at_once[CHUNK_DEVICE] = config->device_at_once;
+	heap->at_once[CHUNK_PEER] = true; /* whose it is cannot ask for it */
 }
 
 void keep_note(struct heap *heap)

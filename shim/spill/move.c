@@ -107,6 +107,15 @@ static void lower_unmapped(struct engine *engine, const struct transit *transit)
 
 /* ---- beginning ---- */
 
+/* What the heaps of other devices keep free on the host is room, too. */
+static bool make_spare(struct engine *engine, enum chunk_place to, unsigned units)
+{
+	if (heap_make_spare(engine->heap, to, units) == SW_OK)
+		return true;
+	return to != CHUNK_DEVICE && device_make_host_room(engine->device) &&
+	       heap_make_spare(engine->heap, to, units) == SW_OK;
+}
+
 static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chunk_place to, struct rest *rest,
 				 bool gap, struct transit *transit)
 {
@@ -115,7 +124,7 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 	for (int tries = 0; tries < 2 && status == SW_NO_MEMORY; tries++) {
 		unsigned units = engine->arena->states[piece].units_of_piece;
 
-		if (tries && heap_make_spare(engine->heap, to, units) != SW_OK)
+		if (tries && !make_spare(engine, to, units))
 			break;
 		/* Device memory made just now is mapped at its alias here, and that is quick while nothing comes out. */
 		link_let_out_go(engine, !tries || to == CHUNK_HOST);

@@ -277,6 +277,28 @@ static void warm_memory_goes_back_before_a_handle_is_spilled(void **state)
 	assert_ok(cuMemRelease(handle));
 }
 
+/* What is free on the host stays with the heap for some time; it is room for a handle all the same. */
+static void warm_host_memory_is_room_for_a_spilled_handle(void **state)
+{
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr address;
+
+	(void)state;
+	let_spill(true);
+	assert_ok(cuMemAlloc_v2(&address, 120 * MIB));
+	heap_tick(atomic_load(&device_get(0)->heap));
+	assert_ok(cuMemFree_v2(address));
+	/* The device's part of it has gone to the driver for this. */
+	handle = create(60 * MIB);
+	assert_int_equal(charged(), 60 * MIB);
+	assert_int_equal(host_budget.used, 56 * MIB);
+	assert_int_equal(heap_idle_host(atomic_load(&device_get(0)->heap)), 56 * MIB);
+	CUmemGenericAllocationHandle spilled = create(60 * MIB);
+	assert_int_equal(host_budget.used, 60 * MIB);
+	assert_ok(cuMemRelease(handle));
+	assert_ok(cuMemRelease(spilled));
+}
+
 static void over_both_budgets_it_is_out_of_memory(void **state)
 {
 	CUmemAllocationProp prop = on_device();
@@ -347,6 +369,7 @@ int main(void)
 	    CLEAN(handles_over_the_budget_are_made_on_the_host_and_work),
 	    CLEAN(a_spilled_handle_has_the_properties_that_were_asked_for),
 	    CLEAN(warm_memory_goes_back_before_a_handle_is_spilled),
+	    CLEAN(warm_host_memory_is_room_for_a_spilled_handle),
 	    CLEAN(over_both_budgets_it_is_out_of_memory),
 	    CLEAN(a_handle_is_spilled_without_a_context_too),
 	    CLEAN(where_the_driver_refuses_the_host_the_device_is_tried),

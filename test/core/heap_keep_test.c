@@ -171,6 +171,19 @@ static void where_the_policy_gives_a_size_it_goes_back_at_once(void **state)
 	core_heap_close(&own);
 }
 
+/* It is charged to the lender's own budget, and the lender cannot ask for it. */
+static void what_peers_lent_goes_back_at_once(void **state)
+{
+	(void)state;
+	core_heap_open_lent(&own, 0, 0, KEEP, 1, 1024 * MIB);
+	tick(1);
+	get_all(HEAP_DEVICE_FIRST);
+	assert_int_equal(own.peer[0].used, N * BLOCK);
+	give_all();
+	assert_in_range(own.peer[0].used, 0, KEEP);
+	core_heap_close(&own);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -181,8 +194,10 @@ int main(void)
 	    cmocka_unit_test(what_was_in_use_in_between_stays),
 	    cmocka_unit_test(without_ticks_it_goes_back_at_once),
 	    cmocka_unit_test(where_the_policy_gives_a_size_it_goes_back_at_once),
+	    cmocka_unit_test(what_peers_lent_goes_back_at_once),
 	};
 
+	setenv("SIM_DEVICES", "2", 1);
 	sim_switch("MEMORY", 4096 * MIB);
 	sim_switch("HOST_MEMORY", 4096 * MIB);
 	core_driver();
