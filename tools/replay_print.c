@@ -102,7 +102,7 @@ static void print_line(const struct replay_sweep *sweep, const struct replay_ans
 		printf("  %10s  %10s", replay_size(run->bytes_in, in), replay_size(run->bytes_out, out));
 	printf("  %10s%s%s\n", replay_size((double)run->peak_host, host),
 	       run->stays ? "  does not move: that would be slower" : "",
-	       answer->budget < sweep->outside ? "  less than what lies outside the heap" : "");
+	       answer->budget < answer->outside ? "  less than what lies outside the heap" : "");
 }
 
 static void print_table(const struct replay_sweep *sweep)

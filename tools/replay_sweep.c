@@ -124,6 +124,7 @@ static bool ask(struct replay_sweep *sweep, uint64_t budget, bool shown, struct 
 
 	if (!cut(sweep, budget) || !find_limit(sweep, &answer))
 		return false;
+	answer.outside = sweep->job->peak_outside;
 	run(sweep, budget, mode, &answer.run);
 	bool moves = mode == POLICY_SPILL_EXACT || mode == POLICY_SPILL_FAST;
 	if (moves && answer.run.end == RUN_DONE && sweep->full_ms > 0 && answer.run.bytes_in > 0) {
@@ -169,10 +170,10 @@ static bool add(struct replay_sweep *sweep, uint64_t budget, bool shown)
 	return true;
 }
 
-/* What lies outside the heap no budget makes smaller: with less than that nothing is won. */
+/* What lies outside the heap does not move: with less than that nothing is won. */
 static bool is_good(const struct replay_sweep *sweep, const struct replay_answer *answer)
 {
-	return answer->budget >= sweep->outside && answer->run.end == RUN_DONE &&
+	return answer->budget >= answer->outside && answer->run.end == RUN_DONE &&
 	       answer->run.step_ms <= REPLAY_GOOD * sweep->full_ms;
 }
 

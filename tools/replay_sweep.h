@@ -30,6 +30,7 @@ struct replay_request {
 /* One budget. */
 struct replay_answer {
 	uint64_t budget;
+	uint64_t outside; /* bytes that lie outside the heap with it */
 	struct run_result run;
 	double limit_ms; /* of a step: the GPU's time, or that of the least that must move; 0: not known */
 	double least_in; /* bytes of a step, by Belady's rule */
@@ -41,7 +42,7 @@ struct replay_sweep {
 	const struct replay_request *request;
 	struct replay_steps steps;
 	uint64_t peak;    /* device bytes without any budget, as the heap takes them */
-	uint64_t outside; /* of that not the heap's */
+	uint64_t outside; /* of that not the heap's; with async.use: auto a budget may leave less of it there */
 	uint64_t elsewhere;
 	double full_ms;                /* a step with all of it in device memory; 0: not known */
 	struct replay_answer *answers; /* largest budget first */
