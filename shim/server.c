@@ -122,14 +122,18 @@ bool server_peer_is_owner(int fd)
 static bool serve_next(struct server *server)
 {
 	struct pollfd wait = {.fd = atomic_load(&server->listener.fd_and_1) - 1, .events = POLLIN};
-	int n = poll(&wait, 1, server->tick ? TICK_MS : -1);
+	long due = server->ticked + TICK_MS - now_ms();
+	int n = poll(&wait, 1, !server->tick ? -1 : due > 0 ? (int)due : 0);
 
 	if (is_over(server))
 		return false;
-	if (n == 0) {
+	/* Due also where callers come one after the other. */
+	if (server->tick && now_ms() - server->ticked >= TICK_MS) {
 		server->tick();
-		return true;
+		server->ticked = now_ms();
 	}
+	if (n == 0)
+		return true;
 	if (n < 0 && errno == EINTR)
 		return true;
 	if (n < 0 || still(&server->listener) < 0) {
@@ -167,6 +171,7 @@ static void *serve(void *argument)
 	struct server *server = argument;
 
 	prctl(PR_SET_NAME, server->thread_name);
+	server->ticked = now_ms();
 	rundir_sweep(&server->folder, server->tail);
 	while (serve_next(server))
 		;

@@ -27,9 +27,10 @@ struct server {
 	const char *cannot;      /* for messages: "`x` cannot reach" (process N) */
 	/* Serve one caller, on the server's thread; the connection ends when it returns. */
 	void (*serve)(struct server *server, int fd);
-	/* Called about once a second while nobody calls; NULL: never. */
+	/* Called about once a second, between two callers; NULL: never. */
 	void (*tick)(void);
 
+	long ticked; /* ms, the last one; the thread's */
 	_Atomic int state;
 	struct server_held listener, caller, place;
 	/* Written while it starts, constant after that. */

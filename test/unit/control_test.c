@@ -393,6 +393,21 @@ static int starts_everywhere_and_stops(void)
 	return 0;
 }
 
+/* Somebody asks all the time. */
+static int is_asked_without_end(void)
+{
+	control_start();
+	for (long end = now_ms() + WAIT_MS; fake_ticks < 2 && now_ms() < end;)
+		CHECK(says("status\n", "ok 0 running\n"));
+	return fake_ticks < 2;
+}
+
+static void ticks_come_beside_callers(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(is_asked_without_end), 0);
+}
+
 static void ticks_still_come(void)
 {
 	int before = fake_ticks;
@@ -439,6 +454,7 @@ int main(void)
 	    cmocka_unit_test(folder_and_socket_are_closed_to_others),
 	    cmocka_unit_test(a_process_has_one_thread_and_leaves_no_file_and_no_descriptor),
 	    cmocka_unit_test(the_end_of_a_process_is_not_held_up),
+	    cmocka_unit_test(ticks_come_beside_callers),
 	    cmocka_unit_test(no_tick_comes_when_the_program_has_begun_to_end),
 	    cmocka_unit_test(the_child_of_a_fork_lets_its_parents_socket_be),
 	    cmocka_unit_test(what_the_program_does_with_descriptors_and_threads_is_survived),
