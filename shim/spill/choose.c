@@ -272,6 +272,27 @@ void choose_for_waiters(struct engine *engine)
 	lock_drop(&engine->lock);
 }
 
+/* ---- those who wait for room ---- */
+
+/*
+ * A block that begins on the host is brought in for the kernel that is launched next, as a rule, with bytes that are
+ * nothing, and something goes out for it in any case. By the model of replay a recorded GPT on cudaMallocAsync, 1.5, takes
+ * 200 ms a step without, 163 with, and brings in 3.6 GiB instead of 7.2; a made-up job that allocates all it needs in
+ * each step 323 and 285; one whose steps are of other sizes each time loses, 220 and 239.
+ */
+void choose_for_new(struct engine *engine)
+{
+	uint64_t wanted = atomic_load(&engine->new_wanted);
+	enum plan_answer room = PLAN_NONE;
+
+	if (!wanted)
+		return;
+	if (choose_may_move(engine) && link_open(engine))
+		room = make_room(engine, plan_now(engine->plan), 0, reserve(engine) + wanted);
+	if (room == PLAN_NONE || (room == PLAN_BUSY && is_deadlocked(engine)))
+		atomic_fetch_add(&engine->new_hopeless, 1);
+}
+
 /* ---- looking ahead ---- */
 
 void choose_ahead(struct engine *engine)
@@ -282,9 +303,10 @@ void choose_ahead(struct engine *engine)
 	/*
 	 * The room that is made for a piece somebody waits for becomes free bit by bit. What comes in ahead must not take
 	 * it: in a steady state what has just gone for the waiter's sake is the very next to come in again, and the
-	 * waiter would wait for ever.
+	 * waiter would wait for ever. So it is with the room for a new block.
 	 */
-	if (engine->starving || engine->exact || !choose_may_move(engine) || !link_open(engine))
+	if (engine->starving || engine->exact || atomic_load(&engine->new_wanted) || !choose_may_move(engine) ||
+	    !link_open(engine))
 		return;
 	engine->why_in = TRACE_WHY_AHEAD;
 	for (unsigned tries = 0; tries < 64 && may_begin(engine, &engine->in); tries++) {

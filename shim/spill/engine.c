@@ -178,6 +178,36 @@ out:
 	return status;
 }
 
+/* Copies of 50 MiB each way take 1 ms; what waits longer than that many waits for something else. */
+#define NEW_PATIENCE_NS 50000000u
+#define NEW_BACKOFF_NS  1000000000u
+#define NEW_LOOK_NS     30000
+
+void engine_wait_for_room(struct engine *engine, uint64_t bytes)
+{
+	const struct timespec step = {.tv_nsec = NEW_LOOK_NS};
+	unsigned hopeless = atomic_load(&engine->new_hopeless);
+	uint64_t since = clock_now();
+	int before;
+
+	if (since < atomic_load(&engine->new_not_before))
+		return;
+	/* nanosleep is a cancellation point, and we are in the middle of somebody's allocation. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	atomic_fetch_add(&engine->new_wanted, bytes);
+	while (heap_free_bytes(engine->heap, CHUNK_DEVICE) < bytes && !atomic_load(&engine->dead) &&
+	       atomic_load(&engine->new_hopeless) == hopeless) {
+		if (clock_now() - since > NEW_PATIENCE_NS) {
+			atomic_store(&engine->new_not_before, clock_now() + NEW_BACKOFF_NS);
+			break;
+		}
+		engine_wake(engine);
+		nanosleep(&step, NULL);
+	}
+	atomic_fetch_sub(&engine->new_wanted, bytes);
+	pthread_setcancelstate(before, NULL);
+}
+
 /* ---- the end ---- */
 
 void engine_die(struct engine *engine, const char *why)

@@ -113,8 +113,11 @@ struct engine {
 
 	struct mark everything;
 	_Atomic bool hungry, dead;
-	_Atomic bool makes_room; /* for new blocks, if it is asked to (ORDER_NEW) */
-	_Atomic bool telling;    /* why fast stopped the job (stop.c); the process does not end in the midst of it */
+	_Atomic bool makes_room; /* for new blocks, if it is asked to (spill_room_for_new) */
+	/* In `fast`: bytes that allocations wait for; how often it was found that nothing can go for them; not before: ns. */
+	_Atomic uint64_t new_wanted, new_not_before;
+	_Atomic unsigned new_hopeless;
+	_Atomic bool telling; /* why fast stopped the job (stop.c); the process does not end in the midst of it */
 
 	pthread_t thread;
 	bool has_thread, ended;
@@ -202,6 +205,12 @@ struct engine *engine_new(struct device *device, struct heap *heap, bool exact);
 /* Give the mover an order and wait for it, for so long. BUSY: it was not carried out in time. */
 enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
 			  unsigned patience_ms, uint64_t *ret_bytes);
+
+/*
+ * In `fast`: wait until so many bytes of the device are free, while the mover sends out what is not needed soon. Not when
+ * nothing can go, and not for ever: then the block begins on the host.
+ */
+void engine_wait_for_room(struct engine *engine, uint64_t bytes);
 
 /* ---- stop.c ---- */
 struct travels *stop_new(void); /* NULL without memory; free() */
@@ -294,6 +303,8 @@ void choose_ahead(struct engine *engine);
 /* Send out what the program wants on the host, as far as it can go now. */
 void choose_leave(struct engine *engine, bool gap);
 void choose_progress(struct engine *engine);
+/* In `fast`: room for the new blocks that are waited for. */
+void choose_for_new(struct engine *engine);
 bool choose_may_move(const struct engine *engine);
 uint32_t choose_ahead_units(const struct engine *engine);
 /* The piece has begun to come in: for the statistics. ahead: before a submission wanted it. */

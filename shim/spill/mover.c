@@ -279,7 +279,8 @@ static bool wants_proofs(const struct engine *engine)
 {
 	bool moves = clock_now() - engine->copied < LULL_NS;
 
-	return !engine->exact && engine->out.n < MOVES_AT_ONCE && (moves || atomic_load(&engine->n_waiters));
+	return !engine->exact && engine->out.n < MOVES_AT_ONCE &&
+	       (moves || atomic_load(&engine->n_waiters) || atomic_load(&engine->new_wanted));
 }
 
 static bool work(struct engine *engine)
@@ -296,8 +297,10 @@ static bool work(struct engine *engine)
 	if (engine->exact)
 		gap_run(engine);
 	choose_for_waiters(engine);
-	if (!engine->exact)
+	if (!engine->exact) {
+		choose_for_new(engine);
 		choose_leave(engine, false);
+	}
 	choose_ahead(engine);
 	/* A submission that may touch anything waits until everything is mapped. */
 	while (
@@ -307,7 +310,7 @@ static bool work(struct engine *engine)
 	if (!any && rest_is_due(engine))
 		any = rest_map(engine);
 	atomic_store_explicit(&engine->hungry, wants_proofs(engine), memory_order_relaxed);
-	atomic_store_explicit(&engine->makes_room, engine->exact && plan_knows(engine->plan) && choose_may_move(engine),
+	atomic_store_explicit(&engine->makes_room, plan_knows(engine->plan) && choose_may_move(engine),
 			      memory_order_relaxed);
 	return any;
 }
@@ -333,7 +336,8 @@ static void *run(void *argument)
 		}
 		if (heard != engine->n_submissions)
 			last = clock_now();
-		if (engine->out.n || engine->in.n || atomic_load(&engine->n_waiters)) {
+		if (engine->out.n || engine->in.n || atomic_load(&engine->n_waiters) ||
+		    atomic_load(&engine->new_wanted)) {
 			nap(engine, link_nap_ns(engine, tries++), n_waiters);
 		} else {
 			nap(engine, clock_now() - last < 100000000 ? IDLE_NS : QUIET_NS, 0);

@@ -88,7 +88,10 @@ void spill_room_for_new(struct device *device, uint64_t bytes)
 	    bytes > pace_new(atomic_load(&device->budget.limit)) ||
 	    heap_free_bytes(engine->heap, CHUNK_DEVICE) >= bytes)
 		return;
-	engine_ask(engine, ORDER_NEW, NULL, bytes, NEW_MS, NULL);
+	if (engine->exact)
+		engine_ask(engine, ORDER_NEW, NULL, bytes, NEW_MS, NULL);
+	else
+		engine_wait_for_room(engine, bytes);
 }
 
 void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)

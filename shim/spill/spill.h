@@ -17,8 +17,8 @@ void spill_pressure(struct device *device);
 bool spill_make_room(struct device *device, uint64_t bytes);
 
 /*
- * A new block of so many bytes is about to be made, on the device as far as there is room: in `exact`, when what the
- * program does next is known, room is made if there is not enough. May wait for the device, for a bounded time.
+ * A new block of so many bytes is about to be made, on the device as far as there is room: when what the program does
+ * next is known, room is made if there is not enough. May wait for the device, for a bounded time.
  */
 void spill_room_for_new(struct device *device, uint64_t bytes);
 
