@@ -337,6 +337,19 @@ static bool look_ahead(struct run *run)
 	return any;
 }
 
+/* As choose_for_new() of the library has it. True: something has changed. */
+static bool see_to_new(struct run *run)
+{
+	enum plan_answer room = make_room(run, plan_now(run->plan), 0, reserve(run) + run->room);
+
+	if (move_free(run) < run->room && (run->out.n || (room != PLAN_NONE && run->done < run->submitted)))
+		return false;
+	run->room = 0;
+	run->room_made = true;
+	run->cpu = run->now;
+	return true;
+}
+
 void move_give_up(struct run *run)
 {
 	run->now += PATIENCE_US;
@@ -351,6 +364,6 @@ bool move_round(struct run *run)
 	if (any)
 		run_catch_up(run);
 	any |= see_to_waiter(run);
-	any |= look_ahead(run);
+	any |= run->room ? see_to_new(run) : look_ahead(run);
 	return any;
 }

@@ -122,7 +122,7 @@ static bool waits_for_room(struct run *run, const struct job_event *event)
 
 	for (uint32_t i = 0; i < event->n; i++)
 		units += run->job->units[run->job->named[event->from + i].piece];
-	if (run->room_made || run->setting->mode != POLICY_SPILL_EXACT || event->place == POLICY_PLACE_HOST ||
+	if (run->room_made || run->setting->mode < POLICY_SPILL_EXACT || event->place == POLICY_PLACE_HOST ||
 	    !event->movable || !plan_knows(run->plan) || units > pace_new(run->device_units) ||
 	    fits(run, (uint32_t)units))
 		return false;
