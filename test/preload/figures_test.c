@@ -158,12 +158,11 @@ static int others_come_for_the_first_time(void)
 	/* The mover obeys, so it has heard. */
 	for (unsigned i = 0; i < 2; i++)
 		CHECK(spillway_resume() == 0 && spillway_suspend() == 0);
-	CHECK(spillway_resume() == 0);
-	uint64_t refetches = page->counter[STAT_refetches], moves = page->counter[STAT_moves_in];
-	for (unsigned i = 0; i < N_BLOCKS; i++) {
+	/* While nothing moves no room is made for them: the last ones begin on the host. */
+	for (unsigned i = 0; i < N_BLOCKS; i++)
 		blocks[i] = child_alloc(BLOCK);
-		fprintf(stderr, " %llx\n", blocks[i]);
-	}
+	CHECK(!child_on_device(blocks[N_BLOCKS - 1], BLOCK) && spillway_resume() == 0);
+	uint64_t refetches = page->counter[STAT_refetches], moves = page->counter[STAT_moves_in];
 	while (!child_on_device(blocks[N_BLOCKS - 1], BLOCK) && time(NULL) < end) {
 		MUST(driver_fill(NULL, blocks[N_BLOCKS - 1], 1, N_WORDS));
 		MUST(cu.cuCtxSynchronize());
