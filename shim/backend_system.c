@@ -87,7 +87,7 @@ static enum sw_status register_pages(struct device *device, void *at, size_t byt
 	CUdeviceptr address = 0;
 
 	device_known_budget(device);
-	if (!budget_take(&host_budget, bytes) && !(device_make_host_room(NULL) && budget_take(&host_budget, bytes)))
+	if (!device_take_host(bytes))
 		return SW_NO_MEMORY;
 	CUresult result =
 	    REAL(cuMemHostRegister_v2)(at, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);

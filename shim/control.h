@@ -28,8 +28,8 @@ void control_start(void);
 void control_serve(control_answer *answer);
 
 /*
- * The process ends: no more requests and ticks, the socket is removed. Waits at most 100 ms for one that is being answered, and
- * then leaves it. Does nothing in a process that did not start it.
+ * The process ends: no more requests and ticks, the socket is removed. Waits at most 100 ms for one that is being
+ * answered, and then leaves it. Does nothing in a process that did not start it.
  */
 void control_stop(void);
 

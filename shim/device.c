@@ -370,6 +370,11 @@ bool device_make_host_room(const struct device *device)
 	return any;
 }
 
+bool device_take_host(uint64_t bytes)
+{
+	return budget_take(&host_budget, bytes) || (device_make_host_room(NULL) && budget_take(&host_budget, bytes));
+}
+
 struct device *device_of(CUdeviceptr address)
 {
 	unsigned n = atomic_load_explicit(&n_devices, memory_order_acquire);

@@ -57,6 +57,8 @@ bool device_make_room(struct device *device);
 void device_tick(void);
 /* The same of host memory, for the heaps of all other devices (NULL: of all): they share one budget. */
 bool device_make_host_room(const struct device *device);
+/* Take so much of the host budget for what is not a heap's; what all heaps keep free makes room. Under no lock. */
+bool device_take_host(uint64_t bytes);
 /* The device whose heap contains the address, or NULL. No lock. */
 struct device *device_of(CUdeviceptr address);
 

@@ -57,7 +57,7 @@ static bool create_on_host(CUmemGenericAllocationHandle *handle, size_t size, co
 	struct device *device = device_get(prop->location.id);
 	if (!device || !device->host_vmm || !is_over_budget(device, size))
 		return false;
-	if (!budget_take(&host_budget, size) && !(device_make_host_room(NULL) && budget_take(&host_budget, size))) {
+	if (!device_take_host(size)) {
 		serve_say_refused(device, size, claim->rule, NULL);
 		*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
 		return true;
