@@ -185,13 +185,13 @@ void pool_trim_locked(struct device *device, bool at_once)
 	lock_assert_held(LOCK_POOL);
 	if ((!at_once && now - device->pools_trimmed < TRIM_NS) || capture_is_open())
 		return;
-	/* A capture may begin now. */
-	CUstreamCaptureMode mode = capture_relax();
 	for (struct pool *pool = pool_list; pool; pool = pool->next) {
 		if (pool->device != device->ordinal || pool->charged < pool->claimed + UNUSED_LEAST)
 			continue;
+		/* A capture may begin now. */
+		CUstreamCaptureMode mode = capture_relax();
 		REAL(cuMemPoolTrimTo)(pool->handle, 0);
+		capture_restore(mode);
 		device->pools_trimmed = now;
 	}
-	capture_restore(mode);
 }
