@@ -79,8 +79,7 @@ static enum policy_use use_of(struct building *b, const struct replay_block *blo
 	if (over && decision->n_uses < 2)
 		return POLICY_USE_DENY;
 	enum policy_use use = (enum policy_use)decision->uses[*ret_at];
-	bool ordered = block->api == POLICY_API_ASYNC || block->api == POLICY_API_POOL;
-	if (ordered && use == POLICY_USE_HEAP && b->setting->policy && is_for_pools(b, block->bytes))
+	if (replay_is_ordered(block) && use == POLICY_USE_HEAP && b->setting->policy && is_for_pools(b, block->bytes))
 		return POLICY_USE_DRIVER;
 	return use;
 }

@@ -13,6 +13,8 @@
 #ifndef TOOLS_REPLAY_MODEL_H
 #define TOOLS_REPLAY_MODEL_H
 
+#include "policy/policy.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,6 +36,12 @@ struct replay_block {
 	uint32_t site; /* where it was asked for: in texts; REPLAY_NONE: not known */
 	bool freed;
 };
+
+/* In the order of a stream? */
+static inline bool replay_is_ordered(const struct replay_block *block)
+{
+	return block->api == POLICY_API_ASYNC || block->api == POLICY_API_POOL;
+}
 
 enum replay_kind {
 	REPLAY_MADE,

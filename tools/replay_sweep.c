@@ -50,7 +50,7 @@ static void show_end(void)
 static bool has_ordered(const struct replay_model *model)
 {
 	for (uint32_t i = 0; i < model->n_blocks; i++)
-		if (model->blocks[i].api == POLICY_API_ASYNC || model->blocks[i].api == POLICY_API_POOL)
+		if (replay_is_ordered(&model->blocks[i]))
 			return true;
 	return false;
 }
