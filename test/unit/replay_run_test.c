@@ -180,7 +180,9 @@ static void what_is_made_in_each_step_begins_on_the_device(void **state)
 		assert_int_equal(result.end, RUN_DONE);
 		print_message("%.0f MiB in, %.0f out, %.1f gaps a step\n", result.bytes_in / MIB,
 			      result.bytes_out / MIB, result.gaps);
-		assert_true(result.bytes_out > 0 && result.bytes_in <= 1.1 * result.bytes_out);
+		/* In `fast` what comes ahead may leave again. */
+		double most = mode == POLICY_SPILL_EXACT ? result.bytes_out : 1.1 * result.bytes_out;
+		assert_true(result.bytes_out > 0 && result.bytes_in <= most);
 	}
 }
 
