@@ -9,7 +9,9 @@
  * released and made anew each time, too, as when what comes in is not as long as what went out. "host": 32 or 128 MiB of
  * host memory are mapped. "load": beside kernels that read and write device memory as fast as it goes.
  *
- *   mapping [ROUNDS]
+ *   mapping [ROUNDS [DEVICE]]
+ *
+ * With DEVICE memory of that device takes the place of the host's, as with spill.peers.
  *
  * Lines "name median least most unit" over the rounds: NAME_in and NAME_out in GB/s, NAME_map and NAME_unmap in us.
  */
@@ -151,27 +153,40 @@ static CUstream stream_in, stream_out, stream_load;
 static CUevent begun, ended_in, ended_out;
 static _Atomic uint32_t *go;
 #define PATTERN 0x5eed5eedu
-static size_t bytes = 64 * MIB, changed; /* of copies; of what is mapped */
+/* As many changes are tried as copies at these rates: GB/s, of H200. */
+#define PCIE_RATE   50
+#define NVLINK_RATE 180
+static size_t bytes = 64 * MIB, changed;                             /* of copies; of what is mapped */
+static double pause;                                                 /* between two changes, ns */
+static CUmemLocation far = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA}; /* where what moves out lies */
+static const CUmemLocation near = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
 
-static CUmemGenericAllocationHandle make(enum CUmemLocationType_enum type, size_t length)
+static CUmemGenericAllocationHandle make(CUmemLocation where, size_t length)
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = type}};
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = where};
 	CUmemGenericAllocationHandle handle;
 
-	if (type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
-		CHECK(cuDeviceGetAttribute(&prop.location.id, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 0));
-	if (prop.location.id < 0)
-		prop.location.id = 0;
 	CHECK(cuMemCreate(&handle, length, &prop, 0));
 	return handle;
 }
 
-static CUdeviceptr mapped(enum CUmemLocationType_enum type)
+/* ID: "": the host memory next to the device. */
+static void choose_far(const char *id)
+{
+	if (*id)
+		far = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = atoi(id)};
+	else
+		CHECK(cuDeviceGetAttribute(&far.id, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 0));
+	if (far.id < 0)
+		far.id = 0;
+}
+
+static CUdeviceptr mapped(CUmemLocation where)
 {
 	CUdeviceptr at;
 
 	CHECK(cuMemAddressReserve(&at, bytes, 0, 0, 0));
-	CHECK(cuMemMap(at, bytes, 0, make(type, bytes), 0));
+	CHECK(cuMemMap(at, bytes, 0, make(where, bytes), 0));
 	CHECK(cuMemSetAccess(at, bytes, &access_device, 1));
 	return at;
 }
@@ -221,7 +236,7 @@ static void change(unsigned at, struct samples *maps, struct samples *unmaps)
 {
 	if (cases[at].remakes) {
 		CHECK(cuMemRelease(chunk));
-		chunk = make(CU_MEM_LOCATION_TYPE_DEVICE, changed);
+		chunk = make(near, changed);
 	}
 	double start = now();
 	atomic_store(go, 0);
@@ -263,13 +278,12 @@ static double rate(CUevent end, unsigned copies)
 static void measure(unsigned at, unsigned rounds, unsigned copies)
 {
 	struct samples in = {0}, out = {0}, maps = {0}, unmaps = {0};
-	double pause = (double)bytes / 50; /* ns that a copy takes at 50 GB/s */
 	char name[64];
 
 	changed = !cases[at].host ? bytes : simulated ? 4 * MIB : cases[at].host;
 	CHECK(cuMemsetD32(host_out, 0, bytes / sizeof(uint32_t)));
 	CHECK(cuMemAddressReserve(&window, changed, 0, 0, 0));
-	chunk = make(cases[at].host ? CU_MEM_LOCATION_TYPE_HOST_NUMA : CU_MEM_LOCATION_TYPE_DEVICE, changed);
+	chunk = make(cases[at].host ? far : near, changed);
 	for (unsigned round = 0; round < rounds; round++) {
 		CHECK(cuCtxSynchronize());
 		if (cases[at].load)
@@ -316,16 +330,19 @@ static void measure(unsigned at, unsigned rounds, unsigned copies)
 int main(int argc, char **argv)
 {
 	int rounds = argc > 1 ? atoi(argv[1]) : 7;
+	const char *lender = argc > 2 ? argv[2] : "";
 	CUmodule module;
 	void *word;
 
 	if (rounds < 1 || rounds > 100) {
-		fprintf(stderr, "usage: mapping [ROUNDS]\n");
+		fprintf(stderr, "usage: mapping [ROUNDS [DEVICE]]\n");
 		return 2;
 	}
 	gpu_open();
 	if (simulated)
 		bytes = 4 * MIB;
+	choose_far(lender);
+	pause = (double)bytes / (*lender ? NVLINK_RATE : PCIE_RATE);
 	CHECK(cuStreamCreate(&stream_in, CU_STREAM_NON_BLOCKING));
 	CHECK(cuStreamCreate(&stream_out, CU_STREAM_NON_BLOCKING));
 	CHECK(cuStreamCreate(&stream_load, CU_STREAM_NON_BLOCKING));
@@ -340,10 +357,10 @@ int main(int argc, char **argv)
 	CHECK(cuMemHostAlloc(&word, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
 	go = word;
 	atomic_store(go, 1);
-	device_in = mapped(CU_MEM_LOCATION_TYPE_DEVICE);
-	device_out = mapped(CU_MEM_LOCATION_TYPE_DEVICE);
-	host_in = mapped(CU_MEM_LOCATION_TYPE_HOST_NUMA);
-	host_out = mapped(CU_MEM_LOCATION_TYPE_HOST_NUMA);
+	device_in = mapped(near);
+	device_out = mapped(near);
+	host_in = mapped(far);
+	host_out = mapped(far);
 	CHECK(cuMemsetD32(device_out, PATTERN, bytes / sizeof(uint32_t)));
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		measure(i, (unsigned)rounds, simulated ? 3 : 32);
