@@ -266,6 +266,7 @@ struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
 	engine->why_out = TRACE_WHY_ROOM;
 	governor_init(&engine->governor);
 	trial_init(&engine->trial);
+	turns_init(&engine->turns);
 	pthread_mutex_init(&engine->wake_lock, NULL);
 	lock_init(&engine->lock, LOCK_SPILL);
 	pthread_cond_init(&engine->answered, NULL);

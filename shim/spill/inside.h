@@ -9,6 +9,7 @@
  *   move.c       one piece from here to there, and what to do when the driver refuses
  *   rest.c       pieces on the host that are not mapped
  *   link.c       the streams it is copied on
+ *   turns.c      which copies changes of mappings wait for
  *   gap.c        the exact mode: moving while nothing runs
  *   gap_order.c  the same by order: suspending, making room for others and for new blocks
  *   discard.c    what need not be copied
@@ -72,6 +73,12 @@ struct queue {
 	uint64_t unit_ns; /* what a unit took lately; 0: none has ended yet */
 };
 
+/* By place that memory goes to, and way: does a change of a mapping wait for such copies (turns.c)? Is that known? */
+enum turns_way { TURNS_IN, TURNS_OUT, TURNS_WAYS };
+struct turns {
+	bool waits[CHUNK_PLACES][TURNS_WAYS], known[CHUNK_PLACES];
+};
+
 struct wish {
 	uint32_t piece;
 	uint64_t when;
@@ -132,13 +139,14 @@ struct engine {
 
 	_Atomic(CUcontext) context; /* of the streams and events; NULL: none yet. Also read by who ends one */
 	CUstream stream_out, stream_in;
-	_Atomic uint32_t *go; /* 1: copies to the host go on; host memory of the context's; NULL: they never pause */
+	_Atomic uint32_t *go; /* 1: copies go on; host memory of the context's; NULL: they never pause */
 	CUdeviceptr go_address;
 	bool in_gap;                         /* nothing pauses for the mover */
 	enum trace_why why_in, why_out;      /* of the moves that begin now, for the trace */
 	uint64_t gap_began, gap_in, gap_out; /* ns; bytes moved up to then */
 	uint64_t step_began; /* the submission with which the program began its period anew; 0: none did */
 	bool cannot_wait;    /* the driver refuses such waits */
+	struct turns turns;  /* which copies they are for */
 	struct queue out, in;
 	struct rest rest[RESTS]; /* oldest first */
 	unsigned n_rest;
@@ -277,13 +285,22 @@ bool link_open(struct engine *engine);
 void link_close(struct engine *engine);
 /* Copy a piece, in the order of the calls, and record its event behind that. On an error nothing of it runs any more. */
 CUresult link_copy(struct engine *engine, struct move *move, bool gap);
-/* May copies to the host go on, after the part they are at? Not for longer than a mapping takes; in gaps always. */
-void link_let_out_go(struct engine *engine, bool go);
+/* May copies that changes of mappings wait for go on after the part they are at? Not for longer than one; in gaps always. */
+void link_let_go(struct engine *engine, bool go);
 
 /* How long nothing need be looked at for the sake of copies: ns. tries: looks in vain since the last that ended. */
 uint64_t link_nap_ns(const struct engine *engine, unsigned tries);
 /* A copy has ended: for link_nap_ns(). */
 void link_ended(struct queue *queue, const struct move *move);
+
+/* ---- turns.c ---- */
+/* As on most machines. */
+void turns_init(struct turns *turns);
+/*
+ * A piece has come out, and is not mapped for the program, or nothing runs: if nothing is known of the place it went to,
+ * measure it. Takes about 20 ms, once, and changes neither of its chunks. What cannot be measured stays as it is.
+ */
+void turns_learn(struct engine *engine, const struct transit *transit);
 
 /* ---- listen.c ---- */
 /* Read the log and the news; keep the plan up to date. True: there was something. */

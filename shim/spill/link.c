@@ -1,6 +1,6 @@
 /*
  * The link: two streams of our own in some context of the device, one each way, so that both copy engines work at once;
- * an event for each copy; and the word that copies to the host wait for while the mover maps.
+ * an event for each copy; and the word that copies wait for while the mover maps.
  */
 #include "shim/context.h"
 #include "shim/log.h"
@@ -9,21 +9,21 @@
 #include "shim/stats.h"
 
 /*
- * On NVIDIA's drivers a change of a mapping is work for the copy engine that also copies to the host. It gets its turn
- * when that engine's stream waits for something, and otherwise when a time slice of 1 ms is over, whatever the size of
- * the copies: so every mapping made beside copies to the host would take 1 ms, as long as copying 50 MiB. Therefore
- * copies to the host are made in parts, and after each part the stream waits for `go`, which is 0 while the mover is
- * about to map something that takes no longer than a part. With parts of 16 MiB a mapping takes 0.17 ms, most of it until
- * the part is over, and one for each 64 MiB leaves 47.6 GB/s in and 48.2 out of a bare pair's 47.8 and 51.1; with parts
- * of 8 MiB it is 0.11 ms, 50.2 and 46.8 (test/bench/mapping.c). What takes longer, mapping host memory, is mostly done
- * in gaps, where the mover has so much to map that copies would stand still for a fifth of the time; there each part is
- * followed by a copy of some bytes within the device, onto themselves, which is done by another engine: a mapping has
- * its turn meanwhile, and the link loses 17 us (all: H200, driver 580). To a peer a part of four times as many bytes takes
- * no longer (NVLink: 194 GB/s), and what is lost between parts is a fifth of one of 16 MiB there.
+ * On NVIDIA's drivers a change of a mapping is work for one of the copy engines (turns.c says which, on this machine). It
+ * gets its turn when that engine's stream waits for something, and otherwise when a time slice of 1 ms is over, whatever
+ * the size of the copies: so every mapping made beside such copies would take 1 ms, as long as copying 50 MiB. Therefore
+ * those are made in parts, and after each part the stream waits for `go`, which is 0 while the mover is about to map
+ * something that takes no longer than a part. With parts of 16 MiB a mapping takes 0.17 ms, most of it until the part is
+ * over, and one for each 64 MiB leaves 47.6 GB/s in and 48.2 out of a bare pair's 47.8 and 51.1; with parts of 8 MiB it
+ * is 0.11 ms, 50.2 and 46.8 (test/bench/mapping.c). What takes longer, mapping host memory, is mostly done in gaps, where
+ * the mover has so much to map that copies would stand still for a fifth of the time; there each part is followed by a
+ * copy of some bytes within the device, onto themselves, which is done by another engine: a mapping has its turn
+ * meanwhile, and the link loses 17 us (all: H200, driver 580). To a peer a part of four times as many bytes takes no
+ * longer (194 GB/s over NVLink, where nothing waits, however).
  */
-#define OUT_PART      ((uint64_t)16 << 20)
-#define OUT_PART_PEER ((uint64_t)64 << 20)
-#define BREATH_BYTES  4096
+#define PART         ((uint64_t)16 << 20)
+#define PART_PEER    ((uint64_t)64 << 20)
+#define BREATH_BYTES 4096
 
 static bool pauses(const struct engine *engine)
 {
@@ -38,7 +38,7 @@ static void drop_go(struct engine *engine)
 	engine->go = NULL;
 }
 
-void link_let_out_go(struct engine *engine, bool go)
+void link_let_go(struct engine *engine, bool go)
 {
 	if (engine->go && (go || !engine->in_gap))
 		atomic_store(engine->go, go);
@@ -55,12 +55,11 @@ static void make_go(struct engine *engine)
 		drop_go(engine);
 }
 
-static CUresult wait_to_go(struct engine *engine)
+static CUresult wait_to_go(struct engine *engine, CUstream stream)
 {
 	if (!pauses(engine))
 		return CUDA_SUCCESS;
-	CUresult result =
-	    REAL(cuStreamWaitValue32_v2)(engine->stream_out, engine->go_address, 1, CU_STREAM_WAIT_VALUE_GEQ);
+	CUresult result = REAL(cuStreamWaitValue32_v2)(stream, engine->go_address, 1, CU_STREAM_WAIT_VALUE_GEQ);
 	if (result != CUDA_ERROR_NOT_SUPPORTED)
 		return result;
 	log_once("streams cannot wait for values here; moving is slower for it");
@@ -68,20 +67,31 @@ static CUresult wait_to_go(struct engine *engine)
 	return CUDA_SUCCESS;
 }
 
-static CUresult copy_out(struct engine *engine, const struct transit *transit, bool gap)
+/* device: the device's side of the part, which does nothing for a moment. */
+static CUresult let_map(struct engine *engine, CUstream stream, CUdeviceptr device, bool gap)
 {
-	uint64_t bytes = transit_bytes(transit), most = transit->to == CHUNK_PEER ? OUT_PART_PEER : OUT_PART;
+	CUresult result = wait_to_go(engine, stream);
+
+	if (result == CUDA_SUCCESS && (gap || !pauses(engine)))
+		result = REAL(cuMemcpyDtoDAsync_v2)(device, device, BREATH_BYTES, stream);
+	return result;
+}
+
+static CUresult copy(struct engine *engine, const struct transit *transit, CUstream stream, bool gap)
+{
+	bool out = transit->to != CHUNK_DEVICE;
+	enum chunk_place away = out ? transit->to : transit->from;
+	bool in_parts = engine->turns.waits[away][out ? TURNS_OUT : TURNS_IN];
+	uint64_t bytes = transit_bytes(transit);
+	uint64_t most = !in_parts ? bytes : away == CHUNK_PEER ? PART_PEER : PART;
 	CUresult result = CUDA_SUCCESS;
 
 	for (uint64_t at = 0; at < bytes && result == CUDA_SUCCESS; at += most) {
-		uint64_t part = bytes - at < most ? bytes - at : most;
-		CUdeviceptr from = transit->alias + at;
+		CUdeviceptr from = transit->alias + at, to = transit->spare_alias + at;
 
-		result = REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias + at, from, part, engine->stream_out);
-		if (result == CUDA_SUCCESS)
-			result = wait_to_go(engine);
-		if (result == CUDA_SUCCESS && (gap || !pauses(engine)))
-			result = REAL(cuMemcpyDtoDAsync_v2)(from, from, BREATH_BYTES, engine->stream_out);
+		result = REAL(cuMemcpyDtoDAsync_v2)(to, from, bytes - at < most ? bytes - at : most, stream);
+		if (result == CUDA_SUCCESS && in_parts)
+			result = let_map(engine, stream, out ? from : to, gap);
 	}
 	return result;
 }
@@ -145,11 +155,8 @@ CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 
 	if (discard_covers(engine, transit->block_unit, transit->piece))
 		stats_add(STAT_discarded_bytes, transit_bytes(transit));
-	else if (transit->to != CHUNK_DEVICE)
-		result = copy_out(engine, transit, gap);
 	else
-		result =
-		    REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias, transit_bytes(transit), stream);
+		result = copy(engine, transit, stream, gap);
 	move->begun = clock_now();
 	if (result == CUDA_SUCCESS)
 		result = REAL(cuEventRecord)(move->event, stream);

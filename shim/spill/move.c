@@ -127,10 +127,10 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 		if (tries && !make_spare(engine, to, units))
 			break;
 		/* Device memory made just now is mapped at its alias here, and that is quick while nothing comes out. */
-		link_let_out_go(engine, !tries || to == CHUNK_HOST);
+		link_let_go(engine, !tries || to == CHUNK_HOST);
 		status = rest ? transit_turn(engine->heap, gap, transit)
 			      : transit_begin(engine->heap, piece, to, gap, transit);
-		link_let_out_go(engine, true);
+		link_let_go(engine, true);
 	}
 	return status;
 }
@@ -384,7 +384,7 @@ static void finish_in(struct engine *engine, struct move *move)
 	bool is_new = true;
 
 	if (move->mapped != MAPPED_NEW) {
-		link_let_out_go(engine, false);
+		link_let_go(engine, false);
 		/* Not even that: nobody is held back for ever from what cannot be had; who touches it is told by the GPU. */
 		if (!move_map_either(engine, transit, &is_new))
 			is_new = false;
@@ -398,6 +398,7 @@ static void finish_in(struct engine *engine, struct move *move)
 
 static void finish_out(struct engine *engine, struct move *move)
 {
+	turns_learn(engine, &move->transit);
 	if (move->mapped == MAPPED_OLD) {
 		if (transit_unmap(&move->transit) != CUDA_SUCCESS) {
 			tell_end(engine, move, true);
@@ -452,7 +453,7 @@ bool move_finish(struct engine *engine)
 
 	if (engine->in.n) {
 		any |= finish_queue(engine, &engine->in);
-		link_let_out_go(engine, true);
+		link_let_go(engine, true);
 	}
 	return any;
 }

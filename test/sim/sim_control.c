@@ -101,6 +101,7 @@ static void start(void)
 	sim.set.delay_us = sim_parse_size(getenv("SIM_DELAY_US"), 0);
 	sim.set.fault_ms = sim_parse_size(getenv("SIM_FAULT_MS"), 0);
 	sim.set.piece_us = sim_parse_size(getenv("SIM_PIECE_US"), 0);
+	sim.set.map_waits = sim_parse_size(getenv("SIM_MAP_WAITS"), 0);
 	sim.set.pool_waste = sim_parse_size(getenv("SIM_POOL_WASTE"), 0);
 	sim_peers_read();
 	sim.set.seed = sim_parse_size(getenv("SIM_SEED"), 0);
@@ -404,6 +405,8 @@ SIM_EXPORT void sim_switch(const char *name, size_t value)
 		sim.set.delay_us = value;
 	else if (!strcmp(name, "PIECE_US"))
 		sim.set.piece_us = value;
+	else if (!strcmp(name, "MAP_WAITS"))
+		sim.set.map_waits = value;
 	else if (!strcmp(name, "POOL_WASTE"))
 		sim.set.pool_waste = value;
 	else if (!strcmp(name, "FILL"))

@@ -91,6 +91,7 @@ struct sim_settings {
 	size_t delay_us;
 	size_t fault_ms;
 	_Atomic size_t piece_us;
+	size_t map_waits; /* bits: 1: for copies to devices, 2: for copies to the host */
 	size_t pool_waste; /* % */
 	uint64_t seed;
 };

@@ -352,8 +352,48 @@ static bool give_access(struct sim_mapping *mapping, int device, int access)
 	return true;
 }
 
+static bool is_on_host(uintptr_t address)
+{
+	const struct sim_mapping *mapping = sim_mapping_at(address);
+
+	return mapping ? mapping->handle->physical.device < 0 : !sim_in_window(address);
+}
+
+/* Of the copies for which a change of a mapping waits, one that is under way; NULL: none is. */
+static const struct sim_work *copy_waited_for(void)
+{
+	for (CUcontext context = sim.contexts; context; context = context->next) {
+		for (CUstream stream = context->streams; stream; stream = stream->next) {
+			const struct sim_work *work = stream->busy ? stream->head : NULL;
+			bool from_host, to_host;
+
+			if (!work || work->type != CU_GRAPH_NODE_TYPE_MEMCPY)
+				continue;
+			from_host = is_on_host(work->copy.srcDevice), to_host = is_on_host(work->copy.dstDevice);
+			if ((sim.set.map_waits & 1 && from_host && !to_host) ||
+			    (sim.set.map_waits & 2 && to_host && !from_host))
+				return work;
+		}
+	}
+	return NULL;
+}
+
+/*
+ * NVIDIA's driver changes page tables with one of the copy engines. Which one, and so the copies for which that waits,
+ * differs from machine to machine: H200, driver 580.159.04, alone: those to the host; two of them: those to the device;
+ * for as long as the engine's time slice lasts, 1 ms (facts 3). Here it is as long as the copy does.
+ */
+static void wait_for_copy(void)
+{
+	const struct sim_work *work = sim.set.map_waits ? copy_waited_for() : NULL;
+
+	while (work && copy_waited_for() == work)
+		sim_wait();
+}
+
 static CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *desc, size_t count)
 {
+	wait_for_copy();
 	size_t first, n = whole_mappings(address, bytes, &first);
 	CUresult result = CUDA_SUCCESS;
 
