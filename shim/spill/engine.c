@@ -259,7 +259,7 @@ struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
 	engine->left = table(engine->arena->n_units, sizeof(*engine->left));
 	engine->ahead = table(engine->arena->n_units, sizeof(*engine->ahead));
 	engine->travels = stop_new();
-	engine->plan = plan_new();
+	engine->plan = plan_new(exact);
 	engine->extents = extent_new();
 	engine->governor_allows = true;
 	engine->gap_patience = 50000000;

@@ -29,7 +29,8 @@ enum plan_place {
 
 struct plan;
 
-struct plan *plan_new(void); /* NULL without memory */
+/* in_gaps: memory moves while nothing runs, where memory of another size is made at less cost. NULL without memory. */
+struct plan *plan_new(bool in_gaps);
 void plan_free(struct plan *plan);
 /* For tests: do its structures hold together? */
 bool plan_is_valid(const struct plan *plan);

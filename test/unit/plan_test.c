@@ -22,7 +22,7 @@
 
 static struct plan *stepping(unsigned steps, enum plan_place place)
 {
-	struct plan *plan = plan_new();
+	struct plan *plan = plan_new(false);
 
 	for (uint32_t i = 1; i <= N_STEP; i++)
 		plan_set(plan, 10 * i, 4, place);
@@ -79,7 +79,7 @@ static uint32_t wandering(unsigned step, uint32_t i)
 static void other_memory_is_used_as_that_in_whose_place_it_is(void **state)
 {
 	(void)state;
-	struct plan *plan = plan_new();
+	struct plan *plan = plan_new(false);
 	uint32_t piece;
 	uint64_t when;
 
@@ -256,6 +256,27 @@ static void a_piece_of_the_wanted_size_is_preferred(void **state)
 	plan_free(plan);
 }
 
+/* Of many that are as good as each other one of the wanted size goes; not in gaps when it is far from the best. */
+static void in_gaps_the_size_counts_for_less(void **state)
+{
+	(void)state;
+	for (int in_gaps = 0; in_gaps < 2; in_gaps++) {
+		struct plan *plan = plan_new(in_gaps);
+		uint32_t piece;
+
+		for (uint32_t i = 1; i <= 20; i++) {
+			plan_set(plan, 10 * i, i == 20 ? 8 : 4, PLAN_DEVICE);
+			plan_note(plan, 1000 + i, (uint32_t[]){10 * i}, 1);
+		}
+		plan_note(plan, 1, NULL, 0);
+		assert_int_equal(plan_victim(plan, plan_now(plan), 4, NULL, NULL, &piece), PLAN_FOUND);
+		assert_int_equal(piece, 10);
+		assert_int_equal(plan_victim(plan, plan_now(plan), 8, NULL, NULL, &piece), PLAN_FOUND);
+		assert_int_equal(piece, in_gaps ? 10 : 200);
+		plan_free(plan);
+	}
+}
+
 static void without_a_future_the_longest_unused_goes(void **state)
 {
 	(void)state;
@@ -283,7 +304,7 @@ static void without_a_future_the_longest_unused_goes(void **state)
 static void what_names_more_than_fits_does_not_wait_for_itself(void **state)
 {
 	(void)state;
-	struct plan *plan = plan_new();
+	struct plan *plan = plan_new(false);
 	uint32_t pieces[N_STEP], piece;
 	uint32_t loss = 10 * N_STEP + 10;
 
@@ -327,7 +348,7 @@ static void without_memory_nothing_breaks(void **state)
 	(void)state;
 	for (unsigned every = 1; every < 12; every++) {
 		fail_every = every;
-		struct plan *plan = plan_new();
+		struct plan *plan = plan_new(false);
 		uint32_t piece;
 		uint64_t when;
 
@@ -499,6 +520,7 @@ int main(void)
 	    cmocka_unit_test(the_victim_is_used_farthest_from_now),
 	    cmocka_unit_test(busy_pieces_stay_and_come_back),
 	    cmocka_unit_test(a_piece_of_the_wanted_size_is_preferred),
+	    cmocka_unit_test(in_gaps_the_size_counts_for_less),
 	    cmocka_unit_test(without_a_future_the_longest_unused_goes),
 	    cmocka_unit_test(what_names_more_than_fits_does_not_wait_for_itself),
 	    cmocka_unit_test(a_piece_that_is_gone_is_forgotten_until_it_comes_back),
