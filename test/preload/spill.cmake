@@ -9,7 +9,8 @@ if(SPILLWAY_SANITIZE)
   set(SPILL_STEPS 24)
 endif()
 
-# spill_watch_test(name PROGRAM target): spillway_watch_test in each mode.
+# spill_watch_test(name PROGRAM target): spillway_watch_test in each mode. Mappings wait for copies both ways, so that
+# copies are made in parts, and wait for the mover between them.
 function(spill_watch_test name program)
   string(TOUPPER ${program} macro)
   add_executable(${name} ${name}.c run.c)
@@ -21,7 +22,7 @@ function(spill_watch_test name program)
     add_test(NAME ${name}_${mode} COMMAND ${name})
     set_tests_properties(
       ${name}_${mode} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
-      "LD_LIBRARY_PATH=${SIM_FOLDER};TEST_PRELOAD=${PRELOAD};SPILL_MODE=${mode};SPILL_SUBMISSIONS=${SPILL_SUBMISSIONS};SPILL_STEPS=${SPILL_STEPS}")
+      "LD_LIBRARY_PATH=${SIM_FOLDER};SIM_MAP_WAITS=3;TEST_PRELOAD=${PRELOAD};SPILL_MODE=${mode};SPILL_SUBMISSIONS=${SPILL_SUBMISSIONS};SPILL_STEPS=${SPILL_STEPS}")
   endforeach()
 endfunction()
 

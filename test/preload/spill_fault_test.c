@@ -235,6 +235,7 @@ static int job_where_streams_cannot_wait(void)
 {
 	CUstream one, two;
 
+	sim_switch("MAP_WAITS", 3);
 	begin(&one, &two);
 	sim_fail("cuStreamWaitValue32_v2", 1, CUDA_ERROR_NOT_SUPPORTED);
 	CHECK(scene_warm_up(&scene));
