@@ -73,10 +73,11 @@ struct queue {
 	uint64_t unit_ns; /* what a unit took lately; 0: none has ended yet */
 };
 
-/* By place that memory goes to, and way: does a change of a mapping wait for such copies (turns.c)? Is that known? */
+/* By place that memory goes to, and way: does a change of a mapping wait for such copies (turns.c)? */
 enum turns_way { TURNS_IN, TURNS_OUT, TURNS_WAYS };
 struct turns {
-	bool waits[CHUNK_PLACES][TURNS_WAYS], known[CHUNK_PLACES];
+	bool waits[CHUNK_PLACES][TURNS_WAYS];
+	unsigned pieces[CHUNK_PLACES]; /* that it was measured with */
 };
 
 struct wish {
@@ -297,10 +298,11 @@ void link_ended(struct queue *queue, const struct move *move);
 /* As on most machines. */
 void turns_init(struct turns *turns);
 /*
- * A piece has come out, and is not mapped for the program, or nothing runs: if nothing is known of the place it went to,
- * measure it. Takes about 20 ms, once, and changes neither of its chunks. What cannot be measured stays as it is.
+ * The copy of a piece that comes out has ended, and nobody uses the piece, or nothing runs: if nothing is known of the
+ * place it went to, measure it. Takes about 25 ms, once, and changes neither of its chunks. What cannot be measured stays as
+ * it is. False: copies that it made are still under way, and the move's event is behind them.
  */
-void turns_learn(struct engine *engine, const struct transit *transit);
+bool turns_learn(struct engine *engine, struct move *move);
 
 /* ---- listen.c ---- */
 /* Read the log and the news; keep the plan up to date. True: there was something. */

@@ -67,7 +67,7 @@ static CUresult wait_to_go(struct engine *engine, CUstream stream)
 	return CUDA_SUCCESS;
 }
 
-/* device: the device's side of the part, which does nothing for a moment. */
+/* The stream does nothing for a moment. device: the device's side of the part. */
 static CUresult let_map(struct engine *engine, CUstream stream, CUdeviceptr device, bool gap)
 {
 	CUresult result = wait_to_go(engine, stream);

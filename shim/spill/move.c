@@ -126,7 +126,7 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 
 		if (tries && !make_spare(engine, to, units))
 			break;
-		/* Device memory made just now is mapped at its alias here, and that is quick while nothing comes out. */
+		/* Device memory made just now is mapped at its alias here, and that is quick while no copies run for which it waits. */
 		link_let_go(engine, !tries || to == CHUNK_HOST);
 		status = rest ? transit_turn(engine->heap, gap, transit)
 			      : transit_begin(engine->heap, piece, to, gap, transit);
@@ -398,7 +398,6 @@ static void finish_in(struct engine *engine, struct move *move)
 
 static void finish_out(struct engine *engine, struct move *move)
 {
-	turns_learn(engine, &move->transit);
 	if (move->mapped == MAPPED_OLD) {
 		if (transit_unmap(&move->transit) != CUDA_SUCCESS) {
 			tell_end(engine, move, true);
@@ -431,6 +430,8 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 		}
 		bool out = move->transit.to != CHUNK_DEVICE;
 		if (out && engine->n_rest == RESTS && !rest_map(engine))
+			return any;
+		if (out && !turns_learn(engine, move))
 			return any;
 		engine->doubts = 0;
 		link_ended(queue, move);

@@ -2,47 +2,78 @@
  * Which copies a change of a mapping waits for. NVIDIA's driver changes page tables with one of the copy engines, and
  * which one differs from machine to machine: of H200s with the same driver those alone in a machine use the one that
  * copies to the host (0.56 ms a change beside such copies, 0.03 beside those to the device), those of a pair the other
- * (0.03 and 0.56), and neither beside copies to the other GPU over NVLink (test/bench/mapping.c). Cutting the wrong
- * copies into parts costs a GPT job at 1.5 a tenth of its speed in `fast` and a fourteenth in `exact`. So it is measured,
- * once for each place that memory goes to, with the first piece that has come out: nobody reads or writes it then, and as
- * both its chunks hold the same, it can be copied to and fro.
+ * (0.03 and 0.56; test/bench/mapping.c). Cutting the wrong copies into parts costs a GPT job at 1.5 a tenth of its speed
+ * in `fast` and a ninth in `exact`. So it is measured, once for each place that memory goes to, with a piece that has just
+ * come out: nobody reads or writes it then, and as both its chunks hold the same, it can be copied to and fro.
  */
-#include "shim/heap/map.h"
 #include "shim/real.h"
 #include "shim/spill/inside.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-/* Copies are queued for about as long as an engine's time slice is: a change that has to wait takes most of that. */
+/*
+ * Copies are queued for about as long as an engine's time slice is, 1 ms: a change that has to wait takes 0.4 to 0.9 ms
+ * then, one that has not 0.03 to 0.1 (H200). Short pieces are over too soon.
+ */
 #define QUEUED_NS   1000000
 #define QUEUED_MOST 256
-#define COPY_MOST   ((uint64_t)32 << 20) /* copies of other lengths may be another engine's work */
-#define TRIES       7 /* odd: what most of them took counts, for anything may come between one and its end */
-/* A change waits for copies if it takes so many times as long beside them, and so much more. */
+#define COPY_MOST   ((uint64_t)32 << 20)
+#define COPY_LEAST  ((uint64_t)4 << 20)
+#define TRIES       5
+/* A change waits for copies if most of them take so many times as long beside them, and so much more. */
 #define TIMES   3
 #define MORE_NS 100000
+/* If all take longer than that even without copies of ours, the program's are in the way: another piece, so many times. */
+#define QUIET_MOST_NS 300000
+#define PIECES_MOST   8
+/* It is given up after that. On a link of 50 GB/s it takes 25 ms. */
+#define LAST_NS 100000000
+/* How often the driver is asked to unmap the second mapping; one that stays keeps its memory as long as the process. */
+#define UNMAPS 50
 
 struct bench {
 	const struct engine *engine;
 	const struct transit *transit;
 	CUdeviceptr window; /* the device chunk is mapped here a second time, and unmapped */
 	CUevent begun;
+	uint64_t until; /* ns */
 };
+
+static void pause_ns(long ns)
+{
+	nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
+static bool remove_window(const struct bench *bench)
+{
+	uint64_t bytes = transit_bytes(bench->transit);
+
+	for (unsigned i = 0; i < UNMAPS; i++) {
+		if (REAL(cuMemUnmap)(bench->window, bytes) == CUDA_SUCCESS)
+			return true;
+		pause_ns(100000);
+	}
+	return false;
+}
 
 /* ns; UINT64_MAX: refused. */
 static uint64_t change(const struct bench *bench)
 {
 	uint64_t bytes = transit_bytes(bench->transit), start = clock_now();
+	CUmemAccessDesc access = {
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = bench->engine->device->ordinal},
+	    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 
-	if (map_chunk(bench->window, bytes, bench->transit->handle) != CUDA_SUCCESS)
+	if (REAL(cuMemMap)(bench->window, bytes, 0, bench->transit->handle, 0) != CUDA_SUCCESS)
 		return UINT64_MAX;
-	CUresult result = map_allow(bench->window, bytes, bench->engine->device->ordinal, 0);
+	CUresult result = REAL(cuMemSetAccess)(bench->window, bytes, &access, 1);
 	uint64_t ns = clock_now() - start;
-	if (map_remove(bench->window, bytes) != CUDA_SUCCESS || result != CUDA_SUCCESS)
-		return UINT64_MAX;
-	return ns;
+	return remove_window(bench) && result == CUDA_SUCCESS ? ns : UINT64_MAX;
 }
+
+/* ---- copies ---- */
 
 static CUstream stream_of(const struct bench *bench, enum turns_way way)
 {
@@ -59,13 +90,20 @@ static CUresult copy(const struct bench *bench, enum turns_way way)
 	return REAL(cuMemcpyDtoDAsync_v2)(to, from, bytes < COPY_MOST ? bytes : COPY_MOST, stream_of(bench, way));
 }
 
-static CUresult wait_for(const struct bench *bench, enum turns_way way)
+/* Not for ever: a program's stream that shares a queue with ours may be held until the mover answers somebody. */
+static bool wait_for(const struct bench *bench, enum turns_way way)
 {
-	return REAL(cuStreamSynchronize)(stream_of(bench, way));
+	CUresult result = REAL(cuStreamQuery)(stream_of(bench, way));
+
+	while (result == CUDA_ERROR_NOT_READY && clock_now() < bench->until) {
+		pause_ns(10000);
+		result = REAL(cuStreamQuery)(stream_of(bench, way));
+	}
+	return result == CUDA_SUCCESS;
 }
 
 /* Copies, of which the first has ended on return; the others have not, as a rule. */
-static CUresult begin(const struct bench *bench, enum turns_way way, unsigned n)
+static bool begin(const struct bench *bench, enum turns_way way, unsigned n)
 {
 	CUresult result = CUDA_SUCCESS;
 
@@ -74,25 +112,26 @@ static CUresult begin(const struct bench *bench, enum turns_way way, unsigned n)
 		if (i == 0 && result == CUDA_SUCCESS)
 			result = REAL(cuEventRecord)(bench->begun, stream_of(bench, way));
 	}
-	while (n && result == CUDA_SUCCESS) {
-		result = REAL(cuEventQuery)(bench->begun);
-		if (result != CUDA_ERROR_NOT_READY)
-			break;
-		result = CUDA_SUCCESS;
-	}
-	return result;
+	if (n && result == CUDA_SUCCESS)
+		do
+			result = REAL(cuEventQuery)(bench->begun);
+		while (result == CUDA_ERROR_NOT_READY && clock_now() < bench->until);
+	return result == CUDA_SUCCESS;
 }
 
-/* How many copies are about a time slice; 0: refused. */
+/* How many copies are about a time slice; 0: refused. The first of them may take longer than others. */
 static unsigned slice_of(const struct bench *bench, enum turns_way way)
 {
+	if (copy(bench, way) != CUDA_SUCCESS || !wait_for(bench, way))
+		return 0;
 	uint64_t start = clock_now();
-
-	if (copy(bench, way) != CUDA_SUCCESS || wait_for(bench, way) != CUDA_SUCCESS)
+	if (copy(bench, way) != CUDA_SUCCESS || !wait_for(bench, way))
 		return 0;
 	uint64_t n = QUEUED_NS / (clock_now() - start + 1) + 2;
 	return n < QUEUED_MOST ? (unsigned)n : QUEUED_MOST;
 }
+
+/* ---- what changes take ---- */
 
 static int by_length(const void *one, const void *two)
 {
@@ -101,36 +140,49 @@ static int by_length(const void *one, const void *two)
 	return (a > b) - (a < b);
 }
 
-/* The median of what changes take beside n copies each, ns; UINT64_MAX: refused. */
-static uint64_t beside(const struct bench *bench, enum turns_way way, unsigned n)
+/* What changes take beside n copies each, ns, the shortest first. False: refused, or it took too long. */
+static bool beside(const struct bench *bench, enum turns_way way, unsigned n, uint64_t ret_ns[TRIES])
 {
-	uint64_t ns[TRIES];
-
 	for (unsigned i = 0; i < TRIES; i++) {
-		ns[i] = begin(bench, way, n) == CUDA_SUCCESS ? change(bench) : UINT64_MAX;
-		if (wait_for(bench, way) != CUDA_SUCCESS || ns[i] == UINT64_MAX)
-			return UINT64_MAX;
+		ret_ns[i] = begin(bench, way, n) ? change(bench) : UINT64_MAX;
+		if (ret_ns[i] == UINT64_MAX || !wait_for(bench, way))
+			return false;
 	}
-	qsort(ns, TRIES, sizeof(ns[0]), by_length);
-	return ns[TRIES / 2];
+	qsort(ret_ns, TRIES, sizeof(ret_ns[0]), by_length);
+	return true;
 }
 
-static bool measure(const struct bench *bench, bool ret_waits[TURNS_WAYS])
+/* *ret_again: the program was in the way. */
+static bool measure(const struct bench *bench, bool ret_waits[TURNS_WAYS], bool *ret_again)
 {
-	if (wait_for(bench, TURNS_IN) != CUDA_SUCCESS || wait_for(bench, TURNS_OUT) != CUDA_SUCCESS)
-		return false;
-	uint64_t quiet = beside(bench, TURNS_IN, 0);
-	if (quiet == UINT64_MAX)
-		return false;
-	for (enum turns_way way = 0; way < TURNS_WAYS; way++) {
-		unsigned n = slice_of(bench, way);
-		uint64_t ns = n ? beside(bench, way, n) : UINT64_MAX;
+	uint64_t quiet[TRIES], ns[TRIES];
 
-		if (ns == UINT64_MAX)
+	if (!wait_for(bench, TURNS_IN) || !wait_for(bench, TURNS_OUT) || !beside(bench, TURNS_IN, 0, quiet))
+		return false;
+	*ret_again = quiet[0] > QUIET_MOST_NS;
+	for (enum turns_way way = 0; way < TURNS_WAYS && !*ret_again; way++) {
+		unsigned n = slice_of(bench, way);
+
+		if (!n || !beside(bench, way, n, ns))
 			return false;
-		ret_waits[way] = ns > TIMES * quiet + MORE_NS;
+		ret_waits[way] = ns[TRIES / 2] > TIMES * quiet[0] + MORE_NS;
 	}
-	return true;
+	return !*ret_again;
+}
+
+/* The move ends when all that was begun here has. */
+static void put_off(struct engine *engine, struct move *move)
+{
+	CUresult result = REAL(cuEventRecord)(move->event, engine->stream_in);
+
+	if (result == CUDA_SUCCESS)
+		result = REAL(cuStreamWaitEvent)(engine->stream_out, move->event, 0);
+	if (result == CUDA_SUCCESS)
+		result = REAL(cuEventRecord)(move->event, engine->stream_out);
+	/* Then nothing tells when. */
+	if (result != CUDA_SUCCESS && (REAL(cuStreamSynchronize)(engine->stream_in) != CUDA_SUCCESS ||
+				       REAL(cuStreamSynchronize)(engine->stream_out) != CUDA_SUCCESS))
+		engine_lost(engine, result);
 }
 
 void turns_init(struct turns *turns)
@@ -138,23 +190,31 @@ void turns_init(struct turns *turns)
 	*turns = (struct turns){.waits[CHUNK_HOST][TURNS_OUT] = true};
 }
 
-void turns_learn(struct engine *engine, const struct transit *transit)
+bool turns_learn(struct engine *engine, struct move *move)
 {
+	const struct transit *transit = &move->transit;
 	struct turns *turns = &engine->turns;
-	struct bench bench = {.engine = engine, .transit = transit};
-	bool waits[TURNS_WAYS];
+	struct bench bench = {.engine = engine, .transit = transit, .until = clock_now() + LAST_NS};
+	bool waits[TURNS_WAYS], again = false;
 
-	if (turns->known[transit->to])
-		return;
-	turns->known[transit->to] = true;
+	if (turns->pieces[transit->to] >= PIECES_MOST || transit_bytes(transit) < COPY_LEAST ||
+	    discard_covers(engine, transit->block_unit, transit->piece))
+		return true;
+	turns->pieces[transit->to]++;
 	if (REAL(cuMemAddressReserve)(&bench.window, transit_bytes(transit), HEAP_UNIT, 0, 0) != CUDA_SUCCESS)
-		return;
+		return true;
 	link_let_go(engine, true);
 	if (REAL(cuEventCreate)(&bench.begun, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
-		if (measure(&bench, waits))
+		if (measure(&bench, waits, &again))
 			memcpy(turns->waits[transit->to], waits, sizeof(waits));
 		REAL(cuEventDestroy_v2)(bench.begun);
 	}
-	/* An address that cannot be unmapped is lost; there is plenty. */
+	if (!again)
+		turns->pieces[transit->to] = PIECES_MOST;
 	REAL(cuMemAddressFree)(bench.window, transit_bytes(transit));
+	bench.until = 0;
+	if (wait_for(&bench, TURNS_IN) && wait_for(&bench, TURNS_OUT))
+		return true;
+	put_off(engine, move);
+	return false;
 }

@@ -63,7 +63,7 @@ static void blocks_lie_on_devices_that_lend(void **state)
 /* ---- in parts ---- */
 
 enum { LARGE = 3, ROUNDS = 12 };
-#define LARGE_BYTES (128 * MIB)
+#define LARGE_BYTES (64 * MIB)
 
 /*
  * Half of what a program goes through again and again lies elsewhere. A piece that moves is one copy each way, or several
@@ -107,7 +107,7 @@ static int whole(void)
 
 #define MOVING                                                                                                         \
 	"SIM_MEMORY=640MiB", "SIM_HOST_MEMORY=1GiB", "SIM_DEVICES=2", "SIM_FILL=0",                                    \
-	    "SPILLWAY_SET=spill.mode=exact,heap.chunk=64MiB,device.budget=256MiB,host.budget=512MiB"
+	    "SPILLWAY_SET=spill.mode=exact,heap.chunk=64MiB,device.budget=128MiB,host.budget=256MiB"
 
 /* Which copies those are differs between machines, and between links of one. */
 static void what_changes_of_mappings_wait_for_is_copied_in_parts(void **state)

@@ -20,8 +20,8 @@ struct scene {
 
 /* Settings of a child process (child_run) in the mode of SPILL_MODE; "native" does without the library. */
 #define SCENE_SETTINGS(...)                                                                                            \
-	((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", scene_set(),               \
-			       ##__VA_ARGS__, NULL})
+	((const char *const[]){"SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", "SIM_MAP_WAITS=3",         \
+			       scene_set(), ##__VA_ARGS__, NULL})
 #define SCENE_BUDGET (16 * MIB)
 #define SCENE_HOST   (96 * MIB)
 const char *scene_set(void);

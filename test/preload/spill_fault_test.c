@@ -20,7 +20,8 @@ static struct fault {
 	const char *name;
 	unsigned nth;
 	CUresult error;
-	bool early; /* before the first allocation, or after the job has run a while */
+	/* Before the first allocation, when all of them are made, or after the job has run a while. */
+	enum moment { FROM_THE_BEGINNING, WITH_THE_FIRST_MOVE, ONCE_THE_JOB_RUNS } moment;
 } fault;
 static struct scene scene;
 
@@ -90,12 +91,14 @@ static int job_with_a_fault(void)
 	scene_load(&scene, 0);
 	one = own_stream();
 	two = own_stream();
-	if (fault.early)
+	if (fault.moment == FROM_THE_BEGINNING)
 		sim_fail(fault.name, fault.nth, fault.error);
 	scene_allocate(&scene);
+	if (fault.moment == WITH_THE_FIRST_MOVE)
+		sim_fail(fault.name, fault.nth, fault.error);
 	/* After a failure the library may rather leave everything where it is. */
-	CHECK(scene_warm_up(&scene) || (fault.early && !sim_fail_pending()));
-	if (!fault.early)
+	CHECK(scene_warm_up(&scene) || (fault.moment != ONCE_THE_JOB_RUNS && !sim_fail_pending()));
+	if (fault.moment == ONCE_THE_JOB_RUNS)
 		sim_fail(fault.name, fault.nth, fault.error);
 	/* Moves go on behind the job at their own pace. */
 	for (int i = 0; i < (scene_moves() ? MOST_ROUNDS : ROUNDS) && sim_fail_pending(); i++)
@@ -153,22 +156,22 @@ static const char *const memory[] = {
 };
 
 /* How many calls were made to fail. */
-static unsigned fail_each(const char *name, CUresult error, bool early)
+static unsigned fail_each(const char *name, CUresult error, enum moment moment)
 {
 	static const unsigned nths[] = {1, 2, 3, 7, 20};
+	static const char *const said[] = {"from the beginning", "with the first move", "once the job runs"};
 
 	size_t i;
 
 	for (i = 0; i < sizeof(nths) / sizeof(nths[0]); i++) {
 		int status;
 
-		fault = (struct fault){name, nths[i], error, early};
+		fault = (struct fault){name, nths[i], error, moment};
 		status = child_run(SCENE_SETTINGS(), job_with_a_fault);
 		if (status == NEVER_REACHED)
 			break;
 		if (status != FINE)
-			fail_msg("%s, call %u %s, error %d: status %d", name, nths[i],
-				 early ? "from the beginning" : "once the job runs", error, status);
+			fail_msg("%s, call %u %s, error %d: status %d", name, nths[i], said[moment], error, status);
 	}
 	if (i)
 		print_message("%s, error %d: %zu calls failed\n", name, error, i);
@@ -179,14 +182,29 @@ static void a_call_that_fails_at_the_beginning_costs_nothing_but_speed(void **st
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
-		fail_each(always[i], CUDA_ERROR_UNKNOWN, true);
+		fail_each(always[i], CUDA_ERROR_UNKNOWN, FROM_THE_BEGINNING);
 }
 
 static void a_call_that_fails_in_a_move_costs_nothing_but_speed(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
-		fail_each(always[i], CUDA_ERROR_UNKNOWN, false);
+		fail_each(always[i], CUDA_ERROR_UNKNOWN, ONCE_THE_JOB_RUNS);
+}
+
+/* With the first piece that comes out it is measured how copies have to be made (turns.c), by calls of its own. */
+static void a_call_that_fails_with_the_first_move_costs_nothing_but_speed(void **state)
+{
+	static const char *const names[] = {"cuMemUnmap",          "cuMemMap",      "cuMemSetAccess",
+					    "cuMemAddressReserve", "cuEventRecord", "cuStreamQuery",
+					    "cuMemcpyDtoDAsync_v2"};
+	unsigned failed = 0;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		failed += fail_each(names[i], CUDA_ERROR_UNKNOWN, WITH_THE_FIRST_MOVE);
+	if (scene_moves())
+		assert_true(failed > 0);
 }
 
 static void a_memory_call_that_fails_in_a_move_costs_nothing_but_speed(void **state)
@@ -195,8 +213,8 @@ static void a_memory_call_that_fails_in_a_move_costs_nothing_but_speed(void **st
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++) {
-		failed += fail_each(memory[i], CUDA_ERROR_UNKNOWN, false);
-		failed += fail_each(memory[i], CUDA_ERROR_OUT_OF_MEMORY, false);
+		failed += fail_each(memory[i], CUDA_ERROR_UNKNOWN, ONCE_THE_JOB_RUNS);
+		failed += fail_each(memory[i], CUDA_ERROR_OUT_OF_MEMORY, ONCE_THE_JOB_RUNS);
 	}
 	/* Else nothing was tested. */
 	if (scene_moves())
@@ -235,7 +253,6 @@ static int job_where_streams_cannot_wait(void)
 {
 	CUstream one, two;
 
-	sim_switch("MAP_WAITS", 3);
 	begin(&one, &two);
 	sim_fail("cuStreamWaitValue32_v2", 1, CUDA_ERROR_NOT_SUPPORTED);
 	CHECK(scene_warm_up(&scene));
@@ -358,6 +375,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_call_that_fails_at_the_beginning_costs_nothing_but_speed),
 	    cmocka_unit_test(a_call_that_fails_in_a_move_costs_nothing_but_speed),
+	    cmocka_unit_test(a_call_that_fails_with_the_first_move_costs_nothing_but_speed),
 	    cmocka_unit_test(a_memory_call_that_fails_in_a_move_costs_nothing_but_speed),
 	    cmocka_unit_test(memory_that_cannot_be_unmapped_again_is_filled),
 	    cmocka_unit_test(where_streams_cannot_wait_for_values_memory_moves_all_the_same),
