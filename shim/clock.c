@@ -26,3 +26,8 @@ struct timespec clock_in(uint64_t ns)
 
 	return (struct timespec){.tv_sec = (time_t)(then / SECOND), .tv_nsec = (long)(then % SECOND)};
 }
+
+void clock_sleep(uint64_t ns)
+{
+	nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
+}

@@ -14,5 +14,7 @@ uint64_t clock_now(void);
 uint64_t clock_wall(void);
 /* So many ns from now, as pthread_cond_timedwait() has it: CLOCK_REALTIME. */
 struct timespec clock_in(uint64_t ns);
+/* Less than a second; sooner where a signal comes. A cancellation point. */
+void clock_sleep(uint64_t ns);
 
 #endif

@@ -15,8 +15,6 @@
 #include "shim/spill/use.h"
 #include "shim/stats.h"
 
-#include <time.h>
-
 /* ns: between tries when one was given up, doubled each time; and the longest patience with the device. */
 #define GAP_BACKOFF_LEAST 10000000u
 #define GAP_BACKOFF_MOST  5000000000u
@@ -37,14 +35,9 @@ static void open_locked(void)
 /* Between two looks at what has to end before a gap. */
 #define POLL_NS 15000
 
-static void pause_ns(long ns)
-{
-	nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
-}
-
 void gap_nap(const struct engine *engine)
 {
-	pause_ns((long)link_nap_ns(engine, 0));
+	clock_sleep(link_nap_ns(engine, 0));
 }
 
 /* ---- closing and opening ---- */
@@ -81,7 +74,7 @@ bool gap_close(struct engine *engine)
 		choose_progress(engine);
 		if (out_of_patience(engine, begin) || atomic_load(&engine->dead))
 			goto give_up;
-		pause_ns(POLL_NS);
+		clock_sleep(POLL_NS);
 	}
 	if (!context_idle_ask(-1, &idle))
 		goto give_up;
@@ -95,7 +88,7 @@ bool gap_close(struct engine *engine)
 			context_idle_forget(&idle);
 			goto give_up;
 		}
-		pause_ns(POLL_NS);
+		clock_sleep(POLL_NS);
 	}
 	if (use_gate_close()) {
 		/* By order, before tracking knew all that runs: what was discarded may have been written since (mover.c). */

@@ -23,8 +23,6 @@
 #include "shim/spill/inside.h"
 #include "shim/stats.h"
 
-#include <time.h>
-
 struct mark *move_block_mark(struct engine *engine, uint32_t piece)
 {
 	struct arena *arena = engine->arena;
@@ -126,7 +124,7 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 
 		if (tries && !make_spare(engine, to, units))
 			break;
-		/* Device memory made just now is mapped at its alias here, and that is quick while no copies run for which it waits. */
+		/* Device memory made just now is mapped at its alias here: quick while no copies run for which it waits. */
 		link_let_go(engine, !tries || to == CHUNK_HOST);
 		status = rest ? transit_turn(engine->heap, gap, transit)
 			      : transit_begin(engine->heap, piece, to, gap, transit);
@@ -143,7 +141,7 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 static void wait_a_little(unsigned tries)
 {
 	if (tries >= TRIES_AT_ONCE)
-		nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+		clock_sleep(2000000);
 }
 
 void move_arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool is_raised)

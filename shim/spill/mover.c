@@ -16,7 +16,6 @@
 
 #include <limits.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 /* Between two looks while nothing is under way and nobody waits; else link_nap_ns() says. */
 #define IDLE_NS   300000
@@ -32,7 +31,7 @@
 static void nap(struct engine *engine, uint64_t ns, unsigned n_waiters)
 {
 	if (ns <= SHORT_NS) {
-		nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
+		clock_sleep(ns);
 		return;
 	}
 	struct timespec until = clock_in(ns);

@@ -6,12 +6,12 @@
  * in `fast` and a ninth in `exact`. So it is measured, once for each place that memory goes to, with a piece that has just
  * come out: nobody reads or writes it then, and as both its chunks hold the same, it can be copied to and fro.
  */
+#include "shim/heap/map.h"
 #include "shim/real.h"
 #include "shim/spill/inside.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /*
  * Copies are queued for about as long as an engine's time slice is, 1 ms: a change that has to wait takes 0.4 to 0.9 ms
@@ -41,19 +41,14 @@ struct bench {
 	uint64_t until; /* ns */
 };
 
-static void pause_ns(long ns)
-{
-	nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
-}
-
 static bool remove_window(const struct bench *bench)
 {
 	uint64_t bytes = transit_bytes(bench->transit);
 
 	for (unsigned i = 0; i < UNMAPS; i++) {
-		if (REAL(cuMemUnmap)(bench->window, bytes) == CUDA_SUCCESS)
+		if (map_remove(bench->window, bytes) == CUDA_SUCCESS)
 			return true;
-		pause_ns(100000);
+		clock_sleep(100000);
 	}
 	return false;
 }
@@ -62,13 +57,10 @@ static bool remove_window(const struct bench *bench)
 static uint64_t change(const struct bench *bench)
 {
 	uint64_t bytes = transit_bytes(bench->transit), start = clock_now();
-	CUmemAccessDesc access = {
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = bench->engine->device->ordinal},
-	    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 
-	if (REAL(cuMemMap)(bench->window, bytes, 0, bench->transit->handle, 0) != CUDA_SUCCESS)
+	if (map_chunk(bench->window, bytes, bench->transit->handle) != CUDA_SUCCESS)
 		return UINT64_MAX;
-	CUresult result = REAL(cuMemSetAccess)(bench->window, bytes, &access, 1);
+	CUresult result = map_allow(bench->window, bytes, bench->engine->device->ordinal, 0);
 	uint64_t ns = clock_now() - start;
 	return remove_window(bench) && result == CUDA_SUCCESS ? ns : UINT64_MAX;
 }
@@ -96,7 +88,7 @@ static bool wait_for(const struct bench *bench, enum turns_way way)
 	CUresult result = REAL(cuStreamQuery)(stream_of(bench, way));
 
 	while (result == CUDA_ERROR_NOT_READY && clock_now() < bench->until) {
-		pause_ns(10000);
+		clock_sleep(10000);
 		result = REAL(cuStreamQuery)(stream_of(bench, way));
 	}
 	return result == CUDA_SUCCESS;
