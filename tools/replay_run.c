@@ -408,7 +408,7 @@ void run_job(const struct job *job, const struct run_setting *setting, struct ru
 
 	*ret_result = (struct run_result){0};
 	if (moves(&run))
-		run.plan = plan_new(setting->mode == POLICY_SPILL_EXACT);
+		run.plan = plan_new(setting->mode == POLICY_SPILL_EXACT ? PLAN_IN_GAPS : PLAN_BESIDE_KERNELS);
 	if (!run.spots || !run.last || !run.finish || !run.maps || (moves(&run) && !run.plan)) {
 		ret_result->end = RUN_BROKEN;
 	} else {

@@ -243,6 +243,15 @@ static void *table(size_t n, size_t entry)
 	return at == MAP_FAILED ? NULL : at;
 }
 
+static enum plan_way way_of(const struct heap *heap, bool exact)
+{
+	uint64_t in_use;
+
+	if (heap_lent(heap, &in_use))
+		return PLAN_TO_PEERS;
+	return exact ? PLAN_IN_GAPS : PLAN_BESIDE_KERNELS;
+}
+
 /* An engine lives as long as the process: submissions may look at it at any time. */
 struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
 {
@@ -259,7 +268,7 @@ struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
 	engine->left = table(engine->arena->n_units, sizeof(*engine->left));
 	engine->ahead = table(engine->arena->n_units, sizeof(*engine->ahead));
 	engine->travels = stop_new();
-	engine->plan = plan_new(exact);
+	engine->plan = plan_new(way_of(heap, exact));
 	engine->extents = extent_new();
 	engine->governor_allows = true;
 	engine->gap_patience = 50000000;

@@ -31,20 +31,28 @@
 #define PROBES_MOST 64 /* the same when there is no other victim */
 #define NAMES       32 /* of the latest submission looked at in one go */
 /*
- * How many from the top of the heap are looked at for one of the wanted size. Each is needed sooner than the top, so it
- * costs bytes, and saves making memory of the size that is wanted. In gaps that is worth less (0.1 ms, beside kernels the
- * alias has to be mapped, too): GPT, 1.5, 374 ms with 8 and 397 with 32, by the model 1.6 % less on average of eleven
- * budgets (ResNet-50, lengths: as much). Beside kernels 229 and 226, with 64 and 128 as with 32 (H200).
+ * How many from the top of the heap are looked at for one of the wanted size, and how much sooner than the top it may be
+ * needed, as a part of that time. So much sooner costs bytes, and saves making memory of the size that is wanted, with
+ * its alias. In gaps that is worth less (0.1 ms a piece, beside kernels the alias waits for copies): GPT, 1.5, 374 ms
+ * with 8 and 397 with 32, by the model 1.6 % less on average of eleven budgets (ResNet-50, lengths: as much). Beside
+ * kernels 229 and 226, with 64 and 128 as with 32. The link to a peer carries a piece in the time that its mappings
+ * take, so that bytes are cheap: 512 and half instead of 32 and an eighth bring in 3 % more and halve what is made anew,
+ * GPT, 1.5, 102 to 93 ms, and 126 to 97 on another machine; in gaps 158 to 152 (all H200).
  */
-#define EQUALS        32
-#define EQUALS_IN_GAP 8
+static const struct {
+	uint32_t looked_at, sooner;
+} equals[] = {
+    [PLAN_BESIDE_KERNELS] = {32, 8},
+    [PLAN_IN_GAPS] = {8, 8},
+    [PLAN_TO_PEERS] = {512, 2},
+};
 
 struct plan {
 	struct predict *predict;
 	struct pieces pieces;
 	uint64_t at;     /* what predict_at() said when the keys were made */
 	uint64_t credit; /* slots that may be walked */
-	uint32_t equals;
+	enum plan_way way;
 	uint64_t ahead_units;
 	uint64_t units[PLAN_PLACES];
 	uint64_t owed;   /* units brought in for nothing, times OWED_SHARE; fading */
@@ -206,7 +214,7 @@ static void follow(struct plan *plan)
 
 /* ---- telling ---- */
 
-struct plan *plan_new(bool in_gaps)
+struct plan *plan_new(enum plan_way way)
 {
 	struct plan *plan = calloc(1, sizeof(*plan));
 
@@ -218,7 +226,7 @@ struct plan *plan_new(bool in_gaps)
 		return NULL;
 	}
 	plan->at = PREDICT_NONE;
-	plan->equals = in_gaps ? EQUALS_IN_GAP : EQUALS;
+	plan->way = way;
 	plan->parked = PIECES_NONE;
 	plan->round = 1;
 	plan->credit = 2 * WALK_MOST;
@@ -383,14 +391,15 @@ bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, ui
 	return false;
 }
 
-/* One of the wanted size among those about as far as the top: seven eighths of the way, and with at least that key. */
+/* One of the wanted size among those about as far as the top, and with at least that key. */
 static uint32_t of_size(struct plan *plan, uint32_t top, uint64_t key, uint32_t units, plan_busy_function *busy,
 			void *argument)
 {
 	uint64_t far = pieces_key(&plan->pieces, pieces_find(&plan->pieces, top));
-	uint64_t least = far >= PIECES_UNFORESEEN ? PIECES_UNFORESEEN : far - (far - plan->at) / 8;
+	uint64_t least =
+	    far >= PIECES_UNFORESEEN ? PIECES_UNFORESEEN : far - (far - plan->at) / equals[plan->way].sooner;
 
-	for (uint32_t i = 0; i < plan->pieces.n_heap && i < plan->equals; i++) {
+	for (uint32_t i = 0; i < plan->pieces.n_heap && i < equals[plan->way].looked_at; i++) {
 		uint32_t id = plan->pieces.heap[i];
 		const struct piece *piece = pieces_find(&plan->pieces, id);
 		uint64_t its = pieces_key(&plan->pieces, piece);

@@ -29,8 +29,15 @@ enum plan_place {
 
 struct plan;
 
-/* in_gaps: memory moves while nothing runs, where memory of another size is made at less cost. NULL without memory. */
-struct plan *plan_new(bool in_gaps);
+/* How memory moves: what a victim of another size than the wanted costs, against bytes, depends on it. */
+enum plan_way {
+	PLAN_BESIDE_KERNELS,
+	PLAN_IN_GAPS,  /* while nothing runs: making memory of another size costs less */
+	PLAN_TO_PEERS, /* to other devices first, either way: bytes cost little */
+};
+
+/* NULL without memory. */
+struct plan *plan_new(enum plan_way way);
 void plan_free(struct plan *plan);
 /* For tests: do its structures hold together? */
 bool plan_is_valid(const struct plan *plan);

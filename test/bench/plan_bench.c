@@ -94,7 +94,7 @@ static void aimless(void)
 	double least = 1e300;
 
 	for (int run = 0; run < RUNS; run++) {
-		struct plan *plan = plan_new(false);
+		struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
 		uint64_t random = 1;
 		double begin = seconds();
 

@@ -167,7 +167,7 @@ static void model_move(struct model *model)
 static void answers_are_right_for_a_random_program(void **state)
 {
 	(void)state;
-	struct model model = {.seed = seed_start(__func__), .plan = plan_new(false)};
+	struct model model = {.seed = seed_start(__func__), .plan = plan_new(PLAN_BESIDE_KERNELS)};
 
 	model.named = calloc(LONGEST + 1000, sizeof(*model.named));
 	for (unsigned step = 0; model.now < LONGEST; step++) {

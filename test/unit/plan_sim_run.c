@@ -308,7 +308,7 @@ bool sim_run(const struct sim_trace *trace, const struct sim_setting *setting, s
 	    .trace = trace,
 	    .setting = setting,
 	    .result = ret_result,
-	    .plan = plan_new(false),
+	    .plan = plan_new(PLAN_BESIDE_KERNELS),
 	    .place = calloc(trace->n_units, 1),
 	    .last = calloc(trace->n_units, sizeof(uint32_t)),
 	    .finish = calloc(trace->n_launches + 1, sizeof(double)),

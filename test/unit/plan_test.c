@@ -20,9 +20,9 @@
 
 #define N_STEP 40
 
-static struct plan *stepping(unsigned steps, enum plan_place place)
+static struct plan *stepping_by(enum plan_way way, unsigned steps, enum plan_place place)
 {
-	struct plan *plan = plan_new(false);
+	struct plan *plan = plan_new(way);
 
 	for (uint32_t i = 1; i <= N_STEP; i++)
 		plan_set(plan, 10 * i, 4, place);
@@ -30,6 +30,11 @@ static struct plan *stepping(unsigned steps, enum plan_place place)
 		for (uint32_t i = 1; i <= N_STEP; i++)
 			plan_note(plan, i, (uint32_t[]){10 * i}, 1);
 	return plan;
+}
+
+static struct plan *stepping(unsigned steps, enum plan_place place)
+{
+	return stepping_by(PLAN_BESIDE_KERNELS, steps, place);
 }
 
 static void note(struct plan *plan, uint32_t i)
@@ -79,7 +84,7 @@ static uint32_t wandering(unsigned step, uint32_t i)
 static void other_memory_is_used_as_that_in_whose_place_it_is(void **state)
 {
 	(void)state;
-	struct plan *plan = plan_new(false);
+	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
 	uint32_t piece;
 	uint64_t when;
 
@@ -260,8 +265,8 @@ static void a_piece_of_the_wanted_size_is_preferred(void **state)
 static void in_gaps_the_size_counts_for_less(void **state)
 {
 	(void)state;
-	for (int in_gaps = 0; in_gaps < 2; in_gaps++) {
-		struct plan *plan = plan_new(in_gaps);
+	for (enum plan_way way = PLAN_BESIDE_KERNELS; way <= PLAN_IN_GAPS; way++) {
+		struct plan *plan = plan_new(way);
 		uint32_t piece;
 
 		for (uint32_t i = 1; i <= 20; i++) {
@@ -272,7 +277,25 @@ static void in_gaps_the_size_counts_for_less(void **state)
 		assert_int_equal(plan_victim(plan, plan_now(plan), 4, NULL, NULL, &piece), PLAN_FOUND);
 		assert_int_equal(piece, 10);
 		assert_int_equal(plan_victim(plan, plan_now(plan), 8, NULL, NULL, &piece), PLAN_FOUND);
-		assert_int_equal(piece, in_gaps ? 10 : 200);
+		assert_int_equal(piece, way == PLAN_IN_GAPS ? 10 : 200);
+		plan_free(plan);
+	}
+}
+
+/* One of the wanted size that is needed in five eighths of the time in which the best is: to peers alone. */
+static void to_peers_the_size_counts_for_more(void **state)
+{
+	(void)state;
+	for (enum plan_way way = PLAN_BESIDE_KERNELS; way <= PLAN_TO_PEERS; way++) {
+		struct plan *plan = stepping_by(way, 3, PLAN_DEVICE);
+		uint32_t piece;
+
+		plan_set(plan, 250, 8, PLAN_DEVICE);
+		plan_set(plan, 100, 16, PLAN_DEVICE);
+		assert_int_equal(plan_victim(plan, plan_now(plan), 8, NULL, NULL, &piece), PLAN_FOUND);
+		assert_int_equal(piece, way == PLAN_TO_PEERS ? 250 : 390);
+		assert_int_equal(plan_victim(plan, plan_now(plan), 16, NULL, NULL, &piece), PLAN_FOUND);
+		assert_int_equal(piece, 390);
 		plan_free(plan);
 	}
 }
@@ -304,7 +327,7 @@ static void without_a_future_the_longest_unused_goes(void **state)
 static void what_names_more_than_fits_does_not_wait_for_itself(void **state)
 {
 	(void)state;
-	struct plan *plan = plan_new(false);
+	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
 	uint32_t pieces[N_STEP], piece;
 	uint32_t loss = 10 * N_STEP + 10;
 
@@ -348,7 +371,7 @@ static void without_memory_nothing_breaks(void **state)
 	(void)state;
 	for (unsigned every = 1; every < 12; every++) {
 		fail_every = every;
-		struct plan *plan = plan_new(false);
+		struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
 		uint32_t piece;
 		uint64_t when;
 
@@ -521,6 +544,7 @@ int main(void)
 	    cmocka_unit_test(busy_pieces_stay_and_come_back),
 	    cmocka_unit_test(a_piece_of_the_wanted_size_is_preferred),
 	    cmocka_unit_test(in_gaps_the_size_counts_for_less),
+	    cmocka_unit_test(to_peers_the_size_counts_for_more),
 	    cmocka_unit_test(without_a_future_the_longest_unused_goes),
 	    cmocka_unit_test(what_names_more_than_fits_does_not_wait_for_itself),
 	    cmocka_unit_test(a_piece_that_is_gone_is_forgotten_until_it_comes_back),
