@@ -9,6 +9,10 @@
  * released and made anew each time, too, as when what comes in is not as long as what went out. "host": 32 or 128 MiB of
  * host memory are mapped. "load": beside kernels that read and write device memory as fast as it goes.
  *
+ * "fed": copies are given to the driver as the mover does it, two each way at a time, instead of all at once: then a
+ * change beside copies to a device that lends waits, too. "by_lender": these copies are made by that device's engines, in
+ * a context of its own; nothing that changes here has to wait for those.
+ *
  *   mapping [ROUNDS [DEVICE]]
  *
  * With DEVICE memory of that device takes the place of the host's, as with spill.peers.
@@ -20,6 +24,10 @@
 	F(cuEventCreate)                                                                                               \
 	F(cuEventRecord)                                                                                               \
 	F(cuEventQuery)                                                                                                \
+	F(cuEventDestroy)                                                                                              \
+	F(cuStreamDestroy)                                                                                             \
+	F(cuCtxGetCurrent)                                                                                             \
+	F(cuDevicePrimaryCtxRelease)                                                                                   \
 	F(cuEventElapsedTime)                                                                                          \
 	F(cuStreamWaitEvent)                                                                                           \
 	F(cuStreamWaitValue32)                                                                                         \
@@ -43,57 +51,7 @@
 #include <string.h>
 
 #include "test/bench/gpu.h"
-#include "test/sim/sim.h"
-
-/* Adds 1 to a word of each 16 bytes of n times 16. */
-static const char sweep_ptx[] = ".version 6.4\n"
-				".target sm_75\n"
-				".address_size 64\n"
-				".visible .entry sweep(.param .u64 words, .param .u32 count) {\n"
-				"  .reg .pred end; .reg .b32 i, step, n, t, b, x<4>; .reg .b64 at, here;\n"
-				"  ld.param.u64 at, [words]; ld.param.u32 n, [count];\n"
-				"  mov.u32 t, %tid.x; mov.u32 b, %ctaid.x; mov.u32 step, %ntid.x;\n"
-				"  mad.lo.u32 i, b, step, t; mov.u32 b, %nctaid.x; mul.lo.u32 step, step, b;\n"
-				"next: setp.ge.u32 end, i, n; @end bra done;\n"
-				"  mul.wide.u32 here, i, 16; add.u64 here, here, at;\n"
-				"  ld.global.v4.u32 {x0, x1, x2, x3}, [here]; add.u32 x0, x0, 1;\n"
-				"  st.global.v4.u32 [here], {x0, x1, x2, x3};\n"
-				"  add.u32 i, i, step; bra next;\n"
-				"done: ret; }\n";
-
-/* n times 16 bytes from one address to another. */
-static const char copy_ptx[] = ".version 6.4\n"
-			       ".target sm_75\n"
-			       ".address_size 64\n"
-			       ".visible .entry copy(.param .u64 to, .param .u64 from, .param .u32 count) {\n"
-			       "  .reg .pred end; .reg .b32 i, step, n, t, b, x<4>; .reg .b64 src, dst, at;\n"
-			       "  ld.param.u64 dst, [to]; ld.param.u64 src, [from]; ld.param.u32 n, [count];\n"
-			       "  mov.u32 t, %tid.x; mov.u32 b, %ctaid.x; mov.u32 step, %ntid.x;\n"
-			       "  mad.lo.u32 i, b, step, t; mov.u32 b, %nctaid.x; mul.lo.u32 step, step, b;\n"
-			       "next: setp.ge.u32 end, i, n; @end bra done;\n"
-			       "  mul.wide.u32 at, i, 16; add.u64 at, at, src;\n"
-			       "  ld.global.cs.v4.u32 {x0, x1, x2, x3}, [at];\n"
-			       "  mul.wide.u32 at, i, 16; add.u64 at, at, dst;\n"
-			       "  st.global.cs.v4.u32 [at], {x0, x1, x2, x3};\n"
-			       "  add.u32 i, i, step; bra next;\n"
-			       "done: ret; }\n";
-
-static void sweep_body(const struct sim_launch *launch, void **args)
-{
-	(void)launch;
-	(void)args;
-}
-
-static void copy_body(const struct sim_launch *launch, void **args)
-{
-	(void)launch;
-	memcpy(*(void **)args[0], *(void **)args[1], (size_t) * (uint32_t *)args[2] * 16);
-}
-
-static const size_t sweep_params[] = {8, 4}, copy_params[] = {8, 8, 4};
-static const struct sim_kernel kernels[] = {{"sweep", sweep_body, 2, sweep_params},
-					    {"copy", copy_body, 3, copy_params}};
-static const struct sim_module sweep_module = {SIM_MODULE_MAGIC, 2, kernels};
+#include "test/bench/mapping_kernels.h"
 
 enum between { NOTHING, WAIT, BREATH, KERNEL };
 
@@ -143,10 +101,22 @@ static const struct {
     {"host_128_kernel128_1", true, true, MIB, KERNEL, true, false, false, 128 * MIB, 128},
 };
 
+static const struct {
+	const char *name;
+	bool in, out, by_lender;
+} fed_cases[] = {
+    {"in_fed", true, false, false},      {"out_fed", false, true, false},      {"pair_fed", true, true, false},
+    {"in_by_lender", true, false, true}, {"out_by_lender", false, true, true},
+};
+
 static CUdeviceptr device_in, device_out, host_in, host_out, window;
 static CUmemGenericAllocationHandle chunk;
-static CUmemAccessDesc access_device = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
-					.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+/* For us, and for the device that lends. */
+static CUmemAccessDesc access_device[2] = {
+    {{.type = CU_MEM_LOCATION_TYPE_DEVICE}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+    {{.type = CU_MEM_LOCATION_TYPE_DEVICE}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+};
+static unsigned n_access = 1;
 static CUfunction sweep, copy;
 static CUdeviceptr swept;
 static CUstream stream_in, stream_out, stream_load;
@@ -173,10 +143,13 @@ static CUmemGenericAllocationHandle make(CUmemLocation where, size_t length)
 /* ID: "": the host memory next to the device. */
 static void choose_far(const char *id)
 {
-	if (*id)
+	if (*id) {
 		far = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = atoi(id)};
-	else
+		access_device[1].location.id = far.id;
+		n_access = 2;
+	} else {
 		CHECK(cuDeviceGetAttribute(&far.id, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 0));
+	}
 	if (far.id < 0)
 		far.id = 0;
 }
@@ -187,7 +160,7 @@ static CUdeviceptr mapped(CUmemLocation where)
 
 	CHECK(cuMemAddressReserve(&at, bytes, 0, 0, 0));
 	CHECK(cuMemMap(at, bytes, 0, make(where, bytes), 0));
-	CHECK(cuMemSetAccess(at, bytes, &access_device, 1));
+	CHECK(cuMemSetAccess(at, bytes, access_device, n_access));
 	return at;
 }
 
@@ -231,22 +204,59 @@ static void copy_out(size_t part, enum between between, unsigned blocks)
 	}
 }
 
-/* One change each way; us. */
-static void change(unsigned at, struct samples *maps, struct samples *unmaps)
+struct results {
+	struct samples in, out, maps, unmaps;
+};
+
+static void print_results(const char *name, struct results *results)
 {
-	if (cases[at].remakes) {
+	const struct {
+		struct samples *samples;
+		const char *what, *unit;
+	} rows[] = {{&results->in, "in", "GB/s"},
+		    {&results->out, "out", "GB/s"},
+		    {&results->maps, "map", "us"},
+		    {&results->unmaps, "unmap", "us"}};
+	char line[64];
+
+	for (unsigned i = 0; i < 4; i++) {
+		snprintf(line, sizeof(line), "%s_%s", name, rows[i].what);
+		print_samples(rows[i].samples, line, rows[i].unit);
+	}
+}
+
+/* ---- changes ---- */
+
+/* What is mapped and unmapped in the window, so many bytes of it. */
+static void open_window(CUmemLocation where, size_t length)
+{
+	changed = length;
+	CHECK(cuMemAddressReserve(&window, changed, 0, 0, 0));
+	chunk = make(where, changed);
+}
+
+static void close_window(void)
+{
+	CHECK(cuMemRelease(chunk));
+	CHECK(cuMemAddressFree(window, changed));
+}
+
+/* One change each way; us. */
+static void change(bool remakes, struct results *results)
+{
+	if (remakes) {
 		CHECK(cuMemRelease(chunk));
 		chunk = make(near, changed);
 	}
 	double start = now();
 	atomic_store(go, 0);
 	CHECK(cuMemMap(window, changed, 0, chunk, 0));
-	CHECK(cuMemSetAccess(window, changed, &access_device, 1));
+	CHECK(cuMemSetAccess(window, changed, access_device, 1));
 	atomic_store(go, 1);
 	double middle = now();
 	CHECK(cuMemUnmap(window, changed));
-	sample(maps, (middle - start) / 1e3);
-	sample(unmaps, (now() - middle) / 1e3);
+	sample(&results->maps, (middle - start) / 1e3);
+	sample(&results->unmaps, (now() - middle) / 1e3);
 }
 
 /* Longer than the copies; a sweep takes some 0.1 ms. */
@@ -275,29 +285,131 @@ static double rate(CUevent end, unsigned copies)
 	return (double)copies * (double)bytes / ((double)ms * 1e6);
 }
 
+/* ---- fed ---- */
+
+enum { AT_A_TIME = 2 };
+
+struct feed {
+	CUstream stream;
+	CUdeviceptr to, from;
+	CUevent ended[AT_A_TIME];
+	unsigned begun, done;
+};
+
+/* In the current context. */
+static void feed_open(struct feed *feed, CUdeviceptr to, CUdeviceptr from)
+{
+	*feed = (struct feed){.to = to, .from = from};
+	CHECK(cuStreamCreate(&feed->stream, CU_STREAM_NON_BLOCKING));
+	for (unsigned i = 0; i < AT_A_TIME; i++)
+		CHECK(cuEventCreate(&feed->ended[i], CU_EVENT_DISABLE_TIMING));
+}
+
+static void feed_close(struct feed *feed)
+{
+	CHECK(cuStreamSynchronize(feed->stream));
+	for (unsigned i = 0; i < AT_A_TIME; i++)
+		CHECK(cuEventDestroy(feed->ended[i]));
+	CHECK(cuStreamDestroy(feed->stream));
+}
+
+static void feed_on(struct feed *feed)
+{
+	while (feed->done < feed->begun && is_over(feed->ended[feed->done % AT_A_TIME]))
+		feed->done++;
+	while (feed->begun < feed->done + AT_A_TIME) {
+		CHECK(cuMemcpyDtoDAsync(feed->to, feed->from, bytes, feed->stream));
+		CHECK(cuEventRecord(feed->ended[feed->begun++ % AT_A_TIME], feed->stream));
+	}
+}
+
+/* So many changes, with time for copies alone before each. */
+static void change_beside(unsigned changes, struct feed *const feeds[], CUcontext theirs, struct results *results)
+{
+	CUcontext ours;
+
+	CHECK(cuCtxGetCurrent(&ours));
+	for (unsigned n = 0; n < changes; n++) {
+		double until = now() + pause;
+
+		CHECK(cuCtxSetCurrent(theirs));
+		do {
+			for (unsigned i = 0; feeds[i]; i++)
+				feed_on(feeds[i]);
+		} while (now() < until);
+		CHECK(cuCtxSetCurrent(ours));
+		change(false, results);
+	}
+}
+
+static void measure_fed(unsigned at, unsigned rounds, unsigned changes)
+{
+	struct results results = {.in.n = 0};
+	struct feed in, out, *feeds[3] = {NULL};
+	CUcontext ours, theirs;
+	unsigned n = 0;
+
+	CHECK(cuCtxGetCurrent(&ours));
+	theirs = ours;
+	if (fed_cases[at].by_lender)
+		CHECK(cuDevicePrimaryCtxRetain(&theirs, far.id));
+	CHECK(cuCtxSetCurrent(theirs));
+	feed_open(&in, device_in, host_in);
+	feed_open(&out, host_out, device_out);
+	CHECK(cuCtxSetCurrent(ours));
+	open_window(near, bytes);
+	if (fed_cases[at].in)
+		feeds[n++] = &in;
+	if (fed_cases[at].out)
+		feeds[n++] = &out;
+	for (unsigned round = 0; round < rounds; round++) {
+		unsigned before_in = in.done, before_out = out.done;
+		double start = now();
+
+		change_beside(changes, feeds, theirs, &results);
+		double ns = now() - start;
+		if (fed_cases[at].in)
+			sample(&results.in, (double)(in.done - before_in) * (double)bytes / ns);
+		if (fed_cases[at].out)
+			sample(&results.out, (double)(out.done - before_out) * (double)bytes / ns);
+	}
+	CHECK(cuCtxSetCurrent(theirs));
+	feed_close(&in);
+	feed_close(&out);
+	CHECK(cuCtxSetCurrent(ours));
+	close_window();
+	if (theirs != ours)
+		CHECK(cuDevicePrimaryCtxRelease(far.id));
+	print_results(fed_cases[at].name, &results);
+}
+
+/* ---- all at once ---- */
+
+static void put_copies(unsigned at, unsigned copies)
+{
+	CHECK(cuCtxSynchronize());
+	if (cases[at].load)
+		put_load();
+	CHECK(cuEventRecord(begun, stream_in));
+	CHECK(cuStreamWaitEvent(stream_out, begun, 0));
+	for (unsigned i = 0; i < copies; i++) {
+		if (cases[at].in)
+			CHECK(cuMemcpyDtoDAsync(device_in, host_in, bytes, stream_in));
+		if (cases[at].out)
+			copy_out(cases[at].part, cases[at].between, cases[at].blocks);
+	}
+	CHECK(cuEventRecord(ended_in, stream_in));
+	CHECK(cuEventRecord(ended_out, stream_out));
+}
+
 static void measure(unsigned at, unsigned rounds, unsigned copies)
 {
-	struct samples in = {0}, out = {0}, maps = {0}, unmaps = {0};
-	char name[64];
+	struct results results = {.in.n = 0};
 
-	changed = !cases[at].host ? bytes : simulated ? 4 * MIB : cases[at].host;
 	CHECK(cuMemsetD32(host_out, 0, bytes / sizeof(uint32_t)));
-	CHECK(cuMemAddressReserve(&window, changed, 0, 0, 0));
-	chunk = make(cases[at].host ? far : near, changed);
+	open_window(cases[at].host ? far : near, !cases[at].host ? bytes : simulated ? 4 * MIB : cases[at].host);
 	for (unsigned round = 0; round < rounds; round++) {
-		CHECK(cuCtxSynchronize());
-		if (cases[at].load)
-			put_load();
-		CHECK(cuEventRecord(begun, stream_in));
-		CHECK(cuStreamWaitEvent(stream_out, begun, 0));
-		for (unsigned i = 0; i < copies; i++) {
-			if (cases[at].in)
-				CHECK(cuMemcpyDtoDAsync(device_in, host_in, bytes, stream_in));
-			if (cases[at].out)
-				copy_out(cases[at].part, cases[at].between, cases[at].blocks);
-		}
-		CHECK(cuEventRecord(ended_in, stream_in));
-		CHECK(cuEventRecord(ended_out, stream_out));
+		put_copies(at, copies);
 		double next = now();
 		for (unsigned n = 0; n < copies || !is_over(ended_in) || !is_over(ended_out); n++) {
 			while (now() < next)
@@ -305,26 +417,17 @@ static void measure(unsigned at, unsigned rounds, unsigned copies)
 			next += pause;
 			/* No more changes than copies. */
 			if (cases[at].maps && n < copies)
-				change(at, &maps, &unmaps);
+				change(cases[at].remakes, &results);
 		}
 		if (cases[at].in)
-			sample(&in, rate(ended_in, copies));
+			sample(&results.in, rate(ended_in, copies));
 		if (cases[at].out)
-			sample(&out, rate(ended_out, copies));
+			sample(&results.out, rate(ended_out, copies));
 	}
 	if (cases[at].between == KERNEL)
 		check_copy();
-	CHECK(cuMemRelease(chunk));
-	CHECK(cuMemAddressFree(window, changed));
-	struct {
-		struct samples *samples;
-		const char *what, *unit;
-	} results[] = {{&in, "in", "GB/s"}, {&out, "out", "GB/s"}, {&maps, "map", "us"}, {&unmaps, "unmap", "us"}};
-	for (unsigned i = 0; i < 4; i++) {
-		snprintf(name, sizeof(name), "%s_%s", cases[at].name, results[i].what);
-		if (results[i].samples->n)
-			print_samples(results[i].samples, name, results[i].unit);
-	}
+	close_window();
+	print_results(cases[at].name, &results);
 }
 
 int main(int argc, char **argv)
@@ -364,5 +467,8 @@ int main(int argc, char **argv)
 	CHECK(cuMemsetD32(device_out, PATTERN, bytes / sizeof(uint32_t)));
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		measure(i, (unsigned)rounds, simulated ? 3 : 32);
+	for (unsigned i = 0; i < sizeof(fed_cases) / sizeof(fed_cases[0]); i++)
+		if (*lender || !fed_cases[i].by_lender)
+			measure_fed(i, (unsigned)rounds, simulated ? 30 : 32);
 	return 0;
 }
