@@ -67,6 +67,11 @@ CUresult transit_map(struct heap *heap, const struct transit *transit, bool spar
  * Making host memory takes 0.2 s a GiB (facts 3). NO_MEMORY: there is no room.
  */
 enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units);
+/*
+ * Before it is needed: pin one more chunk of host memory, of a size that less lies ready of than its part of `bytes`. Takes
+ * as long as that does, 25 ms for 128 MiB. False: nothing is missing, or there is no room to spare.
+ */
+bool heap_stock(struct heap *heap, uint64_t bytes);
 /* Does what goes away go to peers, where they lend memory? It does, until the process is suspended. */
 void heap_lend(struct heap *heap, bool on);
 /* Bytes of the largest piece the heap makes at present. No lock. */

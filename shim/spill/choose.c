@@ -32,6 +32,14 @@ uint32_t choose_ahead_units(const struct engine *engine)
 	return (uint32_t)(pace_ahead(budget_of(engine)) / HEAP_UNIT);
 }
 
+uint64_t choose_stock_bytes(const struct engine *engine)
+{
+	uint64_t budget = budget_of(engine);
+
+	return engine->exact ? pace_ahead(budget)
+			     : reserve(engine) + pace_under_way(budget, heap_largest_piece(engine->heap));
+}
+
 /* ---- progress ---- */
 
 static void put_aside(struct engine *engine, uint32_t piece)

@@ -157,6 +157,8 @@ struct engine {
 	uint64_t begun;         /* ns: when it began to look; 0: not yet */
 	bool knows_most;        /* the future of most memory has been known since then */
 	uint64_t governed;      /* ns: when the governor was asked last */
+	uint64_t stocked;       /* ns: when no host memory was missing that could be pinned ahead, */
+	uint64_t stocked_at;    /* and n_submissions then */
 	bool ready;             /* tracked long enough: every submission that was not is done */
 	uint64_t n_submissions; /* heard of */
 	uint64_t named_bytes;   /* that they named, as far as is known */
@@ -326,6 +328,8 @@ void choose_progress(struct engine *engine);
 void choose_for_new(struct engine *engine);
 bool choose_may_move(const struct engine *engine);
 uint32_t choose_ahead_units(const struct engine *engine);
+/* So much host memory is to lie ready for what leaves (heap_stock). */
+uint64_t choose_stock_bytes(const struct engine *engine);
 /* The piece has begun to come in: for the statistics. ahead: before a submission wanted it. */
 void choose_count(struct engine *engine, uint32_t piece, bool ahead);
 

@@ -314,6 +314,27 @@ static bool work(struct engine *engine)
 	return any;
 }
 
+/*
+ * While there is nothing else to do host memory is pinned for what leaves next: as much as a gap moves, or as may be free
+ * and under way (128 MiB take 25 to 50 ms, for which a submission may have to wait longer; so it would if they were
+ * pinned when they are needed). Looked for so often at most.
+ */
+#define STOCK_NS 20000000
+
+static bool stock(struct engine *engine)
+{
+	uint64_t now = clock_now();
+
+	if (now - engine->stocked < STOCK_NS || engine->stocked_at == engine->n_submissions || engine->suspended ||
+	    atomic_load(&engine->dead) || capture_is_open())
+		return false;
+	if (heap_stock(engine->heap, choose_stock_bytes(engine)))
+		return true;
+	engine->stocked = now;
+	engine->stocked_at = engine->n_submissions;
+	return false;
+}
+
 static void *run(void *argument)
 {
 	struct engine *engine = argument;
@@ -338,7 +359,7 @@ static void *run(void *argument)
 		if (engine->out.n || engine->in.n || atomic_load(&engine->n_waiters) ||
 		    atomic_load(&engine->new_wanted)) {
 			nap(engine, link_nap_ns(engine, tries++), n_waiters);
-		} else {
+		} else if (!stock(engine)) {
 			nap(engine, clock_now() - last < 100000000 ? IDLE_NS : QUIET_NS, 0);
 			tries = 0;
 		}

@@ -1,0 +1,171 @@
+/*
+ * heap_stock_test.c: host memory that is pinned before something leaves for it: of which sizes, how much, and when none
+ * is. Pieces of 4 MiB, but where a test says so.
+ */
+#include "shim/heap/transit.h"
+#include "test/core/core.h"
+
+#define PIECE (4 * MIB)
+#define STOCK (16 * MIB)
+
+static struct core_heap own;
+
+static struct heap_grant get(size_t bytes, enum heap_from from)
+{
+	struct heap_grant grant;
+
+	assert_ok(heap_alloc(own.heap, bytes, CHUNK_MOVABLE, from, &grant));
+	return grant;
+}
+
+static void give(const struct heap_grant *grant)
+{
+	heap_free(own.heap, grant->block, grant->address);
+	assert_true(heap_is_valid(own.heap));
+}
+
+/* How many chunks it pins until nothing is missing. */
+static unsigned long stock(uint64_t bytes)
+{
+	unsigned long made = sim_calls("cuMemCreate");
+
+	for (unsigned i = 0; heap_stock(own.heap, bytes); i++)
+		assert_true(i < 1000);
+	assert_true(heap_is_valid(own.heap));
+	return sim_calls("cuMemCreate") - made;
+}
+
+/* Its first piece goes; false: no host memory of that size lies ready. */
+static bool leaves(const struct heap_grant *grant)
+{
+	uint32_t piece = arena_unit(heap_arena(own.heap), grant->address);
+	struct transit transit;
+
+	if (transit_begin(own.heap, piece, CHUNK_HOST, true, &transit) != SW_OK)
+		return false;
+	assert_ok(transit_unmap(&transit));
+	transit_exchange(own.heap, &transit);
+	assert_ok(transit_map(own.heap, &transit, false));
+	transit_end(own.heap, &transit);
+	return true;
+}
+
+static void what_leaves_finds_memory_of_its_size(void **state)
+{
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
+	struct heap_grant large = get(2 * PIECE, HEAP_DEVICE), small = get(PIECE / 2, HEAP_DEVICE);
+	assert_false(leaves(&large));
+	assert_false(leaves(&small));
+	assert_int_equal(stock(STOCK), 3);
+	unsigned long made = sim_calls("cuMemCreate");
+	assert_true(leaves(&small));
+	assert_true(leaves(&large));
+	assert_int_equal(sim_calls("cuMemCreate"), made);
+	give(&large);
+	give(&small);
+	core_heap_close(&own);
+}
+
+/* Of 12 pieces of 4 MiB and 4 of 2, 56 MiB, the parts of 16 MiB: 12 / 56 of it in pieces of 4 MiB, and one begun. */
+static void sizes_are_stocked_in_proportion(void **state)
+{
+	struct heap_grant grants[16];
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
+	for (unsigned i = 0; i < 16; i++)
+		grants[i] = get(i < 12 ? PIECE : PIECE / 2, HEAP_DEVICE);
+	assert_int_equal(stock(STOCK), 4 + 2);
+	assert_int_equal(heap_idle_host(own.heap), 4 * PIECE + 2 * PIECE / 2);
+	assert_int_equal(stock(STOCK), 0);
+	/* One has gone, one more is missing. */
+	assert_true(leaves(&grants[0]));
+	assert_int_equal(stock(STOCK), 1);
+	for (unsigned i = 0; i < 16; i++)
+		give(&grants[i]);
+	core_heap_close(&own);
+}
+
+static void what_cannot_leave_needs_none(void **state)
+{
+	struct heap_grant fixed;
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
+	struct heap_grant host = get(PIECE, HEAP_HOST), pinned = get(PIECE, HEAP_DEVICE);
+	assert_ok(heap_alloc(own.heap, PIECE, CHUNK_FIXED, HEAP_DEVICE, &fixed));
+	assert_true(heap_pin(own.heap, pinned.address, 1));
+	assert_int_equal(stock(STOCK), 0);
+	heap_pin_end(own.heap, pinned.address, 1, PIN_OFF);
+	assert_int_equal(stock(STOCK), 1);
+	give(&host);
+	give(&pinned);
+	give(&fixed);
+	core_heap_close(&own);
+}
+
+static void free_blocks_are_stock(void **state)
+{
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
+	struct heap_grant device = get(2 * PIECE, HEAP_DEVICE), host = get(2 * PIECE, HEAP_HOST);
+	give(&host);
+	assert_int_equal(stock(STOCK), 0);
+	give(&device);
+	core_heap_close(&own);
+}
+
+/* Room is left for the program, and peers come first. */
+static void not_where_there_is_little_room_or_none_is_needed(void **state)
+{
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 4 * STOCK, 256 * MIB);
+	struct heap_grant device = get(PIECE, HEAP_DEVICE), host = get(PIECE, HEAP_HOST);
+	assert_int_equal(stock(STOCK), 0);
+	give(&host);
+	assert_int_equal(stock(STOCK / 2), 0); /* of the free block */
+	give(&device);
+	core_heap_close(&own);
+	core_heap_open_lent(&own, 64 * MIB, 256 * MIB, 256 * MIB, 1, 32 * MIB);
+	device = get(PIECE, HEAP_DEVICE);
+	assert_int_equal(stock(STOCK), 0);
+	heap_lend(own.heap, false);
+	assert_int_equal(stock(STOCK), 1);
+	give(&device);
+	core_heap_close(&own);
+}
+
+/* The driver has none: nothing is lost. */
+static void what_cannot_be_had_is_not_stocked(void **state)
+{
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
+	struct heap_grant device = get(PIECE, HEAP_DEVICE);
+	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	assert_false(heap_stock(own.heap, STOCK));
+	assert_int_equal(heap_idle_host(own.heap), 0);
+	/* Without an alias it is as good: that is made when it is taken. */
+	sim_fail("cuMemMap", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(stock(STOCK), 1);
+	assert_false(sim_fail_pending());
+	assert_true(leaves(&device));
+	give(&device);
+	core_heap_close(&own);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(what_leaves_finds_memory_of_its_size),
+	    cmocka_unit_test(sizes_are_stocked_in_proportion),
+	    cmocka_unit_test(what_cannot_leave_needs_none),
+	    cmocka_unit_test(free_blocks_are_stock),
+	    cmocka_unit_test(not_where_there_is_little_room_or_none_is_needed),
+	    cmocka_unit_test(what_cannot_be_had_is_not_stocked),
+	};
+
+	setenv("SIM_DEVICES", "2", 1);
+	core_driver();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,115 @@
+/*
+ * Host memory is pinned while a program that has spilled goes on with what is on the device, so that it lies ready when
+ * something has to leave.
+ */
+#include "test/preload/child.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define LAST_NS  UINT64_C(20000000000)
+#define SHORT_NS 1000000
+
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+/* So much, and one piece that is begun. */
+static int pins(size_t ahead)
+{
+	driver_start(0);
+	CUdeviceptr here = child_alloc(48 * MIB), both = child_alloc(32 * MIB);
+	uint64_t until = now() + LAST_NS;
+	size_t pinned = sim_live().host_bytes;
+
+	CHECK(pinned > 0);
+	while (sim_live().host_bytes < pinned + ahead && now() < until) {
+		MUST(cu.cuMemsetD8Async(here, 1, MIB, NULL));
+		MUST(cu.cuCtxSynchronize());
+		nanosleep(&(struct timespec){.tv_nsec = SHORT_NS}, NULL);
+	}
+	CHECK(sim_live().host_bytes >= pinned + ahead);
+	CHECK(sim_live().host_bytes <= pinned + ahead + 4 * MIB);
+	MUST(cu.cuMemFree_v2(here));
+	MUST(cu.cuMemFree_v2(both));
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+/* What a gap moves, and what is free and under way (pace.c), of 64 MiB. */
+static int pins_for_a_gap(void)
+{
+	return pins(8 * MIB);
+}
+
+static int pins_for_the_link(void)
+{
+	return pins(16 * MIB);
+}
+
+static int pins_nothing(void)
+{
+	driver_start(0);
+	CUdeviceptr here = child_alloc(48 * MIB), both = child_alloc(32 * MIB);
+	size_t pinned = sim_live().host_bytes;
+
+	for (unsigned i = 0; i < 200; i++) {
+		MUST(cu.cuMemsetD8Async(here, 1, MIB, NULL));
+		MUST(cu.cuCtxSynchronize());
+		nanosleep(&(struct timespec){.tv_nsec = SHORT_NS}, NULL);
+	}
+	CHECK(sim_live().host_bytes == pinned);
+	MUST(cu.cuMemFree_v2(here));
+	MUST(cu.cuMemFree_v2(both));
+	return 0;
+}
+
+#define MACHINE "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=1GiB", "SPILLWAY_POLICY=heap"
+
+static void what_leaves_will_find_host_memory(void **state)
+{
+	(void)state;
+	assert_int_equal(
+	    child_run(((const char *const[]){
+			  MACHINE, "SPILLWAY_SET=spill.mode=exact,device.budget=64MiB,host.budget=512MiB", NULL}),
+		      pins_for_a_gap),
+	    0);
+	assert_int_equal(
+	    child_run(((const char *const[]){
+			  MACHINE, "SPILLWAY_SET=spill.mode=fast,device.budget=64MiB,host.budget=512MiB", NULL}),
+		      pins_for_the_link),
+	    0);
+}
+
+static void where_nothing_moves_or_there_is_little_none_is_pinned(void **state)
+{
+	(void)state;
+	assert_int_equal(
+	    child_run(((const char *const[]){
+			  MACHINE, "SPILLWAY_SET=spill.mode=static,device.budget=64MiB,host.budget=512MiB", NULL}),
+		      pins_nothing),
+	    0);
+	assert_int_equal(
+	    child_run(((const char *const[]){
+			  MACHINE, "SPILLWAY_SET=spill.mode=exact,device.budget=64MiB,host.budget=40MiB", NULL}),
+		      pins_nothing),
+	    0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(what_leaves_will_find_host_memory),
+	    cmocka_unit_test(where_nothing_moves_or_there_is_little_none_is_pinned),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
