@@ -8,13 +8,12 @@
 #include "shim/heap/transit.h"
 #include "shim/quota.h"
 
-#include <string.h>
-
 struct census {
 	const struct heap *heap;
 	uint32_t here[CHUNK_MOST + 1]; /* pieces on the device that may leave, by units */
 	uint64_t here_bytes;
 	uint32_t ready[CHUNK_MOST + 1]; /* chunks of host memory that nothing uses */
+	uint64_t ready_bytes;
 };
 
 static void count_here(void *argument, uint32_t piece)
@@ -30,8 +29,12 @@ static void count_here(void *argument, uint32_t piece)
 
 static void count_ready(struct census *census, const struct chunk *chunk)
 {
-	for (; chunk; chunk = chunk->next)
-		census->ready[chunk->units] += chunk->place == CHUNK_HOST && chunk->kind == CHUNK_MOVABLE;
+	for (; chunk; chunk = chunk->next) {
+		if (chunk->place != CHUNK_HOST || chunk->kind != CHUNK_MOVABLE)
+			continue;
+		census->ready[chunk->units]++;
+		census->ready_bytes += chunk_bytes(chunk->units);
+	}
 }
 
 /* Free blocks are taken down for what leaves. */
@@ -51,6 +54,9 @@ static uint64_t share_of(const struct census *census, unsigned units, uint64_t b
 	return share < census->here[units] ? share : census->here[units];
 }
 
+/* Of many sizes one of each would be much more than what leaves. */
+#define READY_TIMES 2
+
 /* The size of which most is missing; 0: of none. */
 static unsigned most_missing(const struct census *census, uint64_t bytes)
 {
@@ -61,7 +67,7 @@ static unsigned most_missing(const struct census *census, uint64_t bytes)
 		uint64_t share = census->here[units] ? share_of(census, units, bytes) : 0;
 		uint64_t missing = share > census->ready[units] ? (share - census->ready[units]) * units : 0;
 
-		if (missing > most) {
+		if (missing > most && census->ready_bytes + chunk_bytes(units) <= READY_TIMES * bytes) {
 			most = missing;
 			found = units;
 		}

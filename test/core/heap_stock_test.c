@@ -87,6 +87,22 @@ static void sizes_are_stocked_in_proportion(void **state)
 	core_heap_close(&own);
 }
 
+/* Eight sizes, 72 MiB, in pieces of up to 16: 16, 14, and the one of 2 that still fits. */
+static void many_sizes_do_not_make_it_more(void **state)
+{
+	struct heap_grant grants[8];
+
+	(void)state;
+	core_heap_open(&own, 512 * MIB, 256 * MIB, 256 * MIB);
+	for (unsigned i = 0; i < 8; i++)
+		grants[i] = get((i + 1) * 2 * MIB, HEAP_DEVICE);
+	assert_int_equal(stock(STOCK), 3);
+	assert_int_equal(heap_idle_host(own.heap), 2 * STOCK);
+	for (unsigned i = 0; i < 8; i++)
+		give(&grants[i]);
+	core_heap_close(&own);
+}
+
 static void what_cannot_leave_needs_none(void **state)
 {
 	struct heap_grant fixed;
@@ -159,6 +175,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(what_leaves_finds_memory_of_its_size),
 	    cmocka_unit_test(sizes_are_stocked_in_proportion),
+	    cmocka_unit_test(many_sizes_do_not_make_it_more),
 	    cmocka_unit_test(what_cannot_leave_needs_none),
 	    cmocka_unit_test(free_blocks_are_stock),
 	    cmocka_unit_test(not_where_there_is_little_room_or_none_is_needed),
@@ -166,6 +183,7 @@ int main(void)
 	};
 
 	setenv("SIM_DEVICES", "2", 1);
+	setenv("SIM_MEMORY", "2GiB", 1);
 	core_driver();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
