@@ -158,7 +158,8 @@ struct engine {
 	bool knows_most;        /* the future of most memory has been known since then */
 	uint64_t governed;      /* ns: when the governor was asked last */
 	uint64_t stocked;       /* ns: when no host memory was missing that could be pinned ahead, */
-	uint64_t stocked_at;    /* and what had moved until then */
+	uint64_t stocked_moved; /* what had moved until then, */
+	uint64_t stocked_heard; /* and n_submissions */
 	bool ready;             /* tracked long enough: every submission that was not is done */
 	uint64_t n_submissions; /* heard of */
 	uint64_t named_bytes;   /* that they named, as far as is known */

@@ -317,7 +317,8 @@ static bool work(struct engine *engine)
 /*
  * While there is nothing else to do host memory is pinned for what leaves next: as much as a gap moves, or as may be free
  * and under way (128 MiB take 25 to 50 ms, for which a submission may have to wait longer; so it would if they were
- * pinned when they are needed). What is missing changes where something moves, or, looked for more rarely, is allocated.
+ * pinned when they are needed). What is missing changes where something moves, or, looked for more rarely, is allocated; where
+ * nothing is submitted nothing will leave.
  */
 #define STOCK_NS      20000000
 #define STOCK_REST_NS 1000000000
@@ -326,13 +327,15 @@ static bool stock(struct engine *engine)
 {
 	uint64_t now = clock_now(), moved = engine->moved_in + engine->moved_out;
 
-	if (now - engine->stocked < (moved == engine->stocked_at ? STOCK_REST_NS : STOCK_NS) || engine->suspended ||
-	    atomic_load(&engine->dead) || capture_is_open())
+	if (now - engine->stocked < (moved == engine->stocked_moved ? STOCK_REST_NS : STOCK_NS) ||
+	    engine->n_submissions == engine->stocked_heard || engine->suspended || atomic_load(&engine->dead) ||
+	    capture_is_open())
 		return false;
 	if (heap_stock(engine->heap, choose_stock_bytes(engine)))
 		return true;
 	engine->stocked = now;
-	engine->stocked_at = moved;
+	engine->stocked_moved = moved;
+	engine->stocked_heard = engine->n_submissions;
 	return false;
 }
 
