@@ -11,7 +11,7 @@
 
 #define FIRST_ENTRIES 2048u
 #define FIRST_SLOTS   16384u
-#define MOST_SLOTS    (1u << 20)
+#define MOST_SLOTS    (1u << 21)
 #define MOST_NAMED    16384u
 #define BUCKETS       (1u << 15)
 #define GRAM_FACTOR   UINT64_C(0x9e3779b97f4a7c15)

@@ -305,7 +305,7 @@ static void the_record_is_right_while_it_forgets(void **state)
 	(void)state;
 	struct seed seed = seed_start(__func__);
 	struct predict *predict = predict_new();
-	enum { N = 150000, PIECES = 3000 };
+	enum { N = 600000, PIECES = 3000 };
 	uint32_t(*record)[4] = calloc(N + 1, sizeof(*record));
 	uint64_t from, to;
 
@@ -331,6 +331,26 @@ static void the_record_is_right_while_it_forgets(void **state)
 		assert_true(again == (expected > N ? PREDICT_NONE : expected));
 	}
 	free(record);
+	predict_free(predict);
+}
+
+static void what_was_done_200000_submissions_ago_is_known(void **state)
+{
+	(void)state;
+	struct seed seed = seed_start(__func__);
+	struct predict *predict = predict_new();
+	enum { PART = 2000, OTHERS = 200000 };
+
+	for (unsigned i = 0; i < PART + OTHERS + PART; i++) {
+		unsigned at = i < PART ? i : i - OTHERS;
+		bool other = i >= PART && i < PART + OTHERS;
+		uint32_t pieces[2] = {at / 2, at / 2 + 1};
+
+		if (other)
+			pieces[0] = pieces[1] = (uint32_t)(5000 + seed_below(&seed, 3000));
+		predict_note(predict, other ? 100 + seed_below(&seed, 50) : at % 50, pieces, 2);
+	}
+	assert_int_equal(predict_at(predict), PART);
 	predict_free(predict);
 }
 
@@ -388,6 +408,7 @@ int main(void)
 	    cmocka_unit_test(few_pieces_in_any_order_are_not_foretold),
 	    cmocka_unit_test(pieces_in_another_order_are_the_same),
 	    cmocka_unit_test(the_record_is_right_while_it_forgets),
+	    cmocka_unit_test(what_was_done_200000_submissions_ago_is_known),
 	    cmocka_unit_test(huge_submissions_shorten_the_record),
 	    cmocka_unit_test(without_memory_it_only_knows_less),
 	};
