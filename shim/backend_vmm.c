@@ -51,7 +51,7 @@ static enum sw_status alloc_with_frees(struct heap *heap, const struct device *o
 		return status;
 	/* Asked before trying: what is in hand now may be free a moment after the try has failed. */
 	for (unsigned i = 0;; i++) {
-		bool in_hand = heap_has_given(heap);
+		bool in_hand = heap_has_given(heap) || heap_is_stocking(heap);
 
 		status = heap_alloc(heap, bytes, kind, from, ret_grant);
 		if (status != SW_NO_MEMORY)

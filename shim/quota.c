@@ -401,11 +401,16 @@ void quota_spare_sub(uint64_t bytes)
 		take_from(&mine()->spare, bytes);
 }
 
+bool quota_is_asked(void)
+{
+	return is_seated() && atomic_load_explicit(&seat.page->asked_until, memory_order_relaxed) >= clock_now();
+}
+
 uint64_t quota_owed(void)
 {
 	struct view view;
 
-	if (!is_seated() || atomic_load_explicit(&seat.page->asked_until, memory_order_relaxed) < clock_now())
+	if (!quota_is_asked())
 		return 0;
 	uint64_t spare = atomic_load(&mine()->spare);
 	if (!spare || !look(&view))

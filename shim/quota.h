@@ -63,6 +63,8 @@ void quota_spare_add(uint64_t bytes);
 void quota_spare_sub(uint64_t bytes);
 /* How much of the spare ought to go back because others are short. 0 is cheap. */
 uint64_t quota_owed(void);
+/* Has any of them been refused lately (2 s)? */
+bool quota_is_asked(void);
 /* So much went back for that. */
 void quota_returned(uint64_t bytes);
 

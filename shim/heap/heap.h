@@ -161,6 +161,8 @@ bool heap_has_host(const struct heap *heap);
 
 /* Are there freed blocks whose memory is still on its way between device and host? It will be free in a moment. */
 bool heap_has_given(const struct heap *heap);
+/* Is host memory being pinned ahead of need (heap_stock), charged and not yet free? No lock. */
+bool heap_is_stocking(const struct heap *heap);
 
 bool heap_contains(const struct heap *heap, CUdeviceptr address);
 /* The start of the block in use at this address. No lock: a block being freed at the same time may or may not show. */

@@ -10,7 +10,8 @@ struct heap {
 	struct lock lock;
 	struct block_store store;
 	struct small small;
-	_Atomic bool no_peers; /* what goes away goes to the host (heap_lend) */
+	_Atomic bool no_peers;    /* what goes away goes to the host (heap_lend) */
+	_Atomic bool is_stocking; /* stock.c */
 	uint64_t keep[CHUNK_PLACES];
 	/* keep.c */
 	bool at_once[CHUNK_PLACES];          /* what was in use lately does not stay */

@@ -60,6 +60,9 @@ static uint64_t share_of(const struct census *census, unsigned units, uint64_t b
 /* The size of which most is missing; 0: of none. */
 static unsigned most_missing(const struct census *census, uint64_t bytes)
 {
+	/* What is beyond that goes back when nobody has needed it (keep.c). */
+	uint64_t keep = census->heap->keep[CHUNK_HOST], twice = READY_TIMES * bytes,
+		 limit = twice < keep ? twice : keep;
 	uint64_t most = 0;
 	unsigned found = 0;
 
@@ -67,7 +70,7 @@ static unsigned most_missing(const struct census *census, uint64_t bytes)
 		uint64_t share = census->here[units] ? share_of(census, units, bytes) : 0;
 		uint64_t missing = share > census->ready[units] ? (share - census->ready[units]) * units : 0;
 
-		if (missing > most && census->ready_bytes + chunk_bytes(units) <= READY_TIMES * bytes) {
+		if (missing > most && census->ready_bytes + chunk_bytes(units) <= limit) {
 			most = missing;
 			found = units;
 		}
@@ -84,30 +87,42 @@ static bool is_wanted(const struct heap *heap, uint64_t bytes)
 
 	if (!heap->no_peers && store->usable[CHUNK_PEER] && chunk_left(store, CHUNK_PEER) >= bytes)
 		return false;
-	return chunk_left(store, CHUNK_HOST) / ROOM_TIMES >= bytes && quota_owed() == 0;
+	return chunk_left(store, CHUNK_HOST) / ROOM_TIMES >= bytes && !quota_is_asked();
 }
 
-bool heap_stock(struct heap *heap, uint64_t bytes)
+bool heap_is_stocking(const struct heap *heap)
+{
+	return atomic_load(&heap->is_stocking);
+}
+
+enum sw_status heap_stock(struct heap *heap, uint64_t bytes)
 {
 	struct chunk_store *store = &heap->store.chunks;
 	struct census census = {.heap = heap};
 	struct chunk *chunk;
 
-	if (!is_wanted(heap, bytes))
-		return false;
+	if (!bytes || !is_wanted(heap, bytes))
+		return SW_INVALID;
 	heap_pieces(heap, count_here, &census);
 	heap_enter(heap);
 	count_free(&census, &heap->store);
 	heap_leave(heap);
 	unsigned units = census.here_bytes ? most_missing(&census, bytes) : 0;
+	if (!units)
+		return SW_INVALID;
 	/* No lock is held: pinning takes long. */
-	if (!units || chunk_make(store, CHUNK_MOVABLE, CHUNK_HOST, units, &chunk) != SW_OK)
-		return false;
+	atomic_store(&heap->is_stocking, true);
+	enum sw_status status = chunk_make(store, CHUNK_MOVABLE, CHUNK_HOST, units, &chunk);
+	if (status != SW_OK) {
+		atomic_store(&heap->is_stocking, false);
+		return status;
+	}
 	heap_enter(heap);
 	chunk_join(store, chunk);
 	/* Without one now it gets it when it is taken. */
 	chunk_give_alias(store, chunk);
 	chunk_put(store, chunk);
 	heap_leave(heap);
-	return true;
+	atomic_store(&heap->is_stocking, false);
+	return SW_OK;
 }

@@ -69,10 +69,11 @@ CUresult transit_map(struct heap *heap, const struct transit *transit, bool spar
 enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units);
 /*
  * Before it is needed: pin one more chunk of host memory, of a size that less lies ready of than its part of `bytes`, as
- * long as no more than twice that lies ready in all. Takes as long as pinning does, 25 to 50 ms for 128 MiB. False:
- * nothing is missing, or there is no room to spare.
+ * long as no more than twice that, and no more than is kept, lies ready in all. Takes as long as pinning does, 25 to 50 ms
+ * for 128 MiB. INVALID: nothing is missing, or there is no room to spare, or other processes are short; else the driver
+ * has none.
  */
-bool heap_stock(struct heap *heap, uint64_t bytes);
+enum sw_status heap_stock(struct heap *heap, uint64_t bytes);
 /* Does what goes away go to peers, where they lend memory? It does, until the process is suspended. */
 void heap_lend(struct heap *heap, bool on);
 /* Bytes of the largest piece the heap makes at present. No lock. */

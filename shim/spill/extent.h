@@ -32,7 +32,7 @@ void extent_note(struct extents *extents, uint32_t block, uint64_t block_bytes, 
 #define EXTENT_VIEW ((uint64_t)1 << 20)
 uint64_t extent_end(struct extents *extents, uint32_t block, uint64_t offset);
 /*
- * A submission has named something, and the program repeats itself after so many of those (plan_period(); 0: not known).
+ * A submission has named something, and the program repeats itself after so many of those (plan_span(); 0: not known).
  * After each period, EXTENT_AGE submissions at least, a new age begins: starts that were not seen in the one that ends,
  * nor since, are forgotten. Starts in use live on. Where no period is known an age is longer than most periods are: too
  * early forgotten, a start makes what lies before it reach too far.

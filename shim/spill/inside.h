@@ -157,6 +157,7 @@ struct engine {
 	uint64_t begun;         /* ns: when it began to look; 0: not yet */
 	bool knows_most;        /* the future of most memory has been known since then */
 	uint64_t governed;      /* ns: when the governor was asked last */
+	uint64_t stock_after;   /* ns: nothing is pinned ahead before */
 	uint64_t stocked;       /* ns: when no host memory was missing that could be pinned ahead, */
 	uint64_t stocked_moved; /* what had moved until then, */
 	uint64_t stocked_heard; /* and n_submissions */

@@ -207,7 +207,7 @@ bool listen_read(struct engine *engine)
 		if (n_pieces) {
 			plan_note(engine->plan, function, engine->pieces, n_pieces);
 			if (engine->extents)
-				extent_submitted(engine->extents, plan_period(engine->plan));
+				extent_submitted(engine->extents, plan_span(engine->plan));
 		}
 		if (trace_is_on())
 			look_for_step(engine);

@@ -245,7 +245,7 @@ static void govern(struct engine *engine)
 	/* Both are told all the time; who decides depends on whether the future is known. */
 	bool by_rate = governor_moves(&engine->governor, now, engine->done, engine->moved_in + engine->moved_out,
 				      plan_knows(engine->plan));
-	uint64_t period = plan_knows(engine->plan) ? plan_period(engine->plan) : 0;
+	uint64_t period = plan_span(engine->plan);
 	engine->governor_allows =
 	    period ? trial_moves(&engine->trial, now, engine->done, period, least_ns_still(engine)) : by_rate;
 	if (allowed != engine->governor_allows)
@@ -316,23 +316,28 @@ static bool work(struct engine *engine)
 
 /*
  * While there is nothing else to do host memory is pinned for what leaves next: as much as a gap moves, or as may be free
- * and under way (128 MiB take 25 to 50 ms, for which a submission may have to wait longer; so it would if they were
- * pinned when they are needed). What is missing changes where something moves, or, looked for more rarely, is allocated; where
- * nothing is submitted nothing will leave.
+ * and under way, but no more than may come in for it (128 MiB take 25 to 50 ms, for which a submission may have to wait
+ * longer; so it would if they were pinned when they are needed). What is missing changes where something moves, or,
+ * looked for more rarely, is allocated; where nothing is submitted nothing will leave. The driver that has refused is
+ * left alone for longer.
  */
-#define STOCK_NS      20000000
-#define STOCK_REST_NS 1000000000
+#define STOCK_NS         20000000
+#define STOCK_REST_NS    1000000000
+#define STOCK_REFUSED_NS 10000000000
 
 static bool stock(struct engine *engine)
 {
 	uint64_t now = clock_now(), moved = engine->moved_in + engine->moved_out;
+	uint64_t most = choose_stock_bytes(engine), away = plan_units(engine->plan, PLAN_HOST) * HEAP_UNIT;
 
-	if (now - engine->stocked < (moved == engine->stocked_moved ? STOCK_REST_NS : STOCK_NS) ||
+	if (now < engine->stock_after || (moved == engine->stocked_moved && now - engine->stocked < STOCK_REST_NS) ||
 	    engine->n_submissions == engine->stocked_heard || engine->suspended || atomic_load(&engine->dead) ||
 	    capture_is_open())
 		return false;
-	if (heap_stock(engine->heap, choose_stock_bytes(engine)))
+	enum sw_status status = heap_stock(engine->heap, most < away ? most : away);
+	if (status == SW_OK)
 		return true;
+	engine->stock_after = now + (status == SW_INVALID ? STOCK_NS : STOCK_REFUSED_NS);
 	engine->stocked = now;
 	engine->stocked_moved = moved;
 	engine->stocked_heard = engine->n_submissions;

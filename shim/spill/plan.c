@@ -363,6 +363,13 @@ uint64_t plan_period(const struct plan *plan)
 	return plan_knows(plan) ? plan->pieces.now - plan->at : 0;
 }
 
+uint64_t plan_span(const struct plan *plan)
+{
+	uint64_t period = plan_period(plan);
+
+	return period < PLAN_SPAN_MOST ? period : PLAN_SPAN_MOST;
+}
+
 uint64_t plan_next_use(struct plan *plan, uint32_t id)
 {
 	struct piece *piece = pieces_find(&plan->pieces, id);

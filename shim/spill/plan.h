@@ -59,6 +59,12 @@ uint64_t plan_now(const struct plan *plan);
 bool plan_knows(const struct plan *plan);
 /* How many submissions ago the program stood where it stands now; 0: the future is not known. */
 uint64_t plan_period(const struct plan *plan);
+/*
+ * The same, this at most: what is measured and kept by periods should not take longer where steps differ, and the like of
+ * one is far back.
+ */
+#define PLAN_SPAN_MOST 65536
+uint64_t plan_span(const struct plan *plan);
 /* The submission that is expected to use the piece next, > plan_now(); PLAN_NEVER: none within what is foreseen. */
 uint64_t plan_next_use(struct plan *plan, uint32_t piece);
 

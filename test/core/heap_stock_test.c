@@ -29,7 +29,7 @@ static unsigned long stock(uint64_t bytes)
 {
 	unsigned long made = sim_calls("cuMemCreate");
 
-	for (unsigned i = 0; heap_stock(own.heap, bytes); i++)
+	for (unsigned i = 0; heap_stock(own.heap, bytes) == SW_OK; i++)
 		assert_true(i < 1000);
 	assert_true(heap_is_valid(own.heap));
 	return sim_calls("cuMemCreate") - made;
@@ -103,6 +103,22 @@ static void many_sizes_do_not_make_it_more(void **state)
 	core_heap_close(&own);
 }
 
+/* What is kept for good is 8 MiB. */
+static void no_more_is_pinned_than_is_kept(void **state)
+{
+	struct heap_grant grants[4];
+
+	(void)state;
+	core_heap_open(&own, 64 * MIB, 256 * MIB, 2 * PIECE);
+	for (unsigned i = 0; i < 4; i++)
+		grants[i] = get(PIECE, HEAP_DEVICE);
+	assert_int_equal(stock(STOCK), 2);
+	assert_int_equal(stock(0), 0);
+	for (unsigned i = 0; i < 4; i++)
+		give(&grants[i]);
+	core_heap_close(&own);
+}
+
 static void what_cannot_leave_needs_none(void **state)
 {
 	struct heap_grant fixed;
@@ -159,7 +175,8 @@ static void what_cannot_be_had_is_not_stocked(void **state)
 	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
 	struct heap_grant device = get(PIECE, HEAP_DEVICE);
 	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
-	assert_false(heap_stock(own.heap, STOCK));
+	assert_int_equal(heap_stock(own.heap, STOCK), SW_NO_MEMORY);
+	assert_false(heap_is_stocking(own.heap));
 	assert_int_equal(heap_idle_host(own.heap), 0);
 	/* Without an alias it is as good: that is made when it is taken. */
 	sim_fail("cuMemMap", 1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -176,6 +193,7 @@ int main(void)
 	    cmocka_unit_test(what_leaves_finds_memory_of_its_size),
 	    cmocka_unit_test(sizes_are_stocked_in_proportion),
 	    cmocka_unit_test(many_sizes_do_not_make_it_more),
+	    cmocka_unit_test(no_more_is_pinned_than_is_kept),
 	    cmocka_unit_test(what_cannot_leave_needs_none),
 	    cmocka_unit_test(free_blocks_are_stock),
 	    cmocka_unit_test(not_where_there_is_little_room_or_none_is_needed),

@@ -300,6 +300,24 @@ static void to_peers_the_size_counts_for_more(void **state)
 	}
 }
 
+/* What comes again after 80,000 submissions is known, and nothing is measured for as long as that. */
+static void a_span_is_a_period_that_is_not_too_long(void **state)
+{
+	(void)state;
+	enum { LONG = 80000 };
+	struct plan *plan = stepping(3, PLAN_DEVICE);
+
+	assert_int_equal(plan_span(plan), plan_period(plan));
+	plan_free(plan);
+	plan = plan_new(PLAN_BESIDE_KERNELS);
+	assert_int_equal(plan_span(plan), 0);
+	for (uint32_t i = 0; i < LONG + 2000; i++)
+		plan_note(plan, i % LONG, (uint32_t[]){i % LONG}, 1);
+	assert_int_equal(plan_period(plan), LONG);
+	assert_int_equal(plan_span(plan), PLAN_SPAN_MOST);
+	plan_free(plan);
+}
+
 static void without_a_future_the_longest_unused_goes(void **state)
 {
 	(void)state;
@@ -545,6 +563,7 @@ int main(void)
 	    cmocka_unit_test(a_piece_of_the_wanted_size_is_preferred),
 	    cmocka_unit_test(in_gaps_the_size_counts_for_less),
 	    cmocka_unit_test(to_peers_the_size_counts_for_more),
+	    cmocka_unit_test(a_span_is_a_period_that_is_not_too_long),
 	    cmocka_unit_test(without_a_future_the_longest_unused_goes),
 	    cmocka_unit_test(what_names_more_than_fits_does_not_wait_for_itself),
 	    cmocka_unit_test(a_piece_that_is_gone_is_forgotten_until_it_comes_back),
