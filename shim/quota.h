@@ -61,10 +61,10 @@ uint64_t quota_refusals(void);
 /* Bytes of what was taken became free, kept for the next use; or are used again, or given. */
 void quota_spare_add(uint64_t bytes);
 void quota_spare_sub(uint64_t bytes);
+/* Has any of the ranks been refused lately (2 s)? */
+bool quota_is_asked(void);
 /* How much of the spare ought to go back because others are short. 0 is cheap. */
 uint64_t quota_owed(void);
-/* Has any of them been refused lately (2 s)? */
-bool quota_is_asked(void);
 /* So much went back for that. */
 void quota_returned(uint64_t bytes);
 

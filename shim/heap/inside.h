@@ -32,6 +32,8 @@ void heap_trim_to_keep(struct heap *heap);
 void keep_init(struct heap *heap, const struct heap_config *config);
 /* Something may have come into use, or become idle. */
 void keep_note(struct heap *heap);
+/* Do peers lend so much more, for what goes away? (heap_lend) */
+bool heap_peer_has(const struct heap *heap, uint64_t bytes);
 /* The block in use at an address, or NULL. */
 struct block *heap_block_at(const struct arena *arena, CUdeviceptr address);
 /* An allocation ends, and with it the pins the program has made on it. */

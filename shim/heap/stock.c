@@ -83,11 +83,8 @@ static unsigned most_missing(const struct census *census, uint64_t bytes)
 
 static bool is_wanted(const struct heap *heap, uint64_t bytes)
 {
-	const struct chunk_store *store = &heap->store.chunks;
-
-	if (!heap->no_peers && store->usable[CHUNK_PEER] && chunk_left(store, CHUNK_PEER) >= bytes)
-		return false;
-	return chunk_left(store, CHUNK_HOST) / ROOM_TIMES >= bytes && !quota_is_asked();
+	return !heap_peer_has(heap, bytes) && chunk_left(&heap->store.chunks, CHUNK_HOST) / ROOM_TIMES >= bytes &&
+	       !quota_is_asked();
 }
 
 bool heap_is_stocking(const struct heap *heap)

@@ -56,15 +56,20 @@ static struct chunk *warm_at(struct chunk_store *store, enum chunk_place place, 
 	return chunk;
 }
 
+bool heap_peer_has(const struct heap *heap, uint64_t bytes)
+{
+	const struct chunk_store *store = &heap->store.chunks;
+
+	return !heap->no_peers && store->usable[CHUNK_PEER] && chunk_left(store, CHUNK_PEER) >= bytes;
+}
+
 /*
  * Where there is nothing warm on a peer that lends more, nothing is found, so that heap_make_spare() is asked: what the
  * peer has comes before what the host has warm.
  */
 static bool peer_has_more(const struct heap *heap, unsigned units)
 {
-	const struct chunk_store *store = &heap->store.chunks;
-
-	return !heap->no_peers && store->usable[CHUNK_PEER] && chunk_left(store, CHUNK_PEER) >= chunk_bytes(units);
+	return heap_peer_has(heap, chunk_bytes(units));
 }
 
 static struct chunk *find_spare(struct heap *heap, enum chunk_place to, unsigned units, bool in_place)

@@ -18,9 +18,9 @@
  * is 0.11 ms, 50.2 and 46.8 (test/bench/mapping.c). What takes longer, mapping host memory, is mostly done in gaps, where
  * the mover has so much to map that copies would stand still for a fifth of the time; there each part is followed by a
  * copy of some bytes within the device, onto themselves, which is done by another engine: a mapping has its turn
- * meanwhile, and the link loses 17 us (all: H200, driver 580). Copies to a peer, both ways, and all
- * changes of mappings share one engine (two H200, 180 GB/s each way over NVLink), which takes a part of four times as many
- * bytes in the time; with parts of 16 MiB a step of a GPT took 158 ms, with 64 106.
+ * meanwhile, and the link loses 17 us (all: H200, driver 580). Copies to a peer, both ways, and all changes of mappings
+ * share one engine (two H200, 180 GB/s each way over NVLink), which takes a part of four times as many bytes in the time;
+ * with parts of 16 MiB a step of a GPT took 158 ms, with 64 106.
  */
 #define PART         ((uint64_t)16 << 20)
 #define PART_PEER    ((uint64_t)64 << 20)
