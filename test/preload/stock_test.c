@@ -13,15 +13,15 @@
 
 /* Of two blocks of 48 and 32 MiB, with a budget of 64 MiB. */
 #define SPILLED  (16 * MIB)
-#define LAST_NS  UINT64_C(20000000000)
 #define SHORT_NS 1000000
+#define PATIENCE 20000 /* times that */
 
-static uint64_t now(void)
+/* The program goes on for a moment with what is on the device. */
+static void go_on(CUdeviceptr here)
 {
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+	MUST(cu.cuMemsetD8Async(here, 1, MIB, NULL));
+	MUST(cu.cuCtxSynchronize());
+	nanosleep(&(struct timespec){.tv_nsec = SHORT_NS}, NULL);
 }
 
 /* So much, and one piece that is begun. */
@@ -29,13 +29,9 @@ static int pins(size_t ahead)
 {
 	driver_start(0);
 	CUdeviceptr here = child_alloc(48 * MIB), both = child_alloc(32 * MIB);
-	uint64_t until = now() + LAST_NS;
 
-	while (sim_live().host_bytes < SPILLED + ahead && now() < until) {
-		MUST(cu.cuMemsetD8Async(here, 1, MIB, NULL));
-		MUST(cu.cuCtxSynchronize());
-		nanosleep(&(struct timespec){.tv_nsec = SHORT_NS}, NULL);
-	}
+	for (unsigned i = 0; sim_live().host_bytes < SPILLED + ahead && i < PATIENCE; i++)
+		go_on(here);
 	CHECK(sim_live().host_bytes >= SPILLED + ahead);
 	CHECK(sim_live().host_bytes <= SPILLED + ahead + 4 * MIB);
 	MUST(cu.cuMemFree_v2(here));
@@ -60,47 +56,36 @@ static int pins_nothing(void)
 	driver_start(0);
 	CUdeviceptr here = child_alloc(48 * MIB), both = child_alloc(32 * MIB);
 
-	for (unsigned i = 0; i < 200; i++) {
-		MUST(cu.cuMemsetD8Async(here, 1, MIB, NULL));
-		MUST(cu.cuCtxSynchronize());
-		nanosleep(&(struct timespec){.tv_nsec = SHORT_NS}, NULL);
-	}
+	for (unsigned i = 0; i < 200; i++)
+		go_on(here);
 	CHECK(sim_live().host_bytes == SPILLED);
 	MUST(cu.cuMemFree_v2(here));
 	MUST(cu.cuMemFree_v2(both));
 	return 0;
 }
 
-#define MACHINE "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=1GiB", "SPILLWAY_POLICY=heap"
+static int with(const char *settings, int (*run)(void))
+{
+	return child_run(((const char *const[]){"SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=1GiB", "SPILLWAY_POLICY=heap",
+						settings, NULL}),
+			 run);
+}
 
 static void what_leaves_will_find_host_memory(void **state)
 {
 	(void)state;
-	assert_int_equal(
-	    child_run(((const char *const[]){
-			  MACHINE, "SPILLWAY_SET=spill.mode=exact,device.budget=64MiB,host.budget=512MiB", NULL}),
-		      pins_for_a_gap),
-	    0);
-	assert_int_equal(
-	    child_run(((const char *const[]){
-			  MACHINE, "SPILLWAY_SET=spill.mode=fast,device.budget=64MiB,host.budget=512MiB", NULL}),
-		      pins_for_the_link),
-	    0);
+	assert_int_equal(with("SPILLWAY_SET=spill.mode=exact,device.budget=64MiB,host.budget=512MiB", pins_for_a_gap),
+			 0);
+	assert_int_equal(with("SPILLWAY_SET=spill.mode=fast,device.budget=64MiB,host.budget=512MiB", pins_for_the_link),
+			 0);
 }
 
 static void where_nothing_moves_or_there_is_little_none_is_pinned(void **state)
 {
 	(void)state;
-	assert_int_equal(
-	    child_run(((const char *const[]){
-			  MACHINE, "SPILLWAY_SET=spill.mode=static,device.budget=64MiB,host.budget=512MiB", NULL}),
-		      pins_nothing),
-	    0);
-	assert_int_equal(
-	    child_run(((const char *const[]){
-			  MACHINE, "SPILLWAY_SET=spill.mode=exact,device.budget=64MiB,host.budget=40MiB", NULL}),
-		      pins_nothing),
-	    0);
+	assert_int_equal(with("SPILLWAY_SET=spill.mode=static,device.budget=64MiB,host.budget=512MiB", pins_nothing),
+			 0);
+	assert_int_equal(with("SPILLWAY_SET=spill.mode=exact,device.budget=64MiB,host.budget=40MiB", pins_nothing), 0);
 }
 
 int main(void)
