@@ -243,7 +243,7 @@ static bool enter_stream(const struct async_request *request, CUcontext *ret_con
 	if ((request->per_thread ? REAL(cuStreamGetCtx_ptsz) : REAL(cuStreamGetCtx))(request->stream, ret_context) !=
 	    CUDA_SUCCESS)
 		return false;
-	return *ret_context == context_current() || context_enter(*ret_context, ret_pushed);
+	return *ret_context == context_current() || context_enter(*ret_context, ret_pushed) == CUDA_SUCCESS;
 }
 
 bool async_alloc(struct async_request *request, CUdeviceptr *ret_address, CUresult *ret_result)

@@ -177,11 +177,12 @@ static void system_release(struct ledger_row *row)
 		return;
 	}
 	if (ends) {
-		bool pushed, inside = context_enter(row->context, &pushed);
+		bool pushed;
+		CUresult entered = context_enter(row->context, &pushed);
 
-		gone = REAL(cuMemHostUnregister)((void *)(uintptr_t)row->key) == CUDA_SUCCESS || !inside;
-		if (inside)
-			context_leave(pushed);
+		gone =
+		    REAL(cuMemHostUnregister)((void *)(uintptr_t)row->key) == CUDA_SUCCESS || context_is_gone(entered);
+		context_leave(pushed);
 		capture_resume();
 	}
 	if (gone)

@@ -80,15 +80,20 @@ CUcontext context_of_stream(CUstream stream, bool per_thread)
 	return result == CUDA_SUCCESS && context ? context : context_current();
 }
 
-bool context_enter(CUcontext context, bool *ret_pushed)
+CUresult context_enter(CUcontext context, bool *ret_pushed)
 {
 	*ret_pushed = false;
 	if (!context || context_current() == context)
-		return true;
-	if (REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
-		return false;
-	*ret_pushed = true;
-	return true;
+		return CUDA_SUCCESS;
+	CUresult result = REAL(cuCtxPushCurrent_v2)(context);
+	*ret_pushed = result == CUDA_SUCCESS;
+	return result;
+}
+
+bool context_is_gone(CUresult error)
+{
+	return error == CUDA_ERROR_INVALID_CONTEXT || error == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+	       error == CUDA_ERROR_DEINITIALIZED;
 }
 
 void context_leave(bool pushed)
@@ -149,9 +154,10 @@ CUresult context_wait_idle(CUcontext context)
 {
 	bool pushed;
 
-	if (!context_enter(context, &pushed))
-		return CUDA_SUCCESS;
-	CUresult result = REAL(cuCtxSynchronize)();
+	CUresult result = context_enter(context, &pushed);
+	if (result != CUDA_SUCCESS)
+		return context_is_gone(result) ? CUDA_SUCCESS : result;
+	result = REAL(cuCtxSynchronize)();
 	context_leave(pushed);
 	return result;
 }
@@ -161,8 +167,9 @@ CUevent context_record(CUcontext context, bool *ret_gone)
 	CUevent event = NULL;
 	bool pushed;
 
-	*ret_gone = !context_enter(context, &pushed);
-	if (*ret_gone)
+	CUresult result = context_enter(context, &pushed);
+	*ret_gone = context_is_gone(result);
+	if (result != CUDA_SUCCESS)
 		return NULL;
 	if (!context || !real_has(HOOK_cuCtxRecordEvent)) {
 		context_leave(pushed);
@@ -186,8 +193,8 @@ CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_ev
 	CUresult result = (per_thread ? REAL(cuStreamGetCtx_ptsz) : REAL(cuStreamGetCtx))(stream, &context);
 
 	/* An event must be of the stream's own context, which need not be the current one. */
-	if (result == CUDA_SUCCESS && !context_enter(context, &pushed))
-		result = CUDA_ERROR_INVALID_CONTEXT;
+	if (result == CUDA_SUCCESS)
+		result = context_enter(context, &pushed);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = context_event_take(context, &event);
@@ -272,7 +279,7 @@ bool context_device(CUcontext context, CUdevice *ret_device)
 			*ret_device = all[i].device;
 	}
 	pthread_mutex_unlock(&all_lock);
-	if (found || !context || !context_enter(context, &pushed))
+	if (found || !context || context_enter(context, &pushed) != CUDA_SUCCESS)
 		return found;
 	found = REAL(cuCtxGetDevice)(ret_device) == CUDA_SUCCESS;
 	context_leave(pushed);

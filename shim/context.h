@@ -58,11 +58,15 @@ void context_idle_forget(struct context_idle *idle);
 CUresult context_event_take(CUcontext context, CUevent *ret_event);
 void context_event_give(CUcontext context, CUevent event);
 
-/* Make it current until context_leave(); NULL means the current one. False: it cannot be entered, it is gone. */
-bool context_enter(CUcontext context, bool *ret_pushed);
+/*
+ * Make it current until context_leave(); NULL means the current one. The driver's error where that fails. Only some errors
+ * say that the context is gone (context_is_gone); after another one its work may still be running.
+ */
+CUresult context_enter(CUcontext context, bool *ret_pushed);
+bool context_is_gone(CUresult error);
 void context_leave(bool pushed);
 
-/* Wait until all work of the context is done. One that cannot be entered any more has none left. */
+/* Wait until all work of the context is done. One that is gone has none left. */
 CUresult context_wait_idle(CUcontext context);
 
 /*

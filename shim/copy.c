@@ -179,8 +179,9 @@ static CUresult go_away_now(const struct job *job, CUcontext away)
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!context_enter(away, &pushed))
-		return CUDA_ERROR_INVALID_CONTEXT;
+	result = context_enter(away, &pushed);
+	if (result != CUDA_SUCCESS)
+		return result;
 	result = go_here(job, NULL);
 	if (result == CUDA_SUCCESS)
 		result = wait_for_default(job);
@@ -227,11 +228,10 @@ static CUresult go_away(const struct job *job, CUcontext away)
 	CUresult result = context_record_stream(job->stream, job->per_thread, &before, &context);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (context_enter(away, &pushed)) {
+	result = context_enter(away, &pushed);
+	if (result == CUDA_SUCCESS) {
 		result = go_aside(job, before);
 		context_leave(pushed);
-	} else {
-		result = CUDA_ERROR_INVALID_CONTEXT;
 	}
 	context_event_give(context, before);
 	return result;

@@ -39,7 +39,7 @@ static void *allocate(size_t bytes, int device)
 	CUdeviceptr address = 0;
 	bool pushed;
 
-	if (!bytes || !context || !context_enter(context, &pushed))
+	if (!bytes || !context || context_enter(context, &pushed) != CUDA_SUCCESS)
 		return NULL;
 	if (cuMemAlloc_v2(&address, bytes) != CUDA_SUCCESS)
 		address = 0;
@@ -75,7 +75,7 @@ static void give_back(void *address, int device)
 
 	if (!address || put_off((CUdeviceptr)(uintptr_t)address))
 		return;
-	if (context && context_enter(context, &pushed)) {
+	if (context && context_enter(context, &pushed) == CUDA_SUCCESS) {
 		cuMemFree_v2((CUdeviceptr)(uintptr_t)address);
 		context_leave(pushed);
 	}

@@ -83,10 +83,11 @@ DESTROY_STREAM(cuStreamDestroy_v2)
 /* A detach ends a context only if it was the last: then it cannot be entered any more. */
 static bool is_gone(CUcontext context)
 {
-	bool pushed, there = context_enter(context, &pushed);
+	bool pushed;
+	CUresult result = context_enter(context, &pushed);
 
 	context_leave(pushed);
-	return !there;
+	return context_is_gone(result);
 }
 
 /* What is known of things that ended with the context. */
@@ -159,7 +160,7 @@ HOOK_EXPORT CUresult CUDAAPI cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx h
 		bool pushed;
 
 		context_green(hCtx, *pContext);
-		if (context_enter(*pContext, &pushed) && REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
+		if (context_enter(*pContext, &pushed) == CUDA_SUCCESS && REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
 			context_known(*pContext, device);
 		context_leave(pushed);
 	}

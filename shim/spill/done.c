@@ -195,7 +195,7 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 	pthread_mutex_unlock(&tracker->lock);
 	if (capture_pause()) {
 		result = CUDA_SUCCESS;
-		if (!event && context_enter(context, &pushed)) {
+		if (!event && context_enter(context, &pushed) == CUDA_SUCCESS) {
 			result = REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
 			context_leave(pushed);
 		}

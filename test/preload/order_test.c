@@ -87,6 +87,59 @@ static void memory_freed_behind_the_threads_own_stream_waits_for_it(void **state
 	PASSES(writes_after_a_free_behind_its_own_stream);
 }
 
+/*
+ * Work of the first context is held. The second one is current when the block is freed, and the first cannot be entered
+ * just then: that says nothing of its work.
+ */
+static int frees_what_an_unreachable_context_uses(bool in_a_capture)
+{
+	CUcontext first = driver_start(0), second;
+	CUdeviceptr block = child_alloc(20 * MIB), next;
+	CUstream stream = child_stream(), captured;
+	unsigned *word = child_hold(stream);
+	CUgraph graph;
+
+	MUST(cu.cuMemsetD8Async(block, 0x77, 20 * MIB, stream));
+	MUST(cu.cuCtxCreate_v2(&second, 0, 0));
+	captured = child_stream();
+	sim_fail_then("cuCtxPushCurrent_v2", 1, CUDA_ERROR_UNKNOWN, "cuCtxPushCurrent_v2", 3);
+	if (in_a_capture) {
+		MUST(cu.cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+		MUST(cu.cuMemFree_v2(block));
+		MUST(cu.cuStreamEndCapture(captured, &graph));
+		MUST(cu.cuGraphDestroy(graph));
+	}
+	CHECK(in_a_capture || cu.cuMemFree_v2(block) == CUDA_ERROR_UNKNOWN);
+	CHECK(!child_is_alive(block));
+	next = child_alloc(20 * MIB);
+	CHECK(next != block && !sim_fail_pending());
+	MUST(cu.cuMemsetD32_v2(next, 0x22222222, 5 * MIB));
+	MUST(cu.cuCtxSynchronize());
+	child_release(word);
+	MUST(cu.cuCtxSetCurrent(first));
+	MUST(cu.cuStreamSynchronize(stream));
+	CHECK(driver_holds(next, 0x22222222, 5 * MIB));
+	MUST(cu.cuMemFree_v2(next));
+	return all_is_there();
+}
+
+static int frees_what_an_unreachable_context_uses_at_once(void)
+{
+	return frees_what_an_unreachable_context_uses(false);
+}
+
+static int frees_what_an_unreachable_context_uses_in_a_capture(void)
+{
+	return frees_what_an_unreachable_context_uses(true);
+}
+
+static void memory_of_a_context_that_cannot_be_entered_just_now_is_kept(void **state)
+{
+	(void)state;
+	PASSES(frees_what_an_unreachable_context_uses_at_once);
+	PASSES(frees_what_an_unreachable_context_uses_in_a_capture);
+}
+
 static int frees_behind_a_stream_that_is_gone(void)
 {
 	driver_start(0);
@@ -481,6 +534,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(memory_freed_behind_a_stream_of_another_context_waits_for_it),
 	    cmocka_unit_test(memory_freed_behind_the_threads_own_stream_waits_for_it),
+	    cmocka_unit_test(memory_of_a_context_that_cannot_be_entered_just_now_is_kept),
 	    cmocka_unit_test(a_free_behind_no_living_stream_is_the_drivers_error_and_frees_nothing),
 	    cmocka_unit_test(a_free_that_gets_no_event_is_the_drivers_error_and_can_be_repeated),
 	    cmocka_unit_test(a_copy_with_sync_memops_returns_when_it_is_done),

@@ -247,6 +247,47 @@ static void memory_that_cannot_be_unmapped_again_is_filled(void **state)
 		assert_int_equal(child_run(SCENE_SETTINGS(), job_that_cannot_go_back), FINE);
 }
 
+/*
+ * That the mover's thread cannot enter the context for a while does not mean that there is none. A kernel submitted
+ * before anybody counted submissions is still to run, and its memory stays where it is.
+ */
+static int job_in_an_unreachable_context(void)
+{
+	CUstream held;
+	unsigned *word;
+
+	scene_load(&scene, 0);
+	held = own_stream();
+	word = scene_word();
+	for (unsigned i = 0; i < SCENE_BLOCKS; i++) {
+		scene.block[i] = child_alloc(SCENE_BYTES);
+		MUST(cu.cuMemsetD32_v2(scene.block[i], 0, SCENE_BYTES / 4));
+		MUST(cu.cuStreamSynchronize(NULL));
+		if (i == 0) {
+			MUST(scene_spin(&scene, held, (CUdeviceptr)(uintptr_t)word, 1, 0, 1));
+			sim_fail_then("cuCtxPushCurrent_v2", 1, CUDA_ERROR_UNKNOWN, "cuCtxPushCurrent_v2", 20);
+		}
+	}
+	for (unsigned i = 0; i < MOST_ROUNDS; i++) {
+		MUST(scene_round(&scene, NULL, 0));
+		MUST(cu.cuStreamSynchronize(NULL));
+		CHECK(child_on_device(scene.block[0], SCENE_BYTES));
+	}
+	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
+	CHECK(scene_warm_up(&scene));
+	CHECK(!scene_moves() || !sim_fail_pending());
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	scene_close(&scene);
+	return FINE;
+}
+
+static void a_context_that_cannot_be_entered_for_a_while_is_not_idle(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(), job_in_an_unreachable_context), FINE);
+}
+
 /* ---- what a driver may not have ---- */
 
 static int job_where_streams_cannot_wait(void)
@@ -378,6 +419,7 @@ int main(void)
 	    cmocka_unit_test(a_call_that_fails_with_the_first_move_costs_nothing_but_speed),
 	    cmocka_unit_test(a_memory_call_that_fails_in_a_move_costs_nothing_but_speed),
 	    cmocka_unit_test(memory_that_cannot_be_unmapped_again_is_filled),
+	    cmocka_unit_test(a_context_that_cannot_be_entered_for_a_while_is_not_idle),
 	    cmocka_unit_test(where_streams_cannot_wait_for_values_memory_moves_all_the_same),
 	    cmocka_unit_test(calls_that_fail_again_and_again_cost_nothing_but_speed),
 	    cmocka_unit_test(host_memory_that_runs_out_in_a_move_costs_nothing_but_speed),
