@@ -39,7 +39,10 @@ static uint64_t most_frequent(uint64_t *numbers, size_t n)
 	return found;
 }
 
-/* How far back the program stands in its past, most of the time in its second half. */
+/*
+ * How far back the program stands in its past, most of the time in its second half. What repeats itself after more than
+ * half of all is no step: that a long job whose steps differ has once done almost the same before tells nothing of them.
+ */
 static uint64_t period_of(const struct job *job)
 {
 	struct predict *predict = predict_new();
@@ -57,6 +60,9 @@ static uint64_t period_of(const struct job *job)
 		predict_note(predict, event->function, pieces, event->n);
 		back[n++] = predict_at(predict) != PREDICT_NONE ? predict_now(predict) - predict_at(predict) : 0;
 	}
+	for (size_t i = n / 2; i < n; i++)
+		if (back[i] > n / 2)
+			back[i] = 0;
 	if (n)
 		period = most_frequent(back + n / 2, n - n / 2);
 	predict_free(predict);

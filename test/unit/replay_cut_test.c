@@ -51,6 +51,24 @@ static void steps_in_other_memory_are_steps_still(void **state)
 	assert_int_equal(steps.from, job->n_launches - 148);
 }
 
+/* The last steps are what the first were, long ago, and what lies between repeats itself at once. */
+static void what_comes_again_only_after_most_of_the_job_is_no_step(void **state)
+{
+	enum { FIRST = 24, BETWEEN = 16, LAUNCHES = 10 };
+	uint32_t block_of[FIRST + 1];
+
+	(void)state;
+	for (unsigned i = 0; i <= FIRST; i++)
+		block_of[i] = block(16 * MIB);
+	for (unsigned t = 0; t < 2 * FIRST + BETWEEN; t++)
+		for (unsigned i = 0; i < LAUNCHES; i++)
+			launch(i, 1, &block_of[t < FIRST ? t : t < FIRST + BETWEEN ? FIRST : t - FIRST - BETWEEN]);
+	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
+	struct replay_steps steps = replay_find_steps(job, 4);
+	assert_int_equal(steps.period, LAUNCHES);
+	assert_true(steps.n == 4);
+}
+
 static void a_job_that_does_not_repeat_is_one_step(void **state)
 {
 	struct seed seed = seed_start(__func__);
@@ -251,6 +269,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	    TEST(a_step_is_found),
 	    TEST(steps_in_other_memory_are_steps_still),
+	    TEST(what_comes_again_only_after_most_of_the_job_is_no_step),
 	    TEST(a_job_that_does_not_repeat_is_one_step),
 	    TEST(times_say_how_long_a_step_takes),
 	    TEST(the_least_of_a_cycle_is_as_counted_by_hand),
