@@ -247,8 +247,12 @@ CUresult transit_unmap(const struct transit *transit)
 CUresult transit_map(struct heap *heap, const struct transit *transit, bool spare)
 {
 	uint64_t bytes = transit_bytes(transit), peers = chunk_peers(&heap->store.chunks);
-	CUresult result = map_chunk(transit->address, bytes, spare ? transit->spare_handle : transit->handle);
+	CUmemGenericAllocationHandle handle = spare ? transit->spare_handle : transit->handle;
+	CUresult result = map_chunk(transit->address, bytes, handle);
 
+	/* What an earlier try could neither finish nor take back is in the way. */
+	if (result != CUDA_SUCCESS && transit_unmap(transit) == CUDA_SUCCESS)
+		result = map_chunk(transit->address, bytes, handle);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = map_allow(transit->address, bytes, heap->store.chunks.device, peers);

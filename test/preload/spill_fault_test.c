@@ -221,17 +221,14 @@ static void a_memory_call_that_fails_in_a_move_costs_nothing_but_speed(void **st
 		assert_true(failed > 0);
 }
 
-/*
- * A copy in place fails, and then the driver does not let go of the memory it was to fill, far longer than it is asked:
- * there is no way back, but one forward.
- */
-static int job_that_cannot_go_back(void)
+/* A call fails, and then the driver does not unmap memory so many times. */
+static int job_that_cannot_unmap(const char *name, unsigned times)
 {
 	CUstream one, two;
 
 	begin(&one, &two);
 	CHECK(scene_warm_up(&scene));
-	sim_fail_then("cuMemcpyDtoDAsync_v2", fault.nth, CUDA_ERROR_UNKNOWN, "cuMemUnmap", 50);
+	sim_fail_then(name, fault.nth, CUDA_ERROR_UNKNOWN, "cuMemUnmap", times);
 	for (int i = 0; i < (scene_moves() ? MOST_ROUNDS : ROUNDS) && sim_fail_pending(); i++)
 		run(one, two, 1);
 	run(one, two, ROUNDS);
@@ -240,11 +237,33 @@ static int job_that_cannot_go_back(void)
 	return FINE;
 }
 
+/*
+ * A copy in place fails, and then the driver does not let go of the memory it was to fill, far longer than it is asked:
+ * there is no way back, but one forward.
+ */
+static int job_that_cannot_go_back(void)
+{
+	return job_that_cannot_unmap("cuMemcpyDtoDAsync_v2", 50);
+}
+
 static void memory_that_cannot_be_unmapped_again_is_filled(void **state)
 {
 	(void)state;
 	for (fault.nth = 1; fault.nth < 12; fault.nth++)
 		assert_int_equal(child_run(SCENE_SETTINGS(), job_that_cannot_go_back), FINE);
+}
+
+/* Memory was mapped, cannot be made accessible, and is not unmapped again: the next try finds it in its way. */
+static int job_with_a_mapping_in_the_way(void)
+{
+	return job_that_cannot_unmap("cuMemSetAccess", 1);
+}
+
+static void a_mapping_that_is_in_the_way_is_taken_away(void **state)
+{
+	(void)state;
+	for (fault.nth = 1; fault.nth < 12; fault.nth++)
+		assert_int_equal(child_run(SCENE_SETTINGS(), job_with_a_mapping_in_the_way), FINE);
 }
 
 /*
@@ -419,6 +438,7 @@ int main(void)
 	    cmocka_unit_test(a_call_that_fails_with_the_first_move_costs_nothing_but_speed),
 	    cmocka_unit_test(a_memory_call_that_fails_in_a_move_costs_nothing_but_speed),
 	    cmocka_unit_test(memory_that_cannot_be_unmapped_again_is_filled),
+	    cmocka_unit_test(a_mapping_that_is_in_the_way_is_taken_away),
 	    cmocka_unit_test(a_context_that_cannot_be_entered_for_a_while_is_not_idle),
 	    cmocka_unit_test(where_streams_cannot_wait_for_values_memory_moves_all_the_same),
 	    cmocka_unit_test(calls_that_fail_again_and_again_cost_nothing_but_speed),
