@@ -33,16 +33,18 @@ export LD_LIBRARY_PATH=$build/sim SIM_FILL=0
 deadline=$(($(date +%s) + limit))
 each=40000 # submissions of one program: some seconds
 
-# What a seed stands for beside the program itself: how tight, how many threads, hidden pointers or none, how late.
+# What a seed stands for beside the program itself: how tight, how many threads, hidden pointers or none, how late, and
+# how often calls fail with which memory is moved.
 shape_of() {
-	local seed=$1 budgets=(16MiB 32MiB 48MiB 64MiB 96MiB)
+	local seed=$1 budgets=(16MiB 32MiB 48MiB 64MiB 96MiB) fails=(1000 200 50)
 
 	budget=${budgets[seed % 5]}
 	arguments=(--seed "$seed" --threads $((1 + seed / 5 % 4)) --submissions $each --deadline 600)
 	((seed / 20 % 3)) || arguments+=(--no-hidden)
 	export SIM_MEMORY=768MiB SIM_HOST_MEMORY=2GiB SIM_SEED=$seed
-	((seed / 60 % 8)) && unset SIM_DELAY_US && return
-	export SIM_DELAY_US=20
+	unset SIM_DELAY_US SIM_FAIL_THREAD
+	((seed / 60 % 8)) || export SIM_DELAY_US=20
+	((seed / 3 % 4)) || export SIM_FAIL_THREAD=spillway-mover:${fails[seed % 3]}
 }
 
 # The defined stop: only in fast, only where a pointer is hidden, and told as it must be (spill_random ends with 3).
@@ -78,7 +80,8 @@ run_seed() {
 			echo "$mode 0 stopped" >>"$folder/done"
 		else
 			echo "$mode 0 FAILED seed $seed" >>"$folder/done"
-			echo "FAILED with status $status: SIM_SEED=$seed ${SIM_DELAY_US:+SIM_DELAY_US=$SIM_DELAY_US }LD_PRELOAD=$library" \
+			echo "FAILED with status $status: SIM_SEED=$seed ${SIM_DELAY_US:+SIM_DELAY_US=$SIM_DELAY_US }" \
+				"${SIM_FAIL_THREAD:+SIM_FAIL_THREAD=$SIM_FAIL_THREAD }LD_PRELOAD=$library" \
 				"SPILLWAY_SET=spill.mode=$mode,device.budget=$budget,host.budget=1GiB $program ${arguments[*]}" >&2
 			tail -5 "$folder/$seed.err" >&2
 		fi

@@ -99,6 +99,15 @@ static void every_byte_is_right_on_other_devices(void **state)
 	passes(&(struct trial){"502", "3", false, "32MiB", NULL, 2, "256MiB"});
 }
 
+/* Of the calls with which memory is moved, not of the program's. */
+static void every_byte_is_right_where_one_call_in_so_many_fails(void **state)
+{
+	(void)state;
+	passes(&(struct trial){"601", "2", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:500", 2, NULL});
+	passes(&(struct trial){"602", "1", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, NULL});
+	passes(&(struct trial){"606", "1", false, "48MiB", "SIM_FAIL_THREAD=spillway-mover:50", 4, "24MiB"});
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -107,6 +116,7 @@ int main(void)
 	    cmocka_unit_test(every_byte_is_right_with_hardly_any_device_memory),
 	    cmocka_unit_test(every_byte_is_right_when_work_comes_late),
 	    cmocka_unit_test(every_byte_is_right_on_other_devices),
+	    cmocka_unit_test(every_byte_is_right_where_one_call_in_so_many_fails),
 	};
 
 	mode = getenv("SPILL_MODE") ? getenv("SPILL_MODE") : "static";

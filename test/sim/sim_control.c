@@ -1,9 +1,7 @@
 /*
  * sim_control.c: what every call passes through on its way in and out, and the controls of sim.h.
  *
- * In: count, fail when a failure was ordered, refuse before cuInit and without a context. Out: one line in the log.
- * The rows of all entry points lie in the linker section sim_entries (SIM_SPELL), so an order for a name needs no
- * registration; a name may have two rows, a weak stub and the strong body, and orders go to both.
+ * In: count, fail when that is wanted (sim_fail.c), refuse before cuInit and without a context. Out: one line in the log.
  *
  * A child of fork after cuInit is lost, as with the real driver: its calls return at once, before any lock.
  */
@@ -19,13 +17,8 @@ static pthread_once_t started = PTHREAD_ONCE_INIT;
 static atomic_bool lost; /* child of a process that had called cuInit */
 static FILE *call_log;
 static const char *report_path;
-static unsigned fail_any_at;
-static CUresult fail_any_with;
 static __thread struct sim_thread this_thread;
 static atomic_uint threads;
-
-extern struct sim_entry *const __start_sim_entries[] __attribute__((visibility("hidden")));
-extern struct sim_entry *const __stop_sim_entries[] __attribute__((visibility("hidden")));
 
 size_t sim_parse_size(const char *text, size_t otherwise)
 {
@@ -44,20 +37,6 @@ size_t sim_parse_size(const char *text, size_t otherwise)
 			return (size_t)value << units[i].shift;
 	fprintf(stderr, "sim: cannot read the size \"%s\"\n", text);
 	return otherwise;
-}
-
-/* SIM_FAIL=name:n:code,name:n:code */
-static void read_failures(const char *text)
-{
-	char name[128];
-	unsigned n;
-	int code, used;
-
-	while (text && sscanf(text, "%127[^:]:%u:%d%n", name, &n, &code, &used) == 3) {
-		sim_fail(name, n, (CUresult)code);
-		text += used;
-		text = *text == ',' ? text + 1 : NULL;
-	}
 }
 
 static void before_fork(void)
@@ -120,13 +99,18 @@ static void start(void)
 	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
+void sim_start(void)
+{
+	pthread_once(&started, start);
+}
+
 static void start_once(void)
 {
 	static atomic_bool failures_read;
 
-	pthread_once(&started, start);
+	sim_start();
 	if (!atomic_exchange(&failures_read, true))
-		read_failures(getenv("SIM_FAIL"));
+		sim_fail_read();
 }
 
 void sim_lock(void)
@@ -188,41 +172,6 @@ void sim_break_rule(const char *format, ...)
 			this_thread.origin.name ? this_thread.origin.name : "a stream", text);
 }
 
-/* Does sim_fail_any mean this entry point? Those that allocate, map, free or unmap. */
-static bool is_memory_call(const char *name)
-{
-	static const char *const prefixes[] = {"cuMemAlloc",     "cuMemFree",   "cuMemAddress",   "cuMemHostAlloc",
-					       "cuMemHostReg",   "cuMemHostUn", "cuMemCreate",    "cuMemRelease",
-					       "cuMemMap",       "cuMemUnmap",  "cuMemSetAccess", "cuMemRetain",
-					       "cuMemPoolCreate"};
-
-	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
-		if (!strncmp(name, prefixes[i], strlen(prefixes[i])))
-			return true;
-	return false;
-}
-
-static bool fails_by_order(struct sim_entry *entry, CUresult *ret_error)
-{
-	if (entry->fail_at && --entry->fail_at == 0) {
-		*ret_error = entry->fail_with;
-		for (struct sim_entry *const *row = __start_sim_entries; entry->then && row < __stop_sim_entries; row++)
-			if (!strcmp((*row)->name, entry->then))
-				(*row)->refused = entry->then_times;
-		return true;
-	}
-	if (entry->refused) {
-		entry->refused--;
-		*ret_error = CUDA_ERROR_UNKNOWN;
-		return true;
-	}
-	if (fail_any_at && is_memory_call(entry->name) && --fail_any_at == 0) {
-		*ret_error = fail_any_with;
-		return true;
-	}
-	return false;
-}
-
 bool sim_enter(struct sim_call *call, struct sim_entry *entry)
 {
 	struct sim_thread *thread;
@@ -242,7 +191,7 @@ bool sim_enter(struct sim_call *call, struct sim_entry *entry)
 	call->number = ++sim.calls;
 	thread->origin = (struct sim_origin){call->number, entry->name};
 	entry->calls++;
-	if (fails_by_order(entry, &call->result)) {
+	if (sim_fails(entry, &call->result)) {
 		sim_why(call->result, "failed by order");
 		return false;
 	}
@@ -269,61 +218,6 @@ CUresult sim_leave(struct sim_call *call)
 }
 
 /* ---- the controls ---- */
-
-SIM_EXPORT void sim_fail(const char *name, unsigned n, CUresult error)
-{
-	sim_fail_then(name, n, error, NULL, 0);
-}
-
-SIM_EXPORT void sim_fail_then(const char *name, unsigned n, CUresult error, const char *then, unsigned times)
-{
-	bool known = false;
-
-	pthread_once(&started, start);
-	sim_lock();
-	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries; row++) {
-		if (strcmp((*row)->name, name))
-			continue;
-		(*row)->fail_at = n;
-		(*row)->fail_with = error;
-		(*row)->then = then;
-		(*row)->then_times = times;
-		known = true;
-	}
-	sim_unlock();
-	if (!known)
-		fprintf(stderr, "sim_fail: no entry point is called \"%s\"\n", name);
-}
-
-SIM_EXPORT void sim_fail_any(unsigned n, CUresult error)
-{
-	pthread_once(&started, start);
-	sim_lock();
-	fail_any_at = n;
-	fail_any_with = error;
-	sim_unlock();
-}
-
-/* Of the two rows of a name only the strong one is ever called: a pending order on the weak one says nothing. */
-static bool is_live_row(const struct sim_entry *entry)
-{
-	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries; row++)
-		if (*row != entry && !strcmp((*row)->name, entry->name) && !(*row)->fail_at)
-			return false;
-	return true;
-}
-
-SIM_EXPORT bool sim_fail_pending(void)
-{
-	bool pending;
-
-	sim_lock();
-	pending = fail_any_at;
-	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries && !pending; row++)
-		pending = (*row)->fail_at && is_live_row(*row);
-	sim_unlock();
-	return pending;
-}
 
 SIM_EXPORT unsigned long sim_calls(const char *name)
 {
@@ -375,7 +269,7 @@ SIM_EXPORT size_t sim_leaks(FILE *out)
 
 SIM_EXPORT void sim_hold(void)
 {
-	pthread_once(&started, start);
+	sim_start();
 	sim_lock();
 	sim.held = true;
 	sim_unlock();
@@ -391,7 +285,7 @@ SIM_EXPORT void sim_release(void)
 
 SIM_EXPORT void sim_switch(const char *name, size_t value)
 {
-	pthread_once(&started, start);
+	sim_start();
 	sim_lock();
 	if (!strcmp(name, "VMM"))
 		sim.set.vmm = value;

@@ -16,7 +16,8 @@
  *   sim_resolve.c  cuGetProcAddress                                sim_capture.c  capture; sim_graph.c graphs
  *   sim_control.c  sim.h                                           sim_graph_exec.c instances; sim_graph_ask.c questions
  *   sim_managed.c  managed memory and its faults                   sim_advise.c   advice, prefetch, questions about them
- *   sim_uvm.c      what the driver tells about faults                sim_peer.c     memory of other devices
+ *   sim_uvm.c      what the driver tells about faults             sim_peer.c     memory of other devices
+ *   sim_fail.c     calls that fail by order or by chance
  *
  * Where CUDA leaves behaviour open the model is strict: it refuses, with the reason in the log. A context dies of a
  * fault in a kernel or copy; from then on every call that needs it returns the error, and only cuDevicePrimaryCtxReset

@@ -22,7 +22,7 @@
 #define SIM_DEVICES_MAX 8
 #define SIM_PIECE       ((size_t)64 << 10) /* what a copy or a set does between two pauses */
 
-/* ---- sim_control.c: settings, entering and leaving a call, failures by order, log, report ---- */
+/* ---- sim_control.c: settings, entering and leaving a call, log, report; sim_fail.c: failures ---- */
 
 enum {
 	SIM_INIT = 1,    /* refused before cuInit */
@@ -91,7 +91,7 @@ struct sim_settings {
 	size_t delay_us;
 	size_t fault_ms;
 	_Atomic size_t piece_us;
-	size_t map_waits; /* bits: 1: for copies to devices, 2: for copies to the host */
+	size_t map_waits;  /* bits: 1: for copies to devices, 2: for copies to the host */
 	size_t pool_waste; /* % */
 	uint64_t seed;
 };
@@ -138,6 +138,15 @@ struct sim_thread {
 	char why[256];
 };
 struct sim_thread *sim_thread(void);
+/* Reads the settings, once; not those of failures, */
+void sim_start(void);
+/* which name entry points. */
+void sim_fail_read(void);
+/* Is this call of it one that is to fail? Under the lock. */
+bool sim_fails(struct sim_entry *entry, CUresult *ret_error);
+
+extern struct sim_entry *const __start_sim_entries[] __attribute__((visibility("hidden")));
+extern struct sim_entry *const __stop_sim_entries[] __attribute__((visibility("hidden")));
 
 /* ---- sim_range.c: sorted tables of address ranges ---- */
 

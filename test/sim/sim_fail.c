@@ -1,0 +1,163 @@
+/*
+ * sim_fail.c: calls that fail though nothing is wrong with them: those that were ordered (sim.h), and those of one thread
+ * now and then.
+ *
+ * The rows of all entry points lie in the linker section sim_entries (SIM_SPELL), so an order for a name needs no
+ * registration; a name may have two rows, a weak stub and the strong body, and orders go to both.
+ */
+#include "sim_internal.h"
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+static unsigned fail_any_at;
+static CUresult fail_any_with;
+
+/* SIM_FAIL_THREAD=name:n */
+static struct {
+	char name[16];
+	unsigned n;
+	uint64_t random;
+} often;
+
+/* SIM_FAIL=name:n:code,name:n:code */
+static void read_orders(const char *text)
+{
+	char name[128];
+	unsigned n;
+	int code, used;
+
+	while (text && sscanf(text, "%127[^:]:%u:%d%n", name, &n, &code, &used) == 3) {
+		sim_fail(name, n, (CUresult)code);
+		text += used;
+		text = *text == ',' ? text + 1 : NULL;
+	}
+}
+
+void sim_fail_read(void)
+{
+	const char *text = getenv("SIM_FAIL_THREAD");
+
+	read_orders(getenv("SIM_FAIL"));
+	if (text && sscanf(text, "%15[^:]:%u", often.name, &often.n) != 2)
+		fprintf(stderr, "sim: cannot read SIM_FAIL_THREAD=%s\n", text);
+	often.random = sim.set.seed;
+}
+
+/* Threads are named before their first call. */
+static bool is_the_one(void)
+{
+	static __thread enum { UNKNOWN, NO, YES } known;
+	char name[16];
+
+	if (known == UNKNOWN)
+		known = prctl(PR_GET_NAME, name) == 0 && !strcmp(name, often.name) ? YES : NO;
+	return known == YES;
+}
+
+static bool fails_by_chance(CUresult *ret_error)
+{
+	if (!often.n || !is_the_one())
+		return false;
+	often.random = often.random * 6364136223846793005u + 1442695040888963407u;
+	if ((often.random >> 33) % often.n)
+		return false;
+	*ret_error = often.random >> 32 & 1 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
+	return true;
+}
+
+/* Does sim_fail_any mean this entry point? Those that allocate, map, free or unmap. */
+static bool is_memory_call(const char *name)
+{
+	static const char *const prefixes[] = {"cuMemAlloc",     "cuMemFree",   "cuMemAddress",   "cuMemHostAlloc",
+					       "cuMemHostReg",   "cuMemHostUn", "cuMemCreate",    "cuMemRelease",
+					       "cuMemMap",       "cuMemUnmap",  "cuMemSetAccess", "cuMemRetain",
+					       "cuMemPoolCreate"};
+
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+		if (!strncmp(name, prefixes[i], strlen(prefixes[i])))
+			return true;
+	return false;
+}
+
+static bool fails_by_order(struct sim_entry *entry, CUresult *ret_error)
+{
+	if (entry->fail_at && --entry->fail_at == 0) {
+		*ret_error = entry->fail_with;
+		for (struct sim_entry *const *row = __start_sim_entries; entry->then && row < __stop_sim_entries; row++)
+			if (!strcmp((*row)->name, entry->then))
+				(*row)->refused = entry->then_times;
+		return true;
+	}
+	if (entry->refused) {
+		entry->refused--;
+		*ret_error = CUDA_ERROR_UNKNOWN;
+		return true;
+	}
+	if (fail_any_at && is_memory_call(entry->name) && --fail_any_at == 0) {
+		*ret_error = fail_any_with;
+		return true;
+	}
+	return false;
+}
+
+bool sim_fails(struct sim_entry *entry, CUresult *ret_error)
+{
+	return fails_by_order(entry, ret_error) || fails_by_chance(ret_error);
+}
+
+/* ---- the controls ---- */
+
+SIM_EXPORT void sim_fail(const char *name, unsigned n, CUresult error)
+{
+	sim_fail_then(name, n, error, NULL, 0);
+}
+
+SIM_EXPORT void sim_fail_then(const char *name, unsigned n, CUresult error, const char *then, unsigned times)
+{
+	bool known = false;
+
+	sim_start();
+	sim_lock();
+	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries; row++) {
+		if (strcmp((*row)->name, name))
+			continue;
+		(*row)->fail_at = n;
+		(*row)->fail_with = error;
+		(*row)->then = then;
+		(*row)->then_times = times;
+		known = true;
+	}
+	sim_unlock();
+	if (!known)
+		fprintf(stderr, "sim_fail: no entry point is called \"%s\"\n", name);
+}
+
+SIM_EXPORT void sim_fail_any(unsigned n, CUresult error)
+{
+	sim_start();
+	sim_lock();
+	fail_any_at = n;
+	fail_any_with = error;
+	sim_unlock();
+}
+
+/* Of the two rows of a name only the strong one is ever called: a pending order on the weak one says nothing. */
+static bool is_live_row(const struct sim_entry *entry)
+{
+	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries; row++)
+		if (*row != entry && !strcmp((*row)->name, entry->name) && !(*row)->fail_at)
+			return false;
+	return true;
+}
+
+SIM_EXPORT bool sim_fail_pending(void)
+{
+	bool pending;
+
+	sim_lock();
+	pending = fail_any_at;
+	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries && !pending; row++)
+		pending = (*row)->fail_at && is_live_row(*row);
+	sim_unlock();
+	return pending;
+}
