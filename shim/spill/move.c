@@ -420,18 +420,19 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 		struct move *move = &queue->at[queue->head];
 		CUresult result = REAL(cuEventQuery)(move->event);
 
-		if (result == CUDA_ERROR_NOT_READY)
-			return any;
-		if (result != CUDA_SUCCESS) {
+		if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
 			engine_doubt(engine, result);
 			return any;
 		}
+		/* Either is an answer that a context which has died does not give. */
+		engine->doubts = 0;
+		if (result == CUDA_ERROR_NOT_READY)
+			return any;
 		bool out = move->transit.to != CHUNK_DEVICE;
 		if (out && engine->n_rest == RESTS && !rest_map(engine))
 			return any;
 		if (out && !turns_learn(engine, move))
 			return any;
-		engine->doubts = 0;
 		link_ended(queue, move);
 		queue->head = (queue->head + 1) % MOVES;
 		queue->n--;

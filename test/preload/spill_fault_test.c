@@ -6,10 +6,13 @@
  */
 #include "test/preload/scene.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -362,6 +365,44 @@ static void calls_that_fail_again_and_again_cost_nothing_but_speed(void **state)
 	}
 }
 
+static atomic_bool over;
+
+/* One query in three or so; never two in a row. */
+static void *fail_queries(void *argument)
+{
+	for (unsigned i = 0; !atomic_load(&over); i++) {
+		if (!sim_fail_pending())
+			sim_fail("cuEventQuery", 2 + i % 3, CUDA_ERROR_UNKNOWN);
+		usleep(10);
+	}
+	return argument;
+}
+
+static int job_whose_events_often_cannot_be_asked(void)
+{
+	CUstream one, two;
+	pthread_t thread;
+
+	begin(&one, &two);
+	CHECK(scene_warm_up(&scene));
+	CHECK(!pthread_create(&thread, NULL, fail_queries, NULL));
+	run(one, two, MOST_ROUNDS);
+	MUST(cu.cuCtxSynchronize());
+	atomic_store(&over, true);
+	pthread_join(thread, NULL);
+	sim_fail("cuEventQuery", 0, CUDA_SUCCESS);
+	/* It still moves. */
+	CHECK(scene_warm_up(&scene));
+	finish(one, two);
+	return FINE;
+}
+
+static void events_that_often_cannot_be_asked_are_no_dead_context(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=20"), job_whose_events_often_cannot_be_asked), FINE);
+}
+
 /* ---- no memory left ---- */
 
 /* Takes away what is not in use, gives it back after some rounds, several times. */
@@ -442,6 +483,7 @@ int main(void)
 	    cmocka_unit_test(a_context_that_cannot_be_entered_for_a_while_is_not_idle),
 	    cmocka_unit_test(where_streams_cannot_wait_for_values_memory_moves_all_the_same),
 	    cmocka_unit_test(calls_that_fail_again_and_again_cost_nothing_but_speed),
+	    cmocka_unit_test(events_that_often_cannot_be_asked_are_no_dead_context),
 	    cmocka_unit_test(host_memory_that_runs_out_in_a_move_costs_nothing_but_speed),
 	    cmocka_unit_test(device_memory_that_runs_out_in_a_move_costs_nothing_but_speed),
 	    cmocka_unit_test(a_tight_host_budget_costs_nothing_but_speed),
