@@ -208,6 +208,18 @@ void engine_wait_for_room(struct engine *engine, uint64_t bytes)
 	pthread_setcancelstate(before, NULL);
 }
 
+/* ---- what the driver refuses ---- */
+
+#define TRIES         50
+#define TRIES_AT_ONCE 8
+
+bool engine_tries(unsigned *tries)
+{
+	if (*tries > TRIES_AT_ONCE && *tries < TRIES)
+		clock_sleep(2000000);
+	return (*tries)++ < TRIES;
+}
+
 /* ---- the end ---- */
 
 void engine_die(struct engine *engine, const char *why)

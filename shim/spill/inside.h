@@ -207,6 +207,11 @@ bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named
  */
 bool engine_hears_all(struct engine *engine);
 void engine_wake(struct engine *engine);
+/*
+ * A refusal may be for a moment only, for lack of memory for page tables, say. So what must succeed is tried again and
+ * again: the first times at once, then for a tenth of a second. *tries is 0 at first. False: that was enough.
+ */
+bool engine_tries(unsigned *tries);
 /* Nothing moves any more, for good: the context died, or memory is lost. Every wait ends. */
 void engine_die(struct engine *engine, const char *why);
 /* The same, because a context answered with this error; says what was under way. */
@@ -290,6 +295,8 @@ bool link_open(struct engine *engine);
 void link_close(struct engine *engine);
 /* Copy a piece, in the order of the calls, and record its event behind that. On an error nothing of it runs any more. */
 CUresult link_copy(struct engine *engine, struct move *move, bool gap);
+/* Wait until the stream has done all that it was given. False: the driver does not wait; the context died, as a rule. */
+bool link_settle(CUstream stream);
 /* May copies that changes of mappings wait for go on after the part they are at? Not for longer than one; in gaps always. */
 void link_let_go(struct engine *engine, bool go);
 

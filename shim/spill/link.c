@@ -162,9 +162,19 @@ CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 	if (result == CUDA_SUCCESS)
 		result = REAL(cuEventRecord)(move->event, stream);
 	/* Without an event its end cannot be seen; no part may be under way when the chunks are used again. */
-	if (result != CUDA_SUCCESS)
-		REAL(cuStreamSynchronize)(stream);
+	if (result != CUDA_SUCCESS && !link_settle(stream))
+		engine_lost(engine, result);
 	return result;
+}
+
+bool link_settle(CUstream stream)
+{
+	unsigned tries = 0;
+
+	while (engine_tries(&tries))
+		if (REAL(cuStreamSynchronize)(stream) == CUDA_SUCCESS)
+			return true;
+	return false;
 }
 
 /* ---- when to look again ---- */

@@ -133,17 +133,6 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 	return status;
 }
 
-/* Tries to map something at an address, the first of them without a pause. */
-#define TRIES         50
-#define TRIES_AT_ONCE 8
-
-/* A refusal may be for a moment only, for lack of memory for page tables, say: try again, first at once. */
-static void wait_a_little(unsigned tries)
-{
-	if (tries >= TRIES_AT_ONCE)
-		clock_sleep(2000000);
-}
-
 void move_arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool is_raised)
 {
 	set_where(engine, transit, where);
@@ -156,12 +145,11 @@ void move_arrived(struct engine *engine, struct transit *transit, enum mark_wher
 /* The new memory does not stay at the address after all; no copy of it is under way. False: the driver keeps it there. */
 static bool remove_new(struct move *move)
 {
-	for (unsigned i = 0; i < TRIES && move->mapped == MAPPED_NEW; i++) {
+	unsigned tries = 0;
+
+	while (move->mapped == MAPPED_NEW && engine_tries(&tries))
 		if (transit_unmap(&move->transit) == CUDA_SUCCESS)
 			move->mapped = MAPPED_NONE;
-		else
-			wait_a_little(i);
-	}
 	return move->mapped != MAPPED_NEW;
 }
 
@@ -170,13 +158,11 @@ static enum move_answer undo(struct engine *engine, struct move *move)
 {
 	struct transit *transit = &move->transit;
 	enum mark_where where = transit->to != CHUNK_DEVICE ? MARK_DEVICE : MARK_HOST;
+	unsigned tries = 0;
 
-	for (unsigned i = 0; move->mapped == MAPPED_NONE && i < TRIES; i++) {
+	while (move->mapped == MAPPED_NONE && engine_tries(&tries))
 		if (transit_map(engine->heap, transit, false) == CUDA_SUCCESS)
 			move->mapped = MAPPED_OLD;
-		else
-			wait_a_little(i);
-	}
 	if (move->mapped == MAPPED_NONE)
 		engine_die(engine, "memory cannot be mapped again");
 	move_arrived(engine, transit, where, move->is_raised);
@@ -305,9 +291,7 @@ static enum move_answer fill_after_all(struct engine *engine, struct rest *rest,
 	CUresult result =
 	    REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias, transit_bytes(transit), engine->stream_in);
 
-	if (result == CUDA_SUCCESS)
-		result = REAL(cuStreamSynchronize)(engine->stream_in);
-	if (result != CUDA_SUCCESS) {
+	if (result != CUDA_SUCCESS || !link_settle(engine->stream_in)) {
 		move->transit.spare = NULL; /* never used again */
 		engine_die(engine,
 			   "memory that was to be filled can neither be copied to nor unmapped; its contents are lost");
@@ -363,14 +347,14 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 
 bool move_map_either(struct engine *engine, struct transit *transit, bool *ret_new)
 {
-	for (unsigned i = 0; i < TRIES; i++) {
+	unsigned tries = 0;
+
+	while (engine_tries(&tries))
 		for (int spare = transit->spare != NULL; spare >= 0; spare--) {
 			*ret_new = spare;
 			if (transit_map(engine->heap, transit, spare) == CUDA_SUCCESS)
 				return true;
 		}
-		wait_a_little(i);
-	}
 	engine_die(engine, "memory cannot be mapped");
 	return false;
 }
@@ -469,8 +453,7 @@ void move_abandon(struct engine *engine)
 			struct move *move = &queue->at[queue->head];
 
 			/* In place there is no way back while the copy runs. Nothing runs beside it: its end is near. */
-			if (move->mapped == MAPPED_NEW &&
-			    REAL(cuStreamSynchronize)(engine->stream_in) == CUDA_SUCCESS) {
+			if (move->mapped == MAPPED_NEW && link_settle(engine->stream_in)) {
 				finish_in(engine, move);
 				continue;
 			}

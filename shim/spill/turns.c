@@ -172,8 +172,7 @@ static void put_off(struct engine *engine, struct move *move)
 	if (result == CUDA_SUCCESS)
 		result = REAL(cuEventRecord)(move->event, engine->stream_out);
 	/* Then nothing tells when. */
-	if (result != CUDA_SUCCESS && (REAL(cuStreamSynchronize)(engine->stream_in) != CUDA_SUCCESS ||
-				       REAL(cuStreamSynchronize)(engine->stream_out) != CUDA_SUCCESS))
+	if (result != CUDA_SUCCESS && (!link_settle(engine->stream_in) || !link_settle(engine->stream_out)))
 		engine_lost(engine, result);
 }
 

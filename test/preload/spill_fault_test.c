@@ -269,6 +269,31 @@ static void a_mapping_that_is_in_the_way_is_taken_away(void **state)
 		assert_int_equal(child_run(SCENE_SETTINGS(), job_with_a_mapping_in_the_way), FINE);
 }
 
+/* A copy's event cannot be recorded, and then its stream not be waited for: it runs all the same. */
+static int job_with_a_copy_nobody_hears_of(void)
+{
+	CUstream one, two;
+
+	begin(&one, &two);
+	CHECK(scene_warm_up(&scene));
+	sim_fail_then("cuEventRecord", fault.nth, CUDA_ERROR_UNKNOWN, "cuStreamSynchronize", 3);
+	for (int i = 0; i < (scene_moves() ? MOST_ROUNDS : ROUNDS); i++) {
+		MUST(scene_round(&scene, one, 1));
+		MUST(scene_round(&scene, two, 2));
+		MUST(cu.cuCtxSynchronize());
+	}
+	CHECK(scene_holds(&scene));
+	CHECK(sim_broken_rules() == 0);
+	return FINE;
+}
+
+static void a_copy_that_nobody_hears_of_is_waited_for(void **state)
+{
+	(void)state;
+	for (fault.nth = 1; fault.nth < 40; fault.nth += 3)
+		assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=15"), job_with_a_copy_nobody_hears_of), FINE);
+}
+
 /*
  * That the mover's thread cannot enter the context for a while does not mean that there is none. A kernel submitted
  * before anybody counted submissions is still to run, and its memory stays where it is.
@@ -480,6 +505,7 @@ int main(void)
 	    cmocka_unit_test(a_memory_call_that_fails_in_a_move_costs_nothing_but_speed),
 	    cmocka_unit_test(memory_that_cannot_be_unmapped_again_is_filled),
 	    cmocka_unit_test(a_mapping_that_is_in_the_way_is_taken_away),
+	    cmocka_unit_test(a_copy_that_nobody_hears_of_is_waited_for),
 	    cmocka_unit_test(a_context_that_cannot_be_entered_for_a_while_is_not_idle),
 	    cmocka_unit_test(where_streams_cannot_wait_for_values_memory_moves_all_the_same),
 	    cmocka_unit_test(calls_that_fail_again_and_again_cost_nothing_but_speed),
