@@ -57,7 +57,8 @@ void choose_progress(struct engine *engine)
 		engine_doubt(engine, error);
 		return;
 	}
-	if (!move_any(engine))
+	/* Copies under way are asked for themselves (move.c). */
+	if (!engine->out.n && !engine->in.n)
 		engine->doubts = 0;
 	if (done <= engine->done)
 		return;

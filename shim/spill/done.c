@@ -270,21 +270,15 @@ static void is_done_locked(struct tracker *tracker, uint64_t number)
 		tracker->first = tracker->last > number ? number + 1 : 0;
 }
 
-static void poll_locked(struct tracker *tracker, CUresult *ret_error)
+static void poll_locked(struct tracker *tracker, struct done_answers *answers)
 {
 	while (tracker->n) {
 		CUresult result = REAL(cuEventQuery)(tracker->ring[tracker->head].event);
 
-		if (result == CUDA_ERROR_NOT_READY)
+		done_answered(answers, result);
+		/* Captured: the record took longer than a capture waits, and became part of it. That proves nothing. */
+		if (result != CUDA_SUCCESS && result != CUDA_ERROR_CAPTURED_EVENT)
 			return;
-		/*
-		 * The record took longer than a capture waits, and became part of it: that proves nothing, and is no
-		 * reason to think that the context has died.
-		 */
-		if (result != CUDA_SUCCESS && result != CUDA_ERROR_CAPTURED_EVENT) {
-			*ret_error = result;
-			return;
-		}
 		uint64_t number = tracker->ring[tracker->head].number;
 		tracker->head = (tracker->head + 1) % EVENTS;
 		tracker->n--;
@@ -296,11 +290,11 @@ static void poll_locked(struct tracker *tracker, CUresult *ret_error)
 /* As far as this thread may ask: a default stream of another thread, or of a context not current, has no name here. */
 static void look_locked(struct tracker *tracker, CUcontext current)
 {
-	CUresult error;
+	struct done_answers unused = {0};
 
 	if (!tracker->first || !tracker->open || tracker->ending)
 		return;
-	poll_locked(tracker, &error); /* an error stays there for the mover to see */
+	poll_locked(tracker, &unused); /* an error stays there for the mover to see */
 	if (!tracker->first || tracker->thread || (is_default(tracker->stream) && tracker->context != current))
 		return;
 	if (REAL(cuStreamQuery)(tracker->stream) == CUDA_SUCCESS)
@@ -369,18 +363,19 @@ uint64_t done_poll(bool look_after_tails, CUresult *ret_error)
 {
 	/* Read first: what is counted later is not spoken of. */
 	uint64_t result = atomic_load(&newest), all = result;
+	struct done_answers answers = {0};
 	CUcontext tail = NULL;
 	bool any_others = false;
 
 	pthread_mutex_lock(&done_table_lock);
-	done_context_poll_locked(ret_error);
+	done_context_poll_locked(&answers);
 	unsigned n = atomic_load(&n_trackers);
 	for (unsigned i = 0; i <= n; i++) {
 		struct tracker *tracker = i < n ? &trackers[i] : &trackers[TRACKERS];
 
 		pthread_mutex_lock(&tracker->lock);
 		if (!tracker->ending)
-			poll_locked(tracker, ret_error);
+			poll_locked(tracker, &answers);
 		if (tracker->first && tracker->first <= result)
 			result = tracker->first - 1;
 		if (look_after_tails && i < n && has_tail(tracker))
@@ -389,6 +384,8 @@ uint64_t done_poll(bool look_after_tails, CUresult *ret_error)
 		pthread_mutex_unlock(&tracker->lock);
 	}
 	pthread_mutex_unlock(&done_table_lock);
+	if (answers.error != CUDA_SUCCESS && !answers.any_good)
+		*ret_error = answers.error;
 	if (tail)
 		done_context_look_after(tail, all);
 	if (any_others)

@@ -35,7 +35,7 @@ void done_flush(void);
 uint64_t done_newest(void);
 /*
  * Every submission up to this number is done. By the mover only. tails: also have those looked after that no event
- * follows. *ret_error: the first error of an event, when there was one (a context has died), untouched otherwise.
+ * follows. *ret_error: an error when all events that were asked answered with one (a context has died), else untouched.
  */
 uint64_t done_poll(bool tails, CUresult *ret_error);
 

@@ -28,20 +28,19 @@ static struct {
 
 /* ---- tails ---- */
 
-static void poll_tails(CUresult *ret_error)
+static void poll_tails(struct done_answers *answers)
 {
 	for (unsigned i = 0; i < TAILS; i++) {
 		if (!tails[i].under_way)
 			continue;
 		CUresult result = REAL(cuEventQuery)(tails[i].event);
+		done_answered(answers, result);
 		if (result == CUDA_ERROR_NOT_READY)
 			continue;
 		tails[i].under_way = false;
 		REAL(cuEventDestroy_v2)(tails[i].event);
 		if (result == CUDA_SUCCESS)
 			done_rows_pass(tails[i].context, tails[i].number);
-		else
-			*ret_error = result;
 	}
 }
 
@@ -117,9 +116,9 @@ static void poll_others(void)
 		done_others_pass(others.number);
 }
 
-void done_context_poll_locked(CUresult *ret_error)
+void done_context_poll_locked(struct done_answers *answers)
 {
-	poll_tails(ret_error);
+	poll_tails(answers);
 	poll_others();
 }
 

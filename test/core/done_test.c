@@ -277,6 +277,43 @@ static void an_event_that_a_capture_took_proves_nothing_and_harms_nothing(void *
 	cuMemFreeHost(word);
 }
 
+static __typeof__(&cuEventQuery) own_query;
+static unsigned n_queries, one_in;
+
+static CUresult CUDAAPI query_that_fails(CUevent event)
+{
+	return ++n_queries % one_in ? own_query(event) : CUDA_ERROR_UNKNOWN;
+}
+
+/* A dead context answers everything with an error: one good answer, be it "not yet", says that there is none. */
+static void an_error_is_believed_when_no_event_answers_otherwise(void **state)
+{
+	CUstream stream[2] = {stream_new(), stream_new()};
+	unsigned *word = word_new();
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		stream_hold(stream[i], word);
+		submitted(stream[i], true);
+	}
+	own_query = real.cuEventQuery;
+	real.cuEventQuery = query_that_fails;
+	for (one_in = 1; one_in < 3; one_in++) {
+		CUresult error = CUDA_SUCCESS;
+
+		n_queries = 0;
+		done_poll(false, &error);
+		assert_int_equal(n_queries, 2);
+		assert_int_equal(error, one_in == 1 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS);
+	}
+	real.cuEventQuery = own_query;
+	word_release(word);
+	assert_true(becomes(all_is_done));
+	for (unsigned i = 0; i < 2; i++)
+		stream_end(stream[i]);
+	cuMemFreeHost(word);
+}
+
 /* Last: the table is full afterwards. */
 enum { MANY = 2 * DONE_ROWS };
 
@@ -321,6 +358,7 @@ int main(void)
 	    cmocka_unit_test(a_thread_proves_nothing_for_one_that_had_its_id_before),
 	    cmocka_unit_test(a_capture_waits_for_an_event_that_is_being_recorded),
 	    cmocka_unit_test(an_event_that_a_capture_took_proves_nothing_and_harms_nothing),
+	    cmocka_unit_test(an_error_is_believed_when_no_event_answers_otherwise),
 	    cmocka_unit_test(streams_beyond_the_table_are_counted_and_become_done),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
