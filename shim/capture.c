@@ -150,15 +150,25 @@ bool capture_is_really_open(void)
 	return capture_is_open();
 }
 
+#define EXCHANGES 8
+
+static bool exchange(CUstreamCaptureMode *mode)
+{
+	for (unsigned i = 0; i < EXCHANGES; i++)
+		if (REAL(cuThreadExchangeStreamCaptureMode)(mode) == CUDA_SUCCESS)
+			return true;
+	return false;
+}
+
 CUstreamCaptureMode capture_relax(void)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-	REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-	return mode;
+	return exchange(&mode) ? mode : CAPTURE_MODE_KEPT;
 }
 
 void capture_restore(CUstreamCaptureMode mode)
 {
-	REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+	if (mode != CAPTURE_MODE_KEPT)
+		exchange(&mode);
 }

@@ -39,7 +39,11 @@ void capture_forget_context(CUcontext context);
  */
 bool capture_is_really_open(void);
 
-/* Our thread may query events without harm to captures, between relax and restore (facts 3). */
+/*
+ * Our thread may query events without harm to captures, between relax and restore (facts 3). What its mode was;
+ * CAPTURE_MODE_KEPT: the driver refused, again and again, and it is what it was.
+ */
+#define CAPTURE_MODE_KEPT ((CUstreamCaptureMode)-1)
 CUstreamCaptureMode capture_relax(void);
 void capture_restore(CUstreamCaptureMode mode);
 

@@ -344,6 +344,18 @@ static bool stock(struct engine *engine)
 	return false;
 }
 
+/* Else each look at an event would end the captures of others. */
+static void relax(struct engine *engine)
+{
+	unsigned tries = 0;
+
+	while (capture_relax() == CAPTURE_MODE_KEPT)
+		if (!engine_tries(&tries)) {
+			engine_die(engine, "its thread would disturb captures");
+			return;
+		}
+}
+
 static void *run(void *argument)
 {
 	struct engine *engine = argument;
@@ -353,7 +365,7 @@ static void *run(void *argument)
 	enter_depth = 1;
 	prctl(PR_SET_NAME, "spillway-mover");
 	prctl(PR_SET_TIMERSLACK, 1000);
-	capture_relax();
+	relax(engine);
 	count_alive(engine, true);
 	while (!take_order(engine) && !atomic_load(&engine->dead)) {
 		uint64_t heard = engine->n_submissions;

@@ -411,6 +411,39 @@ static void a_block_freed_in_a_capture_that_has_ended_is_used_before_anything_sp
 	PASSES(allocates_after_a_capture);
 }
 
+/* ---- a thread's capture mode ---- */
+
+/* What is asked after blocks on their way is asked in another mode, where that can be had. */
+static int asks_in_the_mode_it_has(void)
+{
+	driver_start(0);
+	for (unsigned n = 0; n < 20; n++) {
+		CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+		CUstream stream = child_stream();
+		unsigned *word = child_hold(stream);
+
+		MUST(cu.cuMemFreeAsync(child_alloc(4 * MIB), stream));
+		MUST(cuThreadExchangeStreamCaptureMode(&mode));
+		sim_fail_then("cuThreadExchangeStreamCaptureMode", 1, CUDA_ERROR_UNKNOWN,
+			      "cuThreadExchangeStreamCaptureMode", n);
+		CUdeviceptr small = child_alloc(4096);
+		CHECK(!sim_fail_pending());
+		while (cuThreadExchangeStreamCaptureMode(&mode) != CUDA_SUCCESS)
+			;
+		CHECK(mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+		child_release(word);
+		MUST(cu.cuStreamDestroy_v2(stream));
+		MUST(cu.cuMemFree_v2(small));
+	}
+	return all_is_there();
+}
+
+static void a_threads_capture_mode_is_left_as_it_was(void **state)
+{
+	(void)state;
+	PASSES(asks_in_the_mode_it_has);
+}
+
 /* ---- errno ---- */
 
 #define MARK 4711
@@ -543,6 +576,7 @@ int main(void)
 	    cmocka_unit_test(an_allocation_that_does_not_fit_does_not_wait_for_a_held_stream),
 	    cmocka_unit_test(an_allocation_that_does_not_fit_does_not_wait_for_another_device),
 	    cmocka_unit_test(a_block_freed_in_a_capture_that_has_ended_is_used_before_anything_spills),
+	    cmocka_unit_test(a_threads_capture_mode_is_left_as_it_was),
 	    cmocka_unit_test(errno_is_left_alone_by_everything_served),
 	    cmocka_unit_test(errno_is_left_alone_by_a_capture_that_has_to_wait),
 	};

@@ -335,6 +335,41 @@ static void a_context_that_cannot_be_entered_for_a_while_is_not_idle(void **stat
 	assert_int_equal(child_run(SCENE_SETTINGS(), job_in_an_unreachable_context), FINE);
 }
 
+/* While moves go on the mover looks at events all the time, in a mode in which that ends no capture. */
+static int job_with_captures(void)
+{
+	CUstream one, two;
+	CUgraph graph;
+
+	scene_load(&scene, 0);
+	one = own_stream();
+	two = own_stream();
+	sim_fail_then("cuThreadExchangeStreamCaptureMode", 1, CUDA_ERROR_UNKNOWN, "cuThreadExchangeStreamCaptureMode",
+		      fault.nth);
+	scene_allocate(&scene);
+	for (int i = 0; i < MOST_ROUNDS / 5; i++) {
+		run(one, two, 3);
+		MUST(cu.cuStreamBeginCapture_v2(one, CU_STREAM_CAPTURE_MODE_GLOBAL));
+		usleep(1000);
+		MUST(scene_round(&scene, one, 3));
+		MUST(cu.cuStreamEndCapture(one, &graph));
+		MUST(cu.cuGraphDestroy(graph));
+	}
+	/* What was captured never runs. */
+	for (unsigned i = 0; i < SCENE_BLOCKS; i++)
+		scene.count[i][3] = 0;
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	return FINE;
+}
+
+static void captures_are_left_alone_where_a_thread_cannot_be_relaxed_at_once(void **state)
+{
+	(void)state;
+	for (fault.nth = 1; fault.nth < 1000; fault.nth *= 5)
+		assert_int_equal(child_run(SCENE_SETTINGS(), job_with_captures), FINE);
+}
+
 /* ---- what a driver may not have ---- */
 
 static int job_where_streams_cannot_wait(void)
@@ -507,6 +542,7 @@ int main(void)
 	    cmocka_unit_test(a_mapping_that_is_in_the_way_is_taken_away),
 	    cmocka_unit_test(a_copy_that_nobody_hears_of_is_waited_for),
 	    cmocka_unit_test(a_context_that_cannot_be_entered_for_a_while_is_not_idle),
+	    cmocka_unit_test(captures_are_left_alone_where_a_thread_cannot_be_relaxed_at_once),
 	    cmocka_unit_test(where_streams_cannot_wait_for_values_memory_moves_all_the_same),
 	    cmocka_unit_test(calls_that_fail_again_and_again_cost_nothing_but_speed),
 	    cmocka_unit_test(events_that_often_cannot_be_asked_are_no_dead_context),
