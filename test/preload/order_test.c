@@ -28,6 +28,16 @@ static int all_is_there(void)
 	return 0;
 }
 
+static void free_in_a_capture(CUdeviceptr block, CUstream stream)
+{
+	CUgraph graph;
+
+	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	MUST(cu.cuMemFree_v2(block));
+	MUST(cu.cuStreamEndCapture(stream, &graph));
+	MUST(cu.cuGraphDestroy(graph));
+}
+
 /* ---- cuMemFreeAsync ---- */
 
 static int writes_after_a_free_in_another_context(void)
@@ -97,19 +107,15 @@ static int frees_what_an_unreachable_context_uses(bool in_a_capture)
 	CUdeviceptr block = child_alloc(20 * MIB), next;
 	CUstream stream = child_stream(), captured;
 	unsigned *word = child_hold(stream);
-	CUgraph graph;
 
 	MUST(cu.cuMemsetD8Async(block, 0x77, 20 * MIB, stream));
 	MUST(cu.cuCtxCreate_v2(&second, 0, 0));
 	captured = child_stream();
 	sim_fail_then("cuCtxPushCurrent_v2", 1, CUDA_ERROR_UNKNOWN, "cuCtxPushCurrent_v2", 3);
-	if (in_a_capture) {
-		MUST(cu.cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
-		MUST(cu.cuMemFree_v2(block));
-		MUST(cu.cuStreamEndCapture(captured, &graph));
-		MUST(cu.cuGraphDestroy(graph));
-	}
-	CHECK(in_a_capture || cu.cuMemFree_v2(block) == CUDA_ERROR_UNKNOWN);
+	if (in_a_capture)
+		free_in_a_capture(block, captured);
+	else
+		CHECK(cu.cuMemFree_v2(block) == CUDA_ERROR_UNKNOWN);
 	CHECK(!child_is_alive(block));
 	next = child_alloc(20 * MIB);
 	CHECK(next != block && !sim_fail_pending());
@@ -368,25 +374,13 @@ static void an_allocation_that_does_not_fit_does_not_wait_for_another_device(voi
 
 /* ---- what was freed in a capture ---- */
 
-static CUdeviceptr freed_in_a_capture(CUstream stream)
-{
-	CUdeviceptr block = child_alloc(20 * MIB);
-	CUgraph graph;
-
-	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-	MUST(cu.cuMemFree_v2(block));
-	MUST(cu.cuStreamEndCapture(stream, &graph));
-	MUST(cu.cuGraphDestroy(graph));
-	return block;
-}
-
 static int allocates_after_a_capture(void)
 {
 	unsigned n_reused = 0;
 
 	driver_start(0);
 	CUstream stream = child_stream();
-	freed_in_a_capture(stream);
+	free_in_a_capture(child_alloc(20 * MIB), stream);
 	/* The first request after the capture has the context's work marked; when that has passed the block is free. */
 	CUdeviceptr small = child_alloc(4096), block;
 	MUST(cu.cuCtxSynchronize());
@@ -396,7 +390,7 @@ static int allocates_after_a_capture(void)
 	MUST(cu.cuMemFree_v2(small));
 	/* It need not be asked for twice on an idle device, but on a slow machine one mark may be late. */
 	for (int i = 0; i < 20 && !n_reused; i++) {
-		freed_in_a_capture(stream);
+		free_in_a_capture(child_alloc(20 * MIB), stream);
 		block = child_alloc(20 * MIB);
 		n_reused += child_on_device(block, 20 * MIB);
 		MUST(cu.cuMemFree_v2(block));

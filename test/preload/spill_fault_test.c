@@ -25,6 +25,7 @@ static struct fault {
 	CUresult error;
 	/* Before the first allocation, when all of them are made, or after the job has run a while. */
 	enum moment { FROM_THE_BEGINNING, WITH_THE_FIRST_MOVE, ONCE_THE_JOB_RUNS } moment;
+	unsigned unmaps; /* that are refused after it */
 } fault;
 static struct scene scene;
 
@@ -169,7 +170,7 @@ static unsigned fail_each(const char *name, CUresult error, enum moment moment)
 	for (i = 0; i < sizeof(nths) / sizeof(nths[0]); i++) {
 		int status;
 
-		fault = (struct fault){name, nths[i], error, moment};
+		fault = (struct fault){.name = name, .nth = nths[i], .error = error, .moment = moment};
 		status = child_run(SCENE_SETTINGS(), job_with_a_fault);
 		if (status == NEVER_REACHED)
 			break;
@@ -225,13 +226,13 @@ static void a_memory_call_that_fails_in_a_move_costs_nothing_but_speed(void **st
 }
 
 /* A call fails, and then the driver does not unmap memory so many times. */
-static int job_that_cannot_unmap(const char *name, unsigned times)
+static int job_that_cannot_unmap(void)
 {
 	CUstream one, two;
 
 	begin(&one, &two);
 	CHECK(scene_warm_up(&scene));
-	sim_fail_then(name, fault.nth, CUDA_ERROR_UNKNOWN, "cuMemUnmap", times);
+	sim_fail_then(fault.name, fault.nth, CUDA_ERROR_UNKNOWN, "cuMemUnmap", fault.unmaps);
 	for (int i = 0; i < (scene_moves() ? MOST_ROUNDS : ROUNDS) && sim_fail_pending(); i++)
 		run(one, two, 1);
 	run(one, two, ROUNDS);
@@ -240,33 +241,28 @@ static int job_that_cannot_unmap(const char *name, unsigned times)
 	return FINE;
 }
 
+static void goes_on_without_unmapping(const char *name, unsigned unmaps)
+{
+	fault = (struct fault){.name = name, .unmaps = unmaps};
+	for (fault.nth = 1; fault.nth < 12; fault.nth++)
+		assert_int_equal(child_run(SCENE_SETTINGS(), job_that_cannot_unmap), FINE);
+}
+
 /*
  * A copy in place fails, and then the driver does not let go of the memory it was to fill, far longer than it is asked:
  * there is no way back, but one forward.
  */
-static int job_that_cannot_go_back(void)
-{
-	return job_that_cannot_unmap("cuMemcpyDtoDAsync_v2", 50);
-}
-
 static void memory_that_cannot_be_unmapped_again_is_filled(void **state)
 {
 	(void)state;
-	for (fault.nth = 1; fault.nth < 12; fault.nth++)
-		assert_int_equal(child_run(SCENE_SETTINGS(), job_that_cannot_go_back), FINE);
+	goes_on_without_unmapping("cuMemcpyDtoDAsync_v2", 50);
 }
 
 /* Memory was mapped, cannot be made accessible, and is not unmapped again: the next try finds it in its way. */
-static int job_with_a_mapping_in_the_way(void)
-{
-	return job_that_cannot_unmap("cuMemSetAccess", 1);
-}
-
 static void a_mapping_that_is_in_the_way_is_taken_away(void **state)
 {
 	(void)state;
-	for (fault.nth = 1; fault.nth < 12; fault.nth++)
-		assert_int_equal(child_run(SCENE_SETTINGS(), job_with_a_mapping_in_the_way), FINE);
+	goes_on_without_unmapping("cuMemSetAccess", 1);
 }
 
 /* A copy's event cannot be recorded, and then its stream not be waited for: it runs all the same. */

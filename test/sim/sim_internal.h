@@ -138,9 +138,8 @@ struct sim_thread {
 	char why[256];
 };
 struct sim_thread *sim_thread(void);
-/* Reads the settings, once; not those of failures, */
+/* Reads the settings, once; but not those of failures: ordering one starts the model itself. */
 void sim_start(void);
-/* which name entry points. */
 void sim_fail_read(void);
 /* Is this call of it one that is to fail? Under the lock. */
 bool sim_fails(struct sim_entry *entry, CUresult *ret_error);
