@@ -110,16 +110,14 @@ enum sw_status heap_stock(struct heap *heap, uint64_t bytes)
 	/* No lock is held: pinning takes long. */
 	atomic_store(&heap->is_stocking, true);
 	enum sw_status status = chunk_make(store, CHUNK_MOVABLE, CHUNK_HOST, units, &chunk);
-	if (status != SW_OK) {
-		atomic_store(&heap->is_stocking, false);
-		return status;
+	if (status == SW_OK) {
+		heap_enter(heap);
+		chunk_join(store, chunk);
+		/* Without one now it gets it when it is taken. */
+		chunk_give_alias(store, chunk);
+		chunk_put(store, chunk);
+		heap_leave(heap);
 	}
-	heap_enter(heap);
-	chunk_join(store, chunk);
-	/* Without one now it gets it when it is taken. */
-	chunk_give_alias(store, chunk);
-	chunk_put(store, chunk);
-	heap_leave(heap);
 	atomic_store(&heap->is_stocking, false);
-	return SW_OK;
+	return status;
 }
