@@ -4,7 +4,7 @@
 #
 #   checker   a program whose kernels follow pointers that no launch names: every byte, in static, exact and fast
 #   correct   real programs, every mode, half and two thirds of what they need: losses equal to native
-#   rate gpt jobs graph random fits launch first suspend      the bars, by test/gpu/spill_bars.py, whose head says what
+#   rate gpt bits jobs graph random fits launch first suspend the bars, by test/gpu/spill_bars.py, whose head says what
 #
 # None named: checker rate gpt. Options (--ratios 1.25,1.5 --modes fast --static --record --steps N ...) go to
 # spill_bars.py, --modes and --apps to correct.py. BUILD (default ./build) comes ready-made and OUT (default ./gpu-out)

@@ -81,22 +81,23 @@ def number(text):
         return None
 
 
-def losses_equal(first, second, other):
-    """Are the losses those of native runs, as far as two native runs agree? (good, text)"""
-    n = min(len(first), len(second), len(other))
+def losses_equal(natives, other):
+    """Are the losses those of native runs, as far as these (lists of losses, two at least) agree? (good, text)"""
+    n = min(len(losses) for losses in [*natives, other])
     if n == 0:
         return False, "no losses"
-    if other[:n] == first[:n] or other[:n] == second[:n]:
+    if any(other[:n] == native[:n] for native in natives):
         return True, f"{n} equal bit for bit"
-    if first[:n] == second[:n]:
+    first = natives[0][:n]
+    if all(native[:n] == first for native in natives):
         where = next(i for i in range(n) if other[i] != first[i])
         return False, f"DIFFER at step {where + 1}: {other[where]} for {first[where]}"
-    rows = [[number(t) for t in row] for row in zip(first[:n], second[:n], other[:n])]
+    rows = [[number(t) for t in row] for row in zip(*(losses[:n] for losses in [*natives, other]))]
     if any(v is None or v != v for row in rows for v in row):
         return False, "a loss is no number"
-    own = max(abs(a - b) for a, b, _ in rows)
-    worst = max(min(abs(c - a), abs(c - b)) for a, b, c in rows)
-    # Two runs tell little of how far a third may go; data gone wrong is another order of magnitude.
+    own = max(max(row[:-1]) - min(row[:-1]) for row in rows)
+    worst = max(min(abs(row[-1] - v) for v in row[:-1]) for row in rows)
+    # Few runs tell little of how far another may go; data gone wrong is another order of magnitude.
     return worst <= 4 * own, f"{'within' if worst <= 4 * own else 'DIFFER:'} x{worst / own:.1f} of native spread {own:.1e}"
 
 

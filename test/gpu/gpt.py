@@ -1,8 +1,10 @@
-"""A GPT training job: python gpt.py WIDTH LAYERS BATCH STEPS [each], e.g. 1536 16 8 18.
+"""A GPT training job: python gpt.py WIDTH LAYERS BATCH STEPS [each] [deterministic], e.g. 1536 16 8 18.
 
 Prints the median time of the last half of the steps (each synchronised), the last loss, and what the framework reserved
 ("need"). With "each" also a line "each STEP MILLISECONDS LOSS" after every step, from the first one on.
+With "deterministic" only kernels that always add in the same order: losses of two runs are equal bit for bit.
 """
+import os
 import statistics
 import sys
 import time
@@ -12,8 +14,11 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 width, layers, batch, steps = (int(a) for a in sys.argv[1:5])
-each = sys.argv[5:] == ["each"]
+each = "each" in sys.argv[5:]
 length, vocabulary = 1024, 8192
+if "deterministic" in sys.argv[5:]:
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # torch asks for it
+    torch.use_deterministic_algorithms(True)
 torch.manual_seed(0)
 torch.backends.cuda.matmul.allow_tf32 = True
 

@@ -95,7 +95,7 @@ class Memory(parts.Parts):
             if result.status != "ok" or not steps.complete:
                 self.failed(f"{name}: step / native", bar, result)
                 continue
-            good, text = bars.losses_equal(natives[0].losses, natives[1].losses, steps.losses)
+            good, text = bars.losses_equal([native.losses for native in natives], steps.losses)
             self.good(f"{name}: losses equal", good, text)
             self.add(f"{name}: step / native", last_median(steps) / base, bar,
                      f"{last_median(steps):.1f} / {base:.1f} ms, need {natives[0].need >> 20} MiB, spilled {result.spilled}")

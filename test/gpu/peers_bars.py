@@ -85,7 +85,7 @@ class Peers(parts.Parts):
             if not steps.complete or result.status != "ok":
                 self.add(f"{mode} 2.0: losses equal", None, 1, result.status, least=True)
                 continue
-            good, said = bars.losses_equal(native[0].losses, native[-1].losses, steps.losses)
+            good, said = bars.losses_equal([steps.losses for steps in native], steps.losses)
             self.add(f"{mode} 2.0: losses equal", float(good), 1, said, least=True)
             self.add(f"{mode} 2.0: step", last_median(steps), None, unit=" ms")
 
@@ -127,7 +127,7 @@ class Peers(parts.Parts):
                 if not steps.complete:
                     self.add(f"{mode} 1.5 {where}", None, 0, result.status)
                     continue
-                good, said = bars.losses_equal(native.losses, native.losses, steps.losses)
+                good, said = bars.losses_equal([native.losses], steps.losses)
                 self.add(f"{mode} 1.5 {where}: losses as native's, bit for bit", float(good), None, said)
                 self.add(f"{mode} 1.5 {where}: step", own[where], None, f"native {base:.0f}", unit=" ms")
                 if where == "peer":

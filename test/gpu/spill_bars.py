@@ -2,6 +2,7 @@
 
   rate     the bare link: a pair of copies, one each way at once
   gpt      a GPT training job that needs 1.25, 1.5 and 2 times its budget: step / reference, steady state, losses
+  bits     the same job with deterministic kernels: losses equal bit for bit at each of these
   jobs     other jobs at 1.5 (twice the compute per byte, convolutional, varying length): throughput / their reference
   graph    a step captured in a CUDA graph at 1.25, against static
   random   a program without a period at 1.5, against static
@@ -31,8 +32,8 @@ PINNING = 200.0  # ms per GiB, likewise
 
 
 class Bench(parts.Parts):
-    PARTS = {"rate": 40, "gpt": 330, "jobs": 400, "graph": 120, "random": 120, "fits": 150, "launch": 90, "first": 90,
-             "suspend": 150}
+    PARTS = {"rate": 40, "gpt": 330, "bits": 200, "jobs": 400, "graph": 120, "random": 120, "fits": 150, "launch": 90,
+             "first": 90, "suspend": 150}
 
     def __init__(self, options):
         super().__init__(options)
@@ -56,7 +57,7 @@ class Bench(parts.Parts):
 
     def losses(self, what, natives, steps):
         if len(natives) >= 2:
-            good, text = bars.losses_equal(natives[0].losses, natives[1].losses, steps.losses)
+            good, text = bars.losses_equal([native.losses for native in natives], steps.losses)
             self.add(f"{what}: losses equal", float(good), 1, text, least=True)
 
     def pair_rate(self):
@@ -83,7 +84,7 @@ class Bench(parts.Parts):
         return self.python("gpt.py", *self.options.gpt, self.options.steps if steps is None else steps, "each")
 
     def gpt(self):
-        natives = self.native("gpt", self.gpt_command())
+        natives = self.native("gpt", self.gpt_command(), 3)
         if not natives:
             return
         if self.options.record:
@@ -139,6 +140,24 @@ class Bench(parts.Parts):
         self.add(f"{name}: rate while moving / pair", settled and settled / pair, 0.9 if moved[2] else None,
                  f"steady steps; {whole / pair:.2f} of the whole run, pinning included: {moved[0] / 1e9 / len(steps.ms):.1f} "
                  f"GB in, {moved[1] / 1e9 / len(steps.ms):.1f} out per step, {seconds:.2f} s {over}", least=True)
+
+    def deterministic_command(self):
+        return [*self.gpt_command(), "deterministic"]
+
+    def bits(self):
+        command = self.deterministic_command()
+        natives = self.native("gpt with deterministic kernels", command)
+        if len(natives) < 2:
+            return
+        self.add("native: losses of two runs equal", float(natives[0].losses == natives[1].losses), 1, "bit for bit", least=True)
+        for ratio in self.options.ratios:
+            for mode in self.options.modes:
+                name = f"deterministic, {mode} {ratio}"
+                result, steps = self.run(f"gpt {name}", command, settings(mode, natives[0].need, ratio))
+                if result.status != "ok":
+                    self.failed(f"{name}: losses equal", 1, result, least=True)
+                    continue
+                self.losses(name, natives, steps)
 
     def belady(self, name, command, steps, need, ratios, pressure=1.05):
         """

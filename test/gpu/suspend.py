@@ -141,13 +141,14 @@ def memory_bars(bench):
 
 
 def training_bars(bench):
-    """A job that spills, suspended in mid-step; its losses against native ones."""
-    natives = bench.native("gpt", bench.gpt_command())
+    """A job that spills, suspended in mid-step; its losses against native ones. Its kernels are deterministic."""
+    command_line = bench.deterministic_command()
+    natives = bench.native("gpt with deterministic kernels", command_line)
     if len(natives) < 2:
         return
     for mode in bench.options.modes:
         settings = parts.settings(mode, natives[0].need, 1.25)
-        job = Job(bench.gpt_command(), harness.shim_environment(bench.options.build, settings))
+        job = Job(command_line, harness.shim_environment(bench.options.build, settings))
         try:
             good = job.wait_steps(6)
             for verb in ("suspend", "resume"):
