@@ -1,5 +1,6 @@
 #include "shim/context.h"
 #include "shim/capture.h"
+#include "shim/clock.h"
 #include "shim/real.h"
 
 #include <pthread.h>
@@ -7,10 +8,13 @@
 
 /* Green contexts are few; what does not fit here is treated as a context of its own. */
 #define GREEN_MOST 64
+/* So long the end of one waits for its work: the driver does not say that it waits. */
+#define GREEN_PATIENCE_MS 1000
 
 static struct {
 	_Atomic(CUgreenCtx) green;
 	_Atomic(CUcontext) context;
+	CUcontext primary; /* set before context */
 } greens[GREEN_MOST];
 static atomic_uint n_greens;
 
@@ -21,19 +25,59 @@ CUcontext context_current(void)
 	return REAL(cuCtxGetCurrent)(&current) == CUDA_SUCCESS ? current : NULL;
 }
 
-void context_green(CUgreenCtx green, CUcontext context)
+/* The context itself, or the primary one that a green one is a part of. */
+static CUcontext whole_of(CUcontext context)
 {
+	if (!context || !atomic_load_explicit(&n_greens, memory_order_relaxed))
+		return context;
+	for (unsigned i = 0; i < GREEN_MOST; i++)
+		if (atomic_load(&greens[i].context) == context)
+			return greens[i].primary;
+	return context;
+}
+
+void context_green(CUgreenCtx green, CUdevice device)
+{
+	CUcontext context, primary;
+
+	/* It holds its primary one, so retaining that makes nothing new. */
+	if (REAL(cuCtxFromGreenCtx)(&context, green) != CUDA_SUCCESS ||
+	    REAL(cuDevicePrimaryCtxRetain)(&primary, device) != CUDA_SUCCESS)
+		return;
+	REAL(cuDevicePrimaryCtxRelease_v2)(device);
+	context_known(primary, device);
 	for (unsigned i = 0; i < GREEN_MOST; i++) {
 		CUgreenCtx none = NULL;
 
-		if (atomic_load(&greens[i].green) == green && atomic_load(&greens[i].context) == context)
-			return;
 		if (!atomic_compare_exchange_strong(&greens[i].green, &none, green))
 			continue;
+		greens[i].primary = primary;
 		atomic_store(&greens[i].context, context);
 		atomic_fetch_add(&n_greens, 1);
 		return;
 	}
+}
+
+CUcontext context_green_ending(CUgreenCtx green)
+{
+	CUcontext context = NULL;
+	CUevent event = NULL;
+	bool gone;
+
+	if (REAL(cuCtxFromGreenCtx)(&context, green) != CUDA_SUCCESS)
+		return NULL;
+	if (capture_pause()) {
+		event = context_record(context, &gone);
+		capture_resume();
+	}
+	for (unsigned ms = 0; event && ms < GREEN_PATIENCE_MS; ms++) {
+		if (REAL(cuEventQuery)(event) != CUDA_ERROR_NOT_READY)
+			break;
+		clock_sleep(1000000);
+	}
+	if (event)
+		REAL(cuEventDestroy_v2)(event);
+	return context;
 }
 
 void context_green_ended(CUgreenCtx green)
@@ -41,35 +85,15 @@ void context_green_ended(CUgreenCtx green)
 	for (unsigned i = 0; i < GREEN_MOST; i++) {
 		if (atomic_load(&greens[i].green) != green)
 			continue;
-		CUcontext context = atomic_exchange(&greens[i].context, NULL);
-		context_ending(context);
-		context_ended(context, true);
+		atomic_store(&greens[i].context, NULL);
 		atomic_store(&greens[i].green, NULL);
 		atomic_fetch_sub(&n_greens, 1);
 	}
 }
 
-static bool is_green(CUcontext context)
-{
-	for (unsigned i = 0; i < GREEN_MOST; i++)
-		if (atomic_load(&greens[i].context) == context)
-			return true;
-	return false;
-}
-
 CUcontext context_of_memory(void)
 {
-	CUcontext current = context_current(), primary;
-	CUdevice device;
-
-	if (!current || !atomic_load_explicit(&n_greens, memory_order_relaxed) || !is_green(current))
-		return current;
-	/* A green context holds its primary one, so retaining it makes nothing new. */
-	if (REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS ||
-	    REAL(cuDevicePrimaryCtxRetain)(&primary, device) != CUDA_SUCCESS)
-		return current;
-	REAL(cuDevicePrimaryCtxRelease_v2)(device);
-	return primary;
+	return whole_of(context_current());
 }
 
 CUcontext context_of_stream(CUstream stream, bool per_thread)
@@ -80,13 +104,97 @@ CUcontext context_of_stream(CUstream stream, bool per_thread)
 	return result == CUDA_SUCCESS && context ? context : context_current();
 }
 
+/* ---- visits ---- */
+
+/* How long the end of a context waits for those of us who are in it: they are through when its work goes on. */
+#define VISIT_SECONDS 120
+
+static struct known {
+	CUcontext context;
+	CUdevice device;
+	unsigned visits;
+	bool ending;
+} all[CONTEXT_MOST];
+static unsigned n_all, n_ends, n_ending;
+static bool too_many;
+/* Over queries and ends of events too, so that no context ends between a look at its event and the question. */
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
+
+static struct known *find_locked(CUcontext context)
+{
+	for (unsigned i = 0; i < n_all; i++)
+		if (all[i].context == context)
+			return &all[i];
+	return NULL;
+}
+
+/* The one question that the driver answers about any handle (the rules of test/sim, on driver 580). */
+static CUresult ask_about(CUcontext context)
+{
+	unsigned version;
+
+	return REAL(cuCtxGetApiVersion)(context, &version);
+}
+
+bool context_has_ended(CUcontext context)
+{
+	return context_is_gone(ask_about(context));
+}
+
+/* False: it is about to end. Contexts that nobody told us of are not counted. */
+static bool begin_visit(CUcontext context)
+{
+	pthread_mutex_lock(&all_lock);
+	struct known *known = find_locked(context);
+	bool ending = known && known->ending;
+	if (known && !ending)
+		known->visits++;
+	pthread_mutex_unlock(&all_lock);
+	return !ending;
+}
+
+static void end_visit(CUcontext context)
+{
+	pthread_mutex_lock(&all_lock);
+	struct known *known = find_locked(context);
+	if (known && known->visits && !--known->visits && known->ending)
+		pthread_cond_broadcast(&left);
+	pthread_mutex_unlock(&all_lock);
+}
+
+static void wait_for_visits_locked(const struct known *known)
+{
+	CUcontext context = known->context;
+	struct timespec until;
+	int before;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += VISIT_SECONDS;
+	/* The wait is a cancellation point, and we have the lock. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	while (known && known->visits && !pthread_cond_timedwait(&left, &all_lock, &until))
+		known = find_locked(context); /* rows change their places */
+	pthread_setcancelstate(before, NULL);
+}
+
+/*
+ * The driver makes a context current that has ended, too, says so of everything that is asked of it, and has ended
+ * processes for taking it away again.
+ */
 CUresult context_enter(CUcontext context, bool *ret_pushed)
 {
 	*ret_pushed = false;
 	if (!context || context_current() == context)
 		return CUDA_SUCCESS;
-	CUresult result = REAL(cuCtxPushCurrent_v2)(context);
+	if (!begin_visit(context))
+		return CUDA_ERROR_NOT_READY;
+	CUresult result = ask_about(context);
+	if (result == CUDA_SUCCESS)
+		result = REAL(cuCtxPushCurrent_v2)(context);
 	*ret_pushed = result == CUDA_SUCCESS;
+	if (!*ret_pushed)
+		end_visit(context);
 	return result;
 }
 
@@ -98,10 +206,14 @@ bool context_is_gone(CUresult error)
 
 void context_leave(bool pushed)
 {
-	CUcontext popped;
+	CUcontext popped = NULL;
 
-	if (pushed)
-		REAL(cuCtxPopCurrent_v2)(&popped);
+	if (!pushed)
+		return;
+	/* Refused, it is still the current one. */
+	if (REAL(cuCtxPopCurrent_v2)(&popped) != CUDA_SUCCESS)
+		popped = context_current();
+	end_visit(popped);
 }
 
 /* ---- events to be used again ---- */
@@ -154,12 +266,12 @@ CUresult context_wait_idle(CUcontext context)
 {
 	bool pushed;
 
-	CUresult result = context_enter(context, &pushed);
+	CUresult result = context_enter(whole_of(context), &pushed);
 	if (result != CUDA_SUCCESS)
 		return context_is_gone(result) ? CUDA_SUCCESS : result;
 	result = REAL(cuCtxSynchronize)();
 	context_leave(pushed);
-	return result;
+	return context_is_gone(result) ? CUDA_SUCCESS : result;
 }
 
 CUevent context_record(CUcontext context, bool *ret_gone)
@@ -167,6 +279,7 @@ CUevent context_record(CUcontext context, bool *ret_gone)
 	CUevent event = NULL;
 	bool pushed;
 
+	context = whole_of(context);
 	CUresult result = context_enter(context, &pushed);
 	*ret_gone = context_is_gone(result);
 	if (result != CUDA_SUCCESS)
@@ -175,7 +288,9 @@ CUevent context_record(CUcontext context, bool *ret_gone)
 		context_leave(pushed);
 		return NULL;
 	}
-	if (REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+	result = REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
+	*ret_gone = context_is_gone(result);
+	if (result != CUDA_SUCCESS)
 		event = NULL;
 	if (event && REAL(cuCtxRecordEvent)(context, event) != CUDA_SUCCESS) {
 		REAL(cuEventDestroy_v2)(event);
@@ -213,30 +328,14 @@ CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_ev
 
 /* ---- all contexts ---- */
 
-static struct {
-	CUcontext context;
-	CUdevice device;
-	bool ending;
-} all[CONTEXT_MOST];
-static unsigned n_all, n_ends, n_ending;
-static bool too_many;
-/* Over queries and ends of events too, so that no context ends between a look at its event and the question. */
-static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-
 void context_known(CUcontext context, CUdevice device)
 {
-	bool known = false;
-
 	pthread_mutex_lock(&all_lock);
-	for (unsigned i = 0; i < n_all; i++)
-		known |= all[i].context == context;
-	if (!known && n_all < CONTEXT_MOST) {
-		all[n_all].context = context;
-		all[n_all].ending = false;
-		all[n_all++].device = device;
-	} else if (!known) {
+	bool known = find_locked(context);
+	if (!known && n_all < CONTEXT_MOST)
+		all[n_all++] = (struct known){.context = context, .device = device};
+	else if (!known)
 		too_many = true;
-	}
 	pthread_mutex_unlock(&all_lock);
 }
 
@@ -246,8 +345,11 @@ void context_ending(CUcontext context)
 	pthread_mutex_lock(&all_lock);
 	n_ends++;
 	n_ending++;
-	for (unsigned i = 0; i < n_all; i++)
-		all[i].ending |= all[i].context == context;
+	struct known *known = find_locked(context);
+	if (known) {
+		known->ending = true;
+		wait_for_visits_locked(known);
+	}
 	pthread_mutex_unlock(&all_lock);
 }
 
@@ -258,26 +360,23 @@ void context_ended(CUcontext context, bool ended)
 		drop_events(context, true);
 	pthread_mutex_lock(&all_lock);
 	n_ending--;
-	for (unsigned i = 0; i < n_all; i++) {
-		if (all[i].context != context)
-			continue;
-		all[i].ending = false;
-		if (ended)
-			all[i--] = all[--n_all];
-	}
+	struct known *known = find_locked(context);
+	if (known)
+		known->ending = false;
+	if (known && ended)
+		*known = all[--n_all];
 	pthread_mutex_unlock(&all_lock);
 }
 
 bool context_device(CUcontext context, CUdevice *ret_device)
 {
-	bool found = false, pushed;
+	bool pushed;
 
 	pthread_mutex_lock(&all_lock);
-	for (unsigned i = 0; i < n_all && !found; i++) {
-		found = all[i].context == context;
-		if (found)
-			*ret_device = all[i].device;
-	}
+	const struct known *known = find_locked(context);
+	bool found = known;
+	if (known)
+		*ret_device = known->device;
 	pthread_mutex_unlock(&all_lock);
 	if (found || !context || context_enter(context, &pushed) != CUDA_SUCCESS)
 		return found;
@@ -292,7 +391,7 @@ CUcontext context_any(CUdevice device)
 
 	pthread_mutex_lock(&all_lock);
 	for (unsigned i = 0; i < n_all && !context; i++)
-		if (all[i].device == device && !all[i].ending && !is_green(all[i].context))
+		if (all[i].device == device && !all[i].ending)
 			context = all[i].context;
 	pthread_mutex_unlock(&all_lock);
 	return context;

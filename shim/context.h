@@ -12,18 +12,24 @@
 CUcontext context_current(void);
 
 /*
- * The context that memory allocated now belongs to. That is the current one, except for the context of a green context:
- * it covers its own part of the device alone, its memory lives in the primary context, which covers all of them.
+ * The context that memory allocated now belongs to. That is the current one, except for a green context: it covers its
+ * own part of the device alone, its memory lives in the primary context, which covers all of them.
  */
 CUcontext context_of_memory(void);
-/* A green context was given a context to be made current; it is about to end. */
-void context_green(CUgreenCtx green, CUcontext context);
+/*
+ * A green context was made, is about to end, has ended. The driver lets only one thread at a time work in one, so nothing
+ * is asked in it: what waits for its work waits for its primary context's. Ending returns its context, NULL if it has
+ * none, and waits a second at most for what it was given: the driver does not say that it does.
+ */
+void context_green(CUgreenCtx green, CUdevice device);
+CUcontext context_green_ending(CUgreenCtx green);
 void context_green_ended(CUgreenCtx green);
 
 /*
- * Every context of the process and its device, so that a device can be known to be idle: known when it is made, ended
- * when it ends. False from context_idle_ask: nobody can tell now (a capture is open, a context is ending, there are more
- * than CONTEXT_MOST, or the driver is older than 12.5).
+ * Every context of the process and its device, so that a device can be known to be idle: known when it is made, ending
+ * and ended when it ends, both also before the first allocation. Ending waits until none of us is in it any more. False
+ * from context_idle_ask: nobody can tell now (a capture is open, a context is ending, there are more than CONTEXT_MOST,
+ * or the driver is older than 12.5).
  */
 #define CONTEXT_MOST 32
 void context_known(CUcontext context, CUdevice device);
@@ -58,9 +64,14 @@ void context_idle_forget(struct context_idle *idle);
 CUresult context_event_take(CUcontext context, CUevent *ret_event);
 void context_event_give(CUcontext context, CUevent event);
 
+/* Has it, by whomever? Its handle may be given out anew; a primary context lives again under the same one. */
+bool context_has_ended(CUcontext context);
+
 /*
- * Make it current until context_leave(); NULL means the current one. The driver's error where that fails. Only some errors
- * say that the context is gone (context_is_gone); after another one its work may still be running.
+ * Make it current until context_leave(); NULL means the current one. The driver's error where that fails, and NOT_READY
+ * while another thread is about to end it: that waits for those who are in it (context_ending). Only some errors say
+ * that the context is gone (context_is_gone), of this call or of one made in it; after another one, and after NOT_READY,
+ * its work may still be running.
  */
 CUresult context_enter(CUcontext context, bool *ret_pushed);
 bool context_is_gone(CUresult error);

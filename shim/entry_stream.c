@@ -80,16 +80,6 @@ DESTROY_STREAM(cuStreamDestroy_v2)
 
 /* ---- contexts: memory allocated in one dies with it ---- */
 
-/* A detach ends a context only if it was the last: then it cannot be entered any more. */
-static bool is_gone(CUcontext context)
-{
-	bool pushed;
-	CUresult result = context_enter(context, &pushed);
-
-	context_leave(pushed);
-	return context_is_gone(result);
-}
-
 /* What is known of things that ended with the context. */
 static void forget_context(CUcontext context)
 {
@@ -98,35 +88,74 @@ static void forget_context(CUcontext context)
 	layout_drop();
 }
 
-static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context, bool always)
+/* What was known of contexts before the first allocation, too, is their being there. */
+struct ending {
+	bool serving;
+	struct serve_ending served;
+};
+
+static struct ending is_ending(CUcontext context, bool serving)
 {
+	struct ending ending = {.serving = serving};
+
+	if (serving)
+		ending.served = serve_context_ending(context);
+	else
+		context_ending(context);
+	return ending;
+}
+
+static void has_ended(CUcontext context, const struct ending *ending, bool ended)
+{
+	if (ended)
+		forget_context(context);
+	if (ending->serving)
+		serve_context_ended(context, ending->served, ended);
+	else
+		context_ended(context, ended);
+}
+
+/* How a context ends: by a call for contexts, which may be one owner's of several, or for green ones. */
+struct way {
+	CUresult(CUDAAPI *end)(CUcontext);
+	CUgreenCtx green;
+	bool is_one_of_several;
+};
+
+static CUresult go(const struct way *way, CUcontext context)
+{
+	return way->green ? REAL(cuGreenCtxDestroy)(way->green) : way->end(context);
+}
+
+static CUresult end_context(CUcontext context, const struct way *way)
+{
+	bool always = !way->is_one_of_several;
 	struct enter_scope scope;
 
 	layout_drop(); /* also before: the handles of its functions may be given out anew the moment it has ended */
 
 	if (always && life_counts())
 		capture_forget_context(context);
-	if (!enter_serve(&scope, false))
-		return end(context);
-	struct serve_ending ending = serve_context_ending(context);
-	CUresult result = end(context);
-	bool ended = result == CUDA_SUCCESS && (always || is_gone(context));
-	if (ended)
-		forget_context(context);
-	serve_context_ended(context, ending, ended);
-	return enter_leave(&scope, result);
+	bool serving = enter_serve(&scope, false);
+	if (!serving && !life_counts())
+		return go(way, context);
+	struct ending ending = is_ending(context, serving);
+	CUresult result = go(way, context);
+	/* A detach ends a context only if it was the last. */
+	has_ended(context, &ending, result == CUDA_SUCCESS && (always || context_has_ended(context)));
+	return serving ? enter_leave(&scope, result) : result;
 }
 
-#define DESTROY_CONTEXT(name, always)                                                                                  \
+#define DESTROY_CONTEXT(name, several)                                                                                 \
 	HOOK_EXPORT CUresult CUDAAPI name(CUcontext ctx)                                                               \
 	{                                                                                                              \
 		stats_call(HOOK_##name);                                                                               \
-		return end_context(REAL(name), ctx, always);                                                           \
+		return end_context(ctx, &(struct way){.end = REAL(name), .is_one_of_several = (several)});             \
 	}
 
-DESTROY_CONTEXT(cuCtxDestroy, true)
-DESTROY_CONTEXT(cuCtxDestroy_v2, true)
-DESTROY_CONTEXT(cuCtxDetach, false)
+DESTROY_CONTEXT(cuCtxDestroy, false)
+DESTROY_CONTEXT(cuCtxDestroy_v2, false)
+DESTROY_CONTEXT(cuCtxDetach, true)
 
 #define CREATE_CONTEXT(name, params, args)                                                                             \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
@@ -151,27 +180,26 @@ CREATE_CONTEXT(cuDevicePrimaryCtxRetain, (CUcontext * pctx, CUdevice dev), (pctx
 
 /* ---- green contexts: parts of a device, whose memory lives in its primary context ---- */
 
-HOOK_EXPORT CUresult CUDAAPI cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
+HOOK_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
+					      unsigned int flags)
 {
-	stats_call(HOOK_cuCtxFromGreenCtx);
-	CUresult result = REAL(cuCtxFromGreenCtx)(pContext, hCtx);
-	if (result == CUDA_SUCCESS) {
-		CUdevice device;
-		bool pushed;
-
-		context_green(hCtx, *pContext);
-		if (context_enter(*pContext, &pushed) == CUDA_SUCCESS && REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS)
-			context_known(*pContext, device);
-		context_leave(pushed);
-	}
+	stats_call(HOOK_cuGreenCtxCreate);
+	CUresult result = REAL(cuGreenCtxCreate)(phCtx, desc, dev, flags);
+	if (result == CUDA_SUCCESS && life_counts())
+		context_green(*phCtx, dev);
 	return result;
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
 	stats_call(HOOK_cuGreenCtxDestroy);
-	context_green_ended(hCtx);
-	return REAL(cuGreenCtxDestroy)(hCtx);
+	CUcontext context = life_counts() ? context_green_ending(hCtx) : NULL;
+	if (!context)
+		return REAL(cuGreenCtxDestroy)(hCtx);
+	CUresult result = end_context(context, &(struct way){.green = hCtx});
+	if (result == CUDA_SUCCESS)
+		context_green_ended(hCtx);
+	return result;
 }
 
 /*
@@ -180,7 +208,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
  */
 static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool always)
 {
-	struct serve_ending ending = {0};
+	struct ending ending;
 	struct enter_scope scope;
 	CUcontext primary = NULL;
 	unsigned flags;
@@ -188,22 +216,19 @@ static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool
 
 	layout_drop();
 
-	/* Captures count already before the first allocation. */
 	bool serving = enter_serve(&scope, false);
-	if (!serving && !(life_counts() && capture_is_open()))
+	if (!serving && !life_counts())
 		return end(dev);
 	REAL(cuDevicePrimaryCtxGetState)(dev, &flags, &active);
 	if (active && REAL(cuDevicePrimaryCtxRetain)(&primary, dev) == CUDA_SUCCESS)
 		REAL(cuDevicePrimaryCtxRelease_v2)(dev);
-	if (primary && serving)
-		ending = serve_context_ending(primary);
+	if (primary)
+		ending = is_ending(primary, serving);
 	CUresult result = end(dev);
 	bool ended = primary && result == CUDA_SUCCESS &&
 		     (always || REAL(cuDevicePrimaryCtxGetState)(dev, &flags, &active) != CUDA_SUCCESS || !active);
-	if (ended)
-		forget_context(primary);
-	if (primary && serving)
-		serve_context_ended(primary, ending, ended);
+	if (primary)
+		has_ended(primary, &ending, ended);
 	return serving ? enter_leave(&scope, result) : result;
 }
 

@@ -73,6 +73,9 @@ spill_mode_test(gather_test)
 # ---- what a launch is asked for while nothing moves ----
 spill_mode_test(proof_test)
 
+# ---- contexts that have ended, and that end beside moves ----
+spill_mode_test(past_test)
+
 # ---- failures in the middle of moves ----
 spill_mode_test(spill_fault_test)
 

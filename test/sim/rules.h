@@ -25,6 +25,12 @@
 	ROW(cuCtxDisablePeerAccess)                                                                                    \
 	ROW(cuMemcpyPeer)                                                                                              \
 	ROW(cuMemcpy3DPeer)                                                                                            \
+	ROW(cuCtxCreate)                                                                                               \
+	ROW(cuCtxDestroy)                                                                                              \
+	ROW(cuCtxGetApiVersion)                                                                                        \
+	ROW(cuCtxGetDevice)                                                                                            \
+	ROW(cuCtxPopCurrent)                                                                                           \
+	ROW(cuCtxPushCurrent)                                                                                          \
 	ROW(cuDevicePrimaryCtxRetain)                                                                                  \
 	ROW(cuDevicePrimaryCtxReset)                                                                                   \
 	ROW(cuCtxRecordEvent)                                                                                          \

@@ -233,6 +233,50 @@ static void mappings_survive_a_reset_of_the_primary_context(void **state)
 	rules_unmap_and_free(at, CHUNK);
 }
 
+/*
+ * The handle of a context that has ended is asked about, and nothing else is done with it: made current, and taken away
+ * again, it has ended the process. So have its streams, whatever they were asked, and now and then its events, which as
+ * a rule say that the context is destroyed (driver 580).
+ */
+static void a_context_that_has_ended_can_be_told(void **state)
+{
+	CUcontext context, popped;
+	unsigned version;
+
+	(void)state;
+	ok(cu.cuCtxCreate(&context, NULL, 0, 0));
+	ok(cu.cuCtxGetApiVersion(context, &version));
+	ok(cu.cuCtxPopCurrent(&popped));
+	ok(cu.cuCtxGetApiVersion(context, &version));
+	ok(cu.cuCtxDestroy(context));
+	is(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxGetApiVersion(context, &version));
+}
+
+/* The last but one: everything of the primary context ends here. */
+static void an_ended_primary_context_is_made_current_and_does_nothing(void **state)
+{
+	CUcontext again, popped;
+	unsigned version;
+	CUdevice device;
+	CUevent event;
+
+	(void)state;
+	ok(cu.cuCtxSetCurrent(NULL));
+	ok(cu.cuDevicePrimaryCtxReset(0));
+	is(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxGetApiVersion(rules_context, &version));
+	ok(cu.cuCtxPushCurrent(rules_context));
+	ok(cu.cuCtxGetDevice(&device));
+	is(CUDA_ERROR_CONTEXT_IS_DESTROYED, cu.cuCtxSynchronize());
+	is(CUDA_ERROR_CONTEXT_IS_DESTROYED, cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	ok(cu.cuCtxPopCurrent(&popped));
+	/* It lives again under its handle. */
+	ok(cu.cuDevicePrimaryCtxRetain(&again, 0));
+	assert_ptr_equal(again, rules_context);
+	ok(cu.cuCtxSetCurrent(again));
+	ok(cu.cuCtxGetApiVersion(again, &version));
+	ok(cu.cuCtxSynchronize());
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -242,6 +286,8 @@ int main(void)
 	    cmocka_unit_test(mapping_recording_and_copying_never_invalidate),
 	    cmocka_unit_test(event_of_a_context_comes_after_all_its_streams),
 	    cmocka_unit_test(event_of_a_context_invalidates_its_captures),
+	    cmocka_unit_test(a_context_that_has_ended_can_be_told),
+	    cmocka_unit_test(an_ended_primary_context_is_made_current_and_does_nothing),
 	    cmocka_unit_test(mappings_survive_a_reset_of_the_primary_context),
 	};
 	int failed = rules_init();

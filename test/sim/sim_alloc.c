@@ -219,7 +219,7 @@ CUresult sim_block_make(struct sim_block **ret_block, size_t bytes, int device, 
 		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "more than the address space");
 	}
 	block->kind = kind;
-	block->context = sim_context();
+	block->context = sim_memory_context();
 	block->device = device;
 	block->origin = sim_origin();
 	block->id = sim_next_id();
@@ -374,7 +374,7 @@ static struct sim_block *host_block_new(void *address, size_t bytes, unsigned fl
 
 	block->range = (struct sim_range){(uintptr_t)address, bytes};
 	block->kind = kind;
-	block->context = sim_context();
+	block->context = sim_memory_context();
 	block->device = block->context->device;
 	block->flags = flags;
 	block->origin = sim_origin();

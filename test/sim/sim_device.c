@@ -57,6 +57,18 @@ CUresult sim_current(CUcontext *ret_context)
 	return CUDA_SUCCESS;
 }
 
+CUcontext sim_memory_context(void)
+{
+	CUcontext context = sim_context();
+
+	return context->memory ? context->memory : context;
+}
+
+bool sim_is_part(CUcontext part, CUcontext whole)
+{
+	return part == whole || part->memory == whole;
+}
+
 bool sim_is_context(CUcontext context)
 {
 	for (CUcontext at = sim.contexts; at; at = at->next)
@@ -65,7 +77,7 @@ bool sim_is_context(CUcontext context)
 	return false;
 }
 
-static CUcontext new_context(int device)
+CUcontext sim_context_new(int device)
 {
 	CUcontext context = calloc(1, sizeof(*context));
 
@@ -78,7 +90,7 @@ static CUcontext new_context(int device)
 }
 
 /* All memory, modules, streams and events of a context go with it, after its work is done. */
-static void end_context(CUcontext context)
+void sim_context_end(CUcontext context)
 {
 	for (struct sim_capture *capture = sim_captures; capture; capture = capture->next)
 		if (capture->context == context)
@@ -90,6 +102,7 @@ static void end_context(CUcontext context)
 	sim_arrays_forget_context(context);
 	sim_modules_forget_context(context);
 	context->alive = false;
+	context->ends++;
 }
 
 static CUresult create_context(CUcontext *ret_context, unsigned flags, CUdevice device)
@@ -102,7 +115,7 @@ static CUresult create_context(CUcontext *ret_context, unsigned flags, CUdevice 
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (thread->depth == 16)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "the model's context stack holds 16");
-	*ret_context = new_context(device);
+	*ret_context = sim_context_new(device);
 	(*ret_context)->flags = flags;
 	thread->stack[thread->depth++] = *ret_context;
 	return CUDA_SUCCESS;
@@ -114,10 +127,45 @@ static CUresult destroy_context(CUcontext context)
 
 	if (!sim_is_context(context) || !context->alive || context->primary)
 		return sim_why(CUDA_ERROR_INVALID_CONTEXT, "not a context of cuCtxCreate");
-	end_context(context);
+	sim_context_end(context);
 	if (thread->depth && thread->stack[thread->depth - 1] == context)
 		thread->depth--;
 	return CUDA_SUCCESS;
+}
+
+/*
+ * One that has ended can be made current: what is asked of it then answers that it was destroyed. The driver has freed
+ * what a handle of cuCtxCreate stood for, and ended processes when one was popped.
+ */
+static void made_current(CUcontext context)
+{
+	if (context && !context->alive && !context->primary)
+		sim_break_rule("a context is made current that was destroyed");
+}
+
+/* The old way of several owners of a context: it ends with the last one. */
+static CUresult attach(CUcontext *ret_context, unsigned flags)
+{
+	CUcontext context = sim_context();
+
+	if (!ret_context || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (context->primary)
+		return sim_why(CUDA_ERROR_INVALID_CONTEXT, "a primary context is retained");
+	context->attached++;
+	*ret_context = context;
+	return CUDA_SUCCESS;
+}
+
+static CUresult detach(CUcontext context)
+{
+	if (context != sim_context() || context->primary)
+		return sim_why(CUDA_ERROR_INVALID_CONTEXT, "not the current context, or a primary one");
+	if (context->attached) {
+		context->attached--;
+		return CUDA_SUCCESS;
+	}
+	return destroy_context(context);
 }
 
 static CUresult push(CUcontext context)
@@ -126,8 +174,7 @@ static CUresult push(CUcontext context)
 
 	if (!sim_is_context(context))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!context->alive)
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	made_current(context);
 	if (thread->depth == 16)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "the model's context stack holds 16");
 	thread->stack[thread->depth++] = context;
@@ -152,8 +199,7 @@ static CUresult set_current(CUcontext context)
 
 	if (context && !sim_is_context(context))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (context && !context->alive)
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	made_current(context);
 	if (thread->depth)
 		thread->depth--;
 	if (context)
@@ -169,13 +215,16 @@ static CUresult get_current(CUcontext *ret_context)
 	return CUDA_SUCCESS;
 }
 
+/* The current one is told after its end, too. */
 static CUresult device_of(CUdevice *ret_device, CUcontext context)
 {
-	if (!context)
+	bool current = !context;
+
+	if (current)
 		context = sim_context();
 	if (!ret_device)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_is_context(context) || !context->alive)
+	if (!sim_is_context(context) || !(context->alive || current))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	*ret_device = context->device;
 	return CUDA_SUCCESS;
@@ -203,7 +252,34 @@ static CUresult context_id(CUcontext context, unsigned long long *ret_id)
 		context = sim_context();
 	if (!ret_id || !sim_is_context(context))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (!context->alive)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	*ret_id = context->id;
+	return CUDA_SUCCESS;
+}
+
+/* The one question that can be asked of any handle, whatever became of its context. */
+static CUresult api_version(CUcontext context, unsigned *ret_version)
+{
+	if (!context)
+		context = sim_context();
+	if (!ret_version)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_is_context(context) || !context->alive)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*ret_version = 3020;
+	return CUDA_SUCCESS;
+}
+
+static CUresult current_flags(unsigned *ret_flags)
+{
+	CUcontext context = sim_context();
+
+	if (!context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!ret_flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	*ret_flags = context->flags;
 	return CUDA_SUCCESS;
 }
 
@@ -251,6 +327,8 @@ SPELL_FREE(cuCtxCreate_v4, (CUcontext * context, CUctxCreateParams *params, unsi
 	   ((void)params, create_context(context, flags, device)))
 SPELL_FREE(cuCtxDestroy, (CUcontext context), destroy_context(context))
 SPELL_FREE(cuCtxDestroy_v2, (CUcontext context), destroy_context(context))
+SPELL(cuCtxAttach, (CUcontext * context, unsigned flags), attach(context, flags))
+SPELL(cuCtxDetach, (CUcontext context), detach(context))
 SPELL_FREE(cuCtxPushCurrent, (CUcontext context), push(context))
 SPELL_FREE(cuCtxPushCurrent_v2, (CUcontext context), push(context))
 SPELL_FREE(cuCtxPopCurrent, (CUcontext * context), pop(context))
@@ -264,9 +342,9 @@ SPELL_FREE(cuCtxSynchronize_v2, (CUcontext context), synchronize(context))
 SPELL_FREE(cuCtxGetId, (CUcontext context, unsigned long long *id), context_id(context, id))
 SPELL(cuCtxGetLimit, (size_t * value, CUlimit which), limit(which, value, NULL))
 SPELL(cuCtxSetLimit, (CUlimit which, size_t value), limit(which, NULL, &value))
-SPELL(cuCtxGetFlags, (unsigned *flags), put_int((int *)flags, (int)sim_context()->flags))
+SPELL_FREE(cuCtxGetFlags, (unsigned *flags), current_flags(flags))
 SPELL(cuCtxSetFlags, (unsigned flags), (sim_context()->flags = flags, CUDA_SUCCESS))
-SPELL(cuCtxGetApiVersion, (CUcontext context, unsigned *version), ((void)context, put_int((int *)version, 3020)))
+SPELL_FREE(cuCtxGetApiVersion, (CUcontext context, unsigned *version), api_version(context, version))
 SPELL(cuCtxGetCacheConfig, (CUfunc_cache * config), put_int((int *)config, 0))
 SPELL(cuCtxSetCacheConfig, (CUfunc_cache config), ((void)config, CUDA_SUCCESS))
 SPELL(cuCtxGetStreamPriorityRange, (int *least, int *greatest), priority_range(least, greatest))
@@ -274,7 +352,7 @@ SPELL(cuCtxResetPersistingL2Cache, (void), CUDA_SUCCESS)
 
 /* ---- primary contexts ---- */
 
-static CUresult retain(CUcontext *ret_context, CUdevice device)
+CUresult sim_primary_retain(CUcontext *ret_context, CUdevice device)
 {
 	struct sim_device *d;
 
@@ -284,7 +362,7 @@ static CUresult retain(CUcontext *ret_context, CUdevice device)
 		return CUDA_ERROR_INVALID_DEVICE;
 	d = &sim.device[device];
 	if (!d->primary) {
-		d->primary = new_context(device);
+		d->primary = sim_context_new(device);
 		d->primary->primary = true;
 	}
 	if (!d->primary->alive) {
@@ -297,7 +375,7 @@ static CUresult retain(CUcontext *ret_context, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-static CUresult release(CUdevice device)
+CUresult sim_primary_release(CUdevice device)
 {
 	struct sim_device *d;
 
@@ -307,7 +385,7 @@ static CUresult release(CUdevice device)
 	if (!d->primary_references)
 		return sim_why(CUDA_ERROR_INVALID_CONTEXT, "released more often than retained");
 	if (--d->primary_references == 0)
-		end_context(d->primary);
+		sim_context_end(d->primary);
 	return CUDA_SUCCESS;
 }
 
@@ -320,7 +398,7 @@ static CUresult reset(CUdevice device)
 		return CUDA_ERROR_INVALID_DEVICE;
 	d = &sim.device[device];
 	if (d->primary && d->primary->alive)
-		end_context(d->primary);
+		sim_context_end(d->primary);
 	d->primary_references = 0;
 	return CUDA_SUCCESS;
 }
@@ -344,9 +422,9 @@ static CUresult primary_flags(CUdevice device, unsigned flags)
 	return CUDA_SUCCESS;
 }
 
-SPELL_FREE(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), retain(context, device))
-SPELL_FREE(cuDevicePrimaryCtxRelease, (CUdevice device), release(device))
-SPELL_FREE(cuDevicePrimaryCtxRelease_v2, (CUdevice device), release(device))
+SPELL_FREE(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device), sim_primary_retain(context, device))
+SPELL_FREE(cuDevicePrimaryCtxRelease, (CUdevice device), sim_primary_release(device))
+SPELL_FREE(cuDevicePrimaryCtxRelease_v2, (CUdevice device), sim_primary_release(device))
 SPELL_FREE(cuDevicePrimaryCtxReset, (CUdevice device), reset(device))
 SPELL_FREE(cuDevicePrimaryCtxReset_v2, (CUdevice device), reset(device))
 SPELL_FREE(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active),

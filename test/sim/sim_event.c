@@ -19,12 +19,24 @@ CUevent sim_event(CUevent event)
 	return NULL;
 }
 
+CUresult sim_event_usable(CUevent event)
+{
+	if (!sim_event(event))
+		return sim_why(CUDA_ERROR_INVALID_HANDLE, "%p is not an event", (void *)event);
+	if (!event->context->alive || event->ends != event->context->ends) {
+		sim_break_rule("an event is used that ended with its context");
+		return sim_why(CUDA_ERROR_CONTEXT_IS_DESTROYED, "the event ended with its context");
+	}
+	return CUDA_SUCCESS;
+}
+
 static CUresult destroy(CUevent event)
 {
 	CUevent *link = &events;
+	CUresult result = sim_event_usable(event);
 
-	if (!sim_event(event))
-		return sim_why(CUDA_ERROR_INVALID_HANDLE, "%p is not an event", (void *)event);
+	if (result)
+		return result;
 	while (*link != event)
 		link = &(*link)->next;
 	*link = event->next;
@@ -53,6 +65,7 @@ CUresult sim_event_new(CUevent *ret_event, unsigned flags)
 	generation = event->generation + 1;
 	*event = (struct CUevent_st){.next = events, .alive = true, .flags = flags, .generation = generation};
 	event->context = sim_context();
+	event->ends = event->context->ends;
 	events = event;
 	result = sim_shared_make(event);
 	if (result)
@@ -80,10 +93,10 @@ static CUresult record(CUevent event, CUstream handle)
 	CUstream stream;
 	CUresult result = sim_stream(handle, &stream);
 
+	if (!result)
+		result = sim_event_usable(event);
 	if (result)
 		return result;
-	if (!sim_event(event))
-		return sim_why(CUDA_ERROR_INVALID_HANDLE, "%p is not an event", (void *)event);
 	if (event->context != stream->context)
 		return sim_why(CUDA_ERROR_INVALID_HANDLE, "event and stream are of different contexts");
 	if (stream->capture)
@@ -111,8 +124,11 @@ static CUresult record(CUevent event, CUstream handle)
 static CUresult record_context(CUcontext context, CUevent event)
 {
 	bool capturing = false;
+	CUresult result = sim_event_usable(event);
 
-	if (!sim_event(event) || event->context != context)
+	if (result)
+		return result;
+	if (event->context != context)
 		return sim_why(CUDA_ERROR_INVALID_HANDLE, "%p is not an event of that context", (void *)event);
 	for (struct sim_capture *capture = sim_captures; capture; capture = capture->next) {
 		if (capture->context != context)
@@ -131,11 +147,10 @@ static CUresult record_context(CUcontext context, CUevent event)
 
 static CUresult may_ask(CUevent event)
 {
-	CUresult result;
+	CUresult result = sim_event_usable(event);
 
-	if (!sim_event(event))
-		return sim_why(CUDA_ERROR_INVALID_HANDLE, "%p is not an event", (void *)event);
-	result = sim_unsafe();
+	if (!result)
+		result = sim_unsafe();
 	if (!result && event->capture)
 		result = sim_why(CUDA_ERROR_CAPTURED_EVENT, "the event was last recorded in a capture");
 	return result;
@@ -178,9 +193,16 @@ static CUresult synchronize(CUevent event)
 
 static CUresult elapsed(float *ret_ms, CUevent start, CUevent end)
 {
+	CUresult result;
+
 	if (!ret_ms)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_event(start) || !sim_event(end) || !start->recorded || !end->recorded)
+	result = sim_event_usable(start);
+	if (!result)
+		result = sim_event_usable(end);
+	if (result)
+		return result;
+	if (!start->recorded || !end->recorded)
 		return sim_why(CUDA_ERROR_INVALID_HANDLE, "an event was never recorded");
 	if ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING)
 		return sim_why(CUDA_ERROR_INVALID_HANDLE, "an event was made without timing");

@@ -171,17 +171,27 @@ struct CUctx_st {
 	CUcontext next;
 	int device;
 	bool alive, primary;
-	CUresult dead; /* sticky error of a context that died, or 0 */
+	unsigned attached; /* by cuCtxAttach, beside who made it */
+	unsigned ends;     /* a primary one lives again under its handle; what was of an earlier life stays dead */
+	CUresult dead;     /* sticky error of a context that died, or 0 */
 	unsigned flags;
 	unsigned long long id;
 	struct CUstream_st *legacy, *streams;
 	struct CUstream_st *observer; /* of ours: where cuCtxRecordEvent waits for all others */
 	struct CUmod_st *modules;
+	CUcontext memory; /* whose the memory is that is allocated in it; NULL: its own */
 	CUcontext *peers; /* whose memory it may touch: cuCtxEnablePeerAccess */
 	size_t n_peers;
 };
 CUresult sim_current(CUcontext *ret_context);
 CUcontext sim_context(void); /* current context, NULL when there is none */
+CUcontext sim_memory_context(void);
+/* Waiting for a primary context, or an event of it, covers its green ones (cuda.h). */
+bool sim_is_part(CUcontext part, CUcontext whole);
+CUcontext sim_context_new(int device);
+void sim_context_end(CUcontext context); /* waits for its work; the handle stays known */
+CUresult sim_primary_retain(CUcontext *ret_context, CUdevice device);
+CUresult sim_primary_release(CUdevice device);
 CUresult sim_uuid(CUuuid *ret_uuid, CUdevice device);
 bool sim_is_device(int device);
 bool sim_is_context(CUcontext context); /* alive or not */
@@ -412,6 +422,7 @@ struct CUstream_st {
 	CUcontext context;
 	bool alive, blocking, running;
 	bool busy;      /* its first work runs just now */
+	bool orphan;    /* ended with its context, not by itself */
 	unsigned owner; /* thread id of a per-thread default stream */
 	unsigned flags;
 	int priority;
@@ -428,6 +439,7 @@ struct CUevent_st {
 	bool alive, recorded;
 	unsigned flags;
 	CUcontext context;
+	unsigned ends; /* its context's when it was made */
 	struct sim_after at;
 	unsigned long generation;
 	uint64_t time;
@@ -446,6 +458,8 @@ void sim_stream_unlink(CUstream stream);  /* from its context, when it is dead a
 /* A place in the order of work that comes after all that the context has been given so far. */
 CUresult sim_mark_context(CUcontext context, struct sim_after *ret_at);
 CUevent sim_event(CUevent event); /* NULL when it is none */
+/* The error of what is no event, or one of a context that has ended. */
+CUresult sim_event_usable(CUevent event);
 CUresult sim_event_new(CUevent *ret_event, unsigned flags);
 /* Waits for values and writes of them, one after the other; its `owned` is the operations. */
 CUresult sim_values_work(struct sim_work **ret_work, unsigned n, const CUstreamBatchMemOpParams *ops);

@@ -44,8 +44,9 @@ CUresult sim_mark_context(CUcontext context, struct sim_after *ret_at)
 
 	if (!context->observer)
 		context->observer = stream_new(context, CU_STREAM_NON_BLOCKING, 0);
-	for (CUstream stream = context->streams; stream; stream = stream->next)
-		sim_work_after(marker, stream, stream->last);
+	for (CUcontext part = sim.contexts; part; part = part->next)
+		for (CUstream stream = part->streams; stream && sim_is_part(part, context); stream = stream->next)
+			sim_work_after(marker, stream, stream->last);
 	marker->always = true;
 	CUresult result = sim_work_queue(context->observer, marker);
 	*ret_at = (struct sim_after){context->observer, context->observer->last};
@@ -59,6 +60,15 @@ static bool is_stream(CUstream handle)
 			if (stream == handle)
 				return stream->alive;
 	return false;
+}
+
+/* One that ended with its context is freed memory of the driver's; processes end when they use it. */
+static CUresult not_a_stream(CUstream handle)
+{
+	for (CUstream stream = graveyard; stream; stream = stream->next)
+		if (stream == handle && stream->orphan)
+			sim_break_rule("a stream is used that ended with its context");
+	return sim_why(CUDA_ERROR_INVALID_HANDLE, "%p is not a living stream", (void *)handle);
 }
 
 CUresult sim_stream(CUstream handle, CUstream *ret_stream)
@@ -84,7 +94,7 @@ CUresult sim_stream(CUstream handle, CUstream *ret_stream)
 		return CUDA_SUCCESS;
 	}
 	if (!is_stream(handle))
-		return sim_why(CUDA_ERROR_INVALID_HANDLE, "%p is not a living stream", (void *)handle);
+		return not_a_stream(handle);
 	*ret_stream = handle;
 	return CUDA_SUCCESS;
 }
@@ -115,7 +125,7 @@ static void end_stream(CUstream stream)
 static CUresult destroy(CUstream handle)
 {
 	if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD || !is_stream(handle))
-		return sim_why(CUDA_ERROR_INVALID_HANDLE, "%p is not a living stream", (void *)handle);
+		return not_a_stream(handle);
 	end_stream(handle);
 	return CUDA_SUCCESS;
 }
@@ -124,6 +134,7 @@ void sim_streams_forget_context(CUcontext context)
 {
 	for (CUstream stream = context->streams, next; stream; stream = next) {
 		next = stream->next;
+		stream->orphan = stream->alive;
 		if (stream->alive)
 			end_stream(stream);
 	}
@@ -194,10 +205,10 @@ static CUresult wait_event(CUstream handle, CUevent event, unsigned flags)
 	CUresult result = sim_stream(handle, &stream);
 	struct sim_work *work;
 
+	if (!result)
+		result = sim_event_usable(event);
 	if (result)
 		return result;
-	if (!sim_event(event))
-		return sim_why(CUDA_ERROR_INVALID_HANDLE, "%p is not an event", (void *)event);
 	if (flags & ~1u)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (event->capture || stream->capture)

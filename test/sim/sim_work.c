@@ -454,12 +454,16 @@ CUresult sim_wait_context(CUcontext context)
 	struct sim_after *all = NULL;
 	size_t n = 0;
 
-	/* The list changes while we wait; the streams on it do not go away. */
-	for (CUstream stream = context->streams; stream; stream = stream->next) {
-		if (stream->done >= stream->last)
+	/* The lists change while we wait; the streams on them do not go away. */
+	for (CUcontext part = sim.contexts; part; part = part->next) {
+		if (!sim_is_part(part, context))
 			continue;
-		all = realloc(all, (n + 1) * sizeof(*all));
-		all[n++] = (struct sim_after){stream, stream->last};
+		for (CUstream stream = part->streams; stream; stream = stream->next) {
+			if (stream->done >= stream->last)
+				continue;
+			all = realloc(all, (n + 1) * sizeof(*all));
+			all[n++] = (struct sim_after){stream, stream->last};
+		}
 	}
 	for (size_t i = 0; i < n; i++)
 		sim_wait_after(all[i]);

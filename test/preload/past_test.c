@@ -1,0 +1,180 @@
+/*
+ * Contexts that end before, and while, memory moves: nothing is asked in them any more, they keep nothing from moving,
+ * and what is right stays right. Each part is a process of its own with a job that needs twice its budget (scene.h).
+ */
+#include "test/preload/scene.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static struct scene scene;
+
+static CUcontext new_context(void)
+{
+	CUcontext context;
+
+	MUST(cu.cuCtxCreate_v2(&context, 0, 0));
+	return context;
+}
+
+static int job(void)
+{
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	for (int i = 0; i < 20; i++)
+		MUST(scene_round(&scene, NULL, 1));
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	scene_close(&scene);
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+/* ---- before the first allocation, when no books are kept yet ---- */
+
+static int destroyed_before(void)
+{
+	driver_open();
+	MUST(cu.cuInit(0));
+	MUST(cu.cuCtxDestroy_v2(new_context()));
+	return job();
+}
+
+static int detached_before(void)
+{
+	CUcontext context, again;
+
+	driver_open();
+	MUST(cu.cuInit(0));
+	context = new_context();
+	MUST(cuCtxAttach(&again, 0));
+	CHECK(again == context);
+	MUST(cuCtxDetach(context));
+	MUST(cu.cuCtxSynchronize()); /* is alive */
+	MUST(cuCtxDetach(context));
+	return job();
+}
+
+/* The primary context of another device: of the first one the job makes it again. */
+static int released_before(void)
+{
+	driver_start(1);
+	MUST(cu.cuDevicePrimaryCtxRelease_v2(1));
+	return job();
+}
+
+static int reset_before(void)
+{
+	driver_start(1);
+	MUST(cu.cuDevicePrimaryCtxReset_v2(1));
+	return job();
+}
+
+/* ---- beside the job ---- */
+
+static atomic_bool stop;
+static atomic_uint n_contexts;
+
+/* A stream of the current context, and a block that goes with the context or before it. */
+static void use_the_current_one(bool free)
+{
+	CUstream stream = child_stream();
+	CUdeviceptr block;
+
+	MUST(cu.cuMemAlloc_v2(&block, 4096));
+	MUST(cu.cuMemsetD8Async(block, 1, 4096, stream));
+	if (free)
+		MUST(cu.cuMemFree_v2(block));
+}
+
+/* Contexts that come and go: the mover asks in each whether it is idle. */
+static void *come_and_go(void *argument)
+{
+	(void)argument;
+	while (!atomic_load(&stop)) {
+		CUcontext context = new_context();
+
+		use_the_current_one(atomic_fetch_add(&n_contexts, 1) % 2);
+		MUST(cu.cuCtxDestroy_v2(context));
+	}
+	return NULL;
+}
+
+/* Memory of green contexts is the primary one's: it would stay. */
+static void *come_and_go_green(void *argument)
+{
+	(void)argument;
+	while (!atomic_load(&stop)) {
+		CUcontext context;
+		CUgreenCtx green;
+
+		MUST(cuGreenCtxCreate(&green, NULL, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+		MUST(cuCtxFromGreenCtx(&context, green));
+		MUST(cu.cuCtxSetCurrent(context));
+		use_the_current_one(true);
+		atomic_fetch_add(&n_contexts, 1);
+		MUST(cu.cuCtxSetCurrent(NULL));
+		MUST(cuGreenCtxDestroy(green));
+	}
+	return NULL;
+}
+
+static int ends_beside(void *(*come)(void *))
+{
+	pthread_t thread;
+
+	scene_open(&scene, 0);
+	CHECK(!pthread_create(&thread, NULL, come, NULL));
+	for (int i = 0; i < 60 || atomic_load(&n_contexts) < 100; i++) {
+		MUST(scene_round(&scene, NULL, 0));
+		MUST(cu.cuStreamSynchronize(NULL));
+	}
+	atomic_store(&stop, true);
+	pthread_join(thread, NULL);
+	CHECK(scene_warm_up(&scene));
+	CHECK(scene_holds(&scene));
+	scene_close(&scene);
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static int contexts_end(void)
+{
+	return ends_beside(come_and_go);
+}
+
+static int green_contexts_end(void)
+{
+	return ends_beside(come_and_go_green);
+}
+
+static void contexts_of_the_past_keep_nothing_from_moving(void **state)
+{
+	static int (*const parts[])(void) = {destroyed_before, detached_before, released_before, reset_before};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), parts[i]), 0);
+}
+
+static void contexts_that_come_and_go_are_left_in_time(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DELAY_US=20"), contexts_end), 0);
+	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DELAY_US=20"), green_contexts_end), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(contexts_of_the_past_keep_nothing_from_moving),
+	    cmocka_unit_test(contexts_that_come_and_go_are_left_in_time),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
