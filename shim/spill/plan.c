@@ -21,7 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WALK_MOST   131072 /* how many slots one walk over the future may look at */
+#define WALK_MOST   131072 /* how many slots one walk over the future may look at, */
+#define WALK_LEAST  8192   /* and with how few of those that there are it is worth while */
 #define WALK_EACH   64     /* slots of walking that each submission pays for */
 #define STEP_MOST   512    /* a jump forward by at most so many submissions is taken in steps */
 #define OWED_SHARE  1024   /* of what is owed, so much is let off by each submission */
@@ -160,11 +161,23 @@ static void keys_pass(struct plan *plan, uint64_t position)
 	}
 }
 
+/*
+ * As far as it is paid for: where places change often and lie far back, as with sequences of other lengths, walks are
+ * shorter rather than fewer. What is near is worth the most. False: that is too short.
+ */
+static bool walk_begin(const struct plan *plan, uint64_t at, struct predict_walk *ret_walk)
+{
+	uint64_t most = plan->credit < WALK_MOST ? plan->credit : WALK_MOST;
+
+	predict_walk_begin(plan->predict, at, most, ret_walk);
+	return most >= WALK_LEAST || ret_walk->end - ret_walk->slot < most;
+}
+
 static void keys_walk(struct plan *plan, uint64_t at)
 {
 	struct predict_walk walk;
 
-	predict_walk_begin(plan->predict, at, WALK_MOST, &walk);
+	walk_begin(plan, at, &walk);
 	plan->credit -= walk.end - walk.slot;
 	while (predict_walk_next(plan->predict, &walk)) {
 		struct piece *piece = pieces_find(&plan->pieces, walk.piece);
@@ -203,11 +216,8 @@ static void follow(struct plan *plan)
 			plan->cursor = at + 1;
 		return;
 	}
-	if (at != PREDICT_NONE) {
-		predict_walk_begin(plan->predict, at, WALK_MOST, &walk);
-		if (plan->credit < walk.end - walk.slot)
-			at = PREDICT_NONE; /* jumping about: too little rest between the walks to trust it */
-	}
+	if (at != PREDICT_NONE && !walk_begin(plan, at, &walk))
+		at = PREDICT_NONE; /* jumping about: too little rest between the walks to trust it */
 	if (at != plan->at)
 		jump(plan, at);
 }

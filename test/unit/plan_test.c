@@ -361,6 +361,35 @@ static void what_names_more_than_fits_does_not_wait_for_itself(void **state)
 	plan_free(plan);
 }
 
+/*
+ * Sixteen runs of submissions, each always the same, in an order that is never the same: where the program stands lies
+ * ever further back, and changes with each run. All that is foreseen from there cannot be walked over each time.
+ */
+static void a_long_past_is_no_reason_to_know_nothing(void **state)
+{
+	enum { RUNS = 16, SUBMISSIONS = 300, NAMES = 16, FIRST = 100, MORE = 100 };
+	struct seed seed = seed_start("a_long_past_is_no_reason_to_know_nothing");
+	struct plan *plan = plan_new(PLAN_BESIDE_KERNELS);
+	unsigned known = 0;
+
+	(void)state;
+	for (unsigned i = 0; i < FIRST + MORE; i++) {
+		uint32_t run = (uint32_t)(seed_next(&seed) % RUNS);
+
+		for (uint32_t k = 0; k < SUBMISSIONS; k++) {
+			uint32_t names[NAMES];
+
+			for (uint32_t n = 0; n < NAMES; n++)
+				names[n] = (run * SUBMISSIONS + k) % 1000 * NAMES + n;
+			plan_note(plan, 1 + run * SUBMISSIONS + k, names, NAMES);
+			known += i >= FIRST && plan_knows(plan);
+		}
+	}
+	assert_in_range(known, MORE * SUBMISSIONS * 9 / 10, MORE * SUBMISSIONS);
+	assert_true(plan_is_valid(plan));
+	plan_free(plan);
+}
+
 static void a_piece_that_is_gone_is_forgotten_until_it_comes_back(void **state)
 {
 	(void)state;
@@ -566,6 +595,7 @@ int main(void)
 	    cmocka_unit_test(a_span_is_a_period_that_is_not_too_long),
 	    cmocka_unit_test(without_a_future_the_longest_unused_goes),
 	    cmocka_unit_test(what_names_more_than_fits_does_not_wait_for_itself),
+	    cmocka_unit_test(a_long_past_is_no_reason_to_know_nothing),
 	    cmocka_unit_test(a_piece_that_is_gone_is_forgotten_until_it_comes_back),
 	    cmocka_unit_test(without_memory_nothing_breaks),
 	    cmocka_unit_test(a_real_job_moves_little_more_than_belady),
