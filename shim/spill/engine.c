@@ -17,8 +17,9 @@
 
 /* A submission that nobody answers goes on after this long: the mover may have ended. */
 #define ANSWER_MS 2000
-/* Errors in a row before an event is believed; they are microseconds apart. */
+/* Errors in a row before an event is believed, and for how long: they may be microseconds apart. */
 #define DOUBTS_MOST 8
+#define DOUBTS_NS   20000000
 
 bool engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n, struct ticket ticket)
 {
@@ -244,7 +245,11 @@ void engine_lost(struct engine *engine, CUresult result)
 
 void engine_doubt(struct engine *engine, CUresult result)
 {
-	if (++engine->doubts >= DOUBTS_MOST)
+	uint64_t now = clock_now();
+
+	if (!engine->doubts++)
+		engine->doubted = now;
+	if (engine->doubts >= DOUBTS_MOST && now - engine->doubted >= DOUBTS_NS)
 		engine_lost(engine, result);
 }
 

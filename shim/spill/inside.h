@@ -172,7 +172,8 @@ struct engine {
 	size_t n_heard, heard_room;
 	uint32_t refused[64]; /* in a gap: victims the driver would not let go */
 	unsigned n_refused;
-	unsigned doubts;         /* errors of events in a row */
+	unsigned doubts;         /* errors of events in a row, */
+	uint64_t doubted;        /* the first of them */
 	uint64_t copied;         /* ns: when copies were last under way */
 	uint64_t busy_since;     /* ns: up to then the time with moves under way is in STAT_link_us, */
 	uint64_t busy_rest;      /* but for this, while none is */
