@@ -6,9 +6,8 @@
 
 /*
  * cudaFree's promise is that work submitted before it is done when it returns. During a capture nobody may wait for
- * that, so the free is put off; as it is while another thread ends the block's context. When waiting failed the program
- * is told what the driver said, and the memory, which may still be in use, is put off too: it is free for the program,
- * and for us when pending.h finds it idle.
+ * that, so the free is put off. When waiting failed the program is told what the driver said, and the memory, which may
+ * still be in use, is put off too: it is free for the program, and for us when pending.h finds it idle.
  */
 CUresult backend_free_idle(struct ledger_row *row)
 {
@@ -23,8 +22,7 @@ CUresult backend_free_idle(struct ledger_row *row)
 	if (result != CUDA_SUCCESS) {
 		stats_add(STAT_deferred_frees, 1);
 		pending_add(row);
-		bool later = result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || result == CUDA_ERROR_NOT_READY;
-		return later ? CUDA_SUCCESS : result;
+		return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? CUDA_SUCCESS : result;
 	}
 	row->home->release(row);
 	pending_context_idle(context, before);

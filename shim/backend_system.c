@@ -162,16 +162,9 @@ unmap:
 	return status;
 }
 
-static void put_off(struct ledger_row *row)
-{
-	row->event = NULL; /* has passed, or ended with its context */
-	pending_add(row);
-}
-
 /*
  * A registration ends with its context, if that has ended; else it is ended first, and if the driver does not let it go
- * the pages stay: the device may still write to them. Ending one is no call for the middle of a capture, nor for
- * while another thread ends the context.
+ * the pages stay: the device may still write to them. Ending one is no call for the middle of a capture.
  */
 static void system_release(struct ledger_row *row)
 {
@@ -179,18 +172,14 @@ static void system_release(struct ledger_row *row)
 	int saved = errno;
 
 	if (ends && !capture_pause()) {
-		put_off(row);
+		row->event = NULL; /* has passed, or ended with its context */
+		pending_add(row);
 		return;
 	}
 	if (ends) {
 		bool pushed;
 		CUresult entered = context_enter(row->context, &pushed);
 
-		if (entered == CUDA_ERROR_NOT_READY) {
-			capture_resume();
-			put_off(row);
-			return;
-		}
 		gone =
 		    REAL(cuMemHostUnregister)((void *)(uintptr_t)row->key) == CUDA_SUCCESS || context_is_gone(entered);
 		context_leave(pushed);

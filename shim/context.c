@@ -8,13 +8,12 @@
 
 /* Green contexts are few; what does not fit here is treated as a context of its own. */
 #define GREEN_MOST 64
-/* So long the end of one waits for its work: the driver does not say that it waits. */
-#define GREEN_PATIENCE_MS 1000
 
 static struct {
 	_Atomic(CUgreenCtx) green;
 	_Atomic(CUcontext) context;
-	CUcontext primary; /* set before context */
+	CUcontext primary; /* these are set before context */
+	CUdevice device;
 } greens[GREEN_MOST];
 static atomic_uint n_greens;
 
@@ -25,8 +24,7 @@ CUcontext context_current(void)
 	return REAL(cuCtxGetCurrent)(&current) == CUDA_SUCCESS ? current : NULL;
 }
 
-/* The context itself, or the primary one that a green one is a part of. */
-static CUcontext whole_of(CUcontext context)
+CUcontext context_whole(CUcontext context)
 {
 	if (!context || !atomic_load_explicit(&n_greens, memory_order_relaxed))
 		return context;
@@ -34,6 +32,20 @@ static CUcontext whole_of(CUcontext context)
 		if (atomic_load(&greens[i].context) == context)
 			return greens[i].primary;
 	return context;
+}
+
+/* Handles are given out anew: of one that is, nothing is known from before. */
+static void forget_greens(CUgreenCtx green, CUcontext context)
+{
+	for (unsigned i = 0; i < GREEN_MOST; i++) {
+		CUgreenCtx old = atomic_load(&greens[i].green);
+
+		if (!old || (old != green && atomic_load(&greens[i].context) != context))
+			continue;
+		atomic_store(&greens[i].context, NULL);
+		if (atomic_compare_exchange_strong(&greens[i].green, &old, NULL))
+			atomic_fetch_sub(&n_greens, 1);
+	}
 }
 
 void context_green(CUgreenCtx green, CUdevice device)
@@ -46,54 +58,37 @@ void context_green(CUgreenCtx green, CUdevice device)
 		return;
 	REAL(cuDevicePrimaryCtxRelease_v2)(device);
 	context_known(primary, device);
+	forget_greens(green, context);
 	for (unsigned i = 0; i < GREEN_MOST; i++) {
 		CUgreenCtx none = NULL;
 
 		if (!atomic_compare_exchange_strong(&greens[i].green, &none, green))
 			continue;
 		greens[i].primary = primary;
-		atomic_store(&greens[i].context, context);
+		greens[i].device = device;
 		atomic_fetch_add(&n_greens, 1);
+		atomic_store(&greens[i].context, context);
 		return;
 	}
 }
 
-CUcontext context_green_ending(CUgreenCtx green)
-{
-	CUcontext context = NULL;
-	CUevent event = NULL;
-	bool gone;
-
-	if (REAL(cuCtxFromGreenCtx)(&context, green) != CUDA_SUCCESS)
-		return NULL;
-	if (capture_pause()) {
-		event = context_record(context, &gone);
-		capture_resume();
-	}
-	for (unsigned ms = 0; event && ms < GREEN_PATIENCE_MS; ms++) {
-		if (REAL(cuEventQuery)(event) != CUDA_ERROR_NOT_READY)
-			break;
-		clock_sleep(1000000);
-	}
-	if (event)
-		REAL(cuEventDestroy_v2)(event);
-	return context;
-}
-
-void context_green_ended(CUgreenCtx green)
+CUcontext context_green_ending(CUgreenCtx green, CUdevice *ret_device)
 {
 	for (unsigned i = 0; i < GREEN_MOST; i++) {
-		if (atomic_load(&greens[i].green) != green)
+		CUcontext context = atomic_load(&greens[i].context);
+
+		if (!context || atomic_load(&greens[i].green) != green)
 			continue;
-		atomic_store(&greens[i].context, NULL);
-		atomic_store(&greens[i].green, NULL);
-		atomic_fetch_sub(&n_greens, 1);
+		*ret_device = greens[i].device;
+		forget_greens(green, context);
+		return context;
 	}
+	return NULL;
 }
 
 CUcontext context_of_memory(void)
 {
-	return whole_of(context_current());
+	return context_whole(context_current());
 }
 
 CUcontext context_of_stream(CUstream stream, bool per_thread)
@@ -106,14 +101,15 @@ CUcontext context_of_stream(CUstream stream, bool per_thread)
 
 /* ---- visits ---- */
 
-/* How long the end of a context waits for those of us who are in it: they are through when its work goes on. */
-#define VISIT_SECONDS 120
+/* How long the end of a context waits for events to be recorded in it: as a rule a microsecond. */
+#define VISIT_SECONDS 1
 
 static struct known {
 	CUcontext context;
 	CUdevice device;
 	unsigned visits;
-	bool ending;
+	unsigned enders; /* calls under way that end it, perhaps */
+	bool again;      /* made again since the first of them */
 } all[CONTEXT_MOST];
 static unsigned n_all, n_ends, n_ending;
 static bool too_many;
@@ -129,6 +125,44 @@ static struct known *find_locked(CUcontext context)
 	return NULL;
 }
 
+/* False: it may be about to end. Contexts that nobody told us of are not counted. */
+static bool begin_visit(CUcontext context)
+{
+	pthread_mutex_lock(&all_lock);
+	struct known *known = find_locked(context);
+	bool may = !known || !known->enders;
+	if (known && may)
+		known->visits++;
+	pthread_mutex_unlock(&all_lock);
+	return may;
+}
+
+static void end_visit(CUcontext context)
+{
+	pthread_mutex_lock(&all_lock);
+	struct known *known = find_locked(context);
+	if (known && known->visits && !--known->visits)
+		pthread_cond_broadcast(&left);
+	pthread_mutex_unlock(&all_lock);
+}
+
+static void wait_for_visits_locked(CUcontext context)
+{
+	struct known *known;
+	struct timespec until;
+	int before, error = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += VISIT_SECONDS;
+	/* The wait is a cancellation point, and we have the lock. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	while ((known = find_locked(context)) && known->visits && !error) /* rows change their places */
+		error = pthread_cond_timedwait(&left, &all_lock, &until);
+	if (known)
+		known->visits = 0;
+	pthread_setcancelstate(before, NULL);
+}
+
 /* The one question that the driver answers about any handle (the rules of test/sim, on driver 580). */
 static CUresult ask_about(CUcontext context)
 {
@@ -142,42 +176,6 @@ bool context_has_ended(CUcontext context)
 	return context_is_gone(ask_about(context));
 }
 
-/* False: it is about to end. Contexts that nobody told us of are not counted. */
-static bool begin_visit(CUcontext context)
-{
-	pthread_mutex_lock(&all_lock);
-	struct known *known = find_locked(context);
-	bool ending = known && known->ending;
-	if (known && !ending)
-		known->visits++;
-	pthread_mutex_unlock(&all_lock);
-	return !ending;
-}
-
-static void end_visit(CUcontext context)
-{
-	pthread_mutex_lock(&all_lock);
-	struct known *known = find_locked(context);
-	if (known && known->visits && !--known->visits && known->ending)
-		pthread_cond_broadcast(&left);
-	pthread_mutex_unlock(&all_lock);
-}
-
-static void wait_for_visits_locked(const struct known *known)
-{
-	CUcontext context = known->context;
-	struct timespec until;
-	int before;
-
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += VISIT_SECONDS;
-	/* The wait is a cancellation point, and we have the lock. */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	while (known && known->visits && !pthread_cond_timedwait(&left, &all_lock, &until))
-		known = find_locked(context); /* rows change their places */
-	pthread_setcancelstate(before, NULL);
-}
-
 /*
  * The driver makes a context current that has ended, too, says so of everything that is asked of it, and has ended
  * processes for taking it away again.
@@ -187,14 +185,10 @@ CUresult context_enter(CUcontext context, bool *ret_pushed)
 	*ret_pushed = false;
 	if (!context || context_current() == context)
 		return CUDA_SUCCESS;
-	if (!begin_visit(context))
-		return CUDA_ERROR_NOT_READY;
 	CUresult result = ask_about(context);
-	if (result == CUDA_SUCCESS)
+	if (!context_is_gone(result))
 		result = REAL(cuCtxPushCurrent_v2)(context);
 	*ret_pushed = result == CUDA_SUCCESS;
-	if (!*ret_pushed)
-		end_visit(context);
 	return result;
 }
 
@@ -206,14 +200,10 @@ bool context_is_gone(CUresult error)
 
 void context_leave(bool pushed)
 {
-	CUcontext popped = NULL;
+	CUcontext popped;
 
-	if (!pushed)
-		return;
-	/* Refused, it is still the current one. */
-	if (REAL(cuCtxPopCurrent_v2)(&popped) != CUDA_SUCCESS)
-		popped = context_current();
-	end_visit(popped);
+	if (pushed)
+		REAL(cuCtxPopCurrent_v2)(&popped);
 }
 
 /* ---- events to be used again ---- */
@@ -266,7 +256,7 @@ CUresult context_wait_idle(CUcontext context)
 {
 	bool pushed;
 
-	CUresult result = context_enter(whole_of(context), &pushed);
+	CUresult result = context_enter(context_whole(context), &pushed);
 	if (result != CUDA_SUCCESS)
 		return context_is_gone(result) ? CUDA_SUCCESS : result;
 	result = REAL(cuCtxSynchronize)();
@@ -274,12 +264,11 @@ CUresult context_wait_idle(CUcontext context)
 	return context_is_gone(result) ? CUDA_SUCCESS : result;
 }
 
-CUevent context_record(CUcontext context, bool *ret_gone)
+static CUevent record(CUcontext context, bool *ret_gone)
 {
 	CUevent event = NULL;
 	bool pushed;
 
-	context = whole_of(context);
 	CUresult result = context_enter(context, &pushed);
 	*ret_gone = context_is_gone(result);
 	if (result != CUDA_SUCCESS)
@@ -298,6 +287,44 @@ CUevent context_record(CUcontext context, bool *ret_gone)
 	}
 	context_leave(pushed);
 	return event;
+}
+
+CUevent context_record(CUcontext context, bool *ret_gone)
+{
+	context = context_whole(context);
+	*ret_gone = false;
+	if (!begin_visit(context))
+		return NULL;
+	CUevent event = record(context, ret_gone);
+	end_visit(context);
+	return event;
+}
+
+static bool is_busy(CUevent event)
+{
+	CUstreamCaptureMode mode = capture_relax();
+	bool busy = REAL(cuEventQuery)(event) == CUDA_ERROR_NOT_READY;
+
+	capture_restore(mode);
+	return busy;
+}
+
+void context_await(CUcontext context, unsigned ms)
+{
+	bool gone;
+	int before;
+
+	if (!capture_pause())
+		return;
+	CUevent event = record(context, &gone);
+	capture_resume();
+	/* Sleeping is a cancellation point. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	for (; event && ms && !capture_is_open() && is_busy(event); ms--)
+		clock_sleep(1000000);
+	if (event)
+		REAL(cuEventDestroy_v2)(event);
+	pthread_setcancelstate(before, NULL);
 }
 
 CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_event, CUcontext *ret_context)
@@ -331,10 +358,12 @@ CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_ev
 void context_known(CUcontext context, CUdevice device)
 {
 	pthread_mutex_lock(&all_lock);
-	bool known = find_locked(context);
-	if (!known && n_all < CONTEXT_MOST)
+	struct known *known = find_locked(context);
+	if (known)
+		known->again = known->enders != 0;
+	else if (n_all < CONTEXT_MOST)
 		all[n_all++] = (struct known){.context = context, .device = device};
-	else if (!known)
+	else
 		too_many = true;
 	pthread_mutex_unlock(&all_lock);
 }
@@ -347,12 +376,14 @@ void context_ending(CUcontext context)
 	n_ending++;
 	struct known *known = find_locked(context);
 	if (known) {
-		known->ending = true;
-		wait_for_visits_locked(known);
+		known->again = known->enders && known->again;
+		known->enders++;
+		wait_for_visits_locked(context);
 	}
 	pthread_mutex_unlock(&all_lock);
 }
 
+/* What was made under the same handle meanwhile stays known. */
 void context_ended(CUcontext context, bool ended)
 {
 	/* Another thread may have given some back meanwhile. */
@@ -361,9 +392,9 @@ void context_ended(CUcontext context, bool ended)
 	pthread_mutex_lock(&all_lock);
 	n_ending--;
 	struct known *known = find_locked(context);
-	if (known)
-		known->ending = false;
-	if (known && ended)
+	if (known && known->enders)
+		known->enders--;
+	if (known && ended && !known->again)
 		*known = all[--n_all];
 	pthread_mutex_unlock(&all_lock);
 }
@@ -391,7 +422,7 @@ CUcontext context_any(CUdevice device)
 
 	pthread_mutex_lock(&all_lock);
 	for (unsigned i = 0; i < n_all && !context; i++)
-		if (all[i].device == device && !all[i].ending)
+		if (all[i].device == device && !all[i].enders)
 			context = all[i].context;
 	pthread_mutex_unlock(&all_lock);
 	return context;

@@ -16,20 +16,20 @@ CUcontext context_current(void);
  * own part of the device alone, its memory lives in the primary context, which covers all of them.
  */
 CUcontext context_of_memory(void);
+/* The context itself; of a green one its primary context, whose events and waits cover it. */
+CUcontext context_whole(CUcontext context);
 /*
- * A green context was made, is about to end, has ended. The driver lets only one thread at a time work in one, so nothing
- * is asked in it: what waits for its work waits for its primary context's. Ending returns its context, NULL if it has
- * none, and waits a second at most for what it was given: the driver does not say that it does.
+ * A green context was made, or is about to end: its context and its device then, NULL when it was not known. The driver
+ * lets only one thread at a time work in one, so what waits for its work waits for its primary context's.
  */
 void context_green(CUgreenCtx green, CUdevice device);
-CUcontext context_green_ending(CUgreenCtx green);
-void context_green_ended(CUgreenCtx green);
+CUcontext context_green_ending(CUgreenCtx green, CUdevice *ret_device);
 
 /*
  * Every context of the process and its device, so that a device can be known to be idle: known when it is made, ending
- * and ended when it ends, both also before the first allocation. Ending waits until none of us is in it any more. False
- * from context_idle_ask: nobody can tell now (a capture is open, a context is ending, there are more than CONTEXT_MOST,
- * or the driver is older than 12.5).
+ * and ended around every call that may end it, both also before the first allocation. Ending waits, a second at most,
+ * while events are being recorded in it (context_record). False from context_idle_ask: nobody can tell now (a capture is
+ * open, a context may be ending, there are more than CONTEXT_MOST, or the driver is older than 12.5).
  */
 #define CONTEXT_MOST 32
 void context_known(CUcontext context, CUdevice device);
@@ -68,10 +68,9 @@ void context_event_give(CUcontext context, CUevent event);
 bool context_has_ended(CUcontext context);
 
 /*
- * Make it current until context_leave(); NULL means the current one. The driver's error where that fails, and NOT_READY
- * while another thread is about to end it: that waits for those who are in it (context_ending). Only some errors say
- * that the context is gone (context_is_gone), of this call or of one made in it; after another one, and after NOT_READY,
- * its work may still be running.
+ * Make it current until context_leave(); NULL means the current one. The driver's error where that fails. Only some errors
+ * say that the context is gone (context_is_gone), of this call or of one made in it; after another one its work may still
+ * be running.
  */
 CUresult context_enter(CUcontext context, bool *ret_pushed);
 bool context_is_gone(CUresult error);
@@ -82,10 +81,15 @@ CUresult context_wait_idle(CUcontext context);
 
 /*
  * An event of the context that has everything the context has been given so far before it. NULL when the driver cannot
- * do that (older than 12.5) or refuses, or when the context is gone, which *ret_gone tells. Never while a capture is
- * open: it would be invalidated. It may wait for room in the driver's queues: under no lock.
+ * do that (older than 12.5) or refuses, or when the context may be about to end or is gone; the last *ret_gone tells.
+ * Never while a capture is open: it would be invalidated. It may wait for room in the driver's queues: under no lock.
  */
 CUevent context_record(CUcontext context, bool *ret_gone);
+/*
+ * Wait until what this very context was given is done, so many ms at most, and only as long as no capture is open. By a
+ * thread that may work in it.
+ */
+void context_await(CUcontext context, unsigned ms);
 /* The context of a stream; the current one when the driver does not say. */
 CUcontext context_of_stream(CUstream stream, bool per_thread);
 /*

@@ -11,6 +11,7 @@
 #include "shim/spill/done.h"
 #include "shim/spill/graph.h"
 #include "shim/spill/layout.h"
+#include "shim/spill/spill.h"
 
 #define BEGIN_CAPTURE(name, per_thread, params, args)                                                                  \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
@@ -115,21 +116,8 @@ static void has_ended(CUcontext context, const struct ending *ending, bool ended
 		context_ended(context, ended);
 }
 
-/* How a context ends: by a call for contexts, which may be one owner's of several, or for green ones. */
-struct way {
-	CUresult(CUDAAPI *end)(CUcontext);
-	CUgreenCtx green;
-	bool is_one_of_several;
-};
-
-static CUresult go(const struct way *way, CUcontext context)
+static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context, bool always)
 {
-	return way->green ? REAL(cuGreenCtxDestroy)(way->green) : way->end(context);
-}
-
-static CUresult end_context(CUcontext context, const struct way *way)
-{
-	bool always = !way->is_one_of_several;
 	struct enter_scope scope;
 
 	layout_drop(); /* also before: the handles of its functions may be given out anew the moment it has ended */
@@ -138,24 +126,24 @@ static CUresult end_context(CUcontext context, const struct way *way)
 		capture_forget_context(context);
 	bool serving = enter_serve(&scope, false);
 	if (!serving && !life_counts())
-		return go(way, context);
+		return end(context);
 	struct ending ending = is_ending(context, serving);
-	CUresult result = go(way, context);
+	CUresult result = end(context);
 	/* A detach ends a context only if it was the last. */
 	has_ended(context, &ending, result == CUDA_SUCCESS && (always || context_has_ended(context)));
 	return serving ? enter_leave(&scope, result) : result;
 }
 
-#define DESTROY_CONTEXT(name, several)                                                                                 \
+#define DESTROY_CONTEXT(name, always)                                                                                  \
 	HOOK_EXPORT CUresult CUDAAPI name(CUcontext ctx)                                                               \
 	{                                                                                                              \
 		stats_call(HOOK_##name);                                                                               \
-		return end_context(ctx, &(struct way){.end = REAL(name), .is_one_of_several = (several)});             \
+		return end_context(REAL(name), ctx, always);                                                           \
 	}
 
-DESTROY_CONTEXT(cuCtxDestroy, false)
-DESTROY_CONTEXT(cuCtxDestroy_v2, false)
-DESTROY_CONTEXT(cuCtxDetach, true)
+DESTROY_CONTEXT(cuCtxDestroy, true)
+DESTROY_CONTEXT(cuCtxDestroy_v2, true)
+DESTROY_CONTEXT(cuCtxDetach, false)
 
 #define CREATE_CONTEXT(name, params, args)                                                                             \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
@@ -190,45 +178,46 @@ HOOK_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDe
 	return result;
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
-{
-	stats_call(HOOK_cuGreenCtxDestroy);
-	CUcontext context = life_counts() ? context_green_ending(hCtx) : NULL;
-	if (!context)
-		return REAL(cuGreenCtxDestroy)(hCtx);
-	CUresult result = end_context(context, &(struct way){.green = hCtx});
-	if (result == CUDA_SUCCESS)
-		context_green_ended(hCtx);
-	return result;
-}
-
 /*
  * The primary context is found by looking at it before: after the real call its handle means nothing. A reset always
  * ends it, a release only when it was the last.
  */
+static CUcontext active_primary(CUdevice device)
+{
+	CUcontext primary = NULL;
+	unsigned flags;
+	int active = 0;
+
+	if (REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active &&
+	    REAL(cuDevicePrimaryCtxRetain)(&primary, device) == CUDA_SUCCESS)
+		REAL(cuDevicePrimaryCtxRelease_v2)(device);
+	return primary;
+}
+
+static bool is_active(CUdevice device)
+{
+	unsigned flags;
+	int active = 0;
+
+	return REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
 static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool always)
 {
 	struct ending ending;
 	struct enter_scope scope;
-	CUcontext primary = NULL;
-	unsigned flags;
-	int active = 0;
 
 	layout_drop();
 
 	bool serving = enter_serve(&scope, false);
 	if (!serving && !life_counts())
 		return end(dev);
-	REAL(cuDevicePrimaryCtxGetState)(dev, &flags, &active);
-	if (active && REAL(cuDevicePrimaryCtxRetain)(&primary, dev) == CUDA_SUCCESS)
-		REAL(cuDevicePrimaryCtxRelease_v2)(dev);
+	CUcontext primary = active_primary(dev);
 	if (primary)
 		ending = is_ending(primary, serving);
 	CUresult result = end(dev);
-	bool ended = primary && result == CUDA_SUCCESS &&
-		     (always || REAL(cuDevicePrimaryCtxGetState)(dev, &flags, &active) != CUDA_SUCCESS || !active);
 	if (primary)
-		has_ended(primary, &ending, ended);
+		has_ended(primary, &ending, result == CUDA_SUCCESS && (always || !is_active(dev)));
 	return serving ? enter_leave(&scope, result) : result;
 }
 
@@ -243,3 +232,30 @@ END_PRIMARY(cuDevicePrimaryCtxReset, true)
 END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
 END_PRIMARY(cuDevicePrimaryCtxRelease, false)
 END_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
+
+/* It is an owner of its primary context, perhaps the last. */
+HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
+{
+	struct ending ending, of_primary;
+	struct enter_scope scope;
+	CUdevice device;
+
+	stats_call(HOOK_cuGreenCtxDestroy);
+	CUcontext context = life_counts() ? context_green_ending(hCtx, &device) : NULL;
+	if (!context)
+		return REAL(cuGreenCtxDestroy)(hCtx);
+	bool serving = enter_serve(&scope, false);
+	CUcontext primary = active_primary(device);
+	if (serving)
+		spill_await(context, device);
+	ending = is_ending(context, serving);
+	if (primary)
+		of_primary = is_ending(primary, serving);
+	CUresult result = REAL(cuGreenCtxDestroy)(hCtx);
+	if (primary)
+		has_ended(primary, &of_primary, result == CUDA_SUCCESS && !is_active(device));
+	has_ended(context, &ending, result == CUDA_SUCCESS);
+	if (result != CUDA_SUCCESS)
+		context_green(hCtx, device);
+	return serving ? enter_leave(&scope, result) : result;
+}

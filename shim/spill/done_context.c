@@ -12,7 +12,7 @@
 #define TAILS 8
 
 static struct {
-	CUcontext context;
+	CUcontext context, owner; /* whose tail it is, and whose event: a green one's is of its primary context */
 	CUevent event;
 	uint64_t number;
 	bool under_way;
@@ -70,6 +70,7 @@ void done_context_look_after(CUcontext context, uint64_t number)
 	pthread_mutex_lock(&done_table_lock);
 	if (event && ends == n_ends) {
 		tails[free].context = context;
+		tails[free].owner = context_whole(context);
 		tails[free].event = event;
 		tails[free].number = number;
 		tails[free].under_way = true;
@@ -130,7 +131,7 @@ void done_context_ending(CUcontext context)
 	n_ends++;
 	done_rows_ending_locked(context);
 	for (unsigned i = 0; i < TAILS; i++) {
-		if (tails[i].under_way && tails[i].context == context) {
+		if (tails[i].under_way && (tails[i].context == context || tails[i].owner == context)) {
 			REAL(cuEventDestroy_v2)(tails[i].event);
 			tails[i].under_way = false;
 		}

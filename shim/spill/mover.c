@@ -297,7 +297,8 @@ static bool work(struct engine *engine)
 	choose_progress(engine);
 	get_ready(engine);
 	govern(engine);
-	tell_moving(engine, engine->ready && engine->governor_allows);
+	/* Who waits is not inside the driver, and the sooner everything that runs is known. */
+	tell_moving(engine, !engine->ready || engine->governor_allows);
 	if (engine->in.n || engine->out.n)
 		engine->copied = clock_now();
 	move_count_busy(engine);

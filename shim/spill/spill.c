@@ -21,6 +21,7 @@
 #define ROOM_EVERY_NS 100000000
 #define NEW_MS        500
 #define STOP_MS       500
+#define AWAIT_MS      1000
 #define TELL_MS       2000 /* at the end, for words that are being written, on a machine that has no time for them */
 
 static _Atomic(struct engine *) engines[DEVICE_MOST];
@@ -109,6 +110,12 @@ void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t b
 
 	if (engine && !atomic_load(&engine->dead))
 		discard_behind(engine, address, bytes, stream, per_thread, held);
+}
+
+void spill_await(CUcontext green, int device)
+{
+	if (device >= 0 && device < DEVICE_MOST && atomic_load(&engines[device]))
+		context_await(green, AWAIT_MS);
 }
 
 void spill_context_ending(CUcontext context)

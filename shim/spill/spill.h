@@ -34,6 +34,11 @@ void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes);
 void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
 			  bool held);
 
+/*
+ * Where memory moves: wait until what a green context was given is done, a second at most, and only as long as that
+ * disturbs no capture. Before its end, for which the driver does not say that it waits; by the thread that ends it.
+ */
+void spill_await(CUcontext green, int device);
 /* A context is about to end; whether it did. */
 void spill_context_ending(CUcontext context);
 void spill_context_ended(CUcontext context, bool ended);

@@ -154,7 +154,7 @@ class Bench(parts.Parts):
             for mode in self.options.modes:
                 name = f"deterministic, {mode} {ratio}"
                 result, steps = self.run(f"gpt {name}", command, settings(mode, natives[0].need, ratio))
-                if result.status != "ok":
+                if result.status != "ok" or len(steps.losses) != len(natives[0].losses):
                     self.failed(f"{name}: losses equal", 1, result, least=True)
                     continue
                 self.losses(name, natives, steps)

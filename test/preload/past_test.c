@@ -5,10 +5,12 @@
 #include "test/preload/scene.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -143,6 +145,73 @@ static int ends_beside(void *(*come)(void *))
 	return 0;
 }
 
+/* Of another device: the last owner of its primary context, which ends with it. */
+static int green_is_the_last_owner(void)
+{
+	CUcontext context, popped;
+	CUgreenCtx green;
+
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	for (int i = 0; i < 5; i++) {
+		MUST(cuGreenCtxCreate(&green, NULL, 1, CU_GREEN_CTX_DEFAULT_STREAM));
+		MUST(cuCtxFromGreenCtx(&context, green));
+		MUST(cu.cuCtxPushCurrent_v2(context));
+		struct scene other = {0};
+		for (unsigned b = 0; b < SCENE_BLOCKS; b++)
+			other.block[b] = child_alloc(SCENE_BYTES);
+		CUstream stream = child_stream();
+		for (int k = 0; k < 200; k++)
+			for (unsigned b = 0; b < SCENE_BLOCKS; b++)
+				MUST(cu.cuMemsetD8Async(other.block[b], (unsigned char)k, SCENE_BYTES, stream));
+		MUST(cu.cuCtxPopCurrent_v2(&popped));
+		MUST(cuGreenCtxDestroy(green));
+		CHECK(sim_broken_rules() == 0);
+	}
+	CHECK(scene_warm_up(&scene));
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+/* A release that ends nothing, while another thread is in the context for as long as this one says. */
+static atomic_bool frees;
+static CUdeviceptr held_block;
+
+static void *free_from_outside(void *argument)
+{
+	CUcontext context = new_context();
+
+	(void)argument;
+	atomic_store(&frees, true);
+	MUST(cu.cuMemFree_v2(held_block));
+	MUST(cu.cuCtxDestroy_v2(context));
+	return NULL;
+}
+
+static int release_ends_nothing(void)
+{
+	pthread_t thread;
+	CUcontext context;
+
+	driver_start(0);
+	held_block = child_alloc(MIB);
+	unsigned *word = child_hold(child_stream());
+	CHECK(!pthread_create(&thread, NULL, free_from_outside, NULL));
+	while (!atomic_load(&frees))
+		sched_yield();
+	usleep(50000);
+	for (int i = 0; i < 20; i++) {
+		MUST(cu.cuDevicePrimaryCtxRetain(&context, 0));
+		MUST(cu.cuDevicePrimaryCtxRelease_v2(0));
+	}
+	child_release(word);
+	pthread_join(thread, NULL);
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
 static int contexts_end(void)
 {
 	return ends_beside(come_and_go);
@@ -169,11 +238,26 @@ static void contexts_that_come_and_go_are_left_in_time(void **state)
 	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DELAY_US=20"), green_contexts_end), 0);
 }
 
+static void the_last_owner_of_a_context_may_be_a_green_one(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), green_is_the_last_owner), 0);
+}
+
+/* It hung for two minutes. */
+static void a_release_that_ends_nothing_waits_for_nobody(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(), release_ends_nothing), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(contexts_of_the_past_keep_nothing_from_moving),
 	    cmocka_unit_test(contexts_that_come_and_go_are_left_in_time),
+	    cmocka_unit_test(the_last_owner_of_a_context_may_be_a_green_one),
+	    cmocka_unit_test(a_release_that_ends_nothing_waits_for_nobody),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
