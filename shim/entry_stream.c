@@ -178,22 +178,6 @@ HOOK_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDe
 	return result;
 }
 
-/*
- * The primary context is found by looking at it before: after the real call its handle means nothing. A reset always
- * ends it, a release only when it was the last.
- */
-static CUcontext active_primary(CUdevice device)
-{
-	CUcontext primary = NULL;
-	unsigned flags;
-	int active = 0;
-
-	if (REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active &&
-	    REAL(cuDevicePrimaryCtxRetain)(&primary, device) == CUDA_SUCCESS)
-		REAL(cuDevicePrimaryCtxRelease_v2)(device);
-	return primary;
-}
-
 static bool is_active(CUdevice device)
 {
 	unsigned flags;
@@ -202,6 +186,17 @@ static bool is_active(CUdevice device)
 	return REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
+/* Before the call that may end it: after that its handle means nothing. */
+static CUcontext active_primary(CUdevice device)
+{
+	CUcontext primary = NULL;
+
+	if (is_active(device) && REAL(cuDevicePrimaryCtxRetain)(&primary, device) == CUDA_SUCCESS)
+		REAL(cuDevicePrimaryCtxRelease_v2)(device);
+	return primary;
+}
+
+/* always: a reset ends it, a release only when it was the last. */
 static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool always)
 {
 	struct ending ending;
