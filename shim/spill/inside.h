@@ -137,7 +137,6 @@ struct engine {
 	struct governor governor;
 	struct trial trial;
 	bool governor_allows;
-	bool moves; /* what use_set_moving() was told */
 
 	_Atomic(CUcontext) context; /* of the streams and events; NULL: none yet. Also read by who ends one */
 	CUstream stream_out, stream_in;

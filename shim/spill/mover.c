@@ -56,13 +56,6 @@ static void count_alive(const struct engine *engine, bool alive)
 	pthread_mutex_unlock(&alive_lock);
 }
 
-static void tell_moving(struct engine *engine, bool moves)
-{
-	if (moves != engine->moves)
-		use_set_moving(moves);
-	engine->moves = moves;
-}
-
 /* What can still be mapped is; then nobody is held back from this device's memory any more. */
 static void end(struct engine *engine)
 {
@@ -81,7 +74,6 @@ static void end(struct engine *engine)
 	gap_resume(engine);
 	link_close(engine);
 	atomic_store(&engine->dead, true);
-	tell_moving(engine, false);
 	count_alive(engine, false);
 	lock_take(&engine->lock);
 	pthread_cond_broadcast(&engine->answered);
@@ -297,8 +289,6 @@ static bool work(struct engine *engine)
 	choose_progress(engine);
 	get_ready(engine);
 	govern(engine);
-	/* Who waits is not inside the driver, and the sooner everything that runs is known. */
-	tell_moving(engine, !engine->ready || engine->governor_allows);
 	if (engine->in.n || engine->out.n)
 		engine->copied = clock_now();
 	move_count_busy(engine);

@@ -18,7 +18,6 @@ __thread struct use_stripe *use_my_stripe __attribute__((tls_model("initial-exec
 
 struct use_arena use_arenas[DEVICE_MOST];
 atomic_uint use_n_arenas;
-atomic_uint use_n_moving;
 
 static __thread struct use mine __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
@@ -214,14 +213,6 @@ bool use_add_arena(const struct arena *arena, struct engine *engine)
 	use_arenas[n].engine = engine;
 	atomic_store_explicit(&use_n_arenas, n + 1, memory_order_release);
 	return true;
-}
-
-void use_set_moving(bool moves)
-{
-	if (moves)
-		atomic_fetch_add(&use_n_moving, 1);
-	else
-		atomic_fetch_sub(&use_n_moving, 1);
 }
 
 bool use_is_quiet(void)

@@ -147,8 +147,6 @@ void use_each_inside(void (*visit)(void *argument, const struct done_what *what)
  * from then on.
  */
 void use_set_tracking(bool on, bool beside);
-/* One engine more, or fewer, may move memory now. While there is none, what lies on the host is not waited for. */
-void use_set_moving(bool moves);
 /*
  * From now on, until tracking is switched off, every submission that enters the driver holds its blocks: for who must
  * know what has been submitted (discard.c). False: it was so already.

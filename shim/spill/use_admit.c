@@ -212,12 +212,6 @@ static void wait_if(struct use *use, bool must, unsigned seen)
 		undiscard(use);
 }
 
-/* For what is on the host, and may come? The engine is asked, and answers in its turn; pinning memory it may take long. */
-static bool is_worth_waiting(unsigned seen)
-{
-	return seen & SEEN_AWAY && atomic_load_explicit(&use_n_moving, memory_order_relaxed) && !capture_is_open();
-}
-
 /*
  * Hold what it names, if that is asked for or it has to wait for some of it, until it has been submitted; and log it. It
  * waits for what is not mapped, and for what is worth it. Inside a capture nothing is run, and nothing of ours may wait.
@@ -233,7 +227,7 @@ static void hold_named(struct use *use)
 	if (state & USE_HOLDING)
 		hold(use);
 	unsigned seen = look(use);
-	bool must_wait = seen & SEEN_UNMAPPED || is_worth_waiting(seen);
+	bool must_wait = seen & SEEN_UNMAPPED || (seen & SEEN_AWAY && !capture_is_open());
 	log_it(use, !must_wait && may_have_ticket(use, state));
 	wait_if(use, must_wait, seen);
 	errno = saved;

@@ -50,6 +50,5 @@ struct use_arena {
 };
 extern struct use_arena use_arenas[DEVICE_MOST];
 extern atomic_uint use_n_arenas;
-extern atomic_uint use_n_moving; /* of use_set_moving() */
 
 #endif

@@ -105,50 +105,6 @@ static void placed_once_nothing_moves(void **state)
 	assert_int_equal(child_run(SETTINGS(",spill.mode=static"), counts), 0);
 }
 
-/*
- * Blocks touched at random in the first second, in which nothing moves (first_test): who names memory on the host has
- * nothing to wait for, whatever the mover is doing. Whoever is so slow that the second is over is told nothing.
- */
-static int waits_for_nothing(void)
-{
-	enum { MANY = 40 };
-	CUdeviceptr many[MANY];
-	struct timespec time;
-	unsigned seed = 5;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	double begin = (double)time.tv_sec + (double)time.tv_nsec / 1e9;
-	driver_start(0);
-	for (unsigned i = 0; i < MANY; i++)
-		many[i] = child_alloc(2 * MIB);
-	const struct stats_page *page = page_there();
-	uint64_t before = 0;
-	for (unsigned i = 0; i < 300; i++) {
-		if (i == 100) /* what runs is known by now */
-			before = page->counter[STAT_waits];
-		MUST(driver_fill(NULL, many[rand_r(&seed) % MANY], i, 16));
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-	}
-	uint64_t waits = page->counter[STAT_waits] - before, moves = page->counter[STAT_moves_in];
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	double end = (double)time.tv_sec + (double)time.tv_nsec / 1e9;
-	CHECK(end - begin > 0.9 || (waits == 0 && moves == 0));
-	MUST(cu.cuCtxSynchronize());
-	return 0;
-}
-
-static void nothing_is_waited_for_that_does_not_come_in_exact(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), waits_for_nothing), 0);
-}
-
-static void nothing_is_waited_for_that_does_not_come_in_fast(void **state)
-{
-	(void)state;
-	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), waits_for_nothing), 0);
-}
-
 /* Whether memory moves at once depends on how soon the mover gets its turn. */
 static void work_until_it_moves(const struct stats_page *page)
 {
@@ -431,8 +387,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(placed_once_nothing_moves),
 	    TEST(what_is_made_where_something_had_left_is_no_refetch),
-	    TEST(nothing_is_waited_for_that_does_not_come_in_exact),
-	    TEST(nothing_is_waited_for_that_does_not_come_in_fast),
 	    TEST(exact_counts_moves_and_gaps),
 	    TEST(fast_counts_moves),
 	    /* Whether both come to wait is chance. */
