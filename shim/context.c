@@ -102,7 +102,7 @@ CUcontext context_of_stream(CUstream stream, bool per_thread)
 /* ---- visits ---- */
 
 /* How long the end of a context waits for events to be recorded in it: as a rule a microsecond. */
-#define VISIT_SECONDS 1
+#define VISIT_NS 1000000000
 
 static struct known {
 	CUcontext context;
@@ -148,12 +148,10 @@ static void end_visit(CUcontext context)
 
 static void wait_for_visits_locked(CUcontext context)
 {
+	const struct timespec until = clock_in(VISIT_NS);
 	struct known *known;
-	struct timespec until;
 	int before, error = 0;
 
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += VISIT_SECONDS;
 	/* The wait is a cancellation point, and we have the lock. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	while ((known = find_locked(context)) && known->visits && !error) /* rows change their places */

@@ -48,6 +48,14 @@ int child_run(const char *const *settings, int (*run)(void))
 	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+CUcontext child_context(void)
+{
+	CUcontext context;
+
+	MUST(cu.cuCtxCreate_v2(&context, 0, 0));
+	return context;
+}
+
 CUdeviceptr child_alloc(size_t bytes)
 {
 	CUdeviceptr block = 0;

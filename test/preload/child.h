@@ -12,6 +12,8 @@
 int child_run(const char *const *settings, int (*run)(void));
 
 CUdeviceptr child_alloc(size_t bytes);
+/* Of device 0, made current beside its primary one. */
+CUcontext child_context(void);
 /* Is all of it in memory of the device? */
 bool child_on_device(CUdeviceptr block, size_t bytes);
 

@@ -19,14 +19,6 @@
 #define PASSES_STATICALLY(part)                                                                                        \
 	assert_int_equal(child_run(((const char *const[]){CHILD_BUDGETS ",spill.mode=static", NULL}), part), 0)
 
-static CUcontext new_context(void)
-{
-	CUcontext context;
-
-	MUST(cu.cuCtxCreate_v2(&context, 0, 0));
-	return context;
-}
-
 static void begin_capture(CUstream stream)
 {
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -54,7 +46,7 @@ static int frees_at_once(void)
 
 static int destroys_a_capturing_context(void)
 {
-	CUcontext first = driver_start(0), second = new_context();
+	CUcontext first = driver_start(0), second = child_context();
 
 	begin_capture(child_stream());
 	begin_capture(child_stream());
@@ -132,7 +124,7 @@ static void *capture_and_end(void *argument)
 /* In a context of its own: what becomes of such a capture in the driver is the driver's business, not asked here. */
 static int ends_a_capturing_thread(void)
 {
-	CUcontext first = driver_start(0), second = new_context();
+	CUcontext first = driver_start(0), second = child_context();
 
 	MUST(cu.cuCtxSetCurrent(first));
 	for (int i = 0; i < 2; i++) {
@@ -158,7 +150,7 @@ static void a_capture_of_a_threads_own_stream_ends_with_the_thread(void **state)
 /* The other way round: a living thread's capture counts, whoever else ends. */
 static int a_living_thread_goes_on_capturing(void)
 {
-	CUcontext first = driver_start(0), second = new_context(), third = new_context();
+	CUcontext first = driver_start(0), second = child_context(), third = child_context();
 	struct capturer capturer = {.context = third};
 	CUdeviceptr block;
 	pthread_t thread;
@@ -198,7 +190,7 @@ static int destroys_a_context_others_wait_for(void)
 
 	for (int i = 0; i < 3; i++)
 		block[i] = child_alloc(10 * MIB);
-	CUcontext second = new_context();
+	CUcontext second = child_context();
 	CUstream stream = child_stream();
 	sim_hold();
 	MUST(cu.cuMemsetD8Async(block[0], 1, 10 * MIB, stream));
@@ -227,7 +219,7 @@ static int destroys_the_context_of_a_block_in_use(void)
 	CUcontext first = driver_start(0);
 	CUstream stream = child_stream();
 	unsigned *word = child_hold(stream);
-	CUcontext second = new_context();
+	CUcontext second = child_context();
 	CUdeviceptr block = child_alloc(20 * MIB), next;
 
 	MUST(cu.cuCtxSetCurrent(first));
@@ -248,7 +240,7 @@ static int destroys_the_context_of_a_block_in_use(void)
 
 static int fails_to_destroy_a_context(void)
 {
-	CUcontext first = driver_start(0), second = new_context();
+	CUcontext first = driver_start(0), second = child_context();
 	CUdeviceptr block = child_alloc(10 * MIB), kept = child_alloc(10 * MIB);
 	CUstream stream = child_stream();
 	unsigned *word = child_hold(stream);
@@ -296,11 +288,11 @@ static int uses_contexts_in_turn(void)
 	CUcontext first = driver_start(0);
 
 	for (unsigned i = 0; i < 5; i++) {
-		CUcontext second = new_context();
+		CUcontext second = child_context();
 		CUdeviceptr lost = child_alloc(10 * MIB);
 
 		MUST(cu.cuCtxDestroy_v2(second));
-		CUcontext third = new_context();
+		CUcontext third = child_context();
 		CUdeviceptr block = child_alloc(10 * MIB);
 		CHECK(!child_is_alive(lost) || lost == block);
 		MUST(cu.cuMemsetD32_v2(block, i, 10 * MIB / 4));

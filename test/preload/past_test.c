@@ -16,14 +16,6 @@
 
 static struct scene scene;
 
-static CUcontext new_context(void)
-{
-	CUcontext context;
-
-	MUST(cu.cuCtxCreate_v2(&context, 0, 0));
-	return context;
-}
-
 static int job(void)
 {
 	scene_open(&scene, 0);
@@ -43,7 +35,7 @@ static int destroyed_before(void)
 {
 	driver_open();
 	MUST(cu.cuInit(0));
-	MUST(cu.cuCtxDestroy_v2(new_context()));
+	MUST(cu.cuCtxDestroy_v2(child_context()));
 	return job();
 }
 
@@ -53,7 +45,7 @@ static int detached_before(void)
 
 	driver_open();
 	MUST(cu.cuInit(0));
-	context = new_context();
+	context = child_context();
 	MUST(cuCtxAttach(&again, 0));
 	CHECK(again == context);
 	MUST(cuCtxDetach(context));
@@ -99,7 +91,7 @@ static void *come_and_go(void *argument)
 {
 	(void)argument;
 	while (!atomic_load(&stop)) {
-		CUcontext context = new_context();
+		CUcontext context = child_context();
 
 		use_the_current_one(atomic_fetch_add(&n_contexts, 1) % 2);
 		MUST(cu.cuCtxDestroy_v2(context));
@@ -181,7 +173,7 @@ static CUdeviceptr held_block;
 
 static void *free_from_outside(void *argument)
 {
-	CUcontext context = new_context();
+	CUcontext context = child_context();
 
 	(void)argument;
 	atomic_store(&frees, true);
