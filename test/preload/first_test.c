@@ -1,6 +1,6 @@
 /*
- * The first second after a program began to spill: nothing moves while nothing is known of what comes next, and moving
- * begins at once when something is. Each in a process of its own, in the mode of SPILL_MODE.
+ * The first second after a program began to spill: nothing moves, and no host memory is pinned for what might, while
+ * nothing is known of what comes next, and moving begins at once when something is. Each in a process of its own, in the mode of SPILL_MODE.
  */
 #include "test/preload/own_help.h"
 
@@ -43,6 +43,7 @@ static int touched_at_random(void)
 	scene_load(&own_scene, 0);
 	take(blocks);
 	CHECK(away(blocks, before));
+	size_t pinned = sim_live().host_bytes;
 	/* Always the same ones: among very many the past seems to come again by chance. */
 	for (; n < 400; n++) {
 		MUST(driver_fill(NULL, blocks[rand_r(&seed) % BLOCKS], n, 16));
@@ -50,7 +51,9 @@ static int touched_at_random(void)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 	away(blocks, after);
+	size_t pinned_since = sim_live().host_bytes - pinned;
 	/* Whoever is so slow that the second is over is told nothing. */
+	CHECK(now() - begin > EARLY || pinned_since == 0);
 	for (int i = 0; now() - begin < EARLY && i < BLOCKS; i++)
 		CHECK(before[i] == after[i]);
 	return 0;
