@@ -8,7 +8,7 @@
   random   a program without a period at 1.5, against static
   fits     a job that fits, engine ready, against native
   launch   what a launch costs more under pressure
-  first    the first steps that spill, against static
+  first    the first steps that spill, against static, some runs of each in turn
   suspend  10 GiB suspended and resumed; a training job suspended and resumed
 
 Oversubscription is by Spillway's device.budget alone. Rows and exit status: parts.py.
@@ -33,7 +33,7 @@ PINNING = 200.0  # ms per GiB, likewise
 
 class Bench(parts.Parts):
     PARTS = {"rate": 40, "gpt": 330, "bits": 200, "jobs": 400, "graph": 120, "random": 120, "fits": 150, "launch": 90,
-             "first": 90, "suspend": 150}
+             "first": 150, "suspend": 150}
 
     def __init__(self, options):
         super().__init__(options)
@@ -266,20 +266,28 @@ class Bench(parts.Parts):
                     self.add(f"{mode}: {name}", None, bar)
 
     def first(self):
+        """Some runs of each mode in turn: one process starts much slower than the next."""
         ratio = 1.5
         natives = self.native("gpt", self.gpt_command(), 1)
         if not natives:
             return
-        runs = {}
-        for mode in ["static", *self.options.modes]:
-            _, runs[mode] = self.run(f"gpt first {mode} {ratio}", self.gpt_command(1), settings(mode, natives[0].need, ratio))
+        modes = ["static", *self.options.modes]
+        runs = {mode: [] for mode in modes}
+        for _ in range(self.options.rounds):
+            for mode in modes:
+                _, steps = self.run(f"gpt first {mode} {ratio}", self.gpt_command(1), settings(mode, natives[0].need, ratio))
+                runs[mode].append(steps.ms)
         for mode in self.options.modes:
             for i, name in enumerate(("first step", "first full step")):
-                if len(runs[mode].ms) > i and len(runs["static"].ms) > i:
-                    own, base = runs[mode].ms[i], runs["static"].ms[i]
-                    self.add(f"{mode} {ratio}: {name} / static", own / base, 1.2, f"{own:.0f} / {base:.0f} ms")
-                else:
-                    self.add(f"{mode} {ratio}: {name} / static", None, 1.2)
+                self.first_row(f"{mode} {ratio}: {name} / static", *([ms[i] for ms in runs[m] if len(ms) > i]
+                                                                     for m in (mode, "static")))
+
+    def first_row(self, what, own, base):
+        if own and base:
+            spread = " / ".join(f"{statistics.median(ms):.0f} ({min(ms):.0f} .. {max(ms):.0f})" for ms in (own, base))
+            self.add(what, statistics.median(own) / statistics.median(base), 1.2, f"{spread} ms")
+        else:
+            self.add(what, None, 1.2)
 
     def suspend(self):
         suspend.bars_of(self)
