@@ -165,7 +165,12 @@ bool sim_range_free(const struct sim_ranges *set, uintptr_t start, size_t bytes)
 void sim_range_add(struct sim_ranges *set, struct sim_range *range);
 void sim_range_remove(struct sim_ranges *set, struct sim_range *range);
 
-/* ---- sim_device.c: devices and contexts ---- */
+/* ---- sim_device.c: devices ---- */
+
+CUresult sim_uuid(CUuuid *ret_uuid, CUdevice device);
+bool sim_is_device(int device);
+
+/* ---- sim_context.c: contexts ---- */
 
 struct CUctx_st {
 	CUcontext next;
@@ -192,8 +197,6 @@ CUcontext sim_context_new(int device);
 void sim_context_end(CUcontext context); /* waits for its work; the handle stays known */
 CUresult sim_primary_retain(CUcontext *ret_context, CUdevice device);
 CUresult sim_primary_release(CUdevice device);
-CUresult sim_uuid(CUuuid *ret_uuid, CUdevice device);
-bool sim_is_device(int device);
 bool sim_is_context(CUcontext context); /* alive or not */
 void sim_alloc_forget_context(CUcontext context);
 void sim_modules_forget_context(CUcontext context);
