@@ -227,29 +227,47 @@ static bool alias_space(struct chunk_store *store)
 	return store->alias_base != 0;
 }
 
+/* Some address of its own; nothing is mapped there. 0: there is none. */
+static CUdeviceptr take_alias(struct chunk_store *store, unsigned units)
+{
+	uint64_t unit;
+
+	if (!alias_space(store) || !range_take(&store->alias_units, units, &unit))
+		return 0;
+	return store->alias_base + unit * HEAP_UNIT;
+}
+
+static void forget_alias(struct chunk_store *store, struct chunk *chunk)
+{
+	range_give(&store->alias_units, (chunk->alias - store->alias_base) / HEAP_UNIT, chunk->units);
+	chunk->alias = 0;
+	chunk->shut = false;
+}
+
 enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk)
 {
-	uint64_t unit, bytes = chunk_bytes(chunk->units);
+	uint64_t bytes = chunk_bytes(chunk->units);
+	CUresult result;
 
 	lock_assert_held(LOCK_HEAP);
-	if (chunk->alias)
+	if (chunk->alias && !chunk->shut)
 		return SW_OK;
-	if (!alias_space(store) || !range_take(&store->alias_units, chunk->units, &unit))
-		return SW_NO_MEMORY;
-	CUdeviceptr at = store->alias_base + unit * HEAP_UNIT;
-	CUresult result = map_chunk(at, bytes, chunk->handle);
-	if (result == CUDA_SUCCESS) {
-		result = map_allow(at, bytes, store->device, 0);
-		/* An address that cannot be unmapped is lost; there is plenty. */
-		if (result != CUDA_SUCCESS && map_remove(at, bytes) != CUDA_SUCCESS)
+	if (!chunk->alias) {
+		chunk->alias = take_alias(store, chunk->units);
+		if (!chunk->alias)
+			return SW_NO_MEMORY;
+		result = map_chunk(chunk->alias, bytes, chunk->handle);
+		if (result != CUDA_SUCCESS) {
+			forget_alias(store, chunk);
 			return status_of(result);
+		}
 	}
-	if (result != CUDA_SUCCESS) {
-		range_give(&store->alias_units, unit, chunk->units);
-		return status_of(result);
-	}
-	chunk->alias = at;
-	return SW_OK;
+	result = map_allow(chunk->alias, bytes, store->device, 0);
+	chunk->shut = result != CUDA_SUCCESS;
+	/* While it is mapped its memory is held, whoever releases it: it is kept, for the next try. */
+	if (chunk->shut && map_remove(chunk->alias, bytes) == CUDA_SUCCESS)
+		forget_alias(store, chunk);
+	return status_of(result);
 }
 
 /* False: the driver refused. */
@@ -262,8 +280,7 @@ static bool drop_alias(struct chunk_store *store, struct chunk *chunk)
 		log_once("cuMemUnmap of an alias: %s; the chunk is kept for reuse", real_error_name(result));
 		return false;
 	}
-	range_give(&store->alias_units, (chunk->alias - store->alias_base) / HEAP_UNIT, chunk->units);
-	chunk->alias = 0;
+	forget_alias(store, chunk);
 	return true;
 }
 

@@ -24,6 +24,7 @@ struct chunk {
 	uint8_t units, place, kind;
 	uint8_t lender;      /* place is CHUNK_PEER: which of the store's */
 	bool moving;         /* in transit (transit.h) */
+	bool shut;           /* the alias could be made neither accessible nor go away, yet */
 	bool exportable;     /* made to be exported as a file descriptor */
 	struct block *block; /* that it is mapped for; NULL while warm */
 	struct chunk *next;  /* the next of its block, or of the warm list */

@@ -205,10 +205,12 @@ void transit_exchange(struct heap *heap, struct transit *transit)
 		small_before_move(&heap->small, block);
 	chunk->handle = spare->handle;
 	chunk->alias = spare->alias;
+	chunk->shut = spare->shut;
 	chunk->place = spare->place;
 	chunk->lender = spare->lender;
 	spare->handle = was.handle;
 	spare->alias = was.alias;
+	spare->shut = was.shut;
 	spare->place = was.place;
 	spare->lender = was.lender;
 	block->bytes[was.place] -= bytes;

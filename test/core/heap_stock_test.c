@@ -187,6 +187,26 @@ static void what_cannot_be_had_is_not_stocked(void **state)
 	core_heap_close(&own);
 }
 
+/* It is mapped at the alias for good, or is released: never released and still mapped. */
+static void an_alias_that_cannot_be_had_nor_go_is_tried_again(void **state)
+{
+	(void)state;
+	for (int used = 0; used < 2; used++) {
+		core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
+		struct heap_grant device = get(PIECE, HEAP_DEVICE);
+		sim_fail("cuMemSetAccess", 1, CUDA_ERROR_UNKNOWN);
+		sim_fail("cuMemUnmap", 1, CUDA_ERROR_UNKNOWN);
+		assert_int_equal(stock(STOCK), 1);
+		assert_false(sim_fail_pending());
+		unsigned long mapped = sim_calls("cuMemMap");
+		assert_true(!used || leaves(&device));
+		/* At its own address alone: at the alias it is mapped. */
+		assert_int_equal(sim_calls("cuMemMap") - mapped, used);
+		give(&device);
+		core_heap_close(&own);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -198,6 +218,7 @@ int main(void)
 	    cmocka_unit_test(free_blocks_are_stock),
 	    cmocka_unit_test(not_where_there_is_little_room_or_none_is_needed),
 	    cmocka_unit_test(what_cannot_be_had_is_not_stocked),
+	    cmocka_unit_test(an_alias_that_cannot_be_had_nor_go_is_tried_again),
 	};
 
 	setenv("SIM_DEVICES", "2", 1);
