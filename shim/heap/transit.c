@@ -192,6 +192,17 @@ void heap_give_spare(struct heap *heap, struct transit *transit)
 	heap_leave(heap);
 }
 
+/* What belongs to the memory, not to who uses it. */
+static void take_memory(struct chunk *chunk, const struct chunk *from)
+{
+	chunk->handle = from->handle;
+	chunk->alias = from->alias;
+	chunk->shut = from->shut;
+	chunk->place = from->place;
+	chunk->lender = from->lender;
+	chunk->exportable = from->exportable;
+}
+
 /* The chunk keeps its place in the block's list; what it stands for is exchanged with the spare. */
 void transit_exchange(struct heap *heap, struct transit *transit)
 {
@@ -203,16 +214,8 @@ void transit_exchange(struct heap *heap, struct transit *transit)
 	heap_enter(heap);
 	if (block->slab)
 		small_before_move(&heap->small, block);
-	chunk->handle = spare->handle;
-	chunk->alias = spare->alias;
-	chunk->shut = spare->shut;
-	chunk->place = spare->place;
-	chunk->lender = spare->lender;
-	spare->handle = was.handle;
-	spare->alias = was.alias;
-	spare->shut = was.shut;
-	spare->place = was.place;
-	spare->lender = was.lender;
+	take_memory(chunk, spare);
+	take_memory(spare, &was);
 	block->bytes[was.place] -= bytes;
 	block->bytes[chunk->place] += bytes;
 	if (block->slab)

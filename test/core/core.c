@@ -78,15 +78,9 @@ int core_in_child(const char *const *settings, int (*run)(void *argument), void 
 	return WEXITSTATUS(status);
 }
 
-void core_heap_open(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep)
+static struct heap_config config_of(struct core_heap *own, uint64_t keep)
 {
-	core_heap_open_lent(own, device_bytes, host_bytes, keep, 0, 0);
-}
-
-void core_heap_open_lent(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep,
-			 unsigned n_peers, uint64_t lent)
-{
-	struct heap_config config = {
+	return (struct heap_config){
 	    .host_usable = true,
 	    .host_location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA},
 	    .device_budget = &own->device,
@@ -95,17 +89,41 @@ void core_heap_open_lent(struct core_heap *own, uint64_t device_bytes, uint64_t 
 	    .arena_bytes = (uint64_t)8 << 30,
 	    .keep_device = keep,
 	    .keep_host = keep,
-	    .n_lenders = n_peers,
 	};
+}
+
+static void open_as(struct core_heap *own, const struct heap_config *config, uint64_t device_bytes, uint64_t host_bytes)
+{
+	*own =
+	    (struct core_heap){.device = {.limit = device_bytes}, .host = {.limit = host_bytes}, .before = sim_live()};
+	assert_int_equal(heap_create(config, &own->heap), SW_OK);
+}
+
+void core_heap_open(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep)
+{
+	core_heap_open_lent(own, device_bytes, host_bytes, keep, 0, 0);
+}
+
+void core_heap_open_lent(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep,
+			 unsigned n_peers, uint64_t lent)
+{
+	struct heap_config config = config_of(own, keep);
+
+	config.n_lenders = n_peers;
 	for (unsigned i = 0; i < n_peers; i++) {
 		config.lenders[i] = (CUdevice)i + 1;
 		config.lender_bytes[i] = lent;
 		config.lender_budgets[i] = &own->peer[i];
 	}
+	open_as(own, &config, device_bytes, host_bytes);
+}
 
-	*own =
-	    (struct core_heap){.device = {.limit = device_bytes}, .host = {.limit = host_bytes}, .before = sim_live()};
-	assert_int_equal(heap_create(&config, &own->heap), SW_OK);
+void core_heap_open_shared(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep)
+{
+	struct heap_config config = config_of(own, keep);
+
+	config.exportable = config.share = true;
+	open_as(own, &config, device_bytes, host_bytes);
 }
 
 void core_heap_close(struct core_heap *own)

@@ -57,6 +57,8 @@ void core_heap_open(struct core_heap *own, uint64_t device_bytes, uint64_t host_
 /* The same with that many peers, devices 1 and up, which lend so much each. */
 void core_heap_open_lent(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep,
 			 unsigned n_peers, uint64_t lent);
+/* The same without, and what moves is exportable, as the device and the host can. */
+void core_heap_open_shared(struct core_heap *own, uint64_t device_bytes, uint64_t host_bytes, uint64_t keep);
 /* Everything must have been freed: the budgets are empty, and the model holds what it held before. */
 void core_heap_close(struct core_heap *own);
 
