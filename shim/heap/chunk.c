@@ -9,10 +9,22 @@
 
 /* ---- what it is charged to ---- */
 
+/* So long the driver is taken at its word; then what is asked for next asks again. */
+#define FULL_NS 1000000000
+
+bool chunk_is_full(const struct chunk_store *store)
+{
+	uint64_t since = atomic_load_explicit(&store->full, memory_order_relaxed);
+
+	return since && clock_now() - since < FULL_NS;
+}
+
 uint64_t chunk_left(const struct chunk_store *store, enum chunk_place place)
 {
 	uint64_t left = 0;
 
+	if (place == CHUNK_DEVICE && chunk_is_full(store))
+		return 0;
 	if (place != CHUNK_PEER)
 		return budget_left(store->budget[place]);
 	for (unsigned i = 0; i < store->n_lenders; i++)
@@ -127,6 +139,9 @@ static enum sw_status make(struct chunk_store *store, const struct chunk *like, 
 		status = create(store, chunk);
 		stats_time(HISTOGRAM_create_ns, begin);
 		*ret_refused = status != SW_OK;
+		if (like->place == CHUNK_DEVICE)
+			atomic_store_explicit(&store->full, status == SW_NO_MEMORY ? clock_now() : 0,
+					      memory_order_relaxed);
 		if (*ret_refused)
 			discharge(store, chunk);
 	}

@@ -48,6 +48,8 @@ struct chunk_store {
 	struct budget *budget[CHUNK_PLACES];
 	bool rdma, exportable; /* fixed chunks: what the device can do */
 	bool share;            /* movable chunks are to be exportable, too */
+	_Atomic uint64_t
+	    full; /* ns: when the driver had no device memory, though the budget had; 0: since then it had */
 	struct chunk *warm[CHUNK_KINDS][CHUNK_PLACES][CHUNK_MOST + 1];
 	uint64_t warm_bytes[CHUNK_PLACES], made_bytes[CHUNK_PLACES]; /* of all chunks that exist, made >= warm */
 	CUdeviceptr alias_base;                                      /* 0 until the first chunk moves */
@@ -66,7 +68,12 @@ static inline uint64_t chunk_peers(const struct chunk_store *store)
 	return store->peers ? atomic_load(store->peers) : 0;
 }
 
-/* Bytes that may still be made at a place. Needs no lock. */
+/*
+ * Has the driver had no device memory for a chunk under the budget, less than a second ago? Others fill the device. Needs no
+ * lock.
+ */
+bool chunk_is_full(const struct chunk_store *store);
+/* Bytes that may still be made at a place; none on a device that others fill. Needs no lock. */
 uint64_t chunk_left(const struct chunk_store *store, enum chunk_place place);
 /* A chunk of that size: warm, or new under the budget. NO_MEMORY: over the budget, or the driver has none. */
 enum sw_status chunk_get(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,

@@ -161,6 +161,8 @@ bool heap_has_host(const struct heap *heap);
 
 /* Are there freed blocks whose memory is still on its way between device and host? It will be free in a moment. */
 bool heap_has_given(const struct heap *heap);
+/* Do others fill the device, so that the budget allows more than the driver has had in the last second? No lock. */
+bool heap_is_full(const struct heap *heap);
 /* Is host memory being pinned ahead of need (heap_stock), charged and not yet free? No lock. */
 bool heap_is_stocking(const struct heap *heap);
 

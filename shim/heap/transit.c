@@ -345,6 +345,11 @@ uint64_t heap_free_bytes(struct heap *heap, enum chunk_place place)
 	return bytes;
 }
 
+bool heap_is_full(const struct heap *heap)
+{
+	return chunk_is_full(&heap->store.chunks);
+}
+
 bool heap_has_given(const struct heap *heap)
 {
 	return atomic_load(&heap->store.n_given) != 0;

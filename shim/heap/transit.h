@@ -78,7 +78,7 @@ enum sw_status heap_stock(struct heap *heap, uint64_t bytes);
 void heap_lend(struct heap *heap, bool on);
 /* Bytes of the largest piece the heap makes at present. No lock. */
 uint64_t heap_largest_piece(const struct heap *heap);
-/* Bytes that are free at a place, warm or left in the budget. */
+/* Bytes that are free at a place, warm or left in the budget; where others fill the device, warm alone. */
 uint64_t heap_free_bytes(struct heap *heap, enum chunk_place place);
 
 struct arena *heap_arena(struct heap *heap);

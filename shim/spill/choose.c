@@ -17,9 +17,12 @@
 /* Of what the link takes for the pieces named, to allow for mapping and for others that are served in between. */
 #define BRING_FACTOR 2
 
+/* Where others fill the device it is what there is. */
 static uint64_t budget_of(const struct engine *engine)
 {
-	return atomic_load(&engine->device->budget.limit);
+	uint64_t limit = atomic_load(&engine->device->budget.limit), used = atomic_load(&engine->device->budget.used);
+
+	return used < limit && heap_is_full(engine->heap) ? used : limit;
 }
 
 static uint64_t reserve(const struct engine *engine)

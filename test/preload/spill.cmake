@@ -66,6 +66,9 @@ spill_mode_test(first_test own_help.c)
 # ---- what is made while nothing is free ----
 spillway_preload_test(new_block_test SOURCES new_block_test.c scene.c child.c)
 
+# ---- a device that others fill ----
+spill_mode_test(full_test)
+
 # ---- how far a pointer reaches ----
 spill_mode_test(reach_test)
 spill_mode_test(gather_test)
