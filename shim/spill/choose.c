@@ -75,7 +75,7 @@ void choose_progress(struct engine *engine)
 
 bool choose_may_move(const struct engine *engine)
 {
-	return engine->ready && engine->governor_allows && !engine->stalled && !engine->suspended &&
+	return engine->ready && engine->governor_allows && !engine->stalled && !engine->n_back && !engine->suspended &&
 	       !atomic_load(&engine->dead) && !capture_is_open();
 }
 
@@ -247,9 +247,20 @@ static bool is_out_of_patience(struct engine *engine, const struct waiter *waite
 	return waited > PATIENCE_NS + BRING_FACTOR * units * (engine->in.unit_ns + engine->out.unit_ns);
 }
 
+/* What it waits for is on its way, and does not get on: natively it would not wait. */
+static void bring_back(struct engine *engine, const struct waiter *waiter)
+{
+	if (clock_now() - waiter->since <= PATIENCE_NS || !move_is_stuck(engine))
+		return;
+	if (!engine->n_back)
+		stats_add(STAT_waits_given_up, 1);
+	move_take_back(engine);
+}
+
 /* Is there anything this submission should go on waiting for? Begins what can be begun. */
 static bool is_waiting(struct engine *engine, struct waiter *waiter)
 {
+	bring_back(engine, waiter);
 	bool want = choose_may_move(engine) && !engine->exact && link_open(engine);
 
 	if (want && is_out_of_patience(engine, waiter)) {
@@ -262,7 +273,8 @@ static bool is_waiting(struct engine *engine, struct waiter *waiter)
 		engine->stamp++;
 	bool missing = want_pieces(engine, n);
 
-	return map_blocks_of(engine, waiter, engine->stamp) || missing || (waiter->unknown && move_any(engine));
+	return map_blocks_of(engine, waiter, engine->stamp) || missing ||
+	       (waiter->unknown && atomic_load(&engine->everything.unmapped));
 }
 
 void choose_for_waiters(struct engine *engine)

@@ -55,6 +55,7 @@ struct move {
 	uint64_t number;                                     /* in the trace; 0: not in it */
 	enum { MAPPED_NONE, MAPPED_OLD, MAPPED_NEW } mapped; /* at the program's address, of the two */
 	bool is_raised;                                      /* `unmapped` is, of its block */
+	bool is_back; /* its old memory is mapped again: the copy is under way for nothing (move_take_back) */
 };
 
 /* A piece on the host that is not mapped: it came out, or is about to come in. */
@@ -177,6 +178,7 @@ struct engine {
 	uint64_t busy_since;     /* ns: up to then the time with moves under way is in STAT_link_us, */
 	uint64_t busy_rest;      /* but for this, while none is */
 	unsigned n_told;         /* of moves that have begun, and not ended */
+	unsigned n_back;         /* of those under way, how many were taken back */
 	struct travels *travels; /* what was in transit lately (stop.c) */
 
 	uint64_t done;                /* submissions up to this one are done */
@@ -271,6 +273,14 @@ bool move_is_busy(struct engine *engine, uint32_t piece, bool in);
 void move_count_busy(struct engine *engine);
 /* Are any copies under way, any pieces not mapped? */
 bool move_any(const struct engine *engine);
+/*
+ * Copies get on unless the driver has put them behind work of the program's that is held: streams share queues of the
+ * hardware. move_is_stuck(): none has ended for much longer than they take. move_take_back(): the pieces are mapped again
+ * where they were, for submissions that wait for them; their copies end when they end, for nothing, and until then
+ * nothing else begins. True: nothing is unmapped any more on account of a copy.
+ */
+bool move_is_stuck(const struct engine *engine);
+bool move_take_back(struct engine *engine);
 /* Copies under way are given up: what they were to replace is mapped, and stays. */
 void move_abandon(struct engine *engine);
 /* The plan hears where the piece is. */

@@ -153,19 +153,28 @@ static bool remove_new(struct move *move)
 	return move->mapped != MAPPED_NEW;
 }
 
-/* Nothing was copied: the old memory is mapped again, if it was not all the time, and the piece let go of. */
-static enum move_answer undo(struct engine *engine, struct move *move)
+static enum mark_where old_place(const struct move *move)
 {
-	struct transit *transit = &move->transit;
-	enum mark_where where = transit->to != CHUNK_DEVICE ? MARK_DEVICE : MARK_HOST;
+	return move->transit.to != CHUNK_DEVICE ? MARK_DEVICE : MARK_HOST;
+}
+
+/* The old memory is mapped again, if it was not all the time. */
+static void map_old(struct engine *engine, struct move *move)
+{
 	unsigned tries = 0;
 
 	while (move->mapped == MAPPED_NONE && engine_tries(&tries))
-		if (transit_map(engine->heap, transit, false) == CUDA_SUCCESS)
+		if (transit_map(engine->heap, &move->transit, false) == CUDA_SUCCESS)
 			move->mapped = MAPPED_OLD;
 	if (move->mapped == MAPPED_NONE)
 		engine_die(engine, "memory cannot be mapped again");
-	move_arrived(engine, transit, where, move->is_raised);
+}
+
+/* Nothing was copied, or for nothing: the piece is let go of where it was. */
+static enum move_answer undo(struct engine *engine, struct move *move)
+{
+	map_old(engine, move);
+	move_arrived(engine, &move->transit, old_place(move), move->is_raised);
 	return MOVE_FAILED;
 }
 
@@ -319,6 +328,7 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 		return status == SW_NO_MEMORY ? MOVE_NO_ROOM : MOVE_FAILED;
 	move->mapped = rest ? MAPPED_NONE : MAPPED_OLD;
 	move->is_raised = rest;
+	move->is_back = false;
 	if (!rest && !gap) {
 		enum move_answer answer = take_away(engine, move);
 		if (answer != MOVE_BEGUN)
@@ -396,6 +406,24 @@ static void finish_out(struct engine *engine, struct move *move)
 	plan_set(engine->plan, move->transit.piece, move->transit.units, PLAN_HOST);
 }
 
+/* The spare is free again, and the piece may move. */
+static void finish_back(struct engine *engine, struct move *move)
+{
+	engine->n_back--;
+	tell_end(engine, move, true);
+	undo(engine, move);
+}
+
+static void finish_one(struct engine *engine, struct move *move)
+{
+	if (move->is_back)
+		finish_back(engine, move);
+	else if (move->transit.to != CHUNK_DEVICE)
+		finish_out(engine, move);
+	else
+		finish_in(engine, move);
+}
+
 static bool finish_queue(struct engine *engine, struct queue *queue)
 {
 	bool any = false;
@@ -412,20 +440,17 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 		engine->doubts = 0;
 		if (result == CUDA_ERROR_NOT_READY)
 			return any;
-		bool out = move->transit.to != CHUNK_DEVICE;
+		bool out = move->transit.to != CHUNK_DEVICE && !move->is_back;
 		if (out && engine->n_rest == RESTS && !rest_map(engine))
 			return any;
 		if (out && !turns_learn(engine, move))
 			return any;
-		link_ended(queue, move);
+		if (!move->is_back) /* how long it took says nothing about the link */
+			link_ended(queue, move);
 		queue->head = (queue->head + 1) % MOVES;
 		queue->n--;
 		queue->bytes -= transit_bytes(&move->transit);
-		if (out) {
-			finish_out(engine, move);
-		} else {
-			finish_in(engine, move);
-		}
+		finish_one(engine, move);
 		any = true;
 	}
 	return any;
@@ -440,6 +465,58 @@ bool move_finish(struct engine *engine)
 		link_let_go(engine, true);
 	}
 	return any;
+}
+
+/* ---- copies that do not get on ---- */
+
+#define STUCK_NS     50000000
+#define STUCK_FACTOR 8
+/* While nothing is known of the link. */
+#define STUCK_FIRST_NS 500000000
+
+static bool is_stuck(const struct queue *queue)
+{
+	const struct move *head = &queue->at[queue->head];
+	uint64_t least = queue->unit_ns ? STUCK_NS : STUCK_FIRST_NS;
+	uint64_t since = head->begun > queue->ended ? head->begun : queue->ended;
+
+	return queue->n && clock_now() - since > least + STUCK_FACTOR * queue->unit_ns * head->transit.units;
+}
+
+bool move_is_stuck(const struct engine *engine)
+{
+	return is_stuck(&engine->out) || is_stuck(&engine->in);
+}
+
+/*
+ * Nobody is told where the new memory is, and what the copy still reads is not given away: the piece is held until it has
+ * ended.
+ */
+static void take_back(struct engine *engine, struct move *move)
+{
+	map_old(engine, move);
+	if (move->mapped == MAPPED_NONE)
+		return;
+	move->is_back = true;
+	engine->n_back++;
+	set_where(engine, &move->transit, old_place(move));
+	lower_unmapped(engine, &move->transit);
+	move->is_raised = false;
+}
+
+bool move_take_back(struct engine *engine)
+{
+	struct queue *const queues[] = {&engine->out, &engine->in};
+
+	for (unsigned i = 0; i < 2; i++)
+		for (unsigned n = 0; n < queues[i]->n; n++) {
+			struct move *move = &queues[i]->at[(queues[i]->head + n) % MOVES];
+
+			/* What is copied in place is mapped, one way or the other. */
+			if (move->mapped == MAPPED_NONE)
+				take_back(engine, move);
+		}
+	return !atomic_load(&engine->dead);
 }
 
 void move_abandon(struct engine *engine)
@@ -458,6 +535,7 @@ void move_abandon(struct engine *engine)
 				continue;
 			}
 			tell_end(engine, move, true);
+			engine->n_back -= move->is_back;
 			bool removed = remove_new(move);
 
 			/* It may still be written to, or is still mapped: never used again. */

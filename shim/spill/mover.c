@@ -80,23 +80,28 @@ static void end(struct engine *engine)
 	lock_drop(&engine->lock);
 }
 
-/* What is under way ends first. */
-static void drain(struct engine *engine)
+/* What is under way ends first. False: it does not get on; what was to move is mapped where it was. */
+static bool drain(struct engine *engine)
 {
 	while (move_any(engine) && !atomic_load(&engine->dead)) {
 		move_finish(engine);
 		while (rest_map(engine))
 			;
+		if (move_is_stuck(engine) && move_take_back(engine))
+			return false;
 		if (engine->out.n || engine->in.n)
 			nap(engine, link_nap_ns(engine, 0), UINT_MAX);
 	}
+	return true;
 }
 
 static enum sw_status obey(struct engine *engine, enum engine_order order, uint64_t *bytes)
 {
 	uint64_t before = engine->moved_out;
 
-	drain(engine);
+	/* Its context is to end, or everything is: that does not wait. */
+	if (!drain(engine) && order != ORDER_PARK && order != ORDER_STOP && order != ORDER_RESUME)
+		return SW_BUSY;
 	switch (order) {
 	case ORDER_SUSPEND:
 		return gap_suspend(engine, bytes);
@@ -115,8 +120,10 @@ static enum sw_status obey(struct engine *engine, enum engine_order order, uint6
 	case ORDER_NEW:
 		return gap_room_for_new(engine, *bytes);
 	case ORDER_PARK:
-		if (engine->context == engine->order_context)
+		if (engine->context == engine->order_context) {
+			move_abandon(engine);
 			link_close(engine);
+		}
 		return SW_OK;
 	default:
 		return SW_OK;

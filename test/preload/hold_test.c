@@ -349,6 +349,31 @@ static int exits_while_a_kernel_spins_and_a_thread_synchronizes(void)
 	exit(0);
 }
 
+/*
+ * Streams share queues of the hardware: the copies of a move may lie behind what waits for this thread. Natively launches
+ * wait for nothing then.
+ */
+static int copies_that_lie_behind_held_work(void)
+{
+	CUstream one, two;
+
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	one = child_stream();
+	two = child_stream();
+	for (int i = 0; i < 30; i++) {
+		rounds(one, ON_MAIN, 1 + i % 3);
+		sim_hold();
+		rounds(two, ON_OTHER, 3);
+		rounds(one, ON_MAIN, 1);
+		sim_release();
+		MUST(cu.cuCtxSynchronize());
+	}
+	/* It goes on moving. */
+	CHECK(scene_warm_up(&scene));
+	return end(one, two);
+}
+
 static bool is_child_of_fork;
 
 #ifdef __SANITIZE_ADDRESS__
@@ -423,6 +448,7 @@ PART(spin_on_a_word_in_a_block)
 PART(spin_released_by_a_kernel_of_another_device)
 PART(one_thread_synchronizes_while_another_submits)
 PART(capture_open_while_another_thread_allocates_and_launches)
+PART(copies_that_lie_behind_held_work)
 PART(exits_in_the_middle)
 PART(exits_while_a_kernel_spins_and_a_thread_synchronizes)
 PART(forks_in_the_middle)
@@ -440,6 +466,7 @@ int main(void)
 	    cmocka_unit_test(spin_released_by_a_kernel_of_another_device_ends),
 	    cmocka_unit_test(one_thread_synchronizes_while_another_submits_ends),
 	    cmocka_unit_test(capture_open_while_another_thread_allocates_and_launches_ends),
+	    cmocka_unit_test(copies_that_lie_behind_held_work_ends),
 	    cmocka_unit_test(exits_in_the_middle_ends),
 	    cmocka_unit_test(exits_while_a_kernel_spins_and_a_thread_synchronizes_ends),
 	    cmocka_unit_test(forks_in_the_middle_ends),
