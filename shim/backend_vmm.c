@@ -112,15 +112,21 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 	/* Known already, unless the program has kept the handle of a context that was reset. */
 	context_known(row->context, device->ordinal);
 	pool_refresh(device);
-	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE)
+	enum sw_status status = SW_NO_MEMORY;
+	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE) {
 		spill_room_for_new(device, request->bytes);
-	enum sw_status status = heap_alloc_patiently(heap, device, request->bytes, kind, from, &grant);
+		/* The device is somebody else's, unless the host has nothing left. */
+		if (spill_is_suspended(device))
+			status = heap_alloc_patiently(heap, device, request->bytes, kind, HEAP_HOST, &grant);
+	}
+	if (status == SW_NO_MEMORY)
+		status = heap_alloc_patiently(heap, device, request->bytes, kind, from, &grant);
 	if (status == SW_NO_MEMORY && pool_give_back(device))
 		status = heap_alloc(heap, request->bytes, kind, from, &grant);
 	if (status != SW_OK)
 		return status;
 	if (grant.bytes_away) {
-		if (from == HEAP_DEVICE_FIRST)
+		if (from == HEAP_DEVICE_FIRST && !spill_is_suspended(device))
 			note_spill(device, &grant);
 		/* Whatever began on the host comes in when it is used. */
 		if (!row->fixed)

@@ -56,6 +56,8 @@ static const char *why_not(enum sw_status status)
 	switch (status) {
 	case SW_NO_MEMORY:
 		return "the host budget (host.budget) does not hold what is on the device; nothing is suspended";
+	case SW_NO_HOST_MEMORY:
+		return "the system has no more memory to pin for what is on the device; nothing is suspended";
 	case SW_NOT_SUPPORTED:
 		return "its memory cannot move: spill.mode is off or static, or none of it is in the heap";
 	case SW_BUSY:

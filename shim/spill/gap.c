@@ -147,6 +147,7 @@ void gap_resume(struct engine *engine)
 	pthread_mutex_lock(&one_gap);
 	if (engine->suspended) {
 		engine->suspended = false;
+		atomic_store(&engine->is_away, false);
 		heap_lend(engine->heap, true);
 		n_suspended--;
 		open_locked();

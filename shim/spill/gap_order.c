@@ -57,12 +57,27 @@ static void list_pieces(struct engine *engine, void (*visit)(void *engine, uint3
 		heap_pieces(engine->heap, visit, engine);
 }
 
-/* Everything leaves, until so many bytes are free. False: something could not. */
-static bool all_out(struct engine *engine, uint64_t bytes)
+/* Why a piece does not leave: its memory would have to be on the host. */
+static enum sw_status why_not(struct engine *engine, uint32_t piece, enum move_answer answer)
+{
+	uint64_t bytes = (uint64_t)engine->arena->states[piece].units_of_piece * HEAP_UNIT;
+
+	if (answer == MOVE_BEGUN || may_stay(engine, piece))
+		return SW_OK;
+	if (answer != MOVE_NO_ROOM)
+		return SW_DRIVER;
+	return heap_free_bytes(engine->heap, CHUNK_HOST) < bytes ? SW_NO_MEMORY : SW_NO_HOST_MEMORY;
+}
+
+/*
+ * Everything leaves, until so many bytes are free. What is in the way of it: NO_MEMORY: the host budget; NO_HOST_MEMORY:
+ * the system, or ours; DRIVER.
+ */
+static enum sw_status all_out(struct engine *engine, uint64_t bytes)
 {
 	list_pieces(engine, collect_here);
 	uint64_t before = engine->moved_out;
-	bool all = engine->heard != NULL;
+	enum sw_status status = engine->heard ? SW_OK : SW_NO_HOST_MEMORY;
 	for (size_t i = 0; i < engine->n_heard && engine->moved_out - before + engine->out.bytes < bytes &&
 			   !atomic_load(&engine->dead);) {
 		if (engine->out.n < MOVES_AT_ONCE) {
@@ -71,10 +86,10 @@ static bool all_out(struct engine *engine, uint64_t bytes)
 			/* Tried once more: the driver may refuse for a moment. */
 			if (answer == MOVE_FAILED)
 				answer = move_begin(engine, engine->heard[i], CHUNK_HOST, true);
-			all &= answer == MOVE_BEGUN || may_stay(engine, engine->heard[i]);
+			enum sw_status one = why_not(engine, engine->heard[i++], answer);
+			status = one == SW_OK ? status : one;
 			if (answer == MOVE_NO_ROOM)
 				break;
-			i++;
 			continue;
 		}
 		if (!move_finish(engine) && !rest_map(engine))
@@ -83,7 +98,7 @@ static bool all_out(struct engine *engine, uint64_t bytes)
 	gap_finish(engine);
 	free(engine->heard);
 	engine->heard = NULL;
-	return all && !atomic_load(&engine->dead);
+	return atomic_load(&engine->dead) ? SW_DRIVER : status;
 }
 
 /* As much as the device holds of what lies on peers and may move. False: nothing does. */
@@ -113,19 +128,20 @@ static bool bring_lent(struct engine *engine)
 }
 
 /* What peers lend is given back, too: it goes to the host by way of the device, which is empty now. */
-static bool give_back_lent(struct engine *engine)
+static enum sw_status give_back_lent(struct engine *engine)
 {
 	uint64_t before, lent;
 
 	for (;;) {
 		heap_lent(engine->heap, &before);
 		if (!bring_lent(engine))
-			return true;
-		if (!all_out(engine, UINT64_MAX))
-			return false;
+			return SW_OK;
+		enum sw_status status = all_out(engine, UINT64_MAX);
+		if (status != SW_OK)
+			return status;
 		heap_lent(engine->heap, &lent);
 		if (lent >= before)
-			return false;
+			return SW_NO_MEMORY;
 	}
 }
 
@@ -139,15 +155,22 @@ enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 		return SW_BUSY;
 	engine->why_out = TRACE_WHY_SUSPEND;
 	heap_lend(engine->heap, false);
-	bool all = all_out(engine, UINT64_MAX) && give_back_lent(engine);
+	atomic_store(&engine->is_away, true);
+	enum sw_status status = all_out(engine, UINT64_MAX);
+	/* Threads go on allocating: what was being made when the new rule was set is there by now. */
+	if (status == SW_OK)
+		status = all_out(engine, UINT64_MAX);
+	if (status == SW_OK)
+		status = give_back_lent(engine);
 	engine->why_out = TRACE_WHY_ROOM;
 	*ret_bytes = engine->suspended_bytes = engine->moved_out - before;
-	if (!all) {
+	if (status != SW_OK) {
 		/* What has gone comes back as it is used. */
+		atomic_store(&engine->is_away, false);
 		heap_lend(engine->heap, true);
 		gap_open(engine);
 		*ret_bytes = 0;
-		return SW_NO_MEMORY;
+		return status;
 	}
 	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
 	say_what_stays(engine);

@@ -187,6 +187,7 @@ struct engine {
 	uint64_t moved_in, moved_out; /* bytes, ever */
 	bool starving;                /* somebody waits for memory that is not free yet */
 	bool suspended;
+	_Atomic bool is_away; /* suspended, or about to be: what is made now begins on the host */
 	uint64_t suspended_bytes;
 
 	struct wishes wishes;                               /* of one gap */

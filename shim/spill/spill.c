@@ -95,6 +95,13 @@ void spill_room_for_new(struct device *device, uint64_t bytes)
 		engine_wait_for_room(engine, bytes);
 }
 
+bool spill_is_suspended(const struct device *device)
+{
+	struct engine *engine = engine_of(device);
+
+	return engine && atomic_load_explicit(&engine->is_away, memory_order_relaxed);
+}
+
 void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
 {
 	struct engine *engine = engine_of(device);
@@ -171,7 +178,9 @@ static enum sw_status ask_all(enum engine_order order, uint64_t *ret_bytes)
 
 		if (!engine)
 			continue;
-		enum sw_status one = engine_ask(engine, order, NULL, 0, SUSPEND_MS, &bytes);
+		/* An engine that has died says only that it does nothing. */
+		enum sw_status one =
+		    atomic_load(&engine->dead) ? SW_DRIVER : engine_ask(engine, order, NULL, 0, SUSPEND_MS, &bytes);
 		if (one != SW_OK && order == ORDER_SUSPEND)
 			return one;
 		status = status == SW_OK ? SW_OK : one;

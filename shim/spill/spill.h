@@ -22,6 +22,9 @@ bool spill_make_room(struct device *device, uint64_t bytes);
  */
 void spill_room_for_new(struct device *device, uint64_t bytes);
 
+/* Is the device's memory given back, or about to be, until spill_resume()? What is made now is to begin on the host. */
+bool spill_is_suspended(const struct device *device);
+
 /*
  * The program no longer needs these bytes, which lie in one block of the device's heap: what is wholly covered need not be
  * copied when it changes places. Without effect where nothing moves.
@@ -50,8 +53,9 @@ void spill_child(void);
 /*
  * Suspend: no submission passes any more, every movable chunk goes to the host, device memory goes back to the driver.
  * Returns when that is done. Resume: submissions pass again; memory comes back as it is used. Both may be called from
- * any thread, and twice. SW_OK; SW_NO_MEMORY: the host budget does not hold it, nothing is suspended;
- * SW_NOT_SUPPORTED: not a running process, no heap, or the mode is `off` or `static`; SW_BUSY: no safe point came in
+ * any thread, and twice. SW_OK; SW_NO_MEMORY: the host budget does not hold it, SW_NO_HOST_MEMORY: the
+ * system has no more to pin, SW_DRIVER: it failed, or had failed before and memory does not move any more, nothing is
+ * suspended; SW_NOT_SUPPORTED: not a running process, no heap, or the mode is `off` or `static`; SW_BUSY: no safe point came in
  * time (a capture is open, the GPU does not become idle), nothing is suspended.
  * ret_bytes (may be NULL): device bytes given back, or to be brought back.
  */

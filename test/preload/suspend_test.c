@@ -228,6 +228,40 @@ static void a_suspended_job_gives_its_memory_back_and_goes_on_where_it_was(void 
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), is_suspended_by_itself), 0);
 }
 
+/* Threads that do not submit go on, and may allocate: the GPU stays somebody else's. */
+static int allocates_while_suspended(void)
+{
+	struct worker worker;
+	CUdeviceptr more, small;
+
+	start_job();
+	CHECK(spillway_suspend() == 0 && sim_live().device_bytes == 0);
+	more = child_alloc(16 * MIB);
+	small = child_alloc(1000);
+	CHECK(sim_where(more) == 'H' && sim_where(small) == 'H' && sim_live().device_bytes == 0);
+	MUST(cu.cuMemFree_v2(more));
+	more = child_alloc(16 * MIB);
+	CHECK(sim_where(more) == 'H' && sim_live().device_bytes == 0);
+	CHECK(spillway_resume() == 0);
+	MUST(driver_fill(NULL, more, 0x77, 4 * MIB));
+	begin(&worker, 0x6000);
+	end(&worker);
+	check_job(0x6000);
+	CHECK(driver_holds(more, 0x77, 4 * MIB));
+	MUST(cu.cuMemFree_v2(more));
+	MUST(cu.cuMemFree_v2(small));
+	more = child_alloc(4 * MIB);
+	CHECK(sim_where(more) == 'D');
+	return 0;
+}
+
+static void what_is_made_while_suspended_begins_on_the_host(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), allocates_while_suspended), 0);
+	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), allocates_while_suspended), 0);
+}
+
 /* ---- refused, and nothing changes ---- */
 
 static int cannot_be_suspended(void)
@@ -263,6 +297,31 @@ static int is_in_a_capture(void)
 	return 0;
 }
 
+static int has_a_driver_that_does_not_copy(void)
+{
+	start_job();
+	sim_fail_then("cuMemcpyDtoDAsync_v2", 1, CUDA_ERROR_UNKNOWN, "cuMemcpyDtoDAsync_v2", 1);
+	CHECK(spillway_suspend() == -EIO);
+	CHECK(!sim_fail_pending() && listed_as("running"));
+	check_job(0x1000);
+	CHECK(spillway_suspend() == 0 && spillway_resume() == 0);
+	check_job(0x1000);
+	return 0;
+}
+
+static int has_a_system_that_pins_no_more(void)
+{
+	start_job();
+	sim_switch("HOST_MEMORY", sim_live().host_bytes);
+	CHECK(tool_says("suspend", 1, "no more memory to pin"));
+	CHECK(spillway_suspend() == -ENOMEM);
+	sim_switch("HOST_MEMORY", 512 * MIB);
+	check_job(0x1000);
+	CHECK(spillway_suspend() == 0 && spillway_resume() == 0);
+	check_job(0x1000);
+	return 0;
+}
+
 static void what_cannot_be_suspended_says_why_and_goes_on(void **state)
 {
 	(void)state;
@@ -276,6 +335,8 @@ static void what_cannot_be_suspended_says_why_and_goes_on(void **state)
 				   cannot_be_suspended),
 			 0);
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), is_in_a_capture), 0);
+	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), has_a_driver_that_does_not_copy), 0);
+	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), has_a_system_that_pins_no_more), 0);
 }
 
 /* ---- other devices ---- */
@@ -416,6 +477,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_process_that_exits_leaves_nothing), /* first: other children end by _exit() */
 	    cmocka_unit_test(a_suspended_job_gives_its_memory_back_and_goes_on_where_it_was),
+	    cmocka_unit_test(what_is_made_while_suspended_begins_on_the_host),
 	    cmocka_unit_test(what_cannot_be_suspended_says_why_and_goes_on),
 	    cmocka_unit_test(what_a_peer_lends_is_given_back_too),
 	    cmocka_unit_test(a_process_is_reached_from_its_first_allocation_on_if_its_policy_says_so),
