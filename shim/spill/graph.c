@@ -16,7 +16,7 @@ struct graph_exec {
 	CUgraphExec exec;
 	CUcontext context;
 	uint64_t number;
-	bool sealed;               /* unknown for good, whatever it is updated to */
+	bool sealed;               /* the device may launch it: unknown for good, whatever it is updated to */
 	struct graph_names *names; /* NULL: unknown */
 };
 
@@ -25,7 +25,7 @@ struct graph_exec {
 
 static struct lock graph_lock = LOCK_INIT(LOCK_GRAPH);
 static struct graph_exec *buckets[N_BUCKETS];
-static atomic_uint n_unknown;
+static atomic_uint n_unknown, n_sealed;
 
 unsigned graph_n_unknown(void)
 {
@@ -78,6 +78,8 @@ static struct graph_exec *take_locked(struct graph_exec **at)
 	entry->next = NULL;
 	if (!entry->names)
 		atomic_fetch_sub(&n_unknown, 1);
+	if (entry->sealed)
+		atomic_fetch_sub(&n_sealed, 1);
 	return entry;
 }
 
@@ -90,6 +92,8 @@ static void put_locked(struct graph_exec *entry)
 	*at = entry;
 	if (!entry->names)
 		atomic_fetch_add(&n_unknown, 1);
+	if (entry->sealed)
+		atomic_fetch_add(&n_sealed, 1);
 }
 
 /* Returns the names it had: to be dropped when the lock is. */
@@ -131,10 +135,11 @@ void graph_operands(struct use *use, CUgraphExec exec)
 	lock_drop(&graph_lock);
 
 	use_function(use, number);
-	if (!names) {
+	/* A kernel of a graph, and no other, may launch what the device may launch. */
+	if (!names || atomic_load_explicit(&n_sealed, memory_order_relaxed))
 		use_unknown(use);
+	if (!names)
 		return;
-	}
 	size_t n = atomic_load_explicit(&names->n, memory_order_acquire);
 	for (size_t i = 0; i < n; i++)
 		use_name(use, names->at[i].address, atomic_load_explicit(&names->at[i].bytes, memory_order_relaxed));
@@ -156,6 +161,7 @@ static void put(struct graph_exec *entry)
 void graph_instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags)
 {
 	struct graph_exec *entry = malloc(sizeof(*entry));
+	bool sealed = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
 	CUcontext context = NULL;
 	uint64_t number;
 
@@ -163,11 +169,11 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags)
 		/* Not in the table it is unknown to launches; that one is alive we must believe for good. */
 		drop(graph_ending(exec));
 		atomic_fetch_add(&n_unknown, 1);
+		atomic_fetch_add(&n_sealed, sealed);
 		return;
 	}
 	struct graph_names *names = graph_read(graph, &number);
 	/* A launch from the device is nothing that we see: never known, although it can be read. */
-	bool sealed = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
 	if (sealed) {
 		graph_names_drop(names);
 		names = NULL;

@@ -4,7 +4,8 @@
  *
  * Whatever is read names too much rather than too little: nodes that are switched off count, and parameters set on an
  * instance are added to what it named before. An instance is *unknown* when a node of it cannot be read, when it can be
- * changed or launched from the device, when there is no memory, or when it was made before we were there to see it.
+ * changed or launched from the device, when there is no memory, or when it was made before we were there to see it. While one
+ * is alive that can be launched from the device, which kernels of graphs may do, no other is known either.
  *
  * Lock: GRAPH, for the table of instances; never held over a driver call, nor while memory is allocated or freed.
  */

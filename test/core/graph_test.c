@@ -279,6 +279,26 @@ static void an_instance_for_launches_from_the_device_stays_unknown(void **state)
 	assert_int_equal(graph_n_unknown(), 0);
 }
 
+/* It may be what launches the other one. */
+static void while_the_device_may_launch_one_no_other_is_known(void **state)
+{
+	CUDA_GRAPH_INSTANTIATE_PARAMS p = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH};
+	struct mix_arguments a = mix_of(1);
+	CUgraph graph = graph_new();
+	CUgraphExec sealed;
+
+	(void)state;
+	add_mix(graph, &a);
+	CUgraphExec exec = instantiate(graph);
+	assert_false(names_of(exec)->unknown);
+	assert_ok(cuGraphInstantiateWithParams(&sealed, graph, &p));
+	assert_true(names_of(exec)->unknown);
+	assert_true(names_of(exec)->n > 0);
+	assert_ok(cuGraphExecDestroy(sealed));
+	assert_false(names_of(exec)->unknown);
+	end(exec, graph);
+}
+
 static void an_instance_that_was_made_behind_our_back_is_unknown(void **state)
 {
 	struct mix_arguments a = mix_of(1);
@@ -413,6 +433,7 @@ int main(void)
 	    cmocka_unit_test(a_conditional_node_makes_its_graph_unknown),
 	    cmocka_unit_test(a_kernel_that_the_device_may_update_makes_its_graph_unknown),
 	    cmocka_unit_test(an_instance_for_launches_from_the_device_stays_unknown),
+	    cmocka_unit_test(while_the_device_may_launch_one_no_other_is_known),
 	    cmocka_unit_test(an_instance_that_was_made_behind_our_back_is_unknown),
 	    cmocka_unit_test(a_captured_graph_is_read_and_another_capture_is_not_disturbed),
 	    cmocka_unit_test(every_spelling_of_instantiate_is_seen),
