@@ -39,7 +39,7 @@ struct mark {
 	 */
 	_Atomic uint64_t use;
 	_Atomic uint32_t waits;     /* submissions that wait for the block: it may come in, but not go out */
-	_Atomic uint32_t unmapped;  /* pieces of the block with nothing mapped; only in `fast` */
+	_Atomic uint32_t unmapped;  /* pieces of the block with nothing mapped, beside kernels or in a gap */
 	_Atomic uint32_t away;      /* pieces of the block on the host */
 	_Atomic uint64_t discarded; /* of the block: something of it is; 0 again when a submission names it */
 } __attribute__((aligned(64)));

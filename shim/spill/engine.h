@@ -1,9 +1,8 @@
 /*
  * engine.h: the spill engine of one device: the mover thread and what submissions tell it. Between use.h, which is on
- * the launch path, and move.h, which does the moving.
+ * the launch path, and inside.h, what the mover's files share.
  *
- * Lock: SPILL(device), for the list of submissions that wait and for what they are told. The log has a lock of its own
- * that is held for the copying of one record.
+ * Lock: SPILL(device), for the list of submissions that wait and for what they are told. The log has none (tape.h).
  */
 #ifndef SPILLWAY_ENGINE_H
 #define SPILLWAY_ENGINE_H

@@ -13,7 +13,7 @@ uint64_t pace_reserve(uint64_t budget, uint64_t largest);
 uint64_t pace_under_way(uint64_t budget, uint64_t largest);
 /* So much is brought in ahead of its use. */
 uint64_t pace_ahead(uint64_t budget);
-/* In `exact` room is made for new blocks up to that size; larger ones are made where there is room. */
+/* Room is made for new blocks up to that size; larger ones are made where there is room. */
 uint64_t pace_new(uint64_t budget);
 /* What leaves for blocks that may be made next is not needed for so many submissions, in a program of that period. */
 uint64_t pace_not_soon(uint64_t period);
