@@ -1,5 +1,5 @@
 /*
- * plan_sim.h: the planner in charge of a recorded job on a simulated GPU and link; for plan_test and plan_bench.
+ * plan_sim.h: the planner in charge of a recorded job on a simulated GPU and link; for plan_jobs_test and plan_bench.
  *
  * A trace is text, gzipped: "A id bytes" an allocation, "F id" a free, "L function block:offset ..." a launch with the
  * pointers it passes; offsets, and functions, are hexadecimal. Blocks are cut into pieces as shim/heap/block_build.c
