@@ -328,7 +328,7 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 		return status == SW_NO_MEMORY ? MOVE_NO_ROOM : MOVE_FAILED;
 	move->mapped = rest ? MAPPED_NONE : MAPPED_OLD;
 	move->is_raised = rest;
-	move->is_back = false;
+	move->is_back = move->is_measured = false;
 	if (!rest && !gap) {
 		enum move_answer answer = take_away(engine, move);
 		if (answer != MOVE_BEGUN)
@@ -513,7 +513,7 @@ bool move_take_back(struct engine *engine)
 			struct move *move = &queues[i]->at[(queues[i]->head + n) % MOVES];
 
 			/* What is copied in place is mapped, one way or the other. */
-			if (move->mapped == MAPPED_NONE)
+			if (move->mapped == MAPPED_NONE && !move->is_measured)
 				take_back(engine, move);
 		}
 	return !atomic_load(&engine->dead);

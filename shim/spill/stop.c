@@ -67,9 +67,12 @@ static struct travel *travel(struct travels *travels, uint32_t block_unit, uint6
 static void note_queue(struct travels *travels, const struct queue *queue, bool in, uint64_t now)
 {
 	for (unsigned i = 0; i < queue->n; i++) {
-		const struct transit *transit = &queue->at[(queue->head + i) % MOVES].transit;
-		struct travel *one = travel(travels, transit->block_unit, now);
+		const struct move *move = &queue->at[(queue->head + i) % MOVES];
+		const struct transit *transit = &move->transit;
 
+		if (move->is_back)
+			continue;
+		struct travel *one = travel(travels, transit->block_unit, now);
 		*(in ? &one->in : &one->out) += (uint64_t)transit->units * HEAP_UNIT;
 	}
 }

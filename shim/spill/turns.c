@@ -167,6 +167,7 @@ static void put_off(struct engine *engine, struct move *move)
 {
 	CUresult result = REAL(cuEventRecord)(move->event, engine->stream_in);
 
+	move->is_measured = true;
 	if (result == CUDA_SUCCESS)
 		result = REAL(cuStreamWaitEvent)(engine->stream_out, move->event, 0);
 	if (result == CUDA_SUCCESS)
