@@ -5,6 +5,7 @@
 #include "shim/enter.h"
 #include "shim/hook.h"
 #include "shim/own.h"
+#include "shim/room.h"
 
 /* ---- cuMemAlloc, cuMemAllocPitch ---- */
 
@@ -86,35 +87,36 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesiz
 /* ---- what the driver serves and we count ---- */
 
 /*
- * When the driver has no memory left, what the heap keeps warm goes back, and the call is made again. With a bad policy
- * and SPILLWAY_STRICT no device memory is allocated by anybody.
+ * When the driver has no memory left, the heap makes room, and the call is made again (room.h). With a bad policy and
+ * SPILLWAY_STRICT no device memory is allocated by anybody.
  */
-#define DRIVER_ALLOC(name, kind, params, args, bytes)                                                                  \
+#define DRIVER_ALLOC(name, kind, params, args, wanted, bytes)                                                          \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		struct enter_scope scope;                                                                              \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		bool serving = enter_serve(&scope, true);                                                              \
-		CUresult result = serving ? CUDA_SUCCESS : serve_refusal();                                            \
-		if (result == CUDA_SUCCESS) {                                                                          \
-			do                                                                                             \
-				result = REAL(name) args;                                                              \
-			while (result == CUDA_ERROR_OUT_OF_MEMORY && serving && serve_make_room(-1));                  \
-		}                                                                                                      \
-		if (!serving)                                                                                          \
-			return result;                                                                                 \
+		if (!enter_serve(&scope, true))                                                                        \
+			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
+		struct room room = {0};                                                                                \
+		CUresult result;                                                                                       \
+		do                                                                                                     \
+			result = REAL(name) args;                                                                      \
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && room_make(&room, -1, wanted));                            \
+		room_end(&room, result);                                                                               \
 		if (result == CUDA_SUCCESS)                                                                            \
 			serve_note(kind, *dptr, bytes, -1);                                                            \
 		return enter_leave(&scope, result);                                                                    \
 	}
 
 /* Addresses of 32 bits (CUDA before 3.2): the heap lies beyond their reach. */
-DRIVER_ALLOC(cuMemAlloc, LEDGER_DRIVER, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize), bytesize)
+DRIVER_ALLOC(cuMemAlloc, LEDGER_DRIVER, (CUdeviceptr_v1 * dptr, unsigned int bytesize), (dptr, bytesize), bytesize,
+	     bytesize)
 DRIVER_ALLOC(cuMemAllocPitch, LEDGER_DRIVER,
 	     (CUdeviceptr_v1 * dptr, unsigned int *pPitch, unsigned int WidthInBytes, unsigned int Height,
 	      unsigned int ElementSizeBytes),
-	     (dptr, pPitch, WidthInBytes, Height, ElementSizeBytes), (size_t)*pPitch *Height)
+	     (dptr, pPitch, WidthInBytes, Height, ElementSizeBytes), (uint64_t)WidthInBytes *Height,
+	     (size_t)*pPitch *Height)
 
 /* ---- pinned host memory ---- */
 

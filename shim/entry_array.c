@@ -5,6 +5,7 @@
 #include "shim/array.h"
 #include "shim/enter.h"
 #include "shim/hook.h"
+#include "shim/room.h"
 #include "shim/serve.h"
 
 /* Every form of the descriptor as the widest one. */
@@ -41,7 +42,10 @@ static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned asked)
 	return asked < levels ? asked : levels;
 }
 
-/* When the driver has no memory left, what the heap keeps warm goes back, and the call is made again. */
+/* Of a descriptor that the driver has looked at. */
+#define BYTES(name) array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR)ARRAY_##name, LEVELS_##name)
+
+/* When the driver has no memory left, the heap makes room, and the call is made again (room.h). */
 /* clang-format off */
 #define HOOK_MAKE(name, params, args)                                                                                  \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
@@ -52,15 +56,13 @@ static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned asked)
 		stats_call(HOOK_##name);                                                                               \
 		if (!enter_serve(&scope, true))                                                                        \
 			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
+		struct room room = {0};                                                                                \
 		do                                                                                                     \
 			result = REAL(name) args;                                                                      \
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && serve_make_room(-1));                                     \
-		if (result == CUDA_SUCCESS) {                                                                          \
-			CUDA_ARRAY3D_DESCRIPTOR array = ARRAY_##name;                                                  \
-                                                                                                                       \
-			serve_note(LEDGER_ARRAY, (uint64_t)(uintptr_t)*pHandle,                                        \
-				   array_bytes(&array, LEVELS_##name), -1);                                            \
-		}                                                                                                      \
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && room_make(&room, -1, BYTES(name)));                       \
+		room_end(&room, result);                                                                               \
+		if (result == CUDA_SUCCESS)                                                                            \
+			serve_note(LEDGER_ARRAY, (uint64_t)(uintptr_t)*pHandle, BYTES(name), -1);                      \
 		return enter_leave(&scope, result);                                                                    \
 	}
 #include "shim/hooks.def"

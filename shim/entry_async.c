@@ -9,6 +9,7 @@
 #include "shim/peer.h"
 #include "shim/pending.h"
 #include "shim/pool.h"
+#include "shim/room.h"
 #include "shim/serve.h"
 
 /* ---- allocating ---- */
@@ -39,7 +40,7 @@ static CUresult settle(const struct async_request *request, CUdeviceptr *address
 	return result;
 }
 
-/* When the driver has no memory left, what the heap keeps warm goes back, and the call is made again. */
+/* When the driver has no memory left, the heap makes room, and the call is made again (room.h). */
 #define ALLOC_ASYNC(name, own, asked, of_pool, params, args)                                                           \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
@@ -59,9 +60,11 @@ static CUresult settle(const struct async_request *request, CUdeviceptr *address
 		if (async_alloc(&request, dptr, &result))                                                              \
 			return enter_leave(&scope, result);                                                            \
 		bool captured = async_is_capturing(hStream, own);                                                      \
+		struct room room = {0};                                                                                \
 		do                                                                                                     \
 			result = REAL(name) args;                                                                      \
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && serve_make_room(-1));                                     \
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && room_make(&room, -1, bytesize));                          \
+		room_end(&room, result);                                                                               \
 		return enter_leave(&scope, settle(&request, dptr, captured, result));                                  \
 	}
 

@@ -12,13 +12,14 @@
 #include "shim/log.h"
 #include "shim/own.h"
 #include "shim/pool.h"
+#include "shim/room.h"
 
 #include <string.h>
 
-/* The driver has no memory left: did the heap of that device have some to give back? */
-static bool has_room(const CUmemAllocationProp *prop)
+/* The driver has no memory left: could the heap of that device make room? */
+static bool has_room(struct room *room, const CUmemAllocationProp *prop, size_t size)
 {
-	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && serve_make_room(prop->location.id);
+	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && room_make(room, prop->location.id, size);
 }
 
 /* Is this one that must be made elsewhere, or not at all? Warm memory of the heap goes back first. */
@@ -38,6 +39,7 @@ static void say_spilled(const struct device *device, size_t size)
 
 	stats_add(STAT_spilled_allocations, 1);
 	stats_add(STAT_spilled_bytes, size);
+	stats_add(STAT_rescues, 1);
 	log_once("SPILLING BEGINS: the device budget of %s is full, %s of the program's own cuMemCreate went to host "
 		 "memory for good; the GPU reaches it over the link, many times slower",
 		 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
@@ -112,9 +114,12 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const 
 	bool on_host = create_on_host(handle, size, prop, flags, claim, &result);
 
 	if (!on_host) {
+		struct room room = {0};
+
 		do
 			result = REAL(cuMemCreate)(handle, size, prop, flags);
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && has_room(prop));
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && has_room(&room, prop, size));
+		room_end(&room, result);
 	}
 	if (result == CUDA_SUCCESS)
 		note_handle(*handle, size, prop, on_host, claim);

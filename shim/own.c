@@ -5,6 +5,7 @@
 #include "shim/faults.h"
 #include "shim/pool.h"
 #include "shim/real.h"
+#include "shim/room.h"
 #include "shim/trace.h"
 
 static struct policy_decision decide(enum policy_api api, struct device *device, size_t bytes, void *caller)
@@ -50,10 +51,13 @@ void own_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device, con
 static CUresult ask_driver(CUdeviceptr *ret_address, size_t bytes, unsigned flags, int rule, struct budget *cap)
 {
 	CUresult result;
+	struct room room = {0};
 
+	/* Where it will lie, and so how much of the device it needs, is not known. */
 	do
 		result = REAL(cuMemAllocManaged)(ret_address, bytes, flags);
-	while (result == CUDA_ERROR_OUT_OF_MEMORY && serve_make_room(-1));
+	while (result == CUDA_ERROR_OUT_OF_MEMORY && room_make(&room, -1, 0));
+	room_end(&room, result);
 	if (result == CUDA_SUCCESS)
 		faults_start();
 	if (result == CUDA_SUCCESS)

@@ -11,6 +11,7 @@
 #include "shim/pending.h"
 #include "shim/pool.h"
 #include "shim/real.h"
+#include "shim/room.h"
 #include "shim/spill/spill.h"
 #include "shim/trace.h"
 
@@ -184,20 +185,6 @@ void serve_say_refused(const struct device *device, size_t bytes, int rule, void
 	say_shared();
 }
 
-/* What is spilled for somebody who has not said how much he needs: a library's workspace, as a rule. */
-#define ROOM_BYTES ((uint64_t)512 << 20)
-
-bool serve_make_room(int ordinal)
-{
-	struct device *device = ordinal < 0 ? device_current(NULL) : device_get(ordinal);
-
-	if (!device)
-		return false;
-	bool freed = pending_wait(device->ordinal);
-	freed |= device_make_room(device);
-	return freed || spill_make_room(device, ROOM_BYTES);
-}
-
 /* Where each use of a policy lives. NULL: nowhere, and that is out of memory. */
 static const struct backend *const places[POLICY_USE_COUNT] = {
     [POLICY_USE_HEAP] = &backend_vmm,
@@ -210,15 +197,14 @@ static const struct backend *const places[POLICY_USE_COUNT] = {
 static enum sw_status ask_driver(struct device *device, const struct backend_request *request, struct ledger_row *row,
 				 size_t *ret_pitch)
 {
-	enum sw_status status = backend_pass.alloc(device, request, row, ret_pitch);
-	bool rescued = false;
+	enum sw_status status;
+	struct room room = {0};
 
-	while (status == SW_NO_MEMORY && serve_make_room(device->ordinal)) {
+	do
 		status = backend_pass.alloc(device, request, row, ret_pitch);
-		rescued = status == SW_OK;
-	}
+	while (status == SW_NO_MEMORY && room_make(&room, device->ordinal, request->bytes));
+	room_end(&room, status_result(status));
 	if (status == SW_OK) {
-		stats_add(STAT_rescues, rescued);
 		stats_add(STAT_passed, 1);
 		count_driver_memory(row, true);
 	}

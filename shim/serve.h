@@ -25,12 +25,6 @@ bool serve_is_dead(CUdeviceptr address);
 /* At exit nothing of ours is called any more, and heap and system memory go back with the process. */
 bool serve_is_late_free(CUdeviceptr address);
 
-/*
- * The driver has no memory for somebody else: free what is pending and give back what the heap keeps warm. True: there
- * was something, try again. device: its ordinal, or -1 for the current one.
- */
-bool serve_make_room(int device);
-
 /* Is this one of our heap blocks? Its row, with key = its first byte. No driver call. */
 bool serve_find(CUdeviceptr address, struct ledger_row *ret_row);
 

@@ -180,7 +180,9 @@ enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 
 enum sw_status gap_make_room(struct engine *engine, uint64_t bytes)
 {
-	if (capture_is_open() || engine->suspended || !link_open(engine) || !gap_close(engine))
+	if (capture_is_open() || engine->suspended)
+		return SW_NOT_SUPPORTED;
+	if (!link_open(engine) || !gap_close(engine))
 		return SW_BUSY;
 	all_out(engine, bytes);
 	gap_open(engine);

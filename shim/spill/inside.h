@@ -386,6 +386,7 @@ void gap_finish(struct engine *engine);
 /* ---- gap_order.c ---- */
 /* Everything out; the gate stays closed. */
 enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes);
+/* So much out. BUSY: no safe point came; NOT_SUPPORTED: nothing may move now. */
 enum sw_status gap_make_room(struct engine *engine, uint64_t bytes);
 /* Room for a new block, and for more to come. BUSY: not now, or nothing can go for it. */
 enum sw_status gap_room_for_new(struct engine *engine, uint64_t bytes);

@@ -1,4 +1,5 @@
 #include "shim/spill/spill.h"
+#include "shim/capture.h"
 #include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/log.h"
@@ -17,8 +18,7 @@
 /* A safe point is looked for so long: one try ends when the device makes no progress for as long as a gap may wait. */
 #define SAFE_POINT_MS 3000
 #define BETWEEN_NS    50000000 /* between tries submissions go on: the device may wait for one of them */
-#define ROOM_MS       2000
-#define ROOM_EVERY_NS 100000000
+#define ROOM_MS       2000     /* for a safe point, and for orders of others */
 #define NEW_MS        500
 #define STOP_MS       500
 #define AWAIT_MS      1000
@@ -67,18 +67,36 @@ void spill_pressure(struct device *device)
 	pthread_mutex_unlock(&start_one);
 }
 
+/* How long so much may be on its way: at 128 MiB/s, for host memory may have to be pinned for it. */
+static unsigned moving_ms(uint64_t bytes)
+{
+	return ROOM_MS + (unsigned)(bytes >> 17);
+}
+
+uint64_t spill_room_ns(uint64_t bytes)
+{
+	return (ROOM_MS + moving_ms(bytes)) * 1000000ull;
+}
+
 bool spill_make_room(struct device *device, uint64_t bytes)
 {
-	static _Atomic uint64_t last;
-	uint64_t moved = 0, now = clock_now(), before = atomic_load(&last);
+	uint64_t moved = 0;
 
-	/* Once for each request that fails, not until everything has gone. */
-	if (now - before < ROOM_EVERY_NS || !atomic_compare_exchange_strong(&last, &before, now))
+	/* Nothing moves then. */
+	if (capture_is_open())
 		return false;
 	if (atomic_load(&device->heap))
 		spill_pressure(device);
 	struct engine *engine = engine_of(device);
-	return engine && engine_ask(engine, ORDER_ROOM, NULL, bytes, ROOM_MS, &moved) == SW_OK && moved;
+	uint64_t until = clock_now() + ROOM_MS * 1000000ull;
+	while (engine) {
+		enum sw_status status = engine_ask(engine, ORDER_ROOM, NULL, bytes, moving_ms(bytes), &moved);
+
+		if (status != SW_BUSY || clock_now() >= until)
+			return status == SW_OK && moved;
+		clock_sleep(BETWEEN_NS);
+	}
+	return false;
 }
 
 void spill_room_for_new(struct device *device, uint64_t bytes)

@@ -15,6 +15,8 @@ void spill_pressure(struct device *device);
  * device, for a bounded time. True: there was something.
  */
 bool spill_make_room(struct device *device, uint64_t bytes);
+/* How long, at most: ns. */
+uint64_t spill_room_ns(uint64_t bytes);
 
 /*
  * A new block of so many bytes is about to be made, on the device as far as there is room: when what the program does

@@ -90,6 +90,9 @@ target_compile_definitions(pin_test PRIVATE PIN_POLICY="${CMAKE_CURRENT_SOURCE_D
 spill_mode_test(own_test own_help.c)
 spill_mode_test(discard_test own_help.c)
 
+# ---- what others ask for when the device is full ----
+spill_mode_test(room_test figures_help.c folder.c)
+
 # ---- beside memory outside the heap ----
 spill_mode_test(pools_test)
 spill_mode_test(home_mix_test)

@@ -1,0 +1,317 @@
+/*
+ * The device is full, with live memory of the heap and what another process has taken: what the driver has no memory for
+ * is served all the same, where memory moves, and every word of the heap stays what it was. Each part in a process of its
+ * own, in each mode; in `static` the driver's answer stands.
+ */
+#include "shim/stats_page.h"
+#include "test/preload/figures_help.h"
+#include "test/preload/scene.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+enum { DEVICES = 2, BLOCKS = 16, THREADS = 8 };
+
+static size_t block_bytes;
+static CUdeviceptr held[DEVICES][BLOCKS];
+
+static unsigned value_of(int device, int block)
+{
+	return 0x1000u * (unsigned)(device + 1) + (unsigned)block;
+}
+
+/* Blocks of the heap, written, and all the rest of the device taken as another process would. */
+static void fill(int device, size_t bytes, int n, size_t others)
+{
+	__typeof__(&cuMemAlloc_v2) native = (__typeof__(native))driver_native("cuMemAlloc_v2");
+	CUdeviceptr rest;
+
+	block_bytes = bytes;
+	driver_start(device);
+	for (int i = 0; i < n; i++) {
+		held[device][i] = child_alloc(bytes);
+		MUST(driver_fill(NULL, held[device][i], value_of(device, i), bytes / 4));
+	}
+	MUST(cu.cuCtxSynchronize());
+	for (int i = 0; i < n; i++)
+		CHECK(child_on_device(held[device][i], bytes));
+	MUST(native(&rest, others));
+}
+
+/* 64 MiB each of the heap and of others. */
+static void fill_small(int device)
+{
+	fill(device, 4 * MIB, BLOCKS, 64 * MIB);
+}
+
+static bool some_left(int device)
+{
+	for (int i = 0; i < BLOCKS && held[device][i]; i++)
+		if (!child_on_device(held[device][i], block_bytes))
+			return true;
+	return false;
+}
+
+/* All of it is right, and can be used as before. */
+static int end(void)
+{
+	for (int device = 0; device < DEVICES; device++) {
+		if (!held[device][0])
+			continue;
+		driver_start(device);
+		for (int i = 0; i < BLOCKS && held[device][i]; i++) {
+			CHECK(driver_holds(held[device][i], value_of(device, i), block_bytes / 4));
+			MUST(driver_fill(NULL, held[device][i], 7, block_bytes / 4));
+		}
+		for (int i = 0; i < BLOCKS && held[device][i]; i++)
+			CHECK(driver_holds(held[device][i], 7, block_bytes / 4));
+	}
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+/* What the program must get where the driver has nothing. */
+static CUresult expected(void)
+{
+	return scene_moves() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static int run_with(const char *memory, size_t budget, int (*program)(void))
+{
+	char set[200];
+	const char *settings[] = {"SIM_FILL=0", memory, "SIM_HOST_MEMORY=3GiB", "SIM_DEVICES=2", runtime, set, NULL};
+
+	snprintf(set, sizeof(set),
+		 "SPILLWAY_SET=spill.mode=%s,device.budget=%zuMiB,host.budget=1500MiB,async.use=driver,"
+		 "report.summary=no",
+		 scene_mode(), budget / MIB);
+	return child_run(settings, program);
+}
+
+static int run_small(int (*program)(void))
+{
+	return run_with("SIM_MEMORY=128MiB", 100 * MIB, program);
+}
+
+/* ---- one request ---- */
+
+static CUresult create(int device, size_t bytes)
+{
+	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+	CUmemGenericAllocationHandle handle;
+
+	return cu.cuMemCreate(&handle, bytes, &prop, 0);
+}
+
+static int creates(void)
+{
+	fill_small(0);
+	CHECK(create(0, 16 * MIB) == expected());
+	CHECK(some_left(0) == scene_moves());
+	return end();
+}
+
+static int makes_an_array(void)
+{
+	const CUDA_ARRAY_DESCRIPTOR about = {
+	    .Width = 2048, .Height = 2048, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+	CUarray array;
+
+	fill_small(0);
+	CHECK(cuArrayCreate_v2(&array, &about) == expected());
+	CHECK(some_left(0) == scene_moves());
+	return end();
+}
+
+static int allocates_from_the_drivers_pool(void)
+{
+	CUdeviceptr block;
+
+	fill_small(0);
+	CHECK(cu.cuMemAllocAsync(&block, 16 * MIB, NULL) == expected());
+	CHECK(some_left(0) == scene_moves());
+	return end();
+}
+
+static void live_memory_is_spilled_for_what_the_driver_has_no_memory_for(void **state)
+{
+	(void)state;
+	assert_int_equal(run_small(creates), 0);
+	assert_int_equal(run_small(makes_an_array), 0);
+	assert_int_equal(run_small(allocates_from_the_drivers_pool), 0);
+}
+
+static int creates_more_than_there_is(void)
+{
+	fill_small(0);
+	unsigned long calls = sim_calls("cuMemCreate");
+	CHECK(create(0, 130 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(sim_calls("cuMemCreate") == calls + 1);
+	CHECK(!some_left(0));
+	return end();
+}
+
+static void nothing_is_spilled_for_more_than_the_device_has(void **state)
+{
+	(void)state;
+	assert_int_equal(run_small(creates_more_than_there_is), 0);
+}
+
+static int creates_one_after_the_other(void)
+{
+	fill_small(0);
+	fill_small(1);
+	CHECK(create(0, 16 * MIB) == expected());
+	CHECK(create(1, 16 * MIB) == expected());
+	/* What was refused is not counted, what was served is. */
+	CHECK(create(0, 130 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(page_there()->counter[STAT_rescues] == (scene_moves() ? 2 : 0));
+	return end();
+}
+
+static void a_request_that_room_was_made_for_is_a_rescue(void **state)
+{
+	(void)state;
+	assert_int_equal(run_small(creates_one_after_the_other), 0);
+}
+
+/* ---- several at once ---- */
+
+static pthread_barrier_t meet;
+static CUcontext contexts[DEVICES];
+static struct asker {
+	int device;
+	size_t bytes;
+	CUresult result;
+	pthread_t thread;
+} askers[THREADS];
+
+static void *ask(void *argument)
+{
+	struct asker *asker = argument;
+
+	MUST(cu.cuCtxSetCurrent(contexts[asker->device]));
+	pthread_barrier_wait(&meet);
+	asker->result = create(asker->device, asker->bytes);
+	return NULL;
+}
+
+/* By turns of all devices. */
+static void ask_at_once(unsigned n, int devices, size_t bytes)
+{
+	for (int device = 0; device < devices; device++)
+		contexts[device] = driver_start(device);
+	pthread_barrier_init(&meet, NULL, n);
+	for (unsigned i = 0; i < n; i++) {
+		askers[i] = (struct asker){.device = (int)i % devices, .bytes = bytes};
+		CHECK(!pthread_create(&askers[i].thread, NULL, ask, &askers[i]));
+	}
+	for (unsigned i = 0; i < n; i++) {
+		pthread_join(askers[i].thread, NULL);
+		if (askers[i].result != expected())
+			printf("thread %u: %d\n", i, askers[i].result);
+		CHECK(askers[i].result == expected());
+	}
+	for (int device = 0; device < devices; device++)
+		CHECK(some_left(device) == scene_moves());
+}
+
+static int two_threads(void)
+{
+	fill_small(0);
+	ask_at_once(2, 1, 8 * MIB);
+	return end();
+}
+
+static int many_threads(void)
+{
+	fill_small(0);
+	ask_at_once(THREADS, 1, 8 * MIB);
+	return end();
+}
+
+static int two_devices(void)
+{
+	fill_small(0);
+	fill_small(1);
+	ask_at_once(2, 2, 16 * MIB);
+	return end();
+}
+
+static void threads_that_ask_at_once_are_all_served(void **state)
+{
+	(void)state;
+	assert_int_equal(run_small(two_threads), 0);
+	assert_int_equal(run_small(many_threads), 0);
+}
+
+static void devices_do_not_refuse_for_each_other(void **state)
+{
+	(void)state;
+	assert_int_equal(run_small(two_devices), 0);
+}
+
+/* ---- more than is spilled for who has not said how much he needs ---- */
+
+static void fill_large(void)
+{
+	fill(0, 64 * MIB, 14, 128 * MIB);
+}
+
+static int creates_much(void)
+{
+	fill_large();
+	CHECK(create(0, 700 * MIB) == expected());
+	if (scene_moves()) {
+		/* Not all has left. */
+		CHECK(child_on_device(held[0][0], block_bytes) || child_on_device(held[0][13], block_bytes));
+	}
+	return end();
+}
+
+/* Half a GiB leaves for the first of them, and is not enough for both. */
+static int two_create_much(void)
+{
+	fill_large();
+	ask_at_once(2, 1, 400 * MIB);
+	return end();
+}
+
+static int run_large(int (*program)(void))
+{
+	return run_with("SIM_MEMORY=1GiB", 1000 * MIB, program);
+}
+
+static void as_much_is_spilled_as_is_asked_for(void **state)
+{
+	(void)state;
+	assert_int_equal(run_large(creates_much), 0);
+}
+
+static void what_left_for_one_request_does_not_have_to_do_for_two(void **state)
+{
+	(void)state;
+	assert_int_equal(run_large(two_create_much), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, folder_make, folder_remove)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(live_memory_is_spilled_for_what_the_driver_has_no_memory_for),
+	    TEST(nothing_is_spilled_for_more_than_the_device_has),
+	    TEST(a_request_that_room_was_made_for_is_a_rescue),
+	    TEST(threads_that_ask_at_once_are_all_served),
+	    TEST(devices_do_not_refuse_for_each_other),
+	    TEST(as_much_is_spilled_as_is_asked_for),
+	    TEST(what_left_for_one_request_does_not_have_to_do_for_two),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
