@@ -5,6 +5,7 @@
  */
 #include "shim/enter.h"
 #include "shim/hook.h"
+#include "shim/room.h"
 #include "shim/spill/graph.h"
 
 /* Did the call succeed, and do we keep books? */
@@ -48,8 +49,11 @@ static CUresult set(CUresult result, CUgraphExec exec, const CUgraphNodeParams *
 #define INSTANTIATE(name, flags, params, args)                                                                         \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
 		stats_call(HOOK_##name);                                                                               \
-		return instantiated(REAL(name) args, phGraphExec, hGraph, flags);                                      \
+		ROOM_CALL(result, -1, REAL(name) args);                                                                \
+		return instantiated(result, phGraphExec, hGraph, flags);                                               \
 	}
 
 INSTANTIATE(cuGraphInstantiate, 0,

@@ -7,6 +7,7 @@
 #include "shim/hook.h"
 #include "shim/peer.h"
 #include "shim/pending.h"
+#include "shim/room.h"
 #include "shim/serve.h"
 #include "shim/spill/done.h"
 #include "shim/spill/graph.h"
@@ -148,8 +149,10 @@ DESTROY_CONTEXT(cuCtxDetach, false)
 #define CREATE_CONTEXT(name, params, args)                                                                             \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
 		stats_call(HOOK_##name);                                                                               \
-		CUresult result = REAL(name) args;                                                                     \
+		ROOM_CALL(result, dev, REAL(name) args);                                                               \
 		if (result == CUDA_SUCCESS && life_counts()) {                                                         \
 			context_known(*pctx, dev);                                                                     \
 			peer_context_made(dev);                                                                        \
@@ -171,8 +174,10 @@ CREATE_CONTEXT(cuDevicePrimaryCtxRetain, (CUcontext * pctx, CUdevice dev), (pctx
 HOOK_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
 					      unsigned int flags)
 {
+	CUresult result;
+
 	stats_call(HOOK_cuGreenCtxCreate);
-	CUresult result = REAL(cuGreenCtxCreate)(phCtx, desc, dev, flags);
+	ROOM_CALL(result, dev, REAL(cuGreenCtxCreate)(phCtx, desc, dev, flags));
 	if (result == CUDA_SUCCESS && life_counts())
 		context_green(*phCtx, dev);
 	return result;

@@ -10,6 +10,7 @@
 #include "shim/hook.h"
 #include "shim/ledger.h"
 #include "shim/peer.h"
+#include "shim/room.h"
 #include "shim/serve.h"
 #include "shim/spill/operands.h"
 
@@ -62,6 +63,24 @@
 	{                                                                                                              \
 		BEGIN(name, args);                                                                                     \
 		return submit_##name args;                                                                             \
+	}
+/* A submission holds what it names back from leaving, so it is over before room is made. */
+#define HOOK_LAUNCH(name, params, args)                                                                                \
+	static __attribute__((noinline, cold)) CUresult again_##name params                                            \
+	{                                                                                                              \
+		CUresult result = CUDA_ERROR_OUT_OF_MEMORY;                                                            \
+		struct room room = {0};                                                                                \
+                                                                                                                       \
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && room_make_outside(&room, -1))                             \
+			result = submit_##name args;                                                                   \
+		room_end(&room, result);                                                                               \
+		return result;                                                                                         \
+	}                                                                                                              \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		BEGIN(name, args);                                                                                     \
+		CUresult result = submit_##name args;                                                                  \
+		return __builtin_expect(result == CUDA_ERROR_OUT_OF_MEMORY, 0) ? again_##name args : result;           \
 	}
 #define HOOK_HINT(name, params, args)                                                                                  \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \

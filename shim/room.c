@@ -1,6 +1,7 @@
 #include "shim/room.h"
 #include "shim/clock.h"
 #include "shim/device.h"
+#include "shim/enter.h"
 #include "shim/pending.h"
 #include "shim/spill/spill.h"
 #include "shim/stats.h"
@@ -95,6 +96,17 @@ bool room_make(struct room *room, int ordinal, uint64_t bytes)
 	made |= device_make_room(device);
 	made = made || spill(room, device, bytes);
 	room->made |= made;
+	return made;
+}
+
+bool room_make_outside(struct room *room, int device)
+{
+	struct enter_scope scope;
+
+	if (!enter_serve(&scope, false))
+		return false;
+	bool made = room_make(room, device, 0);
+	enter_leave(&scope, CUDA_SUCCESS);
 	return made;
 }
 

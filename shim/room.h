@@ -35,7 +35,21 @@ struct room {
  * one. bytes: that the request asks for; 0: not known. Called with the scope of enter.h open, and without any lock.
  */
 bool room_make(struct room *room, int device, uint64_t bytes);
+/* The same for who has no scope open: the request is not one for memory, but takes some of the driver's. */
+bool room_make_outside(struct room *room, int device);
 /* The request has ended. */
 void room_end(struct room *room, CUresult result);
+
+/* Such a call, whatever it is, again while room is made for it. */
+#define ROOM_CALL(result, device, call)                                                                                \
+	do {                                                                                                           \
+		struct room room_ = {0};                                                                               \
+                                                                                                                       \
+		do                                                                                                     \
+			(result) = (call);                                                                             \
+		while (__builtin_expect((result) == CUDA_ERROR_OUT_OF_MEMORY, 0) &&                                    \
+		       room_make_outside(&room_, device));                                                             \
+		room_end(&room_, result);                                                                              \
+	} while (0)
 
 #endif

@@ -181,6 +181,152 @@ static void a_request_that_room_was_made_for_is_a_rescue(void **state)
 	assert_int_equal(run_small(creates_one_after_the_other), 0);
 }
 
+/* ---- what takes the driver's memory by the way ---- */
+
+static void add_body(const struct sim_launch *launch, void **args)
+{
+	uint32_t *at = *(uint32_t **)args[0], n = *(uint32_t *)args[1];
+
+	(void)launch;
+	for (uint32_t i = 0; i < n; i++)
+		at[i]++;
+}
+
+static const size_t add_bytes[] = {8, 4};
+static const struct sim_kernel kernels[] = {{"room_add", add_body, 2, add_bytes}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+
+/* Made while there was memory. */
+static CUmodule module;
+static CUlibrary library;
+static CUkernel kernel;
+static CUfunction add;
+static CUgraph graph;
+static CUgraphExec instance;
+static CUstream stream;
+static uint32_t n_words;
+static void *add_args[] = {&held[0][3], &n_words};
+
+static void prepare(void)
+{
+	driver_start(0);
+	n_words = MIB;
+	MUST(cu.cuModuleLoadData(&module, &image));
+	MUST(cu.cuModuleGetFunction(&add, module, "room_add"));
+	MUST(cuLibraryLoadData(&library, &image, NULL, NULL, 0, NULL, NULL, 0));
+	MUST(cuLibraryGetKernel(&kernel, library, "room_add"));
+	stream = child_stream();
+	fill_small(0);
+	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	MUST(cu.cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, stream, add_args, NULL));
+	MUST(cu.cuStreamEndCapture(stream, &graph));
+	MUST(cu.cuGraphInstantiateWithFlags(&instance, graph, 0));
+}
+
+/* Each is called by the name that it has in the simulated driver. */
+#define CALLS(ROW)                                                                                                     \
+	ROW(cuModuleLoadData, (&(CUmodule){0}, &image))                                                                \
+	ROW(cuModuleLoadDataEx, (&(CUmodule){0}, &image, 0, NULL, NULL))                                               \
+	ROW(cuModuleLoadFatBinary, (&(CUmodule){0}, &image))                                                           \
+	ROW(cuModuleGetFunction, (&(CUfunction){0}, module, "room_add"))                                               \
+	ROW(cuLibraryLoadData, (&(CUlibrary){0}, &image, NULL, NULL, 0, NULL, NULL, 0))                                \
+	ROW(cuLibraryGetKernel, (&(CUkernel){0}, library, "room_add"))                                                 \
+	ROW(cuLibraryGetModule, (&(CUmodule){0}, library))                                                             \
+	ROW(cuKernelGetFunction, (&(CUfunction){0}, kernel))                                                           \
+	ROW(cuFuncLoad, (add))                                                                                         \
+	ROW(cuStreamCreate, (&(CUstream){0}, CU_STREAM_NON_BLOCKING))                                                  \
+	ROW(cuStreamCreateWithPriority, (&(CUstream){0}, CU_STREAM_NON_BLOCKING, 0))                                   \
+	ROW(cuGraphInstantiateWithFlags, (&(CUgraphExec){0}, graph, 0))                                                \
+	ROW(cuGraphUpload, (instance, stream))                                                                         \
+	ROW(cuCtxCreate_v2, (&(CUcontext){0}, 0, 0))                                                                   \
+	ROW(cuDevicePrimaryCtxRetain, (&(CUcontext){0}, 0))                                                            \
+	ROW(cuLaunchKernel, (add, 1, 1, 1, 1, 1, 1, 0, stream, add_args, NULL))                                        \
+	ROW(cuGraphLaunch, (instance, stream))
+
+#define CALL(name, args)                                                                                               \
+	static CUresult call_##name(void)                                                                              \
+	{                                                                                                              \
+		return name args;                                                                                      \
+	}
+CALLS(CALL)
+#undef CALL
+
+static const struct by_the_way {
+	const char *name;
+	CUresult (*call)(void);
+} by_the_way[] = {
+#define CALL(name, args) {#name, call_##name},
+    CALLS(CALL)
+#undef CALL
+};
+
+static const struct by_the_way *now;
+
+/* What ran ran once. */
+static void check_result(void)
+{
+	bool runs = scene_moves() && (now->call == call_cuLaunchKernel || now->call == call_cuGraphLaunch);
+
+	MUST(cu.cuStreamSynchronize(stream));
+	CHECK(driver_holds(held[0][3], value_of(0, 3) + runs, n_words));
+	MUST(driver_fill(NULL, held[0][3], value_of(0, 3), n_words));
+}
+
+static int is_called_in_need(void)
+{
+	prepare();
+	unsigned long calls = sim_calls(now->name);
+	sim_fail(now->name, 1, CUDA_ERROR_OUT_OF_MEMORY);
+	/* Contexts are made where none is current, too. */
+	if (now->call == call_cuCtxCreate_v2)
+		MUST(cu.cuCtxSetCurrent(NULL));
+	CHECK(now->call() == expected());
+	CHECK(sim_calls(now->name) >= calls + (scene_moves() ? 2 : 1));
+	CHECK(some_left(0) == scene_moves());
+	driver_start(0);
+	check_result();
+	return end();
+}
+
+static void what_takes_the_drivers_memory_by_the_way_is_called_again(void **state)
+{
+	unsigned wrong = 0;
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(by_the_way) / sizeof(*by_the_way); i++) {
+		now = &by_the_way[i];
+		if (!run_small(is_called_in_need))
+			continue;
+		printf("%s is not\n", now->name);
+		wrong++;
+	}
+	assert_int_equal(wrong, 0);
+}
+
+static int asks_while_it_captures(void)
+{
+	CUgraph captured;
+
+	prepare();
+	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	sim_fail("cuStreamCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(call_cuStreamCreate() == CUDA_ERROR_OUT_OF_MEMORY);
+	sim_fail("cuLaunchKernel", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(call_cuLaunchKernel() == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(create(0, 16 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(!some_left(0) && !sim_fail_pending());
+	MUST(call_cuLaunchKernel());
+	MUST(cu.cuStreamEndCapture(stream, &captured));
+	CHECK(captured != NULL);
+	return end();
+}
+
+static void nothing_is_spilled_while_a_capture_is_open(void **state)
+{
+	(void)state;
+	assert_int_equal(run_small(asks_while_it_captures), 0);
+}
+
 /* ---- several at once ---- */
 
 static pthread_barrier_t meet;
@@ -308,6 +454,8 @@ int main(void)
 	    TEST(live_memory_is_spilled_for_what_the_driver_has_no_memory_for),
 	    TEST(nothing_is_spilled_for_more_than_the_device_has),
 	    TEST(a_request_that_room_was_made_for_is_a_rescue),
+	    TEST(what_takes_the_drivers_memory_by_the_way_is_called_again),
+	    TEST(nothing_is_spilled_while_a_capture_is_open),
 	    TEST(threads_that_ask_at_once_are_all_served),
 	    TEST(devices_do_not_refuse_for_each_other),
 	    TEST(as_much_is_spilled_as_is_asked_for),
