@@ -91,12 +91,19 @@ CUcontext context_of_memory(void)
 	return context_whole(context_current());
 }
 
-CUcontext context_of_stream(CUstream stream, bool per_thread)
+CUcontext context_told(CUstream stream, bool per_thread)
 {
 	CUcontext context = NULL;
 	CUresult result = (per_thread ? REAL(cuStreamGetCtx_ptsz) : REAL(cuStreamGetCtx))(stream, &context);
 
-	return result == CUDA_SUCCESS && context ? context : context_current();
+	return result == CUDA_SUCCESS ? context : NULL;
+}
+
+CUcontext context_of_stream(CUstream stream, bool per_thread)
+{
+	CUcontext context = context_told(stream, per_thread);
+
+	return context ? context : context_current();
 }
 
 /* ---- visits ---- */
@@ -426,7 +433,12 @@ CUcontext context_any(CUdevice device)
 	return context;
 }
 
-bool context_idle_ask(CUdevice device, struct context_idle *ret_idle)
+static bool is_among(CUdevice device, uint64_t devices)
+{
+	return devices == CONTEXT_ALL_DEVICES || (device >= 0 && device < 64 && devices >> device & 1);
+}
+
+bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
 {
 	CUcontext some[CONTEXT_MOST];
 	unsigned n = 0;
@@ -436,7 +448,7 @@ bool context_idle_ask(CUdevice device, struct context_idle *ret_idle)
 	*ret_idle = (struct context_idle){.ends = n_ends};
 	bool can = !too_many && !n_ending;
 	for (unsigned i = 0; i < n_all; i++)
-		if (device < 0 || all[i].device == device)
+		if (is_among(all[i].device, devices))
 			some[n++] = all[i].context;
 	pthread_mutex_unlock(&all_lock);
 	if (!can || !capture_pause())

@@ -7,6 +7,7 @@
 
 #include <cuda.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* The current context, NULL when there is none. */
 CUcontext context_current(void);
@@ -50,8 +51,9 @@ enum context_state {
 	CONTEXT_BUSY,
 	CONTEXT_UNKNOWN, /* a context has ended since, or died: ask again */
 };
-/* device -1: of all devices. */
-bool context_idle_ask(CUdevice device, struct context_idle *ret_idle);
+/* devices: bits. */
+#define CONTEXT_ALL_DEVICES UINT64_MAX
+bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle);
 /* Never waits. After anything but BUSY the question is over. */
 enum context_state context_idle_look(struct context_idle *idle);
 void context_idle_forget(struct context_idle *idle);
@@ -90,7 +92,9 @@ CUevent context_record(CUcontext context, bool *ret_gone);
  * thread that may work in it.
  */
 void context_await(CUcontext context, unsigned ms);
-/* The context of a stream; the current one when the driver does not say. */
+/* The context of a stream; NULL when the driver does not say. */
+CUcontext context_told(CUstream stream, bool per_thread);
+/* The same; the current one when the driver does not say. */
 CUcontext context_of_stream(CUstream stream, bool per_thread);
 /*
  * The same for a stream; *ret_event, and the context it belongs to, are set on success alone. Who has done with it gives it

@@ -9,6 +9,8 @@
 
 /* How long a call that takes access away waits until nothing of that device runs. */
 #define IDLE_PATIENCE_MS 100
+/* Between two looks of who opens a heap that is shut: a gap takes some milliseconds. */
+#define SHUT_NS 100000
 
 /* Context to context, or (context and owner_context NULL) pool to device. */
 struct opening {
@@ -27,6 +29,9 @@ static struct opening *list;
  * it is idle: what waits for memory on its way must find it open.
  */
 static _Atomic uint64_t mapped_for[DEVICE_MOST], usable[DEVICE_MOST];
+/* By owner: devices that `mapped_for` has ever been to name; is none to be added now? */
+static _Atomic uint64_t ever[DEVICE_MOST];
+static _Atomic bool is_shut[DEVICE_MOST];
 static atomic_uint n_holds;
 
 _Static_assert(DEVICE_MOST <= 64, "devices are bits of a word");
@@ -100,7 +105,7 @@ static bool is_idle(CUdevice device)
 			return false;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
-	if (!context_idle_ask(device, &idle))
+	if (!context_idle_ask(UINT64_C(1) << device, &idle))
 		return false;
 	for (unsigned ms = 0; ms < IDLE_PATIENCE_MS; ms++) {
 		enum context_state state = context_idle_look(&idle);
@@ -193,6 +198,38 @@ static bool forget(bool (*fits)(const struct opening *opening, const struct open
 
 /* ---- giving ---- */
 
+uint64_t peer_may_reach(CUdevice owner)
+{
+	return atomic_load(&ever[owner]) | UINT64_C(1) << owner;
+}
+
+/* Who opens it says so first, and looks second whether it is shut; here it is the other way round: one sees the other. */
+bool peer_shut(CUdevice owner, uint64_t devices)
+{
+	atomic_store(&is_shut[owner], true);
+	if (!(peer_may_reach(owner) & ~devices))
+		return true;
+	atomic_store(&is_shut[owner], false);
+	return false;
+}
+
+void peer_unshut(CUdevice owner)
+{
+	atomic_store(&is_shut[owner], false);
+}
+
+/* Under no lock: whoever has it shut may need any. */
+static void wait_until_not_shut(CUdevice owner, CUdevice device)
+{
+	int cancel;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	atomic_fetch_or(&ever[owner], UINT64_C(1) << device);
+	while (atomic_load(&is_shut[owner]))
+		nanosleep(&(struct timespec){.tv_nsec = SHUT_NS}, NULL);
+	pthread_setcancelstate(cancel, NULL);
+}
+
 /* In the list, and in effect on all that is mapped; else not at all. Takes `opening` over. */
 static CUresult put_into_effect(struct opening *opening)
 {
@@ -231,6 +268,7 @@ static CUresult add(const struct opening *wish)
 	if (!opening)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*opening = *wish;
+	wait_until_not_shut(wish->owner, wish->device);
 	return put_into_effect(opening);
 }
 

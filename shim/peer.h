@@ -37,6 +37,17 @@ const _Atomic uint64_t *peer_heap(const struct device *owner);
 /* May this device reach the heap memory of that one? No lock. */
 bool peer_reaches(CUdevice device, CUdevice owner);
 /*
+ * Devices that may touch the heap memory of that one, bits: it itself, and all that were ever to have access. They only
+ * become more, and say nothing of copies that name memory of another device without having access (copy.c).
+ */
+uint64_t peer_may_reach(CUdevice owner);
+/*
+ * What moves while those devices alone stand still leans on it that no other one comes to reach the heap: until
+ * peer_unshut() whoever opens it waits. False: another one may by now, and nothing is shut.
+ */
+bool peer_shut(CUdevice owner, uint64_t devices);
+void peer_unshut(CUdevice owner);
+/*
  * A copy leans on such access that another thread may take away at any time, for natively copies need none: it holds
  * before it asks, and lets go when it has been submitted. Access that is held, or that something submitted with it may
  * still use, is not taken away.

@@ -1,6 +1,7 @@
 #include "shim/spill/done_inside.h"
 #include "shim/capture.h"
 #include "shim/context.h"
+#include "shim/device.h"
 #include "shim/log.h"
 #include "shim/real.h"
 #include "shim/spill/recent.h"
@@ -28,11 +29,14 @@ struct tracker {
 	bool per_thread; /* of the calls that submit */
 	CUstream stream;
 	CUcontext context;
+	CUdevice device;      /* of the context; -1: not known */
 	uint64_t thread;      /* of a per-thread default stream; else 0 */
 	uint64_t first, last; /* the oldest submission not known to be done, 0: none; the latest */
 	uint64_t recorded;    /* the latest with an event behind it */
 	uint64_t seen;        /* the latest when the mover looked last */
-	unsigned head, n;     /* events under way, in the order they were recorded */
+	/* Of those from `first` on: whose heaps they may touch on other devices, and which of them may. 0: none. */
+	uint64_t foreign, foreign_first, foreign_last;
+	unsigned head, n; /* events under way, in the order they were recorded */
 	struct {
 		CUevent event;
 		uint64_t number;
@@ -96,7 +100,15 @@ static bool is_for(const struct tracker *tracker, CUstream stream, CUcontext con
 	       (!is_default(stream) || tracker->context == context);
 }
 
-static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext context, uint64_t thread)
+static CUdevice device_of_context(CUcontext context)
+{
+	CUdevice device;
+
+	return context && context_device(context_whole(context), &device) && device < DEVICE_MOST ? device : -1;
+}
+
+static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext context, CUdevice device,
+				   uint64_t thread)
 {
 	unsigned n = atomic_load(&n_trackers);
 	struct tracker *tracker = NULL;
@@ -122,8 +134,10 @@ static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext c
 	tracker->per_thread = per_thread;
 	tracker->stream = stream;
 	tracker->context = context;
+	tracker->device = device;
 	tracker->thread = thread;
 	tracker->first = tracker->last = tracker->recorded = 0;
+	tracker->foreign = 0;
 	tracker->head = 0;
 	pthread_mutex_unlock(&tracker->lock);
 	return tracker;
@@ -135,7 +149,8 @@ static struct tracker *find(CUstream stream, bool per_thread, CUcontext current)
 	uint64_t thread = is_own(stream, per_thread) ? my_serial() : 0;
 	/* The explicit handles mean the same in both spellings of an entry point. */
 	CUstream key = thread ? CU_STREAM_PER_THREAD : !stream ? CU_STREAM_LEGACY : stream;
-	CUcontext context = is_default(key) ? current : context_of_stream(stream, per_thread);
+	CUcontext told = is_default(key) ? current : context_told(stream, per_thread);
+	CUcontext context = told ? told : context_current();
 	struct tracker *tracker = NULL;
 
 	pthread_mutex_lock(&done_table_lock);
@@ -147,7 +162,7 @@ static struct tracker *find(CUstream stream, bool per_thread, CUcontext current)
 		pthread_mutex_unlock(&trackers[i].lock);
 	}
 	if (!tracker)
-		tracker = open_locked(key, per_thread, context, thread);
+		tracker = open_locked(key, per_thread, context, device_of_context(told), thread);
 	pthread_mutex_unlock(&done_table_lock);
 	mine.tracker = tracker;
 	mine.stream = stream;
@@ -223,7 +238,24 @@ static bool may_record(const struct tracker *tracker)
 	       tracker->open && !capture_is_open();
 }
 
-uint64_t done_submitted(CUstream stream, bool per_thread, const struct done_what *what, bool hurry)
+/*
+ * Such work is waited for by devices that would not wait for this one: its end is to be known as soon as it comes, not
+ * when all else that its device runs is done.
+ */
+static bool note_foreign_locked(struct tracker *tracker, uint64_t number, uint64_t owners)
+{
+	if (tracker->device >= 0)
+		owners &= ~(UINT64_C(1) << tracker->device);
+	if (!owners)
+		return false;
+	if (!tracker->foreign)
+		tracker->foreign_first = number;
+	tracker->foreign |= owners;
+	tracker->foreign_last = number;
+	return true;
+}
+
+uint64_t done_submitted(CUstream stream, bool per_thread, const struct done_what *what, uint64_t owners, bool hurry)
 {
 	struct tracker *tracker = take(stream, per_thread);
 	uint64_t number = atomic_fetch_add(&newest, 1) + 1;
@@ -233,6 +265,7 @@ uint64_t done_submitted(CUstream stream, bool per_thread, const struct done_what
 	if (!tracker->first)
 		tracker->first = number;
 	tracker->last = number;
+	hurry |= note_foreign_locked(tracker, number, owners);
 	mine.submitted = true;
 	if ((hurry || number - tracker->recorded >= STRIDE) && may_record(tracker)) {
 		mine.submitted = false;
@@ -268,6 +301,8 @@ static void is_done_locked(struct tracker *tracker, uint64_t number)
 {
 	if (tracker->first && tracker->first <= number)
 		tracker->first = tracker->last > number ? number + 1 : 0;
+	if (!tracker->first || tracker->first > tracker->foreign_last)
+		tracker->foreign = 0;
 }
 
 static void poll_locked(struct tracker *tracker, struct done_answers *answers)
@@ -393,6 +428,30 @@ uint64_t done_poll(bool look_after_tails, CUresult *ret_error)
 	return result;
 }
 
+/* Is all of the row's work that of one of these devices? */
+static bool is_of(const struct tracker *tracker, uint64_t devices)
+{
+	return tracker != &trackers[TRACKERS] && tracker->device >= 0 && devices >> tracker->device & 1;
+}
+
+static bool touches_locked(const struct tracker *tracker, CUdevice owner)
+{
+	return tracker->first &&
+	       (tracker == &trackers[TRACKERS] || tracker->device < 0 || tracker->foreign >> owner & 1);
+}
+
+bool done_touches(CUdevice owner, uint64_t devices)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < DONE_ROWS && !any; i++) {
+		pthread_mutex_lock(&trackers[i].lock);
+		any = !is_of(&trackers[i], devices) && touches_locked(&trackers[i], owner);
+		pthread_mutex_unlock(&trackers[i].lock);
+	}
+	return any;
+}
+
 void done_each_in_flight(void (*visit)(void *argument, unsigned row, const struct done_what *what), void *argument)
 {
 	uint64_t first[DONE_ROWS], last = atomic_load(&newest);
@@ -461,7 +520,7 @@ void done_rows_ended_locked(CUcontext context, bool ended)
 			if (ended) {
 				memset(tracker->ring, 0, sizeof(tracker->ring));
 				tracker->open = false;
-				tracker->first = 0;
+				tracker->first = tracker->foreign = 0;
 				tracker->n = tracker->head = 0;
 				tracker->context = NULL;
 			}

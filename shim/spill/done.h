@@ -24,10 +24,11 @@ struct done_what {
 };
 
 /*
- * A submission of this thread on that stream has returned from the driver: its number. hurry: record an event behind it
- * at once. Never records while a capture is open: the event would become part of it.
+ * A submission of this thread on that stream has returned from the driver: its number. owners: devices, bits, whose heaps
+ * it may touch although it runs on another one. hurry: record an event behind it at once. Never records while a capture is
+ * open: the event would become part of it.
  */
-uint64_t done_submitted(CUstream stream, bool per_thread, const struct done_what *what, bool hurry);
+uint64_t done_submitted(CUstream stream, bool per_thread, const struct done_what *what, uint64_t owners, bool hurry);
 /* Record an event behind this thread's last submission, if there is none yet: the thread is about to wait. */
 void done_flush(void);
 
@@ -38,6 +39,12 @@ uint64_t done_newest(void);
  * follows. *ret_error: an error when all events that were asked answered with one (a context has died), else untouched.
  */
 uint64_t done_poll(bool tails, CUresult *ret_error);
+
+/*
+ * May anything that is not known to be done touch the heap of that device, from a stream of none of these devices (bits) or
+ * of nobody knows which? Says what submissions told of themselves (owners); of what was not submitted yet nothing.
+ */
+bool done_touches(CUdevice owner, uint64_t devices);
 
 /*
  * The oldest submission on any stream but this one that is not known to be done; UINT64_MAX: there is none; 0: nobody can

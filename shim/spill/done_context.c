@@ -95,7 +95,7 @@ void done_context_ask_for_others(uint64_t number)
 	pthread_mutex_unlock(&done_table_lock);
 	if (!ask)
 		return;
-	bool asked = context_idle_ask(-1, &idle);
+	bool asked = context_idle_ask(CONTEXT_ALL_DEVICES, &idle);
 	pthread_mutex_lock(&done_table_lock);
 	others.state = asked ? OTHERS_ASKED : OTHERS_NOT_ASKED;
 	if (asked) {

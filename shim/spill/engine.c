@@ -45,6 +45,11 @@ struct mark *engine_everything(struct engine *engine)
 	return &engine->everything;
 }
 
+uint64_t engine_device(const struct engine *engine)
+{
+	return UINT64_C(1) << engine->device->ordinal;
+}
+
 bool engine_is_hungry(const struct engine *engine)
 {
 	return atomic_load_explicit(&engine->hungry, memory_order_relaxed);

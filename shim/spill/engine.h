@@ -38,6 +38,9 @@ void engine_wait(struct engine *engine, const struct named *named, unsigned n, b
 /* Blocks of unknown submissions: the mark that stands for all memory of the device. */
 struct mark *engine_everything(struct engine *engine);
 
+/* Of which device it is, a bit. */
+uint64_t engine_device(const struct engine *engine);
+
 /* Is the mover short of proofs that submissions are done? Then events are recorded behind each. */
 bool engine_is_hungry(const struct engine *engine);
 

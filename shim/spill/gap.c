@@ -3,6 +3,10 @@
  * the device was given is done; then pieces are copied both ways at once and remapped, and the gate opens. No access,
  * foreseen or not, can meet a piece in transit, so this can be wrong about speed only.
  *
+ * What other devices run goes on, as long as it cannot touch the heap: they were never given access to it, and are not
+ * before the gap ends (peer.h); and nothing they were given has told that it may (done_touches): a copy that names memory
+ * of two devices, a graph, whose nodes may lie on any. Else all devices are waited for.
+ *
  * Waiting for the device has an end: when it makes no progress for gap_patience it may be held by what a thread at the
  * gate would do next. Then the gate opens, those who wait go on with memory where it is, and the next try comes later
  * each time.
@@ -10,6 +14,7 @@
 #include "shim/capture.h"
 #include "shim/context.h"
 #include "shim/log.h"
+#include "shim/peer.h"
 #include "shim/real.h"
 #include "shim/spill/inside.h"
 #include "shim/spill/use.h"
@@ -57,13 +62,59 @@ static bool out_of_patience(struct engine *engine, uint64_t since)
 }
 
 /*
- * Nothing is inside the driver, and everything it was given is done, on all devices: a copy between two of them runs in
- * a context of either.
+ * What was submitted before tracking knew all that runs has told nothing; and what moves in gaps in `fast`, by order, does
+ * so too rarely to be looked at closely.
  */
+static uint64_t who_may_touch(const struct engine *engine)
+{
+	CUdevice ordinal = engine->device->ordinal;
+	uint64_t devices = peer_may_reach(ordinal);
+
+	return engine->exact && engine->ready && !done_touches(ordinal, devices) ? devices : CONTEXT_ALL_DEVICES;
+}
+
+/* Is everything that these devices were given done? False: not within our patience, or nobody can tell. */
+static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t begin)
+{
+	struct context_idle idle;
+
+	if (!context_idle_ask(devices, &idle))
+		return false;
+	for (;;) {
+		enum context_state state = context_idle_look(&idle);
+
+		if (state == CONTEXT_IDLE)
+			return true;
+		choose_progress(engine);
+		if (state == CONTEXT_UNKNOWN || out_of_patience(engine, begin) || atomic_load(&engine->dead)) {
+			context_idle_forget(&idle);
+			return false;
+		}
+		clock_sleep(POLL_NS);
+	}
+}
+
+/* True: nothing that runs can touch the heap, nor come to do so before let_touch(). The gate lets nobody in. */
+static bool wait_until_untouched(struct engine *engine, uint64_t begin)
+{
+	for (;;) {
+		uint64_t devices = who_may_touch(engine);
+
+		if (!wait_until_idle(engine, devices, begin))
+			return false;
+		if (peer_shut(engine->device->ordinal, devices))
+			return true;
+	}
+}
+
+static void let_touch(const struct engine *engine)
+{
+	peer_unshut(engine->device->ordinal);
+}
+
 bool gap_close(struct engine *engine)
 {
 	uint64_t begin = engine->gap_began = clock_now();
-	struct context_idle idle;
 
 	engine->gap_in = engine->moved_in;
 	engine->gap_out = engine->moved_out;
@@ -76,20 +127,8 @@ bool gap_close(struct engine *engine)
 			goto give_up;
 		clock_sleep(POLL_NS);
 	}
-	if (!context_idle_ask(-1, &idle))
+	if (!wait_until_untouched(engine, begin))
 		goto give_up;
-	for (;;) {
-		enum context_state state = context_idle_look(&idle);
-
-		if (state == CONTEXT_IDLE)
-			break;
-		choose_progress(engine);
-		if (state == CONTEXT_UNKNOWN || out_of_patience(engine, begin) || atomic_load(&engine->dead)) {
-			context_idle_forget(&idle);
-			goto give_up;
-		}
-		clock_sleep(POLL_NS);
-	}
 	if (use_gate_close()) {
 		/* By order, before tracking knew all that runs: what was discarded may have been written since (mover.c). */
 		if (!engine->ready)
@@ -100,6 +139,7 @@ bool gap_close(struct engine *engine)
 		engine->progress = clock_now();
 		return true;
 	}
+	let_touch(engine);
 give_up:
 	open_locked();
 	pthread_mutex_unlock(&one_gap);
@@ -124,6 +164,7 @@ void gap_open(struct engine *engine)
 		while (rest_map(engine))
 			;
 	}
+	let_touch(engine);
 	open_locked();
 	pthread_mutex_unlock(&one_gap);
 	stats_add(STAT_gaps, 1);
@@ -138,6 +179,7 @@ void gap_keep_closed(struct engine *engine)
 	tell_gap(engine, false);
 	engine->suspended = true;
 	engine->in_gap = false;
+	let_touch(engine);
 	n_suspended++;
 	pthread_mutex_unlock(&one_gap);
 }

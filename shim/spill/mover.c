@@ -183,7 +183,7 @@ static void get_ready(struct engine *engine)
 	if (engine->ready)
 		return;
 	if (!engine->ready_asked) {
-		if (use_is_quiet() && context_idle_ask(-1, &engine->ready_idle))
+		if (use_is_quiet() && context_idle_ask(CONTEXT_ALL_DEVICES, &engine->ready_idle))
 			engine->ready_asked = true;
 		return;
 	}

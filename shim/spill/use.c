@@ -211,6 +211,7 @@ bool use_add_arena(const struct arena *arena, struct engine *engine)
 		return false;
 	use_arenas[n].arena = arena;
 	use_arenas[n].engine = engine;
+	use_arenas[n].device = engine_device(engine);
 	atomic_store_explicit(&use_n_arenas, n + 1, memory_order_release);
 	return true;
 }

@@ -6,6 +6,7 @@
 #include "shim/capture.h"
 #include "shim/clock.h"
 #include "shim/enter.h"
+#include "shim/hook.h"
 #include "shim/spill/done.h"
 #include "shim/spill/use_inside.h"
 #include "shim/stats.h"
@@ -321,15 +322,34 @@ struct use_stripe *use_admit(struct use *use)
 	}
 }
 
+/*
+ * The devices whose heaps it may touch (done.h). Where that is not known these are all, and so they are, in `exact`, of a
+ * graph: its nodes may run on any device, and follow pointers there.
+ */
+static uint64_t owners(const struct use *use)
+{
+	bool is_graph = use->id == HOOK_cuGraphLaunch || use->id == HOOK_cuGraphLaunch_ptsz;
+	bool any = use->unknown || (is_graph && !(atomic_load(&use_state) & USE_TICKETS));
+	unsigned n = atomic_load(&use_n_arenas);
+	uint64_t devices = 0;
+
+	for (unsigned i = 0; i < n && (any || n == 1); i++)
+		if (any || use->n_held)
+			devices |= use_arenas[i].device;
+	for (unsigned i = 0; i < use->n_held && !any && n > 1; i++)
+		devices |= engine_device(use->held[i].engine);
+	return devices;
+}
+
 /* The number by which all of it is counted: the last one, where each launch of several has its own. */
 static uint64_t count(const struct use *use, bool hurry)
 {
 	struct done_what what = {use->function, (uint32_t)use->id};
-	uint64_t number = done_submitted(use->stream, use->per_thread, &what, hurry);
+	uint64_t devices = owners(use), number = done_submitted(use->stream, use->per_thread, &what, devices, hurry);
 
 	for (unsigned i = 1; i < use->n_launches; i++) {
 		what.function = (uintptr_t)use->launches[i].function;
-		number = done_submitted(use->launches[i].hStream, use->per_thread, &what, hurry);
+		number = done_submitted(use->launches[i].hStream, use->per_thread, &what, devices, hurry);
 	}
 	return number;
 }

@@ -43,10 +43,11 @@ struct use {
 	struct held *held; /* as much room as named */
 };
 
-/* The heaps whose addresses count, and who is told; they only become more. */
+/* The heaps whose addresses count, and who is told; they only become more. device: a bit. */
 struct use_arena {
 	const struct arena *arena;
 	struct engine *engine;
+	uint64_t device;
 };
 extern struct use_arena use_arenas[DEVICE_MOST];
 extern atomic_uint use_n_arenas;

@@ -30,7 +30,7 @@ pid_t __wrap_gettid(void)
 
 static uint64_t submitted(CUstream stream, bool hurry)
 {
-	return done_submitted(stream, false, &(struct done_what){(uintptr_t)stream, HOOK_cuLaunchKernel}, hurry);
+	return done_submitted(stream, false, &(struct done_what){(uintptr_t)stream, HOOK_cuLaunchKernel}, 0, hurry);
 }
 
 /* ---- tests ---- */
@@ -128,7 +128,7 @@ struct thread_work {
 
 static void own_submitted(struct thread_work *work, bool hurry)
 {
-	work->held = done_submitted(NULL, true, &(struct done_what){1, HOOK_cuLaunchKernel}, hurry);
+	work->held = done_submitted(NULL, true, &(struct done_what){1, HOOK_cuLaunchKernel}, 0, hurry);
 }
 
 /* Ends while work on its own default stream is held, without an event behind it. */

@@ -37,6 +37,7 @@ void *__wrap_calloc(size_t n, size_t bytes)
 /* ---- submissions ---- */
 
 static struct core_heap own_heap;
+static struct device device;
 static struct engine *engine;
 static CUdeviceptr block;
 
@@ -50,7 +51,7 @@ static void track_and_hold(void)
 static void with_an_engine(void)
 {
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
-	engine = engine_new(NULL, own_heap.heap, false);
+	engine = engine_new(&device, own_heap.heap, false);
 	assert_non_null(engine);
 	assert_true(use_add_arena(heap_arena(own_heap.heap), engine));
 	arena_mark_block(heap_arena(own_heap.heap), 0, 4);
@@ -394,7 +395,7 @@ static void what_was_read_before_an_engine_came_may_touch_anything(void **state)
 
 	(void)state;
 	core_heap_open(&other_heap, 64 * MIB, 64 * MIB, 0);
-	struct engine *other = engine_new(NULL, other_heap.heap, false);
+	struct engine *other = engine_new(&device, other_heap.heap, false);
 	assert_non_null(other);
 	struct use *use = open_naming_block();
 	assert_true(use_add_arena(heap_arena(other_heap.heap), other));

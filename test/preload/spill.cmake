@@ -51,6 +51,9 @@ add_test(NAME hold_test_native COMMAND hold_test)
 set_tests_properties(hold_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
                      "LD_LIBRARY_PATH=${SIM_FOLDER};SPILL_MODE=native")
 
+# ---- what one GPU runs and what another one moves ----
+spill_mode_test(peer_apart_test)
+
 # ---- a CUDA-aware MPI, one rank a GPU ---- natively first, too
 spill_mode_test(mpi_test mpi.c folder.c)
 target_compile_definitions(mpi_test PRIVATE MPI_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/mpi.yaml")

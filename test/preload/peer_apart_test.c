@@ -1,0 +1,296 @@
+/*
+ * What one GPU runs does not keep the memory of another one where it is, unless it can touch it: a GPU that was given
+ * access, a copy that names it, a graph, whose nodes may lie on any GPU. Two GPUs; a job on the first one needs twice its
+ * budget (scene.h), the second one is busy for as long as the test likes. Each part in a process of its own (child.h).
+ */
+#include "test/preload/scene.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum { MAIN = 0, FAR = 3 }; /* lanes */
+enum { MOVES = 8, STILL_MS = 400, DEADLINE_MS = 20000, OPENINGS = 10, CHASES = 200 };
+
+static struct scene scene, far;
+static CUstream stream; /* of the other GPU */
+
+/* ---- a kernel that finds the blocks in memory, where no launch names them ---- */
+
+static atomic_bool starts, stops;
+static atomic_uint n_chases;
+
+static void chase_body(const struct sim_launch *launch, void **args)
+{
+	(void)launch;
+	(void)args;
+	while (!atomic_load(&starts))
+		;
+	while (!atomic_load(&stops)) {
+		for (unsigned i = 0; i < SCENE_BLOCKS; i++)
+			for (size_t at = FAR; at < SCENE_BYTES / 4; at += SCENE_STRIDE)
+				((unsigned *)sim_pointer(scene.block[i]))[at]++;
+		atomic_fetch_add(&n_chases, 1);
+	}
+}
+
+static const size_t chase_bytes[] = {8};
+static const struct sim_kernel kernels[] = {{"chase", chase_body, 1, chase_bytes}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+
+static void chase(void)
+{
+	CUfunction function;
+	CUmodule module;
+	CUdeviceptr nothing = 0;
+	void *args[] = {&nothing};
+
+	MUST(cu.cuModuleLoadData(&module, &image));
+	MUST(cu.cuModuleGetFunction(&function, module, "chase"));
+	MUST(cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+}
+
+/* The kernel ends, and what it did is counted. */
+static void chase_end(void)
+{
+	atomic_store(&stops, true);
+	MUST(cu.cuStreamSynchronize(stream));
+	for (unsigned i = 0; i < SCENE_BLOCKS; i++)
+		scene.count[i][FAR] = atomic_load(&n_chases);
+}
+
+/* ---- both GPUs ---- */
+
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static unsigned long moves(void)
+{
+	return sim_calls("cuMemcpyDtoDAsync_v2");
+}
+
+/* The first GPU's job moves memory; the other's context is current, with a stream and a block of its own. */
+static void open_both(void)
+{
+	scene_load(&far, 1);
+	far.block[0] = child_alloc(SCENE_BYTES);
+	MUST(cu.cuMemsetD32_v2(far.block[0], 0, SCENE_BYTES / 4));
+	stream = child_stream();
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	MUST(cu.cuCtxSetCurrent(far.context));
+}
+
+static void one_round(void)
+{
+	MUST(cu.cuCtxSetCurrent(scene.context));
+	MUST(scene_round(&scene, NULL, MAIN));
+	MUST(cu.cuStreamSynchronize(NULL));
+	MUST(cu.cuCtxSetCurrent(far.context));
+}
+
+static bool goes_on_moving(void)
+{
+	unsigned long before = moves();
+	uint64_t until = now_ms() + DEADLINE_MS;
+
+	while (scene_moves() && moves() - before < MOVES && now_ms() < until)
+		one_round();
+	return !scene_moves() || moves() - before >= MOVES;
+}
+
+static bool stands_still(void)
+{
+	unsigned long before = moves();
+	uint64_t until = now_ms() + STILL_MS;
+
+	while (now_ms() < until)
+		one_round();
+	return moves() == before;
+}
+
+static int close_both(void)
+{
+	MUST(cu.cuCtxSynchronize());
+	MUST(cu.cuStreamDestroy_v2(stream));
+	MUST(cu.cuCtxSetCurrent(scene.context));
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	scene_close(&scene);
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+/* ---- what cannot touch it ---- */
+
+static int a_kernel_on_its_own_memory(void)
+{
+	open_both();
+	unsigned *word = scene_word();
+	MUST(scene_spin(&far, stream, (CUdeviceptr)word, 1, 0, MAIN));
+	CHECK(goes_on_moving());
+	child_release(word);
+	CHECK(goes_on_moving());
+	return close_both();
+}
+
+static void memory_moves_beside_what_another_gpu_runs(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), a_kernel_on_its_own_memory), 0);
+	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2", "SIM_PEERS=none"), a_kernel_on_its_own_memory), 0);
+}
+
+/* ---- what can ---- */
+
+static bool is_exact(void)
+{
+	return !strcmp(scene_mode(), "exact");
+}
+
+static int a_copy_between_both(void)
+{
+	open_both();
+	MUST(cu.cuCtxSetCurrent(scene.context));
+	CUdeviceptr to = child_alloc(2 * MIB);
+	MUST(cu.cuMemsetD32_v2(to, 1, 2 * MIB / 4));
+	CHECK(goes_on_moving());
+	MUST(cu.cuCtxSetCurrent(far.context));
+	MUST(cu.cuMemsetD32_v2(far.block[0], 7, 2 * MIB / 4));
+	unsigned *word = child_hold(stream);
+	MUST(cuMemcpyPeerAsync(to, scene.context, far.block[0], far.context, 2 * MIB, stream));
+	char where = sim_where(to);
+	if (is_exact())
+		CHECK(stands_still());
+	else
+		(void)stands_still();
+	CHECK(sim_where(to) == where);
+	child_release(word);
+	MUST(cu.cuStreamSynchronize(stream));
+	CHECK(goes_on_moving());
+	MUST(cu.cuCtxSetCurrent(scene.context));
+	CHECK(driver_holds(to, 7, 2 * MIB / 4));
+	MUST(cu.cuMemFree_v2(to));
+	return close_both();
+}
+
+static void a_copy_that_names_it_is_waited_for(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2", "SIM_PEERS=none"), a_copy_between_both), 0);
+}
+
+static int a_graph(void)
+{
+	CUgraph graph;
+	CUgraphExec exec;
+
+	open_both();
+	unsigned *word = scene_word();
+	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	MUST(scene_spin(&far, stream, (CUdeviceptr)word, 1, 0, MAIN));
+	MUST(cu.cuStreamEndCapture(stream, &graph));
+	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	CHECK(goes_on_moving());
+	MUST(cu.cuGraphLaunch(exec, stream));
+	if (is_exact())
+		CHECK(stands_still());
+	child_release(word);
+	CHECK(goes_on_moving());
+	MUST(cu.cuGraphExecDestroy(exec));
+	MUST(cu.cuGraphDestroy(graph));
+	return close_both();
+}
+
+static void a_graph_of_another_gpu_is_waited_for(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), a_graph), 0);
+}
+
+static int a_kernel_of_a_gpu_with_access(void)
+{
+	open_both();
+	MUST(cuCtxEnablePeerAccess(scene.context, 0));
+	CHECK(goes_on_moving());
+	atomic_store(&starts, true);
+	chase();
+	CHECK(stands_still());
+	chase_end();
+	CHECK(goes_on_moving());
+	return close_both();
+}
+
+/* In `fast` such a kernel may stop the job (README, Limits). */
+static void what_a_gpu_with_access_runs_is_waited_for(void **state)
+{
+	(void)state;
+	if (is_exact())
+		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), a_kernel_of_a_gpu_with_access), 0);
+}
+
+/* ---- what can from now on ---- */
+
+static atomic_bool rounds_end;
+
+static void *rounds(void *unused)
+{
+	MUST(cu.cuCtxSetCurrent(scene.context));
+	while (!atomic_load(&rounds_end)) {
+		MUST(scene_round(&scene, NULL, MAIN));
+		MUST(cu.cuStreamSynchronize(NULL));
+	}
+	return unused;
+}
+
+/* What runs already on the other GPU writes as soon as it may. */
+static int access_that_is_opened(void)
+{
+	pthread_t thread;
+
+	open_both();
+	chase();
+	pthread_create(&thread, NULL, rounds, NULL);
+	for (unsigned long before = moves(); moves() - before < MOVES;)
+		sched_yield();
+	MUST(cuCtxEnablePeerAccess(scene.context, 0));
+	atomic_store(&starts, true);
+	while (atomic_load(&n_chases) < CHASES)
+		sched_yield();
+	chase_end();
+	atomic_store(&rounds_end, true);
+	pthread_join(thread, NULL);
+	CHECK(goes_on_moving());
+	return close_both();
+}
+
+static void access_is_opened_when_nothing_moves(void **state)
+{
+	(void)state;
+	for (int i = 0; is_exact() && i < OPENINGS; i++)
+		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), access_that_is_opened), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(memory_moves_beside_what_another_gpu_runs),
+	    cmocka_unit_test(a_copy_that_names_it_is_waited_for),
+	    cmocka_unit_test(a_graph_of_another_gpu_is_waited_for),
+	    cmocka_unit_test(what_a_gpu_with_access_runs_is_waited_for),
+	    cmocka_unit_test(access_is_opened_when_nothing_moves),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
