@@ -7,6 +7,7 @@
  * PATIENCE_NS: it may be held by what the waiting thread would do next.
  */
 #include "shim/capture.h"
+#include "shim/peer.h"
 #include "shim/spill/done.h"
 #include "shim/spill/inside.h"
 #include "shim/spill/pace.h"
@@ -54,7 +55,8 @@ static void put_aside(struct engine *engine, uint32_t piece)
 void choose_progress(struct engine *engine)
 {
 	CUresult error = CUDA_SUCCESS;
-	uint64_t done = done_poll(!move_any(engine), &error);
+	CUdevice ordinal = engine->device->ordinal;
+	uint64_t done = done_poll(ordinal, peer_may_reach(ordinal), !move_any(engine), &error);
 
 	if (error != CUDA_SUCCESS) {
 		engine_doubt(engine, error);

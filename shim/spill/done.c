@@ -394,12 +394,28 @@ static bool has_tail(struct tracker *tracker)
 	return !grown;
 }
 
-uint64_t done_poll(bool look_after_tails, CUresult *ret_error)
+/* Is all of the row's work that of one of these devices? */
+static bool is_of(const struct tracker *tracker, uint64_t devices)
+{
+	return tracker != &trackers[TRACKERS] && tracker->device >= 0 && devices >> tracker->device & 1;
+}
+
+/* The oldest submission that is not known to be done and may touch the heap of that device, by what it told; 0: none. */
+static uint64_t oldest_told_locked(const struct tracker *tracker, CUdevice owner)
+{
+	if (tracker == &trackers[TRACKERS] || tracker->device < 0)
+		return tracker->first;
+	if (!tracker->first || !(tracker->foreign >> owner & 1))
+		return 0;
+	return tracker->first > tracker->foreign_first ? tracker->first : tracker->foreign_first;
+}
+
+uint64_t done_poll(CUdevice owner, uint64_t devices, bool look_after_tails, CUresult *ret_error)
 {
 	/* Read first: what is counted later is not spoken of. */
 	uint64_t result = atomic_load(&newest), all = result;
 	struct done_answers answers = {0};
-	CUcontext tail = NULL;
+	CUcontext tail = NULL, other_tail = NULL;
 	bool any_others = false;
 
 	pthread_mutex_lock(&done_table_lock);
@@ -411,33 +427,23 @@ uint64_t done_poll(bool look_after_tails, CUresult *ret_error)
 		pthread_mutex_lock(&tracker->lock);
 		if (!tracker->ending)
 			poll_locked(tracker, &answers);
-		if (tracker->first && tracker->first <= result)
-			result = tracker->first - 1;
+		uint64_t oldest = is_of(tracker, devices) ? tracker->first : oldest_told_locked(tracker, owner);
+		if (oldest && oldest <= result)
+			result = oldest - 1;
 		if (look_after_tails && i < n && has_tail(tracker))
-			tail = tracker->context;
+			*(oldest ? &tail : &other_tail) = tracker->context;
 		any_others |= i == n && tracker->first;
 		pthread_mutex_unlock(&tracker->lock);
 	}
 	pthread_mutex_unlock(&done_table_lock);
 	if (answers.error != CUDA_SUCCESS && !answers.any_good)
 		*ret_error = answers.error;
-	if (tail)
-		done_context_look_after(tail, all);
+	/* Those of others prove nothing here, but their rows are wanted again. */
+	if (tail || other_tail)
+		done_context_look_after(tail ? tail : other_tail, all);
 	if (any_others)
 		done_context_ask_for_others(all);
 	return result;
-}
-
-/* Is all of the row's work that of one of these devices? */
-static bool is_of(const struct tracker *tracker, uint64_t devices)
-{
-	return tracker != &trackers[TRACKERS] && tracker->device >= 0 && devices >> tracker->device & 1;
-}
-
-static bool touches_locked(const struct tracker *tracker, CUdevice owner)
-{
-	return tracker->first &&
-	       (tracker == &trackers[TRACKERS] || tracker->device < 0 || tracker->foreign >> owner & 1);
 }
 
 bool done_touches(CUdevice owner, uint64_t devices)
@@ -446,7 +452,7 @@ bool done_touches(CUdevice owner, uint64_t devices)
 
 	for (unsigned i = 0; i < DONE_ROWS && !any; i++) {
 		pthread_mutex_lock(&trackers[i].lock);
-		any = !is_of(&trackers[i], devices) && touches_locked(&trackers[i], owner);
+		any = !is_of(&trackers[i], devices) && oldest_told_locked(&trackers[i], owner);
 		pthread_mutex_unlock(&trackers[i].lock);
 	}
 	return any;

@@ -1,7 +1,7 @@
 /*
  * done.h: which submissions are done. Every tracked submission gets a number when it has returned from the driver; now
  * and then the submitting thread records an event behind it, on its stream. When that event has passed, so has every
- * submission of the stream up to that number. done_poll() says up to which number all submissions of all streams are.
+ * submission of the stream up to that number. done_poll() says up to which number all are that can matter to one device.
  *
  * An event recorded before a submission proves nothing about it, and events are recorded by the thread that submits
  * alone: handles 0, 1 and 2 mean other streams in other threads, and a stream may be destroyed by its owner. What is
@@ -35,10 +35,11 @@ void done_flush(void);
 /* The number of the latest submission. */
 uint64_t done_newest(void);
 /*
- * Every submission up to this number is done. By the mover only. tails: also have those looked after that no event
- * follows. *ret_error: an error when all events that were asked answered with one (a context has died), else untouched.
+ * Every submission up to this number is done, but for those on streams of other devices than these (bits) that told that
+ * they do not touch the heap of `owner`. By the movers only. tails: also have those looked after that no event follows.
+ * *ret_error: an error when all events that were asked answered with one (a context has died), else untouched.
  */
-uint64_t done_poll(bool tails, CUresult *ret_error);
+uint64_t done_poll(CUdevice owner, uint64_t devices, bool tails, CUresult *ret_error);
 
 /*
  * May anything that is not known to be done touch the heap of that device, from a stream of none of these devices (bits) or

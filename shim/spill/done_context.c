@@ -8,8 +8,8 @@
 #include "shim/real.h"
 #include "shim/spill/done_inside.h"
 
-/* Contexts whose tails are looked after at once. */
-#define TAILS 8
+/* Contexts whose tails are looked after at once: one that is busy must not have another device wait for it. */
+#define TAILS CONTEXT_MOST
 
 static struct {
 	CUcontext context, owner; /* whose tail it is, and whose event: a green one's is of its primary context */

@@ -182,7 +182,7 @@ struct engine {
 	unsigned n_back;         /* of those under way, how many were taken back */
 	struct travels *travels; /* what was in transit lately (stop.c) */
 
-	uint64_t done;                /* submissions up to this one are done */
+	uint64_t done;                /* submissions up to this one are done that can matter (done_poll) */
 	uint64_t progress;            /* ns: when `done` last grew, or a copy ended */
 	bool stalled;                 /* the GPU was waited for in vain; nobody waits for it until it makes progress */
 	uint64_t moved_in, moved_out; /* bytes, ever */

@@ -49,7 +49,7 @@ void word_release(unsigned *word)
 uint64_t done_ask(void)
 {
 	CUresult error = CUDA_SUCCESS;
-	uint64_t done = done_poll(true, &error);
+	uint64_t done = done_poll(0, UINT64_MAX, true, &error);
 
 	CHECK(error == CUDA_SUCCESS);
 	return done;

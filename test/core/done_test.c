@@ -266,7 +266,7 @@ static void an_event_that_a_capture_took_proves_nothing_and_harms_nothing(void *
 	for (int i = 0; i < 3; i++) {
 		CUresult error = CUDA_SUCCESS;
 
-		assert_true(done_poll(false, &error) < number);
+		assert_true(done_poll(0, UINT64_MAX, false, &error) < number);
 		assert_int_equal(error, CUDA_SUCCESS);
 	}
 	assert_ok(cuStreamEndCapture(stream, &graph));
@@ -302,7 +302,7 @@ static void an_error_is_believed_when_no_event_answers_otherwise(void **state)
 		CUresult error = CUDA_SUCCESS;
 
 		n_queries = 0;
-		done_poll(false, &error);
+		done_poll(0, UINT64_MAX, false, &error);
 		assert_int_equal(n_queries, 2);
 		assert_int_equal(error, one_in == 1 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS);
 	}
