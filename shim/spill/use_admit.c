@@ -117,7 +117,23 @@ static void undiscard(struct use *use)
 			atomic_store(&mark_at(use, i)->discarded, 0);
 }
 
-/* Each engine takes what lies in its heap; nearly always there is one. A ticket is of use where all of them heard it. */
+/* The devices, bits, whose heaps it names; nearly always there is one. n: arenas. */
+static uint64_t named_devices(const struct use *use, unsigned n)
+{
+	const struct engine *last = NULL;
+	uint64_t devices = 0;
+
+	if (n == 1)
+		return use->n_held ? use_arenas[0].device : 0;
+	for (unsigned i = 0; i < use->n_held; i++) {
+		if (use->held[i].engine != last)
+			devices |= engine_device(use->held[i].engine);
+		last = use->held[i].engine;
+	}
+	return devices;
+}
+
+/* Each engine hears of what names its memory, and of nothing else. A ticket is of use where all of them heard it. */
 static void log_it(struct use *use, bool with_ticket)
 {
 	unsigned n = atomic_load(&use_n_arenas);
@@ -128,8 +144,10 @@ static void log_it(struct use *use, bool with_ticket)
 		return;
 	if (with_ticket)
 		ticket = ticket_take(use->place);
+	uint64_t devices = named_devices(use, n);
 	for (unsigned i = 0; i < n; i++)
-		heard &= engine_log(use_arenas[i].engine, use->function, use->named, use->n_named, ticket);
+		if (devices & use_arenas[i].device)
+			heard &= engine_log(use_arenas[i].engine, use->function, use->named, use->n_named, ticket);
 	if (with_ticket && !heard)
 		ticket_give_back(use->place, 0);
 	use->has_ticket = with_ticket && heard;
@@ -144,9 +162,11 @@ static bool may_have_ticket(const struct use *use, uint32_t state)
 static void wait_for_it(const struct use *use)
 {
 	unsigned n = atomic_load(&use_n_arenas);
+	uint64_t devices = use->unknown ? UINT64_MAX : named_devices(use, n);
 
 	for (unsigned i = 0; i < n; i++)
-		engine_wait(use_arenas[i].engine, use->named, use->n_named, use->unknown);
+		if (devices & use_arenas[i].device)
+			engine_wait(use_arenas[i].engine, use->named, use->n_named, use->unknown);
 }
 
 /*
@@ -329,15 +349,13 @@ struct use_stripe *use_admit(struct use *use)
 static uint64_t owners(const struct use *use)
 {
 	bool is_graph = use->id == HOOK_cuGraphLaunch || use->id == HOOK_cuGraphLaunch_ptsz;
-	bool any = use->unknown || (is_graph && !(atomic_load(&use_state) & USE_TICKETS));
 	unsigned n = atomic_load(&use_n_arenas);
 	uint64_t devices = 0;
 
-	for (unsigned i = 0; i < n && (any || n == 1); i++)
-		if (any || use->n_held)
-			devices |= use_arenas[i].device;
-	for (unsigned i = 0; i < use->n_held && !any && n > 1; i++)
-		devices |= engine_device(use->held[i].engine);
+	if (!use->unknown && (!is_graph || atomic_load(&use_state) & USE_TICKETS))
+		return named_devices(use, n);
+	for (unsigned i = 0; i < n; i++)
+		devices |= use_arenas[i].device;
 	return devices;
 }
 

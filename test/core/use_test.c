@@ -38,7 +38,7 @@ void *__wrap_calloc(size_t n, size_t bytes)
 
 static struct core_heap own_heap;
 static struct device device;
-static struct engine *engine;
+static struct engine *engine, *later;
 static CUdeviceptr block;
 
 /* Everything that is submitted holds what it names, and has no ticket (ticket_test.c). */
@@ -392,27 +392,46 @@ static void nobody_is_asked_to_hold_when_nothing_is_tracked(void **state)
 static void what_was_read_before_an_engine_came_may_touch_anything(void **state)
 {
 	static struct core_heap other_heap;
+	static struct device other_device = {.ordinal = 1};
 
 	(void)state;
 	core_heap_open(&other_heap, 64 * MIB, 64 * MIB, 0);
-	struct engine *other = engine_new(&device, other_heap.heap, false);
-	assert_non_null(other);
+	later = engine_new(&other_device, other_heap.heap, false);
+	assert_non_null(later);
 	struct use *use = open_naming_block();
-	assert_true(use_add_arena(heap_arena(other_heap.heap), other));
+	assert_true(use_add_arena(heap_arena(other_heap.heap), later));
 	struct use_stripe *stripe = use_admit(use);
 	assert_int_equal(mark_holds(&engine->everything), 1);
-	assert_int_equal(mark_holds(&other->everything), 1);
+	assert_int_equal(mark_holds(&later->everything), 1);
 	assert_int_equal(mark_holds(block_mark()), 1);
 	use_close(use, stripe);
 	assert_int_equal(mark_holds(&engine->everything), 0);
-	assert_int_equal(mark_holds(&other->everything), 0);
+	assert_int_equal(mark_holds(&later->everything), 0);
 	assert_int_equal(mark_holds(block_mark()), 0);
 	/* From now on it is what it names that counts. */
 	use = open_naming_block();
 	stripe = use_admit(use);
-	assert_int_equal(mark_holds(&other->everything), 0);
+	assert_int_equal(mark_holds(&later->everything), 0);
 	use_close(use, stripe);
 	assert_true(becomes(all_is_done));
+}
+
+static void an_engine_hears_of_what_names_its_memory_alone(void **state)
+{
+	uint64_t function;
+	struct named named;
+	unsigned n;
+
+	(void)state;
+	while (engine_read_log(engine, &function, &named, 1, &n))
+		;
+	while (engine_read_log(later, &function, &named, 1, &n))
+		;
+	struct use *use = open_naming_block();
+	use_close(use, use_admit(use));
+	assert_true(becomes(all_is_done));
+	assert_true(engine_read_log(engine, &function, &named, 1, &n));
+	assert_false(engine_read_log(later, &function, &named, 1, &n));
 }
 
 /* Nobody asks when it is done, so no event is recorded for it. */
@@ -490,6 +509,7 @@ int main(void)
 	    cmocka_unit_test(a_discard_does_not_wait_for_a_moment_of_rest),
 	    cmocka_unit_test(nobody_is_asked_to_hold_when_nothing_is_tracked),
 	    cmocka_unit_test(what_was_read_before_an_engine_came_may_touch_anything),
+	    cmocka_unit_test(an_engine_hears_of_what_names_its_memory_alone),
 	    cmocka_unit_test(what_is_traced_and_no_more_has_no_number),
 	    cmocka_unit_test(a_stop_names_what_has_arrived_since_the_mover_looked),
 	};
