@@ -119,6 +119,7 @@ static struct known {
 	bool again;      /* made again since the first of them */
 } all[CONTEXT_MOST];
 static unsigned n_all, n_ends, n_ending;
+static atomic_uint n_changes = 1; /* of which contexts there are */
 static bool too_many;
 /* Over queries and ends of events too, so that no context ends between a look at its event and the question. */
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -370,6 +371,8 @@ void context_known(CUcontext context, CUdevice device)
 		all[n_all++] = (struct known){.context = context, .device = device};
 	else
 		too_many = true;
+	if (!known)
+		atomic_fetch_add(&n_changes, 1);
 	pthread_mutex_unlock(&all_lock);
 }
 
@@ -399,21 +402,64 @@ void context_ended(CUcontext context, bool ended)
 	struct known *known = find_locked(context);
 	if (known && known->enders)
 		known->enders--;
-	if (known && ended && !known->again)
+	if (known && ended && !known->again) {
 		*known = all[--n_all];
+		atomic_fetch_add(&n_changes, 1);
+	}
 	pthread_mutex_unlock(&all_lock);
+}
+
+/*
+ * The devices of contexts that this thread asked about lately, as long as none has come or gone since: copies ask, and the
+ * lock is held over questions to the driver.
+ */
+#define LATELY 4
+static __thread struct {
+	unsigned changes, next;
+	struct {
+		CUcontext context;
+		CUdevice device;
+	} at[LATELY];
+} lately __attribute__((tls_model("initial-exec")));
+
+static bool is_from_lately(CUcontext context, CUdevice *ret_device)
+{
+	if (!context || lately.changes != atomic_load(&n_changes))
+		return false;
+	for (unsigned i = 0; i < LATELY; i++) {
+		if (lately.at[i].context != context)
+			continue;
+		*ret_device = lately.at[i].device;
+		return true;
+	}
+	return false;
+}
+
+static void remember(CUcontext context, CUdevice device, unsigned changes)
+{
+	for (unsigned i = 0; i < LATELY && lately.changes != changes; i++)
+		lately.at[i].context = NULL;
+	lately.changes = changes;
+	lately.at[lately.next].context = context;
+	lately.at[lately.next].device = device;
+	lately.next = (lately.next + 1) % LATELY;
 }
 
 bool context_device(CUcontext context, CUdevice *ret_device)
 {
 	bool pushed;
 
+	if (is_from_lately(context, ret_device))
+		return true;
 	pthread_mutex_lock(&all_lock);
 	const struct known *known = find_locked(context);
+	unsigned changes = atomic_load(&n_changes);
 	bool found = known;
 	if (known)
 		*ret_device = known->device;
 	pthread_mutex_unlock(&all_lock);
+	if (found)
+		remember(context, *ret_device, changes);
 	if (found || !context || context_enter(context, &pushed) != CUDA_SUCCESS)
 		return found;
 	found = REAL(cuCtxGetDevice)(ret_device) == CUDA_SUCCESS;

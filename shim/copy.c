@@ -27,9 +27,11 @@
 struct side {
 	CUmemorytype type;
 	CUdeviceptr start;
-	CUcontext by;    /* on whose behalf it is touched */
-	CUcontext owner; /* of a heap block; else NULL */
-	bool foreign;    /* that is of another device */
+	CUcontext by; /* on whose behalf it is touched */
+	bool is_heap;
+	bool foreign; /* the heap is another device's */
+	/* Of a heap block, once it has been looked up: */
+	CUcontext owner;
 	bool reached;
 };
 
@@ -64,19 +66,31 @@ static struct side side_of(const struct job *job, bool dst, CUcontext here)
 				  : dst         ? box->dstContext
 						: box->srcContext,
 			    .reached = true};
+	const struct device *owner = device_of(side.start);
+	CUdevice device;
+
+	side.is_heap = owner && (side.type == CU_MEMORYTYPE_DEVICE || side.type == CU_MEMORYTYPE_UNIFIED);
+	side.foreign = side.is_heap && (!context_device(side.by, &device) || device != owner->ordinal);
+	return side;
+}
+
+/* Takes locks that are the process's, so only where one of both sides is foreign. */
+static void look_up(struct side *side)
+{
 	struct ledger_row row;
 	CUdevice device;
 
-	if ((side.type != CU_MEMORYTYPE_DEVICE && side.type != CU_MEMORYTYPE_UNIFIED) || !device_of(side.start) ||
-	    !serve_find(side.start, &row))
-		return side;
-	side.owner = row.context;
-	side.foreign = !context_device(side.by, &device) || device != row.device;
-	if (side.foreign) {
-		hold();
-		side.reached = peer_reaches(device, row.device);
+	if (!side->is_heap)
+		return;
+	if (!serve_find(side->start, &row)) {
+		side->foreign = false;
+		return;
 	}
-	return side;
+	side->owner = row.context;
+	if (side->foreign) {
+		hold();
+		side->reached = context_device(side->by, &device) && peer_reaches(device, row.device);
+	}
 }
 
 /* In whose name the driver touches a side; NULL: it is on the host. */
@@ -103,6 +117,10 @@ enum way copy_find_way(struct job *job, CUcontext *ret_away)
 	CUcontext here = job->sync ? context_current() : context_of_stream(job->stream, job->per_thread);
 	struct side src = side_of(job, false, here), dst = side_of(job, true, here);
 
+	if (src.foreign || dst.foreign) {
+		look_up(&src);
+		look_up(&dst);
+	}
 	if (!src.foreign && !dst.foreign)
 		return WAY_AS_IT_IS;
 	bool captured = !job->sync && async_is_capturing(job->stream, job->per_thread);
