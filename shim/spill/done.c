@@ -190,6 +190,15 @@ static struct tracker *take(CUstream stream, bool per_thread)
 	return tracker;
 }
 
+CUdevice done_device(CUstream stream, bool per_thread)
+{
+	struct tracker *tracker = take(stream, per_thread);
+	CUdevice device = tracker == &trackers[TRACKERS] ? -1 : tracker->device;
+
+	pthread_mutex_unlock(&tracker->lock);
+	return device;
+}
+
 /* ---- submitting ---- */
 
 /*

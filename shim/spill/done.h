@@ -29,6 +29,8 @@ struct done_what {
  * open: the event would become part of it.
  */
 uint64_t done_submitted(CUstream stream, bool per_thread, const struct done_what *what, uint64_t owners, bool hurry);
+/* The device of a stream to which this thread is about to submit; -1: not known. */
+CUdevice done_device(CUstream stream, bool per_thread);
 /* Record an event behind this thread's last submission, if there is none yet: the thread is about to wait. */
 void done_flush(void);
 

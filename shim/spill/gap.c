@@ -61,18 +61,6 @@ static bool out_of_patience(struct engine *engine, uint64_t since)
 	return clock_now() - last > engine->gap_patience;
 }
 
-/*
- * What was submitted before tracking knew all that runs has told nothing; and what moves in gaps in `fast`, by order, does
- * so too rarely to be looked at closely.
- */
-static uint64_t who_may_touch(const struct engine *engine)
-{
-	CUdevice ordinal = engine->device->ordinal;
-	uint64_t devices = peer_may_reach(ordinal);
-
-	return engine->exact && engine->ready && !done_touches(ordinal, devices) ? devices : CONTEXT_ALL_DEVICES;
-}
-
 /* Is everything that these devices were given done? False: not within our patience, or nobody can tell. */
 static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t begin)
 {
@@ -94,15 +82,39 @@ static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t be
 	}
 }
 
-/* True: nothing that runs can touch the heap, nor come to do so before let_touch(). The gate lets nobody in. */
+static bool wait_until_quiet(struct engine *engine, uint64_t devices, uint64_t begin)
+{
+	while (!use_is_quiet_on(devices)) {
+		choose_progress(engine);
+		if (out_of_patience(engine, begin) || atomic_load(&engine->dead))
+			return false;
+		clock_sleep(POLL_NS);
+	}
+	return true;
+}
+
+/*
+ * True: nothing that runs can touch the heap, nor come to do so before let_touch(); the gate lets nobody in. What was
+ * submitted before tracking knew all that runs has told nothing; and what moves in gaps in `fast`, by order, does so too
+ * rarely to be looked at closely. What others were given is looked at once all that they are being given has told.
+ */
 static bool wait_until_untouched(struct engine *engine, uint64_t begin)
 {
-	for (;;) {
-		uint64_t devices = who_may_touch(engine);
+	CUdevice ordinal = engine->device->ordinal;
 
+	for (;;) {
+		uint64_t devices = engine->exact && engine->ready ? peer_may_reach(ordinal) : CONTEXT_ALL_DEVICES;
+
+		if (!wait_until_quiet(engine, devices, begin))
+			return false;
+		if (devices != CONTEXT_ALL_DEVICES && done_touches(ordinal, devices)) {
+			devices = CONTEXT_ALL_DEVICES;
+			if (!wait_until_quiet(engine, devices, begin))
+				return false;
+		}
 		if (!wait_until_idle(engine, devices, begin))
 			return false;
-		if (peer_shut(engine->device->ordinal, devices))
+		if (peer_shut(ordinal, devices))
 			return true;
 	}
 }
@@ -121,12 +133,6 @@ bool gap_close(struct engine *engine)
 
 	pthread_mutex_lock(&one_gap);
 	use_gate_drain();
-	while (!use_is_quiet()) {
-		choose_progress(engine);
-		if (out_of_patience(engine, begin) || atomic_load(&engine->dead))
-			goto give_up;
-		clock_sleep(POLL_NS);
-	}
 	if (!wait_until_untouched(engine, begin))
 		goto give_up;
 	if (use_gate_close()) {

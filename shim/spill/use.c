@@ -224,6 +224,17 @@ bool use_is_quiet(void)
 	return true;
 }
 
+bool use_is_quiet_on(uint64_t devices)
+{
+	for (unsigned i = 0; i < USE_STRIPES; i++) {
+		uint32_t inside = atomic_load(&use_stripes[i].inside);
+
+		if (inside > 1 || (inside && devices & ~atomic_load(&use_stripes[i].apart)))
+			return false;
+	}
+	return true;
+}
+
 void use_see_inside(void)
 {
 	for (unsigned i = 0; i < USE_STRIPES; i++)

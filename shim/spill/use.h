@@ -14,7 +14,7 @@
  *
  * What keeps its blocks where they are is one of three things:
  *
- *   the gate      where memory moves in gaps alone nothing is unmapped while anybody is inside the driver
+ *   the gate      where memory moves in gaps alone nothing is unmapped while anybody is inside the driver who may touch it
  *   a ticket      where it moves beside what runs (ticket.h): beside the names in the record for the mover
  *   holding them  each by its mark, two locked operations a block: what waits, lest that is taken for which it waits; what
  *                 has no ticket, since its names are too many, not all known, or found no room in the log; and everything
@@ -72,11 +72,17 @@ void use_unknown(struct use *use);
 
 #define USE_STRIPES 64
 
-/* Submissions inside the driver, by thread; a cache line each. With tracking on, also what the latest of them is. */
+/*
+ * Submissions inside the driver, by thread; a cache line each. With tracking on, also what the latest of them is; and
+ * where memory moves in gaps and there are several devices, which of them, bits, have nothing to do with it: it neither
+ * runs there nor touches the heap. Set once it is let in and taken back before it leaves, by each of several threads, so
+ * that of the last one inside it says at most what is so.
+ */
 struct use_stripe {
 	_Atomic uint32_t inside;
 	_Atomic uint32_t id;
 	_Atomic uint64_t function;
+	_Atomic uint64_t apart;
 } __attribute__((aligned(64)));
 extern struct use_stripe use_stripes[USE_STRIPES];
 extern __thread struct use_stripe *use_my_stripe __attribute__((tls_model("initial-exec")));
@@ -136,6 +142,8 @@ struct arena;
 bool use_add_arena(const struct arena *arena, struct engine *engine);
 /* Is no submission inside the driver at this moment? Those at the gate are not inside. */
 bool use_is_quiet(void);
+/* The same of those that may have to do with these devices, bits; while the gate lets nobody in. */
+bool use_is_quiet_on(uint64_t devices);
 /* Stripes, a bit each, in which nobody is inside at this moment but the submission that asks, which is. */
 uint64_t use_empty_stripes(void);
 /* What those who are inside the driver wrote before they entered it can be read from here on. */

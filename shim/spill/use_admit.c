@@ -7,6 +7,7 @@
 #include "shim/clock.h"
 #include "shim/enter.h"
 #include "shim/hook.h"
+#include "shim/peer.h"
 #include "shim/spill/done.h"
 #include "shim/spill/use_inside.h"
 #include "shim/stats.h"
@@ -309,6 +310,39 @@ static struct use_stripe *enter_as(const struct use *use, uint32_t *ret_state)
 	return stripe;
 }
 
+/*
+ * The devices whose heaps it may touch (done.h). Where that is not known these are all, and so they are, in `exact`, of a
+ * graph: its nodes may run on any device, and follow pointers there.
+ */
+static uint64_t owners(const struct use *use)
+{
+	bool is_graph = use->id == HOOK_cuGraphLaunch || use->id == HOOK_cuGraphLaunch_ptsz;
+	unsigned n = atomic_load(&use_n_arenas);
+	uint64_t devices = 0;
+
+	if (!use->unknown && (!is_graph || atomic_load(&use_state) & USE_TICKETS))
+		return named_devices(use, n);
+	for (unsigned i = 0; i < n; i++)
+		devices |= use_arenas[i].device;
+	return devices;
+}
+
+/*
+ * A copy may be inside the driver for as long as a kernel runs: gaps of other devices need not wait for that. Where
+ * there are tickets gaps are made by order alone.
+ */
+static void say_apart(const struct use *use, struct use_stripe *stripe, uint32_t state)
+{
+	int saved = errno;
+
+	if (!(state & USE_TRACKING) || state & USE_TICKETS || use->n_launches > 1)
+		return;
+	CUdevice device = done_device(use->stream, use->per_thread);
+	errno = saved;
+	if (device >= 0)
+		atomic_store(&stripe->apart, ~(owners(use) | UINT64_C(1) << device));
+}
+
 struct use_stripe *use_admit(struct use *use)
 {
 	uint32_t state;
@@ -328,6 +362,8 @@ struct use_stripe *use_admit(struct use *use)
 		if (__builtin_expect(!late && !stop && !loose, 1)) {
 			if (use)
 				use->only_traced = !n_marks(use) && !(state & ~USE_TRACE);
+			if (use && peer_is_any())
+				say_apart(use, stripe, state);
 			if (use && (use->tracked || use->traced))
 				stats_add(STAT_submissions, 1);
 			return stripe;
@@ -340,23 +376,6 @@ struct use_stripe *use_admit(struct use *use)
 		else
 			use_wait_at_gate();
 	}
-}
-
-/*
- * The devices whose heaps it may touch (done.h). Where that is not known these are all, and so they are, in `exact`, of a
- * graph: its nodes may run on any device, and follow pointers there.
- */
-static uint64_t owners(const struct use *use)
-{
-	bool is_graph = use->id == HOOK_cuGraphLaunch || use->id == HOOK_cuGraphLaunch_ptsz;
-	unsigned n = atomic_load(&use_n_arenas);
-	uint64_t devices = 0;
-
-	if (!use->unknown && (!is_graph || atomic_load(&use_state) & USE_TICKETS))
-		return named_devices(use, n);
-	for (unsigned i = 0; i < n; i++)
-		devices |= use_arenas[i].device;
-	return devices;
 }
 
 /* The number by which all of it is counted: the last one, where each launch of several has its own. */
@@ -388,5 +407,7 @@ void use_close(struct use *use, struct use_stripe *stripe)
 			ticket_give_back(use->place, number);
 		use->busy = false;
 	}
+	if (atomic_load_explicit(&stripe->apart, memory_order_relaxed))
+		atomic_store(&stripe->apart, 0);
 	use_leave(stripe);
 }

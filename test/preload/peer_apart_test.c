@@ -152,6 +152,40 @@ static void memory_moves_beside_what_another_gpu_runs(void **state)
 	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2", "SIM_PEERS=none"), a_kernel_on_its_own_memory), 0);
 }
 
+/* Behind the kernel, until it has ended. */
+static void *a_copy(void *word)
+{
+	unsigned one;
+
+	MUST(cu.cuCtxSetCurrent(far.context));
+	MUST(cu.cuMemcpyDtoH_v2(&one, far.block[0], sizeof(one)));
+	return word;
+}
+
+static int a_copy_inside_the_driver(void)
+{
+	pthread_t thread;
+
+	open_both();
+	unsigned *word = scene_word();
+	MUST(scene_spin(&far, NULL, (CUdeviceptr)word, 1, 0, MAIN));
+	unsigned long before = sim_calls("cuMemcpyDtoH_v2");
+	pthread_create(&thread, NULL, a_copy, NULL);
+	while (sim_calls("cuMemcpyDtoH_v2") == before)
+		sched_yield();
+	CHECK(goes_on_moving());
+	child_release(word);
+	pthread_join(thread, NULL);
+	CHECK(goes_on_moving());
+	return close_both();
+}
+
+static void memory_moves_beside_who_is_inside_the_driver_for_another_gpu(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), a_copy_inside_the_driver), 0);
+}
+
 /* ---- what can ---- */
 
 static bool is_exact(void)
@@ -298,6 +332,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(memory_moves_beside_what_another_gpu_runs),
+	    cmocka_unit_test(memory_moves_beside_who_is_inside_the_driver_for_another_gpu),
 	    cmocka_unit_test(a_copy_that_names_it_is_waited_for),
 	    cmocka_unit_test(a_graph_of_another_gpu_is_waited_for),
 	    cmocka_unit_test(what_a_gpu_with_access_runs_is_waited_for),
