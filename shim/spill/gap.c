@@ -25,7 +25,7 @@
 #define GAP_BACKOFF_MOST  5000000000u
 #define PATIENCE_MOST     400000000u
 
-/* One gap in the process: all of them use the one gate. Suspended engines keep it closed between their gaps. */
+/* One gap in the process: all of them use the one gate. Suspended engines keep it closed, for all, between their gaps. */
 static pthread_mutex_t one_gap = PTHREAD_MUTEX_INITIALIZER;
 static unsigned n_suspended;
 
@@ -61,6 +61,18 @@ static bool out_of_patience(struct engine *engine, uint64_t since)
 	return clock_now() - last > engine->gap_patience;
 }
 
+/* Others go on submitting: that what they were given gets done is no progress of what the gap waits for. */
+static bool goes_on_waiting(struct engine *engine, uint64_t begin)
+{
+	uint64_t progress = engine->progress;
+	bool all_done = engine->done >= engine->gap_newest;
+
+	choose_progress(engine);
+	if (all_done)
+		engine->progress = progress;
+	return !out_of_patience(engine, begin) && !atomic_load(&engine->dead);
+}
+
 /* Is everything that these devices were given done? False: not within our patience, or nobody can tell. */
 static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t begin)
 {
@@ -73,8 +85,7 @@ static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t be
 
 		if (state == CONTEXT_IDLE)
 			return true;
-		choose_progress(engine);
-		if (state == CONTEXT_UNKNOWN || out_of_patience(engine, begin) || atomic_load(&engine->dead)) {
+		if (!goes_on_waiting(engine, begin) || state == CONTEXT_UNKNOWN) {
 			context_idle_forget(&idle);
 			return false;
 		}
@@ -82,11 +93,12 @@ static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t be
 	}
 }
 
+/* Nobody who may have to do with these devices is inside the driver, nor comes in. Suspended is all of the process. */
 static bool wait_until_quiet(struct engine *engine, uint64_t devices, uint64_t begin)
 {
+	use_gate_for(n_suspended ? CONTEXT_ALL_DEVICES : devices);
 	while (!use_is_quiet_on(devices)) {
-		choose_progress(engine);
-		if (out_of_patience(engine, begin) || atomic_load(&engine->dead))
+		if (!goes_on_waiting(engine, begin))
 			return false;
 		clock_sleep(POLL_NS);
 	}
@@ -94,16 +106,24 @@ static bool wait_until_quiet(struct engine *engine, uint64_t devices, uint64_t b
 }
 
 /*
- * True: nothing that runs can touch the heap, nor come to do so before let_touch(); the gate lets nobody in. What was
- * submitted before tracking knew all that runs has told nothing; and what moves in gaps in `fast`, by order, does so too
- * rarely to be looked at closely. What others were given is looked at once all that they are being given has told.
+ * What was submitted before tracking knew all that runs has told nothing; and what moves in gaps in `fast`, by order, does
+ * so too rarely to be looked at closely.
+ */
+static uint64_t who_may_touch(const struct engine *engine)
+{
+	return engine->exact && engine->ready ? peer_may_reach(engine->device->ordinal) : CONTEXT_ALL_DEVICES;
+}
+
+/*
+ * True: nothing that runs can touch the heap, nor come to do so before let_touch(). What other devices were given is looked
+ * at once all that may touch it has told so: then nobody is inside the driver any more who has to do with it.
  */
 static bool wait_until_untouched(struct engine *engine, uint64_t begin)
 {
 	CUdevice ordinal = engine->device->ordinal;
 
 	for (;;) {
-		uint64_t devices = engine->exact && engine->ready ? peer_may_reach(ordinal) : CONTEXT_ALL_DEVICES;
+		uint64_t devices = who_may_touch(engine);
 
 		if (!wait_until_quiet(engine, devices, begin))
 			return false;
@@ -132,7 +152,9 @@ bool gap_close(struct engine *engine)
 	engine->gap_out = engine->moved_out;
 
 	pthread_mutex_lock(&one_gap);
+	use_gate_for(n_suspended ? CONTEXT_ALL_DEVICES : who_may_touch(engine));
 	use_gate_drain();
+	engine->gap_newest = done_newest();
 	if (!wait_until_untouched(engine, begin))
 		goto give_up;
 	if (use_gate_close()) {
@@ -186,6 +208,7 @@ void gap_keep_closed(struct engine *engine)
 	engine->suspended = true;
 	engine->in_gap = false;
 	let_touch(engine);
+	use_gate_for(CONTEXT_ALL_DEVICES);
 	n_suspended++;
 	pthread_mutex_unlock(&one_gap);
 }

@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 _Atomic uint32_t use_state;
+_Atomic uint64_t use_gate_devices = UINT64_MAX;
 
 /* The gate is rarely closed; those who wait sleep here. */
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -76,6 +77,11 @@ void use_set_ahead(void)
 {
 	if (!(atomic_load(&use_state) & USE_AHEAD))
 		atomic_fetch_or(&use_state, USE_AHEAD);
+}
+
+void use_gate_for(uint64_t devices)
+{
+	atomic_store(&use_gate_devices, devices);
 }
 
 void use_gate_drain(void)

@@ -147,6 +147,7 @@ struct engine {
 	bool in_gap;                         /* nothing pauses for the mover */
 	enum trace_why why_in, why_out;      /* of the moves that begin now, for the trace */
 	uint64_t gap_began, gap_in, gap_out; /* ns; bytes moved up to then */
+	uint64_t gap_newest;                 /* the latest submission when the gate began to be closed */
 	uint64_t step_began; /* the submission with which the program began its period anew; 0: none did */
 	bool cannot_wait;    /* the driver refuses such waits */
 	struct turns turns;  /* which copies they are for */

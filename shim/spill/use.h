@@ -142,7 +142,7 @@ struct arena;
 bool use_add_arena(const struct arena *arena, struct engine *engine);
 /* Is no submission inside the driver at this moment? Those at the gate are not inside. */
 bool use_is_quiet(void);
-/* The same of those that may have to do with these devices, bits; while the gate lets nobody in. */
+/* The same of those that may have to do with these devices, bits; while the gate lets none of them in. */
 bool use_is_quiet_on(uint64_t devices);
 /* Stripes, a bit each, in which nobody is inside at this moment but the submission that asks, which is. */
 uint64_t use_empty_stripes(void);
@@ -165,6 +165,12 @@ bool use_ask_to_hold(void);
 void use_set_ahead(void);
 /* Submissions are to be traced, or no more. */
 void use_set_trace(bool on);
+/*
+ * Those are to wait at the gate that may have to do with these devices, bits; all, at first. Before it is being closed;
+ * later, only more.
+ */
+extern _Atomic uint64_t use_gate_devices;
+void use_gate_for(uint64_t devices);
 /*
  * The gate, in three steps: begin to close it; close it for good, false when a submission has lost its patience and
  * opened it again; open it.

@@ -328,19 +328,18 @@ static uint64_t owners(const struct use *use)
 }
 
 /*
- * A copy may be inside the driver for as long as a kernel runs: gaps of other devices need not wait for that. Where
- * there are tickets gaps are made by order alone.
+ * The devices it has nothing to do with (use.h): their gaps need not wait for it, nor it for them. Where there are
+ * tickets gaps are made by order alone.
  */
-static void say_apart(const struct use *use, struct use_stripe *stripe, uint32_t state)
+static uint64_t apart(const struct use *use, uint32_t state)
 {
 	int saved = errno;
 
-	if (!(state & USE_TRACKING) || state & USE_TICKETS || use->n_launches > 1)
-		return;
+	if (!use || !peer_is_any() || !(state & USE_TRACKING) || state & USE_TICKETS || use->n_launches > 1)
+		return 0;
 	CUdevice device = done_device(use->stream, use->per_thread);
 	errno = saved;
-	if (device >= 0)
-		atomic_store(&stripe->apart, ~(owners(use) | UINT64_C(1) << device));
+	return device < 0 ? 0 : ~(owners(use) | UINT64_C(1) << device);
 }
 
 struct use_stripe *use_admit(struct use *use)
@@ -356,14 +355,16 @@ struct use_stripe *use_admit(struct use *use)
 	for (;;) {
 		struct use_stripe *stripe = enter_as(use, &state);
 		bool late = use && is_late(use, state);
-		bool stop = state & (USE_DRAINING | USE_CLOSED) && !enter_depth;
+		uint64_t others = apart(use, state);
+		bool stop =
+		    state & (USE_DRAINING | USE_CLOSED) && !enter_depth && atomic_load(&use_gate_devices) & ~others;
 		bool loose = use && is_loose(use, state, stop);
 
 		if (__builtin_expect(!late && !stop && !loose, 1)) {
 			if (use)
 				use->only_traced = !n_marks(use) && !(state & ~USE_TRACE);
-			if (use && peer_is_any())
-				say_apart(use, stripe, state);
+			if (others)
+				atomic_store(&stripe->apart, others);
 			if (use && (use->tracked || use->traced))
 				stats_add(STAT_submissions, 1);
 			return stripe;

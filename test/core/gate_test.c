@@ -1,0 +1,101 @@
+/*
+ * gate_test.c: who waits at the gate that one GPU's gap closes, where there are two. Nobody opens it here: whoever waits
+ * loses its patience in the end, and opens it.
+ */
+#include "test/core/core.h"
+
+#include "shim/context.h"
+#include "shim/peer.h"
+#include "shim/spill/inside.h"
+#include "shim/spill/use.h"
+
+enum { N = 2 };
+
+static struct device devices[N] = {{.ordinal = 0}, {.ordinal = 1}};
+static CUcontext contexts[N];
+static CUstream streams[N];
+static struct core_heap own_heap;
+static CUdeviceptr block; /* of the first GPU */
+
+/* Is it let in while the gate is being closed for the first GPU? */
+static bool is_let_in(uint32_t id, int device, CUdeviceptr names)
+{
+	assert_ok(cuCtxSetCurrent(contexts[device]));
+	use_gate_drain();
+	struct use *use = use_open(id);
+	assert_non_null(use);
+	use_stream(use, streams[device], false);
+	if (names)
+		use_name(use, names, 0);
+	struct use_stripe *stripe = use_admit(use);
+	bool in = atomic_load(&use_state) & USE_DRAINING;
+	bool apart = use_is_quiet_on(1);
+	use_close(use, stripe);
+	assert_true(use_is_quiet());
+	use_gate_open();
+	/* Let in it is known to have nothing to do with the first GPU. */
+	assert_true(!in || apart);
+	return in;
+}
+
+static void who_has_nothing_to_do_with_the_gpu_is_let_in(void **state)
+{
+	(void)state;
+	assert_true(is_let_in(HOOK_cuLaunchKernel, 1, 0));
+	assert_false(is_let_in(HOOK_cuLaunchKernel, 0, 0));
+}
+
+static void who_names_its_memory_waits(void **state)
+{
+	(void)state;
+	assert_false(is_let_in(HOOK_cuLaunchKernel, 1, block));
+}
+
+static void a_graph_waits(void **state)
+{
+	(void)state;
+	assert_false(is_let_in(HOOK_cuGraphLaunch, 1, 0));
+}
+
+static void everybody_waits_at_a_gate_for_all(void **state)
+{
+	(void)state;
+	use_gate_for(CONTEXT_ALL_DEVICES);
+	assert_false(is_let_in(HOOK_cuLaunchKernel, 1, 0));
+	use_gate_for(1);
+	assert_true(is_let_in(HOOK_cuLaunchKernel, 1, 0));
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	core_start((const char *const[]){"SIM_DEVICES=2", NULL});
+	for (int i = N - 1; i >= 0; i--) {
+		assert_ok(cuDevicePrimaryCtxRetain(&contexts[i], i));
+		context_known(contexts[i], i);
+		peer_context_made(i);
+		assert_ok(cuCtxSetCurrent(contexts[i]));
+		assert_ok(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+	}
+	peer_heap(&devices[0]);
+	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
+	struct engine *engine = engine_new(&devices[0], own_heap.heap, true);
+	assert_non_null(engine);
+	assert_true(use_add_arena(heap_arena(own_heap.heap), engine));
+	arena_mark_block(heap_arena(own_heap.heap), 0, 4);
+	block = arena_address(heap_arena(own_heap.heap), 0);
+	use_set_tracking(true, false);
+	use_gate_for(1);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(who_has_nothing_to_do_with_the_gpu_is_let_in),
+	    cmocka_unit_test(who_names_its_memory_waits),
+	    cmocka_unit_test(a_graph_waits),
+	    cmocka_unit_test(everybody_waits_at_a_gate_for_all),
+	};
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}
