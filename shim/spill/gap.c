@@ -61,15 +61,22 @@ static bool out_of_patience(struct engine *engine, uint64_t since)
 	return clock_now() - last > engine->gap_patience;
 }
 
-/* Others go on submitting: that what they were given gets done is no progress of what the gap waits for. */
-static bool goes_on_waiting(struct engine *engine, uint64_t begin)
+/* Up to which submission is done what the gap waits for? */
+static uint64_t done_by(const struct engine *engine, uint64_t devices)
 {
-	uint64_t progress = engine->progress;
-	bool all_done = engine->done >= engine->gap_newest;
+	CUresult unused;
+
+	return devices == CONTEXT_ALL_DEVICES && peer_is_any() ? done_poll(0, devices, false, &unused) : engine->done;
+}
+
+/* Others go on submitting: that what they were given since gets done is no progress. */
+static bool goes_on_waiting(struct engine *engine, uint64_t devices, uint64_t begin)
+{
+	uint64_t progress = engine->progress, before = engine->gap_done;
 
 	choose_progress(engine);
-	if (all_done)
-		engine->progress = progress;
+	engine->gap_done = done_by(engine, devices);
+	engine->progress = engine->gap_done > before && before < engine->gap_newest ? clock_now() : progress;
 	return !out_of_patience(engine, begin) && !atomic_load(&engine->dead);
 }
 
@@ -85,7 +92,7 @@ static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t be
 
 		if (state == CONTEXT_IDLE)
 			return true;
-		if (!goes_on_waiting(engine, begin) || state == CONTEXT_UNKNOWN) {
+		if (!goes_on_waiting(engine, devices, begin) || state == CONTEXT_UNKNOWN) {
 			context_idle_forget(&idle);
 			return false;
 		}
@@ -98,7 +105,7 @@ static bool wait_until_quiet(struct engine *engine, uint64_t devices, uint64_t b
 {
 	use_gate_for(n_suspended ? CONTEXT_ALL_DEVICES : devices);
 	while (!use_is_quiet_on(devices)) {
-		if (!goes_on_waiting(engine, begin))
+		if (!goes_on_waiting(engine, devices, begin))
 			return false;
 		clock_sleep(POLL_NS);
 	}
@@ -109,21 +116,21 @@ static bool wait_until_quiet(struct engine *engine, uint64_t devices, uint64_t b
  * What was submitted before tracking knew all that runs has told nothing; and what moves in gaps in `fast`, by order, does
  * so too rarely to be looked at closely.
  */
-static uint64_t who_may_touch(const struct engine *engine)
+static uint64_t who_may_touch(const struct engine *engine, bool whole)
 {
-	return engine->exact && engine->ready ? peer_may_reach(engine->device->ordinal) : CONTEXT_ALL_DEVICES;
+	return !whole && engine->exact && engine->ready ? peer_may_reach(engine->device->ordinal) : CONTEXT_ALL_DEVICES;
 }
 
 /*
  * True: nothing that runs can touch the heap, nor come to do so before let_touch(). What other devices were given is looked
  * at once all that may touch it has told so: then nobody is inside the driver any more who has to do with it.
  */
-static bool wait_until_untouched(struct engine *engine, uint64_t begin)
+static bool wait_until_untouched(struct engine *engine, bool whole, uint64_t begin)
 {
 	CUdevice ordinal = engine->device->ordinal;
 
 	for (;;) {
-		uint64_t devices = who_may_touch(engine);
+		uint64_t devices = who_may_touch(engine, whole);
 
 		if (!wait_until_quiet(engine, devices, begin))
 			return false;
@@ -144,7 +151,7 @@ static void let_touch(const struct engine *engine)
 	peer_unshut(engine->device->ordinal);
 }
 
-bool gap_close(struct engine *engine)
+bool gap_close(struct engine *engine, bool whole)
 {
 	uint64_t begin = engine->gap_began = clock_now();
 
@@ -152,10 +159,11 @@ bool gap_close(struct engine *engine)
 	engine->gap_out = engine->moved_out;
 
 	pthread_mutex_lock(&one_gap);
-	use_gate_for(n_suspended ? CONTEXT_ALL_DEVICES : who_may_touch(engine));
+	use_gate_for(n_suspended ? CONTEXT_ALL_DEVICES : who_may_touch(engine, whole));
 	use_gate_drain();
 	engine->gap_newest = done_newest();
-	if (!wait_until_untouched(engine, begin))
+	engine->gap_done = 0;
+	if (!wait_until_untouched(engine, whole, begin))
 		goto give_up;
 	if (use_gate_close()) {
 		/* By order, before tracking knew all that runs: what was discarded may have been written since (mover.c). */
@@ -420,7 +428,7 @@ void gap_run(struct engine *engine)
 	wish_for_waiters(engine, wishes);
 	if (wishes->n)
 		wish_ahead(engine, wishes);
-	if (is_worth_it(engine, wishes) && gap_close(engine)) {
+	if (is_worth_it(engine, wishes) && gap_close(engine, false)) {
 		grant_all(engine, wishes);
 		gap_open(engine);
 	}

@@ -151,7 +151,7 @@ enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 	if (engine->suspended)
 		return SW_OK;
 	uint64_t before = engine->moved_out;
-	if (capture_is_open() || !link_open(engine) || !gap_close(engine))
+	if (capture_is_open() || !link_open(engine) || !gap_close(engine, true))
 		return SW_BUSY;
 	engine->why_out = TRACE_WHY_SUSPEND;
 	heap_lend(engine->heap, false);
@@ -182,7 +182,7 @@ enum sw_status gap_make_room(struct engine *engine, uint64_t bytes)
 {
 	if (capture_is_open() || engine->suspended)
 		return SW_NOT_SUPPORTED;
-	if (!link_open(engine) || !gap_close(engine))
+	if (!link_open(engine) || !gap_close(engine, false))
 		return SW_BUSY;
 	all_out(engine, bytes);
 	gap_open(engine);
@@ -230,7 +230,7 @@ enum sw_status gap_room_for_new(struct engine *engine, uint64_t bytes)
 
 	if (!plan_knows(engine->plan) || !choose_may_move(engine) || clock_now() < engine->gap_not_before ||
 	    plan_victim(engine->plan, plan_now(engine->plan), 0, NULL, NULL, &victim) != PLAN_FOUND ||
-	    !link_open(engine) || !gap_close(engine))
+	    !link_open(engine) || !gap_close(engine, false))
 		return SW_BUSY;
 	send_out_for_new(engine, bytes, more);
 	gap_open(engine);

@@ -147,7 +147,8 @@ struct engine {
 	bool in_gap;                         /* nothing pauses for the mover */
 	enum trace_why why_in, why_out;      /* of the moves that begin now, for the trace */
 	uint64_t gap_began, gap_in, gap_out; /* ns; bytes moved up to then */
-	uint64_t gap_newest;                 /* the latest submission when the gate began to be closed */
+	/* The latest submission when the gate began to be closed; up to there what the gap waits for is done. */
+	uint64_t gap_newest, gap_done;
 	uint64_t step_began; /* the submission with which the program began its period anew; 0: none did */
 	bool cannot_wait;    /* the driver refuses such waits */
 	struct turns turns;  /* which copies they are for */
@@ -369,8 +370,10 @@ bool discard_covers(const struct engine *engine, uint32_t block_unit, uint32_t p
 /* ---- gap.c ---- */
 /* Move everything that waiting submissions and the near future need while nothing runs. */
 void gap_run(struct engine *engine);
-/* A gap begins; false: given up, the gate is open. And ends. */
-bool gap_close(struct engine *engine);
+/*
+ * A gap begins, for what may touch the heap or for the whole process; false: given up, the gate is open. And ends.
+ */
+bool gap_close(struct engine *engine, bool whole);
 void gap_open(struct engine *engine);
 /* Or it ends, and the gate stays closed until gap_resume(); it opens when no engine is suspended any more. */
 void gap_keep_closed(struct engine *engine);
