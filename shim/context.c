@@ -365,13 +365,16 @@ void context_known(CUcontext context, CUdevice device)
 {
 	pthread_mutex_lock(&all_lock);
 	struct known *known = find_locked(context);
-	if (known)
+	bool is_new = !known || known->device != device;
+	if (known) {
 		known->again = known->enders != 0;
-	else if (n_all < CONTEXT_MOST)
+		known->device = device;
+	} else if (n_all < CONTEXT_MOST) {
 		all[n_all++] = (struct known){.context = context, .device = device};
-	else
+	} else {
 		too_many = true;
-	if (!known)
+	}
+	if (is_new)
 		atomic_fetch_add(&n_changes, 1);
 	pthread_mutex_unlock(&all_lock);
 }

@@ -70,6 +70,12 @@ static void a_context_that_was_made_again_is_of_its_new_device(void **state)
 	context_known(context, 1);
 	assert_true(context_device(context, &device));
 	assert_int_equal(device, 1);
+	/* Even before it is said that the old one has ended. */
+	context_ending(context);
+	context_known(context, 0);
+	context_ended(context, true);
+	assert_true(context_device(context, &device));
+	assert_int_equal(device, 0);
 	context_ending(context);
 	context_ended(context, true);
 }
