@@ -115,6 +115,9 @@ static void has_ended(CUcontext context, const struct ending *ending, bool ended
 		serve_context_ended(context, ending->served, ended);
 	else
 		context_ended(context, ended);
+	/* Only now: as long as it is ending nobody can tell whether its device is idle. */
+	if (ended)
+		peer_context_ended(context);
 }
 
 static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context, bool always)

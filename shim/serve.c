@@ -7,7 +7,6 @@
 #include "shim/faults.h"
 #include "shim/log.h"
 #include "shim/own.h"
-#include "shim/peer.h"
 #include "shim/pending.h"
 #include "shim/pool.h"
 #include "shim/real.h"
@@ -387,8 +386,6 @@ void serve_context_ended(CUcontext context, struct serve_ending ending, bool end
 	struct ledger_row *row, *next;
 
 	spill_context_ended(context, ended);
-	if (ended)
-		peer_context_ended(context);
 	if (!ended) {
 		pending_put_back(ending.pending);
 		return;

@@ -281,6 +281,40 @@ static void a_context_that_does_not_end_keeps_its_blocks_and_its_frees(void **st
 	PASSES(fails_to_destroy_a_context);
 }
 
+/* ---- access between GPUs ---- */
+
+static int ends_contexts_that_were_peers(void)
+{
+	CUcontext first = driver_start(0), owner, user;
+	CUdeviceptr block;
+
+	/* One that was reached, and one that reached. */
+	MUST(cu.cuCtxCreate_v2(&owner, 0, 1));
+	MUST(cu.cuCtxSetCurrent(first));
+	MUST(cuCtxEnablePeerAccess(owner, 0));
+	MUST(cu.cuCtxDestroy_v2(owner));
+	driver_start(1);
+	MUST(cu.cuCtxCreate_v2(&user, 0, 1));
+	MUST(cuCtxEnablePeerAccess(first, 0));
+	MUST(cu.cuCtxDestroy_v2(user));
+	for (int device = 2; device-- > 0;) {
+		driver_start(device);
+		block = child_alloc(4 * MIB);
+		CHECK(driver_is_heap(block));
+		driver_start(1 - device);
+		CHECK(cu.cuMemsetD32_v2(block, 1, 1) == CUDA_ERROR_INVALID_VALUE);
+	}
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void access_that_ended_before_the_first_allocation_is_none(void **state)
+{
+	(void)state;
+	assert_int_equal(
+	    child_run(((const char *const[]){"SIM_DEVICES=2", CHILD_BUDGETS, NULL}), ends_contexts_that_were_peers), 0);
+}
+
 /* ---- memory ---- */
 
 static int uses_contexts_in_turn(void)
@@ -372,6 +406,7 @@ int main(void)
 	    cmocka_unit_test(frees_behind_the_streams_of_a_context_happen_when_it_ends),
 	    cmocka_unit_test(a_free_behind_a_stream_outlives_the_context_of_the_block),
 	    cmocka_unit_test(a_context_that_does_not_end_keeps_its_blocks_and_its_frees),
+	    cmocka_unit_test(access_that_ended_before_the_first_allocation_is_none),
 	    cmocka_unit_test(a_context_made_anew_has_its_own_blocks),
 	    cmocka_unit_test(a_release_that_is_not_the_last_takes_nothing),
 	};
