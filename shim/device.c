@@ -215,8 +215,8 @@ static const char *why_not_lend(const struct device *device, const struct device
 	return NULL;
 }
 
-/* One that cannot is said once and left out. */
-static void find_lenders(const struct device *device, struct heap_config *config)
+/* One that cannot is left out, and said where the heap is made. */
+static void find_lenders(const struct device *device, struct heap_config *config, bool say)
 {
 	uint64_t lenders = policy_peers(life_policy());
 
@@ -228,11 +228,11 @@ static void find_lenders(const struct device *device, struct heap_config *config
 		struct device *lender = find(i);
 		const char *why_not = why_not_lend(device, lender);
 
-		if (why_not) {
+		if (why_not && say)
 			log_line("spill.peers: device %d cannot lend memory to device %d: %s", i, device->ordinal,
 				 why_not);
+		if (why_not)
 			continue;
-		}
 		config->lenders[config->n_lenders] = lender->ordinal;
 		config->lender_budgets[config->n_lenders] = &lender->budget;
 		config->lender_bytes[config->n_lenders++] =
@@ -280,7 +280,7 @@ static struct heap *make_heap(struct device *device)
 	    .piece_bytes = resolve(policy_heap_chunk(life_policy()), 0, 0),
 	    .piece_most = policy_spill_mode(life_policy()) == POLICY_SPILL_FAST ? FAST_PIECE : 0,
 	};
-	find_lenders(device, &config);
+	find_lenders(device, &config, true);
 	for (unsigned i = 0; i < config.n_lenders; i++)
 		config.arena_bytes += ARENA_TIMES * config.lender_bytes[i];
 	enum sw_status status = heap_create(&config, &heap);
@@ -322,6 +322,23 @@ struct heap *device_heap_there(CUdevice ordinal)
 					  : NULL;
 
 	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
+}
+
+uint64_t device_lent(struct device *device)
+{
+	struct heap_config config = {0};
+	uint64_t bytes = 0, used;
+
+	lock_take(&start_lock);
+	const struct heap *heap = atomic_load(&device->heap);
+	if (heap)
+		bytes = heap_lent(heap, &used);
+	else
+		find_lenders(device, &config, false);
+	lock_drop(&start_lock);
+	for (unsigned i = 0; i < config.n_lenders; i++)
+		bytes += config.lender_bytes[i];
+	return bytes;
 }
 
 void device_known_budget(struct device *device)

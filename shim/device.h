@@ -49,6 +49,8 @@ struct heap *device_heap(struct device *device);
 struct heap *device_heap_there(CUdevice ordinal);
 /* Fix the budget if that has not happened; before there is a context, what is free counts as the total. */
 void device_known_budget(struct device *device);
+/* Bytes that other devices lend to its heap, or would if it had one. Takes START. */
+uint64_t device_lent(struct device *device);
 /*
  * Give what the heap holds in reserve of device memory back to the driver. True: there was something.
  */

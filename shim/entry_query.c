@@ -119,8 +119,10 @@ static CUresult total_of(CUdevice dev, size_t *ret_total)
 		return REAL(cuDeviceTotalMem_v2)(ret_total, dev);
 	device_known_budget(device);
 	*ret_total = atomic_load(&device->budget.limit);
-	if (policy_capacity(life_policy()) == POLICY_CAPACITY_DEVICE_HOST &&
-	    policy_spill_mode(life_policy()) != POLICY_SPILL_OFF && device->host_vmm)
+	if (policy_capacity(life_policy()) != POLICY_CAPACITY_DEVICE_HOST)
+		return CUDA_SUCCESS;
+	*ret_total += device_lent(device);
+	if (policy_spill_mode(life_policy()) != POLICY_SPILL_OFF && device->host_vmm)
 		*ret_total += atomic_load(&host_budget.limit);
 	return CUDA_SUCCESS;
 }

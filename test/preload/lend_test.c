@@ -26,7 +26,7 @@ static struct spillway_place own_place(CUdeviceptr block)
 
 static int lies_elsewhere(void)
 {
-	size_t free, total;
+	size_t free, total, by_device;
 
 	driver_start(0);
 	MUST(cu.cuMemGetInfo_v2(&free, &total));
@@ -40,6 +40,8 @@ static int lies_elsewhere(void)
 	/* 32 MiB here, 64 on the host, and 16 on each of the others. */
 	MUST(cu.cuMemGetInfo_v2(&free, &total));
 	CHECK(total == (32 + 64 + 3 * 16) * MIB && free == total - 56 * MIB);
+	MUST(cu.cuDeviceTotalMem_v2(&by_device, 0));
+	CHECK(by_device == total);
 
 	int ordinal = -1;
 	MUST(cu.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, striped + 20 * MIB));
@@ -58,6 +60,32 @@ static void blocks_lie_on_devices_that_lend(void **state)
 {
 	(void)state;
 	assert_int_equal(child_run(((const char *const[]){DEVICES, BUDGETS, NULL}), lies_elsewhere), 0);
+}
+
+/* Device 3 has no heap and nobody has asked for one; what lends to it is what would. */
+static int asks_by_device_first(void)
+{
+	size_t free, total, by_device[2];
+	CUdevice device[2];
+
+	driver_start(3);
+	for (int i = 0; i < 2; i++) {
+		MUST(cu.cuDeviceGet(&device[i], 3 * i));
+		MUST(cu.cuDeviceTotalMem_v2(&by_device[i], device[i]));
+	}
+	CHECK(by_device[0] == (32 + 64 + 3 * 16) * MIB && by_device[1] == (32 + 64 + 2 * 16) * MIB);
+	for (int i = 0; i < 2; i++) {
+		driver_start(device[i]);
+		MUST(cu.cuMemGetInfo_v2(&free, &total));
+		CHECK(total == by_device[i]);
+	}
+	return 0;
+}
+
+static void the_total_is_the_same_by_device_as_by_context(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(((const char *const[]){DEVICES, BUDGETS, NULL}), asks_by_device_first), 0);
 }
 
 /* ---- in parts ---- */
@@ -123,6 +151,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(blocks_lie_on_devices_that_lend),
+	    cmocka_unit_test(the_total_is_the_same_by_device_as_by_context),
 	    cmocka_unit_test(what_changes_of_mappings_wait_for_is_copied_in_parts),
 	};
 
