@@ -174,17 +174,19 @@ static void say_allocations(const struct stats_page *page, struct summary *summa
 
 static void say_moves(const struct stats_page *page, const struct totals *totals, struct summary *summary)
 {
-	char in[TEXT], out[TEXT];
+	char in[TEXT], out[TEXT], lent[TEXT];
+	unsigned long long moved_out = get(page, STAT_moved_out_bytes), to_peers = get(page, STAT_peer_out_bytes);
 	double link = (double)get(page, STAT_link_us) / 1e6;
-	double gigabytes = (double)(get(page, STAT_moved_in_bytes) + get(page, STAT_moved_out_bytes)) / 1e9;
+	double gigabytes = (double)(get(page, STAT_moved_in_bytes) + moved_out) / 1e9;
 
 	if (!get(page, STAT_moves_in) && !get(page, STAT_moves_out))
 		return;
 	add(summary, 5,
-	    "  moved %s to the device and %s to the host, in %llu pieces, link busy %.2f s: %.1f GB/s both ways "
+	    "  moved %s to the device%s %s to the host%s%s%s, in %llu pieces, link busy %.2f s: %.1f GB/s both ways "
 	    "together",
-	    log_bytes(in, sizeof(in), get(page, STAT_moved_in_bytes)),
-	    log_bytes(out, sizeof(out), get(page, STAT_moved_out_bytes)),
+	    log_bytes(in, sizeof(in), get(page, STAT_moved_in_bytes)), to_peers ? "," : " and",
+	    log_bytes(out, sizeof(out), moved_out > to_peers ? moved_out - to_peers : 0), to_peers ? " and " : "",
+	    to_peers ? log_bytes(lent, sizeof(lent), to_peers) : "", to_peers ? " to other GPUs" : "",
 	    get(page, STAT_moves_in) + get(page, STAT_moves_out), link, link > 0 ? gigabytes / link : 0);
 	if (get(page, STAT_gaps) + get(page, STAT_gaps_given_up))
 		add(summary, 6,

@@ -161,7 +161,7 @@ static const struct {
 	bool bytes;
 } flows[FLOW_COUNT] = {
     [FLOW_IN] = {"to the device", PEN_IN, true},
-    [FLOW_OUT] = {"to the host", PEN_OUT, true},
+    [FLOW_OUT] = {"away from it", PEN_OUT, true},
     [FLOW_FAULTS] = {"page faults", PEN_FAULTS, false},
 };
 

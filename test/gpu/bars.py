@@ -154,15 +154,17 @@ def settled_rate(samples, ms):
 
 def moved(output):
     """(bytes in, bytes out, seconds with a copy on its way or None) by the shim's summary; None where it does not say:
-    "spillway:   moved 12.3 GiB to the device and 12.0 GiB to the host, ..., link busy 1.23 s" (the last is optional)."""
+    "spillway:   moved 12.3 GiB to the device and 12.0 GiB to the host, ..., link busy 1.23 s" (the last is optional), or
+    "... to the device, 2.0 GiB to the host and 10.0 GiB to other GPUs, ...": both are bytes out."""
     size = r"([\d.]+ ?[KMGT]?i?B)"
-    found = re.findall(rf"^spillway: +moved {size} to the device and {size} to the host(.*)$", output, re.MULTILINE)
+    found = re.findall(rf"^spillway: +moved {size} to the device(?:,| and) {size} to the host(?: and {size} to other GPUs)?"
+                       r"(.*)$", output, re.MULTILINE)
     if not found:
         return None
-    came, went, rest = max(found, key=lambda line: bytes_in(line[0]))
+    came, went, lent, rest = max(found, key=lambda line: bytes_in(line[0]))
     busy = re.search(r"busy ([\d.]+) (ms|s)\b", rest)
     seconds = float(busy[1]) / (1000 if busy[2] == "ms" else 1) if busy else None
-    return bytes_in(came), bytes_in(went), seconds
+    return bytes_in(came), bytes_in(went) + (bytes_in(lent) if lent else 0), seconds
 
 
 @dataclass

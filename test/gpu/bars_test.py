@@ -35,6 +35,8 @@ class Parsing(unittest.TestCase):
         self.assertIsNone(bars.host_peak("nothing"))
         self.assertEqual(bars.moved(SUMMARY), (23 << 30, 22.5 * (1 << 30), 0.5))
         self.assertEqual(bars.moved(SUMMARY.replace("busy", "idle"))[2], None)
+        lent = SUMMARY.replace("device and 22.5 GiB to the host", "device, 2.5 GiB to the host and 20.0 GiB to other GPUs")
+        self.assertEqual(bars.moved(lent), (23 << 30, 22.5 * (1 << 30), 0.5))
         self.assertIsNone(bars.moved("nothing"))
 
     def test_rate_of_the_settled_steps(self):

@@ -145,6 +145,18 @@ static void what_moved_and_what_it_cost_is_told(void **state)
 	    "400.0 GiB brought in (100 % of all), waited for 30.00 s");
 }
 
+static void what_went_to_other_gpus_is_not_said_to_have_gone_to_the_host(void **state)
+{
+	(void)state;
+	spill();
+	move(30, 20);
+	page.counter[STAT_peer_out_bytes] = 390 * GIB;
+	make();
+	must_say(
+	    "moved 400.0 GiB to the device, 10.0 GiB to the host and 390.0 GiB to other GPUs, in 12800 pieces, link "
+	    "busy 10.00 s: 85.9 GB/s");
+}
+
 static void room_on_the_device_is_the_first_advice(void **state)
 {
 	(void)state;
@@ -269,6 +281,7 @@ int main(void)
 	    cmocka_unit_test_setup(a_run_that_fits_is_told_in_few_lines, begin_anew),
 	    cmocka_unit_test_setup(small_allocations_are_named_and_no_site_is_blamed_for_them, begin_anew),
 	    cmocka_unit_test_setup(what_moved_and_what_it_cost_is_told, begin_anew),
+	    cmocka_unit_test_setup(what_went_to_other_gpus_is_not_said_to_have_gone_to_the_host, begin_anew),
 	    cmocka_unit_test_setup(room_on_the_device_is_the_first_advice, begin_anew),
 	    cmocka_unit_test_setup(where_nothing_moves_moving_is_advised, begin_anew),
 	    cmocka_unit_test_setup(where_the_gpu_stands_still_fast_is_advised, begin_anew),
