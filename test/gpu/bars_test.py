@@ -261,6 +261,42 @@ class Correct(unittest.TestCase):
         self.assertEqual(code, 1)
 
 
+# For peers_bars.py: a job that is right, and a check that is not in exact, and says that there is one GPU in fast.
+PEER_JOB = """
+print("check copy", 1)
+print("need", 100 << 20)
+"""
+PEER_CHECK = """#!/bin/sh
+[ "$1" -gt 0 ] || exit 2
+case $SPILLWAY_SET in
+*mode=exact*) echo "peer_check: a copy, GPU 0 with GPU 1: wrong" >&2; exit 1 ;;
+*mode=fast*) exit 77 ;;
+esac
+echo "peer_check: 2 GPUs, 2 of 2 ways with peer access: every word is right"
+"""
+
+
+class Peers(unittest.TestCase):
+    def test_copies_are_checked_by_a_job_and_by_peer_check(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.makedirs(os.path.join(folder, "test", "gpu"))
+            for name, text in ("peer_job.py", PEER_JOB), ("test/gpu/peer_check", PEER_CHECK):
+                with open(os.path.join(folder, name), "w") as file:
+                    file.write(text)
+                os.chmod(os.path.join(folder, name), 0o755)
+            run = subprocess.run([sys.executable, os.path.join(HERE, "peers_bars.py"), "--build", folder, "--log",
+                                  os.path.join(folder, "log"), "--scripts", folder, "copies"],
+                                 capture_output=True, text=True)
+        table = run.stdout[run.stdout.rindex("part "):].splitlines()[1:]
+        rows = {cells[1]: cells[4:] for cells in ([c.strip() for c in line.split("|")] for line in table)}
+        self.assertEqual([rows[f"{name}: equal"][0] for name in ("in memory", "static", "exact", "fast")], 4 * ["pass"])
+        checked = [rows[f"peer_check, {name}: every word right"] for name in ("native", "static", "exact", "fast")]
+        self.assertEqual([row[0] for row in checked], ["pass", "pass", "MISS", "MISS"])
+        self.assertIn("every word is right", checked[1][1])
+        self.assertEqual([row[1] for row in checked[2:]], ["peer_check: a copy, GPU 0 with GPU 1: wrong", "exit 77"])
+        self.assertEqual(run.returncode, 1)
+
+
 # A job and a tool for figures_bars.py: 100 ms a step natively, what SPILLWAY_TRACE adds, twice as long under a budget.
 FIGURES_JOB = """
 import os, sys

@@ -1,6 +1,7 @@
 """The bars of several GPUs: python peers_bars.py --build BUILD --log FILE [--seconds N] [PART...]. Needs two GPUs.
 
-  copies   one process, two GPUs: copies and kernels between them, in memory and at half of what it needs
+  copies   one process, two GPUs: copies and kernels between them, in memory and at half of what it needs; and peer_check,
+           natively and at half of what it needs
   nccl     every collective between two ranks, likewise
   ddp fsdp a training job on two ranks: its step in memory / native; its losses at half of what it needs
   rate     what the link to a GPU that lends (spill.peers) carries, bare
@@ -20,6 +21,9 @@ import parts
 from parts import last_median, settings
 
 RANKS = 2
+CHECKED = 64  # MiB of a block of peer_check, which has three on a GPU
+# What was built beside the simulated GPU finds that one, unless it is told where the real one's driver is.
+REAL_DRIVER = '. "$0" && LD_LIBRARY_PATH=$(libcuda_folder) exec "$@"'
 GPT = ["1536", "16", "8"]
 FITS = 8  # times as many steps where a hundredth is looked for: with 12 FSDP's medians were 58 to 77 ms natively
 
@@ -52,8 +56,19 @@ class Peers(parts.Parts):
             good = result.status == "ok" and not said.startswith(("DIFFERS", "no result"))
             self.add(f"{name}: equal", float(good), 1, said, least=True)
 
+    def peer_check(self):
+        common = os.path.join(parts.HERE, "..", "..", "scripts", "common.sh")
+        command = ["bash", "-c", REAL_DRIVER, common, self.tool("test/gpu/peer_check"), str(CHECKED)]
+        for name in ("native", "static", "exact", "fast"):
+            own = None if name == "native" else settings(name, 3 * CHECKED << 20, 2.0)
+            result, _ = self.run(f"peer_check {name}", command, own)
+            said = [line for line in result.output.splitlines() if line.startswith("peer_check:")][-1:]
+            self.add(f"peer_check, {name}: every word right", float(result.status == "ok"), 1,
+                     " ".join(said) or result.status, least=True)
+
     def copies(self):
         self.same(self.python("peer_job.py"))
+        self.peer_check()
 
     def nccl(self):
         self.same(self.ranks_command("nccl", "3"))
