@@ -2,7 +2,7 @@
 
   copies   one process, two GPUs: copies and kernels between them, in memory and at half of what it needs; and peer_check,
            natively and at half of what it needs
-  nccl     every collective between two ranks, likewise
+  nccl     what torch.distributed does by NCCL between two ranks, on int32 (rank_job.py), likewise
   ddp fsdp a training job on two ranks: its step in memory / native; its losses at half of what it needs
   rate     what the link to a GPU that lends (spill.peers) carries, bare
   lend     the GPT job at 1.5 times its budget, spilling to the other GPU first / to the host

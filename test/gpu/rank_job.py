@@ -1,6 +1,7 @@
 """One rank of a job on several GPUs: torchrun --nproc-per-node N rank_job.py WHAT [STEPS]
 
-  nccl   every collective, whole numbers, checked element by element; "check nccl.NAME RANK" lines
+  nccl   what torch.distributed does by NCCL (the functions of collectives()), on int32, checked element by element;
+         "check nccl.NAME RANK" lines
   ddp    a transformer, the whole model on every GPU; "each STEP MILLISECONDS LOSS" from rank 0
   fsdp   the same, its parameters spread over the GPUs
 
@@ -81,7 +82,18 @@ def collectives():
             request.wait()
         return x, ramp((rank - 1) % ranks)
 
-    return [all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all, send_recv]
+    def gather():
+        got = [torch.empty(COUNT, dtype=torch.int32, device=device) for _ in range(ranks)] if rank == 0 else None
+        dist.gather(ramp(rank), got, 0)
+        nothing = torch.zeros(1, dtype=torch.int32, device=device)
+        return (torch.cat(got), torch.cat([ramp(r) for r in range(ranks)])) if rank == 0 else (nothing, nothing)
+
+    def scatter():
+        x = torch.empty(COUNT, dtype=torch.int32, device=device)
+        dist.scatter(x, [ramp(r) for r in range(ranks)] if rank == 1 else None, 1)
+        return x, ramp(rank)
+
+    return [all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all, send_recv, gather, scatter]
 
 
 def nccl():
