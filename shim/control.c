@@ -4,6 +4,7 @@
  */
 #include "shim/control.h"
 #include "shim/device.h"
+#include "shim/peer.h"
 #include "shim/pool.h"
 #include "shim/pulse.h"
 #include "shim/quota.h"
@@ -77,6 +78,7 @@ static void now_and_then(void)
 	pulse();
 	quota_tick();
 	device_tick();
+	peer_tick();
 	pool_tick();
 }
 

@@ -1,4 +1,5 @@
 #include "shim/peer.h"
+#include "shim/capture.h"
 #include "shim/context.h"
 #include "shim/log.h"
 #include "shim/real.h"
@@ -33,6 +34,9 @@ static _Atomic uint64_t mapped_for[DEVICE_MOST], usable[DEVICE_MOST];
 static _Atomic uint64_t ever[DEVICE_MOST];
 static _Atomic bool is_shut[DEVICE_MOST];
 static atomic_uint n_holds;
+/* How often access was given or lost. What a device was asked before that says nothing of the work that needed it since. */
+static atomic_uint n_changes;
+static _Atomic bool is_left; /* something may be open that is no longer wanted; a tick looks */
 
 _Static_assert(DEVICE_MOST <= 64, "devices are bits of a word");
 
@@ -92,12 +96,23 @@ static uint64_t wanted_locked(CUdevice owner)
 
 /* ---- taking away ---- */
 
+/* Else a capture that begins meanwhile on another thread would be invalidated. */
+static enum context_state look_relaxed(struct context_idle *idle)
+{
+	CUstreamCaptureMode mode = capture_relax();
+	enum context_state state = context_idle_look(idle);
+
+	capture_restore(mode);
+	return state;
+}
+
 /*
  * Has everything that this device was given been done, within a moment? Nothing that it is given now needs the access: who
  * holds has asked before it was taken back, or knows that it was.
  */
 static bool is_idle(CUdevice device)
 {
+	enum context_state state = CONTEXT_BUSY;
 	struct context_idle idle;
 
 	for (unsigned ms = 0; atomic_load(&n_holds); ms++) {
@@ -107,15 +122,14 @@ static bool is_idle(CUdevice device)
 	}
 	if (!context_idle_ask(UINT64_C(1) << device, &idle))
 		return false;
-	for (unsigned ms = 0; ms < IDLE_PATIENCE_MS; ms++) {
-		enum context_state state = context_idle_look(&idle);
-
-		if (state != CONTEXT_BUSY)
-			return state == CONTEXT_IDLE;
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	for (unsigned ms = 0; ms < IDLE_PATIENCE_MS && state == CONTEXT_BUSY; ms++) {
+		if (ms)
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+		state = look_relaxed(&idle);
 	}
-	context_idle_forget(&idle);
-	return false;
+	if (state == CONTEXT_BUSY)
+		context_idle_forget(&idle);
+	return state == CONTEXT_IDLE;
 }
 
 /* What is open and no longer wanted. */
@@ -135,22 +149,23 @@ static uint64_t left_open(CUdevice owner)
 	return left;
 }
 
-/* It may be wanted again by now. */
-static void take_away(CUdevice owner, uint64_t devices)
+/* They have done what they had been given after so many changes. What has changed since is for the next to see to. */
+static void take_away(CUdevice owner, uint64_t devices, unsigned changes)
 {
 	struct heap *heap = device_heap_there(owner);
 
 	lock_take(&peer_lock);
-	devices &= left_open_locked(owner);
+	devices &= changes == atomic_load(&n_changes) ? left_open_locked(owner) : 0;
 	atomic_fetch_and(&mapped_for[owner], ~devices);
 	if (heap && devices)
 		heap_unreach(heap, devices);
 	lock_drop(&peer_lock);
 }
 
-/* Take from devices what is left open to them. Those that are busy keep it until we come here again. */
+/* Take from devices what is left open to them. Those that are busy keep it until a tick finds that they are not. */
 static void close_left_open(void)
 {
+	unsigned changes = atomic_load(&n_changes);
 	uint64_t idle = 0, asked = 0;
 
 	for (CUdevice owner = 0; owner < DEVICE_MOST; owner++) {
@@ -164,11 +179,58 @@ static void close_left_open(void)
 				idle |= UINT64_C(1) << device;
 		}
 		if (left & idle)
-			take_away(owner, left & idle);
+			take_away(owner, left & idle, changes);
 		if (left & ~idle)
 			log_once("a GPU that no longer has peer access to another one is busy: it may reach heap "
 				 "memory of that for a while longer");
 	}
+	for (CUdevice owner = 0; owner < DEVICE_MOST; owner++)
+		if (left_open(owner))
+			atomic_store(&is_left, true);
+}
+
+/* What was asked of a device stands from tick to tick: one that is given more and more work is never idle. */
+struct question {
+	struct context_idle idle;
+	unsigned changes;
+	bool asked;
+};
+
+static bool has_done(CUdevice device, unsigned changes)
+{
+	static struct question questions[DEVICE_MOST];
+	struct question *question = &questions[device];
+
+	if (question->asked && question->changes != changes) {
+		context_idle_forget(&question->idle);
+		question->asked = false;
+	}
+	question->changes = changes;
+	if (!question->asked)
+		question->asked = !atomic_load(&n_holds) && context_idle_ask(device, &question->idle);
+	enum context_state state = question->asked ? look_relaxed(&question->idle) : CONTEXT_BUSY;
+	question->asked &= state == CONTEXT_BUSY;
+	return state == CONTEXT_IDLE;
+}
+
+void peer_tick(void)
+{
+	unsigned changes = atomic_load(&n_changes);
+	uint64_t left = 0, done = 0;
+
+	if (!atomic_load_explicit(&is_left, memory_order_relaxed))
+		return;
+	atomic_store(&is_left, false);
+	for (CUdevice owner = 0; owner < DEVICE_MOST; owner++)
+		left |= left_open(owner);
+	if (!left)
+		return;
+	for (CUdevice device = 0; device < DEVICE_MOST; device++)
+		if ((left >> device & 1) && has_done(device, changes))
+			done |= UINT64_C(1) << device;
+	for (CUdevice owner = 0; owner < DEVICE_MOST && done; owner++)
+		take_away(owner, done, changes);
+	atomic_store(&is_left, true);
 }
 
 /* Those that fit are forgotten. True: a device has lost its access to a heap. */
@@ -188,6 +250,7 @@ static bool forget(bool (*fits)(const struct opening *opening, const struct open
 		*at = opening->next;
 		if (!(wanted_locked(opening->owner) >> opening->device & 1)) {
 			atomic_fetch_and(&usable[opening->owner], ~(UINT64_C(1) << opening->device));
+			atomic_fetch_add(&n_changes, 1);
 			lost = true;
 		}
 		free(opening);
@@ -237,6 +300,7 @@ static CUresult put_into_effect(struct opening *opening)
 	CUresult result = CUDA_SUCCESS;
 
 	lock_take(&peer_lock);
+	atomic_fetch_add(&n_changes, 1);
 	opening->next = list;
 	list = opening;
 	atomic_fetch_or(&mapped_for[opening->owner], bit);

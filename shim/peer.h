@@ -8,7 +8,7 @@
  *
  * Which devices those are is a word of bits for each heap, read where memory is mapped (heap.h). A device is added, and
  * what is mapped is opened to it, before the program's call returns. One is taken away when nothing of it runs, for a moment
- * that is waited for, or else when something is asked here again.
+ * that is waited for, or else at a tick, when what it had been given is done.
  *
  * Lock: PEER, over the list of what was enabled and over VMM calls; never held while the GPU is waited for.
  */
@@ -62,6 +62,8 @@ void peer_let_go(void);
 CUresult peer_enabled(CUcontext owner);
 void peer_disabled(CUcontext owner);
 void peer_context_ended(CUcontext context);
+/* About once a second: what a busy device was left is taken from it when that can be. By one thread, under no lock. */
+void peer_tick(void);
 
 /* The same for a pool whose memory may be in the heap of that device. */
 CUresult peer_pool_opened(uint64_t pool, CUdevice owner, CUdevice device);

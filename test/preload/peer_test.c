@@ -233,17 +233,36 @@ static void half_an_opening_is_none(void **state)
 		release(1, at[i]);
 }
 
-/* Who is busy keeps what it had, rather than being lost. */
-static void taking_away_never_hurts_what_runs(void **state)
+/* Access of device 0 is taken away while it writes there for 0.6 s. */
+static CUdeviceptr lose_while_busy(void)
 {
 	CUdeviceptr at = alloc(1, 20 * MIB);
 
-	(void)state;
 	be(0);
 	ok(cuCtxEnablePeerAccess(contexts[1], 0));
 	sim_switch("PIECE_US", 2000);
 	ok(cu.cuMemsetD8Async(at, 1, 20 * MIB, NULL)); /* 320 pieces */
 	ok(cuCtxDisablePeerAccess(contexts[1]));
+	return at;
+}
+
+/* What the driver knows of it, past the library. */
+static bool is_open(CUdeviceptr at)
+{
+	CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+	__typeof__(&cuMemGetAccess) ask = (__typeof__(ask))driver_native("cuMemGetAccess");
+	unsigned long long access = 0;
+
+	ok(ask(&access, &location, at));
+	return access != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
+/* Who is busy keeps what it had, rather than being lost. */
+static void taking_away_never_hurts_what_runs(void **state)
+{
+	CUdeviceptr at = lose_while_busy();
+
+	(void)state;
 	sim_switch("PIECE_US", 0);
 	ok(cu.cuCtxSynchronize());
 	assert_true(holds(1, at, 0x01010101, 20 * MIB));
@@ -252,6 +271,31 @@ static void taking_away_never_hurts_what_runs(void **state)
 	ok(cuCtxEnablePeerAccess(contexts[2], 0));
 	ok(cuCtxDisablePeerAccess(contexts[2]));
 	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemsetD32_v2(at, 1, 1));
+	release(1, at);
+}
+
+/* Without another word of the program's about peers; nor need the device be idle, what it had been given must be done. */
+static void what_was_left_to_a_busy_device_is_taken_from_it(void **state)
+{
+	CUdeviceptr at = lose_while_busy(), own = alloc(0, 4 * MIB);
+	CUstream streams[2];
+	unsigned n = 0;
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		ok(cu.cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+	assert_true(is_open(at));
+	for (; is_open(at) && n < 500; n++) {
+		ok(cu.cuMemsetD8Async(own, 1, MIB, streams[n % 2])); /* 16 pieces */
+		ok(cu.cuStreamSynchronize(streams[(n + 1) % 2]));
+	}
+	assert_in_range(n, 2, 499);
+	sim_switch("PIECE_US", 0);
+	for (int i = 0; i < 2; i++)
+		ok(cu.cuStreamDestroy_v2(streams[i]));
+	ok(cu.cuCtxSynchronize());
+	assert_true(holds(1, at, 0x01010101, 20 * MIB));
+	release(0, own);
 	release(1, at);
 }
 
@@ -297,6 +341,7 @@ int main(void)
 	    cmocka_unit_test(the_driver_refuses_as_ever),
 	    cmocka_unit_test(half_an_opening_is_none),
 	    cmocka_unit_test(taking_away_never_hurts_what_runs),
+	    cmocka_unit_test(what_was_left_to_a_busy_device_is_taken_from_it),
 	    cmocka_unit_test(pointers_answer_as_natively),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);

@@ -2,6 +2,7 @@
 #include "policy/policy.h"
 #include "shim/enter.h"
 #include "shim/device.h"
+#include "shim/peer.h"
 #include "shim/pool.h"
 #include "shim/pulse.h"
 #include "shim/quota.h"
@@ -51,5 +52,7 @@ void device_tick(void)
 {
 	fake_ticks++;
 }
+
+void peer_tick(void) {}
 
 void pool_tick(void) {}
