@@ -321,7 +321,8 @@ static void op_copy(struct worker *worker, unsigned stream)
 	size_t to_at = below(worker, to->words - n + 1), from_at = below(worker, from->words - n + 1);
 	CUdeviceptr dst = to->at + 4 * to_at, src = from->at + 4 * from_at;
 	CUstream s = worker->stream[stream];
-	size_t bytes = 4 * n, failed;
+	CUmemcpyAttributes in_order = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	size_t bytes = 4 * n, first = 0, failed;
 
 	if (to == from)
 		return;
@@ -339,7 +340,7 @@ static void op_copy(struct worker *worker, unsigned stream)
 		GO(cuMemcpyPeerAsync(dst, contexts[to->device], src, contexts[from->device], bytes, s));
 		break;
 	case 3:
-		GO(cuMemcpyBatchAsync(&dst, &src, &bytes, 1, NULL, NULL, 0, &failed, s));
+		GO(cuMemcpyBatchAsync(&dst, &src, &bytes, 1, &in_order, &first, 1, &failed, s));
 		break;
 	default:
 		n = n > 64 ? n / 64 * 64 : n;

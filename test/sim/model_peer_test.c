@@ -402,7 +402,8 @@ static void copy_by_all(CUdeviceptr to, CUdeviceptr from, CUresult expected)
 			       .WidthInBytes = 4096,
 			       .Height = 64,
 			       .Depth = BLOCK / 4096 / 64};
-	size_t bytes = BLOCK;
+	CUmemcpyAttributes in_order = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	size_t bytes = BLOCK, first = 0;
 
 	is(expected, cuMemcpyDtoD(to, from, BLOCK));
 	is(expected, cuMemcpyDtoDAsync(to, from, BLOCK, 0));
@@ -412,7 +413,7 @@ static void copy_by_all(CUdeviceptr to, CUdeviceptr from, CUresult expected)
 	is(expected, cuMemcpy2DAsync(&two, 0));
 	is(expected, cuMemcpy3D(&three));
 	is(expected, cuMemcpy3DAsync(&three, 0));
-	is(expected, cuMemcpyBatchAsync(&to, &from, &bytes, 1, NULL, NULL, 0, CU_STREAM_PER_THREAD));
+	is(expected, cuMemcpyBatchAsync(&to, &from, &bytes, 1, &in_order, &first, 1, CU_STREAM_PER_THREAD));
 	ok(cuCtxSynchronize());
 }
 

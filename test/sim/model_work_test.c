@@ -331,6 +331,55 @@ static void context_synchronize_invalidates_even_from_a_relaxed_thread(void **st
 	is(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, other.result);
 }
 
+/* ---- lists of copies ---- */
+
+/* Of pinned and of pageable memory, changed after the call and before its turn, by every order. */
+static void a_list_reads_its_sources_when_it_says(void **state)
+{
+	static const CUmemcpySrcAccessOrder orders[] = {CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL,
+							CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	CUmemcpyAttributes attributes[2] = {{.srcAccessOrder = orders[0]}, {.srcAccessOrder = orders[1]}};
+	unsigned pageable[4] = {1, 1, 1, 1}, *pinned, got[8];
+	size_t sizes[4] = {4, 4, 4, 4}, first[2] = {0, 2};
+	CUdeviceptr at, dsts[4], srcs[4];
+	CUstream stream;
+
+	(void)state;
+	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cuMemAlloc(&at, 32));
+	ok(cuMemHostAlloc((void **)&pinned, 16, 0));
+	for (int i = 0; i < 4; i++) {
+		pinned[i] = 1;
+		dsts[i] = at + 4 * (unsigned)i;
+		srcs[i] = (CUdeviceptr)(i % 2 ? &pageable[i] : &pinned[i]);
+	}
+	ok(model_launch_gate(stream));
+	ok(cuMemcpyBatchAsync(dsts, srcs, sizes, 4, attributes, first, 2, stream));
+	for (int i = 0; i < 4; i++) {
+		CUDA_MEMCPY3D_BATCH_OP op = {
+		    .src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = srcs[i]},
+		    .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = dsts[i] + 16},
+		    .extent = {4, 1, 1},
+		    .srcAccessOrder = orders[i / 2]};
+
+		ok(cuMemcpy3DBatchAsync(1, &op, 0, stream));
+		op.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID;
+		is(CUDA_ERROR_INVALID_VALUE, cuMemcpy3DBatchAsync(1, &op, 0, stream));
+	}
+	for (int i = 0; i < 4; i++)
+		pinned[i] = pageable[i] = 2;
+	atomic_store(&model_gate, true);
+	ok(cuStreamSynchronize(stream));
+	ok(cuMemcpyDtoH(got, at, 32));
+	for (int i = 0; i < 8; i++)
+		assert_int_equal(got[i], i % 4 < 2 ? 1 : 2);
+	is(CUDA_ERROR_INVALID_VALUE, cuMemcpyBatchAsync(dsts, srcs, sizes, 4, NULL, NULL, 0, stream));
+	is(CUDA_ERROR_INVALID_VALUE, cuMemcpyBatchAsync(dsts, srcs, sizes, 4, attributes, first, 2, CU_STREAM_LEGACY));
+	ok(cuMemFreeHost(pinned));
+	ok(cuMemFree(at));
+	ok(cuStreamDestroy(stream));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -348,6 +397,7 @@ int main(void)
 	    TEST(event_query_from_another_thread_invalidates_a_global_capture),
 	    TEST(relaxed_thread_leaves_the_capture_alone),
 	    TEST(context_synchronize_invalidates_even_from_a_relaxed_thread),
+	    TEST(a_list_reads_its_sources_when_it_says),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

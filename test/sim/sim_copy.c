@@ -4,7 +4,8 @@
  *
  * Device ranges are checked when the call is made (INVALID_VALUE) and can still fault when the turn comes, if they were
  * unmapped in between. Pageable sources of asynchronous copies are read at the call, pageable destinations make the
- * call wait: as the driver does. Copies between device addresses and sets return before they are done.
+ * call wait: as the driver does. Copies between device addresses and sets return before they are done. Of a list each
+ * copy says when its source may be read: during the call, in the stream's order, or as the driver likes.
  */
 #include "sim_internal.h"
 #include <stdlib.h>
@@ -177,7 +178,26 @@ static void run_copy(struct sim_work *work)
 	    copy);
 }
 
-CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, struct sim_sides sides, bool stage)
+/* The program's own memory may be anything, a file or a userfault: it is not read under the model's lock. */
+static void stage_source(struct sim_work *work, const struct side *src)
+{
+	const CUDA_MEMCPY3D *copy = &work->copy;
+	size_t row = copy->WidthInBytes, slice = row * copy->Height;
+	const char *from = src->device ? sim_view(src->start, src->seen_by) : sim_pointer(src->start);
+
+	work->owned_bytes = slice * copy->Depth;
+	work->owned = malloc(work->owned_bytes);
+	if (!src->device)
+		sim_unlock();
+	copy_rows(work->owned, row, slice, from, src->pitch, src->slice, copy);
+	if (!src->device)
+		sim_lock();
+	work->copy.srcPitch = row;
+	work->copy.srcHeight = copy->Height;
+}
+
+CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, struct sim_sides sides,
+		       enum sim_stage stage)
 {
 	struct side src, dst;
 	struct sim_work *work;
@@ -202,24 +222,15 @@ CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, st
 	work->given = *copy;
 	work->src_device = src.seen_by;
 	work->dst_device = dst.seen_by;
-	if (stage && src.pageable) {
-		size_t row = copy->WidthInBytes, slice = row * copy->Height;
-
-		work->owned_bytes = slice * copy->Depth;
-		work->owned = malloc(work->owned_bytes);
-		/* The program's memory may be anything, a file or a userfault: not under the model's lock. */
-		sim_unlock();
-		copy_rows(work->owned, row, slice, (const char *)src.start, src.pitch, src.slice, copy);
-		sim_lock();
-		work->copy.srcPitch = row;
-		work->copy.srcHeight = copy->Height;
-	}
+	if (stage == SIM_STAGE_ALL || (stage == SIM_STAGE_PAGEABLE && src.pageable))
+		stage_source(work, &src);
 	*ret_work = work;
 	return CUDA_SUCCESS;
 }
 
 /* `sides`: NULL where the stream's context touches both. */
-static CUresult copy_sides(const CUDA_MEMCPY3D *copy, const struct sim_sides *sides, CUstream handle, bool async)
+static CUresult copy_staged(const CUDA_MEMCPY3D *copy, const struct sim_sides *sides, CUstream handle, bool async,
+			    enum sim_stage stage)
 {
 	CUdeviceptr dst, src;
 	struct sim_work *work;
@@ -234,7 +245,7 @@ static CUresult copy_sides(const CUDA_MEMCPY3D *copy, const struct sim_sides *si
 	if (!copy->WidthInBytes || !copy->Height || !copy->Depth)
 		return CUDA_SUCCESS;
 	result = sim_copy_work(&work, copy, sides ? *sides : (struct sim_sides){stream->context, stream->context},
-			       async && !stream->capture);
+			       async && !stream->capture ? stage : SIM_STAGE_NOTHING);
 	if (result)
 		return result;
 	dst = work->copy.dstDevice;
@@ -256,6 +267,11 @@ static CUresult copy_sides(const CUDA_MEMCPY3D *copy, const struct sim_sides *si
 		return result;
 	sim_wait_after((struct sim_after){stream, stream->last});
 	return stream->context->dead;
+}
+
+static CUresult copy_sides(const CUDA_MEMCPY3D *copy, const struct sim_sides *sides, CUstream handle, bool async)
+{
+	return copy_staged(copy, sides, handle, async, SIM_STAGE_PAGEABLE);
 }
 
 static CUresult copy3d(const CUDA_MEMCPY3D *copy, CUstream handle, bool async)
@@ -369,11 +385,34 @@ static CUresult copy_peer3d(const CUDA_MEMCPY3D_PEER *peer, CUstream stream, boo
 	return copy_sides(&copy, &sides, stream, async);
 }
 
-static CUresult batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t n, size_t *ret_failed,
-		      CUstream stream)
+/* ---- lists ---- */
+
+static CUresult ordered(const CUDA_MEMCPY3D *copy, CUmemcpySrcAccessOrder order, CUstream stream)
+{
+	enum sim_stage stage = order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ? SIM_STAGE_NOTHING
+			       : order == CU_MEMCPY_SRC_ACCESS_ORDER_ANY  ? SIM_STAGE_PAGEABLE
+									  : SIM_STAGE_ALL;
+
+	if (order < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM || order > CU_MEMCPY_SRC_ACCESS_ORDER_ANY)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "a copy of a list does not say when its source may be read");
+	if (stream == CU_STREAM_LEGACY || !stream)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "a list is not for the legacy stream");
+	return copy_staged(copy, NULL, stream, true, stage);
+}
+
+static CUmemcpySrcAccessOrder order_at(const CUmemcpyAttributes *attributes, const size_t *indices, size_t n, size_t i)
+{
+	while (n && indices[n - 1] > i)
+		n--;
+	return n ? attributes[n - 1].srcAccessOrder : CU_MEMCPY_SRC_ACCESS_ORDER_INVALID;
+}
+
+static CUresult batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t n, CUmemcpyAttributes *attributes,
+		      size_t *indices, size_t n_attributes, size_t *ret_failed, CUstream stream)
 {
 	for (size_t i = 0; i < n; i++) {
-		CUresult result = linear('U', dsts[i], 'U', srcs[i], sizes[i], stream, true);
+		CUDA_MEMCPY3D copy = one_row('U', dsts[i], 'U', srcs[i], sizes[i]);
+		CUresult result = ordered(&copy, order_at(attributes, indices, n_attributes, i), stream);
 
 		if (!result)
 			continue;
@@ -383,6 +422,41 @@ static CUresult batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_
 	}
 	return CUDA_SUCCESS;
 }
+
+static CUDA_MEMCPY3D box_of(const CUDA_MEMCPY3D_BATCH_OP *op)
+{
+	return (CUDA_MEMCPY3D){.dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+			       .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+			       .dstDevice = op->dst.op.ptr.ptr,
+			       .dstPitch = op->dst.op.ptr.rowLength,
+			       .dstHeight = op->dst.op.ptr.layerHeight,
+			       .srcDevice = op->src.op.ptr.ptr,
+			       .srcPitch = op->src.op.ptr.rowLength,
+			       .srcHeight = op->src.op.ptr.layerHeight,
+			       .WidthInBytes = op->extent.width,
+			       .Height = op->extent.height,
+			       .Depth = op->extent.depth};
+}
+
+static CUresult batch3d(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t n, size_t *ret_failed, unsigned long long flags,
+			CUstream stream)
+{
+	CUresult result = flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+
+	for (size_t i = 0; i < n && !result; i++) {
+		CUDA_MEMCPY3D copy = box_of(&ops[i]);
+		bool arrays = ops[i].src.type != CU_MEMCPY_OPERAND_TYPE_POINTER ||
+			      ops[i].dst.type != CU_MEMCPY_OPERAND_TYPE_POINTER;
+
+		result = arrays ? sim_why(CUDA_ERROR_NOT_SUPPORTED, "the model has no arrays")
+				: ordered(&copy, ops[i].srcAccessOrder, stream);
+		if (result && ret_failed)
+			*ret_failed = i;
+	}
+	return result;
+}
+
+/* ---- spellings ---- */
 
 /* A synchronous spelling and its per-thread twin, which the driver names _ptds. */
 #define SPELL_SYNC(name, params, call_with)                                                                            \
@@ -425,11 +499,17 @@ SPELL_STREAM(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *copy, CUstream stre
 SPELL_STREAM(cuMemcpyBatchAsync,
 	     (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t n, CUmemcpyAttributes *attributes,
 	      size_t *indices, size_t n_attributes, size_t *failed, CUstream stream),
-	     stream, ((void)attributes, (void)indices, (void)n_attributes, batch(dsts, srcs, sizes, n, failed, stream)))
+	     stream, batch(dsts, srcs, sizes, n, attributes, indices, n_attributes, failed, stream))
 SPELL_STREAM(cuMemcpyBatchAsync_v2,
 	     (CUdeviceptr * dsts, CUdeviceptr *srcs, size_t *sizes, size_t n, CUmemcpyAttributes *attributes,
 	      size_t *indices, size_t n_attributes, CUstream stream),
-	     stream, ((void)attributes, (void)indices, (void)n_attributes, batch(dsts, srcs, sizes, n, NULL, stream)))
+	     stream, batch(dsts, srcs, sizes, n, attributes, indices, n_attributes, NULL, stream))
+SPELL_STREAM(cuMemcpy3DBatchAsync,
+	     (size_t n, CUDA_MEMCPY3D_BATCH_OP *ops, size_t *failed, unsigned long long flags, CUstream stream), stream,
+	     batch3d(ops, n, failed, flags, stream))
+SPELL_STREAM(cuMemcpy3DBatchAsync_v2,
+	     (size_t n, CUDA_MEMCPY3D_BATCH_OP *ops, unsigned long long flags, CUstream stream), stream,
+	     batch3d(ops, n, NULL, flags, stream))
 
 /* ---- sets ---- */
 

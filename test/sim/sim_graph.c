@@ -151,7 +151,8 @@ CUresult sim_node_work(struct sim_work **ret_work, const CUgraphNodeParams *para
 	case CU_GRAPH_NODE_TYPE_KERNEL:
 		return kernel_work(ret_work, &params->kernel);
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
-		return sim_copy_work(ret_work, &params->memcpy.copyParams, (struct sim_sides){context, context}, false);
+		return sim_copy_work(ret_work, &params->memcpy.copyParams, (struct sim_sides){context, context},
+				     SIM_STAGE_NOTHING);
 	case CU_GRAPH_NODE_TYPE_MEMSET:
 		return sim_set_work(ret_work, (const CUDA_MEMSET_NODE_PARAMS *)&params->memset, context);
 	case CU_GRAPH_NODE_TYPE_HOST:

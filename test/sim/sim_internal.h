@@ -605,7 +605,10 @@ bool sim_set_names(const struct sim_work *work, uintptr_t start, size_t bytes);
 struct sim_sides {
 	CUcontext src, dst;
 };
-CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, struct sim_sides sides, bool async);
+/* What of the source is read when the call is made, rather than when the copy's turn comes. */
+enum sim_stage { SIM_STAGE_NOTHING, SIM_STAGE_PAGEABLE, SIM_STAGE_ALL };
+CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, struct sim_sides sides,
+		       enum sim_stage stage);
 CUresult sim_set_work(struct sim_work **ret_work, const CUDA_MEMSET_NODE_PARAMS *set, CUcontext context);
 
 /* ---- sim_names.c ---- */
