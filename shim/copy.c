@@ -7,7 +7,9 @@
  *   between two GPUs             cuMemcpyPeer or cuMemcpy3DPeer, where each side is touched by its own context
  *   between the host and a GPU   the same copy in the block's own context: on a stream made for it that waits for the
  *                                program's and is waited for by it; a synchronous one between two waits
- *   a list of copies             one after the other, if any of them needs it (entry_copy.c)
+ *   a list of copies             one after the other, if any of them needs it, as lists of one (entry_copy.c): what
+ *                                a list can say of a copy, and its kinds of a copy cannot, goes along. cuMemcpyPeer
+ *                                cannot say that the source is to be read during the call, so it is waited for then
  *
  * What the device has access to is left as it is, and holds that access until it has been submitted (peer_hold). Not in a
  * capture: a graph may be launched after the access has gone, and natively its copies go on.
@@ -139,7 +141,7 @@ enum way copy_find_way(struct job *job, CUcontext *ret_away)
 
 #define DOOR(name, suffix) (job->per_thread ? name##suffix : name)
 
-static CUresult go_as_peer(const struct job *job)
+static CUresult submit_as_peer(const struct job *job)
 {
 	const CUDA_MEMCPY3D_PEER *box = &job->box;
 
@@ -150,6 +152,16 @@ static CUresult go_as_peer(const struct job *job)
 		return DOOR(cuMemcpyPeerAsync, _ptsz)(box->dstDevice, box->dstContext, box->srcDevice, box->srcContext,
 						      box->WidthInBytes, job->stream);
 	return job->sync ? DOOR(cuMemcpy3DPeer, _ptds)(box) : DOOR(cuMemcpy3DPeerAsync, _ptsz)(box, job->stream);
+}
+
+/* In a capture nothing can be waited for, and the source is read when the graph runs. */
+static CUresult go_as_peer(const struct job *job)
+{
+	CUresult result = submit_as_peer(job);
+
+	if (result != CUDA_SUCCESS || !job->during_call || async_is_capturing(job->stream, job->per_thread))
+		return result;
+	return (job->per_thread ? REAL(cuStreamSynchronize_ptsz) : REAL(cuStreamSynchronize))(job->stream);
 }
 
 static CUDA_MEMCPY3D without_contexts(const CUDA_MEMCPY3D_PEER *box)
@@ -169,6 +181,8 @@ static CUresult go_here(const struct job *job, CUstream stream)
 	const CUDA_MEMCPY3D_PEER *box = &job->box;
 	size_t n = box->WidthInBytes;
 
+	if (job->as_list)
+		return job->as_list(job, stream);
 	if (!job->linear) {
 		CUDA_MEMCPY3D plain = without_contexts(box);
 
@@ -253,16 +267,6 @@ static CUresult go_away(const struct job *job, CUcontext away)
 	}
 	context_event_give(context, before);
 	return result;
-}
-
-CUresult copy_go_one(const struct job *job)
-{
-	CUDA_MEMCPY3D plain = without_contexts(&job->box);
-
-	if (job->linear)
-		return DOOR(cuMemcpyAsync, _ptsz)(job->box.dstDevice, job->box.srcDevice, job->box.WidthInBytes,
-						  job->stream);
-	return DOOR(cuMemcpy3DAsync_v2, _ptsz)(&plain, job->stream);
 }
 
 /* ---- one copy ---- */

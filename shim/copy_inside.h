@@ -8,11 +8,17 @@
 #include "shim/copy.h"
 
 /* Any copy, as the form that can say most. linear: WidthInBytes from one address to another. */
+struct list;
 struct job {
 	CUDA_MEMCPY3D_PEER box;
 	CUstream stream; /* NULL: a synchronous one */
 	bool linear, sync, per_thread;
 	bool is_peer; /* the program has said in whose names */
+	/* One of a list: the list, which one, and how it is made as a list of one, with its attributes, on that stream. */
+	const struct list *list;
+	size_t index;
+	CUresult (*as_list)(const struct job *job, CUstream stream);
+	bool during_call; /* its source must have been read when the call returns */
 };
 
 /* As the driver has it; as cuMemcpyPeer; in the context of the other GPU; none is known, and it is left as it is. */
@@ -23,7 +29,4 @@ enum way copy_find_way(struct job *job, CUcontext *ret_away);
 void copy_count(enum way way);
 /* Make it, if it goes another way; false: it is the driver's as it is. */
 bool copy_make(struct job *job, CUresult *ret_result);
-/* One of a list, by the front door, where its way is looked for again. */
-CUresult copy_go_one(const struct job *job);
-
 #endif

@@ -1,7 +1,8 @@
 /*
  * The bodies of copies that may be between GPUs: the arguments of each become a job, and copy.c sees whether it goes
- * another way. Of a list each copy is looked at; if any needs another way, they are made one after the other, else the
- * list is left to the driver as it is. So are lists with arrays, and they are counted.
+ * another way. Of a list each copy is looked at; if any needs another way, they are made one after the other, each as a list
+ * of one that keeps its attributes, else the list is left to the driver as it is. So are lists with arrays, and they are
+ * counted.
  */
 #include "shim/copy_inside.h"
 #include "shim/enter.h"
@@ -131,13 +132,35 @@ BOTH(cuMemcpy3DPeer, cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *box), box, 
 /* ---- lists ---- */
 
 struct list {
-	const CUdeviceptr *dsts, *srcs;
-	const size_t *sizes;
-	const CUDA_MEMCPY3D_BATCH_OP *ops; /* instead of those */
+	CUdeviceptr *dsts, *srcs;
+	size_t *sizes;
+	CUmemcpyAttributes *attributes;
+	size_t *first, n_attributes; /* the first copy that each of them is for */
+	CUDA_MEMCPY3D_BATCH_OP *ops; /* instead of all those */
 	size_t n;
 	CUstream stream;
 	bool per_thread;
+	CUresult (*as_list)(const struct job *job, CUstream stream);
 };
+
+/* NULL: it has none, which is the driver's to refuse. */
+static CUmemcpyAttributes *attributes_at(const struct list *list, size_t i)
+{
+	size_t n = list->n_attributes;
+
+	while (n && list->first[n - 1] > i)
+		n--;
+	return n ? &list->attributes[n - 1] : NULL;
+}
+
+static CUmemcpySrcAccessOrder order_at(const struct list *list, size_t i)
+{
+	const CUmemcpyAttributes *attributes = list->ops ? NULL : attributes_at(list, i);
+
+	return list->ops    ? list->ops[i].srcAccessOrder
+	       : attributes ? attributes->srcAccessOrder
+			    : CU_MEMCPY_SRC_ACCESS_ORDER_INVALID;
+}
 
 #define POINTER(operand, w, op)                                                                                        \
 	.w##MemoryType = CU_MEMORYTYPE_UNIFIED, .w##Device = (operand).op.ptr.ptr,                                     \
@@ -163,17 +186,27 @@ static struct job job_at(const struct list *list, size_t i)
 					   .Depth = op->extent.depth}};
 	job.stream = list->stream;
 	job.per_thread = list->per_thread;
+	job.list = list;
+	job.index = i;
+	job.as_list = list->as_list;
+	job.during_call = order_at(list, i) == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
 	return job;
 }
 
-/* Does one of them need another way? The legacy stream is refused for lists, and so is what is not there. */
+/* The legacy stream is refused for lists, and so is what is not there. */
+static bool may_be_looked_at(const struct list *list)
+{
+	if (list->stream == CU_STREAM_LEGACY || (!list->stream && !list->per_thread))
+		return false;
+	return list->ops ||
+	       (list->dsts && list->srcs && list->sizes && (!list->n_attributes || (list->attributes && list->first)));
+}
+
+/* Does one of them need another way? */
 static bool is_to_be_split(const struct list *list)
 {
-	bool legacy = list->stream == CU_STREAM_LEGACY || (!list->stream && !list->per_thread);
 	bool split = false, arrays = false;
 
-	if (legacy || (!list->ops && (!list->dsts || !list->srcs || !list->sizes)))
-		return false;
 	for (size_t i = 0; i < list->n; i++) {
 		CUcontext away;
 
@@ -189,7 +222,8 @@ static bool is_to_be_split(const struct list *list)
 	return split && !arrays;
 }
 
-static bool make_list(const struct list *list, size_t *ret_failed, CUresult *ret_result)
+/* Each by the front door, as a list of one, where its way is looked for again. */
+static bool split_list(const struct list *list, size_t *ret_failed, CUresult *ret_result)
 {
 	struct enter_scope scope;
 
@@ -203,45 +237,79 @@ static bool make_list(const struct list *list, size_t *ret_failed, CUresult *ret
 	for (size_t i = 0; i < list->n && split && *ret_result == CUDA_SUCCESS; i++) {
 		struct job job = job_at(list, i);
 
-		*ret_result = copy_go_one(&job);
+		*ret_result = job.as_list(&job, job.stream);
 		if (*ret_result != CUDA_SUCCESS && ret_failed)
 			*ret_failed = i;
 	}
 	return split;
 }
 
+static bool make_list(const struct list *list, size_t *ret_failed, CUresult *ret_result)
+{
+	if (!list->n || !may_be_looked_at(list))
+		return false;
+	if (list->n > 1)
+		return split_list(list, ret_failed, ret_result);
+	if (list->ops && has_array(list->ops))
+		return false;
+	struct job job = job_at(list, 0);
+	bool made = copy_make(&job, ret_result);
+	if (made && *ret_result != CUDA_SUCCESS && ret_failed)
+		*ret_failed = 0;
+	return made;
+}
+
+/* By the spelling that the program used: an older driver has no other. */
+#define AS_LIST(name, ...)                                                                                             \
+	static CUresult as_##name(const struct job *job, CUstream stream)                                              \
+	{                                                                                                              \
+		const struct list *list = job->list;                                                                   \
+		size_t i = job->index, failed;                                                                         \
+                                                                                                                       \
+		(void)failed;                                                                                          \
+		return name(__VA_ARGS__, stream);                                                                      \
+	}
+#define LINEAR_ONE                                                                                                     \
+	&list->dsts[i], &list->srcs[i], &list->sizes[i], 1, attributes_at(list, i), &(size_t){0},                      \
+	    attributes_at(list, i) != NULL
 #define LIST(name, own)                                                                                                \
+	AS_LIST(name, LINEAR_ONE, &failed)                                                                             \
 	bool copy_##name(CUresult *ret_result, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count_,     \
 			 CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx,               \
 			 CUstream hStream)                                                                             \
 	{                                                                                                              \
-		struct list list = {dsts, srcs, sizes, NULL, count_, hStream, own};                                    \
+		struct list list = {dsts, srcs,   sizes,   attrs, attrsIdxs, numAttrs,                                 \
+				    NULL, count_, hStream, own,   as_##name};                                          \
                                                                                                                        \
-		(void)attrs, (void)attrsIdxs, (void)numAttrs;                                                          \
 		return make_list(&list, failIdx, ret_result);                                                          \
 	}
 #define LIST_V2(name, own)                                                                                             \
+	AS_LIST(name, LINEAR_ONE)                                                                                      \
 	bool copy_##name(CUresult *ret_result, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count_,     \
 			 CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream)              \
 	{                                                                                                              \
-		struct list list = {dsts, srcs, sizes, NULL, count_, hStream, own};                                    \
+		struct list list = {dsts, srcs,   sizes,   attrs, attrsIdxs, numAttrs,                                 \
+				    NULL, count_, hStream, own,   as_##name};                                          \
                                                                                                                        \
-		(void)attrs, (void)attrsIdxs, (void)numAttrs;                                                          \
 		return make_list(&list, NULL, ret_result);                                                             \
 	}
 #define LIST_3D(name, own)                                                                                             \
+	AS_LIST(name, 1, &list->ops[i], &failed, 0)                                                                    \
 	bool copy_##name(CUresult *ret_result, size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx,         \
 			 unsigned long long flags, CUstream hStream)                                                   \
 	{                                                                                                              \
-		struct list list = {NULL, NULL, NULL, opList, numOps, hStream, own};                                   \
+		struct list list = {                                                                                   \
+		    .ops = opList, .n = numOps, .stream = hStream, .per_thread = own, .as_list = as_##name};           \
                                                                                                                        \
 		return opList && !flags && make_list(&list, failIdx, ret_result);                                      \
 	}
 #define LIST_3D_V2(name, own)                                                                                          \
+	AS_LIST(name, 1, &list->ops[i], 0)                                                                             \
 	bool copy_##name(CUresult *ret_result, size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,                          \
 			 unsigned long long flags, CUstream hStream)                                                   \
 	{                                                                                                              \
-		struct list list = {NULL, NULL, NULL, opList, numOps, hStream, own};                                   \
+		struct list list = {                                                                                   \
+		    .ops = opList, .n = numOps, .stream = hStream, .per_thread = own, .as_list = as_##name};           \
                                                                                                                        \
 		return opList && !flags && make_list(&list, NULL, ret_result);                                         \
 	}

@@ -441,6 +441,75 @@ static void lists_of_boxes_are_made_one_by_one(void **state)
 	assert_int_not_equal(cuMemcpy3DBatchAsync_v2(2, ops, 0, NULL), CUDA_SUCCESS);
 }
 
+/* Two halves, each with an order of its own. */
+static CUresult two_orders(bool boxes, CUdeviceptr dst, const CUdeviceptr *srcs, const CUmemcpySrcAccessOrder *orders)
+{
+	CUmemcpyAttributes attributes[2] = {{.srcAccessOrder = orders[0]}, {.srcAccessOrder = orders[1]}};
+	CUdeviceptr dsts[2] = {dst, dst + BYTES / 2}, from[2] = {srcs[0], srcs[1]};
+	size_t sizes[2] = {BYTES / 2, BYTES / 2}, first[2] = {0, 1};
+	CUDA_MEMCPY3D_BATCH_OP ops[2];
+
+	for (int i = 0; i < 2; i++)
+		ops[i] =
+		    (CUDA_MEMCPY3D_BATCH_OP){.src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = srcs[i]},
+					     .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = dsts[i]},
+					     .extent = {ROW, ROWS / 2, 1},
+					     .srcAccessOrder = orders[i]};
+	return boxes ? cuMemcpy3DBatchAsync_v2(2, ops, 0, streams[0])
+		     : cuMemcpyBatchAsync_v2(dsts, from, sizes, 2, attributes, first, 2, streams[0]);
+}
+
+/* Pinned memory during the call, other memory when its turn comes, which is when all of it has changed. */
+static void lists_read_host_memory_when_they_say(void **state)
+{
+	static const CUmemcpySrcAccessOrder orders[] = {CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL,
+							CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	unsigned char *pinned;
+
+	(void)state;
+	ok(cu.cuMemHostAlloc((void **)&pinned, BYTES / 2, CU_MEMHOSTALLOC_PORTABLE));
+	for (int boxes = 0; boxes < 2; boxes++) {
+		const CUdeviceptr srcs[] = {(CUdeviceptr)pinned, (CUdeviceptr)(host + BYTES / 2)};
+
+		fill(1, 9600);
+		memcpy(pinned, host, BYTES / 2);
+		be(0);
+		sim_hold();
+		ok(two_orders(boxes, blocks[1], srcs, orders));
+		fill_host(9601);
+		memcpy(pinned, host, BYTES / 2);
+		sim_release();
+		done();
+		be(1);
+		ok(cu.cuMemcpyDtoH_v2(seen, blocks[1], BYTES));
+		for (size_t i = 0; i < BYTES; i++)
+			assert_int_equal(seen[i], byte(i, i < BYTES / 2 ? 9600 : 9601));
+	}
+	ok(cu.cuMemFreeHost(pinned));
+}
+
+/* What another stream writes there after the call is not copied, however late the copies' own stream is. */
+static void lists_have_read_device_memory_when_they_return(void **state)
+{
+	static const CUmemcpySrcAccessOrder orders[] = {CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL,
+							CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL};
+
+	(void)state;
+	for (int boxes = 0; boxes < 2; boxes++) {
+		const CUdeviceptr srcs[] = {blocks[1], blocks[1] + BYTES / 2};
+
+		fill(1, 9700);
+		be(0);
+		sim_switch("PIECE_US", 1000);
+		ok(cu.cuMemsetD8Async(blocks[0], 1, BYTES, streams[0]));
+		ok(two_orders(boxes, blocks[2], srcs, orders));
+		sim_switch("PIECE_US", 0);
+		fill(1, 9701);
+		done();
+		expect(2, 9700, "a list during the call", boxes);
+	}
+}
+
 /* A context that cannot be entered counts as gone. */
 static bool is_told(CUresult result)
 {
@@ -492,6 +561,8 @@ int main(void)
 	    cmocka_unit_test(copies_keep_the_order_of_their_stream),
 	    cmocka_unit_test(copies_are_captured_and_replayed),
 	    cmocka_unit_test(lists_of_boxes_are_made_one_by_one),
+	    cmocka_unit_test(lists_read_host_memory_when_they_say),
+	    cmocka_unit_test(lists_have_read_device_memory_when_they_return),
 	    cmocka_unit_test(failures_on_the_way_leave_nothing_behind),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
