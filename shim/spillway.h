@@ -118,8 +118,9 @@ SPILLWAY_API int spillway_unpin(const void *address);
 
 /*
  * The block should live on the host: what is there stays, the rest leaves at the next chance (`fast`: when nothing uses
- * it; `exact`: when the GPU is stopped for a move anyway), and nothing comes back in until it is freed. Kernels read it
- * over the link.
+ * it; `exact`: when the GPU is stopped for a move anyway), and nothing comes back in until it is freed. What lies on
+ * another device that lends memory leaves it for the host, too, by way of the GPU. Kernels read it over the link. Where
+ * the host budget has no room for it, it stays where it is, or moves as before, until there is some.
  *
  *   -ENOTSUP  also: nothing moves (spill.mode is off or static), the block must stay where it is by rule or because
  *             others know where it is, or it is one of up to 1 MiB, which share memory with others

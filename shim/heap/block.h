@@ -115,7 +115,7 @@ static inline bool block_is_pinned(const struct block *block)
 /* Must a piece of it stay at that place? */
 static inline bool block_keeps(const struct block *block, enum chunk_place place)
 {
-	return block_is_pinned(block) || (block->to_host && place != CHUNK_DEVICE);
+	return block_is_pinned(block) || (block->to_host && place == CHUNK_HOST);
 }
 static inline uint64_t block_away(const struct block *block)
 {

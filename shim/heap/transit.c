@@ -72,13 +72,27 @@ static bool peer_has_more(const struct heap *heap, unsigned units)
 	return heap_peer_has(heap, chunk_bytes(units));
 }
 
-static struct chunk *find_spare(struct heap *heap, enum chunk_place to, unsigned units, bool in_place)
+/* What the program wants on the host goes to a peer only where the host is full. */
+static struct chunk *find_host_spare(struct heap *heap, unsigned units, bool in_place)
+{
+	struct chunk_store *store = &heap->store.chunks;
+	struct chunk *chunk = warm_at(store, CHUNK_HOST, units, in_place);
+
+	if (chunk || heap->no_peers || chunk_left(store, CHUNK_HOST) >= chunk_bytes(units))
+		return chunk;
+	return warm_at(store, CHUNK_PEER, units, in_place);
+}
+
+static struct chunk *find_spare(struct heap *heap, const struct block *block, enum chunk_place to, unsigned units,
+				bool in_place)
 {
 	struct chunk_store *store = &heap->store.chunks;
 	struct chunk *chunk = NULL;
 
 	if (to == CHUNK_DEVICE)
 		return warm_at(store, CHUNK_DEVICE, units, in_place);
+	if (block->to_host)
+		return find_host_spare(heap, units, in_place);
 	if (!heap->no_peers)
 		chunk = warm_at(store, CHUNK_PEER, units, in_place);
 	return chunk || peer_has_more(heap, units) ? chunk : warm_at(store, CHUNK_HOST, units, in_place);
@@ -144,7 +158,7 @@ enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place
 	status = give_alias(store, chunk, in_place);
 	if (status != SW_OK)
 		goto out;
-	struct chunk *spare = find_spare(heap, to, chunk->units, in_place);
+	struct chunk *spare = find_spare(heap, chunk->block, to, chunk->units, in_place);
 	status = SW_NO_MEMORY;
 	if (!spare)
 		goto out;
@@ -176,7 +190,7 @@ enum sw_status transit_turn(struct heap *heap, bool in_place, struct transit *tr
 
 	heap_enter(heap);
 	bool pinned = block_keeps(transit->block, transit->chunk->place);
-	struct chunk *spare = pinned ? NULL : find_spare(heap, to, transit->units, in_place);
+	struct chunk *spare = pinned ? NULL : find_spare(heap, transit->block, to, transit->units, in_place);
 	if (spare)
 		fill_in(transit, spare, in_place);
 	heap_leave(heap);
@@ -271,21 +285,22 @@ CUresult transit_map(struct heap *heap, const struct transit *transit, bool spar
 /* ---- spares ---- */
 
 /* Away from the device no lock is held: pinning takes long. */
-static enum sw_status make_away(struct heap *heap, unsigned units, struct chunk **ret_chunk)
+static enum sw_status make_away(struct heap *heap, unsigned units, bool lend, struct chunk **ret_chunk)
 {
 	struct chunk_store *store = &heap->store.chunks;
 	enum sw_status status = SW_NO_MEMORY;
 
-	if (peer_has_more(heap, units))
+	if (lend && peer_has_more(heap, units))
 		status = chunk_make(store, CHUNK_MOVABLE, CHUNK_PEER, units, ret_chunk);
 	return status == SW_OK ? status : chunk_make(store, CHUNK_MOVABLE, CHUNK_HOST, units, ret_chunk);
 }
 
 /* Of a warm block on the host, before more is pinned; not while a peer has room. */
-static bool free_spare(struct heap *heap, unsigned units)
+static bool free_spare(struct heap *heap, unsigned units, bool lend)
 {
 	heap_enter(heap);
-	bool freed = !peer_has_more(heap, units) && block_free_chunk(&heap->store, CHUNK_MOVABLE, CHUNK_HOST, units);
+	bool freed =
+	    !(lend && peer_has_more(heap, units)) && block_free_chunk(&heap->store, CHUNK_MOVABLE, CHUNK_HOST, units);
 	heap_leave(heap);
 	return freed;
 }
@@ -301,20 +316,21 @@ static enum sw_status make_of_others(struct heap *heap, enum chunk_place place, 
 	return block_get_chunk(store, CHUNK_MOVABLE, place, units, ret_chunk);
 }
 
-enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units)
+/* lend: of what is away, on a peer first. */
+static enum sw_status make_spare(struct heap *heap, enum chunk_place place, unsigned units, bool lend)
 {
 	enum sw_status status = SW_NO_MEMORY;
 	struct chunk *chunk;
 
-	if (place != CHUNK_DEVICE && free_spare(heap, units))
+	if (place != CHUNK_DEVICE && free_spare(heap, units, lend))
 		return SW_OK;
 	if (place != CHUNK_DEVICE)
-		status = make_away(heap, units, &chunk);
+		status = make_away(heap, units, lend, &chunk);
 	heap_enter(heap);
 	if (status == SW_OK) {
 		chunk_join(&heap->store.chunks, chunk);
 	} else {
-		if (place != CHUNK_DEVICE && !heap->no_peers)
+		if (place != CHUNK_DEVICE && lend && !heap->no_peers)
 			status = make_of_others(heap, CHUNK_PEER, units, &chunk);
 		if (status != SW_OK)
 			status = make_of_others(heap, place, units, &chunk);
@@ -323,6 +339,16 @@ enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsign
 		chunk_put(&heap->store.chunks, chunk);
 	heap_leave(heap);
 	return status;
+}
+
+enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units)
+{
+	return make_spare(heap, place, units, true);
+}
+
+enum sw_status heap_make_host_spare(struct heap *heap, unsigned units)
+{
+	return make_spare(heap, CHUNK_HOST, units, false);
 }
 
 void heap_lend(struct heap *heap, bool on)

@@ -36,8 +36,8 @@ static inline uint64_t transit_bytes(const struct transit *transit)
 }
 
 /*
- * to: CHUNK_DEVICE, or CHUNK_HOST for away: to a peer as long as one lends memory, else to the host. *ret_transit says
- * which.
+ * to: CHUNK_DEVICE, or CHUNK_HOST for away: to a peer as long as one lends memory, else to the host; what the program
+ * wants on the host (heap_to_host) the other way round. *ret_transit says which.
  *
  * NO_MEMORY: no spare of that size at the other place; heap_make_spare() may make one, or has: a chunk that has never
  * moved is mapped at an alias here. INVALID: the piece is gone, its block is free or must stay where it is, or it is
@@ -67,6 +67,8 @@ CUresult transit_map(struct heap *heap, const struct transit *transit, bool spar
  * Making host memory takes 0.2 s a GiB (facts 3). NO_MEMORY: there is no room.
  */
 enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units);
+/* The same on the host, whatever peers lend. */
+enum sw_status heap_make_host_spare(struct heap *heap, unsigned units);
 /*
  * Before it is needed: pin one more chunk of host memory, of a size that less lies ready of than its part of `bytes`, as
  * long as no more than twice that, and no more than is kept, lies ready in all. Takes as long as pinning does, 25 to 50 ms

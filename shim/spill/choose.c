@@ -75,10 +75,15 @@ void choose_progress(struct engine *engine)
 	engine->n_aside = 0;
 }
 
+static bool can_move(const struct engine *engine)
+{
+	return engine->ready && !engine->stalled && !engine->n_back && !engine->suspended &&
+	       !atomic_load(&engine->dead) && !capture_is_open();
+}
+
 bool choose_may_move(const struct engine *engine)
 {
-	return engine->ready && engine->governor_allows && !engine->stalled && !engine->n_back && !engine->suspended &&
-	       !atomic_load(&engine->dead) && !capture_is_open();
+	return engine->governor_allows && can_move(engine);
 }
 
 /* ---- making room ---- */
@@ -351,30 +356,61 @@ void choose_ahead(struct engine *engine)
 
 /* ---- what the program wants on the host ---- */
 
-/* Is it still so, and is there anything to be done for it? */
-static bool should_leave(struct engine *engine, uint32_t piece)
+/* In a gap a piece is said to be where it was until it has arrived. */
+static bool is_under_way(const struct queue *queue, uint32_t piece)
+{
+	for (unsigned i = 0; i < queue->n; i++)
+		if (queue->at[(queue->head + i) % MOVES].transit.piece == piece)
+			return true;
+	return false;
+}
+
+/* From a peer to the device, from where it goes on: nothing moves from one to the other directly. */
+static enum move_answer bring_from_peer(struct engine *engine, uint32_t piece, bool gap)
+{
+	unsigned units = engine->arena->states[piece].units_of_piece;
+	enum plan_answer room;
+
+	engine->why_in = TRACE_WHY_AHEAD;
+	if (!gap)
+		return bring_in(engine, piece, plan_now(engine->plan), &room);
+	enum move_answer answer = move_begin(engine, piece, CHUNK_DEVICE, true);
+	if (answer == MOVE_NO_ROOM && !engine->out.n)
+		gap_send_out(engine, plan_now(engine->plan), units);
+	return answer;
+}
+
+/* One step of a piece on its way to the host, where there is so much room. True: it is not over with it. */
+static bool lead_to_host(struct engine *engine, uint32_t piece, uint64_t room, bool gap)
 {
 	const struct mark *block = move_block_mark(engine, piece);
+	enum mark_where where = atomic_load(&engine->arena->states[piece].where);
+	struct queue *queue = where == MARK_HOST ? &engine->in : &engine->out;
 
-	return block && listen_wants_host(engine, block) &&
-	       atomic_load(&engine->arena->states[piece].where) == MARK_DEVICE;
+	/* What has arrived, or must stay for another reason, is pinned. */
+	if (!block || !listen_wants_host(engine, block) || where == MARK_PINNED)
+		return false;
+	if (where == MARK_MOVING || room < engine->arena->states[piece].units_of_piece * HEAP_UNIT)
+		return true;
+	if (!may_begin(engine, queue) || is_under_way(queue, piece))
+		return true;
+	return (where == MARK_HOST ? bring_from_peer(engine, piece, gap)
+				   : move_begin(engine, piece, CHUNK_HOST, gap)) != MOVE_FAILED;
 }
 
 void choose_leave(struct engine *engine, bool gap)
 {
 	unsigned kept = 0;
 
-	if (!engine->n_leaving || !choose_may_move(engine) || !link_open(engine))
+	/* Whether moving pays does not matter: the program has asked for it. */
+	if (!engine->n_leaving || !can_move(engine) || !link_open(engine))
 		return;
+	uint64_t room = heap_free_bytes(engine->heap, CHUNK_HOST);
 	engine->why_out = TRACE_WHY_AHEAD;
 	for (unsigned i = 0; i < engine->n_leaving; i++) {
 		uint32_t piece = engine->leaving[i];
-		enum move_answer answer = MOVE_FAILED;
 
-		if (should_leave(engine, piece))
-			answer =
-			    may_begin(engine, &engine->out) ? move_begin(engine, piece, CHUNK_HOST, gap) : MOVE_BUSY;
-		if (answer == MOVE_BUSY || answer == MOVE_NO_ROOM)
+		if (lead_to_host(engine, piece, room, gap))
 			engine->leaving[kept++] = piece;
 	}
 	engine->n_leaving = kept;

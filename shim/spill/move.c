@@ -105,9 +105,19 @@ static void lower_unmapped(struct engine *engine, const struct transit *transit)
 
 /* ---- beginning ---- */
 
-/* What the heaps of other devices keep free on the host is room, too. */
-static bool make_spare(struct engine *engine, enum chunk_place to, unsigned units)
+/* What the program wants on the host goes there before it goes to a peer. */
+static bool wants_host(struct engine *engine, uint32_t piece, enum chunk_place to)
 {
+	const struct mark *block = to == CHUNK_DEVICE ? NULL : move_block_mark(engine, piece);
+
+	return block && listen_wants_host(engine, block);
+}
+
+/* What the heaps of other devices keep free on the host is room, too. */
+static bool make_spare(struct engine *engine, uint32_t piece, enum chunk_place to, unsigned units)
+{
+	if (wants_host(engine, piece, to) && heap_make_host_spare(engine->heap, units) == SW_OK)
+		return true;
 	if (heap_make_spare(engine->heap, to, units) == SW_OK)
 		return true;
 	return to != CHUNK_DEVICE && device_make_host_room(engine->device) &&
@@ -122,7 +132,7 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 	for (int tries = 0; tries < 2 && status == SW_NO_MEMORY; tries++) {
 		unsigned units = engine->arena->states[piece].units_of_piece;
 
-		if (tries && !make_spare(engine, to, units))
+		if (tries && !make_spare(engine, piece, to, units))
 			break;
 		/* Device memory made just now is mapped at its alias here: quick while no copies run for which it waits. */
 		link_let_go(engine, !tries || to == CHUNK_HOST);

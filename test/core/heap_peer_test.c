@@ -175,7 +175,11 @@ static void move(const struct heap_grant *grant, enum chunk_place to)
 	enum sw_status status = transit_begin(own.heap, piece, to, false, &transit);
 
 	if (status == SW_NO_MEMORY) {
-		assert_ok(heap_make_spare(own.heap, to, heap_arena(own.heap)->states[piece].units_of_piece));
+		unsigned units = heap_arena(own.heap)->states[piece].units_of_piece;
+
+		if (!heap_arena(own.heap)->states[piece].to_host || to == CHUNK_DEVICE ||
+		    heap_make_host_spare(own.heap, units) != SW_OK)
+			assert_ok(heap_make_spare(own.heap, to, units));
 		status = transit_begin(own.heap, piece, to, false, &transit);
 	}
 	assert_ok(status);
@@ -243,6 +247,37 @@ static int start(void **state)
 	return 0;
 }
 
+/* Also from the peer where it lies already; what lies on the host stays. */
+static void what_is_wanted_on_the_host_goes_past_a_peer_while_there_is_room(void **state)
+{
+	struct transit transit;
+
+	(void)state;
+	core_heap_open_lent(&own, 8 * MIB, 8 * MIB, 0, 1, 16 * MIB);
+	own.heap->store.most_units = 2;
+	for (unsigned i = 0; i < 4; i++) {
+		get(i, 4 * MIB);
+		core_fill(grants[i].address, 4 * MIB, i);
+	}
+	assert_used(8, 8, 0, 0);
+	for (unsigned i = 0; i < 3; i++)
+		assert_ok(heap_to_host(own.heap, grants[i].address));
+	move(&grants[0], CHUNK_HOST);
+	assert_used(8, 8, 0, 4);
+	assert_int_equal(
+	    transit_begin(own.heap, arena_unit(heap_arena(own.heap), grants[0].address), CHUNK_DEVICE, false, &transit),
+	    SW_INVALID);
+	move(&grants[2], CHUNK_DEVICE);
+	move(&grants[2], CHUNK_HOST);
+	assert_int_equal(grants[2].block->bytes[CHUNK_HOST], 4 * MIB);
+	/* The host is full: rather there than in the way. */
+	move(&grants[1], CHUNK_HOST);
+	assert_int_equal(grants[1].block->bytes[CHUNK_PEER], 4 * MIB);
+	for (unsigned i = 0; i < 4; i++)
+		assert_true(core_is_filled(grants[i].address, 4 * MIB, i));
+	close_heap();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -253,6 +288,7 @@ int main(void)
 	    cmocka_unit_test(a_peer_that_has_less_is_not_asked_again),
 	    cmocka_unit_test(a_striped_block_lies_on_all_devices_in_turn),
 	    cmocka_unit_test(what_goes_out_goes_to_a_peer_and_then_to_the_host),
+	    cmocka_unit_test(what_is_wanted_on_the_host_goes_past_a_peer_while_there_is_room),
 	    cmocka_unit_test(warm_host_memory_does_not_keep_a_peer_from_lending),
 	};
 	return cmocka_run_group_tests(tests, start, NULL);

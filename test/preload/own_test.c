@@ -183,6 +183,51 @@ static int to_the_host(void)
 	return own_end();
 }
 
+/* All of it, 2 MiB by 2 MiB; on another device that lends memory nothing. */
+static bool is_on_host(CUdeviceptr block)
+{
+	for (size_t at = 0; at < SCENE_BYTES; at += 2 * MIB)
+		if (sim_where(block + at) != 'H')
+			return false;
+	return true;
+}
+
+/* Rounds until it is there. False: in `exact` the GPU is not stopped at all where moving does not pay just now. */
+static bool comes_to_host(CUdeviceptr block)
+{
+	unsigned long maps = 0;
+
+	for (int n = 0; !is_on_host(block); n++) {
+		if (n == 2000)
+			maps = sim_calls("cuMemMap");
+		if (n == 3000) {
+			CHECK(!strcmp(scene_mode(), "exact") && sim_calls("cuMemMap") == maps);
+			return false;
+		}
+		own_rounds(1);
+	}
+	return true;
+}
+
+/* Blocks on the device and blocks on a peer that holds all of the rest. */
+static int to_the_host_past_peers(void)
+{
+	scene_open(&own_scene, 0);
+	own_rounds(10);
+	for (int i = 0; i < SCENE_BLOCKS; i++)
+		CHECK(!is_on_host(own_scene.block[i]));
+	for (int i = 0; i < 4; i++)
+		CHECK(spillway_prefer_host(own_pointer(own_scene.block[i])) == 0);
+	for (int i = 0; i < 4; i++)
+		if (!comes_to_host(own_scene.block[i]))
+			return own_end();
+	for (int i = 0; i < 100; i++) {
+		own_rounds(1);
+		CHECK(is_on_host(own_scene.block[i % 4]));
+	}
+	return own_end();
+}
+
 /* ---- growing ---- */
 
 static int growing(void)
@@ -320,6 +365,16 @@ static void a_block_that_should_be_on_the_host_goes_there_and_stays(void **state
 	own_run(to_the_host);
 }
 
+static void a_block_that_should_be_on_the_host_goes_past_gpus_that_lend(void **state)
+{
+	char set[200];
+
+	(void)state;
+	snprintf(set, sizeof(set), "%s,spill.peers=1", scene_set());
+	if (scene_moves())
+		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2", set), to_the_host_past_peers), 0);
+}
+
 static void a_block_grows_where_it_is(void **state)
 {
 	(void)state;
@@ -341,6 +396,7 @@ int main(void)
 	    cmocka_unit_test(a_block_comes_whole_for_a_kernel_that_names_its_end),
 	    cmocka_unit_test(a_pinned_block_stays_until_it_is_unpinned),
 	    cmocka_unit_test(a_block_that_should_be_on_the_host_goes_there_and_stays),
+	    cmocka_unit_test(a_block_that_should_be_on_the_host_goes_past_gpus_that_lend),
 	    cmocka_unit_test(a_block_grows_where_it_is),
 	    cmocka_unit_test(the_allocators_of_frameworks_go_to_the_heap),
 	};
