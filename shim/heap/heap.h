@@ -120,7 +120,7 @@ enum pin_end {
 };
 bool heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes);
 void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin_end end);
-/* Device bytes of blocks in use that must stay. Looks at every block. */
+/* Bytes, of the device and of peers, of blocks in use that must stay. Looks at every block. */
 uint64_t heap_pinned_device(struct heap *heap);
 /*
  * The same for a block that the program itself wants to stay (spillway.h), by any address in it: it must be undone as

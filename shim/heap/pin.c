@@ -132,7 +132,7 @@ uint64_t heap_pinned_device(struct heap *heap)
 	heap_enter(heap);
 	while ((block = next_block(arena, &unit, arena->n_units_seen)))
 		if (block_is_pinned(block))
-			bytes += block->bytes[CHUNK_DEVICE];
+			bytes += block->bytes[CHUNK_DEVICE] + block->bytes[CHUNK_PEER];
 	heap_leave(heap);
 	return bytes;
 }

@@ -115,16 +115,22 @@ static void fill_in(struct transit *transit, struct chunk *spare, bool in_place)
 	transit->spare_handle = spare->handle;
 }
 
-/* The chunk at a piece that may leave a place; NULL: there is none. */
-static struct chunk *find_movable(const struct heap *heap, uint32_t piece, bool from_device)
+/* What peers no longer lend goes to the host, though it is away already: of a block that is to live there, too. */
+static bool may_go(const struct heap *heap, const struct chunk *chunk, enum chunk_place to)
+{
+	if (to == CHUNK_DEVICE)
+		return chunk->place != CHUNK_DEVICE && !block_keeps(chunk->block, chunk->place);
+	return (chunk->place == CHUNK_DEVICE || (chunk->place == CHUNK_PEER && heap->no_peers)) &&
+	       !block_is_pinned(chunk->block);
+}
+
+/* The chunk at a piece that may go there; NULL: there is none. */
+static struct chunk *find_movable(const struct heap *heap, uint32_t piece, enum chunk_place to)
 {
 	const struct arena *arena = &heap->store.arena;
 	struct chunk *chunk = is_in_use(arena, piece) ? arena->states[piece].chunk : NULL;
 
-	if (!chunk || (chunk->place == CHUNK_DEVICE) != from_device || chunk->moving ||
-	    block_keeps(chunk->block, chunk->place))
-		return NULL;
-	return chunk;
+	return chunk && !chunk->moving && may_go(heap, chunk, to) ? chunk : NULL;
 }
 
 static struct transit hold(const struct heap *heap, uint32_t piece, struct chunk *chunk)
@@ -152,7 +158,7 @@ enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place
 	enum sw_status status = SW_INVALID;
 
 	heap_enter(heap);
-	struct chunk *chunk = find_movable(heap, piece, to != CHUNK_DEVICE);
+	struct chunk *chunk = find_movable(heap, piece, to);
 	if (!chunk)
 		goto out;
 	status = give_alias(store, chunk, in_place);
@@ -175,7 +181,7 @@ enum sw_status transit_hold(struct heap *heap, uint32_t piece, struct transit *r
 	enum sw_status status = SW_INVALID;
 
 	heap_enter(heap);
-	struct chunk *chunk = find_movable(heap, piece, false);
+	struct chunk *chunk = find_movable(heap, piece, CHUNK_DEVICE);
 	if (chunk)
 		status = chunk_give_alias(&heap->store.chunks, chunk);
 	if (status == SW_OK)

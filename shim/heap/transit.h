@@ -22,7 +22,7 @@ struct transit {
 	uint32_t piece;      /* first unit */
 	uint32_t block_unit; /* first unit of its block */
 	unsigned units;
-	enum chunk_place from, to;      /* one of them is CHUNK_DEVICE, the other where it is when it is away */
+	enum chunk_place from, to;      /* one of them is CHUNK_DEVICE, but where a peer no longer lends (heap_lend) */
 	CUdeviceptr address;            /* of the program */
 	CUdeviceptr alias, spare_alias; /* copy from alias to spare_alias; in place the device's is `address` */
 	CUmemGenericAllocationHandle handle, spare_handle;
@@ -37,7 +37,8 @@ static inline uint64_t transit_bytes(const struct transit *transit)
 
 /*
  * to: CHUNK_DEVICE, or CHUNK_HOST for away: to a peer as long as one lends memory, else to the host; what the program
- * wants on the host (heap_to_host) the other way round. *ret_transit says which.
+ * wants on the host (heap_to_host) the other way round; and when peers no longer lend, from them to the host.
+ * *ret_transit says which.
  *
  * NO_MEMORY: no spare of that size at the other place; heap_make_spare() may make one, or has: a chunk that has never
  * moved is mapped at an alias here. INVALID: the piece is gone, its block is free or must stay where it is, or it is
@@ -76,7 +77,10 @@ enum sw_status heap_make_host_spare(struct heap *heap, unsigned units);
  * has none.
  */
 enum sw_status heap_stock(struct heap *heap, uint64_t bytes);
-/* Does what goes away go to peers, where they lend memory? It does, until the process is suspended. */
+/*
+ * Does what goes away go to peers, where they lend memory? It does, until the process is suspended; then what is there
+ * may go to the host.
+ */
 void heap_lend(struct heap *heap, bool on);
 /* Bytes of the largest piece the heap makes at present. No lock. */
 uint64_t heap_largest_piece(const struct heap *heap);

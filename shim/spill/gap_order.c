@@ -9,30 +9,22 @@
 
 #include <stdlib.h>
 
-static void collect(struct engine *engine, uint32_t piece, enum mark_where where)
+static void collect(void *argument, uint32_t piece)
 {
-	if (atomic_load(&engine->arena->states[piece].where) == where && engine->n_heard < engine->heard_room)
+	struct engine *engine = argument;
+
+	if (atomic_load(&engine->arena->states[piece].where) != MARK_MOVING && engine->n_heard < engine->heard_room)
 		engine->heard[engine->n_heard++] = piece;
 }
 
-static void collect_here(void *engine, uint32_t piece)
-{
-	collect(engine, piece, MARK_DEVICE);
-}
-
-static void collect_away(void *engine, uint32_t piece)
-{
-	collect(engine, piece, MARK_HOST);
-}
-
-/* Freed meanwhile, or pinned: neither stops at the gate. */
-static bool may_stay(struct engine *engine, uint32_t piece)
+/* False: it is on the host, or on a peer that goes on lending, or gone. */
+static bool should_leave(struct engine *engine, uint32_t piece)
 {
 	enum chunk_place place;
 	uint32_t units, block;
 
-	return !heap_piece(engine->heap, piece, &units, &place, &block) ||
-	       atomic_load(&engine->arena->states[piece].where) == MARK_PINNED;
+	return heap_piece(engine->heap, piece, &units, &place, &block) &&
+	       (place == CHUNK_DEVICE || (place == CHUNK_PEER && atomic_load(&engine->is_away)));
 }
 
 /* Whoever lends the GPU is told what it will not get. */
@@ -47,22 +39,24 @@ static void say_what_stays(struct engine *engine)
 		    log_bytes(bytes, sizeof(bytes), staying));
 }
 
-/* Into `heard`, the pieces in use that may move; NULL for lack of memory. */
-static void list_pieces(struct engine *engine, void (*visit)(void *engine, uint32_t piece))
+/* Into `heard`, the pieces in use that are not on their way; NULL for lack of memory. */
+static void list_pieces(struct engine *engine)
 {
 	engine->heard_room = engine->arena->n_units_seen;
 	engine->heard = malloc(engine->heard_room * sizeof(uint32_t) + 1);
 	engine->n_heard = 0;
 	if (engine->heard)
-		heap_pieces(engine->heap, visit, engine);
+		heap_pieces(engine->heap, collect, engine);
 }
 
 /* Why a piece does not leave: its memory would have to be on the host. */
 static enum sw_status why_not(struct engine *engine, uint32_t piece, enum move_answer answer)
 {
 	uint64_t bytes = (uint64_t)engine->arena->states[piece].units_of_piece * HEAP_UNIT;
+	bool pinned = atomic_load(&engine->arena->states[piece].where) == MARK_PINNED;
 
-	if (answer == MOVE_BEGUN || may_stay(engine, piece))
+	/* Freed meanwhile, or pinned: neither stops at the gate. */
+	if (answer == MOVE_BEGUN || !should_leave(engine, piece) || (answer == MOVE_FAILED && pinned))
 		return SW_OK;
 	if (answer != MOVE_NO_ROOM)
 		return SW_DRIVER;
@@ -70,16 +64,21 @@ static enum sw_status why_not(struct engine *engine, uint32_t piece, enum move_a
 }
 
 /*
- * Everything leaves, until so many bytes are free. What is in the way of it: NO_MEMORY: the host budget; NO_HOST_MEMORY:
- * the system, or ours; DRIVER.
+ * Everything leaves, until so many bytes are free; what peers lend, too, when they no longer do (heap_lend): it need not go
+ * by way of the device, where there may be no room for it. What is in the way of it: NO_MEMORY: the host budget;
+ * NO_HOST_MEMORY: the system, or ours; DRIVER.
  */
 static enum sw_status all_out(struct engine *engine, uint64_t bytes)
 {
-	list_pieces(engine, collect_here);
+	list_pieces(engine);
 	uint64_t before = engine->moved_out;
 	enum sw_status status = engine->heard ? SW_OK : SW_NO_HOST_MEMORY;
 	for (size_t i = 0; i < engine->n_heard && engine->moved_out - before + engine->out.bytes < bytes &&
 			   !atomic_load(&engine->dead);) {
+		if (!should_leave(engine, engine->heard[i])) {
+			i++;
+			continue;
+		}
 		if (engine->out.n < MOVES_AT_ONCE) {
 			enum move_answer answer = move_begin(engine, engine->heard[i], CHUNK_HOST, true);
 
@@ -101,50 +100,6 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes)
 	return atomic_load(&engine->dead) ? SW_DRIVER : status;
 }
 
-/* As much as the device holds of what lies on peers and may move. False: nothing does. */
-static bool bring_lent(struct engine *engine)
-{
-	bool any = false;
-
-	list_pieces(engine, collect_away);
-	for (size_t i = 0; i < engine->n_heard && !atomic_load(&engine->dead);) {
-		uint32_t units, block;
-		enum chunk_place place;
-
-		if (!heap_piece(engine->heap, engine->heard[i], &units, &place, &block) || place != CHUNK_PEER) {
-			i++;
-		} else if (engine->in.n < MOVES_AT_ONCE) {
-			any = true;
-			if (move_begin(engine, engine->heard[i++], CHUNK_DEVICE, true) == MOVE_NO_ROOM)
-				break;
-		} else if (!move_finish(engine)) {
-			gap_nap(engine);
-		}
-	}
-	gap_finish(engine);
-	free(engine->heard);
-	engine->heard = NULL;
-	return any;
-}
-
-/* What peers lend is given back, too: it goes to the host by way of the device, which is empty now. */
-static enum sw_status give_back_lent(struct engine *engine)
-{
-	uint64_t before, lent;
-
-	for (;;) {
-		heap_lent(engine->heap, &before);
-		if (!bring_lent(engine))
-			return SW_OK;
-		enum sw_status status = all_out(engine, UINT64_MAX);
-		if (status != SW_OK)
-			return status;
-		heap_lent(engine->heap, &lent);
-		if (lent >= before)
-			return SW_NO_MEMORY;
-	}
-}
-
 enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 {
 	*ret_bytes = engine->suspended_bytes;
@@ -160,8 +115,6 @@ enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 	/* Threads go on allocating: what was being made when the new rule was set is there by now. */
 	if (status == SW_OK)
 		status = all_out(engine, UINT64_MAX);
-	if (status == SW_OK)
-		status = give_back_lent(engine);
 	engine->why_out = TRACE_WHY_ROOM;
 	*ret_bytes = engine->suspended_bytes = engine->moved_out - before;
 	if (status != SW_OK) {

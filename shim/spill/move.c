@@ -165,7 +165,7 @@ static bool remove_new(struct move *move)
 
 static enum mark_where old_place(const struct move *move)
 {
-	return move->transit.to != CHUNK_DEVICE ? MARK_DEVICE : MARK_HOST;
+	return move->transit.from == CHUNK_DEVICE ? MARK_DEVICE : MARK_HOST;
 }
 
 /* The old memory is mapped again, if it was not all the time. */
@@ -246,7 +246,7 @@ static void count(struct engine *engine, const struct transit *transit, uint64_t
 	bool again = in && *left && now - *left < REFETCH_MS;
 
 	*(in ? &engine->moved_in : &engine->moved_out) += transit_bytes(transit);
-	if (transit->from == CHUNK_PEER)
+	if (in && transit->from == CHUNK_PEER)
 		stats_add(STAT_peer_in_bytes, transit_bytes(transit));
 	else if (transit->to == CHUNK_PEER)
 		stats_add(STAT_peer_out_bytes, transit_bytes(transit));
@@ -403,7 +403,7 @@ static void finish_out(struct engine *engine, struct move *move)
 	if (move->mapped == MAPPED_OLD) {
 		if (transit_unmap(&move->transit) != CUDA_SUCCESS) {
 			tell_end(engine, move, true);
-			move_arrived(engine, &move->transit, MARK_DEVICE, false);
+			move_arrived(engine, &move->transit, old_place(move), false);
 			return;
 		}
 		move_raise(engine, &move->transit);

@@ -221,6 +221,37 @@ static void what_goes_out_goes_to_a_peer_and_then_to_the_host(void **state)
 	close_heap();
 }
 
+/* However full the device is, and though the program wants it away from there. */
+static void what_is_no_longer_lent_goes_to_the_host_from_where_it_is(void **state)
+{
+	struct transit transit;
+	(void)state;
+
+	core_heap_open_lent(&own, 4 * MIB, 32 * MIB, 0, 1, 16 * MIB);
+	own.heap->store.most_units = 2;
+	for (unsigned i = 0; i < 4; i++) {
+		get(i, 4 * MIB);
+		core_fill(grants[i].address, 4 * MIB, i);
+	}
+	assert_used(4, 12, 0, 0);
+	uint32_t piece = arena_unit(heap_arena(own.heap), grants[1].address);
+	assert_int_equal(transit_begin(own.heap, piece, CHUNK_HOST, true, &transit), SW_INVALID);
+	assert_ok(heap_to_host(own.heap, grants[2].address));
+	assert_true(heap_pin(own.heap, grants[3].address, 4 * MIB));
+	heap_lend(own.heap, false);
+	move(&grants[1], CHUNK_HOST);
+	move(&grants[2], CHUNK_HOST);
+	piece = arena_unit(heap_arena(own.heap), grants[3].address);
+	assert_int_equal(transit_begin(own.heap, piece, CHUNK_HOST, true, &transit), SW_INVALID);
+	assert_int_equal(heap_pinned_device(own.heap), 4 * MIB);
+	heap_pin_end(own.heap, grants[3].address, 4 * MIB, PIN_OFF);
+	heap_trim(own.heap, 0, 0);
+	assert_used(4, 4, 0, 8);
+	for (unsigned i = 0; i < 4; i++)
+		assert_true(core_is_filled(grants[i].address, 4 * MIB, i));
+	close_heap();
+}
+
 /* What the peer still lends comes before what the host has warm. */
 static void warm_host_memory_does_not_keep_a_peer_from_lending(void **state)
 {
@@ -289,6 +320,7 @@ int main(void)
 	    cmocka_unit_test(a_striped_block_lies_on_all_devices_in_turn),
 	    cmocka_unit_test(what_goes_out_goes_to_a_peer_and_then_to_the_host),
 	    cmocka_unit_test(what_is_wanted_on_the_host_goes_past_a_peer_while_there_is_room),
+	    cmocka_unit_test(what_is_no_longer_lent_goes_to_the_host_from_where_it_is),
 	    cmocka_unit_test(warm_host_memory_does_not_keep_a_peer_from_lending),
 	};
 	return cmocka_run_group_tests(tests, start, NULL);

@@ -356,6 +356,23 @@ static int lies_on_a_peer(void)
 	return 0;
 }
 
+/* What the program makes for itself has all of the device's budget: nothing comes in, on the way to the host either. */
+static int lies_on_a_peer_alone(void)
+{
+	static const CUmemAllocationProp here = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+						 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	CUmemGenericAllocationHandle own;
+
+	driver_start(0);
+	MUST(cu.cuMemFree_v2(child_alloc(2 * MIB)));
+	MUST(cu.cuMemCreate(&own, 32 * MIB, &here, 0));
+	start_job();
+	CHECK(tool_says("suspend", 0, "suspended") && sim_live().device_bytes == 32 * MIB);
+	CHECK(tool_says("resume", 0, "resumed"));
+	check_job(0x1000);
+	return 0;
+}
+
 /* What is striped stays: that is what its rule says. */
 static int is_striped(void)
 {
@@ -377,10 +394,12 @@ static void what_a_peer_lends_is_given_back_too(void **state)
 	    "SPILLWAY_SET=" BUDGETS ",spill.peers=1,spill.peer_budget=10MiB,spill.mode=fast"};
 
 	(void)state;
-	for (unsigned i = 0; i < 2; i++)
-		assert_int_equal(child_run(((const char *const[]){"SIM_MEMORY=128MiB", "SIM_DEVICES=2", sets[i], NULL}),
-					   lies_on_a_peer),
-				 0);
+	for (unsigned i = 0; i < 2; i++) {
+		const char *const settings[] = {"SIM_MEMORY=128MiB", "SIM_DEVICES=2", sets[i], NULL};
+
+		assert_int_equal(child_run(settings, lies_on_a_peer), 0);
+		assert_int_equal(child_run(settings, lies_on_a_peer_alone), 0);
+	}
 	assert_int_equal(
 	    child_run(((const char *const[]){"SIM_MEMORY=128MiB", "SIM_DEVICES=4", "SPILLWAY_POLICY=" LEND_POLICY,
 					     "SPILLWAY_SET=" BUDGETS, NULL}),
