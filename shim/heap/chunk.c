@@ -21,15 +21,19 @@ bool chunk_is_full(const struct chunk_store *store)
 
 uint64_t chunk_left(const struct chunk_store *store, enum chunk_place place)
 {
-	uint64_t left = 0;
+	uint64_t most = 0;
 
 	if (place == CHUNK_DEVICE && chunk_is_full(store))
 		return 0;
 	if (place != CHUNK_PEER)
 		return budget_left(store->budget[place]);
-	for (unsigned i = 0; i < store->n_lenders; i++)
-		left += budget_left(&store->lenders[i].lent);
-	return left;
+	for (unsigned i = 0; i < store->n_lenders; i++) {
+		uint64_t left = budget_left(&store->lenders[i].lent);
+
+		if (left > most)
+			most = left;
+	}
+	return most;
 }
 
 static bool charge(struct chunk_store *store, const struct chunk *chunk)

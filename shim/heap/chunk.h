@@ -73,7 +73,10 @@ static inline uint64_t chunk_peers(const struct chunk_store *store)
  * lock.
  */
 bool chunk_is_full(const struct chunk_store *store);
-/* Bytes that may still be made at a place; none on a device that others fill. Needs no lock. */
+/*
+ * Bytes that may still be made at a place; none on a device that others fill; of peers what the one has that lends most,
+ * for a chunk lies on one of them. Needs no lock.
+ */
 uint64_t chunk_left(const struct chunk_store *store, enum chunk_place place);
 /* A chunk of that size: warm, or new under the budget. NO_MEMORY: over the budget, or the driver has none. */
 enum sw_status chunk_get(struct chunk_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,

@@ -221,6 +221,22 @@ static void what_goes_out_goes_to_a_peer_and_then_to_the_host(void **state)
 	close_heap();
 }
 
+/* As much as it has, but nowhere in one piece. */
+static void what_no_peer_has_room_for_goes_to_the_host(void **state)
+{
+	(void)state;
+	core_heap_open_lent(&own, 4 * MIB, 32 * MIB, 0, 2, 6 * MIB);
+	own.heap->store.most_units = 2;
+	for (unsigned i = 0; i < 3; i++)
+		get(i, 4 * MIB);
+	assert_used(4, 4, 4, 0);
+	core_fill(grants[0].address, 4 * MIB, 1);
+	move(&grants[0], CHUNK_HOST);
+	assert_used(4, 4, 4, 4);
+	assert_true(core_is_filled(grants[0].address, 4 * MIB, 1));
+	close_heap();
+}
+
 /* However full the device is, and though the program wants it away from there. */
 static void what_is_no_longer_lent_goes_to_the_host_from_where_it_is(void **state)
 {
@@ -320,6 +336,7 @@ int main(void)
 	    cmocka_unit_test(a_striped_block_lies_on_all_devices_in_turn),
 	    cmocka_unit_test(what_goes_out_goes_to_a_peer_and_then_to_the_host),
 	    cmocka_unit_test(what_is_wanted_on_the_host_goes_past_a_peer_while_there_is_room),
+	    cmocka_unit_test(what_no_peer_has_room_for_goes_to_the_host),
 	    cmocka_unit_test(what_is_no_longer_lent_goes_to_the_host_from_where_it_is),
 	    cmocka_unit_test(warm_host_memory_does_not_keep_a_peer_from_lending),
 	};
