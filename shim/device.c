@@ -64,7 +64,8 @@ static struct device *look_at(CUdevice ordinal)
 	struct device *device = calloc(1, sizeof(*device));
 	if (!device)
 		return NULL;
-	device->ordinal = ordinal;
+	device->ordinal = device->lender.device = ordinal;
+	device->lender.own = &device->budget;
 	device->total = total;
 	device->vmm = attribute(ordinal, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
 	/* Without concurrent access it is device memory under another name, which the CPU may touch in pauses alone. */
@@ -156,6 +157,17 @@ static void set_host_budget(const struct policy *policy)
 		     resolve(own, memory.total, shared ? terms.total : hostmem_default_budget(&memory)));
 }
 
+/* most: what all heaps together may take of the device. Half of its own budget stays its own where nobody says else. */
+static void set_lender(struct device *device, uint64_t most)
+{
+	uint64_t own = atomic_load(&device->budget.limit), beyond = most > own ? most - own : 0;
+	uint64_t half = device->total / 2, automatic = beyond + own / 2;
+
+	atomic_store(&device->lender.beyond.limit, beyond);
+	atomic_store(&device->lender.lent.limit,
+		     resolve(policy_peer_budget(life_policy()), device->total, automatic < half ? automatic : half));
+}
+
 static void set_budget(struct device *device)
 {
 	size_t free = device->total, total = device->total;
@@ -169,13 +181,13 @@ static void set_budget(struct device *device)
 		     REAL(cuMemGetInfo_v2)(&free, &total) == CUDA_SUCCESS;
 	if (!known)
 		free = device->total;
-	/* What the program took before us is charged already and is not in what is free: it counts once. */
-	uint64_t mine = free + atomic_load(&device->budget.used);
+	/* What the program took before us, or others borrow, is charged already and is not in what is free: it counts once. */
+	uint64_t mine = free + atomic_load(&device->budget.used) + atomic_load(&device->lender.beyond.used);
 	if (mine > device->total)
 		mine = device->total;
 	uint64_t automatic = mine > 2 * DEFAULT_RESERVE ? mine - DEFAULT_RESERVE : mine / 2;
 	atomic_store(&device->budget.limit, resolve(policy_device_budget(life_policy()), device->total, automatic));
-
+	set_lender(device, automatic);
 	if (!atomic_load(&host_budget.limit))
 		set_host_budget(life_policy());
 	atomic_store_explicit(&device->budget_known, known, memory_order_release);
@@ -233,10 +245,8 @@ static void find_lenders(const struct device *device, struct heap_config *config
 				 why_not);
 		if (why_not)
 			continue;
-		config->lenders[config->n_lenders] = lender->ordinal;
-		config->lender_budgets[config->n_lenders] = &lender->budget;
-		config->lender_bytes[config->n_lenders++] =
-		    resolve(policy_peer_budget(life_policy()), lender->total, lender->total / 2);
+		set_budget(lender);
+		config->lenders[config->n_lenders++] = &lender->lender;
 	}
 }
 
@@ -282,7 +292,7 @@ static struct heap *make_heap(struct device *device)
 	};
 	find_lenders(device, &config, true);
 	for (unsigned i = 0; i < config.n_lenders; i++)
-		config.arena_bytes += ARENA_TIMES * config.lender_bytes[i];
+		config.arena_bytes += ARENA_TIMES * atomic_load(&config.lenders[i]->lent.limit);
 	enum sw_status status = heap_create(&config, &heap);
 	if (status != SW_OK) {
 		log_once("no heap on device %d (%s); allocations go to the driver", device->ordinal,
@@ -327,17 +337,17 @@ struct heap *device_heap_there(CUdevice ordinal)
 uint64_t device_lent(struct device *device)
 {
 	struct heap_config config = {0};
-	uint64_t bytes = 0, used;
+	uint64_t bytes = 0, used, left;
 
 	lock_take(&start_lock);
 	const struct heap *heap = atomic_load(&device->heap);
 	if (heap)
-		bytes = heap_lent(heap, &used);
+		bytes = heap_lent(heap, &used, &left);
 	else
 		find_lenders(device, &config, false);
 	lock_drop(&start_lock);
 	for (unsigned i = 0; i < config.n_lenders; i++)
-		bytes += config.lender_bytes[i];
+		bytes += atomic_load(&config.lenders[i]->lent.limit);
 	return bytes;
 }
 

@@ -24,6 +24,7 @@ struct device {
 	int node;                    /* of the host, the nearest; -1: not known */
 	CUmemLocation host_location; /* of host chunks: the NUMA node nearest the device where the driver knows it */
 	struct budget budget;
+	struct lender lender;        /* what it lends to others; limits are known as the budget's is */
 	_Atomic bool pools_used;     /* the program allocates from the default pool (pool.h) */
 	_Atomic bool graphs_used;    /* the program has graphs with allocation nodes (pool.h) */
 	uint64_t pools_charged;      /* what its pools and graphs are charged with; under POOL */

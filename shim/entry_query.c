@@ -36,12 +36,11 @@ static bool capacity(struct device *device, size_t *ret_free, size_t *ret_total)
 	pending_reap(device->ordinal);
 	pool_refresh(device);
 	bool spills = policy_spill_mode(life_policy()) != POLICY_SPILL_OFF && device->host_vmm;
-	uint64_t lent_used, lent = heap_lent(heap, &lent_used);
+	uint64_t lent_used, lent_left, lent = heap_lent(heap, &lent_used, &lent_left);
 	uint64_t budget = atomic_load(&device->budget.limit), host = spills ? atomic_load(&host_budget.limit) : 0;
 	uint64_t idle = heap_idle_device(heap);
 	uint64_t device_left = smaller(budget_left(&device->budget), driver_free) + idle;
-	uint64_t host_left =
-	    (spills ? budget_left(&host_budget) + heap_idle_host(heap) : 0) + (lent > lent_used ? lent - lent_used : 0);
+	uint64_t host_left = (spills ? budget_left(&host_budget) + heap_idle_host(heap) : 0) + lent_left;
 	uint64_t in_use = lent_used + atomic_load(&device->budget.used) -
 			  smaller(idle, atomic_load(&device->budget.used)) + atomic_load(&host_budget.used) -
 			  smaller(heap_idle_host(heap), atomic_load(&host_budget.used));

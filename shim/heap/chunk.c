@@ -28,7 +28,7 @@ uint64_t chunk_left(const struct chunk_store *store, enum chunk_place place)
 	if (place != CHUNK_PEER)
 		return budget_left(store->budget[place]);
 	for (unsigned i = 0; i < store->n_lenders; i++) {
-		uint64_t left = budget_left(&store->lenders[i].lent);
+		uint64_t left = lender_left(store->lenders[i]);
 
 		if (left > most)
 			most = left;
@@ -40,31 +40,25 @@ static bool charge(struct chunk_store *store, const struct chunk *chunk)
 {
 	uint64_t bytes = chunk_bytes(chunk->units);
 
-	if (chunk->place != CHUNK_PEER)
-		return budget_take(store->budget[chunk->place], bytes);
-	struct chunk_lender *lender = &store->lenders[chunk->lender];
-	if (!budget_take(&lender->lent, bytes))
-		return false;
-	if (lender->own)
-		budget_charge(lender->own, bytes);
-	return true;
+	return chunk->place == CHUNK_PEER ? lender_take(store->lenders[chunk->lender], bytes)
+					  : budget_take(store->budget[chunk->place], bytes);
 }
 
 static void discharge(struct chunk_store *store, const struct chunk *chunk)
 {
 	uint64_t bytes = chunk_bytes(chunk->units);
-	struct chunk_lender *lender = &store->lenders[chunk->lender];
 
-	budget_give(chunk->place == CHUNK_PEER ? &lender->lent : store->budget[chunk->place], bytes);
-	if (chunk->place == CHUNK_PEER && lender->own)
-		budget_give(lender->own, bytes);
+	if (chunk->place == CHUNK_PEER)
+		lender_give(store->lenders[chunk->lender], bytes);
+	else
+		budget_give(store->budget[chunk->place], bytes);
 }
 
 static CUmemLocation location_of(const struct chunk_store *store, const struct chunk *chunk)
 {
 	if (chunk->place != CHUNK_PEER)
 		return store->location[chunk->place];
-	return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = store->lenders[chunk->lender].device};
+	return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = store->lenders[chunk->lender]->device};
 }
 
 /* For messages. */
@@ -162,13 +156,13 @@ enum sw_status chunk_make_lent(struct chunk_store *store, enum chunk_kind kind, 
 {
 	const struct chunk like = {
 	    .units = (uint8_t)units, .place = CHUNK_PEER, .kind = (uint8_t)kind, .lender = (uint8_t)lender};
-	struct budget *lent = &store->lenders[lender].lent;
+	struct budget *lent = &store->lenders[lender]->lent;
 	bool refused;
 	enum sw_status status = make(store, &like, ret_chunk, &refused);
 
 	if (refused) {
 		atomic_store(&lent->limit, atomic_load(&lent->used));
-		log_once("device %d has no more memory to lend than %llu bytes", store->lenders[lender].device,
+		log_once("device %d has no more memory to lend than %llu bytes", store->lenders[lender]->device,
 			 (unsigned long long)atomic_load(&lent->used));
 	}
 	return status;

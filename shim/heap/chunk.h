@@ -30,17 +30,10 @@ struct chunk {
 	struct chunk *next;  /* the next of its block, or of the warm list */
 };
 
-/* Another device that lends memory. It needs neither a context nor a heap there. */
-struct chunk_lender {
-	CUdevice device;
-	struct budget lent; /* what of it may be used, and is */
-	struct budget *own; /* its own budget in this process, charged with it; or NULL */
-};
-
 struct chunk_store {
 	CUdevice device;
 	unsigned n_lenders;
-	struct chunk_lender lenders[HEAP_LENDERS];
+	struct lender *lenders[HEAP_LENDERS];
 	const _Atomic uint64_t *peers; /* heap_config */
 	bool usable[CHUNK_PLACES];
 	/* Of device and host; those of peers are their own. */

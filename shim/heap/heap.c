@@ -93,14 +93,11 @@ static bool host_granularity_is_ours(CUmemLocation location)
 static void take_lenders(struct chunk_store *store, const struct heap_config *config)
 {
 	for (unsigned i = 0; i < config->n_lenders && i < HEAP_LENDERS; i++) {
-		CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = config->lenders[i]};
+		CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = config->lenders[i]->device};
 
 		if (!granularity_is_ours(location))
 			continue;
-		struct chunk_lender *lender = &store->lenders[store->n_lenders++];
-		lender->device = config->lenders[i];
-		lender->own = config->lender_budgets[i];
-		atomic_store(&lender->lent.limit, config->lender_bytes[i]);
+		store->lenders[store->n_lenders++] = config->lenders[i];
 		store->usable[CHUNK_PEER] = true;
 	}
 }
@@ -297,17 +294,19 @@ uint64_t heap_idle_host(const struct heap *heap)
 	return atomic_load_explicit(&heap->idle[CHUNK_HOST], memory_order_relaxed);
 }
 
-uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use)
+uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use, uint64_t *ret_left)
 {
 	const struct chunk_store *store = &heap->store.chunks;
-	uint64_t limit = 0, used = 0;
+	uint64_t limit = 0, used = 0, left = 0;
 
 	for (unsigned i = 0; i < store->n_lenders; i++) {
-		limit += atomic_load_explicit(&store->lenders[i].lent.limit, memory_order_relaxed);
-		used += atomic_load_explicit(&store->lenders[i].lent.used, memory_order_relaxed);
+		limit += atomic_load_explicit(&store->lenders[i]->lent.limit, memory_order_relaxed);
+		used += atomic_load_explicit(&store->lenders[i]->lent.used, memory_order_relaxed);
+		left += lender_left(store->lenders[i]);
 	}
 	uint64_t idle = atomic_load_explicit(&heap->idle[CHUNK_PEER], memory_order_relaxed);
 	*ret_in_use = used > idle ? used - idle : 0;
+	*ret_left = left + idle;
 	return limit;
 }
 

@@ -13,6 +13,7 @@
 #define SPILLWAY_HEAP_H
 
 #include "shim/budget.h"
+#include "shim/lender.h"
 #include "shim/lock.h"
 #include "shim/status.h"
 
@@ -49,9 +50,7 @@ struct heap_config {
 	bool share;                  /* memory that moves is to be exportable, too */
 	struct budget *device_budget, *host_budget;
 	unsigned n_lenders; /* devices whose memory may be used, too, in the order in which they are asked for it */
-	CUdevice lenders[HEAP_LENDERS];
-	uint64_t lender_bytes[HEAP_LENDERS];         /* how much of each */
-	struct budget *lender_budgets[HEAP_LENDERS]; /* those devices' own, which are charged with it; NULL: nobody's */
+	struct lender *lenders[HEAP_LENDERS]; /* they live longer than the heap */
 	const _Atomic uint64_t *peers;   /* bits: other devices that are to reach what is mapped; NULL: never any */
 	CUdeviceptr arena_hint;          /* where the address space should lie, or 0; a hint, not a promise */
 	uint64_t arena_bytes;            /* how much to ask for; halved until the driver agrees */
@@ -200,8 +199,11 @@ uint64_t heap_reached_by(struct heap *heap);
 /* Free memory we hold: budgeted, but there for the next allocation. */
 uint64_t heap_idle_device(const struct heap *heap);
 uint64_t heap_idle_host(const struct heap *heap);
-/* What peers may lend, and how much of it is in use. No lock: the second may be behind. */
-uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use);
+/*
+ * What peers may lend, how much of it is in use, by this heap or others, and how much this heap may still have. No lock:
+ * they may be behind.
+ */
+uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use, uint64_t *ret_left);
 /* Give free memory back to the driver until at most this much is kept. */
 void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host);
 

@@ -267,9 +267,9 @@ static void *table(size_t n, size_t entry)
 
 static enum plan_way way_of(const struct heap *heap, bool exact)
 {
-	uint64_t in_use;
+	uint64_t in_use, left;
 
-	if (heap_lent(heap, &in_use))
+	if (heap_lent(heap, &in_use, &left))
 		return PLAN_TO_PEERS;
 	return exact ? PLAN_IN_GAPS : PLAN_BESIDE_KERNELS;
 }

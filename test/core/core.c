@@ -80,6 +80,7 @@ int core_in_child(const char *const *settings, int (*run)(void *argument), void 
 
 static struct heap_config config_of(struct core_heap *own, uint64_t keep)
 {
+	*own = (struct core_heap){.before = sim_live()};
 	return (struct heap_config){
 	    .host_usable = true,
 	    .host_location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA},
@@ -94,8 +95,8 @@ static struct heap_config config_of(struct core_heap *own, uint64_t keep)
 
 static void open_as(struct core_heap *own, const struct heap_config *config, uint64_t device_bytes, uint64_t host_bytes)
 {
-	*own =
-	    (struct core_heap){.device = {.limit = device_bytes}, .host = {.limit = host_bytes}, .before = sim_live()};
+	own->device.limit = device_bytes;
+	own->host.limit = host_bytes;
 	assert_int_equal(heap_create(config, &own->heap), SW_OK);
 }
 
@@ -111,9 +112,10 @@ void core_heap_open_lent(struct core_heap *own, uint64_t device_bytes, uint64_t 
 
 	config.n_lenders = n_peers;
 	for (unsigned i = 0; i < n_peers; i++) {
-		config.lenders[i] = (CUdevice)i + 1;
-		config.lender_bytes[i] = lent;
-		config.lender_budgets[i] = &own->peer[i];
+		own->peer[i].limit = UINT64_MAX;
+		own->lender[i] =
+		    (struct lender){.device = (CUdevice)i + 1, .own = &own->peer[i], .lent = {.limit = lent}};
+		config.lenders[i] = &own->lender[i];
 	}
 	open_as(own, &config, device_bytes, host_bytes);
 }

@@ -48,7 +48,8 @@ int core_in_child(const char *const *settings, int (*run)(void *argument), void 
 
 /* A heap on device 0 with budgets of its own, beside what device.c does. */
 struct core_heap {
-	struct budget device, host, peer[HEAP_LENDERS]; /* of peers: what of their own is charged */
+	struct budget device, host, peer[HEAP_LENDERS]; /* of peers: their own, of which all is taken that they lend */
+	struct lender lender[HEAP_LENDERS];
 	struct heap *heap;
 	struct sim_live before;
 };

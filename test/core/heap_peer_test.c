@@ -51,7 +51,7 @@ static uint64_t in_mib(uint64_t bytes)
 
 static void peers_lend_in_their_order_before_the_host(void **state)
 {
-	uint64_t used;
+	uint64_t used, left;
 	(void)state;
 
 	core_heap_open_lent(&own, 32 * MIB, 64 * MIB, 0, 2, 16 * MIB);
@@ -60,7 +60,7 @@ static void peers_lend_in_their_order_before_the_host(void **state)
 	assert_int_equal(grants[0].bytes_away, 8 * MIB);
 	get(1, 16 * MIB);
 	assert_used(32, 16, 8, 0);
-	assert_int_equal(heap_lent(own.heap, &used), 32 * MIB);
+	assert_int_equal(heap_lent(own.heap, &used, &left), 32 * MIB);
 	assert_int_equal(used, 24 * MIB);
 	get(2, 16 * MIB);
 	assert_used(32, 16, 16, 8);
@@ -127,7 +127,7 @@ static void a_warm_block_is_not_given_where_it_may_not_begin(void **state)
 /* What it lends is a promise of the user's, not of the driver's. */
 static void a_peer_that_has_less_is_not_asked_again(void **state)
 {
-	uint64_t used;
+	uint64_t used, left;
 	(void)state;
 
 	core_heap_open_lent(&own, 8 * MIB, 32 * MIB, 0, 1, 16 * MIB);
@@ -135,7 +135,7 @@ static void a_peer_that_has_less_is_not_asked_again(void **state)
 	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	get(1, 4 * MIB);
 	assert_used(8, 0, 0, 4);
-	assert_int_equal(heap_lent(own.heap, &used), 0);
+	assert_int_equal(heap_lent(own.heap, &used, &left), 0);
 	unsigned long calls = sim_calls("cuMemCreate");
 	get(2, 4 * MIB);
 	assert_int_equal(sim_calls("cuMemCreate") - calls, 1);

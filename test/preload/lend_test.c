@@ -88,6 +88,85 @@ static void the_total_is_the_same_by_device_as_by_context(void **state)
 	assert_int_equal(child_run(((const char *const[]){DEVICES, BUDGETS, NULL}), asks_by_device_first), 0);
 }
 
+/* ---- whose it is ---- */
+
+/* Half of so small a device is the heaps'. */
+#define EACH(more) "SPILLWAY_SET=host.budget=128MiB,report.summary=no," more
+
+static size_t on_own_device(CUdeviceptr block)
+{
+	return own_place(block).bytes_on_device / MIB;
+}
+
+static int has_its_own_budget(void)
+{
+	driver_start(1);
+	CUdeviceptr first = child_alloc(72 * MIB);
+	CHECK(on_own_device(first) == 32 && sim_live().device_bytes == 72 * MIB);
+	/* Device 0 has lent all it may; what is next is device 2. */
+	CUdeviceptr more = child_alloc(8 * MIB);
+	CHECK(on_own_device(more) == 0 && sim_live().host_bytes == 0);
+	driver_start(0);
+	CUdeviceptr own = child_alloc(32 * MIB);
+	CHECK(on_own_device(own) == 32);
+	return 0;
+}
+
+static void what_a_device_lends_does_not_come_off_its_own_budget(void **state)
+{
+	const char *const settings[] = {
+	    "SIM_MEMORY=256MiB", "SIM_DEVICES=3",
+	    EACH("spill.peers=0 .. 2,device.budget=32MiB,spill.mode=static,spill.peer_budget=40MiB"), NULL};
+
+	(void)state;
+	assert_int_equal(child_run(settings, has_its_own_budget), 0);
+}
+
+/* Its budget is all that heaps may take of it. */
+#define TWO "SIM_MEMORY=128MiB", "SIM_DEVICES=2"
+
+static int has_used_most_of_it(void)
+{
+	driver_start(0);
+	CUdeviceptr own = child_alloc(48 * MIB);
+	driver_start(1);
+	CUdeviceptr borrowed = child_alloc(96 * MIB);
+	CHECK(on_own_device(own) == 48 && on_own_device(borrowed) == 64);
+	CHECK(sim_live().device_bytes == 128 * MIB && sim_live().host_bytes == 16 * MIB);
+	return 0;
+}
+
+/* Nobody has said how much: half of its budget stays its own, whoever borrows. */
+static int has_used_nothing(void)
+{
+	driver_start(1);
+	CUdeviceptr first = child_alloc(96 * MIB);
+	CHECK(on_own_device(first) == 64 && sim_live().device_bytes == 96 * MIB);
+	driver_start(2);
+	CUdeviceptr second = child_alloc(80 * MIB);
+	CHECK(on_own_device(second) == 64 && sim_live().host_bytes == 16 * MIB);
+	driver_start(0);
+	CUdeviceptr own = child_alloc(32 * MIB);
+	CHECK(on_own_device(own) == 32);
+	return 0;
+}
+
+static void no_more_is_lent_of_a_budget_than_its_owner_leaves(void **state)
+{
+	(void)state;
+	assert_int_equal(
+	    child_run(((const char *const[]){
+			  TWO, EACH("spill.peers=0 .. 1,device.budget=64MiB,spill.mode=static,spill.peer_budget=64MiB"),
+			  NULL}),
+		      has_used_most_of_it),
+	    0);
+	assert_int_equal(
+	    child_run(((const char *const[]){"SIM_MEMORY=128MiB", "SIM_DEVICES=3",
+					     EACH("spill.peers=0 .. 2,device.budget=64MiB,spill.mode=static"), NULL}),
+		      has_used_nothing),
+	    0);
+}
+
 /* ---- in parts ---- */
 
 enum { LARGE = 3, ROUNDS = 12 };
@@ -152,6 +231,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(blocks_lie_on_devices_that_lend),
 	    cmocka_unit_test(the_total_is_the_same_by_device_as_by_context),
+	    cmocka_unit_test(what_a_device_lends_does_not_come_off_its_own_budget),
+	    cmocka_unit_test(no_more_is_lent_of_a_budget_than_its_owner_leaves),
 	    cmocka_unit_test(what_changes_of_mappings_wait_for_is_copied_in_parts),
 	};
 

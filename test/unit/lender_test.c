@@ -1,0 +1,130 @@
+/* lender_test.c: a device lends what it has beyond its own budget first, and never overdraws that. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+
+#include "shim/lender.h"
+
+static struct budget own;
+static struct lender lender;
+
+static void set(uint64_t own_bytes, uint64_t beyond, uint64_t lent)
+{
+	own = (struct budget){.limit = own_bytes};
+	lender = (struct lender){.own = &own, .lent = {.limit = lent}, .beyond = {.limit = beyond}};
+}
+
+#define assert_used(LENT, BEYOND, OWN)                                                                                 \
+	do {                                                                                                           \
+		assert_int_equal(lender.lent.used, LENT);                                                              \
+		assert_int_equal(lender.beyond.used, BEYOND);                                                          \
+		assert_int_equal(own.used, OWN);                                                                       \
+	} while (0)
+
+static void its_own_budget_is_touched_last_and_is_the_first_to_come_back(void **state)
+{
+	(void)state;
+	set(100, 50, 80);
+	assert_int_equal(lender_left(&lender), 80);
+	assert_true(lender_take(&lender, 40));
+	assert_used(40, 40, 0);
+	assert_true(lender_take(&lender, 30));
+	assert_used(70, 50, 20);
+	assert_int_equal(lender_left(&lender), 10);
+	lender_give(&lender, 25);
+	assert_used(45, 45, 0);
+	lender_give(&lender, 45);
+	assert_used(0, 0, 0);
+}
+
+static void no_more_is_lent_than_is_allowed(void **state)
+{
+	(void)state;
+	set(100, 50, 80);
+	assert_false(lender_take(&lender, 81));
+	assert_used(0, 0, 0);
+	assert_true(lender_take(&lender, 80));
+	assert_int_equal(lender_left(&lender), 0);
+	assert_false(lender_take(&lender, 1));
+	assert_used(80, 50, 30);
+}
+
+static void what_its_own_program_has_is_not_lent(void **state)
+{
+	(void)state;
+	set(100, 10, 200);
+	assert_true(budget_take(&own, 70));
+	assert_int_equal(lender_left(&lender), 40);
+	assert_false(lender_take(&lender, 41));
+	assert_used(0, 0, 70);
+	assert_true(lender_take(&lender, 40));
+	assert_used(40, 10, 100);
+	assert_false(budget_take(&own, 1));
+	/* By force, as the program's own cuMemCreate is. */
+	budget_charge(&own, 60);
+	assert_int_equal(lender_left(&lender), 0);
+	lender_give(&lender, 40);
+	assert_used(0, 0, 130);
+	assert_true(lender_take(&lender, 10));
+	assert_false(lender_take(&lender, 1));
+}
+
+/* As when more is known of what is free. */
+static void limits_may_fall_below_what_is_lent(void **state)
+{
+	(void)state;
+	set(100, 50, 80);
+	assert_true(lender_take(&lender, 50));
+	lender.beyond.limit = 20;
+	assert_true(lender_take(&lender, 10));
+	assert_used(60, 50, 10);
+	lender.lent.limit = 30;
+	assert_int_equal(lender_left(&lender), 0);
+	assert_false(lender_take(&lender, 1));
+	lender_give(&lender, 60);
+	assert_used(0, 0, 0);
+	set(UINT64_MAX, UINT64_MAX, UINT64_MAX);
+	assert_true(lender_left(&lender) == UINT64_MAX);
+}
+
+#define THREADS 4
+#define ROUNDS  20000
+
+static void *borrow(void *argument)
+{
+	for (unsigned i = 0; i < ROUNDS; i++)
+		if (lender_take(&lender, 3))
+			lender_give(&lender, 3);
+	return argument;
+}
+
+static void borrowers_together_leave_nothing_behind(void **state)
+{
+	pthread_t threads[THREADS];
+
+	(void)state;
+	set(4, 4, 7);
+	for (unsigned i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, borrow, NULL), 0);
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	assert_used(0, 0, 0);
+	assert_int_equal(lender.of_own, 0);
+	assert_true(own.peak <= 4 && lender.beyond.peak <= 4 && lender.lent.peak <= 7);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(its_own_budget_is_touched_last_and_is_the_first_to_come_back),
+	    cmocka_unit_test(no_more_is_lent_than_is_allowed),
+	    cmocka_unit_test(what_its_own_program_has_is_not_lent),
+	    cmocka_unit_test(limits_may_fall_below_what_is_lent),
+	    cmocka_unit_test(borrowers_together_leave_nothing_behind),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
