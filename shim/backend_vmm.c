@@ -112,6 +112,8 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 	/* Known already, unless the program has kept the handle of a context that was reset. */
 	context_known(row->context, device->ordinal);
 	pool_refresh(device);
+	if (from != HEAP_HOST)
+		device_take_back(device, heap_rounded(request->bytes));
 	enum sw_status status = SW_NO_MEMORY;
 	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE) {
 		spill_room_for_new(device, request->bytes);

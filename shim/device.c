@@ -370,15 +370,40 @@ void device_tick(void)
 	}
 }
 
+/* What others keep of other lenders goes back with it. */
+static bool take_back(const struct device *device)
+{
+	uint64_t before = atomic_load(&device->lender.lent.used);
+
+	for (CUdevice ordinal = 0; before && ordinal < DEVICE_MOST; ordinal++) {
+		struct heap *heap = device_heap_there(ordinal);
+
+		if (heap)
+			heap_give_back_lent(heap);
+	}
+	return atomic_load(&device->lender.lent.used) < before;
+}
+
+bool device_take_back(struct device *device, uint64_t bytes)
+{
+	const struct heap *heap = atomic_load_explicit(&device->heap, memory_order_acquire);
+
+	if (!heap || !atomic_load(&device->lender.lent.used))
+		return false;
+	bool over = budget_left(&device->budget) + heap_idle_device(heap) < bytes;
+	return ((over && atomic_load(&device->lender.of_own)) || heap_is_full(heap)) && take_back(device);
+}
+
 bool device_make_room(struct device *device)
 {
 	struct heap *heap = atomic_load_explicit(&device->heap, memory_order_acquire);
+	uint64_t before = heap ? heap_idle_device(heap) : 0;
+	bool any = take_back(device);
 
-	if (!heap || !heap_idle_device(heap))
-		return false;
-	uint64_t before = heap_idle_device(heap);
+	if (!before)
+		return any;
 	heap_trim(heap, 0, heap_idle_host(heap));
-	return heap_idle_device(heap) < before;
+	return heap_idle_device(heap) < before || any;
 }
 
 bool device_make_host_room(const struct device *device)

@@ -53,9 +53,15 @@ void device_known_budget(struct device *device);
 /* Bytes that other devices lend to its heap, or would if it had one. Takes START. */
 uint64_t device_lent(struct device *device);
 /*
- * Give what the heap holds in reserve of device memory back to the driver. True: there was something.
+ * Give what the heap holds in reserve of device memory back to the driver, and what other heaps do of what this device
+ * has lent them. True: there was something. Under no lock of a heap.
  */
 bool device_make_room(struct device *device);
+/*
+ * The second alone, for the device's own heap to have so many bytes free: where it has not and others have something of its
+ * budget, or the driver has none.
+ */
+bool device_take_back(struct device *device, uint64_t bytes);
 /* About once a second: heap_tick() of every heap. Any thread, under no lock. */
 void device_tick(void);
 /* The same of host memory, for the heaps of all other devices (NULL: of all): they share one budget. */

@@ -310,6 +310,15 @@ uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use, uint64_t *ret_
 	return limit;
 }
 
+void heap_give_back_lent(struct heap *heap)
+{
+	if (!atomic_load_explicit(&heap->idle[CHUNK_PEER], memory_order_relaxed))
+		return;
+	heap_enter(heap);
+	block_trim(&heap->store, (const uint64_t[CHUNK_PLACES]){UINT64_MAX, UINT64_MAX, 0});
+	heap_leave(heap);
+}
+
 void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
 {
 	heap_enter(heap);

@@ -113,15 +113,16 @@ static bool wants_host(struct engine *engine, uint32_t piece, enum chunk_place t
 	return block && listen_wants_host(engine, block);
 }
 
-/* What the heaps of other devices keep free on the host is room, too. */
+/* What the heaps of other devices keep free on the host is room, too, and what they keep of this device's own. */
 static bool make_spare(struct engine *engine, uint32_t piece, enum chunk_place to, unsigned units)
 {
 	if (wants_host(engine, piece, to) && heap_make_host_spare(engine->heap, units) == SW_OK)
 		return true;
 	if (heap_make_spare(engine->heap, to, units) == SW_OK)
 		return true;
-	return to != CHUNK_DEVICE && device_make_host_room(engine->device) &&
-	       heap_make_spare(engine->heap, to, units) == SW_OK;
+	bool more = to == CHUNK_DEVICE ? device_take_back(engine->device, units * HEAP_UNIT)
+				       : device_make_host_room(engine->device);
+	return more && heap_make_spare(engine->heap, to, units) == SW_OK;
 }
 
 static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chunk_place to, struct rest *rest,

@@ -133,6 +133,42 @@ static int has_used_most_of_it(void)
 	CUdeviceptr borrowed = child_alloc(96 * MIB);
 	CHECK(on_own_device(own) == 48 && on_own_device(borrowed) == 64);
 	CHECK(sim_live().device_bytes == 128 * MIB && sim_live().host_bytes == 16 * MIB);
+	/* What is not used goes back when the lender needs it, even what others keep for their next block. */
+	MUST(cu.cuMemFree_v2(borrowed));
+	driver_start(0);
+	CUdeviceptr more = child_alloc(16 * MIB);
+	CHECK(on_own_device(more) == 16);
+	return 0;
+}
+
+/* The same for what comes in: nothing has to leave for it. */
+static int brings_its_own_in(void)
+{
+	CUcontext other, here;
+	CUdeviceptr own[4];
+
+	driver_start(1);
+	CUdeviceptr borrowed = child_alloc(64 * MIB), lent = child_alloc(16 * MIB);
+	CHECK(on_own_device(borrowed) == 64 && on_own_device(lent) == 0);
+	MUST(cu.cuCtxGetCurrent(&other));
+	driver_start(0);
+	MUST(cu.cuCtxGetCurrent(&here));
+	for (unsigned i = 0; i < 4; i++) {
+		own[i] = child_alloc(16 * MIB);
+		CHECK(on_own_device(own[i]) == (i < 3 ? 16 : 0));
+	}
+	MUST(driver_fill(NULL, own[3], 1, 4 * MIB));
+	MUST(cu.cuCtxSynchronize());
+	CHECK(on_own_device(own[0]) + on_own_device(own[1]) + on_own_device(own[2]) + on_own_device(own[3]) == 48);
+	MUST(cu.cuCtxSetCurrent(other));
+	MUST(cu.cuMemFree_v2(lent));
+	MUST(cu.cuCtxSetCurrent(here));
+	for (unsigned i = 0; i < 400; i++) {
+		MUST(driver_fill(NULL, own[i % 4], i % 4, 4 * MIB));
+		MUST(cu.cuCtxSynchronize());
+	}
+	for (unsigned i = 0; i < 4; i++)
+		CHECK(on_own_device(own[i]) == 16 && driver_holds(own[i], i, 4 * MIB));
 	return 0;
 }
 
@@ -164,6 +200,12 @@ static void no_more_is_lent_of_a_budget_than_its_owner_leaves(void **state)
 	    child_run(((const char *const[]){"SIM_MEMORY=128MiB", "SIM_DEVICES=3",
 					     EACH("spill.peers=0 .. 2,device.budget=64MiB,spill.mode=static"), NULL}),
 		      has_used_nothing),
+	    0);
+	assert_int_equal(
+	    child_run(((const char *const[]){
+			  TWO, EACH("spill.peers=0 .. 1,device.budget=64MiB,spill.mode=exact,spill.peer_budget=64MiB"),
+			  NULL}),
+		      brings_its_own_in),
 	    0);
 }
 
