@@ -212,8 +212,8 @@ void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host);
 /*
  * About once a second. What is idle beyond keep_device and keep_host, since it was freed or has moved away, goes back to
  * the driver when nobody has needed it for some seconds: a program that allocates in each of its steps finds it again.
- * Where ticks do not come it goes back at once, as what peers lend always does. Host memory that is owed to other
- * processes of the user (quota.h) goes back in any case.
+ * Where ticks do not come it goes back at once, as what peers lend always does; of that, what nobody has needed follows to
+ * the last byte. Host memory that is owed to other processes of the user (quota.h) goes back in any case.
  */
 void heap_tick(struct heap *heap);
 

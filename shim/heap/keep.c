@@ -1,6 +1,6 @@
 /*
- * What free memory the heap keeps. Up to keep[] it keeps it for good, for the next allocation; what is beyond goes back to
- * the driver, but not while it is part of the program's ups and downs. A training job on cudaMallocAsync frees 12 GiB in
+ * What free memory the heap keeps. Up to keep[] it keeps it for good, unless it is lent; what is beyond goes back to the
+ * driver, but not while it is part of the program's ups and downs. A training job on cudaMallocAsync frees 12 GiB in
  * each step and takes them again: given back at once, a fifth of its allocations were made of new chunks, and its step
  * took 1.3 times as long with room for all (H200). So ticks look at the least that was idle through a span of them: that
  * much nobody has needed for so long.
@@ -28,7 +28,7 @@ void keep_init(struct heap *heap, const struct heap_config *config)
 	heap->keep[CHUNK_HOST] = config->keep_host;
 	heap->keep[CHUNK_PEER] = config->keep_device;
 	heap->at_once[CHUNK_DEVICE] = config->device_at_once;
-	heap->at_once[CHUNK_PEER] = true; /* whose it is cannot ask for it */
+	heap->at_once[CHUNK_PEER] = true; /* whose it is may need it */
 }
 
 void keep_note(struct heap *heap)
@@ -85,10 +85,13 @@ void heap_trim_to_keep(struct heap *heap)
 	trim(heap, keep);
 }
 
-/* At the end of a span: what may go of what was idle all the time. */
+/*
+ * At the end of a span: what may go of what was idle all the time. Of what is lent nothing is kept for good: its owner's
+ * mover does not count it as room, and other processes cannot ask for it.
+ */
 static uint64_t unused(const struct heap *heap, enum chunk_place place)
 {
-	uint64_t least = heap->least[place], keep = heap->keep[place];
+	uint64_t least = heap->least[place], keep = place == CHUNK_PEER ? 0 : heap->keep[place];
 
 	return least > keep ? least - keep : 0;
 }
