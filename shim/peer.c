@@ -207,7 +207,7 @@ static bool has_done(CUdevice device, unsigned changes)
 	}
 	question->changes = changes;
 	if (!question->asked)
-		question->asked = !atomic_load(&n_holds) && context_idle_ask(device, &question->idle);
+		question->asked = !atomic_load(&n_holds) && context_idle_ask(UINT64_C(1) << device, &question->idle);
 	enum context_state state = question->asked ? look_relaxed(&question->idle) : CONTEXT_BUSY;
 	question->asked &= state == CONTEXT_BUSY;
 	return state == CONTEXT_IDLE;
