@@ -116,7 +116,8 @@ static int fixed_blocks_among_others(void)
 	if (scene_moves())
 		CHECK(stays() == FIXED_TAKE + 2 * MIB);
 	CHECK(child_on_device(first, FIXED) && is_at(late, FIXED, "HH"));
-	/* Room for somebody else, who has been refused: everything that can leaves. */
+	/* What can has come back, and leaves, as room for somebody else, who has been refused. */
+	CHECK(scene_warm_up(&scene));
 	CUDA_ARRAY_DESCRIPTOR description = {.Width = 4, .Height = 4, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
 	CUarray array;
 	for (int i = 0; i < 3; i++) {
