@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "shim/enter.h"
+#include "shim/heap/transit.h"
 #include "shim/pending.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -142,6 +143,20 @@ void core_heap_close(struct core_heap *own)
 		sim_leaks(stderr);
 	assert_memory_equal(&live, &own->before, sizeof(live));
 	assert_int_equal(sim_broken_rules(), 0);
+}
+
+bool core_leaves(struct core_heap *own, CUdeviceptr address)
+{
+	uint32_t piece = arena_unit(heap_arena(own->heap), address);
+	struct transit transit;
+
+	if (transit_begin(own->heap, piece, CHUNK_HOST, true, &transit) != SW_OK)
+		return false;
+	assert_ok(transit_unmap(&transit));
+	transit_exchange(own->heap, &transit);
+	assert_ok(transit_map(own->heap, &transit, false));
+	transit_end(own->heap, &transit);
+	return true;
 }
 
 unsigned long core_vmm_calls(void)

@@ -261,16 +261,23 @@ static void a_kernel_that_the_device_may_update_makes_its_graph_unknown(void **s
 	end(exec, graph);
 }
 
-static void an_instance_for_launches_from_the_device_stays_unknown(void **state)
+static CUgraphExec instantiate_for_device(CUgraph graph)
 {
 	CUDA_GRAPH_INSTANTIATE_PARAMS p = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH};
+	CUgraphExec exec;
+
+	assert_ok(cuGraphInstantiateWithParams(&exec, graph, &p));
+	return exec;
+}
+
+static void an_instance_for_launches_from_the_device_stays_unknown(void **state)
+{
 	struct mix_arguments a = mix_of(1);
 	CUgraph graph = graph_new();
-	CUgraphExec exec;
 
 	(void)state;
 	add_mix(graph, &a);
-	assert_ok(cuGraphInstantiateWithParams(&exec, graph, &p));
+	CUgraphExec exec = instantiate_for_device(graph);
 	expect_unknown(exec);
 	assert_ok(cuGraphExecUpdate_v2(exec, graph, NULL));
 	expect_unknown(exec);
@@ -282,16 +289,14 @@ static void an_instance_for_launches_from_the_device_stays_unknown(void **state)
 /* It may be what launches the other one. */
 static void while_the_device_may_launch_one_no_other_is_known(void **state)
 {
-	CUDA_GRAPH_INSTANTIATE_PARAMS p = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH};
 	struct mix_arguments a = mix_of(1);
 	CUgraph graph = graph_new();
-	CUgraphExec sealed;
 
 	(void)state;
 	add_mix(graph, &a);
 	CUgraphExec exec = instantiate(graph);
 	assert_false(names_of(exec)->unknown);
-	assert_ok(cuGraphInstantiateWithParams(&sealed, graph, &p));
+	CUgraphExec sealed = instantiate_for_device(graph);
 	assert_true(names_of(exec)->unknown);
 	assert_true(names_of(exec)->n > 0);
 	assert_ok(cuGraphExecDestroy(sealed));

@@ -24,6 +24,23 @@ static void get(unsigned i, size_t bytes)
 	assert_ok(take(i, bytes, CHUNK_MOVABLE, HEAP_DEVICE_FIRST));
 }
 
+/* The first n, of 4 MiB each. */
+static void get_filled(unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		get(i, 4 * MIB);
+		core_fill(grants[i].address, 4 * MIB, i);
+	}
+}
+
+static bool are_filled(unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (!core_is_filled(grants[i].address, 4 * MIB, i))
+			return false;
+	return true;
+}
+
 static void close_heap(void)
 {
 	for (unsigned i = 0; i < sizeof(grants) / sizeof(grants[0]); i++)
@@ -197,10 +214,7 @@ static void what_goes_out_goes_to_a_peer_and_then_to_the_host(void **state)
 	(void)state;
 	core_heap_open_lent(&own, 16 * MIB, 32 * MIB, 0, 1, 6 * MIB);
 	own.heap->store.most_units = 2;
-	for (unsigned i = 0; i < 4; i++) {
-		get(i, 4 * MIB);
-		core_fill(grants[i].address, 4 * MIB, i);
-	}
+	get_filled(4);
 	move(&grants[0], CHUNK_HOST);
 	heap_trim(own.heap, 0, 0);
 	assert_used(12, 4, 0, 0);
@@ -216,8 +230,7 @@ static void what_goes_out_goes_to_a_peer_and_then_to_the_host(void **state)
 	move(&grants[2], CHUNK_HOST);
 	assert_int_equal(heap_idle_host(own.heap), 0);
 	heap_lend(own.heap, true);
-	for (unsigned i = 0; i < 4; i++)
-		assert_true(core_is_filled(grants[i].address, 4 * MIB, i));
+	assert_true(are_filled(4));
 	close_heap();
 }
 
@@ -245,10 +258,7 @@ static void what_is_no_longer_lent_goes_to_the_host_from_where_it_is(void **stat
 
 	core_heap_open_lent(&own, 4 * MIB, 32 * MIB, 0, 1, 16 * MIB);
 	own.heap->store.most_units = 2;
-	for (unsigned i = 0; i < 4; i++) {
-		get(i, 4 * MIB);
-		core_fill(grants[i].address, 4 * MIB, i);
-	}
+	get_filled(4);
 	assert_used(4, 12, 0, 0);
 	uint32_t piece = arena_unit(heap_arena(own.heap), grants[1].address);
 	assert_int_equal(transit_begin(own.heap, piece, CHUNK_HOST, true, &transit), SW_INVALID);
@@ -263,8 +273,7 @@ static void what_is_no_longer_lent_goes_to_the_host_from_where_it_is(void **stat
 	heap_pin_end(own.heap, grants[3].address, 4 * MIB, PIN_OFF);
 	heap_trim(own.heap, 0, 0);
 	assert_used(4, 4, 0, 8);
-	for (unsigned i = 0; i < 4; i++)
-		assert_true(core_is_filled(grants[i].address, 4 * MIB, i));
+	assert_true(are_filled(4));
 	close_heap();
 }
 
@@ -286,14 +295,6 @@ static void warm_host_memory_does_not_keep_a_peer_from_lending(void **state)
 	close_heap();
 }
 
-static int start(void **state)
-{
-	(void)state;
-	setenv("SIM_DEVICES", "3", 1);
-	core_driver();
-	return 0;
-}
-
 /* Also from the peer where it lies already; what lies on the host stays. */
 static void what_is_wanted_on_the_host_goes_past_a_peer_while_there_is_room(void **state)
 {
@@ -302,10 +303,7 @@ static void what_is_wanted_on_the_host_goes_past_a_peer_while_there_is_room(void
 	(void)state;
 	core_heap_open_lent(&own, 8 * MIB, 8 * MIB, 0, 1, 16 * MIB);
 	own.heap->store.most_units = 2;
-	for (unsigned i = 0; i < 4; i++) {
-		get(i, 4 * MIB);
-		core_fill(grants[i].address, 4 * MIB, i);
-	}
+	get_filled(4);
 	assert_used(8, 8, 0, 0);
 	for (unsigned i = 0; i < 3; i++)
 		assert_ok(heap_to_host(own.heap, grants[i].address));
@@ -320,9 +318,16 @@ static void what_is_wanted_on_the_host_goes_past_a_peer_while_there_is_room(void
 	/* The host is full: rather there than in the way. */
 	move(&grants[1], CHUNK_HOST);
 	assert_int_equal(grants[1].block->bytes[CHUNK_PEER], 4 * MIB);
-	for (unsigned i = 0; i < 4; i++)
-		assert_true(core_is_filled(grants[i].address, 4 * MIB, i));
+	assert_true(are_filled(4));
 	close_heap();
+}
+
+static int start(void **state)
+{
+	(void)state;
+	setenv("SIM_DEVICES", "3", 1);
+	core_driver();
+	return 0;
 }
 
 int main(void)

@@ -23,19 +23,6 @@ static void give(const struct heap_grant *grant)
 	assert_true(heap_is_valid(own.heap));
 }
 
-static void leave(const struct heap_grant *grant)
-{
-	struct transit transit;
-
-	assert_ok(
-	    transit_begin(own.heap, arena_unit(heap_arena(own.heap), grant->address), CHUNK_HOST, true, &transit));
-	assert_ok(transit_unmap(&transit));
-	transit_exchange(own.heap, &transit);
-	assert_ok(transit_map(own.heap, &transit, false));
-	transit_end(own.heap, &transit);
-	assert_int_equal(sim_where(grant->address), 'H');
-}
-
 static enum sw_status share(const struct heap_grant *grant)
 {
 	uint64_t offset;
@@ -52,7 +39,8 @@ static void who_can_be_shared(bool host_can)
 	if (!host_can)
 		sim_fail("cuMemCreate", 1, CUDA_ERROR_NOT_SUPPORTED);
 	assert_ok(heap_make_spare(own.heap, CHUNK_HOST, PIECE / HEAP_UNIT));
-	leave(&first);
+	assert_true(core_leaves(&own, first.address));
+	assert_int_equal(sim_where(first.address), 'H');
 	struct heap_grant second = get();
 	assert_int_equal(sim_where(second.address), 'D');
 	assert_int_equal(share(&first), host_can ? SW_OK : SW_NOT_SUPPORTED);

@@ -35,32 +35,17 @@ static unsigned long stock(uint64_t bytes)
 	return sim_calls("cuMemCreate") - made;
 }
 
-/* Its first piece goes; false: no host memory of that size lies ready. */
-static bool leaves(const struct heap_grant *grant)
-{
-	uint32_t piece = arena_unit(heap_arena(own.heap), grant->address);
-	struct transit transit;
-
-	if (transit_begin(own.heap, piece, CHUNK_HOST, true, &transit) != SW_OK)
-		return false;
-	assert_ok(transit_unmap(&transit));
-	transit_exchange(own.heap, &transit);
-	assert_ok(transit_map(own.heap, &transit, false));
-	transit_end(own.heap, &transit);
-	return true;
-}
-
 static void what_leaves_finds_memory_of_its_size(void **state)
 {
 	(void)state;
 	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
 	struct heap_grant large = get(2 * PIECE, HEAP_DEVICE), small = get(PIECE / 2, HEAP_DEVICE);
-	assert_false(leaves(&large));
-	assert_false(leaves(&small));
+	assert_false(core_leaves(&own, large.address));
+	assert_false(core_leaves(&own, small.address));
 	assert_int_equal(stock(STOCK), 3);
 	unsigned long made = sim_calls("cuMemCreate");
-	assert_true(leaves(&small));
-	assert_true(leaves(&large));
+	assert_true(core_leaves(&own, small.address));
+	assert_true(core_leaves(&own, large.address));
 	assert_int_equal(sim_calls("cuMemCreate"), made);
 	give(&large);
 	give(&small);
@@ -80,7 +65,7 @@ static void sizes_are_stocked_in_proportion(void **state)
 	assert_int_equal(heap_idle_host(own.heap), 4 * PIECE + 2 * PIECE / 2);
 	assert_int_equal(stock(STOCK), 0);
 	/* One has gone, one more is missing. */
-	assert_true(leaves(&grants[0]));
+	assert_true(core_leaves(&own, grants[0].address));
 	assert_int_equal(stock(STOCK), 1);
 	for (unsigned i = 0; i < 16; i++)
 		give(&grants[i]);
@@ -182,7 +167,7 @@ static void what_cannot_be_had_is_not_stocked(void **state)
 	sim_fail("cuMemMap", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(stock(STOCK), 1);
 	assert_false(sim_fail_pending());
-	assert_true(leaves(&device));
+	assert_true(core_leaves(&own, device.address));
 	give(&device);
 	core_heap_close(&own);
 }
@@ -199,7 +184,7 @@ static void an_alias_that_cannot_be_had_nor_go_is_tried_again(void **state)
 		assert_int_equal(stock(STOCK), 1);
 		assert_false(sim_fail_pending());
 		unsigned long mapped = sim_calls("cuMemMap");
-		assert_true(!used || leaves(&device));
+		assert_true(!used || core_leaves(&own, device.address));
 		/* At its own address alone: at the alias it is mapped. */
 		assert_int_equal(sim_calls("cuMemMap") - mapped, used);
 		give(&device);
