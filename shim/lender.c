@@ -1,8 +1,18 @@
 #include "shim/lender.h"
+#include "shim/clock.h"
+
+#define WANTED_NS 1000000000
 
 static uint64_t smaller(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
+}
+
+static bool is_wanted(const struct lender *lender)
+{
+	uint64_t until = atomic_load_explicit(&lender->wanted_until, memory_order_relaxed);
+
+	return until && clock_now() < until;
 }
 
 uint64_t lender_left(const struct lender *lender)
@@ -10,7 +20,7 @@ uint64_t lender_left(const struct lender *lender)
 	uint64_t beyond = budget_left(&lender->beyond), own = budget_left(lender->own);
 	uint64_t both = beyond + own < beyond ? UINT64_MAX : beyond + own;
 
-	return smaller(budget_left(&lender->lent), both);
+	return is_wanted(lender) ? 0 : smaller(budget_left(&lender->lent), both);
 }
 
 /* As much of it as there is. */
@@ -25,7 +35,7 @@ static uint64_t take_beyond(struct lender *lender, uint64_t bytes)
 
 bool lender_take(struct lender *lender, uint64_t bytes)
 {
-	if (!budget_take(&lender->lent, bytes))
+	if (is_wanted(lender) || !budget_take(&lender->lent, bytes))
 		return false;
 	uint64_t beyond = take_beyond(lender, bytes), rest = bytes - beyond;
 	if (!rest || budget_take(lender->own, rest)) {
@@ -37,14 +47,37 @@ bool lender_take(struct lender *lender, uint64_t bytes)
 	return false;
 }
 
-void lender_give(struct lender *lender, uint64_t bytes)
+/* As much of the bytes as there is in the number: how much. */
+static uint64_t subtract(_Atomic uint64_t *number, uint64_t bytes)
 {
-	uint64_t of_own = atomic_load(&lender->of_own), rest;
+	uint64_t before = atomic_load(number), part;
 
 	do
-		rest = smaller(bytes, of_own);
-	while (!atomic_compare_exchange_weak(&lender->of_own, &of_own, of_own - rest));
+		part = smaller(bytes, before);
+	while (!atomic_compare_exchange_weak(number, &before, before - part));
+	return part;
+}
+
+void lender_give(struct lender *lender, uint64_t bytes)
+{
+	uint64_t rest = subtract(&lender->of_own, bytes);
+
+	subtract(&lender->wanted, bytes);
 	budget_give(lender->own, rest);
 	budget_give(&lender->beyond, bytes - rest);
 	budget_give(&lender->lent, bytes);
+}
+
+/* Several may need it, each less or more: the most that was said within that time. */
+void lender_want(struct lender *lender, uint64_t bytes)
+{
+	uint64_t before = is_wanted(lender) ? atomic_load(&lender->wanted) : 0;
+
+	atomic_store(&lender->wanted, bytes > before ? bytes : before);
+	atomic_store(&lender->wanted_until, clock_now() + WANTED_NS);
+}
+
+uint64_t lender_wanted(const struct lender *lender)
+{
+	return is_wanted(lender) ? smaller(atomic_load(&lender->wanted), atomic_load(&lender->lent.used)) : 0;
 }

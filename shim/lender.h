@@ -5,6 +5,10 @@
  * device's own program never finds its budget overdrawn by what others have. What comes back is its own first. In all
  * no more than `lent` allows, whoever borrows. It needs neither a context nor a heap there.
  *
+ * What is lent and in use comes back when the device needs it itself: it says how much (lender_want), and the movers of
+ * those who have it send that much to where there is room (spill/recall.c). Meanwhile it lends nothing, or what has come
+ * back would be borrowed again before it is used.
+ *
  * Owner: its device, for as long as the process lives. No lock, as in budget.h.
  */
 #ifndef SPILLWAY_LENDER_H
@@ -17,9 +21,10 @@
 struct lender {
 	CUdevice device;
 	struct budget *own;
-	struct budget lent;      /* all of it */
-	struct budget beyond;    /* of it: what the device has beyond its own budget; the rest */
-	_Atomic uint64_t of_own; /* is charged to that */
+	struct budget lent;                    /* all of it */
+	struct budget beyond;                  /* of it: what the device has beyond its own budget; the rest */
+	_Atomic uint64_t of_own;               /* is charged to that */
+	_Atomic uint64_t wanted, wanted_until; /* bytes that are still to come back; ns */
 };
 
 /* Bytes that it would lend now. */
@@ -27,5 +32,13 @@ uint64_t lender_left(const struct lender *lender);
 /* Take all of them, or nothing: false. */
 bool lender_take(struct lender *lender, uint64_t bytes);
 void lender_give(struct lender *lender, uint64_t bytes);
+
+/*
+ * So much of what is lent is needed here. That holds for a second, in which nothing is lent: who still needs it then says so
+ * again.
+ */
+void lender_want(struct lender *lender, uint64_t bytes);
+/* Of that, what has not come back. */
+uint64_t lender_wanted(const struct lender *lender);
 
 #endif

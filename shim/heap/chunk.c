@@ -54,6 +54,11 @@ static void discharge(struct chunk_store *store, const struct chunk *chunk)
 		budget_give(store->budget[chunk->place], bytes);
 }
 
+bool chunk_is_wanted(const struct chunk_store *store, const struct chunk *chunk)
+{
+	return chunk->place == CHUNK_PEER && lender_wanted(store->lenders[chunk->lender]);
+}
+
 static CUmemLocation location_of(const struct chunk_store *store, const struct chunk *chunk)
 {
 	if (chunk->place != CHUNK_PEER)

@@ -86,6 +86,8 @@ enum sw_status chunk_make_lent(struct chunk_store *store, enum chunk_kind kind, 
 void chunk_join(struct chunk_store *store, struct chunk *chunk);
 /* The chunk gets its alias, if it has none. NO_MEMORY, DRIVER: it stays without. */
 enum sw_status chunk_give_alias(struct chunk_store *store, struct chunk *chunk);
+/* Does the device that lends it want memory back (lender.h)? */
+bool chunk_is_wanted(const struct chunk_store *store, const struct chunk *chunk);
 /* Back to the store, unmapped. */
 void chunk_put(struct chunk_store *store, struct chunk *chunk);
 /* The same, and to the driver at once: it is not to be used again. What the driver refuses to take stays warm. */

@@ -294,31 +294,6 @@ uint64_t heap_idle_host(const struct heap *heap)
 	return atomic_load_explicit(&heap->idle[CHUNK_HOST], memory_order_relaxed);
 }
 
-uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use, uint64_t *ret_left)
-{
-	const struct chunk_store *store = &heap->store.chunks;
-	uint64_t limit = 0, used = 0, left = 0;
-
-	for (unsigned i = 0; i < store->n_lenders; i++) {
-		limit += atomic_load_explicit(&store->lenders[i]->lent.limit, memory_order_relaxed);
-		used += atomic_load_explicit(&store->lenders[i]->lent.used, memory_order_relaxed);
-		left += lender_left(store->lenders[i]);
-	}
-	uint64_t idle = atomic_load_explicit(&heap->idle[CHUNK_PEER], memory_order_relaxed);
-	*ret_in_use = used > idle ? used - idle : 0;
-	*ret_left = left + idle;
-	return limit;
-}
-
-void heap_give_back_lent(struct heap *heap)
-{
-	if (!atomic_load_explicit(&heap->idle[CHUNK_PEER], memory_order_relaxed))
-		return;
-	heap_enter(heap);
-	block_trim(&heap->store, (const uint64_t[CHUNK_PLACES]){UINT64_MAX, UINT64_MAX, 0});
-	heap_leave(heap);
-}
-
 void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
 {
 	heap_enter(heap);

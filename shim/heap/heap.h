@@ -206,6 +206,8 @@ uint64_t heap_idle_host(const struct heap *heap);
 uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use, uint64_t *ret_left);
 /* Free memory of peers goes back to them. */
 void heap_give_back_lent(struct heap *heap);
+/* Bytes that peers want back (lender.h), of this heap or of others. No lock. */
+uint64_t heap_wanted(const struct heap *heap);
 /* Give free memory back to the driver until at most this much is kept. */
 void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host);
 

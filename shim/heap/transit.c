@@ -56,6 +56,14 @@ static struct chunk *warm_at(struct chunk_store *store, enum chunk_place place, 
 	return chunk;
 }
 
+/* Of what is warm on peers, what they do not want back. */
+static struct chunk *warm_on_peer(struct chunk_store *store, unsigned units, bool in_place)
+{
+	const struct chunk *first = store->warm[CHUNK_MOVABLE][CHUNK_PEER][units];
+
+	return first && !chunk_is_wanted(store, first) ? warm_at(store, CHUNK_PEER, units, in_place) : NULL;
+}
+
 bool heap_peer_has(const struct heap *heap, uint64_t bytes)
 {
 	const struct chunk_store *store = &heap->store.chunks;
@@ -80,7 +88,7 @@ static struct chunk *find_host_spare(struct heap *heap, unsigned units, bool in_
 
 	if (chunk || heap->no_peers || chunk_left(store, CHUNK_HOST) >= chunk_bytes(units))
 		return chunk;
-	return warm_at(store, CHUNK_PEER, units, in_place);
+	return warm_on_peer(store, units, in_place);
 }
 
 static struct chunk *find_spare(struct heap *heap, const struct block *block, enum chunk_place to, unsigned units,
@@ -94,7 +102,7 @@ static struct chunk *find_spare(struct heap *heap, const struct block *block, en
 	if (block->to_host)
 		return find_host_spare(heap, units, in_place);
 	if (!heap->no_peers)
-		chunk = warm_at(store, CHUNK_PEER, units, in_place);
+		chunk = warm_on_peer(store, units, in_place);
 	return chunk || peer_has_more(heap, units) ? chunk : warm_at(store, CHUNK_HOST, units, in_place);
 }
 
@@ -115,13 +123,18 @@ static void fill_in(struct transit *transit, struct chunk *spare, bool in_place)
 	transit->spare_handle = spare->handle;
 }
 
-/* What peers no longer lend goes to the host, though it is away already: of a block that is to live there, too. */
+/* What is on a peer is away already; but not where it should be. */
+static bool leaves_peer(const struct heap *heap, const struct chunk *chunk)
+{
+	return chunk->place == CHUNK_PEER &&
+	       (heap->no_peers || chunk->block->to_host || chunk_is_wanted(&heap->store.chunks, chunk));
+}
+
 static bool may_go(const struct heap *heap, const struct chunk *chunk, enum chunk_place to)
 {
 	if (to == CHUNK_DEVICE)
 		return chunk->place != CHUNK_DEVICE && !block_keeps(chunk->block, chunk->place);
-	return (chunk->place == CHUNK_DEVICE || (chunk->place == CHUNK_PEER && heap->no_peers)) &&
-	       !block_is_pinned(chunk->block);
+	return (chunk->place == CHUNK_DEVICE || leaves_peer(heap, chunk)) && !block_is_pinned(chunk->block);
 }
 
 /* The chunk at a piece that may go there; NULL: there is none. */
@@ -240,7 +253,10 @@ void transit_exchange(struct heap *heap, struct transit *transit)
 	block->bytes[chunk->place] += bytes;
 	if (block->slab)
 		small_after_move(&heap->small, block);
-	chunk_put(&heap->store.chunks, spare);
+	if (chunk_is_wanted(&heap->store.chunks, spare))
+		chunk_drop(&heap->store.chunks, spare);
+	else
+		chunk_put(&heap->store.chunks, spare);
 	transit->spare = NULL;
 	transit->handle = chunk->handle;
 	transit->alias = chunk->alias;

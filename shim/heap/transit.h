@@ -22,7 +22,7 @@ struct transit {
 	uint32_t piece;      /* first unit */
 	uint32_t block_unit; /* first unit of its block */
 	unsigned units;
-	enum chunk_place from, to;      /* one of them is CHUNK_DEVICE, but where a peer no longer lends (heap_lend) */
+	enum chunk_place from, to;      /* one of them is CHUNK_DEVICE, but where memory leaves a peer for the host */
 	CUdeviceptr address;            /* of the program */
 	CUdeviceptr alias, spare_alias; /* copy from alias to spare_alias; in place the device's is `address` */
 	CUmemGenericAllocationHandle handle, spare_handle;
@@ -37,7 +37,8 @@ static inline uint64_t transit_bytes(const struct transit *transit)
 
 /*
  * to: CHUNK_DEVICE, or CHUNK_HOST for away: to a peer as long as one lends memory, else to the host; what the program
- * wants on the host (heap_to_host) the other way round; and when peers no longer lend, from them to the host.
+ * wants on the host (heap_to_host) the other way round. What is on a peer goes there, too, where the program wants that,
+ * where peers no longer lend (heap_lend), and to another peer or the host where this one wants it back (lender.h).
  * *ret_transit says which.
  *
  * NO_MEMORY: no spare of that size at the other place; heap_make_spare() may make one, or has: a chunk that has never
@@ -99,5 +100,7 @@ bool heap_piece(struct heap *heap, uint32_t piece, uint32_t *ret_units, enum chu
 size_t heap_news(struct heap *heap, uint32_t *ret, size_t n, bool *ret_all);
 /* Call for every piece of every block in use, under HEAP. */
 void heap_pieces(struct heap *heap, void (*visit)(void *argument, uint32_t piece), void *argument);
+/* The same for those that lie on peers which want memory back, and can move. */
+void heap_wanted_pieces(struct heap *heap, void (*visit)(void *argument, uint32_t piece), void *argument);
 
 #endif

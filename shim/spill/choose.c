@@ -75,7 +75,7 @@ void choose_progress(struct engine *engine)
 	engine->n_aside = 0;
 }
 
-static bool can_move(const struct engine *engine)
+bool choose_can_move(const struct engine *engine)
 {
 	return engine->ready && !engine->stalled && !engine->n_back && !engine->suspended &&
 	       !atomic_load(&engine->dead) && !capture_is_open();
@@ -83,7 +83,7 @@ static bool can_move(const struct engine *engine)
 
 bool choose_may_move(const struct engine *engine)
 {
-	return engine->governor_allows && can_move(engine);
+	return engine->governor_allows && choose_can_move(engine);
 }
 
 /* ---- making room ---- */
@@ -93,7 +93,7 @@ static bool cannot_leave(void *argument, uint32_t piece)
 	return move_is_busy(argument, piece, false);
 }
 
-static bool may_begin(const struct engine *engine, const struct queue *queue)
+bool choose_may_begin(const struct engine *engine, const struct queue *queue)
 {
 	uint64_t most = pace_under_way(budget_of(engine), heap_largest_piece(engine->heap));
 
@@ -129,7 +129,7 @@ static enum plan_answer make_room(struct engine *engine, uint64_t when, unsigned
 {
 	enum plan_answer answer = PLAN_FOUND;
 
-	while (answer == PLAN_FOUND && may_begin(engine, &engine->out) &&
+	while (answer == PLAN_FOUND && choose_may_begin(engine, &engine->out) &&
 	       heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes < bytes)
 		answer = send_out(engine, when, units);
 	return engine->out.n ? PLAN_FOUND : answer;
@@ -340,7 +340,7 @@ void choose_ahead(struct engine *engine)
 	    !link_open(engine))
 		return;
 	engine->why_in = TRACE_WHY_AHEAD;
-	for (unsigned tries = 0; tries < 64 && may_begin(engine, &engine->in); tries++) {
+	for (unsigned tries = 0; tries < 64 && choose_may_begin(engine, &engine->in); tries++) {
 		if (!plan_fetch(engine->plan, choose_ahead_units(engine), &piece, &when))
 			return;
 		enum plan_answer room;
@@ -357,7 +357,7 @@ void choose_ahead(struct engine *engine)
 /* ---- what the program wants on the host ---- */
 
 /* In a gap a piece is said to be where it was until it has arrived. */
-static bool is_under_way(const struct queue *queue, uint32_t piece)
+static bool is_in(const struct queue *queue, uint32_t piece)
 {
 	for (unsigned i = 0; i < queue->n; i++)
 		if (queue->at[(queue->head + i) % MOVES].transit.piece == piece)
@@ -365,37 +365,20 @@ static bool is_under_way(const struct queue *queue, uint32_t piece)
 	return false;
 }
 
-/* From a peer to the device, from where it goes on: nothing moves from one to the other directly. */
-static enum move_answer bring_from_peer(struct engine *engine, uint32_t piece, bool gap)
-{
-	unsigned units = engine->arena->states[piece].units_of_piece;
-	enum plan_answer room;
-
-	engine->why_in = TRACE_WHY_AHEAD;
-	if (!gap)
-		return bring_in(engine, piece, plan_now(engine->plan), &room);
-	enum move_answer answer = move_begin(engine, piece, CHUNK_DEVICE, true);
-	if (answer == MOVE_NO_ROOM && !engine->out.n)
-		gap_send_out(engine, plan_now(engine->plan), units);
-	return answer;
-}
-
-/* One step of a piece on its way to the host, where there is so much room. True: it is not over with it. */
+/* A piece that is to be on the host, where there is so much room; from a peer, too. True: it is not over with it. */
 static bool lead_to_host(struct engine *engine, uint32_t piece, uint64_t room, bool gap)
 {
 	const struct mark *block = move_block_mark(engine, piece);
 	enum mark_where where = atomic_load(&engine->arena->states[piece].where);
-	struct queue *queue = where == MARK_HOST ? &engine->in : &engine->out;
 
 	/* What has arrived, or must stay for another reason, is pinned. */
 	if (!block || !listen_wants_host(engine, block) || where == MARK_PINNED)
 		return false;
 	if (where == MARK_MOVING || room < engine->arena->states[piece].units_of_piece * HEAP_UNIT)
 		return true;
-	if (!may_begin(engine, queue) || is_under_way(queue, piece))
+	if (!choose_may_begin(engine, &engine->out) || is_in(&engine->out, piece) || is_in(&engine->in, piece))
 		return true;
-	return (where == MARK_HOST ? bring_from_peer(engine, piece, gap)
-				   : move_begin(engine, piece, CHUNK_HOST, gap)) != MOVE_FAILED;
+	return move_begin(engine, piece, CHUNK_HOST, gap) != MOVE_FAILED;
 }
 
 void choose_leave(struct engine *engine, bool gap)
@@ -403,7 +386,7 @@ void choose_leave(struct engine *engine, bool gap)
 	unsigned kept = 0;
 
 	/* Whether moving pays does not matter: the program has asked for it. */
-	if (!engine->n_leaving || !can_move(engine) || !link_open(engine))
+	if (!engine->n_leaving || !choose_can_move(engine) || !link_open(engine))
 		return;
 	uint64_t room = heap_free_bytes(engine->heap, CHUNK_HOST);
 	engine->why_out = TRACE_WHY_AHEAD;

@@ -395,14 +395,14 @@ static void forget(struct engine *engine, struct wishes *wishes)
 /* Could anything at all leave for the first wish? Else there is no use in stopping the GPU. */
 static bool is_worth_it(struct engine *engine, const struct wishes *wishes)
 {
-	uint64_t bytes;
 	uint32_t victim;
 
 	if (!wishes->n)
 		return false;
-	bytes = engine->arena->states[wishes->at[0].piece].units_of_piece * HEAP_UNIT;
-	return heap_free_bytes(engine->heap, CHUNK_DEVICE) >= bytes ||
-	       plan_victim(engine->plan, wishes->at[0].when, 0, is_spoken_for, engine, &victim) == PLAN_FOUND;
+	unsigned units = engine->arena->states[wishes->at[0].piece].units_of_piece;
+	return heap_free_bytes(engine->heap, CHUNK_DEVICE) >= units * HEAP_UNIT ||
+	       plan_victim(engine->plan, wishes->at[0].when, 0, is_spoken_for, engine, &victim) == PLAN_FOUND ||
+	       recall_own(engine, units);
 }
 
 static void let_waiters_go(struct engine *engine)

@@ -5,6 +5,7 @@
  *   mover.c      its thread: the order of business
  *   listen.c     what it hears: of the heap, and of what was submitted
  *   claims.c     which blocks submissions with tickets use
+ *   recall.c     what goes back to peers that need their memory
  *   choose.c     which piece comes in, which goes out, and whether to wait
  *   move.c       one piece from here to there, and what to do when the driver refuses
  *   rest.c       pieces on the host that are not mapped
@@ -200,7 +201,10 @@ struct engine {
 	unsigned pieces_room;
 	uint32_t *leaving; /* pieces the program wants on the host; some twice, some gone */
 	unsigned n_leaving, leaving_room;
-	uint32_t *aside; /* pieces the plan must not name until the GPU gets on */
+	uint32_t *recalled; /* pieces on peers that want memory back; some gone (recall.c) */
+	unsigned n_recalled, recalled_room;
+	uint64_t recall_not_before; /* ns */
+	uint32_t *aside;            /* pieces the plan must not name until the GPU gets on */
 	unsigned n_aside, aside_room;
 };
 
@@ -352,11 +356,24 @@ void choose_progress(struct engine *engine);
 /* In `fast`: room for the new blocks that are waited for. */
 void choose_for_new(struct engine *engine);
 bool choose_may_move(const struct engine *engine);
+/* Can it, whether that pays or not? */
+bool choose_can_move(const struct engine *engine);
+/* Is there room in the queue, and is so much memory free to be under way? */
+bool choose_may_begin(const struct engine *engine, const struct queue *queue);
 uint32_t choose_ahead_units(const struct engine *engine);
 /* So much host memory is to lie ready for what leaves (heap_stock). */
 uint64_t choose_stock_bytes(const struct engine *engine);
 /* The piece has begun to come in: for the statistics. ahead: before a submission wanted it. */
 void choose_count(struct engine *engine, uint32_t piece, bool ahead);
+
+/* ---- recall.c ---- */
+/*
+ * There is no room in the device budget for a piece of that length: what the heaps of other devices keep free of it comes
+ * back at once (true), what they use of it in time, for as much as is away.
+ */
+bool recall_own(struct engine *engine, unsigned units);
+/* What peers have lent and want back is sent away from there, as far as it can go now. */
+void recall_run(struct engine *engine);
 
 /* ---- discard.c ---- */
 /* The program no longer needs these bytes of one block. */

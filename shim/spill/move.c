@@ -113,15 +113,14 @@ static bool wants_host(struct engine *engine, uint32_t piece, enum chunk_place t
 	return block && listen_wants_host(engine, block);
 }
 
-/* What the heaps of other devices keep free on the host is room, too, and what they keep of this device's own. */
+/* What the heaps of other devices keep free on the host is room, too. */
 static bool make_spare(struct engine *engine, uint32_t piece, enum chunk_place to, unsigned units)
 {
 	if (wants_host(engine, piece, to) && heap_make_host_spare(engine->heap, units) == SW_OK)
 		return true;
 	if (heap_make_spare(engine->heap, to, units) == SW_OK)
 		return true;
-	bool more = to == CHUNK_DEVICE ? device_take_back(engine->device, units * HEAP_UNIT)
-				       : device_make_host_room(engine->device);
+	bool more = to == CHUNK_DEVICE ? recall_own(engine, units) : device_make_host_room(engine->device);
 	return more && heap_make_spare(engine->heap, to, units) == SW_OK;
 }
 
@@ -247,9 +246,9 @@ static void count(struct engine *engine, const struct transit *transit, uint64_t
 	bool again = in && *left && now - *left < REFETCH_MS;
 
 	*(in ? &engine->moved_in : &engine->moved_out) += transit_bytes(transit);
-	if (in && transit->from == CHUNK_PEER)
-		stats_add(STAT_peer_in_bytes, transit_bytes(transit));
-	else if (transit->to == CHUNK_PEER)
+	if (transit->from == CHUNK_PEER)
+		stats_add(in ? STAT_peer_in_bytes : STAT_peer_left_bytes, transit_bytes(transit));
+	if (transit->to == CHUNK_PEER)
 		stats_add(STAT_peer_out_bytes, transit_bytes(transit));
 	stats_moved(arena_site(engine->arena, transit->block_unit), in, transit_bytes(transit), again);
 	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, begun);

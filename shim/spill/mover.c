@@ -307,6 +307,7 @@ static bool work(struct engine *engine)
 		choose_for_new(engine);
 		choose_leave(engine, false);
 	}
+	recall_run(engine);
 	choose_ahead(engine);
 	/* A submission that may touch anything waits until everything is mapped. */
 	while (

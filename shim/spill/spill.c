@@ -17,8 +17,10 @@
 #define SUSPEND_MS 120000
 /* A safe point is looked for so long: one try ends when the device makes no progress for as long as a gap may wait. */
 #define SAFE_POINT_MS 3000
-#define BETWEEN_NS    50000000 /* between tries submissions go on: the device may wait for one of them */
-#define ROOM_MS       2000     /* for a safe point, and for orders of others */
+#define BETWEEN_NS    50000000  /* between tries submissions go on: the device may wait for one of them */
+#define ROOM_MS       2000      /* for a safe point, and for orders of others */
+#define BACK_NS       500000000 /* for others to begin giving back what was lent */
+#define BACK_LOOK_NS  200000
 #define NEW_MS        500
 #define STOP_MS       500
 #define AWAIT_MS      1000
@@ -75,28 +77,65 @@ static unsigned moving_ms(uint64_t bytes)
 
 uint64_t spill_room_ns(uint64_t bytes)
 {
-	return (ROOM_MS + moving_ms(bytes)) * 1000000ull;
+	return (ROOM_MS + 2 * moving_ms(bytes)) * 1000000ull;
+}
+
+/* Does memory of other heaps move, so that what they have on this device can leave it? */
+static bool others_move(const struct device *device)
+{
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		const struct engine *engine = atomic_load(&engines[i]);
+
+		if (engine && engine->device != device && !atomic_load(&engine->dead))
+			return true;
+	}
+	return false;
+}
+
+/* What others have of it goes first; as much as they give back in time. */
+static uint64_t take_back_lent(struct device *device, uint64_t bytes)
+{
+	struct lender *lender = &device->lender;
+	uint64_t before = atomic_load(&lender->lent.used), last = before, began = clock_now(), since = began;
+	uint64_t wanted = bytes < before ? bytes : before;
+
+	while (wanted && others_move(device) && clock_now() - since < BACK_NS &&
+	       clock_now() - began < moving_ms(bytes) * 1000000ull) {
+		uint64_t used = atomic_load(&lender->lent.used), back = before > used ? before - used : 0;
+
+		if (back >= wanted)
+			return back;
+		if (used < last)
+			since = clock_now();
+		last = used;
+		lender_want(lender, wanted - back);
+		clock_sleep(BACK_LOOK_NS);
+	}
+	return before > last ? before - last : 0;
 }
 
 bool spill_make_room(struct device *device, uint64_t bytes)
 {
-	uint64_t moved = 0;
+	uint64_t moved = 0, back;
 
 	/* Nothing moves then. */
 	if (capture_is_open())
 		return false;
+	back = take_back_lent(device, bytes);
+	if (back >= bytes)
+		return true;
 	if (atomic_load(&device->heap))
 		spill_pressure(device);
 	struct engine *engine = engine_of(device);
 	uint64_t until = clock_now() + ROOM_MS * 1000000ull;
 	while (engine) {
-		enum sw_status status = engine_ask(engine, ORDER_ROOM, NULL, bytes, moving_ms(bytes), &moved);
+		enum sw_status status = engine_ask(engine, ORDER_ROOM, NULL, bytes - back, moving_ms(bytes), &moved);
 
 		if (status != SW_BUSY || clock_now() >= until)
-			return status == SW_OK && moved;
+			return (status == SW_OK && moved) || back;
 		clock_sleep(BETWEEN_NS);
 	}
-	return false;
+	return back;
 }
 
 void spill_room_for_new(struct device *device, uint64_t bytes)

@@ -11,8 +11,8 @@
 void spill_pressure(struct device *device);
 
 /*
- * The driver has no memory for somebody else: send so much of the heap to the host and give it back. May wait for the
- * device, for a bounded time. True: there was something.
+ * The driver has no memory for somebody else: send so much to the host and give it back, of what the device has lent to
+ * other heaps, then of its own. May wait for the devices, for a bounded time. True: there was something.
  */
 bool spill_make_room(struct device *device, uint64_t bytes);
 /* How long, at most: ns. */

@@ -277,6 +277,31 @@ static void what_is_no_longer_lent_goes_to_the_host_from_where_it_is(void **stat
 	close_heap();
 }
 
+/* To another peer that has room, else to the host; and it is not kept warm where it was. */
+static void what_a_peer_wants_back_leaves_it(void **state)
+{
+	struct transit transit;
+	(void)state;
+
+	core_heap_open_lent(&own, 4 * MIB, 32 * MIB, 0, 2, 8 * MIB);
+	own.heap->store.most_units = 2;
+	get_filled(4);
+	assert_used(4, 8, 4, 0);
+	struct lender *first = own.heap->store.chunks.lenders[0];
+	lender_want(first, 8 * MIB);
+	assert_int_equal(heap_wanted(own.heap), 8 * MIB);
+	move(&grants[1], CHUNK_HOST);
+	assert_used(4, 4, 8, 0);
+	move(&grants[2], CHUNK_HOST);
+	assert_used(4, 0, 8, 4);
+	assert_int_equal(heap_wanted(own.heap), 0);
+	/* What has gone stays away, wherever it is. */
+	uint32_t piece = arena_unit(heap_arena(own.heap), grants[1].address);
+	assert_int_equal(transit_begin(own.heap, piece, CHUNK_HOST, true, &transit), SW_INVALID);
+	assert_true(are_filled(4));
+	close_heap();
+}
+
 /* What the peer still lends comes before what the host has warm. */
 static void warm_host_memory_does_not_keep_a_peer_from_lending(void **state)
 {
@@ -343,6 +368,7 @@ int main(void)
 	    cmocka_unit_test(what_is_wanted_on_the_host_goes_past_a_peer_while_there_is_room),
 	    cmocka_unit_test(what_no_peer_has_room_for_goes_to_the_host),
 	    cmocka_unit_test(what_is_no_longer_lent_goes_to_the_host_from_where_it_is),
+	    cmocka_unit_test(what_a_peer_wants_back_leaves_it),
 	    cmocka_unit_test(warm_host_memory_does_not_keep_a_peer_from_lending),
 	};
 	return cmocka_run_group_tests(tests, start, NULL);

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -209,6 +210,118 @@ static void no_more_is_lent_of_a_budget_than_its_owner_leaves(void **state)
 	    0);
 }
 
+/* ---- what the lender needs itself ---- */
+
+enum { OWN = 4, BORROWED = 8 };
+#define EACH_BYTES (16 * MIB)
+#define WORDS      (EACH_BYTES / 4)
+#define IN_TIME_S  60
+
+static CUdeviceptr borrowed[BORROWED];
+
+/* Device 1 has half of it in its own memory, and half in all that device 0 may have. */
+static void borrow_everything(void)
+{
+	driver_start(1);
+	for (unsigned i = 0; i < BORROWED; i++) {
+		borrowed[i] = child_alloc(EACH_BYTES);
+		MUST(driver_fill(NULL, borrowed[i], 100 + i, WORDS));
+	}
+	MUST(cu.cuCtxSynchronize());
+}
+
+static bool are_right(const CUdeviceptr *blocks, unsigned n, unsigned first)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (!driver_holds(blocks[i], first + i, WORDS))
+			return false;
+	return true;
+}
+
+static size_t all_on_own_device(const CUdeviceptr *blocks, unsigned n)
+{
+	size_t sum = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		sum += on_own_device(blocks[i]);
+	return sum;
+}
+
+/* What others have had before the device began has to leave. */
+static int takes_its_own_back(void)
+{
+	CUdeviceptr own[OWN];
+	time_t until = time(NULL) + IN_TIME_S;
+	size_t there = 0;
+
+	borrow_everything();
+	CHECK(all_on_own_device(borrowed, BORROWED) == 64 && sim_live().host_bytes == 0);
+	driver_start(0);
+	for (unsigned i = 0; i < OWN; i++)
+		own[i] = child_alloc(EACH_BYTES);
+	CHECK(all_on_own_device(own, OWN) == 0);
+	while (there < 64 && time(NULL) < until) {
+		for (unsigned i = 0; i < OWN; i++)
+			MUST(driver_fill(NULL, own[i], i, WORDS));
+		MUST(cu.cuCtxSynchronize());
+		there = all_on_own_device(own, OWN);
+	}
+	CHECK(there == 64);
+	CHECK(are_right(own, OWN, 0));
+	driver_start(1);
+	CHECK(all_on_own_device(borrowed, BORROWED) == 64 && are_right(borrowed, BORROWED, 100));
+	/* And it stays its own. */
+	for (unsigned i = 0; i < 10 * BORROWED; i++) {
+		MUST(driver_fill(NULL, borrowed[i % BORROWED], i % BORROWED, WORDS));
+		MUST(cu.cuCtxSynchronize());
+	}
+	CHECK(all_on_own_device(own, OWN) == 64 && are_right(borrowed, BORROWED, 0));
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void what_a_device_needs_itself_comes_back(void **state)
+{
+	const char *const exact[] = {
+	    TWO, EACH("spill.peers=0 .. 1,device.budget=64MiB,spill.mode=exact,spill.peer_budget=64MiB"), NULL};
+	const char *const fast[] = {
+	    TWO, EACH("spill.peers=0 .. 1,device.budget=64MiB,spill.mode=fast,spill.peer_budget=64MiB"), NULL};
+
+	(void)state;
+	assert_int_equal(child_run(exact, takes_its_own_back), 0);
+	assert_int_equal(child_run(fast, takes_its_own_back), 0);
+}
+
+/* The device has 128 MiB, and neither a heap nor a budget of its own has a part in it. */
+static int makes_room_for_others(void)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+	CUmemGenericAllocationHandle handle;
+
+	borrow_everything();
+	CHECK(all_on_own_device(borrowed, BORROWED) == 64 && sim_live().host_bytes == 0);
+	driver_start(0);
+	MUST(cu.cuMemCreate(&handle, 96 * MIB, &prop, 0));
+	driver_start(1);
+	CHECK(are_right(borrowed, BORROWED, 100));
+	CHECK(sim_live().host_bytes >= 32 * MIB);
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void what_a_device_has_lent_makes_room_for_anybody_there(void **state)
+{
+	const char *const exact[] = {
+	    TWO, EACH("spill.peers=0,device.budget=64MiB,spill.mode=exact,spill.peer_budget=64MiB"), NULL};
+	const char *const fast[] = {
+	    TWO, EACH("spill.peers=0,device.budget=64MiB,spill.mode=fast,spill.peer_budget=64MiB"), NULL};
+
+	(void)state;
+	assert_int_equal(child_run(exact, makes_room_for_others), 0);
+	assert_int_equal(child_run(fast, makes_room_for_others), 0);
+}
+
 /* ---- in parts ---- */
 
 enum { LARGE = 3, ROUNDS = 12 };
@@ -275,6 +388,8 @@ int main(void)
 	    cmocka_unit_test(the_total_is_the_same_by_device_as_by_context),
 	    cmocka_unit_test(what_a_device_lends_does_not_come_off_its_own_budget),
 	    cmocka_unit_test(no_more_is_lent_of_a_budget_than_its_owner_leaves),
+	    cmocka_unit_test(what_a_device_needs_itself_comes_back),
+	    cmocka_unit_test(what_a_device_has_lent_makes_room_for_anybody_there),
 	    cmocka_unit_test(what_changes_of_mappings_wait_for_is_copied_in_parts),
 	};
 

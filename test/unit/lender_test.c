@@ -91,6 +91,34 @@ static void limits_may_fall_below_what_is_lent(void **state)
 	assert_true(lender_left(&lender) == UINT64_MAX);
 }
 
+/* Nothing is borrowed again before whoever wants it has had it. */
+static void what_its_device_wants_back_is_counted_until_it_is_there(void **state)
+{
+	(void)state;
+	set(100, 50, 80);
+	assert_true(lender_take(&lender, 70));
+	assert_int_equal(lender_wanted(&lender), 0);
+	lender_want(&lender, 30);
+	lender_want(&lender, 10);
+	assert_int_equal(lender_wanted(&lender), 30);
+	assert_int_equal(lender_left(&lender), 0);
+	assert_false(lender_take(&lender, 1));
+	lender_give(&lender, 25);
+	assert_int_equal(lender_wanted(&lender), 5);
+	lender_give(&lender, 10);
+	assert_int_equal(lender_wanted(&lender), 0);
+	assert_false(lender_take(&lender, 1));
+	lender_want(&lender, 1000);
+	assert_int_equal(lender_wanted(&lender), 35);
+	/* As after that second. */
+	lender.wanted_until = 1;
+	assert_int_equal(lender_wanted(&lender), 0);
+	assert_int_equal(lender_left(&lender), 45);
+	assert_true(lender_take(&lender, 45));
+	lender_want(&lender, 3);
+	assert_int_equal(lender_wanted(&lender), 3);
+}
+
 #define THREADS 4
 #define ROUNDS  20000
 
@@ -124,6 +152,7 @@ int main(void)
 	    cmocka_unit_test(no_more_is_lent_than_is_allowed),
 	    cmocka_unit_test(what_its_own_program_has_is_not_lent),
 	    cmocka_unit_test(limits_may_fall_below_what_is_lent),
+	    cmocka_unit_test(what_its_device_wants_back_is_counted_until_it_is_there),
 	    cmocka_unit_test(borrowers_together_leave_nothing_behind),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
