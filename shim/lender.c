@@ -2,25 +2,39 @@
 #include "shim/clock.h"
 
 #define WANTED_NS 1000000000
+/* As for the heap's own device (chunk.c). */
+#define FULL_NS 1000000000
 
 static uint64_t smaller(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
 
+static bool is_before(const _Atomic uint64_t *until)
+{
+	uint64_t ns = atomic_load_explicit(until, memory_order_relaxed);
+
+	return ns && clock_now() < ns;
+}
+
 static bool is_wanted(const struct lender *lender)
 {
-	uint64_t until = atomic_load_explicit(&lender->wanted_until, memory_order_relaxed);
+	return is_before(&lender->wanted_until);
+}
 
-	return until && clock_now() < until;
+static bool lends_none(const struct lender *lender)
+{
+	return is_wanted(lender) || is_before(&lender->full_until);
 }
 
 uint64_t lender_left(const struct lender *lender)
 {
+	if (lends_none(lender))
+		return 0;
 	uint64_t beyond = budget_left(&lender->beyond), own = budget_left(lender->own);
 	uint64_t both = beyond + own < beyond ? UINT64_MAX : beyond + own;
 
-	return is_wanted(lender) ? 0 : smaller(budget_left(&lender->lent), both);
+	return smaller(budget_left(&lender->lent), both);
 }
 
 /* As much of it as there is. */
@@ -35,7 +49,7 @@ static uint64_t take_beyond(struct lender *lender, uint64_t bytes)
 
 bool lender_take(struct lender *lender, uint64_t bytes)
 {
-	if (is_wanted(lender) || !budget_take(&lender->lent, bytes))
+	if (lends_none(lender) || !budget_take(&lender->lent, bytes))
 		return false;
 	uint64_t beyond = take_beyond(lender, bytes), rest = bytes - beyond;
 	if (!rest || budget_take(lender->own, rest)) {
@@ -66,6 +80,12 @@ void lender_give(struct lender *lender, uint64_t bytes)
 	budget_give(lender->own, rest);
 	budget_give(&lender->beyond, bytes - rest);
 	budget_give(&lender->lent, bytes);
+	atomic_store_explicit(&lender->full_until, 0, memory_order_relaxed);
+}
+
+void lender_is_full(struct lender *lender)
+{
+	atomic_store_explicit(&lender->full_until, clock_now() + FULL_NS, memory_order_relaxed);
 }
 
 /* Several may need it, each less or more: the most that was said within that time. */

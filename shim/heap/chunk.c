@@ -155,20 +155,20 @@ static enum sw_status make(struct chunk_store *store, const struct chunk *like, 
 	return status;
 }
 
-/* A peer that has no more, whatever it was to lend, is not asked again: what it lends becomes what it has lent. */
+/* A peer that has no more, whatever it was to lend, is left alone for a while. */
 enum sw_status chunk_make_lent(struct chunk_store *store, enum chunk_kind kind, unsigned lender, unsigned units,
 			       struct chunk **ret_chunk)
 {
 	const struct chunk like = {
 	    .units = (uint8_t)units, .place = CHUNK_PEER, .kind = (uint8_t)kind, .lender = (uint8_t)lender};
-	struct budget *lent = &store->lenders[lender]->lent;
+	struct lender *peer = store->lenders[lender];
 	bool refused;
 	enum sw_status status = make(store, &like, ret_chunk, &refused);
 
 	if (refused) {
-		atomic_store(&lent->limit, atomic_load(&lent->used));
-		log_once("device %d has no more memory to lend than %llu bytes", store->lenders[lender]->device,
-			 (unsigned long long)atomic_load(&lent->used));
+		lender_is_full(peer);
+		log_once("device %d has no more memory to lend than %llu bytes, for the time being", peer->device,
+			 (unsigned long long)atomic_load(&peer->lent.used));
 	}
 	return status;
 }

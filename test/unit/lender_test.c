@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "shim/clock.h"
 #include "shim/lender.h"
 
 static struct budget own;
@@ -119,6 +120,29 @@ static void what_its_device_wants_back_is_counted_until_it_is_there(void **state
 	assert_int_equal(lender_wanted(&lender), 3);
 }
 
+/* A second is not waited for here: the end of it is looked at, and put off or brought forward. */
+static void one_that_is_full_lends_nothing_until_it_is_asked_again(void **state)
+{
+	(void)state;
+	set(100, 50, 80);
+	assert_true(lender_take(&lender, 20));
+	uint64_t before = clock_now();
+	lender_is_full(&lender);
+	assert_true(lender.full_until > before && lender.full_until <= clock_now() + 1000000000);
+	lender.full_until = UINT64_MAX;
+	assert_int_equal(lender_left(&lender), 0);
+	assert_false(lender_take(&lender, 1));
+	assert_used(20, 20, 0);
+	lender.full_until = before;
+	assert_int_equal(lender_left(&lender), 60);
+	assert_true(lender_take(&lender, 10));
+	/* What has come back the driver has. */
+	lender.full_until = UINT64_MAX;
+	lender_give(&lender, 10);
+	assert_int_equal(lender_left(&lender), 60);
+	assert_true(lender_take(&lender, 60));
+}
+
 #define THREADS 4
 #define ROUNDS  20000
 
@@ -153,6 +177,7 @@ int main(void)
 	    cmocka_unit_test(what_its_own_program_has_is_not_lent),
 	    cmocka_unit_test(limits_may_fall_below_what_is_lent),
 	    cmocka_unit_test(what_its_device_wants_back_is_counted_until_it_is_there),
+	    cmocka_unit_test(one_that_is_full_lends_nothing_until_it_is_asked_again),
 	    cmocka_unit_test(borrowers_together_leave_nothing_behind),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
