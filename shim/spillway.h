@@ -40,7 +40,7 @@ extern "C" {
  *   -EBUSY    no safe point came in time: a stream capture is open, or the GPU does not become idle
  *   -ENOTSUP  there is nothing that could move: no memory of this process is in the heap, spill.mode is off or static,
  *             or Spillway is switched off
- *   -EIO      the driver failed; stderr says how
+ *   -EIO      the driver failed, or does not take memory back that it was to have; stderr says how
  *
  * After any of them nothing is suspended. The thread that called must not submit work before some other thread, or
  * `spillway resume PID`, has called spillway_resume().

@@ -390,6 +390,15 @@ uint64_t block_idle(const struct block_store *store, enum chunk_place place)
 	return store->warm_bytes[place] + store->chunks.warm_bytes[place];
 }
 
+uint64_t block_stuck(const struct block_store *store, enum chunk_place place)
+{
+	uint64_t bytes = 0;
+
+	for (const struct block *block = store->stuck; block; block = block->bin_next)
+		bytes += block->bytes[place];
+	return bytes;
+}
+
 static bool block_is_valid(const struct block *block, uint64_t *bytes)
 {
 	uint64_t sum[CHUNK_PLACES] = {0};

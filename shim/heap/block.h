@@ -135,6 +135,8 @@ void block_show_pin(struct block_store *store, struct block *block);
 
 /* Free bytes held at a place, warm blocks and warm chunks together. */
 uint64_t block_idle(const struct block_store *store, enum chunk_place place);
+/* Bytes there of blocks that the driver would not unmap. */
+uint64_t block_stuck(const struct block_store *store, enum chunk_place place);
 bool block_store_is_valid(const struct block_store *store);
 
 #endif

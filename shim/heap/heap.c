@@ -294,15 +294,36 @@ uint64_t heap_idle_host(const struct heap *heap)
 	return atomic_load_explicit(&heap->idle[CHUNK_HOST], memory_order_relaxed);
 }
 
-void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
+uint64_t heap_made_device(struct heap *heap)
 {
+	const struct chunk_store *store = &heap->store.chunks;
+
+	heap_enter(heap);
+	uint64_t bytes = store->made_bytes[CHUNK_DEVICE] + store->made_bytes[CHUNK_PEER];
+	heap_leave(heap);
+	return bytes;
+}
+
+static uint64_t beyond(uint64_t bytes, uint64_t keep)
+{
+	return bytes > keep ? bytes - keep : 0;
+}
+
+uint64_t heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
+{
+	const struct block_store *store = &heap->store;
+
 	heap_enter(heap);
 	if (!keep_device)
 		while (small_reclaim(&heap->small))
 			;
 	/* Lent memory is device memory, too, if not of this one: what nobody uses goes back with it. */
 	block_trim(&heap->store, (const uint64_t[CHUNK_PLACES]){keep_device, keep_host, keep_device});
+	uint64_t refused = block_stuck(store, CHUNK_DEVICE) + block_stuck(store, CHUNK_PEER) +
+			   beyond(block_idle(store, CHUNK_DEVICE), keep_device) +
+			   beyond(block_idle(store, CHUNK_PEER), keep_device);
 	heap_leave(heap);
+	return refused;
 }
 
 bool heap_is_valid(struct heap *heap)

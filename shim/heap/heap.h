@@ -208,8 +208,13 @@ uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use, uint64_t *ret_
 void heap_give_back_lent(struct heap *heap);
 /* Bytes that peers want back (lender.h), of this heap or of others. No lock. */
 uint64_t heap_wanted(const struct heap *heap);
-/* Give free memory back to the driver until at most this much is kept. */
-void heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host);
+/* All memory of the device that we hold, and of peers. */
+uint64_t heap_made_device(struct heap *heap);
+/*
+ * Give free memory back to the driver until at most this much is kept. Bytes of the device, and of peers, that the driver
+ * would not take.
+ */
+uint64_t heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host);
 
 /*
  * About once a second. What is idle beyond keep_device and keep_host, since it was freed or has moved away, goes back to

@@ -100,23 +100,55 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes)
 	return atomic_load(&engine->dead) ? SW_DRIVER : status;
 }
 
+/* Bytes of pieces that should have left: the copy is made, but the driver does not unmap what it was made of. */
+static uint64_t left_behind(struct engine *engine)
+{
+	uint64_t bytes = 0;
+
+	list_pieces(engine);
+	for (size_t i = 0; i < engine->n_heard; i++) {
+		const struct unit_state *piece = &engine->arena->states[engine->heard[i]];
+
+		if (should_leave(engine, engine->heard[i]) && atomic_load(&piece->where) != MARK_PINNED)
+			bytes += (uint64_t)piece->units_of_piece * HEAP_UNIT;
+	}
+	free(engine->heard);
+	engine->heard = NULL;
+	return bytes;
+}
+
+/* Whoever lends the GPU is not told that it is free when it is not. */
+static enum sw_status give_to_driver(struct engine *engine)
+{
+	uint64_t held = heap_trim(engine->heap, 0, heap_idle_host(engine->heap)) + left_behind(engine);
+	char bytes[32];
+
+	if (held)
+		log_line("not suspended: the driver does not take back %s of device memory",
+			 log_bytes(bytes, sizeof(bytes), held));
+	return held ? SW_DRIVER : SW_OK;
+}
+
+/* Threads go on allocating: what was being made when the new rule was set is there by the second turn, as a rule. */
+#define TURNS 3
+
 enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 {
 	*ret_bytes = engine->suspended_bytes;
 	if (engine->suspended)
 		return SW_OK;
-	uint64_t before = engine->moved_out;
+	uint64_t before = heap_made_device(engine->heap);
 	if (capture_is_open() || !link_open(engine) || !gap_close(engine, true))
 		return SW_BUSY;
 	engine->why_out = TRACE_WHY_SUSPEND;
 	heap_lend(engine->heap, false);
 	atomic_store(&engine->is_away, true);
-	enum sw_status status = all_out(engine, UINT64_MAX);
-	/* Threads go on allocating: what was being made when the new rule was set is there by now. */
-	if (status == SW_OK)
+	enum sw_status status = SW_OK;
+	for (unsigned turn = 0; turn < TURNS && status == SW_OK; turn++)
 		status = all_out(engine, UINT64_MAX);
 	engine->why_out = TRACE_WHY_ROOM;
-	*ret_bytes = engine->suspended_bytes = engine->moved_out - before;
+	if (status == SW_OK)
+		status = give_to_driver(engine);
 	if (status != SW_OK) {
 		/* What has gone comes back as it is used. */
 		atomic_store(&engine->is_away, false);
@@ -125,7 +157,9 @@ enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 		*ret_bytes = 0;
 		return status;
 	}
-	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
+	/* They may have freed memory meanwhile, too: that has gone with the rest. */
+	uint64_t after = heap_made_device(engine->heap);
+	*ret_bytes = engine->suspended_bytes = before > after ? before - after : 0;
 	say_what_stays(engine);
 	gap_keep_closed(engine);
 	return SW_OK;

@@ -99,14 +99,19 @@ static bool listed_as(const char *state)
 
 /* ---- the job ---- */
 
-static void start_job(void)
+static void allocate_job(void)
 {
-	driver_start(0);
 	for (unsigned i = 0; i < N_BLOCKS; i++) {
 		blocks[i] = child_alloc(BLOCK);
 		MUST(driver_fill(NULL, blocks[i], 0x1000 + i, N_WORDS));
 	}
 	MUST(cu.cuCtxSynchronize());
+}
+
+static void start_job(void)
+{
+	driver_start(0);
+	allocate_job();
 }
 
 static void check_job(unsigned base)
@@ -322,6 +327,65 @@ static int has_a_system_that_pins_no_more(void)
 	return 0;
 }
 
+/* All calls of that entry point from now on, so many times; 0: no more of them. */
+static void refuse(const char *name, unsigned times)
+{
+	CUdevice device;
+
+	sim_fail_then("cuDeviceGet", 1, CUDA_ERROR_UNKNOWN, name, times);
+	CHECK(cu.cuDeviceGet(&device, 0) == CUDA_ERROR_UNKNOWN);
+}
+
+#define FOR_EVER 1000000
+
+static int has_a_driver_that_lets_nothing_go(const char *call)
+{
+	start_job();
+	/* What is measured with the first piece that moves is not meant. */
+	CHECK(spillway_suspend() == 0 && spillway_resume() == 0);
+	for (unsigned i = 0; i < N_BLOCKS; i++)
+		MUST(cu.cuMemFree_v2(blocks[i]));
+	allocate_job();
+	refuse(call, FOR_EVER);
+	CHECK(spillway_suspend() == -EIO && sim_live().device_bytes > 0);
+	CHECK(tool_says("suspend", 1, "the driver failed"));
+	refuse(call, 0);
+	CHECK(listed_as("running"));
+	check_job(0x1000);
+	CHECK(spillway_suspend() == 0 && sim_live().device_bytes == 0 && spillway_resume() == 0);
+	check_job(0x1000);
+	return 0;
+}
+
+/* The copy is made, but the address goes on leading to the device. */
+static int has_a_driver_that_does_not_unmap(void)
+{
+	return has_a_driver_that_lets_nothing_go("cuMemUnmap");
+}
+
+/* Everything is on the host, but what it leaves is not free for others. */
+static int has_a_driver_that_does_not_release(void)
+{
+	return has_a_driver_that_lets_nothing_go("cuMemRelease");
+}
+
+/* What is free and still mapped. */
+static int has_a_driver_that_keeps_what_is_free(void)
+{
+	CUdeviceptr block;
+
+	driver_start(0);
+	block = child_alloc(24 * MIB);
+	MUST(cu.cuMemFree_v2(block));
+	CHECK(sim_live().device_bytes == 24 * MIB);
+	refuse("cuMemUnmap", FOR_EVER);
+	CHECK(spillway_suspend() == -EIO && sim_live().device_bytes == 24 * MIB);
+	refuse("cuMemUnmap", 0);
+	CHECK(tool_says("suspend", 0, "24.0 MiB of device memory given back") && sim_live().device_bytes == 0);
+	CHECK(spillway_resume() == 0);
+	return 0;
+}
+
 static void what_cannot_be_suspended_says_why_and_goes_on(void **state)
 {
 	(void)state;
@@ -336,6 +400,12 @@ static void what_cannot_be_suspended_says_why_and_goes_on(void **state)
 			 0);
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), is_in_a_capture), 0);
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), has_a_driver_that_does_not_copy), 0);
+	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), has_a_driver_that_does_not_unmap), 0);
+	assert_int_equal(child_run(SETTINGS(",spill.mode=fast"), has_a_driver_that_does_not_unmap), 0);
+	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), has_a_driver_that_does_not_release), 0);
+	assert_int_equal(
+	    child_run(SETTINGS(",spill.mode=exact,heap.release_threshold=32MiB"), has_a_driver_that_keeps_what_is_free),
+	    0);
 	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), has_a_system_that_pins_no_more), 0);
 }
 
