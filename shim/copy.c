@@ -154,7 +154,13 @@ static CUresult submit_as_peer(const struct job *job)
 	return job->sync ? DOOR(cuMemcpy3DPeer, _ptds)(box) : DOOR(cuMemcpy3DPeerAsync, _ptsz)(box, job->stream);
 }
 
-/* In a capture nothing can be waited for, and the source is read when the graph runs. */
+/*
+ * What is to be read during the call is waited for, with the stream, as the driver does: of a source on the device, or
+ * pinned, it makes the copy in the stream's order and returns when that is done (H200, driver 580, CUDA 13: the call stood
+ * as long as its stream was held, from 1 KiB to 64 MiB). Who holds the stream himself hangs natively, too; a copy of
+ * the source aside, so as not to wait, would take as much memory again until the stream gets there. In a capture nothing can
+ * be waited for, and the source is read when the graph runs.
+ */
 static CUresult go_as_peer(const struct job *job)
 {
 	CUresult result = submit_as_peer(job);
