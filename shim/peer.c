@@ -32,7 +32,8 @@ static struct opening *list;
 static _Atomic uint64_t mapped_for[DEVICE_MOST], usable[DEVICE_MOST];
 /* By owner: devices that `mapped_for` has ever been to name; is none to be added now? */
 static _Atomic uint64_t ever[DEVICE_MOST];
-static _Atomic bool is_shut[DEVICE_MOST];
+/* By owner: odd while it is shut, another number each time. */
+static atomic_uint shuts[DEVICE_MOST];
 static atomic_uint n_holds;
 /* How often access was given or lost. What a device was asked before that says nothing of the work that needed it since. */
 static atomic_uint n_changes;
@@ -269,26 +270,30 @@ uint64_t peer_may_reach(CUdevice owner)
 /* Who opens it says so first, and looks second whether it is shut; here it is the other way round: one sees the other. */
 bool peer_shut(CUdevice owner, uint64_t devices)
 {
-	atomic_store(&is_shut[owner], true);
+	atomic_fetch_add(&shuts[owner], 1);
 	if (!(peer_may_reach(owner) & ~devices))
 		return true;
-	atomic_store(&is_shut[owner], false);
+	peer_unshut(owner);
 	return false;
 }
 
 void peer_unshut(CUdevice owner)
 {
-	atomic_store(&is_shut[owner], false);
+	atomic_fetch_add(&shuts[owner], 1);
 }
 
-/* Under no lock: whoever has it shut may need any. */
+/*
+ * Under no lock: whoever has it shut may need any. That it is shut anew meanwhile is no matter: then this device stands, too.
+ * So one gap is waited for at most, however closely they follow each other.
+ */
 static void wait_until_not_shut(CUdevice owner, CUdevice device)
 {
 	int cancel;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	atomic_fetch_or(&ever[owner], UINT64_C(1) << device);
-	while (atomic_load(&is_shut[owner]))
+	unsigned shut = atomic_load(&shuts[owner]);
+	while ((shut & 1) && atomic_load(&shuts[owner]) == shut)
 		nanosleep(&(struct timespec){.tv_nsec = SHUT_NS}, NULL);
 	pthread_setcancelstate(cancel, NULL);
 }

@@ -43,7 +43,8 @@ bool peer_reaches(CUdevice device, CUdevice owner);
 uint64_t peer_may_reach(CUdevice owner);
 /*
  * What moves while those devices alone stand still leans on it that no other one comes to reach the heap: until
- * peer_unshut() whoever opens it waits. False: another one may by now, and nothing is shut.
+ * peer_unshut() whoever opens it to another one waits. False: another one may by now, and nothing is shut. One thread at a
+ * time.
  */
 bool peer_shut(CUdevice owner, uint64_t devices);
 void peer_unshut(CUdevice owner);
