@@ -237,7 +237,7 @@ static void take_memory(struct chunk *chunk, const struct chunk *from)
 }
 
 /* The chunk keeps its place in the block's list; what it stands for is exchanged with the spare. */
-void transit_exchange(struct heap *heap, struct transit *transit)
+static void exchange(struct heap *heap, struct transit *transit, bool lost)
 {
 	struct chunk *chunk = transit->chunk, *spare = transit->spare;
 	struct chunk was = *chunk;
@@ -253,14 +253,24 @@ void transit_exchange(struct heap *heap, struct transit *transit)
 	block->bytes[chunk->place] += bytes;
 	if (block->slab)
 		small_after_move(&heap->small, block);
-	if (chunk_is_wanted(&heap->store.chunks, spare))
+	if (!lost && chunk_is_wanted(&heap->store.chunks, spare))
 		chunk_drop(&heap->store.chunks, spare);
-	else
+	else if (!lost)
 		chunk_put(&heap->store.chunks, spare);
 	transit->spare = NULL;
 	transit->handle = chunk->handle;
 	transit->alias = chunk->alias;
 	heap_leave(heap);
+}
+
+void transit_exchange(struct heap *heap, struct transit *transit)
+{
+	exchange(heap, transit, false);
+}
+
+void transit_exchange_lost(struct heap *heap, struct transit *transit)
+{
+	exchange(heap, transit, true);
 }
 
 void transit_end(struct heap *heap, struct transit *transit)

@@ -57,6 +57,8 @@ enum sw_status transit_turn(struct heap *heap, bool in_place, struct transit *tr
 /* A turn that is not made after all. Where the spare must not be used again (NULL) it is lost. */
 void heap_give_spare(struct heap *heap, struct transit *transit);
 void transit_exchange(struct heap *heap, struct transit *transit);
+/* The same, but what the spare has become must not be used again, and is lost. */
+void transit_exchange_lost(struct heap *heap, struct transit *transit);
 void transit_end(struct heap *heap, struct transit *transit);
 
 /* What is mapped at the program's address, of the old memory (spare false) or the new. */

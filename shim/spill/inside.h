@@ -56,8 +56,8 @@ struct move {
 	uint64_t number;                                     /* in the trace; 0: not in it */
 	enum { MAPPED_NONE, MAPPED_OLD, MAPPED_NEW } mapped; /* at the program's address, of the two */
 	bool is_raised;                                      /* `unmapped` is, of its block */
-	bool is_back;     /* its old memory is mapped again: the copy is under way for nothing (move_take_back) */
-	bool is_measured; /* copies to and fro are under way, of which the old memory must not be written (turns.c) */
+	bool is_back;     /* it was let go of before its copy ended (move_take_back) */
+	bool is_measured; /* the new memory is filled, and copies into the old are under way (turns.c) */
 };
 
 /* A piece on the host that is not mapped: it came out, or is about to come in. */
@@ -285,8 +285,8 @@ bool move_any(const struct engine *engine);
  * Copies get on unless the driver has put them behind work of the program's that is held: streams share queues of the
  * hardware. move_is_stuck(): none has ended for much longer than they take. move_take_back(): the pieces are mapped again
  * where they were, for submissions that wait for them; their copies end when they end, for nothing, and until then
- * nothing else begins. True: nothing is unmapped any more on account of a copy, but a piece that is being measured with
- * (turns.c).
+ * nothing else begins. A piece that is measured with (turns.c) is mapped where it went. True: nothing is unmapped any more
+ * on account of a copy.
  */
 bool move_is_stuck(const struct engine *engine);
 bool move_take_back(struct engine *engine);

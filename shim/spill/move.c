@@ -168,16 +168,21 @@ static enum mark_where old_place(const struct move *move)
 	return move->transit.from == CHUNK_DEVICE ? MARK_DEVICE : MARK_HOST;
 }
 
-/* The old memory is mapped again, if it was not all the time. */
-static void map_old(struct engine *engine, struct move *move)
+static void map_again(struct engine *engine, struct move *move, bool new)
 {
 	unsigned tries = 0;
 
 	while (move->mapped == MAPPED_NONE && engine_tries(&tries))
-		if (transit_map(engine->heap, &move->transit, false) == CUDA_SUCCESS)
-			move->mapped = MAPPED_OLD;
+		if (transit_map(engine->heap, &move->transit, new) == CUDA_SUCCESS)
+			move->mapped = new ? MAPPED_NEW : MAPPED_OLD;
 	if (move->mapped == MAPPED_NONE)
 		engine_die(engine, "memory cannot be mapped again");
+}
+
+/* The old memory is mapped again, if it was not all the time. */
+static void map_old(struct engine *engine, struct move *move)
+{
+	map_again(engine, move, false);
 }
 
 /* Nothing was copied, or for nothing: the piece is let go of where it was. */
@@ -416,10 +421,26 @@ static void finish_out(struct engine *engine, struct move *move)
 	plan_set(engine->plan, move->transit.piece, move->transit.units, PLAN_HOST);
 }
 
+/* It stays where it went, where it is mapped. lost: copies into the old memory may be under way still. */
+static void settle_out(struct engine *engine, struct move *move, bool lost)
+{
+	tell_end(engine, move, false);
+	count(engine, &move->transit, move->begun);
+	if (lost)
+		transit_exchange_lost(engine->heap, &move->transit);
+	else
+		transit_exchange(engine->heap, &move->transit);
+	move_arrived(engine, &move->transit, MARK_HOST, move->is_raised);
+}
+
 /* The spare is free again, and the piece may move. */
 static void finish_back(struct engine *engine, struct move *move)
 {
 	engine->n_back--;
+	if (move->mapped == MAPPED_NEW) {
+		settle_out(engine, move, false);
+		return;
+	}
 	tell_end(engine, move, true);
 	undo(engine, move);
 }
@@ -500,16 +521,16 @@ bool move_is_stuck(const struct engine *engine)
 
 /*
  * Nobody is told where the new memory is, and what the copy still reads is not given away: the piece is held until it has
- * ended.
+ * ended. One that is measured with goes on to where it is filled, and what is still written to is not given away.
  */
 static void take_back(struct engine *engine, struct move *move)
 {
-	map_old(engine, move);
+	map_again(engine, move, move->is_measured);
 	if (move->mapped == MAPPED_NONE)
 		return;
 	move->is_back = true;
 	engine->n_back++;
-	set_where(engine, &move->transit, old_place(move));
+	set_where(engine, &move->transit, move->is_measured ? MARK_HOST : old_place(move));
 	lower_unmapped(engine, &move->transit);
 	move->is_raised = false;
 }
@@ -523,10 +544,20 @@ bool move_take_back(struct engine *engine)
 			struct move *move = &queues[i]->at[(queues[i]->head + n) % MOVES];
 
 			/* What is copied in place is mapped, one way or the other. */
-			if (move->mapped == MAPPED_NONE && !move->is_measured)
+			if (move->mapped == MAPPED_NONE)
 				take_back(engine, move);
 		}
 	return !atomic_load(&engine->dead);
+}
+
+/* It is where it went: what it left may still be written to. */
+static void abandon_measured(struct engine *engine, struct move *move)
+{
+	bool ended = REAL(cuEventQuery)(move->event) == CUDA_SUCCESS;
+
+	engine->n_back -= move->is_back;
+	map_again(engine, move, true);
+	settle_out(engine, move, !ended);
 }
 
 void move_abandon(struct engine *engine)
@@ -539,6 +570,10 @@ void move_abandon(struct engine *engine)
 		for (; queue->n; queue->n--, queue->head = (queue->head + 1) % MOVES) {
 			struct move *move = &queue->at[queue->head];
 
+			if (move->is_measured && move->mapped != MAPPED_OLD) {
+				abandon_measured(engine, move);
+				continue;
+			}
 			/* In place there is no way back while the copy runs. Nothing runs beside it: its end is near. */
 			if (move->mapped == MAPPED_NEW && link_settle(engine->stream_in)) {
 				finish_in(engine, move);

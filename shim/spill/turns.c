@@ -38,7 +38,8 @@ struct bench {
 	const struct transit *transit;
 	CUdeviceptr window; /* the device chunk is mapped here a second time, and unmapped */
 	CUevent begun;
-	uint64_t until; /* ns */
+	uint64_t until;          /* ns */
+	bool copies[TURNS_WAYS]; /* of ours may be under way */
 };
 
 static bool remove_window(const struct bench *bench)
@@ -72,18 +73,19 @@ static CUstream stream_of(const struct bench *bench, enum turns_way way)
 	return way == TURNS_OUT ? bench->engine->stream_out : bench->engine->stream_in;
 }
 
-static CUresult copy(const struct bench *bench, enum turns_way way)
+static CUresult copy(struct bench *bench, enum turns_way way)
 {
 	const struct transit *transit = bench->transit;
 	CUdeviceptr from = way == TURNS_OUT ? transit->alias : transit->spare_alias;
 	CUdeviceptr to = way == TURNS_OUT ? transit->spare_alias : transit->alias;
 	uint64_t bytes = transit_bytes(transit);
 
+	bench->copies[way] = true;
 	return REAL(cuMemcpyDtoDAsync_v2)(to, from, bytes < COPY_MOST ? bytes : COPY_MOST, stream_of(bench, way));
 }
 
 /* Not for ever: a program's stream that shares a queue with ours may be held until the mover answers somebody. */
-static bool wait_for(const struct bench *bench, enum turns_way way)
+static bool wait_for(struct bench *bench, enum turns_way way)
 {
 	CUresult result = REAL(cuStreamQuery)(stream_of(bench, way));
 
@@ -91,11 +93,12 @@ static bool wait_for(const struct bench *bench, enum turns_way way)
 		clock_sleep(10000);
 		result = REAL(cuStreamQuery)(stream_of(bench, way));
 	}
+	bench->copies[way] &= result != CUDA_SUCCESS;
 	return result == CUDA_SUCCESS;
 }
 
 /* Copies, of which the first has ended on return; the others have not, as a rule. */
-static bool begin(const struct bench *bench, enum turns_way way, unsigned n)
+static bool begin(struct bench *bench, enum turns_way way, unsigned n)
 {
 	CUresult result = CUDA_SUCCESS;
 
@@ -112,7 +115,7 @@ static bool begin(const struct bench *bench, enum turns_way way, unsigned n)
 }
 
 /* How many copies are about a time slice; 0: refused. The first of them may take longer than others. */
-static unsigned slice_of(const struct bench *bench, enum turns_way way)
+static unsigned slice_of(struct bench *bench, enum turns_way way)
 {
 	if (copy(bench, way) != CUDA_SUCCESS || !wait_for(bench, way))
 		return 0;
@@ -133,7 +136,7 @@ static int by_length(const void *one, const void *two)
 }
 
 /* What changes take beside n copies each, ns, the shortest first. False: refused, or it took too long. */
-static bool beside(const struct bench *bench, enum turns_way way, unsigned n, uint64_t ret_ns[TRIES])
+static bool beside(struct bench *bench, enum turns_way way, unsigned n, uint64_t ret_ns[TRIES])
 {
 	for (unsigned i = 0; i < TRIES; i++) {
 		ret_ns[i] = begin(bench, way, n) ? change(bench) : UINT64_MAX;
@@ -144,8 +147,11 @@ static bool beside(const struct bench *bench, enum turns_way way, unsigned n, ui
 	return true;
 }
 
-/* *ret_again: the program was in the way. */
-static bool measure(const struct bench *bench, bool ret_waits[TURNS_WAYS], bool *ret_again)
+/*
+ * *ret_again: the program was in the way. One way after the other: on return copies are under way one way at most, of
+ * those that write either chunk.
+ */
+static bool measure(struct bench *bench, bool ret_waits[TURNS_WAYS], bool *ret_again)
 {
 	uint64_t quiet[TRIES], ns[TRIES];
 
@@ -162,12 +168,12 @@ static bool measure(const struct bench *bench, bool ret_waits[TURNS_WAYS], bool 
 	return !*ret_again;
 }
 
-/* The move ends when all that was begun here has. */
-static void put_off(struct engine *engine, struct move *move)
+/* The move ends when all that was begun here has. Copies out it can be taken back beside, as others are. */
+static void put_off(struct engine *engine, struct move *move, const struct bench *bench)
 {
 	CUresult result = REAL(cuEventRecord)(move->event, engine->stream_in);
 
-	move->is_measured = true;
+	move->is_measured = bench->copies[TURNS_IN];
 	if (result == CUDA_SUCCESS)
 		result = REAL(cuStreamWaitEvent)(engine->stream_out, move->event, 0);
 	if (result == CUDA_SUCCESS)
@@ -205,8 +211,11 @@ bool turns_learn(struct engine *engine, struct move *move)
 		turns->pieces[transit->to] = PIECES_MOST;
 	REAL(cuMemAddressFree)(bench.window, transit_bytes(transit));
 	bench.until = 0;
-	if (wait_for(&bench, TURNS_IN) && wait_for(&bench, TURNS_OUT))
+	for (enum turns_way way = 0; way < TURNS_WAYS; way++)
+		if (bench.copies[way])
+			wait_for(&bench, way);
+	if (!bench.copies[TURNS_IN] && !bench.copies[TURNS_OUT])
 		return true;
-	put_off(engine, move);
+	put_off(engine, move, &bench);
 	return false;
 }

@@ -11,7 +11,9 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -374,6 +376,63 @@ static int copies_that_lie_behind_held_work(void)
 	return end(one, two);
 }
 
+/* Until that stream is done, or it is all held. */
+static void wait_or_held(CUstream stream)
+{
+	CUevent event;
+
+	MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	MUST(cuEventRecord(event, stream));
+	while (!sim_is_held() && cuEventQuery(event) == CUDA_ERROR_NOT_READY)
+		usleep(20);
+	MUST(cuEventDestroy_v2(event));
+}
+
+/*
+ * The same of copies by which the library measures something with the first piece that moves (beside kernels: in a gap
+ * nothing can be held). They begin after that many calls of a function that little else calls: by any of them there is
+ * something else under way.
+ */
+static int copies_that_measure_behind_held_work(void)
+{
+	bool beside = !strcmp(scene_mode(), "fast");
+	CUstream one, two;
+
+	scene_open(&scene, 0);
+	one = child_stream();
+	two = child_stream();
+	if (beside)
+		sim_hold_at(getenv("HOLD_AT"), (unsigned)atoi(getenv("HOLD_CALL")));
+	for (int i = 0; beside && i < 20000 && !sim_is_held(); i++) {
+		rounds(one, ON_MAIN, 1);
+		wait_or_held(one);
+	}
+	CHECK(!beside || sim_is_held());
+	rounds(two, ON_OTHER, 3);
+	rounds(one, ON_MAIN, 1);
+	/* Kernels write while the copies are made: it must not be where these go. */
+	sim_switch("PIECE_US", 2000);
+	sim_release();
+	MUST(cu.cuCtxSynchronize());
+	sim_switch("PIECE_US", 0);
+	CHECK(scene_warm_up(&scene));
+	return end(one, two);
+}
+
+static void copies_that_measure_behind_held_work_ends(void **state)
+{
+	static const char *const names[] = {"cuMemAddressReserve", "cuStreamQuery"};
+	static const char *const calls[] = {"1", "2", "3", "8", "25"};
+
+	(void)state;
+	for (unsigned i = 0; i < 2 + 5; i++) {
+		setenv("HOLD_AT", names[i >= 2], 1);
+		setenv("HOLD_CALL", calls[i < 2 ? i : i - 2], 1);
+		assert_int_equal(child_run(SCENE_SETTINGS("SIM_DEVICES=2"), copies_that_measure_behind_held_work), 0);
+	}
+	unsetenv("HOLD_AT");
+}
+
 static bool is_child_of_fork;
 
 #ifdef __SANITIZE_ADDRESS__
@@ -467,6 +526,7 @@ int main(void)
 	    cmocka_unit_test(one_thread_synchronizes_while_another_submits_ends),
 	    cmocka_unit_test(capture_open_while_another_thread_allocates_and_launches_ends),
 	    cmocka_unit_test(copies_that_lie_behind_held_work_ends),
+	    cmocka_unit_test(copies_that_measure_behind_held_work_ends),
 	    cmocka_unit_test(exits_in_the_middle_ends),
 	    cmocka_unit_test(exits_while_a_kernel_spins_and_a_thread_synchronizes_ends),
 	    cmocka_unit_test(forks_in_the_middle_ends),

@@ -67,6 +67,9 @@ char sim_where(CUdeviceptr address);
 /* Hold all work of all streams where it stands / let it go on. Nests not. */
 void sim_hold(void);
 void sim_release(void);
+/* The same by the n-th call from now of the named entry point; and is it held? */
+void sim_hold_at(const char *name, unsigned n);
+bool sim_is_held(void);
 /* Switches of the model, as in the environment, for tests that change them in mid-run: name "VMM", "HOST_VMM",
  * "MEMORY", "HOST_MEMORY", "DELAY_US", "PIECE_US", "POOL_WASTE", "FILL", "PAGEABLE", "CONCURRENT_MANAGED",
  * "SAME_POINTER". */

@@ -275,6 +275,14 @@ SIM_EXPORT void sim_hold(void)
 	sim_unlock();
 }
 
+SIM_EXPORT bool sim_is_held(void)
+{
+	sim_lock();
+	bool held = sim.held;
+	sim_unlock();
+	return held;
+}
+
 SIM_EXPORT void sim_release(void)
 {
 	sim_lock();

@@ -1,6 +1,6 @@
 /*
  * sim_fail.c: calls that fail though nothing is wrong with them: those that were ordered (sim.h), and those of one thread
- * now and then.
+ * now and then. And calls that by order hold all work.
  *
  * The rows of all entry points lie in the linker section sim_entries (SIM_SPELL), so an order for a name needs no
  * registration; a name may have two rows, a weak stub and the strong body, and orders go to both.
@@ -102,6 +102,8 @@ static bool fails_by_order(struct sim_entry *entry, CUresult *ret_error)
 
 bool sim_fails(struct sim_entry *entry, CUresult *ret_error)
 {
+	if (entry->hold_at && --entry->hold_at == 0)
+		sim.held = true;
 	return fails_by_order(entry, ret_error) || fails_by_chance(ret_error);
 }
 
@@ -130,6 +132,16 @@ SIM_EXPORT void sim_fail_then(const char *name, unsigned n, CUresult error, cons
 	sim_unlock();
 	if (!known)
 		fprintf(stderr, "sim_fail: no entry point is called \"%s\"\n", name);
+}
+
+SIM_EXPORT void sim_hold_at(const char *name, unsigned n)
+{
+	sim_start();
+	sim_lock();
+	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries; row++)
+		if (!strcmp((*row)->name, name))
+			(*row)->hold_at = n;
+	sim_unlock();
 }
 
 SIM_EXPORT void sim_fail_any(unsigned n, CUresult error)

@@ -36,6 +36,7 @@ struct sim_entry {
 	const char *then; /* what fails from the ordered failure on; NULL: nothing */
 	unsigned then_times;
 	unsigned refused; /* calls from now on that fail */
+	unsigned hold_at; /* calls left until one holds all work, 0 = none */
 	unsigned long calls;
 };
 struct sim_origin {
