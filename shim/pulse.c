@@ -26,7 +26,7 @@ static bool put_faults(int device, _Atomic uint64_t into[FAULT_COUNT])
 }
 
 /* What is not measured is not in the trace at all. cpu: faults of the CPU that are told with this device. */
-static void trace_device(unsigned i, uint64_t cpu)
+static void tell_faults(unsigned i, uint64_t cpu)
 {
 	const struct stats_device *device = &stats.device[i];
 
@@ -45,23 +45,18 @@ static void put_all_faults(void)
 		if (!atomic_load(&stats.device[i].known))
 			continue;
 		if (put_faults((int)i, stats.device[i].fault) || (is_first && any))
-			trace_device(i, is_first ? stats.fault[FAULT_CPU] : 0);
+			tell_faults(i, is_first ? stats.fault[FAULT_CPU] : 0);
 		is_first = false;
 	}
 }
 
 _Static_assert(FAULT_OF_CPU == TRACE_FAULT_OF_CPU && FAULT_OF_GPU < FAULT_OF_CPU, "as the trace has them");
 
-static uint64_t place_number(int device)
-{
-	return device < 0 ? 0 : (uint64_t)device + 1;
-}
-
 static void trace_one(const struct fault_event *event, void *argument)
 {
 	(void)argument;
-	trace_event(fault, place_number(event->device), event->address, event->cause, event->bytes, event->kind,
-		    place_number(event->from));
+	trace_event(fault, trace_device(event->device), event->address, event->cause, event->bytes, event->kind,
+		    trace_device(event->from));
 }
 
 void pulse_start(const struct policy *policy)

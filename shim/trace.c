@@ -274,14 +274,30 @@ static uint64_t bytes_on_host(const struct ledger_row *row)
 	uint64_t bytes[CHUNK_PLACES] = {0};
 	bool stays;
 
-	return heap && heap_where(heap, row->key, row->bytes, bytes, &stays) == SW_OK ? bytes[CHUNK_HOST] + bytes[CHUNK_PEER] : 0;
+	return heap && heap_where(heap, row->key, row->bytes, bytes, &stays) == SW_OK
+		   ? bytes[CHUNK_HOST] + bytes[CHUNK_PEER]
+		   : 0;
+}
+
+/* Only of a heap in use: what was found on the host. */
+static void tell_loans(const struct ledger_row *row)
+{
+	struct heap_loan loans[HEAP_LENDERS];
+	unsigned n = heap_loans(atomic_load(&device_get(row->device)->heap), row->key, row->bytes, loans);
+
+	for (unsigned i = 0; i < n; i++)
+		trace_event(lent, row->id, (uint64_t)loans[i].device, loans[i].bytes);
 }
 
 void trace_made(const struct ledger_row *row, uint32_t api, void *caller)
 {
-	if (trace_is_on() && row->kind & TRACED)
-		trace_event(made, row->id, row->key, row->bytes, api, (uint64_t)row->device, backend_of(row),
-			    (uint64_t)(row->rule + 1), trace_site(caller), bytes_on_host(row));
+	if (!trace_is_on() || !(row->kind & TRACED))
+		return;
+	uint64_t on_host = bytes_on_host(row);
+	trace_event(made, row->id, row->key, row->bytes, api, (uint64_t)row->device, backend_of(row),
+		    (uint64_t)(row->rule + 1), trace_site(caller), on_host);
+	if (on_host)
+		tell_loans(row);
 }
 
 struct trace_freeing trace_freeing(const struct ledger_row *row)

@@ -90,6 +90,12 @@ void trace_submit_commit(uint64_t function, uint32_t id, int device);
 /* What a submission is known by in `wait`. */
 uint64_t trace_function(uint64_t function, uint32_t id);
 
+/* Of a device, as it stands where 0 means none: its number plus 1. */
+static inline uint64_t trace_device(int device)
+{
+	return device < 0 ? 0 : (uint64_t)device + 1;
+}
+
 /* For pulse.h: figures since the process began, once a second; none of them STATS_NA. */
 static inline void trace_faults(uint64_t device, uint64_t gpu, uint64_t cpu, uint64_t bytes_in, uint64_t bytes_out)
 {

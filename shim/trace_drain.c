@@ -279,38 +279,55 @@ static void drain_ring(struct ring *ring)
 
 /* ---- figures ---- */
 
-static void add_budget(struct device *device, void *argument)
+/* What there is to say of a device, if there is: then it goes on being told, and of what is nothing any more, 0. */
+static bool look_at(const struct device *device, struct trace_event *event)
 {
-	struct trace_event *event = argument;
+	const struct stats_device *figures = &stats.device[device->ordinal];
+	const _Atomic uint64_t *live = figures->live;
+	uint64_t on_peers = live[PLACE_PEER]; /* read once: it is part of two figures */
+	bool any = atomic_load(&device->heap) || atomic_load(&device->lender.lent.used);
 
-	if (!atomic_load(&device->heap))
-		return;
+	for (unsigned i = 0; i < PLACE_COUNT; i++)
+		any |= i != PLACE_PINNED && atomic_load_explicit(&figures->peak[i], memory_order_relaxed) != 0;
 	event->bytes.device = (uint64_t)device->ordinal;
-	event->bytes.budget += atomic_load(&device->budget.limit);
+	event->bytes.on_device = live[PLACE_DEVICE];
+	event->bytes.on_host = live[PLACE_HOST] + on_peers;
+	event->bytes.managed = live[PLACE_MANAGED];
+	event->bytes.system = live[PLACE_SYSTEM];
+	event->bytes.driver = live[PLACE_DRIVER];
+	event->bytes.on_peers = on_peers;
+	event->bytes.lent = atomic_load(&device->lender.lent.used);
+	if (atomic_load(&device->heap))
+		event->bytes.budget = atomic_load(&device->budget.limit);
+	return any;
 }
 
-/*
- * Of the whole process; where it uses several devices, the budget is the sum of theirs. The first and the last are
- * always told, however short the run.
- */
+/* Devices without figures of their own are left out: to a reader they have no samples. */
+static void sample_one(struct device *device, void *argument)
+{
+	static struct trace_event before[STATS_DEVICES];
+	static bool is_told[STATS_DEVICES];
+	struct trace_event event = {.kind = TRACE_bytes, .time = *(const uint64_t *)argument};
+
+	if ((unsigned)device->ordinal >= STATS_DEVICES)
+		return;
+	struct trace_event *last = &before[device->ordinal];
+	bool *told = &is_told[device->ordinal];
+	if (!look_at(device, &event) && !*told)
+		return;
+	if (!*told || memcmp(last->field, event.field, sizeof(event.field)) != 0)
+		add(&event);
+	*told = true;
+	*last = event;
+}
+
+/* The last is always told, however short the run. */
 static void sample(uint64_t now, bool last)
 {
-	static uint64_t before[TRACE_FIELDS];
-	struct trace_event event = {.kind = TRACE_bytes, .time = now};
-	bool first = !sampled;
-
-	if (!first && !last && now - sampled < SAMPLE_NS)
+	if (sampled && !last && now - sampled < SAMPLE_NS)
 		return;
 	sampled = now;
-	event.bytes.on_device = stats_live(PLACE_DEVICE);
-	event.bytes.on_host = stats_live(PLACE_HOST) + stats_live(PLACE_PEER);
-	event.bytes.managed = stats_live(PLACE_MANAGED);
-	event.bytes.system = stats_live(PLACE_SYSTEM);
-	event.bytes.driver = stats_live(PLACE_DRIVER);
-	device_each(add_budget, &event);
-	if (first || memcmp(before, event.field, sizeof(before)) != 0)
-		add(&event);
-	memcpy(before, event.field, sizeof(before));
+	device_each(sample_one, &now);
 }
 
 /* ---- a turn ---- */

@@ -89,18 +89,31 @@ static void add_block(struct trace *trace, const struct trace_event *event)
 	};
 }
 
-/* Which block a freed or grown is about. Later ones of the same identity are others. */
+static void add_loan(struct trace_block *block, uint64_t bytes)
+{
+	uint64_t left = block->on_host - block->on_peers;
+
+	block->on_peers += bytes < left ? bytes : left;
+}
+
+_Static_assert(offsetof(struct trace_event, freed.id) == offsetof(struct trace_event, grown.id) &&
+		   offsetof(struct trace_event, freed.id) == offsetof(struct trace_event, lent.id),
+	       "whose it is comes first");
+
+/* Which block a freed, grown or lent is about. Later ones of the same identity are others. */
 static void change_block(struct trace *trace, struct trace_row *row, const struct map *ids)
 {
-	uint64_t number, id = row->event.kind == TRACE_freed ? row->event.freed.id : row->event.grown.id;
+	uint64_t number;
 
-	if (!map_get(ids, id, &number) || trace->blocks[number].freed != UINT64_MAX)
+	if (!map_get(ids, row->event.freed.id, &number) || trace->blocks[number].freed != UINT64_MAX)
 		return;
 	row->which = (uint32_t)number;
 	if (row->event.kind == TRACE_freed)
 		trace->blocks[number].freed = row->event.time;
-	else
+	else if (row->event.kind == TRACE_grown)
 		trace->blocks[number].bytes = row->event.grown.bytes;
+	else
+		add_loan(&trace->blocks[number], row->event.lent.bytes);
 }
 
 static bool find_blocks(struct trace *trace)
@@ -119,7 +132,8 @@ static bool find_blocks(struct trace *trace)
 			row->which = (uint32_t)trace->n_blocks;
 			good = map_set(&ids, row->event.made.id, trace->n_blocks);
 			add_block(trace, &row->event);
-		} else if (row->event.kind == TRACE_freed || row->event.kind == TRACE_grown) {
+		} else if (row->event.kind == TRACE_freed || row->event.kind == TRACE_grown ||
+			   row->event.kind == TRACE_lent) {
 			change_block(trace, row, &ids);
 		}
 	}

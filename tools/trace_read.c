@@ -232,7 +232,10 @@ static int read_head(struct reader *reader)
 	}
 	trace->start = number_of(trace, "start");
 	trace->clock = number_of(trace, "clock");
-	return read_shape(reader);
+	int error = read_shape(reader);
+	trace->tells_peers =
+	    !error && reader->shape.n > TRACE_lent && reader->shape.fields[TRACE_move] >= trace_n_fields(TRACE_move);
+	return error;
 }
 
 /* ---- order ---- */

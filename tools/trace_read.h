@@ -16,13 +16,14 @@
 /* One event. `again` events have become submits; named and text point into the trace. */
 struct trace_row {
 	struct trace_event event;
-	/* made, freed, grown: which block. submit: its number among the different submits, the same for the same names. */
+	/* made, freed, grown, lent: which block. submit: its number among the different submits, the same for the same names. */
 	uint32_t which;
 };
 
 /* One allocation from beginning to end. */
 struct trace_block {
-	uint64_t id, address, bytes, on_host; /* on_host: bytes placed there when it was made */
+	uint64_t id, address, bytes, on_host; /* on_host: bytes placed there when it was made ... */
+	uint64_t on_peers;                    /* ... or, so many of these, on devices that lend */
 	uint64_t made, freed;                 /* ns; freed: UINT64_MAX where it was not */
 	uint32_t device, api, backend, rule, site;
 	/*
@@ -44,11 +45,12 @@ struct trace {
 	uint32_t n_submits;        /* different ones */
 	char **names[TRACE_LISTS]; /* by number; NULL: never named */
 	size_t n_names[TRACE_LISTS];
-	uint64_t n_lost;   /* events, by the file's own count */
-	uint64_t bytes;    /* of the file, unpacked */
-	bool ended;        /* the process ended by itself */
-	bool cut;          /* the last frame is not whole: dropped, as expected of a process that was killed */
-	bool damaged;      /* something in the middle is wrong: what comes after it was not read */
+	uint64_t n_lost;  /* events, by the file's own count */
+	uint64_t bytes;   /* of the file, unpacked */
+	bool tells_peers; /* it has what devices lend to each other; files of older versions count that as the host's */
+	bool ended;       /* the process ended by itself */
+	bool cut;         /* the last frame is not whole: dropped, as expected of a process that was killed */
+	bool damaged;     /* something in the middle is wrong: what comes after it was not read */
 	char problem[160]; /* what, for people; "" */
 	/* The reader's own. */
 	char *file; /* its bytes: texts of events point there */

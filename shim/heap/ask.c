@@ -40,6 +40,28 @@ enum sw_status heap_where(struct heap *heap, CUdeviceptr base, size_t bytes, uin
 	return SW_OK;
 }
 
+unsigned heap_loans(struct heap *heap, CUdeviceptr base, size_t bytes, struct heap_loan ret_loans[HEAP_LENDERS])
+{
+	const struct chunk_store *store = &heap->store.chunks;
+	uint64_t by_lender[HEAP_LENDERS] = {0}, left = bytes;
+	unsigned n = 0;
+
+	heap_enter(heap);
+	const struct block *block = heap_block_at(&heap->store.arena, base);
+	for (const struct chunk *chunk = block ? block->chunks : NULL; chunk; chunk = chunk->next) {
+		uint64_t here = chunk_bytes(chunk->units) < left ? chunk_bytes(chunk->units) : left;
+
+		if (chunk->place == CHUNK_PEER)
+			by_lender[chunk->lender] += here;
+		left -= here;
+	}
+	heap_leave(heap);
+	for (unsigned i = 0; i < store->n_lenders; i++)
+		if (by_lender[i])
+			ret_loans[n++] = (struct heap_loan){store->lenders[i]->device, by_lender[i]};
+	return n;
+}
+
 enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base)
 {
 	struct block_store *store = &heap->store;

@@ -174,6 +174,12 @@ bool heap_base_of(const struct heap *heap, CUdeviceptr address, CUdeviceptr *ret
 /* Where the first `bytes` of it are, and whether something keeps it where it is. */
 enum sw_status heap_where(struct heap *heap, CUdeviceptr base, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES],
 			  bool *ret_stays);
+/* What of that other devices lend, by device; returns how many they are. 0 also where there is no block. */
+struct heap_loan {
+	CUdevice device;
+	uint64_t bytes;
+};
+unsigned heap_loans(struct heap *heap, CUdeviceptr base, size_t bytes, struct heap_loan ret_loans[HEAP_LENDERS]);
 /*
  * It should live on the host: what is there stays, what is not goes as soon as the mover can. NOT_SUPPORTED: it shares
  * its memory with others (small.h), must stay where it is, or there is no host memory.

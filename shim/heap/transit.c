@@ -290,6 +290,13 @@ void transit_end(struct heap *heap, struct transit *transit)
 	heap_leave(heap);
 }
 
+CUdevice transit_lender(const struct heap *heap, const struct transit *transit, bool spare)
+{
+	const struct chunk *chunk = spare ? transit->spare : transit->chunk;
+
+	return chunk && chunk->place == CHUNK_PEER ? heap->store.chunks.lenders[chunk->lender]->device : -1;
+}
+
 CUresult transit_unmap(const struct transit *transit)
 {
 	return map_remove(transit->address, transit_bytes(transit));

@@ -61,6 +61,9 @@ void transit_exchange(struct heap *heap, struct transit *transit);
 void transit_exchange_lost(struct heap *heap, struct transit *transit);
 void transit_end(struct heap *heap, struct transit *transit);
 
+/* The device that lends the old memory, or the spare: -1 where it is the heap's own, or the host's. */
+CUdevice transit_lender(const struct heap *heap, const struct transit *transit, bool spare);
+
 /* What is mapped at the program's address, of the old memory (spare false) or the new. */
 CUresult transit_unmap(const struct transit *transit);
 CUresult transit_map(struct heap *heap, const struct transit *transit, bool spare);

@@ -224,9 +224,11 @@ static void tell_begin(struct engine *engine, struct move *move)
 	if (!trace_is_on())
 		return;
 	move->number = atomic_fetch_add(&n, 1) + 1;
+	uint64_t old = trace_device(transit_lender(engine->heap, transit, false));
+	uint64_t new = trace_device(transit_lender(engine->heap, transit, true));
 	trace_event_at(move, now, move->number, (uint64_t)engine->device->ordinal,
 		       arena_address(engine->arena, transit->piece), transit_bytes(transit), out,
-		       out ? engine->why_out : engine->why_in);
+		       out ? engine->why_out : engine->why_in, out ? new : old, out ? old : 0);
 }
 
 static void tell_end(struct engine *engine, const struct move *move, bool stayed)

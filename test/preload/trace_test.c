@@ -30,14 +30,20 @@ static bool moves(void)
 	return !strcmp(mode(), "exact") || !strcmp(mode(), "fast");
 }
 
-/* Twice what fits, as in scene.h, but with the summary. */
-static void run_tracer(const char *what, const char *argument, const char *more)
+/* Twice what fits, as in scene.h, but with the summary. policy: more settings of it. */
+static void run_with(const char *policy, const char *what, const char *argument, const char *more)
 {
-	char set[128];
+	char set[160];
 
-	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=96MiB", mode());
+	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=96MiB%s", mode(),
+		 policy);
 	outcome = RUN(SET(setting, set, "SIM_FILL=0", "SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", more), TRACER,
 		      what, argument);
+}
+
+static void run_tracer(const char *what, const char *argument, const char *more)
+{
+	run_with("", what, argument, more);
 }
 
 static size_t n_files(char *ret_other)
@@ -376,6 +382,95 @@ static void page_faults_of_several_devices_add_up(void **state)
 	assert_int_equal(cpu[0] + cpu[1], told(outcome.out, "cpu "));
 }
 
+/* ---- memory of other devices ---- */
+
+static struct {
+	uint64_t out, in;     /* bytes that arrived there, and from there */
+	uint64_t home, given; /* bytes: to the host from the device, and from there */
+} peer;
+
+/* All that has arrived. Device 0 moves, device 1 lends. */
+static void add_up_moves(void)
+{
+	memset(&peer, 0, sizeof(peer));
+	for (size_t i = 0; i < trace.n_rows; i++) {
+		const struct trace_event *move = &trace.rows[i].event, *moved = NULL;
+
+		for (size_t k = i; move->kind == TRACE_move && !moved && k < trace.n_rows; k++)
+			if (trace.rows[k].event.kind == TRACE_moved &&
+			    trace.rows[k].event.moved.number == move->move.number)
+				moved = &trace.rows[k].event;
+		if (!moved || moved->moved.stayed)
+			continue;
+		assert_true(move->move.device == 0 && (move->move.lender == 0 || move->move.lender == 2));
+		assert_true(move->move.left == 0 || (move->move.left == 2 && move->move.to_host));
+		if (move->move.lender)
+			*(move->move.to_host ? &peer.out : &peer.in) += move->move.bytes;
+		else if (move->move.to_host)
+			*(move->move.left ? &peer.given : &peer.home) += move->move.bytes;
+	}
+}
+
+static const struct trace_event *last_sample(uint64_t device)
+{
+	const struct trace_event *last = NULL;
+
+	for (size_t i = 0; i < trace.n_rows; i++)
+		if (trace.rows[i].event.kind == TRACE_bytes && trace.rows[i].event.bytes.device == device)
+			last = &trace.rows[i].event;
+	return last;
+}
+
+#define LENDING ",spill.peers=1,spill.peer_budget=64MiB"
+
+/* There is room for everything on the other device: nothing of it is ever on the host. */
+static void what_other_devices_lend_is_told_apart_from_the_host(void **state)
+{
+	uint64_t spilled = 0;
+	(void)state;
+
+	run_with(LENDING, "kept", "200", "SIM_DEVICES=2");
+	assert_int_equal(outcome.status, 0);
+	read_it(path);
+	check_blocks(false);
+	assert_true(trace.tells_peers);
+	for (size_t i = 0; i < trace.n_rows; i++) {
+		const struct trace_event *event = &trace.rows[i].event;
+
+		if (event->kind == TRACE_lent)
+			assert_int_equal(event->lent.device, 1);
+		if (event->kind != TRACE_bytes)
+			continue;
+		assert_int_equal(event->bytes.on_host, event->bytes.on_peers);
+		assert_true(event->bytes.device == 1 || !event->bytes.lent);
+	}
+	for (size_t i = 0; i < trace.n_blocks; i++) {
+		spilled += trace.blocks[i].on_host;
+		assert_int_equal(trace.blocks[i].on_peers, trace.blocks[i].on_host);
+	}
+	add_up_moves();
+	assert_true(spilled > 0 && !peer.home && !peer.given);
+	assert_true((peer.out > 0) == moves() && (peer.in > 0) == moves());
+	/* Of 30 MiB 16 fit. */
+	const struct trace_event *own = last_sample(0), *other = last_sample(1);
+	assert_true(own && own->bytes.budget == 16 << 20 && own->bytes.on_peers >= 14 << 20);
+	assert_true(other && !other->bytes.on_device && !other->bytes.budget);
+	assert_true(other->bytes.lent >= own->bytes.on_peers);
+}
+
+static void what_is_lent_no_more_is_told_to_leave_for_the_host(void **state)
+{
+	(void)state;
+	if (!moves())
+		skip();
+	run_with(LENDING, "suspended", "50", "SIM_DEVICES=2");
+	assert_int_equal(outcome.status, 0);
+	assert_int_equal(told(outcome.out, "suspended "), 0);
+	read_it(path);
+	add_up_moves();
+	assert_true(peer.out > 0 && peer.given > 0);
+}
+
 static void what_finds_no_room_is_counted_and_said(void **state)
 {
 	(void)state;
@@ -431,6 +526,8 @@ int main(void)
 	    cmocka_unit_test_teardown(managed_memory_that_is_refused_is_told, teardown),
 	    cmocka_unit_test_teardown(where_nothing_happens_there_is_no_file, teardown),
 	    cmocka_unit_test_teardown(page_faults_of_several_devices_add_up, teardown),
+	    cmocka_unit_test_teardown(what_other_devices_lend_is_told_apart_from_the_host, teardown),
+	    cmocka_unit_test_teardown(what_is_lent_no_more_is_told_to_leave_for_the_host, teardown),
 	    cmocka_unit_test_teardown(what_finds_no_room_is_counted_and_said, teardown),
 	    cmocka_unit_test_teardown(names_are_made_of_their_pattern, teardown),
 	    cmocka_unit_test_teardown(without_cuda_there_is_no_file_and_no_thread, teardown),

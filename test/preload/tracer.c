@@ -43,6 +43,14 @@ static int rounds(unsigned n)
 	return 0;
 }
 
+/* What it has is there until its end. */
+static int kept(unsigned n)
+{
+	work(n);
+	tell(n);
+	return 0;
+}
+
 /* The program lends the GPU and takes it back. */
 static int suspended(unsigned n)
 {
@@ -297,6 +305,7 @@ static const struct {
 	int (*run)(unsigned argument);
 } modes[] = {
     {"rounds", rounds},
+    {"kept", kept},
     {"suspended", suspended},
     {"killed", killed},
     {"killed_sometime", killed_sometime},

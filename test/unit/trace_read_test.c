@@ -143,6 +143,49 @@ static void blocks_are_made_grow_and_are_freed(void **state)
 	assert_int_equal(trace_block_at(&trace, 4096, UINT64_MAX - 1), 1);
 }
 
+static void what_devices_lend_of_a_block_is_part_of_what_is_away(void **state)
+{
+	(void)state;
+	file_frame(&file, 0, 0);
+	FILE_ADD(&file, made, 10, 7, 4096, 1024, 0, 0, 0, 0, 0, 600);
+	FILE_ADD(&file, lent, 11, 7, 1, 200);
+	FILE_ADD(&file, lent, 12, 7, 2, 300);
+	FILE_ADD(&file, made, 13, 8, 8192, 1024, 0, 0, 0, 0, 0, 600);
+	FILE_ADD(&file, lent, 14, 8, 1, UINT64_MAX); /* more than there is: nonsense */
+	FILE_ADD(&file, lent, 15, 8, 1, UINT64_MAX);
+	FILE_ADD(&file, lent, 16, 9, 1, 5); /* never seen */
+	assert_int_equal(save_and_read(), 0);
+	assert_true(trace.tells_peers);
+	assert_int_equal(trace.blocks[0].on_peers, 500);
+	assert_int_equal(trace.blocks[1].on_peers, 600);
+	assert_true(trace.rows[1].which == 0 && trace.rows[5].which == 1 && trace.rows[6].which == TRACE_NONE);
+}
+
+/* As files were before devices lent to each other: a move of six numbers, samples of seven, and no kind of its own. */
+static void a_file_of_before_does_not_tell_peers_from_the_host(void **state)
+{
+	static const char text[] = "version=1\nfields=4,9,6,1,2,3,1,6,2,5,3,2,1,1,1,7,5,6,2,1,1\n";
+	static const uint8_t events[] = {TRACE_move, 0, 1, 0, 8, 16, 1, 2, TRACE_moved, 2, 1, 0, TRACE_end, 2, 3};
+	const uint64_t bytes = sizeof(text) - 1, n = sizeof(events);
+	uint8_t head[24] = {'F', 'R', 'A', 'M', (uint8_t)n};
+	uint32_t check = trace_check(events, n);
+	(void)state;
+
+	file.n = 0;
+	file_put(&file, TRACE_MAGIC, 8);
+	file_put(&file, (uint8_t[]){(uint8_t)bytes, 0, 0, 0}, 4);
+	file_put(&file, text, bytes);
+	memcpy(head + 8, &check, 4);
+	file_put(&file, head, sizeof(head));
+	file_put(&file, events, n);
+	assert_int_equal(save_and_read(), 0);
+	assert_true(!trace.tells_peers && !trace.damaged && trace.ended);
+	assert_int_equal(trace.n_rows, 3);
+	const struct trace_event *move = &trace.rows[0].event;
+	assert_true(move->move.number == 1 && move->move.address == 8 && move->move.bytes == 16 && move->move.why == 2);
+	assert_true(move->move.to_host == 1 && !move->move.lender && !move->move.left);
+}
+
 static void submissions_count_for_the_blocks_they_name(void **state)
 {
 	const struct trace_named named[] = {{1 << 20, 0}, {(1 << 20) + 512, 0}, {2 << 20, 0}, {9 << 20, 0}};
@@ -531,6 +574,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(rows_of_several_threads_come_in_the_order_of_their_times, setup, teardown),
 	    cmocka_unit_test_setup_teardown(a_submission_that_comes_again_is_whole, setup, teardown),
 	    cmocka_unit_test_setup_teardown(blocks_are_made_grow_and_are_freed, setup, teardown),
+	    cmocka_unit_test_setup_teardown(what_devices_lend_of_a_block_is_part_of_what_is_away, setup, teardown),
+	    cmocka_unit_test_setup_teardown(a_file_of_before_does_not_tell_peers_from_the_host, setup, teardown),
 	    cmocka_unit_test_setup_teardown(submissions_count_for_the_blocks_they_name, setup, teardown),
 	    cmocka_unit_test_setup_teardown(moves_count_for_their_blocks_and_soon_returns_as_refetches, setup,
 					    teardown),
