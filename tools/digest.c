@@ -178,6 +178,8 @@ static uint64_t device_of(const struct trace_event *event)
 		return event->bytes.device;
 	case TRACE_faults:
 		return event->faults.device;
+	case TRACE_lent:
+		return event->lent.device;
 	default:
 		return 0;
 	}
@@ -338,8 +340,8 @@ static bool prepare(struct pass *pass)
 	digest->block_wait_ns = digest_zeros(digest->trace->n_blocks, sizeof(*digest->block_wait_ns));
 	digest->steps = digest_zeros(digest->n_events[TRACE_step], sizeof(*digest->steps));
 	return digest->block_wait_ns && digest->steps && digest_groups_begin(digest, &pass->groups) &&
-	       digest_series_begin(digest, &pass->places) && digest_moves_find(digest) && arrivals_find(pass) &&
-	       states_find(pass);
+	       digest_series_begin(digest, &pass->places) && digest_moves_find(digest) && digest_links_find(digest) &&
+	       arrivals_find(pass) && states_find(pass);
 }
 
 static bool finish(struct pass *pass)
@@ -407,6 +409,7 @@ void digest_free(struct digest *digest)
 	}
 	free(digest->block_wait_ns);
 	free(digest->moves);
+	free(digest->links);
 	free(digest->steps);
 	free(digest->functions);
 	free(digest->idle_rules);
@@ -418,6 +421,24 @@ const char *digest_why_name(unsigned why)
 	static const char *const names[TRACE_WHYS] = {"waited", "ahead", "room", "suspend"};
 
 	return why < TRACE_WHYS ? names[why] : "unknown";
+}
+
+const char *digest_away(const struct digest *digest)
+{
+	struct digest_device sum = {0};
+
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++) {
+		sum.host_alone |= digest->devices[i].host_alone;
+		sum.peers |= digest->devices[i].peers;
+	}
+	return digest_device_away(&sum);
+}
+
+const char *digest_device_away(const struct digest_device *device)
+{
+	if (!device->peers)
+		return "on the host";
+	return device->host_alone ? "on the host or on other GPUs" : "on other GPUs";
 }
 
 const char *digest_backend_name(uint32_t backend)

@@ -22,6 +22,7 @@ enum {
 	DIGEST_CURVE = 13, /* budgets from 100 % down to 40 %, 5 % apart */
 	DIGEST_TEXT = 320,
 };
+#define DIGEST_HOST TRACE_NONE /* where a device's number may stand */
 
 /* Sums over some allocations; a line of a table. */
 struct digest_group {
@@ -56,7 +57,16 @@ struct digest_move {
 	uint64_t address, bytes;
 	uint32_t device, why;
 	uint32_t block; /* the first that it is of; TRACE_NONE */
-	bool to_host, stayed;
+	/* The other end, and on the way out another device that it leaves: DIGEST_HOST; DIGEST_DEVICES: one beyond. */
+	uint32_t lender, left;
+	bool to_host, stayed; /* to_host: on the way out, wherever that leads */
+};
+
+/* What arrived between a device and the host, or another device that lends to it. */
+struct digest_link {
+	uint32_t device, lender; /* lender: DIGEST_HOST, or a device */
+	uint64_t moves_in, moves_out, bytes_in, bytes_out;
+	uint64_t in_ns, out_ns; /* in which at least one of them was on its way */
 };
 
 struct digest_step {
@@ -65,10 +75,14 @@ struct digest_step {
 	uint32_t device;
 };
 
-/* Bytes by place: at the moment within the bin at which there were most. The rest: sums over the bin. */
+/*
+ * Bytes by place: at the moment within the bin at which there were most. The rest: sums over the bin. What other devices
+ * lend is in host, bytes_in and bytes_out, too; so it is in all of the digest.
+ */
 struct digest_bin {
-	uint64_t device, host, managed, system, driver, budget;
+	uint64_t device, host, managed, system, driver, peers, lent, budget; /* lent: by this device, to others */
 	uint64_t bytes_in, bytes_out, gap_ns, wait_ns;
+	uint64_t peer_in, peer_out; /* of bytes_in and bytes_out: from and to other devices */
 	uint64_t faults_gpu, faults_cpu, fault_in, fault_out;
 	uint64_t submits;
 };
@@ -92,9 +106,12 @@ struct digest_device {
 	uint64_t total;  /* the memory it has; 0: not known */
 	uint64_t budget; /* the last; 0: not known */
 	uint64_t device, host, managed, system, driver,
-	    need;         /* bytes, each at its most; need: of live allocations together */
-	uint64_t over_ns; /* time in which some of it was on the host */
+	    need;                   /* bytes, each at its most; need: of live allocations together */
+	uint64_t host_alone, peers; /* of host: what was on the host itself, and on other devices; each at its most */
+	uint64_t lent;              /* by it to others, at most; 0 also where the trace has no samples */
+	uint64_t over_ns;           /* time in which some of it was on the host */
 	uint64_t moves_in, moves_out, bytes_in, bytes_out;    /* that arrived */
+	uint64_t peer_in, peer_out;                           /* of these bytes: from and to other devices */
 	uint64_t gaps, gaps_given_up, gap_ns, waits, wait_ns; /* wait_ns: summed over threads */
 	bool faults_known;
 	uint64_t faults_gpu, faults_cpu, fault_in, fault_out;
@@ -146,6 +163,8 @@ struct digest {
 	struct digest_move *moves;
 	size_t n_moves;
 	uint64_t moves_stayed, moves_open;
+	struct digest_link *links; /* by device, the host's first */
+	size_t n_links;
 	uint64_t move_why[2][TRACE_WHYS]; /* bytes that arrived: in, out */
 	struct digest_step *steps;
 	size_t n_steps;
@@ -184,6 +203,9 @@ const char *digest_group_name(const struct digest *digest, enum digest_by by, ui
 const char *digest_by_name(enum digest_by by);
 const char *digest_cost_name(enum digest_cost_kind kind);
 const char *digest_why_name(unsigned why);
+/* Where what was away lay, of a run and of a device: "on the host", on other GPUs, or on the host or on other GPUs. */
+const char *digest_away(const struct digest *digest);
+const char *digest_device_away(const struct digest_device *device);
 /* Where an allocation was made: heap, managed, ... */
 const char *digest_backend_name(uint32_t backend);
 /* The group of a block in a table, as its number. */

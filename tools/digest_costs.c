@@ -145,9 +145,9 @@ static void judge_asking(struct judge *judge)
 		      units_number(digest->total.allocations + digest->total.refused, "allocation", n),
 		      units_bytes(digest->total.bytes, bytes));
 	if (digest->n_ask_host)
-		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at,
-			 "; %s of it for %s placed on the host", units_time(digest->ask_host_ns, time),
-			 units_count(digest->n_ask_host, on_host));
+		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at, "; %s of it for %s placed %s",
+			 units_time(digest->ask_host_ns, time), units_count(digest->n_ask_host, on_host),
+			 digest_away(digest));
 }
 
 static void judge_rest(struct judge *judge)
@@ -178,9 +178,9 @@ static void judge_unmeasured(struct judge *judge, const struct digest_device *su
 	*cost = (struct digest_cost){0};
 	if (judge->uses->n_reaching)
 		snprintf(cost->evidence, sizeof(cost->evidence),
-			 "%s named memory on the host, %s if each read all of it; what that cost is not "
+			 "%s named memory %s, %s if each read all of it; what that cost is not "
 			 "measured",
-			 units_number(judge->uses->n_reaching, "submission", gpu),
+			 units_number(judge->uses->n_reaching, "submission", gpu), digest_away(judge->digest),
 			 units_bytes(judge->uses->bytes_reached, in));
 }
 
@@ -261,8 +261,8 @@ static void judge_verdict(struct judge *judge, const struct digest_device *sum)
 			       (double)device->need / (double)device->budget, units_bytes(device->need, need),
 			       units_bytes(device->budget, budget));
 	else
-		at += snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at, "%s of the job's memory was on the host",
-			       units_bytes(sum->host, need));
+		at += snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at, "%s of the job's memory was %s",
+			       units_bytes(sum->host, need), digest_away(digest));
 	if (digest->lost_ns || digest->n_moves)
 		snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at,
 			 "; for %s of the run (%s) it waited for memory or was stopped.",
@@ -357,10 +357,9 @@ static void advise_mode(struct judge *judge, const struct digest_device *sum)
 	char *room, share[UNITS_TEXT], bytes[UNITS_TEXT];
 
 	if (!strcmp(judge->mode, "static") && sum->host && !sum->bytes_in && (room = advice_room(digest)))
-		snprintf(
-		    room, DIGEST_TEXT,
-		    "%s stayed on the host for good, as spill.mode: static says; exact brings it to where it is used.",
-		    units_bytes(sum->host, bytes));
+		snprintf(room, DIGEST_TEXT,
+			 "%s stayed %s for good, as spill.mode: static says; exact brings it to where it is used.",
+			 units_bytes(sum->host, bytes), digest_away(digest));
 	else if (!strcmp(judge->mode, "exact") && (double)digest->gap_ns > GAP_SHARE * (double)digest->run_ns &&
 		 (room = advice_room(digest)))
 		snprintf(

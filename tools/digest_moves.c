@@ -25,6 +25,14 @@ static struct slot *slot_find(struct slot *slots, size_t mask, uint64_t number)
 	return &slots[i];
 }
 
+/* As a trace has other devices: its number plus 1. */
+static uint32_t other_end(uint64_t number)
+{
+	if (!number)
+		return DIGEST_HOST;
+	return number <= DIGEST_DEVICES ? (uint32_t)number - 1 : DIGEST_DEVICES;
+}
+
 static void move_add(struct digest *digest, const struct trace_event *event)
 {
 	const struct trace *trace = digest->trace;
@@ -37,6 +45,8 @@ static void move_add(struct digest *digest, const struct trace_event *event)
 	    .device = event->move.device < DIGEST_DEVICES ? (uint32_t)event->move.device : DIGEST_DEVICES,
 	    .why = event->move.why < TRACE_WHYS ? (uint32_t)event->move.why : TRACE_WHYS,
 	    .block = trace_block_at(trace, event->move.address, event->time),
+	    .lender = other_end(event->move.lender),
+	    .left = other_end(event->move.left),
 	    .to_host = event->move.to_host != 0,
 	};
 }

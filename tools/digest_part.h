@@ -31,13 +31,17 @@ void digest_groups_free(struct digest_groups *groups);
 bool digest_moves_find(struct digest *digest);
 void digest_moves_blame(struct digest *digest);
 
+/* digest_links.c: what went over which link, of moves that arrived. */
+bool digest_links_find(struct digest *digest);
+
 /* digest_series.c: bytes by place over time. */
 struct digest_places {
-	struct digest_bin now[DIGEST_DEVICES]; /* the first six of it */
+	struct digest_bin now[DIGEST_DEVICES]; /* the first eight of it */
 	uint64_t since[DIGEST_DEVICES];
 	uint64_t fault_base[DIGEST_DEVICES][4];
 	uint64_t asked[DIGEST_DEVICES]; /* of those with samples: bytes of live allocations */
 	uint64_t *on_host;              /* by block: of its bytes */
+	uint64_t *on_peers;             /* by block: of those */
 	uint64_t *bytes;                /* by block: as long as it is now */
 };
 bool digest_series_begin(struct digest *digest, struct digest_places *places);

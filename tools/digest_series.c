@@ -47,8 +47,9 @@ bool digest_series_begin(struct digest *digest, struct digest_places *places)
 	memset(places, 0, sizeof(*places));
 	samples_find(digest);
 	places->on_host = digest_zeros(digest->trace->n_blocks, sizeof(*places->on_host));
+	places->on_peers = digest_zeros(digest->trace->n_blocks, sizeof(*places->on_peers));
 	places->bytes = digest_zeros(digest->trace->n_blocks, sizeof(*places->bytes));
-	return places->on_host && places->bytes;
+	return places->on_host && places->on_peers && places->bytes;
 }
 
 static struct digest_bin *bins_of(struct digest *digest, struct digest_device *device)
@@ -67,6 +68,8 @@ static void show(struct digest_bin *bin, const struct digest_bin *now)
 	bin->managed = now->managed;
 	bin->system = now->system;
 	bin->driver = now->driver;
+	bin->peers = now->peers;
+	bin->lent = now->lent;
 	bin->budget = now->budget;
 }
 
@@ -90,6 +93,9 @@ static void places_until(struct digest *digest, struct digest_places *places, un
 		device->over_ns += time - places->since[number];
 	most(&device->device, now->device);
 	most(&device->host, now->host);
+	most(&device->host_alone, now->host - now->peers);
+	most(&device->peers, now->peers);
+	most(&device->lent, now->lent);
 	most(&device->managed, now->managed);
 	most(&device->system, now->system);
 	most(&device->driver, now->driver);
@@ -109,6 +115,8 @@ static void take_sample(struct digest *digest, struct digest_places *places, con
 	    .managed = event->bytes.managed,
 	    .system = event->bytes.system,
 	    .driver = event->bytes.driver,
+	    .peers = event->bytes.on_peers < event->bytes.on_host ? event->bytes.on_peers : event->bytes.on_host,
+	    .lent = event->bytes.lent,
 	    .budget = event->bytes.budget,
 	};
 	if (event->bytes.budget)
@@ -131,9 +139,9 @@ static uint64_t *place_of(struct digest_bin *now, uint32_t backend)
 	}
 }
 
-/* A block has this many bytes now, and so many of them on the host; the latter of a device without samples. */
+/* A block has this many bytes now, so many of them on the host; the latter two of a device without samples. */
 static void block_becomes(struct digest *digest, struct digest_places *places, uint32_t which, uint64_t time,
-			  uint64_t bytes, uint64_t on_host)
+			  uint64_t bytes, uint64_t on_host, uint64_t on_peers)
 {
 	const struct trace_block *block = &digest->trace->blocks[which];
 	struct digest_bin *now;
@@ -151,11 +159,14 @@ static void block_becomes(struct digest *digest, struct digest_places *places, u
 	now = &places->now[block->device];
 	place = place_of(now, block->backend);
 	on_host = on_host < bytes ? on_host : bytes;
+	on_peers = on_peers < on_host ? on_peers : on_host;
 	places_until(digest, places, block->device, time);
 	*place = *place - (places->bytes[which] - places->on_host[which]) + (bytes - on_host);
 	now->host = now->host - places->on_host[which] + on_host;
+	now->peers = now->peers - places->on_peers[which] + on_peers;
 	places->bytes[which] = bytes;
 	places->on_host[which] = on_host;
+	places->on_peers[which] = on_peers;
 	places_until(digest, places, block->device, time);
 }
 
@@ -237,16 +248,17 @@ void digest_series_event(struct digest *digest, struct digest_places *places, co
 	case TRACE_made:
 		digest_device(digest, event->made.device);
 		if (known)
-			block_becomes(digest, places, row->which, time, event->made.bytes, event->made.on_host);
+			block_becomes(digest, places, row->which, time, event->made.bytes, event->made.on_host,
+				      digest->trace->blocks[row->which].on_peers);
 		break;
 	case TRACE_grown:
 		if (known && places->bytes[row->which])
-			block_becomes(digest, places, row->which, time, event->grown.bytes,
-				      places->on_host[row->which]);
+			block_becomes(digest, places, row->which, time, event->grown.bytes, places->on_host[row->which],
+				      places->on_peers[row->which]);
 		break;
 	case TRACE_freed:
 		if (known)
-			block_becomes(digest, places, row->which, time, 0, 0);
+			block_becomes(digest, places, row->which, time, 0, 0, 0);
 		break;
 	case TRACE_gap:
 	case TRACE_wait:
@@ -260,11 +272,19 @@ void digest_series_event(struct digest *digest, struct digest_places *places, co
 	}
 }
 
+/* What it leaves, and where it comes to; never less than nothing. */
+static void change(uint64_t *bytes, uint64_t more, uint64_t less)
+{
+	*bytes += more;
+	*bytes -= less < *bytes ? less : *bytes;
+}
+
 void digest_series_moved(struct digest *digest, struct digest_places *places, const struct digest_move *move)
 {
 	struct digest_device *device = digest_device(digest, move->device);
+	bool away = move->left != DIGEST_HOST, lent = move->lender != DIGEST_HOST;
 	struct digest_bin *bin;
-	uint64_t on_host;
+	uint64_t on_host, on_peers;
 
 	if (!device || !bins_of(digest, device))
 		return;
@@ -272,14 +292,17 @@ void digest_series_moved(struct digest *digest, struct digest_places *places, co
 	*(move->to_host ? &bin->bytes_out : &bin->bytes_in) += move->bytes;
 	*(move->to_host ? &device->bytes_out : &device->bytes_in) += move->bytes;
 	*(move->to_host ? &device->moves_out : &device->moves_in) += 1;
+	if (lent) {
+		*(move->to_host ? &bin->peer_out : &bin->peer_in) += move->bytes;
+		*(move->to_host ? &device->peer_out : &device->peer_in) += move->bytes;
+	}
 	if (move->block == TRACE_NONE || !places->bytes[move->block])
 		return;
 	on_host = places->on_host[move->block];
-	if (move->to_host)
-		on_host += move->bytes;
-	else
-		on_host = on_host > move->bytes ? on_host - move->bytes : 0;
-	block_becomes(digest, places, move->block, move->end, places->bytes[move->block], on_host);
+	on_peers = places->on_peers[move->block];
+	change(&on_host, move->to_host && !away ? move->bytes : 0, move->to_host ? 0 : move->bytes);
+	change(&on_peers, move->to_host && lent ? move->bytes : 0, away || (lent && !move->to_host) ? move->bytes : 0);
+	block_becomes(digest, places, move->block, move->end, places->bytes[move->block], on_host, on_peers);
 }
 
 void digest_series_end(struct digest *digest, struct digest_places *places)
@@ -292,5 +315,6 @@ void digest_series_end(struct digest *digest, struct digest_places *places)
 void digest_series_free(struct digest_places *places)
 {
 	free(places->on_host);
+	free(places->on_peers);
 	free(places->bytes);
 }

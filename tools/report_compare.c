@@ -106,10 +106,13 @@ FIGURE(link_time, true, d->link_ns)
 FIGURE(budget, MOST(budget), MOST(budget))
 FIGURE(need, true, SUM(need))
 FIGURE(on_device, true, SUM(device))
-FIGURE(on_host, true, SUM(host))
+FIGURE(on_host, true, SUM(host_alone))
+FIGURE(on_peers, d->trace->tells_peers, SUM(peers))
 FIGURE(managed, true, SUM(managed))
 FIGURE(bytes_in, true, SUM(bytes_in))
 FIGURE(bytes_out, true, SUM(bytes_out))
+FIGURE(peer_in, d->trace->tells_peers, SUM(peer_in))
+FIGURE(peer_out, d->trace->tells_peers, SUM(peer_out))
 FIGURE(bytes_in_step, MOST(n_steps), MOST(n_steps) ? SUM(bytes_in) / MOST(n_steps) : 0)
 FIGURE(refetches, true, d->total.refetches)
 FIGURE(faults_gpu, faults_known(d), SUM(faults_gpu))
@@ -133,9 +136,12 @@ static const struct figure figures[] = {
     {"needed at most", BYTES, need},
     {"on the device at most", BYTES, on_device},
     {"on the host at most", BYTES, on_host},
+    {"on other GPUs at most", BYTES, on_peers},
     {"managed at most", BYTES, managed},
     {"moved in", BYTES, bytes_in},
     {"moved out", BYTES, bytes_out},
+    {"  in from other GPUs", BYTES, peer_in},
+    {"  out to other GPUs", BYTES, peer_out},
     {"moved in a step", BYTES, bytes_in_step},
     {"brought back within 10 s", COUNT, refetches},
     {"GPU page faults", COUNT, faults_gpu},

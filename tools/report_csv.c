@@ -27,13 +27,20 @@ static void put_group_name(const struct digest *digest, enum digest_by by, uint6
 	put_text(digest_group_name(digest, by, number, made, sizeof(made)));
 }
 
+static void put_known(uint64_t value, bool known)
+{
+	putchar(',');
+	if (known)
+		printf("%" PRIu64, value);
+}
+
 static void allocations(const struct digest *digest)
 {
 	const struct trace *trace = digest->trace;
 
 	printf(
 	    "id,device,address,bytes,on_host,backend,rule,site,made_ns,freed_ns,moves_in,moves_out,bytes_in,bytes_out,"
-	    "refetches,submits,wait_ns\n");
+	    "refetches,submits,wait_ns,on_peers\n");
 	for (size_t i = 0; i < trace->n_blocks; i++) {
 		const struct trace_block *block = &trace->blocks[i];
 
@@ -45,9 +52,11 @@ static void allocations(const struct digest *digest)
 		printf(",%" PRIu64 ",", block->made - trace->first);
 		if (block->freed != UINT64_MAX)
 			printf("%" PRIu64, block->freed - trace->first);
-		printf(",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n",
+		printf(",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64,
 		       block->moves_in, block->moves_out, block->bytes_in, block->bytes_out, block->refetches,
 		       block->submits, digest->block_wait_ns[i]);
+		put_known(block->on_peers, trace->tells_peers);
+		putchar('\n');
 	}
 }
 
@@ -63,25 +72,45 @@ static void put_bin(const struct digest *digest, unsigned number, size_t at)
 	printf(",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, bin->bytes_in, bin->bytes_out, bin->gap_ns,
 	       bin->wait_ns, bin->submits);
 	if (device->faults_known)
-		printf(",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", bin->faults_gpu, bin->faults_cpu,
-		       bin->fault_in, bin->fault_out);
+		printf(",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, bin->faults_gpu, bin->faults_cpu, bin->fault_in,
+		       bin->fault_out);
 	else
-		printf(",,,,\n");
+		printf(",,,,");
+	put_known(bin->peers, digest->trace->tells_peers);
+	put_known(bin->lent, digest->trace->tells_peers && device->sampled);
+	put_known(bin->peer_in, digest->trace->tells_peers);
+	put_known(bin->peer_out, digest->trace->tells_peers);
+	putchar('\n');
 }
 
 static void series(const struct digest *digest)
 {
 	printf(
 	    "time_ns,device,on_device,on_host,managed,system,driver,budget,bytes_in,bytes_out,gap_ns,wait_ns,submits,"
-	    "faults_gpu,faults_cpu,fault_bytes_in,fault_bytes_out\n");
+	    "faults_gpu,faults_cpu,fault_bytes_in,fault_bytes_out,on_peers,lent,peer_bytes_in,peer_bytes_out\n");
 	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
 		for (size_t bin = 0; digest->devices[i].seen && bin < digest->n_bins; bin++)
 			put_bin(digest, i, bin);
 }
 
+/* A device at the other end; nothing for the host, and for one beyond. */
+static void put_other(uint32_t device)
+{
+	putchar(',');
+	if (device < DIGEST_DEVICES)
+		printf("%" PRIu32, device);
+}
+
+static const char *destination(const struct digest_move *move)
+{
+	if (!move->to_host)
+		return "device";
+	return move->lender == DIGEST_HOST ? "host" : "peer";
+}
+
 static void moves(const struct digest *digest)
 {
-	printf("begin_ns,end_ns,device,address,bytes,to,why,stayed,allocation,rule\n");
+	printf("begin_ns,end_ns,device,address,bytes,to,why,stayed,allocation,rule,lender,left\n");
 	for (size_t i = 0; i < digest->n_moves; i++) {
 		const struct digest_move *move = &digest->moves[i];
 
@@ -91,8 +120,8 @@ static void moves(const struct digest *digest)
 		putchar(',');
 		if (move->device < DIGEST_DEVICES)
 			printf("%" PRIu32, move->device);
-		printf(",0x%" PRIx64 ",%" PRIu64 ",%s,%s,%s,", move->address, move->bytes,
-		       move->to_host ? "host" : "device", digest_why_name(move->why),
+		printf(",0x%" PRIx64 ",%" PRIu64 ",%s,%s,%s,", move->address, move->bytes, destination(move),
+		       digest_why_name(move->why),
 		       move->end == UINT64_MAX ? ""
 		       : move->stayed          ? "yes"
 					       : "no");
@@ -103,6 +132,8 @@ static void moves(const struct digest *digest)
 			put_group_name(digest, DIGEST_BY_RULE, digest_group_of(digest, DIGEST_BY_RULE, block));
 		} else
 			putchar(',');
+		put_other(move->lender);
+		put_other(move->left);
 		putchar('\n');
 	}
 }

@@ -154,6 +154,35 @@ static void put_step_times(const struct digest_device *device)
 	close_with('}');
 }
 
+static void put_row(const struct digest *digest, const struct digest_device *device, const char *name, size_t at)
+{
+	open_with(name, '[');
+	for (size_t i = 0; i < digest->n_bins; i++)
+		number(NULL, *(const uint64_t *)((const char *)&device->bins[i] + at));
+	close_with(']');
+}
+
+/* Of other devices, which older traces do not tell; what is lent samples alone say. */
+static void put_peer_series(const struct digest *digest, const struct digest_device *device)
+{
+	static const struct {
+		const char *name;
+		size_t at;
+		bool sampled;
+	} rows[] = {
+	    {"on_peers", offsetof(struct digest_bin, peers), false},
+	    {"lent", offsetof(struct digest_bin, lent), true},
+	    {"peer_bytes_in", offsetof(struct digest_bin, peer_in), false},
+	    {"peer_bytes_out", offsetof(struct digest_bin, peer_out), false},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		if (digest->trace->tells_peers && (!rows[i].sampled || device->sampled))
+			put_row(digest, device, rows[i].name, rows[i].at);
+		else
+			text(rows[i].name, NULL);
+}
+
 static void put_series(const struct digest *digest, const struct digest_device *device)
 {
 	static const struct {
@@ -179,12 +208,9 @@ static void put_series(const struct digest *digest, const struct digest_device *
 
 	open_with("series", '{');
 	number("bin_ns", digest->bin_ns);
-	for (size_t row = 0; row < sizeof(rows) / sizeof(*rows); row++) {
-		open_with(rows[row].name, '[');
-		for (size_t i = 0; i < digest->n_bins; i++)
-			number(NULL, *(const uint64_t *)((const char *)&device->bins[i] + rows[row].at));
-		close_with(']');
-	}
+	for (size_t row = 0; row < sizeof(rows) / sizeof(*rows); row++)
+		put_row(digest, device, rows[row].name, rows[row].at);
+	put_peer_series(digest, device);
 	close_with('}');
 }
 
@@ -230,6 +256,7 @@ static void put_map(const struct digest_map *map)
 static void put_device(const struct digest *digest, unsigned which)
 {
 	const struct digest_device *device = &digest->devices[which];
+	bool tells_peers = digest->trace->tells_peers;
 
 	open_with(NULL, '{');
 	number("device", which);
@@ -244,12 +271,17 @@ static void put_device(const struct digest *digest, unsigned which)
 	number("system", device->system);
 	number("driver", device->driver);
 	number("together", device->need);
+	number_or_null("on_host_alone", device->host_alone, tells_peers);
+	number_or_null("on_peers", device->peers, tells_peers);
+	number_or_null("lent", device->lent, tells_peers && device->sampled);
 	close_with('}');
 	number("on_host_ns", device->over_ns);
 	number("moves_in", device->moves_in);
 	number("moves_out", device->moves_out);
 	number("bytes_in", device->bytes_in);
 	number("bytes_out", device->bytes_out);
+	number_or_null("peer_bytes_in", device->peer_in, tells_peers);
+	number_or_null("peer_bytes_out", device->peer_out, tells_peers);
 	number("gaps", device->gaps);
 	number("gaps_given_up", device->gaps_given_up);
 	number("gap_ns", device->gap_ns);
@@ -376,6 +408,26 @@ static void put_moves(const struct digest *digest)
 	close_with('}');
 }
 
+static void put_links(const struct digest *digest)
+{
+	open_with("links", '[');
+	for (size_t i = 0; i < digest->n_links; i++) {
+		const struct digest_link *link = &digest->links[i];
+
+		open_with(NULL, '{');
+		number("device", link->device);
+		number_or_null("lender", link->lender, link->lender != DIGEST_HOST);
+		number("moves_in", link->moves_in);
+		number("moves_out", link->moves_out);
+		number("bytes_in", link->bytes_in);
+		number("bytes_out", link->bytes_out);
+		number("in_ns", link->in_ns);
+		number("out_ns", link->out_ns);
+		close_with('}');
+	}
+	close_with(']');
+}
+
 static void put_curve(const struct digest *digest)
 {
 	if (!digest->n_curve) {
@@ -416,6 +468,7 @@ static void put_run(const struct digest *digest)
 			put_device(digest, i);
 	close_with(']');
 	put_moves(digest);
+	put_links(digest);
 	open_with("total", '{');
 	put_sums(&digest->total);
 	close_with('}');

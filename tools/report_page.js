@@ -3,7 +3,18 @@
 	const data = JSON.parse(document.getElementById("data").textContent);
 	const $ = id => document.getElementById(id);
 	const PLACES = [["on_device", "on the device", "device"], ["driver", "driver", "driver"], ["managed", "managed", "managed"],
-		["system", "system", "system"], ["on_host", "on the host", "host"]];
+		["system", "system", "system"], ["on_peers", "on other GPUs", "peers"], ["alone", "on the host", "host"]];
+
+	/* What is on other GPUs is in on_host, too. Older traces do not tell. */
+	for (const {series, most} of data.devices) {
+		const none = series.on_host.map(() => 0);
+		series.on_peers ||= none;
+		series.peer_bytes_in ||= none;
+		series.peer_bytes_out ||= none;
+		series.alone = series.on_host.map((n, i) => n - series.on_peers[i]);
+		most.alone = most.on_host_alone ?? most.on_host;
+	}
+	const AWAY = data.devices.some(device => device.most.on_peers) ? "on the host or other GPUs" : "on the host";
 
 	/* ---- text ---- */
 
@@ -237,7 +248,10 @@
 	/* Two figures, one up and one down from the middle. */
 	function addMoves(device) {
 		const series = device.series, rate = n => n * 1e9 / series.bin_ns, text = n => (rate(n) / 1e9).toFixed(1) + " GB/s";
-		const box = chartBox("Moved", [["to the device", "device", bytes(device.bytes_in)], ["to the host", "host", bytes(device.bytes_out)]]);
+		const peers = device.peer_bytes_in || device.peer_bytes_out;
+		const box = chartBox("Moved", [["to the device", "device", bytes(device.bytes_in)],
+			[peers ? "from it" : "to the host", "host", bytes(device.bytes_out)],
+			...peers ? [["of these from other GPUs", "peers", bytes(device.peer_bytes_in)], ["to other GPUs", "peers", bytes(device.peer_bytes_out)]] : []]);
 		charts.add({
 			canvas: box.canvas, height: 130,
 			draw(frame) {
@@ -245,10 +259,13 @@
 				const y = charts.axis(frame, most, v => +(v / 1e9).toPrecision(3) + " GB/s", false, -most);
 				bars(frame, series, "device", () => y(0), i => y(rate(series.bytes_in[i])));
 				bars(frame, series, "host", () => y(0), i => y(-rate(series.bytes_out[i])));
+				bars(frame, series, "peers", () => y(0), i => y(rate(series.peer_bytes_in[i])));
+				bars(frame, series, "peers", () => y(0), i => y(-rate(series.peer_bytes_out[i])));
 			},
 			say(t) {
 				const i = t === null ? -1 : binAt(series, t);
-				box.say(i < 0 ? null : [text(series.bytes_in[i]), text(series.bytes_out[i])]);
+				const keys = ["bytes_in", "bytes_out", ...peers ? ["peer_bytes_in", "peer_bytes_out"] : []];
+				box.say(i < 0 ? null : keys.map(key => text(series[key][i])));
 			},
 		});
 	}
@@ -367,7 +384,7 @@
 			return;
 		const used = cells(map.used), host = cells(map.host), height = Math.max(120, Math.min(map.rows * 3, 290)) + 30;
 		const whole = map.rows * map.row_bytes, span = map.columns * map.column_ns;
-		const box = chartBox("Where blocks were, by address", [["on the device", "device"], ["on the host", "host"],
+		const box = chartBox("Where blocks were, by address", [["on the device", "device"], [AWAY, "host"],
 			...["managed", "system", "driver"].filter(place => map.backends.includes(place)).map(place => [place, place]), ["not allocated", "empty"]]);
 		let image, imageTheme;
 		const note = make("span", "dim");
@@ -394,7 +411,7 @@
 					return;
 				const cell = row * map.columns + Math.min(Math.floor(t / map.column_ns), map.columns - 1);
 				note.textContent = " at " + map.addresses[row] + " (" + map.backends[row] + "): " + (used[cell]
-					? share(used[cell], 255) + " allocated, of it " + share(host[cell], 255) + " on the host" : "not allocated");
+					? share(used[cell], 255) + " allocated, of it " + share(host[cell], 255) + " " + AWAY : "not allocated");
 			},
 		});
 	}
@@ -436,19 +453,26 @@
 
 	/* ---- tables ---- */
 
-	const GROUP = [["name", "", null], ["allocations", "number", count], ["peak", "at most", bytes], ["on_host", "made on the host", bytes],
+	const GROUP = [["name", "", null], ["allocations", "number", count], ["peak", "at most", bytes], ["on_host", "made " + AWAY, bytes],
 		["bytes_in", "moved in", bytes], ["bytes_out", "moved out", bytes], ["moves_in", "times in", count], ["refetches", "back within 10 s", count],
 		["submits", "submissions", count], ["refused", "refused", count], ["wait_ns", "waited", time]];
 	const BLOCK = [["name", "allocation", null], ["bytes", "size", bytes], ["made_ns", "made at", clock], ["freed_ns", "freed at", clock],
 		["bytes_in", "moved in", bytes], ["bytes_out", "moved out", bytes], ["submits", "submissions", count], ["wait_ns", "waited", time]];
+	const gigabytes = n => n.toFixed(1) + " GB/s";
+	const LINK = [["name", "link", null], ["bytes_in", "moved in", bytes], ["rate_in", "at", gigabytes], ["bytes_out", "moved out", bytes],
+		["rate_out", "at", gigabytes], ["moves_in", "times in", count], ["moves_out", "times out", count]];
 	const FUNCTION = [["name", "function", null], ["submits", "submissions", count], ["waits", "waits", count], ["wait_ns", "waited", time]];
 
 	const blocks = () => data.largest.map(block => ({...block,
 		name: "#" + block.id + " · " + block.rule + " · " + block.site + (block.backend === "heap" ? "" : " · " + block.backend)}));
 
+	const links = () => data.links.map(link => ({...link, rate_in: link.in_ns ? link.bytes_in / link.in_ns : null,
+		rate_out: link.out_ns ? link.bytes_out / link.out_ns : null,
+		name: "device " + link.device + " and " + (link.lender === null ? "the host" : "device " + link.lender)}));
+
 	const TABLES = [["Rule", GROUP, () => data.rules], ["Site", GROUP, () => data.sites], ["Size", GROUP, () => data.sizes],
 		["Life", GROUP, () => data.lives], ["Moves", GROUP, () => data.move_counts], ["Costliest", BLOCK, blocks],
-		["Kernels", FUNCTION, () => data.functions]].filter(([, , rows]) => rows().length);
+		["Kernels", FUNCTION, () => data.functions], ["Links", LINK, links]].filter(([, , rows]) => rows().length);
 	let shown = {table: 0, key: null, down: true};
 
 	function cell(row, [key, , format], most) {

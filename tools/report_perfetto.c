@@ -24,7 +24,9 @@
 #define THREADS_PID (VIEW_PID + DIGEST_DEVICES)
 #define BLOCK_LEAST (UINT64_C(1) << 20) /* smaller allocations are in the counters alone */
 
-enum { LANES = 16, LANE_GAPS = 1, LANE_STEPS, LANE_IN = 10, LANE_OUT = LANE_IN + LANES + 1 };
+/* Moves have lanes by where they lead: to the device and to the host, then from and to other devices. */
+enum { WAY_IN, WAY_OUT, WAY_FROM_PEER, WAY_TO_PEER, WAYS };
+enum { LANES = 16, LANE_GAPS = 1, LANE_STEPS, LANE_MOVES = 10 };
 
 static uint64_t base;
 static bool first;
@@ -81,25 +83,41 @@ static void put_names(const struct digest *digest)
 			name_it("thread_name", THREADS_PID, i + 1, digest->trace->names[TRACE_THREADS][i]);
 }
 
-static void put_bytes(const struct trace *trace, const struct trace_event *event)
+static void put_counter(const struct trace *trace, const struct trace_event *event, const char *name, uint64_t bytes)
 {
+	begin("C", VIEW_PID + (uint32_t)event->bytes.device, 0, name);
+	at(trace, event->time);
+	printf(",\"args\":{\"bytes\":%" PRIu64 "}}", bytes);
+}
+
+/* A counter that is not told keeps its value: what is ever more than 0 is told each time. */
+static void put_bytes(const struct digest *digest, const struct trace_event *event)
+{
+	const struct digest_device *device = &digest->devices[event->bytes.device];
+	const struct trace *trace = digest->trace;
+	uint64_t on_host = event->bytes.on_host, on_peers = event->bytes.on_peers;
+
+	on_peers = on_peers < on_host ? on_peers : on_host;
 	begin("C", VIEW_PID + (uint32_t)event->bytes.device, 0, "bytes");
 	at(trace, event->time);
 	printf(",\"args\":{\"device\":%" PRIu64 ",\"host\":%" PRIu64 ",\"managed\":%" PRIu64 ",\"system\":%" PRIu64
-	       ",\"driver\":%" PRIu64 "}}",
-	       event->bytes.on_device, event->bytes.on_host, event->bytes.managed, event->bytes.system,
+	       ",\"driver\":%" PRIu64,
+	       event->bytes.on_device, on_host - on_peers, event->bytes.managed, event->bytes.system,
 	       event->bytes.driver);
-	if (!event->bytes.budget)
-		return;
-	begin("C", VIEW_PID + (uint32_t)event->bytes.device, 0, "device budget");
-	at(trace, event->time);
-	printf(",\"args\":{\"bytes\":%" PRIu64 "}}", event->bytes.budget);
+	if (device->peers)
+		printf(",\"other GPUs\":%" PRIu64, on_peers);
+	printf("}}");
+	if (device->lent)
+		put_counter(trace, event, "lent to other GPUs", event->bytes.lent);
+	if (event->bytes.budget)
+		put_counter(trace, event, "device budget", event->bytes.budget);
 }
 
 /* Of a device without samples, and what there are only sums of: by bin, where something changed. */
 static void put_bins(const struct digest *digest, unsigned number)
 {
 	const struct digest_device *device = &digest->devices[number];
+	double second = 1e9 / (double)digest->bin_ns;
 
 	for (size_t i = 0; i < digest->n_bins; i++) {
 		const struct digest_bin *bin = &device->bins[i];
@@ -113,17 +131,21 @@ static void put_bins(const struct digest *digest, unsigned number)
 								    .on_host = bin->host,
 								    .managed = bin->managed,
 								    .system = bin->system,
-								    .driver = bin->driver}};
+								    .driver = bin->driver,
+								    .on_peers = bin->peers}};
 
-			put_bytes(digest->trace, &event);
+			put_bytes(digest, &event);
 		}
 		if ((device->moves_in || device->moves_out) &&
 		    (!before || bin->bytes_in != before->bytes_in || bin->bytes_out != before->bytes_out)) {
 			begin("C", VIEW_PID + number, 0, "moved, bytes a second");
 			at(digest->trace, time);
-			printf(",\"args\":{\"in\":%.0f,\"out\":%.0f}}",
-			       (double)bin->bytes_in * 1e9 / (double)digest->bin_ns,
-			       (double)bin->bytes_out * 1e9 / (double)digest->bin_ns);
+			printf(",\"args\":{\"in\":%.0f,\"out\":%.0f", (double)bin->bytes_in * second,
+			       (double)bin->bytes_out * second);
+			if (device->peer_in || device->peer_out)
+				printf(",\"in from other GPUs\":%.0f,\"out to other GPUs\":%.0f",
+				       (double)bin->peer_in * second, (double)bin->peer_out * second);
+			printf("}}");
 		}
 	}
 }
@@ -144,39 +166,59 @@ static void put_gap(const struct digest *digest, const struct trace_event *event
 	       event->gap.bytes_out);
 }
 
-/* Of one device, to the device and to the host: until when each is taken, and whether it has a name. */
+/* Of one device, by way: until when each is taken, and whether it has a name. */
 struct lanes {
-	uint64_t busy[2][LANES + 1];
-	bool named[2][LANES + 1];
+	uint64_t busy[WAYS][LANES + 1];
+	bool named[WAYS][LANES + 1];
 };
 
-static void name_lane(struct lanes *lanes, const struct digest_move *move, unsigned lane)
+static unsigned way_of(const struct digest_move *move)
 {
+	if (move->lender == DIGEST_HOST)
+		return move->to_host ? WAY_OUT : WAY_IN;
+	return move->to_host ? WAY_TO_PEER : WAY_FROM_PEER;
+}
+
+static uint64_t track_of(unsigned way, unsigned lane)
+{
+	return LANE_MOVES + way * (LANES + 1) + lane;
+}
+
+static void name_lane(struct lanes *lanes, const struct digest_move *move, unsigned way, unsigned lane)
+{
+	static const char *const names[WAYS] = {"to the device", "to the host", "from other GPUs", "to other GPUs"};
 	char name[32];
 
-	if (lanes->named[move->to_host][lane])
+	if (lanes->named[way][lane])
 		return;
-	lanes->named[move->to_host][lane] = true;
-	snprintf(name, sizeof(name), "to the %s %u", move->to_host ? "host" : "device", lane + 1);
-	name_it("thread_name", VIEW_PID + move->device, (move->to_host ? LANE_OUT : LANE_IN) + lane, name);
+	lanes->named[way][lane] = true;
+	snprintf(name, sizeof(name), "%s %u", names[way], lane + 1);
+	name_it("thread_name", VIEW_PID + move->device, track_of(way, lane), name);
+}
+
+static void put_other(const char *name, uint32_t device)
+{
+	if (device < DIGEST_DEVICES)
+		printf(",\"%s\":%" PRIu32, name, device);
 }
 
 static void put_move(const struct digest *digest, const struct digest_move *move, struct lanes *lanes)
 {
-	uint64_t *busy = lanes->busy[move->to_host], end = move->end == UINT64_MAX ? digest->run_ns : move->end;
-	unsigned lane = 0;
+	unsigned way = way_of(move), lane = 0;
+	uint64_t *busy = lanes->busy[way], end = move->end == UINT64_MAX ? digest->run_ns : move->end;
 	char made[64];
 
 	/* The last lane takes what finds no other. */
 	while (lane < LANES && busy[lane] > move->begin)
 		lane++;
 	busy[lane] = end;
-	name_lane(lanes, move, lane);
-	begin("X", VIEW_PID + move->device, (move->to_host ? LANE_OUT : LANE_IN) + lane,
-	      move->stayed ? "stayed" : digest_why_name(move->why));
+	name_lane(lanes, move, way, lane);
+	begin("X", VIEW_PID + move->device, track_of(way, lane), move->stayed ? "stayed" : digest_why_name(move->why));
 	at(digest->trace, digest->trace->first + move->begin);
 	lasts(end - move->begin);
 	printf(",\"args\":{\"address\":\"0x%" PRIx64 "\",\"bytes\":%" PRIu64, move->address, move->bytes);
+	put_other("lender", move->lender);
+	put_other("left", move->left);
 	if (move->end == UINT64_MAX)
 		printf(",\"end\":\"not in the trace\"");
 	if (move->block != TRACE_NONE) {
@@ -247,7 +289,7 @@ static void put_event(const struct digest *digest, const struct trace_event *eve
 	switch (event->kind) {
 	case TRACE_bytes:
 		if (event->bytes.device < DIGEST_DEVICES)
-			put_bytes(trace, event);
+			put_bytes(digest, event);
 		break;
 	case TRACE_faults:
 		if (event->faults.device < DIGEST_DEVICES)

@@ -109,17 +109,25 @@ static void print_device(const struct digest *digest, unsigned number)
 
 	printf("\nDevice %u, bytes at their most%s:\n", number,
 	       device->sampled ? "" : " (from the allocations; the trace has no samples)");
-	printf("  on the device %s, on the host %s, managed %s, system %s, driver %s\n", units_bytes(device->device, a),
-	       units_bytes(device->host, b), units_bytes(device->managed, c), units_bytes(device->system, d),
+	printf("  on the device %s, on the host %s, ", units_bytes(device->device, a),
+	       units_bytes(device->host_alone, b));
+	if (device->peers)
+		printf("on other GPUs %s, ", units_bytes(device->peers, a));
+	printf("managed %s, system %s, driver %s\n", units_bytes(device->managed, c), units_bytes(device->system, d),
 	       units_bytes(device->driver, e));
-	printf("  together %s, budget %s, the GPU has %s; something on the host for %s of the run\n",
+	printf("  together %s, budget %s, the GPU has %s; something %s for %s of the run\n",
 	       units_bytes(device->need, a), device->budget ? units_bytes(device->budget, b) : "n/a",
-	       device->total ? units_bytes(device->total, c) : "n/a",
+	       device->total ? units_bytes(device->total, c) : "n/a", digest_device_away(device),
 	       units_share((double)device->over_ns, (double)digest->run_ns, d));
+	if (device->lent)
+		printf("  it lent %s to other GPUs\n", units_bytes(device->lent, a));
 	if (device->moves_in || device->moves_out)
 		printf("  moved in %s (%s pieces), out %s (%s pieces)\n", units_bytes(device->bytes_in, a),
 		       units_count(device->moves_in, b), units_bytes(device->bytes_out, c),
 		       units_count(device->moves_out, d));
+	if (device->peer_in || device->peer_out)
+		printf("  of that from other GPUs %s, to them %s\n", units_bytes(device->peer_in, a),
+		       units_bytes(device->peer_out, b));
 	if (device->faults_known)
 		printf("  page faults: %s by the GPU, %s by the CPU; by them %s in, %s out\n",
 		       units_count(device->faults_gpu, a), units_count(device->faults_cpu, b),
@@ -153,6 +161,35 @@ static void print_moves(const struct digest *digest)
 	if (digest->moves_stayed || digest->moves_open)
 		printf("  %s stayed where they were, of %s the trace has no end\n",
 		       units_count(digest->moves_stayed, c), units_count(digest->moves_open, d));
+}
+
+static void print_way(uint64_t bytes, uint64_t ns)
+{
+	char size[UNITS_TEXT], rate[UNITS_TEXT];
+
+	printf(" %10s at %-9s", units_bytes(bytes, size), bytes && ns ? units_rate(bytes, ns, rate) : "n/a");
+}
+
+static void print_links(const struct digest *digest)
+{
+	char name[48];
+
+	if (digest->n_links)
+		printf("\nLinks%s:\n",
+		       digest->trace->tells_peers ? "" : " (this trace does not tell other GPUs from the host)");
+	for (size_t i = 0; i < digest->n_links; i++) {
+		const struct digest_link *link = &digest->links[i];
+
+		if (link->lender == DIGEST_HOST)
+			snprintf(name, sizeof(name), "device %u and the host", link->device);
+		else
+			snprintf(name, sizeof(name), "device %u and device %u", link->device, link->lender);
+		printf("  %-24s", name);
+		print_way(link->bytes_in, link->in_ns);
+		printf(" in");
+		print_way(link->bytes_out, link->out_ns);
+		printf(" out\n");
+	}
 }
 
 static void print_table(const struct digest *digest, enum digest_by by)
@@ -240,6 +277,7 @@ void report_text(const struct digest *digest)
 		if (digest->devices[i].seen)
 			print_device(digest, i);
 	print_moves(digest);
+	print_links(digest);
 	for (int by = 0; by < DIGEST_TABLES; by++)
 		print_table(digest, (enum digest_by)by);
 	print_idle_rules(digest);

@@ -104,6 +104,62 @@ static void a_wait_is_shared_out_by_bytes_to_what_arrived_for_it(void **state)
 	done();
 }
 
+/* Two devices have allocations and only one a sample, so places come from allocations and moves. */
+static void without_samples_peers_come_from_allocations_and_moves(void **state)
+{
+	struct trace_file file = file_begin();
+
+	(void)state;
+	FILE_ADD(&file, bytes, T0, 1, 1, 1, 0, 0, 0, 1, 1, 1);
+	FILE_ADD(&file, made, T0, 1, AT, 64 * MIB, 0, 0, 0, 0, 0, 48 * MIB);
+	FILE_ADD(&file, lent, T0, 1, 1, 32 * MIB);
+	FILE_ADD(&file, made, T0, 2, AT + 64 * MIB, MIB, 0, 1, 0, 0, 0, 0);
+	/* From the host in, from the device to device 1, and from there to the host. */
+	FILE_ADD(&file, move, T0 + 10 * MS, 1, 0, AT, 16 * MIB, 0, 0, 0, 0);
+	FILE_ADD(&file, moved, T0 + 20 * MS, 1, 0);
+	FILE_ADD(&file, move, T0 + 30 * MS, 2, 0, AT, 8 * MIB, 1, 0, 2, 0);
+	FILE_ADD(&file, moved, T0 + 40 * MS, 2, 0);
+	FILE_ADD(&file, move, T0 + 50 * MS, 3, 0, AT, 24 * MIB, 1, 0, 0, 2);
+	FILE_ADD(&file, moved, T0 + 60 * MS, 3, 0);
+	FILE_ADD(&file, end, T0 + 100 * MS, 0);
+	read_back(&file);
+	const struct digest_device *device = &digest.devices[0];
+	const struct digest_bin *last = &device->bins[digest.n_bins - 1];
+	assert_false(device->sampled || digest.devices[1].sampled);
+	assert_int_equal(device->host, 48 * MIB);
+	assert_int_equal(device->peers, 40 * MIB);
+	assert_int_equal(device->host_alone, 24 * MIB);
+	assert_true(last->host == 40 * MIB && last->peers == 16 * MIB && last->device == 24 * MIB);
+	assert_true(device->bytes_out == 32 * MIB && device->peer_out == 8 * MIB && !device->peer_in);
+	done();
+}
+
+/* Several pieces are on their way at once, and both ways; what stayed or did not arrive is on no link. */
+static void the_rate_of_a_link_is_of_the_time_in_which_it_was_busy(void **state)
+{
+	struct trace_file file = file_begin();
+
+	(void)state;
+	for (uint64_t i = 0; i < 4; i++) {
+		FILE_ADD(&file, move, T0 + i * 10 * MS, 2 * i, 2, AT + i * MIB, MIB, 1, 0, 4, 0);
+		FILE_ADD(&file, move, T0 + i * 10 * MS, 2 * i + 1, 2, AT + i * MIB, 2 * MIB, 0, 0, 0, 0);
+		FILE_ADD(&file, moved, T0 + (i + 2) * 10 * MS, 2 * i, i == 3);
+		if (i != 1)
+			FILE_ADD(&file, moved, T0 + i * 10 * MS + 5 * MS, 2 * i + 1, 0);
+	}
+	/* To a device that is beyond what is looked at. */
+	FILE_ADD(&file, move, T0 + 50 * MS, 99, 2, AT, MIB, 1, 0, 1 + DIGEST_DEVICES, 0);
+	FILE_ADD(&file, moved, T0 + 60 * MS, 99, 0);
+	FILE_ADD(&file, end, T0 + 100 * MS, 0);
+	read_back(&file);
+	assert_int_equal(digest.n_links, 2);
+	const struct digest_link *host = &digest.links[0], *peer = &digest.links[1];
+	assert_true(host->device == 2 && host->lender == DIGEST_HOST && peer->device == 2 && peer->lender == 3);
+	assert_true(host->moves_in == 3 && host->bytes_in == 6 * MIB && host->in_ns == 15 * MS && !host->moves_out);
+	assert_true(peer->moves_out == 3 && peer->bytes_out == 3 * MIB && peer->out_ns == 40 * MS && !peer->in_ns);
+	done();
+}
+
 static void the_map_follows_a_block_to_the_host_and_back(void **state)
 {
 	struct trace_file file = file_begin();
@@ -336,6 +392,8 @@ int main(void)
 	    cmocka_unit_test(time_of_waits_that_overlap_counts_once),
 	    cmocka_unit_test(what_lasts_beyond_the_trace_ends_with_it),
 	    cmocka_unit_test(a_wait_is_shared_out_by_bytes_to_what_arrived_for_it),
+	    cmocka_unit_test(without_samples_peers_come_from_allocations_and_moves),
+	    cmocka_unit_test(the_rate_of_a_link_is_of_the_time_in_which_it_was_busy),
 	    cmocka_unit_test(the_map_follows_a_block_to_the_host_and_back),
 	    cmocka_unit_test(what_is_on_its_way_is_needed_once),
 	    cmocka_unit_test(samples_of_one_of_several_devices_are_not_believed),

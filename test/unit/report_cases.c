@@ -99,6 +99,62 @@ static void spilling(const char *as, const char *head, bool moving)
 	save(&file, as);
 }
 
+/*
+ * Two seconds on two devices. What device 0 cannot hold, 256 MiB, goes to device 1 at 0.5 GB/s and to the host at 0.25, comes
+ * back twice as fast, and leaves device 1 for the host when that lends no more.
+ */
+static void peers(void)
+{
+	struct trace_file file = file_new("version=1\nstart=1795291697000000000\nclock=100000000000\nmode=exact\n"
+					  "devices=0:1073741824 1:1073741824 \n");
+	const uint64_t one = AT + 256 * MIB, other = AT + 384 * MIB, piece = 125 * 1000 * 1000;
+
+	file_frame(&file, 1, T0);
+	FILE_ADD(&file, made, T0, 1, AT, 256 * MIB, 0, 0, 0, 0, 0, 0);
+	FILE_ADD(&file, made, T0 + 10 * MS, 2, one, 256 * MIB, 0, 0, 0, 0, 0, 192 * MIB);
+	FILE_ADD(&file, lent, T0 + 10 * MS, 2, 1, 128 * MIB);
+	FILE_ADD(&file, bytes, T0 + 20 * MS, 0, 320 * MIB, 192 * MIB, 0, 0, 0, 320 * MIB, 128 * MIB, 0);
+	FILE_ADD(&file, bytes, T0 + 20 * MS, 1, 64 * MIB, 0, 0, 0, 0, 512 * MIB, 0, 128 * MIB);
+	FILE_ADD(&file, move, T0 + 100 * MS, 1, 0, one, piece, 1, TRACE_WHY_ROOM, 2, 0);
+	FILE_ADD(&file, move, T0 + 100 * MS, 2, 0, other, piece, 1, TRACE_WHY_ROOM, 0, 0);
+	FILE_ADD(&file, moved, T0 + 350 * MS, 1, 0);
+	FILE_ADD(&file, moved, T0 + 600 * MS, 2, 0);
+	FILE_ADD(&file, bytes, T0 + 600 * MS, 0, 320 * MIB, 192 * MIB, 0, 0, 0, 320 * MIB, 96 * MIB, 0);
+	FILE_ADD(&file, move, T0 + 700 * MS, 3, 0, one, piece, 0, TRACE_WHY_WAITED, 2, 0);
+	FILE_ADD(&file, move, T0 + 700 * MS, 4, 0, other, piece, 0, TRACE_WHY_WAITED, 0, 0);
+	FILE_ADD(&file, wait, T0 + 700 * MS, 0, 250 * MS, 0);
+	FILE_ADD(&file, moved, T0 + 825 * MS, 3, 0);
+	FILE_ADD(&file, moved, T0 + 950 * MS, 4, 0);
+	FILE_ADD(&file, move, T0 + 1000 * MS, 5, 0, one, piece, 1, TRACE_WHY_ROOM, 2, 0);
+	FILE_ADD(&file, moved, T0 + 1250 * MS, 5, 0);
+	FILE_ADD(&file, move, T0 + 1500 * MS, 6, 0, one, piece, 1, TRACE_WHY_SUSPEND, 0, 2);
+	FILE_ADD(&file, moved, T0 + 2000 * MS, 6, 0);
+	FILE_ADD(&file, bytes, T0 + 2000 * MS, 1, 64 * MIB, 0, 0, 0, 0, 512 * MIB, 0, 0);
+	FILE_ADD(&file, end, T0 + 2 * S, 0);
+	save(&file, "peers");
+}
+
+/* As files were before devices lent to each other: a move of six numbers, and no kind of its own for what is lent. */
+static void older(void)
+{
+	static const char text[] = "version=1\nclock=0\nmode=exact\nfields=4,9,6,1,2,3,1,6,2,5,3,2,1,1,1,7,5,6,2,1,1\n";
+	static const uint8_t events[] = {TRACE_move, 2, 1, 0, 8, 16, 1, 2, TRACE_moved, 2, 1, 0, TRACE_end, 2, 3};
+	const uint8_t bytes[4] = {sizeof(text) - 1};
+	uint8_t frame[24] = {'F', 'R', 'A', 'M', sizeof(events)};
+	struct trace_file file = file_new("");
+	uint32_t sum = trace_check(events, sizeof(events));
+
+	for (int i = 0; i < 4; i++)
+		frame[8 + i] = (uint8_t)(sum >> 8 * i);
+	file.n = 0;
+	file_put(&file, TRACE_MAGIC, 8);
+	file_put(&file, bytes, sizeof(bytes));
+	file_put(&file, text, sizeof(text) - 1);
+	file_put(&file, frame, sizeof(frame));
+	file_put(&file, events, sizeof(events));
+	save(&file, "older");
+}
+
 static void fitting(void)
 {
 	struct trace_file file = file_new(HEAD);
@@ -134,13 +190,17 @@ static void hostile(void)
 	FILE_ADD(&file, push, T0, 0);
 	FILE_ADD(&file, move, T0, 5, UINT64_MAX, AT, UINT64_MAX, 1, UINT64_MAX);
 	FILE_ADD(&file, moved, T0 + S, 5, 0);
-	FILE_ADD(&file, move, T0, 6, 63, AT, UINT64_MAX, 0, 0);
+	FILE_ADD(&file, move, T0, 6, 63, AT, UINT64_MAX, 0, 0, UINT64_MAX, UINT64_MAX);
 	FILE_ADD(&file, moved, T0 + S, 6, 0);
 	FILE_ADD(&file, moved, T0 + S, 6, 0);
 	FILE_ADD(&file, moved, T0 + S, 12345, 0);
 	FILE_ADD(&file, wait, T0 + S, 63, UINT64_MAX, UINT64_MAX);
 	FILE_ADD(&file, gap, T0 + S, 63, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX);
 	FILE_ADD(&file, bytes, T0 + S, 63, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX);
+	FILE_ADD(&file, bytes, T0 + S, 62, 0, 1, 0, 0, 0, 0, UINT64_MAX, UINT64_MAX);
+	FILE_ADD(&file, move, T0, 7, 62, AT, 1, 1, 0, 64, 65);
+	FILE_ADD(&file, moved, T0 + S, 7, 0);
+	FILE_ADD(&file, lent, T0 + S, 3, UINT64_MAX, UINT64_MAX);
 	FILE_ADD(&file, faults, T0 + S, 63, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX);
 	FILE_ADD(&file, faults, T0 + S, 63, 0, 0, 0, 0);
 	FILE_ADD(&file, fault, T0 + S, 63, AT, 0, 0, 0, 0);
@@ -169,6 +229,8 @@ int main(int argc, char **argv)
 	folder = argv[1];
 	spilling("spilling", HEAD, true);
 	spilling("static", "version=1\nstart=1795291697000000000\nclock=100000000000\nmode=static\n", false);
+	peers();
+	older();
 	fitting();
 	hostile();
 	empty();

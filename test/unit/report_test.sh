@@ -46,7 +46,7 @@ in_no_line() {
 "$cases" . || exit 1
 report() { "$tool" report "$@"; }
 
-for case in spilling static fitting empty; do
+for case in spilling static peers fitting empty; do
 	expect "text of $case" 0 '*' '' report $case.trace
 	same $case.txt
 done
@@ -59,7 +59,16 @@ for table in allocations series moves rules; do
 	expect "every line of $table has as many fields as the first" 0 '1' '' \
 		sh -c "awk -F, '{print NF}' table.csv | sort -u | wc -l | tr -d ' '"
 done
+expect 'moves say which device lent' 0 '*' '' report --csv=moves peers.trace
+same peers_moves.csv
+expect 'and what was lent is in the view for Perfetto' 0 '*"from other GPUs 1"*"lender":1*"other GPUs":134217728}*"lent to other GPUs"*' '' \
+	report --perfetto peers.trace
 expect '--csv alone is the allocations' 0 'id,device,*' '' report --csv spilling.trace
+expect 'an older trace does not tell, and that is said' 0 '*Links (this trace does not tell other GPUs from the host):*' '' \
+	report older.trace
+expect 'nor does its JSON' 0 '*"on_peers": null,*"peer_bytes_in": null,*"peer_bytes_out": null,*' '' report --json older.trace
+expect 'n/a beside one that does' 0 '*on other GPUs at most *n/a *128.0 MiB*in from other GPUs *n/a *119.2 MiB*' '' \
+	report older.trace peers.trace
 expect 'a view for Perfetto' 0 '*' '' report --perfetto spilling.trace
 same perfetto.json
 
@@ -69,10 +78,13 @@ grep -o '"[a-z_]*": ' out.txt | tr -d '": ' | sort -u >keys.txt
 [ "$(wc -l <keys.txt)" -ge 100 ] || complain 'keys were not found'
 sed -n 's/^\.\(It \)\{0,1\}Cm //p' "$source/tools/spillway-report.1" | tr ' ' '\n' | sort -u >page.txt
 expect 'every key of JSON is in the manual page' 0 '' '' sh -c 'comm -23 keys.txt page.txt'
+expect 'links are there, with the host and between devices' 0 \
+	'*"device": 0,*"lender": null,*"bytes_out": 250000000,*"in_ns": 250000000,*"device": 0,*"lender": 1,*"bytes_in": 125000000,*' '' \
+	report --json peers.trace
 expect 'the name of the GPU is there' 0 '*"name": "Some GPU",*"memory": 1073741824,*' '' report --json spilling.trace
 expect 'JSON of several is a list' 0 '[[]{*},{*}]' '' report --json spilling.trace static.trace
 if command -v python3 >/dev/null; then
-	for case in spilling static fitting hostile empty; do
+	for case in spilling static peers fitting hostile empty; do
 		for option in --json --perfetto; do
 			expect "$option of $case is well formed" 0 '' '' \
 				sh -c '"$1" report '$option' '$case'.trace | python3 -c "import json, sys; json.load(sys.stdin)"' sh "$tool"
