@@ -52,6 +52,16 @@ static void say_doubts(const struct replay_model *model)
 			 (unsigned long long)model->refused);
 }
 
+/* The model has one link, the host's. */
+static void say_peers(struct replay_request *request, const struct replay_model *model, const struct policy *policy)
+{
+	request->peers_left_out = model->peers || (policy && policy_peers(policy));
+	if (request->peers_left_out)
+		tool_say("memory that other GPUs lend (spill.peers) is left out%s: what is over the budget lies on the "
+			 "host here, and moves over its link",
+			 model->peers ? ", though the job had some when it was recorded" : "");
+}
+
 /* The device that is asked about: where most was allocated. False: there is nothing on the one that was named. */
 static bool choose_device(struct replay_request *request, const struct replay_model *model)
 {
@@ -138,7 +148,10 @@ int tool_replay(int argc, char **argv)
 		return TOOL_BAD;
 	}
 	say_doubts(&model);
-	if (!choose_device(&request, &model) || !read_policy(&request, &model, &policy)) {
+	bool fits = choose_device(&request, &model) && read_policy(&request, &model, &policy);
+	if (fits)
+		say_peers(&request, &model, policy);
+	if (!fits) {
 		status = TOOL_BAD;
 	} else if (!sweep_run(&sweep, &model, &request)) {
 		tool_say("there is no memory for the simulation, or the job is too large for it");

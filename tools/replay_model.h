@@ -79,6 +79,7 @@ struct replay_model {
 	uint64_t peak_bytes; /* live at once, at most, as asked for */
 	bool timed;          /* events have times */
 	bool spilled;        /* recorded with memory on the host: times may be longer than they need be */
+	bool peers;          /* recorded with memory on other devices */
 	uint64_t lost;       /* events that are missing, by the file's own count */
 	uint64_t strange;    /* ends of what never began and the like: passed over */
 	uint64_t strange_at; /* the place of the first of them */

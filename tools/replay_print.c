@@ -262,6 +262,7 @@ void replay_print_json(const struct replay_sweep *sweep)
 	json_number("link_gb_per_s", sweep->request->link, true, ", ");
 	json_number("full_speed_ms", sweep->full_ms, sweep->full_ms > 0, ", ");
 	printf("\"full_speed_is_at_most\": %s, ", model->spilled && !(sweep->request->step_ms > 0) ? "true" : "false");
+	printf("\"peers_left_out\": %s, ", sweep->request->peers_left_out ? "true" : "false");
 	printf("\"best_budget\": ");
 	printf(sweep->best ? "%" PRIu64 : "null", sweep->best ? sweep->best->budget : 0);
 	printf(", \"budgets\": [");

@@ -20,6 +20,7 @@ struct replay_request {
 	double step_ms;       /* 0: not given */
 	uint32_t device;      /* REPLAY_NONE: not given */
 	bool json;
+	bool peers_left_out; /* other devices lend memory by the policy, or did when it was recorded */
 	/* Of the device. Those in percent are of the peak, in hundredths. None: a sweep. */
 	struct replay_budget {
 		uint64_t bytes, percent;

@@ -57,6 +57,7 @@ static bool take_made(struct taking *taking, const struct trace_row *row, uint64
 	}
 	taking->changes++;
 	taking->model->spilled |= from->on_host != 0;
+	taking->model->peers |= from->on_peers != 0;
 	return site_of(taking, from->site, &block.site) &&
 	       replay_add_block(taking->model, &block, time, &taking->block_of[row->which]);
 }
@@ -132,6 +133,7 @@ static bool take_row(struct taking *taking, const struct trace_row *row, uint64_
 		return row->which >= taking->trace->n_submits || take_submit(taking, row, time);
 	case TRACE_move:
 		taking->model->spilled = true;
+		taking->model->peers |= event->move.lender || event->move.left;
 		return true;
 	case TRACE_wait:
 		take_wait(taking, event->time, event->wait.ns);

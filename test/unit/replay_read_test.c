@@ -289,6 +289,28 @@ static void a_trace_of_a_job_that_spilled_says_so(void **state)
 	}
 }
 
+static void a_trace_of_a_job_that_borrowed_says_so(void **state)
+{
+	(void)state;
+	for (unsigned how = 0; how < 5; how++) {
+		struct trace_file file = a_trace();
+
+		file_frame(&file, 0, 2 * S);
+		FILE_ADD(&file, made, 2 * S, 9, 0x40000000, 4 * MIB, POLICY_API_MALLOC, 0, 0, 0, 0, 2 * MIB);
+		if (how == 1)
+			FILE_ADD(&file, lent, 2 * S, 9, 1, MIB);
+		if (how > 1)
+			FILE_ADD(&file, move, 2 * S, 1, 0, 0x20000000, 2 * MIB, how != 3, TRACE_WHY_ROOM,
+				 how == 4 ? 0 : 2, how == 4 ? 2 : 0);
+		file_save(&file, temporary);
+		file_free(&file);
+		replay_model_free(&model);
+		assert_int_equal(replay_model_read(&model, temporary), 0);
+		assert_int_equal(model.peers, how != 0);
+		assert_true(model.spilled);
+	}
+}
+
 static void the_same_address_is_another_block_later(void **state)
 {
 	struct trace_file file = a_trace();
@@ -383,6 +405,7 @@ int main(void)
 	    TEST(a_wrong_log_names_its_line),
 	    TEST(a_trace_is_read),
 	    TEST(a_trace_of_a_job_that_spilled_says_so),
+	    TEST(a_trace_of_a_job_that_borrowed_says_so),
 	    TEST(the_same_address_is_another_block_later),
 	    TEST(waits_are_taken_off_once),
 	    TEST(any_change_of_a_trace_does_no_more_than_end_the_reading),

@@ -122,6 +122,10 @@ expect 'so is a damaged one' 0 '*NOT COMPLETE: the file is damaged*' '*damaged*'
 expect 'replay says so of a cut one' 0 '*' '*the trace is cut off at its end: *' "$tool" replay late.trace
 { cat spilling.trace; printf 'garbage%0300d' 0; } >late.trace
 expect 'and of a damaged one' 0 '*' '*the trace is damaged, *: the prediction*' "$tool" replay late.trace
+expect 'replay says that it leaves out what other GPUs lent' 0 '*"peers_left_out": true,*' \
+	'*(spill.peers) is left out, though the job had some when it was recorded: *' "$tool" replay --json peers.trace
+expect 'or would lend by the policy' 0 '*' '*(spill.peers) is left out: *' "$tool" replay --set spill.peers=1 spilling.trace
+expect 'and nothing of it where there is none' 0 '*"peers_left_out": false,*' '*1 allocations failed*prediction' "$tool" replay --json spilling.trace
 i=1
 while [ $i -lt "$(wc -c <hostile.trace)" ]; do
 	head -c $i hostile.trace >part.trace
