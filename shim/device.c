@@ -207,6 +207,19 @@ static bool reaches(const struct device *from, const struct device *to)
 	return REAL(cuDeviceCanAccessPeer)(&can, from->ordinal, to->ordinal) == CUDA_SUCCESS && can;
 }
 
+/* The driver does not name the link: NVLink carries atomics natively, PCIe does not (doctor says it by the same rule). */
+static enum stats_link_kind link_between(const struct device *from, const struct device *to)
+{
+	int atomics = 0;
+
+	if (!reaches(from, to))
+		return STATS_LINK_NONE;
+	if (REAL(cuDeviceGetP2PAttribute)(&atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, from->ordinal,
+					  to->ordinal) != CUDA_SUCCESS)
+		return STATS_LINK_UNKNOWN;
+	return atomics ? STATS_LINK_NVLINK : STATS_LINK_PCIE;
+}
+
 /* NULL: it can lend. Whoever may be given access to the heap must reach all of it, wherever it lies. */
 static const char *why_not_lend(const struct device *device, const struct device *lender)
 {
@@ -227,7 +240,7 @@ static const char *why_not_lend(const struct device *device, const struct device
 	return NULL;
 }
 
-/* One that cannot is left out, and said where the heap is made. */
+/* One that cannot is left out. say: the heap is made; what was found is told to people, and to the figures. */
 static void find_lenders(const struct device *device, struct heap_config *config, bool say)
 {
 	uint64_t lenders = policy_peers(life_policy());
@@ -240,6 +253,8 @@ static void find_lenders(const struct device *device, struct heap_config *config
 		struct device *lender = find(i);
 		const char *why_not = why_not_lend(device, lender);
 
+		if (say && lender)
+			stats_know_link(device->ordinal, i, link_between(device, lender));
 		if (why_not && say)
 			log_line("spill.peers: device %d cannot lend memory to device %d: %s", i, device->ordinal,
 				 why_not);

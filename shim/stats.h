@@ -77,6 +77,8 @@ void stats_grown(unsigned site, uint64_t more);
 void stats_refused(unsigned site);
 /* A piece of it has moved. again: it is back on the device within 10 s. */
 void stats_moved(unsigned site, bool in, uint64_t bytes, bool again);
+/* That piece came from memory that another device lends, or went there. */
+void stats_moved_lent(int device, int lender, bool in, uint64_t bytes);
 /* A submission waited for it. */
 void stats_waited(unsigned site, uint64_t us);
 
@@ -94,6 +96,10 @@ void stats_open(const struct stats_about *about, bool visible);
 void stats_know_device(int ordinal, const char *name, const unsigned char uuid[16], uint64_t total);
 void stats_know_rule(int rule, const char *name);
 void stats_set_budget(int ordinal, uint64_t budget, uint64_t used);
+/* What it lends to others. */
+void stats_set_lent(int ordinal, uint64_t bytes);
+/* What lies between a device and another one that is to lend to it. */
+void stats_know_link(int ordinal, int lender, enum stats_link_kind kind);
 void stats_set_host_budget(uint64_t budget, uint64_t used);
 /* Of the host memory that processes of the user share: all there is, what is taken by all, how many they are. */
 void stats_set_share(uint64_t total, uint64_t used, uint64_t ranks);

@@ -186,6 +186,12 @@ void stats_set_budget(int ordinal, uint64_t budget, uint64_t used)
 	atomic_store_explicit(&stats.device[ordinal].used, used, memory_order_relaxed);
 }
 
+void stats_know_link(int ordinal, int lender, enum stats_link_kind kind)
+{
+	if ((unsigned)ordinal < STATS_DEVICES && (unsigned)lender < STATS_DEVICES)
+		atomic_store_explicit(&stats.device[ordinal].link[lender].kind, kind, memory_order_relaxed);
+}
+
 void stats_set_host_budget(uint64_t budget, uint64_t used)
 {
 	atomic_store_explicit(&stats.host_budget, budget, memory_order_relaxed);
@@ -198,6 +204,14 @@ static void set_most(_Atomic uint64_t *most, uint64_t now)
 
 	while (now > known && !atomic_compare_exchange_weak(most, &known, now))
 		;
+}
+
+void stats_set_lent(int ordinal, uint64_t bytes)
+{
+	if ((unsigned)ordinal >= STATS_DEVICES)
+		return;
+	atomic_store_explicit(&stats.device[ordinal].lent, bytes, memory_order_relaxed);
+	set_most(&stats.device[ordinal].most_lent, bytes);
 }
 
 void stats_set_share(uint64_t total, uint64_t used, uint64_t ranks)

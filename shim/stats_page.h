@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define STATS_VERSION 2
+#define STATS_VERSION 3
 #define STATS_MAGIC   0x5753544154530a31u
 #define STATS_TAIL    ".stats"
 /* What has not been measured, in any number of the page: shown as n/a, never as 0. */
@@ -77,6 +77,23 @@ enum stats_fault {
 	FAULT_COUNT, /* must be last */
 };
 
+/* What a device has to do with another one that may lend memory to it. */
+enum stats_link_figure {
+#define LINK(NAME, ...) LINK_##NAME,
+#include "shim/stats.def"
+	LINK_COUNT, /* must be last */
+};
+
+/* What lies between them, as far as the driver says: it is asked when a heap is made that is to borrow. */
+enum stats_link_kind {
+	STATS_LINK_UNASKED, /* the policy does not name it, or the device has no heap */
+	STATS_LINK_NONE,    /* the one does not reach the other */
+	STATS_LINK_PCIE,    /* it does, and atomics do not work over it natively */
+	STATS_LINK_NVLINK,  /* they do */
+	STATS_LINK_UNKNOWN, /* the driver does not tell whether they do */
+	STATS_LINK_KINDS,   /* must be last */
+};
+
 /*
  * Log-linear: below 8 a bucket for each value, then 8 for each power of two. A bucket's middle is within 1/16 (6.25 %) of
  * everything in it.
@@ -102,6 +119,11 @@ struct stats_figures {
 	_Atomic uint64_t figure[FIGURE_COUNT];
 };
 
+struct stats_link {
+	_Atomic uint64_t kind; /* enum stats_link_kind */
+	_Atomic uint64_t figure[LINK_COUNT];
+};
+
 struct stats_device {
 	_Atomic uint64_t known; /* 0: no such device here; 1: all that does not change is written */
 	char name[STATS_TEXT];
@@ -109,7 +131,9 @@ struct stats_device {
 	_Atomic uint64_t total, budget, used; /* bytes; used: of the budget */
 	_Atomic uint64_t live[PLACE_COUNT], peak[PLACE_COUNT];
 	_Atomic uint64_t fault[FAULT_COUNT];
+	_Atomic uint64_t lent, most_lent; /* bytes, by this device to others */
 	struct stats_figures figures;
+	struct stats_link link[STATS_DEVICES]; /* with those that lend to it */
 };
 
 struct stats_rule {

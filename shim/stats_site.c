@@ -182,6 +182,14 @@ void stats_moved(unsigned site, bool in, uint64_t bytes, bool again)
 	}
 }
 
+void stats_moved_lent(int device, int lender, bool in, uint64_t bytes)
+{
+	stats_add(in ? STAT_peer_in_bytes : STAT_peer_out_bytes, bytes);
+	if ((unsigned)device < STATS_DEVICES && (unsigned)lender < STATS_DEVICES)
+		atomic_fetch_add_explicit(&stats.device[device].link[lender].figure[in ? LINK_IN : LINK_OUT], bytes,
+					  memory_order_relaxed);
+}
+
 void stats_waited(unsigned site, uint64_t us)
 {
 	struct stats_figures *tables[TABLES];

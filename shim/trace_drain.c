@@ -285,7 +285,7 @@ static bool look_at(const struct device *device, struct trace_event *event)
 	const struct stats_device *figures = &stats.device[device->ordinal];
 	const _Atomic uint64_t *live = figures->live;
 	uint64_t on_peers = live[PLACE_PEER]; /* read once: it is part of two figures */
-	bool any = atomic_load(&device->heap) || atomic_load(&device->lender.lent.used);
+	bool any = atomic_load(&device->heap) || atomic_load(&figures->most_lent);
 
 	for (unsigned i = 0; i < PLACE_COUNT; i++)
 		any |= i != PLACE_PINNED && atomic_load_explicit(&figures->peak[i], memory_order_relaxed) != 0;

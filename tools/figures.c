@@ -31,6 +31,11 @@ const struct figures_name figures_faults[FAULT_COUNT] = {
 #include "shim/stats.def"
 };
 
+const struct figures_name figures_links[LINK_COUNT] = {
+#define LINK(NAME, name, unit, text) [LINK_##NAME] = {#name, FIGURES_##unit, false, text},
+#include "shim/stats.def"
+};
+
 /* What a name ends with in its own unit and in the base unit, and what one is worth in it. */
 static const struct {
 	const char *name, *tail, *base_tail;

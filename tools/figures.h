@@ -25,6 +25,7 @@ extern const struct figures_name figures_tables[FIGURE_COUNT]; /* by device, bac
 extern const struct figures_name figures_histograms[HISTOGRAM_COUNT];
 extern const struct figures_name figures_places[PLACE_COUNT];
 extern const struct figures_name figures_faults[FAULT_COUNT];
+extern const struct figures_name figures_links[LINK_COUNT];
 
 /* "", "bytes", "microseconds", "KiB x ms", "nanoseconds" */
 const char *figures_unit_name(enum figures_unit unit);
@@ -78,7 +79,16 @@ struct figures_device {
 	unsigned char uuid[16];
 	uint64_t number; /* of the first process that has it */
 	uint64_t total, live[PLACE_COUNT];
+	uint64_t lent; /* by it, in each process to the other devices of that */
 	unsigned n_processes;
+};
+
+/* One that lends to another, of all processes together. */
+struct figures_link {
+	size_t device, lender;                          /* in the list of devices */
+	uint64_t kind;                                  /* enum stats_link_kind */
+	uint64_t figure[LINK_COUNT], moved[LINK_COUNT]; /* moved: since the reading before */
+	bool has_before;                                /* there was one */
 };
 
 struct figures {
@@ -87,6 +97,8 @@ struct figures {
 	size_t n_gone; /* of those: killed, so that their file is still there */
 	struct figures_device *device;
 	size_t n_devices;
+	struct figures_link *link; /* those over which something may be, or was, moved */
+	size_t n_links;
 	struct figures_history flow[FLOW_COUNT]; /* of all together */
 	size_t n_refused;
 	uint64_t clock, wall; /* of the last reading: CLOCK_MONOTONIC, and since 1970; ns */
@@ -107,6 +119,22 @@ void figures_free(struct figures *figures);
 double figures_rate(uint64_t now, uint64_t before, double seconds);
 double figures_counter_rate(const struct figures_process *process, enum stats_counter counter);
 double figures_fault_rate(const struct figures_process *process, enum stats_fault fault);
+
+/* ---- links (figures_links.c) ---- */
+
+/* "NVLink", "PCIe", "none" or "unknown". */
+const char *figures_link_kind(uint64_t kind);
+/* Is there anything to say of it? */
+bool figures_link_is_known(const struct stats_link *link);
+/* A second; NAN before the second reading. Of one process, and of all. */
+double figures_link_rate(const struct figures_process *process, unsigned device, unsigned lender,
+			 enum stats_link_figure figure);
+double figures_links_rate(const struct figures *figures, const struct figures_link *link,
+			  enum stats_link_figure figure);
+/* Add those of a process, whose i-th device is in the list at at[i]. False: no memory. */
+bool figures_links_add(struct figures *figures, const struct figures_process *process, const size_t at[STATS_DEVICES]);
+
+/* ---- */
 
 /* "GPU-01234567-...", "MIG-..." */
 #define FIGURES_UUID 48

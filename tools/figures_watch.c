@@ -73,7 +73,8 @@ static void remember_flows(struct figures *figures)
 
 /* ---- devices ---- */
 
-static struct figures_device *device_like(struct figures *figures, const struct stats_device *device, uint64_t number)
+/* Its place in the list. */
+static size_t device_like(struct figures *figures, const struct stats_device *device, uint64_t number)
 {
 	static const unsigned char none[16];
 
@@ -85,13 +86,32 @@ static struct figures_device *device_like(struct figures *figures, const struct 
 		/* Without an id it is told by what else is known of it. */
 		if (memcmp(known->uuid, none, 16) != 0 ||
 		    (known->number == number && !strcmp(known->name, device->name)))
-			return known;
+			return i;
 	}
-	struct figures_device *fresh = &figures->device[figures->n_devices++];
+	struct figures_device *fresh = &figures->device[figures->n_devices];
 	*fresh = (struct figures_device){.number = number, .total = device->total};
 	memcpy(fresh->name, device->name, STATS_TEXT);
 	memcpy(fresh->uuid, device->uuid, 16);
-	return fresh;
+	return figures->n_devices++;
+}
+
+static bool add_devices_of(struct figures *figures, const struct figures_process *process)
+{
+	size_t at[STATS_DEVICES] = {0};
+
+	for (unsigned i = 0; i < STATS_DEVICES; i++) {
+		const struct stats_device *device = &process->page->copy->device[i];
+
+		if (!device->known)
+			continue;
+		at[i] = device_like(figures, device, i);
+		struct figures_device *sum = &figures->device[at[i]];
+		sum->n_processes++;
+		sum->lent += device->lent;
+		for (unsigned k = 0; k < PLACE_COUNT; k++)
+			sum->live[k] += device->live[k];
+	}
+	return figures_links_add(figures, process, at);
 }
 
 static bool add_devices(struct figures *figures)
@@ -101,20 +121,12 @@ static bool add_devices(struct figures *figures)
 	if (!room)
 		return false;
 	figures->device = room;
-	figures->n_devices = 0;
+	figures->n_devices = figures->n_links = 0;
 	for (size_t i = 0; i < figures->n; i++) {
-		const struct page *page = figures->process[i].page;
+		const struct figures_process *process = &figures->process[i];
 
-		for (unsigned j = 0; page->copy && page->alive && j < STATS_DEVICES; j++) {
-			const struct stats_device *device = &page->copy->device[j];
-
-			if (!device->known)
-				continue;
-			struct figures_device *sum = device_like(figures, device, j);
-			sum->n_processes++;
-			for (unsigned k = 0; k < PLACE_COUNT; k++)
-				sum->live[k] += device->live[k];
-		}
+		if (process->page->copy && process->page->alive && !add_devices_of(figures, process))
+			return false;
 	}
 	return true;
 }
@@ -212,5 +224,6 @@ void figures_free(struct figures *figures)
 		free_process(&figures->process[i]);
 	free(figures->process);
 	free(figures->device);
+	free(figures->link);
 	*figures = (struct figures){0};
 }

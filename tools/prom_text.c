@@ -205,6 +205,43 @@ static void put_device_fault(FILE *out, const struct figures *figures, enum stat
 	}
 }
 
+/* ---- links ---- */
+
+static void put_links_of(FILE *out, const struct page *page, unsigned device, enum stats_link_figure figure,
+			 const char *name)
+{
+	char lender[16];
+
+	for (unsigned i = 0; i < STATS_DEVICES; i++) {
+		const struct stats_link *link = &page->copy->device[device].link[i];
+
+		if (!figures_link_is_known(link))
+			continue;
+		fputs(name, out);
+		put_process(out, page);
+		put_device(out, page, device);
+		snprintf(lender, sizeof(lender), "%u", i);
+		put_label(out, "lender", lender);
+		put_label(out, "link", figures_link_kind(link->kind));
+		put_number(out, link->figure[figure], figures_links[figure].unit);
+	}
+}
+
+static void put_link(FILE *out, const struct figures *figures, enum stats_link_figure figure)
+{
+	const struct figures_name *name = &figures_links[figure];
+	char room[FIGURES_PROM];
+
+	put_head(out, figures_prom_name(name, "link_", room), type_of(name), name->text);
+	for (size_t i = 0; i < figures->n; i++) {
+		const struct page *page = figures->process[i].page;
+
+		for (unsigned j = 0; is_shown(page) && j < STATS_DEVICES; j++)
+			if (page->copy->device[j].known)
+				put_links_of(out, page, j, figure, room);
+	}
+}
+
 /* ---- places ---- */
 
 static void put_places(FILE *out, const struct figures *figures, bool peak)
@@ -265,6 +302,10 @@ static const struct {
     {"spillway_device_budget_bytes", "device memory the heap may take", ONCE_DEVICE,
      offsetof(struct stats_device, budget)},
     {"spillway_device_used_bytes", "of that: used", ONCE_DEVICE, offsetof(struct stats_device, used)},
+    {"spillway_device_lent_bytes", "memory of the device that it lends to others", ONCE_DEVICE,
+     offsetof(struct stats_device, lent)},
+    {"spillway_device_lent_peak_bytes", "the most of it that ever was", ONCE_DEVICE,
+     offsetof(struct stats_device, most_lent)},
 };
 
 static void put_budget(FILE *out, const struct figures *figures, size_t which)
@@ -396,6 +437,8 @@ void prom_print(FILE *out, const struct figures *figures)
 		put_fault(out, figures, i);
 	for (unsigned i = 0; i < FAULT_COUNT; i++)
 		put_device_fault(out, figures, i);
+	for (unsigned i = 0; i < LINK_COUNT; i++)
+		put_link(out, figures, i);
 	for (unsigned table = 0; table < TABLE_COUNT; table++)
 		for (unsigned i = 0; i < FIGURE_COUNT; i++)
 			put_table(out, figures, table, i);
@@ -419,6 +462,7 @@ void prom_print_list(FILE *out)
 	list(out, "counter", figures_counters, STAT_COUNT, "");
 	list(out, "figure", figures_tables, FIGURE_COUNT, "rule_");
 	list(out, "fault", figures_faults, FAULT_COUNT, "");
+	list(out, "link", figures_links, LINK_COUNT, "link_");
 	list(out, "histogram", figures_histograms, HISTOGRAM_COUNT, "");
 	for (unsigned i = 0; i < PLACE_COUNT; i++)
 		fprintf(out, "place\t%s\t%s\tspillway_place_bytes{place=\"%s\"}\t%s\n", figures_places[i].name,

@@ -83,7 +83,7 @@ static void share_out(struct part *parts, unsigned n, int width)
 
 static double device_used(const struct figures_device *device)
 {
-	return (double)device->live[PLACE_DEVICE] + (double)device->live[PLACE_DRIVER];
+	return (double)device->live[PLACE_DEVICE] + (double)device->live[PLACE_DRIVER] + (double)device->lent;
 }
 
 static double device_elsewhere(const struct figures_device *device)
@@ -92,12 +92,15 @@ static double device_elsewhere(const struct figures_device *device)
 	       (double)device->live[PLACE_MANAGED] + (double)device->live[PLACE_SYSTEM];
 }
 
+enum { PARTS = 8, PARTS_HERE = 4 }; /* the first ones lie on the device */
+
 static void draw_bar(int y, int x, int width, const struct figures_device *device)
 {
 	double left = (double)device->total - device_used(device);
 	struct part parts[] = {
 	    {"device", PEN_DEVICE, (double)device->live[PLACE_DEVICE], 0},
 	    {"driver", PEN_DRIVER, (double)device->live[PLACE_DRIVER], 0},
+	    {"lent", PEN_LENT, (double)device->lent, 0},
 	    {"free", PEN_FREE, left > 0 ? left : 0, 0},
 	    {"host", PEN_HOST, (double)device->live[PLACE_HOST], 0},
 	    {"peer", PEN_PEER, (double)device->live[PLACE_PEER], 0},
@@ -106,9 +109,9 @@ static void draw_bar(int y, int x, int width, const struct figures_device *devic
 	};
 	char size[TOP_TEXT];
 
-	share_out(parts, 7, width - 1);
-	for (unsigned i = 0; i < 7; i++) {
-		if (i == 3)
+	share_out(parts, PARTS, width - 1);
+	for (unsigned i = 0; i < PARTS; i++) {
+		if (i == PARTS_HERE)
 			pen_edge(y, x++);
 		if (parts[i].width > 0)
 			pen_part(y, x, parts[i].width, parts[i].name, top_bytes(parts[i].bytes, size), parts[i].style);
@@ -149,6 +152,23 @@ static int draw_devices(const struct draw *draw, int y, int end)
 		snprintf(label, sizeof(label), "GPU %d ", (int)device->number);
 		int at = two_lines ? 0 : pen_text(y, 0, 8, label, PEN_HEAD);
 		draw_bar(y++, at, COLS - at, device);
+	}
+	return y;
+}
+
+static int draw_links(const struct draw *draw, int y, int end)
+{
+	const struct figures *figures = draw->figures;
+	char in[TOP_TEXT], out[TOP_TEXT], text[128];
+
+	for (size_t i = 0; i < figures->n_links && y < end; i++) {
+		const struct figures_link *link = &figures->link[i];
+
+		snprintf(text, sizeof(text), "GPU %d borrows of %d, link %s: in %s/s, out %s/s",
+			 (int)figures->device[link->device].number, (int)figures->device[link->lender].number,
+			 figures_link_kind(link->kind), top_bytes(figures_links_rate(figures, link, LINK_IN), in),
+			 top_bytes(figures_links_rate(figures, link, LINK_OUT), out));
+		pen_text(y++, 0, COLS, text, PEN_PLAIN);
 	}
 	return y;
 }
@@ -322,6 +342,7 @@ void draw_main(struct draw *draw)
 		int before_table = end - LEAST_ROWS - 1;
 
 		y = draw_devices(draw, y, before_table);
+		y = draw_links(draw, y, before_table);
 		y = draw_flows(draw->figures->flow, why_no_faults(draw), y, before_table);
 		if (end - y > LEAST_ROWS + 6)
 			y++;
@@ -421,6 +442,7 @@ void draw_help(const struct draw *draw)
 	} colours[] = {
 	    {"device", "heap memory on it", PEN_DEVICE},
 	    {"driver", "what the driver gave", PEN_DRIVER},
+	    {"lent", "to other devices", PEN_LENT},
 	    {"free", "others' use is not seen", PEN_FREE},
 	    {"host", "heap memory on the host", PEN_HOST},
 	    {"peer", "heap memory on other devices", PEN_PEER},
@@ -434,7 +456,7 @@ void draw_help(const struct draw *draw)
 	for (size_t i = 0; i < sizeof(help_keys) / sizeof(*help_keys); i++)
 		pen_text(y++, 1, COLS - 1, help_keys[i], PEN_PLAIN);
 	y++;
-	for (unsigned i = 0; i < 7; i++) {
+	for (unsigned i = 0; i < sizeof(colours) / sizeof(*colours); i++) {
 		int x = i % 2 ? COLS / 2 : 1;
 
 		pen_part(y, x, 9, colours[i].name, "", colours[i].style);

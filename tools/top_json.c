@@ -144,6 +144,53 @@ static void put_histograms(const struct stats_page *copy)
 	printf("}");
 }
 
+/* ---- links ---- */
+
+/* As doctor's JSON says it. */
+static void put_kind(uint64_t kind)
+{
+	static const char *const names[STATS_LINK_KINDS] = {
+	    [STATS_LINK_NONE] = "none", [STATS_LINK_PCIE] = "pcie", [STATS_LINK_NVLINK] = "nvlink"};
+
+	put_text("kind", kind < STATS_LINK_KINDS ? names[kind] : NULL, false);
+}
+
+static void put_link_figures(const _Atomic uint64_t *now, const double rate[LINK_COUNT])
+{
+	put_name("figures", false);
+	printf("{");
+	for (unsigned i = 0; i < LINK_COUNT; i++)
+		put_number(figures_links[i].name, now[i], i == 0);
+	printf("}");
+	put_name("rates", false);
+	printf("{");
+	for (unsigned i = 0; i < LINK_COUNT; i++)
+		put_real(figures_links[i].name, rate[i], i == 0);
+	printf("}}");
+}
+
+static void put_links_of(const struct figures_process *process, unsigned device)
+{
+	const struct stats_device *of = &process->page->copy->device[device];
+	double rate[LINK_COUNT];
+	bool first = true;
+
+	put_name("links", false);
+	printf("[");
+	for (unsigned i = 0; i < STATS_DEVICES; i++) {
+		if (!figures_link_is_known(&of->link[i]))
+			continue;
+		for (unsigned k = 0; k < LINK_COUNT; k++)
+			rate[k] = figures_link_rate(process, device, i, k);
+		printf(first ? "{" : ", {");
+		first = false;
+		put_number("lender", i, true);
+		put_kind(of->link[i].kind);
+		put_link_figures(of->link[i].figure, rate);
+	}
+	printf("]");
+}
+
 /* ---- lists of a process ---- */
 
 static void put_devices(const struct figures_process *process)
@@ -168,6 +215,9 @@ static void put_devices(const struct figures_process *process)
 		put_number("total", device->total, false);
 		put_number("budget", device->budget, false);
 		put_number("used", device->used, false);
+		put_number("lent", device->lent, false);
+		put_number("most_lent", device->most_lent, false);
+		put_links_of(process, i);
 		put_places(device->live, device->peak);
 		put_faults(device->fault, before ? before->fault : NULL, process->seconds);
 		put_figures(&device->figures, before ? &before->figures : NULL, process->seconds);
@@ -286,6 +336,7 @@ static void put_device(const struct figures_device *device)
 	put_text("uuid", figures_uuid(device->uuid, device->name, uuid), false);
 	put_number("total", device->total, false);
 	put_number("processes", device->n_processes, false);
+	put_number("lent", device->lent, false);
 	put_name("places", false);
 	printf("{");
 	for (unsigned i = 0; i < PLACE_COUNT; i++)

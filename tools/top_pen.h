@@ -17,6 +17,7 @@ enum pen_style {
 	/* Parts of a bar. */
 	PEN_DEVICE,
 	PEN_DRIVER,
+	PEN_LENT,
 	PEN_FREE,
 	PEN_HOST,
 	PEN_PEER,

@@ -66,6 +66,11 @@ static double value_host(const struct figures_process *process)
 	return live(process, PLACE_HOST);
 }
 
+static double value_peer(const struct figures_process *process)
+{
+	return live(process, PLACE_PEER);
+}
+
 static double value_managed(const struct figures_process *process)
 {
 	return live(process, PLACE_MANAGED);
@@ -120,6 +125,7 @@ enum column {
 	COLUMN_STATE,
 	COLUMN_DEVICE,
 	COLUMN_HOST,
+	COLUMN_PEER,
 	COLUMN_MANAGED,
 	COLUMN_SYSTEM,
 	COLUMN_DRIVER,
@@ -139,6 +145,7 @@ const struct top_column top_columns[] = {
     [COLUMN_STATE] = {"STATE", "state", 5, 0, true, "run, susp: suspended, gone: killed, v2: of another release"},
     [COLUMN_DEVICE] = {"DEVICE", "device", 6, 0, false, NULL},
     [COLUMN_HOST] = {"HOST", "host", 6, 0, false, NULL},
+    [COLUMN_PEER] = {"PEER", "peer", 6, 120, false, "heap memory that other GPUs lend it"},
     [COLUMN_MANAGED] = {"MANAGED", "managed", 7, 0, false, NULL},
     [COLUMN_SYSTEM] = {"SYSTEM", "system", 6, 0, false, NULL},
     [COLUMN_DRIVER] = {"DRIVER", "driver", 6, 110, false, "device memory the driver gave directly"},
@@ -152,11 +159,11 @@ const struct top_column top_columns[] = {
 };
 
 static column_value *const values[COLUMN_COUNT] = {
-    [COLUMN_PID] = value_pid,       [COLUMN_USER] = value_user,       [COLUMN_DEVICE] = value_device,
-    [COLUMN_HOST] = value_host,     [COLUMN_MANAGED] = value_managed, [COLUMN_SYSTEM] = value_system,
-    [COLUMN_DRIVER] = value_driver, [COLUMN_PINNED] = value_pinned,   [COLUMN_IN] = value_in,
-    [COLUMN_OUT] = value_out,       [COLUMN_FAULTS] = value_faults,   [COLUMN_WAIT] = value_wait,
-    [COLUMN_AGE] = value_age,
+    [COLUMN_PID] = value_pid,       [COLUMN_USER] = value_user,     [COLUMN_DEVICE] = value_device,
+    [COLUMN_HOST] = value_host,     [COLUMN_PEER] = value_peer,     [COLUMN_MANAGED] = value_managed,
+    [COLUMN_SYSTEM] = value_system, [COLUMN_DRIVER] = value_driver, [COLUMN_PINNED] = value_pinned,
+    [COLUMN_IN] = value_in,         [COLUMN_OUT] = value_out,       [COLUMN_FAULTS] = value_faults,
+    [COLUMN_WAIT] = value_wait,     [COLUMN_AGE] = value_age,
 };
 
 unsigned top_n_columns(void)

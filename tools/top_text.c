@@ -32,21 +32,43 @@ static void print_devices(FILE *out, const struct figures *figures)
 
 	if (!figures->n_devices)
 		return;
-	fprintf(out, "%-34s %6s %6s %6s %6s %6s %6s %7s %6s %6s %6s\n", "GPU", "TOTAL", "HEAP", "DRIVER", "FREE",
-		"HOST", "PEER", "MANAGED", "SYSTEM", "PINNED", "PROCS");
+	fprintf(out, "%-34s %6s %6s %6s %6s %6s %6s %6s %7s %6s %6s %6s\n", "GPU", "TOTAL", "HEAP", "DRIVER", "LENT",
+		"FREE", "HOST", "PEER", "MANAGED", "SYSTEM", "PINNED", "PROCS");
 	for (size_t i = 0; i < figures->n_devices; i++) {
 		const struct figures_device *device = &figures->device[i];
-		uint64_t used = device->live[PLACE_DEVICE] + device->live[PLACE_DRIVER];
+		uint64_t used = device->live[PLACE_DEVICE] + device->live[PLACE_DRIVER] + device->lent;
 
 		fprintf(out, "%2" PRIu64 " %-31.31s %6s", device->number, device->name,
 			top_bytes((double)device->total, text));
 		fprintf(out, " %6s", top_bytes((double)device->live[PLACE_DEVICE], text));
 		fprintf(out, " %6s", top_bytes((double)device->live[PLACE_DRIVER], text));
+		fprintf(out, " %6s", top_bytes((double)device->lent, text));
 		fprintf(out, " %6s", top_bytes(device->total > used ? (double)(device->total - used) : 0, text));
 		for (unsigned j = 0; j < sizeof(off) / sizeof(*off); j++)
 			fprintf(out, " %*s", off[j] == PLACE_MANAGED ? 7 : 6,
 				top_bytes((double)device->live[off[j]], text));
 		fprintf(out, " %6u\n", device->n_processes);
+	}
+	fputc('\n', out);
+}
+
+static void print_links(FILE *out, const struct figures *figures)
+{
+	char text[TOP_TEXT];
+
+	if (!figures->n_links)
+		return;
+	fprintf(out, "%-34s %-7s %6s %6s %6s %6s\n", "LINK", "KIND", "IN/s", "OUT/s", "IN", "OUT");
+	for (size_t i = 0; i < figures->n_links; i++) {
+		const struct figures_link *link = &figures->link[i];
+
+		fprintf(out, "%2" PRIu64 " borrows of %-20" PRIu64 " %-7s", figures->device[link->device].number,
+			figures->device[link->lender].number, figures_link_kind(link->kind));
+		for (unsigned k = 0; k < LINK_COUNT; k++)
+			fprintf(out, " %6s", top_bytes(figures_links_rate(figures, link, k), text));
+		for (unsigned k = 0; k < LINK_COUNT; k++)
+			fprintf(out, " %6s", top_bytes((double)link->figure[k], text));
+		fputc('\n', out);
 	}
 	fputc('\n', out);
 }
@@ -105,6 +127,7 @@ void top_print_text(FILE *out, const struct figures *figures, const struct top_v
 		return;
 	print_head(out, figures, view, n);
 	print_devices(out, figures);
+	print_links(out, figures);
 	if (n)
 		print_row(out, NULL);
 	for (size_t i = 0; i < n; i++)
@@ -193,8 +216,34 @@ static void print_places(FILE *out, const struct stats_page *copy)
 			units_bytes(copy->peak[i], peak));
 }
 
-static void print_page_devices(FILE *out, const struct stats_page *copy)
+/* What it lends, and what moved between it and those that lend to it. */
+static void print_lending(FILE *out, const struct figures_process *process, unsigned number)
 {
+	const struct stats_device *device = &process->page->copy->device[number];
+	char text[UNITS_TEXT], most[UNITS_TEXT];
+
+	if (device->most_lent)
+		fprintf(out, "    lent to other GPUs %s, at most %s\n", units_bytes(device->lent, text),
+			units_bytes(device->most_lent, most));
+	for (unsigned i = 0; i < STATS_DEVICES; i++) {
+		const struct stats_link *link = &device->link[i];
+
+		if (!figures_link_is_known(link))
+			continue;
+		fprintf(out, "    borrows of GPU %u, link %s:", i, figures_link_kind(link->kind));
+		for (unsigned k = 0; k < LINK_COUNT; k++) {
+			fprintf(out, "%s %s %s", k ? "," : "", figures_links[k].name,
+				amount(link->figure[k], figures_links[k].unit, text));
+			fprintf(out, " (%s a second)",
+				amount_a_second(figures_link_rate(process, number, i, k), figures_links[k].unit, text));
+		}
+		fputc('\n', out);
+	}
+}
+
+static void print_page_devices(FILE *out, const struct figures_process *process)
+{
+	const struct stats_page *copy = process->page->copy;
 	char total[UNITS_TEXT], budget[UNITS_TEXT], used[UNITS_TEXT], uuid[FIGURES_UUID], text[UNITS_TEXT];
 
 	for (unsigned i = 0; i < STATS_DEVICES; i++) {
@@ -209,6 +258,7 @@ static void print_page_devices(FILE *out, const struct stats_page *copy)
 		for (unsigned j = 0; j < PLACE_COUNT; j++)
 			fprintf(out, " %s %s%s", figures_places[j].name, units_bytes(device->live[j], text),
 				j + 1 < PLACE_COUNT ? "," : "\n");
+		print_lending(out, process, i);
 		fputs("    ", out);
 		print_faults(out, device->fault);
 	}
@@ -319,7 +369,7 @@ void top_print_details(FILE *out, const struct figures_process *process)
 	}
 	print_about(out, page);
 	print_places(out, page->copy);
-	print_page_devices(out, page->copy);
+	print_page_devices(out, process);
 	print_all_ranked(out, process, TOP_RULES, "RULE");
 	print_all_ranked(out, process, TOP_SITES, "SITE");
 	print_backends(out, page->copy);

@@ -21,6 +21,9 @@ static void tell_budgets(const struct chunk_store *chunks)
 
 	stats_set_budget(chunks->device, atomic_load_explicit(&device->limit, memory_order_relaxed),
 			 atomic_load_explicit(&device->used, memory_order_relaxed));
+	for (unsigned i = 0; i < chunks->n_lenders; i++)
+		stats_set_lent(chunks->lenders[i]->device,
+			       atomic_load_explicit(&chunks->lenders[i]->lent.used, memory_order_relaxed));
 	stats_set_host_budget(atomic_load_explicit(&host->limit, memory_order_relaxed),
 			      atomic_load_explicit(&host->used, memory_order_relaxed));
 }

@@ -253,10 +253,11 @@ static void count(struct engine *engine, const struct transit *transit, uint64_t
 	bool again = in && *left && now - *left < REFETCH_MS;
 
 	*(in ? &engine->moved_in : &engine->moved_out) += transit_bytes(transit);
-	if (transit->from == CHUNK_PEER)
-		stats_add(in ? STAT_peer_in_bytes : STAT_peer_left_bytes, transit_bytes(transit));
-	if (transit->to == CHUNK_PEER)
-		stats_add(STAT_peer_out_bytes, transit_bytes(transit));
+	CUdevice lender = transit_lender(engine->heap, transit, !in);
+	if (lender >= 0)
+		stats_moved_lent(engine->device->ordinal, lender, in, transit_bytes(transit));
+	if (!in && transit->from == CHUNK_PEER)
+		stats_add(STAT_peer_left_bytes, transit_bytes(transit));
 	stats_moved(arena_site(engine->arena, transit->block_unit), in, transit_bytes(transit), again);
 	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, begun);
 	*left = in ? 0 : now ? now : 1;

@@ -91,22 +91,6 @@ static uint64_t number(const char *text, const char *part, const char *name)
 	return strncmp(at, "null", 4) == 0 ? UINT64_MAX : strtoull(at, NULL, 10);
 }
 
-static void work(void)
-{
-	static CUdeviceptr blocks[N_BLOCKS];
-
-	driver_start(0);
-	for (unsigned i = 0; i < N_BLOCKS; i++)
-		blocks[i] = child_alloc(BLOCK);
-	for (unsigned round = 0; round < N_ROUNDS; round++)
-		for (unsigned i = 0; i < N_BLOCKS; i++)
-			MUST(driver_fill(NULL, blocks[i], round + i, N_WORDS));
-	MUST(cu.cuCtxSynchronize());
-	/* What is not there cannot move: from here on nothing of the figures that are compared changes. */
-	for (unsigned i = 1; i < N_BLOCKS; i++)
-		MUST(cu.cuMemFree_v2(blocks[i]));
-}
-
 static const struct stats_page *own_page(void)
 {
 	char path[256];
@@ -117,6 +101,35 @@ static const struct stats_page *own_page(void)
 	CHECK(page != MAP_FAILED);
 	close(fd);
 	return page;
+}
+
+static bool has_moved(const struct stats_page *page)
+{
+	return page->counter[STAT_moved_in_bytes] && page->counter[STAT_moved_out_bytes];
+}
+
+/* moves: go on until something has; the library takes some milliseconds to be sure that it pays. */
+static void work_until(bool moves)
+{
+	static CUdeviceptr blocks[N_BLOCKS];
+
+	driver_start(0);
+	for (unsigned i = 0; i < N_BLOCKS; i++)
+		blocks[i] = child_alloc(BLOCK);
+	const struct stats_page *page = own_page();
+	for (unsigned round = 0; round < N_ROUNDS || (moves && !has_moved(page) && round < 20000); round++) {
+		for (unsigned i = 0; i < N_BLOCKS; i++)
+			MUST(driver_fill(NULL, blocks[i], round + i, N_WORDS));
+		MUST(cu.cuCtxSynchronize());
+	}
+	/* What is not there cannot move: from here on nothing of the figures that are compared changes. */
+	for (unsigned i = 1; i < N_BLOCKS; i++)
+		MUST(cu.cuMemFree_v2(blocks[i]));
+}
+
+static void work(void)
+{
+	work_until(false);
 }
 
 static int is_seen(void)
@@ -159,6 +172,76 @@ static void a_program_that_spills_is_seen_with_its_own_numbers(void **state)
 {
 	(void)state;
 	assert_int_equal(child_run(SETTINGS, is_seen), 0);
+}
+
+/* ---- several devices ---- */
+
+/* What is on its way may still arrive: what is read first is no more than what is read later. */
+static void check_order(uint64_t before, uint64_t shown, uint64_t after)
+{
+	CHECK(before > 0 && before <= shown && shown <= after);
+}
+
+static int lending_is_seen(void)
+{
+	const char *kind = getenv("SIM_PCIE") ? "\"kind\": \"pcie\"" : "\"kind\": \"nvlink\"";
+	uint64_t moved[2];
+	char pid[16];
+
+	work_until(true);
+	const struct stats_page *page = own_page();
+	const struct stats_link *link = &page->device[0].link[1];
+	/* All that moves does so between the two devices; the link's figure is counted first. */
+	moved[LINK_IN] = page->counter[STAT_moved_in_bytes];
+	moved[LINK_OUT] = page->counter[STAT_moved_out_bytes];
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	const char *text = tool((char *[]){TOOL, "top", "--once", "--json", pid, NULL});
+	const char *device = strstr(strstr(text, "\"host_budget\""), "\"devices\""), *second;
+	CHECK(device && (second = strstr(device, "{\"number\": 1, ")));
+	const char *links = strstr(device, "\"links\": [{\"lender\": 1, ");
+	CHECK(links && links < second && strstr(links, kind) && strstr(links, kind) < second);
+	CHECK(!strncmp(strstr(second, "\"links\": "), "\"links\": []", 11));
+	for (unsigned i = 0; i < LINK_COUNT; i++)
+		check_order(moved[i], number(links, "{", i == LINK_IN ? "in_bytes" : "out_bytes"), link->figure[i]);
+	check_order(16 * MIB, number(second, "{", "most_lent"), page->device[1].most_lent);
+	CHECK(number(device, "{", "most_lent") == 0);
+	return 0;
+}
+
+#define LENDING                                                                                                        \
+	"SIM_MEMORY=128MiB", "SIM_DEVICES=2", runtime,                                                                 \
+	    "SPILLWAY_SET=device.budget=32MiB,host.budget=128MiB,report.summary=no,spill.peers=1,spill.peer_budget="   \
+	    "64MiB"
+
+static void what_moves_over_which_link_is_seen(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(((const char *const[]){LENDING, NULL}), lending_is_seen), 0);
+}
+
+static void a_link_without_native_atomics_is_called_pcie(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(((const char *const[]){LENDING, "SIM_PCIE=all", NULL}), lending_is_seen), 0);
+}
+
+static int has_no_link(void)
+{
+	char pid[16];
+
+	work();
+	const struct stats_page *page = own_page();
+	snprintf(pid, sizeof(pid), "%d", (int)getpid());
+	const char *text = tool((char *[]){TOOL, "top", "--once", "--json", pid, NULL});
+	CHECK(page->device[0].link[1].kind == STATS_LINK_NONE && !page->device[1].most_lent);
+	CHECK(strstr(text, "\"links\": [{\"lender\": 1, \"kind\": \"none\", \"figures\": {\"in_bytes\": 0, "));
+	return 0;
+}
+
+static void a_device_that_is_not_reached_has_no_link(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(((const char *const[]){LENDING, "SIM_PEERS=none", NULL}), has_no_link), 0);
 }
 
 /* ---- Prometheus ---- */
@@ -238,6 +321,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(a_program_that_spills_is_seen_with_its_own_numbers),
+	    TEST(what_moves_over_which_link_is_seen),
+	    TEST(a_link_without_native_atomics_is_called_pcie),
+	    TEST(a_device_that_is_not_reached_has_no_link),
 	    TEST(the_file_for_prometheus_is_made_anew_each_time),
 	    TEST(in_a_loop_the_file_goes_with_its_writer),
 	};

@@ -150,8 +150,30 @@ struct stats_page *page_make(pid_t pid)
 	return page;
 }
 
+void page_make_lender(struct stats_page *page)
+{
+	struct stats_device *lender = &page->device[1];
+
+	strcpy(lender->name, "Test GPU");
+	memcpy(lender->uuid, "fedcba9876543210", 16);
+	lender->total = 16 * GIB;
+	lender->lent = 3 * GIB;
+	lender->most_lent = 4 * GIB;
+	for (unsigned i = 0; i < FAULT_COUNT; i++)
+		lender->fault[i] = STATS_NA;
+	lender->known = 1;
+	page->device[0].live[PLACE_PEER] = page->live[PLACE_PEER] = 2 * GIB;
+	page->device[0].link[1].kind = STATS_LINK_NVLINK;
+	page->device[0].link[1].figure[LINK_IN] = 7 * GIB;
+	page->device[0].link[1].figure[LINK_OUT] = 9 * GIB;
+}
+
 void page_make_grow(struct stats_page *page, unsigned seconds)
 {
+	if (page->device[1].known) {
+		page->device[0].link[1].figure[LINK_IN] += seconds * 60 * MIB;
+		page->device[0].link[1].figure[LINK_OUT] += seconds * 30 * MIB;
+	}
 	page->counter[STAT_moved_in_bytes] += seconds * 100 * MIB;
 	page->counter[STAT_moved_out_bytes] += seconds * 50 * MIB;
 	page->counter[STAT_wait_us] += seconds * 250000;

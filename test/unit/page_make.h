@@ -20,6 +20,8 @@ const char *page_make_folder(void);
 
 /* A page of that process, with a device, two rules and two sites, running since 100 s. The caller frees it. */
 struct stats_page *page_make(pid_t pid);
+/* A second device, which lends 3 GiB, and 4 at most, to the first one, over NVLink. */
+void page_make_lender(struct stats_page *page);
 /* As it is so many seconds later: everything that counts has grown. */
 void page_make_grow(struct stats_page *page, unsigned seconds);
 /* Write so many bytes of it to its file, mode 0600. */

@@ -92,6 +92,25 @@ static uint64_t of(const struct stats_figures *figures, enum figure figure)
 	return atomic_load(&figures->figure[figure]);
 }
 
+static void what_is_lent_counts_by_link_and_what_was_lent_most_is_kept(void **state)
+{
+	(void)state;
+	stats_know_link(2, 5, STATS_LINK_NVLINK);
+	stats_know_link(STATS_DEVICES, 1, STATS_LINK_PCIE); /* no figures of its own */
+	stats_know_link(1, -1, STATS_LINK_PCIE);
+	stats_moved_lent(2, 5, true, 3);
+	stats_moved_lent(2, 5, false, 4);
+	stats_moved_lent(2, STATS_DEVICES, false, 10);
+	stats_set_lent(5, 9);
+	stats_set_lent(5, 6);
+	stats_set_lent(STATS_DEVICES, 100);
+	const struct stats_link *link = &stats.device[2].link[5];
+	assert_true(link->kind == STATS_LINK_NVLINK && link->figure[LINK_IN] == 3 && link->figure[LINK_OUT] == 4);
+	assert_true(stats.device[5].link[2].kind == STATS_LINK_UNASKED && !stats.device[5].link[2].figure[LINK_IN]);
+	assert_true(stats_get(STAT_peer_in_bytes) == 3 && stats_get(STAT_peer_out_bytes) == 14);
+	assert_true(stats.device[5].lent == 6 && stats.device[5].most_lent == 9);
+}
+
 static void a_site_counts_for_its_device_backend_and_rule(void **state)
 {
 	(void)state;
@@ -251,7 +270,7 @@ static void where_files_may_not_be_large_there_is_none(void **state)
  * Readers of another version must see that it is another one. When this fails: has the layout changed since the last
  * release? Then raise STATS_VERSION, and in any case write the new number here.
  */
-#define LAYOUT 3496168652u
+#define LAYOUT 4091446322u
 
 static void the_layout_is_the_one_of_this_version(void **state)
 {
@@ -260,6 +279,7 @@ static void the_layout_is_the_one_of_this_version(void **state)
 #define FIGURE(name, kind, unit, text) #name " " #kind " " #unit "\n"
 #define HISTOGRAM(name, text)          #name "\n"
 #define PLACE(NAME, name, text)        #name "\n"
+#define LINK(NAME, name, unit, text)   #name " " #unit "\n"
 #include "shim/stats.def"
 	    ;
 	uint32_t hash = 2166136261u ^ STATS_VERSION ^ (uint32_t)sizeof(struct stats_page); /* FNV-1a */
@@ -278,6 +298,7 @@ int main(void)
 	    cmocka_unit_test(every_value_has_a_bucket_and_they_are_in_order),
 	    cmocka_unit_test_setup(time_on_the_host_is_bytes_times_time, begin_anew),
 	    cmocka_unit_test_setup(places_count_by_device_and_for_the_process, begin_anew),
+	    cmocka_unit_test_setup(what_is_lent_counts_by_link_and_what_was_lent_most_is_kept, begin_anew),
 	    cmocka_unit_test_setup(a_site_counts_for_its_device_backend_and_rule, begin_anew),
 	    cmocka_unit_test_setup(rules_beyond_the_table_count_as_one, begin_anew),
 	    cmocka_unit_test_setup(a_full_table_counts_the_rest_together, begin_anew),

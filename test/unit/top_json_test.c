@@ -72,6 +72,31 @@ static void is_json_line(const char *text)
 	assert_true(behind[0] == '\n' && behind[1] == 0);
 }
 
+static void links_are_in_json_and_for_prometheus(void **state)
+{
+	(void)state;
+	page_make_lender(page);
+	read_twice();
+	is_json_line(json_of());
+	has(json_of(), "\"used\": 9663676416, \"lent\": 0, \"most_lent\": 0, \"links\": [{\"lender\": 1, \"kind\": "
+		       "\"nvlink\", \"figures\": {\"in_bytes\": 8145338368, \"out_bytes\": 9978249216}, \"rates\": "
+		       "{\"in_bytes\": 62914560, \"out_bytes\": 31457280}}], ");
+	has(json_of(), "\"lent\": 3221225472, \"most_lent\": 4294967296, \"links\": [], ");
+	has(json_of(), "\"processes\": 1, \"lent\": 3221225472, ");
+	const char *text = prom_of();
+	has(text, "# TYPE spillway_link_in_bytes_total counter\n");
+	has(text, ",device=\"0\",uuid=\"GPU-30313233-3435-3637-3839-616263646566\",lender=\"1\",link=\"NVLink\"} "
+		  "8145338368\n");
+	has(text, ",lender=\"1\",link=\"NVLink\"} 9978249216\n");
+	has(text, "\nspillway_device_lent_bytes{pid=");
+	has(text, "} 3221225472\n");
+	has(text, "} 4294967296\n");
+	page->device[0].link[1].kind = STATS_LINK_UNKNOWN;
+	read_it();
+	has(json_of(), "{\"lender\": 1, \"kind\": null, ");
+	has(prom_of(), ",link=\"unknown\"} 9978249216\n");
+}
+
 static void json_is_one_object_on_a_line_with_every_figure(void **state)
 {
 	char part[128];
@@ -85,7 +110,7 @@ static void json_is_one_object_on_a_line_with_every_figure(void **state)
 	has(text, "\"interval\": 10.000");
 	has(text,
 	    "\"places\": {\"device\": 8589934592, \"host\": 5368709120, \"peer\": 0, \"managed\": 0, \"system\": 0, ");
-	has(text, "\"state\": \"running\", \"version\": 2, \"problem\": null, \"command\": \"/usr/bin/python3 ");
+	has(text, "\"state\": \"running\", \"version\": 3, \"problem\": null, \"command\": \"/usr/bin/python3 ");
 	for (unsigned i = 0; i < STAT_COUNT; i++) {
 		if (i == STAT_over_us || i == STAT_host_time)
 			continue;
@@ -326,6 +351,7 @@ static void absurd_numbers_are_printed_all_the_same(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    TEST(links_are_in_json_and_for_prometheus),
 	    TEST(json_is_one_object_on_a_line_with_every_figure),
 	    TEST(every_key_of_json_is_in_the_manual),
 	    TEST(hostile_texts_are_quoted),

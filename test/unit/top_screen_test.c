@@ -163,6 +163,21 @@ static void it_shows_the_process_and_ends_by_a_key(void **state)
 	must_end(0);
 }
 
+static void what_a_device_lends_is_in_its_bar_and_links_have_lines(void **state)
+{
+	(void)state;
+	page_make_lender(page);
+	page_make_write(page, sizeof(*page));
+	start(40, 120, "xterm-256color");
+	must_show("Test GPU");
+	press("");
+	must_show("lent 3G");
+	must_show("GPU 0 borrows of 1, link NVLink: in ");
+	must_show("PEER");
+	press("q");
+	must_end(0);
+}
+
 static void keys_do_what_the_help_says(void **state)
 {
 	(void)state;
@@ -280,6 +295,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    TEST(it_shows_the_process_and_ends_by_a_key),
+	    TEST(what_a_device_lends_is_in_its_bar_and_links_have_lines),
 	    TEST(keys_do_what_the_help_says),
 	    TEST(figures_go_on_while_it_runs),
 	    TEST(any_size_will_do),

@@ -36,14 +36,19 @@ static void the_table_is_as_documented(void **state)
 	row = strstr(row + 1, "PID ");
 	assert_non_null(row);
 	assert_non_null(strstr(row + 4, "PID "));
-	has_line(text, "GPU                                 TOTAL   HEAP DRIVER   FREE   HOST   PEER MANAGED SYSTEM "
-		       "PINNED  PROCS");
-	has_line(text, " 0 Test GPU                           16G     8G     1G     7G     5G      0       0      0    "
-		       "  0      1");
 	has_line(text,
-		 "    PID USER     STATE DEVICE   HOST MANAGED SYSTEM DRIVER PINNED   IN/s  OUT/s FAULT/s  WAIT   TIME "
-		 "COMMAND");
-	has(text, " run       8G     5G       0      0     1G      0   100M    50M     n/a   25%   ");
+		 "GPU                                 TOTAL   HEAP DRIVER   LENT   FREE   HOST   PEER MANAGED SYSTEM "
+		 "PINNED  PROCS");
+	has_line(
+	    text,
+	    " 0 Test GPU                           16G     8G     1G      0     7G     5G      0       0      0    "
+	    "  0      1");
+	has_not(text, "LINK ");
+	has_line(
+	    text,
+	    "    PID USER     STATE DEVICE   HOST   PEER MANAGED SYSTEM DRIVER PINNED   IN/s  OUT/s FAULT/s  WAIT   "
+	    "TIME COMMAND");
+	has(text, " run       8G     5G      0       0      0     1G      0   100M    50M     n/a   25%   ");
 	has(text, " python3 /home/u/train.py --token secret\n");
 	has_line(text, "     PID   LIVE   PEAK   IN/s  OUT/s  MOVED   WAIT  RULE");
 	has_line(text, "     PID    20M    20M   100M      0   1.0G    20s  optimizer");
@@ -55,9 +60,32 @@ static void before_the_second_reading_rates_are_not_known(void **state)
 {
 	(void)state;
 	read_it();
-	has(text_of(), " run       8G     5G       0      0     1G      0    n/a    n/a     n/a   n/a   ");
+	has(text_of(), " run       8G     5G      0       0      0     1G      0    n/a    n/a     n/a   n/a   ");
 	has(json_of(), "\"interval\": null");
 	has(json_of(), "\"rates\": {\"allocations\": null");
+}
+
+static void what_devices_lend_and_borrow_is_shown(void **state)
+{
+	(void)state;
+	page_make_lender(page);
+	read_it();
+	has_line(text_of(), " 0 borrows of 1                    NVLink     n/a    n/a     7G     9G");
+	read_twice();
+	has_line(text_of(),
+		 " 0 Test GPU                           16G     8G     1G      0     7G     5G     2G       0     "
+		 " 0      0      1");
+	has_line(text_of(),
+		 " 1 Test GPU                           16G      0      0     3G    13G      0      0       0     "
+		 " 0      0      1");
+	has_line(text_of(), "LINK                               KIND      IN/s  OUT/s     IN    OUT");
+	has(text_of(), " run       8G     5G     2G ");
+	view.details = true;
+	has(text_of(), "    lent to other GPUs 3.0 GiB, at most 4.0 GiB\n");
+	has(text_of(),
+	    "    borrows of GPU 1, link NVLink: in_bytes 7.6 GiB (60.0 MiB a second), out_bytes 9.3 GiB (30.0 MiB a "
+	    "second)\n");
+	has_not(text_of(), "borrows of GPU 0");
 }
 
 static void details_have_every_figure(void **state)
@@ -238,6 +266,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(the_table_is_as_documented),
 	    TEST(before_the_second_reading_rates_are_not_known),
+	    TEST(what_devices_lend_and_borrow_is_shown),
 	    TEST(details_have_every_figure),
 	    TEST(a_process_that_cannot_be_read_is_a_row_that_says_why),
 	    TEST(killed_ones_are_shown_on_request),

@@ -75,7 +75,7 @@ expect 'nothing half-made is left' 1 '' '' sh -c 'ls -A | grep "^\.g\|^\.l\|^\.p
 expect 'the manual has every figure with unit, name and text, and no other' 0 '' '' \
 	sh -c '"$1/scripts/stats_page.sh" "$2" | diff "$1/tools/spillway-stats.5" -' sh "$source" "$tool"
 # All that stats.def has, read in another way: names alone.
-sed -n 's/^\(STAT\|FIGURE\|HISTOGRAM\)(\([a-z0-9_]*\),.*/\2/p; s/^\(PLACE\|FAULT\)([A-Z_]*, \([a-z_]*\),.*/\2/p' \
+sed -n 's/^\(STAT\|FIGURE\|HISTOGRAM\)(\([a-z0-9_]*\),.*/\2/p; s/^\(PLACE\|FAULT\|LINK\)([A-Z_]*, \([a-z_]*\),.*/\2/p' \
 	"$source/shim/stats.def" | sort >def.txt
 sed -n 's/^\.It Cm \([a-z0-9_]*\)\( Pq .*\)\{0,1\}$/\1/p' "$source/tools/spillway-stats.5" | sort >page.txt
 expect 'stats.def was read' 0 '' '' test "$(wc -l <def.txt)" -ge 60
