@@ -134,8 +134,6 @@ double figures_links_rate(const struct figures *figures, const struct figures_li
 /* Add those of a process, whose i-th device is in the list at at[i]. False: no memory. */
 bool figures_links_add(struct figures *figures, const struct figures_process *process, const size_t at[STATS_DEVICES]);
 
-/* ---- */
-
 /* "GPU-01234567-...", "MIG-..." */
 #define FIGURES_UUID 48
 const char *figures_uuid(const unsigned char uuid[16], const char *name, char room[FIGURES_UUID]);

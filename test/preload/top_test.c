@@ -320,12 +320,9 @@ static void in_a_loop_the_file_goes_with_its_writer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    TEST(a_program_that_spills_is_seen_with_its_own_numbers),
-	    TEST(what_moves_over_which_link_is_seen),
-	    TEST(a_link_without_native_atomics_is_called_pcie),
-	    TEST(a_device_that_is_not_reached_has_no_link),
-	    TEST(the_file_for_prometheus_is_made_anew_each_time),
-	    TEST(in_a_loop_the_file_goes_with_its_writer),
+	    TEST(a_program_that_spills_is_seen_with_its_own_numbers), TEST(what_moves_over_which_link_is_seen),
+	    TEST(a_link_without_native_atomics_is_called_pcie),       TEST(a_device_that_is_not_reached_has_no_link),
+	    TEST(the_file_for_prometheus_is_made_anew_each_time),     TEST(in_a_loop_the_file_goes_with_its_writer),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
