@@ -510,6 +510,48 @@ static void nodes_belong_to_the_device_of_their_stream(void **state)
 	ok(cuGraphDestroy(graph));
 }
 
+/* Added by hand, they reach what that context does, whatever stream the graph is launched in. */
+static void kernel_nodes_run_in_the_context_of_their_function(void **state)
+{
+	CUdeviceptr at = alloc(0);
+	unsigned char add = 13;
+	struct model_pair pair = {(uint32_t *)at, (uint32_t *)(at + MIB), 1};
+	void *params[] = {&add, &pair};
+	CUDA_KERNEL_NODE_PARAMS node = {.func = model_pair,
+					.gridDimX = 1,
+					.gridDimY = 1,
+					.gridDimZ = 1,
+					.blockDimX = 1,
+					.blockDimY = 1,
+					.blockDimZ = 1,
+					.kernelParams = params};
+	CUgraphExec instance;
+	CUgraphNode added;
+	CUstream there;
+	CUgraph graph;
+	uint32_t got;
+
+	(void)state;
+	ok(touch(0, at, 40));
+	ok(cuGraphCreate(&graph, 0));
+	ok(cuGraphAddKernelNode(&added, graph, NULL, 0, &node));
+	ok(cuGraphInstantiate(&instance, graph, 0));
+	for (int change = 0; change < 2; change++) {
+		be(1);
+		ok(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
+		ok(cuGraphLaunch(instance, there));
+		ok(cuStreamSynchronize(there));
+		ok(cuStreamDestroy(there));
+		assert_true(sim_peek(at + MIB, &got, 4));
+		assert_int_equal(got, 40 + add);
+		add = 14;
+		be(0);
+		ok(cuGraphExecKernelNodeSetParams(instance, added, &node));
+	}
+	ok(cuGraphExecDestroy(instance));
+	ok(cuGraphDestroy(graph));
+}
+
 #define PEER_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -531,6 +573,7 @@ int main(void)
 	    PEER_TEST(allocated_memory_is_copied_from_anywhere_to_anywhere),
 	    PEER_TEST(mapped_memory_is_copied_by_who_may_touch_it),
 	    PEER_TEST(nodes_belong_to_the_device_of_their_stream),
+	    PEER_TEST(kernel_nodes_run_in_the_context_of_their_function),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

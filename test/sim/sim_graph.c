@@ -121,13 +121,23 @@ CUgraph sim_graph_clone(CUgraph graph)
 
 /* ---- from parameters to work ---- */
 
-/* The three versions of kernel parameters begin alike; later ones name a kernel when they have no function. */
+/*
+ * The three versions of kernel parameters begin alike; later ones name a kernel when they have no function. A function
+ * runs in the context of its module, whatever stream the graph is launched in; a kernel in the one that is named with it.
+ */
 static CUresult kernel_work(struct sim_work **ret_work, const CUDA_KERNEL_NODE_PARAMS_v3 *p)
 {
 	struct sim_launch launch = {
 	    {p->gridDimX, p->gridDimY, p->gridDimZ}, {p->blockDimX, p->blockDimY, p->blockDimZ}, p->sharedMemBytes};
+	CUfunction function = p->func ? p->func : (CUfunction)p->kern;
+	CUresult result = sim_kernel_work(ret_work, function, &launch, p->kernelParams, p->extra);
 
-	return sim_kernel_work(ret_work, p->func ? p->func : (CUfunction)p->kern, &launch, p->kernelParams, p->extra);
+	if (result)
+		return result;
+	(*ret_work)->context = sim_function(function)->module->context;
+	if (!(*ret_work)->context)
+		(*ret_work)->context = p->ctx ? p->ctx : sim_context();
+	return CUDA_SUCCESS;
 }
 
 static CUresult host_work(struct sim_work **ret_work, const CUDA_HOST_NODE_PARAMS_v2 *host)
