@@ -95,10 +95,14 @@ static void look_up(struct side *side)
 	}
 }
 
-/* In whose name the driver touches a side; NULL: it is on the host. */
+/*
+ * In whose name the driver touches a side; NULL: it is on the host. Memory of a pool belongs to no context: it is open to
+ * devices, and the program has named, or works on, one that it is open to.
+ */
 static CUcontext context_for(const struct side *side)
 {
 	CUmemorytype type = CU_MEMORYTYPE_HOST;
+	CUmemoryPool pool = NULL;
 	CUcontext context = NULL;
 
 	if (side->owner)
@@ -109,6 +113,9 @@ static CUcontext context_for(const struct side *side)
 	    REAL(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, side->start) != CUDA_SUCCESS ||
 	    type != CU_MEMORYTYPE_DEVICE)
 		return NULL;
+	if (REAL(cuPointerGetAttribute)(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, side->start) == CUDA_SUCCESS &&
+	    pool)
+		return side->by;
 	if (REAL(cuPointerGetAttribute)(&context, CU_POINTER_ATTRIBUTE_CONTEXT, side->start) != CUDA_SUCCESS)
 		context = NULL;
 	return context ? context : side->by;
@@ -227,8 +234,21 @@ static CUresult go_away_now(const struct job *job, CUcontext away)
 	return result;
 }
 
-/* In the away context: the copy, on a stream of its own, behind `before`; the program's stream goes on behind it. */
-static CUresult go_aside(const struct job *job, CUevent before)
+/* The program's stream goes on behind the event. In its own context: a default stream is the current context's. */
+static CUresult go_on_behind(const struct job *job, CUcontext home, CUevent after)
+{
+	bool pushed;
+	CUresult result = context_enter(home, &pushed);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = (job->per_thread ? REAL(cuStreamWaitEvent_ptsz) : REAL(cuStreamWaitEvent))(job->stream, after, 0);
+	context_leave(pushed);
+	return result;
+}
+
+/* In the away context: the copy, on a stream of its own, behind `before`, which is of the home context. */
+static CUresult go_aside(const struct job *job, CUcontext home, CUevent before)
 {
 	CUevent after = NULL;
 	CUcontext context;
@@ -243,8 +263,7 @@ static CUresult go_aside(const struct job *job, CUevent before)
 	if (result == CUDA_SUCCESS) {
 		result = context_record_stream(aside, false, &after, &context);
 		if (result == CUDA_SUCCESS)
-			result = (job->per_thread ? REAL(cuStreamWaitEvent_ptsz) : REAL(cuStreamWaitEvent))(job->stream,
-													    after, 0);
+			result = go_on_behind(job, home, after);
 		/* The copy is made in any case: then nothing may overtake it. */
 		if (result != CUDA_SUCCESS)
 			result = REAL(cuStreamSynchronize)(aside);
@@ -268,7 +287,7 @@ static CUresult go_away(const struct job *job, CUcontext away)
 		return result;
 	result = context_enter(away, &pushed);
 	if (result == CUDA_SUCCESS) {
-		result = go_aside(job, before);
+		result = go_aside(job, context, before);
 		context_leave(pushed);
 	}
 	context_event_give(context, before);

@@ -1,0 +1,112 @@
+/*
+ * Copies that go another way because the device that would make them has no access to a heap block (copy.c): in default
+ * streams, which are of the context that is current, and with memory of pools, which is of none. No peer access at all.
+ */
+#include "test/preload/driver.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DEVICES  2
+#define BYTES    ((size_t)2 << 20)
+#define WORDS    (BYTES / 4)
+#define ok(call) assert_int_equal((call), CUDA_SUCCESS)
+
+static CUcontext contexts[DEVICES];
+static CUstream streams[DEVICES];
+static CUdeviceptr blocks[DEVICES];
+static unsigned *pinned;
+
+static void be(int device)
+{
+	ok(cu.cuCtxSetCurrent(contexts[device]));
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	for (int i = 0; i < DEVICES; i++) {
+		contexts[i] = driver_start(i);
+		ok(cu.cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+		ok(cu.cuMemAlloc_v2(&blocks[i], BYTES));
+		assert_true(driver_is_heap(blocks[i]));
+	}
+	ok(cu.cuMemHostAlloc((void **)&pinned, BYTES, CU_MEMHOSTALLOC_PORTABLE));
+	return 0;
+}
+
+static void fill(int device, unsigned value)
+{
+	be(device);
+	ok(driver_fill(streams[device], blocks[device], value, WORDS));
+	ok(cu.cuStreamSynchronize(streams[device]));
+}
+
+/* The copy takes a while: a stream that does not wait for it is done long before. */
+static void default_streams_wait_for_copies_with_the_host(void **state)
+{
+	const CUstream defaults[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++) {
+		fill(1, 100 + i);
+		memset(pinned, 0, BYTES);
+		be(0);
+		sim_switch("PIECE_US", 2000);
+		ok(cu.cuMemcpyDtoHAsync_v2(pinned, blocks[1], BYTES, defaults[i]));
+		ok(cu.cuStreamSynchronize(defaults[i]));
+		sim_switch("PIECE_US", 0);
+		for (size_t word = 0; word < WORDS; word++)
+			assert_int_equal(pinned[word], 100 + i);
+	}
+	fill(1, 200);
+	memset(pinned, 0, BYTES);
+	be(0);
+	sim_switch("PIECE_US", 2000);
+	ok(cuMemcpyDtoHAsync_v2_ptsz(pinned, blocks[1], BYTES, NULL));
+	ok(cuStreamSynchronize_ptsz(NULL));
+	sim_switch("PIECE_US", 0);
+	for (size_t word = 0; word < WORDS; word++)
+		assert_int_equal(pinned[word], 200);
+}
+
+/* Taken from a pool of device 0 in the order of a stream of device 1, whose context is not to touch it. */
+static void memory_of_pools_is_touched_by_the_device_of_the_copy(void **state)
+{
+	CUmemoryPool pool;
+	CUdeviceptr pooled;
+
+	(void)state;
+	ok(cuDeviceGetDefaultMemPool(&pool, 0));
+	be(1);
+	ok(cuMemAllocFromPoolAsync(&pooled, BYTES, pool, streams[1]));
+	ok(cu.cuStreamSynchronize(streams[1]));
+	assert_false(driver_is_heap(pooled));
+	fill(1, 7);
+	be(0);
+	ok(cuMemcpyDtoDAsync_v2(pooled, blocks[1], BYTES, streams[0]));
+	ok(cu.cuStreamSynchronize(streams[0]));
+	fill(1, 8);
+	be(0);
+	ok(cuMemcpyDtoDAsync_v2(blocks[1], pooled, BYTES, streams[0]));
+	ok(cu.cuStreamSynchronize(streams[0]));
+	be(1);
+	assert_true(driver_holds(blocks[1], 7, WORDS));
+	be(0);
+	ok(cu.cuMemFreeAsync(pooled, streams[0]));
+	ok(cu.cuStreamSynchronize(streams[0]));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(default_streams_wait_for_copies_with_the_host),
+	    cmocka_unit_test(memory_of_pools_is_touched_by_the_device_of_the_copy),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}
