@@ -505,6 +505,7 @@ static void lists_have_read_device_memory_when_they_return(void **state)
 		ok(two_orders(boxes, blocks[2], srcs, orders));
 		sim_switch("PIECE_US", 0);
 		fill(1, 9701);
+		be(0);
 		done();
 		expect(2, 9700, "a list during the call", boxes);
 	}
