@@ -9,7 +9,7 @@
  *
  * Exit status: 0 all bytes are right; 1 the first wrong one, or an error, is told on stderr, with the seed; 2 bad
  * arguments; 3 a context died of an illegal address; 142 (SIGALRM) not done by the deadline. The last line on stdout
- * counts the operations.
+ * counts the submissions.
  */
 #include "test/preload/peers.h"
 
@@ -228,6 +228,6 @@ int main(int argc, char **argv)
 	}
 	if (sim_broken_rules())
 		peers_fail("%lu rules of the model were broken", sim_broken_rules());
-	printf("peer_random: seed %lu, %lu operations\n", (unsigned long)world.seed, done);
+	printf("peer_random: seed %lu, %lu submissions\n", (unsigned long)world.seed, done);
 	return 0;
 }

@@ -131,4 +131,4 @@ target_link_libraries(trace_test PRIVATE trace_reader)
 list(JOIN SPILL_MODES " " SPILL_MODES_TEXT)
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/spill_modes CONTENT "${SPILL_MODES_TEXT}\n")
 add_custom_target(nightly COMMAND ${CMAKE_SOURCE_DIR}/scripts/nightly.sh ${CMAKE_BINARY_DIR} USES_TERMINAL
-                  DEPENDS spill_random libspillway sim_cuda)
+                  DEPENDS spill_random peer_random libspillway sim_cuda)
