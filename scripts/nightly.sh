@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Made-up programs on the simulated GPU, for a night: seed after seed, in every mode, as many at once as there are
 # processors, until the time is up or there were enough submissions. Every fourth seed is of a program on several GPUs
-# (test/preload/peer_random.c), the others of one on a single GPU (spill_random.c). Each is first run without the library:
-# it must be right natively. Then its bytes, checked one by one, must be right with it, too, and its digest, where it has
-# one, the same.
+# (test/preload/peer_random.c), the others of one on a single GPU (spill_random.c). Each is first run without the
+# library: it must be right natively. Then its bytes, checked one by one, must be right with it, too, and its digest,
+# where it has one, the same.
 #
 # Usage: scripts/nightly.sh BUILD [-t SECONDS] [-n SUBMISSIONS] [-s FIRST_SEED] [-j JOBS] [-m "MODES"] [-p WHICH]
 #   -t  time limit, 3600        -n  submissions in all, those of plain runs not counted, 10000000
@@ -112,15 +112,15 @@ is_right() {
 tell() {
 	local name
 
-	for name in SIM_SEED SIM_DEVICES SIM_PEERS SIM_MEMORY SIM_HOST_MEMORY SIM_FILL SIM_DELAY_US SIM_FAIL_THREAD \
-		SPILLWAY_POLICY; do
+	for name in LD_LIBRARY_PATH SIM_SEED SIM_DEVICES SIM_PEERS SIM_MEMORY SIM_HOST_MEMORY SIM_FILL SIM_DELAY_US \
+		SIM_FAIL_THREAD SPILLWAY_POLICY; do
 		[[ -z ${!name:-} ]] || printf '%s=%s ' "$name" "${!name}"
 	done
 	echo "LD_PRELOAD=$library SPILLWAY_SET='spill.mode=$1,$set' $program ${arguments[*]}"
 }
 
-# One seed in all modes. Adds a line to the folder's `done` for each mode: mode, submissions, ok | stopped | FAILED, seed,
-# program.
+# One seed in all modes. Adds a line to the folder's `done` for each mode: mode, submissions, ok | stopped | FAILED,
+# seed, program.
 run_seed() {
 	local seed=$1 plain=$folder/$1.plain n status mode
 
