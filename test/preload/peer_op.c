@@ -280,18 +280,27 @@ static void submit_box(const struct op *op, CUdeviceptr dst, CUdeviceptr src, CU
 	GO(op->kind == OP_3D ? cuMemcpy3DAsync_v2(&three, stream) : cuMemcpy2DAsync_v2(&two, stream));
 }
 
+/* In two parts where it is long enough: if one of them goes another way, the list is split. */
+static void submit_list(const struct op *op, CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+{
+	CUmemcpyAttributes in_order = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	size_t half = 4 * (op->words / 2), sizes[] = {half, 4 * op->words - half}, first = 0, from = half ? 0 : 1;
+	CUdeviceptr dsts[] = {dst, dst + half}, srcs[] = {src, src + half};
+
+	GO(cuMemcpyBatchAsync_v2(dsts + from, srcs + from, sizes + from, 2 - from, &in_order, &first, 1, stream));
+}
+
 static void submit_copy(const struct worker *worker, const struct op *op, CUstream stream)
 {
 	CUdeviceptr dst = op->to->at + 4 * op->to_at, src = op->from->at + 4 * op->from_at;
-	CUmemcpyAttributes in_order = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
-	size_t bytes = 4 * op->words, first = 0;
+	size_t bytes = 4 * op->words;
 
 	if (is_peer_copy(op->kind))
 		submit_peer(worker, op, dst, src, stream);
 	else if (op->kind == OP_2D || op->kind == OP_3D)
 		submit_box(op, dst, src, stream);
 	else if (op->kind == OP_BATCH)
-		GO(cuMemcpyBatchAsync_v2(&dst, &src, &bytes, 1, &in_order, &first, 1, stream));
+		submit_list(op, dst, src, stream);
 	else if (op->kind == OP_PLAIN)
 		GO(cuMemcpyAsync(dst, src, bytes, stream));
 	else
