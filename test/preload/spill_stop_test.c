@@ -24,7 +24,7 @@ static const char policy[] = "version: 1\n"
 			     "    match.size: \">= 4MiB\"\n"
 			     "    use: heap\n";
 
-static struct outcome run_stopper(const char *rounds, const char *driver, const char *late)
+static struct outcome run_stopper(const char *rounds, const char *driver, const char *late, const char *beside)
 {
 	char set[160], path[64] = "/tmp/spill-stop-XXXXXX.yaml", policy_set[96], driver_set[512];
 	int fd = mkstemps(path, 5);
@@ -35,9 +35,9 @@ static struct outcome run_stopper(const char *rounds, const char *driver, const 
 	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=96MiB", mode);
 	snprintf(policy_set, sizeof(policy_set), "SPILLWAY_POLICY=%s", path);
 	snprintf(driver_set, sizeof(driver_set), "LD_LIBRARY_PATH=%s", driver);
-	struct outcome outcome =
-	    RUN(SET("SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", "SIM_FILL=0", set, policy_set, driver_set, late),
-		STOPPER, rounds, "20", "150");
+	struct outcome outcome = RUN(
+	    SET("SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", "SIM_FILL=0", set, policy_set, driver_set, late, beside),
+	    STOPPER, rounds, "20", "150");
 	unlink(path);
 	return outcome;
 }
@@ -60,7 +60,8 @@ static void expect_line(const struct outcome *outcome, const char *text)
 
 static void a_stop_names_the_kernels_the_blocks_and_the_ways_out(void **state)
 {
-	struct outcome outcome = run_stopper(is_fast() ? "20000" : "200", getenv("LD_LIBRARY_PATH"), "SIM_FAULT_MS=0");
+	struct outcome outcome =
+	    run_stopper(is_fast() ? "20000" : "200", getenv("LD_LIBRARY_PATH"), "SIM_FAULT_MS=0", "SIM_DEVICES=1");
 
 	(void)state;
 	if (!is_fast()) {
@@ -93,7 +94,26 @@ static void a_stop_that_shows_late_is_told_all_the_same(void **state)
 	(void)state;
 	if (!is_fast())
 		return;
-	outcome = run_stopper("20000", getenv("LD_LIBRARY_PATH"), "SIM_FAULT_MS=100");
+	outcome = run_stopper("20000", getenv("LD_LIBRARY_PATH"), "SIM_FAULT_MS=100", "SIM_DEVICES=1");
+	if (outcome.status != STOPPED)
+		fail_msg("status %d\n%s", outcome.status, outcome.err);
+	expect_line(&outcome, "FAST MODE STOPPED THE JOB");
+	expect_line(&outcome, "in transit: allocation ");
+	expect_line(&outcome, "spill.mode: exact");
+	run_free(&outcome);
+}
+
+/* The context that died is another device's, and that of the memory lives on. */
+static void a_stop_of_another_device_is_told_all_the_same(void **state)
+{
+	struct outcome outcome;
+
+	(void)state;
+	if (!is_fast())
+		return;
+	setenv("STOPPER_BESIDE", "1", 1);
+	outcome = run_stopper("20000", getenv("LD_LIBRARY_PATH"), "SIM_FAULT_MS=0", "SIM_DEVICES=2");
+	unsetenv("STOPPER_BESIDE");
 	if (outcome.status != STOPPED)
 		fail_msg("status %d\n%s", outcome.status, outcome.err);
 	expect_line(&outcome, "FAST MODE STOPPED THE JOB");
@@ -104,7 +124,7 @@ static void a_stop_that_shows_late_is_told_all_the_same(void **state)
 
 static void a_driver_without_events_of_contexts_moves_nothing_and_stops_nothing(void **state)
 {
-	struct outcome outcome = run_stopper("200", OLD_DRIVER, "SIM_FAULT_MS=0");
+	struct outcome outcome = run_stopper("200", OLD_DRIVER, "SIM_FAULT_MS=0", "SIM_DEVICES=1");
 
 	(void)state;
 	if (outcome.status || run_lines_with(outcome.err, "FAST MODE"))
@@ -119,6 +139,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_stop_names_the_kernels_the_blocks_and_the_ways_out),
 	    cmocka_unit_test(a_stop_that_shows_late_is_told_all_the_same),
+	    cmocka_unit_test(a_stop_of_another_device_is_told_all_the_same),
 	    cmocka_unit_test(a_driver_without_events_of_contexts_moves_nothing_and_stops_nothing),
 	};
 

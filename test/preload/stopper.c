@@ -2,7 +2,7 @@
  * A job that needs twice its budget (scene.h), with kernels beside it that read all of its memory by addresses that they
  * find in memory: no parameter names them, and nobody can know what they touch. Ends with 0 when every byte was right,
  * with 3 when its context died of an illegal address. Its arguments: how many rounds at most; after how many of them
- * nothing is submitted for a while, and for how many milliseconds.
+ * nothing is submitted for a while, and for how many milliseconds. With STOPPER_BESIDE=1 device 1 runs the kernels beside.
  */
 #include "test/preload/scene.h"
 
@@ -31,6 +31,19 @@ static const size_t hidden_bytes[] = {8};
 static const struct sim_kernel kernels[] = {{"reads_what_nobody_named", read_hidden, 1, hidden_bytes}};
 static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
 
+/* The context in which they run. */
+static CUcontext open_beside(const struct scene *scene)
+{
+	const char *device = getenv("STOPPER_BESIDE");
+	CUcontext context;
+
+	if (!device)
+		return scene->context;
+	context = driver_start(atoi(device));
+	MUST(cuCtxEnablePeerAccess(scene->context, 0));
+	return context;
+}
+
 int main(int argc, char **argv)
 {
 	long rounds = argc > 1 ? strtol(argv[1], NULL, 0) : 100;
@@ -40,18 +53,23 @@ int main(int argc, char **argv)
 	CUmodule module;
 	CUfunction hidden;
 	CUstream job, beside;
+	CUcontext other;
 
 	scene_open(&scene, 0);
+	job = child_stream();
+	other = open_beside(&scene);
+	MUST(cu.cuCtxSetCurrent(other));
 	MUST(cu.cuModuleLoadData(&module, &image));
 	MUST(cu.cuModuleGetFunction(&hidden, module, "reads_what_nobody_named"));
-	job = child_stream();
 	beside = child_stream();
 	CUdeviceptr *table = (CUdeviceptr *)scene_word();
 	memcpy(table, scene.block, sizeof(scene.block));
 	for (long i = 0; i < rounds && result == CUDA_SUCCESS; i++) {
 		void *args[] = {&table};
 
+		MUST(cu.cuCtxSetCurrent(scene.context));
 		result = scene_round(&scene, job, 0);
+		MUST(cu.cuCtxSetCurrent(other));
 		if (result == CUDA_SUCCESS)
 			result = cu.cuLaunchKernel(hidden, 1, 1, 1, 1, 1, 1, 0, beside, args, NULL);
 		if (result == CUDA_SUCCESS)
