@@ -209,7 +209,11 @@ static void note_retained(CUmemGenericAllocationHandle handle, int device)
 	ledger_commit(row);
 }
 
-/* A handle stands for one place: only of memory that has one for good. What it names is not used again by us. */
+/*
+ * A handle stands for one place: only of memory that has one for good. Who retains one takes it for all of what
+ * cuMemGetAddressRange tells, and maps that much of it elsewhere (NCCL, in another process): only of a block that is one
+ * chunk. Natively memory of cuMemAlloc has none at all, and libraries do without. What it names is not used again by us.
+ */
 static CUresult retain_of_heap(CUmemGenericAllocationHandle *handle, void *addr)
 {
 	CUdeviceptr address = (CUdeviceptr)(uintptr_t)addr;
@@ -220,6 +224,12 @@ static CUresult retain_of_heap(CUmemGenericAllocationHandle *handle, void *addr)
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	struct heap *heap = atomic_load(&device_of(address)->heap);
+	if (!heap_is_one_chunk(heap, address)) {
+		log_once(
+		    "cuMemRetainAllocationHandle: a block of more than 128 MiB, or of less than 1 MiB, has no handle "
+		    "of its own, nor has one that was made of what was left in several places");
+		return CUDA_ERROR_INVALID_VALUE;
+	}
 	if (!heap_pin(heap, address, 1))
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult result = REAL(cuMemRetainAllocationHandle)(handle, addr);

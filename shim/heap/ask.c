@@ -17,6 +17,15 @@ struct block *heap_block_at(const struct arena *arena, CUdeviceptr address)
 	return word && arena->states[first].chunk ? arena->states[first].chunk->block : NULL;
 }
 
+bool heap_is_one_chunk(struct heap *heap, CUdeviceptr address)
+{
+	heap_enter(heap);
+	const struct block *block = heap_block_at(&heap->store.arena, address);
+	bool one = block && !block->slab && block->chunks && !block->chunks->next;
+	heap_leave(heap);
+	return one;
+}
+
 enum sw_status heap_where(struct heap *heap, CUdeviceptr base, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES],
 			  bool *ret_stays)
 {

@@ -64,10 +64,19 @@ static unsigned plan_search(const struct block_store *store, const struct block 
 	return n;
 }
 
+/*
+ * What never moves is in as few pieces as can be: a library that exports memory (NCCL's registration) asks for one handle
+ * of the whole of a block.
+ */
+static unsigned longest_chunk(const struct block_store *store, const struct block *block)
+{
+	return block->kind == CHUNK_FIXED && !store->most_units ? CHUNK_MOST : block_largest_piece(store);
+}
+
 /* Collect chunks for all of the block, without mapping them yet. */
 static enum sw_status collect(struct block_store *store, struct block *block, enum heap_from from)
 {
-	unsigned most = block_largest_piece(store), now = most;
+	unsigned most = longest_chunk(store, block), now = most;
 	struct search search[SEARCHES];
 	unsigned n = plan_search(store, block, from, search), at = 0;
 	struct chunk **tail = &block->chunks;

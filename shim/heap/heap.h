@@ -180,6 +180,8 @@ struct heap_loan {
 	uint64_t bytes;
 };
 unsigned heap_loans(struct heap *heap, CUdeviceptr base, size_t bytes, struct heap_loan ret_loans[HEAP_LENDERS]);
+/* Is the block in use at this address one physical allocation, and has it for itself? Then a handle of it is of the whole. */
+bool heap_is_one_chunk(struct heap *heap, CUdeviceptr address);
 /*
  * It should live on the host: what is there stays, what is not goes as soon as the mover can. NOT_SUPPORTED: it shares
  * its memory with others (small.h), must stay where it is, or there is no host memory.

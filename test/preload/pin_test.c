@@ -19,6 +19,7 @@
 
 #define FIXED      (3 * MIB) /* by pin.yaml; takes 4 MiB */
 #define FIXED_TAKE (4 * MIB)
+#define FIXED_LONG (10 * MIB)
 #define SCENE_TAKE (6 * MIB)
 
 static struct scene scene;
@@ -205,6 +206,30 @@ static int fixed_memory_that_is_exported(void)
 	MUST(cu.cuMemRelease(again));
 	MUST(cu.cuMemFree_v2(fixed));
 	CHECK(sim_live().device_bytes == FIXED_TAKE);
+	return 0;
+}
+
+/* Whoever has a handle takes it for all of the block. Pieces that move are of 4 MiB here. */
+static int fixed_memory_that_is_exported_whole(void)
+{
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr base, window;
+	size_t range;
+
+	driver_start(0);
+	CUdeviceptr whole = child_alloc(FIXED_LONG), small = child_alloc(1000);
+	CHECK(child_on_device(whole, FIXED_LONG));
+	CHECK(cu.cuMemRetainAllocationHandle(&handle, (void *)small) == CUDA_ERROR_INVALID_VALUE);
+	MUST(cu.cuMemGetAddressRange_v2(&base, &range, whole + MIB));
+	MUST(cu.cuMemRetainAllocationHandle(&handle, (void *)whole));
+	MUST(cuMemAddressReserve(&window, range, 0, 0, 0));
+	MUST(cuMemMap(window, range, 0, handle, 0));
+	MUST(cuMemUnmap(window, range));
+	MUST(cu.cuMemRelease(handle));
+	/* What is left is not in one place. */
+	CUdeviceptr rest = child_alloc(FIXED_LONG);
+	CHECK(!child_on_device(rest, FIXED_LONG));
+	CHECK(cu.cuMemRetainAllocationHandle(&handle, (void *)rest) == CUDA_ERROR_INVALID_VALUE);
 	return 0;
 }
 
@@ -434,6 +459,7 @@ static void fixed_memory_can_be_registered_and_exported_where_the_device_can(voi
 {
 	(void)state;
 	assert_int_equal(child_run(PINNED(), fixed_memory_that_is_exported), 0);
+	assert_int_equal(child_run(PINNED(), fixed_memory_that_is_exported_whole), 0);
 	assert_int_equal(child_run(PINNED(), fixed_memory_that_the_device_cannot_make_so), 0);
 }
 
