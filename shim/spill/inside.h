@@ -8,6 +8,7 @@
  *   recall.c     what goes back to peers that need their memory
  *   choose.c     which piece comes in, which goes out, and whether to wait
  *   move.c       one piece from here to there, and what to do when the driver refuses
+ *   tell.c       what figures and the trace hear of that
  *   rest.c       pieces on the host that are not mapped
  *   link.c       the streams it is copied on
  *   turns.c      which copies changes of mappings wait for
@@ -277,8 +278,6 @@ bool move_map_either(struct engine *engine, struct transit *transit, bool *ret_n
 /* The piece is there now, and let go of. is_raised: move_raise() was called for it. */
 void move_arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool is_raised);
 bool move_is_busy(struct engine *engine, uint32_t piece, bool in);
-/* The time with moves under way so far, into the figures. */
-void move_count_busy(struct engine *engine);
 /* Are any copies under way, any pieces not mapped? */
 bool move_any(const struct engine *engine);
 /*
@@ -295,6 +294,15 @@ void move_abandon(struct engine *engine);
 /* The plan hears where the piece is. */
 void move_tell_plan(struct engine *engine, uint32_t piece);
 struct mark *move_block_mark(struct engine *engine, uint32_t piece);
+
+/* ---- tell.c ---- */
+/* A move begins, and has ended: its data are where they were (stayed), or where they were to go. Each once. */
+void tell_begin(struct engine *engine, struct move *move);
+void tell_end(struct engine *engine, const struct move *move, bool stayed);
+/* The data of one have moved: before what it left is the spare's. */
+void tell_moved(struct engine *engine, const struct move *move);
+/* The time with moves under way so far, into the figures. */
+void tell_busy(struct engine *engine);
 
 /* ---- rest.c ---- */
 struct rest *rest_find(struct engine *engine, uint32_t piece); /* NULL: it is none of them */

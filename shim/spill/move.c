@@ -21,7 +21,6 @@
 #include "shim/log.h"
 #include "shim/real.h"
 #include "shim/spill/inside.h"
-#include "shim/stats.h"
 
 struct mark *move_block_mark(struct engine *engine, uint32_t piece)
 {
@@ -103,7 +102,7 @@ static void lower_unmapped(struct engine *engine, const struct transit *transit)
 	atomic_fetch_sub(&engine->everything.unmapped, 1);
 }
 
-/* ---- beginning ---- */
+/* ---- where it was, and where it goes ---- */
 
 /* What the program wants on the host goes there before it goes to a peer. */
 static bool wants_host(struct engine *engine, uint32_t piece, enum chunk_place to)
@@ -193,76 +192,6 @@ static enum move_answer undo(struct engine *engine, struct move *move)
 	return MOVE_FAILED;
 }
 
-/* ---- for figures and the trace: the link is busy while a move has been told of and not its end ---- */
-
-static void count_busy(struct engine *engine, uint64_t now)
-{
-	if (!engine->n_told)
-		return;
-	uint64_t us = (now - engine->busy_since) / 1000;
-	stats_add(STAT_link_us, us);
-	engine->busy_since += us * 1000;
-}
-
-void move_count_busy(struct engine *engine)
-{
-	count_busy(engine, clock_now());
-}
-
-static void tell_begin(struct engine *engine, struct move *move)
-{
-	uint64_t now = clock_now();
-
-	static _Atomic uint64_t n;
-	const struct transit *transit = &move->transit;
-	bool out = transit->to != CHUNK_DEVICE;
-
-	/* With what was too short for a microsecond last time. */
-	if (!engine->n_told++)
-		engine->busy_since = now - engine->busy_rest;
-	move->number = 0;
-	if (!trace_is_on())
-		return;
-	move->number = atomic_fetch_add(&n, 1) + 1;
-	uint64_t old = trace_device(transit_lender(engine->heap, transit, false));
-	uint64_t new = trace_device(transit_lender(engine->heap, transit, true));
-	trace_event_at(move, now, move->number, (uint64_t)engine->device->ordinal,
-		       arena_address(engine->arena, transit->piece), transit_bytes(transit), out,
-		       out ? engine->why_out : engine->why_in, out ? new : old, out ? old : 0);
-}
-
-static void tell_end(struct engine *engine, const struct move *move, bool stayed)
-{
-	uint64_t now = clock_now();
-
-	count_busy(engine, now);
-	if (!--engine->n_told)
-		engine->busy_rest = now - engine->busy_since;
-	if (move->number)
-		trace_event_at(moved, now, move->number, stayed);
-}
-
-/* To come back sooner than that is to be moved in vain, or nearly so. */
-#define REFETCH_MS 10000
-
-static void count(struct engine *engine, const struct transit *transit, uint64_t begun)
-{
-	bool in = transit->to == CHUNK_DEVICE;
-
-	uint32_t now = (uint32_t)(clock_now() / 1000000), *left = &engine->left[transit->piece];
-	bool again = in && *left && now - *left < REFETCH_MS;
-
-	*(in ? &engine->moved_in : &engine->moved_out) += transit_bytes(transit);
-	CUdevice lender = transit_lender(engine->heap, transit, !in);
-	if (lender >= 0)
-		stats_moved_lent(engine->device->ordinal, lender, in, transit_bytes(transit));
-	if (!in && transit->from == CHUNK_PEER)
-		stats_add(STAT_peer_left_bytes, transit_bytes(transit));
-	stats_moved(arena_site(engine->arena, transit->block_unit), in, transit_bytes(transit), again);
-	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, begun);
-	*left = in ? 0 : now ? now : 1;
-}
-
 /* ---- beginning ---- */
 
 /* A piece that rests stays as it was: not mapped, on the list. */
@@ -303,7 +232,7 @@ static bool put_new(struct engine *engine, struct move *move)
 /* The piece is where its new memory is, which is filled. */
 static void settle_new(struct engine *engine, struct move *move)
 {
-	count(engine, &move->transit, move->begun);
+	tell_moved(engine, move);
 	transit_exchange(engine->heap, &move->transit);
 	move_arrived(engine, &move->transit, MARK_DEVICE, move->is_raised);
 }
@@ -416,7 +345,7 @@ static void finish_out(struct engine *engine, struct move *move)
 		}
 		move_raise(engine, &move->transit);
 	}
-	count(engine, &move->transit, move->begun);
+	tell_moved(engine, move);
 	tell_end(engine, move, false);
 	transit_exchange(engine->heap, &move->transit);
 	rest_add(engine, &move->transit);
@@ -428,7 +357,7 @@ static void finish_out(struct engine *engine, struct move *move)
 static void settle_out(struct engine *engine, struct move *move, bool lost)
 {
 	tell_end(engine, move, false);
-	count(engine, &move->transit, move->begun);
+	tell_moved(engine, move);
 	if (lost)
 		transit_exchange_lost(engine->heap, &move->transit);
 	else

@@ -301,7 +301,7 @@ static bool work(struct engine *engine)
 	govern(engine);
 	if (engine->in.n || engine->out.n)
 		engine->copied = clock_now();
-	move_count_busy(engine);
+	tell_busy(engine);
 	any |= move_finish(engine);
 	if (engine->exact)
 		gap_run(engine);
