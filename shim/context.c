@@ -204,12 +204,15 @@ bool context_is_gone(CUresult error)
 	       error == CUDA_ERROR_DEINITIALIZED;
 }
 
+/* The thread is the program's, or the mover's for good: neither is to go on in a context that is not its own. */
+#define LEAVE_TRIES 16
+
 void context_leave(bool pushed)
 {
 	CUcontext popped;
 
-	if (pushed)
-		REAL(cuCtxPopCurrent_v2)(&popped);
+	for (unsigned tries = 0; pushed && tries < LEAVE_TRIES; tries++)
+		pushed = REAL(cuCtxPopCurrent_v2)(&popped) != CUDA_SUCCESS;
 }
 
 /* ---- events to be used again ---- */

@@ -127,8 +127,6 @@ bool link_open(struct engine *engine)
 
 void link_close(struct engine *engine)
 {
-	CUcontext popped;
-
 	if (!engine->context)
 		return;
 	for (unsigned i = 0; i < MOVES; i++) {
@@ -144,7 +142,7 @@ void link_close(struct engine *engine)
 		REAL(cuStreamDestroy_v2)(engine->stream_in);
 	drop_go(engine);
 	engine->stream_out = engine->stream_in = NULL;
-	REAL(cuCtxPopCurrent_v2)(&popped);
+	context_leave(true);
 	engine->context = NULL; /* last: from here on it may end at any time */
 }
 

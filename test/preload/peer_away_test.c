@@ -74,6 +74,24 @@ static void default_streams_wait_for_copies_with_the_host(void **state)
 		assert_int_equal(pinned[word], 200);
 }
 
+/* The driver may refuse to give the context back for a moment. */
+static void the_program_goes_on_in_its_own_context(void **state)
+{
+	CUcontext current;
+
+	(void)state;
+	fill(1, 300);
+	be(0);
+	sim_fail("cuCtxPopCurrent_v2", 1, CUDA_ERROR_UNKNOWN);
+	ok(cu.cuMemcpyDtoHAsync_v2(pinned, blocks[1], BYTES, streams[0]));
+	assert_false(sim_fail_pending());
+	ok(cu.cuCtxGetCurrent(&current));
+	assert_ptr_equal(current, contexts[0]);
+	ok(cu.cuStreamSynchronize(streams[0]));
+	for (size_t word = 0; word < WORDS; word++)
+		assert_int_equal(pinned[word], 300);
+}
+
 /* Taken from a pool of device 0 in the order of a stream of device 1, whose context is not to touch it. */
 static void memory_of_pools_is_touched_by_the_device_of_the_copy(void **state)
 {
@@ -105,6 +123,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(default_streams_wait_for_copies_with_the_host),
+	    cmocka_unit_test(the_program_goes_on_in_its_own_context),
 	    cmocka_unit_test(memory_of_pools_is_touched_by_the_device_of_the_copy),
 	};
 
