@@ -261,6 +261,41 @@ static void drop_events(CUcontext context, bool gone)
 	pthread_mutex_unlock(&kept_lock);
 }
 
+/* What a context answers that has died, to a question that waits for nothing and disturbs no capture. */
+static CUresult state_of(CUcontext context)
+{
+	CUevent event;
+	bool pushed;
+
+	CUresult result = context_enter(context, &pushed);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
+	if (result == CUDA_SUCCESS)
+		REAL(cuEventDestroy_v2)(event);
+	context_leave(pushed);
+	return result;
+}
+
+bool context_any_died_of(CUresult error)
+{
+	CUcontext contexts[CONTEXT_MOST];
+	bool any = false;
+
+	pthread_mutex_lock(&all_lock);
+	unsigned n = n_all;
+	for (unsigned i = 0; i < n; i++)
+		contexts[i] = all[i].context;
+	pthread_mutex_unlock(&all_lock);
+	for (unsigned i = 0; i < n && !any; i++) {
+		if (!begin_visit(contexts[i]))
+			continue;
+		any = state_of(contexts[i]) == error;
+		end_visit(contexts[i]);
+	}
+	return any;
+}
+
 CUresult context_wait_idle(CUcontext context)
 {
 	bool pushed;

@@ -78,6 +78,9 @@ CUresult context_enter(CUcontext context, bool *ret_pushed);
 bool context_is_gone(CUresult error);
 void context_leave(bool pushed);
 
+/* Has one of the contexts died with this error, so that whatever is asked of it is answered so? Asks the driver of each. */
+bool context_any_died_of(CUresult error);
+
 /* Wait until all work of the context is done. One that is gone has none left. */
 CUresult context_wait_idle(CUcontext context);
 

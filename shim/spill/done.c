@@ -455,25 +455,6 @@ uint64_t done_poll(CUdevice owner, uint64_t devices, bool look_after_tails, CUre
 	return result;
 }
 
-bool done_any_illegal(void)
-{
-	struct done_answers answers = {0};
-
-	pthread_mutex_lock(&done_table_lock);
-	done_context_poll_locked(&answers);
-	unsigned n = atomic_load(&n_trackers);
-	for (unsigned i = 0; i <= n; i++) {
-		struct tracker *tracker = i < n ? &trackers[i] : &trackers[TRACKERS];
-
-		pthread_mutex_lock(&tracker->lock);
-		if (!tracker->ending)
-			poll_locked(tracker, &answers);
-		pthread_mutex_unlock(&tracker->lock);
-	}
-	pthread_mutex_unlock(&done_table_lock);
-	return answers.any_illegal;
-}
-
 bool done_touches(CUdevice owner, uint64_t devices)
 {
 	bool any = false;

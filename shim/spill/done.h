@@ -43,9 +43,6 @@ uint64_t done_newest(void);
  */
 uint64_t done_poll(CUdevice owner, uint64_t devices, bool tails, CUresult *ret_error);
 
-/* Has a context died of an illegal address, whichever it is, as far as events behind submissions say so? By the movers. */
-bool done_any_illegal(void);
-
 /*
  * May anything that is not known to be done touch the heap of that device, from a stream of none of these devices (bits) or
  * of nobody knows which? Says what submissions told of themselves (owners); of what was not submitted yet nothing.

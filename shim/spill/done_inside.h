@@ -18,8 +18,7 @@ extern pthread_mutex_t done_table_lock;
  */
 struct done_answers {
 	bool any_good;
-	bool any_illegal; /* its context died of an illegal address */
-	CUresult error;   /* the latest; CUDA_SUCCESS: none */
+	CUresult error; /* the latest; CUDA_SUCCESS: none */
 };
 static inline void done_answered(struct done_answers *answers, CUresult result)
 {
@@ -27,7 +26,6 @@ static inline void done_answered(struct done_answers *answers, CUresult result)
 		answers->any_good = true;
 	else
 		answers->error = result;
-	answers->any_illegal |= result == CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
 /* ---- done.c ---- */

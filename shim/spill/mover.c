@@ -137,7 +137,7 @@ static void look_at_context(struct engine *engine)
 
 	/* It may have been another GPU, or another context of this one, that was at our memory, and it alone is dead. */
 	if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
-		result = done_any_illegal() ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
+		result = context_any_died_of(CUDA_ERROR_ILLEGAL_ADDRESS) ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
 	if (result != CUDA_SUCCESS)
 		engine_lost(engine, result);
 }
