@@ -79,16 +79,21 @@
 	ROW(cuEventRecord)                                                                                             \
 	ROW(cuEventSynchronize)                                                                                        \
 	ROW(cuGraphAddChildGraphNode)                                                                                  \
+	ROW(cuGraphAddMemcpyNode)                                                                                      \
 	ROW(cuGraphAddMemsetNode)                                                                                      \
 	ROW(cuGraphAddNode)                                                                                            \
 	ROW(cuGraphChildGraphNodeGetGraph)                                                                             \
 	ROW(cuGraphConditionalHandleCreate)                                                                            \
 	ROW(cuGraphCreate)                                                                                             \
+	ROW(cuGraphClone)                                                                                              \
 	ROW(cuGraphExecDestroy)                                                                                        \
+	ROW(cuGraphExecMemcpyNodeSetParams)                                                                            \
+	ROW(cuGraphExecUpdate)                                                                                         \
 	ROW(cuGraphGetNodes)                                                                                           \
 	ROW(cuGraphInstantiate)                                                                                        \
 	ROW(cuGraphLaunch)                                                                                             \
 	ROW(cuGraphMemcpyNodeGetParams)                                                                                \
+	ROW(cuGraphMemcpyNodeSetParams)                                                                                \
 	ROW(cuGraphMemsetNodeGetParams)                                                                                \
 	ROW(cuGraphNodeGetType)                                                                                        \
 	ROW(cuMemcpyDtoDAsync)                                                                                         \

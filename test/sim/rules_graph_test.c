@@ -216,6 +216,249 @@ static void instantiating_invalidates_a_capture_of_the_thread(void **state)
 	ok(cu.cuGraphDestroy(graph));
 }
 
+/* ---- changing the copies of an instance ---- */
+
+/* Two units each; what is copied is so long that it reaches into both. */
+enum { HERE, HERE_TOO, AWAY, AWAY_TOO, BOTH, BOTH_TOO, BLOCK, N_OPERANDS };
+#define REACH (3 * MIB)
+static CUdeviceptr operand[N_OPERANDS];
+
+static bool is_alike(int a, int b)
+{
+	return a / 2 == b / 2;
+}
+
+/* Maps what one of the kinds has; the addresses have nothing mapped. */
+static void map_as(CUdeviceptr at, int kind)
+{
+	static const CUmemLocationType type[][2] = {
+	    [HERE] = {CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE},
+	    [HERE_TOO] = {CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE},
+	    [AWAY] = {CU_MEM_LOCATION_TYPE_HOST_NUMA, CU_MEM_LOCATION_TYPE_HOST_NUMA},
+	    [AWAY_TOO] = {CU_MEM_LOCATION_TYPE_HOST_NUMA, CU_MEM_LOCATION_TYPE_HOST_NUMA},
+	    [BOTH] = {CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_LOCATION_TYPE_HOST_NUMA},
+	    [BOTH_TOO] = {CU_MEM_LOCATION_TYPE_HOST_NUMA, CU_MEM_LOCATION_TYPE_DEVICE}};
+
+	rules_map_new(at, CHUNK, type[kind][0]);
+	rules_map_new(at + CHUNK, CHUNK, type[kind][1]);
+}
+
+static void unmap(CUdeviceptr at)
+{
+	ok(cu.cuMemUnmap(at, CHUNK));
+	ok(cu.cuMemUnmap(at + CHUNK, CHUNK));
+}
+
+static int begin_operands(void **state)
+{
+	begin(state);
+	if (!rules_host_vmm)
+		return 0;
+	for (int i = 0; i < BLOCK; i++) {
+		operand[i] = rules_reserve(2 * CHUNK);
+		map_as(operand[i], i);
+	}
+	ok(cu.cuMemAlloc(&operand[BLOCK], 2 * CHUNK));
+	return 0;
+}
+
+static int end_operands(void **state)
+{
+	for (int i = 0; i < BLOCK && rules_host_vmm; i++) {
+		unmap(operand[i]);
+		ok(cu.cuMemAddressFree(operand[i], 2 * CHUNK));
+	}
+	if (rules_host_vmm)
+		ok(cu.cuMemFree(operand[BLOCK]));
+	return end(state);
+}
+
+static CUDA_MEMCPY3D copy_of(CUdeviceptr to, CUdeviceptr from)
+{
+	return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			       .srcDevice = from,
+			       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			       .dstDevice = to,
+			       .WidthInBytes = REACH,
+			       .Height = 1,
+			       .Depth = 1};
+}
+
+static void add_copy(CUgraph graph, CUdeviceptr to, CUdeviceptr from, CUgraphNode *ret_node)
+{
+	CUDA_MEMCPY3D copy = copy_of(to, from);
+
+	ok(cu.cuGraphAddMemcpyNode(ret_node, graph, NULL, 0, &copy, rules_context));
+}
+
+static CUgraph copy_graph(CUdeviceptr to, CUdeviceptr from, CUgraphNode *ret_node)
+{
+	CUgraph graph;
+
+	ok(cu.cuGraphCreate(&graph, 0));
+	add_copy(graph, to, from, ret_node);
+	return graph;
+}
+
+static CUgraphExec copy_instance(CUdeviceptr to, CUdeviceptr from, CUgraph *ret_graph, CUgraphNode *ret_node)
+{
+	CUgraphExec exec;
+
+	*ret_graph = copy_graph(to, from, ret_node);
+	ok(cu.cuGraphInstantiate(&exec, *ret_graph, 0));
+	return exec;
+}
+
+static CUresult set_copy(CUgraphExec exec, CUgraphNode node, CUdeviceptr to, CUdeviceptr from)
+{
+	CUDA_MEMCPY3D copy = copy_of(to, from);
+
+	return cu.cuGraphExecMemcpyNodeSetParams(exec, node, &copy, rules_context);
+}
+
+/* With what is found there now, or with the graph as it was made. */
+static CUresult update_with(CUgraphExec exec, CUgraph graph, CUgraphNode node)
+{
+	CUgraphExecUpdateResultInfo info;
+	CUresult result = cu.cuGraphExecUpdate(exec, graph, &info);
+
+	if (result) {
+		is(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, result);
+		assert_int_equal(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED);
+		assert_ptr_equal(info.errorNode, node);
+	}
+	return result;
+}
+
+static CUresult update_to(CUgraphExec exec, CUdeviceptr to, CUdeviceptr from)
+{
+	CUgraphNode node;
+	CUgraph graph = copy_graph(to, from, &node);
+	CUresult result = update_with(exec, graph, node);
+
+	ok(cu.cuGraphDestroy(graph));
+	return result;
+}
+
+static void a_copy_of_an_instance_becomes_one_between_memory_of_the_same_kinds(void **state)
+{
+	CUdeviceptr from;
+
+	(void)state;
+	if (!rules_host_vmm)
+		skip();
+	ok(cu.cuMemAlloc(&from, 2 * CHUNK));
+	for (int a = 0; a < N_OPERANDS; a++) {
+		for (int b = 0; b < N_OPERANDS; b++) {
+			CUgraphNode node;
+			CUgraph graph;
+			CUgraphExec exec = copy_instance(operand[a], from, &graph, &node);
+
+			is(is_alike(a, b) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE,
+			   set_copy(exec, node, operand[b], from));
+			ok(set_copy(exec, node, operand[a], from));
+			is(is_alike(a, b) ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE,
+			   update_to(exec, operand[b], from));
+			ok(update_to(exec, operand[a], from));
+			ok(cu.cuGraphExecDestroy(exec));
+			ok(cu.cuGraphDestroy(graph));
+		}
+	}
+	ok(cu.cuMemFree(from));
+}
+
+static void what_kind_it_is_is_noted_when_a_copy_is_given(void **state)
+{
+	CUdeviceptr at, from = operand[HERE_TOO];
+	CUgraph graph, late, clone;
+	CUgraphNode node, late_node, cloned;
+	CUgraphExec exec;
+	CUDA_MEMCPY3D copy;
+	size_t one = 1;
+
+	(void)state;
+	if (!rules_host_vmm)
+		skip();
+	at = rules_reserve(2 * CHUNK);
+	map_as(at, HERE);
+	exec = copy_instance(at, from, &graph, &node);
+	unmap(at);
+	map_as(at, AWAY);
+	/* Of the instance, of the graph, and of its clone. */
+	is(CUDA_ERROR_INVALID_VALUE, set_copy(exec, node, operand[AWAY], from));
+	ok(set_copy(exec, node, operand[HERE], from));
+	ok(update_with(exec, graph, node));
+	ok(cu.cuGraphClone(&clone, graph));
+	ok(cu.cuGraphGetNodes(clone, &cloned, &one));
+	ok(set_copy(exec, node, operand[HERE], from));
+	ok(update_with(exec, clone, cloned));
+	late = copy_graph(at, operand[HERE], &late_node);
+	is(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, update_with(exec, late, late_node));
+	/* The very same copy is taken, and noted as it is now. */
+	ok(set_copy(exec, node, at, from));
+	is(CUDA_ERROR_INVALID_VALUE, set_copy(exec, node, operand[HERE], from));
+	ok(update_with(exec, late, late_node));
+	/* Set in a graph as it is, too. */
+	is(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, update_with(exec, clone, cloned));
+	copy = copy_of(at, from);
+	ok(cu.cuGraphMemcpyNodeSetParams(cloned, &copy));
+	ok(update_with(exec, clone, cloned));
+	ok(cu.cuGraphExecDestroy(exec));
+	ok(cu.cuGraphDestroy(graph));
+	ok(cu.cuGraphDestroy(late));
+	ok(cu.cuGraphDestroy(clone));
+	unmap(at);
+	ok(cu.cuMemAddressFree(at, 2 * CHUNK));
+}
+
+/* Copies in a child graph, which are named by the child's own nodes. */
+static CUgraph two_copies(CUdeviceptr first, CUdeviceptr second, CUdeviceptr from, CUgraphNode *ret_second)
+{
+	CUgraph outer, inner, told;
+	CUgraphNode node, nodes[2];
+
+	ok(cu.cuGraphCreate(&outer, 0));
+	ok(cu.cuGraphCreate(&inner, 0));
+	add_copy(inner, first, from, &node);
+	add_copy(inner, second, from, &node);
+	ok(cu.cuGraphAddChildGraphNode(&node, outer, NULL, 0, inner));
+	ok(cu.cuGraphDestroy(inner));
+	ok(cu.cuGraphChildGraphNodeGetGraph(node, &told));
+	nodes_of(told, nodes, 2);
+	*ret_second = nodes[1];
+	return outer;
+}
+
+static void an_update_that_is_refused_changes_nothing_and_names_the_node(void **state)
+{
+	CUgraphNode node;
+	CUgraph graph, other;
+	CUgraphExec exec;
+	unsigned char byte;
+
+	(void)state;
+	if (!rules_host_vmm)
+		skip();
+	ok(cu.cuMemsetD8(operand[HERE], 0, 2 * CHUNK));
+	ok(cu.cuMemsetD8(operand[BLOCK], 7, 2 * CHUNK));
+	graph = two_copies(operand[BOTH], operand[BOTH_TOO], operand[BLOCK], &node);
+	other = two_copies(operand[BOTH_TOO], operand[HERE], operand[BLOCK], &node);
+	ok(cu.cuGraphInstantiate(&exec, graph, 0));
+	is(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, update_with(exec, other, node));
+	ok(cu.cuMemsetD8(operand[BOTH], 0, REACH));
+	ok(cu.cuMemsetD8(operand[BOTH_TOO], 0, REACH));
+	ok(cu.cuCtxSynchronize());
+	ok(cu.cuGraphLaunch(exec, stream));
+	ok(cu.cuStreamSynchronize(stream));
+	for (int i = 0; i < 3; i++) {
+		ok(cu.cuMemcpyDtoH(&byte, operand[(int[]){BOTH, BOTH_TOO, HERE}[i]], 1));
+		assert_int_equal(byte, i < 2 ? 7 : 0);
+	}
+	ok(cu.cuGraphExecDestroy(exec));
+	ok(cu.cuGraphDestroy(graph));
+	ok(cu.cuGraphDestroy(other));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -226,12 +469,15 @@ int main(void)
 	    cmocka_unit_test(a_launch_of_a_graph_cannot_be_captured),
 	    cmocka_unit_test(asking_about_graphs_disturbs_no_capture),
 	    cmocka_unit_test(instantiating_invalidates_a_capture_of_the_thread),
+	    cmocka_unit_test(a_copy_of_an_instance_becomes_one_between_memory_of_the_same_kinds),
+	    cmocka_unit_test(what_kind_it_is_is_noted_when_a_copy_is_given),
+	    cmocka_unit_test(an_update_that_is_refused_changes_nothing_and_names_the_node),
 	};
 	int failed = rules_init();
 
 	if (failed)
 		return failed;
-	failed = cmocka_run_group_tests(tests, begin, end);
+	failed = cmocka_run_group_tests(tests, begin_operands, end_operands);
 	rules_fini();
 	return failed;
 }

@@ -196,6 +196,58 @@ static void stage_source(struct sim_work *work, const struct side *src)
 	work->copy.srcHeight = copy->Height;
 }
 
+/*
+ * ---- copies in instances of graphs ----
+ *
+ * The driver notes of both sides of a copy what is mapped there when a node is given it (made, captured, set), and keeps
+ * that whatever is mapped there later; clones and instances inherit it. A node of an instance becomes another copy only
+ * where nothing of that differs, or the copy is the very same: then it is noted anew (driver 580).
+ */
+enum {
+	CLASS_HOST,   /* memory of the program's */
+	CLASS_DEVICE, /* mapped by cuMemMap, all of it of devices */
+	CLASS_AWAY,   /* all of it of the host */
+	CLASS_MIXED,
+	CLASS_BLOCK, /* an allocation; + enum sim_kind */
+};
+
+static unsigned char class_of(const struct side *side, size_t bytes)
+{
+	const struct sim_block *block = sim_block_at(side->start);
+	unsigned char found = 0;
+
+	if (block && block->kind < SIM_BLOCK_HOST)
+		return (unsigned char)(CLASS_BLOCK + block->kind);
+	if (!side->device)
+		return CLASS_HOST;
+	for (uintptr_t at = side->start; at < side->start + bytes; at = (at | (SIM_GRANULE - 1)) + 1) {
+		const struct sim_mapping *mapping = sim_mapping_at(at);
+
+		if (mapping)
+			found |= mapping->handle->physical.device < 0 ? CLASS_AWAY : CLASS_DEVICE;
+	}
+	return found;
+}
+
+bool sim_copy_may_become(const struct sim_work *work, const struct sim_work *other)
+{
+	const CUDA_MEMCPY3D *a = &work->copy, *b = &other->copy, *was = &work->given, *is = &other->given;
+	CUresult result = CUDA_SUCCESS;
+
+	if (a->srcDevice == b->srcDevice && a->dstDevice == b->dstDevice && a->WidthInBytes == b->WidthInBytes &&
+	    a->Height == b->Height && a->Depth == b->Depth)
+		return true;
+	if (a->Height * a->Depth != 1 || b->Height * b->Depth != 1)
+		result = sim_why(CUDA_ERROR_INVALID_VALUE, "a copy of more than one row cannot be changed");
+	else if (was->srcMemoryType != is->srcMemoryType || was->dstMemoryType != is->dstMemoryType)
+		result = sim_why(CUDA_ERROR_INVALID_VALUE, "the memory types are %d <- %d, not %d <- %d",
+				 is->dstMemoryType, is->srcMemoryType, was->dstMemoryType, was->srcMemoryType);
+	else if (work->src_class != other->src_class || work->dst_class != other->dst_class)
+		result = sim_why(CUDA_ERROR_INVALID_VALUE, "the memory is of class %d <- %d, not %d <- %d",
+				 other->dst_class, other->src_class, work->dst_class, work->src_class);
+	return result == CUDA_SUCCESS;
+}
+
 CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, struct sim_sides sides,
 		       enum sim_stage stage)
 {
@@ -222,6 +274,8 @@ CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, st
 	work->given = *copy;
 	work->src_device = src.seen_by;
 	work->dst_device = dst.seen_by;
+	work->src_class = class_of(&src, extent(&src, copy));
+	work->dst_class = class_of(&dst, extent(&dst, copy));
 	if (stage == SIM_STAGE_ALL || (stage == SIM_STAGE_PAGEABLE && src.pageable))
 		stage_source(work, &src);
 	*ret_work = work;

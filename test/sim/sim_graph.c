@@ -338,6 +338,16 @@ static CUresult create(CUgraph *ret_graph, unsigned flags)
 	return CUDA_SUCCESS;
 }
 
+static CUresult clone_graph(CUgraph *ret_clone, CUgraph graph)
+{
+	CUgraph made = ret_clone && graph && graph->alive ? sim_graph_clone(graph) : NULL;
+
+	if (!made)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "not a graph, or one that cannot be cloned");
+	*ret_clone = made;
+	return CUDA_SUCCESS;
+}
+
 static CUresult destroy(CUgraph graph)
 {
 	if (!graph || !graph->alive)
@@ -349,6 +359,7 @@ static CUresult destroy(CUgraph graph)
 #define NODE_PARAMS        CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t n
 #define FORM(type, params) sim_node_form(CU_GRAPH_NODE_TYPE_##type, params, sizeof(*(params)))
 SPELL_FREE(cuGraphCreate, (CUgraph * graph, unsigned flags), create(graph, flags))
+SPELL_FREE(cuGraphClone, (CUgraph * made, CUgraph graph), clone_graph(made, graph))
 SPELL_FREE(cuGraphDestroy, (CUgraph graph), destroy(graph))
 SPELL(cuGraphAddKernelNode, (NODE_PARAMS, const CUDA_KERNEL_NODE_PARAMS_v1 *params),
       add(node, graph, after, n, FORM(KERNEL, params)))

@@ -189,9 +189,33 @@ static CUresult exec_destroy(CUgraphExec exec)
 	return CUDA_SUCCESS;
 }
 
-static CUresult exec_update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResult *ret_result)
+static CUgraphNode refusing_inside(const struct sim_work *old, const struct sim_work *new, CUgraph graph);
+
+/* The node that must not become what it is to be, itself or one in its child graph; NULL: it may. */
+static CUgraphNode refusing(const struct sim_work *old, const struct sim_work *new, CUgraphNode node)
+{
+	if (old->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+		return sim_copy_may_become(old, new) ? NULL : node;
+	return old->type == CU_GRAPH_NODE_TYPE_GRAPH ? refusing_inside(old->list, new->list, node->inside[0]) : NULL;
+}
+
+static CUgraphNode refusing_inside(const struct sim_work *old, const struct sim_work *new, CUgraph graph)
+{
+	CUgraphNode *nodes = calloc(graph->n_nodes + 1, sizeof(CUgraphNode)), found = NULL;
+
+	order(graph, nodes);
+	for (size_t i = 0; !found && old && new; i++, old = old->next, new = new->next)
+		found = old->type == new->type ? refusing(old, new, nodes[i]) : nodes[i];
+	free(nodes);
+	return found;
+}
+
+/* All or nothing; the instance's nodes go on under the names of those it was made from. */
+static CUresult exec_update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResult *ret_result,
+			    CUgraphNode *ret_error)
 {
 	CUgraphExecUpdateResult reason = CU_GRAPH_EXEC_UPDATE_SUCCESS;
+	CUgraphNode error = NULL;
 	struct sim_work **parts;
 	CUgraphNode *nodes;
 
@@ -204,8 +228,15 @@ static CUresult exec_update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateRe
 	for (size_t i = 0; !reason && i < exec->n; i++)
 		if (exec->parts[i]->type != parts[i]->type)
 			reason = CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+	for (size_t i = 0; !reason && i < exec->n; i++) {
+		error = refusing(exec->parts[i], parts[i], nodes[i]);
+		if (error)
+			reason = CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+	}
 	if (ret_result)
 		*ret_result = reason;
+	if (ret_error)
+		*ret_error = error;
 	if (reason) {
 		for (size_t i = 0; i < graph->n_nodes; i++)
 			sim_work_free(parts[i]);
@@ -213,6 +244,9 @@ static CUresult exec_update(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateRe
 		free(nodes);
 		return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 	}
+	free(nodes);
+	nodes = exec->nodes;
+	exec->nodes = NULL;
 	free_parts(exec);
 	exec->nodes = nodes;
 	exec->parts = parts;
@@ -227,6 +261,8 @@ static CUresult exec_set(CUgraphExec exec, CUgraphNode node, struct sim_work *wo
 	for (size_t i = 0; exec && exec->alive && i < exec->n; i++) {
 		if (exec->nodes[i] != node || exec->parts[i]->type != work->type)
 			continue;
+		if (work->type == CU_GRAPH_NODE_TYPE_MEMCPY && !sim_copy_may_become(exec->parts[i], work))
+			break;
 		sim_work_free(exec->parts[i]);
 		exec->parts[i] = work;
 		return CUDA_SUCCESS;
@@ -274,9 +310,9 @@ SPELL_STREAM(cuGraphUpload, (CUgraphExec exec, CUstream stream), stream,
 SPELL_FREE(cuGraphExecDestroy, (CUgraphExec exec), exec_destroy(exec))
 SPELL_FREE(cuGraphExecGetFlags, (CUgraphExec exec, cuuint64_t *flags), (*flags = exec->flags, CUDA_SUCCESS))
 SPELL(cuGraphExecUpdate, (CUgraphExec exec, CUgraph graph, CUgraphNode *error, CUgraphExecUpdateResult *reason),
-      (error ? (void)(*error = NULL) : (void)0, exec_update(exec, graph, reason)))
+      exec_update(exec, graph, reason, error))
 SPELL(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info),
-      exec_update(exec, graph, info ? &info->result : NULL))
+      exec_update(exec, graph, info ? &info->result : NULL, info ? &info->errorNode : NULL))
 SPELL(cuGraphExecKernelNodeSetParams, (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *params),
       set(exec, node, FORM(KERNEL, params)))
 SPELL(cuGraphExecKernelNodeSetParams_v2, (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params),

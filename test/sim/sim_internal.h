@@ -400,8 +400,9 @@ struct sim_work {
 			struct sim_launch launch;
 		} kernel;
 		struct {
-			CUDA_MEMCPY3D copy, given;  /* what is done, and what was asked for */
-			int src_device, dst_device; /* who sees either side */
+			CUDA_MEMCPY3D copy, given;          /* what is done, and what was asked for */
+			int src_device, dst_device;         /* who sees either side */
+			unsigned char src_class, dst_class; /* what was mapped there when it was given, sim_copy.c */
 		};
 		CUDA_MEMSET_NODE_PARAMS set;
 		struct {
@@ -610,6 +611,8 @@ struct sim_sides {
 enum sim_stage { SIM_STAGE_NOTHING, SIM_STAGE_PAGEABLE, SIM_STAGE_ALL };
 CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, struct sim_sides sides,
 		       enum sim_stage stage);
+/* May a node of an instance that makes the one copy be changed so that it makes the other? */
+bool sim_copy_may_become(const struct sim_work *work, const struct sim_work *other);
 CUresult sim_set_work(struct sim_work **ret_work, const CUDA_MEMSET_NODE_PARAMS *set, CUcontext context);
 
 /* ---- sim_names.c ---- */
