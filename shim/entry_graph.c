@@ -4,6 +4,7 @@
  * also before the first allocation: an instance that was not seen can never be read.
  */
 #include "shim/enter.h"
+#include "shim/graph_mend.h"
 #include "shim/hook.h"
 #include "shim/room.h"
 #include "shim/spill/graph.h"
@@ -73,19 +74,32 @@ INSTANTIATE(cuGraphInstantiateWithParams_ptsz, instantiateParams->flags,
 
 /* ---- changing ---- */
 
+/* A program that does not want to know why is refused for whatever reason. */
 HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
 					       CUgraphExecUpdateResult *updateResult_out)
 {
 	stats_call(HOOK_cuGraphExecUpdate);
-	return updated(REAL(cuGraphExecUpdate)(hGraphExec, hGraph, hErrorNode_out, updateResult_out), hGraphExec,
-		       hGraph);
+	CUresult refused = REAL(cuGraphExecUpdate)(hGraphExec, hGraph, hErrorNode_out, updateResult_out);
+	CUresult result =
+	    mend_update(refused, hGraphExec, hGraph,
+			updateResult_out ? *updateResult_out : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED);
+	if (result != refused && hErrorNode_out)
+		*hErrorNode_out = NULL;
+	if (result != refused && updateResult_out)
+		*updateResult_out = CU_GRAPH_EXEC_UPDATE_SUCCESS;
+	return updated(result, hGraphExec, hGraph);
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
 						  CUgraphExecUpdateResultInfo *resultInfo)
 {
 	stats_call(HOOK_cuGraphExecUpdate_v2);
-	return updated(REAL(cuGraphExecUpdate_v2)(hGraphExec, hGraph, resultInfo), hGraphExec, hGraph);
+	CUresult refused = REAL(cuGraphExecUpdate_v2)(hGraphExec, hGraph, resultInfo);
+	CUresult result = mend_update(refused, hGraphExec, hGraph,
+				      resultInfo ? resultInfo->result : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED);
+	if (result != refused && resultInfo)
+		*resultInfo = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_SUCCESS};
+	return updated(result, hGraphExec, hGraph);
 }
 
 /* The first version knows no CUkernel; else both begin alike. */
@@ -126,7 +140,8 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphEx
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
 
 	stats_call(HOOK_cuGraphExecMemcpyNodeSetParams);
-	CUresult result = REAL(cuGraphExecMemcpyNodeSetParams)(hGraphExec, hNode, copyParams, ctx);
+	CUresult result = mend_set(REAL(cuGraphExecMemcpyNodeSetParams)(hGraphExec, hNode, copyParams, ctx), hGraphExec,
+				   hNode, copyParams, ctx);
 	if (result != CUDA_SUCCESS)
 		return result;
 	params.memcpy.copyParams = *copyParams;
@@ -178,7 +193,11 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CU
 						      CUgraphNodeParams *nodeParams)
 {
 	stats_call(HOOK_cuGraphExecNodeSetParams);
-	return set(REAL(cuGraphExecNodeSetParams)(hGraphExec, hNode, nodeParams), hGraphExec, nodeParams);
+	CUresult result = REAL(cuGraphExecNodeSetParams)(hGraphExec, hNode, nodeParams);
+	if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+		result =
+		    mend_set(result, hGraphExec, hNode, &nodeParams->memcpy.copyParams, nodeParams->memcpy.copyCtx);
+	return set(result, hGraphExec, nodeParams);
 }
 
 /* ---- ends ---- */

@@ -5,6 +5,7 @@
  *   START          reading the policy, finding devices and heaps (once) queries; reserving address space
  *   CAPTURE        the list of streams that capture                     no
  *   GRAPH          what the instances of graphs name                    no
+ *   MEND           scratch memory for copies in graphs (graph_mend.c)   VMM calls, changes of graphs
  *   PENDING        frees that wait for work or for captures to end      queries and ends of events
  *   POOL           the driver's pools we know of                        queries of their attributes; trimming them
  *   PEER           what peer access was enabled (peer.c)                VMM calls; never a wait for the GPU
@@ -28,6 +29,7 @@ enum lock_rank {
 	LOCK_START,
 	LOCK_CAPTURE,
 	LOCK_GRAPH,
+	LOCK_MEND,
 	LOCK_PENDING,
 	LOCK_POOL,
 	LOCK_PEER,

@@ -71,6 +71,31 @@ unsigned heap_loans(struct heap *heap, CUdeviceptr base, size_t bytes, struct he
 	return n;
 }
 
+bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES])
+{
+	uint64_t sum[CHUNK_PLACES] = {0}, found = 0;
+
+	heap_enter(heap);
+	const struct block *block = heap_block_at(&heap->store.arena, address);
+	CUdeviceptr at = block ? block_address(&heap->store, block) : 0;
+	for (const struct chunk *chunk = block ? block->chunks : NULL; chunk; chunk = chunk->next) {
+		CUdeviceptr end = at + chunk_bytes(chunk->units);
+		CUdeviceptr first = at > address ? at : address, last = end < address + bytes ? end : address + bytes;
+
+		if (first < last) {
+			sum[chunk->place] += last - first;
+			found += last - first;
+		}
+		at = end;
+	}
+	heap_leave(heap);
+	if (!bytes || found != bytes)
+		return false;
+	for (int place = 0; place < CHUNK_PLACES; place++)
+		ret_bytes[place] = sum[place];
+	return true;
+}
+
 enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base)
 {
 	struct block_store *store = &heap->store;

@@ -183,6 +183,11 @@ unsigned heap_loans(struct heap *heap, CUdeviceptr base, size_t bytes, struct he
 /* Is the block in use at this address one physical allocation, and has it for itself? Then a handle of it is of the whole. */
 bool heap_is_one_chunk(struct heap *heap, CUdeviceptr address);
 /*
+ * The same of any bytes; false unless all of them are of one block in use. They stay what they are only while something
+ * holds the block (heap_pin).
+ */
+bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES]);
+/*
  * It should live on the host: what is there stays, what is not goes as soon as the mover can. NOT_SUPPORTED: it shares
  * its memory with others (small.h), must stay where it is, or there is no host memory.
  */

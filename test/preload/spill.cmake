@@ -93,6 +93,9 @@ target_compile_definitions(pin_test PRIVATE PIN_POLICY="${CMAKE_CURRENT_SOURCE_D
 spill_mode_test(own_test own_help.c)
 spill_mode_test(discard_test own_help.c)
 
+# ---- graphs that are given other memory ----
+spill_mode_test(regraph_test)
+
 # ---- what others ask for when the device is full ----
 spill_mode_test(room_test figures_help.c folder.c)
 
