@@ -4,6 +4,7 @@
  * also before the first allocation: an instance that was not seen can never be read.
  */
 #include "shim/enter.h"
+#include "shim/graph_hold.h"
 #include "shim/graph_mend.h"
 #include "shim/hook.h"
 #include "shim/room.h"
@@ -50,10 +51,15 @@ static CUresult set(CUresult result, CUgraphExec exec, const CUgraphNodeParams *
 #define INSTANTIATE(name, flags, params, args)                                                                         \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
+		struct graph_hold hold;                                                                                \
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
 		ROOM_CALL(result, -1, REAL(name) args);                                                                \
+		if (graph_hold_sets(&hold, result, hGraph)) {                                                          \
+			result = REAL(name) args;                                                                      \
+			graph_hold_end(&hold);                                                                         \
+		}                                                                                                      \
 		return instantiated(result, phGraphExec, hGraph, flags);                                               \
 	}
 
@@ -155,6 +161,11 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphEx
 
 	stats_call(HOOK_cuGraphExecMemsetNodeSetParams);
 	CUresult result = REAL(cuGraphExecMemsetNodeSetParams)(hGraphExec, hNode, memsetParams, ctx);
+	struct graph_hold hold;
+	if (graph_hold_set(&hold, result, memsetParams)) {
+		result = REAL(cuGraphExecMemsetNodeSetParams)(hGraphExec, hNode, memsetParams, ctx);
+		graph_hold_end(&hold);
+	}
 	if (result != CUDA_SUCCESS)
 		return result;
 	params.memset.dst = memsetParams->dst;
@@ -194,6 +205,11 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CU
 {
 	stats_call(HOOK_cuGraphExecNodeSetParams);
 	CUresult result = REAL(cuGraphExecNodeSetParams)(hGraphExec, hNode, nodeParams);
+	struct graph_hold hold;
+	if (graph_hold_params(&hold, result, nodeParams)) {
+		result = REAL(cuGraphExecNodeSetParams)(hGraphExec, hNode, nodeParams);
+		graph_hold_end(&hold);
+	}
 	if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_MEMCPY)
 		result =
 		    mend_set(result, hGraphExec, hNode, &nodeParams->memcpy.copyParams, nodeParams->memcpy.copyCtx);

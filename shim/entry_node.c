@@ -1,9 +1,10 @@
 /*
- * Bodies for allocation nodes of graphs. What they allocate is the driver's: its address is fixed when the node is made,
+ * Bodies for nodes of graphs. Copies and sets: what they name is mapped while the driver looks (graph_hold.h). Allocation nodes: What they allocate is the driver's: its address is fixed when the node is made,
  * its memory comes and goes with launches, so the ledger has no rows for it. It is counted, and what the driver reserves
  * for graphs is charged to the device's budget (pool.h). Captured allocations: entry_async.c.
  */
 #include "shim/enter.h"
+#include "shim/graph_hold.h"
 #include "shim/hook.h"
 #include "shim/pool.h"
 #include "shim/serve.h"
@@ -38,20 +39,88 @@ static CUresult added_any(CUresult result, const CUgraphNodeParams *params)
 	return added(result, &params->alloc.poolProps);
 }
 
+/* The call, and again with what its node names held where it was refused. */
+#define HELD(result, kind, params, call)                                                                               \
+	do {                                                                                                           \
+		struct graph_hold hold_;                                                                               \
+                                                                                                                       \
+		(result) = (call);                                                                                     \
+		if (graph_hold_##kind(&hold_, result, params)) {                                                       \
+			(result) = (call);                                                                             \
+			graph_hold_end(&hold_);                                                                        \
+		}                                                                                                      \
+	} while (0)
+
 HOOK_EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
 					    size_t numDependencies, CUgraphNodeParams *nodeParams)
 {
+	CUresult result;
+
 	stats_call(HOOK_cuGraphAddNode);
-	return added_any(REAL(cuGraphAddNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams),
-			 nodeParams);
+	HELD(result, params, nodeParams,
+	     REAL(cuGraphAddNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams));
+	return added_any(result, nodeParams);
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 					       const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
 					       size_t numDependencies, CUgraphNodeParams *nodeParams)
 {
+	CUresult result;
+
 	stats_call(HOOK_cuGraphAddNode_v2);
-	return added_any(
-	    REAL(cuGraphAddNode_v2)(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams),
-	    nodeParams);
+	HELD(result, params, nodeParams,
+	     REAL(cuGraphAddNode_v2)(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams));
+	return added_any(result, nodeParams);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+						  const CUgraphNode *dependencies, size_t numDependencies,
+						  const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphAddMemcpyNode);
+	HELD(result, copy, copyParams,
+	     REAL(cuGraphAddMemcpyNode)(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx));
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+						  const CUgraphNode *dependencies, size_t numDependencies,
+						  const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphAddMemsetNode);
+	HELD(result, set, memsetParams,
+	     REAL(cuGraphAddMemsetNode)(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx));
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphMemcpyNodeSetParams);
+	HELD(result, copy, nodeParams, REAL(cuGraphMemcpyNodeSetParams)(hNode, nodeParams));
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *nodeParams)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphMemsetNodeSetParams);
+	HELD(result, set, nodeParams, REAL(cuGraphMemsetNodeSetParams)(hNode, nodeParams));
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphNodeSetParams);
+	HELD(result, params, nodeParams, REAL(cuGraphNodeSetParams)(hNode, nodeParams));
+	return result;
 }

@@ -356,6 +356,53 @@ static int beside_moves(void)
 	return sim_broken_rules() != 0;
 }
 
+/* By hand, of memory that is unmapped at times. Natively nothing of that can fail. */
+static CUgraph by_hand(CUgraph *ret_inner, const struct copy *copy, unsigned value)
+{
+	CUDA_MEMSET_NODE_PARAMS set = {
+	    .dst = block[copy->from], .elementSize = 4, .width = WORDS, .height = 1, .value = value};
+	CUDA_MEMCPY3D params = copy_of(*copy);
+	CUgraphNode node[2];
+
+	MUST(cuGraphCreate(ret_inner, 0));
+	MUST(cuGraphAddMemsetNode(&node[0], *ret_inner, NULL, 0, &set, scene.context));
+	MUST(cuGraphAddMemcpyNode(&node[1], *ret_inner, node, 1, &params, scene.context));
+	MUST(cuGraphMemsetNodeSetParams(node[0], &set));
+	MUST(cuGraphMemcpyNodeSetParams(node[1], &params));
+	CUgraph outer, inner = *ret_inner;
+	MUST(cuGraphCreate(&outer, 0));
+	MUST(cuGraphAddChildGraphNode(&node[1], outer, NULL, 0, inner));
+	return outer;
+}
+
+static int made_beside_moves(void)
+{
+	unsigned seed = getenv("TEST_SEED") ? (unsigned)atoi(getenv("TEST_SEED")) : 1;
+	CUgraph inner;
+
+	printf("seed %u\n", seed);
+	open_blocks();
+	scene_allocate(&scene);
+	CHECK(scene_warm_up(&scene));
+	for (unsigned i = 0; i < STEPS; i++) {
+		struct copy copy = {.to = (int)(rand_r(&seed) % N_BLOCKS)};
+
+		copy.from = (copy.to + 1 + (int)(rand_r(&seed) % (N_BLOCKS - 1))) % N_BLOCKS;
+		fill(copy.from, 1);
+		MUST(scene_round(&scene, NULL, 0));
+		CUgraph outer = by_hand(&inner, &copy, 0xa000 + i);
+		CUgraphExec exec = instantiate(outer);
+		run(exec);
+		CHECK(driver_holds(block[copy.to], 0xa000 + i, WORDS));
+		MUST(cu.cuGraphExecDestroy(exec));
+		MUST(cu.cuGraphDestroy(outer));
+		MUST(cu.cuGraphDestroy(inner));
+	}
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	return sim_broken_rules() != 0;
+}
+
 /* ---- when something fails ---- */
 
 /* True: the failure has happened. */
@@ -456,6 +503,12 @@ static void changes_are_right_beside_memory_that_moves(void **state)
 	part(beside_moves);
 }
 
+static void graphs_are_made_beside_memory_that_moves(void **state)
+{
+	(void)state;
+	part(made_beside_moves);
+}
+
 static void a_failure_leaves_the_instance_as_it_was(void **state)
 {
 	(void)state;
@@ -480,6 +533,7 @@ int main(void)
 	    cmocka_unit_test(copies_between_the_host_and_other_memory_are_changed_too),
 	    cmocka_unit_test(a_change_disturbs_no_capture_of_its_thread),
 	    cmocka_unit_test(changes_are_right_beside_memory_that_moves),
+	    cmocka_unit_test(graphs_are_made_beside_memory_that_moves),
 	    cmocka_unit_test(a_failure_leaves_the_instance_as_it_was),
 	    cmocka_unit_test(what_can_be_neither_changed_nor_put_back_fails_when_it_is_launched),
 	};

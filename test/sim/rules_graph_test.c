@@ -459,6 +459,44 @@ static void an_update_that_is_refused_changes_nothing_and_names_the_node(void **
 	ok(cu.cuGraphDestroy(other));
 }
 
+/* Looked at when a node is given it; and sets, but not copies, when an instance is made. */
+static void copies_and_sets_are_of_memory_that_is_mapped(void **state)
+{
+	CUdeviceptr at = rules_reserve(CHUNK);
+	CUDA_MEMSET_NODE_PARAMS set = {.dst = at, .elementSize = 4, .width = 100, .height = 1};
+	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			      .srcDevice = at,
+			      .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			      .dstDevice = memory,
+			      .WidthInBytes = 1000,
+			      .Height = 1,
+			      .Depth = 1};
+	CUgraph with_set, with_copy, outer;
+	CUgraphNode node[2], child;
+	CUgraphExec exec;
+
+	(void)state;
+	ok(cu.cuGraphCreate(&with_set, 0));
+	ok(cu.cuGraphCreate(&with_copy, 0));
+	ok(cu.cuGraphCreate(&outer, 0));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuGraphAddMemsetNode(&node[0], with_set, NULL, 0, &set, rules_context));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuGraphAddMemcpyNode(&node[1], with_copy, NULL, 0, &copy, rules_context));
+	rules_map_new(at, CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	ok(cu.cuGraphAddMemsetNode(&node[0], with_set, NULL, 0, &set, rules_context));
+	ok(cu.cuGraphAddMemcpyNode(&node[1], with_copy, NULL, 0, &copy, rules_context));
+	ok(cu.cuGraphAddChildGraphNode(&child, outer, NULL, 0, with_set));
+	ok(cu.cuMemUnmap(at, CHUNK));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuGraphInstantiate(&exec, with_set, 0));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuGraphInstantiate(&exec, outer, 0));
+	ok(cu.cuGraphInstantiate(&exec, with_copy, 0));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuGraphExecMemcpyNodeSetParams(exec, node[1], &copy, rules_context));
+	ok(cu.cuGraphExecDestroy(exec));
+	ok(cu.cuGraphDestroy(with_set));
+	ok(cu.cuGraphDestroy(with_copy));
+	ok(cu.cuGraphDestroy(outer));
+	ok(cu.cuMemAddressFree(at, CHUNK));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -472,6 +510,7 @@ int main(void)
 	    cmocka_unit_test(a_copy_of_an_instance_becomes_one_between_memory_of_the_same_kinds),
 	    cmocka_unit_test(what_kind_it_is_is_noted_when_a_copy_is_given),
 	    cmocka_unit_test(an_update_that_is_refused_changes_nothing_and_names_the_node),
+	    cmocka_unit_test(copies_and_sets_are_of_memory_that_is_mapped),
 	};
 	int failed = rules_init();
 

@@ -607,6 +607,16 @@ bool sim_set_names(const struct sim_work *work, uintptr_t start, size_t bytes)
 	return set->dst < start + bytes && start < set->dst + all;
 }
 
+/* What instantiating a graph looks at again; at copies it does not (driver 580). */
+bool sim_set_is_mapped(const struct sim_work *work)
+{
+	const CUDA_MEMSET_NODE_PARAMS *set = &work->set;
+
+	return !sim_in_window(set->dst) ||
+	       sim_accessible(set->dst, (set->height - 1) * set->pitch + set->width * set->elementSize,
+			      work->context ? work->context : sim_context(), true);
+}
+
 CUresult sim_set_work(struct sim_work **ret_work, const CUDA_MEMSET_NODE_PARAMS *set, CUcontext context)
 {
 	size_t row = set->width * set->elementSize, bytes = (set->height - 1) * set->pitch + row;

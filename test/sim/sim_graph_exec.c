@@ -127,6 +127,18 @@ static bool ref_memory(CUgraphExec exec)
 	return any;
 }
 
+static bool sets_are_mapped(const struct sim_work *work)
+{
+	if (work->type == CU_GRAPH_NODE_TYPE_MEMSET)
+		return sim_set_is_mapped(work);
+	if (work->type != CU_GRAPH_NODE_TYPE_GRAPH)
+		return true;
+	for (const struct sim_work *inner = work->list; inner; inner = inner->next)
+		if (!sets_are_mapped(inner))
+			return false;
+	return true;
+}
+
 static CUresult instantiate(CUgraphExec *ret_exec, CUgraph graph, cuuint64_t flags)
 {
 	struct sim_work **parts;
@@ -141,6 +153,16 @@ static CUresult instantiate(CUgraphExec *ret_exec, CUgraph graph, cuuint64_t fla
 		result = copy_parts(graph, &nodes, &parts);
 	if (result)
 		return result;
+	for (size_t i = 0; !result && i < graph->n_nodes; i++)
+		if (!sets_are_mapped(parts[i]))
+			result = sim_why(CUDA_ERROR_INVALID_VALUE, "a set of memory that is not mapped");
+	if (result) {
+		for (size_t i = 0; i < graph->n_nodes; i++)
+			sim_work_free(parts[i]);
+		free(parts);
+		free(nodes);
+		return result;
+	}
 	exec = calloc(1, sizeof(*exec));
 	exec->alive = true;
 	exec->context = sim_context();

@@ -614,6 +614,8 @@ CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, st
 /* May a node of an instance that makes the one copy be changed so that it makes the other? */
 bool sim_copy_may_become(const struct sim_work *work, const struct sim_work *other);
 CUresult sim_set_work(struct sim_work **ret_work, const CUDA_MEMSET_NODE_PARAMS *set, CUcontext context);
+/* Is what a set writes mapped? */
+bool sim_set_is_mapped(const struct sim_work *work);
 
 /* ---- sim_names.c ---- */
 void *sim_export(const char *name); /* the address of an export of ours, or NULL */

@@ -1,0 +1,41 @@
+/*
+ * graph_hold.h: memory that nodes of graphs name is mapped while the driver looks at it.
+ *
+ * A copy or a set that is given memory is refused (INVALID_VALUE) where that is not mapped, when a node is added or changed,
+ * and sets again when an instance is made (driver 580): so is memory of the heap that is on its way, for a moment, or that
+ * has come out and rests. Then what the nodes name is held where it is, mapped, and the call is made again.
+ *
+ *	struct graph_hold hold;
+ *	CUresult result = REAL(...);
+ *
+ *	if (graph_hold_params(&hold, result, params)) {
+ *		result = REAL(...);
+ *		graph_hold_end(&hold);
+ *	}
+ *
+ * Under no lock. May wait for what is on its way, a second at most.
+ */
+#ifndef SPILLWAY_GRAPH_HOLD_H
+#define SPILLWAY_GRAPH_HOLD_H
+
+#include "shim/enter.h"
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct graph_hold {
+	struct enter_scope scope;
+	CUdeviceptr *at; /* in blocks that are held */
+	size_t n, room;
+};
+
+/* True: the call was refused, something is held; to be ended. Else there is nothing to end. */
+bool graph_hold_copy(struct graph_hold *hold, CUresult result, const CUDA_MEMCPY3D *copy);
+bool graph_hold_set(struct graph_hold *hold, CUresult result, const CUDA_MEMSET_NODE_PARAMS *set);
+bool graph_hold_params(struct graph_hold *hold, CUresult result, const CUgraphNodeParams *params);
+/* What the sets of a graph name, and of its child graphs; bodies of conditional nodes cannot be read. */
+bool graph_hold_sets(struct graph_hold *hold, CUresult result, CUgraph graph);
+void graph_hold_end(struct graph_hold *hold);
+
+#endif
