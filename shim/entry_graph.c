@@ -51,15 +51,11 @@ static CUresult set(CUresult result, CUgraphExec exec, const CUgraphNodeParams *
 #define INSTANTIATE(name, flags, params, args)                                                                         \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
-		struct graph_hold hold;                                                                                \
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
 		ROOM_CALL(result, -1, REAL(name) args);                                                                \
-		if (graph_hold_sets(&hold, result, hGraph)) {                                                          \
-			result = REAL(name) args;                                                                      \
-			graph_hold_end(&hold);                                                                         \
-		}                                                                                                      \
+		GRAPH_HELD_AGAIN(result, sets, hGraph, REAL(name) args);                                               \
 		return instantiated(result, phGraphExec, hGraph, flags);                                               \
 	}
 
@@ -158,14 +154,11 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphEx
 							    const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
 	CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
+	CUresult result;
 
 	stats_call(HOOK_cuGraphExecMemsetNodeSetParams);
-	CUresult result = REAL(cuGraphExecMemsetNodeSetParams)(hGraphExec, hNode, memsetParams, ctx);
-	struct graph_hold hold;
-	if (graph_hold_set(&hold, result, memsetParams)) {
-		result = REAL(cuGraphExecMemsetNodeSetParams)(hGraphExec, hNode, memsetParams, ctx);
-		graph_hold_end(&hold);
-	}
+	GRAPH_HELD(result, set, memsetParams,
+		   REAL(cuGraphExecMemsetNodeSetParams)(hGraphExec, hNode, memsetParams, ctx));
 	if (result != CUDA_SUCCESS)
 		return result;
 	params.memset.dst = memsetParams->dst;
@@ -203,13 +196,10 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec hGra
 HOOK_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 						      CUgraphNodeParams *nodeParams)
 {
+	CUresult result;
+
 	stats_call(HOOK_cuGraphExecNodeSetParams);
-	CUresult result = REAL(cuGraphExecNodeSetParams)(hGraphExec, hNode, nodeParams);
-	struct graph_hold hold;
-	if (graph_hold_params(&hold, result, nodeParams)) {
-		result = REAL(cuGraphExecNodeSetParams)(hGraphExec, hNode, nodeParams);
-		graph_hold_end(&hold);
-	}
+	GRAPH_HELD(result, params, nodeParams, REAL(cuGraphExecNodeSetParams)(hGraphExec, hNode, nodeParams));
 	if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_MEMCPY)
 		result =
 		    mend_set(result, hGraphExec, hNode, &nodeParams->memcpy.copyParams, nodeParams->memcpy.copyCtx);

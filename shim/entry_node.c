@@ -1,7 +1,8 @@
 /*
- * Bodies for nodes of graphs. Copies and sets: what they name is mapped while the driver looks (graph_hold.h). Allocation nodes: What they allocate is the driver's: its address is fixed when the node is made,
- * its memory comes and goes with launches, so the ledger has no rows for it. It is counted, and what the driver reserves
- * for graphs is charged to the device's budget (pool.h). Captured allocations: entry_async.c.
+ * Bodies for nodes of graphs. What copies and sets name is mapped while the driver looks at it (graph_hold.h). What
+ * allocation nodes allocate is the driver's: its address is fixed when the node is made, its memory comes and goes with
+ * launches, so the ledger has no rows for it. It is counted, and what the driver reserves for graphs is charged to the
+ * device's budget (pool.h). Captured allocations: entry_async.c.
  */
 #include "shim/enter.h"
 #include "shim/graph_hold.h"
@@ -39,26 +40,14 @@ static CUresult added_any(CUresult result, const CUgraphNodeParams *params)
 	return added(result, &params->alloc.poolProps);
 }
 
-/* The call, and again with what its node names held where it was refused. */
-#define HELD(result, kind, params, call)                                                                               \
-	do {                                                                                                           \
-		struct graph_hold hold_;                                                                               \
-                                                                                                                       \
-		(result) = (call);                                                                                     \
-		if (graph_hold_##kind(&hold_, result, params)) {                                                       \
-			(result) = (call);                                                                             \
-			graph_hold_end(&hold_);                                                                        \
-		}                                                                                                      \
-	} while (0)
-
 HOOK_EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
 					    size_t numDependencies, CUgraphNodeParams *nodeParams)
 {
 	CUresult result;
 
 	stats_call(HOOK_cuGraphAddNode);
-	HELD(result, params, nodeParams,
-	     REAL(cuGraphAddNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams));
+	GRAPH_HELD(result, params, nodeParams,
+		   REAL(cuGraphAddNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams));
 	return added_any(result, nodeParams);
 }
 
@@ -69,8 +58,9 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph
 	CUresult result;
 
 	stats_call(HOOK_cuGraphAddNode_v2);
-	HELD(result, params, nodeParams,
-	     REAL(cuGraphAddNode_v2)(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams));
+	GRAPH_HELD(
+	    result, params, nodeParams,
+	    REAL(cuGraphAddNode_v2)(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams));
 	return added_any(result, nodeParams);
 }
 
@@ -81,8 +71,8 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgr
 	CUresult result;
 
 	stats_call(HOOK_cuGraphAddMemcpyNode);
-	HELD(result, copy, copyParams,
-	     REAL(cuGraphAddMemcpyNode)(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx));
+	GRAPH_HELD(result, copy, copyParams,
+		   REAL(cuGraphAddMemcpyNode)(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx));
 	return result;
 }
 
@@ -93,8 +83,8 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgr
 	CUresult result;
 
 	stats_call(HOOK_cuGraphAddMemsetNode);
-	HELD(result, set, memsetParams,
-	     REAL(cuGraphAddMemsetNode)(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx));
+	GRAPH_HELD(result, set, memsetParams,
+		   REAL(cuGraphAddMemsetNode)(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx));
 	return result;
 }
 
@@ -103,7 +93,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const
 	CUresult result;
 
 	stats_call(HOOK_cuGraphMemcpyNodeSetParams);
-	HELD(result, copy, nodeParams, REAL(cuGraphMemcpyNodeSetParams)(hNode, nodeParams));
+	GRAPH_HELD(result, copy, nodeParams, REAL(cuGraphMemcpyNodeSetParams)(hNode, nodeParams));
 	return result;
 }
 
@@ -112,7 +102,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphMemsetNodeSetParams(CUgraphNode hNode, const
 	CUresult result;
 
 	stats_call(HOOK_cuGraphMemsetNodeSetParams);
-	HELD(result, set, nodeParams, REAL(cuGraphMemsetNodeSetParams)(hNode, nodeParams));
+	GRAPH_HELD(result, set, nodeParams, REAL(cuGraphMemsetNodeSetParams)(hNode, nodeParams));
 	return result;
 }
 
@@ -121,6 +111,6 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNode
 	CUresult result;
 
 	stats_call(HOOK_cuGraphNodeSetParams);
-	HELD(result, params, nodeParams, REAL(cuGraphNodeSetParams)(hNode, nodeParams));
+	GRAPH_HELD(result, params, nodeParams, REAL(cuGraphNodeSetParams)(hNode, nodeParams));
 	return result;
 }

@@ -5,13 +5,7 @@
  * and sets again when an instance is made (driver 580): so is memory of the heap that is on its way, for a moment, or that
  * has come out and rests. Then what the nodes name is held where it is, mapped, and the call is made again.
  *
- *	struct graph_hold hold;
- *	CUresult result = REAL(...);
- *
- *	if (graph_hold_params(&hold, result, params)) {
- *		result = REAL(...);
- *		graph_hold_end(&hold);
- *	}
+ *	GRAPH_HELD(result, params, nodeParams, REAL(...));
  *
  * Under no lock. May wait for what is on its way, a second at most.
  */
@@ -37,5 +31,23 @@ bool graph_hold_params(struct graph_hold *hold, CUresult result, const CUgraphNo
 /* What the sets of a graph name, and of its child graphs; bodies of conditional nodes cannot be read. */
 bool graph_hold_sets(struct graph_hold *hold, CUresult result, CUgraph graph);
 void graph_hold_end(struct graph_hold *hold);
+
+/* The call has been made: once more, with what is named held, where it was refused. kind: of the functions above. */
+#define GRAPH_HELD_AGAIN(result, kind, named, call)                                                                    \
+	do {                                                                                                           \
+		struct graph_hold hold_;                                                                               \
+                                                                                                                       \
+		if (graph_hold_##kind(&hold_, result, named)) {                                                        \
+			(result) = (call);                                                                             \
+			graph_hold_end(&hold_);                                                                        \
+		}                                                                                                      \
+	} while (0)
+
+/* The same with the first call. */
+#define GRAPH_HELD(result, kind, named, call)                                                                          \
+	do {                                                                                                           \
+		(result) = (call);                                                                                     \
+		GRAPH_HELD_AGAIN(result, kind, named, call);                                                           \
+	} while (0)
 
 #endif
