@@ -13,6 +13,7 @@
 #include "shim/own.h"
 #include "shim/pool.h"
 #include "shim/room.h"
+#include "shim/summary.h"
 
 #include <string.h>
 
@@ -101,10 +102,25 @@ static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const 
 	_Static_assert(sizeof(row->asked_flags) == sizeof(prop->allocFlags), "they are kept whole");
 	memcpy(&row->asked_flags, &prop->allocFlags, sizeof(row->asked_flags));
 	serve_count_new(row);
+	if (!row->on_host)
+		stats_add(STAT_vmm_bytes, size);
 	if (!spilled)
 		log_once("the program manages virtual memory itself (cuMemCreate): that part goes round the heap, "
 			 "counted but never %s",
 			 claim->may_spill ? "moved" : "spilled (vmm.spill in the policy lets it)");
+}
+
+/* What the program does now is its own affair; most end. Who looks for the reason finds what would have helped. */
+static void say_no_room(const CUmemAllocationProp *prop, size_t size)
+{
+	char bytes[32];
+
+	if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return;
+	stats_add(STAT_refused, 1);
+	log_once("the device has no memory for %s of the program's own cuMemCreate, which does not "
+		 "move; " SUMMARY_VMM_REMEDY,
+		 log_bytes(bytes, sizeof(bytes), size));
 }
 
 static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
@@ -120,6 +136,8 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const 
 			result = REAL(cuMemCreate)(handle, size, prop, flags);
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && has_room(&room, prop, size));
 		room_end(&room, result);
+		if (result == CUDA_ERROR_OUT_OF_MEMORY)
+			say_no_room(prop, size);
 	}
 	if (result == CUDA_SUCCESS)
 		note_handle(*handle, size, prop, on_host, claim);

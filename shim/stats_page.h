@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define STATS_VERSION 3
+#define STATS_VERSION 4
 #define STATS_MAGIC   0x5753544154530a31u
 #define STATS_TAIL    ".stats"
 /* What has not been measured, in any number of the page: shown as n/a, never as 0. */

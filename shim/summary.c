@@ -275,6 +275,19 @@ static void say_costliest(const struct stats_page *page, const struct stats_site
 	    (double)figure(&site->figures, FIGURE_wait_us) / 1e6);
 }
 
+/* Most of what the program has is memory that it made itself, and there was not enough room? */
+static bool advise_vmm(const struct stats_page *page, const struct totals *totals, struct summary *summary)
+{
+	uint64_t made = get(page, STAT_vmm_bytes);
+	char bytes[TEXT];
+
+	if (made <= totals->need || (!totals->over && !get(page, STAT_refused)))
+		return false;
+	add(summary, 9, "  advice: %s is of the program's own cuMemCreate, which does not move; " SUMMARY_VMM_REMEDY,
+	    log_bytes(bytes, sizeof(bytes), made));
+	return true;
+}
+
 static void advise(const struct stats_page *page, const struct totals *totals, const struct stats_site *site,
 		   struct summary *summary)
 {
@@ -282,7 +295,7 @@ static void advise(const struct stats_page *page, const struct totals *totals, c
 	bool moved = get(page, STAT_moves_in) != 0;
 	char need[TEXT], total[TEXT];
 
-	if (!totals->over || (moved && lost < WORTH_IT * totals->run))
+	if (advise_vmm(page, totals, summary) || !totals->over || (moved && lost < WORTH_IT * totals->run))
 		return;
 	if (totals->device_total > DEVICE_RESERVE && totals->need < totals->device_total - DEVICE_RESERVE)
 		add(summary, 9,

@@ -11,6 +11,11 @@
 #define SUMMARY_LINES 12
 #define SUMMARY_LINE  400 /* bytes */
 
+/* What helps where memory of the program's own making is too much, which the heap cannot move. */
+#define SUMMARY_VMM_REMEDY                                                                                             \
+	"PyTorch without expandable_segments, and JAX with XLA_PYTHON_CLIENT_ALLOCATOR=platform, ask for memory that " \
+	"does"
+
 struct summary {
 	unsigned n;
 	struct summary_line {

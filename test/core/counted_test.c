@@ -199,12 +199,14 @@ static CUmemGenericAllocationHandle create(size_t bytes)
 
 static void handles_over_the_budget_stay_on_the_device_unless_a_rule_lets_them_spill(void **state)
 {
+	uint64_t made = stats_get(STAT_vmm_bytes);
 	CUmemGenericAllocationHandle handle[2];
 
 	(void)state;
 	handle[0] = create(60 * MIB);
 	handle[1] = create(60 * MIB);
 	assert_int_equal(charged(), 120 * MIB);
+	assert_int_equal(stats_get(STAT_vmm_bytes), made + 120 * MIB);
 	assert_int_equal(host_budget.used, 0);
 	assert_ok(cuMemRelease(handle[0]));
 	assert_ok(cuMemRelease(handle[1]));
@@ -242,6 +244,19 @@ static void handles_over_the_budget_are_made_on_the_host_and_work(void **state)
 	assert_ok(cuMemUnmap(base, 120 * MIB));
 	assert_int_equal(host_budget.used, 0);
 	assert_ok(cuMemAddressFree(base, 120 * MIB));
+}
+
+static void what_the_driver_has_no_memory_for_counts_as_refused(void **state)
+{
+	uint64_t refused = stats_get(STAT_refused), made = stats_get(STAT_vmm_bytes);
+	CUmemAllocationProp prop = on_device();
+	CUmemGenericAllocationHandle handle;
+
+	(void)state;
+	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(cuMemCreate(&handle, 20 * MIB, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(stats_get(STAT_refused), refused + 1);
+	assert_int_equal(stats_get(STAT_vmm_bytes), made);
 }
 
 static void a_spilled_handle_has_the_properties_that_were_asked_for(void **state)
@@ -367,6 +382,7 @@ int main(void)
 	    CLEAN(allocation_nodes_are_counted_and_their_memory_charged),
 	    CLEAN(handles_over_the_budget_stay_on_the_device_unless_a_rule_lets_them_spill),
 	    CLEAN(handles_over_the_budget_are_made_on_the_host_and_work),
+	    CLEAN(what_the_driver_has_no_memory_for_counts_as_refused),
 	    CLEAN(a_spilled_handle_has_the_properties_that_were_asked_for),
 	    CLEAN(warm_memory_goes_back_before_a_handle_is_spilled),
 	    CLEAN(warm_host_memory_is_room_for_a_spilled_handle),

@@ -201,6 +201,33 @@ static void else_a_rule_for_what_moves_most_is_advised(void **state)
 	assert_false(says("the GPU was stopped"));
 }
 
+static void where_most_is_made_by_the_program_itself_that_is_the_first_advice(void **state)
+{
+	(void)state;
+	spill();
+	move(30, 20);
+	page.counter[STAT_vmm_bytes] = 11 * GIB;
+	make();
+	assert_false(says("cuMemCreate"));
+	page.counter[STAT_vmm_bytes] = 13 * GIB;
+	make();
+	must_say("advice: 13.0 GiB is of the program's own cuMemCreate, which does not move; PyTorch without "
+		 "expandable_segments");
+	assert_false(says("without device.budget"));
+}
+
+/* Its allocator may know what to do then: whoever has room enough is told nothing. */
+static void what_the_program_makes_itself_matters_where_there_is_no_room(void **state)
+{
+	(void)state;
+	page.counter[STAT_vmm_bytes] = 13 * GIB;
+	make();
+	assert_false(says("advice"));
+	page.counter[STAT_refused] = 1;
+	make();
+	must_say("advice: 13.0 GiB is of the program's own cuMemCreate");
+}
+
 static void what_costs_next_to_nothing_needs_no_advice(void **state)
 {
 	(void)state;
@@ -286,6 +313,8 @@ int main(void)
 	    cmocka_unit_test_setup(where_nothing_moves_moving_is_advised, begin_anew),
 	    cmocka_unit_test_setup(where_the_gpu_stands_still_fast_is_advised, begin_anew),
 	    cmocka_unit_test_setup(else_a_rule_for_what_moves_most_is_advised, begin_anew),
+	    cmocka_unit_test_setup(where_most_is_made_by_the_program_itself_that_is_the_first_advice, begin_anew),
+	    cmocka_unit_test_setup(what_the_program_makes_itself_matters_where_there_is_no_room, begin_anew),
 	    cmocka_unit_test_setup(what_costs_next_to_nothing_needs_no_advice, begin_anew),
 	    cmocka_unit_test_setup(what_processes_share_is_told_where_several_do_or_it_was_not_enough, begin_anew),
 	    cmocka_unit_test_setup(faults_that_nobody_counts_are_not_zero, begin_anew),
