@@ -12,7 +12,7 @@
  *   sim_memory.c   window, physical memory, the VMM calls          sim_stream.c   streams; sim_event.c events
  *   sim_alloc.c    cuMemAlloc and kin, host memory                 sim_work.c     work, its order, its threads
  *   sim_pool.c     stream-ordered allocation                       sim_launch.c   modules, kernels, launches
- *   sim_query.c    questions about addresses                       sim_copy.c     copies and sets
+ *   sim_query.c    questions about addresses                       sim_copy.c     copies; sim_set.c sets
  *   sim_resolve.c  cuGetProcAddress                                sim_capture.c  capture; sim_graph.c graphs
  *   sim_control.c  sim.h                                           sim_graph_exec.c instances; sim_graph_ask.c questions
  *   sim_managed.c  managed memory and its faults                   sim_advise.c   advice, prefetch, questions about them

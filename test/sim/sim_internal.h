@@ -602,7 +602,6 @@ CUresult sim_kernel_work(struct sim_work **ret_work, CUfunction function, const 
 bool sim_values_name(const struct sim_work *work, uintptr_t start, size_t bytes);
 bool sim_kernel_names(const struct sim_work *work, uintptr_t start, size_t bytes);
 bool sim_copy_names(const struct sim_work *work, uintptr_t start, size_t bytes, unsigned devices);
-bool sim_set_names(const struct sim_work *work, uintptr_t start, size_t bytes);
 /* On behalf of whom the sides of a copy are touched: the stream's context, or what a peer copy says. */
 struct sim_sides {
 	CUcontext src, dst;
@@ -613,9 +612,13 @@ CUresult sim_copy_work(struct sim_work **ret_work, const CUDA_MEMCPY3D *copy, st
 		       enum sim_stage stage);
 /* May a node of an instance that makes the one copy be changed so that it makes the other? */
 bool sim_copy_may_become(const struct sim_work *work, const struct sim_work *other);
+
+/* ---- sim_set.c ---- */
+
 CUresult sim_set_work(struct sim_work **ret_work, const CUDA_MEMSET_NODE_PARAMS *set, CUcontext context);
 /* Is what a set writes mapped? */
 bool sim_set_is_mapped(const struct sim_work *work);
+bool sim_set_names(const struct sim_work *work, uintptr_t start, size_t bytes); /* as above */
 
 /* ---- sim_names.c ---- */
 void *sim_export(const char *name); /* the address of an export of ours, or NULL */
