@@ -12,12 +12,13 @@
  *   sim_memory.c   window, physical memory, the VMM calls          sim_stream.c   streams; sim_event.c events
  *   sim_alloc.c    cuMemAlloc and kin, host memory                 sim_work.c     work, its order, its threads
  *   sim_pool.c     stream-ordered allocation                       sim_launch.c   modules, kernels, launches
- *   sim_query.c    questions about addresses                       sim_copy.c     copies; sim_set.c sets
+ *   sim_query.c    questions about addresses                       sim_copy.c     copies; sim_memcpy.c the calls
  *   sim_resolve.c  cuGetProcAddress                                sim_capture.c  capture; sim_graph.c graphs
  *   sim_control.c  sim.h                                           sim_graph_exec.c instances; sim_graph_ask.c questions
  *   sim_managed.c  managed memory and its faults                   sim_advise.c   advice, prefetch, questions about them
  *   sim_uvm.c      what the driver tells about faults             sim_peer.c     memory of other devices
  *   sim_fail.c     calls that fail by order or by chance           sim_context.c  contexts; sim_green.c green ones
+ *   sim_set.c      sets
  *
  * Where CUDA leaves behaviour open the model is strict: it refuses, with the reason in the log. A context dies of a
  * fault in a kernel or copy; from then on every call that needs it returns the error, and only cuDevicePrimaryCtxReset
