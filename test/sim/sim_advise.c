@@ -4,7 +4,11 @@
  * that is none or has no concurrent access. There is no node for a prefetch in a graph, so a capture refuses it; that it
  * does is assumed.
  */
+#include "sim_graph.h"
 #include "sim_internal.h"
+#include "sim_managed.h"
+#include "sim_memory.h"
+#include "sim_work.h"
 #include <stdlib.h>
 #include <sys/mman.h>
 

@@ -8,7 +8,12 @@
  *
  * Managed memory is made and modelled by sim_managed.c.
  */
+#include "sim_context.h"
+#include "sim_graph.h"
 #include "sim_internal.h"
+#include "sim_managed.h"
+#include "sim_memory.h"
+#include "sim_work.h"
 #include <stdlib.h>
 
 #define UNIT       512u

@@ -2,7 +2,11 @@
  * sim_array.c: arrays. Their contents are not modelled, what they take of the device is: texels times the bytes of one,
  * level by level, in units of 64 KiB as tiles come in. Formats with one plain number of bytes a channel only.
  */
+#include "sim_context.h"
+#include "sim_graph.h"
 #include "sim_internal.h"
+#include "sim_memory.h"
+#include "sim_work.h"
 #include <stdlib.h>
 
 #define TILE ((size_t)64 << 10)

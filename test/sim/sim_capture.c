@@ -7,7 +7,10 @@
  * open that concerns it: one in GLOBAL mode by anybody, or one not RELAXED begun by itself. The call fails with
  * STREAM_CAPTURE_UNSUPPORTED and invalidates those captures. cuCtxSynchronize does so in any mode.
  */
+#include "sim_graph.h"
+#include "sim_context.h"
 #include "sim_internal.h"
+#include "sim_work.h"
 #include <stdlib.h>
 
 struct sim_capture *sim_captures;

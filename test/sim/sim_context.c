@@ -2,7 +2,11 @@
  * sim_context.c: contexts, those that programs make and the primary one of each device: which is current, and what is
  * answered for ended ones (as driver 580 does, rules_order_test).
  */
+#include "sim_context.h"
+#include "sim_graph.h"
 #include "sim_internal.h"
+#include "sim_memory.h"
+#include "sim_work.h"
 #include <stdlib.h>
 
 static unsigned long long context_ids;

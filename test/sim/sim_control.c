@@ -5,7 +5,9 @@
  *
  * A child of fork after cuInit is lost, as with the real driver: its calls return at once, before any lock.
  */
+#include "sim_context.h"
 #include "sim_internal.h"
+#include "sim_memory.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -5,7 +5,11 @@
  * Device ranges are checked when the work is made (INVALID_VALUE) and can still fault when the turn comes, if they were
  * unmapped in between. What is to be read before the copy's turn (sim_stage) is read when the work is made.
  */
+#include "sim_context.h"
 #include "sim_internal.h"
+#include "sim_managed.h"
+#include "sim_memory.h"
+#include "sim_work.h"
 #include <stdlib.h>
 #include <sys/mman.h>
 

@@ -25,6 +25,8 @@
  * or cuCtxDestroy ends it. The VMM calls need no context and go on working.
  */
 #include "sim_internal.h"
+#include "sim_managed.h"
+#include "sim_memory.h"
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -5,7 +5,11 @@
  * keeps an overtaken record from writing into an event that was recorded again or destroyed since. Event structs are
  * reused, never freed.
  */
+#include "sim_context.h"
+#include "sim_graph.h"
 #include "sim_internal.h"
+#include "sim_memory.h"
+#include "sim_work.h"
 #include <stdlib.h>
 #include <unistd.h>
 

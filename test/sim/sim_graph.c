@@ -5,7 +5,11 @@
  * CUgraphNodeParams first. A node with graphs inside (a child, the bodies of a condition) owns those; its work is made
  * from them when the whole is instantiated. Structs of graphs and nodes are kept when destroyed; what they own is freed.
  */
+#include "sim_context.h"
+#include "sim_graph.h"
+#include "sim_memory.h"
 #include "sim_internal.h"
+#include "sim_work.h"
 #include <stdlib.h>
 
 static CUgraph dead_graphs, all_graphs;

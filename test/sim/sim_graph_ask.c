@@ -1,7 +1,11 @@
 /*
  * sim_graph_ask.c: questions about graphs and their nodes.
  */
+#include "sim_context.h"
+#include "sim_graph.h"
+#include "sim_memory.h"
 #include "sim_internal.h"
+#include "sim_work.h"
 #include <stdlib.h>
 
 static CUresult get_nodes(CUgraph graph, CUgraphNode *ret_nodes, size_t *n, bool roots)

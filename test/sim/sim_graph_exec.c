@@ -2,7 +2,10 @@
  * sim_graph_exec.c: instances of graphs. One is a copy of the graph's work in an order that respects dependencies; a
  * launch is one piece of work of type GRAPH that does the copies one after the other on its stream.
  */
+#include "sim_context.h"
+#include "sim_graph.h"
 #include "sim_internal.h"
+#include "sim_work.h"
 #include <stdlib.h>
 
 struct CUgraphExec_st {

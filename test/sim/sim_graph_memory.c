@@ -5,7 +5,11 @@
  *
  * An allocation that runs while it is live, and a free of what is not, break a rule: the driver refuses such launches.
  */
+#include "sim_context.h"
+#include "sim_graph.h"
 #include "sim_internal.h"
+#include "sim_memory.h"
+#include "sim_work.h"
 #include <stdlib.h>
 
 static struct sim_graph_memory *all; /* ever made */

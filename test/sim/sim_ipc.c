@@ -4,7 +4,9 @@
  * so does that it must be made without timing. Assumed: a handle is refused in the process that it came from, and a
  * capture takes no such event of another process. A page stays mapped when its event has ended, for records on their way.
  */
+#include "sim_context.h"
 #include "sim_internal.h"
+#include "sim_work.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

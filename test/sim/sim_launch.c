@@ -7,7 +7,11 @@
  * CUfunction: struct sim_function; CUkernel: the same with the lowest bit set; CUmodule, CUlibrary: struct CUmod_st.
  * None is ever freed.
  */
+#include "sim_context.h"
 #include "sim_internal.h"
+#include "sim_managed.h"
+#include "sim_memory.h"
+#include "sim_work.h"
 #include <stdlib.h>
 
 static CUmodule libraries;

@@ -23,7 +23,10 @@
  *
  * What happens is told to sim_uvm.c where it is counted here.
  */
+#include "sim_context.h"
 #include "sim_internal.h"
+#include "sim_managed.h"
+#include "sim_memory.h"
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -5,7 +5,11 @@
  * does. Copies between device addresses return before they are done. Of a list each copy says when its source may be
  * read: during the call, in the stream's order, or as the driver likes.
  */
+#include "sim_context.h"
+#include "sim_graph.h"
 #include "sim_internal.h"
+#include "sim_memory.h"
+#include "sim_work.h"
 
 /* `sides`: NULL where the stream's context touches both. */
 static CUresult copy_staged(const CUDA_MEMCPY3D *copy, const struct sim_sides *sides, CUstream handle, bool async,

@@ -6,7 +6,11 @@
  * reservation and never over each other; unmapping and setting access cover whole mappings without holes; a handle
  * lives until it is released and no longer mapped. A mapping without access faults like no mapping.
  */
+#include "sim_context.h"
 #include "sim_internal.h"
+#include "sim_managed.h"
+#include "sim_memory.h"
+#include "sim_work.h"
 #include <stdlib.h>
 
 struct reservation {

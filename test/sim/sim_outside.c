@@ -6,6 +6,7 @@
  * one's cuMemAlloc gave, and in the process that has it the handle is refused, with an error that is assumed.
  */
 #include "sim_internal.h"
+#include "sim_memory.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

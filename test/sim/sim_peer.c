@@ -10,7 +10,9 @@
  * The error codes are those of cuda.h. SIM_MAX_PEERS is the limit of a device: how many other devices its contexts may
  * have enabled; what cuMemSetAccess opens is not counted, no documentation says that it is.
  */
+#include "sim_context.h"
 #include "sim_internal.h"
+#include "sim_memory.h"
 #include <stdlib.h>
 
 /* ---- the wires ---- */

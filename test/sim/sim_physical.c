@@ -6,6 +6,9 @@
  * does not), so that a program that reads what it never wrote is seen. Capacity is counted per device and for the host.
  */
 #include "sim_internal.h"
+#include "sim_managed.h"
+#include "sim_memory.h"
+#include "sim_work.h"
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>

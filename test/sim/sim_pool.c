@@ -3,7 +3,11 @@
  * a cuMemFreeAsync goes when that free's turn comes on its stream. What a pool keeps for reuse is modelled as a number:
  * cached bytes stay counted against the device until a synchronisation point finds them over the release threshold.
  */
+#include "sim_context.h"
+#include "sim_graph.h"
 #include "sim_internal.h"
+#include "sim_memory.h"
+#include "sim_work.h"
 #include <stdlib.h>
 
 static CUmemoryPool pools;

@@ -2,7 +2,9 @@
  * sim_query.c: questions about memory and addresses. The answers for a cuMemAlloc block and their differences for
  * memory of cuMemMap are those of facts section 3; test/sim/rules_memory_test.c asks a real driver the same.
  */
+#include "sim_context.h"
 #include "sim_internal.h"
+#include "sim_memory.h"
 #include <stdlib.h>
 
 /* What an address belongs to: a block or a mapping, or neither. */

@@ -4,7 +4,11 @@
  * A stream struct is never freed: a destroyed stream finishes its work, its thread ends, and it moves to a list of the
  * dead, where events still find its numbers.
  */
+#include "sim_context.h"
+#include "sim_graph.h"
 #include "sim_internal.h"
+#include "sim_memory.h"
+#include "sim_work.h"
 #include <stdlib.h>
 
 static CUstream graveyard;

@@ -13,6 +13,7 @@
  * no /dev/nvidia-uvm), no-version.
  */
 #include "sim_internal.h"
+#include "sim_managed.h"
 
 #include "shim/faults_seam.h"
 

@@ -14,7 +14,11 @@
  * touches it again or not (facts section 3: changing protection did, and cuMemUnmap did); the strict model does not
  * leave that to chance. Addresses that work finds in memory are not known: there the fault decides.
  */
+#include "sim_context.h"
+#include "sim_graph.h"
 #include "sim_internal.h"
+#include "sim_managed.h"
+#include "sim_work.h"
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
