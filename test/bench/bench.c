@@ -9,44 +9,11 @@
  *
  * Each result is a line "name median least most unit". A value that could not be measured has no line.
  */
-#include <cuda.h>
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <link.h>
-#include <spawn.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
-#include "test/sim/sim.h"
-#include "test/bench/symbol.h"
-
-#define KIB ((size_t)1 << 10)
-#define MIB ((size_t)1 << 20)
-#define GIB ((size_t)1 << 30)
-
-/*
- * The driver. cuda.h renames to the newest version (cuMemAlloc is cuMemAlloc_v2), and the names here follow it.
- */
-#define FUNCTIONS(F)                                                                                                   \
-	F(cuInit)                                                                                                      \
-	F(cuDeviceGet)                                                                                                 \
-	F(cuDevicePrimaryCtxRetain)                                                                                    \
-	F(cuCtxSetCurrent)                                                                                             \
-	F(cuCtxSynchronize)                                                                                            \
-	F(cuStreamCreate)                                                                                              \
-	F(cuStreamSynchronize)                                                                                         \
+#define GPU_FUNCTIONS(F)                                                                                               \
 	F(cuModuleLoadData)                                                                                            \
 	F(cuModuleGetFunction)                                                                                         \
 	F(cuLaunchKernel)                                                                                              \
 	F(cuMemGetInfo)                                                                                                \
-	F(cuMemAlloc)                                                                                                  \
-	F(cuMemFree)                                                                                                   \
 	F(cuMemHostAlloc)                                                                                              \
 	F(cuMemFreeHost)                                                                                               \
 	F(cuMemAllocAsync)                                                                                             \
@@ -56,69 +23,31 @@
 	F(cuMemcpyDtoDAsync)                                                                                           \
 	F(cuMemcpyHtoDAsync)                                                                                           \
 	F(cuPointerGetAttribute)                                                                                       \
-	F(cuPointerGetAttributes)                                                                                      \
-	F(cuGetErrorName)
+	F(cuPointerGetAttributes)
 
-#define DECLARE(name) __typeof__(name) *name;
-static struct {
-	FUNCTIONS(DECLARE)
-} driver;
+#include <errno.h>
+
+#include "test/bench/gpu.h"
+#include "test/sim/sim.h"
+#include "test/bench/spawn.h"
+#include "test/bench/symbol.h"
+
+#define GIB ((size_t)1 << 30)
 
 /* The driver's own cuLaunchKernel, past any library in front; NULL when that is the function we have anyway. */
 static __typeof__(cuLaunchKernel) *bare_launch, *linked_launch; /* NULL: nobody is in front of it */
 /* What a program gets that is linked with the driver; this one is not, so it is there when a library in front has it. */
 #pragma weak cuLaunchKernel
 
-static bool simulated; /* sizes are smaller there: its memory is the host's, its copies the CPU's */
 static CUstream stream;
+static struct samples samples; /* of what is measured just now */
 
-static void check(const char *what, CUresult result)
+static void find_launches(void)
 {
-	const char *name = "?";
-
-	if (result == CUDA_SUCCESS)
-		return;
-	if (driver.cuGetErrorName)
-		driver.cuGetErrorName(result, &name);
-	fprintf(stderr, "bench: %s: %s\n", what, name);
-	exit(1);
-}
-
-#define CHECK(call) check(#call, driver.call)
-
-#define TEXT(name)  TEXT_(name)
-#define TEXT_(name) #name
-
-static void driver_open(void)
-{
-	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-	bool complete = library != NULL;
-
-#define FIND(name)                                                                                                     \
-	if (library)                                                                                                   \
-		*(void **)&driver.name = dlsym(library, TEXT(name));                                                   \
-	complete = complete && driver.name;
-	FUNCTIONS(FIND)
-	if (!complete) {
-		fprintf(stderr, "bench: no usable libcuda.so.1: %s\n", library ? "a function is missing" : dlerror());
-		exit(1);
-	}
-	simulated = dlsym(library, "sim_calls") != NULL;
-	*(void **)&bare_launch = symbol_of(library, TEXT(cuLaunchKernel));
+	*(void **)&bare_launch = symbol_of(driver_library, GPU_TEXT(cuLaunchKernel));
 	linked_launch = cuLaunchKernel;
 	if (bare_launch == driver.cuLaunchKernel)
 		bare_launch = NULL;
-}
-
-static void context_open(void)
-{
-	CUdevice device;
-	CUcontext context;
-
-	CHECK(cuInit(0));
-	CHECK(cuDeviceGet(&device, 0));
-	CHECK(cuDevicePrimaryCtxRetain(&context, device));
-	CHECK(cuCtxSetCurrent(context));
 }
 
 /* The most that one measurement may take: a quarter of what is free. */
@@ -128,54 +57,6 @@ static size_t memory_share(void)
 
 	CHECK(cuMemGetInfo(&available, &total));
 	return available / 4;
-}
-
-/*
- * Samples.
- */
-#define MOST_SAMPLES 2000
-
-static double samples[MOST_SAMPLES];
-static unsigned n_samples;
-
-static void sample(double value)
-{
-	if (n_samples < MOST_SAMPLES)
-		samples[n_samples++] = value;
-}
-
-static int smaller(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static void print_line(const char *name, double median, double least, double most, const char *unit)
-{
-	printf("%s %.1f %.1f %.1f %s\n", name, median, least, most, unit);
-	fflush(stdout);
-}
-
-static void print_samples(const char *name, const char *unit)
-{
-	qsort(samples, n_samples, sizeof(samples[0]), smaller);
-	if (n_samples)
-		print_line(name, samples[n_samples / 2], samples[0], samples[n_samples - 1], unit);
-	n_samples = 0;
-}
-
-static double nanoseconds(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
-}
-
-static double now(void)
-{
-	return nanoseconds(CLOCK_MONOTONIC);
 }
 
 /* An empty kernel, for a real GPU and for the simulated one. Its first parameter is an address, as real ones are. */
@@ -218,9 +99,9 @@ static void measure_added(const char *name, __typeof__(cuLaunchKernel) *launch, 
 		double first = launches(i % 2 ? launch : bare, empty, block);
 		double second = launches(i % 2 ? bare : launch, empty, block);
 
-		sample(i % 2 ? first - second : second - first);
+		sample(&samples, i % 2 ? first - second : second - first);
 	}
-	print_samples(name, "ns");
+	print_samples(&samples, name, "ns");
 }
 
 static void measure_launch(void)
@@ -236,8 +117,8 @@ static void measure_launch(void)
 	for (unsigned i = 0; i < 4; i++)
 		launches(driver.cuLaunchKernel, empty, block); /* to warm up */
 	for (unsigned i = 0; i < batches; i++)
-		sample(launches(driver.cuLaunchKernel, empty, block));
-	print_samples("launch", "ns");
+		sample(&samples, launches(driver.cuLaunchKernel, empty, block));
+	print_samples(&samples, "launch", "ns");
 	if (bare_launch)
 		measure_added("launch_added", driver.cuLaunchKernel, bare_launch, empty, block, batches);
 	if (linked_launch)
@@ -255,7 +136,7 @@ static bool pair(size_t bytes)
 	if (driver.cuMemAlloc(&block, bytes) != CUDA_SUCCESS)
 		return false;
 	CHECK(cuMemFree(block));
-	sample(now() - start);
+	sample(&samples, now() - start);
 	return true;
 }
 
@@ -279,11 +160,11 @@ static void measure_alloc(void)
 		CHECK(cuMemAlloc(&neighbour, 512));
 		for (unsigned k = 0; k < 5; k++)
 			pair(sizes[i].bytes);
-		n_samples = 0;
+		samples.n = 0;
 		CHECK(cuCtxSynchronize());
 		for (unsigned k = 0; k < sizes[i].times / share && pair(sizes[i].bytes); k++)
 			;
-		print_samples(sizes[i].name, "ns");
+		print_samples(&samples, sizes[i].name, "ns");
 		CHECK(cuMemFree(neighbour));
 	}
 }
@@ -309,7 +190,6 @@ static double private_kib(void)
 	return kib;
 }
 
-/* Is one more allocation dearer when many are alive? */
 static void CUDA_CB sleep_there(void *ns)
 {
 	nanosleep(&(struct timespec){.tv_nsec = (long)(uintptr_t)ns}, NULL);
@@ -335,12 +215,13 @@ static void measure_stream(void)
 				CHECK(cuMemFreeAsync(live[i], stream));
 		}
 		if (round)
-			sample((now() - start) / (STEPS * LIVE));
+			sample(&samples, (now() - start) / (STEPS * LIVE));
 		CHECK(cuStreamSynchronize(stream));
 	}
-	print_samples("stream_pair", "ns");
+	print_samples(&samples, "stream_pair", "ns");
 }
 
+/* Is one more allocation dearer when many are alive? */
 static void measure_live(void)
 {
 	enum { FEW = 100, MANY = 100000, PAIRS = 1000 };
@@ -355,7 +236,7 @@ static void measure_live(void)
 		CHECK(cuMemAlloc(&live[n], small_size(n)));
 	for (unsigned i = 0; i < PAIRS && pair(small_size(i)); i++)
 		;
-	print_samples("live_100", "ns");
+	print_samples(&samples, "live_100", "ns");
 
 	before = private_kib();
 	while (n < MANY && driver.cuMemAlloc(&live[n], small_size(n)) == CUDA_SUCCESS)
@@ -365,7 +246,7 @@ static void measure_live(void)
 
 		for (unsigned i = 0; i < PAIRS && pair(small_size(i)); i++)
 			;
-		print_samples("live_100000", "ns");
+		print_samples(&samples, "live_100000", "ns");
 		print_line("live_memory", each, each, each, "B");
 	} else {
 		fprintf(stderr, "bench: only %u allocations fit, live_100000 is not measured\n", n);
@@ -412,9 +293,9 @@ static void measure_query(void)
 
 			for (unsigned k = 0; k < BATCH; k++)
 				queries[q].query(queries[q].attribute, block + MIB);
-			sample((now() - start) / BATCH);
+			sample(&samples, (now() - start) / BATCH);
 		}
-		print_samples(queries[q].name, "ns");
+		print_samples(&samples, queries[q].name, "ns");
 	}
 	CHECK(cuMemFree(block));
 }
@@ -453,10 +334,10 @@ static void measure_submit(void)
 			start = nanoseconds(CLOCK_THREAD_CPUTIME_ID);                                                  \
 			CHECK(call);                                                                                   \
 			if (i >= 2)                                                                                    \
-				sample(nanoseconds(CLOCK_THREAD_CPUTIME_ID) - start - cost);                           \
+				sample(&samples, nanoseconds(CLOCK_THREAD_CPUTIME_ID) - start - cost);                 \
 			CHECK(cuStreamSynchronize(stream));                                                            \
 		}                                                                                                      \
-		print_samples(name, "ns");                                                                             \
+		print_samples(&samples, name, "ns");                                                                   \
 	} while (0)
 	TIME("submit_set", cuMemsetD8Async(from, 1, bytes, stream));
 	TIME("submit_DtoD", cuMemcpyDtoDAsync(to, from, bytes, stream));
@@ -523,68 +404,6 @@ static void run_group(const char *name)
 	exit(2);
 }
 
-/*
- * spawn: the time of whole processes. Variables are set for them alone, so that this one stays as it is.
- */
-extern char **environ;
-
-static char **environment_with(char **extra, size_t n_extra)
-{
-	size_t n = 0;
-	char **result;
-
-	while (environ[n])
-		n++;
-	result = calloc(n + n_extra + 1, sizeof(*result));
-	if (!result)
-		exit(1);
-	memcpy(result, extra, n_extra * sizeof(*result));
-	memcpy(result + n_extra, environ, n * sizeof(*result));
-	return result;
-}
-
-static void spawn_once(char **argv, char **environment)
-{
-	double start = now();
-	posix_spawn_file_actions_t actions;
-	int status, error;
-	pid_t child;
-
-	posix_spawn_file_actions_init(&actions);
-	posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-	error = posix_spawnp(&child, argv[0], &actions, NULL, argv, environment);
-	posix_spawn_file_actions_destroy(&actions);
-	if (error) {
-		fprintf(stderr, "bench: cannot run %s: %s\n", argv[0], strerror(error));
-		exit(1);
-	}
-	if (waitpid(child, &status, 0) < 0 || status != 0) {
-		fprintf(stderr, "bench: %s failed\n", argv[0]);
-		exit(1);
-	}
-	sample((now() - start) / 1e3);
-}
-
-static void measure_spawn(int argc, char **argv)
-{
-	int times = argc > 0 ? atoi(argv[0]) : 0, first = 1;
-	char **environment;
-
-	while (first < argc && strchr(argv[first], '='))
-		first++;
-	if (times < 1 || first >= argc) {
-		fprintf(stderr, "usage: bench spawn COUNT [NAME=value...] PROGRAM [ARGUMENT...]\n");
-		exit(2);
-	}
-	environment = environment_with(argv + 1, (size_t)first - 1);
-	spawn_once(argv + first, environment);
-	n_samples = 0; /* that one brought the files into memory */
-	for (int i = 0; i < times; i++)
-		spawn_once(argv + first, environment);
-	print_samples("spawn", "us");
-	free(environment);
-}
-
 int main(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "spawn")) {
@@ -596,9 +415,10 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	double start = now();
-	driver_open();
+	gpu_open_driver();
+	find_launches();
 	opened = now() - start;
-	context_open();
+	gpu_open_context();
 	if (strcmp(argv[1], "use") != 0)
 		CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	for (int i = 1; i < argc; i++)

@@ -1,7 +1,7 @@
 /*
  * gpu.h: what small measuring programs share: the driver (whichever libcuda.so.1 the loader finds, its functions by
- * dlsym), a context, a clock, and medians. A program defines GPU_FUNCTIONS(F), the rows it needs beside the ones here,
- * and includes this once.
+ * dlsym) and a context; with sample.h. A program defines GPU_FUNCTIONS(F), the rows it needs beside the ones here, and
+ * includes this once.
  */
 #ifndef SPILLWAY_BENCH_GPU_H
 #define SPILLWAY_BENCH_GPU_H
@@ -13,7 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "test/bench/sample.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -28,7 +29,6 @@
 	F(cuStreamSynchronize)                                                                                         \
 	F(cuMemAlloc)                                                                                                  \
 	F(cuMemFree)                                                                                                   \
-	F(cuMemsetD8)                                                                                                  \
 	F(cuGetErrorName)
 
 /* cuda.h renames to the newest version (cuMemAlloc is cuMemAlloc_v2), and the names here follow it. */
@@ -58,11 +58,9 @@ static void check(const char *what, CUresult result)
 
 #define CHECK(call) check(#call, driver.call)
 
-/* Exit status 77 where there is no driver: a test that cannot run. */
-static void gpu_open(void)
+/* The driver's functions. Exit status 77 where there is no driver: a test that cannot run. */
+static inline void gpu_open_driver(void)
 {
-	CUdevice device;
-	CUcontext context;
 	bool complete;
 
 	driver_library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
@@ -80,51 +78,24 @@ static void gpu_open(void)
 		exit(77);
 	}
 	simulated = dlsym(driver_library, "sim_calls") != NULL;
+}
+
+/* The first device's primary context becomes the current one. */
+static inline void gpu_open_context(void)
+{
+	CUdevice device;
+	CUcontext context;
+
 	CHECK(cuInit(0));
 	CHECK(cuDeviceGet(&device, 0));
 	CHECK(cuDevicePrimaryCtxRetain(&context, device));
 	CHECK(cuCtxSetCurrent(context));
 }
 
-/* Nanoseconds. */
-static double now(void)
+static inline void gpu_open(void)
 {
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
-}
-
-#define MOST_SAMPLES 2000
-
-struct samples {
-	double value[MOST_SAMPLES];
-	unsigned n;
-};
-
-static void sample(struct samples *samples, double value)
-{
-	if (samples->n < MOST_SAMPLES)
-		samples->value[samples->n++] = value;
-}
-
-static int smaller(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-/* "name median least most unit", and forget them. */
-static void print_samples(struct samples *samples, const char *name, const char *unit)
-{
-	if (!samples->n)
-		return;
-	qsort(samples->value, samples->n, sizeof(samples->value[0]), smaller);
-	printf("%s %.2f %.2f %.2f %s\n", name, samples->value[samples->n / 2], samples->value[0],
-	       samples->value[samples->n - 1], unit);
-	fflush(stdout);
-	samples->n = 0;
+	gpu_open_driver();
+	gpu_open_context();
 }
 
 #endif

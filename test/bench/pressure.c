@@ -18,7 +18,8 @@
 #define GPU_FUNCTIONS(F)                                                                                               \
 	F(cuModuleLoadData)                                                                                            \
 	F(cuModuleGetFunction)                                                                                         \
-	F(cuLaunchKernel)
+	F(cuLaunchKernel)                                                                                              \
+	F(cuMemsetD8)
 
 #include <errno.h>
 #include <link.h>
