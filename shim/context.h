@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* ---- context.c: being in one ---- */
+
 /* The current context, NULL when there is none. */
 CUcontext context_current(void);
 
@@ -26,11 +28,60 @@ CUcontext context_whole(CUcontext context);
 void context_green(CUgreenCtx green, CUdevice device);
 CUcontext context_green_ending(CUgreenCtx green, CUdevice *ret_device);
 
+/* The context of a stream; NULL when the driver does not say. */
+CUcontext context_told(CUstream stream, bool per_thread);
+/* The same; the current one when the driver does not say. */
+CUcontext context_of_stream(CUstream stream, bool per_thread);
+
+/* Has it, by whomever? Its handle may be given out anew; a primary context lives again under the same one. */
+bool context_has_ended(CUcontext context);
+
 /*
- * Every context of the process and its device, so that a device can be known to be idle: known when it is made, ending
- * and ended around every call that may end it, both also before the first allocation. Ending waits, a second at most,
- * while events are being recorded in it (context_record). False from context_idle_ask: nobody can tell now (a capture is
- * open, a context may be ending, there are more than CONTEXT_MOST, or the driver is older than 12.5).
+ * Make it current until context_leave(); NULL means the current one. The driver's error where that fails. Only some errors
+ * say that the context is gone (context_is_gone), of this call or of one made in it; after another one its work may still
+ * be running.
+ */
+CUresult context_enter(CUcontext context, bool *ret_pushed);
+bool context_is_gone(CUresult error);
+void context_leave(bool pushed);
+
+/* Wait until all work of the context is done. One that is gone has none left. */
+CUresult context_wait_idle(CUcontext context);
+
+/* ---- context_event.c: events behind what one has been given ---- */
+
+/*
+ * Events without timing for use and use again: making and ending one costs more than recording it. Taken with its context
+ * current; the driver's error where none can be made. One that is given back may still be under way. Not after the
+ * context has ended.
+ */
+CUresult context_event_take(CUcontext context, CUevent *ret_event);
+void context_event_give(CUcontext context, CUevent event);
+
+/*
+ * An event of the context that has everything the context has been given so far before it. NULL when the driver cannot
+ * do that (older than 12.5) or refuses, or when the context may be about to end or is gone; the last *ret_gone tells.
+ * Never while a capture is open: it would be invalidated. It may wait for room in the driver's queues: under no lock.
+ */
+CUevent context_record(CUcontext context, bool *ret_gone);
+/*
+ * Wait until what this very context was given is done, so many ms at most, and only as long as no capture is open. By a
+ * thread that may work in it.
+ */
+void context_await(CUcontext context, unsigned ms);
+/*
+ * The same as context_record for a stream; *ret_event, and the context it belongs to, are set on success alone. Who has
+ * done with it gives it back (context_event_give).
+ */
+CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_event, CUcontext *ret_context);
+
+/* ---- context_all.c: every context of the process ---- */
+
+/*
+ * Every context and its device, so that a device can be known to be idle: known when it is made, ending and ended around
+ * every call that may end it, both also before the first allocation. Ending waits, a second at most, while events are
+ * being recorded in it (context_record). False from context_idle_ask: nobody can tell now (a capture is open, a context
+ * may be ending, there are more than CONTEXT_MOST, or the driver is older than 12.5).
  */
 #define CONTEXT_MOST 32
 void context_known(CUcontext context, CUdevice device);
@@ -40,6 +91,8 @@ void context_ended(CUcontext context, bool ended);
 bool context_device(CUcontext context, CUdevice *ret_device);
 /* One of the device's contexts that is alive, NULL: none. */
 CUcontext context_any(CUdevice device);
+/* Has one of the contexts died with this error, so that whatever is asked of it is answered so? Asks the driver of each. */
+bool context_any_died_of(CUresult error);
 
 /* Has all work that the device's contexts had been given when it was asked been done? */
 struct context_idle {
@@ -57,52 +110,5 @@ bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle);
 /* Never waits. After anything but BUSY the question is over. */
 enum context_state context_idle_look(struct context_idle *idle);
 void context_idle_forget(struct context_idle *idle);
-
-/*
- * Events without timing for use and use again: making and ending one costs more than recording it. Taken with its context
- * current; the driver's error where none can be made. One that is given back may still be under way. Not after the
- * context has ended.
- */
-CUresult context_event_take(CUcontext context, CUevent *ret_event);
-void context_event_give(CUcontext context, CUevent event);
-
-/* Has it, by whomever? Its handle may be given out anew; a primary context lives again under the same one. */
-bool context_has_ended(CUcontext context);
-
-/*
- * Make it current until context_leave(); NULL means the current one. The driver's error where that fails. Only some errors
- * say that the context is gone (context_is_gone), of this call or of one made in it; after another one its work may still
- * be running.
- */
-CUresult context_enter(CUcontext context, bool *ret_pushed);
-bool context_is_gone(CUresult error);
-void context_leave(bool pushed);
-
-/* Has one of the contexts died with this error, so that whatever is asked of it is answered so? Asks the driver of each. */
-bool context_any_died_of(CUresult error);
-
-/* Wait until all work of the context is done. One that is gone has none left. */
-CUresult context_wait_idle(CUcontext context);
-
-/*
- * An event of the context that has everything the context has been given so far before it. NULL when the driver cannot
- * do that (older than 12.5) or refuses, or when the context may be about to end or is gone; the last *ret_gone tells.
- * Never while a capture is open: it would be invalidated. It may wait for room in the driver's queues: under no lock.
- */
-CUevent context_record(CUcontext context, bool *ret_gone);
-/*
- * Wait until what this very context was given is done, so many ms at most, and only as long as no capture is open. By a
- * thread that may work in it.
- */
-void context_await(CUcontext context, unsigned ms);
-/* The context of a stream; NULL when the driver does not say. */
-CUcontext context_told(CUstream stream, bool per_thread);
-/* The same; the current one when the driver does not say. */
-CUcontext context_of_stream(CUstream stream, bool per_thread);
-/*
- * The same for a stream; *ret_event, and the context it belongs to, are set on success alone. Who has done with it gives it
- * back (context_event_give).
- */
-CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_event, CUcontext *ret_context);
 
 #endif
