@@ -1,202 +1,28 @@
-#include "shim/spill/done_inside.h"
+/*
+ * What has been submitted, and what of it is done: numbers, the events behind them, and what these prove. Rows are
+ * done_rows.c's.
+ */
+#include "shim/spill/done_rows.h"
 #include "shim/capture.h"
 #include "shim/context.h"
-#include "shim/device.h"
-#include "shim/log.h"
 #include "shim/real.h"
 #include "shim/spill/recent.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <time.h>
 
-/* Streams in use at once; further ones share the row of the others, which is proved by all contexts together. */
-#define TRACKERS (DONE_ROWS - 1)
-/* Events under way a stream. A program runs about a thousand launches ahead; further ones go without until some pass. */
-#define EVENTS 512
 /*
  * One event every so many submissions, where the mover does not ask for one behind each: an event costs the launch that
  * records it 0.35 us or more (H200, driver 580), one for every fourth 0.13 us on average.
  */
 #define STRIDE 16
 
-struct tracker {
-	pthread_mutex_t lock;
-	bool open;       /* new submissions may be counted here */
-	bool ending;     /* its context is about to end: its events are not touched */
-	bool recording;  /* a thread records an event, without the lock */
-	bool per_thread; /* of the calls that submit */
-	CUstream stream;
-	CUcontext context;
-	CUdevice device;      /* of the context; -1: not known */
-	uint64_t thread;      /* of a per-thread default stream; else 0 */
-	uint64_t first, last; /* the oldest submission not known to be done, 0: none; the latest */
-	uint64_t recorded;    /* the latest with an event behind it */
-	uint64_t seen;        /* the latest when the mover looked last */
-	/* Of those from `first` on: whose heaps they may touch on other devices, and which of them may. 0: none. */
-	uint64_t foreign, foreign_first, foreign_last;
-	unsigned head, n; /* events under way, in the order they were recorded */
-	struct {
-		CUevent event;
-		uint64_t number;
-	} ring[EVENTS];
-};
-
-static struct tracker trackers[TRACKERS + 1]; /* the last one: all streams without a row of their own */
-static atomic_uint n_trackers;
-pthread_mutex_t done_table_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic uint64_t newest;
-
-static __thread struct {
-	struct tracker *tracker;
-	CUstream stream; /* as the program gave it */
-	bool per_thread;
-	bool submitted;    /* since the last flush */
-	CUcontext current; /* for default streams; else NULL */
-	CUstream key;      /* what the row must still be of */
-	uint64_t thread;
-	uint64_t serial; /* of this thread, from 1; 0: none yet */
-} mine __attribute__((tls_model("initial-exec")));
+/* By this thread, since its last flush. */
+static __thread bool has_submitted __attribute__((tls_model("initial-exec")));
 
 uint64_t done_newest(void)
 {
 	return atomic_load(&newest);
-}
-
-/* ---- rows ---- */
-
-/*
- * Not the thread's id: that is used again when a thread has ended, while work on its default stream may still run, and
- * an event on the new thread's proves nothing about it.
- */
-static uint64_t my_serial(void)
-{
-	static _Atomic uint64_t n_threads;
-
-	if (!mine.serial)
-		mine.serial = atomic_fetch_add(&n_threads, 1) + 1;
-	return mine.serial;
-}
-
-static bool is_own(CUstream stream, bool per_thread)
-{
-	return stream == CU_STREAM_PER_THREAD || (per_thread && !stream);
-}
-
-static bool is_default(CUstream stream)
-{
-	return !stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-}
-
-static bool is_idle(const struct tracker *tracker)
-{
-	return !tracker->first && !tracker->n && !tracker->recording;
-}
-
-static bool is_for(const struct tracker *tracker, CUstream stream, CUcontext context, uint64_t thread)
-{
-	return tracker->open && tracker->stream == stream && tracker->thread == thread &&
-	       (!is_default(stream) || tracker->context == context);
-}
-
-static CUdevice device_of_context(CUcontext context)
-{
-	CUdevice device;
-
-	return context && context_device(context_whole(context), &device) && device < DEVICE_MOST ? device : -1;
-}
-
-static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext context, CUdevice device,
-				   uint64_t thread)
-{
-	unsigned n = atomic_load(&n_trackers);
-	struct tracker *tracker = NULL;
-
-	for (unsigned i = 0; i < n && !tracker; i++) {
-		pthread_mutex_lock(&trackers[i].lock);
-		if (is_idle(&trackers[i]) && !trackers[i].ending && (!trackers[i].open || n == TRACKERS))
-			tracker = &trackers[i];
-		else
-			pthread_mutex_unlock(&trackers[i].lock);
-	}
-	if (!tracker && n < TRACKERS) {
-		tracker = &trackers[n];
-		pthread_mutex_lock(&tracker->lock);
-		atomic_store(&n_trackers, n + 1);
-	}
-	if (!tracker)
-		return &trackers[TRACKERS];
-	/* Events of another context are of no use; they are few, and end with it. */
-	if (tracker->context != context)
-		memset(tracker->ring, 0, sizeof(tracker->ring));
-	tracker->open = true;
-	tracker->per_thread = per_thread;
-	tracker->stream = stream;
-	tracker->context = context;
-	tracker->device = device;
-	tracker->thread = thread;
-	tracker->first = tracker->last = tracker->recorded = 0;
-	tracker->foreign = 0;
-	tracker->head = 0;
-	pthread_mutex_unlock(&tracker->lock);
-	return tracker;
-}
-
-/* Look the row up, or open it, and remember it in `mine`. */
-static struct tracker *find(CUstream stream, bool per_thread, CUcontext current)
-{
-	uint64_t thread = is_own(stream, per_thread) ? my_serial() : 0;
-	/* The explicit handles mean the same in both spellings of an entry point. */
-	CUstream key = thread ? CU_STREAM_PER_THREAD : !stream ? CU_STREAM_LEGACY : stream;
-	CUcontext told = is_default(key) ? current : context_told(stream, per_thread);
-	CUcontext context = told ? told : context_current();
-	struct tracker *tracker = NULL;
-
-	pthread_mutex_lock(&done_table_lock);
-	unsigned n = atomic_load(&n_trackers);
-	for (unsigned i = 0; i < n && !tracker; i++) {
-		pthread_mutex_lock(&trackers[i].lock);
-		if (is_for(&trackers[i], key, context, thread))
-			tracker = &trackers[i];
-		pthread_mutex_unlock(&trackers[i].lock);
-	}
-	if (!tracker)
-		tracker = open_locked(key, per_thread, context, device_of_context(told), thread);
-	pthread_mutex_unlock(&done_table_lock);
-	mine.tracker = tracker;
-	mine.stream = stream;
-	mine.per_thread = per_thread;
-	mine.current = current;
-	mine.key = key;
-	mine.thread = thread;
-	return tracker;
-}
-
-/* The row of a stream, locked. Rows are closed, and opened again for others, at any time: it is looked at each time. */
-static struct tracker *take(CUstream stream, bool per_thread)
-{
-	CUcontext current = is_default(stream) ? context_current() : NULL;
-	struct tracker *tracker = mine.tracker;
-
-	if (tracker && mine.stream == stream && mine.per_thread == per_thread && mine.current == current) {
-		pthread_mutex_lock(&tracker->lock);
-		if (is_for(tracker, mine.key, current, mine.thread))
-			return tracker;
-		pthread_mutex_unlock(&tracker->lock);
-	}
-	tracker = find(stream, per_thread, current);
-	pthread_mutex_lock(&tracker->lock);
-	return tracker;
-}
-
-CUdevice done_device(CUstream stream, bool per_thread)
-{
-	struct tracker *tracker = take(stream, per_thread);
-	CUdevice device = tracker == &trackers[TRACKERS] ? -1 : tracker->device;
-
-	pthread_mutex_unlock(&tracker->lock);
-	return device;
 }
 
 /* ---- submitting ---- */
@@ -243,7 +69,7 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 
 static bool may_record(const struct tracker *tracker)
 {
-	return tracker != &trackers[TRACKERS] && !tracker->recording && !tracker->ending && tracker->n < EVENTS &&
+	return !done_is_shared(tracker) && !tracker->recording && !tracker->ending && tracker->n < EVENTS &&
 	       tracker->open && !capture_is_open();
 }
 
@@ -266,18 +92,18 @@ static bool note_foreign_locked(struct tracker *tracker, uint64_t number, uint64
 
 uint64_t done_submitted(CUstream stream, bool per_thread, const struct done_what *what, uint64_t owners, bool hurry)
 {
-	struct tracker *tracker = take(stream, per_thread);
+	struct tracker *tracker = done_row(stream, per_thread);
 	uint64_t number = atomic_fetch_add(&newest, 1) + 1;
 
-	recent_note(number, what, (unsigned)(tracker - trackers));
+	recent_note(number, what, (unsigned)(tracker - done_trackers));
 
 	if (!tracker->first)
 		tracker->first = number;
 	tracker->last = number;
 	hurry |= note_foreign_locked(tracker, number, owners);
-	mine.submitted = true;
+	has_submitted = true;
 	if ((hurry || number - tracker->recorded >= STRIDE) && may_record(tracker)) {
-		mine.submitted = false;
+		has_submitted = false;
 		record_and_drop(tracker, number);
 	} else {
 		pthread_mutex_unlock(&tracker->lock);
@@ -287,18 +113,17 @@ uint64_t done_submitted(CUstream stream, bool per_thread, const struct done_what
 
 void done_flush(void)
 {
-	struct tracker *tracker = mine.tracker;
-
-	if (!tracker || !mine.submitted)
+	if (!has_submitted)
 		return;
-	mine.submitted = false;
-	pthread_mutex_lock(&tracker->lock);
+	has_submitted = false;
+	struct tracker *tracker = done_row_last();
+	if (!tracker)
+		return;
 	/*
 	 * Not on the legacy stream: an event there waits for all blocking streams and holds them back, also where this
 	 * thread's own work would not have. Its tail is proved by an event of the context.
 	 */
-	if (tracker->recorded < tracker->last && may_record(tracker) && tracker->stream != CU_STREAM_LEGACY &&
-	    is_for(tracker, mine.key, mine.current, mine.thread))
+	if (tracker->recorded < tracker->last && may_record(tracker) && tracker->stream != CU_STREAM_LEGACY)
 		record_and_drop(tracker, tracker->last);
 	else
 		pthread_mutex_unlock(&tracker->lock);
@@ -339,7 +164,7 @@ static void look_locked(struct tracker *tracker, CUcontext current)
 	if (!tracker->first || !tracker->open || tracker->ending)
 		return;
 	poll_locked(tracker, &unused); /* an error stays there for the mover to see */
-	if (!tracker->first || tracker->thread || (is_default(tracker->stream) && tracker->context != current))
+	if (!tracker->first || tracker->thread || (done_is_default(tracker->stream) && tracker->context != current))
 		return;
 	if (REAL(cuStreamQuery)(tracker->stream) == CUDA_SUCCESS)
 		is_done_locked(tracker, tracker->last);
@@ -347,7 +172,7 @@ static void look_locked(struct tracker *tracker, CUcontext current)
 
 uint64_t done_oldest_elsewhere(CUstream stream, bool per_thread)
 {
-	struct tracker *own = take(stream, per_thread), *shared = &trackers[TRACKERS];
+	struct tracker *own = done_row(stream, per_thread), *shared = &done_trackers[TRACKERS];
 	CUcontext current = context_current();
 	uint64_t oldest = UINT64_MAX;
 
@@ -356,7 +181,7 @@ uint64_t done_oldest_elsewhere(CUstream stream, bool per_thread)
 		return 0;
 	CUstreamCaptureMode mode = capture_relax();
 	/* Several streams share the last row: for those it is elsewhere, too. */
-	for (struct tracker *tracker = trackers; tracker <= shared; tracker++) {
+	for (struct tracker *tracker = done_trackers; tracker <= shared; tracker++) {
 		if (tracker == own && own != shared)
 			continue;
 		pthread_mutex_lock(&tracker->lock);
@@ -372,10 +197,10 @@ uint64_t done_oldest_elsewhere(CUstream stream, bool per_thread)
 
 void done_rows_pass(CUcontext context, uint64_t number)
 {
-	unsigned n = atomic_load(&n_trackers);
+	unsigned n = done_n_trackers();
 
 	for (unsigned i = 0; i < n; i++) {
-		struct tracker *tracker = &trackers[i];
+		struct tracker *tracker = &done_trackers[i];
 
 		pthread_mutex_lock(&tracker->lock);
 		if (tracker->context == context)
@@ -386,7 +211,7 @@ void done_rows_pass(CUcontext context, uint64_t number)
 
 void done_others_pass(uint64_t number)
 {
-	struct tracker *tracker = &trackers[TRACKERS];
+	struct tracker *tracker = &done_trackers[TRACKERS];
 
 	pthread_mutex_lock(&tracker->lock);
 	is_done_locked(tracker, number);
@@ -406,13 +231,13 @@ static bool has_tail(struct tracker *tracker)
 /* Is all of the row's work that of one of these devices? */
 static bool is_of(const struct tracker *tracker, uint64_t devices)
 {
-	return tracker != &trackers[TRACKERS] && tracker->device >= 0 && devices >> tracker->device & 1;
+	return !done_is_shared(tracker) && tracker->device >= 0 && devices >> tracker->device & 1;
 }
 
 /* The oldest submission that is not known to be done and may touch the heap of that device, by what it told; 0: none. */
 static uint64_t oldest_told_locked(const struct tracker *tracker, CUdevice owner)
 {
-	if (tracker == &trackers[TRACKERS] || tracker->device < 0)
+	if (done_is_shared(tracker) || tracker->device < 0)
 		return tracker->first;
 	if (!tracker->first || !(tracker->foreign >> owner & 1))
 		return 0;
@@ -429,9 +254,9 @@ uint64_t done_poll(CUdevice owner, uint64_t devices, bool look_after_tails, CUre
 
 	pthread_mutex_lock(&done_table_lock);
 	done_context_poll_locked(&answers);
-	unsigned n = atomic_load(&n_trackers);
+	unsigned n = done_n_trackers();
 	for (unsigned i = 0; i <= n; i++) {
-		struct tracker *tracker = i < n ? &trackers[i] : &trackers[TRACKERS];
+		struct tracker *tracker = i < n ? &done_trackers[i] : &done_trackers[TRACKERS];
 
 		pthread_mutex_lock(&tracker->lock);
 		if (!tracker->ending)
@@ -460,9 +285,9 @@ bool done_touches(CUdevice owner, uint64_t devices)
 	bool any = false;
 
 	for (unsigned i = 0; i < DONE_ROWS && !any; i++) {
-		pthread_mutex_lock(&trackers[i].lock);
-		any = !is_of(&trackers[i], devices) && oldest_told_locked(&trackers[i], owner);
-		pthread_mutex_unlock(&trackers[i].lock);
+		pthread_mutex_lock(&done_trackers[i].lock);
+		any = !is_of(&done_trackers[i], devices) && oldest_told_locked(&done_trackers[i], owner);
+		pthread_mutex_unlock(&done_trackers[i].lock);
 	}
 	return any;
 }
@@ -472,9 +297,9 @@ void done_each_in_flight(void (*visit)(void *argument, unsigned row, const struc
 	uint64_t first[DONE_ROWS], last = atomic_load(&newest);
 
 	for (unsigned i = 0; i < DONE_ROWS; i++) {
-		pthread_mutex_lock(&trackers[i].lock);
-		first[i] = trackers[i].first;
-		pthread_mutex_unlock(&trackers[i].lock);
+		pthread_mutex_lock(&done_trackers[i].lock);
+		first[i] = done_trackers[i].first;
+		pthread_mutex_unlock(&done_trackers[i].lock);
 	}
 	for (uint64_t number = recent_oldest(last); number <= last; number++) {
 		struct done_what what;
@@ -482,64 +307,5 @@ void done_each_in_flight(void (*visit)(void *argument, unsigned row, const struc
 
 		if (recent_look(number, &what, &row) && first[row] && first[row] <= number)
 			visit(argument, row, &what);
-	}
-}
-
-/* ---- ends ---- */
-
-/* Another thread may be recording on the stream just now; it must not be destroyed under it. Bounded: it may be held. */
-static void wait_for_record(struct tracker *tracker)
-{
-	for (unsigned i = 0; i < 1000 && tracker->recording; i++) {
-		pthread_mutex_unlock(&tracker->lock);
-		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-		pthread_mutex_lock(&tracker->lock);
-	}
-}
-
-void done_stream_ending(CUstream stream)
-{
-	unsigned n = atomic_load(&n_trackers);
-
-	for (unsigned i = 0; i < n; i++) {
-		pthread_mutex_lock(&trackers[i].lock);
-		if (trackers[i].open && trackers[i].stream == stream && !is_default(stream)) {
-			trackers[i].open = false;
-			wait_for_record(&trackers[i]);
-		}
-		pthread_mutex_unlock(&trackers[i].lock);
-	}
-}
-
-void done_rows_ending_locked(CUcontext context)
-{
-	unsigned n = atomic_load(&n_trackers);
-
-	for (unsigned i = 0; i < n; i++) {
-		pthread_mutex_lock(&trackers[i].lock);
-		trackers[i].ending |= trackers[i].context == context;
-		pthread_mutex_unlock(&trackers[i].lock);
-	}
-}
-
-void done_rows_ended_locked(CUcontext context, bool ended)
-{
-	unsigned n = atomic_load(&n_trackers);
-
-	for (unsigned i = 0; i < n; i++) {
-		struct tracker *tracker = &trackers[i];
-
-		pthread_mutex_lock(&tracker->lock);
-		if (tracker->ending && tracker->context == context) {
-			tracker->ending = false;
-			if (ended) {
-				memset(tracker->ring, 0, sizeof(tracker->ring));
-				tracker->open = false;
-				tracker->first = tracker->foreign = 0;
-				tracker->n = tracker->head = 0;
-				tracker->context = NULL;
-			}
-		}
-		pthread_mutex_unlock(&tracker->lock);
 	}
 }

@@ -1,6 +1,6 @@
 /*
- * done_inside.h: what the files of done.h share: done.c, rows of streams and the events behind their submissions, and
- * done_context.c, what events of whole contexts prove of them.
+ * done_inside.h: what the files of done.h share: done_rows.c, rows of streams (done_rows.h); done.c, the events behind
+ * their submissions; and done_context.c, what events of whole contexts prove of them.
  */
 #ifndef SPILLWAY_DONE_INSIDE_H
 #define SPILLWAY_DONE_INSIDE_H
@@ -33,6 +33,8 @@ static inline void done_answered(struct done_answers *answers, CUresult result)
 void done_rows_pass(CUcontext context, uint64_t number);
 /* The same of all streams without a row of their own. */
 void done_others_pass(uint64_t number);
+
+/* ---- done_rows.c ---- */
 /* The rows of a context that is about to end: their events are not touched; and whether it did. */
 void done_rows_ending_locked(CUcontext context);
 void done_rows_ended_locked(CUcontext context, bool ended);
