@@ -8,6 +8,7 @@
  *   recall.c     what goes back to peers that need their memory
  *   choose.c     which piece comes in, which goes out, and whether to wait
  *   move.c       one piece from here to there, and what to do when the driver refuses
+ *   move_marks.c what submissions see of a piece, and it of them
  *   tell.c       what figures and the trace hear of that
  *   rest.c       pieces on the host that are not mapped
  *   link.c       the streams it is copied on
@@ -268,8 +269,6 @@ enum move_answer {
 enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap);
 /* See to copies that have ended. True: there were some. */
 bool move_finish(struct engine *engine);
-/* Nobody is to submit what names the piece's block: it is about to be unmapped, or is. */
-void move_raise(struct engine *engine, const struct transit *transit);
 /*
  * Map the new memory, else the old, which holds the same as long as the piece is not mapped. When nothing can be mapped
  * the data is safe, but the process cannot go on with it: that is the end of the engine, and false.
@@ -277,7 +276,6 @@ void move_raise(struct engine *engine, const struct transit *transit);
 bool move_map_either(struct engine *engine, struct transit *transit, bool *ret_new);
 /* The piece is there now, and let go of. is_raised: move_raise() was called for it. */
 void move_arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool is_raised);
-bool move_is_busy(struct engine *engine, uint32_t piece, bool in);
 /* Are any copies under way, any pieces not mapped? */
 bool move_any(const struct engine *engine);
 /*
@@ -291,9 +289,22 @@ bool move_is_stuck(const struct engine *engine);
 bool move_take_back(struct engine *engine);
 /* Copies under way are given up: what they were to replace is mapped, and stays. */
 void move_abandon(struct engine *engine);
+
+/* ---- move_marks.c ---- */
+/* The marks of the block, or of the slab, that the piece is of; NULL: of none any more. */
+struct mark *move_block_mark(struct engine *engine, uint32_t piece);
+/* May a submission use the piece's block, or wait for it? One that waits does not keep it from coming in. */
+bool move_is_busy(struct engine *engine, uint32_t piece, bool in);
+/*
+ * Nobody is to submit what names the piece's block: it is about to be unmapped, or is; until it is lowered, as often as it
+ * was raised.
+ */
+void move_raise(struct engine *engine, const struct transit *transit);
+void move_lower(struct engine *engine, const struct transit *transit);
+/* Where submissions find the piece. */
+void move_set_where(struct engine *engine, const struct transit *transit, enum mark_where where);
 /* The plan hears where the piece is. */
 void move_tell_plan(struct engine *engine, uint32_t piece);
-struct mark *move_block_mark(struct engine *engine, uint32_t piece);
 
 /* ---- tell.c ---- */
 /* A move begins, and has ended: its data are where they were (stayed), or where they were to go. Each once. */

@@ -22,84 +22,9 @@
 #include "shim/real.h"
 #include "shim/spill/inside.h"
 
-struct mark *move_block_mark(struct engine *engine, uint32_t piece)
-{
-	struct arena *arena = engine->arena;
-	uint32_t word = atomic_load_explicit(&arena->table[piece], memory_order_acquire);
-
-	if (!word)
-		return NULL;
-	return &arena->marks[word & ARENA_SLAB ? piece : word - 1];
-}
-
-static bool is_used(const struct engine *engine, const struct mark *mark)
-{
-	return mark_holds(mark) || mark_last(mark) > engine->done;
-}
-
-static bool is_claimed(const struct engine *engine, const struct mark *mark)
-{
-	return engine->claims && claims_has(engine->claims, (uint32_t)(mark - engine->arena->marks), engine->done);
-}
-
-bool move_is_busy(struct engine *engine, uint32_t piece, bool in)
-{
-	struct mark *mark = move_block_mark(engine, piece);
-
-	return !mark || is_used(engine, mark) || is_claimed(engine, mark) || (!in && atomic_load(&mark->waits)) ||
-	       is_used(engine, &engine->everything) || atomic_load(&engine->everything.waits);
-}
-
 bool move_any(const struct engine *engine)
 {
 	return engine->out.n || engine->in.n || engine->n_rest;
-}
-
-void move_tell_plan(struct engine *engine, uint32_t piece)
-{
-	enum chunk_place place;
-	uint32_t units, block;
-
-	if (!heap_piece(engine->heap, piece, &units, &place, &block)) {
-		plan_set(engine->plan, piece, 0, PLAN_GONE);
-		/* What is made at this address next has neither left the device nor been brought ahead. */
-		engine->left[piece] = 0;
-		engine->ahead[piece] = false;
-		return;
-	}
-	switch (atomic_load(&engine->arena->states[piece].where)) {
-	case MARK_DEVICE:
-		plan_set(engine->plan, piece, units, PLAN_DEVICE);
-		break;
-	case MARK_HOST:
-		plan_set(engine->plan, piece, units, PLAN_HOST);
-		break;
-	case MARK_PINNED:
-		plan_set(engine->plan, piece, units, PLAN_PINNED);
-		break;
-	default:
-		plan_set(engine->plan, piece, units, PLAN_MOVING);
-	}
-}
-
-/* ---- what others see ---- */
-
-static void set_where(struct engine *engine, const struct transit *transit, enum mark_where where)
-{
-	arena_mark_where(engine->arena, transit->block_unit, transit->piece, where);
-}
-
-void move_raise(struct engine *engine, const struct transit *transit)
-{
-	atomic_fetch_add(&engine->arena->marks[transit->block_unit].unmapped, 1);
-	atomic_fetch_add(&engine->everything.unmapped, 1);
-	set_where(engine, transit, MARK_MOVING);
-}
-
-static void lower_unmapped(struct engine *engine, const struct transit *transit)
-{
-	atomic_fetch_sub(&engine->arena->marks[transit->block_unit].unmapped, 1);
-	atomic_fetch_sub(&engine->everything.unmapped, 1);
 }
 
 /* ---- where it was, and where it goes ---- */
@@ -144,9 +69,9 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 
 void move_arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool is_raised)
 {
-	set_where(engine, transit, where);
+	move_set_where(engine, transit, where);
 	if (is_raised)
-		lower_unmapped(engine, transit);
+		move_lower(engine, transit);
 	transit_end(engine->heap, transit);
 	move_tell_plan(engine, transit->piece);
 }
@@ -462,8 +387,8 @@ static void take_back(struct engine *engine, struct move *move)
 		return;
 	move->is_back = true;
 	engine->n_back++;
-	set_where(engine, &move->transit, move->is_measured ? MARK_HOST : old_place(move));
-	lower_unmapped(engine, &move->transit);
+	move_set_where(engine, &move->transit, move->is_measured ? MARK_HOST : old_place(move));
+	move_lower(engine, &move->transit);
 	move->is_raised = false;
 }
 
