@@ -12,6 +12,7 @@
 #include "policy/text.h"
 #include "tools/process.h"
 #include "tools/tool.h"
+#include "tools/units.h"
 
 enum {
 	PATIENCE_MS = 3000, /* then the user hears that we are waiting; a suspension may well take longer */
@@ -57,26 +58,14 @@ static bool read_pid(const char *text, pid_t *ret_pid)
 	return true;
 }
 
-static const char *bytes_for_people(unsigned long long bytes, char buffer[32])
-{
-	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-	double value = (double)bytes;
-	unsigned unit = 0;
-
-	for (; value >= 1024 && unit < 4; unit++)
-		value /= 1024;
-	snprintf(buffer, 32, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
-	return buffer;
-}
-
 /* The reply of process pid is there. True: it has done what was asked. */
 static bool report_reply(const struct verb *verb, pid_t pid, const char *reply)
 {
 	unsigned long long bytes;
-	char text[32];
+	char text[UNITS_TEXT];
 
 	if (sscanf(reply, "ok %llu", &bytes) == 1) {
-		printf("process %d: %s, %s %s\n", (int)pid, verb->done, bytes_for_people(bytes, text), verb->moved);
+		printf("process %d: %s, %s %s\n", (int)pid, verb->done, units_bytes(bytes, text), verb->moved);
 		return true;
 	}
 	if (strncmp(reply, "error ", 6) == 0)

@@ -120,18 +120,6 @@ bool doctor_read(const struct doctor *doctor, const char *path, char *buffer, si
 	return at > 0;
 }
 
-char *doctor_bytes(uint64_t bytes, char text[32])
-{
-	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-	double value = (double)bytes;
-	unsigned unit = 0;
-
-	for (; value >= 1024 && unit < 4; unit++)
-		value /= 1024;
-	snprintf(text, 32, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
-	return text;
-}
-
 struct doctor_finding *doctor_add(struct doctor *doctor, const char *subject, const char *id, const char *title,
 				  int device)
 {

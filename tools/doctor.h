@@ -76,8 +76,6 @@ bool doctor_read(const struct doctor *doctor, const char *path, char *buffer, si
 bool doctor_exists(const struct doctor *doctor, const char *path);
 /* path below the root, for those who open it themselves. False: too long. */
 bool doctor_path(const struct doctor *doctor, const char *path, char ret_path[PATH_MAX]);
-/* "1.5 GiB". Returns text. */
-char *doctor_bytes(uint64_t bytes, char text[32]);
 
 /* A new finding at the end of the list; NULL: no memory. */
 struct doctor_finding *doctor_add(struct doctor *doctor, const char *subject, const char *id, const char *title,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tools/doctor_links.h"
+#include "tools/units.h"
 
 /* A link at less than this share of what it is wired for deserves a look. */
 #define SLOW_SHARE 0.6
@@ -26,13 +27,13 @@ static void name(const struct doctor *doctor, int device, struct doctor_finding 
 static void memory(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const struct doctor_gpu *gpu = gpu_of(doctor, device);
-	char total[32], free[32];
+	char total[UNITS_TEXT], free[UNITS_TEXT];
 
 	if (gpu->free)
-		doctor_is(finding, DOCTOR_OK, "%s, %s free", doctor_bytes(gpu->total, total),
-			  doctor_bytes(gpu->free, free));
+		doctor_is(finding, DOCTOR_OK, "%s, %s free", units_bytes(gpu->total, total),
+			  units_bytes(gpu->free, free));
 	else
-		doctor_is(finding, DOCTOR_OK, "%s, free n/a (not measured)", doctor_bytes(gpu->total, total));
+		doctor_is(finding, DOCTOR_OK, "%s, free n/a (not measured)", units_bytes(gpu->total, total));
 	if (!gpu->free || gpu->free >= gpu->total / 2)
 		return;
 	finding->status = DOCTOR_NOTE;

@@ -8,6 +8,7 @@
 
 #include "shim/hostmem.h"
 #include "tools/doctor.h"
+#include "tools/units.h"
 
 #define GIB ((uint64_t)1 << 30)
 /* Most jobs that need Spillway lack more than this. */
@@ -19,7 +20,7 @@ static void host(const struct doctor *doctor, int device, struct doctor_finding 
 {
 	struct hostmem memory = hostmem_read(doctor->root);
 	uint64_t budget = hostmem_default_budget(&memory);
-	char total[32], available[32], most[32];
+	char total[UNITS_TEXT], available[UNITS_TEXT], most[UNITS_TEXT];
 
 	(void)device;
 	if (!memory.total) {
@@ -27,8 +28,8 @@ static void host(const struct doctor *doctor, int device, struct doctor_finding 
 		return;
 	}
 	doctor_is(finding, budget < HOST_LEAST ? DOCTOR_NOTE : DOCTOR_OK,
-		  "%s, %s available; host.budget is %s unless set", doctor_bytes(memory.total, total),
-		  doctor_bytes(memory.available, available), doctor_bytes(budget, most));
+		  "%s, %s available; host.budget is %s unless set", units_bytes(memory.total, total),
+		  units_bytes(memory.available, available), units_bytes(budget, most));
 	if (budget >= HOST_LEAST)
 		return;
 	doctor_so(finding, "no more than that can be spilled; what is over is out of memory");
@@ -38,14 +39,14 @@ static void host(const struct doctor *doctor, int device, struct doctor_finding 
 static void cgroup(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	struct hostmem memory = hostmem_read(doctor->root);
-	char left[32];
+	char left[UNITS_TEXT];
 
 	(void)device;
 	if (memory.cgroup_headroom == UINT64_MAX) {
 		doctor_is(finding, DOCTOR_OK, "no limit");
 		return;
 	}
-	doctor_is(finding, DOCTOR_OK, "%s left below its limit", doctor_bytes(memory.cgroup_headroom, left));
+	doctor_is(finding, DOCTOR_OK, "%s left below its limit", units_bytes(memory.cgroup_headroom, left));
 	if (!memory.total || memory.cgroup_headroom >= memory.available)
 		return;
 	finding->status = DOCTOR_NOTE;
@@ -75,7 +76,7 @@ static bool limit_of(const struct doctor *doctor, const char *name, uint64_t *re
 static void locked(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	uint64_t limit;
-	char text[32];
+	char text[UNITS_TEXT];
 
 	(void)device;
 	if (!limit_of(doctor, "Max locked memory", &limit)) {
@@ -83,7 +84,7 @@ static void locked(const struct doctor *doctor, int device, struct doctor_findin
 	} else if (limit == UINT64_MAX) {
 		doctor_is(finding, DOCTOR_OK, "unlimited");
 	} else {
-		doctor_is(finding, limit < GIB ? DOCTOR_NOTE : DOCTOR_OK, "%s", doctor_bytes(limit, text));
+		doctor_is(finding, limit < GIB ? DOCTOR_NOTE : DOCTOR_OK, "%s", units_bytes(limit, text));
 		if (limit >= GIB)
 			return;
 		doctor_so(finding,
@@ -96,7 +97,7 @@ static void locked(const struct doctor *doctor, int device, struct doctor_findin
 static void address_space(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	uint64_t limit;
-	char text[32];
+	char text[UNITS_TEXT];
 
 	(void)device;
 	if (!limit_of(doctor, "Max address space", &limit))
@@ -105,7 +106,7 @@ static void address_space(const struct doctor *doctor, int device, struct doctor
 		doctor_is(finding, DOCTOR_OK, "unlimited");
 		return;
 	}
-	doctor_is(finding, DOCTOR_PROBLEM, "limited to %s", doctor_bytes(limit, text));
+	doctor_is(finding, DOCTOR_PROBLEM, "limited to %s", units_bytes(limit, text));
 	doctor_so(finding,
 		  "CUDA reserves far more addresses than there is memory, and does not start under such a limit");
 	doctor_fix(finding, "ulimit -v unlimited");
@@ -157,7 +158,7 @@ static bool has_option(const char *options, const char *word)
 
 static void shm(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
-	char options[512], size_text[32], free_text[32], free_part[64] = "";
+	char options[512], size_text[UNITS_TEXT], free_text[UNITS_TEXT], free_part[64] = "";
 	struct statvfs volume;
 	uint64_t size;
 
@@ -172,9 +173,9 @@ static void shm(const struct doctor *doctor, int device, struct doctor_finding *
 	if (!*doctor->root && statvfs("/dev/shm", &volume) == 0) {
 		size = (uint64_t)volume.f_blocks * volume.f_frsize;
 		snprintf(free_part, sizeof(free_part), ", %s free",
-			 doctor_bytes((uint64_t)volume.f_bavail * volume.f_frsize, free_text));
+			 units_bytes((uint64_t)volume.f_bavail * volume.f_frsize, free_text));
 	}
-	doctor_is(finding, DOCTOR_OK, "%s%s%s", size ? doctor_bytes(size, size_text) : "of the default size", free_part,
+	doctor_is(finding, DOCTOR_OK, "%s%s%s", size ? units_bytes(size, size_text) : "of the default size", free_part,
 		  has_option(options, "noexec") ? ", noexec" : "");
 	if (has_option(options, "ro")) {
 		finding->status = DOCTOR_NOTE;
