@@ -102,6 +102,11 @@ bool run_is_busy(void *run, uint32_t piece);
 const struct job_event *run_waiter(const struct run *run);
 void run_answer(struct run *run);
 void run_note_peaks(struct run *run);
+/*
+ * Device memory of that length is in use from now on: what is made and free (true), else it is made anew, and something
+ * else is taken down for it where there is no room.
+ */
+bool run_take_device(struct run *run, uint32_t units);
 
 /* ---- replay_move.c ---- */
 void move_begin_in(struct run *run, uint32_t piece, bool gap);

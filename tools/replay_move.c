@@ -70,22 +70,6 @@ static void start(struct run *run, struct lane *lane, uint32_t piece, double mor
 	run_note_peaks(run);
 }
 
-static bool take_device(struct run *run, uint32_t units)
-{
-	uint32_t size = units < SIZES ? units : SIZES - 1;
-
-	run->in_use += units;
-	if (run->warm[size]) {
-		run->warm[size]--;
-		return true;
-	}
-	for (uint32_t s = SIZES - 1; s > 0 && run->unmade < units; s--)
-		for (; run->warm[s] && run->unmade < units; run->warm[s]--)
-			run->unmade += s;
-	run->unmade -= run->unmade < units ? run->unmade : units;
-	return false;
-}
-
 /* Mapping device memory: at once, or when copies to the host let it. */
 static void map_device(struct run *run, bool gap)
 {
@@ -114,7 +98,7 @@ void move_begin_in(struct run *run, uint32_t piece, bool gap)
 	uint32_t units = run->job->units[piece];
 
 	run->now += run->costs->begin_us;
-	if (!take_device(run, units)) {
+	if (!run_take_device(run, units)) {
 		run->now += gap ? 0 : run->costs->remake_us;
 		run->result->remade += run->counts;
 	}

@@ -94,20 +94,20 @@ void run_note_peaks(struct run *run)
 	run->result->peak_host = host > run->result->peak_host ? host : run->result->peak_host;
 }
 
-/* Device memory of that length: what is made and free, else something else is taken down for it. True: that. */
-static bool take_warm(struct run *run, uint32_t units)
+bool run_take_device(struct run *run, uint32_t units)
 {
 	uint32_t size = units < SIZES ? units : SIZES - 1;
 
+	run->in_use += units;
 	if (run->warm[size]) {
 		run->warm[size]--;
-		return false;
+		return true;
 	}
 	for (uint32_t s = SIZES - 1; s > 0 && run->unmade < units; s--)
 		for (; run->warm[s] && run->unmade < units; run->warm[s]--)
 			run->unmade += s;
 	run->unmade -= run->unmade < units ? run->unmade : units;
-	return true;
+	return false;
 }
 
 static bool fits(const struct run *run, uint32_t units)
@@ -142,12 +142,10 @@ static enum run_end place_piece(struct run *run, uint32_t piece, const struct jo
 		return RUN_NO_DEVICE;
 	if (!device && run->on_host + units > run->host_units)
 		return RUN_NO_MEMORY;
-	if (device) {
-		run->in_use += units;
-		take_warm(run, units);
-	} else {
+	if (device)
+		run_take_device(run, units);
+	else
 		run->on_host += units;
-	}
 	run_place(run, piece, device ? PLAN_DEVICE : PLAN_HOST);
 	return RUN_DONE;
 }
