@@ -219,17 +219,6 @@ static bool read_patience(const char *text, unsigned *ret_seconds)
 	return true;
 }
 
-static void report_option(const char *option, int code)
-{
-	char quoted[POLICY_QUOTED_BYTES];
-
-	policy_quote(option, quoted);
-	if (code == ':')
-		tool_say("%s needs a value; `spillway doctor --help` gives an example", quoted);
-	else
-		tool_say("unknown option %s; `spillway doctor --help` lists them", quoted);
-}
-
 static const struct option options[] = {
     {"json", no_argument, NULL, 'j'},          {"no-measure", no_argument, NULL, 'n'},
     {"timeout", required_argument, NULL, 't'}, {"library", required_argument, NULL, 'l'},
@@ -258,7 +247,7 @@ static int options_read(int argc, char **argv, struct request *request)
 		else if (code == 'r')
 			request->root = optarg;
 		else if (code != 't')
-			return report_option(argv[at], code), TOOL_BAD + 1;
+			return tool_bad_option("doctor", argv[at], code), TOOL_BAD + 1;
 		else if (!read_patience(optarg, &request->patience_s))
 			return TOOL_BAD + 1;
 	}

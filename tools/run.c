@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "policy/text.h"
 #include "tools/library.h"
 #include "tools/preload.h"
 #include "tools/target.h"
@@ -65,17 +64,6 @@ static bool add_set(struct request *request, const char *item)
 	return true;
 }
 
-static void report_option(const char *option, int code)
-{
-	char quoted[POLICY_QUOTED_BYTES];
-
-	policy_quote(option, quoted);
-	if (code == ':')
-		tool_say("%s needs a value; `spillway run --help` gives an example", quoted);
-	else
-		tool_say("unknown option %s; `spillway run --help` lists them", quoted);
-}
-
 /* 0: go on. Else the exit status plus one. */
 static int options_read(int argc, char **argv, struct request *request)
 {
@@ -116,7 +104,7 @@ static int options_read(int argc, char **argv, struct request *request)
 			print_help();
 			return TOOL_OK + 1;
 		default:
-			report_option(argv[at], code);
+			tool_bad_option("run", argv[at], code);
 			return TOOL_BAD + 1;
 		}
 	}
