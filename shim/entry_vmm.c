@@ -345,39 +345,21 @@ HOOK_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 	return enter_leave(&scope, result);
 }
 
-HOOK_EXPORT CUresult CUDAAPI cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
-{
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemSetAccess);
-	if (!enter_serve(&scope, false))
-		return REAL(cuMemSetAccess)(ptr, size, desc, count);
-	if (device_of(ptr))
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
-	return enter_leave(&scope, REAL(cuMemSetAccess)(ptr, size, desc, count));
-}
-
 /* Memory of cuMemAlloc is not memory of cuMemMap, whoever may reach it. */
-HOOK_EXPORT CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
-{
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemGetAccess);
-	if (!enter_serve(&scope, false))
-		return REAL(cuMemGetAccess)(flags, location, ptr);
-	if (device_of(ptr))
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
-	return enter_leave(&scope, REAL(cuMemGetAccess)(flags, location, ptr));
-}
-
-HOOK_EXPORT CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
-{
-	struct enter_scope scope;
-
-	stats_call(HOOK_cuMemAddressFree);
-	if (!enter_serve(&scope, false))
-		return REAL(cuMemAddressFree)(ptr, size);
-	if (device_of(ptr))
-		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
-	return enter_leave(&scope, REAL(cuMemAddressFree)(ptr, size));
-}
+#define BUT_FOR_DEVICE_MEMORY(name, params, args)                                                                      \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (!enter_serve(&scope, false))                                                                       \
+			return REAL(name) args;                                                                        \
+		if (device_of(ptr))                                                                                    \
+			return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);                                          \
+		return enter_leave(&scope, REAL(name) args);                                                           \
+	}
+BUT_FOR_DEVICE_MEMORY(cuMemSetAccess, (CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count),
+		      (ptr, size, desc, count))
+BUT_FOR_DEVICE_MEMORY(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr),
+		      (flags, location, ptr))
+BUT_FOR_DEVICE_MEMORY(cuMemAddressFree, (CUdeviceptr ptr, size_t size), (ptr, size))
