@@ -18,7 +18,7 @@
  *   sim_managed.c  managed memory and its faults                   sim_advise.c   advice, prefetch, questions about them
  *   sim_uvm.c      what the driver tells about faults             sim_peer.c     memory of other devices
  *   sim_fail.c     calls that fail by order or by chance           sim_context.c  contexts; sim_green.c green ones
- *   sim_set.c      sets
+ *   sim_set.c      sets                                            sim_access.c   who may touch what is mapped
  *
  * Where CUDA leaves behaviour open the model is strict: it refuses, with the reason in the log. A context dies of a
  * fault in a kernel or copy; from then on every call that needs it returns the error, and only cuDevicePrimaryCtxReset

@@ -46,8 +46,6 @@ void sim_alias_unmap(uintptr_t address, size_t bytes); /* from all devices */
 /* Free addresses of the window; kept in the same table as the program's reservations. 0: none left. */
 struct sim_range *sim_addresses_take(size_t bytes, size_t alignment, uintptr_t hint);
 void sim_addresses_give(struct sim_range *range);
-/* May work of this context touch all of these bytes? */
-bool sim_accessible(uintptr_t address, size_t bytes, CUcontext context, bool write);
 
 struct sim_handle {
 	struct sim_handle *next;
@@ -65,9 +63,17 @@ struct sim_mapping {
 	struct sim_origin origin;
 };
 struct sim_mapping *sim_mapping_at(uintptr_t address);
+/* The mappings that make up exactly this range, as an index and a count; 0 when they do not. */
+size_t sim_whole_mappings(uintptr_t address, size_t bytes, size_t *ret_first);
+struct sim_mapping *sim_mapping_nth(size_t index); /* in the order of their addresses */
 struct sim_handle *sim_handle_new(const CUmemAllocationProp *prop, const struct sim_physical *physical);
 struct sim_handle *sim_handle_of(CUmemGenericAllocationHandle id); /* NULL: there is none, or it was released */
 size_t sim_memory_live(struct sim_live *live, FILE *out);
+
+/* ---- sim_access.c: who may touch what is mapped ---- */
+
+/* May work of this context touch all of these bytes? */
+bool sim_accessible(uintptr_t address, size_t bytes, CUcontext context, bool write);
 
 /* ---- sim_alloc.c, sim_pool.c: blocks ---- */
 
