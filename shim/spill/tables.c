@@ -155,7 +155,7 @@ void tables_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 	size_t array = 0;
 	int saved = errno;
 
-	if (bytes < sizeof(CUdeviceptr) || !use_is_heap(dst) || use_is_heap(src))
+	if (bytes < sizeof(CUdeviceptr) || use_is_heap(src))
 		return;
 	unsigned n = find_addresses(src, bytes, found, &array);
 	if (n || atomic_load(&tables_any)) {

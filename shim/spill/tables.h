@@ -1,8 +1,9 @@
 /*
  * tables.h: arrays of pointers in device memory. What a kernel reaches through them no parameter says, but a program
  * builds most of them on the host and copies them over just before it launches the kernel: PyTorch's FSDP does for its
- * parameters, libraries of grouped matrix products for theirs. So copies from the host into a heap are looked through,
- * and a launch that names such an array names what it points to as well.
+ * parameters, libraries of grouped matrix products for theirs. So copies from the host are looked through, wherever they
+ * go (a program took the arrays for its batched products from the driver's pools), and a launch that names such an array
+ * names what it points to as well.
  *
  * Memory is freed and used for something else, and no one says so. So the functions that an array's first launches run
  * are those that follow it; launches of others name its place, not what it held.
@@ -22,7 +23,7 @@
 
 #include "shim/spill/use.h"
 
-/* A copy from there is about to be submitted. src need not be readable, nor host memory. */
+/* A copy is about to be submitted. Neither dst nor src need be readable, nor what they seem. */
 void tables_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
 
 extern _Atomic bool tables_any;

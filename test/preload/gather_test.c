@@ -33,7 +33,7 @@ static const size_t gather_bytes[] = {8};
 static const struct sim_kernel kernels[] = {{"gather", gather_body, 1, gather_bytes}};
 static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
 
-static int pointers_of_an_array_are_followed(void)
+static int follow(CUdeviceptr (*alloc)(size_t bytes))
 {
 	static CUdeviceptr pageable[SLOTS][ROOM];
 	CUdeviceptr *pinned, tables;
@@ -46,7 +46,7 @@ static int pointers_of_an_array_are_followed(void)
 	MUST(cu.cuModuleGetFunction(&gather, module, "gather"));
 	MUST(cu.cuStreamCreate(&stream, CU_STREAM_DEFAULT));
 	MUST(cu.cuMemHostAlloc((void **)&pinned, sizeof(pageable), 0));
-	tables = child_alloc(sizeof(pageable));
+	tables = alloc(sizeof(pageable));
 	CHECK(scene_warm_up(&scene));
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		for (unsigned slot = 0; slot < SLOTS; slot++) {
@@ -77,6 +77,24 @@ static int pointers_of_an_array_are_followed(void)
 	return 0;
 }
 
+static int pointers_of_an_array_are_followed(void)
+{
+	return follow(child_alloc);
+}
+
+static CUdeviceptr alloc_elsewhere(size_t bytes)
+{
+	CUdeviceptr address = 0;
+
+	return cu.cuMemAllocManaged(&address, bytes, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS ? address : 0;
+}
+
+/* Libraries take theirs from the driver's pools, which the heap knows nothing of. */
+static int pointers_of_an_array_outside_the_heap_are_followed(void)
+{
+	return follow(alloc_elsewhere);
+}
+
 /* What cannot be read is the driver's to refuse. */
 static int a_source_that_is_none_is_refused_by_the_driver(void)
 {
@@ -98,6 +116,12 @@ static void arrays(void **state)
 	assert_int_equal(child_run(SCENE_SETTINGS(), pointers_of_an_array_are_followed), 0);
 }
 
+static void arrays_elsewhere(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(), pointers_of_an_array_outside_the_heap_are_followed), 0);
+}
+
 static void no_array(void **state)
 {
 	(void)state;
@@ -106,7 +130,8 @@ static void no_array(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(arrays), cmocka_unit_test(no_array)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(arrays), cmocka_unit_test(arrays_elsewhere),
+					   cmocka_unit_test(no_array)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

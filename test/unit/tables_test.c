@@ -127,12 +127,10 @@ static void what_is_no_array_is_not_remembered(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
 		words[i] = HEAP + i;
-	copy(HEAP + BYTES, words, 8);                   /* not in a heap */
 	tables_copied(HEAP + (1 << 20), HEAP + 64, 64); /* from a heap */
 	tables_copied(HEAP + (1 << 20), 16, 64);        /* from nowhere */
 	tables_copied(HEAP + (1 << 20), (CUdeviceptr)(uintptr_t)words, 7);
 	assert_int_equal(look(HEAP + (1 << 20)), 0);
-	assert_int_equal(look(HEAP + BYTES), 0);
 	/* Of too many, none is listed. */
 	copy(HEAP + (1 << 20), words, 1024);
 	assert_int_equal(look(HEAP + (1 << 20)), 1024);
@@ -140,6 +138,17 @@ static void what_is_no_array_is_not_remembered(void **state)
 	copy(HEAP + (1 << 20), words, 1025);
 	assert_int_equal(look(HEAP + (1 << 20)), 0);
 	assert_int_equal(n_unknown, 1);
+}
+
+static void an_array_need_not_lie_in_a_heap(void **state)
+{
+	CUdeviceptr words[2] = {HEAP + 1, HEAP + 2}, none = 0;
+
+	(void)state;
+	copy(HEAP - 4096, words, 2);
+	assert_int_equal(look(HEAP - 4096), 2);
+	copy(HEAP - 4096, &none, 1);
+	assert_int_equal(look(HEAP - 4096), 0);
 }
 
 static void whoever_comes_later_has_other_memory_there(void **state)
@@ -184,6 +193,7 @@ int main(void)
 	    cmocka_unit_test(an_array_is_known_wherever_it_is_named),
 	    cmocka_unit_test(an_array_may_be_followed_by_anything),
 	    cmocka_unit_test(what_is_no_array_is_not_remembered),
+	    cmocka_unit_test(an_array_need_not_lie_in_a_heap),
 	    cmocka_unit_test(whoever_comes_later_has_other_memory_there),
 	    cmocka_unit_test(the_latest_are_remembered),
 	};
