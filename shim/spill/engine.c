@@ -287,6 +287,7 @@ struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
 	engine->arena = heap_arena(heap);
 	engine->exact = exact;
 	engine->stamps = table(engine->arena->n_units, sizeof(*engine->stamps));
+	engine->kept = table(engine->arena->n_units, sizeof(*engine->kept));
 	engine->left = table(engine->arena->n_units, sizeof(*engine->left));
 	engine->ahead = table(engine->arena->n_units, sizeof(*engine->ahead));
 	engine->travels = stop_new();
@@ -304,8 +305,8 @@ struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
 	pthread_cond_init(&engine->wake, NULL);
 	if (!exact)
 		engine->claims = claims_new(engine->arena, &engine->tape);
-	if (tape_init(&engine->tape) && (exact || engine->claims) && engine->stamps && engine->left && engine->ahead &&
-	    engine->travels && engine->plan && engine->extents)
+	if (tape_init(&engine->tape) && (exact || engine->claims) && engine->stamps && engine->kept && engine->left &&
+	    engine->ahead && engine->travels && engine->plan && engine->extents)
 		return engine;
 	claims_free(engine->claims);
 	extent_free(engine->extents);

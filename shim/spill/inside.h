@@ -9,6 +9,7 @@
  *   choose.c     which piece comes in, which goes out, and whether to wait
  *   move.c       one piece from here to there, and what to do when the driver refuses
  *   move_marks.c what submissions see of a piece, and it of them
+ *   keep.c       small blocks that do not leave the device
  *   tell.c       what figures and the trace hear of that
  *   rest.c       pieces on the host that are not mapped
  *   link.c       the streams it is copied on
@@ -172,6 +173,8 @@ struct engine {
 	uint64_t n_submissions; /* heard of */
 	uint64_t named_bytes;   /* that they named, as far as is known */
 	bool *ahead;            /* by piece: brought ahead, and not named by a submission since */
+	uint8_t *kept;          /* by piece: units of it that stay on the device as it is small, 0: none (keep.c) */
+	uint64_t kept_units;    /* their sum */
 	uint32_t *left;         /* by piece: ms (clock_now) at which it left the device; 0: it is there, or never was */
 	uint64_t *stamps, stamp; /* by piece: seen in this look */
 	uint32_t *heard;         /* scratch */
@@ -305,6 +308,15 @@ void move_lower(struct engine *engine, const struct transit *transit);
 void move_set_where(struct engine *engine, const struct transit *transit, enum mark_where where);
 /* The plan hears where the piece is. */
 void move_tell_plan(struct engine *engine, uint32_t piece);
+
+/* ---- keep.c ---- */
+/*
+ * Is this piece, which is on the device, to stay there, being of a small block? In `fast` alone. Its block starts at
+ * block_unit.
+ */
+bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, uint32_t block_unit);
+/* It is not there any more. */
+void keep_forget(struct engine *engine, uint32_t piece);
 
 /* ---- tell.c ---- */
 /* A move begins, and has ended: its data are where they were (stayed), or where they were to go. Each once. */

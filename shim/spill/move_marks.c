@@ -57,6 +57,7 @@ void move_tell_plan(struct engine *engine, uint32_t piece)
 
 	if (!heap_piece(engine->heap, piece, &units, &place, &block)) {
 		plan_set(engine->plan, piece, 0, PLAN_GONE);
+		keep_forget(engine, piece);
 		/* What is made at this address next has neither left the device nor been brought ahead. */
 		engine->left[piece] = 0;
 		engine->ahead[piece] = false;
@@ -64,9 +65,11 @@ void move_tell_plan(struct engine *engine, uint32_t piece)
 	}
 	switch (atomic_load(&engine->arena->states[piece].where)) {
 	case MARK_DEVICE:
-		plan_set(engine->plan, piece, units, PLAN_DEVICE);
+		plan_set(engine->plan, piece, units,
+			 keep_piece(engine, piece, units, block) ? PLAN_PINNED : PLAN_DEVICE);
 		break;
 	case MARK_HOST:
+		keep_forget(engine, piece);
 		plan_set(engine->plan, piece, units, PLAN_HOST);
 		break;
 	case MARK_PINNED:

@@ -75,6 +75,7 @@ spill_mode_test(full_test)
 # ---- how far a pointer reaches ----
 spill_mode_test(reach_test)
 spill_mode_test(gather_test)
+spill_mode_test(keep_test)
 
 # ---- what a launch is asked for while nothing moves ----
 spill_mode_test(proof_test)

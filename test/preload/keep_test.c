@@ -1,0 +1,95 @@
+/*
+ * In `fast` small blocks do not leave the device: kernels reach the tables of libraries by addresses that no launch names,
+ * from other memory or from constants. A job that needs twice its budget looks into such a table in each of its kernels.
+ */
+#include "test/preload/scene.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* A 16th of the budget stays: the table, and what of the small blocks beside it there is room for. */
+#define BUDGET   (128 * MIB)
+#define TABLE    (4 * MIB)
+#define SMALL    (2 * MIB)
+#define LARGE    (20 * MIB)
+#define N_SMALL  16
+#define N_LARGE  10
+#define ROUNDS   40
+#define SLOT     (64 * 1024) /* an allocation that shares its memory with others */
+#define N_LOOKED 2
+
+static CUfunction look;
+
+/* The parameter that is not an address says where the table and the slot are. */
+static void look_body(const struct sim_launch *launch, void **args)
+{
+	uint32_t *block = sim_pointer(*(CUdeviceptr *)args[0]);
+	CUdeviceptr *hidden = args[1];
+
+	(void)launch;
+	for (unsigned i = 0; i < N_LOOKED; i++)
+		block[0] += *(uint32_t *)sim_pointer(~hidden[i]);
+}
+
+static const size_t look_bytes[] = {8, N_LOOKED * 8};
+static const struct sim_kernel kernels[] = {{"look", look_body, 2, look_bytes}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+
+static CUdeviceptr alloc_set(size_t bytes, unsigned value)
+{
+	CUdeviceptr block = child_alloc(bytes);
+
+	MUST(cu.cuMemsetD32_v2(block, value, bytes / 4));
+	return block;
+}
+
+static int tables_that_nobody_names_stay(void)
+{
+	CUdeviceptr small[N_SMALL], large[N_LARGE], hidden[N_LOOKED];
+	CUmodule module;
+
+	driver_start(0);
+	MUST(cu.cuModuleLoadData(&module, &image));
+	MUST(cu.cuModuleGetFunction(&look, module, "look"));
+	hidden[0] = ~alloc_set(TABLE, 3);
+	hidden[1] = ~alloc_set(SLOT, 4);
+	for (unsigned i = 0; i < N_SMALL; i++)
+		small[i] = alloc_set(SMALL, 0);
+	for (unsigned i = 0; i < N_LARGE; i++)
+		large[i] = alloc_set(LARGE, 0);
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		for (unsigned i = 0; i < N_LARGE + N_SMALL; i++) {
+			void *args[] = {i < N_LARGE ? &large[i] : &small[i - N_LARGE], hidden};
+
+			MUST(cu.cuLaunchKernel(look, 4, 1, 1, 64, 1, 1, 0, NULL, args, NULL));
+		}
+		MUST(cu.cuStreamSynchronize(NULL));
+	}
+	for (unsigned i = 0; i < N_LARGE + N_SMALL; i++) {
+		uint32_t sum;
+
+		MUST(cu.cuMemcpyDtoH_v2(&sum, i < N_LARGE ? large[i] : small[i - N_LARGE], 4));
+		CHECK(sum == ROUNDS * 7);
+	}
+	CHECK(sim_calls("cuMemcpyDtoDAsync_v2") > N_LARGE || !scene_moves());
+	CHECK(strcmp(scene_mode(), "fast") || (sim_where(~hidden[0]) == 'D' && sim_where(~hidden[1]) == 'D'));
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void tables(void **state)
+{
+	(void)state;
+	assert_int_equal(scene_run(BUDGET, tables_that_nobody_names_stay), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(tables)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
