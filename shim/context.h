@@ -97,6 +97,8 @@ bool context_any_died_of(CUresult error);
 /* Has all work that the device's contexts had been given when it was asked been done? */
 struct context_idle {
 	unsigned n, ends;
+	unsigned doubts;  /* errors in a row, */
+	uint64_t doubted; /* and when the first of them was: ns */
 	CUevent event[CONTEXT_MOST];
 };
 enum context_state {

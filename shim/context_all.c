@@ -262,6 +262,22 @@ bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
 	return can;
 }
 
+/*
+ * One error may be chance, and whoever looks does so again and again: a gap that were given up for it would hardly ever
+ * come to be beside a long kernel. As engine_doubt().
+ */
+#define DOUBTS_MOST 8
+#define DOUBTS_NS   20000000
+
+static enum context_state doubt(struct context_idle *idle)
+{
+	uint64_t now = clock_now();
+
+	if (!idle->doubts++)
+		idle->doubted = now;
+	return idle->doubts >= DOUBTS_MOST && now - idle->doubted >= DOUBTS_NS ? CONTEXT_UNKNOWN : CONTEXT_BUSY;
+}
+
 enum context_state context_idle_look(struct context_idle *idle)
 {
 	enum context_state state = CONTEXT_IDLE;
@@ -274,10 +290,13 @@ enum context_state context_idle_look(struct context_idle *idle)
 	while (idle->n && state == CONTEXT_IDLE) {
 		CUresult result = REAL(cuEventQuery)(idle->event[idle->n - 1]);
 
+		if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
+			state = doubt(idle);
+			break;
+		}
+		idle->doubts = 0;
 		if (result == CUDA_ERROR_NOT_READY)
 			state = CONTEXT_BUSY;
-		else if (result != CUDA_SUCCESS)
-			state = CONTEXT_UNKNOWN;
 		else
 			REAL(cuEventDestroy_v2)(idle->event[--idle->n]);
 	}

@@ -1,0 +1,70 @@
+/*
+ * context_idle_test.c: whether contexts are idle is asked again and again, and one answer that is an error says nothing.
+ */
+#include "shim/clock.h"
+#include "shim/context.h"
+#include "test/core/core.h"
+
+enum { FAILURES = 50, DEADLINE_S = 20 };
+
+static void an_error_of_an_event_is_asked_again_after(void **state)
+{
+	const CUdeviceptr *word = *state;
+	struct context_idle idle;
+
+	for (unsigned i = 0; i < FAILURES; i++) {
+		sim_hold();
+		assert_int_equal(cuMemsetD32Async(*word, i, 1, NULL), CUDA_SUCCESS);
+		assert_true(context_idle_ask(CONTEXT_ALL_DEVICES, &idle));
+		assert_int_equal(context_idle_look(&idle), CONTEXT_BUSY);
+		sim_fail("cuEventQuery", 1, CUDA_ERROR_UNKNOWN);
+		assert_int_equal(context_idle_look(&idle), CONTEXT_BUSY);
+		assert_false(sim_fail_pending());
+		assert_int_equal(context_idle_look(&idle), CONTEXT_BUSY);
+		sim_release();
+		assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS);
+		sim_fail("cuEventQuery", 1, CUDA_ERROR_UNKNOWN);
+		assert_int_equal(context_idle_look(&idle), CONTEXT_BUSY);
+		assert_int_equal(context_idle_look(&idle), CONTEXT_IDLE);
+	}
+}
+
+static void errors_for_a_while_are_believed(void **state)
+{
+	uint64_t until = clock_now() + DEADLINE_S * 1000000000ull;
+	enum context_state answer = CONTEXT_BUSY;
+	struct context_idle idle;
+
+	(void)state;
+	assert_true(context_idle_ask(CONTEXT_ALL_DEVICES, &idle));
+	while (answer == CONTEXT_BUSY && clock_now() < until) {
+		sim_fail("cuEventQuery", 1, CUDA_ERROR_UNKNOWN);
+		answer = context_idle_look(&idle);
+	}
+	assert_int_equal(answer, CONTEXT_UNKNOWN);
+	/* The question is over: nothing of it is left. */
+	assert_int_equal(idle.n, 0);
+}
+
+static int start(void **state)
+{
+	static CUdeviceptr word;
+	CUcontext context;
+
+	core_driver();
+	assert_int_equal(cuCtxGetCurrent(&context), CUDA_SUCCESS);
+	assert_int_equal(cuMemAlloc_v2(&word, 4096), CUDA_SUCCESS);
+	context_known(context, 0);
+	*state = &word;
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(an_error_of_an_event_is_asked_again_after),
+	    cmocka_unit_test(errors_for_a_while_are_believed),
+	};
+
+	return cmocka_run_group_tests(tests, start, NULL);
+}
