@@ -54,6 +54,9 @@ set_tests_properties(hold_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVI
 # ---- what one GPU runs and what another one moves ----
 spill_mode_test(peer_apart_test)
 
+# ---- what goes on while memory that was lent comes back ----
+spill_mode_test(recall_test)
+
 # ---- a CUDA-aware MPI, one rank a GPU ---- natively first, too
 spill_mode_test(mpi_test mpi.c folder.c)
 target_compile_definitions(mpi_test PRIVATE MPI_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/mpi.yaml")
