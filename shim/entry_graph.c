@@ -48,14 +48,22 @@ static CUresult set(CUresult result, CUgraphExec exec, const CUgraphNodeParams *
 
 /* ---- making ---- */
 
+/* What is held for the second try is not needed for it to have room: that is made of the rest. */
 #define INSTANTIATE(name, flags, params, args)                                                                         \
+	static CUresult held_##name params                                                                             \
+	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		ROOM_CALL_INSIDE(result, -1, REAL(name) args);                                                         \
+		return result;                                                                                         \
+	}                                                                                                              \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
 		ROOM_CALL(result, -1, REAL(name) args);                                                                \
-		GRAPH_HELD_AGAIN(result, sets, hGraph, REAL(name) args);                                               \
+		GRAPH_HELD_AGAIN(result, sets, hGraph, held_##name args);                                              \
 		return instantiated(result, phGraphExec, hGraph, flags);                                               \
 	}
 

@@ -40,16 +40,19 @@ bool room_make_outside(struct room *room, int device);
 /* The request has ended. */
 void room_end(struct room *room, CUresult result);
 
-/* Such a call, whatever it is, again while room is made for it. */
-#define ROOM_CALL(result, device, call)                                                                                \
+#define ROOM_CALL_BY(make, result, call)                                                                               \
 	do {                                                                                                           \
 		struct room room_ = {0};                                                                               \
                                                                                                                        \
 		do                                                                                                     \
 			(result) = (call);                                                                             \
-		while (__builtin_expect((result) == CUDA_ERROR_OUT_OF_MEMORY, 0) &&                                    \
-		       room_make_outside(&room_, device));                                                             \
+		while (__builtin_expect((result) == CUDA_ERROR_OUT_OF_MEMORY, 0) && (make));                           \
 		room_end(&room_, result);                                                                              \
 	} while (0)
+
+/* Such a call, whatever it is, again while room is made for it. */
+#define ROOM_CALL(result, device, call) ROOM_CALL_BY(room_make_outside(&room_, device), result, call)
+/* The same with the scope of enter.h open. */
+#define ROOM_CALL_INSIDE(result, device, call) ROOM_CALL_BY(room_make(&room_, device, 0), result, call)
 
 #endif

@@ -303,6 +303,41 @@ static void what_takes_the_drivers_memory_by_the_way_is_called_again(void **stat
 	assert_int_equal(wrong, 0);
 }
 
+/* The memory that a set names is on its way at first; then there is no memory for the instance. */
+static int is_made_of_memory_on_its_way(void)
+{
+	CUDA_MEMSET_NODE_PARAMS set = {.elementSize = 4, .height = 1, .value = 9};
+	CUgraphNode node;
+	CUgraphExec exec;
+	CUcontext context;
+	CUgraph sets;
+
+	prepare();
+	set.dst = held[0][3];
+	set.width = n_words;
+	MUST(cuGraphCreate(&sets, 0));
+	MUST(cu.cuCtxGetCurrent(&context));
+	MUST(cuGraphAddMemsetNode(&node, sets, NULL, 0, &set, context));
+	unsigned long calls = sim_calls("cuGraphInstantiateWithFlags");
+	sim_fail_next("cuGraphInstantiateWithFlags", 1, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(cu.cuGraphInstantiateWithFlags(&exec, sets, 0) == expected());
+	CHECK(!sim_fail_pending() && sim_calls("cuGraphInstantiateWithFlags") == calls + (scene_moves() ? 3 : 2));
+	CHECK(some_left(0) == scene_moves());
+	if (scene_moves()) {
+		MUST(cu.cuGraphLaunch(exec, stream));
+		MUST(cu.cuStreamSynchronize(stream));
+		CHECK(driver_holds(held[0][3], 9, n_words));
+		MUST(driver_fill(NULL, held[0][3], value_of(0, 3), n_words));
+	}
+	return end();
+}
+
+static void an_instance_is_made_though_its_memory_moved_and_there_was_none(void **state)
+{
+	(void)state;
+	assert_int_equal(run_small(is_made_of_memory_on_its_way), 0);
+}
+
 static int asks_while_it_captures(void)
 {
 	CUgraph captured;
@@ -455,6 +490,7 @@ int main(void)
 	    TEST(nothing_is_spilled_for_more_than_the_device_has),
 	    TEST(a_request_that_room_was_made_for_is_a_rescue),
 	    TEST(what_takes_the_drivers_memory_by_the_way_is_called_again),
+	    TEST(an_instance_is_made_though_its_memory_moved_and_there_was_none),
 	    TEST(nothing_is_spilled_while_a_capture_is_open),
 	    TEST(threads_that_ask_at_once_are_all_served),
 	    TEST(devices_do_not_refuse_for_each_other),

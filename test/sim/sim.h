@@ -38,6 +38,8 @@
 
 /* The n-th call from now (1 = the next) of the named entry point fails with error, once. n = 0 removes it. */
 void sim_fail(const char *name, unsigned n, CUresult error);
+/* And the call after that with another error. */
+void sim_fail_next(const char *name, unsigned n, CUresult error, CUresult next);
 /* And the next so many calls of another one after that fail, too. */
 void sim_fail_then(const char *name, unsigned n, CUresult error, const char *then, unsigned times);
 /* As sim_fail, for the n-th call from now of any entry point that allocates, maps, frees or unmaps (the VMM calls,

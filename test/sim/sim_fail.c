@@ -83,6 +83,9 @@ static bool fails_by_order(struct sim_entry *entry, CUresult *ret_error)
 {
 	if (entry->fail_at && --entry->fail_at == 0) {
 		*ret_error = entry->fail_with;
+		entry->fail_with = entry->next_with;
+		entry->fail_at = entry->next_with != CUDA_SUCCESS;
+		entry->next_with = CUDA_SUCCESS;
 		for (struct sim_entry *const *row = __start_sim_entries; entry->then && row < __stop_sim_entries; row++)
 			if (!strcmp((*row)->name, entry->then))
 				(*row)->refused = entry->then_times;
@@ -109,12 +112,7 @@ bool sim_fails(struct sim_entry *entry, CUresult *ret_error)
 
 /* ---- the controls ---- */
 
-SIM_EXPORT void sim_fail(const char *name, unsigned n, CUresult error)
-{
-	sim_fail_then(name, n, error, NULL, 0);
-}
-
-SIM_EXPORT void sim_fail_then(const char *name, unsigned n, CUresult error, const char *then, unsigned times)
+static void order(const char *name, struct sim_entry what)
 {
 	bool known = false;
 
@@ -123,15 +121,31 @@ SIM_EXPORT void sim_fail_then(const char *name, unsigned n, CUresult error, cons
 	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries; row++) {
 		if (strcmp((*row)->name, name))
 			continue;
-		(*row)->fail_at = n;
-		(*row)->fail_with = error;
-		(*row)->then = then;
-		(*row)->then_times = times;
+		(*row)->fail_at = what.fail_at;
+		(*row)->fail_with = what.fail_with;
+		(*row)->next_with = what.next_with;
+		(*row)->then = what.then;
+		(*row)->then_times = what.then_times;
 		known = true;
 	}
 	sim_unlock();
 	if (!known)
 		fprintf(stderr, "sim_fail: no entry point is called \"%s\"\n", name);
+}
+
+SIM_EXPORT void sim_fail(const char *name, unsigned n, CUresult error)
+{
+	order(name, (struct sim_entry){.fail_at = n, .fail_with = error});
+}
+
+SIM_EXPORT void sim_fail_next(const char *name, unsigned n, CUresult error, CUresult next)
+{
+	order(name, (struct sim_entry){.fail_at = n, .fail_with = error, .next_with = next});
+}
+
+SIM_EXPORT void sim_fail_then(const char *name, unsigned n, CUresult error, const char *then, unsigned times)
+{
+	order(name, (struct sim_entry){.fail_at = n, .fail_with = error, .then = then, .then_times = times});
 }
 
 SIM_EXPORT void sim_hold_at(const char *name, unsigned n)

@@ -38,7 +38,8 @@ struct sim_entry {
 	unsigned need;
 	unsigned fail_at; /* calls left until the ordered failure, 0 = none */
 	CUresult fail_with;
-	const char *then; /* what fails from the ordered failure on; NULL: nothing */
+	CUresult next_with; /* the call after the ordered failure fails, too, with this; CUDA_SUCCESS: it does not */
+	const char *then;   /* what fails from the ordered failure on; NULL: nothing */
 	unsigned then_times;
 	unsigned refused; /* calls from now on that fail */
 	unsigned hold_at; /* calls left until one holds all work, 0 = none */
