@@ -423,9 +423,10 @@ static bool lead_all_over(struct update *update)
 	return !any;
 }
 
-static bool mend_all(struct update *update)
+/* Of a graph that cannot be cloned it is only seen whether it has copies of ours, so that the refusal is counted. */
+static bool mend_all(struct update *update, CUgraph graph)
 {
-	bool good = collect(update, update->clone, 0) && update->n;
+	bool good = collect(update, update->clone ? update->clone : graph, 0) && update->n && update->clone;
 
 	if (good) {
 		lock_take(&mend_lock);
@@ -442,15 +443,15 @@ CUresult mend_update(CUresult refused, CUgraphExec exec, CUgraph graph, CUgraphE
 {
 	struct update update = {.exec = exec};
 	struct enter_scope scope;
-	bool good = false;
 
 	if (refused != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE ||
 	    reason != CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED || !enter_serve(&scope, false))
 		return refused;
-	if (REAL(cuGraphClone)(&update.clone, graph) == CUDA_SUCCESS) {
-		good = mend_all(&update);
+	if (REAL(cuGraphClone)(&update.clone, graph) != CUDA_SUCCESS)
+		update.clone = NULL;
+	bool good = mend_all(&update, graph);
+	if (update.clone)
 		REAL(cuGraphDestroy)(update.clone);
-	}
 	if (good || update.n)
 		count(good);
 	free(update.wanted);

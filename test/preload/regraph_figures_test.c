@@ -1,0 +1,106 @@
+/*
+ * What the figures say of copies in instances of graphs that are given memory of another place. Some of the blocks are on
+ * the device, the last one is on the host, and nothing moves.
+ */
+#include "test/preload/figures_help.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { ON_DEVICE = 0, ON_DEVICE_TOO = 1, ON_HOST = N_BLOCKS - 1 };
+
+/* With memory: allocation nodes, for which no driver clones a graph. */
+static CUgraph copy_graph(int to, int from, bool memory)
+{
+	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			      .srcDevice = blocks[from],
+			      .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			      .dstDevice = blocks[to],
+			      .WidthInBytes = BLOCK,
+			      .Height = 1,
+			      .Depth = 1};
+	CUDA_MEM_ALLOC_NODE_PARAMS alloc = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+							  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}},
+					    .bytesize = 4096};
+	CUgraphNode node, made;
+	CUcontext context;
+	CUgraph graph;
+
+	MUST(cu.cuCtxGetCurrent(&context));
+	MUST(cuGraphCreate(&graph, 0));
+	MUST(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, context));
+	if (memory) {
+		MUST(cuGraphAddMemAllocNode(&made, graph, NULL, 0, &alloc));
+		MUST(cuGraphAddMemFreeNode(&node, graph, &made, 1, alloc.dptr));
+	}
+	return graph;
+}
+
+static CUgraphExec instance_of(CUgraph graph)
+{
+	CUgraphExec exec;
+
+	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+	MUST(cu.cuGraphDestroy(graph));
+	return exec;
+}
+
+static CUresult update(CUgraphExec exec, CUgraph graph)
+{
+	CUgraphExecUpdateResultInfo info;
+	CUresult result = cuGraphExecUpdate_v2(exec, graph, &info);
+
+	MUST(cu.cuGraphDestroy(graph));
+	return result;
+}
+
+static void expect(uint64_t mends, uint64_t refusals)
+{
+	CHECK(page_there()->counter[STAT_graph_mends] == mends);
+	CHECK(page_there()->counter[STAT_graph_refusals] == refusals);
+}
+
+static int counts(void)
+{
+	CUgraphExec exec;
+
+	work();
+	CHECK(child_on_device(blocks[ON_DEVICE], BLOCK) && child_on_device(blocks[ON_DEVICE_TOO], BLOCK));
+	CHECK(sim_where(blocks[ON_HOST]) == 'H');
+	exec = instance_of(copy_graph(ON_DEVICE, ON_DEVICE_TOO, false));
+	MUST(update(exec, copy_graph(ON_HOST, ON_DEVICE, false)));
+	expect(1, 0);
+	/* What natively is refused, too, is no refusal for memory that moved. */
+	CHECK(update(exec, copy_graph(ON_DEVICE, ON_HOST, true)) == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+	expect(1, 0);
+	MUST(cu.cuGraphExecDestroy(exec));
+	exec = instance_of(copy_graph(ON_DEVICE, ON_DEVICE_TOO, true));
+	CHECK(update(exec, copy_graph(ON_HOST, ON_DEVICE, true)) == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+	expect(1, 1);
+	/* The instance is what it was. */
+	MUST(driver_fill(NULL, blocks[ON_DEVICE_TOO], 77, N_WORDS));
+	MUST(cu.cuGraphLaunch(exec, NULL));
+	MUST(cu.cuCtxSynchronize());
+	CHECK(driver_holds(blocks[ON_DEVICE], 77, N_WORDS));
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void changes_that_are_refused_are_counted_also_where_the_graph_cannot_be_cloned(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(",spill.mode=static"), counts), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(changes_that_are_refused_are_counted_also_where_the_graph_cannot_be_cloned,
+					    folder_make, folder_remove),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
