@@ -1,6 +1,7 @@
 /*
- * sim_array.c: arrays. Their contents are not modelled, what they take of the device is: texels times the bytes of one,
- * level by level, in units of 64 KiB as tiles come in. Formats with one plain number of bytes a channel only.
+ * sim_array.c: arrays. What they take of the device is texels times the bytes of one, level by level, in units of 64 KiB as
+ * tiles come in. Formats with one plain number of bytes a channel only. What copies put into them is kept; textures and
+ * surfaces are not modelled.
  */
 #include "sim_context.h"
 #include "sim_graph.h"
@@ -20,6 +21,7 @@ struct sim_array {
 	size_t bytes;
 	unsigned n_levels;
 	struct sim_array **levels;
+	char *texels; /* from the first copy on, and for good: one that is under way may outlive the array */
 	struct sim_origin origin;
 };
 
@@ -192,6 +194,29 @@ static CUresult destroy(void *handle, bool mipmapped)
 	if (!result)
 		drop(array);
 	return result;
+}
+
+static size_t one_at_least(size_t n)
+{
+	return n ? n : 1;
+}
+
+bool sim_array_texels(CUarray handle, struct sim_texels *ret_texels)
+{
+	struct sim_array *array = array_of(handle);
+
+	if (!array || array->mipmapped)
+		return false;
+	if (!array->texels)
+		array->texels = calloc(1, bytes_of(&array->about));
+	*ret_texels = (struct sim_texels){
+	    .start = (uintptr_t)array->texels,
+	    .row = array->about.Width * array->about.NumChannels * channel_bytes(array->about.Format),
+	    .height = one_at_least(array->about.Height),
+	    .depth = one_at_least(array->about.Depth),
+	    .device = array->context->device,
+	};
+	return true;
 }
 
 static CUresult describe(CUDA_ARRAY3D_DESCRIPTOR *ret_about, CUarray handle)

@@ -1,6 +1,6 @@
 /*
  * sim_copy.c: what a copy is. Every one is a CUDA_MEMCPY3D of linear memory, the form that graph nodes have; here it
- * becomes a piece of work. The calls that copy are in sim_memcpy.c.
+ * becomes a piece of work. Arrays are linear memory of the model's own. The calls that copy are in sim_memcpy.c.
  *
  * Device ranges are checked when the work is made (INVALID_VALUE) and can still fault when the turn comes, if they were
  * unmapped in between. What is to be read before the copy's turn (sim_stage) is read when the work is made.
@@ -43,6 +43,25 @@ static bool may_copy(struct side *side, size_t bytes, CUcontext context, bool ds
 	return side->start + bytes <= block->range.start + block->range.bytes;
 }
 
+/* Assumed: the device that touches an array is its own. Offsets and widths of both kinds of memory are bytes. */
+static CUresult array_side(struct side *ret_side, const CUDA_MEMCPY3D *copy, bool dst, CUcontext context)
+{
+	size_t x = dst ? copy->dstXInBytes : copy->srcXInBytes, y = dst ? copy->dstY : copy->srcY;
+	size_t z = dst ? copy->dstZ : copy->srcZ;
+	struct sim_texels texels;
+
+	if (!sim_array_texels(dst ? copy->dstArray : copy->srcArray, &texels))
+		return sim_why(CUDA_ERROR_INVALID_HANDLE, "a side of a copy is no array");
+	if (x + copy->WidthInBytes > texels.row || y + copy->Height > texels.height || z + copy->Depth > texels.depth)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "a copy goes beyond its array");
+	if (texels.device != context->device)
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "an array of device %d is touched for device %d",
+			       texels.device, context->device);
+	*ret_side = (struct side){.pitch = texels.row, .slice = texels.row * texels.height, .seen_by = texels.device};
+	ret_side->start = texels.start + z * ret_side->slice + y * texels.row + x;
+	return CUDA_SUCCESS;
+}
+
 static CUresult side_of(struct side *ret_side, const CUDA_MEMCPY3D *copy, bool dst, CUcontext context)
 {
 	CUmemorytype type = dst ? copy->dstMemoryType : copy->srcMemoryType;
@@ -53,7 +72,7 @@ static CUresult side_of(struct side *ret_side, const CUDA_MEMCPY3D *copy, bool d
 	size_t z = dst ? copy->dstZ : copy->srcZ;
 
 	if (type == CU_MEMORYTYPE_ARRAY)
-		return sim_why(CUDA_ERROR_NOT_SUPPORTED, "the model has no arrays");
+		return array_side(ret_side, copy, dst, context);
 	if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!pitch)

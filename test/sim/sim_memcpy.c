@@ -1,5 +1,6 @@
 /*
- * sim_memcpy.c: the calls that copy, in all spellings. Each becomes one CUDA_MEMCPY3D a copy (sim_copy.c).
+ * sim_memcpy.c: the calls that copy, in all spellings. Each becomes one CUDA_MEMCPY3D a copy (sim_copy.c). Lists with arrays
+ * the model has not.
  *
  * Pageable sources of asynchronous copies are read at the call, pageable destinations make the call wait: as the driver
  * does. Copies between device addresses return before they are done. Of a list each copy says when its source may be
@@ -36,7 +37,8 @@ static CUresult copy_staged(const CUDA_MEMCPY3D *copy, const struct sim_sides *s
 	if (!async)
 		wait = !sim_in_window(dst) || !sim_in_window(src);
 	else
-		wait = !stream->capture && !sim_in_window(dst) && !sim_block_at(dst);
+		wait = !stream->capture && copy->dstMemoryType != CU_MEMORYTYPE_ARRAY && !sim_in_window(dst) &&
+		       !sim_block_at(dst);
 	if (!async && wait)
 		return sim_submit_sync(handle, work);
 	if (!async)
@@ -89,6 +91,24 @@ static CUresult linear(char dst_kind, uintptr_t dst, char src_kind, uintptr_t sr
 	return copy3d(&copy, stream, async);
 }
 
+/* One row of an array and as much of linear memory. */
+static CUresult array_row(char dst_kind, uintptr_t dst, CUarray dst_array, char src_kind, uintptr_t src,
+			  CUarray src_array, size_t offset, size_t bytes, CUstream stream)
+{
+	CUDA_MEMCPY3D copy = one_row(dst_kind, dst, src_kind, src, bytes);
+
+	if (dst_array) {
+		copy.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+		copy.dstArray = dst_array;
+		copy.dstXInBytes = offset;
+	} else {
+		copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+		copy.srcArray = src_array;
+		copy.srcXInBytes = offset;
+	}
+	return copy3d(&copy, stream, false);
+}
+
 static CUresult peers_are_contexts(const struct sim_sides *sides)
 {
 	const CUcontext both[] = {sides->src, sides->dst};
@@ -121,12 +141,14 @@ static CUresult copy2d(const CUDA_MEMCPY2D *two, CUstream stream, bool async)
 			       .srcMemoryType = two->srcMemoryType,
 			       .srcHost = two->srcHost,
 			       .srcDevice = two->srcDevice,
+			       .srcArray = two->srcArray,
 			       .srcPitch = two->srcPitch,
 			       .dstXInBytes = two->dstXInBytes,
 			       .dstY = two->dstY,
 			       .dstMemoryType = two->dstMemoryType,
 			       .dstHost = two->dstHost,
 			       .dstDevice = two->dstDevice,
+			       .dstArray = two->dstArray,
 			       .dstPitch = two->dstPitch,
 			       .WidthInBytes = two->WidthInBytes,
 			       .Height = two->Height,
@@ -152,6 +174,7 @@ static CUresult copy_peer3d(const CUDA_MEMCPY3D_PEER *peer, CUstream stream, boo
 			       .srcMemoryType = peer->srcMemoryType,
 			       .srcHost = peer->srcHost,
 			       .srcDevice = peer->srcDevice,
+			       .srcArray = peer->srcArray,
 			       .srcPitch = peer->srcPitch,
 			       .srcHeight = peer->srcHeight,
 			       .dstXInBytes = peer->dstXInBytes,
@@ -160,6 +183,7 @@ static CUresult copy_peer3d(const CUDA_MEMCPY3D_PEER *peer, CUstream stream, boo
 			       .dstMemoryType = peer->dstMemoryType,
 			       .dstHost = peer->dstHost,
 			       .dstDevice = peer->dstDevice,
+			       .dstArray = peer->dstArray,
 			       .dstPitch = peer->dstPitch,
 			       .dstHeight = peer->dstHeight,
 			       .WidthInBytes = peer->WidthInBytes,
@@ -231,7 +255,7 @@ static CUresult batch3d(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t n, size_t *ret
 		bool arrays = ops[i].src.type != CU_MEMCPY_OPERAND_TYPE_POINTER ||
 			      ops[i].dst.type != CU_MEMCPY_OPERAND_TYPE_POINTER;
 
-		result = arrays ? sim_why(CUDA_ERROR_NOT_SUPPORTED, "the model has no arrays")
+		result = arrays ? sim_why(CUDA_ERROR_NOT_SUPPORTED, "the model has no lists with arrays")
 				: ordered(&copy, ops[i].srcAccessOrder, stream);
 		if (result && ret_failed)
 			*ret_failed = i;
@@ -293,3 +317,15 @@ SPELL_STREAM(cuMemcpy3DBatchAsync,
 SPELL_STREAM(cuMemcpy3DBatchAsync_v2,
 	     (size_t n, CUDA_MEMCPY3D_BATCH_OP *ops, unsigned long long flags, CUstream stream), stream,
 	     batch3d(ops, n, NULL, flags, stream))
+
+#define ARRAYS(suffix, stream)                                                                                         \
+	SPELL(cuMemcpyDtoA_v2##suffix, (CUarray dst, size_t at, CUdeviceptr src, size_t n),                            \
+	      array_row('D', 0, dst, 'D', src, NULL, at, n, stream))                                                   \
+	SPELL(cuMemcpyAtoD_v2##suffix, (CUdeviceptr dst, CUarray src, size_t at, size_t n),                            \
+	      array_row('D', dst, NULL, 'D', 0, src, at, n, stream))                                                   \
+	SPELL(cuMemcpyHtoA_v2##suffix, (CUarray dst, size_t at, const void *src, size_t n),                            \
+	      array_row('H', 0, dst, 'H', (uintptr_t)src, NULL, at, n, stream))                                        \
+	SPELL(cuMemcpyAtoH_v2##suffix, (void *dst, CUarray src, size_t at, size_t n),                                  \
+	      array_row('H', (uintptr_t)dst, NULL, 'H', 0, src, at, n, stream))
+ARRAYS(, CU_STREAM_LEGACY)
+ARRAYS(_ptds, CU_STREAM_PER_THREAD)

@@ -125,5 +125,12 @@ size_t sim_alloc_live(struct sim_live *live, FILE *out);
 
 void sim_arrays_forget_context(CUcontext context);
 size_t sim_arrays_live(struct sim_live *live, FILE *out);
+/* Where its texels lie in the model, level by level as arrays of their own: rows without gaps. */
+struct sim_texels {
+	uintptr_t start;
+	size_t row, height, depth; /* row: bytes */
+	int device;
+};
+bool sim_array_texels(CUarray handle, struct sim_texels *ret_texels);
 
 #endif

@@ -1,0 +1,218 @@
+/*
+ * Copies between an array on one GPU and linear memory on another, by every form that knows arrays, with and without peer
+ * access (SIM_PEERS), under the library and natively: whoever has an array works on its GPU, and takes what it copies from
+ * wherever it is.
+ */
+#include "test/preload/driver.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { DEVICES = 3, ROW = 4096, ROWS = 64, LEVELS = 2, BYTES = ROW * ROWS };
+#define ok(call) assert_int_equal((call), CUDA_SUCCESS)
+
+static CUcontext contexts[DEVICES];
+static CUstream streams[DEVICES];
+static CUdeviceptr blocks[DEVICES];
+static CUarray planes[DEVICES], levels[DEVICES];
+static unsigned char *host, *seen;
+
+static void be(int device)
+{
+	ok(cu.cuCtxSetCurrent(contexts[device]));
+}
+
+static void make_arrays(int device)
+{
+	CUDA_ARRAY_DESCRIPTOR plane = {ROW / 4, ROWS, CU_AD_FORMAT_UNSIGNED_INT8, 4};
+	CUDA_ARRAY3D_DESCRIPTOR whole = {2 * ROW / 4, 2 * ROWS, 0, CU_AD_FORMAT_UNSIGNED_INT8, 4, 0};
+	CUmipmappedArray mipmap;
+
+	ok(cuArrayCreate_v2(&planes[device], &plane));
+	ok(cuMipmappedArrayCreate(&mipmap, &whole, LEVELS));
+	ok(cuMipmappedArrayGetLevel(&levels[device], mipmap, 1));
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	for (int i = 0; i < DEVICES; i++) {
+		contexts[i] = driver_start(i);
+		ok(cu.cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+		ok(cu.cuMemAlloc_v2(&blocks[i], BYTES));
+		make_arrays(i);
+	}
+	host = malloc(BYTES);
+	seen = malloc(BYTES);
+	return 0;
+}
+
+static unsigned char byte(size_t at, unsigned salt)
+{
+	return (unsigned char)((at * 2654435761u + salt * 40503u) >> 13);
+}
+
+static void fill(int device, unsigned salt)
+{
+	be(device);
+	for (size_t i = 0; i < BYTES; i++)
+		host[i] = byte(i, salt);
+	ok(cu.cuMemcpyHtoD_v2(blocks[device], host, BYTES));
+	ok(cu.cuCtxSynchronize());
+}
+
+static void expect(int device, unsigned salt, size_t bytes, const char *what, int form)
+{
+	be(device);
+	memset(seen, 0, BYTES);
+	ok(cu.cuMemcpyDtoH_v2(seen, blocks[device], bytes));
+	for (size_t i = 0; i < bytes; i++)
+		if (seen[i] != byte(i, salt))
+			fail_msg("%s, form %d: byte %zu on device %d is %u, not %u", what, form, i, device, seen[i],
+				 byte(i, salt));
+}
+
+/* ---- forms ---- */
+
+enum form { PLANE, PLANE_ASYNC, PLANE_UNALIGNED, SOLID, SOLID_ASYNC, PEER, PEER_ASYNC, FORMS };
+
+/* The array is of the first device, the block of the second; into the array, or out of it. */
+static CUDA_MEMCPY3D_PEER box(CUarray array, int array_on, int block_on, bool in)
+{
+	CUDA_MEMCPY3D_PEER one = {.WidthInBytes = ROW, .Height = ROWS, .Depth = 1};
+
+	if (in) {
+		one.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+		one.dstArray = array;
+		one.dstContext = contexts[array_on];
+		one.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+		one.srcDevice = blocks[block_on];
+		one.srcContext = contexts[block_on];
+		one.srcPitch = ROW;
+		one.srcHeight = ROWS;
+	} else {
+		one.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+		one.srcArray = array;
+		one.srcContext = contexts[array_on];
+		one.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+		one.dstDevice = blocks[block_on];
+		one.dstContext = contexts[block_on];
+		one.dstPitch = ROW;
+		one.dstHeight = ROWS;
+	}
+	return one;
+}
+
+#define SIDE(w)                                                                                                        \
+	.w##MemoryType = one->w##MemoryType, .w##Device = one->w##Device, .w##Array = one->w##Array,                   \
+	.w##Pitch = one->w##Pitch
+
+static CUDA_MEMCPY2D flat(const CUDA_MEMCPY3D_PEER *one)
+{
+	return (CUDA_MEMCPY2D){SIDE(src), SIDE(dst), .WidthInBytes = ROW, .Height = ROWS};
+}
+
+static CUDA_MEMCPY3D solid(const CUDA_MEMCPY3D_PEER *one)
+{
+	return (CUDA_MEMCPY3D){
+	    SIDE(src),      SIDE(dst),  .srcHeight = one->srcHeight, .dstHeight = one->dstHeight, .WidthInBytes = ROW,
+	    .Height = ROWS, .Depth = 1,
+	};
+}
+
+static CUresult copy(enum form form, const CUDA_MEMCPY3D_PEER *one, CUstream stream)
+{
+	CUDA_MEMCPY2D two = flat(one);
+	CUDA_MEMCPY3D three = solid(one);
+
+	switch (form) {
+	case PLANE:
+		return cuMemcpy2D_v2(&two);
+	case PLANE_ASYNC:
+		return cuMemcpy2DAsync_v2(&two, stream);
+	case PLANE_UNALIGNED:
+		return cuMemcpy2DUnaligned_v2(&two);
+	case SOLID:
+		return cuMemcpy3D_v2(&three);
+	case SOLID_ASYNC:
+		return cuMemcpy3DAsync_v2(&three, stream);
+	case PEER:
+		return cuMemcpy3DPeer(one);
+	default:
+		return cuMemcpy3DPeerAsync(one, stream);
+	}
+}
+
+/* Out of the block of one device, through the array, into the block of another one. */
+static void by_way_of(CUarray array, int device, int from, int to, enum form form, const char *what)
+{
+	unsigned salt = (unsigned)(100 * form + 10 * from + to);
+	CUDA_MEMCPY3D_PEER in = box(array, device, from, true), out = box(array, device, to, false);
+
+	fill(from, salt);
+	be(device);
+	ok(copy(form, &in, streams[device]));
+	ok(cu.cuCtxSynchronize());
+	fill(from, salt + 1);
+	be(device);
+	ok(copy(form, &out, streams[device]));
+	ok(cu.cuCtxSynchronize());
+	expect(to, salt, BYTES, what, (int)form);
+}
+
+static void every_form_copies_into_arrays_and_out_of_them(void **state)
+{
+	(void)state;
+	for (int device = 0; device < DEVICES; device++)
+		for (int from = 0; from < DEVICES; from++)
+			for (enum form form = 0; form < FORMS; form++) {
+				by_way_of(planes[device], device, from, (from + 1) % DEVICES, form, "an array");
+				by_way_of(levels[device], device, from, (from + 2) % DEVICES, form, "a level");
+			}
+	assert_int_equal(sim_broken_rules(), 0);
+}
+
+/* ---- captures ---- */
+
+static void copies_with_arrays_are_captured_and_replayed(void **state)
+{
+	(void)state;
+	for (int device = 0; device < DEVICES; device++) {
+		int from = (device + 1) % DEVICES, to = (device + 2) % DEVICES;
+		CUDA_MEMCPY3D_PEER in = box(planes[device], device, from, true),
+				   out = box(planes[device], device, to, false);
+		CUgraphExec exec;
+		CUgraph graph;
+
+		be(device);
+		ok(cu.cuStreamBeginCapture_v2(streams[device], CU_STREAM_CAPTURE_MODE_GLOBAL));
+		ok(copy(PLANE_ASYNC, &in, streams[device]));
+		ok(copy(SOLID_ASYNC, &out, streams[device]));
+		ok(cu.cuStreamEndCapture(streams[device], &graph));
+		ok(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+		fill(from, 70u + (unsigned)device);
+		be(device);
+		ok(cu.cuGraphLaunch(exec, streams[device]));
+		ok(cu.cuCtxSynchronize());
+		expect(to, 70u + (unsigned)device, BYTES, "a graph", device);
+		be(device);
+		ok(cu.cuGraphExecDestroy(exec));
+		ok(cu.cuGraphDestroy(graph));
+	}
+	assert_int_equal(sim_broken_rules(), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(every_form_copies_into_arrays_and_out_of_them),
+	    cmocka_unit_test(copies_with_arrays_are_captured_and_replayed),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}
