@@ -73,6 +73,31 @@ static struct job of_peer_3d(const CUDA_MEMCPY3D_PEER *box)
 	return (struct job){.box = *box, .is_peer = true};
 }
 
+/* A row of an array, whose offset is bytes, too. */
+static struct job into_array(CUarray dst, size_t at, CUdeviceptr src, size_t bytes)
+{
+	struct job job = linear(CU_MEMORYTYPE_ARRAY, 0, CU_MEMORYTYPE_DEVICE, src, bytes);
+
+	job.linear = false;
+	job.box.srcPitch = bytes;
+	job.box.srcHeight = 1;
+	job.box.dstArray = dst;
+	job.box.dstXInBytes = at;
+	return job;
+}
+
+static struct job out_of_array(CUdeviceptr dst, CUarray src, size_t at, size_t bytes)
+{
+	struct job job = linear(CU_MEMORYTYPE_DEVICE, dst, CU_MEMORYTYPE_ARRAY, 0, bytes);
+
+	job.linear = false;
+	job.box.dstPitch = bytes;
+	job.box.dstHeight = 1;
+	job.box.srcArray = src;
+	job.box.srcXInBytes = at;
+	return job;
+}
+
 /* ---- the entry points ---- */
 
 /* A NULL is the driver's to refuse. */
@@ -122,6 +147,8 @@ BOTH(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t 
      linear(CU_MEMORYTYPE_HOST, ADDRESS(dst), CU_MEMORYTYPE_DEVICE, src, n))
 BOTH(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t n), n,
      linear(CU_MEMORYTYPE_DEVICE, dst, CU_MEMORYTYPE_DEVICE, src, n))
+SYNC(cuMemcpyDtoA_v2, (CUarray dst, size_t at, CUdeviceptr src, size_t n), n, into_array(dst, at, src, n))
+SYNC(cuMemcpyAtoD_v2, (CUdeviceptr dst, CUarray src, size_t at, size_t n), n, out_of_array(dst, src, at, n))
 BOTH(cuMemcpyPeer, cuMemcpyPeerAsync, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n), n,
      peer_linear(dst, to, src, from, n))
 BOTH(cuMemcpy2D_v2, cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *box), box, of_2d(box))

@@ -13,13 +13,13 @@
 
 #include <cmocka.h>
 
-enum { DEVICES = 3, ROW = 4096, ROWS = 64, LEVELS = 2, BYTES = ROW * ROWS };
+enum { DEVICES = 3, ROW = 4096, ROWS = 64, LINE = 64 << 10, LEVELS = 2, BYTES = ROW * ROWS };
 #define ok(call) assert_int_equal((call), CUDA_SUCCESS)
 
 static CUcontext contexts[DEVICES];
 static CUstream streams[DEVICES];
 static CUdeviceptr blocks[DEVICES];
-static CUarray planes[DEVICES], levels[DEVICES];
+static CUarray planes[DEVICES], levels[DEVICES], lines[DEVICES];
 static unsigned char *host, *seen;
 
 static void be(int device)
@@ -30,10 +30,12 @@ static void be(int device)
 static void make_arrays(int device)
 {
 	CUDA_ARRAY_DESCRIPTOR plane = {ROW / 4, ROWS, CU_AD_FORMAT_UNSIGNED_INT8, 4};
+	CUDA_ARRAY_DESCRIPTOR line = {LINE / 4, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1};
 	CUDA_ARRAY3D_DESCRIPTOR whole = {2 * ROW / 4, 2 * ROWS, 0, CU_AD_FORMAT_UNSIGNED_INT8, 4, 0};
 	CUmipmappedArray mipmap;
 
 	ok(cuArrayCreate_v2(&planes[device], &plane));
+	ok(cuArrayCreate_v2(&lines[device], &line));
 	ok(cuMipmappedArrayCreate(&mipmap, &whole, LEVELS));
 	ok(cuMipmappedArrayGetLevel(&levels[device], mipmap, 1));
 }
@@ -177,6 +179,33 @@ static void every_form_copies_into_arrays_and_out_of_them(void **state)
 	assert_int_equal(sim_broken_rules(), 0);
 }
 
+/* ---- one row ---- */
+
+static void lines_are_copied_by_their_own_functions(void **state)
+{
+	(void)state;
+	for (int device = 0; device < DEVICES; device++)
+		for (int from = 0; from < DEVICES; from++) {
+			int to = (from + 1) % DEVICES, offset = 1024;
+			unsigned salt = (unsigned)(3 + 10 * device + from);
+
+			fill(from, salt);
+			be(device);
+			if (from & 1)
+				ok(cuMemcpyDtoA_v2(lines[device], offset, blocks[from], LINE - 1024));
+			else
+				ok(cuMemcpyDtoA_v2_ptds(lines[device], offset, blocks[from], LINE - 1024));
+			ok(cu.cuCtxSynchronize());
+			if (from & 1)
+				ok(cuMemcpyAtoD_v2_ptds(blocks[to], lines[device], offset, LINE - 1024));
+			else
+				ok(cuMemcpyAtoD_v2(blocks[to], lines[device], offset, LINE - 1024));
+			ok(cu.cuCtxSynchronize());
+			expect(to, salt, LINE - 1024, "a line", device);
+		}
+	assert_int_equal(sim_broken_rules(), 0);
+}
+
 /* ---- captures ---- */
 
 static void copies_with_arrays_are_captured_and_replayed(void **state)
@@ -211,6 +240,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(every_form_copies_into_arrays_and_out_of_them),
+	    cmocka_unit_test(lines_are_copied_by_their_own_functions),
 	    cmocka_unit_test(copies_with_arrays_are_captured_and_replayed),
 	};
 
