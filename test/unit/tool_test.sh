@@ -210,10 +210,13 @@ expect 'help goes to stdout with examples' 0 'usage: *examples:*' '' "$tool" --h
 expect 'help of run goes to stdout with an example' 0 'usage: *example:*' '' "$tool" run --help
 expect 'help of check goes to stdout with an example' 0 'usage: *example:*' '' "$tool" check --help
 expect 'output that cannot be written is an error' 1 '' '*could not be written: No space left on device' sh -c '"$1" --help >/dev/full' sh "$tool"
-expect 'a file that may not grow is an error, and what was there stays' 0 '*prom": cannot be written: File too large
+# Of a tool with the thread sanitizer that cannot be seen: its runtime writes a file of its own, before main().
+if sh -c 'ulimit -f 0; "$1" --version' sh "$tool" >/dev/null 2>&1; then
+	expect 'a file that may not grow is an error, and what was there stays' 0 '*prom": cannot be written: File too large
 status 1' '' sh -c 'echo old >x.prom; { ulimit -f 0; "$1" prom x.prom; echo status $?; } 2>&1 | cat' sh "$tool"
-expect 'it is as it was' 0 old '' cat x.prom
-expect 'nothing lies beside it' 1 '' '' sh -c 'ls -A | grep "^.x.prom"'
+	expect 'it is as it was' 0 old '' cat x.prom
+	expect 'nothing lies beside it' 1 '' '' sh -c 'ls -A | grep "^.x.prom"'
+fi
 expect 'programs that are run end by that signal as ever' 0 '' '' \
 	sh -c '! "$1" run -- grep -q "^Sig\(Ign\|Cgt\): *0*1000000" /proc/self/status' sh "$tool"
 
