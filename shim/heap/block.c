@@ -24,7 +24,10 @@
 
 #include <stdlib.h>
 
-/* A warm block may be this much longer than what is asked for: an eighth. */
+/*
+ * A warm block may be longer than what is asked for by an eighth of that, where there is free memory for so many times
+ * what it is longer. Where there is not, a program would be out of memory for what lies behind the end of its blocks.
+ */
 #define SLACK 8
 
 /* ---- warm blocks ---- */
@@ -74,7 +77,30 @@ static void warm_remove(struct block_store *store, struct block *block)
 		store->warm_bytes[place] -= block->bytes[place];
 }
 
-static struct block *warm_find(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from from)
+/* Units that may be taken beside those of the block. */
+static uint64_t room_beside(const struct block_store *store, const struct block *block, enum heap_from from)
+{
+	enum chunk_place only = from == HEAP_HOST ? CHUNK_HOST : CHUNK_DEVICE;
+	uint64_t bytes = 0;
+
+	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
+		if ((from == HEAP_DEVICE_FIRST || place == only) && store->chunks.usable[place])
+			bytes += chunk_left(&store->chunks, place) + block_idle(store, place) - block->bytes[place];
+	return bytes / HEAP_UNIT;
+}
+
+/* most: the longest. */
+static bool has_length(const struct block_store *store, const struct block *block, uint32_t units, uint32_t most,
+		       enum heap_from from)
+{
+	if (block->units < units || block->units > most)
+		return false;
+	return block->units == units || room_beside(store, block, from) >= (block->units - units) * (uint64_t)SLACK;
+}
+
+/* what: what the block is to be, of all that the program would take. */
+static struct block *warm_find(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from what,
+			       enum heap_from from)
 {
 	uint32_t most = units + units / SLACK;
 
@@ -82,8 +108,8 @@ static struct block *warm_find(struct block_store *store, uint32_t units, enum c
 		struct block *block = *bin_of(store, length);
 
 		for (; block; block = block->bin_next)
-			if (block->kind == kind && block->units >= units && block->units <= most &&
-			    block_suits(block, from))
+			if (block->kind == kind && block_suits(block, what) &&
+			    has_length(store, block, units, most, from))
 				return block;
 		if (length >= BLOCK_BINS)
 			break; /* the last bin holds all longer ones and has just been searched */
@@ -262,7 +288,7 @@ enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_
 {
 	bool may_spill = from == HEAP_DEVICE_FIRST;
 	enum sw_status status = SW_NO_MEMORY;
-	struct block *block = warm_find(store, units, kind, may_spill ? HEAP_DEVICE : from);
+	struct block *block = warm_find(store, units, kind, may_spill ? HEAP_DEVICE : from, from);
 
 	lock_assert_held(LOCK_HEAP);
 	*ret_reused = block != NULL;
@@ -274,7 +300,7 @@ enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_
 			return status;
 	}
 	if (!block && may_spill) {
-		block = warm_find(store, units, kind, from);
+		block = warm_find(store, units, kind, from, from);
 		*ret_reused = block != NULL;
 	}
 	if (*ret_reused) {

@@ -77,6 +77,26 @@ static void a_warm_block_serves_what_is_up_to_an_eighth_smaller(void **state)
 	put_all(1);
 }
 
+/* What lies behind the end of a block would be missing: a program would be out of memory that there is. */
+static void where_room_is_short_a_block_has_no_more_than_its_length(void **state)
+{
+	static const unsigned host[] = {0, 64};
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		unsigned all = 32 + host[i];
+
+		open_heap(32, host[i], 256);
+		heap_tick(own.heap);
+		assert_ok(get(0, all * MIB, i));
+		put(0);
+		assert_ok(get(0, (all - 2) * MIB, i));
+		assert_int_equal(grants[0].bytes_on_device + grants[0].bytes_away, (all - 2) * MIB);
+		assert_ok(get(1, 2 * MIB, i));
+		put_all(2);
+	}
+}
+
 static void free_memory_is_kept_up_to_the_limit_and_goes_back_beyond(void **state)
 {
 	(void)state;
@@ -480,6 +500,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_block_freed_is_taken_again_without_a_driver_call),
 	    cmocka_unit_test(a_warm_block_serves_what_is_up_to_an_eighth_smaller),
+	    cmocka_unit_test(where_room_is_short_a_block_has_no_more_than_its_length),
 	    cmocka_unit_test(free_memory_is_kept_up_to_the_limit_and_goes_back_beyond),
 	    cmocka_unit_test(host_memory_is_kept_and_given_back_by_its_own_limit),
 	    cmocka_unit_test(the_device_budget_is_used_to_the_last_2_mib),
