@@ -60,3 +60,10 @@ uint64_t budget_left(const struct budget *budget)
 	}
 	return left;
 }
+
+uint64_t budget_over(const struct budget *budget)
+{
+	uint64_t limit = atomic_load(&budget->limit), used = atomic_load(&budget->used);
+
+	return used > limit ? used - limit : 0;
+}

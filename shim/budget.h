@@ -27,5 +27,7 @@ void budget_charge(struct budget *budget, uint64_t bytes);
 void budget_give(struct budget *budget, uint64_t bytes);
 /* Bytes that still fit, 0 when over. */
 uint64_t budget_left(const struct budget *budget);
+/* How far it is over. */
+uint64_t budget_over(const struct budget *budget);
 
 #endif

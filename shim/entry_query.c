@@ -23,7 +23,8 @@ static uint64_t smaller(uint64_t a, uint64_t b)
 /*
  * What the program is told (report.capacity). Free memory is what may still be allocated, and at most total minus what
  * the program holds: so it moves with every allocation, and total - free is what is in use, as natively. Memory that is
- * warm in our heap is free; what other processes took of the device is not.
+ * warm in our heap is free; what other processes took of the device is not, nor what others in this one took of the
+ * budget that warm memory is in.
  */
 static bool capacity(struct device *device, size_t *ret_free, size_t *ret_total)
 {
@@ -39,7 +40,8 @@ static bool capacity(struct device *device, size_t *ret_free, size_t *ret_total)
 	uint64_t lent_used, lent_left, lent = heap_lent(heap, &lent_used, &lent_left);
 	uint64_t budget = atomic_load(&device->budget.limit), host = spills ? atomic_load(&host_budget.limit) : 0;
 	uint64_t idle = heap_idle_device(heap);
-	uint64_t device_left = smaller(budget_left(&device->budget), driver_free) + idle;
+	uint64_t device_left =
+	    smaller(budget_left(&device->budget), driver_free) + idle - smaller(idle, budget_over(&device->budget));
 	uint64_t host_left = (spills ? budget_left(&host_budget) + heap_idle_host(heap) : 0) + lent_left;
 	uint64_t in_use = lent_used + atomic_load(&device->budget.used) -
 			  smaller(idle, atomic_load(&device->budget.used)) + atomic_load(&host_budget.used) -

@@ -135,6 +135,37 @@ static void the_default_pool_keeps_what_the_policy_says_until_the_program_does(v
 	assert_int_equal(under("async.release_threshold: 16MiB\nobserve: yes\n", keeps_nothing), 0);
 }
 
+/* ---- what the heap keeps ---- */
+
+static int takes_memory_of_its_own(void)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+	CUmemGenericAllocationHandle handle;
+	size_t before, after;
+
+	driver_start(0);
+	MUST(cu.cuMemFree_v2(child_alloc(32 * MIB)));
+	CHECK(sim_live().device_bytes == 32 * MIB);
+	MUST(cu.cuMemGetInfo_v2(&before, NULL));
+	MUST(cu.cuMemCreate(&handle, 4 * MIB, &prop, 0));
+	MUST(cu.cuMemGetInfo_v2(&after, NULL));
+	CHECK(before - after == 4 * MIB);
+	MUST(cu.cuMemRelease(handle));
+	MUST(cu.cuMemGetInfo_v2(&after, NULL));
+	CHECK(after == before);
+	return 0;
+}
+
+static void what_is_kept_is_not_free_where_others_have_taken_as_much(void **state)
+{
+	(void)state;
+	assert_int_equal(under("device.budget: 32MiB\nhost.budget: 32MiB\nheap.release_threshold: 32MiB\n"
+			       "spill.mode: static\n",
+			       takes_memory_of_its_own),
+			 0);
+}
+
 /* ---- where heap memory begins ---- */
 
 #define BLOCK (4 * MIB)
@@ -425,6 +456,7 @@ int main(void)
 	    cmocka_unit_test(what_begins_on_the_host_comes_in_when_it_is_used),
 	    cmocka_unit_test(a_chunk_is_as_large_as_the_policy_lets_it_be),
 	    cmocka_unit_test(the_default_pool_keeps_what_the_policy_says_until_the_program_does),
+	    cmocka_unit_test(what_is_kept_is_not_free_where_others_have_taken_as_much),
 	    cmocka_unit_test(a_rule_puts_pages_of_the_system_in_the_place_of_managed_memory),
 	    cmocka_unit_test(managed_memory_is_the_drivers_where_no_other_can_be_or_none_is_asked_for),
 	    cmocka_unit_test(rules_bound_and_deny_pinned_memory),
