@@ -68,6 +68,7 @@ void pulse_start(const struct policy *policy)
 void pulse(void)
 {
 	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+	char line[FAULTS_LINE];
 
 	/* Whoever is in here does it; at the end of the process nobody may be waited for. */
 	if (pthread_mutex_trylock(&one))
@@ -75,7 +76,7 @@ void pulse(void)
 	atomic_store_explicit(&stats.last_clock, clock_now(), memory_order_relaxed);
 	if (stats_peak(PLACE_MANAGED) || stats_peak(PLACE_SYSTEM)) {
 		put_all_faults();
-		faults_source(stats.fault_source, sizeof(stats.fault_source));
+		stats_set_line(faults_source(line, sizeof(line)));
 	}
 	pthread_mutex_unlock(&one);
 }

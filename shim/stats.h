@@ -104,6 +104,8 @@ void stats_set_host_budget(uint64_t budget, uint64_t used);
 /* Of the host memory that processes of the user share: all there is, what is taken by all, how many they are. */
 void stats_set_share(uint64_t total, uint64_t used, uint64_t ranks);
 void stats_set_state(enum stats_state state);
+/* The line about page faults (stats_page_line); by one thread at a time. */
+void stats_set_line(const char *line);
 /* The process ends: the file goes. Returns for how long it was there, ns. */
 uint64_t stats_close(void);
 /* In the child of a fork: what the child counts is its own, and nobody sees it. */

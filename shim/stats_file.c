@@ -228,6 +228,14 @@ void stats_set_state(enum stats_state state)
 	atomic_store(&stats.state, state);
 }
 
+void stats_set_line(const char *line)
+{
+	for (unsigned i = 0; i < STATS_LINE - 1; i++) {
+		__atomic_store_n(&stats.fault_source[i], *line, __ATOMIC_RELAXED);
+		line += *line != 0;
+	}
+}
+
 uint64_t stats_close(void)
 {
 	uint64_t now = clock_now();

@@ -159,8 +159,9 @@ struct stats_page {
 	    started; /* started: of the process, in the ticks of /proc/PID/stat: tells whether it is still that process */
 	uint64_t start_ns, start_clock; /* when the page was made: since 1970, and CLOCK_MONOTONIC */
 	char command[256], policy[STATS_TEXT], policy_hash[STATS_TEXT], mode[16], spillway[16];
-	char fault_source[STATS_LINE]; /* one line: what counts page faults, or why nothing does */
-	_Atomic uint64_t state;        /* enum stats_state */
+	/* One line: what counts page faults, or why nothing does. It changes: stats_page_line(). */
+	char fault_source[STATS_LINE];
+	_Atomic uint64_t state; /* enum stats_state */
 	/*
 	 * The last change of what is on the host: how far over_us and host_time are known of a process that was killed.
 	 */
@@ -209,6 +210,18 @@ static inline uint64_t stats_page_get(const struct stats_page *page, enum stats_
 			return value;
 	}
 	return value <= most * 2 ? most : 0; /* a little too much, by rounding; or a little less than nothing */
+}
+
+/*
+ * The line about page faults, which whoever looks once a second writes while others may read it: a byte at a time, so that
+ * a line that changes just now may be of both, but ends. Returns buffer.
+ */
+static inline char *stats_page_line(const struct stats_page *page, char buffer[STATS_LINE])
+{
+	for (unsigned i = 0; i < STATS_LINE; i++)
+		buffer[i] = __atomic_load_n(&page->fault_source[i], __ATOMIC_RELAXED);
+	buffer[STATS_LINE - 1] = 0;
+	return buffer;
 }
 
 #endif

@@ -214,17 +214,17 @@ static const char *why_none(const char *source)
 /* Only who has memory that faults wants to know; and what nothing counts is not 0. */
 static void say_faults(const struct stats_page *page, const struct totals *totals, struct summary *summary)
 {
-	char in[TEXT], out[TEXT];
+	char in[TEXT], out[TEXT], source[STATS_LINE];
 
 	if (!atomic_load(&page->peak[PLACE_MANAGED]) && !atomic_load(&page->peak[PLACE_SYSTEM]))
 		return;
 	if (totals->fault[FAULT_GPU] == STATS_NA)
-		add(summary, 7, "  page faults n/a: %s", why_none(page->fault_source));
+		add(summary, 7, "  page faults n/a: %s", why_none(stats_page_line(page, source)));
 	else
 		add(summary, 7, "  %llu page faults of the GPU, %llu of the CPU, %s in and %s out (%s)",
 		    (unsigned long long)totals->fault[FAULT_GPU], (unsigned long long)totals->fault[FAULT_CPU],
 		    log_bytes(in, sizeof(in), totals->fault[FAULT_IN_BYTES]),
-		    log_bytes(out, sizeof(out), totals->fault[FAULT_OUT_BYTES]), page->fault_source);
+		    log_bytes(out, sizeof(out), totals->fault[FAULT_OUT_BYTES]), stats_page_line(page, source));
 }
 
 /* ---- what costs most ---- */

@@ -247,6 +247,35 @@ static void threads_agree_on_what_a_site_is(void **state)
 }
 
 /* Writing beyond the limit of file sizes is a signal, which would end the program. */
+static const char *const lines[] = {"none: nothing that the GPU could fault on has been allocated", "counters"};
+static atomic_bool lines_enough;
+
+static void *change_the_line(void *unused)
+{
+	(void)unused;
+	for (unsigned i = 0; !atomic_load(&lines_enough); i++)
+		stats_set_line(lines[i % 2]);
+	return NULL;
+}
+
+/* The process may end, and say its summary, while that changes. What of it is a race the thread sanitizer says. */
+static void the_line_about_faults_may_change_while_it_is_read(void **state)
+{
+	char line[STATS_LINE];
+	pthread_t thread;
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		stats_set_line(lines[i]);
+		assert_string_equal(stats_page_line(&stats, line), lines[i]);
+	}
+	assert_int_equal(pthread_create(&thread, NULL, change_the_line, NULL), 0);
+	for (unsigned i = 0; i < 2000; i++)
+		assert_true(strlen(stats_page_line(&stats, line)) <= strlen(lines[0]));
+	atomic_store(&lines_enough, true);
+	pthread_join(thread, NULL);
+}
+
 static void where_files_may_not_be_large_there_is_none(void **state)
 {
 	const struct stats_about about = {.policy = "", .policy_hash = "", .mode = "", .spillway = ""};
@@ -304,6 +333,7 @@ int main(void)
 	    cmocka_unit_test_setup(a_full_table_counts_the_rest_together, begin_anew),
 	    cmocka_unit_test_setup(nobody_waits_for_who_asks_the_loader, begin_anew),
 	    cmocka_unit_test_setup(threads_agree_on_what_a_site_is, begin_anew),
+	    cmocka_unit_test_setup(the_line_about_faults_may_change_while_it_is_read, begin_anew),
 	    cmocka_unit_test_setup(where_files_may_not_be_large_there_is_none, begin_anew),
 	    cmocka_unit_test(the_layout_is_the_one_of_this_version),
 	};
