@@ -16,14 +16,14 @@ static bool is_ours(CUresult result)
 	return result == CUDA_SUCCESS && life_counts();
 }
 
-static CUresult instantiated(CUresult result, CUgraphExec *exec, CUgraph graph, cuuint64_t flags)
+static CUresult instantiated(CUgraphExec *exec, CUgraph graph, cuuint64_t flags)
 {
 	int saved = errno;
 
-	if (is_ours(result))
+	if (life_counts())
 		graph_instantiated(*exec, graph, flags);
 	errno = saved;
-	return result;
+	return CUDA_SUCCESS;
 }
 
 static CUresult updated(CUresult result, CUgraphExec exec, CUgraph graph)
@@ -64,7 +64,8 @@ static CUresult set(CUresult result, CUgraphExec exec, const CUgraphNodeParams *
 		stats_call(HOOK_##name);                                                                               \
 		ROOM_CALL(result, -1, REAL(name) args);                                                                \
 		GRAPH_HELD_AGAIN(result, sets, hGraph, held_##name args);                                              \
-		return instantiated(result, phGraphExec, hGraph, flags);                                               \
+		/* What was refused may be no parameters at all. */                                                    \
+		return result == CUDA_SUCCESS ? instantiated(phGraphExec, hGraph, flags) : result;                     \
 	}
 
 INSTANTIATE(cuGraphInstantiate, 0,

@@ -366,7 +366,7 @@ static void every_spelling_of_instantiate_is_seen(void **state)
 	CUDA_GRAPH_INSTANTIATE_PARAMS p = {.flags = 0};
 	struct mix_arguments a = {.first = memory};
 	CUgraph graph = graph_new();
-	CUgraphExec exec[5];
+	CUgraphExec exec[5], none;
 
 	(void)state;
 	add_mix(graph, &a);
@@ -375,6 +375,9 @@ static void every_spelling_of_instantiate_is_seen(void **state)
 	assert_ok(cuGraphInstantiateWithFlags(&exec[2], graph, 0));
 	assert_ok(cuGraphInstantiateWithParams(&exec[3], graph, &p));
 	assert_ok(cuGraphInstantiateWithParams_ptsz(&exec[4], graph, &p));
+	/* What the driver refuses is not looked at. */
+	assert_int_equal(cuGraphInstantiateWithParams(&none, graph, NULL), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(cuGraphInstantiateWithParams_ptsz(&none, graph, NULL), CUDA_ERROR_INVALID_VALUE);
 	for (int i = 0; i < 5; i++) {
 		EXPECT(exec[i], {memory, 0});
 		assert_ok(cuGraphExecDestroy(exec[i]));

@@ -203,6 +203,14 @@ static CUresult launch(CUgraphExec exec, CUstream handle)
 	return sim_submit(handle, work);
 }
 
+static CUresult instantiate_with(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
+{
+	if (!params)
+		return CUDA_ERROR_INVALID_VALUE;
+	params->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
+	return instantiate(exec, graph, params->flags);
+}
+
 static CUresult exec_destroy(CUgraphExec exec)
 {
 	if (!exec || !exec->alive)
@@ -326,9 +334,9 @@ SPELL(cuGraphInstantiate_v2, (CUgraphExec * exec, CUgraph graph, CUgraphNode *er
 SPELL(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags),
       instantiate(exec, graph, flags))
 SPELL(cuGraphInstantiateWithParams, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params),
-      (params->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS, instantiate(exec, graph, params->flags)))
+      instantiate_with(exec, graph, params))
 SPELL(cuGraphInstantiateWithParams_ptsz, (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params),
-      (params->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS, instantiate(exec, graph, params->flags)))
+      instantiate_with(exec, graph, params))
 SPELL_STREAM(cuGraphLaunch, (CUgraphExec exec, CUstream stream), stream, launch(exec, stream))
 SPELL_STREAM(cuGraphUpload, (CUgraphExec exec, CUstream stream), stream,
 	     ((void)stream, exec && exec->alive ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE))
