@@ -10,6 +10,7 @@ static bool begin(struct graph_hold *hold, CUresult result)
 {
 	hold->at = NULL;
 	hold->n = hold->room = 0;
+	hold->late = false;
 	return __builtin_expect(result == CUDA_ERROR_INVALID_VALUE, 0) && enter_serve(&hold->scope, false);
 }
 
@@ -29,10 +30,14 @@ static bool has_room(struct graph_hold *hold)
 /* The block at an address, if it is the heap's. */
 static void add(struct graph_hold *hold, CUdeviceptr at)
 {
-	const struct device *device = at ? device_of(at) : NULL;
+	const struct device *device = at && !hold->late ? device_of(at) : NULL;
 
-	if (device && has_room(hold) && heap_pin(atomic_load(&device->heap), at, 1))
+	if (!device || !has_room(hold))
+		return;
+	if (heap_pin(atomic_load(&device->heap), at, 1))
 		hold->at[hold->n++] = at;
+	else
+		hold->late = true;
 }
 
 static bool held(struct graph_hold *hold)

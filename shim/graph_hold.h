@@ -22,6 +22,7 @@ struct graph_hold {
 	struct enter_scope scope;
 	CUdeviceptr *at; /* in blocks that are held */
 	size_t n, room;
+	bool late; /* something did not arrive: nothing more is waited for */
 };
 
 /* True: the call was refused, something is held; to be ended. Else there is nothing to end. */

@@ -1,0 +1,85 @@
+/*
+ * graph_hold_test.c: what is held for a change of a graph, and how long that may take, by a heap_pin() of the test's own
+ * (CMakeLists.txt).
+ */
+#include "test/core/core.h"
+
+#include "shim/graph_hold.h"
+
+enum { N = 20 };
+
+static unsigned n_pins, n_ends, lasting; /* the pin that waits in vain, from 1; 0: none */
+
+bool __wrap_heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes);
+void __wrap_heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin_end end);
+
+bool __wrap_heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes)
+{
+	(void)heap, (void)address, (void)bytes;
+	return ++n_pins != lasting;
+}
+
+void __wrap_heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin_end end)
+{
+	(void)heap, (void)address, (void)bytes, (void)end;
+	n_ends++;
+}
+
+/* Sets of as many blocks; returns how many were held when the call would be made again. */
+static unsigned held_of_sets(unsigned in_vain)
+{
+	CUDA_MEMSET_NODE_PARAMS set = {.elementSize = 1, .width = 16, .height = 1};
+	CUdeviceptr block[N];
+	struct graph_hold hold;
+	CUgraphNode node;
+	CUcontext context;
+	CUgraph graph;
+	unsigned held = 0;
+
+	n_pins = n_ends = 0;
+	assert_ok(cuCtxGetCurrent(&context));
+	assert_ok(cuGraphCreate(&graph, 0));
+	for (unsigned i = 0; i < N; i++) {
+		assert_ok(cuMemAlloc_v2(&block[i], 2 * MIB));
+		set.dst = block[i] + 512;
+		assert_ok(cuGraphAddMemsetNode(&node, graph, NULL, 0, &set, context));
+	}
+	lasting = in_vain;
+	if (graph_hold_sets(&hold, CUDA_ERROR_INVALID_VALUE, graph)) {
+		held = (unsigned)hold.n;
+		graph_hold_end(&hold);
+	}
+	assert_int_equal(n_ends, held);
+	assert_ok(cuGraphDestroy(graph));
+	for (unsigned i = 0; i < N; i++)
+		assert_ok(cuMemFree_v2(block[i]));
+	return held;
+}
+
+static void all_that_sets_name_is_held(void **state)
+{
+	(void)state;
+	assert_int_equal(held_of_sets(0), N);
+	assert_int_equal(n_pins, N);
+}
+
+/* Each would take a second: a GPU that is stuck would keep the program for as many as its graph has sets. */
+static void it_waits_in_vain_once(void **state)
+{
+	(void)state;
+	assert_int_equal(held_of_sets(3), 2);
+	assert_int_equal(n_pins, 3);
+	assert_int_equal(held_of_sets(1), 0);
+	assert_int_equal(n_pins, 1);
+}
+
+int main(void)
+{
+	static const char *const settings[] = {"SIM_MEMORY=256MiB", NULL};
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(all_that_sets_name_is_held),
+	    cmocka_unit_test(it_waits_in_vain_once),
+	};
+	core_start(settings);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
