@@ -44,24 +44,33 @@ static void poll_tails(struct done_answers *answers)
 	}
 }
 
+/* An entry for the context's tail; TAILS: it has one, or there is no more room. Under done_table_lock. */
+static unsigned free_tail(CUcontext context)
+{
+	unsigned found = TAILS;
+
+	for (unsigned i = 0; i < TAILS; i++) {
+		if (!tails[i].under_way)
+			found = i;
+		else if (tails[i].context == context)
+			return TAILS;
+	}
+	return found;
+}
+
 /*
  * Have an event of the context recorded, outside the lock, since that may wait for room in the driver's queues. If a
- * context has ended meanwhile the event may have ended with it, and is forgotten.
+ * context has ended meanwhile the event may have ended with it, and is forgotten; if the mover of another device was
+ * faster the event is not needed.
  */
 void done_context_look_after(CUcontext context, uint64_t number)
 {
-	bool gone, known = false;
+	bool gone;
 
 	pthread_mutex_lock(&done_table_lock);
-	unsigned free = TAILS, ends = n_ends;
-	for (unsigned i = 0; i < TAILS; i++) {
-		if (!tails[i].under_way)
-			free = i;
-		else if (tails[i].context == context)
-			known = true;
-	}
+	unsigned found = free_tail(context), ends = n_ends;
 	pthread_mutex_unlock(&done_table_lock);
-	if (known || free == TAILS || !capture_pause())
+	if (found == TAILS || !capture_pause())
 		return;
 	CUevent event = context_record(context, &gone);
 	capture_resume();
@@ -69,11 +78,16 @@ void done_context_look_after(CUcontext context, uint64_t number)
 		done_rows_pass(context, number);
 	pthread_mutex_lock(&done_table_lock);
 	if (event && ends == n_ends) {
-		tails[free].context = context;
-		tails[free].owner = context_whole(context);
-		tails[free].event = event;
-		tails[free].number = number;
-		tails[free].under_way = true;
+		found = free_tail(context);
+		if (found == TAILS) {
+			REAL(cuEventDestroy_v2)(event);
+		} else {
+			tails[found].context = context;
+			tails[found].owner = context_whole(context);
+			tails[found].event = event;
+			tails[found].number = number;
+			tails[found].under_way = true;
+		}
 	}
 	pthread_mutex_unlock(&done_table_lock);
 }
