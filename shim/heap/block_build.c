@@ -73,6 +73,31 @@ static unsigned longest_chunk(const struct block_store *store, const struct bloc
 	return block->kind == CHUNK_FIXED && !store->most_units ? CHUNK_MOST : block_largest_piece(store);
 }
 
+/*
+ * Could there be so much at these places, if all that the heap holds were free? JAX asks for three quarters of the GPU at
+ * first, and takes less when that is refused: building it up to where it fails pinned all the host memory there was, which
+ * took 20 s (H200).
+ */
+static bool is_hopeless(const struct block_store *store, const struct block *block, const struct search *search,
+			unsigned n)
+{
+	const struct chunk_store *chunks = &store->chunks;
+	uint64_t most[CHUNK_PLACES] = {0}, sum = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		enum chunk_place place = search[i].place;
+
+		most[place] = chunks->made_bytes[place];
+		if (place != CHUNK_PEER)
+			most[place] += budget_left(chunks->budget[place]);
+		for (unsigned k = 0; place == CHUNK_PEER && k < chunks->n_lenders; k++)
+			most[place] += lender_left(chunks->lenders[k]);
+	}
+	for (unsigned place = 0; place < CHUNK_PLACES; place++)
+		sum += most[place];
+	return (uint64_t)block->units * HEAP_UNIT > sum;
+}
+
 /* Collect chunks for all of the block, without mapping them yet. */
 static enum sw_status collect(struct block_store *store, struct block *block, enum heap_from from)
 {
@@ -82,7 +107,7 @@ static enum sw_status collect(struct block_store *store, struct block *block, en
 	struct chunk **tail = &block->chunks;
 	uint32_t left = block->units;
 
-	if (!n)
+	if (!n || is_hopeless(store, block, search, n))
 		return SW_NO_MEMORY;
 	while (left) {
 		unsigned units = left < now ? left : now;

@@ -227,6 +227,21 @@ static void over_both_budgets_is_refused_and_nothing_changes(void **state)
 	put_all(2);
 }
 
+/* To find that out by pinning host memory takes the longer the more of it there is. */
+static void more_than_there_could_ever_be_is_refused_at_once(void **state)
+{
+	(void)state;
+	open_heap(16, 32, 0);
+	unsigned long made = sim_calls("cuMemCreate");
+	refused_without_a_trace(50 * MIB, true);
+	refused_without_a_trace(18 * MIB, false);
+	assert_int_equal(sim_calls("cuMemCreate"), made);
+	assert_ok(get(0, 48 * MIB, true));
+	put(0);
+	assert_ok(get(0, 48 * MIB, true));
+	put_all(1);
+}
+
 static void a_small_block_goes_to_the_host_only_when_the_device_is_full(void **state)
 {
 	(void)state;
@@ -508,6 +523,7 @@ int main(void)
 	    cmocka_unit_test(a_driver_with_less_than_the_budget_spills_as_well),
 	    cmocka_unit_test(without_spilling_what_is_over_the_budget_is_refused_and_nothing_changes),
 	    cmocka_unit_test(over_both_budgets_is_refused_and_nothing_changes),
+	    cmocka_unit_test(more_than_there_could_ever_be_is_refused_at_once),
 	    cmocka_unit_test(a_small_block_goes_to_the_host_only_when_the_device_is_full),
 	    cmocka_unit_test(an_empty_slab_on_the_host_is_no_choice_while_the_device_has_room),
 	    cmocka_unit_test(a_warm_block_on_the_host_is_no_choice_while_the_device_has_room),
