@@ -18,8 +18,7 @@
 /* Of what the link takes for the pieces named, to allow for mapping and for others that are served in between. */
 #define BRING_FACTOR 2
 
-/* Where others fill the device it is what there is. */
-static uint64_t budget_of(const struct engine *engine)
+uint64_t choose_budget(const struct engine *engine)
 {
 	uint64_t limit = atomic_load(&engine->device->budget.limit), used = atomic_load(&engine->device->budget.used);
 
@@ -28,17 +27,17 @@ static uint64_t budget_of(const struct engine *engine)
 
 static uint64_t reserve(const struct engine *engine)
 {
-	return pace_reserve(budget_of(engine), heap_largest_piece(engine->heap));
+	return pace_reserve(choose_budget(engine), heap_largest_piece(engine->heap));
 }
 
 uint32_t choose_ahead_units(const struct engine *engine)
 {
-	return (uint32_t)(pace_ahead(budget_of(engine)) / HEAP_UNIT);
+	return (uint32_t)(pace_ahead(choose_budget(engine)) / HEAP_UNIT);
 }
 
 uint64_t choose_stock_bytes(const struct engine *engine)
 {
-	uint64_t budget = budget_of(engine);
+	uint64_t budget = choose_budget(engine);
 
 	return engine->exact ? pace_ahead(budget)
 			     : reserve(engine) + pace_under_way(budget, heap_largest_piece(engine->heap));
@@ -95,7 +94,7 @@ static bool cannot_leave(void *argument, uint32_t piece)
 
 bool choose_may_begin(const struct engine *engine, const struct queue *queue)
 {
-	uint64_t most = pace_under_way(budget_of(engine), heap_largest_piece(engine->heap));
+	uint64_t most = pace_under_way(choose_budget(engine), heap_largest_piece(engine->heap));
 
 	return !queue->n || (queue->n < MOVES && queue->bytes < most);
 }

@@ -391,6 +391,8 @@ bool choose_may_move(const struct engine *engine);
 bool choose_can_move(const struct engine *engine);
 /* Is there room in the queue, and is so much memory free to be under way? */
 bool choose_may_begin(const struct engine *engine, const struct queue *queue);
+/* Bytes of the device budget; where others fill the device it is what there is. */
+uint64_t choose_budget(const struct engine *engine);
 uint32_t choose_ahead_units(const struct engine *engine);
 /* So much host memory is to lie ready for what leaves (heap_stock). */
 uint64_t choose_stock_bytes(const struct engine *engine);

@@ -10,6 +10,11 @@
 #define KEPT_BLOCK ((uint64_t)16 << 20)
 #define KEPT_SHARE 16
 
+static uint64_t most_units(const struct engine *engine)
+{
+	return choose_budget(engine) / KEPT_SHARE / HEAP_UNIT;
+}
+
 void keep_forget(struct engine *engine, uint32_t piece)
 {
 	engine->kept_units -= engine->kept[piece];
@@ -18,7 +23,6 @@ void keep_forget(struct engine *engine, uint32_t piece)
 
 bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, uint32_t block_unit)
 {
-	uint64_t limit = atomic_load(&engine->device->budget.limit) / KEPT_SHARE;
 	uint64_t block = atomic_load(&engine->arena->states[block_unit].units) * HEAP_UNIT;
 
 	if (engine->exact)
@@ -27,7 +31,7 @@ bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, uint32_t 
 		return true;
 	/* Another block may have come to its place unnoticed. */
 	keep_forget(engine, piece);
-	if (block > KEPT_BLOCK || (engine->kept_units + units) * HEAP_UNIT > limit)
+	if (block > KEPT_BLOCK || engine->kept_units + units > most_units(engine))
 		return false;
 	engine->kept[piece] = (uint8_t)units;
 	engine->kept_units += units;
