@@ -13,7 +13,7 @@
 
 /* What helps where memory of the program's own making is too much, which the heap cannot move. */
 #define SUMMARY_VMM_REMEDY                                                                                             \
-	"PyTorch without expandable_segments, and JAX with XLA_PYTHON_CLIENT_ALLOCATOR=platform, ask for memory that " \
+	"PyTorch without expandable_segments, and JAX with XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async, ask for memory that " \
 	"does"
 
 struct summary {
