@@ -15,6 +15,7 @@
 #include "shim/context.h"
 #include "shim/enter.h"
 #include "shim/graph_scratch.h"
+#include "shim/ledger.h"
 #include "shim/log.h"
 #include "shim/real.h"
 
@@ -61,16 +62,29 @@ static CUdeviceptr start_of(CUmemorytype type, CUdeviceptr device, size_t x)
 	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED ? device + x : 0;
 }
 
-/* Memory of the driver's that ends before the copy would be refused when it is too late. */
+/*
+ * Memory of the driver's that ends before the copy would be refused when it is too late. What the program has mapped
+ * itself goes on in its next mapping; anything else ends with the allocation, whatever lies behind it.
+ */
 static bool is_whole(CUmemorytype type, CUdeviceptr start, size_t bytes)
 {
+	struct ledger_row mapping;
 	CUdeviceptr base;
 	size_t all;
 
 	if (type == CU_MEMORYTYPE_HOST)
 		return true;
-	return start && REAL(cuMemGetAddressRange_v2)(&base, &all, start) == CUDA_SUCCESS &&
-	       bytes <= all - (start - base);
+	while (start && REAL(cuMemGetAddressRange_v2)(&base, &all, start) == CUDA_SUCCESS) {
+		size_t here = all - (start - base);
+
+		if (bytes <= here)
+			return true;
+		if (!ledger_get(LEDGER_MAPPING, base, &mapping))
+			return false;
+		start += here;
+		bytes -= here;
+	}
+	return false;
 }
 
 /* False: it is nothing that can be led over. Sides in the heap of one device, and any other as it is. */

@@ -291,6 +291,62 @@ static int with_the_host(void)
 	return 0;
 }
 
+/* ---- between the heap and what the program has mapped itself, in several pieces side by side ---- */
+
+enum { PIECES = 4 };
+
+static CUdeviceptr map_pieces(void)
+{
+	CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = here};
+	CUmemAccessDesc access = {.location = here, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemGenericAllocationHandle handle;
+	CUdeviceptr at;
+
+	MUST(cu.cuMemAddressReserve(&at, PIECES * 2 * MIB, 0, 0, 0));
+	for (int i = 0; i < PIECES - 1; i++) {
+		MUST(cu.cuMemCreate(&handle, 2 * MIB, &prop, 0));
+		MUST(cu.cuMemMap(at + i * 2 * MIB, 2 * MIB, 0, handle, 0));
+		MUST(cu.cuMemRelease(handle));
+		MUST(cu.cuMemSetAccess(at + i * 2 * MIB, 2 * MIB, &access, 1));
+	}
+	return at;
+}
+
+static int with_mapped_memory(void)
+{
+	static const int from[] = {HOST, DEVICE, MIXED, HOST_TOO};
+	CUDA_MEMCPY3D copy;
+	CUgraphNode node;
+	CUgraphExec exec;
+	CUgraph graph;
+
+	open_blocks();
+	CUdeviceptr at = map_pieces();
+	copy = copy_of((struct copy){DEVICE_TOO, DEVICE});
+	copy.dstDevice = at + MIB;
+	MUST(cuGraphCreate(&graph, 0));
+	MUST(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &copy, scene.context));
+	exec = instantiate(graph);
+	for (unsigned i = 0; i < 4; i++) {
+		copy.srcDevice = block[from[i]];
+		copy.dstDevice = at + MIB / 2 * i;
+		MUST(cuGraphExecMemcpyNodeSetParams(exec, node, &copy, scene.context));
+		fill(from[i], 0x100 + i);
+		run(exec);
+		CHECK(driver_holds(copy.dstDevice, 0x100 + i, WORDS));
+	}
+	/* It reaches into the last piece, where nothing is mapped. */
+	copy.srcDevice = block[HOST];
+	copy.dstDevice = at + 3 * MIB;
+	CHECK(cuGraphExecMemcpyNodeSetParams(exec, node, &copy, scene.context) == CUDA_ERROR_INVALID_VALUE);
+	MUST(cu.cuGraphExecDestroy(exec));
+	MUST(cu.cuGraphDestroy(graph));
+	MUST(cu.cuMemUnmap(at, (PIECES - 1) * 2 * MIB));
+	MUST(cu.cuMemAddressFree(at, PIECES * 2 * MIB));
+	return sim_broken_rules() != 0;
+}
+
 /* ---- while the thread captures ---- */
 
 static int in_a_capture(void)
@@ -491,6 +547,12 @@ static void copies_between_the_host_and_other_memory_are_changed_too(void **stat
 	part(with_the_host);
 }
 
+static void copies_to_several_mappings_of_the_program_are_changed_too(void **state)
+{
+	(void)state;
+	part(with_mapped_memory);
+}
+
 static void a_change_disturbs_no_capture_of_its_thread(void **state)
 {
 	(void)state;
@@ -531,6 +593,7 @@ int main(void)
 	    cmocka_unit_test(a_copy_of_an_instance_is_given_memory_of_every_kind),
 	    cmocka_unit_test(an_update_gives_all_copies_other_memory_also_in_child_graphs),
 	    cmocka_unit_test(copies_between_the_host_and_other_memory_are_changed_too),
+	    cmocka_unit_test(copies_to_several_mappings_of_the_program_are_changed_too),
 	    cmocka_unit_test(a_change_disturbs_no_capture_of_its_thread),
 	    cmocka_unit_test(changes_are_right_beside_memory_that_moves),
 	    cmocka_unit_test(graphs_are_made_beside_memory_that_moves),
