@@ -22,7 +22,7 @@ CUresult backend_free_idle(struct ledger_row *row)
 	if (result != CUDA_SUCCESS) {
 		stats_add(STAT_deferred_frees, 1);
 		pending_add(row);
-		return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? CUDA_SUCCESS : result;
+		return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? context_died_of(context) : result;
 	}
 	row->home->release(row);
 	pending_context_idle(context, before);

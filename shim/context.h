@@ -91,6 +91,11 @@ void context_ended(CUcontext context, bool ended);
 bool context_device(CUcontext context, CUdevice *ret_device);
 /* One of the device's contexts that is alive, NULL: none. */
 CUcontext context_any(CUdevice device);
+/*
+ * What the driver answers to whatever is asked of a context (NULL: the current one) that has died, of an illegal address
+ * or a failed assertion, or has ended; CUDA_SUCCESS: it lives. Never waits, and may be asked during a capture.
+ */
+CUresult context_died_of(CUcontext context);
 /* Has one of the contexts died with this error, so that whatever is asked of it is answered so? Asks the driver of each. */
 bool context_any_died_of(CUresult error);
 

@@ -191,18 +191,35 @@ CUcontext context_any(CUdevice device)
 	return context;
 }
 
-/* What a context answers that has died, to a question that waits for nothing and disturbs no capture. */
-static CUresult state_of(CUcontext context)
+/* The driver's answer by chance is another one the next time; a dead context's is the same for ever. */
+#define DIED_TRIES 3
+
+/*
+ * The question: an event can be made at any time, waits for nothing and disturbs no capture, and programs whose kernels
+ * failed are told so by it. Having no memory for one says nothing of the context.
+ */
+static CUresult make_event(void)
 {
 	CUevent event;
+	CUresult result = REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
+
+	if (result == CUDA_SUCCESS)
+		REAL(cuEventDestroy_v2)(event);
+	return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
+}
+
+CUresult context_died_of(CUcontext context)
+{
 	bool pushed;
 
 	CUresult result = context_enter(context, &pushed);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
-	if (result == CUDA_SUCCESS)
-		REAL(cuEventDestroy_v2)(event);
+	for (unsigned i = 0; i < DIED_TRIES; i++) {
+		result = make_event();
+		if (result == CUDA_SUCCESS)
+			break;
+	}
 	context_leave(pushed);
 	return result;
 }
@@ -220,7 +237,7 @@ bool context_any_died_of(CUresult error)
 	for (unsigned i = 0; i < n && !any; i++) {
 		if (!context_visit(contexts[i]))
 			continue;
-		any = state_of(contexts[i]) == error;
+		any = context_died_of(contexts[i]) == error;
 		context_visit_end(contexts[i]);
 	}
 	return any;

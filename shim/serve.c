@@ -273,6 +273,10 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 						(unsigned)request->element);
 	if (!device)
 		return REAL(cuMemAlloc_v2)(ret_address, request->bytes);
+	/* Mapping memory does not need the context, and warm memory not even the driver: neither would tell. */
+	result = context_died_of(NULL);
+	if (result != CUDA_SUCCESS)
+		return result;
 	struct ledger_row *row = ledger_row_new(LEDGER_HEAP);
 	if (!row)
 		return CUDA_ERROR_OUT_OF_MEMORY;

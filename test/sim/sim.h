@@ -129,5 +129,11 @@ struct sim_module {
 	const struct sim_kernel *kernels;
 };
 void *sim_pointer(CUdeviceptr address);
+/*
+ * By a kernel: its assertion does not hold. It ends, and its context dies of CUDA_ERROR_ASSERT. As in every dead context
+ * the calls that need one fail from then on; those that make, map, unmap and release physical memory go on working here.
+ * What a real driver answers to them is not known to us, and nothing may rest on it.
+ */
+void sim_assert_fails(void) __attribute__((noreturn));
 
 #endif

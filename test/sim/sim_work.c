@@ -29,6 +29,7 @@
 static struct sigaction before_segv, before_bus;
 static __thread sigjmp_buf *way_out;
 static __thread uintptr_t fault_address;
+static __thread bool asserted; /* what went wrong was the kernel's own word, not an access */
 static __thread const char *running;
 static __thread bool passing_on;
 __thread int sim_running_device;
@@ -92,6 +93,12 @@ static void install_handler(int number, struct sigaction *before)
 	sigaction(number, &action, NULL);
 }
 
+SIM_EXPORT void sim_assert_fails(void)
+{
+	asserted = true;
+	siglongjmp(*way_out, 1);
+}
+
 static void run_for(CUcontext context)
 {
 	sim_running_context = context;
@@ -115,9 +122,12 @@ bool sim_run_guarded(struct sim_work *work)
 	if (sim.set.fault_ms)
 		usleep((useconds_t)(sim.set.fault_ms * 1000));
 	sim_lock();
-	work->context->dead = CUDA_ERROR_ILLEGAL_ADDRESS;
-	sim_break_rule("%s touched %#lx, which is not mapped for it: the context is dead", running,
-		       (unsigned long)fault_address);
+	work->context->dead = asserted ? CUDA_ERROR_ASSERT : CUDA_ERROR_ILLEGAL_ADDRESS;
+	/* A failed assertion is a program's own affair, and breaks no rule. */
+	if (!asserted)
+		sim_break_rule("%s touched %#lx, which is not mapped for it: the context is dead", running,
+			       (unsigned long)fault_address);
+	asserted = false;
 	sim_unlock();
 	return false;
 }
