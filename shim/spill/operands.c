@@ -156,12 +156,16 @@ static void name_box(struct use *use, CUdeviceptr base, const struct box_place *
 		name(use, base, 1);
 }
 
-static void name_side(struct use *use, const struct side *side, const struct box_extent *extent)
+/* False: an array, or nonsense. */
+static bool name_side(struct use *use, const struct side *side, const struct box_extent *extent,
+		      struct tables_side *ret_named)
 {
-	if (side->type == CU_MEMORYTYPE_HOST)
-		name_box(use, side->host, &side->place, extent);
-	if (side->type == CU_MEMORYTYPE_DEVICE || side->type == CU_MEMORYTYPE_UNIFIED)
-		name_box(use, side->device, &side->place, extent);
+	if (side->type != CU_MEMORYTYPE_HOST && side->type != CU_MEMORYTYPE_DEVICE &&
+	    side->type != CU_MEMORYTYPE_UNIFIED)
+		return false;
+	*ret_named = (struct tables_side){side->type == CU_MEMORYTYPE_HOST ? side->host : side->device, side->place};
+	name_box(use, ret_named->base, &side->place, extent);
+	return true;
 }
 
 /* The structures of 2D, 3D and peer copies, old and new, have the same members with different types. */
@@ -176,8 +180,11 @@ static void name_side(struct use *use, const struct side *side, const struct box
 
 static void copy_sides(struct use *use, const struct side *dst, const struct side *src, struct box_extent extent)
 {
-	name_side(use, dst, &extent);
-	name_side(use, src, &extent);
+	struct tables_side to, from;
+	bool linear = name_side(use, dst, &extent, &to);
+
+	if (name_side(use, src, &extent, &from) && linear)
+		tables_copied_box(&to, &from, &extent);
 }
 
 static uint64_t volume(const struct box_extent *extent)
@@ -250,6 +257,7 @@ static void copy_list(struct use *use, enum hook_id id, const CUdeviceptr *dsts,
 	for (size_t i = 0; dsts && srcs && sizes && i < n; i++) {
 		name(use, dsts[i], sizes[i]);
 		name(use, srcs[i], sizes[i]);
+		tables_copied(dsts[i], srcs[i], sizes[i]);
 		sum = sum * 31 + sizes[i];
 	}
 	use_function(use, number(id, sum));
@@ -270,18 +278,21 @@ static void list(struct use *use, enum hook_id id, const CUdeviceptr *addresses,
  * Extents are in elements: bytes between two pointers, elements of the array where one side is an array. Those have at
  * most 16 bytes (four channels of 32 bits, or a compressed block), and are taken to have that.
  */
-static void name_operand(struct use *use, const CUmemcpy3DOperand *operand, struct box_extent extent, size_t element)
+static bool name_operand(struct use *use, const CUmemcpy3DOperand *operand, struct box_extent extent, size_t element,
+			 struct tables_side *ret_named)
 {
 	struct box_place place = {.height = operand->op.ptr.layerHeight};
 
 	if (operand->type != CU_MEMCPY_OPERAND_TYPE_POINTER)
-		return;
+		return false;
 	if (__builtin_mul_overflow(extent.width, element, &extent.width) ||
 	    __builtin_mul_overflow(operand->op.ptr.rowLength, element, &place.pitch)) {
 		name(use, operand->op.ptr.ptr, 1);
-		return;
+		return false;
 	}
+	*ret_named = (struct tables_side){operand->op.ptr.ptr, place};
 	name_box(use, operand->op.ptr.ptr, &place, &extent);
+	return true;
 }
 
 static void copy_list_3d(struct use *use, enum hook_id id, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t n)
@@ -293,8 +304,11 @@ static void copy_list_3d(struct use *use, enum hook_id id, const CUDA_MEMCPY3D_B
 		bool arrays =
 		    ops[i].dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY || ops[i].src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY;
 
-		name_operand(use, &ops[i].dst, extent, arrays ? 16 : 1);
-		name_operand(use, &ops[i].src, extent, arrays ? 16 : 1);
+		struct tables_side to, from;
+		bool linear = name_operand(use, &ops[i].dst, extent, arrays ? 16 : 1, &to);
+
+		if (name_operand(use, &ops[i].src, extent, arrays ? 16 : 1, &from) && linear)
+			tables_copied_box(&to, &from, &extent);
 		sum = sum * 31 + volume(&extent);
 	}
 	use_function(use, number(id, sum));

@@ -12,6 +12,9 @@
  * heap came under pressure, or that was changed by other means since, is not known, or not as it is. What is named beyond
  * need costs time alone.
  *
+ * Of a copy in two or three dimensions each row is looked through, where it has 64 at most, or all of it as one run, where
+ * there are no gaps on either side.
+ *
  * Limits: the last 256 arrays are remembered, from the start of the copy to the last address in it, 256 KiB at most. They
  * may be followed by anything (FSDP's are, by a number for each block of the grid: 100 KiB for a layer); 64 KiB without an
  * address end the search. One of more than 1024 addresses counts as one that may reach anything. Any thread, with a lock
@@ -21,10 +24,18 @@
 #ifndef SPILLWAY_SPILL_TABLES_H
 #define SPILLWAY_SPILL_TABLES_H
 
+#include "shim/spill/box.h"
 #include "shim/spill/use.h"
 
 /* A copy is about to be submitted. Neither dst nor src need be readable, nor what they seem. */
 void tables_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
+
+/* The same of rows. */
+struct tables_side {
+	CUdeviceptr base;
+	struct box_place place;
+};
+void tables_copied_box(const struct tables_side *dst, const struct tables_side *src, const struct box_extent *extent);
 
 extern _Atomic bool tables_any;
 void tables_look(struct use *use, CUdeviceptr address);

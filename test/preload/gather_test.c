@@ -33,7 +33,36 @@ static const size_t gather_bytes[] = {8};
 static const struct sim_kernel kernels[] = {{"gather", gather_body, 1, gather_bytes}};
 static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
 
-static int follow(CUdeviceptr (*alloc)(size_t bytes))
+/* An array goes over as a run of bytes, in a list of copies, or as rows of a box. */
+static void send_plain(CUdeviceptr at, CUdeviceptr *table, CUstream stream)
+{
+	MUST(cu.cuMemcpyHtoDAsync_v2(at, table, ROOM * sizeof(*table), stream));
+}
+
+static void send_listed(CUdeviceptr at, CUdeviceptr *table, CUstream stream)
+{
+	CUdeviceptr from = (CUdeviceptr)(uintptr_t)table;
+	size_t bytes = ROOM * sizeof(*table), first = 0;
+	CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+
+	MUST(cuMemcpyBatchAsync_v2(&at, &from, &bytes, 1, &attributes, &first, 1, stream));
+}
+
+static void send_box(CUdeviceptr at, CUdeviceptr *table, CUstream stream)
+{
+	CUDA_MEMCPY2D box = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+			     .srcHost = table,
+			     .srcPitch = ROOM / 4 * sizeof(*table),
+			     .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			     .dstDevice = at,
+			     .dstPitch = ROOM / 4 * sizeof(*table),
+			     .WidthInBytes = ROOM / 4 * sizeof(*table),
+			     .Height = 4};
+
+	MUST(cuMemcpy2DAsync_v2(&box, stream));
+}
+
+static int follow(CUdeviceptr (*alloc)(size_t bytes), void (*send)(CUdeviceptr at, CUdeviceptr *table, CUstream stream))
 {
 	static CUdeviceptr pageable[SLOTS][ROOM];
 	CUdeviceptr *pinned, tables;
@@ -48,7 +77,7 @@ static int follow(CUdeviceptr (*alloc)(size_t bytes))
 	MUST(cu.cuMemHostAlloc((void **)&pinned, sizeof(pageable), 0));
 	tables = alloc(sizeof(pageable));
 	CHECK(scene_warm_up(&scene));
-	for (unsigned round = 0; round < ROUNDS; round++) {
+	for (unsigned round = 0; round < (send == send_plain ? ROUNDS : ROUNDS / 2); round++) {
 		for (unsigned slot = 0; slot < SLOTS; slot++) {
 			CUdeviceptr *table = slot % 2 ? pinned + (size_t)slot * ROOM : pageable[slot];
 			CUdeviceptr at = tables + (size_t)slot * ROOM * sizeof(*table);
@@ -64,7 +93,7 @@ static int follow(CUdeviceptr (*alloc)(size_t bytes))
 				table[first + i] = scene.block[block];
 				scene.count[block][LANE]++;
 			}
-			MUST(cu.cuMemcpyHtoDAsync_v2(at, table, ROOM * sizeof(*table), stream));
+			send(at, table, stream);
 			void *args[] = {&begin};
 			MUST(cu.cuLaunchKernel(gather, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
 		}
@@ -79,7 +108,17 @@ static int follow(CUdeviceptr (*alloc)(size_t bytes))
 
 static int pointers_of_an_array_are_followed(void)
 {
-	return follow(child_alloc);
+	return follow(child_alloc, send_plain);
+}
+
+static int pointers_of_an_array_in_a_list_of_copies_are_followed(void)
+{
+	return follow(child_alloc, send_listed);
+}
+
+static int pointers_of_an_array_in_rows_are_followed(void)
+{
+	return follow(child_alloc, send_box);
 }
 
 static CUdeviceptr alloc_elsewhere(size_t bytes)
@@ -92,7 +131,7 @@ static CUdeviceptr alloc_elsewhere(size_t bytes)
 /* Libraries take theirs from the driver's pools, which the heap knows nothing of. */
 static int pointers_of_an_array_outside_the_heap_are_followed(void)
 {
-	return follow(alloc_elsewhere);
+	return follow(alloc_elsewhere, send_plain);
 }
 
 /* What cannot be read is the driver's to refuse. */
@@ -116,6 +155,18 @@ static void arrays(void **state)
 	assert_int_equal(child_run(SCENE_SETTINGS(), pointers_of_an_array_are_followed), 0);
 }
 
+static void arrays_in_lists(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(), pointers_of_an_array_in_a_list_of_copies_are_followed), 0);
+}
+
+static void arrays_in_rows(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(), pointers_of_an_array_in_rows_are_followed), 0);
+}
+
 static void arrays_elsewhere(void **state)
 {
 	(void)state;
@@ -130,7 +181,8 @@ static void no_array(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(arrays), cmocka_unit_test(arrays_elsewhere),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(arrays), cmocka_unit_test(arrays_in_lists),
+					   cmocka_unit_test(arrays_in_rows), cmocka_unit_test(arrays_elsewhere),
 					   cmocka_unit_test(no_array)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
