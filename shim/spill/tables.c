@@ -24,7 +24,8 @@
 /* A line's number, and 9 bits for the number of its table, plus 1. */
 #define TABLE_SHIFT 9
 #define TABLE_MASK  ((1u << TABLE_SHIFT) - 1)
-#define READ_MOST   4096u
+/* At once, on the stack of a thread of the program's: a call costs more than reading some pages more. */
+#define READ_MOST 16384u
 /* Each costs a system call. */
 #define ROWS_MOST ((size_t)64)
 /* So many launches after the copy say which functions follow an array: one, or one that prepares and one that works. */
@@ -104,6 +105,16 @@ static void forget(unsigned number)
 
 /* ---- what was copied ---- */
 
+/* Most copies have no address in them: this is all that is done with their words. */
+static bool any_within(const CUdeviceptr *words, size_t n, CUdeviceptr first, CUdeviceptr bytes)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < n; i++)
+		any |= words[i] - first < bytes;
+	return any;
+}
+
 /*
  * Addresses of heaps among these words, at most MANY + 1, and how many bytes hold them. Read by way of the kernel: a bad
  * pointer is the driver's to refuse.
@@ -111,10 +122,14 @@ static void forget(unsigned number)
 static unsigned find_addresses(CUdeviceptr src, size_t bytes, CUdeviceptr *ret_found, size_t *ret_bytes)
 {
 	CUdeviceptr words[READ_MOST / sizeof(CUdeviceptr)];
+	CUdeviceptr first, span;
 	pid_t self = getpid();
 	size_t end = 0;
 	unsigned n = 0;
 
+	use_heap_span(&first, &span);
+	if (!span)
+		return 0;
 	if (bytes > BYTES_MOST)
 		bytes = BYTES_MOST;
 	for (size_t at = 0; bytes - at >= sizeof(*words) && at - end < BYTES_WITHOUT && n <= MANY;) {
@@ -123,7 +138,8 @@ static unsigned find_addresses(CUdeviceptr src, size_t bytes, CUdeviceptr *ret_f
 
 		if (process_vm_readv(self, &to, 1, &from, 1, 0) != (ssize_t)some)
 			return 0;
-		for (size_t i = 0; i < some / sizeof(*words) && n <= MANY; i++)
+		bool any = any_within(words, some / sizeof(*words), first, span);
+		for (size_t i = 0; any && i < some / sizeof(*words) && n <= MANY; i++)
 			if (use_is_heap(words[i])) {
 				ret_found[n++] = words[i];
 				end = at + (i + 1) * sizeof(*words);

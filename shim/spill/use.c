@@ -171,6 +171,23 @@ bool use_is_heap(CUdeviceptr address)
 	return false;
 }
 
+void use_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
+{
+	unsigned n = atomic_load_explicit(&use_n_arenas, memory_order_acquire);
+	CUdeviceptr first = UINT64_MAX, end = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		const struct arena *arena = use_arenas[i].arena;
+
+		if (arena->base < first)
+			first = arena->base;
+		if (arena->base + arena->bytes > end)
+			end = arena->base + arena->bytes;
+	}
+	*ret_first = first;
+	*ret_bytes = n ? end - first : 0;
+}
+
 void use_name(struct use *use, CUdeviceptr address, size_t bytes)
 {
 	unsigned n = atomic_load_explicit(&use_n_arenas, memory_order_acquire);

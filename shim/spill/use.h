@@ -61,6 +61,8 @@ void use_name(struct use *use, CUdeviceptr address, size_t bytes);
 
 /* Is this an address of memory in a heap that is alive? Any 8-byte word; no lock. */
 bool use_is_heap(CUdeviceptr address);
+/* What is not among these bytes is in no heap. None: there is no heap. */
+void use_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes);
 
 /*
  * The submission may touch memory that cannot be read from its arguments: a graph with nodes we cannot look into. While

@@ -55,6 +55,12 @@ bool use_is_heap(CUdeviceptr address)
 	return false;
 }
 
+void use_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
+{
+	*ret_first = 0;
+	*ret_bytes = 0;
+}
+
 void use_unknown(struct use *use)
 {
 	(void)use;

@@ -48,6 +48,12 @@ void use_name(struct use *use, CUdeviceptr address, size_t bytes)
 		seen.name[seen.n++] = (struct fake_name){address, bytes};
 }
 
+void use_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
+{
+	*ret_first = 0;
+	*ret_bytes = 0;
+}
+
 void use_unknown(struct use *use)
 {
 	(void)use;
