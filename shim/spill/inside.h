@@ -317,6 +317,8 @@ void move_tell_plan(struct engine *engine, uint32_t piece);
 bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, uint32_t block_unit);
 /* It is not there any more. */
 void keep_forget(struct engine *engine, uint32_t piece);
+/* Now and then: what is kept beyond what the present budget allows is not kept any more. */
+void keep_follow(struct engine *engine);
 
 /* ---- tell.c ---- */
 /* A move begins, and has ended: its data are where they were (stayed), or where they were to go. Each once. */

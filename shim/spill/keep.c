@@ -3,7 +3,8 @@
  * that kernels find by addresses which no launch names, from other memory or from constants. To the plan that is memory
  * which nobody uses, the first to leave, and a kernel that reaches it while it is on its way stops the job. (cuFFT and
  * cuRAND on an H200: tables of 2 to 7 MiB.) It is little, so keeping it costs little: blocks of up to KEPT_BLOCK bytes,
- * KEPT_SHARE of the device budget together at most; who was there first has it.
+ * KEPT_SHARE of the device budget together at most; who was there first has it. Where others fill the device later the
+ * budget is what they leave, and what is kept beyond its share may go again, the latest addresses first.
  */
 #include "shim/spill/inside.h"
 
@@ -36,4 +37,18 @@ bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, uint32_t 
 	engine->kept[piece] = (uint8_t)units;
 	engine->kept_units += units;
 	return true;
+}
+
+void keep_follow(struct engine *engine)
+{
+	uint64_t most = most_units(engine);
+
+	if (engine->kept_units <= most)
+		return;
+	for (uint32_t piece = engine->arena->n_units_seen; piece-- && engine->kept_units > most;) {
+		if (!engine->kept[piece])
+			continue;
+		keep_forget(engine, piece);
+		move_tell_plan(engine, piece); /* which keeps it if it still fits */
+	}
 }

@@ -1,0 +1,99 @@
+/*
+ * keep_small_test.c: which small blocks stay on the device in `fast` (keep.c), as the plan hears of them: a 16th of the
+ * budget of them, also when the budget shrinks later.
+ */
+#include "test/core/core.h"
+
+#include "shim/device.h"
+#include "shim/spill/inside.h"
+
+#define BUDGET  (256 * MIB)
+#define N_SMALL 8 /* of one unit each: half of what may stay */
+#define KEPT    (BUDGET / 16 / HEAP_UNIT)
+
+static struct core_heap own_heap;
+static struct device device;
+static struct engine *engine;
+static struct heap_grant small[N_SMALL];
+
+static void set_budget(uint64_t bytes)
+{
+	atomic_store(&device.budget.limit, bytes);
+}
+
+static uint32_t piece_of(const struct heap_grant *grant)
+{
+	return arena_unit(engine->arena, grant->address);
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	core_heap_open(&own_heap, BUDGET, 64 * MIB, 0);
+	set_budget(BUDGET);
+	engine = engine_new(&device, own_heap.heap, false);
+	assert_non_null(engine);
+	for (int i = 0; i < N_SMALL; i++) {
+		assert_int_equal(heap_alloc(own_heap.heap, HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE, &small[i]), SW_OK);
+		move_tell_plan(engine, piece_of(&small[i]));
+	}
+	return 0;
+}
+
+/* An engine lives as long as the process. */
+static int tear_down(void **state)
+{
+	(void)state;
+	for (int i = 0; i < N_SMALL; i++)
+		heap_free(own_heap.heap, small[i].block, small[i].address);
+	core_heap_close(&own_heap);
+	return 0;
+}
+
+static void expect_kept(unsigned n)
+{
+	assert_int_equal(engine->kept_units, n);
+	assert_int_equal(plan_units(engine->plan, PLAN_PINNED), n);
+	assert_int_equal(plan_units(engine->plan, PLAN_DEVICE), N_SMALL - n);
+	assert_true(plan_is_valid(engine->plan));
+}
+
+static void small_blocks_stay_as_far_as_their_share_goes(void **state)
+{
+	(void)state;
+	assert_true(N_SMALL <= KEPT);
+	expect_kept(N_SMALL);
+	keep_follow(engine);
+	expect_kept(N_SMALL);
+}
+
+static void when_the_budget_shrinks_fewer_stay(void **state)
+{
+	(void)state;
+	set_budget(3 * 16 * HEAP_UNIT);
+	keep_follow(engine);
+	expect_kept(3);
+	/* Who was there first has it. */
+	for (int i = 0; i < N_SMALL; i++)
+		assert_int_equal(engine->kept[piece_of(&small[i])], i < 3);
+	set_budget(16 * HEAP_UNIT - 1);
+	keep_follow(engine);
+	expect_kept(0);
+	/* With room again they stay from when the plan hears of them. */
+	set_budget(BUDGET);
+	keep_follow(engine);
+	expect_kept(0);
+	move_tell_plan(engine, piece_of(&small[5]));
+	expect_kept(1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test_setup_teardown(small_blocks_stay_as_far_as_their_share_goes, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(when_the_budget_shrinks_fewer_stay, set_up, tear_down),
+	};
+
+	core_driver();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
