@@ -251,8 +251,8 @@ struct travels *stop_new(void); /* NULL without memory; free() */
 /* Once a look of the mover, before it changes anything: what is in transit. */
 void stop_note(struct engine *engine);
 /*
- * The context died of an illegal address in `fast`: if anything was in transit within the last second, say what, what
- * ran, and what avoids it. Asks the driver nothing.
+ * The context died of an illegal address in `fast`: if anything was in transit within a second before the last look at
+ * which all was well, say what, what ran, and what avoids it. Asks the driver nothing.
  */
 void stop_tell(struct engine *engine);
 

@@ -4,7 +4,8 @@
  *
  * A context's death shows some milliseconds after the access that was its cause, and is noticed when the mover looks
  * next; by then what was in transit has long arrived, and often nothing is any more. So the mover notes at each look
- * what is in transit, and what was seen so within RECENT_NS is told of.
+ * what is in transit, and what was seen so within RECENT_NS before the last look at which all was well is told of: the
+ * mover may have been away for longer than that since, pinning memory.
  */
 #include "shim/enter.h"
 #include "shim/ledger.h"
@@ -32,6 +33,7 @@ struct travel {
 struct travels {
 	struct travel at[BLOCKS_KEPT];
 	unsigned latest; /* pieces of one block follow each other */
+	uint64_t well;   /* ns: the last look before any sign of a death; 0: none */
 };
 
 struct travels *stop_new(void)
@@ -96,7 +98,10 @@ static void note_all(struct engine *engine)
 void stop_note(struct engine *engine)
 {
 	/* From the first sign of a death on it stays as it is. */
-	if (!engine->exact && !engine->doubts && move_any(engine))
+	if (engine->exact || engine->doubts)
+		return;
+	engine->travels->well = clock_now();
+	if (move_any(engine))
 		note_all(engine);
 }
 
@@ -227,7 +232,8 @@ static void tell_of_blocks(struct engine *engine, uint64_t since)
 
 void stop_tell(struct engine *engine)
 {
-	uint64_t now = clock_now(), since = now > RECENT_NS ? now - RECENT_NS : 1;
+	uint64_t well = engine->travels->well ? engine->travels->well : clock_now();
+	uint64_t since = well > RECENT_NS ? well - RECENT_NS : 1;
 	bool any = move_any(engine);
 
 	for (unsigned i = 0; i < BLOCKS_KEPT; i++)

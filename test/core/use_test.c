@@ -34,6 +34,15 @@ void *__wrap_calloc(size_t n, size_t bytes)
 	return no_memory ? NULL : __real_calloc(n, bytes);
 }
 
+static uint64_t clock_ahead; /* ns that the core's clock is ahead of time */
+
+uint64_t __real_clock_now(void);
+uint64_t __wrap_clock_now(void);
+uint64_t __wrap_clock_now(void)
+{
+	return __real_clock_now() + clock_ahead;
+}
+
 /* ---- submissions ---- */
 
 static struct core_heap own_heap;
@@ -464,7 +473,7 @@ static void lost(char text[4096])
 	fclose(file);
 }
 
-/* The mover notices the death of a context a moment later. Last: the engine is dead afterwards. */
+/* The mover notices the death of a context a moment later. These are the last: the engine is dead afterwards. */
 static void a_stop_names_what_has_arrived_since_the_mover_looked(void **state)
 {
 	uint64_t function;
@@ -483,6 +492,33 @@ static void a_stop_names_what_has_arrived_since_the_mover_looked(void **state)
 	lost(text);
 	assert_non_null(strstr(text, "FAST MODE STOPPED THE JOB"));
 	assert_non_null(strstr(text, "8.0 MiB just gone to the host"));
+}
+
+/* The mover may have been busy with something else for seconds: pinning memory. */
+static void a_stop_that_is_noticed_late_is_told_all_the_same(void **state)
+{
+	uint64_t function;
+	struct named named;
+	char text[4096];
+	unsigned n;
+
+	(void)state;
+	atomic_store(&engine->dead, false);
+	engine->n_rest = 1;
+	assert_false(engine_read_log(engine, &function, &named, 1, &n));
+	engine->n_rest = 0;
+	clock_ahead = 5000000000;
+	lost(text);
+	clock_ahead = 0;
+	assert_non_null(strstr(text, "FAST MODE STOPPED THE JOB"));
+	assert_non_null(strstr(text, "8.0 MiB just gone to the host"));
+	/* What was in transit long before that is not meant. */
+	atomic_store(&engine->dead, false);
+	clock_ahead = 5000000000;
+	assert_false(engine_read_log(engine, &function, &named, 1, &n));
+	lost(text);
+	clock_ahead = 0;
+	assert_null(strstr(text, "FAST MODE STOPPED THE JOB"));
 }
 
 static int set_up(void **state)
@@ -512,6 +548,7 @@ int main(void)
 	    cmocka_unit_test(an_engine_hears_of_what_names_its_memory_alone),
 	    cmocka_unit_test(what_is_traced_and_no_more_has_no_number),
 	    cmocka_unit_test(a_stop_names_what_has_arrived_since_the_mover_looked),
+	    cmocka_unit_test(a_stop_that_is_noticed_late_is_told_all_the_same),
 	};
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }
