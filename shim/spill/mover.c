@@ -130,15 +130,25 @@ static enum sw_status obey(struct engine *engine, enum engine_order order, uint6
 	}
 }
 
+/* One error may be chance, a dead context's is the same each time; there is no time for doubts (engine_doubt) any more. */
+#define LOOKS 3
+
+static bool is_error(CUresult result)
+{
+	return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+}
+
 /* A process that ends because its context died of what we did is told so; it may end before we notice by ourselves. */
 static void look_at_context(struct engine *engine)
 {
 	CUresult result = engine->context ? REAL(cuEventQuery)(engine->in.at[0].event) : CUDA_SUCCESS;
 
+	for (unsigned i = 1; i < LOOKS && is_error(result); i++)
+		result = REAL(cuEventQuery)(engine->in.at[0].event);
 	/* It may have been another GPU, or another context of this one, that was at our memory, and it alone is dead. */
-	if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
-		result = context_any_died_of(CUDA_ERROR_ILLEGAL_ADDRESS) ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_SUCCESS;
-	if (result != CUDA_SUCCESS)
+	if (result != CUDA_ERROR_ILLEGAL_ADDRESS && context_any_died_of(CUDA_ERROR_ILLEGAL_ADDRESS))
+		result = CUDA_ERROR_ILLEGAL_ADDRESS;
+	if (is_error(result))
 		engine_lost(engine, result);
 }
 

@@ -121,6 +121,22 @@ static void a_stop_of_another_device_is_told_all_the_same(void **state)
 	run_free(&outcome);
 }
 
+/* At the end the mover asks of its context: an error that comes but once is no death, and nothing is said of one. */
+static void an_error_at_the_end_that_is_chance_is_not_believed(void **state)
+{
+	struct outcome outcome;
+
+	(void)state;
+	if (is_fast()) /* which may be stopped, with the kernels beside */
+		return;
+	setenv("STOPPER_CHANCE", "1", 1);
+	outcome = run_stopper("200", getenv("LD_LIBRARY_PATH"), "SIM_FAULT_MS=0", "SIM_DEVICES=1");
+	unsetenv("STOPPER_CHANCE");
+	if (outcome.status || run_lines_with(outcome.err, "memory does not move any more"))
+		fail_msg("status %d\n%s", outcome.status, outcome.err);
+	run_free(&outcome);
+}
+
 static void a_driver_without_events_of_contexts_moves_nothing_and_stops_nothing(void **state)
 {
 	struct outcome outcome = run_stopper("200", OLD_DRIVER, "SIM_FAULT_MS=0", "SIM_DEVICES=1");
@@ -139,6 +155,7 @@ int main(void)
 	    cmocka_unit_test(a_stop_names_the_kernels_the_blocks_and_the_ways_out),
 	    cmocka_unit_test(a_stop_that_shows_late_is_told_all_the_same),
 	    cmocka_unit_test(a_stop_of_another_device_is_told_all_the_same),
+	    cmocka_unit_test(an_error_at_the_end_that_is_chance_is_not_believed),
 	    cmocka_unit_test(a_driver_without_events_of_contexts_moves_nothing_and_stops_nothing),
 	};
 

@@ -2,7 +2,8 @@
  * A job that needs twice its budget (scene.h), with kernels beside it that read all of its memory by addresses that they
  * find in memory: no parameter names them, and nobody can know what they touch. Ends with 0 when every byte was right,
  * with 3 when its context died of an illegal address. Its arguments: how many rounds at most; after how many of them
- * nothing is submitted for a while, and for how many milliseconds. With STOPPER_BESIDE=1 device 1 runs the kernels beside.
+ * nothing is submitted for a while, and for how many milliseconds. With STOPPER_BESIDE=1 device 1 runs the kernels beside. With STOPPER_CHANCE=1 the next question about an event gets an error when
+ * all is done.
  */
 #include "test/preload/scene.h"
 
@@ -79,7 +80,10 @@ int main(int argc, char **argv)
 	}
 	if (result == CUDA_SUCCESS)
 		result = cu.cuCtxSynchronize();
+	bool holds = result == CUDA_SUCCESS && scene_holds(&scene);
+	if (holds && getenv("STOPPER_CHANCE"))
+		sim_fail("cuEventQuery", 1, CUDA_ERROR_UNKNOWN);
 	if (result == CUDA_SUCCESS)
-		return scene_holds(&scene) ? 0 : 1;
+		return holds ? 0 : 1;
 	return result == CUDA_ERROR_ILLEGAL_ADDRESS ? 3 : 2;
 }
