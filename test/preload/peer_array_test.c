@@ -3,29 +3,17 @@
  * access (SIM_PEERS), under the library and natively: whoever has an array works on its GPU, and takes what it copies from
  * wherever it is.
  */
-#include "test/preload/driver.h"
+#include "test/preload/gpus.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
 enum { DEVICES = 3, ROW = 4096, ROWS = 64, LINE = 64 << 10, LEVELS = 2, BYTES = ROW * ROWS };
-#define ok(call) assert_int_equal((call), CUDA_SUCCESS)
 
-static CUcontext contexts[DEVICES];
-static CUstream streams[DEVICES];
-static CUdeviceptr blocks[DEVICES];
 static CUarray planes[DEVICES], levels[DEVICES], lines[DEVICES];
-static unsigned char *host, *seen;
-
-static void be(int device)
-{
-	ok(cu.cuCtxSetCurrent(contexts[device]));
-}
 
 static void make_arrays(int device)
 {
@@ -43,40 +31,12 @@ static void make_arrays(int device)
 static int set_up(void **state)
 {
 	(void)state;
+	gpus_start(DEVICES, BYTES);
 	for (int i = 0; i < DEVICES; i++) {
-		contexts[i] = driver_start(i);
-		ok(cu.cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
-		ok(cu.cuMemAlloc_v2(&blocks[i], BYTES));
+		gpus_be(i);
 		make_arrays(i);
 	}
-	host = malloc(BYTES);
-	seen = malloc(BYTES);
 	return 0;
-}
-
-static unsigned char byte(size_t at, unsigned salt)
-{
-	return (unsigned char)((at * 2654435761u + salt * 40503u) >> 13);
-}
-
-static void fill(int device, unsigned salt)
-{
-	be(device);
-	for (size_t i = 0; i < BYTES; i++)
-		host[i] = byte(i, salt);
-	ok(cu.cuMemcpyHtoD_v2(blocks[device], host, BYTES));
-	ok(cu.cuCtxSynchronize());
-}
-
-static void expect(int device, unsigned salt, size_t bytes, const char *what, int form)
-{
-	be(device);
-	memset(seen, 0, BYTES);
-	ok(cu.cuMemcpyDtoH_v2(seen, blocks[device], bytes));
-	for (size_t i = 0; i < bytes; i++)
-		if (seen[i] != byte(i, salt))
-			fail_msg("%s, form %d: byte %zu on device %d is %u, not %u", what, form, i, device, seen[i],
-				 byte(i, salt));
 }
 
 /* ---- forms ---- */
@@ -91,19 +51,19 @@ static CUDA_MEMCPY3D_PEER box(CUarray array, int array_on, int block_on, bool in
 	if (in) {
 		one.dstMemoryType = CU_MEMORYTYPE_ARRAY;
 		one.dstArray = array;
-		one.dstContext = contexts[array_on];
+		one.dstContext = gpus.context[array_on];
 		one.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-		one.srcDevice = blocks[block_on];
-		one.srcContext = contexts[block_on];
+		one.srcDevice = gpus.block[block_on];
+		one.srcContext = gpus.context[block_on];
 		one.srcPitch = ROW;
 		one.srcHeight = ROWS;
 	} else {
 		one.srcMemoryType = CU_MEMORYTYPE_ARRAY;
 		one.srcArray = array;
-		one.srcContext = contexts[array_on];
+		one.srcContext = gpus.context[array_on];
 		one.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
-		one.dstDevice = blocks[block_on];
-		one.dstContext = contexts[block_on];
+		one.dstDevice = gpus.block[block_on];
+		one.dstContext = gpus.context[block_on];
 		one.dstPitch = ROW;
 		one.dstHeight = ROWS;
 	}
@@ -156,15 +116,15 @@ static void by_way_of(CUarray array, int device, int from, int to, enum form for
 	unsigned salt = (unsigned)(100 * form + 10 * from + to);
 	CUDA_MEMCPY3D_PEER in = box(array, device, from, true), out = box(array, device, to, false);
 
-	fill(from, salt);
-	be(device);
-	ok(copy(form, &in, streams[device]));
+	gpus_fill(from, salt);
+	gpus_be(device);
+	ok(copy(form, &in, gpus.stream[device]));
 	ok(cu.cuCtxSynchronize());
-	fill(from, salt + 1);
-	be(device);
-	ok(copy(form, &out, streams[device]));
+	gpus_fill(from, salt + 1);
+	gpus_be(device);
+	ok(copy(form, &out, gpus.stream[device]));
 	ok(cu.cuCtxSynchronize());
-	expect(to, salt, BYTES, what, (int)form);
+	gpus_expect(to, salt, BYTES, what, (int)form);
 }
 
 static void every_form_copies_into_arrays_and_out_of_them(void **state)
@@ -189,19 +149,19 @@ static void lines_are_copied_by_their_own_functions(void **state)
 			int to = (from + 1) % DEVICES, offset = 1024;
 			unsigned salt = (unsigned)(3 + 10 * device + from);
 
-			fill(from, salt);
-			be(device);
+			gpus_fill(from, salt);
+			gpus_be(device);
 			if (from & 1)
-				ok(cuMemcpyDtoA_v2(lines[device], offset, blocks[from], LINE - 1024));
+				ok(cuMemcpyDtoA_v2(lines[device], offset, gpus.block[from], LINE - 1024));
 			else
-				ok(cuMemcpyDtoA_v2_ptds(lines[device], offset, blocks[from], LINE - 1024));
+				ok(cuMemcpyDtoA_v2_ptds(lines[device], offset, gpus.block[from], LINE - 1024));
 			ok(cu.cuCtxSynchronize());
 			if (from & 1)
-				ok(cuMemcpyAtoD_v2_ptds(blocks[to], lines[device], offset, LINE - 1024));
+				ok(cuMemcpyAtoD_v2_ptds(gpus.block[to], lines[device], offset, LINE - 1024));
 			else
-				ok(cuMemcpyAtoD_v2(blocks[to], lines[device], offset, LINE - 1024));
+				ok(cuMemcpyAtoD_v2(gpus.block[to], lines[device], offset, LINE - 1024));
 			ok(cu.cuCtxSynchronize());
-			expect(to, salt, LINE - 1024, "a line", device);
+			gpus_expect(to, salt, LINE - 1024, "a line", device);
 		}
 	assert_int_equal(sim_broken_rules(), 0);
 }
@@ -218,18 +178,18 @@ static void copies_with_arrays_are_captured_and_replayed(void **state)
 		CUgraphExec exec;
 		CUgraph graph;
 
-		be(device);
-		ok(cu.cuStreamBeginCapture_v2(streams[device], CU_STREAM_CAPTURE_MODE_GLOBAL));
-		ok(copy(PLANE_ASYNC, &in, streams[device]));
-		ok(copy(SOLID_ASYNC, &out, streams[device]));
-		ok(cu.cuStreamEndCapture(streams[device], &graph));
+		gpus_be(device);
+		ok(cu.cuStreamBeginCapture_v2(gpus.stream[device], CU_STREAM_CAPTURE_MODE_GLOBAL));
+		ok(copy(PLANE_ASYNC, &in, gpus.stream[device]));
+		ok(copy(SOLID_ASYNC, &out, gpus.stream[device]));
+		ok(cu.cuStreamEndCapture(gpus.stream[device], &graph));
 		ok(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
-		fill(from, 70u + (unsigned)device);
-		be(device);
-		ok(cu.cuGraphLaunch(exec, streams[device]));
+		gpus_fill(from, 70u + (unsigned)device);
+		gpus_be(device);
+		ok(cu.cuGraphLaunch(exec, gpus.stream[device]));
 		ok(cu.cuCtxSynchronize());
-		expect(to, 70u + (unsigned)device, BYTES, "a graph", device);
-		be(device);
+		gpus_expect(to, 70u + (unsigned)device, BYTES, "a graph", device);
+		gpus_be(device);
 		ok(cu.cuGraphExecDestroy(exec));
 		ok(cu.cuGraphDestroy(graph));
 	}

@@ -2,7 +2,7 @@
  * Copies that go another way because the device that would make them has no access to a heap block (copy.c): in default
  * streams, which are of the context that is current, and with memory of pools, which is of none. No peer access at all.
  */
-#include "test/preload/driver.h"
+#include "test/preload/gpus.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,39 +11,26 @@
 
 #include <cmocka.h>
 
-#define DEVICES  2
-#define BYTES    ((size_t)2 << 20)
-#define WORDS    (BYTES / 4)
-#define ok(call) assert_int_equal((call), CUDA_SUCCESS)
+#define DEVICES 2
+#define BYTES   ((size_t)2 << 20)
+#define WORDS   (BYTES / 4)
 
-static CUcontext contexts[DEVICES];
-static CUstream streams[DEVICES];
-static CUdeviceptr blocks[DEVICES];
 static unsigned *pinned;
-
-static void be(int device)
-{
-	ok(cu.cuCtxSetCurrent(contexts[device]));
-}
 
 static int set_up(void **state)
 {
 	(void)state;
-	for (int i = 0; i < DEVICES; i++) {
-		contexts[i] = driver_start(i);
-		ok(cu.cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
-		ok(cu.cuMemAlloc_v2(&blocks[i], BYTES));
-		assert_true(driver_is_heap(blocks[i]));
-	}
+	gpus_start(DEVICES, BYTES);
+	assert_true(gpus_are_heap());
 	ok(cu.cuMemHostAlloc((void **)&pinned, BYTES, CU_MEMHOSTALLOC_PORTABLE));
 	return 0;
 }
 
 static void fill(int device, unsigned value)
 {
-	be(device);
-	ok(driver_fill(streams[device], blocks[device], value, WORDS));
-	ok(cu.cuStreamSynchronize(streams[device]));
+	gpus_be(device);
+	ok(driver_fill(gpus.stream[device], gpus.block[device], value, WORDS));
+	ok(cu.cuStreamSynchronize(gpus.stream[device]));
 }
 
 /* The copy takes a while: a stream that does not wait for it is done long before. */
@@ -55,9 +42,9 @@ static void default_streams_wait_for_copies_with_the_host(void **state)
 	for (unsigned i = 0; i < 3; i++) {
 		fill(1, 100 + i);
 		memset(pinned, 0, BYTES);
-		be(0);
+		gpus_be(0);
 		sim_switch("PIECE_US", 2000);
-		ok(cu.cuMemcpyDtoHAsync_v2(pinned, blocks[1], BYTES, defaults[i]));
+		ok(cu.cuMemcpyDtoHAsync_v2(pinned, gpus.block[1], BYTES, defaults[i]));
 		ok(cu.cuStreamSynchronize(defaults[i]));
 		sim_switch("PIECE_US", 0);
 		for (size_t word = 0; word < WORDS; word++)
@@ -65,9 +52,9 @@ static void default_streams_wait_for_copies_with_the_host(void **state)
 	}
 	fill(1, 200);
 	memset(pinned, 0, BYTES);
-	be(0);
+	gpus_be(0);
 	sim_switch("PIECE_US", 2000);
-	ok(cuMemcpyDtoHAsync_v2_ptsz(pinned, blocks[1], BYTES, NULL));
+	ok(cuMemcpyDtoHAsync_v2_ptsz(pinned, gpus.block[1], BYTES, NULL));
 	ok(cuStreamSynchronize_ptsz(NULL));
 	sim_switch("PIECE_US", 0);
 	for (size_t word = 0; word < WORDS; word++)
@@ -81,13 +68,13 @@ static void the_program_goes_on_in_its_own_context(void **state)
 
 	(void)state;
 	fill(1, 300);
-	be(0);
+	gpus_be(0);
 	sim_fail("cuCtxPopCurrent_v2", 1, CUDA_ERROR_UNKNOWN);
-	ok(cu.cuMemcpyDtoHAsync_v2(pinned, blocks[1], BYTES, streams[0]));
+	ok(cu.cuMemcpyDtoHAsync_v2(pinned, gpus.block[1], BYTES, gpus.stream[0]));
 	assert_false(sim_fail_pending());
 	ok(cu.cuCtxGetCurrent(&current));
-	assert_ptr_equal(current, contexts[0]);
-	ok(cu.cuStreamSynchronize(streams[0]));
+	assert_ptr_equal(current, gpus.context[0]);
+	ok(cu.cuStreamSynchronize(gpus.stream[0]));
 	for (size_t word = 0; word < WORDS; word++)
 		assert_int_equal(pinned[word], 300);
 }
@@ -100,23 +87,23 @@ static void memory_of_pools_is_touched_by_the_device_of_the_copy(void **state)
 
 	(void)state;
 	ok(cuDeviceGetDefaultMemPool(&pool, 0));
-	be(1);
-	ok(cuMemAllocFromPoolAsync(&pooled, BYTES, pool, streams[1]));
-	ok(cu.cuStreamSynchronize(streams[1]));
+	gpus_be(1);
+	ok(cuMemAllocFromPoolAsync(&pooled, BYTES, pool, gpus.stream[1]));
+	ok(cu.cuStreamSynchronize(gpus.stream[1]));
 	assert_false(driver_is_heap(pooled));
 	fill(1, 7);
-	be(0);
-	ok(cuMemcpyDtoDAsync_v2(pooled, blocks[1], BYTES, streams[0]));
-	ok(cu.cuStreamSynchronize(streams[0]));
+	gpus_be(0);
+	ok(cuMemcpyDtoDAsync_v2(pooled, gpus.block[1], BYTES, gpus.stream[0]));
+	ok(cu.cuStreamSynchronize(gpus.stream[0]));
 	fill(1, 8);
-	be(0);
-	ok(cuMemcpyDtoDAsync_v2(blocks[1], pooled, BYTES, streams[0]));
-	ok(cu.cuStreamSynchronize(streams[0]));
-	be(1);
-	assert_true(driver_holds(blocks[1], 7, WORDS));
-	be(0);
-	ok(cu.cuMemFreeAsync(pooled, streams[0]));
-	ok(cu.cuStreamSynchronize(streams[0]));
+	gpus_be(0);
+	ok(cuMemcpyDtoDAsync_v2(gpus.block[1], pooled, BYTES, gpus.stream[0]));
+	ok(cu.cuStreamSynchronize(gpus.stream[0]));
+	gpus_be(1);
+	assert_true(driver_holds(gpus.block[1], 7, WORDS));
+	gpus_be(0);
+	ok(cu.cuMemFreeAsync(pooled, gpus.stream[0]));
+	ok(cu.cuStreamSynchronize(gpus.stream[0]));
 }
 
 int main(void)

@@ -2,7 +2,7 @@
  * Copies between GPUs under the library: from any device, between any two, by every form, between heap memory, memory of
  * the driver and the host; with and without peer access (SIM_PEERS): every byte must be as it would be natively.
  */
-#include "test/preload/driver.h"
+#include "test/preload/gpus.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,72 +13,24 @@
 
 #include <cmocka.h>
 
-#define DEVICES  3
-#define ROW      4096
-#define ROWS     600
-#define BYTES    ((size_t)ROW * ROWS) /* 2.3 MiB: more than one page */
-#define ok(call) assert_int_equal((call), CUDA_SUCCESS)
-
-static CUcontext contexts[DEVICES];
-static CUstream streams[DEVICES];
-static CUdeviceptr blocks[DEVICES];
-static unsigned char *host, *seen;
-
-static void be(int device)
-{
-	ok(cu.cuCtxSetCurrent(contexts[device]));
-}
+#define DEVICES 3
+#define ROW     4096
+#define ROWS    600
+#define BYTES   ((size_t)ROW * ROWS) /* 2.3 MiB: more than one page */
 
 static int set_up(void **state)
 {
 	(void)state;
-	for (int i = 0; i < DEVICES; i++) {
-		contexts[i] = driver_start(i);
-		ok(cu.cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
-		ok(cu.cuMemAlloc_v2(&blocks[i], BYTES));
-		assert_true(driver_is_heap(blocks[i]));
-	}
-	host = malloc(BYTES);
-	seen = malloc(BYTES);
+	gpus_start(DEVICES, BYTES);
+	assert_true(gpus_are_heap());
 	if (getenv("PEERS_ENABLED"))
 		for (int i = 0; i < DEVICES; i++)
 			for (int j = 0; j < DEVICES; j++)
 				if (i != j) {
-					be(i);
-					ok(cuCtxEnablePeerAccess(contexts[j], 0));
+					gpus_be(i);
+					ok(cuCtxEnablePeerAccess(gpus.context[j], 0));
 				}
 	return 0;
-}
-
-/* Bytes that only this salt gives. */
-static unsigned char byte(size_t at, unsigned salt)
-{
-	return (unsigned char)((at * 2654435761u + salt * 40503u) >> 13);
-}
-
-static void fill_host(unsigned salt)
-{
-	for (size_t i = 0; i < BYTES; i++)
-		host[i] = byte(i, salt);
-}
-
-/* By its own device, with nothing between. */
-static void fill(int device, unsigned salt)
-{
-	be(device);
-	fill_host(salt);
-	ok(cu.cuMemcpyHtoD_v2(blocks[device], host, BYTES));
-	ok(cu.cuCtxSynchronize());
-}
-
-static void expect(int device, unsigned salt, const char *what, int form)
-{
-	be(device);
-	ok(cu.cuMemcpyDtoH_v2(seen, blocks[device], BYTES));
-	for (size_t i = 0; i < BYTES; i++)
-		if (seen[i] != byte(i, salt))
-			fail_msg("%s, form %d: byte %zu of device %d is %u, not %u", what, form, i, device, seen[i],
-				 byte(i, salt));
 }
 
 /* ---- forms ---- */
@@ -195,11 +147,11 @@ static void every_form_copies_between_any_two_from_anywhere(void **state)
 				for (int form = 0; form < FORMS; form++, salt++) {
 					if (from == to || (salt % 3 && by))
 						continue;
-					fill(from, salt);
-					be(by);
-					ok(copy_between(form, blocks[to], blocks[from], streams[by]));
+					gpus_fill(from, salt);
+					gpus_be(by);
+					ok(copy_between(form, gpus.block[to], gpus.block[from], gpus.stream[by]));
 					done();
-					expect(to, salt, "between", form);
+					gpus_expect(to, salt, BYTES, "between", form);
 				}
 }
 
@@ -212,18 +164,18 @@ static void one_side_may_be_the_drivers(void **state)
 	unsigned salt = 4000;
 
 	(void)state;
-	be(1);
+	gpus_be(1);
 	ok(native(&theirs, BYTES));
 	assert_false(driver_is_heap(theirs));
 	for (int form = 0; form < FORMS; form++, salt++) {
-		fill(2, salt);
-		be(0);
-		ok(copy_between(form, theirs, blocks[2], streams[0]));
-		ok(copy_between(form, blocks[0], theirs, streams[0]));
+		gpus_fill(2, salt);
+		gpus_be(0);
+		ok(copy_between(form, theirs, gpus.block[2], gpus.stream[0]));
+		ok(copy_between(form, gpus.block[0], theirs, gpus.stream[0]));
 		done();
-		expect(0, salt, "by the driver's memory", form);
+		gpus_expect(0, salt, BYTES, "by the driver's memory", form);
 	}
-	be(1);
+	gpus_be(1);
 	ok(native_free(theirs));
 }
 
@@ -234,20 +186,21 @@ static void peer_forms_copy_whatever_contexts_are_named(void **state)
 
 	(void)state;
 	for (int wrong = 0; wrong < 2; wrong++) {
-		CUcontext to = contexts[wrong ? 0 : 2], from = contexts[wrong ? 0 : 1];
-		CUDA_MEMCPY3D_PEER b = box(CU_MEMORYTYPE_DEVICE, blocks[2], CU_MEMORYTYPE_DEVICE, blocks[1]);
+		CUcontext to = gpus.context[wrong ? 0 : 2], from = gpus.context[wrong ? 0 : 1];
+		CUDA_MEMCPY3D_PEER b = box(CU_MEMORYTYPE_DEVICE, gpus.block[2], CU_MEMORYTYPE_DEVICE, gpus.block[1]);
 
 		b.dstContext = to;
 		b.srcContext = from;
 		for (int form = 0; form < 4; form++, salt++) {
-			fill(1, salt);
-			be(0);
-			ok(form == 0   ? cuMemcpyPeer(blocks[2], to, blocks[1], from, BYTES)
-			   : form == 1 ? cuMemcpyPeerAsync(blocks[2], to, blocks[1], from, BYTES, streams[0])
+			gpus_fill(1, salt);
+			gpus_be(0);
+			ok(form == 0 ? cuMemcpyPeer(gpus.block[2], to, gpus.block[1], from, BYTES)
+			   : form == 1
+			       ? cuMemcpyPeerAsync(gpus.block[2], to, gpus.block[1], from, BYTES, gpus.stream[0])
 			   : form == 2 ? cuMemcpy3DPeer(&b)
-				       : cuMemcpy3DPeerAsync(&b, streams[0]));
+				       : cuMemcpy3DPeerAsync(&b, gpus.stream[0]));
 			done();
-			expect(2, salt, "peer", form);
+			gpus_expect(2, salt, BYTES, "peer", form);
 		}
 	}
 }
@@ -323,28 +276,28 @@ static void host_memory_comes_and_goes_from_anywhere(void **state)
 	void *pinned;
 
 	(void)state;
-	be(0);
+	gpus_be(0);
 	ok(cu.cuMemHostAlloc(&pinned, BYTES, CU_MEMHOSTALLOC_PORTABLE));
 	for (int at = 0; at < DEVICES; at++)
 		for (int by = 0; by < DEVICES; by++)
 			for (int form = 0; form < HOST_FORMS; form++, salt++) {
-				unsigned char *memory = salt & 1 ? pinned : host;
+				unsigned char *memory = salt & 1 ? pinned : gpus.host;
 
-				fill_host(salt);
-				memcpy(pinned, host, BYTES);
-				be(by);
-				ok(copy_in(form, blocks[at], memory, streams[by]));
+				gpus_fill_host(salt);
+				memcpy(pinned, gpus.host, BYTES);
+				gpus_be(by);
+				ok(copy_in(form, gpus.block[at], memory, gpus.stream[by]));
 				done();
-				expect(at, salt, "in", form);
+				gpus_expect(at, salt, BYTES, "in", form);
 				memset(memory, 0, BYTES);
-				be(by);
-				ok(copy_out(form, memory, blocks[at], streams[by]));
+				gpus_be(by);
+				ok(copy_out(form, memory, gpus.block[at], gpus.stream[by]));
 				done();
 				for (size_t i = 0; i < BYTES; i++)
-					if (memory[i] != byte(i, salt))
+					if (memory[i] != gpus_byte(i, salt))
 						fail_msg("out, form %d: byte %zu of device %d, by %d", form, i, at, by);
 			}
-	be(0);
+	gpus_be(0);
 	ok(cu.cuMemFreeHost(pinned));
 }
 
@@ -356,32 +309,32 @@ static void copies_keep_the_order_of_their_stream(void **state)
 	unsigned *pinned;
 
 	(void)state;
-	be(0);
+	gpus_be(0);
 	ok(cu.cuMemHostAlloc((void **)&pinned, BYTES, CU_MEMHOSTALLOC_PORTABLE));
-	fill(1, 1);
-	fill(2, 2);
-	be(0);
+	gpus_fill(1, 1);
+	gpus_fill(2, 2);
+	gpus_be(0);
 	sim_hold();
-	ok(driver_fill(streams[0], blocks[0], 77, BYTES / 4));
-	ok(cuMemcpyDtoDAsync_v2(blocks[1], blocks[0], BYTES, streams[0]));
-	ok(cuMemcpyDtoHAsync_v2(pinned, blocks[1], BYTES, streams[0]));
-	ok(cuMemcpyHtoDAsync_v2(blocks[2], pinned, BYTES, streams[0]));
-	ok(driver_fill(streams[0], blocks[0], 78, BYTES / 4));
-	ok(cuMemcpyDtoDAsync_v2(blocks[0], blocks[2], BYTES / 2, streams[0]));
+	ok(driver_fill(gpus.stream[0], gpus.block[0], 77, BYTES / 4));
+	ok(cuMemcpyDtoDAsync_v2(gpus.block[1], gpus.block[0], BYTES, gpus.stream[0]));
+	ok(cuMemcpyDtoHAsync_v2(pinned, gpus.block[1], BYTES, gpus.stream[0]));
+	ok(cuMemcpyHtoDAsync_v2(gpus.block[2], pinned, BYTES, gpus.stream[0]));
+	ok(driver_fill(gpus.stream[0], gpus.block[0], 78, BYTES / 4));
+	ok(cuMemcpyDtoDAsync_v2(gpus.block[0], gpus.block[2], BYTES / 2, gpus.stream[0]));
 	sim_release();
-	ok(cu.cuStreamSynchronize(streams[0]));
+	ok(cu.cuStreamSynchronize(gpus.stream[0]));
 	for (size_t i = 0; i < BYTES / 4; i++)
 		assert_int_equal(pinned[i], 77);
-	assert_true(driver_holds(blocks[0], 77, BYTES / 8));
-	assert_true(driver_holds(blocks[0] + BYTES / 2, 78, BYTES / 8));
-	be(2);
-	assert_true(driver_holds(blocks[2], 77, BYTES / 4));
-	be(0);
+	assert_true(driver_holds(gpus.block[0], 77, BYTES / 8));
+	assert_true(driver_holds(gpus.block[0] + BYTES / 2, 78, BYTES / 8));
+	gpus_be(2);
+	assert_true(driver_holds(gpus.block[2], 77, BYTES / 4));
+	gpus_be(0);
 	/* The default stream, and a synchronous copy behind what is in it. */
 	sim_switch("DELAY_US", 3000);
-	ok(driver_fill(NULL, blocks[0], 5, BYTES / 4));
-	ok(cuMemcpyDtoDAsync_v2(blocks[1], blocks[0], BYTES, NULL));
-	ok(cuMemcpyDtoH_v2(pinned, blocks[1], BYTES));
+	ok(driver_fill(NULL, gpus.block[0], 5, BYTES / 4));
+	ok(cuMemcpyDtoDAsync_v2(gpus.block[1], gpus.block[0], BYTES, NULL));
+	ok(cuMemcpyDtoH_v2(pinned, gpus.block[1], BYTES));
 	sim_switch("DELAY_US", 0);
 	for (size_t i = 0; i < BYTES / 4; i++)
 		assert_int_equal(pinned[i], 5);
@@ -394,19 +347,19 @@ static void copies_are_captured_and_replayed(void **state)
 	CUgraph graph;
 
 	(void)state;
-	be(0);
-	ok(cu.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_RELAXED));
-	ok(cuMemcpyDtoDAsync_v2(blocks[2], blocks[1], BYTES, streams[0]));
-	ok(cu.cuStreamEndCapture(streams[0], &graph));
+	gpus_be(0);
+	ok(cu.cuStreamBeginCapture_v2(gpus.stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+	ok(cuMemcpyDtoDAsync_v2(gpus.block[2], gpus.block[1], BYTES, gpus.stream[0]));
+	ok(cu.cuStreamEndCapture(gpus.stream[0], &graph));
 	ok(cu.cuGraphInstantiateWithFlags(&instance, graph, 0));
 	for (unsigned salt = 9000; salt < 9003; salt++) {
-		fill(1, salt);
-		be(0);
-		ok(cu.cuGraphLaunch(instance, streams[0]));
-		ok(cu.cuStreamSynchronize(streams[0]));
-		expect(2, salt, "captured", 0);
+		gpus_fill(1, salt);
+		gpus_be(0);
+		ok(cu.cuGraphLaunch(instance, gpus.stream[0]));
+		ok(cu.cuStreamSynchronize(gpus.stream[0]));
+		gpus_expect(2, salt, BYTES, "captured", 0);
 	}
-	be(0);
+	gpus_be(0);
 	ok(cu.cuGraphExecDestroy(instance));
 	ok(cu.cuGraphDestroy(graph));
 }
@@ -415,8 +368,8 @@ static void copies_are_captured_and_replayed(void **state)
 static void lists_of_boxes_are_made_one_by_one(void **state)
 {
 	CUDA_MEMCPY3D_BATCH_OP ops[2] = {
-	    {.src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr = {.ptr = blocks[1], .rowLength = ROW}},
-	     .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr = {.ptr = blocks[2], .layerHeight = ROWS / 2}},
+	    {.src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr = {.ptr = gpus.block[1], .rowLength = ROW}},
+	     .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr = {.ptr = gpus.block[2], .layerHeight = ROWS / 2}},
 	     .extent = {ROW, ROWS / 2, 1},
 	     .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM}};
 	size_t failed;
@@ -428,14 +381,14 @@ static void lists_of_boxes_are_made_one_by_one(void **state)
 	ops[1].src.op.ptr.ptr += BYTES / 2;
 	ops[1].dst.op.ptr.ptr += BYTES / 2;
 	for (unsigned salt = 9500; salt < 9504; salt++) {
-		fill(1, salt);
-		be(0);
-		ok(salt == 9500   ? cuMemcpy3DBatchAsync(2, ops, &failed, 0, streams[0])
+		gpus_fill(1, salt);
+		gpus_be(0);
+		ok(salt == 9500   ? cuMemcpy3DBatchAsync(2, ops, &failed, 0, gpus.stream[0])
 		   : salt == 9501 ? cuMemcpy3DBatchAsync_ptsz(2, ops, &failed, 0, NULL)
-		   : salt == 9502 ? cuMemcpy3DBatchAsync_v2(2, ops, 0, streams[0])
+		   : salt == 9502 ? cuMemcpy3DBatchAsync_v2(2, ops, 0, gpus.stream[0])
 				  : cuMemcpy3DBatchAsync_v2_ptsz(2, ops, 0, NULL));
 		done();
-		expect(2, salt, "a list of boxes", (int)salt);
+		gpus_expect(2, salt, BYTES, "a list of boxes", (int)salt);
 	}
 	/* Natively refused: the legacy stream. */
 	assert_int_not_equal(cuMemcpy3DBatchAsync_v2(2, ops, 0, NULL), CUDA_SUCCESS);
@@ -455,8 +408,8 @@ static CUresult two_orders(bool boxes, CUdeviceptr dst, const CUdeviceptr *srcs,
 					     .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = dsts[i]},
 					     .extent = {ROW, ROWS / 2, 1},
 					     .srcAccessOrder = orders[i]};
-	return boxes ? cuMemcpy3DBatchAsync_v2(2, ops, 0, streams[0])
-		     : cuMemcpyBatchAsync_v2(dsts, from, sizes, 2, attributes, first, 2, streams[0]);
+	return boxes ? cuMemcpy3DBatchAsync_v2(2, ops, 0, gpus.stream[0])
+		     : cuMemcpyBatchAsync_v2(dsts, from, sizes, 2, attributes, first, 2, gpus.stream[0]);
 }
 
 /* Pinned memory during the call, other memory when its turn comes, which is when all of it has changed. */
@@ -469,21 +422,21 @@ static void lists_read_host_memory_when_they_say(void **state)
 	(void)state;
 	ok(cu.cuMemHostAlloc((void **)&pinned, BYTES / 2, CU_MEMHOSTALLOC_PORTABLE));
 	for (int boxes = 0; boxes < 2; boxes++) {
-		const CUdeviceptr srcs[] = {(CUdeviceptr)pinned, (CUdeviceptr)(host + BYTES / 2)};
+		const CUdeviceptr srcs[] = {(CUdeviceptr)pinned, (CUdeviceptr)(gpus.host + BYTES / 2)};
 
-		fill(1, 9600);
-		memcpy(pinned, host, BYTES / 2);
-		be(0);
+		gpus_fill(1, 9600);
+		memcpy(pinned, gpus.host, BYTES / 2);
+		gpus_be(0);
 		sim_hold();
-		ok(two_orders(boxes, blocks[1], srcs, orders));
-		fill_host(9601);
-		memcpy(pinned, host, BYTES / 2);
+		ok(two_orders(boxes, gpus.block[1], srcs, orders));
+		gpus_fill_host(9601);
+		memcpy(pinned, gpus.host, BYTES / 2);
 		sim_release();
 		done();
-		be(1);
-		ok(cu.cuMemcpyDtoH_v2(seen, blocks[1], BYTES));
+		gpus_be(1);
+		ok(cu.cuMemcpyDtoH_v2(gpus.seen, gpus.block[1], BYTES));
 		for (size_t i = 0; i < BYTES; i++)
-			assert_int_equal(seen[i], byte(i, i < BYTES / 2 ? 9600 : 9601));
+			assert_int_equal(gpus.seen[i], gpus_byte(i, i < BYTES / 2 ? 9600 : 9601));
 	}
 	ok(cu.cuMemFreeHost(pinned));
 }
@@ -496,18 +449,18 @@ static void lists_have_read_device_memory_when_they_return(void **state)
 
 	(void)state;
 	for (int boxes = 0; boxes < 2; boxes++) {
-		const CUdeviceptr srcs[] = {blocks[1], blocks[1] + BYTES / 2};
+		const CUdeviceptr srcs[] = {gpus.block[1], gpus.block[1] + BYTES / 2};
 
-		fill(1, 9700);
-		be(0);
+		gpus_fill(1, 9700);
+		gpus_be(0);
 		sim_switch("PIECE_US", 1000);
-		ok(cu.cuMemsetD8Async(blocks[0], 1, BYTES, streams[0]));
-		ok(two_orders(boxes, blocks[2], srcs, orders));
+		ok(cu.cuMemsetD8Async(gpus.block[0], 1, BYTES, gpus.stream[0]));
+		ok(two_orders(boxes, gpus.block[2], srcs, orders));
 		sim_switch("PIECE_US", 0);
-		fill(1, 9701);
-		be(0);
+		gpus_fill(1, 9701);
+		gpus_be(0);
 		done();
-		expect(2, 9700, "a list during the call", boxes);
+		gpus_expect(2, 9700, BYTES, "a list during the call", boxes);
 	}
 }
 
@@ -529,26 +482,26 @@ static void failures_on_the_way_leave_nothing_behind(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		for (unsigned n = 1; n <= 3; n++, salt++) {
-			fill_host(salt);
-			be(0);
+			gpus_fill_host(salt);
+			gpus_be(0);
 			sim_fail(names[i], n, CUDA_ERROR_UNKNOWN);
-			CUresult in = cuMemcpyHtoDAsync_v2(blocks[1], host, BYTES, streams[0]);
-			CUresult across = cuMemcpyDtoDAsync_v2(blocks[2], blocks[1], BYTES, streams[0]);
+			CUresult in = cuMemcpyHtoDAsync_v2(gpus.block[1], gpus.host, BYTES, gpus.stream[0]);
+			CUresult across = cuMemcpyDtoDAsync_v2(gpus.block[2], gpus.block[1], BYTES, gpus.stream[0]);
 			sim_fail(names[i], 0, CUDA_SUCCESS);
 			assert_true(is_told(in) && is_told(across));
 			ok(cu.cuCtxGetCurrent(&now));
-			assert_ptr_equal(now, contexts[0]);
+			assert_ptr_equal(now, gpus.context[0]);
 			done();
 			if (in == CUDA_SUCCESS)
-				expect(1, salt, "after a failure, in", (int)i);
+				gpus_expect(1, salt, BYTES, "after a failure, in", (int)i);
 			if (in == CUDA_SUCCESS && across == CUDA_SUCCESS)
-				expect(2, salt, "after a failure, across", (int)i);
-			fill_host(salt + 500);
-			be(0);
-			ok(cuMemcpyHtoDAsync_v2(blocks[1], host, BYTES, streams[0]));
-			ok(cuMemcpyDtoDAsync_v2(blocks[2], blocks[1], BYTES, streams[0]));
+				gpus_expect(2, salt, BYTES, "after a failure, across", (int)i);
+			gpus_fill_host(salt + 500);
+			gpus_be(0);
+			ok(cuMemcpyHtoDAsync_v2(gpus.block[1], gpus.host, BYTES, gpus.stream[0]));
+			ok(cuMemcpyDtoDAsync_v2(gpus.block[2], gpus.block[1], BYTES, gpus.stream[0]));
 			done();
-			expect(2, salt + 500, "the next one", (int)i);
+			gpus_expect(2, salt + 500, BYTES, "the next one", (int)i);
 		}
 }
 

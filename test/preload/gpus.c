@@ -1,0 +1,70 @@
+#include "test/preload/gpus.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct gpus gpus;
+
+void gpus_start(int n, size_t bytes)
+{
+	assert_in_range(n, 1, GPUS_MOST);
+	gpus.n = n;
+	gpus.bytes = bytes;
+	for (int i = 0; i < n; i++) {
+		gpus.context[i] = driver_start(i);
+		ok(cu.cuStreamCreate(&gpus.stream[i], CU_STREAM_NON_BLOCKING));
+		ok(cu.cuMemAlloc_v2(&gpus.block[i], bytes));
+	}
+	gpus.host = malloc(bytes);
+	gpus.seen = malloc(bytes);
+	assert_non_null(gpus.host);
+	assert_non_null(gpus.seen);
+}
+
+bool gpus_are_heap(void)
+{
+	for (int i = 0; i < gpus.n; i++)
+		if (!driver_is_heap(gpus.block[i]))
+			return false;
+	return true;
+}
+
+void gpus_be(int device)
+{
+	ok(cu.cuCtxSetCurrent(gpus.context[device]));
+}
+
+unsigned char gpus_byte(size_t at, unsigned salt)
+{
+	return (unsigned char)((at * 2654435761u + salt * 40503u) >> 13);
+}
+
+void gpus_fill_host(unsigned salt)
+{
+	for (size_t i = 0; i < gpus.bytes; i++)
+		gpus.host[i] = gpus_byte(i, salt);
+}
+
+void gpus_fill(int device, unsigned salt)
+{
+	gpus_be(device);
+	gpus_fill_host(salt);
+	ok(cu.cuMemcpyHtoD_v2(gpus.block[device], gpus.host, gpus.bytes));
+	ok(cu.cuCtxSynchronize());
+}
+
+void gpus_expect(int device, unsigned salt, size_t bytes, const char *what, int form)
+{
+	gpus_be(device);
+	memset(gpus.seen, 0, gpus.bytes);
+	ok(cu.cuMemcpyDtoH_v2(gpus.seen, gpus.block[device], bytes));
+	for (size_t i = 0; i < bytes; i++)
+		if (gpus.seen[i] != gpus_byte(i, salt))
+			fail_msg("%s, form %d: byte %zu of device %d is %u, not %u", what, form, i, device,
+				 gpus.seen[i], gpus_byte(i, salt));
+}
