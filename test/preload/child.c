@@ -99,3 +99,11 @@ CUstream child_stream(void)
 	MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	return stream;
 }
+
+int child_all_is_there(void)
+{
+	MUST(cu.cuCtxSynchronize());
+	MUST(cu.cuMemFree_v2(child_alloc(96 * MIB)));
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
