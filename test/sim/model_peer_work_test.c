@@ -1,0 +1,186 @@
+/*
+ * model_peer_work_test.c: what the simulated GPU promises (model.h) about copies and graphs of several devices: who makes
+ * a copy, and for which device what a graph holds runs.
+ */
+#include "model_peer.h"
+
+/* ---- copies ---- */
+
+/* A copy from `from` to `to` by every form that has no contexts in it; each must say `expected`. */
+static void copy_by_all(CUdeviceptr to, CUdeviceptr from, CUresult expected)
+{
+	CUDA_MEMCPY2D two = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			     .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+			     .srcDevice = from,
+			     .dstDevice = to,
+			     .srcPitch = 4096,
+			     .dstPitch = 4096,
+			     .WidthInBytes = 4096,
+			     .Height = BLOCK / 4096};
+	CUDA_MEMCPY3D three = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			       .srcDevice = from,
+			       .dstDevice = to,
+			       .WidthInBytes = 4096,
+			       .Height = 64,
+			       .Depth = BLOCK / 4096 / 64};
+	CUmemcpyAttributes in_order = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	size_t bytes = BLOCK, first = 0;
+
+	is(expected, cuMemcpyDtoD(to, from, BLOCK));
+	is(expected, cuMemcpyDtoDAsync(to, from, BLOCK, 0));
+	is(expected, cuMemcpy(to, from, BLOCK));
+	is(expected, cuMemcpyAsync(to, from, BLOCK, 0));
+	is(expected, cuMemcpy2D(&two));
+	is(expected, cuMemcpy2DAsync(&two, 0));
+	is(expected, cuMemcpy3D(&three));
+	is(expected, cuMemcpy3DAsync(&three, 0));
+	is(expected, cuMemcpyBatchAsync(&to, &from, &bytes, 1, &in_order, &first, 1, CU_STREAM_PER_THREAD));
+	ok(cuCtxSynchronize());
+}
+
+static void allocated_memory_is_copied_from_anywhere_to_anywhere(void **state)
+{
+	CUdeviceptr one = peer_alloc(1), two = peer_alloc(2);
+
+	(void)state;
+	ok(peer_touch(1, one, 10));
+	ok(peer_touch(2, two, 90));
+	for (int device = 0; device < DEVICES; device++) {
+		peer_be(device);
+		copy_by_all(two, one, CUDA_SUCCESS);
+		assert_true(peer_holds(two, 10));
+	}
+	ok(peer_touch(2, two, 50));
+	ok(cuMemcpyPeer(one, peer_context[1], two, peer_context[2], BLOCK));
+	ok(cuCtxSynchronize());
+	assert_true(peer_holds(one, 50));
+	is(CUDA_ERROR_INVALID_CONTEXT, cuMemcpyPeer(one, NULL, two, peer_context[2], BLOCK));
+}
+
+static void mapped_memory_is_copied_by_who_may_touch_it(void **state)
+{
+	struct mapped one = peer_map_for(1), two = peer_map_for(2);
+	CUDA_MEMCPY3D_PEER peer = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+				   .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+				   .srcDevice = two.at,
+				   .dstDevice = one.at,
+				   .srcContext = peer_context[2],
+				   .dstContext = peer_context[1],
+				   .WidthInBytes = BLOCK,
+				   .Height = 1,
+				   .Depth = 1};
+	uint32_t word = 0;
+
+	(void)state;
+	ok(peer_touch(1, one.at, 10));
+	for (int device = 0; device < DEVICES; device++) {
+		peer_be(device);
+		copy_by_all(two.at, one.at, CUDA_ERROR_INVALID_VALUE);
+		is(device == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH(&word, one.at, 4));
+		is(device == 2 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD(two.at, &word, 4));
+	}
+	peer_be(3);
+	ok(cuMemcpyPeerAsync(two.at, peer_context[2], one.at, peer_context[1], BLOCK, 0));
+	ok(cuCtxSynchronize());
+	assert_true(peer_holds(two.at, 10));
+	is(CUDA_ERROR_INVALID_VALUE, cuMemcpyPeer(two.at, peer_context[1], one.at, peer_context[1], BLOCK));
+	ok(peer_touch(2, two.at, 70));
+	ok(cuMemcpy3DPeer(&peer));
+	ok(cuCtxSynchronize());
+	assert_true(peer_holds(one.at, 70));
+	ok(peer_set_access(two.at, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	ok(peer_set_access(one.at, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
+	ok(peer_touch(1, one.at, 30));
+	peer_be(0);
+	copy_by_all(two.at, one.at, CUDA_SUCCESS);
+	assert_true(peer_holds(two.at, 30));
+	is(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoD(one.at, two.at, BLOCK));
+	peer_unmap(one);
+	peer_unmap(two);
+}
+
+/* What was captured from the stream of another device runs for that device. */
+static void nodes_belong_to_the_device_of_their_stream(void **state)
+{
+	CUstream here, there;
+	CUevent fork_event, join;
+	CUdeviceptr at = peer_alloc(1);
+	CUgraphExec instance;
+	CUgraph graph;
+
+	(void)state;
+	ok(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
+	ok(cuEventCreate(&join, 0));
+	peer_be(0);
+	ok(cuStreamCreate(&here, CU_STREAM_NON_BLOCKING));
+	ok(cuEventCreate(&fork_event, 0));
+	ok(cuStreamBeginCapture(here, CU_STREAM_CAPTURE_MODE_RELAXED));
+	ok(cuEventRecord(fork_event, here));
+	ok(cuStreamWaitEvent(there, fork_event, 0));
+	ok(model_launch_fill(at, 12, WORDS, there));
+	peer_be(1);
+	ok(cuEventRecord(join, there));
+	peer_be(0);
+	ok(cuStreamWaitEvent(here, join, 0));
+	ok(cuStreamEndCapture(here, &graph));
+	ok(cuGraphInstantiate(&instance, graph, 0));
+	ok(cuGraphLaunch(instance, here));
+	ok(cuStreamSynchronize(here));
+	assert_true(peer_holds(at, 12));
+	ok(cuGraphExecDestroy(instance));
+	ok(cuGraphDestroy(graph));
+}
+
+/* Added by hand, they reach what that context does, whatever stream the graph is launched in. */
+static void kernel_nodes_run_in_the_context_of_their_function(void **state)
+{
+	CUdeviceptr at = peer_alloc(0);
+	unsigned char add = 13;
+	struct model_pair pair = {(uint32_t *)at, (uint32_t *)(at + MIB), 1};
+	void *params[] = {&add, &pair};
+	CUDA_KERNEL_NODE_PARAMS node = {.func = model_pair,
+					.gridDimX = 1,
+					.gridDimY = 1,
+					.gridDimZ = 1,
+					.blockDimX = 1,
+					.blockDimY = 1,
+					.blockDimZ = 1,
+					.kernelParams = params};
+	CUgraphExec instance;
+	CUgraphNode added;
+	CUstream there;
+	CUgraph graph;
+	uint32_t got;
+
+	(void)state;
+	ok(peer_touch(0, at, 40));
+	ok(cuGraphCreate(&graph, 0));
+	ok(cuGraphAddKernelNode(&added, graph, NULL, 0, &node));
+	ok(cuGraphInstantiate(&instance, graph, 0));
+	for (int change = 0; change < 2; change++) {
+		peer_be(1);
+		ok(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
+		ok(cuGraphLaunch(instance, there));
+		ok(cuStreamSynchronize(there));
+		ok(cuStreamDestroy(there));
+		assert_true(sim_peek(at + MIB, &got, 4));
+		assert_int_equal(got, 40 + add);
+		add = 14;
+		peer_be(0);
+		ok(cuGraphExecKernelNodeSetParams(instance, added, &node));
+	}
+	ok(cuGraphExecDestroy(instance));
+	ok(cuGraphDestroy(graph));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    PEER_TEST(allocated_memory_is_copied_from_anywhere_to_anywhere),
+	    PEER_TEST(mapped_memory_is_copied_by_who_may_touch_it),
+	    PEER_TEST(nodes_belong_to_the_device_of_their_stream),
+	    PEER_TEST(kernel_nodes_run_in_the_context_of_their_function),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
