@@ -1,6 +1,6 @@
 /*
- * gpus.h: what tests of copies between several GPUs share: of each device its primary context, a stream and a block, and
- * two buffers on the host as large as a block. A device's context is current while the test is that device.
+ * gpus.h: what tests of copies between several GPUs share: of each device its primary context, a stream and a block,
+ * and two buffers on the host as large as a block.
  */
 #ifndef PRELOAD_GPUS_H
 #define PRELOAD_GPUS_H

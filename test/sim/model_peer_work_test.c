@@ -1,6 +1,6 @@
 /*
- * model_peer_work_test.c: what the simulated GPU promises (model.h) about copies and graphs of several devices: who makes
- * a copy, and for which device what a graph holds runs.
+ * model_peer_work_test.c: what the simulated GPU promises (model.h) about copies and graphs of several devices: who
+ * makes a copy, and for which device what a graph holds runs.
  */
 #include "model_peer.h"
 

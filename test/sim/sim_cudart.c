@@ -16,90 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* base name, version to ask for; the prototype is the one that cuda.h 13 gives the base name */
-#define DRIVER_FUNCTIONS(ROW)                                                                                          \
-	ROW(cuInit, 2000)                                                                                              \
-	ROW(cuDriverGetVersion, 2020)                                                                                  \
-	ROW(cuGetErrorString, 6000)                                                                                    \
-	ROW(cuDeviceGet, 2000)                                                                                         \
-	ROW(cuDeviceGetCount, 2000)                                                                                    \
-	ROW(cuDeviceGetName, 2000)                                                                                     \
-	ROW(cuDeviceGetUuid, 11040)                                                                                    \
-	ROW(cuDeviceTotalMem, 3020)                                                                                    \
-	ROW(cuDeviceGetAttribute, 2000)                                                                                \
-	ROW(cuDevicePrimaryCtxRetain, 7000)                                                                            \
-	ROW(cuDevicePrimaryCtxReset, 11000)                                                                            \
-	ROW(cuCtxGetCurrent, 4000)                                                                                     \
-	ROW(cuCtxSetCurrent, 4000)                                                                                     \
-	ROW(cuCtxGetDevice, 2000)                                                                                      \
-	ROW(cuCtxSynchronize, 2000)                                                                                    \
-	ROW(cuModuleLoadData, 2000)                                                                                    \
-	ROW(cuModuleGetFunction, 2000)                                                                                 \
-	ROW(cuMemGetInfo, 3020)                                                                                        \
-	ROW(cuMemAlloc, 3020)                                                                                          \
-	ROW(cuMemAllocPitch, 3020)                                                                                     \
-	ROW(cuMemFree, 3020)                                                                                           \
-	ROW(cuMemAllocManaged, 6000)                                                                                   \
-	ROW(cuMemAllocAsync, 11020)                                                                                    \
-	ROW(cuMemAllocFromPoolAsync, 11020)                                                                            \
-	ROW(cuMemFreeAsync, 11020)                                                                                     \
-	ROW(cuDeviceGetDefaultMemPool, 11020)                                                                          \
-	ROW(cuDeviceGetMemPool, 11020)                                                                                 \
-	ROW(cuMemPoolSetAttribute, 11020)                                                                              \
-	ROW(cuMemPoolGetAttribute, 11020)                                                                              \
-	ROW(cuMemPoolTrimTo, 11020)                                                                                    \
-	ROW(cuMemHostAlloc, 2020)                                                                                      \
-	ROW(cuMemFreeHost, 2000)                                                                                       \
-	ROW(cuMemHostRegister, 6050)                                                                                   \
-	ROW(cuMemHostUnregister, 4000)                                                                                 \
-	ROW(cuMemHostGetDevicePointer, 3020)                                                                           \
-	ROW(cuMemPrefetchAsync, 12020)                                                                                 \
-	ROW(cuMemAdvise, 12020)                                                                                        \
-	ROW(cuIpcGetMemHandle, 4010)                                                                                   \
-	ROW(cuPointerGetAttributes, 7000)                                                                              \
-	ROW(cuMemcpy, 4000)                                                                                            \
-	ROW(cuMemcpyHtoD, 3020)                                                                                        \
-	ROW(cuMemcpyDtoH, 3020)                                                                                        \
-	ROW(cuMemcpyDtoD, 3020)                                                                                        \
-	ROW(cuMemcpyAsync, 4000)                                                                                       \
-	ROW(cuMemcpyHtoDAsync, 3020)                                                                                   \
-	ROW(cuMemcpyDtoHAsync, 3020)                                                                                   \
-	ROW(cuMemcpyDtoDAsync, 3020)                                                                                   \
-	ROW(cuMemcpy2DUnaligned, 3020)                                                                                 \
-	ROW(cuMemcpy2DAsync, 3020)                                                                                     \
-	ROW(cuMemsetD8, 3020)                                                                                          \
-	ROW(cuMemsetD8Async, 3020)                                                                                     \
-	ROW(cuStreamCreate, 2000)                                                                                      \
-	ROW(cuStreamCreateWithPriority, 5050)                                                                          \
-	ROW(cuStreamDestroy, 4000)                                                                                     \
-	ROW(cuStreamSynchronize, 2000)                                                                                 \
-	ROW(cuStreamQuery, 2000)                                                                                       \
-	ROW(cuStreamWaitEvent, 3020)                                                                                   \
-	ROW(cuStreamBeginCapture, 10010)                                                                               \
-	ROW(cuStreamEndCapture, 10000)                                                                                 \
-	ROW(cuStreamIsCapturing, 10000)                                                                                \
-	ROW(cuThreadExchangeStreamCaptureMode, 10010)                                                                  \
-	ROW(cuEventCreate, 2000)                                                                                       \
-	ROW(cuEventRecord, 2000)                                                                                       \
-	ROW(cuEventSynchronize, 2000)                                                                                  \
-	ROW(cuEventQuery, 2000)                                                                                        \
-	ROW(cuEventElapsedTime, 12080)                                                                                 \
-	ROW(cuEventDestroy, 4000)                                                                                      \
-	ROW(cuLaunchKernel, 4000)                                                                                      \
-	ROW(cuLaunchHostFunc, 10000)                                                                                   \
-	ROW(cuGraphInstantiate, 12000)                                                                                 \
-	ROW(cuGraphLaunch, 10000)                                                                                      \
-	ROW(cuGraphDestroy, 10000)                                                                                     \
-	ROW(cuGraphExecDestroy, 10000)
-
 typedef CUresult (*get_proc_fn)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
 
-static struct {
-#define ROW(name, version) __typeof__(name) *name##_;
-	DRIVER_FUNCTIONS(ROW)
-#undef ROW
-} driver;
-#define CALL(name, ...) driver.name##_(__VA_ARGS__)
+struct sim_driver sim_driver;
 
 static pthread_once_t started = PTHREAD_ONCE_INIT;
 static cudaError_t start_error;
@@ -138,8 +57,8 @@ static void start(void)
 	get("cuGetProcAddress", &unused, 11030, 0, &status);
 	get("cuGetProcAddress", &unused, 12000, 0, &status);
 #define ROW(name, version)                                                                                             \
-	if (get(#name, (void **)&driver.name##_, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &status) ||               \
-	    !driver.name##_)                                                                                           \
+	if (get(#name, (void **)&sim_driver.name##_, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &status) ||           \
+	    !sim_driver.name##_)                                                                                       \
 		return;
 	DRIVER_FUNCTIONS(ROW)
 #undef ROW
@@ -159,7 +78,7 @@ static bool is_sticky(cudaError_t error)
 	       error != cudaErrorHostMemoryAlreadyRegistered && error != cudaErrorHostMemoryNotRegistered;
 }
 
-static cudaError_t done(cudaError_t error)
+cudaError_t sim_done(cudaError_t error)
 {
 	if (error && !is_sticky(last_error))
 		last_error = error;
@@ -172,8 +91,7 @@ static cudaError_t driver_ready(void)
 	return start_error;
 }
 
-/* A current context: the program's own, or the primary one of this thread's device. */
-static cudaError_t ready(void)
+cudaError_t sim_ready(void)
 {
 	cudaError_t error = driver_ready();
 	CUcontext context = NULL;
@@ -195,14 +113,6 @@ static cudaError_t ready(void)
 	pthread_mutex_unlock(&lock);
 	return error;
 }
-
-/* All calls look alike: get ready, call, remember the error. */
-#define RUNTIME(name, params, ...)                                                                                     \
-	SIM_EXPORT cudaError_t name params                                                                             \
-	{                                                                                                              \
-		cudaError_t error = ready();                                                                           \
-		return done(error ? error : (cudaError_t)(__VA_ARGS__));                                               \
-	}
 
 SIM_EXPORT void *sim_pointer(CUdeviceptr address)
 {
@@ -239,7 +149,7 @@ SIM_EXPORT cudaError_t cudaDriverGetVersion(int *version)
 {
 	*version = 0;
 	return driver_ready() == cudaErrorInsufficientDriver ? cudaSuccess
-							     : done((cudaError_t)CALL(cuDriverGetVersion, version));
+							     : sim_done((cudaError_t)CALL(cuDriverGetVersion, version));
 }
 
 SIM_EXPORT cudaError_t cudaRuntimeGetVersion(int *version)
@@ -253,7 +163,7 @@ SIM_EXPORT cudaError_t cudaGetDeviceCount(int *count)
 	cudaError_t error = driver_ready();
 
 	*count = 0;
-	return done(error ? error : (cudaError_t)CALL(cuDeviceGetCount, count));
+	return sim_done(error ? error : (cudaError_t)CALL(cuDeviceGetCount, count));
 }
 
 SIM_EXPORT cudaError_t cudaSetDevice(int device)
@@ -264,12 +174,12 @@ SIM_EXPORT cudaError_t cudaSetDevice(int device)
 	if (!error)
 		error = (cudaError_t)CALL(cuDeviceGetCount, &count);
 	if (error)
-		return done(error);
+		return sim_done(error);
 	if (device < 0 || device >= count || device >= DEVICES_MAX)
-		return done(cudaErrorInvalidDevice);
+		return sim_done(cudaErrorInvalidDevice);
 	this_device = device;
 	CALL(cuCtxSetCurrent, NULL);
-	return done(ready());
+	return sim_done(sim_ready());
 }
 
 SIM_EXPORT cudaError_t cudaGetDevice(int *device)
@@ -278,7 +188,7 @@ SIM_EXPORT cudaError_t cudaGetDevice(int *device)
 	CUcontext context = NULL;
 
 	if (error)
-		return done(error);
+		return sim_done(error);
 	*device = this_device;
 	if (!CALL(cuCtxGetCurrent, &context) && context)
 		CALL(cuCtxGetDevice, device);
@@ -289,7 +199,8 @@ SIM_EXPORT cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr wh
 {
 	cudaError_t error = driver_ready();
 
-	return done(error ? error : (cudaError_t)CALL(cuDeviceGetAttribute, value, (CUdevice_attribute)which, device));
+	return sim_done(error ? error
+			      : (cudaError_t)CALL(cuDeviceGetAttribute, value, (CUdevice_attribute)which, device));
 }
 
 static int attribute(CUdevice_attribute which, int device)
@@ -305,11 +216,11 @@ SIM_EXPORT cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int 
 	cudaError_t error = driver_ready();
 
 	if (error)
-		return done(error);
+		return sim_done(error);
 	memset(prop, 0, sizeof(*prop));
 	error = (cudaError_t)CALL(cuDeviceGetName, prop->name, sizeof(prop->name), device);
 	if (error)
-		return done(error);
+		return sim_done(error);
 	CALL(cuDeviceGetUuid, (CUuuid *)&prop->uuid, device);
 	CALL(cuDeviceTotalMem, &prop->totalGlobalMem, device);
 	prop->major = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
@@ -335,7 +246,7 @@ SIM_EXPORT cudaError_t cudaDeviceReset(void)
 	cudaError_t error = driver_ready();
 
 	if (error)
-		return done(error);
+		return sim_done(error);
 	pthread_mutex_lock(&lock);
 	for (struct loaded *at = loaded; at; at = at->next)
 		if (at->context == primary[this_device].context)
@@ -344,151 +255,10 @@ SIM_EXPORT cudaError_t cudaDeviceReset(void)
 	pthread_mutex_unlock(&lock);
 	error = (cudaError_t)CALL(cuDevicePrimaryCtxReset, this_device);
 	last_error = cudaSuccess;
-	return done(error);
+	return sim_done(error);
 }
 
 RUNTIME(cudaDeviceSynchronize, (void), CALL(cuCtxSynchronize))
-
-/* ---- memory ---- */
-
-#define PTR(p) ((CUdeviceptr)(uintptr_t)(p))
-
-SIM_EXPORT cudaError_t cudaMalloc(void **address, size_t bytes)
-{
-	cudaError_t error = ready();
-
-	if (!error && !address)
-		error = cudaErrorInvalidValue;
-	if (!error && !bytes)
-		*address = NULL;
-	else if (!error)
-		error = (cudaError_t)CALL(cuMemAlloc, (CUdeviceptr *)address, bytes);
-	return done(error);
-}
-
-RUNTIME(cudaFree, (void *address), address ? CALL(cuMemFree, PTR(address)) : CUDA_SUCCESS)
-RUNTIME(cudaMallocPitch, (void **address, size_t *pitch, size_t width, size_t height),
-	CALL(cuMemAllocPitch, (CUdeviceptr *)address, pitch, width, height, 4))
-RUNTIME(cudaMallocManaged, (void **address, size_t bytes, unsigned flags),
-	CALL(cuMemAllocManaged, (CUdeviceptr *)address, bytes, flags))
-RUNTIME(cudaMallocAsync, (void **address, size_t bytes, cudaStream_t stream),
-	CALL(cuMemAllocAsync, (CUdeviceptr *)address, bytes, stream))
-RUNTIME(cudaMallocFromPoolAsync, (void **address, size_t bytes, cudaMemPool_t pool, cudaStream_t stream),
-	CALL(cuMemAllocFromPoolAsync, (CUdeviceptr *)address, bytes, pool, stream))
-RUNTIME(cudaFreeAsync, (void *address, cudaStream_t stream), CALL(cuMemFreeAsync, PTR(address), stream))
-RUNTIME(cudaMallocHost, (void **address, size_t bytes), CALL(cuMemHostAlloc, address, bytes, 0))
-RUNTIME(cudaHostAlloc, (void **address, size_t bytes, unsigned flags), CALL(cuMemHostAlloc, address, bytes, flags))
-RUNTIME(cudaFreeHost, (void *address), address ? CALL(cuMemFreeHost, address) : CUDA_SUCCESS)
-RUNTIME(cudaHostRegister, (void *address, size_t bytes, unsigned flags), CALL(cuMemHostRegister, address, bytes, flags))
-RUNTIME(cudaHostUnregister, (void *address), CALL(cuMemHostUnregister, address))
-RUNTIME(cudaHostGetDevicePointer, (void **device, void *host, unsigned flags),
-	CALL(cuMemHostGetDevicePointer, (CUdeviceptr *)device, host, flags))
-RUNTIME(cudaMemGetInfo, (size_t * ret_free, size_t *ret_total), CALL(cuMemGetInfo, ret_free, ret_total))
-RUNTIME(cudaDeviceGetDefaultMemPool, (cudaMemPool_t * pool, int device), CALL(cuDeviceGetDefaultMemPool, pool, device))
-RUNTIME(cudaDeviceGetMemPool, (cudaMemPool_t * pool, int device), CALL(cuDeviceGetMemPool, pool, device))
-RUNTIME(cudaMemPoolSetAttribute, (cudaMemPool_t pool, enum cudaMemPoolAttr which, void *value),
-	CALL(cuMemPoolSetAttribute, pool, (CUmemPool_attribute)which, value))
-RUNTIME(cudaMemPoolGetAttribute, (cudaMemPool_t pool, enum cudaMemPoolAttr which, void *value),
-	CALL(cuMemPoolGetAttribute, pool, (CUmemPool_attribute)which, value))
-RUNTIME(cudaMemPoolTrimTo, (cudaMemPool_t pool, size_t keep), CALL(cuMemPoolTrimTo, pool, keep))
-RUNTIME(cudaIpcGetMemHandle, (cudaIpcMemHandle_t * handle, void *address),
-	CALL(cuIpcGetMemHandle, (CUipcMemHandle *)handle, PTR(address)))
-RUNTIME(cudaMemPrefetchAsync,
-	(const void *address, size_t bytes, struct cudaMemLocation location, unsigned flags, cudaStream_t stream),
-	CALL(cuMemPrefetchAsync, PTR(address), bytes,
-	     (CUmemLocation){.type = (CUmemLocationType)location.type, .id = location.id}, flags, stream))
-RUNTIME(cudaMemAdvise,
-	(const void *address, size_t bytes, enum cudaMemoryAdvise advice, struct cudaMemLocation location),
-	CALL(cuMemAdvise, PTR(address), bytes, (CUmem_advise)advice,
-	     (CUmemLocation){.type = (CUmemLocationType)location.type, .id = location.id}))
-
-static CUresult copy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
-{
-	if (!bytes)
-		return CUDA_SUCCESS;
-	switch (kind) {
-	case cudaMemcpyHostToDevice:
-		return CALL(cuMemcpyHtoD, PTR(dst), src, bytes);
-	case cudaMemcpyDeviceToHost:
-		return CALL(cuMemcpyDtoH, dst, PTR(src), bytes);
-	case cudaMemcpyDeviceToDevice:
-		return CALL(cuMemcpyDtoD, PTR(dst), PTR(src), bytes);
-	default:
-		return CALL(cuMemcpy, PTR(dst), PTR(src), bytes);
-	}
-}
-
-static CUresult copy_async(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, CUstream stream)
-{
-	if (!bytes)
-		return CUDA_SUCCESS;
-	switch (kind) {
-	case cudaMemcpyHostToDevice:
-		return CALL(cuMemcpyHtoDAsync, PTR(dst), src, bytes, stream);
-	case cudaMemcpyDeviceToHost:
-		return CALL(cuMemcpyDtoHAsync, dst, PTR(src), bytes, stream);
-	case cudaMemcpyDeviceToDevice:
-		return CALL(cuMemcpyDtoDAsync, PTR(dst), PTR(src), bytes, stream);
-	default:
-		return CALL(cuMemcpyAsync, PTR(dst), PTR(src), bytes, stream);
-	}
-}
-
-static CUresult copy2d(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width, size_t height,
-		       bool async, CUstream stream)
-{
-	CUDA_MEMCPY2D plane = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-			       .srcDevice = PTR(src),
-			       .srcPitch = src_pitch,
-			       .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-			       .dstDevice = PTR(dst),
-			       .dstPitch = dst_pitch,
-			       .WidthInBytes = width,
-			       .Height = height};
-
-	return async ? CALL(cuMemcpy2DAsync, &plane, stream) : CALL(cuMemcpy2DUnaligned, &plane);
-}
-
-RUNTIME(cudaMemcpy, (void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind), copy(dst, src, bytes, kind))
-RUNTIME(cudaMemcpyAsync, (void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream),
-	copy_async(dst, src, bytes, kind, stream))
-RUNTIME(cudaMemcpy2D,
-	(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width, size_t height,
-	 enum cudaMemcpyKind kind),
-	((void)kind, copy2d(dst, dst_pitch, src, src_pitch, width, height, false, NULL)))
-RUNTIME(cudaMemcpy2DAsync,
-	(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width, size_t height,
-	 enum cudaMemcpyKind kind, cudaStream_t stream),
-	((void)kind, copy2d(dst, dst_pitch, src, src_pitch, width, height, true, stream)))
-RUNTIME(cudaMemset, (void *dst, int value, size_t bytes), CALL(cuMemsetD8, PTR(dst), (unsigned char)value, bytes))
-RUNTIME(cudaMemsetAsync, (void *dst, int value, size_t bytes, cudaStream_t stream),
-	CALL(cuMemsetD8Async, PTR(dst), (unsigned char)value, bytes, stream))
-
-SIM_EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *ret, const void *address)
-{
-	CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-				       CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_HOST_POINTER,
-				       CU_POINTER_ATTRIBUTE_IS_MANAGED};
-	unsigned type = 0, managed = 0;
-	int device = 0;
-	CUdeviceptr device_address = 0;
-	void *host = NULL, *values[] = {&type, &device, &device_address, &host, &managed};
-	cudaError_t error = ready();
-
-	if (!error)
-		error = (cudaError_t)CALL(cuPointerGetAttributes, 5, which, values, PTR(address));
-	if (error)
-		return done(error);
-	memset(ret, 0, sizeof(*ret));
-	ret->type = (managed & 255)                ? cudaMemoryTypeManaged
-		    : type == CU_MEMORYTYPE_HOST   ? cudaMemoryTypeHost
-		    : type == CU_MEMORYTYPE_DEVICE ? cudaMemoryTypeDevice
-						   : cudaMemoryTypeUnregistered;
-	ret->device = type ? device : -2;
-	ret->devicePointer = (void *)(uintptr_t)device_address;
-	ret->hostPointer = type ? host : (void *)(uintptr_t)address;
-	return cudaSuccess;
-}
 
 /* ---- streams, events ---- */
 
@@ -560,7 +330,7 @@ SIM_EXPORT cudaError_t cudaLaunchKernel(const void *func, dim3 grid, dim3 block,
 					cudaStream_t stream)
 {
 	CUfunction function;
-	cudaError_t error = ready();
+	cudaError_t error = sim_ready();
 
 	if (!error && !func)
 		error = cudaErrorInvalidDeviceFunction;
@@ -569,7 +339,7 @@ SIM_EXPORT cudaError_t cudaLaunchKernel(const void *func, dim3 grid, dim3 block,
 	if (!error)
 		error = (cudaError_t)CALL(cuLaunchKernel, function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
 					  (unsigned)shared, stream, args, NULL);
-	return done(error);
+	return sim_done(error);
 }
 
 RUNTIME(cudaGraphInstantiate, (cudaGraphExec_t * exec, cudaGraph_t graph, unsigned long long flags),
