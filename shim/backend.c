@@ -4,6 +4,14 @@
 #include "shim/pending.h"
 #include "shim/stats.h"
 
+/* The current context: being in another one may fail by chance, and without any the memory is put off all the same. */
+static CUresult died_of(void)
+{
+	CUresult result = context_died_of(NULL);
+
+	return context_is_gone(result) ? CUDA_SUCCESS : result;
+}
+
 /*
  * cudaFree's promise is that work submitted before it is done when it returns. During a capture nobody may wait for
  * that, so the free is put off. When waiting failed the program is told what the driver said, and the memory, which may
@@ -22,7 +30,7 @@ CUresult backend_free_idle(struct ledger_row *row)
 	if (result != CUDA_SUCCESS) {
 		stats_add(STAT_deferred_frees, 1);
 		pending_add(row);
-		return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? context_died_of(context) : result;
+		return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? died_of() : result;
 	}
 	row->home->release(row);
 	pending_context_idle(context, before);
