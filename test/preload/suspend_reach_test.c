@@ -1,0 +1,114 @@
+/*
+ * Which processes `spillway suspend` can reach: from the first allocation on, if the policy lets it, not the child of a
+ * fork, and nothing stays of one that has exited.
+ */
+#include "shim/spillway.h"
+#include "test/preload/suspend_help.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+static int n_threads(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	int n = 0;
+
+	for (struct dirent *entry; (entry = readdir(tasks));) {
+		char path[300], name[32] = "";
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
+		FILE *comm = fopen(path, "r");
+		if (comm && fgets(name, sizeof(name), comm))
+			n += !strcmp(name, "spillway-ctl\n");
+		if (comm)
+			fclose(comm);
+	}
+	closedir(tasks);
+	return n;
+}
+
+static int has_not_used_memory(void)
+{
+	driver_start(0);
+	CHECK(n_threads() == 0);
+	CHECK(tool_says("suspend", 1, "has not used GPU memory"));
+	CUdeviceptr block = child_alloc(BLOCK);
+	CHECK(tool_lists("running") && n_threads() == 1);
+	MUST(cu.cuMemFree_v2(block));
+	return 0;
+}
+
+static int may_not_be_reached(void)
+{
+	job_start();
+	CHECK(n_threads() == 0);
+	CHECK(tool_says("suspend", 1, "control: no"));
+	return 0;
+}
+
+static int forks_while_suspended(void)
+{
+	char text[2048];
+
+	job_start();
+	CHECK(tool_says("suspend", 0, "suspended"));
+	pid_t pid = fork();
+	if (!pid) {
+		int status = tool_run("suspend", text);
+
+		_exit(status == 1 && n_threads() == 0 && spillway_suspend() == -ENOTSUP ? 0 : 1);
+	}
+	int status;
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	CHECK(tool_says("resume", 0, "resumed"));
+	job_check(0x1000);
+	return 0;
+}
+
+static int exits(void)
+{
+	job_start();
+	CHECK(tool_lists("running"));
+	exit(0);
+}
+
+static void a_process_that_exits_leaves_nothing(void **state)
+{
+	char path[PATH_MAX];
+
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), exits), 0);
+	snprintf(path, sizeof(path), "%s/spillway", getenv("XDG_RUNTIME_DIR"));
+	assert_int_not_equal(access(path, F_OK), 0);
+}
+
+static void a_process_is_reached_from_its_first_allocation_on_if_its_policy_says_so(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), has_not_used_memory), 0);
+	assert_int_equal(child_run(SETTINGS(",spill.mode=exact,control=no"), may_not_be_reached), 0);
+	assert_int_equal(child_run(SETTINGS(",spill.mode=exact"), forks_while_suspended), 0);
+}
+
+static int run(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_process_that_exits_leaves_nothing), /* first: other children end by _exit() */
+	    cmocka_unit_test(a_process_is_reached_from_its_first_allocation_on_if_its_policy_says_so),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(void)
+{
+	return suspend_run(run);
+}
