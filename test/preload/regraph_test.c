@@ -1,9 +1,9 @@
 /*
  * Instances of graphs whose copies are given other memory, while some of that is on the device, some on the host and some
  * partly on both: natively that is all one, so no program expects to be refused. Each part in a process of its own, in
- * each mode; in static it is known where the blocks are.
+ * each mode; in static it is known where the blocks are. Beside memory that moves: regraph_moves_test.c.
  */
-#include "test/preload/scene.h"
+#include "test/preload/regraph_help.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,176 +13,23 @@
 
 #include <cmocka.h>
 
-#define BUDGET (16 * MIB)
-#define BYTES  (4 * MIB)
-#define WORDS  (BYTES / 4)
-
-/* Where they are in static. */
-enum { DEVICE, DEVICE_TOO, DEVICE_MORE, MIXED, HOST, HOST_TOO, N_BLOCKS };
-
-static struct scene scene;
-static CUdeviceptr block[N_BLOCKS];
-static CUstream stream;
-
-static bool is_static(void)
-{
-	return !strcmp(scene_mode(), "static");
-}
-
-/* "DD", "DH" ... */
-static void expect_at(int which, const char *expected)
-{
-	char found[] = {sim_where(block[which]), sim_where(block[which] + BYTES - 1), 0};
-
-	if (strcmp(found, expected))
-		printf("block %d is %s\n", which, found);
-	CHECK(!strcmp(found, expected));
-}
-
-static void open_blocks(void)
-{
-	scene_load(&scene, 0);
-	driver_kernel("fill");
-	for (int i = 0; i < N_BLOCKS; i++) {
-		/* So that there is room for half of the next one. */
-		if (i == MIXED)
-			child_alloc(2 * MIB);
-		block[i] = child_alloc(BYTES);
-	}
-	stream = child_stream();
-	if (!is_static())
-		return;
-	expect_at(DEVICE, "DD");
-	expect_at(DEVICE_TOO, "DD");
-	expect_at(MIXED, "DH");
-	expect_at(HOST, "HH");
-	expect_at(HOST_TOO, "HH");
-}
-
-/* ---- graphs ---- */
-
-struct copy {
-	int to, from;
-};
-
-/* Some copies in a row, and a set behind them that tells one graph from another: its value in the last word. */
-static CUgraph capture(const struct copy *copy, unsigned n, CUdeviceptr word, unsigned value)
-{
-	CUgraph graph;
-
-	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-	for (unsigned i = 0; i < n; i++)
-		MUST(cuMemcpyDtoDAsync_v2(block[copy[i].to], block[copy[i].from], BYTES, stream));
-	MUST(cuMemsetD32Async(word, value, 1, stream));
-	MUST(cu.cuStreamEndCapture(stream, &graph));
-	return graph;
-}
-
-static CUgraph in_another(CUgraph graph)
-{
-	CUgraphNode node;
-	CUgraph outer;
-
-	MUST(cuGraphCreate(&outer, 0));
-	MUST(cuGraphAddChildGraphNode(&node, outer, NULL, 0, graph));
-	MUST(cu.cuGraphDestroy(graph));
-	return outer;
-}
-
-static CUgraphNode first_node(CUgraph graph)
-{
-	CUgraphNode node;
-	size_t one = 1;
-
-	MUST(cuGraphGetNodes(graph, &node, &one));
-	return node;
-}
-
-static CUgraphExec instantiate(CUgraph graph)
-{
-	CUgraphExec exec;
-
-	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
-	return exec;
-}
-
-static void run(CUgraphExec exec)
-{
-	MUST(cu.cuCtxSynchronize());
-	MUST(cu.cuGraphLaunch(exec, stream));
-	MUST(cu.cuStreamSynchronize(stream));
-}
-
-static CUDA_MEMCPY3D copy_of(struct copy copy)
-{
-	return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-			       .srcDevice = block[copy.from],
-			       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-			       .dstDevice = block[copy.to],
-			       .WidthInBytes = BYTES,
-			       .Height = 1,
-			       .Depth = 1};
-}
-
-/* ---- the ways to change one ---- */
-
-enum way { SET, SET_ANY, UPDATE, UPDATE_V1, WAYS };
-
-static CUresult update(CUgraphExec exec, CUgraph graph, enum way way)
-{
-	CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR};
-	CUgraphNode node = NULL;
-	CUresult result = way == UPDATE_V1 ? cuGraphExecUpdate(exec, graph, &node, &info.result)
-					   : cuGraphExecUpdate_v2(exec, graph, &info);
-
-	CHECK((result == CUDA_SUCCESS) == (info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS));
-	CHECK((result == CUDA_SUCCESS) == (way == UPDATE_V1 ? !node : !info.errorNode));
-	return result;
-}
-
-/* The instance's first node, which is a copy, becomes this one. word: of the set behind it. */
-static CUresult change(CUgraphExec exec, CUgraphNode node, struct copy copy, enum way way, CUdeviceptr word)
-{
-	CUDA_MEMCPY3D plain = copy_of(copy);
-	CUgraphNodeParams any = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
-	CUresult result;
-	CUgraph graph;
-
-	if (way == SET)
-		return cuGraphExecMemcpyNodeSetParams(exec, node, &plain, scene.context);
-	if (way == SET_ANY) {
-		any.memcpy.copyCtx = scene.context;
-		any.memcpy.copyParams = plain;
-		return cuGraphExecNodeSetParams(exec, node, &any);
-	}
-	graph = capture(&copy, 1, word, 0);
-	result = update(exec, graph, way);
-	MUST(cu.cuGraphDestroy(graph));
-	return result;
-}
-
-static void fill(int which, unsigned value)
-{
-	MUST(driver_fill(NULL, block[which], value, WORDS));
-}
-
 /* ---- one copy, from every kind to every other ---- */
 
 static void from_one_to_the_other(struct copy was, struct copy will, enum way way, CUdeviceptr word)
 {
-	CUgraph graph = capture(&was, 1, word, 0);
+	CUgraph graph = capture_copies(&was, 1, word, 0);
 	CUgraphExec exec = instantiate(graph);
 
-	fill(will.from, 0x1234);
-	fill(will.to, 0);
-	MUST(change(exec, first_node(graph), will, way, word));
-	run(exec);
+	fill_block(will.from, 0x1234);
+	fill_block(will.to, 0);
+	MUST(change_copy(exec, first_node(graph), will, way, word));
+	run_graph(exec);
 	CHECK(driver_holds(block[will.to], 0x1234, WORDS));
 	/* And back again. */
-	fill(was.from, 0x4321);
-	fill(was.to, 0);
-	MUST(change(exec, first_node(graph), was, way, word));
-	run(exec);
+	fill_block(was.from, 0x4321);
+	fill_block(was.to, 0);
+	MUST(change_copy(exec, first_node(graph), was, way, word));
+	run_graph(exec);
 	CHECK(driver_holds(block[was.to], 0x4321, WORDS));
 	MUST(cu.cuGraphExecDestroy(exec));
 	MUST(cu.cuGraphDestroy(graph));
@@ -207,7 +54,7 @@ static int every_kind(void)
 
 static CUgraph many(const struct copy *copy, CUdeviceptr word, unsigned value, bool inside)
 {
-	CUgraph graph = capture(copy, 3, word, value);
+	CUgraph graph = capture_copies(copy, 3, word, value);
 
 	return inside ? in_another(graph) : graph;
 }
@@ -231,10 +78,10 @@ static int many_at_once(void)
 			const struct copy *now = copy[i % 3];
 
 			graph = many(now, word, i, inside);
-			MUST(update(exec, graph, UPDATE));
+			MUST(update_graph(exec, graph, UPDATE));
 			MUST(cu.cuGraphDestroy(graph));
-			fill(now[0].from, 0x5000 + i);
-			run(exec);
+			fill_block(now[0].from, 0x5000 + i);
+			run_graph(exec);
 			for (int j = 0; j < 3; j++)
 				CHECK(driver_holds(block[now[j].to], 0x5000 + i, WORDS));
 			CHECK(driver_holds(word, i, 1));
@@ -273,7 +120,7 @@ static int with_the_host(void)
 		copy.dstDevice = block[which];
 		copy.dstXInBytes = 1000;
 		MUST(cuGraphExecMemcpyNodeSetParams(exec, node, &copy, scene.context));
-		run(exec);
+		run_graph(exec);
 		MUST(cu.cuMemcpyDtoH_v2(&byte, block[which] + 1000, 1));
 		CHECK(byte == 0x60 + i);
 	}
@@ -281,8 +128,8 @@ static int with_the_host(void)
 	copy.dstDevice = block[DEVICE];
 	copy.WidthInBytes = BYTES;
 	CHECK(cuGraphExecMemcpyNodeSetParams(exec, node, &copy, scene.context) == CUDA_ERROR_INVALID_VALUE);
-	fill(HOST, 0);
-	run(exec);
+	fill_block(HOST, 0);
+	run_graph(exec);
 	MUST(cu.cuMemcpyDtoH_v2(&byte, block[HOST] + 1000, 1));
 	CHECK(byte == 0x60 + N_BLOCKS - 1);
 	MUST(cu.cuGraphExecDestroy(exec));
@@ -332,8 +179,8 @@ static int with_mapped_memory(void)
 		copy.srcDevice = block[from[i]];
 		copy.dstDevice = at + MIB / 2 * i;
 		MUST(cuGraphExecMemcpyNodeSetParams(exec, node, &copy, scene.context));
-		fill(from[i], 0x100 + i);
-		run(exec);
+		fill_block(from[i], 0x100 + i);
+		run_graph(exec);
 		CHECK(driver_holds(copy.dstDevice, 0x100 + i, WORDS));
 	}
 	/* It reaches into the last piece, where nothing is mapped. */
@@ -360,102 +207,22 @@ static int in_a_capture(void)
 	open_blocks();
 	copy = copy_of((struct copy){HOST, HOST_TOO});
 	word = child_alloc(4096);
-	graph = capture(&first, 1, word, 0);
-	other = capture(&second, 1, word, 0);
+	graph = capture_copies(&first, 1, word, 0);
+	other = capture_copies(&second, 1, word, 0);
 	exec = instantiate(graph);
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	MUST(cuMemcpyDtoDAsync_v2(block[DEVICE_TOO], block[HOST], BYTES, stream));
 	MUST(cuGraphExecMemcpyNodeSetParams(exec, first_node(graph), &copy, scene.context));
-	MUST(update(exec, other, UPDATE));
+	MUST(update_graph(exec, other, UPDATE));
 	MUST(cuMemcpyDtoDAsync_v2(block[DEVICE], block[DEVICE_TOO], BYTES, stream));
 	MUST(cu.cuStreamEndCapture(stream, &captured));
-	fill(HOST, 0x77);
-	run(exec);
+	fill_block(HOST, 0x77);
+	run_graph(exec);
 	CHECK(driver_holds(block[MIXED], 0x77, WORDS));
 	MUST(cu.cuGraphExecDestroy(exec));
 	exec = instantiate(captured);
-	run(exec);
+	run_graph(exec);
 	CHECK(driver_holds(block[DEVICE], 0x77, WORDS));
-	return sim_broken_rules() != 0;
-}
-
-/* ---- beside memory that moves ---- */
-
-enum { STEPS = 120 };
-
-static int beside_moves(void)
-{
-	unsigned seed = getenv("TEST_SEED") ? (unsigned)atoi(getenv("TEST_SEED")) : 1;
-	struct copy copy = {0, 1};
-	CUdeviceptr word;
-	CUgraphExec exec;
-	CUgraph graph;
-
-	printf("seed %u\n", seed);
-	open_blocks();
-	word = child_alloc(4096);
-	scene_allocate(&scene);
-	CHECK(scene_warm_up(&scene));
-	graph = capture(&copy, 1, word, 0);
-	exec = instantiate(graph);
-	for (unsigned i = 0; i < STEPS; i++) {
-		copy.to = rand_r(&seed) % N_BLOCKS;
-		copy.from = (copy.to + 1 + rand_r(&seed) % (N_BLOCKS - 1)) % N_BLOCKS;
-		fill(copy.from, 0x9000 + i);
-		MUST(scene_round(&scene, NULL, 0));
-		MUST(change(exec, first_node(graph), copy, rand_r(&seed) % WAYS, word));
-		run(exec);
-		CHECK(driver_holds(block[copy.to], 0x9000 + i, WORDS));
-	}
-	MUST(cu.cuCtxSynchronize());
-	CHECK(scene_holds(&scene));
-	return sim_broken_rules() != 0;
-}
-
-/* By hand, of memory that is unmapped at times. Natively nothing of that can fail. */
-static CUgraph by_hand(CUgraph *ret_inner, const struct copy *copy, unsigned value)
-{
-	CUDA_MEMSET_NODE_PARAMS set = {
-	    .dst = block[copy->from], .elementSize = 4, .width = WORDS, .height = 1, .value = value};
-	CUDA_MEMCPY3D params = copy_of(*copy);
-	CUgraphNode node[2];
-
-	MUST(cuGraphCreate(ret_inner, 0));
-	MUST(cuGraphAddMemsetNode(&node[0], *ret_inner, NULL, 0, &set, scene.context));
-	MUST(cuGraphAddMemcpyNode(&node[1], *ret_inner, node, 1, &params, scene.context));
-	MUST(cuGraphMemsetNodeSetParams(node[0], &set));
-	MUST(cuGraphMemcpyNodeSetParams(node[1], &params));
-	CUgraph outer, inner = *ret_inner;
-	MUST(cuGraphCreate(&outer, 0));
-	MUST(cuGraphAddChildGraphNode(&node[1], outer, NULL, 0, inner));
-	return outer;
-}
-
-static int made_beside_moves(void)
-{
-	unsigned seed = getenv("TEST_SEED") ? (unsigned)atoi(getenv("TEST_SEED")) : 1;
-	CUgraph inner;
-
-	printf("seed %u\n", seed);
-	open_blocks();
-	scene_allocate(&scene);
-	CHECK(scene_warm_up(&scene));
-	for (unsigned i = 0; i < STEPS; i++) {
-		struct copy copy = {.to = (int)(rand_r(&seed) % N_BLOCKS)};
-
-		copy.from = (copy.to + 1 + (int)(rand_r(&seed) % (N_BLOCKS - 1))) % N_BLOCKS;
-		fill(copy.from, 1);
-		MUST(scene_round(&scene, NULL, 0));
-		CUgraph outer = by_hand(&inner, &copy, 0xa000 + i);
-		CUgraphExec exec = instantiate(outer);
-		run(exec);
-		CHECK(driver_holds(block[copy.to], 0xa000 + i, WORDS));
-		MUST(cu.cuGraphExecDestroy(exec));
-		MUST(cu.cuGraphDestroy(outer));
-		MUST(cu.cuGraphDestroy(inner));
-	}
-	MUST(cu.cuCtxSynchronize());
-	CHECK(scene_holds(&scene));
 	return sim_broken_rules() != 0;
 }
 
@@ -465,19 +232,19 @@ static int made_beside_moves(void)
 static bool one_failure(enum way way, unsigned n, CUdeviceptr word)
 {
 	struct copy was = {DEVICE, DEVICE_TOO}, will = {HOST, MIXED};
-	CUgraph graph = capture(&was, 1, word, 0);
+	CUgraph graph = capture_copies(&was, 1, word, 0);
 	CUgraphExec exec = instantiate(graph);
 
-	fill(was.from, 0x11);
-	fill(was.to, 0);
-	fill(will.from, 0x22);
-	fill(will.to, 0);
+	fill_block(was.from, 0x11);
+	fill_block(was.to, 0);
+	fill_block(will.from, 0x22);
+	fill_block(will.to, 0);
 	MUST(cu.cuCtxSynchronize());
 	sim_fail_any(n, CUDA_ERROR_UNKNOWN);
-	CUresult result = change(exec, first_node(graph), will, way, word);
+	CUresult result = change_copy(exec, first_node(graph), will, way, word);
 	bool happened = !sim_fail_pending();
 	sim_fail_any(0, CUDA_SUCCESS);
-	run(exec);
+	run_graph(exec);
 	CHECK(driver_holds(block[was.to], result ? 0x11 : 0, WORDS));
 	CHECK(driver_holds(block[will.to], result ? 0 : 0x22, WORDS));
 	MUST(cu.cuGraphExecDestroy(exec));
@@ -511,12 +278,12 @@ static int failing_for_good(void)
 
 	open_blocks();
 	word = child_alloc(4096);
-	graph = capture(&was, 1, word, 0);
+	graph = capture_copies(&was, 1, word, 0);
 	exec = instantiate(graph);
 	MUST(cu.cuCtxSynchronize());
 	/* The first trial fits: what it maps are four units. */
 	sim_fail_then("cuMemUnmap", 1, CUDA_ERROR_UNKNOWN, "cuMemMap", 1000);
-	CHECK(change(exec, first_node(graph), will, SET, word) == CUDA_ERROR_INVALID_VALUE);
+	CHECK(change_copy(exec, first_node(graph), will, SET, word) == CUDA_ERROR_INVALID_VALUE);
 	sim_fail("cuMemMap", 0, CUDA_SUCCESS);
 	CHECK(cu.cuGraphLaunch(exec, stream) || cu.cuStreamSynchronize(stream));
 	return 0;
@@ -524,51 +291,34 @@ static int failing_for_good(void)
 
 /* ---- */
 
-static void part(int (*program)(void))
-{
-	assert_int_equal(scene_run(BUDGET, program), 0);
-}
-
 static void a_copy_of_an_instance_is_given_memory_of_every_kind(void **state)
 {
 	(void)state;
-	part(every_kind);
+	graph_part(every_kind);
 }
 
 static void an_update_gives_all_copies_other_memory_also_in_child_graphs(void **state)
 {
 	(void)state;
-	part(many_at_once);
+	graph_part(many_at_once);
 }
 
 static void copies_between_the_host_and_other_memory_are_changed_too(void **state)
 {
 	(void)state;
-	part(with_the_host);
+	graph_part(with_the_host);
 }
 
 static void copies_to_several_mappings_of_the_program_are_changed_too(void **state)
 {
 	(void)state;
-	part(with_mapped_memory);
+	graph_part(with_mapped_memory);
 }
 
 static void a_change_disturbs_no_capture_of_its_thread(void **state)
 {
 	(void)state;
-	part(in_a_capture);
-}
-
-static void changes_are_right_beside_memory_that_moves(void **state)
-{
-	(void)state;
-	part(beside_moves);
-}
-
-static void graphs_are_made_beside_memory_that_moves(void **state)
-{
-	(void)state;
-	part(made_beside_moves);
+	graph_part(in_a_capture);
 }
 
 static void a_failure_leaves_the_instance_as_it_was(void **state)
@@ -576,7 +326,7 @@ static void a_failure_leaves_the_instance_as_it_was(void **state)
 	(void)state;
 	if (!is_static())
 		skip();
-	part(each_failure);
+	graph_part(each_failure);
 }
 
 static void what_can_be_neither_changed_nor_put_back_fails_when_it_is_launched(void **state)
@@ -584,7 +334,7 @@ static void what_can_be_neither_changed_nor_put_back_fails_when_it_is_launched(v
 	(void)state;
 	if (!is_static())
 		skip();
-	part(failing_for_good);
+	graph_part(failing_for_good);
 }
 
 int main(void)
@@ -595,8 +345,6 @@ int main(void)
 	    cmocka_unit_test(copies_between_the_host_and_other_memory_are_changed_too),
 	    cmocka_unit_test(copies_to_several_mappings_of_the_program_are_changed_too),
 	    cmocka_unit_test(a_change_disturbs_no_capture_of_its_thread),
-	    cmocka_unit_test(changes_are_right_beside_memory_that_moves),
-	    cmocka_unit_test(graphs_are_made_beside_memory_that_moves),
 	    cmocka_unit_test(a_failure_leaves_the_instance_as_it_was),
 	    cmocka_unit_test(what_can_be_neither_changed_nor_put_back_fails_when_it_is_launched),
 	};

@@ -98,7 +98,8 @@ spill_mode_test(own_test own_help.c)
 spill_mode_test(discard_test own_help.c)
 
 # ---- graphs that are given other memory ----
-spill_mode_test(regraph_test)
+spill_mode_test(regraph_test regraph_help.c)
+spill_mode_test(regraph_moves_test regraph_help.c)
 
 # ---- what others ask for when the device is full ----
 spill_mode_test(room_test figures_help.c folder.c)
