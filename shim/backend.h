@@ -72,6 +72,15 @@ extern const struct backend backend_system;  /* pages of the process; kind LEDGE
 /* Where a decision (NULL: none) lets heap memory begin. */
 enum heap_from backend_vmm_from(const struct policy_decision *decision);
 
+/*
+ * Take memory of the device's heap, by heap_alloc() or a kin of it, with what is to be done for it: room that is only
+ * waiting to be free is looked for, and what went to the host is told. As backend.alloc.
+ */
+typedef enum sw_status (*backend_vmm_make)(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
+					   struct heap_grant *ret_grant);
+enum sw_status backend_vmm_take(struct device *device, size_t bytes, enum chunk_kind kind, enum heap_from from,
+				backend_vmm_make make, struct heap_grant *ret_grant);
+
 /* free() of those that release: wait until the context is idle, then release. In a capture it is put off. */
 CUresult backend_free_idle(struct ledger_row *row);
 

@@ -30,6 +30,20 @@ static void note_spill(const struct device *device, const struct heap_grant *gra
 		       : "the GPU reaches it over the link, many times slower");
 }
 
+/* What is asked of the heap, again and again. */
+struct want {
+	struct heap *heap;
+	struct device *device; /* whose heap it is */
+	size_t bytes;
+	enum chunk_kind kind;
+	backend_vmm_make make;
+};
+
+static enum sw_status ask(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
+{
+	return want->make(want->heap, want->bytes, want->kind, from, ret_grant);
+}
+
 /* How long an allocation that finds no room at all waits for freed memory that the mover has in hand. */
 #define GIVEN_PATIENCE_MS 50
 
@@ -37,46 +51,43 @@ static void note_spill(const struct device *device, const struct heap_grant *gra
  * Before anything goes to the host, room that is only waiting to be free is looked for: frees that were put off, for a
  * few milliseconds at most, since what they wait for may need the thread that asks.
  */
-static enum sw_status alloc_with_frees(struct heap *heap, const struct device *owner, size_t bytes,
-				       enum chunk_kind kind, enum heap_from from, struct heap_grant *ret_grant)
+static enum sw_status alloc_with_frees(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
 {
 	enum sw_status status = SW_NO_MEMORY;
 
 	if (pending_any()) {
 		do
-			status =
-			    heap_alloc(heap, bytes, kind, from == HEAP_DEVICE_FIRST ? HEAP_DEVICE : from, ret_grant);
-		while (status == SW_NO_MEMORY && pending_wait(owner->ordinal));
+			status = ask(want, from == HEAP_DEVICE_FIRST ? HEAP_DEVICE : from, ret_grant);
+		while (status == SW_NO_MEMORY && pending_wait(want->device->ordinal));
 	}
 	if (status != SW_NO_MEMORY)
 		return status;
 	/* Asked before trying: what is in hand now may be free a moment after the try has failed. */
 	for (unsigned i = 0;; i++) {
-		bool in_hand = heap_has_given(heap) || heap_is_stocking(heap);
+		bool in_hand = heap_has_given(want->heap) || heap_is_stocking(want->heap);
 
-		status = heap_alloc(heap, bytes, kind, from, ret_grant);
+		status = ask(want, from, ret_grant);
 		if (status != SW_NO_MEMORY)
 			return status;
 		/* What other heaps keep for their next blocks is host memory of the same budget. */
 		if (!in_hand || i == GIVEN_PATIENCE_MS)
-			return (from == HEAP_DEVICE_FIRST || from == HEAP_HOST) && device_make_host_room(owner)
-				   ? heap_alloc(heap, bytes, kind, from, ret_grant)
+			return (from == HEAP_DEVICE_FIRST || from == HEAP_HOST) && device_make_host_room(want->device)
+				   ? ask(want, from, ret_grant)
 				   : status;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 }
 
 /* Where it is other processes of the user that have the host's memory, they are asked for what they do not use. */
-static enum sw_status heap_alloc_patiently(struct heap *heap, const struct device *owner, size_t bytes,
-					   enum chunk_kind kind, enum heap_from from, struct heap_grant *ret_grant)
+static enum sw_status alloc_patiently(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
 {
 	unsigned tries = 0;
 
 	for (;;) {
 		uint64_t refusals = quota_refusals();
-		enum sw_status status = alloc_with_frees(heap, owner, bytes, kind, from, ret_grant);
+		enum sw_status status = alloc_with_frees(want, from, ret_grant);
 
-		if (status != SW_NO_MEMORY || quota_refusals() == refusals || !quota_wait(bytes, &tries))
+		if (status != SW_NO_MEMORY || quota_refusals() == refusals || !quota_wait(want->bytes, &tries))
 			return status;
 	}
 }
@@ -93,50 +104,62 @@ enum heap_from backend_vmm_from(const struct policy_decision *decision)
 												    : HEAP_DEVICE_FIRST;
 }
 
-static enum sw_status vmm_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
-				size_t *ret_pitch)
+enum sw_status backend_vmm_take(struct device *device, size_t bytes, enum chunk_kind kind, enum heap_from from,
+				backend_vmm_make make, struct heap_grant *ret_grant)
 {
-	enum heap_from from = backend_vmm_from(request->decision);
-	enum chunk_kind kind = row->fixed ? CHUNK_FIXED : CHUNK_MOVABLE;
-	struct heap *heap = device_heap(device);
+	struct want want = {device_heap(device), device, bytes, kind, make};
 	struct heap_grant grant;
 
-	if (!heap)
+	if (!want.heap)
 		return SW_NOT_SUPPORTED;
-	if (from == HEAP_HOST && !heap_has_host(heap)) {
+	if (from == HEAP_HOST && !heap_has_host(want.heap)) {
 		log_once(
 		    "place: host needs host-backed VMM memory, which this driver or device does not have; the next "
 		    "choice is taken, at last the driver");
 		return SW_NOT_SUPPORTED;
 	}
-	/* Known already, unless the program has kept the handle of a context that was reset. */
-	context_known(row->context, device->ordinal);
 	pool_refresh(device);
 	if (from != HEAP_HOST)
-		device_take_back(device, heap_rounded(request->bytes));
+		device_take_back(device, heap_rounded(bytes));
 	enum sw_status status = SW_NO_MEMORY;
 	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE) {
-		spill_room_for_new(device, request->bytes);
+		spill_room_for_new(device, bytes);
 		/* The device is somebody else's, unless the host has nothing left. */
 		if (spill_is_suspended(device))
-			status = heap_alloc_patiently(heap, device, request->bytes, kind, HEAP_HOST, &grant);
+			status = alloc_patiently(&want, HEAP_HOST, &grant);
 	}
 	if (status == SW_NO_MEMORY)
-		status = heap_alloc_patiently(heap, device, request->bytes, kind, from, &grant);
+		status = alloc_patiently(&want, from, &grant);
 	if (status == SW_NO_MEMORY && pool_give_back(device))
-		status = heap_alloc(heap, request->bytes, kind, from, &grant);
+		status = ask(&want, from, &grant);
 	if (status != SW_OK)
 		return status;
 	if (grant.bytes_away) {
 		if (from == HEAP_DEVICE_FIRST && !spill_is_suspended(device))
 			note_spill(device, &grant);
 		/* Whatever began on the host comes in when it is used. */
-		if (!row->fixed)
+		if (kind == CHUNK_MOVABLE)
 			spill_pressure(device);
 	}
 	control_start();
 	if (grant.reused)
 		stats_add(STAT_block_reuses, 1);
+	*ret_grant = grant;
+	return SW_OK;
+}
+
+static enum sw_status vmm_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
+				size_t *ret_pitch)
+{
+	enum chunk_kind kind = row->fixed ? CHUNK_FIXED : CHUNK_MOVABLE;
+	struct heap_grant grant;
+
+	/* Known already, unless the program has kept the handle of a context that was reset. */
+	context_known(row->context, device->ordinal);
+	enum sw_status status =
+	    backend_vmm_take(device, request->bytes, kind, backend_vmm_from(request->decision), heap_alloc, &grant);
+	if (status != SW_OK)
+		return status;
 	row->kind = LEDGER_HEAP;
 	row->home = &backend_vmm;
 	row->key = grant.address;
