@@ -19,7 +19,7 @@ static bool has_room(struct graph_hold *hold)
 	if (hold->n < hold->room)
 		return true;
 	size_t room = hold->room ? 2 * hold->room : 4;
-	CUdeviceptr *more = realloc(hold->at, room * sizeof(*more));
+	struct graph_held *more = realloc(hold->at, room * sizeof(*more));
 	if (!more)
 		return false;
 	hold->at = more;
@@ -27,15 +27,15 @@ static bool has_room(struct graph_hold *hold)
 	return true;
 }
 
-/* The block at an address, if it is the heap's. */
-static void add(struct graph_hold *hold, CUdeviceptr at)
+/* The blocks that these bytes touch, if they are the heap's: several where the program has mapped them (virtual.h). */
+static void add(struct graph_hold *hold, CUdeviceptr start, size_t bytes)
 {
-	const struct device *device = at && !hold->late ? device_of(at) : NULL;
+	const struct device *device = start && !hold->late ? device_of(start) : NULL;
 
 	if (!device || !has_room(hold))
 		return;
-	if (heap_pin(atomic_load(&device->heap), at, 1))
-		hold->at[hold->n++] = at;
+	if (heap_pin(atomic_load(&device->heap), start, bytes))
+		hold->at[hold->n++] = (struct graph_held){start, bytes};
 	else
 		hold->late = true;
 }
@@ -50,7 +50,8 @@ static bool held(struct graph_hold *hold)
 void graph_hold_end(struct graph_hold *hold)
 {
 	for (size_t i = 0; i < hold->n; i++)
-		heap_pin_end(atomic_load(&device_of(hold->at[i])->heap), hold->at[i], 1, PIN_OFF);
+		heap_pin_end(atomic_load(&device_of(hold->at[i].start)->heap), hold->at[i].start, hold->at[i].bytes,
+			     PIN_OFF);
 	free(hold->at);
 	enter_leave(&hold->scope, CUDA_SUCCESS);
 }
@@ -60,10 +61,26 @@ static bool is_device(CUmemorytype type)
 	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
 }
 
+/* From the first byte of a box to the last; rows of `pitch`, slices of `height` rows, the box `rows` by `slices` of them. */
+static size_t span_of(size_t pitch, size_t height, size_t width, size_t rows, size_t slices)
+{
+	size_t last_row = rows ? rows - 1 : 0, last_slice = slices ? slices - 1 : 0;
+
+	return (last_slice * height + last_row) * pitch + width;
+}
+
 static void add_copy(struct graph_hold *hold, const CUDA_MEMCPY3D *copy)
 {
-	add(hold, is_device(copy->srcMemoryType) ? copy->srcDevice : 0);
-	add(hold, is_device(copy->dstMemoryType) ? copy->dstDevice : 0);
+	size_t src = span_of(copy->srcPitch, copy->srcHeight, copy->WidthInBytes, copy->Height, copy->Depth);
+	size_t dst = span_of(copy->dstPitch, copy->dstHeight, copy->WidthInBytes, copy->Height, copy->Depth);
+
+	add(hold, is_device(copy->srcMemoryType) ? copy->srcDevice : 0, src + copy->srcXInBytes);
+	add(hold, is_device(copy->dstMemoryType) ? copy->dstDevice : 0, dst + copy->dstXInBytes);
+}
+
+static void add_set(struct graph_hold *hold, const CUDA_MEMSET_NODE_PARAMS *set)
+{
+	add(hold, set->dst, span_of(set->pitch, 1, set->width * set->elementSize, set->height, 1));
 }
 
 bool graph_hold_copy(struct graph_hold *hold, CUresult result, const CUDA_MEMCPY3D *copy)
@@ -78,7 +95,7 @@ bool graph_hold_set(struct graph_hold *hold, CUresult result, const CUDA_MEMSET_
 {
 	if (!set || !begin(hold, result))
 		return false;
-	add(hold, set->dst);
+	add_set(hold, set);
 	return held(hold);
 }
 
@@ -89,7 +106,9 @@ bool graph_hold_params(struct graph_hold *hold, CUresult result, const CUgraphNo
 	if (params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
 		add_copy(hold, &params->memcpy.copyParams);
 	else if (params->type == CU_GRAPH_NODE_TYPE_MEMSET)
-		add(hold, params->memset.dst);
+		add(hold, params->memset.dst,
+		    span_of(params->memset.pitch, 1, params->memset.width * params->memset.elementSize,
+			    params->memset.height, 1));
 	return held(hold);
 }
 
@@ -104,7 +123,7 @@ static void add_node(struct graph_hold *hold, CUgraphNode node, unsigned depth)
 	if (REAL(cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS)
 		return;
 	if (type == CU_GRAPH_NODE_TYPE_MEMSET && REAL(cuGraphMemsetNodeGetParams)(node, &set) == CUDA_SUCCESS)
-		add(hold, set.dst);
+		add_set(hold, &set);
 	else if (type == CU_GRAPH_NODE_TYPE_GRAPH && REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS)
 		add_graph(hold, child, depth + 1);
 }

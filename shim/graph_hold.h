@@ -18,9 +18,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct graph_held {
+	CUdeviceptr start;
+	size_t bytes;
+};
+
 struct graph_hold {
 	struct enter_scope scope;
-	CUdeviceptr *at; /* in blocks that are held */
+	struct graph_held *at; /* bytes whose blocks are held */
 	size_t n, room;
 	bool late; /* something did not arrive: nothing more is waited for */
 };

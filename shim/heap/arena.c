@@ -91,18 +91,32 @@ static void mark(struct arena *arena, uint32_t unit, uint32_t units, uint32_t wo
 		atomic_store_explicit(&arena->table[unit + i], word, memory_order_release);
 }
 
+/* What is said of a block before anybody can find it. */
+static void begin(struct arena *arena, uint32_t unit, uint32_t units, uint32_t space, uint32_t space_units)
+{
+	struct unit_state *state = &arena->states[unit];
+
+	atomic_store_explicit(&state->units, units, memory_order_relaxed);
+	atomic_store_explicit(&state->site, 0, memory_order_relaxed);
+	atomic_store_explicit(&state->space, space, memory_order_relaxed);
+	atomic_store_explicit(&state->space_units, space_units, memory_order_relaxed);
+}
+
 void arena_mark_block(struct arena *arena, uint32_t unit, uint32_t units)
 {
-	atomic_store_explicit(&arena->states[unit].units, units, memory_order_relaxed);
-	atomic_store_explicit(&arena->states[unit].site, 0, memory_order_relaxed);
+	arena_mark_placed(arena, unit, units, 0, 0);
+}
+
+void arena_mark_placed(struct arena *arena, uint32_t unit, uint32_t units, uint32_t space, uint32_t space_units)
+{
+	begin(arena, unit, units, space, space_units);
 	atomic_store_explicit(&arena->marks[unit].discarded, 0, memory_order_relaxed);
 	mark(arena, unit, units, unit + 1);
 }
 
 void arena_mark_slab(struct arena *arena, uint32_t unit, unsigned size_class)
 {
-	atomic_store_explicit(&arena->states[unit].units, 1, memory_order_relaxed);
-	atomic_store_explicit(&arena->states[unit].site, 0, memory_order_relaxed);
+	begin(arena, unit, 1, 0, 0);
 	mark(arena, unit, 1, ARENA_SLAB | size_class);
 }
 

@@ -71,14 +71,14 @@ unsigned heap_loans(struct heap *heap, CUdeviceptr base, size_t bytes, struct he
 	return n;
 }
 
-bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES])
+/* What of these bytes is of the block is added up by place; the first of them is. How many. */
+static uint64_t spread_of(struct heap *heap, const struct block *block, CUdeviceptr address, size_t bytes,
+			  uint64_t sum[CHUNK_PLACES])
 {
-	uint64_t sum[CHUNK_PLACES] = {0}, found = 0;
+	CUdeviceptr at = block_address(&heap->store, block);
+	uint64_t found = 0;
 
-	heap_enter(heap);
-	const struct block *block = heap_block_at(&heap->store.arena, address);
-	CUdeviceptr at = block ? block_address(&heap->store, block) : 0;
-	for (const struct chunk *chunk = block ? block->chunks : NULL; chunk; chunk = chunk->next) {
+	for (const struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {
 		CUdeviceptr end = at + chunk_bytes(chunk->units);
 		CUdeviceptr first = at > address ? at : address, last = end < address + bytes ? end : address + bytes;
 
@@ -87,6 +87,25 @@ bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t 
 			found += last - first;
 		}
 		at = end;
+	}
+	return found;
+}
+
+bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES])
+{
+	uint64_t sum[CHUNK_PLACES] = {0}, found = 0;
+
+	heap_enter(heap);
+	const struct block *block = heap_block_at(&heap->store.arena, address);
+	while (block && found < bytes) {
+		uint64_t before = found;
+
+		found += spread_of(heap, block, address + found, bytes - found, sum);
+		block = block->loose && found > before && found < bytes
+			    ? heap_block_at(&heap->store.arena, address + found)
+			    : NULL;
+		if (block && !block->loose)
+			break;
 	}
 	heap_leave(heap);
 	if (!bytes || found != bytes)

@@ -147,7 +147,8 @@ bool block_take_down(struct block_store *store, struct block *block)
 		else
 			chunk_put(&store->chunks, chunk);
 	}
-	arena_give(&store->arena, block->unit, block->units);
+	if (!block->loose)
+		arena_give(&store->arena, block->unit, block->units);
 	free(block);
 	return true;
 }

@@ -27,6 +27,9 @@ struct block {
 	bool stays;                   /* it is pinned for as long as it lives; fixed blocks always are */
 	bool left;    /* others may know its memory, or it is striped: it goes back to the driver when freed */
 	bool shared;  /* its chunks can be exported, and the program has asked for it (share.c) */
+	bool loose;   /* it has the address that the program gives it, or none: units_mapped is 0 then (loose.h) */
+	bool whole;   /* it is one chunk, whatever its size */
+	bool open;    /* loose, placed: its device has been granted access */
 	bool to_host; /* the program wants it there: what is there stays, the rest is to follow */
 	struct asked_pin *asked;           /* pins that the program itself has made (pin.c) */
 	uint32_t n_moving;                 /* chunks of it that are changing places (transit.h) */
@@ -85,6 +88,9 @@ void block_trim(struct block_store *store, const uint64_t keep[CHUNK_PLACES]);
  */
 enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
 			   enum heap_from from, struct block **ret_block);
+/* The same without an address and without mapping it (loose.h). whole: one chunk. On failure there is no block. */
+enum sw_status block_make_loose(struct block_store *store, uint32_t units, bool whole, enum heap_from from,
+				struct block **ret_block);
 /*
  * Unmap what is mapped, from the front; chunks become warm. True: nothing is left, the block is gone. False: the driver
  * refused; the block is stuck with what is left of it. For one that is not warm, or no longer.

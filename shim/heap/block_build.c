@@ -70,6 +70,8 @@ static unsigned plan_search(const struct block_store *store, const struct block 
  */
 static unsigned longest_chunk(const struct block_store *store, const struct block *block)
 {
+	if (block->whole)
+		return CHUNK_MOST;
 	return block->kind == CHUNK_FIXED && !store->most_units ? CHUNK_MOST : block_largest_piece(store);
 }
 
@@ -117,7 +119,7 @@ static enum sw_status collect(struct block_store *store, struct block *block, en
 			left -= units;
 			block->bytes[search[at].place] += chunk_bytes(units);
 			tail = &(*tail)->next;
-		} else if (status == SW_NO_MEMORY && search[at].divide && units > 1) {
+		} else if (status == SW_NO_MEMORY && search[at].divide && units > 1 && !block->whole) {
 			now = units / 2;
 		} else if (status == SW_NO_MEMORY && ++at < n) {
 			now = most;
@@ -212,4 +214,23 @@ enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t un
 	}
 	*ret_block = block;
 	return SW_OK;
+}
+
+enum sw_status block_make_loose(struct block_store *store, uint32_t units, bool whole, enum heap_from from,
+				struct block **ret_block)
+{
+	struct block *block = calloc(1, sizeof(*block));
+
+	if (!block)
+		return SW_NO_HOST_MEMORY;
+	block->units = units;
+	block->kind = CHUNK_MOVABLE;
+	block->loose = true;
+	block->whole = whole;
+	enum sw_status status = collect(store, block, from);
+	if (status == SW_OK)
+		*ret_block = block;
+	else
+		block_take_down(store, block);
+	return status;
 }

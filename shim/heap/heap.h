@@ -183,7 +183,8 @@ unsigned heap_loans(struct heap *heap, CUdeviceptr base, size_t bytes, struct he
 /* Is the block in use at this address one physical allocation, and has it for itself? Then a handle of it is of the whole. */
 bool heap_is_one_chunk(struct heap *heap, CUdeviceptr address);
 /*
- * The same of any bytes; false unless all of them are of one block in use. They stay what they are only while something
+ * The same of any bytes; false unless all of them are of one block in use, or of several side by side that the program has
+ * mapped itself (loose.h). They stay what they are only while something
  * holds the block (heap_pin).
  */
 bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES]);

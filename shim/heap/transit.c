@@ -304,7 +304,8 @@ CUresult transit_unmap(const struct transit *transit)
 
 CUresult transit_map(struct heap *heap, const struct transit *transit, bool spare)
 {
-	uint64_t bytes = transit_bytes(transit), peers = chunk_peers(&heap->store.chunks);
+	/* Who reaches what the program maps itself is the program's to say, and what others reach stays (loose.h). */
+	uint64_t bytes = transit_bytes(transit), peers = transit->block->loose ? 0 : chunk_peers(&heap->store.chunks);
 	CUmemGenericAllocationHandle handle = spare ? transit->spare_handle : transit->handle;
 	CUresult result = map_chunk(transit->address, bytes, handle);
 

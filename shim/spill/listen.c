@@ -25,6 +25,20 @@ bool listen_add_to(uint32_t **list, unsigned *n, unsigned *room, uint32_t piece)
 	return true;
 }
 
+/*
+ * What a pointer may reach: the block, or, where the program has placed it in address space of its own, all of that: how
+ * many of its handles a tensor lies over it alone knows, and it hands out places without regard to them. What is mapped
+ * there ends with the first unit that has no piece (pieces_of).
+ */
+static uint32_t reach_of(const struct arena *arena, uint32_t block, uint32_t *ret_units)
+{
+	const struct unit_state *state = &arena->states[block];
+	uint32_t space_units = atomic_load_explicit(&state->space_units, memory_order_relaxed);
+
+	*ret_units = space_units ? space_units : atomic_load_explicit(&state->units, memory_order_relaxed);
+	return space_units ? atomic_load_explicit(&state->space, memory_order_relaxed) : block;
+}
+
 /* From which unit to before which one a name reaches; false: nothing is there any more. */
 static bool range_of(struct engine *engine, const struct named *named, bool note, uint32_t *ret_first,
 		     uint32_t *ret_end)
@@ -41,7 +55,7 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 	*ret_end = unit + 1;
 	if (word & ARENA_SLAB)
 		return true;
-	uint32_t block = word - 1, units = atomic_load_explicit(&arena->states[block].units, memory_order_relaxed);
+	uint32_t units, block = reach_of(arena, word - 1, &units);
 	uint64_t offset = named->address - arena_address(arena, block);
 	uint64_t all = (uint64_t)units * HEAP_UNIT, end;
 	if (engine->extents && note)

@@ -1,0 +1,271 @@
+/*
+ * Reserved space is taken from the arena as a block's is, but nothing is marked there until a block is placed. All chunks
+ * of a block are unmapped in one call of the driver, so a refusal leaves all of them where they were.
+ *
+ * Being closed is a pin: made when the block is placed, ended when it is opened.
+ */
+#include "shim/heap/loose.h"
+#include "shim/heap/inside.h"
+#include "shim/heap/map.h"
+#include "shim/log.h"
+#include "shim/real.h"
+
+#include <stdlib.h>
+
+_Static_assert(HEAP_WHOLE_MOST == CHUNK_MOST * HEAP_UNIT, "one chunk");
+
+/* ---- address space ---- */
+
+bool heap_reserve(struct heap *heap, uint64_t bytes, CUdeviceptr hint, CUdeviceptr *ret_address)
+{
+	struct arena *arena = &heap->store.arena;
+	uint64_t units = bytes / HEAP_UNIT;
+	uint32_t unit;
+
+	if (units > arena->n_units)
+		return false;
+	heap_enter(heap);
+	bool hinted = arena_contains(arena, hint) && (hint - arena->base) % HEAP_UNIT == 0;
+	if (hinted) {
+		unit = arena_unit(arena, hint);
+		hinted = range_take_at(&arena->free_units, unit, units);
+	}
+	bool taken = hinted || arena_take(arena, (uint32_t)units, &unit);
+	heap_leave(heap);
+	if (taken)
+		*ret_address = arena_address(arena, unit);
+	return taken;
+}
+
+void heap_unreserve(struct heap *heap, CUdeviceptr address, uint64_t bytes)
+{
+	struct arena *arena = &heap->store.arena;
+
+	heap_enter(heap);
+	arena_give(arena, arena_unit(arena, address), (uint32_t)(bytes / HEAP_UNIT));
+	heap_leave(heap);
+}
+
+static bool is_vacant(const struct arena *arena, uint32_t unit, uint32_t units)
+{
+	for (uint32_t i = 0; i < units; i++)
+		if (atomic_load(&arena->piece[unit + i]))
+			return false;
+	return true;
+}
+
+bool heap_is_vacant(struct heap *heap, CUdeviceptr address, uint64_t bytes)
+{
+	const struct arena *arena = &heap->store.arena;
+
+	heap_enter(heap);
+	bool vacant = is_vacant(arena, arena_unit(arena, address), (uint32_t)(bytes / HEAP_UNIT));
+	heap_leave(heap);
+	return vacant;
+}
+
+/* ---- memory ---- */
+
+static enum sw_status make(struct heap *heap, size_t bytes, bool whole, enum heap_from from,
+			   struct heap_grant *ret_grant)
+{
+	struct heap_grant grant = {0};
+
+	if (bytes / HEAP_UNIT > heap->store.arena.n_units)
+		return SW_NO_MEMORY;
+	heap_enter(heap);
+	enum sw_status status =
+	    block_make_loose(&heap->store, (uint32_t)(bytes / HEAP_UNIT), whole, from, &grant.block);
+	if (status == SW_OK) {
+		grant.bytes_on_device = grant.block->bytes[CHUNK_DEVICE];
+		grant.bytes_away = block_away(grant.block);
+		grant.bytes_lent = grant.block->bytes[CHUNK_PEER];
+		*ret_grant = grant;
+	} else {
+		heap_trim_to_keep(heap);
+	}
+	heap_leave(heap);
+	return status;
+}
+
+enum sw_status heap_make_loose(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
+			       struct heap_grant *ret_grant)
+{
+	return kind == CHUNK_MOVABLE ? make(heap, bytes, false, from, ret_grant) : SW_NOT_SUPPORTED;
+}
+
+enum sw_status heap_make_whole(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
+			       struct heap_grant *ret_grant)
+{
+	return kind == CHUNK_MOVABLE && bytes <= HEAP_WHOLE_MOST ? make(heap, bytes, true, from, ret_grant)
+								 : SW_NOT_SUPPORTED;
+}
+
+void heap_end_loose(struct heap *heap, struct block *block)
+{
+	heap_enter(heap);
+	block_take_down(&heap->store, block);
+	heap_trim_to_keep(heap);
+	heap_leave(heap);
+}
+
+uint64_t heap_loose_bytes(const struct block *block)
+{
+	return (uint64_t)block->units * HEAP_UNIT;
+}
+
+/* Chunk by chunk, behind each other; what was mapped of it is not mapped any more on failure. */
+static CUresult map_all(const struct block *block, CUdeviceptr at)
+{
+	CUdeviceptr first = at;
+
+	for (const struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {
+		CUresult result = map_chunk(at, chunk_bytes(chunk->units), chunk->handle);
+
+		if (result != CUDA_SUCCESS) {
+			if (at != first && map_remove(first, at - first) != CUDA_SUCCESS)
+				log_once("cuMemUnmap of a part of what could not be mapped: refused");
+			return result;
+		}
+		at += chunk_bytes(chunk->units);
+	}
+	return CUDA_SUCCESS;
+}
+
+/* Everything is said of it before it can be found. */
+static void mark_placed(struct heap *heap, struct block *block, uint32_t space, uint32_t space_units)
+{
+	struct arena *arena = &heap->store.arena;
+
+	for (struct chunk *chunk = block->chunks; chunk; chunk = chunk->next) {
+		chunk->block = block;
+		arena_mark_piece(arena, block->unit, block->unit + block->units_mapped, chunk, chunk->units,
+				 chunk->place != CHUNK_DEVICE);
+		atomic_store(&arena->states[block->unit + block->units_mapped].peers, 0);
+		block->units_mapped += chunk->units;
+	}
+	block_show_pin(&heap->store, block);
+	arena_mark_placed(arena, block->unit, block->units, space, space_units);
+	block_tell_all(&heap->store, block);
+}
+
+CUresult heap_place(struct heap *heap, struct block *block, CUdeviceptr address, CUdeviceptr space,
+		    uint64_t space_bytes, bool stays)
+{
+	struct arena *arena = &heap->store.arena;
+	CUresult result = CUDA_ERROR_NOT_READY;
+
+	heap_enter(heap);
+	if (block->units_mapped)
+		goto out;
+	result = CUDA_ERROR_INVALID_VALUE;
+	if (!is_vacant(arena, arena_unit(arena, address), block->units))
+		goto out;
+	result = map_all(block, address);
+	if (result != CUDA_SUCCESS)
+		goto out;
+	block->unit = arena_unit(arena, address);
+	block->stays = stays || block->left;
+	block->open = false;
+	block->n_pins = 1;
+	mark_placed(heap, block, arena_unit(arena, space), (uint32_t)(space_bytes / HEAP_UNIT));
+out:
+	heap_leave(heap);
+	return result;
+}
+
+static void unmark_placed(struct heap *heap, struct block *block)
+{
+	struct arena *arena = &heap->store.arena;
+	uint32_t unit = block->unit;
+
+	if (block->asked)
+		heap_forget_asked(heap, block, block_address(&heap->store, block));
+	arena_unmark(arena, block->unit, block->units);
+	block_tell_all(&heap->store, block);
+	for (struct chunk *chunk = block->chunks; chunk; unit += chunk->units, chunk = chunk->next) {
+		arena_unmark_piece(arena, block->unit, unit);
+		chunk->block = NULL;
+	}
+	block->units_mapped = 0;
+	block->n_pins = 0;
+	block->stays = block->left;
+}
+
+CUresult heap_unplace(struct heap *heap, struct block *block)
+{
+	CUdeviceptr address = block_address(&heap->store, block);
+	uint64_t bytes = heap_loose_bytes(block);
+
+	/* Nothing of it is on its way from here on, nor begins to be. */
+	if (!heap_pin(heap, address, bytes))
+		return CUDA_ERROR_NOT_READY;
+	heap_enter(heap);
+	CUresult result = block->units_mapped ? map_remove(address, bytes) : CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		unmark_placed(heap, block);
+	heap_leave(heap);
+	if (result != CUDA_SUCCESS)
+		heap_pin_end(heap, address, bytes, PIN_OFF);
+	return result;
+}
+
+void heap_open(struct heap *heap, struct block *block)
+{
+	heap_enter(heap);
+	if (block->units_mapped && !block->open) {
+		block->open = true;
+		block->n_pins--;
+		block_show_pin(&heap->store, block);
+		block_tell_all(&heap->store, block);
+	}
+	heap_leave(heap);
+}
+
+/* Under HEAP, with nothing of it on its way. */
+static void fix(struct heap *heap, struct block *block)
+{
+	block->left = block->stays = true;
+	if (block->units_mapped)
+		block_show_pin(&heap->store, block);
+}
+
+/* Nothing of it is on its way from here on, nor begins to be, until let_go(). */
+static bool hold(struct heap *heap, struct block *block)
+{
+	return !block->units_mapped || heap_pin(heap, block_address(&heap->store, block), heap_loose_bytes(block));
+}
+
+static void let_go(struct heap *heap, struct block *block)
+{
+	if (block->units_mapped)
+		heap_pin_end(heap, block_address(&heap->store, block), heap_loose_bytes(block), PIN_OFF);
+}
+
+enum sw_status heap_fix_loose(struct heap *heap, struct block *block, CUmemGenericAllocationHandle *ret_handle)
+{
+	if (!hold(heap, block))
+		return SW_BUSY;
+	heap_enter(heap);
+	bool one = block->chunks && !block->chunks->next;
+	if (one) {
+		*ret_handle = block->chunks->handle;
+		fix(heap, block);
+	}
+	heap_leave(heap);
+	let_go(heap, block);
+	return one ? SW_OK : SW_INVALID;
+}
+
+CUresult heap_map_again(struct heap *heap, struct block *block, CUdeviceptr address)
+{
+	if (!hold(heap, block))
+		return CUDA_ERROR_NOT_READY;
+	heap_enter(heap);
+	CUresult result = map_all(block, address);
+	if (result == CUDA_SUCCESS)
+		fix(heap, block);
+	heap_leave(heap);
+	let_go(heap, block);
+	return result;
+}
