@@ -61,7 +61,7 @@ static struct policy_decision decision_of(const struct policy_rule *rule, int in
 	    .n_uses = 1 + rule->fallback.n,
 	    .uses = {(unsigned char)rule->use},
 	    .cap = rule->cap,
-	    .vmm_spill = rule->vmm_spill != 0,
+	    .vmm_spill = (enum policy_vmm)rule->vmm_spill,
 	    .managed = &rule->managed,
 	    .system = &rule->system,
 	};
@@ -83,7 +83,7 @@ static struct policy_decision standard(const struct policy *policy, enum policy_
 	    .n_uses = 1,
 	    .uses = {(unsigned char)use},
 	    .cap = POLICY_NO_CAP,
-	    .vmm_spill = policy->vmm_spill != 0,
+	    .vmm_spill = (enum policy_vmm)policy->vmm_spill,
 	    .managed = &policy->managed,
 	    .system = &policy->system,
 	};

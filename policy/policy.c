@@ -278,9 +278,18 @@ bool policy_decides(const struct policy *policy, enum policy_api api)
 	return policy->decided & 1u << api;
 }
 
-bool policy_vmm_spill(const struct policy *policy)
+enum policy_vmm policy_vmm_spill(const struct policy *policy)
 {
-	return policy->vmm_spill && !policy->observe;
+	return policy->observe ? POLICY_VMM_DRIVER : (enum policy_vmm)policy->vmm_spill;
+}
+
+bool policy_vmm_moves(const struct policy *policy)
+{
+	bool moves = policy->vmm_spill == POLICY_VMM_MOVES;
+
+	for (size_t i = 0; i < policy->n_rules; i++)
+		moves |= policy->rules[i].vmm_spill == POLICY_VMM_MOVES;
+	return moves && !policy->observe;
 }
 
 uint64_t policy_rule_cap(const struct policy *policy, int rule)

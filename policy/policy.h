@@ -156,6 +156,13 @@ struct policy_request {
 #define POLICY_CHUNK_LEAST ((uint64_t)2 << 20)
 #define POLICY_CHUNK_MOST  ((uint64_t)128 << 20)
 
+/* Device memory that the program makes itself. */
+enum policy_vmm {
+	POLICY_VMM_DRIVER, /* the driver's, whatever the budget says */
+	POLICY_VMM_STAYS,  /* the driver's; over the budget made in host memory, for good */
+	POLICY_VMM_MOVES,  /* the heap's, mapped where the program wants it */
+};
+
 /* No limit. */
 #define POLICY_NO_CAP UINT64_MAX
 
@@ -170,7 +177,7 @@ struct policy_decision {
 	unsigned n_uses;
 	unsigned char uses[POLICY_MAX_USES]; /* in the order in which they are to be tried */
 	uint64_t cap;                        /* bytes the first use may have live under this rule */
-	bool vmm_spill; /* the program's own device memory (cuMemCreate): on the host when over the budget? */
+	enum policy_vmm vmm_spill;           /* of the program's own device memory (cuMemCreate) */
 	const struct policy_managed *managed;
 	const struct policy_system *system;
 };
@@ -243,7 +250,9 @@ bool policy_library_is(const struct policy_library *library, const char *path);
 /* Can a rule match requests of this api? Rules of another process do not count once bound. */
 bool policy_decides(const struct policy *policy, enum policy_api api);
 /* vmm.spill of the file: for device memory that the program makes itself, where no rule names it. */
-bool policy_vmm_spill(const struct policy *policy);
+enum policy_vmm policy_vmm_spill(const struct policy *policy);
+/* May any of it be the heap's? */
+bool policy_vmm_moves(const struct policy *policy);
 
 /* First rule that matches wins; else the policy's default use, for memory that only named rules are about the driver. Pure, no lock, no memory; a few ns a rule. */
 struct policy_decision policy_decide(const struct policy *policy, const struct policy_request *request);

@@ -166,7 +166,7 @@ struct policy_decision choice_make(struct device *device, const struct backend_r
 	if (decision.rule >= 0 || POLICY_APIS_ANY & 1 << question.api)
 		count(decision.rule, request->bytes);
 	if (policy_observe(policy)) {
-		decision.vmm_spill = false;
+		decision.vmm_spill = POLICY_VMM_DRIVER;
 		decision.use = POLICY_USE_DRIVER;
 		decision.uses[0] = POLICY_USE_DRIVER;
 		decision.n_uses = 1;

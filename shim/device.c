@@ -22,6 +22,12 @@
  */
 #define ARENA_HINT(ordinal) ((ordinal) < 16 ? ((CUdeviceptr)0x2000 + 0x400 * (CUdeviceptr)(ordinal)) << 32 : 0)
 
+/*
+ * Address space for programs that map memory themselves, in sizes of the device: PyTorch reserves 9/8 of that for each of
+ * two pools of each stream.
+ */
+#define SPACES 18
+
 static _Atomic(struct device *) devices[DEVICE_MOST];
 static atomic_uint n_devices; /* highest ordinal looked at, plus 1 */
 struct budget host_budget;
@@ -292,7 +298,8 @@ static struct heap *make_heap(struct device *device)
 	    .moves = policy_spill_mode(life_policy()) >= POLICY_SPILL_EXACT,
 	    .rdma = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
 	    .exportable = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
-	    .share = policy_ipc(life_policy()),
+	    /* Of memory that the program makes itself it may export any (virtual.h). */
+	    .share = policy_ipc(life_policy()) || policy_vmm_moves(life_policy()),
 	    .peers = peer_heap(device),
 	    .device_budget = &device->budget,
 	    .host_budget = &host_budget,
@@ -306,6 +313,8 @@ static struct heap *make_heap(struct device *device)
 	    .piece_most = policy_spill_mode(life_policy()) == POLICY_SPILL_FAST ? FAST_PIECE : 0,
 	};
 	find_lenders(device, &config, true);
+	if (policy_vmm_moves(life_policy()))
+		config.arena_bytes += SPACES * device->total;
 	for (unsigned i = 0; i < config.n_lenders; i++)
 		config.arena_bytes += ARENA_TIMES * atomic_load(&config.lenders[i]->lent.limit);
 	enum sw_status status = heap_create(&config, &heap);

@@ -8,6 +8,7 @@
 
 #include "shim/enter.h"
 #include "shim/serve.h"
+#include "shim/virtual.h"
 #include "shim/spill/spill.h"
 
 static int leave(const struct enter_scope *scope, int result)
@@ -68,6 +69,7 @@ static enum spillway_backend backend_of(enum ledger_kind kind)
 {
 	switch (kind) {
 	case LEDGER_HEAP:
+	case LEDGER_MAPPING: /* of the heap's memory: others are not looked up */
 		return SPILLWAY_HEAP;
 	case LEDGER_MANAGED:
 		return SPILLWAY_MANAGED;
@@ -81,6 +83,12 @@ static enum spillway_backend backend_of(enum ledger_kind kind)
 	default:
 		return SPILLWAY_DRIVER;
 	}
+}
+
+/* Of cuMemAlloc, or mapped by the program itself (virtual.h). */
+static bool find_in_heap(CUdeviceptr address, struct ledger_row *ret_row)
+{
+	return serve_find(address, ret_row) || virtual_find(address, ret_row);
 }
 
 /* Outside the heap. In the middle of what the driver gave only it can tell where that begins. */
@@ -137,7 +145,7 @@ int spillway_where(const void *address, struct spillway_place *place)
 		return -EINVAL;
 	if (!enter_serve(&scope, false))
 		return -ENOTSUP;
-	if ((!serve_find(address_of(address), &row) && !find_elsewhere(address_of(address), &row)) ||
+	if ((!find_in_heap(address_of(address), &row) && !find_elsewhere(address_of(address), &row)) ||
 	    !place_of(&row, &found))
 		return leave(&scope, -ENOENT);
 	*place = found;
@@ -153,7 +161,7 @@ static int begin(struct enter_scope *scope, const void *address, struct ledger_r
 
 	if (!enter_serve(scope, false))
 		return -ENOTSUP;
-	if (serve_find(address_of(address), ret_row))
+	if (find_in_heap(address_of(address), ret_row))
 		return 0;
 	return leave(scope, find_elsewhere(address_of(address), &other) ? -ENOTSUP : -ENOENT);
 }
@@ -184,7 +192,8 @@ int spillway_prefer_host(const void *address)
 
 	if (result)
 		return result;
-	if (!is_moved())
+	/* Where memory lies that the program maps itself ends with the mapping, not with the memory. */
+	if (!is_moved() || row.kind == LEDGER_MAPPING)
 		return leave(&scope, -ENOTSUP);
 	enum sw_status status = heap_to_host(heap_of(&row), row.key);
 	/* Who sends it there may not have been needed so far. */
@@ -202,6 +211,8 @@ int spillway_grow(const void *address, uint64_t new_bytes)
 
 	if (result)
 		return result;
+	if (row.kind == LEDGER_MAPPING)
+		return leave(&scope, -ENOTSUP); /* the program maps more behind it */
 	enum heap_from from = policy_spill_mode(life_policy()) == POLICY_SPILL_OFF ? HEAP_DEVICE : HEAP_DEVICE_FIRST;
 	enum sw_status status =
 	    new_bytes <= row.bytes ? SW_OK : heap_grow(heap_of(&row), row.key, new_bytes, from, &on_host);

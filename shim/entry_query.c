@@ -10,6 +10,7 @@
 #include "shim/pending.h"
 #include "shim/pool.h"
 #include "shim/serve.h"
+#include "shim/virtual.h"
 
 #include <string.h>
 
@@ -154,34 +155,39 @@ HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 
 /* ---- where an address belongs ---- */
 
+static bool find(CUdeviceptr address, struct ledger_row *ret_row)
+{
+	return serve_find(address, ret_row) || virtual_find(address, ret_row) ||
+	       ledger_find(LEDGER_SYSTEM | LEDGER_TAKEN, address, ret_row);
+}
+
 /*
  * Three kinds of memory are ours to answer for: a heap, whatever lives at the address, system memory, of which the
  * driver knows nothing or something else, and what was opened from another process, of which it knows mappings. Managed
- * memory that the program asked for as device memory is the driver's to answer for, but for what ours_of_managed() says.
+ * memory that the program asked for as device memory is the driver's to answer for, but for what ours_of_managed() says;
+ * so is address space that the program has reserved of a heap's, where nothing of the heap lies. *ret_known: something
+ * lives there.
  */
-static bool is_ours_to_answer(CUdeviceptr address)
+static bool is_ours_to_answer(CUdeviceptr address, struct ledger_row *ret_row, bool *ret_known)
 {
-	struct ledger_row row;
+	struct space space;
 
-	return device_of(address) || ledger_find(LEDGER_SYSTEM | LEDGER_TAKEN, address, &row);
-}
-
-static bool find(CUdeviceptr address, struct ledger_row *ret_row)
-{
-	return serve_find(address, ret_row) || ledger_find(LEDGER_SYSTEM | LEDGER_TAKEN, address, ret_row);
+	*ret_known = find(address, ret_row);
+	return *ret_known || (device_of(address) && !space_find(address, &space));
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
 	struct enter_scope scope;
 	struct ledger_row row;
+	bool known;
 
 	stats_call(HOOK_cuMemGetAddressRange_v2);
 	if (!enter_serve(&scope, false))
 		return REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr);
-	if (!is_ours_to_answer(dptr))
+	if (!is_ours_to_answer(dptr, &row, &known))
 		return enter_leave(&scope, REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr));
-	if (!find(dptr, &row))
+	if (!known)
 		return enter_leave(&scope, CUDA_ERROR_NOT_FOUND);
 	if (pbase)
 		*pbase = row.key;
@@ -221,6 +227,9 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 {
 	CUdeviceptr first_page = row->key & ~(CUdeviceptr)(HEAP_UNIT - 1);
 	bool is_fixed = row->fixed && row->kind == LEDGER_HEAP;
+	/* What the program maps itself (virtual.h): a range is what it has reserved. */
+	struct space space;
+	bool is_mapping = row->kind == LEDGER_MAPPING && space_find(row->key, &space);
 	CUdeviceptr end_page = (row->key + row->bytes + HEAP_UNIT - 1) & ~(CUdeviceptr)(HEAP_UNIT - 1);
 
 #define ANSWER(member, value) (*ret_bytes = sizeof(ret->member), ret->member = (value), CUDA_SUCCESS)
@@ -232,7 +241,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
 		/* cuda.h: an error where kernels of the current context may not access it. */
 		(void)ANSWER(address, 0);
-		if (peer_access(context_current(), row) == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+		if (!is_mapping && peer_access(context_current(), row) == CU_MEM_ACCESS_FLAGS_PROT_NONE)
 			return CUDA_ERROR_INVALID_VALUE;
 		return ANSWER(address, address);
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
@@ -241,9 +250,9 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		return ANSWER(ordinal, row->device);
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		return ANSWER(address, row->key);
+		return ANSWER(address, is_mapping ? space.start : row->key);
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		return ANSWER(bytes, row->bytes);
+		return ANSWER(bytes, is_mapping ? space.bytes : row->bytes);
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 		return ANSWER(word, row->sync_memops);
 	case CU_POINTER_ATTRIBUTE_MAPPED:
@@ -260,7 +269,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		*ret_bytes = sizeof(ret->number);
 		return is_fixed ? REAL(cuPointerGetAttribute)(&ret->number, attribute, address)
-				: ANSWER(number, CU_MEM_HANDLE_TYPE_NONE);
+				: ANSWER(number, is_mapping ? row->asked_types : CU_MEM_HANDLE_TYPE_NONE);
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		/* The driver says so of what cuMemAlloc made, also to a context without access (rules_peer_test). */
 		return ANSWER(word,
@@ -320,10 +329,23 @@ static void ours_of_managed(const struct ledger_row *row, CUpointer_attribute at
 		memcpy(data, &synced, sizeof(synced));
 }
 
+/* To the driver all of an arena is one reservation; to the program what it has reserved of it is. */
+static void range_of_space(const struct space *space, CUpointer_attribute attribute, void *data)
+{
+	if (data && attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+		memcpy(data, &space->start, sizeof(space->start));
+	if (data && attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+		memcpy(data, &space->bytes, sizeof(space->bytes));
+}
+
 static CUresult driver_answer(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	struct ledger_row row;
+	struct space space;
 	CUresult result = REAL(cuPointerGetAttribute)(data, attribute, ptr);
+
+	if (result == CUDA_SUCCESS && space_find(ptr, &space))
+		range_of_space(&space, attribute, data);
 
 	if (result == CUDA_SUCCESS && ledger_find(LEDGER_MANAGED, ptr, &row))
 		ours_of_managed(&row, attribute, data);
@@ -333,7 +355,12 @@ static CUresult driver_answer(void *data, CUpointer_attribute attribute, CUdevic
 static CUresult driver_answers(unsigned n, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
 {
 	struct ledger_row row;
+	struct space space;
 	CUresult result = REAL(cuPointerGetAttributes)(n, attributes, data, ptr);
+
+	if (result == CUDA_SUCCESS && space_find(ptr, &space))
+		for (unsigned i = 0; i < n; i++)
+			range_of_space(&space, attributes[i], data[i]);
 
 	if (result == CUDA_SUCCESS && ledger_find(LEDGER_MANAGED, ptr, &row))
 		for (unsigned i = 0; i < n; i++)
@@ -347,13 +374,14 @@ HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribu
 	struct ledger_row row;
 	union answer answer;
 	size_t bytes;
+	bool known;
 
 	stats_call(HOOK_cuPointerGetAttribute);
 	if (!enter_serve(&scope, false))
 		return REAL(cuPointerGetAttribute)(data, attribute, ptr);
-	if (!is_ours_to_answer(ptr))
+	if (!is_ours_to_answer(ptr, &row, &known))
 		return enter_leave(&scope, driver_answer(data, attribute, ptr));
-	if (!data || !find(ptr, &row))
+	if (!data || !known)
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
 	CUresult result = pointer_answer(&row, attribute, ptr, &answer, &bytes);
 	memcpy(data, &answer, bytes);
@@ -365,14 +393,14 @@ HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, 
 {
 	struct enter_scope scope;
 	struct ledger_row row;
+	bool known;
 
 	stats_call(HOOK_cuPointerGetAttributes);
 	if (!enter_serve(&scope, false))
 		return REAL(cuPointerGetAttributes)(numAttributes, attributes, data, ptr);
-	if (!is_ours_to_answer(ptr) || !numAttributes || !attributes || !data)
+	if (!is_ours_to_answer(ptr, &row, &known) || !numAttributes || !attributes || !data)
 		return enter_leave(&scope, driver_answers(numAttributes, attributes, data, ptr));
 	/* Unlike the question for one attribute, this one succeeds where an attribute does not apply. */
-	bool known = find(ptr, &row);
 	for (unsigned i = 0; i < numAttributes; i++) {
 		union answer answer = {0};
 		size_t bytes = 0;

@@ -1,11 +1,16 @@
 /*
  * Bodies for programs that use virtual memory management themselves. Their handles are counted where they lie, and
- * device memory they take is room the heap does not have; nothing is refused but by a rule. Where vmm.spill says so, what
- * does not fit the device budget is made in host memory instead: a handle has no address, so the program maps it and
- * grants its device access as it would have, and goes on. It never moves. A handle lives until every reference
- * (create, retain) is released and every mapping of it is gone, as the driver counts it. Our own address space is not
- * theirs: what they try there is refused as the driver refuses it for cuMemAlloc memory, but for handles of memory that
- * never moves.
+ * device memory they take is room the heap does not have; nothing is refused but by a rule. What vmm.spill says becomes
+ * of it:
+ *
+ *   no     nothing
+ *   yes    what does not fit the device budget is made in host memory: a handle has no address, so the program maps it
+ *          and grants its device access as it would have, and goes on. It never moves
+ *   move   it is the heap's (virtual.h), which is asked first in each of these bodies
+ *
+ * A handle lives until every reference (create, retain) is released and every mapping of it is gone, as the driver counts
+ * it. Our own address space is not theirs but for what they have reserved of it: what they try elsewhere is refused as the
+ * driver refuses it for cuMemAlloc memory, but for handles of memory that never moves.
  */
 #include "shim/enter.h"
 #include "shim/hook.h"
@@ -14,7 +19,9 @@
 #include "shim/pool.h"
 #include "shim/room.h"
 #include "shim/summary.h"
+#include "shim/virtual.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* The driver has no memory left: could the heap of that device make room? */
@@ -54,7 +61,7 @@ static void say_spilled(const struct device *device, size_t size)
 static bool create_on_host(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
 			   unsigned long long flags, const struct own_claim *claim, CUresult *ret_result)
 {
-	if (!claim->may_spill || policy_spill_mode(life_policy()) == POLICY_SPILL_OFF ||
+	if (claim->spill != POLICY_VMM_STAYS || policy_spill_mode(life_policy()) == POLICY_SPILL_OFF ||
 	    (prop->allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL))
 		return false;
 	struct device *device = device_get(prop->location.id);
@@ -107,7 +114,7 @@ static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const 
 	if (!spilled)
 		log_once("the program manages virtual memory itself (cuMemCreate): that part goes round the heap, "
 			 "counted but never %s",
-			 claim->may_spill ? "moved" : "spilled (vmm.spill in the policy lets it)");
+			 claim->spill == POLICY_VMM_DRIVER ? "spilled (vmm.spill in the policy lets it)" : "moved");
 }
 
 /* What the program does now is its own affair; most end. Who looks for the reason finds what would have helped. */
@@ -127,6 +134,12 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const 
 		       unsigned long long flags, const struct own_claim *claim)
 {
 	CUresult result;
+
+	if (virtual_create(handle, size, prop, flags, claim, &result)) {
+		if (result != CUDA_SUCCESS)
+			own_claim_end(claim, size);
+		return result;
+	}
 	bool on_host = create_on_host(handle, size, prop, flags, claim, &result);
 
 	if (!on_host) {
@@ -172,11 +185,15 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocat
 	struct enter_scope scope;
 	struct ledger_row row;
 
+	CUresult result;
+
 	stats_call(HOOK_cuMemGetAllocationPropertiesFromHandle);
-	CUresult result = REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
-	if (result != CUDA_SUCCESS || !enter_serve(&scope, false))
-		return result;
-	if (ledger_get(LEDGER_HANDLE, handle, &row) && row.spilled) {
+	if (!enter_serve(&scope, false))
+		return REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
+	if (virtual_properties(handle, prop, &result))
+		return enter_leave(&scope, result);
+	result = REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
+	if (result == CUDA_SUCCESS && ledger_get(LEDGER_HANDLE, handle, &row) && row.spilled) {
 		prop->location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = row.device};
 		memcpy(&prop->allocFlags, &row.asked_flags, sizeof(row.asked_flags));
 	}
@@ -188,12 +205,13 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemRelease);
+	/* At exit what is left goes with the process. */
 	if (!enter_serve(&scope, false))
-		return REAL(cuMemRelease)(handle);
+		return virtual_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
 	/* Off the books before the driver may give the handle to another thread. */
 	struct ledger_row *row;
 	bool known = ledger_handle_unref(handle, &row);
-	CUresult result = REAL(cuMemRelease)(handle);
+	CUresult result = known && virtual_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
 	if (result == CUDA_SUCCESS) {
 		serve_drop(row);
 	} else if (row) {
@@ -265,10 +283,13 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationH
 	stats_call(HOOK_cuMemRetainAllocationHandle);
 	if (!enter_serve(&scope, false))
 		return REAL(cuMemRetainAllocationHandle)(handle, addr);
-	if (device_of((CUdeviceptr)(uintptr_t)addr))
+	CUdeviceptr address = (CUdeviceptr)(uintptr_t)addr;
+	if (handle && virtual_retain(address, handle))
+		return enter_leave(&scope, CUDA_SUCCESS);
+	if (device_of(address) && !virtual_is_drivers(address))
 		return enter_leave(&scope, retain_of_heap(handle, addr));
 	/* For the program it is cuMemAlloc memory of another process; a handle that says host would be taken at its word. */
-	if (ledger_find(LEDGER_TAKEN, (CUdeviceptr)(uintptr_t)addr, &row))
+	if (ledger_find(LEDGER_TAKEN, address, &row))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
 	CUresult result = REAL(cuMemRetainAllocationHandle)(handle, addr);
 	if (result == CUDA_SUCCESS)
@@ -280,14 +301,17 @@ HOOK_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offse
 				      unsigned long long flags)
 {
 	struct enter_scope scope;
+	CUresult result;
 
 	stats_call(HOOK_cuMemMap);
 	if (!enter_serve(&scope, false))
 		return REAL(cuMemMap)(ptr, size, offset, handle, flags);
+	if (virtual_map(ptr, size, offset, handle, flags, &result))
+		return enter_leave(&scope, result);
 	if (device_of(ptr))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
 	struct ledger_row *row = ledger_row_new(LEDGER_MAPPING);
-	CUresult result = REAL(cuMemMap)(ptr, size, offset, handle, flags);
+	result = REAL(cuMemMap)(ptr, size, offset, handle, flags);
 	if (row && result == CUDA_SUCCESS && ledger_handle_ref(handle)) {
 		row->key = ptr;
 		row->bytes = size;
@@ -333,20 +357,74 @@ static void end_mappings(struct ledger_row *rows, bool unmapped)
 HOOK_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
 	struct enter_scope scope;
+	CUresult result;
 
 	stats_call(HOOK_cuMemUnmap);
 	if (!enter_serve(&scope, false))
-		return REAL(cuMemUnmap)(ptr, size);
+		return serve_is_late_free(ptr) ? CUDA_SUCCESS : REAL(cuMemUnmap)(ptr, size);
+	if (virtual_unmap(ptr, size, &result))
+		return enter_leave(&scope, result);
 	if (device_of(ptr))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
 	struct ledger_row *rows = take_mappings(ptr, size);
-	CUresult result = REAL(cuMemUnmap)(ptr, size);
+	result = REAL(cuMemUnmap)(ptr, size);
 	end_mappings(rows, result == CUDA_SUCCESS);
 	return enter_leave(&scope, result);
 }
 
-/* Memory of cuMemAlloc is not memory of cuMemMap, whoever may reach it. */
-#define BUT_FOR_DEVICE_MEMORY(name, params, args)                                                                      \
+/* Of the heap first; then, memory of cuMemAlloc is not memory of cuMemMap, whoever may reach it. */
+#define BUT_FOR_DEVICE_MEMORY(name, params, args, ours)                                                                \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (!enter_serve(&scope, false))                                                                       \
+			return REAL(name) args;                                                                        \
+		if (ours)                                                                                              \
+			return enter_leave(&scope, result);                                                            \
+		if (device_of(ptr))                                                                                    \
+			return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);                                          \
+		return enter_leave(&scope, REAL(name) args);                                                           \
+	}
+BUT_FOR_DEVICE_MEMORY(cuMemSetAccess, (CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count),
+		      (ptr, size, desc, count), virtual_set_access(ptr, size, desc, count, &result))
+BUT_FOR_DEVICE_MEMORY(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr),
+		      (flags, location, ptr), virtual_get_access(flags, location, ptr, &result))
+
+HOOK_EXPORT CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
+{
+	struct enter_scope scope;
+	CUresult result;
+
+	stats_call(HOOK_cuMemAddressFree);
+	if (!enter_serve(&scope, false))
+		return serve_is_late_free(ptr) ? CUDA_SUCCESS : REAL(cuMemAddressFree)(ptr, size);
+	if (virtual_unreserve(ptr, size, &result))
+		return enter_leave(&scope, result);
+	if (device_of(ptr))
+		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+	return enter_leave(&scope, REAL(cuMemAddressFree)(ptr, size));
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+						 unsigned long long flags)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemAddressReserve);
+	if (!enter_serve(&scope, true))
+		return REAL(cuMemAddressReserve)(ptr, size, alignment, addr, flags);
+	if (ptr && virtual_reserve(ptr, size, alignment, addr, flags))
+		return enter_leave(&scope, CUDA_SUCCESS);
+	return enter_leave(&scope, REAL(cuMemAddressReserve)(ptr, size, alignment, addr, flags));
+}
+
+/* ---- handles that others are to have ---- */
+
+/* What is theirs is the driver's handle; which of ours it is is said in `handle`, an argument of the call. */
+#define WITH_HANDLE(name, params, args, handle)                                                                        \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		struct enter_scope scope;                                                                              \
@@ -354,12 +432,48 @@ HOOK_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 		stats_call(HOOK_##name);                                                                               \
 		if (!enter_serve(&scope, false))                                                                       \
 			return REAL(name) args;                                                                        \
-		if (device_of(ptr))                                                                                    \
-			return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);                                          \
-		return enter_leave(&scope, REAL(name) args);                                                           \
+		CUresult result = virtual_expose(&(handle));                                                           \
+		return enter_leave(&scope, result == CUDA_SUCCESS ? REAL(name) args : result);                         \
 	}
-BUT_FOR_DEVICE_MEMORY(cuMemSetAccess, (CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count),
-		      (ptr, size, desc, count))
-BUT_FOR_DEVICE_MEMORY(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr),
-		      (flags, location, ptr))
-BUT_FOR_DEVICE_MEMORY(cuMemAddressFree, (CUdeviceptr ptr, size_t size), (ptr, size))
+WITH_HANDLE(cuMemExportToShareableHandle,
+	    (void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType,
+	     unsigned long long flags),
+	    (shareableHandle, handle, handleType, flags), handle)
+WITH_HANDLE(cuMulticastBindMem,
+	    (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle,
+	     size_t memOffset, size_t size, unsigned long long flags),
+	    (mcHandle, mcOffset, memHandle, memOffset, size, flags), memHandle)
+
+/* A list with the driver's handles in the place of ours; NULL: no memory. The caller frees it. */
+static CUarrayMapInfo *exposed(const CUarrayMapInfo *list, unsigned n, CUresult *ret)
+{
+	CUarrayMapInfo *copy = malloc(n * sizeof(*copy));
+
+	*ret = CUDA_ERROR_OUT_OF_MEMORY;
+	if (!copy)
+		return NULL;
+	*ret = CUDA_SUCCESS;
+	memcpy(copy, list, n * sizeof(*copy));
+	for (unsigned i = 0; i < n && *ret == CUDA_SUCCESS; i++)
+		if (copy[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP)
+			*ret = virtual_expose(&copy[i].memHandle.memHandle);
+	return copy;
+}
+
+#define MAP_ARRAYS(name)                                                                                               \
+	HOOK_EXPORT CUresult CUDAAPI name(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream hStream)           \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (!mapInfoList || !count || !enter_serve(&scope, false))                                             \
+			return REAL(name)(mapInfoList, count, hStream);                                                \
+		CUarrayMapInfo *list = exposed(mapInfoList, count, &result);                                           \
+		if (result == CUDA_SUCCESS)                                                                            \
+			result = REAL(name)(list, count, hStream);                                                     \
+		free(list);                                                                                            \
+		return enter_leave(&scope, result);                                                                    \
+	}
+MAP_ARRAYS(cuMemMapArrayAsync)
+MAP_ARRAYS(cuMemMapArrayAsync_ptsz)

@@ -44,37 +44,39 @@ struct ledger_row {
 	uint64_t id;  /* unique in the process; CU_POINTER_ATTRIBUTE_BUFFER_ID of heap blocks */
 	CUcontext context;
 	const struct backend *home; /* who made it and frees it; NULL: the driver, as the program asked */
-	struct block *block;        /* LEDGER_HEAP: where it lies in its heap */
-	uint64_t handle;            /* LEDGER_MAPPING: of which handle */
-	unsigned refs;              /* LEDGER_HANDLE: releases still to come, plus mappings */
-	CUevent event;              /* while pending (pending.h): the free waits for it; NULL: for the whole context */
-	CUcontext event_context;    /* of that event; not always the context of the block */
-	uint64_t event_order;       /* events of one order (a stream, a whole context) pass one after the other */
-	CUmemoryPool pool;          /* LEDGER_HEAP: the pool that the program thinks it is of, or NULL */
-	uint64_t pool_id;           /* LEDGER_HEAP, LEDGER_ASYNC: which of ours counts it (pool.h); 0: none */
-	uint64_t asked_flags;       /* LEDGER_HANDLE, spilled: allocFlags as the program asked for them */
-	uint64_t freeing;           /* while the driver is asked to free it: since when, for the trace; 0: not traced */
-	uint64_t since;             /* while pending: the how many-th it was */
-	unsigned site;              /* that it counts for, once counted (stats.h) */
-	uint64_t on_host_bytes;     /* LEDGER_HEAP: placed on the host when it was made */
-	int rule;                   /* that decided where it lives, -1: none; of what serve.c allocates */
-	struct budget *cap;         /* of that rule, NULL: none; ledger_row_free() gives bytes back to it */
-	uint64_t headroom;          /* LEDGER_MANAGED, with ->ahead: bytes of the device that stay free */
-	size_t mapped;              /* LEDGER_SYSTEM: bytes of the mapping */
-	unsigned turn;              /* LEDGER_MANAGED: how many launches named it (ledger_find_ahead) */
-	bool on_host;               /* LEDGER_HANDLE: located in host memory, as the program asked */
-	bool spilled;               /* LEDGER_HANDLE: asked for on the device, made in host memory */
-	bool borrowed;              /* LEDGER_HANDLE: of a heap block on the host, retained; counted with the block */
-	bool handed_back;           /* LEDGER_HEAP of a pool: the program has freed it */
-	bool fixed;                 /* LEDGER_HEAP: by rule it never moves, and may be registered and exported */
-	bool sync_memops;           /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
-	bool orphan;                /* its context has ended, and what belonged to that with it */
-	bool spans;                 /* found by every address in it (ledger_find) */
-	bool quiet;                 /* LEDGER_MANAGED, the program's own: spans for ledger_find_any() alone */
-	bool asked_managed;         /* LEDGER_SYSTEM: the program asked for managed memory */
-	bool registered;            /* LEDGER_SYSTEM: by cuMemHostRegister */
-	bool counted;               /* for its site */
-	bool ahead;                 /* LEDGER_MANAGED: launches that name it bring it (ahead.h) */
+	struct block *
+	    block; /* LEDGER_HEAP: where it lies in its heap; LEDGER_HANDLE, LEDGER_MAPPING: the heap's memory (virtual.h) */
+	uint64_t handle;         /* LEDGER_MAPPING: of which handle */
+	unsigned refs;           /* LEDGER_HANDLE: releases still to come, plus mappings */
+	CUevent event;           /* while pending (pending.h): the free waits for it; NULL: for the whole context */
+	CUcontext event_context; /* of that event; not always the context of the block */
+	uint64_t event_order;    /* events of one order (a stream, a whole context) pass one after the other */
+	CUmemoryPool pool;       /* LEDGER_HEAP: the pool that the program thinks it is of, or NULL */
+	uint64_t pool_id;        /* LEDGER_HEAP, LEDGER_ASYNC: which of ours counts it (pool.h); 0: none */
+	uint64_t asked_flags;    /* LEDGER_HANDLE, spilled or the heap's: allocFlags as the program asked for them */
+	unsigned asked_types;    /* LEDGER_HANDLE, LEDGER_MAPPING, the heap's: types of handle it may be exported as */
+	uint64_t freeing;        /* while the driver is asked to free it: since when, for the trace; 0: not traced */
+	uint64_t since;          /* while pending: the how many-th it was */
+	unsigned site;           /* that it counts for, once counted (stats.h) */
+	uint64_t on_host_bytes;  /* LEDGER_HEAP: placed on the host when it was made */
+	int rule;                /* that decided where it lives, -1: none; of what serve.c allocates */
+	struct budget *cap;      /* of that rule, NULL: none; ledger_row_free() gives bytes back to it */
+	uint64_t headroom;       /* LEDGER_MANAGED, with ->ahead: bytes of the device that stay free */
+	size_t mapped;           /* LEDGER_SYSTEM: bytes of the mapping */
+	unsigned turn;           /* LEDGER_MANAGED: how many launches named it (ledger_find_ahead) */
+	bool on_host;            /* LEDGER_HANDLE: located in host memory, as the program asked */
+	bool spilled;            /* LEDGER_HANDLE: asked for on the device, made in host memory */
+	bool borrowed;           /* LEDGER_HANDLE: of a heap block on the host, retained; counted with the block */
+	bool handed_back;        /* LEDGER_HEAP of a pool: the program has freed it */
+	bool fixed;              /* LEDGER_HEAP: by rule it never moves, and may be registered and exported */
+	bool sync_memops;        /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
+	bool orphan;             /* its context has ended, and what belonged to that with it */
+	bool spans;              /* found by every address in it (ledger_find) */
+	bool quiet;              /* LEDGER_MANAGED, the program's own: spans for ledger_find_any() alone */
+	bool asked_managed;      /* LEDGER_SYSTEM: the program asked for managed memory */
+	bool registered;         /* LEDGER_SYSTEM: by cuMemHostRegister */
+	bool counted;            /* for its site */
+	bool ahead;              /* LEDGER_MANAGED: launches that name it bring it (ahead.h) */
 	struct ledger_row *next;
 };
 

@@ -11,6 +11,7 @@
  *   PEER           what peer access was enabled (peer.c)                VMM calls; never a wait for the GPU
  *   SPILL(device)  submissions that wait for memory, orders             VMM calls, copies; never a wait for the GPU
  *   HEAP(device)   blocks, slabs, chunks, address ranges of one heap    VMM calls; never a wait for the GPU
+ *   SPACE          address space that programs have reserved (space.c)  no
  *   LEDGER         what is live and whose                               no
  *
  * A thread takes locks in rising rank only. Debug builds (SPILLWAY_DEBUG) keep a mask of held ranks per thread and stop
@@ -35,6 +36,7 @@ enum lock_rank {
 	LOCK_PEER,
 	LOCK_SPILL,
 	LOCK_HEAP,
+	LOCK_SPACE,
 	LOCK_LEDGER,
 	LOCK_RANK_COUNT, /* must be last */
 };

@@ -17,7 +17,7 @@ static struct policy_decision decide(enum policy_api api, struct device *device,
 
 bool own_claim(enum policy_api api, struct device *device, size_t bytes, void *caller, struct own_claim *ret_claim)
 {
-	*ret_claim = (struct own_claim){.rule = -1, .may_spill = policy_vmm_spill(life_policy())};
+	*ret_claim = (struct own_claim){.rule = -1, .spill = policy_vmm_spill(life_policy())};
 	if (!policy_decides(life_policy(), api))
 		return true;
 	if (!device)
@@ -26,7 +26,7 @@ bool own_claim(enum policy_api api, struct device *device, size_t bytes, void *c
 		return true; /* the driver has a code of its own for that */
 	struct policy_decision decision = decide(api, device, bytes, caller);
 	ret_claim->rule = decision.rule;
-	ret_claim->may_spill = decision.vmm_spill;
+	ret_claim->spill = decision.vmm_spill;
 	/* Nobody else can make it (parse.c sees to that): behind a full cap there is nothing but deny. */
 	if (decision.use == POLICY_USE_DRIVER && choice_take(&decision, bytes, &ret_claim->cap))
 		return true;

@@ -12,10 +12,10 @@
 
 /* The leave to ask the driver, from own_claim() to own_note() or own_claim_end(). */
 struct own_claim {
-	int rule;           /* that decided, -1: none */
-	struct budget *cap; /* of that rule, from which the bytes were taken; NULL: it has none */
-	uint64_t pool;      /* the number of the pool that they were claimed of (pool.h), 0: of none */
-	bool may_spill;     /* vmm.spill */
+	int rule;              /* that decided, -1: none */
+	struct budget *cap;    /* of that rule, from which the bytes were taken; NULL: it has none */
+	uint64_t pool;         /* the number of the pool that they were claimed of (pool.h), 0: of none */
+	enum policy_vmm spill; /* vmm.spill */
 };
 
 /*

@@ -13,6 +13,7 @@
 #include "shim/room.h"
 #include "shim/spill/spill.h"
 #include "shim/trace.h"
+#include "shim/virtual.h"
 
 /* Where rows of a kind that the driver serves are counted. */
 static enum place place_of(const struct ledger_row *row)
@@ -58,6 +59,8 @@ static bool backend_of(const struct ledger_row *row, enum policy_use *ret_use)
 		   : row->kind == LEDGER_MANAGED ? POLICY_USE_MANAGED
 		   : row->kind == LEDGER_SYSTEM  ? POLICY_USE_SYSTEM
 						 : POLICY_USE_DRIVER;
+	if (row->kind == LEDGER_HANDLE && row->block)
+		*ret_use = POLICY_USE_HEAP;
 	return !(row->kind & (LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_MAPPING)) && !row->on_host;
 }
 
@@ -125,10 +128,13 @@ void serve_drop(struct ledger_row *row)
 {
 	if (!row)
 		return;
-	if (!row->borrowed) {
+	bool is_heap = row->kind == LEDGER_HANDLE && row->block;
+	if (is_heap)
+		virtual_end(row);
+	else if (!row->borrowed)
 		count_driver_memory(row, false);
+	if (!row->borrowed)
 		stats_add(STAT_frees, 1);
-	}
 	if (row->kind == LEDGER_ASYNC)
 		pool_unclaim(row->pool_id, row->bytes);
 	ledger_row_free(row);

@@ -12,9 +12,7 @@
 #define SUMMARY_LINE  400 /* bytes */
 
 /* What helps where memory of the program's own making is too much, which the heap cannot move. */
-#define SUMMARY_VMM_REMEDY                                                                                             \
-	"PyTorch without expandable_segments, and JAX with XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async, ask for memory that " \
-	"does"
+#define SUMMARY_VMM_REMEDY "with vmm.spill: move it is memory of the heap, and does (spill.mode: exact)"
 
 struct summary {
 	unsigned n;

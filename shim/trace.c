@@ -237,10 +237,17 @@ uint64_t trace_function(uint64_t function, uint32_t id)
 
 #define TRACED (LEDGER_HEAP | LEDGER_DRIVER | LEDGER_MANAGED | LEDGER_ASYNC | LEDGER_SYSTEM)
 
+/* Of what the program maps itself the mappings that are the heap's (virtual.h). */
+static bool is_traced(const struct ledger_row *row)
+{
+	return row->kind & TRACED || (row->kind == LEDGER_MAPPING && row->block);
+}
+
 static uint64_t backend_of(const struct ledger_row *row)
 {
 	switch (row->kind) {
 	case LEDGER_HEAP:
+	case LEDGER_MAPPING:
 		return POLICY_USE_HEAP;
 	case LEDGER_MANAGED:
 		return POLICY_USE_MANAGED;
@@ -269,7 +276,7 @@ void trace_refused(const struct device *device, const struct backend_request *re
 
 static uint64_t bytes_on_host(const struct ledger_row *row)
 {
-	struct device *device = row->kind == LEDGER_HEAP ? device_get(row->device) : NULL;
+	struct device *device = row->kind & (LEDGER_HEAP | LEDGER_MAPPING) ? device_get(row->device) : NULL;
 	struct heap *heap = device ? atomic_load(&device->heap) : NULL;
 	uint64_t bytes[CHUNK_PLACES] = {0};
 	bool stays;
@@ -291,7 +298,7 @@ static void tell_loans(const struct ledger_row *row)
 
 void trace_made(const struct ledger_row *row, uint32_t api, void *caller)
 {
-	if (!trace_is_on() || !(row->kind & TRACED))
+	if (!trace_is_on() || !is_traced(row))
 		return;
 	uint64_t on_host = bytes_on_host(row);
 	trace_event(made, row->id, row->key, row->bytes, api, (uint64_t)row->device, backend_of(row),
@@ -302,7 +309,7 @@ void trace_made(const struct ledger_row *row, uint32_t api, void *caller)
 
 struct trace_freeing trace_freeing(const struct ledger_row *row)
 {
-	if (!trace_is_on() || !row || !(row->kind & TRACED))
+	if (!trace_is_on() || !row || !is_traced(row))
 		return (struct trace_freeing){0};
 	return (struct trace_freeing){row->id, clock_now()};
 }

@@ -226,9 +226,11 @@ static const char *not_so(const struct policy *policy, const struct policy_reque
 			return NULL;
 		return ordered_not_so(policy, decision);
 	case POLICY_API_VMM:
-		return decision->vmm_spill && decision->use == POLICY_USE_DRIVER
-			   ? "vmm.spill: yes, so over the device budget it is made in host memory"
-			   : NULL;
+		if (decision->use != POLICY_USE_DRIVER || decision->vmm_spill == POLICY_VMM_DRIVER)
+			return NULL;
+		return decision->vmm_spill == POLICY_VMM_MOVES
+			   ? "vmm.spill: move, so it is memory of the heap, mapped where the program wants it"
+			   : "vmm.spill: yes, so over the device budget it is made in host memory";
 	default:
 		return NULL;
 	}

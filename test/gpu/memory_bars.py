@@ -4,6 +4,8 @@
   plugs    the allocator functions for PyTorch and CuPy; tensors shared between two processes
   view     managed memory at one address for the CPU, CuPy and PyTorch
   managed  a small job in managed memory, prefetched and raw; in memory of the system: step / native, losses
+  vmm      virtual memory management of the program's own, vmm.spill: move: a GPT job of PyTorch with expandable_segments,
+           step / native, fitting and at 1.5 times the budget; JAX with its pool at 1.5: losses
   async    a GPT job on cudaMallocAsync, with async.use auto and heap: step / native, fitting and at 1.5 times the budget
   llm      a language model generates; need 1.5 times the budget, policy inference: tokens a second / static
   tools    compute-sanitizer, nsys and cuda-gdb with Spillway in front of a program
@@ -23,11 +25,12 @@ import parts
 from parts import last_median, settings
 
 SUM = "sum 68719476736.0"  # of the product that the plugs' jobs compute
+EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 ASYNC = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
 
 
 class Memory(parts.Parts):
-    PARTS = {"off": 40, "plugs": 100, "view": 60, "managed": 150, "async": 300, "llm": 250, "tools": 120}
+    PARTS = {"off": 40, "plugs": 100, "view": 60, "managed": 150, "vmm": 200, "async": 300, "llm": 250, "tools": 120}
     DEFAULT = list(PARTS)
 
     def good(self, what, good, text=""):
@@ -78,6 +81,46 @@ class Memory(parts.Parts):
             median, least, most = bars.spread(times[side]) if times[side] else (None, 0, 0)
             self.add(f"{side}: step / native", median and median / base, bar,
                      f"{median or 0:.2f} ({least:.2f} .. {most:.2f}) / {base:.2f} ms, losses equal", near=least / base)
+
+    # ---- virtual memory management of the program's own ----
+
+    def vmm(self):
+        self.expandable()
+        self.jax_pool()
+
+    def expandable(self):
+        command = [*self.python("gpt.py", "1536", "16", "8", self.options.steps), "each"]
+        natives = [self.run("native", command, None, EXPANDABLE)[1] for _ in range(2)]
+        if not all(steps.complete and steps.need for steps in natives):
+            self.add("expandable_segments, native", None, 0)
+            return
+        base = statistics.median(last_median(steps) for steps in natives)
+        move, need = {"vmm.spill": "move"}, natives[0].need
+        sides = {"fits": (move, EXPANDABLE), **{f"{mode} 1.5": ({**settings(mode, need, 1.5), **move}, EXPANDABLE)
+                                                for mode in ("exact", "fast", "static")},
+                 "exact 1.5, cudaMalloc": (settings("exact", need, 1.5), {})}
+        for side, (own, env) in sides.items():
+            result, steps = self.run(side, command, own, env)
+            if result.status != "ok" or not steps.complete:
+                self.failed(f"expandable_segments, {side}: step / native", None, result)
+                continue
+            good, text = bars.losses_equal([native.losses for native in natives], steps.losses)
+            self.good(f"expandable_segments, {side}: losses equal", good, text)
+            self.add(f"expandable_segments, {side}: step / native", last_median(steps) / base, 1.01 if side == "fits" else None,
+                     f"{last_median(steps):.1f} / {base:.1f} ms, need {need >> 20} MiB, spilled {result.spilled}")
+
+    def jax_pool(self):
+        command = self.python("jax_job.py")
+        env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        (native, _), (again, _) = self.run("native", command, None, env), self.run("native again", command, None, env)
+        if native.status != "ok":
+            self.failed("JAX, native", None, native)
+            return
+        for mode in ("exact", "fast"):
+            result, _ = self.run(mode, command, {**settings(mode, native.need, 1.5), "vmm.spill": "move"}, env)
+            text = harness.compare(native, again, result) if result.status == "ok" else result.status
+            self.good(f"JAX's pool, {mode} 1.5: losses equal", text.startswith(("bit", "within")),
+                      f"{text}, need {native.need >> 20} MiB, spilled {result.spilled}")
 
     # ---- stream-ordered allocations ----
 

@@ -211,8 +211,8 @@ static void where_most_is_made_by_the_program_itself_that_is_the_first_advice(vo
 	assert_false(says("cuMemCreate"));
 	page.counter[STAT_vmm_bytes] = 13 * GIB;
 	make();
-	must_say("advice: 13.0 GiB is of the program's own cuMemCreate, which does not move; PyTorch without "
-		 "expandable_segments");
+	must_say("advice: 13.0 GiB is of the program's own cuMemCreate, which does not move; with "
+		 "vmm.spill: move it is memory of the heap");
 	assert_false(says("without device.budget"));
 }
 

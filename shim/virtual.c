@@ -1,0 +1,422 @@
+/*
+ * A handle of ours is a number that no driver gives: its highest bit is set, which no address of a process has, and
+ * handles are addresses or small numbers in every driver that was looked at. The ledger has a row for it, with the block,
+ * and one for each of its mappings; what is placed in the heap has the block in that row, too.
+ */
+#include "shim/virtual.h"
+#include "shim/context.h"
+#include "shim/enter.h"
+#include "shim/heap/loose.h"
+#include "shim/log.h"
+#include "shim/real.h"
+#include "shim/trace.h"
+
+#include <string.h>
+
+#define HANDLE_OURS (UINT64_C(1) << 63)
+
+static CUmemGenericAllocationHandle new_handle(void)
+{
+	static _Atomic uint64_t last;
+
+	return HANDLE_OURS | (atomic_fetch_add(&last, 1) + 1);
+}
+
+static struct heap *heap_of(int device)
+{
+	return atomic_load_explicit(&device_get(device)->heap, memory_order_acquire);
+}
+
+bool virtual_is_handle(CUmemGenericAllocationHandle handle)
+{
+	return handle & HANDLE_OURS;
+}
+
+static bool find_handle(CUmemGenericAllocationHandle handle, struct ledger_row *ret_row)
+{
+	return virtual_is_handle(handle) && ledger_get(LEDGER_HANDLE, handle, ret_row) && ret_row->block;
+}
+
+/* ---- address space ---- */
+
+/* Larger alignments, odd sizes and what is wrong are the driver's. */
+static bool is_plain_space(size_t bytes, size_t alignment, unsigned long long flags)
+{
+	return bytes && bytes % HEAP_UNIT == 0 && alignment <= HEAP_UNIT && (alignment & (alignment - 1)) == 0 &&
+	       !flags;
+}
+
+bool virtual_reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment, CUdeviceptr hint,
+		     unsigned long long flags)
+{
+	CUdeviceptr address;
+
+	if (!policy_vmm_moves(life_policy()) || !is_plain_space(bytes, alignment, flags))
+		return false;
+	struct device *device = device_current(NULL);
+	struct heap *heap = device && device->vmm ? device_heap(device) : NULL;
+	/* Natively a hint is followed where the place is free, and some programs count on that. */
+	if (!heap || (hint && !heap_contains(heap, hint)) || !heap_reserve(heap, bytes, hint, &address))
+		return false;
+	if (!space_add(address, bytes, device->ordinal)) {
+		heap_unreserve(heap, address, bytes);
+		return false;
+	}
+	*ret_address = address;
+	return true;
+}
+
+bool virtual_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret)
+{
+	struct space space;
+
+	if (!space_find(address, &space))
+		return false;
+	*ret = CUDA_ERROR_INVALID_VALUE;
+	struct heap *heap = heap_of(space.device);
+	if (space.start != address || space.bytes != bytes || !heap_is_vacant(heap, address, bytes) ||
+	    !space_take(address, bytes, &space))
+		return true;
+	heap_unreserve(heap, address, bytes);
+	*ret = CUDA_SUCCESS;
+	return true;
+}
+
+/* ---- handles ---- */
+
+/* What only the driver's own memory can be is left to it. */
+static bool is_plain(const CUmemAllocationProp *prop, size_t bytes, unsigned long long flags)
+{
+	const unsigned file = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+	if (flags || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+	    prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !bytes || bytes % HEAP_UNIT ||
+	    prop->allocFlags.compressionType || prop->allocFlags.usage || prop->requestedHandleTypes & ~file)
+		return false;
+	if (prop->requestedHandleTypes && bytes > HEAP_WHOLE_MOST) {
+		log_once("vmm.spill: move: memory of cuMemCreate that may be exported and is longer than 128 MiB goes "
+			 "round the heap");
+		return false;
+	}
+	return true;
+}
+
+/* The heap comes with a context; before there is one (NCCL, facts 7) memory is the driver's. */
+static struct device *device_for(CUdevice ordinal)
+{
+	struct device *device = device_get(ordinal);
+
+	if (!device || !device->vmm)
+		return NULL;
+	return atomic_load(&device->heap) || device_current(NULL) == device ? device : NULL;
+}
+
+static void note_handle(struct ledger_row *row, size_t bytes, const CUmemAllocationProp *prop,
+			const struct own_claim *claim, const struct heap_grant *grant)
+{
+	row->key = new_handle();
+	row->device = prop->location.id;
+	row->bytes = bytes;
+	row->refs = 1;
+	row->block = grant->block;
+	row->on_host_bytes = grant->bytes_away;
+	row->rule = claim->rule;
+	row->cap = claim->cap;
+	row->asked_types = prop->requestedHandleTypes;
+	memcpy(&row->asked_flags, &prop->allocFlags, sizeof(row->asked_flags));
+}
+
+bool virtual_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CUmemAllocationProp *prop,
+		    unsigned long long flags, const struct own_claim *claim, CUresult *ret)
+{
+	struct heap_grant grant;
+
+	if (claim->spill != POLICY_VMM_MOVES || !is_plain(prop, bytes, flags))
+		return false;
+	struct device *device = device_for(prop->location.id);
+	struct ledger_row *row = device ? ledger_row_new(LEDGER_HANDLE) : NULL;
+	if (!row)
+		return false;
+	enum sw_status status =
+	    backend_vmm_take(device, bytes, CHUNK_MOVABLE, backend_vmm_from(NULL),
+			     prop->requestedHandleTypes ? heap_make_whole : heap_make_loose, &grant);
+	if (status == SW_NOT_SUPPORTED) {
+		ledger_row_free(row);
+		return false;
+	}
+	*ret = status_result(status);
+	if (status != SW_OK) {
+		serve_say_refused(device, bytes, claim->rule, NULL);
+		ledger_row_free(row);
+		return true;
+	}
+	if (grant.bytes_away && policy_spill_mode(life_policy()) == POLICY_SPILL_FAST)
+		log_once("vmm.spill: move: in mode fast memory of the program's own cuMemCreate stays where it was "
+			 "placed, on the host where the device was full; spill.mode: exact moves it");
+	note_handle(row, bytes, prop, claim, &grant);
+	*ret_handle = row->key;
+	serve_commit(row, POLICY_API_VMM, NULL);
+	return true;
+}
+
+bool virtual_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *ret_prop, CUresult *ret)
+{
+	struct ledger_row row;
+
+	if (!find_handle(handle, &row))
+		return false;
+	*ret = ret_prop ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (!ret_prop)
+		return true;
+	*ret_prop = (CUmemAllocationProp){
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .requestedHandleTypes = (CUmemAllocationHandleType)row.asked_types,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = row.device},
+	};
+	memcpy(&ret_prop->allocFlags, &row.asked_flags, sizeof(row.asked_flags));
+	return true;
+}
+
+bool virtual_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle)
+{
+	struct ledger_row row;
+
+	if (!virtual_find(address, &row) || !ledger_handle_ref(row.handle))
+		return false;
+	*ret_handle = row.handle;
+	return true;
+}
+
+CUresult virtual_expose(CUmemGenericAllocationHandle *handle)
+{
+	struct ledger_row row;
+
+	if (!find_handle(*handle, &row))
+		return CUDA_SUCCESS;
+	switch (heap_fix_loose(heap_of(row.device), row.block, handle)) {
+	case SW_OK:
+		return CUDA_SUCCESS;
+	case SW_BUSY:
+		return CUDA_ERROR_NOT_READY;
+	default:
+		log_once(
+		    "vmm.spill: move: memory of cuMemCreate that was not made to be exported is in several pieces, "
+		    "and has no handle that others could be given");
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}
+
+void virtual_end(struct ledger_row *row)
+{
+	heap_end_loose(heap_of(row->device), row->block);
+}
+
+/* ---- mappings ---- */
+
+bool virtual_find(CUdeviceptr address, struct ledger_row *ret_row)
+{
+	struct ledger_row row;
+	CUdeviceptr base;
+
+	if (!atomic_load_explicit(&space_any, memory_order_relaxed))
+		return false;
+	const struct device *device = device_of(address);
+	if (!device || !heap_base_of(atomic_load(&device->heap), address, &base) ||
+	    !ledger_get(LEDGER_MAPPING, base, &row) || !row.block || address - base >= row.bytes)
+		return false;
+	*ret_row = row;
+	return true;
+}
+
+bool virtual_is_drivers(CUdeviceptr address)
+{
+	struct ledger_row row;
+	struct space space;
+
+	return space_find(address, &space) && !virtual_find(address, &row);
+}
+
+/* As the driver says it, of a whole handle, at an address and an offset that its granularity allows. */
+static CUresult judge(const struct ledger_row *handle, CUdeviceptr address, size_t bytes, size_t offset,
+		      unsigned long long flags)
+{
+	if (flags || !bytes || (address | bytes | offset) % HEAP_UNIT || offset > handle->bytes ||
+	    bytes > handle->bytes - offset)
+		return CUDA_ERROR_INVALID_VALUE;
+	return bytes == handle->bytes ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* In space of its own device's arena it may move, if it is not placed somewhere already. */
+static CUresult map_ours(const struct ledger_row *handle, const struct space *space, CUdeviceptr address,
+			 struct ledger_row *row)
+{
+	struct heap *heap = heap_of(handle->device);
+	bool stays = policy_spill_mode(life_policy()) == POLICY_SPILL_FAST;
+	CUresult result = CUDA_ERROR_NOT_READY;
+
+	if (space && space->device == handle->device)
+		result = heap_place(heap, handle->block, address, space->start, space->bytes, stays);
+	if (result == CUDA_SUCCESS) {
+		row->block = handle->block;
+		heap_set_site(heap, address, handle->site);
+	} else if (result == CUDA_ERROR_NOT_READY) {
+		result = heap_map_again(heap, handle->block, address);
+	}
+	return result;
+}
+
+/* Of the driver's own handles those alone that are mapped into space of ours are seen to here. */
+bool virtual_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+		 unsigned long long flags, CUresult *ret)
+{
+	struct ledger_row ours, *row = NULL;
+	struct space found, *space = space_find(address, &found) ? &found : NULL;
+	bool is_ours = find_handle(handle, &ours);
+
+	if (!space && !is_ours)
+		return false;
+	*ret = is_ours ? judge(&ours, address, bytes, offset, flags) : CUDA_SUCCESS;
+	if ((space && !space_has(space, address, bytes)) || (!space && device_of(address)))
+		*ret = CUDA_ERROR_INVALID_VALUE;
+	if (*ret == CUDA_SUCCESS && !(row = ledger_row_new(LEDGER_MAPPING)))
+		*ret = CUDA_ERROR_OUT_OF_MEMORY;
+	if (*ret == CUDA_SUCCESS)
+		*ret = is_ours ? map_ours(&ours, space, address, row)
+			       : REAL(cuMemMap)(address, bytes, offset, handle, flags);
+	if (*ret != CUDA_SUCCESS) {
+		ledger_row_free(row);
+		return true;
+	}
+	row->key = address;
+	row->bytes = bytes;
+	row->handle = handle;
+	row->device = is_ours ? ours.device : 0;
+	row->asked_types = is_ours ? ours.asked_types : 0;
+	row->rule = is_ours ? ours.rule : -1;
+	ledger_handle_ref(handle);
+	if (space && !row->block)
+		space_count(address, 1);
+	if (row->block)
+		trace_made(row, POLICY_API_VMM, NULL);
+	ledger_commit(row);
+	return true;
+}
+
+/* Do mappings cover exactly these bytes? The driver changes whole ones alone. */
+static bool is_covered(CUdeviceptr address, size_t bytes)
+{
+	struct ledger_row row;
+	size_t found = 0;
+
+	while (found < bytes && ledger_get(LEDGER_MAPPING, address + found, &row))
+		found += row.bytes;
+	return found == bytes && bytes;
+}
+
+static CUresult unmap_one(struct ledger_row *row)
+{
+	struct ledger_row *handle;
+	CUresult result =
+	    row->block ? heap_unplace(heap_of(row->device), row->block) : REAL(cuMemUnmap)(row->key, row->bytes);
+
+	if (result != CUDA_SUCCESS) {
+		ledger_commit(row);
+		return result;
+	}
+	if (row->block)
+		trace_freed(trace_freeing(row));
+	else
+		space_count(row->key, -1);
+	ledger_handle_unref(row->handle, &handle);
+	serve_drop(handle);
+	ledger_row_free(row);
+	return CUDA_SUCCESS;
+}
+
+bool virtual_unmap(CUdeviceptr address, size_t bytes, CUresult *ret)
+{
+	struct ledger_row *row;
+	struct space space;
+
+	if (!space_find(address, &space))
+		return false;
+	*ret = is_covered(address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	for (CUdeviceptr at = address; *ret == CUDA_SUCCESS && at - address < bytes;) {
+		row = ledger_take(LEDGER_MAPPING, at);
+		if (!row)
+			break; /* another thread was faster */
+		at += row->bytes;
+		*ret = unmap_one(row);
+	}
+	return true;
+}
+
+/* ---- access ---- */
+
+/* Is the device itself to read and write it? *ret_others: somebody else is to touch it, or it may not all be done. */
+static bool opens(const struct space *space, const CUmemAccessDesc *desc, size_t n, bool *ret_others)
+{
+	bool own = false;
+
+	*ret_others = false;
+	for (size_t i = 0; i < n; i++) {
+		bool is_own =
+		    desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && desc[i].location.id == space->device;
+
+		if (is_own && desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+			own = true;
+		else
+			*ret_others |= is_own || desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	}
+	return own;
+}
+
+static void open_all(struct heap *heap, CUdeviceptr address, size_t bytes)
+{
+	struct ledger_row row;
+
+	for (CUdeviceptr at = address; at - address < bytes; at += row.bytes) {
+		if (!ledger_get(LEDGER_MAPPING, at, &row))
+			return;
+		if (row.block)
+			heap_open(heap, row.block);
+	}
+}
+
+bool virtual_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *desc, size_t n, CUresult *ret)
+{
+	struct space space;
+	bool others;
+
+	if (!space_find(address, &space))
+		return false;
+	struct heap *heap = heap_of(space.device);
+	*ret = CUDA_ERROR_INVALID_VALUE;
+	if (!desc || !n || !is_covered(address, bytes))
+		return true;
+	*ret = CUDA_ERROR_NOT_READY;
+	if (!heap_pin(heap, address, bytes))
+		return true;
+	*ret = REAL(cuMemSetAccess)(address, bytes, desc, n);
+	bool own = opens(&space, desc, n, &others);
+	if (*ret == CUDA_SUCCESS && own)
+		open_all(heap, address, bytes);
+	heap_pin_end(heap, address, bytes, *ret == CUDA_SUCCESS && others ? PIN_STAYS : PIN_OFF);
+	return true;
+}
+
+bool virtual_get_access(unsigned long long *ret_flags, const CUmemLocation *location, CUdeviceptr address,
+			CUresult *ret)
+{
+	struct space space;
+
+	if (!space_find(address, &space))
+		return false;
+	struct heap *heap = heap_of(space.device);
+	*ret = CUDA_ERROR_NOT_READY;
+	if (!heap_pin(heap, address, 1))
+		return true;
+	*ret = REAL(cuMemGetAccess)(ret_flags, location, address);
+	heap_pin_end(heap, address, 1, PIN_OFF);
+	return true;
+}
