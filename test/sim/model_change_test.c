@@ -28,10 +28,18 @@ static void touch_hidden_body(const struct sim_launch *launch, void **args)
 		__atomic_store_n((uint32_t *)sim_pointer(at), i, __ATOMIC_RELAXED);
 }
 
+static void assert_body(const struct sim_launch *launch, void **args)
+{
+	(void)launch;
+	(void)args;
+	sim_assert_fails();
+}
+
 static const size_t pointer_bytes[] = {8};
 static const struct sim_kernel kernels[] = {{"touch", touch_body, 1, pointer_bytes},
-					    {"touch_hidden", touch_hidden_body, 1, pointer_bytes}};
-static const struct sim_module image = {SIM_MODULE_MAGIC, 2, kernels};
+					    {"touch_hidden", touch_hidden_body, 1, pointer_bytes},
+					    {"assert", assert_body, 1, pointer_bytes}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 3, kernels};
 
 static CUresult launch(const char *name, CUdeviceptr at, CUstream stream)
 {
@@ -319,6 +327,32 @@ static void unmapping_under_a_copy_kills_the_context(void **state)
 	give_back(to, CHUNK);
 }
 
+/* As the driver does (an H200, driver 580; an H100 also after an assertion): context_died_of() rests on it. */
+static void a_dead_context_gives_its_error_for_the_range_of_priorities(void **state)
+{
+	static const struct {
+		const char *kernel;
+		CUresult error;
+	} ways[] = {{"touch", CUDA_ERROR_ILLEGAL_ADDRESS}, {"assert", CUDA_ERROR_ASSERT}};
+	CUdeviceptr nowhere;
+
+	(void)state;
+	ok(cuMemAddressReserve(&nowhere, CHUNK, 0, 0, 0));
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+		int least = 7, greatest = 7;
+
+		ok(cuCtxGetStreamPriorityRange(NULL, NULL));
+		ok(launch(ways[i].kernel, nowhere, NULL));
+		is(ways[i].error, cuCtxSynchronize());
+		is(ways[i].error, cuCtxGetStreamPriorityRange(&least, &greatest));
+		is(ways[i].error, cuCtxGetStreamPriorityRange(NULL, NULL));
+		assert_true(least == 7 && greatest == 7);
+		bury();
+		atomic_store(&model_gate, false);
+	}
+	ok(cuMemAddressFree(nowhere, CHUNK));
+}
+
 /* ---- what holds a stream ---- */
 
 static void a_value_that_another_stream_writes_releases_a_stream(void **state)
@@ -384,6 +418,7 @@ int main(void)
 	    TEST(exchanging_the_mapping_under_a_kernel_kills_the_context),
 	    TEST(changing_the_protection_under_a_kernel_kills_the_context),
 	    TEST(unmapping_under_a_copy_kills_the_context),
+	    TEST(a_dead_context_gives_its_error_for_the_range_of_priorities),
 	    TEST(a_value_that_another_stream_writes_releases_a_stream),
 	    TEST(a_host_function_holds_its_stream_alone),
 	};

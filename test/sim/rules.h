@@ -29,6 +29,7 @@
 	ROW(cuCtxDestroy)                                                                                              \
 	ROW(cuCtxGetApiVersion)                                                                                        \
 	ROW(cuCtxGetDevice)                                                                                            \
+	ROW(cuCtxGetStreamPriorityRange)                                                                               \
 	ROW(cuCtxPopCurrent)                                                                                           \
 	ROW(cuCtxPushCurrent)                                                                                          \
 	ROW(cuDevicePrimaryCtxRetain)                                                                                  \

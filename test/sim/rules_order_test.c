@@ -31,7 +31,7 @@ static void look_ups_hand_out_exported_addresses(void **state)
 
 /* ---- capture ---- */
 
-enum what { QUERY_EVENT, SYNC_EVENT, QUERY_STREAM, SYNC_STREAM, ALLOC, SYNC_CONTEXT, VMM, RECORD, COPY };
+enum what { QUERY_EVENT, SYNC_EVENT, QUERY_STREAM, SYNC_STREAM, ALLOC, SYNC_CONTEXT, VMM, RECORD, COPY, PRIORITIES };
 
 struct other {
 	enum what what;
@@ -104,6 +104,9 @@ static void *on_another_thread(void *argument)
 	case COPY:
 		other->result = cu.cuMemcpyHtoDAsync(other->block, other->pinned, 4096, other->stream);
 		break;
+	case PRIORITIES:
+		other->result = cu.cuCtxGetStreamPriorityRange(NULL, NULL);
+		break;
 	}
 	return NULL;
 }
@@ -172,6 +175,37 @@ static void mapping_recording_and_copying_never_invalidate(void **state)
 	assert_true(survives(VMM, false));
 	assert_true(survives(RECORD, false));
 	assert_true(survives(COPY, false));
+}
+
+/* Whoever asks, the one that captures as well; each of the answers may go nowhere. */
+static void asking_for_the_range_of_priorities_never_invalidates(void **state)
+{
+	int least = 7, greatest = 7;
+	CUstream stream;
+	CUgraph graph;
+
+	(void)state;
+	assert_true(survives(PRIORITIES, false));
+	ok(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	ok(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	ok(cu.cuCtxGetStreamPriorityRange(&least, &greatest));
+	assert_true(least == 0 && greatest <= 0);
+	ok(cu.cuCtxGetStreamPriorityRange(&least, NULL));
+	ok(cu.cuCtxGetStreamPriorityRange(NULL, &greatest));
+	ok(cu.cuStreamEndCapture(stream, &graph));
+	ok(cu.cuGraphDestroy(graph));
+	ok(cu.cuStreamDestroy(stream));
+}
+
+static void the_range_of_priorities_is_that_of_a_context(void **state)
+{
+	int least = 7, greatest = 7;
+
+	(void)state;
+	ok(cu.cuCtxSetCurrent(NULL));
+	is(CUDA_ERROR_INVALID_CONTEXT, cu.cuCtxGetStreamPriorityRange(&least, &greatest));
+	assert_true(least == 7 && greatest == 7);
+	ok(cu.cuCtxSetCurrent(rules_context));
 }
 
 /* What pending.c builds on: an event of a context comes after the work of all its streams, and needs no wait. */
@@ -268,6 +302,7 @@ static void an_ended_primary_context_is_made_current_and_does_nothing(void **sta
 	ok(cu.cuCtxGetDevice(&device));
 	is(CUDA_ERROR_CONTEXT_IS_DESTROYED, cu.cuCtxSynchronize());
 	is(CUDA_ERROR_CONTEXT_IS_DESTROYED, cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	is(CUDA_ERROR_CONTEXT_IS_DESTROYED, cu.cuCtxGetStreamPriorityRange(NULL, NULL));
 	ok(cu.cuCtxPopCurrent(&popped));
 	/* It lives again under its handle. */
 	ok(cu.cuDevicePrimaryCtxRetain(&again, 0));
@@ -284,6 +319,8 @@ int main(void)
 	    cmocka_unit_test(unsafe_calls_of_other_threads_invalidate_a_global_capture),
 	    cmocka_unit_test(relaxed_threads_are_harmless_but_for_context_synchronize),
 	    cmocka_unit_test(mapping_recording_and_copying_never_invalidate),
+	    cmocka_unit_test(asking_for_the_range_of_priorities_never_invalidates),
+	    cmocka_unit_test(the_range_of_priorities_is_that_of_a_context),
 	    cmocka_unit_test(event_of_a_context_comes_after_all_its_streams),
 	    cmocka_unit_test(event_of_a_context_invalidates_its_captures),
 	    cmocka_unit_test(a_context_that_has_ended_can_be_told),

@@ -284,6 +284,7 @@ static CUresult cache_config(CUfunc_cache *ret_config)
 	return CUDA_SUCCESS;
 }
 
+/* No work of a stream: it disturbs no capture, and asked in a dead context it gives the error, as every call there. */
 static CUresult priority_range(int *least, int *greatest)
 {
 	if (least)
