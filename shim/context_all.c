@@ -195,16 +195,16 @@ CUcontext context_any(CUdevice device)
 #define DIED_TRIES 3
 
 /*
- * The question: an event can be made at any time, waits for nothing and disturbs no capture, and programs whose kernels
- * failed are told so by it. Having no memory for one says nothing of the context.
+ * The question: how high streams may rise can be asked at any time, waits for nothing, makes nothing and disturbs no
+ * capture, and a context that has died gives its error for it (the rules of test/sim). So it does to whoever makes an
+ * event, and that takes 183 ns and this 13 (an H200, driver 580): every allocation asks. Having no memory, whatever for,
+ * says nothing of the context.
  */
-static CUresult make_event(void)
+static CUresult ask_current(void)
 {
-	CUevent event;
-	CUresult result = REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
+	int least, greatest;
+	CUresult result = REAL(cuCtxGetStreamPriorityRange)(&least, &greatest);
 
-	if (result == CUDA_SUCCESS)
-		REAL(cuEventDestroy_v2)(event);
 	return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
 }
 
@@ -216,7 +216,7 @@ CUresult context_died_of(CUcontext context)
 	if (result != CUDA_SUCCESS)
 		return result;
 	for (unsigned i = 0; i < DIED_TRIES; i++) {
-		result = make_event();
+		result = ask_current();
 		if (result == CUDA_SUCCESS)
 			break;
 	}

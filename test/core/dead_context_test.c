@@ -154,14 +154,14 @@ static void the_error_is_of_one_context_alone(void **state)
 }
 
 /* Nor is an error that comes but once. */
-static int goes_on_without_an_event(void *argument)
+static int goes_on_without_an_answer(void *argument)
 {
 	(void)argument;
 	start();
 	CHECK(cuMemFree_v2(alloc(4 * MIB)) == CUDA_SUCCESS);
-	sim_fail("cuEventCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	sim_fail("cuCtxGetStreamPriorityRange", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(try_alloc(4 * MIB) == CUDA_SUCCESS && !sim_fail_pending());
-	sim_fail("cuEventCreate", 1, CUDA_ERROR_UNKNOWN);
+	sim_fail("cuCtxGetStreamPriorityRange", 1, CUDA_ERROR_UNKNOWN);
 	CHECK(try_alloc(4 * MIB) == CUDA_SUCCESS && !sim_fail_pending());
 	CHECK(is_refused(128 * MIB));
 	return 0;
@@ -170,8 +170,8 @@ static int goes_on_without_an_event(void *argument)
 static void no_memory_for_the_question_is_no_death(void **state)
 {
 	(void)state;
-	assert_ok(
-	    core_in_child(SETTINGS("SPILLWAY_SET=device.budget=64MiB,spill.mode=off"), goes_on_without_an_event, NULL));
+	assert_ok(core_in_child(SETTINGS("SPILLWAY_SET=device.budget=64MiB,spill.mode=off"), goes_on_without_an_answer,
+				NULL));
 }
 
 int main(void)

@@ -226,7 +226,7 @@ static void waiting_and_contexts_may_fail(void **state)
 	    "cuCtxSynchronize",   "cuCtxGetDevice",    "cuCtxPushCurrent_v2",
 	    "cuCtxPopCurrent_v2", "cuEventCreate",     "cuEventRecord",
 	    "cuEventQuery",       "cuEventDestroy_v2", "cuThreadExchangeStreamCaptureMode",
-	    "cuStreamGetCtx",     "cuCtxRecordEvent",
+	    "cuStreamGetCtx",     "cuCtxRecordEvent",  "cuCtxGetStreamPriorityRange",
 	};
 
 	(void)state;

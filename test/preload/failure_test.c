@@ -64,6 +64,7 @@ static void every_failure_of_the_driver_is_survived(void **state)
 					    "cuDeviceTotalMem_v2",
 					    "cuCtxGetDevice",
 					    "cuCtxGetCurrent",
+					    "cuCtxGetStreamPriorityRange",
 					    "cuCtxSynchronize",
 					    "cuEventCreate",
 					    "cuEventRecord",

@@ -149,6 +149,7 @@ static const char *const always[] = {
     "cuCtxPushCurrent_v2",
     "cuCtxPopCurrent_v2",
     "cuCtxGetDevice",
+    "cuCtxGetStreamPriorityRange",
     "cuPointerGetAttribute",
 };
 /* Of these an allocation may fail, too, and rightly say so: late only. */
