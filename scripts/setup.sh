@@ -21,7 +21,6 @@ missing_packages() {
 	command -v gcc >/dev/null || echo gcc
 	command -v cmake >/dev/null || echo cmake
 	command -v ninja >/dev/null || echo ninja-build
-	command -v pkg-config >/dev/null || echo pkg-config
 	has_header stdio.h || echo libc6-dev
 	{ has_header yaml.h && has_library libyaml.a; } || echo libyaml-dev
 	{ has_header cmocka.h && has_library libcmocka.so; } || echo libcmocka-dev
