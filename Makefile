@@ -3,11 +3,20 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 CMAKE_FLAGS ?=
 
-.PHONY: all setup demo test asan tsan gpu-test bench format install clean
+.PHONY: all lib setup demo test asan tsan gpu-test bench format install clean
+
+# With these settings besides those of the command line.
+configure = cmake -G Ninja -S . -B $(BUILD) -DCUDA_INCLUDE_DIR="$$(scripts/setup.sh --toolkit)/include" $(1) $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
 
 all: setup
-	@cmake -G Ninja -S . -B $(BUILD) -DCUDA_INCLUDE_DIR="$$(scripts/setup.sh --toolkit)/include" $(CMAKE_FLAGS) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@$(call configure,-DSPILLWAY_TESTS=ON)
 	@cmake --build $(BUILD)
+
+# What a user needs, and no test. A folder that was configured with them stays so: what was built of them is not lost.
+lib:
+	@scripts/setup.sh --lib
+	@$(call configure,$(if $(wildcard $(BUILD)/build.ninja),,-DSPILLWAY_TESTS=OFF))
+	@cmake --build $(BUILD) --target lib
 
 # Packages by apt where missing, and a word about the CUDA Toolkit.
 setup:
@@ -39,7 +48,7 @@ bench: all
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
 
-install: all
+install: lib
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # setup.sh: what the build needs and a fresh Debian 12 lacks. Installs missing packages when it can, says what to do when
-# it cannot, and is quiet when all is there. `setup.sh --toolkit` prints the folder of the CUDA Toolkit and does no more.
+# it cannot, and is quiet when all is there. `setup.sh --lib` leaves out what only tests need; `setup.sh --toolkit` prints
+# the folder of the CUDA Toolkit and does no more.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -23,7 +24,7 @@ missing_packages() {
 	command -v ninja >/dev/null || echo ninja-build
 	has_header stdio.h || echo libc6-dev
 	{ has_header yaml.h && has_library libyaml.a; } || echo libyaml-dev
-	{ has_header cmocka.h && has_library libcmocka.so; } || echo libcmocka-dev
+	[ $tests = no ] || { has_header cmocka.h && has_library libcmocka.so; } || echo libcmocka-dev
 	has_header zlib.h || echo zlib1g-dev
 }
 
@@ -100,11 +101,15 @@ check_toolkit() {
 	return 1
 }
 
-if [ "${1:-}" = --toolkit ]; then
+tests=yes
+case ${1:-} in
+--toolkit)
 	toolkit_folder
 	exit
-fi
+	;;
+--lib) tests=no ;;
+esac
 install_missing
 install_screen
-install_extras
+[ $tests = no ] || install_extras
 check_toolkit
