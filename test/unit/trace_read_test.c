@@ -1,53 +1,18 @@
 /*
- * A trace is read as it was written and put in order; what happened to each block is added up; and no file, however it
- * was cut or changed, does more than end the reading.
+ * A trace is read as it was written and put in order, and what happened to each block is added up. Files that are not as
+ * they should be have a program of their own (trace_wrong_test.c).
  */
-#include "tools/trace_read.h"
 #include "test/unit/seed.h"
-#include "test/unit/temporary.h"
-#include "test/unit/trace_file.h"
+#include "test/unit/trace_help.h"
 
-#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include <cmocka.h>
 
-#define HEAD_TEXT "version=1\nstart=1000\nclock=50\ncommand=a b=c\npolicy=\n"
-#define S         UINT64_C(1000000000)
-
-static struct trace_file file;
-static struct trace trace;
-
-static int setup(void **state)
-{
-	(void)state;
-	file = file_new(HEAD_TEXT);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	file_free(&file);
-	trace_free(&trace);
-	return 0;
-}
-
-static int read_again(void)
-{
-	trace_free(&trace);
-	return trace_read_file(temporary, &trace);
-}
-
-static int save_and_read(void)
-{
-	file_save(&file, temporary);
-	return read_again();
-}
+#define S UINT64_C(1000000000)
 
 static void rows_of_several_threads_come_in_the_order_of_their_times(void **state)
 {
@@ -278,188 +243,6 @@ static void what_was_lost_is_added_up_and_names_are_harmless(void **state)
 	assert_int_equal(trace.n_names[TRACE_FUNCTIONS], 4);
 }
 
-/* ---- files that are not as they should be ---- */
-
-/* A bit of everything, in several frames. Returns where each ends. */
-static unsigned make_mixed(struct seed *seed, size_t *ends, unsigned n)
-{
-	for (unsigned frame = 0; frame < n; frame++) {
-		file_frame(&file, frame % 3, 100 * frame);
-		for (unsigned i = 0; i < 6; i++) {
-			struct trace_named named[2] = {{4096 + 4096 * seed_below(seed, 4), 0}, {8192, 77}};
-			uint64_t time = 100 * frame + i;
-
-			FILE_ADD(&file, made, time, 10 * frame + i, 4096 * i, 4096);
-			file_submit(&file, time, seed_below(seed, 3), named, 2);
-			FILE_ADD(&file, freed, time, 10 * frame + i);
-		}
-		file_name(&file, TRACE_SITES, frame, "somewhere", 9);
-		file_end_frame(&file);
-		ends[frame] = file.n;
-	}
-	return 6 * 3 + 1;
-}
-
-static void a_file_cut_at_any_byte_gives_its_whole_frames(void **state)
-{
-	struct seed seed = seed_start(__func__);
-	size_t ends[4], head = file.n;
-	unsigned each = make_mixed(&seed, ends, 4);
-	(void)state;
-
-	for (size_t cut = 0; cut <= file.n; cut++) {
-		unsigned whole = 0;
-
-		temporary_save(file.bytes, cut);
-		int error = read_again();
-		if (cut < head) {
-			assert_int_equal(error, -EINVAL);
-			assert_true(trace.problem[0]);
-			continue;
-		}
-		for (whole = 0; whole < 4 && ends[whole] <= cut; whole++)
-			;
-		assert_int_equal(error, 0);
-		assert_int_equal(trace.n_rows, whole * each);
-		assert_false(trace.damaged);
-		assert_int_equal(trace.cut, cut != head && (!whole || cut != ends[whole - 1]));
-	}
-}
-
-static void a_file_changed_at_any_byte_keeps_what_comes_before(void **state)
-{
-	struct seed seed = seed_start(__func__);
-	size_t ends[4], head = file.n;
-	unsigned each = make_mixed(&seed, ends, 4);
-	uint8_t *copy = malloc(file.n);
-	(void)state;
-
-	for (size_t i = 0; i < file.n; i++) {
-		unsigned whole;
-
-		memcpy(copy, file.bytes, file.n);
-		copy[i] ^= (uint8_t)(1 + seed_below(&seed, 255));
-		temporary_save(copy, file.n);
-		int error = read_again();
-		if (i < head) /* all kinds of sense may be left */
-			continue;
-		for (whole = 0; ends[whole] <= i; whole++)
-			;
-		assert_int_equal(error, 0);
-		/* Thread and time of a frame are not under its check. */
-		size_t place = i - (whole ? ends[whole - 1] : head);
-		if (place >= 12 && place < 24) {
-			assert_int_equal(trace.n_rows, 4 * each);
-			continue;
-		}
-		assert_int_equal(trace.n_rows, whole * each);
-		/* The last frame's length alone may look like an end. */
-		assert_true(trace.damaged || (whole == 3 && trace.cut && place >= 4 && place < 8));
-		assert_true(!trace.damaged || trace.problem[0]);
-	}
-	free(copy);
-}
-
-/* A frame of its own, with a right check, around these events. */
-static void put_frame(const uint8_t *events, uint32_t n)
-{
-	uint32_t words[4] = {TRACE_FRAME, n, trace_check(events, n), 1};
-	uint64_t time = 5;
-
-	file_put(&file, words, sizeof(words));
-	file_put(&file, &time, sizeof(time));
-	file_put(&file, events, n);
-}
-
-static void events_that_lie_end_the_reading_there(void **state)
-{
-	const struct {
-		uint8_t bytes[16];
-		uint32_t n;
-	} wrong[] = {
-	    {{TRACE_again, 0, 0}, 3},                                       /* of nothing */
-	    {{TRACE_submit, 0, 0, 0, 3, 0, 0}, 7},                          /* addresses that are not there */
-	    {{TRACE_submit, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, 10}, /* very many */
-	    {{TRACE_name, 0, 0, 0, 0x7f, 'a'}, 6},                          /* a text that is not there */
-	    {{TRACE_KINDS, 0}, 2},
-	    {{TRACE_freed, 0}, 2},
-	};
-	(void)state;
-
-	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		file_free(&file);
-		setup(NULL);
-		put_frame((uint8_t[]){TRACE_pop, 0, 0}, 3);
-		put_frame(wrong[i].bytes, wrong[i].n);
-		put_frame((uint8_t[]){TRACE_pop, 0, 0}, 3);
-		assert_int_equal(save_and_read(), 0);
-		assert_int_equal(trace.n_rows, 1);
-		assert_true(trace.damaged && !trace.cut && trace.problem[0]);
-	}
-}
-
-static void random_events_are_read_without_harm(void **state)
-{
-	struct seed seed = seed_start(__func__);
-	(void)state;
-
-	for (unsigned round = 0; round < 2000; round++) {
-		file_free(&file);
-		setup(NULL);
-		for (unsigned frame = 0; frame < 4; frame++) {
-			uint8_t events[60];
-			uint32_t n = (uint32_t)seed_below(&seed, sizeof(events));
-
-			for (uint32_t i = 0; i < n; i++)
-				events[i] = (uint8_t)seed_below(&seed, seed_below(&seed, 3) ? TRACE_KINDS : 256);
-			put_frame(events, n);
-		}
-		assert_int_equal(save_and_read(), 0);
-		for (size_t i = 0; i < trace.n_blocks; i++)
-			trace_block_at(&trace, trace.blocks[i].address, trace.blocks[i].made);
-	}
-}
-
-static void check_refused(int error, const char *word)
-{
-	assert_int_equal(read_again(), error);
-	if (!strstr(trace.problem, word))
-		fail_msg("'%s' does not say '%s'", trace.problem, word);
-}
-
-static void what_is_no_trace_is_refused_with_a_reason(void **state)
-{
-	char folder[] = "/tmp/trace_read_test_d.XXXXXX", pipe_path[64];
-	(void)state;
-
-	temporary_save("", 0);
-	check_refused(-EINVAL, "not a trace");
-	temporary_save(TRACE_MAGIC "\xff\xff\xff\xff", 12);
-	check_refused(-EINVAL, "head");
-	const char *heads[] = {"version=2\n", "", "version=01x\n", "clock=1\n"};
-	for (unsigned i = 0; i < 4; i++) {
-		file_free(&file);
-		file = file_new(heads[i]);
-		file_save(&file, temporary);
-		check_refused(-EINVAL, "version");
-	}
-	file_free(&file);
-	file = file_new("version=1\nfields=4,x\n");
-	file_save(&file, temporary);
-	check_refused(-EINVAL, "fields");
-	trace_free(&trace);
-	assert_int_equal(trace_read_file("/nowhere/at/all", &trace), -ENOENT);
-	trace_free(&trace);
-	assert_non_null(mkdtemp(folder));
-	assert_int_equal(trace_read_file(folder, &trace), -EINVAL);
-	snprintf(pipe_path, sizeof(pipe_path), "%s/pipe", folder);
-	assert_int_equal(mkfifo(pipe_path, 0600), 0);
-	trace_free(&trace);
-	assert_int_equal(trace_read_file(pipe_path, &trace), -EINVAL);
-	unlink(pipe_path);
-	rmdir(folder);
-}
-
 /* ---- against a plain way of doing it ---- */
 
 static uint32_t plain_block_at(uint64_t address, uint64_t time)
@@ -581,11 +364,6 @@ int main(void)
 					    teardown),
 	    cmocka_unit_test_setup_teardown(a_piece_with_several_blocks_counts_for_each, setup, teardown),
 	    cmocka_unit_test_setup_teardown(what_was_lost_is_added_up_and_names_are_harmless, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_file_cut_at_any_byte_gives_its_whole_frames, setup, teardown),
-	    cmocka_unit_test_setup_teardown(a_file_changed_at_any_byte_keeps_what_comes_before, setup, teardown),
-	    cmocka_unit_test_setup_teardown(events_that_lie_end_the_reading_there, setup, teardown),
-	    cmocka_unit_test_setup_teardown(random_events_are_read_without_harm, setup, teardown),
-	    cmocka_unit_test_setup_teardown(what_is_no_trace_is_refused_with_a_reason, setup, teardown),
 	    cmocka_unit_test_setup_teardown(blocks_are_found_by_address_and_time, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, temporary_make, temporary_remove);
