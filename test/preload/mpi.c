@@ -1,4 +1,4 @@
-#include "test/preload/mpi.h"
+#include "test/preload/mpi_inside.h"
 
 #include "test/check.h"
 #include "test/preload/driver.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { PIECE = 64 << 10, KEPT = 16, OPEN_MOST = 4 };
+enum { PIECE = 64 << 10 };
 
 /* ---- what both processes have mapped ---- */
 
@@ -31,14 +31,6 @@ static struct shared {
 
 /* ---- this side ---- */
 
-/* What is known of a pointer. */
-struct pointer {
-	bool on_device;
-	CUcontext context;
-	CUdeviceptr base;
-	unsigned long long buffer;
-};
-
 enum step { START, ANSWER, COPY, PIECEWISE, END };
 
 struct mpi_request {
@@ -51,35 +43,17 @@ struct mpi_request {
 	size_t bytes, moved;
 	unsigned n_pieces;
 	bool under_way;
-	struct pointer pointer;
-	struct opened *opened;
+	struct mpi_pointer pointer;
+	struct mpi_opened *opened;
 	CUevent event, after;
 };
 
-/* Handles that were given, by number of their buffer. */
-static struct given {
-	unsigned long long buffer;
-	CUipcMemHandle handle;
-	bool refused;
-} given[KEPT];
-static unsigned n_given;
-
-static struct opened {
-	CUipcMemHandle handle;
-	CUdeviceptr at;
-	unsigned users;
-	unsigned long turn;
-} opened[OPEN_MOST];
-
 static int rank;
-static CUcontext own;
-static CUdevice device;
 static CUstream out, in;
 static pthread_t progress;
 static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* the list */
 static struct mpi_request *requests;
 static atomic_bool ending;
-static struct mpi_counts counts; /* of the progress thread, until mpi_wait() */
 
 void mpi_share(void)
 {
@@ -87,78 +61,12 @@ void mpi_share(void)
 	CHECK(shared != MAP_FAILED);
 }
 
-/* ---- whose is it ---- */
-
-static struct pointer look_at(CUdeviceptr at)
-{
-	unsigned type = 77, managed = 77;
-	struct pointer pointer = {0};
-	int ordinal = 77;
-	CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_CONTEXT,
-				       CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_BUFFER_ID,
-				       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
-	void *data[] = {&type, &pointer.context, &managed, &pointer.buffer, &ordinal};
-
-	MUST(cuPointerGetAttributes(5, which, data, at));
-	CHECK(type == 0 || type == CU_MEMORYTYPE_HOST || type == CU_MEMORYTYPE_DEVICE);
-	pointer.on_device = type == CU_MEMORYTYPE_DEVICE;
-	if (!pointer.on_device)
-		return pointer;
-	/* A thread of the library's works in the context of the pointer. */
-	CHECK(pointer.context == own && ordinal == device && managed <= 1 && pointer.buffer);
-	return pointer;
-}
-
-/* Memory of cuMemMap is asked for where it lies; a library takes what is said to be on the host for host memory. */
-static void look_for_vmm(CUdeviceptr at)
-{
-	CUmemGenericAllocationHandle handle;
-	CUmemAllocationProp prop;
-
-	if (cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)at) != CUDA_SUCCESS)
-		return;
-	MUST(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
-	CHECK(prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE && prop.location.id == device);
-	MUST(cuMemRelease(handle));
-	counts.retained++;
-}
-
-static void look_closer(struct pointer *pointer, CUdeviceptr at, size_t bytes)
-{
-	unsigned on = 1, managed, capable = 0, direct;
-	size_t range;
-
-	MUST(cuMemGetAddressRange_v2(&pointer->base, &range, at));
-	CHECK(pointer->base <= at && at + bytes <= pointer->base + range);
-	look_for_vmm(at);
-	MUST(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, at));
-	if (!managed)
-		MUST(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer->base));
-	MUST(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, at));
-	MUST(cuPointerGetAttribute(&direct, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, at));
-	counts.capable += capable;
-}
-
-/* ---- giving ---- */
-
-static const struct given *give(const struct pointer *pointer)
-{
-	struct given *entry = &given[n_given % KEPT];
-
-	for (unsigned i = 0; i < KEPT; i++)
-		if (given[i].buffer == pointer->buffer)
-			return &given[i];
-	n_given++;
-	entry->buffer = pointer->buffer;
-	entry->refused = cuIpcGetMemHandle(&entry->handle, pointer->base) != CUDA_SUCCESS;
-	*(entry->refused ? &counts.gave_not : &counts.gave) += 1;
-	return entry;
-}
+/* ---- in one copy ---- */
 
 static bool offer(struct mpi_request *request)
 {
 	struct channel *channel = request->channel;
-	const struct given *entry = give(&request->pointer);
+	const struct mpi_given *entry = mpi_give(&request->pointer);
 
 	if (entry->refused)
 		return false;
@@ -170,84 +78,14 @@ static bool offer(struct mpi_request *request)
 	return true;
 }
 
-/* ---- taking ---- */
-
-static struct opened *take_place(void)
-{
-	struct opened *oldest = NULL;
-
-	for (unsigned i = 0; i < OPEN_MOST; i++)
-		if (!opened[i].users && (!oldest || opened[i].turn < oldest->turn))
-			oldest = &opened[i];
-	if (oldest && oldest->at)
-		MUST(cuIpcCloseMemHandle(oldest->at));
-	if (oldest)
-		oldest->at = 0;
-	return oldest;
-}
-
-static struct opened *open_memory(const CUipcMemHandle *handle)
-{
-	static unsigned long turn;
-	struct opened *place = NULL;
-
-	for (unsigned i = 0; i < OPEN_MOST; i++)
-		if (opened[i].at && !memcmp(&opened[i].handle, handle, sizeof(*handle)))
-			place = &opened[i];
-	if (!place) {
-		place = take_place();
-		if (!place)
-			return NULL; /* all in use: that message goes piece by piece */
-		if (cuIpcOpenMemHandle_v2(&place->at, *handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != CUDA_SUCCESS) {
-			place->at = 0;
-			counts.opened_not++;
-			return NULL;
-		}
-		place->handle = *handle;
-		counts.opened++;
-	}
-	place->users++;
-	place->turn = ++turn;
-	return place;
-}
-
-static void close_all(void)
-{
-	for (unsigned i = 0; i < OPEN_MOST; i++)
-		if (opened[i].at)
-			MUST(cuIpcCloseMemHandle(opened[i].at));
-}
-
-/* It is device memory, whatever it is made of. */
-static void look_at_opened(CUdeviceptr at, size_t offset, size_t bytes)
-{
-	unsigned type = 77, managed = 77;
-	unsigned long long buffer = 0;
-	CUcontext context;
-	int ordinal = -1;
-	CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_CONTEXT,
-				       CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_BUFFER_ID,
-				       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
-	void *data[] = {&type, &context, &managed, &buffer, &ordinal};
-	CUmemGenericAllocationHandle handle;
-	CUdeviceptr base;
-	size_t range;
-
-	MUST(cuPointerGetAttributes(5, which, data, at + offset + bytes - 1));
-	CHECK(type == CU_MEMORYTYPE_DEVICE && context == own && !managed && buffer && (ordinal == 0 || ordinal == 1));
-	MUST(cuMemGetAddressRange_v2(&base, &range, at + offset + bytes - 1));
-	CHECK(base == at && range >= offset + bytes);
-	CHECK(cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)at) == CUDA_ERROR_INVALID_VALUE);
-}
-
 static bool take(struct mpi_request *request)
 {
 	struct channel *channel = request->channel;
 
-	request->opened = open_memory(&channel->memory);
+	request->opened = mpi_open(&channel->memory);
 	if (!request->opened)
 		return false;
-	look_at_opened(request->opened->at, channel->offset, request->bytes);
+	mpi_look_at_opened(request->opened->at, channel->offset, request->bytes);
 	MUST(cuIpcOpenEventHandle(&request->after, channel->after));
 	MUST(cuStreamWaitEvent(in, request->after, 0));
 	CUdeviceptr from = request->opened->at + channel->offset;
@@ -363,26 +201,26 @@ static bool step_receive(struct mpi_request *request)
 		if (!step_piece(request))
 			return false;
 	}
-	*(request->step == COPY        ? &counts.one_copy
-	  : request->pointer.on_device ? &counts.two_copies
-				       : &counts.host) += 1;
+	*(request->step == COPY        ? &mpi_seen.one_copy
+	  : request->pointer.on_device ? &mpi_seen.two_copies
+				       : &mpi_seen.host) += 1;
 	*state = TAKEN;
 	return true;
 }
 
 static void begin(struct mpi_request *request)
 {
-	request->pointer = look_at(request->at);
-	MUST(cuCtxPushCurrent_v2(request->pointer.on_device ? request->pointer.context : own));
+	request->pointer = mpi_look_at(request->at);
+	MUST(cuCtxPushCurrent_v2(request->pointer.on_device ? request->pointer.context : mpi_own));
 	if (request->pointer.on_device)
-		look_closer(&request->pointer, request->at, request->bytes);
+		mpi_look_closer(&request->pointer, request->at, request->bytes);
 	MUST(cuEventCreate(&request->event, CU_EVENT_DISABLE_TIMING));
 	MUST(cuCtxPopCurrent_v2(&(CUcontext){NULL}));
 }
 
 static bool step(struct mpi_request *request)
 {
-	MUST(cuCtxPushCurrent_v2(own));
+	MUST(cuCtxPushCurrent_v2(mpi_own));
 	bool done = request->sends ? step_send(request) : step_receive(request);
 	MUST(cuCtxPopCurrent_v2(&(CUcontext){NULL}));
 	return done;
@@ -427,11 +265,11 @@ void mpi_start(int rank_)
 	int value, peer;
 
 	rank = rank_;
-	MUST(cuCtxGetCurrent(&own));
-	MUST(cuCtxGetDevice(&device));
+	MUST(cuCtxGetCurrent(&mpi_own));
+	MUST(cuCtxGetDevice(&mpi_device));
 	for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++)
-		MUST(cuDeviceGetAttribute(&value, asked[i], device));
-	MUST(cuDeviceCanAccessPeer(&peer, device, 1 - device));
+		MUST(cuDeviceGetAttribute(&value, asked[i], mpi_device));
+	MUST(cuDeviceCanAccessPeer(&peer, mpi_device, 1 - mpi_device));
 	MUST(cuStreamCreate(&out, CU_STREAM_NON_BLOCKING));
 	MUST(cuStreamCreate(&in, CU_STREAM_NON_BLOCKING));
 	MUST(cuMemHostRegister_v2(shared, sizeof(*shared), CU_MEMHOSTREGISTER_PORTABLE));
@@ -443,7 +281,7 @@ void mpi_end(void)
 	CHECK(!requests);
 	ending = true;
 	pthread_join(progress, NULL);
-	close_all();
+	mpi_close_all();
 	MUST(cuMemHostUnregister(shared));
 	MUST(cuStreamDestroy_v2(out));
 	MUST(cuStreamDestroy_v2(in));
@@ -451,7 +289,7 @@ void mpi_end(void)
 
 struct mpi_counts mpi_counts(void)
 {
-	return counts;
+	return mpi_seen;
 }
 
 static struct mpi_request *post(CUdeviceptr at, size_t bytes, unsigned tag, bool sends)

@@ -58,7 +58,7 @@ spill_mode_test(peer_apart_test)
 spill_mode_test(recall_test)
 
 # ---- a CUDA-aware MPI, one rank a GPU ---- natively first, too
-spill_mode_test(mpi_test mpi.c folder.c)
+spill_mode_test(mpi_test mpi.c mpi_memory.c folder.c)
 target_compile_definitions(mpi_test PRIVATE MPI_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/mpi.yaml")
 add_test(NAME mpi_test_native COMMAND mpi_test)
 set_tests_properties(mpi_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
