@@ -49,8 +49,10 @@
 	ROW(cuMemFree)                                                                                                 \
 	ROW(cuMemFreeAsync)                                                                                            \
 	ROW(cuMemAllocAsync)                                                                                           \
+	ROW(cuMemGetAccess)                                                                                            \
 	ROW(cuMemGetAddressRange)                                                                                      \
 	ROW(cuMemGetAllocationGranularity)                                                                             \
+	ROW(cuMemGetAllocationPropertiesFromHandle)                                                                    \
 	ROW(cuMemHostAlloc)                                                                                            \
 	ROW(cuMemFreeHost)                                                                                             \
 	ROW(cuMemMap)                                                                                                  \

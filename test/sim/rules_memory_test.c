@@ -30,8 +30,39 @@ static void mapping_part_of_a_handle_is_refused(void **state)
 	(void)state;
 	is(CUDA_ERROR_NOT_SUPPORTED, cu.cuMemMap(at, CHUNK, CHUNK, handle, 0));
 	is(CUDA_ERROR_NOT_SUPPORTED, cu.cuMemMap(at, CHUNK, 0, handle, 0));
+	is(CUDA_ERROR_NOT_SUPPORTED, cu.cuMemMap(at, 4096, 0, handle, 0));
 	ok(cu.cuMemRelease(handle));
 	ok(cu.cuMemAddressFree(at, 2 * CHUNK));
+}
+
+static void mapping_more_than_a_handle_is_refused(void **state)
+{
+	CUmemGenericAllocationHandle handle = rules_new_handle(CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	CUdeviceptr at = rules_reserve(2 * CHUNK);
+
+	(void)state;
+	is(CUDA_ERROR_NOT_SUPPORTED, cu.cuMemMap(at, 2 * CHUNK, 0, handle, 0));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemMap(at, 0, 0, handle, 0));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemMap(at + 4096, CHUNK, 0, handle, 0));
+	ok(cu.cuMemRelease(handle));
+	ok(cu.cuMemAddressFree(at, 2 * CHUNK));
+}
+
+static void hints_and_alignments_are_multiples_and_powers(void **state)
+{
+	CUdeviceptr at;
+
+	(void)state;
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemAddressReserve(&at, CHUNK + MIB, 0, 0, 0));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemAddressReserve(&at, CHUNK, 3 * CHUNK, 0, 0));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemAddressReserve(&at, CHUNK, 0, 0x600000001000, 0));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemAddressReserve(&at, CHUNK, 512 * CHUNK, 0x600000000000 + CHUNK, 0));
+	ok(cu.cuMemAddressReserve(&at, CHUNK, 4096, 0, 0));
+	assert_int_equal(at % CHUNK, 0);
+	ok(cu.cuMemAddressFree(at, CHUNK));
+	ok(cu.cuMemAddressReserve(&at, CHUNK, 512 * CHUNK, 0, 0));
+	assert_int_equal(at % (512 * CHUNK), 0);
+	ok(cu.cuMemAddressFree(at, CHUNK));
 }
 
 static void unmapping_part_of_a_handle_is_refused(void **state)
@@ -107,6 +138,21 @@ static void released_handle_lives_while_it_is_mapped(void **state)
 	ok(cu.cuMemcpyDtoH(&got, at + CHUNK - 1, 1));
 	assert_int_equal(got, 0x5A);
 	rules_unmap_and_free(at, CHUNK);
+}
+
+static void released_handle_can_be_mapped_while_it_is_mapped(void **state)
+{
+	CUmemGenericAllocationHandle handle = rules_new_handle(CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	CUdeviceptr at = rules_reserve(2 * CHUNK);
+	CUmemAllocationProp prop;
+
+	(void)state;
+	ok(cu.cuMemMap(at, CHUNK, 0, handle, 0));
+	ok(cu.cuMemRelease(handle));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemRelease(handle));
+	ok(cu.cuMemGetAllocationPropertiesFromHandle(&prop, handle));
+	ok(cu.cuMemMap(at + CHUNK, CHUNK, 0, handle, 0));
+	rules_unmap_and_free(at, 2 * CHUNK);
 }
 
 static void host_numa_current_is_refused(void **state)
@@ -291,6 +337,62 @@ static void mapped_memory_answers_differently(void **state)
 	rules_unmap_and_free(at, 2 * CHUNK);
 }
 
+static void range_is_the_reservation_and_mapping_the_mapping(void **state)
+{
+	CUmemGenericAllocationHandle handle = rules_new_handle(CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	CUdeviceptr at = rules_reserve(4 * CHUNK), alias = at + 3 * CHUNK;
+
+	(void)state;
+	rules_map_new(at + CHUNK, 2 * CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	ok(cu.cuMemMap(at, CHUNK, 0, handle, 0));
+	ok(cu.cuMemMap(alias, CHUNK, 0, handle, 0));
+	ok(rules_set_access(at, 4 * CHUNK));
+	ok(cu.cuMemRelease(handle));
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at + 2 * CHUNK), at);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_RANGE_SIZE, at + 2 * CHUNK), 4 * CHUNK);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, at + 2 * CHUNK), at + CHUNK);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_MAPPING_SIZE, at + 2 * CHUNK), 2 * CHUNK);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, at),
+			 attribute(CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, alias));
+	assert_int_not_equal(attribute(CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, at),
+			     attribute(CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, at + CHUNK));
+	assert_int_not_equal(attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, at),
+			     attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, alias));
+	rules_unmap_and_free(at, 4 * CHUNK);
+}
+
+static void without_access_a_mapping_is_nothing_yet(void **state)
+{
+	const CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+	CUmemGenericAllocationHandle handle = rules_new_handle(CHUNK, CU_MEM_LOCATION_TYPE_DEVICE);
+	CUdeviceptr at = rules_reserve(2 * CHUNK), base = 1;
+	unsigned long long flags = 77;
+	unsigned char got;
+	size_t bytes = 1;
+	void *pointer = &got;
+
+	(void)state;
+	ok(cu.cuMemMap(at, CHUNK, 0, handle, 0));
+	ok(cu.cuMemRelease(handle));
+	is(CUDA_ERROR_NOT_FOUND, cu.cuMemGetAddressRange(&base, &bytes, at));
+	assert_int_equal(base, 0);
+	assert_int_equal(bytes, 0);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_MAPPED, at), 1);
+	assert_int_equal(attribute(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at), CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuPointerGetAttribute(&pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemcpyDtoH(&got, at, 1));
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemsetD8(at, 1, 1));
+	ok(cu.cuMemGetAccess(&flags, &device, at));
+	assert_int_equal(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+	flags = 77;
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuMemGetAccess(&flags, &device, at + CHUNK));
+	assert_int_equal(flags, 0);
+	is(CUDA_ERROR_INVALID_VALUE, cu.cuPointerGetAttribute(&got, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + CHUNK));
+	ok(cu.cuCtxSynchronize());
+	ok(cu.cuMemUnmap(at, CHUNK));
+	ok(cu.cuMemAddressFree(at, 2 * CHUNK));
+}
+
 static void host_chunk_without_host_access_has_no_host_pointer(void **state)
 {
 	CUdeviceptr at;
@@ -412,12 +514,15 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(granularity_is_two_megabytes),
 	    cmocka_unit_test(mapping_part_of_a_handle_is_refused),
+	    cmocka_unit_test(mapping_more_than_a_handle_is_refused),
+	    cmocka_unit_test(hints_and_alignments_are_multiples_and_powers),
 	    cmocka_unit_test(unmapping_part_of_a_handle_is_refused),
 	    cmocka_unit_test(one_unmap_may_cover_several_handles),
 	    cmocka_unit_test(mapping_over_a_mapping_is_refused),
 	    cmocka_unit_test(mapping_outside_a_reservation_is_refused),
 	    cmocka_unit_test(freeing_a_reservation_still_mapped_is_refused),
 	    cmocka_unit_test(released_handle_lives_while_it_is_mapped),
+	    cmocka_unit_test(released_handle_can_be_mapped_while_it_is_mapped),
 	    cmocka_unit_test(host_numa_current_is_refused),
 	    cmocka_unit_test(data_survives_remapping_to_host_memory),
 	    cmocka_unit_test(exported_memory_can_be_imported),
@@ -425,6 +530,8 @@ int main(void)
 	    cmocka_unit_test(copies_cross_the_border_of_device_and_host_chunks),
 	    cmocka_unit_test(block_answers_like_cuMemAlloc),
 	    cmocka_unit_test(mapped_memory_answers_differently),
+	    cmocka_unit_test(range_is_the_reservation_and_mapping_the_mapping),
+	    cmocka_unit_test(without_access_a_mapping_is_nothing_yet),
 	    cmocka_unit_test(host_chunk_without_host_access_has_no_host_pointer),
 	    cmocka_unit_test(unknown_pointer_fails_alone_and_is_null_in_company),
 	    cmocka_unit_test(flags_are_four_bytes_wide),

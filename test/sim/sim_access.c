@@ -124,8 +124,12 @@ static CUresult get_access(unsigned long long *ret_flags, const CUmemLocation *l
 {
 	struct sim_mapping *mapping = sim_mapping_at(address);
 
-	if (!ret_flags || !location || !mapping)
+	if (!ret_flags || !location)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (!mapping) {
+		*ret_flags = 0;
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "nothing is mapped at %#llx", address);
+	}
 	if (location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
 		if (!sim_is_device(location->id))
 			return CUDA_ERROR_INVALID_DEVICE;

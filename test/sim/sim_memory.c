@@ -4,7 +4,7 @@
  *
  * Rules, from facts section 2 and 3: everything is in units of 2 MiB; a handle is mapped whole; mappings lie inside one
  * reservation and never over each other; unmapping covers whole mappings without holes; a handle lives until it is
- * released and no longer mapped. Who may touch what is mapped: sim_access.c.
+ * released and no longer mapped, and until then its number can be mapped and asked about (driver 580 on an H100). Who may touch what is mapped: sim_access.c.
  */
 #include "sim_internal.h"
 #include "sim_managed.h"
@@ -70,7 +70,7 @@ struct sim_handle *sim_handle_of(CUmemGenericAllocationHandle id)
 
 	while (handle && handle->id != id)
 		handle = handle->next;
-	return handle && handle->references ? handle : NULL;
+	return handle;
 }
 
 static void handle_drop(struct sim_handle *handle)
@@ -169,7 +169,7 @@ static CUresult release(CUmemGenericAllocationHandle id)
 {
 	struct sim_handle *handle = sim_handle_of(id);
 
-	if (!handle)
+	if (!handle || !handle->references)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "no handle %#llx, or released already", id);
 	handle->references--;
 	handle_drop(handle);
@@ -222,6 +222,8 @@ static CUresult reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment
 		return sim_why(CUDA_ERROR_NOT_SUPPORTED, "SIM_VMM is off");
 	if (!ret_address || flags || !bytes || bytes % SIM_GRANULE || (alignment & (alignment - 1)))
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "size %zu, alignment %zu", bytes, alignment);
+	if (hint & ((alignment > SIM_GRANULE ? alignment : SIM_GRANULE) - 1))
+		return sim_why(CUDA_ERROR_INVALID_VALUE, "hint %#llx is not aligned as was asked for", hint);
 	range = sim_addresses_take(bytes, alignment, hint);
 	if (!range)
 		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "no %zu bytes of addresses left", bytes);
@@ -250,6 +252,11 @@ struct sim_mapping *sim_mapping_at(uintptr_t address)
 	return (struct sim_mapping *)sim_range_at(&mappings, address);
 }
 
+const struct sim_range *sim_reservation_of(const struct sim_mapping *mapping)
+{
+	return sim_range_at(&reservations, mapping->range.start);
+}
+
 struct sim_mapping *sim_mapping_nth(size_t index)
 {
 	return (struct sim_mapping *)mappings.at[index];
@@ -264,12 +271,10 @@ static CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGener
 
 	if (!handle || flags)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "no handle %#llx, or flags", id);
-	if (!bytes || bytes % SIM_GRANULE || address % SIM_GRANULE)
+	if (!bytes || address % SIM_GRANULE)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx + %zu is not aligned to 2 MiB", address, bytes);
-	if (offset || bytes < handle->physical.bytes)
-		return sim_why(CUDA_ERROR_NOT_SUPPORTED, "only a whole handle can be mapped");
-	if (bytes > handle->physical.bytes)
-		return sim_why(CUDA_ERROR_INVALID_VALUE, "the handle is smaller");
+	if (offset || bytes != handle->physical.bytes)
+		return sim_why(CUDA_ERROR_NOT_SUPPORTED, "only a whole handle can be mapped, and no more than that");
 	if (!reservation || !reservation->program ||
 	    address + bytes > reservation->range.start + reservation->range.bytes)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx + %zu is not inside a reservation", address, bytes);
@@ -279,6 +284,7 @@ static CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGener
 	mapping->range = (struct sim_range){address, bytes};
 	mapping->handle = handle;
 	mapping->origin = sim_origin();
+	mapping->id = sim_next_id();
 	handle->mappings++;
 	sim_range_add(&mappings, &mapping->range);
 	return CUDA_SUCCESS;

@@ -60,14 +60,17 @@ struct sim_mapping {
 	struct sim_handle *handle;
 	unsigned char access[SIM_DEVICES_MAX];
 	bool host_access;
+	unsigned long long id;
 	struct sim_origin origin;
 };
 struct sim_mapping *sim_mapping_at(uintptr_t address);
+const struct sim_range *sim_reservation_of(const struct sim_mapping *mapping);
 /* The mappings that make up exactly this range, as an index and a count; 0 when they do not. */
 size_t sim_whole_mappings(uintptr_t address, size_t bytes, size_t *ret_first);
 struct sim_mapping *sim_mapping_nth(size_t index); /* in the order of their addresses */
 struct sim_handle *sim_handle_new(const CUmemAllocationProp *prop, const struct sim_physical *physical);
-struct sim_handle *sim_handle_of(CUmemGenericAllocationHandle id); /* NULL: there is none, or it was released */
+/* NULL: there is none, or it was released and is no longer mapped. */
+struct sim_handle *sim_handle_of(CUmemGenericAllocationHandle id);
 size_t sim_memory_live(struct sim_live *live, FILE *out);
 
 /* ---- sim_access.c: who may touch what is mapped ---- */

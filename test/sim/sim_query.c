@@ -37,17 +37,24 @@ static CUresult memory_info(size_t *ret_free, size_t *ret_total)
 	return CUDA_SUCCESS;
 }
 
+/* Has the context's device, or any where there is no context, access to it? */
+static bool is_seen(const struct sim_mapping *mapping)
+{
+	return mapping->access[sim_context() ? sim_context()->device : 0] != SIM_NONE;
+}
+
+/* A mapping to which no access was set is nothing yet, and who asks is told 0 (driver 580 on an H100). */
 static CUresult address_range(CUdeviceptr *ret_base, size_t *ret_bytes, CUdeviceptr address)
 {
 	struct thing thing;
 
-	if (!find(&thing, address))
-		return sim_why(CUDA_ERROR_NOT_FOUND, "%#llx is not memory", address);
+	bool known = find(&thing, address) && (thing.block || is_seen(thing.mapping));
+
 	if (ret_base)
-		*ret_base = thing.range->start;
+		*ret_base = known ? thing.range->start : 0;
 	if (ret_bytes)
-		*ret_bytes = thing.range->bytes;
-	return CUDA_SUCCESS;
+		*ret_bytes = known ? thing.range->bytes : 0;
+	return known ? CUDA_SUCCESS : sim_why(CUDA_ERROR_NOT_FOUND, "%#llx is not memory", address);
 }
 
 static size_t attribute_bytes(CUpointer_attribute which)
@@ -105,7 +112,8 @@ static CUdeviceptr granule(CUdeviceptr address)
 /*
  * The value of an attribute of memory we know, in the low bytes of *ret_value; false: this memory has no such. What was
  * measured is driver 580 on an H200: asking for P2P tokens turns SYNC_MEMOPS on, a host chunk without host access has no
- * host pointer.
+ * host pointer. On an H100: the range of a mapping is its reservation, its buffer is the mapping's own and the memory block
+ * the handle's, so that aliases share it.
  */
 static bool attribute_of(const struct thing *thing, CUpointer_attribute which, CUdeviceptr address, uint64_t *ret_value)
 {
@@ -142,6 +150,8 @@ static bool attribute_of(const struct thing *thing, CUpointer_attribute which, C
 		*ret_value = block && block->sync_memops;
 		return true;
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		*ret_value = block ? block->id : mapping->id;
+		return true;
 	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
 		*ret_value = block ? block->id : mapping->handle->id;
 		return true;
@@ -157,10 +167,10 @@ static bool attribute_of(const struct thing *thing, CUpointer_attribute which, C
 		*ret_value = block && block->kind == SIM_BLOCK_DEVICE;
 		return true;
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		*ret_value = thing->range->start;
+		*ret_value = block ? thing->range->start : sim_reservation_of(mapping)->start;
 		return true;
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		*ret_value = thing->range->bytes;
+		*ret_value = block ? thing->range->bytes : sim_reservation_of(mapping)->bytes;
 		return true;
 	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
 		*ret_value = granule(thing->range->start);
