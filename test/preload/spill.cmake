@@ -97,6 +97,22 @@ target_compile_definitions(pin_test PRIVATE PIN_POLICY="${CMAKE_CURRENT_SOURCE_D
 spill_mode_test(own_test own_help.c)
 spill_mode_test(discard_test own_help.c)
 
+# ---- memory that the program makes itself ---- natively first; VMM_SPILL is what the policy says of it
+function(virtual_mode_tests name)
+  add_test(NAME ${name}_native COMMAND ${name})
+  set_tests_properties(${name}_native PROPERTIES LABELS preload TIMEOUT 300 ENVIRONMENT
+                       "LD_LIBRARY_PATH=${SIM_FOLDER};SPILL_MODE=native")
+  foreach(spill ${VMM_SPILLS})
+    foreach(mode ${SPILL_MODES})
+      spillway_preload_run(${name}_${mode}_${spill} ${name} ENVIRONMENT SPILL_MODE=${mode} VMM_SPILL=${spill})
+      set_tests_properties(${name}_${mode}_${spill} PROPERTIES TIMEOUT 300)
+    endforeach()
+  endforeach()
+endfunction()
+set(VMM_SPILLS no yes)
+preload_program(virtual_test SOURCES virtual_test.c virtual_help.c child.c)
+virtual_mode_tests(virtual_test)
+
 # ---- graphs that are given other memory ----
 spill_mode_test(regraph_test regraph_help.c)
 spill_mode_test(regraph_moves_test regraph_help.c)

@@ -1,0 +1,234 @@
+#include "test/preload/virtual_help.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- processes ---- */
+
+static const char *setting_of(const char *name, const char *otherwise)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? value : otherwise;
+}
+
+const char *virtual_mode(void)
+{
+	return setting_of("SPILL_MODE", "native");
+}
+
+const char *virtual_spill(void)
+{
+	return setting_of("VMM_SPILL", "no");
+}
+
+bool virtual_moves(void)
+{
+	return !strcmp(virtual_spill(), "move") &&
+	       (!strcmp(virtual_mode(), "exact") || !strcmp(virtual_mode(), "fast"));
+}
+
+void virtual_run_with(const char *setting, const char *set, int (*part)(void))
+{
+	bool native = !strcmp(virtual_mode(), "native");
+	char text[256];
+	const char *settings[] = {"SIM_MEMORY=128MiB", "SIM_DEVICES=2", text, setting, NULL};
+
+	snprintf(text, sizeof(text),
+		 "SPILLWAY_SET=spill.mode=%s,device.budget=%zuMiB,host.budget=%zuMiB,vmm.spill=%s,report.summary=no%s",
+		 native ? "static" : virtual_mode(), VIRTUAL_BUDGET / MIB, VIRTUAL_HOST / MIB, virtual_spill(), set);
+	assert_int_equal(child_run(settings, part), 0);
+}
+
+void virtual_run(int (*part)(void))
+{
+	virtual_run_with("SIM_SEED=0", "", part);
+}
+
+int virtual_end(void)
+{
+	enum { PIECES = 8 };
+	handle_id handle[PIECES];
+
+	MUST(cu.cuCtxSynchronize());
+	for (int i = 0; i < PIECES; i++)
+		handle[i] = virtual_create(0, VIRTUAL_ALL / 12 / GRANULE * GRANULE);
+	for (int i = 0; i < PIECES; i++)
+		MUST(cu.cuMemRelease(handle[i]));
+	CHECK(sim_broken_rules() == 0);
+	if (!strcmp(virtual_mode(), "native")) {
+		struct sim_live live = sim_live();
+
+		CHECK(!live.handles && !live.mappings && !live.reservations);
+	}
+	return 0;
+}
+
+/* ---- memory ---- */
+
+CUmemAllocationProp virtual_prop(int device)
+{
+	return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				     .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+}
+
+handle_id virtual_create(int device, size_t bytes)
+{
+	const CUmemAllocationProp prop = virtual_prop(device);
+	handle_id handle;
+
+	MUST(cu.cuMemCreate(&handle, bytes, &prop, 0));
+	return handle;
+}
+
+CUdeviceptr virtual_reserve(size_t bytes)
+{
+	CUdeviceptr at;
+
+	MUST(cu.cuMemAddressReserve(&at, bytes, 0, 0, 0));
+	CHECK(at && at % GRANULE == 0);
+	return at;
+}
+
+CUresult virtual_access(CUdeviceptr at, size_t bytes, int device, CUmemAccess_flags flags)
+{
+	const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}, .flags = flags};
+
+	return cu.cuMemSetAccess(at, bytes, &desc, 1);
+}
+
+CUmemAccess_flags virtual_access_of(CUdeviceptr at, int device)
+{
+	const CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+	unsigned long long flags = 77;
+
+	MUST(cuMemGetAccess(&flags, &location, at));
+	return (CUmemAccess_flags)flags;
+}
+
+void virtual_map(CUdeviceptr at, size_t bytes, handle_id handle)
+{
+	MUST(cu.cuMemMap(at, bytes, 0, handle, 0));
+	MUST(virtual_access(at, bytes, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+}
+
+void virtual_map_new(CUdeviceptr at, size_t bytes)
+{
+	handle_id handle = virtual_create(0, bytes);
+
+	virtual_map(at, bytes, handle);
+	MUST(cu.cuMemRelease(handle));
+}
+
+void virtual_unmap(CUdeviceptr at, size_t bytes)
+{
+	MUST(cu.cuCtxSynchronize());
+	MUST(cu.cuMemUnmap(at, bytes));
+}
+
+void virtual_unmap_and_free(CUdeviceptr at, size_t bytes, size_t reserved)
+{
+	virtual_unmap(at, bytes);
+	MUST(cu.cuMemAddressFree(at, reserved));
+}
+
+void virtual_press(void)
+{
+	enum { BLOCKS = 6, ROUNDS = 8 };
+	const size_t bytes = VIRTUAL_BUDGET / 4;
+	CUdeviceptr block[BLOCKS];
+	int n = 0;
+
+	/* As many as there is room for: the program itself holds some. */
+	while (n < BLOCKS && cu.cuMemAlloc_v2(&block[n], bytes) == CUDA_SUCCESS)
+		n++;
+	for (int round = 0; round < ROUNDS; round++) {
+		for (int i = 0; i < n; i++)
+			virtual_count(NULL, block[i], (unsigned)(round * BLOCKS + i), bytes / 4);
+		MUST(cu.cuCtxSynchronize());
+	}
+	for (int i = 0; i < n; i++) {
+		CHECK(virtual_counts(block[i], (unsigned)((ROUNDS - 1) * BLOCKS + i), bytes / 4));
+		MUST(cu.cuMemFree_v2(block[i]));
+	}
+}
+
+/* ---- words ---- */
+
+static void count_body(const struct sim_launch *launch, void **args)
+{
+	unsigned *at = *(unsigned **)args[0], value = *(unsigned *)args[1];
+	size_t n = *(size_t *)args[2];
+
+	(void)launch;
+	for (size_t i = 0; i < n; i++)
+		at[i] = value + (unsigned)i;
+}
+
+static const size_t count_params[] = {sizeof(CUdeviceptr), sizeof(unsigned), sizeof(size_t)};
+static const struct sim_kernel kernels[] = {{"count", count_body, 3, count_params}};
+static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
+
+CUfunction virtual_kernel(void)
+{
+	static __thread CUfunction function;
+	static __thread CUcontext of;
+	CUcontext context;
+	CUmodule module;
+
+	MUST(cu.cuCtxGetCurrent(&context));
+	if (function && of == context)
+		return function;
+	MUST(cu.cuModuleLoadData(&module, &image));
+	MUST(cu.cuModuleGetFunction(&function, module, "count"));
+	of = context;
+	return function;
+}
+
+void virtual_count(CUstream stream, CUdeviceptr at, unsigned value, size_t n)
+{
+	void *params[] = {&at, &value, &n};
+
+	MUST(cu.cuLaunchKernel(virtual_kernel(), 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
+}
+
+static unsigned *counted(unsigned value, size_t n)
+{
+	unsigned *words = malloc(n * sizeof(*words));
+
+	for (size_t i = 0; i < n; i++)
+		words[i] = value + (unsigned)i;
+	return words;
+}
+
+void virtual_write(CUdeviceptr at, unsigned value, size_t n)
+{
+	unsigned *words = counted(value, n);
+
+	MUST(cu.cuMemcpyHtoD_v2(at, words, n * sizeof(*words)));
+	free(words);
+}
+
+bool virtual_counts(CUdeviceptr at, unsigned value, size_t n)
+{
+	unsigned *words = counted(value, n), *got = calloc(n, sizeof(*got));
+	bool same;
+
+	MUST(cu.cuMemcpyDtoH_v2(got, at, n * sizeof(*got)));
+	same = !memcmp(words, got, n * sizeof(*got));
+	for (size_t i = 0; i < n && !same; i++) {
+		if (words[i] == got[i])
+			continue;
+		printf("word %zu at %#llx is %#x, not %#x\n", i, at, got[i], words[i]);
+		break;
+	}
+	free(words);
+	free(got);
+	return same;
+}
