@@ -87,7 +87,8 @@ spill_mode_test(proof_test)
 spill_mode_test(past_test)
 
 # ---- failures in the middle of moves ----
-spill_mode_test(spill_fault_test)
+spill_mode_test(spill_fault_test fault_help.c)
+spill_mode_test(spill_lasting_test fault_help.c)
 
 # ---- what must not move does not ----
 spill_mode_test(pin_test)

@@ -1,0 +1,347 @@
+/*
+ * Failures in the middle of moves that are not over with one call: what would mend the first one fails as well, calls
+ * fail again and again, the driver does not have a call at all, the host or the device has no memory left for a while.
+ * The job's bytes are right all the same, nothing is lost for good, and the process goes on. Each trial is a process of
+ * its own (child.h) with a job that needs twice its budget (fault_help.h). The job itself makes none of the calls that
+ * fail.
+ */
+#include "test/preload/fault_help.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct fault {
+	const char *name;
+	unsigned nth;
+	CUresult error;
+	unsigned unmaps; /* that are refused after it */
+} fault;
+
+/* ---- what would mend it fails, too ---- */
+
+/* A call fails, and then the driver does not unmap memory so many times. */
+static int job_that_cannot_unmap(void)
+{
+	CUstream one, two;
+
+	begin_job(&one, &two);
+	CHECK(scene_warm_up(&scene));
+	sim_fail_then(fault.name, fault.nth, CUDA_ERROR_UNKNOWN, "cuMemUnmap", fault.unmaps);
+	for (int i = 0; i < (scene_moves() ? MOST_ROUNDS : ROUNDS) && sim_fail_pending(); i++)
+		run_rounds(one, two, 1);
+	run_rounds(one, two, ROUNDS);
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	return FINE;
+}
+
+static void goes_on_without_unmapping(const char *name, unsigned unmaps)
+{
+	fault = (struct fault){.name = name, .unmaps = unmaps};
+	for (fault.nth = 1; fault.nth < 12; fault.nth++)
+		assert_int_equal(child_run(SCENE_SETTINGS(), job_that_cannot_unmap), FINE);
+}
+
+/*
+ * A copy in place fails, and then the driver does not let go of the memory it was to fill, far longer than it is asked:
+ * there is no way back, but one forward.
+ */
+static void memory_that_cannot_be_unmapped_again_is_filled(void **state)
+{
+	(void)state;
+	goes_on_without_unmapping("cuMemcpyDtoDAsync_v2", 50);
+}
+
+/* Memory was mapped, cannot be made accessible, and is not unmapped again: the next try finds it in its way. */
+static void a_mapping_that_is_in_the_way_is_taken_away(void **state)
+{
+	(void)state;
+	goes_on_without_unmapping("cuMemSetAccess", 1);
+}
+
+/* A copy's event cannot be recorded, and then its stream not be waited for: it runs all the same. */
+static int job_with_a_copy_nobody_hears_of(void)
+{
+	CUstream one, two;
+
+	begin_job(&one, &two);
+	CHECK(scene_warm_up(&scene));
+	sim_fail_then("cuEventRecord", fault.nth, CUDA_ERROR_UNKNOWN, "cuStreamSynchronize", 3);
+	for (int i = 0; i < (scene_moves() ? MOST_ROUNDS : ROUNDS); i++) {
+		MUST(scene_round(&scene, one, 1));
+		MUST(scene_round(&scene, two, 2));
+		MUST(cu.cuCtxSynchronize());
+	}
+	CHECK(scene_holds(&scene));
+	CHECK(sim_broken_rules() == 0);
+	return FINE;
+}
+
+static void a_copy_that_nobody_hears_of_is_waited_for(void **state)
+{
+	(void)state;
+	for (fault.nth = 1; fault.nth < 40; fault.nth += 3)
+		assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=15"), job_with_a_copy_nobody_hears_of), FINE);
+}
+
+/*
+ * That the mover's thread cannot enter the context for a while does not mean that there is none. A kernel submitted
+ * before anybody counted submissions is still to run, and its memory stays where it is.
+ */
+static int job_in_an_unreachable_context(void)
+{
+	CUstream held;
+	unsigned *word;
+
+	scene_load(&scene, 0);
+	held = own_stream();
+	word = scene_word();
+	for (unsigned i = 0; i < SCENE_BLOCKS; i++) {
+		scene.block[i] = child_alloc(SCENE_BYTES);
+		MUST(cu.cuMemsetD32_v2(scene.block[i], 0, SCENE_BYTES / 4));
+		MUST(cu.cuStreamSynchronize(NULL));
+		if (i == 0) {
+			MUST(scene_spin(&scene, held, (CUdeviceptr)(uintptr_t)word, 1, 0, 1));
+			sim_fail_then("cuCtxPushCurrent_v2", 1, CUDA_ERROR_UNKNOWN, "cuCtxPushCurrent_v2", 20);
+		}
+	}
+	for (unsigned i = 0; i < MOST_ROUNDS; i++) {
+		MUST(scene_round(&scene, NULL, 0));
+		MUST(cu.cuStreamSynchronize(NULL));
+		CHECK(child_on_device(scene.block[0], SCENE_BYTES));
+	}
+	__atomic_store_n(word, 1, __ATOMIC_RELEASE);
+	CHECK(scene_warm_up(&scene));
+	CHECK(!scene_moves() || !sim_fail_pending());
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	scene_close(&scene);
+	return FINE;
+}
+
+static void a_context_that_cannot_be_entered_for_a_while_is_not_idle(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(), job_in_an_unreachable_context), FINE);
+}
+
+/* While moves go on the mover looks at events all the time, in a mode in which that ends no capture. */
+static int job_with_captures(void)
+{
+	CUstream one, two;
+	CUgraph graph;
+
+	scene_load(&scene, 0);
+	one = own_stream();
+	two = own_stream();
+	sim_fail_then("cuThreadExchangeStreamCaptureMode", 1, CUDA_ERROR_UNKNOWN, "cuThreadExchangeStreamCaptureMode",
+		      fault.nth);
+	scene_allocate(&scene);
+	for (int i = 0; i < MOST_ROUNDS / 5; i++) {
+		run_rounds(one, two, 3);
+		MUST(cu.cuStreamBeginCapture_v2(one, CU_STREAM_CAPTURE_MODE_GLOBAL));
+		usleep(1000);
+		MUST(scene_round(&scene, one, 3));
+		MUST(cu.cuStreamEndCapture(one, &graph));
+		MUST(cu.cuGraphDestroy(graph));
+	}
+	/* What was captured never runs. */
+	for (unsigned i = 0; i < SCENE_BLOCKS; i++)
+		scene.count[i][3] = 0;
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	return FINE;
+}
+
+static void captures_are_left_alone_where_a_thread_cannot_be_relaxed_at_once(void **state)
+{
+	(void)state;
+	for (fault.nth = 1; fault.nth < 1000; fault.nth *= 5)
+		assert_int_equal(child_run(SCENE_SETTINGS(), job_with_captures), FINE);
+}
+
+/* ---- what a driver may not have ---- */
+
+static int job_where_streams_cannot_wait(void)
+{
+	CUstream one, two;
+
+	begin_job(&one, &two);
+	sim_fail("cuStreamWaitValue32_v2", 1, CUDA_ERROR_NOT_SUPPORTED);
+	CHECK(scene_warm_up(&scene));
+	run_rounds(one, two, ROUNDS);
+	MUST(cu.cuCtxSynchronize());
+	CHECK(!scene_moves() || !sim_fail_pending());
+	CHECK(sim_calls("cuStreamWaitValue32_v2") <= 1);
+	sim_fail("cuStreamWaitValue32_v2", 0, CUDA_SUCCESS);
+	finish_job(one, two);
+	return FINE;
+}
+
+static void where_streams_cannot_wait_for_values_memory_moves_all_the_same(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(), job_where_streams_cannot_wait), FINE);
+}
+
+/* ---- again and again ---- */
+
+static int job_with_many_faults(void)
+{
+	CUstream one, two;
+
+	begin_job(&one, &two);
+	CHECK(scene_warm_up(&scene));
+	for (int i = 0; i < 2 * ROUNDS; i++) {
+		sim_fail(fault.name, 1 + (unsigned)i % 3, fault.error);
+		run_rounds(one, two, 8);
+	}
+	MUST(cu.cuCtxSynchronize());
+	sim_fail(fault.name, 0, CUDA_SUCCESS);
+	finish_job(one, two);
+	return FINE;
+}
+
+static void calls_that_fail_again_and_again_cost_nothing_but_speed(void **state)
+{
+	static const char *const names[] = {"cuMemCreate",   "cuMemMap",      "cuMemSetAccess", "cuMemUnmap",
+					    "cuMemcpyAsync", "cuEventRecord", "cuEventQuery"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		fault = (struct fault){.name = names[i], .error = CUDA_ERROR_OUT_OF_MEMORY};
+		if (child_run(SCENE_SETTINGS(), job_with_many_faults) != FINE)
+			fail_msg("%s", names[i]);
+	}
+}
+
+static atomic_bool over;
+
+/* One query in three or so; never two in a row. */
+static void *fail_queries(void *argument)
+{
+	for (unsigned i = 0; !atomic_load(&over); i++) {
+		if (!sim_fail_pending())
+			sim_fail("cuEventQuery", 2 + i % 3, CUDA_ERROR_UNKNOWN);
+		usleep(10);
+	}
+	return argument;
+}
+
+static int job_whose_events_often_cannot_be_asked(void)
+{
+	CUstream one, two;
+	pthread_t thread;
+
+	begin_job(&one, &two);
+	CHECK(scene_warm_up(&scene));
+	CHECK(!pthread_create(&thread, NULL, fail_queries, NULL));
+	run_rounds(one, two, MOST_ROUNDS);
+	MUST(cu.cuCtxSynchronize());
+	atomic_store(&over, true);
+	pthread_join(thread, NULL);
+	sim_fail("cuEventQuery", 0, CUDA_SUCCESS);
+	/* It still moves. */
+	CHECK(scene_warm_up(&scene));
+	finish_job(one, two);
+	return FINE;
+}
+
+static void events_that_often_cannot_be_asked_are_no_dead_context(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS("SIM_PIECE_US=20"), job_whose_events_often_cannot_be_asked), FINE);
+}
+
+/* ---- no memory left ---- */
+
+/* Takes away what is not in use, gives it back after some rounds, several times. */
+static int job_short_of(const char *what)
+{
+	bool host = !strcmp(what, "HOST_MEMORY");
+	CUstream one, two;
+
+	begin_job(&one, &two);
+	CHECK(scene_warm_up(&scene));
+	for (int i = 0; i < 4; i++) {
+		struct sim_live live = sim_live();
+
+		sim_switch(what, host ? live.host_bytes : live.device_bytes);
+		run_rounds(one, two, 4 * ROUNDS);
+		sim_switch(what, host ? 512 * MIB : 256 * MIB);
+		run_rounds(one, two, ROUNDS);
+	}
+	finish_job(one, two);
+	return FINE;
+}
+
+static int job_short_of_host_memory(void)
+{
+	return job_short_of("HOST_MEMORY");
+}
+
+static int job_short_of_device_memory(void)
+{
+	return job_short_of("MEMORY");
+}
+
+/* The host budget holds what does not fit the device, and hardly a chunk more. */
+static int job_with_a_tight_host_budget(void)
+{
+	CUstream one, two;
+
+	begin_job(&one, &two);
+	run_rounds(one, two, 2 * ROUNDS);
+	MUST(cu.cuCtxSynchronize());
+	CHECK(scene_holds(&scene));
+	CHECK(sim_live().host_bytes <= 24 * MIB + OWN);
+	scene_close(&scene);
+	return FINE;
+}
+
+static void host_memory_that_runs_out_in_a_move_costs_nothing_but_speed(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(), job_short_of_host_memory), FINE);
+}
+
+static void device_memory_that_runs_out_in_a_move_costs_nothing_but_speed(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(), job_short_of_device_memory), FINE);
+}
+
+static void a_tight_host_budget_costs_nothing_but_speed(void **state)
+{
+	char set[160];
+
+	(void)state;
+	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=16MiB,host.budget=24MiB,report.summary=no",
+		 scene_mode());
+	assert_int_equal(child_run(SCENE_SETTINGS(set), job_with_a_tight_host_budget), FINE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(memory_that_cannot_be_unmapped_again_is_filled),
+	    cmocka_unit_test(a_mapping_that_is_in_the_way_is_taken_away),
+	    cmocka_unit_test(a_copy_that_nobody_hears_of_is_waited_for),
+	    cmocka_unit_test(a_context_that_cannot_be_entered_for_a_while_is_not_idle),
+	    cmocka_unit_test(captures_are_left_alone_where_a_thread_cannot_be_relaxed_at_once),
+	    cmocka_unit_test(where_streams_cannot_wait_for_values_memory_moves_all_the_same),
+	    cmocka_unit_test(calls_that_fail_again_and_again_cost_nothing_but_speed),
+	    cmocka_unit_test(events_that_often_cannot_be_asked_are_no_dead_context),
+	    cmocka_unit_test(host_memory_that_runs_out_in_a_move_costs_nothing_but_speed),
+	    cmocka_unit_test(device_memory_that_runs_out_in_a_move_costs_nothing_but_speed),
+	    cmocka_unit_test(a_tight_host_budget_costs_nothing_but_speed),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
