@@ -176,6 +176,16 @@ static bool is_ours_to_answer(CUdeviceptr address, struct ledger_row *ret_row, b
 	return *ret_known || (device_of(address) && !space_find(address, &space));
 }
 
+/* What the current context may do with it; NONE where the driver does not say. */
+static unsigned access_of(const struct ledger_row *row, CUdeviceptr address)
+{
+	unsigned flags;
+
+	if (row->kind != LEDGER_MAPPING)
+		return peer_access(context_current(), row);
+	return virtual_access_of(row, address, &flags) == CUDA_SUCCESS ? flags : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
 HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
 	struct enter_scope scope;
@@ -189,11 +199,13 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t 
 		return enter_leave(&scope, REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr));
 	if (!known)
 		return enter_leave(&scope, CUDA_ERROR_NOT_FOUND);
+	/* The driver does not know here what is mapped and open to nobody yet, and says 0 (rules_memory_test). */
+	bool is_open = row.kind != LEDGER_MAPPING || access_of(&row, dptr) != CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	if (pbase)
-		*pbase = row.key;
+		*pbase = is_open ? row.key : 0;
 	if (psize)
-		*psize = row.bytes;
-	return enter_leave(&scope, CUDA_SUCCESS);
+		*psize = is_open ? row.bytes : 0;
+	return enter_leave(&scope, is_open ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND);
 }
 
 /* 32-bit addresses never lie in the heap. */
@@ -241,12 +253,13 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
 		/* cuda.h: an error where kernels of the current context may not access it. */
 		(void)ANSWER(address, 0);
-		if (!is_mapping && peer_access(context_current(), row) == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+		if (access_of(row, address) == CU_MEM_ACCESS_FLAGS_PROT_NONE)
 			return CUDA_ERROR_INVALID_VALUE;
 		return ANSWER(address, address);
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
 		return ANSWER(number, row->id);
+	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+		return ANSWER(number, is_mapping ? row->handle : row->id);
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		return ANSWER(ordinal, row->device);
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
@@ -273,7 +286,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		/* The driver says so of what cuMemAlloc made, also to a context without access (rules_peer_test). */
 		return ANSWER(word,
-			      row->pool ? peer_access(context_current(), row) : CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+			      row->pool || is_mapping ? access_of(row, address) : CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		return ANSWER(pointer, row->pool);
 	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:

@@ -312,7 +312,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offse
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
 	struct ledger_row *row = ledger_row_new(LEDGER_MAPPING);
 	result = REAL(cuMemMap)(ptr, size, offset, handle, flags);
-	if (row && result == CUDA_SUCCESS && ledger_handle_ref(handle)) {
+	if (row && result == CUDA_SUCCESS && ledger_handle_map(handle)) {
 		row->key = ptr;
 		row->bytes = size;
 		row->handle = handle;
@@ -348,7 +348,7 @@ static void end_mappings(struct ledger_row *rows, bool unmapped)
 			ledger_commit(rows);
 			continue;
 		}
-		ledger_handle_unref(rows->handle, &handle);
+		ledger_handle_unmap(rows->handle, &handle);
 		serve_drop(handle);
 		ledger_row_free(rows);
 	}
@@ -423,8 +423,8 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, 
 
 /* ---- handles that others are to have ---- */
 
-/* What is theirs is the driver's handle; which of ours it is is said in `handle`, an argument of the call. */
-#define WITH_HANDLE(name, params, args, handle)                                                                        \
+/* What is theirs is the driver's handle; ours is `mine`, an argument of the call; as: what it is to be exported as. */
+#define WITH_HANDLE(name, params, args, mine, as)                                                                      \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		struct enter_scope scope;                                                                              \
@@ -432,17 +432,17 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, 
 		stats_call(HOOK_##name);                                                                               \
 		if (!enter_serve(&scope, false))                                                                       \
 			return REAL(name) args;                                                                        \
-		CUresult result = virtual_expose(&(handle));                                                           \
+		CUresult result = virtual_expose(&(mine), as);                                                         \
 		return enter_leave(&scope, result == CUDA_SUCCESS ? REAL(name) args : result);                         \
 	}
 WITH_HANDLE(cuMemExportToShareableHandle,
 	    (void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType,
 	     unsigned long long flags),
-	    (shareableHandle, handle, handleType, flags), handle)
+	    (shareableHandle, handle, handleType, flags), handle, handleType)
 WITH_HANDLE(cuMulticastBindMem,
 	    (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle,
 	     size_t memOffset, size_t size, unsigned long long flags),
-	    (mcHandle, mcOffset, memHandle, memOffset, size, flags), memHandle)
+	    (mcHandle, mcOffset, memHandle, memOffset, size, flags), memHandle, 0)
 
 /* A list with the driver's handles in the place of ours; NULL: no memory. The caller frees it. */
 static CUarrayMapInfo *exposed(const CUarrayMapInfo *list, unsigned n, CUresult *ret)
@@ -456,7 +456,7 @@ static CUarrayMapInfo *exposed(const CUarrayMapInfo *list, unsigned n, CUresult 
 	memcpy(copy, list, n * sizeof(*copy));
 	for (unsigned i = 0; i < n && *ret == CUDA_SUCCESS; i++)
 		if (copy[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP)
-			*ret = virtual_expose(&copy[i].memHandle.memHandle);
+			*ret = virtual_expose(&copy[i].memHandle.memHandle, 0);
 	return copy;
 }
 

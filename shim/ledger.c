@@ -329,26 +329,51 @@ unsigned ledger_n_sync_memops(void)
 	return atomic_load_explicit(&n_sync_memops, memory_order_relaxed);
 }
 
-bool ledger_handle_ref(uint64_t handle)
+static bool add_ref(uint64_t handle, unsigned maps)
 {
 	lock_take(&ledger_lock);
 	struct ledger_row *row = *find(LEDGER_HANDLE, handle);
-	if (row)
+	if (row) {
 		row->refs++;
+		row->maps += maps;
+	}
 	lock_drop(&ledger_lock);
 	return row != NULL;
 }
 
-bool ledger_handle_unref(uint64_t handle, struct ledger_row **ret_gone)
+static bool drop_ref(uint64_t handle, unsigned maps, struct ledger_row **ret_gone)
 {
 	*ret_gone = NULL;
 	lock_take(&ledger_lock);
 	struct ledger_row **at = find(LEDGER_HANDLE, handle);
-	bool known = *at != NULL;
-	if (known && --(*at)->refs == 0)
-		*ret_gone = unlink_row(at);
+	bool has = *at && (maps ? (*at)->maps : (*at)->refs - (*at)->maps);
+	if (has) {
+		(*at)->maps -= maps;
+		if (--(*at)->refs == 0)
+			*ret_gone = unlink_row(at);
+	}
 	lock_drop(&ledger_lock);
-	return known;
+	return has;
+}
+
+bool ledger_handle_ref(uint64_t handle)
+{
+	return add_ref(handle, 0);
+}
+
+bool ledger_handle_unref(uint64_t handle, struct ledger_row **ret_gone)
+{
+	return drop_ref(handle, 0, ret_gone);
+}
+
+bool ledger_handle_map(uint64_t handle)
+{
+	return add_ref(handle, 1);
+}
+
+bool ledger_handle_unmap(uint64_t handle, struct ledger_row **ret_gone)
+{
+	return drop_ref(handle, 1, ret_gone);
 }
 
 size_t ledger_n_rows(void)

@@ -44,11 +44,11 @@ struct ledger_row {
 	uint64_t id;  /* unique in the process; CU_POINTER_ATTRIBUTE_BUFFER_ID of heap blocks */
 	CUcontext context;
 	const struct backend *home; /* who made it and frees it; NULL: the driver, as the program asked */
-	struct block *
-	    block; /* LEDGER_HEAP: where it lies in its heap; LEDGER_HANDLE, LEDGER_MAPPING: the heap's memory (virtual.h) */
-	uint64_t handle;         /* LEDGER_MAPPING: of which handle */
-	unsigned refs;           /* LEDGER_HANDLE: releases still to come, plus mappings */
-	CUevent event;           /* while pending (pending.h): the free waits for it; NULL: for the whole context */
+	struct block *block; /* LEDGER_HEAP; LEDGER_HANDLE, LEDGER_MAPPING of the heap's (virtual.h): where it lies */
+	uint64_t handle;     /* LEDGER_MAPPING: of which handle */
+	unsigned refs;       /* LEDGER_HANDLE: releases still to come, plus mappings */
+	unsigned maps;       /* LEDGER_HANDLE: of those, mappings */
+	CUevent event;       /* while pending (pending.h): the free waits for it; NULL: for the whole context */
 	CUcontext event_context; /* of that event; not always the context of the block */
 	uint64_t event_order;    /* events of one order (a stream, a whole context) pass one after the other */
 	CUmemoryPool pool;       /* LEDGER_HEAP: the pool that the program thinks it is of, or NULL */
@@ -116,11 +116,13 @@ bool ledger_grow(uint64_t key, size_t bytes);
 /* Rows with sync_memops set, at this moment; read on the path of synchronous copies. */
 unsigned ledger_n_sync_memops(void);
 /*
- * One reference more / less on a handle; false when it is not known. Down to none: the row is taken out and given to the
- * caller in *ret_gone, which is NULL otherwise.
+ * One reference more / less on a handle, for a release to come or for a mapping; false when it is not known, or has none of
+ * that sort. Down to none of both: the row is taken out and given to the caller in *ret_gone, which is NULL otherwise.
  */
 bool ledger_handle_ref(uint64_t handle);
 bool ledger_handle_unref(uint64_t handle, struct ledger_row **ret_gone);
+bool ledger_handle_map(uint64_t handle);
+bool ledger_handle_unmap(uint64_t handle, struct ledger_row **ret_gone);
 
 size_t ledger_n_rows(void);
 bool ledger_is_valid(void);

@@ -187,12 +187,14 @@ bool virtual_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handl
 	return true;
 }
 
-CUresult virtual_expose(CUmemGenericAllocationHandle *handle)
+CUresult virtual_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 {
 	struct ledger_row row;
 
 	if (!find_handle(*handle, &row))
 		return CUDA_SUCCESS;
+	if (type & ~row.asked_types)
+		return CUDA_ERROR_INVALID_VALUE;
 	switch (heap_fix_loose(heap_of(row.device), row.block, handle)) {
 	case SW_OK:
 		return CUDA_SUCCESS;
@@ -236,14 +238,13 @@ bool virtual_is_drivers(CUdeviceptr address)
 	return space_find(address, &space) && !virtual_find(address, &row);
 }
 
-/* As the driver says it, of a whole handle, at an address and an offset that its granularity allows. */
+/* As the driver says it (rules_memory_test): what is not all of a handle is not supported, whatever else it is. */
 static CUresult judge(const struct ledger_row *handle, CUdeviceptr address, size_t bytes, size_t offset,
 		      unsigned long long flags)
 {
-	if (flags || !bytes || (address | bytes | offset) % HEAP_UNIT || offset > handle->bytes ||
-	    bytes > handle->bytes - offset)
+	if (flags || !bytes || address % HEAP_UNIT)
 		return CUDA_ERROR_INVALID_VALUE;
-	return bytes == handle->bytes ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+	return bytes == handle->bytes && !offset ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* In space of its own device's arena it may move, if it is not placed somewhere already. */
@@ -276,7 +277,7 @@ bool virtual_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericA
 	if (!space && !is_ours)
 		return false;
 	*ret = is_ours ? judge(&ours, address, bytes, offset, flags) : CUDA_SUCCESS;
-	if ((space && !space_has(space, address, bytes)) || (!space && device_of(address)))
+	if ((space && *ret == CUDA_SUCCESS && !space_has(space, address, bytes)) || (!space && device_of(address)))
 		*ret = CUDA_ERROR_INVALID_VALUE;
 	if (*ret == CUDA_SUCCESS && !(row = ledger_row_new(LEDGER_MAPPING)))
 		*ret = CUDA_ERROR_OUT_OF_MEMORY;
@@ -293,7 +294,7 @@ bool virtual_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericA
 	row->device = is_ours ? ours.device : 0;
 	row->asked_types = is_ours ? ours.asked_types : 0;
 	row->rule = is_ours ? ours.rule : -1;
-	ledger_handle_ref(handle);
+	ledger_handle_map(handle);
 	if (space && !row->block)
 		space_count(address, 1);
 	if (row->block)
@@ -327,7 +328,7 @@ static CUresult unmap_one(struct ledger_row *row)
 		trace_freed(trace_freeing(row));
 	else
 		space_count(row->key, -1);
-	ledger_handle_unref(row->handle, &handle);
+	ledger_handle_unmap(row->handle, &handle);
 	serve_drop(handle);
 	ledger_row_free(row);
 	return CUDA_SUCCESS;
@@ -353,25 +354,27 @@ bool virtual_unmap(CUdeviceptr address, size_t bytes, CUresult *ret)
 
 /* ---- access ---- */
 
-/* Is the device itself to read and write it? *ret_others: somebody else is to touch it, or it may not all be done. */
-static bool opens(const struct space *space, const CUmemAccessDesc *desc, size_t n, bool *ret_others)
+/* What was granted: to the device itself, of which the last word counts, and whether to anybody else. */
+struct granted {
+	bool own, own_all, others;
+};
+
+static struct granted granted_by(const struct space *space, const CUmemAccessDesc *desc, size_t n)
 {
-	bool own = false;
+	struct granted granted = {0};
 
-	*ret_others = false;
 	for (size_t i = 0; i < n; i++) {
-		bool is_own =
-		    desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && desc[i].location.id == space->device;
-
-		if (is_own && desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-			own = true;
-		else
-			*ret_others |= is_own || desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+		if (desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && desc[i].location.id == space->device) {
+			granted.own = true;
+			granted.own_all = desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+		} else {
+			granted.others |= desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+		}
 	}
-	return own;
+	return granted;
 }
 
-static void open_all(struct heap *heap, CUdeviceptr address, size_t bytes)
+static void open_all(struct heap *heap, CUdeviceptr address, size_t bytes, bool open)
 {
 	struct ledger_row row;
 
@@ -379,14 +382,13 @@ static void open_all(struct heap *heap, CUdeviceptr address, size_t bytes)
 		if (!ledger_get(LEDGER_MAPPING, at, &row))
 			return;
 		if (row.block)
-			heap_open(heap, row.block);
+			heap_open(heap, row.block, open);
 	}
 }
 
 bool virtual_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *desc, size_t n, CUresult *ret)
 {
 	struct space space;
-	bool others;
 
 	if (!space_find(address, &space))
 		return false;
@@ -398,10 +400,10 @@ bool virtual_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
 	if (!heap_pin(heap, address, bytes))
 		return true;
 	*ret = REAL(cuMemSetAccess)(address, bytes, desc, n);
-	bool own = opens(&space, desc, n, &others);
-	if (*ret == CUDA_SUCCESS && own)
-		open_all(heap, address, bytes);
-	heap_pin_end(heap, address, bytes, *ret == CUDA_SUCCESS && others ? PIN_STAYS : PIN_OFF);
+	struct granted granted = granted_by(&space, desc, n);
+	if (*ret == CUDA_SUCCESS && granted.own)
+		open_all(heap, address, bytes, granted.own_all);
+	heap_pin_end(heap, address, bytes, *ret == CUDA_SUCCESS && granted.others ? PIN_STAYS : PIN_OFF);
 	return true;
 }
 
@@ -419,4 +421,20 @@ bool virtual_get_access(unsigned long long *ret_flags, const CUmemLocation *loca
 	*ret = REAL(cuMemGetAccess)(ret_flags, location, address);
 	heap_pin_end(heap, address, 1, PIN_OFF);
 	return true;
+}
+
+/* Closed, or asked by another device: nothing of it moves while the driver is asked. */
+CUresult virtual_access_of(const struct ledger_row *row, CUdeviceptr address, unsigned *ret_flags)
+{
+	struct heap *heap = heap_of(row->device);
+	CUdevice device;
+
+	*ret_flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	if (context_device(context_current(), &device) && device == row->device && heap_is_open(heap, row->block))
+		return CUDA_SUCCESS;
+	if (!heap_pin(heap, address, 1))
+		return CUDA_ERROR_NOT_READY;
+	CUresult result = REAL(cuPointerGetAttribute)(ret_flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, address);
+	heap_pin_end(heap, address, 1, PIN_OFF);
+	return result;
 }

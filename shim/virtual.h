@@ -39,9 +39,10 @@ bool virtual_is_handle(CUmemGenericAllocationHandle handle);
 bool virtual_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle);
 /*
  * What the driver knows it by, for a call that others learn of the memory by: it stays for good. *handle is replaced;
- * left as it is where it is not ours. NOT_SUPPORTED: it is in more than one piece.
+ * left as it is where it is not ours. type: of handle that it is exported as, 0: it is not. INVALID_VALUE: it was not made
+ * for that; NOT_SUPPORTED: it is in more than one piece.
  */
-CUresult virtual_expose(CUmemGenericAllocationHandle *handle);
+CUresult virtual_expose(CUmemGenericAllocationHandle *handle, unsigned type);
 /* The last reference has gone. */
 void virtual_end(struct ledger_row *row);
 
@@ -54,6 +55,11 @@ bool virtual_get_access(unsigned long long *ret_flags, const CUmemLocation *loca
 
 /* The mapping of ours that has the address in it: its row, whose key is where it begins. No driver call. */
 bool virtual_find(CUdeviceptr address, struct ledger_row *ret_row);
+/*
+ * What the device of the current context may do with what is placed there; CUDA_SUCCESS, or what the driver says when it
+ * is asked.
+ */
+CUresult virtual_access_of(const struct ledger_row *row, CUdeviceptr address, unsigned *ret_flags);
 /* In the arena, but the driver's to answer for: reserved, and nothing of ours is placed there. */
 bool virtual_is_drivers(CUdeviceptr address);
 

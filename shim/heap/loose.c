@@ -210,16 +210,24 @@ CUresult heap_unplace(struct heap *heap, struct block *block)
 	return result;
 }
 
-void heap_open(struct heap *heap, struct block *block)
+void heap_open(struct heap *heap, struct block *block, bool open)
 {
 	heap_enter(heap);
-	if (block->units_mapped && !block->open) {
-		block->open = true;
-		block->n_pins--;
+	if (block->units_mapped && block->open != open) {
+		block->open = open;
+		block->n_pins += open ? -1u : 1u;
 		block_show_pin(&heap->store, block);
 		block_tell_all(&heap->store, block);
 	}
 	heap_leave(heap);
+}
+
+bool heap_is_open(struct heap *heap, const struct block *block)
+{
+	heap_enter(heap);
+	bool open = block->open;
+	heap_leave(heap);
+	return open;
 }
 
 /* Under HEAP, with nothing of it on its way. */
