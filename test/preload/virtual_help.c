@@ -48,7 +48,7 @@ void virtual_run_with(const char *setting, const char *set, int (*part)(void))
 
 void virtual_run(int (*part)(void))
 {
-	virtual_run_with("SIM_SEED=0", "", part);
+	virtual_run_with("SIM_FILL=0", "", part);
 }
 
 int virtual_end(void)
