@@ -1,0 +1,260 @@
+/*
+ * Memory that a program maps itself moves under vmm.spill: move in `exact`, and there alone: over all of what a pointer
+ * reaches, whichever handles that lies in; out of the way of others when the process is suspended; and not once others may
+ * know it.
+ */
+#include "test/preload/virtual_help.h"
+
+#include "shim/spillway.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+/* Twice the budget, in tensors of two handles each: the second of them no pointer ever names. */
+static unsigned tensors = 8;
+#define HANDLES (2 * tensors)
+#define HANDLE  ((size_t)4 * MIB)
+#define TENSOR  (2 * HANDLE)
+#define WORDS   (TENSOR / 4)
+/* So much that what a pointer means is not simply all of it (extent.h). */
+#define SPACE ((size_t)1024 * MIB)
+
+static bool is_exact(void)
+{
+	return !strcmp(virtual_mode(), "exact");
+}
+
+static struct spillway_place place_of(CUdeviceptr at)
+{
+	struct spillway_place place;
+
+	CHECK(spillway_where((const void *)(uintptr_t)at, &place) == 0);
+	CHECK(place.backend == SPILLWAY_HEAP && place.bytes == HANDLE);
+	CHECK(place.bytes_on_device + place.bytes_on_host == HANDLE);
+	return place;
+}
+
+static bool is_on_device(CUdeviceptr at)
+{
+	return place_of(at).bytes_on_device == HANDLE;
+}
+
+static CUdeviceptr segment_make(void)
+{
+	CUdeviceptr at = virtual_reserve(SPACE);
+
+	for (unsigned i = 0; i < HANDLES; i++)
+		virtual_map_new(at + i * HANDLE, HANDLE);
+	return at;
+}
+
+/* A step of the job: every tensor is written by a kernel that is given where it begins. */
+static void step(CUdeviceptr at, unsigned number)
+{
+	for (unsigned i = 0; i < tensors; i++)
+		virtual_count(NULL, at + i * TENSOR, number + i, WORDS);
+	MUST(cu.cuCtxSynchronize());
+}
+
+static void check(CUdeviceptr at, unsigned number)
+{
+	for (unsigned i = 0; i < tensors; i++)
+		CHECK(virtual_counts(at + i * TENSOR, number + i, WORDS));
+}
+
+/* Steps until a handle that no pointer names has come in from the host; false: none did in that time. */
+static bool one_comes_in(CUdeviceptr at, unsigned *number, time_t seconds)
+{
+	bool was_out[64];
+
+	for (unsigned i = 0; i < HANDLES; i++)
+		was_out[i] = !is_on_device(at + i * HANDLE);
+	for (time_t end = time(NULL) + seconds; time(NULL) < end;) {
+		step(at, ++*number);
+		for (unsigned i = 1; i < HANDLES; i += 2)
+			if (was_out[i] && is_on_device(at + i * HANDLE))
+				return true;
+	}
+	return false;
+}
+
+static void segment_drop(CUdeviceptr at)
+{
+	virtual_unmap_and_free(at, HANDLES * HANDLE, SPACE);
+}
+
+static int segment_moves(void)
+{
+	unsigned number = 0, out = 0;
+
+	driver_start(0);
+	CUdeviceptr at = segment_make();
+	for (unsigned i = 0; i < HANDLES; i++) {
+		out += !is_on_device(at + i * HANDLE);
+		CHECK(place_of(at + i * HANDLE).movable == is_exact());
+	}
+	CHECK(out == HANDLES / 2);
+	CHECK(one_comes_in(at, &number, is_exact() ? 60 : 3) == is_exact());
+	check(at, number);
+	segment_drop(at);
+	return virtual_end();
+}
+
+static void segment_moves_in_exact_alone(void **state)
+{
+	(void)state;
+	virtual_run(segment_moves);
+}
+
+/* ---- suspended ---- */
+
+/* A safe point may not come in time where many programs share a processor. */
+static void suspend(void)
+{
+	int status = -EBUSY;
+
+	for (int i = 0; i < 50 && status == -EBUSY; i++)
+		status = spillway_suspend();
+	CHECK(status == 0);
+}
+
+static int gives_memory_back(void)
+{
+	unsigned number = 0;
+	uint64_t used = 0;
+
+	tensors = 6; /* which the host can hold */
+	driver_start(0);
+	CUdeviceptr at = segment_make();
+	CUdeviceptr loose = virtual_reserve(HANDLE);
+	handle_id handle = virtual_create(0, HANDLE);
+	virtual_map(loose, HANDLE, handle);
+	virtual_write(loose, 77, HANDLE / 4);
+	step(at, ++number);
+	if (is_exact()) {
+		suspend();
+		for (unsigned i = 0; i < HANDLES; i++)
+			CHECK(!place_of(at + i * HANDLE).bytes_on_device);
+		CHECK(spillway_budget(0, NULL, NULL, &used, NULL) == 0 && used == 0);
+		/* What is unmapped and mapped again meanwhile is there. */
+		virtual_unmap(loose, HANDLE);
+		virtual_map(loose, HANDLE, handle);
+		CHECK(spillway_resume() == 0);
+	}
+	CHECK(virtual_counts(loose, 77, HANDLE / 4));
+	check(at, number);
+	step(at, ++number);
+	check(at, number);
+	MUST(cu.cuMemRelease(handle));
+	virtual_unmap_and_free(loose, HANDLE, HANDLE);
+	segment_drop(at);
+	return virtual_end();
+}
+
+static void suspended_it_has_nothing_on_the_device(void **state)
+{
+	(void)state;
+	virtual_run(gives_memory_back);
+}
+
+/* ---- what others may know ---- */
+
+static CUdeviceptr map_movable(handle_id handle)
+{
+	CUdeviceptr at = virtual_reserve(HANDLE);
+
+	virtual_map(at, HANDLE, handle);
+	CHECK(place_of(at).movable == is_exact());
+	return at;
+}
+
+static int others_know(void)
+{
+	CUmemAllocationProp prop = virtual_prop(0);
+	handle_id exported;
+	int file;
+
+	driver_start(0);
+	handle_id twice = virtual_create(0, HANDLE), closed = virtual_create(0, HANDLE),
+		  shown = virtual_create(0, HANDLE);
+	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	MUST(cu.cuMemCreate(&exported, HANDLE, &prop, 0));
+	CUdeviceptr at[] = {map_movable(exported), map_movable(twice), map_movable(closed), map_movable(shown)};
+	MUST(cuMemExportToShareableHandle(&file, exported, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	CHECK(!place_of(at[0]).movable);
+	CUdeviceptr alias = virtual_reserve(HANDLE);
+	virtual_map(alias, HANDLE, twice);
+	CHECK(!place_of(at[1]).movable);
+	MUST(virtual_access(at[2], HANDLE, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
+	CHECK(!place_of(at[2]).movable);
+	MUST(virtual_access(at[2], HANDLE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	CHECK(place_of(at[2]).movable == is_exact());
+	MUST(virtual_access(at[3], HANDLE, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	CHECK(!place_of(at[3]).movable);
+	/* That was of the mapping; what is exported is known for good. */
+	virtual_unmap(at[3], HANDLE);
+	virtual_map(at[3], HANDLE, shown);
+	CHECK(place_of(at[3]).movable == is_exact());
+	virtual_unmap(at[0], HANDLE);
+	virtual_map(at[0], HANDLE, exported);
+	CHECK(!place_of(at[0]).movable);
+	CHECK(close(file) == 0);
+	virtual_unmap_and_free(alias, HANDLE, HANDLE);
+	handle_id handles[] = {exported, twice, closed, shown};
+	for (int i = 0; i < 4; i++) {
+		MUST(cu.cuMemRelease(handles[i]));
+		virtual_unmap_and_free(at[i], HANDLE, HANDLE);
+	}
+	return virtual_end();
+}
+
+static void what_others_may_know_stays(void **state)
+{
+	(void)state;
+	virtual_run(others_know);
+}
+
+/* A program that knows Spillway: a pin ends with the mapping, and what ends with it cannot be asked for. */
+static int asks_for_itself(void)
+{
+	driver_start(0);
+	handle_id handle = virtual_create(0, HANDLE);
+	CUdeviceptr at = map_movable(handle);
+	const void *inside = (const void *)(uintptr_t)(at + 12345);
+
+	CHECK(spillway_pin(inside) == 0 && !place_of(at).movable);
+	CHECK(spillway_unpin(inside) == 0 && place_of(at).movable == is_exact());
+	CHECK(spillway_pin(inside) == 0);
+	CHECK(spillway_grow(inside, 2 * HANDLE) != 0 && spillway_prefer_host(inside) != 0);
+	virtual_unmap(at, HANDLE);
+	virtual_map(at, HANDLE, handle);
+	CHECK(place_of(at).movable == is_exact() && spillway_unpin(inside) != 0);
+	MUST(cu.cuMemRelease(handle));
+	virtual_unmap_and_free(at, HANDLE, HANDLE);
+	return virtual_end();
+}
+
+static void pin_ends_with_the_mapping(void **state)
+{
+	(void)state;
+	virtual_run(asks_for_itself);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(segment_moves_in_exact_alone),
+	    cmocka_unit_test(suspended_it_has_nothing_on_the_device),
+	    cmocka_unit_test(what_others_may_know_stays),
+	    cmocka_unit_test(pin_ends_with_the_mapping),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
