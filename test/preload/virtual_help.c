@@ -28,12 +28,6 @@ const char *virtual_spill(void)
 	return setting_of("VMM_SPILL", "no");
 }
 
-bool virtual_moves(void)
-{
-	return !strcmp(virtual_spill(), "move") &&
-	       (!strcmp(virtual_mode(), "exact") || !strcmp(virtual_mode(), "fast"));
-}
-
 void virtual_run_with(const char *setting, const char *set, int (*part)(void))
 {
 	bool native = !strcmp(virtual_mode(), "native");

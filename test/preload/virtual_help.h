@@ -17,8 +17,6 @@ typedef CUmemGenericAllocationHandle handle_id;
 
 const char *virtual_mode(void);  /* native, static, exact, fast */
 const char *virtual_spill(void); /* no, yes, move; natively: no */
-/* vmm.spill: move in a mode that moves. */
-bool virtual_moves(void);
 /* In a child with those budgets, on two devices of 128 MiB each; its status must be 0. */
 void virtual_run(int (*part)(void));
 /* With a setting besides, and what is added to SPILLWAY_SET. */

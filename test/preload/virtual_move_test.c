@@ -1,13 +1,11 @@
 /*
- * Memory that a program maps itself moves under vmm.spill: move in `exact`, and there alone: over all of what a pointer
- * reaches, whichever handles that lies in; out of the way of others when the process is suspended; and not once others may
- * know it.
+ * What of a program's own memory moves under vmm.spill: move, in `exact` alone: all of what a pointer reaches, whichever
+ * handles that lies in, and nothing once others may know it. What moving does to a job: virtual_job_test.c.
  */
 #include "test/preload/virtual_help.h"
 
 #include "shim/spillway.h"
 
-#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,11 +16,10 @@
 #include <cmocka.h>
 
 /* Twice the budget, in tensors of two handles each: the second of them no pointer ever names. */
-static unsigned tensors = 8;
-#define HANDLES (2 * tensors)
-#define HANDLE  ((size_t)4 * MIB)
-#define TENSOR  (2 * HANDLE)
-#define WORDS   (TENSOR / 4)
+enum { TENSORS = 8, HANDLES = 2 * TENSORS };
+#define HANDLE ((size_t)4 * MIB)
+#define TENSOR (2 * HANDLE)
+#define WORDS  (TENSOR / 4)
 /* So much that what a pointer means is not simply all of it (extent.h). */
 #define SPACE ((size_t)1024 * MIB)
 
@@ -58,21 +55,21 @@ static CUdeviceptr segment_make(void)
 /* A step of the job: every tensor is written by a kernel that is given where it begins. */
 static void step(CUdeviceptr at, unsigned number)
 {
-	for (unsigned i = 0; i < tensors; i++)
+	for (unsigned i = 0; i < TENSORS; i++)
 		virtual_count(NULL, at + i * TENSOR, number + i, WORDS);
 	MUST(cu.cuCtxSynchronize());
 }
 
 static void check(CUdeviceptr at, unsigned number)
 {
-	for (unsigned i = 0; i < tensors; i++)
+	for (unsigned i = 0; i < TENSORS; i++)
 		CHECK(virtual_counts(at + i * TENSOR, number + i, WORDS));
 }
 
 /* Steps until a handle that no pointer names has come in from the host; false: none did in that time. */
 static bool one_comes_in(CUdeviceptr at, unsigned *number, time_t seconds)
 {
-	bool was_out[64];
+	bool was_out[HANDLES];
 
 	for (unsigned i = 0; i < HANDLES; i++)
 		was_out[i] = !is_on_device(at + i * HANDLE);
@@ -111,57 +108,6 @@ static void segment_moves_in_exact_alone(void **state)
 {
 	(void)state;
 	virtual_run(segment_moves);
-}
-
-/* ---- suspended ---- */
-
-/* A safe point may not come in time where many programs share a processor. */
-static void suspend(void)
-{
-	int status = -EBUSY;
-
-	for (int i = 0; i < 50 && status == -EBUSY; i++)
-		status = spillway_suspend();
-	CHECK(status == 0);
-}
-
-static int gives_memory_back(void)
-{
-	unsigned number = 0;
-	uint64_t used = 0;
-
-	tensors = 6; /* which the host can hold */
-	driver_start(0);
-	CUdeviceptr at = segment_make();
-	CUdeviceptr loose = virtual_reserve(HANDLE);
-	handle_id handle = virtual_create(0, HANDLE);
-	virtual_map(loose, HANDLE, handle);
-	virtual_write(loose, 77, HANDLE / 4);
-	step(at, ++number);
-	if (is_exact()) {
-		suspend();
-		for (unsigned i = 0; i < HANDLES; i++)
-			CHECK(!place_of(at + i * HANDLE).bytes_on_device);
-		CHECK(spillway_budget(0, NULL, NULL, &used, NULL) == 0 && used == 0);
-		/* What is unmapped and mapped again meanwhile is there. */
-		virtual_unmap(loose, HANDLE);
-		virtual_map(loose, HANDLE, handle);
-		CHECK(spillway_resume() == 0);
-	}
-	CHECK(virtual_counts(loose, 77, HANDLE / 4));
-	check(at, number);
-	step(at, ++number);
-	check(at, number);
-	MUST(cu.cuMemRelease(handle));
-	virtual_unmap_and_free(loose, HANDLE, HANDLE);
-	segment_drop(at);
-	return virtual_end();
-}
-
-static void suspended_it_has_nothing_on_the_device(void **state)
-{
-	(void)state;
-	virtual_run(gives_memory_back);
 }
 
 /* ---- what others may know ---- */
@@ -251,7 +197,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(segment_moves_in_exact_alone),
-	    cmocka_unit_test(suspended_it_has_nothing_on_the_device),
 	    cmocka_unit_test(what_others_may_know_stays),
 	    cmocka_unit_test(pin_ends_with_the_mapping),
 	};
