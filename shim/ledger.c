@@ -366,6 +366,19 @@ bool ledger_handle_unref(uint64_t handle, struct ledger_row **ret_gone)
 	return drop_ref(handle, 0, ret_gone);
 }
 
+bool ledger_handle_become(uint64_t handle, uint64_t drivers)
+{
+	lock_take(&ledger_lock);
+	struct ledger_row *row = *find(LEDGER_HANDLE, handle);
+	bool ours = row && row->block;
+	if (ours) {
+		row->block = NULL;
+		row->handle = drivers;
+	}
+	lock_drop(&ledger_lock);
+	return ours;
+}
+
 bool ledger_handle_map(uint64_t handle)
 {
 	return add_ref(handle, 1);

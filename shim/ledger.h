@@ -45,7 +45,7 @@ struct ledger_row {
 	CUcontext context;
 	const struct backend *home; /* who made it and frees it; NULL: the driver, as the program asked */
 	struct block *block; /* LEDGER_HEAP; LEDGER_HANDLE, LEDGER_MAPPING of the heap's (virtual.h): where it lies */
-	uint64_t handle;     /* LEDGER_MAPPING: of which handle */
+	uint64_t handle;     /* LEDGER_MAPPING: of which handle; LEDGER_HANDLE of ours: the driver's in its place */
 	unsigned refs;       /* LEDGER_HANDLE: releases still to come, plus mappings */
 	unsigned maps;       /* LEDGER_HANDLE: of those, mappings */
 	CUevent event;       /* while pending (pending.h): the free waits for it; NULL: for the whole context */
@@ -121,6 +121,8 @@ unsigned ledger_n_sync_memops(void);
  */
 bool ledger_handle_ref(uint64_t handle);
 bool ledger_handle_unref(uint64_t handle, struct ledger_row **ret_gone);
+/* The memory of a handle of ours is the driver's from now on, by that one. False: it is not known, or was so already. */
+bool ledger_handle_become(uint64_t handle, uint64_t drivers);
 bool ledger_handle_map(uint64_t handle);
 bool ledger_handle_unmap(uint64_t handle, struct ledger_row **ret_gone);
 

@@ -84,6 +84,11 @@ void serve_commit(struct ledger_row *row, enum policy_api api, void *caller)
 	ledger_commit(row);
 }
 
+void serve_count_drivers(const struct ledger_row *row)
+{
+	count_driver_memory(row, true);
+}
+
 void serve_count_new(struct ledger_row *row)
 {
 	count_driver_memory(row, true);
@@ -128,10 +133,9 @@ void serve_drop(struct ledger_row *row)
 {
 	if (!row)
 		return;
-	bool is_heap = row->kind == LEDGER_HANDLE && row->block;
-	if (is_heap)
+	if (row->kind == LEDGER_HANDLE && virtual_is_handle(row->key))
 		virtual_end(row);
-	else if (!row->borrowed)
+	if (!row->borrowed && !(row->kind == LEDGER_HANDLE && row->block))
 		count_driver_memory(row, false);
 	if (!row->borrowed)
 		stats_add(STAT_frees, 1);

@@ -54,6 +54,8 @@ void serve_forgotten(struct ledger_row *row, bool freed);
  * Takes it over.
  */
 void serve_commit(struct ledger_row *row, enum policy_api api, void *caller);
+/* Memory that was the heap's is the driver's from now on, and counts as that. */
+void serve_count_drivers(const struct ledger_row *row);
 /* Count a row that has left the ledger as gone, and end it. */
 void serve_drop(struct ledger_row *row);
 

@@ -34,7 +34,7 @@ bool virtual_is_handle(CUmemGenericAllocationHandle handle)
 
 static bool find_handle(CUmemGenericAllocationHandle handle, struct ledger_row *ret_row)
 {
-	return virtual_is_handle(handle) && ledger_get(LEDGER_HANDLE, handle, ret_row) && ret_row->block;
+	return virtual_is_handle(handle) && ledger_get(LEDGER_HANDLE, handle, ret_row);
 }
 
 /* ---- address space ---- */
@@ -93,11 +93,6 @@ static bool is_plain(const CUmemAllocationProp *prop, size_t bytes, unsigned lon
 	    prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !bytes || bytes % HEAP_UNIT ||
 	    prop->allocFlags.compressionType || prop->allocFlags.usage || prop->requestedHandleTypes & ~file)
 		return false;
-	if (prop->requestedHandleTypes && bytes > HEAP_WHOLE_MOST) {
-		log_once("vmm.spill: move: memory of cuMemCreate that may be exported and is longer than 128 MiB goes "
-			 "round the heap");
-		return false;
-	}
 	return true;
 }
 
@@ -137,9 +132,9 @@ bool virtual_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, cons
 	struct ledger_row *row = device ? ledger_row_new(LEDGER_HANDLE) : NULL;
 	if (!row)
 		return false;
-	enum sw_status status =
-	    backend_vmm_take(device, bytes, CHUNK_MOVABLE, backend_vmm_from(NULL),
-			     prop->requestedHandleTypes ? heap_make_whole : heap_make_loose, &grant);
+	enum sw_status status = backend_vmm_take(
+	    device, bytes, CHUNK_MOVABLE, backend_vmm_from(NULL),
+	    prop->requestedHandleTypes && bytes <= HEAP_WHOLE_MOST ? heap_make_whole : heap_make_loose, &grant);
 	if (status == SW_NOT_SUPPORTED) {
 		ledger_row_free(row);
 		return false;
@@ -159,6 +154,18 @@ bool virtual_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, cons
 	return true;
 }
 
+static CUmemAllocationProp asked_prop(const struct ledger_row *row)
+{
+	CUmemAllocationProp prop = {
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .requestedHandleTypes = (CUmemAllocationHandleType)row->asked_types,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = row->device},
+	};
+
+	memcpy(&prop.allocFlags, &row->asked_flags, sizeof(row->asked_flags));
+	return prop;
+}
+
 bool virtual_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *ret_prop, CUresult *ret)
 {
 	struct ledger_row row;
@@ -168,12 +175,7 @@ bool virtual_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp
 	*ret = ret_prop ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	if (!ret_prop)
 		return true;
-	*ret_prop = (CUmemAllocationProp){
-	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-	    .requestedHandleTypes = (CUmemAllocationHandleType)row.asked_types,
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = row.device},
-	};
-	memcpy(&ret_prop->allocFlags, &row.asked_flags, sizeof(row.asked_flags));
+	*ret_prop = asked_prop(&row);
 	return true;
 }
 
@@ -187,6 +189,35 @@ bool virtual_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handl
 	return true;
 }
 
+/*
+ * What is to be shown to others before it was ever mapped holds nothing yet: it may as well be the driver's own, as it was
+ * asked for, in one piece, open to RDMA. False: the driver has none, or it has been mapped.
+ */
+static bool become_drivers(struct ledger_row *row)
+{
+	struct device *device = device_get(row->device);
+	struct heap *heap = heap_of(row->device);
+	CUmemAllocationProp prop = asked_prop(row);
+	CUmemGenericAllocationHandle drivers;
+
+	if (heap_was_placed(heap, row->block))
+		return false;
+	CUresult result = REAL(cuMemCreate)(&drivers, row->bytes, &prop, 0);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && device_make_room(device))
+		result = REAL(cuMemCreate)(&drivers, row->bytes, &prop, 0);
+	if (result != CUDA_SUCCESS)
+		return false;
+	if (!ledger_handle_become(row->key, drivers)) {
+		REAL(cuMemRelease)(drivers);
+		return false;
+	}
+	heap_end_loose(heap, row->block);
+	row->block = NULL;
+	row->handle = drivers;
+	serve_count_drivers(row);
+	return true;
+}
+
 CUresult virtual_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 {
 	struct ledger_row row;
@@ -195,6 +226,10 @@ CUresult virtual_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 		return CUDA_SUCCESS;
 	if (type & ~row.asked_types)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (row.handle || become_drivers(&row)) {
+		*handle = row.handle;
+		return CUDA_SUCCESS;
+	}
 	switch (heap_fix_loose(heap_of(row.device), row.block, handle)) {
 	case SW_OK:
 		return CUDA_SUCCESS;
@@ -202,15 +237,18 @@ CUresult virtual_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 		return CUDA_ERROR_NOT_READY;
 	default:
 		log_once(
-		    "vmm.spill: move: memory of cuMemCreate that was not made to be exported is in several pieces, "
-		    "and has no handle that others could be given");
+		    "vmm.spill: move: memory of cuMemCreate is in several pieces, for it is longer than 128 MiB or was "
+		    "not made to be exported; once it has been mapped it has no handle that others could be given");
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
 }
 
 void virtual_end(struct ledger_row *row)
 {
-	heap_end_loose(heap_of(row->device), row->block);
+	if (row->block)
+		heap_end_loose(heap_of(row->device), row->block);
+	else
+		REAL(cuMemRelease)(row->handle);
 }
 
 /* ---- mappings ---- */
@@ -255,6 +293,8 @@ static CUresult map_ours(const struct ledger_row *handle, const struct space *sp
 	bool stays = policy_spill_mode(life_policy()) == POLICY_SPILL_FAST;
 	CUresult result = CUDA_ERROR_NOT_READY;
 
+	if (handle->handle)
+		return REAL(cuMemMap)(address, handle->bytes, 0, handle->handle, 0);
 	if (space && space->device == handle->device)
 		result = heap_place(heap, handle->block, address, space->start, space->bytes, stays);
 	if (result == CUDA_SUCCESS) {

@@ -5,7 +5,8 @@
  * without an address, known by a handle of ours, and cuMemMap places it (heap/loose.h). From then on it is found by the
  * launch path and moved like any block; natively nobody can tell. What is of another kind goes on being the driver's:
  * compressed memory, handles to be exported otherwise than as a file descriptor, address space that must lie at an
- * address outside the arena, memory of processes without a context.
+ * address outside the arena, memory of processes without a context; and what is shown to others before it was ever mapped,
+ * which is made anew by the driver then.
  *
  * What is made known to others stays where it is for good: a handle that is exported, mapped twice, or where the heap
  * cannot look (space of another device); memory that another device, or the host, is granted access to, or that may only
@@ -40,7 +41,7 @@ bool virtual_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handl
 /*
  * What the driver knows it by, for a call that others learn of the memory by: it stays for good. *handle is replaced;
  * left as it is where it is not ours. type: of handle that it is exported as, 0: it is not. INVALID_VALUE: it was not made
- * for that; NOT_SUPPORTED: it is in more than one piece.
+ * for that; NOT_SUPPORTED: it has been mapped, and is in more than one piece.
  */
 CUresult virtual_expose(CUmemGenericAllocationHandle *handle, unsigned type);
 /* The last reference has gone. */

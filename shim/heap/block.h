@@ -29,6 +29,7 @@ struct block {
 	bool shared;  /* its chunks can be exported, and the program has asked for it (share.c) */
 	bool loose;   /* it has the address that the program gives it, or none: units_mapped is 0 then (loose.h) */
 	bool whole;   /* it is one chunk, whatever its size */
+	bool placed;  /* loose: it has been, so it may hold something */
 	bool open;    /* loose, placed: its device has been granted access */
 	bool to_host; /* the program wants it there: what is there stays, the rest is to follow */
 	struct asked_pin *asked;           /* pins that the program itself has made (pin.c) */

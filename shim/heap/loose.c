@@ -114,6 +114,14 @@ uint64_t heap_loose_bytes(const struct block *block)
 	return (uint64_t)block->units * HEAP_UNIT;
 }
 
+bool heap_was_placed(struct heap *heap, const struct block *block)
+{
+	heap_enter(heap);
+	bool placed = block->placed;
+	heap_leave(heap);
+	return placed;
+}
+
 /* Chunk by chunk, behind each other; what was mapped of it is not mapped any more on failure. */
 static CUresult map_all(const struct block *block, CUdeviceptr at)
 {
@@ -166,6 +174,7 @@ CUresult heap_place(struct heap *heap, struct block *block, CUdeviceptr address,
 		goto out;
 	block->unit = arena_unit(arena, address);
 	block->stays = stays || block->left;
+	block->placed = true;
 	block->open = false;
 	block->n_pins = 1;
 	mark_placed(heap, block, arena_unit(arena, space), (uint32_t)(space_bytes / HEAP_UNIT));
@@ -233,7 +242,7 @@ bool heap_is_open(struct heap *heap, const struct block *block)
 /* Under HEAP, with nothing of it on its way. */
 static void fix(struct heap *heap, struct block *block)
 {
-	block->left = block->stays = true;
+	block->left = block->stays = block->placed = true;
 	if (block->units_mapped)
 		block_show_pin(&heap->store, block);
 }

@@ -41,6 +41,8 @@ enum sw_status heap_make_whole(struct heap *heap, size_t bytes, enum chunk_kind 
 /* Not placed. Its memory is warm, or goes back to the driver where others may know it. */
 void heap_end_loose(struct heap *heap, struct block *block);
 uint64_t heap_loose_bytes(const struct block *block);
+/* Has it ever had an address? Else nothing can have been written to it. */
+bool heap_was_placed(struct heap *heap, const struct block *block);
 
 /*
  * Map it at an address in the space that was reserved from `space` on. stays: it never moves. INVALID_VALUE: something is

@@ -10,8 +10,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -167,6 +169,88 @@ static void what_others_may_know_stays(void **state)
 	virtual_run(others_know);
 }
 
+/* What holds nothing yet is made by the driver, as it was asked for; it is the program's by the same handle. */
+static int is_shown_before_it_is_mapped(void)
+{
+	CUmemAllocationProp prop = virtual_prop(0), said;
+	struct spillway_place place;
+	handle_id handle, imported;
+	int file;
+
+	driver_start(0);
+	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	MUST(cu.cuMemCreate(&handle, HANDLE, &prop, 0));
+	MUST(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	MUST(cuMemGetAllocationPropertiesFromHandle(&said, handle));
+	CHECK(said.requestedHandleTypes == prop.requestedHandleTypes && said.location.id == 0);
+	CUdeviceptr at = virtual_reserve(4 * HANDLE);
+	virtual_map(at + HANDLE, HANDLE, handle);
+	CHECK(spillway_where((const void *)(uintptr_t)(at + HANDLE), &place) != 0 || place.backend != SPILLWAY_HEAP);
+	virtual_write(at + HANDLE, 55, HANDLE / 4);
+	MUST(cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)file,
+					    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+	CHECK(close(file) == 0);
+	virtual_map(at + 2 * HANDLE, HANDLE, imported);
+	CHECK(virtual_counts(at + 2 * HANDLE, 55, HANDLE / 4));
+	/* Again, and after a release: it is the same. */
+	MUST(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	CHECK(close(file) == 0);
+	MUST(cu.cuMemRelease(handle));
+	CHECK(cu.cuMemRelease(handle) == CUDA_ERROR_INVALID_VALUE);
+	virtual_unmap(at + HANDLE, HANDLE);
+	CHECK(cu.cuMemMap(at, HANDLE, 0, handle, 0) == CUDA_ERROR_INVALID_VALUE);
+	MUST(cu.cuMemRelease(imported));
+	virtual_unmap(at + 2 * HANDLE, HANDLE);
+	MUST(cu.cuMemAddressFree(at, 4 * HANDLE));
+	return virtual_end();
+}
+
+static void what_is_shown_before_it_is_mapped_is_the_drivers(void **state)
+{
+	(void)state;
+	virtual_run(is_shown_before_it_is_mapped);
+}
+
+/* Longer than a piece can be: it moves in pieces, and has no handle for others once it holds something. */
+static int lies_in_pieces(void)
+{
+	const size_t bytes = 160 * MIB;
+	CUmemAllocationProp prop = virtual_prop(0);
+	struct spillway_place place;
+	handle_id handle;
+	int file;
+
+	driver_start(0);
+	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	MUST(cu.cuMemCreate(&handle, bytes, &prop, 0));
+	CUdeviceptr at = virtual_reserve(bytes), base;
+	size_t size;
+	virtual_map(at, bytes, handle);
+	virtual_count(NULL, at, 3, bytes / 4);
+	CHECK(spillway_where((const void *)(uintptr_t)(at + 150 * MIB), &place) == 0);
+	CHECK(place.backend == SPILLWAY_HEAP && place.bytes == bytes && place.bytes_on_device <= 64 * MIB &&
+	      place.movable == is_exact());
+	CHECK(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) ==
+	      CUDA_ERROR_NOT_SUPPORTED);
+	MUST(cu.cuMemGetAddressRange_v2(&base, &size, at + 150 * MIB));
+	CHECK(base == at && size == bytes);
+	CHECK(virtual_counts(at, 3, bytes / 4));
+	MUST(cu.cuMemRelease(handle));
+	virtual_unmap_and_free(at, bytes, bytes);
+	return virtual_end();
+}
+
+static void long_memory_lies_in_pieces(void **state)
+{
+	char set[200];
+	const char *const settings[] = {"SIM_MEMORY=256MiB", "SIM_HOST_MEMORY=512MiB", set, NULL};
+
+	(void)state;
+	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=64MiB,host.budget=256MiB,vmm.spill=move",
+		 virtual_mode());
+	assert_int_equal(child_run(settings, lies_in_pieces), 0);
+}
+
 /* A program that knows Spillway: a pin ends with the mapping, and what ends with it cannot be asked for. */
 static int asks_for_itself(void)
 {
@@ -198,6 +282,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(segment_moves_in_exact_alone),
 	    cmocka_unit_test(what_others_may_know_stays),
+	    cmocka_unit_test(what_is_shown_before_it_is_mapped_is_the_drivers),
+	    cmocka_unit_test(long_memory_lies_in_pieces),
 	    cmocka_unit_test(pin_ends_with_the_mapping),
 	};
 
