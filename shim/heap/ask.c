@@ -11,6 +11,8 @@
 
 struct block *heap_block_at(const struct arena *arena, CUdeviceptr address)
 {
+	if (!arena_contains(arena, address))
+		return NULL;
 	uint32_t unit = arena_unit(arena, address), word = arena_look(arena, address);
 	uint32_t first = word & ARENA_SLAB ? unit : word - 1;
 
@@ -97,15 +99,12 @@ bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t 
 
 	heap_enter(heap);
 	const struct block *block = heap_block_at(&heap->store.arena, address);
-	while (block && found < bytes) {
-		uint64_t before = found;
+	while (block) {
+		bool loose = block->loose;
 
 		found += spread_of(heap, block, address + found, bytes - found, sum);
-		block = block->loose && found > before && found < bytes
-			    ? heap_block_at(&heap->store.arena, address + found)
-			    : NULL;
-		if (block && !block->loose)
-			break;
+		block = loose && found < bytes ? heap_block_at(&heap->store.arena, address + found) : NULL;
+		block = block && block->loose ? block : NULL;
 	}
 	heap_leave(heap);
 	if (!bytes || found != bytes)

@@ -110,7 +110,7 @@ function(virtual_mode_tests name)
     set_tests_properties(${name}_${mode}_${spill} PROPERTIES TIMEOUT 600)
   endforeach()
 endfunction()
-foreach(name virtual_test virtual_work_test)
+foreach(name virtual_test virtual_work_test virtual_reach_test)
   preload_program(${name} SOURCES ${name}.c virtual_help.c child.c)
   add_test(NAME ${name}_native COMMAND ${name})
   set_tests_properties(${name}_native PROPERTIES LABELS preload TIMEOUT 300 ENVIRONMENT

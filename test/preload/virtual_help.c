@@ -226,3 +226,21 @@ bool virtual_counts(CUdeviceptr at, unsigned value, size_t n)
 	free(got);
 	return same;
 }
+
+/* Handles of unequal virtual_sizes, one behind the other. */
+const size_t virtual_sizes[VIRTUAL_SIZES] = {2 * MIB, 6 * MIB, 2 * MIB, 10 * MIB, 4 * MIB, 2 * MIB, 14 * MIB, 8 * MIB};
+
+CUdeviceptr virtual_segment(void)
+{
+	CUdeviceptr at = virtual_reserve(64 * MIB), next = at;
+
+	for (int i = 0; i < VIRTUAL_SIZES; next += virtual_sizes[i++])
+		virtual_map_new(next, virtual_sizes[i]);
+	CHECK(next == at + VIRTUAL_MIB * MIB);
+	return at;
+}
+
+void virtual_segment_drop(CUdeviceptr at)
+{
+	virtual_unmap_and_free(at, VIRTUAL_MIB * MIB, 64 * MIB);
+}

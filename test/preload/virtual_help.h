@@ -37,6 +37,12 @@ void virtual_map_new(CUdeviceptr at, size_t bytes);
 void virtual_unmap(CUdeviceptr at, size_t bytes);
 void virtual_unmap_and_free(CUdeviceptr at, size_t bytes, size_t reserved);
 
+/* A segment of handles of unequal sizes, one behind the other; so many MiB in all, in a reservation of 64. */
+enum { VIRTUAL_SIZES = 8, VIRTUAL_MIB = 48 };
+extern const size_t virtual_sizes[VIRTUAL_SIZES];
+CUdeviceptr virtual_segment(void);
+void virtual_segment_drop(CUdeviceptr at);
+
 /* Memory of cuMemAlloc, as much as there is of the device budget and half as much again, used so that it wants to be there. */
 void virtual_press(void);
 /* The words from start on hold value, value + 1, ...: by a kernel of the stream, by a copy; do they? */
