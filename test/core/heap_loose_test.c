@@ -1,0 +1,247 @@
+/*
+ * heap_loose_test.c: memory of the heap that has an address only where it is placed (loose.h): its contents go along, each
+ * refusal of the driver leaves everything as it was, and nothing of it moves while it may not be touched.
+ */
+#include "shim/heap/loose.h"
+#include "shim/heap/transit.h"
+#include "test/core/core.h"
+
+#define SPACE (64 * MIB)
+#define LONG  (10 * MIB) /* pieces of 2 MiB at a budget of 64 */
+
+static struct core_heap own;
+static CUdeviceptr space;
+
+static void open_heap(void)
+{
+	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
+	assert_true(heap_reserve(own.heap, SPACE, 0, &space));
+}
+
+static void close_heap(void)
+{
+	assert_true(heap_is_valid(own.heap));
+	heap_unreserve(own.heap, space, SPACE);
+	core_heap_close(&own);
+}
+
+static struct block *make(size_t bytes)
+{
+	struct heap_grant grant;
+
+	assert_ok(heap_make_loose(own.heap, bytes, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, &grant));
+	assert_int_equal(grant.bytes_on_device + grant.bytes_away, bytes);
+	return grant.block;
+}
+
+static CUresult place(struct block *block, CUdeviceptr at)
+{
+	return heap_place(own.heap, block, at, space, SPACE, false);
+}
+
+/* As the program's cuMemSetAccess, by whom it is opened. */
+static void open_it(struct block *block, CUdeviceptr at)
+{
+	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+
+	assert_true(heap_pin(own.heap, at, heap_loose_bytes(block)));
+	assert_ok(cuMemSetAccess(at, heap_loose_bytes(block), &desc, 1));
+	heap_open(own.heap, block, true);
+	heap_pin_end(own.heap, at, heap_loose_bytes(block), PIN_OFF);
+}
+
+static bool may_leave(CUdeviceptr at)
+{
+	uint32_t piece = arena_unit(heap_arena(own.heap), at), block_unit, units;
+	enum chunk_place where;
+	struct transit transit;
+
+	assert_true(heap_piece(own.heap, piece, &units, &where, &block_unit));
+	if (transit_begin(own.heap, piece, CHUNK_HOST, true, &transit) == SW_NO_MEMORY) {
+		assert_ok(heap_make_spare(own.heap, CHUNK_HOST, units));
+		assert_ok(transit_begin(own.heap, piece, CHUNK_HOST, true, &transit));
+	} else if (atomic_load(&heap_arena(own.heap)->states[piece].where) == MARK_PINNED) {
+		return false;
+	}
+	transit_end(own.heap, &transit);
+	return true;
+}
+
+static void contents_go_along(void **state)
+{
+	(void)state;
+	open_heap();
+	struct block *block = make(LONG), *other = make(LONG);
+	CUdeviceptr there = space + 20 * MIB;
+
+	assert_ok(place(block, space));
+	assert_ok(place(other, space + LONG));
+	open_it(block, space);
+	open_it(other, space + LONG);
+	core_fill(space, LONG, 1);
+	core_fill(space + LONG, LONG, 2);
+	for (int i = 0; i < 3; i++) {
+		assert_ok(heap_unplace(own.heap, block));
+		assert_true(heap_is_vacant(own.heap, space, LONG));
+		assert_ok(place(block, there));
+		open_it(block, there);
+		assert_true(core_is_filled(there, LONG, 1));
+		assert_ok(heap_unplace(own.heap, block));
+		assert_ok(place(block, space));
+		open_it(block, space);
+		assert_true(core_is_filled(space, LONG, 1) && core_is_filled(space + LONG, LONG, 2));
+		assert_true(heap_is_valid(own.heap));
+	}
+	assert_ok(heap_unplace(own.heap, block));
+	heap_end_loose(own.heap, block);
+	/* What is next has its memory. */
+	unsigned long made = sim_calls("cuMemCreate");
+	block = make(LONG);
+	assert_int_equal(sim_calls("cuMemCreate"), made);
+	heap_end_loose(own.heap, block);
+	assert_ok(heap_unplace(own.heap, other));
+	heap_end_loose(own.heap, other);
+	close_heap();
+}
+
+static void closed_it_stays_and_open_it_leaves_with_what_it_holds(void **state)
+{
+	(void)state;
+	open_heap();
+	struct block *block = make(4 * MIB);
+
+	assert_ok(place(block, space));
+	assert_false(may_leave(space));
+	open_it(block, space);
+	core_fill(space, 4 * MIB, 3);
+	assert_true(may_leave(space));
+	assert_true(heap_pin(own.heap, space, 1));
+	heap_open(own.heap, block, false);
+	heap_pin_end(own.heap, space, 1, PIN_OFF);
+	assert_false(may_leave(space));
+	assert_true(core_is_filled(space, 4 * MIB, 3));
+	assert_ok(heap_unplace(own.heap, block));
+	heap_end_loose(own.heap, block);
+	close_heap();
+}
+
+static void what_others_know_is_never_used_again(void **state)
+{
+	CUmemGenericAllocationHandle handle;
+
+	(void)state;
+	open_heap();
+	struct block *one = make(2 * MIB), *many = make(LONG);
+
+	assert_false(heap_was_placed(own.heap, one));
+	assert_int_equal(heap_fix_loose(own.heap, many, &handle), SW_INVALID);
+	assert_ok(heap_fix_loose(own.heap, one, &handle));
+	assert_ok(place(one, space));
+	open_it(one, space);
+	assert_false(may_leave(space));
+	assert_ok(heap_map_again(own.heap, many, space + 40 * MIB));
+	assert_true(heap_was_placed(own.heap, many));
+	unsigned long released = sim_calls("cuMemRelease");
+	assert_ok(heap_unplace(own.heap, one));
+	heap_end_loose(own.heap, one);
+	assert_int_equal(sim_calls("cuMemRelease"), released + 1);
+	assert_ok(cuMemUnmap(space + 40 * MIB, LONG));
+	heap_end_loose(own.heap, many);
+	assert_int_equal(own.device.used + own.host.used, 0);
+	close_heap();
+}
+
+/* Each call that placing makes fails once: nothing is mapped then, and the next try is good. */
+static void refusals_leave_everything_as_it_was(void **state)
+{
+	(void)state;
+	open_heap();
+	struct block *block = make(LONG), *other = make(2 * MIB);
+
+	assert_ok(place(other, space + LONG));
+	assert_int_equal(place(block, space + 2 * MIB), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(place(other, space), CUDA_ERROR_NOT_READY);
+	for (unsigned n = 1;; n++) {
+		sim_fail("cuMemMap", n, CUDA_ERROR_UNKNOWN);
+		CUresult result = place(block, space);
+		assert_true(heap_is_valid(own.heap));
+		if (result == CUDA_SUCCESS) {
+			assert_true(n > 1);
+			break;
+		}
+		assert_int_equal(result, CUDA_ERROR_UNKNOWN);
+		assert_true(heap_is_vacant(own.heap, space, LONG));
+	}
+	sim_fail("cuMemMap", 0, CUDA_SUCCESS);
+	open_it(block, space);
+	core_fill(space, LONG, 4);
+	assert_ok(cuCtxSynchronize());
+	sim_fail("cuMemUnmap", 1, CUDA_ERROR_UNKNOWN);
+	assert_int_equal(heap_unplace(own.heap, block), CUDA_ERROR_UNKNOWN);
+	assert_true(core_is_filled(space, LONG, 4) && may_leave(space));
+	assert_ok(heap_unplace(own.heap, block));
+	assert_ok(heap_unplace(own.heap, other));
+	heap_end_loose(own.heap, block);
+	heap_end_loose(own.heap, other);
+	close_heap();
+}
+
+static void making_it_ends_where_the_budgets_do(void **state)
+{
+	struct heap_grant grant;
+
+	(void)state;
+	open_heap();
+	struct block *block = make(40 * MIB), *more = make(40 * MIB);
+
+	assert_int_equal(own.device.used, 64 * MIB);
+	assert_int_equal(own.host.used, 16 * MIB);
+	assert_int_equal(heap_make_loose(own.heap, 60 * MIB, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, &grant), SW_NO_MEMORY);
+	assert_int_equal(heap_make_whole(own.heap, 60 * MIB, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, &grant), SW_NO_MEMORY);
+	assert_int_equal(heap_make_whole(own.heap, 130 * MIB, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, &grant),
+			 SW_NOT_SUPPORTED);
+	/* What was collected in vain is free for whoever comes next. */
+	assert_int_equal(own.device.used + own.host.used - heap_idle_device(own.heap) - heap_idle_host(own.heap),
+			 80 * MIB);
+	heap_end_loose(own.heap, block);
+	heap_end_loose(own.heap, more);
+	close_heap();
+}
+
+static void hint_is_followed_where_it_is_free(void **state)
+{
+	CUdeviceptr next, again;
+
+	(void)state;
+	open_heap();
+	assert_true(heap_reserve(own.heap, 4 * MIB, space + SPACE, &next));
+	assert_int_equal(next, space + SPACE);
+	assert_true(heap_reserve(own.heap, 4 * MIB, space + 2 * MIB, &again));
+	assert_true(again >= space + SPACE + 4 * MIB || again + 4 * MIB <= space);
+	heap_unreserve(own.heap, next, 4 * MIB);
+	heap_unreserve(own.heap, again, 4 * MIB);
+	assert_false(heap_reserve(own.heap, (uint64_t)1 << 60, 0, &next));
+	close_heap();
+}
+
+static int start(void **state)
+{
+	(void)state;
+	core_driver();
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(contents_go_along),
+	    cmocka_unit_test(closed_it_stays_and_open_it_leaves_with_what_it_holds),
+	    cmocka_unit_test(what_others_know_is_never_used_again),
+	    cmocka_unit_test(refusals_leave_everything_as_it_was),
+	    cmocka_unit_test(making_it_ends_where_the_budgets_do),
+	    cmocka_unit_test(hint_is_followed_where_it_is_free),
+	};
+
+	return cmocka_run_group_tests(tests, start, NULL);
+}
