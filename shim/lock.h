@@ -9,6 +9,7 @@
  *   PENDING        frees that wait for work or for captures to end      queries and ends of events
  *   POOL           the driver's pools we know of                        queries of their attributes; trimming them
  *   PEER           what peer access was enabled (peer.c)                VMM calls; never a wait for the GPU
+ *   VIRTUAL        what becomes of memory that programs map themselves  VMM calls; never a wait for the GPU
  *   SPILL(device)  submissions that wait for memory, orders             VMM calls, copies; never a wait for the GPU
  *   HEAP(device)   blocks, slabs, chunks, address ranges of one heap    VMM calls; never a wait for the GPU
  *   SPACE          address space that programs have reserved (space.c)  no
@@ -34,6 +35,7 @@ enum lock_rank {
 	LOCK_PENDING,
 	LOCK_POOL,
 	LOCK_PEER,
+	LOCK_VIRTUAL,
 	LOCK_SPILL,
 	LOCK_HEAP,
 	LOCK_SPACE,

@@ -13,6 +13,12 @@
 
 #include <string.h>
 
+/*
+ * Of a handle that one thread maps and another one exports: whether it becomes the driver's or is placed. Whoever does
+ * either has a reference first, so that it does not end meanwhile.
+ */
+static struct lock virtual_lock = LOCK_INIT(LOCK_VIRTUAL);
+
 #define HANDLE_OURS (UINT64_C(1) << 63)
 
 static CUmemGenericAllocationHandle new_handle(void)
@@ -218,12 +224,13 @@ static bool become_drivers(struct ledger_row *row)
 	return true;
 }
 
-CUresult virtual_expose(CUmemGenericAllocationHandle *handle, unsigned type)
+static CUresult expose(CUmemGenericAllocationHandle *handle, unsigned type)
 {
 	struct ledger_row row;
 
+	lock_assert_held(LOCK_VIRTUAL);
 	if (!find_handle(*handle, &row))
-		return CUDA_SUCCESS;
+		return CUDA_ERROR_INVALID_VALUE;
 	if (type & ~row.asked_types)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (row.handle || become_drivers(&row)) {
@@ -241,6 +248,21 @@ CUresult virtual_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 		    "not made to be exported; once it has been mapped it has no handle that others could be given");
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
+}
+
+CUresult virtual_expose(CUmemGenericAllocationHandle *handle, unsigned type)
+{
+	CUmemGenericAllocationHandle ours = *handle;
+	struct ledger_row *gone;
+
+	if (!virtual_is_handle(ours) || !ledger_handle_map(ours))
+		return CUDA_SUCCESS; /* the driver says what it thinks of it */
+	lock_take(&virtual_lock);
+	CUresult result = expose(handle, type);
+	lock_drop(&virtual_lock);
+	ledger_handle_unmap(ours, &gone);
+	serve_drop(gone);
+	return result;
 }
 
 void virtual_end(struct ledger_row *row)
@@ -306,40 +328,80 @@ static CUresult map_ours(const struct ledger_row *handle, const struct space *sp
 	return result;
 }
 
+/* In the ledger, with what is known of it; whose it is has been found out. */
+static void note_mapping(struct ledger_row *row, const struct ledger_row *ours, const struct space *space)
+{
+	if (ours) {
+		row->device = ours->device;
+		row->asked_types = ours->asked_types;
+		row->rule = ours->rule;
+	}
+	if (space && !row->block)
+		space_count(row->key, 1);
+	if (row->block)
+		trace_made(row, POLICY_API_VMM, NULL);
+	ledger_commit(row);
+}
+
+/* The caller has a reference to it, for the mapping. */
+static CUresult map_handle(struct ledger_row *row, const struct space *space, size_t offset, unsigned long long flags)
+{
+	struct ledger_row ours;
+
+	lock_take(&virtual_lock);
+	CUresult result = find_handle(row->handle, &ours) ? judge(&ours, row->key, row->bytes, offset, flags)
+							  : CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS && space && !space_has(space, row->key, row->bytes))
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		result = map_ours(&ours, space, row->key, row);
+	lock_drop(&virtual_lock);
+	if (result == CUDA_SUCCESS)
+		note_mapping(row, &ours, space);
+	return result;
+}
+
+/* One of the driver's, into space of ours. */
+static CUresult map_drivers(struct ledger_row *row, const struct space *space, size_t offset, unsigned long long flags)
+{
+	CUresult result = CUDA_ERROR_INVALID_VALUE;
+
+	if (space_has(space, row->key, row->bytes))
+		result = REAL(cuMemMap)(row->key, row->bytes, offset, row->handle, flags);
+	if (result == CUDA_SUCCESS)
+		note_mapping(row, NULL, space);
+	return result;
+}
+
 /* Of the driver's own handles those alone that are mapped into space of ours are seen to here. */
 bool virtual_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
 		 unsigned long long flags, CUresult *ret)
 {
-	struct ledger_row ours, *row = NULL;
 	struct space found, *space = space_find(address, &found) ? &found : NULL;
-	bool is_ours = find_handle(handle, &ours);
+	bool is_ours = virtual_is_handle(handle);
+	struct ledger_row *gone;
 
 	if (!space && !is_ours)
 		return false;
-	*ret = is_ours ? judge(&ours, address, bytes, offset, flags) : CUDA_SUCCESS;
-	if ((space && *ret == CUDA_SUCCESS && !space_has(space, address, bytes)) || (!space && device_of(address)))
-		*ret = CUDA_ERROR_INVALID_VALUE;
-	if (*ret == CUDA_SUCCESS && !(row = ledger_row_new(LEDGER_MAPPING)))
-		*ret = CUDA_ERROR_OUT_OF_MEMORY;
-	if (*ret == CUDA_SUCCESS)
-		*ret = is_ours ? map_ours(&ours, space, address, row)
-			       : REAL(cuMemMap)(address, bytes, offset, handle, flags);
-	if (*ret != CUDA_SUCCESS) {
-		ledger_row_free(row);
+	*ret = CUDA_ERROR_INVALID_VALUE;
+	if (!space && device_of(address))
 		return true;
+	bool known = ledger_handle_map(handle);
+	if (is_ours && !known)
+		return true;
+	struct ledger_row *row = ledger_row_new(LEDGER_MAPPING);
+	*ret = CUDA_ERROR_OUT_OF_MEMORY;
+	if (row) {
+		row->key = address;
+		row->bytes = bytes;
+		row->handle = handle;
+		*ret = is_ours ? map_handle(row, space, offset, flags) : map_drivers(row, space, offset, flags);
 	}
-	row->key = address;
-	row->bytes = bytes;
-	row->handle = handle;
-	row->device = is_ours ? ours.device : 0;
-	row->asked_types = is_ours ? ours.asked_types : 0;
-	row->rule = is_ours ? ours.rule : -1;
-	ledger_handle_map(handle);
-	if (space && !row->block)
-		space_count(address, 1);
-	if (row->block)
-		trace_made(row, POLICY_API_VMM, NULL);
-	ledger_commit(row);
+	if (*ret == CUDA_SUCCESS)
+		return true;
+	ledger_row_free(row);
+	if (known && ledger_handle_unmap(handle, &gone))
+		serve_drop(gone);
 	return true;
 }
 
@@ -422,7 +484,7 @@ static void open_all(struct heap *heap, CUdeviceptr address, size_t bytes, bool 
 		if (!ledger_get(LEDGER_MAPPING, at, &row))
 			return;
 		if (row.block)
-			heap_open(heap, row.block, open);
+			heap_open(heap, at, open);
 	}
 }
 
@@ -470,7 +532,7 @@ CUresult virtual_access_of(const struct ledger_row *row, CUdeviceptr address, un
 	CUdevice device;
 
 	*ret_flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-	if (context_device(context_current(), &device) && device == row->device && heap_is_open(heap, row->block))
+	if (context_device(context_current(), &device) && device == row->device && heap_is_open(heap, address))
 		return CUDA_SUCCESS;
 	if (!heap_pin(heap, address, 1))
 		return CUDA_ERROR_NOT_READY;

@@ -15,7 +15,7 @@
  * times.
  *
  * The functions that return bool: false, it is not ours, and the driver is asked as ever. Called with the scope of enter.h
- * open. No lock is held; HEAP, SPACE and LEDGER are taken inside.
+ * open. No lock is held; VIRTUAL, HEAP, SPACE and LEDGER are taken inside.
  */
 #ifndef SPILLWAY_VIRTUAL_H
 #define SPILLWAY_VIRTUAL_H

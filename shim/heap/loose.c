@@ -219,10 +219,19 @@ CUresult heap_unplace(struct heap *heap, struct block *block)
 	return result;
 }
 
-void heap_open(struct heap *heap, struct block *block, bool open)
+/* By its address: another thread may be taking it away. Under HEAP. */
+static struct block *placed_at(const struct heap *heap, CUdeviceptr address)
+{
+	struct block *block = heap_block_at(&heap->store.arena, address);
+
+	return block && block->loose ? block : NULL;
+}
+
+void heap_open(struct heap *heap, CUdeviceptr address, bool open)
 {
 	heap_enter(heap);
-	if (block->units_mapped && block->open != open) {
+	struct block *block = placed_at(heap, address);
+	if (block && block->open != open) {
 		block->open = open;
 		block->n_pins += open ? -1u : 1u;
 		block_show_pin(&heap->store, block);
@@ -231,10 +240,11 @@ void heap_open(struct heap *heap, struct block *block, bool open)
 	heap_leave(heap);
 }
 
-bool heap_is_open(struct heap *heap, const struct block *block)
+bool heap_is_open(struct heap *heap, CUdeviceptr address)
 {
 	heap_enter(heap);
-	bool open = block->open;
+	const struct block *block = placed_at(heap, address);
+	bool open = block && block->open;
 	heap_leave(heap);
 	return open;
 }

@@ -53,11 +53,11 @@ CUresult heap_place(struct heap *heap, struct block *block, CUdeviceptr address,
 /* Unmap it; what is on its way is waited for. NOT_READY: that did not arrive. Else the driver's error; it stays placed. */
 CUresult heap_unplace(struct heap *heap, struct block *block);
 /*
- * Its device may read and write it, or no longer do both: it may move from now on, unless it stays; or it stays until it is
- * open again. The caller holds it pinned.
+ * What is placed at an address: its device may read and write it, or no longer do both. It may move from now on, unless it
+ * stays; or it stays until it is open again. The caller holds it pinned. Where nothing is placed nothing happens.
  */
-void heap_open(struct heap *heap, struct block *block, bool open);
-bool heap_is_open(struct heap *heap, const struct block *block);
+void heap_open(struct heap *heap, CUdeviceptr address, bool open);
+bool heap_is_open(struct heap *heap, CUdeviceptr address);
 /*
  * Others will know its memory: it stays where it is for good, and is never used for anything else; what is on its way is
  * waited for. *ret_handle: what the driver knows it by. INVALID: it is more than one chunk; BUSY: what is on its way did

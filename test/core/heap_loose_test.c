@@ -47,7 +47,7 @@ static void open_it(struct block *block, CUdeviceptr at)
 
 	assert_true(heap_pin(own.heap, at, heap_loose_bytes(block)));
 	assert_ok(cuMemSetAccess(at, heap_loose_bytes(block), &desc, 1));
-	heap_open(own.heap, block, true);
+	heap_open(own.heap, at, true);
 	heap_pin_end(own.heap, at, heap_loose_bytes(block), PIN_OFF);
 }
 
@@ -117,7 +117,7 @@ static void closed_it_stays_and_open_it_leaves_with_what_it_holds(void **state)
 	core_fill(space, 4 * MIB, 3);
 	assert_true(may_leave(space));
 	assert_true(heap_pin(own.heap, space, 1));
-	heap_open(own.heap, block, false);
+	heap_open(own.heap, space, false);
 	heap_pin_end(own.heap, space, 1, PIN_OFF);
 	assert_false(may_leave(space));
 	assert_true(core_is_filled(space, 4 * MIB, 3));
