@@ -10,8 +10,6 @@
 #include "shim/log.h"
 #include "shim/real.h"
 
-#include <stdlib.h>
-
 _Static_assert(HEAP_WHOLE_MOST == CHUNK_MOST * HEAP_UNIT, "one chunk");
 
 /* ---- address space ---- */
