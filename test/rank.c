@@ -1,6 +1,7 @@
 #include "test/rank.h"
 
 #include "test/check.h"
+#include "test/slow.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -12,7 +13,7 @@
 #include <cmocka.h>
 
 /* No rank lives a tenth of it; one that hangs is ended by a signal, which is a failure. */
-#define WATCHDOG_SECONDS 240
+#define WATCHDOG_SECONDS (240 * TEST_SLOWNESS)
 
 struct order {
 	char what;

@@ -3,7 +3,7 @@
 # its budget; fast with what launches show, since what they do not may stop it (FAST_KIND=all tries that as well).
 # Prints a table; the log is OUT/checker.log.
 #
-# BUILD: where libspillway.so is. MODES="static exact fast" RATIOS="1.5 2" FAST_KIND=visible SEED MIB THREADS ROUNDS LIMIT
+# BUILD: where libspillway.so is; PRELOAD: all of LD_PRELOAD, where that is not enough. MODES="static exact fast" RATIOS="1.5 2" FAST_KIND=visible SEED MIB THREADS ROUNDS LIMIT
 # (seconds for all). Exit status: 0 every byte right in all, 1 not. In sim, a mode that this build's policies do not know
 # is no failure.
 set -uo pipefail
@@ -69,7 +69,7 @@ for mode in ${MODES:-static exact fast}; do
 		kind=all
 		[ "$mode" != fast ] || kind=${FAST_KIND:-visible}
 		budget=$(awk -v need="$need" -v ratio="$ratio" 'BEGIN { print int(need / ratio) }')
-		run "$name" "LD_PRELOAD=$build/libspillway.so" SPILLWAY_POLICY=heap \
+		run "$name" "LD_PRELOAD=${PRELOAD:-$build/libspillway.so}" SPILLWAY_POLICY=heap \
 			"SPILLWAY_SET=device.budget=${budget}MiB,host.budget=$host,spill.mode=$mode" -- \
 			"$mib" "$threads" "$rounds" "$seed" "$kind" "$each"
 		if ! grep -q "spill $mode" <<<"$output" && [ $status = 0 ]; then

@@ -1,15 +1,12 @@
 #include "test/preload/child.h"
+#include "test/slow.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
-/* No part takes a second; one that hangs is ended by a signal, which is a failure. Under a sanitizer some take many. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define WATCHDOG_SECONDS 240
-#else
-#define WATCHDOG_SECONDS 60
-#endif
+/* No part takes a second; one that hangs is ended by a signal, which is a failure. */
+#define WATCHDOG_SECONDS (60 * TEST_SLOWNESS)
 
 #ifdef __SANITIZE_THREAD__
 /* A child ends by _exit(); the sanitizer would sleep a second in each. */

@@ -4,6 +4,7 @@
  * which the library has seen enough to be moving memory (scene.h). The same parts run without the library, too.
  */
 #include "test/preload/scene.h"
+#include "test/slow.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -449,7 +450,7 @@ static void child_of_fork(int number)
 	CUdeviceptr block;
 
 	is_child_of_fork = true;
-	alarm(20);
+	alarm(20 * TEST_SLOWNESS);
 	/* CUDA is lost to the child of a process that had used it; that must be said, not hung in. */
 	if (number % 2 && cu.cuMemAlloc_v2(&block, MIB) == CUDA_SUCCESS)
 		_exit(1);

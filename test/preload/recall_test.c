@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "shim/spillway.h"
+#include "test/slow.h"
 
 #include <cmocka.h>
 
@@ -212,7 +213,7 @@ static void fork_one(unsigned round)
 	if (!pid) {
 		CUdeviceptr block;
 
-		alarm(20);
+		alarm(20 * TEST_SLOWNESS);
 		/* CUDA is lost to it; that must be said, not hung in. */
 		if (round % 2 && cu.cuMemAlloc_v2(&block, MIB) == CUDA_SUCCESS)
 			_exit(1);

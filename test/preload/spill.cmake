@@ -130,11 +130,12 @@ target_include_directories(virtual_random PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(virtual_random PRIVATE __CUDA_API_VERSION_INTERNAL)
 add_dependencies(virtual_random libspillway)
 set(VIRTUAL_OPERATIONS 1500)
+math(EXPR VIRTUAL_DEADLINE "100 * ${TEST_SLOWNESS}")
 if(SPILLWAY_SANITIZE) # is slow
   set(VIRTUAL_OPERATIONS 300)
 endif()
 function(virtual_random_test name seed)
-  add_test(NAME ${name} COMMAND virtual_random --seed ${seed} --operations ${VIRTUAL_OPERATIONS})
+  add_test(NAME ${name} COMMAND virtual_random --seed ${seed} --operations ${VIRTUAL_OPERATIONS} --deadline ${VIRTUAL_DEADLINE})
   set_tests_properties(${name} PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
                        "LD_LIBRARY_PATH=${SIM_FOLDER};SIM_MEMORY=128MiB;SIM_FILL=0;SIM_MAP_WAITS=3;${ARGN}")
 endfunction()

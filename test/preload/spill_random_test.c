@@ -3,6 +3,7 @@
  * digest of the run is that of the same program without the library. SPILL_SUBMISSIONS says how long they are.
  */
 #include "test/preload/run.h"
+#include "test/slow.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,13 +28,14 @@ struct trial {
 
 static struct outcome run_trial(const struct trial *trial, const char *preload, const char *set)
 {
-	char n[32];
+	char n[32], deadline[32];
 
 	snprintf(n, sizeof(n), "%lu", strtoul(submissions, NULL, 0) / trial->share);
+	snprintf(deadline, sizeof(deadline), "%d", 100 * TEST_SLOWNESS);
 	return RUN(SET("SIM_MEMORY=512MiB", "SIM_DEVICES=3", "SIM_FILL=0", set, trial->sim ? trial->sim : "SIM_SEED=0",
 		       preload),
-		   SPILL_RANDOM, "--seed", trial->seed, "--threads", trial->threads, "--submissions", n,
-		   trial->hidden ? "--deadline=100" : "--no-hidden");
+		   SPILL_RANDOM, "--seed", trial->seed, "--threads", trial->threads, "--submissions", n, "--deadline",
+		   deadline, trial->hidden ? NULL : "--no-hidden");
 }
 
 /* Only `fast` may stop a job, only for an access that nothing announced, and then it says what to do about it. */

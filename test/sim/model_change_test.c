@@ -3,6 +3,7 @@
  * addresses of one memory, copies that take their time, and what becomes of work whose mapping goes.
  */
 #include "model.h"
+#include "test/slow.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -423,6 +424,6 @@ int main(void)
 	    TEST(a_host_function_holds_its_stream_alone),
 	};
 
-	alarm(60);
+	alarm(60 * TEST_SLOWNESS);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,15 +7,16 @@
 
 #include "shim/rundir.h"
 #include "test/check.h"
+#include "test/slow.h"
 
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#define STRANGER   12345 /* a user that owns nothing here */
-#define WAIT_MS    20000 /* nothing takes a tenth of it; what takes longer hangs */
-#define WATCHDOG_S 60
+#define STRANGER   12345                   /* a user that owns nothing here */
+#define WAIT_MS    (20000 * TEST_SLOWNESS) /* nothing takes a tenth of it; what takes longer hangs */
+#define WATCHDOG_S (60 * TEST_SLOWNESS)
 
 /* ---- the engine ---- */
 extern _Atomic int fake_calls, fake_status;
