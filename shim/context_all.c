@@ -25,7 +25,7 @@ static atomic_uint n_changes = 1; /* of which contexts there are */
 static bool too_many;
 /* Over queries and ends of events too, so that no context ends between a look at its event and the question. */
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
+static struct clock_cond left;
 
 static struct known *find_locked(CUcontext context)
 {
@@ -51,7 +51,7 @@ void context_visit_end(CUcontext context)
 	pthread_mutex_lock(&all_lock);
 	struct known *known = find_locked(context);
 	if (known && known->visits && !--known->visits)
-		pthread_cond_broadcast(&left);
+		clock_wake_all(&left);
 	pthread_mutex_unlock(&all_lock);
 }
 
@@ -64,7 +64,7 @@ static void wait_for_visits_locked(CUcontext context)
 	/* The wait is a cancellation point, and we have the lock. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	while ((known = find_locked(context)) && known->visits && !error) /* rows change their places */
-		error = pthread_cond_timedwait(&left, &all_lock, &until);
+		error = clock_wait(&left, &all_lock, &until);
 	if (known)
 		known->visits = 0;
 	pthread_setcancelstate(before, NULL);

@@ -298,7 +298,7 @@ void choose_for_waiters(struct engine *engine)
 			answered = waiter->answered = true;
 	}
 	if (answered)
-		pthread_cond_broadcast(&engine->answered);
+		clock_wake_all(&engine->answered);
 	lock_drop(&engine->lock);
 }
 

@@ -68,7 +68,7 @@ void engine_wake(struct engine *engine)
 	if (!atomic_load(&engine->asleep))
 		return;
 	pthread_mutex_lock(&engine->wake_lock);
-	pthread_cond_signal(&engine->wake);
+	clock_wake_one(&engine->wake);
 	pthread_mutex_unlock(&engine->wake_lock);
 }
 
@@ -137,7 +137,7 @@ void engine_wait(struct engine *engine, const struct named *named, unsigned n, b
 	atomic_fetch_add(&engine->n_waiters, 1);
 	engine_wake(engine);
 	while (!waiter.answered && !atomic_load(&engine->dead) && use_is_tracking())
-		if (pthread_cond_timedwait(&engine->answered, &engine->lock.mutex, &until))
+		if (clock_wait(&engine->answered, &engine->lock.mutex, &until))
 			break;
 	unlink_waiter(engine, &waiter);
 	lock_drop(&engine->lock);
@@ -153,7 +153,7 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
 	lock_take(&engine->lock);
 	/* One at a time. */
 	while (engine->order != ORDER_NONE && !atomic_load(&engine->dead))
-		if (pthread_cond_timedwait(&engine->answered, &engine->lock.mutex, &until))
+		if (clock_wait(&engine->answered, &engine->lock.mutex, &until))
 			goto out;
 	if (atomic_load(&engine->dead)) {
 		status = SW_NOT_SUPPORTED;
@@ -166,7 +166,7 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
 	atomic_store(&engine->has_order, true);
 	engine_wake(engine);
 	while (!engine->order_done && !atomic_load(&engine->dead))
-		if (pthread_cond_timedwait(&engine->answered, &engine->lock.mutex, &until))
+		if (clock_wait(&engine->answered, &engine->lock.mutex, &until))
 			break;
 	if (engine->order_done) {
 		status = engine->order_status;
@@ -178,7 +178,7 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
 		engine->order = ORDER_NONE;
 	else
 		engine->order_left = true;
-	pthread_cond_broadcast(&engine->answered);
+	clock_wake_all(&engine->answered);
 out:
 	lock_drop(&engine->lock);
 	return status;
@@ -301,8 +301,6 @@ struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
 	turns_init(&engine->turns);
 	pthread_mutex_init(&engine->wake_lock, NULL);
 	lock_init(&engine->lock, LOCK_SPILL);
-	pthread_cond_init(&engine->answered, NULL);
-	pthread_cond_init(&engine->wake, NULL);
 	if (!exact)
 		engine->claims = claims_new(engine->arena, &engine->tape);
 	if (tape_init(&engine->tape) && (exact || engine->claims) && engine->stamps && engine->kept && engine->left &&

@@ -13,7 +13,7 @@ _Atomic uint64_t use_gate_devices = UINT64_MAX;
 
 /* The gate is rarely closed; those who wait sleep here. */
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t gate_opened = PTHREAD_COND_INITIALIZER;
+static struct clock_cond gate_opened;
 
 void use_wait_at_gate(void)
 {
@@ -24,7 +24,7 @@ void use_wait_at_gate(void)
 	struct timespec until = clock_in(USE_GATE_PATIENCE_MS * 1000000ull);
 	pthread_mutex_lock(&gate_lock);
 	while (atomic_load(&use_state) & (USE_DRAINING | USE_CLOSED)) {
-		if (pthread_cond_timedwait(&gate_opened, &gate_lock, &until) == 0)
+		if (clock_wait(&gate_opened, &gate_lock, &until) == 0)
 			continue;
 		/* A gate that is only being closed may wait for what this thread does next: it stays open then. */
 		uint32_t state = atomic_load(&use_state);
@@ -32,7 +32,7 @@ void use_wait_at_gate(void)
 			until.tv_sec += 1;
 		else if (state & USE_DRAINING &&
 			 atomic_compare_exchange_strong(&use_state, &state, state & ~USE_DRAINING))
-			pthread_cond_broadcast(&gate_opened);
+			clock_wake_all(&gate_opened);
 	}
 	pthread_mutex_unlock(&gate_lock);
 	pthread_setcancelstate(before, NULL);
@@ -42,7 +42,7 @@ static void clear_gate(uint32_t bits)
 {
 	pthread_mutex_lock(&gate_lock);
 	atomic_fetch_and(&use_state, ~bits);
-	pthread_cond_broadcast(&gate_opened);
+	clock_wake_all(&gate_opened);
 	pthread_mutex_unlock(&gate_lock);
 }
 
@@ -113,5 +113,5 @@ void use_stop(void)
 {
 	/* Without the lock: in the child of a fork somebody else may have held it. Sleepers look again within a second. */
 	atomic_store(&use_state, 0);
-	pthread_cond_broadcast(&gate_opened);
+	clock_wake_all(&gate_opened);
 }

@@ -110,8 +110,8 @@ struct engine {
 
 	struct tape tape; /* what was submitted, for the mover */
 
-	struct lock lock;        /* waiters, order */
-	pthread_cond_t answered; /* a waiter, or an order */
+	struct lock lock;           /* waiters, order */
+	struct clock_cond answered; /* a waiter, or an order */
 	struct waiter *waiters;
 	_Atomic unsigned n_waiters;
 	enum engine_order order;
@@ -122,7 +122,7 @@ struct engine {
 	_Atomic bool has_order;
 
 	pthread_mutex_t wake_lock;
-	pthread_cond_t wake;
+	struct clock_cond wake;
 	_Atomic bool asleep;
 
 	struct mark everything;

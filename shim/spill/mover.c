@@ -38,7 +38,7 @@ static void nap(struct engine *engine, uint64_t ns, unsigned n_waiters)
 	pthread_mutex_lock(&engine->wake_lock);
 	atomic_store(&engine->asleep, true);
 	if (atomic_load(&engine->n_waiters) <= n_waiters && !atomic_load(&engine->has_order))
-		pthread_cond_timedwait(&engine->wake, &engine->wake_lock, &until);
+		clock_wait(&engine->wake, &engine->wake_lock, &until);
 	atomic_store(&engine->asleep, false);
 	pthread_mutex_unlock(&engine->wake_lock);
 }
@@ -76,7 +76,7 @@ static void end(struct engine *engine)
 	atomic_store(&engine->dead, true);
 	count_alive(engine, false);
 	lock_take(&engine->lock);
-	pthread_cond_broadcast(&engine->answered);
+	clock_wake_all(&engine->answered);
 	lock_drop(&engine->lock);
 }
 
@@ -179,7 +179,7 @@ static bool take_order(struct engine *engine)
 		engine->order_left = false;
 		engine->order = ORDER_NONE;
 	}
-	pthread_cond_broadcast(&engine->answered);
+	clock_wake_all(&engine->answered);
 	lock_drop(&engine->lock);
 	/* Who asked was told that it is not suspended. */
 	if (left && order == ORDER_SUSPEND && status == SW_OK)

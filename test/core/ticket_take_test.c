@@ -41,7 +41,7 @@ static void answer(void)
 	atomic_store(&ticket_mark(ticket_block)->unmapped, 0);
 	for (struct waiter *waiter = ticket_engine->waiters; waiter; waiter = waiter->next)
 		waiter->answered = true;
-	pthread_cond_broadcast(&ticket_engine->answered);
+	clock_wake_all(&ticket_engine->answered);
 	lock_drop(&ticket_engine->lock);
 }
 

@@ -142,7 +142,7 @@ static void a_submission_without_memory_waits_until_nothing_is_unmapped(void **s
 	assert_true(engine->waiters && engine->waiters->unknown);
 	atomic_store(&engine->everything.unmapped, 0);
 	engine->waiters->answered = true;
-	pthread_cond_broadcast(&engine->answered);
+	clock_wake_all(&engine->answered);
 	lock_drop(&engine->lock);
 	pthread_join(thread, NULL);
 	assert_true(atomic_load(&admitted));

@@ -64,6 +64,10 @@ add_test(NAME mpi_test_native COMMAND mpi_test)
 set_tests_properties(mpi_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
                      "LD_LIBRARY_PATH=${SIM_FOLDER};SPILL_MODE=native")
 
+# ---- the time of day is set back ----
+spill_mode_test(clock_test)
+set_target_properties(clock_test PROPERTIES ENABLE_EXPORTS ON) # its own clock_gettime, for everybody
+
 # ---- what nobody foresaw, and what nobody can foresee yet ----
 spill_mode_test(surprise_test)
 

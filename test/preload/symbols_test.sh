@@ -1,6 +1,7 @@
 #!/bin/sh
 # symbols_test.sh LIBRARY HOOKS_DEF SANITIZED: what libspillway.so shows to the loader: the rows of hooks.def, dlsym,
-# what spillway.h declares and the door of NVTX, nothing else; that it needs the C library alone, and has no way to end the process.
+# what spillway.h declares and the door of NVTX, nothing else; that it needs the C library alone, and has no way to end the
+# process; and that no wait of it or of the tool ends by the time of day.
 library=$1
 hooks=$2
 sanitized=$3
@@ -39,6 +40,20 @@ readelf -d "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' >"$here/needed"
 [ -z "$sanitized" ] && nm -D --undefined-only "$library" | awk '$1 == "U" { print $2 }' | sed 's/@.*//' |
 	grep -xE 'dlvsym|__register_atfork|tgkill|__tls_get_addr|__libc_.*|.*_chk|__isoc.*' && {
 	echo "FAILED: nothing that musl lacks is needed"
+	failed=1
+}
+
+# Waits end by CLOCK_MONOTONIC, whatever becomes of the time of day: conditions are waited for by clock.c alone, and of
+# what ends by CLOCK_REALTIME nothing is used, nor what glibc 2.28 lacks. The same goes for the tool.
+product=$(dirname "$hooks")
+grep -rlE 'pthread_cond(_timedwait|_t\b|attr_)|PTHREAD_COND_' --include='*.[ch]' "$product" "$product/../tools" |
+	grep -vE '/shim/clock\.[ch]$' && {
+	echo "FAILED: conditions are those of clock.h"
+	failed=1
+}
+grep -rnE '\b(sem_timedwait|sem_clockwait|cnd_timedwait|mtx_timedlock|pthread_[a-z]*_(timed|clock)[a-z]*lock|pthread_cond_clockwait|pthread_(timed|clock)join_np|mq_timed[a-z]*|FUTEX_CLOCK_REALTIME)\b *[(|]' \
+	--include='*.[ch]' "$product" "$product/../tools" | grep -v ':[[:space:]]*/\?\*' && {
+	echo "FAILED: no wait ends by the time of day"
 	failed=1
 }
 
