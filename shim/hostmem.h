@@ -8,7 +8,11 @@
 
 struct hostmem {
 	uint64_t total, available; /* MemTotal, MemAvailable; 0 when /proc cannot be read */
-	uint64_t cgroup_headroom;  /* limit minus usage of the tightest cgroup above us; UINT64_MAX without a limit */
+	/*
+	 * Of the tightest cgroup above us: its limit (memory.max or memory.high) minus what it uses and the kernel cannot
+	 * take back at once, as it can its cache of files; UINT64_MAX without a limit.
+	 */
+	uint64_t cgroup_headroom;
 	uint64_t domain; /* a number of the nearest cgroup above us with a limit, the same for all below it; 0: none */
 };
 

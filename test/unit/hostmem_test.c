@@ -57,6 +57,16 @@ static void put(const char *path, const char *text)
 	fclose(file);
 }
 
+static uint64_t inode(const char *path)
+{
+	char full[512];
+	struct stat status;
+
+	snprintf(full, sizeof(full), "%s%s", root, path);
+	assert_int_equal(stat(full, &status), 0);
+	return status.st_ino;
+}
+
 static void without_any_file_nothing_may_be_pinned(void **state)
 {
 	struct hostmem memory = hostmem_read(root);
@@ -148,6 +158,89 @@ static void version_1_has_its_own_folder_and_files(void **state)
 	assert_int_equal(hostmem_read(root).cgroup_headroom, 2 * MIB);
 }
 
+/* A container that has read a data set: 63 of 64 GiB used, of which 60 are files that can be read again. */
+static void what_is_cached_of_files_is_not_used_in_version_2(void **state)
+{
+	(void)state;
+	put("/proc/self/cgroup", "0::/job\n");
+	put("/sys/fs/cgroup/job/memory.max", "68719476736\n");
+	put("/sys/fs/cgroup/job/memory.current", "67645734912\n");
+	assert_int_equal(hostmem_read(root).cgroup_headroom, 1024 * MIB);
+	put("/sys/fs/cgroup/job/memory.stat", "anon 2147483648\nfile 66571993088\nshmem 2147483648\n"
+					      "inactive_anon 1\nactive_anon 1\ninactive_file 42949672960\n"
+					      "active_file 21474836480\nunevictable 4096\n"
+					      "slab_reclaimable 1048576\nslab_unreclaimable 9\n");
+	assert_int_equal(hostmem_read(root).cgroup_headroom, 61 * 1024 * MIB + MIB);
+}
+
+static void what_is_cached_of_files_is_not_used_in_version_1(void **state)
+{
+	(void)state;
+	put("/proc/self/cgroup", "5:memory:/job\n");
+	put("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "68719476736\n");
+	put("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "67645734912\n");
+	put("/sys/fs/cgroup/memory/job/memory.soft_limit_in_bytes", "1048576\n"); /* limits nothing */
+	/* What is below a group counts as well: the fields without total_ are of the group alone. */
+	put("/sys/fs/cgroup/memory/job/memory.stat", "cache 1\ninactive_file 1\nactive_file 1\n"
+						     "total_inactive_file 42949672960\n"
+						     "total_active_file 21474836480\n");
+	assert_int_equal(hostmem_read(root).cgroup_headroom, 61 * 1024 * MIB);
+}
+
+static void no_figure_of_the_cache_leaves_more_than_the_limit(void **state)
+{
+	static const char *const stats[] = {
+	    "inactive_file 99999999999999\nactive_file 1\nslab_reclaimable 1\n",
+	    "inactive_file 18446744073709551615\nactive_file 18446744073709551615\nslab_reclaimable 2\n",
+	    "inactive_file -1\nactive_file 1048576\nslab_reclaimable nonsense\n",
+	};
+
+	(void)state;
+	put("/proc/self/cgroup", "0::/job\n");
+	put("/sys/fs/cgroup/job/memory.max", "3145728\n");
+	put("/sys/fs/cgroup/job/memory.current", "2097152\n");
+	for (unsigned i = 0; i < sizeof(stats) / sizeof(*stats); i++) {
+		put("/sys/fs/cgroup/job/memory.stat", stats[i]);
+		assert_int_equal(hostmem_read(root).cgroup_headroom, 3 * MIB);
+	}
+}
+
+/* The kernel writes more into it with each version. */
+static void the_figures_may_lie_anywhere_in_a_long_file(void **state)
+{
+	static char text[40000];
+	size_t at = 0;
+
+	(void)state;
+	while (at < 30000)
+		at += (size_t)sprintf(text + at, "a_field_of_a_later_kernel_%zu 1048576\n", at);
+	memset(text + at, 'x', 1000);                        /* a line longer than any we read */
+	strcpy(text + at + 1000, "\ninactive_file 1048576"); /* and one without an end */
+	put("/proc/self/cgroup", "0::/job\n");
+	put("/sys/fs/cgroup/job/memory.max", "3145728\n");
+	put("/sys/fs/cgroup/job/memory.current", "2097152\n");
+	put("/sys/fs/cgroup/job/memory.stat", text);
+	assert_int_equal(hostmem_read(root).cgroup_headroom, 2 * MIB);
+}
+
+static void above_memory_high_nothing_is_left_either(void **state)
+{
+	(void)state;
+	put("/proc/self/cgroup", "0::/a/b\n");
+	put("/sys/fs/cgroup/a/b/memory.max", "4194304\n");
+	put("/sys/fs/cgroup/a/b/memory.high", "3145728\n");
+	put("/sys/fs/cgroup/a/b/memory.current", "1048576\n");
+	assert_int_equal(hostmem_read(root).cgroup_headroom, 2 * MIB);
+	put("/sys/fs/cgroup/a/b/memory.high", "max\n");
+	assert_int_equal(hostmem_read(root).cgroup_headroom, 3 * MIB);
+	/* Alone it is a limit as well, and whose memory it is follows from it. */
+	put("/sys/fs/cgroup/a/b/memory.max", "max\n");
+	put("/sys/fs/cgroup/a/memory.high", "2097152\n");
+	put("/sys/fs/cgroup/a/memory.current", "1048576\n");
+	assert_int_equal(hostmem_read(root).cgroup_headroom, MIB);
+	assert_int_equal(hostmem_read(root).domain, inode("/sys/fs/cgroup/a"));
+}
+
 static void version_1_without_a_limit_writes_a_huge_number(void **state)
 {
 	(void)state;
@@ -192,16 +285,6 @@ static void a_file_of_nonsense_is_no_limit(void **state)
 	put("/proc/self/cgroup", path);
 	put("/sys/fs/cgroup/memory.max", "4096\n");
 	assert_true(hostmem_read(root).cgroup_headroom == UINT64_MAX);
-}
-
-static uint64_t inode(const char *path)
-{
-	char full[512];
-	struct stat status;
-
-	snprintf(full, sizeof(full), "%s%s", root, path);
-	assert_int_equal(stat(full, &status), 0);
-	return status.st_ino;
 }
 
 static void the_domain_is_the_nearest_group_with_a_limit(void **state)
@@ -252,6 +335,11 @@ int main(void)
 	    ROOTED(a_group_that_is_not_there_is_looked_for_at_the_root),
 	    ROOTED(usage_over_the_limit_leaves_nothing),
 	    ROOTED(version_1_has_its_own_folder_and_files),
+	    ROOTED(what_is_cached_of_files_is_not_used_in_version_2),
+	    ROOTED(what_is_cached_of_files_is_not_used_in_version_1),
+	    ROOTED(no_figure_of_the_cache_leaves_more_than_the_limit),
+	    ROOTED(the_figures_may_lie_anywhere_in_a_long_file),
+	    ROOTED(above_memory_high_nothing_is_left_either),
 	    ROOTED(version_1_without_a_limit_writes_a_huge_number),
 	    ROOTED(version_1_controllers_may_share_a_mount),
 	    ROOTED(a_colon_in_the_path_is_part_of_the_path),
