@@ -11,12 +11,13 @@
 
 /* Versions that are looked at, at most: a file made up may have chains that cross. */
 enum { VERSIONS_MOST = 10000 };
-/* Read-only data that is searched, at most: libraries hold gigabytes of kernels elsewhere. */
-enum { TEXT_MOST = 256 << 20 };
+/* A longer text is taken for none: names of files and versions are far shorter. */
+enum { TEXT_MOST = 64 << 10 };
 
 struct elf_file {
 	const char *bytes;
 	size_t n;
+	size_t looked; /* bytes looked at so far, over all calls */
 };
 
 struct part {
@@ -32,6 +33,25 @@ static struct part part_of(const struct elf_file *file, uint64_t offset, uint64_
 	return (struct part){file->bytes + offset, (size_t)n};
 }
 
+/*
+ * About to look at n bytes more; false: that would be more than a file is worth. Counted over the whole file, not by table:
+ * sections of a file made up may all be the same bytes, and each of its symbols may have a name that goes on to its end.
+ */
+static bool may_look(struct elf_file *file, size_t n)
+{
+	if (n > ELF_LOOK_MOST - file->looked) {
+		file->looked = ELF_LOOK_MOST;
+		return false;
+	}
+	file->looked += n;
+	return true;
+}
+
+size_t elf_looked(const struct elf_file *file)
+{
+	return file->looked;
+}
+
 static Elf64_Ehdr header_of(const struct elf_file *file)
 {
 	Elf64_Ehdr header;
@@ -40,8 +60,8 @@ static Elf64_Ehdr header_of(const struct elf_file *file)
 	return header;
 }
 
-/* The i-th section; false: there is none. */
-static bool section_at(const struct elf_file *file, unsigned i, Elf64_Shdr *ret_section)
+/* The i-th section; false: there is none, or enough was looked at. */
+static bool section_at(struct elf_file *file, unsigned i, Elf64_Shdr *ret_section)
 {
 	Elf64_Ehdr header = header_of(file);
 
@@ -49,7 +69,7 @@ static bool section_at(const struct elf_file *file, unsigned i, Elf64_Shdr *ret_
 	    header.e_shoff > file->n) /* so that the sum below does not wrap */
 		return false;
 	struct part part = part_of(file, header.e_shoff + (uint64_t)i * sizeof(*ret_section), sizeof(*ret_section));
-	if (!part.at)
+	if (!part.at || !may_look(file, sizeof(*ret_section)))
 		return false;
 	memcpy(ret_section, part.at, sizeof(*ret_section));
 	return true;
@@ -60,14 +80,29 @@ static struct part contents(const struct elf_file *file, const Elf64_Shdr *secti
 	return section->sh_type == SHT_NOBITS ? (struct part){0} : part_of(file, section->sh_offset, section->sh_size);
 }
 
-/* The text at offset of a table of texts; NULL where it does not end in it. */
-static const char *text_at(struct part table, uint64_t offset)
+/* The text at offset of a table of texts; NULL where it does not end in it, or is longer than any that we look for. */
+static const char *text_at(struct elf_file *file, struct part table, uint64_t offset)
 {
-	return offset < table.n && memchr(table.at + offset, 0, table.n - offset) ? table.at + offset : NULL;
+	size_t n = offset < table.n ? table.n - (size_t)offset : 0;
+
+	n = n < TEXT_MOST ? n : TEXT_MOST;
+	const char *end = n && may_look(file, n) ? memchr(table.at + offset, 0, n) : NULL;
+	if (!end)
+		return NULL;
+	/* What comes after its end was not looked at. */
+	file->looked -= n - (size_t)(end + 1 - (table.at + offset));
+	return table.at + offset;
+}
+
+/* Do these n bytes stand at offset of a table of texts? */
+static bool has_at(struct elf_file *file, struct part table, uint64_t offset, const char *bytes, size_t n)
+{
+	return offset <= table.n && n <= table.n - offset && may_look(file, n) &&
+	       memcmp(table.at + offset, bytes, n) == 0;
 }
 
 /* The section of that type, and the table of texts that it goes with. */
-static bool find_section(const struct elf_file *file, unsigned type, struct part *ret_part, struct part *ret_texts)
+static bool find_section(struct elf_file *file, unsigned type, struct part *ret_part, struct part *ret_texts)
 {
 	Elf64_Shdr section, texts;
 
@@ -118,7 +153,7 @@ void elf_close(struct elf_file *file)
 	free(file);
 }
 
-const char *elf_loader(const struct elf_file *file)
+const char *elf_loader(struct elf_file *file)
 {
 	Elf64_Ehdr header = header_of(file);
 	Elf64_Phdr segment;
@@ -128,40 +163,43 @@ const char *elf_loader(const struct elf_file *file)
 	for (unsigned i = 0; i < header.e_phnum; i++) {
 		struct part part = part_of(file, header.e_phoff + (uint64_t)i * sizeof(segment), sizeof(segment));
 
-		if (!part.at)
+		if (!part.at || !may_look(file, sizeof(segment)))
 			return NULL;
 		memcpy(&segment, part.at, sizeof(segment));
 		if (segment.p_type == PT_INTERP)
-			return text_at(part_of(file, segment.p_offset, segment.p_filesz), 0);
+			return text_at(file, part_of(file, segment.p_offset, segment.p_filesz), 0);
 	}
 	return NULL;
 }
 
 /* The first symbol it defines that is exactly this name, or begins so and is wanted. */
-static const char *find_symbol(const struct elf_file *file, const char *name, bool (*is_wanted)(const char *name))
+static const char *find_symbol(struct elf_file *file, const char *name, bool (*is_wanted)(const char *name))
 {
+	size_t n = strlen(name) + (is_wanted ? 0 : 1);
 	struct part symbols, texts;
 
 	if (!find_section(file, SHT_DYNSYM, &symbols, &texts))
 		return NULL;
-	for (size_t at = 0; at + sizeof(Elf64_Sym) <= symbols.n; at += sizeof(Elf64_Sym)) {
+	for (size_t at = 0; at + sizeof(Elf64_Sym) <= symbols.n && may_look(file, sizeof(Elf64_Sym));
+	     at += sizeof(Elf64_Sym)) {
 		Elf64_Sym symbol;
 
 		memcpy(&symbol, symbols.at + at, sizeof(symbol));
-		const char *own = symbol.st_shndx != SHN_UNDEF ? text_at(texts, symbol.st_name) : NULL;
-		if (own &&
-		    (is_wanted ? strncmp(own, name, strlen(name)) == 0 && is_wanted(own) : strcmp(own, name) == 0))
+		if (symbol.st_shndx == SHN_UNDEF || !has_at(file, texts, symbol.st_name, name, n))
+			continue;
+		const char *own = text_at(file, texts, symbol.st_name);
+		if (own && (!is_wanted || is_wanted(own)))
 			return own;
 	}
 	return NULL;
 }
 
-bool elf_defines(const struct elf_file *file, const char *name)
+bool elf_defines(struct elf_file *file, const char *name)
 {
 	return find_symbol(file, name, NULL) != NULL;
 }
 
-const char *elf_defines_prefix(const struct elf_file *file, const char *prefix, bool (*is_wanted)(const char *name))
+const char *elf_defines_prefix(struct elf_file *file, const char *prefix, bool (*is_wanted)(const char *name))
 {
 	return find_symbol(file, prefix, is_wanted);
 }
@@ -177,7 +215,7 @@ static int version_number(const char *name, const char *prefix)
 	return major > 0 && major < 1000 && minor >= 0 && minor < 1000 ? (int)(major * 1000 + minor) : 0;
 }
 
-int elf_needs_version(const struct elf_file *file, const char *prefix)
+int elf_needs_version(struct elf_file *file, const char *prefix)
 {
 	struct part needs, texts;
 	int most = 0, left = VERSIONS_MOST;
@@ -194,7 +232,7 @@ int elf_needs_version(const struct elf_file *file, const char *prefix)
 			Elf64_Vernaux version;
 
 			memcpy(&version, needs.at + aux, sizeof(version));
-			const char *name = text_at(texts, version.vna_name);
+			const char *name = text_at(file, texts, version.vna_name);
 			int number = name ? version_number(name, prefix) : 0;
 			most = number > most ? number : most;
 			if (!version.vna_next)
@@ -208,7 +246,7 @@ int elf_needs_version(const struct elf_file *file, const char *prefix)
 	return most;
 }
 
-bool elf_has_text(const struct elf_file *file, const char *text)
+bool elf_has_text(struct elf_file *file, const char *text)
 {
 	Elf64_Ehdr header = header_of(file);
 	Elf64_Shdr names_section, section;
@@ -217,12 +255,13 @@ bool elf_has_text(const struct elf_file *file, const char *text)
 		return false;
 	struct part names = contents(file, &names_section);
 	for (unsigned i = 0; section_at(file, i, &section); i++) {
-		const char *name = text_at(names, section.sh_name);
 		struct part part = contents(file, &section);
 
-		if (!name || strncmp(name, ".rodata", 7) != 0 || !part.at)
+		if (!part.at || !has_at(file, names, section.sh_name, ".rodata", 7))
 			continue;
-		if (memmem(part.at, part.n < TEXT_MOST ? part.n : TEXT_MOST, text, strlen(text)))
+		/* Of a section too large to be looked at all of it, as much as may be. */
+		size_t left = ELF_LOOK_MOST - file->looked, n = part.n < left ? part.n : left;
+		if (may_look(file, n) && memmem(part.at, n, text, strlen(text)))
 			return true;
 	}
 	return false;

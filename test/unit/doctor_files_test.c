@@ -6,6 +6,7 @@
 #include "tools/doctor_doors.h"
 #include "tools/elf_file.h"
 
+#include <elf.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,6 +97,104 @@ static void a_library_is_read_right(void **state)
 	assert_non_null(elf_loader(self));
 	assert_non_null(strstr(elf_loader(self), "ld-"));
 	elf_close(self);
+}
+
+/* Files made up to cost time: 8 MiB in which every table is as large as it can be, and says to look at all of it. */
+enum { MADE_UP = 8 << 20, MADE_UP_SECTIONS = 65535, NAME_AT = MADE_UP - 16 };
+
+static Elf64_Shdr *make_up(char *bytes)
+{
+	Elf64_Ehdr *header = (Elf64_Ehdr *)bytes;
+
+	memcpy(bytes, image, sizeof(*header));
+	header->e_phoff = header->e_phnum = 0;
+	header->e_shoff = sizeof(*header);
+	header->e_shentsize = sizeof(Elf64_Shdr);
+	header->e_shnum = MADE_UP_SECTIONS;
+	header->e_shstrndx = 0;
+	return (Elf64_Shdr *)(bytes + sizeof(*header));
+}
+
+/* All sections are read-only data, and the same: the whole file. */
+static void of_sections(char *bytes)
+{
+	Elf64_Shdr *section = make_up(bytes);
+
+	for (unsigned i = 0; i < MADE_UP_SECTIONS; i++)
+		section[i] = (Elf64_Shdr){.sh_name = NAME_AT, .sh_type = SHT_PROGBITS, .sh_size = MADE_UP};
+	memcpy(bytes + NAME_AT, ".rodata", 8);
+}
+
+/* All names of sections go on to the end of the file, or nearly. */
+static void of_names(char *bytes)
+{
+	Elf64_Shdr *section = make_up(bytes);
+
+	memset(bytes + MADE_UP / 2, 'x', MADE_UP / 2);
+	for (unsigned i = 0; i < MADE_UP_SECTIONS; i++)
+		section[i] = (Elf64_Shdr){.sh_name = MADE_UP / 2 + 4096, .sh_type = SHT_PROGBITS, .sh_size = MADE_UP};
+}
+
+/* One table that fills the file, of that type and with entries of that size, whose texts do not end for long. */
+static void of_table(char *bytes, unsigned type, size_t entry, const void *one)
+{
+	Elf64_Shdr *section = make_up(bytes);
+	size_t first = 4096, texts = MADE_UP / 2;
+
+	((Elf64_Ehdr *)bytes)->e_shnum = 2;
+	section[0] = (Elf64_Shdr){.sh_type = type, .sh_link = 1, .sh_offset = first, .sh_size = texts - first};
+	section[1] = (Elf64_Shdr){.sh_type = SHT_STRTAB, .sh_offset = texts, .sh_size = MADE_UP - texts};
+	for (size_t at = first; at + entry <= texts; at += entry)
+		memcpy(bytes + at, one, entry);
+	memset(bytes + texts, 'z', MADE_UP - texts);
+	bytes[MADE_UP - 1] = 0;
+}
+
+static void of_symbols(char *bytes)
+{
+	of_table(bytes, SHT_DYNSYM, sizeof(Elf64_Sym), &(Elf64_Sym){.st_shndx = 1});
+}
+
+static void of_versions(char *bytes)
+{
+	const struct {
+		Elf64_Verneed library;
+		Elf64_Vernaux version;
+	} one = {{.vn_version = 1, .vn_cnt = 1, .vn_aux = sizeof(one.library), .vn_next = sizeof(one)}, {0}};
+
+	of_table(bytes, SHT_GNU_verneed, sizeof(one), &one);
+}
+
+/* By bytes looked at: time is the machine's. */
+static void a_file_made_up_costs_no_more_than_a_large_one(void **state)
+{
+	static void (*const made_up[])(char *) = {of_sections, of_names, of_symbols, of_versions};
+	char *bytes = malloc(MADE_UP);
+
+	(void)state;
+	assert_non_null(bytes);
+	for (unsigned i = 0; i < sizeof(made_up) / sizeof(*made_up); i++) {
+		memset(bytes, 0, MADE_UP);
+		made_up[i](bytes);
+		write_file(bytes, MADE_UP);
+		struct elf_file *file = elf_open(path, NULL);
+		assert_non_null(file);
+		elf_loader(file);
+		elf_defines(file, "no such name");
+		elf_defines_prefix(file, "zz", any);
+		elf_needs_version(file, "GLIBC_");
+		elf_has_text(file, "no such text in it");
+		assert_in_range(elf_looked(file), sizeof(Elf64_Shdr), 512 << 20);
+		elf_close(file);
+	}
+	free(bytes);
+	/* A real one is far from that limit, or things in it would not be found. */
+	struct elf_file *file = elf_open(LIBRARY, NULL);
+	assert_non_null(file);
+	assert_false(elf_defines(file, "no such name"));
+	assert_false(elf_has_text(file, "no such text in it"));
+	assert_in_range(elf_looked(file), 1, 2 * n_image);
+	elf_close(file);
 }
 
 static void what_is_no_elf_file_is_none(void **state)
@@ -251,6 +350,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_library_is_read_right),
+	    cmocka_unit_test(a_file_made_up_costs_no_more_than_a_large_one),
 	    cmocka_unit_test(what_is_no_elf_file_is_none),
 	    cmocka_unit_test(a_cut_off_elf_file_does_no_harm),
 	    cmocka_unit_test(a_damaged_elf_file_does_no_harm),
