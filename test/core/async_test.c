@@ -55,7 +55,9 @@ static void what_the_driver_would_refuse_it_refuses(void **state)
 	assert_int_equal(cuMemAllocAsync(NULL, 512, NULL), CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(cuMemAllocAsync(&address, 0, NULL), CUDA_ERROR_INVALID_VALUE);
 	assert_ok(cuStreamDestroy_v2(gone));
+	sim_switch("DEAD_HANDLES", 1);
 	assert_int_equal(cuMemAllocAsync(&address, 512, gone), CUDA_ERROR_INVALID_HANDLE);
+	sim_switch("DEAD_HANDLES", 0);
 	assert_int_equal(cuMemAllocAsync(&address, 4096 * MIB, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(cuMemAllocAsync(&address, SIZE_MAX, NULL), CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(address, 0);

@@ -140,6 +140,7 @@ static int frees_behind_a_stream_that_is_gone(void)
 	CUdeviceptr block = child_alloc(8 * MIB), native;
 	CUstream gone = child_stream();
 
+	sim_switch("DEAD_HANDLES", 1);
 	MUST(cu.cuStreamDestroy_v2(gone));
 	MUST(native_alloc(&native, 4096, NULL));
 	CUresult expected = native_free(native, gone);

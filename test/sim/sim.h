@@ -25,6 +25,8 @@
  *   SIM_PEERS=all              which devices reach each other's memory: all, none, or pairs like 0-1,2-3, both ways each
  *   SIM_PCIE=none              which of those links are PCIe: no native atomics, performance rank 1 instead of 0
  *   SIM_MAX_PEERS=8            how many other devices the contexts of one device may have enabled (sim_peer.c)
+ *   SIM_REUSE=0                1: the handle of the stream, or context, that ended last is given to the next one made
+ *   SIM_DEAD_HANDLES=0         1: using a stream or an event that was destroyed breaks no rule; what a test does itself
  *   SIM_SAME_POINTER=1         0: registered memory has another address on the device (which leads nowhere)
  */
 #ifndef SPILLWAY_SIM_H
@@ -59,7 +61,10 @@ struct sim_live {
 struct sim_live sim_live(void);
 /* Print one line for each live object with its origin (call number and entry point); returns how many. */
 size_t sim_leaks(FILE *out);
-/* Rules of the model that were broken so far (each also has a line in the log). */
+/*
+ * Rules of the model that were broken so far (each also has a line in the log). Using a stream, an event or a context that
+ * was destroyed, or ended with its context, is one. Handles of events are always given out anew, the last one first.
+ */
 unsigned long sim_broken_rules(void);
 
 /* Read device memory behind its address with no checks but mapping; false when any byte is unmapped. */
@@ -72,9 +77,17 @@ void sim_release(void);
 /* The same by the n-th call from now of the named entry point; and is it held? */
 void sim_hold_at(const char *name, unsigned n);
 bool sim_is_held(void);
+/*
+ * The n-th call from now of the named entry point stands still before it has done anything, until it is told to go on: as a
+ * thread that the system does not run between a library's look and its call, or a driver that waits. Others go on. How
+ * many stand still so? sim_go_on() lets all of them go, and takes back what was ordered and has not happened.
+ */
+void sim_stall_at(const char *name, unsigned n);
+unsigned sim_stalled(void);
+void sim_go_on(void);
 /* Switches of the model, as in the environment, for tests that change them in mid-run: name "VMM", "HOST_VMM",
  * "MEMORY", "HOST_MEMORY", "DELAY_US", "PIECE_US", "POOL_WASTE", "FILL", "PAGEABLE", "CONCURRENT_MANAGED",
- * "SAME_POINTER". */
+ * "REUSE", "DEAD_HANDLES", "SAME_POINTER". */
 void sim_switch(const char *name, size_t value);
 
 /*

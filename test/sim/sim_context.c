@@ -52,15 +52,33 @@ bool sim_is_context(CUcontext context)
 	return false;
 }
 
+/*
+ * One whose handle may be given out anew (SIM_REUSE): it was destroyed, and nothing of it goes on. Not a primary one, which
+ * lives again by itself, nor a green one's, whose handle is another (sim_green.c).
+ */
+static CUcontext dead_context(void)
+{
+	for (CUcontext at = sim.contexts; at && sim.set.reuse; at = at->next)
+		if (!at->alive && !at->primary && !at->memory && !at->streams)
+			return at;
+	return NULL;
+}
+
 CUcontext sim_context_new(int device)
 {
-	CUcontext context = calloc(1, sizeof(*context));
+	CUcontext context = dead_context();
 
+	if (context) {
+		context->attached = context->flags = 0;
+		context->dead = CUDA_SUCCESS;
+	} else {
+		context = calloc(1, sizeof(*context));
+		context->next = sim.contexts;
+		sim.contexts = context;
+	}
 	context->device = device;
 	context->alive = true;
 	context->id = ++context_ids;
-	context->next = sim.contexts;
-	sim.contexts = context;
 	return context;
 }
 

@@ -78,6 +78,8 @@ static void start(void)
 	sim.set.run = sim_parse_size(getenv("SIM_RUN"), 1);
 	sim.set.pageable = sim_parse_size(getenv("SIM_PAGEABLE"), 0);
 	sim.set.concurrent_managed = sim_parse_size(getenv("SIM_CONCURRENT_MANAGED"), 1);
+	sim.set.dead_handles = sim_parse_size(getenv("SIM_DEAD_HANDLES"), 0);
+	sim.set.reuse = sim_parse_size(getenv("SIM_REUSE"), 0);
 	sim.set.same_pointer = sim_parse_size(getenv("SIM_SAME_POINTER"), 1);
 	sim.set.delay_us = sim_parse_size(getenv("SIM_DELAY_US"), 0);
 	sim.set.fault_ms = sim_parse_size(getenv("SIM_FAULT_MS"), 0);
@@ -317,6 +319,10 @@ SIM_EXPORT void sim_switch(const char *name, size_t value)
 		sim.set.fill = value;
 	else if (!strcmp(name, "PAGEABLE"))
 		sim.set.pageable = value;
+	else if (!strcmp(name, "REUSE"))
+		sim.set.reuse = value;
+	else if (!strcmp(name, "DEAD_HANDLES"))
+		sim.set.dead_handles = value;
 	else if (!strcmp(name, "SAME_POINTER"))
 		sim.set.same_pointer = value;
 	else if (!strcmp(name, "CONCURRENT_MANAGED"))

@@ -23,8 +23,18 @@ CUevent sim_event(CUevent event)
 	return NULL;
 }
 
+static bool is_spare(CUevent event)
+{
+	for (CUevent at = spare; at; at = at->next)
+		if (at == event)
+			return true;
+	return false;
+}
+
 CUresult sim_event_usable(CUevent event)
 {
+	if (!sim.set.dead_handles && is_spare(event))
+		sim_break_rule("an event is used that was destroyed");
 	if (!sim_event(event))
 		return sim_why(CUDA_ERROR_INVALID_HANDLE, "%p is not an event", (void *)event);
 	if (!event->context->alive || event->ends != event->context->ends) {

@@ -1,6 +1,6 @@
 /*
  * sim_fail.c: calls that fail though nothing is wrong with them: those that were ordered (sim.h), and those of one thread
- * now and then. And calls that by order hold all work.
+ * now and then. And calls that by order hold all work, or stand still.
  *
  * The rows of all entry points lie in the linker section sim_entries (SIM_SPELL), so an order for a name needs no
  * registration; a name may have two rows, a weak stub and the strong body, and orders go to both.
@@ -103,8 +103,23 @@ static bool fails_by_order(struct sim_entry *entry, CUresult *ret_error)
 	return false;
 }
 
+static unsigned n_stalled, n_let_go;
+
+/* Until sim_go_on(), which is for all who stand still by then. */
+static void stand_still(void)
+{
+	unsigned before = n_let_go;
+
+	n_stalled++;
+	while (n_let_go == before)
+		sim_wait();
+	n_stalled--;
+}
+
 bool sim_fails(struct sim_entry *entry, CUresult *ret_error)
 {
+	if (entry->stall_at && --entry->stall_at == 0)
+		stand_still();
 	if (entry->hold_at && --entry->hold_at == 0)
 		sim.held = true;
 	return fails_by_order(entry, ret_error) || fails_by_chance(ret_error);
@@ -155,6 +170,35 @@ SIM_EXPORT void sim_hold_at(const char *name, unsigned n)
 	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries; row++)
 		if (!strcmp((*row)->name, name))
 			(*row)->hold_at = n;
+	sim_unlock();
+}
+
+SIM_EXPORT void sim_stall_at(const char *name, unsigned n)
+{
+	sim_start();
+	sim_lock();
+	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries; row++)
+		if (!strcmp((*row)->name, name))
+			(*row)->stall_at = n;
+	sim_unlock();
+}
+
+SIM_EXPORT unsigned sim_stalled(void)
+{
+	sim_lock();
+	unsigned n = n_stalled;
+	sim_unlock();
+	return n;
+}
+
+SIM_EXPORT void sim_go_on(void)
+{
+	sim_start();
+	sim_lock();
+	for (struct sim_entry *const *row = __start_sim_entries; row < __stop_sim_entries; row++)
+		(*row)->stall_at = 0;
+	n_let_go++;
+	pthread_cond_broadcast(&sim.progress);
 	sim_unlock();
 }
 

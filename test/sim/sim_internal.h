@@ -41,8 +41,9 @@ struct sim_entry {
 	CUresult next_with; /* the call after the ordered failure fails, too, with this; CUDA_SUCCESS: it does not */
 	const char *then;   /* what fails from the ordered failure on; NULL: nothing */
 	unsigned then_times;
-	unsigned refused; /* calls from now on that fail */
-	unsigned hold_at; /* calls left until one holds all work, 0 = none */
+	unsigned refused;  /* calls from now on that fail */
+	unsigned hold_at;  /* calls left until one holds all work, 0 = none */
+	unsigned stall_at; /* calls left until one stands still, 0 = none */
 	unsigned long calls;
 };
 struct sim_origin {
@@ -87,7 +88,7 @@ size_t sim_parse_size(const char *text, size_t otherwise);
 struct sim_settings {
 	int devices;
 	size_t memory, host_memory, window;
-	bool vmm, host_vmm, fill, pageable, concurrent_managed, same_pointer, run;
+	bool vmm, host_vmm, fill, pageable, concurrent_managed, same_pointer, run, reuse, dead_handles;
 	unsigned peers[SIM_DEVICES_MAX]; /* bits: the devices whose memory that device can reach */
 	unsigned pcie[SIM_DEVICES_MAX];  /* bits: those of them that it reaches over PCIe */
 	unsigned max_peers;

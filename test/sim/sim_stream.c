@@ -2,7 +2,9 @@
  * sim_stream.c: streams, from a handle to what is asked of it. Their work, and its order: sim_work.c.
  *
  * A stream struct is never freed: a destroyed stream finishes its work, its thread ends, and it moves to a list of the
- * dead, where events still find its numbers.
+ * dead, where events still find its numbers. With SIM_REUSE the next stream that is made is the one that died last, under
+ * the same handle, as with a driver whose handles are addresses of its heap; its numbers go on, so that what events say
+ * of the earlier stream stays true.
  */
 #include "sim_context.h"
 #include "sim_graph.h"
@@ -16,9 +18,16 @@ static unsigned long long stream_ids = 16;
 
 static CUstream stream_new(CUcontext context, unsigned flags, int priority)
 {
-	CUstream stream = calloc(1, sizeof(*stream));
+	CUstream stream = sim.set.reuse ? graveyard : NULL;
 
-	pthread_cond_init(&stream->arrival, NULL);
+	if (stream) {
+		graveyard = stream->next;
+		stream->orphan = false;
+		stream->owner = 0;
+	} else {
+		stream = calloc(1, sizeof(*stream));
+		pthread_cond_init(&stream->arrival, NULL);
+	}
 	stream->context = context;
 	stream->alive = true;
 	stream->flags = flags;
@@ -66,12 +75,28 @@ static bool is_stream(CUstream handle)
 	return false;
 }
 
-/* One that ended with its context is freed memory of the driver's; processes end when they use it. */
+/* Destroyed, whether or not its work is done yet. */
+static CUstream dead_stream(CUstream handle)
+{
+	for (CUcontext context = sim.contexts; context; context = context->next)
+		for (CUstream stream = context->streams; stream; stream = stream->next)
+			if (stream == handle)
+				return stream;
+	for (CUstream stream = graveyard; stream; stream = stream->next)
+		if (stream == handle)
+			return stream;
+	return NULL;
+}
+
+/* One that ended is freed memory of the driver's; processes end when they use it. */
 static CUresult not_a_stream(CUstream handle)
 {
-	for (CUstream stream = graveyard; stream; stream = stream->next)
-		if (stream == handle && stream->orphan)
-			sim_break_rule("a stream is used that ended with its context");
+	CUstream dead = dead_stream(handle);
+
+	if (dead && dead->orphan)
+		sim_break_rule("a stream is used that ended with its context");
+	else if (dead && !sim.set.dead_handles)
+		sim_break_rule("a stream is used that was destroyed");
 	return sim_why(CUDA_ERROR_INVALID_HANDLE, "%p is not a living stream", (void *)handle);
 }
 
@@ -142,7 +167,7 @@ void sim_streams_forget_context(CUcontext context)
 		if (stream->alive)
 			end_stream(stream);
 	}
-	context->legacy = NULL;
+	context->legacy = context->observer = NULL;
 }
 
 /* The legacy stream stands for the blocking streams, too. */
