@@ -1,22 +1,29 @@
 #!/usr/bin/env bash
-# Made-up programs on the simulated GPU, for a night: seed after seed, in every mode, as many at once as there are
-# processors, until the time is up or there were enough submissions. Every fourth seed is of a program on several GPUs
-# (test/preload/peer_random.c), the others of one on a single GPU (spill_random.c). Each is first run without the
-# library: it must be right natively. Then its bytes, checked one by one, must be right with it, too, and its digest,
-# where it has one, the same.
+# Made-up programs on the simulated GPU, for a night: one mode after the other, seed after seed, as many at once as there
+# are processors, until the time is up or there were enough submissions. A seed stands for a program on a single GPU
+# (test/preload/spill_random.c), on several (peer_random.c) or of one that makes its memory itself (virtual_random.c),
+# for its settings, and for what befalls it beside its work (trouble.h). Each is first run without the library: it must
+# be right natively. Then its bytes, checked one by one, must be right with it, too, and its digest, where it has one,
+# the same.
 #
 # Usage: scripts/nightly.sh BUILD [-t SECONDS] [-n SUBMISSIONS] [-s FIRST_SEED] [-j JOBS] [-m "MODES"] [-p WHICH]
-#   -t  time limit, 3600        -n  submissions in all, those of plain runs not counted, 10000000
-#   -s  first seed, from the clock   -j  processes at once   -m  modes, default those of BUILD/spill_modes
-#   -p  which programs: one (GPU), several, or both, the default
-# The last line counts. Exit status 1 when a program failed: its seed and all it takes to run it again are told.
+#                                 [-w KINDS] [-k FILE]
+#        scripts/nightly.sh BUILD -r FILE
+#   -t  time for each mode, 3600     -n  submissions in each mode, those of plain runs not counted, 10000000
+#   -s  first seed, from the clock   -j  processes at once   -m  modes, default those of BUILD/spill_modes; also off
+#   -p  which programs: one (GPU), several, own (memory), or all, the default
+#   -w  trouble for all of them, as --trouble of the programs, or none; without it what the seed says
+#   -k  failures are added to this file, a line each, as -r reads them
+#   -r  runs what such a file says, once each: test/preload/random.seeds has those that failed before a defect was mended
+# PRELOAD in the environment: all of LD_PRELOAD, where the library alone is not enough (a sanitizer's runtime).
+# The last line counts. Exit status 1 when a program failed: all it takes to run it again is printed.
 set -uo pipefail
 
-build=${1:?usage: scripts/nightly.sh BUILD [-t SECONDS] [-n SUBMISSIONS] [-s SEED] [-j JOBS] [-m MODES] [-p WHICH]}
+build=${1:?usage: scripts/nightly.sh BUILD [-t SECONDS] [-n SUBMISSIONS] [-s SEED] [-j JOBS] [-m MODES] [-p WHICH] [-w KINDS] [-k FILE] [-r FILE]}
 build=$(cd "$build" && pwd) || exit 2
 shift
-limit=3600 wanted=10000000 first=$(date +%s) jobs=$(nproc) modes=$(cat "$build/spill_modes") which=both
-while getopts t:n:s:j:m:p: option; do
+limit=3600 wanted=10000000 first=$(date +%s) jobs=$(nproc) modes=$(cat "$build/spill_modes") which=all trouble='' keep='' replay=''
+while getopts t:n:s:j:m:p:w:k:r: option; do
 	case $option in
 	t) limit=$OPTARG ;;
 	n) wanted=$OPTARG ;;
@@ -24,42 +31,44 @@ while getopts t:n:s:j:m:p: option; do
 	j) jobs=$OPTARG ;;
 	m) modes=$OPTARG ;;
 	p) which=$OPTARG ;;
+	w) trouble=$OPTARG ;;
+	k) keep=$OPTARG ;;
+	r) replay=$OPTARG ;;
 	*) exit 2 ;;
 	esac
 done
 read -ra modes <<<"$modes"
-[[ $which == one || $which == several || $which == both ]] || exit 2
+[[ $which == one || $which == several || $which == own || $which == all ]] || exit 2
 
-library=$(echo "$build"/libspillway.so)
-preload=$build/test/preload
+preload=${PRELOAD:-$build/libspillway.so}
+programs=$build/test/preload
 rules=$(cd "$(dirname "$0")/../test/preload" && pwd)/peer_random.yaml || exit 2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-export LD_LIBRARY_PATH=$build/sim SIM_FILL=0
-deadline=$(($(date +%s) + limit))
-each=40000 # submissions of one program on one GPU: some seconds
+export LD_LIBRARY_PATH=$build/sim
+each=12000 # submissions of one program on one GPU: some seconds
 
-# What a seed stands for beside the program itself, in both: how often calls fail with which memory is moved.
+# A program is described by: program, arguments, environment (of the simulated GPU), set (the library's settings).
+
+# How often calls fail with which memory is moved; whether handles come back.
 fail_by() {
 	local seed=$1 fails=(1000 200 50)
 
-	unset SIM_DELAY_US SIM_FAIL_THREAD
-	((seed / 3 % 4)) || export SIM_FAIL_THREAD=spillway-mover:${fails[seed % 3]}
-	export SIM_SEED=$seed
+	environment=(SIM_FILL=0 "SIM_SEED=$seed" "SIM_REUSE=$((seed / 2 % 2))")
+	((seed / 3 % 4)) || environment+=("SIM_FAIL_THREAD=spillway-mover:${fails[seed % 3]}")
 }
 
 # Of one GPU: how tight, how many threads, hidden pointers or none, how late.
 shape_of_one() {
-	local seed=$1 budgets=(16MiB 32MiB 48MiB 64MiB 96MiB)
+	local n=$(($1 * 7901 % 1000003)) budgets=(16MiB 32MiB 48MiB 64MiB 96MiB)
 
-	program=$preload/spill_random
-	arguments=(--seed "$seed" --threads $((1 + seed / 5 % 4)) --submissions $each --deadline 600)
-	((seed / 20 % 3)) || arguments+=(--no-hidden)
-	fail_by "$seed"
-	((seed / 60 % 8)) || export SIM_DELAY_US=20
-	export SIM_MEMORY=768MiB SIM_HOST_MEMORY=2GiB
-	unset SIM_DEVICES SIM_PEERS SPILLWAY_POLICY
-	set="device.budget=${budgets[seed % 5]},host.budget=1GiB"
+	program=spill_random
+	fail_by "$1"
+	arguments=(--seed "$1" --threads $((1 + n % 4)) --submissions $each --deadline 600)
+	((n / 4 % 3 == 0)) || arguments+=(--no-hidden)
+	((n / 12 % 8)) || environment+=(SIM_DELAY_US=20)
+	environment+=(SIM_MEMORY=768MiB SIM_HOST_MEMORY=2GiB)
+	set="device.budget=${budgets[n / 96 % 5]},host.budget=1GiB"
 }
 
 # Of several: how many, wired how, how late, how tight, how much they lend, who serves pools. Each takes its part of a
@@ -69,110 +78,196 @@ shape_of_several() {
 	local wires=(all none "0-1,2-3,4-5,6-7" "0-1,0-2,3-4" "0-1,0-2,1-2,5-6")
 	local lends=("" 6MiB 64MiB 256MiB) lent pools=(driver heap auto)
 
-	program=$preload/peer_random
+	program=peer_random
 	fail_by "$1"
-	export SIM_DEVICES=$((1 + n % 8)) SIM_PEERS=${wires[n / 8 % 5]} SIM_MEMORY=512MiB SIM_HOST_MEMORY=2GiB
+	environment+=("SIM_DEVICES=$((1 + n % 8))" "SIM_PEERS=${wires[n / 8 % 5]}" SIM_MEMORY=512MiB SIM_HOST_MEMORY=2GiB)
 	n=$((n / 40))
-	((n % 3)) || export SIM_DELAY_US=30
-	arguments=(--seed "$1" --threads $((1 + n / 3 % 4)) --operations 2000 --bytes $((20 + n / 12 % 3 * 10)) --deadline 600)
+	((n % 3)) || environment+=(SIM_DELAY_US=30)
+	arguments=(--seed "$1" --threads $((1 + n / 3 % 4)) --operations 1000 --bytes $((20 + n / 12 % 3 * 10)) --deadline 600)
 	((n / 36 % 3)) || arguments+=(--no-hidden)
 	n=$((n / 108))
 	set="device.budget=${budgets[n % 4]},host.budget=1GiB,heap.chunk=${chunks[n / 4 % 3]},async.use=${pools[n / 12 % 3]}"
 	lent=${lends[n / 36 % 4]}
 	[[ -z $lent ]] || set+=",spill.peers=0 .. 7,spill.peer_budget=$lent"
-	export SPILLWAY_POLICY=$rules
+	environment+=("SPILLWAY_POLICY=$rules")
+}
+
+# Of one that makes its memory itself: how much of it, in how many threads, what the policy says of it, how tight.
+shape_of_own() {
+	local n=$(($1 * 7907 % 1000003)) spills=(move move move yes no) budgets=(24MiB 32MiB 48MiB)
+
+	program=virtual_random
+	fail_by "$1"
+	arguments=(--seed "$1" --threads $((1 + n % 3)) --operations 3000 --bytes $((64 + n / 3 % 2 * 16)) --deadline 600)
+	((n / 6 % 2)) || environment+=(SIM_MAP_WAITS=3)
+	environment+=(SIM_MEMORY=128MiB)
+	set="device.budget=${budgets[n / 12 % 3]},host.budget=96MiB,vmm.spill=${spills[n / 36 % 5]}"
+}
+
+# What befalls it: nothing, one kind, or each with an even chance.
+trouble_of() {
+	local n=$(($1 * 104729 % 1000003)) kinds=(clock stop stall refuse files folder stack) kind list=''
+
+	if [[ -n $trouble ]]; then
+		[[ $trouble == none ]] || list=$trouble
+	elif ((n % 3 == 1)); then
+		list=${kinds[n / 3 % 7]}
+	elif ((n % 3 == 2)); then
+		n=$((n / 3))
+		for kind in "${kinds[@]}"; do
+			((n % 2)) && list+=,$kind
+			n=$((n / 2))
+		done
+		list=${list#,}
+	fi
+	[[ -z $list ]] || arguments+=(--trouble "$list")
 }
 
 shape_of() {
-	if [[ $which == several ]] || { [[ $which == both ]] && (($1 % 4 == 0)); }; then
-		shape_of_several "$1"
-	else
-		shape_of_one "$1"
+	local seed=$1 kind=$which
+
+	if [[ $kind == all ]]; then
+		case $((seed % 5)) in
+		0) kind=several ;;
+		1) kind=own ;;
+		*) kind=one ;;
+		esac
 	fi
+	"shape_of_$kind" "$seed"
+	trouble_of "$seed"
 }
 
-# The defined stop: only in fast, only where a pointer is hidden, and told as it must be (the programs end with 3).
+# The defined stop: only in fast, only where a pointer is hidden, and told as it must be (the programs end with 3), if
+# its standard error has not been closed.
 is_the_defined_stop() {
-	[[ $1 == fast && $2 == 3 && " ${arguments[*]} " != *" --no-hidden "* ]] && grep -q 'spill.mode: exact' "$3"
+	[[ $1 == fast && $2 == 3 && $program != virtual_random && " ${arguments[*]} " != *" --no-hidden "* ]] &&
+		{ [[ " ${arguments[*]} " =~ files ]] || grep -q 'spill.mode: exact' "$3"; }
 }
 
-run_mode() {
-	local mode=$1 out=$2 err=$3
+# run_in MODE NAME: the program, with a run folder of its own; native is without the library.
+run_in() {
+	local mode=$1 name=$folder/$2 all=("${environment[@]}") status
 
-	LD_PRELOAD=$library SPILLWAY_SET="spill.mode=$mode,$set,report.summary=no" \
-		"$program" "${arguments[@]}" >"$out" 2>"$err"
+	mkdir -p "$name.run"
+	all+=("XDG_RUNTIME_DIR=$name.run" "TMPDIR=$folder")
+	case $mode in
+	native) ;;
+	off) all+=("LD_PRELOAD=$preload" SPILLWAY=off) ;;
+	*) all+=("LD_PRELOAD=$preload" "SPILLWAY_SET=spill.mode=$mode,$set,report.summary=no") ;;
+	esac
+	timeout -k 10 900 env "${all[@]}" "$programs/$program" "${arguments[@]}" >"$name.out" 2>"$name.err"
+	status=$?
+	rm -rf "$name.run"
+	return $status
 }
 
 # What those on several GPUs do depends on when their threads open memory to each other, too: they count alone.
 is_right() {
-	[[ $program == */peer_random ]] || cmp -s "$1" "$2"
+	[[ $program == peer_random ]] || cmp -s "$1" "$2"
 }
 
-# All it takes to run it again.
-tell() {
-	local name
+# As -r reads it: MODE SET PROGRAM ENVIRONMENT... -- ARGUMENTS..., words that need it quoted for the shell.
+row() {
+	local name=() all
 
-	for name in LD_LIBRARY_PATH SIM_SEED SIM_DEVICES SIM_PEERS SIM_MEMORY SIM_HOST_MEMORY SIM_FILL SIM_DELAY_US \
-		SIM_FAIL_THREAD SPILLWAY_POLICY; do
-		[[ -z ${!name:-} ]] || printf '%s=%s ' "$name" "${!name}"
+	for all in "${environment[@]}"; do
+		[[ $all == SPILLWAY_POLICY=* ]] && all=SPILLWAY_POLICY=peer_random.yaml
+		name+=("$all")
 	done
-	echo "LD_PRELOAD=$library SPILLWAY_SET='spill.mode=$1,$set' $program ${arguments[*]}"
+	printf '%q ' "$1" "$set" "$program" "${name[@]}" -- "${arguments[@]}"
+	echo
 }
 
-# One seed in all modes. Adds a line to the folder's `done` for each mode: mode, submissions, ok | stopped | FAILED,
-# seed, program.
-run_seed() {
-	local seed=$1 plain=$folder/$1.plain n status mode
+# failed MODE STATUS NAME: prints and keeps it.
+failed() {
+	echo "FAILED with status $2: $(row "$1")" >&2
+	tail -5 "$folder/$3.err" >&2
+	[[ -z $keep || $1 == native ]] || {
+		echo "# status $2: $(tail -1 "$folder/$3.err" | cut -c 1-200)"
+		row "$1"
+	} >>"$keep"
+}
 
-	shape_of "$seed"
-	if ! "$program" "${arguments[@]}" >"$plain" 2>"$plain.err"; then
-		echo "plain 0 FAILED $seed ${program##*/}" >>"$folder/done"
-		echo "FAILED natively: $(tell off)" >&2
-		cat "$plain.err" >&2
-		return
-	fi
-	n=$(sed -n 's/.*, \([0-9]*\) submissions.*/\1/p' "$plain")
-	for mode in "${modes[@]}"; do
-		run_mode "$mode" "$folder/$seed.out" "$folder/$seed.err"
+# judge MODE NAME: one program in one mode, beside what it prints natively. Adds a line to the folder's `done`: mode,
+# submissions, ok | stopped | FAILED, program.
+judge() {
+	local mode=$1 name=$2 n status
+
+	if [[ ! -e $folder/$name.plain ]]; then
+		run_in native "$name"
 		status=$?
-		if [[ $status == 0 ]] && is_right "$plain" "$folder/$seed.out"; then
-			echo "$mode $n ok $seed ${program##*/}" >>"$folder/done"
-		elif is_the_defined_stop "$mode" $status "$folder/$seed.err"; then
-			echo "$mode 0 stopped $seed ${program##*/}" >>"$folder/done"
-		else
-			echo "$mode 0 FAILED $seed ${program##*/}" >>"$folder/done"
-			echo "FAILED with status $status: $(tell "$mode")" >&2
-			tail -5 "$folder/$seed.err" >&2
+		if [[ $status != 0 ]]; then
+			echo "native 0 FAILED $program" >>"$folder/done"
+			failed native $status "$name"
+			return
 		fi
-	done
-	rm -f "$folder/$seed".*
+		cp "$folder/$name.out" "$folder/$name.plain"
+	fi
+	run_in "$mode" "$name"
+	status=$?
+	n=$(sed -nE 's/.*, ([0-9]+) (submissions|operations).*/\1/p' "$folder/$name.out" | tail -1)
+	if [[ $status == 0 ]] && is_right "$folder/$name.plain" "$folder/$name.out"; then
+		echo "$mode ${n:-0} ok $program" >>"$folder/done"
+	elif is_the_defined_stop "$mode" $status "$folder/$name.err"; then
+		echo "$mode 0 stopped $program" >>"$folder/done"
+	else
+		echo "$mode 0 FAILED $program" >>"$folder/done"
+		failed "$mode" $status "$name"
+	fi
+	rm -f "$folder/$name.out" "$folder/$name.err"
 }
 
 submitted() {
-	awk '{n += $2} END {print n + 0}' "$folder/done"
+	awk -v mode="$1" '$1 == mode || mode == "all" { n += $2 } END { print n + 0 }' "$folder/done"
 }
 
 : >"$folder/done"
-seed=$first
-while (($(date +%s) < deadline)) && (($(submitted) < wanted)); do
-	while (($(jobs -rp | wc -l) >= jobs)); do
-		wait -n
-	done
-	run_seed "$seed" &
-	seed=$((seed + 1))
-done
-wait
 
+if [[ -n $replay ]]; then
+	n=0
+	while read -r line; do
+		[[ -z $line || $line == '#'* ]] && continue
+		n=$((n + 1))
+		eval "words=($line)" # written by row()
+		mode=${words[0]} set=${words[1]} program=${words[2]} environment=() arguments=()
+		words=("${words[@]:3}")
+		while [[ ${#words[@]} -gt 0 && ${words[0]} != -- ]]; do
+			environment+=("${words[0]/SPILLWAY_POLICY=peer_random.yaml/SPILLWAY_POLICY=$rules}")
+			words=("${words[@]:1}")
+		done
+		arguments=("${words[@]:1}")
+		judge "$mode" "row.$n"
+	done <"$replay"
+	bad=$(grep -c FAILED "$folder/done")
+	echo "$n kept programs: $(submitted all) submissions, $bad failed"
+	((bad == 0))
+	exit
+fi
+
+last=$first
 for mode in "${modes[@]}"; do
-	awk -v mode="$mode" '$1 == mode {
-		where = $5 == "peer_random" ? "several GPUs" : "one GPU"
-		n[where] += $2; all[where]++; stopped[where] += $3 == "stopped"
-	} END {
-		for (where in all)
-			printf "%s, %s: %d submissions in %d programs, %d stopped as defined\n", mode, where, n[where],
-				all[where], stopped[where]
-	}' "$folder/done" | sort
+	begun=$(date +%s) seed=$first
+	while (($(date +%s) < begun + limit)) && (($(submitted "$mode") < wanted)); do
+		while (($(jobs -rp | wc -l) >= jobs)); do
+			wait -n
+		done
+		(
+			shape_of "$seed"
+			judge "$mode" "$seed"
+		) &
+		seed=$((seed + 1))
+	done
+	wait
+	((seed <= last)) || last=$seed
+	awk -v mode="$mode" -v seconds=$(($(date +%s) - begun)) -v jobs="$jobs" -v seeds="$first to $((seed - 1))" '
+		$1 == mode { n[$4] += $2; all[$4]++; stopped[$4] += $3 == "stopped"; failed[$4] += $3 == "FAILED" }
+		END {
+			printf "%s: %d seconds, %d at once, seeds %s\n", mode, seconds, jobs, seeds
+			for (program in all)
+				printf "%s, %s: %d submissions in %d programs, %d stopped as defined, %d failed\n", mode, program,
+					n[program], all[program], stopped[program], failed[program]
+		}' "$folder/done" | sort
 done
-failed=$(grep -c FAILED "$folder/done")
-echo "seeds $first to $((seed - 1)): $(submitted) submissions, $failed failed"
-((failed == 0))
+bad=$(grep -c FAILED "$folder/done")
+echo "seeds $first to $((last - 1)): $(submitted all) submissions, $bad failed"
+((bad == 0))

@@ -2,16 +2,19 @@
  * peer_random: a program made up from a seed that uses several GPUs as programs do, and knows what every byte must be:
  *
  *   peer_random [--seed N] [--operations N] [--threads N] [--bytes MIB] [--no-hidden] [--deadline SECONDS]
+ *               [--trouble KINDS]
  *
  * Blocks live on all devices, more of them than the budgets hold, in pools, and pinned on the host. Kernels, copies and
  * graphs are run by any device that may reach what they touch, in streams of all kinds; peer access and contexts come
- * and go; where the library is there, the program suspends and resumes itself. See peers.h.
+ * and go; where the library is there, the program suspends and resumes itself. See peers.h. KINDS are those of trouble.h,
+ * which befall the process beside its work.
  *
  * Exit status: 0 all bytes are right; 1 the first wrong one, or an error, is told on stderr, with the seed; 2 bad
  * arguments; 3 a context died of an illegal address; 142 (SIGALRM) not done by the deadline. The last line on stdout
  * counts the submissions.
  */
 #include "test/preload/peers.h"
+#include "test/preload/trouble.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -33,9 +36,9 @@ void peers_fail(const char *format, ...)
 	va_list list;
 
 	va_start(list, format);
-	fprintf(stderr, "peer_random: seed %lu: ", (unsigned long)world.seed);
-	vfprintf(stderr, format, list);
-	fprintf(stderr, "\n");
+	fprintf(trouble_errors, "peer_random: seed %lu: ", (unsigned long)world.seed);
+	vfprintf(trouble_errors, format, list);
+	fprintf(trouble_errors, "\n");
 	va_end(list);
 	_exit(1);
 }
@@ -46,8 +49,8 @@ void peers_must(CUresult result, const char *call, const char *file, int line)
 		return;
 	if (result != CUDA_ERROR_ILLEGAL_ADDRESS)
 		peers_fail("%s:%d: %s: CUDA error %d", file, line, call, result);
-	fprintf(stderr, "peer_random: seed %lu: %s:%d: %s: illegal address\n", (unsigned long)world.seed, file, line,
-		call);
+	fprintf(trouble_errors, "peer_random: seed %lu: %s:%d: %s: illegal address\n", (unsigned long)world.seed, file,
+		line, call);
 	fflush(NULL);
 	/* What the library has to say of it may come at the end; a second thread in exit() would cut it short. */
 	pthread_mutex_lock(&ending);
@@ -137,6 +140,7 @@ static void *work(void *argument)
 	for (unsigned i = 0; i < operations; i++) {
 		unsigned what = peers_below(worker, 1000);
 
+		trouble_step();
 		if (what < 12) {
 			reach_change(worker);
 		} else if (what < 18) {
@@ -179,7 +183,7 @@ static void read_options(int argc, char **argv)
 	static const struct option names[] = {{"seed", 1, NULL, 's'},     {"operations", 1, NULL, 'n'},
 					      {"threads", 1, NULL, 't'},  {"bytes", 1, NULL, 'b'},
 					      {"deadline", 1, NULL, 'd'}, {"no-hidden", 0, NULL, 'h'},
-					      {NULL, 0, NULL, 0}};
+					      {"trouble", 1, NULL, 'w'},  {NULL, 0, NULL, 0}};
 	int option;
 
 	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1)
@@ -202,6 +206,10 @@ static void read_options(int argc, char **argv)
 		case 'h':
 			world.hidden = false;
 			break;
+		case 'w':
+			if (!trouble_read(optarg))
+				exit(2);
+			break;
 		default:
 			exit(2);
 		}
@@ -212,20 +220,26 @@ static void read_options(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	unsigned long done = 0;
+	const char *wrong;
 
 	read_options(argc, argv);
 	printf("peer_random: seed %lu\n", (unsigned long)world.seed);
 	fflush(stdout);
+	trouble_begin(world.seed);
 	alarm(deadline);
 	suspend_us = (int (*)(void))dlsym(RTLD_DEFAULT, "spillway_suspend");
 	resume_us = (int (*)(void))dlsym(RTLD_DEFAULT, "spillway_resume");
 	reach_open();
 	for (unsigned i = 0; i < world.threads; i++)
-		pthread_create(&workers[i].thread, NULL, open_worker, &workers[i]);
+		if (trouble_thread(&workers[i].thread, open_worker, &workers[i]))
+			peers_fail("no thread");
 	for (unsigned i = 0; i < world.threads; i++) {
 		pthread_join(workers[i].thread, NULL);
 		done += workers[i].done;
 	}
+	wrong = trouble_end();
+	if (wrong)
+		peers_fail("%s", wrong);
 	if (sim_broken_rules())
 		peers_fail("%lu rules of the model were broken", sim_broken_rules());
 	printf("peer_random: seed %lu, %lu submissions\n", (unsigned long)world.seed, done);

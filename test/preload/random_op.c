@@ -1,5 +1,6 @@
 /* random_op.c: the operations of spill_random: what each needs, how it is submitted, what it does (random.h). */
 #include "test/preload/random.h"
+#include "test/preload/trouble.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +64,7 @@ static bool is_capturable(enum op_kind kind)
 void op_submitted(struct worker *worker)
 {
 	worker->submitted++;
+	trouble_step();
 }
 
 /* ---- making ---- */

@@ -27,7 +27,8 @@ function(spill_watch_test name program)
 endfunction()
 
 # ---- made-up programs, every byte checked ----
-add_executable(spill_random spill_random.c random_block.c random_graph.c random_hidden.c random_kernel.c random_op.c)
+add_executable(spill_random ${TROUBLE} spill_random.c random_block.c random_graph.c random_hidden.c random_kernel.c random_op.c)
+set_target_properties(spill_random PROPERTIES ENABLE_EXPORTS ON)
 target_link_libraries(spill_random PRIVATE sim_cuda spillway_cuda spillway_options pthread)
 target_include_directories(spill_random PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(spill_random PRIVATE __CUDA_API_VERSION_INTERNAL)
@@ -128,7 +129,8 @@ foreach(mode ${SPILL_MODES})
   spillway_preload_run(virtual_move_test_${mode} virtual_move_test ENVIRONMENT SPILL_MODE=${mode} VMM_SPILL=move)
 endforeach()
 # Made-up programs with twice the budget. VIRTUAL_SEED and VIRTUAL_OPERATIONS in the environment: of every run.
-add_executable(virtual_random virtual_random.c)
+add_executable(virtual_random ${TROUBLE} virtual_random.c)
+set_target_properties(virtual_random PROPERTIES ENABLE_EXPORTS ON)
 target_link_libraries(virtual_random PRIVATE sim_cuda spillway_cuda spillway_options pthread)
 target_include_directories(virtual_random PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(virtual_random PRIVATE __CUDA_API_VERSION_INTERNAL)
@@ -197,4 +199,9 @@ target_link_libraries(trace_test PRIVATE trace_reader)
 list(JOIN SPILL_MODES " " SPILL_MODES_TEXT)
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/spill_modes CONTENT "${SPILL_MODES_TEXT}\n")
 add_custom_target(nightly COMMAND ${CMAKE_SOURCE_DIR}/scripts/nightly.sh ${CMAKE_BINARY_DIR} USES_TERMINAL
-                  DEPENDS spill_random peer_random libspillway sim_cuda)
+                  DEPENDS spill_random peer_random virtual_random libspillway sim_cuda)
+# Programs that once failed are run again as they were.
+add_test(NAME random_seeds_test COMMAND ${CMAKE_SOURCE_DIR}/scripts/nightly.sh ${CMAKE_BINARY_DIR} -r
+                                        ${CMAKE_CURRENT_SOURCE_DIR}/random.seeds)
+set_tests_properties(random_seeds_test PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
+                     "PRELOAD=${PRELOAD};ASAN_OPTIONS=detect_leaks=0")

@@ -3,7 +3,9 @@
  * prints what must be the same with and without Spillway (random.h).
  *
  *   spill_random [--seed N] [--submissions N] [--threads N] [--bytes MIB] [--no-hidden] [--deadline SECONDS]
+ *                [--trouble KINDS]
  *
+ * KINDS are those of trouble.h, which befall the process beside its work.
  * Exit status: 0 all bytes are right; 1 the first wrong one, or an error, is told on stderr; 2 bad arguments; 3 the
  * context died of an illegal address; 142 (SIGALRM) not done by the deadline.
  *
@@ -11,6 +13,7 @@
  * phase each thread repeats a step of operations, as training does, with a small difference now and then.
  */
 #include "test/preload/random.h"
+#include "test/preload/trouble.h"
 
 #include <getopt.h>
 #include <sched.h>
@@ -45,8 +48,8 @@ void random_must(CUresult result, const char *call, const char *file, int line)
 {
 	if (result == CUDA_SUCCESS)
 		return;
-	fprintf(stderr, "spill_random: seed %lu: %s:%d: %s: CUDA error %d\n", (unsigned long)options.seed, file, line,
-		call, result);
+	fprintf(trouble_errors, "spill_random: seed %lu: %s:%d: %s: CUDA error %d\n", (unsigned long)options.seed, file,
+		line, call, result);
 	fflush(NULL);
 	if (result != CUDA_ERROR_ILLEGAL_ADDRESS)
 		_exit(1);
@@ -60,9 +63,9 @@ void random_fail(const char *format, ...)
 	va_list list;
 
 	va_start(list, format);
-	fprintf(stderr, "spill_random: seed %lu: ", (unsigned long)options.seed);
-	vfprintf(stderr, format, list);
-	fprintf(stderr, "\n");
+	fprintf(trouble_errors, "spill_random: seed %lu: ", (unsigned long)options.seed);
+	vfprintf(trouble_errors, format, list);
+	fprintf(trouble_errors, "\n");
 	va_end(list);
 	_exit(1);
 }
@@ -422,7 +425,7 @@ static bool parse(int argc, char **argv)
 	static const struct option all[] = {{"seed", 1, NULL, 's'},      {"submissions", 1, NULL, 'n'},
 					    {"threads", 1, NULL, 't'},   {"bytes", 1, NULL, 'b'},
 					    {"no-hidden", 0, NULL, 'h'}, {"deadline", 1, NULL, 'd'},
-					    {NULL, 0, NULL, 0}};
+					    {"trouble", 1, NULL, 'w'},   {NULL, 0, NULL, 0}};
 	int which;
 
 	while ((which = getopt_long(argc, argv, "", all, NULL)) != -1) {
@@ -447,6 +450,10 @@ static bool parse(int argc, char **argv)
 		case 'd':
 			options.deadline = (unsigned)value;
 			break;
+		case 'w':
+			if (!trouble_read(optarg))
+				return false;
+			break;
 		default:
 			return false;
 		}
@@ -460,12 +467,14 @@ int main(int argc, char **argv)
 	static struct worker workers[THREADS_MAX];
 	pthread_t thread[THREADS_MAX];
 	unsigned long submitted = 0;
+	const char *wrong;
 	uint64_t digest = 0;
 
 	if (!parse(argc, argv)) {
 		fprintf(stderr, "usage: see the head of spill_random.c\n");
 		return 2;
 	}
+	trouble_begin(options.seed);
 	/* What hangs is told apart from what is slow by SIGALRM, 142 in a shell. */
 	alarm(options.deadline);
 	GO(cuInit(0));
@@ -484,7 +493,7 @@ int main(int argc, char **argv)
 		workers[i].random = options.seed * 0x9e3779b97f4a7c15u + i * 0x632be59bd9b4e019u;
 		workers[i].quota = options.submissions / options.threads;
 		workers[i].share = options.bytes / options.threads;
-		if (pthread_create(&thread[i], NULL, work, &workers[i]))
+		if (trouble_thread(&thread[i], work, &workers[i]))
 			random_fail("no thread");
 	}
 	for (unsigned i = 0; i < options.threads; i++) {
@@ -494,6 +503,11 @@ int main(int argc, char **argv)
 	}
 	for (unsigned i = 0; i < random_n_shared; i++)
 		GO(cuMemFree_v2(random_shared[i]->at));
+	wrong = trouble_end();
+	if (wrong)
+		random_fail("%s", wrong);
+	if (sim_broken_rules())
+		random_fail("%lu rules of the model were broken", sim_broken_rules());
 	printf("spill_random: seed %lu, %lu submissions, %u threads, digest %016lx\n", (unsigned long)options.seed,
 	       submitted, options.threads, (unsigned long)digest);
 	return 0;

@@ -5,11 +5,13 @@
  * touch spans of many handles.
  *
  *   virtual_random [--seed N] [--operations N] [--threads N] [--bytes MIB] [--deadline SECONDS]
+ *                  [--trouble KINDS]
  *
- * VIRTUAL_SEED and VIRTUAL_OPERATIONS in the environment say so for all runs of it. What every word must be is known from
+ * KINDS are those of trouble.h, which befall the process beside its work. VIRTUAL_SEED and VIRTUAL_OPERATIONS in the environment say so for all runs of it. What every word must be is known from
  * a shadow of each handle; any two operations on one handle are in order, by events. Ends with 0, or with 1 and the first
  * word that is wrong, or what the driver refused; 2: usage.
  */
+#include "test/preload/trouble.h"
 #include "test/sim/sim.h"
 
 #include <cuda.h>
@@ -93,11 +95,11 @@ __attribute__((format(printf, 1, 2), noreturn)) static void fail(const char *for
 {
 	va_list list;
 
-	fprintf(stderr, "virtual_random: seed %lu: ", (unsigned long)options.seed);
+	fprintf(trouble_errors, "virtual_random: seed %lu: ", (unsigned long)options.seed);
 	va_start(list, format);
-	vfprintf(stderr, format, list);
+	vfprintf(trouble_errors, format, list);
 	va_end(list);
-	fprintf(stderr, "\n");
+	fprintf(trouble_errors, "\n");
 	_exit(1);
 }
 
@@ -330,6 +332,7 @@ static void op_order(struct worker *worker, const struct op *op, unsigned stream
 
 static void op_run(struct worker *worker, const struct op *op)
 {
+	trouble_step();
 	op_order(worker, op, op->stream);
 	if (op->kind == UPLOAD) {
 		GO(cuStreamSynchronize(worker->stream[op->stream])); /* who may still read the buffer */
@@ -771,7 +774,8 @@ static bool parse(int argc, char **argv)
 {
 	static const struct option all[] = {{"seed", 1, NULL, 's'},     {"operations", 1, NULL, 'n'},
 					    {"threads", 1, NULL, 't'},  {"bytes", 1, NULL, 'b'},
-					    {"deadline", 1, NULL, 'd'}, {NULL, 0, NULL, 0}};
+					    {"deadline", 1, NULL, 'd'}, {"trouble", 1, NULL, 'w'},
+					    {NULL, 0, NULL, 0}};
 	int which;
 
 	while ((which = getopt_long(argc, argv, "", all, NULL)) != -1) {
@@ -793,6 +797,10 @@ static bool parse(int argc, char **argv)
 		case 'd':
 			options.deadline = (unsigned)value;
 			break;
+		case 'w':
+			if (!trouble_read(optarg))
+				return false;
+			break;
 		default:
 			return false;
 		}
@@ -810,12 +818,14 @@ static bool parse(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	static struct worker workers[THREADS_MAX];
+	const char *wrong;
 	CUmodule module;
 
 	if (!parse(argc, argv)) {
 		fprintf(stderr, "usage: see the head of virtual_random.c\n");
 		return 2;
 	}
+	trouble_begin(options.seed);
 	alarm(options.deadline);
 	printf("virtual_random: seed %lu, %lu operations\n", (unsigned long)options.seed, options.operations);
 	fflush(stdout);
@@ -828,11 +838,14 @@ int main(int argc, char **argv)
 		workers[i].id = i;
 		workers[i].random = options.seed * 0x9e3779b97f4a7c15u + i * 0x632be59bd9b4e019u;
 		workers[i].share = options.bytes / options.threads;
-		if (pthread_create(&workers[i].thread, NULL, work, &workers[i]))
+		if (trouble_thread(&workers[i].thread, work, &workers[i]))
 			fail("no thread");
 	}
 	for (unsigned i = 0; i < options.threads; i++)
 		pthread_join(workers[i].thread, NULL);
+	wrong = trouble_end();
+	if (wrong)
+		fail("%s", wrong);
 	if (sim_broken_rules())
 		fail("the model has seen %lu rules broken", sim_broken_rules());
 	return 0;
