@@ -1,0 +1,26 @@
+/*
+ * replay_steps.h: where a recorded job begins its work anew. `spillway replay` and `spillway report` both count steps by
+ * this rule. Pure: nothing is printed, no clock, no GPU.
+ */
+#ifndef TOOLS_REPLAY_STEPS_H
+#define TOOLS_REPLAY_STEPS_H
+
+#include "tools/replay_job.h"
+
+/* The last steps of a job, which stand for all of them. */
+struct replay_steps {
+	uint64_t period; /* submissions of one step; 0: it does not repeat itself, and all of it counts as one step */
+	uint64_t from;   /* submissions before the first that counts */
+	double n;        /* steps that count */
+};
+
+/*
+ * Where the job repeats itself, by the library's own prediction, and so many of its last steps, as long as as many come
+ * before them; more where only several steps together repeat themselves. No memory: as if it did not.
+ */
+#define REPLAY_STEPS 4
+struct replay_steps replay_find_steps(const struct job *job, uint64_t most);
+/* What a step took when it was recorded, without what is known of waits; ms; 0: the file has no times. */
+double replay_step_ms(const struct job *job, const struct replay_steps *steps);
+
+#endif
