@@ -30,7 +30,6 @@ struct pass {
 	size_t n_arrivals, next_arrival;
 	uint64_t *resumed; /* times of `state` events, in order */
 	size_t n_states, next_state;
-	uint64_t last_step[DIGEST_DEVICES];
 };
 
 void *digest_zeros(size_t n, size_t each)
@@ -104,25 +103,6 @@ static void arrive_until(struct pass *pass, uint64_t time)
 	for (; pass->next_arrival < pass->n_arrivals && pass->arrivals[pass->next_arrival]->end <= time;
 	     pass->next_arrival++)
 		digest_series_moved(pass->digest, &pass->places, pass->arrivals[pass->next_arrival]);
-}
-
-static void take_step(struct pass *pass, const struct trace_event *event)
-{
-	struct digest *digest = pass->digest;
-	struct digest_step *step = &digest->steps[digest->n_steps];
-
-	if (!digest_device(digest, event->step.device))
-		return;
-	*step = (struct digest_step){.time = digest_since(digest, event->time),
-				     .submissions = event->step.submissions,
-				     .device = (uint32_t)event->step.device};
-	/* The one before it on this device ends here. */
-	if (pass->last_step[step->device]) {
-		struct digest_step *before = &digest->steps[pass->last_step[step->device] - 1];
-
-		before->ns = step->time - before->time;
-	}
-	pass->last_step[step->device] = ++digest->n_steps;
 }
 
 static void take_ask(struct pass *pass, const struct trace_event *event)
@@ -200,9 +180,6 @@ static void take(struct pass *pass, const struct trace_row *row)
 	case TRACE_refused:
 		take_ask(pass, event);
 		break;
-	case TRACE_step:
-		take_step(pass, event);
-		break;
 	case TRACE_gap:
 	case TRACE_wait:
 	case TRACE_state:
@@ -252,6 +229,7 @@ static bool steps_measure(struct digest *digest)
 			continue;
 		qsort(ns, n, sizeof(*ns), by_ns);
 		device->n_steps = n;
+		device->steps_begun = n + 1;
 		device->step_median = ns[n / 2];
 		device->step_least = ns[0];
 		device->step_most = ns[n - 1];
@@ -333,13 +311,24 @@ static void names_find(struct digest *digest)
 	}
 }
 
+/* Samples count what is on its way at both ends, and what has been made ahead, so they say nothing of what was needed. */
+static bool peaks_find(struct digest *digest)
+{
+	uint64_t devices[DIGEST_DEVICES];
+
+	if (!trace_peaks(digest->trace, devices, DIGEST_DEVICES, &digest->peak))
+		return false;
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
+		digest->devices[i].need = devices[i];
+	return true;
+}
+
 static bool prepare(struct pass *pass)
 {
 	struct digest *digest = pass->digest;
 
 	digest->block_wait_ns = digest_zeros(digest->trace->n_blocks, sizeof(*digest->block_wait_ns));
-	digest->steps = digest_zeros(digest->n_events[TRACE_step], sizeof(*digest->steps));
-	return digest->block_wait_ns && digest->steps && digest_groups_begin(digest, &pass->groups) &&
+	return digest->block_wait_ns && peaks_find(digest) && digest_groups_begin(digest, &pass->groups) &&
 	       digest_series_begin(digest, &pass->places) && digest_moves_find(digest) && digest_links_find(digest) &&
 	       arrivals_find(pass) && states_find(pass);
 }
@@ -351,7 +340,8 @@ static bool finish(struct pass *pass)
 	bool good;
 
 	digest_moves_blame(digest);
-	if (!digest_groups_end(digest, &pass->groups) || !steps_measure(digest) || !functions_count(digest))
+	if (!digest_groups_end(digest, &pass->groups) || !digest_steps_find(digest) || !steps_measure(digest) ||
+	    !functions_count(digest))
 		return false;
 	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
 		if (digest->devices[i].seen && (!digest->devices[i].bins || !digest_map_make(digest, i)))

@@ -106,7 +106,7 @@ struct digest_device {
 	uint64_t total;  /* the memory it has; 0: not known */
 	uint64_t budget; /* the last; 0: not known */
 	uint64_t device, host, managed, system, driver,
-	    need;                   /* bytes, each at its most; need: of live allocations together */
+	    need;                   /* bytes, each at its most; need: of live allocations together, its peak */
 	uint64_t host_alone, peers; /* of host: what was on the host itself, and on other devices; each at its most */
 	uint64_t lent;              /* by it to others, at most; 0 also where the trace has no samples */
 	uint64_t over_ns;           /* time in which some of it was on the host */
@@ -116,6 +116,7 @@ struct digest_device {
 	bool faults_known;
 	uint64_t faults_gpu, faults_cpu, fault_in, fault_out;
 	uint64_t n_steps, step_median, step_least, step_most; /* of whole ones; 0: there is none */
+	uint64_t steps_begun;                                 /* with the last one, whose end is not known; 0: none */
 	struct digest_bin *bins;                              /* digest.n_bins */
 	struct digest_map map;
 };
@@ -153,6 +154,7 @@ struct digest_point {
 struct digest {
 	const struct trace *trace;
 	uint64_t run_ns;
+	uint64_t peak; /* the most that was live at once, as asked for (trace_peaks()); of one device: its need */
 	struct digest_device devices[DIGEST_DEVICES];
 	uint64_t n_strangers; /* events of devices beyond */
 	uint64_t n_events[TRACE_KINDS];
@@ -187,7 +189,7 @@ struct digest {
 	struct digest_point curve[DIGEST_CURVE];
 	unsigned n_curve; /* 0: no submission names memory */
 	/* What it is computed on: the last so many submissions, and the steps that began in their time; 0: not known. */
-	uint64_t curve_peak, curve_submits, curve_ns, curve_steps;
+	uint64_t curve_submits, curve_ns, curve_steps;
 };
 
 /* Shows how far the work is; part of whole. May be NULL. */

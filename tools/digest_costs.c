@@ -285,8 +285,8 @@ static uint64_t n_steps_of(const struct digest *digest)
 	uint64_t most = 0;
 
 	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
-		if (digest->devices[i].n_steps > most)
-			most = digest->devices[i].n_steps;
+		if (digest->devices[i].steps_begun > most)
+			most = digest->devices[i].steps_begun;
 	return most;
 }
 

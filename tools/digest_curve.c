@@ -178,26 +178,6 @@ static bool find_next(struct curve *curve)
 	return true;
 }
 
-/* The most that blocks which submissions name had alive at once. */
-static uint64_t find_peak(const struct curve *curve)
-{
-	const struct trace *trace = curve->trace;
-	uint64_t live = 0, peak = 0;
-
-	for (size_t i = 0; i < trace->n_rows; i++) {
-		const struct trace_row *row = &trace->rows[i];
-
-		if (row->which >= trace->n_blocks || !trace->blocks[row->which].submits)
-			continue;
-		if (row->event.kind == TRACE_made)
-			live += trace->blocks[row->which].bytes;
-		else if (row->event.kind == TRACE_freed)
-			live -= trace->blocks[row->which].bytes < live ? trace->blocks[row->which].bytes : live;
-		peak = live > peak ? live : peak;
-	}
-	return peak;
-}
-
 /* How many submissions are counted, and the time that they took. */
 static void measure(const struct curve *curve, struct digest *digest)
 {
@@ -236,13 +216,12 @@ bool digest_curve_make(struct digest *digest, const struct digest_uses *uses, di
 	curve.key = digest_zeros(n, sizeof(*curve.key));
 	good = curve.after && curve.heap && curve.place && curve.key && find_next(&curve);
 	if (good) {
-		digest->curve_peak = find_peak(&curve);
 		measure(&curve, digest);
 		for (unsigned i = 0; i < DIGEST_CURVE; i++) {
 			curve.point = &digest->curve[i];
 			curve.point->percent = 100 - 5 * i;
-			curve.budget = digest->curve_peak / 100 * curve.point->percent +
-				       digest->curve_peak % 100 * curve.point->percent / 100;
+			curve.budget =
+			    digest->peak / 100 * curve.point->percent + digest->peak % 100 * curve.point->percent / 100;
 			curve.point->budget = curve.budget;
 			run(&curve);
 			if (progress)

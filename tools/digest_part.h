@@ -39,7 +39,6 @@ struct digest_places {
 	struct digest_bin now[DIGEST_DEVICES]; /* the first eight of it */
 	uint64_t since[DIGEST_DEVICES];
 	uint64_t fault_base[DIGEST_DEVICES][4];
-	uint64_t asked[DIGEST_DEVICES]; /* of those with samples: bytes of live allocations */
 	uint64_t *on_host;              /* by block: of its bytes */
 	uint64_t *on_peers;             /* by block: of those */
 	uint64_t *bytes;                /* by block: as long as it is now */
@@ -71,6 +70,9 @@ struct digest_uses {
 };
 bool digest_uses_find(const struct digest *digest, struct digest_uses *uses);
 void digest_uses_free(struct digest_uses *uses);
+
+/* digest_steps.c: the steps, in the order of time. */
+bool digest_steps_find(struct digest *digest);
 
 /* digest_curve.c */
 bool digest_curve_make(struct digest *digest, const struct digest_uses *uses, digest_progress *progress);

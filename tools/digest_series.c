@@ -99,8 +99,6 @@ static void places_until(struct digest *digest, struct digest_places *places, un
 	most(&device->managed, now->managed);
 	most(&device->system, now->system);
 	most(&device->driver, now->driver);
-	if (!device->sampled)
-		most(&device->need, need_of(now));
 	places->since[number] = time;
 }
 
@@ -150,9 +148,6 @@ static void block_becomes(struct digest *digest, struct digest_places *places, u
 	if (block->device >= DIGEST_DEVICES)
 		return;
 	if (digest->devices[block->device].sampled) {
-		/* Samples count what is on its way at both ends, and what has been made ahead: that is not needed. */
-		places->asked[block->device] += bytes - places->bytes[which];
-		most(&digest->devices[block->device].need, places->asked[block->device]);
 		places->bytes[which] = bytes;
 		return;
 	}

@@ -9,6 +9,43 @@
 #include "tools/replay_sweep.h"
 #include "tools/tool.h"
 
+/* Does --set name this key? Keys and values stand as in policy/set.c. */
+static bool is_set(const char *set, const char *key)
+{
+	size_t n = strlen(key);
+
+	for (; set && *set; set += strcspn(set, ","), set += *set == ',') {
+		const char *name = set + strspn(set, " ");
+
+		if (strncmp(name, key, n) == 0 && name[n + strspn(name + n, " ")] == '=')
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The mode: that of --mode; else that of the policy where --policy or --set names one; else that in which the trace was
+ * recorded. A trace of `off`, where nothing spills, says nothing about spilling: then, as without any, the policy's.
+ */
+static void choose_mode(struct replay_request *request, const struct replay_model *model, const struct policy *policy)
+{
+	bool recorded = model->mode > POLICY_SPILL_OFF && model->mode < POLICY_SPILL_COUNT;
+
+	if (request->mode != POLICY_SPILL_COUNT) {
+		request->mode_source = "as asked for";
+	} else if (request->policy_name || is_set(request->set, "spill.mode") || !recorded) {
+		request->mode = policy_spill_mode(policy);
+		request->mode_source = request->policy_name                 ? "as the policy says"
+				       : is_set(request->set, "spill.mode") ? "as --set says"
+									    : "assumed: nothing says which";
+		if (model->mode == POLICY_SPILL_OFF)
+			request->mode_source = "assumed: it was recorded in off, where nothing spills";
+	} else {
+		request->mode = (enum policy_spill)model->mode;
+		request->mode_source = "as recorded";
+	}
+}
+
 /* The policy, whose mode and host budget hold where nothing else was said. False: it has an error, which was printed. */
 static bool read_policy(struct replay_request *request, const struct replay_model *model, struct policy **ret_policy)
 {
@@ -21,8 +58,7 @@ static bool read_policy(struct replay_request *request, const struct replay_mode
 		return false;
 	policy_bind(policy, *model->process ? model->process : NULL, *model->arguments ? model->arguments : NULL,
 		    model->rank);
-	if (request->mode == POLICY_SPILL_COUNT)
-		request->mode = policy_spill_mode(policy);
+	choose_mode(request, model, policy);
 	struct policy_size host = policy_host_budget(policy);
 	if (request->host_budget == UINT64_MAX && host.kind == POLICY_SIZE_BYTES)
 		request->host_budget = host.value;

@@ -134,19 +134,27 @@ void replay_model_free(struct replay_model *model)
 	*model = (struct replay_model){0};
 }
 
-/* The most that was live at once. */
-static void find_peak(struct replay_model *model)
+static void change(uint64_t *live, uint64_t *most, uint64_t bytes, bool made)
 {
-	uint64_t live = 0;
+	*live += made ? bytes : -bytes;
+	*most = *live > *most ? *live : *most;
+}
+
+/* The most that was live at once. */
+static void find_peaks(struct replay_model *model)
+{
+	uint64_t live_of[REPLAY_DEVICES] = {0}, live = 0;
 
 	for (size_t i = 0; i < model->n_events; i++) {
 		const struct replay_event *event = &model->events[i];
 
-		if (event->kind == REPLAY_MADE)
-			live += model->blocks[event->which].bytes;
-		else if (event->kind == REPLAY_FREED)
-			live -= model->blocks[event->which].bytes;
-		model->peak_bytes = live > model->peak_bytes ? live : model->peak_bytes;
+		if (event->kind == REPLAY_SUBMIT)
+			continue;
+		const struct replay_block *block = &model->blocks[event->which];
+		bool made = event->kind == REPLAY_MADE;
+
+		change(&live, &model->peak_bytes, block->bytes, made);
+		change(&live_of[block->device], &model->peak_of[block->device], block->bytes, made);
 	}
 }
 
@@ -154,7 +162,8 @@ int replay_model_finish(struct replay_model *model)
 {
 	if (!model->n_blocks)
 		return replay_wrong(model, "it has no allocation; was anything recorded?");
-	find_peak(model);
+	if (!model->peak_bytes)
+		find_peaks(model);
 	return 0;
 }
 
@@ -185,7 +194,7 @@ int replay_model_read(struct replay_model *model, const char *path)
 	struct replay_lines lines;
 	int status;
 
-	*model = (struct replay_model){.rank = POLICY_NO_RANK};
+	*model = (struct replay_model){.rank = POLICY_NO_RANK, .mode = POLICY_SPILL_COUNT};
 	status = lines_open(&lines, path);
 	if (status) {
 		replay_wrong(model, "%s", strerror(-status));

@@ -75,15 +75,17 @@ struct replay_model {
 	char **texts;
 	size_t n_blocks, n_events, n_submits, n_named, n_texts;
 	size_t room_blocks, room_events, room_submits, room_named, room_texts;
-	size_t n_launches;   /* events that are submissions */
-	uint64_t peak_bytes; /* live at once, at most, as asked for */
-	bool timed;          /* events have times */
-	bool spilled;        /* recorded with memory on the host: times may be longer than they need be */
-	bool peers;          /* recorded with memory on other devices */
-	uint64_t lost;       /* events that are missing, by the file's own count */
-	uint64_t strange;    /* ends of what never began and the like: passed over */
-	uint64_t strange_at; /* the place of the first of them */
-	uint64_t refused;    /* allocations that failed when it was recorded */
+	size_t n_launches;                /* events that are submissions */
+	uint64_t peak_bytes;              /* live at once, at most, as asked for; in a trace by trace_peaks() */
+	uint64_t peak_of[REPLAY_DEVICES]; /* the same of one device */
+	bool timed;                       /* events have times */
+	bool spilled;                     /* recorded with memory on the host: times may be longer than they need be */
+	bool peers;                       /* recorded with memory on other devices */
+	uint64_t lost;                    /* events that are missing, by the file's own count */
+	uint64_t strange;                 /* ends of what never began and the like: passed over */
+	uint64_t strange_at;              /* the place of the first of them */
+	uint64_t refused;                 /* allocations that failed when it was recorded */
+	int mode;            /* enum policy_spill in which it was recorded; POLICY_SPILL_COUNT: not known */
 	const char *kind;    /* of file, for people */
 	char process[64];    /* name of the program; "" */
 	char arguments[512]; /* and the rest of its command line; "" */

@@ -55,7 +55,8 @@ static void print_head(const struct replay_sweep *sweep)
 		printf(", a step is %" PRIu64 " of them", sweep->steps.period);
 	else if (model->n_launches)
 		printf(", which do not repeat themselves: all of them are one step here");
-	printf("\npeak %s of device memory", replay_size((double)sweep->peak, size));
+	printf("\npeak %s asked for", replay_size((double)sweep->peak, size));
+	printf(", which takes %s of device memory", replay_size((double)sweep->held, size));
 	if (sweep->outside)
 		printf(", up to %s of it outside the heap", replay_size((double)sweep->outside, size));
 	if (sweep->full_ms > 0)
@@ -64,9 +65,10 @@ static void print_head(const struct replay_sweep *sweep)
 	if (sweep->elsewhere)
 		printf("%" PRIu64 " allocations are managed or system memory by policy: in none of the figures\n",
 		       sweep->elsewhere);
+	printf("mode %s (%s)", policy_spill_name(sweep->request->mode), sweep->request->mode_source);
 	if (model->n_launches)
-		printf("mode %s, link %.1f GB/s each way\n", policy_spill_name(sweep->request->mode),
-		       sweep->request->link);
+		printf(", link %.1f GB/s each way", sweep->request->link);
+	printf("\n");
 }
 
 /* ---- the table ---- */
@@ -190,14 +192,15 @@ static void print_verdict(const struct replay_sweep *sweep)
 	else if (!(sweep->full_ms > 0))
 		printf(
 		    "This trace has no times: say --step-time, what a step takes with all of it in device memory.\n");
-	else if (best && best->budget < sweep->peak)
+	else if (best && best->budget < sweep->held)
 		printf(
 		    "%s (%.0f %% of the peak) is the smallest budget within %.0f %% of full speed: %.1f ms a step, %s "
 		    "on the host.\n",
 		    replay_size((double)best->budget, size), percent_of(sweep, best->budget), (REPLAY_GOOD - 1) * 100,
 		    best->run.step_ms, replay_size((double)best->run.peak_host, host));
 	else if (best)
-		printf("No budget below the peak is within %.0f %% of full speed.\n", (REPLAY_GOOD - 1) * 100);
+		printf("No budget below what all of it takes is within %.0f %% of full speed.\n",
+		       (REPLAY_GOOD - 1) * 100);
 	else
 		printf("No budget that was tried is within %.0f %% of full speed.\n", (REPLAY_GOOD - 1) * 100);
 	if (sweep->full_ms > 0)
@@ -257,8 +260,10 @@ void replay_print_json(const struct replay_sweep *sweep)
 	printf(", \"allocations\": %zu, \"submissions\": %zu, \"submissions_a_step\": ", model->n_blocks,
 	       model->n_launches);
 	printf(sweep->steps.period ? "%" PRIu64 : "null", sweep->steps.period);
-	printf(", \"mode\": \"%s\", \"peak\": %" PRIu64 ", \"peak_outside_heap\": %" PRIu64 ", ",
-	       policy_spill_name(sweep->request->mode), sweep->peak, sweep->outside);
+	printf(", \"mode\": \"%s\", \"mode_recorded\": ", policy_spill_name(sweep->request->mode));
+	json_text(model->mode < POLICY_SPILL_COUNT ? policy_spill_name((enum policy_spill)model->mode) : NULL);
+	printf(", \"peak\": %" PRIu64 ", \"peak_in_chunks\": %" PRIu64 ", \"peak_outside_heap\": %" PRIu64 ", ",
+	       sweep->peak, sweep->held, sweep->outside);
 	json_number("link_gb_per_s", sweep->request->link, true, ", ");
 	json_number("full_speed_ms", sweep->full_ms, sweep->full_ms > 0, ", ");
 	printf("\"full_speed_is_at_most\": %s, ", model->spilled && !(sweep->request->step_ms > 0) ? "true" : "false");

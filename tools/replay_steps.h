@@ -12,6 +12,8 @@ struct replay_steps {
 	uint64_t period; /* submissions of one step; 0: it does not repeat itself, and all of it counts as one step */
 	uint64_t from;   /* submissions before the first that counts */
 	double n;        /* steps that count */
+	bool marked;     /* each step calls this function once: */
+	uint64_t marker;
 };
 
 /*
@@ -20,6 +22,10 @@ struct replay_steps {
  */
 #define REPLAY_STEPS 4
 struct replay_steps replay_find_steps(const struct job *job, uint64_t most);
+/* The same of a model, cut as if there were device memory for all of it: no policy and no budget changes them. False: no memory. */
+bool replay_steps_of(const struct replay_model *model, uint32_t device, uint64_t most, struct replay_steps *ret_steps);
+/* Does a step begin with this submission? launch: how many came before it. */
+bool replay_step_begins(const struct replay_steps *steps, uint64_t launch, uint64_t function);
 /* What a step took when it was recorded, without what is known of waits; ms; 0: the file has no times. */
 double replay_step_ms(const struct job *job, const struct replay_steps *steps);
 

@@ -72,8 +72,6 @@ static bool cut(struct replay_sweep *sweep, uint64_t budget)
 		return true;
 	job_free(sweep->job);
 	sweep->job = job_new(sweep->model, &setting);
-	if (sweep->job)
-		sweep->steps = replay_find_steps(sweep->job, sweep->request->steps);
 	return sweep->job != NULL;
 }
 
@@ -180,7 +178,7 @@ static bool is_good(const struct replay_sweep *sweep, const struct replay_answer
 /* Looks between a good budget and a smaller bad one. */
 static bool refine(struct replay_sweep *sweep, uint64_t good, uint64_t bad)
 {
-	while (good - bad > sweep->peak / FINE + JOB_UNIT) {
+	while (good - bad > sweep->held / FINE + JOB_UNIT) {
 		uint64_t middle = up((good + bad) / 2, JOB_UNIT);
 		unsigned before = sweep->n;
 
@@ -203,7 +201,7 @@ static bool find_best(struct replay_sweep *sweep)
 
 	if (!(sweep->full_ms > 0))
 		return true;
-	if (!add(sweep, up(sweep->peak, JOB_UNIT), false))
+	if (!add(sweep, up(sweep->held, JOB_UNIT), false))
 		return false;
 	qsort(sweep->answers, sweep->n, sizeof(*sweep->answers), by_budget);
 	while (i < sweep->n && is_good(sweep, &sweep->answers[i]))
@@ -219,9 +217,11 @@ static bool find_best(struct replay_sweep *sweep)
 /* What the job needs, and how long it takes with that. */
 static bool measure(struct replay_sweep *sweep)
 {
-	if (!cut(sweep, UINT64_C(1) << 50))
+	if (!cut(sweep, UINT64_C(1) << 50) ||
+	    !replay_steps_of(sweep->model, sweep->request->device, sweep->request->steps, &sweep->steps))
 		return false;
-	sweep->peak = sweep->job->peak_bytes;
+	sweep->peak = sweep->model->peak_of[sweep->request->device];
+	sweep->held = sweep->job->peak_bytes;
 	sweep->outside = sweep->job->peak_outside;
 	sweep->elsewhere = sweep->job->elsewhere;
 	sweep->full_ms = sweep->request->step_ms;
@@ -246,6 +246,9 @@ static bool ask_all(struct replay_sweep *sweep)
 		if (!add(sweep, bytes, true))
 			return false;
 	}
+	/* What all of it takes comes first: chunks are more than what was asked for. */
+	if (!request->n_budgets && !add(sweep, up(sweep->held, JOB_UNIT), true))
+		return false;
 	for (unsigned p = SWEEP_FROM; !request->n_budgets && p >= SWEEP_TO; p -= SWEEP_STEP)
 		if (!add(sweep, up(sweep->peak / 100 * p + sweep->peak % 100 * p / 100, JOB_UNIT), true))
 			return false;
@@ -256,7 +259,7 @@ bool sweep_run(struct replay_sweep *sweep, const struct replay_model *model, con
 {
 	*sweep = (struct replay_sweep){.model = model, .request = request};
 	/* With a handful for looking closer. */
-	sweep->planned = (request->n_budgets ? request->n_budgets : (SWEEP_FROM - SWEEP_TO) / SWEEP_STEP + 1) + 6;
+	sweep->planned = (request->n_budgets ? request->n_budgets : (SWEEP_FROM - SWEEP_TO) / SWEEP_STEP + 2) + 6;
 	bool ok = measure(sweep) && ask_all(sweep) && find_best(sweep);
 	show_end();
 	qsort(sweep->answers, sweep->n, sweep->n ? sizeof(*sweep->answers) : 1, by_budget);

@@ -13,12 +13,13 @@
 struct replay_request {
 	const char *path, *policy_name, *set, *svg, *write; /* NULL: not given */
 	const struct policy *policy;
-	enum policy_spill mode;
-	uint64_t host_budget; /* UINT64_MAX: as much as it takes */
-	uint64_t steps;       /* that count, at most */
-	double link;          /* GB/s */
-	double step_ms;       /* 0: not given */
-	uint32_t device;      /* REPLAY_NONE: not given */
+	enum policy_spill mode;  /* POLICY_SPILL_COUNT: not given, until replay.c has chosen one ... */
+	const char *mode_source; /* ... for this reason, for people */
+	uint64_t host_budget;    /* UINT64_MAX: as much as it takes */
+	uint64_t steps;          /* that count, at most */
+	double link;             /* GB/s */
+	double step_ms;          /* 0: not given */
+	uint32_t device;         /* REPLAY_NONE: not given */
 	bool json;
 	bool peers_left_out; /* other devices lend memory by the policy, or did when it was recorded */
 	/* Of the device. Those in percent are of the peak, in hundredths. None: a sweep. */
@@ -42,7 +43,8 @@ struct replay_sweep {
 	const struct replay_model *model;
 	const struct replay_request *request;
 	struct replay_steps steps;
-	uint64_t peak;    /* device bytes without any budget, as the heap takes them */
+	uint64_t peak;    /* the most that was live at once on the device, as asked for */
+	uint64_t held;    /* device bytes that all of it takes: what lies outside the heap, and the heap's chunks */
 	uint64_t outside; /* of that not the heap's; with async.use: auto a budget may leave less of it there */
 	uint64_t elsewhere;
 	double full_ms;                /* a step with all of it in device memory; 0: not known */

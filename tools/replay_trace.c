@@ -7,6 +7,7 @@
  */
 #include "tools/replay_read.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,6 +163,18 @@ static void take_process(struct replay_model *model, const struct trace *trace)
 		model->rank = (int64_t)number;
 }
 
+/* The mode in which it ran. */
+static int mode_of(const struct trace *trace)
+{
+	char room[32];
+	const char *name = trace_value(trace, "mode", room, sizeof(room));
+	int mode = 0;
+
+	while (mode < POLICY_SPILL_COUNT && strcmp(name, policy_spill_name((enum policy_spill)mode)) != 0)
+		mode++;
+	return mode;
+}
+
 int replay_model_take(struct replay_model *model, const struct trace *trace)
 {
 	struct taking taking = {
@@ -175,7 +188,9 @@ int replay_model_take(struct replay_model *model, const struct trace *trace)
 	};
 	bool ok = taking.block_of && taking.submit_of && taking.as_of && taking.text_of;
 
-	*model = (struct replay_model){.kind = "trace", .timed = true, .lost = trace->n_lost, .rank = POLICY_NO_RANK};
+	*model = (struct replay_model){
+	    .kind = "trace", .timed = true, .lost = trace->n_lost, .rank = POLICY_NO_RANK, .mode = mode_of(trace)};
+	ok = ok && trace_peaks(trace, model->peak_of, REPLAY_DEVICES, &model->peak_bytes);
 	if (ok) {
 		memset(taking.block_of, 0xff, (trace->n_blocks + 1) * sizeof(*taking.block_of));
 		memset(taking.text_of, 0xff, (taking.n_sites + 1) * sizeof(*taking.text_of));
@@ -187,7 +202,9 @@ int replay_model_take(struct replay_model *model, const struct trace *trace)
 	free(taking.submit_of);
 	free(taking.as_of);
 	free(taking.text_of);
-	if (!ok)
-		return replay_wrong(model, "there is no memory for all of it");
+	if (!ok) {
+		replay_wrong(model, "there is no memory for all of it");
+		return -ENOMEM;
+	}
 	return replay_model_finish(model);
 }

@@ -435,7 +435,7 @@ static void put_curve(const struct digest *digest)
 		return;
 	}
 	open_with("what_if", '{');
-	number("peak", digest->curve_peak);
+	number("peak", digest->peak);
 	number("submits", digest->curve_submits);
 	number("ns", digest->curve_ns);
 	number_or_null("steps", digest->curve_steps, digest->curve_steps != 0);

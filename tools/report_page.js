@@ -576,7 +576,7 @@
 		$("what-if").hidden = false;
 		const each = curve.steps || 1, unit = curve.steps ? " a step" : "", canvas = make("canvas");
 		$("what-if-text").textContent = "The least that has to come in" + unit + ", in bytes, if the device had less room: Belady's rule on whole allocations, over " +
-			count(curve.submits) + " submissions. 100 % is " + bytes(curve.peak) + ", the most that submissions name and that was alive at once.";
+			count(curve.submits) + " submissions. 100 % is " + bytes(curve.peak) + ", the most that was alive at once, as asked for.";
 		const points = curve.points.map(p => ({percent: p.percent, budget: p.budget, value: p.bytes_in / each}));
 		const steps = Math.max(0, ...data.devices.map(d => d.step_time ? d.step_time.n : 0));
 		const device = data.devices.find(d => d.budget && d.bytes_in), runs = [];

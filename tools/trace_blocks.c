@@ -302,3 +302,42 @@ uint32_t trace_block_at(const struct trace *trace, uint64_t address, uint64_t ti
 {
 	return trace->places ? trace_places_at(trace->places, trace->blocks, address, time) : TRACE_NONE;
 }
+
+/* Live bytes change from `less` to `more`. */
+static void peak_change(uint64_t *live, uint64_t *most, uint64_t more, uint64_t less)
+{
+	*live = *live - less + more;
+	*most = *live > *most ? *live : *most;
+}
+
+bool trace_peaks(const struct trace *trace, uint64_t *ret_devices, uint32_t n, uint64_t *ret_all)
+{
+	uint64_t *bytes = calloc(trace->n_blocks + (size_t)n + 1, sizeof(*bytes)); /* by block: as long as it is now */
+	uint64_t *live = bytes + trace->n_blocks, live_all = 0;                    /* by device */
+
+	if (!bytes)
+		return false;
+	memset(ret_devices, 0, n * sizeof(*ret_devices));
+	*ret_all = 0;
+	for (size_t i = 0; i < trace->n_rows; i++) {
+		const struct trace_row *row = &trace->rows[i];
+		uint64_t now = 0, *before = row->which < trace->n_blocks ? &bytes[row->which] : NULL;
+
+		if (row->event.kind == TRACE_made)
+			now = row->event.made.bytes;
+		else if (row->event.kind == TRACE_grown)
+			now = row->event.grown.bytes;
+		else if (row->event.kind != TRACE_freed)
+			continue;
+		/* What was freed does not grow any more. */
+		if (!before || (row->event.kind == TRACE_grown && !*before))
+			continue;
+		if (trace->blocks[row->which].device < n)
+			peak_change(&live[trace->blocks[row->which].device],
+				    &ret_devices[trace->blocks[row->which].device], now, *before);
+		peak_change(&live_all, ret_all, now, *before);
+		*before = now;
+	}
+	free(bytes);
+	return true;
+}

@@ -72,4 +72,10 @@ const char *trace_text(const struct trace *trace, enum trace_list list, uint64_t
 /* The block that was alive at this address at this time, from made to before freed; TRACE_NONE: none was. */
 uint32_t trace_block_at(const struct trace *trace, uint64_t address, uint64_t time);
 
+/*
+ * The most bytes that were live at once, as the program asked for them: of each of the first n devices, and of all together.
+ * This is "the peak" wherever a tool names one. False: no memory, and the results are not set.
+ */
+bool trace_peaks(const struct trace *trace, uint64_t *ret_devices, uint32_t n, uint64_t *ret_all);
+
 #endif

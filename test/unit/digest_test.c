@@ -297,7 +297,7 @@ static void the_curve_is_beladys(void **state)
 		}
 		read_back(&file);
 		assert_int_equal(digest.n_curve, DIGEST_CURVE);
-		assert_int_equal(digest.curve_peak, BLOCKS * 2 * MIB);
+		assert_int_equal(digest.peak, BLOCKS * 2 * MIB);
 		for (unsigned i = 0; i < DIGEST_CURVE; i++)
 			assert_int_equal(digest.curve[i].bytes_in, plain_bytes_in(digest.curve[i].budget));
 		assert_int_equal(digest.curve[0].bytes_in, 0);

@@ -51,6 +51,77 @@ static void steps_in_other_memory_are_steps_still(void **state)
 	assert_int_equal(steps.from, job->n_launches - 148);
 }
 
+/* Small calls in every tenth step and in every twentieth, and an evaluation before the end: as the demo's job has them. */
+static void steps_that_do_more_now_and_then_are_steps_still(void **state)
+{
+	enum { FUNCTIONS = 9, LAYERS = 3, BLOCKS = 8 };
+	uint32_t block_of[BLOCKS];
+
+	(void)state;
+	for (unsigned i = 0; i < BLOCKS; i++)
+		block_of[i] = block(32 * MIB);
+	for (unsigned t = 1; t <= 100; t++) {
+		launch(1, 1, &block_of[0]);
+		for (unsigned f = 0; f < FUNCTIONS; f++)
+			for (unsigned i = 0; i < LAYERS; i++)
+				launch(10 + f, 2, &block_of[(f + i) % (BLOCKS - 1)]);
+		for (unsigned i = 0; t % 10 == 0 && i < 12; i++)
+			launch(2, 1, &block_of[i % BLOCKS]);
+		if (t % 20 == 0)
+			launch(3, 1, &block_of[1]);
+	}
+	launch(1, 1, &block_of[0]);
+	for (unsigned i = 0; i < LAYERS; i++)
+		launch(10, 2, &block_of[i]);
+	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
+	struct replay_steps steps = replay_find_steps(job, 4);
+	assert_int_equal(steps.period, (20 * 28 + 24 + 1) / 20);
+	assert_true(steps.marked);
+	assert_int_equal(steps.marker, 1);
+	assert_true(replay_step_begins(&steps, 0, 1));
+	assert_false(replay_step_begins(&steps, 0, 2));
+}
+
+static void what_a_job_does_once_before_its_end_begins_no_step(void **state)
+{
+	uint32_t one;
+
+	(void)state;
+	cycle(8, 32 * MIB, 60);
+	one = block(4 * MIB);
+	launch(UINT32_MAX, 1, &one);
+	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
+	struct replay_steps steps = replay_find_steps(job, 3);
+	assert_int_equal(steps.period, 8);
+	assert_true(steps.marked);
+	assert_int_not_equal(steps.marker, UINT32_MAX);
+}
+
+/* Sixteen like layers at even distances, each with weights of its own, are one step of a network that only goes forth. */
+static void layers_are_no_steps(void **state)
+{
+	enum { LAYERS = 16 };
+	uint32_t weights[LAYERS], activation;
+
+	(void)state;
+	activation = block(4 * MIB);
+	for (unsigned i = 0; i < LAYERS; i++)
+		weights[i] = block(32 * MIB);
+	for (unsigned t = 0; t < 40; t++) {
+		launch(1, 1, &activation);
+		for (unsigned i = 0; i < LAYERS; i++)
+			for (unsigned f = 0; f < 8; f++) {
+				uint32_t both[2] = {weights[i], activation};
+
+				launch(10 + f, 2, both);
+			}
+		launch(2, 1, &activation);
+	}
+	job = job_new(&model, &(struct job_setting){.budget = 1 << 30});
+	struct replay_steps steps = replay_find_steps(job, 4);
+	assert_int_equal(steps.period, LAYERS * 8 + 2);
+}
+
 /* The last steps are what the first were, long ago, and what lies between repeats itself at once. */
 static void what_comes_again_only_after_most_of_the_job_is_no_step(void **state)
 {
@@ -269,6 +340,9 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	    TEST(a_step_is_found),
 	    TEST(steps_in_other_memory_are_steps_still),
+	    TEST(steps_that_do_more_now_and_then_are_steps_still),
+	    TEST(what_a_job_does_once_before_its_end_begins_no_step),
+	    TEST(layers_are_no_steps),
 	    TEST(what_comes_again_only_after_most_of_the_job_is_no_step),
 	    TEST(a_job_that_does_not_repeat_is_one_step),
 	    TEST(times_say_how_long_a_step_takes),

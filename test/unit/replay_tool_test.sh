@@ -60,7 +60,7 @@ expect 'a sweep ends with 0 as long as its largest budget runs, and says once wh
 	'spillway: with 7[0-9][0-9].0 MiB *cannot run: allocation 12 *spill.mode is off' replay --mode off turn.trace
 for policy in observe passthrough; do
 	expect "what $policy leaves to the driver no budget makes smaller" 0 \
-		'*768.0 MiB of it outside the heap*70.* %*less than what lies outside the heap*No budget below the peak*' '' \
+		'*768.0 MiB of it outside the heap*70.* %*less than what lies outside the heap*No budget below what all of it takes*' '' \
 		replay --policy $policy --step-time 9 turn.trace
 done
 expect 'the policy says the mode, and its budget is among the lines' 0 '*mode static*512.0 MiB  66.7 %*' '' \
