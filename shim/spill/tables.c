@@ -4,8 +4,10 @@
  * the latest array in it, and one that is crowded out takes the knowledge of its array along, for its own addresses.
  */
 #include "shim/spill/tables.h"
+#include "shim/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +26,10 @@
 /* A line's number, and 9 bits for the number of its table, plus 1. */
 #define TABLE_SHIFT 9
 #define TABLE_MASK  ((1u << TABLE_SHIFT) - 1)
-/* At once, on the stack of a thread of the program's: a call costs more than reading some pages more. */
+/* Read at once: a system call costs more than reading some pages more. */
 #define READ_MOST 16384u
+/* The same on the stack of a thread of the program's, which may be small; PIPE_BUF, so that a pipe takes it whole. */
+#define READ_SMALL 4096u
 /* Each costs a system call. */
 #define ROWS_MOST ((size_t)64)
 /* So many launches after the copy say which functions follow an array: one, or one that prepares and one that works. */
@@ -115,53 +119,154 @@ static bool any_within(const CUdeviceptr *words, size_t n, CUdeviceptr first, CU
 	return any;
 }
 
-/*
- * Addresses of heaps among these words, at most MANY + 1, and how many bytes hold them. Read by way of the kernel: a bad
- * pointer is the driver's to refuse.
- */
-static unsigned find_addresses(CUdeviceptr src, size_t bytes, CUdeviceptr *ret_found, size_t *ret_bytes)
+/* How reading memory went. */
+enum read {
+	READ_DONE,
+	READ_BAD, /* it is not all readable: a bad pointer, which is the driver's to refuse, or memory of a device */
+	READ_REFUSED, /* the system does not let us */
+};
+
+/* Is process_vm_readv() refused for good? Seccomp filters answer EPERM, emulators ENOSYS. */
+static atomic_bool call_refused;
+
+static enum read read_by_call(CUdeviceptr from, void *ret_bytes, size_t n)
 {
-	CUdeviceptr words[READ_MOST / sizeof(CUdeviceptr)];
+	struct iovec to = {ret_bytes, n}, at = {(void *)(uintptr_t)from, n};
+
+	if (atomic_load_explicit(&call_refused, memory_order_relaxed))
+		return READ_REFUSED;
+	ssize_t got = process_vm_readv(getpid(), &to, 1, &at, 1, 0);
+	if (got >= 0 || errno == EFAULT)
+		return got == (ssize_t)n ? READ_DONE : READ_BAD;
+	if (errno == EPERM || errno == ENOSYS)
+		atomic_store_explicit(&call_refused, true, memory_order_relaxed);
+	return READ_REFUSED;
+}
+
+/*
+ * The other way: write(2) from an address that cannot be read is EFAULT, no signal. The pipe lives for one call: one that
+ * was kept could be closed by the program, and what we wrote would land in the file that got its number.
+ */
+static enum read read_by_pipe(CUdeviceptr from, void *ret_bytes, size_t n)
+{
+	enum read result = READ_DONE;
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
+		return READ_REFUSED;
+	for (size_t at = 0; at < n && result == READ_DONE;) {
+		size_t some = n - at < READ_SMALL ? n - at : READ_SMALL;
+		ssize_t put = write(ends[1], (const void *)(uintptr_t)(from + at), some);
+
+		if (put != (ssize_t)some)
+			result = put >= 0 || errno == EFAULT ? READ_BAD : READ_REFUSED;
+		else if (read(ends[0], (char *)ret_bytes + at, some) != (ssize_t)some)
+			result = READ_REFUSED;
+		at += some;
+	}
+	close(ends[0]);
+	close(ends[1]);
+	return result;
+}
+
+/* By way of the kernel, so that no address is a bad one. */
+static enum read read_memory(CUdeviceptr from, void *ret_bytes, size_t n)
+{
+	enum read result = read_by_call(from, ret_bytes, n);
+
+	if (result != READ_REFUSED)
+		return result;
+	int cancel;
+	/* Cancellation points, with a pipe open. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	result = read_by_pipe(from, ret_bytes, n);
+	pthread_setcancelstate(cancel, NULL);
+	if (result == READ_REFUSED)
+		log_once(
+		    "this process may not read its own memory (process_vm_readv and a pipe are both refused): launches "
+		    "that name what was copied from the host count as ones that may touch anything");
+	return result;
+}
+
+/* The array that a copy brings to dst, with room for so many addresses. NULL: there is no memory for it. */
+static struct table *new_table(CUdeviceptr dst, size_t bytes, unsigned n, unsigned listed)
+{
+	struct table *table = malloc(sizeof(*table) + listed * sizeof(*table->at));
+
+	if (table)
+		*table = (struct table){.start = dst, .end = dst + bytes, .n = n};
+	return table;
+}
+
+/*
+ * The addresses of heaps among the words of a copy, in a table of their own, which reaches to the last of them. NULL:
+ * there are none, or no memory for it. words: room for n bytes.
+ */
+static struct table *find_addresses(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUdeviceptr *words, size_t n)
+{
 	CUdeviceptr first, span;
-	pid_t self = getpid();
+	struct table *table = NULL;
 	size_t end = 0;
-	unsigned n = 0;
 
 	use_heap_span(&first, &span);
 	if (!span)
-		return 0;
+		return NULL;
 	if (bytes > BYTES_MOST)
 		bytes = BYTES_MOST;
-	for (size_t at = 0; bytes - at >= sizeof(*words) && at - end < BYTES_WITHOUT && n <= MANY;) {
-		size_t some = bytes - at < READ_MOST ? (bytes - at) & ~(sizeof(*words) - 1) : READ_MOST;
-		struct iovec to = {words, some}, from = {(void *)(uintptr_t)(src + at), some};
+	for (size_t at = 0; bytes - at >= sizeof(*words) && at - end < BYTES_WITHOUT && (!table || table->n <= MANY);) {
+		size_t some = bytes - at < n ? (bytes - at) & ~(sizeof(*words) - 1) : n;
+		enum read read = read_memory(src + at, words, some);
 
-		if (process_vm_readv(self, &to, 1, &from, 1, 0) != (ssize_t)some)
-			return 0;
+		if (read != READ_DONE) {
+			free(table);
+			return read == READ_BAD ? NULL : new_table(dst, bytes, MANY + 1, 0);
+		}
 		bool any = any_within(words, some / sizeof(*words), first, span);
-		for (size_t i = 0; any && i < some / sizeof(*words) && n <= MANY; i++)
-			if (use_is_heap(words[i])) {
-				ret_found[n++] = words[i];
-				end = at + (i + 1) * sizeof(*words);
-			}
+		for (size_t i = 0; any && i < some / sizeof(*words) && (!table || table->n <= MANY); i++) {
+			if (!use_is_heap(words[i]))
+				continue;
+			if (!table && !(table = new_table(dst, 0, 0, MANY + 1)))
+				return NULL;
+			table->at[table->n++] = words[i];
+			end = at + (i + 1) * sizeof(*words);
+		}
 		at += some;
 	}
-	*ret_bytes = n > MANY ? bytes : end;
-	return n;
+	if (table)
+		table->end = dst + (table->n > MANY ? bytes : end);
+	return table;
 }
 
-static void remember(CUdeviceptr dst, size_t bytes, const CUdeviceptr *found, unsigned n)
+static struct table *find_with_small_room(CUdeviceptr dst, CUdeviceptr src, size_t bytes) __attribute__((noinline));
+static struct table *find_with_small_room(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
-	unsigned listed = n > MANY ? 0 : n;
-	struct table *table = malloc(sizeof(*table) + listed * sizeof(*found));
+	CUdeviceptr words[READ_SMALL / sizeof(CUdeviceptr)];
 
-	if (!table)
-		return;
-	*table = (struct table){.start = dst, .end = dst + bytes, .n = n};
-	memcpy(table->at, found, listed * sizeof(*found));
+	return find_addresses(dst, src, bytes, words, sizeof(words));
+}
+
+/* One thread at a time has the large room; the others do with what is on their stacks. */
+static struct table *find(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+{
+	static CUdeviceptr words[READ_MOST / sizeof(CUdeviceptr)];
+	static atomic_flag taken = ATOMIC_FLAG_INIT;
+
+	if (bytes <= READ_SMALL || atomic_flag_test_and_set_explicit(&taken, memory_order_acquire))
+		return find_with_small_room(dst, src, bytes);
+	struct table *table = find_addresses(dst, src, bytes, words, sizeof(words));
+	atomic_flag_clear_explicit(&taken, memory_order_release);
+	return table;
+}
+
+static void remember(struct table *table)
+{
+	unsigned listed = table->n > MANY ? 0 : table->n;
+	struct table *fits = realloc(table, sizeof(*table) + listed * sizeof(*table->at));
+
+	table = fits ? fits : table;
 	forget(next_table);
 	tables[next_table] = table;
-	for (uint64_t line = dst >> LINE_SHIFT; line <= (table->end - 1) >> LINE_SHIFT; line++)
+	for (uint64_t line = table->start >> LINE_SHIFT; line <= (table->end - 1) >> LINE_SHIFT; line++)
 		set_line(line, next_table);
 	next_table = (next_table + 1) % TABLES;
 	atomic_store(&tables_any, true);
@@ -169,21 +274,19 @@ static void remember(CUdeviceptr dst, size_t bytes, const CUdeviceptr *found, un
 
 void tables_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
-	CUdeviceptr found[MANY + 1];
-	size_t array = 0;
 	int saved = errno;
 
 	if (bytes < sizeof(CUdeviceptr) || use_is_heap(src))
 		return;
-	unsigned n = find_addresses(src, bytes, found, &array);
-	if (n || atomic_load(&tables_any)) {
+	struct table *table = find(dst, src, bytes);
+	if (table || atomic_load(&tables_any)) {
 		pthread_mutex_lock(&lock);
 		/* What was there is overwritten, or a part of it. */
 		for (unsigned i = 0; i < TABLES; i++)
 			if (tables[i] && tables[i]->start < dst + bytes && tables[i]->end > dst)
 				forget(i);
-		if (n)
-			remember(dst, array, found, n);
+		if (table)
+			remember(table);
 		pthread_mutex_unlock(&lock);
 	}
 	errno = saved;

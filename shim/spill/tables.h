@@ -18,8 +18,9 @@
  * Limits: the last 256 arrays are remembered, from the start of the copy to the last address in it, 256 KiB at most. They
  * may be followed by anything (FSDP's are, by a number for each block of the grid: 100 KiB for a layer); 64 KiB without an
  * address end the search. One of more than 1024 addresses counts as one that may reach anything. Any thread, with a lock
- * of its own, the last to be taken. Without memory, or where the process may not read itself (process_vm_readv), arrays
- * stay unknown. errno is kept.
+ * of its own, the last to be taken. Without memory arrays stay unknown. The process reads its memory by
+ * process_vm_readv(), where that is refused (seccomp, emulators) through a pipe, and where that is refused as well each
+ * copy from outside the heaps, its first 256 KiB, counts as an array that may reach anything: said once. errno is kept.
  */
 #ifndef SPILLWAY_SPILL_TABLES_H
 #define SPILLWAY_SPILL_TABLES_H

@@ -1,5 +1,6 @@
 /*
- * tables_test.c: which arrays of pointers are known, against a struct use of the test's own. A heap lies at HEAP.
+ * tables_test.c [EPERM|ENOSYS [pipe]]: which arrays of pointers are known, against a struct use of the test's own. A heap
+ * lies at HEAP. With an argument a seccomp filter answers process_vm_readv() so, and with "pipe" pipe2() as well.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,9 +9,18 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
+#include "shim/log.h"
 #include "shim/spill/tables.h"
 #include "test/unit/seed.h"
 
@@ -18,7 +28,7 @@
 #define BYTES ((CUdeviceptr)1 << 40)
 
 static CUdeviceptr named[2048];
-static unsigned n_named, n_unknown, n_asked;
+static unsigned n_named, n_unknown, n_asked, n_said;
 
 bool use_is_heap(CUdeviceptr address)
 {
@@ -43,6 +53,13 @@ void use_unknown(struct use *use)
 {
 	(void)use;
 	n_unknown++;
+}
+
+/* log.h */
+void log_line(const char *format, ...)
+{
+	(void)format;
+	n_said++;
 }
 
 static uint64_t function;
@@ -269,7 +286,86 @@ static void the_latest_are_remembered(void **state)
 	assert_in_range(known, 240, 256);
 }
 
-int main(void)
+/* Words that lie across two pages, the second of which is not there. */
+static void memory_that_ends_is_the_drivers_to_refuse(void **state)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CUdeviceptr word = HEAP + 1, place = HEAP + (7 << 25);
+
+	(void)state;
+	assert_ptr_not_equal(at, MAP_FAILED);
+	munmap(at + page, page);
+	memcpy(at + page - sizeof(word), &word, sizeof(word));
+	copy(place, (CUdeviceptr *)(at + page) - 1, 1);
+	assert_int_equal(look(place), 1);
+	for (size_t n = 2; n < 1000; n *= 7) {
+		copy(place + (1 << 20), (CUdeviceptr *)(at + page) - 1, n);
+		assert_int_equal(look(place + (1 << 20)), 0);
+		assert_int_equal(n_unknown, 0);
+	}
+	munmap(at, page);
+}
+
+/* Of what cannot be read nobody knows what it holds, but for a bad pointer, which is the driver's to refuse. */
+static void what_cannot_be_read_may_reach_anything(void **state)
+{
+	CUdeviceptr words[4] = {1, 2, 3, 4}, place = HEAP + (1 << 25);
+
+	(void)state;
+	copy(place, words, 4);
+	assert_int_equal(look(place + 31), 0);
+	assert_int_equal(n_unknown, 1);
+	look(place + 32);
+	assert_int_equal(n_unknown, 0);
+	/* As far as arrays reach. */
+	CUdeviceptr *large = calloc(1, 1 << 20);
+	assert_non_null(large);
+	copy(place, large, (1 << 20) / 8);
+	look(place + (256 << 10) - 1);
+	assert_int_equal(n_unknown, 1);
+	look(place + (256 << 10));
+	assert_int_equal(n_unknown, 0);
+	free(large);
+	/* Memory of a heap is no source of arrays. */
+	tables_copied(place + (1 << 22), HEAP + 64, 64);
+	look(place + (1 << 22));
+	assert_int_equal(n_unknown, 0);
+	assert_int_equal(n_said, 1);
+}
+
+/* From here on these calls fail with that error. False: there are no such filters here. */
+static bool refuse(int error, bool pipes)
+{
+	struct sock_filter lines[] = {
+	    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 2, 0),
+	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, pipes ? SYS_pipe2 : SYS_process_vm_readv, 1, 0),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+	};
+	struct sock_fprog filter = {sizeof(lines) / sizeof(*lines), lines};
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+static bool is_refused(int error)
+{
+	char from = 1, to;
+	struct iovec source = {&from, 1}, target = {&to, 1};
+
+	return process_vm_readv(getpid(), &target, 1, &source, 1, 0) < 0 && errno == error;
+}
+
+static int run_refused(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(what_cannot_be_read_may_reach_anything),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(an_array_is_known_wherever_it_is_named),
@@ -277,10 +373,17 @@ int main(void)
 	    cmocka_unit_test(rows_are_looked_through_one_by_one),
 	    cmocka_unit_test(rows_without_gaps_are_one_array),
 	    cmocka_unit_test(what_is_no_array_is_not_remembered),
+	    cmocka_unit_test(memory_that_ends_is_the_drivers_to_refuse),
 	    cmocka_unit_test(an_array_need_not_lie_in_a_heap),
 	    cmocka_unit_test(whoever_comes_later_has_other_memory_there),
 	    cmocka_unit_test(words_that_lie_in_no_heap_are_not_asked_about),
 	    cmocka_unit_test(the_latest_are_remembered),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	int error = argc > 1 && !strcmp(argv[1], "ENOSYS") ? ENOSYS : EPERM;
+
+	if (argc > 1 && (!refuse(error, argc > 2) || !is_refused(error))) {
+		printf("no seccomp filters here\n");
+		return 77;
+	}
+	return argc > 2 ? run_refused() : cmocka_run_group_tests(tests, NULL, NULL);
 }
