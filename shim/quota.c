@@ -13,11 +13,15 @@
  *
  * A claim is read before the bytes used, and written after them: what moves from the one to the other may be counted twice,
  * never not at all.
+ *
+ * What this process holds it knows by itself. When its file is lost it joins again, with that (quota_file_join()); a take
+ * whose claim stands in a file from which all has been carried over is taken back, and made again in the new one.
  */
 #include "shim/quota.h"
 #include "shim/clock.h"
 #include "shim/log.h"
 #include "shim/quota_inside.h"
+#include "shim/rundir.h"
 #include "shim/stats.h"
 
 #include <errno.h>
@@ -27,10 +31,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CLAIM_LOOK 5000000u /* ns after which its process might be dead */
-#define WAIT_STEP  5000000  /* ns; so many tries are 2.5 s, longer than others need to look once */
-#define WAIT_TRIES 500
-#define UNIT       ((uint64_t)2 << 20) /* spare goes back in chunks, which have at least this size */
+#define CLAIM_LOOK  5000000u /* ns after which its process might be dead */
+#define CLAIM_YIELD 50000u   /* ns: a claim lasts for some ten system calls, unless its thread is not running */
+#define WAIT_STEP   5000000  /* ns; so many tries are 2.5 s, longer than others need to look once */
+#define WAIT_TRIES  500
+#define JOIN_TRIES  3                   /* each time the file was lost again */
+#define UNIT        ((uint64_t)2 << 20) /* spare goes back in chunks, which have at least this size */
 
 uint64_t quota_patience = 1000000000, quota_want_lasts = 2000000000, quota_sweep_every = 5000000;
 
@@ -38,21 +44,25 @@ enum state {
 	NONE,     /* nothing is shared */
 	ARRANGED, /* nothing has been taken yet */
 	SEATED,
-	ALONE, /* the file cannot be used: this process has its own budget */
-	LEFT,  /* the process ends */
+	ALONE,   /* the file cannot be used: this process has its own budget */
+	OUTSIDE, /* the file's lock is held by a process that does not go on: nothing is taken until it does */
+	LEFT,    /* the process ends */
 };
 
 static _Atomic int state;
 static struct quota_terms terms;
-static struct quota_seat seat;
 static _Atomic uint64_t refusals;
-/* Joining, and one claim at a time: the last lock to be taken, by threads that take host memory. */
-static pthread_mutex_t taking = PTHREAD_MUTEX_INITIALIZER;
 
-static struct quota_slot *mine(void)
-{
-	return &seat.page->slot[seat.index];
-}
+/* Joining, and one claim at a time: the last lock but one, taken by threads that take host memory. */
+static pthread_mutex_t taking = PTHREAD_MUTEX_INITIALIZER;
+/*
+ * The last lock: it keeps `seat` from being exchanged, and orders what is written of held and spare. Never held while
+ * anybody is waited for. seat itself changes under both locks.
+ */
+static pthread_mutex_t publishing = PTHREAD_MUTEX_INITIALIZER;
+static struct quota_seat seat = {.fd = -1};
+/* What this process has taken, and of that keeps for its next use, whatever becomes of the file. Under `publishing`. */
+static uint64_t held, spare;
 
 static bool is_seated(void)
 {
@@ -61,7 +71,11 @@ static bool is_seated(void)
 
 static void be_alone(const char *why)
 {
-	int seated = atomic_exchange(&state, ALONE);
+	int seated = atomic_load(&state);
+
+	/* Not where the process ends just now. */
+	if (seated == LEFT || !atomic_compare_exchange_strong(&state, &seated, ALONE))
+		return;
 
 	log_once("the host budget cannot be shared with other processes of this user (%s): this one has a budget of "
 		 "its own, and so may each of the others",
@@ -101,8 +115,8 @@ struct view {
 	uint64_t spare, ending;        /* what others have and do not use, and what is pinned by those who end */
 	uint64_t owed;                 /* to others below their part */
 	uint64_t wanted;               /* by others, whatever they have */
-	unsigned ranks;
-	bool lower_claim; /* one in a lower slot claims something */
+	unsigned ranks, index;         /* index: of our own slot */
+	bool lower_claim;              /* one in a lower slot claims something */
 };
 
 static uint64_t smaller(uint64_t a, uint64_t b)
@@ -110,67 +124,128 @@ static uint64_t smaller(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* False: nonsense. Each number is below QUOTA_MOST, so no sum of 256 of them overflows. */
-static bool add_slot(struct view *view, unsigned i)
-{
-	struct quota_slot *slot = &seat.page->slot[i];
+enum looked { GOOD, LOST, NONSENSE };
 
-	if (!atomic_load(&slot->stamp))
+/* What of a slot counts in the sum. claim: as it was read before. Returns false for nonsense: see QUOTA_MOST. */
+static bool add_slot(struct view *view, unsigned i, const struct quota_slot *slot, uint64_t claim)
+{
+	uint64_t used = slot->used;
+
+	if (!slot->stamp)
 		return true;
-	uint64_t claim = atomic_load(&slot->claim), used = atomic_load(&slot->used);
 	if (used > QUOTA_MOST || claim > QUOTA_MOST)
 		return false;
 	view->used += used;
-	if (atomic_load(&slot->leaving)) {
+	if (slot->leaving) {
 		view->ending += used;
 	} else {
 		view->ranks++;
-		if (i != seat.index)
-			view->spare += smaller(atomic_load(&slot->spare), used);
+		if (i != view->index)
+			view->spare += smaller(slot->spare, used);
 	}
-	if (i == seat.index) {
+	if (i == view->index) {
 		view->mine = used;
 	} else {
 		view->claimed += claim;
-		view->lower_claim |= claim && i < seat.index;
+		view->lower_claim |= claim && i < view->index;
 	}
 	return true;
 }
 
-static void add_wants(struct view *view)
+/* Others below their part are owed what they lately were refused: view->part is known. */
+static void add_want(struct view *view, unsigned i, const struct quota_slot *slot, uint64_t now)
 {
-	uint64_t now = clock_now();
+	uint64_t until = slot->wanted_until;
 
-	for (unsigned i = 0; i < QUOTA_SLOTS; i++) {
-		struct quota_slot *slot = &seat.page->slot[i];
-		uint64_t until = atomic_load(&slot->wanted_until);
+	/* One that lies too far ahead is no time that this clock has given. */
+	if (i == view->index || !slot->stamp || until <= now || until > now + quota_want_lasts)
+		return;
+	uint64_t wanted = smaller(slot->wanted, view->total), used = slot->used;
+	view->wanted += wanted;
+	if (used < view->part)
+		view->owed += smaller(wanted, view->part - used);
+}
 
-		/* One that lies too far ahead is no time that this clock has given. */
-		if (i == seat.index || !atomic_load(&slot->stamp) || until <= now || until > now + quota_want_lasts)
-			continue;
-		uint64_t wanted = smaller(atomic_load(&slot->wanted), view->total);
-		uint64_t used = atomic_load(&slot->used);
-		view->wanted += wanted;
-		if (used < view->part)
-			view->owed += smaller(wanted, view->part - used);
+/* Is the slot still ours? */
+static enum looked check_own(const struct quota_seat *at, const struct quota_slot *slot)
+{
+	if (!slot->stamp || slot->ticket != at->ticket)
+		return LOST;
+	return slot->stamp == at->stamp ? GOOD : NONSENSE;
+}
+
+/* Claims of some slots, then all else of them: a claim is read before the bytes used (see above). */
+static enum looked look_at(const struct quota_seat *at, unsigned first, struct view *view)
+{
+	struct quota_slot slots[QUOTA_SLOTS_READ];
+	uint64_t claims[QUOTA_SLOTS_READ];
+
+	if (!quota_file_read_slots(at, first, QUOTA_SLOTS_READ, slots))
+		return LOST;
+	for (unsigned i = 0; i < QUOTA_SLOTS_READ; i++)
+		claims[i] = slots[i].stamp ? (uint64_t)slots[i].claim : 0;
+	quota_file_fence();
+	if (!quota_file_read_slots(at, first, QUOTA_SLOTS_READ, slots))
+		return LOST;
+	if (at->index - first < QUOTA_SLOTS_READ) {
+		enum looked own = check_own(at, &slots[at->index - first]);
+
+		if (own != GOOD)
+			return own;
+	}
+	for (unsigned i = 0; i < QUOTA_SLOTS_READ; i++)
+		if (!add_slot(view, first + i, &slots[i], claims[i]))
+			return NONSENSE;
+	return GOOD;
+}
+
+static void look_for_wants(const struct quota_seat *at, unsigned n, struct view *view, uint64_t now)
+{
+	struct quota_slot slots[QUOTA_SLOTS_READ];
+
+	for (unsigned first = 0; first < n; first += QUOTA_SLOTS_READ) {
+		if (!quota_file_read_slots(at, first, QUOTA_SLOTS_READ, slots))
+			return;
+		for (unsigned i = 0; i < QUOTA_SLOTS_READ; i++)
+			add_want(view, first + i, &slots[i], now);
 	}
 }
 
-/* False: the file makes no sense any more. */
-static bool look(struct view *ret_view)
+/* A copy: the seat may be exchanged meanwhile. The descriptor is looked at before it is used (quota_file.c). */
+static struct quota_seat seat_now(void)
 {
-	struct view view = {.total = atomic_load(&seat.page->total)};
+	pthread_mutex_lock(&publishing);
+	struct quota_seat now = seat;
+	pthread_mutex_unlock(&publishing);
+	return now;
+}
 
-	if (view.total > QUOTA_MOST || atomic_load(&mine()->stamp) != seat.stamp)
-		return false;
-	for (unsigned i = 0; i < QUOTA_SLOTS; i++)
-		if (!add_slot(&view, i))
-			return false;
+static enum looked look(struct view *ret_view)
+{
+	struct quota_seat at = seat_now();
+	struct view view = {.index = at.index};
+	struct quota_head head;
+	enum looked looked = GOOD;
+
+	if (!quota_file_read_head(&at, &head) || !head.bytes)
+		return LOST;
+	view.total = head.total;
+	if (view.total > QUOTA_MOST || head.slots > QUOTA_SLOTS)
+		return NONSENSE;
+	/* Of a file that was truncated, too, our own slot says so. */
+	unsigned n = at.index < head.slots ? (unsigned)head.slots : at.index + 1;
+	for (unsigned first = 0; first < n && looked == GOOD; first += QUOTA_SLOTS_READ)
+		looked = look_at(&at, first, &view);
+	if (looked != GOOD)
+		return looked;
+	if (head.moved)
+		return LOST;
 	view.part = view.total / (view.ranks ? view.ranks : 1);
-	if (atomic_load(&seat.page->asked_until) > clock_now())
-		add_wants(&view);
+	uint64_t now = clock_now();
+	if (head.asked_until > now)
+		look_for_wants(&at, n, &view, now);
 	*ret_view = view;
-	return true;
+	return GOOD;
 }
 
 static uint64_t room_in(const struct view *view, uint64_t gone)
@@ -188,9 +263,21 @@ static bool fits(const struct view *view, uint64_t gone, uint64_t bytes)
 	return view->mine + bytes <= view->part || bytes <= room - smaller(room, view->owed);
 }
 
+/* Locking: takes `publishing`. */
+static bool write_slot(size_t offset, uint64_t value)
+{
+	pthread_mutex_lock(&publishing);
+	bool written = quota_file_write(&seat, QUOTA_SLOT(&seat, stamp) + offset, value);
+	pthread_mutex_unlock(&publishing);
+	return written;
+}
+#define WRITE(field, value) write_slot(offsetof(struct quota_slot, field), value)
+
 static void tell(const struct view *view, uint64_t more)
 {
-	stats_set_share(view->total, view->used + more, view->ranks);
+	/* A slot whose process has not come back counts as more than there is. */
+	stats_set_share(view->total, smaller(view->used + more, view->total), view->ranks);
+	terms.total = view->total;
 	if (terms.limit)
 		atomic_store(terms.limit, view->total);
 }
@@ -201,7 +288,8 @@ static void tell(const struct view *view, uint64_t more)
 static bool sweep(void)
 {
 	int saved = errno;
-	unsigned n = quota_file_sweep(&seat);
+	struct quota_seat at = seat_now();
+	unsigned n = quota_file_sweep(&at);
 
 	if (n)
 		stats_add(STAT_share_reclaimed, n);
@@ -232,7 +320,7 @@ static bool pause_from(uint64_t *since)
 		return false;
 	if (now - *since > CLAIM_LOOK)
 		sweep_if_due();
-	if (now - *since > CLAIM_LOOK)
+	if (now - *since > CLAIM_YIELD)
 		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 	else
 		sched_yield();
@@ -241,14 +329,23 @@ static bool pause_from(uint64_t *since)
 
 static bool is_lower_claim(void)
 {
-	for (unsigned i = 0; i < seat.index; i++)
-		if (atomic_load(&seat.page->slot[i].stamp) && atomic_load(&seat.page->slot[i].claim))
-			return true;
-	return false;
+	struct view view;
+
+	return look(&view) == GOOD && view.lower_claim;
 }
 
 /* What came of a try. */
-enum taken { TAKEN, REFUSED, NONSENSE };
+enum taken { TAKEN, REFUSED, GONE, DAMAGED };
+
+/* Before the claim is taken back. */
+static bool add_held(uint64_t bytes)
+{
+	pthread_mutex_lock(&publishing);
+	bool written = quota_file_write(&seat, QUOTA_SLOT(&seat, used), held + bytes);
+	held += written ? bytes : 0;
+	pthread_mutex_unlock(&publishing);
+	return written;
+}
 
 static enum taken try_once(uint64_t bytes)
 {
@@ -256,85 +353,145 @@ static enum taken try_once(uint64_t bytes)
 	uint64_t since = 0;
 	struct view view;
 
+	/* Who has nothing to hope for is in nobody's way. */
+	if (look(&view) == GOOD && !fits(&view, view.used, bytes))
+		return REFUSED;
 	for (;;) {
-		atomic_store(&mine()->claim, bytes);
-		if (!look(&view)) {
-			result = NONSENSE;
+		bool claimed = WRITE(claim, bytes);
+
+		quota_file_fence();
+		enum looked looked = look(&view);
+		if (looked != GOOD || !claimed) {
+			result = looked == NONSENSE ? DAMAGED : GONE;
 			break;
 		}
 		if (fits(&view, view.used + view.claimed, bytes)) {
-			atomic_fetch_add(&mine()->used, bytes);
-			tell(&view, bytes);
-			result = TAKEN;
+			result = add_held(bytes) ? TAKEN : GONE;
+			if (result == TAKEN)
+				tell(&view, bytes);
 			break;
 		}
 		if (!fits(&view, view.used, bytes))
 			break;
 		bool in_time = pause_from(&since);
 		if (view.lower_claim) {
-			atomic_store(&mine()->claim, 0);
+			WRITE(claim, 0);
 			while (in_time && is_lower_claim())
 				in_time = pause_from(&since);
 		}
 		if (!in_time)
 			break;
 	}
-	atomic_store(&mine()->claim, 0);
+	WRITE(claim, 0);
 	return result;
 }
 
+static _Atomic uint64_t wanted_until; /* as in our slot; 0: nothing is wanted */
+
 static void want(uint64_t bytes)
 {
-	uint64_t until = clock_now() + quota_want_lasts, known = atomic_load(&seat.page->asked_until);
+	uint64_t until = clock_now() + quota_want_lasts;
+	struct quota_seat at = seat_now();
+	struct quota_head head;
 
-	atomic_store(&mine()->wanted, bytes);
-	atomic_store(&mine()->wanted_until, until);
-	/* One that is too far ahead would never end. */
-	while ((known < until || known > until + quota_want_lasts) &&
-	       !atomic_compare_exchange_weak(&seat.page->asked_until, &known, until))
-		;
+	WRITE(wanted, bytes);
+	WRITE(wanted_until, until);
+	atomic_store(&wanted_until, until);
+	/* One that is too far ahead would never end. Two who write at once differ by microseconds. */
+	if (quota_file_read_head(&at, &head) &&
+	    (head.asked_until < until || head.asked_until > until + quota_want_lasts))
+		quota_file_write(&at, QUOTA_HEAD(asked_until), until);
 }
 
 static void refuse(uint64_t bytes)
 {
 	struct view view;
 
-	if (look(&view)) {
+	if (is_seated() && look(&view) == GOOD) {
 		tell(&view, 0);
 		/* What is owed to us others leave to us. */
-		if (view.mine < view.part && atomic_load(&mine()->wanted_until) < clock_now())
+		if (view.mine < view.part && atomic_load(&wanted_until) < clock_now())
 			want(smaller(bytes, view.part - view.mine));
 	}
 	atomic_fetch_add(&refusals, 1);
 	stats_add(STAT_share_refused, 1);
 }
 
+/*
+ * Joins, or joins again after the file was lost. Never a budget of its own where only the lock could not be had: those
+ * who have the memory are there, and one of them is stopped just where it holds the lock.
+ * Locking: the caller must hold `taking`.
+ */
 static void join(void)
 {
-	int error = quota_file_join(&terms, &seat);
+	int before = atomic_load(&state);
+	bool again = before == SEATED;
+	struct quota_seat next = seat;
 
-	if (!error)
-		atomic_store(&state, SEATED);
-	else
+	pthread_mutex_lock(&publishing);
+	uint64_t now = held;
+	pthread_mutex_unlock(&publishing);
+	int error = quota_file_join(&terms, &next, now, before != OUTSIDE);
+	if (error == -EBUSY) {
+		log_once(
+		    "a process of this user holds the file of the host budget that they share, and does not go on (is "
+		    "it stopped?): until it does, or ends, this process gets no more host memory");
+		atomic_compare_exchange_strong(&state, &before, OUTSIDE);
+		return;
+	}
+	if (error) {
 		be_alone_for(error);
+		return;
+	}
+	pthread_mutex_lock(&publishing);
+	seat = next;
+	/* Given meanwhile. */
+	if (held != now)
+		quota_file_write(&seat, QUOTA_SLOT(&seat, used), held);
+	quota_file_write(&seat, QUOTA_SLOT(&seat, spare), spare);
+	pthread_mutex_unlock(&publishing);
+	atomic_compare_exchange_strong(&state, &before, SEATED);
+	if (again && rundir_is_first_loss())
+		log_line(RUNDIR_LOSS);
+}
+
+static enum taken try_to_take(uint64_t bytes)
+{
+	enum taken taken = GONE;
+
+	for (unsigned i = 0; i < JOIN_TRIES && taken == GONE; i++) {
+		if (i)
+			join();
+		if (!is_seated())
+			return REFUSED;
+		taken = try_once(bytes);
+		if (taken == REFUSED && sweep_if_due())
+			taken = try_once(bytes);
+	}
+	return taken;
 }
 
 static bool take_locked(uint64_t bytes)
 {
-	if (atomic_load(&state) == ARRANGED)
+	int now = atomic_load(&state);
+
+	if (now == ARRANGED || now == OUTSIDE)
 		join();
-	if (!is_seated())
-		return atomic_load(&state) != LEFT;
-	enum taken taken = try_once(bytes);
-	if (taken == REFUSED && sweep_if_due())
-		taken = try_once(bytes);
-	if (taken == NONSENSE)
+	now = atomic_load(&state);
+	if (now == ALONE)
+		return true;
+	if (now == LEFT)
+		return false;
+	enum taken taken = now == OUTSIDE ? REFUSED : try_to_take(bytes);
+	if (taken == DAMAGED)
 		be_alone("its file is damaged");
-	else if (taken == REFUSED)
+	if (atomic_load(&state) == ALONE)
+		return true;
+	if (taken != TAKEN)
 		refuse(bytes);
-	else if (atomic_load_explicit(&mine()->wanted, memory_order_relaxed))
-		atomic_store(&mine()->wanted_until, 0);
-	return taken != REFUSED;
+	else if (atomic_exchange(&wanted_until, 0))
+		WRITE(wanted_until, 0);
+	return taken == TAKEN;
 }
 
 bool quota_take(uint64_t bytes)
@@ -353,28 +510,35 @@ bool quota_take(uint64_t bytes)
 	return taken;
 }
 
-static void take_from(_Atomic uint64_t *number, uint64_t bytes)
+/* The number of ours at that place in the slot becomes `now`, if the slot is still ours. Under `publishing`. */
+static void publish(size_t offset, uint64_t now)
 {
-	uint64_t now = atomic_load(number);
+	struct quota_slot slot;
+	int at = atomic_load(&state);
 
-	/* Others may have written nonsense there. */
-	while (!atomic_compare_exchange_weak(number, &now, now > bytes ? now - bytes : 0))
-		;
+	if ((at == SEATED || at == LEFT) && quota_file_is_open(&seat) &&
+	    quota_file_read_slots(&seat, seat.index, 1, &slot) && check_own(&seat, &slot) == GOOD)
+		quota_file_write(&seat, QUOTA_SLOT(&seat, stamp) + offset, now);
 }
 
 void quota_give(uint64_t bytes)
 {
-	int now = atomic_load(&state);
+	int now = atomic_load(&state), saved = errno;
 
-	if ((now == SEATED || now == LEFT) && seat.page && atomic_load(&mine()->stamp) == seat.stamp)
-		take_from(&mine()->used, bytes);
+	if (now == NONE || now == ARRANGED || now == ALONE)
+		return;
+	pthread_mutex_lock(&publishing);
+	held -= smaller(bytes, held);
+	publish(offsetof(struct quota_slot, used), held);
+	pthread_mutex_unlock(&publishing);
+	errno = saved;
 }
 
 uint64_t quota_left(void)
 {
 	struct view view;
 
-	if (!is_seated() || !look(&view))
+	if (!is_seated() || look(&view) != GOOD)
 		return UINT64_MAX;
 	uint64_t room = room_in(&view, view.used + view.claimed),
 		 own = view.part > view.mine ? view.part - view.mine : 0;
@@ -389,21 +553,49 @@ uint64_t quota_refusals(void)
 
 /* ---- what is spare ---- */
 
+static void set_spare(uint64_t more, uint64_t less)
+{
+	int saved = errno;
+
+	if (!is_seated())
+		return;
+	pthread_mutex_lock(&publishing);
+	spare += more;
+	spare -= smaller(less, spare);
+	publish(offsetof(struct quota_slot, spare), spare);
+	pthread_mutex_unlock(&publishing);
+	errno = saved;
+}
+
 void quota_spare_add(uint64_t bytes)
 {
-	if (is_seated())
-		atomic_fetch_add(&mine()->spare, bytes);
+	set_spare(bytes, 0);
 }
 
 void quota_spare_sub(uint64_t bytes)
 {
-	if (is_seated())
-		take_from(&mine()->spare, bytes);
+	set_spare(0, bytes);
 }
 
 bool quota_is_asked(void)
 {
-	return is_seated() && atomic_load_explicit(&seat.page->asked_until, memory_order_relaxed) >= clock_now();
+	struct quota_head head;
+	int saved = errno;
+
+	if (!is_seated())
+		return false;
+	struct quota_seat at = seat_now();
+	bool asked = quota_file_read_head(&at, &head) && head.asked_until >= clock_now();
+	errno = saved;
+	return asked;
+}
+
+static uint64_t spare_now(void)
+{
+	pthread_mutex_lock(&publishing);
+	uint64_t now = spare;
+	pthread_mutex_unlock(&publishing);
+	return now;
 }
 
 uint64_t quota_owed(void)
@@ -412,15 +604,15 @@ uint64_t quota_owed(void)
 
 	if (!quota_is_asked())
 		return 0;
-	uint64_t spare = atomic_load(&mine()->spare);
-	if (!spare || !look(&view))
+	uint64_t mine = spare_now();
+	if (!mine || look(&view) != GOOD)
 		return 0;
 	uint64_t room = room_in(&view, view.used);
 	if (view.wanted <= room)
 		return 0;
 	/* All who have spare give of it in proportion. */
-	unsigned __int128 share = (unsigned __int128)(view.wanted - room) * spare / (spare + view.spare);
-	return smaller(((uint64_t)share / UNIT + 1) * UNIT, spare);
+	unsigned __int128 share = (unsigned __int128)(view.wanted - room) * mine / (mine + view.spare);
+	return smaller(((uint64_t)share / UNIT + 1) * UNIT, mine);
 }
 
 void quota_returned(uint64_t bytes)
@@ -432,7 +624,8 @@ bool quota_wait(uint64_t bytes, unsigned *tries)
 {
 	struct view view;
 
-	if (!is_seated() || *tries >= WAIT_TRIES || !look(&view) || !(view.spare || view.ending) || bytes > view.total)
+	if (!is_seated() || *tries >= WAIT_TRIES || look(&view) != GOOD || !(view.spare || view.ending) ||
+	    bytes > view.total)
 		return false;
 	if (!(*tries)++)
 		stats_add(STAT_share_waits, 1);
@@ -443,36 +636,70 @@ bool quota_wait(uint64_t bytes, unsigned *tries)
 
 /* ---- now and then ---- */
 
-void quota_tick(void)
+/* Locking: the caller must hold `taking`. */
+static void tick_locked(void)
 {
 	struct view view;
+	struct quota_seat at = seat_now();
 
+	if (atomic_load(&state) == OUTSIDE || (is_seated() && !quota_file_is_there(&at)))
+		join();
 	if (!is_seated())
 		return;
 	sweep();
-	if (look(&view))
+	enum looked looked = look(&view);
+	if (looked == LOST) {
+		join();
+		looked = is_seated() ? look(&view) : LOST;
+	}
+	if (looked == GOOD)
 		tell(&view, 0);
+}
+
+void quota_tick(void)
+{
+	int saved = errno, now = atomic_load(&state);
+
+	/* Who takes just now does the same, as far as it matters. */
+	if ((now != SEATED && now != OUTSIDE) || pthread_mutex_trylock(&taking))
+		return;
+	tick_locked();
+	pthread_mutex_unlock(&taking);
+	errno = saved;
 }
 
 void quota_leave(void)
 {
 	int saved = errno, now = SEATED;
 
-	if (!atomic_compare_exchange_strong(&state, &now, LEFT))
+	if (!atomic_compare_exchange_strong(&state, &now, LEFT)) {
+		if (now == OUTSIDE)
+			atomic_store(&state, LEFT);
 		return;
+	}
 	/* Nobody is waited for: a thread that takes may have ended with the process. While one takes the slot is kept. */
 	bool quiet = pthread_mutex_trylock(&taking) == 0;
-	quota_file_leave(&seat, quiet);
-	if (quiet)
+	bool still = quiet && pthread_mutex_trylock(&publishing) == 0;
+	struct quota_seat at = seat;
+	bool empty = still && !held;
+
+	if (still)
+		pthread_mutex_unlock(&publishing);
+	if (quiet) {
+		quota_file_leave(&at, empty);
 		pthread_mutex_unlock(&taking);
+	}
 	errno = saved;
 }
 
 void quota_child(void)
 {
-	if (atomic_exchange(&state, NONE) != SEATED)
+	int now = atomic_exchange(&state, NONE);
+
+	if (now != SEATED && now != OUTSIDE)
 		return;
 	/* The parent's lock goes with its last descriptor. */
-	close(seat.fd);
+	if (seat.fd >= 0 && quota_file_is_open(&seat))
+		close(seat.fd);
 	seat.fd = -1;
 }

@@ -5,7 +5,8 @@
  * Who shares: the processes of one user that see the same private folder (rundir.h) and live below the same memory limit,
  * that is in the nearest cgroup above them that has one; without a limit, on the machine. There is no daemon: a small file
  * in the folder, made with the first host memory, holds a total and a slot for each process (quota_inside.h). A process
- * without host memory has no slot and no part in anything said here.
+ * without host memory has no slot and no part in anything said here. A file that is in use in another place where such a
+ * folder may lie is shared as well: a user who logs out and in again has one budget.
  *
  * What is promised, of processes that have a slot (ranks; n of them, T the total):
  *  - What all ranks have taken is never more than T, whoever takes at the same time. (A total that is lowered while they
@@ -25,13 +26,23 @@
  * says nothing; there a lock on the file decides, which the kernel drops when its holder ends. A process that has closed
  * descriptors which are not its own looks dead from other PID namespaces.
  *
- * Whatever is wrong with the file (another version, truncated, nonsense, full, no file system for it) leaves this process
- * its own budget, and is said once. A file that nobody uses is then replaced. What cannot be guarded against is a user who
- * truncates a file that his processes have mapped.
+ * A file that is removed or truncated under its processes, as a log-out does it, is made again by the first that notices,
+ * with what all of them hold: at once by who takes or joins, else within a second by the control thread. What a process
+ * holds that has not come back to a truncated file counts as everything there is. It is said once. What cannot be known:
+ * a process that joins in the second after a removal does not see what processes of other PID namespaces (containers that
+ * share the folder) hold, nor those without readable descriptors in /proc; and one with `control: no` comes back only when
+ * it next takes.
  *
- * Locks: none on the way of quota_take() but a small one among the threads of this process, the last to be taken; others
- * are waited for only while several ask for the last of the room, for microseconds, and for a second where one of them is
- * stopped by a signal just there. The first take opens files. Not on the launch path. Leaves errno as it is.
+ * A process that is stopped (SIGSTOP, a debugger) at the very point where it joins or leaves keeps the others from joining:
+ * they wait 2 s, say so once, and get no host memory until it goes on or ends. No one has a budget of its own for that.
+ *
+ * Whatever else is wrong with the file (another version, nonsense, full, no file system for it) leaves this process its own
+ * budget, and is said once. A file that nobody uses is then replaced.
+ *
+ * Locks: two small ones among the threads of this process, the last to be taken, of which one is never held over a wait;
+ * others are waited for only while several ask for the last of the room, for microseconds, and for a second where one of
+ * them is stopped by a signal just there. The first take opens files. Not on the launch path: a take with its give is some
+ * twenty system calls on the file, 10 us, what is spare two to three us. Leaves errno as it is.
  */
 #ifndef SPILLWAY_QUOTA_H
 #define SPILLWAY_QUOTA_H

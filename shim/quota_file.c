@@ -1,27 +1,102 @@
 /*
- * The file that the processes of a user share: made, entered, left, removed. Whoever joins or leaves holds the lock of
- * byte 0 meanwhile, so that a file is filled by one process, read by the others when it is whole, and not removed while
- * somebody enters.
+ * The file that the processes of a user share: made, entered, left, removed, and made again. Whoever joins or leaves holds
+ * the lock of byte 0 meanwhile, so that a file is filled by one process, read by the others when it is whole, and not
+ * removed while somebody enters. A process that is stopped there (SIGSTOP) keeps the others out: they are told so, and
+ * have nothing of what is shared until it goes on or ends.
  *
  * Contents that are not ours are left alone as long as somebody has a slot (another version of this library may); where
- * nobody has, the file is replaced, not emptied: a process that has lost its lock with its descriptors may have it mapped.
+ * nobody has, the file is replaced, not emptied: a process that has lost its lock with its descriptors may use it.
  */
+#include "shim/clock.h"
 #include "shim/quota_inside.h"
 #include "shim/rundir.h"
 #include "shim/stats.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stddef.h>
 #include <stdio.h>
-#include <sys/mman.h>
+#include <string.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#define LOCK_TRIES 2000 /* of 1 ms: joining takes less than that, and there may be many who want to */
-#define OPEN_TRIES 100  /* each time the file was removed by who left in that moment */
+#define LOCK_STEP   1000000     /* ns: joining takes less than that */
+#define LEAVE_NS    100000000u  /* the end of a process is not held up longer */
+#define OPEN_TRIES  100         /* each time the file was removed by who left in that moment */
+#define CARRIED_NS  60000000000 /* a process comes to its carried slot within a second, unless it is stopped */
+#define UNKNOWN_NS  3000000000  /* of a file that was truncated, and removed before its processes came back */
+#define MOST_PIDS   4096        /* processes of the user that are looked at for a removed file */
+#define MOST_FDS    4096        /* and descriptors of each */
+#define PATH_LENGTH 300
+#define PAGE_BYTES  ((off_t)sizeof(struct quota_page))
+
+uint64_t quota_join_patience = 2000000000;
+
+/* ---- reading and writing ---- */
+
+/* By syscall(): pread() and pwrite() are cancellation points, and threads of the program come through here. */
+static bool read_at(int fd, void *room, size_t bytes, size_t offset)
+{
+	return syscall(SYS_pread64, fd, room, bytes, (off_t)offset) == (long)bytes;
+}
+
+static bool write_at(int fd, const void *from, size_t bytes, size_t offset)
+{
+	struct rlimit limit;
+
+	/* A write beyond the limit is a signal that ends the program, which may lower it at any time. */
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < (rlim_t)PAGE_BYTES)
+		return false;
+	return syscall(SYS_pwrite64, fd, from, bytes, (off_t)offset) == (long)bytes;
+}
+
+static size_t at_slot(unsigned index)
+{
+	return offsetof(struct quota_page, slot) + index * sizeof(struct quota_slot);
+}
+
+bool quota_file_is_open(const struct quota_seat *seat)
+{
+	struct stat status;
+
+	return seat->fd >= 0 && fstat(seat->fd, &status) == 0 && status.st_dev == seat->device &&
+	       status.st_ino == seat->inode;
+}
+
+bool quota_file_is_there(const struct quota_seat *seat)
+{
+	struct stat status;
+
+	return quota_file_is_open(seat) && fstat(seat->fd, &status) == 0 && status.st_nlink;
+}
+
+bool quota_file_read_head(const struct quota_seat *seat, struct quota_head *ret_head)
+{
+	return quota_file_is_open(seat) && read_at(seat->fd, ret_head, sizeof(*ret_head), 0);
+}
+
+bool quota_file_read_slots(const struct quota_seat *seat, unsigned first, unsigned n, struct quota_slot *ret_slots)
+{
+	return read_at(seat->fd, ret_slots, n * sizeof(*ret_slots), at_slot(first));
+}
+
+/*
+ * The copies that the kernel makes for us are plain loads and stores of this processor, or of one from which this thread
+ * was moved, which is a barrier as well.
+ */
+void quota_file_fence(void)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+}
+
+bool quota_file_write(const struct quota_seat *seat, size_t offset, uint64_t value)
+{
+	return quota_file_is_open(seat) && write_at(seat->fd, &value, sizeof(value), offset);
+}
 
 /* ---- locks ---- */
 
@@ -32,17 +107,25 @@ static int lock_byte(int fd, unsigned byte, short type)
 	return fcntl(fd, F_OFD_SETLK, &lock) == 0 ? 0 : -errno;
 }
 
-static int lock_file(int fd)
+static bool try_lock(int fd, unsigned byte)
 {
-	int error = -EAGAIN;
+	return lock_byte(fd, byte, F_WRLCK) == 0;
+}
 
-	for (unsigned i = 0; i < LOCK_TRIES; i++) {
-		error = lock_byte(fd, 0, F_WRLCK);
+/* Returns -EBUSY if another has it all that time. */
+static int lock_file(int fd, uint64_t patience)
+{
+	uint64_t end = clock_now() + patience;
+
+	for (;;) {
+		int error = lock_byte(fd, 0, F_WRLCK);
+
 		if (error != -EAGAIN && error != -EACCES && error != -EINTR)
 			return error;
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+		if (clock_now() >= end)
+			return -EBUSY;
+		nanosleep(&(struct timespec){.tv_nsec = LOCK_STEP}, NULL);
 	}
-	return error;
 }
 
 /* Does another open file hold a lock there? False also where that cannot be told. */
@@ -51,15 +134,6 @@ static bool is_locked(int fd, unsigned byte, unsigned n)
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = n};
 
 	return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
-}
-
-/* Is the descriptor still that of the file? */
-static bool is_open(const struct quota_seat *seat)
-{
-	struct stat status;
-
-	return seat->fd >= 0 && fstat(seat->fd, &status) == 0 && status.st_dev == seat->device &&
-	       status.st_ino == seat->inode;
 }
 
 /* ---- who is there ---- */
@@ -74,150 +148,512 @@ static uint64_t my_space(void)
 	return status.st_ino;
 }
 
-bool quota_file_is_gone(const struct quota_seat *seat, unsigned index)
+static uint64_t new_ticket(void)
 {
-	const struct quota_slot *slot = &seat->page->slot[index];
-	uint64_t pid = atomic_load(&slot->pid), space = atomic_load(&slot->space);
+	uint64_t ticket;
 
-	if (!space || space != seat->space)
-		return is_open(seat) && !is_locked(seat->fd, 1 + index, 1);
+	if (getrandom(&ticket, sizeof(ticket), GRND_NONBLOCK) != (ssize_t)sizeof(ticket))
+		ticket = clock_now() ^ (uint64_t)getpid() << 40;
+	return ticket ? ticket : 1;
+}
+
+/* Has the process in that slot of the seat's file, not our own, gone? */
+static bool is_gone(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot)
+{
+	uint64_t pid = slot->pid, space = slot->space;
+
+	if (slot->ticket && slot->ticket == seat->ticket)
+		return false;
+	if (!space || space != seat->space) {
+		uint64_t until = slot->carried_until, now = clock_now();
+
+		/* A time that lies too far ahead is none that this clock has given. */
+		if (until > now && until <= now + CARRIED_NS)
+			return false;
+		return quota_file_is_open(seat) && !is_locked(seat->fd, 1 + index, 1);
+	}
 	/* Our own slot of before an exec(). */
 	if (pid == (uint64_t)getpid())
 		return true;
-	return pid == 0 || pid > INT32_MAX || rundir_process_is_gone((pid_t)pid, atomic_load(&slot->started));
+	return pid == 0 || pid > INT32_MAX || rundir_process_is_gone((pid_t)pid, slot->started);
+}
+
+/* Visit each slot that is taken. Stops where visit() returns false, and returns false then. */
+typedef bool slot_visit(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot, void *argument);
+
+static bool each_slot(const struct quota_seat *seat, slot_visit *visit, void *argument)
+{
+	struct quota_slot slots[QUOTA_SLOTS_READ];
+	uint64_t n;
+
+	if (!read_at(seat->fd, &n, sizeof(n), QUOTA_HEAD(slots)))
+		return true;
+	n = n < QUOTA_SLOTS ? n : QUOTA_SLOTS;
+	for (unsigned i = 0; i < n; i += QUOTA_SLOTS_READ) {
+		if (!quota_file_read_slots(seat, i, QUOTA_SLOTS_READ, slots))
+			return true;
+		for (unsigned j = 0; j < QUOTA_SLOTS_READ; j++)
+			if (slots[j].stamp && !visit(seat, i + j, &slots[j], argument))
+				return false;
+	}
+	return true;
+}
+
+/*
+ * Nobody takes a free slot without the lock of its byte, nor without that of byte 0. A dead process's lock may live on in
+ * a child that has its descriptors.
+ */
+static bool free_slot(const struct quota_seat *seat, unsigned index, uint64_t stamp, bool locked)
+{
+	unsigned byte = locked || try_lock(seat->fd, 1 + index) ? 1 + index : 0;
+	uint64_t now, none = 0;
+
+	if (!byte && !try_lock(seat->fd, 0))
+		return false;
+	bool freed = read_at(seat->fd, &now, sizeof(now), at_slot(index)) && now == stamp &&
+		     write_at(seat->fd, &none, sizeof(none), at_slot(index));
+	/* While we join byte 0 is ours, and stays so; the other is nobody's that lives. */
+	lock_byte(seat->fd, locked ? 1 + index : byte, F_UNLCK);
+	return freed;
+}
+
+struct sweep {
+	bool locked; /* we hold byte 0 */
+	unsigned n;
+};
+
+static bool sweep_one(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot, void *argument)
+{
+	struct sweep *sweep = argument;
+
+	if (slot->ticket != seat->ticket && is_gone(seat, index, slot))
+		sweep->n += free_slot(seat, index, slot->stamp, sweep->locked);
+	return true;
+}
+
+static unsigned sweep_file(const struct quota_seat *seat, bool locked)
+{
+	struct sweep sweep = {.locked = locked};
+
+	each_slot(seat, sweep_one, &sweep);
+	return sweep.n;
 }
 
 unsigned quota_file_sweep(const struct quota_seat *seat)
 {
-	unsigned n = 0;
-
-	for (unsigned i = 0; i < QUOTA_SLOTS; i++) {
-		_Atomic uint64_t *stamp = &seat->page->slot[i].stamp;
-		uint64_t known = atomic_load(stamp);
-
-		if (known && known != seat->stamp && quota_file_is_gone(seat, i))
-			n += atomic_compare_exchange_strong(stamp, &known, 0);
-	}
-	return n;
+	return quota_file_is_open(seat) ? sweep_file(seat, false) : 0;
 }
 
-/* ---- entering ---- */
+static bool is_nobody(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot, void *argument)
+{
+	(void)argument;
+	return is_gone(seat, index, slot);
+}
+
+static bool any_rank(const struct quota_seat *seat)
+{
+	return !each_slot(seat, is_nobody, NULL);
+}
+
+/* ---- the file itself; we hold byte 0 ---- */
 
 static bool is_private(const struct stat *status)
 {
 	return S_ISREG(status->st_mode) && status->st_uid == geteuid() && (status->st_mode & 077) == 0;
 }
 
-/* All blocks of the file are taken at once: a store into a page without one could be a SIGBUS. */
-static int fill(int fd)
+static bool is_ours(const struct quota_head *head)
 {
-	struct quota_page head = {.bytes = sizeof(head), .version = QUOTA_VERSION, .magic = QUOTA_MAGIC};
+	return head->bytes == sizeof(struct quota_page) && head->version == QUOTA_VERSION && head->magic == QUOTA_MAGIC;
+}
+
+/* A stamp that was never used. */
+static uint64_t next_stamp(const struct quota_seat *seat)
+{
+	uint64_t stamp = 0, next;
+
+	read_at(seat->fd, &stamp, sizeof(stamp), QUOTA_HEAD(next_stamp));
+	next = stamp + 1;
+	return stamp && write_at(seat->fd, &next, sizeof(next), QUOTA_HEAD(next_stamp)) ? stamp : 0;
+}
+
+/* The stamp comes last: from then on others count it. Returns 0 or a negative errno. */
+static int put_slot(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot)
+{
+	struct quota_slot without = *slot;
+	uint64_t stamp = slot->stamp, slots = 0, more = index + 1;
+
+	without.stamp = 0;
+	read_at(seat->fd, &slots, sizeof(slots), QUOTA_HEAD(slots));
+	if (slots < more && !write_at(seat->fd, &more, sizeof(more), QUOTA_HEAD(slots)))
+		return -EIO;
+	if (!stamp || !write_at(seat->fd, &without, sizeof(without), at_slot(index)) ||
+	    !write_at(seat->fd, &stamp, sizeof(stamp), at_slot(index)))
+		return -EIO;
+	return 0;
+}
+
+/* All blocks of the file are taken at once: later there may be no room. */
+static int fill(const struct quota_seat *seat)
+{
+	struct quota_head head = {.bytes = sizeof(struct quota_page),
+				  .version = QUOTA_VERSION,
+				  .magic = QUOTA_MAGIC,
+				  .next_stamp = clock_now()}; /* above those of a file that was truncated */
 	struct rlimit limit;
 
-	/* A file beyond the limit is a signal that ends the program. */
-	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < sizeof(head))
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < (rlim_t)PAGE_BYTES)
 		return -EFBIG;
-	int error = fchmod(fd, S_IRUSR | S_IWUSR) == 0 ? posix_fallocate(fd, 0, sizeof(head)) : errno;
+	int error = fchmod(seat->fd, S_IRUSR | S_IWUSR) == 0 ? posix_fallocate(seat->fd, 0, PAGE_BYTES) : errno;
 	if (error)
 		return -error;
-	atomic_store(&head.next_stamp, 1);
-	return pwrite(fd, &head, offsetof(struct quota_page, slot), 0) == offsetof(struct quota_page, slot) ? 0 : -EIO;
+	return write_at(seat->fd, &head, sizeof(head), 0) ? 0 : -EIO;
 }
 
-static bool is_ours(const struct quota_page *page)
+/* It was truncated. Who holds the lock of a slot holds memory, and nobody but he knows how much. */
+static int fill_again(const struct quota_seat *seat)
 {
-	return page->bytes == sizeof(*page) && page->version == QUOTA_VERSION && page->magic == QUOTA_MAGIC &&
-	       atomic_load(&page->total) <= QUOTA_MOST && atomic_load(&page->next_stamp) != 0;
+	int error = ftruncate(seat->fd, 0) == 0 ? fill(seat) : -errno;
+
+	for (unsigned i = 0; i < QUOTA_SLOTS && !error; i++) {
+		if (!is_locked(seat->fd, 1 + i, 1))
+			continue;
+		error = put_slot(seat, i, &(struct quota_slot){.stamp = next_stamp(seat), .used = QUOTA_MOST});
+	}
+	return error;
 }
 
-/* The file, locked, whole and mapped. -ENOENT: it was removed meanwhile. */
-static int map_locked(struct quota_seat *seat)
+/*
+ * The file is made whole, if it is ours. *ret_filled: it has no total yet. -EAGAIN: it was removed meanwhile; -ESTALE: all
+ * in it is elsewhere by now.
+ */
+static int prepare(struct quota_seat *seat, bool *ret_filled)
 {
+	struct quota_head head = {0};
 	struct stat status;
-	int error = 0;
 
 	if (fstat(seat->fd, &status) != 0)
 		return -errno;
 	if (!status.st_nlink)
-		return -ENOENT;
-	if (!status.st_size)
-		error = fill(seat->fd);
-	else if (status.st_size != sizeof(struct quota_page))
-		error = -EPROTO;
-	if (error)
-		return error;
-	void *at = mmap(NULL, sizeof(struct quota_page), PROT_READ | PROT_WRITE, MAP_SHARED, seat->fd, 0);
-	if (at == MAP_FAILED)
-		return -errno;
-	if (!is_ours(at)) {
-		munmap(at, sizeof(struct quota_page));
-		return -EPROTO;
-	}
-	seat->page = at;
+		return -EAGAIN;
 	seat->device = status.st_dev;
 	seat->inode = status.st_ino;
-	return 0;
+	/* Another version's has a head as well; a file that was truncated may have been written to behind it since. */
+	bool any_head = read_at(seat->fd, &head, offsetof(struct quota_head, total), 0) && (head.bytes || head.version);
+	*ret_filled = !status.st_size || (!any_head && is_locked(seat->fd, 1, QUOTA_SLOTS)) ||
+		      (status.st_size < PAGE_BYTES && is_ours(&head));
+	if (*ret_filled)
+		return fill_again(seat);
+	if (status.st_size != PAGE_BYTES || !is_ours(&head) || !read_at(seat->fd, &head, sizeof(head), 0))
+		return -EPROTO;
+	if (head.moved)
+		return -ESTALE;
+	return head.total <= QUOTA_MOST && head.next_stamp ? 0 : -EPROTO;
 }
 
-static bool any_rank(const struct quota_page *page)
+/* ---- what stands in a file that was removed ---- */
+
+struct finder {
+	uint64_t ticket;
+	unsigned index;
+	uint64_t stamp;
+};
+
+static bool has_other_ticket(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot,
+			     void *argument)
 {
-	for (unsigned i = 0; i < QUOTA_SLOTS; i++)
-		if (atomic_load(&page->slot[i].stamp))
-			return true;
+	struct finder *finder = argument;
+
+	(void)seat;
+	if (slot->ticket != finder->ticket)
+		return true;
+	finder->index = index;
+	finder->stamp = slot->stamp;
 	return false;
 }
 
-/* A free slot becomes ours. The stamp comes last: from then on others count it. */
-static int sit_down(struct quota_seat *seat)
+static bool find_ticket(const struct quota_seat *seat, struct finder *finder)
 {
-	struct quota_page *page = seat->page;
-	unsigned i = 0;
+	return !each_slot(seat, has_other_ticket, finder);
+}
 
-	while (i < QUOTA_SLOTS && atomic_load(&page->slot[i].stamp))
-		i++;
-	if (i == QUOTA_SLOTS)
+/* A slot that is free, whose lock is nobody's; locked for us if asked. QUOTA_SLOTS: there is none. */
+static unsigned find_free(const struct quota_seat *seat, bool lock)
+{
+	uint64_t stamp;
+
+	for (unsigned i = 0; i < QUOTA_SLOTS; i++) {
+		if (!read_at(seat->fd, &stamp, sizeof(stamp), at_slot(i)) || stamp)
+			continue;
+		if (lock ? try_lock(seat->fd, 1 + i) : !is_locked(seat->fd, 1 + i, 1))
+			return i;
+	}
+	return QUOTA_SLOTS;
+}
+
+struct carry {
+	const struct quota_seat *into;
+	int error;
+	unsigned n;
+};
+
+/* A slot of the old file, into the new one. */
+static bool carry_slot(const struct quota_seat *from, unsigned index, const struct quota_slot *slot, void *argument)
+{
+	struct carry *carry = argument;
+	struct finder finder = {.ticket = slot->ticket};
+	struct quota_slot next;
+
+	/* Ours we bring ourselves. */
+	if (slot->ticket == carry->into->ticket || is_gone(from, index, slot) || find_ticket(carry->into, &finder))
+		return true;
+	/* A claim that is read before the bytes used may be counted twice, but never not at all (quota.c). */
+	uint64_t claim = slot->claim;
+	quota_file_fence();
+	if (!read_at(from->fd, &next, sizeof(next), at_slot(index)))
+		return true;
+	uint64_t used = next.used, sum = claim <= QUOTA_MOST && used <= QUOTA_MOST - claim ? used + claim : QUOTA_MOST;
+	unsigned at = find_free(carry->into, false);
+
+	next.used = sum;
+	next.claim = 0;
+	next.spare = 0;
+	next.wanted_until = 0;
+	/* Who has no ticket cannot be told from his like: one slot stands for all of them until they have come. */
+	next.carried_until = clock_now() + (next.ticket ? CARRIED_NS : UNKNOWN_NS);
+	next.stamp = next_stamp(carry->into);
+	carry->error = at == QUOTA_SLOTS ? -ENOSPC : put_slot(carry->into, at, &next);
+	carry->n += !carry->error;
+	return !carry->error;
+}
+
+/*
+ * From now on nothing is taken there: whoever takes publishes its claim, and then looks whether this is set. So what it
+ * took before we see here, as bytes used or as a claim. Stamps of the dead go with the file.
+ */
+static int carry_over(const struct quota_seat *from, const struct quota_seat *into, const struct quota_terms *terms,
+		      bool first)
+{
+	struct carry carry = {.into = into};
+	const uint64_t moved = 1;
+	struct quota_head head;
+
+	if (!read_at(from->fd, &head, sizeof(head), 0) || !is_ours(&head) || head.total > QUOTA_MOST)
+		return 0;
+	if (!write_at(from->fd, &moved, sizeof(moved), QUOTA_HEAD(moved)))
+		return -EIO;
+	quota_file_fence();
+	each_slot(from, carry_slot, &carry);
+	/* It is the same budget as before. */
+	if (!carry.error && first && (carry.n || from->index < QUOTA_SLOTS) && (head.given || !terms->given)) {
+		const uint64_t total[2] = {head.total, head.given};
+
+		if (!write_at(into->fd, total, sizeof(total), QUOTA_HEAD(total)))
+			return -EIO;
+	}
+	return carry.error;
+}
+
+/* ---- processes that still have a removed file open ---- */
+
+/* Visit each entry of an open folder of /proc whose name is a number. Takes no memory, see rundir.c. */
+typedef void number_visit(int folder, const char *name, void *argument);
+
+static void each_number(int folder, unsigned most, number_visit *visit, void *argument)
+{
+	char buffer[1024] __attribute__((aligned(__alignof__(struct dirent64))));
+	ssize_t bytes;
+
+	while ((bytes = getdents64(folder, buffer, sizeof(buffer))) > 0)
+		for (ssize_t at = 0; at < bytes;) {
+			const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buffer + at);
+
+			at += entry->d_reclen;
+			if (entry->d_name[0] < '0' || entry->d_name[0] > '9')
+				continue;
+			if (most-- == 0)
+				return;
+			visit(folder, entry->d_name, argument);
+		}
+}
+
+struct search {
+	const struct quota_seat *into;
+	const struct quota_terms *terms;
+	unsigned pids; /* of this user, still to be looked at */
+	int error;
+};
+
+/* Is it the path of our file in one of its places, and removed? */
+static bool is_removed(const char *path, const char *name)
+{
+	char place[PATH_LENGTH];
+
+	for (unsigned i = 0; i < RUNDIR_PLACES; i++) {
+		if (!rundir_name_place(i, place, sizeof(place)))
+			continue;
+		size_t length = strlen(place), name_length = strlen(name);
+
+		if (!strncmp(path, place, length) && path[length] == '/' &&
+		    !strncmp(path + length + 1, name, name_length) &&
+		    !strcmp(path + length + 1 + name_length, " (deleted)"))
+			return true;
+	}
+	return false;
+}
+
+static void look_at_descriptor(int folder, const char *name, void *argument)
+{
+	struct search *search = argument;
+	struct quota_seat from = {.index = QUOTA_SLOTS, .space = search->into->space};
+	char path[PATH_LENGTH];
+	struct stat status;
+	ssize_t n = readlinkat(folder, name, path, sizeof(path));
+
+	if (n <= 0 || (size_t)n >= sizeof(path) || search->error)
+		return;
+	path[n] = 0;
+	if (!is_removed(path, search->into->name))
+		return;
+	from.fd = openat(folder, name, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (from.fd < 0)
+		return;
+	if (fstat(from.fd, &status) == 0 && is_private(&status) && !status.st_nlink) {
+		from.device = status.st_dev;
+		from.inode = status.st_ino;
+		search->error = carry_over(&from, search->into, search->terms, true);
+	}
+	close(from.fd);
+}
+
+static void look_at_process(int proc, const char *pid, void *argument)
+{
+	struct search *search = argument;
+	struct stat status;
+	char path[32];
+
+	if (fstatat(proc, pid, &status, 0) != 0 || status.st_uid != geteuid() || !search->pids)
+		return;
+	search->pids--;
+	if ((size_t)snprintf(path, sizeof(path), "%.20s/fd", pid) >= sizeof(path))
+		return;
+	int folder = openat(proc, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (folder < 0)
+		return;
+	each_number(folder, MOST_FDS, look_at_descriptor, search);
+	close(folder);
+}
+
+/* The file is new: has there been another, and who shared it is still there? */
+static int carry_removed(const struct quota_seat *into, const struct quota_terms *terms)
+{
+	struct search search = {.into = into, .terms = terms, .pids = MOST_PIDS};
+	int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (proc < 0)
+		return 0;
+	each_number(proc, UINT32_MAX, look_at_process, &search);
+	close(proc);
+	return search.error;
+}
+
+/* ---- entering; we hold byte 0 ---- */
+
+/* In which slot: the one in which others have put us down; that of before, if the file was truncated; a free one. */
+static int choose_slot(struct quota_seat *seat, const struct quota_seat *before)
+{
+	struct finder finder = {.ticket = seat->ticket};
+	struct quota_slot slot;
+
+	if (find_ticket(seat, &finder)) {
+		if (!try_lock(seat->fd, 1 + finder.index)) /* somebody looks whether we are dead */
+			return -EBUSY;
+		seat->index = finder.index;
+		seat->stamp = finder.stamp;
+		return 0;
+	}
+	if (before && before->device == seat->device && before->inode == seat->inode &&
+	    quota_file_read_slots(seat, before->index, 1, &slot) && slot.stamp && !slot.ticket) {
+		/* Our former descriptor has the lock. */
+		lock_byte(before->fd, 1 + before->index, F_UNLCK);
+		if (!try_lock(seat->fd, 1 + before->index))
+			return -EBUSY;
+		seat->index = before->index;
+		seat->stamp = slot.stamp;
+		return 0;
+	}
+	seat->index = find_free(seat, true);
+	if (seat->index == QUOTA_SLOTS)
 		return -ENOSPC;
-	int error = lock_byte(seat->fd, 1 + i, F_WRLCK);
-	if (error)
-		return error;
-	struct quota_slot *slot = &page->slot[i];
-	atomic_store(&slot->used, 0);
-	atomic_store(&slot->claim, 0);
-	atomic_store(&slot->spare, 0);
-	atomic_store(&slot->wanted, 0);
-	atomic_store(&slot->wanted_until, 0);
-	atomic_store(&slot->leaving, 0);
-	atomic_store(&slot->pid, (uint64_t)getpid());
-	atomic_store(&slot->started, rundir_process_started(getpid()));
-	atomic_store(&slot->space, seat->space);
-	seat->index = i;
-	seat->stamp = atomic_fetch_add(&page->next_stamp, 1);
-	atomic_store(&slot->stamp, seat->stamp);
+	seat->stamp = next_stamp(seat);
 	return 0;
 }
 
-static int enter_locked(const struct quota_terms *terms, struct quota_seat *seat)
+static int sit_down(struct quota_seat *seat, const struct quota_seat *before, uint64_t held)
 {
-	int error = map_locked(seat);
+	int error = choose_slot(seat, before);
 
 	if (error)
 		return error;
-	unsigned reclaimed = quota_file_sweep(seat);
+	return put_slot(seat, seat->index,
+			&(struct quota_slot){.stamp = seat->stamp,
+					     .pid = (uint64_t)getpid(),
+					     .started = rundir_process_started(getpid()),
+					     .space = seat->space,
+					     .used = held,
+					     .ticket = seat->ticket});
+}
+
+static int set_total(const struct quota_seat *seat, const struct quota_terms *terms, bool first)
+{
+	uint64_t given = 0, total[2] = {terms->total < QUOTA_MOST ? terms->total : QUOTA_MOST, terms->given};
+
+	read_at(seat->fd, &given, sizeof(given), QUOTA_HEAD(given));
 	/* The first says how much there is; what a policy says replaces what was computed. */
-	if (!any_rank(seat->page) || (terms->given && !atomic_load(&seat->page->given))) {
-		atomic_store(&seat->page->total, terms->total < QUOTA_MOST ? terms->total : QUOTA_MOST);
-		atomic_store(&seat->page->given, terms->given);
-	}
-	error = sit_down(seat);
+	if (!first && !(terms->given && !given))
+		return 0;
+	return write_at(seat->fd, total, sizeof(total), QUOTA_HEAD(total)) ? 0 : -EIO;
+}
+
+static bool is_whole(const struct quota_seat *seat)
+{
+	struct quota_head head;
+	struct stat status;
+
+	return quota_file_is_there(seat) && fstat(seat->fd, &status) == 0 && status.st_size == PAGE_BYTES &&
+	       read_at(seat->fd, &head, sizeof(head), 0) && is_ours(&head);
+}
+
+/* before: the seat in a file that was lost, or NULL. */
+static int enter_locked(const struct quota_terms *terms, struct quota_seat *seat, const struct quota_seat *before,
+			uint64_t held)
+{
+	bool filled;
+	int error = prepare(seat, &filled);
+
 	if (error)
-		munmap(seat->page, sizeof(*seat->page));
-	else
+		return error;
+	unsigned reclaimed = sweep_file(seat, true);
+	bool first = !any_rank(seat);
+	error = set_total(seat, terms, first || filled);
+	if (!error && before && quota_file_is_open(before) && before->inode != seat->inode)
+		error = carry_over(before, seat, terms, first);
+	/* In a file that was truncated nobody has a slot whose process had not come to it yet. */
+	if (!error && (first || filled))
+		error = carry_removed(seat, terms);
+	if (!error)
+		error = sit_down(seat, before, held);
+	/* It may have been removed before it was whole, and another made by who could not read it; or truncated. */
+	if (!is_whole(seat))
+		error = -EAGAIN;
+	if (!error)
 		stats_add(STAT_share_reclaimed, reclaimed);
 	return error;
 }
 
 /* -EAGAIN: the file that was opened is no more, another may be there. */
-static int enter(const struct rundir *folder, const struct quota_terms *terms, struct quota_seat *seat)
+static int enter(const struct rundir *folder, const struct quota_terms *terms, struct quota_seat *seat,
+		 const struct quota_seat *before, uint64_t held, uint64_t patience)
 {
 	struct stat status;
 
@@ -226,13 +662,13 @@ static int enter(const struct rundir *folder, const struct quota_terms *terms, s
 	    openat(folder->fd, seat->name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR);
 	if (seat->fd < 0)
 		return -errno;
-	int error = fstat(seat->fd, &status) != 0 ? -errno : is_private(&status) ? lock_file(seat->fd) : -EPERM;
+	int error = fstat(seat->fd, &status) != 0 ? -errno
+		    : is_private(&status)         ? lock_file(seat->fd, patience)
+						  : -EPERM;
 	if (!error) {
-		error = enter_locked(terms, seat);
-		if (error == -EPROTO && !is_locked(seat->fd, 1, QUOTA_SLOTS))
+		error = enter_locked(terms, seat, before, held);
+		if (error == -ESTALE || (error == -EPROTO && !is_locked(seat->fd, 1, QUOTA_SLOTS)))
 			error = unlinkat(folder->fd, seat->name, 0) == 0 ? -EAGAIN : -errno;
-		else if (error == -ENOENT)
-			error = -EAGAIN;
 		lock_byte(seat->fd, 0, F_UNLCK);
 	}
 	if (error)
@@ -248,58 +684,110 @@ static void name_file(uint64_t domain, char *room, size_t bytes)
 		snprintf(room, bytes, "host" QUOTA_TAIL);
 }
 
-int quota_file_join(const struct quota_terms *terms, struct quota_seat *ret_seat)
+/* Is the file in that folder used by anybody? */
+static bool is_in_use(const struct rundir *folder, const struct quota_seat *seat)
 {
-	struct quota_seat seat = {.space = my_space(), .fd = -1};
+	struct quota_seat there = *seat;
+	struct quota_head head;
+	struct stat status;
+
+	there.fd = openat(folder->fd, seat->name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (there.fd < 0)
+		return false;
+	bool used = false;
+	if (fstat(there.fd, &status) == 0 && is_private(&status) && read_at(there.fd, &head, sizeof(head), 0) &&
+	    is_ours(&head) && !head.moved) {
+		there.device = status.st_dev;
+		there.inode = status.st_ino;
+		used = any_rank(&there);
+	}
+	close(there.fd);
+	return used;
+}
+
+/* Where it is in use, else where new files go: the places differ after a log-out, and when the user comes back. */
+static int open_folder(const struct quota_seat *seat, struct rundir *ret_folder)
+{
+	for (unsigned place = 0; place < RUNDIR_PLACES; place++) {
+		if (rundir_open_place(place, ret_folder) != 0)
+			continue;
+		if (is_in_use(ret_folder, seat))
+			return 0;
+		rundir_close(ret_folder, false);
+	}
+	return rundir_make_mapped(ret_folder);
+}
+
+/* It was removed or truncated while we were at it. */
+static bool is_worth_a_try(int error)
+{
+	return error == -EAGAIN || error == -ENOENT || error == -EIO;
+}
+
+int quota_file_join(const struct quota_terms *terms, struct quota_seat *seat, uint64_t held, bool patient)
+{
+	struct quota_seat next = {.space = my_space(), .fd = -1, .ticket = seat->ticket ? seat->ticket : new_ticket()};
+	const struct quota_seat *before = quota_file_is_open(seat) ? seat : NULL;
 	struct rundir folder;
 	int error = -EAGAIN;
 
-	name_file(terms->domain, seat.name, sizeof(seat.name));
-	for (unsigned i = 0; i < OPEN_TRIES && (error == -EAGAIN || error == -ENOENT); i++) {
+	name_file(terms->domain, next.name, sizeof(next.name));
+	for (unsigned i = 0; i < OPEN_TRIES && is_worth_a_try(error); i++) {
 		/* The folder, too, goes with the last file in it. */
-		error = rundir_make_mapped(&folder);
+		error = open_folder(&next, &folder);
 		if (error)
 			return error;
-		error = enter(&folder, terms, &seat);
+		error = enter(&folder, terms, &next, before, held, patient ? quota_join_patience : 0);
 		rundir_close(&folder, false);
 	}
-	if (!error)
-		*ret_seat = seat;
-	return error;
+	if (error)
+		return is_worth_a_try(error) ? -EBUSY : error;
+	if (before)
+		close(before->fd);
+	*seat = next;
+	return 0;
 }
 
 /* ---- leaving ---- */
 
-static bool is_last(const struct quota_seat *seat)
+static bool is_no_rank(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot, void *argument)
 {
-	for (unsigned i = 0; i < QUOTA_SLOTS; i++) {
-		const struct quota_slot *slot = &seat->page->slot[i];
-
-		if (i != seat->index && atomic_load(&slot->stamp) && !atomic_load(&slot->leaving) &&
-		    !quota_file_is_gone(seat, i))
-			return false;
-	}
-	return true;
+	(void)argument;
+	return index == seat->index || slot->leaving || is_gone(seat, index, slot);
 }
 
-void quota_file_leave(struct quota_seat *seat, bool may_free)
+static void remove_file(const struct quota_seat *seat)
 {
-	struct quota_slot *slot = &seat->page->slot[seat->index];
-	uint64_t stamp = seat->stamp;
-	struct stat status;
 	struct rundir folder;
+	struct stat status;
 
-	atomic_store(&slot->leaving, 1);
-	if (may_free && !atomic_load(&slot->used))
-		atomic_compare_exchange_strong(&slot->stamp, &stamp, 0);
-	if (!is_open(seat) || lock_file(seat->fd) != 0)
-		return;
-	if (is_last(seat) && rundir_make_mapped(&folder) == 0) {
-		if (fstatat(folder.fd, seat->name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-		    status.st_dev == seat->device && status.st_ino == seat->inode)
+	for (unsigned place = 0; place < RUNDIR_PLACES; place++) {
+		if (rundir_open_place(place, &folder) != 0)
+			continue;
+		bool here = fstatat(folder.fd, seat->name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+			    status.st_dev == seat->device && status.st_ino == seat->inode;
+		if (here)
 			unlinkat(folder.fd, seat->name, 0);
-		rundir_close(&folder, true);
+		rundir_close(&folder, here);
 	}
+}
+
+void quota_file_leave(struct quota_seat *seat, bool is_empty)
+{
+	struct quota_slot slot;
+
+	if (!quota_file_is_open(seat))
+		return;
+	if (quota_file_read_slots(seat, seat->index, 1, &slot) && slot.stamp == seat->stamp &&
+	    slot.ticket == seat->ticket) {
+		quota_file_write(seat, QUOTA_SLOT(seat, leaving), 1);
+		if (is_empty)
+			quota_file_write(seat, QUOTA_SLOT(seat, stamp), 0);
+	}
+	if (lock_file(seat->fd, LEAVE_NS) != 0)
+		return;
+	if (each_slot(seat, is_no_rank, NULL))
+		remove_file(seat);
 	lock_byte(seat->fd, 0, F_UNLCK);
 	/* The lock of the slot stays with the descriptor until the process has ended. */
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +111,42 @@ int rundir_open_xdg(const char *xdg, struct rundir *ret_folder)
 int rundir_open_tmp(const char *tmp, struct rundir *ret_folder)
 {
 	return open_tmp(tmp, false, ret_folder);
+}
+
+int rundir_open_place(enum rundir_place place, struct rundir *ret_folder)
+{
+	if (place == RUNDIR_XDG)
+		return rundir_open_xdg(secure_getenv("XDG_RUNTIME_DIR"), ret_folder);
+	return rundir_open_tmp(place == RUNDIR_MEMORY ? rundir_memory : rundir_fallback, ret_folder);
+}
+
+bool rundir_name_place(enum rundir_place place, char *room, size_t bytes)
+{
+	const char *xdg = secure_getenv("XDG_RUNTIME_DIR");
+
+	if (place == RUNDIR_XDG)
+		return xdg && (size_t)snprintf(room, bytes, "%s/spillway", xdg) < bytes;
+	return (size_t)snprintf(room, bytes, "%s/spillway-%u", place == RUNDIR_MEMORY ? rundir_memory : rundir_fallback,
+				(unsigned)geteuid()) < bytes;
+}
+
+bool rundir_path(const struct rundir *folder, char *room, size_t bytes)
+{
+	char link[32];
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", folder->fd);
+	ssize_t n = readlink(link, room, bytes);
+	if (n <= 0 || (size_t)n >= bytes)
+		return false;
+	room[n] = 0;
+	return true;
+}
+
+bool rundir_is_first_loss(void)
+{
+	static atomic_flag known = ATOMIC_FLAG_INIT;
+
+	return !atomic_flag_test_and_set(&known);
 }
 
 void rundir_close(struct rundir *folder, bool remove_if_empty)

@@ -47,6 +47,27 @@ int rundir_make_mapped(struct rundir *ret_folder);
 int rundir_open_xdg(const char *xdg, struct rundir *ret_folder);
 int rundir_open_tmp(const char *tmp, struct rundir *ret_folder);
 
+/*
+ * Everywhere a file of this process, or one that it shares with others of the user, may lie: below XDG_RUNTIME_DIR, in
+ * memory, in the fall-back. Opened as by rundir_open_xdg() and rundir_open_tmp().
+ */
+enum rundir_place { RUNDIR_XDG, RUNDIR_MEMORY, RUNDIR_FALLBACK, RUNDIR_PLACES };
+int rundir_open_place(enum rundir_place place, struct rundir *ret_folder);
+/* The path of that place as it is called, whether or not it is there. Returns false if it has none, or a longer one. */
+bool rundir_name_place(enum rundir_place place, char *room, size_t bytes);
+
+/* The path of the open folder. Returns false if it cannot be told, or is longer. */
+bool rundir_path(const struct rundir *folder, char *room, size_t bytes);
+
+/*
+ * A file that this process made has been removed by somebody else, as all of the folder is at a log-out. Returns true the
+ * first time: then the caller says so.
+ */
+bool rundir_is_first_loss(void);
+#define RUNDIR_LOSS                                                                                                    \
+	"the folder for what `spillway list`, `top` and `suspend` ask for was removed while this process runs, as at " \
+	"a log-out: its files are made again, in XDG_RUNTIME_DIR, or where that is gone in /dev/shm and /tmp"
+
 /* Close it; where it is empty, remove it first if asked. */
 void rundir_close(struct rundir *folder, bool remove_if_empty);
 

@@ -67,10 +67,12 @@ static void nonsense_in_the_slots_leaves_each_its_own_budget(void **state)
 	for (unsigned round = 0; round < 50; round++) {
 		for (size_t j = 0; j < sizeof(page); j++)
 			((unsigned char *)&page)[j] = (unsigned char)next_random(&seed);
-		page.bytes = sizeof(page);
-		page.version = QUOTA_VERSION;
-		page.magic = QUOTA_MAGIC;
-		page.total = ROOM;
+		page.head.bytes = sizeof(page);
+		page.head.version = QUOTA_VERSION;
+		page.head.magic = QUOTA_MAGIC;
+		page.head.total = ROOM;
+		page.head.slots = QUOTA_SLOTS;
+		page.head.moved = 0;
 		page.slot[0].stamp = 77;
 		page.slot[0].space = round % 2 ? 0 : page.slot[0].space;
 		put_file(&page, sizeof(page), 0600);
@@ -104,10 +106,10 @@ static void another_version_in_use_is_left_alone(void **state)
 	(void)state;
 	assert_true(rank_ask(&a, 't', 60));
 	struct quota_page *page = map_file();
-	page->version++;
+	page->head.version++;
 	assert_true(rank_ask(&b, 't', 1000)); /* its own budget holds */
 	assert_int_equal(rank_ask(&b, 'f', 0), UINT64_MAX / MIB);
-	assert_int_equal(page->version, QUOTA_VERSION + 1);
+	assert_int_equal(page->head.version, QUOTA_VERSION + 1);
 	rank_end(&b);
 	assert_int_equal(access(file, F_OK), 0);
 	rank_end(&a);
@@ -188,6 +190,7 @@ static void a_full_table_leaves_the_next_its_own_budget(void **state)
 	(void)state;
 	assert_true(rank_ask(&a, 't', 1));
 	struct quota_page *page = map_file();
+	page->head.slots = QUOTA_SLOTS;
 	for (unsigned i = 1; i < QUOTA_SLOTS; i++) {
 		page->slot[i].pid = (uint64_t)getpid();
 		page->slot[i].started = page->slot[0].started;

@@ -22,7 +22,8 @@ char folder[64], file[128];
 int make_folder(void **state)
 {
 	(void)state;
-	strcpy(folder, "/tmp/quota-test-XXXXXX");
+	/* In memory, as where files of users lie. */
+	snprintf(folder, sizeof(folder), "%s/quota-test-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
 	if (!mkdtemp(folder))
 		return -1;
 	snprintf(file, sizeof(file), "%s/spillway/host.quota", folder);
@@ -78,6 +79,9 @@ static uint64_t obey(char order, unsigned n)
 		return atomic_load(&stats.share_ranks);
 	case 'p':
 		quota_patience = n * (uint64_t)1000000;
+		return 1;
+	case 'j':
+		quota_join_patience = n * (uint64_t)1000000;
 		return 1;
 	case 'k':
 		quota_tick();

@@ -25,7 +25,8 @@ void arrange(uint64_t total, bool given);
 
 /*
  * A process, with ROOM or other terms, for these orders. 't' N: take N MiB, 'g' N: give; 's' N: of those, so much is
- * spare, 'u' N: no more; 'w' N: wait once; 'p' N: wait no longer than N ms for another's claim; 'k': tick; 'l': leave and
+ * spare, 'u' N: no more; 'w' N: wait once; 'p' N: wait no longer than N ms for another's claim,
+ * 'j' N: for the file; 'k': tick; 'l': leave and
  * stay; 'e': leave and end; 'x': end. Questions: 'o': MiB owed; 'r': how many dead it has found; 'f': MiB left; 'n': how
  * many processes there are.
  */

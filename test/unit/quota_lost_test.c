@@ -1,0 +1,360 @@
+/*
+ * quota_lost_test.c: processes that share pinned host memory, where the file by which they do is removed under them, as
+ * the folder is when its user logs out, or truncated, or kept by a process that is stopped. The budget is never handed out
+ * a second time.
+ */
+#include "shim/rundir.h"
+#include "test/unit/quota_help.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char below[80], memory[80], memory_file[160];
+
+/* With a folder of the test's own for /dev/shm, too. */
+static int make_both(void **state)
+{
+	if (make_folder(state))
+		return -1;
+	snprintf(below, sizeof(below), "%s/spillway", folder);
+	snprintf(memory, sizeof(memory), "%s-memory", folder);
+	snprintf(memory_file, sizeof(memory_file), "%s/spillway-%u/host.quota", memory, (unsigned)geteuid());
+	rundir_memory = rundir_fallback = memory;
+	return mkdir(memory, 0700);
+}
+
+static int drop_both(void **state)
+{
+	char path[128];
+
+	unlink(memory_file);
+	snprintf(path, sizeof(path), "%s/spillway-%u", memory, (unsigned)geteuid());
+	rmdir(path);
+	rmdir(memory);
+	mkdir(folder, 0700);
+	return drop_folder(state);
+}
+
+static void log_out(bool parent, int remove_file)
+{
+	assert_int_equal(unlink(file), remove_file);
+	assert_int_equal(rmdir(below), 0);
+	if (parent)
+		assert_int_equal(rmdir(folder), 0);
+}
+
+/* ---- removed ---- */
+
+static void a_new_process_finds_what_others_hold_in_a_file_that_was_removed(void **state)
+{
+	struct rank a = share_start(), b = share_start(), c = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
+	log_out(false, 0);
+	/* Neither of the others has noticed anything. */
+	assert_false(rank_ask(&c, 't', 15));
+	assert_true(rank_ask(&c, 't', 14));
+	assert_int_equal(rank_ask(&c, 'n', 0), 3);
+	/* Now they do, whatever they do first. */
+	assert_false(rank_ask(&a, 't', 1));
+	assert_int_equal(rank_ask(&b, 'k', 0), 1);
+	assert_true(rank_ask(&a, 'g', 30));
+	assert_true(rank_ask(&b, 't', 30));
+	assert_false(rank_ask(&c, 't', 1));
+	rank_end(&a);
+	rank_end(&b);
+	assert_true(rank_ask(&c, 't', 50));
+	rank_end(&c);
+	assert_int_equal(access(file, F_OK), -1);
+}
+
+static void who_notices_first_brings_what_all_others_hold(void **state)
+{
+	struct rank a = share_start(), b = share_start(), c = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
+	log_out(false, 0);
+	assert_int_equal(rank_ask(&a, 'k', 0), 1);
+	assert_int_equal(access(file, F_OK), 0);
+	assert_int_equal(rank_ask(&a, 'f', 0), 14);
+	assert_false(rank_ask(&b, 't', 15));
+	assert_true(rank_ask(&b, 't', 14));
+	assert_false(rank_ask(&c, 't', 1));
+	rank_kill(&b);
+	assert_true(rank_ask(&c, 't', 34));
+	rank_end(&a);
+	rank_end(&c);
+}
+
+/* The stopped one cannot come; what it has still counts, and it is not forgotten where it goes on. */
+static void a_stopped_process_keeps_what_it_has_when_the_file_is_lost(void **state)
+{
+	struct rank a = share_start(), b = share_start();
+	int status;
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 50));
+	assert_int_equal(kill(a.pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(a.pid, &status, WUNTRACED), a.pid);
+	log_out(false, 0);
+	assert_false(rank_ask(&b, 't', 15));
+	assert_true(rank_ask(&b, 't', 14));
+	log_out(false, 0);
+	assert_int_equal(rank_ask(&b, 'k', 0), 1);
+	assert_int_equal(rank_ask(&b, 'f', 0), 0);
+	assert_int_equal(kill(a.pid, SIGCONT), 0);
+	assert_false(rank_ask(&a, 't', 1));
+	assert_true(rank_ask(&a, 'g', 50));
+	assert_true(rank_ask(&b, 't', 50));
+	rank_end(&a);
+	rank_end(&b);
+}
+
+/* The folder above is gone as well, so the next place is taken; when the user comes back that is where all go. */
+static void after_a_log_out_and_when_the_user_comes_back_there_is_one_budget(void **state)
+{
+	struct rank a = share_start(), b = share_start(), c = share_start(), d = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
+	log_out(true, 0);
+	assert_false(rank_ask(&c, 't', 15));
+	assert_int_equal(access(memory_file, F_OK), 0);
+	assert_int_equal(rank_ask(&a, 'k', 0), 1);
+	assert_int_equal(mkdir(folder, 0700), 0);
+	assert_false(rank_ask(&d, 't', 15));
+	assert_int_equal(access(file, F_OK), -1);
+	assert_int_equal(rank_ask(&b, 'k', 0), 1);
+	assert_true(rank_ask(&d, 't', 14));
+	assert_int_equal(rank_ask(&a, 'f', 0), 0);
+	rank_end(&a);
+	rank_end(&b);
+	rank_end(&c);
+	rank_end(&d);
+	assert_int_equal(access(memory_file, F_OK), -1);
+}
+
+static void a_total_that_was_given_holds_on(void **state)
+{
+	struct rank a = share_start_with(100 * MIB, true), b = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 30));
+	log_out(false, 0);
+	assert_true(rank_ask(&b, 't', 65));
+	assert_int_equal(rank_ask(&b, 'f', 0), 5);
+	rank_end(&a);
+	rank_end(&b);
+}
+
+/* ---- truncated ---- */
+
+static void a_truncated_file_ends_nobody_and_gives_nothing_away(void **state)
+{
+	static const off_t lengths[] = {0,
+					1,
+					8,
+					sizeof(struct quota_head),
+					sizeof(struct quota_head) + sizeof(struct quota_slot),
+					sizeof(struct quota_page) - 1};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(lengths) / sizeof(*lengths); i++) {
+		struct rank a = share_start(), b = share_start(), c = share_start();
+
+		assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
+		assert_int_equal(truncate(file, lengths[i]), 0);
+		if (i % 2) /* Which of them comes first is no matter. */
+			rank_ask(&a, 'k', 0);
+		assert_false(rank_ask(&c, 't', 15));
+		assert_true(rank_ask(&b, 'g', 1));
+		assert_int_equal(rank_ask(&a, 'k', 0), 1);
+		assert_int_equal(rank_ask(&b, 'k', 0), 1);
+		assert_false(rank_ask(&c, 't', 16));
+		assert_true(rank_ask(&c, 't', 15));
+		assert_false(rank_ask(&a, 't', 1));
+		rank_end(&a);
+		rank_kill(&b);
+		assert_true(rank_ask(&c, 't', 49));
+		rank_end(&c);
+	}
+}
+
+static void who_is_gone_before_it_came_back_holds_nothing(void **state)
+{
+	struct rank a = share_start(), b = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 30) && rank_ask(&b, 't', 20));
+	assert_int_equal(truncate(file, 0), 0);
+	assert_false(rank_ask(&b, 't', 1));
+	rank_kill(&a);
+	assert_true(rank_ask(&b, 't', 44));
+	rank_end(&b);
+}
+
+/* ---- kept ---- */
+
+/* A process that was stopped while it joined or left. */
+static pid_t stop_with_the_lock(void)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+	int status;
+	pid_t child = fork();
+
+	if (!child) {
+		int fd = open(file, O_RDWR);
+
+		CHECK(fd >= 0 && fcntl(fd, F_OFD_SETLKW, &lock) == 0);
+		raise(SIGSTOP);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+	assert_true(WIFSTOPPED(status));
+	return child;
+}
+
+static void while_the_file_is_kept_by_a_stopped_process_nobody_has_a_budget_of_its_own(void **state)
+{
+	struct rank a = share_start(), b = share_start(), c = share_start();
+	int status;
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 30));
+	pid_t keeper = stop_with_the_lock();
+	assert_true(rank_ask(&b, 'j', 10) && rank_ask(&c, 'j', 10));
+	for (unsigned i = 0; i < 3; i++)
+		assert_false(rank_ask(&b, 't', 10) || rank_ask(&c, 't', 10));
+	assert_int_equal(rank_ask(&b, 'o', 0), 0);
+	assert_int_equal(rank_ask(&b, 'k', 0), 1);
+	/* Who is in goes on as ever. */
+	assert_true(rank_ask(&a, 't', 4));
+	assert_int_equal(kill(keeper, SIGCONT), 0);
+	assert_int_equal(waitpid(keeper, &status, 0), keeper);
+	assert_true(rank_ask(&b, 't', 10));
+	assert_int_equal(rank_ask(&c, 'k', 0), 1);
+	assert_int_equal(rank_ask(&c, 'n', 0), 3);
+	assert_false(rank_ask(&c, 't', 21));
+	assert_true(rank_ask(&c, 't', 20));
+	rank_end(&a);
+	rank_end(&b);
+	rank_end(&c);
+}
+
+static void who_ends_without_having_got_in_leaves_nothing(void **state)
+{
+	struct rank a = share_start(), b = share_start();
+
+	(void)state;
+	assert_true(rank_ask(&a, 't', 30));
+	pid_t keeper = stop_with_the_lock();
+	assert_true(rank_ask(&b, 'j', 10));
+	assert_false(rank_ask(&b, 't', 10));
+	rank_end(&b);
+	kill(keeper, SIGKILL);
+	waitpid(keeper, NULL, 0);
+	assert_int_equal(rank_ask(&a, 'f', 0), 34);
+	rank_end(&a);
+}
+
+/* ---- all of it at once ---- */
+
+#define MANY   8
+#define ROUNDS 200
+
+struct board {
+	_Atomic uint64_t held; /* by all: added after a take, subtracted before a give */
+	_Atomic unsigned n_over, n_done;
+};
+
+static void take_and_give(struct board *board, uint32_t seed)
+{
+	uint64_t mine = 0;
+
+	arrange(ROOM, false);
+	for (unsigned i = 0; i < ROUNDS; i++) {
+		uint64_t bytes = (next_random(&seed) % 16 + 1) * MIB;
+
+		if (next_random(&seed) % 8 == 0)
+			quota_tick();
+		if (next_random(&seed) % 2 && quota_take(bytes)) {
+			if (atomic_fetch_add(&board->held, bytes) + bytes > ROOM)
+				atomic_fetch_add(&board->n_over, 1);
+			mine += bytes;
+		} else if (mine) {
+			bytes = next_random(&seed) % (mine / MIB + 1) * MIB;
+			atomic_fetch_sub(&board->held, bytes);
+			quota_give(bytes);
+			mine -= bytes;
+		}
+	}
+	atomic_fetch_sub(&board->held, mine);
+	quota_give(mine);
+	atomic_fetch_add(&board->n_done, 1);
+	quota_leave();
+	_exit(0);
+}
+
+static void whenever_it_is_lost_all_together_never_have_more_than_there_is(void **state)
+{
+	struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	uint32_t seed = seed_of_test();
+	unsigned n_lost = 0;
+
+	(void)state;
+	assert_true(board != MAP_FAILED);
+	for (unsigned i = 0; i < MANY; i++)
+		if (!fork())
+			take_and_give(board, seed + i * 2654435761u);
+	while (atomic_load(&board->n_done) < MANY) {
+		if (next_random(&seed) % 8)
+			n_lost += unlink(file) == 0;
+		else
+			n_lost += truncate(file, next_random(&seed) % 3 ? 0 : next_random(&seed) % 1000) == 0;
+		rmdir(below);
+		usleep(next_random(&seed) % 5000);
+	}
+	for (unsigned i = 0; i < MANY; i++) {
+		int status;
+
+		assert_true(wait(&status) > 0);
+		assert_int_equal(status, 0);
+	}
+	assert_true(n_lost > 0);
+	assert_int_equal(board->n_over, 0);
+	assert_int_equal(board->held, 0);
+	munmap(board, sizeof(*board));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_both, drop_both)
+	const struct CMUnitTest tests[] = {
+	    TEST(a_new_process_finds_what_others_hold_in_a_file_that_was_removed),
+	    TEST(who_notices_first_brings_what_all_others_hold),
+	    TEST(a_stopped_process_keeps_what_it_has_when_the_file_is_lost),
+	    TEST(after_a_log_out_and_when_the_user_comes_back_there_is_one_budget),
+	    TEST(a_total_that_was_given_holds_on),
+	    TEST(a_truncated_file_ends_nobody_and_gives_nothing_away),
+	    TEST(who_is_gone_before_it_came_back_holds_nothing),
+	    TEST(while_the_file_is_kept_by_a_stopped_process_nobody_has_a_budget_of_its_own),
+	    TEST(who_ends_without_having_got_in_leaves_nothing),
+	    TEST(whenever_it_is_lost_all_together_never_have_more_than_there_is),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
