@@ -34,10 +34,14 @@ uint64_t stats_calls(enum hook_id id)
 	return sum;
 }
 
+void stats_took(enum histogram histogram, uint64_t ns)
+{
+	atomic_fetch_add_explicit(&stats.histogram[histogram][stats_bucket(ns)], 1, memory_order_relaxed);
+}
+
 void stats_time(enum histogram histogram, uint64_t begin)
 {
-	atomic_fetch_add_explicit(&stats.histogram[histogram][stats_bucket(clock_now() - begin)], 1,
-				  memory_order_relaxed);
+	stats_took(histogram, clock_now() - begin);
 }
 
 static void gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64_t bytes)

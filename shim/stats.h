@@ -47,6 +47,8 @@ uint64_t stats_calls(enum hook_id id);
 
 /* Something that began then (clock_now) took until now: into a histogram. */
 void stats_time(enum histogram histogram, uint64_t begin);
+/* Something took so many ns. */
+void stats_took(enum histogram histogram, uint64_t ns);
 
 /* Live bytes by place. device: ordinal, of what is nobody's -1. */
 void stats_live_add(int device, enum place place, uint64_t bytes);

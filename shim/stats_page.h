@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define STATS_VERSION 4
+#define STATS_VERSION 5
 #define STATS_MAGIC   0x5753544154530a31u
 #define STATS_TAIL    ".stats"
 /* What has not been measured, in any number of the page: shown as n/a, never as 0. */
@@ -36,6 +36,9 @@
 #define STATS_SMALL_TEXT "small allocations"
 #define STATS_TEXT       64
 #define STATS_LINE       512
+
+/* Of the time between two looks at a wait that much counts, ns: more has passed only where the process was stopped. */
+#define WAITING_MOST_NS 200000000u
 
 enum place {
 #define PLACE(NAME, ...) PLACE_##NAME,
@@ -167,6 +170,8 @@ struct stats_page {
 	 */
 	_Atomic uint64_t last_clock;
 	_Atomic uint64_t end_clock; /* CLOCK_MONOTONIC at which it ended; 0: it has not */
+	/* The last look of those who wait for memory on its way, CLOCK_MONOTONIC; 0: nobody waits (stats/waiting.h). */
+	_Atomic uint64_t waiting_since;
 	_Atomic uint64_t host_budget, host_used;
 	/* Pinned host memory that processes of the user share (quota.h): bytes, and how many they are; 0: not shared. */
 	_Atomic uint64_t share_total, share_used, share_ranks, share_most_used, share_most_ranks;
@@ -182,6 +187,24 @@ struct stats_page {
 } __attribute__((aligned(STATS_ALIGN)));
 
 /*
+ * How long somebody has waited at that time: what is counted, and what has passed since the last look. Both are read
+ * again where they change meanwhile; a copy of the page can only be short by what has passed.
+ */
+static inline uint64_t stats_page_waiting(const struct stats_page *page, uint64_t now)
+{
+	uint64_t since, us, passed;
+
+	for (unsigned tries = 0; tries < 1000; tries++) {
+		since = atomic_load(&page->waiting_since);
+		us = atomic_load(&page->counter[STAT_waiting_us]);
+		if (since == atomic_load(&page->waiting_since))
+			break;
+	}
+	passed = since && now > since ? now - since : 0;
+	return us + (passed < WAITING_MOST_NS ? passed : WAITING_MOST_NS) / 1000;
+}
+
+/*
  * A counter at a time, CLOCK_MONOTONIC in ns. The two that grow with time alone are kept as sums from which the share of
  * what is there is still missing (stats.c); all others are simply read. Of a process that is gone ask for the time of its
  * last sign of life.
@@ -192,6 +215,8 @@ static inline uint64_t stats_page_get(const struct stats_page *page, enum stats_
 {
 	uint64_t run = now > page->start_clock ? now - page->start_clock : 0, value = 0;
 
+	if (stat == STAT_waiting_us)
+		return stats_page_waiting(page, now);
 	if (stat != STAT_over_us && stat != STAT_host_time)
 		return atomic_load_explicit(&page->counter[stat], memory_order_relaxed);
 	uint64_t most = run / 1000;

@@ -19,8 +19,8 @@
 #define TEXT 32
 
 struct totals {
-	double run; /* s */
-	uint64_t device_total, budget, need, waits, wait_us, gap_us;
+	double run;                                              /* s */
+	uint64_t device_total, budget, need, waiting_us, gap_us; /* waiting_us: at least one submission waited */
 	uint64_t fault[FAULT_COUNT];
 	bool over; /* something lay on the host though the device was asked for */
 };
@@ -70,7 +70,7 @@ static struct totals add_up(const struct stats_page *page, uint64_t now)
 		totals.budget += atomic_load(&device->budget);
 	}
 	totals.need = figure(&page->backend[0], FIGURE_peak);
-	totals.wait_us = get(page, STAT_wait_us);
+	totals.waiting_us = stats_page_get(page, STAT_waiting_us, now);
 	totals.gap_us = get(page, STAT_gap_us);
 	totals.over = get(page, STAT_spilled_allocations) || get(page, STAT_moves_out);
 	return totals;
@@ -190,15 +190,17 @@ static void say_moves(const struct stats_page *page, const struct totals *totals
 	    get(page, STAT_moves_in) + get(page, STAT_moves_out), link, link > 0 ? gigabytes / link : 0);
 	if (get(page, STAT_gaps) + get(page, STAT_gaps_given_up))
 		add(summary, 6,
-		    "  %llu submissions waited, %.2f s in all (%.0f %% of the run); the GPU was stopped %llu times, "
-		    "%.2f s (%.0f %%), tries given up: %llu",
-		    get(page, STAT_waits), (double)totals->wait_us / 1e6,
-		    share((double)totals->wait_us / 1e6, totals->run), get(page, STAT_gaps),
+		    "  %llu submissions waited, %.2f s in all, for %.0f %% of the run at least one; the GPU was "
+		    "stopped "
+		    "%llu times, %.2f s (%.0f %%), tries given up: %llu",
+		    get(page, STAT_waits), (double)get(page, STAT_wait_us) / 1e6,
+		    share((double)totals->waiting_us / 1e6, totals->run), get(page, STAT_gaps),
 		    (double)totals->gap_us / 1e6, share((double)totals->gap_us / 1e6, totals->run),
 		    get(page, STAT_gaps_given_up));
 	else
-		add(summary, 6, "  %llu submissions waited, %.2f s in all (%.0f %% of the run)", get(page, STAT_waits),
-		    (double)totals->wait_us / 1e6, share((double)totals->wait_us / 1e6, totals->run));
+		add(summary, 6, "  %llu submissions waited, %.2f s in all, for %.0f %% of the run at least one",
+		    get(page, STAT_waits), (double)get(page, STAT_wait_us) / 1e6,
+		    share((double)totals->waiting_us / 1e6, totals->run));
 }
 
 /* The source says "none: ..." of itself, after which n/a would be said twice. */
@@ -291,7 +293,7 @@ static bool advise_vmm(const struct stats_page *page, const struct totals *total
 static void advise(const struct stats_page *page, const struct totals *totals, const struct stats_site *site,
 		   struct summary *summary)
 {
-	double lost = (double)(totals->wait_us > totals->gap_us ? totals->wait_us : totals->gap_us) / 1e6;
+	double lost = (double)(totals->waiting_us > totals->gap_us ? totals->waiting_us : totals->gap_us) / 1e6;
 	bool moved = get(page, STAT_moves_in) != 0;
 	char need[TEXT], total[TEXT];
 

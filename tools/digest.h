@@ -81,8 +81,9 @@ struct digest_step {
  */
 struct digest_bin {
 	uint64_t device, host, managed, system, driver, peers, lent, budget; /* lent: by this device, to others */
-	uint64_t bytes_in, bytes_out, gap_ns, wait_ns;
-	uint64_t peer_in, peer_out; /* of bytes_in and bytes_out: from and to other devices */
+	uint64_t bytes_in, bytes_out, gap_ns;
+	uint64_t wait_ns, waiting_ns; /* of submissions: summed over threads; time in which at least one waited */
+	uint64_t peer_in, peer_out;   /* of bytes_in and bytes_out: from and to other devices */
 	uint64_t faults_gpu, faults_cpu, fault_in, fault_out;
 	uint64_t submits;
 };
@@ -113,6 +114,7 @@ struct digest_device {
 	uint64_t moves_in, moves_out, bytes_in, bytes_out;    /* that arrived */
 	uint64_t peer_in, peer_out;                           /* of these bytes: from and to other devices */
 	uint64_t gaps, gaps_given_up, gap_ns, waits, wait_ns; /* wait_ns: summed over threads */
+	uint64_t waiting_ns;                                  /* time in which at least one of them waited */
 	bool faults_known;
 	uint64_t faults_gpu, faults_cpu, fault_in, fault_out;
 	uint64_t n_steps, step_median, step_least, step_most; /* of whole ones; 0: there is none */

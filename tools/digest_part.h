@@ -39,6 +39,7 @@ struct digest_places {
 	struct digest_bin now[DIGEST_DEVICES]; /* the first eight of it */
 	uint64_t since[DIGEST_DEVICES];
 	uint64_t fault_base[DIGEST_DEVICES][4];
+	struct digest_cover waits[DIGEST_DEVICES];
 	uint64_t *on_host;              /* by block: of its bytes */
 	uint64_t *on_peers;             /* by block: of those */
 	uint64_t *bytes;                /* by block: as long as it is now */

@@ -191,8 +191,8 @@ static void take_faults(struct digest *digest, struct digest_places *places, con
 	device->fault_out = now[3];
 }
 
-/* Time from begin to end, into the bins in which it was. */
-static void spread(struct digest *digest, struct digest_device *device, uint64_t begin, uint64_t end, bool gap)
+/* Time from begin to end, into the bins in which it was; figure: where in a bin. */
+static void spread(struct digest *digest, struct digest_device *device, uint64_t begin, uint64_t end, size_t figure)
 {
 	if (!bins_of(digest, device))
 		return;
@@ -201,11 +201,12 @@ static void spread(struct digest *digest, struct digest_device *device, uint64_t
 		uint64_t ns = (end < to ? end : to) - (begin > from ? begin : from);
 
 		if (end > begin && to > begin && end > from)
-			*(gap ? &device->bins[i].gap_ns : &device->bins[i].wait_ns) += ns;
+			*(uint64_t *)(void *)((char *)&device->bins[i] + figure) += ns;
 	}
 }
 
-static void take_time(struct digest *digest, const struct trace_event *event)
+/* places: the waits of that device so far; what of this one they cover has been counted. */
+static void take_time(struct digest *digest, struct digest_places *places, const struct trace_event *event)
 {
 	bool gap = event->kind == TRACE_gap;
 	struct digest_device *device = digest_device(digest, gap ? event->gap.device : event->wait.device);
@@ -214,14 +215,21 @@ static void take_time(struct digest *digest, const struct trace_event *event)
 
 	if (!device)
 		return;
-	spread(digest, device, begin, end, gap);
 	if (gap) {
+		spread(digest, device, begin, end, offsetof(struct digest_bin, gap_ns));
 		device->gaps++;
 		device->gaps_given_up += event->gap.given_up != 0;
 		device->gap_ns += end - begin;
 	} else {
+		struct digest_cover *waits = &places->waits[event->wait.device];
+
+		spread(digest, device, begin, end, offsetof(struct digest_bin, wait_ns));
+		spread(digest, device, begin > waits->until ? begin : waits->until, end,
+		       offsetof(struct digest_bin, waiting_ns));
+		digest_cover_add(waits, begin, end);
 		device->waits++;
 		device->wait_ns += end - begin;
+		device->waiting_ns = waits->total;
 	}
 }
 
@@ -257,7 +265,7 @@ void digest_series_event(struct digest *digest, struct digest_places *places, co
 		break;
 	case TRACE_gap:
 	case TRACE_wait:
-		take_time(digest, event);
+		take_time(digest, places, event);
 		break;
 	case TRACE_submit:
 		device = digest_device(digest, event->submit.device);

@@ -80,14 +80,15 @@ static void put_bin(const struct digest *digest, unsigned number, size_t at)
 	put_known(bin->lent, digest->trace->tells_peers && device->sampled);
 	put_known(bin->peer_in, digest->trace->tells_peers);
 	put_known(bin->peer_out, digest->trace->tells_peers);
-	putchar('\n');
+	printf(",%" PRIu64 "\n", bin->waiting_ns);
 }
 
 static void series(const struct digest *digest)
 {
 	printf(
 	    "time_ns,device,on_device,on_host,managed,system,driver,budget,bytes_in,bytes_out,gap_ns,wait_ns,submits,"
-	    "faults_gpu,faults_cpu,fault_bytes_in,fault_bytes_out,on_peers,lent,peer_bytes_in,peer_bytes_out\n");
+	    "faults_gpu,faults_cpu,fault_bytes_in,fault_bytes_out,on_peers,lent,peer_bytes_in,peer_bytes_out,waiting_"
+	    "ns\n");
 	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
 		for (size_t bin = 0; digest->devices[i].seen && bin < digest->n_bins; bin++)
 			put_bin(digest, i, bin);

@@ -199,6 +199,7 @@ static void put_series(const struct digest *digest, const struct digest_device *
 	    {"bytes_out", offsetof(struct digest_bin, bytes_out)},
 	    {"gap_ns", offsetof(struct digest_bin, gap_ns)},
 	    {"wait_ns", offsetof(struct digest_bin, wait_ns)},
+	    {"waiting_ns", offsetof(struct digest_bin, waiting_ns)},
 	    {"submits", offsetof(struct digest_bin, submits)},
 	    {"faults_gpu", offsetof(struct digest_bin, faults_gpu)},
 	    {"faults_cpu", offsetof(struct digest_bin, faults_cpu)},
@@ -287,6 +288,7 @@ static void put_device(const struct digest *digest, unsigned which)
 	number("gap_ns", device->gap_ns);
 	number("waits", device->waits);
 	number("wait_ns", device->wait_ns);
+	number("waiting_ns", device->waiting_ns);
 	put_faults(device);
 	put_step_times(device);
 	put_series(digest, device);

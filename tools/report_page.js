@@ -272,17 +272,17 @@
 
 	function addLost(device) {
 		const series = device.series, of = (row, i) => Math.min(row[i] / series.bin_ns, 1);
-		const box = chartBox("Lost", [["waiting for memory", "bad", time(device.wait_ns)], ["GPU stopped", "gap", time(device.gap_ns)]]);
+		const box = chartBox("Lost", [["waiting for memory", "bad", time(device.waiting_ns)], ["GPU stopped", "gap", time(device.gap_ns)]]);
 		charts.add({
 			canvas: box.canvas, height: 92,
 			draw(frame) {
 				const y = charts.axis(frame, 1, v => Math.round(v * 100) + " %", false);
-				bars(frame, series, "bad", () => y(0), i => y(of(series.wait_ns, i)));
-				bars(frame, series, "gap", i => y(of(series.wait_ns, i)), i => y(Math.min(of(series.wait_ns, i) + of(series.gap_ns, i), 1)));
+				bars(frame, series, "bad", () => y(0), i => y(of(series.waiting_ns, i)));
+				bars(frame, series, "gap", i => y(of(series.waiting_ns, i)), i => y(Math.min(of(series.waiting_ns, i) + of(series.gap_ns, i), 1)));
 			},
 			say(t) {
 				const i = t === null ? -1 : binAt(series, t);
-				box.say(i < 0 ? null : [share(of(series.wait_ns, i), 1), share(of(series.gap_ns, i), 1)]);
+				box.say(i < 0 ? null : [share(of(series.waiting_ns, i), 1), share(of(series.gap_ns, i), 1)]);
 			},
 		});
 	}

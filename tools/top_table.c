@@ -106,10 +106,10 @@ static double value_faults(const struct figures_process *process)
 	return figures_fault_rate(process, FAULT_GPU);
 }
 
-/* Percent of the time; several threads that wait count each. */
+/* Percent of the time, as far as at least one submission waited; the same clock counts both. */
 static double value_wait(const struct figures_process *process)
 {
-	return figures_counter_rate(process, STAT_wait_us) / 1e4;
+	return figures_counter_rate(process, STAT_waiting_us) / 1e4;
 }
 
 static double value_age(const struct figures_process *process)
@@ -153,7 +153,8 @@ const struct top_column top_columns[] = {
     [COLUMN_IN] = {"IN/s", "in", 6, 0, false, "bytes moved to the device, a second"},
     [COLUMN_OUT] = {"OUT/s", "out", 6, 0, false, "bytes moved to the host, or to GPUs that lend memory, a second"},
     [COLUMN_FAULTS] = {"FAULT/s", "faults", 7, 90, false, "page faults of the GPU, a second"},
-    [COLUMN_WAIT] = {"WAIT", "wait", 5, 0, false, "share of the time that submissions waited for memory on its way"},
+    [COLUMN_WAIT] = {"WAIT", "wait", 5, 0, false,
+		     "share of the time in which at least one submission waited for memory on its way"},
     [COLUMN_AGE] = {"TIME", "time", 6, 130, false, "since its first use of CUDA memory"},
     [COLUMN_COMMAND] = {"COMMAND", "command", 0, 0, true, NULL},
 };

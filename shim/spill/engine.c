@@ -9,6 +9,7 @@
 #include "shim/spill/inside.h"
 #include "shim/spill/use.h"
 #include "shim/stats.h"
+#include "shim/stats/waiting.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -109,39 +110,43 @@ static unsigned missing_sites(const struct engine *engine, const struct named *n
 	return found;
 }
 
-static void count_wait(uint64_t since, const unsigned sites[], unsigned n)
+/*
+ * Wait for the answer in steps, each of which counts for itself: what the process was stopped for is neither a wait nor
+ * time in which somebody failed to answer. Locking: the caller holds the engine's lock.
+ */
+static void wait_for_answer(struct engine *engine, const struct waiter *waiter, struct waiting *waiting)
 {
-	uint64_t us = (clock_now() - since) / 1000;
+	while (!waiter->answered && !atomic_load(&engine->dead) && use_is_tracking() &&
+	       waiting->ns < ANSWER_MS * 1000000ull) {
+		struct timespec until = clock_in(WAITING_LOOK_NS);
 
-	stats_add(STAT_waits, 1);
-	stats_add(STAT_wait_us, us);
-	stats_time(HISTOGRAM_wait_ns, since);
-	for (unsigned i = 0; i < n; i++)
-		stats_waited(sites[i], us);
+		clock_wait(&engine->answered, &engine->lock.mutex, &until);
+		waiting_look(waiting);
+	}
 }
 
-void engine_wait(struct engine *engine, const struct named *named, unsigned n, bool unknown)
+uint64_t engine_wait(struct engine *engine, const struct named *named, unsigned n, bool unknown)
 {
 	unsigned sites[WAIT_SITES], n_sites;
-	struct waiter waiter = {.named = named, .n = n, .unknown = unknown, .since = clock_now()};
+	struct waiter waiter = {.named = named, .n = n, .unknown = unknown};
+	struct waiting waiting;
 
 	if (atomic_load(&engine->dead)) {
 		sched_yield();
-		return;
+		return 0;
 	}
+	waiting_begin(&waiting);
+	waiter.since = waiting.began;
 	n_sites = missing_sites(engine, named, n, sites);
-	struct timespec until = clock_in(ANSWER_MS * 1000000ull);
 	lock_take(&engine->lock);
 	waiter.next = engine->waiters;
 	engine->waiters = &waiter;
 	atomic_fetch_add(&engine->n_waiters, 1);
 	engine_wake(engine);
-	while (!waiter.answered && !atomic_load(&engine->dead) && use_is_tracking())
-		if (clock_wait(&engine->answered, &engine->lock.mutex, &until))
-			break;
+	wait_for_answer(engine, &waiter, &waiting);
 	unlink_waiter(engine, &waiter);
 	lock_drop(&engine->lock);
-	count_wait(waiter.since, sites, n_sites);
+	return waiting_end(&waiting, sites, n_sites);
 }
 
 enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,

@@ -32,8 +32,11 @@ struct engine;
  */
 bool engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n, struct ticket ticket);
 
-/* Wait until the mover has done what it can for this submission. Its blocks' waits are raised. */
-void engine_wait(struct engine *engine, const struct named *named, unsigned n, bool unknown);
+/*
+ * Wait until the mover has done what it can for this submission. Its blocks' waits are raised. Returns for how long the
+ * process was stopped meanwhile, ns, as far as it is known: that time is no wait.
+ */
+uint64_t engine_wait(struct engine *engine, const struct named *named, unsigned n, bool unknown);
 
 /* Blocks of unknown submissions: the mark that stands for all memory of the device. */
 struct mark *engine_everything(struct engine *engine);

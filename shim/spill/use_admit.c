@@ -160,30 +160,34 @@ static bool may_have_ticket(const struct use *use, uint32_t state)
 	return state & USE_TICKETS && !use->holds && !use->unknown && use->place && use->n_named <= TICKET_NAMES;
 }
 
-static void wait_for_it(const struct use *use)
+/* Returns for how long the process was stopped meanwhile, ns. */
+static uint64_t wait_for_it(const struct use *use)
 {
 	unsigned n = atomic_load(&use_n_arenas);
-	uint64_t devices = use->unknown ? UINT64_MAX : named_devices(use, n);
+	uint64_t devices = use->unknown ? UINT64_MAX : named_devices(use, n), stopped = 0;
 
 	for (unsigned i = 0; i < n; i++)
 		if (devices & use_arenas[i].device)
-			engine_wait(use_arenas[i].engine, use->named, use->n_named, use->unknown);
+			stopped += engine_wait(use_arenas[i].engine, use->named, use->n_named, use->unknown);
+	return stopped;
 }
 
 /*
  * Tell the trace of the wait since *since: once it has ended, and every so often while it lasts. Not each time that was
- * asked: of an engine that is dead the answer comes at once, and may be the same for ever.
+ * asked: of an engine that is dead the answer comes at once, and may be the same for ever. *stopped, ns: how much of the
+ * time since then the process was stopped.
  */
 #define TELL_NS UINT64_C(1000000000)
-static void tell_wait(const struct use *use, bool ended, uint64_t *since)
+static void tell_wait(const struct use *use, bool ended, uint64_t *since, uint64_t *stopped)
 {
 	uint64_t now = *since ? clock_now() : 0;
 
 	if (!*since || (!ended && now - *since < TELL_NS))
 		return;
-	trace_event_at(wait, *since, use->device < 0 ? 0 : (uint64_t)use->device, now - *since,
+	trace_event_at(wait, *since, use->device < 0 ? 0 : (uint64_t)use->device, now - *since - *stopped,
 		       trace_function(use->function, (uint32_t)use->id));
 	*since = now;
+	*stopped = 0;
 }
 
 /*
@@ -193,7 +197,7 @@ static void tell_wait(const struct use *use, bool ended, uint64_t *since)
  */
 static unsigned wait_and_hold(struct use *use)
 {
-	uint64_t since = trace_is_on() ? clock_now() : 0;
+	uint64_t since = trace_is_on() ? clock_now() : 0, stopped = 0;
 	unsigned seen;
 
 	let_go(use);
@@ -202,12 +206,12 @@ static unsigned wait_and_hold(struct use *use)
 		atomic_fetch_add(&mark_at(use, i)->waits, 1);
 	done_flush();
 	do {
-		wait_for_it(use);
+		stopped += wait_for_it(use);
 		hold(use);
 		seen = look(use);
 		if (!use_is_tracking())
 			seen &= ~SEEN_UNMAPPED;
-		tell_wait(use, !(seen & SEEN_UNMAPPED), &since);
+		tell_wait(use, !(seen & SEEN_UNMAPPED), &since, &stopped);
 		if (seen & SEEN_UNMAPPED)
 			let_go(use);
 	} while (seen & SEEN_UNMAPPED);

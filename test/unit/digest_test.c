@@ -57,8 +57,29 @@ static void time_of_waits_that_overlap_counts_once(void **state)
 	read_back(&file);
 	assert_int_equal(digest.wait_ns, 15 * MS);
 	assert_int_equal(digest.devices[0].wait_ns, 20 * MS);
+	assert_int_equal(digest.devices[0].waiting_ns, 15 * MS);
 	assert_int_equal(digest.gap_ns, 6 * MS);
 	assert_int_equal(digest.lost_ns, 20 * MS);
+	done();
+}
+
+static void the_share_of_waiting_is_never_more_than_all(void **state)
+{
+	struct trace_file file = file_begin();
+	uint64_t waited = 0, waiting = 0;
+
+	(void)state;
+	for (unsigned i = 0; i < 3; i++)
+		FILE_ADD(&file, wait, T0 + i * MS, 0, 90 * MS, 0);
+	FILE_ADD(&file, end, T0 + 100 * MS, 0);
+	read_back(&file);
+	for (size_t i = 0; i < digest.n_bins; i++) {
+		assert_true(digest.devices[0].bins[i].waiting_ns <= digest.bin_ns);
+		waited += digest.devices[0].bins[i].wait_ns;
+		waiting += digest.devices[0].bins[i].waiting_ns;
+	}
+	assert_int_equal(waited, 270 * MS);
+	assert_int_equal(waiting, 92 * MS);
 	done();
 }
 
@@ -390,6 +411,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(time_of_waits_that_overlap_counts_once),
+	    cmocka_unit_test(the_share_of_waiting_is_never_more_than_all),
 	    cmocka_unit_test(what_lasts_beyond_the_trace_ends_with_it),
 	    cmocka_unit_test(a_wait_is_shared_out_by_bytes_to_what_arrived_for_it),
 	    cmocka_unit_test(without_samples_peers_come_from_allocations_and_moves),

@@ -176,7 +176,9 @@ void page_make_grow(struct stats_page *page, unsigned seconds)
 	}
 	page->counter[STAT_moved_in_bytes] += seconds * 100 * MIB;
 	page->counter[STAT_moved_out_bytes] += seconds * 50 * MIB;
-	page->counter[STAT_wait_us] += seconds * 250000;
+	/* Three threads that wait at the same time, each for half of it. */
+	page->counter[STAT_wait_us] += seconds * 1500000;
+	page->counter[STAT_waiting_us] += seconds * 500000;
 	page->rule[1].figures.figure[FIGURE_moved_in_bytes] += seconds * 100 * MIB;
 	page->fault[FAULT_GPU] = page->fault[FAULT_GPU] == STATS_NA ? 0 : page->fault[FAULT_GPU] + seconds * 7;
 	page->device[0].fault[FAULT_GPU] = page->fault[FAULT_GPU];

@@ -76,7 +76,9 @@ static void move(uint64_t wait_s, uint64_t gap_s)
 	page.counter[STAT_moved_in_bytes] = page.counter[STAT_moved_out_bytes] = 400 * GIB;
 	page.counter[STAT_link_us] = 10000000;
 	page.counter[STAT_waits] = 300;
-	page.counter[STAT_wait_us] = wait_s * 1000000;
+	/* Three threads that waited together. */
+	page.counter[STAT_wait_us] = 3 * wait_s * 1000000;
+	page.counter[STAT_waiting_us] = wait_s * 1000000;
 	page.counter[STAT_gaps] = gap_s ? 1000 : 0;
 	page.counter[STAT_gap_us] = gap_s * 1000000;
 }
@@ -139,7 +141,8 @@ static void what_moved_and_what_it_cost_is_told(void **state)
 	must_say(
 	    "moved 400.0 GiB to the device and 400.0 GiB to the host, in 12800 pieces, link busy 10.00 s: 85.9 GB/s");
 	must_say(
-	    "300 submissions waited, 30.00 s in all (30 % of the run); the GPU was stopped 1000 times, 20.00 s (20 %)");
+	    "300 submissions waited, 90.00 s in all, for 30 % of the run at least one; the GPU was stopped 1000 times, "
+	    "20.00 s (20 %)");
 	must_say(
 	    "costs most: 150 allocations of 64.0 MiB to 128.0 MiB under rule optim, asked for at libc10_cuda.so+0x12: "
 	    "400.0 GiB brought in (100 % of all), waited for 30.00 s");

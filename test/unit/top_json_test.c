@@ -110,7 +110,7 @@ static void json_is_one_object_on_a_line_with_every_figure(void **state)
 	has(text, "\"interval\": 10.000");
 	has(text,
 	    "\"places\": {\"device\": 8589934592, \"host\": 5368709120, \"peer\": 0, \"managed\": 0, \"system\": 0, ");
-	has(text, "\"state\": \"running\", \"version\": 4, \"problem\": null, \"command\": \"/usr/bin/python3 ");
+	has(text, "\"state\": \"running\", \"version\": 5, \"problem\": null, \"command\": \"/usr/bin/python3 ");
 	for (unsigned i = 0; i < STAT_COUNT; i++) {
 		if (i == STAT_over_us || i == STAT_host_time)
 			continue;
@@ -212,7 +212,7 @@ static bool is_of(const char *sample, const char *family, const char *type)
 /* Every sample stands under its family's TYPE line, and no family comes twice. Returns how many samples there are. */
 static unsigned check_prom(const char *text)
 {
-	char family[128] = "", type[32] = "", sample[128], seen[128][128];
+	char family[128] = "", type[32] = "", sample[128], seen[256][128];
 	unsigned n_seen = 0, n = 0;
 
 	while (*text) {
@@ -223,6 +223,7 @@ static unsigned check_prom(const char *text)
 		} else if (!strncmp(text, "# TYPE ", 7)) {
 			assert_int_equal(sscanf(text, "# TYPE %127s %31s", family, type), 2);
 			assert_string_equal(family, sample);
+			assert_true(n_seen < sizeof(seen) / sizeof(*seen));
 			for (unsigned i = 0; i < n_seen; i++)
 				assert_string_not_equal(seen[i], family);
 			strcpy(seen[n_seen++], family);

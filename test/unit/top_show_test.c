@@ -48,7 +48,7 @@ static void the_table_is_as_documented(void **state)
 	    text,
 	    "    PID USER     STATE DEVICE   HOST   PEER MANAGED SYSTEM DRIVER PINNED   IN/s  OUT/s FAULT/s  WAIT   "
 	    "TIME COMMAND");
-	has(text, " run       8G     5G      0       0      0     1G      0   100M    50M     n/a   25%   ");
+	has(text, " run       8G     5G      0       0      0     1G      0   100M    50M     n/a   50%   ");
 	has(text, " python3 /home/u/train.py --token secret\n");
 	has_line(text, "     PID   LIVE   PEAK   IN/s  OUT/s  MOVED   WAIT  RULE");
 	has_line(text, "     PID    20M    20M   100M      0   1.0G    20s  optimizer");

@@ -1,0 +1,74 @@
+#include "shim/stats/waiting.h"
+#include "shim/clock.h"
+#include "shim/stats.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+/* Protects n_waiting and, for writers, stats.waiting_since with its counter. */
+static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+static unsigned n_waiting;
+
+static uint64_t counted(uint64_t since, uint64_t now)
+{
+	uint64_t ns = now > since ? now - since : 0;
+
+	return ns < WAITING_MOST_NS ? ns : WAITING_MOST_NS;
+}
+
+/*
+ * Add what has passed since the last look of any thread, and begin anew. `since` goes first and comes last: a reader between
+ * the two sees a little less, never time that counts twice.
+ */
+static void count_until(uint64_t now)
+{
+	uint64_t since = atomic_load_explicit(&stats.waiting_since, memory_order_relaxed);
+
+	atomic_store(&stats.waiting_since, 0);
+	if (since)
+		stats_add(STAT_waiting_us, counted(since, now) / 1000);
+	if (n_waiting)
+		atomic_store(&stats.waiting_since, now);
+}
+
+/* change: of the number of those who wait. */
+static uint64_t count(int change)
+{
+	pthread_mutex_lock(&one);
+	uint64_t now = clock_now();
+	n_waiting += (unsigned)change;
+	count_until(now);
+	pthread_mutex_unlock(&one);
+	return now;
+}
+
+void waiting_begin(struct waiting *waiting)
+{
+	uint64_t now = count(1);
+
+	*waiting = (struct waiting){.began = now, .looked = now};
+}
+
+static void look(struct waiting *waiting, uint64_t now)
+{
+	waiting->ns += counted(waiting->looked, now);
+	waiting->looked = now;
+}
+
+void waiting_look(struct waiting *waiting)
+{
+	look(waiting, count(0));
+}
+
+uint64_t waiting_end(struct waiting *waiting, const unsigned sites[], unsigned n)
+{
+	look(waiting, count(-1));
+	uint64_t us = waiting->ns / 1000;
+
+	stats_add(STAT_waits, 1);
+	stats_add(STAT_wait_us, us);
+	stats_took(HISTOGRAM_wait_ns, waiting->ns);
+	for (unsigned i = 0; i < n; i++)
+		stats_waited(sites[i], us);
+	return waiting->looked - waiting->began - waiting->ns;
+}
