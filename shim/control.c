@@ -84,6 +84,7 @@ static void now_and_then(void)
 
 static struct server server = {
     .tail = RUNDIR_SOCKET,
+    .is_identified = true,
     .thread_name = "spillway-ctl",
     .cannot = "`spillway suspend` cannot reach",
     .serve = serve_caller,

@@ -14,6 +14,7 @@
  * the parent's.
  */
 #include "shim/server.h"
+#include "shim/base/identity.h"
 #include "shim/log.h"
 #include "shim/thread.h"
 
@@ -183,9 +184,15 @@ static void *serve(void *argument)
 /* Unique also where processes of several PID namespaces share the folder, and after exec of the same process. */
 static void make_name(struct server *server)
 {
+	char identity[IDENTITY_TEXT];
 	struct timespec now;
 	unsigned random;
 
+	if (server->is_identified) {
+		snprintf(server->name, sizeof(server->name), "%d-%s%s", (int)getpid(),
+			 identity_text(identity_get(), identity), server->tail);
+		return;
+	}
 	if (getrandom(&random, sizeof(random), GRND_NONBLOCK) != (ssize_t)sizeof(random)) {
 		clock_gettime(CLOCK_REALTIME, &now);
 		random = (unsigned)now.tv_nsec;

@@ -25,6 +25,7 @@ struct server {
 	const char *tail;        /* how the name of the socket ends */
 	const char *thread_name; /* 15 bytes at most */
 	const char *cannot;      /* for messages: "`x` cannot reach" (process N) */
+	bool is_identified;      /* the name carries the process's id (base/identity.h), by which the tool finds it */
 	/* Serve one caller, on the server's thread; the connection ends when it returns. */
 	void (*serve)(struct server *server, int fd);
 	/* Called about once a second, between two callers; NULL: never. */
@@ -36,7 +37,7 @@ struct server {
 	/* Written while it starts, constant after that. */
 	pid_t owner;
 	struct rundir folder;
-	char name[48]; /* of the socket: PID-RANDOM and the tail */
+	char name[48]; /* of the socket: PID-RANDOM or PID-ID, and the tail */
 	pthread_t thread;
 };
 

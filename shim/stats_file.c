@@ -8,6 +8,7 @@
  *
  * All blocks of the file are taken before it is mapped: without room left in its file system a write would be a SIGBUS.
  */
+#include "shim/base/identity.h"
 #include "shim/clock.h"
 #include "shim/log.h"
 #include "shim/rundir.h"
@@ -45,6 +46,8 @@ static void say_who(const struct stats_about *about)
 {
 	stats.pid = (uint64_t)getpid();
 	stats.started = rundir_process_started(getpid());
+	stats.identity = identity_get();
+	stats.space = identity_space();
 	stats.start_ns = clock_wall();
 	stats.start_clock = clock_now();
 	read_command(stats.command, sizeof(stats.command));
@@ -105,6 +108,12 @@ static int make_file(void)
 	if (fd < 0 && errno == EEXIST) {
 		/* Of this very process, before an exec(), or of one in another PID namespace: that is held, and stays. */
 		rundir_remove_left(&folder, file.name);
+		fd = open_new(&folder);
+	}
+	if (fd < 0 && errno == EEXIST) {
+		/* Two containers that share the folder: both are process 1, started in the same tick. */
+		snprintf(file.name, sizeof(file.name), "%llu-%llu-%016llx" STATS_TAIL, (unsigned long long)stats.pid,
+			 (unsigned long long)stats.started, (unsigned long long)stats.identity);
 		fd = open_new(&folder);
 	}
 	if (fd < 0) {

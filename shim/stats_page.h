@@ -1,6 +1,7 @@
 /*
  * stats_page.h: the figures of a process as they lie in memory, and, once it uses CUDA memory, in a file that others of
- * the same user may map and read: PID-START.stats in the user's private folder (rundir.h), mode 0600. It is removed at exit and stays after a
+ * the same user may map and read: PID-START.stats in the user's private folder (rundir.h), mode 0600, or
+ * PID-START-ID.stats where a process of another PID namespace has the former name. It is removed at exit and stays after a
  * crash, with the last figures in it; who finds one whose process is gone, and a day old, removes it.
  *
  * Used by the library and by the tool, so it needs libc alone. Every number is 8 bytes and written on its own, by relaxed
@@ -160,6 +161,8 @@ struct stats_page {
 	/* Constant once the page can be seen. */
 	uint64_t pid,
 	    started; /* started: of the process, in the ticks of /proc/PID/stat: tells whether it is still that process */
+	/* Unique on the machine (base/identity.h); and the PID namespace in which pid is its number, 0: not known. */
+	uint64_t identity, space;
 	uint64_t start_ns, start_clock; /* when the page was made: since 1970, and CLOCK_MONOTONIC */
 	char command[256], policy[STATS_TEXT], policy_hash[STATS_TEXT], mode[16], spillway[16];
 	/* One line: what counts page faults, or why nothing does. It changes: stats_page_line(). */

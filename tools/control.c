@@ -2,7 +2,6 @@
  * control.c: `spillway suspend`, `spillway resume`, `spillway list`. The requests and their answers: control_request.c.
  */
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "policy/text.h"
+#include "shim/base/identity.h"
 #include "tools/process.h"
 #include "tools/tool.h"
 #include "tools/units.h"
@@ -35,8 +35,8 @@ static const struct verb resume_verb = {
 
 static int print_help(const struct verb *verb)
 {
-	printf("usage: spillway %s PID...\n\n%s\n"
-	       "`spillway list` shows the processes that can be asked.\n\n"
+	printf("usage: spillway %s PID|ID...\n\n%s\n"
+	       "`spillway list` shows the processes that can be asked, with both.\n\n"
 	       "Exit status: 0 all are %s, 1 one could not be, 2 wrong usage: nothing was done.\n\n"
 	       "example:\n"
 	       "  spillway %s 4711\n",
@@ -44,57 +44,44 @@ static int print_help(const struct verb *verb)
 	return TOOL_OK;
 }
 
-static bool read_pid(const char *text, pid_t *ret_pid)
-{
-	char *end;
-
-	if (!policy_is_digit(*text))
-		return false;
-	errno = 0;
-	long value = strtol(text, &end, 10);
-	if (errno || *end || value <= 0 || value > INT_MAX)
-		return false;
-	*ret_pid = (pid_t)value;
-	return true;
-}
-
-/* The reply of process pid is there. True: it has done what was asked. */
-static bool report_reply(const struct verb *verb, pid_t pid, const char *reply)
+/* The reply of that process is there. True: it has done what was asked. */
+static bool report_reply(const struct verb *verb, const char *who, const char *reply)
 {
 	unsigned long long bytes;
 	char text[UNITS_TEXT];
 
 	if (sscanf(reply, "ok %llu", &bytes) == 1) {
-		printf("process %d: %s, %s %s\n", (int)pid, verb->done, units_bytes(bytes, text), verb->moved);
+		printf("process %s: %s, %s %s\n", who, verb->done, units_bytes(bytes, text), verb->moved);
 		return true;
 	}
 	if (strncmp(reply, "error ", 6) == 0)
-		tool_say("process %d: not %s: %s", (int)pid, verb->done, reply + 6);
+		tool_say("process %s: not %s: %s", who, verb->done, reply + 6);
 	else
-		tool_say("process %d: its answer is not understood: %s", (int)pid, reply);
+		tool_say("process %s: its answer is not understood: %s", who, reply);
 	return false;
 }
 
 /* True: done. */
-static bool ask_one(const struct verb *verb, pid_t pid)
+static bool ask_one(const struct verb *verb, const struct process_name *name)
 {
-	char reply[PROCESS_REPLY];
-	int fd = process_connect(pid);
+	char reply[PROCESS_REPLY], who[PROCESS_NAME];
+	int fd = process_connect(name);
 	bool good = false;
 
+	process_show_name(name, who);
 	if (fd < 0) {
-		process_explain(pid, verb->name);
+		process_explain(name, verb->name);
 		return false;
 	}
 	int got = process_send(fd, verb->request) ? process_receive(fd, PATIENCE_MS, reply) : -1;
 	if (got == 0) {
-		tool_say("process %d is not done yet; waiting for it", (int)pid);
+		tool_say("process %s is not done yet; waiting for it", who);
 		got = process_receive(fd, -1, reply);
 	}
 	if (got > 0)
-		good = report_reply(verb, pid, reply);
+		good = report_reply(verb, who, reply);
 	else
-		tool_say("process %d ended, or closed the connection, before it answered", (int)pid);
+		tool_say("process %s ended, or closed the connection, before it answered", who);
 	close(fd);
 	return good;
 }
@@ -103,8 +90,8 @@ static int ask_all(const struct verb *verb, int argc, char **argv)
 {
 	char quoted[POLICY_QUOTED_BYTES];
 	bool good = true;
+	struct process_name name;
 	int first = 1;
-	pid_t pid;
 
 	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
 		return print_help(verb);
@@ -115,13 +102,13 @@ static int ask_all(const struct verb *verb, int argc, char **argv)
 		return TOOL_BAD;
 	}
 	for (int i = first; i < argc; i++) {
-		if (!read_pid(argv[i], &pid)) {
+		if (!process_read_name(argv[i], &name)) {
 			tool_say("%s is no process id; `spillway list` shows them", policy_quote(argv[i], quoted));
 			return TOOL_BAD;
 		}
 	}
 	for (int i = first; i < argc; i++)
-		good &= read_pid(argv[i], &pid) && ask_one(verb, pid);
+		good &= process_read_name(argv[i], &name) && ask_one(verb, &name);
 	return good ? TOOL_OK : TOOL_BROKEN;
 }
 
@@ -137,36 +124,42 @@ int tool_resume(int argc, char **argv)
 
 /* ---- list ---- */
 
-struct found {
-	pid_t pid;
+struct entry {
+	struct process_found process;
 	int fd;
 };
 
 struct list {
-	struct found *found;
+	struct entry *entry;
 	size_t n, room;
 };
 
+/* By the socket; a process that is seen has no more than one. */
+static bool is_same(const struct process_found *a, const struct process_found *b)
+{
+	return (a->device == b->device && a->inode == b->inode) || (a->pid && a->pid == b->pid);
+}
+
 /* All are asked before the first answer is waited for: together they take as long as the slowest. */
-static void add(pid_t pid, int fd, void *argument)
+static void add(const struct process_found *found, int fd, void *argument)
 {
 	struct list *list = argument;
 
 	for (size_t i = 0; i < list->n; i++)
-		if (list->found[i].pid == pid)
+		if (is_same(&list->entry[i].process, found))
 			goto drop;
 	if (list->n == list->room) {
 		size_t room = list->room ? 2 * list->room : 16;
-		struct found *more = realloc(list->found, room * sizeof(*more));
+		struct entry *more = realloc(list->entry, room * sizeof(*more));
 
 		if (!more)
 			goto drop;
-		list->found = more;
+		list->entry = more;
 		list->room = room;
 	}
 	if (!process_send(fd, "status\n"))
 		goto drop;
-	list->found[list->n++] = (struct found){pid, fd};
+	list->entry[list->n++] = (struct entry){*found, fd};
 	return;
 drop:
 	close(fd);
@@ -174,9 +167,12 @@ drop:
 
 static int by_pid(const void *a, const void *b)
 {
-	const struct found *left = a, *right = b;
+	const struct process_found *left = &((const struct entry *)a)->process;
+	const struct process_found *right = &((const struct entry *)b)->process;
 
-	return (left->pid > right->pid) - (left->pid < right->pid);
+	if (left->pid != right->pid)
+		return left->pid < right->pid ? -1 : 1;
+	return (left->identity > right->identity) - (left->identity < right->identity);
 }
 
 static long now_ms(void)
@@ -188,11 +184,12 @@ static long now_ms(void)
 }
 
 /* False: it is gone. */
-static bool print_one(const struct found *found, long end, bool head)
+static bool print_one(const struct entry *entry, long end, bool head)
 {
-	char reply[PROCESS_REPLY], command[PROCESS_COMMAND], state[16] = "?";
+	char reply[PROCESS_REPLY], command[PROCESS_COMMAND], state[16] = "?", pid[16] = "-";
+	char identity[IDENTITY_TEXT] = "-";
 	long left = end - now_ms();
-	int got = process_receive(found->fd, left > 0 ? (int)left : 0, reply);
+	int got = process_receive(entry->fd, left > 0 ? (int)left : 0, reply);
 
 	if (got < 0)
 		return false;
@@ -200,21 +197,28 @@ static bool print_one(const struct found *found, long end, bool head)
 		strcpy(state, "busy");
 	else
 		sscanf(reply, "ok %*u %15s", state);
-	process_command(found->pid, command);
+	process_command(entry->process.pid, command);
+	if (entry->process.pid)
+		snprintf(pid, sizeof(pid), "%d", (int)entry->process.pid);
+	if (entry->process.identity)
+		identity_text(entry->process.identity, identity);
 	if (head)
-		printf("%7s  %-9s  %s\n", "PID", "STATE", "COMMAND");
-	printf("%7d  %-9s  %s\n", (int)found->pid, state, command);
+		printf("%7s  %-9s  %-*s  %s\n", "PID", "STATE", IDENTITY_DIGITS, "ID", "COMMAND");
+	printf("%7s  %-9s  %-*s  %s\n", pid, state, IDENTITY_DIGITS, identity, command);
 	return true;
 }
 
 static int print_list_help(void)
 {
-	printf("usage: spillway list\n\n"
-	       "Shows the processes of this user that run under Spillway and have used GPU memory: process id, state\n"
-	       "and command. States: running; suspended; busy, it is being suspended or resumed, or is stopped.\n\n"
-	       "Exit status: 0, also when there is none; 2 wrong usage.\n\n"
-	       "example:\n"
-	       "  spillway list\n");
+	printf(
+	    "usage: spillway list\n\n"
+	    "Shows the processes of this user that run under Spillway and have used GPU memory: process id, state,\n"
+	    "id and command. States: running; suspended; busy, it is being suspended or resumed, or is stopped. The\n"
+	    "id is unique on the machine. The process id is the one here: in a container a process has another one,\n"
+	    "and one that is not seen from here has none (-).\n\n"
+	    "Exit status: 0, also when there is none; 2 wrong usage.\n\n"
+	    "example:\n"
+	    "  spillway list\n");
 	return TOOL_OK;
 }
 
@@ -233,12 +237,12 @@ int tool_list(int argc, char **argv)
 	process_each(add, &list);
 	long end = now_ms() + LIST_MS;
 	if (list.n)
-		qsort(list.found, list.n, sizeof(*list.found), by_pid);
+		qsort(list.entry, list.n, sizeof(*list.entry), by_pid);
 	for (size_t i = 0; i < list.n; i++) {
-		any |= print_one(&list.found[i], end, !any);
-		close(list.found[i].fd);
+		any |= print_one(&list.entry[i], end, !any);
+		close(list.entry[i].fd);
 	}
-	free(list.found);
+	free(list.entry);
 	if (!any)
 		tool_say("no process of this user runs under Spillway and has used GPU memory");
 	return TOOL_OK;

@@ -108,7 +108,9 @@ struct figures {
 struct figures_choice {
 	uid_t only; /* (uid_t)-1: all users that may be seen */
 	const pid_t *pid;
-	size_t n_pids; /* 0: all */
+	size_t n_pids;
+	const uint64_t *identity;
+	size_t n_identities; /* none of either: all */
 };
 
 /* Take a reading. False: no memory. */

@@ -1,5 +1,6 @@
 /*
- * Readings over time. Each reading looks for all files anew; a process is found again by its id, its start and its owner.
+ * Readings over time. Each reading looks for all files anew; a process is found again by what it calls itself
+ * (shim/base/identity.h) and its owner.
  *
  * A process in a PID namespace of its own (a container) that shares our folder has an id that means nothing here. It holds
  * its file (rundir.h); of an older release, which did not, the figures tell: what changes between two readings is alive.
@@ -139,7 +140,7 @@ static struct figures_process *find(const struct figures *figures, const struct 
 	for (size_t i = 0; i < figures->n; i++) {
 		const struct page *known = figures->process[i].page;
 
-		if (known && known->pid == page->pid && known->started == page->started && known->owner == page->owner)
+		if (known && page_is_same(known, page))
 			return &figures->process[i];
 	}
 	return NULL;
@@ -150,7 +151,10 @@ static bool is_chosen(const struct page *page, const struct figures_choice *choi
 	for (size_t i = 0; i < choice->n_pids; i++)
 		if (choice->pid[i] == page->pid)
 			return true;
-	return choice->n_pids == 0;
+	for (size_t i = 0; i < choice->n_identities; i++)
+		if (choice->identity[i] == page->identity)
+			return true;
+	return choice->n_pids + choice->n_identities == 0;
 }
 
 static bool has_changed(const struct page *page, const struct page *before)

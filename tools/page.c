@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #include "policy/text.h"
+#include "shim/base/identity.h"
+#include "tools/view.h"
 
 static uint64_t now_ns(void)
 {
@@ -24,9 +26,10 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* "PID-START.stats", both numbers in decimal and nothing else. */
+/* "PID-START.stats" or "PID-START-ID.stats", both numbers in decimal, and nothing else. */
 static bool read_name(const char *name, pid_t *ret_pid, uint64_t *ret_started)
 {
+	uint64_t identity;
 	char *rest;
 
 	if (!policy_is_digit(*name))
@@ -37,7 +40,11 @@ static bool read_name(const char *name, pid_t *ret_pid, uint64_t *ret_started)
 		return false;
 	*ret_started = strtoull(rest + 1, &rest, 10);
 	*ret_pid = (pid_t)pid;
-	return !errno && !strcmp(rest, STATS_TAIL);
+	if (errno)
+		return false;
+	if (*rest == '-' && identity_read(rest + 1, strchrnul(rest, '.'), &identity))
+		rest = strchrnul(rest, '.');
+	return !strcmp(rest, STATS_TAIL);
 }
 
 /* The process of that id and age is there, and is the owner's: a number in the name of a file proves nothing. */
@@ -46,7 +53,7 @@ static bool is_alive(const struct page *page)
 	struct stat status;
 	char path[32];
 
-	if (!page->started || rundir_process_started(page->pid) != page->started)
+	if (!page->pid || !page->started || rundir_process_started(page->pid) != page->started)
 		return false;
 	snprintf(path, sizeof(path), "/proc/%d", (int)page->pid);
 	/* Root's: a process that may not be dumped. */
@@ -143,7 +150,7 @@ static bool fill(struct page *page, int fd, uint64_t file_bytes)
 		is_broken(page, page->copy ? "it became shorter while it was read" : "there is no memory for a copy");
 	} else if (page->copy->magic != STATS_MAGIC || page->copy->bytes != head[0] || page->copy->version != head[1]) {
 		is_broken(page, "its mark is not that of a page of figures");
-	} else if (page->copy->pid != (uint64_t)page->pid || page->copy->started != page->started) {
+	} else if (page->copy->pid != (uint64_t)page->own_pid || page->copy->started != page->started) {
 		is_broken(page, "it is of another process than its name says");
 	} else {
 		clean_texts(page->copy);
@@ -167,14 +174,17 @@ struct page *page_read(const struct rundir *folder, const char *name, uid_t owne
 	struct page *page = NULL, found = {.owner = owner};
 	struct stat status;
 
-	if (!read_name(name, &found.pid, &found.started))
+	if (!read_name(name, &found.own_pid, &found.started))
 		return NULL;
 	/* Not blocking: a pipe of that name must not hold us up. */
 	int fd = openat(folder->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (fd < 0)
 		return NULL;
 	if (fstat(fd, &status) == 0 && is_private(&status, owner) && fill(&found, fd, (uint64_t)status.st_size)) {
-		found.alive = is_alive(&found) || rundir_is_held(fd);
+		found.device = status.st_dev;
+		found.inode = status.st_ino;
+		found.held = rundir_is_held(fd);
+		found.identity = found.copy ? found.copy->identity : 0;
 		page = malloc(sizeof(*page));
 		if (page)
 			*page = found;
@@ -190,6 +200,30 @@ void page_free(struct page *page)
 	if (page)
 		free(page->copy);
 	free(page);
+}
+
+bool page_is_strange(const struct page *page)
+{
+	return page->copy && page->copy->space && page->copy->space != view_own_space();
+}
+
+void page_locate(struct page *page, bool fresh)
+{
+	page->pid = page_is_strange(page) ? view_process(page->copy->space, page->own_pid, fresh) : page->own_pid;
+	bool there = is_alive(page);
+	/* The file says what it likes; which process here is meant must fit in start and owner. */
+	if (!there && page_is_strange(page))
+		page->pid = 0;
+	page->alive = there || page->held;
+}
+
+bool page_is_same(const struct page *a, const struct page *b)
+{
+	if (a->owner != b->owner)
+		return false;
+	if (a->identity && b->identity)
+		return a->identity == b->identity;
+	return a->device == b->device && a->inode == b->inode && a->own_pid == b->own_pid && a->started == b->started;
 }
 
 static uint64_t last_sign(const struct page *page)

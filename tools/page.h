@@ -22,8 +22,13 @@ enum page_kind {
 };
 
 struct page {
-	pid_t pid;
-	uint64_t started; /* with pid: names the process for good */
+	pid_t pid;         /* in our PID namespace; 0: it is not seen from here */
+	pid_t own_pid;     /* as the process itself has it */
+	uint64_t started;  /* ticks of /proc/PID/stat */
+	uint64_t identity; /* unique on the machine (shim/base/identity.h); 0: its figures cannot be read */
+	dev_t device;      /* of the file, which tells those apart that cannot be read */
+	ino_t inode;
+	bool held; /* somebody has the file mapped (rundir_hold) */
 	uid_t owner;
 	enum page_kind kind;
 	bool alive;              /* the process that made it is still there */
@@ -36,6 +41,12 @@ struct page {
 /* Read the file of that name. NULL: it is gone, is not a file of figures, or is only just being made. */
 struct page *page_read(const struct rundir *folder, const char *name, uid_t owner);
 void page_free(struct page *page);
+/* Find out which process it is and whether that is alive. fresh: as view_process(). */
+void page_locate(struct page *page, bool fresh);
+/* Is it a process of a PID namespace that is not ours? */
+bool page_is_strange(const struct page *page);
+/* Do both tell of the same process? */
+bool page_is_same(const struct page *a, const struct page *b);
 
 /* A counter; for a process that is gone, as it was at its last sign of life. */
 uint64_t page_counter(const struct page *page, enum stats_counter counter);
@@ -49,7 +60,7 @@ const char *page_state(const struct page *page);
 #define PAGE_PROGRAM 64
 const char *page_program(const struct page *page, char room[PAGE_PROGRAM]);
 
-/* All pages at one moment, in the order of their process ids. */
+/* All pages at one moment, in the order of their process ids here. */
 struct pages {
 	struct page **page;
 	size_t n, room;

@@ -20,17 +20,17 @@
 #include <unistd.h>
 
 #include "policy/text.h"
+#include "tools/view.h"
 
 enum {
-	MOST_FILES = 10000,  /* of one folder; a user with more processes has other worries */
-	MOST_VIEWS = 256,    /* other views of the file system */
-	VIEWS_READINGS = 10, /* for which the list of views is good */
+	MOST_FILES = 10000, /* of one folder; a user with more processes has other worries */
 };
 
 struct search {
 	struct pages *pages;
-	uid_t owner; /* of the folder looked at */
-	uid_t only;  /* (uid_t)-1: all that may be seen */
+	uid_t owner;     /* of the folder looked at */
+	uid_t only;      /* (uid_t)-1: all that may be seen */
+	bool other_view; /* its user ids in names may be those of a user namespace: the owner of the folder counts */
 	bool out_of_memory;
 };
 
@@ -39,8 +39,7 @@ struct search {
 static bool is_known(const struct pages *pages, const struct page *page)
 {
 	for (size_t i = 0; i < pages->n; i++)
-		if (pages->page[i]->pid == page->pid && pages->page[i]->started == page->started &&
-		    pages->page[i]->owner == page->owner)
+		if (page_is_same(pages->page[i], page))
 			return true;
 	return false;
 }
@@ -86,14 +85,22 @@ static void look_at(const char *parent, const char *name, uid_t owner, struct se
 	struct stat status;
 	char path[PATH_MAX];
 
-	if (search->only != (uid_t)-1 && owner != search->only)
+	if (!search->other_view && search->only != (uid_t)-1 && owner != search->only)
 		return;
 	if ((size_t)snprintf(path, sizeof(path), "%s/%s", parent, name) >= sizeof(path))
 		return;
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		return;
-	if (fstat(fd, &status) == 0 && status.st_uid == owner && (status.st_mode & 0077) == 0) {
+	bool known = fstat(fd, &status) == 0;
+	if (known && search->other_view) {
+		owner = status.st_uid;
+		if ((geteuid() != 0 && owner != geteuid()) || (search->only != (uid_t)-1 && owner != search->only)) {
+			close(fd);
+			return;
+		}
+	}
+	if (known && status.st_uid == owner && (status.st_mode & 0077) == 0) {
 		look_in(fd, owner, search);
 		return;
 	}
@@ -137,13 +144,13 @@ static void look_at_all_users(const char *parent, const char *prefix, const char
 		closedir(dir);
 }
 
-/* spillway-UID in a folder like /tmp: ours, for root everybody's. */
+/* spillway-UID in a folder like /tmp: ours, for root everybody's. In another view ours may have any number. */
 static void look_below(const char *root, const char *folder, struct search *search)
 {
 	char path[PATH_MAX], name[32];
 
 	snprintf(path, sizeof(path), "%s%s", root, folder);
-	if (geteuid() == 0) {
+	if (geteuid() == 0 || search->other_view) {
 		look_at_all_users(path, "spillway-", NULL, search);
 		return;
 	}
@@ -156,7 +163,7 @@ static void look_everywhere(const char *root, struct search *search)
 	char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/run/user", root);
-	if (geteuid() == 0) {
+	if (geteuid() == 0 || search->other_view) {
 		look_at_all_users(path, "", "spillway", search);
 	} else {
 		snprintf(path, sizeof(path), "%s/run/user/%u", root, (unsigned)geteuid());
@@ -168,63 +175,10 @@ static void look_everywhere(const char *root, struct search *search)
 
 /* ---- other views ---- */
 
-struct view {
-	pid_t pid; /* a process that has it */
-	ino_t id;  /* of its mount namespace */
-};
-
-static struct {
-	struct view view[MOST_VIEWS];
-	unsigned n;
-	unsigned age; /* readings since it was made */
-} views;
-
-static ino_t view_of(const char *process)
+static void look_at_view(const char *root, pid_t pid, void *argument)
 {
-	struct stat status;
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/%.32s/ns/mnt", process);
-	return stat(path, &status) == 0 ? status.st_ino : 0;
-}
-
-static bool is_new_view(ino_t id, ino_t own)
-{
-	if (!id || id == own)
-		return false;
-	for (unsigned i = 0; i < views.n; i++)
-		if (views.view[i].id == id)
-			return false;
-	return true;
-}
-
-static void list_views(void)
-{
-	ino_t own = view_of("self");
-	DIR *dir = opendir("/proc");
-
-	views.n = 0;
-	for (struct dirent *entry; dir && views.n < MOST_VIEWS && (entry = readdir(dir));) {
-		if (!policy_is_digit(entry->d_name[0]))
-			continue;
-		ino_t id = view_of(entry->d_name);
-		if (is_new_view(id, own))
-			views.view[views.n++] = (struct view){(pid_t)strtol(entry->d_name, NULL, 10), id};
-	}
-	if (dir)
-		closedir(dir);
-}
-
-static void look_at_views(struct search *search)
-{
-	char path[64];
-
-	if (views.age++ % VIEWS_READINGS == 0)
-		list_views();
-	for (unsigned i = 0; i < views.n; i++) {
-		snprintf(path, sizeof(path), "/proc/%d/root", (int)views.view[i].pid);
-		look_everywhere(path, search);
-	}
+	(void)pid;
+	look_everywhere(root, argument);
 }
 
 /* ---- all ---- */
@@ -235,7 +189,19 @@ static int by_pid(const void *a, const void *b)
 
 	if (left->pid != right->pid)
 		return left->pid < right->pid ? -1 : 1;
-	return (left->started > right->started) - (left->started < right->started);
+	if (left->started != right->started)
+		return left->started < right->started ? -1 : 1;
+	return (left->identity > right->identity) - (left->identity < right->identity);
+}
+
+static void locate_all(struct pages *pages)
+{
+	bool fresh = true;
+
+	for (size_t i = 0; i < pages->n; i++) {
+		page_locate(pages->page[i], fresh);
+		fresh &= !page_is_strange(pages->page[i]);
+	}
 }
 
 bool pages_read(struct pages *pages, uid_t only)
@@ -247,7 +213,9 @@ bool pages_read(struct pages *pages, uid_t only)
 	if (xdg && xdg[0] == '/')
 		look_at(xdg, "spillway", geteuid(), &search);
 	look_everywhere("", &search);
-	look_at_views(&search);
+	search.other_view = true;
+	view_each(look_at_view, &search);
+	locate_all(pages);
 	if (pages->n)
 		qsort(pages->page, pages->n, sizeof(*pages->page), by_pid);
 	return !search.out_of_memory;

@@ -1,13 +1,15 @@
 /*
- * Which socket belongs to a process? Names are no proof: process ids differ between PID namespaces and come again. The
- * kernel knows who listens (SO_PEERCRED), in the ids of whoever asks, so every socket of the folder is asked. That also
- * finds the stale ones, which are removed on the way.
+ * Which socket belongs to a process? Process ids in names are no proof: they differ between PID namespaces and come again.
+ * The kernel knows who listens (SO_PEERCRED), in the ids of whoever asks, so every socket of the folder is asked. That also
+ * finds the stale ones, which are removed on the way. The kernel says 0 of a process that has no process id here: one of a
+ * container that shares a folder with ours. It is told by its id, which stands in the name.
  *
  * A process may have had another XDG_RUNTIME_DIR than the tool has (ssh, cron, a batch system), or another /tmp (a
  * container). So the folders are looked at that the tool would use, and those that the process sees.
  */
 #include "tools/process.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -18,12 +20,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "policy/text.h"
+#include "shim/base/identity.h"
 #include "shim/rundir.h"
 #include "tools/tool.h"
+#include "tools/view.h"
 
 enum {
 	CONNECT_MS = 1000,    /* for a socket with several callers in front of us */
@@ -38,22 +43,39 @@ struct search {
 	void *argument;
 };
 
+/* "PID-ID.ctl"; 0: of a release whose names had none. */
+static uint64_t identity_in(const char *name)
+{
+	const char *from = strchr(name, '-');
+	uint64_t identity;
+
+	return from && identity_read(from + 1, strchrnul(from, '.'), &identity) ? identity : 0;
+}
+
 static void look(const struct rundir *folder, const char *name, void *argument)
 {
 	const struct search *search = argument;
+	struct process_found found = {.identity = identity_in(name)};
 	int fd = rundir_connect(folder, name, CONNECT_MS);
 	struct ucred peer;
+	struct stat status;
 	socklen_t bytes = sizeof(peer);
 
 	if (fd == -ECONNREFUSED)
 		rundir_remove_stale(folder, name);
 	if (fd < 0)
 		return;
-	/* 0: a process of another PID namespace, which has no id here. */
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.pid > 0 && peer.uid == geteuid())
-		search->visit(peer.pid, fd, search->argument);
-	else
+	if (fstatat(folder->fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0) {
+		found.device = status.st_dev;
+		found.inode = status.st_ino;
+	}
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid() &&
+	    (peer.pid > 0 || found.identity)) {
+		found.pid = peer.pid;
+		search->visit(&found, fd, search->argument);
+	} else {
 		close(fd);
+	}
 }
 
 static void search_folder(int error, struct rundir *folder, const struct search *search)
@@ -119,35 +141,106 @@ static void search_theirs(pid_t pid, const struct search *search)
 	search_folder(rundir_open_tmp(path, &folder), &folder, search);
 }
 
+/* A folder of another view, whatever it is called there: it is looked into if it is ours alone. */
+static void search_path(const char *path, const struct search *search)
+{
+	struct rundir folder = {.fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+	struct stat status;
+
+	if (folder.fd < 0)
+		return;
+	if (fstat(folder.fd, &status) == 0 && status.st_uid == geteuid() && (status.st_mode & 0077) == 0)
+		rundir_each(&folder, MOST_SOCKETS, look, (void *)search);
+	close(folder.fd);
+}
+
+/* Each folder in `parent` whose name begins so; below: what follows its name. */
+static void search_all_in(const char *parent, const char *prefix, const char *below, const struct search *search)
+{
+	char path[PATH_MAX];
+	DIR *dir = opendir(parent);
+
+	for (struct dirent *entry; dir && (entry = readdir(dir));)
+		if (entry->d_name[0] != '.' && !strncmp(entry->d_name, prefix, strlen(prefix)) &&
+		    (size_t)snprintf(path, sizeof(path), "%s/%s%s", parent, entry->d_name, below) < sizeof(path))
+			search_path(path, search);
+	if (dir)
+		closedir(dir);
+}
+
+static void search_view(const char *root, pid_t pid, void *argument)
+{
+	char path[PATH_MAX];
+
+	search_theirs(pid, argument);
+	snprintf(path, sizeof(path), "%s/run/user", root);
+	search_all_in(path, "", "/spillway", argument);
+	snprintf(path, sizeof(path), "%s%s", root, rundir_fallback);
+	search_all_in(path, "spillway-", "", argument);
+}
+
 struct wanted {
-	pid_t pid;
+	const struct process_name *name;
 	int fd;
 };
 
-static void take_wanted(pid_t pid, int fd, void *argument)
+static void take_wanted(const struct process_found *found, int fd, void *argument)
 {
 	struct wanted *wanted = argument;
+	const struct process_name *name = wanted->name;
 
-	if (pid == wanted->pid && wanted->fd < 0)
+	if (wanted->fd < 0 && (name->identity ? found->identity == name->identity : found->pid == name->pid))
 		wanted->fd = fd;
 	else
 		close(fd);
 }
 
-int process_connect(pid_t pid)
+int process_connect(const struct process_name *name)
 {
-	struct wanted wanted = {pid, -1};
-	const struct search search = {take_wanted, &wanted};
+	struct wanted wanted = {name, -1};
+	struct search search = {take_wanted, &wanted};
 
 	search_own(&search);
+	if (wanted.fd < 0 && name->pid)
+		search_theirs(name->pid, &search);
 	if (wanted.fd < 0)
-		search_theirs(pid, &search);
+		view_each(search_view, &search);
 	return wanted.fd;
 }
 
 void process_each(process_visit *visit, void *argument)
 {
-	search_own(&(const struct search){visit, argument});
+	struct search search = {visit, argument};
+
+	search_own(&search);
+	view_each(search_view, &search);
+}
+
+/* ---- names ---- */
+
+bool process_read_name(const char *text, struct process_name *ret_name)
+{
+	char *end;
+
+	*ret_name = (struct process_name){0};
+	if (identity_read(text, strchr(text, 0), &ret_name->identity))
+		return ret_name->identity != 0;
+	if (!policy_is_digit(*text))
+		return false;
+	errno = 0;
+	long value = strtol(text, &end, 10);
+	if (errno || *end || value <= 0 || value > INT_MAX)
+		return false;
+	ret_name->pid = (pid_t)value;
+	return true;
+}
+
+const char *process_show_name(const struct process_name *name, char room[PROCESS_NAME])
+{
+	if (name->identity)
+		return identity_text(name->identity, room);
+	snprintf(room, PROCESS_NAME, "%d", (int)name->pid);
+	return room;
 }
 
 /* ---- /proc ---- */
@@ -185,10 +278,17 @@ static int has_library(pid_t pid)
 	return found;
 }
 
-void process_explain(pid_t pid, const char *verb)
+void process_explain(const struct process_name *name, const char *verb)
 {
+	char text[PROCESS_NAME];
+	pid_t pid = name->pid;
 	uid_t owner;
 
+	if (name->identity) {
+		tool_say("no process with the id %s can be asked; `spillway list` shows those that can",
+			 process_show_name(name, text));
+		return;
+	}
 	if (kill(pid, 0) != 0 && errno == ESRCH) {
 		tool_say("there is no process %d", (int)pid);
 		return;
@@ -221,7 +321,7 @@ void process_explain(pid_t pid, const char *verb)
 void process_command(pid_t pid, char ret_command[PROCESS_COMMAND])
 {
 	size_t bytes = 0;
-	char *text = read_file(pid, "cmdline", PROCESS_COMMAND - 1, &bytes);
+	char *text = pid ? read_file(pid, "cmdline", PROCESS_COMMAND - 1, &bytes) : NULL;
 
 	if (bytes && !text[bytes - 1])
 		bytes--;

@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "policy/policy.h"
+#include "shim/base/identity.h"
 
 /*
  * Bounds of buckets are powers of two ns, on which all bounds of ours lie: nothing is guessed. From 1 us (2^10) to 69 s
@@ -37,11 +38,16 @@ static void put_label(FILE *out, const char *name, const char *text)
 	put_value(out, text);
 }
 
+/*
+ * What names a process: its id and owner, which no two have in common, whatever another user writes in a file of his. The
+ * process id is for people; "" where it is not known here.
+ */
 static void put_process(FILE *out, const struct page *page)
 {
-	char program[PAGE_PROGRAM];
+	char program[PAGE_PROGRAM], identity[IDENTITY_TEXT];
 
-	fprintf(out, "{pid=\"%d\"", (int)page->pid);
+	fprintf(out, "{id=\"%s\",uid=\"%u\"", identity_text(page->identity, identity), (unsigned)page->owner);
+	fprintf(out, page->pid ? ",pid=\"%d\"" : ",pid=\"\"", (int)page->pid);
 	put_label(out, "command", page_program(page, program));
 }
 
@@ -332,10 +338,35 @@ static void put_budget(FILE *out, const struct figures *figures, size_t which)
 	}
 }
 
+/* Apart from what a process is for its whole life: these change, and a label that changes is another series. */
+static void put_states(FILE *out, const struct figures *figures)
+{
+	put_head(out, "spillway_process_suspended", "gauge", "1: the process is suspended");
+	for (size_t i = 0; i < figures->n; i++) {
+		const struct page *page = figures->process[i].page;
+
+		if (!is_shown(page))
+			continue;
+		fputs("spillway_process_suspended", out);
+		put_process(out, page);
+		fprintf(out, "} %d\n", page->copy->state == STATS_SUSPENDED);
+	}
+	put_head(out, "spillway_process_fault_source", "gauge",
+		 "always 1: what counts page faults, or why nothing does");
+	for (size_t i = 0; i < figures->n; i++) {
+		const struct page *page = figures->process[i].page;
+
+		if (!is_shown(page) || !*page->copy->fault_source)
+			continue;
+		fputs("spillway_process_fault_source", out);
+		put_process(out, page);
+		put_label(out, "fault_source", page->copy->fault_source);
+		fputs("} 1\n", out);
+	}
+}
+
 static void put_info(FILE *out, const struct figures *figures)
 {
-	char user[16];
-
 	put_head(out, "spillway_process_info", "gauge", "always 1: the process, and how it runs");
 	for (size_t i = 0; i < figures->n; i++) {
 		const struct page *page = figures->process[i].page;
@@ -344,16 +375,13 @@ static void put_info(FILE *out, const struct figures *figures)
 			continue;
 		fputs("spillway_process_info", out);
 		put_process(out, page);
-		snprintf(user, sizeof(user), "%u", (unsigned)page->owner);
-		put_label(out, "uid", user);
-		put_label(out, "state", page_state(page));
 		put_label(out, "policy", page->copy->policy);
 		put_label(out, "policy_hash", page->copy->policy_hash);
 		put_label(out, "mode", page->copy->mode);
 		put_label(out, "version", page->copy->spillway);
-		put_label(out, "fault_source", page->copy->fault_source);
 		fputs("} 1\n", out);
 	}
+	put_states(out, figures);
 	put_head(out, "spillway_process_start_time_seconds", "gauge",
 		 "when the process first used CUDA memory, since 1970");
 	for (size_t i = 0; i < figures->n; i++) {

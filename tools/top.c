@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "policy/text.h"
+#include "shim/base/identity.h"
 #include "tools/seconds.h"
 #include "tools/tool.h"
 
@@ -29,7 +30,7 @@ struct wish {
 
 static int print_help(void)
 {
-	printf("usage: spillway top [option...] [PID...]\n\n"
+	printf("usage: spillway top [option...] [PID|ID...]\n\n"
 	       "Shows what the processes under Spillway do: where their memory is, what moves, what costs most. On a\n"
 	       "terminal a screen that is drawn anew each second (h: help, q: the end); else plain text. Reads the "
 	       "files in\n"
@@ -124,26 +125,37 @@ static bool read_value(int code, const char *text, struct wish *wish)
 	}
 }
 
-static bool read_pids(int n, char **texts, struct wish *wish)
+static bool read_pid(const char *text, pid_t *ret_pid)
 {
-	pid_t *list = calloc((size_t)n + 1, sizeof(*list));
+	char *end;
 
-	for (int i = 0; list && i < n; i++) {
-		char *end;
+	errno = 0;
+	long pid = strtol(text, &end, 10);
+	*ret_pid = (pid_t)pid;
+	return policy_is_digit(*text) && !errno && !*end && pid > 0 && pid <= INT_MAX;
+}
 
-		errno = 0;
-		long pid = strtol(texts[i], &end, 10);
-		if (!policy_is_digit(*texts[i]) || errno || *end || pid <= 0 || pid > INT_MAX) {
-			free(list);
-			return say_wrong("process id", texts[i], "`spillway top --once` shows them");
-		}
-		list[i] = (pid_t)pid;
-	}
-	if (!list)
+/* Process ids and ids, in two lists; a process id has less digits than an id. */
+static bool read_processes(int n, char **texts, struct wish *wish)
+{
+	pid_t *pids = calloc((size_t)n + 1, sizeof(*pids));
+	uint64_t *identities = calloc((size_t)n + 1, sizeof(*identities));
+
+	wish->choice.pid = pids;
+	wish->choice.identity = identities;
+	if (!pids || !identities) {
 		tool_say("no memory");
-	wish->choice.pid = list;
-	wish->choice.n_pids = list ? (size_t)n : 0;
-	return list != NULL;
+		return false;
+	}
+	for (int i = 0; i < n; i++) {
+		if (identity_read(texts[i], strchr(texts[i], 0), &identities[wish->choice.n_identities]))
+			wish->choice.n_identities++;
+		else if (read_pid(texts[i], &pids[wish->choice.n_pids]))
+			wish->choice.n_pids++;
+		else
+			return say_wrong("process id", texts[i], "`spillway top --once` shows them");
+	}
+	return true;
 }
 
 static int complain(int code, const char *argument)
@@ -213,7 +225,7 @@ static int read_wish(int argc, char **argv, struct wish *wish)
 				return TOOL_BAD;
 		}
 	}
-	return fits(wish) && read_pids(argc - optind, argv + optind, wish) ? -1 : TOOL_BAD;
+	return fits(wish) && read_processes(argc - optind, argv + optind, wish) ? -1 : TOOL_BAD;
 }
 
 /* ---- readings, one after the other ---- */
@@ -250,19 +262,35 @@ static bool take(struct figures *figures, const struct wish *wish)
 	return false;
 }
 
+static void say_is_missing(const char *name)
+{
+	tool_say(
+	    "process %s shows no figures: it does not run under Spillway, has not used CUDA memory yet, is another "
+	    "user's, or is gone; `spillway top --once` shows those that do",
+	    name);
+}
+
 /* Those that were named and are not there. Programs see that in the JSON. */
 static void say_missing(const struct figures *figures, const struct wish *wish)
 {
+	char name[IDENTITY_TEXT];
+
 	for (size_t i = 0; !wish->json && i < wish->choice.n_pids; i++) {
 		bool there = false;
 
 		for (size_t p = 0; p < figures->n; p++)
 			there |= figures->process[p].page->pid == wish->choice.pid[i];
+		snprintf(name, sizeof(name), "%d", (int)wish->choice.pid[i]);
 		if (!there)
-			tool_say(
-			    "process %d shows no figures: it does not run under Spillway, has not used CUDA memory "
-			    "yet, is another user's, or is gone; `spillway top --once` shows those that do",
-			    (int)wish->choice.pid[i]);
+			say_is_missing(name);
+	}
+	for (size_t i = 0; !wish->json && i < wish->choice.n_identities; i++) {
+		bool there = false;
+
+		for (size_t p = 0; p < figures->n; p++)
+			there |= figures->process[p].page->identity == wish->choice.identity[i];
+		if (!there)
+			say_is_missing(identity_text(wish->choice.identity[i], name));
 	}
 }
 
@@ -317,5 +345,6 @@ int tool_top(int argc, char **argv)
 		status = show_all(&figures, &wish);
 	figures_free(&figures);
 	free((void *)wish.choice.pid);
+	free((void *)wish.choice.identity);
 	return status;
 }

@@ -10,9 +10,10 @@
 #include <stdlib.h>
 
 #include "policy/policy.h"
+#include "shim/base/identity.h"
 #include "tools/json.h"
 
-enum { SCHEMA = 1 };
+enum { SCHEMA = 2 };
 
 /* ---- members; first: no comma before it ---- */
 
@@ -313,9 +314,12 @@ static void put_page(const struct figures_process *process)
 static void put_process(const struct figures_process *process)
 {
 	const struct page *page = process->page;
+	char identity[IDENTITY_TEXT];
 
 	printf("{");
-	put_number("pid", (uint64_t)page->pid, true);
+	put_number("pid", page->pid ? (uint64_t)page->pid : STATS_NA, true);
+	put_text("id", page->identity ? identity_text(page->identity, identity) : NULL, false);
+	put_number("own_pid", (uint64_t)page->own_pid, false);
 	put_number("started", page->started, false);
 	put_number("uid", page->owner, false);
 	put_text("state", page_state(page), false);

@@ -112,13 +112,13 @@ static double rate(const struct top_entry *entry, enum figure figure)
 
 const char *top_entry_numbers(const struct top_entry *entry, char *room, size_t bytes)
 {
-	char live[TOP_TEXT], peak[TOP_TEXT], in[TOP_TEXT], out[TOP_TEXT], all[TOP_TEXT], wait[TOP_TEXT];
+	char live[TOP_TEXT], peak[TOP_TEXT], in[TOP_TEXT], out[TOP_TEXT], all[TOP_TEXT], wait[TOP_TEXT], pid[16];
 
-	snprintf(room, bytes, "%8d %6s %6s %6s %6s %6s %5ss", (int)entry->process->page->pid,
-		 top_bytes((double)entry->now->figure[FIGURE_live], live),
-		 top_bytes((double)entry->now->figure[FIGURE_peak], peak),
-		 top_bytes(rate(entry, FIGURE_moved_in_bytes), in), top_bytes(rate(entry, FIGURE_moved_out_bytes), out),
-		 top_bytes((double)moved(entry->now), all),
-		 top_count((double)entry->now->figure[FIGURE_wait_us] / 1e6, wait));
+	snprintf(pid, sizeof(pid), entry->process->page->pid ? "%d" : "-", (int)entry->process->page->pid);
+	snprintf(
+	    room, bytes, "%8s %6s %6s %6s %6s %6s %5ss", pid, top_bytes((double)entry->now->figure[FIGURE_live], live),
+	    top_bytes((double)entry->now->figure[FIGURE_peak], peak), top_bytes(rate(entry, FIGURE_moved_in_bytes), in),
+	    top_bytes(rate(entry, FIGURE_moved_out_bytes), out), top_bytes((double)moved(entry->now), all),
+	    top_count((double)entry->now->figure[FIGURE_wait_us] / 1e6, wait));
 	return room;
 }

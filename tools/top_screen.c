@@ -40,8 +40,7 @@ struct screen {
 	struct top_view view;
 	struct draw draw;
 	enum page_shown shown;
-	pid_t selected; /* stays when the order changes; 0: the first */
-	uint64_t selected_start;
+	struct page selected; /* which process; stays when the order changes. Of nothing: the first */
 	bool done;
 };
 
@@ -108,8 +107,7 @@ static void select_at(struct screen *screen, size_t at)
 	if (at >= screen->draw.n)
 		at = screen->draw.n - 1;
 	screen->draw.selected = at;
-	screen->selected = screen->draw.list[at]->page->pid;
-	screen->selected_start = screen->draw.list[at]->page->started;
+	screen->selected = *screen->draw.list[at]->page;
 }
 
 /* Make the list anew. The selected process stays selected; where it has gone, its place. False: no memory. */
@@ -125,7 +123,7 @@ static bool order(struct screen *screen)
 	draw->many_users = false;
 	for (size_t i = 0; i < draw->n; i++) {
 		draw->many_users |= list[i]->page->owner != geteuid();
-		if (list[i]->page->pid == screen->selected && list[i]->page->started == screen->selected_start)
+		if (page_is_same(list[i]->page, &screen->selected))
 			draw->selected = i;
 	}
 	if (draw->selected >= draw->n)

@@ -1,5 +1,6 @@
 /* The table of processes: its columns, and the order of its rows. A new column is a row of the list and a function. */
 #include "tools/top.h"
+#include "shim/base/identity.h"
 
 #include <math.h>
 #include <pwd.h>
@@ -41,7 +42,7 @@ typedef double column_value(const struct figures_process *process);
 
 static double value_pid(const struct figures_process *process)
 {
-	return (double)process->page->pid;
+	return process->page->pid ? (double)process->page->pid : NAN;
 }
 
 static double value_user(const struct figures_process *process)
@@ -135,6 +136,7 @@ enum column {
 	COLUMN_FAULTS,
 	COLUMN_WAIT,
 	COLUMN_AGE,
+	COLUMN_ID,
 	COLUMN_COMMAND,
 	COLUMN_COUNT, /* must be last */
 };
@@ -156,6 +158,7 @@ const struct top_column top_columns[] = {
     [COLUMN_WAIT] = {"WAIT", "wait", 5, 0, false,
 		     "share of the time in which at least one submission waited for memory on its way"},
     [COLUMN_AGE] = {"TIME", "time", 6, 130, false, "since its first use of CUDA memory"},
+    [COLUMN_ID] = {"ID", "id", IDENTITY_DIGITS, 150, true, "its id, which no other process of the machine has"},
     [COLUMN_COMMAND] = {"COMMAND", "command", 0, 0, true, NULL},
 };
 
@@ -256,8 +259,12 @@ const char *top_cell(const struct figures_process *process, unsigned column, cha
 
 	switch (column) {
 	case COLUMN_PID:
+		if (!page->pid)
+			return "-";
 		snprintf(room, bytes, "%d", (int)page->pid);
 		return room;
+	case COLUMN_ID:
+		return page->identity && bytes >= IDENTITY_TEXT ? identity_text(page->identity, room) : "-";
 	case COLUMN_USER:
 		snprintf(room, bytes, "%.8s", user_name(page->owner));
 		return room;
@@ -313,7 +320,9 @@ static int in_order(const void *left, const void *right)
 		order = -order;
 	if (order)
 		return order;
-	return (a->page->pid > b->page->pid) - (a->page->pid < b->page->pid);
+	if (a->page->pid != b->page->pid)
+		return a->page->pid < b->page->pid ? -1 : 1;
+	return (a->page->identity > b->page->identity) - (a->page->identity < b->page->identity);
 }
 
 /* Those who live or those who do not, to the end of a list of n. How many; list NULL: none. */

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "policy/policy.h"
+#include "shim/base/identity.h"
 #include "tools/units.h"
 
 enum { MOST_RANKED = 5 };
@@ -360,9 +361,15 @@ static void print_backends(FILE *out, const struct stats_page *copy)
 void top_print_details(FILE *out, const struct figures_process *process)
 {
 	const struct page *page = process->page;
-	char room[256];
+	char room[256], identity[IDENTITY_TEXT];
 
-	fprintf(out, "process %d, %s\n", (int)page->pid, page_state(page));
+	if (page->pid)
+		fprintf(out, "process %d, ", (int)page->pid);
+	else
+		fprintf(out, "process of another PID namespace, where it is %d, ", (int)page->own_pid);
+	if (page->identity)
+		fprintf(out, "id %s, ", identity_text(page->identity, identity));
+	fprintf(out, "%s\n", page_state(page));
 	if (!page->copy) {
 		fprintf(out, "  %s\n", top_cell(process, top_n_columns() - 1, room, sizeof(room)));
 		return;

@@ -261,15 +261,16 @@ static char *file_text(void)
 static int is_written(void)
 {
 	struct stat status;
-	char sample[128];
+	char sample[160];
 
 	work();
 	const struct stats_page *page = own_page();
 	tool((char *[]){TOOL, "prom", output, NULL});
 	CHECK(lstat(output, &status) == 0 && (status.st_mode & 0777) == 0644);
 	snprintf(sample, sizeof(sample),
-		 "\nspillway_moved_in_bytes_total{pid=\"%d\",command=\"top_test\"} %" PRIu64 "\n", (int)getpid(),
-		 (uint64_t)page->counter[STAT_moved_in_bytes]);
+		 "\nspillway_moved_in_bytes_total{id=\"%016" PRIx64
+		 "\",uid=\"%u\",pid=\"%d\",command=\"top_test\"} %" PRIu64 "\n",
+		 page->identity, (unsigned)geteuid(), (int)getpid(), (uint64_t)page->counter[STAT_moved_in_bytes]);
 	CHECK(strstr(file_text(), sample));
 	/* Again, over the one that is there. */
 	ino_t first = status.st_ino;

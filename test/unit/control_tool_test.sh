@@ -43,7 +43,8 @@ export XDG_RUNTIME_DIR=$here
 expect 'nothing to list is no failure' 0 '*' '*' "$tool" list
 start one
 start two no
-expect 'list shows pid, state and command' 0 "*PID*STATE*COMMAND*$one  running    $actor*$two  running    $actor no*" '' \
+id=$(printf "[0-9a-f]%.0s" {1..16})
+expect 'list shows pid, state and command' 0 "*PID*STATE*ID*COMMAND*$one  running    $id  $actor*$two  running    $id  $actor no*" '' \
 	"$tool" list
 expect 'suspend says what came of it' 0 "process $one: suspended, 3.0 MiB of device memory given back" '' \
 	"$tool" suspend "$one"
@@ -53,6 +54,16 @@ expect 'what the process refuses is handed on' 1 '' "spillway: process $two: not
 expect 'the others are asked all the same' 1 "process $one: resumed, 3.0 MiB *" "*process $two: not resumed*" \
 	"$tool" resume "$two" "$one"
 expect 'list shows who goes on' 0 "*$one  running*" '' "$tool" list
+
+id_of() { # PID: the id that list shows of it
+	"$tool" list 2>/dev/null | sed -n "s/^ *$1  [a-z]*  *\([0-9a-f]*\)  .*/\1/p"
+}
+one_id=$(id_of "$one")
+expect 'each has an id of its own' 1 '' '' [ "$one_id" = "$(id_of "$two")" ]
+expect 'a process can be named by its id' 0 "process $one_id: suspended, 3.0 MiB *" '' "$tool" suspend "$one_id"
+expect 'by either name it is the same one' 0 "process $one: resumed*" '' "$tool" resume "$one"
+expect 'an id that nobody has is told' 1 '' '*no process with the id 0123456789abcdef *' \
+	"$tool" suspend 0123456789abcdef
 
 # The tool need not be in the environment of the process: its own is read.
 expect 'a process with another XDG_RUNTIME_DIR is found' 0 "process $one: suspended*" '' \

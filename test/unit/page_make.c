@@ -118,6 +118,7 @@ struct stats_page *page_make(pid_t pid)
 	page->magic = STATS_MAGIC;
 	page->pid = (uint64_t)pid;
 	page->started = rundir_process_started(pid);
+	page->identity = (uint64_t)pid << 32 | (uint32_t)page->started | 1;
 	page->start_ns = 1700000000000000000;
 	page->start_clock = clock_now() - 100000000000;
 	page->last_clock = page->start_clock + 90000000000;

@@ -1,4 +1,5 @@
 /* page_test.c: files of figures, good, bad and hostile; and what is computed of two readings. */
+#include "shim/base/identity.h"
 #include "test/unit/page_make.h"
 #include "test/unit/seed.h"
 #include "tools/figures.h"
@@ -200,7 +201,7 @@ static void any_bytes_behind_a_good_head_are_read_without_harm(void **state)
 
 	(void)state;
 	for (unsigned round = 0; round < 20; round++) {
-		uint64_t *words = (uint64_t *)(void *)page, head[5];
+		uint64_t *words = (uint64_t *)(void *)page, head[7];
 
 		memcpy(head, words, sizeof(head));
 		for (size_t i = 0; i < sizeof(*page) / 8; i++)
@@ -366,12 +367,69 @@ static void a_job_with_another_tmp_is_seen(void **state)
 	assert_int_equal(figures.process[0].page->kind, PAGE_GOOD);
 }
 
+/* Two pods: each is process 1, of the same user, started in the same tick. Only what they call themselves differs. */
+static void processes_alike_but_for_their_ids_are_two(void **state)
+{
+	char path[300], id[IDENTITY_TEXT];
+	struct figures_choice choice = {.only = (uid_t)-1, .pid = self, .n_pids = 1};
+
+	(void)state;
+	page_make_write(page, sizeof(*page));
+	page->identity++;
+	snprintf(path, sizeof(path), "%s/%d-%llu-%s" STATS_TAIL, page_make_folder(), (int)self[0],
+		 (unsigned long long)page->started, identity_text(page->identity, id));
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	assert_int_equal(write(fd, (const void *)page, sizeof(*page)), sizeof(*page));
+	close(fd);
+	assert_true(figures_read(&figures, &choice));
+	assert_int_equal(figures.n, 2);
+	assert_int_equal(figures.process[0].page->identity + 1, figures.process[1].page->identity);
+	/* Each goes on with itself. */
+	assert_true(figures_read(&figures, &choice));
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(figures.process[i].before->identity, figures.process[i].page->identity);
+	choice = (struct figures_choice){.only = (uid_t)-1, .identity = &page->identity, .n_identities = 1};
+	assert_true(figures_read(&figures, &choice));
+	assert_int_equal(figures.n, 1);
+	assert_int_equal(figures.process[0].page->identity, page->identity);
+}
+
+/* The same, of another version: there is no more to tell them by than that the files are two. */
+static void processes_of_another_version_are_told_by_their_files(void **state)
+{
+	char path[300];
+	struct figures_choice choice = {.only = (uid_t)-1, .pid = self, .n_pids = 1};
+
+	(void)state;
+	page->version = STATS_VERSION - 1;
+	page_make_write(page, sizeof(*page));
+	snprintf(path, sizeof(path), "%s/../spillway-%u", page_make_folder(), (unsigned)geteuid());
+	assert_int_equal(mkdir(path, 0700), 0);
+	snprintf(path + strlen(path), sizeof(path) - strlen(path), "/%s", page_make_name(page));
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	assert_int_equal(write(fd, (const void *)page, sizeof(*page)), sizeof(*page));
+	close(fd);
+	assert_true(figures_read(&figures, &choice));
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(figures.n, 2);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(figures.process[i].page->kind, PAGE_OTHER_VERSION);
+}
+
 static void names_that_are_none_are_left_alone(void **state)
 {
-	static const char *const names[] = {
-	    "x.stats",    "1.stats",   "-1-2.stats",          "1-.stats",
-	    "1-2x.stats", "0-1.stats", "99999999999-1.stats", "1-99999999999999999999999.stats",
-	    " 1-2.stats"};
+	static const char *const names[] = {"x.stats",
+					    "1.stats",
+					    "-1-2.stats",
+					    "1-.stats",
+					    "1-2x.stats",
+					    "0-1.stats",
+					    "99999999999-1.stats",
+					    "1-99999999999999999999999.stats",
+					    " 1-2.stats",
+					    "1-2-.stats",
+					    "1-2-0123456789ABCDEF.stats",
+					    "1-2-0123456789abcdef0.stats"};
 	char path[300];
 	size_t n;
 
@@ -522,6 +580,8 @@ int main(void)
 	    TEST(root_sees_the_processes_of_others),
 	    TEST(what_lies_in_memory_is_seen),
 	    TEST(a_job_with_another_tmp_is_seen),
+	    TEST(processes_alike_but_for_their_ids_are_two),
+	    TEST(processes_of_another_version_are_told_by_their_files),
 	    TEST(names_that_are_none_are_left_alone),
 	    TEST(a_process_that_holds_its_file_is_alive),
 	    TEST(a_process_that_is_gone_is_known_by_its_start),

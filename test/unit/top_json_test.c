@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -72,6 +73,16 @@ static void is_json_line(const char *text)
 	assert_true(behind[0] == '\n' && behind[1] == 0);
 }
 
+/* What names the process in every sample. */
+static const char *labels(void)
+{
+	static char text[96];
+
+	snprintf(text, sizeof(text), "id=\"%016" PRIx64 "\",uid=\"%u\",pid=\"%d\"", page->identity, (unsigned)geteuid(),
+		 (int)self[0]);
+	return text;
+}
+
 static void links_are_in_json_and_for_prometheus(void **state)
 {
 	(void)state;
@@ -88,7 +99,7 @@ static void links_are_in_json_and_for_prometheus(void **state)
 	has(text, ",device=\"0\",uuid=\"GPU-30313233-3435-3637-3839-616263646566\",lender=\"1\",link=\"NVLink\"} "
 		  "8145338368\n");
 	has(text, ",lender=\"1\",link=\"NVLink\"} 9978249216\n");
-	has(text, "\nspillway_device_lent_bytes{pid=");
+	has(text, "\nspillway_device_lent_bytes{id=");
 	has(text, "} 3221225472\n");
 	has(text, "} 4294967296\n");
 	page->device[0].link[1].kind = STATS_LINK_UNKNOWN;
@@ -106,7 +117,7 @@ static void json_is_one_object_on_a_line_with_every_figure(void **state)
 	const char *text = json_of();
 	is_json_line(text);
 	assert_null(strchr(text, '\n')[1] ? text : NULL);
-	has(text, "{\"schema\": 1, \"time_ns\": ");
+	has(text, "{\"schema\": 2, \"time_ns\": ");
 	has(text, "\"interval\": 10.000");
 	has(text,
 	    "\"places\": {\"device\": 8589934592, \"host\": 5368709120, \"peer\": 0, \"managed\": 0, \"system\": 0, ");
@@ -253,19 +264,18 @@ static void the_text_format_is_kept_and_has_every_figure(void **state)
 	const char *text = prom_of();
 	assert_true(check_prom(text) > 300);
 	for (unsigned i = 0; i < STAT_COUNT; i++) {
-		snprintf(part, sizeof(part), "\n%s{pid=\"%d\",command=\"python3 train.py\"} ",
-			 figures_prom_name(&figures_counters[i], "", name), (int)self[0]);
+		snprintf(part, sizeof(part), "\n%s{%s,command=\"python3 train.py\"} ",
+			 figures_prom_name(&figures_counters[i], "", name), labels());
 		has(text, part);
 	}
 	has_not(text, "secret");
 	has(text, "\nspillway_wait_seconds_total{");
 	snprintf(part, sizeof(part),
-		 "\nspillway_device_gpu_faults_total{pid=\"%d\",command=\"python3 train.py\","
+		 "\nspillway_device_gpu_faults_total{%s,command=\"python3 train.py\","
 		 "device=\"0\",uuid=\"GPU-30313233-3435-3637-3839-616263646566\"} 0\n",
-		 (int)self[0]);
+		 labels());
 	has(text, part);
-	snprintf(part, sizeof(part), "\nspillway_gpu_faults_total{pid=\"%d\",command=\"python3 train.py\"} 0\n",
-		 (int)self[0]);
+	snprintf(part, sizeof(part), "\nspillway_gpu_faults_total{%s,command=\"python3 train.py\"} 0\n", labels());
 	has(text, part);
 	/* Not measured: no sample, and no 0. */
 	has(text, "# TYPE spillway_device_cpu_faults_total counter\n");
@@ -279,8 +289,7 @@ static void units_are_base_units(void **state)
 	(void)state;
 	page->counter[STAT_wait_us] = 1500000;
 	read_it();
-	snprintf(part, sizeof(part), "spillway_wait_seconds_total{pid=\"%d\",command=\"python3 train.py\"} 1.5\n",
-		 (int)self[0]);
+	snprintf(part, sizeof(part), "spillway_wait_seconds_total{%s,command=\"python3 train.py\"} 1.5\n", labels());
 	const char *text = prom_of();
 	has(text, part);
 	/* 5 GiB for the 100 s since the start: in KiB x ms in the page, and some ms more by now. */
@@ -297,8 +306,8 @@ static void buckets_are_cumulative_and_end_with_all(void **state)
 	(void)state;
 	read_it();
 	const char *text = prom_of();
-	snprintf(part, sizeof(part),
-		 "spillway_gap_duration_seconds_bucket{pid=\"%d\",command=\"python3 train.py\",le=\"", (int)self[0]);
+	snprintf(part, sizeof(part), "spillway_gap_duration_seconds_bucket{%s,command=\"python3 train.py\",le=\"",
+		 labels());
 	unsigned n = 0;
 	for (const char *at = text; (at = strstr(at, part)); at++, n++) {
 		uint64_t value = strtoull(strstr(at, "} ") + 2, NULL, 10);
@@ -312,8 +321,8 @@ static void buckets_are_cumulative_and_end_with_all(void **state)
 	assert_int_equal(n, 28);
 	assert_int_equal(before, 4);
 	has(text, "spillway_gap_duration_seconds_bucket{");
-	snprintf(part, sizeof(part), "spillway_gap_duration_seconds_count{pid=\"%d\",command=\"python3 train.py\"} 4\n",
-		 (int)self[0]);
+	snprintf(part, sizeof(part), "spillway_gap_duration_seconds_count{%s,command=\"python3 train.py\"} 4\n",
+		 labels());
 	has(text, part);
 }
 

@@ -47,7 +47,7 @@ static void the_table_is_as_documented(void **state)
 	has_line(
 	    text,
 	    "    PID USER     STATE DEVICE   HOST   PEER MANAGED SYSTEM DRIVER PINNED   IN/s  OUT/s FAULT/s  WAIT   "
-	    "TIME COMMAND");
+	    "TIME ID               COMMAND");
 	has(text, " run       8G     5G      0       0      0     1G      0   100M    50M     n/a   50%   ");
 	has(text, " python3 /home/u/train.py --token secret\n");
 	has_line(text, "     PID   LIVE   PEAK   IN/s  OUT/s  MOVED   WAIT  RULE");
@@ -154,6 +154,7 @@ static void the_newest_of_many_killed_ones_are_shown(void **state)
 
 		/* Of processes that had this number before; the one in the middle lived last. */
 		one->started -= 1 + i;
+		one->identity += (uint64_t)(1 + i) << 48;
 		one->start_clock = page->start_clock;
 		one->last_clock = one->start_clock + (i > TOP_GONE ? 2 * TOP_GONE - i : i) * 1000000;
 		one->live[PLACE_DEVICE] = i * GIB;

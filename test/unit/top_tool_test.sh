@@ -27,7 +27,7 @@ expect() { # "promise" STATUS "stdout (a pattern)" "stderr (a pattern)" command.
 
 expect 'help of top goes to stdout with an example' 0 'usage: spillway top*examples:*' '' "$tool" top --help
 expect 'no process is no failure, but told' 0 'spillway top, *, 0 processes*' 'spillway: process 1 shows no figures: *' "$tool" top --once 1
-expect 'JSON of no process' 0 '{"schema": 1, *"processes": \[\]}' '' "$tool" top --once --json 1
+expect 'JSON of no process' 0 '{"schema": 2, *"processes": \[\]}' '' "$tool" top --once --json 1
 expect 'plain text where there is no terminal; so many readings' 0 '*0 processes*0 processes*' '' \
 	"$tool" top --interval 0.1 --count 2 1
 for wrong in '--interval 0' '--interval x' '--interval 1e9' '--interval 0x1' '--count 0' '--count -1' '--sort size' \

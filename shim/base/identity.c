@@ -1,0 +1,59 @@
+#include "shim/base/identity.h"
+#include "shim/clock.h"
+#include "shim/rundir.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* splitmix64's last step: bits that differ anywhere differ everywhere. */
+static uint64_t mix(uint64_t value)
+{
+	value = (value ^ value >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	value = (value ^ value >> 27) * UINT64_C(0x94d049bb133111eb);
+	return value ^ value >> 31;
+}
+
+uint64_t identity_space(void)
+{
+	struct stat status;
+	int saved = errno;
+	bool known = rundir_process_started(getpid()) && stat("/proc/self/ns/pid", &status) == 0;
+
+	errno = saved;
+	return known ? status.st_ino : 0;
+}
+
+static uint64_t draw(void)
+{
+	uint64_t value;
+
+	/* Early at boot there is no randomness yet, and sandboxes refuse the call: then what tells processes apart. */
+	if (getrandom(&value, sizeof(value), GRND_NONBLOCK) != (ssize_t)sizeof(value))
+		value = mix(identity_space() ^ mix((uint64_t)getpid() ^ mix(clock_now() ^ mix(clock_wall()))));
+	return value ? value : 1;
+}
+
+uint64_t identity_get(void)
+{
+	static _Atomic uint64_t identity;
+	static _Atomic pid_t owner; /* DRAWING: a thread is about to write it */
+	enum { DRAWING = -1, PATIENCE = 1000 };
+	int saved = errno;
+	pid_t pid = getpid(), known = atomic_load(&owner);
+
+	/* In the child of a fork that came while another thread was drawing nobody is: that is waited for, but not for ever. */
+	for (unsigned i = 0; known == DRAWING && i < PATIENCE; i++) {
+		sched_yield();
+		known = atomic_load(&owner);
+	}
+	if (known != pid && atomic_compare_exchange_strong(&owner, &known, DRAWING)) {
+		atomic_store(&identity, draw());
+		atomic_store(&owner, pid);
+	}
+	errno = saved;
+	return known == pid || atomic_load(&owner) == pid ? atomic_load(&identity) : identity_get();
+}
