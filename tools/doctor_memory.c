@@ -8,6 +8,7 @@
 
 #include "shim/hostmem.h"
 #include "tools/doctor.h"
+#include "tools/doctor_container.h"
 #include "tools/units.h"
 
 #define GIB ((uint64_t)1 << 30)
@@ -36,6 +37,23 @@ static void host(const struct doctor *doctor, int device, struct doctor_finding 
 	doctor_fix(finding, "free host memory, or raise the limit of the cgroup");
 }
 
+/*
+ * Processes share a host budget by a file in a folder (shim/quota.h). Containers have a /dev/shm of their own as a rule:
+ * each then has half of the machine, and nothing inside one tells that there is another. A limit makes that harmless.
+ */
+static void say_unlimited_container(const struct doctor *doctor, struct doctor_finding *finding)
+{
+	if (!doctor_is_container(doctor))
+		return;
+	finding->status = DOCTOR_NOTE;
+	doctor_so(finding,
+		  "a container without a limit of its own: host.total is handed out again in each container that does "
+		  "not see the same /dev/shm");
+	doctor_fix(finding,
+		   "docker run --memory ...   # Kubernetes: resources.limits.memory; or share the folder: --ipc=host, "
+		   "-v /dev/shm:/dev/shm, a hostPath volume; or set host.total in the policy");
+}
+
 static void cgroup(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	struct hostmem memory = hostmem_read(doctor->root);
@@ -44,6 +62,7 @@ static void cgroup(const struct doctor *doctor, int device, struct doctor_findin
 	(void)device;
 	if (memory.cgroup_headroom == UINT64_MAX) {
 		doctor_is(finding, DOCTOR_OK, "no limit");
+		say_unlimited_container(doctor, finding);
 		return;
 	}
 	doctor_is(finding, DOCTOR_OK, "%s left below its limit", units_bytes(memory.cgroup_headroom, left));

@@ -211,6 +211,10 @@ finds 'a slot with few lanes is' 0 gpu.link '*"note", "fact": "PCIe 5 x4, up to 
 # ---- memory ----
 with_gpu m4
 finds 'no limit of a cgroup' 0 memory.cgroup "$ok"
+put .dockerenv </dev/null
+finds 'a container without a limit has a host budget of its own' 0 memory.cgroup \
+	'*"note", "fact": "no limit"*host.total is handed out again*docker run --memory*/dev/shm*'
+rm "$root/.dockerenv"
 printf '5:memory:/job\n1:name=x:/\n' | put proc/self/cgroup
 echo 2147483648 | put sys/fs/cgroup/memory/job/memory.limit_in_bytes
 echo 1610612736 | put sys/fs/cgroup/memory/job/memory.usage_in_bytes
