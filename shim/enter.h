@@ -28,7 +28,9 @@ enum stage {
 extern _Atomic int life_stage_now;
 /*
  * 0 in a child that no handler of fork() was told of (_Fork(), clone()): the kernel wipes it there. What such a child
- * counts must not go into its parent's figures. Asked by all but the launch path.
+ * counts must not go into its parent's figures, and it has no thread of ours, so that nothing it waits for ever comes. Asked
+ * by all but launches that pass straight through. It stays as it is in a child that shares the memory (vfork(), CLONE_VM):
+ * that one has our threads, too, and is served like a thread of its parent.
  */
 extern const volatile unsigned *life_mark;
 /* It is: from now on as the child of a fork. */

@@ -100,6 +100,10 @@ bool life_counts(void)
 {
 	enum stage stage = life_stage();
 
+	if (stage == STAGE_RUNNING && !*life_mark) {
+		life_cloned();
+		return false;
+	}
 	return stage == STAGE_RUNNING || (stage == STAGE_NEW && !life_is_off());
 }
 

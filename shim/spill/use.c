@@ -90,6 +90,11 @@ struct use *use_open(uint64_t id)
 
 	if (enter_depth || use->busy)
 		return NULL;
+	/* In a child that has no mover, the gate would never open, and the locks are as they were when it was made. */
+	if (__builtin_expect(!*life_mark, 0)) {
+		life_cloned();
+		return NULL;
+	}
 	use->busy = true;
 	use->unknown = use->per_thread = use->only_traced = false;
 	use->stream = NULL;

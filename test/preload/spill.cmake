@@ -52,6 +52,9 @@ add_test(NAME hold_test_native COMMAND hold_test)
 set_tests_properties(hold_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
                      "LD_LIBRARY_PATH=${SIM_FOLDER};SPILL_MODE=native")
 
+# ---- a child that no handler of fork() is told of, while the gate is closed ----
+spill_mode_test(clone_test)
+
 # ---- what one GPU runs and what another one moves ----
 spill_mode_test(peer_apart_test)
 

@@ -3,7 +3,8 @@
  *
  * In: count, fail when that is wanted (sim_fail.c), refuse before cuInit and without a context. Out: one line in the log.
  *
- * A child of fork after cuInit is lost, as with the real driver: its calls return at once, before any lock.
+ * A child of fork after cuInit is lost, as with the real driver: its calls return at once, before any lock. So is one that
+ * no handler of fork is told of (clone() without CLONE_VM).
  */
 #include "sim_context.h"
 #include "sim_internal.h"
@@ -11,12 +12,15 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 struct sim sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static pthread_once_t started = PTHREAD_ONCE_INIT;
 static atomic_bool lost; /* child of a process that had called cuInit */
+static const unsigned always = 1;
+static const volatile unsigned *own = &always; /* 0 in a child with an address space of its own */
 static FILE *call_log;
 static const char *report_path;
 static __thread struct sim_thread this_thread;
@@ -61,6 +65,17 @@ static void after_fork_in_child(void)
 	report_path = NULL;
 }
 
+static void mark_process(void)
+{
+	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+	unsigned *mark = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (mark == MAP_FAILED || madvise(mark, bytes, MADV_WIPEONFORK))
+		return;
+	*mark = 1;
+	own = mark;
+}
+
 static void start(void)
 {
 	const char *text;
@@ -101,6 +116,7 @@ static void start(void)
 	pthread_cond_init(&sim.progress, &attributes);
 	pthread_condattr_destroy(&attributes);
 	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+	mark_process();
 }
 
 void sim_start(void)
@@ -184,7 +200,7 @@ bool sim_enter(struct sim_call *call, struct sim_entry *entry)
 	call->entry = entry;
 	call->locked = false;
 	call->result = CUDA_ERROR_NOT_INITIALIZED;
-	if (atomic_load(&lost))
+	if (atomic_load(&lost) || (!*own && sim.initialised))
 		return false;
 	start_once();
 	sim_lock();
@@ -338,7 +354,7 @@ __attribute__((destructor)) static void report(void)
 	struct sim_live live = {0};
 	FILE *out;
 
-	if (!report_path || atomic_load(&lost))
+	if (!report_path || atomic_load(&lost) || !*own)
 		return;
 	out = fopen(report_path, "we");
 	if (!out)
