@@ -79,13 +79,14 @@ CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_ev
 
 /*
  * Every context and its device, so that a device can be known to be idle: known when it is made, ending and ended around
- * every call that may end it, both also before the first allocation. Ending waits, a second at most, while events are
- * being recorded in it (context_record). False from context_idle_ask: nobody can tell now (a capture is open, a context
+ * every call that may end it, both also before the first allocation. Ending waits while events are being recorded in it
+ * (context_record), and is refused (false) where that does not come to an end in 30 s in which this process runs; ended
+ * must be called in either case. False from context_idle_ask: nobody can tell now (a capture is open, a context
  * may be ending, there are more than CONTEXT_MOST, or the driver is older than 12.5).
  */
 #define CONTEXT_MOST 32
 void context_known(CUcontext context, CUdevice device);
-void context_ending(CUcontext context);
+bool context_ending(CUcontext context);
 void context_ended(CUcontext context, bool ended);
 /* The device of a context; false: it is gone. */
 bool context_device(CUcontext context, CUdevice *ret_device);

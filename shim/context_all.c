@@ -10,8 +10,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* How long the end of a context waits for events to be recorded in it: as a rule a microsecond. */
-#define VISIT_NS 1000000000
+/*
+ * The end of a context waits for events that are being recorded in it, as a rule a microsecond. The waits are counted, and
+ * not the time: of what a stopped process (SIGSTOP) does not see, one of them alone ends, and visitors get their turn.
+ */
+#define VISIT_NS    1000000000
+#define VISIT_WAITS 30
 
 static struct known {
 	CUcontext context;
@@ -55,19 +59,23 @@ void context_visit_end(CUcontext context)
 	pthread_mutex_unlock(&all_lock);
 }
 
-static void wait_for_visits_locked(CUcontext context)
+/* Returns false if there still are visitors. Locking: all_lock, which is given up for the waits. */
+static bool wait_for_visits_locked(CUcontext context)
 {
-	const struct timespec until = clock_in(VISIT_NS);
 	struct known *known;
-	int before, error = 0;
+	unsigned waits = 0;
+	int before;
 
 	/* The wait is a cancellation point, and we have the lock. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	while ((known = find_locked(context)) && known->visits && !error) /* rows change their places */
-		error = clock_wait(&left, &all_lock, &until);
-	if (known)
-		known->visits = 0;
+	while ((known = find_locked(context)) && known->visits && waits < VISIT_WAITS) { /* rows change their places */
+		const struct timespec until = clock_in(VISIT_NS);
+
+		if (clock_wait(&left, &all_lock, &until))
+			waits++;
+	}
 	pthread_setcancelstate(before, NULL);
+	return !known || !known->visits;
 }
 
 void context_known(CUcontext context, CUdevice device)
@@ -88,8 +96,10 @@ void context_known(CUcontext context, CUdevice device)
 	pthread_mutex_unlock(&all_lock);
 }
 
-void context_ending(CUcontext context)
+bool context_ending(CUcontext context)
 {
+	bool may = true;
+
 	context_events_drop(context, false);
 	pthread_mutex_lock(&all_lock);
 	n_ends++;
@@ -98,9 +108,10 @@ void context_ending(CUcontext context)
 	if (known) {
 		known->again = known->enders && known->again;
 		known->enders++;
-		wait_for_visits_locked(context);
+		may = wait_for_visits_locked(context);
 	}
 	pthread_mutex_unlock(&all_lock);
+	return may;
 }
 
 /* What was made under the same handle meanwhile stays known. */

@@ -9,7 +9,7 @@
 
 /* ---- context_all.c ---- */
 /*
- * Between these the context does not end, or only after a second. False: it may be about to end, and is not visited. One
+ * Between these the context does not end. False: it may be about to end, and is not visited. One
  * that nobody told us of is not counted. They take the lock of the table of contexts; none may be held that is taken
  * under it.
  */

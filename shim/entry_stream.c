@@ -63,7 +63,10 @@ BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true,
 END_CAPTURE(cuStreamEndCapture, cuStreamIsCapturing, false)
 END_CAPTURE(cuStreamEndCapture_ptsz, cuStreamIsCapturing_ptsz, true)
 
-/* Before the real call: after it the handle may be another thread's new stream. */
+/*
+ * Before the real call: after it the handle may be another thread's new stream. While a thread of the program records an
+ * event for us on the stream, the call is made by that thread, as soon as it has done so.
+ */
 #define DESTROY_STREAM(name)                                                                                           \
 	HOOK_EXPORT CUresult CUDAAPI name(CUstream hStream)                                                            \
 	{                                                                                                              \
@@ -72,8 +75,8 @@ END_CAPTURE(cuStreamEndCapture_ptsz, cuStreamIsCapturing_ptsz, true)
 			capture_forget(hStream);                                                                       \
 		if (life_counts())                                                                                     \
 			pending_stream_ending(hStream);                                                                \
-		if (life_counts())                                                                                     \
-			done_stream_ending(hStream);                                                                   \
+		if (life_counts() && done_stream_ending(hStream))                                                      \
+			return CUDA_SUCCESS;                                                                           \
 		return REAL(name)(hStream);                                                                            \
 	}
 
@@ -92,7 +95,7 @@ static void forget_context(CUcontext context)
 
 /* What was known of contexts before the first allocation, too, is their being there. */
 struct ending {
-	bool serving;
+	bool serving, busy; /* busy: the real call must not be made */
 	struct serve_ending served;
 };
 
@@ -100,10 +103,12 @@ static struct ending is_ending(CUcontext context, bool serving)
 {
 	struct ending ending = {.serving = serving};
 
-	if (serving)
+	if (serving) {
 		ending.served = serve_context_ending(context);
-	else
-		context_ending(context);
+		ending.busy = ending.served.busy;
+	} else {
+		ending.busy = !context_ending(context);
+	}
 	return ending;
 }
 
@@ -132,7 +137,7 @@ static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context
 	if (!serving && !life_counts())
 		return end(context);
 	struct ending ending = is_ending(context, serving);
-	CUresult result = end(context);
+	CUresult result = ending.busy ? CUDA_ERROR_NOT_READY : end(context);
 	/* A detach ends a context only if it was the last. */
 	has_ended(context, &ending, result == CUDA_SUCCESS && (always || context_has_ended(context)));
 	return serving ? enter_leave(&scope, result) : result;
@@ -207,7 +212,7 @@ static CUcontext active_primary(CUdevice device)
 /* always: a reset ends it, a release only when it was the last. */
 static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool always)
 {
-	struct ending ending;
+	struct ending ending = {.busy = false};
 	struct enter_scope scope;
 
 	layout_drop();
@@ -218,7 +223,7 @@ static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool
 	CUcontext primary = active_primary(dev);
 	if (primary)
 		ending = is_ending(primary, serving);
-	CUresult result = end(dev);
+	CUresult result = ending.busy ? CUDA_ERROR_NOT_READY : end(dev);
 	if (primary)
 		has_ended(primary, &ending, result == CUDA_SUCCESS && (always || !is_active(dev)));
 	return serving ? enter_leave(&scope, result) : result;
@@ -239,7 +244,7 @@ END_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
 /* It is an owner of its primary context, perhaps the last. */
 HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
-	struct ending ending, of_primary;
+	struct ending ending, of_primary = {.busy = false};
 	struct enter_scope scope;
 	CUdevice device;
 
@@ -254,7 +259,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 	ending = is_ending(context, serving);
 	if (primary)
 		of_primary = is_ending(primary, serving);
-	CUresult result = REAL(cuGreenCtxDestroy)(hCtx);
+	CUresult result = ending.busy || of_primary.busy ? CUDA_ERROR_NOT_READY : REAL(cuGreenCtxDestroy)(hCtx);
 	if (primary)
 		has_ended(primary, &of_primary, result == CUDA_SUCCESS && !is_active(device));
 	has_ended(context, &ending, result == CUDA_SUCCESS);

@@ -389,9 +389,10 @@ bool serve_is_ours(CUdeviceptr address)
 
 struct serve_ending serve_context_ending(CUcontext context)
 {
-	spill_context_ending(context);
+	bool busy = !spill_context_ending(context);
+
 	ahead_context_ending(context);
-	return (struct serve_ending){.line = ledger_line(), .pending = pending_take_context(context)};
+	return (struct serve_ending){.line = ledger_line(), .pending = pending_take_context(context), .busy = busy};
 }
 
 void serve_context_ended(CUcontext context, struct serve_ending ending, bool ended)

@@ -67,6 +67,7 @@ void serve_drop(struct ledger_row *row);
 struct serve_ending {
 	uint64_t line; /* rows from here on are not meant */
 	struct ledger_row *pending;
+	bool busy; /* it must not end yet: the caller must not make the real call */
 };
 struct serve_ending serve_context_ending(CUcontext context);
 void serve_context_ended(CUcontext context, struct serve_ending ending, bool ended);

@@ -28,8 +28,28 @@ uint64_t done_newest(void)
 /* ---- submitting ---- */
 
 /*
+ * The stream was to be destroyed while this thread recorded on it, and the program has been told that it is. `recording`
+ * stays set meanwhile, so that the context does not end before. Locking: the row's lock, which is given up for the call.
+ */
+static void destroy_inherited_locked(struct tracker *tracker)
+{
+	CUcontext context = tracker->context;
+	CUstream stream = tracker->stream;
+	bool pushed = false;
+
+	tracker->inherited = false;
+	pthread_mutex_unlock(&tracker->lock);
+	if (context_enter(context, &pushed) == CUDA_SUCCESS) {
+		REAL(cuStreamDestroy_v2)(stream);
+		context_leave(pushed);
+	}
+	pthread_mutex_lock(&tracker->lock);
+}
+
+/*
  * Record an event behind submission `number`. The lock is given up meanwhile, and not held on return. A capture that
  * opens just now waits for it, else the event would become part of it; behind one that has opened nothing is recorded.
+ * The stream and its context stay until `recording` is taken back (done.h).
  */
 static void record_and_drop(struct tracker *tracker, uint64_t number)
 {
@@ -54,6 +74,8 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 		capture_resume();
 	}
 	pthread_mutex_lock(&tracker->lock);
+	if (__builtin_expect(tracker->inherited, 0))
+		destroy_inherited_locked(tracker);
 	tracker->recording = false;
 	/* When the context is ending, or has ended, the event is its. */
 	if (!tracker->ending && event && tracker->context == context) {

@@ -9,6 +9,17 @@
  * little but also waits for the mover's own copies.
  *
  * Lock: one a stream, held over queries of events, never over recording one, which may wait for room in the driver.
+ *
+ * A recording thread uses the stream's handle without the lock, and other threads may end the stream or its context just
+ * then, which a program may do: it knows nothing of the record. The system may keep the thread from running for any time
+ * between its last look under the lock and its call. So whoever ends something looks, under the lock, whether a record is
+ * under way (none begins after that look: the row is closed, or ending), and does not pull the handle from under it:
+ *
+ *   a stream    is destroyed by the recording thread instead, as soon as it comes back from the driver. Until then the
+ *               driver gives the handle to nobody else.
+ *   a context   ends after it has come back. The wait is not counted in time but in naps, so that neither a stopped
+ *               process (SIGSTOP) nor a step of the clock ends it; what does not come back for 30 s of them keeps its
+ *               context: the program is told that the context is not ready to end.
  */
 #ifndef SPILLWAY_DONE_H
 #define SPILLWAY_DONE_H
@@ -64,9 +75,16 @@ void done_each_in_flight(void (*visit)(void *argument, unsigned row, const struc
 /* Rows there can be. */
 #define DONE_ROWS 257
 
-/* The stream is about to be destroyed, the context about to end; whether it did. */
-void done_stream_ending(CUstream stream);
-void done_context_ending(CUcontext context);
+/*
+ * The stream is about to be destroyed. Returns true if the caller must not do that: a thread that still records on it will.
+ * Waits for such a thread for some ms at most.
+ */
+bool done_stream_ending(CUstream stream);
+/*
+ * The context is about to end; whether it did. Returns false if it must not end yet, since a thread still records in it.
+ * The caller must call done_context_ended() in either case.
+ */
+bool done_context_ending(CUcontext context);
 void done_context_ended(CUcontext context, bool ended);
 
 #endif

@@ -139,7 +139,7 @@ void done_context_poll_locked(struct done_answers *answers)
 
 /* ---- ends ---- */
 
-void done_context_ending(CUcontext context)
+bool done_context_ending(CUcontext context)
 {
 	pthread_mutex_lock(&done_table_lock);
 	n_ends++;
@@ -151,6 +151,7 @@ void done_context_ending(CUcontext context)
 		}
 	}
 	pthread_mutex_unlock(&done_table_lock);
+	return done_rows_wait(context);
 }
 
 void done_context_ended(CUcontext context, bool ended)

@@ -38,6 +38,11 @@ void done_others_pass(uint64_t number);
 /* The rows of a context that is about to end: their events are not touched; and whether it did. */
 void done_rows_ending_locked(CUcontext context);
 void done_rows_ended_locked(CUcontext context, bool ended);
+/*
+ * Wait until no thread records in that context, whose rows are ending, so that none begins. Returns false if one still
+ * does. A cancellation point. Locking: takes the locks of rows; the caller must not hold the table's.
+ */
+bool done_rows_wait(CUcontext context);
 
 /* ---- done_context.c ---- */
 /* What has been asked of contexts, as far as it is answered. */

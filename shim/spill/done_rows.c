@@ -171,28 +171,56 @@ CUdevice done_device(CUstream stream, bool per_thread)
 
 /* ---- ends ---- */
 
-/* Another thread may be recording on the stream just now; it must not be destroyed under it. Bounded: it may be held. */
-static void wait_for_record(struct tracker *tracker)
+/* As a rule a record takes a microsecond; it may be held up by a full queue of the driver's, or by the system. */
+#define NAP_NS       100000
+#define SHORT_NAPS   100 /* then a stream is left to the thread that records */
+#define LONG_NAP_NS  1000000
+#define CONTEXT_NAPS 30000
+
+/* Returns whether no record is under way any more. Locking: the row's lock, which is given up for the naps. */
+static bool wait_for_record_locked(struct tracker *tracker, long nap_ns, unsigned naps)
 {
-	for (unsigned i = 0; i < 1000 && tracker->recording; i++) {
+	while (tracker->recording && naps--) {
 		pthread_mutex_unlock(&tracker->lock);
-		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
 		pthread_mutex_lock(&tracker->lock);
 	}
+	return !tracker->recording;
 }
 
-void done_stream_ending(CUstream stream)
+bool done_stream_ending(CUstream stream)
 {
 	unsigned n = done_n_trackers();
+	bool inherited = false;
+	int before;
 
+	/* A nap is a cancellation point. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	for (unsigned i = 0; i < n; i++) {
 		pthread_mutex_lock(&done_trackers[i].lock);
 		if (done_trackers[i].open && done_trackers[i].stream == stream && !done_is_default(stream)) {
 			done_trackers[i].open = false;
-			wait_for_record(&done_trackers[i]);
+			if (!wait_for_record_locked(&done_trackers[i], NAP_NS, SHORT_NAPS))
+				inherited = done_trackers[i].inherited = true;
 		}
 		pthread_mutex_unlock(&done_trackers[i].lock);
 	}
+	pthread_setcancelstate(before, NULL);
+	return inherited;
+}
+
+bool done_rows_wait(CUcontext context)
+{
+	unsigned n = done_n_trackers();
+	bool all = true;
+
+	for (unsigned i = 0; i < n && all; i++) {
+		pthread_mutex_lock(&done_trackers[i].lock);
+		if (done_trackers[i].context == context)
+			all = wait_for_record_locked(&done_trackers[i], LONG_NAP_NS, CONTEXT_NAPS);
+		pthread_mutex_unlock(&done_trackers[i].lock);
+	}
+	return all;
 }
 
 void done_rows_ending_locked(CUcontext context)

@@ -22,6 +22,7 @@ struct tracker {
 	bool open;       /* new submissions may be counted here */
 	bool ending;     /* its context is about to end: its events are not touched */
 	bool recording;  /* a thread records an event, without the lock */
+	bool inherited;  /* that thread is to destroy the stream once it has done so (done_stream_ending) */
 	bool per_thread; /* of the calls that submit */
 	CUstream stream;
 	CUcontext context;

@@ -182,17 +182,27 @@ void spill_await(CUcontext green, int device)
 		context_await(green, AWAIT_MS);
 }
 
-void spill_context_ending(CUcontext context)
+bool spill_context_ending(CUcontext context)
 {
-	context_ending(context);
-	done_context_ending(context);
-	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+	int before;
+
+	/* Waits are cancellation points. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	/* First, so that nothing of ours begins in it any more; then what is under way comes to its end. */
+	bool may = context_ending(context);
+	may = done_context_ending(context) && may;
+	for (unsigned i = 0; i < DEVICE_MOST && may; i++) {
 		struct engine *engine = atomic_load(&engines[i]);
 
 		/* The mover's own streams are in it: it must have let go of them, however long it takes. */
 		if (engine && engine->context == context)
 			engine_ask(engine, ORDER_PARK, context, 0, SUSPEND_MS, NULL);
 	}
+	pthread_setcancelstate(before, NULL);
+	if (!may)
+		log_once("a context is not ended yet, which the driver still works in for us: the call answered "
+			 "CUDA_ERROR_NOT_READY");
+	return may;
 }
 
 void spill_context_ended(CUcontext context, bool ended)

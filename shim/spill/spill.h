@@ -44,8 +44,11 @@ void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t b
  * disturbs no capture. Before its end, for which the driver does not say that it waits; by the thread that ends it.
  */
 void spill_await(CUcontext green, int device);
-/* A context is about to end; whether it did. */
-void spill_context_ending(CUcontext context);
+/*
+ * A context is about to end; whether it did. Returns false if it must not end yet: something of ours still works in it, and
+ * has not come to its end in minutes. The caller must call spill_context_ended() in either case.
+ */
+bool spill_context_ending(CUcontext context);
 void spill_context_ended(CUcontext context, bool ended);
 
 /* At the end of the process, and in the child of a fork: nobody waits, nothing moves. */

@@ -18,8 +18,7 @@ CUstream stream_new(void)
 
 void stream_end(CUstream stream)
 {
-	done_stream_ending(stream);
-	CHECK(cuStreamDestroy_v2(stream) == CUDA_SUCCESS);
+	CHECK(done_stream_ending(stream) || cuStreamDestroy_v2(stream) == CUDA_SUCCESS);
 }
 
 unsigned *word_new(void)

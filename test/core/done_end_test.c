@@ -1,0 +1,255 @@
+/*
+ * done_end_test.c: streams and contexts that the program ends while another of its threads records an event for us, and
+ * does not come to it, or is held up in the driver. The entry points are ours; what is below them is the simulated driver,
+ * which takes the use of a handle that has ended for a broken rule.
+ */
+#include "test/core/done_help.h"
+
+#include "shim/context.h"
+#include "shim/spill/done.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+/* What a thread that should wait has, so that a wrong one is seen; a right one is right whatever it does with it. */
+#define MOMENT_US 100000
+
+static CUcontext primary;
+
+/* What waits by naps counts them: here they may take no time. */
+static atomic_bool naps_are_short;
+
+int __real_nanosleep(const struct timespec *time, struct timespec *ret_left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *ret_left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *ret_left)
+{
+	return atomic_load(&naps_are_short) ? sched_yield() : __real_nanosleep(time, ret_left);
+}
+
+struct recorder {
+	CUcontext context;
+	CUstream stream;
+	pthread_t thread;
+};
+
+static void *submit_and_record(void *argument)
+{
+	const struct recorder *recorder = argument;
+
+	CHECK(cuCtxSetCurrent(recorder->context) == CUDA_SUCCESS);
+	done_submitted(recorder->stream, false, &(struct done_what){1, 2}, 0, true);
+	return NULL;
+}
+
+/* A thread that stands still just before the driver records its event. */
+static void begin_to_record(struct recorder *recorder)
+{
+	sim_stall_at("cuEventRecord", 1);
+	CHECK(!pthread_create(&recorder->thread, NULL, submit_and_record, recorder));
+	while (!sim_stalled())
+		sched_yield();
+}
+
+static void end_recording(struct recorder *recorder)
+{
+	sim_go_on();
+	CHECK(!pthread_join(recorder->thread, NULL));
+}
+
+static void a_stream_ends_when_its_recorder_is_through(void **state)
+{
+	struct recorder recorder = {.context = primary, .stream = stream_new()};
+	unsigned long before = sim_calls("cuStreamDestroy_v2") + sim_calls("cuStreamDestroy");
+
+	(void)state;
+	sim_switch("REUSE", 1);
+	begin_to_record(&recorder);
+	assert_ok(cuStreamDestroy_v2(recorder.stream));
+	/* Its handle is nobody else's as long as it may be used. */
+	CUstream other = stream_new();
+	assert_ptr_not_equal(other, recorder.stream);
+	end_recording(&recorder);
+	sim_switch("REUSE", 0);
+	assert_int_equal(sim_broken_rules(), 0);
+	/* It did end, once. */
+	assert_int_equal(sim_calls("cuStreamDestroy_v2") + sim_calls("cuStreamDestroy"), before + 1);
+	sim_switch("DEAD_HANDLES", 1);
+	assert_int_equal(cuStreamQuery(recorder.stream), CUDA_ERROR_INVALID_HANDLE);
+	sim_switch("DEAD_HANDLES", 0);
+	assert_ok(cuStreamDestroy_v2(other));
+	assert_true(becomes(all_is_done));
+}
+
+/* By the next stream the row may be used again. */
+static void the_row_of_a_stream_that_ended_so_serves_another_one(void **state)
+{
+	struct recorder recorder = {.context = primary, .stream = stream_new()};
+	unsigned *word = word_new();
+
+	(void)state;
+	begin_to_record(&recorder);
+	assert_ok(cuStreamDestroy_v2(recorder.stream));
+	end_recording(&recorder);
+	assert_true(becomes(all_is_done));
+	for (unsigned i = 0; i < 2 * DONE_ROWS; i++) {
+		CUstream stream = stream_new();
+
+		stream_work(stream, word);
+		done_submitted(stream, false, &(struct done_what){1, 2}, 0, true);
+		assert_ok(cuStreamSynchronize(stream));
+		assert_ok(cuStreamDestroy_v2(stream));
+		done_ask();
+	}
+	assert_true(becomes(all_is_done));
+	assert_int_equal(sim_broken_rules(), 0);
+	cuMemFreeHost(word);
+}
+
+static void *destroy_context(void *context)
+{
+	return (void *)(uintptr_t)cuCtxDestroy_v2(context);
+}
+
+/* Made current nowhere. */
+static CUcontext other_context(CUstream *ret_stream)
+{
+	CUcontext context, popped;
+
+	CHECK(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS);
+	*ret_stream = stream_new();
+	CHECK(cuCtxPopCurrent_v2(&popped) == CUDA_SUCCESS);
+	return context;
+}
+
+static void a_context_ends_when_its_recorder_is_through(void **state)
+{
+	struct recorder recorder;
+	unsigned long before = sim_calls("cuCtxDestroy_v2");
+	pthread_t thread;
+	void *result;
+
+	(void)state;
+	recorder.context = other_context(&recorder.stream);
+	begin_to_record(&recorder);
+	assert_int_equal(pthread_create(&thread, NULL, destroy_context, recorder.context), 0);
+	usleep(MOMENT_US);
+	assert_int_equal(sim_calls("cuCtxDestroy_v2"), before);
+	end_recording(&recorder);
+	pthread_join(thread, &result);
+	assert_int_equal((uintptr_t)result, CUDA_SUCCESS);
+	assert_int_equal(sim_calls("cuCtxDestroy_v2"), before + 1);
+	assert_int_equal(sim_broken_rules(), 0);
+	assert_true(becomes(all_is_done));
+}
+
+/* The stream first, by which the recorder inherits it; then the context, whose end is its end. */
+static void a_context_ends_when_the_streams_that_its_recorders_have_left_are_gone(void **state)
+{
+	struct recorder recorder;
+	pthread_t thread;
+	void *result;
+
+	(void)state;
+	recorder.context = other_context(&recorder.stream);
+	begin_to_record(&recorder);
+	assert_ok(cuCtxPushCurrent_v2(recorder.context));
+	assert_ok(cuStreamDestroy_v2(recorder.stream));
+	assert_ok(cuCtxPopCurrent_v2(&(CUcontext){NULL}));
+	assert_int_equal(pthread_create(&thread, NULL, destroy_context, recorder.context), 0);
+	usleep(MOMENT_US);
+	end_recording(&recorder);
+	pthread_join(thread, &result);
+	assert_int_equal((uintptr_t)result, CUDA_SUCCESS);
+	assert_int_equal(sim_broken_rules(), 0);
+	assert_true(becomes(all_is_done));
+}
+
+/* The record never comes back, as far as anybody can tell: the program is told that the context has not ended. */
+static void a_context_whose_recorder_does_not_come_back_does_not_end(void **state)
+{
+	unsigned long before = sim_calls("cuCtxDestroy_v2");
+	struct recorder recorder;
+
+	(void)state;
+	recorder.context = other_context(&recorder.stream);
+	begin_to_record(&recorder);
+	atomic_store(&naps_are_short, true);
+	assert_int_equal(cuCtxDestroy_v2(recorder.context), CUDA_ERROR_NOT_READY);
+	atomic_store(&naps_are_short, false);
+	assert_int_equal(sim_calls("cuCtxDestroy_v2"), before);
+	end_recording(&recorder);
+	/* It is as good as before, and ends when it can. */
+	assert_ok(cuCtxPushCurrent_v2(recorder.context));
+	unsigned *word = word_new();
+	stream_work(recorder.stream, word);
+	done_submitted(recorder.stream, false, &(struct done_what){1, 2}, 0, true);
+	assert_true(becomes(all_is_done));
+	cuMemFreeHost(word);
+	assert_ok(cuCtxPopCurrent_v2(&(CUcontext){NULL}));
+	assert_ok(cuCtxDestroy_v2(recorder.context));
+	assert_int_equal(sim_calls("cuCtxDestroy_v2"), before + 1);
+	assert_int_equal(sim_broken_rules(), 0);
+}
+
+static void *ask_whether_idle(void *ret_answer)
+{
+	struct context_idle idle;
+
+	CHECK(cuCtxSetCurrent(primary) == CUDA_SUCCESS);
+	*(bool *)ret_answer = context_idle_ask(CONTEXT_ALL_DEVICES, &idle);
+	context_idle_forget(&idle);
+	return NULL;
+}
+
+/* Who asks whether a context is idle is in it meanwhile. */
+static void a_context_ends_when_those_who_ask_it_are_through(void **state)
+{
+	unsigned long before = sim_calls("cuCtxDestroy_v2");
+	pthread_t asking, ending;
+	CUcontext context;
+	CUstream stream;
+	void *result;
+	bool answer;
+
+	(void)state;
+	context = other_context(&stream);
+	sim_stall_at("cuCtxRecordEvent", 2);
+	assert_int_equal(pthread_create(&asking, NULL, ask_whether_idle, &answer), 0);
+	while (!sim_stalled())
+		sched_yield();
+	assert_int_equal(pthread_create(&ending, NULL, destroy_context, context), 0);
+	/* More than the second for which it once waited. */
+	usleep(1500000);
+	assert_int_equal(sim_calls("cuCtxDestroy_v2"), before);
+	sim_go_on();
+	pthread_join(asking, NULL);
+	pthread_join(ending, &result);
+	assert_int_equal((uintptr_t)result, CUDA_SUCCESS);
+	assert_int_equal(sim_broken_rules(), 0);
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	core_start((const char *const[]){"SPILLWAY_SET=report.summary=no", NULL});
+	assert_ok(cuCtxGetCurrent(&primary));
+	context_known(primary, 0);
+	/* Brought to life: contexts end as in a program that has memory. */
+	CUdeviceptr block;
+	assert_ok(cuMemAlloc_v2(&block, 4096));
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(a_stream_ends_when_its_recorder_is_through),
+	    cmocka_unit_test(the_row_of_a_stream_that_ended_so_serves_another_one),
+	    cmocka_unit_test(a_context_ends_when_its_recorder_is_through),
+	    cmocka_unit_test(a_context_ends_when_the_streams_that_its_recorders_have_left_are_gone),
+	    cmocka_unit_test(a_context_whose_recorder_does_not_come_back_does_not_end),
+	    cmocka_unit_test(a_context_ends_when_those_who_ask_it_are_through),
+	};
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}
