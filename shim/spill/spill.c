@@ -15,6 +15,12 @@
 
 /* How long an order may take: as long as it takes to empty a large device at the speed of a slow link. */
 #define SUSPEND_MS 120000
+/*
+ * The end of a context asks the mover to let go of it so often, and waits so long each time. The answers are counted, and
+ * not the time: a process that was stopped (SIGSTOP), or whose mover the system did not run, has lost one of them.
+ */
+#define PARK_TRIES 120
+#define PARK_MS    1000
 /* A safe point is looked for so long: one try ends when the device makes no progress for as long as a gap may wait. */
 #define SAFE_POINT_MS 3000
 #define BETWEEN_NS    50000000  /* between tries submissions go on: the device may wait for one of them */
@@ -182,6 +188,24 @@ void spill_await(CUcontext green, int device)
 		context_await(green, AWAIT_MS);
 }
 
+/*
+ * The mover's own streams and events are in this context. What tells that it has let go of them is `context` alone, which
+ * it changes last (link_close): an order may be answered too late, by another thread's being in the way, or not at all by
+ * an engine that has died and is still taking down what it has. It does not come back to the context, which is ending
+ * (link_open). An order that was left is carried out all the same; then moving goes on in another context, or in this one
+ * if it has not ended.
+ */
+static bool has_let_go(struct engine *engine, CUcontext context)
+{
+	for (unsigned i = 0; i < PARK_TRIES && engine->context == context; i++) {
+		if (engine_ask(engine, ORDER_PARK, context, 0, PARK_MS, NULL) != SW_NOT_SUPPORTED)
+			continue;
+		for (unsigned ms = 0; ms < PARK_MS && engine->context == context; ms++)
+			clock_sleep(1000000);
+	}
+	return engine->context != context;
+}
+
 bool spill_context_ending(CUcontext context)
 {
 	int before;
@@ -194,9 +218,7 @@ bool spill_context_ending(CUcontext context)
 	for (unsigned i = 0; i < DEVICE_MOST && may; i++) {
 		struct engine *engine = atomic_load(&engines[i]);
 
-		/* The mover's own streams are in it: it must have let go of them, however long it takes. */
-		if (engine && engine->context == context)
-			engine_ask(engine, ORDER_PARK, context, 0, SUSPEND_MS, NULL);
+		may = !engine || has_let_go(engine, context);
 	}
 	pthread_setcancelstate(before, NULL);
 	if (!may)

@@ -52,6 +52,10 @@ add_test(NAME hold_test_native COMMAND hold_test)
 set_tests_properties(hold_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVIRONMENT
                      "LD_LIBRARY_PATH=${SIM_FOLDER};SPILL_MODE=native")
 
+# ---- a context ends while the mover is in it, and the process was stopped meanwhile ----
+spill_mode_test(park_test)
+set_target_properties(park_test PROPERTIES ENABLE_EXPORTS ON) # its own clock_gettime, for everybody
+
 # ---- a child that no handler of fork() is told of, while the gate is closed ----
 spill_mode_test(clone_test)
 

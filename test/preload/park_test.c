@@ -1,0 +1,185 @@
+/*
+ * park_test.c: the context in which the mover has its streams ends, while the mover stands still in the midst of a move,
+ * or the whole process was stopped: then waits are over when it goes on, though nobody had time to do anything. The
+ * mover must have let go of the context all the same, and goes on moving in another one.
+ *
+ * This program's own clock_gettime() comes before the C library's for everybody in the process: what it says of the time
+ * makes a wait end at once, as its time has long passed by the kernel's clock.
+ */
+#include "test/preload/scene.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+
+#include <cmocka.h>
+
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Without the mend a job may stand for good: this ends it, and with it the test. */
+#define LAST_SECONDS 240
+
+static __thread bool is_late;
+static atomic_int late_reads; /* of the clock, by that thread: more than there are in one end of a context */
+
+int clock_gettime(clockid_t clock, struct timespec *ret)
+{
+	int result = (int)syscall(SYS_clock_gettime, clock, ret);
+
+	if (!result && clock == CLOCK_MONOTONIC && is_late && atomic_fetch_sub(&late_reads, 1) > 0)
+		ret->tv_sec -= ret->tv_sec / 2;
+	return result;
+}
+
+static void *go_round(void *argument)
+{
+	struct scene *scene = argument;
+
+	MUST(cu.cuCtxSetCurrent(scene->context));
+	for (unsigned i = 0; i < 20; i++) {
+		MUST(scene_round(scene, NULL, 0));
+		MUST(cu.cuStreamSynchronize(NULL));
+	}
+	return NULL;
+}
+
+/* The first that the library hears of: the mover takes that one. Made current nowhere. */
+static CUcontext context_for_the_mover(void)
+{
+	CUcontext context, popped;
+
+	driver_open();
+	MUST(cu.cuInit(0));
+	MUST(cu.cuCtxCreate_v2(&context, 0, 0));
+	MUST(cu.cuCtxPopCurrent_v2(&popped));
+	return context;
+}
+
+static atomic_bool has_ended;
+
+static void *end_context_late(void *context)
+{
+	atomic_store(&late_reads, 8);
+	is_late = true;
+	CUresult result = cu.cuCtxDestroy_v2(context);
+	is_late = false;
+	atomic_store(&has_ended, true);
+	return (void *)(uintptr_t)result;
+}
+
+static bool moves_go_on(struct scene *scene)
+{
+	unsigned long before = sim_calls("cuMemcpyDtoDAsync_v2");
+
+	for (unsigned i = 0; i < 20000 && sim_calls("cuMemcpyDtoDAsync_v2") == before; i++) {
+		MUST(scene_round(scene, NULL, 0));
+		MUST(cu.cuStreamSynchronize(NULL));
+	}
+	return sim_calls("cuMemcpyDtoDAsync_v2") > before;
+}
+
+static int ends_while_the_mover_stands_still(void)
+{
+	CUcontext context = context_for_the_mover();
+	pthread_t rounds, end;
+	struct scene scene;
+	void *result;
+
+	alarm(LAST_SECONDS);
+	scene_open(&scene, 0);
+	CHECK(scene_warm_up(&scene));
+	if (!scene_moves())
+		return 0;
+	sim_stall_at("cuMemcpyDtoDAsync_v2", 1);
+	CHECK(!pthread_create(&rounds, NULL, go_round, &scene));
+	while (!sim_stalled())
+		sched_yield();
+	CHECK(!pthread_create(&end, NULL, end_context_late, context));
+	while (!atomic_load(&has_ended) && atomic_load(&late_reads) > 0)
+		sched_yield();
+	/* No wait of its ended because something happened. */
+	CHECK(!atomic_load(&has_ended));
+	sim_go_on();
+	pthread_join(end, &result);
+	CHECK((uintptr_t)result == CUDA_SUCCESS);
+	pthread_join(rounds, NULL);
+	CHECK(sim_broken_rules() == 0);
+	CHECK(moves_go_on(&scene) && scene_holds(&scene));
+	scene_close(&scene);
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void the_mover_lets_go_of_a_context_before_it_ends(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS(), ends_while_the_mover_stands_still), 0);
+}
+
+/* ---- stopped and continued, again and again ---- */
+
+enum { STOPS = 40, CONTEXTS = 3, ROUNDS = 15 };
+
+static pid_t start_stopper(void)
+{
+	pid_t job = getpid(), stopper = fork();
+
+	if (stopper)
+		return stopper;
+	for (unsigned i = 0; i < STOPS; i++) {
+		usleep(3000 + i * 7919 % 5000);
+		kill(job, SIGSTOP);
+		usleep(10000);
+		kill(job, SIGCONT);
+	}
+	_exit(0);
+}
+
+static int is_stopped_again_and_again(void)
+{
+	pid_t stopper = start_stopper();
+	struct scene scene;
+	int status;
+
+	alarm(LAST_SECONDS);
+	CHECK(stopper > 0);
+	for (unsigned i = 0; i < CONTEXTS; i++) {
+		CUcontext context = context_for_the_mover();
+
+		scene_open(&scene, 0);
+		CHECK(scene_warm_up(&scene));
+		for (unsigned round = 0; round < ROUNDS; round++)
+			MUST(scene_round(&scene, NULL, 0));
+		MUST(cu.cuCtxDestroy_v2(context));
+		for (unsigned round = 0; round < ROUNDS; round++)
+			MUST(scene_round(&scene, NULL, 0));
+		MUST(cu.cuCtxSynchronize());
+		CHECK(scene_holds(&scene));
+		scene_close(&scene);
+		MUST(cu.cuDevicePrimaryCtxReset_v2(0));
+	}
+	CHECK(waitpid(stopper, &status, 0) == stopper);
+	CHECK(sim_broken_rules() == 0);
+	return 0;
+}
+
+static void a_job_that_is_stopped_in_the_midst_of_moves_goes_on(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SCENE_SETTINGS("SIM_REUSE=1"), is_stopped_again_and_again), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(the_mover_lets_go_of_a_context_before_it_ends),
+	    cmocka_unit_test(a_job_that_is_stopped_in_the_midst_of_moves_goes_on),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
