@@ -82,7 +82,7 @@ CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_ev
  * every call that may end it, both also before the first allocation. Ending waits while events are being recorded in it
  * (context_record), and is refused (false) where that does not come to an end in 30 s in which this process runs; ended
  * must be called in either case. False from context_idle_ask: nobody can tell now (a capture is open, a context
- * may be ending, there are more than CONTEXT_MOST, or the driver is older than 12.5).
+ * may be ending, of those devices there are more than CONTEXT_MOST now, or the driver is older than 12.5).
  */
 #define CONTEXT_MOST 32
 void context_known(CUcontext context, CUdevice device);

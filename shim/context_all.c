@@ -17,16 +17,22 @@
 #define VISIT_NS    1000000000
 #define VISIT_WAITS 30
 
+/*
+ * Rows there are. Of more contexts than CONTEXT_MOST no events are recorded, so nothing is known to be idle while there
+ * are so many, and is again once enough have ended; beyond the rows that is so for good.
+ */
+#define CONTEXT_ROWS 1024
+
 static struct known {
 	CUcontext context;
 	CUdevice device;
 	unsigned visits;
 	unsigned enders; /* calls under way that end it, perhaps */
 	bool again;      /* made again since the first of them */
-} all[CONTEXT_MOST];
+} all[CONTEXT_ROWS];
 static unsigned n_all, n_ends, n_ending;
 static atomic_uint n_changes = 1; /* of which contexts there are */
-static bool too_many;
+static bool lost_some;            /* there was no row for a context */
 /* Over queries and ends of events too, so that no context ends between a look at its event and the question. */
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct clock_cond left;
@@ -86,10 +92,10 @@ void context_known(CUcontext context, CUdevice device)
 	if (known) {
 		known->again = known->enders != 0;
 		known->device = device;
-	} else if (n_all < CONTEXT_MOST) {
+	} else if (n_all < CONTEXT_ROWS) {
 		all[n_all++] = (struct known){.context = context, .device = device};
 	} else {
-		too_many = true;
+		lost_some = true;
 	}
 	if (is_new)
 		atomic_fetch_add(&n_changes, 1);
@@ -241,7 +247,7 @@ bool context_any_died_of(CUresult error)
 	bool any = false;
 
 	pthread_mutex_lock(&all_lock);
-	unsigned n = n_all;
+	unsigned n = n_all < CONTEXT_MOST ? n_all : CONTEXT_MOST;
 	for (unsigned i = 0; i < n; i++)
 		contexts[i] = all[i].context;
 	pthread_mutex_unlock(&all_lock);
@@ -269,10 +275,14 @@ bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
 
 	pthread_mutex_lock(&all_lock);
 	*ret_idle = (struct context_idle){.ends = n_ends};
-	bool can = !too_many && !n_ending;
-	for (unsigned i = 0; i < n_all; i++)
-		if (is_among(all[i].device, devices))
+	bool can = !lost_some && !n_ending;
+	for (unsigned i = 0; i < n_all && can; i++) {
+		if (!is_among(all[i].device, devices))
+			continue;
+		can = n < CONTEXT_MOST;
+		if (can)
 			some[n++] = all[i].context;
+	}
 	pthread_mutex_unlock(&all_lock);
 	if (!can || !capture_pause())
 		return false;

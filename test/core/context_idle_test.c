@@ -46,6 +46,63 @@ static void errors_for_a_while_are_believed(void **state)
 	assert_int_equal(idle.n, 0);
 }
 
+/* Popped, for a thread's stack of contexts is short. */
+static CUcontext context_new(void)
+{
+	CUcontext context, popped;
+
+	assert_int_equal(cuCtxCreate_v2(&context, 0, 0), CUDA_SUCCESS);
+	assert_int_equal(cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
+	context_known(context, 0);
+	return context;
+}
+
+static void context_end(CUcontext context)
+{
+	assert_true(context_ending(context));
+	assert_int_equal(cuCtxDestroy_v2(context), CUDA_SUCCESS);
+	context_ended(context, true);
+}
+
+static bool can_be_told(void)
+{
+	struct context_idle idle;
+	bool can = context_idle_ask(CONTEXT_ALL_DEVICES, &idle);
+
+	context_idle_forget(&idle);
+	return can;
+}
+
+/* The primary one is one of them. */
+static void with_too_many_contexts_nobody_can_tell_until_enough_have_ended(void **state)
+{
+	CUcontext contexts[CONTEXT_MOST + 8];
+	unsigned n = 0;
+
+	(void)state;
+	while (n < CONTEXT_MOST - 1)
+		contexts[n++] = context_new();
+	assert_true(can_be_told());
+	while (n < CONTEXT_MOST + 8) {
+		contexts[n++] = context_new();
+		assert_false(can_be_told());
+	}
+	/* Those that came last are as well known as the first. */
+	context_end(contexts[--n]);
+	context_end(contexts[0]);
+	contexts[0] = contexts[--n];
+	while (n > CONTEXT_MOST - 1) {
+		assert_false(can_be_told());
+		context_end(contexts[--n]);
+	}
+	while (n) {
+		assert_true(can_be_told());
+		context_end(contexts[--n]);
+	}
+	assert_true(can_be_told());
+	assert_int_equal(sim_broken_rules(), 0);
+}
+
 static int start(void **state)
 {
 	static CUdeviceptr word;
@@ -64,6 +121,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(an_error_of_an_event_is_asked_again_after),
 	    cmocka_unit_test(errors_for_a_while_are_believed),
+	    cmocka_unit_test(with_too_many_contexts_nobody_can_tell_until_enough_have_ended),
 	};
 
 	return cmocka_run_group_tests(tests, start, NULL);
