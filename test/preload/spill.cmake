@@ -76,6 +76,12 @@ set_tests_properties(mpi_test_native PROPERTIES LABELS preload TIMEOUT 600 ENVIR
 spill_mode_test(clock_test)
 set_target_properties(clock_test PROPERTIES ENABLE_EXPORTS ON) # its own clock_gettime, for everybody
 
+# ---- threads with small stacks ---- a sanitizer's frames are larger
+if(NOT SPILLWAY_SANITIZE)
+  spill_mode_test(stack_test folder.c)
+  target_compile_definitions(stack_test PRIVATE STACK_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/stack.yaml")
+endif()
+
 # ---- what nobody foresaw, and what nobody can foresee yet ----
 spill_mode_test(surprise_test)
 
