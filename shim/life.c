@@ -254,6 +254,9 @@ __attribute__((constructor)) static void life_begin(void)
 
 /* ---- exit ---- */
 
+/* The summary waits for a reader that is behind, but the program shall end. */
+#define SUMMARY_MS 1000
+
 void life_print_summary(void)
 {
 	static struct summary summary; /* large, and at exit the stack may be small */
@@ -291,8 +294,10 @@ __attribute__((destructor)) static void life_end(void)
 	if (stage == STAGE_RUNNING)
 		stats_close();
 	if (stage == STAGE_RUNNING && policy_summary(policy) &&
-	    stats_get(STAT_allocations) + stats_get(STAT_refused) > 0)
+	    stats_get(STAT_allocations) + stats_get(STAT_refused) > 0) {
+		log_patience(SUMMARY_MS);
 		life_print_summary();
+	}
 	quota_leave();
 	atomic_store(&life_stage_now, STAGE_ENDING);
 	if (stage == STAGE_RUNNING)

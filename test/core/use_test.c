@@ -6,6 +6,7 @@
 #include "test/core/log_help.h"
 
 #include "shim/context.h"
+#include "shim/log.h"
 #include "shim/spill/inside.h"
 #include "shim/spill/operands.h"
 #include "shim/spill/use.h"
@@ -465,8 +466,10 @@ static void lost(char text[4096])
 	int before = dup(STDERR_FILENO);
 
 	dup2(fileno(file), STDERR_FILENO);
+	log_begin();
 	engine_lost(engine, CUDA_ERROR_ILLEGAL_ADDRESS);
 	dup2(before, STDERR_FILENO);
+	log_begin();
 	close(before);
 	rewind(file);
 	text[fread(text, 1, 4095, file)] = 0;

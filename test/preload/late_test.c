@@ -3,12 +3,16 @@
  */
 #include "test/preload/child.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -34,7 +38,8 @@ static void a_free_after_our_end_succeeds(void **state)
 
 /* ---- a stderr that nobody reads ---- */
 
-static void close_stderr_at_the_other_end(void)
+/* Run that part of main() as a program of its own, whose standard error nobody reads from the start. */
+static int run_unread(const char *part)
 {
 	int ends[2];
 
@@ -42,6 +47,8 @@ static void close_stderr_at_the_other_end(void)
 	close(ends[0]);
 	dup2(ends[1], STDERR_FILENO);
 	close(ends[1]);
+	execl("/proc/self/exe", "late_test", part, NULL);
+	return 1;
 }
 
 /* Says that spilling begins, that memory is out, and the summary. */
@@ -49,17 +56,21 @@ static int talks_to_nobody(void)
 {
 	CUdeviceptr none;
 
-	close_stderr_at_the_other_end();
 	driver_start(0);
 	child_alloc(40 * MIB);
 	CHECK(cu.cuMemAlloc_v2(&none, 512 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
 	exit(7);
 }
 
+static int talks_to_nobody_unread(void)
+{
+	return run_unread("talks_to_nobody");
+}
+
 static void a_stderr_that_nobody_reads_does_not_end_the_program(void **state)
 {
 	(void)state;
-	assert_int_equal(child_run(LOUD, talks_to_nobody), 7);
+	assert_int_equal(child_run(LOUD, talks_to_nobody_unread), 7);
 }
 
 static bool is_pending(void)
@@ -100,7 +111,6 @@ static int talks_with_a_signal_pending(void)
 	struct sigaction action = {.sa_handler = count};
 	CUdeviceptr none;
 
-	close_stderr_at_the_other_end();
 	sigaction(SIGPIPE, &action, NULL);
 	driver_start(0);
 	set_blocked(true);
@@ -119,10 +129,15 @@ static int talks_with_a_signal_pending(void)
 	return 0;
 }
 
+static int talks_with_a_signal_pending_unread(void)
+{
+	return run_unread("talks_with_a_signal_pending");
+}
+
 static void a_broken_pipe_signal_of_the_program_stays_pending(void **state)
 {
 	(void)state;
-	assert_int_equal(child_run(LOUD, talks_with_a_signal_pending), 0);
+	assert_int_equal(child_run(LOUD, talks_with_a_signal_pending_unread), 0);
 }
 
 static int talks_with_the_signal_blocked(void)
@@ -130,7 +145,6 @@ static int talks_with_the_signal_blocked(void)
 	struct sigaction action = {.sa_handler = count};
 	CUdeviceptr none;
 
-	close_stderr_at_the_other_end();
 	sigaction(SIGPIPE, &action, NULL);
 	driver_start(0);
 	set_blocked(true);
@@ -142,19 +156,66 @@ static int talks_with_the_signal_blocked(void)
 	return 0;
 }
 
+static int talks_with_the_signal_blocked_unread(void)
+{
+	return run_unread("talks_with_the_signal_blocked");
+}
+
 static void no_broken_pipe_signal_of_ours_stays_behind(void **state)
 {
 	(void)state;
-	assert_int_equal(child_run(LOUD, talks_with_the_signal_blocked), 0);
+	assert_int_equal(child_run(LOUD, talks_with_the_signal_blocked_unread), 0);
 }
 
-int main(void)
+/* ---- a data file in the place of stderr ---- */
+
+static char data[] = "/tmp/late_test.XXXXXX";
+
+static int opens_a_data_file_as_descriptor_2(void)
 {
+	CUdeviceptr none;
+
+	close(STDERR_FILENO);
+	CHECK(open(data, O_WRONLY) == STDERR_FILENO);
+	driver_start(0);
+	child_alloc(40 * MIB); /* would say that spilling begins */
+	CHECK(cu.cuMemAlloc_v2(&none, 512 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	exit(7); /* and what it came to */
+}
+
+static void nothing_is_written_into_a_data_file(void **state)
+{
+	struct stat status;
+	int fd = mkstemp(data);
+
+	(void)state;
+	assert_true(fd > STDERR_FILENO);
+	assert_int_equal(child_run(LOUD, opens_a_data_file_as_descriptor_2), 7);
+	assert_int_equal(fstat(fd, &status), 0);
+	assert_int_equal(status.st_size, 0);
+	close(fd);
+	unlink(data);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		int (*run)(void);
+	} parts[] = {
+	    {"talks_to_nobody", talks_to_nobody},
+	    {"talks_with_a_signal_pending", talks_with_a_signal_pending},
+	    {"talks_with_the_signal_blocked", talks_with_the_signal_blocked},
+	};
+	for (unsigned i = 0; argc > 1 && i < sizeof(parts) / sizeof(*parts); i++)
+		if (!strcmp(argv[1], parts[i].name))
+			return parts[i].run();
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(a_free_after_our_end_succeeds),
 	    cmocka_unit_test(a_stderr_that_nobody_reads_does_not_end_the_program),
 	    cmocka_unit_test(a_broken_pipe_signal_of_the_program_stays_pending),
 	    cmocka_unit_test(no_broken_pipe_signal_of_ours_stays_behind),
+	    cmocka_unit_test(nothing_is_written_into_a_data_file),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,10 +6,15 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "shim/lock.h"
@@ -25,8 +30,10 @@ static size_t heard(void (*say)(void), char *buffer, size_t room)
 	assert_int_equal(pipe(ends), 0);
 	dup2(ends[1], 2);
 	close(ends[1]);
+	log_begin();
 	say();
 	dup2(saved, 2);
+	log_begin();
 	close(saved);
 	ssize_t n = read(ends[0], buffer, room - 1);
 	close(ends[0]);
@@ -96,6 +103,170 @@ static void a_closed_stderr_is_no_matter(void **state)
 	assert_int_equal(errno, 0);
 	dup2(saved, 2);
 	close(saved);
+}
+
+/* ---- whose file it is ---- */
+
+static char data[] = "/tmp/log_stats_test.XXXXXX";
+
+static off_t data_bytes(void)
+{
+	struct stat status;
+
+	return stat(data, &status) == 0 ? status.st_size : -1;
+}
+
+static void closed_at_the_start_it_stays_silent(void **state)
+{
+	int saved = dup(2), fd = mkstemp(data);
+
+	(void)state;
+	assert_true(fd > 2);
+	close(fd);
+	close(2);
+	log_begin();
+	assert_int_equal(open(data, O_WRONLY), 2);
+	log_line("into a data file");
+	assert_int_equal(data_bytes(), 0);
+	/* So it does when somebody opened that file before the library was loaded. */
+	assert_int_equal(fcntl(2, F_SETFD, FD_CLOEXEC), 0);
+	log_begin();
+	log_line("into a data file");
+	assert_int_equal(data_bytes(), 0);
+	dup2(saved, 2);
+	close(saved);
+	log_begin();
+	unlink(data);
+}
+
+static void another_file_in_its_place_is_not_written_to(void **state)
+{
+	char text[256];
+	int ends[2], saved = dup(2);
+
+	(void)state;
+	strcpy(data, "/tmp/log_stats_test.XXXXXX");
+	int fd = mkstemp(data);
+	assert_int_equal(pipe(ends), 0);
+	dup2(ends[1], 2);
+	log_begin();
+	close(2);
+	assert_int_equal(dup(fd), 2);
+	log_line("into a data file");
+	assert_int_equal(data_bytes(), 0);
+	dup2(fd, 2);
+	log_line("into a data file");
+	assert_int_equal(data_bytes(), 0);
+	/* Back in its place it is standard error again. What was not for it is not counted. */
+	dup2(ends[1], 2);
+	say_short();
+	assert_int_equal(read(ends[0], text, sizeof(text)), 19);
+	/* And we keep nothing open: with the program's last descriptor the file is at its end. */
+	close(ends[1]);
+	dup2(saved, 2);
+	assert_int_equal(read(ends[0], text, sizeof(text)), 0);
+	close(ends[0]);
+	close(fd);
+	close(saved);
+	log_begin();
+	unlink(data);
+}
+
+/* ---- a reader that does not read ---- */
+
+static void fill(int fd)
+{
+	char some[512] = {0};
+	int flags = fcntl(fd, F_GETFL);
+
+	fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+	for (size_t n = sizeof(some); n; n /= 2)
+		while (write(fd, some, n) > 0)
+			;
+	fcntl(fd, F_SETFL, flags);
+}
+
+/* Lines go to ends[1], which is full, until all of it is read at ends[0]. */
+static void does_not_wait(int ends[2])
+{
+	static char text[1 << 20];
+	int saved = dup(2);
+	size_t n = 0;
+
+	alarm(60); /* or this test would never end */
+	fill(ends[1]);
+	dup2(ends[1], 2);
+	log_begin();
+	for (int i = 0; i < 3; i++)
+		say_short();
+	log_patience(20);
+	say_short();
+	log_patience(0);
+	assert_false(fcntl(2, F_GETFL) & O_NONBLOCK); /* it is everybody's */
+	fcntl(ends[0], F_SETFL, O_NONBLOCK);
+	while (read(ends[0], text, sizeof(text)) > 0)
+		;
+	say_short();
+	for (ssize_t some; (some = read(ends[0], text + n, sizeof(text) - 1 - n)) > 0;)
+		n += (size_t)some;
+	text[n] = 0;
+	dup2(saved, 2);
+	close(saved);
+	log_begin();
+	alarm(0);
+	assert_string_equal(text, "spillway: 4 lines were not written: nobody read standard error\n"
+				  "spillway: 3 apples\n");
+}
+
+static void a_full_pipe_is_not_waited_for(void **state)
+{
+	int ends[2];
+
+	(void)state;
+	assert_int_equal(pipe(ends), 0);
+	does_not_wait(ends);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+static void a_full_socket_is_not_waited_for(void **state)
+{
+	int ends[2];
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	does_not_wait(ends);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+/* As by Ctrl-S. */
+static void a_stopped_terminal_is_not_waited_for(void **state)
+{
+	int master = posix_openpt(O_RDWR | O_NOCTTY), saved = dup(2);
+	char text[256];
+
+	(void)state;
+	if (master < 0 || grantpt(master) || unlockpt(master))
+		skip();
+	int terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
+	assert_true(terminal >= 0);
+	alarm(60);
+	dup2(terminal, 2);
+	log_begin();
+	assert_int_equal(tcflow(terminal, TCOOFF), 0);
+	say_short();
+	assert_int_equal(tcflow(terminal, TCOON), 0);
+	say_short();
+	ssize_t n = read(master, text, sizeof(text) - 1);
+	dup2(saved, 2);
+	close(saved);
+	log_begin();
+	alarm(0);
+	text[n > 0 ? n : 0] = 0;
+	assert_non_null(strstr(text, "1 line was not written"));
+	close(terminal);
+	close(master);
 }
 
 static void bytes_are_written_for_people(void **state)
@@ -243,6 +414,11 @@ int main(void)
 	    cmocka_unit_test(a_long_line_is_cut_and_still_ends),
 	    cmocka_unit_test(once_is_once),
 	    cmocka_unit_test(a_closed_stderr_is_no_matter),
+	    cmocka_unit_test(closed_at_the_start_it_stays_silent),
+	    cmocka_unit_test(another_file_in_its_place_is_not_written_to),
+	    cmocka_unit_test(a_full_pipe_is_not_waited_for),
+	    cmocka_unit_test(a_full_socket_is_not_waited_for),
+	    cmocka_unit_test(a_stopped_terminal_is_not_waited_for),
 	    cmocka_unit_test(bytes_are_written_for_people),
 	    cmocka_unit_test(calls_of_all_threads_are_added_up),
 	    cmocka_unit_test(a_gauge_remembers_its_peak),
