@@ -73,6 +73,7 @@ void pulse(void)
 	/* Whoever is in here does it; at the end of the process nobody may be waited for. */
 	if (pthread_mutex_trylock(&one))
 		return;
+	stats_find_again();
 	atomic_store_explicit(&stats.last_clock, clock_now(), memory_order_relaxed);
 	if (stats_peak(PLACE_MANAGED) || stats_peak(PLACE_SYSTEM)) {
 		put_all_faults();

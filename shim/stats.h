@@ -108,6 +108,8 @@ void stats_set_share(uint64_t total, uint64_t used, uint64_t ranks);
 void stats_set_state(enum stats_state state);
 /* The line about page faults (stats_page_line); by one thread at a time. */
 void stats_set_line(const char *line);
+/* About once a second, by one thread at a time: a file that was removed, as at a log-out, is made again. */
+void stats_find_again(void);
 /* The process ends: the file goes. Returns for how long it was there, ns. */
 uint64_t stats_close(void);
 /* In the child of a fork: what the child counts is its own, and nobody sees it. */

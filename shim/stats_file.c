@@ -27,6 +27,9 @@ static struct {
 	bool is_there;
 	pid_t owner;
 	char name[64];
+	char path[300]; /* as it was when the file was made */
+	dev_t device;
+	ino_t inode;
 } file;
 
 static void read_command(char *room, size_t bytes)
@@ -62,15 +65,27 @@ static void say_who(const struct stats_about *about)
 			atomic_store(&stats.device[device].fault[i], STATS_NA);
 }
 
-/* Filled with what there is now, and in the place of the page. */
-static int put_in_place(int fd)
+/*
+ * What was counted in the memory of before after it was copied: nothing is any more, for the mapping is another one in all
+ * threads. So no figure is lost when a file is made again.
+ */
+static void add_missed(const uint64_t *before, const uint64_t *copied, size_t bytes)
 {
-	const char *from = (const char *)&stats;
+	uint64_t *now = (uint64_t *)&stats;
+
+	for (size_t i = 0; i < bytes / sizeof(*now); i++)
+		if (before[i] != copied[i])
+			__atomic_fetch_add(&now[i], before[i] - copied[i], __ATOMIC_RELAXED);
+}
+
+/* Filled with what there is now, and in the place of the page. */
+static int put_in_place(int fd, char *from)
+{
 	size_t bytes = sizeof(stats), done = 0;
 	struct rlimit limit;
 
 	/* C libraries that do not align what the linker aligned. */
-	if ((uintptr_t)from % STATS_ALIGN || sysconf(_SC_PAGESIZE) > STATS_ALIGN)
+	if ((uintptr_t)&stats % STATS_ALIGN || sysconf(_SC_PAGESIZE) > STATS_ALIGN)
 		return -ENOTSUP;
 	/* A file beyond the limit is a signal that ends the program. */
 	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes)
@@ -78,6 +93,7 @@ static int put_in_place(int fd)
 	int error = posix_fallocate(fd, 0, (off_t)bytes);
 	if (error)
 		return -error;
+	memcpy(from, (const void *)&stats, bytes);
 	while (done < bytes) {
 		ssize_t n = pwrite(fd, from + done, bytes - done, (off_t)done);
 
@@ -85,13 +101,45 @@ static int put_in_place(int fd)
 			return -errno;
 		done += n > 0 ? (size_t)n : 0;
 	}
+	/* The memory of before, at another address; there is none before the first file. */
+	void *before = file.is_there ? mremap(&stats, 0, bytes, MREMAP_MAYMOVE) : MAP_FAILED;
 	void *at = mmap(&stats, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+	if (before != MAP_FAILED) {
+		if (at != MAP_FAILED)
+			add_missed(before, (const uint64_t *)from, bytes);
+		munmap(before, bytes);
+	}
 	return at == MAP_FAILED ? -errno : 0;
 }
 
 static int open_new(const struct rundir *folder)
 {
 	return openat(folder->fd, file.name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+}
+
+static void know_place(int fd, const struct rundir *folder)
+{
+	struct stat status;
+	size_t length;
+
+	file.path[0] = 0;
+	if (fstat(fd, &status) != 0)
+		return;
+	file.device = status.st_dev;
+	file.inode = status.st_ino;
+	if (rundir_path(folder, file.path, sizeof(file.path) - sizeof(file.name) - 1)) {
+		length = strlen(file.path);
+		snprintf(file.path + length, sizeof(file.path) - length, "/%s", file.name);
+	} else {
+		file.path[0] = 0;
+	}
+}
+
+static bool is_in_place(void)
+{
+	struct stat status;
+
+	return lstat(file.path, &status) == 0 && status.st_dev == file.device && status.st_ino == file.inode;
 }
 
 static int make_file(void)
@@ -120,9 +168,17 @@ static int make_file(void)
 		error = -errno;
 	} else {
 		rundir_hold(fd);
-		error = fchmod(fd, S_IRUSR | S_IWUSR) == 0 ? put_in_place(fd) : -errno;
+		void *copy = mmap(NULL, sizeof(stats), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		error = copy == MAP_FAILED ? -errno : put_in_place(fd, copy);
+		if (copy != MAP_FAILED)
+			munmap(copy, sizeof(stats));
+		/* Whoever makes it shorter ends this process by SIGBUS. The mapping needs no mode. */
+		if (!error && fchmod(fd, S_IRUSR) != 0)
+			error = -errno;
 		if (error)
 			unlinkat(folder.fd, file.name, 0);
+		else
+			know_place(fd, &folder);
 		close(fd);
 	}
 	file.is_there = !error;
@@ -245,6 +301,20 @@ void stats_set_line(const char *line)
 	}
 }
 
+void stats_find_again(void)
+{
+	int saved = errno;
+
+	if (!file.is_there || file.owner != getpid() || !file.path[0] || is_in_place())
+		return;
+	int error = make_file();
+	if (error)
+		say_unseen(-error);
+	else if (rundir_is_first_loss())
+		log_line(RUNDIR_LOSS);
+	errno = saved;
+}
+
 uint64_t stats_close(void)
 {
 	uint64_t now = clock_now();
@@ -252,9 +322,16 @@ uint64_t stats_close(void)
 
 	atomic_store(&stats.state, STATS_ENDED);
 	atomic_store(&stats.end_clock, now);
-	if (file.is_there && file.owner == getpid() && rundir_make_mapped(&folder) == 0) {
-		unlinkat(folder.fd, file.name, 0);
-		rundir_close(&folder, true);
+	for (unsigned place = 0; file.is_there && file.owner == getpid() && place < RUNDIR_PLACES; place++) {
+		struct stat status;
+
+		if (rundir_open_place(place, &folder) != 0)
+			continue;
+		bool here = fstatat(folder.fd, file.name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+			    status.st_dev == file.device && status.st_ino == file.inode;
+		if (here)
+			unlinkat(folder.fd, file.name, 0);
+		rundir_close(&folder, here);
 	}
 	file.is_there = false;
 	return stats.start_clock ? now - stats.start_clock : 0;

@@ -166,7 +166,7 @@ static bool fill(struct page *page, int fd, uint64_t file_bytes)
 static bool is_private(const struct stat *status, uid_t owner)
 {
 	return S_ISREG(status->st_mode) && status->st_uid == owner && status->st_nlink == 1 &&
-	       (status->st_mode & 0777) == 0600;
+	       (status->st_mode & 0577) == 0400; /* 0600 while it is filled, and of earlier versions */
 }
 
 struct page *page_read(const struct rundir *folder, const char *name, uid_t owner)

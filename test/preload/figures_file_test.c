@@ -41,6 +41,35 @@ static void the_last_figures_outlive_a_kill(void **state)
 		    (page->last_clock - page->start_clock) / 1000);
 }
 
+/* As at a log-out; the file is looked for once a second. */
+static int loses_its_folder(void)
+{
+	char path[256];
+	struct stat status;
+
+	work();
+	const struct stats_page *before = page_there();
+	uint64_t allocations = before->counter[STAT_allocations];
+	CHECK(folder_files(STATS_TAIL, path) == 1);
+	CHECK(stat(path, &status) == 0 && (status.st_mode & 0777) == 0400);
+	CHECK(geteuid() == 0 || truncate(path, 0) != 0);
+	folder_clear();
+	for (unsigned i = 0; !folder_files(STATS_TAIL, NULL) && i < 2000; i++)
+		usleep(10000);
+	const struct stats_page *page = page_there();
+	CHECK(page->counter[STAT_allocations] == allocations && page->pid == before->pid);
+	child_alloc(BLOCK);
+	CHECK(page->counter[STAT_allocations] == allocations + 1 && before->counter[STAT_allocations] == allocations);
+	exit(7);
+}
+
+static void the_figures_are_found_again_when_their_folder_was_removed(void **state)
+{
+	(void)state;
+	assert_int_equal(child_run(SETTINGS(), loses_its_folder), 7);
+	assert_int_equal(folder_files(STATS_TAIL, NULL), 0);
+}
+
 static int exits(void)
 {
 	work();
@@ -320,6 +349,7 @@ int main(int argc, char **argv)
 		return strcmp(argv[1], "limit") ? says_that_the_folder_is_open() : says_that_files_are_limited();
 	const struct CMUnitTest tests[] = {
 	    TEST(the_last_figures_outlive_a_kill),
+	    TEST(the_figures_are_found_again_when_their_folder_was_removed),
 	    TEST(an_exit_leaves_nothing),
 	    TEST(a_forked_child_neither_counts_there_nor_removes_it),
 	    TEST(a_cloned_child_neither_counts_there_nor_ends_it),

@@ -24,7 +24,7 @@ const struct stats_page *page_there(void)
 
 	CHECK(folder_files(STATS_TAIL, path) == 1);
 	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	CHECK(fd >= 0 && fstat(fd, &status) == 0 && (status.st_mode & 0777) == 0600);
+	CHECK(fd >= 0 && fstat(fd, &status) == 0 && (status.st_mode & 0777) == 0400);
 	CHECK((size_t)status.st_size == sizeof(struct stats_page));
 	const struct stats_page *page = mmap(NULL, sizeof(*page), PROT_READ, MAP_SHARED, fd, 0);
 	CHECK(page != MAP_FAILED);
