@@ -4,12 +4,16 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "policy/text.h"
 #include "tools/tool.h"
+
+static int tool_help(int argc, char **argv);
+static int tool_version(int argc, char **argv);
 
 static const struct command {
 	const char *name;
@@ -27,6 +31,8 @@ static const struct command {
     {"prom", tool_prom, "write their figures to a file for Prometheus"},
     {"suspend", tool_suspend, "take the GPU's memory from running processes for a while"},
     {"resume", tool_resume, "let suspended processes go on"},
+    {"help", tool_help, "say what there is, or what a command does"},
+    {"version", tool_version, "print the version"},
 };
 enum { N_COMMANDS = sizeof(commands) / sizeof(*commands) };
 
@@ -79,8 +85,8 @@ static int print_help(void)
 	for (int i = 0; i < N_COMMANDS; i++)
 		printf("  %-10s%s\n", commands[i].name, commands[i].help);
 	printf("\noptions:\n"
-	       "  --version  print the version\n"
-	       "  --help     print this\n\n"
+	       "  --version  print the version (-V)\n"
+	       "  --help     print this (-h)\n\n"
 	       "`spillway COMMAND --help` says more, and so does `man spillway-COMMAND`. Where to begin: `spillway "
 	       "doctor`.\n\n"
 	       "examples:\n"
@@ -104,22 +110,82 @@ static int report_unknown(const char *name)
 	return TOOL_BAD;
 }
 
+static const struct command *find_command(const char *name)
+{
+	for (int i = 0; i < N_COMMANDS; i++)
+		if (strcmp(commands[i].name, name) == 0)
+			return &commands[i];
+	return NULL;
+}
+
+static bool is_help(const char *option)
+{
+	return strcmp(option, "--help") == 0 || strcmp(option, "-h") == 0;
+}
+
+static int refuse_more(const char *command, const char *argument)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+
+	tool_say(argument[0] == '-' ? "unknown option %s; `spillway %s --help` says what there is"
+				    : "%s is one argument too many; `spillway %s --help` says what there is",
+		 policy_quote(argument, quoted), command);
+	return TOOL_BAD;
+}
+
+/* `spillway help run` is `spillway run --help`. */
+static int tool_help(int argc, char **argv)
+{
+	const struct command *command;
+
+	if (argc < 2)
+		return print_help();
+	if (is_help(argv[1])) {
+		printf("usage: spillway help [COMMAND]\n\n"
+		       "Prints what `spillway COMMAND --help` prints; without COMMAND, which commands there are.\n\n"
+		       "Exit status: 0 it was printed, 2 there is no such command.\n\n"
+		       "example:\n"
+		       "  spillway help run\n");
+		return TOOL_OK;
+	}
+	if (argc > 2 || argv[1][0] == '-')
+		return refuse_more("help", argv[argc - 1]);
+	command = find_command(argv[1]);
+	if (!command)
+		return report_unknown(argv[1]);
+	return command->run(2, (char *[]){argv[1], (char[]){"--help"}, NULL});
+}
+
+static int tool_version(int argc, char **argv)
+{
+	if (argc > 1 && is_help(argv[1])) {
+		printf("usage: spillway version\n\n"
+		       "Prints the version, as `spillway --version` does.\n\n"
+		       "Exit status: 0 it was printed, 2 wrong usage.\n\n"
+		       "example:\n"
+		       "  spillway version\n");
+		return TOOL_OK;
+	}
+	if (argc > 1)
+		return refuse_more("version", argv[1]);
+	printf("spillway %s\n", SPILLWAY_VERSION);
+	return TOOL_OK;
+}
+
 static int dispatch(int argc, char **argv)
 {
+	const struct command *command;
+
 	if (argc < 2) {
 		tool_say("no command given; `spillway --help` lists the commands");
 		return TOOL_BAD;
 	}
-	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
+	if (is_help(argv[1]))
 		return print_help();
-	if (strcmp(argv[1], "--version") == 0) {
-		printf("spillway %s\n", SPILLWAY_VERSION);
-		return TOOL_OK;
-	}
-	for (int i = 0; i < N_COMMANDS; i++)
-		if (strcmp(argv[1], commands[i].name) == 0)
-			return commands[i].run(argc - 1, argv + 1);
-	return report_unknown(argv[1]);
+	if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
+		return tool_version(1, argv + 1);
+	command = find_command(argv[1]);
+	return command ? command->run(argc - 1, argv + 1) : report_unknown(argv[1]);
 }
 
 static void on_signal(int number)

@@ -102,6 +102,12 @@ same 'bash offers nothing for the value of a key' '' "$(bash_offers run --set sp
 case $shells in *zsh*) has 'zsh completes the program as if it stood alone' ls "$(zsh_offers run --audit -- ls x)" ;; esac
 case $shells in *fish*) has 'fish completes the program as if it stood alone' job.yaml "$(fish_offers run -- ls job)" ;; esac
 
+for shell in $shells; do
+	for command in $commands; do
+		has "$shell offers the commands to help" "$command" "$(${shell}_offers help '')"
+	done
+done
+
 for command in $commands; do
 	n=$((n + 1))
 	spillway "$command" --help | grep -q '^examples\{0,1\}:' || { failed=$((failed + 1)); echo "FAILED: no example: $command"; }

@@ -13,18 +13,16 @@ complain() {
 	echo "FAILED: $1"
 }
 
-# The page's file; where it is only another name of a page, that one's.
-page_of() {
-	page=$pages/spillway-$1.1
-	[ -e "$page" ] && other=$(sed -n '1s/^\.so man1\///p' "$page") && [ -n "$other" ] && page=$pages/$other
-	echo "$page"
-}
-
 commands=$("$tool" --help | awk '/^commands:/ { on = 1; next } /^$/ { on = 0 } on { print $1 }')
 [ "$(echo "$commands" | wc -w)" -ge 7 ] || complain "the commands were not read: $commands"
-for command in $commands; do
+# These two say no more than spillway.1 does.
+for command in help version; do
+	n=$((n + 1))
+	grep -q "^\.It Cm $command" "$pages/spillway.1" || complain "spillway.1 does not name $command"
+done
+for command in $(echo "$commands" | grep -vx -e help -e version); do
 	n=$((n + 5))
-	page=$(page_of "$command")
+	page=$pages/spillway-$command.1
 	[ -e "$page" ] || { complain "$command has no manual page"; continue; }
 	"$tool" "$command" --help | awk '/^options:/ { on = 1; next } /^$/ { on = 0 } on && $1 ~ /^--/ { sub(/\[=.*/, "", $1); print $1 }' |
 		sort -u >"$here/help"
@@ -40,7 +38,10 @@ for file in "$pages"/*.[157]; do
 	for other in $(sed -n 's/^\.Xr \(spillway[a-z-]*\) \([157]\).*/\1.\2/p' "$file"); do
 		[ -e "$pages/$other" ] || complain "$file names $other, which is not there"
 	done
-	! command -v mandoc >/dev/null || grep -q '^\.so ' "$file" || mandoc -T lint -W error "$file" ||
+	# A page that names another by its place in an installed tree cannot be read here: a link can.
+	! grep -q '^\.so ' "$file" || complain "$file is read by way of another file"
+	! man --version >/dev/null 2>&1 || [ -n "$(MANPAGER=cat man -l "$file" 2>/dev/null)" ] || complain "man -l $file shows nothing"
+	! command -v mandoc >/dev/null || mandoc -T lint -W error "$file" ||
 		complain "$file is not well-formed"
 done
 echo "$n promises, $failed failed"

@@ -207,6 +207,17 @@ expect 'list is no failure when there is nothing' 0 '*' '*' empty "$tool" list
 expect 'an unknown command gets a suggestion' 2 '' '*did you mean "check"?' "$tool" chekc
 expect 'no command is wrong usage' 2 '' '*no command given*' "$tool"
 expect 'help goes to stdout with examples' 0 'usage: *examples:*' '' "$tool" --help
+for word in version --version -V; do
+	expect "$word prints the version" 0 'spillway [0-9]*.[0-9]*' '' "$tool" $word
+done
+expect 'help without a command prints the commands' 0 "$("$tool" --help | sed 's/\[/[[]/g')" '' "$tool" help
+for command in run check explain doctor list top report replay prom suspend resume help version; do
+	expect "help $command is $command --help" 0 "$("$tool" $command --help | sed 's/\[/[[]/g')" '' "$tool" help $command
+done
+expect 'help of what is no command says so' 2 '' '*unknown command "rum"; did you mean "run"?' "$tool" help rum
+expect 'help of two commands is refused' 2 '' '*"check" is one argument too many*' "$tool" help run check
+expect 'version takes nothing' 2 '' '*"now" is one argument too many*' "$tool" version now
+expect 'options that are not there are refused' 2 '' '*unknown option "-x"*' "$tool" version -x
 expect 'help of run goes to stdout with an example' 0 'usage: *example:*' '' "$tool" run --help
 expect 'help of check goes to stdout with an example' 0 'usage: *example:*' '' "$tool" check --help
 expect 'output that cannot be written is an error' 1 '' '*could not be written: No space left on device' sh -c '"$1" --help >/dev/full' sh "$tool"

@@ -51,6 +51,7 @@ _spillway_complete() {
 		mapfile -t COMPREPLY < <(compgen -W "$(_spillway_keys)" -- "$cur")
 		compopt -o nospace 2>/dev/null
 		;;
+	COMMAND) mapfile -t COMPREPLY < <(compgen -W "$(_spillway_commands)" -- "$cur") ;;
 	PID) mapfile -t COMPREPLY < <(compgen -W "$(_spillway_pids)" -- "$cur") ;;
 	FOLDER) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
 	N | SIZE | NAME | TEXT | API | SECONDS) COMPREPLY=() ;;

@@ -34,6 +34,8 @@ function __spillway_kind
             __fish_complete_path (commandline -ct)
         case 'KEY=VALUE'
             __spillway_tool check --help | sed -n '/^keys of a policy/,/^$/s/^  \([a-z][a-z._]*\) .*/\1=/p'
+        case COMMAND
+            __spillway_commands
         case PID
             __spillway_tool list | awk 'NR > 1 { print $1 "\t" $3 }'
         case FOLDER
