@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
@@ -187,22 +188,61 @@ static bool is_trace(const char *path, char **traces, int n)
 	return false;
 }
 
+/*
+ * What is to be a file is written beside it, under a name of its own, and takes its place when all of it is there: what was
+ * there is not lost to a report that fails. What is no file, a pipe say, is written to as it is; temporary is "" then.
+ */
+struct destination {
+	const char *path;
+	char temporary[PATH_MAX];
+};
+
+static bool cannot_write(const char *path)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+
+	tool_say("%s cannot be written: %s", policy_quote(path, quoted), strerror(errno));
+	return false;
+}
+
+/* "folder/.name.PID" */
+static bool name_temporary(struct destination *output)
+{
+	const char *slash = strrchr(output->path, '/'), *name = slash ? slash + 1 : output->path;
+	int n = snprintf(output->temporary, sizeof(output->temporary), "%.*s.%s.%d", (int)(name - output->path),
+			 output->path, name, (int)getpid());
+
+	if (n > 0 && (size_t)n < sizeof(output->temporary))
+		return true;
+	errno = ENAMETOOLONG;
+	return false;
+}
+
 /* stdout becomes that file. */
-static bool redirect(const char *path)
+static bool redirect(const char *path, struct destination *ret_output)
 {
 	static const int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
-	char quoted[POLICY_QUOTED_BYTES];
-	int fd = open(path, flags | O_EXCL, 0600);
+	struct stat there;
+	bool is_new = lstat(path, &there) != 0, replaces = is_new || S_ISREG(there.st_mode);
+	int fd;
 
-	if (fd < 0 && errno == EEXIST)
-		fd = open(path, flags | O_TRUNC, 0600);
-	if (fd >= 0 && dup2(fd, STDOUT_FILENO) >= 0) {
+	*ret_output = (struct destination){.path = path};
+	/* Without permission there can be none beside it; a file that may not be written is not replaced either. */
+	if (replaces && ((!is_new && access(path, W_OK)) || !name_temporary(ret_output)))
+		return cannot_write(path);
+	fd = open(replaces ? ret_output->temporary : path, replaces ? flags | O_EXCL : flags, 0600);
+	if (fd < 0)
+		return cannot_write(path);
+	if (replaces && !is_new)
+		fchmod(fd, there.st_mode & 0777);
+	if (dup2(fd, STDOUT_FILENO) >= 0) {
 		close(fd);
 		return true;
 	}
-	tool_say("%s cannot be written: %s", policy_quote(path, quoted), strerror(errno));
-	if (fd >= 0)
-		close(fd);
+	cannot_write(path);
+	close(fd);
+	if (replaces)
+		unlink(ret_output->temporary);
 	return false;
 }
 
@@ -233,16 +273,15 @@ static void show(const struct wish *wish, const struct digest *digests, size_t n
 	}
 }
 
-/* Half of a report is taken away again. What is no file, a pipe say, stays. */
-static int lose(const char *path, int error)
+/* Half of a report is taken away again. */
+static int lose(const struct destination *output, int error)
 {
 	char quoted[POLICY_QUOTED_BYTES];
-	struct stat status;
 
-	tool_say("%s could not be written%s%s", policy_quote(path, quoted), error ? ": " : "",
+	tool_say("%s could not be written%s%s", policy_quote(output->path, quoted), error ? ": " : "",
 		 error ? strerror(error) : "");
-	if (fstat(STDOUT_FILENO, &status) == 0 && S_ISREG(status.st_mode))
-		unlink(path);
+	if (*output->temporary)
+		unlink(output->temporary);
 	/* It has been said, and nothing of it shall be tried again. */
 	__fpurge(stdout);
 	clearerr(stdout);
@@ -252,13 +291,19 @@ static int lose(const char *path, int error)
 /* To the file that is wished for; to standard output it is main that looks. */
 static int show_in(const struct wish *wish, const struct digest *digests, size_t n)
 {
-	if (wish->file && !redirect(wish->file))
+	struct destination output;
+
+	if (wish->file && !redirect(wish->file, &output))
 		return TOOL_BROKEN;
 	show(wish, digests, n);
 	if (!wish->file)
 		return TOOL_OK;
 	errno = 0;
-	return fflush(stdout) || ferror(stdout) ? lose(wish->file, errno) : TOOL_OK;
+	if (fflush(stdout) || ferror(stdout))
+		return lose(&output, errno);
+	if (*output.temporary && rename(output.temporary, output.path))
+		return lose(&output, errno);
+	return TOOL_OK;
 }
 
 int tool_report(int argc, char **argv)

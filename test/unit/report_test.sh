@@ -145,6 +145,21 @@ expect 'an unknown option is wrong usage' 2 '' '*unknown option "--hmtl"*' repor
 expect 'an unknown table is wrong usage' 2 '' '*--csv has the tables*' report --csv=x spilling.trace
 expect 'two outputs are wrong usage' 2 '' '*only one of*' report --csv --html spilling.trace
 expect 'a page of two runs is wrong usage' 2 '' '*the other outputs take one*' report --html spilling.trace static.trace
+for option in --html --csv --perfetto; do
+	expect "and $option leaves no file of them" 2 '' '*the other outputs take one*' \
+		report $option --output two.out spilling.trace static.trace
+	expect "none at all" 1 '' '' test -e two.out
+done
+echo precious >kept.out
+expect 'a trace that cannot be read leaves the output as it was' 2 '' '*"nosuch.trace"*' report --html --output kept.out nosuch.trace
+expect 'so does a report that fails half way' 1 '' '*could not be written: File too large' \
+	sh -c 'ulimit -f 1; "$1" report --html --output kept.out spilling.trace' sh "$tool"
+expect 'to the byte' 0 precious '' cat kept.out
+expect 'and nothing beside it' 0 '' '' sh -c 'ls -A | grep ^.kept.out. || true'
+chmod 640 kept.out
+expect 'one that succeeds takes its place' 0 '' '' report --html --output kept.out spilling.trace
+cmp -s page.html kept.out || complain 'it is another'
+[ "$(stat -c %a kept.out)" = 640 ] || complain "its mode is $(stat -c %a kept.out), not what it was"
 expect '- is standard output' 0 'spilling.trace: *' '' report --output - spilling.trace
 gzip -c spilling.trace >packed.trace.gz
 report spilling.trace | sed 's/spilling\.trace/packed.trace.gz/' >plain.txt
@@ -162,7 +177,7 @@ done
 echo old >half
 expect 'half of one that was there, too' 1 '' 'spillway: "half" could not be written: File too large' \
 	sh -c 'ulimit -f 4; "$1" report --html --output half spilling.trace' sh "$tool"
-expect 'nothing is left of that either' 1 '' '' test -e half
+expect 'leaves what was there as it was' 0 old '' cat half
 expect 'a full device is named' 1 '' 'spillway: "/dev/full" could not be written: No space left on device' \
 	report --html --output /dev/full spilling.trace
 expect 'and stays' 0 '' '' test -c /dev/full
