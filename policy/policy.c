@@ -16,6 +16,7 @@
 #include "policy/parse.h"
 #include "policy/ranks.h"
 #include "policy/text.h"
+#include "policy/whole.h"
 
 static bool is_path(const char *name)
 {
@@ -88,6 +89,8 @@ static struct policy *read_text(const char *name, const char *real_path, const c
 		policy_hash_add(policy, set, strlen(set));
 		policy_set_parse(set, policy, errors);
 	}
+	if (errors->n_errors == 0)
+		policy_check_whole(policy, errors);
 	if (errors->n_errors == 0 && !policy_finish(policy))
 		policy_error_add(errors, name, (struct policy_place){0}, "out of memory while reading; try again");
 	if (errors->n_errors == 0)

@@ -128,6 +128,19 @@ static enum stage bad_policy(const struct policy_errors *errors)
 	return strict ? STAGE_REFUSE : STAGE_OFF;
 }
 
+/* `spillway run` has said them already, and the program that it started has the variable that says so. */
+static void say_warnings(const struct policy_errors *errors)
+{
+	char text[640];
+
+	if (secure_getenv("SPILLWAY_WARNED"))
+		return;
+	for (size_t i = 0; i < errors->n_kept && i < 5; i++)
+		log_line("%s", policy_error_format(&errors->kept[i], text, sizeof(text)));
+	if (errors->n > 5)
+		log_line("the policy has %zu warnings (spillway check shows all)", errors->n);
+}
+
 static void open_stats(const struct policy *read)
 {
 	const struct stats_about about = {
@@ -151,6 +164,8 @@ static enum stage read_policy(void)
 		return STAGE_OFF;
 	read = policy_read(secure_getenv("SPILLWAY_POLICY"), secure_getenv("SPILLWAY_SET"), &errors);
 	enum stage stage = read ? STAGE_RUNNING : bad_policy(&errors);
+	if (read)
+		say_warnings(&errors);
 	policy_errors_free(&errors);
 	if (read) {
 		owner = getpid();

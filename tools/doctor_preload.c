@@ -15,7 +15,6 @@
 
 static void library(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
-	struct elf_file *file;
 	bool is_ours;
 
 	(void)device;
@@ -26,9 +25,7 @@ static void library(const struct doctor *doctor, int device, struct doctor_findi
 			   "spillway run --library /path/to/libspillway.so ...   # or install it: make install");
 		return;
 	}
-	file = elf_open(doctor->found_library, NULL);
-	is_ours = file && elf_defines(file, "spillway_version") && elf_defines(file, "cuGetProcAddress_v2");
-	elf_close(file);
+	is_ours = library_is_ours(doctor->found_library);
 	doctor_is(finding, is_ours ? DOCTOR_OK : DOCTOR_PROBLEM, "%s%s", doctor->found_library,
 		  is_ours ? "" : " is not Spillway's library for this machine");
 	if (is_ours)

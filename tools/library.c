@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/elf_file.h"
 #include "tools/tool.h"
 
 /* Relative to the folder of the tool: the build folder first, then an installed tree (bin/spillway). */
@@ -37,6 +38,15 @@ static bool can_be_preloaded(const char *path)
 	return false;
 }
 
+bool library_is_ours(const char *path)
+{
+	struct elf_file *file = elf_open(path, NULL);
+	bool is_ours = file && elf_defines(file, "spillway_version") && elf_defines(file, "cuGetProcAddress_v2");
+
+	elf_close(file);
+	return is_ours;
+}
+
 static bool find_given(const char *given, char ret_path[PATH_MAX])
 {
 	if (!realpath(given, ret_path)) {
@@ -45,6 +55,13 @@ static bool find_given(const char *given, char ret_path[PATH_MAX])
 	}
 	if (!is_file(ret_path)) {
 		tool_say("--library: %s is not a file that can be read", given);
+		return false;
+	}
+	if (!library_is_ours(ret_path)) {
+		tool_say(
+		    "--library: %s is not Spillway's library: it does not define spillway_version and the driver's "
+		    "cuGetProcAddress_v2; name a libspillway.so",
+		    given);
 		return false;
 	}
 	return can_be_preloaded(ret_path);

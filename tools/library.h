@@ -16,4 +16,7 @@ bool library_find(const char *given, char ret_path[PATH_MAX]);
 /* The library for LD_AUDIT, which lies beside that one. False: it does not, and that has been said. */
 bool library_find_audit(const char *library, char ret_path[PATH_MAX]);
 
+/* Is it libspillway.so, by the names that it defines? It is read, not loaded. */
+bool library_is_ours(const char *path);
+
 #endif

@@ -127,6 +127,8 @@ static bool policy_is_good(const char *name, const char *set, unsigned *ret_need
 
 	tool_print_errors(&errors);
 	*ret_needs = policy ? policy_needs(policy) : 0;
+	/* The library says warnings of a policy that nobody has read before it. */
+	good = good && (errors.n ? setenv("SPILLWAY_WARNED", "1", 1) : unsetenv("SPILLWAY_WARNED")) == 0;
 	policy_free(policy);
 	policy_errors_free(&errors);
 	return good;

@@ -118,6 +118,35 @@ static void a_bad_policy_fails_allocations_when_strict(void **state)
 	run_free(&outcome);
 }
 
+/* What the policy says and does not do is said at the start, by whoever reads it first. */
+static void a_warning_is_said_once_and_changes_nothing(void **state)
+{
+	static const char *const set = "SPILLWAY_SET=device.budget=32MiB,host.budget=64MiB,host.total=48MiB,"
+				       "spill.mode=static,vmm.spill=move";
+	struct outcome outcome = RUN(SET(set), ACTOR, "first_allocation");
+
+	(void)state;
+	must(&outcome, 0, "0\n0\n0\n0\n");
+	assert_int_equal(run_lines_with(outcome.err, "write a host.budget of at most host.total"), 1);
+	assert_int_equal(run_lines_with(outcome.err, "vmm.spill: move moves nothing with spill.mode: static"), 1);
+	run_free(&outcome);
+	outcome = RUN(SET(set, "SPILLWAY_WARNED=1"), ACTOR, "first_allocation");
+	must(&outcome, 0, "0\n0\n0\n0\n");
+	assert_int_equal(run_lines_with(outcome.err, "write"), 0);
+	run_free(&outcome);
+}
+
+static void a_heap_without_any_memory_is_refused(void **state)
+{
+	struct outcome outcome = RUN(SET("SPILLWAY_SET=device.budget=0,spill.mode=off"), ACTOR, "first_allocation");
+
+	(void)state;
+	must(&outcome, 0, "0\n0\n0\n0\n");
+	assert_int_equal(run_lines_with(outcome.err, "device.budget: 0 with spill.mode: off"), 1);
+	assert_int_equal(run_lines_with(outcome.err, "passed through"), 1);
+	run_free(&outcome);
+}
+
 /* ---- budgets ---- */
 
 static void budgets_hold_to_the_block(void **state)
@@ -180,6 +209,8 @@ int main(void)
 	    cmocka_unit_test(a_passed_through_program_gets_the_drivers_answers),
 	    cmocka_unit_test(a_bad_policy_is_said_once_and_passed_through),
 	    cmocka_unit_test(a_bad_policy_fails_allocations_when_strict),
+	    cmocka_unit_test(a_warning_is_said_once_and_changes_nothing),
+	    cmocka_unit_test(a_heap_without_any_memory_is_refused),
 	    cmocka_unit_test(budgets_hold_to_the_block),
 	    cmocka_unit_test(without_vmm_everything_goes_to_the_driver_and_it_is_said),
 	    cmocka_unit_test(without_host_vmm_nothing_spills_and_it_is_said),

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tool_test.sh TOOL SOURCE_DIR SIM_DIR: what the `spillway` command promises. The library is any shared object here; nothing of
+# tool_test.sh TOOL SOURCE_DIR SIM_DIR: what the `spillway` command promises. The library is any shared object that has its names; nothing of
 # CUDA is needed, but for what `check` says where there is a driver: SIM_DIR has a simulated one. Each promise is one line of "expect"; the last line says how many failed.
 tool=$1
 source=$2
@@ -34,7 +34,8 @@ complain() {
 }
 
 library=$here/nothing.so
-echo 'int nothing_at_all;' >nothing.c
+echo 'int spillway_version(void); int cuGetProcAddress_v2(void);
+int spillway_version(void) { return 0; } int cuGetProcAddress_v2(void) { return 0; }' >nothing.c
 ${CC:-cc} -shared -fPIC -o "$library" nothing.c || exit 77
 cp nothing.so other.so
 mkdir folder
@@ -127,6 +128,15 @@ expect 'run finds the library of an installed tree' 0 "$here/tree/lib/libspillwa
 expect 'run refuses a library that is not there' 2 '' '*--library: nowhere.so*' "$tool" run --library nowhere.so true
 mkdir 'a b'
 cp nothing.so 'a b'
+echo 'int nothing_at_all;' >stranger.c
+${CC:-cc} -shared -fPIC -o stranger.so stranger.c || exit 77
+cp "$library" half.so
+truncate -s 200 half.so
+for stranger in stranger.so half.so stranger.c /dev/null "$tool"; do
+	expect "run refuses $stranger as the library" 2 '' '*--library: *' "$tool" run --library "$stranger" -- echo started
+done
+expect 'and says what is missing' 2 '' "*stranger.so is not Spillway's library: it does not define spillway_version*" \
+	"$tool" run --library stranger.so -- echo started
 expect 'run refuses a library that LD_PRELOAD cannot name' 2 '' '*blank or a colon*' \
 	"$tool" run --library 'a b/nothing.so' true
 expect 'a program that is not there is 127' 127 '' 'spillway: nosuch: no such program' run -- nosuch
@@ -207,6 +217,54 @@ expect 'list is no failure when there is nothing' 0 '*' '*' empty "$tool" list
 expect 'an unknown command gets a suggestion' 2 '' '*did you mean "check"?' "$tool" chekc
 expect 'no command is wrong usage' 2 '' '*no command given*' "$tool"
 expect 'help goes to stdout with examples' 0 'usage: *examples:*' '' "$tool" --help
+# Values that are each right, and together are not.
+warns() { # "promise" "keys, with commas between them" "the warning (a pattern)"
+	echo "version: 1" >warned.yaml
+	echo "$2" | tr ',' '\n' | sed 's/=/: /' >>warned.yaml
+	expect "check: $1" 0 '*ok, 1 warning*' "warned.yaml: warning: $3" "$tool" check warned.yaml
+	expect "explain: $1" 0 '*' "*warning: $3" "$tool" explain --size 1MiB warned.yaml
+	expect "run: $1" 0 1 "*warning: $3" run --policy warned.yaml -- printenv SPILLWAY_WARNED
+	expect "run with --set: $1" 0 1 "*warning: $3" run --set "$2" -- printenv SPILLWAY_WARNED
+}
+warns 'one process that may pin more than all together' host.budget=64GiB,host.total=32GiB '*host.budget of at most host.total*'
+warns 'so it is of shares' host.budget=60%,host.total=50% '*host.budget of at most host.total*'
+for mode in off static fast; do
+	warns "memory that $mode does not move" vmm.spill=move,spill.mode=$mode "*spill.mode: $mode; write vmm.spill: yes*exact*"
+done
+warns 'a heap without device memory' device.budget=0 '*device.budget: 0 *write auto, a SIZE or N%*'
+warns 'none of it' device.budget=0% '*device.budget: 0 *write auto, a SIZE or N%*'
+for set in host.budget=32GiB,host.total=32GiB host.budget=60%,host.total=1GiB host.budget=2GiB,host.total=1GiB,host.share=off \
+	vmm.spill=move,spill.mode=exact vmm.spill=yes,spill.mode=static device.budget=2MiB observe=yes,device.budget=0; do
+	expect "nothing is wrong with $set" 1 '' '' run --set $set -- printenv SPILLWAY_WARNED
+done
+expect 'an earlier warning is not taken for one of this run' 1 '' '' env SPILLWAY_WARNED=1 "$tool" run --library "$library" -- printenv SPILLWAY_WARNED
+expect 'memory that nobody can have is an error' 2 '' '*device.budget: 0 with spill.mode: off*write device.budget: auto*' \
+	run --set device.budget=0,spill.mode=off -- echo started
+# rule "promise" "the rule" STATUS "stderr (a pattern)"
+rule() {
+	printf 'version: 1\nrules:\n- %s\n' "$2" >rule.yaml
+	expect "$1" "$3" '*' "$4" "$tool" check rule.yaml
+}
+rule 'managed memory has no place' '{use: managed, place: host}' 0 'rule.yaml:3:3: warning: rule 1: *managed.advise: preferred-host*'
+rule 'on the device neither' '{use: managed, place: device}' 0 '*managed.advise: preferred-device*'
+rule 'nor has memory of the system' '{use: system, place: host}' 0 '*use: system is none*write use: heap*'
+rule 'nor what is denied' '{use: deny, place: host}' 0 '*remove place*'
+rule 'unless the heap may serve it' '{use: managed, place: host, fallback: heap}' 0 ''
+rule 'the heap has places' '{use: heap, place: host}' 0 ''
+rule 'a rule that asks for moves' '{use: heap, vmm.spill: move}' 0 ''
+for typed in cudaMalloc:malloc cuMemAlloc_v2:malloc cuMemAllocPitch:pitch cudaMallocManaged:managed cudaMallocAsync:async \
+	CUDAMALLOCHOST:host cudaMallocFromPoolAsync:pool cuMemCreate:vmm pinned:host; do
+	rule "api ${typed%:*} is ${typed#*:}" "{match: {api: ${typed%:*}}, use: driver}" 2 \
+		"*\"${typed%:*}\" is unknown; did you mean ${typed#*:}[?]*"
+done
+for typed in 'host:heap (and place: host)' 'CPU:heap (and place: host)' 'gpu:heap (and place: device)' 'uvm:managed' \
+	'cudaMallocManaged:managed' 'pageable:system' 'cudaMalloc:driver' 'none:deny'; do
+	rule "use ${typed%%:*} is ${typed#*:}" "{use: ${typed%%:*}}" 2 "*did you mean ${typed#*:}[?]*"
+done
+rule 'place gpu is device' '{use: heap, place: gpu}' 2 '*did you mean device[?]*'
+expect 'spill.mode none is off' 2 '' '*did you mean off[?]*' run --set spill.mode=none -- echo started
+rule 'what nobody knows gets the list' '{use: xyzzy}' 2 '*"xyzzy" is unknown; write heap, *'
+
 for word in version --version -V; do
 	expect "$word prints the version" 0 'spillway [0-9]*.[0-9]*' '' "$tool" $word
 done

@@ -1,0 +1,89 @@
+#include "policy/whole.h"
+
+#include "policy/keys.h"
+#include "policy/size.h"
+
+static const struct policy_place whole = {0};
+
+/* Is a size known to be the smaller one? A share and a number of bytes can be compared on a machine alone. */
+static bool is_less(struct policy_size a, struct policy_size b)
+{
+	return a.kind == b.kind && a.kind != POLICY_SIZE_AUTO && a.value < b.value;
+}
+
+static void check_budgets(const struct policy *policy, struct policy_errors *errors)
+{
+	bool nothing = policy->device_budget.kind != POLICY_SIZE_AUTO && policy->device_budget.value == 0;
+
+	if (is_less(policy->host_total, policy->host_budget) && policy->host_share != POLICY_SHARE_OFF)
+		policy_warning_add(errors, policy->name, whole,
+				   "host.budget is more than host.total, which no process gets more than; write a "
+				   "host.budget of at most host.total");
+	if (!nothing || policy->observe)
+		return;
+	if (policy->spill == POLICY_SPILL_OFF)
+		policy_error_add(errors, policy->name, whole,
+				 "device.budget: 0 with spill.mode: off leaves the heap no memory at all; write "
+				 "device.budget: auto or a SIZE, or another spill.mode");
+	else
+		policy_warning_add(errors, policy->name, whole,
+				   "device.budget: 0 leaves the heap no device memory: nothing can be moved there, and "
+				   "kernels reach all of it over the link; write auto, a SIZE or N%%");
+}
+
+/* Does the heap, or the driver with memory that a rule of its own kind is about, serve any of it? */
+static bool has_place(const struct policy_rule *rule)
+{
+	bool has = rule->use == POLICY_USE_HEAP || rule->use == POLICY_USE_DRIVER;
+
+	for (unsigned i = 0; i < rule->fallback.n; i++)
+		has |= rule->fallback.use[i] == POLICY_USE_HEAP || rule->fallback.use[i] == POLICY_USE_DRIVER;
+	return has;
+}
+
+static void check_place(const struct policy *policy, const struct policy_rule *rule, struct policy_errors *errors)
+{
+	const char *use = policy_use_name((enum policy_use)rule->use), *instead = "remove place";
+
+	if (rule->place == POLICY_PLACE_AUTO || has_place(rule))
+		return;
+	if (rule->use == POLICY_USE_MANAGED && rule->place == POLICY_PLACE_HOST)
+		instead = "write managed.advise: preferred-host, or use: heap";
+	else if (rule->use == POLICY_USE_MANAGED)
+		instead = "write managed.advise: preferred-device, or use: heap";
+	else if (rule->use == POLICY_USE_SYSTEM)
+		instead = "remove place, or write use: heap";
+	policy_warning_add(errors, policy->files[rule->file], (struct policy_place){rule->line, rule->column},
+			   "rule %u: place says where heap memory lies, and use: %s is none, so it changes nothing; %s",
+			   rule->number_in_file, use, instead);
+}
+
+/* Only `exact` moves what the program makes with cuMemCreate (shim/virtual.c). */
+static void check_vmm(const struct policy *policy, struct policy_errors *errors)
+{
+	static const char text[] =
+	    "vmm.spill: move moves nothing with spill.mode: %s; write vmm.spill: yes, with which "
+	    "it lies where it was made, or spill.mode: exact";
+	const char *mode = policy_spill_name((enum policy_spill)policy->spill);
+
+	if (policy->spill == POLICY_SPILL_EXACT || policy->observe)
+		return;
+	if (policy->vmm_spill == POLICY_VMM_MOVES)
+		policy_warning_add(errors, policy->name, whole, text, mode);
+	for (size_t i = 0; i < policy->n_rules; i++) {
+		const struct policy_rule *rule = &policy->rules[i];
+		bool given = rule->given & 1u << policy_key_find(&policy_rule_keys, "vmm.spill");
+
+		if (given && rule->vmm_spill == POLICY_VMM_MOVES)
+			policy_warning_add(errors, policy->files[rule->file],
+					   (struct policy_place){rule->line, rule->column}, text, mode);
+	}
+}
+
+void policy_check_whole(const struct policy *policy, struct policy_errors *errors)
+{
+	check_budgets(policy, errors);
+	check_vmm(policy, errors);
+	for (size_t i = 0; i < policy->n_rules; i++)
+		check_place(policy, &policy->rules[i], errors);
+}
