@@ -105,7 +105,16 @@ spill_mode_test(proof_test)
 spill_mode_test(past_test)
 
 # ---- failures in the middle of moves ----
-spill_mode_test(spill_fault_test fault_help.c)
+# Some 100 programs in each mode, one after another, which wait more than they work: in parts, by the names of calls.
+set(FAULT_SHARDS 12)
+preload_program(spill_fault_test SOURCES spill_fault_test.c fault_help.c scene.c child.c)
+foreach(mode ${SPILL_MODES})
+  foreach(shard RANGE 1 ${FAULT_SHARDS})
+    spillway_preload_run(spill_fault_test_${mode}_${shard} spill_fault_test ENVIRONMENT SPILL_MODE=${mode}
+                         FAULT_SHARD=${shard}/${FAULT_SHARDS})
+    set_tests_properties(spill_fault_test_${mode}_${shard} PROPERTIES TIMEOUT 600)
+  endforeach()
+endforeach()
 spill_mode_test(spill_lasting_test fault_help.c)
 
 # ---- what must not move does not ----
