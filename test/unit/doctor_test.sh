@@ -296,11 +296,13 @@ doctor SIM_DEVICES=2 --json
 [ ! -s "$here/err" ] || complain 'progress is shown where there is no terminal'
 
 # measures "promise" "what the lines of gpu.peer_rate look like, of all devices" options...
+# PATIENCE in the environment: seconds that the driver may take, where it is slower than in the plain build.
 measures() {
 	promise=$1
 	n=$((n + 1))
 	local pattern=$2 lines
 	shift 2
+	[[ " $* " == *" --timeout "* ]] || set -- "$@" --timeout "${PATIENCE:-60}"
 	doctor "$@" --json
 	lines=$(grep '^ *{"id": "gpu.peer_rate"' "$here/out" | sed 's/.*"fact": "\([^"]*\)".*/\1/; s/[1-9][0-9]*\.[0-9] GB/R GB/g; s/0\.[1-9] GB/R GB/g')
 	[ $got = 0 ] || complain "exit status $got"
