@@ -7,23 +7,24 @@
 # the same.
 #
 # Usage: scripts/nightly.sh BUILD [-t SECONDS] [-n SUBMISSIONS] [-s FIRST_SEED] [-j JOBS] [-m "MODES"] [-p WHICH]
-#                                 [-w KINDS] [-k FILE]
+#                                 [-w KINDS] [-x KINDS] [-k FILE]
 #        scripts/nightly.sh BUILD -r FILE
 #   -t  time for each mode, 3600     -n  submissions in each mode, those of plain runs not counted, 10000000
 #   -s  first seed, from the clock   -j  processes at once   -m  modes, default those of BUILD/spill_modes; also off
 #   -p  which programs: one (GPU), several, own (memory), or all, the default
 #   -w  trouble for all of them, as --trouble of the programs, or none; without it what the seed says
+#   -x  kinds of trouble that no seed stands for, separated by commas
 #   -k  failures are added to this file, a line each, as -r reads them
 #   -r  runs what such a file says, once each: test/preload/random.seeds has those that failed before a defect was mended
 # PRELOAD in the environment: all of LD_PRELOAD, where the library alone is not enough (a sanitizer's runtime).
 # The last line counts. Exit status 1 when a program failed: all it takes to run it again is printed.
 set -uo pipefail
 
-build=${1:?usage: scripts/nightly.sh BUILD [-t SECONDS] [-n SUBMISSIONS] [-s SEED] [-j JOBS] [-m MODES] [-p WHICH] [-w KINDS] [-k FILE] [-r FILE]}
+build=${1:?usage: scripts/nightly.sh BUILD [-t SECONDS] [-n SUBMISSIONS] [-s SEED] [-j JOBS] [-m MODES] [-p WHICH] [-w KINDS] [-x KINDS] [-k FILE] [-r FILE]}
 build=$(cd "$build" && pwd) || exit 2
 shift
-limit=3600 wanted=10000000 first=$(date +%s) jobs=$(nproc) modes=$(cat "$build/spill_modes") which=all trouble='' keep='' replay=''
-while getopts t:n:s:j:m:p:w:k:r: option; do
+limit=3600 wanted=10000000 first=$(date +%s) jobs=$(nproc) modes=$(cat "$build/spill_modes") which=all trouble='' spared='' keep='' replay=''
+while getopts t:n:s:j:m:p:w:x:k:r: option; do
 	case $option in
 	t) limit=$OPTARG ;;
 	n) wanted=$OPTARG ;;
@@ -32,6 +33,7 @@ while getopts t:n:s:j:m:p:w:k:r: option; do
 	m) modes=$OPTARG ;;
 	p) which=$OPTARG ;;
 	w) trouble=$OPTARG ;;
+	x) spared=$OPTARG ;;
 	k) keep=$OPTARG ;;
 	r) replay=$OPTARG ;;
 	*) exit 2 ;;
@@ -106,7 +108,7 @@ shape_of_own() {
 
 # What befalls it: nothing, one kind, or each with an even chance.
 trouble_of() {
-	local n=$(($1 * 104729 % 1000003)) kinds=(clock stop stall refuse files folder stack) kind list=''
+	local n=$(($1 * 104729 % 1000003)) kinds=(clock stop stall refuse files folder stack) kind word list='' all
 
 	if [[ -n $trouble ]]; then
 		[[ $trouble == none ]] || list=$trouble
@@ -117,6 +119,13 @@ trouble_of() {
 		for kind in "${kinds[@]}"; do
 			((n % 2)) && list+=,$kind
 			n=$((n / 2))
+		done
+		list=${list#,}
+	fi
+	if [[ -z $trouble && -n $list && -n $spared ]]; then
+		all=$list list=''
+		for word in ${all//,/ }; do
+			[[ ,$spared, == *,$word,* ]] || list+=,$word
 		done
 		list=${list#,}
 	fi
