@@ -130,6 +130,25 @@ static void over_capacity_is_out_of_memory(void **state)
 	ok(cuMemFree(at));
 }
 
+static void who_reserves_all_addresses_leaves_the_driver_its_own(void **state)
+{
+	CUdeviceptr at[64], block;
+	size_t bytes[64];
+	unsigned n = 0;
+
+	(void)state;
+	for (size_t most = (size_t)1 << 42; most >= 2 * MIB && n < 64;)
+		if (cuMemAddressReserve(&at[n], most, 0, 0, 0) == CUDA_SUCCESS)
+			bytes[n++] = most;
+		else
+			most /= 2;
+	assert_true(n > 0 && n < 64);
+	ok(cuMemAlloc(&block, 4 * MIB));
+	ok(cuMemFree(block));
+	while (n--)
+		ok(cuMemAddressFree(at[n], bytes[n]));
+}
+
 static void host_access_is_a_broken_rule(void **state)
 {
 	CUdeviceptr at = map_new(2 * MIB, CU_MEM_LOCATION_TYPE_HOST);
@@ -330,6 +349,7 @@ int main(void)
 	    TEST(only_what_is_mapped_alike_all_over_leaves_the_process),
 	    TEST(data_survives_a_move_to_host_memory),
 	    TEST(over_capacity_is_out_of_memory),
+	    TEST(who_reserves_all_addresses_leaves_the_driver_its_own),
 	    TEST(host_access_is_a_broken_rule),
 	    TEST(switched_off_vmm_is_not_supported),
 	    TEST(host_access_to_device_memory_faults),
