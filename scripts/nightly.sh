@@ -48,7 +48,7 @@ rules=$(cd "$(dirname "$0")/../test/preload" && pwd)/peer_random.yaml || exit 2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export LD_LIBRARY_PATH=$build/sim
-each=12000 # submissions of one program on one GPU: some seconds
+each=6000 # submissions of one program on one GPU: some seconds
 
 # A program is described by: program, arguments, environment (of the simulated GPU), set (the library's settings).
 
