@@ -90,6 +90,16 @@ CUresult model_launch_fill(CUdeviceptr at, uint32_t value, size_t n, CUstream st
 	return cuLaunchKernel(fill, 1, 1, 1, 32, 1, 1, 0, stream, args, NULL);
 }
 
+CUresult model_launch_overlapping_fill(CUdeviceptr at, uint32_t value, size_t n, CUstream stream)
+{
+	void *args[] = {&at, &value, &n};
+	CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+				       .value.programmaticStreamSerializationAllowed = 1};
+	CUlaunchConfig config = {1, 1, 1, 32, 1, 1, 0, stream, &attribute, 1};
+
+	return cuLaunchKernelEx(&config, fill, args, NULL);
+}
+
 CUresult model_launch_gate(CUstream stream)
 {
 	return cuLaunchKernel(gate_kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);

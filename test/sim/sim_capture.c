@@ -98,6 +98,8 @@ CUresult sim_capture_work(CUstream stream, struct sim_work *work)
 	}
 	work->context = stream->context;
 	node = sim_graph_add(capture->graph, work, stream->tips, stream->n_tips);
+	node->overlaps = work->overlaps && stream->n_tips == 1 && stream->tips[0]->work->type == CU_GRAPH_NODE_TYPE_KERNEL;
+	work->overlaps = false;
 	stream->n_tips = 0;
 	add_tips(&stream->tips, &stream->n_tips, &node, 1);
 	return CUDA_SUCCESS;

@@ -91,6 +91,7 @@ static bool clone_node(CUgraphNode twin, CUgraphNode node)
 	if (node->work->type == CU_GRAPH_NODE_TYPE_CONDITIONAL || is_of_memory(node->work->type))
 		return false;
 	twin->updatable = node->updatable;
+	twin->overlaps = node->overlaps;
 	twin->after = calloc(node->n_after + 1, sizeof(CUgraphNode));
 	for (size_t i = 0; i < node->n_after; i++)
 		twin->after[twin->n_after++] = node->after[i]->twin;
@@ -311,6 +312,21 @@ static CUresult set(CUgraphNode node, struct sim_node_form form)
 	return sim_node_set(node, form.good ? &form.params : NULL);
 }
 
+static bool is_programmatic(const CUgraphEdgeData *edges, size_t i)
+{
+	return edges && edges[i].type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+}
+
+static CUresult add_node_by(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *after,
+			    const CUgraphEdgeData *edges, size_t n_after, CUgraphNodeParams *params)
+{
+	CUresult result = add_node(ret_node, graph, after, n_after, params);
+
+	if (!result)
+		(*ret_node)->overlaps = n_after == 1 && is_programmatic(edges, 0);
+	return result;
+}
+
 /* A handle is the address of the value it starts with; no kernel of ours can change that. */
 static CUresult condition(CUgraphConditionalHandle *ret_handle, unsigned value)
 {
@@ -321,13 +337,16 @@ static CUresult condition(CUgraphConditionalHandle *ret_handle, unsigned value)
 	return CUDA_SUCCESS;
 }
 
-static CUresult add_edges(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t n)
+static CUresult add_edges(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges,
+			  size_t n)
 {
 	if (!graph || !graph->alive || (n && (!from || !to)))
 		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < n; i++) {
 		if (!sim_is_node(from[i]) || !sim_is_node(to[i]))
 			return CUDA_ERROR_INVALID_VALUE;
+		/* Among several edges the kernel waits for the others. */
+		to[i]->overlaps = is_programmatic(edges, i) && !to[i]->n_after;
 		to[i]->after = realloc(to[i]->after, (to[i]->n_after + 1) * sizeof(CUgraphNode));
 		to[i]->after[to[i]->n_after++] = from[i];
 	}
@@ -386,15 +405,15 @@ SPELL(cuGraphAddNode, (NODE_PARAMS, CUgraphNodeParams *params), add_node(node, g
 SPELL(cuGraphAddNode_v2,
       (CUgraphNode * node, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t n,
        CUgraphNodeParams *params),
-      ((void)edges, add_node(node, graph, after, n, params)))
+      add_node_by(node, graph, after, edges, n, params))
 SPELL(cuGraphConditionalHandleCreate,
       (CUgraphConditionalHandle * handle, CUgraph graph, CUcontext context, unsigned value, unsigned flags),
       ((void)graph, (void)context, (void)flags, condition(handle, value)))
 SPELL_FREE(cuGraphAddDependencies, (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t n),
-	   add_edges(graph, from, to, n))
+	   add_edges(graph, from, to, NULL, n))
 SPELL_FREE(cuGraphAddDependencies_v2,
 	   (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges, size_t n),
-	   ((void)edges, add_edges(graph, from, to, n)))
+	   add_edges(graph, from, to, edges, n))
 SPELL(cuGraphKernelNodeSetParams, (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *params),
       set(node, FORM(KERNEL, params)))
 SPELL(cuGraphKernelNodeSetParams_v2, (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params),

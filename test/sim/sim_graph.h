@@ -29,6 +29,7 @@ struct CUgraphNode_st {
 	CUgraphNode *after;
 	size_t n_after;
 	bool alive;
+	bool overlaps;  /* the edge from the one kernel before it is programmatic */
 	bool updatable; /* from the device, as is said: no kernel of ours does it */
 	unsigned long mark;
 	CUgraphNode twin; /* while its graph is being copied */

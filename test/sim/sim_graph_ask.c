@@ -30,7 +30,20 @@ static CUresult get_nodes(CUgraph graph, CUgraphNode *ret_nodes, size_t *n, bool
 	return CUDA_SUCCESS;
 }
 
-static CUresult get_edges(CUgraph graph, CUgraphNode *ret_from, CUgraphNode *ret_to, size_t *n)
+static CUgraphEdgeData edge_to(CUgraphNode node)
+{
+	CUgraphEdgeData edge = {0};
+
+	if (node->overlaps) {
+		edge.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
+		edge.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+	}
+	return edge;
+}
+
+/* Without room for the data of edges, those that have some cannot be told. */
+static CUresult get_edges(CUgraph graph, CUgraphNode *ret_from, CUgraphNode *ret_to, CUgraphEdgeData *ret_edges,
+			  size_t *n)
 {
 	size_t found = 0;
 
@@ -40,6 +53,10 @@ static CUresult get_edges(CUgraph graph, CUgraphNode *ret_from, CUgraphNode *ret
 		for (size_t i = 0; node->alive && i < node->n_after; i++, found++) {
 			if (!ret_from || !ret_to || found >= *n)
 				continue;
+			if (node->overlaps && !ret_edges)
+				return sim_why(CUDA_ERROR_LOSSY_QUERY, "an edge is programmatic");
+			if (ret_edges)
+				ret_edges[found] = edge_to(node);
 			ret_from[found] = node->after[i];
 			ret_to[found] = node;
 		}
@@ -203,9 +220,9 @@ SPELL_FREE(cuGraphMemFreeNodeGetParams, (CUgraphNode node, CUdeviceptr *address)
 SPELL_FREE(cuGraphGetNodes, (CUgraph graph, CUgraphNode *nodes, size_t *n), get_nodes(graph, nodes, n, false))
 SPELL_FREE(cuGraphGetRootNodes, (CUgraph graph, CUgraphNode *nodes, size_t *n), get_nodes(graph, nodes, n, true))
 SPELL_FREE(cuGraphGetEdges, (CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *n),
-	   get_edges(graph, from, to, n))
+	   get_edges(graph, from, to, NULL, n))
 SPELL_FREE(cuGraphGetEdges_v2, (CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edges, size_t *n),
-	   ((void)edges, get_edges(graph, from, to, n)))
+	   get_edges(graph, from, to, edges, n))
 SPELL_FREE(cuGraphNodeGetDependencies, (CUgraphNode node, CUgraphNode *nodes, size_t *n),
 	   node_dependencies(node, nodes, n))
 SPELL_FREE(cuGraphNodeGetDependencies_v2, (CUgraphNode node, CUgraphNode *nodes, CUgraphEdgeData *edges, size_t *n),

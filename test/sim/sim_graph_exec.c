@@ -86,11 +86,27 @@ static struct sim_work *part_of(CUgraphNode node)
 	return graph ? list_of(graph, node->work->type) : sim_work_clone(node->work);
 }
 
+/* A kernel that may overlap with the one before it comes first, as on a stream (sim_work.c). */
+static void overtake(CUgraphNode *nodes, size_t n)
+{
+	for (size_t i = 1; i < n; i++) {
+		CUgraphNode node = nodes[i];
+
+		if (!node->overlaps || node->after[0] != nodes[i - 1])
+			continue;
+		nodes[i] = nodes[i - 1];
+		nodes[i - 1] = node;
+	}
+}
+
 static CUresult copy_parts(CUgraph graph, CUgraphNode **ret_nodes, struct sim_work ***ret_parts)
 {
 	CUgraphNode *nodes = calloc(graph->n_nodes + 1, sizeof(CUgraphNode));
 	struct sim_work **parts = calloc(graph->n_nodes + 1, sizeof(struct sim_work *));
 	bool good = order(graph, nodes);
+
+	if (good)
+		overtake(nodes, graph->n_nodes);
 
 	for (size_t i = 0; good && i < graph->n_nodes; i++) {
 		parts[i] = part_of(nodes[i]);

@@ -386,8 +386,8 @@ CUresult sim_kernel_work(struct sim_work **ret_work, CUfunction handle, const st
 	return CUDA_SUCCESS;
 }
 
-static CUresult launch_kernel(CUfunction function, const struct sim_launch *launch, CUstream stream, void **params,
-			      void **extra)
+static CUresult submit_kernel(CUfunction function, const struct sim_launch *launch, CUstream stream, void **params,
+			      void **extra, bool overlaps)
 {
 	struct sim_work *work;
 
@@ -395,19 +395,33 @@ static CUresult launch_kernel(CUfunction function, const struct sim_launch *laun
 		return CUDA_SUCCESS;
 	CUresult result = sim_kernel_work(&work, function, launch, params, extra);
 
-	return result ? result : sim_submit(stream, work);
+	if (result)
+		return result;
+	work->overlaps = overlaps;
+	return sim_submit(stream, work);
+}
+
+static CUresult launch_kernel(CUfunction function, const struct sim_launch *launch, CUstream stream, void **params,
+			      void **extra)
+{
+	return submit_kernel(function, launch, stream, params, extra, false);
 }
 
 static CUresult launch_config(const CUlaunchConfig *config, CUfunction function, void **params, void **extra, bool own)
 {
 	struct sim_launch launch;
+	bool overlaps = false;
 
-	if (!config)
+	if (!config || (config->numAttrs && !config->attrs))
 		return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned i = 0; i < config->numAttrs; i++)
+		if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+			overlaps = config->attrs[i].value.programmaticStreamSerializationAllowed;
 	launch = (struct sim_launch){{config->gridDimX, config->gridDimY, config->gridDimZ},
 				     {config->blockDimX, config->blockDimY, config->blockDimZ},
 				     config->sharedMemBytes};
-	return launch_kernel(function, &launch, own ? sim_own_stream(config->hStream) : config->hStream, params, extra);
+	return submit_kernel(function, &launch, own ? sim_own_stream(config->hStream) : config->hStream, params, extra,
+			     overlaps);
 }
 
 #define DIMS     unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared

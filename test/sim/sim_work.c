@@ -3,7 +3,9 @@
  *
  * Each stream's work is done by a thread of its own, started with the first work. Work is numbered per stream;
  * done(stream, n) is all that order needs: an event is the number of its record, waiting for it adds that pair to the
- * waiter's `after`. The legacy stream's rules become such pairs at submission: its work comes after everything in the
+ * waiter's `after`. A kernel launched with programmatic stream serialization does not wait for the kernel before it: here
+ * it is done first where that one has not begun, which is what such overlap may come to at worst. Whatever comes behind
+ * waits for both, as it does on an H200 (driver 580; test/gpu/pdl_check.cu). The legacy stream's rules become such pairs at submission: its work comes after everything in the
  * blocking streams of its context, theirs after everything in it.
  *
  * A fault inside the window while a thread runs a kernel or a copy kills the context, not the process: the handler
@@ -384,6 +386,33 @@ static uint64_t start_time(void)
 	return sim_now() + delay;
 }
 
+static bool may_overtake(CUstream stream, const struct sim_work *work)
+{
+	const struct sim_work *last = stream->tail;
+
+	return last && last->type == CU_GRAPH_NODE_TYPE_KERNEL && !(stream->busy && last == stream->head) &&
+	       !work->n_after;
+}
+
+/*
+ * Puts the work before the last one of the stream. The last one takes over its number, so that whoever waits for either
+ * waits for both; done, the work says no more than what is before it says.
+ */
+static void overtake(CUstream stream, struct sim_work *work)
+{
+	struct sim_work **link = &stream->head;
+
+	work->seq = stream->done;
+	while (*link != stream->tail) {
+		work->seq = (*link)->seq;
+		link = &(*link)->next;
+	}
+	work->next = *link;
+	*link = work;
+	stream->tail->seq = ++stream->last;
+	pthread_cond_broadcast(&sim.progress); /* the thread may be waiting for the start of the last one */
+}
+
 CUresult sim_work_queue(CUstream stream, struct sim_work *work)
 {
 	CUcontext context = stream->context;
@@ -401,6 +430,10 @@ CUresult sim_work_queue(CUstream stream, struct sim_work *work)
 				sim_work_after(work, other, other->last);
 	} else if (stream->blocking && context->legacy) {
 		sim_work_after(work, context->legacy, context->legacy->last);
+	}
+	if (work->overlaps && may_overtake(stream, work)) {
+		overtake(stream, work);
+		return CUDA_SUCCESS;
 	}
 	work->seq = ++stream->last;
 	if (stream->tail)

@@ -20,6 +20,7 @@ struct sim_work {
 	CUgraphNodeType type;
 	void (*run)(struct sim_work *work); /* on the stream's thread, lock not held */
 	bool always;                        /* also when the context is dead */
+	bool overlaps; /* a kernel that may start before the one before it has ended (programmatic stream serialization) */
 	CUcontext context;
 	struct sim_after *after;
 	size_t n_after;

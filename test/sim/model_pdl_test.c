@@ -1,0 +1,184 @@
+/*
+ * Programmatic dependent launch in the model: a kernel that may overlap with its predecessor does, and what is said to be
+ * done is done. What an H200 answers is measured by test/gpu/pdl_check.cu.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include "model.h"
+#include <unistd.h>
+
+enum { N = 64 };
+
+static CUdeviceptr words;
+static CUstream stream;
+
+static void open_all(void)
+{
+	ok(cuMemAlloc(&words, N * 4));
+	ok(cuMemsetD32(words, 0, N));
+	ok(cuCtxSynchronize()); /* the stream does not wait for the set */
+	ok(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+}
+
+static void close_all(void)
+{
+	ok(cuStreamDestroy(stream));
+	ok(cuMemFree(words));
+}
+
+/* Both kernels are queued before the first one begins. The one that ran last is seen in memory. */
+static void a_kernel_that_may_overlap_runs_before_its_predecessor(void **state)
+{
+	(void)state;
+	open_all();
+	sim_hold();
+	ok(model_launch_fill(words, 100, N, stream));
+	ok(model_launch_overlapping_fill(words, 200, N, stream));
+	sim_release();
+	ok(cuStreamSynchronize(stream));
+	model_expect(words, 100, N);
+	close_all();
+}
+
+static void without_the_attribute_kernels_run_in_order(void **state)
+{
+	(void)state;
+	open_all();
+	sim_hold();
+	ok(model_launch_fill(words, 100, N, stream));
+	ok(model_launch_fill(words, 200, N, stream));
+	sim_release();
+	ok(cuStreamSynchronize(stream));
+	model_expect(words, 200, N);
+	close_all();
+}
+
+static void only_a_kernel_is_overtaken(void **state)
+{
+	(void)state;
+	open_all();
+	sim_hold();
+	ok(cuMemsetD32Async(words, 7, N, stream));
+	ok(model_launch_overlapping_fill(words, 200, N, stream));
+	sim_release();
+	ok(cuStreamSynchronize(stream));
+	model_expect(words, 200, N);
+	close_all();
+}
+
+static uint32_t first_word(void)
+{
+	return __atomic_load_n((uint32_t *)sim_pointer(words), __ATOMIC_ACQUIRE);
+}
+
+static void an_event_behind_both_waits_for_both(void **state)
+{
+	CUevent behind;
+
+	(void)state;
+	open_all();
+	ok(cuEventCreate(&behind, CU_EVENT_DISABLE_TIMING));
+	sim_hold();
+	ok(model_launch_gate(stream));
+	ok(model_launch_overlapping_fill(words, 200, N, stream));
+	ok(cuEventRecord(behind, stream));
+	sim_release();
+	while (first_word() != 200)
+		usleep(100);
+	/* The successor has run, the kernel before it has not ended. */
+	is(CUDA_ERROR_NOT_READY, cuEventQuery(behind));
+	is(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+	atomic_store(&model_gate, true);
+	ok(cuEventSynchronize(behind));
+	ok(cuStreamQuery(stream));
+	ok(cuEventDestroy(behind));
+	close_all();
+}
+
+static void several_may_overtake_one(void **state)
+{
+	(void)state;
+	open_all();
+	sim_hold();
+	ok(model_launch_fill(words, 100, N, stream));
+	ok(model_launch_overlapping_fill(words, 200, N, stream));
+	ok(model_launch_overlapping_fill(words, 300, N, stream));
+	ok(model_launch_fill(words + N * 2, 400, N / 2, stream));
+	sim_release();
+	ok(cuStreamSynchronize(stream));
+	model_expect(words, 100, N / 2);
+	model_expect(words + N * 2, 400, N / 2);
+	close_all();
+}
+
+static CUgraph capture(bool overlaps)
+{
+	CUgraph graph;
+
+	ok(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	ok(model_launch_fill(words, 100, N, stream));
+	ok((overlaps ? model_launch_overlapping_fill : model_launch_fill)(words, 200, N, stream));
+	ok(cuStreamEndCapture(stream, &graph));
+	return graph;
+}
+
+static void run(CUgraph graph)
+{
+	CUgraphExec exec;
+
+	ok(cuGraphInstantiate(&exec, graph, 0));
+	ok(cuGraphLaunch(exec, stream));
+	ok(cuStreamSynchronize(stream));
+	ok(cuGraphExecDestroy(exec));
+}
+
+static CUgraphDependencyType type_of_edge(CUgraph graph)
+{
+	CUgraphNode from, to;
+	CUgraphEdgeData edge;
+	size_t n = 1;
+
+	ok(cuGraphGetEdges_v2(graph, &from, &to, &edge, &n));
+	assert_int_equal(n, 1);
+	return edge.type;
+}
+
+static void a_capture_makes_the_overlap_an_edge(void **state)
+{
+	CUgraph plain, overlapping, clone;
+	size_t n = 1;
+	CUgraphNode from, to;
+
+	(void)state;
+	open_all();
+	plain = capture(false);
+	overlapping = capture(true);
+	assert_int_equal(type_of_edge(plain), CU_GRAPH_DEPENDENCY_TYPE_DEFAULT);
+	assert_int_equal(type_of_edge(overlapping), CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
+	is(CUDA_ERROR_LOSSY_QUERY, cuGraphGetEdges_v2(overlapping, &from, &to, NULL, &n));
+	ok(cuGraphClone(&clone, overlapping));
+	assert_int_equal(type_of_edge(clone), CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
+	run(plain);
+	model_expect(words, 200, N);
+	run(overlapping);
+	model_expect(words, 100, N);
+	ok(cuGraphDestroy(plain));
+	ok(cuGraphDestroy(overlapping));
+	ok(cuGraphDestroy(clone));
+	close_all();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	    TEST(a_kernel_that_may_overlap_runs_before_its_predecessor),
+	    TEST(without_the_attribute_kernels_run_in_order),
+	    TEST(only_a_kernel_is_overtaken),
+	    TEST(an_event_behind_both_waits_for_both),
+	    TEST(several_may_overtake_one),
+	    TEST(a_capture_makes_the_overlap_an_edge),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
