@@ -40,6 +40,7 @@ enum policy_set {
 	POLICY_SET_SPILL,
 	POLICY_SET_CAPACITY,
 	POLICY_SET_SHARE,
+	POLICY_SET_PDL,
 	POLICY_SET_REPORT,
 	POLICY_SET_FAULTS,
 	POLICY_SET_VMM,  /* no, yes, move, and what BOOL has; never 0 or 1 */

@@ -251,6 +251,11 @@ enum policy_faults policy_faults(const struct policy *policy)
 	return (enum policy_faults)policy->faults;
 }
 
+enum policy_pdl policy_pdl(const struct policy *policy)
+{
+	return policy->observe ? POLICY_PDL_KEEP : (enum policy_pdl)policy->pdl;
+}
+
 bool policy_summary(const struct policy *policy)
 {
 	return policy->summary != 0;

@@ -86,6 +86,14 @@ enum policy_share {
 	POLICY_SHARE_USER, /* the processes of the user have one together */
 };
 
+/* Programmatic dependent launch (shim/submit/pdl.h): may a kernel start before its predecessor in the stream has ended? */
+enum policy_pdl {
+	POLICY_PDL_AUTO,  /* as the program asks, until something has spilled */
+	POLICY_PDL_KEEP,  /* as the program asks */
+	POLICY_PDL_OFF,   /* never */
+	POLICY_PDL_COUNT, /* must be last */
+};
+
 /* How page faults are counted (shim/faults.h). */
 enum policy_faults {
 	POLICY_FAULTS_AUTO,   /* the driver's counters */
@@ -287,6 +295,7 @@ struct policy_size policy_host_total(const struct policy *policy); /* of all pro
 enum policy_spill policy_spill_mode(const struct policy *policy);
 enum policy_capacity policy_capacity(const struct policy *policy);
 enum policy_faults policy_faults(const struct policy *policy);
+enum policy_pdl policy_pdl(const struct policy *policy); /* KEEP where the policy only observes */
 bool policy_summary(const struct policy *policy); /* print the end-of-run summary? */
 bool policy_control(const struct policy *policy); /* open the control socket (control.h)? */
 bool policy_ipc(const struct policy *policy);     /* make all heap memory exportable (ipc.h)? */

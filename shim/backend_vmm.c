@@ -8,6 +8,7 @@
 #include "shim/quota.h"
 #include "shim/real.h"
 #include "shim/spill/spill.h"
+#include "shim/submit/pdl.h"
 
 #include <time.h>
 
@@ -135,6 +136,7 @@ enum sw_status backend_vmm_take(struct device *device, size_t bytes, enum chunk_
 	if (status != SW_OK)
 		return status;
 	if (grant.bytes_away) {
+		pdl_spilled();
 		if (from == HEAP_DEVICE_FIRST && !spill_is_suspended(device))
 			note_spill(device, &grant);
 		/* Whatever began on the host comes in when it is used. */

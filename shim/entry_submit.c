@@ -13,13 +13,26 @@
 #include "shim/room.h"
 #include "shim/serve.h"
 #include "shim/spill/operands.h"
+#include "shim/submit/pdl.h"
 
 #include <string.h>
 
 #define ARGUMENTS(...) __VA_ARGS__
 
+/* A launch loses its overlap here, where it leaves for the driver: tracked or not, in a capture or not. */
+static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfig *config, CUfunction function,
+				 void **params, void **extra)
+{
+	if (__builtin_expect(pdl_is_cleared(), 0))
+		return pdl_launch(launch, config, function, params, extra);
+	return launch(config, function, params, extra);
+}
+
 /* clang-format off */
-#define SUBMIT(name, params, args)                                                                                     \
+#define SUBMIT(name, params, args)    SUBMIT_BY(REAL(name) args, name, params, args)
+#define SUBMIT_EX(name, params, args) SUBMIT_BY(launch_ex(REAL(name), ARGUMENTS args), name, params, args)
+/* call: how the driver is called. */
+#define SUBMIT_BY(call, name, params, args)                                                                            \
 	static __attribute__((noinline)) CUresult tracked_##name params                                                \
 	{                                                                                                              \
 		struct use *use = use_open(HOOK_##name);                                                               \
@@ -27,7 +40,7 @@
 		if (use)                                                                                               \
 			operands_##name(use, ARGUMENTS args);                                                          \
 		struct use_stripe *inside = use_admit(use);                                                            \
-		CUresult result = REAL(name) args;                                                                     \
+		CUresult result = call;                                                                                \
 		use_close(use, inside);                                                                                \
 		return result;                                                                                         \
 	}                                                                                                              \
@@ -42,12 +55,13 @@
 			use_leave(inside);                                                                             \
 			return tracked_##name args;                                                                    \
 		}                                                                                                      \
-		CUresult result = REAL(name) args;                                                                     \
+		CUresult result = call;                                                                                \
 		use_leave(inside);                                                                                     \
 		return result;                                                                                         \
 	}
 #define HOOK_SUBMIT SUBMIT
 #define HOOK_SUBMIT_SYNC SUBMIT
+#define HOOK_LAUNCH_EX   SUBMIT_EX
 #include "shim/hooks.def"
 
 /* Counted; when switched off for good (enter.h) not even that, and nobody waits for what is inside the driver. */

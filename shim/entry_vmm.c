@@ -18,6 +18,7 @@
 #include "shim/own.h"
 #include "shim/pool.h"
 #include "shim/room.h"
+#include "shim/submit/pdl.h"
 #include "shim/summary.h"
 #include "shim/virtual.h"
 
@@ -45,6 +46,7 @@ static void say_spilled(const struct device *device, size_t size)
 {
 	char budget[32], bytes[32];
 
+	pdl_spilled();
 	stats_add(STAT_spilled_allocations, 1);
 	stats_add(STAT_spilled_bytes, size);
 	stats_add(STAT_rescues, 1);

@@ -30,6 +30,7 @@
 #include "shim/quota.h"
 #include "shim/spill/spill.h"
 #include "shim/stats.h"
+#include "shim/submit/pdl.h"
 #include "shim/summary.h"
 #include "shim/trace.h"
 
@@ -174,6 +175,7 @@ static enum stage read_policy(void)
 		open_stats(read);
 		trace_start(read);
 		pulse_start(read);
+		pdl_start(policy_pdl(read));
 	}
 	policy = read;
 	return stage;

@@ -7,6 +7,7 @@
 #include "shim/lock.h"
 #include "shim/real.h"
 #include "shim/spill/graph_read.h"
+#include "shim/stats.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -161,7 +162,7 @@ static void put(struct graph_exec *entry)
 void graph_instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags)
 {
 	struct graph_exec *entry = malloc(sizeof(*entry));
-	bool sealed = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
+	bool sealed = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH, overlaps;
 	CUcontext context = NULL;
 	uint64_t number;
 
@@ -172,7 +173,9 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags)
 		atomic_fetch_add(&n_sealed, sealed);
 		return;
 	}
-	struct graph_names *names = graph_read(graph, &number);
+	struct graph_names *names = graph_read(graph, &number, &overlaps);
+	if (overlaps)
+		stats_add(STAT_pdl_graphs, 1);
 	/* A launch from the device is nothing that we see: never known, although it can be read. */
 	if (sealed) {
 		graph_names_drop(names);
@@ -188,7 +191,8 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags)
 void graph_updated(CUgraphExec exec, CUgraph graph)
 {
 	uint64_t number; /* it keeps its own */
-	struct graph_names *names = graph_read(graph, &number);
+	bool overlaps;   /* an update cannot change its edges */
+	struct graph_names *names = graph_read(graph, &number, &overlaps);
 
 	lock_take(&graph_lock);
 	struct graph_exec *entry = find_locked(exec);

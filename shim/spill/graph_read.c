@@ -11,6 +11,7 @@
 #include "shim/spill/graph_read.h"
 #include "shim/real.h"
 #include "shim/spill/layout.h"
+#include "shim/submit/pdl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@
 struct reading {
 	struct graph_names *names;
 	uint64_t number;
-	bool failed;
+	bool failed, overlaps;
 };
 
 static bool read_graph(struct reading *reading, CUgraph graph, unsigned depth);
@@ -305,6 +306,7 @@ static bool read_graph(struct reading *reading, CUgraph graph, unsigned depth)
 	mix(reading, n);
 	if (!n)
 		return true;
+	reading->overlaps |= pdl_graph_overlaps(graph);
 	nodes = calloc(n, sizeof(*nodes));
 	if (!nodes)
 		return false;
@@ -329,12 +331,13 @@ static struct graph_names *end(struct reading *reading, bool good)
 	return NULL;
 }
 
-struct graph_names *graph_read(CUgraph graph, uint64_t *ret_number)
+struct graph_names *graph_read(CUgraph graph, uint64_t *ret_number, bool *ret_overlaps)
 {
 	struct reading reading;
 	struct graph_names *names = begin(&reading) ? end(&reading, read_graph(&reading, graph, 0)) : NULL;
 
 	*ret_number = reading.number;
+	*ret_overlaps = reading.overlaps;
 	return names;
 }
 

@@ -9,6 +9,7 @@
 #include "shim/spill/pace.h"
 #include "shim/spill/use.h"
 #include "shim/stats.h"
+#include "shim/submit/pdl.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -47,6 +48,8 @@ static void start(struct device *device, enum policy_spill mode)
 	struct heap *heap = atomic_load(&device->heap);
 	struct engine *engine = engine_new(device, heap, mode == POLICY_SPILL_EXACT);
 
+	/* From now on memory may leave the device, also where nothing was placed outside of it (suspend). */
+	pdl_spilled();
 	if (!engine || !use_add_arena(heap_arena(heap), engine) || !mover_start(engine)) {
 		log_once("no memory to move memory with; what is spilled stays on the host");
 		if (engine)

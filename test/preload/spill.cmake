@@ -101,6 +101,9 @@ spill_mode_test(keep_test)
 # ---- what a launch is asked for while nothing moves ----
 spill_mode_test(proof_test)
 
+# ---- kernels that overlap ----
+spill_mode_test(overlap_test figures_help.c folder.c)
+
 # ---- contexts that have ended, and that end beside moves ----
 spill_mode_test(past_test)
 
