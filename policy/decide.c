@@ -56,7 +56,8 @@ static struct policy_decision decision_of(const struct policy_rule *rule, int in
 	struct policy_decision decision = {
 	    .use = (enum policy_use)rule->use,
 	    .rule = index,
-	    .movable = rule->movable && rule->place != POLICY_PLACE_STRIPE,
+	    .movable = rule->movable != POLICY_MOVABLE_NO && rule->place != POLICY_PLACE_STRIPE,
+	    .keep = rule->movable == POLICY_MOVABLE_EXACT && rule->place != POLICY_PLACE_STRIPE,
 	    .place = (enum policy_place_of)rule->place,
 	    .n_uses = 1 + rule->fallback.n,
 	    .uses = {(unsigned char)rule->use},

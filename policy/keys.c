@@ -71,6 +71,11 @@ const char *policy_api_name(enum policy_api api)
 	return value_name(POLICY_SET_API, (int)api);
 }
 
+const char *policy_movable_name(enum policy_movable movable)
+{
+	return value_name(POLICY_SET_MOVABLE, (int)movable);
+}
+
 const char *policy_place_name(enum policy_place_of place)
 {
 	return value_name(POLICY_SET_PLACE, (int)place);

@@ -43,6 +43,7 @@ enum policy_set {
 	POLICY_SET_PDL,
 	POLICY_SET_REPORT,
 	POLICY_SET_FAULTS,
+	POLICY_SET_MOVABLE, /* yes, no, exact, and what BOOL has */
 	POLICY_SET_VMM,  /* no, yes, move, and what BOOL has; never 0 or 1 */
 	POLICY_SET_BOOL, /* yes, no, true, false, on, off; never 0 or 1 */
 };

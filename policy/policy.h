@@ -49,6 +49,13 @@ enum policy_place_of {
 	POLICY_PLACE_STRIPE, /* the device and its peers in turn, for as long as it lives */
 };
 
+/* May heap memory be moved between device and host? */
+enum policy_movable {
+	POLICY_MOVABLE_NO,
+	POLICY_MOVABLE_YES,
+	POLICY_MOVABLE_EXACT, /* in `fast` it does not leave the device, as far as there is room for such memory */
+};
+
 /* Bits of policy_managed.advise: 1 << each. */
 enum policy_advise {
 	POLICY_ADVISE_PREFERRED_DEVICE,
@@ -181,6 +188,7 @@ struct policy_decision {
 	enum policy_use use; /* the first of uses */
 	int rule;
 	bool movable; /* heap memory: may it be moved between device and host? */
+	bool keep;    /* movable memory that in `fast` should not leave the device (POLICY_MOVABLE_EXACT) */
 	enum policy_place_of place;
 	unsigned n_uses;
 	unsigned char uses[POLICY_MAX_USES]; /* in the order in which they are to be tried */
@@ -315,6 +323,7 @@ const char *policy_spill_name(enum policy_spill mode);
 const char *policy_capacity_name(enum policy_capacity capacity);
 const char *policy_api_name(enum policy_api api);
 const char *policy_place_name(enum policy_place_of place);
+const char *policy_movable_name(enum policy_movable movable);
 const char *policy_prefetch_name(enum policy_prefetch prefetch);
 const char *policy_advise_name(enum policy_advise advise);
 

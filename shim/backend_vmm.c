@@ -162,6 +162,8 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 	    backend_vmm_take(device, request->bytes, kind, backend_vmm_from(request->decision), heap_alloc, &grant);
 	if (status != SW_OK)
 		return status;
+	if (request->decision && request->decision->keep)
+		heap_keep(atomic_load(&device->heap), grant.block);
 	row->kind = LEDGER_HEAP;
 	row->home = &backend_vmm;
 	row->key = grant.address;

@@ -267,7 +267,9 @@ static void print_settings(const struct policy_decision *decision)
 
 	if (uses(decision, POLICY_USE_HEAP))
 		printf("  heap memory is placed: %s; movable: %s\n", policy_place_name(decision->place),
-		       decision->movable ? "yes" : "no");
+		       policy_movable_name(!decision->movable ? POLICY_MOVABLE_NO
+					   : decision->keep   ? POLICY_MOVABLE_EXACT
+							      : POLICY_MOVABLE_YES));
 	if (decision->cap != POLICY_NO_CAP)
 		printf("  at most %s may be live under the rule; what is over goes to the next use\n",
 		       policy_size_format(decision->cap, size));

@@ -84,6 +84,7 @@ static inline void mark_submitted(struct mark *mark, uint64_t number)
 struct unit_state {
 	_Atomic uint8_t where;           /* enum mark_where, of the piece */
 	_Atomic bool to_host;            /* the program wants the block on the host; written under HEAP */
+	_Atomic bool keep;               /* of the block: as block.keep says; written under HEAP */
 	_Atomic uint32_t site;           /* of the block: who its moves are counted for (stats.h); see arena_site() */
 	_Atomic uint32_t units;          /* of the block */
 	_Atomic uint32_t units_of_piece; /* written under HEAP; the mover may read it of a piece that just went */

@@ -335,6 +335,13 @@ void block_begin(struct block_store *store, struct block *block)
 		block_show_pin(store, block);
 }
 
+void block_set_keep(struct block_store *store, struct block *block, bool keep)
+{
+	lock_assert_held(LOCK_HEAP);
+	block->keep = keep;
+	atomic_store(&store->arena.states[block->unit].keep, keep);
+}
+
 void block_give(struct block_store *store, struct block *block)
 {
 	bool pinned = block_is_pinned(block) || block->to_host;
@@ -343,6 +350,7 @@ void block_give(struct block_store *store, struct block *block)
 	block->n_pins = 0;
 	block->stays = block->to_host = false;
 	atomic_store(&store->arena.states[block->unit].to_host, false);
+	block_set_keep(store, block, false);
 	if (pinned)
 		block_show_pin(store, block);
 	block->given = block->n_moving != 0;

@@ -31,6 +31,7 @@ struct block {
 	bool whole;   /* it is one chunk, whatever its size */
 	bool placed;  /* loose: it has been, so it may hold something */
 	bool open;    /* loose, placed: its device has been granted access */
+	bool keep;    /* a rule says that it, or something in it (a slab), stays on the device in `fast` (keep.c) */
 	bool to_host; /* the program wants it there: what is there stays, the rest is to follow */
 	struct asked_pin *asked;           /* pins that the program itself has made (pin.c) */
 	uint32_t n_moving;                 /* chunks of it that are changing places (transit.h) */
@@ -78,6 +79,8 @@ enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_
 void block_begin(struct block_store *store, struct block *block);
 /* Units of the largest piece it makes at present. No lock. */
 unsigned block_largest_piece(const struct block_store *store);
+/* Sets block.keep, and what the mover sees of it. Locking: the caller holds HEAP. */
+void block_set_keep(struct block_store *store, struct block *block, bool keep);
 /* The block is free; it becomes warm, or goes back to the driver if others may know its memory. */
 void block_give(struct block_store *store, struct block *block);
 /* Take warm blocks down, oldest first, and release chunks, until at most this much free memory is held. */

@@ -219,6 +219,16 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind,
 	return status;
 }
 
+void heap_keep(struct heap *heap, struct block *block)
+{
+	heap_enter(heap);
+	if (!block->keep) {
+		block_set_keep(&heap->store, block, true);
+		block_tell_all(&heap->store, block);
+	}
+	heap_leave(heap);
+}
+
 void heap_free(struct heap *heap, struct block *block, CUdeviceptr address)
 {
 	heap_enter(heap);

@@ -173,8 +173,8 @@ struct engine {
 	uint64_t n_submissions; /* heard of */
 	uint64_t named_bytes;   /* that they named, as far as is known */
 	bool *ahead;            /* by piece: brought ahead, and not named by a submission since */
-	uint8_t *kept;          /* by piece: units of it that stay on the device as it is small, 0: none (keep.c) */
-	uint64_t kept_units;    /* their sum */
+	uint8_t *kept;          /* by piece: units of it that stay on the device, and why, 0: none (keep.c) */
+	uint64_t kept_units[2]; /* their sums: of small blocks, and of those that a rule keeps */
 	uint32_t *left;         /* by piece: ms (clock_now) at which it left the device; 0: it is there, or never was */
 	uint64_t *stamps, stamp; /* by piece: seen in this look */
 	uint32_t *heard;         /* scratch */
@@ -311,8 +311,8 @@ void move_tell_plan(struct engine *engine, uint32_t piece);
 
 /* ---- keep.c ---- */
 /*
- * Is this piece, which is on the device, to stay there, being of a small block? In `fast` alone. Its block starts at
- * block_unit.
+ * Is this piece, which is on the device, to stay there, being of a small block or of one that a rule keeps? In `fast`
+ * alone. Its block starts at block_unit.
  */
 bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, uint32_t block_unit);
 /* It is not there any more. */

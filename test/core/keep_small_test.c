@@ -1,6 +1,6 @@
 /*
  * keep_small_test.c: which small blocks stay on the device in `fast` (keep.c), as the plan hears of them: a 16th of the
- * budget of them, also when the budget shrinks later.
+ * budget of them, also when the budget shrinks later; and which others do, by a rule.
  */
 #include "test/core/core.h"
 
@@ -53,7 +53,7 @@ static int tear_down(void **state)
 
 static void expect_kept(unsigned n)
 {
-	assert_int_equal(engine->kept_units, n);
+	assert_int_equal(engine->kept_units[0], n);
 	assert_int_equal(plan_units(engine->plan, PLAN_PINNED), n);
 	assert_int_equal(plan_units(engine->plan, PLAN_DEVICE), N_SMALL - n);
 	assert_true(plan_is_valid(engine->plan));
@@ -88,11 +88,48 @@ static void when_the_budget_shrinks_fewer_stay(void **state)
 	expect_kept(1);
 }
 
+static void what_a_rule_keeps_has_a_share_of_its_own(void **state)
+{
+	struct heap_grant table, other;
+
+	(void)state;
+	/* 24 MiB: too large to be kept as a small block. */
+	assert_int_equal(heap_alloc(own_heap.heap, 12 * HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE, &table), SW_OK);
+	assert_int_equal(heap_alloc(own_heap.heap, 12 * HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE, &other), SW_OK);
+	heap_keep(own_heap.heap, table.block);
+	heap_keep(own_heap.heap, small[2].block);
+	for (uint32_t unit = piece_of(&table); unit < piece_of(&table) + 12; unit++)
+		move_tell_plan(engine, unit);
+	for (uint32_t unit = piece_of(&other); unit < piece_of(&other) + 12; unit++)
+		move_tell_plan(engine, unit);
+	move_tell_plan(engine, piece_of(&small[2]));
+	assert_int_equal(engine->kept_units[0], N_SMALL - 1);
+	assert_int_equal(engine->kept_units[1], 13);
+	assert_int_equal(plan_units(engine->plan, PLAN_PINNED), N_SMALL + 12);
+	assert_int_equal(plan_units(engine->plan, PLAN_DEVICE), 12);
+	/* A quarter of this budget is 4 units, a 16th of it 1. */
+	set_budget(16 * HEAP_UNIT);
+	keep_follow(engine);
+	assert_true(engine->kept_units[0] <= 1);
+	assert_true(engine->kept_units[1] <= 4);
+	assert_true(plan_is_valid(engine->plan));
+	heap_free(own_heap.heap, other.block, other.address);
+	heap_free(own_heap.heap, table.block, table.address);
+	/* What comes to its place next is not kept by that rule. */
+	set_budget(BUDGET);
+	assert_int_equal(heap_alloc(own_heap.heap, 12 * HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE, &other), SW_OK);
+	for (uint32_t unit = piece_of(&other); unit < piece_of(&other) + 12; unit++)
+		move_tell_plan(engine, unit);
+	assert_true(engine->kept_units[1] <= 1);
+	heap_free(own_heap.heap, other.block, other.address);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test_setup_teardown(small_blocks_stay_as_far_as_their_share_goes, set_up, tear_down),
 	    cmocka_unit_test_setup_teardown(when_the_budget_shrinks_fewer_stay, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(what_a_rule_keeps_has_a_share_of_its_own, set_up, tear_down),
 	};
 
 	core_driver();

@@ -97,6 +97,10 @@ spill_mode_test(full_test)
 spill_mode_test(reach_test)
 spill_mode_test(gather_test)
 spill_mode_test(keep_test)
+preload_library(keep_library keep_library.c)
+set_target_properties(keep_library PROPERTIES PREFIX "" OUTPUT_NAME libcufft SUFFIX .so.12)
+target_compile_definitions(keep_test PRIVATE KEEP_LIBRARY="$<TARGET_FILE:keep_library>")
+add_dependencies(keep_test keep_library)
 
 # ---- what a launch is asked for while nothing moves ----
 spill_mode_test(proof_test)

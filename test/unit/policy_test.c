@@ -127,7 +127,7 @@ static void what_no_rule_calls_unmovable_is_movable(void **state)
 	struct policy *policy = good_policy("rules:\n"
 					    "  - {match.size: \"< 1MiB\", use: heap, movable: no}\n"
 					    "  - {match.size: \"< 2MiB\", use: heap, movable: yes}\n"
-					    "  - {match.size: \"< 3MiB\", use: heap}\n");
+					    "  - {match.size: \"< 3MiB\", use: heap, movable: exact}\n");
 	struct policy_request small = {.bytes = MIB - 1}, middle = {.bytes = MIB}, large = {.bytes = 2 * MIB},
 			      none = {.bytes = 3 * MIB};
 
@@ -136,13 +136,16 @@ static void what_no_rule_calls_unmovable_is_movable(void **state)
 	assert_int_equal(policy_decide(policy, &small).use, POLICY_USE_HEAP);
 	assert_true(policy_decide(policy, &middle).movable);
 	assert_true(policy_decide(policy, &large).movable);
+	assert_true(policy_decide(policy, &large).keep);
 	assert_true(policy_decide(policy, &none).movable);
+	assert_false(policy_decide(policy, &small).keep || policy_decide(policy, &middle).keep ||
+		     policy_decide(policy, &none).keep);
 	policy_free(policy);
 	expect_problems("rules:\n- {use: heap, moveable: no}\n",
 			"p.yaml:2:15: error: rule 1: unknown key \"moveable\"; did you mean \"movable\"?\n");
 	expect_problems(
 	    "rules:\n- {use: heap, movable: 0}\n",
-	    "p.yaml:2:24: error: rule 1: movable: \"0\" is unknown; write yes, no, true, false, on or off (a "
+	    "p.yaml:2:24: error: rule 1: movable: \"0\" is unknown; write yes, no, exact, true, false, on or off (a "
 	    "number is not taken as yes or no)\n");
 }
 
