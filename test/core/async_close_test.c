@@ -54,10 +54,12 @@ static uint64_t reserved(void)
 /* The clock of the library, which can be made to stand still: five calls may take 10 ms on a slow machine. */
 uint64_t __real_clock_now(void);
 uint64_t __wrap_clock_now(void);
-static uint64_t stopped_at;
+static _Atomic uint64_t stopped_at; /* others tell the time, too */
 uint64_t __wrap_clock_now(void)
 {
-	return stopped_at ? stopped_at : __real_clock_now();
+	uint64_t at = stopped_at;
+
+	return at ? at : __real_clock_now();
 }
 
 /* What the pools are told to give back they are told at most every 10 ms. */
