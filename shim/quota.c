@@ -238,7 +238,11 @@ static enum looked look(struct view *ret_view)
 		looked = look_at(&at, first, &view);
 	if (looked != GOOD)
 		return looked;
-	if (head.moved)
+	/* What is behind the end of a file reads as free slots, and by now it may have been filled again: without us. */
+	struct quota_slot own;
+	quota_file_fence();
+	if (head.moved || !quota_file_is_whole(&at) || !quota_file_read_slots(&at, at.index, 1, &own) ||
+	    check_own(&at, &own) != GOOD)
 		return LOST;
 	view.part = view.total / (view.ranks ? view.ranks : 1);
 	uint64_t now = clock_now();

@@ -74,9 +74,17 @@ bool quota_file_is_there(const struct quota_seat *seat)
 	return quota_file_is_open(seat) && fstat(seat->fd, &status) == 0 && status.st_nlink;
 }
 
+bool quota_file_is_whole(const struct quota_seat *seat)
+{
+	struct stat status;
+
+	return fstat(seat->fd, &status) == 0 && status.st_dev == seat->device && status.st_ino == seat->inode &&
+	       status.st_size == PAGE_BYTES;
+}
+
 bool quota_file_read_head(const struct quota_seat *seat, struct quota_head *ret_head)
 {
-	return quota_file_is_open(seat) && read_at(seat->fd, ret_head, sizeof(*ret_head), 0);
+	return seat->fd >= 0 && quota_file_is_whole(seat) && read_at(seat->fd, ret_head, sizeof(*ret_head), 0);
 }
 
 bool quota_file_read_slots(const struct quota_seat *seat, unsigned first, unsigned n, struct quota_slot *ret_slots)
@@ -205,15 +213,16 @@ static bool each_slot(const struct quota_seat *seat, slot_visit *visit, void *ar
  */
 static bool free_slot(const struct quota_seat *seat, unsigned index, uint64_t stamp, bool locked)
 {
-	unsigned byte = locked || try_lock(seat->fd, 1 + index) ? 1 + index : 0;
+	unsigned byte = try_lock(seat->fd, 1 + index) ? 1 + index : 0;
 	uint64_t now, none = 0;
 
-	if (!byte && !try_lock(seat->fd, 0))
+	if (!byte && !locked && !try_lock(seat->fd, 0))
 		return false;
 	bool freed = read_at(seat->fd, &now, sizeof(now), at_slot(index)) && now == stamp &&
 		     write_at(seat->fd, &none, sizeof(none), at_slot(index));
-	/* While we join byte 0 is ours, and stays so; the other is nobody's that lives. */
-	lock_byte(seat->fd, locked ? 1 + index : byte, F_UNLCK);
+	/* While we join byte 0 is ours, and stays so. */
+	if (byte || !locked)
+		lock_byte(seat->fd, byte, F_UNLCK);
 	return freed;
 }
 
@@ -226,7 +235,8 @@ static bool sweep_one(const struct quota_seat *seat, unsigned index, const struc
 {
 	struct sweep *sweep = argument;
 
-	if (slot->ticket != seat->ticket && is_gone(seat, index, slot))
+	/* Not our own, whatever it says: our lock would go with it. */
+	if (index != seat->index && slot->ticket != seat->ticket && is_gone(seat, index, slot))
 		sweep->n += free_slot(seat, index, slot->stamp, sweep->locked);
 	return true;
 }
@@ -324,10 +334,29 @@ static int fill_again(const struct quota_seat *seat)
 }
 
 /*
- * The file is made whole, if it is ours. *ret_filled: it has no total yet. -EAGAIN: it was removed meanwhile; -ESTALE: all
+ * Was it truncated? Behind its end it may have been written to since, by who had not noticed: there it has zeros. Another
+ * version's has another head.
+ */
+static bool is_cut(const struct quota_head *head, off_t bytes)
+{
+	const struct quota_head whole = {
+	    .bytes = sizeof(struct quota_page), .version = QUOTA_VERSION, .magic = QUOTA_MAGIC};
+	const unsigned char *is = (const unsigned char *)head, *should = (const unsigned char *)&whole;
+	size_t i = 0, n = offsetof(struct quota_head, total);
+
+	while (i < n && is[i] == should[i])
+		i++;
+	bool any_cut = i < n || bytes < PAGE_BYTES || !head->next_stamp;
+	while (i < n && !is[i])
+		i++;
+	return any_cut && i == n;
+}
+
+/*
+ * The file is made whole, if it is ours. in_use: we have a slot there. *ret_filled: it has no total yet. -EAGAIN: it was removed meanwhile; -ESTALE: all
  * in it is elsewhere by now.
  */
-static int prepare(struct quota_seat *seat, bool *ret_filled)
+static int prepare(struct quota_seat *seat, bool in_use, bool *ret_filled)
 {
 	struct quota_head head = {0};
 	struct stat status;
@@ -338,17 +367,16 @@ static int prepare(struct quota_seat *seat, bool *ret_filled)
 		return -EAGAIN;
 	seat->device = status.st_dev;
 	seat->inode = status.st_ino;
-	/* Another version's has a head as well; a file that was truncated may have been written to behind it since. */
-	bool any_head = read_at(seat->fd, &head, offsetof(struct quota_head, total), 0) && (head.bytes || head.version);
-	*ret_filled = !status.st_size || (!any_head && is_locked(seat->fd, 1, QUOTA_SLOTS)) ||
-		      (status.st_size < PAGE_BYTES && is_ours(&head));
+	syscall(SYS_pread64, seat->fd, &head, sizeof(head), (off_t)0);
+	*ret_filled = !status.st_size || (is_cut(&head, status.st_size) &&
+					  (is_ours(&head) || in_use || is_locked(seat->fd, 1, QUOTA_SLOTS)));
 	if (*ret_filled)
 		return fill_again(seat);
-	if (status.st_size != PAGE_BYTES || !is_ours(&head) || !read_at(seat->fd, &head, sizeof(head), 0))
+	if (status.st_size != PAGE_BYTES || !is_ours(&head))
 		return -EPROTO;
 	if (head.moved)
 		return -ESTALE;
-	return head.total <= QUOTA_MOST && head.next_stamp ? 0 : -EPROTO;
+	return head.total <= QUOTA_MOST ? 0 : -EPROTO;
 }
 
 /* ---- what stands in a file that was removed ---- */
@@ -397,6 +425,17 @@ struct carry {
 	unsigned n;
 };
 
+/* It is there already: of two old files the later one says more, or the earlier one too much for a moment. */
+static int raise_used(const struct quota_seat *into, unsigned index, uint64_t used)
+{
+	struct quota_slot slot;
+
+	/* Its process has come to it: that knows best. */
+	if (!quota_file_read_slots(into, index, 1, &slot) || !slot.carried_until || slot.used >= used)
+		return 0;
+	return write_at(into->fd, &used, sizeof(used), at_slot(index) + offsetof(struct quota_slot, used)) ? 0 : -EIO;
+}
+
 /* A slot of the old file, into the new one. */
 static bool carry_slot(const struct quota_seat *from, unsigned index, const struct quota_slot *slot, void *argument)
 {
@@ -405,7 +444,7 @@ static bool carry_slot(const struct quota_seat *from, unsigned index, const stru
 	struct quota_slot next;
 
 	/* Ours we bring ourselves. */
-	if (slot->ticket == carry->into->ticket || is_gone(from, index, slot) || find_ticket(carry->into, &finder))
+	if (slot->ticket == carry->into->ticket || is_gone(from, index, slot))
 		return true;
 	/* A claim that is read before the bytes used may be counted twice, but never not at all (quota.c). */
 	uint64_t claim = slot->claim;
@@ -413,6 +452,10 @@ static bool carry_slot(const struct quota_seat *from, unsigned index, const stru
 	if (!read_at(from->fd, &next, sizeof(next), at_slot(index)))
 		return true;
 	uint64_t used = next.used, sum = claim <= QUOTA_MOST && used <= QUOTA_MOST - claim ? used + claim : QUOTA_MOST;
+	if (find_ticket(carry->into, &finder)) {
+		carry->error = raise_used(carry->into, finder.index, sum);
+		return !carry->error;
+	}
 	unsigned at = find_free(carry->into, false);
 
 	next.used = sum;
@@ -427,6 +470,19 @@ static bool carry_slot(const struct quota_seat *from, unsigned index, const stru
 	return !carry->error;
 }
 
+/* It was truncated before it was removed. Who holds a lock there comes back within a second. */
+static int carry_unknown(const struct quota_seat *from, const struct quota_seat *into)
+{
+	struct quota_slot slot = {.used = QUOTA_MOST, .carried_until = clock_now() + UNKNOWN_NS};
+	struct finder finder = {0};
+
+	if (!is_locked(from->fd, 1, QUOTA_SLOTS) || find_ticket(into, &finder))
+		return 0;
+	unsigned at = find_free(into, false);
+	slot.stamp = next_stamp(into);
+	return at == QUOTA_SLOTS ? -ENOSPC : put_slot(into, at, &slot);
+}
+
 /*
  * From now on nothing is taken there: whoever takes publishes its claim, and then looks whether this is set. So what it
  * took before we see here, as bytes used or as a claim. Stamps of the dead go with the file.
@@ -439,7 +495,7 @@ static int carry_over(const struct quota_seat *from, const struct quota_seat *in
 	struct quota_head head;
 
 	if (!read_at(from->fd, &head, sizeof(head), 0) || !is_ours(&head) || head.total > QUOTA_MOST)
-		return 0;
+		return carry_unknown(from, into);
 	if (!write_at(from->fd, &moved, sizeof(moved), QUOTA_HEAD(moved)))
 		return -EIO;
 	quota_file_fence();
@@ -559,27 +615,36 @@ static int carry_removed(const struct quota_seat *into, const struct quota_terms
 
 /* ---- entering; we hold byte 0 ---- */
 
-/* In which slot: the one in which others have put us down; that of before, if the file was truncated; a free one. */
+static bool is_same_file(const struct quota_seat *before, const struct quota_seat *seat)
+{
+	return before && before->device == seat->device && before->inode == seat->inode;
+}
+
+/* In the file of before, where we still have the lock of our slot, whatever has become of what stood in it. */
+static bool is_still_ours(struct quota_seat *seat, const struct quota_seat *before)
+{
+	struct quota_slot slot;
+
+	if (!is_same_file(before, seat) || !quota_file_read_slots(seat, before->index, 1, &slot) ||
+	    (slot.stamp && slot.ticket && slot.ticket != seat->ticket))
+		return false;
+	seat->index = before->index;
+	seat->stamp = slot.stamp ? (uint64_t)slot.stamp : next_stamp(seat);
+	return true;
+}
+
+/* In which slot: that of before, if the file was truncated; the one in which others have put us down; a free one. */
 static int choose_slot(struct quota_seat *seat, const struct quota_seat *before)
 {
 	struct finder finder = {.ticket = seat->ticket};
-	struct quota_slot slot;
 
+	if (is_still_ours(seat, before))
+		return 0;
 	if (find_ticket(seat, &finder)) {
 		if (!try_lock(seat->fd, 1 + finder.index)) /* somebody looks whether we are dead */
 			return -EBUSY;
 		seat->index = finder.index;
 		seat->stamp = finder.stamp;
-		return 0;
-	}
-	if (before && before->device == seat->device && before->inode == seat->inode &&
-	    quota_file_read_slots(seat, before->index, 1, &slot) && slot.stamp && !slot.ticket) {
-		/* Our former descriptor has the lock. */
-		lock_byte(before->fd, 1 + before->index, F_UNLCK);
-		if (!try_lock(seat->fd, 1 + before->index))
-			return -EBUSY;
-		seat->index = before->index;
-		seat->stamp = slot.stamp;
 		return 0;
 	}
 	seat->index = find_free(seat, true);
@@ -595,13 +660,17 @@ static int sit_down(struct quota_seat *seat, const struct quota_seat *before, ui
 
 	if (error)
 		return error;
-	return put_slot(seat, seat->index,
-			&(struct quota_slot){.stamp = seat->stamp,
-					     .pid = (uint64_t)getpid(),
-					     .started = rundir_process_started(getpid()),
-					     .space = seat->space,
-					     .used = held,
-					     .ticket = seat->ticket});
+	const struct quota_slot slot = {.stamp = seat->stamp,
+					.pid = (uint64_t)getpid(),
+					.started = rundir_process_started(getpid()),
+					.space = seat->space,
+					.used = held,
+					.ticket = seat->ticket};
+	uint64_t stamp;
+	/* In a slot that stood for us already others count us all the time. */
+	if (read_at(seat->fd, &stamp, sizeof(stamp), at_slot(seat->index)) && stamp == seat->stamp)
+		return write_at(seat->fd, &slot, sizeof(slot), at_slot(seat->index)) ? 0 : -EIO;
+	return put_slot(seat, seat->index, &slot);
 }
 
 static int set_total(const struct quota_seat *seat, const struct quota_terms *terms, bool first)
@@ -615,6 +684,13 @@ static int set_total(const struct quota_seat *seat, const struct quota_terms *te
 	return write_at(seat->fd, total, sizeof(total), QUOTA_HEAD(total)) ? 0 : -EIO;
 }
 
+static bool is_same_open(const struct quota_seat *before, int fd)
+{
+	struct stat status;
+
+	return fstat(fd, &status) == 0 && before->device == status.st_dev && before->inode == status.st_ino;
+}
+
 static bool is_whole(const struct quota_seat *seat)
 {
 	struct quota_head head;
@@ -624,23 +700,36 @@ static bool is_whole(const struct quota_seat *seat)
 	       read_at(seat->fd, &head, sizeof(head), 0) && is_ours(&head);
 }
 
+static bool is_complete(const struct quota_seat *seat)
+{
+	struct quota_head head;
+
+	return read_at(seat->fd, &head, sizeof(head), 0) && head.complete;
+}
+
 /* before: the seat in a file that was lost, or NULL. */
 static int enter_locked(const struct quota_terms *terms, struct quota_seat *seat, const struct quota_seat *before,
 			uint64_t held)
 {
+	const uint64_t yes = 1;
 	bool filled;
-	int error = prepare(seat, &filled);
+	int error = prepare(seat, before && is_same_open(before, seat->fd), &filled);
 
 	if (error)
 		return error;
 	unsigned reclaimed = sweep_file(seat, true);
-	bool first = !any_rank(seat);
+	bool complete = is_complete(seat), first = !any_rank(seat);
 	error = set_total(seat, terms, first || filled);
 	if (!error && before && quota_file_is_open(before) && before->inode != seat->inode)
 		error = carry_over(before, seat, terms, first);
-	/* In a file that was truncated nobody has a slot whose process had not come to it yet. */
-	if (!error && (first || filled))
+	/*
+	 * In a file that was truncated nobody has a slot whose process had not come to it yet; and who made this one may
+	 * have been killed at it.
+	 */
+	if (!error && (first || !complete))
 		error = carry_removed(seat, terms);
+	if (!error && !write_at(seat->fd, &yes, sizeof(yes), QUOTA_HEAD(complete)))
+		error = -EIO;
 	if (!error)
 		error = sit_down(seat, before, held);
 	/* It may have been removed before it was whole, and another made by who could not read it; or truncated. */
@@ -657,14 +746,23 @@ static int enter(const struct rundir *folder, const struct quota_terms *terms, s
 {
 	struct stat status;
 
+	seat->index = QUOTA_SLOTS;
 	/* O_NONBLOCK: nobody waits for the other side of a pipe of this name. */
 	seat->fd =
 	    openat(folder->fd, seat->name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR);
 	if (seat->fd < 0)
 		return -errno;
-	int error = fstat(seat->fd, &status) != 0 ? -errno
-		    : is_private(&status)         ? lock_file(seat->fd, patience)
-						  : -EPERM;
+	int error = fstat(seat->fd, &status) != 0 ? -errno : is_private(&status) ? 0 : -EPERM;
+	if (!error && before && is_same_open(before, seat->fd)) {
+		/* Locks belong to the open file: ours goes on without a moment in which we seem to be dead. */
+		close(seat->fd);
+		seat->fd = fcntl(before->fd, F_DUPFD_CLOEXEC, 0);
+		if (seat->fd < 0)
+			return -errno;
+		seat->index = before->index;
+	}
+	if (!error)
+		error = lock_file(seat->fd, patience);
 	if (!error) {
 		error = enter_locked(terms, seat, before, held);
 		if (error == -ESTALE || (error == -EPROTO && !is_locked(seat->fd, 1, QUOTA_SLOTS)))
@@ -742,8 +840,12 @@ int quota_file_join(const struct quota_terms *terms, struct quota_seat *seat, ui
 	}
 	if (error)
 		return is_worth_a_try(error) ? -EBUSY : error;
-	if (before)
+	if (before) {
+		/* Who still finds the old file is not to take this for what we hold. */
+		if (before->inode != next.inode)
+			quota_file_write(before, QUOTA_SLOT(before, stamp), 0);
 		close(before->fd);
+	}
 	*seat = next;
 	return 0;
 }
@@ -786,7 +888,8 @@ void quota_file_leave(struct quota_seat *seat, bool is_empty)
 	}
 	if (lock_file(seat->fd, LEAVE_NS) != 0)
 		return;
-	if (each_slot(seat, is_no_rank, NULL))
+	/* Of one that was truncated nobody knows who is there. */
+	if (is_whole(seat) && each_slot(seat, is_no_rank, NULL))
 		remove_file(seat);
 	lock_byte(seat->fd, 0, F_UNLCK);
 	/* The lock of the slot stays with the descriptor until the process has ended. */

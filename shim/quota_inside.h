@@ -51,8 +51,9 @@ struct quota_head {
 	_Atomic uint64_t total, given; /* given: by a policy, not computed */
 	_Atomic uint64_t next_stamp;
 	_Atomic uint64_t
-	    asked_until;        /* the latest wanted_until of all: while it is past there is nothing to look for */
-	_Atomic uint64_t slots; /* all that have ever been taken lie below; it only grows */
+	    asked_until;           /* the latest wanted_until of all: while it is past there is nothing to look for */
+	_Atomic uint64_t slots;    /* all that have ever been taken lie below; it only grows */
+	_Atomic uint64_t complete; /* not 0: what stood in removed files has been carried over into this one */
 	_Atomic uint64_t moved; /* not 0: all slots have been carried over into another file; nothing is taken here */
 } __attribute__((aligned(128)));
 
@@ -94,6 +95,8 @@ struct quota_seat {
 int quota_file_join(const struct quota_terms *terms, struct quota_seat *seat, uint64_t held, bool patient);
 /* Is the descriptor still that of the file? */
 bool quota_file_is_open(const struct quota_seat *seat);
+/* The same, and has it the length that it must have? */
+bool quota_file_is_whole(const struct quota_seat *seat);
 /* Has the file a name as well? */
 bool quota_file_is_there(const struct quota_seat *seat);
 
