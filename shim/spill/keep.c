@@ -6,7 +6,8 @@
  * was there first has it:
  *   small blocks, of up to SMALL_BLOCK bytes, whoever allocated them: little memory, so keeping it costs little;
  *   blocks of any size that a rule calls `movable: exact`, as the shipped policies do of what math libraries allocate for
- *   themselves: a larger share, for here it is known that the memory is of that sort. Small ones beyond it are as above.
+ *   themselves: a larger share, and more of a small budget, for here it is known that the memory is of that sort.
+ *   Small ones beyond it are as above.
  * Where others fill the device later the budget is what they leave, and what is kept beyond its share may go again, the
  * latest addresses first.
  */
@@ -16,6 +17,11 @@
 #define SMALL_BLOCK ((uint64_t)16 << 20)
 #define SMALL_SHARE 16
 #define RULED_SHARE 4
+/*
+ * Under a small budget a quarter holds not even one of such blocks (cuFFT takes 4.1 MiB for a transform with a callback, and
+ * a job with 16 MiB was stopped for it): then up to this much, but never more than half of the budget.
+ */
+#define RULED_LEAST ((uint64_t)16 << 20)
 
 /* Of engine->kept: beside the number of units (a piece has up to 64), whether a rule is the reason. */
 #define RULED 0x80
@@ -23,7 +29,11 @@ _Static_assert(CHUNK_MOST < RULED, "the units of a piece fit beside the bit");
 
 static uint64_t most_units(const struct engine *engine, bool ruled)
 {
-	return choose_budget(engine) / (ruled ? RULED_SHARE : SMALL_SHARE) / HEAP_UNIT;
+	uint64_t budget = choose_budget(engine), share = budget / (ruled ? RULED_SHARE : SMALL_SHARE);
+
+	if (ruled && share < RULED_LEAST)
+		share = budget / 2 < RULED_LEAST ? budget / 2 : RULED_LEAST;
+	return share / HEAP_UNIT;
 }
 
 void keep_forget(struct engine *engine, uint32_t piece)

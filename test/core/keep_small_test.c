@@ -107,11 +107,19 @@ static void what_a_rule_keeps_has_a_share_of_its_own(void **state)
 	assert_int_equal(engine->kept_units[1], 13);
 	assert_int_equal(plan_units(engine->plan, PLAN_PINNED), N_SMALL + 12);
 	assert_int_equal(plan_units(engine->plan, PLAN_DEVICE), 12);
-	/* A quarter of this budget is 4 units, a 16th of it 1. */
+	/* A quarter of this budget is 12 units, a 16th of it 3. A piece of the table goes as a whole, 4 units. */
+	set_budget(48 * HEAP_UNIT);
+	keep_follow(engine);
+	assert_true(engine->kept_units[0] <= 3);
+	assert_int_equal(engine->kept_units[1], 13 - 4);
+	/* Of a small budget, rules have 16 MiB, but no more than a half. */
 	set_budget(16 * HEAP_UNIT);
 	keep_follow(engine);
 	assert_true(engine->kept_units[0] <= 1);
-	assert_true(engine->kept_units[1] <= 4);
+	assert_int_equal(engine->kept_units[1], 13 - 8);
+	set_budget(8 * HEAP_UNIT);
+	keep_follow(engine);
+	assert_int_equal(engine->kept_units[1], 13 - 12);
 	assert_true(plan_is_valid(engine->plan));
 	heap_free(own_heap.heap, other.block, other.address);
 	heap_free(own_heap.heap, table.block, table.address);
