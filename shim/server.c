@@ -9,6 +9,10 @@
  * the number is then some other file's. So each is known by its inode too, and a descriptor that is not ours any more is
  * neither used nor closed.
  *
+ * Where the socket was removed, the thread replaces the listener and the folder by new ones under the same numbers: a stop
+ * that has just looked at a number shuts the new one down, and one that looks before the new inode is known does nothing,
+ * but has set OVER first, which the thread sees afterwards.
+ *
  * States: NONE -> STARTING -> SERVING -> OVER. Whoever moves it out of SERVING takes it apart; a stop that finds
  * STARTING leaves that to the starter, who finds OVER when it is done. A child of a fork starts OVER or NONE, never with
  * the parent's.
@@ -19,6 +23,7 @@
 #include "shim/thread.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -117,6 +122,67 @@ bool server_peer_is_owner(int fd)
 	       peer.uid == geteuid();
 }
 
+/* ---- found again ---- */
+
+/* Where the socket is found from now on. Without a path nothing is looked for. */
+static void note_path(struct server *server)
+{
+	struct stat status;
+
+	server->path[0] = 0;
+	if (fstatat(server->folder.fd, server->name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+	    !rundir_path(&server->folder, server->path, sizeof(server->path) - sizeof(server->name) - 1)) {
+		server->path[0] = 0;
+		return;
+	}
+	size_t length = strlen(server->path);
+	snprintf(server->path + length, sizeof(server->path) - length, "/%s", server->name);
+	server->device = status.st_dev;
+	server->inode = status.st_ino;
+}
+
+static bool is_in_place(const struct server *server)
+{
+	struct stat status;
+
+	return lstat(server->path, &status) == 0 && status.st_dev == server->device && status.st_ino == server->inode;
+}
+
+/* fd takes over the number of what is held. False: that number is not ours any more; fd is closed in any case. */
+static bool replace(struct server_held *held, int fd)
+{
+	int old = still(held);
+	bool done = old >= 0 && dup3(fd, old, O_CLOEXEC) == old;
+
+	close(fd);
+	if (done)
+		hold(held, old);
+	return done;
+}
+
+/* Makes a socket that was removed again. Called by the thread; what fails is tried again a second later. */
+static void find_again(struct server *server)
+{
+	struct rundir folder;
+
+	if (!server->path[0] || is_in_place(server) || still(&server->listener) < 0 || still(&server->place) < 0 ||
+	    rundir_make(&folder) != 0)
+		return;
+	int fd = rundir_listen(&folder, server->name, BACKLOG);
+	if (fd < 0) { /* somebody else's has the name, or there is no room */
+		rundir_close(&folder, false);
+		return;
+	}
+	/* The folder's number stays, so that close_socket() and take_apart() need not know. */
+	memcpy(server->folder.name, folder.name, sizeof(folder.name));
+	bool replaced = replace(&server->listener, fd);
+	if (!replace(&server->place, folder.fd) || !replaced)
+		return;
+	note_path(server);
+	if (rundir_is_first_loss())
+		log_line(RUNDIR_LOSS);
+}
+
 /* ---- the thread ---- */
 
 /* Take the next caller. False: the thread has nothing more to wait for. */
@@ -124,14 +190,17 @@ static bool serve_next(struct server *server)
 {
 	struct pollfd wait = {.fd = atomic_load(&server->listener.fd_and_1) - 1, .events = POLLIN};
 	long due = server->ticked + TICK_MS - now_ms();
-	int n = poll(&wait, 1, !server->tick ? -1 : due > 0 ? (int)due : 0);
+	int n = poll(&wait, 1, due > 0 ? (int)due : 0);
 
 	if (is_over(server))
 		return false;
 	/* Due also where callers come one after the other. */
-	if (server->tick && now_ms() - server->ticked >= TICK_MS) {
-		server->tick();
+	if (now_ms() - server->ticked >= TICK_MS) {
+		if (server->tick)
+			server->tick();
+		find_again(server);
 		server->ticked = now_ms();
+		return !is_over(server);
 	}
 	if (n == 0)
 		return true;
@@ -222,6 +291,7 @@ static int open_socket(struct server *server)
 	server->owner = getpid();
 	hold(&server->place, server->folder.fd);
 	hold(&server->listener, fd);
+	note_path(server);
 	return 0;
 }
 

@@ -3,6 +3,9 @@
  * Knows nothing of CUDA, nor of what is said. A server is a constant of the process: its first members are given where
  * it is defined, the rest is 0 and server.c's own.
  *
+ * Once a second the thread looks whether the socket is still found under its name. If somebody has removed it, as all of the
+ * folder is at a log-out, it is made again under the same name, where the folder is then (rundir_make()).
+ *
  * Used for `spillway suspend` and its like (control.c) and for memory that other processes may map (ipc_give.c).
  */
 #ifndef SPILLWAY_SERVER_H
@@ -32,9 +35,12 @@ struct server {
 	void (*tick)(void);
 
 	long ticked; /* ms, the last one; the thread's */
+	char path[200]; /* of the socket, empty: not known; the thread's once it runs, and so is the next line */
+	dev_t device;   /* and what lies there */
+	ino_t inode;
 	_Atomic int state;
 	struct server_held listener, caller, place;
-	/* Written while it starts, constant after that. */
+	/* Written while it starts, constant after that; but for the folder, which the thread replaces by a new one. */
 	pid_t owner;
 	struct rundir folder;
 	char name[48]; /* of the socket: PID-RANDOM or PID-ID, and the tail */

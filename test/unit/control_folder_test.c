@@ -225,6 +225,90 @@ static void the_socket_of_a_dead_process_is_removed_by_the_next(void **state)
 	assert_int_equal(in_child(cleans_up), 0);
 }
 
+/* ---- a folder that is removed under a process ---- */
+
+/* Waits for a socket of this process below a value of XDG_RUNTIME_DIR, or else in /tmp, and for its answer. */
+static bool is_found_again(bool in_fallback)
+{
+	for (int i = 0; i < 20000; i++, usleep(1000)) {
+		struct rundir folder;
+		char name[NAME_MAX + 1];
+
+		if ((in_fallback ? rundir_open_tmp(fallback, &folder) : rundir_open_xdg(runtime, &folder)) != 0)
+			continue;
+		bool found = socket_name(&folder, name) && asked_in(&folder);
+		rundir_close(&folder, false);
+		if (found)
+			return true;
+	}
+	return false;
+}
+
+static void remove_folder(void)
+{
+	struct rundir folder;
+	char name[NAME_MAX + 1];
+
+	CHECK(rundir_open_xdg(runtime, &folder) == 0);
+	CHECK(socket_name(&folder, name) && unlinkat(folder.fd, name, 0) == 0);
+	rundir_close(&folder, true);
+	CHECK(n_entries(runtime) == 0);
+}
+
+static int lost_its_folder(void)
+{
+	int before = n_descriptors();
+
+	control_start();
+	int during = n_descriptors();
+	for (int i = 0; i < 2; i++) {
+		remove_folder();
+		CHECK(is_found_again(false));
+	}
+	for (int i = 0; i < 1000 && n_descriptors() != during; i++)
+		usleep(1000);
+	CHECK(n_descriptors() == during && all_close_on_exec(before));
+	control_stop();
+	CHECK(n_threads_of_ours() == 0 && n_descriptors() == before && n_entries(runtime) == 0);
+	return 0;
+}
+
+/* As a log-out does it: the folder of the user's session goes as well. */
+static int lost_its_session(void)
+{
+	control_start();
+	remove_folder();
+	CHECK(rmdir(runtime) == 0);
+	CHECK(is_found_again(true));
+	control_stop();
+	CHECK(n_entries(fallback) == 0 && mkdir(runtime, S_IRWXU) == 0);
+	return 0;
+}
+
+/* By a cleaner of old files: the folder stays. */
+static int lost_its_socket(void)
+{
+	struct rundir folder;
+	char name[NAME_MAX + 1];
+
+	control_start();
+	CHECK(rundir_open_xdg(runtime, &folder) == 0 && socket_name(&folder, name));
+	CHECK(unlinkat(folder.fd, name, 0) == 0);
+	rundir_close(&folder, false);
+	CHECK(is_found_again(false));
+	control_stop();
+	CHECK(n_entries(runtime) == 0);
+	return 0;
+}
+
+static void a_socket_that_was_removed_is_made_again(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(lost_its_folder), 0);
+	assert_int_equal(in_child(lost_its_session), 0);
+	assert_int_equal(in_child(lost_its_socket), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -232,6 +316,7 @@ int main(void)
 	    cmocka_unit_test(a_folder_that_is_not_ours_alone_is_refused),
 	    cmocka_unit_test(a_path_longer_than_a_socket_address_is_no_matter),
 	    cmocka_unit_test(the_socket_of_a_dead_process_is_removed_by_the_next),
+	    cmocka_unit_test(a_socket_that_was_removed_is_made_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
