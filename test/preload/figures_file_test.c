@@ -41,6 +41,15 @@ static void the_last_figures_outlive_a_kill(void **state)
 		    (page->last_clock - page->start_clock) / 1000);
 }
 
+/* Is there a file of figures that is finished: mapped, and mode 0400 from then on? */
+static bool is_there_again(void)
+{
+	char path[256];
+	struct stat status;
+
+	return folder_files(STATS_TAIL, path) == 1 && stat(path, &status) == 0 && (status.st_mode & 0777) == 0400;
+}
+
 /* As at a log-out; the file is looked for once a second. */
 static int loses_its_folder(void)
 {
@@ -54,7 +63,7 @@ static int loses_its_folder(void)
 	CHECK(stat(path, &status) == 0 && (status.st_mode & 0777) == 0400);
 	CHECK(geteuid() == 0 || truncate(path, 0) != 0);
 	folder_clear();
-	for (unsigned i = 0; !folder_files(STATS_TAIL, NULL) && i < 2000; i++)
+	for (unsigned i = 0; !is_there_again() && i < 2000; i++)
 		usleep(10000);
 	const struct stats_page *page = page_there();
 	CHECK(page->counter[STAT_allocations] == allocations && page->pid == before->pid);
