@@ -79,7 +79,7 @@ enum policy_spill {
 	POLICY_SPILL_COUNT,  /* must be last */
 };
 
-/* Who serves stream-ordered allocations (shim/async.h). */
+/* Who serves stream-ordered allocations (shim/serve/async.h). */
 enum policy_async {
 	POLICY_ASYNC_DRIVER, /* its pools */
 	POLICY_ASYNC_HEAP,
@@ -101,7 +101,7 @@ enum policy_pdl {
 	POLICY_PDL_COUNT, /* must be last */
 };
 
-/* How page faults are counted (shim/faults.h). */
+/* How page faults are counted (shim/faults/faults.h). */
 enum policy_faults {
 	POLICY_FAULTS_AUTO,   /* the driver's counters */
 	POLICY_FAULTS_OFF,    /* not at all */

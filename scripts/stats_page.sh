@@ -3,7 +3,7 @@
 # which is stats.def). Prints the page as it should be, or writes it.
 set -euo pipefail
 tool=${1:?usage: scripts/stats_page.sh TOOL [--write]}
-page=$(cd "$(dirname "$0")/.." && pwd)/tools/spillway-stats.5
+page=$(cd "$(dirname "$0")/.." && pwd)/tools/man/spillway-stats.5
 
 # Between the marks of a kind of figure stands one item for each of them.
 made=$("$tool" prom --list | awk -F'\t' '

@@ -1,6 +1,6 @@
 #include "shim/base/identity.h"
-#include "shim/clock.h"
-#include "shim/rundir.h"
+#include "shim/base/clock.h"
+#include "shim/base/rundir.h"
 
 #include <errno.h>
 #include <sched.h>

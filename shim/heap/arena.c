@@ -1,5 +1,5 @@
 #include "shim/heap/arena.h"
-#include "shim/real.h"
+#include "shim/driver/real.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>

@@ -10,7 +10,7 @@
 #define SPILLWAY_ARENA_H
 
 #include "shim/heap/heap.h"
-#include "shim/range.h"
+#include "shim/base/range.h"
 
 struct chunk;
 

@@ -18,9 +18,9 @@
  * out loses memory or address space.
  */
 #include "shim/heap/block.h"
-#include "shim/log.h"
+#include "shim/base/log.h"
 #include "shim/heap/map.h"
-#include "shim/real.h"
+#include "shim/driver/real.h"
 
 #include <stdlib.h>
 

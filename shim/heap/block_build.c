@@ -6,8 +6,8 @@
  */
 #include "shim/heap/block.h"
 #include "shim/heap/map.h"
-#include "shim/log.h"
-#include "shim/real.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
 
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
 #include "shim/heap/chunk.h"
-#include "shim/clock.h"
-#include "shim/log.h"
-#include "shim/real.h"
+#include "shim/base/clock.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
 #include "shim/heap/map.h"
-#include "shim/stats.h"
+#include "shim/stats/stats.h"
 
 #include <stdlib.h>
 

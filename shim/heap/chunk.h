@@ -12,7 +12,7 @@
 #define SPILLWAY_CHUNK_H
 
 #include "shim/heap/heap.h"
-#include "shim/range.h"
+#include "shim/base/range.h"
 
 #define CHUNK_MOST 64 /* units: 128 MiB */
 

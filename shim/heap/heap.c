@@ -3,10 +3,10 @@
  * whether in use, warm, or part of an empty slab. What is idle is charged but free.
  */
 #include "shim/heap/inside.h"
-#include "shim/log.h"
-#include "shim/quota.h"
-#include "shim/real.h"
-#include "shim/stats.h"
+#include "shim/base/log.h"
+#include "shim/accounting/quota.h"
+#include "shim/driver/real.h"
+#include "shim/stats/stats.h"
 
 #include <stdlib.h>
 

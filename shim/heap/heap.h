@@ -12,10 +12,10 @@
 #ifndef SPILLWAY_HEAP_H
 #define SPILLWAY_HEAP_H
 
-#include "shim/budget.h"
-#include "shim/lender.h"
-#include "shim/lock.h"
-#include "shim/status.h"
+#include "shim/accounting/budget.h"
+#include "shim/accounting/lender.h"
+#include "shim/base/lock.h"
+#include "shim/base/status.h"
 
 #include <cuda.h>
 #include <stdbool.h>

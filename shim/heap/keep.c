@@ -5,9 +5,9 @@
  * took 1.3 times as long with room for all (H200). So ticks look at the least that was idle through a span of them: that
  * much nobody has needed for so long.
  */
-#include "shim/clock.h"
+#include "shim/base/clock.h"
 #include "shim/heap/inside.h"
-#include "shim/quota.h"
+#include "shim/accounting/quota.h"
 
 /*
  * Ticks, of about a second. Others wait for device memory, and it is made again in no time (facts 2); host memory takes

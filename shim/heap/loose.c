@@ -7,8 +7,8 @@
 #include "shim/heap/loose.h"
 #include "shim/heap/inside.h"
 #include "shim/heap/map.h"
-#include "shim/log.h"
-#include "shim/real.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
 
 _Static_assert(HEAP_WHOLE_MOST == CHUNK_MOST * HEAP_UNIT, "one chunk");
 

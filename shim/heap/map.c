@@ -1,7 +1,7 @@
 #include "shim/heap/map.h"
-#include "shim/clock.h"
-#include "shim/real.h"
-#include "shim/stats.h"
+#include "shim/base/clock.h"
+#include "shim/driver/real.h"
+#include "shim/stats/stats.h"
 
 static CUresult counted(CUresult result, enum histogram histogram, uint64_t begin)
 {

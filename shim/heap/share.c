@@ -4,7 +4,7 @@
  * afterwards (PIN_LEFT), so nobody sees the memory of whoever comes next.
  */
 #include "shim/heap/inside.h"
-#include "shim/real.h"
+#include "shim/driver/real.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 #include "shim/heap/small.h"
-#include "shim/stats.h"
+#include "shim/stats/stats.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  */
 #include "shim/heap/inside.h"
 #include "shim/heap/transit.h"
-#include "shim/quota.h"
+#include "shim/accounting/quota.h"
 
 struct census {
 	const struct heap *heap;

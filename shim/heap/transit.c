@@ -1,8 +1,8 @@
 #include "shim/heap/transit.h"
 #include "shim/heap/inside.h"
-#include "shim/log.h"
+#include "shim/base/log.h"
 #include "shim/heap/map.h"
-#include "shim/real.h"
+#include "shim/driver/real.h"
 
 #include <stdlib.h>
 #include <string.h>

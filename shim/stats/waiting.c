@@ -1,6 +1,6 @@
 #include "shim/stats/waiting.h"
-#include "shim/clock.h"
-#include "shim/stats.h"
+#include "shim/base/clock.h"
+#include "shim/stats/stats.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -14,7 +14,7 @@
 #ifndef SPILLWAY_STATS_WAITING_H
 #define SPILLWAY_STATS_WAITING_H
 
-#include "shim/stats_page.h"
+#include "shim/stats/stats_page.h"
 
 #include <stdint.h>
 

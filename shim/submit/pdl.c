@@ -1,7 +1,7 @@
 #include "shim/submit/pdl.h"
-#include "shim/log.h"
-#include "shim/real.h"
-#include "shim/stats.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+#include "shim/stats/stats.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,9 +2,9 @@
  * operands_bench: what it costs to read the operands of a launch, with a struct use that does nothing: the call of
  * use_name() is in it, what use.c does is not. No driver: the layouts are invented. Medians of 15 rounds, in ns.
  */
-#include "shim/real.h"
-#include "shim/spill/graph.h"
-#include "shim/spill/operands.h"
+#include "shim/driver/real.h"
+#include "shim/submit/graph.h"
+#include "shim/submit/operands.h"
 
 #include <stdio.h>
 #include <stdlib.h>

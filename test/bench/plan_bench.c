@@ -4,8 +4,8 @@
  *
  *   plan_bench [trace.gz [launches of a step [ms of a step [transfers each way [us a transfer takes beside its bytes]]]]]
  */
-#include "shim/spill/extent.h"
-#include "shim/spill/plan.h"
+#include "shim/plan/extent.h"
+#include "shim/plan/plan.h"
 #include "test/unit/plan_sim.h"
 
 #include <stdio.h>

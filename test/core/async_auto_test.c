@@ -4,9 +4,9 @@
  */
 #include "test/core/async_help.h"
 
-#include "shim/device.h"
-#include "shim/pool.h"
-#include "shim/stats.h"
+#include "shim/device/device.h"
+#include "shim/device/pool.h"
+#include "shim/stats/stats.h"
 
 #define BUDGET ASYNC_BUDGET
 #define BLOCK  (8 * MIB)

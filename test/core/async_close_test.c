@@ -5,9 +5,9 @@
  */
 #include "test/core/async_help.h"
 
-#include "shim/clock.h"
-#include "shim/device.h"
-#include "shim/pool.h"
+#include "shim/base/clock.h"
+#include "shim/device/device.h"
+#include "shim/device/pool.h"
 
 #include <unistd.h>
 

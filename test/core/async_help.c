@@ -1,8 +1,8 @@
 #include "test/core/async_help.h"
 
-#include "shim/device.h"
-#include "shim/ledger.h"
-#include "shim/pool.h"
+#include "shim/device/device.h"
+#include "shim/accounting/ledger.h"
+#include "shim/device/pool.h"
 
 #include <pthread.h>
 

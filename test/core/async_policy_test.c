@@ -4,7 +4,7 @@
  */
 #include "test/core/async_help.h"
 
-#include "shim/device.h"
+#include "shim/device/device.h"
 
 static void the_policy_sends_memory_in_stream_order_to_the_heap(void **state)
 {

@@ -9,11 +9,11 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "shim/device.h"
-#include "shim/ledger.h"
-#include "shim/pending.h"
-#include "shim/pool.h"
-#include "shim/stats.h"
+#include "shim/device/device.h"
+#include "shim/accounting/ledger.h"
+#include "shim/serve/pending.h"
+#include "shim/device/pool.h"
+#include "shim/stats/stats.h"
 #include "test/unit/seed.h"
 
 #define THREADS 3

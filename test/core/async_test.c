@@ -6,12 +6,12 @@
 
 #include <pthread.h>
 
-#include "shim/async.h"
-#include "shim/device.h"
-#include "shim/ledger.h"
-#include "shim/pending.h"
-#include "shim/serve.h"
-#include "shim/stats.h"
+#include "shim/serve/async.h"
+#include "shim/device/device.h"
+#include "shim/accounting/ledger.h"
+#include "shim/serve/pending.h"
+#include "shim/serve/serve.h"
+#include "shim/stats/stats.h"
 
 /* ---- where it comes from ---- */
 

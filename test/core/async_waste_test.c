@@ -5,8 +5,8 @@
  */
 #include "test/core/async_help.h"
 
-#include "shim/device.h"
-#include "shim/pool.h"
+#include "shim/device/device.h"
+#include "shim/device/pool.h"
 #include "test/unit/seed.h"
 
 #define LIVE   18 /* more than there is room for */

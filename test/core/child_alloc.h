@@ -5,7 +5,7 @@
 #ifndef SPILLWAY_TEST_CHILD_ALLOC_H
 #define SPILLWAY_TEST_CHILD_ALLOC_H
 
-#include "shim/enter.h"
+#include "shim/process/enter.h"
 #include "test/core/core.h"
 
 static void start(void)

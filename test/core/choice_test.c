@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shim/choice.h"
-#include "shim/enter.h"
-#include "shim/ledger.h"
+#include "shim/serve/choice.h"
+#include "shim/process/enter.h"
+#include "shim/accounting/ledger.h"
 
 static char path[] = "/tmp/choice_test.XXXXXX.yaml";
 

@@ -5,11 +5,11 @@
  */
 #include "test/core/core.h"
 
-#include "shim/device.h"
-#include "shim/ledger.h"
-#include "shim/pending.h"
-#include "shim/serve.h"
-#include "shim/stats.h"
+#include "shim/device/device.h"
+#include "shim/accounting/ledger.h"
+#include "shim/serve/pending.h"
+#include "shim/serve/serve.h"
+#include "shim/stats/stats.h"
 
 static CUdeviceptr alloc(size_t bytes)
 {

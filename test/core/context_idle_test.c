@@ -1,8 +1,8 @@
 /*
  * context_idle_test.c: whether contexts are idle is asked again and again, and one answer that is an error says nothing.
  */
-#include "shim/clock.h"
-#include "shim/context.h"
+#include "shim/base/clock.h"
+#include "shim/context/context.h"
 #include "test/core/core.h"
 
 enum { FAILURES = 50, DEADLINE_S = 20 };

@@ -4,8 +4,8 @@
  */
 #include "test/core/core.h"
 
-#include "shim/context.h"
-#include "shim/copy_inside.h"
+#include "shim/context/context.h"
+#include "shim/entry/copy_inside.h"
 
 #include <pthread.h>
 

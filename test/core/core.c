@@ -5,9 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/enter.h"
+#include "shim/process/enter.h"
 #include "shim/heap/transit.h"
-#include "shim/pending.h"
+#include "shim/serve/pending.h"
 
 #ifdef __SANITIZE_THREAD__
 /* A child of core_in_child() ends by _exit(); the sanitizer would sleep a second in each. */

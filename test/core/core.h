@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #include "shim/heap/heap.h"
-#include "shim/real.h"
+#include "shim/driver/real.h"
 #include "test/sim/sim.h"
 
 #define MIB ((size_t)1 << 20)

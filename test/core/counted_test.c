@@ -7,10 +7,10 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "shim/array.h"
-#include "shim/device.h"
-#include "shim/ledger.h"
-#include "shim/stats.h"
+#include "shim/serve/array.h"
+#include "shim/device/device.h"
+#include "shim/accounting/ledger.h"
+#include "shim/stats/stats.h"
 
 static uint64_t live(enum place place)
 {

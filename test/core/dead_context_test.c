@@ -4,8 +4,8 @@
  */
 #include "test/core/child_alloc.h"
 
-#include "shim/device.h"
-#include "shim/ledger.h"
+#include "shim/device/device.h"
+#include "shim/accounting/ledger.h"
 
 #define SETTINGS(...) ((const char *const[]){"SIM_MEMORY=256MiB", __VA_ARGS__, NULL})
 

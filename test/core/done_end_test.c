@@ -5,8 +5,8 @@
  */
 #include "test/core/done_help.h"
 
-#include "shim/context.h"
-#include "shim/spill/done.h"
+#include "shim/context/context.h"
+#include "shim/submit/done.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
 #include "test/core/done_help.h"
 
-#include "shim/spill/done.h"
+#include "shim/submit/done.h"
 
 #include <sched.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  */
 #include "test/core/done_help.h"
 
-#include "shim/context.h"
-#include "shim/spill/done_inside.h"
+#include "shim/context/context.h"
+#include "shim/submit/done_inside.h"
 
 CUevent __real_context_record(CUcontext context, bool *ret_gone);
 CUevent __wrap_context_record(CUcontext context, bool *ret_gone);

@@ -4,10 +4,10 @@
  */
 #include "test/core/done_help.h"
 
-#include "shim/capture.h"
-#include "shim/context.h"
-#include "shim/spill/inside.h"
-#include "shim/spill/operands.h"
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
+#include "shim/mover/inside.h"
+#include "shim/submit/operands.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -7,11 +7,11 @@
 
 #include <string.h>
 
-#include "shim/device.h"
-#include "shim/enter.h"
-#include "shim/ledger.h"
-#include "shim/pending.h"
-#include "shim/stats.h"
+#include "shim/device/device.h"
+#include "shim/process/enter.h"
+#include "shim/accounting/ledger.h"
+#include "shim/serve/pending.h"
+#include "shim/stats/stats.h"
 
 enum { PASSED_UNHURT = 42, PASSED_HURT = 43 };
 

@@ -8,7 +8,7 @@
 #include <semaphore.h>
 #include <string.h>
 
-#include "shim/ledger.h"
+#include "shim/accounting/ledger.h"
 
 #define EVENTS "SPILLWAY_SET=faults=events,report.summary=no"
 #define IN_CHILD(run, ...)                                                                                             \

@@ -7,7 +7,7 @@
 
 #include "test/core/core.h"
 
-#include "shim/faults.h"
+#include "shim/faults/faults.h"
 #include "test/unit/seed.h"
 
 #define PAGE ((size_t)64 << 10) /* of the simulated GPU */

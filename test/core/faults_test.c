@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/faults_uvm.h"
+#include "shim/faults/faults_uvm.h"
 
 #define IN_CHILD(run, ...)                                                                                             \
 	assert_int_equal(                                                                                              \

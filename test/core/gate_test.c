@@ -4,10 +4,10 @@
  */
 #include "test/core/core.h"
 
-#include "shim/context.h"
-#include "shim/peer.h"
-#include "shim/spill/inside.h"
-#include "shim/spill/use.h"
+#include "shim/context/context.h"
+#include "shim/device/peer.h"
+#include "shim/mover/inside.h"
+#include "shim/submit/use.h"
 
 enum { N = 2 };
 

@@ -4,7 +4,7 @@
 #include "test/core/core.h"
 #include "test/core/graph_help.h"
 
-#include "shim/spill/graph.h"
+#include "shim/submit/graph.h"
 
 /* ---- changes ---- */
 

@@ -7,8 +7,8 @@
 
 #include <pthread.h>
 
-#include "shim/spill/graph.h"
-#include "shim/spill/layout.h"
+#include "shim/submit/graph.h"
+#include "shim/submit/layout.h"
 
 /* ---- memory that fails: every malloc and calloc of this program goes through here (CMakeLists.txt) ---- */
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "shim/spill/graph.h"
+#include "shim/submit/graph.h"
 
 /* ---- the fakes ---- */
 

@@ -4,7 +4,7 @@
  */
 #include "test/core/core.h"
 
-#include "shim/graph_hold.h"
+#include "shim/serve/graph_hold.h"
 
 enum { N = 20 };
 

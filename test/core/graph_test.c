@@ -1,5 +1,5 @@
 /*
- * What launches of graphs name (shim/spill/graph.h), with the entry points themselves: cuGraphInstantiate... in here are
+ * What launches of graphs name (shim/submit/graph.h), with the entry points themselves: cuGraphInstantiate... in here are
  * ours, all else is the simulated driver's. The functions of use.h are fakes of this file (CMakeLists.txt renames them).
  */
 #include "test/core/core.h"
@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-#include "shim/enter.h"
-#include "shim/spill/graph.h"
+#include "shim/process/enter.h"
+#include "shim/submit/graph.h"
 
 /* ---- node types ---- */
 

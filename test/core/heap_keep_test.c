@@ -4,7 +4,7 @@
  */
 #include "test/core/core.h"
 
-#include "shim/clock.h"
+#include "shim/base/clock.h"
 #include "shim/heap/inside.h"
 
 #define KEEP  (16 * MIB)

@@ -7,14 +7,14 @@
 
 #include "test/core/core.h"
 
-#include "shim/backend.h"
-#include "shim/capture.h"
-#include "shim/context.h"
-#include "shim/device.h"
-#include "shim/enter.h"
-#include "shim/pending.h"
-#include "shim/serve.h"
-#include "shim/stats.h"
+#include "shim/serve/backend.h"
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
+#include "shim/device/device.h"
+#include "shim/process/enter.h"
+#include "shim/serve/pending.h"
+#include "shim/serve/serve.h"
+#include "shim/stats/stats.h"
 
 /* As cuMemAlloc or cuMemAllocPitch would, when the policy says this home. *ret_address, *ret_pitch on success alone. */
 enum sw_status home_alloc(const struct backend *home, const struct backend_request *request, CUdeviceptr *ret_address,

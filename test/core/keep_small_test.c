@@ -4,8 +4,8 @@
  */
 #include "test/core/core.h"
 
-#include "shim/device.h"
-#include "shim/spill/inside.h"
+#include "shim/device/device.h"
+#include "shim/mover/inside.h"
 
 #define BUDGET  (256 * MIB)
 #define N_SMALL 8 /* of one unit each: half of what may stay */

@@ -4,8 +4,8 @@
  */
 #include "operands_fake.h"
 
-#include "shim/spill/layout.h"
-#include "shim/spill/operands.h"
+#include "shim/submit/layout.h"
+#include "shim/submit/operands.h"
 #include "test/sim/sim.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 #include "test/core/log_help.h"
 
-#include "shim/spill/engine.h"
+#include "shim/mover/engine.h"
 
 void (*log_then)(void);
 

@@ -2,8 +2,8 @@
  * Switched off (SPILLWAY=0): once a thread has submitted something, what it submits goes to the driver by one look and
  * one jump; nothing is counted.
  */
-#include "shim/enter.h"
-#include "shim/stats.h"
+#include "shim/process/enter.h"
+#include "shim/stats/stats.h"
 #include "test/core/core.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "operands_fake.h"
 
-#include "shim/spill/graph.h"
+#include "shim/submit/graph.h"
 
 __thread struct fake_seen seen;
 

@@ -10,8 +10,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "shim/real.h"
-#include "shim/spill/use.h"
+#include "shim/driver/real.h"
+#include "shim/submit/use.h"
 
 #define FAKE_NAMES 8192
 

@@ -4,8 +4,8 @@
  */
 #include "operands_fake.h"
 
-#include "shim/spill/box.h"
-#include "shim/spill/operands.h"
+#include "shim/submit/box.h"
+#include "shim/submit/operands.h"
 
 #include <string.h>
 
@@ -420,7 +420,7 @@ static void every_row_has_been_called(void **state)
 /* clang-format off */
 #define HOOK_SUBMIT(name, params, args) if (!called[HOOK_##name]) fail_msg("%s", #name);
 #define HOOK_SUBMIT_SYNC(name, params, args) if (!called[HOOK_##name]) fail_msg("%s", #name);
-#include "shim/hooks.def"
+#include "shim/driver/hooks.def"
 	/* clang-format on */
 }
 
@@ -444,7 +444,7 @@ static void nulls_do_not_crash(void **state)
 /* clang-format off */
 #define HOOK_SUBMIT(name, params, args) call_with_zeros(#name, (void *)operands_##name);
 #define HOOK_SUBMIT_SYNC(name, params, args) call_with_zeros(#name, (void *)operands_##name);
-#include "shim/hooks.def"
+#include "shim/driver/hooks.def"
 	/* clang-format on */
 	fake_forget();
 	operands_cuMemcpyBatchAsync(NULL, NULL, NULL, NULL, 5, NULL, NULL, 0, NULL, S);

@@ -3,7 +3,7 @@
  */
 #include "test/core/core.h"
 
-#include "shim/stats.h"
+#include "shim/stats/stats.h"
 #include "shim/submit/pdl.h"
 
 #include <string.h>

@@ -8,11 +8,11 @@
 #include <sched.h>
 #include <semaphore.h>
 
-#include "shim/context.h"
-#include "shim/capture.h"
-#include "shim/device.h"
-#include "shim/pending.h"
-#include "shim/serve.h"
+#include "shim/context/context.h"
+#include "shim/context/capture.h"
+#include "shim/device/device.h"
+#include "shim/serve/pending.h"
+#include "shim/serve/serve.h"
 
 static CUdeviceptr alloc(size_t bytes)
 {

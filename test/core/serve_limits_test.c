@@ -7,10 +7,10 @@
 #include <unistd.h>
 #include <sys/wait.h>
 
-#include "shim/device.h"
-#include "shim/enter.h"
-#include "shim/ledger.h"
-#include "shim/stats.h"
+#include "shim/device/device.h"
+#include "shim/process/enter.h"
+#include "shim/accounting/ledger.h"
+#include "shim/stats/stats.h"
 
 #define SETTINGS(...) ((const char *const[]){"SIM_MEMORY=256MiB", __VA_ARGS__, NULL})
 

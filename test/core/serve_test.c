@@ -8,13 +8,13 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "shim/capture.h"
-#include "shim/device.h"
-#include "shim/enter.h"
-#include "shim/pending.h"
-#include "shim/pool.h"
-#include "shim/serve.h"
-#include "shim/stats.h"
+#include "shim/context/capture.h"
+#include "shim/device/device.h"
+#include "shim/process/enter.h"
+#include "shim/serve/pending.h"
+#include "shim/device/pool.h"
+#include "shim/serve/serve.h"
+#include "shim/stats/stats.h"
 
 static struct sim_live before;
 static size_t rows_before;

@@ -8,11 +8,11 @@
 #include <sched.h>
 #include <string.h>
 
-#include "shim/device.h"
-#include "shim/pending.h"
+#include "shim/device/device.h"
+#include "shim/serve/pending.h"
 #include "shim/heap/inside.h"
-#include "shim/serve.h"
-#include "shim/stats.h"
+#include "shim/serve/serve.h"
+#include "shim/stats/stats.h"
 #include "test/unit/seed.h"
 
 #define THREADS 4

@@ -1,6 +1,6 @@
 #include "test/core/ticket_help.h"
 
-#include "shim/context.h"
+#include "shim/context/context.h"
 
 CUcontext ticket_context;
 struct engine *ticket_engine;

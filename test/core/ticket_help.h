@@ -7,8 +7,8 @@
 #include "test/core/done_help.h"
 #include "test/core/log_help.h"
 
-#include "shim/spill/inside.h"
-#include "shim/spill/use.h"
+#include "shim/mover/inside.h"
+#include "shim/submit/use.h"
 
 extern CUcontext ticket_context;
 extern struct engine *ticket_engine;

@@ -5,11 +5,11 @@
 #include "test/core/done_help.h"
 #include "test/core/log_help.h"
 
-#include "shim/context.h"
-#include "shim/log.h"
-#include "shim/spill/inside.h"
-#include "shim/spill/operands.h"
-#include "shim/spill/use.h"
+#include "shim/context/context.h"
+#include "shim/base/log.h"
+#include "shim/mover/inside.h"
+#include "shim/submit/operands.h"
+#include "shim/submit/use.h"
 
 #include <pthread.h>
 #include <string.h>

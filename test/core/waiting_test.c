@@ -4,10 +4,10 @@
  */
 #include "test/core/core.h"
 
-#include "shim/clock.h"
-#include "shim/spill/inside.h"
-#include "shim/spill/use.h"
-#include "shim/stats.h"
+#include "shim/base/clock.h"
+#include "shim/mover/inside.h"
+#include "shim/submit/use.h"
+#include "shim/stats/stats.h"
 #include "shim/stats/waiting.h"
 
 #include <errno.h>

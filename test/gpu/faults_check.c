@@ -14,9 +14,9 @@
  *
  * Exit status: 0 equal, 1 not, or a call failed, 77 no GPU, no CUPTI, or no managed memory that both sides may use.
  */
-#include "shim/enter.h"
-#include "shim/faults.h"
-#include "shim/own.h"
+#include "shim/process/enter.h"
+#include "shim/faults/faults.h"
+#include "shim/serve/own.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
  * reaches each one. Skipped where namespaces cannot be made; without root they are made in a user namespace.
  */
 #include "shim/base/identity.h"
-#include "shim/rundir.h"
-#include "shim/stats_page.h"
+#include "shim/base/rundir.h"
+#include "shim/stats/stats_page.h"
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
 #include "test/rank.h"

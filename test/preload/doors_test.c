@@ -19,13 +19,13 @@ static const struct row {
 	void *linked;
 } hooked[] = {
 #define HOOK(name, params, args) {#name, (void *)name},
-#include "shim/hooks.def"
+#include "shim/driver/hooks.def"
 };
 static const char *const others[] = {
 #define HOOK_USE(name, params, args) #name,
-#include "shim/hooks.def"
+#include "shim/driver/hooks.def"
 #define EXEMPT(name, reason) #name,
-#include "shim/exempt.def"
+#include "shim/driver/exempt.def"
 };
 /* clang-format on */
 #define N_HOOKED (sizeof(hooked) / sizeof(hooked[0]))

@@ -3,7 +3,7 @@
  * what the model has counted, whichever way the memory was asked for; and programs without leave the device alone.
  */
 #include "test/preload/child.h"
-#include "tools/trace_read.h"
+#include "tools/trace/trace_read.h"
 
 #include <dirent.h>
 #include <fcntl.h>

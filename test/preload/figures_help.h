@@ -5,7 +5,7 @@
 #ifndef PRELOAD_FIGURES_HELP_H
 #define PRELOAD_FIGURES_HELP_H
 
-#include "shim/stats_page.h"
+#include "shim/stats/stats_page.h"
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
 

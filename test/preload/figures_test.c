@@ -4,7 +4,7 @@
  */
 #include "shim/spillway.h"
 #include "test/preload/figures_help.h"
-#include "tools/digest.h"
+#include "tools/digest/digest.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -4,7 +4,7 @@
  * (managed_peer_hint_test.c).
  */
 #include "shim/spillway.h"
-#include "shim/stats_page.h"
+#include "shim/stats/stats_page.h"
 #include "test/preload/managed_help.h"
 
 #include <fcntl.h>

@@ -3,7 +3,7 @@
  */
 #include "test/preload/child.h"
 #include "test/preload/nvtx_user.h"
-#include "tools/trace_read.h"
+#include "tools/trace/trace_read.h"
 
 #include <pthread.h>
 #include <setjmp.h>

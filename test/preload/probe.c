@@ -12,7 +12,7 @@
 /* clang-format off */
 static const char *const hooked[] = {
 #define HOOK(name, params, args) #name,
-#include "shim/hooks.def"
+#include "shim/driver/hooks.def"
 };
 /* clang-format on */
 

@@ -3,9 +3,9 @@
  * killed one leaves its share to the others, and what one does not use another gets. A rank is a process of its own that
  * does what it is told through a pipe; this process never uses the driver.
  */
-#include "shim/quota_inside.h"
-#include "shim/rundir.h"
-#include "shim/stats_page.h"
+#include "shim/accounting/quota_inside.h"
+#include "shim/base/rundir.h"
+#include "shim/stats/stats_page.h"
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
 #include "test/rank.h"

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "shim/spill/extent.h"
+#include "shim/plan/extent.h"
 
 /* Two of these do not fit, and they are too large to be wanted whole without a reason. */
 #define LARGE  (208 * MIB)

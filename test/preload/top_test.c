@@ -2,7 +2,7 @@
  * A program that spills, as `spillway top` and `spillway prom` see it from outside: the numbers they print are those of
  * the program's own page, and of what it did.
  */
-#include "shim/stats_page.h"
+#include "shim/stats/stats_page.h"
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
 
@@ -139,7 +139,7 @@ static int is_seen(void)
 		enum stats_counter counter;
 	} same[] = {
 #define STAT(name, unit, text) {#name, STAT_##name},
-#include "shim/stats.def"
+#include "shim/stats/stats.def"
 	};
 	char pid[16];
 

@@ -5,7 +5,7 @@
 #include "policy/policy.h"
 #include "test/preload/run.h"
 #include "test/unit/seed.h"
-#include "tools/trace_read.h"
+#include "tools/trace/trace_read.h"
 
 #include <dirent.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
  */
 #include "shim/spillway.h"
 #include "test/preload/scene.h"
-#include "tools/trace_read.h"
+#include "tools/trace/trace_read.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

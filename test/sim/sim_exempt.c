@@ -10,4 +10,4 @@
 	{                                                                                                              \
 		return NOT_SUPPORTED;                                                                                  \
 	}
-#include "shim/exempt.def"
+#include "shim/driver/exempt.def"

@@ -10,8 +10,8 @@ void *sim_export(const char *name);
 #define EXEMPT(name, reason)         extern int name(void);
 #define HOOK(name, params, args)     EXEMPT(name, HOOKED)
 #define HOOK_USE(name, params, args) HOOK(name, params, args)
-#include "shim/hooks.def"
-#include "shim/exempt.def"
+#include "shim/driver/hooks.def"
+#include "shim/driver/exempt.def"
 
 static const struct {
 	const char *name;
@@ -20,8 +20,8 @@ static const struct {
 #define EXEMPT(name, reason)         {#name, name},
 #define HOOK(name, params, args)     {#name, name},
 #define HOOK_USE(name, params, args) {#name, name},
-#include "shim/hooks.def"
-#include "shim/exempt.def"
+#include "shim/driver/hooks.def"
+#include "shim/driver/exempt.def"
 };
 
 void *sim_export(const char *name)

@@ -9,4 +9,4 @@
 	SIM_SPELL(__attribute__((weak)), SIM_INIT, name, params,                                                       \
 		  sim_why(CUDA_ERROR_NOT_SUPPORTED, "the model does not have this"))
 #define HOOK_USE(name, params, args) HOOK(name, params, args)
-#include "shim/hooks.def"
+#include "shim/driver/hooks.def"

@@ -1,5 +1,5 @@
 /*
- * sim_uvm.c: the stand-in for /dev/nvidia-uvm-tools, behind the table that shim/faults_seam.h describes. Written from the
+ * sim_uvm.c: the stand-in for /dev/nvidia-uvm-tools, behind the table that shim/faults/faults_seam.h describes. Written from the
  * open driver's uvm_tools.c (515 to 575), not from the library: where the parameters lie, what is refused, who is counted
  * where, and that the queue drops what it has no room for.
  *
@@ -15,7 +15,7 @@
 #include "sim_internal.h"
 #include "sim_managed.h"
 
-#include "shim/faults_seam.h"
+#include "shim/faults/faults_seam.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-#include "shim/budget.h"
+#include "shim/accounting/budget.h"
 
 static void takes_up_to_the_last_byte(void **state)
 {

@@ -1,12 +1,12 @@
 /* The engine and the policy as control_test.c wants them. */
 #include "policy/policy.h"
-#include "shim/enter.h"
-#include "shim/device.h"
-#include "shim/peer.h"
-#include "shim/pool.h"
-#include "shim/pulse.h"
-#include "shim/quota.h"
-#include "shim/spill/spill.h"
+#include "shim/process/enter.h"
+#include "shim/device/device.h"
+#include "shim/device/peer.h"
+#include "shim/device/pool.h"
+#include "shim/lifecycle/pulse.h"
+#include "shim/accounting/quota.h"
+#include "shim/mover/spill.h"
 #include "test/unit/control_help.h"
 
 void pulse(void) {}

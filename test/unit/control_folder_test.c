@@ -2,8 +2,8 @@
  * Where the control socket lies: which folder is taken, which is refused, and what dead processes left in it. Each
  * promise is kept in a process of its own, with new empty folders for XDG_RUNTIME_DIR and for /tmp.
  */
-#include "shim/control.h"
-#include "shim/rundir.h"
+#include "shim/serve/control.h"
+#include "shim/base/rundir.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 #include "test/unit/control_help.h"
 
-#include "shim/control.h"
+#include "shim/serve/control.h"
 
 #include <dirent.h>
 #include <fcntl.h>

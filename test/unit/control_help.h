@@ -5,7 +5,7 @@
 #ifndef UNIT_CONTROL_HELP_H
 #define UNIT_CONTROL_HELP_H
 
-#include "shim/rundir.h"
+#include "shim/base/rundir.h"
 #include "test/check.h"
 #include "test/slow.h"
 

@@ -2,8 +2,8 @@
  * The control socket without CUDA: the engine is a pair of fakes, and each promise is kept in a process of its own, as
  * a process has one socket for its life. Every process has new empty folders for XDG_RUNTIME_DIR and for /tmp.
  */
-#include "shim/control.h"
-#include "shim/rundir.h"
+#include "shim/serve/control.h"
+#include "shim/base/rundir.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -22,11 +22,11 @@ static const struct row {
 	enum list list;
 } rows[] = {
 #define HOOK(name, params, args) {#name, "", HOOKED},
-#include "shim/hooks.def"
+#include "shim/driver/hooks.def"
 #define HOOK_USE(name, params, args) {#name, "", USED},
-#include "shim/hooks.def"
+#include "shim/driver/hooks.def"
 #define EXEMPT(name, reason) {#name, #reason, EXEMPTED},
-#include "shim/exempt.def"
+#include "shim/driver/exempt.def"
 };
 /* clang-format on */
 #define N_ROWS (sizeof(rows) / sizeof(rows[0]))

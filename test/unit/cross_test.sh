@@ -30,7 +30,7 @@ for header in zlib.h zconf.h; do
 	cp "$path" "$here/include" || exit 1
 done
 # inflateInit2() is a macro: the function has another name.
-grep -ohE '\b(gz[a-z_]+|inflate[A-Za-z2]*)\(' "$source"/tools/*.c | sed 's/Init2(/Init2_(/' | sort -u |
+grep -ohE '\b(gz[a-z_]+|inflate[A-Za-z2]*)\(' "$source"/tools/*.c "$source"/tools/*/*.c | sed 's/Init2(/Init2_(/' | sort -u |
 	sed 's/\(.*\)(/void \1(void); void \1(void) {}/' >"$here/zlib.c"
 $cc -fPIC -c -o "$here/zlib.o" "$here/zlib.c" && aarch64-linux-gnu-ar rc "$here/libz.a" "$here/zlib.o" || exit 1
 
@@ -48,7 +48,7 @@ library=$here/build/libspillway.so
 for file in "$library" "$here/build/libspillway-audit.so" "$here/build/spillway"; do
 	readelf -h "$file" | grep -q AArch64 || say "$file is not for aarch64"
 done
-grep -oE '^HOOK_[A-Z_]+\(cu[A-Za-z0-9_]+' "$source/shim/hooks.def" | grep -v '^HOOK_USE' | sed 's/.*(//' >"$here/rows"
+grep -oE '^HOOK_[A-Z_]+\(cu[A-Za-z0-9_]+' "$source/shim/driver/hooks.def" | grep -v '^HOOK_USE' | sed 's/.*(//' >"$here/rows"
 echo dlsym >>"$here/rows"
 aarch64-linux-gnu-nm -D --defined-only "$library" | awk '{print $3}' | sort >"$here/exported"
 [ -z "$(sort -u "$here/rows" | comm -23 - "$here/exported")" ] || say "rows of hooks.def are not exported"

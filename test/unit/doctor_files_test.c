@@ -3,8 +3,8 @@
  * doors. Damaged ones, cut off at every length, must be read without harm (this runs under sanitizers, too).
  */
 #include "test/unit/seed.h"
-#include "tools/doctor_doors.h"
-#include "tools/elf_file.h"
+#include "tools/doctor/doctor_doors.h"
+#include "tools/common/elf_file.h"
 
 #include <elf.h>
 #include <fcntl.h>

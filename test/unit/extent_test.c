@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "shim/spill/extent.h"
+#include "shim/plan/extent.h"
 #include "test/unit/seed.h"
 
 #define MIB  ((uint64_t)1 << 20)

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "shim/spill/governor.h"
+#include "shim/plan/governor.h"
 #include "test/unit/seed.h"
 
 #define TICK_NS 3000000u

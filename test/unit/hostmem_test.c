@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shim/hostmem.h"
+#include "shim/base/hostmem.h"
 
 #define MIB ((uint64_t)1 << 20)
 #define MEMINFO                                                                                                        \

@@ -20,7 +20,7 @@ show() {
 keys() {
 	n=$((n + 2))
 	grep -o '"[a-z_0-9]*": ' all.json | tr -d '": ' | sort -u >keys.txt
-	sed -n '/^\.Sh JSON/,/^\.Sh EXIT/s/^\.\(It \)\{0,1\}Cm //p' "$source/tools/spillway-$1.1" | tr ' ' '\n' |
+	sed -n '/^\.Sh JSON/,/^\.Sh EXIT/s/^\.\(It \)\{0,1\}Cm //p' "$source/tools/man/spillway-$1.1" | tr ' ' '\n' |
 		grep -v '[^a-z_0-9]' | sort -u >page.txt
 	diff keys.txt page.txt >difference.txt || {
 		failed=$((failed + 1))

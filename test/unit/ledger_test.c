@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-#include "shim/ledger.h"
+#include "shim/accounting/ledger.h"
 #include "test/unit/seed.h"
 
 static void add(enum ledger_kind kind, uint64_t key, size_t bytes)

@@ -7,8 +7,8 @@
 
 #include <pthread.h>
 
-#include "shim/clock.h"
-#include "shim/lender.h"
+#include "shim/base/clock.h"
+#include "shim/accounting/lender.h"
 
 static struct budget own;
 static struct lender lender;

@@ -17,10 +17,10 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "shim/lock.h"
-#include "shim/log.h"
-#include "shim/stats.h"
-#include "shim/status.h"
+#include "shim/base/lock.h"
+#include "shim/base/log.h"
+#include "shim/stats/stats.h"
+#include "shim/base/status.h"
 
 /* Run say() with stderr going into buffer. */
 static size_t heard(void (*say)(void), char *buffer, size_t room)

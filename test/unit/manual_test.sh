@@ -2,7 +2,7 @@
 # manual_test.sh TOOL SOURCE_DIR: every command has a manual page with examples and exit statuses; the options of a page
 # are those that the command's --help prints, no more and no less; pages that are named are there.
 tool=$1
-pages=$2/tools
+pages=$2/tools/man
 here=$(mktemp -d /tmp/manual_test.XXXXXX) || exit 1
 trap 'rm -rf "$here"' EXIT
 failed=0

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "shim/spill/pace.h"
+#include "shim/plan/pace.h"
 
 #define MIB ((uint64_t)1 << 20)
 

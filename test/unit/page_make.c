@@ -1,7 +1,7 @@
 #include "test/unit/page_make.h"
 
 #include "policy/policy.h"
-#include "shim/rundir.h"
+#include "shim/base/rundir.h"
 
 #include <dirent.h>
 #include <fcntl.h>

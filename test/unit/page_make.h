@@ -5,7 +5,7 @@
 #ifndef UNIT_PAGE_MAKE_H
 #define UNIT_PAGE_MAKE_H
 
-#include "shim/stats_page.h"
+#include "shim/stats/stats_page.h"
 
 #include <stdbool.h>
 #include <sys/types.h>

@@ -2,7 +2,7 @@
 #include "shim/base/identity.h"
 #include "test/unit/page_make.h"
 #include "test/unit/seed.h"
-#include "tools/figures.h"
+#include "tools/common/figures.h"
 
 #include <errno.h>
 #include <fcntl.h>

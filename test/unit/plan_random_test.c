@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-#include "shim/spill/plan.h"
+#include "shim/plan/plan.h"
 #include "test/unit/seed.h"
 
 #define PIECES  300

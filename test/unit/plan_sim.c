@@ -2,7 +2,7 @@
  * Traces, read and made, and Belady's rule on them; plan_sim_run.c puts the planner in charge of one.
  */
 #include "test/unit/plan_sim.h"
-#include "shim/spill/extent.h"
+#include "shim/plan/extent.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * piece counts against the budget from the moment it is chosen until it is out. The link is full duplex.
  */
 #include "test/unit/plan_sim.h"
-#include "shim/spill/plan.h"
+#include "shim/plan/plan.h"
 
 #include <stdlib.h>
 #include <time.h>

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#include "shim/spill/plan.h"
+#include "shim/plan/plan.h"
 #include "test/unit/seed.h"
 
 /* ---- by example: a step names pieces 10, 20, ... 400, one after the other ---- */

@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-#include "shim/spill/predict.h"
+#include "shim/plan/predict.h"
 #include "test/unit/seed.h"
 
 #define LAYERS 12

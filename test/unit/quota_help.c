@@ -1,6 +1,6 @@
 #include "test/unit/quota_help.h"
 
-#include "shim/stats.h"
+#include "shim/stats/stats.h"
 
 #include <stdio.h>
 #include <stdlib.h>

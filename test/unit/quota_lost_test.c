@@ -3,7 +3,7 @@
  * the folder is when its user logs out, or truncated, or kept by a process that is stopped. The budget is never handed out
  * a second time.
  */
-#include "shim/rundir.h"
+#include "shim/base/rundir.h"
 #include "test/unit/quota_help.h"
 
 #include <fcntl.h>

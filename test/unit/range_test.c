@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "shim/range.h"
+#include "shim/base/range.h"
 #include "test/unit/seed.h"
 
 #define UNITS 600

@@ -6,8 +6,8 @@
 #define UNIT_REPLAY_HELP_H
 
 #include "policy/policy.h"
-#include "tools/replay_curve.h"
-#include "tools/replay_run.h"
+#include "tools/replay/replay_curve.h"
+#include "tools/replay/replay_run.h"
 
 #define MIB UINT64_C(1048576)
 

@@ -6,8 +6,8 @@
 #include "test/unit/seed.h"
 #include "test/unit/temporary.h"
 #include "test/unit/trace_file.h"
-#include "tools/replay_model.h"
-#include "tools/trace_read.h"
+#include "tools/replay/replay_model.h"
+#include "tools/trace/trace_read.h"
 
 #include <errno.h>
 #include <setjmp.h>

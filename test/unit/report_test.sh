@@ -76,7 +76,7 @@ same perfetto.json
 expect 'JSON' 0 '{*"schema": 1,*}' '' report --json spilling.trace
 grep -o '"[a-z_]*": ' out.txt | tr -d '": ' | sort -u >keys.txt
 [ "$(wc -l <keys.txt)" -ge 100 ] || complain 'keys were not found'
-sed -n 's/^\.\(It \)\{0,1\}Cm //p' "$source/tools/spillway-report.1" | tr ' ' '\n' | sort -u >page.txt
+sed -n 's/^\.\(It \)\{0,1\}Cm //p' "$source/tools/man/spillway-report.1" | tr ' ' '\n' | sort -u >page.txt
 expect 'every key of JSON is in the manual page' 0 '' '' sh -c 'comm -23 keys.txt page.txt'
 expect 'links are there, with the host and between devices' 0 \
 	'*"device": 0,*"lender": null,*"bytes_out": 250000000,*"in_ns": 250000000,*"device": 0,*"lender": 1,*"bytes_in": 125000000,*' '' \

@@ -1,6 +1,6 @@
 /* stats_page_test.c: the figures themselves: histograms, what grows with time, and the tables by device, rule and site. */
-#include "shim/clock.h"
-#include "shim/stats.h"
+#include "shim/base/clock.h"
+#include "shim/stats/stats.h"
 #include "test/unit/seed.h"
 
 #include <pthread.h>
@@ -309,7 +309,7 @@ static void the_layout_is_the_one_of_this_version(void **state)
 #define HISTOGRAM(name, text)          #name "\n"
 #define PLACE(NAME, name, text)        #name "\n"
 #define LINK(NAME, name, unit, text)   #name " " #unit "\n"
-#include "shim/stats.def"
+#include "shim/stats/stats.def"
 	    ;
 	uint32_t hash = 2166136261u ^ STATS_VERSION ^ (uint32_t)sizeof(struct stats_page); /* FNV-1a */
 

@@ -1,5 +1,5 @@
 /* summary_test.c: what is said at the end of a run, for runs of every kind. */
-#include "shim/summary.h"
+#include "shim/stats/summary.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

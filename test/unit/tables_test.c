@@ -20,8 +20,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "shim/log.h"
-#include "shim/spill/tables.h"
+#include "shim/base/log.h"
+#include "shim/submit/tables.h"
 #include "test/unit/seed.h"
 
 #define HEAP  ((CUdeviceptr)0x200000000000)

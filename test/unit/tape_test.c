@@ -2,7 +2,7 @@
  * What threads write on the tape arrives, each record whole, those of one thread in their order; and what finds no room
  * is lost alone.
  */
-#include "shim/spill/tape.h"
+#include "shim/submit/tape.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

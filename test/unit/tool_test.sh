@@ -370,7 +370,7 @@ expect 'explain of two policies is wrong usage' 2 '' '*one policy is needed*' "$
 expect 'help of explain goes to stdout with an example' 0 'usage: *example:*' '' "$tool" explain --help
 
 # Every key and value of keys.def is an item of the manual page, and every item is one: compared as sorted lists.
-page=$source/tools/spillway-policy.5
+page=$source/tools/man/spillway-policy.5
 items() { # MACRO: the words behind ".It MACRO" and behind further MACROs of the line
 	sed -n "s/^\.It $1 //p" "$page" | sed "s/ , $1 /\n/g" | sort -u
 }
@@ -385,7 +385,7 @@ expect 'the manual page has every key, and no other' 0 '' '' diff keys.txt page_
 expect 'the manual page has every value, and no other' 0 '' '' diff values.txt page_values.txt
 expect 'the manual page has every built-in policy, and no other' 0 '' '' diff policies.txt page_policies.txt
 for page in spillway.1 spillway-policy.5; do
-	sed -n '/^\.Bd -literal/,/^\.Ed/p' "$source/tools/$page" | sed 1d\;\$d >manual.yaml
+	sed -n '/^\.Bd -literal/,/^\.Ed/p' "$source/tools/man/$page" | sed 1d\;\$d >manual.yaml
 	expect "the policy of $page is good" 0 'manual.yaml: ok' '' "$tool" check manual.yaml
 done
 

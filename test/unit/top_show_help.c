@@ -1,6 +1,6 @@
 #include "test/unit/top_show_help.h"
 
-#include "tools/prom.h"
+#include "tools/prom/prom.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

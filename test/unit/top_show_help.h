@@ -5,7 +5,7 @@
 #define UNIT_TOP_SHOW_HELP_H
 
 #include "test/unit/page_make.h"
-#include "tools/top.h"
+#include "tools/top/top.h"
 
 extern struct stats_page *page; /* to be changed before it is read */
 extern struct figures figures;

@@ -73,19 +73,19 @@ expect 'an interval that is none' 2 '' '*"0" is no interval*' "$tool" prom --int
 expect 'nothing half-made is left' 1 '' '' sh -c 'ls -A | grep "^\.g\|^\.l\|^\.p"'
 
 expect 'the manual has every figure with unit, name and text, and no other' 0 '' '' \
-	sh -c '"$1/scripts/stats_page.sh" "$2" | diff "$1/tools/spillway-stats.5" -' sh "$source" "$tool"
+	sh -c '"$1/scripts/stats_page.sh" "$2" | diff "$1/tools/man/spillway-stats.5" -' sh "$source" "$tool"
 # All that stats.def has, read in another way: names alone.
 sed -n 's/^\(STAT\|FIGURE\|HISTOGRAM\)(\([a-z0-9_]*\),.*/\2/p; s/^\(PLACE\|FAULT\|LINK\)([A-Z_]*, \([a-z_]*\),.*/\2/p' \
-	"$source/shim/stats.def" | sort >def.txt
-sed -n 's/^\.It Cm \([a-z0-9_]*\)\( Pq .*\)\{0,1\}$/\1/p' "$source/tools/spillway-stats.5" | sort >page.txt
+	"$source/shim/stats/stats.def" | sort >def.txt
+sed -n 's/^\.It Cm \([a-z0-9_]*\)\( Pq .*\)\{0,1\}$/\1/p' "$source/tools/man/spillway-stats.5" | sort >page.txt
 expect 'stats.def was read' 0 '' '' test "$(wc -l <def.txt)" -ge 60
 expect 'every name of stats.def is an item of the page' 0 '' '' diff def.txt page.txt
 for column in $("$tool" top --help | sed -n '/one of:$/{n;p}'); do
-	expect "the manual has the column $column" 0 '*' '' grep -w -- "$column" "$source/tools/spillway-top.1"
+	expect "the manual has the column $column" 0 '*' '' grep -w -- "$column" "$source/tools/man/spillway-top.1"
 	expect "top sorts by $column" 0 '*' '' "$tool" top --once --sort "$column"
 done
 if command -v mandoc >/dev/null; then
-	expect 'mandoc finds nothing' 0 '' '' mandoc -T lint -W warning "$source/tools/spillway-stats.5" "$source/tools/spillway-top.1"
+	expect 'mandoc finds nothing' 0 '' '' mandoc -T lint -W warning "$source/tools/man/spillway-stats.5" "$source/tools/man/spillway-top.1"
 fi
 
 echo "$n promises, $failed failed"

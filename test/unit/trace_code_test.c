@@ -2,7 +2,7 @@
  * The format of a trace: what is written is read again, to the number; and nothing that a file may hold makes the reader
  * read outside of it.
  */
-#include "shim/trace_code.h"
+#include "shim/trace/trace_code.h"
 #include "test/unit/failing_alloc.h"
 #include "test/unit/seed.h"
 

@@ -4,7 +4,7 @@
 #ifndef SPILLWAY_TEST_TRACE_FILE_H
 #define SPILLWAY_TEST_TRACE_FILE_H
 
-#include "shim/trace_code.h"
+#include "shim/trace/trace_code.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

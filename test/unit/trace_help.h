@@ -7,7 +7,7 @@
 
 #include "test/unit/temporary.h"
 #include "test/unit/trace_file.h"
-#include "tools/trace_read.h"
+#include "tools/trace/trace_read.h"
 
 #define HEAD_TEXT "version=1\nstart=1000\nclock=50\ncommand=a b=c\npolicy=\n"
 

@@ -2,8 +2,8 @@
  * Numbers of places and ranges: one for each, and told before anything can be read that uses it, also when two threads
  * come with the same name at one moment.
  */
-#include "shim/caller.h"
-#include "shim/trace_inside.h"
+#include "shim/base/caller.h"
+#include "shim/trace/trace_inside.h"
 
 #include <pthread.h>
 #include <setjmp.h>

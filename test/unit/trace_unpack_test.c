@@ -5,7 +5,7 @@
 #include "test/unit/seed.h"
 #include "test/unit/temporary.h"
 #include "test/unit/trace_file.h"
-#include "tools/trace_read.h"
+#include "tools/trace/trace_read.h"
 
 #include <errno.h>
 #include <setjmp.h>

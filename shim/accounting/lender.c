@@ -1,0 +1,103 @@
+#include "shim/accounting/lender.h"
+#include "shim/base/clock.h"
+
+#define WANTED_NS 1000000000
+/* As for the heap's own device (chunk.c). */
+#define FULL_NS 1000000000
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static bool is_before(const _Atomic uint64_t *until)
+{
+	uint64_t ns = atomic_load_explicit(until, memory_order_relaxed);
+
+	return ns && clock_now() < ns;
+}
+
+static bool is_wanted(const struct lender *lender)
+{
+	return is_before(&lender->wanted_until);
+}
+
+static bool lends_none(const struct lender *lender)
+{
+	return is_wanted(lender) || is_before(&lender->full_until);
+}
+
+uint64_t lender_left(const struct lender *lender)
+{
+	if (lends_none(lender))
+		return 0;
+	uint64_t beyond = budget_left(&lender->beyond), own = budget_left(lender->own);
+	uint64_t both = beyond + own < beyond ? UINT64_MAX : beyond + own;
+
+	return smaller(budget_left(&lender->lent), both);
+}
+
+/* As much of it as there is. */
+static uint64_t take_beyond(struct lender *lender, uint64_t bytes)
+{
+	uint64_t part;
+
+	while ((part = smaller(bytes, budget_left(&lender->beyond))) && !budget_take(&lender->beyond, part))
+		;
+	return part;
+}
+
+bool lender_take(struct lender *lender, uint64_t bytes)
+{
+	if (lends_none(lender) || !budget_take(&lender->lent, bytes))
+		return false;
+	uint64_t beyond = take_beyond(lender, bytes), rest = bytes - beyond;
+	if (!rest || budget_take(lender->own, rest)) {
+		atomic_fetch_add(&lender->of_own, rest);
+		return true;
+	}
+	budget_give(&lender->beyond, beyond);
+	budget_give(&lender->lent, bytes);
+	return false;
+}
+
+/* As much of the bytes as there is in the number: how much. */
+static uint64_t subtract(_Atomic uint64_t *number, uint64_t bytes)
+{
+	uint64_t before = atomic_load(number), part;
+
+	do
+		part = smaller(bytes, before);
+	while (!atomic_compare_exchange_weak(number, &before, before - part));
+	return part;
+}
+
+void lender_give(struct lender *lender, uint64_t bytes)
+{
+	uint64_t rest = subtract(&lender->of_own, bytes);
+
+	subtract(&lender->wanted, bytes);
+	budget_give(lender->own, rest);
+	budget_give(&lender->beyond, bytes - rest);
+	budget_give(&lender->lent, bytes);
+	atomic_store_explicit(&lender->full_until, 0, memory_order_relaxed);
+}
+
+void lender_is_full(struct lender *lender)
+{
+	atomic_store_explicit(&lender->full_until, clock_now() + FULL_NS, memory_order_relaxed);
+}
+
+/* Several may need it, each less or more: the most that was said within that time. */
+void lender_want(struct lender *lender, uint64_t bytes)
+{
+	uint64_t before = is_wanted(lender) ? atomic_load(&lender->wanted) : 0;
+
+	atomic_store(&lender->wanted, bytes > before ? bytes : before);
+	atomic_store(&lender->wanted_until, clock_now() + WANTED_NS);
+}
+
+uint64_t lender_wanted(const struct lender *lender)
+{
+	return is_wanted(lender) ? smaller(atomic_load(&lender->wanted), atomic_load(&lender->lent.used)) : 0;
+}

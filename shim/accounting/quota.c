@@ -1,0 +1,709 @@
+/*
+ * Taking from what is shared. There is no sum in the file: the sum is what the slots say, so a process that dies leaves
+ * nothing to be repaired, only a slot to be counted no longer.
+ *
+ * To take, a process first publishes what it is about to take (its claim), then adds up all slots, its own included, and
+ * takes if the sum fits. Of any set of takes that together were too much, the one whose claim was published last has seen
+ * the claims, or the bytes taken, of all others: it did not take. So the sum is never more than the total.
+ *
+ * Two that claim the last room at the same time see each other. The one in the lower slot leaves its claim there and waits
+ * for the other, which takes its own back and waits until the lower one has had its turn; so one of them takes, and who is
+ * refused is refused because the room is taken. A claim whose process has died is found by looking for the dead; one whose
+ * process was stopped at this very point is waited for, for a second, and then counts as taken.
+ *
+ * A claim is read before the bytes used, and written after them: what moves from the one to the other may be counted twice,
+ * never not at all.
+ *
+ * What this process holds it knows by itself. When its file is lost it joins again, with that (quota_file_join()); a take
+ * whose claim stands in a file from which all has been carried over is taken back, and made again in the new one.
+ */
+#include "shim/accounting/quota.h"
+#include "shim/base/clock.h"
+#include "shim/base/log.h"
+#include "shim/accounting/quota_inside.h"
+#include "shim/base/rundir.h"
+#include "shim/stats/stats.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CLAIM_LOOK  5000000u /* ns after which its process might be dead */
+#define CLAIM_YIELD 50000u   /* ns: a claim lasts for some ten system calls, unless its thread is not running */
+#define WAIT_STEP   5000000  /* ns; so many tries are 2.5 s, longer than others need to look once */
+#define WAIT_TRIES  500
+#define JOIN_TRIES  3                   /* each time the file was lost again */
+#define UNIT        ((uint64_t)2 << 20) /* spare goes back in chunks, which have at least this size */
+
+uint64_t quota_patience = 1000000000, quota_want_lasts = 2000000000, quota_sweep_every = 5000000;
+
+enum state {
+	NONE,     /* nothing is shared */
+	ARRANGED, /* nothing has been taken yet */
+	SEATED,
+	ALONE,   /* the file cannot be used: this process has its own budget */
+	OUTSIDE, /* the file's lock is held by a process that does not go on: nothing is taken until it does */
+	LEFT,    /* the process ends */
+};
+
+static _Atomic int state;
+static struct quota_terms terms;
+static _Atomic uint64_t refusals;
+
+/* Joining, and one claim at a time: the last lock but one, taken by threads that take host memory. */
+static pthread_mutex_t taking = PTHREAD_MUTEX_INITIALIZER;
+/*
+ * The last lock: it keeps `seat` from being exchanged, and orders what is written of held and spare. Never held while
+ * anybody is waited for. seat itself changes under both locks.
+ */
+static pthread_mutex_t publishing = PTHREAD_MUTEX_INITIALIZER;
+static struct quota_seat seat = {.fd = -1};
+/* What this process has taken, and of that keeps for its next use, whatever becomes of the file. Under `publishing`. */
+static uint64_t held, spare;
+
+static bool is_seated(void)
+{
+	return atomic_load(&state) == SEATED;
+}
+
+static void be_alone(const char *why)
+{
+	int seated = atomic_load(&state);
+
+	/* Not where the process ends just now. */
+	if (seated == LEFT || !atomic_compare_exchange_strong(&state, &seated, ALONE))
+		return;
+
+	log_once("the host budget cannot be shared with other processes of this user (%s): this one has a budget of "
+		 "its own, and so may each of the others",
+		 why);
+	if (seated == SEATED)
+		stats_set_share(0, 0, 0);
+}
+
+static void be_alone_for(int error)
+{
+	char why[64];
+
+	if (error == -EPROTO)
+		be_alone("its file is of another version, or damaged, and in use");
+	else if (error == -ENOSPC)
+		be_alone("all places in its file are taken, or there is no room for it");
+	else if (error == -EPERM)
+		be_alone("its file or folder is not ours alone");
+	else {
+		snprintf(why, sizeof(why), "errno %d for its file", -error);
+		be_alone(why);
+	}
+}
+
+void quota_arrange(const struct quota_terms *given)
+{
+	terms = *given;
+	atomic_store(&state, ARRANGED);
+}
+
+/* ---- the sum ---- */
+
+struct view {
+	uint64_t total, used, claimed; /* claimed: by others */
+	uint64_t mine;                 /* of the bytes used */
+	uint64_t part;                 /* what each rank may have in any case */
+	uint64_t spare, ending;        /* what others have and do not use, and what is pinned by those who end */
+	uint64_t owed;                 /* to others below their part */
+	uint64_t wanted;               /* by others, whatever they have */
+	unsigned ranks, index;         /* index: of our own slot */
+	bool lower_claim;              /* one in a lower slot claims something */
+};
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+enum looked { GOOD, LOST, NONSENSE };
+
+/* What of a slot counts in the sum. claim: as it was read before. Returns false for nonsense: see QUOTA_MOST. */
+static bool add_slot(struct view *view, unsigned i, const struct quota_slot *slot, uint64_t claim)
+{
+	uint64_t used = slot->used;
+
+	if (!slot->stamp)
+		return true;
+	if (used > QUOTA_MOST || claim > QUOTA_MOST)
+		return false;
+	view->used += used;
+	if (slot->leaving) {
+		view->ending += used;
+	} else {
+		view->ranks++;
+		if (i != view->index)
+			view->spare += smaller(slot->spare, used);
+	}
+	if (i == view->index) {
+		view->mine = used;
+	} else {
+		view->claimed += claim;
+		view->lower_claim |= claim && i < view->index;
+	}
+	return true;
+}
+
+/* Others below their part are owed what they lately were refused: view->part is known. */
+static void add_want(struct view *view, unsigned i, const struct quota_slot *slot, uint64_t now)
+{
+	uint64_t until = slot->wanted_until;
+
+	/* One that lies too far ahead is no time that this clock has given. */
+	if (i == view->index || !slot->stamp || until <= now || until > now + quota_want_lasts)
+		return;
+	uint64_t wanted = smaller(slot->wanted, view->total), used = slot->used;
+	view->wanted += wanted;
+	if (used < view->part)
+		view->owed += smaller(wanted, view->part - used);
+}
+
+/* Is the slot still ours? */
+static enum looked check_own(const struct quota_seat *at, const struct quota_slot *slot)
+{
+	if (!slot->stamp || slot->ticket != at->ticket)
+		return LOST;
+	return slot->stamp == at->stamp ? GOOD : NONSENSE;
+}
+
+/* Claims of some slots, then all else of them: a claim is read before the bytes used (see above). */
+static enum looked look_at(const struct quota_seat *at, unsigned first, struct view *view)
+{
+	struct quota_slot slots[QUOTA_SLOTS_READ];
+	uint64_t claims[QUOTA_SLOTS_READ];
+
+	if (!quota_file_read_slots(at, first, QUOTA_SLOTS_READ, slots))
+		return LOST;
+	for (unsigned i = 0; i < QUOTA_SLOTS_READ; i++)
+		claims[i] = slots[i].stamp ? (uint64_t)slots[i].claim : 0;
+	quota_file_fence();
+	if (!quota_file_read_slots(at, first, QUOTA_SLOTS_READ, slots))
+		return LOST;
+	if (at->index - first < QUOTA_SLOTS_READ) {
+		enum looked own = check_own(at, &slots[at->index - first]);
+
+		if (own != GOOD)
+			return own;
+	}
+	for (unsigned i = 0; i < QUOTA_SLOTS_READ; i++)
+		if (!add_slot(view, first + i, &slots[i], claims[i]))
+			return NONSENSE;
+	return GOOD;
+}
+
+static void look_for_wants(const struct quota_seat *at, unsigned n, struct view *view, uint64_t now)
+{
+	struct quota_slot slots[QUOTA_SLOTS_READ];
+
+	for (unsigned first = 0; first < n; first += QUOTA_SLOTS_READ) {
+		if (!quota_file_read_slots(at, first, QUOTA_SLOTS_READ, slots))
+			return;
+		for (unsigned i = 0; i < QUOTA_SLOTS_READ; i++)
+			add_want(view, first + i, &slots[i], now);
+	}
+}
+
+/* A copy: the seat may be exchanged meanwhile. The descriptor is looked at before it is used (quota_file.c). */
+static struct quota_seat seat_now(void)
+{
+	pthread_mutex_lock(&publishing);
+	struct quota_seat now = seat;
+	pthread_mutex_unlock(&publishing);
+	return now;
+}
+
+static enum looked look(struct view *ret_view)
+{
+	struct quota_seat at = seat_now();
+	struct view view = {.index = at.index};
+	struct quota_head head;
+	enum looked looked = GOOD;
+
+	if (!quota_file_read_head(&at, &head) || !head.bytes)
+		return LOST;
+	view.total = head.total;
+	if (view.total > QUOTA_MOST || head.slots > QUOTA_SLOTS)
+		return NONSENSE;
+	/* Of a file that was truncated, too, our own slot says so. */
+	unsigned n = at.index < head.slots ? (unsigned)head.slots : at.index + 1;
+	for (unsigned first = 0; first < n && looked == GOOD; first += QUOTA_SLOTS_READ)
+		looked = look_at(&at, first, &view);
+	if (looked != GOOD)
+		return looked;
+	/* What is behind the end of a file reads as free slots, and by now it may have been filled again: without us. */
+	struct quota_slot own;
+	quota_file_fence();
+	if (head.moved || !quota_file_is_whole(&at) || !quota_file_read_slots(&at, at.index, 1, &own) ||
+	    check_own(&at, &own) != GOOD)
+		return LOST;
+	view.part = view.total / (view.ranks ? view.ranks : 1);
+	uint64_t now = clock_now();
+	if (head.asked_until > now)
+		look_for_wants(&at, n, &view, now);
+	*ret_view = view;
+	return GOOD;
+}
+
+static uint64_t room_in(const struct view *view, uint64_t gone)
+{
+	return view->total > gone ? view->total - gone : 0;
+}
+
+/* Would it fit, and is it our turn? gone: what is taken, or as good as. */
+static bool fits(const struct view *view, uint64_t gone, uint64_t bytes)
+{
+	uint64_t room = room_in(view, gone);
+
+	if (bytes > room)
+		return false;
+	return view->mine + bytes <= view->part || bytes <= room - smaller(room, view->owed);
+}
+
+/* Locking: takes `publishing`. */
+static bool write_slot(size_t offset, uint64_t value)
+{
+	pthread_mutex_lock(&publishing);
+	bool written = quota_file_write(&seat, QUOTA_SLOT(&seat, stamp) + offset, value);
+	pthread_mutex_unlock(&publishing);
+	return written;
+}
+#define WRITE(field, value) write_slot(offsetof(struct quota_slot, field), value)
+
+static void tell(const struct view *view, uint64_t more)
+{
+	/* A slot whose process has not come back counts as more than there is. */
+	stats_set_share(view->total, smaller(view->used + more, view->total), view->ranks);
+	terms.total = view->total;
+	if (terms.limit)
+		atomic_store(terms.limit, view->total);
+}
+
+/* ---- taking ---- */
+
+/* True: the share of somebody came back. */
+static bool sweep(void)
+{
+	int saved = errno;
+	struct quota_seat at = seat_now();
+	unsigned n = quota_file_sweep(&at);
+
+	if (n)
+		stats_add(STAT_share_reclaimed, n);
+	errno = saved;
+	return n != 0;
+}
+
+/* The same for who is refused again and again: it takes 20 to 40 us for each rank. */
+static bool sweep_if_due(void)
+{
+	static uint64_t last; /* under `taking` */
+	uint64_t now = clock_now();
+
+	if (now - last < quota_sweep_every)
+		return false;
+	last = now;
+	return sweep();
+}
+
+/* Wait for others' claims. False: for too long. */
+static bool pause_from(uint64_t *since)
+{
+	uint64_t now = clock_now();
+
+	if (!*since)
+		*since = now;
+	if (now - *since > quota_patience)
+		return false;
+	if (now - *since > CLAIM_LOOK)
+		sweep_if_due();
+	if (now - *since > CLAIM_YIELD)
+		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+	else
+		sched_yield();
+	return true;
+}
+
+static bool is_lower_claim(void)
+{
+	struct view view;
+
+	return look(&view) == GOOD && view.lower_claim;
+}
+
+/* What came of a try. */
+enum taken { TAKEN, REFUSED, GONE, DAMAGED };
+
+/* Before the claim is taken back. */
+static bool add_held(uint64_t bytes)
+{
+	pthread_mutex_lock(&publishing);
+	bool written = quota_file_write(&seat, QUOTA_SLOT(&seat, used), held + bytes);
+	held += written ? bytes : 0;
+	pthread_mutex_unlock(&publishing);
+	return written;
+}
+
+static enum taken try_once(uint64_t bytes)
+{
+	enum taken result = REFUSED;
+	uint64_t since = 0;
+	struct view view;
+
+	/* Who has nothing to hope for is in nobody's way. */
+	if (look(&view) == GOOD && !fits(&view, view.used, bytes))
+		return REFUSED;
+	for (;;) {
+		bool claimed = WRITE(claim, bytes);
+
+		quota_file_fence();
+		enum looked looked = look(&view);
+		if (looked != GOOD || !claimed) {
+			result = looked == NONSENSE ? DAMAGED : GONE;
+			break;
+		}
+		if (fits(&view, view.used + view.claimed, bytes)) {
+			result = add_held(bytes) ? TAKEN : GONE;
+			if (result == TAKEN)
+				tell(&view, bytes);
+			break;
+		}
+		if (!fits(&view, view.used, bytes))
+			break;
+		bool in_time = pause_from(&since);
+		if (view.lower_claim) {
+			WRITE(claim, 0);
+			while (in_time && is_lower_claim())
+				in_time = pause_from(&since);
+		}
+		if (!in_time)
+			break;
+	}
+	WRITE(claim, 0);
+	return result;
+}
+
+static _Atomic uint64_t wanted_until; /* as in our slot; 0: nothing is wanted */
+
+static void want(uint64_t bytes)
+{
+	uint64_t until = clock_now() + quota_want_lasts;
+	struct quota_seat at = seat_now();
+	struct quota_head head;
+
+	WRITE(wanted, bytes);
+	WRITE(wanted_until, until);
+	atomic_store(&wanted_until, until);
+	/* One that is too far ahead would never end. Two who write at once differ by microseconds. */
+	if (quota_file_read_head(&at, &head) &&
+	    (head.asked_until < until || head.asked_until > until + quota_want_lasts))
+		quota_file_write(&at, QUOTA_HEAD(asked_until), until);
+}
+
+static void refuse(uint64_t bytes)
+{
+	struct view view;
+
+	if (is_seated() && look(&view) == GOOD) {
+		tell(&view, 0);
+		/* What is owed to us others leave to us. */
+		if (view.mine < view.part && atomic_load(&wanted_until) < clock_now())
+			want(smaller(bytes, view.part - view.mine));
+	}
+	atomic_fetch_add(&refusals, 1);
+	stats_add(STAT_share_refused, 1);
+}
+
+/*
+ * Joins, or joins again after the file was lost. Never a budget of its own where only the lock could not be had: those
+ * who have the memory are there, and one of them is stopped just where it holds the lock.
+ * Locking: the caller must hold `taking`.
+ */
+static void join(void)
+{
+	int before = atomic_load(&state);
+	bool again = before == SEATED;
+	struct quota_seat next = seat;
+
+	pthread_mutex_lock(&publishing);
+	uint64_t now = held;
+	pthread_mutex_unlock(&publishing);
+	int error = quota_file_join(&terms, &next, now, before != OUTSIDE);
+	if (error == -EBUSY) {
+		log_once(
+		    "a process of this user holds the file of the host budget that they share, and does not go on (is "
+		    "it stopped?): until it does, or ends, this process gets no more host memory");
+		atomic_compare_exchange_strong(&state, &before, OUTSIDE);
+		return;
+	}
+	if (error) {
+		be_alone_for(error);
+		return;
+	}
+	pthread_mutex_lock(&publishing);
+	seat = next;
+	/* Given meanwhile. */
+	if (held != now)
+		quota_file_write(&seat, QUOTA_SLOT(&seat, used), held);
+	quota_file_write(&seat, QUOTA_SLOT(&seat, spare), spare);
+	pthread_mutex_unlock(&publishing);
+	atomic_compare_exchange_strong(&state, &before, SEATED);
+	if (again && rundir_is_first_loss())
+		log_line(RUNDIR_LOSS);
+}
+
+static enum taken try_to_take(uint64_t bytes)
+{
+	enum taken taken = GONE;
+
+	for (unsigned i = 0; i < JOIN_TRIES && taken == GONE; i++) {
+		if (i)
+			join();
+		if (!is_seated())
+			return REFUSED;
+		taken = try_once(bytes);
+		if (taken == REFUSED && sweep_if_due())
+			taken = try_once(bytes);
+	}
+	return taken;
+}
+
+static bool take_locked(uint64_t bytes)
+{
+	int now = atomic_load(&state);
+
+	if (now == ARRANGED || now == OUTSIDE)
+		join();
+	now = atomic_load(&state);
+	if (now == ALONE)
+		return true;
+	if (now == LEFT)
+		return false;
+	enum taken taken = now == OUTSIDE ? REFUSED : try_to_take(bytes);
+	if (taken == DAMAGED)
+		be_alone("its file is damaged");
+	if (atomic_load(&state) == ALONE)
+		return true;
+	if (taken != TAKEN)
+		refuse(bytes);
+	else if (atomic_exchange(&wanted_until, 0))
+		WRITE(wanted_until, 0);
+	return taken == TAKEN;
+}
+
+bool quota_take(uint64_t bytes)
+{
+	int saved = errno, cancel;
+
+	if (atomic_load_explicit(&state, memory_order_relaxed) == NONE)
+		return true;
+	/* Opening files and waiting may be cancellation points. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	pthread_mutex_lock(&taking);
+	bool taken = take_locked(bytes);
+	pthread_mutex_unlock(&taking);
+	pthread_setcancelstate(cancel, NULL);
+	errno = saved;
+	return taken;
+}
+
+/* The number of ours at that place in the slot becomes `now`, if the slot is still ours. Under `publishing`. */
+static void publish(size_t offset, uint64_t now)
+{
+	struct quota_slot slot;
+	int at = atomic_load(&state);
+
+	if ((at == SEATED || at == LEFT) && quota_file_is_open(&seat) &&
+	    quota_file_read_slots(&seat, seat.index, 1, &slot) && check_own(&seat, &slot) == GOOD)
+		quota_file_write(&seat, QUOTA_SLOT(&seat, stamp) + offset, now);
+}
+
+void quota_give(uint64_t bytes)
+{
+	int now = atomic_load(&state), saved = errno;
+
+	if (now == NONE || now == ARRANGED || now == ALONE)
+		return;
+	pthread_mutex_lock(&publishing);
+	held -= smaller(bytes, held);
+	publish(offsetof(struct quota_slot, used), held);
+	pthread_mutex_unlock(&publishing);
+	errno = saved;
+}
+
+uint64_t quota_left(void)
+{
+	struct view view;
+
+	if (!is_seated() || look(&view) != GOOD)
+		return UINT64_MAX;
+	uint64_t room = room_in(&view, view.used + view.claimed),
+		 own = view.part > view.mine ? view.part - view.mine : 0;
+	uint64_t beyond = room - smaller(room, view.owed);
+	return beyond > own ? beyond : smaller(room, own);
+}
+
+uint64_t quota_refusals(void)
+{
+	return atomic_load_explicit(&refusals, memory_order_relaxed);
+}
+
+/* ---- what is spare ---- */
+
+static void set_spare(uint64_t more, uint64_t less)
+{
+	int saved = errno;
+
+	if (!is_seated())
+		return;
+	pthread_mutex_lock(&publishing);
+	spare += more;
+	spare -= smaller(less, spare);
+	publish(offsetof(struct quota_slot, spare), spare);
+	pthread_mutex_unlock(&publishing);
+	errno = saved;
+}
+
+void quota_spare_add(uint64_t bytes)
+{
+	set_spare(bytes, 0);
+}
+
+void quota_spare_sub(uint64_t bytes)
+{
+	set_spare(0, bytes);
+}
+
+bool quota_is_asked(void)
+{
+	struct quota_head head;
+	int saved = errno;
+
+	if (!is_seated())
+		return false;
+	struct quota_seat at = seat_now();
+	bool asked = quota_file_read_head(&at, &head) && head.asked_until >= clock_now();
+	errno = saved;
+	return asked;
+}
+
+static uint64_t spare_now(void)
+{
+	pthread_mutex_lock(&publishing);
+	uint64_t now = spare;
+	pthread_mutex_unlock(&publishing);
+	return now;
+}
+
+uint64_t quota_owed(void)
+{
+	struct view view;
+
+	if (!quota_is_asked())
+		return 0;
+	uint64_t mine = spare_now();
+	if (!mine || look(&view) != GOOD)
+		return 0;
+	uint64_t room = room_in(&view, view.used);
+	if (view.wanted <= room)
+		return 0;
+	/* All who have spare give of it in proportion. */
+	unsigned __int128 share = (unsigned __int128)(view.wanted - room) * mine / (mine + view.spare);
+	return smaller(((uint64_t)share / UNIT + 1) * UNIT, mine);
+}
+
+void quota_returned(uint64_t bytes)
+{
+	stats_add(STAT_share_returned_bytes, bytes);
+}
+
+bool quota_wait(uint64_t bytes, unsigned *tries)
+{
+	struct view view;
+
+	if (!is_seated() || *tries >= WAIT_TRIES || look(&view) != GOOD || !(view.spare || view.ending) ||
+	    bytes > view.total)
+		return false;
+	if (!(*tries)++)
+		stats_add(STAT_share_waits, 1);
+	want(bytes);
+	nanosleep(&(struct timespec){.tv_nsec = WAIT_STEP}, NULL);
+	return true;
+}
+
+/* ---- now and then ---- */
+
+/* Locking: the caller must hold `taking`. */
+static void tick_locked(void)
+{
+	struct view view;
+	struct quota_seat at = seat_now();
+
+	if (atomic_load(&state) == OUTSIDE || (is_seated() && !quota_file_is_there(&at)))
+		join();
+	if (!is_seated())
+		return;
+	sweep();
+	enum looked looked = look(&view);
+	if (looked == LOST) {
+		join();
+		looked = is_seated() ? look(&view) : LOST;
+	}
+	if (looked == GOOD)
+		tell(&view, 0);
+}
+
+void quota_tick(void)
+{
+	int saved = errno, now = atomic_load(&state);
+
+	/* Who takes just now does the same, as far as it matters. */
+	if ((now != SEATED && now != OUTSIDE) || pthread_mutex_trylock(&taking))
+		return;
+	tick_locked();
+	pthread_mutex_unlock(&taking);
+	errno = saved;
+}
+
+void quota_leave(void)
+{
+	int saved = errno, now = SEATED;
+
+	if (!atomic_compare_exchange_strong(&state, &now, LEFT)) {
+		if (now == OUTSIDE)
+			atomic_store(&state, LEFT);
+		return;
+	}
+	/* Nobody is waited for: a thread that takes may have ended with the process. While one takes the slot is kept. */
+	bool quiet = pthread_mutex_trylock(&taking) == 0;
+	bool still = quiet && pthread_mutex_trylock(&publishing) == 0;
+	struct quota_seat at = seat;
+	bool empty = still && !held;
+
+	if (still)
+		pthread_mutex_unlock(&publishing);
+	if (quiet) {
+		quota_file_leave(&at, empty);
+		pthread_mutex_unlock(&taking);
+	}
+	errno = saved;
+}
+
+void quota_child(void)
+{
+	int now = atomic_exchange(&state, NONE);
+
+	if (now != SEATED && now != OUTSIDE)
+		return;
+	/* The parent's lock goes with its last descriptor. */
+	if (seat.fd >= 0 && quota_file_is_open(&seat))
+		close(seat.fd);
+	seat.fd = -1;
+}

@@ -1,0 +1,65 @@
+#include "shim/base/caller.h"
+#include "shim/base/libc.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * dladdr() walks the names of the whole object to find the nearest one; since glibc 2.35 there is a way without lock or
+ * walk. Looked up by name, so that an older C library can still load us; NULL there.
+ */
+static _Atomic(__typeof__(_dl_find_object) *) find_object;
+
+void caller_bind(void)
+{
+	atomic_store(&find_object, libc_dlvsym_default("_dl_find_object", "GLIBC_2.35"));
+}
+
+/* *ret_base: what the object's addresses begin at. */
+static const char *find(const void *address, uintptr_t *ret_base)
+{
+	struct dl_find_object object;
+	const char *path = NULL;
+	Dl_info info;
+
+	if (!address)
+		return NULL;
+	__typeof__(_dl_find_object) *ask = atomic_load_explicit(&find_object, memory_order_relaxed);
+	if (ask) {
+		if (ask((void *)(uintptr_t)address, &object) == 0) {
+			path = object.dlfo_link_map->l_name;
+			*ret_base = object.dlfo_link_map->l_addr;
+		}
+	} else if (dladdr(address, &info)) {
+		path = info.dli_fname;
+		*ret_base = (uintptr_t)info.dli_fbase;
+	}
+	/* The loader has no name for the program itself. */
+	return path && !*path ? program_invocation_name : path;
+}
+
+const char *caller_library(const void *address)
+{
+	uintptr_t base;
+
+	return find(address, &base);
+}
+
+char *caller_text(const void *address, char *room, size_t bytes)
+{
+	uintptr_t base;
+	const char *path = find(address, &base), *name = path ? strrchr(path, '/') : NULL;
+
+	if (path)
+		snprintf(room, bytes, "%s+0x%llx", name ? name + 1 : path,
+			 (unsigned long long)((uintptr_t)address - base));
+	else
+		room[0] = 0;
+	return room;
+}

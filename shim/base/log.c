@@ -1,0 +1,267 @@
+/*
+ * Where lines go, and what must not happen to the program on the way.
+ *
+ * Standard error is the file that descriptor 2 was when the library was loaded, known by its device and inode. A program
+ * may close it and open a data file, which gets the number 2: so each line first looks whether it is still that file, and
+ * if not nothing is written. A log file that the program put there by dup2() or freopen() looks the same as that data
+ * file, so it gets nothing either. No duplicate is kept: it would hold open the pipe that a daemon has let go of.
+ *
+ * Nothing here waits for a reader: a pipe, a socket or a terminal that nobody reads must not stop the program at its next
+ * launch. O_NONBLOCK is not ours to set, for it belongs to everybody who has the file open; so a pipe or a terminal is
+ * opened once more for the one line, a socket is sent to with MSG_DONTWAIT. What finds no room is counted, and the next
+ * line that gets through says how many there were.
+ */
+#include "shim/base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE_BYTES 1024 /* below PIPE_BUF, so that a pipe takes all of a line or none of it */
+
+/* ---- which file it is ---- */
+
+static struct {
+	dev_t device, special;
+	ino_t inode;
+	mode_t type;
+} standard_error;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static atomic_bool is_open; /* it was when the library was loaded */
+
+/*
+ * What a program inherits as standard error can be written to and has no FD_CLOEXEC. Else somebody's constructor opened
+ * the file before ours ran.
+ */
+static void know(void)
+{
+	struct stat status;
+	int flags = fcntl(STDERR_FILENO, F_GETFL), own = fcntl(STDERR_FILENO, F_GETFD);
+	bool open = flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && own >= 0 && !(own & FD_CLOEXEC) &&
+		    fstat(STDERR_FILENO, &status) == 0;
+
+	if (open) {
+		standard_error.device = status.st_dev;
+		standard_error.special = status.st_rdev;
+		standard_error.inode = status.st_ino;
+		standard_error.type = status.st_mode & S_IFMT;
+	}
+	atomic_store(&is_open, open);
+}
+
+void log_begin(void)
+{
+	know();
+}
+
+__attribute__((constructor)) static void know_at_load(void)
+{
+	int saved = errno;
+
+	pthread_once(&once, know);
+	errno = saved;
+}
+
+static bool is_standard_error(int fd)
+{
+	struct stat status;
+
+	return fstat(fd, &status) == 0 && status.st_dev == standard_error.device &&
+	       status.st_rdev == standard_error.special && status.st_ino == standard_error.inode &&
+	       (status.st_mode & S_IFMT) == standard_error.type;
+}
+
+/* ---- writing ---- */
+
+enum written {
+	WRITTEN,
+	CUT,  /* a part of it */
+	FULL, /* nothing: it would have had to wait */
+	GONE, /* it is another file by now, nobody will ever read it, or it has failed */
+};
+
+static __thread bool met_epipe __attribute__((tls_model("initial-exec")));
+
+static enum written result_of(ssize_t n, size_t bytes)
+{
+	met_epipe |= n < 0 && errno == EPIPE;
+	if (n >= 0)
+		return (size_t)n == bytes ? WRITTEN : CUT;
+	return errno == EAGAIN || errno == EWOULDBLOCK ? FULL : GONE;
+}
+
+/* A pipe or a terminal, opened once more for itself; then it is also sure which file is written to. */
+static enum written write_reopened(const char *text, size_t bytes)
+{
+	int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+	if (fd >= 0) {
+		enum written written = is_standard_error(fd) ? result_of(write(fd, text, bytes), bytes) : GONE;
+
+		close(fd);
+		return written;
+	}
+	if (errno == ENXIO) /* a pipe without a reader */
+		return GONE;
+	/* No /proc, or another user's pipe. Writers beside us may take the room that there is now, which we cannot help. */
+	if (poll(&ready, 1, 0) <= 0 || !(ready.revents & POLLOUT))
+		return FULL;
+	return result_of(write(STDERR_FILENO, text, bytes), bytes);
+}
+
+static enum written write_now(const char *text, size_t bytes)
+{
+	if (!is_standard_error(STDERR_FILENO))
+		return GONE;
+	if (standard_error.type == S_IFSOCK)
+		return result_of(send(STDERR_FILENO, text, bytes, MSG_DONTWAIT | MSG_NOSIGNAL), bytes);
+	if (standard_error.type == S_IFIFO || (standard_error.type == S_IFCHR && isatty(STDERR_FILENO)))
+		return write_reopened(text, bytes);
+	return result_of(write(STDERR_FILENO, text, bytes), bytes);
+}
+
+/* ---- at the end a reader is waited for, a little ---- */
+
+static _Atomic uint64_t wait_until; /* ns, CLOCK_MONOTONIC */
+
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+void log_patience(unsigned ms)
+{
+	atomic_store(&wait_until, now_ns() + ms * UINT64_C(1000000));
+}
+
+static enum written write_patiently(const char *text, size_t bytes)
+{
+	const struct timespec step = {.tv_nsec = 2000000};
+	enum written written = write_now(text, bytes);
+
+	while (written == FULL && atomic_load(&wait_until) && now_ns() < atomic_load(&wait_until)) {
+		nanosleep(&step, NULL);
+		written = write_now(text, bytes);
+	}
+	return written;
+}
+
+/* ---- lines ---- */
+
+static atomic_uint n_lost;  /* lines that found no room, since one got through */
+static atomic_bool was_cut; /* the last one written has no end */
+
+static bool put(const char *text, size_t bytes)
+{
+	enum written written = WRITTEN;
+
+	if (atomic_exchange(&was_cut, false))
+		written = write_patiently("\n", 1);
+	if (written == FULL)
+		atomic_store(&was_cut, true);
+	else
+		written = write_patiently(text, bytes);
+	if (written == CUT)
+		atomic_store(&was_cut, true);
+	return written != FULL && written != CUT;
+}
+
+static void put_line(const char *line, size_t bytes)
+{
+	unsigned lost = atomic_exchange(&n_lost, 0);
+	char text[128];
+
+	if (lost) {
+		int n = snprintf(text, sizeof(text), "spillway: %u line%s not written: nobody read standard error\n",
+				 lost, lost == 1 ? " was" : "s were");
+		if (!put(text, (size_t)n)) {
+			atomic_fetch_add(&n_lost, lost + 1);
+			return;
+		}
+	}
+	if (!put(line, bytes))
+		atomic_fetch_add(&n_lost, 1);
+}
+
+/*
+ * Without SIGPIPE: a stderr that nobody reads any more (| head) is the user's choice, and must not end the job. The signal
+ * goes to the thread that writes; blocked, it stays pending, and is taken away again if it was not before.
+ */
+static void put_quietly(const char *line, size_t bytes)
+{
+	const struct timespec now = {0};
+	sigset_t pipe_signal, before, pending;
+	int cancel;
+
+	sigemptyset(&pipe_signal);
+	sigaddset(&pipe_signal, SIGPIPE);
+	sigpending(&pending);
+	/* There are cancellation points in it; a thread must not end here with our locks held. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	if (pthread_sigmask(SIG_BLOCK, &pipe_signal, &before))
+		goto out;
+	met_epipe = false;
+	put_line(line, bytes);
+	if (met_epipe && !sigismember(&pending, SIGPIPE))
+		while (sigtimedwait(&pipe_signal, NULL, &now) < 0 && errno == EINTR)
+			;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+out:
+	pthread_setcancelstate(cancel, NULL);
+}
+
+void log_line(const char *format, ...)
+{
+	static const char head[] = "spillway: ";
+	const size_t n_head = sizeof(head) - 1;
+	char line[LINE_BYTES];
+	int saved = errno;
+	va_list list;
+
+	/* Another library's constructor may come here before ours has run. */
+	pthread_once(&once, know);
+	if (!atomic_load(&is_open))
+		goto out;
+	memcpy(line, head, n_head);
+	va_start(list, format);
+	int n = vsnprintf(line + n_head, sizeof(line) - n_head - 1, format, list);
+	va_end(list);
+	if (n < 0)
+		n = 0;
+	size_t bytes = n_head + (size_t)n;
+	if (bytes > sizeof(line) - 2)
+		bytes = sizeof(line) - 2;
+	line[bytes++] = '\n';
+	put_quietly(line, bytes);
+out:
+	errno = saved;
+}
+
+char *log_bytes(char *buffer, size_t room, unsigned long long bytes)
+{
+	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+	double value = (double)bytes;
+	unsigned unit = 0;
+
+	while (value >= 1024 && unit < 4) {
+		value /= 1024;
+		unit++;
+	}
+	snprintf(buffer, room, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+	return buffer;
+}

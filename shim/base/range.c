@@ -1,0 +1,273 @@
+/*
+ * A treap of free ranges ordered by start. Each node carries the longest range in its subtree, so that "first free
+ * range of at least n" is one walk from the root. All changes are a split at a key and a merge of two trees.
+ */
+#include "shim/base/range.h"
+
+#include <stdlib.h>
+
+struct range_node {
+	struct range_node *left, *right;
+	uint64_t start, length, longest, priority;
+};
+
+static uint64_t longest(const struct range_node *node)
+{
+	return node ? node->longest : 0;
+}
+
+static void refresh(struct range_node *node)
+{
+	node->longest = node->length;
+	if (longest(node->left) > node->longest)
+		node->longest = longest(node->left);
+	if (longest(node->right) > node->longest)
+		node->longest = longest(node->right);
+}
+
+/* xorshift64: cheap, and the depth of a tree is all that hangs on it. */
+static uint64_t next_random(struct range_set *set)
+{
+	set->random ^= set->random << 13;
+	set->random ^= set->random >> 7;
+	set->random ^= set->random << 17;
+	return set->random;
+}
+
+static bool spare_add(struct range_set *set)
+{
+	struct range_node *node = malloc(sizeof(*node));
+
+	if (!node)
+		return false;
+	node->left = set->spare;
+	set->spare = node;
+	return true;
+}
+
+static struct range_node *spare_get(struct range_set *set, uint64_t start, uint64_t length)
+{
+	struct range_node *node = set->spare;
+
+	set->spare = node->left;
+	*node = (struct range_node){.start = start, .length = length, .longest = length, .priority = next_random(set)};
+	return node;
+}
+
+static void spare_free(struct range_set *set)
+{
+	struct range_node *node = set->spare;
+
+	set->spare = node->left;
+	free(node);
+}
+
+static void spare_put(struct range_set *set, struct range_node *node)
+{
+	node->left = set->spare;
+	set->spare = node;
+}
+
+/* Nodes that start below key to the left, the others to the right. */
+static void split(struct range_node *node, uint64_t key, struct range_node **ret_left, struct range_node **ret_right)
+{
+	if (!node) {
+		*ret_left = *ret_right = NULL;
+	} else if (node->start < key) {
+		split(node->right, key, &node->right, ret_right);
+		*ret_left = node;
+		refresh(node);
+	} else {
+		split(node->left, key, ret_left, &node->left);
+		*ret_right = node;
+		refresh(node);
+	}
+}
+
+static struct range_node *merge(struct range_node *left, struct range_node *right)
+{
+	if (!left || !right)
+		return left ? left : right;
+	if (left->priority > right->priority) {
+		left->right = merge(left->right, right);
+		refresh(left);
+		return left;
+	}
+	right->left = merge(left, right->left);
+	refresh(right);
+	return right;
+}
+
+static void insert(struct range_set *set, struct range_node *node)
+{
+	struct range_node *left, *right;
+
+	split(set->root, node->start, &left, &right);
+	set->root = merge(merge(left, node), right);
+}
+
+/* Take the node that starts at start out of the tree. */
+static struct range_node *extract(struct range_set *set, uint64_t start)
+{
+	struct range_node *left, *node, *right;
+
+	split(set->root, start, &left, &right);
+	split(right, start + 1, &node, &right);
+	set->root = merge(left, right);
+	return node;
+}
+
+bool range_init(struct range_set *set, uint64_t length)
+{
+	*set = (struct range_set){.random = 0x9e3779b97f4a7c15};
+	if (!spare_add(set))
+		return false;
+	insert(set, spare_get(set, 0, length));
+	return true;
+}
+
+static void free_nodes(struct range_node *node)
+{
+	if (!node)
+		return;
+	free_nodes(node->left);
+	free_nodes(node->right);
+	free(node);
+}
+
+void range_fini(struct range_set *set)
+{
+	free_nodes(set->root);
+	while (set->spare) {
+		struct range_node *next = set->spare->left;
+
+		free(set->spare);
+		set->spare = next;
+	}
+	*set = (struct range_set){0};
+}
+
+/* The first part of a node that is out of the tree. */
+static void take_from(struct range_set *set, struct range_node *node, uint64_t length)
+{
+	node->start += length;
+	node->length -= length;
+	if (node->length) {
+		refresh(node);
+		insert(set, node);
+	} else {
+		spare_put(set, node);
+	}
+	set->n_taken++;
+}
+
+bool range_take(struct range_set *set, uint64_t length, uint64_t *ret_start)
+{
+	struct range_node *node = set->root;
+
+	if (!length || longest(node) < length || !spare_add(set))
+		return false;
+	for (;;) {
+		if (longest(node->left) >= length)
+			node = node->left;
+		else if (node->length >= length)
+			break;
+		else
+			node = node->right;
+	}
+	*ret_start = node->start;
+	take_from(set, extract(set, node->start), length);
+	return true;
+}
+
+bool range_take_at(struct range_set *set, uint64_t start, uint64_t length)
+{
+	if (!length || !spare_add(set))
+		return false;
+	struct range_node *node = extract(set, start);
+	if (node && node->length >= length) {
+		take_from(set, node, length);
+		return true;
+	}
+	if (node)
+		insert(set, node);
+	spare_free(set);
+	return false;
+}
+
+void range_join(struct range_set *set)
+{
+	set->n_taken--;
+	spare_free(set);
+}
+
+/* The last node that starts below key. */
+static struct range_node *before(struct range_node *node, uint64_t key)
+{
+	struct range_node *found = NULL;
+
+	while (node) {
+		if (node->start < key) {
+			found = node;
+			node = node->right;
+		} else {
+			node = node->left;
+		}
+	}
+	return found;
+}
+
+void range_give(struct range_set *set, uint64_t start, uint64_t length)
+{
+	struct range_node *left = before(set->root, start);
+	struct range_node *right = extract(set, start + length);
+
+	if (left && left->start + left->length == start) {
+		left = extract(set, left->start);
+		start = left->start;
+		length += left->length;
+		spare_put(set, left);
+	}
+	if (right) {
+		length += right->length;
+		spare_put(set, right);
+	}
+	insert(set, spare_get(set, start, length));
+	set->n_taken--;
+	/* One node was set aside when this range was taken; what joining left over goes back to the C library. */
+	if (set->spare)
+		spare_free(set);
+}
+
+static uint64_t total(const struct range_node *node)
+{
+	return node ? node->length + total(node->left) + total(node->right) : 0;
+}
+
+uint64_t range_free_total(const struct range_set *set)
+{
+	return total(set->root);
+}
+
+static bool valid(const struct range_node *node, uint64_t *end, bool *first)
+{
+	if (!node)
+		return true;
+	if (!valid(node->left, end, first) || !node->length)
+		return false;
+	if (!*first && node->start <= *end)
+		return false;
+	*first = false;
+	*end = node->start + node->length;
+	struct range_node copy = *node;
+	refresh(&copy);
+	return copy.longest == node->longest && valid(node->right, end, first);
+}
+
+bool range_is_valid(const struct range_set *set)
+{
+	uint64_t end = 0;
+	bool first = true;
+
+	return valid(set->root, &end, &first);
+}

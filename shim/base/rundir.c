@@ -1,0 +1,393 @@
+#include "shim/base/rundir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	FRESH_SECONDS = 10, /* bind to listen takes microseconds; a stopped or starved process gets this long */
+	KEPT_SECONDS = 24 * 60 * 60,
+	MOST_LEFT = 64,   /* files of processes that are gone: children that end by _exit() can be many */
+	MOST_SWEPT = 256, /* sockets looked at in one sweep: about 10 us each */
+	FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+};
+
+const char *rundir_fallback = "/tmp", *rundir_memory = "/dev/shm";
+
+static bool is_ours(int fd, mode_t open_to)
+{
+	struct stat status;
+
+	return fstat(fd, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
+	       (status.st_mode & open_to) == 0 && (status.st_mode & S_IRWXU) == S_IRWXU;
+}
+
+/* The folder `name` in parent. parent stays open. */
+static int open_in(int parent, const char *name, bool make, struct rundir *ret_folder)
+{
+	if (make && mkdirat(parent, name, S_IRWXU) != 0 && errno != EEXIST)
+		return -errno;
+	/* O_NOFOLLOW: in /tmp a link of this name may be anybody's. */
+	int fd = openat(parent, name, FOLDER_FLAGS | O_NOFOLLOW);
+	if (fd < 0)
+		return errno == ELOOP || errno == ENOTDIR || errno == EACCES ? -EPERM : -errno;
+	if (!is_ours(fd, S_IRWXG | S_IRWXO)) {
+		close(fd);
+		return -EPERM;
+	}
+	ret_folder->fd = fd;
+	snprintf(ret_folder->name, sizeof(ret_folder->name), "%s", name);
+	return 0;
+}
+
+/* *ret_fit: the value of XDG_RUNTIME_DIR is what its specification promises, so that a failure is our folder's. */
+static int open_xdg(const char *xdg, bool make, bool *ret_fit, struct rundir *ret_folder)
+{
+	*ret_fit = false;
+	if (!xdg || xdg[0] != '/')
+		return -ENOENT;
+	int parent = open(xdg, FOLDER_FLAGS | O_NOFOLLOW);
+	if (parent < 0)
+		return -errno;
+	*ret_fit = is_ours(parent, S_IRWXG | S_IRWXO);
+	int error = *ret_fit ? open_in(parent, "spillway", make, ret_folder) : -EPERM;
+	close(parent);
+	return error;
+}
+
+static int open_tmp(const char *tmp, bool make, struct rundir *ret_folder)
+{
+	char name[sizeof(ret_folder->name)];
+	int parent = open(tmp, FOLDER_FLAGS);
+
+	if (parent < 0)
+		return -errno;
+	snprintf(name, sizeof(name), "spillway-%u", (unsigned)geteuid());
+	int error = open_in(parent, name, make, ret_folder);
+	close(parent);
+	return error;
+}
+
+static int make(const char *fallback, struct rundir *ret_folder)
+{
+	bool fit;
+	int error = open_xdg(secure_getenv("XDG_RUNTIME_DIR"), true, &fit, ret_folder);
+
+	if (error == 0 || (fit && error == -EPERM))
+		return error;
+	return open_tmp(fallback, true, ret_folder);
+}
+
+int rundir_make(struct rundir *ret_folder)
+{
+	return make(rundir_fallback, ret_folder);
+}
+
+int rundir_make_mapped(struct rundir *ret_folder)
+{
+	int error = make(rundir_memory, ret_folder);
+
+	return error == 0 || error == -EPERM ? error : make(rundir_fallback, ret_folder);
+}
+
+int rundir_open_xdg(const char *xdg, struct rundir *ret_folder)
+{
+	bool fit;
+
+	return open_xdg(xdg, false, &fit, ret_folder);
+}
+
+int rundir_open_tmp(const char *tmp, struct rundir *ret_folder)
+{
+	return open_tmp(tmp, false, ret_folder);
+}
+
+int rundir_open_place(enum rundir_place place, struct rundir *ret_folder)
+{
+	if (place == RUNDIR_XDG)
+		return rundir_open_xdg(secure_getenv("XDG_RUNTIME_DIR"), ret_folder);
+	return rundir_open_tmp(place == RUNDIR_MEMORY ? rundir_memory : rundir_fallback, ret_folder);
+}
+
+bool rundir_name_place(enum rundir_place place, char *room, size_t bytes)
+{
+	const char *xdg = secure_getenv("XDG_RUNTIME_DIR");
+
+	if (place == RUNDIR_XDG)
+		return xdg && (size_t)snprintf(room, bytes, "%s/spillway", xdg) < bytes;
+	return (size_t)snprintf(room, bytes, "%s/spillway-%u", place == RUNDIR_MEMORY ? rundir_memory : rundir_fallback,
+				(unsigned)geteuid()) < bytes;
+}
+
+bool rundir_path(const struct rundir *folder, char *room, size_t bytes)
+{
+	char link[32];
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", folder->fd);
+	ssize_t n = readlink(link, room, bytes);
+	if (n <= 0 || (size_t)n >= bytes)
+		return false;
+	room[n] = 0;
+	return true;
+}
+
+bool rundir_is_first_loss(void)
+{
+	static atomic_flag known = ATOMIC_FLAG_INIT;
+
+	return !atomic_flag_test_and_set(&known);
+}
+
+void rundir_close(struct rundir *folder, bool remove_if_empty)
+{
+	int parent = remove_if_empty ? openat(folder->fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+
+	if (parent >= 0) {
+		unlinkat(parent, folder->name, AT_REMOVEDIR);
+		close(parent);
+	}
+	close(folder->fd);
+	folder->fd = -1;
+}
+
+/* The kernel goes to the folder by its descriptor; only the last part is looked up by name. */
+static bool address_of(const struct rundir *folder, const char *name, struct sockaddr_un *ret_address)
+{
+	const size_t room = sizeof(ret_address->sun_path);
+
+	*ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
+	return (size_t)snprintf(ret_address->sun_path, room, "/proc/self/fd/%d/%s", folder->fd, name) < room;
+}
+
+int rundir_listen(const struct rundir *folder, const char *name, int backlog)
+{
+	struct sockaddr_un address;
+
+	if (!address_of(folder, name, &address))
+		return -ENAMETOOLONG;
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	/* The mode of the descriptor is the mode the name gets, so it is never open wider, whatever the umask. */
+	if (fchmod(fd, S_IRUSR | S_IWUSR) == 0 && bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0) {
+		if (listen(fd, backlog) == 0)
+			return fd;
+		unlinkat(folder->fd, name, 0);
+	}
+	int error = -errno;
+	close(fd);
+	return error;
+}
+
+int rundir_connect(const struct rundir *folder, const char *name, unsigned wait_ms)
+{
+	const struct timeval wait = {.tv_sec = wait_ms / 1000, .tv_usec = wait_ms % 1000 * 1000};
+	struct sockaddr_un address;
+
+	if (!address_of(folder, name, &address))
+		return -ENAMETOOLONG;
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | (wait_ms ? 0 : SOCK_NONBLOCK), 0);
+	if (fd < 0)
+		return -errno;
+	if (wait_ms)
+		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
+		return fd;
+	int error = -errno;
+	close(fd);
+	return error;
+}
+
+static bool ends_so(const char *name, const char *tail)
+{
+	const size_t length = strlen(name), tail_length = strlen(tail);
+
+	return name[0] != '.' && length > tail_length && !strcmp(name + length - tail_length, tail);
+}
+
+static void each(const struct rundir *folder, const char *tail, unsigned most, rundir_visit *visit, void *argument)
+{
+	/* Not readdir(): it takes memory, and a thread that takes some gets an arena of its own from the C library. */
+	char buffer[4096] __attribute__((aligned(__alignof__(struct dirent64))));
+	ssize_t bytes;
+
+	lseek(folder->fd, 0, SEEK_SET);
+	while ((bytes = getdents64(folder->fd, buffer, sizeof(buffer))) > 0) {
+		for (ssize_t at = 0; at < bytes;) {
+			const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buffer + at);
+
+			at += entry->d_reclen;
+			if (!ends_so(entry->d_name, tail))
+				continue;
+			if (most-- == 0)
+				return;
+			visit(folder, entry->d_name, argument);
+		}
+	}
+}
+
+void rundir_each(const struct rundir *folder, unsigned most, rundir_visit *visit, void *argument)
+{
+	each(folder, RUNDIR_SOCKET, most, visit, argument);
+}
+
+void rundir_each_file(const struct rundir *folder, const char *tail, unsigned most, rundir_visit *visit, void *argument)
+{
+	each(folder, tail, most, visit, argument);
+}
+
+/* What follows the name in /proc/PID/stat, from the third field on; NULL: there is no such process, or it is hidden. */
+static const char *read_stat(pid_t pid, char *room, size_t bytes)
+{
+	snprintf(room, bytes, "/proc/%d/stat", (int)pid);
+	int fd = open(room, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, room, bytes - 1) : -1;
+	if (fd >= 0)
+		close(fd);
+	if (n <= 0)
+		return NULL;
+	room[n] = 0;
+	/* The second field is a name, which may hold blanks and brackets. */
+	const char *at = strrchr(room, ')');
+	return at && at[1] == ' ' ? at + 2 : NULL;
+}
+
+static uint64_t stat_field(const char *third, int field)
+{
+	for (int i = 3; third && i < field; i++) {
+		third = strchr(third, ' ');
+		third += third != NULL;
+	}
+	return third ? strtoull(third, NULL, 10) : 0;
+}
+
+uint64_t rundir_process_started(pid_t pid)
+{
+	char text[1024];
+
+	return stat_field(read_stat(pid, text, sizeof(text)), 22);
+}
+
+/* Asked without kill(): nothing here may be able to end a process. */
+static bool is_no_pid(pid_t pid)
+{
+	return getpgid(pid) < 0 && errno == ESRCH;
+}
+
+bool rundir_process_is_gone(pid_t pid, uint64_t started)
+{
+	char text[1024];
+
+	if (is_no_pid(pid))
+		return true;
+	const char *stat = read_stat(pid, text, sizeof(text));
+	if (!stat) /* hidden, or it ended just now */
+		return is_no_pid(pid);
+	/* A first thread that has ended is a zombie while others run. */
+	return stat_field(stat, 22) != started || ((*stat == 'Z' || *stat == 'X') && stat_field(stat, 20) <= 1);
+}
+
+void rundir_hold(int fd)
+{
+	struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+	fcntl(fd, F_OFD_SETLK, &all);
+}
+
+bool rundir_is_held(int fd)
+{
+	struct flock all = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+
+	return fcntl(fd, F_OFD_GETLK, &all) == 0 && all.l_type != F_UNLCK;
+}
+
+static bool is_held(const struct rundir *folder, const char *name)
+{
+	int fd = openat(folder->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	bool held = fd >= 0 && rundir_is_held(fd);
+
+	if (fd >= 0)
+		close(fd);
+	return held;
+}
+
+void rundir_remove_left(const struct rundir *folder, const char *name)
+{
+	if (!is_held(folder, name))
+		unlinkat(folder->fd, name, 0);
+}
+
+struct sweep {
+	unsigned n_left; /* files without a process */
+	time_t before;   /* those written last before then go */
+};
+
+static void sweep_file(const struct rundir *folder, const char *name, void *argument)
+{
+	struct sweep *sweep = argument;
+	struct stat status;
+	char *rest;
+	pid_t pid = (pid_t)strtol(name, &rest, 10);
+
+	if (pid <= 0 || *rest != '-' || rundir_process_started(pid) == strtoull(rest + 1, NULL, 10) ||
+	    fstatat(folder->fd, name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode) ||
+	    is_held(folder, name))
+		return;
+	sweep->n_left++;
+	if (status.st_mtime <= sweep->before)
+		unlinkat(folder->fd, name, 0);
+}
+
+void rundir_sweep_files(const struct rundir *folder, const char *tail)
+{
+	struct sweep sweep = {.before = time(NULL) - KEPT_SECONDS};
+
+	each(folder, tail, MOST_SWEPT, sweep_file, &sweep);
+	if (sweep.n_left <= MOST_LEFT)
+		return;
+	sweep.before = time(NULL) - FRESH_SECONDS;
+	each(folder, tail, MOST_SWEPT, sweep_file, &sweep);
+}
+
+static bool is_old_socket(const struct rundir *folder, const char *name)
+{
+	struct stat status;
+
+	return fstatat(folder->fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(status.st_mode) &&
+	       time(NULL) - status.st_mtime >= FRESH_SECONDS;
+}
+
+void rundir_remove_stale(const struct rundir *folder, const char *name)
+{
+	if (is_old_socket(folder, name))
+		unlinkat(folder->fd, name, 0);
+}
+
+/* The fresh ones are not even connected to, the caller's own among them. */
+static void sweep_one(const struct rundir *folder, const char *name, void *argument)
+{
+	(void)argument;
+	if (!is_old_socket(folder, name))
+		return;
+	int fd = rundir_connect(folder, name, 0);
+	if (fd >= 0)
+		close(fd);
+	else if (fd == -ECONNREFUSED)
+		unlinkat(folder->fd, name, 0);
+}
+
+void rundir_sweep(const struct rundir *folder, const char *tail)
+{
+	each(folder, tail, MOST_SWEPT, sweep_one, NULL);
+}

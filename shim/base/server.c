@@ -1,0 +1,403 @@
+/*
+ * A socket of the process and its thread.
+ *
+ * One caller is served at a time, then the connection ends; a few wait in the kernel's queue. Only the owner is answered:
+ * the folder and the socket keep others out already, SO_PEERCRED says it again. Root is one of the others:
+ * `sudo -u OWNER spillway ...` does it without a second rule here.
+ *
+ * The descriptors live in somebody else's process. Programs that become daemons close every descriptor they find, and
+ * the number is then some other file's. So each is known by its inode too, and a descriptor that is not ours any more is
+ * neither used nor closed.
+ *
+ * Where the socket was removed, the thread replaces the listener and the folder by new ones under the same numbers: a stop
+ * that has just looked at a number shuts the new one down, and one that looks before the new inode is known does nothing,
+ * but has set OVER first, which the thread sees afterwards.
+ *
+ * States: NONE -> STARTING -> SERVING -> OVER. Whoever moves it out of SERVING takes it apart; a stop that finds
+ * STARTING leaves that to the starter, who finds OVER when it is done. A child of a fork starts OVER or NONE, never with
+ * the parent's.
+ */
+#include "shim/base/server.h"
+#include "shim/base/identity.h"
+#include "shim/base/log.h"
+#include "shim/base/thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	STOP_MS = 100,  /* the end of a program is not held up longer */
+	PAUSE_MS = 200, /* before accept() is tried again when the process has no descriptor or memory left */
+	TICK_MS = 1000,
+	BACKLOG = 4,           /* callers that wait while one is served; the next are told to come again */
+	TRIES = 4,             /* the folder may be removed by the last other process that leaves, between our steps */
+	STACK_BYTES = 1 << 20, /* the engine makes driver calls on this thread; only what is touched is memory */
+};
+
+enum { NONE, STARTING, SERVING, OVER };
+
+/* ---- descriptors ---- */
+
+static void hold(struct server_held *held, int fd)
+{
+	struct stat status;
+
+	if (fstat(fd, &status) == 0)
+		atomic_store(&held->inode, status.st_ino);
+	atomic_store(&held->fd_and_1, fd + 1);
+}
+
+/* The descriptor, or -1 when the number is not ours any more. Async-signal-safe. */
+static int still(struct server_held *held)
+{
+	int fd = atomic_load(&held->fd_and_1) - 1;
+	struct stat status;
+
+	if (fd < 0 || fstat(fd, &status) != 0 || status.st_ino != atomic_load(&held->inode))
+		return -1;
+	return S_ISSOCK(status.st_mode) || S_ISDIR(status.st_mode) ? fd : -1;
+}
+
+static void let_go(struct server_held *held)
+{
+	int fd = still(held);
+
+	atomic_store(&held->fd_and_1, 0);
+	if (fd >= 0)
+		close(fd);
+}
+
+/* ---- one caller ---- */
+
+static bool is_over(struct server *server)
+{
+	return atomic_load(&server->state) == OVER;
+}
+
+static long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+bool server_wait(struct server *server, int fd, int wait_ms)
+{
+	struct pollfd both[2] = {{.fd = fd, .events = POLLIN}, {.fd = atomic_load(&server->listener.fd_and_1) - 1}};
+	long end = now_ms() + wait_ms;
+
+	for (;;) {
+		long left = end - now_ms();
+		int n = poll(both, 2, left > 0 ? (int)left : 0);
+
+		if (is_over(server) || n == 0 || (n < 0 && errno != EINTR))
+			return false;
+		if (n > 0 && both[0].revents)
+			return true;
+		if (n > 0) /* the listener has gone for another reason: do not spin */
+			return false;
+	}
+}
+
+bool server_peer_is_owner(int fd)
+{
+	struct ucred peer;
+	socklen_t bytes = sizeof(peer);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && bytes == sizeof(peer) &&
+	       peer.uid == geteuid();
+}
+
+/* ---- found again ---- */
+
+/* Where the socket is found from now on. Without a path nothing is looked for. */
+static void note_path(struct server *server)
+{
+	struct stat status;
+
+	server->path[0] = 0;
+	if (fstatat(server->folder.fd, server->name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+	    !rundir_path(&server->folder, server->path, sizeof(server->path) - sizeof(server->name) - 1)) {
+		server->path[0] = 0;
+		return;
+	}
+	size_t length = strlen(server->path);
+	snprintf(server->path + length, sizeof(server->path) - length, "/%s", server->name);
+	server->device = status.st_dev;
+	server->inode = status.st_ino;
+}
+
+static bool is_in_place(const struct server *server)
+{
+	struct stat status;
+
+	return lstat(server->path, &status) == 0 && status.st_dev == server->device && status.st_ino == server->inode;
+}
+
+/* fd takes over the number of what is held. False: that number is not ours any more; fd is closed in any case. */
+static bool replace(struct server_held *held, int fd)
+{
+	int old = still(held);
+	bool done = old >= 0 && dup3(fd, old, O_CLOEXEC) == old;
+
+	close(fd);
+	if (done)
+		hold(held, old);
+	return done;
+}
+
+/* Makes a socket that was removed again. Called by the thread; what fails is tried again a second later. */
+static void find_again(struct server *server)
+{
+	struct rundir folder;
+
+	if (!server->path[0] || is_in_place(server) || still(&server->listener) < 0 || still(&server->place) < 0 ||
+	    rundir_make(&folder) != 0)
+		return;
+	int fd = rundir_listen(&folder, server->name, BACKLOG);
+	if (fd < 0) { /* somebody else's has the name, or there is no room */
+		rundir_close(&folder, false);
+		return;
+	}
+	/* The folder's number stays, so that close_socket() and take_apart() need not know. */
+	memcpy(server->folder.name, folder.name, sizeof(folder.name));
+	bool replaced = replace(&server->listener, fd);
+	if (!replace(&server->place, folder.fd) || !replaced)
+		return;
+	note_path(server);
+	if (rundir_is_first_loss())
+		log_line(RUNDIR_LOSS);
+}
+
+/* ---- the thread ---- */
+
+/* Take the next caller. False: the thread has nothing more to wait for. */
+static bool serve_next(struct server *server)
+{
+	struct pollfd wait = {.fd = atomic_load(&server->listener.fd_and_1) - 1, .events = POLLIN};
+	long due = server->ticked + TICK_MS - now_ms();
+	int n = poll(&wait, 1, due > 0 ? (int)due : 0);
+
+	if (is_over(server))
+		return false;
+	/* Due also where callers come one after the other. */
+	if (now_ms() - server->ticked >= TICK_MS) {
+		if (server->tick)
+			server->tick();
+		find_again(server);
+		server->ticked = now_ms();
+		return !is_over(server);
+	}
+	if (n == 0)
+		return true;
+	if (n < 0 && errno == EINTR)
+		return true;
+	if (n < 0 || still(&server->listener) < 0) {
+		log_once("the program closed our socket: %s process %d any more", server->cannot, (int)getpid());
+		return false;
+	}
+	int fd = accept4(wait.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (fd >= 0) {
+		hold(&server->caller, fd);
+		server->serve(server, fd);
+		/* Not by close() alone: a child of the program may hold a copy, and the caller waits for the end. */
+		if (still(&server->caller) >= 0)
+			shutdown(fd, SHUT_RDWR);
+		let_go(&server->caller);
+		return true;
+	}
+	switch (errno) {
+	case EINTR:
+	case EAGAIN:
+	case ECONNABORTED:
+		return true;
+	case EMFILE:
+	case ENFILE:
+	case ENOBUFS:
+	case ENOMEM:
+		server_wait(server, -1, PAUSE_MS);
+		return true;
+	default:
+		return false;
+	}
+}
+
+static void *serve(void *argument)
+{
+	struct server *server = argument;
+
+	prctl(PR_SET_NAME, server->thread_name);
+	server->ticked = now_ms();
+	rundir_sweep(&server->folder, server->tail);
+	while (serve_next(server))
+		;
+	return NULL;
+}
+
+/* ---- start and end ---- */
+
+/* Unique also where processes of several PID namespaces share the folder, and after exec of the same process. */
+static void make_name(struct server *server)
+{
+	char identity[IDENTITY_TEXT];
+	struct timespec now;
+	unsigned random;
+
+	if (server->is_identified) {
+		snprintf(server->name, sizeof(server->name), "%d-%s%s", (int)getpid(),
+			 identity_text(identity_get(), identity), server->tail);
+		return;
+	}
+	if (getrandom(&random, sizeof(random), GRND_NONBLOCK) != (ssize_t)sizeof(random)) {
+		clock_gettime(CLOCK_REALTIME, &now);
+		random = (unsigned)now.tv_nsec;
+	}
+	snprintf(server->name, sizeof(server->name), "%d-%08x%s", (int)getpid(), random, server->tail);
+}
+
+/* 0 or a negative errno. */
+static int open_socket(struct server *server)
+{
+	int fd = -ENOENT;
+
+	for (int i = 0; i < TRIES && (fd == -ENOENT || fd == -EADDRINUSE); i++) {
+		int error = rundir_make(&server->folder);
+
+		if (error == -ENOENT)
+			continue;
+		if (error)
+			return error;
+		make_name(server);
+		fd = rundir_listen(&server->folder, server->name, BACKLOG);
+		if (fd < 0)
+			rundir_close(&server->folder, true);
+	}
+	if (fd < 0)
+		return fd;
+	server->owner = getpid();
+	hold(&server->place, server->folder.fd);
+	hold(&server->listener, fd);
+	note_path(server);
+	return 0;
+}
+
+static void close_socket(struct server *server)
+{
+	if (still(&server->place) >= 0) {
+		unlinkat(server->folder.fd, server->name, 0);
+		rundir_close(&server->folder, true);
+	}
+	atomic_store(&server->place.fd_and_1, 0);
+	let_go(&server->listener);
+}
+
+/*
+ * Wait for the thread, STOP_MS at most. Not by pthread_timedjoin_np(), whose clock may be set back, nor by
+ * pthread_clockjoin_np(), which ThreadSanitizer of gcc 12 does not know.
+ */
+static bool join(struct server *server)
+{
+	const struct timespec step = {.tv_nsec = 200000};
+	long end = now_ms() + STOP_MS;
+
+	while (pthread_tryjoin_np(server->thread, NULL) != 0) {
+		if (now_ms() >= end)
+			return false;
+		nanosleep(&step, NULL);
+	}
+	return true;
+}
+
+/* The state is OVER. */
+static void take_apart(struct server *server)
+{
+	int fd = still(&server->listener);
+
+	/* The name goes first: nobody new finds us while the thread ends. */
+	if (still(&server->place) >= 0)
+		unlinkat(server->folder.fd, server->name, 0);
+	if (fd >= 0)
+		shutdown(fd, SHUT_RDWR);
+	if (join(server))
+		close_socket(server);
+	else /* It is in the middle of a request; its descriptors go with the process. */
+		pthread_detach(server->thread);
+}
+
+static void start(struct server *server)
+{
+	int starting = STARTING, error = open_socket(server);
+
+	if (!error) {
+		error = -thread_start(serve, server, STACK_BYTES, true, &server->thread);
+		if (error)
+			close_socket(server);
+	}
+	if (error) {
+		log_once("no socket, so that %s process %d: %s", server->cannot, (int)getpid(),
+			 error == -EPERM ? "the folder for it (spillway in XDG_RUNTIME_DIR, or spillway-UID in /tmp) "
+					   "is a link, another user's or open to others"
+					 : strerror(-error));
+		atomic_store(&server->state, OVER);
+	} else if (!atomic_compare_exchange_strong(&server->state, &starting, SERVING)) {
+		take_apart(server);
+	}
+}
+
+bool server_start(struct server *server)
+{
+	int saved = errno, none = NONE, cancel;
+
+	if (!atomic_compare_exchange_strong(&server->state, &none, STARTING))
+		return none == SERVING;
+	/* A thread that is cancelled here would leave a socket without an owner. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	start(server);
+	pthread_setcancelstate(cancel, NULL);
+	errno = saved;
+	return atomic_load(&server->state) == SERVING;
+}
+
+const char *server_name(struct server *server)
+{
+	return atomic_load(&server->state) == SERVING ? server->name : NULL;
+}
+
+void server_stop(struct server *server)
+{
+	int saved = errno;
+
+	/* A child made by other means than fork() has the parent's state, but neither its thread nor its socket. */
+	if (atomic_load(&server->state) != SERVING || server->owner == getpid()) {
+		if (atomic_exchange(&server->state, OVER) == SERVING)
+			take_apart(server);
+	}
+	errno = saved;
+}
+
+void server_child(struct server *server)
+{
+	int saved = errno;
+
+	if (atomic_load(&server->state) != NONE) {
+		atomic_store(&server->state, OVER);
+		let_go(&server->caller);
+		let_go(&server->listener);
+		let_go(&server->place);
+	}
+	errno = saved;
+}

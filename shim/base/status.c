@@ -1,0 +1,65 @@
+#include "shim/base/status.h"
+
+#include <errno.h>
+
+static __thread CUresult last_driver_result __attribute__((tls_model("initial-exec"))) = CUDA_ERROR_UNKNOWN;
+
+CUresult status_result(enum sw_status status)
+{
+	static const CUresult results[] = {
+#define STATUS(name, result, text) [SW_##name] = result,
+#include "shim/base/status.def"
+	};
+	if (status == SW_DRIVER)
+		return last_driver_result;
+	return (unsigned)status < SW_STATUS_COUNT ? results[status] : CUDA_ERROR_UNKNOWN;
+}
+
+const char *status_text(enum sw_status status)
+{
+	static const char *const texts[] = {
+#define STATUS(name, result, text) [SW_##name] = text,
+#include "shim/base/status.def"
+	};
+	return (unsigned)status < SW_STATUS_COUNT ? texts[status] : "unknown";
+}
+
+int status_errno(enum sw_status status)
+{
+	switch (status) {
+	case SW_OK:
+		return 0;
+	case SW_NO_MEMORY:
+	case SW_NO_HOST_MEMORY:
+		return -ENOMEM;
+	case SW_NOT_SUPPORTED:
+		return -ENOTSUP;
+	case SW_BUSY:
+		return -EBUSY;
+	case SW_INVALID:
+	case SW_CONTEXT:
+		return -EINVAL;
+	default:
+		return -EIO;
+	}
+}
+
+enum sw_status status_of(CUresult result)
+{
+	switch (result) {
+	case CUDA_SUCCESS:
+		return SW_OK;
+	case CUDA_ERROR_OUT_OF_MEMORY:
+		return SW_NO_MEMORY;
+	case CUDA_ERROR_INVALID_VALUE:
+		return SW_INVALID;
+	case CUDA_ERROR_NOT_SUPPORTED:
+	case CUDA_ERROR_NOT_FOUND:
+		return SW_NOT_SUPPORTED;
+	case CUDA_ERROR_INVALID_CONTEXT:
+		return SW_CONTEXT;
+	default:
+		last_driver_result = result;
+		return SW_DRIVER;
+	}
+}

@@ -1,0 +1,356 @@
+/*
+ * Every context of the process: its device, whether it is about to end, and who is in it meanwhile (visits). That is how
+ * a device is known to be idle: by an event of each of its contexts.
+ */
+#include "shim/context/capture.h"
+#include "shim/base/clock.h"
+#include "shim/context/context_inside.h"
+#include "shim/driver/real.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/*
+ * The end of a context waits for events that are being recorded in it, as a rule a microsecond. The waits are counted, and
+ * not the time: of what a stopped process (SIGSTOP) does not see, one of them alone ends, and visitors get their turn.
+ */
+#define VISIT_NS    1000000000
+#define VISIT_WAITS 30
+
+/*
+ * Rows there are. Of more contexts than CONTEXT_MOST no events are recorded, so nothing is known to be idle while there
+ * are so many, and is again once enough have ended; beyond the rows that is so for good.
+ */
+#define CONTEXT_ROWS 1024
+
+static struct known {
+	CUcontext context;
+	CUdevice device;
+	unsigned visits;
+	unsigned enders; /* calls under way that end it, perhaps */
+	bool again;      /* made again since the first of them */
+} all[CONTEXT_ROWS];
+static unsigned n_all, n_ends, n_ending;
+static atomic_uint n_changes = 1; /* of which contexts there are */
+static bool lost_some;            /* there was no row for a context */
+/* Over queries and ends of events too, so that no context ends between a look at its event and the question. */
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct clock_cond left;
+
+static struct known *find_locked(CUcontext context)
+{
+	for (unsigned i = 0; i < n_all; i++)
+		if (all[i].context == context)
+			return &all[i];
+	return NULL;
+}
+
+bool context_visit(CUcontext context)
+{
+	pthread_mutex_lock(&all_lock);
+	struct known *known = find_locked(context);
+	bool may = !known || !known->enders;
+	if (known && may)
+		known->visits++;
+	pthread_mutex_unlock(&all_lock);
+	return may;
+}
+
+void context_visit_end(CUcontext context)
+{
+	pthread_mutex_lock(&all_lock);
+	struct known *known = find_locked(context);
+	if (known && known->visits && !--known->visits)
+		clock_wake_all(&left);
+	pthread_mutex_unlock(&all_lock);
+}
+
+/* Returns false if there still are visitors. Locking: all_lock, which is given up for the waits. */
+static bool wait_for_visits_locked(CUcontext context)
+{
+	struct known *known;
+	unsigned waits = 0;
+	int before;
+
+	/* The wait is a cancellation point, and we have the lock. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	while ((known = find_locked(context)) && known->visits && waits < VISIT_WAITS) { /* rows change their places */
+		const struct timespec until = clock_in(VISIT_NS);
+
+		if (clock_wait(&left, &all_lock, &until))
+			waits++;
+	}
+	pthread_setcancelstate(before, NULL);
+	return !known || !known->visits;
+}
+
+void context_known(CUcontext context, CUdevice device)
+{
+	pthread_mutex_lock(&all_lock);
+	struct known *known = find_locked(context);
+	bool is_new = !known || known->device != device;
+	if (known) {
+		known->again = known->enders != 0;
+		known->device = device;
+	} else if (n_all < CONTEXT_ROWS) {
+		all[n_all++] = (struct known){.context = context, .device = device};
+	} else {
+		lost_some = true;
+	}
+	if (is_new)
+		atomic_fetch_add(&n_changes, 1);
+	pthread_mutex_unlock(&all_lock);
+}
+
+bool context_ending(CUcontext context)
+{
+	bool may = true;
+
+	context_events_drop(context, false);
+	pthread_mutex_lock(&all_lock);
+	n_ends++;
+	n_ending++;
+	struct known *known = find_locked(context);
+	if (known) {
+		known->again = known->enders && known->again;
+		known->enders++;
+		may = wait_for_visits_locked(context);
+	}
+	pthread_mutex_unlock(&all_lock);
+	return may;
+}
+
+/* What was made under the same handle meanwhile stays known. */
+void context_ended(CUcontext context, bool ended)
+{
+	/* Another thread may have given some back meanwhile. */
+	if (ended)
+		context_events_drop(context, true);
+	pthread_mutex_lock(&all_lock);
+	n_ending--;
+	struct known *known = find_locked(context);
+	if (known && known->enders)
+		known->enders--;
+	if (known && ended && !known->again) {
+		*known = all[--n_all];
+		atomic_fetch_add(&n_changes, 1);
+	}
+	pthread_mutex_unlock(&all_lock);
+}
+
+/*
+ * The devices of contexts that this thread asked about lately, as long as none has come or gone since: copies ask, and the
+ * lock is held over questions to the driver.
+ */
+#define LATELY 4
+static __thread struct {
+	unsigned changes, next;
+	struct {
+		CUcontext context;
+		CUdevice device;
+	} at[LATELY];
+} lately __attribute__((tls_model("initial-exec")));
+
+static bool is_from_lately(CUcontext context, CUdevice *ret_device)
+{
+	if (!context || lately.changes != atomic_load(&n_changes))
+		return false;
+	for (unsigned i = 0; i < LATELY; i++) {
+		if (lately.at[i].context != context)
+			continue;
+		*ret_device = lately.at[i].device;
+		return true;
+	}
+	return false;
+}
+
+static void remember(CUcontext context, CUdevice device, unsigned changes)
+{
+	for (unsigned i = 0; i < LATELY && lately.changes != changes; i++)
+		lately.at[i].context = NULL;
+	lately.changes = changes;
+	lately.at[lately.next].context = context;
+	lately.at[lately.next].device = device;
+	lately.next = (lately.next + 1) % LATELY;
+}
+
+bool context_device(CUcontext context, CUdevice *ret_device)
+{
+	bool pushed;
+
+	if (is_from_lately(context, ret_device))
+		return true;
+	pthread_mutex_lock(&all_lock);
+	const struct known *known = find_locked(context);
+	unsigned changes = atomic_load(&n_changes);
+	bool found = known;
+	if (known)
+		*ret_device = known->device;
+	pthread_mutex_unlock(&all_lock);
+	if (found)
+		remember(context, *ret_device, changes);
+	if (found || !context || context_enter(context, &pushed) != CUDA_SUCCESS)
+		return found;
+	found = REAL(cuCtxGetDevice)(ret_device) == CUDA_SUCCESS;
+	context_leave(pushed);
+	return found;
+}
+
+CUcontext context_any(CUdevice device)
+{
+	CUcontext context = NULL;
+
+	pthread_mutex_lock(&all_lock);
+	for (unsigned i = 0; i < n_all && !context; i++)
+		if (all[i].device == device && !all[i].enders)
+			context = all[i].context;
+	pthread_mutex_unlock(&all_lock);
+	return context;
+}
+
+/* The driver's answer by chance is another one the next time; a dead context's is the same for ever. */
+#define DIED_TRIES 3
+
+/*
+ * The question: how high streams may rise can be asked at any time, waits for nothing, makes nothing and disturbs no
+ * capture, and a context that has died gives its error for it (the rules of test/sim). So it does to whoever makes an
+ * event, and that takes 183 ns and this 13 (an H200, driver 580): every allocation asks. Having no memory, whatever for,
+ * says nothing of the context.
+ */
+static CUresult ask_current(void)
+{
+	int least, greatest;
+	CUresult result = REAL(cuCtxGetStreamPriorityRange)(&least, &greatest);
+
+	return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_SUCCESS : result;
+}
+
+CUresult context_died_of(CUcontext context)
+{
+	bool pushed;
+
+	CUresult result = context_enter(context, &pushed);
+	if (result != CUDA_SUCCESS)
+		return result;
+	for (unsigned i = 0; i < DIED_TRIES; i++) {
+		result = ask_current();
+		if (result == CUDA_SUCCESS)
+			break;
+	}
+	context_leave(pushed);
+	return result;
+}
+
+bool context_any_died_of(CUresult error)
+{
+	CUcontext contexts[CONTEXT_MOST];
+	bool any = false;
+
+	pthread_mutex_lock(&all_lock);
+	unsigned n = n_all < CONTEXT_MOST ? n_all : CONTEXT_MOST;
+	for (unsigned i = 0; i < n; i++)
+		contexts[i] = all[i].context;
+	pthread_mutex_unlock(&all_lock);
+	for (unsigned i = 0; i < n && !any; i++) {
+		if (!context_visit(contexts[i]))
+			continue;
+		any = context_died_of(contexts[i]) == error;
+		context_visit_end(contexts[i]);
+	}
+	return any;
+}
+
+/* ---- is a device idle? ---- */
+
+static bool is_among(CUdevice device, uint64_t devices)
+{
+	return devices == CONTEXT_ALL_DEVICES || (device >= 0 && device < 64 && devices >> device & 1);
+}
+
+bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
+{
+	CUcontext some[CONTEXT_MOST];
+	unsigned n = 0;
+	bool gone;
+
+	pthread_mutex_lock(&all_lock);
+	*ret_idle = (struct context_idle){.ends = n_ends};
+	bool can = !lost_some && !n_ending;
+	for (unsigned i = 0; i < n_all && can; i++) {
+		if (!is_among(all[i].device, devices))
+			continue;
+		can = n < CONTEXT_MOST;
+		if (can)
+			some[n++] = all[i].context;
+	}
+	pthread_mutex_unlock(&all_lock);
+	if (!can || !capture_pause())
+		return false;
+	for (unsigned i = 0; i < n; i++) {
+		CUevent event = context_record(some[i], &gone);
+
+		if (event)
+			ret_idle->event[ret_idle->n++] = event;
+		else
+			can = can && gone;
+	}
+	capture_resume();
+	if (!can)
+		context_idle_forget(ret_idle);
+	return can;
+}
+
+/*
+ * One error may be chance, and whoever looks does so again and again: a gap that were given up for it would hardly ever
+ * come to be beside a long kernel. As engine_doubt().
+ */
+#define DOUBTS_MOST 8
+#define DOUBTS_NS   20000000
+
+static enum context_state doubt(struct context_idle *idle)
+{
+	uint64_t now = clock_now();
+
+	if (!idle->doubts++)
+		idle->doubted = now;
+	return idle->doubts >= DOUBTS_MOST && now - idle->doubted >= DOUBTS_NS ? CONTEXT_UNKNOWN : CONTEXT_BUSY;
+}
+
+enum context_state context_idle_look(struct context_idle *idle)
+{
+	enum context_state state = CONTEXT_IDLE;
+
+	pthread_mutex_lock(&all_lock);
+	if (idle->ends != n_ends) {
+		state = CONTEXT_UNKNOWN; /* the events may have ended with it: they are lost */
+		idle->n = 0;
+	}
+	while (idle->n && state == CONTEXT_IDLE) {
+		CUresult result = REAL(cuEventQuery)(idle->event[idle->n - 1]);
+
+		if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
+			state = doubt(idle);
+			break;
+		}
+		idle->doubts = 0;
+		if (result == CUDA_ERROR_NOT_READY)
+			state = CONTEXT_BUSY;
+		else
+			REAL(cuEventDestroy_v2)(idle->event[--idle->n]);
+	}
+	pthread_mutex_unlock(&all_lock);
+	if (state == CONTEXT_UNKNOWN)
+		context_idle_forget(idle);
+	return state;
+}
+
+void context_idle_forget(struct context_idle *idle)
+{
+	pthread_mutex_lock(&all_lock);
+	while (idle->n)
+		if (idle->ends == n_ends)
+			REAL(cuEventDestroy_v2)(idle->event[--idle->n]);
+		else
+			idle->n = 0;
+	pthread_mutex_unlock(&all_lock);
+}

@@ -1,0 +1,478 @@
+#include "shim/device/device.h"
+#include "shim/context/context.h"
+#include "shim/process/enter.h"
+#include "shim/base/hostmem.h"
+#include "shim/base/log.h"
+#include "shim/device/peer.h"
+#include "shim/accounting/quota.h"
+#include "shim/driver/real.h"
+
+#include <stdlib.h>
+
+/* Left to the driver for the context, libraries and arrays when the user sets no budget (design: Budgets). */
+#define DEFAULT_RESERVE ((uint64_t)1 << 30)
+/* Free memory kept warm: a quarter of the budget, at most this much. Other processes want memory too. */
+#define KEEP_MOST  ((uint64_t)4 << 30)
+#define KEEP_SHARE 4
+/* Address space is free (facts 2); this many times what all budgets could hold, so that holes never matter. */
+#define ARENA_TIMES 4
+/*
+ * Where the arenas should lie: high, and 4 TiB apart by device, so that a heap address is not easily taken for a number
+ * that a kernel is given. Such hints were honoured (facts 2); left alone, the driver gave 0x302000000.
+ */
+#define ARENA_HINT(ordinal) ((ordinal) < 16 ? ((CUdeviceptr)0x2000 + 0x400 * (CUdeviceptr)(ordinal)) << 32 : 0)
+
+/*
+ * Address space for programs that map memory themselves, in sizes of the device: PyTorch reserves 9/8 of that for each of
+ * two pools of each stream.
+ */
+#define SPACES 18
+
+static _Atomic(struct device *) devices[DEVICE_MOST];
+static atomic_uint n_devices; /* highest ordinal looked at, plus 1 */
+struct budget host_budget;
+
+static int attribute(CUdevice ordinal, CUdevice_attribute which)
+{
+	int value = 0;
+
+	return REAL(cuDeviceGetAttribute)(&value, which, ordinal) == CUDA_SUCCESS ? value : 0;
+}
+
+static void find_host_location(struct device *device)
+{
+	device->host_vmm = true;
+	if (attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+		device->host_location =
+		    (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = device->node > 0 ? device->node : 0};
+	else if (attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+		device->host_location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST};
+	else
+		device->host_vmm = false;
+}
+
+static void tell_stats(const struct device *device)
+{
+	char name[STATS_TEXT] = "";
+	CUuuid uuid = {{0}};
+
+	REAL(cuDeviceGetName)(name, sizeof(name), device->ordinal);
+	REAL(cuDeviceGetUuid)(&uuid, device->ordinal);
+	stats_know_device(device->ordinal, name, (const unsigned char *)uuid.bytes, device->total);
+}
+
+static struct device *look_at(CUdevice ordinal)
+{
+	size_t total = 0;
+
+	if (REAL(cuDeviceTotalMem_v2)(&total, ordinal) != CUDA_SUCCESS)
+		return NULL;
+	struct device *device = calloc(1, sizeof(*device));
+	if (!device)
+		return NULL;
+	device->ordinal = device->lender.device = ordinal;
+	device->lender.own = &device->budget;
+	device->total = total;
+	device->vmm = attribute(ordinal, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+	/* Without concurrent access it is device memory under another name, which the CPU may touch in pauses alone. */
+	device->managed = attribute(ordinal, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY) &&
+			  attribute(ordinal, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
+	device->pageable = attribute(ordinal, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS);
+	if (REAL(cuDeviceGetAttribute)(&device->node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, ordinal) != CUDA_SUCCESS)
+		device->node = -1;
+	if (device->vmm)
+		find_host_location(device);
+	tell_stats(device);
+	/* Until a context tells how much is free; see set_budget(). */
+	atomic_store(&device->budget.limit, total > DEFAULT_RESERVE ? total - DEFAULT_RESERVE : total);
+	return device;
+}
+
+static struct device *find(CUdevice ordinal)
+{
+	struct device *device = atomic_load(&devices[ordinal]);
+
+	lock_assert_held(LOCK_START);
+	if (device)
+		return device;
+	device = look_at(ordinal);
+	atomic_store(&devices[ordinal], device);
+	if (device && atomic_load(&n_devices) <= (unsigned)ordinal)
+		atomic_store(&n_devices, (unsigned)ordinal + 1);
+	return device;
+}
+
+struct device *device_get(CUdevice ordinal)
+{
+	if (ordinal < 0 || ordinal >= DEVICE_MOST)
+		return NULL;
+	struct device *device = atomic_load_explicit(&devices[ordinal], memory_order_acquire);
+	if (__builtin_expect(device != NULL, 1))
+		return device;
+	real_bind(); /* not under START: it may need the loader's lock */
+	lock_take(&start_lock);
+	device = find(ordinal);
+	lock_drop(&start_lock);
+	return device;
+}
+
+struct device *device_current(CUresult *ret_result)
+{
+	CUdevice ordinal;
+	CUresult result = REAL(cuCtxGetDevice)(&ordinal);
+
+	if (ret_result)
+		*ret_result = result;
+	return result == CUDA_SUCCESS ? device_get(ordinal) : NULL;
+}
+
+uint64_t device_headroom(const struct device *device)
+{
+	return device->total / 8 < DEFAULT_RESERVE ? device->total / 8 : DEFAULT_RESERVE;
+}
+
+/* An absolute size, a share of whole, or what we think best. */
+static uint64_t resolve(struct policy_size size, uint64_t whole, uint64_t automatic)
+{
+	if (size.kind == POLICY_SIZE_BYTES)
+		return size.value;
+	if (size.kind == POLICY_SIZE_PERCENT)
+		return (uint64_t)((unsigned __int128)whole * size.value / 10000);
+	return automatic;
+}
+
+/* A size given for each process holds as ever, unless the policy says what all of them may have. */
+static void set_host_budget(const struct policy *policy)
+{
+	struct hostmem memory = hostmem_read("");
+	struct policy_size own = policy_host_budget(policy), all = policy_host_total(policy);
+	bool has_own = own.kind != POLICY_SIZE_AUTO, given = all.kind != POLICY_SIZE_AUTO;
+	struct quota_terms terms = {
+	    .total = resolve(all, memory.total, hostmem_default_budget(&memory)),
+	    .given = given,
+	    .domain = memory.domain,
+	    .limit = has_own ? NULL : &host_budget.limit,
+	};
+	bool shared = policy_host_share(policy) == POLICY_SHARE_USER && (given || !has_own);
+
+	if (shared) {
+		quota_arrange(&terms);
+		atomic_store(&host_budget.shared, true);
+	}
+	atomic_store(&host_budget.limit,
+		     resolve(own, memory.total, shared ? terms.total : hostmem_default_budget(&memory)));
+}
+
+/* most: what all heaps together may take of the device. Half of its own budget stays its own where nobody says else. */
+static void set_lender(struct device *device, uint64_t most)
+{
+	uint64_t own = atomic_load(&device->budget.limit), beyond = most > own ? most - own : 0;
+	uint64_t half = device->total / 2, automatic = beyond + own / 2;
+
+	atomic_store(&device->lender.beyond.limit, beyond);
+	atomic_store(&device->lender.lent.limit,
+		     resolve(policy_peer_budget(life_policy()), device->total, automatic < half ? automatic : half));
+}
+
+static void set_budget(struct device *device)
+{
+	size_t free = device->total, total = device->total;
+	CUdevice current;
+
+	lock_assert_held(LOCK_START);
+	if (device->budget_known)
+		return;
+	/* What is free can be asked of the current device only. */
+	bool known = REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS && current == device->ordinal &&
+		     REAL(cuMemGetInfo_v2)(&free, &total) == CUDA_SUCCESS;
+	if (!known)
+		free = device->total;
+	/* What the program took before us, or others borrow, is charged already and is not in what is free: it counts once. */
+	uint64_t mine = free + atomic_load(&device->budget.used) + atomic_load(&device->lender.beyond.used);
+	if (mine > device->total)
+		mine = device->total;
+	uint64_t automatic = mine > 2 * DEFAULT_RESERVE ? mine - DEFAULT_RESERVE : mine / 2;
+	atomic_store(&device->budget.limit, resolve(policy_device_budget(life_policy()), device->total, automatic));
+	set_lender(device, automatic);
+	if (!atomic_load(&host_budget.limit))
+		set_host_budget(life_policy());
+	atomic_store_explicit(&device->budget_known, known, memory_order_release);
+}
+
+static uint64_t keep_of(const struct budget *budget)
+{
+	uint64_t share = atomic_load(&budget->limit) / KEEP_SHARE;
+
+	return share < KEEP_MOST ? share : KEEP_MOST;
+}
+
+static bool reaches(const struct device *from, const struct device *to)
+{
+	int can = 0;
+
+	return REAL(cuDeviceCanAccessPeer)(&can, from->ordinal, to->ordinal) == CUDA_SUCCESS && can;
+}
+
+/* The driver does not name the link: NVLink carries atomics natively, PCIe does not (doctor says it by the same rule). */
+static enum stats_link_kind link_between(const struct device *from, const struct device *to)
+{
+	int atomics = 0;
+
+	if (!reaches(from, to))
+		return STATS_LINK_NONE;
+	if (REAL(cuDeviceGetP2PAttribute)(&atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, from->ordinal,
+					  to->ordinal) != CUDA_SUCCESS)
+		return STATS_LINK_UNKNOWN;
+	return atomics ? STATS_LINK_NVLINK : STATS_LINK_PCIE;
+}
+
+/* NULL: it can lend. Whoever may be given access to the heap must reach all of it, wherever it lies. */
+static const char *why_not_lend(const struct device *device, const struct device *lender)
+{
+	if (!lender)
+		return "there is no such device";
+	if (!lender->vmm)
+		return "it has no virtual memory management";
+	if (!reaches(device, lender))
+		return "the one does not reach the other";
+	for (int i = 0; i < DEVICE_MOST; i++) {
+		const struct device *other = i == device->ordinal || i == lender->ordinal ? lender : find(i);
+
+		if (!other)
+			break;
+		if (other != lender && reaches(other, device) && !reaches(other, lender))
+			return "a third reaches this one and not that";
+	}
+	return NULL;
+}
+
+/* One that cannot is left out. say: the heap is made; what was found is told to people, and to the figures. */
+static void find_lenders(const struct device *device, struct heap_config *config, bool say)
+{
+	uint64_t lenders = policy_peers(life_policy());
+
+	if (policy_spill_mode(life_policy()) == POLICY_SPILL_OFF)
+		return;
+	for (int i = 0; i < DEVICE_MOST && config->n_lenders < HEAP_LENDERS; i++) {
+		if (!(lenders >> i & 1) || i == device->ordinal)
+			continue;
+		struct device *lender = find(i);
+		const char *why_not = why_not_lend(device, lender);
+
+		if (say && lender)
+			stats_know_link(device->ordinal, i, link_between(device, lender));
+		if (why_not && say)
+			log_line("spill.peers: device %d cannot lend memory to device %d: %s", i, device->ordinal,
+				 why_not);
+		if (why_not)
+			continue;
+		set_budget(lender);
+		config->lenders[config->n_lenders++] = &lender->lender;
+	}
+}
+
+_Static_assert(POLICY_CHUNK_LEAST == HEAP_UNIT, "heap.chunk is what the heap can have");
+
+/*
+ * In `fast` pieces follow each other on the link, each way: the next one comes in as soon as one is out, so short ones
+ * wait less for each other, and less memory is on its way. A step of GPT, 1.25 / 1.5 / 2.0: 142 / 258 / 433 ms, with
+ * pieces up to 128 MiB 152 / 269 / 449 (1.25 on another machine); one with sequences of varying length, 1.5: 223 and
+ * 275. In a gap of `exact` nothing else runs, and what counts is how many mappings change (ResNet, 1.5: 187 ms with
+ * 128 MiB, 201 with 64).
+ */
+#define FAST_PIECE ((uint64_t)32 << 20)
+
+static struct heap *make_heap(struct device *device)
+{
+	struct heap *heap = NULL;
+
+	/* Known already unless it was made before we could see it. */
+	if (context_of_memory())
+		context_known(context_of_memory(), device->ordinal);
+	set_budget(device);
+	uint64_t host = atomic_load(&host_budget.limit);
+	struct heap_config config = {
+	    .device = device->ordinal,
+	    .host_usable = device->host_vmm,
+	    .host_location = device->host_location,
+	    .moves = policy_spill_mode(life_policy()) >= POLICY_SPILL_EXACT,
+	    .rdma = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
+	    .exportable = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
+	    /* Of memory that the program makes itself it may export any (virtual.h). */
+	    .share = policy_ipc(life_policy()) || policy_vmm_moves(life_policy()),
+	    .peers = peer_heap(device),
+	    .device_budget = &device->budget,
+	    .host_budget = &host_budget,
+	    .arena_hint = ARENA_HINT(device->ordinal),
+	    .arena_bytes = ARENA_TIMES * (device->total + host),
+	    .keep_device =
+		resolve(policy_heap_release_threshold(life_policy()), device->total, keep_of(&device->budget)),
+	    .keep_host = keep_of(&host_budget),
+	    .device_at_once = policy_heap_release_threshold(life_policy()).kind != POLICY_SIZE_AUTO,
+	    .piece_bytes = resolve(policy_heap_chunk(life_policy()), 0, 0),
+	    .piece_most = policy_spill_mode(life_policy()) == POLICY_SPILL_FAST ? FAST_PIECE : 0,
+	};
+	find_lenders(device, &config, true);
+	if (policy_vmm_moves(life_policy()))
+		config.arena_bytes += SPACES * device->total;
+	for (unsigned i = 0; i < config.n_lenders; i++)
+		config.arena_bytes += ARENA_TIMES * atomic_load(&config.lenders[i]->lent.limit);
+	enum sw_status status = heap_create(&config, &heap);
+	if (status != SW_OK) {
+		log_once("no heap on device %d (%s); allocations go to the driver", device->ordinal,
+			 status_text(status));
+		device->heap_refused = true;
+	} else if (!device->host_vmm && policy_spill_mode(life_policy()) != POLICY_SPILL_OFF) {
+		log_once("this driver or device has no host-backed VMM memory: nothing can spill, what is over the "
+			 "device budget gets out of memory");
+	}
+	return heap;
+}
+
+struct heap *device_heap(struct device *device)
+{
+	struct heap *heap = atomic_load_explicit(&device->heap, memory_order_acquire);
+
+	if (__builtin_expect(heap != NULL, 1))
+		return heap;
+	lock_take(&start_lock);
+	heap = atomic_load(&device->heap);
+	if (!heap && device->vmm && !device->heap_refused) {
+		heap = make_heap(device);
+		atomic_store_explicit(&device->heap, heap, memory_order_release);
+	} else if (!heap && !device->vmm) {
+		log_once("this driver or device has no virtual memory management: allocations on device %d go to the "
+			 "driver, nothing can spill",
+			 device->ordinal);
+	}
+	lock_drop(&start_lock);
+	return heap;
+}
+
+struct heap *device_heap_there(CUdevice ordinal)
+{
+	const struct device *device = ordinal >= 0 && ordinal < DEVICE_MOST
+					  ? atomic_load_explicit(&devices[ordinal], memory_order_acquire)
+					  : NULL;
+
+	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
+}
+
+uint64_t device_lent(struct device *device)
+{
+	struct heap_config config = {0};
+	uint64_t bytes = 0, used, left;
+
+	lock_take(&start_lock);
+	const struct heap *heap = atomic_load(&device->heap);
+	if (heap)
+		bytes = heap_lent(heap, &used, &left);
+	else
+		find_lenders(device, &config, false);
+	lock_drop(&start_lock);
+	for (unsigned i = 0; i < config.n_lenders; i++)
+		bytes += atomic_load(&config.lenders[i]->lent.limit);
+	return bytes;
+}
+
+void device_known_budget(struct device *device)
+{
+	if (atomic_load_explicit(&device->budget_known, memory_order_acquire))
+		return;
+	lock_take(&start_lock);
+	set_budget(device);
+	lock_drop(&start_lock);
+}
+
+void device_tick(void)
+{
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		struct heap *heap = device_heap_there((CUdevice)i);
+
+		if (heap)
+			heap_tick(heap);
+	}
+}
+
+/* What others keep of other lenders goes back with it. */
+static bool take_back(const struct device *device)
+{
+	uint64_t before = atomic_load(&device->lender.lent.used);
+
+	for (CUdevice ordinal = 0; before && ordinal < DEVICE_MOST; ordinal++) {
+		struct heap *heap = device_heap_there(ordinal);
+
+		if (heap)
+			heap_give_back_lent(heap);
+	}
+	return atomic_load(&device->lender.lent.used) < before;
+}
+
+bool device_take_back(struct device *device, uint64_t bytes)
+{
+	const struct heap *heap = atomic_load_explicit(&device->heap, memory_order_acquire);
+
+	if (!heap || !atomic_load(&device->lender.lent.used))
+		return false;
+	bool over = budget_left(&device->budget) + heap_idle_device(heap) < bytes;
+	return ((over && atomic_load(&device->lender.of_own)) || heap_is_full(heap)) && take_back(device);
+}
+
+bool device_make_room(struct device *device)
+{
+	struct heap *heap = atomic_load_explicit(&device->heap, memory_order_acquire);
+	uint64_t before = heap ? heap_idle_device(heap) : 0;
+	bool any = take_back(device);
+
+	if (!before)
+		return any;
+	heap_trim(heap, 0, heap_idle_host(heap));
+	return heap_idle_device(heap) < before || any;
+}
+
+bool device_make_host_room(const struct device *device)
+{
+	bool any = false;
+
+	for (CUdevice ordinal = 0; ordinal < DEVICE_MOST; ordinal++) {
+		struct heap *heap = device && ordinal == device->ordinal ? NULL : device_heap_there(ordinal);
+		uint64_t before = heap ? heap_idle_host(heap) : 0;
+
+		if (!before)
+			continue;
+		heap_trim(heap, heap_idle_device(heap), 0);
+		any |= heap_idle_host(heap) < before;
+	}
+	return any;
+}
+
+bool device_take_host(uint64_t bytes)
+{
+	return budget_take(&host_budget, bytes) || (device_make_host_room(NULL) && budget_take(&host_budget, bytes));
+}
+
+struct device *device_of(CUdeviceptr address)
+{
+	unsigned n = atomic_load_explicit(&n_devices, memory_order_acquire);
+
+	for (unsigned i = 0; i < n; i++) {
+		struct device *device = atomic_load_explicit(&devices[i], memory_order_acquire);
+
+		if (!device)
+			continue;
+		struct heap *heap = atomic_load_explicit(&device->heap, memory_order_acquire);
+		if (heap && heap_contains(heap, address))
+			return device;
+	}
+	return NULL;
+}
+
+void device_each(void (*visit)(struct device *device, void *argument), void *argument)
+{
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		struct device *device = atomic_load(&devices[i]);
+
+		if (device)
+			visit(device, argument);
+	}
+}

@@ -1,0 +1,440 @@
+#include "shim/device/peer.h"
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+#include "shim/stats/stats.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+/* How long a call that takes access away waits until nothing of that device runs. */
+#define IDLE_PATIENCE_MS 100
+/* Between two looks of who opens a heap that is shut: a gap takes some milliseconds. */
+#define SHUT_NS 100000
+
+/* Context to context, or (context and owner_context NULL) pool to device. */
+struct opening {
+	struct opening *next;
+	CUcontext context, owner_context;
+	uint64_t pool;
+	CUdevice device, owner;
+};
+
+struct lock peer_lock = LOCK_INIT(LOCK_PEER);
+_Atomic bool peer_any;
+static struct opening *list;
+/*
+ * By owner, bits of devices: those that what is mapped from now on is open to; and those that a copy may lean on, for they
+ * reach all of the heap, and are wanted to. A device that is no longer wanted loses the second at once and the first when
+ * it is idle: what waits for memory on its way must find it open.
+ */
+static _Atomic uint64_t mapped_for[DEVICE_MOST], usable[DEVICE_MOST];
+/* By owner: devices that `mapped_for` has ever been to name; is none to be added now? */
+static _Atomic uint64_t ever[DEVICE_MOST];
+/* By owner: odd while it is shut, another number each time. */
+static atomic_uint shuts[DEVICE_MOST];
+static atomic_uint n_holds;
+/* How often access was given or lost. What a device was asked before that says nothing of the work that needed it since. */
+static atomic_uint n_changes;
+static _Atomic bool is_left; /* something may be open that is no longer wanted; a tick looks */
+
+_Static_assert(DEVICE_MOST <= 64, "devices are bits of a word");
+
+/* Devices with a heap, and with a context. */
+static void look(uint64_t heap, uint64_t context)
+{
+	static _Atomic uint64_t heaps, contexts;
+
+	atomic_fetch_or(&heaps, heap);
+	atomic_fetch_or(&contexts, context);
+	heap = atomic_load(&heaps);
+	context = heap | atomic_load(&contexts);
+	if (heap && (context & (context - 1)))
+		atomic_store(&peer_any, true);
+}
+
+const _Atomic uint64_t *peer_heap(const struct device *owner)
+{
+	look(UINT64_C(1) << owner->ordinal, 0);
+	return &mapped_for[owner->ordinal];
+}
+
+void peer_context_made(CUdevice device)
+{
+	if (device >= 0 && device < DEVICE_MOST)
+		look(0, UINT64_C(1) << device);
+}
+
+bool peer_reaches(CUdevice device, CUdevice owner)
+{
+	if (device == owner)
+		return true;
+	return device >= 0 && device < DEVICE_MOST && owner >= 0 && owner < DEVICE_MOST &&
+	       (atomic_load(&usable[owner]) >> device & 1);
+}
+
+void peer_hold(void)
+{
+	atomic_fetch_add(&n_holds, 1);
+}
+
+void peer_let_go(void)
+{
+	atomic_fetch_sub(&n_holds, 1);
+}
+
+static uint64_t wanted_locked(CUdevice owner)
+{
+	uint64_t devices = 0;
+
+	lock_assert_held(LOCK_PEER);
+	for (const struct opening *at = list; at; at = at->next)
+		if (at->owner == owner)
+			devices |= UINT64_C(1) << at->device;
+	return devices;
+}
+
+/* ---- taking away ---- */
+
+/* Else a capture that begins meanwhile on another thread would be invalidated. */
+static enum context_state look_relaxed(struct context_idle *idle)
+{
+	CUstreamCaptureMode mode = capture_relax();
+	enum context_state state = context_idle_look(idle);
+
+	capture_restore(mode);
+	return state;
+}
+
+/*
+ * Has everything that this device was given been done, within a moment? Nothing that it is given now needs the access: who
+ * holds has asked before it was taken back, or knows that it was.
+ */
+static bool is_idle(CUdevice device)
+{
+	enum context_state state = CONTEXT_BUSY;
+	struct context_idle idle;
+
+	for (unsigned ms = 0; atomic_load(&n_holds); ms++) {
+		if (ms == IDLE_PATIENCE_MS)
+			return false;
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	if (!context_idle_ask(UINT64_C(1) << device, &idle))
+		return false;
+	for (unsigned ms = 0; ms < IDLE_PATIENCE_MS && state == CONTEXT_BUSY; ms++) {
+		if (ms)
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+		state = look_relaxed(&idle);
+	}
+	if (state == CONTEXT_BUSY)
+		context_idle_forget(&idle);
+	return state == CONTEXT_IDLE;
+}
+
+/* What is open and no longer wanted. */
+static uint64_t left_open_locked(CUdevice owner)
+{
+	struct heap *heap = device_heap_there(owner);
+	uint64_t open = atomic_load(&mapped_for[owner]) | (heap ? heap_reached_by(heap) : 0);
+
+	return open & ~wanted_locked(owner);
+}
+
+static uint64_t left_open(CUdevice owner)
+{
+	lock_take(&peer_lock);
+	uint64_t left = left_open_locked(owner);
+	lock_drop(&peer_lock);
+	return left;
+}
+
+/* They have done what they had been given after so many changes. What has changed since is for the next to see to. */
+static void take_away(CUdevice owner, uint64_t devices, unsigned changes)
+{
+	struct heap *heap = device_heap_there(owner);
+
+	lock_take(&peer_lock);
+	devices &= changes == atomic_load(&n_changes) ? left_open_locked(owner) : 0;
+	atomic_fetch_and(&mapped_for[owner], ~devices);
+	if (heap && devices)
+		heap_unreach(heap, devices);
+	lock_drop(&peer_lock);
+}
+
+/* Take from devices what is left open to them. Those that are busy keep it until a tick finds that they are not. */
+static void close_left_open(void)
+{
+	unsigned changes = atomic_load(&n_changes);
+	uint64_t idle = 0, asked = 0;
+
+	for (CUdevice owner = 0; owner < DEVICE_MOST; owner++) {
+		uint64_t left = left_open(owner);
+
+		for (uint64_t more = left & ~asked; more; more &= more - 1) {
+			CUdevice device = __builtin_ctzll(more);
+
+			asked |= UINT64_C(1) << device;
+			if (is_idle(device))
+				idle |= UINT64_C(1) << device;
+		}
+		if (left & idle)
+			take_away(owner, left & idle, changes);
+		if (left & ~idle)
+			log_once("a GPU that no longer has peer access to another one is busy: it may reach heap "
+				 "memory of that for a while longer");
+	}
+	for (CUdevice owner = 0; owner < DEVICE_MOST; owner++)
+		if (left_open(owner))
+			atomic_store(&is_left, true);
+}
+
+/* What was asked of a device stands from tick to tick: one that is given more and more work is never idle. */
+struct question {
+	struct context_idle idle;
+	unsigned changes;
+	bool asked;
+};
+
+static bool has_done(CUdevice device, unsigned changes)
+{
+	static struct question questions[DEVICE_MOST];
+	struct question *question = &questions[device];
+
+	if (question->asked && question->changes != changes) {
+		context_idle_forget(&question->idle);
+		question->asked = false;
+	}
+	question->changes = changes;
+	if (!question->asked)
+		question->asked = !atomic_load(&n_holds) && context_idle_ask(UINT64_C(1) << device, &question->idle);
+	enum context_state state = question->asked ? look_relaxed(&question->idle) : CONTEXT_BUSY;
+	question->asked &= state == CONTEXT_BUSY;
+	return state == CONTEXT_IDLE;
+}
+
+void peer_tick(void)
+{
+	unsigned changes = atomic_load(&n_changes);
+	uint64_t left = 0, done = 0;
+
+	if (!atomic_load_explicit(&is_left, memory_order_relaxed))
+		return;
+	atomic_store(&is_left, false);
+	for (CUdevice owner = 0; owner < DEVICE_MOST; owner++)
+		left |= left_open(owner);
+	if (!left)
+		return;
+	for (CUdevice device = 0; device < DEVICE_MOST; device++)
+		if ((left >> device & 1) && has_done(device, changes))
+			done |= UINT64_C(1) << device;
+	for (CUdevice owner = 0; owner < DEVICE_MOST && done; owner++)
+		take_away(owner, done, changes);
+	atomic_store(&is_left, true);
+}
+
+/* Those that fit are forgotten. True: a device has lost its access to a heap. */
+static bool forget(bool (*fits)(const struct opening *opening, const struct opening *pattern),
+		   const struct opening *pattern)
+{
+	bool lost = false;
+
+	lock_take(&peer_lock);
+	for (struct opening **at = &list; *at;) {
+		struct opening *opening = *at;
+
+		if (!fits(opening, pattern)) {
+			at = &opening->next;
+			continue;
+		}
+		*at = opening->next;
+		if (!(wanted_locked(opening->owner) >> opening->device & 1)) {
+			atomic_fetch_and(&usable[opening->owner], ~(UINT64_C(1) << opening->device));
+			atomic_fetch_add(&n_changes, 1);
+			lost = true;
+		}
+		free(opening);
+	}
+	lock_drop(&peer_lock);
+	return lost;
+}
+
+/* ---- giving ---- */
+
+uint64_t peer_may_reach(CUdevice owner)
+{
+	return atomic_load(&ever[owner]) | UINT64_C(1) << owner;
+}
+
+/* Who opens it says so first, and looks second whether it is shut; here it is the other way round: one sees the other. */
+bool peer_shut(CUdevice owner, uint64_t devices)
+{
+	atomic_fetch_add(&shuts[owner], 1);
+	if (!(peer_may_reach(owner) & ~devices))
+		return true;
+	peer_unshut(owner);
+	return false;
+}
+
+void peer_unshut(CUdevice owner)
+{
+	atomic_fetch_add(&shuts[owner], 1);
+}
+
+/*
+ * Under no lock: whoever has it shut may need any. That it is shut anew meanwhile is no matter: then this device stands, too.
+ * So one gap is waited for at most, however closely they follow each other.
+ */
+static void wait_until_not_shut(CUdevice owner, CUdevice device)
+{
+	int cancel;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	atomic_fetch_or(&ever[owner], UINT64_C(1) << device);
+	unsigned shut = atomic_load(&shuts[owner]);
+	while ((shut & 1) && atomic_load(&shuts[owner]) == shut)
+		nanosleep(&(struct timespec){.tv_nsec = SHUT_NS}, NULL);
+	pthread_setcancelstate(cancel, NULL);
+}
+
+/* In the list, and in effect on all that is mapped; else not at all. Takes `opening` over. */
+static CUresult put_into_effect(struct opening *opening)
+{
+	uint64_t bit = UINT64_C(1) << opening->device;
+	CUresult result = CUDA_SUCCESS;
+
+	lock_take(&peer_lock);
+	atomic_fetch_add(&n_changes, 1);
+	opening->next = list;
+	list = opening;
+	atomic_fetch_or(&mapped_for[opening->owner], bit);
+	struct heap *heap = device_heap_there(opening->owner);
+	if (heap && !(atomic_load(&usable[opening->owner]) & bit))
+		result = heap_reach(heap);
+	if (result == CUDA_SUCCESS) {
+		atomic_fetch_or(&usable[opening->owner], bit);
+	} else {
+		list = opening->next;
+		log_once("opening the heap of GPU %d to GPU %d: %s; it is refused to the program", opening->owner,
+			 opening->device, real_error_name(result));
+		free(opening);
+	}
+	lock_drop(&peer_lock);
+	if (result != CUDA_SUCCESS)
+		close_left_open();
+	return result;
+}
+
+static CUresult add(const struct opening *wish)
+{
+	struct opening *opening = malloc(sizeof(*opening));
+
+	if (wish->device < 0 || wish->device >= DEVICE_MOST || wish->owner < 0 || wish->owner >= DEVICE_MOST) {
+		free(opening);
+		return CUDA_ERROR_INVALID_DEVICE;
+	}
+	if (!opening)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*opening = *wish;
+	wait_until_not_shut(wish->owner, wish->device);
+	return put_into_effect(opening);
+}
+
+/* ---- contexts ---- */
+
+CUresult peer_enabled(CUcontext owner)
+{
+	struct opening wish = {.context = context_of_memory(), .owner_context = owner};
+
+	if (!context_device(wish.context, &wish.device) || !context_device(owner, &wish.owner))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return add(&wish);
+}
+
+static bool is_between(const struct opening *opening, const struct opening *pattern)
+{
+	return opening->context && opening->context == pattern->context &&
+	       opening->owner_context == pattern->owner_context;
+}
+
+void peer_disabled(CUcontext owner)
+{
+	struct opening pattern = {.context = context_of_memory(), .owner_context = owner};
+
+	if (forget(is_between, &pattern))
+		close_left_open();
+}
+
+static bool is_of_context(const struct opening *opening, const struct opening *pattern)
+{
+	return opening->context == pattern->context || opening->owner_context == pattern->context;
+}
+
+void peer_context_ended(CUcontext context)
+{
+	struct opening pattern = {.context = context};
+
+	if (context && forget(is_of_context, &pattern))
+		close_left_open();
+}
+
+/* ---- pools ---- */
+
+static bool is_of_pool(const struct opening *opening, const struct opening *pattern)
+{
+	return opening->pool == pattern->pool && (pattern->device < 0 || opening->device == pattern->device);
+}
+
+CUresult peer_pool_opened(uint64_t pool, CUdevice owner, CUdevice device)
+{
+	struct opening wish = {.pool = pool, .device = device, .owner = owner};
+	bool known = false;
+
+	lock_take(&peer_lock);
+	for (const struct opening *at = list; at && !known; at = at->next)
+		known = is_of_pool(at, &wish);
+	lock_drop(&peer_lock);
+	return known ? CUDA_SUCCESS : add(&wish);
+}
+
+void peer_pool_closed(uint64_t pool, CUdevice device)
+{
+	struct opening pattern = {.pool = pool, .device = device};
+
+	if (pool && forget(is_of_pool, &pattern))
+		close_left_open();
+}
+
+/* ---- what is said of a pointer ---- */
+
+static bool is_enabled(CUcontext context, CUcontext owner)
+{
+	struct opening pattern = {.context = context, .owner_context = owner};
+	bool found = false;
+
+	lock_take(&peer_lock);
+	for (const struct opening *at = list; at && !found; at = at->next)
+		found = is_between(at, &pattern);
+	lock_drop(&peer_lock);
+	return found;
+}
+
+CUmemAccess_flags peer_access(CUcontext context, const struct ledger_row *row)
+{
+	CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+	CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	CUdevice device, opened;
+
+	/* The device that opened it reaches it, and no other (ipc_take.c). */
+	if (row->kind == LEDGER_TAKEN && context && context_device(context, &device) &&
+	    context_device(row->context, &opened) && device != opened)
+		return CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	if (row->kind != LEDGER_HEAP || !peer_is_any() || !context || !context_device(context, &device) ||
+	    device == row->device)
+		return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	location.id = device;
+	if (row->pool && REAL(cuMemPoolGetAccess)(&flags, row->pool, &location) == CUDA_SUCCESS)
+		return flags;
+	return is_enabled(context, row->context) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}

@@ -1,0 +1,317 @@
+#include "shim/device/pool_inside.h"
+#include "shim/process/enter.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+
+#include <stdlib.h>
+
+struct lock pool_lock = LOCK_INIT(LOCK_POOL);
+struct pool *pool_list;
+static atomic_bool any; /* was there ever one? */
+
+static void add(struct pool *pool)
+{
+	lock_take(&pool_lock);
+	pool->next = pool_list;
+	pool_list = pool;
+	lock_drop(&pool_lock);
+}
+
+static void made(struct pool about)
+{
+	static _Atomic uint64_t ids;
+	struct pool *pool = malloc(sizeof(*pool));
+
+	if (!pool)
+		return; /* not charged; the heap then finds out from the driver that memory is short */
+	*pool = about;
+	pool->id = atomic_fetch_add(&ids, 1) + 1;
+	add(pool);
+	atomic_store(&any, true);
+}
+
+void pool_made(CUmemoryPool handle, CUdevice ordinal, bool driver_only)
+{
+	made((struct pool){.handle = handle, .device = ordinal, .driver_only = driver_only});
+}
+
+struct pool *pool_forget(CUmemoryPool handle)
+{
+	struct pool *found = NULL;
+
+	lock_take(&pool_lock);
+	for (struct pool **at = &pool_list; *at; at = &(*at)->next) {
+		if ((*at)->handle != handle)
+			continue;
+		found = *at;
+		*at = found->next;
+		break;
+	}
+	lock_drop(&pool_lock);
+	return found;
+}
+
+void pool_forgotten(struct pool *pool, bool gone)
+{
+	if (pool && !gone)
+		add(pool);
+	else
+		free(pool);
+}
+
+/*
+ * Before the program says so itself, or not at all: it never sees its own setting changed. Observing changes nothing of
+ * the driver's.
+ */
+static void set_threshold(CUmemoryPool handle, CUdevice ordinal)
+{
+	struct policy_size threshold = policy_async_release_threshold(life_policy());
+	cuuint64_t bytes = threshold.value;
+
+	if (threshold.kind != POLICY_SIZE_BYTES || policy_observe(life_policy()))
+		return;
+	CUresult result = REAL(cuMemPoolSetAttribute)(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes);
+	if (result != CUDA_SUCCESS)
+		log_once("cuMemPoolSetAttribute(release threshold) of device %d: %s; its default pool goes without "
+			 "async.release_threshold",
+			 ordinal, real_error_name(result));
+}
+
+void pool_threshold_asked(CUmemoryPool pool)
+{
+	struct device *device;
+
+	for (CUdevice ordinal = 0; (device = device_get(ordinal)); ordinal++) {
+		CUmemoryPool its = NULL;
+
+		if (REAL(cuDeviceGetDefaultMemPool)(&its, ordinal) == CUDA_SUCCESS && its == pool)
+			pool_used(device);
+	}
+}
+
+void pool_used(struct device *device)
+{
+	CUmemoryPool handle;
+
+	if (atomic_load_explicit(&device->pools_used, memory_order_relaxed))
+		return;
+	if (atomic_exchange(&device->pools_used, true))
+		return;
+	if (REAL(cuDeviceGetDefaultMemPool)(&handle, device->ordinal) != CUDA_SUCCESS)
+		return;
+	set_threshold(handle, device->ordinal);
+	made((struct pool){.handle = handle, .device = device->ordinal, .is_default = true});
+}
+
+void pool_graphs_used(struct device *device)
+{
+	atomic_store(&device->graphs_used, true);
+	atomic_store(&any, true);
+}
+
+void pool_refresh_locked(struct device *device)
+{
+	uint64_t reserved = 0;
+
+	lock_assert_held(LOCK_POOL);
+	for (struct pool *pool = pool_list; pool; pool = pool->next) {
+		cuuint64_t bytes = 0;
+
+		if (pool->device != device->ordinal)
+			continue;
+		if (REAL(cuMemPoolGetAttribute)(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes) !=
+		    CUDA_SUCCESS)
+			bytes = 0;
+		/* Claimed, and the driver has not been asked for it yet: it is about to be. */
+		pool->charged = bytes > pool->claimed ? bytes : pool->claimed;
+		reserved += pool->charged;
+	}
+	cuuint64_t graphs = 0;
+	if (atomic_load_explicit(&device->graphs_used, memory_order_relaxed) &&
+	    REAL(cuDeviceGetGraphMemAttribute)(device->ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &graphs) ==
+		CUDA_SUCCESS)
+		reserved += graphs;
+	uint64_t before = device->pools_charged;
+	device->pools_charged = reserved;
+	if (reserved > before)
+		budget_charge(&device->budget, reserved - before);
+	else
+		budget_give(&device->budget, before - reserved);
+}
+
+static void refresh(struct device *device, bool at_once)
+{
+	lock_take(&pool_lock);
+	if (atomic_load_explicit(&device->pools_closed, memory_order_relaxed))
+		pool_trim_locked(device, at_once);
+	pool_refresh_locked(device);
+	lock_drop(&pool_lock);
+}
+
+void pool_refresh(struct device *device)
+{
+	if (atomic_load_explicit(&any, memory_order_relaxed))
+		refresh(device, false);
+}
+
+void pool_tick(void)
+{
+	struct device *device;
+
+	if (!atomic_load_explicit(&any, memory_order_relaxed))
+		return;
+	for (CUdevice ordinal = 0; (device = device_get(ordinal)); ordinal++)
+		if (atomic_load_explicit(&device->pools_closed, memory_order_relaxed))
+			refresh(device, false);
+}
+
+bool pool_give_back(struct device *device)
+{
+	uint64_t left = budget_left(&device->budget);
+
+	if (!atomic_load_explicit(&device->pools_closed, memory_order_relaxed))
+		return false;
+	refresh(device, true);
+	return budget_left(&device->budget) > left;
+}
+
+/* ---- which pool ---- */
+
+struct pool *pool_find_locked(CUmemoryPool handle)
+{
+	struct pool *pool = pool_list;
+
+	lock_assert_held(LOCK_POOL);
+	while (pool && pool->handle != handle)
+		pool = pool->next;
+	return pool;
+}
+
+struct pool *pool_find_id_locked(uint64_t id)
+{
+	struct pool *pool = pool_list;
+
+	lock_assert_held(LOCK_POOL);
+	while (pool && pool->id != id)
+		pool = pool->next;
+	return pool;
+}
+
+struct pool *pool_find_default_locked(CUdevice ordinal)
+{
+	struct pool *pool = pool_list;
+
+	lock_assert_held(LOCK_POOL);
+	while (pool && !(pool->is_default && pool->device == ordinal))
+		pool = pool->next;
+	return pool;
+}
+
+/* ---- pools whose memory is in the heap ---- */
+
+uint64_t pool_for_heap(CUmemoryPool handle, struct device *device)
+{
+	pool_used(device);
+	lock_take(&pool_lock);
+	const struct pool *pool = pool_find_locked(handle);
+	uint64_t id = pool && !pool->driver_only && pool->device == device->ordinal ? pool->id : 0;
+	lock_drop(&pool_lock);
+	return id;
+}
+
+uint64_t pool_number(CUmemoryPool handle)
+{
+	lock_take(&pool_lock);
+	const struct pool *pool = pool_find_locked(handle);
+	uint64_t id = pool ? pool->id : 0;
+	lock_drop(&pool_lock);
+	return id;
+}
+
+bool pool_has_memory(const struct pool *pool)
+{
+	return pool && pool->held;
+}
+
+void pool_row_new(struct ledger_row *row)
+{
+	lock_take(&pool_lock);
+	struct pool *pool = pool_find_id_locked(row->pool_id);
+	if (pool) {
+		pool->used += row->bytes;
+		pool->held += row->bytes;
+		if (pool->used > pool->used_high)
+			pool->used_high = pool->used;
+		if (pool->held > pool->held_high)
+			pool->held_high = pool->held;
+	}
+	lock_drop(&pool_lock);
+}
+
+/* The program may have destroyed the pool before it freed what is of it: then nothing is counted any more. */
+static void count_free(struct ledger_row *row, bool gone)
+{
+	if (!row->pool_id)
+		return;
+	lock_take(&pool_lock);
+	struct pool *pool = pool_find_id_locked(row->pool_id);
+	if (pool && !row->handed_back)
+		pool->used -= row->bytes;
+	if (pool && gone)
+		pool->held -= row->bytes;
+	lock_drop(&pool_lock);
+	row->handed_back = true;
+	if (gone)
+		row->pool_id = 0;
+}
+
+void pool_row_freed(struct ledger_row *row)
+{
+	count_free(row, false);
+}
+
+void pool_row_gone(struct ledger_row *row)
+{
+	count_free(row, true);
+}
+
+uint64_t pool_heap_bytes(CUmemoryPool handle, CUmemPool_attribute attribute)
+{
+	uint64_t bytes = 0;
+
+	lock_take(&pool_lock);
+	const struct pool *pool = pool_find_locked(handle);
+	if (pool && attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+		bytes = pool->used;
+	else if (pool && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+		bytes = pool->used_high;
+	else if (pool && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+		bytes = pool->held;
+	else if (pool && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+		bytes = pool->held_high;
+	lock_drop(&pool_lock);
+	return bytes;
+}
+
+void pool_heap_reset(CUmemoryPool handle, CUmemPool_attribute attribute)
+{
+	lock_take(&pool_lock);
+	struct pool *pool = pool_find_locked(handle);
+	if (pool && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+		pool->used_high = pool->used;
+	else if (pool && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+		pool->held_high = pool->held;
+	lock_drop(&pool_lock);
+}
+
+struct device *pool_heap_device(CUmemoryPool handle)
+{
+	CUdevice ordinal = -1;
+
+	lock_take(&pool_lock);
+	const struct pool *pool = pool_find_locked(handle);
+	if (pool && !pool->driver_only)
+		ordinal = pool->device;
+	lock_drop(&pool_lock);
+	return ordinal < 0 ? NULL : device_get(ordinal);
+}

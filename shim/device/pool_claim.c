@@ -1,0 +1,197 @@
+/*
+ * What the driver's pools may serve within the device budget (async.use: auto).
+ */
+#include "shim/context/capture.h"
+#include "shim/base/clock.h"
+#include "shim/process/enter.h"
+#include "shim/heap/chunk.h"
+#include "shim/base/log.h"
+#include "shim/device/pool_inside.h"
+#include "shim/driver/real.h"
+
+static atomic_bool chosen; /* has the program set a current pool, which may be another than the default? */
+
+/* Left of the budget, in parts of it: below that the limit is near. */
+#define NEAR 8
+/* Near it the driver is asked as often as that, whatever is claimed. */
+#define UNASKED_MOST 64
+
+void pool_chosen(void)
+{
+	atomic_store(&chosen, true);
+}
+
+/* As pools hand them out. */
+static uint64_t rounded(size_t bytes)
+{
+	return ((uint64_t)bytes + 511) & ~(uint64_t)511;
+}
+
+/* What the pool must reserve for so many more, as far as is known. */
+static uint64_t growth_of(const struct pool *pool, uint64_t bytes)
+{
+	uint64_t all = pool->claimed + bytes;
+
+	return all > pool->charged ? all - pool->charged : 0;
+}
+
+static bool is_near(const struct device *device, uint64_t growth)
+{
+	uint64_t left = budget_left(&device->budget);
+
+	return left < growth || left - growth < atomic_load(&device->budget.limit) / NEAR;
+}
+
+static bool is_over(const struct device *device)
+{
+	return atomic_load(&device->budget.used) > atomic_load(&device->budget.limit);
+}
+
+static uint64_t others_of(const struct device *device, const struct pool *pool)
+{
+	uint64_t used = atomic_load(&device->budget.used);
+
+	return used > pool->charged ? used - pool->charged : 0;
+}
+
+/* What the pool had within the budget, less what others have taken since. */
+static uint64_t safe_of(const struct device *device, const struct pool *pool)
+{
+	uint64_t others = others_of(device, pool), gained = others > pool->others ? others - pool->others : 0;
+
+	return pool->safe > gained ? pool->safe - gained : 0;
+}
+
+/*
+ * A pool reserves more than is used of it: what was freed does not always fit what is asked for (an H200: 15.8 GiB
+ * reserved by a job that had 13.7). So what it has unused is no promise that it will not reserve more. Once that has
+ * lifted the device over its budget, the pool gets no more than it had before, as far as others have left that.
+ */
+static bool is_beyond_safe(struct device *device, struct pool *pool, uint64_t bytes)
+{
+	uint64_t all = pool->claimed + bytes, growth = growth_of(pool, bytes);
+
+	if (!is_near(device, growth))
+		return false;
+	if (growth || all > pool->asked || ++pool->unasked > UNASKED_MOST) {
+		pool_refresh_locked(device);
+		pool->unasked = 0;
+		pool->asked = all > pool->asked ? all : pool->asked;
+		if (!is_over(device) && pool->claimed > safe_of(device, pool)) {
+			pool->safe = pool->claimed;
+			pool->others = others_of(device, pool);
+		}
+	}
+	return is_over(device) && all > safe_of(device, pool);
+}
+
+static bool claim_locked(struct device *device, struct pool *pool, uint64_t bytes, bool over)
+{
+	lock_assert_held(LOCK_POOL);
+	bool beyond = is_beyond_safe(device, pool, bytes);
+	uint64_t growth = growth_of(pool, bytes);
+
+	if (beyond && !over)
+		return false;
+	if (growth && !budget_take(&device->budget, growth)) {
+		if (!over)
+			return false;
+		budget_charge(&device->budget, growth);
+	}
+	pool->charged += growth;
+	device->pools_charged += growth;
+	pool->claimed += bytes;
+	return true;
+}
+
+/* handle NULL: the default pool of the device. */
+static bool claim(struct device *device, CUmemoryPool handle, size_t bytes, bool over, uint64_t *ret_id)
+{
+	lock_take(&pool_lock);
+	struct pool *pool = handle ? pool_find_locked(handle) : pool_find_default_locked(device->ordinal);
+	bool known = pool && pool->device == device->ordinal;
+	bool claimed = !known || claim_locked(device, pool, rounded(bytes), over);
+	*ret_id = known && claimed ? pool->id : 0;
+	lock_drop(&pool_lock);
+	return claimed;
+}
+
+/* A pool may be one of another device than that of the stream. */
+static struct device *owner_of(CUmemoryPool handle)
+{
+	lock_take(&pool_lock);
+	const struct pool *pool = pool_find_locked(handle);
+	CUdevice ordinal = pool ? pool->device : -1;
+	lock_drop(&pool_lock);
+	return device_get(ordinal);
+}
+
+bool pool_claim(struct device *device, CUmemoryPool handle, size_t bytes, enum pool_claim how, uint64_t *ret_id)
+{
+	struct device *owner = device;
+
+	*ret_id = 0;
+	pool_used(device);
+	if (!handle && atomic_load_explicit(&chosen, memory_order_relaxed) &&
+	    REAL(cuDeviceGetMemPool)(&handle, device->ordinal) != CUDA_SUCCESS)
+		return true;
+	if (handle && !(owner = owner_of(handle)))
+		return true;
+	if (how == POOL_OPEN && atomic_load_explicit(&owner->pools_closed, memory_order_relaxed))
+		return false;
+	device_known_budget(owner);
+	return claim(owner, handle, bytes, false, ret_id) ||
+	       (device_make_room(owner) && claim(owner, handle, bytes, false, ret_id)) ||
+	       (how == POOL_OVER && claim(owner, handle, bytes, true, ret_id));
+}
+
+void pool_unclaim(uint64_t id, size_t bytes)
+{
+	if (!id)
+		return;
+	lock_take(&pool_lock);
+	struct pool *pool = pool_find_id_locked(id);
+	if (pool)
+		pool->claimed -= rounded(bytes);
+	lock_drop(&pool_lock);
+}
+
+/* ---- where memory moves ---- */
+
+/*
+ * What a pool has lies where it is, while the rest of the program's memory takes turns on what the pools leave of the
+ * device. A program that allocates in each step all that it uses has them full of what it asks for first; what comes
+ * later in the step finds nothing left and is read over the link, step after step (a GPT on cudaMallocAsync that needs 1.5
+ * times the budget: 34 times its native step, H200). Not undone when there is room again: at the beginning of the next
+ * step there is.
+ */
+void pool_close(struct device *device)
+{
+	if (policy_spill_mode(life_policy()) < POLICY_SPILL_EXACT || atomic_exchange(&device->pools_closed, true))
+		return;
+	log_once("the driver's pools of device %d cannot serve all that is allocated in stream order; from now on the "
+		 "heap does, so that it can move",
+		 device->ordinal);
+}
+
+/* Not for less, and not more often than that: most of the time the driver has nothing more to give. */
+#define UNUSED_LEAST HEAP_UNIT
+#define TRIM_NS      10000000u
+
+void pool_trim_locked(struct device *device, bool at_once)
+{
+	uint64_t now = clock_now();
+
+	lock_assert_held(LOCK_POOL);
+	if ((!at_once && now - device->pools_trimmed < TRIM_NS) || capture_is_open())
+		return;
+	for (struct pool *pool = pool_list; pool; pool = pool->next) {
+		if (pool->device != device->ordinal || pool->charged < pool->claimed + UNUSED_LEAST)
+			continue;
+		/* A capture may begin now. */
+		CUstreamCaptureMode mode = capture_relax();
+		REAL(cuMemPoolTrimTo)(pool->handle, 0);
+		capture_restore(mode);
+		device->pools_trimmed = now;
+	}
+}

@@ -1,0 +1,376 @@
+/*
+ * The file is opened for each line: a program may close descriptors that it does not know.
+ *
+ * What was linked is not looked up through us, so it is read from what the loader has made of it, when the first request
+ * comes (a process may be killed) and at the end: the slots of each object's relocations hold the addresses that its calls
+ * lead to. That tells the truth about RTLD_DEEPBIND and
+ * other libraries that stand in front, too. The list of objects is taken under the loader's lock and read without it.
+ */
+#include "shim/driver/doors.h"
+#include "shim/driver/real.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <link.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { OBJECTS_MOST = 4096 };
+
+#if defined(__x86_64__)
+#define RELOCATION_IS_SLOT(type) ((type) == R_X86_64_JUMP_SLOT || (type) == R_X86_64_GLOB_DAT || (type) == R_X86_64_64)
+#elif defined(__aarch64__)
+#define RELOCATION_IS_SLOT(type)                                                                                       \
+	((type) == R_AARCH64_JUMP_SLOT || (type) == R_AARCH64_GLOB_DAT || (type) == R_AARCH64_ABS64)
+#endif
+
+bool doors_wanted(void)
+{
+	static _Atomic int known; /* 0 not yet, 1 no, 2 yes */
+	int now = atomic_load_explicit(&known, memory_order_relaxed);
+
+	if (__builtin_expect(!now, 0)) {
+		const char *file = secure_getenv("SPILLWAY_DOORS");
+
+		now = file && *file ? 2 : 1;
+		atomic_store_explicit(&known, now, memory_order_relaxed);
+	}
+	return now == 2;
+}
+
+/* ---- the file ---- */
+
+/* Names of files may hold anything; a field holds neither tab nor line end. */
+static void clean(char *line, size_t from, size_t to)
+{
+	for (size_t i = from; i < to; i++)
+		if ((unsigned char)line[i] < ' ')
+			line[i] = '?';
+}
+
+/* "PID kind", fields as format says (with tabs between), and the name of an object at the end, which may be "". */
+__attribute__((format(printf, 3, 4))) static void line_out(const char *kind, const char *object, const char *format,
+							   ...)
+{
+	const char *file = secure_getenv("SPILLWAY_DOORS");
+	char line[PATH_MAX + 512];
+	struct stat status;
+	int saved = errno;
+	va_list list;
+
+	int n = snprintf(line, sizeof(line), "%d\t%s", getpid(), kind);
+	va_start(list, format);
+	n += vsnprintf(line + n, 400, format, list);
+	va_end(list);
+	n = n > 440 ? 440 : n;
+	if (*object) {
+		int from = n + 1;
+
+		n += snprintf(line + n, sizeof(line) - (size_t)n - 1, "\t%s", object);
+		n = n > (int)sizeof(line) - 2 ? (int)sizeof(line) - 2 : n;
+		clean(line, (size_t)from, (size_t)n);
+	}
+	line[n++] = '\n';
+	int fd = file ? open(file, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+	if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
+		ssize_t unused = write(fd, line, (size_t)n);
+
+		(void)unused;
+	}
+	if (fd >= 0)
+		close(fd);
+	errno = saved;
+}
+
+static const char *executable(char path[PATH_MAX])
+{
+	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+
+	path[n > 0 ? n : 0] = 0;
+	return n > 0 ? path : "?";
+}
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* ---- look-ups ---- */
+
+/* The executable's name is what it was called by; code that was made at run time is nobody's. */
+static const char *object_of(const void *address, char path[PATH_MAX])
+{
+	Dl_info info, program;
+
+	if (!dladdr(address, &info) || !info.dli_fname)
+		return "?";
+	if (dladdr((void *)getauxval(AT_PHDR), &program) && program.dli_fbase == info.dli_fbase)
+		return executable(path);
+	return *info.dli_fname ? info.dli_fname : executable(path);
+}
+
+static const char *result_of(const void *address)
+{
+	Dl_info info, self;
+
+	if (!address)
+		return "none";
+	if (!dladdr(address, &info) || !info.dli_fname || !dladdr((void *)(uintptr_t)doors_note, &self))
+		return "other";
+	if (info.dli_fbase == self.dli_fbase)
+		return "ours";
+	return real_in_driver(address)                                 ? "driver"
+	       : !strncmp(base_name(info.dli_fname), "libcuda.so", 10) ? "copy"
+								       : "other";
+}
+
+void doors_note(enum door door, const char *name, const void *address, const void *caller)
+{
+	char path[PATH_MAX], quoted[128];
+	int saved = errno;
+
+	snprintf(quoted, sizeof(quoted), "%s", name);
+	clean(quoted, 0, strlen(quoted));
+	line_out("look", object_of(caller, path), "\t%s\t%s\t%s", door == DOOR_DLSYM ? "dlsym" : "cuGetProcAddress",
+		 result_of(address), quoted);
+	errno = saved;
+}
+
+/* ---- what the loader has bound ---- */
+
+struct object {
+	uintptr_t base, from, to; /* from .. to: all of its segments */
+	const ElfW(Dyn) * dynamic;
+	char *path;
+};
+
+struct objects {
+	struct object *list;
+	size_t n;
+};
+
+static int add_object(struct dl_phdr_info *info, size_t size, void *argument)
+{
+	struct objects *objects = argument;
+	struct object object = {.base = info->dlpi_addr, .from = UINTPTR_MAX};
+	char path[PATH_MAX];
+
+	(void)size;
+	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+		uintptr_t from = info->dlpi_addr + part->p_vaddr, to = from + part->p_memsz;
+
+		if (part->p_type == PT_DYNAMIC)
+			object.dynamic = (const void *)from;
+		if (part->p_type != PT_LOAD)
+			continue;
+		object.from = from < object.from ? from : object.from;
+		object.to = to > object.to ? to : object.to;
+	}
+	if (objects->n == OBJECTS_MOST)
+		return 1;
+	object.path = strdup(info->dlpi_name && *info->dlpi_name ? info->dlpi_name : executable(path));
+	if (object.path)
+		objects->list[objects->n++] = object;
+	return 0;
+}
+
+static const struct object *object_at(const struct objects *objects, uintptr_t address)
+{
+	for (size_t i = 0; i < objects->n; i++)
+		if (address >= objects->list[i].from && address < objects->list[i].to)
+			return &objects->list[i];
+	return NULL;
+}
+
+struct table {
+	const ElfW(Rela) * at;
+	size_t n;
+};
+
+struct tables {
+	const ElfW(Sym) * symbols;
+	const char *names;
+	struct table relocations[2]; /* data, and the procedure linkage table */
+};
+
+/* The loader has added the base to most addresses in the dynamic section, but not to those that it cannot write. */
+static const void *address_in(const struct object *object, ElfW(Addr) value)
+{
+	return (const void *)(value < object->base ? object->base + value : value);
+}
+
+static struct tables tables_of(const struct object *object)
+{
+	struct tables tables = {0};
+
+	for (const ElfW(Dyn) *entry = object->dynamic; entry && entry->d_tag != DT_NULL; entry++) {
+		if (entry->d_tag == DT_SYMTAB)
+			tables.symbols = address_in(object, entry->d_un.d_ptr);
+		else if (entry->d_tag == DT_STRTAB)
+			tables.names = address_in(object, entry->d_un.d_ptr);
+		else if (entry->d_tag == DT_RELA)
+			tables.relocations[0].at = address_in(object, entry->d_un.d_ptr);
+		else if (entry->d_tag == DT_RELASZ)
+			tables.relocations[0].n = entry->d_un.d_val / sizeof(ElfW(Rela));
+		else if (entry->d_tag == DT_JMPREL)
+			tables.relocations[1].at = address_in(object, entry->d_un.d_ptr);
+		else if (entry->d_tag == DT_PLTRELSZ)
+			tables.relocations[1].n = entry->d_un.d_val / sizeof(ElfW(Rela));
+	}
+	return tables;
+}
+
+struct links {
+	unsigned ours, past, unbound, elsewhere;
+	const char *c_dlsym, *runtime;
+};
+
+static bool is_row(const char *name)
+{
+	for (int id = 0; id < HOOK_COUNT; id++)
+		if (!strcmp(real_name(id), name))
+			return true;
+	return false;
+}
+
+static bool is_runtime_name(const char *name)
+{
+	return !strncmp(name, "cuda", 4) && name[4] >= 'A' && name[4] <= 'Z';
+}
+
+static bool is_driver(const struct object *object)
+{
+	return object && !strncmp(base_name(object->path), "libcuda.so", 10);
+}
+
+static const char *runtime_needed(const struct object *object, const struct tables *tables)
+{
+	for (const ElfW(Dyn) *entry = object->dynamic; entry && entry->d_tag != DT_NULL; entry++)
+		if (entry->d_tag == DT_NEEDED && !strncmp(tables->names + entry->d_un.d_val, "libcudart", 9))
+			return tables->names + entry->d_un.d_val;
+	return NULL;
+}
+
+static void look_at_slot(const struct objects *objects, const struct object *object, const char *name,
+			 const struct object *target, struct links *links)
+{
+	const struct object *self = object_at(objects, (uintptr_t)look_at_slot);
+
+	if (!strcmp(name, "dlsym")) {
+		/* Not bound: it would be ours, or not, at the first call. */
+		links->c_dlsym = target == self || target == object ? "ours" : "past";
+	} else if (is_runtime_name(name)) {
+		if (target && target != object && !strncmp(base_name(target->path), "libcudart", 9))
+			links->runtime = base_name(target->path);
+	} else if (name[0] == 'c' && name[1] == 'u' && is_row(name)) {
+		links->ours += target == self;
+		links->past += is_driver(target);
+		links->unbound += target == object || !target;
+		links->elsewhere += target && target != self && target != object && !is_driver(target);
+	}
+}
+
+static struct links links_of(const struct objects *objects, const struct object *object)
+{
+	struct tables tables = tables_of(object);
+	struct links links = {.c_dlsym = "-"};
+
+	if (!tables.symbols || !tables.names)
+		return links;
+	for (size_t t = 0; t < 2; t++) {
+		const struct table *table = &tables.relocations[t];
+
+		for (size_t i = 0; table->at && i < table->n; i++) {
+			const ElfW(Sym) *symbol = &tables.symbols[ELF64_R_SYM(table->at[i].r_info)];
+			uintptr_t slot = object->base + table->at[i].r_offset;
+
+			if (!RELOCATION_IS_SLOT(ELF64_R_TYPE(table->at[i].r_info)) || symbol->st_shndx != SHN_UNDEF ||
+			    slot < object->from || slot + sizeof(slot) > object->to)
+				continue;
+			look_at_slot(objects, object, tables.names + symbol->st_name,
+				     object_at(objects, *(const uintptr_t *)slot), &links);
+		}
+	}
+	if (!links.runtime)
+		links.runtime = runtime_needed(object, &tables);
+	return links;
+}
+
+static void write_object(const struct objects *objects, const struct object *object)
+{
+	struct links links;
+
+	if (is_driver(object) || object == object_at(objects, (uintptr_t)write_object))
+		return;
+	links = links_of(objects, object);
+	line_out("object", object->path, "\t%u\t%u\t%u\t%u\t%s\t%.60s", links.ours, links.past, links.unbound,
+		 links.elsewhere, links.c_dlsym, links.runtime ? links.runtime : "-");
+}
+
+/*
+ * Code of libraries that the loader did not list for us: those opened by dlmopen(). No sscanf: under its newer names it
+ * is not in every C library (libc.h).
+ */
+static void write_mapped(const struct objects *objects)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[PATH_MAX + 128];
+
+	while (maps && fgets(line, sizeof(line), maps)) {
+		/* "from-to rwxp offset device inode   path" */
+		char *rights = strchr(line, ' '), *path = strchr(line, '/');
+
+		line[strcspn(line, "\n")] = 0;
+		if (rights && path && rights[3] == 'x' && !object_at(objects, (uintptr_t)strtoull(line, NULL, 16)))
+			line_out("mapped", path, "%s", "");
+	}
+	if (maps)
+		fclose(maps);
+}
+
+/* ---- begin and end ---- */
+
+void doors_begin(void)
+{
+	char path[PATH_MAX];
+
+	if (doors_wanted())
+		line_out("start", executable(path), "%s", "");
+}
+
+void doors_scan(void)
+{
+	struct objects objects = {0};
+
+	if (!doors_wanted())
+		return;
+	objects.list = calloc(OBJECTS_MOST, sizeof(*objects.list));
+	if (!objects.list)
+		return;
+	dl_iterate_phdr(add_object, &objects);
+	for (size_t i = 0; i < objects.n; i++)
+		write_object(&objects, &objects.list[i]);
+	write_mapped(&objects);
+	for (size_t i = 0; i < objects.n; i++)
+		free(objects.list[i].path);
+	free(objects.list);
+}
+
+void doors_end(void)
+{
+	doors_scan();
+	if (doors_wanted())
+		line_out("end", "", "%s", "");
+}

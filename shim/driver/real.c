@@ -1,0 +1,175 @@
+/*
+ * How binding works: the slots are the members of struct real, all function pointers, so the struct is also an array of
+ * addresses in the order of enum hook_id. real_bind() asks the loaded libcuda.so.1 for every name and stores what it
+ * finds. Looking an address up is a walk over that array (about 350 words): it happens some hundred times at start-up
+ * and never on a hot path, which is not worth a hash table that would need a lock.
+ */
+#include "shim/driver/real.h"
+#include "shim/base/libc.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* clang-format off */
+#define HOOK(name, params, args)                                                                                       \
+	static CUresult CUDAAPI lazy_##name params                                                                     \
+	{                                                                                                              \
+		if (!real_bind() || REAL(name) == lazy_##name)                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                                                   \
+		return REAL(name) args;                                                                                \
+	}
+#include "shim/driver/hooks.def"
+#define HOOK_USE(name, params, args)                                                                                   \
+	static CUresult CUDAAPI lazy_##name params                                                                     \
+	{                                                                                                              \
+		if (!real_bind() || REAL(name) == lazy_##name)                                                         \
+			return CUDA_ERROR_NOT_FOUND;                                                                   \
+		return REAL(name) args;                                                                                \
+	}
+#include "shim/driver/hooks.def"
+
+struct real real = {
+#define HOOK(name, params, args) .name = lazy_##name,
+#include "shim/driver/hooks.def"
+#define HOOK_USE(name, params, args) .name = lazy_##name,
+#include "shim/driver/hooks.def"
+};
+
+static const struct row {
+	const char *name;
+	void *lazy;
+} rows[] = {
+#define HOOK(name, params, args) {#name, (void *)lazy_##name},
+#include "shim/driver/hooks.def"
+#define HOOK_USE(name, params, args) {#name, (void *)lazy_##name},
+#include "shim/driver/hooks.def"
+};
+
+static const char *const exempt_names[] = {
+#define EXEMPT(name, reason) #name,
+#include "shim/driver/exempt.def"
+};
+/* clang-format on */
+
+#define N_EXEMPT (sizeof(exempt_names) / sizeof(exempt_names[0]))
+
+_Static_assert(sizeof(struct real) == REAL_COUNT * sizeof(void *), "struct real is an array of addresses");
+_Static_assert(sizeof(rows) / sizeof(rows[0]) == REAL_COUNT, "one row for each slot");
+
+static void *exempt_address[N_EXEMPT];
+static atomic_bool bound;
+
+static void **slot(unsigned id)
+{
+	return (void **)&real + id;
+}
+
+static void *slot_load(unsigned id)
+{
+	return __atomic_load_n(slot(id), __ATOMIC_RELAXED);
+}
+
+/*
+ * Not instrumented, as dlsym.c is not: a sanitizer's runtime looks up what it intercepts before it can check anything.
+ */
+__attribute__((no_sanitize("address", "thread", "undefined"))) real_dlsym_function *real_dlsym(void)
+{
+	/* Every version under which the C library has exported it, newest first; the second is aarch64's first. */
+	static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+	static _Atomic(real_dlsym_function *) found;
+	real_dlsym_function *function = atomic_load_explicit(&found, memory_order_relaxed);
+
+	for (unsigned i = 0; i < sizeof(versions) / sizeof(versions[0]) && !function; i++)
+		function = (real_dlsym_function *)libc_dlvsym_next("dlsym", versions[i]);
+	if (!function)
+		function = (real_dlsym_function *)libc_find("dlsym");
+	atomic_store_explicit(&found, function, memory_order_relaxed);
+	return function;
+}
+
+bool real_bind(void)
+{
+	if (atomic_load_explicit(&bound, memory_order_acquire))
+		return true;
+	void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	real_dlsym_function *c_dlsym = real_dlsym();
+	if (!library || !c_dlsym) {
+		dlerror();
+		return false;
+	}
+	for (unsigned id = 0; id < REAL_COUNT; id++) {
+		void *address = c_dlsym(library, rows[id].name);
+		if (address)
+			__atomic_store_n(slot(id), address, __ATOMIC_RELAXED);
+	}
+	for (unsigned i = 0; i < N_EXEMPT; i++)
+		__atomic_store_n(&exempt_address[i], c_dlsym(library, exempt_names[i]), __ATOMIC_RELAXED);
+	/* What this driver does not have is not an error that the program is to find. */
+	dlerror();
+	atomic_store_explicit(&bound, true, memory_order_release);
+	return true;
+}
+
+const char *real_error_name(CUresult result)
+{
+	const char *name = NULL;
+
+	return REAL(cuGetErrorName)(result, &name) == CUDA_SUCCESS && name ? name : "an unknown CUDA error";
+}
+
+bool real_has(enum hook_id id)
+{
+	return real_bind() && slot_load(id) != rows[id].lazy;
+}
+
+void *real_address(enum hook_id id)
+{
+	return real_has(id) ? slot_load(id) : NULL;
+}
+
+int real_find(const void *address)
+{
+	for (unsigned id = 0; id < HOOK_COUNT; id++)
+		if (slot_load(id) == address)
+			return (int)id;
+	return -1;
+}
+
+bool real_is_exempt(const void *address)
+{
+	for (unsigned id = HOOK_COUNT; id < REAL_COUNT; id++)
+		if (slot_load(id) == address)
+			return true;
+	for (unsigned i = 0; i < N_EXEMPT; i++)
+		if (__atomic_load_n(&exempt_address[i], __ATOMIC_RELAXED) == address)
+			return true;
+	return false;
+}
+
+bool real_in_driver(const void *address)
+{
+	Dl_info asked, driver;
+	bool known = false;
+
+	for (unsigned id = 0; id < REAL_COUNT && !known; id++)
+		known = slot_load(id) != rows[id].lazy && dladdr(slot_load(id), &driver);
+	return known && dladdr(address, &asked) && asked.dli_fbase == driver.dli_fbase;
+}
+
+const char *real_name(int id)
+{
+	return id >= 0 && id < REAL_COUNT ? rows[id].name : "?";
+}
+
+bool real_knows_name(const char *name)
+{
+	size_t length = strlen(name);
+
+	for (unsigned id = 0; id < HOOK_COUNT; id++)
+		if (!strncmp(rows[id].name, name, length) &&
+		    (!rows[id].name[length] || !strncmp(rows[id].name + length, "_v", 2) ||
+		     !strncmp(rows[id].name + length, "_pt", 3)))
+			return true;
+	return false;
+}

@@ -1,0 +1,330 @@
+/*
+ * Copies between GPUs where the device that would make them has no access to a heap block. Of memory of cuMemAlloc the
+ * driver knows whose it is, and copies it from anywhere to anywhere; heap memory is touched by the device on whose behalf
+ * the copy is made, or refused (facts 7). So these go another way, each in by the front door, where it is counted, and
+ * held as a submission, under the name of what it has become:
+ *
+ *   between two GPUs             cuMemcpyPeer or cuMemcpy3DPeer, where each side is touched by its own context
+ *   between the host and a GPU   the same copy in the block's own context: on a stream made for it that waits for the
+ *                                program's and is waited for by it; a synchronous one between two waits
+ *   a list of copies             one after the other, if any of them needs it, as lists of one (entry_copy.c): what
+ *                                a list can say of a copy, and its kinds of a copy cannot, goes along. cuMemcpyPeer
+ *                                cannot say that the source is to be read during the call, so it is waited for then
+ *
+ * What the device has access to is left as it is, and holds that access until it has been submitted (peer_hold). Not in a
+ * capture: a graph may be launched after the access has gone, and natively its copies go on.
+ *
+ * Left as they are, and counted: copies between the host and another GPU in a capture, and lists with arrays. Nothing is
+ * looked at while the process uses one GPU (peer_is_any).
+ */
+#include "shim/serve/async.h"
+#include "shim/context/context.h"
+#include "shim/entry/copy_inside.h"
+#include "shim/process/enter.h"
+#include "shim/entry/hook.h"
+#include "shim/base/log.h"
+#include "shim/device/peer.h"
+#include "shim/serve/serve.h"
+
+struct side {
+	CUmemorytype type;
+	CUdeviceptr start;
+	CUcontext by; /* on whose behalf it is touched */
+	bool is_heap;
+	bool foreign; /* the heap is another device's */
+	/* Of a heap block, once it has been looked up: */
+	CUcontext owner;
+	bool reached;
+};
+
+static __thread bool holds __attribute__((tls_model("initial-exec")));
+
+void copy_submitted(void)
+{
+	if (holds)
+		peer_let_go();
+	holds = false;
+}
+
+static void hold(void)
+{
+	if (!holds)
+		peer_hold();
+	holds = true;
+}
+
+/* ---- which way ---- */
+
+#define START(box, which, base)                                                                                        \
+	((base) + ((box)->which##Z * (box)->which##Height + (box)->which##Y) * (box)->which##Pitch +                   \
+	 (box)->which##XInBytes)
+
+static struct side side_of(const struct job *job, bool dst, CUcontext here)
+{
+	const CUDA_MEMCPY3D_PEER *box = &job->box;
+	struct side side = {.type = dst ? box->dstMemoryType : box->srcMemoryType,
+			    .start = dst ? START(box, dst, box->dstDevice) : START(box, src, box->srcDevice),
+			    .by = !job->is_peer ? here
+				  : dst         ? box->dstContext
+						: box->srcContext,
+			    .reached = true};
+	const struct device *owner = device_of(side.start);
+	CUdevice device;
+
+	side.is_heap = owner && (side.type == CU_MEMORYTYPE_DEVICE || side.type == CU_MEMORYTYPE_UNIFIED);
+	side.foreign = side.is_heap && (!context_device(side.by, &device) || device != owner->ordinal);
+	return side;
+}
+
+/* Takes locks that are the process's, so only where one of both sides is foreign. */
+static void look_up(struct side *side)
+{
+	struct ledger_row row;
+	CUdevice device;
+
+	if (!side->is_heap)
+		return;
+	if (!serve_find(side->start, &row)) {
+		side->foreign = false;
+		return;
+	}
+	side->owner = row.context;
+	if (side->foreign) {
+		hold();
+		side->reached = context_device(side->by, &device) && peer_reaches(device, row.device);
+	}
+}
+
+/*
+ * In whose name the driver touches a side; NULL: it is on the host. Memory of a pool belongs to no context: it is open to
+ * devices, and the program has named, or works on, one that it is open to.
+ */
+static CUcontext context_for(const struct side *side)
+{
+	CUmemorytype type = CU_MEMORYTYPE_HOST;
+	CUmemoryPool pool = NULL;
+	CUcontext context = NULL;
+
+	if (side->owner)
+		return side->owner;
+	if (side->type == CU_MEMORYTYPE_ARRAY)
+		return side->by;
+	if (side->type == CU_MEMORYTYPE_HOST ||
+	    REAL(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, side->start) != CUDA_SUCCESS ||
+	    type != CU_MEMORYTYPE_DEVICE)
+		return NULL;
+	if (REAL(cuPointerGetAttribute)(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, side->start) == CUDA_SUCCESS &&
+	    pool)
+		return side->by;
+	if (REAL(cuPointerGetAttribute)(&context, CU_POINTER_ATTRIBUTE_CONTEXT, side->start) != CUDA_SUCCESS)
+		context = NULL;
+	return context ? context : side->by;
+}
+
+enum way copy_find_way(struct job *job, CUcontext *ret_away)
+{
+	CUcontext here = job->sync ? context_current() : context_of_stream(job->stream, job->per_thread);
+	struct side src = side_of(job, false, here), dst = side_of(job, true, here);
+
+	if (src.foreign || dst.foreign) {
+		look_up(&src);
+		look_up(&dst);
+	}
+	if (!src.foreign && !dst.foreign)
+		return WAY_AS_IT_IS;
+	bool captured = !job->sync && async_is_capturing(job->stream, job->per_thread);
+	bool reached = src.reached && dst.reached;
+	if (reached && !captured)
+		return WAY_AS_IT_IS;
+	job->box.srcContext = context_for(&src);
+	job->box.dstContext = context_for(&dst);
+	if (job->box.srcContext && job->box.dstContext)
+		return WAY_PEER;
+	*ret_away = job->box.srcContext ? job->box.srcContext : job->box.dstContext;
+	return !captured ? WAY_AWAY : reached ? WAY_AS_IT_IS : WAY_NONE;
+}
+
+/* ---- going it ---- */
+
+#define DOOR(name, suffix) (job->per_thread ? name##suffix : name)
+
+static CUresult submit_as_peer(const struct job *job)
+{
+	const CUDA_MEMCPY3D_PEER *box = &job->box;
+
+	if (job->linear && job->sync)
+		return DOOR(cuMemcpyPeer, _ptds)(box->dstDevice, box->dstContext, box->srcDevice, box->srcContext,
+						 box->WidthInBytes);
+	if (job->linear)
+		return DOOR(cuMemcpyPeerAsync, _ptsz)(box->dstDevice, box->dstContext, box->srcDevice, box->srcContext,
+						      box->WidthInBytes, job->stream);
+	return job->sync ? DOOR(cuMemcpy3DPeer, _ptds)(box) : DOOR(cuMemcpy3DPeerAsync, _ptsz)(box, job->stream);
+}
+
+/*
+ * What is to be read during the call is waited for, with the stream, as the driver does: of a source on the device, or
+ * pinned, it makes the copy in the stream's order and returns when that is done (H200, driver 580, CUDA 13: the call stood
+ * as long as its stream was held, from 1 KiB to 64 MiB). Who holds the stream himself hangs natively, too; a copy of
+ * the source aside, so as not to wait, would take as much memory again until the stream gets there. In a capture nothing can
+ * be waited for, and the source is read when the graph runs.
+ */
+static CUresult go_as_peer(const struct job *job)
+{
+	CUresult result = submit_as_peer(job);
+
+	if (result != CUDA_SUCCESS || !job->during_call || async_is_capturing(job->stream, job->per_thread))
+		return result;
+	return (job->per_thread ? REAL(cuStreamSynchronize_ptsz) : REAL(cuStreamSynchronize))(job->stream);
+}
+
+static CUDA_MEMCPY3D without_contexts(const CUDA_MEMCPY3D_PEER *box)
+{
+#define SIDE(w)                                                                                                        \
+	.w##XInBytes = box->w##XInBytes, .w##Y = box->w##Y, .w##Z = box->w##Z, .w##LOD = box->w##LOD,                  \
+	.w##MemoryType = box->w##MemoryType, .w##Host = box->w##Host, .w##Device = box->w##Device,                     \
+	.w##Array = box->w##Array, .w##Pitch = box->w##Pitch, .w##Height = box->w##Height
+	return (CUDA_MEMCPY3D){SIDE(src), SIDE(dst), .WidthInBytes = box->WidthInBytes, .Height = box->Height,
+			       .Depth = box->Depth};
+#undef SIDE
+}
+
+/* The copy as it is, in the current context; asynchronous ones on that stream. */
+static CUresult go_here(const struct job *job, CUstream stream)
+{
+	const CUDA_MEMCPY3D_PEER *box = &job->box;
+	size_t n = box->WidthInBytes;
+
+	if (job->as_list)
+		return job->as_list(job, stream);
+	if (!job->linear) {
+		CUDA_MEMCPY3D plain = without_contexts(box);
+
+		return job->sync ? DOOR(cuMemcpy3D_v2, _ptds)(&plain) : cuMemcpy3DAsync_v2(&plain, stream);
+	}
+	if (box->srcMemoryType == CU_MEMORYTYPE_HOST)
+		return job->sync ? DOOR(cuMemcpyHtoD_v2, _ptds)(box->dstDevice, box->srcHost, n)
+				 : cuMemcpyHtoDAsync_v2(box->dstDevice, box->srcHost, n, stream);
+	if (box->dstMemoryType == CU_MEMORYTYPE_HOST)
+		return job->sync ? DOOR(cuMemcpyDtoH_v2, _ptds)(box->dstHost, box->srcDevice, n)
+				 : cuMemcpyDtoHAsync_v2(box->dstHost, box->srcDevice, n, stream);
+	return job->sync ? DOOR(cuMemcpy, _ptds)(box->dstDevice, box->srcDevice, n)
+			 : cuMemcpyAsync(box->dstDevice, box->srcDevice, n, stream);
+}
+
+static CUresult wait_for_default(const struct job *job)
+{
+	return job->per_thread ? REAL(cuStreamSynchronize_ptsz)(NULL) : REAL(cuStreamSynchronize)(NULL);
+}
+
+/* What the calling context was given before is done first, and what it is given afterwards comes after the copy. */
+static CUresult go_away_now(const struct job *job, CUcontext away)
+{
+	CUresult result = wait_for_default(job);
+	bool pushed;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = context_enter(away, &pushed);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = go_here(job, NULL);
+	if (result == CUDA_SUCCESS)
+		result = wait_for_default(job);
+	context_leave(pushed);
+	return result;
+}
+
+/* The program's stream goes on behind the event. In its own context: a default stream is the current context's. */
+static CUresult go_on_behind(const struct job *job, CUcontext home, CUevent after)
+{
+	bool pushed;
+	CUresult result = context_enter(home, &pushed);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = (job->per_thread ? REAL(cuStreamWaitEvent_ptsz) : REAL(cuStreamWaitEvent))(job->stream, after, 0);
+	context_leave(pushed);
+	return result;
+}
+
+/* In the away context: the copy, on a stream of its own, behind `before`, which is of the home context. */
+static CUresult go_aside(const struct job *job, CUcontext home, CUevent before)
+{
+	CUevent after = NULL;
+	CUcontext context;
+	CUstream aside;
+	CUresult result = REAL(cuStreamCreate)(&aside, CU_STREAM_NON_BLOCKING);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = REAL(cuStreamWaitEvent)(aside, before, 0);
+	if (result == CUDA_SUCCESS)
+		result = go_here(job, aside);
+	if (result == CUDA_SUCCESS) {
+		result = context_record_stream(aside, false, &after, &context);
+		if (result == CUDA_SUCCESS)
+			result = go_on_behind(job, home, after);
+		/* The copy is made in any case: then nothing may overtake it. */
+		if (result != CUDA_SUCCESS)
+			result = REAL(cuStreamSynchronize)(aside);
+	}
+	if (after)
+		context_event_give(context, after);
+	cuStreamDestroy_v2(aside);
+	return result;
+}
+
+static CUresult go_away(const struct job *job, CUcontext away)
+{
+	CUcontext context;
+	CUevent before;
+	bool pushed;
+
+	if (job->sync)
+		return go_away_now(job, away);
+	CUresult result = context_record_stream(job->stream, job->per_thread, &before, &context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = context_enter(away, &pushed);
+	if (result == CUDA_SUCCESS) {
+		result = go_aside(job, context, before);
+		context_leave(pushed);
+	}
+	context_event_give(context, before);
+	return result;
+}
+
+/* ---- one copy ---- */
+
+void copy_count(enum way way)
+{
+	if (way == WAY_NONE) {
+		stats_add(STAT_peer_passed, 1);
+		log_once("a copy to or from heap memory of another GPU without peer access is left as it is (between "
+			 "host and GPU in a stream capture, or a list with arrays): the driver may refuse it");
+	} else if (way != WAY_AS_IT_IS) {
+		stats_add(STAT_peer_copies, 1);
+		if (way == WAY_AWAY)
+			log_once("copies between the host and heap memory of a GPU that is not the stream's, without "
+				 "peer access: each takes a detour by a stream of that GPU");
+	}
+}
+
+bool copy_make(struct job *job, CUresult *ret_result)
+{
+	struct enter_scope scope;
+	CUcontext away = NULL;
+
+	if (!enter_serve(&scope, false))
+		return false;
+	enum way way = copy_find_way(job, &away);
+	copy_count(way);
+	if (way != WAY_AS_IT_IS)
+		copy_submitted();
+	enter_leave(&scope, CUDA_SUCCESS);
+	if (way == WAY_PEER)
+		*ret_result = go_as_peer(job);
+	else if (way == WAY_AWAY)
+		*ret_result = go_away(job, away);
+	return way == WAY_PEER || way == WAY_AWAY;
+}

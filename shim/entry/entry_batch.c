@@ -1,0 +1,234 @@
+/*
+ * Prefetches and discards in batches (CUDA 13), where something of the batch is ours to take hints about (hint.h). The
+ * driver would refuse all of it for one heap block among managed ones, so it gets its own part in a call of its own, by
+ * the way that the program's went; a batch with nothing of ours goes on as it is. The whole is looked at before any of
+ * it is done. Within a batch there is no order, so what becomes of its parts in which order does not matter.
+ *
+ * A prefetch of ours does nothing, as a single one. A discard is taken in the order of the stream, as CUDA has it: it is a
+ * submission like any other, which happens to give the driver nothing; discard.c says the rest. What was discarded of
+ * the same block earlier is as good as new after that. While a capture is open nothing is discarded: in the graph the
+ * contents would be needed until it is launched.
+ *
+ * Assumed of the driver, not measured: it refuses the legacy default stream, which cuda.h forbids, with INVALID_VALUE.
+ */
+#include "shim/context/capture.h"
+#include "shim/process/enter.h"
+#include "shim/serve/hint.h"
+#include "shim/entry/hook.h"
+#include "shim/serve/serve.h"
+#include "shim/submit/operands.h"
+#include "shim/mover/spill.h"
+
+#include <stdlib.h>
+
+/* The call's own arguments; the program's arrays. */
+struct batch {
+	CUdeviceptr *addresses;
+	size_t *sizes, n;
+	CUmemLocation *locations; /* with first and n_locations: of a batch that prefetches */
+	size_t *first, n_locations;
+	unsigned long long flags;
+	CUstream stream;
+	bool prefetches, discards, per_thread;
+};
+
+/* The driver's part of a batch, in one piece of memory. */
+struct part {
+	CUmemLocation *locations;
+	CUdeviceptr *addresses;
+	size_t *sizes, *first, n;
+};
+
+static bool locations_are_right(const struct batch *batch)
+{
+	if (!batch->locations || !batch->first || !batch->n_locations || batch->n_locations > batch->n ||
+	    batch->first[0] != 0)
+		return false;
+	for (size_t i = 1; i < batch->n_locations; i++)
+		if (batch->first[i] <= batch->first[i - 1] || batch->first[i] >= batch->n)
+			return false;
+	return true;
+}
+
+static bool is_legacy(const struct batch *batch)
+{
+	return batch->stream == CU_STREAM_LEGACY || (!batch->stream && !batch->per_thread);
+}
+
+/* The location of operation i; *at: the index into the locations of the one before, 0 at first. */
+static const CUmemLocation *location_of(const struct batch *batch, size_t i, size_t *at)
+{
+	if (!batch->prefetches)
+		return NULL;
+	while (*at + 1 < batch->n_locations && batch->first[*at + 1] <= i)
+		++*at;
+	return &batch->locations[*at];
+}
+
+static size_t count_ours(const struct batch *batch)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; batch->addresses && batch->sizes && i < batch->n; i++) {
+		CUresult result;
+
+		n += hint_is_ours(batch->addresses[i], batch->sizes[i], NULL, &result);
+	}
+	return n;
+}
+
+/* Is all of ours right? */
+static CUresult check(const struct batch *batch)
+{
+	size_t at = 0;
+
+	if (batch->flags || is_legacy(batch) || (batch->prefetches && !locations_are_right(batch)))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < batch->n; i++) {
+		CUresult result;
+
+		if (hint_is_ours(batch->addresses[i], batch->sizes[i], location_of(batch, i, &at), &result) &&
+		    result != CUDA_SUCCESS)
+			return result;
+	}
+	return CUDA_SUCCESS;
+}
+
+/* What is not ours, each with a location of its own. False: no memory. part->locations is to be freed. */
+static bool split(const struct batch *batch, size_t n, struct part *part)
+{
+	size_t at = 0;
+
+	part->locations = malloc(n * (sizeof(*part->locations) + sizeof(*part->addresses) + 2 * sizeof(*part->sizes)));
+	if (!part->locations)
+		return false;
+	part->addresses = (CUdeviceptr *)(part->locations + n);
+	part->sizes = (size_t *)(part->addresses + n);
+	part->first = part->sizes + n;
+	part->n = 0;
+	for (size_t i = 0; i < batch->n && part->n < n; i++) {
+		const CUmemLocation *location = location_of(batch, i, &at);
+		CUresult result;
+
+		if (hint_is_ours(batch->addresses[i], batch->sizes[i], NULL, &result))
+			continue;
+		part->addresses[part->n] = batch->addresses[i];
+		part->sizes[part->n] = batch->sizes[i];
+		part->first[part->n] = part->n;
+		if (location)
+			part->locations[part->n] = *location;
+		part->n++;
+	}
+	return true;
+}
+
+/* Inside a submission that names them all. What follows the end of a block in its last piece is nobody's. */
+static void discard(const struct batch *batch, bool held)
+{
+	for (size_t i = 0; i < batch->n; i++) {
+		CUdeviceptr address = batch->addresses[i];
+		struct ledger_row row;
+
+		if (!serve_find(address, &row) || batch->sizes[i] > row.bytes - (address - row.key))
+			continue;
+		bool to_end = batch->sizes[i] == row.bytes - (address - row.key);
+		spill_discard_behind(device_get(row.device), address, to_end ? UINT64_MAX : batch->sizes[i],
+				     batch->stream, batch->per_thread, held);
+	}
+}
+
+static void submit_discards(enum hook_id id, const struct batch *batch)
+{
+	struct use_stripe *inside = use_enter();
+	bool tracked = use_is_tracking();
+
+	use_leave(inside);
+	if (!tracked)
+		return;
+	struct use *use = use_open(id);
+	/* Nobody would hold the blocks. */
+	if (!use)
+		return;
+	if (batch->per_thread)
+		operands_cuMemDiscardBatchAsync_ptsz(use, batch->addresses, batch->sizes, batch->n, 0, batch->stream);
+	else
+		operands_cuMemDiscardBatchAsync(use, batch->addresses, batch->sizes, batch->n, 0, batch->stream);
+	inside = use_admit(use);
+	if (!capture_is_open())
+		discard(batch, use_holds(use));
+	use_close(use, inside);
+}
+
+/*
+ * True: *ret_result is the answer, but for the driver's part, if there is one (part->locations is not NULL): that is to
+ * be submitted first, and when it is taken batch_done() does the rest.
+ */
+static bool take(const struct batch *batch, struct part *part, CUresult *ret_result)
+{
+	struct enter_scope scope;
+
+	part->locations = NULL;
+	if (!enter_serve(&scope, false))
+		return false;
+	size_t n = count_ours(batch);
+	if (n) {
+		*ret_result = check(batch);
+		if (*ret_result == CUDA_SUCCESS && n < batch->n && !split(batch, batch->n - n, part))
+			*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	enter_leave(&scope, CUDA_SUCCESS);
+	return n != 0;
+}
+
+static void batch_done(enum hook_id id, const struct batch *batch, struct part *part, CUresult result)
+{
+	if (result == CUDA_SUCCESS && batch->discards)
+		submit_discards(id, batch);
+	free(part->locations);
+}
+
+/* The driver's part goes in by the front door, and is counted there as a call of its own. */
+#define DISCARD(name, own)                                                                                             \
+	bool hint_##name(CUresult *ret_result, CUdeviceptr *dptrs, size_t *sizes, size_t count,                        \
+			 unsigned long long flags, CUstream hStream)                                                   \
+	{                                                                                                              \
+		struct batch batch = {.addresses = dptrs,                                                              \
+				      .sizes = sizes,                                                                  \
+				      .n = count,                                                                      \
+				      .flags = flags,                                                                  \
+				      .stream = hStream,                                                               \
+				      .discards = true,                                                                \
+				      .per_thread = own};                                                              \
+		struct part part;                                                                                      \
+                                                                                                                       \
+		if (!take(&batch, &part, ret_result))                                                                  \
+			return false;                                                                                  \
+		if (part.locations)                                                                                    \
+			*ret_result = name(part.addresses, part.sizes, part.n, flags, hStream);                        \
+		batch_done(HOOK_##name, &batch, &part, *ret_result);                                                   \
+		return true;                                                                                           \
+	}
+#define PREFETCH(name, own, discards_too)                                                                              \
+	bool hint_##name(CUresult *ret_result, CUdeviceptr *dptrs, size_t *sizes, size_t count,                        \
+			 CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs, size_t numPrefetchLocs,                 \
+			 unsigned long long flags, CUstream hStream)                                                   \
+	{                                                                                                              \
+		struct batch batch = {                                                                                 \
+		    dptrs,   sizes, count,        prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags,               \
+		    hStream, true,  discards_too, own};                                                                \
+		struct part part;                                                                                      \
+                                                                                                                       \
+		if (!take(&batch, &part, ret_result))                                                                  \
+			return false;                                                                                  \
+		if (part.locations)                                                                                    \
+			*ret_result = name(part.addresses, part.sizes, part.n, part.locations, part.first, part.n,     \
+					   flags, hStream);                                                            \
+		batch_done(HOOK_##name, &batch, &part, *ret_result);                                                   \
+		return true;                                                                                           \
+	}
+DISCARD(cuMemDiscardBatchAsync, false)
+DISCARD(cuMemDiscardBatchAsync_ptsz, true)
+PREFETCH(cuMemPrefetchBatchAsync, false, false)
+PREFETCH(cuMemPrefetchBatchAsync_ptsz, true, false)
+PREFETCH(cuMemDiscardAndPrefetchBatchAsync, false, true)
+PREFETCH(cuMemDiscardAndPrefetchBatchAsync_ptsz, true, true)

@@ -1,0 +1,43 @@
+/*
+ * Bodies of spillway.h that concern the whole process. They are no hooks: nobody stands behind them, so they have no row in hooks.def.
+ */
+#define SPILLWAY_API __attribute__((visibility("default")))
+#include "shim/spillway.h"
+
+#include "shim/serve/control.h"
+#include "shim/process/enter.h"
+#include "shim/stats/stats.h"
+
+#include <errno.h>
+
+int spillway_suspend(void)
+{
+	int saved = errno, result = status_errno(control_suspend(NULL));
+
+	errno = saved;
+	return result;
+}
+
+int spillway_resume(void)
+{
+	int saved = errno, result = status_errno(control_resume(NULL));
+
+	errno = saved;
+	return result;
+}
+
+const char *spillway_version(void)
+{
+	return SPILLWAY_VERSION;
+}
+
+int spillway_checkpoint_stats(void)
+{
+	int saved = errno;
+
+	if (life_stage() != STAGE_RUNNING || !stats_get(STAT_allocations))
+		return -ENOTSUP;
+	life_print_summary();
+	errno = saved;
+	return 0;
+}

@@ -1,0 +1,245 @@
+/*
+ * Bodies of spillway.h that concern budgets and single blocks. Like all entries they look whether to serve first, which
+ * is what SPILLWAY=0, a fork and the end of the process are answered by; then they name the block by its start.
+ */
+#define SPILLWAY_API __attribute__((visibility("default")))
+#include "shim/spillway.h"
+#include "shim/trace/trace.h"
+
+#include "shim/process/enter.h"
+#include "shim/serve/serve.h"
+#include "shim/serve/virtual.h"
+#include "shim/mover/spill.h"
+
+static int leave(const struct enter_scope *scope, int result)
+{
+	enter_leave(scope, CUDA_SUCCESS);
+	return result;
+}
+
+static CUdeviceptr address_of(const void *address)
+{
+	return (CUdeviceptr)(uintptr_t)address;
+}
+
+/* ---- budgets ---- */
+
+static void add_idle_host(struct device *device, void *argument)
+{
+	struct heap *heap = atomic_load(&device->heap);
+
+	*(uint64_t *)argument += heap ? heap_idle_host(heap) : 0;
+}
+
+static uint64_t in_use(const struct budget *budget, uint64_t idle)
+{
+	uint64_t used = atomic_load(&budget->used);
+
+	return used > idle ? used - idle : 0;
+}
+
+int spillway_budget(int ordinal, uint64_t *device_bytes, uint64_t *host_bytes, uint64_t *device_used,
+		    uint64_t *host_used)
+{
+	struct enter_scope scope;
+	uint64_t idle = 0;
+
+	if (!enter_serve(&scope, true))
+		return -ENOTSUP;
+	struct device *device = device_get(ordinal);
+	if (!device)
+		return leave(&scope, -ENODEV);
+	device_known_budget(device);
+	struct heap *heap = atomic_load(&device->heap);
+	device_each(add_idle_host, &idle);
+	if (device_bytes)
+		*device_bytes = atomic_load(&device->budget.limit);
+	if (host_bytes)
+		*host_bytes = atomic_load(&host_budget.limit);
+	if (device_used)
+		*device_used = in_use(&device->budget, heap ? heap_idle_device(heap) : 0);
+	if (host_used)
+		*host_used = in_use(&host_budget, idle);
+	return leave(&scope, 0);
+}
+
+/* ---- where ---- */
+
+static enum spillway_backend backend_of(enum ledger_kind kind)
+{
+	switch (kind) {
+	case LEDGER_HEAP:
+	case LEDGER_MAPPING: /* of the heap's memory: others are not looked up */
+		return SPILLWAY_HEAP;
+	case LEDGER_MANAGED:
+		return SPILLWAY_MANAGED;
+	case LEDGER_SYSTEM:
+		return SPILLWAY_SYSTEM;
+	case LEDGER_ASYNC:
+		return SPILLWAY_POOL;
+	case LEDGER_PINNED:
+	case LEDGER_REGISTERED:
+		return SPILLWAY_PINNED;
+	default:
+		return SPILLWAY_DRIVER;
+	}
+}
+
+/* Of cuMemAlloc, or mapped by the program itself (virtual.h). */
+static bool find_in_heap(CUdeviceptr address, struct ledger_row *ret_row)
+{
+	return serve_find(address, ret_row) || virtual_find(address, ret_row);
+}
+
+/* Outside the heap. In the middle of what the driver gave only it can tell where that begins. */
+static bool find_elsewhere(CUdeviceptr address, struct ledger_row *ret_row)
+{
+	const unsigned kinds = LEDGER_FREEABLE | LEDGER_PINNED | LEDGER_REGISTERED;
+	CUdeviceptr base = 0;
+
+	if (serve_find_outside(address, ret_row) || ledger_get(kinds, address, ret_row))
+		return true;
+	return REAL(cuPointerGetAttribute)(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address) == CUDA_SUCCESS &&
+	       ledger_get(kinds, base, ret_row) && address - base < ret_row->bytes;
+}
+
+static bool is_moved(void)
+{
+	enum policy_spill mode = policy_spill_mode(life_policy());
+
+	return mode == POLICY_SPILL_EXACT || mode == POLICY_SPILL_FAST;
+}
+
+static struct heap *heap_of(const struct ledger_row *row)
+{
+	return atomic_load_explicit(&device_get(row->device)->heap, memory_order_acquire);
+}
+
+static bool place_of(const struct ledger_row *row, struct spillway_place *place)
+{
+	uint64_t bytes[CHUNK_PLACES];
+	bool stays;
+
+	*place = (struct spillway_place){.backend = backend_of(row->kind), .bytes = row->bytes};
+	if (place->backend == SPILLWAY_HEAP) {
+		if (heap_where(heap_of(row), row->key, row->bytes, bytes, &stays) != SW_OK)
+			return false;
+		place->bytes_on_device = bytes[CHUNK_DEVICE];
+		place->bytes_on_host = bytes[CHUNK_HOST] + bytes[CHUNK_PEER];
+		place->movable = !stays && is_moved();
+	} else if (place->backend == SPILLWAY_PINNED || row->registered) {
+		place->bytes_on_host = row->bytes;
+	} else if (place->backend != SPILLWAY_MANAGED && place->backend != SPILLWAY_SYSTEM) {
+		place->bytes_on_device = row->bytes;
+	}
+	return true;
+}
+
+int spillway_where(const void *address, struct spillway_place *place)
+{
+	struct enter_scope scope;
+	struct spillway_place found;
+	struct ledger_row row;
+
+	if (!place)
+		return -EINVAL;
+	if (!enter_serve(&scope, false))
+		return -ENOTSUP;
+	if ((!find_in_heap(address_of(address), &row) && !find_elsewhere(address_of(address), &row)) ||
+	    !place_of(&row, &found))
+		return leave(&scope, -ENOENT);
+	*place = found;
+	return leave(&scope, 0);
+}
+
+/* ---- what is asked of a block of the heap ---- */
+
+/* 0, with the scope open; else the answer, with it closed. */
+static int begin(struct enter_scope *scope, const void *address, struct ledger_row *ret_row)
+{
+	struct ledger_row other;
+
+	if (!enter_serve(scope, false))
+		return -ENOTSUP;
+	if (find_in_heap(address_of(address), ret_row))
+		return 0;
+	return leave(scope, find_elsewhere(address_of(address), &other) ? -ENOTSUP : -ENOENT);
+}
+
+int spillway_pin(const void *address)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+	int result = begin(&scope, address, &row);
+
+	return result ? result : leave(&scope, status_errno(heap_pin_asked(heap_of(&row), row.key)));
+}
+
+int spillway_unpin(const void *address)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+	int result = begin(&scope, address, &row);
+
+	return result ? result : leave(&scope, status_errno(heap_unpin_asked(heap_of(&row), row.key)));
+}
+
+int spillway_prefer_host(const void *address)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+	int result = begin(&scope, address, &row);
+
+	if (result)
+		return result;
+	/* Where memory lies that the program maps itself ends with the mapping, not with the memory. */
+	if (!is_moved() || row.kind == LEDGER_MAPPING)
+		return leave(&scope, -ENOTSUP);
+	enum sw_status status = heap_to_host(heap_of(&row), row.key);
+	/* Who sends it there may not have been needed so far. */
+	if (status == SW_OK)
+		spill_pressure(device_get(row.device));
+	return leave(&scope, status_errno(status));
+}
+
+int spillway_grow(const void *address, uint64_t new_bytes)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+	uint64_t on_host = 0;
+	int result = begin(&scope, address, &row);
+
+	if (result)
+		return result;
+	if (row.kind == LEDGER_MAPPING)
+		return leave(&scope, -ENOTSUP); /* the program maps more behind it */
+	enum heap_from from = policy_spill_mode(life_policy()) == POLICY_SPILL_OFF ? HEAP_DEVICE : HEAP_DEVICE_FIRST;
+	enum sw_status status =
+	    new_bytes <= row.bytes ? SW_OK : heap_grow(heap_of(&row), row.key, new_bytes, from, &on_host);
+	if (status == SW_OK)
+		ledger_grow(row.key, new_bytes);
+	if (status == SW_OK && new_bytes > row.bytes)
+		trace_event(grown, row.id, new_bytes);
+	if (on_host) {
+		stats_add(STAT_spilled_bytes, on_host);
+		if (!row.fixed)
+			spill_pressure(device_get(row.device));
+	}
+	return leave(&scope, status_errno(status));
+}
+
+int spillway_discard(const void *address, uint64_t bytes)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+	int result = begin(&scope, address, &row);
+
+	if (result)
+		return result;
+	uint64_t left = row.bytes - (address_of(address) - row.key);
+	if (bytes > left)
+		return leave(&scope, -EINVAL);
+	/* What follows the end of the block in its last piece is nobody's. */
+	spill_discard(device_get(row.device), address_of(address), bytes == left ? UINT64_MAX : bytes);
+	return leave(&scope, 0);
+}

@@ -1,0 +1,116 @@
+/*
+ * Bodies for nodes of graphs. What copies and sets name is mapped while the driver looks at it (graph_hold.h). What
+ * allocation nodes allocate is the driver's: its address is fixed when the node is made, its memory comes and goes with
+ * launches, so the ledger has no rows for it. It is counted, and what the driver reserves for graphs is charged to the
+ * device's budget (pool.h). Captured allocations: entry_async.c.
+ */
+#include "shim/process/enter.h"
+#include "shim/serve/graph_hold.h"
+#include "shim/entry/hook.h"
+#include "shim/device/pool.h"
+#include "shim/serve/serve.h"
+
+static CUresult added(CUresult result, const CUmemPoolProps *where)
+{
+	struct enter_scope scope;
+
+	if (result != CUDA_SUCCESS || !enter_serve(&scope, true))
+		return result;
+	stats_add(STAT_graph_allocations, 1);
+	struct device *device =
+	    where->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_get(where->location.id) : NULL;
+	if (device)
+		pool_graphs_used(device);
+	return enter_leave(&scope, result);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+						    const CUgraphNode *dependencies, size_t numDependencies,
+						    CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+{
+	stats_call(HOOK_cuGraphAddMemAllocNode);
+	CUresult result = REAL(cuGraphAddMemAllocNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+	return result == CUDA_SUCCESS ? added(result, &nodeParams->poolProps) : result;
+}
+
+static CUresult added_any(CUresult result, const CUgraphNodeParams *params)
+{
+	if (result != CUDA_SUCCESS || params->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+		return result;
+	return added(result, &params->alloc.poolProps);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
+					    size_t numDependencies, CUgraphNodeParams *nodeParams)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphAddNode);
+	GRAPH_HELD(result, params, nodeParams,
+		   REAL(cuGraphAddNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams));
+	return added_any(result, nodeParams);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
+					       const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
+					       size_t numDependencies, CUgraphNodeParams *nodeParams)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphAddNode_v2);
+	GRAPH_HELD(
+	    result, params, nodeParams,
+	    REAL(cuGraphAddNode_v2)(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams));
+	return added_any(result, nodeParams);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+						  const CUgraphNode *dependencies, size_t numDependencies,
+						  const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphAddMemcpyNode);
+	GRAPH_HELD(result, copy, copyParams,
+		   REAL(cuGraphAddMemcpyNode)(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx));
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+						  const CUgraphNode *dependencies, size_t numDependencies,
+						  const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphAddMemsetNode);
+	GRAPH_HELD(result, set, memsetParams,
+		   REAL(cuGraphAddMemsetNode)(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx));
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphMemcpyNodeSetParams);
+	GRAPH_HELD(result, copy, nodeParams, REAL(cuGraphMemcpyNodeSetParams)(hNode, nodeParams));
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *nodeParams)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphMemsetNodeSetParams);
+	GRAPH_HELD(result, set, nodeParams, REAL(cuGraphMemsetNodeSetParams)(hNode, nodeParams));
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGraphNodeSetParams);
+	GRAPH_HELD(result, params, nodeParams, REAL(cuGraphNodeSetParams)(hNode, nodeParams));
+	return result;
+}

@@ -1,0 +1,53 @@
+/*
+ * Bodies of the entry points that open the memory of one GPU to another. The driver says first what it thinks of it: what
+ * it refuses (no wires, too many peers, enabled already) is refused unchanged. What it grants holds for memory of its own
+ * at once, and for heap memory when peer.c has opened the heap: the call returns after that. Books are kept before the
+ * first allocation already, for programs enable their peers before they allocate.
+ */
+#include "shim/process/enter.h"
+#include "shim/entry/hook.h"
+#include "shim/device/peer.h"
+
+/* Not from inside our own work, and not where everything is passed through. */
+static bool begin(int *ret_errno)
+{
+	if (enter_depth || !life_counts())
+		return false;
+	*ret_errno = errno;
+	enter_depth = 1;
+	return true;
+}
+
+static void end(int saved_errno)
+{
+	enter_depth = 0;
+	errno = saved_errno;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+{
+	int saved;
+
+	stats_call(HOOK_cuCtxEnablePeerAccess);
+	CUresult result = REAL(cuCtxEnablePeerAccess)(peerContext, Flags);
+	if (result != CUDA_SUCCESS || !begin(&saved))
+		return result;
+	result = peer_enabled(peerContext);
+	if (result != CUDA_SUCCESS)
+		REAL(cuCtxDisablePeerAccess)(peerContext);
+	end(saved);
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peerContext)
+{
+	int saved;
+
+	stats_call(HOOK_cuCtxDisablePeerAccess);
+	CUresult result = REAL(cuCtxDisablePeerAccess)(peerContext);
+	if (result != CUDA_SUCCESS || !begin(&saved))
+		return result;
+	peer_disabled(peerContext);
+	end(saved);
+	return result;
+}

@@ -1,0 +1,141 @@
+/*
+ * Bodies of the entry points after which memory must stay where it is, because somebody knows it otherwise than by its
+ * address in a submission (heap_pin):
+ *
+ *   memory that leaves the process   others know its physical memory: a range exported as a file descriptor, bound to a
+ *                                    multicast object. In every mode, and that memory is never used for anything else.
+ *                                    (Handles of chunks: entry_vmm.c. Legacy IPC: entry_ipc.c.)
+ *   addresses kept elsewhere         a tensor map, a texture object, a texture reference: the GPU may reach the memory
+ *                                    by a launch that does not name it. In `fast`, where that must not meet a piece on
+ *                                    its way; in the other modes everything is mapped at all times.
+ *
+ * The block stays for as long as it lives, also when the map or the texture ends before it.
+ */
+#include "shim/process/enter.h"
+#include "shim/entry/hook.h"
+#include "shim/base/log.h"
+#include "shim/serve/serve.h"
+
+static struct heap *heap_of(CUdeviceptr address)
+{
+	struct device *device = device_of(address);
+
+	return device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
+}
+
+/* ---- addresses kept elsewhere ---- */
+
+/* After the driver has taken the address: nothing can have been launched with it yet. */
+static void stay_in_fast(CUdeviceptr address)
+{
+	struct enter_scope scope;
+
+	if (!enter_serve(&scope, false))
+		return;
+	struct heap *heap = policy_spill_mode(life_policy()) == POLICY_SPILL_FAST ? heap_of(address) : NULL;
+	if (heap && heap_pin(heap, address, 1))
+		heap_pin_end(heap, address, 1, PIN_STAYS);
+	else if (heap)
+		log_once("memory behind a tensor map or a texture is on its way and does not arrive; in mode fast a "
+			 "kernel that uses it may stop the job");
+	enter_leave(&scope, CUDA_SUCCESS);
+}
+
+/* Arrays are the driver's own and never move. */
+static CUdeviceptr address_of_resource(const CUDA_RESOURCE_DESC *resource)
+{
+	switch (resource->resType) {
+	case CU_RESOURCE_TYPE_LINEAR:
+		return resource->res.linear.devPtr;
+	case CU_RESOURCE_TYPE_PITCH2D:
+		return resource->res.pitch2D.devPtr;
+	default:
+		return 0;
+	}
+}
+
+/*
+ * Libraries make such maps of whatever they multiply, and pass them to their kernels by value. Where the address can be
+ * read in the map, as one of its words (H200, driver 580), such a launch names the memory like any other, and it need
+ * not stay.
+ */
+static CUdeviceptr address_in_map(const CUtensorMap *map, const void *address)
+{
+	for (size_t i = 0; i < sizeof(map->opaque) / sizeof(map->opaque[0]); i++)
+		if (map->opaque[i] == (uintptr_t)address)
+			return 0;
+	return (CUdeviceptr)(uintptr_t)address;
+}
+
+#define ADDRESS_cuTensorMapEncodeIm2col     address_in_map(tensorMap, globalAddress)
+#define ADDRESS_cuTensorMapEncodeIm2colWide address_in_map(tensorMap, globalAddress)
+#define ADDRESS_cuTensorMapEncodeTiled      address_in_map(tensorMap, globalAddress)
+#define ADDRESS_cuTensorMapReplaceAddress   address_in_map(tensorMap, globalAddress)
+#define ADDRESS_cuTexObjectCreate           address_of_resource(pResDesc)
+#define ADDRESS_cuTexRefSetAddress_v2       dptr
+#define ADDRESS_cuTexRefSetAddress2D_v2     dptr
+#define ADDRESS_cuTexRefSetAddress2D_v3     dptr
+
+/* clang-format off */
+#define HOOK_PIN(name, params, args)                                                                                   \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		stats_call(HOOK_##name);                                                                               \
+		CUresult result = REAL(name) args;                                                                     \
+		if (result == CUDA_SUCCESS)                                                                            \
+			stay_in_fast(ADDRESS_##name);                                                                                                  \
+		return result;                                                                                         \
+	}
+#include "shim/driver/hooks.def"
+/* clang-format on */
+
+/* ---- memory that leaves the process ---- */
+
+/* Before the driver looks at what is mapped there. What it then refuses may move again. */
+static bool begin(struct heap *heap, CUdeviceptr address, size_t bytes)
+{
+	if (heap_pin(heap, address, bytes))
+		return true;
+	log_once("memory that is to leave the process is on its way and does not arrive: refused");
+	return false;
+}
+
+static CUresult end(struct heap *heap, CUdeviceptr address, size_t bytes, CUresult result)
+{
+	heap_pin_end(heap, address, bytes, result == CUDA_SUCCESS ? PIN_LEFT : PIN_OFF);
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
+							   CUmemRangeHandleType handleType, unsigned long long flags)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemGetHandleForAddressRange);
+	if (!enter_serve(&scope, false))
+		return REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
+	struct heap *heap = heap_of(dptr);
+	if (!heap)
+		return enter_leave(&scope, REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags));
+	if (!begin(heap, dptr, size))
+		return enter_leave(&scope, CUDA_ERROR_NOT_SUPPORTED);
+	CUresult result = REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
+	return enter_leave(&scope, end(heap, dptr, size, result));
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
+						 CUdeviceptr memptr, size_t size, unsigned long long flags)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMulticastBindAddr);
+	if (!enter_serve(&scope, false))
+		return REAL(cuMulticastBindAddr)(mcHandle, mcOffset, memptr, size, flags);
+	struct heap *heap = heap_of(memptr);
+	if (!heap)
+		return enter_leave(&scope, REAL(cuMulticastBindAddr)(mcHandle, mcOffset, memptr, size, flags));
+	if (!begin(heap, memptr, size))
+		return enter_leave(&scope, CUDA_ERROR_NOT_SUPPORTED);
+	CUresult result = REAL(cuMulticastBindAddr)(mcHandle, mcOffset, memptr, size, flags);
+	return enter_leave(&scope, end(heap, memptr, size, result));
+}

@@ -1,0 +1,447 @@
+/*
+ * Bodies of the entry points that answer questions about memory: the truth for everything but the heap is the driver's,
+ * for a heap block it is the ledger's, and the answer is the one a cuMemAlloc block would get (list in pointer_answer).
+ */
+#include "shim/context/context.h"
+#include "shim/process/enter.h"
+#include "shim/entry/hook.h"
+#include "shim/base/log.h"
+#include "shim/device/peer.h"
+#include "shim/serve/pending.h"
+#include "shim/device/pool.h"
+#include "shim/serve/serve.h"
+#include "shim/serve/virtual.h"
+
+#include <string.h>
+
+/* ---- how much there is ---- */
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/*
+ * What the program is told (report.capacity). Free memory is what may still be allocated, and at most total minus what
+ * the program holds: so it moves with every allocation, and total - free is what is in use, as natively. Memory that is
+ * warm in our heap is free; what other processes took of the device is not, nor what others in this one took of the
+ * budget that warm memory is in.
+ */
+static bool capacity(struct device *device, size_t *ret_free, size_t *ret_total)
+{
+	struct heap *heap = policy_uses(life_policy(), POLICY_USE_HEAP) ? device_heap(device) : NULL;
+	size_t driver_free, driver_total;
+
+	/* Where nothing can come into a heap, the driver's answer is the whole truth. */
+	if (!heap || REAL(cuMemGetInfo_v2)(&driver_free, &driver_total) != CUDA_SUCCESS)
+		return false;
+	pending_reap(device->ordinal);
+	pool_refresh(device);
+	bool spills = policy_spill_mode(life_policy()) != POLICY_SPILL_OFF && device->host_vmm;
+	uint64_t lent_used, lent_left, lent = heap_lent(heap, &lent_used, &lent_left);
+	uint64_t budget = atomic_load(&device->budget.limit), host = spills ? atomic_load(&host_budget.limit) : 0;
+	uint64_t idle = heap_idle_device(heap);
+	uint64_t device_left =
+	    smaller(budget_left(&device->budget), driver_free) + idle - smaller(idle, budget_over(&device->budget));
+	uint64_t host_left = (spills ? budget_left(&host_budget) + heap_idle_host(heap) : 0) + lent_left;
+	uint64_t in_use = lent_used + atomic_load(&device->budget.used) -
+			  smaller(idle, atomic_load(&device->budget.used)) + atomic_load(&host_budget.used) -
+			  smaller(heap_idle_host(heap), atomic_load(&host_budget.used));
+	uint64_t total, left;
+
+	switch (policy_capacity(life_policy())) {
+	case POLICY_CAPACITY_BUDGET:
+		total = budget;
+		left = device_left;
+		break;
+	case POLICY_CAPACITY_DEVICE_HOST:
+		total = budget + lent + host;
+		left = device_left + host_left;
+		break;
+	default:
+		total = device->total;
+		left = device_left + host_left;
+		break;
+	}
+	*ret_total = total;
+	*ret_free = smaller(left, total > in_use ? total - in_use : 0);
+	return true;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total)
+{
+	struct enter_scope scope;
+	size_t is_free, is_total;
+
+	stats_call(HOOK_cuMemGetInfo_v2);
+	if (!enter_serve(&scope, true))
+		return REAL(cuMemGetInfo_v2)(free, total);
+	struct device *device = device_current(NULL);
+	if (!device || !capacity(device, &is_free, &is_total)) {
+		/* Drivers differ in whether they accept NULL; we always do (facts 7). */
+		CUresult result = REAL(cuMemGetInfo_v2)(free ? free : &is_free, total ? total : &is_total);
+		return enter_leave(&scope, result);
+	}
+	if (free)
+		*free = is_free;
+	if (total)
+		*total = is_total;
+	return enter_leave(&scope, CUDA_SUCCESS);
+}
+
+/* The 32-bit form of CUDA before 3.2: the same answer, as far as it goes. */
+HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo(unsigned int *free, unsigned int *total)
+{
+	struct enter_scope scope;
+	size_t is_free, is_total;
+
+	stats_call(HOOK_cuMemGetInfo);
+	if (!enter_serve(&scope, true))
+		return REAL(cuMemGetInfo)(free, total);
+	struct device *device = device_current(NULL);
+	if (!device || !capacity(device, &is_free, &is_total))
+		return enter_leave(&scope, REAL(cuMemGetInfo)(free, total));
+	if (free)
+		*free = (unsigned)smaller(is_free, UINT32_MAX);
+	if (total)
+		*total = (unsigned)smaller(is_total, UINT32_MAX);
+	return enter_leave(&scope, CUDA_SUCCESS);
+}
+
+/*
+ * The total needs no context, the default budget does: until the first allocation has fixed it, a program that asks by
+ * device is told the total by policy as far as it is known.
+ */
+static CUresult total_of(CUdevice dev, size_t *ret_total)
+{
+	struct device *device = device_get(dev);
+
+	if (!device || !device->vmm || !policy_uses(life_policy(), POLICY_USE_HEAP) ||
+	    policy_capacity(life_policy()) == POLICY_CAPACITY_PHYSICAL)
+		return REAL(cuDeviceTotalMem_v2)(ret_total, dev);
+	device_known_budget(device);
+	*ret_total = atomic_load(&device->budget.limit);
+	if (policy_capacity(life_policy()) != POLICY_CAPACITY_DEVICE_HOST)
+		return CUDA_SUCCESS;
+	*ret_total += device_lent(device);
+	if (policy_spill_mode(life_policy()) != POLICY_SPILL_OFF && device->host_vmm)
+		*ret_total += atomic_load(&host_budget.limit);
+	return CUDA_SUCCESS;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuDeviceTotalMem_v2);
+	if (!bytes || !enter_serve(&scope, true))
+		return REAL(cuDeviceTotalMem_v2)(bytes, dev);
+	return enter_leave(&scope, total_of(dev, bytes));
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
+{
+	struct enter_scope scope;
+	size_t total = 0;
+
+	stats_call(HOOK_cuDeviceTotalMem);
+	if (!bytes || !enter_serve(&scope, true))
+		return REAL(cuDeviceTotalMem)(bytes, dev);
+	CUresult result = total_of(dev, &total);
+	if (result == CUDA_SUCCESS)
+		*bytes = (unsigned)smaller(total, UINT32_MAX);
+	return enter_leave(&scope, result);
+}
+
+/* ---- where an address belongs ---- */
+
+static bool find(CUdeviceptr address, struct ledger_row *ret_row)
+{
+	return serve_find(address, ret_row) || virtual_find(address, ret_row) ||
+	       ledger_find(LEDGER_SYSTEM | LEDGER_TAKEN, address, ret_row);
+}
+
+/*
+ * Three kinds of memory are ours to answer for: a heap, whatever lives at the address, system memory, of which the
+ * driver knows nothing or something else, and what was opened from another process, of which it knows mappings. Managed
+ * memory that the program asked for as device memory is the driver's to answer for, but for what ours_of_managed() says;
+ * so is address space that the program has reserved of a heap's, where nothing of the heap lies. *ret_known: something
+ * lives there.
+ */
+static bool is_ours_to_answer(CUdeviceptr address, struct ledger_row *ret_row, bool *ret_known)
+{
+	struct space space;
+
+	*ret_known = find(address, ret_row);
+	return *ret_known || (device_of(address) && !space_find(address, &space));
+}
+
+/* What the current context may do with it; NONE where the driver does not say. */
+static unsigned access_of(const struct ledger_row *row, CUdeviceptr address)
+{
+	unsigned flags;
+
+	if (row->kind != LEDGER_MAPPING)
+		return peer_access(context_current(), row);
+	return virtual_access_of(row, address, &flags) == CUDA_SUCCESS ? flags : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+	bool known;
+
+	stats_call(HOOK_cuMemGetAddressRange_v2);
+	if (!enter_serve(&scope, false))
+		return REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr);
+	if (!is_ours_to_answer(dptr, &row, &known))
+		return enter_leave(&scope, REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr));
+	if (!known)
+		return enter_leave(&scope, CUDA_ERROR_NOT_FOUND);
+	/* The driver does not know here what is mapped and open to nobody yet, and says 0 (rules_memory_test). */
+	bool is_open = row.kind != LEDGER_MAPPING || access_of(&row, dptr) != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	if (pbase)
+		*pbase = is_open ? row.key : 0;
+	if (psize)
+		*psize = is_open ? row.bytes : 0;
+	return enter_leave(&scope, is_open ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND);
+}
+
+/* 32-bit addresses never lie in the heap. */
+HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigned int *psize, CUdeviceptr_v1 dptr)
+{
+	stats_call(HOOK_cuMemGetAddressRange);
+	return REAL(cuMemGetAddressRange)(pbase, psize, dptr);
+}
+
+/*
+ * Every attribute of a heap block; of what was opened from another process; and of system memory, which has a host
+ * pointer in addition. Where it differs from a cuMemAlloc block, on purpose: RDMA and its P2P tokens are not possible on
+ * memory that may move, legacy IPC (ipc.h) only where the policy says that all processes run under Spillway (a library
+ * that reads 0 goes another way, one that reads 1 does not try another), hardware decompression was not asked for
+ * (facts 3). What memory that never moves was made with is the driver's to say. Widths
+ * and the rest are what driver 580 writes for a cuMemAlloc block on an H200: flags are 32 bits wide, HOST_POINTER is
+ * refused but cleared, P2P_TOKENS turns SYNC_MEMOPS on.
+ */
+union answer {
+	CUcontext context;
+	CUdeviceptr address;
+	void *pointer;
+	unsigned long long number;
+	size_t bytes;
+	unsigned word;
+	int ordinal;
+};
+
+static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute attribute, CUdeviceptr address,
+			       union answer *ret, size_t *ret_bytes)
+{
+	CUdeviceptr first_page = row->key & ~(CUdeviceptr)(HEAP_UNIT - 1);
+	bool is_fixed = row->fixed && row->kind == LEDGER_HEAP;
+	/* What the program maps itself (virtual.h): a range is what it has reserved. */
+	struct space space;
+	bool is_mapping = row->kind == LEDGER_MAPPING && space_find(row->key, &space);
+	CUdeviceptr end_page = (row->key + row->bytes + HEAP_UNIT - 1) & ~(CUdeviceptr)(HEAP_UNIT - 1);
+
+#define ANSWER(member, value) (*ret_bytes = sizeof(ret->member), ret->member = (value), CUDA_SUCCESS)
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_CONTEXT:
+		return ANSWER(context, row->context);
+	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		return ANSWER(word, CU_MEMORYTYPE_DEVICE);
+	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		/* cuda.h: an error where kernels of the current context may not access it. */
+		(void)ANSWER(address, 0);
+		if (access_of(row, address) == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+			return CUDA_ERROR_INVALID_VALUE;
+		return ANSWER(address, address);
+	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+		return ANSWER(number, row->id);
+	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+		return ANSWER(number, is_mapping ? row->handle : row->id);
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		return ANSWER(ordinal, row->device);
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		return ANSWER(address, is_mapping ? space.start : row->key);
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		return ANSWER(bytes, is_mapping ? space.bytes : row->bytes);
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		return ANSWER(word, row->sync_memops);
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+		return ANSWER(word, 1);
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+		*ret_bytes = sizeof(ret->word);
+		return is_fixed ? REAL(cuPointerGetAttribute)(&ret->word, attribute, address) : ANSWER(word, 0);
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		return ANSWER(word, row->asked_managed);
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		return ANSWER(word, row->kind == LEDGER_HEAP && policy_ipc(life_policy()));
+	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+		return ANSWER(word, 0);
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		*ret_bytes = sizeof(ret->number);
+		return is_fixed ? REAL(cuPointerGetAttribute)(&ret->number, attribute, address)
+				: ANSWER(number, is_mapping ? row->asked_types : CU_MEM_HANDLE_TYPE_NONE);
+	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+		/* The driver says so of what cuMemAlloc made, also to a context without access (rules_peer_test). */
+		return ANSWER(word,
+			      row->pool || is_mapping ? access_of(row, address) : CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		return ANSWER(pointer, row->pool);
+	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+		return ANSWER(bytes, end_page - first_page);
+	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+		return ANSWER(address, first_page);
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		if (row->kind == LEDGER_SYSTEM)
+			return ANSWER(address, address);
+		(void)ANSWER(pointer, NULL);
+		return CUDA_ERROR_INVALID_VALUE;
+	default: /* P2P_TOKENS, and what is newer than we are */
+		*ret_bytes = 0;
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+/* For an address in the heap where nothing lives: what the driver says of a stranger in the question for several. */
+static CUresult stranger_answer(CUpointer_attribute attribute, CUdeviceptr address, union answer *ret,
+				size_t *ret_bytes)
+{
+	static const struct ledger_row nothing;
+
+	switch (attribute) {
+	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		return ANSWER(address, address);
+	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		return ANSWER(ordinal, CU_DEVICE_INVALID);
+	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*ret_bytes = 0;
+		return CUDA_SUCCESS;
+	default:
+		if (pointer_answer(&nothing, attribute, 0, ret, ret_bytes) != CUDA_SUCCESS)
+			return CUDA_ERROR_INVALID_VALUE;
+		memset(ret, 0, sizeof(*ret));
+		return CUDA_SUCCESS;
+	}
+}
+#undef ANSWER
+
+/*
+ * Managed memory that the program asked for as device memory (backend_managed.c says why these two): the driver's answer
+ * put right.
+ */
+static void ours_of_managed(const struct ledger_row *row, CUpointer_attribute attribute, void *data)
+{
+	const unsigned type = CU_MEMORYTYPE_DEVICE, synced = row->sync_memops;
+
+	if (data && attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+		memcpy(data, &type, sizeof(type));
+	if (data && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+		memcpy(data, &synced, sizeof(synced));
+}
+
+/* To the driver all of an arena is one reservation; to the program what it has reserved of it is. */
+static void range_of_space(const struct space *space, CUpointer_attribute attribute, void *data)
+{
+	if (data && attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+		memcpy(data, &space->start, sizeof(space->start));
+	if (data && attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+		memcpy(data, &space->bytes, sizeof(space->bytes));
+}
+
+static CUresult driver_answer(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	struct ledger_row row;
+	struct space space;
+	CUresult result = REAL(cuPointerGetAttribute)(data, attribute, ptr);
+
+	if (result == CUDA_SUCCESS && space_find(ptr, &space))
+		range_of_space(&space, attribute, data);
+
+	if (result == CUDA_SUCCESS && ledger_find(LEDGER_MANAGED, ptr, &row))
+		ours_of_managed(&row, attribute, data);
+	return result;
+}
+
+static CUresult driver_answers(unsigned n, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
+{
+	struct ledger_row row;
+	struct space space;
+	CUresult result = REAL(cuPointerGetAttributes)(n, attributes, data, ptr);
+
+	if (result == CUDA_SUCCESS && space_find(ptr, &space))
+		for (unsigned i = 0; i < n; i++)
+			range_of_space(&space, attributes[i], data[i]);
+
+	if (result == CUDA_SUCCESS && ledger_find(LEDGER_MANAGED, ptr, &row))
+		for (unsigned i = 0; i < n; i++)
+			ours_of_managed(&row, attributes[i], data[i]);
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+	union answer answer;
+	size_t bytes;
+	bool known;
+
+	stats_call(HOOK_cuPointerGetAttribute);
+	if (!enter_serve(&scope, false))
+		return REAL(cuPointerGetAttribute)(data, attribute, ptr);
+	if (!is_ours_to_answer(ptr, &row, &known))
+		return enter_leave(&scope, driver_answer(data, attribute, ptr));
+	if (!data || !known)
+		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+	CUresult result = pointer_answer(&row, attribute, ptr, &answer, &bytes);
+	memcpy(data, &answer, bytes);
+	return enter_leave(&scope, result);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
+						    void **data, CUdeviceptr ptr)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+	bool known;
+
+	stats_call(HOOK_cuPointerGetAttributes);
+	if (!enter_serve(&scope, false))
+		return REAL(cuPointerGetAttributes)(numAttributes, attributes, data, ptr);
+	if (!is_ours_to_answer(ptr, &row, &known) || !numAttributes || !attributes || !data)
+		return enter_leave(&scope, driver_answers(numAttributes, attributes, data, ptr));
+	/* Unlike the question for one attribute, this one succeeds where an attribute does not apply. */
+	for (unsigned i = 0; i < numAttributes; i++) {
+		union answer answer = {0};
+		size_t bytes = 0;
+		CUresult result = known ? pointer_answer(&row, attributes[i], ptr, &answer, &bytes)
+					: stranger_answer(attributes[i], ptr, &answer, &bytes);
+
+		if (result != CUDA_SUCCESS && !bytes)
+			return enter_leave(&scope, result);
+		if (data[i])
+			memcpy(data[i], &answer, bytes);
+	}
+	return enter_leave(&scope, CUDA_SUCCESS);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+
+	stats_call(HOOK_cuPointerSetAttribute);
+	if (!enter_serve(&scope, false))
+		return REAL(cuPointerSetAttribute)(value, attribute, ptr);
+	if (!serve_is_ours(ptr))
+		return enter_leave(&scope, REAL(cuPointerSetAttribute)(value, attribute, ptr));
+	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
+	    !(serve_find(ptr, &row) || serve_find_outside(ptr, &row)))
+		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+	/* The driver refuses this on VMM and managed memory; entry_submit.c keeps the promise in its place. */
+	ledger_set_sync_memops(row.key, *(const unsigned *)value != 0);
+	return enter_leave(&scope, CUDA_SUCCESS);
+}

@@ -1,0 +1,20 @@
+/*
+ * Bodies of what takes some of the driver's device memory by the way: code, streams, graphs, limits. It is passed on as it
+ * is, and once more when the driver had no memory for it and the heap could make room.
+ */
+#include "shim/process/enter.h"
+#include "shim/entry/hook.h"
+#include "shim/serve/room.h"
+
+/* clang-format off */
+#define HOOK_ROOM(name, params, args)                                                                                  \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		ROOM_CALL(result, -1, REAL(name) args);                                                                \
+		return result;                                                                                         \
+	}
+#include "shim/driver/hooks.def"
+/* clang-format on */

@@ -1,0 +1,269 @@
+/*
+ * Bodies that tell us when captures begin and end, and when contexts die.
+ */
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
+#include "shim/process/enter.h"
+#include "shim/entry/hook.h"
+#include "shim/device/peer.h"
+#include "shim/serve/pending.h"
+#include "shim/serve/room.h"
+#include "shim/serve/serve.h"
+#include "shim/submit/done.h"
+#include "shim/submit/graph.h"
+#include "shim/submit/layout.h"
+#include "shim/mover/spill.h"
+
+#define BEGIN_CAPTURE(name, per_thread, params, args)                                                                  \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		stats_call(HOOK_##name);                                                                               \
+		if (!life_counts())                                                                                    \
+			return REAL(name) args;                                                                        \
+		int saved = errno;                                                                                     \
+		capture_opening();                                                                                     \
+		CUresult result = REAL(name) args;                                                                     \
+		capture_opened(hStream, per_thread, result == CUDA_SUCCESS);                                           \
+		errno = saved;                                                                                         \
+		return result;                                                                                         \
+	}
+
+BEGIN_CAPTURE(cuStreamBeginCapture, false, (CUstream hStream), (hStream))
+BEGIN_CAPTURE(cuStreamBeginCapture_ptsz, true, (CUstream hStream), (hStream))
+BEGIN_CAPTURE(cuStreamBeginCapture_v2, false, (CUstream hStream, CUstreamCaptureMode mode), (hStream, mode))
+BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz, true, (CUstream hStream, CUstreamCaptureMode mode), (hStream, mode))
+BEGIN_CAPTURE(cuStreamBeginCaptureToGraph, false,
+	      (CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
+	       size_t numDependencies, CUstreamCaptureMode mode),
+	      (hStream, hGraph, dependencies, dependencyData, numDependencies, mode))
+BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true,
+	      (CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies, const CUgraphEdgeData *dependencyData,
+	       size_t numDependencies, CUstreamCaptureMode mode),
+	      (hStream, hGraph, dependencies, dependencyData, numDependencies, mode))
+
+/* An end that failed may have ended the capture (it was invalidated) or not (the wrong thread): ask. */
+#define END_CAPTURE(name, is_capturing, per_thread)                                                                    \
+	HOOK_EXPORT CUresult CUDAAPI name(CUstream hStream, CUgraph *phGraph)                                          \
+	{                                                                                                              \
+		CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;                                          \
+		int saved = errno;                                                                                     \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		CUresult result = REAL(name)(hStream, phGraph);                                                        \
+		if (!life_counts())                                                                                    \
+			return result;                                                                                 \
+		if (result != CUDA_SUCCESS && REAL(is_capturing)(hStream, &status) != CUDA_SUCCESS)                    \
+			status = CU_STREAM_CAPTURE_STATUS_NONE;                                                        \
+		capture_closed(hStream, per_thread, status != CU_STREAM_CAPTURE_STATUS_NONE);                          \
+		pending_reap(-1); /* frees that were put off for it */                                                 \
+		errno = saved;                                                                                         \
+		return result;                                                                                         \
+	}
+
+END_CAPTURE(cuStreamEndCapture, cuStreamIsCapturing, false)
+END_CAPTURE(cuStreamEndCapture_ptsz, cuStreamIsCapturing_ptsz, true)
+
+/*
+ * Before the real call: after it the handle may be another thread's new stream. While a thread of the program records an
+ * event for us on the stream, the call is made by that thread, as soon as it has done so.
+ */
+#define DESTROY_STREAM(name)                                                                                           \
+	HOOK_EXPORT CUresult CUDAAPI name(CUstream hStream)                                                            \
+	{                                                                                                              \
+		stats_call(HOOK_##name);                                                                               \
+		if (life_counts())                                                                                     \
+			capture_forget(hStream);                                                                       \
+		if (life_counts())                                                                                     \
+			pending_stream_ending(hStream);                                                                \
+		if (life_counts() && done_stream_ending(hStream))                                                      \
+			return CUDA_SUCCESS;                                                                           \
+		return REAL(name)(hStream);                                                                            \
+	}
+
+DESTROY_STREAM(cuStreamDestroy)
+DESTROY_STREAM(cuStreamDestroy_v2)
+
+/* ---- contexts: memory allocated in one dies with it ---- */
+
+/* What is known of things that ended with the context. */
+static void forget_context(CUcontext context)
+{
+	capture_forget_context(context);
+	graph_context_ended(context);
+	layout_drop();
+}
+
+/* What was known of contexts before the first allocation, too, is their being there. */
+struct ending {
+	bool serving, busy; /* busy: the real call must not be made */
+	struct serve_ending served;
+};
+
+static struct ending is_ending(CUcontext context, bool serving)
+{
+	struct ending ending = {.serving = serving};
+
+	if (serving) {
+		ending.served = serve_context_ending(context);
+		ending.busy = ending.served.busy;
+	} else {
+		ending.busy = !context_ending(context);
+	}
+	return ending;
+}
+
+static void has_ended(CUcontext context, const struct ending *ending, bool ended)
+{
+	if (ended)
+		forget_context(context);
+	if (ending->serving)
+		serve_context_ended(context, ending->served, ended);
+	else
+		context_ended(context, ended);
+	/* Only now: as long as it is ending nobody can tell whether its device is idle. */
+	if (ended)
+		peer_context_ended(context);
+}
+
+static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context, bool always)
+{
+	struct enter_scope scope;
+
+	layout_drop(); /* also before: the handles of its functions may be given out anew the moment it has ended */
+
+	if (always && life_counts())
+		capture_forget_context(context);
+	bool serving = enter_serve(&scope, false);
+	if (!serving && !life_counts())
+		return end(context);
+	struct ending ending = is_ending(context, serving);
+	CUresult result = ending.busy ? CUDA_ERROR_NOT_READY : end(context);
+	/* A detach ends a context only if it was the last. */
+	has_ended(context, &ending, result == CUDA_SUCCESS && (always || context_has_ended(context)));
+	return serving ? enter_leave(&scope, result) : result;
+}
+
+#define DESTROY_CONTEXT(name, always)                                                                                  \
+	HOOK_EXPORT CUresult CUDAAPI name(CUcontext ctx)                                                               \
+	{                                                                                                              \
+		stats_call(HOOK_##name);                                                                               \
+		return end_context(REAL(name), ctx, always);                                                           \
+	}
+
+DESTROY_CONTEXT(cuCtxDestroy, true)
+DESTROY_CONTEXT(cuCtxDestroy_v2, true)
+DESTROY_CONTEXT(cuCtxDetach, false)
+
+#define CREATE_CONTEXT(name, params, args)                                                                             \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		ROOM_CALL(result, dev, REAL(name) args);                                                               \
+		if (result == CUDA_SUCCESS && life_counts()) {                                                         \
+			context_known(*pctx, dev);                                                                     \
+			peer_context_made(dev);                                                                        \
+		}                                                                                                      \
+		return result;                                                                                         \
+	}
+
+CREATE_CONTEXT(cuCtxCreate, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
+CREATE_CONTEXT(cuCtxCreate_v2, (CUcontext * pctx, unsigned int flags, CUdevice dev), (pctx, flags, dev))
+CREATE_CONTEXT(cuCtxCreate_v3,
+	       (CUcontext * pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags, CUdevice dev),
+	       (pctx, paramsArray, numParams, flags, dev))
+CREATE_CONTEXT(cuCtxCreate_v4, (CUcontext * pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev),
+	       (pctx, ctxCreateParams, flags, dev))
+CREATE_CONTEXT(cuDevicePrimaryCtxRetain, (CUcontext * pctx, CUdevice dev), (pctx, dev))
+
+/* ---- green contexts: parts of a device, whose memory lives in its primary context ---- */
+
+HOOK_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
+					      unsigned int flags)
+{
+	CUresult result;
+
+	stats_call(HOOK_cuGreenCtxCreate);
+	ROOM_CALL(result, dev, REAL(cuGreenCtxCreate)(phCtx, desc, dev, flags));
+	if (result == CUDA_SUCCESS && life_counts())
+		context_green(*phCtx, dev);
+	return result;
+}
+
+static bool is_active(CUdevice device)
+{
+	unsigned flags;
+	int active = 0;
+
+	return REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+/* Before the call that may end it: after that its handle means nothing. */
+static CUcontext active_primary(CUdevice device)
+{
+	CUcontext primary = NULL;
+
+	if (is_active(device) && REAL(cuDevicePrimaryCtxRetain)(&primary, device) == CUDA_SUCCESS)
+		REAL(cuDevicePrimaryCtxRelease_v2)(device);
+	return primary;
+}
+
+/* always: a reset ends it, a release only when it was the last. */
+static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool always)
+{
+	struct ending ending = {.busy = false};
+	struct enter_scope scope;
+
+	layout_drop();
+
+	bool serving = enter_serve(&scope, false);
+	if (!serving && !life_counts())
+		return end(dev);
+	CUcontext primary = active_primary(dev);
+	if (primary)
+		ending = is_ending(primary, serving);
+	CUresult result = ending.busy ? CUDA_ERROR_NOT_READY : end(dev);
+	if (primary)
+		has_ended(primary, &ending, result == CUDA_SUCCESS && (always || !is_active(dev)));
+	return serving ? enter_leave(&scope, result) : result;
+}
+
+#define END_PRIMARY(name, always)                                                                                      \
+	HOOK_EXPORT CUresult CUDAAPI name(CUdevice dev)                                                                \
+	{                                                                                                              \
+		stats_call(HOOK_##name);                                                                               \
+		return end_primary(REAL(name), dev, always);                                                           \
+	}
+
+END_PRIMARY(cuDevicePrimaryCtxReset, true)
+END_PRIMARY(cuDevicePrimaryCtxReset_v2, true)
+END_PRIMARY(cuDevicePrimaryCtxRelease, false)
+END_PRIMARY(cuDevicePrimaryCtxRelease_v2, false)
+
+/* It is an owner of its primary context, perhaps the last. */
+HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
+{
+	struct ending ending, of_primary = {.busy = false};
+	struct enter_scope scope;
+	CUdevice device;
+
+	stats_call(HOOK_cuGreenCtxDestroy);
+	CUcontext context = life_counts() ? context_green_ending(hCtx, &device) : NULL;
+	if (!context)
+		return REAL(cuGreenCtxDestroy)(hCtx);
+	bool serving = enter_serve(&scope, false);
+	CUcontext primary = active_primary(device);
+	if (serving)
+		spill_await(context, device);
+	ending = is_ending(context, serving);
+	if (primary)
+		of_primary = is_ending(primary, serving);
+	CUresult result = ending.busy || of_primary.busy ? CUDA_ERROR_NOT_READY : REAL(cuGreenCtxDestroy)(hCtx);
+	if (primary)
+		has_ended(primary, &of_primary, result == CUDA_SUCCESS && !is_active(device));
+	has_ended(context, &ending, result == CUDA_SUCCESS);
+	if (result != CUDA_SUCCESS)
+		context_green(hCtx, device);
+	return serving ? enter_leave(&scope, result) : result;
+}

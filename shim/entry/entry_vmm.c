@@ -1,0 +1,481 @@
+/*
+ * Bodies for programs that use virtual memory management themselves. Their handles are counted where they lie, and
+ * device memory they take is room the heap does not have; nothing is refused but by a rule. What vmm.spill says becomes
+ * of it:
+ *
+ *   no     nothing
+ *   yes    what does not fit the device budget is made in host memory: a handle has no address, so the program maps it
+ *          and grants its device access as it would have, and goes on. It never moves
+ *   move   it is the heap's (virtual.h), which is asked first in each of these bodies
+ *
+ * A handle lives until every reference (create, retain) is released and every mapping of it is gone, as the driver counts
+ * it. Our own address space is not theirs but for what they have reserved of it: what they try elsewhere is refused as the
+ * driver refuses it for cuMemAlloc memory, but for handles of memory that never moves.
+ */
+#include "shim/process/enter.h"
+#include "shim/entry/hook.h"
+#include "shim/base/log.h"
+#include "shim/serve/own.h"
+#include "shim/device/pool.h"
+#include "shim/serve/room.h"
+#include "shim/submit/pdl.h"
+#include "shim/stats/summary.h"
+#include "shim/serve/virtual.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The driver has no memory left: could the heap of that device make room? */
+static bool has_room(struct room *room, const CUmemAllocationProp *prop, size_t size)
+{
+	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && room_make(room, prop->location.id, size);
+}
+
+/* Is this one that must be made elsewhere, or not at all? Warm memory of the heap goes back first. */
+static bool is_over_budget(struct device *device, size_t size)
+{
+	device_known_budget(device);
+	pool_refresh(device);
+	if (budget_left(&device->budget) >= size)
+		return false;
+	device_make_room(device);
+	return budget_left(&device->budget) < size;
+}
+
+static void say_spilled(const struct device *device, size_t size)
+{
+	char budget[32], bytes[32];
+
+	pdl_spilled();
+	stats_add(STAT_spilled_allocations, 1);
+	stats_add(STAT_spilled_bytes, size);
+	stats_add(STAT_rescues, 1);
+	log_once("SPILLING BEGINS: the device budget of %s is full, %s of the program's own cuMemCreate went to host "
+		 "memory for good; the GPU reaches it over the link, many times slower",
+		 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
+		 log_bytes(bytes, sizeof(bytes), size));
+}
+
+/*
+ * Make in host memory what is asked for on the device. What device memory alone can be (compressed, open to RDMA) is left
+ * out. False: it is not to be, or the driver refuses it, and the device is tried as ever. Charged to the host's budget.
+ */
+static bool create_on_host(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+			   unsigned long long flags, const struct own_claim *claim, CUresult *ret_result)
+{
+	if (claim->spill != POLICY_VMM_STAYS || policy_spill_mode(life_policy()) == POLICY_SPILL_OFF ||
+	    (prop->allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL))
+		return false;
+	struct device *device = device_get(prop->location.id);
+	if (!device || !device->host_vmm || !is_over_budget(device, size))
+		return false;
+	if (!device_take_host(size)) {
+		serve_say_refused(device, size, claim->rule, NULL);
+		*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
+		return true;
+	}
+	CUmemAllocationProp host = *prop;
+	host.location = device->host_location;
+	memset(&host.allocFlags, 0, sizeof(host.allocFlags));
+	*ret_result = REAL(cuMemCreate)(handle, size, &host, flags);
+	if (*ret_result == CUDA_SUCCESS) {
+		say_spilled(device, size);
+		return true;
+	}
+	budget_give(&host_budget, size);
+	log_once("the driver refuses to make the program's cuMemCreate in host memory (%s); it stays on the device",
+		 real_error_name(*ret_result));
+	return false;
+}
+
+static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const CUmemAllocationProp *prop, bool spilled,
+			const struct own_claim *claim)
+{
+	struct ledger_row *row = ledger_row_new(LEDGER_HANDLE);
+
+	if (!row) {
+		own_claim_end(claim, size);
+		if (spilled)
+			budget_give(&host_budget, size);
+		return;
+	}
+	/* From the properties, not from a context: NCCL comes here before there is one (facts 7). */
+	row->on_host = prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+	row->device = row->on_host ? 0 : prop->location.id;
+	row->key = handle;
+	row->bytes = size;
+	row->refs = 1;
+	row->spilled = spilled;
+	row->rule = claim->rule;
+	row->cap = claim->cap;
+	_Static_assert(sizeof(row->asked_flags) == sizeof(prop->allocFlags), "they are kept whole");
+	memcpy(&row->asked_flags, &prop->allocFlags, sizeof(row->asked_flags));
+	serve_count_new(row);
+	if (!row->on_host)
+		stats_add(STAT_vmm_bytes, size);
+	if (!spilled)
+		log_once("the program manages virtual memory itself (cuMemCreate): that part goes round the heap, "
+			 "counted but never %s",
+			 claim->spill == POLICY_VMM_DRIVER ? "spilled (vmm.spill in the policy lets it)" : "moved");
+}
+
+/* What the program does now is its own affair; most end. Who looks for the reason finds what would have helped. */
+static void say_no_room(const CUmemAllocationProp *prop, size_t size)
+{
+	char bytes[32];
+
+	if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return;
+	stats_add(STAT_refused, 1);
+	log_once("the device has no memory for %s of the program's own cuMemCreate, which does not "
+		 "move; " SUMMARY_VMM_REMEDY,
+		 log_bytes(bytes, sizeof(bytes), size));
+}
+
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+		       unsigned long long flags, const struct own_claim *claim)
+{
+	CUresult result;
+
+	if (virtual_create(handle, size, prop, flags, claim, &result)) {
+		if (result != CUDA_SUCCESS)
+			own_claim_end(claim, size);
+		return result;
+	}
+	bool on_host = create_on_host(handle, size, prop, flags, claim, &result);
+
+	if (!on_host) {
+		struct room room = {0};
+
+		do
+			result = REAL(cuMemCreate)(handle, size, prop, flags);
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && has_room(&room, prop, size));
+		room_end(&room, result);
+		if (result == CUDA_ERROR_OUT_OF_MEMORY)
+			say_no_room(prop, size);
+	}
+	if (result == CUDA_SUCCESS)
+		note_handle(*handle, size, prop, on_host, claim);
+	else
+		own_claim_end(claim, size);
+	return result;
+}
+
+/* Rules are about device memory; what the program itself makes on the host is counted. */
+HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+					 const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	struct own_claim claim = {.rule = -1};
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemCreate);
+	if (!enter_serve(&scope, true))
+		return serve_refusal() ? serve_refusal() : REAL(cuMemCreate)(handle, size, prop, flags);
+	/* What is wrong is the driver's to refuse. */
+	if (!handle || !prop)
+		return enter_leave(&scope, REAL(cuMemCreate)(handle, size, prop, flags));
+	if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+	    !own_claim(POLICY_API_VMM, device_get(prop->location.id), size, __builtin_return_address(0), &claim))
+		return enter_leave(&scope, CUDA_ERROR_OUT_OF_MEMORY);
+	return enter_leave(&scope, create(handle, size, prop, flags, &claim));
+}
+
+/* Of a spilled handle the program is told what it asked for: it takes the place from here to grant access. */
+HOOK_EXPORT CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+								    CUmemGenericAllocationHandle handle)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+
+	CUresult result;
+
+	stats_call(HOOK_cuMemGetAllocationPropertiesFromHandle);
+	if (!enter_serve(&scope, false))
+		return REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
+	if (virtual_properties(handle, prop, &result))
+		return enter_leave(&scope, result);
+	result = REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
+	if (result == CUDA_SUCCESS && ledger_get(LEDGER_HANDLE, handle, &row) && row.spilled) {
+		prop->location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = row.device};
+		memcpy(&prop->allocFlags, &row.asked_flags, sizeof(row.asked_flags));
+	}
+	return enter_leave(&scope, result);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemRelease);
+	/* At exit what is left goes with the process. */
+	if (!enter_serve(&scope, false))
+		return virtual_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
+	/* Off the books before the driver may give the handle to another thread. */
+	struct ledger_row *row;
+	bool known = ledger_handle_unref(handle, &row);
+	CUresult result = known && virtual_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
+	if (result == CUDA_SUCCESS) {
+		serve_drop(row);
+	} else if (row) {
+		row->refs = 1;
+		ledger_commit(row);
+	} else if (known) {
+		ledger_handle_ref(handle);
+	}
+	return enter_leave(&scope, result);
+}
+
+/*
+ * What found no room on the device is on the host, and its handle would say so; a library that asks (Open MPI) would then
+ * read the block by the CPU, which nobody can. As with what was spilled, the program is told what it asked for.
+ */
+static void note_retained(CUmemGenericAllocationHandle handle, int device)
+{
+	CUmemAllocationProp prop;
+
+	if (ledger_handle_ref(handle) || REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, handle) != CUDA_SUCCESS ||
+	    prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+		return;
+	struct ledger_row *row = ledger_row_new(LEDGER_HANDLE);
+	if (!row)
+		return;
+	row->key = handle;
+	row->device = device;
+	row->refs = 1;
+	row->spilled = row->borrowed = true;
+	memcpy(&row->asked_flags, &prop.allocFlags, sizeof(row->asked_flags));
+	ledger_commit(row);
+}
+
+/*
+ * A handle stands for one place: only of memory that has one for good. Who retains one takes it for all of what
+ * cuMemGetAddressRange tells, and maps that much of it elsewhere (NCCL, in another process): only of a block that is one
+ * chunk. Natively memory of cuMemAlloc has none at all, and libraries do without. What it names is not used again by us.
+ */
+static CUresult retain_of_heap(CUmemGenericAllocationHandle *handle, void *addr)
+{
+	CUdeviceptr address = (CUdeviceptr)(uintptr_t)addr;
+	struct ledger_row row;
+
+	if (!serve_find(address, &row) || !row.fixed) {
+		log_once("cuMemRetainAllocationHandle on heap memory is possible where a rule says movable: no");
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	struct heap *heap = atomic_load(&device_of(address)->heap);
+	if (!heap_is_one_chunk(heap, address)) {
+		log_once(
+		    "cuMemRetainAllocationHandle: a block of more than 128 MiB, or of less than 1 MiB, has no handle "
+		    "of its own, nor has one that was made of what was left in several places");
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (!heap_pin(heap, address, 1))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = REAL(cuMemRetainAllocationHandle)(handle, addr);
+	heap_pin_end(heap, address, 1, result == CUDA_SUCCESS ? PIN_LEFT : PIN_OFF);
+	if (result == CUDA_SUCCESS)
+		note_retained(*handle, row.device);
+	return result;
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
+{
+	struct enter_scope scope;
+	struct ledger_row row;
+
+	stats_call(HOOK_cuMemRetainAllocationHandle);
+	if (!enter_serve(&scope, false))
+		return REAL(cuMemRetainAllocationHandle)(handle, addr);
+	CUdeviceptr address = (CUdeviceptr)(uintptr_t)addr;
+	if (handle && virtual_retain(address, handle))
+		return enter_leave(&scope, CUDA_SUCCESS);
+	if (device_of(address) && !virtual_is_drivers(address))
+		return enter_leave(&scope, retain_of_heap(handle, addr));
+	/* For the program it is cuMemAlloc memory of another process; a handle that says host would be taken at its word. */
+	if (ledger_find(LEDGER_TAKEN, address, &row))
+		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+	CUresult result = REAL(cuMemRetainAllocationHandle)(handle, addr);
+	if (result == CUDA_SUCCESS)
+		ledger_handle_ref(*handle);
+	return enter_leave(&scope, result);
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+				      unsigned long long flags)
+{
+	struct enter_scope scope;
+	CUresult result;
+
+	stats_call(HOOK_cuMemMap);
+	if (!enter_serve(&scope, false))
+		return REAL(cuMemMap)(ptr, size, offset, handle, flags);
+	if (virtual_map(ptr, size, offset, handle, flags, &result))
+		return enter_leave(&scope, result);
+	if (device_of(ptr))
+		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+	struct ledger_row *row = ledger_row_new(LEDGER_MAPPING);
+	result = REAL(cuMemMap)(ptr, size, offset, handle, flags);
+	if (row && result == CUDA_SUCCESS && ledger_handle_map(handle)) {
+		row->key = ptr;
+		row->bytes = size;
+		row->handle = handle;
+		ledger_commit(row);
+	} else {
+		ledger_row_free(row);
+	}
+	return enter_leave(&scope, result);
+}
+
+/* One call may undo several mappings, one right behind the other. */
+static struct ledger_row *take_mappings(CUdeviceptr address, size_t bytes)
+{
+	struct ledger_row *taken = NULL, *row;
+
+	for (CUdeviceptr at = address; at - address < bytes; at += row->bytes) {
+		row = ledger_take(LEDGER_MAPPING, at);
+		if (!row)
+			break;
+		row->next = taken;
+		taken = row;
+	}
+	return taken;
+}
+
+static void end_mappings(struct ledger_row *rows, bool unmapped)
+{
+	for (struct ledger_row *next; rows; rows = next) {
+		struct ledger_row *handle;
+
+		next = rows->next;
+		if (!unmapped) {
+			ledger_commit(rows);
+			continue;
+		}
+		ledger_handle_unmap(rows->handle, &handle);
+		serve_drop(handle);
+		ledger_row_free(rows);
+	}
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+	struct enter_scope scope;
+	CUresult result;
+
+	stats_call(HOOK_cuMemUnmap);
+	if (!enter_serve(&scope, false))
+		return serve_is_late_free(ptr) ? CUDA_SUCCESS : REAL(cuMemUnmap)(ptr, size);
+	if (virtual_unmap(ptr, size, &result))
+		return enter_leave(&scope, result);
+	if (device_of(ptr))
+		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+	struct ledger_row *rows = take_mappings(ptr, size);
+	result = REAL(cuMemUnmap)(ptr, size);
+	end_mappings(rows, result == CUDA_SUCCESS);
+	return enter_leave(&scope, result);
+}
+
+/* Of the heap first; then, memory of cuMemAlloc is not memory of cuMemMap, whoever may reach it. */
+#define BUT_FOR_DEVICE_MEMORY(name, params, args, ours)                                                                \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (!enter_serve(&scope, false))                                                                       \
+			return REAL(name) args;                                                                        \
+		if (ours)                                                                                              \
+			return enter_leave(&scope, result);                                                            \
+		if (device_of(ptr))                                                                                    \
+			return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);                                          \
+		return enter_leave(&scope, REAL(name) args);                                                           \
+	}
+BUT_FOR_DEVICE_MEMORY(cuMemSetAccess, (CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count),
+		      (ptr, size, desc, count), virtual_set_access(ptr, size, desc, count, &result))
+BUT_FOR_DEVICE_MEMORY(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr),
+		      (flags, location, ptr), virtual_get_access(flags, location, ptr, &result))
+
+HOOK_EXPORT CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
+{
+	struct enter_scope scope;
+	CUresult result;
+
+	stats_call(HOOK_cuMemAddressFree);
+	if (!enter_serve(&scope, false))
+		return serve_is_late_free(ptr) ? CUDA_SUCCESS : REAL(cuMemAddressFree)(ptr, size);
+	if (virtual_unreserve(ptr, size, &result))
+		return enter_leave(&scope, result);
+	if (device_of(ptr))
+		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
+	return enter_leave(&scope, REAL(cuMemAddressFree)(ptr, size));
+}
+
+HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+						 unsigned long long flags)
+{
+	struct enter_scope scope;
+
+	stats_call(HOOK_cuMemAddressReserve);
+	if (!enter_serve(&scope, true))
+		return REAL(cuMemAddressReserve)(ptr, size, alignment, addr, flags);
+	if (ptr && virtual_reserve(ptr, size, alignment, addr, flags))
+		return enter_leave(&scope, CUDA_SUCCESS);
+	return enter_leave(&scope, REAL(cuMemAddressReserve)(ptr, size, alignment, addr, flags));
+}
+
+/* ---- handles that others are to have ---- */
+
+/* What is theirs is the driver's handle; ours is `mine`, an argument of the call; as: what it is to be exported as. */
+#define WITH_HANDLE(name, params, args, mine, as)                                                                      \
+	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (!enter_serve(&scope, false))                                                                       \
+			return REAL(name) args;                                                                        \
+		CUresult result = virtual_expose(&(mine), as);                                                         \
+		return enter_leave(&scope, result == CUDA_SUCCESS ? REAL(name) args : result);                         \
+	}
+WITH_HANDLE(cuMemExportToShareableHandle,
+	    (void *shareableHandle, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType handleType,
+	     unsigned long long flags),
+	    (shareableHandle, handle, handleType, flags), handle, handleType)
+WITH_HANDLE(cuMulticastBindMem,
+	    (CUmemGenericAllocationHandle mcHandle, size_t mcOffset, CUmemGenericAllocationHandle memHandle,
+	     size_t memOffset, size_t size, unsigned long long flags),
+	    (mcHandle, mcOffset, memHandle, memOffset, size, flags), memHandle, 0)
+
+/* A list with the driver's handles in the place of ours; NULL: no memory. The caller frees it. */
+static CUarrayMapInfo *exposed(const CUarrayMapInfo *list, unsigned n, CUresult *ret)
+{
+	CUarrayMapInfo *copy = malloc(n * sizeof(*copy));
+
+	*ret = CUDA_ERROR_OUT_OF_MEMORY;
+	if (!copy)
+		return NULL;
+	*ret = CUDA_SUCCESS;
+	memcpy(copy, list, n * sizeof(*copy));
+	for (unsigned i = 0; i < n && *ret == CUDA_SUCCESS; i++)
+		if (copy[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP)
+			*ret = virtual_expose(&copy[i].memHandle.memHandle, 0);
+	return copy;
+}
+
+#define MAP_ARRAYS(name)                                                                                               \
+	HOOK_EXPORT CUresult CUDAAPI name(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream hStream)           \
+	{                                                                                                              \
+		struct enter_scope scope;                                                                              \
+		CUresult result;                                                                                       \
+                                                                                                                       \
+		stats_call(HOOK_##name);                                                                               \
+		if (!mapInfoList || !count || !enter_serve(&scope, false))                                             \
+			return REAL(name)(mapInfoList, count, hStream);                                                \
+		CUarrayMapInfo *list = exposed(mapInfoList, count, &result);                                           \
+		if (result == CUDA_SUCCESS)                                                                            \
+			result = REAL(name)(list, count, hStream);                                                     \
+		free(list);                                                                                            \
+		return enter_leave(&scope, result);                                                                    \
+	}
+MAP_ARRAYS(cuMemMapArrayAsync)
+MAP_ARRAYS(cuMemMapArrayAsync_ptsz)

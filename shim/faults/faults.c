@@ -1,0 +1,282 @@
+/*
+ * The ladder, and reading.
+ *
+ * One tracker counts for the whole process, and where the process sees several devices one more for each. On a machine
+ * with one device the first serves for both: it is the one whose UUID cannot be wrong (a part of a GPU, MIG, has another
+ * one for CUDA than for the driver). Where it is wrong the tracker of the device stays at 0 while that of the process does
+ * not, and the device's numbers are then not measured.
+ *
+ * States: NONE -> STARTING -> COUNTING or OVER. Everything that is read is written before COUNTING is, and constant from
+ * then on. OVER is for good: there is no source, `line` says why.
+ */
+#include "shim/faults/faults_inside.h"
+
+#include "shim/process/enter.h"
+#include "shim/driver/real.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { NONE, STARTING, COUNTING, OVER };
+
+static struct {
+	_Atomic int state;
+	struct uvm uvm;
+	struct faults_devices devices;
+	struct uvm_counter all, device[DEVICE_MOST];
+	bool counts_device[DEVICE_MOST];
+	uint64_t major; /* of the process when it started */
+	char line[FAULTS_LINE];
+	pid_t
+	    owner; /* whose pages they are: a child made by other means than fork() has them in its tables, not in memory */
+	_Atomic(const char *) lost; /* why what was counted is not any more */
+} faults;
+
+/* The system's, but for a libcuda.so.1 that brings its own (faults_seam.h says why). */
+static const struct faults_seam *find_seam(void)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	real_dlsym_function *c_dlsym = real_dlsym();
+	const struct faults_seam *seam = library && c_dlsym ? c_dlsym(library, FAULTS_SEAM) : NULL;
+
+	if (library)
+		dlclose(library);
+	dlerror(); /* NVIDIA's does not have it, and that is not an error for the program to find */
+	return seam && seam->size == sizeof(*seam) ? seam : &uvm_system;
+}
+
+/* ---- the line ---- */
+
+__attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
+{
+	size_t length = strlen(faults.line);
+	va_list list;
+
+	va_start(list, format);
+	vsnprintf(faults.line + length, sizeof(faults.line) - length, format, list);
+	va_end(list);
+}
+
+uint64_t faults_major(void)
+{
+	struct rusage usage;
+	int state = atomic_load_explicit(&faults.state, memory_order_acquire);
+
+	if ((state != COUNTING && state != OVER) || getrusage(RUSAGE_SELF, &usage))
+		return FAULTS_NA;
+	return (uint64_t)usage.ru_majflt - faults.major;
+}
+
+char *faults_source(char *buffer, size_t room)
+{
+	int state = atomic_load_explicit(&faults.state, memory_order_acquire);
+	const char *lost = atomic_load(&faults.lost), *line = lost ? lost : faults.line;
+
+	if (state == NONE || state == STARTING)
+		snprintf(buffer, room, "none: nothing that the GPU could fault on has been allocated");
+	else if (state == COUNTING && !lost)
+		snprintf(buffer, room, "%s", line);
+	else
+		snprintf(buffer, room, "%s; the kernel has counted %llu major faults of the process", line,
+			 (unsigned long long)faults_major());
+	return buffer;
+}
+
+/* ---- starting ---- */
+
+static void find_devices(struct faults_devices *devices)
+{
+	CUuuid uuid;
+
+	if (REAL(cuDeviceGetCount)(&devices->n) != CUDA_SUCCESS || devices->n < 0)
+		devices->n = 0;
+	if (devices->n > DEVICE_MOST)
+		devices->n = DEVICE_MOST;
+	for (int i = 0; i < devices->n; i++) {
+		devices->known[i] = REAL(cuDeviceGetUuid)(&uuid, i) == CUDA_SUCCESS;
+		if (devices->known[i])
+			memcpy(devices->uuid[i], uuid.bytes, sizeof(devices->uuid[i]));
+	}
+}
+
+static void count_by_device(void)
+{
+	char why[UVM_WHY] = "";
+	int n = 0;
+
+	if (faults.devices.n < 2)
+		return;
+	for (int i = 0; i < faults.devices.n; i++) {
+		faults.counts_device[i] = faults.devices.known[i] &&
+					  uvm_counter_open(&faults.uvm, faults.devices.uuid[i], &faults.device[i], why);
+		n += faults.counts_device[i];
+	}
+	if (n < faults.devices.n)
+		say("; %d of %d devices have none of their own%s%s", faults.devices.n - n, faults.devices.n,
+		    *why ? ": " : "", why);
+}
+
+static bool count(enum policy_faults how)
+{
+	char why[UVM_WHY] = "";
+
+	find_devices(&faults.devices);
+	if (!uvm_open(find_seam(), &faults.uvm, why) || !uvm_counter_open(&faults.uvm, NULL, &faults.all, why)) {
+		say("none: %s", why);
+		return false;
+	}
+	say("the driver's counters (%s, driver %s)", FAULTS_TOOLS, faults.uvm.version);
+	count_by_device();
+	if (how == POLICY_FAULTS_EVENTS) {
+		if (faults_queue_start(&faults.uvm, &faults.devices, policy_n_rules(life_policy()), why)) {
+			say(" and its events");
+			return true;
+		}
+		say("; no events: %s", why);
+	}
+	uvm_close(&faults.uvm);
+	return true;
+}
+
+static bool start(void)
+{
+	enum policy_faults how = policy_faults(life_policy());
+	struct rusage usage;
+	bool counts;
+
+	if (!getrusage(RUSAGE_SELF, &usage))
+		faults.major = (uint64_t)usage.ru_majflt;
+	if (how == POLICY_FAULTS_OFF) {
+		say("none: the policy says faults: off");
+		return false;
+	}
+	counts = count(how);
+	if (how == POLICY_FAULTS_CUPTI)
+		say("; %s", faults_no_cupti());
+	return counts;
+}
+
+void faults_start(void)
+{
+	int saved = errno, none = NONE, starting = STARTING, cancel;
+
+	if (atomic_load_explicit(&faults.state, memory_order_relaxed) != NONE || life_stage() != STAGE_RUNNING ||
+	    !atomic_compare_exchange_strong(&faults.state, &none, STARTING))
+		return;
+	/* A thread that is cancelled here would leave it so for good. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	faults.owner = getpid();
+	bool counts = start();
+	pthread_setcancelstate(cancel, NULL);
+	atomic_compare_exchange_strong(&faults.state, &starting, counts ? COUNTING : OVER);
+	errno = saved;
+}
+
+/* ---- reading ---- */
+
+static bool is_counting(void)
+{
+	return atomic_load_explicit(&faults.state, memory_order_acquire) == COUNTING && faults.owner == getpid();
+}
+
+/* Is what this tracker counts still to be believed? If not, nothing is any more. */
+static bool is_sound(const struct uvm_counter *counter)
+{
+	const char *lost = NULL;
+
+	if (!uvm_is_ours(&counter->held))
+		lost = "none any more: the program closed our descriptor of " FAULTS_TOOLS;
+	else if (!uvm_counter_is_sound(counter))
+		lost = "none any more: the driver's counters have been written over";
+	if (lost)
+		atomic_store(&faults.lost, lost);
+	return !lost;
+}
+
+static uint64_t anything(const struct uvm_counter *counter)
+{
+	return uvm_counter_read(counter, UVM_GPU_FAULTS) | uvm_counter_read(counter, UVM_BYTES_IN) |
+	       uvm_counter_read(counter, UVM_BYTES_OUT);
+}
+
+/* Do the drivers' UUIDs mean the same devices as CUDA's? */
+static bool tells_devices(void)
+{
+	bool any = anything(&faults.all);
+
+	for (int i = 0; i < faults.devices.n; i++)
+		any = any && !(faults.counts_device[i] && anything(&faults.device[i]));
+	return !any;
+}
+
+static const struct uvm_counter *counter_of(int device)
+{
+	if (device == -1 || (device == 0 && faults.devices.n == 1))
+		return &faults.all;
+	if (device < 0 || device >= faults.devices.n || !faults.counts_device[device] || !tells_devices())
+		return NULL;
+	return &faults.device[device];
+}
+
+void faults_read(int device, uint64_t ret[FAULTS_NUMBERS])
+{
+	int saved = errno;
+
+	for (int i = 0; i < FAULTS_NUMBERS; i++)
+		ret[i] = FAULTS_NA;
+	if (!is_counting() || atomic_load(&faults.lost))
+		return;
+	const struct uvm_counter *counter = counter_of(device);
+	if (counter && is_sound(counter)) {
+		ret[FAULTS_GPU] = uvm_counter_read(counter, UVM_GPU_FAULTS);
+		ret[FAULTS_BYTES_IN] = uvm_counter_read(counter, UVM_BYTES_IN);
+		ret[FAULTS_BYTES_OUT] = uvm_counter_read(counter, UVM_BYTES_OUT);
+		if (counter == &faults.all)
+			ret[FAULTS_CPU] = uvm_counter_read(counter, UVM_CPU_FAULTS);
+	}
+	errno = saved;
+}
+
+/* ---- the end ---- */
+
+void faults_end(void)
+{
+	if (is_counting())
+		faults_queue_end();
+}
+
+static void child_lets_go(struct uvm_held *held)
+{
+	if (uvm_is_ours(held))
+		close(held->fd); /* not by the seam, whose locks may be the parent's */
+	held->fd = -1;
+}
+
+void faults_child(void)
+{
+	int saved = errno, before = atomic_exchange(&faults.state, OVER);
+
+	if (before == NONE) {
+		/* Nothing was used: the child begins afresh. */
+		atomic_store(&faults.state, NONE);
+		return;
+	}
+	faults.major = 0;
+	atomic_store(&faults.lost, "none: the child of a process that used CUDA");
+	/* In the middle of starting it has what is open, if anything, until it ends or executes something. */
+	if (before == COUNTING) {
+		child_lets_go(&faults.uvm.file);
+		child_lets_go(&faults.all.held);
+		for (int i = 0; i < faults.devices.n; i++)
+			if (faults.counts_device[i])
+				child_lets_go(&faults.device[i].held);
+	}
+	faults_queue_child();
+	errno = saved;
+}

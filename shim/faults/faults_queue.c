@@ -1,0 +1,359 @@
+/*
+ * The driver's queue of events. A small thread of low priority empties it: it waits until the queue is half full, or for
+ * 50 ms, and takes all there is. Who reads numbers, or is about to free a block, empties it first, so that events are
+ * attributed to what was there when they happened; migrations are told by the driver when they are done and may still
+ * come late, and then belong to nobody.
+ *
+ * Lock: `lock`, over the reading end of the queue and the tallies; LEDGER is taken under it, nothing else. In no rank:
+ * nobody who holds a ranked lock comes here.
+ */
+#include "shim/faults/faults_inside.h"
+
+#include "shim/process/enter.h"
+#include "shim/accounting/ledger.h"
+#include "shim/base/thread.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+	ENTRIES = 1 << 15, /* 2 MiB; at a million faults a second half of it is 16 ms */
+	PAGE = 4096,       /* the smallest of any device */
+	WAIT_MS = 50,
+	STACK_BYTES = 1 << 18,
+	LOOKS_MOST = 8, /* times the processors are asked for again, when a number is new */
+};
+
+/* Types of the driver's events. */
+enum {
+	TYPE_CPU_FAULT = 1,
+	TYPE_MIGRATION = 2,
+	TYPE_GPU_FAULT = 3,
+	TYPE_READ_DUPLICATE = 7,
+	TYPE_THRASHING = 10,
+	TYPE_EVICTION = 14,
+};
+#define TYPES                                                                                                          \
+	(1u << TYPE_CPU_FAULT | 1u << TYPE_MIGRATION | 1u << TYPE_GPU_FAULT | 1u << TYPE_READ_DUPLICATE |              \
+	 1u << TYPE_THRASHING | 1u << TYPE_EVICTION)
+
+atomic_bool faults_queue_on;
+
+static struct {
+	pthread_mutex_t lock;
+	struct uvm *uvm;
+	struct uvm_queue queue;
+	struct faults_devices devices;
+	unsigned char processors[UVM_PROCESSORS][16];
+	unsigned looks;
+	struct faults_tally *tallies; /* nobody's, the default's, the rules' */
+	size_t n_tallies;
+	pid_t owner;
+	_Atomic bool over;
+	void (*visit)(const struct fault_event *event, void *argument);
+	void *argument;
+} events = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+const char *fault_kind_name(enum fault_kind kind)
+{
+	static const char *const names[FAULT_KINDS] = {
+	    [FAULT_OF_GPU] = "GPU fault",  [FAULT_OF_CPU] = "CPU fault",    [FAULT_MIGRATION] = "migration",
+	    [FAULT_EVICTION] = "eviction", [FAULT_THRASHING] = "thrashing", [FAULT_READ_DUPLICATE] = "read duplicate",
+	};
+
+	return (unsigned)kind < FAULT_KINDS ? names[kind] : "?";
+}
+
+const char *fault_cause_name(enum fault_cause cause)
+{
+	static const char *const names[FAULT_CAUSES] = {
+	    [FAULT_CAUSE_UNKNOWN] = "unknown",
+	    [FAULT_BY_READ] = "read",
+	    [FAULT_BY_WRITE] = "write",
+	    [FAULT_BY_ATOMIC] = "atomic",
+	    [FAULT_BY_PREFETCH] = "prefetch instruction",
+	    [FAULT_FOR_PROGRAM] = "asked for",
+	    [FAULT_FOR_ACCESS] = "touched",
+	    [FAULT_FOR_NEIGHBOUR] = "expected to be touched",
+	    [FAULT_FOR_ROOM] = "gave way",
+	    [FAULT_FOR_REMOTE_ACCESSES] = "touched often from afar",
+	};
+
+	return (unsigned)cause < FAULT_CAUSES ? names[cause] : "?";
+}
+
+/* The pages are in the memory of this process alone, whoever has its tables. */
+static bool is_open(void)
+{
+	return faults_attributes() && events.owner == getpid();
+}
+
+/* ---- what an entry says ---- */
+
+static uint64_t long_at(const unsigned char *entry, unsigned at)
+{
+	uint64_t value;
+
+	memcpy(&value, entry + at, sizeof(value));
+	return value;
+}
+
+static bool is_nothing(const unsigned char *uuid)
+{
+	static const unsigned char zero[16];
+
+	return !memcmp(uuid, zero, sizeof(zero));
+}
+
+/* The ordinal of a processor by the driver's number. The only GPU of a process needs no UUID. */
+static int device_of_processor(unsigned number)
+{
+	if (number == 0)
+		return FAULT_HOST;
+	if (events.devices.n == 1)
+		return 0;
+	if (number >= UVM_PROCESSORS)
+		return FAULT_SOMEWHERE;
+	/* The driver knows a GPU from its first context on. */
+	if (is_nothing(events.processors[number]) && events.looks < LOOKS_MOST) {
+		events.looks++;
+		uvm_processors(events.uvm, events.processors);
+	}
+	for (int i = 0; i < events.devices.n; i++)
+		if (events.devices.known[i] && !memcmp(events.devices.uuid[i], events.processors[number], 16))
+			return i;
+	return FAULT_SOMEWHERE;
+}
+
+static enum fault_cause access_of(unsigned type)
+{
+	static const enum fault_cause causes[] = {FAULT_CAUSE_UNKNOWN, FAULT_BY_READ, FAULT_BY_WRITE, FAULT_BY_ATOMIC,
+						  FAULT_BY_PREFETCH};
+
+	return type < sizeof(causes) / sizeof(causes[0]) ? causes[type] : FAULT_CAUSE_UNKNOWN;
+}
+
+static enum fault_cause purpose_of(unsigned cause)
+{
+	static const enum fault_cause causes[] = {FAULT_CAUSE_UNKNOWN, FAULT_FOR_PROGRAM, FAULT_FOR_ACCESS,
+						  FAULT_FOR_NEIGHBOUR, FAULT_FOR_ROOM,    FAULT_FOR_REMOTE_ACCESSES};
+
+	return cause < sizeof(causes) / sizeof(causes[0]) ? causes[cause] : FAULT_CAUSE_UNKNOWN;
+}
+
+static void moved(const unsigned char *entry, unsigned from, unsigned to, unsigned bytes, unsigned time,
+		  struct fault_event *ret)
+{
+	ret->from = device_of_processor(entry[from]);
+	ret->device = device_of_processor(entry[to]);
+	ret->address = long_at(entry, 8);
+	ret->bytes = long_at(entry, bytes);
+	ret->time = long_at(entry, time);
+}
+
+static void region(const unsigned char *entry, enum fault_kind kind, struct fault_event *ret)
+{
+	ret->kind = kind;
+	ret->processors = long_at(entry, 8);
+	ret->address = long_at(entry, 16);
+	ret->bytes = long_at(entry, 24);
+	ret->time = long_at(entry, 32);
+}
+
+/* False: a type that was not asked for. Where things lie is the first format of uvm_types.h, the one all drivers have. */
+static bool read_entry(const unsigned char *entry, struct fault_event *ret)
+{
+	*ret = (struct fault_event){.device = FAULT_SOMEWHERE, .from = FAULT_SOMEWHERE};
+	switch (entry[0]) {
+	case TYPE_CPU_FAULT:
+		ret->kind = FAULT_OF_CPU;
+		ret->cause = access_of(entry[1]);
+		ret->device = ret->from = FAULT_HOST;
+		ret->address = long_at(entry, 8);
+		ret->time = long_at(entry, 16);
+		return true;
+	case TYPE_GPU_FAULT:
+		ret->kind = FAULT_OF_GPU;
+		ret->cause = access_of(entry[2]);
+		ret->device = ret->from = device_of_processor(entry[3]);
+		ret->address = long_at(entry, 8);
+		ret->time = long_at(entry, 16);
+		return true;
+	case TYPE_MIGRATION:
+		ret->kind = FAULT_MIGRATION;
+		ret->cause = purpose_of(entry[1]);
+		moved(entry, 2, 3, 16, 24, ret);
+		return true;
+	case TYPE_EVICTION:
+		ret->kind = FAULT_EVICTION;
+		ret->cause = FAULT_FOR_ROOM;
+		moved(entry, 1, 2, 24, 32, ret);
+		ret->because = long_at(entry, 16);
+		return true;
+	case TYPE_THRASHING:
+		region(entry, FAULT_THRASHING, ret);
+		return true;
+	case TYPE_READ_DUPLICATE:
+		region(entry, FAULT_READ_DUPLICATE, ret);
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* ---- whose it is ---- */
+
+static void attribute(struct fault_event *event)
+{
+	struct ledger_row row;
+
+	/* The driver tells the page of a fault; a block may begin further on in it. */
+	uint64_t bytes = event->bytes ? event->bytes : PAGE - event->address % PAGE;
+
+	event->rule = FAULT_NOBODY;
+	if (!ledger_find_any(LEDGER_MANAGED | LEDGER_SYSTEM, event->address, bytes, &row))
+		return;
+	event->rule = row.rule;
+	event->block = row.id;
+}
+
+static struct faults_tally *tally_of(int rule)
+{
+	size_t at = (size_t)(rule - FAULT_NOBODY);
+
+	return rule >= FAULT_NOBODY && at < events.n_tallies ? &events.tallies[at] : NULL;
+}
+
+static void tally(const struct fault_event *event)
+{
+	struct faults_tally *tally = tally_of(event->rule);
+
+	if (!tally)
+		tally = tally_of(FAULT_NOBODY);
+	tally->count[event->kind]++;
+	if (event->kind == FAULT_EVICTION)
+		tally->bytes_evicted += event->bytes;
+	/* As the counters: between two devices is neither. */
+	if (event->kind == FAULT_MIGRATION && event->from == FAULT_HOST)
+		tally->bytes_in += event->bytes;
+	if (event->kind == FAULT_MIGRATION && event->device == FAULT_HOST)
+		tally->bytes_out += event->bytes;
+}
+
+/* At most as much as the queue holds: a driver that fills it faster than we read keeps nobody here. */
+static void drain(void)
+{
+	unsigned char entry[UVM_ENTRY];
+	struct fault_event event;
+
+	pthread_mutex_lock(&events.lock);
+	for (unsigned i = 0; i < ENTRIES && uvm_queue_read(&events.queue, entry); i++) {
+		if (!read_entry(entry, &event))
+			continue;
+		attribute(&event);
+		tally(&event);
+		if (events.visit)
+			events.visit(&event, events.argument);
+	}
+	pthread_mutex_unlock(&events.lock);
+}
+
+void faults_poll(void)
+{
+	if (is_open())
+		drain();
+}
+
+bool faults_of_rule(int rule, struct faults_tally *ret_tally)
+{
+	struct faults_tally *tally;
+
+	if (!is_open())
+		return false;
+	drain();
+	pthread_mutex_lock(&events.lock);
+	tally = tally_of(rule);
+	if (tally)
+		*ret_tally = *tally;
+	pthread_mutex_unlock(&events.lock);
+	return tally != NULL;
+}
+
+uint64_t faults_dropped(void)
+{
+	uint64_t n = 0;
+
+	if (!is_open())
+		return FAULTS_NA;
+	for (int i = 0; i < UVM_EVENT_TYPES; i++)
+		n += __atomic_load_n(&events.queue.dropped[i], __ATOMIC_RELAXED);
+	return n;
+}
+
+void faults_listen(void (*visit)(const struct fault_event *event, void *argument), void *argument)
+{
+	pthread_mutex_lock(&events.lock);
+	events.visit = visit;
+	events.argument = argument;
+	pthread_mutex_unlock(&events.lock);
+}
+
+/* ---- the thread ---- */
+
+static void *run(void *argument)
+{
+	(void)argument;
+	enter_depth = 1;
+	prctl(PR_SET_NAME, "spillway-faults");
+	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 10);
+	while (!atomic_load(&events.over)) {
+		uvm_queue_wait(events.uvm, &events.queue, WAIT_MS);
+		if (!atomic_load(&events.over))
+			drain();
+	}
+	return NULL;
+}
+
+bool faults_queue_start(struct uvm *uvm, const struct faults_devices *devices, size_t n_rules, char *ret_why)
+{
+	events.owner = getpid();
+	events.uvm = uvm;
+	events.devices = *devices;
+	events.n_tallies = n_rules + 2;
+	events.tallies = calloc(events.n_tallies, sizeof(*events.tallies));
+	if (!events.tallies) {
+		snprintf(ret_why, UVM_WHY, "no memory");
+		return false;
+	}
+	if (!uvm_queue_open(uvm, ENTRIES, TYPES, &events.queue, ret_why)) {
+		free(events.tallies);
+		events.tallies = NULL;
+		return false;
+	}
+	/* Without the thread the queue is emptied by those who read, and may overflow meanwhile: that is counted. */
+	atomic_store(&faults_queue_on, true);
+	thread_start(run, NULL, STACK_BYTES, false, NULL);
+	return true;
+}
+
+void faults_queue_end(void)
+{
+	faults_poll();
+	atomic_store(&events.over, true);
+}
+
+void faults_queue_child(void)
+{
+	if (!atomic_exchange(&faults_queue_on, false))
+		return;
+	if (uvm_is_ours(&events.queue.held))
+		close(events.queue.held.fd);
+	events.queue.held.fd = -1;
+}

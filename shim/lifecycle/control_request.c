@@ -1,0 +1,106 @@
+/*
+ * What a request from outside means. One line in, one line out:
+ *
+ *   suspend   ok BYTES             device bytes given back
+ *   resume    ok BYTES             device bytes that will come back as they are used
+ *   status    ok BYTES STATE       running or suspended, and the bytes that are given back now
+ *   anything  error TEXT           nothing has changed
+ *
+ * The two doors, the socket and spillway.h, both come through here, so that `status` knows of either. Two opposite calls
+ * at the same moment may leave it with the earlier one's word; memory itself is the engine's, which takes them in turn.
+ */
+#include "shim/serve/control.h"
+#include "shim/process/enter.h"
+#include "shim/mover/spill.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Atomic bool suspended;
+static _Atomic uint64_t given_back;
+
+enum sw_status control_suspend(uint64_t *ret_bytes)
+{
+	uint64_t bytes = 0;
+	enum sw_status status = spill_suspend(&bytes);
+
+	if (status != SW_OK)
+		return status;
+	/* Asked twice, the second time may give nothing more back; what the first gave is still out. */
+	if (!atomic_exchange(&suspended, true) || bytes > atomic_load(&given_back))
+		atomic_store(&given_back, bytes);
+	if (ret_bytes)
+		*ret_bytes = bytes;
+	return SW_OK;
+}
+
+enum sw_status control_resume(uint64_t *ret_bytes)
+{
+	uint64_t bytes = 0;
+	enum sw_status status = spill_resume(&bytes);
+
+	if (status != SW_OK)
+		return status;
+	atomic_store(&suspended, false);
+	atomic_store(&given_back, 0);
+	if (ret_bytes)
+		*ret_bytes = bytes;
+	return SW_OK;
+}
+
+static const char *why_not(enum sw_status status)
+{
+	switch (status) {
+	case SW_NO_MEMORY:
+		return "the host budget (host.budget) does not hold what is on the device; nothing is suspended";
+	case SW_NO_HOST_MEMORY:
+		return "the system has no more memory to pin for what is on the device; nothing is suspended";
+	case SW_NOT_SUPPORTED:
+		return "its memory cannot move: spill.mode is off or static, or none of it is in the heap";
+	case SW_BUSY:
+		return "no safe point came in time: a stream capture is open or the GPU does not become idle; try "
+		       "again";
+	default:
+		return status_text(status);
+	}
+}
+
+static void act(enum sw_status (*action)(uint64_t *), char reply[CONTROL_MOST_REPLY])
+{
+	uint64_t bytes = 0;
+	enum sw_status status = action(&bytes);
+
+	if (status == SW_OK)
+		snprintf(reply, CONTROL_MOST_REPLY, "ok %llu", (unsigned long long)bytes);
+	else
+		snprintf(reply, CONTROL_MOST_REPLY, "error %s", why_not(status));
+}
+
+static void answer(const char *request, char reply[CONTROL_MOST_REPLY])
+{
+	if (!strcmp(request, "suspend"))
+		act(control_suspend, reply);
+	else if (!strcmp(request, "resume"))
+		act(control_resume, reply);
+	else if (!strcmp(request, "status"))
+		snprintf(reply, CONTROL_MOST_REPLY, "ok %llu %s", (unsigned long long)atomic_load(&given_back),
+			 atomic_load(&suspended) ? "suspended" : "running");
+	else
+		snprintf(reply, CONTROL_MOST_REPLY, "error unknown request; suspend, resume and status are known");
+}
+
+void control_start(void)
+{
+	static _Atomic bool asked;
+
+	if (atomic_load_explicit(&asked, memory_order_relaxed) || atomic_exchange(&asked, true))
+		return;
+	if (!policy_control(life_policy()))
+		return;
+	control_serve(answer);
+	/* Before the driver's own handlers, which were there first: ticks call it. */
+	atexit(control_stop);
+}

@@ -1,0 +1,83 @@
+#include "shim/lifecycle/pulse.h"
+#include "policy/policy.h"
+#include "shim/base/clock.h"
+#include "shim/faults/faults.h"
+#include "shim/stats/stats.h"
+#include "shim/trace/trace.h"
+
+#include <pthread.h>
+#include <string.h>
+
+_Static_assert(FAULTS_NUMBERS == (int)FAULT_COUNT && FAULTS_NA == STATS_NA,
+	       "the page has what faults.h counts, in its order");
+_Static_assert(FAULTS_GPU == (int)FAULT_GPU && FAULTS_BYTES_OUT == (int)FAULT_OUT_BYTES, "in its order");
+_Static_assert(FAULTS_LINE == STATS_LINE, "and its line has room there");
+
+/* True: something has changed. */
+static bool put_faults(int device, _Atomic uint64_t into[FAULT_COUNT])
+{
+	uint64_t now[FAULTS_NUMBERS];
+	bool changed = false;
+
+	faults_read(device, now);
+	for (unsigned i = 0; i < FAULT_COUNT; i++)
+		changed |= atomic_exchange_explicit(&into[i], now[i], memory_order_relaxed) != now[i];
+	return changed;
+}
+
+/* What is not measured is not in the trace at all. cpu: faults of the CPU that are told with this device. */
+static void tell_faults(unsigned i, uint64_t cpu)
+{
+	const struct stats_device *device = &stats.device[i];
+
+	if (device->fault[FAULT_GPU] != STATS_NA)
+		trace_faults(i, device->fault[FAULT_GPU], cpu == STATS_NA ? 0 : cpu, device->fault[FAULT_IN_BYTES],
+			     device->fault[FAULT_OUT_BYTES]);
+}
+
+static void put_all_faults(void)
+{
+	faults_poll();
+	/* Faults of the CPU are the process's: the first device tells them in the trace. */
+	bool is_first = true, any = put_faults(-1, stats.fault);
+
+	for (unsigned i = 0; i < STATS_DEVICES; i++) {
+		if (!atomic_load(&stats.device[i].known))
+			continue;
+		if (put_faults((int)i, stats.device[i].fault) || (is_first && any))
+			tell_faults(i, is_first ? stats.fault[FAULT_CPU] : 0);
+		is_first = false;
+	}
+}
+
+_Static_assert(FAULT_OF_CPU == TRACE_FAULT_OF_CPU && FAULT_OF_GPU < FAULT_OF_CPU, "as the trace has them");
+
+static void trace_one(const struct fault_event *event, void *argument)
+{
+	(void)argument;
+	trace_event(fault, trace_device(event->device), event->address, event->cause, event->bytes, event->kind,
+		    trace_device(event->from));
+}
+
+void pulse_start(const struct policy *policy)
+{
+	if (policy_faults(policy) == POLICY_FAULTS_EVENTS && trace_is_wanted())
+		faults_listen(trace_one, NULL);
+}
+
+void pulse(void)
+{
+	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+	char line[FAULTS_LINE];
+
+	/* Whoever is in here does it; at the end of the process nobody may be waited for. */
+	if (pthread_mutex_trylock(&one))
+		return;
+	stats_find_again();
+	atomic_store_explicit(&stats.last_clock, clock_now(), memory_order_relaxed);
+	if (stats_peak(PLACE_MANAGED) || stats_peak(PLACE_SYSTEM)) {
+		put_all_faults();
+		stats_set_line(faults_source(line, sizeof(line)));
+	}
+	pthread_mutex_unlock(&one);
+}

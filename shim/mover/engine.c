@@ -1,0 +1,320 @@
+/*
+ * What submissions tell the mover, what they wait for, and the mover's beginning and end.
+ */
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
+#include "shim/process/enter.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+#include "shim/mover/inside.h"
+#include "shim/submit/use.h"
+#include "shim/stats/stats.h"
+#include "shim/stats/waiting.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* A submission that nobody answers goes on after this long: the mover may have ended. */
+#define ANSWER_MS 2000
+/* Errors in a row before an event is believed, and for how long: they may be microseconds apart. */
+#define DOUBTS_MOST 8
+#define DOUBTS_NS   20000000
+
+bool engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n, struct ticket ticket)
+{
+	return tape_write(&engine->tape, function, named, n, ticket) || atomic_load(&engine->dead);
+}
+
+bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named *ret_named, unsigned most,
+		     unsigned *ret_n)
+{
+	bool any = (!engine->claims || claims_hear_oldest(engine->claims)) &&
+		   tape_read(&engine->tape, ret_function, ret_named, most, ret_n);
+
+	/* Once a look of the mover, before it changes anything. */
+	if (!any)
+		stop_note(engine);
+	return any;
+}
+
+/* ---- waiting ---- */
+
+struct mark *engine_everything(struct engine *engine)
+{
+	return &engine->everything;
+}
+
+uint64_t engine_device(const struct engine *engine)
+{
+	return UINT64_C(1) << engine->device->ordinal;
+}
+
+bool engine_is_hungry(const struct engine *engine)
+{
+	return atomic_load_explicit(&engine->hungry, memory_order_relaxed);
+}
+
+bool engine_hears_all(struct engine *engine)
+{
+	if (!engine->claims)
+		return true;
+	use_see_inside();
+	return claims_hear(engine->claims);
+}
+
+void engine_wake(struct engine *engine)
+{
+	if (!atomic_load(&engine->asleep))
+		return;
+	pthread_mutex_lock(&engine->wake_lock);
+	clock_wake_one(&engine->wake);
+	pthread_mutex_unlock(&engine->wake_lock);
+}
+
+static void unlink_waiter(struct engine *engine, const struct waiter *waiter)
+{
+	struct waiter **at = &engine->waiters;
+
+	while (*at != waiter)
+		at = &(*at)->next;
+	*at = waiter->next;
+	atomic_fetch_sub(&engine->n_waiters, 1);
+}
+
+/* Whose memory a submission waits for, each once; the first few of many. */
+#define WAIT_SITES 16
+
+static unsigned missing_sites(const struct engine *engine, const struct named *named, unsigned n,
+			      unsigned ret_sites[WAIT_SITES])
+{
+	const struct arena *arena = engine->arena;
+	unsigned found = 0;
+
+	for (unsigned i = 0; i < n && found < WAIT_SITES; i++) {
+		if (!arena_contains(arena, named[i].address))
+			continue;
+		uint32_t word = arena_look(arena, named[i].address);
+		uint32_t block = !word || word & ARENA_SLAB ? arena_unit(arena, named[i].address) : word - 1;
+		const struct mark *mark = &arena->marks[block];
+		unsigned site = arena_site(arena, block), seen = 0;
+
+		if (!atomic_load(&mark->away) && !atomic_load(&mark->unmapped))
+			continue;
+		while (seen < found && ret_sites[seen] != site)
+			seen++;
+		if (seen == found)
+			ret_sites[found++] = site;
+	}
+	return found;
+}
+
+/*
+ * Wait for the answer in steps, each of which counts for itself: what the process was stopped for is neither a wait nor
+ * time in which somebody failed to answer. Locking: the caller holds the engine's lock.
+ */
+static void wait_for_answer(struct engine *engine, const struct waiter *waiter, struct waiting *waiting)
+{
+	while (!waiter->answered && !atomic_load(&engine->dead) && use_is_tracking() &&
+	       waiting->ns < ANSWER_MS * 1000000ull) {
+		struct timespec until = clock_in(WAITING_LOOK_NS);
+
+		clock_wait(&engine->answered, &engine->lock.mutex, &until);
+		waiting_look(waiting);
+	}
+}
+
+uint64_t engine_wait(struct engine *engine, const struct named *named, unsigned n, bool unknown)
+{
+	unsigned sites[WAIT_SITES], n_sites;
+	struct waiter waiter = {.named = named, .n = n, .unknown = unknown};
+	struct waiting waiting;
+
+	if (atomic_load(&engine->dead)) {
+		sched_yield();
+		return 0;
+	}
+	waiting_begin(&waiting);
+	waiter.since = waiting.began;
+	n_sites = missing_sites(engine, named, n, sites);
+	lock_take(&engine->lock);
+	waiter.next = engine->waiters;
+	engine->waiters = &waiter;
+	atomic_fetch_add(&engine->n_waiters, 1);
+	engine_wake(engine);
+	wait_for_answer(engine, &waiter, &waiting);
+	unlink_waiter(engine, &waiter);
+	lock_drop(&engine->lock);
+	return waiting_end(&waiting, sites, n_sites);
+}
+
+enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
+			  unsigned patience_ms, uint64_t *ret_bytes)
+{
+	enum sw_status status = SW_BUSY;
+	struct timespec until = clock_in(patience_ms * 1000000ull);
+
+	lock_take(&engine->lock);
+	/* One at a time. */
+	while (engine->order != ORDER_NONE && !atomic_load(&engine->dead))
+		if (clock_wait(&engine->answered, &engine->lock.mutex, &until))
+			goto out;
+	if (atomic_load(&engine->dead)) {
+		status = SW_NOT_SUPPORTED;
+		goto out;
+	}
+	engine->order = order;
+	engine->order_context = context;
+	engine->order_bytes = bytes;
+	engine->order_done = false;
+	atomic_store(&engine->has_order, true);
+	engine_wake(engine);
+	while (!engine->order_done && !atomic_load(&engine->dead))
+		if (clock_wait(&engine->answered, &engine->lock.mutex, &until))
+			break;
+	if (engine->order_done) {
+		status = engine->order_status;
+		if (ret_bytes)
+			*ret_bytes = engine->order_bytes;
+	}
+	/* An order that nobody waits for any more is still carried out; its answer is nobody's. */
+	if (engine->order_done || atomic_load(&engine->dead))
+		engine->order = ORDER_NONE;
+	else
+		engine->order_left = true;
+	clock_wake_all(&engine->answered);
+out:
+	lock_drop(&engine->lock);
+	return status;
+}
+
+/* Copies of 50 MiB each way take 1 ms; what waits longer than that many waits for something else. */
+#define NEW_PATIENCE_NS 50000000u
+#define NEW_BACKOFF_NS  1000000000u
+#define NEW_LOOK_NS     30000
+
+void engine_wait_for_room(struct engine *engine, uint64_t bytes)
+{
+	const struct timespec step = {.tv_nsec = NEW_LOOK_NS};
+	unsigned hopeless = atomic_load(&engine->new_hopeless);
+	uint64_t since = clock_now();
+	int before;
+
+	if (since < atomic_load(&engine->new_not_before))
+		return;
+	/* nanosleep is a cancellation point, and we are in the middle of somebody's allocation. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	atomic_fetch_add(&engine->new_wanted, bytes);
+	while (heap_free_bytes(engine->heap, CHUNK_DEVICE) < bytes && !atomic_load(&engine->dead) &&
+	       atomic_load(&engine->new_hopeless) == hopeless) {
+		if (clock_now() - since > NEW_PATIENCE_NS) {
+			atomic_store(&engine->new_not_before, clock_now() + NEW_BACKOFF_NS);
+			break;
+		}
+		engine_wake(engine);
+		nanosleep(&step, NULL);
+	}
+	atomic_fetch_sub(&engine->new_wanted, bytes);
+	pthread_setcancelstate(before, NULL);
+}
+
+/* ---- what the driver refuses ---- */
+
+#define TRIES         50
+#define TRIES_AT_ONCE 8
+
+bool engine_tries(unsigned *tries)
+{
+	if (*tries > TRIES_AT_ONCE && *tries < TRIES)
+		clock_sleep(2000000);
+	return (*tries)++ < TRIES;
+}
+
+/* ---- the end ---- */
+
+void engine_die(struct engine *engine, const char *why)
+{
+	if (atomic_exchange(&engine->dead, true))
+		return;
+	/* Submissions go on being held back from what is not mapped until the mover has seen to it (mover.c). */
+	log_line("memory does not move any more: %s", why);
+}
+
+void engine_lost(struct engine *engine, CUresult result)
+{
+	if (atomic_load(&engine->dead))
+		return;
+	if (!engine->exact && result == CUDA_ERROR_ILLEGAL_ADDRESS) {
+		atomic_store(&engine->telling, true);
+		stop_tell(engine);
+		atomic_store(&engine->telling, false);
+	}
+	engine_die(engine, real_error_name(result));
+}
+
+void engine_doubt(struct engine *engine, CUresult result)
+{
+	uint64_t now = clock_now();
+
+	if (!engine->doubts++)
+		engine->doubted = now;
+	if (engine->doubts >= DOUBTS_MOST && now - engine->doubted >= DOUBTS_NS)
+		engine_lost(engine, result);
+}
+
+static void *table(size_t n, size_t entry)
+{
+	void *at = mmap(NULL, n * entry, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static enum plan_way way_of(const struct heap *heap, bool exact)
+{
+	uint64_t in_use, left;
+
+	if (heap_lent(heap, &in_use, &left))
+		return PLAN_TO_PEERS;
+	return exact ? PLAN_IN_GAPS : PLAN_BESIDE_KERNELS;
+}
+
+/* An engine lives as long as the process: submissions may look at it at any time. */
+struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
+{
+	struct engine *engine = aligned_alloc(_Alignof(struct engine), sizeof(*engine));
+
+	if (!engine)
+		return NULL;
+	memset(engine, 0, sizeof(*engine));
+	engine->device = device;
+	engine->heap = heap;
+	engine->arena = heap_arena(heap);
+	engine->exact = exact;
+	engine->stamps = table(engine->arena->n_units, sizeof(*engine->stamps));
+	engine->kept = table(engine->arena->n_units, sizeof(*engine->kept));
+	engine->left = table(engine->arena->n_units, sizeof(*engine->left));
+	engine->ahead = table(engine->arena->n_units, sizeof(*engine->ahead));
+	engine->travels = stop_new();
+	engine->plan = plan_new(way_of(heap, exact));
+	engine->extents = extent_new();
+	engine->governor_allows = true;
+	engine->gap_patience = 50000000;
+	engine->why_out = TRACE_WHY_ROOM;
+	governor_init(&engine->governor);
+	trial_init(&engine->trial);
+	turns_init(&engine->turns);
+	pthread_mutex_init(&engine->wake_lock, NULL);
+	lock_init(&engine->lock, LOCK_SPILL);
+	if (!exact)
+		engine->claims = claims_new(engine->arena, &engine->tape);
+	if (tape_init(&engine->tape) && (exact || engine->claims) && engine->stamps && engine->kept && engine->left &&
+	    engine->ahead && engine->travels && engine->plan && engine->extents)
+		return engine;
+	claims_free(engine->claims);
+	extent_free(engine->extents);
+	plan_free(engine->plan);
+	free(engine->travels);
+	free(engine);
+	return NULL;
+}

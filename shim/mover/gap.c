@@ -1,0 +1,436 @@
+/*
+ * Moving while nothing runs. A gap: the gate is closed to submissions, those inside the driver come back, everything
+ * the device was given is done; then pieces are copied both ways at once and remapped, and the gate opens. No access,
+ * foreseen or not, can meet a piece in transit, so this can be wrong about speed only.
+ *
+ * What other devices run goes on, as long as it cannot touch the heap: they were never given access to it, and are not
+ * before the gap ends (peer.h); and nothing they were given has told that it may (done_touches): a copy that names memory
+ * of two devices, a graph, whose nodes may lie on any. Else all devices are waited for.
+ *
+ * Waiting for the device has an end: when it makes no progress for gap_patience it may be held by what a thread at the
+ * gate would do next. Then the gate opens, those who wait go on with memory where it is, and the next try comes later
+ * each time.
+ */
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
+#include "shim/base/log.h"
+#include "shim/device/peer.h"
+#include "shim/driver/real.h"
+#include "shim/mover/inside.h"
+#include "shim/submit/use.h"
+#include "shim/stats/stats.h"
+
+/* ns: between tries when one was given up, doubled each time; and the longest patience with the device. */
+#define GAP_BACKOFF_LEAST 10000000u
+#define GAP_BACKOFF_MOST  5000000000u
+#define PATIENCE_MOST     400000000u
+
+/* One gap in the process: all of them use the one gate. Suspended engines keep it closed, for all, between their gaps. */
+static pthread_mutex_t one_gap = PTHREAD_MUTEX_INITIALIZER;
+static unsigned n_suspended;
+
+static void open_locked(void)
+{
+	if (n_suspended)
+		use_gate_undrain();
+	else
+		use_gate_open();
+}
+
+/* Between two looks at what has to end before a gap. */
+#define POLL_NS 15000
+
+void gap_nap(const struct engine *engine)
+{
+	clock_sleep(link_nap_ns(engine, 0));
+}
+
+/* ---- closing and opening ---- */
+
+/* For the trace: for how long nothing ran; of a try that was given up, how long it took. */
+static void tell_gap(const struct engine *engine, bool given_up)
+{
+	trace_event_at(gap, engine->gap_began, (uint64_t)engine->device->ordinal, clock_now() - engine->gap_began,
+		       engine->moved_in - engine->gap_in, engine->moved_out - engine->gap_out, given_up);
+}
+
+static bool out_of_patience(struct engine *engine, uint64_t since)
+{
+	uint64_t last = since > engine->progress ? since : engine->progress;
+
+	return clock_now() - last > engine->gap_patience;
+}
+
+/* Up to which submission is done what the gap waits for? */
+static uint64_t done_by(const struct engine *engine, uint64_t devices)
+{
+	CUresult unused;
+
+	return devices == CONTEXT_ALL_DEVICES && peer_is_any() ? done_poll(0, devices, false, &unused) : engine->done;
+}
+
+/* Others go on submitting: that what they were given since gets done is no progress. */
+static bool goes_on_waiting(struct engine *engine, uint64_t devices, uint64_t begin)
+{
+	uint64_t progress = engine->progress, before = engine->gap_done;
+
+	choose_progress(engine);
+	engine->gap_done = done_by(engine, devices);
+	engine->progress = engine->gap_done > before && before < engine->gap_newest ? clock_now() : progress;
+	return !out_of_patience(engine, begin) && !atomic_load(&engine->dead);
+}
+
+/* Is everything that these devices were given done? False: not within our patience, or nobody can tell. */
+static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t begin)
+{
+	struct context_idle idle;
+
+	if (!context_idle_ask(devices, &idle))
+		return false;
+	for (;;) {
+		enum context_state state = context_idle_look(&idle);
+
+		if (state == CONTEXT_IDLE)
+			return true;
+		if (!goes_on_waiting(engine, devices, begin) || state == CONTEXT_UNKNOWN) {
+			context_idle_forget(&idle);
+			return false;
+		}
+		clock_sleep(POLL_NS);
+	}
+}
+
+/* Nobody who may have to do with these devices is inside the driver, nor comes in. Suspended is all of the process. */
+static bool wait_until_quiet(struct engine *engine, uint64_t devices, uint64_t begin)
+{
+	use_gate_for(n_suspended ? CONTEXT_ALL_DEVICES : devices);
+	while (!use_is_quiet_on(devices)) {
+		if (!goes_on_waiting(engine, devices, begin))
+			return false;
+		clock_sleep(POLL_NS);
+	}
+	return true;
+}
+
+/*
+ * What was submitted before tracking knew all that runs has told nothing; and what moves in gaps in `fast`, by order, does
+ * so too rarely to be looked at closely.
+ */
+static uint64_t who_may_touch(const struct engine *engine, bool whole)
+{
+	return !whole && engine->exact && engine->ready ? peer_may_reach(engine->device->ordinal) : CONTEXT_ALL_DEVICES;
+}
+
+/*
+ * True: nothing that runs can touch the heap, nor come to do so before let_touch(). What other devices were given is looked
+ * at once all that may touch it has told so: then nobody is inside the driver any more who has to do with it.
+ */
+static bool wait_until_untouched(struct engine *engine, bool whole, uint64_t begin)
+{
+	CUdevice ordinal = engine->device->ordinal;
+
+	for (;;) {
+		uint64_t devices = who_may_touch(engine, whole);
+
+		if (!wait_until_quiet(engine, devices, begin))
+			return false;
+		if (devices != CONTEXT_ALL_DEVICES && done_touches(ordinal, devices)) {
+			devices = CONTEXT_ALL_DEVICES;
+			if (!wait_until_quiet(engine, devices, begin))
+				return false;
+		}
+		if (!wait_until_idle(engine, devices, begin))
+			return false;
+		if (peer_shut(ordinal, devices))
+			return true;
+	}
+}
+
+static void let_touch(const struct engine *engine)
+{
+	peer_unshut(engine->device->ordinal);
+}
+
+bool gap_close(struct engine *engine, bool whole)
+{
+	uint64_t begin = engine->gap_began = clock_now();
+
+	engine->gap_in = engine->moved_in;
+	engine->gap_out = engine->moved_out;
+
+	pthread_mutex_lock(&one_gap);
+	use_gate_for(n_suspended ? CONTEXT_ALL_DEVICES : who_may_touch(engine, whole));
+	use_gate_drain();
+	engine->gap_newest = done_newest();
+	engine->gap_done = 0;
+	if (!wait_until_untouched(engine, whole, begin))
+		goto give_up;
+	if (use_gate_close()) {
+		/* By order, before tracking knew all that runs: what was discarded may have been written since (mover.c). */
+		if (!engine->ready)
+			atomic_store(&engine->everything.discarded, 0);
+		engine->in_gap = true;
+		engine->gap_began = clock_now();
+		engine->gap_backoff = 0;
+		engine->progress = clock_now();
+		return true;
+	}
+	let_touch(engine);
+give_up:
+	open_locked();
+	pthread_mutex_unlock(&one_gap);
+	stats_add(STAT_gaps_given_up, 1);
+	tell_gap(engine, true);
+	engine->gap_backoff = engine->gap_backoff ? 2 * engine->gap_backoff : GAP_BACKOFF_LEAST;
+	if (engine->gap_backoff > GAP_BACKOFF_MOST)
+		engine->gap_backoff = GAP_BACKOFF_MOST;
+	engine->gap_not_before = clock_now() + engine->gap_backoff;
+	/* Perhaps it only takes long: some programs run one kernel for a tenth of a second. */
+	if (engine->gap_patience < PATIENCE_MOST)
+		engine->gap_patience *= 2;
+	return false;
+}
+
+void gap_open(struct engine *engine)
+{
+	engine->in_gap = false;
+	/* What was under way when the engine died stays where it was, before anything may touch it. */
+	if (atomic_load(&engine->dead)) {
+		move_abandon(engine);
+		while (rest_map(engine))
+			;
+	}
+	let_touch(engine);
+	open_locked();
+	pthread_mutex_unlock(&one_gap);
+	stats_add(STAT_gaps, 1);
+	stats_add(STAT_gap_us, (clock_now() - engine->gap_began) / 1000);
+	stats_time(HISTOGRAM_gap_ns, engine->gap_began);
+	tell_gap(engine, false);
+	engine->progress = clock_now();
+}
+
+void gap_keep_closed(struct engine *engine)
+{
+	tell_gap(engine, false);
+	engine->suspended = true;
+	engine->in_gap = false;
+	let_touch(engine);
+	use_gate_for(CONTEXT_ALL_DEVICES);
+	n_suspended++;
+	pthread_mutex_unlock(&one_gap);
+}
+
+void gap_resume(struct engine *engine)
+{
+	pthread_mutex_lock(&one_gap);
+	if (engine->suspended) {
+		engine->suspended = false;
+		atomic_store(&engine->is_away, false);
+		heap_lend(engine->heap, true);
+		n_suspended--;
+		open_locked();
+	}
+	pthread_mutex_unlock(&one_gap);
+}
+
+/* ---- what to move ---- */
+
+static void wish(struct engine *engine, struct wishes *wishes, uint32_t piece, uint64_t when)
+{
+	unsigned units = engine->arena->states[piece].units_of_piece;
+
+	if (wishes->n == WISHES)
+		return;
+	wishes->at[wishes->n++] = (struct wish){piece, when};
+	wishes->units += units;
+	plan_set(engine->plan, piece, units, PLAN_MOVING);
+}
+
+/* What those who wait want, under the lock of the list. */
+static void wish_for_waiters(struct engine *engine, struct wishes *wishes)
+{
+	lock_take(&engine->lock);
+	for (struct waiter *waiter = engine->waiters; waiter; waiter = waiter->next) {
+		if (waiter->answered || waiter->had_gap)
+			continue;
+		waiter->had_gap = true;
+		unsigned n = listen_pieces(engine, waiter->named, waiter->n);
+		for (unsigned i = 0; i < n; i++)
+			if (atomic_load(&engine->arena->states[engine->pieces[i]].where) == MARK_HOST)
+				wish(engine, wishes, engine->pieces[i], plan_now(engine->plan));
+	}
+	lock_drop(&engine->lock);
+}
+
+static void wish_ahead(struct engine *engine, struct wishes *wishes)
+{
+	uint64_t when, ahead = choose_ahead_units(engine);
+	uint32_t piece;
+
+	while (wishes->units < ahead && plan_fetch(engine->plan, ahead, &piece, &when))
+		wish(engine, wishes, piece, when);
+}
+
+/* In a gap only those keep their memory who hold it at the gate or wait for it. */
+static bool is_spoken_for(void *argument, uint32_t piece)
+{
+	struct engine *engine = argument;
+	struct mark *mark = move_block_mark(engine, piece);
+
+	return !mark || mark_holds(mark) || atomic_load(&mark->waits);
+}
+
+/* ---- moving ---- */
+
+bool gap_send_out(struct engine *engine, uint64_t when, unsigned units)
+{
+	uint32_t victim;
+
+	for (;;) {
+		if (plan_victim(engine->plan, when, units, is_spoken_for, engine, &victim) != PLAN_FOUND)
+			return false;
+		if (move_begin(engine, victim, CHUNK_HOST, true) == MOVE_BEGUN)
+			return true;
+		if (engine->out.n)
+			return true; /* no room for it on the host before others have come in */
+		plan_set(engine->plan, victim, engine->arena->states[victim].units_of_piece, PLAN_PINNED);
+		if (engine->n_refused == sizeof(engine->refused) / sizeof(engine->refused[0]))
+			return false;
+		engine->refused[engine->n_refused++] = victim;
+	}
+}
+
+/* Send one piece out for a wish. False: nothing can go for it. */
+static bool make_room(struct engine *engine, const struct wish *wish)
+{
+	return gap_send_out(engine, wish->when, engine->arena->states[wish->piece].units_of_piece);
+}
+
+/* The victims that did not go may be chosen again. */
+static void forgive_refused(struct engine *engine)
+{
+	for (unsigned i = 0; i < engine->n_refused; i++)
+		move_tell_plan(engine, engine->refused[i]);
+	engine->n_refused = 0;
+}
+
+/* One wish, as far as it can go now. True: the wish is over, begun or not. */
+static bool grant(struct engine *engine, const struct wish *wish)
+{
+	uint64_t bytes = (uint64_t)engine->arena->states[wish->piece].units_of_piece * HEAP_UNIT;
+
+	if (engine->in.n >= MOVES_AT_ONCE)
+		return false;
+	engine->why_in = wish->when == plan_now(engine->plan) ? TRACE_WHY_WAITED : TRACE_WHY_AHEAD;
+	enum move_answer answer = move_begin(engine, wish->piece, CHUNK_DEVICE, true);
+	if (answer == MOVE_NO_ROOM) {
+		uint64_t coming = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes;
+
+		if (engine->out.n >= MOVES_AT_ONCE || (engine->out.n && coming >= bytes) || make_room(engine, wish) ||
+		    engine->out.n)
+			return false;
+	}
+	if (answer == MOVE_BEGUN)
+		choose_count(engine, wish->piece, wish->when > plan_now(engine->plan));
+	else
+		move_tell_plan(engine, wish->piece);
+	return true;
+}
+
+/* Room for the next wishes goes out while these come in. */
+static void go_ahead(struct engine *engine, const struct wishes *wishes)
+{
+	uint64_t bytes = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes, wanted = 0;
+
+	for (unsigned i = wishes->next; i < wishes->n && engine->out.n < MOVES_AT_ONCE; i++) {
+		wanted += (uint64_t)engine->arena->states[wishes->at[i].piece].units_of_piece * HEAP_UNIT;
+		if (wanted > bytes && !make_room(engine, &wishes->at[i]))
+			return;
+		bytes = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes;
+	}
+}
+
+/*
+ * There is nothing better to do, at the beginning of a gap in particular, when the first piece is on its way out: unmap
+ * what is next to come in. It takes a third of the time then that it takes beside copies to the device (H200).
+ */
+static bool unmap_early(struct engine *engine, struct wishes *wishes)
+{
+	if (wishes->early < wishes->next)
+		wishes->early = wishes->next;
+	return wishes->early < wishes->n && rest_unmap_early(engine, wishes->at[wishes->early++].piece);
+}
+
+void gap_finish(struct engine *engine)
+{
+	rest_give_up_early(engine);
+	while ((engine->out.n || engine->in.n) && !atomic_load(&engine->dead))
+		if (!move_finish(engine) && !rest_map(engine))
+			gap_nap(engine);
+	while (rest_map(engine))
+		;
+	forgive_refused(engine);
+}
+
+static void grant_all(struct engine *engine, struct wishes *wishes)
+{
+	while (wishes->next < wishes->n && !atomic_load(&engine->dead)) {
+		choose_leave(engine, true);
+		while (wishes->next < wishes->n && grant(engine, &wishes->at[wishes->next]))
+			wishes->next++;
+		go_ahead(engine, wishes);
+		if (!move_finish(engine) && !rest_map(engine) && !unmap_early(engine, wishes))
+			gap_nap(engine);
+	}
+	gap_finish(engine);
+}
+
+static void forget(struct engine *engine, struct wishes *wishes)
+{
+	for (unsigned i = wishes->next; i < wishes->n; i++)
+		move_tell_plan(engine, wishes->at[i].piece);
+}
+
+/* Could anything at all leave for the first wish? Else there is no use in stopping the GPU. */
+static bool is_worth_it(struct engine *engine, const struct wishes *wishes)
+{
+	uint32_t victim;
+
+	if (!wishes->n)
+		return false;
+	unsigned units = engine->arena->states[wishes->at[0].piece].units_of_piece;
+	return heap_free_bytes(engine->heap, CHUNK_DEVICE) >= units * HEAP_UNIT ||
+	       plan_victim(engine->plan, wishes->at[0].when, 0, is_spoken_for, engine, &victim) == PLAN_FOUND ||
+	       recall_own(engine, units);
+}
+
+static void let_waiters_go(struct engine *engine)
+{
+	lock_take(&engine->lock);
+	for (struct waiter *waiter = engine->waiters; waiter; waiter = waiter->next)
+		waiter->had_gap = true;
+	lock_drop(&engine->lock);
+}
+
+void gap_run(struct engine *engine)
+{
+	struct wishes *wishes = &engine->wishes;
+
+	if (!atomic_load(&engine->n_waiters))
+		return;
+	if (!choose_may_move(engine) || clock_now() < engine->gap_not_before || !link_open(engine)) {
+		let_waiters_go(engine);
+		return;
+	}
+	wishes->n = wishes->next = wishes->early = 0;
+	wishes->units = 0;
+	wish_for_waiters(engine, wishes);
+	if (wishes->n)
+		wish_ahead(engine, wishes);
+	if (is_worth_it(engine, wishes) && gap_close(engine, false)) {
+		grant_all(engine, wishes);
+		gap_open(engine);
+	}
+	forget(engine, wishes);
+}

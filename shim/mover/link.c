@@ -1,0 +1,212 @@
+/*
+ * The link: two streams of our own in some context of the device, one each way, so that both copy engines work at once;
+ * an event for each copy; and the word that copies wait for while the mover maps.
+ */
+#include "shim/context/context.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+#include "shim/mover/inside.h"
+#include "shim/stats/stats.h"
+
+/*
+ * On NVIDIA's drivers a change of a mapping is work for one of the copy engines (turns.c says which, on this machine). It
+ * gets its turn when that engine's stream waits for something, and otherwise when a time slice of 1 ms is over, whatever
+ * the size of the copies: so every mapping made beside such copies would take 1 ms, as long as copying 50 MiB. Therefore
+ * those are made in parts, and after each part the stream waits for `go`, which is 0 while the mover is about to map
+ * something that takes no longer than a part. With parts of 16 MiB a mapping takes 0.17 ms, most of it until the part is
+ * over, and one for each 64 MiB leaves 47.6 GB/s in and 48.2 out of a bare pair's 47.8 and 51.1; with parts of 8 MiB it
+ * is 0.11 ms, 50.2 and 46.8 (test/bench/mapping.c). What takes longer, mapping host memory, is mostly done in gaps, where
+ * the mover has so much to map that copies would stand still for a fifth of the time; there each part is followed by a
+ * copy of some bytes within the device, onto themselves, which is done by another engine: a mapping has its turn
+ * meanwhile, and the link loses 17 us (all: H200, driver 580). Copies to a peer, both ways, and all changes of mappings
+ * share one engine (two H200, 180 GB/s each way over NVLink), which takes a part of four times as many bytes in the time;
+ * with parts of 16 MiB a step of a GPT took 158 ms, with 64 106.
+ */
+#define PART         ((uint64_t)16 << 20)
+#define PART_PEER    ((uint64_t)64 << 20)
+#define BREATH_BYTES 4096
+
+static bool pauses(const struct engine *engine)
+{
+	return engine->go && !engine->cannot_wait;
+}
+
+/* No stream waits for it any more. */
+static void drop_go(struct engine *engine)
+{
+	if (engine->go)
+		REAL(cuMemFreeHost)(engine->go);
+	engine->go = NULL;
+}
+
+void link_let_go(struct engine *engine, bool go)
+{
+	if (engine->go && (go || !engine->in_gap))
+		atomic_store(engine->go, go);
+}
+
+/* Without the word nothing pauses for the mover; that costs time alone. */
+static void make_go(struct engine *engine)
+{
+	if (REAL(cuMemHostAlloc)((void **)&engine->go, sizeof(*engine->go),
+				 CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP) != CUDA_SUCCESS)
+		return;
+	atomic_store(engine->go, 1);
+	if (REAL(cuMemHostGetDevicePointer_v2)(&engine->go_address, engine->go, 0) != CUDA_SUCCESS)
+		drop_go(engine);
+}
+
+static CUresult wait_to_go(struct engine *engine, CUstream stream)
+{
+	if (!pauses(engine))
+		return CUDA_SUCCESS;
+	CUresult result = REAL(cuStreamWaitValue32_v2)(stream, engine->go_address, 1, CU_STREAM_WAIT_VALUE_GEQ);
+	if (result != CUDA_ERROR_NOT_SUPPORTED)
+		return result;
+	log_once("streams cannot wait for values here; moving is slower for it");
+	engine->cannot_wait = true;
+	return CUDA_SUCCESS;
+}
+
+/* The stream does nothing for a moment. device: the device's side of the part. */
+static CUresult let_map(struct engine *engine, CUstream stream, CUdeviceptr device, bool gap)
+{
+	CUresult result = wait_to_go(engine, stream);
+
+	if (result == CUDA_SUCCESS && (gap || !pauses(engine)))
+		result = REAL(cuMemcpyDtoDAsync_v2)(device, device, BREATH_BYTES, stream);
+	return result;
+}
+
+static CUresult copy(struct engine *engine, const struct transit *transit, CUstream stream, bool gap)
+{
+	bool out = transit->to != CHUNK_DEVICE;
+	enum chunk_place away = out ? transit->to : transit->from;
+	bool in_parts = engine->turns.waits[away][out ? TURNS_OUT : TURNS_IN];
+	uint64_t bytes = transit_bytes(transit);
+	uint64_t most = !in_parts ? bytes : away == CHUNK_PEER ? PART_PEER : PART;
+	CUresult result = CUDA_SUCCESS;
+
+	for (uint64_t at = 0; at < bytes && result == CUDA_SUCCESS; at += most) {
+		CUdeviceptr from = transit->alias + at, to = transit->spare_alias + at;
+
+		result = REAL(cuMemcpyDtoDAsync_v2)(to, from, bytes - at < most ? bytes - at : most, stream);
+		if (result == CUDA_SUCCESS && in_parts)
+			result = let_map(engine, stream, out ? from : to, gap);
+	}
+	return result;
+}
+
+bool link_open(struct engine *engine)
+{
+	unsigned flags = CU_STREAM_NON_BLOCKING;
+	bool ok = true;
+
+	if (engine->stream_in)
+		return true;
+	CUcontext context = context_any(engine->device->ordinal);
+	if (!context)
+		return false;
+	/* Said first, looked at again second; who ends it does it the other way round, so that one of us sees the other. */
+	engine->context = context;
+	if (context_any(engine->device->ordinal) != context || REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) {
+		engine->context = NULL;
+		return false;
+	}
+	ok = REAL(cuStreamCreate)(&engine->stream_out, flags) == CUDA_SUCCESS &&
+	     REAL(cuStreamCreate)(&engine->stream_in, flags) == CUDA_SUCCESS;
+	for (unsigned i = 0; i < MOVES && ok; i++)
+		ok = REAL(cuEventCreate)(&engine->out.at[i].event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+		     REAL(cuEventCreate)(&engine->in.at[i].event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+	if (!ok)
+		link_close(engine);
+	else
+		make_go(engine);
+	return ok;
+}
+
+void link_close(struct engine *engine)
+{
+	if (!engine->context)
+		return;
+	for (unsigned i = 0; i < MOVES; i++) {
+		if (engine->out.at[i].event)
+			REAL(cuEventDestroy_v2)(engine->out.at[i].event);
+		if (engine->in.at[i].event)
+			REAL(cuEventDestroy_v2)(engine->in.at[i].event);
+		engine->out.at[i].event = engine->in.at[i].event = NULL;
+	}
+	if (engine->stream_out)
+		REAL(cuStreamDestroy_v2)(engine->stream_out);
+	if (engine->stream_in)
+		REAL(cuStreamDestroy_v2)(engine->stream_in);
+	drop_go(engine);
+	engine->stream_out = engine->stream_in = NULL;
+	context_leave(true);
+	engine->context = NULL; /* last: from here on it may end at any time */
+}
+
+CUresult link_copy(struct engine *engine, struct move *move, bool gap)
+{
+	const struct transit *transit = &move->transit;
+	CUstream stream = transit->to != CHUNK_DEVICE ? engine->stream_out : engine->stream_in;
+	CUresult result = CUDA_SUCCESS;
+
+	if (discard_covers(engine, transit->block_unit, transit->piece))
+		stats_add(STAT_discarded_bytes, transit_bytes(transit));
+	else
+		result = copy(engine, transit, stream, gap);
+	move->begun = clock_now();
+	if (result == CUDA_SUCCESS)
+		result = REAL(cuEventRecord)(move->event, stream);
+	/* Without an event its end cannot be seen; no part may be under way when the chunks are used again. */
+	if (result != CUDA_SUCCESS && !link_settle(stream))
+		engine_lost(engine, result);
+	return result;
+}
+
+bool link_settle(CUstream stream)
+{
+	unsigned tries = 0;
+
+	while (engine_tries(&tries))
+		if (REAL(cuStreamSynchronize)(stream) == CUDA_SUCCESS)
+			return true;
+	return false;
+}
+
+/* ---- when to look again ---- */
+
+/*
+ * A copy of 64 MiB takes 1.3 ms, and a look costs as much as 10 us where timers are expensive (virtual machines). So the
+ * mover sleeps through half of what the next copy to end is expected to take still, again and again; and when that is
+ * over, or nothing is known, ever longer.
+ */
+#define NAP_LEAST 10000u
+#define NAP_MOST  200000u
+
+static uint64_t expected_end(const struct queue *queue)
+{
+	const struct move *move = &queue->at[queue->head];
+	uint64_t begun = move->begun > queue->ended ? move->begun : queue->ended;
+
+	return queue->n && queue->unit_ns ? begun + move->transit.units * queue->unit_ns : 0;
+}
+
+uint64_t link_nap_ns(const struct engine *engine, unsigned tries)
+{
+	uint64_t now = clock_now(), out = expected_end(&engine->out), in = expected_end(&engine->in);
+	uint64_t end = !out || (in && in < out) ? in : out;
+	uint64_t ns = end > now ? (end - now) / 2 : NAP_LEAST * (1u + tries);
+
+	return ns < NAP_LEAST ? NAP_LEAST : ns > NAP_MOST ? NAP_MOST : ns;
+}
+
+void link_ended(struct queue *queue, const struct move *move)
+{
+	uint64_t now = clock_now(), begun = move->begun > queue->ended ? move->begun : queue->ended;
+	uint64_t unit_ns = (now - begun) / move->transit.units;
+
+	queue->unit_ns = queue->unit_ns ? (3 * queue->unit_ns + unit_ns) / 4 : unit_ns;
+	queue->ended = now;
+}

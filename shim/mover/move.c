@@ -1,0 +1,450 @@
+/*
+ * How a piece moves. Two queues, one each way, each with a stream of its own, so that both copy engines work at once;
+ * copies end in the order they began.
+ *
+ *   fast, out:  raise `unmapped`, see that nobody holds the block or has a ticket for it, unmap, copy through the
+ *               aliases; when the copy has ended the device chunk is free, and the piece rests until the host copy is
+ *               mapped at its address
+ *   fast, in:   the same, and when the copy has ended the device chunk is mapped
+ *   in a gap:   nothing runs, so the device's side is copied at the program's address: what goes out is unmapped when the
+ *               copy has ended, rests until there is nothing better to do, and is mapped before the gap ends; what comes
+ *               in is mapped first and filled then
+ *
+ * All changes of mappings are made by this one thread: in one reservation the driver makes them one after another, and
+ * lets whoever asks without a pause go first, again and again (H200, driver 580: a second thread that mapped got through
+ * once in 20 ms).
+ *
+ * Whatever the driver refuses on the way, there is a copy that holds the data, and it is mapped again: the old one
+ * until the exchange, the new one after it. What is refused is tried again for a tenth of a second, its block `unmapped`
+ * meanwhile, so that no submission that names it runs; after that moving ends, and nobody is held back any more.
+ */
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+#include "shim/mover/inside.h"
+
+bool move_any(const struct engine *engine)
+{
+	return engine->out.n || engine->in.n || engine->n_rest;
+}
+
+/* ---- where it was, and where it goes ---- */
+
+/* What the program wants on the host goes there before it goes to a peer. */
+static bool wants_host(struct engine *engine, uint32_t piece, enum chunk_place to)
+{
+	const struct mark *block = to == CHUNK_DEVICE ? NULL : move_block_mark(engine, piece);
+
+	return block && listen_wants_host(engine, block);
+}
+
+/* What the heaps of other devices keep free on the host is room, too. */
+static bool make_spare(struct engine *engine, uint32_t piece, enum chunk_place to, unsigned units)
+{
+	if (wants_host(engine, piece, to) && heap_make_host_spare(engine->heap, units) == SW_OK)
+		return true;
+	if (heap_make_spare(engine->heap, to, units) == SW_OK)
+		return true;
+	bool more = to == CHUNK_DEVICE ? recall_own(engine, units) : device_make_host_room(engine->device);
+	return more && heap_make_spare(engine->heap, to, units) == SW_OK;
+}
+
+static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chunk_place to, struct rest *rest,
+				 bool gap, struct transit *transit)
+{
+	enum sw_status status = SW_NO_MEMORY;
+
+	for (int tries = 0; tries < 2 && status == SW_NO_MEMORY; tries++) {
+		unsigned units = engine->arena->states[piece].units_of_piece;
+
+		if (tries && !make_spare(engine, piece, to, units))
+			break;
+		/* Device memory made just now is mapped at its alias here: quick while no copies run for which it waits. */
+		link_let_go(engine, !tries || to == CHUNK_HOST);
+		status = rest ? transit_turn(engine->heap, gap, transit)
+			      : transit_begin(engine->heap, piece, to, gap, transit);
+		link_let_go(engine, true);
+	}
+	return status;
+}
+
+void move_arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool is_raised)
+{
+	move_set_where(engine, transit, where);
+	if (is_raised)
+		move_lower(engine, transit);
+	transit_end(engine->heap, transit);
+	move_tell_plan(engine, transit->piece);
+}
+
+/* The new memory does not stay at the address after all; no copy of it is under way. False: the driver keeps it there. */
+static bool remove_new(struct move *move)
+{
+	unsigned tries = 0;
+
+	while (move->mapped == MAPPED_NEW && engine_tries(&tries))
+		if (transit_unmap(&move->transit) == CUDA_SUCCESS)
+			move->mapped = MAPPED_NONE;
+	return move->mapped != MAPPED_NEW;
+}
+
+static enum mark_where old_place(const struct move *move)
+{
+	return move->transit.from == CHUNK_DEVICE ? MARK_DEVICE : MARK_HOST;
+}
+
+static void map_again(struct engine *engine, struct move *move, bool new)
+{
+	unsigned tries = 0;
+
+	while (move->mapped == MAPPED_NONE && engine_tries(&tries))
+		if (transit_map(engine->heap, &move->transit, new) == CUDA_SUCCESS)
+			move->mapped = new ? MAPPED_NEW : MAPPED_OLD;
+	if (move->mapped == MAPPED_NONE)
+		engine_die(engine, "memory cannot be mapped again");
+}
+
+/* The old memory is mapped again, if it was not all the time. */
+static void map_old(struct engine *engine, struct move *move)
+{
+	map_again(engine, move, false);
+}
+
+/* Nothing was copied, or for nothing: the piece is let go of where it was. */
+static enum move_answer undo(struct engine *engine, struct move *move)
+{
+	map_old(engine, move);
+	move_arrived(engine, &move->transit, old_place(move), move->is_raised);
+	return MOVE_FAILED;
+}
+
+/* ---- beginning ---- */
+
+/* A piece that rests stays as it was: not mapped, on the list. */
+static enum move_answer undo_turn(struct engine *engine, struct rest *rest, struct move *move)
+{
+	heap_give_spare(engine->heap, &move->transit);
+	rest->transit = move->transit;
+	return MOVE_FAILED;
+}
+
+/* Nobody uses it from here on. BUSY: somebody does. */
+static enum move_answer take_away(struct engine *engine, struct move *move)
+{
+	move_raise(engine, &move->transit);
+	move->is_raised = true;
+	if (!engine_hears_all(engine) || move_is_busy(engine, move->transit.piece, move->transit.to == CHUNK_DEVICE)) {
+		undo(engine, move);
+		return MOVE_BUSY;
+	}
+	if (transit_unmap(&move->transit) != CUDA_SUCCESS)
+		return undo(engine, move);
+	move->mapped = MAPPED_NONE;
+	return MOVE_BEGUN;
+}
+
+/* In place: the new memory takes the place of the old, to be filled. */
+static bool put_new(struct engine *engine, struct move *move)
+{
+	if (move->mapped == MAPPED_OLD && transit_unmap(&move->transit) != CUDA_SUCCESS)
+		return false;
+	move->mapped = MAPPED_NONE;
+	if (transit_map(engine->heap, &move->transit, true) != CUDA_SUCCESS)
+		return false;
+	move->mapped = MAPPED_NEW;
+	return true;
+}
+
+/* The piece is where its new memory is, which is filled. */
+static void settle_new(struct engine *engine, struct move *move)
+{
+	tell_moved(engine, move);
+	transit_exchange(engine->heap, &move->transit);
+	move_arrived(engine, &move->transit, MARK_DEVICE, move->is_raised);
+}
+
+/*
+ * In place: the copy failed, and the driver does not give the address back. There is no way but forward. What cannot be
+ * filled either is lost, and said to be: a driver that refuses both has lost the context.
+ */
+static enum move_answer fill_after_all(struct engine *engine, struct rest *rest, struct move *move)
+{
+	const struct transit *transit = &move->transit;
+	CUresult result =
+	    REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias, transit_bytes(transit), engine->stream_in);
+
+	if (result != CUDA_SUCCESS || !link_settle(engine->stream_in)) {
+		move->transit.spare = NULL; /* never used again */
+		engine_die(engine,
+			   "memory that was to be filled can neither be copied to nor unmapped; its contents are lost");
+		return rest ? undo_turn(engine, rest, move) : undo(engine, move);
+	}
+	if (rest)
+		rest_drop(engine, rest);
+	settle_new(engine, move);
+	return MOVE_BEGUN;
+}
+
+enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap)
+{
+	struct queue *queue = to == CHUNK_HOST ? &engine->out : &engine->in;
+	struct rest *rest = to == CHUNK_DEVICE ? rest_find(engine, piece) : NULL;
+	struct move *move = &queue->at[(queue->head + queue->n) % MOVES];
+
+	if (queue->n == MOVES)
+		return MOVE_NO_ROOM;
+	if (!rest && !gap && move_is_busy(engine, piece, to == CHUNK_DEVICE))
+		return MOVE_BUSY;
+	move->transit = rest ? rest->transit : (struct transit){0};
+	enum sw_status status = with_spare(engine, piece, to, rest, gap, &move->transit);
+	if (status != SW_OK)
+		return status == SW_NO_MEMORY ? MOVE_NO_ROOM : MOVE_FAILED;
+	move->mapped = rest ? MAPPED_NONE : MAPPED_OLD;
+	move->is_raised = rest;
+	move->is_back = move->is_measured = false;
+	if (!rest && !gap) {
+		enum move_answer answer = take_away(engine, move);
+		if (answer != MOVE_BEGUN)
+			return answer;
+	}
+	if (gap && to == CHUNK_DEVICE && !put_new(engine, move))
+		return rest ? undo_turn(engine, rest, move) : undo(engine, move);
+	tell_begin(engine, move);
+	CUresult result = link_copy(engine, move, gap);
+	if (result != CUDA_SUCCESS) {
+		tell_end(engine, move, true);
+		log_once("copying memory to the %s: %s", to == CHUNK_HOST ? "host" : "device", real_error_name(result));
+		if (!remove_new(move))
+			return fill_after_all(engine, rest, move);
+		return rest ? undo_turn(engine, rest, move) : undo(engine, move);
+	}
+	if (rest)
+		rest_drop(engine, rest);
+	queue->n++;
+	queue->bytes += transit_bytes(&move->transit);
+	plan_set(engine->plan, piece, move->transit.units, PLAN_MOVING);
+	return MOVE_BEGUN;
+}
+
+/* ---- ending ---- */
+
+bool move_map_either(struct engine *engine, struct transit *transit, bool *ret_new)
+{
+	unsigned tries = 0;
+
+	while (engine_tries(&tries))
+		for (int spare = transit->spare != NULL; spare >= 0; spare--) {
+			*ret_new = spare;
+			if (transit_map(engine->heap, transit, spare) == CUDA_SUCCESS)
+				return true;
+		}
+	engine_die(engine, "memory cannot be mapped");
+	return false;
+}
+
+/* The copy has ended; the device memory takes the place of the host memory, if it has not yet. */
+static void finish_in(struct engine *engine, struct move *move)
+{
+	struct transit *transit = &move->transit;
+	bool is_new = true;
+
+	if (move->mapped != MAPPED_NEW) {
+		link_let_go(engine, false);
+		/* Not even that: nobody is held back for ever from what cannot be had; who touches it is told by the GPU. */
+		if (!move_map_either(engine, transit, &is_new))
+			is_new = false;
+	}
+	tell_end(engine, move, !is_new);
+	if (is_new)
+		settle_new(engine, move);
+	else
+		move_arrived(engine, transit, MARK_HOST, move->is_raised);
+}
+
+static void finish_out(struct engine *engine, struct move *move)
+{
+	if (move->mapped == MAPPED_OLD) {
+		if (transit_unmap(&move->transit) != CUDA_SUCCESS) {
+			tell_end(engine, move, true);
+			move_arrived(engine, &move->transit, old_place(move), false);
+			return;
+		}
+		move_raise(engine, &move->transit);
+	}
+	tell_moved(engine, move);
+	tell_end(engine, move, false);
+	transit_exchange(engine->heap, &move->transit);
+	rest_add(engine, &move->transit);
+	/* To the plan it is on the host: it may be asked for again at once. */
+	plan_set(engine->plan, move->transit.piece, move->transit.units, PLAN_HOST);
+}
+
+/* It stays where it went, where it is mapped. lost: copies into the old memory may be under way still. */
+static void settle_out(struct engine *engine, struct move *move, bool lost)
+{
+	tell_end(engine, move, false);
+	tell_moved(engine, move);
+	if (lost)
+		transit_exchange_lost(engine->heap, &move->transit);
+	else
+		transit_exchange(engine->heap, &move->transit);
+	move_arrived(engine, &move->transit, MARK_HOST, move->is_raised);
+}
+
+/* The spare is free again, and the piece may move. */
+static void finish_back(struct engine *engine, struct move *move)
+{
+	engine->n_back--;
+	if (move->mapped == MAPPED_NEW) {
+		settle_out(engine, move, false);
+		return;
+	}
+	tell_end(engine, move, true);
+	undo(engine, move);
+}
+
+static void finish_one(struct engine *engine, struct move *move)
+{
+	if (move->is_back)
+		finish_back(engine, move);
+	else if (move->transit.to != CHUNK_DEVICE)
+		finish_out(engine, move);
+	else
+		finish_in(engine, move);
+}
+
+static bool finish_queue(struct engine *engine, struct queue *queue)
+{
+	bool any = false;
+
+	while (queue->n) {
+		struct move *move = &queue->at[queue->head];
+		CUresult result = REAL(cuEventQuery)(move->event);
+
+		if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
+			engine_doubt(engine, result);
+			return any;
+		}
+		/* Either is an answer that a context which has died does not give. */
+		engine->doubts = 0;
+		if (result == CUDA_ERROR_NOT_READY)
+			return any;
+		bool out = move->transit.to != CHUNK_DEVICE && !move->is_back;
+		if (out && engine->n_rest == RESTS && !rest_map(engine))
+			return any;
+		if (out && !turns_learn(engine, move))
+			return any;
+		if (!move->is_back) /* how long it took says nothing about the link */
+			link_ended(queue, move);
+		queue->head = (queue->head + 1) % MOVES;
+		queue->n--;
+		queue->bytes -= transit_bytes(&move->transit);
+		finish_one(engine, move);
+		any = true;
+	}
+	return any;
+}
+
+bool move_finish(struct engine *engine)
+{
+	bool any = finish_queue(engine, &engine->out);
+
+	if (engine->in.n) {
+		any |= finish_queue(engine, &engine->in);
+		link_let_go(engine, true);
+	}
+	return any;
+}
+
+/* ---- copies that do not get on ---- */
+
+#define STUCK_NS     50000000
+#define STUCK_FACTOR 8
+/* While nothing is known of the link. */
+#define STUCK_FIRST_NS 500000000
+
+static bool is_stuck(const struct queue *queue)
+{
+	const struct move *head = &queue->at[queue->head];
+	uint64_t least = queue->unit_ns ? STUCK_NS : STUCK_FIRST_NS;
+	uint64_t since = head->begun > queue->ended ? head->begun : queue->ended;
+
+	return queue->n && clock_now() - since > least + STUCK_FACTOR * queue->unit_ns * head->transit.units;
+}
+
+bool move_is_stuck(const struct engine *engine)
+{
+	return is_stuck(&engine->out) || is_stuck(&engine->in);
+}
+
+/*
+ * Nobody is told where the new memory is, and what the copy still reads is not given away: the piece is held until it has
+ * ended. One that is measured with goes on to where it is filled, and what is still written to is not given away.
+ */
+static void take_back(struct engine *engine, struct move *move)
+{
+	map_again(engine, move, move->is_measured);
+	if (move->mapped == MAPPED_NONE)
+		return;
+	move->is_back = true;
+	engine->n_back++;
+	move_set_where(engine, &move->transit, move->is_measured ? MARK_HOST : old_place(move));
+	move_lower(engine, &move->transit);
+	move->is_raised = false;
+}
+
+bool move_take_back(struct engine *engine)
+{
+	struct queue *const queues[] = {&engine->out, &engine->in};
+
+	for (unsigned i = 0; i < 2; i++)
+		for (unsigned n = 0; n < queues[i]->n; n++) {
+			struct move *move = &queues[i]->at[(queues[i]->head + n) % MOVES];
+
+			/* What is copied in place is mapped, one way or the other. */
+			if (move->mapped == MAPPED_NONE)
+				take_back(engine, move);
+		}
+	return !atomic_load(&engine->dead);
+}
+
+/* It is where it went: what it left may still be written to. */
+static void abandon_measured(struct engine *engine, struct move *move)
+{
+	bool ended = REAL(cuEventQuery)(move->event) == CUDA_SUCCESS;
+
+	engine->n_back -= move->is_back;
+	map_again(engine, move, true);
+	settle_out(engine, move, !ended);
+}
+
+void move_abandon(struct engine *engine)
+{
+	struct queue *const queues[] = {&engine->out, &engine->in};
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct queue *queue = queues[i];
+
+		for (; queue->n; queue->n--, queue->head = (queue->head + 1) % MOVES) {
+			struct move *move = &queue->at[queue->head];
+
+			if (move->is_measured && move->mapped != MAPPED_OLD) {
+				abandon_measured(engine, move);
+				continue;
+			}
+			/* In place there is no way back while the copy runs. Nothing runs beside it: its end is near. */
+			if (move->mapped == MAPPED_NEW && link_settle(engine->stream_in)) {
+				finish_in(engine, move);
+				continue;
+			}
+			tell_end(engine, move, true);
+			engine->n_back -= move->is_back;
+			bool removed = remove_new(move);
+
+			/* It may still be written to, or is still mapped: never used again. */
+			if (REAL(cuEventQuery)(move->event) != CUDA_SUCCESS || !removed)
+				move->transit.spare = NULL;
+			undo(engine, move);
+		}
+		queue->bytes = 0;
+	}
+}

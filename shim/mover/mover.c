@@ -1,0 +1,418 @@
+/*
+ * The mover's thread: one for each device whose heap is under pressure. Its order of business, again and again: orders;
+ * what was submitted and what is done; copies that have ended; those who wait; what comes next; and, when there is
+ * nothing better to do, mapping what has come out.
+ */
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
+#include "shim/process/enter.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+#include "shim/mover/inside.h"
+#include "shim/mover/record.h"
+#include "shim/submit/use.h"
+#include "shim/stats/stats.h"
+#include "shim/base/thread.h"
+
+#include <limits.h>
+#include <sys/prctl.h>
+
+/* Between two looks while nothing is under way and nobody waits; else link_nap_ns() says. */
+#define IDLE_NS   300000
+#define QUIET_NS  5000000
+#define GOVERN_NS 2000000
+/* What is under way when moving ends has so long to end. */
+#define LAST_NS 1000000000
+
+/* Shorter naps are not worth being woken from. */
+#define SHORT_NS 30000
+
+/* Until then, or until there is an order, or one more waits than did so far. */
+static void nap(struct engine *engine, uint64_t ns, unsigned n_waiters)
+{
+	if (ns <= SHORT_NS) {
+		clock_sleep(ns);
+		return;
+	}
+	struct timespec until = clock_in(ns);
+	pthread_mutex_lock(&engine->wake_lock);
+	atomic_store(&engine->asleep, true);
+	if (atomic_load(&engine->n_waiters) <= n_waiters && !atomic_load(&engine->has_order))
+		clock_wait(&engine->wake, &engine->wake_lock, &until);
+	atomic_store(&engine->asleep, false);
+	pthread_mutex_unlock(&engine->wake_lock);
+}
+
+/* Engines whose mover runs. While one does, submissions are tracked. */
+static unsigned n_alive;
+static pthread_mutex_t alive_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void count_alive(const struct engine *engine, bool alive)
+{
+	pthread_mutex_lock(&alive_lock);
+	n_alive += alive ? 1 : -1u;
+	if (alive || !n_alive)
+		use_set_tracking(alive, !engine->exact);
+	pthread_mutex_unlock(&alive_lock);
+}
+
+/* What can still be mapped is; then nobody is held back from this device's memory any more. */
+static void end(struct engine *engine)
+{
+	uint64_t until = clock_now() + LAST_NS;
+
+	if (engine->ended)
+		return;
+	engine->ended = true;
+	while ((engine->out.n || engine->in.n) && clock_now() < until) {
+		move_finish(engine);
+		nap(engine, link_nap_ns(engine, 0), UINT_MAX);
+	}
+	move_abandon(engine);
+	while (rest_map(engine))
+		;
+	gap_resume(engine);
+	link_close(engine);
+	atomic_store(&engine->dead, true);
+	count_alive(engine, false);
+	lock_take(&engine->lock);
+	clock_wake_all(&engine->answered);
+	lock_drop(&engine->lock);
+}
+
+/* What is under way ends first. False: it does not get on; what was to move is mapped where it was. */
+static bool drain(struct engine *engine)
+{
+	while (move_any(engine) && !atomic_load(&engine->dead)) {
+		move_finish(engine);
+		while (rest_map(engine))
+			;
+		if (move_is_stuck(engine) && move_take_back(engine))
+			return false;
+		if (engine->out.n || engine->in.n)
+			nap(engine, link_nap_ns(engine, 0), UINT_MAX);
+	}
+	return true;
+}
+
+static enum sw_status obey(struct engine *engine, enum engine_order order, uint64_t *bytes)
+{
+	uint64_t before = engine->moved_out;
+
+	/* Its context is to end, or everything is: that does not wait. */
+	if (!drain(engine) && order != ORDER_PARK && order != ORDER_STOP && order != ORDER_RESUME)
+		return SW_BUSY;
+	switch (order) {
+	case ORDER_SUSPEND:
+		return gap_suspend(engine, bytes);
+	case ORDER_RESUME:
+		*bytes = engine->suspended ? engine->suspended_bytes : 0;
+		gap_resume(engine);
+		/* Everything is on the host now: that moving did not pay before says nothing. */
+		trial_init(&engine->trial);
+		return SW_OK;
+	case ORDER_ROOM: {
+		enum sw_status status = gap_make_room(engine, *bytes);
+		*bytes = engine->moved_out - before;
+		trial_init(&engine->trial);
+		return status;
+	}
+	case ORDER_NEW:
+		return gap_room_for_new(engine, *bytes);
+	case ORDER_PARK:
+		if (engine->context == engine->order_context) {
+			move_abandon(engine);
+			link_close(engine);
+		}
+		return SW_OK;
+	default:
+		return SW_OK;
+	}
+}
+
+/* One error may be chance, a dead context's is the same each time; there is no time for doubts (engine_doubt) any more. */
+#define LOOKS 3
+
+static bool is_error(CUresult result)
+{
+	return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+}
+
+/* A process that ends because its context died of what we did is told so; it may end before we notice by ourselves. */
+static void look_at_context(struct engine *engine)
+{
+	CUresult result = engine->context ? REAL(cuEventQuery)(engine->in.at[0].event) : CUDA_SUCCESS;
+
+	for (unsigned i = 1; i < LOOKS && is_error(result); i++)
+		result = REAL(cuEventQuery)(engine->in.at[0].event);
+	/* It may have been another GPU, or another context of this one, that was at our memory, and it alone is dead. */
+	if (result != CUDA_ERROR_ILLEGAL_ADDRESS && context_any_died_of(CUDA_ERROR_ILLEGAL_ADDRESS))
+		result = CUDA_ERROR_ILLEGAL_ADDRESS;
+	if (is_error(result))
+		engine_lost(engine, result);
+}
+
+/* True: stop. */
+static bool take_order(struct engine *engine)
+{
+	if (!atomic_load(&engine->has_order))
+		return false;
+	lock_take(&engine->lock);
+	enum engine_order order = engine->order;
+	uint64_t bytes = engine->order_bytes;
+	atomic_store(&engine->has_order, false);
+	lock_drop(&engine->lock);
+	if (order == ORDER_NONE)
+		return false;
+	if (order == ORDER_STOP)
+		look_at_context(engine);
+	enum sw_status status = obey(engine, order, &bytes);
+	/* At the end of the process the driver is not to be called any more once this is answered. */
+	if (order == ORDER_STOP)
+		end(engine);
+	lock_take(&engine->lock);
+	engine->order_status = status;
+	engine->order_bytes = bytes;
+	engine->order_done = true;
+	bool left = engine->order_left;
+	if (left) {
+		engine->order_left = false;
+		engine->order = ORDER_NONE;
+	}
+	clock_wake_all(&engine->answered);
+	lock_drop(&engine->lock);
+	/* Who asked was told that it is not suspended. */
+	if (left && order == ORDER_SUSPEND && status == SW_OK)
+		gap_resume(engine);
+	return order == ORDER_STOP;
+}
+
+/*
+ * What was submitted before tracking began is unknown. Once no such submission is inside the driver, and the device has
+ * been idle, or its contexts have passed events recorded after that, everything that runs is known.
+ */
+static void get_ready(struct engine *engine)
+{
+	if (engine->ready)
+		return;
+	if (!engine->ready_asked) {
+		if (use_is_quiet() && context_idle_ask(CONTEXT_ALL_DEVICES, &engine->ready_idle))
+			engine->ready_asked = true;
+		return;
+	}
+	switch (context_idle_look(&engine->ready_idle)) {
+	case CONTEXT_IDLE:
+		/* What was discarded before may have been written by what nobody knew of. */
+		atomic_store(&engine->everything.discarded, 0);
+		engine->ready = true;
+		break;
+	case CONTEXT_BUSY:
+		break;
+	default:
+		engine->ready_asked = false;
+	}
+}
+
+/*
+ * What a submission takes at least if nothing moves, on average: what it names, as far as that lies on the host, comes
+ * over the link once. ns; 0: nothing is known.
+ */
+static uint64_t least_ns_still(const struct engine *engine)
+{
+	double host = (double)plan_units(engine->plan, PLAN_HOST);
+	double all = host + (double)plan_units(engine->plan, PLAN_DEVICE);
+
+	if (!engine->n_submissions || all == 0)
+		return 0;
+	return (uint64_t)((double)engine->named_bytes / (double)engine->n_submissions * host / all / HEAP_UNIT *
+			  (double)engine->in.unit_ns);
+}
+
+/*
+ * When a program first spills, its host memory is being pinned, which no rate says anything about, and it has no past
+ * that tells what to move. Moving by recency then pins more, and costs more than it brings (GPT, 1.5, the first step: 785
+ * ms with nothing moved, 1203 with). So nothing moves in that time unless the future of most memory is known: a layer
+ * repeats itself many times before the step does.
+ */
+#define FIRST_NS 1000000000
+
+static bool is_too_early(struct engine *engine, uint64_t now)
+{
+	uint64_t units = 0;
+
+	if (!engine->begun)
+		engine->begun = now;
+	if (engine->knows_most || now - engine->begun >= FIRST_NS)
+		return false;
+	for (int place = PLAN_HOST; place < PLAN_PLACES; place++)
+		units += plan_units(engine->plan, (enum plan_place)place);
+	engine->knows_most = 2 * plan_foreseen(engine->plan) > units;
+	return !engine->knows_most;
+}
+
+static void govern(struct engine *engine)
+{
+	uint64_t now = clock_now();
+
+	if (now - engine->governed < GOVERN_NS)
+		return;
+	engine->governed = now;
+	keep_follow(engine);
+	bool allowed = engine->governor_allows;
+	if (is_too_early(engine, now)) {
+		engine->governor_allows = false;
+		return;
+	}
+	/* Both are told all the time; who decides depends on whether the future is known. */
+	bool by_rate = governor_moves(&engine->governor, now, engine->done, engine->moved_in + engine->moved_out,
+				      plan_knows(engine->plan));
+	uint64_t period = plan_span(engine->plan);
+	engine->governor_allows =
+	    period ? trial_moves(&engine->trial, now, engine->done, period, least_ns_still(engine)) : by_rate;
+	if (allowed != engine->governor_allows)
+		stats_add(STAT_governor_changes, 1);
+	record_flush(engine);
+}
+
+/*
+ * What came out is mapped on the host when the link has nothing to do, and in any case after REST_NS: mapping host
+ * memory beside copies takes almost as long as copying it (1 ms for 64 MiB), on the thread that keeps the link busy. In
+ * a steady state most of it is needed again before that.
+ */
+#define REST_NS 1000000000
+#define LULL_NS 5000000
+
+static bool rest_is_due(const struct engine *engine)
+{
+	if (!engine->n_rest)
+		return false;
+	uint64_t now = clock_now();
+
+	return now - engine->copied > LULL_NS || now - engine->rest[0].since > REST_NS;
+}
+
+/*
+ * Is an event behind each submission worth 0.35 us to it? While memory moves a piece may go as soon as its last use is
+ * done (GPT, 1.5, `fast`: 262 ms a step with, 300 without). A gap waits for the whole device instead.
+ */
+static bool wants_proofs(const struct engine *engine)
+{
+	bool moves = clock_now() - engine->copied < LULL_NS;
+
+	return !engine->exact && engine->out.n < MOVES_AT_ONCE &&
+	       (moves || atomic_load(&engine->n_waiters) || atomic_load(&engine->new_wanted));
+}
+
+static bool work(struct engine *engine)
+{
+	bool any = listen_read(engine);
+
+	choose_progress(engine);
+	get_ready(engine);
+	govern(engine);
+	if (engine->in.n || engine->out.n)
+		engine->copied = clock_now();
+	tell_busy(engine);
+	any |= move_finish(engine);
+	if (engine->exact)
+		gap_run(engine);
+	choose_for_waiters(engine);
+	if (!engine->exact) {
+		choose_for_new(engine);
+		choose_leave(engine, false);
+	}
+	recall_run(engine);
+	choose_ahead(engine);
+	/* A submission that may touch anything waits until everything is mapped. */
+	while (
+	    (atomic_load(&engine->everything.waits) || heap_has_given(engine->heap) || heap_is_awaited(engine->heap)) &&
+	    rest_map(engine))
+		any = true;
+	if (!any && rest_is_due(engine))
+		any = rest_map(engine);
+	atomic_store_explicit(&engine->hungry, wants_proofs(engine), memory_order_relaxed);
+	atomic_store_explicit(&engine->makes_room, plan_knows(engine->plan) && choose_may_move(engine),
+			      memory_order_relaxed);
+	return any;
+}
+
+/*
+ * While there is nothing else to do host memory is pinned for what leaves next: as much as a gap moves, or as may be free
+ * and under way, but no more than may come in for it (128 MiB take 25 to 50 ms, for which a submission may have to wait
+ * longer; so it would if they were pinned when they are needed). Where nothing may move nothing leaves, and none waits: each
+ * launch that names memory on the host asks this thread (27 of up to 19 ms each in the first step of a GPT, H200). What is
+ * missing changes where something moves, or, looked for more rarely, is allocated; where nothing is submitted nothing
+ * will leave. The driver that has refused is left alone for longer.
+ */
+#define STOCK_NS         20000000
+#define STOCK_REST_NS    1000000000
+#define STOCK_REFUSED_NS 10000000000
+
+static bool stock(struct engine *engine)
+{
+	uint64_t now = clock_now(), moved = engine->moved_in + engine->moved_out;
+	uint64_t most = choose_stock_bytes(engine), away = plan_units(engine->plan, PLAN_HOST) * HEAP_UNIT;
+
+	if (now < engine->stock_after || (moved == engine->stocked_moved && now - engine->stocked < STOCK_REST_NS) ||
+	    engine->n_submissions == engine->stocked_heard || !choose_may_move(engine))
+		return false;
+	enum sw_status status = heap_stock(engine->heap, most < away ? most : away);
+	if (status == SW_OK)
+		return true;
+	engine->stock_after = now + (status == SW_INVALID ? STOCK_NS : STOCK_REFUSED_NS);
+	engine->stocked = now;
+	engine->stocked_moved = moved;
+	engine->stocked_heard = engine->n_submissions;
+	return false;
+}
+
+/* Else each look at an event would end the captures of others. */
+static void relax(struct engine *engine)
+{
+	unsigned tries = 0;
+
+	while (capture_relax() == CAPTURE_MODE_KEPT)
+		if (!engine_tries(&tries)) {
+			engine_die(engine, "its thread would disturb captures");
+			return;
+		}
+}
+
+static void *run(void *argument)
+{
+	struct engine *engine = argument;
+	uint64_t last = 0;
+	unsigned tries = 0;
+
+	enter_depth = 1;
+	prctl(PR_SET_NAME, "spillway-mover");
+	prctl(PR_SET_TIMERSLACK, 1000);
+	relax(engine);
+	count_alive(engine, true);
+	while (!take_order(engine) && !atomic_load(&engine->dead)) {
+		uint64_t heard = engine->n_submissions;
+		unsigned n_waiters = atomic_load(&engine->n_waiters);
+
+		if (work(engine)) {
+			tries = 0;
+			continue;
+		}
+		if (heard != engine->n_submissions)
+			last = clock_now();
+		if (engine->out.n || engine->in.n || atomic_load(&engine->n_waiters) ||
+		    atomic_load(&engine->new_wanted)) {
+			nap(engine, link_nap_ns(engine, tries++), n_waiters);
+		} else if (!stock(engine)) {
+			nap(engine, clock_now() - last < 100000000 ? IDLE_NS : QUIET_NS, 0);
+			tries = 0;
+		}
+	}
+	end(engine);
+	return NULL;
+}
+
+bool mover_start(struct engine *engine)
+{
+	engine->has_thread = thread_start(run, engine, ENGINE_STACK, false, &engine->thread) == 0;
+	return engine->has_thread;
+}

@@ -1,0 +1,123 @@
+/*
+ * Memory of this heap that other devices have lent and want back (lender.h). It goes to a peer that has room, or to the
+ * host, from where it is: nobody's memory has to leave the device for it. In `fast` beside what runs, as all that leaves.
+ * In `exact` in gaps of its own, with host memory pinned before: it is another device that waits for it, so this one does
+ * not stand still for more than a few pieces, and then runs for as long as that took.
+ *
+ * What is busy is tried again; what must stay (pin.c) stays.
+ */
+#include "shim/mover/inside.h"
+
+/* ---- what this device has lent ---- */
+
+bool recall_own(struct engine *engine, unsigned units)
+{
+	struct lender *lender = &engine->device->lender;
+	/* What is wished for is said to be moving. */
+	uint64_t away = (plan_units(engine->plan, PLAN_HOST) + plan_units(engine->plan, PLAN_MOVING)) * HEAP_UNIT, lent;
+
+	if (device_take_back(engine->device, units * HEAP_UNIT))
+		return true;
+	/* Where the driver has none all that is lent is in the way of the budget. */
+	lent = atomic_load(heap_is_full(engine->heap) ? &lender->lent.used : &lender->of_own);
+	if (lent)
+		lender_want(lender, lent < away ? lent : away);
+	return false;
+}
+
+/* ---- what others have lent to it ---- */
+
+/* Between two looks at all there is, and where there is no room. */
+#define LOOK_NS 1000000
+#define FULL_NS 200000000
+
+static void hear(void *argument, uint32_t piece)
+{
+	struct engine *engine = argument;
+
+	listen_add_to(&engine->recalled, &engine->n_recalled, &engine->recalled_room, piece);
+}
+
+static bool is_lent(const struct engine *engine, uint32_t piece, uint32_t *ret_units)
+{
+	enum chunk_place place;
+	uint32_t block;
+
+	return heap_piece(engine->heap, piece, ret_units, &place, &block) && place == CHUNK_PEER;
+}
+
+static void rest(struct engine *engine, uint64_t ns)
+{
+	engine->recall_not_before = clock_now() + ns;
+}
+
+/* Send the next one away; false: there is none, or no room. */
+static bool send_next(struct engine *engine, bool gap)
+{
+	uint32_t units;
+
+	while (engine->n_recalled) {
+		uint32_t piece = engine->recalled[--engine->n_recalled];
+
+		if (!is_lent(engine, piece, &units))
+			continue;
+		enum move_answer answer = move_begin(engine, piece, CHUNK_HOST, gap);
+		if (answer == MOVE_NO_ROOM)
+			rest(engine, FULL_NS);
+		if (answer == MOVE_BEGUN || answer == MOVE_NO_ROOM)
+			return answer == MOVE_BEGUN;
+	}
+	rest(engine, LOOK_NS);
+	return false;
+}
+
+/* While nothing stands still for it. */
+static void pin_for_next(struct engine *engine)
+{
+	uint64_t bytes = 0;
+	uint32_t units;
+
+	for (unsigned i = 0; i < MOVES_AT_ONCE && i < engine->n_recalled; i++) {
+		if (!is_lent(engine, engine->recalled[engine->n_recalled - 1 - i], &units))
+			continue;
+		bytes += units * HEAP_UNIT;
+		if (heap_idle_host(engine->heap) < bytes && heap_make_host_spare(engine->heap, units) != SW_OK)
+			return;
+	}
+}
+
+static void send_in_gap(struct engine *engine, uint64_t wanted)
+{
+	pin_for_next(engine);
+	uint64_t begun = clock_now();
+	if (!gap_close(engine, false))
+		return;
+	while (engine->out.n < MOVES_AT_ONCE && engine->out.bytes < wanted && send_next(engine, true))
+		;
+	gap_finish(engine);
+	gap_open(engine);
+	if (clock_now() > engine->recall_not_before)
+		rest(engine, clock_now() - begun);
+}
+
+void recall_run(struct engine *engine)
+{
+	uint64_t wanted = heap_wanted(engine->heap), now = wanted ? clock_now() : 0;
+
+	if (!wanted || now < engine->recall_not_before || !choose_can_move(engine) || !link_open(engine) ||
+	    (engine->exact && now < engine->gap_not_before))
+		return;
+	heap_give_back_lent(engine->heap);
+	if (!engine->n_recalled)
+		heap_wanted_pieces(engine->heap, hear, engine);
+	if (!engine->n_recalled) {
+		rest(engine, LOOK_NS);
+		return;
+	}
+	if (engine->exact) {
+		send_in_gap(engine, wanted);
+		return;
+	}
+	while (choose_may_begin(engine, &engine->out) && engine->out.bytes < wanted && send_next(engine, false))
+		;
+}

@@ -1,0 +1,41 @@
+#include "shim/mover/recent.h"
+
+#include <stdatomic.h>
+
+/* The latest submissions of which it is remembered what they were. */
+#define RECENT 8192
+
+static struct {
+	_Atomic uint64_t number, function, what; /* what: id << 16 | row */
+} recent[RECENT];
+
+/* Number last, and none meanwhile: whoever reads it twice knows what lies between. */
+void recent_note(uint64_t number, const struct done_what *what, unsigned row)
+{
+	unsigned at = number % RECENT;
+
+	atomic_store_explicit(&recent[at].number, 0, memory_order_relaxed);
+	atomic_store_explicit(&recent[at].function, what->function, memory_order_release);
+	atomic_store_explicit(&recent[at].what, (uint64_t)what->id << 16 | row, memory_order_release);
+	atomic_store_explicit(&recent[at].number, number, memory_order_release);
+}
+
+uint64_t recent_oldest(uint64_t newest)
+{
+	return newest < RECENT ? 1 : newest - RECENT + 1;
+}
+
+bool recent_look(uint64_t number, struct done_what *ret_what, unsigned *ret_row)
+{
+	unsigned at = number % RECENT;
+
+	if (atomic_load_explicit(&recent[at].number, memory_order_acquire) != number)
+		return false;
+	uint64_t function = atomic_load_explicit(&recent[at].function, memory_order_acquire);
+	uint64_t what = atomic_load_explicit(&recent[at].what, memory_order_acquire);
+	if (atomic_load_explicit(&recent[at].number, memory_order_relaxed) != number)
+		return false;
+	*ret_what = (struct done_what){function, (uint32_t)(what >> 16)};
+	*ret_row = (unsigned)(what & 0xffff);
+	return true;
+}

@@ -1,0 +1,88 @@
+/*
+ * Pieces on the host that are not mapped. Mapping host memory takes half as long as copying it (facts 3), so what came out
+ * is mapped when there is time for it, or somebody needs it; before a gap ends in any case. In a gap what is about to come
+ * in may be unmapped before there is room for it.
+ */
+#include "shim/mover/inside.h"
+
+struct rest *rest_find(struct engine *engine, uint32_t piece)
+{
+	for (unsigned i = 0; i < engine->n_rest; i++)
+		if (engine->rest[i].transit.piece == piece)
+			return &engine->rest[i];
+	return NULL;
+}
+
+void rest_add(struct engine *engine, const struct transit *transit)
+{
+	engine->rest[engine->n_rest++] = (struct rest){.transit = *transit, .since = clock_now()};
+}
+
+void rest_drop(struct engine *engine, struct rest *rest)
+{
+	unsigned i = (unsigned)(rest - engine->rest);
+
+	engine->n_rest--;
+	for (; i < engine->n_rest; i++)
+		engine->rest[i] = engine->rest[i + 1];
+}
+
+/* ---- mapping ---- */
+
+static void map(struct engine *engine, struct rest *rest)
+{
+	struct transit transit = rest->transit;
+	bool is_new;
+
+	move_map_either(engine, &transit, &is_new);
+	rest_drop(engine, rest);
+	move_arrived(engine, &transit, MARK_HOST, true);
+}
+
+bool rest_map(struct engine *engine)
+{
+	for (unsigned i = 0; i < engine->n_rest; i++) {
+		if (engine->rest[i].comes)
+			continue;
+		map(engine, &engine->rest[i]);
+		return true;
+	}
+	return false;
+}
+
+void rest_map_of(struct engine *engine, uint32_t block_unit, uint64_t but)
+{
+	for (unsigned i = 0; i < engine->n_rest;) {
+		const struct transit *transit = &engine->rest[i].transit;
+
+		if (transit->block_unit == block_unit && engine->stamps[transit->piece] != but)
+			map(engine, &engine->rest[i]);
+		else
+			i++;
+	}
+}
+
+/* ---- unmapping early ---- */
+
+bool rest_unmap_early(struct engine *engine, uint32_t piece)
+{
+	struct transit transit;
+
+	/* There must be room for what comes out. */
+	if (engine->n_rest >= RESTS / 2 || transit_hold(engine->heap, piece, &transit) != SW_OK)
+		return false;
+	if (transit_unmap(&transit) != CUDA_SUCCESS) {
+		transit_end(engine->heap, &transit);
+		return false;
+	}
+	move_raise(engine, &transit);
+	rest_add(engine, &transit);
+	engine->rest[engine->n_rest - 1].comes = true;
+	return true;
+}
+
+void rest_give_up_early(struct engine *engine)
+{
+	for (unsigned i = 0; i < engine->n_rest; i++)
+		engine->rest[i].comes = false;
+}

@@ -1,0 +1,324 @@
+#include "shim/mover/spill.h"
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
+#include "shim/process/enter.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+#include "shim/submit/done.h"
+#include "shim/mover/inside.h"
+#include "shim/plan/pace.h"
+#include "shim/submit/use.h"
+#include "shim/stats/stats.h"
+#include "shim/submit/pdl.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+/* How long an order may take: as long as it takes to empty a large device at the speed of a slow link. */
+#define SUSPEND_MS 120000
+/*
+ * The end of a context asks the mover to let go of it so often, and waits so long each time. The answers are counted, and
+ * not the time: a process that was stopped (SIGSTOP), or whose mover the system did not run, has lost one of them.
+ */
+#define PARK_TRIES 120
+#define PARK_MS    1000
+/* A safe point is looked for so long: one try ends when the device makes no progress for as long as a gap may wait. */
+#define SAFE_POINT_MS 3000
+#define BETWEEN_NS    50000000  /* between tries submissions go on: the device may wait for one of them */
+#define ROOM_MS       2000      /* for a safe point, and for orders of others */
+#define BACK_NS       500000000 /* for others to begin giving back what was lent */
+#define BACK_LOOK_NS  200000
+#define NEW_MS        500
+#define STOP_MS       500
+#define AWAIT_MS      1000
+#define TELL_MS       2000 /* at the end, for words that are being written, on a machine that has no time for them */
+
+static _Atomic(struct engine *) engines[DEVICE_MOST];
+static pthread_mutex_t start_one = PTHREAD_MUTEX_INITIALIZER;
+
+static bool registered;
+
+static struct engine *engine_of(const struct device *device)
+{
+	return atomic_load_explicit(&engines[device->ordinal], memory_order_acquire);
+}
+
+static void start(struct device *device, enum policy_spill mode)
+{
+	struct heap *heap = atomic_load(&device->heap);
+	struct engine *engine = engine_new(device, heap, mode == POLICY_SPILL_EXACT);
+
+	/* From now on memory may leave the device, also where nothing was placed outside of it (suspend). */
+	pdl_spilled();
+	if (!engine || !use_add_arena(heap_arena(heap), engine) || !mover_start(engine)) {
+		log_once("no memory to move memory with; what is spilled stays on the host");
+		if (engine)
+			atomic_store(&engine->dead, true);
+	}
+	/* Before the driver's own handlers, which were there first: it must not be called while it is taken down. */
+	if (engine && !registered)
+		registered = atexit(spill_end) == 0;
+	if (engine)
+		atomic_store_explicit(&engines[device->ordinal], engine, memory_order_release);
+}
+
+void spill_pressure(struct device *device)
+{
+	enum policy_spill mode = policy_spill_mode(life_policy());
+
+	if ((mode != POLICY_SPILL_EXACT && mode != POLICY_SPILL_FAST) || engine_of(device))
+		return;
+	if (!real_has(HOOK_cuCtxRecordEvent) || !real_has(HOOK_cuFuncGetParamInfo)) {
+		log_once("this driver is older than CUDA 12.5: what is spilled does not move");
+		return;
+	}
+	pthread_mutex_lock(&start_one);
+	if (!engine_of(device))
+		start(device, mode);
+	pthread_mutex_unlock(&start_one);
+}
+
+/* How long so much may be on its way: at 128 MiB/s, for host memory may have to be pinned for it. */
+static unsigned moving_ms(uint64_t bytes)
+{
+	return ROOM_MS + (unsigned)(bytes >> 17);
+}
+
+uint64_t spill_room_ns(uint64_t bytes)
+{
+	return (ROOM_MS + 2 * moving_ms(bytes)) * 1000000ull;
+}
+
+/* Does memory of other heaps move, so that what they have on this device can leave it? */
+static bool others_move(const struct device *device)
+{
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		const struct engine *engine = atomic_load(&engines[i]);
+
+		if (engine && engine->device != device && !atomic_load(&engine->dead))
+			return true;
+	}
+	return false;
+}
+
+/* What others have of it goes first; as much as they give back in time. */
+static uint64_t take_back_lent(struct device *device, uint64_t bytes)
+{
+	struct lender *lender = &device->lender;
+	uint64_t before = atomic_load(&lender->lent.used), last = before, began = clock_now(), since = began;
+	uint64_t wanted = bytes < before ? bytes : before;
+
+	while (wanted && others_move(device) && clock_now() - since < BACK_NS &&
+	       clock_now() - began < moving_ms(bytes) * 1000000ull) {
+		uint64_t used = atomic_load(&lender->lent.used), back = before > used ? before - used : 0;
+
+		if (back >= wanted)
+			return back;
+		if (used < last)
+			since = clock_now();
+		last = used;
+		lender_want(lender, wanted - back);
+		clock_sleep(BACK_LOOK_NS);
+	}
+	return before > last ? before - last : 0;
+}
+
+bool spill_make_room(struct device *device, uint64_t bytes)
+{
+	uint64_t moved = 0, back;
+
+	/* Nothing moves then. */
+	if (capture_is_open())
+		return false;
+	back = take_back_lent(device, bytes);
+	if (back >= bytes)
+		return true;
+	if (atomic_load(&device->heap))
+		spill_pressure(device);
+	struct engine *engine = engine_of(device);
+	uint64_t until = clock_now() + ROOM_MS * 1000000ull;
+	while (engine) {
+		enum sw_status status = engine_ask(engine, ORDER_ROOM, NULL, bytes - back, moving_ms(bytes), &moved);
+
+		if (status != SW_BUSY || clock_now() >= until)
+			return (status == SW_OK && moved) || back;
+		clock_sleep(BETWEEN_NS);
+	}
+	return back;
+}
+
+void spill_room_for_new(struct device *device, uint64_t bytes)
+{
+	struct engine *engine = engine_of(device);
+
+	if (!engine || !atomic_load_explicit(&engine->makes_room, memory_order_relaxed) || atomic_load(&engine->dead) ||
+	    bytes > pace_new(atomic_load(&device->budget.limit)) ||
+	    heap_free_bytes(engine->heap, CHUNK_DEVICE) >= bytes)
+		return;
+	if (engine->exact)
+		engine_ask(engine, ORDER_NEW, NULL, bytes, NEW_MS, NULL);
+	else
+		engine_wait_for_room(engine, bytes);
+}
+
+bool spill_is_suspended(const struct device *device)
+{
+	struct engine *engine = engine_of(device);
+
+	return engine && atomic_load_explicit(&engine->is_away, memory_order_relaxed);
+}
+
+void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
+{
+	struct engine *engine = engine_of(device);
+
+	if (engine && !atomic_load(&engine->dead))
+		discard_bytes(engine, address, bytes);
+}
+
+void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
+			  bool held)
+{
+	struct engine *engine = engine_of(device);
+
+	if (engine && !atomic_load(&engine->dead))
+		discard_behind(engine, address, bytes, stream, per_thread, held);
+}
+
+void spill_await(CUcontext green, int device)
+{
+	if (device >= 0 && device < DEVICE_MOST && atomic_load(&engines[device]))
+		context_await(green, AWAIT_MS);
+}
+
+/*
+ * The mover's own streams and events are in this context. What tells that it has let go of them is `context` alone, which
+ * it changes last (link_close): an order may be answered too late, by another thread's being in the way, or not at all by
+ * an engine that has died and is still taking down what it has. It does not come back to the context, which is ending
+ * (link_open). An order that was left is carried out all the same; then moving goes on in another context, or in this one
+ * if it has not ended.
+ */
+static bool has_let_go(struct engine *engine, CUcontext context)
+{
+	for (unsigned i = 0; i < PARK_TRIES && engine->context == context; i++) {
+		if (engine_ask(engine, ORDER_PARK, context, 0, PARK_MS, NULL) != SW_NOT_SUPPORTED)
+			continue;
+		for (unsigned ms = 0; ms < PARK_MS && engine->context == context; ms++)
+			clock_sleep(1000000);
+	}
+	return engine->context != context;
+}
+
+bool spill_context_ending(CUcontext context)
+{
+	int before;
+
+	/* Waits are cancellation points. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	/* First, so that nothing of ours begins in it any more; then what is under way comes to its end. */
+	bool may = context_ending(context);
+	may = done_context_ending(context) && may;
+	for (unsigned i = 0; i < DEVICE_MOST && may; i++) {
+		struct engine *engine = atomic_load(&engines[i]);
+
+		may = !engine || has_let_go(engine, context);
+	}
+	pthread_setcancelstate(before, NULL);
+	if (!may)
+		log_once("a context is not ended yet, which the driver still works in for us: the call answered "
+			 "CUDA_ERROR_NOT_READY");
+	return may;
+}
+
+void spill_context_ended(CUcontext context, bool ended)
+{
+	done_context_ended(context, ended);
+	context_ended(context, ended);
+}
+
+void spill_end(void)
+{
+	/* The child of a fork has our handlers, and no mover. */
+	if (life_stage() == STAGE_FORKED)
+		return;
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		struct engine *engine = atomic_load(&engines[i]);
+
+		if (engine && !atomic_load(&engine->dead))
+			engine_ask(engine, ORDER_STOP, NULL, 0, STOP_MS, NULL);
+		for (unsigned ms = 0; engine && ms < TELL_MS && atomic_load(&engine->telling); ms++)
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	use_stop();
+}
+
+void spill_child(void)
+{
+	atomic_store(&use_state, 0);
+}
+
+/* ---- suspend and resume ---- */
+
+static enum sw_status ask_all(enum engine_order order, uint64_t *ret_bytes)
+{
+	enum sw_status status = SW_NOT_SUPPORTED;
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < DEVICE_MOST; i++) {
+		struct engine *engine = atomic_load(&engines[i]);
+		uint64_t bytes = 0;
+
+		if (!engine)
+			continue;
+		/* An engine that has died says only that it does nothing. */
+		enum sw_status one =
+		    atomic_load(&engine->dead) ? SW_DRIVER : engine_ask(engine, order, NULL, 0, SUSPEND_MS, &bytes);
+		if (one != SW_OK && order == ORDER_SUSPEND)
+			return one;
+		status = status == SW_OK ? SW_OK : one;
+		sum += bytes;
+	}
+	if (status == SW_OK && ret_bytes)
+		*ret_bytes = sum;
+	return status;
+}
+
+/* Memory moves from the first spill on; who is to be suspended before that gets an engine now. */
+static void start_if_running(struct device *device, void *argument)
+{
+	(void)argument;
+	if (atomic_load(&device->heap))
+		spill_pressure(device);
+}
+
+enum sw_status spill_suspend(uint64_t *ret_bytes)
+{
+	if (life_stage() != STAGE_RUNNING)
+		return SW_NOT_SUPPORTED;
+	device_each(start_if_running, NULL);
+	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;;) {
+		enum sw_status status = ask_all(ORDER_SUSPEND, ret_bytes);
+
+		if (status == SW_OK) {
+			stats_set_state(STATS_SUSPENDED);
+			trace_event(state, 1);
+			return status;
+		}
+		ask_all(ORDER_RESUME, NULL);
+		if (status != SW_BUSY || clock_now() >= until)
+			return status;
+		nanosleep(&(struct timespec){.tv_nsec = BETWEEN_NS}, NULL);
+	}
+}
+
+enum sw_status spill_resume(uint64_t *ret_bytes)
+{
+	if (life_stage() != STAGE_RUNNING)
+		return SW_NOT_SUPPORTED;
+	enum sw_status status = ask_all(ORDER_RESUME, ret_bytes);
+	if (status == SW_OK) {
+		stats_set_state(STATS_RUNNING);
+		trace_event(state, 0);
+	}
+	return status;
+}

@@ -1,0 +1,251 @@
+/*
+ * The end of a job that `fast` has stopped: what was in transit, and what is said of it. The driver reports no address
+ * and no kernel, so what was not mapped, and what ran as far as is known, is all that can be told.
+ *
+ * A context's death shows some milliseconds after the access that was its cause, and is noticed when the mover looks
+ * next; by then what was in transit has long arrived, and often nothing is any more. So the mover notes at each look
+ * what is in transit, and what was seen so within RECENT_NS before the last look at which all was well is told of: the
+ * mover may have been away for longer than that since, pinning memory.
+ */
+#include "shim/process/enter.h"
+#include "shim/accounting/ledger.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+#include "shim/mover/inside.h"
+#include "shim/submit/layout.h"
+#include "shim/submit/use.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Blocks that are remembered, and told of; and how far back. */
+#define BLOCKS_KEPT 64
+#define BLOCKS_MOST 8
+#define RECENT_NS   1000000000
+
+/* Of one block, when it was last seen in transit. */
+struct travel {
+	uint32_t block_unit;
+	uint64_t seen;             /* ns; 0: this entry is free */
+	uint64_t out, in, resting; /* bytes on their way to the host, to the device, and just arrived on the host */
+};
+
+struct travels {
+	struct travel at[BLOCKS_KEPT];
+	unsigned latest; /* pieces of one block follow each other */
+	uint64_t well;   /* ns: the last look before any sign of a death; 0: none */
+};
+
+struct travels *stop_new(void)
+{
+	return calloc(1, sizeof(struct travels));
+}
+
+/* ---- what is in transit ---- */
+
+/* The block's entry for the look at `now`, else that of the block seen longest ago. */
+static struct travel *travel(struct travels *travels, uint32_t block_unit, uint64_t now)
+{
+	unsigned found = travels->latest;
+
+	if (travels->at[found].block_unit != block_unit || !travels->at[found].seen) {
+		found = 0;
+		for (unsigned i = 0; i < BLOCKS_KEPT; i++) {
+			if (travels->at[i].seen && travels->at[i].block_unit == block_unit) {
+				found = i;
+				break;
+			}
+			if (travels->at[i].seen < travels->at[found].seen)
+				found = i;
+		}
+	}
+	struct travel *one = &travels->at[found];
+	travels->latest = found;
+	if (one->seen != now || one->block_unit != block_unit)
+		*one = (struct travel){.block_unit = block_unit, .seen = now};
+	return one;
+}
+
+static void note_queue(struct travels *travels, const struct queue *queue, bool in, uint64_t now)
+{
+	for (unsigned i = 0; i < queue->n; i++) {
+		const struct move *move = &queue->at[(queue->head + i) % MOVES];
+		const struct transit *transit = &move->transit;
+
+		if (move->is_back)
+			continue;
+		struct travel *one = travel(travels, transit->block_unit, now);
+		*(in ? &one->in : &one->out) += (uint64_t)transit->units * HEAP_UNIT;
+	}
+}
+
+/* Of what rests, the latest: the mover looks at this again and again. */
+#define RESTS_NOTED 16
+
+static void note_all(struct engine *engine)
+{
+	uint64_t now = clock_now();
+
+	note_queue(engine->travels, &engine->out, false, now);
+	note_queue(engine->travels, &engine->in, true, now);
+	for (unsigned i = engine->n_rest; i && i + RESTS_NOTED > engine->n_rest; i--) {
+		const struct transit *transit = &engine->rest[i - 1].transit;
+
+		travel(engine->travels, transit->block_unit, now)->resting += (uint64_t)transit->units * HEAP_UNIT;
+	}
+}
+
+void stop_note(struct engine *engine)
+{
+	/* From the first sign of a death on it stays as it is. */
+	if (engine->exact || engine->doubts)
+		return;
+	engine->travels->well = clock_now();
+	if (move_any(engine))
+		note_all(engine);
+}
+
+/* ---- what is told ---- */
+
+/* Kernels told of at most, in all and of one stream. */
+#define KERNELS_MOST   32
+#define KERNELS_STREAM 12
+
+/* Kernels in flight, each once: those whose launch has not returned, then the others as they were submitted. */
+struct kernels {
+	struct done_what what[KERNELS_MOST];
+	unsigned n, n_more;
+	unsigned char of_row[DONE_ROWS]; /* how many of the stream are among them */
+};
+
+static bool has_kernel(const struct kernels *kernels, const struct done_what *what)
+{
+	for (unsigned i = 0; i < kernels->n; i++)
+		if (kernels->what[i].function == what->function && kernels->what[i].id == what->id)
+			return true;
+	return false;
+}
+
+/* It may run already, although its launch has not returned. */
+static void add_inside(void *argument, const struct done_what *what)
+{
+	struct kernels *kernels = argument;
+
+	if (!has_kernel(kernels, what) && kernels->n < KERNELS_MOST)
+		kernels->what[kernels->n++] = *what;
+}
+
+static void add_kernel(void *argument, unsigned row, const struct done_what *what)
+{
+	struct kernels *kernels = argument;
+
+	if (has_kernel(kernels, what))
+		return;
+	if (kernels->n == KERNELS_MOST || kernels->of_row[row] == KERNELS_STREAM) {
+		kernels->n_more++;
+		return;
+	}
+	kernels->of_row[row]++;
+	kernels->what[kernels->n++] = *what;
+}
+
+static void tell_of_kernels(void)
+{
+	struct kernels kernels = {0};
+	char text[900], name[LAYOUT_NAME];
+	size_t at = 0;
+
+	/* In this order: what is inside may have its number by the time that those with numbers are looked at. */
+	use_each_inside(add_inside, &kernels);
+	done_each_in_flight(add_kernel, &kernels);
+	for (unsigned i = 0; i < kernels.n; i++) {
+		const struct done_what *what = &kernels.what[i];
+		bool known = layout_name(what->function, name);
+
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", at ? ", " : "",
+				       known ? name : real_name((int)what->id));
+		if (at + LAYOUT_NAME + 2 < sizeof(text) && i + 1 < kernels.n)
+			continue;
+		log_line("  in flight, as far as is known: %s", text);
+		at = 0;
+	}
+	if (kernels.n_more)
+		log_line("  and %u later submissions", kernels.n_more);
+	if (!kernels.n)
+		log_line("  in flight: nothing that was seen to be submitted");
+}
+
+/* The ledger's ids count from here, pinned and managed memory and the like included. */
+#define FIRST_ID ((uint64_t)1 << 40)
+
+/* Who the block is: what the program asked for, the how many-th it was of all it asked for, and the rule that decided. */
+static void name_block(const struct engine *engine, uint32_t block_unit, char *text, size_t room)
+{
+	CUdeviceptr address = arena_address(engine->arena, block_unit);
+	uint32_t word = arena_look(engine->arena, address);
+	const struct policy *policy = life_policy();
+	struct ledger_row row;
+	char bytes[32];
+
+	if (word & ARENA_SLAB) {
+		snprintf(text, room, "small allocations at 0x%llx", address);
+		return;
+	}
+	if (!ledger_get(LEDGER_HEAP, address, &row)) {
+		snprintf(text, room, "an allocation at 0x%llx, freed since", address);
+		return;
+	}
+	int rule = policy ? row.rule : -1;
+	snprintf(text, room, "allocation %llu, %s at 0x%llx%s%s", (unsigned long long)(row.id - FIRST_ID + 1),
+		 log_bytes(bytes, sizeof(bytes), row.bytes), address, rule >= 0 ? ", rule " : "",
+		 rule >= 0 ? policy_rule_name(policy, rule) : "");
+}
+
+static int later(const void *a, const void *b)
+{
+	const struct travel *one = a, *other = b;
+
+	return (one->seen < other->seen) - (one->seen > other->seen);
+}
+
+/* The latest first. */
+static void tell_of_blocks(struct engine *engine, uint64_t since)
+{
+	struct travel *all = engine->travels->at;
+	unsigned n = 0;
+
+	qsort(all, BLOCKS_KEPT, sizeof(*all), later);
+	for (; n < BLOCKS_KEPT && all[n].seen > since; n++) {
+		char who[200], out[32], in[32], resting[32];
+
+		if (n >= BLOCKS_MOST)
+			continue;
+		name_block(engine, all[n].block_unit, who, sizeof(who));
+		log_line("  in transit: %s (%s to the host, %s to the device, %s just gone to the host)", who,
+			 log_bytes(out, sizeof(out), all[n].out), log_bytes(in, sizeof(in), all[n].in),
+			 log_bytes(resting, sizeof(resting), all[n].resting));
+	}
+	if (n > BLOCKS_MOST)
+		log_line("  and %u%s further blocks shortly before", n - BLOCKS_MOST,
+			 n == BLOCKS_KEPT ? " or more" : "");
+}
+
+void stop_tell(struct engine *engine)
+{
+	uint64_t well = engine->travels->well ? engine->travels->well : clock_now();
+	uint64_t since = well > RECENT_NS ? well - RECENT_NS : 1;
+	bool any = move_any(engine);
+
+	for (unsigned i = 0; i < BLOCKS_KEPT; i++)
+		any |= engine->travels->at[i].seen > since;
+	if (!any)
+		return;
+	if (move_any(engine))
+		note_all(engine);
+	log_line("FAST MODE STOPPED THE JOB: the GPU accessed memory that was on its way and that no submission had "
+		 "named, unless the program is at fault itself");
+	tell_of_kernels();
+	tell_of_blocks(engine, since);
+	log_line("  ways out: spill.mode: exact, which never stops a job; or a rule for such memory with movable: no, "
+		 "or with use: driver");
+}

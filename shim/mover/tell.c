@@ -1,0 +1,70 @@
+/* What figures and the trace hear of moves. The link is busy while a move has been told of and not its end. */
+#include "shim/mover/inside.h"
+#include "shim/stats/stats.h"
+
+static void count_busy(struct engine *engine, uint64_t now)
+{
+	if (!engine->n_told)
+		return;
+	uint64_t us = (now - engine->busy_since) / 1000;
+	stats_add(STAT_link_us, us);
+	engine->busy_since += us * 1000;
+}
+
+void tell_busy(struct engine *engine)
+{
+	count_busy(engine, clock_now());
+}
+
+void tell_begin(struct engine *engine, struct move *move)
+{
+	static _Atomic uint64_t n;
+	uint64_t now = clock_now();
+	const struct transit *transit = &move->transit;
+	bool out = transit->to != CHUNK_DEVICE;
+
+	/* With what was too short for a microsecond last time. */
+	if (!engine->n_told++)
+		engine->busy_since = now - engine->busy_rest;
+	move->number = 0;
+	if (!trace_is_on())
+		return;
+	move->number = atomic_fetch_add(&n, 1) + 1;
+	uint64_t old = trace_device(transit_lender(engine->heap, transit, false));
+	uint64_t new = trace_device(transit_lender(engine->heap, transit, true));
+	trace_event_at(move, now, move->number, (uint64_t)engine->device->ordinal,
+		       arena_address(engine->arena, transit->piece), transit_bytes(transit), out,
+		       out ? engine->why_out : engine->why_in, out ? new : old, out ? old : 0);
+}
+
+void tell_end(struct engine *engine, const struct move *move, bool stayed)
+{
+	uint64_t now = clock_now();
+
+	count_busy(engine, now);
+	if (!--engine->n_told)
+		engine->busy_rest = now - engine->busy_since;
+	if (move->number)
+		trace_event_at(moved, now, move->number, stayed);
+}
+
+/* To come back sooner than that is to be moved in vain, or nearly so. */
+#define REFETCH_MS 10000
+
+void tell_moved(struct engine *engine, const struct move *move)
+{
+	const struct transit *transit = &move->transit;
+	bool in = transit->to == CHUNK_DEVICE;
+	uint32_t now = (uint32_t)(clock_now() / 1000000), *left = &engine->left[transit->piece];
+	bool again = in && *left && now - *left < REFETCH_MS;
+
+	*(in ? &engine->moved_in : &engine->moved_out) += transit_bytes(transit);
+	CUdevice lender = transit_lender(engine->heap, transit, !in);
+	if (lender >= 0)
+		stats_moved_lent(engine->device->ordinal, lender, in, transit_bytes(transit));
+	if (!in && transit->from == CHUNK_PEER)
+		stats_add(STAT_peer_left_bytes, transit_bytes(transit));
+	stats_moved(arena_site(engine->arena, transit->block_unit), in, transit_bytes(transit), again);
+	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, move->begun);
+	*left = in ? 0 : now ? now : 1;
+}

@@ -1,0 +1,221 @@
+/*
+ * Which copies a change of a mapping waits for. NVIDIA's driver changes page tables with one of the copy engines, and
+ * which one differs from machine to machine: of H200s with the same driver those alone in a machine use the one that
+ * copies to the host (0.56 ms a change beside such copies, 0.03 beside those to the device), those of a pair the other
+ * (0.03 and 0.56; test/bench/mapping.c). Cutting the wrong copies into parts costs a GPT job at 1.5 a tenth of its speed
+ * in `fast` and a ninth in `exact`. So it is measured, once for each place that memory goes to, with a piece that has just
+ * come out: nobody reads or writes it then, and as both its chunks hold the same, it can be copied to and fro.
+ */
+#include "shim/heap/map.h"
+#include "shim/driver/real.h"
+#include "shim/mover/inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * Copies are queued for about as long as an engine's time slice is, 1 ms: a change that has to wait takes 0.4 to 0.9 ms
+ * then, one that has not 0.03 to 0.1 (H200). Short pieces are over too soon.
+ */
+#define QUEUED_NS   1000000
+#define QUEUED_MOST 256
+#define COPY_MOST   ((uint64_t)32 << 20)
+#define COPY_LEAST  ((uint64_t)4 << 20)
+#define TRIES       5
+/* A change waits for copies if most of them take so many times as long beside them, and so much more. */
+#define TIMES   3
+#define MORE_NS 100000
+/* If all take longer than that even without copies of ours, the program's are in the way: another piece, so many times. */
+#define QUIET_MOST_NS 300000
+#define PIECES_MOST   8
+/* It is given up after that. On a link of 50 GB/s it takes 25 ms. */
+#define LAST_NS 100000000
+/* How often the driver is asked to unmap the second mapping; one that stays keeps its memory as long as the process. */
+#define UNMAPS 50
+
+struct bench {
+	const struct engine *engine;
+	const struct transit *transit;
+	CUdeviceptr window; /* the device chunk is mapped here a second time, and unmapped */
+	CUevent begun;
+	uint64_t until;          /* ns */
+	bool copies[TURNS_WAYS]; /* of ours may be under way */
+};
+
+static bool remove_window(const struct bench *bench)
+{
+	uint64_t bytes = transit_bytes(bench->transit);
+
+	for (unsigned i = 0; i < UNMAPS; i++) {
+		if (map_remove(bench->window, bytes) == CUDA_SUCCESS)
+			return true;
+		clock_sleep(100000);
+	}
+	return false;
+}
+
+/* ns; UINT64_MAX: refused. */
+static uint64_t change(const struct bench *bench)
+{
+	uint64_t bytes = transit_bytes(bench->transit), start = clock_now();
+
+	if (map_chunk(bench->window, bytes, bench->transit->handle) != CUDA_SUCCESS)
+		return UINT64_MAX;
+	CUresult result = map_allow(bench->window, bytes, bench->engine->device->ordinal, 0);
+	uint64_t ns = clock_now() - start;
+	return remove_window(bench) && result == CUDA_SUCCESS ? ns : UINT64_MAX;
+}
+
+/* ---- copies ---- */
+
+static CUstream stream_of(const struct bench *bench, enum turns_way way)
+{
+	return way == TURNS_OUT ? bench->engine->stream_out : bench->engine->stream_in;
+}
+
+static CUresult copy(struct bench *bench, enum turns_way way)
+{
+	const struct transit *transit = bench->transit;
+	CUdeviceptr from = way == TURNS_OUT ? transit->alias : transit->spare_alias;
+	CUdeviceptr to = way == TURNS_OUT ? transit->spare_alias : transit->alias;
+	uint64_t bytes = transit_bytes(transit);
+
+	bench->copies[way] = true;
+	return REAL(cuMemcpyDtoDAsync_v2)(to, from, bytes < COPY_MOST ? bytes : COPY_MOST, stream_of(bench, way));
+}
+
+/* Not for ever: a program's stream that shares a queue with ours may be held until the mover answers somebody. */
+static bool wait_for(struct bench *bench, enum turns_way way)
+{
+	CUresult result = REAL(cuStreamQuery)(stream_of(bench, way));
+
+	while (result == CUDA_ERROR_NOT_READY && clock_now() < bench->until) {
+		clock_sleep(10000);
+		result = REAL(cuStreamQuery)(stream_of(bench, way));
+	}
+	bench->copies[way] &= result != CUDA_SUCCESS;
+	return result == CUDA_SUCCESS;
+}
+
+/* Copies, of which the first has ended on return; the others have not, as a rule. */
+static bool begin(struct bench *bench, enum turns_way way, unsigned n)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++) {
+		result = copy(bench, way);
+		if (i == 0 && result == CUDA_SUCCESS)
+			result = REAL(cuEventRecord)(bench->begun, stream_of(bench, way));
+	}
+	if (n && result == CUDA_SUCCESS)
+		do
+			result = REAL(cuEventQuery)(bench->begun);
+		while (result == CUDA_ERROR_NOT_READY && clock_now() < bench->until);
+	return result == CUDA_SUCCESS;
+}
+
+/* How many copies are about a time slice; 0: refused. The first of them may take longer than others. */
+static unsigned slice_of(struct bench *bench, enum turns_way way)
+{
+	if (copy(bench, way) != CUDA_SUCCESS || !wait_for(bench, way))
+		return 0;
+	uint64_t start = clock_now();
+	if (copy(bench, way) != CUDA_SUCCESS || !wait_for(bench, way))
+		return 0;
+	uint64_t n = QUEUED_NS / (clock_now() - start + 1) + 2;
+	return n < QUEUED_MOST ? (unsigned)n : QUEUED_MOST;
+}
+
+/* ---- what changes take ---- */
+
+static int by_length(const void *one, const void *two)
+{
+	uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)two;
+
+	return (a > b) - (a < b);
+}
+
+/* What changes take beside n copies each, ns, the shortest first. False: refused, or it took too long. */
+static bool beside(struct bench *bench, enum turns_way way, unsigned n, uint64_t ret_ns[TRIES])
+{
+	for (unsigned i = 0; i < TRIES; i++) {
+		ret_ns[i] = begin(bench, way, n) ? change(bench) : UINT64_MAX;
+		if (ret_ns[i] == UINT64_MAX || !wait_for(bench, way))
+			return false;
+	}
+	qsort(ret_ns, TRIES, sizeof(ret_ns[0]), by_length);
+	return true;
+}
+
+/*
+ * *ret_again: the program was in the way. One way after the other: on return copies are under way one way at most, of
+ * those that write either chunk.
+ */
+static bool measure(struct bench *bench, bool ret_waits[TURNS_WAYS], bool *ret_again)
+{
+	uint64_t quiet[TRIES], ns[TRIES];
+
+	if (!wait_for(bench, TURNS_IN) || !wait_for(bench, TURNS_OUT) || !beside(bench, TURNS_IN, 0, quiet))
+		return false;
+	*ret_again = quiet[0] > QUIET_MOST_NS;
+	for (enum turns_way way = 0; way < TURNS_WAYS && !*ret_again; way++) {
+		unsigned n = slice_of(bench, way);
+
+		if (!n || !beside(bench, way, n, ns))
+			return false;
+		ret_waits[way] = ns[TRIES / 2] > TIMES * quiet[0] + MORE_NS;
+	}
+	return !*ret_again;
+}
+
+/* The move ends when all that was begun here has. Copies out it can be taken back beside, as others are. */
+static void put_off(struct engine *engine, struct move *move, const struct bench *bench)
+{
+	CUresult result = REAL(cuEventRecord)(move->event, engine->stream_in);
+
+	move->is_measured = bench->copies[TURNS_IN];
+	if (result == CUDA_SUCCESS)
+		result = REAL(cuStreamWaitEvent)(engine->stream_out, move->event, 0);
+	if (result == CUDA_SUCCESS)
+		result = REAL(cuEventRecord)(move->event, engine->stream_out);
+	/* Then nothing tells when. */
+	if (result != CUDA_SUCCESS && (!link_settle(engine->stream_in) || !link_settle(engine->stream_out)))
+		engine_lost(engine, result);
+}
+
+void turns_init(struct turns *turns)
+{
+	*turns = (struct turns){.waits[CHUNK_HOST][TURNS_OUT] = true};
+}
+
+bool turns_learn(struct engine *engine, struct move *move)
+{
+	const struct transit *transit = &move->transit;
+	struct turns *turns = &engine->turns;
+	struct bench bench = {.engine = engine, .transit = transit, .until = clock_now() + LAST_NS};
+	bool waits[TURNS_WAYS], again = false;
+
+	if (transit->from != CHUNK_DEVICE || turns->pieces[transit->to] >= PIECES_MOST ||
+	    transit_bytes(transit) < COPY_LEAST || discard_covers(engine, transit->block_unit, transit->piece))
+		return true;
+	turns->pieces[transit->to]++;
+	if (REAL(cuMemAddressReserve)(&bench.window, transit_bytes(transit), HEAP_UNIT, 0, 0) != CUDA_SUCCESS)
+		return true;
+	link_let_go(engine, true);
+	if (REAL(cuEventCreate)(&bench.begun, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
+		if (measure(&bench, waits, &again))
+			memcpy(turns->waits[transit->to], waits, sizeof(waits));
+		REAL(cuEventDestroy_v2)(bench.begun);
+	}
+	if (!again)
+		turns->pieces[transit->to] = PIECES_MOST;
+	REAL(cuMemAddressFree)(bench.window, transit_bytes(transit));
+	bench.until = 0;
+	for (enum turns_way way = 0; way < TURNS_WAYS; way++)
+		if (bench.copies[way])
+			wait_for(&bench, way);
+	if (!bench.copies[TURNS_IN] && !bench.copies[TURNS_OUT])
+		return true;
+	put_off(engine, move, &bench);
+	return false;
+}

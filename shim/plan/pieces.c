@@ -1,0 +1,352 @@
+/*
+ * A table of two levels, an intrusive list and a binary heap.
+ */
+#include "shim/plan/pieces.h"
+
+#include <stdlib.h>
+
+bool pieces_init(struct pieces *pieces)
+{
+	*pieces = (struct pieces){.epoch = 1, .oldest = PIECES_NONE, .newest = PIECES_NONE, .probe = PIECES_NONE};
+	pieces->due = calloc(PIECES_DUE, sizeof(*pieces->due));
+	return pieces->due != NULL;
+}
+
+void pieces_fini(struct pieces *pieces)
+{
+	for (unsigned i = 0; i < PIECES_LEAVES; i++)
+		free(pieces->leaf[i]);
+	free(pieces->heap);
+	free(pieces->due);
+}
+
+struct piece *pieces_make(struct pieces *pieces, uint32_t id)
+{
+	struct piece **leaf = &pieces->leaf[id / PIECES_LEAF % PIECES_LEAVES];
+
+	if (!*leaf) {
+		*leaf = calloc(PIECES_LEAF, sizeof(**leaf));
+		for (unsigned i = 0; *leaf && i < PIECES_LEAF; i++)
+			(*leaf)[i].index = PIECES_NONE;
+	}
+	return pieces_find(pieces, id);
+}
+
+/* ---- the heap: the largest key first ---- */
+
+static uint64_t heap_key(const struct pieces *pieces, uint32_t index)
+{
+	return pieces_key(pieces, pieces_find(pieces, pieces->heap[index]));
+}
+
+static void heap_put(struct pieces *pieces, uint32_t index, uint32_t id)
+{
+	pieces->heap[index] = id;
+	pieces_find(pieces, id)->index = index;
+}
+
+static void heap_up(struct pieces *pieces, uint32_t index)
+{
+	uint32_t id = pieces->heap[index];
+	uint64_t key = pieces_key(pieces, pieces_find(pieces, id));
+
+	while (index && heap_key(pieces, (index - 1) / 2) < key) {
+		heap_put(pieces, index, pieces->heap[(index - 1) / 2]);
+		index = (index - 1) / 2;
+	}
+	heap_put(pieces, index, id);
+}
+
+static void heap_down(struct pieces *pieces, uint32_t index)
+{
+	uint32_t id = pieces->heap[index];
+	uint64_t key = pieces_key(pieces, pieces_find(pieces, id));
+
+	for (;;) {
+		uint32_t child = 2 * index + 1;
+
+		if (child + 1 < pieces->n_heap && heap_key(pieces, child + 1) > heap_key(pieces, child))
+			child++;
+		if (child >= pieces->n_heap || heap_key(pieces, child) <= key)
+			break;
+		heap_put(pieces, index, pieces->heap[child]);
+		index = child;
+	}
+	heap_put(pieces, index, id);
+}
+
+static bool heap_add(struct pieces *pieces, uint32_t id)
+{
+	if (pieces->n_heap == pieces->heap_room) {
+		uint32_t room = pieces->heap_room ? pieces->heap_room * 2 : 256;
+		uint32_t *heap = realloc(pieces->heap, room * sizeof(*heap));
+
+		if (!heap)
+			return false;
+		pieces->heap = heap;
+		pieces->heap_room = room;
+	}
+	pieces->heap[pieces->n_heap++] = id;
+	heap_up(pieces, pieces->n_heap - 1);
+	return true;
+}
+
+/* The key was `before`. */
+static void heap_fix(struct pieces *pieces, const struct piece *piece, uint64_t before)
+{
+	if (piece->index == PIECES_NONE)
+		return;
+	if (pieces_key(pieces, piece) > before)
+		heap_up(pieces, piece->index);
+	else
+		heap_down(pieces, piece->index);
+}
+
+static void heap_remove(struct pieces *pieces, struct piece *piece)
+{
+	uint32_t index = piece->index, last = pieces->heap[--pieces->n_heap];
+
+	piece->index = PIECES_NONE;
+	if (index == pieces->n_heap)
+		return;
+	heap_put(pieces, index, last);
+	heap_up(pieces, index);
+	heap_down(pieces, pieces_find(pieces, last)->index);
+}
+
+/* ---- keys ---- */
+
+static struct due *due_at(const struct pieces *pieces, uint64_t key)
+{
+	return &pieces->due[key % PIECES_DUE];
+}
+
+uint32_t pieces_due(const struct pieces *pieces, uint64_t key)
+{
+	const struct due *due = due_at(pieces, key);
+
+	return due->epoch == pieces->epoch ? due->id : PIECES_NONE;
+}
+
+uint32_t pieces_due_after(const struct pieces *pieces, uint32_t id)
+{
+	return pieces_find(pieces, id)->due_next;
+}
+
+static void due_remove(struct pieces *pieces, struct piece *piece)
+{
+	if (!pieces_has_key(pieces, piece))
+		return;
+	pieces->due_units -= piece->units;
+	if (piece->due_prev == PIECES_NONE)
+		due_at(pieces, piece->key)->id = piece->due_next;
+	else
+		pieces_find(pieces, piece->due_prev)->due_next = piece->due_next;
+	if (piece->due_next != PIECES_NONE)
+		pieces_find(pieces, piece->due_next)->due_prev = piece->due_prev;
+}
+
+void pieces_put_key(struct pieces *pieces, struct piece *piece, uint32_t id, uint64_t key, uint64_t slot)
+{
+	struct due *due = due_at(pieces, key);
+
+	due_remove(pieces, piece);
+	pieces->due_units += piece->units;
+	piece->epoch = pieces->epoch;
+	piece->key = key;
+	piece->slot = slot;
+	piece->due_prev = PIECES_NONE;
+	piece->due_next = due->epoch == pieces->epoch ? due->id : PIECES_NONE;
+	if (piece->due_next != PIECES_NONE)
+		pieces_find(pieces, piece->due_next)->due_prev = id;
+	*due = (struct due){id, pieces->epoch};
+}
+
+void pieces_set_key(struct pieces *pieces, struct piece *piece, uint32_t id, uint64_t key, uint64_t slot)
+{
+	uint64_t before = pieces_key(pieces, piece);
+
+	pieces_put_key(pieces, piece, id, key, slot);
+	heap_fix(pieces, piece, before);
+}
+
+void pieces_unset_key(struct pieces *pieces, struct piece *piece)
+{
+	uint64_t before = pieces_key(pieces, piece);
+
+	due_remove(pieces, piece);
+	piece->epoch = pieces->epoch - 1;
+	heap_fix(pieces, piece, before);
+}
+
+void pieces_unset_keys(struct pieces *pieces)
+{
+	pieces->epoch++;
+	pieces->due_units = 0;
+}
+
+void pieces_set_units(struct pieces *pieces, struct piece *piece, uint32_t units)
+{
+	if (pieces_has_key(pieces, piece))
+		pieces->due_units += (uint64_t)units - piece->units;
+	piece->units = units;
+}
+
+void pieces_sort(struct pieces *pieces)
+{
+	for (uint32_t i = pieces->n_heap / 2; i-- > 0;)
+		heap_down(pieces, i);
+}
+
+/* ---- the parked ---- */
+
+static void park(struct pieces *pieces, struct piece *piece, uint32_t id)
+{
+	piece->parked = true;
+	piece->prev = pieces->newest;
+	piece->next = PIECES_NONE;
+	if (pieces->newest == PIECES_NONE)
+		pieces->oldest = id;
+	else
+		pieces_find(pieces, pieces->newest)->next = id;
+	pieces->newest = id;
+}
+
+static void unpark(struct pieces *pieces, struct piece *piece, uint32_t id)
+{
+	piece->parked = false;
+	if (pieces->probe == id)
+		pieces->probe = piece->next;
+	if (piece->prev == PIECES_NONE)
+		pieces->oldest = piece->next;
+	else
+		pieces_find(pieces, piece->prev)->next = piece->next;
+	if (piece->next == PIECES_NONE)
+		pieces->newest = piece->prev;
+	else
+		pieces_find(pieces, piece->next)->prev = piece->prev;
+}
+
+void pieces_leave(struct pieces *pieces, struct piece *piece, uint32_t id)
+{
+	if (piece->parked)
+		unpark(pieces, piece, id);
+	if (piece->index != PIECES_NONE)
+		heap_remove(pieces, piece);
+}
+
+void pieces_rest(struct pieces *pieces, struct piece *piece, uint32_t id)
+{
+	pieces_leave(pieces, piece, id);
+	if (!heap_add(pieces, id))
+		park(pieces, piece, id); /* it is seen there too, later */
+}
+
+void pieces_park(struct pieces *pieces, struct piece *piece, uint32_t id)
+{
+	pieces_leave(pieces, piece, id);
+	park(pieces, piece, id);
+}
+
+static bool is_busy(const struct pieces *pieces, const struct piece *piece, uint32_t id, plan_busy_function *busy,
+		    void *argument)
+{
+	return (piece->last_use && piece->last_use == pieces->now) || (busy && busy(argument, id));
+}
+
+bool pieces_is_busy(const struct pieces *pieces, uint32_t id, plan_busy_function *busy, void *argument)
+{
+	return is_busy(pieces, pieces_find(pieces, id), id, busy, argument);
+}
+
+void pieces_unpark(struct pieces *pieces, unsigned probes, plan_busy_function *busy, void *argument)
+{
+	uint32_t id;
+
+	while ((id = pieces->oldest) != PIECES_NONE) {
+		struct piece *piece = pieces_find(pieces, id);
+
+		if (is_busy(pieces, piece, id, busy, argument) || !heap_add(pieces, id))
+			break;
+		unpark(pieces, piece, id);
+	}
+	for (; probes && pieces->oldest != PIECES_NONE; probes--) {
+		id = pieces->probe != PIECES_NONE ? pieces->probe : pieces->oldest;
+		struct piece *piece = pieces_find(pieces, id);
+
+		pieces->probe = piece->next;
+		if (!is_busy(pieces, piece, id, busy, argument) && heap_add(pieces, id))
+			unpark(pieces, piece, id);
+	}
+}
+
+uint32_t pieces_top(struct pieces *pieces, plan_busy_function *busy, void *argument)
+{
+	while (pieces->n_heap) {
+		uint32_t id = pieces->heap[0];
+
+		if (!pieces_is_busy(pieces, id, busy, argument))
+			return id;
+		pieces_park(pieces, pieces_find(pieces, id), id);
+	}
+	return PIECES_NONE;
+}
+
+/* ---- checking ---- */
+
+static bool heap_is_valid(const struct pieces *pieces)
+{
+	for (uint32_t i = 0; i < pieces->n_heap; i++) {
+		const struct piece *piece = pieces_find(pieces, pieces->heap[i]);
+
+		if (piece->index != i || piece->parked || piece->place != PLAN_DEVICE)
+			return false;
+		if (i && heap_key(pieces, (i - 1) / 2) < heap_key(pieces, i))
+			return false;
+	}
+	return true;
+}
+
+/* Is each piece with a key in the list of that key, and no other in any? */
+static bool due_is_valid(const struct pieces *pieces)
+{
+	uint32_t n_keys = 0, n_listed = 0;
+	uint64_t units = 0;
+
+	for (unsigned leaf = 0; leaf < PIECES_LEAVES; leaf++)
+		for (unsigned i = 0; pieces->leaf[leaf] && i < PIECES_LEAF; i++)
+			if (pieces_has_key(pieces, &pieces->leaf[leaf][i])) {
+				n_keys++;
+				units += pieces->leaf[leaf][i].units;
+			}
+	for (uint64_t key = 0; key < PIECES_DUE; key++) {
+		uint32_t prev = PIECES_NONE, id = pieces_due(pieces, key);
+
+		for (; id != PIECES_NONE; prev = id, id = pieces_due_after(pieces, id)) {
+			const struct piece *piece = pieces_find(pieces, id);
+
+			if (!pieces_has_key(pieces, piece) || piece->key % PIECES_DUE != key || piece->due_prev != prev)
+				return false;
+			n_listed++;
+		}
+	}
+	return n_keys == n_listed && units == pieces->due_units;
+}
+
+bool pieces_is_valid(const struct pieces *pieces)
+{
+	uint32_t prev = PIECES_NONE, n_device = 0, n_parked = 0;
+
+	for (uint32_t id = pieces->oldest; id != PIECES_NONE;
+	     prev = id, id = pieces_find(pieces, id)->next, n_parked++) {
+		const struct piece *piece = pieces_find(pieces, id);
+
+		if (!piece->parked || piece->prev != prev || piece->index != PIECES_NONE || piece->place != PLAN_DEVICE)
+			return false;
+	}
+	for (unsigned leaf = 0; leaf < PIECES_LEAVES; leaf++)
+		for (unsigned i = 0; pieces->leaf[leaf] && i < PIECES_LEAF; i++)
+			n_device += pieces->leaf[leaf][i].place == PLAN_DEVICE;
+	return prev == pieces->newest && n_device == n_parked + pieces->n_heap && heap_is_valid(pieces) &&
+	       due_is_valid(pieces);
+}

@@ -1,0 +1,482 @@
+/*
+ * Every piece carries a *key*: the remembered position, after predict_at(), that foretells its next use, plan_now() -
+ * predict_at() submissions from then. At first that is where it was itself named next. Once a submission names it, it is
+ * where the piece was named next in whose place it stands (predict_latest): as a rule the same piece, but other memory is
+ * used for the same work where a program allocates anew. A use that was foretold and did not come passes on to the next
+ * one of that. So a step forward changes the keys of the pieces due there and of those named now, and no others; a jump
+ * is a walk over what is foreseen. A piece that nothing foretells ("unforeseen") goes by recency, before all others.
+ *
+ * Fetching: a cursor walks over the foreseen submissions; up to it, nothing is in host memory that could be fetched. It
+ * goes back when a piece with an earlier use arrives in host memory.
+ *
+ * Victims: bringing a piece in long before its use, at the cost of one that is used only a little later, moves both
+ * twice: other pieces would become free in between. So a victim's next use must be twice as far away as that of the
+ * piece it leaves for. Looking far ahead then costs hardly any traffic (plan_bench), and without it up to a fifth.
+ * pieces.h says how victims are found.
+ */
+#include "shim/plan/plan.h"
+#include "shim/plan/pieces.h"
+#include "shim/plan/predict.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WALK_MOST   131072 /* how many slots one walk over the future may look at, */
+#define WALK_LEAST  8192   /* and with how few of those that there are it is worth while */
+#define WALK_EACH   64     /* slots of walking that each submission pays for */
+#define STEP_MOST   512    /* a jump forward by at most so many submissions is taken in steps */
+#define OWED_SHARE  1024   /* of what is owed, so much is let off by each submission */
+#define OWED_PAID   4      /* of what was of use after all, so much is let off */
+#define LATE        UINT32_MAX
+#define PROBES      4  /* parked pieces looked at in turn by each question */
+#define PROBES_MOST 64 /* the same when there is no other victim */
+#define NAMES       32 /* of the latest submission looked at in one go */
+/*
+ * How many from the top of the heap are looked at for one of the wanted size, and how much sooner than the top it may be
+ * needed, as a part of that time. So much sooner costs bytes, and saves making memory of the size that is wanted, with
+ * its alias. In gaps that is worth less (0.1 ms a piece, beside kernels the alias waits for copies): GPT, 1.5, 374 ms
+ * with 8 and 397 with 32, by the model 1.6 % less on average of eleven budgets (ResNet-50, lengths: as much). Beside
+ * kernels 229 and 226, with 64 and 128 as with 32. The link to a peer carries a piece in the time that its mappings
+ * take, so that bytes are cheap: 512 and half instead of 32 and an eighth bring in 3 % more and halve what is made anew,
+ * GPT, 1.5, 102 to 93 ms, and 126 to 97 on another machine; in gaps 158 to 152 (all H200).
+ */
+static const struct {
+	uint32_t looked_at, sooner;
+} equals[] = {
+    [PLAN_BESIDE_KERNELS] = {32, 8},
+    [PLAN_IN_GAPS] = {8, 8},
+    [PLAN_TO_PEERS] = {512, 2},
+};
+
+struct plan {
+	struct predict *predict;
+	struct pieces pieces;
+	uint64_t at;     /* what predict_at() said when the keys were made */
+	uint64_t credit; /* slots that may be walked */
+	enum plan_way way;
+	uint64_t ahead_units;
+	uint64_t units[PLAN_PLACES];
+	uint64_t owed;   /* units brought in for nothing, times OWED_SHARE; fading */
+	uint32_t round;  /* 1 more after each jump: what was brought in before does not count as ahead any more */
+	uint64_t cursor; /* the next position to look at for a fetch */
+	uint32_t parked; /* a piece that might go and was busy, when a victim was asked for; PIECES_NONE */
+};
+
+/* The time that a key stands for. */
+static uint64_t time_of(const struct plan *plan, uint64_t key)
+{
+	return key >= PIECES_UNFORESEEN ? PLAN_NEVER : key + (plan->pieces.now - plan->at);
+}
+
+/* The least key that stands for a later time. */
+static uint64_t key_after(const struct plan *plan, uint64_t when)
+{
+	uint64_t past = plan->pieces.now - plan->at;
+
+	if (plan->at == PREDICT_NONE)
+		return PIECES_UNFORESEEN;
+	if (when < past)
+		return 0;
+	return when - past < PIECES_UNFORESEEN ? when - past + 1 : PIECES_UNFORESEEN;
+}
+
+static uint64_t next_use(const struct plan *plan, const struct piece *piece)
+{
+	return time_of(plan, pieces_key(&plan->pieces, piece));
+}
+
+/*
+ * ---- what was brought in and not used yet ----
+ *
+ * A piece keeps the round in which it was brought in until it is named; what leaves again without that was brought in
+ * for nothing, and so much less is brought in from then on: a future that is wrong again and again, in a program that
+ * only seems to repeat itself, must not cost more traffic than knowing none.
+ */
+
+static bool is_ahead(const struct plan *plan, const struct piece *piece)
+{
+	return piece->ahead == plan->round;
+}
+
+/* It counts as ahead from now on if that is this round. */
+static void set_ahead(struct plan *plan, struct piece *piece, uint32_t round, uint32_t units)
+{
+	if (is_ahead(plan, piece))
+		plan->ahead_units -= piece->units;
+	piece->ahead = round;
+	pieces_set_units(&plan->pieces, piece, units);
+	if (is_ahead(plan, piece))
+		plan->ahead_units += units;
+}
+
+/* It was named. */
+static void use_ahead(struct plan *plan, struct piece *piece)
+{
+	uint64_t paid = (uint64_t)piece->units * OWED_SHARE / OWED_PAID;
+
+	if (!piece->ahead)
+		return;
+	plan->owed -= plan->owed < paid ? plan->owed : paid;
+	set_ahead(plan, piece, 0, piece->units);
+}
+
+/* ---- keys ---- */
+
+/* It may be the next to be fetched. */
+static void cursor_back(struct plan *plan, const struct piece *piece)
+{
+	uint64_t key = pieces_key(&plan->pieces, piece);
+
+	if (piece->place == PLAN_HOST && key < plan->cursor)
+		plan->cursor = key;
+}
+
+/* The piece's next use is that of the slot. */
+static void foretell(struct plan *plan, struct piece *piece, uint32_t id, uint64_t key, uint64_t slot)
+{
+	pieces_set_key(&plan->pieces, piece, id, key, slot);
+	cursor_back(plan, piece);
+}
+
+/* The place in the past has become `position`: what was foreseen there is done, or did not happen. */
+static void keys_pass(struct plan *plan, uint64_t position)
+{
+	uint32_t next, id = pieces_due(&plan->pieces, position);
+
+	for (; id != PIECES_NONE; id = next) {
+		struct piece *piece = pieces_find(&plan->pieces, id);
+		uint64_t slot, again;
+
+		next = piece->due_next;
+		if (piece->last_use == plan->pieces.now)
+			continue;
+		/* Not now: it may be used yet, but nothing should wait for that. */
+		if (piece->ahead)
+			set_ahead(plan, piece, LATE, piece->units);
+		again = predict_again_after(plan->predict, piece->slot, position, &slot);
+		if (again == PREDICT_NONE)
+			pieces_unset_key(&plan->pieces, piece);
+		else
+			foretell(plan, piece, id, again, slot);
+	}
+}
+
+/*
+ * As far as it is paid for: where places change often and lie far back, as with sequences of other lengths, walks are
+ * shorter rather than fewer. What is near is worth the most. False: that is too short.
+ */
+static bool walk_begin(const struct plan *plan, uint64_t at, struct predict_walk *ret_walk)
+{
+	uint64_t most = plan->credit < WALK_MOST ? plan->credit : WALK_MOST;
+
+	predict_walk_begin(plan->predict, at, most, ret_walk);
+	return most >= WALK_LEAST || ret_walk->end - ret_walk->slot < most;
+}
+
+static void keys_walk(struct plan *plan, uint64_t at)
+{
+	struct predict_walk walk;
+
+	walk_begin(plan, at, &walk);
+	plan->credit -= walk.end - walk.slot;
+	while (predict_walk_next(plan->predict, &walk)) {
+		struct piece *piece = pieces_find(&plan->pieces, walk.piece);
+
+		if (piece && !pieces_has_key(&plan->pieces, piece))
+			pieces_put_key(&plan->pieces, piece, walk.piece, walk.position, walk.found);
+	}
+}
+
+/* A new place in the past, or none: all keys anew, and nothing that was brought in is ahead of anything. */
+static void jump(struct plan *plan, uint64_t at)
+{
+	pieces_unset_keys(&plan->pieces);
+	plan->round++;
+	plan->ahead_units = 0;
+	plan->at = at;
+	if (at != PREDICT_NONE) {
+		keys_walk(plan, at);
+		plan->cursor = at + 1;
+	}
+	pieces_sort(&plan->pieces);
+}
+
+/* Keep the keys in step with the prediction. */
+static void follow(struct plan *plan)
+{
+	uint64_t at = predict_at(plan->predict);
+	struct predict_walk walk;
+
+	if (at == plan->at)
+		return;
+	if (at != PREDICT_NONE && plan->at != PREDICT_NONE && at > plan->at && at - plan->at <= STEP_MOST) {
+		while (plan->at < at)
+			keys_pass(plan, ++plan->at);
+		if (plan->cursor <= at)
+			plan->cursor = at + 1;
+		return;
+	}
+	if (at != PREDICT_NONE && !walk_begin(plan, at, &walk))
+		at = PREDICT_NONE; /* jumping about: too little rest between the walks to trust it */
+	if (at != plan->at)
+		jump(plan, at);
+}
+
+/* ---- telling ---- */
+
+struct plan *plan_new(enum plan_way way)
+{
+	struct plan *plan = calloc(1, sizeof(*plan));
+
+	if (!plan)
+		return NULL;
+	plan->predict = predict_new();
+	if (!pieces_init(&plan->pieces) || !plan->predict) {
+		plan_free(plan);
+		return NULL;
+	}
+	plan->at = PREDICT_NONE;
+	plan->way = way;
+	plan->parked = PIECES_NONE;
+	plan->round = 1;
+	plan->credit = 2 * WALK_MOST;
+	return plan;
+}
+
+void plan_free(struct plan *plan)
+{
+	if (!plan)
+		return;
+	pieces_fini(&plan->pieces);
+	predict_free(plan->predict);
+	free(plan);
+}
+
+bool plan_is_valid(const struct plan *plan)
+{
+	uint64_t ahead = 0, units[PLAN_PLACES] = {0};
+
+	for (uint32_t id = 0; id < PLAN_PIECES; id++) {
+		const struct piece *piece = pieces_find(&plan->pieces, id);
+
+		if (!piece)
+			id |= PIECES_LEAF - 1; /* nor any other of this leaf */
+		else
+			units[piece->place] += piece->units;
+		if (piece && is_ahead(plan, piece))
+			ahead += piece->units;
+	}
+	return ahead == plan->ahead_units && !memcmp(units, plan->units, sizeof(units)) &&
+	       pieces_is_valid(&plan->pieces);
+}
+
+void plan_set(struct plan *plan, uint32_t id, uint32_t units, enum plan_place place)
+{
+	struct piece *piece = pieces_make(&plan->pieces, id);
+
+	if (!piece)
+		return;
+	pieces_leave(&plan->pieces, piece, id);
+	/* Or arrives; in a gap it is MOVING from when it is chosen on, and again when its copy begins. */
+	bool stays =
+	    place == PLAN_DEVICE || place == PLAN_PINNED || (place == PLAN_MOVING && piece->place == PLAN_MOVING);
+	bool leaves_host = piece->place == PLAN_HOST && place == PLAN_MOVING;
+	uint32_t round = leaves_host && piece->foretold ? plan->round : stays ? piece->ahead : 0;
+	plan->units[piece->place] -= piece->units;
+	plan->units[place] += units;
+	if (piece->ahead && piece->place == PLAN_DEVICE && !round && place != PLAN_GONE)
+		plan->owed += (uint64_t)piece->units * OWED_SHARE;
+	set_ahead(plan, piece, round, units);
+	piece->place = (uint8_t)place;
+	if (place == PLAN_DEVICE)
+		pieces_rest(&plan->pieces, piece, id);
+	if (place == PLAN_HOST) {
+		piece->foretold = false;
+		cursor_back(plan, piece);
+	}
+}
+
+/*
+ * When the latest submission's pieces will be used again: as that in whose place they stand was then. What was not used
+ * again up to now will be as long from now as it has been since then.
+ */
+static void foretell_latest(struct plan *plan)
+{
+	struct predict_name names[NAMES];
+	uint64_t from = 0;
+	unsigned n;
+
+	if (plan->at == PREDICT_NONE)
+		return;
+	do {
+		n = predict_latest(plan->predict, plan->at, from, names, NAMES);
+		for (unsigned i = 0; i < n; i++) {
+			const struct predict_name *name = &names[i];
+			struct piece *piece = pieces_find(&plan->pieces, name->piece);
+
+			if (!piece)
+				continue;
+			if (name->again != PREDICT_NONE)
+				foretell(plan, piece, name->piece, name->again, name->again_slot);
+			else if (name->has_twin || !pieces_has_key(&plan->pieces, piece))
+				foretell(plan, piece, name->piece, plan->pieces.now, name->slot);
+		}
+		from += n;
+	} while (n == NAMES);
+}
+
+void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, unsigned n)
+{
+	predict_note(plan->predict, function, pieces, n);
+	plan->pieces.now = predict_now(plan->predict);
+	plan->owed -= plan->owed / OWED_SHARE;
+	plan->credit += plan->credit < 4 * WALK_MOST ? WALK_EACH : 0;
+	for (unsigned i = 0; i < n; i++) {
+		struct piece *piece = pieces_make(&plan->pieces, pieces[i]);
+
+		if (!piece)
+			continue;
+		piece->last_use = plan->pieces.now;
+		piece->foretold = false;
+		use_ahead(plan, piece);
+		if (piece->place == PLAN_DEVICE)
+			pieces_park(&plan->pieces, piece, pieces[i]);
+	}
+	follow(plan);
+	foretell_latest(plan);
+}
+
+/* ---- asking ---- */
+
+uint64_t plan_units(const struct plan *plan, enum plan_place place)
+{
+	return plan->units[place];
+}
+
+uint64_t plan_foreseen(const struct plan *plan)
+{
+	return plan->pieces.due_units;
+}
+
+uint64_t plan_now(const struct plan *plan)
+{
+	return plan->pieces.now;
+}
+
+bool plan_knows(const struct plan *plan)
+{
+	return plan->at != PREDICT_NONE;
+}
+
+uint64_t plan_period(const struct plan *plan)
+{
+	return plan_knows(plan) ? plan->pieces.now - plan->at : 0;
+}
+
+uint64_t plan_span(const struct plan *plan)
+{
+	uint64_t period = plan_period(plan);
+
+	return period < PLAN_SPAN_MOST ? period : PLAN_SPAN_MOST;
+}
+
+uint64_t plan_next_use(struct plan *plan, uint32_t id)
+{
+	struct piece *piece = pieces_find(&plan->pieces, id);
+
+	return piece ? next_use(plan, piece) : PLAN_NEVER;
+}
+
+bool plan_fetch(struct plan *plan, uint64_t ahead_units, uint32_t *ret_piece, uint64_t *ret_when)
+{
+	if (plan->at == PREDICT_NONE || plan->ahead_units + plan->owed / OWED_SHARE >= ahead_units)
+		return false;
+	for (; plan->cursor <= plan->pieces.now; plan->cursor++) {
+		uint32_t id = pieces_due(&plan->pieces, plan->cursor);
+
+		for (; id != PIECES_NONE; id = pieces_due_after(&plan->pieces, id)) {
+			struct piece *piece = pieces_find(&plan->pieces, id);
+
+			if (piece->place != PLAN_HOST || piece->key != plan->cursor)
+				continue;
+			piece->foretold = true;
+			*ret_piece = id;
+			*ret_when = time_of(plan, plan->cursor);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* One of the wanted size among those about as far as the top, and with at least that key. */
+static uint32_t of_size(struct plan *plan, uint32_t top, uint64_t key, uint32_t units, plan_busy_function *busy,
+			void *argument)
+{
+	uint64_t far = pieces_key(&plan->pieces, pieces_find(&plan->pieces, top));
+	uint64_t least =
+	    far >= PIECES_UNFORESEEN ? PIECES_UNFORESEEN : far - (far - plan->at) / equals[plan->way].sooner;
+
+	for (uint32_t i = 0; i < plan->pieces.n_heap && i < equals[plan->way].looked_at; i++) {
+		uint32_t id = plan->pieces.heap[i];
+		const struct piece *piece = pieces_find(&plan->pieces, id);
+		uint64_t its = pieces_key(&plan->pieces, piece);
+
+		if (piece->units == units && its >= least && its >= key &&
+		    !pieces_is_busy(&plan->pieces, id, busy, argument))
+			return id;
+	}
+	return top;
+}
+
+/* Might a parked piece go later? What the latest one names cannot go for its own sake, however long that waits. */
+static bool may_go(const struct plan *plan, const struct piece *piece, uint64_t key, bool at_once)
+{
+	return pieces_key(&plan->pieces, piece) >= key && !(at_once && piece->last_use == plan->pieces.now);
+}
+
+/* Is there such a piece? Much the same is asked at each step of the GPU's: what was found last is looked at first. */
+static bool is_parked(struct plan *plan, uint64_t key, bool at_once)
+{
+	const struct piece *piece = plan->parked != PIECES_NONE ? pieces_find(&plan->pieces, plan->parked) : NULL;
+
+	if (piece && piece->parked && may_go(plan, piece, key, at_once))
+		return true;
+	for (uint32_t id = plan->pieces.oldest; id != PIECES_NONE; id = piece->next) {
+		piece = pieces_find(&plan->pieces, id);
+		if (may_go(plan, piece, key, at_once)) {
+			plan->parked = id;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Of those in the heap. PIECES_NONE: none has at least that key. */
+static uint32_t victim(struct plan *plan, uint64_t key, uint32_t order_units, plan_busy_function *busy, void *argument)
+{
+	uint32_t top = pieces_top(&plan->pieces, busy, argument);
+	const struct piece *piece = top != PIECES_NONE ? pieces_find(&plan->pieces, top) : NULL;
+
+	if (!piece || pieces_key(&plan->pieces, piece) < key)
+		return PIECES_NONE;
+	return order_units && piece->units != order_units ? of_size(plan, top, key, order_units, busy, argument) : top;
+}
+
+enum plan_answer plan_victim(struct plan *plan, uint64_t when, uint32_t order_units, plan_busy_function *busy,
+			     void *argument, uint32_t *ret_piece)
+{
+	bool at_once = when <= plan->pieces.now;
+	uint64_t key = key_after(plan, at_once ? when : when + (when - plan->pieces.now));
+
+	pieces_unpark(&plan->pieces, PROBES, busy, argument);
+	for (int attempt = 0; attempt < 2; attempt++) {
+		uint32_t found = victim(plan, key, order_units, busy, argument);
+
+		if (found != PIECES_NONE) {
+			*ret_piece = found;
+			return PLAN_FOUND;
+		}
+		pieces_unpark(&plan->pieces, PROBES_MOST, busy, argument);
+	}
+	return is_parked(plan, key, at_once) ? PLAN_BUSY : PLAN_NONE;
+}

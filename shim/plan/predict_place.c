@@ -1,0 +1,430 @@
+/*
+ * While the token that comes is the one after the position we are at, the position just moves on; that is the usual case
+ * and costs one comparison. Otherwise:
+ *
+ *   same function, other pieces   move on all the same
+ *   another function              stay (`held` counts): it may be an insert, or stand for what was foreseen (a product of
+ *                                 another size by another kernel). A few submissions later the functions tell. Or it is a
+ *                                 skip: two tokens in a row that follow within NEAR positions
+ *   no fit for a while            look for a place from anew, and now and then while the pieces are not those foreseen
+ *
+ * What a place is worth is how much of what was named lately it would have foretold, and a piece counts by how long it
+ * had not been named before: that what was used a moment ago is used again tells nothing. Pieces that wander over scratch
+ * memory look alike in every layer of a transformer; what belongs to one layer alone is named again a step later. Of places
+ * worth about the same the one with the longest common past is taken. Not the shortest repetition: in a transformer that
+ * is a layer, and the layers before say little about the end of the step (facts 5).
+ *
+ * Places come from the grams, and from the pieces themselves: how long ago each of those that had not been named for long
+ * was named, here and the times before; where many agree, the program was in the same phase.
+ *
+ * How much is compared is limited by `credit`, so that a program without any repetition pays little.
+ */
+#include "shim/plan/predict_inside.h"
+
+#include <stddef.h>
+
+#define NEAR         256  /* how many submissions skipped are still looked for one by one */
+#define NEAR_SOFT    16   /* the same by functions alone */
+#define HELD_MOST    32   /* an insert longer than this is no insert */
+#define MATCH_MOST   4096 /* a common past longer than that is as good as any: some steps */
+#define TRIED_MOST   64   /* places of one gram looked at */
+#define EXACT_WORTH  4    /* an equal token counts as so many equal functions */
+#define WORTH_LEAST  32   /* of a place to be believed for its past alone */
+#define WORTH_ONE    1024 /* worth of all that was named, where no function is the same */
+#define LATELY       32   /* submissions */
+#define BETTER_BY    (GRAM_TOKENS * (EXACT_WORTH - 1) - 1) /* than the present place, to leave that */
+#define CREDIT_EACH  64                                    /* comparisons of pasts paid by each submission, */
+#define CREDIT_MOST  32768
+#define SEARCH_LEAST 2560 /* of the credit, to look for a place */
+#define HOME_NEAR    64   /* submissions that steps may differ in length */
+#define PLACES       14   /* compared by what they would have foretold, */
+#define COMPARE_COST 176  /* of the credit */
+#define SOFT_FIRST   16
+#define SOFT_DOUBT   64 /* looks for a better place while the present one is not believed */
+#define SOFT_MOST    1024
+
+void place_init(struct predict *predict)
+{
+	predict->at = PREDICT_NONE;
+	predict->credit = CREDIT_MOST;
+}
+
+static bool is_there(const struct predict *predict, uint64_t position)
+{
+	return position >= predict->oldest && position < predict->now;
+}
+
+/* ---- what is believed ---- */
+
+static void believe(struct predict *predict)
+{
+	predict->believed = share_is_good(&predict->share, predict->believed);
+}
+
+static void note_home(struct predict *predict)
+{
+	if (predict->at != PREDICT_NONE && 2 * predict->share.foreseen > predict->share.named)
+		predict->home = predict->now - predict->at;
+}
+
+/* What was foreseen of the latest submission goes into what is believed: that of the last 32 or so. */
+static void judge(struct predict *predict, uint64_t place)
+{
+	struct predict_share share = {0};
+
+	share_add(predict, place, predict->now, &share);
+	predict->share.named += share.named - predict->share.named / LATELY;
+	predict->share.foreseen += share.foreseen - predict->share.foreseen / LATELY;
+	predict->share.chance += share.chance - predict->share.chance / LATELY;
+	predict->share.n += share.n - predict->share.n / LATELY;
+	believe(predict);
+	note_home(predict);
+}
+
+/* All of it was. */
+static void judge_exact(struct predict *predict)
+{
+	struct predict_share *share = &predict->share;
+
+	if (share->foreseen < share->named)
+		share->foreseen += (share->named - share->foreseen + LATELY - 1) / LATELY;
+	share->n += share->n < SHARE_NAMES * SHARE_NAME ? SHARE_NAME : 0;
+	if (!predict->believed)
+		believe(predict);
+	note_home(predict);
+}
+
+/* ---- places ---- */
+
+struct place {
+	uint64_t at, past, worth;
+};
+
+struct places {
+	struct place of[PLACES];
+	unsigned n, n_elected; /* these come first, and stay */
+};
+
+/* How much of the past two positions have in common. */
+static uint64_t common_past(struct predict *predict, uint64_t position)
+{
+	uint64_t now = predict->now, worth = 0;
+	uint64_t i = 0;
+
+	for (; i < MATCH_MOST && position >= predict->oldest + i; i++) {
+		struct entry *then = predict_entry(predict, position - i), *latest = predict_entry(predict, now - i);
+
+		if (then->function != latest->function)
+			break;
+		worth += then->token == latest->token ? EXACT_WORTH : 1;
+	}
+	predict->credit = predict->credit > i ? predict->credit - (uint32_t)i : 0;
+	return worth;
+}
+
+/* Keeps those with the longest past; the newest of equals come first, and stay. */
+static void add_place(struct predict *predict, struct places *places, uint64_t at)
+{
+	unsigned least = places->n_elected;
+
+	for (unsigned i = 0; i < places->n; i++)
+		if (places->of[i].at == at)
+			return;
+	struct place place = {.at = at, .past = common_past(predict, at)};
+	if (places->n < PLACES) {
+		places->of[places->n++] = place;
+		return;
+	}
+	for (unsigned i = least + 1; i < PLACES; i++)
+		if (places->of[i].past <= places->of[least].past)
+			least = i;
+	if (place.past > places->of[least].past)
+		places->of[least] = place;
+}
+
+static void add_of_gram(struct predict *predict, struct places *places, enum gram gram)
+{
+	uint64_t place = predict->now;
+
+	for (int tried = 0; tried < TRIED_MOST && predict->credit; tried++) {
+		uint64_t older = predict_whole(predict, predict_entry(predict, place)->older[gram]);
+
+		if (older >= place || older < predict->oldest)
+			break;
+		place = older;
+		add_place(predict, places, place);
+	}
+}
+
+/* The place with the longest common past of those at most so far from here. */
+static void add_near(struct predict *predict, struct places *places, uint64_t here, unsigned apart)
+{
+	uint64_t best = 0, place = here;
+
+	if (!is_there(predict, here))
+		return;
+	for (uint64_t at = here > apart ? here - apart : 1; at <= here + apart && predict->credit; at++) {
+		uint64_t past = is_there(predict, at) ? common_past(predict, at) : 0;
+
+		if (past > best) {
+			best = past;
+			place = at;
+		}
+	}
+	add_place(predict, places, place);
+}
+
+/* ---- choosing a place ---- */
+
+/* Of those worth about the most one is taken. */
+static bool is_about(uint64_t worth, uint64_t most)
+{
+	return 8 * worth >= 7 * most;
+}
+
+/* That pieces were foretold is chance where the work is another. Of what cannot be worth about `most` the rest is not asked. */
+static void compare(struct predict *predict, struct place *place, uint64_t most)
+{
+	struct share_pairs pairs;
+
+	share_pair(predict, place->at, &pairs);
+	uint64_t worth = WORTH_ONE * (pairs.same + 1); /* if all of it was */
+	place->worth = 0;
+	if (!is_about(worth, most))
+		return;
+	struct predict_share share = share_of(predict, &pairs, false);
+	if (share.named)
+		place->worth = worth * share.foreseen / share.named;
+}
+
+/* How much a place would have foretold of what was named lately. */
+static struct predict_share share_at(struct predict *predict, uint64_t place)
+{
+	struct share_pairs pairs;
+
+	share_pair(predict, place, &pairs);
+	return share_of(predict, &pairs, true);
+}
+
+static bool is_good(struct predict *predict, const struct place *place)
+{
+	struct predict_share share;
+
+	if (place->past >= WORTH_LEAST)
+		return true;
+	share = share_at(predict, place->at);
+	return share_is_good(&share, false);
+}
+
+static void collect(struct predict *predict, struct places *places)
+{
+	uint64_t distances[VOTE_ELECTED];
+	unsigned n = vote_elect(predict, distances);
+
+	for (unsigned i = 0; i < n; i++)
+		if (distances[i] < predict->now)
+			add_near(predict, places, predict->now - distances[i], VOTE_APART / 2);
+	/* Another stretch of the same step, perhaps. */
+	if (predict->home && predict->home < predict->now)
+		add_near(predict, places, predict->now - predict->home, HOME_NEAR);
+	/* Where the program stood, and where it would be if all that has come since stood for what was foreseen. */
+	if (predict->at != PREDICT_NONE && predict->held) {
+		add_place(predict, places, predict->at);
+		if (is_there(predict, predict->at + predict->held))
+			add_place(predict, places, predict->at + predict->held);
+	}
+	places->n_elected = places->n;
+	add_of_gram(predict, places, BY_TOKEN);
+	add_of_gram(predict, places, BY_FUNCTION);
+}
+
+/* The present place, while the latest submission fits it; it is not left for a little. */
+static struct place look_at_present(struct predict *predict)
+{
+	struct place present = {.at = PREDICT_NONE};
+
+	if (predict->at == PREDICT_NONE || predict->held)
+		return present;
+	present = (struct place){.at = predict->at, .past = common_past(predict, predict->at) + BETTER_BY};
+	compare(predict, &present, 0);
+	present.worth += present.worth / 8;
+	return present;
+}
+
+/* The best place there is; PREDICT_NONE: none is good. Of those worth about the most the one with the longest past. */
+static uint64_t best_place(struct predict *predict)
+{
+	struct places places = {.n = 0};
+	struct place present = look_at_present(predict);
+	const struct place *best = NULL;
+	uint64_t most = present.worth;
+
+	collect(predict, &places);
+	for (unsigned i = 0; i < places.n; i++) {
+		compare(predict, &places.of[i], most);
+		if (places.of[i].worth > most)
+			most = places.of[i].worth;
+	}
+	uint32_t cost = COMPARE_COST * (places.n + 1);
+	predict->credit = predict->credit > cost ? predict->credit - cost : 0;
+	if (present.at != PREDICT_NONE && is_about(present.worth, most))
+		best = &present;
+	for (unsigned i = 0; i < places.n; i++) {
+		const struct place *place = &places.of[i];
+
+		if (!is_about(place->worth, most) || !is_good(predict, place))
+			continue;
+		if (!best || place->past > best->past ||
+		    (place->past == best->past && best != &present && place->at > best->at))
+			best = place;
+	}
+	return best ? best->at : PREDICT_NONE;
+}
+
+/* Take a place. How far it can be believed, the common past says. */
+static void settle(struct predict *predict, uint64_t place)
+{
+	struct predict_share share = share_at(predict, place);
+
+	predict->at = place;
+	predict->held = predict->soft = 0;
+	predict->soft_limit = SOFT_FIRST;
+	predict->share = share;
+	predict->believed = share_is_good(&share, false);
+}
+
+/* Do the latest n submissions look like the n up to this position? */
+static bool same_run(const struct predict *predict, uint64_t place, unsigned n, enum gram by)
+{
+	for (unsigned i = 0; i < n && place >= predict->oldest + i; i++) {
+		const struct entry *then = predict_entry(predict, place - i),
+				   *latest = predict_entry(predict, predict->now - i);
+
+		if (by == BY_TOKEN ? then->token != latest->token : then->function != latest->function)
+			return false;
+	}
+	return place >= predict->oldest + n;
+}
+
+/* Is there a place where just these tokens stood? Then it may fit better than one where only the functions did. */
+static bool seen_before(const struct predict *predict)
+{
+	return same_run(predict, predict_whole(predict, predict_entry(predict, predict->now)->older[BY_TOKEN]),
+			GRAM_TOKENS, BY_TOKEN);
+}
+
+/*
+ * Other pieces than foreseen: is there a place that fits better by far? Asked when there is a reason to think so, and
+ * now and then without one, ever less often as long as the present one is believed.
+ */
+static void reconsider(struct predict *predict)
+{
+	bool patient = predict->believed || predict->soft_limit < SOFT_DOUBT;
+	bool due = ++predict->soft >= (patient ? predict->soft_limit : SOFT_DOUBT);
+
+	if ((!due && !seen_before(predict)) || predict->credit < CREDIT_MOST / 2)
+		return;
+	if (due && predict->soft_limit < SOFT_MOST)
+		predict->soft_limit *= 2;
+	uint64_t place = best_place(predict);
+	unsigned limit = predict->soft_limit;
+	if (place != PREDICT_NONE && place != predict->at)
+		settle(predict, place);
+	predict->soft = 0;
+	predict->soft_limit = limit;
+}
+
+/* By functions: what came may have stood for what was foreseen, or been inserted, or a little was left out. */
+static uint64_t soft_place(struct predict *predict)
+{
+	uint64_t insert = predict->at + 1, other = predict->at + 1 + predict->held;
+	bool is_insert = predict_same_function(predict, insert, predict->now);
+	bool is_other = is_there(predict, other) && predict_same_function(predict, other, predict->now);
+	struct predict_share of_insert = {0}, of_other = {0};
+
+	if (!predict->held)
+		return PREDICT_NONE;
+	if (is_insert && is_other) {
+		share_add(predict, insert, predict->now, &of_insert);
+		share_add(predict, other, predict->now, &of_other);
+		return of_insert.foreseen > of_other.foreseen ? insert : other;
+	}
+	if (is_insert || is_other)
+		return is_insert ? insert : other;
+	for (uint64_t place = insert + 1; place < insert + NEAR_SOFT && is_there(predict, place); place++)
+		if (same_run(predict, place, 2, BY_FUNCTION))
+			return place;
+	return PREDICT_NONE;
+}
+
+/* After a few submissions that did not fit: on from where we stand, or a little further? */
+static uint64_t near_place(struct predict *predict)
+{
+	uint64_t end = predict->at + NEAR < predict->now ? predict->at + NEAR : predict->now;
+
+	if (predict->at + 1 >= end)
+		return PREDICT_NONE;
+	if (same_run(predict, predict->at + 1, 1, BY_TOKEN))
+		return predict->at + 1;
+	for (uint64_t place = predict->at + 2; place < end; place++)
+		if (same_run(predict, place, 2, BY_TOKEN))
+			return place;
+	uint64_t soft = soft_place(predict);
+	if (soft != PREDICT_NONE)
+		return soft;
+	/* The pieces may be new ones: four functions in a row. */
+	for (uint64_t place = predict->at + 4; predict->held >= 3 && place < end; place++)
+		if (same_run(predict, place, 4, BY_FUNCTION))
+			return place;
+	return PREDICT_NONE;
+}
+
+static void search(struct predict *predict)
+{
+	uint64_t place = PREDICT_NONE;
+
+	if (predict->at != PREDICT_NONE) {
+		place = near_place(predict);
+		judge(predict, place);
+		if (place != PREDICT_NONE) {
+			predict->at = place;
+			predict->held = 0;
+			reconsider(predict);
+			return;
+		}
+		if (++predict->held < GRAM_TOKENS && !(seen_before(predict) && predict->credit >= CREDIT_MOST / 2))
+			return;
+	}
+	if (predict->credit >= SEARCH_LEAST || seen_before(predict))
+		place = best_place(predict);
+	if (place != PREDICT_NONE)
+		settle(predict, place);
+	else if (predict->held > HELD_MOST)
+		predict->at = PREDICT_NONE;
+}
+
+void place_follow(struct predict *predict)
+{
+	struct entry *latest = predict_entry(predict, predict->now), *next;
+
+	predict->credit += CREDIT_EACH;
+	if (predict->credit > CREDIT_MOST)
+		predict->credit = CREDIT_MOST;
+	if (predict->at != PREDICT_NONE && predict->at < predict->oldest)
+		predict->at = PREDICT_NONE; /* it was dropped */
+	if (predict->at == PREDICT_NONE || predict->held) {
+		search(predict);
+		return;
+	}
+	next = predict_entry(predict, predict->at + 1);
+	if (next->token == latest->token) {
+		predict->at++;
+		judge_exact(predict);
+	} else if (next->function == latest->function) {
+		predict->at++;
+		judge(predict, predict->at);
+		reconsider(predict);
+	} else {
+		search(predict);
+	}
+}

@@ -1,0 +1,188 @@
+/*
+ * A piece counts by how long it had not been named before, as it is that what is told of it is worth: what was used a
+ * moment ago is in device memory still.
+ *
+ * A program that takes up the same few pieces again and again, in whatever order, is foretold by any place to some part.
+ * So a place must do better than another one near by, too.
+ */
+#include "shim/plan/predict_inside.h"
+
+#include <string.h>
+
+#define SHARE_ON  5    /* this part foreseen is enough to believe in a place, */
+#define SHARE_OFF 10   /* and this to go on believing in it */
+#define ELSEWHERE 37   /* submissions */
+#define AGE_MOST  4096 /* what was not named for longer counts as if it had been so long */
+#define AGE_SHARE 32   /* ages that differ by no more than that share of one are alike */
+
+bool share_is_good(const struct predict_share *share, bool believed)
+{
+	if (share->n < SHARE_NAMES * SHARE_NAME)
+		return false;
+	if (16 * share->foreseen >= 15 * share->named)
+		return true;
+	return believed ? SHARE_OFF * share->foreseen >= share->named && 4 * share->foreseen >= 5 * share->chance
+			: SHARE_ON * share->foreseen >= share->named && share->foreseen >= 4 * share->chance;
+}
+
+uint64_t share_weight(uint64_t age)
+{
+	return age < AGE_MOST ? age : AGE_MOST;
+}
+
+/* For how many submissions a piece had not been named. 0: it never was, so nothing could foretell it. */
+static uint32_t age_of(const struct slot *slot, uint64_t position)
+{
+	return slot->before ? (uint32_t)position - slot->before : 0;
+}
+
+/* ---- the latest ---- */
+
+const struct latest *share_latest(struct predict *predict, uint64_t position)
+{
+	struct latest *latest = &predict->latest[position % PREDICT_LATEST];
+	uint64_t from;
+
+	if (latest->position == position)
+		return latest;
+	latest->position = position;
+	latest->named = 0;
+	latest->n = predict_names(predict, position, &from);
+	for (unsigned i = 0; i < latest->n; i++) {
+		const struct slot *slot = predict_slot(predict, from + i);
+
+		latest->piece[i / PREDICT_LANE][i % PREDICT_LANE] = slot->piece;
+		latest->age[i] = age_of(slot, position);
+		latest->named += share_weight(latest->age[i]);
+	}
+	return latest;
+}
+
+/* ---- what is told of it ---- */
+
+/*
+ * Whether a name is there too, or of what age the one in its place is, nothing can guess: what follows does without
+ * branches, which would be taken wrongly half of the time.
+ */
+
+/* Which of the latest's names are among those: all bits, or none. */
+static void match(const struct latest *latest, const uint32_t *names, unsigned n, predict_lane *ret_hits)
+{
+	for (unsigned i = 0; i * PREDICT_LANE < latest->n; i += 2) {
+		predict_lane these = latest->piece[i], those = latest->piece[i + 1], hits = {0}, more = {0};
+
+		for (unsigned k = 0; k < n; k++) {
+			hits |= (predict_lane)(these == names[k]);
+			more |= (predict_lane)(those == names[k]);
+		}
+		ret_hits[i] = hits;
+		ret_hits[i + 1] = more;
+	}
+}
+
+/* What a name counts whose place is taken by one of the age `was`: other memory, but used for the same as long ago. */
+static uint32_t in_place(uint32_t was, uint32_t age, uint32_t most)
+{
+	uint32_t apart = was > age ? was - age : age - was, less = age < most ? age : most;
+
+	return less & -(uint32_t)((was != 0) & (apart <= age / AGE_SHARE));
+}
+
+/* What a place foretells of the latest, and of how many names. */
+static uint64_t told(const struct predict *predict, uint64_t place, const struct latest *latest, unsigned *ret_n)
+{
+	uint32_t names[PREDICT_NAMES], ages[PREDICT_NAMES], most = (uint32_t)(latest->position - place);
+	predict_lane hits[PREDICT_NAMES / PREDICT_LANE];
+	uint64_t from, sum = 0;
+	unsigned n = predict_names(predict, place, &from), at = 0, rest = 0;
+
+	*ret_n = 0;
+	if (!n || !latest->n)
+		return 0;
+	for (unsigned i = 0; i < n; i++) {
+		const struct slot *slot = predict_slot(predict, from + i);
+
+		names[i] = slot->piece;
+		ages[i] = age_of(slot, place);
+	}
+	match(latest, names, n, hits);
+	/* at: i * n / latest->n */
+	for (unsigned i = 0, each = n / latest->n, over = n % latest->n; i < latest->n; i++) {
+		uint32_t hit = hits[i / PREDICT_LANE][i % PREDICT_LANE];
+		uint32_t age = (latest->age[i] & hit) | (in_place(ages[at], latest->age[i], most) & ~hit);
+
+		sum += share_weight(age);
+		*ret_n += age != 0;
+		rest += over;
+		at += each + (rest >= latest->n);
+		rest -= rest >= latest->n ? latest->n : 0;
+	}
+	return sum;
+}
+
+/* What it tells somewhere else, where all that is foretold is chance. */
+static uint64_t by_chance(const struct predict *predict, uint64_t place, const struct latest *latest)
+{
+	unsigned n;
+
+	return place < predict->oldest + ELSEWHERE ? 0 : told(predict, place - ELSEWHERE, latest, &n);
+}
+
+static void add(struct predict *predict, uint64_t place, uint64_t position, bool chance, struct predict_share *share)
+{
+	const struct latest *latest = share_latest(predict, position);
+	unsigned n;
+
+	share->named += latest->named;
+	if (place == PREDICT_NONE)
+		return;
+	share->foreseen += told(predict, place, latest, &n);
+	share->n += (uint64_t)n * SHARE_NAME;
+	if (chance)
+		share->chance += by_chance(predict, place, latest);
+}
+
+void share_add(struct predict *predict, uint64_t place, uint64_t latest, struct predict_share *share)
+{
+	add(predict, place, latest, true, share);
+}
+
+/* ---- many of them ---- */
+
+/* The pair before: the same functions as far as one that is missing on either side allows. False: there is none. */
+static bool step_back(const struct predict *predict, uint64_t *place, uint64_t *latest)
+{
+	if (*place <= predict->oldest + 1 || *latest <= predict->oldest + 1)
+		return false;
+	uint64_t then = *place - 1, late = *latest - 1;
+	bool same = predict_same_function(predict, then, late);
+
+	*place = !same && predict_same_function(predict, then - 1, late) ? then - 1 : then;
+	*latest = !same && *place == then && late - 1 > then && predict_same_function(predict, then, late - 1)
+		      ? late - 1
+		      : late;
+	return true;
+}
+
+void share_pair(const struct predict *predict, uint64_t place, struct share_pairs *ret_pairs)
+{
+	uint64_t latest = predict->now;
+	unsigned n = 0;
+
+	ret_pairs->same = 0;
+	do {
+		ret_pairs->place[n] = place;
+		ret_pairs->latest[n] = latest;
+		ret_pairs->same += predict_same_function(predict, place, latest);
+	} while (++n < SHARE_COMPARED && step_back(predict, &place, &latest));
+	ret_pairs->n = n;
+}
+
+struct predict_share share_of(struct predict *predict, const struct share_pairs *pairs, bool chance)
+{
+	struct predict_share share = {0};
+
+	for (unsigned i = 0; i < pairs->n; i++)
+		add(predict, pairs->place[i], pairs->latest[i], chance, &share);
+	return share;
+}

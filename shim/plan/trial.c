@@ -1,0 +1,111 @@
+#include "shim/plan/trial.h"
+
+/* Shorter stretches are made of several periods: what is compared should be long against chance. */
+#define STRETCH_NS 20000000u
+/* Stretches before the first question, and how much rarer each answer that changes nothing makes the next. */
+#define WAIT_FIRST 2
+#define WAIT_GROWS 4
+#define WAIT_MOST  4096
+/* Not moving would take this many times as long, so it seems: then the first question comes later. */
+#define CLEAR      2
+#define WAIT_CLEAR 32
+/* Without moving, asking costs more: what has been left on the host must come in first. */
+#define WAIT_STAY 32
+/* Two stretches alike are no further apart than this share of one; until then nothing is asked, for so long at most. */
+#define ALIKE         8
+#define UNSTEADY_MOST 16
+/* A change must gain so much, in percent. */
+#define GAIN 5
+
+void trial_init(struct trial *trial)
+{
+	*trial = (struct trial){.wait = WAIT_FIRST};
+}
+
+static void begin(struct trial *trial, enum trial_state state, uint64_t now_ns, uint64_t finished)
+{
+	trial->state = state;
+	trial->mark = finished;
+	trial->mark_ns = now_ns;
+}
+
+static void settle(struct trial *trial, enum trial_state state, unsigned wait, uint64_t now_ns, uint64_t finished)
+{
+	trial->n = trial->n_unsteady = 0;
+	trial->last_ns = 0;
+	trial->wait = wait < WAIT_MOST ? wait : WAIT_MOST;
+	begin(trial, state, now_ns, finished);
+}
+
+/*
+ * A stretch of the present state is over: remember the shortest, asking again when it is time. What has just begun is not
+ * to be judged by its beginning, when host memory is pinned and everything is in the wrong place.
+ */
+static void measure(struct trial *trial, uint64_t now_ns, uint64_t finished, enum trial_state ask)
+{
+	uint64_t elapsed = now_ns - trial->mark_ns;
+
+	if (elapsed < STRETCH_NS && !trial->stretch)
+		return;
+	uint64_t done = finished - trial->mark;
+	/* The first one sets the measure: whole periods. Others are looked at a little late, and count in proportion. */
+	if (!trial->stretch)
+		trial->stretch = done / trial->period * trial->period;
+	elapsed = (uint64_t)((double)elapsed * (double)trial->stretch / (double)done);
+	uint64_t last = trial->last_ns, apart = elapsed > last ? elapsed - last : last - elapsed;
+	bool steady = last && apart <= last / ALIKE;
+	trial->last_ns = elapsed;
+	if (!trial->best_ns || !steady || elapsed < trial->best_ns)
+		trial->best_ns = elapsed;
+	else
+		trial->best_ns += (elapsed - trial->best_ns) / 4;
+	trial->n += steady;
+	trial->n_unsteady += !steady;
+	if (ask == TRIAL_ASK_STAY && trial->wait < WAIT_CLEAR &&
+	    trial->still_ns * trial->stretch > CLEAR * trial->best_ns)
+		trial->wait = WAIT_CLEAR;
+	bool due = trial->n >= trial->wait || trial->n_unsteady >= UNSTEADY_MOST + trial->wait;
+	begin(trial, due ? ask : trial->state, now_ns, finished);
+}
+
+bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64_t period, uint64_t still_ns)
+{
+	uint64_t elapsed = now_ns - trial->mark_ns, best = trial->best_ns;
+
+	trial->still_ns = still_ns;
+	/* The first call; or a longer period, by more than steps differ: what was measured was a part of one. */
+	if (!trial->period || (trial->stretch && 2 * period > 3 * trial->stretch)) {
+		trial_init(trial);
+		trial->period = period;
+		begin(trial, TRIAL_MOVE, now_ns, finished);
+		return true;
+	}
+	bool over = finished - trial->mark >= (trial->stretch ? trial->stretch : period);
+	switch (trial->state) {
+	case TRIAL_MOVE:
+		if (over)
+			measure(trial, now_ns, finished, TRIAL_ASK_STAY);
+		break;
+	case TRIAL_STAY:
+		if (over)
+			measure(trial, now_ns, finished, TRIAL_ASK_MOVE);
+		break;
+	case TRIAL_ASK_STAY:
+		if (over && elapsed < best - best * GAIN / 100) {
+			trial->best_ns = elapsed;
+			settle(trial, TRIAL_STAY, WAIT_STAY, now_ns, finished);
+		} else if (over || elapsed > best) {
+			settle(trial, TRIAL_MOVE, trial->wait * WAIT_GROWS, now_ns, finished);
+		}
+		break;
+	case TRIAL_ASK_MOVE:
+		if (over && elapsed < best - best * GAIN / 100) {
+			trial->best_ns = elapsed;
+			settle(trial, TRIAL_MOVE, WAIT_FIRST, now_ns, finished);
+		} else if (over || elapsed > 2 * best) {
+			settle(trial, TRIAL_STAY, trial->wait * WAIT_GROWS, now_ns, finished);
+		}
+		break;
+	}
+	return trial->state == TRIAL_MOVE || trial->state == TRIAL_ASK_MOVE;
+}

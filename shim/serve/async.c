@@ -1,0 +1,311 @@
+#include "shim/serve/async.h"
+#include "shim/serve/choice.h"
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
+#include "shim/process/enter.h"
+#include "shim/serve/pending.h"
+#include "shim/device/pool.h"
+#include "shim/driver/real.h"
+#include "shim/serve/serve.h"
+#include "shim/trace/trace.h"
+
+/*
+ * Which order a stream is: its handle, but the default stream of each thread is another one, though all have one handle.
+ * Threads have odd numbers of their own, which unlike pthread_self() never come again.
+ */
+static uint64_t order_of(CUstream stream, bool per_thread)
+{
+	static _Atomic uint64_t n_threads;
+	static __thread uint64_t mine __attribute__((tls_model("initial-exec")));
+
+	if (stream != CU_STREAM_PER_THREAD && (stream || !per_thread))
+		return (uintptr_t)(stream ? stream : CU_STREAM_LEGACY);
+	if (!mine)
+		mine = (atomic_fetch_add(&n_threads, 1) + 1) << 1 | 1; /* from 3 on: 1 is CU_STREAM_LEGACY */
+	return mine;
+}
+
+bool async_is_capturing(CUstream stream, bool per_thread)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+	if (!capture_is_open())
+		return false;
+	return (per_thread ? REAL(cuStreamIsCapturing_ptsz) : REAL(cuStreamIsCapturing))(stream, &status) !=
+		   CUDA_SUCCESS ||
+	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+bool async_is_for_heap(void)
+{
+	return policy_async_use(life_policy()) != POLICY_ASYNC_DRIVER;
+}
+
+/* ---- allocating ---- */
+
+/*
+ * Is room on the device so short that what another stream has freed is worth waiting for? Small blocks find a place in a
+ * slab that is there.
+ */
+static bool is_short(struct device *device, size_t bytes)
+{
+	struct heap *heap = atomic_load(&device->heap);
+
+	return heap && heap_rounded(bytes) >= HEAP_UNIT &&
+	       budget_left(&device->budget) + heap_idle_device(heap) < heap_rounded(bytes);
+}
+
+static bool may_wait(CUmemoryPool pool)
+{
+	int allowed = 1;
+
+	REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &allowed);
+	return allowed;
+}
+
+/* A block that is still pending, for the row; false: there is none that fits well. */
+static bool take_pending(struct device *device, const struct async_request *request, enum heap_from from,
+			 CUcontext context, struct ledger_row *row)
+{
+	struct pending_want want = {
+	    .device = device->ordinal,
+	    .fixed = row->fixed,
+	    .from = from,
+	    .bytes = request->bytes,
+	    .most = heap_rounded(request->bytes) / 8 * 9, /* an eighth more is no waste worth a driver call */
+	    .context = context,
+	    .order = order_of(request->stream, request->per_thread),
+	};
+	struct ledger_row *old = pending_take_behind(&want);
+
+	if (!old && pending_any()) {
+		pending_reap(device->ordinal);
+		pool_refresh(device);
+		if (from != HEAP_HOST && is_short(device, request->bytes) && may_wait(row->pool))
+			old = pending_take_after(&want, request->stream, request->per_thread);
+	}
+	if (!old)
+		return false;
+	row->home = old->home;
+	row->key = old->key;
+	row->block = old->block;
+	pool_row_gone(old);
+	ledger_row_free(old);
+	stats_add(STAT_stream_reuses, 1);
+	return true;
+}
+
+static enum sw_status take(struct device *device, const struct async_request *request,
+			   const struct policy_decision *decision, CUcontext context, struct ledger_row *row)
+{
+	struct backend_request plain = {.bytes = request->bytes, .decision = decision};
+
+	if (take_pending(device, request, backend_vmm_from(decision), context, row))
+		return SW_OK;
+	return backend_vmm.alloc(device, &plain, row, NULL);
+}
+
+/* In the heap, in the name of that pool. NOT_SUPPORTED: there is no heap for this pool or this device. */
+static enum sw_status serve_heap(struct device *device, const struct async_request *request,
+				 const struct policy_decision *decision, CUcontext context, CUdeviceptr *ret_address)
+{
+	CUmemoryPool pool = request->pool;
+
+	if (!pool && REAL(cuDeviceGetMemPool)(&pool, device->ordinal) != CUDA_SUCCESS)
+		return SW_NOT_SUPPORTED;
+	uint64_t id = pool_for_heap(pool, device);
+	struct ledger_row *row = id ? ledger_row_new(LEDGER_HEAP) : NULL;
+	if (!row)
+		return SW_NOT_SUPPORTED;
+	row->device = device->ordinal;
+	row->bytes = request->bytes;
+	row->context = context_of_memory();
+	row->fixed = !decision->movable;
+	row->rule = decision->rule;
+	row->pool = pool;
+	row->pool_id = id;
+	enum sw_status status = SW_NO_MEMORY; /* a full cap is like having none */
+	if (decision->use != POLICY_USE_HEAP || choice_take(decision, request->bytes, &row->cap))
+		status = take(device, request, decision, context, row);
+	if (status != SW_OK) {
+		ledger_row_free(row);
+		return status;
+	}
+	*ret_address = row->key;
+	stats_add(STAT_stream_allocations, 1);
+	pool_row_new(row);
+	serve_commit(row, request->api, request->caller);
+	return SW_OK;
+}
+
+static struct backend_request question_of(const struct async_request *request)
+{
+	return (struct backend_request){.api = request->api, .bytes = request->bytes, .caller = request->caller};
+}
+
+/*
+ * Down the list of uses as in serve.c; of those only the heap and the driver's pools know stream order. NOT_SUPPORTED: the
+ * driver is to serve it, or, with claim NULL, has had its turn.
+ */
+static enum sw_status ask_in_turn(struct device *device, const struct async_request *request,
+				  const struct policy_decision *decision, CUcontext context, struct own_claim *claim,
+				  CUdeviceptr *ret_address)
+{
+	enum sw_status status = SW_NOT_SUPPORTED;
+
+	for (unsigned i = 0; i < decision->n_uses && (status == SW_NO_MEMORY || status == SW_NOT_SUPPORTED); i++) {
+		if (decision->uses[i] == POLICY_USE_DRIVER) {
+			if (claim)
+				claim->rule = decision->rule;
+			if (claim && (i || choice_take(decision, request->bytes, &claim->cap)))
+				return SW_NOT_SUPPORTED;
+			status = SW_NO_MEMORY;
+			continue;
+		}
+		if (decision->uses[i] == POLICY_USE_HEAP)
+			status = serve_heap(device, request, decision, context, ret_address);
+		else
+			status = decision->uses[i] == POLICY_USE_DENY ? SW_NO_MEMORY : SW_NOT_SUPPORTED;
+	}
+	return status;
+}
+
+/* What the program is told. False: the driver's answer. */
+static bool answer(struct device *device, const struct async_request *request, const struct policy_decision *decision,
+		   enum sw_status status, CUresult *ret_result)
+{
+	struct backend_request question = question_of(request);
+
+	if (status == SW_NOT_SUPPORTED)
+		return false;
+	if (status == SW_NO_MEMORY)
+		serve_say_refused(device, request->bytes, decision->rule, request->caller);
+	*ret_result = status_result(status);
+	if (status != SW_OK)
+		trace_refused(device, &question, decision->rule, *ret_result);
+	return true;
+}
+
+/* Would the heap be asked before the driver and nobody? */
+static bool is_for_heap(const struct policy_decision *decision)
+{
+	for (unsigned i = 0; i < decision->n_uses; i++)
+		if (decision->uses[i] != POLICY_USE_MANAGED && decision->uses[i] != POLICY_USE_SYSTEM)
+			return decision->uses[i] == POLICY_USE_HEAP;
+	return false;
+}
+
+/* The driver is to serve it; where it cannot, the heap is asked. */
+static bool claim_pool(struct device *device, struct async_request *request, const struct policy_decision *decision,
+		       enum pool_claim how)
+{
+	if (!pool_claim(device, request->pool, request->bytes, how, &request->claim.pool))
+		return false;
+	request->claim.rule = decision->rule;
+	request->heap_is_next = true;
+	request->decision = *decision;
+	return true;
+}
+
+/* In the stream's context. With async.use: driver a rule can deny, and nothing else. */
+static bool serve(struct async_request *request, CUcontext context, CUdeviceptr *ret_address, CUresult *ret_result)
+{
+	enum policy_async use = policy_async_use(life_policy());
+	struct backend_request question = question_of(request);
+	struct device *device = device_current(NULL);
+	struct own_claim *claim = &request->claim;
+
+	if (!device)
+		return false;
+	trace_ask(device, &question);
+	struct policy_decision decision = choice_make(device, &question);
+	if (use == POLICY_ASYNC_DRIVER && decision.use != POLICY_USE_DENY)
+		return false;
+	bool pools_first = use == POLICY_ASYNC_AUTO && is_for_heap(&decision);
+	if (pools_first && claim_pool(device, request, &decision, POOL_OPEN))
+		return false;
+	enum sw_status status = ask_in_turn(device, request, &decision, context, claim, ret_address);
+	if (pools_first && status == SW_OK)
+		pool_close(device);
+	/* What a closed pool has unused, and cannot give back yet, may be all there is. */
+	if (pools_first && status == SW_NO_MEMORY && claim_pool(device, request, &decision, POOL_WITHIN))
+		return false;
+	if (answer(device, request, &decision, status, ret_result))
+		return true;
+	if (use == POLICY_ASYNC_AUTO)
+		pool_claim(device, request->pool, request->bytes, POOL_OVER, &claim->pool);
+	return false;
+}
+
+static bool enter_stream(const struct async_request *request, CUcontext *ret_context, bool *ret_pushed)
+{
+	*ret_pushed = false;
+	if ((request->per_thread ? REAL(cuStreamGetCtx_ptsz) : REAL(cuStreamGetCtx))(request->stream, ret_context) !=
+	    CUDA_SUCCESS)
+		return false;
+	return *ret_context == context_current() || context_enter(*ret_context, ret_pushed) == CUDA_SUCCESS;
+}
+
+bool async_alloc(struct async_request *request, CUdeviceptr *ret_address, CUresult *ret_result)
+{
+	CUcontext context = NULL;
+	bool pushed;
+
+	/* What the driver refuses, and what becomes a node of a graph. */
+	if (!ret_address || !request->bytes || async_is_capturing(request->stream, request->per_thread))
+		return false;
+	if (!enter_stream(request, &context, &pushed))
+		return false;
+	bool served = serve(request, context, ret_address, ret_result);
+	context_leave(pushed);
+	return served;
+}
+
+bool async_rescue(const struct async_request *request, CUdeviceptr *ret_address, CUresult *ret_result)
+{
+	CUcontext context = NULL;
+	bool pushed;
+
+	if (!request->heap_is_next || !enter_stream(request, &context, &pushed))
+		return false;
+	struct device *device = device_current(NULL);
+	bool served = false;
+	if (device) {
+		enum sw_status status = ask_in_turn(device, request, &request->decision, context, NULL, ret_address);
+
+		if (status == SW_OK)
+			pool_close(device);
+		served = answer(device, request, &request->decision, status, ret_result);
+	}
+	context_leave(pushed);
+	return served;
+}
+
+/* ---- freeing ---- */
+
+/*
+ * Free for the program at once, for us when an event recorded now has passed. In a capture the driver would refuse to
+ * record this free of memory that the graph did not allocate; so do we.
+ */
+CUresult async_free(CUdeviceptr address, CUstream stream, bool per_thread)
+{
+	if (async_is_capturing(stream, per_thread))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct ledger_row *row = serve_take_ours(address);
+	if (!row)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult result = context_record_stream(stream, per_thread, &row->event, &row->event_context);
+	if (result != CUDA_SUCCESS) {
+		ledger_commit(row);
+		return result;
+	}
+	row->event_order = order_of(stream, per_thread);
+	trace_freed(trace_freeing(row));
+	int device = row->device;
+	stats_add(STAT_frees, 1);
+	stats_add(STAT_deferred_frees, 1);
+	pending_add(row);
+	if (pending_is_due())
+		pending_reap(device);
+	return CUDA_SUCCESS;
+}

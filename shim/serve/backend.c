@@ -1,0 +1,38 @@
+#include "shim/serve/backend.h"
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
+#include "shim/serve/pending.h"
+#include "shim/stats/stats.h"
+
+/* The current context: being in another one may fail by chance, and without any the memory is put off all the same. */
+static CUresult died_of(void)
+{
+	CUresult result = context_died_of(NULL);
+
+	return context_is_gone(result) ? CUDA_SUCCESS : result;
+}
+
+/*
+ * cudaFree's promise is that work submitted before it is done when it returns. During a capture nobody may wait for
+ * that, so the free is put off. When waiting failed the program is told what the driver said, and the memory, which may
+ * still be in use, is put off too: it is free for the program, and for us when pending.h finds it idle.
+ */
+CUresult backend_free_idle(struct ledger_row *row)
+{
+	CUcontext context = row->context;
+	CUresult result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	uint64_t before = pending_mark();
+
+	if (capture_pause()) {
+		result = context_wait_idle(context);
+		capture_resume();
+	}
+	if (result != CUDA_SUCCESS) {
+		stats_add(STAT_deferred_frees, 1);
+		pending_add(row);
+		return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? died_of() : result;
+	}
+	row->home->release(row);
+	pending_context_idle(context, before);
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,191 @@
+#include "shim/serve/backend.h"
+#include "shim/context/context.h"
+#include "shim/serve/control.h"
+#include "shim/process/enter.h"
+#include "shim/base/log.h"
+#include "shim/serve/pending.h"
+#include "shim/device/pool.h"
+#include "shim/accounting/quota.h"
+#include "shim/driver/real.h"
+#include "shim/mover/spill.h"
+#include "shim/submit/pdl.h"
+
+#include <time.h>
+
+static void note_spill(const struct device *device, const struct heap_grant *grant)
+{
+	bool moves = policy_spill_mode(life_policy()) >= POLICY_SPILL_EXACT;
+	char budget[32], bytes[32];
+
+	stats_add(STAT_spilled_allocations, 1);
+	stats_add(STAT_spilled_bytes, grant->bytes_away);
+	stats_add(STAT_rescues, 1);
+	log_once("SPILLING BEGINS: the device budget of %s is %s, %s went to %s; %s",
+		 log_bytes(budget, sizeof(budget), atomic_load(&device->budget.limit)),
+		 heap_is_full(atomic_load(&device->heap)) ? "not full but the device is" : "full",
+		 log_bytes(bytes, sizeof(bytes), grant->bytes_away),
+		 !grant->bytes_lent                       ? "host memory"
+		 : grant->bytes_lent == grant->bytes_away ? "other devices"
+							  : "other devices and host memory",
+		 moves ? "memory moves over the link to where it is used, which takes time"
+		       : "the GPU reaches it over the link, many times slower");
+}
+
+/* What is asked of the heap, again and again. */
+struct want {
+	struct heap *heap;
+	struct device *device; /* whose heap it is */
+	size_t bytes;
+	enum chunk_kind kind;
+	backend_vmm_make make;
+};
+
+static enum sw_status ask(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
+{
+	return want->make(want->heap, want->bytes, want->kind, from, ret_grant);
+}
+
+/* How long an allocation that finds no room at all waits for freed memory that the mover has in hand. */
+#define GIVEN_PATIENCE_MS 50
+
+/*
+ * Before anything goes to the host, room that is only waiting to be free is looked for: frees that were put off, for a
+ * few milliseconds at most, since what they wait for may need the thread that asks.
+ */
+static enum sw_status alloc_with_frees(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
+{
+	enum sw_status status = SW_NO_MEMORY;
+
+	if (pending_any()) {
+		do
+			status = ask(want, from == HEAP_DEVICE_FIRST ? HEAP_DEVICE : from, ret_grant);
+		while (status == SW_NO_MEMORY && pending_wait(want->device->ordinal));
+	}
+	if (status != SW_NO_MEMORY)
+		return status;
+	/* Asked before trying: what is in hand now may be free a moment after the try has failed. */
+	for (unsigned i = 0;; i++) {
+		bool in_hand = heap_has_given(want->heap) || heap_is_stocking(want->heap);
+
+		status = ask(want, from, ret_grant);
+		if (status != SW_NO_MEMORY)
+			return status;
+		/* What other heaps keep for their next blocks is host memory of the same budget. */
+		if (!in_hand || i == GIVEN_PATIENCE_MS)
+			return (from == HEAP_DEVICE_FIRST || from == HEAP_HOST) && device_make_host_room(want->device)
+				   ? ask(want, from, ret_grant)
+				   : status;
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+}
+
+/* Where it is other processes of the user that have the host's memory, they are asked for what they do not use. */
+static enum sw_status alloc_patiently(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
+{
+	unsigned tries = 0;
+
+	for (;;) {
+		uint64_t refusals = quota_refusals();
+		enum sw_status status = alloc_with_frees(want, from, ret_grant);
+
+		if (status != SW_NO_MEMORY || quota_refusals() == refusals || !quota_wait(want->bytes, &tries))
+			return status;
+	}
+}
+
+enum heap_from backend_vmm_from(const struct policy_decision *decision)
+{
+	enum policy_place_of place = decision ? decision->place : POLICY_PLACE_AUTO;
+
+	if (place == POLICY_PLACE_HOST)
+		return HEAP_HOST;
+	if (place == POLICY_PLACE_STRIPE)
+		return HEAP_STRIPE;
+	return place == POLICY_PLACE_DEVICE || policy_spill_mode(life_policy()) == POLICY_SPILL_OFF ? HEAP_DEVICE
+												    : HEAP_DEVICE_FIRST;
+}
+
+enum sw_status backend_vmm_take(struct device *device, size_t bytes, enum chunk_kind kind, enum heap_from from,
+				backend_vmm_make make, struct heap_grant *ret_grant)
+{
+	struct want want = {device_heap(device), device, bytes, kind, make};
+	struct heap_grant grant;
+
+	if (!want.heap)
+		return SW_NOT_SUPPORTED;
+	if (from == HEAP_HOST && !heap_has_host(want.heap)) {
+		log_once(
+		    "place: host needs host-backed VMM memory, which this driver or device does not have; the next "
+		    "choice is taken, at last the driver");
+		return SW_NOT_SUPPORTED;
+	}
+	pool_refresh(device);
+	if (from != HEAP_HOST)
+		device_take_back(device, heap_rounded(bytes));
+	enum sw_status status = SW_NO_MEMORY;
+	if (from == HEAP_DEVICE_FIRST && kind == CHUNK_MOVABLE) {
+		spill_room_for_new(device, bytes);
+		/* The device is somebody else's, unless the host has nothing left. */
+		if (spill_is_suspended(device))
+			status = alloc_patiently(&want, HEAP_HOST, &grant);
+	}
+	if (status == SW_NO_MEMORY)
+		status = alloc_patiently(&want, from, &grant);
+	if (status == SW_NO_MEMORY && pool_give_back(device))
+		status = ask(&want, from, &grant);
+	if (status != SW_OK)
+		return status;
+	if (grant.bytes_away) {
+		pdl_spilled();
+		if (from == HEAP_DEVICE_FIRST && !spill_is_suspended(device))
+			note_spill(device, &grant);
+		/* Whatever began on the host comes in when it is used. */
+		if (kind == CHUNK_MOVABLE)
+			spill_pressure(device);
+	}
+	control_start();
+	if (grant.reused)
+		stats_add(STAT_block_reuses, 1);
+	*ret_grant = grant;
+	return SW_OK;
+}
+
+static enum sw_status vmm_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
+				size_t *ret_pitch)
+{
+	enum chunk_kind kind = row->fixed ? CHUNK_FIXED : CHUNK_MOVABLE;
+	struct heap_grant grant;
+
+	/* Known already, unless the program has kept the handle of a context that was reset. */
+	context_known(row->context, device->ordinal);
+	enum sw_status status =
+	    backend_vmm_take(device, request->bytes, kind, backend_vmm_from(request->decision), heap_alloc, &grant);
+	if (status != SW_OK)
+		return status;
+	if (request->decision && request->decision->keep)
+		heap_keep(atomic_load(&device->heap), grant.block);
+	row->kind = LEDGER_HEAP;
+	row->home = &backend_vmm;
+	row->key = grant.address;
+	row->block = grant.block;
+	row->on_host_bytes = grant.bytes_away;
+	if (request->height)
+		*ret_pitch = request->bytes / request->height;
+	return SW_OK;
+}
+
+static void vmm_release(struct ledger_row *row)
+{
+	struct device *device = device_get(row->device);
+
+	pool_row_gone(row);
+	heap_free(atomic_load(&device->heap), row->block, row->key);
+	ledger_row_free(row);
+}
+
+const struct backend backend_vmm = {
+    .name = "heap",
+    .alloc = vmm_alloc,
+    .free = backend_free_idle,
+    .release = vmm_release,
+};

@@ -1,0 +1,260 @@
+#include "shim/serve/choice.h"
+#include "shim/base/caller.h"
+#include "shim/process/enter.h"
+#include "shim/heap/heap.h"
+#include "shim/base/log.h"
+#include "shim/serve/nvtx.h"
+#include "shim/base/rank.h"
+#include "shim/driver/real.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+/* Of one rule; the last row is the default's. */
+struct rule_count {
+	_Atomic uint64_t decisions, bytes;
+	struct budget cap;
+};
+
+static struct rule_count *counts; /* NULL without memory for them: then nothing is counted, and no cap holds */
+static size_t n_rules;
+static _Atomic uint64_t order;
+/* The command line as the kernel has it, argv[0] left out and blanks for the NULs between the others. */
+static const char *read_arguments(char *text, size_t room)
+{
+	FILE *file = fopen("/proc/self/cmdline", "re");
+	size_t n = file ? fread(text, 1, room - 1, file) : 0;
+
+	if (file)
+		fclose(file);
+	if (!n)
+		return NULL;
+	text[n] = 0;
+	size_t from = strlen(text) + 1;
+	for (size_t i = from; i + 1 < n; i++)
+		if (!text[i])
+			text[i] = ' ';
+	return from < n ? text + from : "";
+}
+
+void choice_bind(void)
+{
+	caller_bind();
+}
+
+void choice_bind_process(struct policy *policy)
+{
+	char arguments[4096]; /* what is longer is cut; patterns look at its beginning */
+
+	if (policy_needs(policy) & POLICY_NEED_PROCESS)
+		policy_bind(policy, program_invocation_short_name, read_arguments(arguments, sizeof(arguments)),
+			    rank_number());
+}
+
+void choice_start(struct policy *policy)
+{
+	choice_bind_process(policy);
+	if (policy_needs(policy) & POLICY_NEED_NVTX)
+		nvtx_say();
+	n_rules = policy_n_rules(policy);
+	counts = calloc(n_rules + 1, sizeof(*counts));
+	if (!counts)
+		log_once("no memory to count by rule; no cap holds");
+	for (size_t i = 0; counts && i < n_rules; i++)
+		counts[i].cap.limit = policy_rule_cap(policy, (int)i);
+}
+
+/*
+ * What is known of each library that has called, by its path: found out at its first call, and kept. Few programs have
+ * more callers than this; the others are asked about each time.
+ */
+#define LIBRARIES 256
+static _Atomic(struct policy_library *) libraries[LIBRARIES];
+
+static unsigned slot_of(const char *path)
+{
+	uint32_t hash = 2166136261u; /* FNV-1a */
+
+	for (; *path; path++)
+		hash = (hash ^ (unsigned char)*path) * 16777619u;
+	return hash % LIBRARIES;
+}
+
+static const struct policy_library *library_known(const struct policy *policy, const char *path)
+{
+	struct policy_library *made = NULL, *there = NULL;
+	unsigned at = path ? slot_of(path) : 0;
+
+	for (unsigned i = 0; path && i < LIBRARIES; i++, at = (at + 1) % LIBRARIES) {
+		there = atomic_load_explicit(&libraries[at], memory_order_acquire);
+		if (!there && !made && !(made = policy_library_new(policy, path)))
+			return NULL;
+		if (!there && atomic_compare_exchange_strong(&libraries[at], &there, made))
+			return made;
+		/* There, or another thread was faster, with this path or another one. */
+		if (policy_library_is(there, path))
+			break;
+		there = NULL;
+	}
+	free(made);
+	return there;
+}
+
+/* What the heap could still put on the device, or, without one, what the driver has. */
+static bool device_free(struct device *device, uint64_t *ret_bytes)
+{
+	struct heap *heap = atomic_load_explicit(&device->heap, memory_order_acquire);
+	size_t bytes, total;
+
+	if (REAL(cuMemGetInfo_v2)(&bytes, &total) != CUDA_SUCCESS)
+		return false;
+	*ret_bytes = bytes;
+	if (heap && budget_left(&device->budget) < *ret_bytes)
+		*ret_bytes = budget_left(&device->budget);
+	if (heap)
+		*ret_bytes += heap_idle_device(heap);
+	return true;
+}
+
+static uint64_t live_bytes(void)
+{
+	return stats_live(PLACE_DEVICE) + stats_live(PLACE_HOST) + stats_live(PLACE_PEER) + stats_live(PLACE_MANAGED) +
+	       stats_live(PLACE_SYSTEM) + stats_live(PLACE_DRIVER);
+}
+
+static void count(int rule, size_t bytes)
+{
+	struct rule_count *row = counts + (rule < 0 ? n_rules : (size_t)rule);
+
+	if (!counts)
+		return;
+	atomic_fetch_add_explicit(&row->decisions, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&row->bytes, bytes, memory_order_relaxed);
+}
+
+struct policy_decision choice_make(struct device *device, const struct backend_request *request)
+{
+	const struct policy *policy = life_policy();
+	unsigned needs = policy_needs(policy);
+	char thread[16] = ""; /* as long as the kernel lets a name be */
+	struct policy_request question = {
+	    .bytes = request->bytes,
+	    .api = request->height ? POLICY_API_PITCH : request->api,
+	    .device = device->ordinal,
+	    .known = POLICY_NEED_ORDER | POLICY_NEED_LIVE,
+	};
+
+	if (needs & POLICY_NEED_ORDER)
+		question.order = atomic_fetch_add_explicit(&order, 1, memory_order_relaxed) + 1;
+	if (needs & POLICY_NEED_LIVE)
+		question.live = live_bytes();
+	if (needs & POLICY_NEED_FREE && device_free(device, &question.device_free))
+		question.known |= POLICY_NEED_FREE;
+	if (needs & POLICY_NEED_LIBRARY) {
+		question.library = caller_library(request->caller);
+		question.library_known = library_known(policy, question.library);
+	}
+	if (needs & POLICY_NEED_THREAD && prctl(PR_GET_NAME, thread) == 0)
+		question.thread = thread;
+	if (needs & POLICY_NEED_NVTX)
+		question.nvtx = nvtx_range();
+	struct policy_decision decision = policy_decide(policy, &question);
+
+	/* The default is about what rules decide that name no api. */
+	if (decision.rule >= 0 || POLICY_APIS_ANY & 1 << question.api)
+		count(decision.rule, request->bytes);
+	if (policy_observe(policy)) {
+		decision.vmm_spill = POLICY_VMM_DRIVER;
+		decision.use = POLICY_USE_DRIVER;
+		decision.uses[0] = POLICY_USE_DRIVER;
+		decision.n_uses = 1;
+		decision.cap = POLICY_NO_CAP;
+	}
+	return decision;
+}
+
+/* The policy knows nothing of the shim, so its advice has names of its own. */
+static unsigned advice_of(int advise)
+{
+	static const unsigned bits[] = {
+	    [POLICY_ADVISE_PREFERRED_DEVICE] = BACKEND_PREFER_DEVICE,
+	    [POLICY_ADVISE_PREFERRED_HOST] = BACKEND_PREFER_HOST,
+	    [POLICY_ADVISE_ACCESSED_BY] = BACKEND_ACCESSED_BY_DEVICE,
+	    [POLICY_ADVISE_READ_MOSTLY] = BACKEND_READ_MOSTLY,
+	};
+	unsigned advice = 0;
+
+	for (size_t i = 0; i < sizeof(bits) / sizeof(bits[0]); i++)
+		advice |= advise & 1 << i ? bits[i] : 0;
+	return advice;
+}
+
+static enum backend_prefetch prefetch_of(int prefetch)
+{
+	switch (prefetch) {
+	case POLICY_PREFETCH_ON_ALLOC:
+		return BACKEND_PREFETCH_ON_ALLOC;
+	case POLICY_PREFETCH_BEFORE_LAUNCH:
+		return BACKEND_PREFETCH_BEFORE_LAUNCH;
+	default:
+		return BACKEND_PREFETCH_NONE;
+	}
+}
+
+struct backend_managed_settings choice_managed(const struct policy_decision *decision, const struct device *device)
+{
+	const struct policy_managed *managed = decision->managed;
+
+	return (struct backend_managed_settings){
+	    .advice = advice_of(managed->advise),
+	    .device = -1,
+	    .prefetch = prefetch_of(managed->prefetch),
+	    .headroom = managed->headroom.kind == POLICY_SIZE_BYTES ? managed->headroom.value : device_headroom(device),
+	};
+}
+
+struct backend_system_settings choice_system(const struct policy_decision *decision, const struct device *device)
+{
+	const struct policy_system *system = decision->system;
+
+	return (struct backend_system_settings){
+	    .register_pages = system->register_pages != 0,
+	    .huge = system->huge_pages != 0,
+	    .numa_node = system->numa_node == POLICY_NODE_AUTO ? device->node : system->numa_node,
+	};
+}
+
+bool choice_take(const struct policy_decision *decision, size_t bytes, struct budget **ret_cap)
+{
+	*ret_cap = NULL;
+	if (!counts || decision->cap == POLICY_NO_CAP)
+		return true;
+	if (!budget_take(&counts[decision->rule].cap, bytes))
+		return false;
+	*ret_cap = &counts[decision->rule].cap;
+	return true;
+}
+
+uint64_t choice_count(int rule, uint64_t *ret_bytes)
+{
+	const struct rule_count *row = counts + (rule < 0 ? n_rules : (size_t)rule);
+
+	*ret_bytes = counts ? atomic_load(&row->bytes) : 0;
+	return counts ? atomic_load(&row->decisions) : 0;
+}
+
+void choice_print(void)
+{
+	for (int rule = 0; rule <= (int)n_rules; rule++) {
+		int index = rule < (int)n_rules ? rule : -1;
+		uint64_t bytes, n = choice_count(index, &bytes);
+		char text[32];
+
+		if (n)
+			log_line("  %s%s: %llu allocations, %s", index < 0 ? "" : "rule ",
+				 policy_rule_name(life_policy(), index), (unsigned long long)n,
+				 log_bytes(text, sizeof(text), bytes));
+	}
+}

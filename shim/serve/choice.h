@@ -1,0 +1,39 @@
+/*
+ * choice.h: the policy's answer to one request. Finds out what its rules look at, and nothing that none looks at; counts
+ * what was decided, and what is live under each rule that has a cap.
+ *
+ * No lock: the counts are atomics, one row a rule, made when the policy is read and never freed; so is what is known of a
+ * library, once it has called.
+ */
+#ifndef SPILLWAY_CHOICE_H
+#define SPILLWAY_CHOICE_H
+
+#include "policy/policy.h"
+#include "shim/serve/backend.h"
+
+/* Before choice_start(), under no lock: the loader's may be needed. Any number of times. */
+void choice_bind(void);
+/* Tell a policy that nobody else has yet about this process. */
+void choice_bind_process(struct policy *policy);
+/* Once, under START, before the policy is shared: tell it about this process, make the counts. */
+void choice_start(struct policy *policy);
+
+/* Who is to serve it, in which order. With `observe: yes` the driver alone, whatever the rule says. */
+struct policy_decision choice_make(struct device *device, const struct backend_request *request);
+
+/* What it says of managed and of system memory, as their backends want it for this device. */
+struct backend_managed_settings choice_managed(const struct policy_decision *decision, const struct device *device);
+struct backend_system_settings choice_system(const struct policy_decision *decision, const struct device *device);
+
+/*
+ * Take bytes under the cap of the rule that decided. False: they do not fit. *ret_cap: what ledger_row_free() gives them
+ * back to, NULL without a cap.
+ */
+bool choice_take(const struct policy_decision *decision, size_t bytes, struct budget **ret_cap);
+
+/* How often the rule (-1 = the default) decided, and about how many bytes in all. */
+uint64_t choice_count(int rule, uint64_t *ret_bytes);
+/* A line for each rule that decided, for the summary. */
+void choice_print(void);
+
+#endif

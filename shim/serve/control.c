@@ -1,0 +1,110 @@
+/*
+ * The control socket: what is said at it. One packet in, one packet out (SOCK_SEQPACKET keeps them apart); a caller that
+ * says nothing is dropped after a second. server.c has the rest.
+ */
+#include "shim/serve/control.h"
+#include "shim/device/device.h"
+#include "shim/device/peer.h"
+#include "shim/device/pool.h"
+#include "shim/lifecycle/pulse.h"
+#include "shim/accounting/quota.h"
+#include "shim/base/server.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum {
+	MOST_REQUEST = 64, /* bytes of a request, its newline too; the longest has 8 */
+	REQUEST_MS = 1000, /* a caller that has connected says what it wants at once */
+	MOST_LEFT = 16,    /* packets of a caller that go unread */
+};
+
+static _Atomic(control_answer *) answer_with; /* set before the thread starts */
+
+/* The caller's request as a text without its newline. False: none came. *ret_text NULL: it is not a line. */
+static bool read_request(struct server *server, int fd, char buffer[MOST_REQUEST], const char **ret_text)
+{
+	*ret_text = NULL;
+	if (!server_wait(server, fd, REQUEST_MS))
+		return false;
+	ssize_t bytes = recv(fd, buffer, MOST_REQUEST, MSG_TRUNC | MSG_DONTWAIT);
+	if (bytes <= 0)
+		return false;
+	if (bytes <= MOST_REQUEST && memchr(buffer, '\n', (size_t)bytes) == buffer + bytes - 1 &&
+	    !memchr(buffer, 0, (size_t)bytes)) {
+		buffer[bytes - 1] = 0;
+		*ret_text = buffer;
+	}
+	return true;
+}
+
+/* Unread packets would turn our reply into "connection reset" on the other side. */
+static void drain(int fd)
+{
+	char byte;
+
+	shutdown(fd, SHUT_RD);
+	for (int i = 0; i < MOST_LEFT && recv(fd, &byte, 1, MSG_DONTWAIT) > 0; i++)
+		;
+}
+
+static void serve_caller(struct server *server, int fd)
+{
+	char buffer[MOST_REQUEST], reply[CONTROL_MOST_REPLY] = "";
+	const char *request;
+
+	/* It is read in any case, see drain(). Who says nothing gets nothing. */
+	if (!read_request(server, fd, buffer, &request))
+		return;
+	if (!server_peer_is_owner(fd))
+		snprintf(reply, sizeof(reply), "error only the user whose process this is may ask");
+	else if (!request)
+		snprintf(reply, sizeof(reply), "error a request is one line of at most %d bytes", MOST_REQUEST);
+	else
+		atomic_load (&answer_with)(request, reply);
+	drain(fd);
+	size_t length = strnlen(reply, sizeof(reply) - 1);
+	reply[length++] = '\n';
+	/* A caller that has gone is no matter: what it asked for is done. */
+	while (send(fd, reply, length, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR)
+		;
+}
+
+static void now_and_then(void)
+{
+	pulse();
+	quota_tick();
+	device_tick();
+	peer_tick();
+	pool_tick();
+}
+
+static struct server server = {
+    .tail = RUNDIR_SOCKET,
+    .is_identified = true,
+    .thread_name = "spillway-ctl",
+    .cannot = "`spillway suspend` cannot reach",
+    .serve = serve_caller,
+    .tick = now_and_then,
+};
+
+void control_serve(control_answer *answer)
+{
+	control_answer *none = NULL;
+
+	if (atomic_compare_exchange_strong(&answer_with, &none, answer))
+		server_start(&server);
+}
+
+void control_stop(void)
+{
+	server_stop(&server);
+}
+
+void control_child(void)
+{
+	server_child(&server);
+}

@@ -1,0 +1,43 @@
+/*
+ * control.h: a running process is asked from outside: suspend, resume, how are you (`spillway suspend PID`).
+ *
+ * A socket in the user's private folder (rundir.h), for the owner alone, and one small thread that waits at it. Both
+ * come with the first heap allocation and only if the policy says so (`control: yes`); a process that never gets there
+ * has neither. Whatever fails is said once, and the program goes on without.
+ *
+ * server.c knows sockets, control.c what is said at this one; control_request.c knows what a request means.
+ */
+#ifndef SPILLWAY_CONTROL_H
+#define SPILLWAY_CONTROL_H
+
+#include "shim/base/status.h"
+
+#include <stdint.h>
+
+#define CONTROL_MOST_REPLY 256 /* bytes of a reply, its newline too */
+
+/* Answer one request, a line without its newline, in one line without a newline. On the control thread. */
+typedef void control_answer(const char *request, char reply[CONTROL_MOST_REPLY]);
+
+/*
+ * In the first heap allocation, with no lock held: open the socket and start the thread, once. Cheap ever after. May
+ * take memory and open files; leaves errno as it is. Makes no driver call.
+ */
+void control_start(void);
+/* The same for any answers, whatever the policy says. */
+void control_serve(control_answer *answer);
+
+/*
+ * The process ends: no more requests and ticks, the socket is removed. Waits at most 100 ms for one that is being
+ * answered, and then leaves it. Does nothing in a process that did not start it.
+ */
+void control_stop(void);
+
+/* In the child of a fork, async-signal-safe: let go of the parent's descriptors, touch nothing that is the parent's. */
+void control_child(void);
+
+/* spill_suspend() and spill_resume() (spill.h); what the last of them that succeeded was is what `status` answers. */
+enum sw_status control_suspend(uint64_t *ret_bytes);
+enum sw_status control_resume(uint64_t *ret_bytes);
+
+#endif

@@ -1,0 +1,150 @@
+#include "shim/serve/graph_hold.h"
+#include "shim/device/device.h"
+#include "shim/driver/real.h"
+
+#include <stdlib.h>
+
+#define DEPTH 16 /* of child graphs */
+
+static bool begin(struct graph_hold *hold, CUresult result)
+{
+	hold->at = NULL;
+	hold->n = hold->room = 0;
+	hold->late = false;
+	return __builtin_expect(result == CUDA_ERROR_INVALID_VALUE, 0) && enter_serve(&hold->scope, false);
+}
+
+static bool has_room(struct graph_hold *hold)
+{
+	if (hold->n < hold->room)
+		return true;
+	size_t room = hold->room ? 2 * hold->room : 4;
+	struct graph_held *more = realloc(hold->at, room * sizeof(*more));
+	if (!more)
+		return false;
+	hold->at = more;
+	hold->room = room;
+	return true;
+}
+
+/* The blocks that these bytes touch, if they are the heap's: several where the program has mapped them (virtual.h). */
+static void add(struct graph_hold *hold, CUdeviceptr start, size_t bytes)
+{
+	const struct device *device = start && !hold->late ? device_of(start) : NULL;
+
+	if (!device || !has_room(hold))
+		return;
+	if (heap_pin(atomic_load(&device->heap), start, bytes))
+		hold->at[hold->n++] = (struct graph_held){start, bytes};
+	else
+		hold->late = true;
+}
+
+static bool held(struct graph_hold *hold)
+{
+	if (!hold->n)
+		graph_hold_end(hold);
+	return hold->n;
+}
+
+void graph_hold_end(struct graph_hold *hold)
+{
+	for (size_t i = 0; i < hold->n; i++)
+		heap_pin_end(atomic_load(&device_of(hold->at[i].start)->heap), hold->at[i].start, hold->at[i].bytes,
+			     PIN_OFF);
+	free(hold->at);
+	enter_leave(&hold->scope, CUDA_SUCCESS);
+}
+
+static bool is_device(CUmemorytype type)
+{
+	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED;
+}
+
+/* From the first byte of a box to the last; rows of `pitch`, slices of `height` rows, the box `rows` by `slices` of them. */
+static size_t span_of(size_t pitch, size_t height, size_t width, size_t rows, size_t slices)
+{
+	size_t last_row = rows ? rows - 1 : 0, last_slice = slices ? slices - 1 : 0;
+
+	return (last_slice * height + last_row) * pitch + width;
+}
+
+static void add_copy(struct graph_hold *hold, const CUDA_MEMCPY3D *copy)
+{
+	size_t src = span_of(copy->srcPitch, copy->srcHeight, copy->WidthInBytes, copy->Height, copy->Depth);
+	size_t dst = span_of(copy->dstPitch, copy->dstHeight, copy->WidthInBytes, copy->Height, copy->Depth);
+
+	add(hold, is_device(copy->srcMemoryType) ? copy->srcDevice : 0, src + copy->srcXInBytes);
+	add(hold, is_device(copy->dstMemoryType) ? copy->dstDevice : 0, dst + copy->dstXInBytes);
+}
+
+static void add_set(struct graph_hold *hold, const CUDA_MEMSET_NODE_PARAMS *set)
+{
+	add(hold, set->dst, span_of(set->pitch, 1, set->width * set->elementSize, set->height, 1));
+}
+
+bool graph_hold_copy(struct graph_hold *hold, CUresult result, const CUDA_MEMCPY3D *copy)
+{
+	if (!copy || !begin(hold, result))
+		return false;
+	add_copy(hold, copy);
+	return held(hold);
+}
+
+bool graph_hold_set(struct graph_hold *hold, CUresult result, const CUDA_MEMSET_NODE_PARAMS *set)
+{
+	if (!set || !begin(hold, result))
+		return false;
+	add_set(hold, set);
+	return held(hold);
+}
+
+bool graph_hold_params(struct graph_hold *hold, CUresult result, const CUgraphNodeParams *params)
+{
+	if (!params || !begin(hold, result))
+		return false;
+	if (params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+		add_copy(hold, &params->memcpy.copyParams);
+	else if (params->type == CU_GRAPH_NODE_TYPE_MEMSET)
+		add(hold, params->memset.dst,
+		    span_of(params->memset.pitch, 1, params->memset.width * params->memset.elementSize,
+			    params->memset.height, 1));
+	return held(hold);
+}
+
+static void add_graph(struct graph_hold *hold, CUgraph graph, unsigned depth);
+
+static void add_node(struct graph_hold *hold, CUgraphNode node, unsigned depth)
+{
+	CUDA_MEMSET_NODE_PARAMS set;
+	CUgraphNodeType type;
+	CUgraph child;
+
+	if (REAL(cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS)
+		return;
+	if (type == CU_GRAPH_NODE_TYPE_MEMSET && REAL(cuGraphMemsetNodeGetParams)(node, &set) == CUDA_SUCCESS)
+		add_set(hold, &set);
+	else if (type == CU_GRAPH_NODE_TYPE_GRAPH && REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS)
+		add_graph(hold, child, depth + 1);
+}
+
+static void add_graph(struct graph_hold *hold, CUgraph graph, unsigned depth)
+{
+	size_t n = 0;
+
+	if (depth == DEPTH || REAL(cuGraphGetNodes)(graph, NULL, &n) != CUDA_SUCCESS || !n)
+		return;
+	CUgraphNode *nodes = calloc(n, sizeof(CUgraphNode));
+	if (nodes && REAL(cuGraphGetNodes)(graph, nodes, &n) == CUDA_SUCCESS)
+		for (size_t i = 0; i < n; i++)
+			add_node(hold, nodes[i], depth);
+	free(nodes);
+}
+
+bool graph_hold_sets(struct graph_hold *hold, CUresult result, CUgraph graph)
+{
+	if (!graph || !begin(hold, result))
+		return false;
+	add_graph(hold, graph, 0);
+	return held(hold);
+}

@@ -1,0 +1,473 @@
+/*
+ * What the driver noted of a copy is not told, and depends on when it was made, so it is tried: at most nine kinds of two
+ * sides, the ones that fitted last first. A refusal changes nothing. Once a copy stands at scratch memory only mapping
+ * what was mapped before can fail, and is tried again; if it fails for good, nothing is mapped at that address any more,
+ * so that a launch of the instance fails loudly, and the program is told that its change was refused.
+ *
+ * An update is made from a clone of the program's graph, whose copies can be set; the node that was refused is told by the
+ * driver. The clone's copies are set first to what they are: of the program's graph the driver has noted what
+ * was mapped when it was captured.
+ *
+ * While all that goes on the blocks of the new operands are held where they are. Which blocks the old ones were in does
+ * not matter: what was noted is all there is.
+ */
+#include "shim/serve/graph_mend.h"
+#include "shim/context/context.h"
+#include "shim/process/enter.h"
+#include "shim/serve/graph_scratch.h"
+#include "shim/accounting/ledger.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SIDES   2
+#define TRIALS  (SCRATCH_KINDS * SCRATCH_KINDS)
+#define REACH   HEAP_UNIT /* of a copy of scratch memory */
+#define TRIES   3         /* of what has worked a moment ago */
+#define UPDATES 256       /* of one instance; then making it anew is the better way */
+#define DEPTH   16        /* of child graphs */
+
+static struct lock mend_lock = LOCK_INIT(LOCK_MEND);
+
+struct side {
+	bool is_heap;
+	CUdeviceptr start;
+	enum scratch_kind kind;
+};
+
+/* A copy as it is to be. */
+struct wanted {
+	CUgraphNode node;
+	CUDA_MEMCPY3D copy;
+	struct device *device;
+	struct side side[SIDES]; /* enum scratch_side */
+	unsigned n_trials, first;
+	unsigned trial; /* what it stands at, once there was one */
+};
+
+static unsigned last_trial; /* that fitted; under MEND */
+
+/* ---- what is wanted ---- */
+
+static bool is_linear(const CUDA_MEMCPY3D *copy)
+{
+	return copy->WidthInBytes && copy->Height == 1 && copy->Depth == 1 && !copy->srcY && !copy->srcZ &&
+	       !copy->dstY && !copy->dstZ;
+}
+
+static CUdeviceptr start_of(CUmemorytype type, CUdeviceptr device, size_t x)
+{
+	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED ? device + x : 0;
+}
+
+/*
+ * Memory of the driver's that ends before the copy would be refused when it is too late. What the program has mapped
+ * itself goes on in its next mapping; anything else ends with the allocation, whatever lies behind it.
+ */
+static bool is_whole(CUmemorytype type, CUdeviceptr start, size_t bytes)
+{
+	struct ledger_row mapping;
+	CUdeviceptr base;
+	size_t all;
+
+	if (type == CU_MEMORYTYPE_HOST)
+		return true;
+	while (start && REAL(cuMemGetAddressRange_v2)(&base, &all, start) == CUDA_SUCCESS) {
+		size_t here = all - (start - base);
+
+		if (bytes <= here)
+			return true;
+		if (!ledger_get(LEDGER_MAPPING, base, &mapping))
+			return false;
+		start += here;
+		bytes -= here;
+	}
+	return false;
+}
+
+/* False: it is nothing that can be led over. Sides in the heap of one device, and any other as it is. */
+static bool wanted_init(struct wanted *wanted, CUgraphNode node, const CUDA_MEMCPY3D *copy)
+{
+	CUmemorytype type[SIDES] = {copy->dstMemoryType, copy->srcMemoryType};
+
+	*wanted = (struct wanted){.node = node, .copy = *copy};
+	if (!is_linear(copy))
+		return false;
+	wanted->side[SCRATCH_DST].start = start_of(type[SCRATCH_DST], copy->dstDevice, copy->dstXInBytes);
+	wanted->side[SCRATCH_SRC].start = start_of(type[SCRATCH_SRC], copy->srcDevice, copy->srcXInBytes);
+	for (int i = 0; i < SIDES; i++) {
+		struct side *side = &wanted->side[i];
+		struct device *device = side->start ? device_of(side->start) : NULL;
+
+		if (device && wanted->device && device != wanted->device)
+			return false;
+		side->is_heap = device;
+		if (device)
+			wanted->device = device;
+		else if (!is_whole(type[i], side->start, copy->WidthInBytes))
+			return false;
+	}
+	return wanted->device;
+}
+
+/* Memory that other devices lend is of a kind nobody has looked at. */
+static bool look(struct side *side, struct heap *heap, size_t bytes)
+{
+	uint64_t at[CHUNK_PLACES];
+
+	if (!heap_spread(heap, side->start, bytes, at) || at[CHUNK_PEER])
+		return false;
+	side->kind = !at[CHUNK_HOST] ? SCRATCH_DEVICE : at[CHUNK_DEVICE] ? SCRATCH_MIXED : SCRATCH_HOST;
+	return true;
+}
+
+static void let_go(struct wanted *wanted, int n)
+{
+	struct heap *heap = atomic_load(&wanted->device->heap);
+
+	for (int i = 0; i < n; i++)
+		if (wanted->side[i].is_heap)
+			heap_pin_end(heap, wanted->side[i].start, wanted->copy.WidthInBytes, PIN_OFF);
+}
+
+/* Its blocks stay where they are until let_go() of all sides. */
+static bool hold(struct wanted *wanted)
+{
+	struct heap *heap = atomic_load(&wanted->device->heap);
+	size_t bytes = wanted->copy.WidthInBytes;
+
+	for (int i = 0; i < SIDES; i++) {
+		struct side *side = &wanted->side[i];
+
+		if (!side->is_heap)
+			continue;
+		if (!heap_pin(heap, side->start, bytes)) {
+			let_go(wanted, i);
+			return false;
+		}
+		if (!look(side, heap, bytes)) {
+			let_go(wanted, i + 1);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* ---- trials ---- */
+
+static enum scratch_kind kind_tried(const struct wanted *wanted, int side)
+{
+	return (enum scratch_kind)(side == SCRATCH_DST ? wanted->trial / SCRATCH_KINDS : wanted->trial % SCRATCH_KINDS);
+}
+
+/* The next one; false: there is none left. Of a side that is not in a heap there is nothing to try. */
+static bool next_trial(struct wanted *wanted)
+{
+	if (!wanted->n_trials)
+		wanted->first = last_trial;
+	while (wanted->n_trials < TRIALS) {
+		wanted->trial = (wanted->first + wanted->n_trials++) % TRIALS;
+		bool skipped = false;
+		for (int i = 0; i < SIDES; i++)
+			skipped |= !wanted->side[i].is_heap && kind_tried(wanted, i) != 0;
+		if (!skipped)
+			return true;
+	}
+	return false;
+}
+
+/* What it stands at has, at either side, the kind that was tried or that which is to be. */
+static bool show(const struct wanted *wanted, bool as_it_will_be)
+{
+	bool good = true;
+
+	for (int i = 0; i < SIDES; i++) {
+		const struct side *side = &wanted->side[i];
+		enum scratch_kind was = kind_tried(wanted, i);
+
+		if (side->is_heap)
+			good &= scratch_show(wanted->device, (enum scratch_side)i, was, side->kind,
+					     as_it_will_be ? side->kind : was);
+	}
+	return good;
+}
+
+static CUDA_MEMCPY3D copy_tried(const struct wanted *wanted)
+{
+	CUDA_MEMCPY3D copy = wanted->copy;
+	const struct side *dst = &wanted->side[SCRATCH_DST], *src = &wanted->side[SCRATCH_SRC];
+
+	if ((dst->is_heap && src->is_heap) || copy.WidthInBytes > REACH)
+		copy.WidthInBytes = REACH;
+	copy.dstPitch = copy.srcPitch = 0;
+	copy.dstHeight = copy.srcHeight = 0;
+	if (dst->is_heap) {
+		copy.dstXInBytes = 0;
+		copy.dstDevice = scratch_at(wanted->device, SCRATCH_DST, kind_tried(wanted, SCRATCH_DST), dst->kind,
+					    copy.WidthInBytes);
+	}
+	if (src->is_heap) {
+		copy.srcXInBytes = 0;
+		copy.srcDevice = scratch_at(wanted->device, SCRATCH_SRC, kind_tried(wanted, SCRATCH_SRC), src->kind,
+					    copy.WidthInBytes);
+	}
+	return copy;
+}
+
+static void lost(struct device *device)
+{
+	scratch_abandon(device);
+	log_once("a copy of a graph could not be changed, nor put back: launches of that instance will fail; make it "
+		 "anew (cuGraphInstantiate)");
+}
+
+/* ---- one copy ---- */
+
+/* A copy in an instance, by its node. */
+struct of_instance {
+	CUgraphExec exec;
+	CUcontext context;
+};
+
+static bool set(const struct of_instance *of, const struct wanted *wanted, const CUDA_MEMCPY3D *copy)
+{
+	return REAL(cuGraphExecMemcpyNodeSetParams)(of->exec, wanted->node, copy, of->context) == CUDA_SUCCESS;
+}
+
+static bool lead_over(const struct of_instance *of, struct wanted *wanted)
+{
+	CUDA_MEMCPY3D scratch;
+
+	do {
+		if (!next_trial(wanted) || !show(wanted, false))
+			return false;
+		scratch = copy_tried(wanted);
+	} while (!set(of, wanted, &scratch));
+	last_trial = wanted->trial;
+	for (int i = 0; i < TRIES; i++)
+		if (show(wanted, true) && set(of, wanted, &scratch) && set(of, wanted, &wanted->copy))
+			return true;
+	lost(wanted->device);
+	return false;
+}
+
+static bool mend_held(const struct of_instance *of, struct wanted *wanted)
+{
+	lock_take(&mend_lock);
+	bool good = scratch_begin(wanted->device) && lead_over(of, wanted);
+	scratch_end(wanted->device);
+	lock_drop(&mend_lock);
+	return good;
+}
+
+static void count(bool good)
+{
+	stats_add(good ? STAT_graph_mends : STAT_graph_refusals, 1);
+	if (!good)
+		log_once("the driver refuses to give a copy of an instantiated graph other memory, because that is not "
+			 "where the former was (on the device, on the host); a program that makes the graph anew then "
+			 "goes on");
+}
+
+CUresult mend_set(CUresult refused, CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *copy, CUcontext context)
+{
+	const struct of_instance of = {.exec = exec, .context = context ? context : context_current()};
+	struct enter_scope scope;
+	struct wanted wanted;
+
+	if (refused != CUDA_ERROR_INVALID_VALUE || !copy || !enter_serve(&scope, false))
+		return refused;
+	/* What the program may not have natively either is its own mistake. */
+	if (!wanted_init(&wanted, node, copy) || !hold(&wanted))
+		return enter_leave(&scope, refused);
+	bool good = mend_held(&of, &wanted);
+	let_go(&wanted, SIDES);
+	count(good);
+	return enter_leave(&scope, good ? CUDA_SUCCESS : refused);
+}
+
+/* ---- all copies of an instance ---- */
+
+struct update {
+	CUgraphExec exec;
+	CUgraph clone;
+	struct wanted *wanted;
+	size_t n, room;
+	unsigned n_updates;
+	struct device *device;
+};
+
+static bool add(struct update *update, CUgraphNode node)
+{
+	CUDA_MEMCPY3D copy;
+	struct wanted wanted;
+
+	if (REAL(cuGraphMemcpyNodeGetParams)(node, &copy) != CUDA_SUCCESS)
+		return false;
+	if (!wanted_init(&wanted, node, &copy))
+		return true; /* not ours; the driver may accept it */
+	if (update->device && wanted.device != update->device)
+		return false;
+	if (update->n == update->room) {
+		size_t room = update->room ? 2 * update->room : 16;
+		struct wanted *more = realloc(update->wanted, room * sizeof(*more));
+
+		if (!more)
+			return false;
+		update->wanted = more;
+		update->room = room;
+	}
+	if (!hold(&wanted))
+		return false;
+	update->device = wanted.device;
+	update->wanted[update->n++] = wanted;
+	return true;
+}
+
+static bool collect(struct update *update, CUgraph graph, unsigned depth);
+
+static bool collect_node(struct update *update, CUgraphNode node, unsigned depth)
+{
+	CUgraphNodeType type;
+	CUgraph child;
+
+	if (REAL(cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS)
+		return false;
+	if (type == CU_GRAPH_NODE_TYPE_MEMCPY)
+		return add(update, node);
+	if (type != CU_GRAPH_NODE_TYPE_GRAPH)
+		return true;
+	return REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS && collect(update, child, depth + 1);
+}
+
+static bool collect(struct update *update, CUgraph graph, unsigned depth)
+{
+	CUgraphNode *nodes;
+	size_t n = 0;
+	bool good = depth < DEPTH && REAL(cuGraphGetNodes)(graph, NULL, &n) == CUDA_SUCCESS;
+
+	if (!good || !n)
+		return good;
+	nodes = calloc(n, sizeof(*nodes));
+	good = nodes && REAL(cuGraphGetNodes)(graph, nodes, &n) == CUDA_SUCCESS;
+	for (size_t i = 0; good && i < n; i++)
+		good = collect_node(update, nodes[i], depth);
+	free(nodes);
+	return good;
+}
+
+/* NULL: it is updated. */
+static struct wanted nobody;
+static struct wanted *refused_by(struct update *update)
+{
+	CUgraphExecUpdateResultInfo info = {0};
+	CUresult result = REAL(cuGraphExecUpdate_v2)(update->exec, update->clone, &info);
+
+	update->n_updates++;
+	if (result == CUDA_SUCCESS)
+		return NULL;
+	if (info.result != CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED)
+		return &nobody;
+	for (size_t i = 0; i < update->n; i++)
+		if (update->wanted[i].node == info.errorNode)
+			return &update->wanted[i];
+	return &nobody;
+}
+
+static bool set_clone(const struct wanted *wanted, bool scratch)
+{
+	CUDA_MEMCPY3D copy = scratch ? copy_tried(wanted) : wanted->copy;
+
+	return REAL(cuGraphMemcpyNodeSetParams)(wanted->node, &copy) == CUDA_SUCCESS;
+}
+
+/* Every copy that is refused as it is to be is one of scratch memory, and is not refused. */
+static bool reach_scratch(struct update *update)
+{
+	struct wanted *wanted, *before = NULL;
+
+	for (size_t i = 0; i < update->n; i++)
+		if (!set_clone(&update->wanted[i], false))
+			return false;
+	while ((wanted = refused_by(update))) {
+		if (before && before != wanted)
+			last_trial = before->trial;
+		before = wanted;
+		if (wanted == &nobody || update->n_updates >= UPDATES || !next_trial(wanted) || !show(wanted, false) ||
+		    !set_clone(wanted, true))
+			return false;
+	}
+	if (before)
+		last_trial = before->trial;
+	return true;
+}
+
+/* From there all of them go on to what they are to be. */
+static bool leave_scratch(struct update *update)
+{
+	for (size_t i = 0; i < update->n; i++) {
+		const struct wanted *wanted = &update->wanted[i];
+
+		if (wanted->n_trials && (!show(wanted, true) || !set_clone(wanted, true)))
+			return false;
+	}
+	if (refused_by(update))
+		return false;
+	for (size_t i = 0; i < update->n; i++)
+		if (update->wanted[i].n_trials && !set_clone(&update->wanted[i], false))
+			return false;
+	return !refused_by(update);
+}
+
+static bool lead_all_over(struct update *update)
+{
+	bool any = false;
+
+	if (!reach_scratch(update))
+		return false;
+	for (size_t i = 0; i < update->n; i++)
+		any |= update->wanted[i].n_trials != 0;
+	for (int i = 0; i < TRIES && any; i++)
+		if (leave_scratch(update))
+			return true;
+	if (any)
+		lost(update->device);
+	return !any;
+}
+
+/* Of a graph that cannot be cloned it is only seen whether it has copies of ours, so that the refusal is counted. */
+static bool mend_all(struct update *update, CUgraph graph)
+{
+	bool good = collect(update, update->clone ? update->clone : graph, 0) && update->n && update->clone;
+
+	if (good) {
+		lock_take(&mend_lock);
+		good = scratch_begin(update->device) && lead_all_over(update);
+		scratch_end(update->device);
+		lock_drop(&mend_lock);
+	}
+	for (size_t i = 0; i < update->n; i++)
+		let_go(&update->wanted[i], SIDES);
+	return good;
+}
+
+CUresult mend_update(CUresult refused, CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResult reason)
+{
+	struct update update = {.exec = exec};
+	struct enter_scope scope;
+
+	if (refused != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE ||
+	    reason != CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED || !enter_serve(&scope, false))
+		return refused;
+	if (REAL(cuGraphClone)(&update.clone, graph) != CUDA_SUCCESS)
+		update.clone = NULL;
+	bool good = mend_all(&update, graph);
+	if (update.clone)
+		REAL(cuGraphDestroy)(update.clone);
+	if (good || update.n)
+		count(good);
+	free(update.wanted);
+	return enter_leave(&scope, good ? CUDA_SUCCESS : refused);
+}

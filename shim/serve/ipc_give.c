@@ -1,0 +1,202 @@
+/*
+ * Giving memory to other processes: the handle, and the socket where it is shown. Descriptors are made when they are
+ * asked for, a packet of them at a time, so that a block of any size needs few; a block that was freed meanwhile is found
+ * out by its number, which is looked at again after its memory was exported.
+ */
+#include "shim/process/enter.h"
+#include "shim/heap/heap.h"
+#include "shim/serve/ipc.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+#include "shim/base/server.h"
+
+#include "shim/device/device.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum {
+	REQUEST_MS = 1000, /* a caller that has connected says what it wants at once */
+	SEND_MS = 5000,    /* and takes what it is sent, mapping memory in between */
+};
+
+/* ---- who we are ---- */
+
+/* The 22nd word of /proc/self/stat; the second is in brackets and may hold anything. 0: not known. */
+static uint64_t start_time(void)
+{
+	char text[1024], *at;
+	FILE *file = fopen("/proc/self/stat", "re");
+	size_t n = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+
+	if (file)
+		fclose(file);
+	text[n] = 0;
+	at = strrchr(text, ')');
+	for (int i = 0; at && i < 20; i++)
+		at = strchr(at + 1, ' ');
+	return at ? strtoull(at, NULL, 10) : 0;
+}
+
+void ipc_socket_name(const struct ipc_handle *handle, char ret_name[48])
+{
+	snprintf(ret_name, 48, "%d-%08x" RUNDIR_IPC, (int)handle->pid, (unsigned)handle->nonce);
+}
+
+bool ipc_is_ours(const CUipcMemHandle *handle)
+{
+	return memcmp(handle, IPC_MAGIC, sizeof(IPC_MAGIC) - 1) == 0;
+}
+
+/* ---- one caller ---- */
+
+static bool is_alive(const struct ipc_handle *handle)
+{
+	struct ledger_row row;
+
+	return ledger_get(LEDGER_HEAP, handle->base, &row) && row.id == handle->id;
+}
+
+/* The next packet. False: there is no such block any more, or it was never given. The files are the caller's. */
+static bool share(const struct ipc_handle *handle, unsigned first, struct heap_share *ret_share)
+{
+	struct device *device = device_of(handle->base);
+	struct heap *heap = device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
+
+	if (!heap || !is_alive(handle) || heap_share(heap, handle->base, first, ret_share) != SW_OK)
+		return false;
+	if (is_alive(handle))
+		return true;
+	heap_share_end(ret_share);
+	return false;
+}
+
+static bool send_packet(int fd, const struct ipc_answer *answer, const int *files)
+{
+	char room[CMSG_SPACE(sizeof(int) * IPC_FILES)] __attribute__((aligned(__alignof__(struct cmsghdr)))) = {0};
+	struct iovec data = {(void *)(uintptr_t)answer, sizeof(*answer)};
+	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+	struct pollfd wait = {.fd = fd, .events = POLLOUT};
+
+	if (answer->here) {
+		message.msg_control = room;
+		message.msg_controllen = CMSG_SPACE(sizeof(int) * answer->here);
+		struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+		head->cmsg_level = SOL_SOCKET;
+		head->cmsg_type = SCM_RIGHTS;
+		head->cmsg_len = CMSG_LEN(sizeof(int) * answer->here);
+		memcpy(CMSG_DATA(head), files, sizeof(int) * answer->here);
+	}
+	if (poll(&wait, 1, SEND_MS) != 1)
+		return false;
+	return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(*answer);
+}
+
+static void serve(struct server *server, int fd)
+{
+	struct ipc_answer answer = {.good = 1, .n_all = 1};
+	struct ipc_handle handle;
+
+	enter_depth = 1;
+	if (!server_wait(server, fd, REQUEST_MS) ||
+	    recv(fd, &handle, sizeof(handle), MSG_DONTWAIT) != (ssize_t)sizeof(handle) || !server_peer_is_owner(fd))
+		return;
+	for (unsigned sent = 0; sent < answer.n_all; sent += answer.here) {
+		struct heap_share part = {0};
+
+		if (!ipc_is_own(&handle) || !share(&handle, sent, &part)) {
+			answer = (struct ipc_answer){.good = 0};
+			send_packet(fd, &answer, NULL);
+			return;
+		}
+		answer.n_all = part.n_all;
+		answer.here = part.n;
+		answer.bytes_all = part.bytes_all;
+		memcpy(answer.bytes, part.bytes, sizeof(answer.bytes));
+		bool gone = !send_packet(fd, &answer, part.file);
+		heap_share_end(&part);
+		if (gone || !answer.here)
+			return;
+	}
+	/* The connection's end must not overtake what is in it. */
+	server_wait(server, fd, SEND_MS);
+}
+
+static struct server server = {
+    .tail = RUNDIR_IPC,
+    .thread_name = "spillway-ipc",
+    .cannot = "memory cannot be handed out by",
+    .serve = serve,
+};
+
+bool ipc_is_own(const struct ipc_handle *handle)
+{
+	const char *own = server_name(&server);
+	char name[48];
+
+	ipc_socket_name(handle, name);
+	return own && handle->version == IPC_VERSION && handle->start == start_time() && !strcmp(name, own);
+}
+
+void ipc_stop(void)
+{
+	server_stop(&server);
+}
+
+void ipc_child(void)
+{
+	server_child(&server);
+}
+
+/* ---- handles ---- */
+
+static bool start(void)
+{
+	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* so that the second caller finds it started */
+
+	pthread_mutex_lock(&one);
+	bool started = server_start(&server);
+	pthread_mutex_unlock(&one);
+	return started;
+}
+
+CUresult ipc_give(struct heap *heap, const struct ledger_row *row, CUipcMemHandle *ret_handle)
+{
+	uint64_t offset;
+
+	if (!heap_pin(heap, row->key, 1)) {
+		log_once("cuIpcGetMemHandle: the memory is on its way and does not arrive: refused");
+		return CUDA_ERROR_MAP_FAILED;
+	}
+	enum sw_status status = heap_share_begin(heap, row->key, &offset);
+	heap_pin_end(heap, row->key, 1, status == SW_OK ? PIN_LEFT : PIN_OFF);
+	if (status != SW_OK) {
+		log_once(
+		    "cuIpcGetMemHandle of heap memory that was not made to be handed out: set ipc: yes in the policy, "
+		    "or write a rule for such allocations with movable: no, both where the other process runs under "
+		    "Spillway too, or with use: driver");
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	if (!start())
+		return CUDA_ERROR_MAP_FAILED;
+	log_once(
+	    "heap memory is handed out by cuIpcGetMemHandle and stays where it is; processes that open it must run "
+	    "under Spillway too, else give such allocations to the driver with a rule (use: driver)");
+	struct ipc_handle handle = {
+	    .magic = IPC_MAGIC,
+	    .version = IPC_VERSION,
+	    .pid = server.owner,
+	    .start = start_time(),
+	    .nonce = (uint32_t)strtoul(strchr(server.name, '-') + 1, NULL, 16),
+	    .device = row->device,
+	    .id = row->id,
+	    .base = row->key,
+	    .bytes = row->bytes,
+	    .offset = offset,
+	};
+	memcpy(ret_handle, &handle, sizeof(handle));
+	return CUDA_SUCCESS;
+}

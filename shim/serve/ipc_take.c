@@ -1,0 +1,318 @@
+/*
+ * Taking memory of other processes: files come from the giver's socket, are imported and mapped side by side. The files
+ * are closed and the handles released at once, so the mapping alone keeps the memory alive, whatever becomes of the giver.
+ *
+ * One mapping for each block and device, however often it is opened; the last close unmaps it. Nothing may be unmapped
+ * while work that knows the address is under way, so a close waits for the context; in a capture nobody may wait, and
+ * the mapping is left for the next call to take down.
+ *
+ * To the driver it is a row of mappings, on the host or not; the program has opened one block of device memory. So the
+ * ledger has a row of it while it is open, from which its questions are answered (entry_query.c).
+ */
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
+#include "shim/heap/heap.h"
+#include "shim/serve/ipc.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+#include "shim/base/server.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+	CONNECT_MS = 5000, /* while the giver has other callers */
+	ANSWER_MS = 10000, /* it exports memory meanwhile */
+};
+
+struct taken {
+	struct taken *next;
+	struct ipc_handle handle;
+	CUdevice device;
+	CUcontext context; /* that opened it first */
+	CUdeviceptr at;    /* of the range */
+	uint64_t bytes;    /* of the range */
+	uint64_t mapped;   /* of them, from the start */
+	unsigned count;    /* 0: closed, and still mapped */
+	bool known;        /* to the ledger */
+};
+
+static struct taken *all;
+static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* the list; held while one is opened or closed */
+
+/* ---- the giver ---- */
+
+/* A connection to the giver, which is of this user; -1: it has gone. */
+static int connect_to(const struct ipc_handle *handle)
+{
+	struct rundir folder;
+	char name[48];
+
+	ipc_socket_name(handle, name);
+	for (int place = 0; place < 2; place++) {
+		if (place == 0 ? rundir_open_xdg(secure_getenv("XDG_RUNTIME_DIR"), &folder) != 0
+			       : rundir_open_tmp(rundir_fallback, &folder) != 0)
+			continue;
+		int fd = rundir_connect(&folder, name, CONNECT_MS);
+		rundir_close(&folder, false);
+		if (fd >= 0 && server_peer_is_owner(fd))
+			return fd;
+		if (fd >= 0)
+			close(fd);
+	}
+	return -1;
+}
+
+/* One answer and its files, which are the caller's. False: none came, or not a whole one. */
+static bool receive(int fd, struct ipc_answer *ret_answer, int ret_files[IPC_FILES])
+{
+	char room[CMSG_SPACE(sizeof(int) * IPC_FILES)] __attribute__((aligned(__alignof__(struct cmsghdr))));
+	struct iovec data = {ret_answer, sizeof(*ret_answer)};
+	struct msghdr message = {
+	    .msg_iov = &data, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof(room)};
+	struct pollfd wait = {.fd = fd, .events = POLLIN};
+	size_t n = 0;
+	int ready;
+
+	do
+		ready = poll(&wait, 1, ANSWER_MS);
+	while (ready < 0 && errno == EINTR);
+	if (ready != 1)
+		return false;
+	ssize_t bytes = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	if (bytes < 0)
+		return false;
+	struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+	if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
+		n = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		memcpy(ret_files, CMSG_DATA(head), n * sizeof(int));
+	}
+	if (bytes == (ssize_t)sizeof(*ret_answer) && ret_answer->here == n && ret_answer->here <= IPC_FILES)
+		return true;
+	for (size_t i = 0; i < n; i++)
+		close(ret_files[i]);
+	return false;
+}
+
+/* ---- mapping ---- */
+
+static CUresult map_file(struct taken *taken, int file, uint64_t bytes)
+{
+	CUmemGenericAllocationHandle handle;
+
+	if (bytes > taken->bytes - taken->mapped)
+		return CUDA_ERROR_MAP_FAILED;
+	CUresult result = REAL(cuMemImportFromShareableHandle)(&handle, (void *)(uintptr_t)file,
+							       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = REAL(cuMemMap)(taken->at + taken->mapped, bytes, 0, handle, 0);
+	REAL(cuMemRelease)(handle);
+	if (result == CUDA_SUCCESS)
+		taken->mapped += bytes;
+	return result;
+}
+
+static CUresult map_answer(struct taken *taken, const struct ipc_answer *answer, const int *files)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (!taken->at) {
+		result = REAL(cuMemAddressReserve)(&taken->at, answer->bytes_all, HEAP_UNIT, 0, 0);
+		taken->bytes = answer->bytes_all;
+	}
+	for (unsigned i = 0; i < answer->here; i++) {
+		if (result == CUDA_SUCCESS)
+			result = map_file(taken, files[i], answer->bytes[i]);
+		close(files[i]);
+	}
+	return result;
+}
+
+/* False: the driver refused, and it stays as it is. */
+static bool unmap(struct taken *taken)
+{
+	if (taken->mapped && REAL(cuMemUnmap)(taken->at, taken->mapped) != CUDA_SUCCESS)
+		return false;
+	taken->mapped = 0;
+	return !taken->at || REAL(cuMemAddressFree)(taken->at, taken->bytes) == CUDA_SUCCESS;
+}
+
+static CUresult take(struct taken *taken, int fd)
+{
+	const CUmemAccessDesc access = {
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = taken->device},
+	    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+	};
+	CUresult result = CUDA_SUCCESS;
+	unsigned n = 0, n_all = 1;
+
+	while (n < n_all) {
+		int files[IPC_FILES];
+		struct ipc_answer answer;
+
+		if (!receive(fd, &answer, files))
+			return CUDA_ERROR_MAP_FAILED;
+		if (!answer.good || !answer.here)
+			return CUDA_ERROR_INVALID_HANDLE;
+		n_all = answer.n_all;
+		n += answer.here;
+		result = map_answer(taken, &answer, files);
+		if (result != CUDA_SUCCESS)
+			break;
+	}
+	if (result == CUDA_SUCCESS && taken->mapped != taken->bytes)
+		result = CUDA_ERROR_MAP_FAILED;
+	if (result == CUDA_SUCCESS)
+		result = REAL(cuMemSetAccess)(taken->at, taken->bytes, &access, 1);
+	if (result == CUDA_SUCCESS)
+		return result;
+	log_once("memory of process %d could not be mapped: %s%s", (int)taken->handle.pid, real_error_name(result),
+		 result == CUDA_ERROR_INVALID_DEVICE ? ", which is to say that this GPU cannot reach that one" : "");
+	/* What is told of one mapping is none of the errors that programs know of this call. */
+	return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_MAP_FAILED : result;
+}
+
+static CUresult fetch(struct taken *taken)
+{
+	int fd = connect_to(&taken->handle);
+	CUresult result = CUDA_ERROR_INVALID_HANDLE;
+
+	if (fd >= 0) {
+		if (send(fd, &taken->handle, sizeof(taken->handle), MSG_NOSIGNAL) == sizeof(taken->handle))
+			result = take(taken, fd);
+		close(fd);
+	}
+	if (result == CUDA_ERROR_INVALID_HANDLE)
+		log_once("an IPC handle leads nowhere: process %d has ended, has freed the memory, or has another "
+			 "XDG_RUNTIME_DIR or /tmp",
+			 (int)taken->handle.pid);
+	return result;
+}
+
+/* ---- opening and closing ---- */
+
+static bool is_for(const struct taken *taken, const struct ipc_handle *handle, CUdevice device)
+{
+	return taken->device == device && taken->handle.id == handle->id && taken->handle.pid == handle->pid &&
+	       taken->handle.start == handle->start && taken->handle.nonce == handle->nonce;
+}
+
+/* Of which device it is, the driver knows: this process may number them otherwise than the giver. */
+static void make_known(struct taken *taken)
+{
+	struct ledger_row *row = ledger_row_new(LEDGER_TAKEN);
+
+	if (!row)
+		return;
+	row->key = taken->at + taken->handle.offset;
+	row->bytes = taken->handle.bytes;
+	row->context = taken->context;
+	if (REAL(cuPointerGetAttribute)(&row->device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, row->key) != CUDA_SUCCESS)
+		row->device = taken->device;
+	taken->known = ledger_span(row);
+	if (taken->known)
+		ledger_commit(row);
+	else
+		ledger_row_free(row);
+}
+
+static void make_unknown(struct taken *taken)
+{
+	if (taken->known)
+		ledger_row_free(ledger_take(LEDGER_TAKEN, taken->at + taken->handle.offset));
+	taken->known = false;
+}
+
+/* Take down what nobody has open any more, as far as that can be done now. */
+static void take_down(void)
+{
+	struct taken **link = &all;
+
+	while (*link) {
+		struct taken *taken = *link;
+
+		bool idle = false;
+		if (!taken->count && capture_pause()) {
+			idle = context_wait_idle(taken->context) == CUDA_SUCCESS;
+			capture_resume();
+		}
+		if (idle && unmap(taken)) {
+			*link = taken->next;
+			free(taken);
+		} else {
+			link = &taken->next;
+		}
+	}
+}
+
+static CUresult open_new(const struct ipc_handle *handle, CUdevice device, struct taken **ret_taken)
+{
+	struct taken *taken = calloc(1, sizeof(*taken));
+
+	if (!taken)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	taken->handle = *handle;
+	taken->device = device;
+	taken->context = context_current();
+	CUresult result = fetch(taken);
+	if (result == CUDA_SUCCESS) {
+		taken->next = all;
+		all = taken;
+		*ret_taken = taken;
+	} else {
+		unmap(taken); /* nobody has seen the address */
+		free(taken);
+	}
+	return result;
+}
+
+CUresult ipc_open(const CUipcMemHandle *opaque, CUdeviceptr *ret_address)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct ipc_handle handle;
+	CUdevice device;
+
+	memcpy(&handle, opaque, sizeof(handle));
+	if (handle.version != IPC_VERSION || !ret_address || handle.pid <= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* As CUDA: an allocation's own process has no use for its handle. The error is from memory, not measured. */
+	if (ipc_is_own(&handle) || REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	pthread_mutex_lock(&one);
+	take_down();
+	struct taken *taken = all;
+	while (taken && !is_for(taken, &handle, device))
+		taken = taken->next;
+	if (!taken)
+		result = open_new(&handle, device, &taken);
+	if (result == CUDA_SUCCESS) {
+		if (!taken->count++)
+			make_known(taken);
+		*ret_address = taken->at + handle.offset;
+	}
+	pthread_mutex_unlock(&one);
+	return result;
+}
+
+bool ipc_close(CUdeviceptr address, CUresult *ret_result)
+{
+	struct taken *taken;
+
+	pthread_mutex_lock(&one);
+	for (taken = all; taken && taken->at + taken->handle.offset != address;)
+		taken = taken->next;
+	if (taken) {
+		*ret_result = taken->count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+		if (taken->count && !--taken->count)
+			make_unknown(taken);
+		if (!taken->count)
+			take_down();
+	}
+	pthread_mutex_unlock(&one);
+	return taken != NULL;
+}

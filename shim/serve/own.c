@@ -1,0 +1,145 @@
+#include "shim/serve/own.h"
+#include "shim/serve/choice.h"
+#include "shim/context/context.h"
+#include "shim/process/enter.h"
+#include "shim/faults/faults.h"
+#include "shim/device/pool.h"
+#include "shim/driver/real.h"
+#include "shim/serve/room.h"
+#include "shim/trace/trace.h"
+
+static struct policy_decision decide(enum policy_api api, struct device *device, size_t bytes, void *caller)
+{
+	struct backend_request question = {.api = api, .bytes = bytes, .caller = caller};
+
+	return choice_make(device, &question);
+}
+
+bool own_claim(enum policy_api api, struct device *device, size_t bytes, void *caller, struct own_claim *ret_claim)
+{
+	*ret_claim = (struct own_claim){.rule = -1, .spill = policy_vmm_spill(life_policy())};
+	if (!policy_decides(life_policy(), api))
+		return true;
+	if (!device)
+		device = device_current(NULL);
+	if (!device)
+		return true; /* the driver has a code of its own for that */
+	struct policy_decision decision = decide(api, device, bytes, caller);
+	ret_claim->rule = decision.rule;
+	ret_claim->spill = decision.vmm_spill;
+	/* Nobody else can make it (parse.c sees to that): behind a full cap there is nothing but deny. */
+	if (decision.use == POLICY_USE_DRIVER && choice_take(&decision, bytes, &ret_claim->cap))
+		return true;
+	serve_say_refused(device, bytes, decision.rule, caller);
+	return false;
+}
+
+void own_claim_end(const struct own_claim *claim, size_t bytes)
+{
+	if (claim->cap)
+		budget_give(claim->cap, bytes);
+	pool_unclaim(claim->pool, bytes);
+}
+
+void own_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device, const struct own_claim *claim)
+{
+	serve_note_under(kind, key, bytes, device, claim);
+}
+
+/* ---- managed memory ---- */
+
+static CUresult ask_driver(CUdeviceptr *ret_address, size_t bytes, unsigned flags, int rule, struct budget *cap)
+{
+	CUresult result;
+	struct room room = {0};
+
+	/* Where it will lie, and so how much of the device it needs, is not known. */
+	do
+		result = REAL(cuMemAllocManaged)(ret_address, bytes, flags);
+	while (result == CUDA_ERROR_OUT_OF_MEMORY && room_make(&room, -1, 0));
+	room_end(&room, result);
+	if (result == CUDA_SUCCESS)
+		faults_start();
+	if (result == CUDA_SUCCESS)
+		own_note(LEDGER_MANAGED, *ret_address, bytes, -1, &(struct own_claim){.rule = rule, .cap = cap});
+	else if (cap)
+		budget_give(cap, bytes);
+	return result;
+}
+
+/* Pages of the system, which both sides reach at one address, as they do managed memory. */
+static enum sw_status ask_system(struct device *device, size_t bytes, const struct policy_decision *decision,
+				 struct budget *cap, CUdeviceptr *ret_address)
+{
+	struct backend_system_settings system = choice_system(decision, device);
+	struct backend_request request = {
+	    .bytes = bytes, .api = POLICY_API_MANAGED, .decision = decision, .system = &system};
+	struct ledger_row *row = ledger_row_new(LEDGER_SYSTEM);
+	enum sw_status status = SW_NO_HOST_MEMORY;
+
+	if (row) {
+		row->device = device->ordinal;
+		row->bytes = bytes;
+		row->context = context_of_memory();
+		row->rule = decision->rule;
+		row->asked_managed = true;
+		status = backend_system.alloc(device, &request, row, NULL);
+	}
+	if (status != SW_OK) {
+		if (cap)
+			budget_give(cap, bytes);
+		ledger_row_free(row);
+		return status;
+	}
+	row->cap = cap;
+	*ret_address = row->key;
+	serve_commit(row, POLICY_API_MANAGED, NULL);
+	return SW_OK;
+}
+
+/* Down the list of uses, as in serve.c. */
+static CUresult ask_in_turn(struct device *device, const struct policy_decision *decision, size_t bytes, unsigned flags,
+			    CUdeviceptr *ret_address)
+{
+	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+
+	for (unsigned i = 0; i < decision->n_uses; i++) {
+		struct budget *cap = NULL;
+
+		if (decision->uses[i] == POLICY_USE_DENY || (i == 0 && !choice_take(decision, bytes, &cap)))
+			result = CUDA_ERROR_OUT_OF_MEMORY;
+		else if (decision->uses[i] == POLICY_USE_SYSTEM)
+			result = status_result(ask_system(device, bytes, decision, cap, ret_address));
+		else
+			result = ask_driver(ret_address, bytes, flags, decision->rule, cap);
+		if (result != CUDA_ERROR_OUT_OF_MEMORY && result != CUDA_ERROR_NOT_SUPPORTED)
+			return result;
+	}
+	if (result == CUDA_ERROR_OUT_OF_MEMORY)
+		serve_say_refused(device, bytes, decision->rule, NULL);
+	return result == CUDA_ERROR_NOT_SUPPORTED ? ask_driver(ret_address, bytes, flags, decision->rule, NULL)
+						  : result;
+}
+
+CUresult own_managed(CUdeviceptr *ret_address, size_t bytes, unsigned flags, void *caller)
+{
+	bool is_right = ret_address && bytes && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
+	bool decides = policy_decides(life_policy(), POLICY_API_MANAGED);
+	struct backend_request question = {.api = POLICY_API_MANAGED, .bytes = bytes, .caller = caller};
+	/* What is wrong is the driver's to refuse. */
+	struct device *device = is_right && (decides || trace_is_on()) ? device_current(NULL) : NULL;
+	struct policy_decision decision = {.rule = -1};
+	CUresult result;
+
+	if (device)
+		trace_ask(device, &question);
+	if (device && decides) {
+		decision = choice_make(device, &question);
+		result = ask_in_turn(device, &decision, bytes, flags, ret_address);
+	} else {
+		result = ask_driver(ret_address, bytes, flags, -1, NULL);
+	}
+	if (device && result != CUDA_SUCCESS)
+		trace_refused(device, &question, decision.rule, result);
+	return result;
+}

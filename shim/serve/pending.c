@@ -1,0 +1,359 @@
+#include "shim/serve/pending.h"
+#include "shim/serve/backend.h"
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
+#include "shim/device/pool.h"
+#include "shim/driver/real.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+/* So many streams with events that have not passed are told apart in one look; events of further ones are asked singly. */
+#define MOST_ORDERS 32
+/* A look walks the whole list: with more on it than that, only every so many frees. */
+#define REAP_EVERY 16
+
+struct lock pending_lock = LOCK_INIT(LOCK_PENDING);
+static struct ledger_row *list, **tail = &list; /* oldest first */
+static atomic_uint n_pending;                   /* on the list */
+static unsigned n_eventless;                    /* of those; under the lock */
+static _Atomic uint64_t n_added;                /* ever */
+
+static atomic_uint n_ends; /* of contexts, ever; under the lock where it matters */
+
+static void append_locked(struct ledger_row *row)
+{
+	lock_assert_held(LOCK_PENDING);
+	row->next = NULL;
+	*tail = row;
+	tail = &row->next;
+	n_eventless += !row->event;
+	atomic_fetch_add(&n_pending, 1);
+}
+
+static void put(struct ledger_row *row)
+{
+	lock_take(&pending_lock);
+	append_locked(row);
+	lock_drop(&pending_lock);
+}
+
+/* For a row whose event was recorded while it was on no list: has any context ended since `ends` was read? */
+static void put_unless_ended(struct ledger_row *row, unsigned ends)
+{
+	lock_take(&pending_lock);
+	if (atomic_load(&n_ends) != ends)
+		row->event = NULL;
+	append_locked(row);
+	lock_drop(&pending_lock);
+}
+
+void pending_add(struct ledger_row *row)
+{
+	pool_row_freed(row);
+	row->since = atomic_fetch_add(&n_added, 1);
+	put(row);
+}
+
+uint64_t pending_mark(void)
+{
+	return atomic_load(&n_added);
+}
+
+bool pending_any(void)
+{
+	return atomic_load_explicit(&n_pending, memory_order_relaxed) != 0;
+}
+
+bool pending_is_due(void)
+{
+	return atomic_load_explicit(&n_pending, memory_order_relaxed) <= REAP_EVERY ||
+	       atomic_load_explicit(&n_added, memory_order_relaxed) % REAP_EVERY == 0;
+}
+
+bool pending_has(CUdeviceptr address)
+{
+	bool found = false;
+
+	if (!pending_any())
+		return false;
+	lock_take(&pending_lock);
+	for (const struct ledger_row *row = list; row && !found; row = row->next)
+		found = row->key == address;
+	lock_drop(&pending_lock);
+	return found;
+}
+
+static struct ledger_row *unlink_locked(struct ledger_row **at)
+{
+	struct ledger_row *row = *at;
+
+	lock_assert_held(LOCK_PENDING);
+	*at = row->next;
+	if (!row->next)
+		tail = at;
+	row->next = NULL;
+	n_eventless -= !row->event;
+	atomic_fetch_sub(&n_pending, 1);
+	return row;
+}
+
+static void end_event(struct ledger_row *row)
+{
+	if (row->event)
+		context_event_give(row->event_context, row->event);
+	row->event = NULL;
+}
+
+/*
+ * Take those rows out of which judge says so; done: their events have served. The judge may ask about events, under the
+ * lock: so nobody else sees a row whose event is being asked about or given up, and a context that ends waits for us here
+ * (pending_take_context).
+ */
+static struct ledger_row *sift(bool (*judge)(struct ledger_row *row, void *argument), void *argument, bool done)
+{
+	struct ledger_row *taken = NULL, **taken_tail = &taken;
+
+	lock_take(&pending_lock);
+	for (struct ledger_row **at = &list; *at;) {
+		struct ledger_row *row = *at;
+
+		if (!judge(row, argument)) {
+			at = &row->next;
+			continue;
+		}
+		*taken_tail = unlink_locked(at);
+		if (done)
+			end_event(row);
+		taken_tail = &row->next;
+	}
+	lock_drop(&pending_lock);
+	return taken;
+}
+
+void pending_release(struct ledger_row *rows)
+{
+	for (struct ledger_row *next; rows; rows = next) {
+		next = rows->next;
+		rows->home->release(rows);
+	}
+}
+
+void pending_put_back(struct ledger_row *rows)
+{
+	for (struct ledger_row *next; rows; rows = next) {
+		next = rows->next;
+		put(rows);
+	}
+}
+
+/* The streams, and whole contexts, that a look has found an unpassed event of: what was put behind it later waits too. */
+struct look {
+	unsigned n;
+	uint64_t order[MOST_ORDERS];
+};
+
+static bool is_waiting(const struct look *look, uint64_t order)
+{
+	for (unsigned i = 0; i < look->n; i++)
+		if (look->order[i] == order)
+			return true;
+	return false;
+}
+
+/* Done only when the event says so: an error proves nothing. One question for each stream that is not done. */
+static bool by_event(struct ledger_row *row, void *argument)
+{
+	struct look *look = argument;
+
+	if (!row->event || is_waiting(look, row->event_order))
+		return false;
+	if (REAL(cuEventQuery)(row->event) != CUDA_SUCCESS) {
+		if (look->n < MOST_ORDERS)
+			look->order[look->n++] = row->event_order;
+		return false;
+	}
+	return true;
+}
+
+static bool by_lack_of_event(struct ledger_row *row, void *argument)
+{
+	(void)argument;
+	return !row->event;
+}
+
+/*
+ * Rows that wait for a whole context get an event of it, outside the lock, since recording may wait for room in the
+ * driver's queues. Those of a context that is gone are done. Was any context ended meanwhile, the event may have ended
+ * with it: then it is forgotten, and the next look records another or finds the context gone.
+ */
+static void record_events(void)
+{
+	lock_take(&pending_lock);
+	bool any = n_eventless != 0;
+	lock_drop(&pending_lock);
+	if (!any || !capture_pause())
+		return;
+	for (struct ledger_row *row = sift(by_lack_of_event, NULL, false), *next; row; row = next) {
+		unsigned ends = atomic_load(&n_ends);
+		bool gone;
+
+		next = row->next;
+		row->event = context_record(row->context, &gone);
+		row->event_context = row->context;
+		row->event_order = (uintptr_t)row->context;
+		row->orphan = gone;
+		if (gone)
+			row->home->release(row);
+		else
+			put_unless_ended(row, ends);
+	}
+	capture_resume();
+}
+
+unsigned pending_reap(int device)
+{
+	struct look look = {0};
+	unsigned n = 0;
+
+	if (!pending_any())
+		return 0;
+	record_events();
+	CUstreamCaptureMode mode = capture_relax();
+	struct ledger_row *done = sift(by_event, &look, true);
+	capture_restore(mode);
+	for (const struct ledger_row *row = done; row; row = row->next)
+		n += row->device == device;
+	pending_release(done);
+	return n;
+}
+
+bool pending_wait(int device)
+{
+	const struct timespec step = {.tv_nsec = 50000};
+	bool freed = false;
+	int before;
+
+	/* nanosleep is a cancellation point, and we may be in the middle of somebody's allocation. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	for (unsigned i = 0; i < PENDING_PATIENCE_MS * 20 && pending_any() && !freed; i++) {
+		freed = pending_reap(device) != 0;
+		if (!freed)
+			nanosleep(&step, NULL);
+	}
+	pthread_setcancelstate(before, NULL);
+	return freed;
+}
+
+/* ---- used again before it is done ---- */
+
+/*
+ * What the block could hold; 0: it is not for this one. Heap blocks alone are taken so. The heap is asked about those
+ * alone that might be large enough: a block was made for what it holds, or is an eighth larger at most (async.c).
+ */
+static size_t room_for(const struct pending_want *want, const struct ledger_row *row, bool behind)
+{
+	if (row->kind != LEDGER_HEAP || !row->event || row->device != want->device || row->fixed != want->fixed ||
+	    row->bytes > want->most || heap_rounded(row->bytes) / 8 * 9 < want->bytes ||
+	    row->event_context != want->context || (row->event_order == want->order) != behind)
+		return 0;
+	size_t room = heap_room_of(atomic_load(&device_get(row->device)->heap), row->block, row->key, want->from);
+	return room >= want->bytes && room <= want->most ? room : 0;
+}
+
+static struct ledger_row *take_best(const struct pending_want *want, bool behind, unsigned *ret_ends)
+{
+	struct ledger_row **best = NULL, *row = NULL;
+	size_t least = SIZE_MAX, tight = heap_rounded(want->bytes);
+
+	lock_take(&pending_lock);
+	for (struct ledger_row **at = &list; *at && least > tight; at = &(*at)->next) {
+		size_t room = room_for(want, *at, behind);
+
+		if (!room || room >= least)
+			continue;
+		least = room;
+		best = at;
+	}
+	if (best)
+		row = unlink_locked(best);
+	if (row && behind)
+		end_event(row);
+	*ret_ends = atomic_load(&n_ends);
+	lock_drop(&pending_lock);
+	return row;
+}
+
+struct ledger_row *pending_take_behind(const struct pending_want *want)
+{
+	unsigned ends;
+
+	return pending_any() ? take_best(want, true, &ends) : NULL;
+}
+
+/* Outside the lock: the call may wait for room in the driver's queues. */
+struct ledger_row *pending_take_after(const struct pending_want *want, CUstream stream, bool per_thread)
+{
+	unsigned ends;
+	struct ledger_row *row = pending_any() ? take_best(want, false, &ends) : NULL;
+
+	if (!row)
+		return NULL;
+	if ((per_thread ? REAL(cuStreamWaitEvent_ptsz) : REAL(cuStreamWaitEvent))(stream, row->event, 0) !=
+	    CUDA_SUCCESS) {
+		put_unless_ended(row, ends);
+		return NULL;
+	}
+	lock_take(&pending_lock);
+	if (atomic_load(&n_ends) == ends)
+		end_event(row);
+	row->event = NULL;
+	lock_drop(&pending_lock);
+	return row;
+}
+
+void pending_stream_ending(CUstream stream)
+{
+	if (!pending_any())
+		return;
+	lock_take(&pending_lock);
+	for (struct ledger_row *row = list; row; row = row->next)
+		if (row->event && row->event_order == (uintptr_t)stream)
+			row->event_order = row->id << 1 | 1; /* nobody's: handles are even */
+	lock_drop(&pending_lock);
+}
+
+struct idle {
+	CUcontext context;
+	uint64_t before;
+};
+
+/* Added before the wait began, of that context, and waiting for nothing but it. */
+static bool by_idle(struct ledger_row *row, void *argument)
+{
+	const struct idle *idle = argument;
+
+	return row->context == idle->context && row->since < idle->before &&
+	       (!row->event || row->event_context == idle->context);
+}
+
+void pending_context_idle(CUcontext context, uint64_t before)
+{
+	struct idle idle = {context, before};
+
+	if (pending_any())
+		pending_release(sift(by_idle, &idle, true));
+}
+
+static bool by_end(struct ledger_row *row, void *argument)
+{
+	return (row->event ? row->event_context : row->context) == argument;
+}
+
+struct ledger_row *pending_take_context(CUcontext context)
+{
+	lock_take(&pending_lock);
+	atomic_fetch_add(&n_ends, 1);
+	lock_drop(&pending_lock);
+	return sift(by_end, context, false);
+}

@@ -1,0 +1,118 @@
+#include "shim/serve/room.h"
+#include "shim/base/clock.h"
+#include "shim/device/device.h"
+#include "shim/process/enter.h"
+#include "shim/serve/pending.h"
+#include "shim/mover/spill.h"
+#include "shim/stats/stats.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* What is spilled for somebody who has not said how much he needs: a library's workspace, as a rule. */
+#define ROOM_BYTES ((uint64_t)512 << 20)
+/* What left may be taken by somebody who did not ask for room, the mover among them. Who says no size may want any. */
+#define SPILLS_KNOWN   2
+#define SPILLS_UNKNOWN 1
+/* For the turns of others, in all. */
+#define WAIT_NS 30000000000ull
+/* A turn is over by itself: whose it is may be stuck in the driver, or gone. So long it may take to try again. */
+#define RETRY_NS 200000000u
+#define LOOK_NS  100000
+
+/* Until when (ns) somebody has the turn, by device; 0: nobody has. */
+static _Atomic uint64_t turns[DEVICE_MOST];
+
+static void end_turn(struct room *room)
+{
+	uint64_t mine = room->turn;
+
+	if (mine)
+		atomic_compare_exchange_strong(&turns[room->device], &mine, 0);
+	room->turn = 0;
+}
+
+/* The turn from now on for so long; false: it is another's. */
+static bool take_turn(struct room *room, int device, uint64_t ns)
+{
+	uint64_t now = clock_now(), until = now + ns, before = atomic_load(&turns[device]);
+
+	if ((before > now && before != room->turn) || !atomic_compare_exchange_strong(&turns[device], &before, until))
+		return false;
+	room->turn = until;
+	room->device = device;
+	return true;
+}
+
+enum turn { TURN_TAKEN, TURN_WAITED, TURN_NONE };
+
+static enum turn wait_for_turn(struct room *room, int device, uint64_t ns)
+{
+	enum turn turn = TURN_TAKEN;
+
+	while (!take_turn(room, device, ns)) {
+		room->turn = 0;
+		if (clock_now() >= room->until)
+			return TURN_NONE;
+		turn = TURN_WAITED;
+		clock_sleep(LOOK_NS);
+	}
+	return turn;
+}
+
+static bool spill(struct room *room, struct device *device, uint64_t bytes)
+{
+	uint64_t most = bytes > ROOM_BYTES ? bytes : ROOM_BYTES;
+	bool made = false;
+	int before;
+
+	if (room->spills == (bytes ? SPILLS_KNOWN : SPILLS_UNKNOWN))
+		return false;
+	/* Sleeping is a cancellation point, and we are in the middle of somebody's call. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	enum turn turn = wait_for_turn(room, device->ordinal, spill_room_ns(most) + RETRY_NS);
+	if (turn == TURN_TAKEN) {
+		room->spills++;
+		made = spill_make_room(device, most);
+	}
+	if (turn != TURN_NONE)
+		take_turn(room, device->ordinal, RETRY_NS);
+	pthread_setcancelstate(before, NULL);
+	return made || turn == TURN_WAITED;
+}
+
+bool room_make(struct room *room, int ordinal, uint64_t bytes)
+{
+	struct device *device = ordinal < 0 ? device_current(NULL) : device_get(ordinal);
+
+	/* More than there is nobody gets, whatever leaves. */
+	if (!device || bytes > device->total)
+		return false;
+	if (!room->until)
+		room->until = clock_now() + WAIT_NS;
+	else if (clock_now() > room->until)
+		return false;
+	bool made = pending_wait(device->ordinal);
+	made |= device_make_room(device);
+	made = made || spill(room, device, bytes);
+	room->made |= made;
+	return made;
+}
+
+bool room_make_outside(struct room *room, int device)
+{
+	struct enter_scope scope;
+
+	if (!enter_serve(&scope, false))
+		return false;
+	bool made = room_make(room, device, 0);
+	enter_leave(&scope, CUDA_SUCCESS);
+	return made;
+}
+
+void room_end(struct room *room, CUresult result)
+{
+	end_turn(room);
+	if (room->made && result == CUDA_SUCCESS)
+		stats_add(STAT_rescues, 1);
+}

@@ -1,0 +1,542 @@
+/*
+ * A handle of ours is a number that no driver gives: its highest bit is set, which no address of a process has, and
+ * handles are addresses or small numbers in every driver that was looked at. The ledger has a row for it, with the block,
+ * and one for each of its mappings; what is placed in the heap has the block in that row, too.
+ */
+#include "shim/serve/virtual.h"
+#include "shim/context/context.h"
+#include "shim/process/enter.h"
+#include "shim/heap/loose.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+#include "shim/trace/trace.h"
+
+#include <string.h>
+
+/*
+ * Of a handle that one thread maps and another one exports: whether it becomes the driver's or is placed. Whoever does
+ * either has a reference first, so that it does not end meanwhile.
+ */
+static struct lock virtual_lock = LOCK_INIT(LOCK_VIRTUAL);
+
+#define HANDLE_OURS (UINT64_C(1) << 63)
+
+static CUmemGenericAllocationHandle new_handle(void)
+{
+	static _Atomic uint64_t last;
+
+	return HANDLE_OURS | (atomic_fetch_add(&last, 1) + 1);
+}
+
+static struct heap *heap_of(int device)
+{
+	return atomic_load_explicit(&device_get(device)->heap, memory_order_acquire);
+}
+
+bool virtual_is_handle(CUmemGenericAllocationHandle handle)
+{
+	return handle & HANDLE_OURS;
+}
+
+static bool find_handle(CUmemGenericAllocationHandle handle, struct ledger_row *ret_row)
+{
+	return virtual_is_handle(handle) && ledger_get(LEDGER_HANDLE, handle, ret_row);
+}
+
+/* ---- address space ---- */
+
+/* Larger alignments, odd sizes and what is wrong are the driver's. */
+static bool is_plain_space(size_t bytes, size_t alignment, unsigned long long flags)
+{
+	return bytes && bytes % HEAP_UNIT == 0 && alignment <= HEAP_UNIT && (alignment & (alignment - 1)) == 0 &&
+	       !flags;
+}
+
+bool virtual_reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment, CUdeviceptr hint,
+		     unsigned long long flags)
+{
+	CUdeviceptr address;
+
+	if (!policy_vmm_moves(life_policy()) || !is_plain_space(bytes, alignment, flags))
+		return false;
+	struct device *device = device_current(NULL);
+	struct heap *heap = device && device->vmm ? device_heap(device) : NULL;
+	/* Natively a hint is followed where the place is free, and some programs count on that. */
+	if (!heap || (hint && !heap_contains(heap, hint)) || !heap_reserve(heap, bytes, hint, &address))
+		return false;
+	if (!space_add(address, bytes, device->ordinal)) {
+		heap_unreserve(heap, address, bytes);
+		return false;
+	}
+	*ret_address = address;
+	return true;
+}
+
+bool virtual_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret)
+{
+	struct space space;
+
+	if (!space_find(address, &space))
+		return false;
+	*ret = CUDA_ERROR_INVALID_VALUE;
+	struct heap *heap = heap_of(space.device);
+	if (space.start != address || space.bytes != bytes || !heap_is_vacant(heap, address, bytes) ||
+	    !space_take(address, bytes, &space))
+		return true;
+	heap_unreserve(heap, address, bytes);
+	*ret = CUDA_SUCCESS;
+	return true;
+}
+
+/* ---- handles ---- */
+
+/* What only the driver's own memory can be is left to it. */
+static bool is_plain(const CUmemAllocationProp *prop, size_t bytes, unsigned long long flags)
+{
+	const unsigned file = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+	if (flags || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+	    prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !bytes || bytes % HEAP_UNIT ||
+	    prop->allocFlags.compressionType || prop->allocFlags.usage || prop->requestedHandleTypes & ~file)
+		return false;
+	return true;
+}
+
+/* The heap comes with a context; before there is one (NCCL, facts 7) memory is the driver's. */
+static struct device *device_for(CUdevice ordinal)
+{
+	struct device *device = device_get(ordinal);
+
+	if (!device || !device->vmm)
+		return NULL;
+	return atomic_load(&device->heap) || device_current(NULL) == device ? device : NULL;
+}
+
+static void note_handle(struct ledger_row *row, size_t bytes, const CUmemAllocationProp *prop,
+			const struct own_claim *claim, const struct heap_grant *grant)
+{
+	row->key = new_handle();
+	row->device = prop->location.id;
+	row->bytes = bytes;
+	row->refs = 1;
+	row->block = grant->block;
+	row->on_host_bytes = grant->bytes_away;
+	row->rule = claim->rule;
+	row->cap = claim->cap;
+	row->asked_types = prop->requestedHandleTypes;
+	memcpy(&row->asked_flags, &prop->allocFlags, sizeof(row->asked_flags));
+}
+
+bool virtual_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CUmemAllocationProp *prop,
+		    unsigned long long flags, const struct own_claim *claim, CUresult *ret)
+{
+	struct heap_grant grant;
+
+	if (claim->spill != POLICY_VMM_MOVES || !is_plain(prop, bytes, flags))
+		return false;
+	struct device *device = device_for(prop->location.id);
+	struct ledger_row *row = device ? ledger_row_new(LEDGER_HANDLE) : NULL;
+	if (!row)
+		return false;
+	enum sw_status status = backend_vmm_take(
+	    device, bytes, CHUNK_MOVABLE, backend_vmm_from(NULL),
+	    prop->requestedHandleTypes && bytes <= HEAP_WHOLE_MOST ? heap_make_whole : heap_make_loose, &grant);
+	if (status == SW_NOT_SUPPORTED) {
+		ledger_row_free(row);
+		return false;
+	}
+	*ret = status_result(status);
+	if (status != SW_OK) {
+		serve_say_refused(device, bytes, claim->rule, NULL);
+		ledger_row_free(row);
+		return true;
+	}
+	if (grant.bytes_away && policy_spill_mode(life_policy()) == POLICY_SPILL_FAST)
+		log_once("vmm.spill: move: in mode fast memory of the program's own cuMemCreate stays where it was "
+			 "placed, on the host where the device was full; spill.mode: exact moves it");
+	note_handle(row, bytes, prop, claim, &grant);
+	*ret_handle = row->key;
+	serve_commit(row, POLICY_API_VMM, NULL);
+	return true;
+}
+
+static CUmemAllocationProp asked_prop(const struct ledger_row *row)
+{
+	CUmemAllocationProp prop = {
+	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+	    .requestedHandleTypes = (CUmemAllocationHandleType)row->asked_types,
+	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = row->device},
+	};
+
+	memcpy(&prop.allocFlags, &row->asked_flags, sizeof(row->asked_flags));
+	return prop;
+}
+
+bool virtual_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *ret_prop, CUresult *ret)
+{
+	struct ledger_row row;
+
+	if (!find_handle(handle, &row))
+		return false;
+	*ret = ret_prop ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (!ret_prop)
+		return true;
+	*ret_prop = asked_prop(&row);
+	return true;
+}
+
+bool virtual_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle)
+{
+	struct ledger_row row;
+
+	if (!virtual_find(address, &row) || !ledger_handle_ref(row.handle))
+		return false;
+	*ret_handle = row.handle;
+	return true;
+}
+
+/*
+ * What is to be shown to others before it was ever mapped holds nothing yet: it may as well be the driver's own, as it was
+ * asked for, in one piece, open to RDMA. False: the driver has none, or it has been mapped.
+ */
+static bool become_drivers(struct ledger_row *row)
+{
+	struct device *device = device_get(row->device);
+	struct heap *heap = heap_of(row->device);
+	CUmemAllocationProp prop = asked_prop(row);
+	CUmemGenericAllocationHandle drivers;
+
+	if (heap_was_placed(heap, row->block))
+		return false;
+	CUresult result = REAL(cuMemCreate)(&drivers, row->bytes, &prop, 0);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && device_make_room(device))
+		result = REAL(cuMemCreate)(&drivers, row->bytes, &prop, 0);
+	if (result != CUDA_SUCCESS)
+		return false;
+	if (!ledger_handle_become(row->key, drivers)) {
+		REAL(cuMemRelease)(drivers);
+		return false;
+	}
+	heap_end_loose(heap, row->block);
+	row->block = NULL;
+	row->handle = drivers;
+	serve_count_drivers(row);
+	return true;
+}
+
+static CUresult expose(CUmemGenericAllocationHandle *handle, unsigned type)
+{
+	struct ledger_row row;
+
+	lock_assert_held(LOCK_VIRTUAL);
+	if (!find_handle(*handle, &row))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (type & ~row.asked_types)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (row.handle || become_drivers(&row)) {
+		*handle = row.handle;
+		return CUDA_SUCCESS;
+	}
+	switch (heap_fix_loose(heap_of(row.device), row.block, handle)) {
+	case SW_OK:
+		return CUDA_SUCCESS;
+	case SW_BUSY:
+		return CUDA_ERROR_NOT_READY;
+	default:
+		log_once(
+		    "vmm.spill: move: memory of cuMemCreate is in several pieces, for it is longer than 128 MiB or was "
+		    "not made to be exported; once it has been mapped it has no handle that others could be given");
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}
+
+CUresult virtual_expose(CUmemGenericAllocationHandle *handle, unsigned type)
+{
+	CUmemGenericAllocationHandle ours = *handle;
+	struct ledger_row *gone;
+
+	if (!virtual_is_handle(ours) || !ledger_handle_map(ours))
+		return CUDA_SUCCESS; /* the driver says what it thinks of it */
+	lock_take(&virtual_lock);
+	CUresult result = expose(handle, type);
+	lock_drop(&virtual_lock);
+	ledger_handle_unmap(ours, &gone);
+	serve_drop(gone);
+	return result;
+}
+
+void virtual_end(struct ledger_row *row)
+{
+	if (row->block)
+		heap_end_loose(heap_of(row->device), row->block);
+	else
+		REAL(cuMemRelease)(row->handle);
+}
+
+/* ---- mappings ---- */
+
+bool virtual_find(CUdeviceptr address, struct ledger_row *ret_row)
+{
+	struct ledger_row row;
+	CUdeviceptr base;
+
+	if (!atomic_load_explicit(&space_any, memory_order_relaxed))
+		return false;
+	const struct device *device = device_of(address);
+	if (!device || !heap_base_of(atomic_load(&device->heap), address, &base) ||
+	    !ledger_get(LEDGER_MAPPING, base, &row) || !row.block || address - base >= row.bytes)
+		return false;
+	*ret_row = row;
+	return true;
+}
+
+bool virtual_is_drivers(CUdeviceptr address)
+{
+	struct ledger_row row;
+	struct space space;
+
+	return space_find(address, &space) && !virtual_find(address, &row);
+}
+
+/* As the driver says it (rules_memory_test): what is not all of a handle is not supported, whatever else it is. */
+static CUresult judge(const struct ledger_row *handle, CUdeviceptr address, size_t bytes, size_t offset,
+		      unsigned long long flags)
+{
+	if (flags || !bytes || address % HEAP_UNIT)
+		return CUDA_ERROR_INVALID_VALUE;
+	return bytes == handle->bytes && !offset ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* In space of its own device's arena it may move, if it is not placed somewhere already. */
+static CUresult map_ours(const struct ledger_row *handle, const struct space *space, CUdeviceptr address,
+			 struct ledger_row *row)
+{
+	struct heap *heap = heap_of(handle->device);
+	bool stays = policy_spill_mode(life_policy()) == POLICY_SPILL_FAST;
+	CUresult result = CUDA_ERROR_NOT_READY;
+
+	if (handle->handle)
+		return REAL(cuMemMap)(address, handle->bytes, 0, handle->handle, 0);
+	if (space && space->device == handle->device)
+		result = heap_place(heap, handle->block, address, space->start, space->bytes, stays);
+	if (result == CUDA_SUCCESS) {
+		row->block = handle->block;
+		heap_set_site(heap, address, handle->site);
+	} else if (result == CUDA_ERROR_NOT_READY) {
+		result = heap_map_again(heap, handle->block, address);
+	}
+	return result;
+}
+
+/* In the ledger, with what is known of it; whose it is has been found out. */
+static void note_mapping(struct ledger_row *row, const struct ledger_row *ours, const struct space *space)
+{
+	if (ours) {
+		row->device = ours->device;
+		row->asked_types = ours->asked_types;
+		row->rule = ours->rule;
+	}
+	if (space && !row->block)
+		space_count(row->key, 1);
+	if (row->block)
+		trace_made(row, POLICY_API_VMM, NULL);
+	ledger_commit(row);
+}
+
+/* The caller has a reference to it, for the mapping. */
+static CUresult map_handle(struct ledger_row *row, const struct space *space, size_t offset, unsigned long long flags)
+{
+	struct ledger_row ours;
+
+	lock_take(&virtual_lock);
+	CUresult result = find_handle(row->handle, &ours) ? judge(&ours, row->key, row->bytes, offset, flags)
+							  : CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS && space && !space_has(space, row->key, row->bytes))
+		result = CUDA_ERROR_INVALID_VALUE;
+	if (result == CUDA_SUCCESS)
+		result = map_ours(&ours, space, row->key, row);
+	lock_drop(&virtual_lock);
+	if (result == CUDA_SUCCESS)
+		note_mapping(row, &ours, space);
+	return result;
+}
+
+/* One of the driver's, into space of ours. */
+static CUresult map_drivers(struct ledger_row *row, const struct space *space, size_t offset, unsigned long long flags)
+{
+	CUresult result = CUDA_ERROR_INVALID_VALUE;
+
+	if (space_has(space, row->key, row->bytes))
+		result = REAL(cuMemMap)(row->key, row->bytes, offset, row->handle, flags);
+	if (result == CUDA_SUCCESS)
+		note_mapping(row, NULL, space);
+	return result;
+}
+
+/* Of the driver's own handles those alone that are mapped into space of ours are seen to here. */
+bool virtual_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+		 unsigned long long flags, CUresult *ret)
+{
+	struct space found, *space = space_find(address, &found) ? &found : NULL;
+	bool is_ours = virtual_is_handle(handle);
+	struct ledger_row *gone;
+
+	if (!space && !is_ours)
+		return false;
+	*ret = CUDA_ERROR_INVALID_VALUE;
+	if (!space && device_of(address))
+		return true;
+	bool known = ledger_handle_map(handle);
+	if (is_ours && !known)
+		return true;
+	struct ledger_row *row = ledger_row_new(LEDGER_MAPPING);
+	*ret = CUDA_ERROR_OUT_OF_MEMORY;
+	if (row) {
+		row->key = address;
+		row->bytes = bytes;
+		row->handle = handle;
+		*ret = is_ours ? map_handle(row, space, offset, flags) : map_drivers(row, space, offset, flags);
+	}
+	if (*ret == CUDA_SUCCESS)
+		return true;
+	ledger_row_free(row);
+	if (known && ledger_handle_unmap(handle, &gone))
+		serve_drop(gone);
+	return true;
+}
+
+/* Do mappings cover exactly these bytes? The driver changes whole ones alone. */
+static bool is_covered(CUdeviceptr address, size_t bytes)
+{
+	struct ledger_row row;
+	size_t found = 0;
+
+	while (found < bytes && ledger_get(LEDGER_MAPPING, address + found, &row))
+		found += row.bytes;
+	return found == bytes && bytes;
+}
+
+static CUresult unmap_one(struct ledger_row *row)
+{
+	struct ledger_row *handle;
+	CUresult result =
+	    row->block ? heap_unplace(heap_of(row->device), row->block) : REAL(cuMemUnmap)(row->key, row->bytes);
+
+	if (result != CUDA_SUCCESS) {
+		ledger_commit(row);
+		return result;
+	}
+	if (row->block)
+		trace_freed(trace_freeing(row));
+	else
+		space_count(row->key, -1);
+	ledger_handle_unmap(row->handle, &handle);
+	serve_drop(handle);
+	ledger_row_free(row);
+	return CUDA_SUCCESS;
+}
+
+bool virtual_unmap(CUdeviceptr address, size_t bytes, CUresult *ret)
+{
+	struct ledger_row *row;
+	struct space space;
+
+	if (!space_find(address, &space))
+		return false;
+	*ret = is_covered(address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	for (CUdeviceptr at = address; *ret == CUDA_SUCCESS && at - address < bytes;) {
+		row = ledger_take(LEDGER_MAPPING, at);
+		if (!row)
+			break; /* another thread was faster */
+		at += row->bytes;
+		*ret = unmap_one(row);
+	}
+	return true;
+}
+
+/* ---- access ---- */
+
+/* What was granted: to the device itself, of which the last word counts, and whether to anybody else. */
+struct granted {
+	bool own, own_all, others;
+};
+
+static struct granted granted_by(const struct space *space, const CUmemAccessDesc *desc, size_t n)
+{
+	struct granted granted = {0};
+
+	for (size_t i = 0; i < n; i++) {
+		if (desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && desc[i].location.id == space->device) {
+			granted.own = true;
+			granted.own_all = desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+		} else {
+			granted.others |= desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+		}
+	}
+	return granted;
+}
+
+static void open_all(struct heap *heap, CUdeviceptr address, size_t bytes, bool open)
+{
+	struct ledger_row row;
+
+	for (CUdeviceptr at = address; at - address < bytes; at += row.bytes) {
+		if (!ledger_get(LEDGER_MAPPING, at, &row))
+			return;
+		if (row.block)
+			heap_open(heap, at, open);
+	}
+}
+
+bool virtual_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *desc, size_t n, CUresult *ret)
+{
+	struct space space;
+
+	if (!space_find(address, &space))
+		return false;
+	struct heap *heap = heap_of(space.device);
+	*ret = CUDA_ERROR_INVALID_VALUE;
+	if (!desc || !n || !is_covered(address, bytes))
+		return true;
+	*ret = CUDA_ERROR_NOT_READY;
+	if (!heap_pin(heap, address, bytes))
+		return true;
+	*ret = REAL(cuMemSetAccess)(address, bytes, desc, n);
+	struct granted granted = granted_by(&space, desc, n);
+	if (*ret == CUDA_SUCCESS && granted.own)
+		open_all(heap, address, bytes, granted.own_all);
+	heap_pin_end(heap, address, bytes, *ret == CUDA_SUCCESS && granted.others ? PIN_STAYS : PIN_OFF);
+	return true;
+}
+
+bool virtual_get_access(unsigned long long *ret_flags, const CUmemLocation *location, CUdeviceptr address,
+			CUresult *ret)
+{
+	struct space space;
+
+	if (!space_find(address, &space))
+		return false;
+	struct heap *heap = heap_of(space.device);
+	*ret = CUDA_ERROR_NOT_READY;
+	if (!heap_pin(heap, address, 1))
+		return true;
+	*ret = REAL(cuMemGetAccess)(ret_flags, location, address);
+	heap_pin_end(heap, address, 1, PIN_OFF);
+	return true;
+}
+
+/* Closed, or asked by another device: nothing of it moves while the driver is asked. */
+CUresult virtual_access_of(const struct ledger_row *row, CUdeviceptr address, unsigned *ret_flags)
+{
+	struct heap *heap = heap_of(row->device);
+	CUdevice device;
+
+	*ret_flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	if (context_device(context_current(), &device) && device == row->device && heap_is_open(heap, address))
+		return CUDA_SUCCESS;
+	if (!heap_pin(heap, address, 1))
+		return CUDA_ERROR_NOT_READY;
+	CUresult result = REAL(cuPointerGetAttribute)(ret_flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, address);
+	heap_pin_end(heap, address, 1, PIN_OFF);
+	return result;
+}

@@ -1,0 +1,135 @@
+#include "shim/stats/stats.h"
+#include "shim/base/clock.h"
+
+#include <string.h>
+
+struct stats_page stats = {.bytes = sizeof(struct stats_page), .version = STATS_VERSION, .magic = STATS_MAGIC};
+struct stats_stripe stats_stripes[STATS_STRIPES];
+__thread unsigned stats_my_stripe __attribute__((tls_model("initial-exec")));
+
+#define N_UNKNOWN     8
+#define UNKNOWN_BYTES 64
+static char unknown[N_UNKNOWN][UNKNOWN_BYTES];
+static atomic_uint n_unknown;
+static atomic_bool unknown_ready[N_UNKNOWN];
+
+unsigned stats_take_stripe(void)
+{
+	static atomic_uint next;
+
+	return stats_my_stripe = atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % STATS_STRIPES + 1;
+}
+
+uint64_t stats_get(enum stats_counter stat)
+{
+	return stats_page_get(&stats, stat, clock_now());
+}
+
+uint64_t stats_calls(enum hook_id id)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < STATS_STRIPES; i++)
+		sum += atomic_load_explicit(&stats_stripes[i].calls[id], memory_order_relaxed);
+	return sum;
+}
+
+void stats_took(enum histogram histogram, uint64_t ns)
+{
+	atomic_fetch_add_explicit(&stats.histogram[histogram][stats_bucket(ns)], 1, memory_order_relaxed);
+}
+
+void stats_time(enum histogram histogram, uint64_t begin)
+{
+	stats_took(histogram, clock_now() - begin);
+}
+
+static void gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64_t bytes)
+{
+	uint64_t before = atomic_fetch_add_explicit(live, bytes, memory_order_relaxed);
+	uint64_t peak = atomic_load_explicit(most, memory_order_relaxed);
+
+	while (before + bytes > peak && !atomic_compare_exchange_weak_explicit(
+					    most, &peak, before + bytes, memory_order_relaxed, memory_order_relaxed))
+		;
+}
+
+/*
+ * Bytes times time, without a lock and without looking at old values: what comes at time t is as if it had been there
+ * since the start, less bytes x t. stats_page_get() adds what is there, times now. The sums may go round; their difference is
+ * right all the same.
+ */
+static void weigh(uint64_t bytes, bool comes)
+{
+	static _Atomic uint64_t away; /* on the host, and on devices that lend memory */
+	uint64_t before = comes ? atomic_fetch_add_explicit(&away, bytes, memory_order_relaxed)
+				: atomic_fetch_sub_explicit(&away, bytes, memory_order_relaxed);
+	uint64_t after = comes ? before + bytes : before - bytes;
+	uint64_t clock = clock_now(), now = clock - stats.start_clock, weight = bytes / 1024 * (now / 1000000);
+
+	atomic_store_explicit(&stats.last_clock, clock, memory_order_relaxed);
+	stats_add(STAT_host_time, comes ? -weight : weight);
+	if (!before && after)
+		stats_add(STAT_over_us, -(now / 1000));
+	else if (before && !after)
+		stats_add(STAT_over_us, now / 1000);
+}
+
+void stats_live_add(int device, enum place place, uint64_t bytes)
+{
+	gauge_add(&stats.live[place], &stats.peak[place], bytes);
+	if ((unsigned)device < STATS_DEVICES)
+		gauge_add(&stats.device[device].live[place], &stats.device[device].peak[place], bytes);
+	if ((place == PLACE_HOST || place == PLACE_PEER) && bytes)
+		weigh(bytes, true);
+}
+
+void stats_live_sub(int device, enum place place, uint64_t bytes)
+{
+	atomic_fetch_sub_explicit(&stats.live[place], bytes, memory_order_relaxed);
+	if ((unsigned)device < STATS_DEVICES)
+		atomic_fetch_sub_explicit(&stats.device[device].live[place], bytes, memory_order_relaxed);
+	if ((place == PLACE_HOST || place == PLACE_PEER) && bytes)
+		weigh(bytes, false);
+}
+
+uint64_t stats_live(enum place place)
+{
+	return atomic_load_explicit(&stats.live[place], memory_order_relaxed);
+}
+
+uint64_t stats_peak(enum place place)
+{
+	return atomic_load_explicit(&stats.peak[place], memory_order_relaxed);
+}
+
+void stats_unknown(const char *name)
+{
+	unsigned n = atomic_load(&n_unknown);
+
+	for (unsigned i = 0; i < n && i < N_UNKNOWN; i++)
+		if (atomic_load(&unknown_ready[i]) && !strncmp(unknown[i], name, UNKNOWN_BYTES - 1))
+			return;
+	n = atomic_fetch_add(&n_unknown, 1);
+	if (n >= N_UNKNOWN)
+		return;
+	stats_add(STAT_unknown_names, 1);
+	snprintf(unknown[n], UNKNOWN_BYTES, "%s", name);
+	atomic_store(&unknown_ready[n], true);
+}
+
+const char *stats_unknown_names(char *buffer, size_t bytes)
+{
+	size_t at = 0;
+
+	buffer[0] = 0;
+	for (unsigned i = 0; i < N_UNKNOWN; i++) {
+		if (!atomic_load(&unknown_ready[i]))
+			continue;
+		int n = snprintf(buffer + at, bytes - at, "%s%s", at ? " " : "", unknown[i]);
+		if (n < 0 || at + (size_t)n >= bytes)
+			break;
+		at += (size_t)n;
+	}
+	return buffer;
+}

@@ -1,0 +1,347 @@
+/*
+ * The page as a file. It begins as memory of the library's own, where counting starts before anything is known of the
+ * process. When the process first uses CUDA memory a file of the same size is filled with what has been counted and
+ * mapped over it, at the same address; so counting never asks where the page is. What other threads count between the copy
+ * and the exchange is lost: that is before the first allocation, so it can be a refusal or a name nobody knew.
+ *
+ * The file is held (rundir.h) by being mapped; no descriptor stays open for it.
+ *
+ * All blocks of the file are taken before it is mapped: without room left in its file system a write would be a SIGBUS.
+ */
+#include "shim/base/identity.h"
+#include "shim/base/clock.h"
+#include "shim/base/log.h"
+#include "shim/base/rundir.h"
+#include "shim/stats/stats.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct {
+	bool is_there;
+	pid_t owner;
+	char name[64];
+	char path[300]; /* as it was when the file was made */
+	dev_t device;
+	ino_t inode;
+} file;
+
+static void read_command(char *room, size_t bytes)
+{
+	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, room, bytes - 1) : 0;
+
+	if (fd >= 0)
+		close(fd);
+	room[n > 0 ? n : 0] = 0;
+	for (ssize_t i = 0; i + 1 < n; i++)
+		if (!room[i])
+			room[i] = ' ';
+}
+
+static void say_who(const struct stats_about *about)
+{
+	stats.pid = (uint64_t)getpid();
+	stats.started = rundir_process_started(getpid());
+	stats.identity = identity_get();
+	stats.space = identity_space();
+	stats.start_ns = clock_wall();
+	stats.start_clock = clock_now();
+	read_command(stats.command, sizeof(stats.command));
+	snprintf(stats.policy, sizeof(stats.policy), "%s", about->policy);
+	snprintf(stats.policy_hash, sizeof(stats.policy_hash), "%s", about->policy_hash);
+	snprintf(stats.mode, sizeof(stats.mode), "%s", about->mode);
+	snprintf(stats.spillway, sizeof(stats.spillway), "%s", about->spillway);
+	for (unsigned i = 0; i < FAULT_COUNT; i++)
+		atomic_store(&stats.fault[i], STATS_NA);
+	for (unsigned device = 0; device < STATS_DEVICES; device++)
+		for (unsigned i = 0; i < FAULT_COUNT; i++)
+			atomic_store(&stats.device[device].fault[i], STATS_NA);
+}
+
+/*
+ * What was counted in the memory of before after it was copied: nothing is any more, for the mapping is another one in all
+ * threads. So no figure is lost when a file is made again.
+ */
+static void add_missed(const uint64_t *before, const uint64_t *copied, size_t bytes)
+{
+	uint64_t *now = (uint64_t *)&stats;
+
+	for (size_t i = 0; i < bytes / sizeof(*now); i++)
+		if (before[i] != copied[i])
+			__atomic_fetch_add(&now[i], before[i] - copied[i], __ATOMIC_RELAXED);
+}
+
+/* Filled with what there is now, and in the place of the page. */
+static int put_in_place(int fd, char *from)
+{
+	size_t bytes = sizeof(stats), done = 0;
+	struct rlimit limit;
+
+	/* C libraries that do not align what the linker aligned. */
+	if ((uintptr_t)&stats % STATS_ALIGN || sysconf(_SC_PAGESIZE) > STATS_ALIGN)
+		return -ENOTSUP;
+	/* A file beyond the limit is a signal that ends the program. */
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes)
+		return -EFBIG;
+	int error = posix_fallocate(fd, 0, (off_t)bytes);
+	if (error)
+		return -error;
+	memcpy(from, (const void *)&stats, bytes);
+	while (done < bytes) {
+		ssize_t n = pwrite(fd, from + done, bytes - done, (off_t)done);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		done += n > 0 ? (size_t)n : 0;
+	}
+	/* The memory of before, at another address; there is none before the first file. */
+	void *before = file.is_there ? mremap(&stats, 0, bytes, MREMAP_MAYMOVE) : MAP_FAILED;
+	void *at = mmap(&stats, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+	if (before != MAP_FAILED) {
+		if (at != MAP_FAILED)
+			add_missed(before, (const uint64_t *)from, bytes);
+		munmap(before, bytes);
+	}
+	return at == MAP_FAILED ? -errno : 0;
+}
+
+static int open_new(const struct rundir *folder)
+{
+	return openat(folder->fd, file.name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+}
+
+static void know_place(int fd, const struct rundir *folder)
+{
+	struct stat status;
+	size_t length;
+
+	file.path[0] = 0;
+	if (fstat(fd, &status) != 0)
+		return;
+	file.device = status.st_dev;
+	file.inode = status.st_ino;
+	if (rundir_path(folder, file.path, sizeof(file.path) - sizeof(file.name) - 1)) {
+		length = strlen(file.path);
+		snprintf(file.path + length, sizeof(file.path) - length, "/%s", file.name);
+	} else {
+		file.path[0] = 0;
+	}
+}
+
+static bool is_in_place(void)
+{
+	struct stat status;
+
+	return lstat(file.path, &status) == 0 && status.st_dev == file.device && status.st_ino == file.inode;
+}
+
+static int make_file(void)
+{
+	struct rundir folder;
+	int error = rundir_make_mapped(&folder);
+
+	if (error)
+		return error;
+	rundir_sweep_files(&folder, STATS_TAIL);
+	snprintf(file.name, sizeof(file.name), "%llu-%llu" STATS_TAIL, (unsigned long long)stats.pid,
+		 (unsigned long long)stats.started);
+	int fd = open_new(&folder);
+	if (fd < 0 && errno == EEXIST) {
+		/* Of this very process, before an exec(), or of one in another PID namespace: that is held, and stays. */
+		rundir_remove_left(&folder, file.name);
+		fd = open_new(&folder);
+	}
+	if (fd < 0 && errno == EEXIST) {
+		/* Two containers that share the folder: both are process 1, started in the same tick. */
+		snprintf(file.name, sizeof(file.name), "%llu-%llu-%016llx" STATS_TAIL, (unsigned long long)stats.pid,
+			 (unsigned long long)stats.started, (unsigned long long)stats.identity);
+		fd = open_new(&folder);
+	}
+	if (fd < 0) {
+		error = -errno;
+	} else {
+		rundir_hold(fd);
+		void *copy = mmap(NULL, sizeof(stats), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		error = copy == MAP_FAILED ? -errno : put_in_place(fd, copy);
+		if (copy != MAP_FAILED)
+			munmap(copy, sizeof(stats));
+		/* Whoever makes it shorter ends this process by SIGBUS. The mapping needs no mode. */
+		if (!error && fchmod(fd, S_IRUSR) != 0)
+			error = -errno;
+		if (error)
+			unlinkat(folder.fd, file.name, 0);
+		else
+			know_place(fd, &folder);
+		close(fd);
+	}
+	file.is_there = !error;
+	file.owner = getpid();
+	rundir_close(&folder, false);
+	return error;
+}
+
+/* What whoever reads it can do about it. */
+static const char *way_out(int error)
+{
+	switch (error) {
+	case EPERM:
+		return "the folder for it (spillway in XDG_RUNTIME_DIR, or spillway-UID in /dev/shm) is a link, "
+		       "another "
+		       "user's or open to others; remove it";
+	case EFBIG:
+		return "raise the limit on the size of files (ulimit -f)";
+	case ENOSPC:
+	case EDQUOT:
+		return "make room in XDG_RUNTIME_DIR, or without it in /dev/shm";
+	default:
+		return "set XDG_RUNTIME_DIR to a folder that is yours alone (mode 0700), in memory";
+	}
+}
+
+/* The figures are counted all the same; it is the others who do not see them. */
+static void say_unseen(int error)
+{
+	log_once("`spillway top` cannot see process %d: no file of %zu KiB for its figures: %s; %s", (int)getpid(),
+		 sizeof(stats) / 1024, strerror(error), way_out(error));
+}
+
+void stats_open(const struct stats_about *about, bool visible)
+{
+	int saved = errno;
+
+	say_who(about);
+	int error = visible ? make_file() : 0;
+	if (error)
+		say_unseen(-error);
+	errno = saved;
+}
+
+void stats_know_device(int ordinal, const char *name, const unsigned char uuid[16], uint64_t total)
+{
+	if ((unsigned)ordinal >= STATS_DEVICES)
+		return;
+	struct stats_device *device = &stats.device[ordinal];
+
+	snprintf(device->name, sizeof(device->name), "%s", name);
+	memcpy(device->uuid, uuid, sizeof(device->uuid));
+	atomic_store(&device->total, total);
+	atomic_store_explicit(&device->known, 1, memory_order_release);
+}
+
+void stats_know_rule(int rule, const char *name)
+{
+	/* The first is "no rule", the last all that are beyond. */
+	if (rule < -1 || rule + 1 >= STATS_RULES)
+		return;
+	snprintf(stats.rule[rule + 1].name, STATS_TEXT, "%s", rule + 2 == STATS_RULES ? "all further rules" : name);
+}
+
+void stats_set_budget(int ordinal, uint64_t budget, uint64_t used)
+{
+	if ((unsigned)ordinal >= STATS_DEVICES)
+		return;
+	atomic_store_explicit(&stats.device[ordinal].budget, budget, memory_order_relaxed);
+	atomic_store_explicit(&stats.device[ordinal].used, used, memory_order_relaxed);
+}
+
+void stats_know_link(int ordinal, int lender, enum stats_link_kind kind)
+{
+	if ((unsigned)ordinal < STATS_DEVICES && (unsigned)lender < STATS_DEVICES)
+		atomic_store_explicit(&stats.device[ordinal].link[lender].kind, kind, memory_order_relaxed);
+}
+
+void stats_set_host_budget(uint64_t budget, uint64_t used)
+{
+	atomic_store_explicit(&stats.host_budget, budget, memory_order_relaxed);
+	atomic_store_explicit(&stats.host_used, used, memory_order_relaxed);
+}
+
+static void set_most(_Atomic uint64_t *most, uint64_t now)
+{
+	uint64_t known = atomic_load_explicit(most, memory_order_relaxed);
+
+	while (now > known && !atomic_compare_exchange_weak(most, &known, now))
+		;
+}
+
+void stats_set_lent(int ordinal, uint64_t bytes)
+{
+	if ((unsigned)ordinal >= STATS_DEVICES)
+		return;
+	atomic_store_explicit(&stats.device[ordinal].lent, bytes, memory_order_relaxed);
+	set_most(&stats.device[ordinal].most_lent, bytes);
+}
+
+void stats_set_share(uint64_t total, uint64_t used, uint64_t ranks)
+{
+	atomic_store_explicit(&stats.share_total, total, memory_order_relaxed);
+	atomic_store_explicit(&stats.share_used, used, memory_order_relaxed);
+	atomic_store_explicit(&stats.share_ranks, ranks, memory_order_relaxed);
+	set_most(&stats.share_most_used, used);
+	set_most(&stats.share_most_ranks, ranks);
+}
+
+void stats_set_state(enum stats_state state)
+{
+	atomic_store(&stats.state, state);
+}
+
+void stats_set_line(const char *line)
+{
+	for (unsigned i = 0; i < STATS_LINE - 1; i++) {
+		__atomic_store_n(&stats.fault_source[i], *line, __ATOMIC_RELAXED);
+		line += *line != 0;
+	}
+}
+
+void stats_find_again(void)
+{
+	int saved = errno;
+
+	if (!file.is_there || file.owner != getpid() || !file.path[0] || is_in_place())
+		return;
+	int error = make_file();
+	if (error)
+		say_unseen(-error);
+	else if (rundir_is_first_loss())
+		log_line(RUNDIR_LOSS);
+	errno = saved;
+}
+
+uint64_t stats_close(void)
+{
+	uint64_t now = clock_now();
+	struct rundir folder;
+
+	atomic_store(&stats.state, STATS_ENDED);
+	atomic_store(&stats.end_clock, now);
+	for (unsigned place = 0; file.is_there && file.owner == getpid() && place < RUNDIR_PLACES; place++) {
+		struct stat status;
+
+		if (rundir_open_place(place, &folder) != 0)
+			continue;
+		bool here = fstatat(folder.fd, file.name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+			    status.st_dev == file.device && status.st_ino == file.inode;
+		if (here)
+			unlinkat(folder.fd, file.name, 0);
+		rundir_close(&folder, here);
+	}
+	file.is_there = false;
+	return stats.start_clock ? now - stats.start_clock : 0;
+}
+
+void stats_child(void)
+{
+	if (!file.is_there)
+		return;
+	/* Nothing but a mapping: a child of a fork may do little. Its counts begin at zero and go nowhere. */
+	file.is_there = false;
+	mmap(&stats, sizeof(stats), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0);
+}

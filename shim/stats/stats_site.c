@@ -1,0 +1,201 @@
+/*
+ * Figures by device, backend, rule and site. A site is found by its key in a table of the page with open addressing; a
+ * free place is taken by a compare-and-swap and shows when it is written. A table of 256 is full rarely: sizes count by
+ * powers of two, and programs ask for device memory in few places. What finds none counts as site 0, "all others", and for
+ * its device, backend and rule all the same: these are in the number that stands for it, beside the place in the table.
+ */
+#include "shim/base/caller.h"
+#include "shim/stats/stats.h"
+
+#include <sched.h>
+#include <string.h>
+
+enum {
+	FREE,
+	TAKEN,      /* its key is being written */
+	WRITTEN,    /* key and text are there */
+	TRIES = 64, /* places looked at: a full table must not cost a walk through all of it */
+};
+
+/* The number: the place in the table, device + 1, backend + 1 (0: none that has figures), rule, and that these are known. */
+enum { DEVICE_SHIFT = 8, BACKEND_SHIFT = 13, RULE_SHIFT = 16, KNOWN = 1 << 22 };
+_Static_assert(!(STATS_RULES & (STATS_RULES - 1)) && STATS_SITES <= 1 << DEVICE_SHIFT &&
+		   STATS_DEVICES < 1 << (BACKEND_SHIFT - DEVICE_SHIFT) &&
+		   STATS_BACKENDS < 1 << (RULE_SHIFT - BACKEND_SHIFT) && STATS_RULES << RULE_SHIFT <= KNOWN,
+	       "all of it fits");
+
+static unsigned number_of(int device, unsigned backend, uint64_t rule)
+{
+	unsigned number = KNOWN | (unsigned)rule << RULE_SHIFT;
+
+	if ((unsigned)device < STATS_DEVICES)
+		number |= ((unsigned)device + 1) << DEVICE_SHIFT;
+	if (backend < STATS_BACKENDS)
+		number |= (backend + 1) << BACKEND_SHIFT;
+	return number;
+}
+
+static bool is_it(const struct stats_site *site, uint64_t caller, uint64_t device, uint64_t backend, uint64_t rule,
+		  uint64_t least)
+{
+	return site->caller == caller && site->device == device && site->backend == backend && site->rule == rule &&
+	       site->least_bytes == least;
+}
+
+static uint64_t rule_number(int rule)
+{
+	if (rule < 0)
+		return 0;
+	return rule + 1 < STATS_RULES ? (uint64_t)rule + 1 : STATS_RULES - 1;
+}
+
+unsigned stats_site(int device, unsigned backend, int rule, void *caller, uint64_t bytes)
+{
+	uint64_t who = (uintptr_t)caller, number = rule_number(rule);
+	uint64_t least = bytes ? 1ull << (63 - __builtin_clzll(bytes)) : 0;
+	uint64_t hash = (who ^ (uint64_t)device << 56 ^ (uint64_t)backend << 52 ^ number << 44 ^ least) *
+			0x9E3779B97F4A7C15u; /* 2^64 / golden ratio: spreads what differs in few bits */
+	unsigned others = number_of(device, backend, number);
+	char text[STATS_TEXT] = "";
+	bool has_text = false;
+
+	for (unsigned i = 0; i < TRIES; i++) {
+		unsigned at = 1 + (unsigned)((hash >> 32) + i) % (STATS_SMALL - 1);
+		struct stats_site *site = &stats.site[at];
+		uint64_t known = atomic_load_explicit(&site->known, memory_order_acquire);
+
+		/* Before the place is taken: the loader may be asked, which may wait for who waits for us below. */
+		if (known == FREE && !has_text) {
+			caller_text(caller, text, sizeof(text));
+			has_text = true;
+		}
+		if (known == FREE && atomic_compare_exchange_strong(&site->known, &known, TAKEN)) {
+			site->caller = who;
+			site->device = (uint64_t)device;
+			site->backend = backend;
+			site->rule = number;
+			site->least_bytes = least;
+			memcpy(site->text, text, sizeof(text));
+			atomic_store_explicit(&site->known, WRITTEN, memory_order_release);
+			return others | at;
+		}
+		while (known == TAKEN) { /* a moment, once a site */
+			sched_yield();
+			known = atomic_load_explicit(&site->known, memory_order_acquire);
+		}
+		if (is_it(site, who, (uint64_t)device, backend, number, least))
+			return others | at;
+	}
+	return others;
+}
+
+/* ---- one count, four tables ---- */
+
+#define TABLES 4
+
+/* Number 0, of what small allocations of several sites share, is of no device, backend or rule. */
+static unsigned tables_of(unsigned number, struct stats_figures *ret_tables[TABLES])
+{
+	unsigned device = number >> DEVICE_SHIFT & ((1u << (BACKEND_SHIFT - DEVICE_SHIFT)) - 1);
+	unsigned backend = number >> BACKEND_SHIFT & ((1u << (RULE_SHIFT - BACKEND_SHIFT)) - 1);
+	unsigned n = 0;
+
+	ret_tables[n++] = &stats.site[number ? stats_site_place(number) : STATS_SMALL].figures;
+	if (device)
+		ret_tables[n++] = &stats.device[device - 1].figures;
+	if (backend)
+		ret_tables[n++] = &stats.backend[backend - 1];
+	if (number & KNOWN)
+		ret_tables[n++] = &stats.rule[number >> RULE_SHIFT & (STATS_RULES - 1)].figures;
+	return n;
+}
+
+static void add(struct stats_figures *figures, enum figure figure, uint64_t n)
+{
+	atomic_fetch_add_explicit(&figures->figure[figure], n, memory_order_relaxed);
+}
+
+static void add_live(struct stats_figures *figures, uint64_t bytes)
+{
+	uint64_t now = atomic_fetch_add_explicit(&figures->figure[FIGURE_live], bytes, memory_order_relaxed) + bytes;
+	uint64_t peak = atomic_load_explicit(&figures->figure[FIGURE_peak], memory_order_relaxed);
+
+	while (now > peak && !atomic_compare_exchange_weak_explicit(&figures->figure[FIGURE_peak], &peak, now,
+								    memory_order_relaxed, memory_order_relaxed))
+		;
+}
+
+void stats_made(unsigned site, uint64_t bytes, uint64_t on_host)
+{
+	struct stats_figures *tables[TABLES];
+
+	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++) {
+		add(tables[i], FIGURE_allocations, 1);
+		add(tables[i], FIGURE_allocated_bytes, bytes);
+		if (on_host)
+			add(tables[i], FIGURE_spilled_bytes, on_host);
+		add_live(tables[i], bytes);
+	}
+}
+
+void stats_grown(unsigned site, uint64_t more)
+{
+	struct stats_figures *tables[TABLES];
+
+	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++)
+		add_live(tables[i], more);
+}
+
+void stats_gone(unsigned site, uint64_t bytes)
+{
+	struct stats_figures *tables[TABLES];
+
+	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++) {
+		add(tables[i], FIGURE_frees, 1);
+		add(tables[i], FIGURE_live, -bytes);
+	}
+}
+
+void stats_refused(unsigned site)
+{
+	struct stats_figures *tables[TABLES];
+
+	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++)
+		add(tables[i], FIGURE_refused, 1);
+}
+
+void stats_moved(unsigned site, bool in, uint64_t bytes, bool again)
+{
+	struct stats_figures *tables[TABLES];
+
+	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++) {
+		add(tables[i], in ? FIGURE_moves_in : FIGURE_moves_out, 1);
+		add(tables[i], in ? FIGURE_moved_in_bytes : FIGURE_moved_out_bytes, bytes);
+		if (again)
+			add(tables[i], FIGURE_refetches, 1);
+	}
+	stats_add(in ? STAT_moved_in_bytes : STAT_moved_out_bytes, bytes);
+	stats_add(in ? STAT_moves_in : STAT_moves_out, 1);
+	if (again) {
+		stats_add(STAT_refetches, 1);
+		stats_add(STAT_refetched_bytes, bytes);
+	}
+}
+
+void stats_moved_lent(int device, int lender, bool in, uint64_t bytes)
+{
+	stats_add(in ? STAT_peer_in_bytes : STAT_peer_out_bytes, bytes);
+	if ((unsigned)device < STATS_DEVICES && (unsigned)lender < STATS_DEVICES)
+		atomic_fetch_add_explicit(&stats.device[device].link[lender].figure[in ? LINK_IN : LINK_OUT], bytes,
+					  memory_order_relaxed);
+}
+
+void stats_waited(unsigned site, uint64_t us)
+{
+	struct stats_figures *tables[TABLES];
+
+	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++) {
+		add(tables[i], FIGURE_waits, 1);
+		add(tables[i], FIGURE_wait_us, us);
+	}
+}

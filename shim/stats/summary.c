@@ -1,0 +1,368 @@
+/*
+ * The summary. Every line states figures; the last but one names what costs most, and the last gives one piece of advice
+ * with the figures that speak for it. Advice is given in the order of what it costs to follow: room that is there and may
+ * not be used, a mode that does not move, a mode that stops the GPU, then the group of allocations that moves most.
+ */
+#include "shim/stats/summary.h"
+#include "shim/base/log.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Waiting that takes less of a run than that is no reason to change anything. */
+#define WORTH_IT 0.02
+/* Bytes that a default budget leaves free on the device (device.c): for contexts, libraries, arrays. */
+#define DEVICE_RESERVE ((uint64_t)1 << 30)
+
+#define TEXT 32
+
+struct totals {
+	double run;                                              /* s */
+	uint64_t device_total, budget, need, waiting_us, gap_us; /* waiting_us: at least one submission waited */
+	uint64_t fault[FAULT_COUNT];
+	bool over; /* something lay on the host though the device was asked for */
+};
+
+__attribute__((format(printf, 3, 4))) static void add(struct summary *summary, unsigned rank, const char *format, ...)
+{
+	struct summary_line *line = &summary->line[summary->n];
+	va_list arguments;
+
+	if (summary->n == sizeof(summary->line) / sizeof(*line))
+		return;
+	line->rank = rank;
+	va_start(arguments, format);
+	vsnprintf(line->text, sizeof(line->text), format, arguments);
+	va_end(arguments);
+	summary->n++;
+}
+
+static unsigned long long get(const struct stats_page *page, enum stats_counter counter)
+{
+	return atomic_load(&page->counter[counter]);
+}
+
+static uint64_t figure(const struct stats_figures *figures, enum figure which)
+{
+	return atomic_load(&figures->figure[which]);
+}
+
+static double share(double part, double whole)
+{
+	return whole > 0 ? 100 * part / whole : 0;
+}
+
+static struct totals add_up(const struct stats_page *page, uint64_t now)
+{
+	struct totals totals = {.run = (double)(now - page->start_clock) / 1e9};
+
+	for (unsigned i = 0; i < FAULT_COUNT; i++)
+		totals.fault[i] = atomic_load(&page->fault[i]);
+	for (unsigned i = 0; i < STATS_DEVICES; i++) {
+		const struct stats_device *device = &page->device[i];
+
+		/* Devices that the process only looked at have no budget that anything was taken from. */
+		if (!atomic_load(&device->known) || !figure(&device->figures, FIGURE_peak))
+			continue;
+		totals.device_total += atomic_load(&device->total);
+		totals.budget += atomic_load(&device->budget);
+	}
+	totals.need = figure(&page->backend[0], FIGURE_peak);
+	totals.waiting_us = stats_page_get(page, STAT_waiting_us, now);
+	totals.gap_us = get(page, STAT_gap_us);
+	totals.over = get(page, STAT_spilled_allocations) || get(page, STAT_moves_out);
+	return totals;
+}
+
+/* The devices that were used: the name of the first, and how many. */
+static void name_devices(const struct stats_page *page, char *room, size_t bytes)
+{
+	unsigned n = 0;
+
+	snprintf(room, bytes, "no device");
+	for (unsigned i = 0; i < STATS_DEVICES; i++) {
+		if (!atomic_load(&page->device[i].known) || !figure(&page->device[i].figures, FIGURE_allocations))
+			continue;
+		if (!n++)
+			snprintf(room, bytes, "%.63s", page->device[i].name);
+	}
+	if (n > 1)
+		snprintf(room + strlen(room), bytes - strlen(room), " and %u more", n - 1);
+}
+
+static void say_who(const struct stats_page *page, const struct totals *totals, struct summary *summary)
+{
+	char devices[STATS_TEXT + 24];
+
+	name_devices(page, devices, sizeof(devices));
+	add(summary, 0, "summary of process %llu: %.1f s, policy %s (%s), spill %s, %s", (unsigned long long)page->pid,
+	    totals->run, page->policy, page->policy_hash, page->mode, devices);
+}
+
+static void say_need(const struct stats_page *page, uint64_t now, const struct totals *totals, struct summary *summary)
+{
+	char need[TEXT], budget[TEXT], total[TEXT];
+
+	if (!totals->need || !totals->budget)
+		return;
+	add(summary, 1,
+	    "  the heap held %s at most, %.2f of the device budget of %s (the device has %s); over it for %.0f %% of "
+	    "the "
+	    "run",
+	    log_bytes(need, sizeof(need), totals->need), (double)totals->need / (double)totals->budget,
+	    log_bytes(budget, sizeof(budget), totals->budget), log_bytes(total, sizeof(total), totals->device_total),
+	    share((double)stats_page_get(page, STAT_over_us, now) / 1e6, totals->run));
+}
+
+static void say_places(const struct stats_page *page, const struct totals *totals, struct summary *summary)
+{
+	static const char *const names[] = {
+#define PLACE(NAME, name, text) #name,
+#include "shim/stats/stats.def"
+	};
+	char live[TEXT], peak[TEXT], most[TEXT];
+
+	for (unsigned place = 0; place < PLACE_COUNT; place++) {
+		uint64_t limit = place == PLACE_DEVICE ? totals->budget
+				 : place == PLACE_HOST ? atomic_load(&page->host_budget)
+						       : 0;
+
+		if (!atomic_load(&page->peak[place]))
+			continue;
+		add(summary, place <= PLACE_PEER ? 2 : 10 + place, "  %-7s %11s live at exit, %11s at most%s%s",
+		    names[place], log_bytes(live, sizeof(live), atomic_load(&page->live[place])),
+		    log_bytes(peak, sizeof(peak), atomic_load(&page->peak[place])), limit ? ", budget " : "",
+		    limit ? log_bytes(most, sizeof(most), limit) : "");
+	}
+}
+
+/* Who had the host for himself and never wanted more has nothing to be told of it. */
+static void say_share(const struct stats_page *page, struct summary *summary)
+{
+	unsigned long long ranks = atomic_load(&page->share_most_ranks), refused = get(page, STAT_share_refused);
+	char used[TEXT], total[TEXT], who[64] = "", full[64] = "";
+
+	if (!page->share_total || (ranks < 2 && !refused))
+		return;
+	if (ranks > 1)
+		snprintf(who, sizeof(who), ", shared by %llu processes", ranks);
+	if (refused)
+		snprintf(full, sizeof(full), "; there was no room for more %llu times", refused);
+	add(summary, refused ? 3 : 7, "  host.total%s: %s of %s taken at most%s", who,
+	    log_bytes(used, sizeof(used), atomic_load(&page->share_most_used)),
+	    log_bytes(total, sizeof(total), atomic_load(&page->share_total)), full);
+}
+
+static void say_allocations(const struct stats_page *page, struct summary *summary)
+{
+	char spilled[TEXT];
+
+	/* The line that the least is lost with, where one of peers is there, too. */
+	add(summary, atomic_load(&page->peak[PLACE_PEER]) ? 10 : 3,
+	    "  %llu allocations, %llu frees, %llu refused, %llu left to the driver", get(page, STAT_allocations),
+	    get(page, STAT_frees), get(page, STAT_refused), get(page, STAT_passed));
+	if (get(page, STAT_spilled_allocations))
+		add(summary, 4, "  spilled %s in %llu allocations%s; %llu would have been out of memory",
+		    log_bytes(spilled, sizeof(spilled), get(page, STAT_spilled_bytes)),
+		    get(page, STAT_spilled_allocations),
+		    get(page, STAT_moves_in) ? "" : ": GPU reads of it go over the link", get(page, STAT_rescues));
+	else
+		add(summary, 4, "  nothing was spilled");
+}
+
+static void say_moves(const struct stats_page *page, const struct totals *totals, struct summary *summary)
+{
+	char in[TEXT], out[TEXT], lent[TEXT];
+	unsigned long long moved_out = get(page, STAT_moved_out_bytes), to_peers = get(page, STAT_peer_out_bytes);
+	double link = (double)get(page, STAT_link_us) / 1e6;
+	double gigabytes = (double)(get(page, STAT_moved_in_bytes) + moved_out) / 1e9;
+
+	if (!get(page, STAT_moves_in) && !get(page, STAT_moves_out))
+		return;
+	add(summary, 5,
+	    "  moved %s to the device%s %s to the host%s%s%s, in %llu pieces, link busy %.2f s: %.1f GB/s both ways "
+	    "together",
+	    log_bytes(in, sizeof(in), get(page, STAT_moved_in_bytes)), to_peers ? "," : " and",
+	    log_bytes(out, sizeof(out), moved_out > to_peers ? moved_out - to_peers : 0), to_peers ? " and " : "",
+	    to_peers ? log_bytes(lent, sizeof(lent), to_peers) : "", to_peers ? " to other GPUs" : "",
+	    get(page, STAT_moves_in) + get(page, STAT_moves_out), link, link > 0 ? gigabytes / link : 0);
+	if (get(page, STAT_gaps) + get(page, STAT_gaps_given_up))
+		add(summary, 6,
+		    "  %llu submissions waited, %.2f s in all, for %.0f %% of the run at least one; the GPU was "
+		    "stopped "
+		    "%llu times, %.2f s (%.0f %%), tries given up: %llu",
+		    get(page, STAT_waits), (double)get(page, STAT_wait_us) / 1e6,
+		    share((double)totals->waiting_us / 1e6, totals->run), get(page, STAT_gaps),
+		    (double)totals->gap_us / 1e6, share((double)totals->gap_us / 1e6, totals->run),
+		    get(page, STAT_gaps_given_up));
+	else
+		add(summary, 6, "  %llu submissions waited, %.2f s in all, for %.0f %% of the run at least one",
+		    get(page, STAT_waits), (double)get(page, STAT_wait_us) / 1e6,
+		    share((double)totals->waiting_us / 1e6, totals->run));
+}
+
+/* The source says "none: ..." of itself, after which n/a would be said twice. */
+static const char *why_none(const char *source)
+{
+	static const char none[] = "none: ";
+
+	if (!*source)
+		return "nothing counts them here";
+	return strncmp(source, none, sizeof(none) - 1) ? source : source + sizeof(none) - 1;
+}
+
+/* Only who has memory that faults wants to know; and what nothing counts is not 0. */
+static void say_faults(const struct stats_page *page, const struct totals *totals, struct summary *summary)
+{
+	char in[TEXT], out[TEXT], source[STATS_LINE];
+
+	if (!atomic_load(&page->peak[PLACE_MANAGED]) && !atomic_load(&page->peak[PLACE_SYSTEM]))
+		return;
+	if (totals->fault[FAULT_GPU] == STATS_NA)
+		add(summary, 7, "  page faults n/a: %s", why_none(stats_page_line(page, source)));
+	else
+		add(summary, 7, "  %llu page faults of the GPU, %llu of the CPU, %s in and %s out (%s)",
+		    (unsigned long long)totals->fault[FAULT_GPU], (unsigned long long)totals->fault[FAULT_CPU],
+		    log_bytes(in, sizeof(in), totals->fault[FAULT_IN_BYTES]),
+		    log_bytes(out, sizeof(out), totals->fault[FAULT_OUT_BYTES]), stats_page_line(page, source));
+}
+
+/* ---- what costs most ---- */
+
+/* "rule optim, 12 of 64 to 128 MiB asked for at libtorch_cuda.so+0x1234" */
+static void describe(const struct stats_page *page, const struct stats_site *site, char *room, size_t bytes)
+{
+	char least[TEXT], most[TEXT];
+	int n;
+
+	if (site == &page->site[0] || site == &page->site[STATS_SMALL]) {
+		snprintf(room, bytes, site == page->site ? "further allocations" : STATS_SMALL_TEXT);
+		return;
+	}
+	n = snprintf(
+	    room, bytes, "%llu allocations of %s to %s", (unsigned long long)figure(&site->figures, FIGURE_allocations),
+	    log_bytes(least, sizeof(least), site->least_bytes), log_bytes(most, sizeof(most), 2 * site->least_bytes));
+	if (site->rule && site->rule < STATS_RULES && n > 0 && (size_t)n < bytes)
+		n += snprintf(room + n, bytes - (size_t)n, " under rule %.63s", page->rule[site->rule].name);
+	if (*site->text && n > 0 && (size_t)n < bytes)
+		snprintf(room + n, bytes - (size_t)n, ", asked for at %.63s", site->text);
+}
+
+static const struct stats_site *costliest(const struct stats_page *page)
+{
+	const struct stats_site *most = NULL;
+
+	for (unsigned i = 0; i < STATS_SITES; i++) {
+		const struct stats_site *site = &page->site[i];
+
+		if (figure(&site->figures, FIGURE_moved_in_bytes) &&
+		    (!most || figure(&site->figures, FIGURE_wait_us) > figure(&most->figures, FIGURE_wait_us)))
+			most = site;
+	}
+	return most;
+}
+
+static void say_costliest(const struct stats_page *page, const struct stats_site *site, struct summary *summary)
+{
+	char what[240], in[TEXT];
+
+	if (!site)
+		return;
+	describe(page, site, what, sizeof(what));
+	add(summary, 8, "  costs most: %s: %s brought in (%.0f %% of all), waited for %.2f s", what,
+	    log_bytes(in, sizeof(in), figure(&site->figures, FIGURE_moved_in_bytes)),
+	    share((double)figure(&site->figures, FIGURE_moved_in_bytes), (double)get(page, STAT_moved_in_bytes)),
+	    (double)figure(&site->figures, FIGURE_wait_us) / 1e6);
+}
+
+/* Most of what the program has is memory that it made itself, and there was not enough room? */
+static bool advise_vmm(const struct stats_page *page, const struct totals *totals, struct summary *summary)
+{
+	uint64_t made = get(page, STAT_vmm_bytes);
+	char bytes[TEXT];
+
+	if (made <= totals->need || (!totals->over && !get(page, STAT_refused)))
+		return false;
+	add(summary, 9, "  advice: %s is of the program's own cuMemCreate, which does not move; " SUMMARY_VMM_REMEDY,
+	    log_bytes(bytes, sizeof(bytes), made));
+	return true;
+}
+
+static void advise(const struct stats_page *page, const struct totals *totals, const struct stats_site *site,
+		   struct summary *summary)
+{
+	double lost = (double)(totals->waiting_us > totals->gap_us ? totals->waiting_us : totals->gap_us) / 1e6;
+	bool moved = get(page, STAT_moves_in) != 0;
+	char need[TEXT], total[TEXT];
+
+	if (advise_vmm(page, totals, summary) || !totals->over || (moved && lost < WORTH_IT * totals->run))
+		return;
+	if (totals->device_total > DEVICE_RESERVE && totals->need < totals->device_total - DEVICE_RESERVE)
+		add(summary, 9,
+		    "  advice: the device has %s and the heap needed %s: without device.budget nothing would have been "
+		    "spilled, if nobody else needs that memory",
+		    log_bytes(total, sizeof(total), totals->device_total), log_bytes(need, sizeof(need), totals->need));
+	else if (!moved && !strcmp(page->mode, "static"))
+		add(summary, 9,
+		    "  advice: spill.mode: exact moves memory to where it is used; with static kernels read %s over "
+		    "the "
+		    "link, each time",
+		    log_bytes(need, sizeof(need),
+			      atomic_load(&page->peak[PLACE_HOST]) + atomic_load(&page->peak[PLACE_PEER])));
+	else if ((double)totals->gap_us / 1e6 > WORTH_IT * totals->run)
+		add(summary, 9,
+		    "  advice: the GPU stood still for %.0f %% of the run; spill.mode: fast copies beside kernels (see "
+		    "its "
+		    "limits in spillway-policy(5))",
+		    share((double)totals->gap_us / 1e6, totals->run));
+	else if (site && site->least_bytes &&
+		 2 * figure(&site->figures, FIGURE_moved_in_bytes) > get(page, STAT_moved_in_bytes))
+		add(summary, 9,
+		    "  advice: half of what moves is of these allocations: if a step uses them once, a rule for them "
+		    "with place: host, movable: no lets the rest stay; `spillway replay` of a trace says what it "
+		    "saves");
+}
+
+static void say_more(const struct totals *totals, const char *trace, struct summary *summary)
+{
+	if (trace)
+		add(summary, 9, "  more: spillway report %s", trace);
+	else if (totals->over)
+		add(summary, 20, "  more: spillway run --trace job.trace ..., then spillway report job.trace");
+}
+
+/* What matters least goes, until few enough are left. */
+static void shorten(struct summary *summary)
+{
+	while (summary->n > SUMMARY_LINES) {
+		unsigned least = 0;
+
+		for (unsigned i = 1; i < summary->n; i++)
+			if (summary->line[i].rank > summary->line[least].rank)
+				least = i;
+		summary->n--;
+		memmove(&summary->line[least], &summary->line[least + 1],
+			(summary->n - least) * sizeof(summary->line[0]));
+	}
+}
+
+void summary_make(const struct stats_page *page, uint64_t now, const char *trace, struct summary *ret_summary)
+{
+	struct totals totals = add_up(page, now);
+	const struct stats_site *site = costliest(page);
+
+	ret_summary->n = 0;
+	say_who(page, &totals, ret_summary);
+	say_need(page, now, &totals, ret_summary);
+	say_places(page, &totals, ret_summary);
+	say_share(page, ret_summary);
+	say_allocations(page, ret_summary);
+	say_moves(page, &totals, ret_summary);
+	say_faults(page, &totals, ret_summary);
+	say_costliest(page, site, ret_summary);
+	advise(page, &totals, site, ret_summary);
+	say_more(&totals, trace, ret_summary);
+	shorten(ret_summary);
+}

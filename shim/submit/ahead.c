@@ -1,0 +1,118 @@
+#include "shim/submit/ahead.h"
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
+#include "shim/accounting/ledger.h"
+#include "shim/driver/real.h"
+
+#include <pthread.h>
+
+/* So many prefetches may be under way; with more nothing is brought. A device is hardly ever that far behind. */
+#define PROMISES 64
+/* What the driver moves at the least (UVM: pages of 64 KiB on x86-64 and aarch64). */
+#define PAGE ((uint64_t)64 << 10)
+
+/* Taken: bytes is not 0. The event comes after the prefetch was submitted. */
+static struct promise {
+	uint64_t bytes;
+	int device;
+	CUcontext context; /* of the event */
+	CUevent event;
+} promises[PROMISES];
+static pthread_mutex_t promises_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Events that have passed go. Returns what the others keep of the device. */
+static uint64_t look_locked(int device)
+{
+	uint64_t promised = 0;
+
+	for (unsigned i = 0; i < PROMISES; i++) {
+		struct promise *promise = &promises[i];
+
+		if (promise->event && REAL(cuEventQuery)(promise->event) == CUDA_SUCCESS) {
+			context_event_give(promise->context, promise->event);
+			*promise = (struct promise){0};
+		}
+		if (promise->device == device)
+			promised += promise->bytes;
+	}
+	return promised;
+}
+
+/* Room for bytes, or for some of them; NULL: none. */
+static struct promise *promise_take(int device, uint64_t bytes, uint64_t headroom)
+{
+	size_t left = 0, total;
+	uint64_t whole = (bytes + PAGE - 1) / PAGE * PAGE; /* a block takes all of its last page */
+	struct promise *promise = NULL;
+
+	pthread_mutex_lock(&promises_lock);
+	/* First what is promised: what is taken between the two looks then counts twice, and not never. */
+	uint64_t kept = look_locked(device);
+	for (unsigned i = 0; i < PROMISES && !promise; i++)
+		promise = promises[i].bytes ? NULL : &promises[i];
+	if (!promise || REAL(cuMemGetInfo_v2)(&left, &total) != CUDA_SUCCESS || headroom > left ||
+	    kept > left - headroom)
+		left = 0;
+	else
+		left -= headroom + kept;
+	if (left < whole)
+		bytes = left / PAGE * PAGE;
+	if (promise && bytes)
+		*promise = (struct promise){.bytes = bytes, .device = device};
+	else
+		promise = NULL;
+	pthread_mutex_unlock(&promises_lock);
+	return promise;
+}
+
+/* No event: the promise is over, kept or not. */
+static void promise_settle(struct promise *promise, CUevent event, CUcontext context)
+{
+	pthread_mutex_lock(&promises_lock);
+	if (event) {
+		promise->event = event;
+		promise->context = context;
+	} else {
+		*promise = (struct promise){0};
+	}
+	pthread_mutex_unlock(&promises_lock);
+}
+
+void ahead_bring(CUdeviceptr address, size_t bytes, uint64_t headroom, CUstream stream, bool per_thread)
+{
+	CUdevice device;
+	CUevent event = NULL;
+	CUcontext context = NULL;
+
+	if (!capture_pause())
+		return;
+	struct promise *promise =
+	    REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? promise_take(device, bytes, headroom) : NULL;
+	if (promise) {
+		CUresult result = per_thread ? REAL(cuMemPrefetchAsync_ptsz)(address, promise->bytes, device, stream)
+					     : REAL(cuMemPrefetchAsync)(address, promise->bytes, device, stream);
+
+		if (result == CUDA_SUCCESS)
+			context_record_stream(stream, per_thread, &event, &context);
+		promise_settle(promise, event, context);
+	}
+	capture_resume();
+}
+
+void ahead_launch(const CUdeviceptr *named, unsigned n, CUstream stream, bool per_thread)
+{
+	struct ledger_row row;
+
+	for (unsigned i = 0; i < n && !capture_is_open(); i++)
+		if (ledger_find_ahead(named[i], &row))
+			ahead_bring(row.key, row.bytes, row.headroom, stream, per_thread);
+}
+
+void ahead_context_ending(CUcontext context)
+{
+	pthread_mutex_lock(&promises_lock);
+	for (unsigned i = 0; i < PROMISES; i++)
+		if (promises[i].event && promises[i].context == context)
+			promises[i] = (struct promise){0};
+	pthread_mutex_unlock(&promises_lock);
+}

@@ -1,0 +1,180 @@
+#include "shim/submit/claims.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+/* A writer that is not stopped in the middle is done with its record after so many looks: about a microsecond. */
+#define LOOKS 64
+
+struct claim {
+	uint64_t last; /* number of the latest submission that used the block and is back */
+	uint32_t out;  /* tickets that are out for it, one for each name */
+};
+
+/* What the ticket of a place is out for; n is 0 when none is. */
+struct out {
+	uint32_t serial, n;
+	uint32_t units[TICKET_NAMES];
+};
+
+struct claims {
+	const struct arena *arena;
+	const struct tape *tape;
+	size_t at; /* on the tape: up to there it has been heard */
+	struct claim *blocks;
+	struct out *out; /* by place, from 1 */
+	uint32_t places[TICKET_PLACES];
+	unsigned n_places; /* with a ticket that is out */
+};
+
+/* Address space; what is written becomes memory. */
+static void *table_new(size_t bytes)
+{
+	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static size_t bytes_of_blocks(const struct claims *claims)
+{
+	return claims->arena->n_units * sizeof(*claims->blocks);
+}
+
+static size_t bytes_of_out(void)
+{
+	return (TICKET_PLACES + 1) * sizeof(struct out);
+}
+
+struct claims *claims_new(const struct arena *arena, const struct tape *tape)
+{
+	struct claims *claims = calloc(1, sizeof(*claims));
+
+	if (!claims)
+		return NULL;
+	claims->arena = arena;
+	claims->tape = tape;
+	claims->blocks = table_new(bytes_of_blocks(claims));
+	claims->out = table_new(bytes_of_out());
+	if (claims->blocks && claims->out)
+		return claims;
+	claims_free(claims);
+	return NULL;
+}
+
+void claims_free(struct claims *claims)
+{
+	if (!claims)
+		return;
+	if (claims->blocks)
+		munmap(claims->blocks, bytes_of_blocks(claims));
+	if (claims->out)
+		munmap(claims->out, bytes_of_out());
+	free(claims);
+}
+
+/* ---- tickets that come back ---- */
+
+/* Other threads' later ones may have been heard before. */
+static void count(struct claim *block, uint64_t number)
+{
+	if (block->last < number)
+		block->last = number;
+}
+
+/* False: it is still out. */
+static bool settle(struct claims *claims, uint32_t place)
+{
+	struct out *out = &claims->out[place];
+	uint64_t number;
+
+	if (!ticket_is_back((struct ticket){place, out->serial}, &number))
+		return false;
+	for (unsigned i = 0; i < out->n; i++) {
+		claims->blocks[out->units[i]].out--;
+		count(&claims->blocks[out->units[i]], number);
+	}
+	out->n = 0;
+	return true;
+}
+
+static void settle_all(struct claims *claims)
+{
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < claims->n_places; i++)
+		if (!settle(claims, claims->places[i]))
+			claims->places[kept++] = claims->places[i];
+	claims->n_places = kept;
+}
+
+/* ---- records ---- */
+
+static bool block_of(const struct arena *arena, CUdeviceptr address, uint32_t *ret_unit)
+{
+	if (!arena_contains(arena, address))
+		return false; /* of another device */
+	uint32_t word = arena_look(arena, address);
+	*ret_unit = word & ARENA_SLAB ? arena_unit(arena, address) : word - 1;
+	return word != 0;
+}
+
+/* The thread has given its last ticket back before it took this one. */
+static void claim(struct claims *claims, struct ticket ticket, const CUdeviceptr *addresses, unsigned n)
+{
+	struct out *out = &claims->out[ticket.place];
+	uint64_t number;
+	uint32_t unit;
+
+	if (out->n)
+		settle_all(claims);
+	bool is_back = ticket_is_back(ticket, &number);
+	for (unsigned i = 0; i < n; i++) {
+		if (!block_of(claims->arena, addresses[i], &unit))
+			continue;
+		if (is_back) {
+			count(&claims->blocks[unit], number);
+		} else {
+			claims->blocks[unit].out++;
+			out->units[out->n++] = unit;
+		}
+	}
+	out->serial = ticket.serial;
+	if (out->n)
+		claims->places[claims->n_places++] = ticket.place;
+}
+
+/* False: there is none that is complete. */
+static bool hear_one(struct claims *claims)
+{
+	CUdeviceptr addresses[TICKET_NAMES];
+	struct ticket ticket;
+	unsigned n;
+
+	if (!tape_look(claims->tape, &claims->at, &ticket, addresses, TICKET_NAMES, &n))
+		return false;
+	if (ticket.place)
+		claim(claims, ticket, addresses, n);
+	return true;
+}
+
+bool claims_hear(struct claims *claims)
+{
+	size_t end = tape_end(claims->tape);
+
+	for (unsigned looks = 0; (ptrdiff_t)(end - claims->at) > 0 && looks < LOOKS;)
+		looks = hear_one(claims) ? 0 : looks + 1;
+	settle_all(claims);
+	return (ptrdiff_t)(end - claims->at) <= 0;
+}
+
+bool claims_hear_oldest(struct claims *claims)
+{
+	return claims->at != tape_begin(claims->tape) || hear_one(claims);
+}
+
+bool claims_has(const struct claims *claims, uint32_t block_unit, uint64_t done)
+{
+	const struct claim *block = &claims->blocks[block_unit];
+
+	return block->out || block->last > done;
+}

@@ -1,0 +1,333 @@
+/*
+ * What has been submitted, and what of it is done: numbers, the events behind them, and what these prove. Rows are
+ * done_rows.c's.
+ */
+#include "shim/submit/done_rows.h"
+#include "shim/context/capture.h"
+#include "shim/context/context.h"
+#include "shim/driver/real.h"
+#include "shim/mover/recent.h"
+
+#include <stdatomic.h>
+
+/*
+ * One event every so many submissions, where the mover does not ask for one behind each: an event costs the launch that
+ * records it 0.35 us or more (H200, driver 580), one for every fourth 0.13 us on average.
+ */
+#define STRIDE 16
+
+static _Atomic uint64_t newest;
+/* By this thread, since its last flush. */
+static __thread bool has_submitted __attribute__((tls_model("initial-exec")));
+
+uint64_t done_newest(void)
+{
+	return atomic_load(&newest);
+}
+
+/* ---- submitting ---- */
+
+/*
+ * The stream was to be destroyed while this thread recorded on it, and the program has been told that it is. `recording`
+ * stays set meanwhile, so that the context does not end before. Locking: the row's lock, which is given up for the call.
+ */
+static void destroy_inherited_locked(struct tracker *tracker)
+{
+	CUcontext context = tracker->context;
+	CUstream stream = tracker->stream;
+	bool pushed = false;
+
+	tracker->inherited = false;
+	pthread_mutex_unlock(&tracker->lock);
+	if (context_enter(context, &pushed) == CUDA_SUCCESS) {
+		REAL(cuStreamDestroy_v2)(stream);
+		context_leave(pushed);
+	}
+	pthread_mutex_lock(&tracker->lock);
+}
+
+/*
+ * Record an event behind submission `number`. The lock is given up meanwhile, and not held on return. A capture that
+ * opens just now waits for it, else the event would become part of it; behind one that has opened nothing is recorded.
+ * The stream and its context stay until `recording` is taken back (done.h).
+ */
+static void record_and_drop(struct tracker *tracker, uint64_t number)
+{
+	unsigned at = (tracker->head + tracker->n) % EVENTS;
+	CUevent event = tracker->ring[at].event;
+	CUcontext context = tracker->context;
+	CUstream stream = tracker->stream;
+	bool per_thread = tracker->per_thread;
+	CUresult result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	bool pushed = false;
+
+	tracker->recording = true;
+	pthread_mutex_unlock(&tracker->lock);
+	if (capture_pause()) {
+		result = CUDA_SUCCESS;
+		if (!event && context_enter(context, &pushed) == CUDA_SUCCESS) {
+			result = REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
+			context_leave(pushed);
+		}
+		if (result == CUDA_SUCCESS && event)
+			result = (per_thread ? REAL(cuEventRecord_ptsz) : REAL(cuEventRecord))(event, stream);
+		capture_resume();
+	}
+	pthread_mutex_lock(&tracker->lock);
+	if (__builtin_expect(tracker->inherited, 0))
+		destroy_inherited_locked(tracker);
+	tracker->recording = false;
+	/* When the context is ending, or has ended, the event is its. */
+	if (!tracker->ending && event && tracker->context == context) {
+		tracker->ring[at].event = event;
+		if (result == CUDA_SUCCESS) {
+			tracker->ring[at].number = number;
+			tracker->n++;
+			tracker->recorded = number;
+		}
+	}
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+static bool may_record(const struct tracker *tracker)
+{
+	return !done_is_shared(tracker) && !tracker->recording && !tracker->ending && tracker->n < EVENTS &&
+	       tracker->open && !capture_is_open();
+}
+
+/*
+ * Such work is waited for by devices that would not wait for this one: its end is to be known as soon as it comes, not
+ * when all else that its device runs is done.
+ */
+static bool note_foreign_locked(struct tracker *tracker, uint64_t number, uint64_t owners)
+{
+	if (tracker->device >= 0)
+		owners &= ~(UINT64_C(1) << tracker->device);
+	if (!owners)
+		return false;
+	if (!tracker->foreign)
+		tracker->foreign_first = number;
+	tracker->foreign |= owners;
+	tracker->foreign_last = number;
+	return true;
+}
+
+uint64_t done_submitted(CUstream stream, bool per_thread, const struct done_what *what, uint64_t owners, bool hurry)
+{
+	struct tracker *tracker = done_row(stream, per_thread);
+	uint64_t number = atomic_fetch_add(&newest, 1) + 1;
+
+	recent_note(number, what, (unsigned)(tracker - done_trackers));
+
+	if (!tracker->first)
+		tracker->first = number;
+	tracker->last = number;
+	hurry |= note_foreign_locked(tracker, number, owners);
+	has_submitted = true;
+	if ((hurry || number - tracker->recorded >= STRIDE) && may_record(tracker)) {
+		has_submitted = false;
+		record_and_drop(tracker, number);
+	} else {
+		pthread_mutex_unlock(&tracker->lock);
+	}
+	return number;
+}
+
+void done_flush(void)
+{
+	if (!has_submitted)
+		return;
+	has_submitted = false;
+	struct tracker *tracker = done_row_last();
+	if (!tracker)
+		return;
+	/*
+	 * Not on the legacy stream: an event there waits for all blocking streams and holds them back, also where this
+	 * thread's own work would not have. Its tail is proved by an event of the context.
+	 */
+	if (tracker->recorded < tracker->last && may_record(tracker) && tracker->stream != CU_STREAM_LEGACY)
+		record_and_drop(tracker, tracker->last);
+	else
+		pthread_mutex_unlock(&tracker->lock);
+}
+
+/* ---- finding out ---- */
+
+static void is_done_locked(struct tracker *tracker, uint64_t number)
+{
+	if (tracker->first && tracker->first <= number)
+		tracker->first = tracker->last > number ? number + 1 : 0;
+	if (!tracker->first || tracker->first > tracker->foreign_last)
+		tracker->foreign = 0;
+}
+
+static void poll_locked(struct tracker *tracker, struct done_answers *answers)
+{
+	while (tracker->n) {
+		CUresult result = REAL(cuEventQuery)(tracker->ring[tracker->head].event);
+
+		done_answered(answers, result);
+		/* Captured: the record took longer than a capture waits, and became part of it. That proves nothing. */
+		if (result != CUDA_SUCCESS && result != CUDA_ERROR_CAPTURED_EVENT)
+			return;
+		uint64_t number = tracker->ring[tracker->head].number;
+		tracker->head = (tracker->head + 1) % EVENTS;
+		tracker->n--;
+		if (result == CUDA_SUCCESS)
+			is_done_locked(tracker, number);
+	}
+}
+
+/* As far as this thread may ask: a default stream of another thread, or of a context not current, has no name here. */
+static void look_locked(struct tracker *tracker, CUcontext current)
+{
+	struct done_answers unused = {0};
+
+	if (!tracker->first || !tracker->open || tracker->ending)
+		return;
+	poll_locked(tracker, &unused); /* an error stays there for the mover to see */
+	if (!tracker->first || tracker->thread || (done_is_default(tracker->stream) && tracker->context != current))
+		return;
+	if (REAL(cuStreamQuery)(tracker->stream) == CUDA_SUCCESS)
+		is_done_locked(tracker, tracker->last);
+}
+
+uint64_t done_oldest_elsewhere(CUstream stream, bool per_thread)
+{
+	struct tracker *own = done_row(stream, per_thread), *shared = &done_trackers[TRACKERS];
+	CUcontext current = context_current();
+	uint64_t oldest = UINT64_MAX;
+
+	pthread_mutex_unlock(&own->lock);
+	if (!capture_pause())
+		return 0;
+	CUstreamCaptureMode mode = capture_relax();
+	/* Several streams share the last row: for those it is elsewhere, too. */
+	for (struct tracker *tracker = done_trackers; tracker <= shared; tracker++) {
+		if (tracker == own && own != shared)
+			continue;
+		pthread_mutex_lock(&tracker->lock);
+		look_locked(tracker, current);
+		if (tracker->first && tracker->first < oldest)
+			oldest = tracker->first;
+		pthread_mutex_unlock(&tracker->lock);
+	}
+	capture_restore(mode);
+	capture_resume();
+	return oldest;
+}
+
+void done_rows_pass(CUcontext context, uint64_t number)
+{
+	unsigned n = done_n_trackers();
+
+	for (unsigned i = 0; i < n; i++) {
+		struct tracker *tracker = &done_trackers[i];
+
+		pthread_mutex_lock(&tracker->lock);
+		if (tracker->context == context)
+			is_done_locked(tracker, number);
+		pthread_mutex_unlock(&tracker->lock);
+	}
+}
+
+void done_others_pass(uint64_t number)
+{
+	struct tracker *tracker = &done_trackers[TRACKERS];
+
+	pthread_mutex_lock(&tracker->lock);
+	is_done_locked(tracker, number);
+	pthread_mutex_unlock(&tracker->lock);
+}
+
+/* A tail that has not grown since the last look. */
+static bool has_tail(struct tracker *tracker)
+{
+	if (!tracker->first || tracker->n || tracker->recording || tracker->ending)
+		return false;
+	bool grown = tracker->seen != tracker->last;
+	tracker->seen = tracker->last;
+	return !grown;
+}
+
+/* Is all of the row's work that of one of these devices? */
+static bool is_of(const struct tracker *tracker, uint64_t devices)
+{
+	return !done_is_shared(tracker) && tracker->device >= 0 && devices >> tracker->device & 1;
+}
+
+/* The oldest submission that is not known to be done and may touch the heap of that device, by what it told; 0: none. */
+static uint64_t oldest_told_locked(const struct tracker *tracker, CUdevice owner)
+{
+	if (done_is_shared(tracker) || tracker->device < 0)
+		return tracker->first;
+	if (!tracker->first || !(tracker->foreign >> owner & 1))
+		return 0;
+	return tracker->first > tracker->foreign_first ? tracker->first : tracker->foreign_first;
+}
+
+uint64_t done_poll(CUdevice owner, uint64_t devices, bool look_after_tails, CUresult *ret_error)
+{
+	/* Read first: what is counted later is not spoken of. */
+	uint64_t result = atomic_load(&newest), all = result;
+	struct done_answers answers = {0};
+	CUcontext tail = NULL, other_tail = NULL;
+	bool any_others = false;
+
+	pthread_mutex_lock(&done_table_lock);
+	done_context_poll_locked(&answers);
+	unsigned n = done_n_trackers();
+	for (unsigned i = 0; i <= n; i++) {
+		struct tracker *tracker = i < n ? &done_trackers[i] : &done_trackers[TRACKERS];
+
+		pthread_mutex_lock(&tracker->lock);
+		if (!tracker->ending)
+			poll_locked(tracker, &answers);
+		uint64_t oldest = is_of(tracker, devices) ? tracker->first : oldest_told_locked(tracker, owner);
+		if (oldest && oldest <= result)
+			result = oldest - 1;
+		if (look_after_tails && i < n && has_tail(tracker))
+			*(oldest ? &tail : &other_tail) = tracker->context;
+		any_others |= i == n && tracker->first;
+		pthread_mutex_unlock(&tracker->lock);
+	}
+	pthread_mutex_unlock(&done_table_lock);
+	if (answers.error != CUDA_SUCCESS && !answers.any_good)
+		*ret_error = answers.error;
+	/* Those of others prove nothing here, but their rows are wanted again. */
+	if (tail || other_tail)
+		done_context_look_after(tail ? tail : other_tail, all);
+	if (any_others)
+		done_context_ask_for_others(all);
+	return result;
+}
+
+bool done_touches(CUdevice owner, uint64_t devices)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < DONE_ROWS && !any; i++) {
+		pthread_mutex_lock(&done_trackers[i].lock);
+		any = !is_of(&done_trackers[i], devices) && oldest_told_locked(&done_trackers[i], owner);
+		pthread_mutex_unlock(&done_trackers[i].lock);
+	}
+	return any;
+}
+
+void done_each_in_flight(void (*visit)(void *argument, unsigned row, const struct done_what *what), void *argument)
+{
+	uint64_t first[DONE_ROWS], last = atomic_load(&newest);
+
+	for (unsigned i = 0; i < DONE_ROWS; i++) {
+		pthread_mutex_lock(&done_trackers[i].lock);
+		first[i] = done_trackers[i].first;
+		pthread_mutex_unlock(&done_trackers[i].lock);
+	}
+	for (uint64_t number = recent_oldest(last); number <= last; number++) {
+		struct done_what what;
+		unsigned row;
+
+		if (recent_look(number, &what, &row) && first[row] && first[row] <= number)
+			visit(argument, row, &what);
+	}
+}

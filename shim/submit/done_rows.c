@@ -1,0 +1,257 @@
+/*
+ * Which row a submission belongs to, and what becomes of rows when their streams and contexts end.
+ */
+#include "shim/submit/done_rows.h"
+#include "shim/context/context.h"
+#include "shim/device/device.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+struct tracker done_trackers[TRACKERS + 1];
+static atomic_uint n_trackers;
+pthread_mutex_t done_table_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The row this thread was given last, and what for. */
+static __thread struct {
+	struct tracker *tracker;
+	CUstream stream; /* as the program gave it */
+	bool per_thread;
+	CUcontext current; /* for default streams; else NULL */
+	CUstream key;      /* what the row must still be of */
+	uint64_t thread;
+	uint64_t serial; /* of this thread, from 1; 0: none yet */
+} mine __attribute__((tls_model("initial-exec")));
+
+unsigned done_n_trackers(void)
+{
+	return atomic_load(&n_trackers);
+}
+
+/*
+ * Not the thread's id: that is used again when a thread has ended, while work on its default stream may still run, and
+ * an event on the new thread's proves nothing about it.
+ */
+static uint64_t my_serial(void)
+{
+	static _Atomic uint64_t n_threads;
+
+	if (!mine.serial)
+		mine.serial = atomic_fetch_add(&n_threads, 1) + 1;
+	return mine.serial;
+}
+
+static bool is_own(CUstream stream, bool per_thread)
+{
+	return stream == CU_STREAM_PER_THREAD || (per_thread && !stream);
+}
+
+static bool is_idle(const struct tracker *tracker)
+{
+	return !tracker->first && !tracker->n && !tracker->recording;
+}
+
+static bool is_for(const struct tracker *tracker, CUstream stream, CUcontext context, uint64_t thread)
+{
+	return tracker->open && tracker->stream == stream && tracker->thread == thread &&
+	       (!done_is_default(stream) || tracker->context == context);
+}
+
+static CUdevice device_of_context(CUcontext context)
+{
+	CUdevice device;
+
+	return context && context_device(context_whole(context), &device) && device < DEVICE_MOST ? device : -1;
+}
+
+static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext context, CUdevice device,
+				   uint64_t thread)
+{
+	unsigned n = done_n_trackers();
+	struct tracker *tracker = NULL;
+
+	for (unsigned i = 0; i < n && !tracker; i++) {
+		pthread_mutex_lock(&done_trackers[i].lock);
+		if (is_idle(&done_trackers[i]) && !done_trackers[i].ending && (!done_trackers[i].open || n == TRACKERS))
+			tracker = &done_trackers[i];
+		else
+			pthread_mutex_unlock(&done_trackers[i].lock);
+	}
+	if (!tracker && n < TRACKERS) {
+		tracker = &done_trackers[n];
+		pthread_mutex_lock(&tracker->lock);
+		atomic_store(&n_trackers, n + 1);
+	}
+	if (!tracker)
+		return &done_trackers[TRACKERS];
+	/* Events of another context are of no use; they are few, and end with it. */
+	if (tracker->context != context)
+		memset(tracker->ring, 0, sizeof(tracker->ring));
+	tracker->open = true;
+	tracker->per_thread = per_thread;
+	tracker->stream = stream;
+	tracker->context = context;
+	tracker->device = device;
+	tracker->thread = thread;
+	tracker->first = tracker->last = tracker->recorded = 0;
+	tracker->foreign = 0;
+	tracker->head = 0;
+	pthread_mutex_unlock(&tracker->lock);
+	return tracker;
+}
+
+/* Look the row up, or open it, and remember it in `mine`. */
+static struct tracker *find(CUstream stream, bool per_thread, CUcontext current)
+{
+	uint64_t thread = is_own(stream, per_thread) ? my_serial() : 0;
+	/* The explicit handles mean the same in both spellings of an entry point. */
+	CUstream key = thread ? CU_STREAM_PER_THREAD : !stream ? CU_STREAM_LEGACY : stream;
+	CUcontext told = done_is_default(key) ? current : context_told(stream, per_thread);
+	CUcontext context = told ? told : context_current();
+	struct tracker *tracker = NULL;
+
+	pthread_mutex_lock(&done_table_lock);
+	unsigned n = done_n_trackers();
+	for (unsigned i = 0; i < n && !tracker; i++) {
+		pthread_mutex_lock(&done_trackers[i].lock);
+		if (is_for(&done_trackers[i], key, context, thread))
+			tracker = &done_trackers[i];
+		pthread_mutex_unlock(&done_trackers[i].lock);
+	}
+	if (!tracker)
+		tracker = open_locked(key, per_thread, context, device_of_context(told), thread);
+	pthread_mutex_unlock(&done_table_lock);
+	mine.tracker = tracker;
+	mine.stream = stream;
+	mine.per_thread = per_thread;
+	mine.current = current;
+	mine.key = key;
+	mine.thread = thread;
+	return tracker;
+}
+
+struct tracker *done_row(CUstream stream, bool per_thread)
+{
+	CUcontext current = done_is_default(stream) ? context_current() : NULL;
+	struct tracker *tracker = mine.tracker;
+
+	if (tracker && mine.stream == stream && mine.per_thread == per_thread && mine.current == current) {
+		pthread_mutex_lock(&tracker->lock);
+		if (is_for(tracker, mine.key, current, mine.thread))
+			return tracker;
+		pthread_mutex_unlock(&tracker->lock);
+	}
+	tracker = find(stream, per_thread, current);
+	pthread_mutex_lock(&tracker->lock);
+	return tracker;
+}
+
+struct tracker *done_row_last(void)
+{
+	struct tracker *tracker = mine.tracker;
+
+	if (!tracker)
+		return NULL;
+	pthread_mutex_lock(&tracker->lock);
+	if (is_for(tracker, mine.key, mine.current, mine.thread))
+		return tracker;
+	pthread_mutex_unlock(&tracker->lock);
+	return NULL;
+}
+
+CUdevice done_device(CUstream stream, bool per_thread)
+{
+	struct tracker *tracker = done_row(stream, per_thread);
+	CUdevice device = done_is_shared(tracker) ? -1 : tracker->device;
+
+	pthread_mutex_unlock(&tracker->lock);
+	return device;
+}
+
+/* ---- ends ---- */
+
+/* As a rule a record takes a microsecond; it may be held up by a full queue of the driver's, or by the system. */
+#define NAP_NS       100000
+#define SHORT_NAPS   100 /* then a stream is left to the thread that records */
+#define LONG_NAP_NS  1000000
+#define CONTEXT_NAPS 30000
+
+/* Returns whether no record is under way any more. Locking: the row's lock, which is given up for the naps. */
+static bool wait_for_record_locked(struct tracker *tracker, long nap_ns, unsigned naps)
+{
+	while (tracker->recording && naps--) {
+		pthread_mutex_unlock(&tracker->lock);
+		nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
+		pthread_mutex_lock(&tracker->lock);
+	}
+	return !tracker->recording;
+}
+
+bool done_stream_ending(CUstream stream)
+{
+	unsigned n = done_n_trackers();
+	bool inherited = false;
+	int before;
+
+	/* A nap is a cancellation point. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	for (unsigned i = 0; i < n; i++) {
+		pthread_mutex_lock(&done_trackers[i].lock);
+		if (done_trackers[i].open && done_trackers[i].stream == stream && !done_is_default(stream)) {
+			done_trackers[i].open = false;
+			if (!wait_for_record_locked(&done_trackers[i], NAP_NS, SHORT_NAPS))
+				inherited = done_trackers[i].inherited = true;
+		}
+		pthread_mutex_unlock(&done_trackers[i].lock);
+	}
+	pthread_setcancelstate(before, NULL);
+	return inherited;
+}
+
+bool done_rows_wait(CUcontext context)
+{
+	unsigned n = done_n_trackers();
+	bool all = true;
+
+	for (unsigned i = 0; i < n && all; i++) {
+		pthread_mutex_lock(&done_trackers[i].lock);
+		if (done_trackers[i].context == context)
+			all = wait_for_record_locked(&done_trackers[i], LONG_NAP_NS, CONTEXT_NAPS);
+		pthread_mutex_unlock(&done_trackers[i].lock);
+	}
+	return all;
+}
+
+void done_rows_ending_locked(CUcontext context)
+{
+	unsigned n = done_n_trackers();
+
+	for (unsigned i = 0; i < n; i++) {
+		pthread_mutex_lock(&done_trackers[i].lock);
+		done_trackers[i].ending |= done_trackers[i].context == context;
+		pthread_mutex_unlock(&done_trackers[i].lock);
+	}
+}
+
+void done_rows_ended_locked(CUcontext context, bool ended)
+{
+	unsigned n = done_n_trackers();
+
+	for (unsigned i = 0; i < n; i++) {
+		struct tracker *tracker = &done_trackers[i];
+
+		pthread_mutex_lock(&tracker->lock);
+		if (tracker->ending && tracker->context == context) {
+			tracker->ending = false;
+			if (ended) {
+				memset(tracker->ring, 0, sizeof(tracker->ring));
+				tracker->open = false;
+				tracker->first = tracker->foreign = 0;
+				tracker->n = tracker->head = 0;
+				tracker->context = NULL;
+			}
+		}
+		pthread_mutex_unlock(&tracker->lock);
+	}
+}

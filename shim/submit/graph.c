@@ -1,0 +1,317 @@
+/*
+ * The table of instances. Reading a graph asks the driver and takes memory, so it is done before the lock is taken; a
+ * launch takes a reference to the set of names under the lock and names them without it.
+ */
+#include "shim/submit/graph.h"
+#include "shim/base/libc.h"
+#include "shim/base/lock.h"
+#include "shim/driver/real.h"
+#include "shim/submit/graph_read.h"
+#include "shim/stats/stats.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct graph_exec {
+	struct graph_exec *next; /* in its bucket */
+	CUgraphExec exec;
+	CUcontext context;
+	uint64_t number;
+	bool sealed;               /* the device may launch it: unknown for good, whatever it is updated to */
+	struct graph_names *names; /* NULL: unknown */
+};
+
+/* Fixed, so that nothing has to grow: even thousands of instances make short chains. */
+#define N_BUCKETS 1024
+
+static struct lock graph_lock = LOCK_INIT(LOCK_GRAPH);
+static struct graph_exec *buckets[N_BUCKETS];
+static atomic_uint n_unknown, n_sealed;
+
+unsigned graph_n_unknown(void)
+{
+	return atomic_load(&n_unknown);
+}
+
+/* ---- fork: graphs may be counted before the first allocation, and the child of such a process starts fresh ---- */
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&graph_lock.mutex);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&graph_lock.mutex);
+}
+
+/* Here and not in life.c: the lock is the innermost of its holder and waits for nothing, so any order will do. */
+__attribute__((constructor)) static void graph_begin(void)
+{
+	libc_atfork(before_fork, after_fork, after_fork);
+}
+
+/* ---- the table, under GRAPH ---- */
+
+static struct graph_exec **place_of(CUgraphExec exec)
+{
+	struct graph_exec **at = &buckets[(uintptr_t)exec * UINT64_C(0x9e3779b97f4a7c15) >> 54];
+
+	while (*at && (*at)->exec != exec)
+		at = &(*at)->next;
+	return at;
+}
+
+static struct graph_exec *find_locked(CUgraphExec exec)
+{
+	lock_assert_held(LOCK_GRAPH);
+	return *place_of(exec);
+}
+
+static struct graph_exec *take_locked(struct graph_exec **at)
+{
+	struct graph_exec *entry = *at;
+
+	lock_assert_held(LOCK_GRAPH);
+	if (!entry)
+		return NULL;
+	*at = entry->next;
+	entry->next = NULL;
+	if (!entry->names)
+		atomic_fetch_sub(&n_unknown, 1);
+	if (entry->sealed)
+		atomic_fetch_sub(&n_sealed, 1);
+	return entry;
+}
+
+static void put_locked(struct graph_exec *entry)
+{
+	struct graph_exec **at = place_of(entry->exec);
+
+	lock_assert_held(LOCK_GRAPH);
+	entry->next = *at;
+	*at = entry;
+	if (!entry->names)
+		atomic_fetch_add(&n_unknown, 1);
+	if (entry->sealed)
+		atomic_fetch_add(&n_sealed, 1);
+}
+
+/* Returns the names it had: to be dropped when the lock is. */
+static struct graph_names *exchange_locked(struct graph_exec *entry, struct graph_names *names)
+{
+	struct graph_names *before = entry->names;
+
+	lock_assert_held(LOCK_GRAPH);
+	if (before && !names)
+		atomic_fetch_add(&n_unknown, 1);
+	else if (!before && names)
+		atomic_fetch_sub(&n_unknown, 1);
+	entry->names = names;
+	return before;
+}
+
+static void drop(struct graph_exec *entry)
+{
+	if (entry)
+		graph_names_drop(entry->names);
+	free(entry);
+}
+
+/* ---- launches ---- */
+
+void graph_operands(struct use *use, CUgraphExec exec)
+{
+	struct graph_names *names = NULL;
+	uint64_t number = (uintptr_t)exec;
+
+	lock_take(&graph_lock);
+	struct graph_exec *entry = find_locked(exec);
+	if (entry)
+		number = entry->number;
+	if (entry && entry->names) {
+		names = entry->names;
+		graph_names_hold(names);
+	}
+	lock_drop(&graph_lock);
+
+	use_function(use, number);
+	/* A kernel of a graph, and no other, may launch what the device may launch. */
+	if (!names || atomic_load_explicit(&n_sealed, memory_order_relaxed))
+		use_unknown(use);
+	if (!names)
+		return;
+	size_t n = atomic_load_explicit(&names->n, memory_order_acquire);
+	for (size_t i = 0; i < n; i++)
+		use_name(use, names->at[i].address, atomic_load_explicit(&names->at[i].bytes, memory_order_relaxed));
+	graph_names_drop(names);
+}
+
+/* ---- making, updating ---- */
+
+/* An instance that was never seen to end had the same handle, or this one replaces it. */
+static void put(struct graph_exec *entry)
+{
+	lock_take(&graph_lock);
+	struct graph_exec *stale = take_locked(place_of(entry->exec));
+	put_locked(entry);
+	lock_drop(&graph_lock);
+	drop(stale);
+}
+
+void graph_instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags)
+{
+	struct graph_exec *entry = malloc(sizeof(*entry));
+	bool sealed = flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH, overlaps;
+	CUcontext context = NULL;
+	uint64_t number;
+
+	if (!entry) {
+		/* Not in the table it is unknown to launches; that one is alive we must believe for good. */
+		drop(graph_ending(exec));
+		atomic_fetch_add(&n_unknown, 1);
+		atomic_fetch_add(&n_sealed, sealed);
+		return;
+	}
+	struct graph_names *names = graph_read(graph, &number, &overlaps);
+	if (overlaps)
+		stats_add(STAT_pdl_graphs, 1);
+	/* A launch from the device is nothing that we see: never known, although it can be read. */
+	if (sealed) {
+		graph_names_drop(names);
+		names = NULL;
+	}
+	if (REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS)
+		context = NULL;
+	*entry =
+	    (struct graph_exec){.exec = exec, .context = context, .number = number, .sealed = sealed, .names = names};
+	put(entry);
+}
+
+void graph_updated(CUgraphExec exec, CUgraph graph)
+{
+	uint64_t number; /* it keeps its own */
+	bool overlaps;   /* an update cannot change its edges */
+	struct graph_names *names = graph_read(graph, &number, &overlaps);
+
+	lock_take(&graph_lock);
+	struct graph_exec *entry = find_locked(exec);
+	if (entry && !entry->sealed)
+		names = exchange_locked(entry, names);
+	lock_drop(&graph_lock);
+	graph_names_drop(names);
+}
+
+static bool is_known(CUgraphExec exec)
+{
+	lock_take(&graph_lock);
+	struct graph_exec *entry = find_locked(exec);
+	bool known = entry && entry->names;
+	lock_drop(&graph_lock);
+	return known;
+}
+
+/* Add to what an instance names. True: done; false: *room names would do, to be tried again with a set for so many. */
+static bool add(CUgraphExec exec, const struct graph_names *more, struct graph_names **larger, size_t *room)
+{
+	struct graph_names *before = NULL;
+	bool done = true;
+
+	lock_take(&graph_lock);
+	struct graph_exec *entry = find_locked(exec);
+	if (!entry || !entry->names || graph_names_merge(entry->names, more)) {
+		/* gone, unknown by now, or it fitted */
+	} else if (*larger && graph_names_merge(*larger, entry->names) && graph_names_merge(*larger, more)) {
+		before = exchange_locked(entry, *larger);
+		*larger = NULL;
+	} else {
+		size_t need = entry->names->n + more->n;
+
+		*room = need <= GRAPH_NAMES_MOST && 2 * need > GRAPH_NAMES_MOST ? GRAPH_NAMES_MOST : 2 * need;
+		done = false;
+	}
+	lock_drop(&graph_lock);
+	graph_names_drop(before);
+	return done;
+}
+
+static void make_unknown(CUgraphExec exec)
+{
+	struct graph_names *before = NULL;
+
+	lock_take(&graph_lock);
+	struct graph_exec *entry = find_locked(exec);
+	if (entry)
+		before = exchange_locked(entry, NULL);
+	lock_drop(&graph_lock);
+	graph_names_drop(before);
+}
+
+void graph_set(CUgraphExec exec, const CUgraphNodeParams *params)
+{
+	struct graph_names *larger = NULL;
+	size_t room = 0;
+
+	if (!is_known(exec))
+		return;
+	struct graph_names *more = graph_read_params(params);
+	if (!more) {
+		make_unknown(exec);
+		return;
+	}
+	while (!add(exec, more, &larger, &room)) {
+		graph_names_drop(larger);
+		larger = graph_names_new(room);
+		if (!larger) {
+			make_unknown(exec);
+			break;
+		}
+	}
+	graph_names_drop(larger);
+	graph_names_drop(more);
+}
+
+/* ---- ends ---- */
+
+struct graph_exec *graph_ending(CUgraphExec exec)
+{
+	lock_take(&graph_lock);
+	struct graph_exec *entry = take_locked(place_of(exec));
+	lock_drop(&graph_lock);
+	return entry;
+}
+
+void graph_ended(struct graph_exec *ending, bool gone)
+{
+	if (gone || !ending)
+		drop(ending);
+	else
+		put(ending);
+}
+
+void graph_context_ended(CUcontext context)
+{
+	struct graph_exec *gone = NULL;
+
+	if (!context)
+		return;
+	lock_take(&graph_lock);
+	for (size_t i = 0; i < N_BUCKETS; i++) {
+		for (struct graph_exec **at = &buckets[i]; *at;) {
+			if ((*at)->context != context) {
+				at = &(*at)->next;
+				continue;
+			}
+			struct graph_exec *entry = take_locked(at);
+			entry->next = gone;
+			gone = entry;
+		}
+	}
+	lock_drop(&graph_lock);
+	while (gone) {
+		struct graph_exec *next = gone->next;
+
+		drop(gone);
+		gone = next;
+	}
+}

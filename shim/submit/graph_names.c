@@ -1,0 +1,107 @@
+#include "shim/submit/graph_names.h"
+
+#include <stdlib.h>
+
+struct graph_names *graph_names_new(size_t room)
+{
+	struct graph_names *names;
+	size_t n_slots = 16;
+
+	if (room > GRAPH_NAMES_MOST)
+		return NULL;
+	while (n_slots < 2 * room)
+		n_slots *= 2;
+	/* One piece: the slots lie behind the names. */
+	names = calloc(1, sizeof(*names) + room * sizeof(names->at[0]) + n_slots * sizeof(names->slots[0]));
+	if (!names)
+		return NULL;
+	atomic_init(&names->references, 1);
+	names->room = room;
+	names->slots = (uint32_t *)&names->at[room];
+	names->n_slots = n_slots;
+	return names;
+}
+
+void graph_names_hold(struct graph_names *names)
+{
+	atomic_fetch_add_explicit(&names->references, 1, memory_order_relaxed);
+}
+
+void graph_names_drop(struct graph_names *names)
+{
+	if (names && atomic_fetch_sub_explicit(&names->references, 1, memory_order_acq_rel) == 1)
+		free(names);
+}
+
+/* The slot of this name, or the free one where it would go: there is always a free one. */
+static uint32_t *slot_of(const struct graph_names *names, CUdeviceptr address, bool reach_known)
+{
+	size_t at = (size_t)((address * 2 + reach_known) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+
+	for (;; at++) {
+		uint32_t *slot = &names->slots[at & (names->n_slots - 1)];
+		const struct graph_name *name = *slot ? &names->at[*slot - 1] : NULL;
+
+		if (!name || (name->address == address && (atomic_load(&name->bytes) != 0) == reach_known))
+			return slot;
+	}
+}
+
+bool graph_names_add(struct graph_names *names, CUdeviceptr address, size_t bytes)
+{
+	size_t n = atomic_load_explicit(&names->n, memory_order_relaxed);
+	uint32_t *slot = slot_of(names, address, bytes != 0);
+
+	if (*slot) {
+		struct graph_name *name = &names->at[*slot - 1];
+
+		if (bytes > atomic_load_explicit(&name->bytes, memory_order_relaxed))
+			atomic_store_explicit(&name->bytes, bytes, memory_order_relaxed);
+		return true;
+	}
+	if (n == names->room)
+		return false;
+	names->at[n].address = address;
+	atomic_store_explicit(&names->at[n].bytes, bytes, memory_order_relaxed);
+	*slot = (uint32_t)n + 1;
+	/* From here on readers see it. */
+	atomic_store_explicit(&names->n, n + 1, memory_order_release);
+	return true;
+}
+
+bool graph_names_merge(struct graph_names *names, const struct graph_names *more)
+{
+	size_t n = atomic_load_explicit(&more->n, memory_order_acquire);
+	bool fitted = true;
+
+	for (size_t i = 0; i < n; i++)
+		fitted &= graph_names_add(names, more->at[i].address, atomic_load(&more->at[i].bytes));
+	return fitted;
+}
+
+static struct graph_names *larger(const struct graph_names *names)
+{
+	size_t room = 2 * names->room;
+	struct graph_names *copy;
+
+	if (room > GRAPH_NAMES_MOST && names->room < GRAPH_NAMES_MOST)
+		room = GRAPH_NAMES_MOST;
+	copy = graph_names_new(room);
+	if (copy)
+		graph_names_merge(copy, names);
+	return copy;
+}
+
+bool graph_names_grow(struct graph_names **names, CUdeviceptr address, size_t bytes)
+{
+	struct graph_names *more;
+
+	if (graph_names_add(*names, address, bytes))
+		return true;
+	more = larger(*names);
+	if (!more)
+		return false;
+	graph_names_drop(*names);
+	*names = more;
+	return graph_names_add(more, address, bytes);
+}

@@ -1,0 +1,349 @@
+/*
+ * How nodes are read: the driver's answer for each type of node is brought into the one form that has them all,
+ * CUgraphNodeParams, and that is read; so a node's parameters are read alike whether the driver tells them or the
+ * program sets them.
+ *
+ * What driver 580 answers: cuGraphKernelNodeGetParams_v2 always names a function, also for a node made from a CUkernel,
+ * and has either kernelParams or extra, as the node was made; 1-D copies have no pitch; a graph without nodes refuses
+ * an array for them. Drivers that do not tell what kernels take (before 12.4, layout.h) have no kernel nodes that we
+ * can read.
+ */
+#include "shim/submit/graph_read.h"
+#include "shim/driver/real.h"
+#include "shim/submit/layout.h"
+#include "shim/submit/pdl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_DEPTH 16 /* of child graphs in child graphs */
+#define FIRST_ROOM 64 /* names; sets grow by doubling */
+
+struct reading {
+	struct graph_names *names;
+	uint64_t number;
+	bool failed, overlaps;
+};
+
+static bool read_graph(struct reading *reading, CUgraph graph, unsigned depth);
+
+static void mix(struct reading *reading, uint64_t value)
+{
+	reading->number = (reading->number ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+	reading->number ^= reading->number >> 29;
+}
+
+/* Most words of parameters are small numbers; what no device address can be is left out (as in operands.c). */
+static void name(struct reading *reading, CUdeviceptr address, size_t bytes)
+{
+	if (address >> 20 && !(address >> 57) && !graph_names_grow(&reading->names, address, bytes))
+		reading->failed = true;
+}
+
+/* ---- kernels ---- */
+
+static void name_word(struct reading *reading, const void *at)
+{
+	uint64_t word;
+
+	memcpy(&word, at, sizeof(word));
+	name(reading, word, 0);
+}
+
+/* A node without a parameter that its kernel takes is none that the driver made. */
+static bool name_run(struct reading *reading, struct layout_run run, void *const *params)
+{
+	for (unsigned i = run.first; i < run.first + (unsigned)run.count; i++) {
+		if (run.words && (!params || !params[i]))
+			return false;
+		for (unsigned word = 0; word < run.words; word++)
+			name_word(reading, (const char *)params[i] + (size_t)word * run.step);
+	}
+	return true;
+}
+
+static bool name_params(struct reading *reading, CUfunction function, void *const *params)
+{
+	struct layout layout;
+	struct layout_run run;
+	bool good = true;
+
+	switch (layout_get(function, &layout)) {
+	case LAYOUT_KNOWN:
+		for (unsigned i = 0; good && i < layout.n; i++)
+			good = name_run(reading, layout.run[i], params);
+		return good;
+	case LAYOUT_LONG:
+		for (unsigned i = 0; good && layout_param(function, i, &run); i++)
+			good = name_run(reading, run, params);
+		return good;
+	default: /* LAYOUT_UNKNOWN */
+		return false;
+	}
+}
+
+static bool name_buffer(struct reading *reading, void *const *extra)
+{
+	const char *buffer = NULL;
+	const size_t *bytes = NULL;
+
+	for (; extra[0] != CU_LAUNCH_PARAM_END; extra += 2) {
+		if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			buffer = extra[1];
+		else if (extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE)
+			bytes = extra[1];
+		else
+			return false;
+	}
+	for (size_t at = 0; buffer && bytes && at + 8 <= *bytes; at += 8)
+		name_word(reading, buffer + at);
+	return buffer && bytes;
+}
+
+static bool read_kernel(struct reading *reading, const CUDA_KERNEL_NODE_PARAMS_v3 *p)
+{
+	CUfunction function = p->func ? p->func : (CUfunction)p->kern;
+
+	mix(reading, (uintptr_t)function);
+	return p->extra ? name_buffer(reading, p->extra) : name_params(reading, function, p->kernelParams);
+}
+
+/* ---- copies, sets, values ---- */
+
+/* From the first to the last byte of rows in slices; 0 (unknown) when that is no number. */
+static size_t reach(size_t pitch, size_t slice, size_t width, size_t height, size_t depth)
+{
+	size_t slices, rows, sum;
+
+	if (__builtin_mul_overflow(slice, depth - 1, &slices) || __builtin_mul_overflow(pitch, height - 1, &rows) ||
+	    __builtin_add_overflow(slices, rows, &sum) || __builtin_add_overflow(sum, width, &sum))
+		return 0;
+	return sum;
+}
+
+/* One side of a copy. Host addresses are named too: harmless, and what is called host memory may yet be ours. */
+struct side {
+	CUmemorytype type;
+	const void *host;
+	CUdeviceptr device;
+	size_t x, y, z, pitch, height;
+};
+
+static void name_side(struct reading *reading, const struct side *side, const CUDA_MEMCPY3D *copy)
+{
+	CUdeviceptr start = side->type == CU_MEMORYTYPE_HOST ? (uintptr_t)side->host : side->device;
+	size_t pitch = side->pitch ? side->pitch : side->x + copy->WidthInBytes;
+	size_t slice = pitch * (side->height ? side->height : side->y + copy->Height);
+
+	if (side->type == CU_MEMORYTYPE_ARRAY)
+		return; /* arrays stay with the driver */
+	name(reading, start + side->z * slice + side->y * pitch + side->x,
+	     reach(pitch, slice, copy->WidthInBytes, copy->Height, copy->Depth));
+}
+
+static void read_copy(struct reading *reading, const CUDA_MEMCPY3D *copy)
+{
+	struct side src = {copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes,
+			   copy->srcY,          copy->srcZ,    copy->srcPitch,  copy->srcHeight};
+	struct side dst = {copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes,
+			   copy->dstY,          copy->dstZ,    copy->dstPitch,  copy->dstHeight};
+
+	if (!copy->WidthInBytes || !copy->Height || !copy->Depth)
+		return;
+	name_side(reading, &src, copy);
+	name_side(reading, &dst, copy);
+}
+
+static void read_set(struct reading *reading, const CUDA_MEMSET_NODE_PARAMS_v2 *set)
+{
+	size_t row;
+
+	if (!set->width || !set->height)
+		return;
+	if (__builtin_mul_overflow(set->width, (size_t)set->elementSize, &row))
+		row = 0;
+	name(reading, set->dst, row ? reach(set->pitch, 0, row, set->height, 1) : 0);
+}
+
+static bool read_values(struct reading *reading, const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *batch)
+{
+	for (unsigned i = 0; i < batch->count; i++) {
+		const CUstreamBatchMemOpParams *op = &batch->paramArray[i];
+
+		switch (op->operation) {
+		case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+		case CU_STREAM_MEM_OP_WRITE_VALUE_32: /* the address lies in the same place in both */
+			name(reading, op->writeValue.address, 4);
+			break;
+		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+		case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+			name(reading, op->writeValue.address, 8);
+			break;
+		case CU_STREAM_MEM_OP_BARRIER:
+		case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+			break;
+		default:
+			return false;
+		}
+	}
+	return true;
+}
+
+/* ---- nodes ---- */
+
+static bool read_params(struct reading *reading, const CUgraphNodeParams *params, unsigned depth)
+{
+	mix(reading, (uint64_t)params->type);
+	switch (params->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return read_kernel(reading, &params->kernel);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		read_copy(reading, &params->memcpy.copyParams);
+		return true;
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		read_set(reading, &params->memset);
+		return true;
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return read_values(reading, &params->memOp);
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		return read_graph(reading, params->graph.graph, depth + 1);
+	case CU_GRAPH_NODE_TYPE_MEM_ALLOC: /* a graph's own memory is the driver's */
+	case CU_GRAPH_NODE_TYPE_MEM_FREE:
+	case CU_GRAPH_NODE_TYPE_HOST:
+	case CU_GRAPH_NODE_TYPE_EMPTY:
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+		return true;
+	default: /* CONDITIONAL: no driver of 13.0 tells its bodies; and types that are new to us */
+		return false;
+	}
+}
+
+/* A kernel node that other kernels may give new parameters has nothing that can be relied on. */
+static bool is_device_updatable(CUgraphNode node)
+{
+	CUkernelNodeAttrValue value = {0};
+
+	return REAL(cuGraphKernelNodeGetAttribute)(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE, &value) !=
+		   CUDA_SUCCESS ||
+	       value.deviceUpdatableKernelNode.deviceUpdatable;
+}
+
+static bool ask_kernel(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v3 *ret)
+{
+	CUDA_KERNEL_NODE_PARAMS p = {0};
+
+	if (is_device_updatable(node) || REAL(cuGraphKernelNodeGetParams_v2)(node, &p) != CUDA_SUCCESS)
+		return false;
+	*ret = (CUDA_KERNEL_NODE_PARAMS_v3){
+	    .func = p.func, .kern = p.kern, .kernelParams = p.kernelParams, .extra = p.extra};
+	return true;
+}
+
+static bool ask_set(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS_v2 *ret)
+{
+	CUDA_MEMSET_NODE_PARAMS p = {0};
+
+	if (REAL(cuGraphMemsetNodeGetParams)(node, &p) != CUDA_SUCCESS)
+		return false;
+	*ret = (CUDA_MEMSET_NODE_PARAMS_v2){
+	    .dst = p.dst, .pitch = p.pitch, .elementSize = p.elementSize, .width = p.width, .height = p.height};
+	return true;
+}
+
+static bool ask_values(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *ret)
+{
+	CUDA_BATCH_MEM_OP_NODE_PARAMS p = {0};
+
+	if (REAL(cuGraphBatchMemOpNodeGetParams)(node, &p) != CUDA_SUCCESS || (p.count && !p.paramArray))
+		return false;
+	*ret = (CUDA_BATCH_MEM_OP_NODE_PARAMS_v2){.count = p.count, .paramArray = p.paramArray};
+	return true;
+}
+
+static bool ask(CUgraphNode node, CUgraphNodeParams *ret)
+{
+	if (REAL(cuGraphNodeGetType)(node, &ret->type) != CUDA_SUCCESS)
+		return false;
+	switch (ret->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return ask_kernel(node, &ret->kernel);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return REAL(cuGraphMemcpyNodeGetParams)(node, &ret->memcpy.copyParams) == CUDA_SUCCESS;
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		return ask_set(node, &ret->memset);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return ask_values(node, &ret->memOp);
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+		return REAL(cuGraphChildGraphNodeGetGraph)(node, &ret->graph.graph) == CUDA_SUCCESS;
+	default: /* nothing more to know, or nothing that can be known */
+		return true;
+	}
+}
+
+static bool read_nodes(struct reading *reading, const CUgraphNode *nodes, size_t n, unsigned depth)
+{
+	for (size_t i = 0; i < n; i++) {
+		CUgraphNodeParams params;
+
+		memset(&params, 0, sizeof(params));
+		if (!ask(nodes[i], &params) || !read_params(reading, &params, depth) || reading->failed)
+			return false;
+	}
+	return true;
+}
+
+static bool read_graph(struct reading *reading, CUgraph graph, unsigned depth)
+{
+	CUgraphNode *nodes;
+	size_t n = 0;
+	bool good;
+
+	if (depth > MOST_DEPTH || REAL(cuGraphGetNodes)(graph, NULL, &n) != CUDA_SUCCESS)
+		return false;
+	mix(reading, n);
+	if (!n)
+		return true;
+	reading->overlaps |= pdl_graph_overlaps(graph);
+	nodes = calloc(n, sizeof(*nodes));
+	if (!nodes)
+		return false;
+	good = REAL(cuGraphGetNodes)(graph, nodes, &n) == CUDA_SUCCESS && read_nodes(reading, nodes, n, depth);
+	free(nodes);
+	return good;
+}
+
+/* ---- the whole ---- */
+
+static bool begin(struct reading *reading)
+{
+	*reading = (struct reading){.names = graph_names_new(FIRST_ROOM)};
+	return reading->names;
+}
+
+static struct graph_names *end(struct reading *reading, bool good)
+{
+	if (good && !reading->failed)
+		return reading->names;
+	graph_names_drop(reading->names);
+	return NULL;
+}
+
+struct graph_names *graph_read(CUgraph graph, uint64_t *ret_number, bool *ret_overlaps)
+{
+	struct reading reading;
+	struct graph_names *names = begin(&reading) ? end(&reading, read_graph(&reading, graph, 0)) : NULL;
+
+	*ret_number = reading.number;
+	*ret_overlaps = reading.overlaps;
+	return names;
+}
+
+struct graph_names *graph_read_params(const CUgraphNodeParams *params)
+{
+	struct reading reading;
+
+	return begin(&reading) ? end(&reading, read_params(&reading, params, 0)) : NULL;
+}

@@ -1,0 +1,518 @@
+/*
+ * One line for each entry point, at the end of this file; before it, what the lines are made of.
+ *
+ * Host addresses are named too. Under unified addressing the driver takes a device address wherever it wants a host
+ * pointer: cuMemcpyHtoD and cuMemcpyDtoH with device addresses as their host side, and 2D copies with
+ * CU_MEMORYTYPE_HOST likewise, did copy on an H200 with driver 580. What is not ours costs a look-up and nothing more.
+ * Arrays are the driver's own and never named.
+ *
+ * The number of what is run: for kernels the handle, for graphs what graph.c says, for all else the entry point's id mixed with the extent,
+ * with the highest bit set, which no handle has.
+ */
+#include "shim/submit/operands.h"
+#include "shim/driver/real.h"
+#include "shim/submit/box.h"
+#include "shim/submit/graph.h"
+#include "shim/submit/layout.h"
+#include "shim/submit/tables.h"
+
+#include <string.h>
+
+static uint64_t number(enum hook_id id, uint64_t extent)
+{
+	return (((uint64_t)id << 48) ^ (extent * UINT64_C(0x9e3779b97f4a7c15))) | UINT64_C(1) << 63;
+}
+
+/* For addresses with a known extent: nothing is touched when it is 0, which for use_name() means "not known". */
+static void name(struct use *use, CUdeviceptr address, size_t bytes)
+{
+	if (bytes)
+		use_name(use, address, bytes);
+}
+
+#define HOST(pointer) ((CUdeviceptr)(uintptr_t)(pointer))
+
+/* ---- kernels ---- */
+
+/*
+ * Most words of a structure are small numbers or none at all. No device address is below 1 MiB, or above the 57 bits
+ * that the newest processors and GPUs translate.
+ */
+static inline void name_word(struct use *use, const char *at)
+{
+	uint64_t word;
+
+	memcpy(&word, at, sizeof(word));
+	if (word >> 20 && !(word >> 57)) {
+		use_name(use, word, 0);
+		tables_name(use, word);
+	}
+}
+
+/* A NULL among the pointers to parameters is an error that the driver reports. */
+static inline void name_run(struct use *use, struct layout_run run, void **params)
+{
+	for (unsigned i = run.first; i < run.first + (unsigned)run.count; i++) {
+		const char *param = params[i];
+
+		for (unsigned word = 0; param && word < run.words; word++)
+			name_word(use, param + (size_t)word * run.step);
+	}
+}
+
+/* Parameters in one buffer, as they will lie on the device. More than 32764 bytes of them (CUDA 12.1 on) are refused. */
+static void name_buffer(struct use *use, void **extra)
+{
+	const char *buffer = NULL;
+	const size_t *bytes = NULL;
+
+	/* Only two things can be in the list. */
+	for (; extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER || extra[0] == CU_LAUNCH_PARAM_BUFFER_SIZE; extra += 2) {
+		if (extra[0] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+			buffer = extra[1];
+		else
+			bytes = extra[1];
+	}
+	if (extra[0] != CU_LAUNCH_PARAM_END)
+		use_unknown(use);
+	if (!buffer || !bytes || *bytes > 32764)
+		return;
+	for (size_t at = 0; at + 8 <= *bytes; at += 8)
+		name_word(use, buffer + at);
+}
+
+static void name_kernel(struct use *use, CUfunction function, void **params, void **extra)
+{
+	struct layout layout;
+	struct layout_run run;
+
+	if (__builtin_expect(extra != NULL, 0))
+		name_buffer(use, extra);
+	if (!params) {
+		/* The buffer says all; the function's name is kept with its layout. */
+		if (extra)
+			layout_get(function, &layout);
+		return;
+	}
+	switch (layout_get(function, &layout)) {
+	case LAYOUT_KNOWN:
+		for (unsigned i = 0; i < layout.n; i++)
+			name_run(use, layout.run[i], params);
+		break;
+	case LAYOUT_LONG:
+		for (unsigned i = 0; layout_param(function, i, &run); i++)
+			name_run(use, run, params);
+		break;
+	case LAYOUT_UNKNOWN:
+		use_unknown(use);
+		break;
+	}
+}
+
+static inline void launch(struct use *use, CUfunction function, void **params, void **extra)
+{
+	use_function(use, (uintptr_t)function);
+	name_kernel(use, function, params, extra);
+}
+
+/* The parameters were set before, by cuParamSet*. */
+static void launch_old(struct use *use, CUfunction function)
+{
+	use_function(use, (uintptr_t)function);
+	use_unknown(use);
+}
+
+/* One launch for each device, each on its own stream. */
+static void launch_many(struct use *use, const CUDA_LAUNCH_PARAMS *list, unsigned n)
+{
+	use_stream(use, list && n ? list[0].hStream : NULL, false);
+	for (unsigned i = 0; list && i < n; i++) {
+		if (!i)
+			use_function(use, (uintptr_t)list[i].function);
+		name_kernel(use, list[i].function, list[i].kernelParams, NULL);
+	}
+	if (list && n > 1)
+		use_launches(use, list, n);
+}
+
+/* ---- copies and sets ---- */
+
+/* One side of a copy. */
+struct side {
+	CUmemorytype type;
+	CUdeviceptr host, device;
+	struct box_place place;
+};
+
+/* What does not fit an address space will be refused by the driver; its base alone is named. */
+static void name_box(struct use *use, CUdeviceptr base, const struct box_place *place, const struct box_extent *extent)
+{
+	CUdeviceptr first;
+	size_t bytes;
+
+	if (box_range(base, place, extent, &first, &bytes))
+		name(use, first, bytes);
+	else
+		name(use, base, 1);
+}
+
+/* False: an array, or nonsense. */
+static bool name_side(struct use *use, const struct side *side, const struct box_extent *extent,
+		      struct tables_side *ret_named)
+{
+	if (side->type != CU_MEMORYTYPE_HOST && side->type != CU_MEMORYTYPE_DEVICE &&
+	    side->type != CU_MEMORYTYPE_UNIFIED)
+		return false;
+	*ret_named = (struct tables_side){side->type == CU_MEMORYTYPE_HOST ? side->host : side->device, side->place};
+	name_box(use, ret_named->base, &side->place, extent);
+	return true;
+}
+
+/* The structures of 2D, 3D and peer copies, old and new, have the same members with different types. */
+#define SIDE(copy, which, ...)                                                                                         \
+	(&(struct side){                                                                                               \
+	    (copy)->which##MemoryType,                                                                                 \
+	    HOST((copy)->which##Host),                                                                                 \
+	    (copy)->which##Device,                                                                                     \
+	    {.x = (copy)->which##XInBytes, .y = (copy)->which##Y, .pitch = (copy)->which##Pitch, __VA_ARGS__}})
+#define SIDE_2D(copy, which) SIDE(copy, which, .z = 0)
+#define SIDE_3D(copy, which) SIDE(copy, which, .z = (copy)->which##Z, .height = (copy)->which##Height)
+
+static void copy_sides(struct use *use, const struct side *dst, const struct side *src, struct box_extent extent)
+{
+	struct tables_side to, from;
+	bool linear = name_side(use, dst, &extent, &to);
+
+	if (name_side(use, src, &extent, &from) && linear)
+		tables_copied_box(&to, &from, &extent);
+}
+
+static uint64_t volume(const struct box_extent *extent)
+{
+	return extent->width * extent->height * extent->depth;
+}
+
+#define COPY_2D(id, copy)                                                                                              \
+	do {                                                                                                           \
+		use_function(use, number(id, (copy) ? (uint64_t)((copy)->WidthInBytes) * (copy)->Height : 0));         \
+		if (copy)                                                                                              \
+			copy_sides(use, SIDE_2D(copy, dst), SIDE_2D(copy, src),                                        \
+				   (struct box_extent){(copy)->WidthInBytes, (copy)->Height, 1});                      \
+	} while (0)
+
+#define EXTENT_3D(copy) ((struct box_extent){(copy)->WidthInBytes, (copy)->Height, (copy)->Depth})
+#define COPY_3D(id, copy)                                                                                              \
+	do {                                                                                                           \
+		use_function(use, number(id, (copy) ? volume(&EXTENT_3D(copy)) : 0));                                  \
+		if (copy)                                                                                              \
+			copy_sides(use, SIDE_3D(copy, dst), SIDE_3D(copy, src), EXTENT_3D(copy));                      \
+	} while (0)
+
+static void copy(struct use *use, enum hook_id id, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+{
+	use_function(use, number(id, bytes));
+	name(use, dst, bytes);
+	name(use, src, bytes);
+	tables_copied(dst, src, bytes);
+}
+
+/* One address, where it reaches. */
+static void one(struct use *use, enum hook_id id, CUdeviceptr address, size_t bytes)
+{
+	use_function(use, number(id, bytes));
+	name(use, address, bytes);
+}
+
+static void nothing(struct use *use, enum hook_id id, size_t bytes)
+{
+	use_function(use, number(id, bytes));
+}
+
+/* A 2D set of one row may leave its pitch out; with more rows the driver refuses a pitch of 0. */
+static void name_set(struct use *use, CUdeviceptr dst, size_t pitch, size_t element, size_t width, size_t height)
+{
+	struct box_place place = {.pitch = pitch};
+	struct box_extent extent = {.height = height, .depth = 1};
+
+	if (__builtin_mul_overflow(width, element, &extent.width))
+		name(use, dst, 1);
+	else
+		name_box(use, dst, &place, &extent);
+}
+
+static void set(struct use *use, enum hook_id id, CUdeviceptr dst, size_t pitch, size_t element, size_t width,
+		size_t height)
+{
+	use_function(use, number(id, element * width * height));
+	name_set(use, dst, pitch, element, width, height);
+}
+
+/* ---- lists ---- */
+
+static void copy_list(struct use *use, enum hook_id id, const CUdeviceptr *dsts, const CUdeviceptr *srcs,
+		      const size_t *sizes, size_t n)
+{
+	uint64_t sum = n;
+
+	for (size_t i = 0; dsts && srcs && sizes && i < n; i++) {
+		name(use, dsts[i], sizes[i]);
+		name(use, srcs[i], sizes[i]);
+		tables_copied(dsts[i], srcs[i], sizes[i]);
+		sum = sum * 31 + sizes[i];
+	}
+	use_function(use, number(id, sum));
+}
+
+static void list(struct use *use, enum hook_id id, const CUdeviceptr *addresses, const size_t *sizes, size_t n)
+{
+	uint64_t sum = n;
+
+	for (size_t i = 0; addresses && sizes && i < n; i++) {
+		name(use, addresses[i], sizes[i]);
+		sum = sum * 31 + sizes[i];
+	}
+	use_function(use, number(id, sum));
+}
+
+/*
+ * Extents are in elements: bytes between two pointers, elements of the array where one side is an array. Those have at
+ * most 16 bytes (four channels of 32 bits, or a compressed block), and are taken to have that.
+ */
+static bool name_operand(struct use *use, const CUmemcpy3DOperand *operand, struct box_extent extent, size_t element,
+			 struct tables_side *ret_named)
+{
+	struct box_place place = {.height = operand->op.ptr.layerHeight};
+
+	if (operand->type != CU_MEMCPY_OPERAND_TYPE_POINTER)
+		return false;
+	if (__builtin_mul_overflow(extent.width, element, &extent.width) ||
+	    __builtin_mul_overflow(operand->op.ptr.rowLength, element, &place.pitch)) {
+		name(use, operand->op.ptr.ptr, 1);
+		return false;
+	}
+	*ret_named = (struct tables_side){operand->op.ptr.ptr, place};
+	name_box(use, operand->op.ptr.ptr, &place, &extent);
+	return true;
+}
+
+static void copy_list_3d(struct use *use, enum hook_id id, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t n)
+{
+	uint64_t sum = n;
+
+	for (size_t i = 0; ops && i < n; i++) {
+		struct box_extent extent = {ops[i].extent.width, ops[i].extent.height, ops[i].extent.depth};
+		bool arrays =
+		    ops[i].dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY || ops[i].src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY;
+
+		struct tables_side to, from;
+		bool linear = name_operand(use, &ops[i].dst, extent, arrays ? 16 : 1, &to);
+
+		if (name_operand(use, &ops[i].src, extent, arrays ? 16 : 1, &from) && linear)
+			tables_copied_box(&to, &from, &extent);
+		sum = sum * 31 + volume(&extent);
+	}
+	use_function(use, number(id, sum));
+}
+
+/* dstNumBytes is a hint, so how far the output reaches is not known. */
+static void decompress(struct use *use, enum hook_id id, const CUmemDecompressParams *params, size_t n)
+{
+	uint64_t sum = n;
+
+	for (size_t i = 0; params && i < n; i++) {
+		name(use, HOST(params[i].src), params[i].srcNumBytes);
+		use_name(use, HOST(params[i].dst), 0);
+		use_name(use, HOST(params[i].dstActBytes), sizeof(*params[i].dstActBytes));
+		sum = sum * 31 + params[i].srcNumBytes;
+	}
+	use_function(use, number(id, sum));
+}
+
+static void memory_operations(struct use *use, enum hook_id id, const CUstreamBatchMemOpParams *params, unsigned n)
+{
+	use_function(use, number(id, n));
+	for (unsigned i = 0; params && i < n; i++) {
+		switch (params[i].operation) {
+		case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+		case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+			use_name(use, params[i].waitValue.address, 4); /* a write's lies at the same place */
+			break;
+		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+		case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+			use_name(use, params[i].waitValue.address, 8);
+			break;
+		case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+		case CU_STREAM_MEM_OP_BARRIER:
+			break;
+		default: /* newer than this file */
+			use_unknown(use);
+		}
+	}
+}
+
+/* ---- the rows ---- */
+
+/* clang-format off */
+/* Most parameters of a launch say nothing about memory. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+#define ROW(name, stream_used, per_thread, params, ...)                                                                \
+	void operands_##name(struct use *use, OPERANDS_UNPACK params)                                                  \
+	{                                                                                                              \
+		const enum hook_id id = HOOK_##name;                                                                   \
+		(void)id;                                                                                              \
+		use_stream(use, stream_used, per_thread);                                                              \
+		__VA_ARGS__;                                                                                           \
+	}
+/* The synchronous family has no stream; a parameter called stream is the one of the others. _OWN: with the twin whose
+ * stream 0 is the thread's own. */
+#define SYNC(name, params, ...)      ROW(name, NULL, false, params, __VA_ARGS__)
+#define SYNC_OWN(name, params, ...)  SYNC(name, params, __VA_ARGS__) ROW(name##_ptds, NULL, true, params, __VA_ARGS__)
+#define ASYNC(name, params, ...)     ROW(name, stream, false, params, __VA_ARGS__)
+#define ASYNC_OWN(name, params, ...) ASYNC(name, params, __VA_ARGS__) ROW(name##_ptsz, stream, true, params, __VA_ARGS__)
+
+/* The first version of an entry point has 32-bit addresses: those are never ours, but their host side can be. */
+SYNC(cuMemcpyHtoD,   (CUdeviceptr_v1 dst, const void *src, unsigned n), one(use, id, HOST(src), n))
+SYNC(cuMemcpyDtoH,   (void *dst, CUdeviceptr_v1 src, unsigned n), one(use, id, HOST(dst), n))
+SYNC(cuMemcpyDtoD,   (CUdeviceptr_v1 dst, CUdeviceptr_v1 src, unsigned n), nothing(use, id, n))
+SYNC(cuMemcpyDtoA,   (CUarray dst, unsigned at, CUdeviceptr_v1 src, unsigned n), nothing(use, id, n))
+SYNC(cuMemcpyAtoD,   (CUdeviceptr_v1 dst, CUarray src, unsigned at, unsigned n), nothing(use, id, n))
+SYNC(cuMemcpyHtoA,   (CUarray dst, unsigned at, const void *src, unsigned n), one(use, id, HOST(src), n))
+SYNC(cuMemcpyAtoH,   (void *dst, CUarray src, unsigned at, unsigned n), one(use, id, HOST(dst), n))
+SYNC(cuMemcpyAtoA,   (CUarray dst, unsigned to, CUarray src, unsigned from, unsigned n), nothing(use, id, n))
+SYNC(cuMemcpy2D,     (const CUDA_MEMCPY2D_v1 *box), COPY_2D(id, box))
+SYNC(cuMemcpy2DUnaligned, (const CUDA_MEMCPY2D_v1 *box), COPY_2D(id, box))
+SYNC(cuMemcpy3D,     (const CUDA_MEMCPY3D_v1 *box), COPY_3D(id, box))
+ASYNC(cuMemcpyHtoDAsync, (CUdeviceptr_v1 dst, const void *src, unsigned n, CUstream stream), one(use, id, HOST(src), n))
+ASYNC(cuMemcpyDtoHAsync, (void *dst, CUdeviceptr_v1 src, unsigned n, CUstream stream), one(use, id, HOST(dst), n))
+ASYNC(cuMemcpyDtoDAsync, (CUdeviceptr_v1 dst, CUdeviceptr_v1 src, unsigned n, CUstream stream), nothing(use, id, n))
+ASYNC(cuMemcpyHtoAAsync, (CUarray dst, unsigned at, const void *src, unsigned n, CUstream stream),
+      one(use, id, HOST(src), n))
+ASYNC(cuMemcpyAtoHAsync, (void *dst, CUarray src, unsigned at, unsigned n, CUstream stream), one(use, id, HOST(dst), n))
+ASYNC(cuMemcpy2DAsync, (const CUDA_MEMCPY2D_v1 *box, CUstream stream), COPY_2D(id, box))
+ASYNC(cuMemcpy3DAsync, (const CUDA_MEMCPY3D_v1 *box, CUstream stream), COPY_3D(id, box))
+
+/* Copies of one run of bytes. */
+SYNC_OWN(cuMemcpy,         (CUdeviceptr dst, CUdeviceptr src, size_t n), copy(use, id, dst, src, n))
+SYNC_OWN(cuMemcpyHtoD_v2,  (CUdeviceptr dst, const void *src, size_t n), copy(use, id, dst, HOST(src), n))
+SYNC_OWN(cuMemcpyDtoH_v2,  (void *dst, CUdeviceptr src, size_t n), copy(use, id, HOST(dst), src, n))
+SYNC_OWN(cuMemcpyDtoD_v2,  (CUdeviceptr dst, CUdeviceptr src, size_t n), copy(use, id, dst, src, n))
+SYNC_OWN(cuMemcpyDtoA_v2,  (CUarray dst, size_t at, CUdeviceptr src, size_t n), one(use, id, src, n))
+SYNC_OWN(cuMemcpyAtoD_v2,  (CUdeviceptr dst, CUarray src, size_t at, size_t n), one(use, id, dst, n))
+SYNC_OWN(cuMemcpyHtoA_v2,  (CUarray dst, size_t at, const void *src, size_t n), one(use, id, HOST(src), n))
+SYNC_OWN(cuMemcpyAtoH_v2,  (void *dst, CUarray src, size_t at, size_t n), one(use, id, HOST(dst), n))
+SYNC_OWN(cuMemcpyAtoA_v2,  (CUarray dst, size_t to, CUarray src, size_t from, size_t n), nothing(use, id, n))
+SYNC_OWN(cuMemcpyPeer, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n),
+	 copy(use, id, dst, src, n))
+ASYNC_OWN(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream), copy(use, id, dst, src, n))
+ASYNC_OWN(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t n, CUstream stream),
+	  copy(use, id, dst, HOST(src), n))
+ASYNC_OWN(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t n, CUstream stream),
+	  copy(use, id, HOST(dst), src, n))
+ASYNC_OWN(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream),
+	  copy(use, id, dst, src, n))
+ASYNC_OWN(cuMemcpyHtoAAsync_v2, (CUarray dst, size_t at, const void *src, size_t n, CUstream stream),
+	  one(use, id, HOST(src), n))
+ASYNC_OWN(cuMemcpyAtoHAsync_v2, (void *dst, CUarray src, size_t at, size_t n, CUstream stream),
+	  one(use, id, HOST(dst), n))
+ASYNC_OWN(cuMemcpyPeerAsync,
+	  (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n, CUstream stream),
+	  copy(use, id, dst, src, n))
+
+/* Copies of boxes, and lists of copies. */
+SYNC_OWN(cuMemcpy2D_v2,          (const CUDA_MEMCPY2D *box), COPY_2D(id, box))
+SYNC_OWN(cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *box), COPY_2D(id, box))
+SYNC_OWN(cuMemcpy3D_v2,          (const CUDA_MEMCPY3D *box), COPY_3D(id, box))
+SYNC_OWN(cuMemcpy3DPeer,         (const CUDA_MEMCPY3D_PEER *box), COPY_3D(id, box))
+ASYNC_OWN(cuMemcpy2DAsync_v2,  (const CUDA_MEMCPY2D *box, CUstream stream), COPY_2D(id, box))
+ASYNC_OWN(cuMemcpy3DAsync_v2,  (const CUDA_MEMCPY3D *box, CUstream stream), COPY_3D(id, box))
+ASYNC_OWN(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *box, CUstream stream), COPY_3D(id, box))
+ASYNC_OWN(cuMemcpyBatchAsync,
+	  (CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t n, CUmemcpyAttributes *attributes, size_t *first,
+	   size_t n_attributes, size_t *failed, CUstream stream),
+	  copy_list(use, id, dsts, srcs, sizes, n))
+ASYNC_OWN(cuMemcpyBatchAsync_v2,
+	  (CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t n, CUmemcpyAttributes *attributes, size_t *first,
+	   size_t n_attributes, CUstream stream),
+	  copy_list(use, id, dsts, srcs, sizes, n))
+ASYNC_OWN(cuMemcpy3DBatchAsync,
+	  (size_t n, CUDA_MEMCPY3D_BATCH_OP *ops, size_t *failed, unsigned long long flags, CUstream stream),
+	  copy_list_3d(use, id, ops, n))
+ASYNC_OWN(cuMemcpy3DBatchAsync_v2,
+	  (size_t n, CUDA_MEMCPY3D_BATCH_OP *ops, unsigned long long flags, CUstream stream),
+	  copy_list_3d(use, id, ops, n))
+
+#define SETS(bits, bytes, type)                                                                                        \
+	SYNC(cuMemsetD##bits, (CUdeviceptr_v1 dst, type value, unsigned n), nothing(use, id, n))                       \
+	SYNC(cuMemsetD2D##bits, (CUdeviceptr_v1 dst, unsigned pitch, type value, unsigned width, unsigned height),     \
+	     nothing(use, id, (size_t)width * height))                                                                 \
+	SYNC_OWN(cuMemsetD##bits##_v2, (CUdeviceptr dst, type value, size_t n), set(use, id, dst, 0, bytes, n, 1))     \
+	SYNC_OWN(cuMemsetD2D##bits##_v2, (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height),     \
+		 set(use, id, dst, pitch, bytes, width, height))                                                       \
+	ASYNC_OWN(cuMemsetD##bits##Async, (CUdeviceptr dst, type value, size_t n, CUstream stream),                    \
+		  set(use, id, dst, 0, bytes, n, 1))                                                                   \
+	ASYNC_OWN(cuMemsetD2D##bits##Async,                                                                            \
+		  (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height, CUstream stream),           \
+		  set(use, id, dst, pitch, bytes, width, height))
+SETS(8, 1, unsigned char)
+SETS(16, 2, unsigned short)
+SETS(32, 4, unsigned)
+
+/* Prefetching, discarding, decompressing. */
+ASYNC_OWN(cuMemPrefetchAsync, (CUdeviceptr address, size_t n, CUdevice device, CUstream stream), one(use, id, address, n))
+ASYNC_OWN(cuMemPrefetchAsync_v2,
+	  (CUdeviceptr address, size_t n, CUmemLocation location, unsigned flags, CUstream stream),
+	  one(use, id, address, n))
+ASYNC_OWN(cuMemPrefetchBatchAsync,
+	  (CUdeviceptr *addresses, size_t *sizes, size_t n, CUmemLocation *locations, size_t *first, size_t n_locations,
+	   unsigned long long flags, CUstream stream),
+	  list(use, id, addresses, sizes, n))
+ASYNC_OWN(cuMemDiscardBatchAsync,
+	  (CUdeviceptr *addresses, size_t *sizes, size_t n, unsigned long long flags, CUstream stream),
+	  list(use, id, addresses, sizes, n))
+ASYNC_OWN(cuMemDiscardAndPrefetchBatchAsync,
+	  (CUdeviceptr *addresses, size_t *sizes, size_t n, CUmemLocation *locations, size_t *first, size_t n_locations,
+	   unsigned long long flags, CUstream stream),
+	  list(use, id, addresses, sizes, n))
+ASYNC_OWN(cuMemBatchDecompressAsync,
+	  (CUmemDecompressParams *params, size_t n, unsigned flags, size_t *failed, CUstream stream),
+	  decompress(use, id, params, n))
+
+/* Memory operations of streams. */
+#define VALUES(name, bytes, type)                                                                                      \
+	ASYNC_OWN(name, (CUstream stream, CUdeviceptr address, type value, unsigned flags),                            \
+		  one(use, id, address, bytes))                                                                        \
+	ASYNC_OWN(name##_v2, (CUstream stream, CUdeviceptr address, type value, unsigned flags),                       \
+		  one(use, id, address, bytes))
+VALUES(cuStreamWaitValue32, 4, cuuint32_t)
+VALUES(cuStreamWaitValue64, 8, cuuint64_t)
+VALUES(cuStreamWriteValue32, 4, cuuint32_t)
+VALUES(cuStreamWriteValue64, 8, cuuint64_t)
+ASYNC_OWN(cuStreamBatchMemOp, (CUstream stream, unsigned n, CUstreamBatchMemOpParams *params, unsigned flags),
+	  memory_operations(use, id, params, n))
+ASYNC_OWN(cuStreamBatchMemOp_v2, (CUstream stream, unsigned n, CUstreamBatchMemOpParams *params, unsigned flags),
+	  memory_operations(use, id, params, n))
+
+/* Launches. */
+#define DIMS unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared
+#define STREAM_OF(config) ((config) ? (config)->hStream : NULL)
+ASYNC_OWN(cuLaunchKernel, (CUfunction function, DIMS, CUstream stream, void **params, void **extra),
+	  launch(use, function, params, extra))
+ASYNC_OWN(cuLaunchCooperativeKernel, (CUfunction function, DIMS, CUstream stream, void **params),
+	  launch(use, function, params, NULL))
+ROW(cuLaunchKernelEx, STREAM_OF(config), false,
+    (const CUlaunchConfig *config, CUfunction function, void **params, void **extra),
+    launch(use, function, params, extra))
+ROW(cuLaunchKernelEx_ptsz, STREAM_OF(config), true,
+    (const CUlaunchConfig *config, CUfunction function, void **params, void **extra),
+    launch(use, function, params, extra))
+void operands_cuLaunchCooperativeKernelMultiDevice(struct use *use, CUDA_LAUNCH_PARAMS *launches, unsigned n,
+						   unsigned flags)
+{
+	launch_many(use, launches, n);
+}
+SYNC(cuLaunch, (CUfunction function), launch_old(use, function))
+SYNC(cuLaunchGrid, (CUfunction function, int width, int height), launch_old(use, function))
+ASYNC(cuLaunchGridAsync, (CUfunction function, int width, int height, CUstream stream), launch_old(use, function))
+ASYNC_OWN(cuGraphLaunch, (CUgraphExec exec, CUstream stream), graph_operands(use, exec))
+/* clang-format on */

@@ -1,0 +1,153 @@
+/*
+ * A writer takes its words by moving the head, fills them, and writes the first one last: n + 1 and the ticket, then
+ * function, then n addresses, each with the extent behind it if that is known; most are not (kernel parameters). The
+ * reader takes a record whose first word is there, makes all its words 0 again, as any of them may be a first one in the
+ * next round, and gives them back by moving the tail. Before that it may look at it as often as it likes.
+ */
+#include "shim/submit/tape.h"
+
+#include <sys/mman.h>
+
+bool tape_init(struct tape *tape)
+{
+	void *at = mmap(NULL, TAPE_WORDS * sizeof(*tape->words), PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (at == MAP_FAILED)
+		return false;
+	tape->words = at;
+	return true;
+}
+
+/* Of an address: its extent is behind it. */
+#define HAS_BYTES (UINT64_C(1) << 63)
+
+/* The first word: n + 1 lowest, the ticket's place, its serial. */
+#define PLACE_BIT  20
+#define SERIAL_BIT 32
+_Static_assert(TAPE_WORDS <= 1u << PLACE_BIT, "a record fits into the tape");
+_Static_assert(TICKET_PLACES < 1u << (SERIAL_BIT - PLACE_BIT), "a place fits into its bits");
+
+static unsigned n_of(uint64_t first)
+{
+	return (unsigned)(first & ((1u << PLACE_BIT) - 1)) - 1;
+}
+
+static struct ticket ticket_of(uint64_t first)
+{
+	return (struct ticket){(uint32_t)first >> PLACE_BIT, (uint32_t)(first >> SERIAL_BIT)};
+}
+
+static void put(struct tape *tape, size_t at, uint64_t word)
+{
+	atomic_store_explicit(&tape->words[at % TAPE_WORDS], word, memory_order_relaxed);
+}
+
+static size_t length_of(const struct named *named, unsigned n)
+{
+	size_t length = 2 + (size_t)n;
+
+	for (unsigned i = 0; i < n; i++)
+		length += named[i].bytes != 0;
+	return length;
+}
+
+bool tape_write(struct tape *tape, uint64_t function, const struct named *named, unsigned n, struct ticket ticket)
+{
+	size_t length = length_of(named, n), head = atomic_load_explicit(&tape->head, memory_order_relaxed);
+
+	do {
+		/* What is read of the tail says that its words are 0 again. It may be past a head that was read long ago. */
+		size_t tail = atomic_load_explicit(&tape->tail, memory_order_acquire);
+
+		if ((ptrdiff_t)(head - tail) >= 0 && head - tail + length > TAPE_WORDS) {
+			atomic_fetch_add_explicit(&tape->lost, 1, memory_order_relaxed);
+			return false;
+		}
+	} while (!atomic_compare_exchange_weak_explicit(&tape->head, &head, head + length, memory_order_relaxed,
+							memory_order_relaxed));
+	size_t at = head + 1;
+	put(tape, at++, function);
+	for (unsigned i = 0; i < n; i++) {
+		put(tape, at++, named[i].address | (named[i].bytes ? HAS_BYTES : 0));
+		if (named[i].bytes)
+			put(tape, at++, named[i].bytes);
+	}
+	atomic_store_explicit(&tape->words[head % TAPE_WORDS],
+			      (uint64_t)ticket.serial << SERIAL_BIT | (uint64_t)ticket.place << PLACE_BIT | (n + 1ull),
+			      memory_order_release);
+	return true;
+}
+
+/* The first word of the record there; 0: not yet. */
+static uint64_t first_at(const struct tape *tape, size_t at)
+{
+	return atomic_load_explicit(&tape->words[at % TAPE_WORDS], memory_order_acquire);
+}
+
+static uint64_t get(struct tape *tape, size_t at)
+{
+	uint64_t word = atomic_load_explicit(&tape->words[at % TAPE_WORDS], memory_order_relaxed);
+
+	put(tape, at, 0);
+	return word;
+}
+
+bool tape_read(struct tape *tape, uint64_t *ret_function, struct named *ret_named, unsigned most, unsigned *ret_n)
+{
+	size_t at = atomic_load_explicit(&tape->tail, memory_order_relaxed);
+	uint64_t first = first_at(tape, at);
+
+	if (!first)
+		return false;
+	unsigned n = n_of(first);
+	put(tape, at++, 0);
+	*ret_function = get(tape, at++);
+	*ret_n = n < most ? n : most;
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t address = get(tape, at++), bytes = address & HAS_BYTES ? get(tape, at++) : 0;
+
+		if (i < most)
+			ret_named[i] = (struct named){address & ~HAS_BYTES, bytes};
+	}
+	atomic_store_explicit(&tape->tail, at, memory_order_release);
+	return true;
+}
+
+size_t tape_begin(const struct tape *tape)
+{
+	return atomic_load_explicit(&tape->tail, memory_order_relaxed);
+}
+
+size_t tape_end(const struct tape *tape)
+{
+	return atomic_load_explicit(&tape->head, memory_order_relaxed);
+}
+
+static uint64_t word_at(const struct tape *tape, size_t at)
+{
+	return atomic_load_explicit(&tape->words[at % TAPE_WORDS], memory_order_relaxed);
+}
+
+bool tape_look(const struct tape *tape, size_t *at, struct ticket *ret_ticket, CUdeviceptr *ret_addresses,
+	       unsigned most, unsigned *ret_n)
+{
+	/* Where a full tape ends, it begins: what stands there is another record. */
+	uint64_t first = *at == tape_end(tape) ? 0 : first_at(tape, *at);
+
+	if (!first)
+		return false;
+	unsigned n = n_of(first);
+	size_t next = *at + 2;
+	*ret_ticket = ticket_of(first);
+	*ret_n = !ret_ticket->place ? 0 : n < most ? n : most;
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t address = word_at(tape, next);
+
+		if (i < *ret_n)
+			ret_addresses[i] = address & ~HAS_BYTES;
+		next += address & HAS_BYTES ? 2 : 1;
+	}
+	*at = next;
+	return true;
+}

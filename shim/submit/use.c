@@ -1,0 +1,286 @@
+#include "shim/submit/use_inside.h"
+#include "shim/process/enter.h"
+#include "shim/heap/transit.h"
+#include "shim/accounting/ledger.h"
+#include "shim/submit/done.h"
+#include "shim/trace/trace.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* Addresses of one submission kept at first; parameters of a kernel are at most 4 KiB (32 KiB on newer devices). */
+#define NAMED_LEAST 512
+/* More than any graph should have; beyond, the submission counts as one that may touch anything. */
+#define NAMED_MOST (1u << 20)
+
+struct use_stripe use_stripes[USE_STRIPES];
+__thread struct use_stripe *use_my_stripe __attribute__((tls_model("initial-exec")));
+
+struct use_arena use_arenas[DEVICE_MOST];
+atomic_uint use_n_arenas;
+
+static __thread struct use mine __attribute__((tls_model("initial-exec")));
+static pthread_key_t key;
+static bool has_key;
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+
+struct use_stripe *use_take_stripe(void)
+{
+	static atomic_uint next;
+
+	/* Asked here, where each thread comes once: the launch path looks at what came of it alone. */
+	life_is_off();
+	return use_my_stripe = &use_stripes[atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % USE_STRIPES];
+}
+
+/* ---- the submission of this thread ---- */
+
+static void use_free(void *argument)
+{
+	struct use *use = argument;
+
+	free(use->named);
+	free(use->held);
+	use->named = NULL;
+	use->held = NULL;
+	use->room = use->n_named = use->n_held = 0;
+	use->has_key = false;
+	/* Of a thread that was ended inside the driver the ticket remains out, for good. */
+	if (!use->busy) {
+		ticket_give_place(use->place);
+		use->place = NULL;
+	}
+}
+
+static void make_key(void)
+{
+	has_key = pthread_key_create(&key, use_free) == 0;
+}
+
+/* False: no memory, and nothing has changed. Without a key the room of a thread that ends is lost. */
+static bool make_room(struct use *use)
+{
+	unsigned room = use->room ? 2 * use->room : NAMED_LEAST;
+	int saved = errno;
+
+	if (use->room >= NAMED_MOST)
+		return false;
+	struct named *named = realloc(use->named, room * sizeof(*named));
+	if (named)
+		use->named = named;
+	struct held *held = named ? realloc(use->held, room * sizeof(*held)) : NULL;
+	if (held) {
+		use->held = held;
+		use->room = room;
+	}
+	if (held && !use->has_key) {
+		pthread_once(&key_once, make_key);
+		use->has_key = has_key && pthread_setspecific(key, use) == 0;
+	}
+	/* Without a key nobody would give it back. */
+	if (use->has_key && !use->place)
+		use->place = ticket_take_place();
+	errno = saved;
+	return held != NULL;
+}
+
+struct use *use_open(uint64_t id)
+{
+	struct use *use = &mine;
+
+	if (enter_depth || use->busy)
+		return NULL;
+	/* In a child that has no mover, the gate would never open, and the locks are as they were when it was made. */
+	if (__builtin_expect(!*life_mark, 0)) {
+		life_cloned();
+		return NULL;
+	}
+	use->busy = true;
+	use->unknown = use->per_thread = use->only_traced = false;
+	use->stream = NULL;
+	use->device = -1;
+	uint32_t state = atomic_load(&use_state);
+	use->tracked = state & USE_TRACKING;
+	use->holding = state & USE_HOLDING;
+	use->n_arenas = atomic_load(&use_n_arenas);
+	use->holds = use->has_ticket = false;
+	use->traced = state & USE_TRACE && trace_submit_begin();
+	use->id = use->function = id;
+	use->n_launches = use->n_named = use->n_held = use->n_all = use->n_ahead = 0;
+	return use;
+}
+
+void use_stream(struct use *use, CUstream stream, bool per_thread)
+{
+	use->stream = stream;
+	use->per_thread = per_thread;
+}
+
+void use_launches(struct use *use, const CUDA_LAUNCH_PARAMS *launches, unsigned n)
+{
+	use->launches = launches;
+	use->n_launches = n;
+}
+
+void use_function(struct use *use, uint64_t function)
+{
+	use->function = function;
+}
+
+uint64_t use_what(const struct use *use)
+{
+	return use->function;
+}
+
+void use_unknown(struct use *use)
+{
+	use->unknown = true;
+}
+
+static bool is_held(const struct use *use, const struct mark *mark)
+{
+	unsigned first = use->n_held > USE_FEW ? use->n_held - USE_FEW : 0;
+
+	for (unsigned i = use->n_held; i > first; i--)
+		if (use->held[i - 1].mark == mark)
+			return true;
+	return false;
+}
+
+/* Outside the arenas, so it costs the arenas' names nothing but a look. */
+static void name_ahead(struct use *use, CUdeviceptr address)
+{
+	if (use->n_ahead < USE_AHEAD_MOST && ledger_may_span(address))
+		use->ahead[use->n_ahead++] = address;
+}
+
+/* Every heap's, also where no engine runs that would ask for it. */
+static void name_traced(struct use *use, CUdeviceptr address, size_t bytes)
+{
+	const struct device *device = device_of(address);
+
+	if (!device || !arena_look(heap_arena(atomic_load(&device->heap)), address))
+		return;
+	if (use->device < 0)
+		use->device = device->ordinal;
+	trace_submit_name(address, bytes);
+}
+
+bool use_is_heap(CUdeviceptr address)
+{
+	unsigned n = atomic_load_explicit(&use_n_arenas, memory_order_acquire);
+
+	for (unsigned i = 0; i < n; i++)
+		if (arena_contains(use_arenas[i].arena, address))
+			return arena_look(use_arenas[i].arena, address) != 0;
+	return false;
+}
+
+void use_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
+{
+	unsigned n = atomic_load_explicit(&use_n_arenas, memory_order_acquire);
+	CUdeviceptr first = UINT64_MAX, end = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		const struct arena *arena = use_arenas[i].arena;
+
+		if (arena->base < first)
+			first = arena->base;
+		if (arena->base + arena->bytes > end)
+			end = arena->base + arena->bytes;
+	}
+	*ret_first = first;
+	*ret_bytes = n ? end - first : 0;
+}
+
+void use_name(struct use *use, CUdeviceptr address, size_t bytes)
+{
+	unsigned n = atomic_load_explicit(&use_n_arenas, memory_order_acquire);
+
+	if (use->traced)
+		name_traced(use, address, bytes);
+
+	if (atomic_load_explicit(&use_state, memory_order_relaxed) & USE_AHEAD)
+		name_ahead(use, address);
+	for (unsigned i = 0; i < n; i++) {
+		const struct arena *arena = use_arenas[i].arena;
+
+		if (!arena_contains(arena, address))
+			continue;
+		uint32_t word = arena_look(arena, address);
+		if (!word)
+			return;
+		uint32_t unit = word & ARENA_SLAB ? arena_unit(arena, address) : word - 1;
+		struct mark *mark = &arena->marks[unit];
+		if (__builtin_expect(use->n_named == use->room, 0) && !make_room(use)) {
+			use->unknown = true;
+			return;
+		}
+		use->named[use->n_named++] = (struct named){address, bytes};
+		if (!use->holding || !is_held(use, mark))
+			use->held[use->n_held++] = (struct held){use_arenas[i].engine, mark};
+		return;
+	}
+}
+
+/* ---- the mover's side ---- */
+
+bool use_add_arena(const struct arena *arena, struct engine *engine)
+{
+	unsigned n = atomic_load(&use_n_arenas);
+
+	if (n == DEVICE_MOST)
+		return false;
+	use_arenas[n].arena = arena;
+	use_arenas[n].engine = engine;
+	use_arenas[n].device = engine_device(engine);
+	atomic_store_explicit(&use_n_arenas, n + 1, memory_order_release);
+	return true;
+}
+
+bool use_is_quiet(void)
+{
+	for (unsigned i = 0; i < USE_STRIPES; i++)
+		if (atomic_load(&use_stripes[i].inside))
+			return false;
+	return true;
+}
+
+bool use_is_quiet_on(uint64_t devices)
+{
+	for (unsigned i = 0; i < USE_STRIPES; i++) {
+		uint32_t inside = atomic_load(&use_stripes[i].inside);
+
+		if (inside > 1 || (inside && devices & ~atomic_load(&use_stripes[i].apart)))
+			return false;
+	}
+	return true;
+}
+
+void use_see_inside(void)
+{
+	for (unsigned i = 0; i < USE_STRIPES; i++)
+		(void)atomic_load(&use_stripes[i].inside);
+}
+
+uint64_t use_empty_stripes(void)
+{
+	uint64_t empty = 0;
+
+	_Static_assert(USE_STRIPES == 64, "a bit each");
+	for (unsigned i = 0; i < USE_STRIPES; i++)
+		if (atomic_load(&use_stripes[i].inside) == (&use_stripes[i] == use_my_stripe))
+			empty |= UINT64_C(1) << i;
+	return empty;
+}
+
+void use_each_inside(void (*visit)(void *argument, const struct done_what *what), void *argument)
+{
+	for (unsigned i = 0; i < USE_STRIPES; i++) {
+		struct done_what what = {atomic_load_explicit(&use_stripes[i].function, memory_order_relaxed),
+					 atomic_load_explicit(&use_stripes[i].id, memory_order_relaxed)};
+
+		if (atomic_load(&use_stripes[i].inside) && what.function)
+			visit(argument, &what);
+	}
+}

@@ -1,0 +1,418 @@
+/*
+ * What lies between naming memory and the driver: a ticket for it, or holding it; waiting for it; the gate; and after the
+ * driver, the number.
+ */
+#include "shim/submit/ahead.h"
+#include "shim/context/capture.h"
+#include "shim/base/clock.h"
+#include "shim/process/enter.h"
+#include "shim/entry/hook.h"
+#include "shim/device/peer.h"
+#include "shim/submit/done.h"
+#include "shim/submit/use_inside.h"
+#include "shim/stats/stats.h"
+#include "shim/trace/trace.h"
+
+#include <stdlib.h>
+
+static int by_mark(const void *a, const void *b)
+{
+	const struct held *x = a, *y = b;
+
+	return x->mark < y->mark ? -1 : x->mark > y->mark;
+}
+
+/* The marks that a submission holds: of its blocks, then, if it may touch anything, of everything there is. */
+static unsigned n_marks(const struct use *use)
+{
+	return use->n_held + use->n_all;
+}
+
+static struct mark *mark_at(const struct use *use, unsigned i)
+{
+	return i < use->n_held ? use->held[i].mark : engine_everything(use_arenas[i - use->n_held].engine);
+}
+
+/* Each block once, or a few of them a few times. Before anything is raised of them. */
+static void list_once(struct use *use)
+{
+	unsigned n = 0;
+
+	if (use->n_held <= USE_FEW)
+		return;
+	qsort(use->held, use->n_held, sizeof(use->held[0]), by_mark);
+	for (unsigned i = 0; i < use->n_held; i++)
+		if (!n || use->held[n - 1].mark != use->held[i].mark)
+			use->held[n++] = use->held[i];
+	use->n_held = n;
+}
+
+/* Nothing was submitted; what it waits for may move. */
+static void let_go(struct use *use)
+{
+	for (unsigned i = 0; use->holds && i < n_marks(use); i++)
+		mark_let_go(mark_at(use, i));
+	use->holds = false;
+	if (use->has_ticket)
+		ticket_give_back(use->place, 0);
+	use->has_ticket = false;
+}
+
+static void hold(struct use *use)
+{
+	if (use->holds)
+		return;
+	list_once(use);
+	for (unsigned i = 0; i < n_marks(use); i++)
+		mark_hold(mark_at(use, i));
+	use->holds = true;
+}
+
+bool use_holds(const struct use *use)
+{
+	return use->holds;
+}
+
+/* Bits of what look() says. Not three bools: put together for the return they cost more than all of the looking. */
+#define SEEN_UNMAPPED  1u /* some of what it names is not mapped */
+#define SEEN_AWAY      2u /* some is on the host, and worth waiting for */
+#define SEEN_DISCARDED 4u
+
+static inline void see(const struct mark *mark, uint64_t *unmapped, uint64_t *away, uint64_t *discarded)
+{
+	*unmapped |= atomic_load(&mark->unmapped);
+	*away |= atomic_load_explicit(&mark->away, memory_order_relaxed);
+	*discarded |= atomic_load_explicit(&mark->discarded, memory_order_relaxed);
+}
+
+static unsigned look(const struct use *use)
+{
+	uint64_t unmapped = 0, away = 0, discarded = 0;
+
+	/* Not by mark_at(): this is a good part of what a launch costs. */
+	for (unsigned i = 0; i < use->n_held; i++)
+		see(use->held[i].mark, &unmapped, &away, &discarded);
+	for (unsigned i = 0; i < use->n_all; i++)
+		see(engine_everything(use_arenas[i].engine), &unmapped, &away, &discarded);
+	return (unmapped ? SEEN_UNMAPPED : 0) | (away ? SEEN_AWAY : 0) | (discarded ? SEEN_DISCARDED : 0);
+}
+
+/* Of what has a ticket, so that only its own blocks count. */
+static bool is_any_unmapped(const struct use *use)
+{
+	uint32_t unmapped = 0;
+
+	for (unsigned i = 0; i < use->n_held; i++)
+		unmapped |= atomic_load(&use->held[i].mark->unmapped);
+	return unmapped != 0;
+}
+
+/*
+ * What was discarded of what this submission names is of use again: before it is inside the driver (discard.c), but not
+ * before it has waited, for what has come in by then need not be copied.
+ */
+static void undiscard(struct use *use)
+{
+	for (unsigned i = 0; i < n_marks(use); i++)
+		if (atomic_load_explicit(&mark_at(use, i)->discarded, memory_order_relaxed))
+			atomic_store(&mark_at(use, i)->discarded, 0);
+}
+
+/* The devices, bits, whose heaps it names; nearly always there is one. n: arenas. */
+static uint64_t named_devices(const struct use *use, unsigned n)
+{
+	const struct engine *last = NULL;
+	uint64_t devices = 0;
+
+	if (n == 1)
+		return use->n_held ? use_arenas[0].device : 0;
+	for (unsigned i = 0; i < use->n_held; i++) {
+		if (use->held[i].engine != last)
+			devices |= engine_device(use->held[i].engine);
+		last = use->held[i].engine;
+	}
+	return devices;
+}
+
+/* Each engine hears of what names its memory, and of nothing else. A ticket is of use where all of them heard it. */
+static void log_it(struct use *use, bool with_ticket)
+{
+	unsigned n = atomic_load(&use_n_arenas);
+	struct ticket ticket = {0};
+	bool heard = true;
+
+	if (!use->n_named)
+		return;
+	if (with_ticket)
+		ticket = ticket_take(use->place);
+	uint64_t devices = named_devices(use, n);
+	for (unsigned i = 0; i < n; i++)
+		if (devices & use_arenas[i].device)
+			heard &= engine_log(use_arenas[i].engine, use->function, use->named, use->n_named, ticket);
+	if (with_ticket && !heard)
+		ticket_give_back(use->place, 0);
+	use->has_ticket = with_ticket && heard;
+}
+
+/* What has to wait holds its blocks after that. */
+static bool may_have_ticket(const struct use *use, uint32_t state)
+{
+	return state & USE_TICKETS && !use->holds && !use->unknown && use->place && use->n_named <= TICKET_NAMES;
+}
+
+/* Returns for how long the process was stopped meanwhile, ns. */
+static uint64_t wait_for_it(const struct use *use)
+{
+	unsigned n = atomic_load(&use_n_arenas);
+	uint64_t devices = use->unknown ? UINT64_MAX : named_devices(use, n), stopped = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		if (devices & use_arenas[i].device)
+			stopped += engine_wait(use_arenas[i].engine, use->named, use->n_named, use->unknown);
+	return stopped;
+}
+
+/*
+ * Tell the trace of the wait since *since: once it has ended, and every so often while it lasts. Not each time that was
+ * asked: of an engine that is dead the answer comes at once, and may be the same for ever. *stopped, ns: how much of the
+ * time since then the process was stopped.
+ */
+#define TELL_NS UINT64_C(1000000000)
+static void tell_wait(const struct use *use, bool ended, uint64_t *since, uint64_t *stopped)
+{
+	uint64_t now = *since ? clock_now() : 0;
+
+	if (!*since || (!ended && now - *since < TELL_NS))
+		return;
+	trace_event_at(wait, *since, use->device < 0 ? 0 : (uint64_t)use->device, now - *since - *stopped,
+		       trace_function(use->function, (uint32_t)use->id));
+	*since = now;
+	*stopped = 0;
+}
+
+/*
+ * The slow path: something is on the host or on its way. The blocks wait (they may come in, but not go out) while the
+ * mover does what it can; then they are held. Once the mover has had its say only what is not mapped at all is waited
+ * for.
+ */
+static unsigned wait_and_hold(struct use *use)
+{
+	uint64_t since = trace_is_on() ? clock_now() : 0, stopped = 0;
+	unsigned seen;
+
+	let_go(use);
+	list_once(use);
+	for (unsigned i = 0; i < n_marks(use); i++)
+		atomic_fetch_add(&mark_at(use, i)->waits, 1);
+	done_flush();
+	do {
+		stopped += wait_for_it(use);
+		hold(use);
+		seen = look(use);
+		if (!use_is_tracking())
+			seen &= ~SEEN_UNMAPPED;
+		tell_wait(use, !(seen & SEEN_UNMAPPED), &since, &stopped);
+		if (seen & SEEN_UNMAPPED)
+			let_go(use);
+	} while (seen & SEEN_UNMAPPED);
+	for (unsigned i = 0; i < n_marks(use); i++)
+		atomic_fetch_sub(&mark_at(use, i)->waits, 1);
+	return seen;
+}
+
+/* What is run by a launch, of a kernel or a graph, is a handle; the numbers of copies and sets have the highest bit. */
+static void bring_ahead(const struct use *use)
+{
+	int saved = errno;
+
+	if (!(use->function >> 63))
+		ahead_launch(use->ahead, use->n_ahead, use->stream, use->per_thread);
+	errno = saved;
+}
+
+static void wait_if(struct use *use, bool must, unsigned seen)
+{
+	if (__builtin_expect(must, 0))
+		seen = wait_and_hold(use);
+	if (__builtin_expect(seen & SEEN_DISCARDED, 0))
+		undiscard(use);
+}
+
+/*
+ * Hold what it names, if that is asked for or it has to wait for some of it, until it has been submitted; and log it. It
+ * waits for what is not mapped, and for what is worth it. Inside a capture nothing is run, and nothing of ours may wait.
+ */
+static void hold_named(struct use *use)
+{
+	int saved = errno;
+
+	if ((!use->n_named && !use->unknown) || !atomic_load(&use_n_arenas))
+		return;
+	use->n_all = use->unknown ? atomic_load(&use_n_arenas) : 0;
+	uint32_t state = atomic_load(&use_state);
+	if (state & USE_HOLDING)
+		hold(use);
+	unsigned seen = look(use);
+	bool must_wait = seen & SEEN_UNMAPPED || (seen & SEEN_AWAY && !capture_is_open());
+	log_it(use, !must_wait && may_have_ticket(use, state));
+	wait_if(use, must_wait, seen);
+	errno = saved;
+}
+
+/*
+ * Tracking was switched on, or another device's engine came, while this submission was read: what it has named may be a
+ * part. From outside the driver nobody saw it, so the mover may be moving already; it counts as one that may touch
+ * anything.
+ */
+static bool is_late(const struct use *use, uint32_t state)
+{
+	return state & USE_TRACKING && (!use->tracked || use->n_arenas != atomic_load(&use_n_arenas));
+}
+
+static void hold_late(struct use *use)
+{
+	let_go(use);
+	use->n_arenas = atomic_load(&use_n_arenas);
+	use->tracked = use->unknown = true;
+	hold_named(use);
+}
+
+/*
+ * Inside the driver by now. Does it have to hold what it names after all? It was asked to since it looked; it is to wait at
+ * the gate, and what it names stays where it is meanwhile; or memory moves beside it, and the mover has not heard of it,
+ * or has perhaps not, since by now something is unmapped (ticket.h).
+ */
+static bool is_loose(const struct use *use, uint32_t state, bool stop)
+{
+	if (use->holds || !n_marks(use))
+		return false;
+	if (!use->has_ticket)
+		return stop || state & (USE_HOLDING | USE_TICKETS);
+	return state & USE_HOLDING || (state & USE_TICKETS && is_any_unmapped(use));
+}
+
+static void hold_now(struct use *use)
+{
+	int saved = errno;
+
+	hold(use);
+	unsigned seen = look(use);
+	wait_if(use, seen & SEEN_UNMAPPED, seen);
+	errno = saved;
+}
+
+/* Raised before it is looked: what is inside the driver now, tracking that begins later waits for (use_is_quiet). */
+static struct use_stripe *enter_as(const struct use *use, uint32_t *ret_state)
+{
+	struct use_stripe *stripe = use_enter();
+
+	if (use) {
+		atomic_store_explicit(&stripe->id, (uint32_t)use->id, memory_order_relaxed);
+		atomic_store_explicit(&stripe->function, use->function, memory_order_relaxed);
+	}
+	*ret_state = atomic_load(&use_state);
+	return stripe;
+}
+
+/*
+ * The devices whose heaps it may touch (done.h). Where that is not known these are all, and so they are, in `exact`, of a
+ * graph: its nodes may run on any device, and follow pointers there.
+ */
+static uint64_t owners(const struct use *use)
+{
+	bool is_graph = use->id == HOOK_cuGraphLaunch || use->id == HOOK_cuGraphLaunch_ptsz;
+	unsigned n = atomic_load(&use_n_arenas);
+	uint64_t devices = 0;
+
+	if (!use->unknown && (!is_graph || atomic_load(&use_state) & USE_TICKETS))
+		return named_devices(use, n);
+	for (unsigned i = 0; i < n; i++)
+		devices |= use_arenas[i].device;
+	return devices;
+}
+
+/*
+ * The devices it has nothing to do with (use.h): their gaps need not wait for it, nor it for them. Where there are
+ * tickets gaps are made by order alone.
+ */
+static uint64_t apart(const struct use *use, uint32_t state)
+{
+	int saved = errno;
+
+	if (!use || !peer_is_any() || !(state & USE_TRACKING) || state & USE_TICKETS || use->n_launches > 1)
+		return 0;
+	CUdevice device = done_device(use->stream, use->per_thread);
+	errno = saved;
+	return device < 0 ? 0 : ~(owners(use) | UINT64_C(1) << device);
+}
+
+struct use_stripe *use_admit(struct use *use)
+{
+	uint32_t state;
+
+	if (use && use->traced)
+		trace_submit_commit(use->function, (uint32_t)use->id, use->device);
+	if (use && use->n_ahead)
+		bring_ahead(use);
+	if (use)
+		hold_named(use);
+	for (;;) {
+		struct use_stripe *stripe = enter_as(use, &state);
+		bool late = use && is_late(use, state);
+		uint64_t others = apart(use, state);
+		bool stop =
+		    state & (USE_DRAINING | USE_CLOSED) && !enter_depth && atomic_load(&use_gate_devices) & ~others;
+		bool loose = use && is_loose(use, state, stop);
+
+		if (__builtin_expect(!late && !stop && !loose, 1)) {
+			if (use)
+				use->only_traced = !n_marks(use) && !(state & ~USE_TRACE);
+			if (others)
+				atomic_store(&stripe->apart, others);
+			if (use && (use->tracked || use->traced))
+				stats_add(STAT_submissions, 1);
+			return stripe;
+		}
+		use_leave(stripe);
+		if (late)
+			hold_late(use);
+		else if (loose)
+			hold_now(use);
+		else
+			use_wait_at_gate();
+	}
+}
+
+/* The number by which all of it is counted: the last one, where each launch of several has its own. */
+static uint64_t count(const struct use *use, bool hurry)
+{
+	struct done_what what = {use->function, (uint32_t)use->id};
+	uint64_t devices = owners(use), number = done_submitted(use->stream, use->per_thread, &what, devices, hurry);
+
+	for (unsigned i = 1; i < use->n_launches; i++) {
+		what.function = (uintptr_t)use->launches[i].function;
+		number = done_submitted(use->launches[i].hStream, use->per_thread, &what, devices, hurry);
+	}
+	return number;
+}
+
+void use_close(struct use *use, struct use_stripe *stripe)
+{
+	if (use) {
+		const struct engine *engine = use->n_held  ? use->held[0].engine
+					      : use->n_all ? use_arenas[0].engine
+							   : NULL;
+		int saved = errno;
+		uint64_t number = use->only_traced ? 0 : count(use, engine && engine_is_hungry(engine));
+
+		errno = saved;
+		for (unsigned i = 0; use->holds && i < n_marks(use); i++)
+			mark_submitted(mark_at(use, i), number);
+		if (use->has_ticket)
+			ticket_give_back(use->place, number);
+		use->busy = false;
+	}
+	if (atomic_load_explicit(&stripe->apart, memory_order_relaxed))
+		atomic_store(&stripe->apart, 0);
+	use_leave(stripe);
+}

@@ -1,0 +1,384 @@
+/*
+ * A ring has one writer, its thread, and one reader, the drainer. The writer fills words behind the head and moves the
+ * head over them when the record is whole; the drainer reads up to the head and moves the tail. Of the tail the writer
+ * keeps what it saw last, and looks again only when that leaves no room.
+ *
+ * A record is begun, filled and committed; a submission's is filled while its operands are read. Whoever comes in
+ * between on the same thread (a signal handler) loses its event, and is counted.
+ */
+#include "policy/policy.h"
+#include "shim/serve/backend.h"
+#include "shim/process/enter.h"
+#include "shim/heap/chunk.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+#include "shim/submit/use.h"
+#include "shim/trace/trace_inside.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+_Atomic bool trace_on;
+_Atomic(struct ring *) trace_rings;
+struct ring trace_no_ring = {.busy = true};
+
+static __thread struct ring *mine __attribute__((tls_model("initial-exec")));
+static pthread_key_t at_end;
+static bool has_key;
+static atomic_uint n_rings, n_threads;
+static const struct policy *policy;
+static enum { NONE, STARTED, REFUSED } thread_is;
+static pthread_mutex_t start_one = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- rings ---- */
+
+static void leave(void *argument)
+{
+	struct ring *ring = argument;
+
+	mine = NULL;
+	atomic_store_explicit(&ring->state, RING_LEFT, memory_order_release);
+}
+
+static struct ring *new_ring(void)
+{
+	if (atomic_fetch_add(&n_rings, 1) >= RINGS_MOST)
+		return NULL;
+	void *words = mmap(NULL, RING_WORDS * sizeof(uint64_t), PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct ring *ring = words == MAP_FAILED ? NULL : aligned_alloc(_Alignof(struct ring), sizeof(*ring));
+	if (!ring) {
+		if (words != MAP_FAILED)
+			munmap(words, RING_WORDS * sizeof(uint64_t));
+		return NULL;
+	}
+	memset(ring, 0, sizeof(*ring));
+	ring->words = words;
+	return ring;
+}
+
+static void push_ring(struct ring *ring)
+{
+	struct ring *first = atomic_load(&trace_rings);
+
+	do
+		ring->next = first;
+	while (!atomic_compare_exchange_weak(&trace_rings, &first, ring));
+}
+
+/* One that a thread has left, and that is empty. */
+static struct ring *old_ring(void)
+{
+	for (struct ring *ring = atomic_load(&trace_rings); ring; ring = ring->next) {
+		int is = RING_FREE;
+
+		if (atomic_compare_exchange_strong(&ring->state, &is, RING_TAKEN))
+			return ring;
+	}
+	return NULL;
+}
+
+/* The thread begins with the first event of the process, so that a process that has none gets neither it nor a file. */
+static bool has_thread(void)
+{
+	pthread_mutex_lock(&start_one);
+	if (thread_is == NONE) {
+		thread_is = drain_start(policy) ? STARTED : REFUSED;
+		if (thread_is == REFUSED)
+			trace_fail("no thread can be had for it");
+	}
+	bool has = thread_is == STARTED;
+	pthread_mutex_unlock(&start_one);
+	return has;
+}
+
+static struct ring *take_ring(void)
+{
+	char name[16] = "?"; /* as long as the kernel lets a name be */
+	int saved = errno;
+
+	if (!has_thread()) {
+		errno = saved;
+		return &trace_no_ring;
+	}
+	struct ring *ring = old_ring();
+	bool is_new = !ring;
+	if (is_new)
+		ring = new_ring();
+	if (ring) {
+		prctl(PR_GET_NAME, name);
+		snprintf(ring->name, sizeof(ring->name), "%s %ld", name, (long)syscall(SYS_gettid));
+		ring->number = atomic_fetch_add(&n_threads, 1) + 1;
+		atomic_store_explicit(&ring->busy, false, memory_order_relaxed);
+		ring->tail_seen = atomic_load_explicit(&ring->tail, memory_order_acquire);
+		atomic_store_explicit(&ring->state, RING_USED, memory_order_release);
+		if (is_new)
+			push_ring(ring);
+		if (has_key)
+			pthread_setspecific(at_end, ring);
+	}
+	errno = saved;
+	return mine = ring ? ring : &trace_no_ring;
+}
+
+/* ---- records ---- */
+
+static void look_at_tail(struct ring *ring)
+{
+	ring->tail_seen = atomic_load_explicit(&ring->tail, memory_order_acquire);
+}
+
+static inline void put(struct ring *ring, uint64_t word)
+{
+	if (__builtin_expect(ring->at - ring->tail_seen >= RING_WORDS, 0))
+		look_at_tail(ring);
+	if (__builtin_expect(ring->at - ring->tail_seen >= RING_WORDS, 0))
+		ring->full = true;
+	else
+		ring->words[ring->at++ % RING_WORDS] = word;
+}
+
+/* NULL: it is lost. */
+static inline struct ring *begin(void)
+{
+	struct ring *ring = mine;
+
+	if (__builtin_expect(!ring, 0))
+		ring = take_ring();
+	if (__builtin_expect(atomic_load_explicit(&ring->busy, memory_order_relaxed), 0)) {
+		atomic_fetch_add_explicit(&ring->lost, 1, memory_order_relaxed);
+		return NULL;
+	}
+	atomic_store_explicit(&ring->busy, true, memory_order_relaxed);
+	atomic_signal_fence(memory_order_seq_cst); /* a handler that comes from here on sees it */
+	ring->full = false;
+	ring->at = atomic_load_explicit(&ring->head, memory_order_relaxed);
+	put(ring, 0);
+	put(ring, 0);
+	return ring;
+}
+
+static inline void commit(struct ring *ring, uint32_t kind, uint32_t id, uint64_t time)
+{
+	uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+
+	if (__builtin_expect(ring->full, 0)) {
+		atomic_fetch_add_explicit(&ring->lost, 1, memory_order_relaxed);
+	} else {
+		ring->words[head % RING_WORDS] = RECORD(kind, id, ring->at - head);
+		ring->words[(head + 1) % RING_WORDS] = time;
+		atomic_store_explicit(&ring->head, ring->at, memory_order_release);
+	}
+	atomic_signal_fence(memory_order_seq_cst);
+	atomic_store_explicit(&ring->busy, false, memory_order_relaxed);
+	if (__builtin_expect(ring->at - ring->tail_seen > RING_WORDS / 2, 0)) {
+		look_at_tail(ring);
+		if (ring->at - ring->tail_seen > RING_WORDS / 2)
+			drain_hurry();
+	}
+}
+
+void trace_write(uint32_t kind, uint64_t time, const uint64_t *fields, unsigned n)
+{
+	struct ring *ring = begin();
+
+	if (!ring)
+		return;
+	for (unsigned i = 0; i < n; i++)
+		put(ring, fields[i]);
+	commit(ring, kind, 0, time ? time : clock_now());
+}
+
+bool trace_submit_begin(void)
+{
+	struct ring *ring = trace_is_on() ? begin() : NULL;
+
+	if (!ring)
+		return false;
+	put(ring, 0); /* function */
+	put(ring, 0); /* device */
+	return true;
+}
+
+void trace_submit_name(uint64_t address, uint64_t bytes)
+{
+	put(mine, (address & ~(uint64_t)(TRACE_UNIT - 1)) | (bytes != 0));
+	if (bytes)
+		put(mine, bytes);
+}
+
+void trace_submit_commit(uint64_t function, uint32_t id, int device)
+{
+	struct ring *ring = mine;
+	uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+
+	if (!ring->full) {
+		ring->words[(head + 2) % RING_WORDS] = trace_function(function, id);
+		ring->words[(head + 3) % RING_WORDS] = (uint64_t)(device < 0 ? 0 : device);
+	}
+	commit(ring, TRACE_submit, id, clock_now());
+}
+
+/* Copies and sets have a number for each length, which is told by what they name: here they are their entry point. */
+uint64_t trace_function(uint64_t function, uint32_t id)
+{
+	return function >> 63 ? id : function;
+}
+
+/* ---- allocations ---- */
+
+#define TRACED (LEDGER_HEAP | LEDGER_DRIVER | LEDGER_MANAGED | LEDGER_ASYNC | LEDGER_SYSTEM)
+
+/* Of what the program maps itself the mappings that are the heap's (virtual.h). */
+static bool is_traced(const struct ledger_row *row)
+{
+	return row->kind & TRACED || (row->kind == LEDGER_MAPPING && row->block);
+}
+
+static uint64_t backend_of(const struct ledger_row *row)
+{
+	switch (row->kind) {
+	case LEDGER_HEAP:
+	case LEDGER_MAPPING:
+		return POLICY_USE_HEAP;
+	case LEDGER_MANAGED:
+		return POLICY_USE_MANAGED;
+	case LEDGER_SYSTEM:
+		return POLICY_USE_SYSTEM;
+	default:
+		return POLICY_USE_DRIVER;
+	}
+}
+
+uint32_t trace_api(const struct backend_request *request)
+{
+	return request->height ? POLICY_API_PITCH : request->api;
+}
+
+void trace_ask(const struct device *device, const struct backend_request *request)
+{
+	trace_event(ask, request->bytes, trace_api(request), (uint64_t)device->ordinal, trace_site(request->caller));
+}
+
+void trace_refused(const struct device *device, const struct backend_request *request, int rule, int result)
+{
+	trace_event(refused, request->bytes, trace_api(request), (uint64_t)device->ordinal, (uint64_t)(rule + 1),
+		    trace_site(request->caller), (uint64_t)result);
+}
+
+static uint64_t bytes_on_host(const struct ledger_row *row)
+{
+	struct device *device = row->kind & (LEDGER_HEAP | LEDGER_MAPPING) ? device_get(row->device) : NULL;
+	struct heap *heap = device ? atomic_load(&device->heap) : NULL;
+	uint64_t bytes[CHUNK_PLACES] = {0};
+	bool stays;
+
+	return heap && heap_where(heap, row->key, row->bytes, bytes, &stays) == SW_OK
+		   ? bytes[CHUNK_HOST] + bytes[CHUNK_PEER]
+		   : 0;
+}
+
+/* Only of a heap in use: what was found on the host. */
+static void tell_loans(const struct ledger_row *row)
+{
+	struct heap_loan loans[HEAP_LENDERS];
+	unsigned n = heap_loans(atomic_load(&device_get(row->device)->heap), row->key, row->bytes, loans);
+
+	for (unsigned i = 0; i < n; i++)
+		trace_event(lent, row->id, (uint64_t)loans[i].device, loans[i].bytes);
+}
+
+void trace_made(const struct ledger_row *row, uint32_t api, void *caller)
+{
+	if (!trace_is_on() || !is_traced(row))
+		return;
+	uint64_t on_host = bytes_on_host(row);
+	trace_event(made, row->id, row->key, row->bytes, api, (uint64_t)row->device, backend_of(row),
+		    (uint64_t)(row->rule + 1), trace_site(caller), on_host);
+	if (on_host)
+		tell_loans(row);
+}
+
+struct trace_freeing trace_freeing(const struct ledger_row *row)
+{
+	if (!trace_is_on() || !row || !is_traced(row))
+		return (struct trace_freeing){0};
+	return (struct trace_freeing){row->id, clock_now()};
+}
+
+void trace_freed(struct trace_freeing freeing)
+{
+	if (freeing.time)
+		trace_event_at(freed, freeing.time, freeing.id);
+}
+
+/* ---- beginning and end ---- */
+
+static const char *pattern(void)
+{
+	const char *value = secure_getenv("SPILLWAY_TRACE");
+
+	return value && *value ? value : NULL;
+}
+
+bool trace_is_wanted(void)
+{
+	return pattern() && !life_is_off();
+}
+
+void trace_start(const struct policy *read)
+{
+	if (!pattern())
+		return;
+	policy = read;
+	has_key = pthread_key_create(&at_end, leave) == 0;
+	atomic_store(&trace_on, true);
+	use_set_trace(true);
+}
+
+static void stop(void)
+{
+	use_set_trace(false);
+	atomic_store(&trace_on, false);
+}
+
+void trace_fail(const char *why)
+{
+	stop();
+	log_once("the trace ends here, the program goes on: %s", why);
+}
+
+void trace_end(void)
+{
+	if (!trace_is_on())
+		return;
+	stop();
+	/* Without any event there is no file, and none is made for its end. */
+	if (atomic_load(&trace_rings) || trace_lost())
+		drain_last();
+	if (trace_lost())
+		log_line("  %llu events of the trace had no room and are missing in it",
+			 (unsigned long long)trace_lost());
+}
+
+void trace_child(void)
+{
+	atomic_store(&trace_on, false);
+}
+
+uint64_t trace_lost(void)
+{
+	uint64_t sum = atomic_load(&trace_no_ring.lost);
+
+	for (struct ring *ring = atomic_load(&trace_rings); ring; ring = ring->next)
+		sum += atomic_load_explicit(&ring->lost, memory_order_relaxed);
+	return sum;
+}

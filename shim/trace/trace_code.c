@@ -1,0 +1,447 @@
+/*
+ * How it works. A frame grows in one buffer: its head's place first, then the events, each written only after there is
+ * room for all of it, so that nothing is half there when memory ends.
+ *
+ * What was submitted before is found by a hash of 128 bits of the function, the device and all addresses; the names
+ * themselves are not kept. The table has a limit: past it the oldest of a few neighbours makes room, and what is then
+ * submitted again is written in full again, which costs bytes and nothing else.
+ */
+#include "shim/trace/trace_code.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FRAME_HEAD   24 /* bytes; trace_code.h */
+#define VARINT_MOST  10
+#define FRAME_MOST   (1u << 30)
+#define TABLE_FIRST  1024
+#define TABLE_MOST   (1u << 19) /* 12 MiB; a training step has some thousand different submissions */
+#define NEIGHBOURS   8
+#define FILE_MAGIC_N 8
+
+static const struct {
+	const char *name, *text, *fields;
+	unsigned n;
+} kinds[TRACE_KINDS] = {
+#define EVENT(kind, text, ...)                                                                                         \
+	[TRACE_##kind] = {#kind, text, #__VA_ARGS__, sizeof(((struct trace_event *)0)->kind) / sizeof(uint64_t)},
+#include "shim/trace/trace.def"
+};
+
+const char *trace_kind_name(unsigned kind)
+{
+	return kind < TRACE_KINDS ? kinds[kind].name : "?";
+}
+
+const char *trace_kind_text(unsigned kind)
+{
+	return kind < TRACE_KINDS ? kinds[kind].text : "?";
+}
+
+const char *trace_kind_fields(unsigned kind)
+{
+	return kind < TRACE_KINDS ? kinds[kind].fields : "";
+}
+
+unsigned trace_n_fields(unsigned kind)
+{
+	return kind < TRACE_KINDS ? kinds[kind].n : 0;
+}
+
+uint32_t trace_check(const void *bytes, size_t n)
+{
+	const uint8_t *at = bytes;
+	uint32_t hash = 2166136261u; /* FNV-1a */
+
+	for (size_t i = 0; i < n; i++)
+		hash = (hash ^ at[i]) * 16777619u;
+	return hash;
+}
+
+/* ---- numbers ---- */
+
+static uint64_t zigzag(uint64_t difference)
+{
+	return difference << 1 ^ (uint64_t)((int64_t)difference >> 63);
+}
+
+static uint64_t unzigzag(uint64_t value)
+{
+	return value >> 1 ^ -(value & 1);
+}
+
+static uint8_t *put(uint8_t *at, uint64_t value)
+{
+	for (; value >= 0x80; value >>= 7)
+		*at++ = (uint8_t)(value | 0x80);
+	*at++ = (uint8_t)value;
+	return at;
+}
+
+static void put_fixed(uint8_t *at, uint64_t value, unsigned bytes)
+{
+	for (unsigned i = 0; i < bytes; i++)
+		at[i] = (uint8_t)(value >> 8 * i);
+}
+
+/* NULL: it does not end within the frame, or is longer than a number of 64 bits. */
+static const uint8_t *get(const uint8_t *at, const uint8_t *end, uint64_t *ret_value)
+{
+	uint64_t value = 0;
+
+	for (unsigned shift = 0; at && at < end && shift < 64; shift += 7) {
+		uint8_t byte = *at++;
+
+		if (shift == 63 && byte > 1)
+			return NULL;
+		value |= (uint64_t)(byte & 0x7f) << shift;
+		if (byte < 0x80) {
+			*ret_value = value;
+			return at;
+		}
+	}
+	return NULL;
+}
+
+/* ---- writing ---- */
+
+struct known {
+	uint64_t a, b; /* a hash of what was submitted; both 0: the slot is free */
+	uint64_t number;
+};
+
+struct trace_writer {
+	uint8_t *frame;
+	size_t bytes, room;
+	uint32_t thread;
+	uint64_t begun, before; /* times: of the frame, of its last event */
+	struct known *table;
+	size_t n_slots, n_known; /* slots: a power of two */
+	uint64_t n_submits;      /* written, ever */
+};
+
+struct trace_writer *trace_writer_new(void)
+{
+	struct trace_writer *writer = calloc(1, sizeof(*writer));
+
+	if (!writer)
+		return NULL;
+	writer->table = calloc(TABLE_FIRST, sizeof(*writer->table));
+	writer->n_slots = TABLE_FIRST;
+	if (writer->table)
+		return writer;
+	free(writer);
+	return NULL;
+}
+
+void trace_writer_free(struct trace_writer *writer)
+{
+	if (!writer)
+		return;
+	free(writer->table);
+	free(writer->frame);
+	free(writer);
+}
+
+void trace_frame_begin(struct trace_writer *writer, uint32_t thread, uint64_t time)
+{
+	writer->bytes = FRAME_HEAD;
+	writer->thread = thread;
+	writer->begun = writer->before = time;
+}
+
+static bool make_room(struct trace_writer *writer, size_t more)
+{
+	size_t room = writer->room ? writer->room : 4096;
+
+	if (more > FRAME_MOST - writer->bytes)
+		return false;
+	while (room - writer->bytes < more)
+		room *= 2;
+	if (room == writer->room)
+		return true;
+	uint8_t *frame = realloc(writer->frame, room);
+	if (!frame)
+		return false;
+	writer->frame = frame;
+	writer->room = room;
+	return true;
+}
+
+/* One step of a hash of 64 bits: multiplication carries up, the shift brings it down again. */
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+	hash = (hash ^ word) * UINT64_C(0x9fb21c651e98df25);
+	return hash ^ hash >> 32;
+}
+
+static struct known key_of(const struct trace_event *event)
+{
+	struct known key = {.a = 1, .b = 2};
+
+	key.a = mix(mix(key.a, event->submit.function), event->submit.device);
+	key.b = mix(mix(key.b, event->submit.device), event->submit.function);
+	for (uint64_t i = 0; i < event->submit.n; i++) {
+		uint64_t unit = event->named[i].address / TRACE_UNIT;
+
+		key.a = mix(mix(key.a, unit), event->named[i].bytes);
+		key.b = mix(mix(key.b, event->named[i].bytes), unit);
+	}
+	key.a |= 1; /* never a free slot */
+	return key;
+}
+
+static struct known *slot_at(const struct trace_writer *writer, const struct known *key, unsigned i)
+{
+	return &writer->table[(key->b + i) & (writer->n_slots - 1)];
+}
+
+/* The slot that has the key; or else one to put it into: free, or the oldest there. */
+static struct known *look_up(const struct trace_writer *writer, const struct known *key, bool *ret_found)
+{
+	struct known *oldest = slot_at(writer, key, 0);
+
+	*ret_found = false;
+	for (unsigned i = 0; i < NEIGHBOURS; i++) {
+		struct known *slot = slot_at(writer, key, i);
+
+		*ret_found = slot->a == key->a && slot->b == key->b;
+		if (*ret_found || !slot->a)
+			return slot;
+		if (slot->number < oldest->number)
+			oldest = slot;
+	}
+	return oldest;
+}
+
+/* Twice the table, where memory and the limit allow; where not, it stays and forgets. */
+static void grow_table(struct trace_writer *writer)
+{
+	struct trace_writer next = {.n_slots = 2 * writer->n_slots};
+	bool found;
+
+	if (writer->n_slots >= TABLE_MOST || !(next.table = calloc(next.n_slots, sizeof(*next.table))))
+		return;
+	for (size_t i = 0; i < writer->n_slots; i++)
+		if (writer->table[i].a)
+			*look_up(&next, &writer->table[i], &found) = writer->table[i];
+	free(writer->table);
+	writer->table = next.table;
+	writer->n_slots = next.n_slots;
+}
+
+/* Was it submitted before, and as which number? If not it is known from now on. */
+static bool is_known(struct trace_writer *writer, const struct trace_event *event, uint64_t *ret_number)
+{
+	struct known key = key_of(event);
+	bool found;
+
+	if (2 * writer->n_known >= writer->n_slots)
+		grow_table(writer);
+	struct known *slot = look_up(writer, &key, &found);
+	if (found) {
+		*ret_number = slot->number;
+		return true;
+	}
+	writer->n_known += !slot->a;
+	key.number = writer->n_submits++;
+	*slot = key;
+	return false;
+}
+
+static uint8_t *put_named(uint8_t *at, const struct trace_named *named, uint64_t n)
+{
+	uint64_t before = 0;
+
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t unit = named[i].address / TRACE_UNIT;
+
+		at = put(at, zigzag((unit - before) * 2 + (named[i].bytes != 0)));
+		if (named[i].bytes)
+			at = put(at, named[i].bytes);
+		before = unit;
+	}
+	return at;
+}
+
+/* More bytes than the event can take. SIZE_MAX: more than a frame has. */
+static size_t most_bytes(const struct trace_event *event)
+{
+	size_t most = 1 + VARINT_MOST * (2 + TRACE_FIELDS);
+
+	if (event->kind == TRACE_submit)
+		return event->submit.n > FRAME_MOST / (2 * VARINT_MOST) ? SIZE_MAX
+									: most + 2 * VARINT_MOST * event->submit.n;
+	if (event->kind == TRACE_name)
+		return event->text_bytes > FRAME_MOST ? SIZE_MAX : most + event->text_bytes;
+	return most;
+}
+
+bool trace_frame_add(struct trace_writer *writer, const struct trace_event *event)
+{
+	struct trace_event again = {.kind = TRACE_again};
+
+	if (event->kind >= TRACE_KINDS || !make_room(writer, most_bytes(event)))
+		return false;
+	uint64_t time = event->time;
+	if (event->kind == TRACE_submit && is_known(writer, event, &again.again.earlier))
+		event = &again;
+	uint8_t *at = writer->frame + writer->bytes;
+	*at++ = (uint8_t)event->kind;
+	at = put(at, zigzag(time - writer->before));
+	for (unsigned i = 0; i < kinds[event->kind].n; i++)
+		at = put(at, event->field[i]);
+	if (event->kind == TRACE_submit)
+		at = put_named(at, event->named, event->submit.n);
+	if (event->kind == TRACE_name) {
+		at = put(at, event->text_bytes);
+		memcpy(at, event->text, event->text_bytes);
+		at += event->text_bytes;
+	}
+	writer->bytes = (size_t)(at - writer->frame);
+	writer->before = time;
+	return true;
+}
+
+const void *trace_frame_end(struct trace_writer *writer, size_t *ret_bytes)
+{
+	if (writer->bytes <= FRAME_HEAD) {
+		*ret_bytes = 0;
+		return NULL;
+	}
+	uint8_t *frame = writer->frame;
+	size_t n = writer->bytes - FRAME_HEAD;
+	put_fixed(frame, TRACE_FRAME, 4);
+	put_fixed(frame + 4, n, 4);
+	put_fixed(frame + 8, trace_check(frame + FRAME_HEAD, n), 4);
+	put_fixed(frame + 12, writer->thread, 4);
+	put_fixed(frame + 16, writer->begun, 8);
+	*ret_bytes = writer->bytes;
+	return frame;
+}
+
+/* "fields=4,9,6,...\n": by it a reader of another version knows where the events of this one end. */
+static size_t fields_line(char *room, size_t bytes)
+{
+	size_t n = 0;
+
+	for (unsigned kind = 0; kind < TRACE_KINDS && n < bytes; kind++)
+		n += (size_t)snprintf(room + n, bytes - n, "%s%u", kind ? "," : "fields=", kinds[kind].n);
+	if (n < bytes)
+		n += (size_t)snprintf(room + n, bytes - n, "\n");
+	return n;
+}
+
+size_t trace_head(const char *text, void *room, size_t bytes)
+{
+	char fields[8 * TRACE_KINDS + 16];
+	size_t n = strlen(text), more = fields_line(fields, sizeof(fields));
+	uint8_t *at = room;
+
+	if (n > UINT32_MAX - more || bytes < FILE_MAGIC_N + 4 + n + more)
+		return 0;
+	memcpy(at, TRACE_MAGIC, FILE_MAGIC_N);
+	put_fixed(at + FILE_MAGIC_N, n + more, 4);
+	memcpy(at + FILE_MAGIC_N + 4, text, n);
+	memcpy(at + FILE_MAGIC_N + 4 + n, fields, more);
+	return FILE_MAGIC_N + 4 + n + more;
+}
+
+/* ---- reading ---- */
+
+void trace_shape_own(struct trace_shape *ret_shape)
+{
+	*ret_shape = (struct trace_shape){.n = TRACE_KINDS};
+	for (unsigned kind = 0; kind < TRACE_KINDS; kind++)
+		ret_shape->fields[kind] = (uint8_t)kinds[kind].n;
+}
+
+bool trace_shape_read(const char *value, struct trace_shape *ret_shape)
+{
+	struct trace_shape shape = {0};
+
+	for (const char *at = value;; at++) {
+		unsigned fields = 0, digits = 0;
+
+		for (; *at >= '0' && *at <= '9' && digits < 4; at++, digits++)
+			fields = 10 * fields + (unsigned)(*at - '0');
+		if (!digits || fields > UINT8_MAX || shape.n == sizeof(shape.fields))
+			return false;
+		shape.fields[shape.n++] = (uint8_t)fields;
+		if (!*at || *at == '\n')
+			break;
+		if (*at != ',')
+			return false;
+	}
+	*ret_shape = shape;
+	return true;
+}
+
+/* NULL: damaged. More names than there is room for are read all the same, so that what follows is found. */
+static const uint8_t *get_named(const uint8_t *at, const uint8_t *end, struct trace_named *named, size_t most,
+				const struct trace_event *event)
+{
+	uint64_t unit = 0, n = event->submit.n;
+
+	if (n > (size_t)(end - at))
+		return NULL;
+	for (uint64_t i = 0; at && i < n; i++) {
+		uint64_t value = 0, bytes = 0;
+
+		at = get(at, end, &value);
+		value = unzigzag(value);
+		unit += (uint64_t)((int64_t)value >> 1);
+		if (at && value & 1)
+			at = get(at, end, &bytes);
+		if (i < most)
+			named[i] = (struct trace_named){unit * TRACE_UNIT, bytes};
+	}
+	return at;
+}
+
+bool trace_event_read_as(const struct trace_shape *shape, const uint8_t *frame, size_t bytes, size_t *at,
+			 uint64_t *before, struct trace_named *named, size_t most, struct trace_event *ret_event)
+{
+	const uint8_t *now = frame + *at, *end = frame + bytes;
+	struct trace_event event = {.named = named};
+	uint64_t value = 0;
+
+	if (*at >= bytes)
+		return false;
+	event.kind = *now++;
+	if (event.kind >= shape->n)
+		return false;
+	now = get(now, end, &value);
+	event.time = *before + unzigzag(value);
+	for (unsigned i = 0; now && i < shape->fields[event.kind]; i++) {
+		now = get(now, end, &value);
+		if (i < TRACE_FIELDS)
+			event.field[i] = value;
+	}
+	if (now && event.kind == TRACE_submit)
+		now = get_named(now, end, named, most, &event);
+	if (now && event.kind == TRACE_name) {
+		now = get(now, end, &value);
+		if (!now || value > (size_t)(end - now))
+			return false;
+		event.text = (const char *)now;
+		event.text_bytes = value;
+		now += value;
+	}
+	if (!now)
+		return false;
+	*at = (size_t)(now - frame);
+	*before = event.time;
+	*ret_event = event;
+	return true;
+}
+
+bool trace_event_read(const uint8_t *frame, size_t bytes, size_t *at, uint64_t *before, struct trace_named *named,
+		      size_t most, struct trace_event *ret_event)
+{
+	struct trace_shape own;
+
+	trace_shape_own(&own);
+	return trace_event_read_as(&own, frame, bytes, at, before, named, most, ret_event);
+}

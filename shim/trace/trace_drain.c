@@ -1,0 +1,450 @@
+/*
+ * The drainer: wakes some 20 times a second, or when a ring is half full, and makes of each ring's new records one frame,
+ * written by one write(2). First it notes how far each ring goes and then tells the names there are by then: every number
+ * that a record has is explained before it.
+ *
+ * Functions are numbered here, in the order in which they are seen. A handle may come again for another kernel once its
+ * module is gone: then layouts are asked for anew (layout.h), and all functions get new numbers.
+ *
+ * Lock: `drain`, over the writer and the file; of the drainer, and of the exiting thread that empties the rings for the
+ * last time. The last of all locks, except that names and figures are looked up under it, which take none.
+ */
+#include "policy/policy.h"
+#include "shim/device/device.h"
+#include "shim/process/enter.h"
+#include "shim/base/log.h"
+#include "shim/driver/real.h"
+#include "shim/submit/layout.h"
+#include "shim/submit/use.h"
+#include "shim/stats/stats.h"
+#include "shim/base/thread.h"
+#include "shim/trace/trace_inside.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EVERY_NS  50000000
+#define SAMPLE_NS 100000000
+/* At the end of the process the drainer, which may have little time of the processor, is waited for so long. */
+#define LAST_MS     100
+#define NICE        10
+#define STACK_BYTES (1 << 20)
+
+#define FUNCTIONS_MOST (1u << 15) /* known at a time; then all are forgotten */
+#define NUMBERS_MOST   (1u << 20) /* as many as a reader takes; what comes then has number 0, which is never named */
+#define NAMED_FIRST    1024
+
+static pthread_mutex_t drain = PTHREAD_MUTEX_INITIALIZER;
+static const struct policy *policy;
+static _Atomic uint32_t hurry;
+
+/* Under `drain`. */
+static struct trace_writer *writer;
+static struct trace_file file = {.fd = -1};
+static bool failed, closed;
+static struct function {
+	uint64_t function; /* 0: the slot is free */
+	uint64_t number;
+} functions[2 * FUNCTIONS_MOST];
+static unsigned n_functions;
+static uint64_t next_function = 1, layouts;
+static struct trace_named *named;
+static size_t named_room;
+static uint64_t sampled;
+static _Atomic bool has_path;
+
+const char *trace_path(void)
+{
+	return atomic_load_explicit(&has_path, memory_order_acquire) ? file.name : "";
+}
+
+/* ---- writing ---- */
+
+static void fail(int error)
+{
+	char why[FILE_NAME_MOST + 160];
+
+	failed = true;
+	snprintf(why, sizeof(why), "%s: %s", file.name,
+		 error == EBADF ? "the program has closed it; what was written can be read" : strerror(error));
+	trace_fail(why);
+}
+
+static void add(const struct trace_event *event)
+{
+	if (!trace_frame_add(writer, event) && !failed)
+		fail(ENOMEM);
+}
+
+static void end_frame(void)
+{
+	size_t n;
+	const void *frame = trace_frame_end(writer, &n);
+	int error = n && !failed ? file_write(&file, frame, n) : 0;
+
+	if (error)
+		fail(error);
+}
+
+static void add_name(enum trace_list list, uint64_t number, const char *text)
+{
+	struct trace_event event = {.kind = TRACE_name, .time = clock_now(), .text = text, .text_bytes = strlen(text)};
+
+	event.name.list = list;
+	event.name.number = number;
+	add(&event);
+}
+
+static void tell_name(void *argument, enum trace_list list, uint64_t number, const char *text)
+{
+	(void)argument;
+	add_name(list, number, text);
+}
+
+static void tell_rules(void)
+{
+	for (size_t i = 0; policy && i < policy_n_rules(policy); i++)
+		add_name(TRACE_RULES, i + 1, policy_rule_name(policy, (int)i));
+	add_name(TRACE_THREADS, 0, "spillway");
+}
+
+/* The file, with the first event. False: there is none. */
+static bool is_open(void)
+{
+	static char head[16384], text[12288];
+
+	if (file.fd >= 0 || failed || closed)
+		return !failed && !closed;
+	const char *pattern = secure_getenv("SPILLWAY_TRACE");
+	writer = trace_writer_new();
+	int error = writer && pattern ? file_make(&file, pattern) : ENOMEM;
+	if (!error) {
+		atomic_store_explicit(&has_path, true, memory_order_release);
+		file_head(policy, text, sizeof(text));
+		error = file_write(&file, head, trace_head(text, head, sizeof(head)));
+	}
+	if (error) {
+		fail(error);
+		return false;
+	}
+	if (strcmp(pattern, file.name) != 0 && !strchr(pattern, '%'))
+		log_line("the trace goes to %s", file.name);
+	trace_frame_begin(writer, 0, clock_now());
+	tell_rules();
+	end_frame();
+	return !failed;
+}
+
+/* ---- functions ---- */
+
+static void tell_function(uint64_t number, uint64_t function, uint32_t id)
+{
+	char text[LAYOUT_NAME + 8];
+
+	if (function < REAL_COUNT)
+		snprintf(text, sizeof(text), "%s", real_name((int)function));
+	else if (!layout_name(function, text))
+		snprintf(text, sizeof(text), "%s 0x%llx",
+			 !strncmp(real_name((int)id), "cuGraphLaunch", 13) ? "graph" : "kernel",
+			 (unsigned long long)function);
+	add_name(TRACE_FUNCTIONS, number, text);
+}
+
+static struct function *slot_of(uint64_t function)
+{
+	uint64_t at = (function ^ function >> 32) * UINT64_C(0x9fb21c651e98df25) >> 32;
+
+	while (functions[at % (2 * FUNCTIONS_MOST)].function &&
+	       functions[at % (2 * FUNCTIONS_MOST)].function != function)
+		at++;
+	return &functions[at % (2 * FUNCTIONS_MOST)];
+}
+
+/* What is 0 (no function) gets number 0. */
+static uint64_t number_of(uint64_t function, uint32_t id)
+{
+	if (!function)
+		return 0;
+	if (layouts != layout_generation() || n_functions == FUNCTIONS_MOST) {
+		memset(functions, 0, sizeof(functions));
+		n_functions = 0;
+		layouts = layout_generation();
+	}
+	struct function *slot = slot_of(function);
+	if (slot->function)
+		return slot->number;
+	if (next_function == NUMBERS_MOST)
+		return 0;
+	*slot = (struct function){function, next_function++};
+	n_functions++;
+	tell_function(slot->number, function, id);
+	return slot->number;
+}
+
+/* ---- records ---- */
+
+static uint64_t word_at(const struct ring *ring, uint64_t at)
+{
+	return ring->words[at % RING_WORDS];
+}
+
+/* The addresses of a submission. False: no memory. */
+static bool read_named(const struct ring *ring, uint64_t at, uint64_t end, size_t *ret_n)
+{
+	size_t n = 0;
+
+	if (end - at > named_room) {
+		size_t room = end - at > NAMED_FIRST ? end - at : NAMED_FIRST;
+		struct trace_named *more = realloc(named, room * sizeof(*named));
+
+		if (!more)
+			return false;
+		named = more;
+		named_room = room;
+	}
+	while (at < end) {
+		uint64_t word = word_at(ring, at++);
+
+		named[n++] = (struct trace_named){word & ~(uint64_t)1, word & 1 && at < end ? word_at(ring, at++) : 0};
+	}
+	*ret_n = n;
+	return true;
+}
+
+/* Returns the place of the next one. */
+static uint64_t write_record(const struct ring *ring, uint64_t at)
+{
+	uint64_t head = word_at(ring, at), end = at + RECORD_WORDS(head);
+	struct trace_event event = {.kind = RECORD_KIND(head), .time = word_at(ring, at + 1)};
+	size_t n = 0;
+
+	at += 2;
+	for (unsigned i = 0; i < TRACE_FIELDS && at + i < end; i++)
+		event.field[i] = word_at(ring, at + i);
+	if (event.kind == TRACE_submit) {
+		if (!read_named(ring, at + 2, end, &n)) {
+			fail(ENOMEM);
+			return end;
+		}
+		event.submit.function = number_of(word_at(ring, at), RECORD_ID(head));
+		event.submit.device = word_at(ring, at + 1);
+		event.submit.n = n;
+		event.named = named;
+	}
+	if (event.kind == TRACE_wait)
+		event.wait.function = number_of(event.wait.function, 0);
+	add(&event);
+	return end;
+}
+
+static void tell_lost(struct ring *ring)
+{
+	uint64_t lost = atomic_load_explicit(&ring->lost, memory_order_relaxed);
+	struct trace_event event = {.kind = TRACE_lost, .time = clock_now()};
+
+	if (lost == ring->lost_told)
+		return;
+	event.lost.n = lost - ring->lost_told;
+	ring->lost_told = lost;
+	add(&event);
+}
+
+static void drain_ring(struct ring *ring)
+{
+	uint64_t at = atomic_load_explicit(&ring->tail, memory_order_relaxed);
+
+	if (at == ring->until && atomic_load_explicit(&ring->lost, memory_order_relaxed) == ring->lost_told)
+		return;
+	trace_frame_begin(writer, ring->number, at != ring->until ? word_at(ring, at + 1) : clock_now());
+	if (ring->number_told != ring->number)
+		add_name(TRACE_THREADS, ring->number, ring->number ? ring->name : "threads without a ring");
+	ring->number_told = ring->number;
+	while (at != ring->until)
+		at = write_record(ring, at);
+	tell_lost(ring);
+	end_frame();
+	atomic_store_explicit(&ring->tail, at, memory_order_release);
+}
+
+/* ---- figures ---- */
+
+/* What there is to say of a device, if there is: then it goes on being told, and of what is nothing any more, 0. */
+static bool look_at(const struct device *device, struct trace_event *event)
+{
+	const struct stats_device *figures = &stats.device[device->ordinal];
+	const _Atomic uint64_t *live = figures->live;
+	uint64_t on_peers = live[PLACE_PEER]; /* read once: it is part of two figures */
+	bool any = atomic_load(&device->heap) || atomic_load(&figures->most_lent);
+
+	for (unsigned i = 0; i < PLACE_COUNT; i++)
+		any |= i != PLACE_PINNED && atomic_load_explicit(&figures->peak[i], memory_order_relaxed) != 0;
+	event->bytes.device = (uint64_t)device->ordinal;
+	event->bytes.on_device = live[PLACE_DEVICE];
+	event->bytes.on_host = live[PLACE_HOST] + on_peers;
+	event->bytes.managed = live[PLACE_MANAGED];
+	event->bytes.system = live[PLACE_SYSTEM];
+	event->bytes.driver = live[PLACE_DRIVER];
+	event->bytes.on_peers = on_peers;
+	event->bytes.lent = atomic_load(&device->lender.lent.used);
+	if (atomic_load(&device->heap))
+		event->bytes.budget = atomic_load(&device->budget.limit);
+	return any;
+}
+
+/* Devices without figures of their own are left out: to a reader they have no samples. */
+static void sample_one(struct device *device, void *argument)
+{
+	static struct trace_event before[STATS_DEVICES];
+	static bool is_told[STATS_DEVICES];
+	struct trace_event event = {.kind = TRACE_bytes, .time = *(const uint64_t *)argument};
+
+	if ((unsigned)device->ordinal >= STATS_DEVICES)
+		return;
+	struct trace_event *last = &before[device->ordinal];
+	bool *told = &is_told[device->ordinal];
+	if (!look_at(device, &event) && !*told)
+		return;
+	if (!*told || memcmp(last->field, event.field, sizeof(event.field)) != 0)
+		add(&event);
+	*told = true;
+	*last = event;
+}
+
+/* The last is always told, however short the run. */
+static void sample(uint64_t now, bool last)
+{
+	if (sampled && !last && now - sampled < SAMPLE_NS)
+		return;
+	sampled = now;
+	device_each(sample_one, &now);
+}
+
+/* ---- a turn ---- */
+
+/* Names and figures are of no thread of the program's: they are told as the drainer's, number 0. */
+static void tell_all(void)
+{
+	uint64_t now = clock_now();
+
+	trace_frame_begin(writer, 0, now);
+	names_each_new(tell_name, NULL);
+	sample(now, false);
+	end_frame();
+}
+
+/* How far this turn goes. A ring that comes on the list later is not looked at before the next one. */
+static void see_rings(void)
+{
+	for (struct ring *ring = atomic_load(&trace_rings); ring; ring = ring->next) {
+		ring->seen = atomic_load_explicit(&ring->state, memory_order_acquire);
+		ring->until = atomic_load_explicit(&ring->head, memory_order_acquire);
+	}
+}
+
+static void turn(void)
+{
+	see_rings();
+	if (!is_open())
+		return;
+	tell_all();
+	for (struct ring *ring = atomic_load(&trace_rings); ring && !failed; ring = ring->next) {
+		if (ring->seen != RING_USED && ring->seen != RING_LEFT)
+			continue;
+		drain_ring(ring);
+		/* Nobody writes into it any more, and it is empty now. */
+		if (ring->seen == RING_LEFT)
+			atomic_store_explicit(&ring->state, RING_FREE, memory_order_release);
+	}
+	drain_ring(&trace_no_ring);
+}
+
+/* ---- the thread ---- */
+
+void drain_hurry(void)
+{
+	int saved = errno;
+
+	if (!atomic_exchange(&hurry, 1))
+		syscall(SYS_futex, &hurry, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+	errno = saved;
+}
+
+static void *run(void *argument)
+{
+	const struct sched_param parameter = {0};
+	const struct timespec every = {.tv_nsec = EVERY_NS};
+
+	(void)argument;
+	enter_depth = 1;
+	prctl(PR_SET_NAME, "spillway-trace");
+	pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameter);
+	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
+	while (trace_is_on()) {
+		pthread_mutex_lock(&drain);
+		atomic_store(&hurry, 0);
+		if (trace_is_on())
+			turn();
+		pthread_mutex_unlock(&drain);
+		syscall(SYS_futex, &hurry, FUTEX_WAIT_PRIVATE, 0, &every, NULL, 0);
+	}
+	return NULL;
+}
+
+bool drain_start(const struct policy *read)
+{
+	policy = read;
+	return thread_start(run, NULL, STACK_BYTES, false, NULL) == 0;
+}
+
+/* ---- the end ---- */
+
+/* A file that may not grow any more sends a signal, which would end the process with another status. */
+static void write_last(void)
+{
+	const struct timespec now = {0};
+	sigset_t ours, before, pending;
+
+	sigemptyset(&ours);
+	sigaddset(&ours, SIGXFSZ);
+	sigpending(&pending);
+	pthread_sigmask(SIG_BLOCK, &ours, &before);
+	turn();
+	if (!failed && file.fd >= 0) {
+		uint64_t time = clock_now();
+
+		trace_frame_begin(writer, 0, time);
+		sample(time, true);
+		add(&(struct trace_event){.kind = TRACE_end, .time = time, .end = {time}});
+		end_frame();
+	}
+	while (!sigismember(&pending, SIGXFSZ) && sigtimedwait(&ours, NULL, &now) < 0 && errno == EINTR)
+		;
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void drain_last(void)
+{
+	const struct timespec step = {.tv_nsec = 500000};
+	uint64_t until = clock_now() + LAST_MS * UINT64_C(1000000);
+
+	while (pthread_mutex_trylock(&drain)) {
+		if (clock_now() > until)
+			return;
+		nanosleep(&step, NULL);
+	}
+	write_last();
+	closed = true;
+	file_close(&file);
+	pthread_mutex_unlock(&drain);
+}

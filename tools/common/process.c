@@ -1,0 +1,365 @@
+/*
+ * Which socket belongs to a process? Process ids in names are no proof: they differ between PID namespaces and come again.
+ * The kernel knows who listens (SO_PEERCRED), in the ids of whoever asks, so every socket of the folder is asked. That also
+ * finds the stale ones, which are removed on the way. The kernel says 0 of a process that has no process id here: one of a
+ * container that shares a folder with ours. It is told by its id, which stands in the name.
+ *
+ * A process may have had another XDG_RUNTIME_DIR than the tool has (ssh, cron, a batch system), or another /tmp (a
+ * container). So the folders are looked at that the tool would use, and those that the process sees.
+ */
+#include "tools/common/process.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "policy/text.h"
+#include "shim/base/identity.h"
+#include "shim/base/rundir.h"
+#include "tools/tool.h"
+#include "tools/common/view.h"
+
+enum {
+	CONNECT_MS = 1000,    /* for a socket with several callers in front of us */
+	MOST_SOCKETS = 10000, /* of one folder; a user with more processes has other worries */
+	MOST_ENVIRONMENT = 1 << 20,
+};
+
+/* ---- sockets ---- */
+
+struct search {
+	process_visit *visit;
+	void *argument;
+};
+
+/* "PID-ID.ctl"; 0: of a release whose names had none. */
+static uint64_t identity_in(const char *name)
+{
+	const char *from = strchr(name, '-');
+	uint64_t identity;
+
+	return from && identity_read(from + 1, strchrnul(from, '.'), &identity) ? identity : 0;
+}
+
+static void look(const struct rundir *folder, const char *name, void *argument)
+{
+	const struct search *search = argument;
+	struct process_found found = {.identity = identity_in(name)};
+	int fd = rundir_connect(folder, name, CONNECT_MS);
+	struct ucred peer;
+	struct stat status;
+	socklen_t bytes = sizeof(peer);
+
+	if (fd == -ECONNREFUSED)
+		rundir_remove_stale(folder, name);
+	if (fd < 0)
+		return;
+	if (fstatat(folder->fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0) {
+		found.device = status.st_dev;
+		found.inode = status.st_ino;
+	}
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid() &&
+	    (peer.pid > 0 || found.identity)) {
+		found.pid = peer.pid;
+		search->visit(&found, fd, search->argument);
+	} else {
+		close(fd);
+	}
+}
+
+static void search_folder(int error, struct rundir *folder, const struct search *search)
+{
+	if (error)
+		return;
+	rundir_each(folder, MOST_SOCKETS, look, (void *)search);
+	rundir_close(folder, false);
+}
+
+static void search_own(const struct search *search)
+{
+	const char *xdg = getenv("XDG_RUNTIME_DIR");
+	struct rundir folder;
+	char usual[64];
+
+	snprintf(usual, sizeof(usual), "/run/user/%u", (unsigned)geteuid());
+	search_folder(rundir_open_xdg(xdg, &folder), &folder, search);
+	if (!xdg || strcmp(xdg, usual) != 0)
+		search_folder(rundir_open_xdg(usual, &folder), &folder, search);
+	search_folder(rundir_open_tmp(rundir_fallback, &folder), &folder, search);
+}
+
+/* What a file of /proc/PID holds, as a text. NULL: it cannot be read. The caller frees it. */
+static char *read_file(pid_t pid, const char *file, size_t most, size_t *ret_bytes)
+{
+	char path[64], *text = malloc(most + 1);
+	size_t at = 0;
+	ssize_t n = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	while (fd >= 0 && text && at < most && (n = read(fd, text + at, most - at)) > 0)
+		at += (size_t)n;
+	if (fd >= 0)
+		close(fd);
+	if (fd < 0 || !text || n < 0) {
+		free(text);
+		return NULL;
+	}
+	text[at] = 0;
+	*ret_bytes = at;
+	return text;
+}
+
+static void search_theirs(pid_t pid, const struct search *search)
+{
+	static const char key[] = "XDG_RUNTIME_DIR=/";
+	char path[PATH_MAX];
+	struct rundir folder;
+	size_t bytes;
+	char *environment = read_file(pid, "environ", MOST_ENVIRONMENT, &bytes);
+
+	for (size_t at = 0; environment && at < bytes; at += strlen(environment + at) + 1) {
+		if (strncmp(environment + at, key, sizeof(key) - 1) != 0)
+			continue;
+		if ((size_t)snprintf(path, sizeof(path), "/proc/%d/root%s", (int)pid,
+				     environment + at + sizeof(key) - 2) < sizeof(path))
+			search_folder(rundir_open_xdg(path, &folder), &folder, search);
+	}
+	free(environment);
+	snprintf(path, sizeof(path), "/proc/%d/root%s", (int)pid, rundir_fallback);
+	search_folder(rundir_open_tmp(path, &folder), &folder, search);
+}
+
+/* A folder of another view, whatever it is called there: it is looked into if it is ours alone. */
+static void search_path(const char *path, const struct search *search)
+{
+	struct rundir folder = {.fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+	struct stat status;
+
+	if (folder.fd < 0)
+		return;
+	if (fstat(folder.fd, &status) == 0 && status.st_uid == geteuid() && (status.st_mode & 0077) == 0)
+		rundir_each(&folder, MOST_SOCKETS, look, (void *)search);
+	close(folder.fd);
+}
+
+/* Each folder in `parent` whose name begins so; below: what follows its name. */
+static void search_all_in(const char *parent, const char *prefix, const char *below, const struct search *search)
+{
+	char path[PATH_MAX];
+	DIR *dir = opendir(parent);
+
+	for (struct dirent *entry; dir && (entry = readdir(dir));)
+		if (entry->d_name[0] != '.' && !strncmp(entry->d_name, prefix, strlen(prefix)) &&
+		    (size_t)snprintf(path, sizeof(path), "%s/%s%s", parent, entry->d_name, below) < sizeof(path))
+			search_path(path, search);
+	if (dir)
+		closedir(dir);
+}
+
+static void search_view(const char *root, pid_t pid, void *argument)
+{
+	char path[PATH_MAX];
+
+	search_theirs(pid, argument);
+	snprintf(path, sizeof(path), "%s/run/user", root);
+	search_all_in(path, "", "/spillway", argument);
+	snprintf(path, sizeof(path), "%s%s", root, rundir_fallback);
+	search_all_in(path, "spillway-", "", argument);
+}
+
+struct wanted {
+	const struct process_name *name;
+	int fd;
+};
+
+static void take_wanted(const struct process_found *found, int fd, void *argument)
+{
+	struct wanted *wanted = argument;
+	const struct process_name *name = wanted->name;
+
+	if (wanted->fd < 0 && (name->identity ? found->identity == name->identity : found->pid == name->pid))
+		wanted->fd = fd;
+	else
+		close(fd);
+}
+
+int process_connect(const struct process_name *name)
+{
+	struct wanted wanted = {name, -1};
+	struct search search = {take_wanted, &wanted};
+
+	search_own(&search);
+	if (wanted.fd < 0 && name->pid)
+		search_theirs(name->pid, &search);
+	if (wanted.fd < 0)
+		view_each(search_view, &search);
+	return wanted.fd;
+}
+
+void process_each(process_visit *visit, void *argument)
+{
+	struct search search = {visit, argument};
+
+	search_own(&search);
+	view_each(search_view, &search);
+}
+
+/* ---- names ---- */
+
+bool process_read_name(const char *text, struct process_name *ret_name)
+{
+	char *end;
+
+	*ret_name = (struct process_name){0};
+	if (identity_read(text, strchr(text, 0), &ret_name->identity))
+		return ret_name->identity != 0;
+	if (!policy_is_digit(*text))
+		return false;
+	errno = 0;
+	long value = strtol(text, &end, 10);
+	if (errno || *end || value <= 0 || value > INT_MAX)
+		return false;
+	ret_name->pid = (pid_t)value;
+	return true;
+}
+
+const char *process_show_name(const struct process_name *name, char room[PROCESS_NAME])
+{
+	if (name->identity)
+		return identity_text(name->identity, room);
+	snprintf(room, PROCESS_NAME, "%d", (int)name->pid);
+	return room;
+}
+
+/* ---- /proc ---- */
+
+/* The effective user of a process. False: it cannot be told. */
+static bool owner_of(pid_t pid, uid_t *ret_owner)
+{
+	size_t bytes;
+	char *text = read_file(pid, "status", 4096, &bytes);
+	const char *line = text ? strstr(text, "\nUid:") : NULL;
+	unsigned effective;
+	bool known = line && sscanf(line, "\nUid: %*u %u", &effective) == 1;
+
+	if (known)
+		*ret_owner = effective;
+	free(text);
+	return known;
+}
+
+/* Is libspillway.so mapped? 1, 0, or -1 where that cannot be read. */
+static int has_library(pid_t pid)
+{
+	char path[64], *line = NULL;
+	size_t room = 0;
+	int found = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	FILE *maps = fopen(path, "re");
+	if (!maps)
+		return -1;
+	while (!found && getline(&line, &room, maps) > 0)
+		found = strstr(line, "/libspillway.so") != NULL;
+	free(line);
+	fclose(maps);
+	return found;
+}
+
+void process_explain(const struct process_name *name, const char *verb)
+{
+	char text[PROCESS_NAME];
+	pid_t pid = name->pid;
+	uid_t owner;
+
+	if (name->identity) {
+		tool_say("no process with the id %s can be asked; `spillway list` shows those that can",
+			 process_show_name(name, text));
+		return;
+	}
+	if (kill(pid, 0) != 0 && errno == ESRCH) {
+		tool_say("there is no process %d", (int)pid);
+		return;
+	}
+	if (owner_of(pid, &owner) && owner != geteuid()) {
+		const struct passwd *user = getpwuid(owner);
+		char number[32];
+
+		snprintf(number, sizeof(number), "#%u", (unsigned)owner);
+		tool_say("process %d is another user's; only its owner may do this: sudo -u %s spillway %s %d",
+			 (int)pid, user ? user->pw_name : number, verb, (int)pid);
+		return;
+	}
+	switch (has_library(pid)) {
+	case 0:
+		tool_say("process %d does not run under Spillway; `spillway run` starts a program so", (int)pid);
+		break;
+	case 1:
+		tool_say("process %d runs under Spillway, but has no control socket: it has not used GPU memory yet, "
+			 "or its policy says \"control: no\"",
+			 (int)pid);
+		break;
+	default:
+		tool_say("process %d has no control socket: it does not run under Spillway, has not used GPU memory "
+			 "yet, or its policy says \"control: no\"",
+			 (int)pid);
+	}
+}
+
+void process_command(pid_t pid, char ret_command[PROCESS_COMMAND])
+{
+	size_t bytes = 0;
+	char *text = pid ? read_file(pid, "cmdline", PROCESS_COMMAND - 1, &bytes) : NULL;
+
+	if (bytes && !text[bytes - 1])
+		bytes--;
+	for (size_t i = 0; i < bytes; i++)
+		if (!text[i])
+			text[i] = ' ';
+	policy_printable(bytes ? text : "?", ret_command, PROCESS_COMMAND);
+	free(text);
+}
+
+/* ---- talking ---- */
+
+bool process_send(int fd, const char *request)
+{
+	ssize_t sent;
+
+	do
+		sent = send(fd, request, strlen(request), MSG_NOSIGNAL);
+	while (sent < 0 && errno == EINTR);
+	return sent == (ssize_t)strlen(request);
+}
+
+int process_receive(int fd, int wait_ms, char ret_reply[PROCESS_REPLY])
+{
+	struct pollfd wait = {.fd = fd, .events = POLLIN};
+	char buffer[PROCESS_REPLY];
+	int n;
+
+	do
+		n = poll(&wait, 1, wait_ms);
+	while (n < 0 && errno == EINTR);
+	if (n == 0)
+		return 0;
+	ssize_t bytes = n > 0 ? recv(fd, buffer, sizeof(buffer) - 1, MSG_DONTWAIT) : -1;
+	if (bytes <= 0)
+		return -1;
+	buffer[bytes] = 0;
+	buffer[strcspn(buffer, "\n")] = 0;
+	policy_printable(buffer, ret_reply, PROCESS_REPLY);
+	return 1;
+}

@@ -1,0 +1,42 @@
+#include "tools/common/seconds.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "policy/text.h"
+
+bool seconds_read(const char *text, double *ret_seconds)
+{
+	char *end;
+
+	/* No hexadecimal, no "inf". The locale is C's: main() sets none. */
+	for (const char *c = text; *c; c++)
+		if (!policy_is_digit(*c) && *c != '.')
+			return false;
+	*ret_seconds = strtod(text, &end);
+	return end != text && !*end && *ret_seconds >= 0.1 && *ret_seconds <= 3600;
+}
+
+static double clock_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+void seconds_sleep(double seconds, const volatile sig_atomic_t *enough)
+{
+	static double last;
+	double now = clock_now();
+
+	/* The first time, and after a long stop, from now on. */
+	if (last + seconds < now || last > now)
+		last = now;
+	last += seconds;
+	const struct timespec until = {.tv_sec = (time_t)last, .tv_nsec = (long)((last - floor(last)) * 1e9)};
+	while (!*enough && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+		;
+}

@@ -1,0 +1,261 @@
+/*
+ * The loader ignores LD_PRELOAD in a process that gained rights when it was started (AT_SECURE), and there is no loader
+ * at all in a static executable. Both run as if nothing had been asked, so the user must hear of it.
+ */
+#include "tools/common/target.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "tools/tool.h"
+
+/* The kernel follows this many scripts that name scripts, and reads this much of the first line. */
+enum { MAX_SCRIPTS = 5, MAX_LINE = 256 };
+
+#if defined(__x86_64__)
+enum { OUR_MACHINE = EM_X86_64 };
+#elif defined(__aarch64__)
+enum { OUR_MACHINE = EM_AARCH64 };
+#else
+#error "which ELF machine is this?"
+#endif
+
+static bool is_program(const char *path)
+{
+	struct stat status;
+
+	return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
+}
+
+/* ---- programs that start others ---- */
+
+#define OTHER_USER "it starts programs with an environment of its own; write `%s ... spillway run -- PROGRAM`"
+#define CONTAINER  "neither this environment nor the library is in the container; run spillway in there"
+#define ELSEWHERE  "what it starts runs on another machine; run spillway there"
+
+/* By their names, since that is what people type. "%s" in a reason is the name. */
+static const struct {
+	const char *name, *reason;
+} launchers[] = {
+    {"sudo", OTHER_USER},     {"doas", OTHER_USER},  {"su", OTHER_USER},         {"runuser", OTHER_USER},
+    {"pkexec", OTHER_USER},   {"docker", CONTAINER}, {"podman", CONTAINER},      {"nerdctl", CONTAINER},
+    {"apptainer", CONTAINER}, {"enroot", CONTAINER}, {"singularity", CONTAINER}, {"ssh", ELSEWHERE},
+    {"kubectl", ELSEWHERE},
+};
+
+/*
+ * Slurm hands all of the environment on unless it is told otherwise, in a variable or, which wins, in an option. A word
+ * right behind an option may be its value; the first that is not is the program to start.
+ */
+static const char *slurm_exports(char *const argv[], const char *variable)
+{
+	const char *exports = getenv(variable);
+	bool may_be_value = false;
+
+	for (int i = 1; argv[i] && (argv[i][0] == '-' || may_be_value); i++) {
+		if (strncmp(argv[i], "--export=", 9) == 0)
+			exports = argv[i] + 9;
+		else if (may_be_value && strcmp(argv[i - 1], "--export") == 0)
+			exports = argv[i];
+		may_be_value = argv[i][0] == '-' && !strchr(argv[i], '=');
+	}
+	return exports;
+}
+
+static bool slurm_strips(char *const argv[], const char *variable)
+{
+	const char *exports = slurm_exports(argv, variable);
+
+	return exports && strncmp(exports, "ALL", 3) != 0 && !strstr(exports, "LD_PRELOAD");
+}
+
+static bool env_strips(char *const argv[])
+{
+	for (int i = 1; argv[i] && argv[i][0] == '-'; i++)
+		if (strcmp(argv[i], "-") == 0 || strcmp(argv[i], "-i") == 0 ||
+		    strcmp(argv[i], "--ignore-environment") == 0)
+			return true;
+	return false;
+}
+
+bool target_launcher(char *const argv[], char ret_reason[TARGET_REASON_BYTES])
+{
+	const char *name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0], *reason = NULL;
+
+	for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++)
+		if (strcmp(name, launchers[i].name) == 0)
+			reason = launchers[i].reason;
+	if ((strcmp(name, "srun") == 0 && slurm_strips(argv, "SLURM_EXPORT_ENV")) ||
+	    (strcmp(name, "sbatch") == 0 && slurm_strips(argv, "SBATCH_EXPORT")))
+		reason = "--export leaves LD_PRELOAD out; add it, or write `%s ... spillway run -- PROGRAM`";
+	else if (strcmp(name, "env") == 0 && env_strips(argv))
+		reason = "it takes the environment away; write `%s -i ... spillway run -- PROGRAM`";
+	if (!reason)
+		return false;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+	snprintf(ret_reason, TARGET_REASON_BYTES, reason, name);
+#pragma GCC diagnostic pop
+	return true;
+}
+
+bool target_warn_launcher(char *const argv[])
+{
+	const char *name = strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argv[0];
+	char reason[TARGET_REASON_BYTES];
+
+	if (!target_launcher(argv, reason))
+		return false;
+	tool_say("%s: Spillway will not take effect in what it starts: %s", name, reason);
+	return true;
+}
+
+/* ---- the file ---- */
+
+bool target_find(const char *program, char ret_path[PATH_MAX])
+{
+	const char *folders = getenv("PATH");
+
+	if (strchr(program, '/'))
+		return snprintf(ret_path, PATH_MAX, "%s", program) < PATH_MAX && access(program, F_OK) == 0;
+	if (!folders)
+		folders = "/bin:/usr/bin";
+	for (;;) {
+		size_t length = strcspn(folders, ":");
+		const char *here = length ? "" : "."; /* an empty entry is the current folder */
+
+		if (snprintf(ret_path, PATH_MAX, "%.*s%s/%s", (int)length, folders, here, program) < PATH_MAX &&
+		    is_program(ret_path))
+			return true;
+		if (!folders[length])
+			return false;
+		folders += length + 1;
+	}
+}
+
+/* Would starting this ELF file raise the rights of the process? */
+static bool gains_rights(int fd, const char *path)
+{
+	struct statvfs volume;
+	struct stat status;
+
+	if (fstat(fd, &status) != 0 || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
+		return false;
+	if (fstatvfs(fd, &volume) == 0 && (volume.f_flag & ST_NOSUID))
+		return false;
+	if ((status.st_mode & S_ISUID) && status.st_uid != getuid())
+		return true;
+	if ((status.st_mode & S_ISGID) && (status.st_mode & S_IXGRP) && status.st_gid != getgid())
+		return true;
+	return getuid() != 0 && getxattr(path, "security.capability", NULL, 0) > 0;
+}
+
+/* The program's loader, "" where it has none; false: that cannot be read, which is for the kernel to refuse. */
+static bool read_loader(int fd, const Elf64_Ehdr *header, char ret_loader[PATH_MAX])
+{
+	*ret_loader = '\0';
+	for (unsigned i = 0; i < header->e_phnum; i++) {
+		off_t offset = (off_t)(header->e_phoff + (Elf64_Off)i * header->e_phentsize);
+		Elf64_Phdr segment;
+		ssize_t n;
+
+		if (pread(fd, &segment, sizeof(segment), offset) != (ssize_t)sizeof(segment))
+			return false;
+		if (segment.p_type != PT_INTERP)
+			continue;
+		n = pread(fd, ret_loader, segment.p_filesz < PATH_MAX ? segment.p_filesz : PATH_MAX - 1,
+			  (off_t)segment.p_offset);
+		ret_loader[n > 0 ? n : 0] = '\0';
+		return n > 0;
+	}
+	return true;
+}
+
+/* Why the loader will not load our library into this ELF file; NULL: it will. */
+static const char *elf_reason(int fd, const char *path)
+{
+	Elf64_Ehdr header = {0};
+	char loader[PATH_MAX];
+
+	if (pread(fd, &header, sizeof(header), 0) < EI_NIDENT)
+		return NULL;
+	if (header.e_ident[EI_CLASS] == ELFCLASS32)
+		return "it is a 32-bit program";
+	if (header.e_machine != OUR_MACHINE)
+		return "it is a program for another kind of processor";
+	if (!read_loader(fd, &header, loader))
+		return NULL;
+	if (!*loader)
+		return "it is statically linked";
+	if (strstr(loader, "/ld-musl-"))
+		return "it was built for musl, another C library than CUDA's (glibc)";
+	if (gains_rights(fd, path))
+		return "it runs with more rights than you have (set-user-ID, set-group-ID or capabilities)";
+	return NULL;
+}
+
+/*
+ * The program that runs a script whose first bytes are line ("#!/bin/sh -e"): its interpreter, or what "env" would find
+ * in its place. line is changed. False: none that can be told.
+ */
+static bool script_interpreter(char *line, char ret_path[PATH_MAX])
+{
+	char *rest = line + 2, *interpreter, *argument, *name;
+
+	rest[strcspn(rest, "\n")] = '\0';
+	rest += strspn(rest, " \t");
+	interpreter = strsep(&rest, " \t");
+	if (!interpreter || !*interpreter)
+		return false;
+	name = strrchr(interpreter, '/');
+	if (rest && name && strcmp(name, "/env") == 0) {
+		rest += strspn(rest, " \t");
+		argument = strsep(&rest, " \t");
+		if (argument && *argument && *argument != '-' && !strchr(argument, '='))
+			return target_find(argument, ret_path);
+	}
+	return snprintf(ret_path, PATH_MAX, "%s", interpreter) < PATH_MAX;
+}
+
+const char *target_reason(const char *path, char ret_file[PATH_MAX])
+{
+	char line[MAX_LINE + 1];
+
+	if (snprintf(ret_file, PATH_MAX, "%s", path) >= PATH_MAX)
+		return NULL;
+	for (int n = 0; n <= MAX_SCRIPTS; n++) {
+		int fd = open(ret_file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+		const char *reason = NULL;
+		ssize_t bytes;
+		bool script;
+
+		if (fd < 0)
+			return NULL;
+		bytes = pread(fd, line, MAX_LINE, 0);
+		line[bytes > 0 ? bytes : 0] = '\0';
+		script = strncmp(line, "#!", 2) == 0;
+		if (bytes >= SELFMAG && memcmp(line, ELFMAG, SELFMAG) == 0)
+			reason = elf_reason(fd, ret_file);
+		close(fd);
+		if (reason || !script || !script_interpreter(line, ret_file))
+			return reason;
+	}
+	return NULL;
+}
+
+void target_warn(const char *path)
+{
+	char file[PATH_MAX];
+	const char *reason = target_reason(path, file);
+
+	if (reason)
+		tool_say("%s: Spillway will not take effect: %s", file, reason);
+}

@@ -1,0 +1,143 @@
+#include "tools/common/view.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "policy/text.h"
+
+enum {
+	MOST_VIEWS = 256,     /* other views of the file system */
+	VIEWS_READINGS = 10,  /* for which the list of views is good */
+	STATUS_BYTES = 4096,  /* of /proc/PID/status; NSpid stands in the first kilobyte or two */
+	MOST_STRANGERS = 4096 /* processes of other PID namespaces */
+};
+
+/* The number of a namespace of a process; 0: it cannot be told. */
+static uint64_t namespace_of(const char *process, const char *kind)
+{
+	struct stat status;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%.32s/ns/%s", process, kind);
+	return stat(path, &status) == 0 ? status.st_ino : 0;
+}
+
+/* ---- views of the file system ---- */
+
+static struct {
+	struct {
+		pid_t pid; /* a process that has it */
+		uint64_t id;
+	} view[MOST_VIEWS];
+	unsigned n;
+	unsigned age; /* readings since it was made */
+} views;
+
+static bool is_new_view(uint64_t id, uint64_t own)
+{
+	if (!id || id == own)
+		return false;
+	for (unsigned i = 0; i < views.n; i++)
+		if (views.view[i].id == id)
+			return false;
+	return true;
+}
+
+static void list_views(void)
+{
+	uint64_t own = namespace_of("self", "mnt");
+	DIR *dir = opendir("/proc");
+
+	views.n = 0;
+	for (struct dirent *entry; dir && views.n < MOST_VIEWS && (entry = readdir(dir));) {
+		if (!policy_is_digit(entry->d_name[0]))
+			continue;
+		uint64_t id = namespace_of(entry->d_name, "mnt");
+		if (!is_new_view(id, own))
+			continue;
+		views.view[views.n].pid = (pid_t)strtol(entry->d_name, NULL, 10);
+		views.view[views.n++].id = id;
+	}
+	if (dir)
+		closedir(dir);
+}
+
+void view_each(view_visit *visit, void *argument)
+{
+	char path[64];
+
+	if (views.age++ % VIEWS_READINGS == 0)
+		list_views();
+	for (unsigned i = 0; i < views.n; i++) {
+		snprintf(path, sizeof(path), "/proc/%d/root", (int)views.view[i].pid);
+		visit(path, views.view[i].pid, argument);
+	}
+}
+
+/* ---- processes ---- */
+
+static struct {
+	struct {
+		pid_t pid, inside; /* here, and in its own PID namespace */
+		uint64_t space;
+	} process[MOST_STRANGERS];
+	unsigned n;
+} strangers;
+
+uint64_t view_own_space(void)
+{
+	return namespace_of("self", "pid");
+}
+
+/* "NSpid:\t4711\t1": its id in each PID namespace from ours on down, the last one its own. 0: not known. */
+static pid_t id_inside(const char *process)
+{
+	char text[STATUS_BYTES];
+
+	snprintf(text, sizeof(text), "/proc/%.32s/status", process);
+	int fd = open(text, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = 0;
+	char *line = strstr(text, "\nNSpid:");
+	if (!line)
+		return 0;
+	line[1 + strcspn(line + 1, "\n")] = 0;
+	return (pid_t)strtol(strrchr(line, '\t') ? strrchr(line, '\t') + 1 : "", NULL, 10);
+}
+
+static void list_strangers(void)
+{
+	uint64_t own = view_own_space();
+	DIR *dir = opendir("/proc");
+
+	strangers.n = 0;
+	for (struct dirent *entry; dir && strangers.n < MOST_STRANGERS && (entry = readdir(dir));) {
+		if (!policy_is_digit(entry->d_name[0]))
+			continue;
+		uint64_t space = namespace_of(entry->d_name, "pid");
+		if (!space || space == own)
+			continue;
+		strangers.process[strangers.n].pid = (pid_t)strtol(entry->d_name, NULL, 10);
+		strangers.process[strangers.n].inside = id_inside(entry->d_name);
+		strangers.process[strangers.n++].space = space;
+	}
+	if (dir)
+		closedir(dir);
+}
+
+pid_t view_process(uint64_t space, pid_t pid, bool fresh)
+{
+	if (fresh)
+		list_strangers();
+	for (unsigned i = 0; i < strangers.n; i++)
+		if (strangers.process[i].space == space && strangers.process[i].inside == pid)
+			return strangers.process[i].pid;
+	return 0;
+}

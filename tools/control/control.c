@@ -1,0 +1,249 @@
+/*
+ * control.c: `spillway suspend`, `spillway resume`, `spillway list`. The requests and their answers: control_request.c.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "policy/text.h"
+#include "shim/base/identity.h"
+#include "tools/common/process.h"
+#include "tools/tool.h"
+#include "tools/common/units.h"
+
+enum {
+	PATIENCE_MS = 3000, /* then the user hears that we are waiting; a suspension may well take longer */
+	LIST_MS = 1000,     /* a process that is being suspended answers no sooner; all are given this long together */
+};
+
+struct verb {
+	const char *name, *request, *done, *moved, *help;
+};
+
+static const struct verb suspend_verb = {
+    "suspend", "suspend\n", "suspended", "of device memory given back",
+    "Takes the GPU's memory from running processes for a while: each stops submitting work, all of its\n"
+    "memory that can move goes to the host, and device memory goes back to the driver. The processes do not\n"
+    "end; `spillway resume` lets them go on where they were. They must run under Spillway, as this user, with\n"
+    "spill.mode exact (the default) or fast.\n"};
+static const struct verb resume_verb = {
+    "resume", "resume\n", "resumed", "to come back as it is used",
+    "Lets processes go on that `spillway suspend` has stopped. Their memory comes back to the GPU as it is used.\n"};
+
+static int print_help(const struct verb *verb)
+{
+	printf("usage: spillway %s PID|ID...\n\n%s\n"
+	       "`spillway list` shows the processes that can be asked, with both.\n\n"
+	       "Exit status: 0 all are %s, 1 one could not be, 2 wrong usage: nothing was done.\n\n"
+	       "example:\n"
+	       "  spillway %s 4711\n",
+	       verb->name, verb->help, verb->done, verb->name);
+	return TOOL_OK;
+}
+
+/* The reply of that process is there. True: it has done what was asked. */
+static bool report_reply(const struct verb *verb, const char *who, const char *reply)
+{
+	unsigned long long bytes;
+	char text[UNITS_TEXT];
+
+	if (sscanf(reply, "ok %llu", &bytes) == 1) {
+		printf("process %s: %s, %s %s\n", who, verb->done, units_bytes(bytes, text), verb->moved);
+		return true;
+	}
+	if (strncmp(reply, "error ", 6) == 0)
+		tool_say("process %s: not %s: %s", who, verb->done, reply + 6);
+	else
+		tool_say("process %s: its answer is not understood: %s", who, reply);
+	return false;
+}
+
+/* True: done. */
+static bool ask_one(const struct verb *verb, const struct process_name *name)
+{
+	char reply[PROCESS_REPLY], who[PROCESS_NAME];
+	int fd = process_connect(name);
+	bool good = false;
+
+	process_show_name(name, who);
+	if (fd < 0) {
+		process_explain(name, verb->name);
+		return false;
+	}
+	int got = process_send(fd, verb->request) ? process_receive(fd, PATIENCE_MS, reply) : -1;
+	if (got == 0) {
+		tool_say("process %s is not done yet; waiting for it", who);
+		got = process_receive(fd, -1, reply);
+	}
+	if (got > 0)
+		good = report_reply(verb, who, reply);
+	else
+		tool_say("process %s ended, or closed the connection, before it answered", who);
+	close(fd);
+	return good;
+}
+
+static int ask_all(const struct verb *verb, int argc, char **argv)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+	bool good = true;
+	struct process_name name;
+	int first = 1;
+
+	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+		return print_help(verb);
+	if (argc > 1 && strcmp(argv[1], "--") == 0)
+		first = 2;
+	if (first >= argc) {
+		tool_say("no process given; write `spillway %s PID...`, `spillway list` shows them", verb->name);
+		return TOOL_BAD;
+	}
+	for (int i = first; i < argc; i++) {
+		if (!process_read_name(argv[i], &name)) {
+			tool_say("%s is no process id; `spillway list` shows them", policy_quote(argv[i], quoted));
+			return TOOL_BAD;
+		}
+	}
+	for (int i = first; i < argc; i++)
+		good &= process_read_name(argv[i], &name) && ask_one(verb, &name);
+	return good ? TOOL_OK : TOOL_BROKEN;
+}
+
+int tool_suspend(int argc, char **argv)
+{
+	return ask_all(&suspend_verb, argc, argv);
+}
+
+int tool_resume(int argc, char **argv)
+{
+	return ask_all(&resume_verb, argc, argv);
+}
+
+/* ---- list ---- */
+
+struct entry {
+	struct process_found process;
+	int fd;
+};
+
+struct list {
+	struct entry *entry;
+	size_t n, room;
+};
+
+/* By the socket; a process that is seen has no more than one. */
+static bool is_same(const struct process_found *a, const struct process_found *b)
+{
+	return (a->device == b->device && a->inode == b->inode) || (a->pid && a->pid == b->pid);
+}
+
+/* All are asked before the first answer is waited for: together they take as long as the slowest. */
+static void add(const struct process_found *found, int fd, void *argument)
+{
+	struct list *list = argument;
+
+	for (size_t i = 0; i < list->n; i++)
+		if (is_same(&list->entry[i].process, found))
+			goto drop;
+	if (list->n == list->room) {
+		size_t room = list->room ? 2 * list->room : 16;
+		struct entry *more = realloc(list->entry, room * sizeof(*more));
+
+		if (!more)
+			goto drop;
+		list->entry = more;
+		list->room = room;
+	}
+	if (!process_send(fd, "status\n"))
+		goto drop;
+	list->entry[list->n++] = (struct entry){*found, fd};
+	return;
+drop:
+	close(fd);
+}
+
+static int by_pid(const void *a, const void *b)
+{
+	const struct process_found *left = &((const struct entry *)a)->process;
+	const struct process_found *right = &((const struct entry *)b)->process;
+
+	if (left->pid != right->pid)
+		return left->pid < right->pid ? -1 : 1;
+	return (left->identity > right->identity) - (left->identity < right->identity);
+}
+
+static long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* False: it is gone. */
+static bool print_one(const struct entry *entry, long end, bool head)
+{
+	char reply[PROCESS_REPLY], command[PROCESS_COMMAND], state[16] = "?", pid[16] = "-";
+	char identity[IDENTITY_TEXT] = "-";
+	long left = end - now_ms();
+	int got = process_receive(entry->fd, left > 0 ? (int)left : 0, reply);
+
+	if (got < 0)
+		return false;
+	if (got == 0)
+		strcpy(state, "busy");
+	else
+		sscanf(reply, "ok %*u %15s", state);
+	process_command(entry->process.pid, command);
+	if (entry->process.pid)
+		snprintf(pid, sizeof(pid), "%d", (int)entry->process.pid);
+	if (entry->process.identity)
+		identity_text(entry->process.identity, identity);
+	if (head)
+		printf("%7s  %-9s  %-*s  %s\n", "PID", "STATE", IDENTITY_DIGITS, "ID", "COMMAND");
+	printf("%7s  %-9s  %-*s  %s\n", pid, state, IDENTITY_DIGITS, identity, command);
+	return true;
+}
+
+static int print_list_help(void)
+{
+	printf(
+	    "usage: spillway list\n\n"
+	    "Shows the processes of this user that run under Spillway and have used GPU memory: process id, state,\n"
+	    "id and command. States: running; suspended; busy, it is being suspended or resumed, or is stopped. The\n"
+	    "id is unique on the machine. The process id is the one here: in a container a process has another one,\n"
+	    "and one that is not seen from here has none (-).\n\n"
+	    "Exit status: 0, also when there is none; 2 wrong usage.\n\n"
+	    "example:\n"
+	    "  spillway list\n");
+	return TOOL_OK;
+}
+
+int tool_list(int argc, char **argv)
+{
+	struct list list = {0};
+	char quoted[POLICY_QUOTED_BYTES];
+	bool any = false;
+
+	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0))
+		return print_list_help();
+	if (argc > 1) {
+		tool_say("`spillway list` takes no argument, but was given %s", policy_quote(argv[1], quoted));
+		return TOOL_BAD;
+	}
+	process_each(add, &list);
+	long end = now_ms() + LIST_MS;
+	if (list.n)
+		qsort(list.entry, list.n, sizeof(*list.entry), by_pid);
+	for (size_t i = 0; i < list.n; i++) {
+		any |= print_one(&list.entry[i], end, !any);
+		close(list.entry[i].fd);
+	}
+	free(list.entry);
+	if (!any)
+		tool_say("no process of this user runs under Spillway and has used GPU memory");
+	return TOOL_OK;
+}

@@ -1,0 +1,437 @@
+/*
+ * How it works: what needs knowing beforehand (moves and when they arrived, when the process was suspended) is found
+ * first; then one pass over the events tells every part of them, arrivals of moves in between at their times; then the
+ * parts end, and the costs are judged by what they found.
+ */
+#include "tools/digest/digest_part.h"
+
+#include "policy/policy.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ASKERS = 1024 }; /* threads that may be in an allocation at once; a power of two */
+
+struct asker {
+	uint64_t time;
+	uint32_t thread;
+	bool asking;
+};
+
+struct pass {
+	struct digest *digest;
+	digest_progress *progress;
+	struct digest_groups groups;
+	struct digest_places places;
+	struct digest_cover waits, gaps, lost;
+	struct asker askers[ASKERS];
+	const struct digest_move **arrivals; /* in the order of their ends */
+	size_t n_arrivals, next_arrival;
+	uint64_t *resumed; /* times of `state` events, in order */
+	size_t n_states, next_state;
+};
+
+void *digest_zeros(size_t n, size_t each)
+{
+	return calloc(n ? n : 1, each);
+}
+
+void digest_cover_add(struct digest_cover *cover, uint64_t begin, uint64_t end)
+{
+	if (begin < cover->until)
+		begin = cover->until;
+	if (end <= begin)
+		return;
+	cover->total += end - begin;
+	cover->until = end;
+}
+
+static int by_end(const void *a, const void *b)
+{
+	const struct digest_move *x = *(const struct digest_move *const *)a, *y = *(const struct digest_move *const *)b;
+
+	return (x->end > y->end) - (x->end < y->end);
+}
+
+/* What arrived, the time in which the links were busy, and what became of the rest. */
+static bool arrivals_find(struct pass *pass)
+{
+	struct digest *digest = pass->digest;
+	struct digest_cover links[DIGEST_DEVICES + 1] = {0};
+
+	pass->arrivals = digest_zeros(digest->n_moves, sizeof(*pass->arrivals));
+	if (!pass->arrivals)
+		return false;
+	for (size_t i = 0; i < digest->n_moves; i++) {
+		const struct digest_move *move = &digest->moves[i];
+
+		if (move->end == UINT64_MAX) {
+			digest->moves_open++;
+			continue;
+		}
+		digest_cover_add(&links[move->device], move->begin, move->end);
+		if (move->stayed) {
+			digest->moves_stayed++;
+			continue;
+		}
+		if (move->why < TRACE_WHYS)
+			digest->move_why[move->to_host][move->why] += move->bytes;
+		pass->arrivals[pass->n_arrivals++] = move;
+	}
+	for (unsigned i = 0; i <= DIGEST_DEVICES; i++)
+		digest->link_ns += links[i].total;
+	qsort(pass->arrivals, pass->n_arrivals, sizeof(*pass->arrivals), by_end);
+	return true;
+}
+
+static bool states_find(struct pass *pass)
+{
+	struct digest *digest = pass->digest;
+
+	pass->resumed = digest_zeros(digest->n_events[TRACE_state], sizeof(*pass->resumed));
+	if (!pass->resumed)
+		return false;
+	for (size_t i = 0; i < digest->trace->n_rows; i++)
+		if (digest->trace->rows[i].event.kind == TRACE_state)
+			pass->resumed[pass->n_states++] = digest_since(digest, digest->trace->rows[i].event.time);
+	return true;
+}
+
+static void arrive_until(struct pass *pass, uint64_t time)
+{
+	for (; pass->next_arrival < pass->n_arrivals && pass->arrivals[pass->next_arrival]->end <= time;
+	     pass->next_arrival++)
+		digest_series_moved(pass->digest, &pass->places, pass->arrivals[pass->next_arrival]);
+}
+
+static void take_ask(struct pass *pass, const struct trace_event *event)
+{
+	struct asker *asker = &pass->askers[event->thread & (ASKERS - 1)];
+
+	if (event->kind == TRACE_ask) {
+		*asker = (struct asker){event->time, event->thread, true};
+		return;
+	}
+	if (asker->asking && asker->thread == event->thread) {
+		pass->digest->ask_ns += event->time - asker->time;
+		if (event->kind == TRACE_made && event->made.on_host) {
+			pass->digest->ask_host_ns += event->time - asker->time;
+			pass->digest->n_ask_host++;
+		}
+	}
+	asker->asking = false;
+}
+
+static void take_times(struct pass *pass, const struct trace_event *event)
+{
+	struct digest *digest = pass->digest;
+	uint64_t begin = digest_since(digest, event->time), end;
+
+	if (event->kind == TRACE_state) {
+		pass->next_state++;
+		if (!event->state.suspended)
+			return;
+		end = pass->next_state < pass->n_states ? pass->resumed[pass->next_state] : digest->run_ns;
+		digest->suspended_ns += end - begin;
+	} else {
+		end = digest_end(digest, begin, event->kind == TRACE_gap ? event->gap.ns : event->wait.ns);
+		digest_cover_add(event->kind == TRACE_gap ? &pass->gaps : &pass->waits, begin, end);
+	}
+	digest_cover_add(&pass->lost, begin, end);
+}
+
+static uint64_t device_of(const struct trace_event *event)
+{
+	switch (event->kind) {
+	case TRACE_made:
+		return event->made.device;
+	case TRACE_submit:
+		return event->submit.device;
+	case TRACE_move:
+		return event->move.device;
+	case TRACE_gap:
+		return event->gap.device;
+	case TRACE_wait:
+		return event->wait.device;
+	case TRACE_bytes:
+		return event->bytes.device;
+	case TRACE_faults:
+		return event->faults.device;
+	case TRACE_lent:
+		return event->lent.device;
+	default:
+		return 0;
+	}
+}
+
+static void take(struct pass *pass, const struct trace_row *row)
+{
+	const struct trace_event *event = &row->event;
+	struct digest *digest = pass->digest;
+
+	arrive_until(pass, digest_since(digest, event->time));
+	digest->n_strangers += device_of(event) >= DIGEST_DEVICES;
+	digest_groups_event(digest, &pass->groups, row);
+	digest_series_event(digest, &pass->places, row);
+	switch (event->kind) {
+	case TRACE_ask:
+	case TRACE_made:
+	case TRACE_refused:
+		take_ask(pass, event);
+		break;
+	case TRACE_gap:
+	case TRACE_wait:
+	case TRACE_state:
+		take_times(pass, event);
+		break;
+	}
+}
+
+static void take_all(struct pass *pass)
+{
+	const struct trace *trace = pass->digest->trace;
+
+	for (size_t i = 0; i < trace->n_rows; i++) {
+		take(pass, &trace->rows[i]);
+		if (pass->progress && i % 65536 == 0)
+			pass->progress("events", i, trace->n_rows);
+	}
+	arrive_until(pass, UINT64_MAX - 1);
+	digest_series_end(pass->digest, &pass->places);
+	pass->digest->wait_ns = pass->waits.total;
+	pass->digest->gap_ns = pass->gaps.total;
+	pass->digest->lost_ns = pass->lost.total;
+}
+
+static int by_ns(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Length of a step in the middle, the least and the most, of each device. */
+static bool steps_measure(struct digest *digest)
+{
+	uint64_t *ns = digest_zeros(digest->n_steps, sizeof(*ns));
+
+	if (!ns)
+		return false;
+	for (unsigned i = 0; digest->n_steps && i < DIGEST_DEVICES; i++) {
+		struct digest_device *device = &digest->devices[i];
+		size_t n = 0;
+
+		for (size_t k = 0; device->seen && k < digest->n_steps; k++)
+			if (digest->steps[k].device == i && digest->steps[k].ns)
+				ns[n++] = digest->steps[k].ns;
+		if (!n)
+			continue;
+		qsort(ns, n, sizeof(*ns), by_ns);
+		device->n_steps = n;
+		device->steps_begun = n + 1;
+		device->step_median = ns[n / 2];
+		device->step_least = ns[0];
+		device->step_most = ns[n - 1];
+	}
+	free(ns);
+	return true;
+}
+
+static int by_wait(const void *a, const void *b)
+{
+	const struct digest_function *x = a, *y = b;
+
+	if (x->wait_ns != y->wait_ns)
+		return x->wait_ns < y->wait_ns ? 1 : -1;
+	if (x->submits != y->submits)
+		return x->submits < y->submits ? 1 : -1;
+	return (x->number > y->number) - (x->number < y->number);
+}
+
+/* Functions without a name share the last line. */
+static bool functions_count(struct digest *digest)
+{
+	const struct trace *trace = digest->trace;
+	size_t n = trace->n_names[TRACE_FUNCTIONS];
+
+	digest->functions = digest_zeros(n + 1, sizeof(*digest->functions));
+	if (!digest->functions)
+		return false;
+	for (size_t i = 0; i <= n; i++)
+		digest->functions[i].number = (uint32_t)i;
+	for (size_t i = 0; i < trace->n_rows; i++) {
+		const struct trace_event *event = &trace->rows[i].event;
+
+		if (event->kind == TRACE_submit)
+			digest->functions[event->submit.function < n ? event->submit.function : n].submits++;
+		else if (event->kind == TRACE_wait) {
+			struct digest_function *function =
+			    &digest->functions[event->wait.function < n ? event->wait.function : n];
+			uint64_t begin = digest_since(digest, event->time);
+
+			function->waits++;
+			function->wait_ns += digest_end(digest, begin, event->wait.ns) - begin;
+		}
+	}
+	for (size_t i = 0; i <= n; i++)
+		if (digest->functions[i].submits || digest->functions[i].waits)
+			digest->functions[digest->n_functions++] = digest->functions[i];
+	qsort(digest->functions, digest->n_functions, sizeof(*digest->functions), by_wait);
+	return true;
+}
+
+/* What the devices have, from the head: "0:150110011392 1:150110011392". What is not of that form is not known. */
+static void totals_find(struct digest *digest)
+{
+	char text[1024], *at = text, *end;
+
+	trace_value(digest->trace, "devices", text, sizeof(text));
+	for (;; at = end) {
+		uint64_t device = strtoull(at, &end, 10), total;
+
+		if (end == at || *end != ':' || device >= DIGEST_DEVICES)
+			return;
+		at = end + 1;
+		total = strtoull(at, &end, 10);
+		if (end == at || (*end && *end != ' '))
+			return;
+		digest->devices[device].total = total;
+	}
+}
+
+static void names_find(struct digest *digest)
+{
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++) {
+		struct digest_device *device = &digest->devices[i];
+		char key[16];
+
+		snprintf(key, sizeof(key), "gpu%u", i);
+		trace_value(digest->trace, key, device->name, sizeof(device->name));
+	}
+}
+
+/* Samples count what is on its way at both ends, and what has been made ahead, so they say nothing of what was needed. */
+static bool peaks_find(struct digest *digest)
+{
+	uint64_t devices[DIGEST_DEVICES];
+
+	if (!trace_peaks(digest->trace, devices, DIGEST_DEVICES, &digest->peak))
+		return false;
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
+		digest->devices[i].need = devices[i];
+	return true;
+}
+
+static bool prepare(struct pass *pass)
+{
+	struct digest *digest = pass->digest;
+
+	digest->block_wait_ns = digest_zeros(digest->trace->n_blocks, sizeof(*digest->block_wait_ns));
+	return digest->block_wait_ns && peaks_find(digest) && digest_groups_begin(digest, &pass->groups) &&
+	       digest_series_begin(digest, &pass->places) && digest_moves_find(digest) && digest_links_find(digest) &&
+	       arrivals_find(pass) && states_find(pass);
+}
+
+static bool finish(struct pass *pass)
+{
+	struct digest *digest = pass->digest;
+	struct digest_uses uses;
+	bool good;
+
+	digest_moves_blame(digest);
+	if (!digest_groups_end(digest, &pass->groups) || !digest_steps_find(digest) || !steps_measure(digest) ||
+	    !functions_count(digest))
+		return false;
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
+		if (digest->devices[i].seen && (!digest->devices[i].bins || !digest_map_make(digest, i)))
+			return false;
+	if (!digest_uses_find(digest, &uses))
+		return false;
+	good = digest_curve_make(digest, &uses, pass->progress);
+	if (good)
+		digest_costs_make(digest, &uses);
+	digest_uses_free(&uses);
+	return good;
+}
+
+int digest_make(const struct trace *trace, digest_progress *progress, struct digest *ret_digest)
+{
+	struct pass *pass = digest_zeros(1, sizeof(*pass));
+	bool good = false;
+
+	memset(ret_digest, 0, sizeof(*ret_digest));
+	if (!pass)
+		return -ENOMEM;
+	ret_digest->trace = trace;
+	ret_digest->run_ns = digest_since(ret_digest, trace->last);
+	ret_digest->bin_ns = ret_digest->run_ns / DIGEST_BINS + 1;
+	ret_digest->n_bins = (size_t)(ret_digest->run_ns / ret_digest->bin_ns) + 1;
+	for (size_t i = 0; i < trace->n_rows; i++)
+		if (trace->rows[i].event.kind < TRACE_KINDS)
+			ret_digest->n_events[trace->rows[i].event.kind]++;
+	totals_find(ret_digest);
+	names_find(ret_digest);
+	pass->digest = ret_digest;
+	pass->progress = progress;
+	if (prepare(pass)) {
+		take_all(pass);
+		good = finish(pass);
+	}
+	digest_groups_free(&pass->groups);
+	digest_series_free(&pass->places);
+	free(pass->arrivals);
+	free(pass->resumed);
+	free(pass);
+	if (!good)
+		digest_free(ret_digest);
+	return good ? 0 : -ENOMEM;
+}
+
+void digest_free(struct digest *digest)
+{
+	for (int i = 0; i < DIGEST_TABLES; i++)
+		free(digest->tables[i].groups);
+	for (int i = 0; i < DIGEST_DEVICES; i++) {
+		free(digest->devices[i].bins);
+		free(digest->devices[i].map.used);
+		free(digest->devices[i].map.host);
+	}
+	free(digest->block_wait_ns);
+	free(digest->moves);
+	free(digest->links);
+	free(digest->steps);
+	free(digest->functions);
+	free(digest->idle_rules);
+	memset(digest, 0, sizeof(*digest));
+}
+
+const char *digest_why_name(unsigned why)
+{
+	static const char *const names[TRACE_WHYS] = {"waited", "ahead", "room", "suspend"};
+
+	return why < TRACE_WHYS ? names[why] : "unknown";
+}
+
+const char *digest_away(const struct digest *digest)
+{
+	struct digest_device sum = {0};
+
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++) {
+		sum.host_alone |= digest->devices[i].host_alone;
+		sum.peers |= digest->devices[i].peers;
+	}
+	return digest_device_away(&sum);
+}
+
+const char *digest_device_away(const struct digest_device *device)
+{
+	if (!device->peers)
+		return "on the host";
+	return device->host_alone ? "on the host or on other GPUs" : "on other GPUs";
+}
+
+const char *digest_backend_name(uint32_t backend)
+{
+	return backend < POLICY_USE_DENY ? policy_use_name((enum policy_use)backend) : "unknown";
+}

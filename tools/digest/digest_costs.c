@@ -1,0 +1,428 @@
+/*
+ * What the run paid for its memory, in seconds; one sentence that sums it up; and what to change. Times were measured by
+ * the library. What nobody measured (how long page faults took, what kernels lost by reading over the link) has no time,
+ * and is listed behind what has.
+ */
+#include "tools/digest/digest_part.h"
+#include "tools/common/units.h"
+
+#include "policy/policy.h"
+#include "policy/text.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* From when on something is worth a word. */
+#define HOST_SHARE   0.3  /* of the bytes brought in, for a group to be named as the cause */
+#define HOST_TOUCHES 2.0  /* a step: more often, and reading over the link costs more than bringing it in */
+#define HOST_MOST    0.75 /* of all memory */
+#define LITTLE_OVER  1.1  /* times the budget: as much again is asked of the user */
+#define GAP_SHARE    0.1  /* of the run */
+#define IDLE_SHARE   0.05 /* of the budget */
+#define STEPS_LEAST  3
+
+enum { NAME_TEXT = 96 };
+
+struct judge {
+	struct digest *digest;
+	const struct digest_uses *uses;
+	struct digest_cost all[DIGEST_COST_KINDS];
+	char mode[32];
+};
+
+const char *digest_cost_name(enum digest_cost_kind kind)
+{
+	static const char *const names[DIGEST_COST_KINDS] = {
+	    "waiting for memory", "GPU stopped to move memory", "suspended", "making allocations",
+	    "page faults",        "memory read over the link",
+	};
+
+	return names[kind];
+}
+
+/* The table whose lines say most about who is to blame: rules where there are some, else sites, else sizes. */
+static enum digest_by telling(const struct digest *digest)
+{
+	const struct digest_table *rules = &digest->tables[DIGEST_BY_RULE], *sites = &digest->tables[DIGEST_BY_SITE];
+
+	if (rules->n && rules->groups[0].number)
+		return DIGEST_BY_RULE;
+	return sites->n && sites->groups[0].number ? DIGEST_BY_SITE : DIGEST_BY_SIZE;
+}
+
+static const struct digest_group *worst_of(const struct digest *digest, enum digest_by by)
+{
+	const struct digest_table *table = &digest->tables[by];
+	const struct digest_group *worst = NULL;
+
+	for (size_t i = 0; i < table->n; i++)
+		if (!worst || table->groups[i].wait_ns > worst->wait_ns ||
+		    (table->groups[i].wait_ns == worst->wait_ns && table->groups[i].bytes_in > worst->bytes_in))
+			worst = &table->groups[i];
+	return worst;
+}
+
+/* rule "optim", fit to be printed. */
+static const char *call(const struct digest *digest, enum digest_by by, uint64_t number, char room[NAME_TEXT])
+{
+	char made[64], name[NAME_TEXT - 8];
+	bool none = (by == DIGEST_BY_RULE || by == DIGEST_BY_SITE) && number == 0;
+
+	policy_printable(digest_group_name(digest, by, number, made, sizeof(made)), name, sizeof(name));
+	if (by == DIGEST_BY_RULE || by == DIGEST_BY_SITE)
+		snprintf(room, NAME_TEXT, none ? "no %s" : "%s \"%s\"", digest_by_name(by), name);
+	else
+		snprintf(room, NAME_TEXT, "%s", name);
+	return room;
+}
+
+static struct digest_device sum_of(const struct digest *digest)
+{
+	struct digest_device sum = {0};
+
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++) {
+		const struct digest_device *device = &digest->devices[i];
+
+		sum.moves_in += device->moves_in;
+		sum.bytes_in += device->bytes_in;
+		sum.bytes_out += device->bytes_out;
+		sum.gaps += device->gaps;
+		sum.gaps_given_up += device->gaps_given_up;
+		sum.waits += device->waits;
+		sum.wait_ns += device->wait_ns;
+		sum.faults_known |= device->faults_known;
+		sum.faults_gpu += device->faults_gpu;
+		sum.faults_cpu += device->faults_cpu;
+		sum.fault_in += device->fault_in;
+		sum.fault_out += device->fault_out;
+		sum.host = device->host > sum.host ? device->host : sum.host;
+		sum.over_ns = device->over_ns > sum.over_ns ? device->over_ns : sum.over_ns;
+	}
+	return sum;
+}
+
+/* ---- costs ---- */
+
+static void judge_waiting(struct judge *judge, const struct digest_device *sum)
+{
+	struct digest *digest = judge->digest;
+	struct digest_cost *cost = &judge->all[DIGEST_WAITING];
+	enum digest_by by = telling(digest);
+	const struct digest_group *worst = worst_of(digest, by);
+	char n[UNITS_TEXT], time[UNITS_TEXT], bytes[UNITS_TEXT], times[UNITS_TEXT], name[NAME_TEXT];
+	int at;
+
+	*cost = (struct digest_cost){.known = true, .ns = digest->wait_ns};
+	at = snprintf(cost->evidence, sizeof(cost->evidence), "%s", units_number(sum->waits, "wait", n));
+	if (worst && worst->wait_ns)
+		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at,
+			 "; %s of it for blocks of %s, %s, brought in %s", units_time(worst->wait_ns, time),
+			 call(digest, by, worst->number, name), units_bytes(worst->peak, bytes),
+			 units_number(worst->moves_in, "time", times));
+}
+
+static void judge_gaps(struct judge *judge, const struct digest_device *sum)
+{
+	struct digest_cost *cost = &judge->all[DIGEST_GAPS];
+	char n[UNITS_TEXT], given_up[UNITS_TEXT], each[UNITS_TEXT];
+
+	*cost = (struct digest_cost){.known = true, .ns = judge->digest->gap_ns};
+	snprintf(cost->evidence, sizeof(cost->evidence), "%s of %s on average, %s of them given up",
+		 units_number(sum->gaps, "gap", n), units_time(sum->gaps ? cost->ns / sum->gaps : 0, each),
+		 units_count(sum->gaps_given_up, given_up));
+}
+
+static void judge_asking(struct judge *judge)
+{
+	struct digest *digest = judge->digest;
+	struct digest_cost *cost = &judge->all[DIGEST_ASKING];
+	char n[UNITS_TEXT], bytes[UNITS_TEXT], time[UNITS_TEXT], on_host[UNITS_TEXT];
+	int at;
+
+	*cost = (struct digest_cost){.known = true, .ns = digest->ask_ns};
+	at = snprintf(cost->evidence, sizeof(cost->evidence), "%s, %s in all",
+		      units_number(digest->total.allocations + digest->total.refused, "allocation", n),
+		      units_bytes(digest->total.bytes, bytes));
+	if (digest->n_ask_host)
+		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at, "; %s of it for %s placed %s",
+			 units_time(digest->ask_host_ns, time), units_count(digest->n_ask_host, on_host),
+			 digest_away(digest));
+}
+
+static void judge_rest(struct judge *judge)
+{
+	struct digest *digest = judge->digest;
+	struct digest_cost *cost = &judge->all[DIGEST_SUSPENDED];
+	char n[UNITS_TEXT];
+
+	*cost = (struct digest_cost){.known = true, .ns = digest->suspended_ns};
+	snprintf(cost->evidence, sizeof(cost->evidence), "by request; %s between suspended and going on",
+		 units_number(digest->n_events[TRACE_state], "change", n));
+	judge_asking(judge);
+}
+
+static void judge_unmeasured(struct judge *judge, const struct digest_device *sum)
+{
+	struct digest_cost *cost = &judge->all[DIGEST_FAULTS];
+	char gpu[UNITS_TEXT], cpu[UNITS_TEXT], in[UNITS_TEXT], out[UNITS_TEXT];
+
+	*cost = (struct digest_cost){0};
+	if (sum->faults_gpu || sum->faults_cpu)
+		snprintf(cost->evidence, sizeof(cost->evidence),
+			 "%s by the GPU, %s by the CPU; %s came in and %s went out by them; how long they took is not "
+			 "measured",
+			 units_count(sum->faults_gpu, gpu), units_count(sum->faults_cpu, cpu),
+			 units_bytes(sum->fault_in, in), units_bytes(sum->fault_out, out));
+	cost = &judge->all[DIGEST_REACHING];
+	*cost = (struct digest_cost){0};
+	if (judge->uses->n_reaching)
+		snprintf(cost->evidence, sizeof(cost->evidence),
+			 "%s named memory %s, %s if each read all of it; what that cost is not "
+			 "measured",
+			 units_number(judge->uses->n_reaching, "submission", gpu), digest_away(judge->digest),
+			 units_bytes(judge->uses->bytes_reached, in));
+}
+
+static int by_ns(const void *a, const void *b)
+{
+	const struct digest_cost *x = a, *y = b;
+
+	if (x->ns != y->ns)
+		return x->ns < y->ns ? 1 : -1;
+	return (x->kind > y->kind) - (x->kind < y->kind);
+}
+
+static void judge_costs(struct judge *judge, const struct digest_device *sum)
+{
+	struct digest *digest = judge->digest;
+
+	judge_waiting(judge, sum);
+	judge_gaps(judge, sum);
+	judge_rest(judge);
+	judge_unmeasured(judge, sum);
+	for (int i = 0; i < DIGEST_COST_KINDS; i++)
+		judge->all[i].kind = (enum digest_cost_kind)i;
+	qsort(judge->all, DIGEST_COST_KINDS, sizeof(*judge->all), by_ns);
+	for (int i = 0; i < DIGEST_COST_KINDS && digest->n_costs < DIGEST_COSTS; i++)
+		if (judge->all[i].known ? judge->all[i].ns != 0 : judge->all[i].evidence[0] != '\0')
+			digest->costs[digest->n_costs++] = judge->all[i];
+}
+
+/* ---- the verdict ---- */
+
+/* "1 allocation was", "2 allocations were" */
+static const char *allocations(uint64_t n, char room[UNITS_TEXT])
+{
+	char number[UNITS_TEXT];
+
+	snprintf(room, UNITS_TEXT, "%.20s allocation%s", units_count(n, number), n == 1 ? " was" : "s were");
+	return room;
+}
+
+static const struct digest_device *tightest(const struct digest *digest)
+{
+	const struct digest_device *found = NULL;
+	double most = 0;
+
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++) {
+		const struct digest_device *device = &digest->devices[i];
+		double ratio = device->budget ? (double)device->need / (double)device->budget : 0;
+
+		if (device->seen && ratio > most) {
+			most = ratio;
+			found = device;
+		}
+	}
+	return found;
+}
+
+static void judge_verdict(struct judge *judge, const struct digest_device *sum)
+{
+	struct digest *digest = judge->digest;
+	const struct digest_device *device = tightest(digest);
+	char need[UNITS_TEXT], budget[UNITS_TEXT], lost[UNITS_TEXT], n[UNITS_TEXT];
+	int at = 0;
+
+	if (digest->total.refused)
+		at = snprintf(digest->verdict, DIGEST_TEXT, "%s refused. ", allocations(digest->total.refused, n));
+	if (!digest->trace->n_blocks && !sum->host) {
+		snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at, "No allocation was recorded.");
+		return;
+	}
+	if (!sum->host && !digest->n_moves) {
+		snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at,
+			 "Everything fitted: nothing was on the host, nothing was moved.");
+		return;
+	}
+	if (device && device->need > device->budget)
+		at += snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at,
+			       "The job needed %.2f times its device budget (%s of %s)",
+			       (double)device->need / (double)device->budget, units_bytes(device->need, need),
+			       units_bytes(device->budget, budget));
+	else
+		at += snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at, "%s of the job's memory was %s",
+			       units_bytes(sum->host, need), digest_away(digest));
+	if (digest->lost_ns || digest->n_moves)
+		snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at,
+			 "; for %s of the run (%s) it waited for memory or was stopped.",
+			 units_share((double)digest->lost_ns, (double)digest->run_ns, n),
+			 units_time(digest->lost_ns, lost));
+	else
+		snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at,
+			 "; nothing moved, and kernels reached it over the link, which a trace does not time.");
+}
+
+/* ---- advice: what helps most comes first ---- */
+
+static char *advice_room(struct digest *digest)
+{
+	return digest->n_advice < DIGEST_ADVICE ? digest->advice[digest->n_advice++] : NULL;
+}
+
+static uint64_t n_steps_of(const struct digest *digest)
+{
+	uint64_t most = 0;
+
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
+		if (digest->devices[i].steps_begun > most)
+			most = digest->devices[i].steps_begun;
+	return most;
+}
+
+static void advise_refused(struct judge *judge)
+{
+	struct digest *digest = judge->digest;
+	uint64_t largest = 0;
+	char *room, n[UNITS_TEXT], bytes[UNITS_TEXT];
+
+	for (size_t i = 0; i < digest->trace->n_rows; i++) {
+		const struct trace_event *event = &digest->trace->rows[i].event;
+
+		if (event->kind == TRACE_refused && event->refused.bytes > largest)
+			largest = event->refused.bytes;
+	}
+	if (!digest->total.refused || !(room = advice_room(digest)))
+		return;
+	snprintf(room, DIGEST_TEXT, "%s refused, the largest of %s: raise host.budget, or let more spill.",
+		 allocations(digest->total.refused, n), units_bytes(largest, bytes));
+}
+
+static void advise_budget(struct judge *judge)
+{
+	const struct digest_device *device = tightest(judge->digest);
+	char *room, need[UNITS_TEXT], budget[UNITS_TEXT];
+
+	if (!device || device->need <= device->budget || (double)device->need > (double)device->budget * LITTLE_OVER ||
+	    !(room = advice_room(judge->digest)))
+		return;
+	snprintf(room, DIGEST_TEXT,
+		 "The job needs %s and its device budget is %s: device.budget: %" PRIu64
+		 "MiB would hold all of it, if the GPU has so much.",
+		 units_bytes(device->need, need), units_bytes(device->budget, budget),
+		 (device->need + (UINT64_C(1) << 20) - 1) >> 20);
+}
+
+/* Brought in again and again to be used once a step: the copy costs more than reading it where it is. */
+static void advise_host(struct judge *judge, const struct digest_device *sum)
+{
+	struct digest *digest = judge->digest;
+	enum digest_by by = telling(digest);
+	const struct digest_group *worst = worst_of(digest, by);
+	uint64_t steps = n_steps_of(digest);
+	double touches;
+	char *room, name[NAME_TEXT], bytes[UNITS_TEXT], share[UNITS_TEXT], saved[UNITS_TEXT];
+
+	if (!worst || by == DIGEST_BY_SIZE || !worst->allocations || !sum->bytes_in || steps < STEPS_LEAST)
+		return;
+	touches = (double)worst->submits / (double)worst->allocations / (double)steps;
+	/* All of the memory on the host is no advice. */
+	if ((double)worst->peak > HOST_MOST * (double)digest->total.peak)
+		return;
+	if (touches > HOST_TOUCHES || (double)worst->bytes_in < HOST_SHARE * (double)sum->bytes_in ||
+	    !(room = advice_room(digest)))
+		return;
+	snprintf(
+	    room, DIGEST_TEXT,
+	    "%s (%s) is named %.1f times a step and causes %s of what is brought in: place: host for it saves up to %s "
+	    "of waiting a step, less what its kernels lose by reading over the link.",
+	    call(digest, by, worst->number, name), units_bytes(worst->peak, bytes), touches,
+	    units_share((double)worst->bytes_in, (double)sum->bytes_in, share),
+	    units_time(worst->wait_ns / steps, saved));
+}
+
+static void advise_mode(struct judge *judge, const struct digest_device *sum)
+{
+	struct digest *digest = judge->digest;
+	char *room, share[UNITS_TEXT], bytes[UNITS_TEXT];
+
+	if (!strcmp(judge->mode, "static") && sum->host && !sum->bytes_in && (room = advice_room(digest)))
+		snprintf(room, DIGEST_TEXT,
+			 "%s stayed %s for good, as spill.mode: static says; exact brings it to where it is used.",
+			 units_bytes(sum->host, bytes), digest_away(digest));
+	else if (!strcmp(judge->mode, "exact") && (double)digest->gap_ns > GAP_SHARE * (double)digest->run_ns &&
+		 (room = advice_room(digest)))
+		snprintf(
+		    room, DIGEST_TEXT,
+		    "The GPU stood still for %s of the run while memory moved: spill.mode: fast moves it beside the "
+		    "kernels (see its limits in spillway-policy(5)).",
+		    units_share((double)digest->gap_ns, (double)digest->run_ns, share));
+}
+
+/* Lies on the device all the time, and no submission ever names it. */
+static void advise_idle(struct judge *judge, const struct digest_device *sum)
+{
+	struct digest *digest = judge->digest;
+	const struct trace *trace = digest->trace;
+	enum digest_by by = telling(digest) == DIGEST_BY_SITE ? DIGEST_BY_SITE : DIGEST_BY_RULE;
+	size_t n = (by == DIGEST_BY_RULE ? trace->n_names[TRACE_RULES] : trace->n_names[TRACE_SITES]) + 2, worst = 0;
+	uint64_t *idle = digest_zeros(n, sizeof(*idle)), budget = tightest(digest) ? tightest(digest)->budget : 0;
+	char *room, name[NAME_TEXT], bytes[UNITS_TEXT];
+
+	for (size_t i = 0; idle && i < trace->n_blocks; i++) {
+		const struct trace_block *block = &trace->blocks[i];
+		uint64_t end = block->freed == UINT64_MAX ? trace->last : block->freed;
+
+		if (block->backend == POLICY_USE_HEAP && !block->submits && !block->on_host && !block->moves_out &&
+		    end - block->made > digest->run_ns / 2)
+			idle[digest_group_of(digest, by, block)] += block->bytes;
+	}
+	for (size_t i = 0; idle && i < n; i++)
+		worst = idle[i] > idle[worst] ? i : worst;
+	if (idle && sum->bytes_in && digest->n_events[TRACE_submit] && budget &&
+	    (double)idle[worst] > IDLE_SHARE * (double)budget && (room = advice_room(digest)))
+		snprintf(room, DIGEST_TEXT,
+			 "%s of %s lies on the device and no submission names it: place: host for it makes room there.",
+			 units_bytes(idle[worst], bytes), call(digest, by, worst, name));
+	free(idle);
+}
+
+static void advise_rules(struct judge *judge)
+{
+	struct digest *digest = judge->digest;
+	char *room, name[NAME_TEXT], policy[256];
+
+	/* Those of the policies that ship are for programs that may have such memory. */
+	trace_value(digest->trace, "policy", policy, sizeof(policy));
+	if ((*policy && !strpbrk(policy, "/.")) || !digest->n_idle_rules || !(room = advice_room(digest)))
+		return;
+	snprintf(room, DIGEST_TEXT, "%s never matched%s: `spillway explain` says why.",
+		 call(digest, DIGEST_BY_RULE, digest->idle_rules[0], name),
+		 digest->n_idle_rules > 1 ? ", and others" : "");
+}
+
+void digest_costs_make(struct digest *digest, const struct digest_uses *uses)
+{
+	struct judge judge = {.digest = digest, .uses = uses};
+	struct digest_device sum = sum_of(digest);
+
+	trace_value(digest->trace, "mode", judge.mode, sizeof(judge.mode));
+	judge_costs(&judge, &sum);
+	judge_verdict(&judge, &sum);
+	advise_refused(&judge);
+	advise_host(&judge, &sum);
+	advise_budget(&judge);
+	advise_mode(&judge, &sum);
+	advise_idle(&judge, &sum);
+	advise_rules(&judge);
+}

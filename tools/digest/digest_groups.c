@@ -1,0 +1,268 @@
+/*
+ * Allocations summed up by rule, site, size, life and moves. Every block is in one group of each table; what is only
+ * known at its end (life, moves) the trace's table of blocks has from the beginning.
+ */
+#include "tools/digest/digest_part.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/policy.h"
+
+#define MS UINT64_C(1000000)
+
+static const struct class
+{
+	uint64_t below;
+	const char *name;
+} sizes[] =
+    {
+	{UINT64_C(64) << 10, "below 64 KiB"},    {UINT64_C(1) << 20, "64 KiB to 1 MiB"},
+	{UINT64_C(16) << 20, "1 to 16 MiB"},     {UINT64_C(128) << 20, "16 to 128 MiB"},
+	{UINT64_C(1) << 30, "128 MiB to 1 GiB"}, {UINT64_MAX, "1 GiB and more"},
+},
+  lives[] =
+      {
+	  {MS, "below 1 ms"},        {100 * MS, "1 to 100 ms"},         {1000 * MS, "100 ms to 1 s"},
+	  {10000 * MS, "1 to 10 s"}, {UINT64_MAX - 1, "10 s and more"}, {UINT64_MAX, "to the end"},
+},
+  moves[] = {
+      {1, "never moved"},
+      {2, "once"},
+      {10, "2 to 9 times"},
+      {100, "10 to 99 times"},
+      {UINT64_MAX, "100 times and more"},
+};
+enum {
+	N_SIZES = sizeof(sizes) / sizeof(*sizes),
+	N_LIVES = sizeof(lives) / sizeof(*lives),
+	N_MOVES = sizeof(moves) / sizeof(*moves),
+};
+
+static uint64_t class_of(const struct class *classes, unsigned n, uint64_t value)
+{
+	unsigned i = 0;
+
+	while (i + 1 < n && value >= classes[i].below)
+		i++;
+	return i;
+}
+
+static size_t size_of(const struct digest *digest, enum digest_by by)
+{
+	switch (by) {
+	case DIGEST_BY_RULE: /* one more for what has no name; no rule is 0 */
+		return digest->trace->n_names[TRACE_RULES] + 2;
+	case DIGEST_BY_SITE:
+		return digest->trace->n_names[TRACE_SITES] + 1;
+	case DIGEST_BY_SIZE:
+		return N_SIZES;
+	case DIGEST_BY_LIFE:
+		return N_LIVES;
+	default:
+		return N_MOVES;
+	}
+}
+
+static uint64_t rule_within(const struct digest *digest, uint64_t rule)
+{
+	size_t n = size_of(digest, DIGEST_BY_RULE);
+
+	return rule < n ? rule : n - 1;
+}
+
+static uint64_t site_within(const struct digest *digest, uint64_t site)
+{
+	return site < digest->trace->n_names[TRACE_SITES] ? site : 0;
+}
+
+uint64_t digest_group_of(const struct digest *digest, enum digest_by by, const struct trace_block *block)
+{
+	switch (by) {
+	case DIGEST_BY_RULE:
+		return rule_within(digest, block->rule);
+	case DIGEST_BY_SITE:
+		return site_within(digest, block->site);
+	case DIGEST_BY_SIZE:
+		return class_of(sizes, N_SIZES, block->bytes);
+	case DIGEST_BY_LIFE:
+		return block->freed == UINT64_MAX ? N_LIVES - 1
+						  : class_of(lives, N_LIVES - 1, block->freed - block->made);
+	default:
+		return class_of(moves, N_MOVES, block->moves_in + block->moves_out);
+	}
+}
+
+const char *digest_by_name(enum digest_by by)
+{
+	static const char *const names[DIGEST_TABLES] = {"rule", "site", "size", "life", "moves"};
+
+	return names[by];
+}
+
+const char *digest_group_name(const struct digest *digest, enum digest_by by, uint64_t number, char *room, size_t bytes)
+{
+	const struct trace *trace = digest->trace;
+
+	switch (by) {
+	case DIGEST_BY_RULE:
+		if (number == 0)
+			return POLICY_NO_RULE;
+		if (number < trace->n_names[TRACE_RULES] && trace->names[TRACE_RULES][number])
+			return trace->names[TRACE_RULES][number];
+		snprintf(room, bytes, "rule %" PRIu64, number);
+		return room;
+	case DIGEST_BY_SITE:
+		if (number < trace->n_names[TRACE_SITES] && trace->names[TRACE_SITES][number])
+			return trace->names[TRACE_SITES][number];
+		return "(not known)";
+	case DIGEST_BY_SIZE:
+		return sizes[number < N_SIZES ? number : N_SIZES - 1].name;
+	case DIGEST_BY_LIFE:
+		return lives[number < N_LIVES ? number : N_LIVES - 1].name;
+	default:
+		return moves[number < N_MOVES ? number : N_MOVES - 1].name;
+	}
+}
+
+bool digest_groups_begin(struct digest *digest, struct digest_groups *groups)
+{
+	memset(groups, 0, sizeof(*groups));
+	groups->bytes = digest_zeros(digest->trace->n_blocks, sizeof(*groups->bytes));
+	groups->faults = digest_zeros(digest->trace->n_blocks, sizeof(*groups->faults));
+	for (int by = 0; by < DIGEST_TABLES; by++) {
+		groups->n[by] = size_of(digest, by);
+		groups->all[by] = digest_zeros(groups->n[by], sizeof(**groups->all));
+		if (!groups->all[by])
+			return false;
+		for (size_t i = 0; i < groups->n[by]; i++)
+			groups->all[by][i].number = i;
+	}
+	return groups->bytes && groups->faults;
+}
+
+static void group_live(struct digest_group *group, uint64_t less, uint64_t more)
+{
+	group->live = group->live - less + more;
+	if (group->live > group->peak)
+		group->peak = group->live;
+}
+
+/* A block became this long; 0: it ended. */
+static void block_becomes(struct digest *digest, struct digest_groups *groups, uint32_t which, uint64_t bytes)
+{
+	uint64_t before = groups->bytes[which];
+
+	groups->bytes[which] = bytes;
+	group_live(&digest->total, before, bytes);
+	for (int by = 0; by < DIGEST_TABLES; by++)
+		group_live(&groups->all[by][digest_group_of(digest, by, &digest->trace->blocks[which])], before, bytes);
+}
+
+void digest_groups_event(struct digest *digest, struct digest_groups *groups, const struct trace_row *row)
+{
+	const struct trace_event *event = &row->event;
+	bool known = row->which < digest->trace->n_blocks;
+	uint32_t block;
+
+	switch (event->kind) {
+	case TRACE_made:
+		if (known)
+			block_becomes(digest, groups, row->which, event->made.bytes);
+		break;
+	case TRACE_grown:
+		if (known && groups->bytes[row->which])
+			block_becomes(digest, groups, row->which, event->grown.bytes);
+		break;
+	case TRACE_freed:
+		if (known)
+			block_becomes(digest, groups, row->which, 0);
+		break;
+	case TRACE_refused:
+		digest->total.refused++;
+		groups->all[DIGEST_BY_RULE][rule_within(digest, event->refused.rule)].refused++;
+		groups->all[DIGEST_BY_SITE][site_within(digest, event->refused.site)].refused++;
+		break;
+	case TRACE_fault:
+		block = trace_block_at(digest->trace, event->fault.address, event->time);
+		if (block < digest->trace->n_blocks && event->fault.kind <= TRACE_FAULT_OF_CPU)
+			groups->faults[block]++;
+		break;
+	}
+}
+
+static void group_add(struct digest_group *group, const struct trace_block *block, uint64_t wait_ns, uint64_t faults)
+{
+	group->allocations++;
+	group->bytes += block->bytes;
+	group->on_host += block->on_host;
+	group->moves_in += block->moves_in;
+	group->moves_out += block->moves_out;
+	group->bytes_in += block->bytes_in;
+	group->bytes_out += block->bytes_out;
+	group->refetches += block->refetches;
+	group->submits += block->submits;
+	group->faults += faults;
+	group->wait_ns += wait_ns;
+}
+
+static int by_cost(const void *a, const void *b)
+{
+	const struct digest_group *x = a, *y = b;
+
+	if (x->wait_ns != y->wait_ns)
+		return x->wait_ns < y->wait_ns ? 1 : -1;
+	if (x->bytes_in != y->bytes_in)
+		return x->bytes_in < y->bytes_in ? 1 : -1;
+	if (x->peak != y->peak)
+		return x->peak < y->peak ? 1 : -1;
+	return (x->number > y->number) - (x->number < y->number);
+}
+
+static bool idle_rules_find(struct digest *digest, const struct digest_group *rules)
+{
+	const struct trace *trace = digest->trace;
+
+	digest->idle_rules = digest_zeros(trace->n_names[TRACE_RULES], sizeof(*digest->idle_rules));
+	if (!digest->idle_rules)
+		return false;
+	for (size_t i = 1; i < trace->n_names[TRACE_RULES]; i++)
+		if (trace->names[TRACE_RULES][i] && !rules[i].allocations && !rules[i].refused)
+			digest->idle_rules[digest->n_idle_rules++] = (uint32_t)i;
+	return true;
+}
+
+bool digest_groups_end(struct digest *digest, struct digest_groups *groups)
+{
+	const struct trace *trace = digest->trace;
+
+	for (size_t i = 0; i < trace->n_blocks; i++) {
+		group_add(&digest->total, &trace->blocks[i], digest->block_wait_ns[i], groups->faults[i]);
+		for (int by = 0; by < DIGEST_TABLES; by++)
+			group_add(&groups->all[by][digest_group_of(digest, by, &trace->blocks[i])], &trace->blocks[i],
+				  digest->block_wait_ns[i], groups->faults[i]);
+	}
+	if (!idle_rules_find(digest, groups->all[DIGEST_BY_RULE]))
+		return false;
+	for (int by = 0; by < DIGEST_TABLES; by++) {
+		struct digest_table *table = &digest->tables[by];
+
+		table->groups = groups->all[by];
+		groups->all[by] = NULL;
+		for (size_t i = 0; i < groups->n[by]; i++)
+			if (table->groups[i].allocations || table->groups[i].refused)
+				table->groups[table->n++] = table->groups[i];
+		if (by == DIGEST_BY_RULE || by == DIGEST_BY_SITE)
+			qsort(table->groups, table->n, sizeof(*table->groups), by_cost);
+	}
+	return true;
+}
+
+void digest_groups_free(struct digest_groups *groups)
+{
+	for (int by = 0; by < DIGEST_TABLES; by++)
+		free(groups->all[by]);
+	free(groups->bytes);
+	free(groups->faults);
+}

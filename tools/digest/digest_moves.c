@@ -1,0 +1,161 @@
+/*
+ * Moves: a `move` begins one, the `moved` of the same number ends it. Numbers are looked up in a table of twice their
+ * number; a number that comes again means the later one.
+ *
+ * Whom did a submission wait for? For what arrived on its device while it waited: first of all what was moved because
+ * somebody waited, and where there is none of that, whatever came in. Its time is shared out by bytes.
+ */
+#include "tools/digest/digest_part.h"
+
+#include <stdlib.h>
+
+enum { BLAMED = 256 }; /* pieces that one wait is shared out to: a submission names less, and a file may claim more */
+
+struct slot {
+	uint64_t number;
+	uint32_t move; /* plus 1; 0: free */
+};
+
+static struct slot *slot_find(struct slot *slots, size_t mask, uint64_t number)
+{
+	size_t i = (size_t)((number * UINT64_C(0x9e3779b97f4a7c15)) >> 20) & mask;
+
+	while (slots[i].move && slots[i].number != number)
+		i = (i + 1) & mask;
+	return &slots[i];
+}
+
+/* As a trace has other devices: its number plus 1. */
+static uint32_t other_end(uint64_t number)
+{
+	if (!number)
+		return DIGEST_HOST;
+	return number <= DIGEST_DEVICES ? (uint32_t)number - 1 : DIGEST_DEVICES;
+}
+
+static void move_add(struct digest *digest, const struct trace_event *event)
+{
+	const struct trace *trace = digest->trace;
+
+	digest->moves[digest->n_moves++] = (struct digest_move){
+	    .begin = digest_since(digest, event->time),
+	    .end = UINT64_MAX,
+	    .address = event->move.address,
+	    .bytes = event->move.bytes,
+	    .device = event->move.device < DIGEST_DEVICES ? (uint32_t)event->move.device : DIGEST_DEVICES,
+	    .why = event->move.why < TRACE_WHYS ? (uint32_t)event->move.why : TRACE_WHYS,
+	    .block = trace_block_at(trace, event->move.address, event->time),
+	    .lender = other_end(event->move.lender),
+	    .left = other_end(event->move.left),
+	    .to_host = event->move.to_host != 0,
+	};
+}
+
+bool digest_moves_find(struct digest *digest)
+{
+	const struct trace *trace = digest->trace;
+	size_t n = (size_t)digest->n_events[TRACE_move], size = 16;
+
+	while (size < 2 * n)
+		size *= 2;
+	struct slot *slots = digest_zeros(size, sizeof(*slots));
+
+	digest->moves = digest_zeros(n, sizeof(*digest->moves));
+	if (!slots || !digest->moves) {
+		free(slots);
+		return false;
+	}
+	for (size_t i = 0; i < trace->n_rows; i++) {
+		const struct trace_event *event = &trace->rows[i].event;
+		struct slot *slot;
+
+		if (event->kind == TRACE_move) {
+			move_add(digest, event);
+			slot = slot_find(slots, size - 1, event->move.number);
+			*slot = (struct slot){event->move.number, (uint32_t)digest->n_moves};
+		} else if (event->kind == TRACE_moved) {
+			slot = slot_find(slots, size - 1, event->moved.number);
+			if (!slot->move || digest->moves[slot->move - 1].end != UINT64_MAX)
+				continue;
+			digest->moves[slot->move - 1].end = digest_since(digest, event->time);
+			digest->moves[slot->move - 1].stayed = event->moved.stayed != 0;
+		}
+	}
+	free(slots);
+	return true;
+}
+
+static bool arrived_in(const struct digest_move *move)
+{
+	return move->end != UINT64_MAX && !move->stayed && !move->to_host && move->block != TRACE_NONE;
+}
+
+static int by_end(const void *a, const void *b)
+{
+	const struct digest_move *x = *(const struct digest_move *const *)a, *y = *(const struct digest_move *const *)b;
+
+	return (x->end > y->end) - (x->end < y->end);
+}
+
+/* The first arrival at this time or later. */
+static size_t arrival_at(const struct digest_move *const *arrivals, size_t n, uint64_t time)
+{
+	size_t low = 0, high = n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (arrivals[middle]->end < time)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static void share_out(struct digest *digest, const struct digest_move *const *arrivals, size_t n, uint32_t device,
+		      uint64_t begin, uint64_t end)
+{
+	size_t from = arrival_at(arrivals, n, begin), to = from;
+	double waited = 0, any = 0;
+
+	for (; to < n && to - from < BLAMED && arrivals[to]->end <= end; to++)
+		if (arrivals[to]->device == device) {
+			any += (double)arrivals[to]->bytes;
+			waited += arrivals[to]->why == TRACE_WHY_WAITED ? (double)arrivals[to]->bytes : 0;
+		}
+	for (size_t i = from; i < to; i++) {
+		const struct digest_move *move = arrivals[i];
+
+		if (move->device != device || (waited > 0 && move->why != TRACE_WHY_WAITED) || !(any > 0))
+			continue;
+		digest->block_wait_ns[move->block] +=
+		    (uint64_t)((double)(end - begin) * (double)move->bytes / (waited > 0 ? waited : any));
+	}
+}
+
+/* Without memory nobody is blamed, which is no wrong figure: what is not shared out is in the total. */
+void digest_moves_blame(struct digest *digest)
+{
+	const struct trace *trace = digest->trace;
+	const struct digest_move **arrivals = digest_zeros(digest->n_moves, sizeof(*arrivals));
+	size_t n = 0;
+
+	if (!arrivals)
+		return;
+	for (size_t i = 0; i < digest->n_moves; i++)
+		if (arrived_in(&digest->moves[i]))
+			arrivals[n++] = &digest->moves[i];
+	qsort(arrivals, n, sizeof(*arrivals), by_end);
+	for (size_t i = 0; i < trace->n_rows; i++) {
+		const struct trace_event *event = &trace->rows[i].event;
+		uint64_t begin;
+
+		if (event->kind != TRACE_wait || event->wait.device >= DIGEST_DEVICES)
+			continue;
+		begin = digest_since(digest, event->time);
+		share_out(digest, arrivals, n, (uint32_t)event->wait.device, begin,
+			  digest_end(digest, begin, event->wait.ns));
+	}
+	free(arrivals);
+}

@@ -1,0 +1,323 @@
+/*
+ * Figures over time, in bins. Bytes by place come from the samples in the trace; of a device that has none, from its
+ * allocations and moves. A bin shows the moment at which there were most: peaks must not vanish between two points.
+ */
+#include "tools/digest/digest_part.h"
+
+#include "policy/policy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t need_of(const struct digest_bin *bin)
+{
+	return bin->device + bin->host + bin->managed + bin->system + bin->driver;
+}
+
+static size_t bin_of(const struct digest *digest, uint64_t time)
+{
+	size_t bin = (size_t)(time / digest->bin_ns);
+
+	return bin < digest->n_bins ? bin : digest->n_bins - 1;
+}
+
+/*
+ * Which devices have samples. Of a process that uses several devices, samples may be sums that one of them stands for: they
+ * are no good where some device with allocations has none.
+ */
+static void samples_find(struct digest *digest)
+{
+	const struct trace *trace = digest->trace;
+	bool has_blocks[DIGEST_DEVICES] = {false}, some = false;
+
+	for (size_t i = 0; i < trace->n_rows; i++)
+		if (trace->rows[i].event.kind == TRACE_bytes && trace->rows[i].event.bytes.device < DIGEST_DEVICES)
+			digest->devices[trace->rows[i].event.bytes.device].sampled = true;
+	for (size_t i = 0; i < trace->n_blocks; i++)
+		if (trace->blocks[i].device < DIGEST_DEVICES)
+			has_blocks[trace->blocks[i].device] = true;
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
+		some |= has_blocks[i] && !digest->devices[i].sampled;
+	for (unsigned i = 0; some && i < DIGEST_DEVICES; i++)
+		digest->devices[i].sampled = false;
+}
+
+bool digest_series_begin(struct digest *digest, struct digest_places *places)
+{
+	memset(places, 0, sizeof(*places));
+	samples_find(digest);
+	places->on_host = digest_zeros(digest->trace->n_blocks, sizeof(*places->on_host));
+	places->on_peers = digest_zeros(digest->trace->n_blocks, sizeof(*places->on_peers));
+	places->bytes = digest_zeros(digest->trace->n_blocks, sizeof(*places->bytes));
+	return places->on_host && places->on_peers && places->bytes;
+}
+
+static struct digest_bin *bins_of(struct digest *digest, struct digest_device *device)
+{
+	if (!device->bins)
+		device->bins = digest_zeros(digest->n_bins, sizeof(*device->bins));
+	return device->bins;
+}
+
+static void show(struct digest_bin *bin, const struct digest_bin *now)
+{
+	if (need_of(now) < need_of(bin))
+		return;
+	bin->device = now->device;
+	bin->host = now->host;
+	bin->managed = now->managed;
+	bin->system = now->system;
+	bin->driver = now->driver;
+	bin->peers = now->peers;
+	bin->lent = now->lent;
+	bin->budget = now->budget;
+}
+
+static void most(uint64_t *peak, uint64_t value)
+{
+	if (value > *peak)
+		*peak = value;
+}
+
+/* What is now has been so since the last call, up to this time. */
+static void places_until(struct digest *digest, struct digest_places *places, unsigned number, uint64_t time)
+{
+	struct digest_device *device = &digest->devices[number];
+	const struct digest_bin *now = &places->now[number];
+
+	if (!bins_of(digest, device))
+		return;
+	for (size_t bin = bin_of(digest, places->since[number]); bin <= bin_of(digest, time); bin++)
+		show(&device->bins[bin], now);
+	if (now->host)
+		device->over_ns += time - places->since[number];
+	most(&device->device, now->device);
+	most(&device->host, now->host);
+	most(&device->host_alone, now->host - now->peers);
+	most(&device->peers, now->peers);
+	most(&device->lent, now->lent);
+	most(&device->managed, now->managed);
+	most(&device->system, now->system);
+	most(&device->driver, now->driver);
+	places->since[number] = time;
+}
+
+static void take_sample(struct digest *digest, struct digest_places *places, const struct trace_event *event)
+{
+	unsigned number = (unsigned)event->bytes.device;
+
+	places_until(digest, places, number, digest_since(digest, event->time));
+	places->now[number] = (struct digest_bin){
+	    .device = event->bytes.on_device,
+	    .host = event->bytes.on_host,
+	    .managed = event->bytes.managed,
+	    .system = event->bytes.system,
+	    .driver = event->bytes.driver,
+	    .peers = event->bytes.on_peers < event->bytes.on_host ? event->bytes.on_peers : event->bytes.on_host,
+	    .lent = event->bytes.lent,
+	    .budget = event->bytes.budget,
+	};
+	if (event->bytes.budget)
+		digest->devices[number].budget = event->bytes.budget;
+	/* It was so at this moment, however soon the next sample comes. */
+	places_until(digest, places, number, digest_since(digest, event->time));
+}
+
+static uint64_t *place_of(struct digest_bin *now, uint32_t backend)
+{
+	switch (backend) {
+	case POLICY_USE_HEAP:
+		return &now->device;
+	case POLICY_USE_MANAGED:
+		return &now->managed;
+	case POLICY_USE_SYSTEM:
+		return &now->system;
+	default:
+		return &now->driver;
+	}
+}
+
+/* A block has this many bytes now, so many of them on the host; the latter two of a device without samples. */
+static void block_becomes(struct digest *digest, struct digest_places *places, uint32_t which, uint64_t time,
+			  uint64_t bytes, uint64_t on_host, uint64_t on_peers)
+{
+	const struct trace_block *block = &digest->trace->blocks[which];
+	struct digest_bin *now;
+	uint64_t *place;
+
+	if (block->device >= DIGEST_DEVICES)
+		return;
+	if (digest->devices[block->device].sampled) {
+		places->bytes[which] = bytes;
+		return;
+	}
+	now = &places->now[block->device];
+	place = place_of(now, block->backend);
+	on_host = on_host < bytes ? on_host : bytes;
+	on_peers = on_peers < on_host ? on_peers : on_host;
+	places_until(digest, places, block->device, time);
+	*place = *place - (places->bytes[which] - places->on_host[which]) + (bytes - on_host);
+	now->host = now->host - places->on_host[which] + on_host;
+	now->peers = now->peers - places->on_peers[which] + on_peers;
+	places->bytes[which] = bytes;
+	places->on_host[which] = on_host;
+	places->on_peers[which] = on_peers;
+	places_until(digest, places, block->device, time);
+}
+
+static void take_faults(struct digest *digest, struct digest_places *places, const struct trace_event *event)
+{
+	struct digest_device *device = digest_device(digest, event->faults.device);
+	const uint64_t now[4] = {event->faults.gpu, event->faults.cpu, event->faults.bytes_in, event->faults.bytes_out};
+	uint64_t *base, more[4];
+	struct digest_bin *bin;
+
+	if (!device || !bins_of(digest, device))
+		return;
+	base = places->fault_base[event->faults.device];
+	for (int i = 0; i < 4; i++) {
+		more[i] = now[i] > base[i] ? now[i] - base[i] : 0;
+		base[i] = now[i];
+	}
+	bin = &device->bins[bin_of(digest, digest_since(digest, event->time))];
+	bin->faults_gpu += more[0];
+	bin->faults_cpu += more[1];
+	bin->fault_in += more[2];
+	bin->fault_out += more[3];
+	device->faults_known = true;
+	device->faults_gpu = now[0];
+	device->faults_cpu = now[1];
+	device->fault_in = now[2];
+	device->fault_out = now[3];
+}
+
+/* Time from begin to end, into the bins in which it was; figure: where in a bin. */
+static void spread(struct digest *digest, struct digest_device *device, uint64_t begin, uint64_t end, size_t figure)
+{
+	if (!bins_of(digest, device))
+		return;
+	for (size_t i = bin_of(digest, begin); i <= bin_of(digest, end); i++) {
+		uint64_t from = i * digest->bin_ns, to = from + digest->bin_ns;
+		uint64_t ns = (end < to ? end : to) - (begin > from ? begin : from);
+
+		if (end > begin && to > begin && end > from)
+			*(uint64_t *)(void *)((char *)&device->bins[i] + figure) += ns;
+	}
+}
+
+/* places: the waits of that device so far; what of this one they cover has been counted. */
+static void take_time(struct digest *digest, struct digest_places *places, const struct trace_event *event)
+{
+	bool gap = event->kind == TRACE_gap;
+	struct digest_device *device = digest_device(digest, gap ? event->gap.device : event->wait.device);
+	uint64_t begin = digest_since(digest, event->time);
+	uint64_t end = digest_end(digest, begin, gap ? event->gap.ns : event->wait.ns);
+
+	if (!device)
+		return;
+	if (gap) {
+		spread(digest, device, begin, end, offsetof(struct digest_bin, gap_ns));
+		device->gaps++;
+		device->gaps_given_up += event->gap.given_up != 0;
+		device->gap_ns += end - begin;
+	} else {
+		struct digest_cover *waits = &places->waits[event->wait.device];
+
+		spread(digest, device, begin, end, offsetof(struct digest_bin, wait_ns));
+		spread(digest, device, begin > waits->until ? begin : waits->until, end,
+		       offsetof(struct digest_bin, waiting_ns));
+		digest_cover_add(waits, begin, end);
+		device->waits++;
+		device->wait_ns += end - begin;
+		device->waiting_ns = waits->total;
+	}
+}
+
+void digest_series_event(struct digest *digest, struct digest_places *places, const struct trace_row *row)
+{
+	const struct trace_event *event = &row->event;
+	uint64_t time = digest_since(digest, event->time);
+	bool known = row->which < digest->trace->n_blocks;
+	struct digest_device *device;
+
+	switch (event->kind) {
+	case TRACE_bytes:
+		if (digest_device(digest, event->bytes.device) && digest->devices[event->bytes.device].sampled)
+			take_sample(digest, places, event);
+		break;
+	case TRACE_faults:
+		take_faults(digest, places, event);
+		break;
+	case TRACE_made:
+		digest_device(digest, event->made.device);
+		if (known)
+			block_becomes(digest, places, row->which, time, event->made.bytes, event->made.on_host,
+				      digest->trace->blocks[row->which].on_peers);
+		break;
+	case TRACE_grown:
+		if (known && places->bytes[row->which])
+			block_becomes(digest, places, row->which, time, event->grown.bytes, places->on_host[row->which],
+				      places->on_peers[row->which]);
+		break;
+	case TRACE_freed:
+		if (known)
+			block_becomes(digest, places, row->which, time, 0, 0, 0);
+		break;
+	case TRACE_gap:
+	case TRACE_wait:
+		take_time(digest, places, event);
+		break;
+	case TRACE_submit:
+		device = digest_device(digest, event->submit.device);
+		if (device && bins_of(digest, device))
+			device->bins[bin_of(digest, time)].submits++;
+		break;
+	}
+}
+
+/* What it leaves, and where it comes to; never less than nothing. */
+static void change(uint64_t *bytes, uint64_t more, uint64_t less)
+{
+	*bytes += more;
+	*bytes -= less < *bytes ? less : *bytes;
+}
+
+void digest_series_moved(struct digest *digest, struct digest_places *places, const struct digest_move *move)
+{
+	struct digest_device *device = digest_device(digest, move->device);
+	bool away = move->left != DIGEST_HOST, lent = move->lender != DIGEST_HOST;
+	struct digest_bin *bin;
+	uint64_t on_host, on_peers;
+
+	if (!device || !bins_of(digest, device))
+		return;
+	bin = &device->bins[bin_of(digest, move->end)];
+	*(move->to_host ? &bin->bytes_out : &bin->bytes_in) += move->bytes;
+	*(move->to_host ? &device->bytes_out : &device->bytes_in) += move->bytes;
+	*(move->to_host ? &device->moves_out : &device->moves_in) += 1;
+	if (lent) {
+		*(move->to_host ? &bin->peer_out : &bin->peer_in) += move->bytes;
+		*(move->to_host ? &device->peer_out : &device->peer_in) += move->bytes;
+	}
+	if (move->block == TRACE_NONE || !places->bytes[move->block])
+		return;
+	on_host = places->on_host[move->block];
+	on_peers = places->on_peers[move->block];
+	change(&on_host, move->to_host && !away ? move->bytes : 0, move->to_host ? 0 : move->bytes);
+	change(&on_peers, move->to_host && lent ? move->bytes : 0, away || (lent && !move->to_host) ? move->bytes : 0);
+	block_becomes(digest, places, move->block, move->end, places->bytes[move->block], on_host, on_peers);
+}
+
+void digest_series_end(struct digest *digest, struct digest_places *places)
+{
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
+		if (digest->devices[i].seen)
+			places_until(digest, places, i, digest->run_ns);
+}
+
+void digest_series_free(struct digest_places *places)
+{
+	free(places->on_host);
+	free(places->on_peers);
+	free(places->bytes);
+}

@@ -1,0 +1,271 @@
+/*
+ * doctor.c: `spillway doctor`: options, the order of things, and what checks share. Nothing is changed; all is printed at
+ * the end, since problems come first.
+ */
+#include "tools/doctor/doctor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "policy/text.h"
+#include "tools/common/library.h"
+#include "tools/tool.h"
+
+/* A machine with eight GPUs and no persistence daemon takes half of it to start the driver. */
+enum { PATIENCE_S = 60, PATIENCE_MOST_S = 3600 };
+
+static int print_help(void)
+{
+	printf(
+	    "usage: spillway doctor [option...] [[--] PROGRAM [argument...]]\n\n"
+	    "Says what of this machine matters to Spillway: what is so, how good that is, what follows from it and\n"
+	    "what to do. Works without a GPU, too. With PROGRAM it is run under Spillway, and each library that came\n"
+	    "to the driver's functions is named with its door; the output of PROGRAM goes to standard error.\n\n"
+	    "options:\n"
+	    "  --json           print JSON\n"
+	    "  --no-measure     leave the rates of the links out (else 2 seconds of copies; 4 with several GPUs)\n"
+	    "  --timeout N      seconds that the driver may take to answer (%d)\n"
+	    "  --library PATH   the library to look at (else the libspillway.so that belongs to this tool)\n"
+	    "  --audit          run PROGRAM as `spillway run --audit` does\n"
+	    "  --root FOLDER    look at the /proc, /sys, /dev and libraries that lie in FOLDER\n\n"
+	    "Exit status: 0 no problem was found, 3 one was, 1 it could not be done, 2 wrong usage; 126 PROGRAM "
+	    "cannot\n"
+	    "be run, 127 it is not found.\n\n"
+	    "examples:\n"
+	    "  spillway doctor\n"
+	    "  spillway doctor --json > for-the-bug-report.json\n"
+	    "  spillway doctor -- python -c 'import torch; torch.zeros(1).cuda()'\n",
+	    PATIENCE_S);
+	return TOOL_OK;
+}
+
+/* ---- what checks share ---- */
+
+/* Files and variables may hold anything; what goes to a terminal holds no control characters. */
+__attribute__((format(printf, 3, 0))) static void write_text(char *text, size_t room, const char *format, va_list list)
+{
+	vsnprintf(text, room, format, list);
+	for (char *c = text; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			*c = '?';
+}
+
+void doctor_is(struct doctor_finding *finding, enum doctor_status status, const char *format, ...)
+{
+	va_list list;
+
+	finding->status = status;
+	va_start(list, format);
+	write_text(finding->fact, sizeof(finding->fact), format, list);
+	va_end(list);
+}
+
+void doctor_so(struct doctor_finding *finding, const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	write_text(finding->so, sizeof(finding->so), format, list);
+	va_end(list);
+}
+
+void doctor_fix(struct doctor_finding *finding, const char *format, ...)
+{
+	va_list list;
+
+	va_start(list, format);
+	write_text(finding->fix, sizeof(finding->fix), format, list);
+	va_end(list);
+}
+
+bool doctor_path(const struct doctor *doctor, const char *path, char ret_path[PATH_MAX])
+{
+	return snprintf(ret_path, PATH_MAX, "%s%s", doctor->root, path) < PATH_MAX;
+}
+
+bool doctor_exists(const struct doctor *doctor, const char *path)
+{
+	char full[PATH_MAX];
+
+	return doctor_path(doctor, path, full) && access(full, F_OK) == 0;
+}
+
+bool doctor_read(const struct doctor *doctor, const char *path, char *buffer, size_t room)
+{
+	char full[PATH_MAX];
+	size_t at = 0;
+	ssize_t n = 1;
+
+	*buffer = '\0';
+	/* Not waiting: what should be a file may be a pipe. */
+	int fd = doctor_path(doctor, path, full) ? open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+	if (fd < 0)
+		return false;
+	while (at < room - 1 && n != 0) {
+		n = read(fd, buffer + at, room - 1 - at);
+		if (n < 0 && errno != EINTR)
+			break;
+		at += n > 0 ? (size_t)n : 0;
+	}
+	close(fd);
+	while (at && buffer[at - 1] == '\n')
+		at--;
+	buffer[at] = '\0';
+	return at > 0;
+}
+
+struct doctor_finding *doctor_add(struct doctor *doctor, const char *subject, const char *id, const char *title,
+				  int device)
+{
+	if (doctor->n == doctor->room) {
+		size_t room = doctor->room ? 2 * doctor->room : 64;
+		struct doctor_finding *more = realloc(doctor->findings, room * sizeof(*more));
+
+		if (!more)
+			return NULL;
+		doctor->findings = more;
+		doctor->room = room;
+	}
+	doctor->findings[doctor->n] =
+	    (struct doctor_finding){.id = id, .subject = subject, .title = title, .device = device};
+	return &doctor->findings[doctor->n++];
+}
+
+/* ---- the order of things ---- */
+
+static bool look_at(struct doctor *doctor, const struct doctor_subject *subject, int device)
+{
+	for (size_t i = 0; i < subject->n; i++) {
+		const struct doctor_check *check = &subject->checks[i];
+		struct doctor_finding *finding = doctor_add(doctor, subject->name, check->id, check->title, device);
+
+		if (!finding)
+			return false;
+		check->look(doctor, device, finding);
+	}
+	return true;
+}
+
+static bool look_at_all(struct doctor *doctor)
+{
+	static const struct doctor_subject *const subjects[] = {&doctor_driver,   &doctor_nodes,  &doctor_device,
+								&doctor_memory,   &doctor_system, &doctor_preload,
+								&doctor_neighbour};
+	int n_devices = doctor->cuda.n_devices < DOCTOR_DEVICES ? doctor->cuda.n_devices : DOCTOR_DEVICES;
+	bool good = true;
+
+	for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++) {
+		if (!subjects[i]->each_device)
+			good = good && look_at(doctor, subjects[i], -1);
+		for (int d = 0; subjects[i]->each_device && d < n_devices; d++)
+			good = good && look_at(doctor, subjects[i], d);
+	}
+	return good;
+}
+
+struct request {
+	const char *root, *library;
+	unsigned patience_s;
+	bool json, measure, audit;
+	char **program; /* NULL: none */
+};
+
+static int examine(const struct request *request, struct doctor *doctor)
+{
+	int status = TOOL_OK;
+
+	doctor->root = request->root;
+	doctor->measure = request->measure;
+	doctor->audit = request->audit;
+	if (!library_find(request->library, doctor->found_library)) {
+		doctor->found_library[0] = '\0';
+		if (request->library)
+			return TOOL_BAD;
+	}
+	doctor_cuda_ask(request->root, request->measure, request->patience_s, &doctor->cuda);
+	if (!look_at_all(doctor)) {
+		tool_say("out of memory");
+		return TOOL_BROKEN;
+	}
+	if (request->program)
+		status = doctor_program(doctor, request->program);
+	if (status != TOOL_OK)
+		return status;
+	if (request->json)
+		doctor_print_json(doctor);
+	else
+		doctor_print_text(doctor);
+	return doctor_count(doctor, DOCTOR_PROBLEM) ? TOOL_PROBLEM : TOOL_OK;
+}
+
+/* ---- options ---- */
+
+static bool read_patience(const char *text, unsigned *ret_seconds)
+{
+	char *end;
+	unsigned long value = strtoul(text, &end, 10);
+
+	if (!policy_is_digit(*text) || *end || value < 1 || value > PATIENCE_MOST_S) {
+		tool_say("--timeout takes a number of seconds from 1 to %d", PATIENCE_MOST_S);
+		return false;
+	}
+	*ret_seconds = (unsigned)value;
+	return true;
+}
+
+static const struct option options[] = {
+    {"json", no_argument, NULL, 'j'},          {"no-measure", no_argument, NULL, 'n'},
+    {"timeout", required_argument, NULL, 't'}, {"library", required_argument, NULL, 'l'},
+    {"audit", no_argument, NULL, 'a'},         {"root", required_argument, NULL, 'r'},
+    {"help", no_argument, NULL, 'h'},          {0},
+};
+
+/* 0: go on. Else the exit status plus one. */
+static int options_read(int argc, char **argv, struct request *request)
+{
+	int code, at;
+
+	opterr = 0;
+	/* at: the argument being read; getopt may or may not have stepped past it when it fails. */
+	while (at = optind, (code = getopt_long(argc, argv, "+:h", options, NULL)) != -1) {
+		if (code == 'h')
+			return print_help() + 1;
+		if (code == 'j')
+			request->json = true;
+		else if (code == 'n')
+			request->measure = false;
+		else if (code == 'l')
+			request->library = optarg;
+		else if (code == 'a')
+			request->audit = true;
+		else if (code == 'r')
+			request->root = optarg;
+		else if (code != 't')
+			return tool_bad_option("doctor", argv[at], code), TOOL_BAD + 1;
+		else if (!read_patience(optarg, &request->patience_s))
+			return TOOL_BAD + 1;
+	}
+	request->program = argv[optind] ? argv + optind : NULL;
+	if (!request->program && request->audit) {
+		tool_say("--audit needs a program; write `spillway doctor --audit -- PROGRAM [argument...]`");
+		return TOOL_BAD + 1;
+	}
+	return 0;
+}
+
+int tool_doctor(int argc, char **argv)
+{
+	struct request request = {.root = "", .patience_s = PATIENCE_S, .measure = true};
+	static struct doctor doctor;
+	int status = options_read(argc, argv, &request);
+
+	status = status ? status - 1 : examine(&request, &doctor);
+	free(doctor.findings);
+	return status;
+}

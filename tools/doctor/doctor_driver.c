@@ -1,0 +1,328 @@
+/*
+ * doctor_driver.c: the kernel's part of the driver, its device nodes, and the library libcuda.so.1.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/doctor/doctor.h"
+#include "tools/doctor/doctor_container.h"
+
+/* Moving needs this CUDA version; shim/mover/spill.c asks for two functions of it. */
+enum { MOVES_VERSION = 12050 };
+
+/* The first word of the line that begins with digits and has a dot: the version. */
+static bool find_version(const char *text, char *ret_version, size_t room)
+{
+	for (const char *c = text; *c && *c != '\n'; c++) {
+		size_t n = strspn(c, "0123456789.");
+		bool begins = c == text || isspace((unsigned char)c[-1]);
+
+		if (begins && n > 2 && memchr(c, '.', n) && n < room) {
+			snprintf(ret_version, room, "%.*s", (int)n, c);
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool kernel_version(const struct doctor *doctor, char *ret_version, size_t room)
+{
+	char text[512];
+
+	return doctor_read(doctor, "/proc/driver/nvidia/version", text, sizeof(text)) &&
+	       find_version(text, ret_version, room);
+}
+
+static bool is_wsl(const struct doctor *doctor)
+{
+	return doctor_exists(doctor, "/dev/dxg");
+}
+
+static void kernel(const struct doctor *doctor, int device, struct doctor_finding *finding)
+{
+	bool works = doctor->cuda.stage >= DOCTOR_STARTED && doctor->cuda.init == 0;
+	char text[512], version[64];
+
+	(void)device;
+	if (is_wsl(doctor)) {
+		doctor_is(finding, DOCTOR_NOTE, "that of Windows, through /dev/dxg (WSL)");
+		doctor_so(finding, "Spillway has not been tried there");
+	} else if (doctor_read(doctor, "/proc/driver/nvidia/version", text, sizeof(text))) {
+		if (find_version(text, version, sizeof(version)))
+			doctor_is(finding, DOCTOR_OK, "%s%s", version,
+				  strstr(text, "Open Kernel Module") ? ", open kernel module" : "");
+		else
+			doctor_is(finding, DOCTOR_UNKNOWN, "loaded, but its version cannot be read");
+	} else if (works) {
+		doctor_is(finding, DOCTOR_UNKNOWN, "there is no /proc/driver/nvidia/version, and yet the driver works");
+	} else {
+		doctor_is(finding, DOCTOR_PROBLEM, "not loaded: there is no /proc/driver/nvidia/version");
+		doctor_so(finding, "no program can use a GPU here");
+		if (doctor_is_container(doctor))
+			doctor_fix(finding, "install the driver on the host of this container, and load it there");
+		else
+			doctor_fix(finding, "modprobe nvidia   # after the driver has been installed");
+	}
+}
+
+static void library(const struct doctor *doctor, int device, struct doctor_finding *finding)
+{
+	const struct doctor_cuda *cuda = &doctor->cuda;
+
+	(void)device;
+	if (cuda->stage == DOCTOR_NOT_ASKED && cuda->end == DOCTOR_ENDED) {
+		doctor_is(finding, DOCTOR_PROBLEM, "libcuda.so.1 cannot be opened: %s", cuda->load_error);
+		doctor_so(finding, "no program can use a GPU here");
+		if (doctor_is_container(doctor))
+			doctor_fix(finding, "docker run --gpus all ...   # with the NVIDIA Container Toolkit on the "
+					    "host");
+		else
+			doctor_fix(finding, "install the user-space part of the driver (Debian: apt-get install "
+					    "libcuda1)");
+	} else if (strstr(cuda->path, "/stubs/")) {
+		doctor_is(finding, DOCTOR_PROBLEM, "%s, a stub to link with", cuda->path);
+		doctor_so(finding, "every CUDA call fails");
+		doctor_fix(finding, "take the Toolkit's folder \"stubs\" out of LD_LIBRARY_PATH");
+	} else {
+		doctor_is(finding, DOCTOR_OK, "%s", *cuda->path ? cuda->path : "it is there");
+	}
+}
+
+static void same_version(const struct doctor *doctor, int device, struct doctor_finding *finding)
+{
+	char version[64];
+	const char *tail = strstr(doctor->cuda.path, "libcuda.so.");
+
+	(void)device;
+	/* Its real name ends with its version: libcuda.so.580.159. */
+	if (!tail || !strchr(tail + 11, '.') || !kernel_version(doctor, version, sizeof(version)))
+		return;
+	/* The forward-compatible one of a Toolkit is meant to be newer. */
+	if (strcmp(tail + 11, version) == 0 || strstr(doctor->cuda.path, "/compat/")) {
+		doctor_is(finding, DOCTOR_OK, "%s", tail + 11);
+	} else {
+		doctor_is(finding, DOCTOR_PROBLEM, "libcuda is %s, the kernel has %s", tail + 11, version);
+		doctor_so(finding, "no program can use a GPU here until both are of one version");
+		doctor_fix(finding, "reboot   # after an update of the driver; in a container, start it again");
+	}
+}
+
+/* What cuInit answered, and what is to be done about it. */
+static const struct {
+	int error;
+	const char *so, *fix;
+} init_errors[] = {
+    {34, "libcuda.so.1 is a stub to link with", "take the Toolkit's folder \"stubs\" out of LD_LIBRARY_PATH"},
+    {46, "another process has the GPU for itself", "nvidia-smi -c DEFAULT   # as root"},
+    {100, "the driver shows this process no GPU",
+     "look at CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES, then at `nvidia-smi -L`"},
+    {101, "CUDA_VISIBLE_DEVICES or a MIG slice names what is not there", "nvidia-smi -L   # and name one of these"},
+    {802, "on machines with NVSwitch the fabric manager must run",
+     "systemctl start nvidia-fabricmanager   # of the driver's version"},
+    {803, "libcuda and the kernel's driver are of different versions", "reboot   # after an update of the driver"},
+    {804, "the forward-compatible libcuda does not work with this GPU",
+     "take the Toolkit's folder \"compat\" out of LD_LIBRARY_PATH"},
+    {805, "the MPS server does not answer", "nvidia-cuda-mps-control -d   # or unset CUDA_MPS_PIPE_DIRECTORY"},
+    {999, "often the module nvidia-uvm is missing, or in a bad state after suspend",
+     "modprobe -r nvidia_uvm; modprobe nvidia_uvm   # as root; then look at dmesg"},
+};
+
+static void start(const struct doctor *doctor, int device, struct doctor_finding *finding)
+{
+	const struct doctor_cuda *cuda = &doctor->cuda;
+
+	(void)device;
+	if (cuda->end == DOCTOR_HUNG && cuda->stage < DOCTOR_LOOKED) {
+		doctor_is(finding, DOCTOR_PROBLEM, "the driver does not answer (see --timeout)");
+		doctor_so(finding, "programs that use CUDA hang here");
+		doctor_fix(finding,
+			   "dmesg | grep -i -e nvrm -e xid   # a GPU that has failed needs a reset or a reboot");
+	} else if (cuda->end == DOCTOR_CRASHED && cuda->stage < DOCTOR_LOOKED) {
+		doctor_is(finding, DOCTOR_PROBLEM, "the driver crashed while it was asked");
+		doctor_so(finding, "programs that use CUDA crash here");
+		doctor_fix(finding, "dmesg | grep -i -e nvrm -e xid   # then install the driver again");
+	} else if (cuda->stage < DOCTOR_STARTED) {
+		return;
+	} else if (cuda->init == 0) {
+		doctor_is(finding, DOCTOR_OK, "cuInit succeeds");
+	} else {
+		doctor_is(finding, DOCTOR_PROBLEM, "cuInit answers %s (%d)", cuda->init_name, cuda->init);
+		doctor_so(finding, "no program can use a GPU here");
+		doctor_fix(finding, "dmesg | grep -i -e nvrm -e xid");
+		for (size_t i = 0; i < sizeof(init_errors) / sizeof(*init_errors); i++) {
+			if (init_errors[i].error != cuda->init)
+				continue;
+			doctor_so(finding, "no program can use a GPU here: %s", init_errors[i].so);
+			doctor_fix(finding, "%s", init_errors[i].fix);
+		}
+	}
+}
+
+static void version(const struct doctor *doctor, int device, struct doctor_finding *finding)
+{
+	const struct doctor_cuda *cuda = &doctor->cuda;
+
+	(void)device;
+	if (cuda->stage < DOCTOR_LOADED)
+		return;
+	if (!cuda->version) {
+		doctor_is(finding, DOCTOR_UNKNOWN, "the driver does not say");
+	} else if (!cuda->has_vmm) {
+		doctor_is(finding, DOCTOR_PROBLEM, "%d.%d: no virtual memory management", cuda->version / 1000,
+			  cuda->version % 1000 / 10);
+		doctor_so(finding, "there is no heap: everything is passed through, nothing can spill");
+		doctor_fix(finding, "install a driver for CUDA %d.%d or newer (555 or newer)", MOVES_VERSION / 1000,
+			   MOVES_VERSION % 1000 / 10);
+	} else if (!cuda->has_moves) {
+		doctor_is(finding, DOCTOR_NOTE, "%d.%d: older than %d.%d", cuda->version / 1000,
+			  cuda->version % 1000 / 10, MOVES_VERSION / 1000, MOVES_VERSION % 1000 / 10);
+		doctor_so(finding, "what is spilled does not move: exact and fast behave like static");
+		doctor_fix(finding, "install a driver for CUDA %d.%d or newer (555 or newer)", MOVES_VERSION / 1000,
+			   MOVES_VERSION % 1000 / 10);
+	} else {
+		doctor_is(finding, DOCTOR_OK, "%d.%d", cuda->version / 1000, cuda->version % 1000 / 10);
+	}
+}
+
+static void devices(const struct doctor *doctor, int device, struct doctor_finding *finding)
+{
+	const struct doctor_cuda *cuda = &doctor->cuda;
+
+	(void)device;
+	if (cuda->stage < DOCTOR_LOOKED)
+		return;
+	if (cuda->n_devices == 0) {
+		doctor_is(finding, DOCTOR_PROBLEM, "none");
+		doctor_so(finding, "no program can use a GPU here");
+		doctor_fix(finding, "look at CUDA_VISIBLE_DEVICES, then at `nvidia-smi -L`");
+	} else if (cuda->n_devices > DOCTOR_DEVICES) {
+		doctor_is(finding, DOCTOR_OK, "%d; the first %d were looked at", cuda->n_devices, DOCTOR_DEVICES);
+	} else {
+		doctor_is(finding, DOCTOR_OK, "%d", cuda->n_devices);
+	}
+}
+
+static const struct doctor_check driver_checks[] = {
+    {"driver.kernel", "kernel module", kernel},   {"driver.library", "libcuda.so.1", library},
+    {"driver.same", "one version", same_version}, {"driver.start", "start", start},
+    {"driver.cuda", "CUDA version", version},     {"driver.devices", "devices", devices},
+};
+const struct doctor_subject doctor_driver = {"driver", false, driver_checks,
+					     sizeof(driver_checks) / sizeof(*driver_checks)};
+
+/* ---- device nodes ---- */
+
+/* 0, or why the node cannot be used. Below a root only whether it is there is looked at. */
+static int node_error(const struct doctor *doctor, const char *path)
+{
+	char full[PATH_MAX];
+
+	if (!doctor_path(doctor, path, full))
+		return ENAMETOOLONG;
+	return access(full, *doctor->root ? F_OK : R_OK | W_OK) == 0 ? 0 : errno;
+}
+
+static void need_node(const struct doctor *doctor, const char *path, const char *module, struct doctor_finding *finding)
+{
+	int error = node_error(doctor, path);
+	char version[64];
+
+	/* Without a driver they are not to be expected. */
+	if (is_wsl(doctor) || (!kernel_version(doctor, version, sizeof(version)) && error))
+		return;
+	if (!error) {
+		doctor_is(finding, DOCTOR_OK, "there");
+		return;
+	}
+	doctor_is(finding, DOCTOR_PROBLEM, "%s: %s", path, strerror(error));
+	doctor_so(finding, "the driver is loaded, but programs here cannot reach it: cuInit fails");
+	if (error != ENOENT)
+		doctor_fix(finding, "chmod a+rw %s   # as root; or join the group that owns it", path);
+	else if (doctor_is_container(doctor))
+		doctor_fix(finding, "docker run --gpus all ...   # or --device %s", path);
+	else
+		doctor_fix(finding, "nvidia-modprobe %s   # as root", module);
+}
+
+static void control_node(const struct doctor *doctor, int device, struct doctor_finding *finding)
+{
+	(void)device;
+	need_node(doctor, "/dev/nvidiactl", "-c 0", finding);
+}
+
+static void uvm_node(const struct doctor *doctor, int device, struct doctor_finding *finding)
+{
+	(void)device;
+	need_node(doctor, "/dev/nvidia-uvm", "-u", finding);
+}
+
+static void gpu_nodes(const struct doctor *doctor, int device, struct doctor_finding *finding)
+{
+	char full[PATH_MAX], version[64], cards[32] = "";
+	glob_t found;
+	size_t n_known = 0, n_nodes = 0;
+
+	(void)device;
+	if (is_wsl(doctor) || !kernel_version(doctor, version, sizeof(version)))
+		return;
+	if (doctor_path(doctor, "/proc/driver/nvidia/gpus/*", full) && glob(full, 0, NULL, &found) == 0) {
+		n_known = found.gl_pathc;
+		globfree(&found);
+	}
+	if (doctor_path(doctor, "/dev/nvidia[0-9]*", full) && glob(full, 0, NULL, &found) == 0) {
+		n_nodes = found.gl_pathc;
+		globfree(&found);
+	}
+	if (n_known)
+		snprintf(cards, sizeof(cards), " of %zu", n_known);
+	if (n_nodes || node_error(doctor, "/dev/nvidiactl") == ENOENT) {
+		if (n_nodes)
+			doctor_is(finding, DOCTOR_OK, "%zu%s", n_nodes, cards);
+		return;
+	}
+	doctor_is(finding, DOCTOR_PROBLEM, "there is no /dev/nvidia0, or another");
+	doctor_so(finding, "the driver is loaded, but no GPU was given to this %s",
+		  doctor_is_container(doctor) ? "container" : "machine");
+	if (doctor_is_container(doctor))
+		doctor_fix(finding, "docker run --gpus all ...   # or --device /dev/nvidia0");
+	else
+		doctor_fix(finding, "nvidia-modprobe -c 0   # as root");
+}
+
+static void tools_node(const struct doctor *doctor, int device, struct doctor_finding *finding)
+{
+	char version[64];
+	int error = node_error(doctor, "/dev/nvidia-uvm-tools");
+
+	(void)device;
+	if (is_wsl(doctor) || (error && !kernel_version(doctor, version, sizeof(version))))
+		return;
+	if (!error) {
+		doctor_is(finding, DOCTOR_OK, "there");
+		return;
+	}
+	doctor_is(finding, DOCTOR_NOTE, "/dev/nvidia-uvm-tools: %s", strerror(error));
+	doctor_so(finding, "the driver's counts of page faults and migrations cannot be read");
+	if (error != ENOENT)
+		doctor_fix(finding, "chmod a+rw /dev/nvidia-uvm-tools   # as root");
+	else if (doctor_is_container(doctor))
+		doctor_fix(finding, "docker run --gpus all --device /dev/nvidia-uvm-tools ...");
+	else
+		doctor_fix(finding, "nvidia-modprobe -u -c 0   # as root");
+}
+
+static const struct doctor_check node_checks[] = {
+    {"nodes.control", "/dev/nvidiactl", control_node},
+    {"nodes.gpu", "/dev/nvidia*", gpu_nodes},
+    {"nodes.uvm", "/dev/nvidia-uvm", uvm_node},
+    {"nodes.uvm_tools", "uvm-tools", tools_node},
+};
+const struct doctor_subject doctor_nodes = {"device nodes", false, node_checks,
+					    sizeof(node_checks) / sizeof(*node_checks)};

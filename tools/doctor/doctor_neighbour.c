@@ -1,0 +1,100 @@
+/*
+ * doctor_neighbour.c: what else has to do with the GPU: MPS, MIG, profilers.
+ */
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/doctor/doctor.h"
+
+static void mps(const struct doctor *doctor, int device, struct doctor_finding *finding)
+{
+	const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY"), *limit = getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
+	char path[PATH_MAX];
+
+	(void)device;
+	if (!folder || !*folder)
+		folder = "/tmp/nvidia-mps";
+	if (snprintf(path, sizeof(path), "%s/control", folder) >= (int)sizeof(path) || !doctor_exists(doctor, path)) {
+		doctor_is(finding, DOCTOR_OK, "no server is seen in %.200s", folder);
+		return;
+	}
+	doctor_is(finding, DOCTOR_NOTE, "a server has its pipes in %.200s%s%.100s", folder,
+		  limit ? ", CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=" : "", limit ? limit : "");
+	doctor_so(finding,
+		  "clients share one context: an error that stops one (an access in transit in spill.mode fast) stops "
+		  "all. Spillway has not been tried under MPS");
+	doctor_fix(finding,
+		   "spillway run --set spill.mode=exact ...   # or end it: echo quit | nvidia-cuda-mps-control");
+}
+
+static void mig(const struct doctor *doctor, int device, struct doctor_finding *finding)
+{
+	char pattern[PATH_MAX];
+	size_t n = 0;
+	glob_t found;
+
+	(void)device;
+	if (doctor_path(doctor, "/proc/driver/nvidia/capabilities/gpu*/mig/gi*", pattern) &&
+	    glob(pattern, 0, NULL, &found) == 0) {
+		n = found.gl_pathc;
+		globfree(&found);
+	}
+	if (!n) {
+		doctor_is(finding, DOCTOR_OK, "no instances");
+		return;
+	}
+	doctor_is(finding, DOCTOR_NOTE, "%zu GPU instance%s", n, n == 1 ? "" : "s");
+	doctor_so(finding, "a program sees one slice, with the slice's memory; Spillway has not been tried on one");
+	doctor_fix(finding, "nvidia-smi -L   # names the slices for CUDA_VISIBLE_DEVICES");
+}
+
+/* Each is how a tool gets its code into a program, by an environment variable. */
+static const struct {
+	const char *variable, *who;
+} injections[] = {
+    {"CUDA_INJECTION64_PATH", "a profiler (CUPTI)"},
+    {"NVTX_INJECTION64_PATH", "an NVTX tool"},
+    {"NSYS_PROFILING_SESSION_ID", "Nsight Systems"},
+};
+
+/* `spillway run` names its own library as an NVTX tool. */
+static bool names_tool(const char *variable)
+{
+	const char *value = getenv(variable);
+
+	return value && *value && !strstr(value, "/libspillway.so");
+}
+
+static void cupti(const struct doctor *doctor, int device, struct doctor_finding *finding)
+{
+	char text[300] = "";
+
+	(void)doctor;
+	(void)device;
+	for (size_t i = 0; i < sizeof(injections) / sizeof(*injections); i++) {
+		size_t length = strlen(text);
+
+		if (names_tool(injections[i].variable))
+			snprintf(text + length, sizeof(text) - length, "%s%s (%s)", length ? ", " : "",
+				 injections[i].who, injections[i].variable);
+	}
+	if (!*text) {
+		doctor_is(finding, DOCTOR_OK, "none is set up here");
+		return;
+	}
+	doctor_is(finding, DOCTOR_NOTE, "%s", text);
+	doctor_so(
+	    finding,
+	    "before CUDA 13.3 only one subscriber of CUPTI gets in: Spillway leaves it to the profiler and counts "
+	    "page faults by other means; figures of time include the profiler's");
+	doctor_fix(finding, "leave the profiler out where it is not wanted");
+}
+
+static const struct doctor_check checks[] = {
+    {"neighbour.mps", "MPS", mps},
+    {"neighbour.mig", "MIG", mig},
+    {"neighbour.profiler", "CUPTI subscribers", cupti},
+};
+const struct doctor_subject doctor_neighbour = {"neighbours", false, checks, sizeof(checks) / sizeof(*checks)};

@@ -1,0 +1,373 @@
+/*
+ * doctor_program.c: `spillway doctor -- PROGRAM`: run it as `spillway run` would, with the library writing down who got
+ * hold of the driver's functions (shim/driver/doors.h), and say what that means.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tools/doctor/doctor.h"
+#include "tools/doctor/doctor_doors.h"
+#include "tools/common/elf_file.h"
+#include "tools/common/target.h"
+#include "tools/tool.h"
+
+enum { PROCESSES_SHOWN = 16 };
+
+static const char *base_name(const char *path)
+{
+	return strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+}
+
+/* ---- what is seen before it runs ---- */
+
+static struct doctor_finding *add(struct doctor *doctor, const char *id, const char *title)
+{
+	return doctor_add(doctor, "program", id, title, -1);
+}
+
+static void look_before(struct doctor *doctor, char **program)
+{
+	struct doctor_finding *finding = add(doctor, "program.target", "can be preloaded");
+	char path[PATH_MAX], file[PATH_MAX], text[TARGET_REASON_BYTES];
+	const char *reason;
+
+	if (!finding || !target_find(program[0], path))
+		return;
+	if (target_launcher(program, text)) {
+		doctor_is(finding, DOCTOR_PROBLEM, "%.100s: %s", program[0], text);
+		doctor_so(finding, "Spillway does not take effect in what it starts");
+	} else if ((reason = target_reason(path, file))) {
+		doctor_is(finding, DOCTOR_PROBLEM, "%.300s: %s", file, reason);
+		doctor_so(finding, "the loader leaves the library out: it runs as without Spillway");
+		doctor_fix(finding, "build or install it as an ordinary program, linked dynamically with glibc");
+	} else {
+		doctor_is(finding, DOCTOR_OK, "%s", path);
+	}
+}
+
+/* ---- running it ---- */
+
+/* The child becomes the program, by the same way as `spillway run`; its output must not mix with ours. */
+static int run_in_child(const struct doctor *doctor, char **program, const char *file)
+{
+	char *argv[8 + 1] = {"run", "--library", (char *)doctor->found_library};
+	size_t n = 0, at = *doctor->found_library ? 3 : 1;
+	char **all;
+
+	while (program[n])
+		n++;
+	if (doctor->audit)
+		argv[at++] = "--audit";
+	argv[at++] = "--";
+	all = calloc(at + n + 1, sizeof(*all));
+	if (!all || setenv("SPILLWAY_DOORS", file, 1) != 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+		return TOOL_BROKEN;
+	memcpy(all, argv, at * sizeof(*all));
+	memcpy(all + at, program, n * sizeof(*all));
+	optind = 0; /* getopt starts anew */
+	return tool_run((int)(at + n), all);
+}
+
+/* Its wait status. The user's ^C is for the program; we tell what was found by then. */
+static bool run(const struct doctor *doctor, char **program, const char *file, int *ret_status)
+{
+	struct sigaction ignore = {.sa_handler = SIG_IGN}, interrupt, quit;
+
+	sigaction(SIGINT, &ignore, &interrupt);
+	sigaction(SIGQUIT, &ignore, &quit);
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0) {
+		sigaction(SIGINT, &interrupt, NULL);
+		sigaction(SIGQUIT, &quit, NULL);
+		int status = run_in_child(doctor, program, file);
+		fflush(stderr);
+		_exit(status);
+	}
+	while (pid > 0 && waitpid(pid, ret_status, 0) < 0 && errno == EINTR)
+		;
+	sigaction(SIGINT, &interrupt, NULL);
+	sigaction(SIGQUIT, &quit, NULL);
+	return pid > 0;
+}
+
+/* A file of our own for the library to write to; -1: none could be made. */
+static int make_file(char ret_path[PATH_MAX])
+{
+	const char *folder = getenv("TMPDIR");
+
+	snprintf(ret_path, PATH_MAX, "%s/spillway-doors-XXXXXX", folder && *folder == '/' ? folder : "/tmp");
+	return mkostemp(ret_path, O_CLOEXEC);
+}
+
+/* ---- what was seen ---- */
+
+/* Has the library a CUDA runtime in itself, or another way to load the driver? */
+static bool names_driver(const struct door_object *object)
+{
+	struct elf_file *file = elf_open(object->path, NULL);
+	bool ours = strncmp(base_name(object->path), "libspillway", 11) == 0;
+	bool named = file && !ours && elf_has_text(file, "libcuda.so.1");
+
+	elf_close(file);
+	return named;
+}
+
+static bool is_static_runtime(const struct door_object *object)
+{
+	return object->asked_empty && object->asked_resolver && strncmp(base_name(object->path), "libcudart", 9) != 0;
+}
+
+static void add_words(char *text, size_t room, const char *words)
+{
+	size_t length = strlen(text);
+
+	snprintf(text + length, room - length, "%s%s", length ? "; " : "", words);
+}
+
+/* "dlsym (1 ours, 2 not hooked)" */
+static void add_looked(char text[400], const char *door, const struct door_looked *looked)
+{
+	char words[160], rest[60] = "";
+
+	if (looked->driver)
+		snprintf(rest, sizeof(rest), ", %u not hooked", looked->driver);
+	snprintf(words, sizeof(words), "%s (%u ours%s)", door, looked->ours, rest);
+	if (looked->ours + looked->driver)
+		add_words(text, 400, words);
+}
+
+/* By which doors it came in, and how many functions; "" for none. */
+static void doors_of(const struct door_object *object, char text[400])
+{
+	char words[160];
+
+	*text = '\0';
+	if (object->linked_ours) {
+		snprintf(words, sizeof(words), "linked (%u ours)", object->linked_ours);
+		add_words(text, 400, words);
+	}
+	add_looked(text, "dlsym", &object->looked[DOOR_BY_DLSYM]);
+	add_looked(text, "cuGetProcAddress", &object->looked[DOOR_BY_PROC]);
+	if (*text && is_static_runtime(object))
+		add_words(text, 400, "it has a CUDA runtime in itself (static cudart)");
+	if (*object->runtime) {
+		snprintf(words, sizeof(words), "by way of %.100s", object->runtime);
+		add_words(text, 400, words);
+	}
+}
+
+/* What goes round us, or stands between; "" for nothing. */
+static void past_of(const struct door_object *object, char text[400])
+{
+	unsigned copy = object->looked[DOOR_BY_DLSYM].copy + object->looked[DOOR_BY_PROC].copy;
+	unsigned other =
+	    object->linked_elsewhere + object->looked[DOOR_BY_DLSYM].other + object->looked[DOOR_BY_PROC].other;
+	char words[200];
+
+	*text = '\0';
+	if (object->linked_past) {
+		snprintf(words, sizeof(words), "was linked to the driver past Spillway (functions: %u)",
+			 object->linked_past);
+		add_words(text, 400, words);
+	}
+	if (copy) {
+		snprintf(words, sizeof(words), "uses a second libcuda of its own (functions: %u)", copy);
+		add_words(text, 400, words);
+	}
+	if (other) {
+		snprintf(words, sizeof(words), "got functions of another library that stands in front (%u)", other);
+		add_words(text, 400, words);
+	}
+	if (object->dlsym_past && names_driver(object))
+		add_words(text, 400, "its dlsym is not Spillway's: what it looks up is not seen");
+	/* One in a namespace of its own matters if it is, or loads, a driver. */
+	if (object->apart && (strncmp(base_name(object->path), "libcuda.so", 10) == 0 || names_driver(object)))
+		add_words(text, 400, "is in a namespace of its own (dlmopen), where nothing is preloaded");
+}
+
+static struct doctor_finding *add_object(struct doctor *doctor, const char *id, const struct door_process *process,
+					 const struct door_object *object)
+{
+	struct doctor_finding *finding = add(doctor, id, "library");
+
+	if (!finding)
+		return NULL;
+	finding->process = process->pid;
+	snprintf(finding->object, sizeof(finding->object), "%s", object->path);
+	return finding;
+}
+
+static void say_past(const struct doctor *doctor, struct doctor_finding *finding, const char *text)
+{
+	doctor_is(finding, DOCTOR_PROBLEM, "%s", text);
+	doctor_so(finding, "what it allocates is neither counted nor moved, and cannot spill");
+	if (doctor->audit)
+		doctor_fix(finding, "--audit does not see it either: link it without -fno-plt, or open it without "
+				    "RTLD_DEEPBIND");
+	else
+		doctor_fix(finding,
+			   "spillway run --audit ...   # `spillway doctor --audit -- PROGRAM` says whether it helps");
+}
+
+/* It could use the driver, and has not, where it came by no door. */
+static bool is_silent(const struct door_object *object)
+{
+	return !object->apart && (object->linked_unbound || names_driver(object));
+}
+
+static void report_object(struct doctor *doctor, const struct door_process *process, const struct door_object *object)
+{
+	struct doctor_finding *finding;
+	char doors[400], past[400];
+
+	doors_of(object, doors);
+	past_of(object, past);
+	if (*doors && (finding = add_object(doctor, "program.door", process, object)))
+		doctor_is(finding, DOCTOR_OK, "%s", doors);
+	if (*past && (finding = add_object(doctor, "program.past", process, object)))
+		say_past(doctor, finding, past);
+	if (*doors || *past || !is_silent(object))
+		return;
+	if ((finding = add_object(doctor, "program.silent", process, object)))
+		doctor_is(finding, DOCTOR_OK, "can use the driver, and asked for nothing in this run");
+}
+
+static void report_cupti(struct doctor *doctor, const struct door_process *process)
+{
+	struct doctor_finding *finding;
+
+	for (size_t i = 0; i < process->n_objects; i++) {
+		if (strncmp(base_name(process->objects[i].path), "libcupti.so", 11) != 0 ||
+		    !(finding = add_object(doctor, "program.cupti", process, &process->objects[i])))
+			continue;
+		doctor_is(finding, DOCTOR_OK, "the program has CUPTI in it, for its profiler");
+	}
+}
+
+/* Has anything in it to do with CUDA? Children like `ldconfig` have not, and are only counted. */
+static bool has_cuda(const struct door_process *process)
+{
+	for (size_t i = 0; i < process->n_objects; i++) {
+		const struct door_object *object = &process->objects[i];
+		char doors[400], past[400];
+
+		doors_of(object, doors);
+		past_of(object, past);
+		if (*doors || *past || is_silent(object))
+			return true;
+	}
+	return false;
+}
+
+static void report_process(struct doctor *doctor, const struct door_process *process)
+{
+	struct doctor_finding *finding = add(doctor, "program.process", "process");
+
+	if (!finding)
+		return;
+	finding->process = process->pid;
+	doctor_is(finding, process->ended ? DOCTOR_OK : DOCTOR_NOTE, "%d, %.300s: Spillway is loaded", process->pid,
+		  process->executable);
+	if (!process->ended)
+		doctor_so(finding,
+			  "it ended by a signal, by _exit() or by becoming another program: libraries that were "
+			  "linked to the driver are not known");
+	for (size_t i = 0; i < process->n_objects; i++)
+		report_object(doctor, process, &process->objects[i]);
+	report_cupti(doctor, process);
+}
+
+static void report_rest(struct doctor *doctor, const struct doors *doors, size_t shown)
+{
+	struct doctor_finding *finding;
+
+	if (!doors->n && (finding = add(doctor, "program.effect", "takes effect"))) {
+		doctor_is(finding, DOCTOR_PROBLEM, "no process had the library in it");
+		doctor_so(finding, "the program ran as without Spillway");
+		doctor_fix(finding, "look at \"can be preloaded\", and at who starts the program");
+	} else if (!shown && (finding = add(doctor, "program.effect", "takes effect"))) {
+		doctor_is(finding, DOCTOR_NOTE, "processes with the library in them: %zu; none had to do with CUDA",
+			  doors->n);
+		doctor_so(finding,
+			  "how the program gets at the driver is not known: none came so far as to use it, or it "
+			  "ended before");
+		doctor_fix(finding, "let the program use the GPU: a call that allocates on it is enough");
+	} else if (doors->n > shown && (finding = add(doctor, "program.more", "other processes"))) {
+		doctor_is(finding, DOCTOR_OK, "%zu more with the library in them", doors->n - shown);
+	}
+	if (doors->cut && (finding = add(doctor, "program.cut", "cut off")))
+		doctor_is(finding, DOCTOR_UNKNOWN,
+			  "there was more than is kept; some processes or libraries are left out");
+}
+
+static void report(struct doctor *doctor, const struct doors *doors)
+{
+	size_t shown = 0;
+
+	for (size_t i = 0; i < doors->n && shown < PROCESSES_SHOWN; i++) {
+		if (!has_cuda(&doors->processes[i]))
+			continue;
+		report_process(doctor, &doors->processes[i]);
+		shown++;
+	}
+	report_rest(doctor, doors, shown);
+}
+
+static void report_end(struct doctor *doctor, int status)
+{
+	struct doctor_finding *finding = add(doctor, "program.end", "ended");
+
+	if (!finding)
+		return;
+	if (WIFSIGNALED(status))
+		doctor_is(finding, DOCTOR_NOTE, "by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+	else
+		doctor_is(finding, WEXITSTATUS(status) ? DOCTOR_NOTE : DOCTOR_OK, "with status %d",
+			  WEXITSTATUS(status));
+	if (finding->status == DOCTOR_OK)
+		return;
+	doctor_so(finding, "what is said of it may not be all: it may have ended before it came to use CUDA");
+	doctor_fix(finding, "run it without Spillway, to see whether it ends like that by itself");
+}
+
+int doctor_program(struct doctor *doctor, char **program)
+{
+	struct doors doors = {0};
+	char path[PATH_MAX];
+	int status = 0, fd;
+
+	look_before(doctor, program);
+	fd = make_file(path);
+	if (fd < 0) {
+		tool_say("%s: %s; set TMPDIR to a folder that can be written", path, strerror(errno));
+		return TOOL_BROKEN;
+	}
+	bool ran = run(doctor, program, path, &status);
+	bool good = ran && doors_read(fd, &doors);
+	close(fd);
+	unlink(path);
+	if (!good) {
+		tool_say("the program could not be started, or there is no memory");
+		doors_free(&doors);
+		return TOOL_BROKEN;
+	}
+	/* These are what `spillway run` ends with when it starts nothing, and it has said why. */
+	if (!doors.n && WIFEXITED(status) &&
+	    (WEXITSTATUS(status) == TOOL_NOT_FOUND || WEXITSTATUS(status) == TOOL_NOT_EXECUTABLE ||
+	     (WEXITSTATUS(status) == TOOL_BAD && !target_find(program[0], path)))) {
+		doors_free(&doors);
+		return WEXITSTATUS(status);
+	}
+	report_end(doctor, status);
+	report(doctor, &doors);
+	doors_free(&doors);
+	return TOOL_OK;
+}

@@ -1,0 +1,254 @@
+/*
+ * prom.c: `spillway prom`. The figures of all running processes for Prometheus, in its text format, as a file for the
+ * textfile collector of its node exporter.
+ *
+ * The collector may read at any moment, so the file is made beside its place, written to the disk and renamed. It must be
+ * readable by the collector's user: mode 0644. So it holds no command lines, which may have secrets in their arguments,
+ * but the names of programs; and neither sites nor buckets beyond what a monitoring system should keep.
+ */
+#include "tools/prom/prom.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "policy/text.h"
+#include "tools/common/seconds.h"
+#include "tools/tool.h"
+
+struct wish {
+	const char *path; /* "-": standard output */
+	bool list;
+	double interval; /* 0: once */
+};
+
+static int print_help(void)
+{
+	printf(
+	    "usage: spillway prom [option...] FILE\n"
+	    "       spillway prom --list\n\n"
+	    "Writes the figures of all running processes under Spillway to FILE, for the textfile collector of\n"
+	    "Prometheus' node exporter: to a new file beside it, which then takes its place, mode 0644, so that the\n"
+	    "collector never reads half of it. FILE should end in .prom; - is standard output. Root sees the "
+	    "processes\n"
+	    "of all users. It shows names of programs, but none of their arguments.\n\n"
+	    "options:\n"
+	    "  --interval SECONDS  again and again (0.1 to 3600), until SIGTERM or SIGINT; then FILE is removed\n"
+	    "  --list              the name, unit and meaning of every figure\n\n"
+	    "Exit status: 0, also when there is no process; 1 FILE could not be written; 2 wrong usage.\n\n"
+	    "examples:\n"
+	    "  spillway prom /var/lib/prometheus/node-exporter/spillway.prom\n"
+	    "  spillway prom --interval 15 /var/lib/prometheus/node-exporter/spillway.prom\n");
+	return TOOL_OK;
+}
+
+/* ---- the file ---- */
+
+struct target {
+	int folder;
+	char name[NAME_MAX + 1], temporary[NAME_MAX + 1];
+};
+
+/* Say why not. */
+static bool fails(const char *path, const char *what)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+
+	tool_say("%s: %s: %s", policy_quote(path, quoted), what, strerror(errno));
+	return false;
+}
+
+static bool open_target(const char *path, struct target *ret_target)
+{
+	char folder[PATH_MAX], name[PATH_MAX], quoted[POLICY_QUOTED_BYTES];
+
+	if (strlen(path) >= sizeof(folder)) {
+		errno = ENAMETOOLONG;
+		return fails(path, "cannot be written");
+	}
+	strcpy(folder, path);
+	strcpy(name, path);
+	const char *base = basename(name);
+	if (!strcmp(base, ".") || !strcmp(base, "..") || !strcmp(base, "/") || path[strlen(path) - 1] == '/') {
+		tool_say("%s is a folder; name a file in it, spillway.prom say", policy_quote(path, quoted));
+		return false;
+	}
+	/* Not ending in .prom: the collector must not read it. */
+	if ((size_t)snprintf(ret_target->temporary, sizeof(ret_target->temporary), ".%s.%d", base, (int)getpid()) >=
+	    sizeof(ret_target->temporary)) {
+		errno = ENAMETOOLONG;
+		return fails(path, "cannot be written");
+	}
+	snprintf(ret_target->name, sizeof(ret_target->name), "%.255s", base);
+	ret_target->folder = open(dirname(folder), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return ret_target->folder >= 0 || fails(path, "its folder cannot be opened");
+}
+
+/* What is there already is a file of ours, or nothing: a link or a device would be somebody's mistake, or trick. */
+static bool may_replace(const struct target *target, const char *path)
+{
+	struct stat status;
+	char quoted[POLICY_QUOTED_BYTES];
+
+	if (fstatat(target->folder, target->name, &status, AT_SYMLINK_NOFOLLOW) != 0 || S_ISREG(status.st_mode))
+		return true;
+	tool_say("%s is %s; it is left as it is: give the name of a file", policy_quote(path, quoted),
+		 S_ISLNK(status.st_mode)   ? "a symbolic link"
+		 : S_ISDIR(status.st_mode) ? "a folder"
+					   : "no regular file");
+	return false;
+}
+
+static bool fill_and_rename(const struct target *target, int fd, const char *path, const struct figures *figures)
+{
+	FILE *out = fdopen(fd, "w");
+
+	if (!out) {
+		close(fd);
+		return fails(path, "cannot be written");
+	}
+	prom_print(out, figures);
+	bool good = fflush(out) == 0 && !ferror(out) && fchmod(fd, 0644) == 0 && fsync(fd) == 0;
+	if (fclose(out) != 0 || !good)
+		return fails(path, "cannot be written");
+	if (!may_replace(target, path))
+		return false;
+	return renameat(target->folder, target->temporary, target->folder, target->name) == 0 ||
+	       fails(path, "cannot be replaced");
+}
+
+static bool write_file(const struct target *target, const char *path, const struct figures *figures)
+{
+	if (!may_replace(target, path))
+		return false;
+	/* Of a process of our id that was killed here. */
+	unlinkat(target->folder, target->temporary, 0);
+	int fd = openat(target->folder, target->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return fails(path, "no file can be made beside it");
+	if (fill_and_rename(target, fd, path, figures))
+		return true;
+	unlinkat(target->folder, target->temporary, 0);
+	return false;
+}
+
+/* ---- the command ---- */
+
+static volatile sig_atomic_t enough;
+
+static void on_signal(int number)
+{
+	(void)number;
+	enough = 1;
+}
+
+static bool write_one(const struct wish *wish, const struct target *target, struct figures *figures)
+{
+	static const struct figures_choice everybody = {.only = (uid_t)-1};
+
+	if (!figures_read(figures, &everybody)) {
+		tool_say("no memory for the figures of all processes");
+		return false;
+	}
+	if (target)
+		return write_file(target, wish->path, figures);
+	prom_print(stdout, figures);
+	return fflush(stdout) == 0;
+}
+
+static int write_all(const struct wish *wish, const struct target *target)
+{
+	const struct sigaction action = {.sa_handler = on_signal};
+	struct figures figures = {0};
+	bool good;
+
+	if (wish->interval > 0) {
+		sigaction(SIGINT, &action, NULL);
+		sigaction(SIGTERM, &action, NULL);
+	}
+	do {
+		good = write_one(wish, target, &figures);
+		if (good && wish->interval > 0)
+			seconds_sleep(wish->interval, &enough);
+	} while (good && wish->interval > 0 && !enough);
+	figures_free(&figures);
+	/* Nobody keeps it up to date any more. */
+	if (target && wish->interval > 0 && good)
+		unlinkat(target->folder, target->name, 0);
+	return good ? TOOL_OK : TOOL_BROKEN;
+}
+
+/* -1: go on. */
+static int read_wish(int argc, char **argv, struct wish *wish)
+{
+	static const struct option options[] = {{"interval", required_argument, NULL, 'i'},
+						{"list", no_argument, NULL, 'l'},
+						{"help", no_argument, NULL, 'h'},
+						{NULL, 0, NULL, 0}};
+	char quoted[POLICY_QUOTED_BYTES];
+	int code;
+
+	opterr = 0;
+	optind = 0;
+	while ((code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+		switch (code) {
+		case 'h':
+			return print_help();
+		case 'l':
+			wish->list = true;
+			break;
+		case 'i':
+			if (seconds_read(optarg, &wish->interval))
+				break;
+			tool_say("%s is no interval; %s", policy_quote(optarg, quoted), SECONDS_RANGE);
+			return TOOL_BAD;
+		default:
+			tool_say(code == ':' ? "option %s needs a value"
+					     : "unknown option %s; `spillway prom --help` says what there is",
+				 policy_quote(argv[optind - 1], quoted));
+			return TOOL_BAD;
+		}
+	}
+	if (wish->list && wish->interval > 0) {
+		tool_say("--list is printed once; leave --interval away");
+		return TOOL_BAD;
+	}
+	if (argc - optind != !wish->list || (!wish->list && !*argv[optind])) {
+		tool_say(wish->list ? "`spillway prom --list` takes no file"
+				    : "one file is needed; write `spillway prom FILE`, or - for standard output");
+		return TOOL_BAD;
+	}
+	wish->path = argv[optind];
+	return -1;
+}
+
+int tool_prom(int argc, char **argv)
+{
+	struct wish wish = {0};
+	struct target target;
+	int status = read_wish(argc, argv, &wish);
+
+	if (status >= 0)
+		return status;
+	if (wish.list) {
+		prom_print_list(stdout);
+		return TOOL_OK;
+	}
+	if (!strcmp(wish.path, "-"))
+		return write_all(&wish, NULL);
+	if (!open_target(wish.path, &target))
+		return TOOL_BROKEN;
+	size_t length = strlen(target.name);
+	if (length < 6 || strcmp(target.name + length - 5, ".prom") != 0)
+		tool_say("the collector reads files alone whose names end in .prom; %s does not", target.name);
+	status = write_all(&wish, &target);
+	close(target.folder);
+	return status;
+}

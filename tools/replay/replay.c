@@ -1,0 +1,203 @@
+/*
+ * replay.c: `spillway replay`. Reads a trace, asks what it would cost under each budget, and says so.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/text.h"
+#include "tools/replay/replay_sweep.h"
+#include "tools/tool.h"
+
+/* Does --set name this key? Keys and values stand as in policy/set.c. */
+static bool is_set(const char *set, const char *key)
+{
+	size_t n = strlen(key);
+
+	for (; set && *set; set += strcspn(set, ","), set += *set == ',') {
+		const char *name = set + strspn(set, " ");
+
+		if (strncmp(name, key, n) == 0 && name[n + strspn(name + n, " ")] == '=')
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The mode: that of --mode; else that of the policy where --policy or --set names one; else that in which the trace was
+ * recorded. A trace of `off`, where nothing spills, says nothing about spilling: then, as without any, the policy's.
+ */
+static void choose_mode(struct replay_request *request, const struct replay_model *model, const struct policy *policy)
+{
+	bool recorded = model->mode > POLICY_SPILL_OFF && model->mode < POLICY_SPILL_COUNT;
+
+	if (request->mode != POLICY_SPILL_COUNT) {
+		request->mode_source = "as asked for";
+	} else if (request->policy_name || is_set(request->set, "spill.mode") || !recorded) {
+		request->mode = policy_spill_mode(policy);
+		request->mode_source = request->policy_name                 ? "as the policy says"
+				       : is_set(request->set, "spill.mode") ? "as --set says"
+									    : "assumed: nothing says which";
+		if (model->mode == POLICY_SPILL_OFF)
+			request->mode_source = "assumed: it was recorded in off, where nothing spills";
+	} else {
+		request->mode = (enum policy_spill)model->mode;
+		request->mode_source = "as recorded";
+	}
+}
+
+/* The policy, whose mode and host budget hold where nothing else was said. False: it has an error, which was printed. */
+static bool read_policy(struct replay_request *request, const struct replay_model *model, struct policy **ret_policy)
+{
+	struct policy_errors errors;
+	struct policy *policy = policy_read(request->policy_name, request->set, &errors);
+
+	tool_print_errors(&errors);
+	policy_errors_free(&errors);
+	if (!policy)
+		return false;
+	policy_bind(policy, *model->process ? model->process : NULL, *model->arguments ? model->arguments : NULL,
+		    model->rank);
+	choose_mode(request, model, policy);
+	struct policy_size host = policy_host_budget(policy);
+	if (request->host_budget == UINT64_MAX && host.kind == POLICY_SIZE_BYTES)
+		request->host_budget = host.value;
+	else if (request->host_budget == UINT64_MAX && host.kind == POLICY_SIZE_PERCENT)
+		tool_say(
+		    "host.budget is a share of a machine that is not known here: say --host-budget, else as much is "
+		    "taken as it takes");
+	request->policy = *ret_policy = policy;
+	return true;
+}
+
+/* What of the trace could not be taken as it is. */
+static void say_doubts(const struct replay_model *model)
+{
+	if (*model->broken)
+		tool_say("the trace %s: the prediction is of what comes before that", model->broken);
+	if (model->lost)
+		tool_say("%llu events are missing in the trace, by its own count: the prediction lacks what they did",
+			 (unsigned long long)model->lost);
+	if (model->strange)
+		tool_say("%llu events do not fit what came before (the first at %s %llu) and were passed over: was the "
+			 "recording begun late?",
+			 (unsigned long long)model->strange, model->timed ? "event" : "line",
+			 (unsigned long long)model->strange_at);
+	if (model->refused)
+		tool_say("%llu allocations failed when this was recorded; they are not in the prediction",
+			 (unsigned long long)model->refused);
+}
+
+/* The model has one link, the host's. */
+static void say_peers(struct replay_request *request, const struct replay_model *model, const struct policy *policy)
+{
+	request->peers_left_out = model->peers || (policy && policy_peers(policy));
+	if (request->peers_left_out)
+		tool_say("memory that other GPUs lend (spill.peers) is left out%s: what is over the budget lies on the "
+			 "host here, and moves over its link",
+			 model->peers ? ", though the job had some when it was recorded" : "");
+}
+
+/* The device that is asked about: where most was allocated. False: there is nothing on the one that was named. */
+static bool choose_device(struct replay_request *request, const struct replay_model *model)
+{
+	uint64_t bytes[REPLAY_DEVICES] = {0};
+	unsigned n = 0, most = 0;
+
+	for (size_t i = 0; i < model->n_blocks; i++)
+		bytes[model->blocks[i].device] += model->blocks[i].bytes;
+	for (unsigned i = 0; i < REPLAY_DEVICES; i++) {
+		n += bytes[i] != 0;
+		most = bytes[i] > bytes[most] ? i : most;
+	}
+	if (request->device == REPLAY_NONE) {
+		request->device = most;
+		if (n > 1)
+			tool_say("the trace is of %u devices; this is about device %u, --device says another", n, most);
+	}
+	if (bytes[request->device])
+		return true;
+	tool_say("--device: nothing was allocated on device %u; device %u has the most", request->device, most);
+	return false;
+}
+
+/*
+ * Those that were asked for and cannot run. A sweep is answered as long as its largest budget can, and one reason is
+ * enough there: that of the largest that cannot.
+ */
+static int say_failures(const struct replay_sweep *sweep)
+{
+	char why[SWEEP_WHY_BYTES], size[REPLAY_SIZE_TEXT];
+	int status = TOOL_OK;
+	bool first = true, said = false;
+
+	for (unsigned i = 0; i < sweep->n; i++) {
+		const struct replay_answer *answer = &sweep->answers[i];
+
+		if (!answer->asked)
+			continue;
+		if (answer->run.end != RUN_DONE && (!said || sweep->request->n_budgets)) {
+			tool_say("with %s of device memory it cannot run: %s",
+				 replay_size((double)answer->budget, size), sweep_why(sweep, answer, why));
+			said = true;
+			if (first || sweep->request->n_budgets)
+				status = TOOL_BROKEN;
+		}
+		first = false;
+	}
+	return status;
+}
+
+static int answer(const struct replay_sweep *sweep)
+{
+	const struct replay_request *request = sweep->request;
+	int status, other;
+
+	if (request->json)
+		replay_print_json(sweep);
+	else
+		replay_print(sweep);
+	fflush(stdout);
+	status = say_failures(sweep);
+	other = request->svg ? replay_svg(sweep) : TOOL_OK;
+	status = status ? status : other;
+	other = request->write ? replay_write_policy(sweep) : TOOL_OK;
+	return status ? status : other;
+}
+
+int tool_replay(int argc, char **argv)
+{
+	struct replay_request request;
+	struct replay_model model;
+	struct replay_sweep sweep;
+	struct policy *policy = NULL;
+	char quoted[POLICY_QUOTED_BYTES];
+	int status = replay_options(argc, argv, &request);
+
+	if (status != TOOL_OK)
+		return status < 0 ? TOOL_OK : status;
+	if (replay_is_taken(request.svg) || replay_is_taken(request.write))
+		return TOOL_BROKEN;
+	if (replay_model_read(&model, request.path)) {
+		tool_say("%s: %s", policy_quote(request.path, quoted), model.problem);
+		replay_model_free(&model);
+		return TOOL_BAD;
+	}
+	say_doubts(&model);
+	bool fits = choose_device(&request, &model) && read_policy(&request, &model, &policy);
+	if (fits)
+		say_peers(&request, &model, policy);
+	if (!fits) {
+		status = TOOL_BAD;
+	} else if (!sweep_run(&sweep, &model, &request)) {
+		tool_say("there is no memory for the simulation, or the job is too large for it");
+		status = TOOL_BROKEN;
+		sweep_free(&sweep);
+	} else {
+		status = answer(&sweep);
+		sweep_free(&sweep);
+	}
+	policy_free(policy);
+	replay_model_free(&model);
+	return status;
+}

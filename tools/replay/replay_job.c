@@ -1,0 +1,336 @@
+/*
+ * One pass over the model. Where a block lives is decided when it is made, with what is known then; names become pieces
+ * with the library's own guess of where tensors end (extent.h).
+ */
+#include "tools/replay/replay_cut.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what the policy says ---- */
+
+static struct policy_decision decide(struct building *b, const struct replay_block *block)
+{
+	const struct replay_model *model = b->job->model;
+	uint64_t used = b->in_heap + b->outside;
+	struct policy_request request = {
+	    .bytes = block->bytes,
+	    .api = (enum policy_api)block->api,
+	    .device = (int)block->device,
+	    .known = POLICY_NEED_ORDER | POLICY_NEED_LIVE | POLICY_NEED_FREE,
+	    .order = block->order,
+	    .live = b->live,
+	    .device_free = used < b->setting->budget ? b->setting->budget - used : 0,
+	};
+	static const struct policy_decision heap = {
+	    .rule = -1, .movable = true, .n_uses = 1, .uses = {POLICY_USE_HEAP}, .cap = POLICY_NO_CAP};
+
+	if (!b->setting->policy)
+		return heap;
+	if (block->site != REPLAY_NONE) { /* "library.so+0x123" */
+		const char *site = model->texts[block->site], *end = strrchr(site, '+');
+		size_t n = end ? (size_t)(end - site) : strlen(site);
+
+		n = n < PATH_MAX ? n : PATH_MAX - 1;
+		memcpy(b->library, site, n);
+		b->library[n] = 0;
+		request.library = b->library;
+	}
+	struct policy_decision decision = policy_decide(b->setting->policy, &request);
+	/* As in shim/serve/choice.c: what was decided is counted there, and the driver serves all of it. */
+	if (policy_observe(b->setting->policy)) {
+		decision.uses[0] = POLICY_USE_DRIVER;
+		decision.n_uses = 1;
+		decision.cap = POLICY_NO_CAP;
+	}
+	return decision;
+}
+
+/*
+ * Stream-ordered memory: does the driver's pool serve it? With auto what fits, and what fits what the pool had once; where
+ * memory moves nothing any more when something did not.
+ */
+static bool is_for_pools(struct building *b, uint64_t bytes)
+{
+	bool fits;
+
+	switch (policy_async_use(b->setting->policy)) {
+	case POLICY_ASYNC_HEAP:
+		return false;
+	case POLICY_ASYNC_AUTO:
+		fits =
+		    b->in_heap + b->outside + bytes <= b->setting->budget || b->outside + bytes <= b->job->peak_outside;
+		b->pools_closed |= !fits && b->setting->moves;
+		return fits && !b->pools_closed;
+	default:
+		return true;
+	}
+}
+
+/* The use that serves it, of those that are to be tried: the first that is not over its cap. */
+static enum policy_use use_of(struct building *b, const struct replay_block *block,
+			      const struct policy_decision *decision, unsigned *ret_at)
+{
+	bool over = decision->rule >= 0 && decision->cap != POLICY_NO_CAP &&
+		    b->rule_live[decision->rule] + block->bytes > decision->cap;
+
+	*ret_at = over && decision->n_uses > 1;
+	if (over && decision->n_uses < 2)
+		return POLICY_USE_DENY;
+	enum policy_use use = (enum policy_use)decision->uses[*ret_at];
+	if (replay_is_ordered(block) && use == POLICY_USE_HEAP && b->setting->policy && is_for_pools(b, block->bytes))
+		return POLICY_USE_DRIVER;
+	return use;
+}
+
+/* ---- one event ---- */
+
+static void count_peak(struct building *b)
+{
+	struct job *job = b->job;
+
+	job->peak_bytes = b->in_heap + b->outside > job->peak_bytes ? b->in_heap + b->outside : job->peak_bytes;
+	job->peak_outside = b->outside > job->peak_outside ? b->outside : job->peak_outside;
+}
+
+static bool made(struct building *b, uint32_t which, uint32_t at)
+{
+	const struct replay_block *block = &b->job->model->blocks[which];
+	struct policy_decision decision = decide(b, block);
+	unsigned choice;
+	enum policy_use use = use_of(b, block, &decision, &choice);
+	uint64_t units = (block->bytes + JOB_UNIT - 1) / JOB_UNIT;
+	struct life *life = &b->lives[which];
+	struct job_event event = {.kind = JOB_NEW,
+				  .block = which,
+				  .event = at,
+				  .bytes = block->bytes,
+				  .place = (uint8_t)decision.place,
+				  .movable = decision.movable,
+				  .rule = (int16_t)decision.rule};
+
+	*life = (struct life){.slab = REPLAY_NONE, .use = (uint8_t)use, .rule = choice ? -1 : (int16_t)decision.rule};
+	switch (use) {
+	case POLICY_USE_HEAP:
+		if (block->bytes <= SMALL_MOST) {
+			if (!cut_take_small(b, block->bytes, life, &event))
+				return false;
+		} else {
+			if (!cut_take(b, (uint32_t)units, life) || !cut_add_pieces(b, life, &event))
+				return false;
+			life->slab = REPLAY_NONE;
+			b->in_heap += units * JOB_UNIT;
+		}
+		life->use = POLICY_USE_HEAP;
+		life->rule = choice ? -1 : (int16_t)decision.rule;
+		break;
+	case POLICY_USE_DRIVER:
+		/* The program's own managed and pinned memory is no device memory. */
+		if (block->api == POLICY_API_MANAGED || block->api == POLICY_API_HOST)
+			return true;
+		event.kind = JOB_CHARGE;
+		b->outside += block->bytes;
+		if (!cut_add_event(b, &event))
+			return false;
+		break;
+	case POLICY_USE_DENY:
+		event.kind = JOB_DENIED;
+		return cut_add_event(b, &event);
+	default:
+		b->job->elsewhere++;
+	}
+	b->live += block->bytes;
+	if (life->rule >= 0)
+		b->rule_live[life->rule] += block->bytes;
+	count_peak(b);
+	return true;
+}
+
+static bool freed(struct building *b, uint32_t which, uint32_t at)
+{
+	const struct replay_block *block = &b->job->model->blocks[which];
+	const struct life *life = &b->lives[which];
+	struct job_event event = {.kind = JOB_GONE, .block = which, .event = at, .bytes = block->bytes, .rule = -1};
+	bool counted = life->use != POLICY_USE_DENY;
+
+	if (life->use == POLICY_USE_HEAP && life->slab != REPLAY_NONE) {
+		if (!cut_give_small(b, life, &event))
+			return false;
+	} else if (life->use == POLICY_USE_HEAP) {
+		b->in_heap -= life->units * JOB_UNIT;
+		if (!cut_add_pieces(b, life, &event) || !cut_give(b, life))
+			return false;
+	} else if (life->use == POLICY_USE_DRIVER) {
+		counted = block->api != POLICY_API_MANAGED && block->api != POLICY_API_HOST;
+		event.kind = JOB_RELEASE;
+		b->outside -= counted ? block->bytes : 0;
+		if (counted && !cut_add_event(b, &event))
+			return false;
+	}
+	if (counted) {
+		b->live -= block->bytes;
+		if (life->rule >= 0)
+			b->rule_live[life->rule] -= block->bytes;
+	}
+	return true;
+}
+
+/* Bytes from ... end of a block are named: pieces that were not yet are added, and the others' bytes grow. */
+static bool name_bytes(struct building *b, const struct life *life, uint64_t from, uint64_t end, uint64_t sure)
+{
+	struct job *job = b->job;
+	uint64_t at = 0;
+
+	for (uint32_t piece = life->first; piece < life->first + life->n && at < end; piece++) {
+		uint64_t bytes = job->units[piece] * JOB_UNIT, low = from > at ? from : at;
+		uint64_t high = sure < at + bytes ? sure : at + bytes, named = high > low ? high - low : 0;
+
+		at += bytes;
+		if (at <= from)
+			continue;
+		if (b->stamp[piece].launch == b->launches) {
+			struct job_named *before = &job->named[b->stamp[piece].place];
+
+			before->bytes =
+			    before->bytes + named < bytes ? before->bytes + (uint32_t)named : (uint32_t)bytes;
+			continue;
+		}
+		b->stamp[piece] = (struct stamp){b->launches, job->n_named};
+		if (!cut_add_named(b, piece, named))
+			return false;
+	}
+	return true;
+}
+
+static bool name(struct building *b, const struct replay_named *named)
+{
+	const struct replay_block *block = &b->job->model->blocks[named->block];
+	const struct life *life = &b->lives[named->block];
+	uint64_t all = life->units * JOB_UNIT, end, sure;
+
+	if (life->use != POLICY_USE_HEAP)
+		return true;
+	if (life->slab != REPLAY_NONE)
+		return name_bytes(b, life, 0, 1, block->bytes);
+	if (named->bytes)
+		end = sure = named->bytes < all - named->offset ? named->offset + named->bytes : all;
+	else if (life->unit == REPLAY_NONE)
+		end = sure = all;
+	else {
+		sure = extent_end(b->extents, life->unit, named->offset);
+		end = all > extent_whole(b->setting->budget) ? sure : all;
+	}
+	return name_bytes(b, life, named->offset, end, sure < block->bytes ? sure : block->bytes);
+}
+
+static bool launched(struct building *b, uint32_t which, uint32_t at)
+{
+	struct job *job = b->job;
+	const struct replay_submit *submit = &job->model->submits[which];
+	const struct replay_named *named = job->model->named + submit->first;
+	struct job_event event = {
+	    .kind = JOB_LAUNCH, .from = job->n_named, .function = submit->function, .block = REPLAY_NONE, .event = at};
+
+	b->launches++;
+	for (uint32_t i = 0; i < submit->n; i++) {
+		const struct life *life = &b->lives[named[i].block];
+
+		if (life->use == POLICY_USE_HEAP && life->slab == REPLAY_NONE && life->unit != REPLAY_NONE)
+			extent_note(b->extents, life->unit, life->units * JOB_UNIT, named[i].offset);
+	}
+	for (uint32_t i = 0; i < submit->n; i++)
+		if (!name(b, &named[i]))
+			return false;
+	event.n = (uint32_t)(job->n_named - event.from);
+	if (event.n)
+		extent_submitted(b->extents, EXTENT_AGE);
+	/* Most name again what they named the last time: one list is enough. */
+	if (event.n && b->last[which].n == event.n &&
+	    !memcmp(job->named + b->last[which].from, job->named + event.from, event.n * sizeof(*job->named))) {
+		job->n_named = event.from;
+		event.from = b->last[which].from;
+	}
+	b->last[which].from = event.from;
+	b->last[which].n = event.n;
+	job->n_launches++;
+	return cut_add_event(b, &event);
+}
+
+/* ---- all of it ---- */
+
+static bool build(struct building *b)
+{
+	const struct replay_model *model = b->job->model;
+
+	for (size_t i = 0; i < model->n_events; i++) {
+		const struct replay_event *event = &model->events[i];
+		bool ours = event->kind == REPLAY_SUBMIT || model->blocks[event->which].device == b->setting->device;
+		bool ok = true;
+
+		if (event->kind == REPLAY_SUBMIT)
+			ok = launched(b, event->which, (uint32_t)i);
+		else if (ours && event->kind == REPLAY_MADE)
+			ok = made(b, event->which, (uint32_t)i);
+		else if (ours)
+			ok = freed(b, event->which, (uint32_t)i);
+		if (!ok)
+			return false;
+	}
+	return true;
+}
+
+struct job *job_new(const struct replay_model *model, const struct job_setting *setting)
+{
+	struct job *job = calloc(1, sizeof(*job));
+	size_t n_rules = setting->policy ? policy_n_rules(setting->policy) : 0;
+	struct building b = {
+	    .job = job,
+	    .setting = setting,
+	    .extents = extent_new(),
+	    .lives = calloc(model->n_blocks, sizeof(*b.lives)),
+	    .hole_of = malloc(HOLES * sizeof(*b.hole_of)),
+	    .rule_live = calloc(n_rules + 1, sizeof(*b.rule_live)),
+	    .last = calloc(model->n_submits + 1, sizeof(*b.last)),
+	    .library = malloc(PATH_MAX),
+	};
+	bool ok = job && b.extents && b.lives && b.hole_of && b.rule_live && b.last && b.library;
+
+	if (ok) {
+		job->model = model;
+		job->most_units = job_most_units(setting);
+		for (unsigned i = 0; i < HOLES; i++)
+			b.hole_of[i] = REPLAY_NONE;
+		for (unsigned i = 0; i < CLASSES; i++)
+			b.partial[i] = REPLAY_NONE;
+		for (size_t i = 0; i < model->n_blocks; i++)
+			b.lives[i].use = POLICY_USE_DENY;
+		ok = build(&b);
+	}
+	extent_free(b.extents);
+	free(b.lives);
+	free(b.holes);
+	free(b.hole_of);
+	free(b.slabs);
+	free(b.stamp);
+	free(b.rule_live);
+	free(b.last);
+	free(b.library);
+	if (job)
+		job->n_lives = b.n_lives;
+	if (ok)
+		return job;
+	job_free(job);
+	return NULL;
+}
+
+void job_free(struct job *job)
+{
+	if (!job)
+		return;
+	free(job->events);
+	free(job->named);
+	free(job->units);
+	free(job->block_of);
+	free(job);
+}

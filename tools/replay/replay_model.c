@@ -1,0 +1,226 @@
+/*
+ * Arrays that grow, and which reader a file belongs to.
+ */
+#include "tools/replay/replay_read.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/policy.h"
+#include "policy/text.h"
+#include "tools/trace/trace_read.h"
+
+int replay_wrong(struct replay_model *model, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(model->problem, sizeof(model->problem), format, arguments);
+	va_end(arguments);
+	return -EINVAL;
+}
+
+/* Room for one more. False: no memory, and the array is as it was. */
+static bool more(struct replay_model *model, void *array_p, size_t n, size_t *room, size_t each)
+{
+	void *array, *longer;
+	size_t want = *room ? 2 * *room : 256;
+
+	if (n < *room)
+		return true;
+	memcpy(&array, array_p, sizeof(array));
+	longer = n < REPLAY_NONE ? reallocarray(array, want, each) : NULL;
+	if (!longer) {
+		replay_wrong(model, "there is no memory for all of it");
+		return false;
+	}
+	memcpy(array_p, &longer, sizeof(longer));
+	*room = want;
+	return true;
+}
+
+static bool add_event(struct replay_model *model, enum replay_kind kind, uint32_t which, uint64_t time)
+{
+	if (!more(model, &model->events, model->n_events, &model->room_events, sizeof(*model->events)))
+		return false;
+	model->events[model->n_events++] = (struct replay_event){.kind = kind, .which = which, .time = time};
+	return true;
+}
+
+bool replay_add_block(struct replay_model *model, const struct replay_block *block, uint64_t time, uint32_t *ret_block)
+{
+	uint32_t which = (uint32_t)model->n_blocks;
+
+	if (!more(model, &model->blocks, model->n_blocks, &model->room_blocks, sizeof(*model->blocks)) ||
+	    !add_event(model, REPLAY_MADE, which, time))
+		return false;
+	model->blocks[model->n_blocks++] = *block;
+	model->blocks[which].order = model->n_blocks;
+	*ret_block = which;
+	return true;
+}
+
+bool replay_add_end(struct replay_model *model, uint32_t block, uint64_t time)
+{
+	if (!add_event(model, REPLAY_FREED, block, time))
+		return false;
+	model->blocks[block].freed = true;
+	return true;
+}
+
+bool replay_add_named(struct replay_model *model, const struct replay_named *named)
+{
+	if (!more(model, &model->named, model->n_named, &model->room_named, sizeof(*model->named)))
+		return false;
+	model->named[model->n_named++] = *named;
+	return true;
+}
+
+bool replay_add_submit(struct replay_model *model, uint64_t function, uint32_t *ret_submit)
+{
+	const struct replay_submit *last = model->n_submits ? &model->submits[model->n_submits - 1] : NULL;
+	uint64_t first = last ? last->first + last->n : 0;
+
+	if (!more(model, &model->submits, model->n_submits, &model->room_submits, sizeof(*model->submits)))
+		return false;
+	*ret_submit = (uint32_t)model->n_submits;
+	model->submits[model->n_submits++] =
+	    (struct replay_submit){.function = function, .first = first, .n = (uint32_t)(model->n_named - first)};
+	return true;
+}
+
+bool replay_add_launch(struct replay_model *model, uint32_t submit, uint64_t time)
+{
+	if (!add_event(model, REPLAY_SUBMIT, submit, time))
+		return false;
+	model->n_launches++;
+	return true;
+}
+
+bool replay_add_text(struct replay_model *model, const char *text, uint32_t *ret_text)
+{
+	char *copy;
+
+	if (!more(model, &model->texts, model->n_texts, &model->room_texts, sizeof(*model->texts)))
+		return false;
+	copy = strdup(text);
+	if (!copy) {
+		replay_wrong(model, "there is no memory for all of it");
+		return false;
+	}
+	*ret_text = (uint32_t)model->n_texts;
+	model->texts[model->n_texts++] = copy;
+	return true;
+}
+
+void replay_strange(struct replay_model *model, uint64_t place)
+{
+	if (!model->strange++)
+		model->strange_at = place;
+}
+
+void replay_model_free(struct replay_model *model)
+{
+	for (size_t i = 0; i < model->n_texts; i++)
+		free(model->texts[i]);
+	free(model->texts);
+	free(model->blocks);
+	free(model->events);
+	free(model->submits);
+	free(model->named);
+	*model = (struct replay_model){0};
+}
+
+static void change(uint64_t *live, uint64_t *most, uint64_t bytes, bool made)
+{
+	*live += made ? bytes : -bytes;
+	*most = *live > *most ? *live : *most;
+}
+
+/* The most that was live at once. */
+static void find_peaks(struct replay_model *model)
+{
+	uint64_t live_of[REPLAY_DEVICES] = {0}, live = 0;
+
+	for (size_t i = 0; i < model->n_events; i++) {
+		const struct replay_event *event = &model->events[i];
+
+		if (event->kind == REPLAY_SUBMIT)
+			continue;
+		const struct replay_block *block = &model->blocks[event->which];
+		bool made = event->kind == REPLAY_MADE;
+
+		change(&live, &model->peak_bytes, block->bytes, made);
+		change(&live_of[block->device], &model->peak_of[block->device], block->bytes, made);
+	}
+}
+
+int replay_model_finish(struct replay_model *model)
+{
+	if (!model->n_blocks)
+		return replay_wrong(model, "it has no allocation; was anything recorded?");
+	if (!model->peak_bytes)
+		find_peaks(model);
+	return 0;
+}
+
+static int read_trace(struct replay_model *model, const char *path)
+{
+	struct trace trace;
+	int status = trace_read_file(path, &trace);
+
+	if (status) {
+		replay_wrong(model, "%s", trace.problem);
+	} else {
+		status = replay_model_take(model, &trace);
+		if (trace.damaged && status)
+			replay_wrong(model, "%s", trace.problem);
+		else if (trace.cut && status == -EINVAL)
+			replay_wrong(model, "it is cut off before the first allocation");
+		else if (trace.damaged)
+			snprintf(model->broken, sizeof(model->broken), "is damaged, %s", trace.problem);
+		else if (trace.cut)
+			snprintf(model->broken, sizeof(model->broken), "is cut off at its end");
+	}
+	trace_free(&trace);
+	return status;
+}
+
+int replay_model_read(struct replay_model *model, const char *path)
+{
+	struct replay_lines lines;
+	int status;
+
+	*model = (struct replay_model){.rank = POLICY_NO_RANK, .mode = POLICY_SPILL_COUNT};
+	status = lines_open(&lines, path);
+	if (status) {
+		replay_wrong(model, "%s", strerror(-status));
+		return status;
+	}
+	const char *line = lines_peek(&lines);
+	if (strncmp(lines.line, TRACE_MAGIC, strlen(TRACE_MAGIC) - 1) == 0) {
+		lines_close(&lines);
+		return read_trace(model, path);
+	}
+	if ((unsigned char)lines.line[0] == 0x80) {
+		lines_close(&lines);
+		return replay_wrong(model, "a pickle is not read here; make a trace of it with torch_snapshot.py");
+	}
+	if (line && rmm_is_head(line))
+		status = rmm_read(model, &lines);
+	else if (line && text_is_head(line))
+		status = text_read(model, &lines);
+	else if (!line && !lines.failed)
+		status = replay_wrong(model, "the file is empty");
+	else if (!lines.failed)
+		status = replay_wrong(
+		    model,
+		    "this is no trace of Spillway's, and no log of RMM's; `spillway run --trace FILE` makes one");
+	if (lines.failed)
+		status = replay_wrong(model, "it cannot be read to its end: %s", lines.why);
+	lines_close(&lines);
+	return status ? status : replay_model_finish(model);
+}

@@ -1,0 +1,279 @@
+/*
+ * What is said: what was read, a line for each budget, the curve, and the verdict. What is not known is n/a.
+ */
+#include "tools/replay/replay_sweep.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "policy/text.h"
+#include "tools/common/json.h"
+
+const char *replay_size(double bytes, char room[REPLAY_SIZE_TEXT])
+{
+	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+	unsigned unit = 0;
+
+	while (bytes >= 1024 && unit < 4) {
+		bytes /= 1024;
+		unit++;
+	}
+	snprintf(room, REPLAY_SIZE_TEXT, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+	return room;
+}
+
+static double percent_of(const struct replay_sweep *sweep, uint64_t budget)
+{
+	return sweep->peak ? (double)budget / (double)sweep->peak * 100 : 0;
+}
+
+static bool has_time(const struct replay_sweep *sweep, const struct replay_answer *answer)
+{
+	return sweep->full_ms > 0 && answer->run.end == RUN_DONE;
+}
+
+/* ---- what was read ---- */
+
+static const char *source_of_time(const struct replay_sweep *sweep)
+{
+	if (sweep->request->step_ms > 0)
+		return "as given";
+	return sweep->model->spilled ? "or less: it was recorded with memory on the host; --step-time knows better"
+				     : "as recorded";
+}
+
+static void print_head(const struct replay_sweep *sweep)
+{
+	const struct replay_model *model = sweep->model;
+	char name[128], size[REPLAY_SIZE_TEXT];
+	const char *slash = strrchr(sweep->request->path, '/');
+
+	policy_printable(slash ? slash + 1 : sweep->request->path, name, sizeof(name));
+	printf("%s: %s, %zu allocations, %zu submissions", name, model->kind, model->n_blocks, model->n_launches);
+	if (sweep->steps.period)
+		printf(", a step is %" PRIu64 " of them", sweep->steps.period);
+	else if (model->n_launches)
+		printf(", which do not repeat themselves: all of them are one step here");
+	printf("\npeak %s asked for", replay_size((double)sweep->peak, size));
+	printf(", which takes %s of device memory", replay_size((double)sweep->held, size));
+	if (sweep->outside)
+		printf(", up to %s of it outside the heap", replay_size((double)sweep->outside, size));
+	if (sweep->full_ms > 0)
+		printf("; a step takes %.1f ms with all of it there (%s)", sweep->full_ms, source_of_time(sweep));
+	printf("\n");
+	if (sweep->elsewhere)
+		printf("%" PRIu64 " allocations are managed or system memory by policy: in none of the figures\n",
+		       sweep->elsewhere);
+	printf("mode %s (%s)", policy_spill_name(sweep->request->mode), sweep->request->mode_source);
+	if (model->n_launches)
+		printf(", link %.1f GB/s each way", sweep->request->link);
+	printf("\n");
+}
+
+/* ---- the table ---- */
+
+static void print_ms(double ms, bool known)
+{
+	if (known)
+		printf("  %9.1f", ms);
+	else
+		printf("  %9s", "n/a");
+}
+
+static void print_line(const struct replay_sweep *sweep, const struct replay_answer *answer)
+{
+	char budget[REPLAY_SIZE_TEXT], host[REPLAY_SIZE_TEXT], in[REPLAY_SIZE_TEXT], out[REPLAY_SIZE_TEXT];
+	const struct run_result *run = &answer->run;
+	bool timed = has_time(sweep, answer);
+
+	printf("%10s %5.1f %%", replay_size((double)answer->budget, budget), percent_of(sweep, answer->budget));
+	if (run->end != RUN_DONE) {
+		printf("  cannot run\n");
+		return;
+	}
+	print_ms(run->step_ms, timed);
+	print_ms(answer->limit_ms, timed);
+	if (timed)
+		printf("  %5.0f %%", sweep->full_ms / run->step_ms * 100);
+	else
+		printf("  %7s", "n/a");
+	if (!sweep->model->n_launches)
+		printf("  %10s  %10s", "n/a", "n/a");
+	else
+		printf("  %10s  %10s", replay_size(run->bytes_in, in), replay_size(run->bytes_out, out));
+	printf("  %10s%s%s\n", replay_size((double)run->peak_host, host),
+	       run->stays ? "  does not move: that would be slower" : "",
+	       answer->budget < answer->outside ? "  less than what lies outside the heap" : "");
+}
+
+static void print_table(const struct replay_sweep *sweep)
+{
+	printf("\n%10s %7s  %9s  %9s  %7s  %10s  %10s  %10s\n", "budget", "of peak", "step, ms", "limit, ms", "speed",
+	       "in / step", "out / step", "host, most");
+	for (unsigned i = 0; i < sweep->n; i++)
+		if (sweep->answers[i].asked || &sweep->answers[i] == sweep->best)
+			print_line(sweep, &sweep->answers[i]);
+}
+
+/* ---- the curve ---- */
+
+#define PLOT_WIDTH  60
+#define PLOT_HEIGHT 12
+
+struct plot {
+	char at[PLOT_HEIGHT][PLOT_WIDTH + 1];
+	double least, most; /* budgets */
+	double top;         /* ms */
+};
+
+static void put(struct plot *plot, double budget, double ms, char what)
+{
+	double x = plot->most > plot->least ? (budget - plot->least) / (plot->most - plot->least) : 0.5;
+	int column = (int)(x * (PLOT_WIDTH - 1) + 0.5), row = (int)(ms / plot->top * (PLOT_HEIGHT - 1) + 0.5);
+
+	if (row < PLOT_HEIGHT)
+		plot->at[PLOT_HEIGHT - 1 - row][column] = what;
+}
+
+static void print_plot(const struct replay_sweep *sweep)
+{
+	struct plot plot = {.least = 1e300};
+	char least[REPLAY_SIZE_TEXT], most[REPLAY_SIZE_TEXT];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < sweep->n; i++) {
+		const struct replay_answer *answer = &sweep->answers[i];
+
+		if (!has_time(sweep, answer))
+			continue;
+		n++;
+		plot.least = (double)answer->budget < plot.least ? (double)answer->budget : plot.least;
+		plot.most = (double)answer->budget > plot.most ? (double)answer->budget : plot.most;
+		plot.top = answer->run.step_ms > plot.top ? answer->run.step_ms : plot.top;
+	}
+	if (n < 2)
+		return;
+	memset(plot.at, ' ', sizeof(plot.at));
+	for (unsigned i = 0; i < sweep->n; i++)
+		if (has_time(sweep, &sweep->answers[i]))
+			put(&plot, (double)sweep->answers[i].budget, sweep->answers[i].limit_ms, '.');
+	for (unsigned i = 0; i < sweep->n; i++)
+		if (has_time(sweep, &sweep->answers[i]))
+			put(&plot, (double)sweep->answers[i].budget, sweep->answers[i].run.step_ms, '*');
+	printf("\n  ms a step: * predicted, . limit\n");
+	for (int row = 0; row < PLOT_HEIGHT; row++) {
+		int end = PLOT_WIDTH;
+
+		while (end && plot.at[row][end - 1] == ' ')
+			end--;
+		if (row % 3 == 2)
+			printf("%9.0f |%.*s\n", plot.top * (PLOT_HEIGHT - 1 - row) / (PLOT_HEIGHT - 1), end,
+			       plot.at[row]);
+		else
+			printf("%9s |%.*s\n", "", end, plot.at[row]);
+	}
+	printf("%9s +", "");
+	for (int i = 0; i < PLOT_WIDTH; i++)
+		putchar('-');
+	printf("\n%11s%-*s%s\n", "", PLOT_WIDTH - 10, replay_size(plot.least, least), replay_size(plot.most, most));
+}
+
+/* ---- the verdict ---- */
+
+static void print_verdict(const struct replay_sweep *sweep)
+{
+	char size[REPLAY_SIZE_TEXT], host[REPLAY_SIZE_TEXT];
+	const struct replay_answer *best = sweep->best;
+
+	printf("\n");
+	if (!sweep->model->n_launches)
+		printf("This trace knows allocations only: what fits can be said, how long a step takes cannot.\n");
+	else if (!(sweep->full_ms > 0))
+		printf(
+		    "This trace has no times: say --step-time, what a step takes with all of it in device memory.\n");
+	else if (best && best->budget < sweep->held)
+		printf(
+		    "%s (%.0f %% of the peak) is the smallest budget within %.0f %% of full speed: %.1f ms a step, %s "
+		    "on the host.\n",
+		    replay_size((double)best->budget, size), percent_of(sweep, best->budget), (REPLAY_GOOD - 1) * 100,
+		    best->run.step_ms, replay_size((double)best->run.peak_host, host));
+	else if (best)
+		printf("No budget below what all of it takes is within %.0f %% of full speed.\n",
+		       (REPLAY_GOOD - 1) * 100);
+	else
+		printf("No budget that was tried is within %.0f %% of full speed.\n", (REPLAY_GOOD - 1) * 100);
+	if (sweep->full_ms > 0)
+		printf(
+		    "The limit is the GPU's own time, or that of the least that must move by Belady's rule. How good\n"
+		    "predictions are: spillway-replay(1), PREDICTIONS.\n");
+}
+
+void replay_print(const struct replay_sweep *sweep)
+{
+	print_head(sweep);
+	print_table(sweep);
+	print_plot(sweep);
+	print_verdict(sweep);
+}
+
+/* ---- JSON ---- */
+
+static void json_number(const char *name, double number, bool known, const char *behind)
+{
+	json_name(name);
+	if (known)
+		printf("%.3f%s", number, behind);
+	else
+		printf("null%s", behind);
+}
+
+static void print_answer_json(const struct replay_sweep *sweep, const struct replay_answer *answer)
+{
+	const struct run_result *run = &answer->run;
+	bool timed = has_time(sweep, answer), moved = run->end == RUN_DONE && sweep->model->n_launches;
+	char why[SWEEP_WHY_BYTES];
+
+	printf("{\"budget\": %" PRIu64 ", \"runs\": %s, ", answer->budget, run->end == RUN_DONE ? "true" : "false");
+	json_number("step_ms", run->step_ms, timed, ", ");
+	json_number("limit_ms", answer->limit_ms, timed, ", ");
+	json_number("bytes_in", run->bytes_in, moved, ", ");
+	json_number("bytes_out", run->bytes_out, moved, ", ");
+	json_number("least_bytes_in", answer->least_in, moved, ", ");
+	json_number("bytes_over_link", run->bytes_link, moved, ", ");
+	json_number("gaps", run->gaps, moved, ", ");
+	printf("\"stays\": %s, \"peak_device\": %" PRIu64 ", \"peak_host\": %" PRIu64 ", ",
+	       run->stays ? "true" : "false", run->peak_device, run->peak_host);
+	json_name("problem");
+	json_text(run->end == RUN_DONE ? NULL : sweep_why(sweep, answer, why));
+	printf("}");
+}
+
+void replay_print_json(const struct replay_sweep *sweep)
+{
+	const struct replay_model *model = sweep->model;
+
+	printf("{\"schema\": 1, \"trace\": ");
+	json_text(sweep->request->path);
+	printf(", \"kind\": ");
+	json_text(model->kind);
+	printf(", \"allocations\": %zu, \"submissions\": %zu, \"submissions_a_step\": ", model->n_blocks,
+	       model->n_launches);
+	printf(sweep->steps.period ? "%" PRIu64 : "null", sweep->steps.period);
+	printf(", \"mode\": \"%s\", \"mode_recorded\": ", policy_spill_name(sweep->request->mode));
+	json_text(model->mode < POLICY_SPILL_COUNT ? policy_spill_name((enum policy_spill)model->mode) : NULL);
+	printf(", \"peak\": %" PRIu64 ", \"peak_in_chunks\": %" PRIu64 ", \"peak_outside_heap\": %" PRIu64 ", ",
+	       sweep->peak, sweep->held, sweep->outside);
+	json_number("link_gb_per_s", sweep->request->link, true, ", ");
+	json_number("full_speed_ms", sweep->full_ms, sweep->full_ms > 0, ", ");
+	printf("\"full_speed_is_at_most\": %s, ", model->spilled && !(sweep->request->step_ms > 0) ? "true" : "false");
+	printf("\"peers_left_out\": %s, ", sweep->request->peers_left_out ? "true" : "false");
+	printf("\"best_budget\": ");
+	printf(sweep->best ? "%" PRIu64 : "null", sweep->best ? sweep->best->budget : 0);
+	printf(", \"budgets\": [");
+	for (unsigned i = 0; i < sweep->n; i++) {
+		printf(i ? ",\n " : "\n ");
+		print_answer_json(sweep, &sweep->answers[i]);
+	}
+	printf("]}\n");
+}

@@ -1,0 +1,188 @@
+/*
+ * The curve as a drawing: one file, nothing loaded from anywhere, legible on light and dark. Text from outside is escaped.
+ */
+#include "tools/replay/replay_sweep.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "policy/text.h"
+#include "tools/tool.h"
+
+#define WIDTH  720
+#define HEIGHT 400
+#define LEFT   64
+#define RIGHT  44
+#define TOP    48
+#define BOTTOM 56
+
+static const char head[] =
+    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 720 400\" role=\"img\" font-family=\"sans-serif\" "
+    "font-size=\"12\">\n"
+    "<style>svg{color:#1b1f24;background:#fff}.grid{stroke:#d5d9de}.run{stroke:#0b6bcb;fill:none}.dot{fill:#0b6bcb}"
+    ".limit{stroke:#7a828c;fill:none}.best{stroke:#2b8a3e}text{fill:currentColor}"
+    "@media(prefers-color-scheme:dark){svg{color:#e6e9ed;background:#15181c}.grid{stroke:#343a41}.run{stroke:#5cb0ff}"
+    ".dot{fill:#5cb0ff}.limit{stroke:#9aa3ad}.best{stroke:#69db7c}}</style>\n";
+
+struct drawing {
+	FILE *file;
+	const struct replay_sweep *sweep;
+	double least, most, top;
+};
+
+static double x_of(const struct drawing *d, double budget)
+{
+	double x = d->most > d->least ? (budget - d->least) / (d->most - d->least) : 0.5;
+
+	return LEFT + x * (WIDTH - LEFT - RIGHT);
+}
+
+static double y_of(const struct drawing *d, double ms)
+{
+	return HEIGHT - BOTTOM - ms / d->top * (HEIGHT - TOP - BOTTOM);
+}
+
+static bool is_drawn(const struct drawing *d, const struct replay_answer *answer)
+{
+	return answer->run.end == RUN_DONE && d->sweep->full_ms > 0;
+}
+
+static void put_text(FILE *file, const char *text)
+{
+	for (; *text; text++) {
+		switch (*text) {
+		case '<':
+			fputs("&lt;", file);
+			break;
+		case '>':
+			fputs("&gt;", file);
+			break;
+		case '&':
+			fputs("&amp;", file);
+			break;
+		default:
+			fputc(*text, file);
+		}
+	}
+}
+
+/* 1, 2 or 5 times a power of ten, so that about five lines fit. */
+static double step_of(double top)
+{
+	double power = pow(10, floor(log10(top / 5))), share = top / 5 / power;
+
+	return power * (share > 5 ? 10 : share > 2 ? 5 : share > 1 ? 2 : 1);
+}
+
+static void draw_axes(const struct drawing *d)
+{
+	char size[REPLAY_SIZE_TEXT];
+
+	for (double ms = 0; ms <= d->top; ms += step_of(d->top)) {
+		fprintf(d->file, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT,
+			WIDTH - RIGHT, y_of(d, ms), y_of(d, ms));
+		fprintf(d->file, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n", LEFT - 8, y_of(d, ms) + 4,
+			ms);
+	}
+	for (int i = 0; i <= 4; i++) {
+		double budget = d->least + (d->most - d->least) * i / 4;
+
+		fprintf(d->file, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x_of(d, budget),
+			HEIGHT - BOTTOM + 20, replay_size(budget, size));
+	}
+	fprintf(d->file, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">device budget</text>\n",
+		(LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12);
+	fprintf(d->file, "<text x=\"%d\" y=\"%d\">ms a step</text>\n", 12, TOP - 14);
+}
+
+static void draw_line(const struct drawing *d, bool limit)
+{
+	fprintf(d->file, "<polyline class=\"%s\" stroke-width=\"2\"%s points=\"", limit ? "limit" : "run",
+		limit ? " stroke-dasharray=\"5 4\"" : "");
+	for (unsigned i = 0; i < d->sweep->n; i++) {
+		const struct replay_answer *answer = &d->sweep->answers[i];
+
+		if (is_drawn(d, answer))
+			fprintf(d->file, "%.1f,%.1f ", x_of(d, (double)answer->budget),
+				y_of(d, limit ? answer->limit_ms : answer->run.step_ms));
+	}
+	fprintf(d->file, "\"/>\n");
+}
+
+static void draw_dots(const struct drawing *d)
+{
+	char size[REPLAY_SIZE_TEXT];
+
+	for (unsigned i = 0; i < d->sweep->n; i++) {
+		const struct replay_answer *answer = &d->sweep->answers[i];
+
+		if (is_drawn(d, answer))
+			fprintf(
+			    d->file,
+			    "<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>%s: %.1f ms, limit %.1f ms"
+			    "</title></circle>\n",
+			    x_of(d, (double)answer->budget), y_of(d, answer->run.step_ms),
+			    replay_size((double)answer->budget, size), answer->run.step_ms, answer->limit_ms);
+	}
+	if (d->sweep->best)
+		fprintf(d->file,
+			"<line class=\"best\" stroke-width=\"2\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" "
+			"y2=\"%d\"><title>%s: the "
+			"smallest budget within 10 %% of full speed</title></line>\n",
+			x_of(d, (double)d->sweep->best->budget), x_of(d, (double)d->sweep->best->budget), TOP,
+			HEIGHT - BOTTOM, replay_size((double)d->sweep->best->budget, size));
+}
+
+static void draw(struct drawing *d)
+{
+	char name[128];
+	const char *slash = strrchr(d->sweep->request->path, '/');
+
+	fputs(head, d->file);
+	fprintf(d->file, "<text x=\"%d\" y=\"20\" font-size=\"14\">", LEFT);
+	put_text(d->file, policy_printable(slash ? slash + 1 : d->sweep->request->path, name, sizeof(name)));
+	fprintf(d->file, ", mode %s: predicted (line), limit (dashes)</text>\n",
+		policy_spill_name(d->sweep->request->mode));
+	draw_axes(d);
+	draw_line(d, true);
+	draw_line(d, false);
+	draw_dots(d);
+	fputs("</svg>\n", d->file);
+}
+
+/* What is to be drawn, and how large. */
+static unsigned measure(struct drawing *d)
+{
+	unsigned n = 0;
+
+	d->least = 1e300;
+	for (unsigned i = 0; i < d->sweep->n; i++) {
+		const struct replay_answer *answer = &d->sweep->answers[i];
+
+		if (!is_drawn(d, answer))
+			continue;
+		n++;
+		d->least = (double)answer->budget < d->least ? (double)answer->budget : d->least;
+		d->most = (double)answer->budget > d->most ? (double)answer->budget : d->most;
+		d->top = answer->run.step_ms > d->top ? answer->run.step_ms : d->top;
+	}
+	d->top *= 1.05;
+	return n;
+}
+
+int replay_svg(const struct replay_sweep *sweep)
+{
+	struct drawing drawing = {.sweep = sweep};
+	const char *path = sweep->request->svg;
+
+	if (!measure(&drawing)) {
+		tool_say("no curve is drawn: no time of a step is known");
+		return TOOL_BROKEN;
+	}
+	drawing.file = replay_create(path);
+	if (!drawing.file)
+		return TOOL_BROKEN;
+	draw(&drawing);
+	return replay_close(drawing.file, path, true);
+}

@@ -1,0 +1,324 @@
+/*
+ * Each budget is one run; in `exact` and `fast` a second one without moving says whether the library would stop moving
+ * (trial.h). The smallest good budget is looked for between the last good one of the sweep and the first bad one, by
+ * halves.
+ */
+#include "tools/replay/replay_sweep.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "policy/text.h"
+
+/* Default budgets: from 100 % down to 40 % of the peak. */
+#define SWEEP_FROM 100
+#define SWEEP_TO   40
+#define SWEEP_STEP 5
+/* The smallest good budget is known to this share of the peak. */
+#define FINE 200
+/* As in shim/plan/trial.c: not moving must gain so much. */
+#define TRIAL_GAIN 0.95
+
+static uint64_t up(uint64_t bytes, uint64_t unit)
+{
+	return (bytes + unit - 1) / unit * unit;
+}
+
+/* ---- progress ---- */
+
+static void show(void *argument, double done)
+{
+	struct replay_sweep *sweep = argument;
+	double all = ((double)sweep->done + done) / sweep->planned * 100;
+
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr, "\rspillway: replay %3.0f %%", all < 100 ? all : 100);
+}
+
+static void show_end(void)
+{
+	if (isatty(STDERR_FILENO))
+		fprintf(stderr, "\r%24s\r", "");
+}
+
+/* ---- one budget ---- */
+
+/* Was anything allocated in stream order? */
+static bool has_ordered(const struct replay_model *model)
+{
+	for (uint32_t i = 0; i < model->n_blocks; i++)
+		if (replay_is_ordered(&model->blocks[i]))
+			return true;
+	return false;
+}
+
+/* The job as it would be cut at this budget, made anew if it is not the present one. */
+static bool cut(struct replay_sweep *sweep, uint64_t budget)
+{
+	const struct policy *policy = sweep->request->policy;
+	struct job_setting setting = {.policy = policy,
+				      .budget = budget,
+				      .device = sweep->request->device,
+				      .fast = sweep->request->mode == POLICY_SPILL_FAST,
+				      .moves = sweep->request->mode >= POLICY_SPILL_EXACT};
+	/* Who serves what depends on what is free, too. */
+	bool by_free = policy && (policy_needs(policy) & POLICY_NEED_FREE ||
+				  (policy_async_use(policy) == POLICY_ASYNC_AUTO && has_ordered(sweep->model)));
+
+	if (sweep->job && sweep->job->most_units == job_most_units(&setting) && !by_free)
+		return true;
+	job_free(sweep->job);
+	sweep->job = job_new(sweep->model, &setting);
+	return sweep->job != NULL;
+}
+
+static double launches_a_step(const struct replay_sweep *sweep)
+{
+	return (double)(sweep->job->n_launches - sweep->steps.from) / sweep->steps.n;
+}
+
+static void run(struct replay_sweep *sweep, uint64_t budget, enum policy_spill mode, struct run_result *ret_result)
+{
+	struct run_setting setting = {
+	    .mode = mode,
+	    .budget = budget,
+	    .host_budget = sweep->request->host_budget,
+	    .costs = run_costs_default(),
+	    .steps = sweep->steps,
+	    .progress = show,
+	    .argument = sweep,
+	};
+
+	setting.costs.gb_per_s = sweep->request->link;
+	if (sweep->full_ms > 0 && sweep->job->n_launches)
+		setting.costs.launch_us = sweep->full_ms * 1e3 / launches_a_step(sweep);
+	run_job(sweep->job, &setting, ret_result);
+}
+
+/* What a step would take at least; 0: not known. */
+static bool find_limit(struct replay_sweep *sweep, struct replay_answer *answer)
+{
+	struct replay_point point;
+
+	if (!sweep->model->n_launches)
+		return true;
+	if (!replay_belady(sweep->job, answer->budget, &sweep->steps, &point))
+		return false;
+	double most = point.bytes_in > point.bytes_out ? point.bytes_in : point.bytes_out;
+	double link_ms = most / (sweep->request->link * 1e6);
+	answer->least_in = point.bytes_in;
+	answer->limit_ms = sweep->full_ms > 0 ? (link_ms > sweep->full_ms ? link_ms : sweep->full_ms) : 0;
+	return true;
+}
+
+static bool ask(struct replay_sweep *sweep, uint64_t budget, bool shown, struct replay_answer *ret_answer)
+{
+	enum policy_spill mode = sweep->request->mode;
+	struct replay_answer answer = {.budget = budget, .asked = shown};
+	struct run_result still;
+
+	if (!cut(sweep, budget) || !find_limit(sweep, &answer))
+		return false;
+	answer.outside = sweep->job->peak_outside;
+	run(sweep, budget, mode, &answer.run);
+	bool moves = mode == POLICY_SPILL_EXACT || mode == POLICY_SPILL_FAST;
+	if (moves && answer.run.end == RUN_DONE && sweep->full_ms > 0 && answer.run.bytes_in > 0) {
+		run(sweep, budget, POLICY_SPILL_STATIC, &still);
+		if (still.end == RUN_DONE && still.step_ms < TRIAL_GAIN * answer.run.step_ms) {
+			answer.run = still;
+			answer.run.stays = true;
+		}
+	}
+	sweep->done++;
+	*ret_answer = answer;
+	return answer.run.end != RUN_BROKEN;
+}
+
+/* ---- all of them ---- */
+
+static int by_budget(const void *a, const void *b)
+{
+	const struct replay_answer *x = a, *y = b;
+
+	return x->budget > y->budget ? -1 : x->budget < y->budget;
+}
+
+static bool add(struct replay_sweep *sweep, uint64_t budget, bool shown)
+{
+	if (sweep->n == sweep->room) {
+		unsigned room = sweep->room ? 2 * sweep->room : 64;
+		struct replay_answer *longer = reallocarray(sweep->answers, room, sizeof(*longer));
+
+		if (!longer)
+			return false;
+		sweep->answers = longer;
+		sweep->room = room;
+	}
+	for (unsigned i = 0; i < sweep->n; i++)
+		if (sweep->answers[i].budget == budget) {
+			sweep->answers[i].asked |= shown;
+			return true;
+		}
+	if (!ask(sweep, budget, shown, &sweep->answers[sweep->n]))
+		return false;
+	sweep->n++;
+	return true;
+}
+
+/* What lies outside the heap does not move: with less than that nothing is won. */
+static bool is_good(const struct replay_sweep *sweep, const struct replay_answer *answer)
+{
+	return answer->budget >= answer->outside && answer->run.end == RUN_DONE &&
+	       answer->run.step_ms <= REPLAY_GOOD * sweep->full_ms;
+}
+
+/* Looks between a good budget and a smaller bad one. */
+static bool refine(struct replay_sweep *sweep, uint64_t good, uint64_t bad)
+{
+	while (good - bad > sweep->held / FINE + JOB_UNIT) {
+		uint64_t middle = up((good + bad) / 2, JOB_UNIT);
+		unsigned before = sweep->n;
+
+		if (middle >= good || !add(sweep, middle, false))
+			return middle >= good;
+		if (sweep->n == before)
+			return true;
+		if (is_good(sweep, &sweep->answers[sweep->n - 1]))
+			good = middle;
+		else
+			bad = middle;
+	}
+	return true;
+}
+
+/* The smallest budget above which all is good. */
+static bool find_best(struct replay_sweep *sweep)
+{
+	unsigned i = 0;
+
+	if (!(sweep->full_ms > 0))
+		return true;
+	if (!add(sweep, up(sweep->held, JOB_UNIT), false))
+		return false;
+	qsort(sweep->answers, sweep->n, sizeof(*sweep->answers), by_budget);
+	while (i < sweep->n && is_good(sweep, &sweep->answers[i]))
+		i++;
+	if (i && i < sweep->n && !refine(sweep, sweep->answers[i - 1].budget, sweep->answers[i].budget))
+		return false;
+	qsort(sweep->answers, sweep->n, sizeof(*sweep->answers), by_budget);
+	for (i = 0; i < sweep->n && is_good(sweep, &sweep->answers[i]); i++)
+		sweep->best = &sweep->answers[i];
+	return true;
+}
+
+/* What the job needs, and how long it takes with that. */
+static bool measure(struct replay_sweep *sweep)
+{
+	if (!cut(sweep, UINT64_C(1) << 50) ||
+	    !replay_steps_of(sweep->model, sweep->request->device, sweep->request->steps, &sweep->steps))
+		return false;
+	sweep->peak = sweep->model->peak_of[sweep->request->device];
+	sweep->held = sweep->job->peak_bytes;
+	sweep->outside = sweep->job->peak_outside;
+	sweep->elsewhere = sweep->job->elsewhere;
+	sweep->full_ms = sweep->request->step_ms;
+	if (!sweep->model->n_launches)
+		sweep->full_ms = 0;
+	else if (!(sweep->full_ms > 0))
+		sweep->full_ms = replay_step_ms(sweep->job, &sweep->steps);
+	return true;
+}
+
+static bool ask_all(struct replay_sweep *sweep)
+{
+	const struct replay_request *request = sweep->request;
+	struct policy_size own = request->policy ? policy_device_budget(request->policy) : (struct policy_size){0};
+
+	for (unsigned i = 0; i < request->n_budgets; i++) {
+		const struct replay_budget *budget = &request->budgets[i];
+		uint64_t bytes = budget->bytes;
+
+		if (!bytes)
+			bytes = up((uint64_t)((double)sweep->peak * (double)budget->percent / 1e4), JOB_UNIT);
+		if (!add(sweep, bytes, true))
+			return false;
+	}
+	/* What all of it takes comes first: chunks are more than what was asked for. */
+	if (!request->n_budgets && !add(sweep, up(sweep->held, JOB_UNIT), true))
+		return false;
+	for (unsigned p = SWEEP_FROM; !request->n_budgets && p >= SWEEP_TO; p -= SWEEP_STEP)
+		if (!add(sweep, up(sweep->peak / 100 * p + sweep->peak % 100 * p / 100, JOB_UNIT), true))
+			return false;
+	return request->n_budgets || own.kind != POLICY_SIZE_BYTES || add(sweep, own.value, true);
+}
+
+bool sweep_run(struct replay_sweep *sweep, const struct replay_model *model, const struct replay_request *request)
+{
+	*sweep = (struct replay_sweep){.model = model, .request = request};
+	/* With a handful for looking closer. */
+	sweep->planned = (request->n_budgets ? request->n_budgets : (SWEEP_FROM - SWEEP_TO) / SWEEP_STEP + 2) + 6;
+	bool ok = measure(sweep) && ask_all(sweep) && find_best(sweep);
+	show_end();
+	qsort(sweep->answers, sweep->n, sweep->n ? sizeof(*sweep->answers) : 1, by_budget);
+	return ok;
+}
+
+void sweep_free(struct replay_sweep *sweep)
+{
+	job_free(sweep->job);
+	free(sweep->answers);
+}
+
+/* ---- what went wrong ---- */
+
+static void name_block(const struct replay_sweep *sweep, const struct run_result *run, char *room, size_t bytes)
+{
+	const struct replay_model *model = sweep->model;
+	const struct replay_block *block = &model->blocks[run->block];
+	char size[REPLAY_SIZE_TEXT], site[128] = "", rule[96] = "";
+
+	if (block->site != REPLAY_NONE)
+		policy_printable(model->texts[block->site], site, sizeof(site));
+	if (sweep->request->policy && run->rule >= 0)
+		policy_printable(policy_rule_name(sweep->request->policy, run->rule), rule, sizeof(rule));
+	snprintf(room, bytes, "allocation %" PRIu64 " (%s %" PRIu64 ") of %s%s%s%s%s", block->order,
+		 model->timed ? "event" : "line", block->place, replay_size((double)block->bytes, size),
+		 *site ? ", asked for by " : "", site, *rule ? ", rule " : ", no rule", rule);
+}
+
+const char *sweep_why(const struct replay_sweep *sweep, const struct replay_answer *answer, char *room)
+{
+	const struct run_result *run = &answer->run;
+	char block[400], device[REPLAY_SIZE_TEXT], budget[REPLAY_SIZE_TEXT], host[REPLAY_SIZE_TEXT] = "";
+	char host_budget[REPLAY_SIZE_TEXT];
+
+	*room = 0;
+	if (run->end == RUN_DONE || run->end == RUN_BROKEN)
+		return room;
+	if (run->end == RUN_STUCK) {
+		snprintf(room, SWEEP_WHY_BYTES,
+			 "the simulation is stuck at submission %" PRIu64
+			 ", which is a bug; please report it with the trace",
+			 run->submitted);
+		return room;
+	}
+	name_block(sweep, run, block, sizeof(block));
+	replay_size((double)run->device_used, device);
+	replay_size((double)answer->budget, budget);
+	replay_size((double)run->host_used, host);
+	replay_size((double)sweep->request->host_budget, host_budget);
+	if (run->end == RUN_DENIED)
+		snprintf(room, SWEEP_WHY_BYTES, "%s: the policy gives it no memory", block);
+	else if (run->end == RUN_NO_DEVICE)
+		snprintf(room, SWEEP_WHY_BYTES, "%s: no device memory, %s of %s are taken%s", block, device, budget,
+			 sweep->request->mode == POLICY_SPILL_OFF ? " and spill.mode is off"
+								  : " and the rule wants the device");
+	else
+		snprintf(room, SWEEP_WHY_BYTES,
+			 "%s: no memory, %s of %s on the device and %s of %s on the host are taken", block, device,
+			 budget, host, host_budget);
+	return room;
+}

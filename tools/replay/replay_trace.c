@@ -1,0 +1,210 @@
+/*
+ * From a trace of the library. Its submissions name addresses; here these become blocks and offsets, once for all events
+ * of a submission as long as no allocation comes or goes in between.
+ *
+ * Times are those of submissions, which say how long a step takes as long as nothing waits for memory. What is known of
+ * waiting, stretches of waits and gaps, is taken off.
+ */
+#include "tools/replay/replay_read.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/policy.h"
+#include "policy/text.h"
+#include "tools/trace/trace_read.h"
+
+struct taking {
+	struct replay_model *model;
+	const struct trace *trace;
+	uint32_t *block_of;  /* by block of the trace: of the model; REPLAY_NONE: not made yet, or nothing of ours */
+	uint32_t *submit_of; /* by different submit of the trace: of the model ... */
+	uint64_t *as_of;     /* ... made when so many allocations had come and gone, plus 1 */
+	uint32_t *text_of;   /* by site; REPLAY_NONE: not yet */
+	size_t n_sites;
+	uint64_t changes;
+	uint64_t waited, waiting_until; /* ns; taken off, and the end of the stretch that was taken off last */
+};
+
+static enum policy_api api_of(uint32_t api)
+{
+	return api < POLICY_API_COUNT ? (enum policy_api)api : POLICY_API_MALLOC;
+}
+
+static bool site_of(struct taking *taking, uint32_t site, uint32_t *ret_text)
+{
+	*ret_text = REPLAY_NONE;
+	if (!site || site >= taking->n_sites)
+		return true;
+	if (taking->text_of[site] == REPLAY_NONE &&
+	    !replay_add_text(taking->model, trace_text(taking->trace, TRACE_SITES, site), &taking->text_of[site]))
+		return false;
+	*ret_text = taking->text_of[site];
+	return true;
+}
+
+static bool take_made(struct taking *taking, const struct trace_row *row, uint64_t at, uint64_t time)
+{
+	const struct trace_block *from = &taking->trace->blocks[row->which];
+	uint64_t bytes = from->bytes > row->event.made.bytes ? from->bytes : row->event.made.bytes;
+	struct replay_block block = {
+	    .bytes = bytes, .place = at, .device = from->device, .api = api_of(from->api), .site = REPLAY_NONE};
+
+	if (!bytes || bytes > REPLAY_BYTES_MOST || from->device >= REPLAY_DEVICES) {
+		replay_strange(taking->model, at);
+		return true;
+	}
+	taking->changes++;
+	taking->model->spilled |= from->on_host != 0;
+	taking->model->peers |= from->on_peers != 0;
+	return site_of(taking, from->site, &block.site) &&
+	       replay_add_block(taking->model, &block, time, &taking->block_of[row->which]);
+}
+
+static bool take_freed(struct taking *taking, const struct trace_row *row, uint64_t at, uint64_t time)
+{
+	uint32_t block = row->which < taking->trace->n_blocks ? taking->block_of[row->which] : REPLAY_NONE;
+
+	if (block == REPLAY_NONE || taking->model->blocks[block].freed) {
+		replay_strange(taking->model, at);
+		return true;
+	}
+	taking->changes++;
+	return replay_add_end(taking->model, block, time);
+}
+
+static bool take_names(struct taking *taking, const struct trace_event *event)
+{
+	for (uint64_t i = 0; i < event->submit.n; i++) {
+		uint32_t from = trace_block_at(taking->trace, event->named[i].address, event->time);
+		uint32_t block = from == TRACE_NONE ? REPLAY_NONE : taking->block_of[from];
+
+		if (block == REPLAY_NONE || taking->model->blocks[block].freed)
+			continue;
+		struct replay_named named = {.offset = event->named[i].address - taking->trace->blocks[from].address,
+					     .bytes = event->named[i].bytes,
+					     .block = block};
+		if (named.offset < taking->model->blocks[block].bytes && !replay_add_named(taking->model, &named))
+			return false;
+	}
+	return true;
+}
+
+static bool take_submit(struct taking *taking, const struct trace_row *row, uint64_t time)
+{
+	uint32_t which = row->which;
+
+	if (taking->as_of[which] != taking->changes + 1) {
+		taking->as_of[which] = taking->changes + 1;
+		if (!take_names(taking, &row->event) ||
+		    !replay_add_submit(taking->model, row->event.submit.function, &taking->submit_of[which]))
+			return false;
+	}
+	return replay_add_launch(taking->model, taking->submit_of[which], time);
+}
+
+/* Stretches may overlap: a gap lies within the waits of those who stand at the gate. */
+static void take_wait(struct taking *taking, uint64_t from, uint64_t ns)
+{
+	uint64_t begin = from > taking->waiting_until ? from : taking->waiting_until, end = from + ns;
+
+	if (end < from || end <= begin)
+		return;
+	taking->waited += end - begin;
+	taking->waiting_until = end;
+}
+
+static bool take_row(struct taking *taking, const struct trace_row *row, uint64_t at)
+{
+	const struct trace_event *event = &row->event;
+	uint64_t now = event->time - taking->trace->first;
+	uint64_t time = now > taking->waited ? now - taking->waited : 0;
+
+	switch (event->kind) {
+	case TRACE_made:
+		return row->which >= taking->trace->n_blocks || take_made(taking, row, at, time);
+	case TRACE_freed:
+		return take_freed(taking, row, at, time);
+	case TRACE_refused:
+		taking->model->refused++;
+		return true;
+	case TRACE_submit:
+		return row->which >= taking->trace->n_submits || take_submit(taking, row, time);
+	case TRACE_move:
+		taking->model->spilled = true;
+		taking->model->peers |= event->move.lender || event->move.left;
+		return true;
+	case TRACE_wait:
+		take_wait(taking, event->time, event->wait.ns);
+		return true;
+	case TRACE_gap:
+		take_wait(taking, event->time, event->gap.ns);
+		return true;
+	default:
+		return true;
+	}
+}
+
+/* "python3 train.py ...", and which of several it was. */
+static void take_process(struct replay_model *model, const struct trace *trace)
+{
+	char room[sizeof(model->arguments)];
+	const char *command = trace_value(trace, "command", room, sizeof(room)), *rank, *end;
+	uint64_t number;
+	size_t name = strcspn(command, " ");
+	const char *slash = memrchr(command, '/', name), *begin = slash ? slash + 1 : command;
+
+	snprintf(model->process, sizeof(model->process), "%.*s", (int)(command + name - begin), begin);
+	snprintf(model->arguments, sizeof(model->arguments), "%s", command + name + strspn(command + name, " "));
+	rank = trace_value(trace, "rank", room, sizeof(room));
+	if (policy_number_read(rank, &number, &end) && !*end)
+		model->rank = (int64_t)number;
+}
+
+/* The mode in which it ran. */
+static int mode_of(const struct trace *trace)
+{
+	char room[32];
+	const char *name = trace_value(trace, "mode", room, sizeof(room));
+	int mode = 0;
+
+	while (mode < POLICY_SPILL_COUNT && strcmp(name, policy_spill_name((enum policy_spill)mode)) != 0)
+		mode++;
+	return mode;
+}
+
+int replay_model_take(struct replay_model *model, const struct trace *trace)
+{
+	struct taking taking = {
+	    .model = model,
+	    .trace = trace,
+	    .n_sites = trace->n_names[TRACE_SITES],
+	    .block_of = malloc((trace->n_blocks + 1) * sizeof(*taking.block_of)),
+	    .submit_of = calloc((size_t)trace->n_submits + 1, sizeof(*taking.submit_of)),
+	    .as_of = calloc((size_t)trace->n_submits + 1, sizeof(*taking.as_of)),
+	    .text_of = malloc((trace->n_names[TRACE_SITES] + 1) * sizeof(*taking.text_of)),
+	};
+	bool ok = taking.block_of && taking.submit_of && taking.as_of && taking.text_of;
+
+	*model = (struct replay_model){
+	    .kind = "trace", .timed = true, .lost = trace->n_lost, .rank = POLICY_NO_RANK, .mode = mode_of(trace)};
+	ok = ok && trace_peaks(trace, model->peak_of, REPLAY_DEVICES, &model->peak_bytes);
+	if (ok) {
+		memset(taking.block_of, 0xff, (trace->n_blocks + 1) * sizeof(*taking.block_of));
+		memset(taking.text_of, 0xff, (taking.n_sites + 1) * sizeof(*taking.text_of));
+		take_process(model, trace);
+	}
+	for (size_t i = 0; ok && i < trace->n_rows; i++)
+		ok = take_row(&taking, &trace->rows[i], i + 1);
+	free(taking.block_of);
+	free(taking.submit_of);
+	free(taking.as_of);
+	free(taking.text_of);
+	if (!ok) {
+		replay_wrong(model, "there is no memory for all of it");
+		return -ENOMEM;
+	}
+	return replay_model_finish(model);
+}

@@ -1,0 +1,340 @@
+/*
+ * `spillway report`: a trace, worked out (digest.h) and shown in one of several ways; several traces beside each other.
+ */
+#include "tools/report/report.h"
+
+#include "policy/text.h"
+#include "tools/common/progress.h"
+#include "tools/tool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdio_ext.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { RUNS_MOST = 16 };
+
+enum output {
+	OUTPUT_TEXT,
+	OUTPUT_JSON,
+	OUTPUT_CSV,
+	OUTPUT_HTML,
+	OUTPUT_PERFETTO,
+};
+
+struct wish {
+	enum output output;
+	const char *table; /* of CSV */
+	const char *file;  /* where it goes; NULL: stdout */
+	bool chosen;
+};
+
+static int print_help(void)
+{
+	printf(
+	    "usage: spillway report [option...] TRACE...\n\n"
+	    "Shows what a trace says: what the run's memory cost, where it was, what moved, what to change. Several\n"
+	    "traces are put beside each other.\n\n"
+	    "options:\n"
+	    "  --html           one page for a browser, without anything from elsewhere\n"
+	    "  --json           everything, for programs\n"
+	    "  --csv[=TABLE]    one table: %s (allocations)\n"
+	    "  --perfetto       for ui.perfetto.dev: over time, beside a profile of PyTorch\n"
+	    "  --output FILE    write there instead of to standard output\n\n"
+	    "Exit status: 0 it was shown, 1 no memory or the output could not be written, 2 wrong usage or not a "
+	    "trace.\n\n"
+	    "examples:\n"
+	    "  spillway report run.trace\n"
+	    "  spillway report --html --output run.html run.trace\n"
+	    "  spillway report before.trace after.trace\n",
+	    report_csv_tables);
+	return TOOL_OK;
+}
+
+static const struct option options[] = {
+    {"html", no_argument, NULL, OUTPUT_HTML},
+    {"json", no_argument, NULL, OUTPUT_JSON},
+    {"csv", optional_argument, NULL, OUTPUT_CSV},
+    {"perfetto", no_argument, NULL, OUTPUT_PERFETTO},
+    {"output", required_argument, NULL, 'o'},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
+};
+
+static bool take_output(struct wish *wish, int code)
+{
+	if (wish->chosen) {
+		tool_say("only one of --html, --json, --csv and --perfetto can be had at a time");
+		return false;
+	}
+	wish->chosen = true;
+	wish->output = (enum output)code;
+	if (code == OUTPUT_CSV && optarg)
+		wish->table = optarg;
+	if (report_csv_known(wish->table))
+		return true;
+	tool_say("--csv has the tables %s", report_csv_tables);
+	return false;
+}
+
+static int refuse(const char *what, const char *option)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+
+	tool_say("%s %s; `spillway report --help` says what there is", what, policy_quote(option, quoted));
+	return TOOL_BAD;
+}
+
+static bool fits(const struct wish *wish, int n)
+{
+	if (n < 1)
+		tool_say("no trace given; write `spillway report TRACE`, and `spillway run --trace TRACE` to make one");
+	else if (n > RUNS_MOST)
+		tool_say("%d traces are too many to be put beside each other; the most are %d", n, RUNS_MOST);
+	else if (n > 1 && wish->output != OUTPUT_TEXT && wish->output != OUTPUT_JSON)
+		tool_say("several traces can be compared as text and with --json; the other outputs take one");
+	else if (!wish->file && isatty(STDOUT_FILENO) &&
+		 (wish->output == OUTPUT_HTML || wish->output == OUTPUT_PERFETTO))
+		tool_say("this is not for a terminal; add --output FILE");
+	else
+		return true;
+	return false;
+}
+
+/* TOOL_OK: go on; else the status to end with, less than 0 for "help was printed". */
+static int wish_read(int argc, char **argv, struct wish *wish)
+{
+	int code;
+
+	opterr = 0;
+	optind = 0;
+	while ((code = getopt_long(argc, argv, ":ho:", options, NULL)) != -1) {
+		if (code == 'h') {
+			print_help();
+			return -1;
+		}
+		if (code == ':')
+			return refuse("a value is missing behind", argv[optind - 1]);
+		if (code == '?')
+			return refuse("unknown option", argv[optind - 1]);
+		if (code == 'o')
+			wish->file = strcmp(optarg, "-") ? optarg : NULL;
+		else if (!take_output(wish, code))
+			return TOOL_BAD;
+	}
+	return fits(wish, argc - optind) ? TOOL_OK : TOOL_BAD;
+}
+
+static void show_progress(const char *what, uint64_t part, uint64_t whole)
+{
+	static const char *now;
+
+	if (now != what) {
+		progress_end();
+		progress_begin(what, whole);
+		now = what;
+	}
+	progress_at(part);
+}
+
+/* Reads a trace and works it out. Says what is wrong with it. */
+static int run_read(const char *path, struct trace *trace, struct digest *digest)
+{
+	char quoted[POLICY_QUOTED_BYTES], problem[200];
+	int error;
+
+	progress_begin("reading", 0);
+	error = trace_read_file(path, trace);
+	progress_end();
+	if (!error)
+		error = digest_make(trace, show_progress, digest);
+	progress_end();
+	if (error == -ENOMEM)
+		tool_say("no memory for %s", policy_quote(path, quoted));
+	else if (error)
+		tool_say("%s: %s", policy_quote(path, quoted),
+			 policy_printable(trace->problem, problem, sizeof(problem)));
+	if (error) {
+		trace_free(trace);
+		return error == -ENOMEM ? TOOL_BROKEN : TOOL_BAD;
+	}
+	if (trace->damaged)
+		tool_say("%s is damaged, and shown up to there: %s", policy_quote(path, quoted),
+			 policy_printable(trace->problem, problem, sizeof(problem)));
+	else if (trace->cut)
+		tool_say("%s is cut off at its end; everything before it is shown", policy_quote(path, quoted));
+	return TOOL_OK;
+}
+
+/* Would writing there destroy one of the traces? */
+static bool is_trace(const char *path, char **traces, int n)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+	struct stat out, in;
+
+	for (int i = 0; !stat(path, &out) && i < n; i++) {
+		if (stat(traces[i], &in) || in.st_dev != out.st_dev || in.st_ino != out.st_ino)
+			continue;
+		tool_say("--output: %s is the trace, which would be lost; name another file",
+			 policy_quote(path, quoted));
+		return true;
+	}
+	return false;
+}
+
+/*
+ * What is to be a file is written beside it, under a name of its own, and takes its place when all of it is there: what was
+ * there is not lost to a report that fails. What is no file, a pipe say, is written to as it is; temporary is "" then.
+ */
+struct destination {
+	const char *path;
+	char temporary[PATH_MAX];
+};
+
+static bool cannot_write(const char *path)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+
+	tool_say("%s cannot be written: %s", policy_quote(path, quoted), strerror(errno));
+	return false;
+}
+
+/* "folder/.name.PID" */
+static bool name_temporary(struct destination *output)
+{
+	const char *slash = strrchr(output->path, '/'), *name = slash ? slash + 1 : output->path;
+	int n = snprintf(output->temporary, sizeof(output->temporary), "%.*s.%s.%d", (int)(name - output->path),
+			 output->path, name, (int)getpid());
+
+	if (n > 0 && (size_t)n < sizeof(output->temporary))
+		return true;
+	errno = ENAMETOOLONG;
+	return false;
+}
+
+/* stdout becomes that file. */
+static bool redirect(const char *path, struct destination *ret_output)
+{
+	static const int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
+	struct stat there;
+	bool is_new = lstat(path, &there) != 0, replaces = is_new || S_ISREG(there.st_mode);
+	int fd;
+
+	*ret_output = (struct destination){.path = path};
+	/* Without permission there can be none beside it; a file that may not be written is not replaced either. */
+	if (replaces && ((!is_new && access(path, W_OK)) || !name_temporary(ret_output)))
+		return cannot_write(path);
+	fd = open(replaces ? ret_output->temporary : path, replaces ? flags | O_EXCL : flags, 0600);
+	if (fd < 0)
+		return cannot_write(path);
+	if (replaces && !is_new)
+		fchmod(fd, there.st_mode & 0777);
+	if (dup2(fd, STDOUT_FILENO) >= 0) {
+		close(fd);
+		return true;
+	}
+	cannot_write(path);
+	close(fd);
+	if (replaces)
+		unlink(ret_output->temporary);
+	return false;
+}
+
+static void show(const struct wish *wish, const struct digest *digests, size_t n)
+{
+	switch (wish->output) {
+	case OUTPUT_TEXT:
+		if (n > 1)
+			report_compare_text(digests, n);
+		else
+			report_text(digests);
+		break;
+	case OUTPUT_JSON:
+		if (n > 1)
+			report_compare_json(digests, n);
+		else
+			report_json(digests);
+		break;
+	case OUTPUT_CSV:
+		report_csv(digests, wish->table);
+		break;
+	case OUTPUT_HTML:
+		report_html(digests);
+		break;
+	case OUTPUT_PERFETTO:
+		report_perfetto(digests);
+		break;
+	}
+}
+
+/* Half of a report is taken away again. */
+static int lose(const struct destination *output, int error)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+
+	tool_say("%s could not be written%s%s", policy_quote(output->path, quoted), error ? ": " : "",
+		 error ? strerror(error) : "");
+	if (*output->temporary)
+		unlink(output->temporary);
+	/* It has been said, and nothing of it shall be tried again. */
+	__fpurge(stdout);
+	clearerr(stdout);
+	return TOOL_BROKEN;
+}
+
+/* To the file that is wished for; to standard output it is main that looks. */
+static int show_in(const struct wish *wish, const struct digest *digests, size_t n)
+{
+	struct destination output;
+
+	if (wish->file && !redirect(wish->file, &output))
+		return TOOL_BROKEN;
+	show(wish, digests, n);
+	if (!wish->file)
+		return TOOL_OK;
+	errno = 0;
+	if (fflush(stdout) || ferror(stdout))
+		return lose(&output, errno);
+	if (*output.temporary && rename(output.temporary, output.path))
+		return lose(&output, errno);
+	return TOOL_OK;
+}
+
+int tool_report(int argc, char **argv)
+{
+	struct wish wish = {.table = "allocations"};
+	int status = wish_read(argc, argv, &wish), n = argc - optind, read = 0;
+	struct digest *digests;
+	struct trace *traces;
+
+	if (status != TOOL_OK)
+		return status < 0 ? TOOL_OK : status;
+	if (wish.file && is_trace(wish.file, argv + optind, n))
+		return TOOL_BAD;
+	traces = calloc((size_t)n, sizeof(*traces));
+	digests = calloc((size_t)n, sizeof(*digests));
+	if (!traces || !digests) {
+		tool_say("no memory");
+		status = TOOL_BROKEN;
+	}
+	for (; status == TOOL_OK && read < n; read++) {
+		status = run_read(argv[optind + read], &traces[read], &digests[read]);
+		if (status != TOOL_OK)
+			break;
+	}
+	if (status == TOOL_OK)
+		status = show_in(&wish, digests, (size_t)n);
+	for (int i = 0; i < read; i++) {
+		digest_free(&digests[i]);
+		trace_free(&traces[i]);
+	}
+	free(digests);
+	free(traces);
+	return status;
+}

@@ -1,0 +1,60 @@
+/*
+ * One page for a browser: what is in the report_page files, and the digest as JSON in the midst of it. The page's script
+ * does the rest. Nothing is loaded from anywhere; the page's own head forbids it.
+ *
+ * In report_page.html a line "@NAME@" alone stands for a part.
+ */
+#include "tools/report/report.h"
+
+#include <string.h>
+
+/* The bytes of a file, from `name` up to `name`_end. */
+#define EMBED(name, file)                                                                                              \
+	__asm__(".section .rodata\n" #name ":\n"                                                                       \
+		".incbin \"" REPORT_PAGE_FOLDER "/" file "\"\n" #name "_end:\n"                                        \
+		".byte 0\n"                                                                                            \
+		".previous\n");                                                                                        \
+	extern const char name[] __attribute__((visibility("hidden")));                                                \
+	extern const char name##_end[] __attribute__((visibility("hidden")))
+
+EMBED(report_page_html, "report_page.html");
+EMBED(report_page_css, "report_page.css");
+EMBED(report_page_js, "report_page.js");
+EMBED(report_charts_js, "report_charts.js");
+
+static void put(const char *begin, const char *end)
+{
+	fwrite(begin, 1, (size_t)(end - begin), stdout);
+}
+
+static bool is(const char *line, const char *end, const char *mark)
+{
+	return (size_t)(end - line) == strlen(mark) && memcmp(line, mark, strlen(mark)) == 0;
+}
+
+static void put_line(const struct digest *digest, const char *line, const char *end)
+{
+	if (is(line, end, "@STYLE@"))
+		put(report_page_css, report_page_css_end);
+	else if (is(line, end, "@CHARTS@"))
+		put(report_charts_js, report_charts_js_end);
+	else if (is(line, end, "@SCRIPT@"))
+		put(report_page_js, report_page_js_end);
+	else if (is(line, end, "@DATA@"))
+		report_json(digest);
+	else {
+		put(line, end);
+		putchar('\n');
+	}
+}
+
+void report_html(const struct digest *digest)
+{
+	for (const char *line = report_page_html; line < report_page_html_end;) {
+		const char *end = memchr(line, '\n', (size_t)(report_page_html_end - line));
+
+		end = end ? end : report_page_html_end;
+		put_line(digest, line, end);
+		line = end + 1;
+	}
+}

@@ -1,0 +1,334 @@
+/*
+ * For Perfetto's UI, as Chrome's JSON trace format and not as Perfetto's protobuf: PyTorch's profiler writes that format,
+ * so the two can be put into one file, and it is read by what people have.
+ *
+ * Times are on the wall clock. As in PyTorch's profiles they are microseconds with three decimals since a moment that the
+ * file names (baseTimeNanoseconds): the beginning of a span of 7889238 s, a quarter of a year, counted from 1970. So the
+ * numbers stay exact to the ns where a reader takes them for doubles, and those of a profile of the same days mean the
+ * same moments.
+ *
+ * Each device is a process of its own in the view, with counters, and slices in tracks: gaps, steps, moves in and out.
+ * Moves overlap, slices of one track must not: each goes to the first lane that is free. The threads, with what they
+ * waited for and their NVTX ranges, are one more process.
+ */
+#include "tools/common/json.h"
+#include "tools/report/report.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BASE_NS UINT64_C(7889238000000000)
+/* Numbers of processes that no process has: Linux ends at 4194304. */
+#define VIEW_PID    900000000u
+#define THREADS_PID (VIEW_PID + DIGEST_DEVICES)
+#define BLOCK_LEAST (UINT64_C(1) << 20) /* smaller allocations are in the counters alone */
+
+/* Moves have lanes by where they lead: to the device and to the host, then from and to other devices. */
+enum { WAY_IN, WAY_OUT, WAY_FROM_PEER, WAY_TO_PEER, WAYS };
+enum { LANES = 16, LANE_GAPS = 1, LANE_STEPS, LANE_MOVES = 10 };
+
+static uint64_t base;
+static bool first;
+
+static void begin(const char *phase, uint32_t pid, uint64_t tid, const char *name)
+{
+	printf("%s{\"ph\":\"%s\",\"pid\":%" PRIu32 ",\"tid\":%" PRIu64 ",\"name\":", first ? "" : ",\n", phase, pid,
+	       tid);
+	first = false;
+	json_script_text(name);
+}
+
+/* A time of the trace's clock. */
+static void at(const struct trace *trace, uint64_t time)
+{
+	uint64_t wall = report_wall(trace, time);
+	uint64_t ns = wall > base ? wall - base : 0;
+
+	printf(",\"ts\":%" PRIu64 ".%03u", ns / 1000, (unsigned)(ns % 1000));
+}
+
+static void lasts(uint64_t ns)
+{
+	printf(",\"dur\":%" PRIu64 ".%03u", ns / 1000, (unsigned)(ns % 1000));
+}
+
+static void name_it(const char *what, uint32_t pid, uint64_t tid, const char *name)
+{
+	begin("M", pid, tid, what);
+	printf(",\"args\":{\"name\":");
+	json_script_text(name);
+	printf("}}");
+}
+
+/* ---- devices ---- */
+
+static void put_names(const struct digest *digest)
+{
+	char name[128], pid[24];
+
+	trace_value(digest->trace, "pid", pid, sizeof(pid));
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++) {
+		if (!digest->devices[i].seen)
+			continue;
+		snprintf(name, sizeof(name), "Spillway: device %u of process %s", i, pid);
+		name_it("process_name", VIEW_PID + i, 0, name);
+		name_it("thread_name", VIEW_PID + i, LANE_GAPS, "gaps (the GPU is stopped)");
+		name_it("thread_name", VIEW_PID + i, LANE_STEPS, "steps");
+	}
+	snprintf(name, sizeof(name), "Spillway: threads of process %s", pid);
+	name_it("process_name", THREADS_PID, 0, name);
+	for (size_t i = 0; i < digest->trace->n_names[TRACE_THREADS]; i++)
+		if (digest->trace->names[TRACE_THREADS][i])
+			name_it("thread_name", THREADS_PID, i + 1, digest->trace->names[TRACE_THREADS][i]);
+}
+
+static void put_counter(const struct trace *trace, const struct trace_event *event, const char *name, uint64_t bytes)
+{
+	begin("C", VIEW_PID + (uint32_t)event->bytes.device, 0, name);
+	at(trace, event->time);
+	printf(",\"args\":{\"bytes\":%" PRIu64 "}}", bytes);
+}
+
+/* A counter that is not told keeps its value: what is ever more than 0 is told each time. */
+static void put_bytes(const struct digest *digest, const struct trace_event *event)
+{
+	const struct digest_device *device = &digest->devices[event->bytes.device];
+	const struct trace *trace = digest->trace;
+	uint64_t on_host = event->bytes.on_host, on_peers = event->bytes.on_peers;
+
+	on_peers = on_peers < on_host ? on_peers : on_host;
+	begin("C", VIEW_PID + (uint32_t)event->bytes.device, 0, "bytes");
+	at(trace, event->time);
+	printf(",\"args\":{\"device\":%" PRIu64 ",\"host\":%" PRIu64 ",\"managed\":%" PRIu64 ",\"system\":%" PRIu64
+	       ",\"driver\":%" PRIu64,
+	       event->bytes.on_device, on_host - on_peers, event->bytes.managed, event->bytes.system,
+	       event->bytes.driver);
+	if (device->peers)
+		printf(",\"other GPUs\":%" PRIu64, on_peers);
+	printf("}}");
+	if (device->lent)
+		put_counter(trace, event, "lent to other GPUs", event->bytes.lent);
+	if (event->bytes.budget)
+		put_counter(trace, event, "device budget", event->bytes.budget);
+}
+
+/* Of a device without samples, and what there are only sums of: by bin, where something changed. */
+static void put_bins(const struct digest *digest, unsigned number)
+{
+	const struct digest_device *device = &digest->devices[number];
+	double second = 1e9 / (double)digest->bin_ns;
+
+	for (size_t i = 0; i < digest->n_bins; i++) {
+		const struct digest_bin *bin = &device->bins[i];
+		uint64_t time = digest->trace->first + i * digest->bin_ns;
+		const struct digest_bin *before = i ? bin - 1 : NULL;
+
+		if (!device->sampled && (!before || memcmp(bin, before, offsetof(struct digest_bin, budget)) != 0)) {
+			const struct trace_event event = {.time = time,
+							  .bytes = {.device = number,
+								    .on_device = bin->device,
+								    .on_host = bin->host,
+								    .managed = bin->managed,
+								    .system = bin->system,
+								    .driver = bin->driver,
+								    .on_peers = bin->peers}};
+
+			put_bytes(digest, &event);
+		}
+		if ((device->moves_in || device->moves_out) &&
+		    (!before || bin->bytes_in != before->bytes_in || bin->bytes_out != before->bytes_out)) {
+			begin("C", VIEW_PID + number, 0, "moved, bytes a second");
+			at(digest->trace, time);
+			printf(",\"args\":{\"in\":%.0f,\"out\":%.0f", (double)bin->bytes_in * second,
+			       (double)bin->bytes_out * second);
+			if (device->peer_in || device->peer_out)
+				printf(",\"in from other GPUs\":%.0f,\"out to other GPUs\":%.0f",
+				       (double)bin->peer_in * second, (double)bin->peer_out * second);
+			printf("}}");
+		}
+	}
+}
+
+static void put_faults(const struct trace *trace, const struct trace_event *event)
+{
+	begin("C", VIEW_PID + (uint32_t)event->faults.device, 0, "page faults");
+	at(trace, event->time);
+	printf(",\"args\":{\"GPU\":%" PRIu64 ",\"CPU\":%" PRIu64 "}}", event->faults.gpu, event->faults.cpu);
+}
+
+static void put_gap(const struct digest *digest, const struct trace_event *event)
+{
+	begin("X", VIEW_PID + (uint32_t)event->gap.device, LANE_GAPS, event->gap.given_up ? "gap, given up" : "gap");
+	at(digest->trace, event->time);
+	lasts(event->gap.ns < digest->run_ns ? event->gap.ns : digest->run_ns);
+	printf(",\"args\":{\"bytes in\":%" PRIu64 ",\"bytes out\":%" PRIu64 "}}", event->gap.bytes_in,
+	       event->gap.bytes_out);
+}
+
+/* Of one device, by way: until when each is taken, and whether it has a name. */
+struct lanes {
+	uint64_t busy[WAYS][LANES + 1];
+	bool named[WAYS][LANES + 1];
+};
+
+static unsigned way_of(const struct digest_move *move)
+{
+	if (move->lender == DIGEST_HOST)
+		return move->to_host ? WAY_OUT : WAY_IN;
+	return move->to_host ? WAY_TO_PEER : WAY_FROM_PEER;
+}
+
+static uint64_t track_of(unsigned way, unsigned lane)
+{
+	return LANE_MOVES + way * (LANES + 1) + lane;
+}
+
+static void name_lane(struct lanes *lanes, const struct digest_move *move, unsigned way, unsigned lane)
+{
+	static const char *const names[WAYS] = {"to the device", "to the host", "from other GPUs", "to other GPUs"};
+	char name[32];
+
+	if (lanes->named[way][lane])
+		return;
+	lanes->named[way][lane] = true;
+	snprintf(name, sizeof(name), "%s %u", names[way], lane + 1);
+	name_it("thread_name", VIEW_PID + move->device, track_of(way, lane), name);
+}
+
+static void put_other(const char *name, uint32_t device)
+{
+	if (device < DIGEST_DEVICES)
+		printf(",\"%s\":%" PRIu32, name, device);
+}
+
+static void put_move(const struct digest *digest, const struct digest_move *move, struct lanes *lanes)
+{
+	unsigned way = way_of(move), lane = 0;
+	uint64_t *busy = lanes->busy[way], end = move->end == UINT64_MAX ? digest->run_ns : move->end;
+	char made[64];
+
+	/* The last lane takes what finds no other. */
+	while (lane < LANES && busy[lane] > move->begin)
+		lane++;
+	busy[lane] = end;
+	name_lane(lanes, move, way, lane);
+	begin("X", VIEW_PID + move->device, track_of(way, lane), move->stayed ? "stayed" : digest_why_name(move->why));
+	at(digest->trace, digest->trace->first + move->begin);
+	lasts(end - move->begin);
+	printf(",\"args\":{\"address\":\"0x%" PRIx64 "\",\"bytes\":%" PRIu64, move->address, move->bytes);
+	put_other("lender", move->lender);
+	put_other("left", move->left);
+	if (move->end == UINT64_MAX)
+		printf(",\"end\":\"not in the trace\"");
+	if (move->block != TRACE_NONE) {
+		const struct trace_block *block = &digest->trace->blocks[move->block];
+		const char *rule = digest_group_name(
+		    digest, DIGEST_BY_RULE, digest_group_of(digest, DIGEST_BY_RULE, block), made, sizeof(made));
+
+		printf(",\"allocation\":%" PRIu64 ",\"rule\":", block->id);
+		json_script_text(rule);
+	}
+	printf("}}");
+}
+
+static void put_devices(const struct digest *digest)
+{
+	struct lanes lanes;
+
+	for (unsigned i = 0; i < DIGEST_DEVICES; i++) {
+		if (!digest->devices[i].seen)
+			continue;
+		memset(&lanes, 0, sizeof(lanes));
+		put_bins(digest, i);
+		for (size_t k = 0; k < digest->n_moves; k++)
+			if (digest->moves[k].device == i)
+				put_move(digest, &digest->moves[k], &lanes);
+	}
+	for (size_t i = 0; i < digest->n_steps; i++) {
+		begin("X", VIEW_PID + digest->steps[i].device, LANE_STEPS, "step");
+		at(digest->trace, digest->trace->first + digest->steps[i].time);
+		lasts(digest->steps[i].ns);
+		printf(",\"args\":{\"submissions\":%" PRIu64 "}}", digest->steps[i].submissions);
+	}
+}
+
+/* ---- threads ---- */
+
+static void put_wait(const struct digest *digest, const struct trace_event *event)
+{
+	begin("X", THREADS_PID, (uint64_t)event->thread + 1, "waits for memory");
+	at(digest->trace, event->time);
+	lasts(event->wait.ns < digest->run_ns ? event->wait.ns : digest->run_ns);
+	printf(",\"args\":{\"for\":");
+	json_script_text(trace_text(digest->trace, TRACE_FUNCTIONS, event->wait.function));
+	printf("}}");
+}
+
+static void put_moment(const struct trace *trace, const struct trace_event *event, const char *name, uint64_t bytes)
+{
+	begin("i", THREADS_PID, (uint64_t)event->thread + 1, name);
+	at(trace, event->time);
+	printf(",\"s\":\"t\",\"args\":{\"bytes\":%" PRIu64 "}}", bytes);
+}
+
+static void put_range(const struct trace *trace, const struct trace_event *event)
+{
+	bool push = event->kind == TRACE_push;
+
+	begin(push ? "B" : "E", THREADS_PID, (uint64_t)event->thread + 1,
+	      push ? trace_text(trace, TRACE_RANGES, event->push.range) : "");
+	at(trace, event->time);
+	putchar('}');
+}
+
+static void put_event(const struct digest *digest, const struct trace_event *event)
+{
+	const struct trace *trace = digest->trace;
+
+	switch (event->kind) {
+	case TRACE_bytes:
+		if (event->bytes.device < DIGEST_DEVICES)
+			put_bytes(digest, event);
+		break;
+	case TRACE_faults:
+		if (event->faults.device < DIGEST_DEVICES)
+			put_faults(trace, event);
+		break;
+	case TRACE_gap:
+		if (event->gap.device < DIGEST_DEVICES)
+			put_gap(digest, event);
+		break;
+	case TRACE_wait:
+		put_wait(digest, event);
+		break;
+	case TRACE_push:
+	case TRACE_pop:
+		put_range(trace, event);
+		break;
+	case TRACE_made:
+		if (event->made.bytes >= BLOCK_LEAST)
+			put_moment(trace, event, "allocation", event->made.bytes);
+		break;
+	case TRACE_refused:
+		put_moment(trace, event, "REFUSED", event->refused.bytes);
+		break;
+	case TRACE_state:
+		put_moment(trace, event, event->state.suspended ? "suspended" : "goes on", 0);
+		break;
+	}
+}
+
+void report_perfetto(const struct digest *digest)
+{
+	const struct trace *trace = digest->trace;
+
+	base = report_wall(trace, trace->first) / BASE_NS * BASE_NS;
+	first = true;
+	printf("{\"displayTimeUnit\":\"ms\",\"baseTimeNanoseconds\":%" PRIu64 ",\"traceEvents\":[\n", base);
+	put_names(digest);
+	put_devices(digest);
+	for (size_t i = 0; i < trace->n_rows; i++)
+		put_event(digest, &trace->rows[i].event);
+	printf("\n]}\n");
+}

@@ -1,0 +1,259 @@
+/*
+ * run.c: `spillway run`. Everything is checked before anything is started; then the program takes the place of the tool,
+ * so that its process id, terminal, signals and exit status are its own.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/common/library.h"
+#include "tools/common/preload.h"
+#include "tools/common/target.h"
+#include "tools/tool.h"
+#include "tools/trace/trace_name.h"
+
+/* What was asked for. policy and set: NULL = what the environment says. set is owned. */
+struct request {
+	const char *policy, *library, *trace;
+	char *set;
+	bool audit;
+	char **program; /* with its arguments, NULL at the end */
+};
+
+static int print_help(void)
+{
+	printf("usage: spillway run [option...] [--] PROGRAM [argument...]\n\n"
+	       "Runs PROGRAM with libspillway.so in front of its CUDA calls. The policy is read first; if it has an\n"
+	       "error, all are printed and nothing is started.\n\n"
+	       "options:\n"
+	       "  --policy POLICY  a policy file, or a built-in one:");
+	for (const char *const *name = policy_builtin_names(); *name; name++)
+		printf(" %s", *name);
+	printf(
+	    "\n"
+	    "                   (else that of SPILLWAY_POLICY, else heap)\n"
+	    "  --set KEY=VALUE  set one key on top of the policy; may be given again (else that of SPILLWAY_SET)\n"
+	    "  --library PATH   the library to preload (else the libspillway.so that belongs to this tool)\n"
+	    "  --trace FILE     record what happens to memory in FILE; %%p in it becomes the process, %%h the host, "
+	    "%%e\n"
+	    "                   the program, %%r the rank; a name that is taken gets the process behind it\n"
+	    "  --audit          also see libraries opened with RTLD_DEEPBIND, by dlmopen or with a driver of their "
+	    "own\n\n"
+	    "Exit status: that of PROGRAM; 2 nothing was started, 126 PROGRAM cannot be run, 127 it is not found.\n\n"
+	    "example:\n"
+	    "  spillway run --policy job.yaml --set device.budget=8GiB -- python train.py\n");
+	return TOOL_OK;
+}
+
+static bool add_set(struct request *request, const char *item)
+{
+	char *joined;
+
+	if (!request->set) {
+		request->set = strdup(item);
+		return request->set != NULL;
+	}
+	if (asprintf(&joined, "%s,%s", request->set, item) < 0)
+		return false;
+	free(request->set);
+	request->set = joined;
+	return true;
+}
+
+/* 0: go on. Else the exit status plus one. */
+static int options_read(int argc, char **argv, struct request *request)
+{
+	static const struct option options[] = {
+	    {"policy", required_argument, NULL, 'p'},
+	    {"set", required_argument, NULL, 's'},
+	    {"library", required_argument, NULL, 'l'},
+	    {"audit", no_argument, NULL, 'a'},
+	    {"trace", required_argument, NULL, 't'},
+	    {"help", no_argument, NULL, 'h'},
+	    {0},
+	};
+	int code, at;
+
+	opterr = 0;
+	/* at: the argument being read; getopt may or may not have stepped past it when it fails. */
+	while (at = optind, (code = getopt_long(argc, argv, "+:h", options, NULL)) != -1) {
+		switch (code) {
+		case 'p':
+			request->policy = optarg;
+			break;
+		case 's':
+			if (!add_set(request, optarg)) {
+				tool_say("out of memory");
+				return TOOL_BROKEN + 1;
+			}
+			break;
+		case 'l':
+			request->library = optarg;
+			break;
+		case 'a':
+			request->audit = true;
+			break;
+		case 't':
+			request->trace = optarg;
+			break;
+		case 'h':
+			print_help();
+			return TOOL_OK + 1;
+		default:
+			tool_bad_option("run", argv[at], code);
+			return TOOL_BAD + 1;
+		}
+	}
+	request->program = argv + optind;
+	if (request->program[0] && *request->program[0])
+		return 0;
+	tool_say("no program given; write `spillway run -- PROGRAM [argument...]`");
+	return TOOL_BAD + 1;
+}
+
+/*
+ * Is the policy that the program would get good? Prints every problem; warnings do not stop a run. *ret_needs: what its
+ * rules look at (enum policy_need).
+ */
+static bool policy_is_good(const char *name, const char *set, unsigned *ret_needs)
+{
+	struct policy_errors errors;
+	struct policy *policy = policy_read(name, set, &errors);
+	bool good = policy != NULL;
+
+	tool_print_errors(&errors);
+	*ret_needs = policy ? policy_needs(policy) : 0;
+	/* The library says warnings of a policy that nobody has read before it. */
+	good = good && (errors.n ? setenv("SPILLWAY_WARNED", "1", 1) : unsetenv("SPILLWAY_WARNED")) == 0;
+	policy_free(policy);
+	policy_errors_free(&errors);
+	return good;
+}
+
+static bool is_builtin(const char *name)
+{
+	for (const char *const *n = policy_builtin_names(); *n; n++)
+		if (strcmp(*n, name) == 0)
+			return true;
+	return false;
+}
+
+/* The program, or a child of it, may change its folder before the library reads the policy. */
+static bool set_policy(const char *name)
+{
+	char path[PATH_MAX];
+
+	if (!name)
+		return true;
+	if (!*name || is_builtin(name))
+		return setenv("SPILLWAY_POLICY", name, 1) == 0;
+	if (!realpath(name, path)) {
+		tool_say("%s: %s", name, strerror(errno));
+		return false;
+	}
+	return setenv("SPILLWAY_POLICY", path, 1) == 0;
+}
+
+/* The library first, and what the variable names already. */
+static bool put_first(const char *variable, const char *library)
+{
+	char *joined = preload_join(library, getenv(variable));
+	bool done = joined && setenv(variable, joined, 1) == 0;
+
+	free(joined);
+	return done;
+}
+
+/*
+ * Under an audit library the loader sets thread-local memory up before it knows what the program's libraries need, and
+ * leaves 512 bytes for those that cannot do with memory that is taken later.
+ */
+static bool set_audit(const char *audit)
+{
+	return put_first("LD_AUDIT", audit) && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=16384", 0) == 0;
+}
+
+/*
+ * NVTX tells its ranges to the one tool that the variable names: to us where rules or a trace want to know them, and nobody
+ * is named there. A profiler that starts the program names itself.
+ */
+static bool set_nvtx(const char *library)
+{
+	return setenv("NVTX_INJECTION64_PATH", library, 0) == 0;
+}
+
+/* Ranges that the program marks belong into the trace. */
+static bool set_trace(const char *trace, const char *library)
+{
+	return setenv("SPILLWAY_TRACE", trace, 1) == 0 && set_nvtx(library);
+}
+
+static bool set_environment(const struct request *request, const char *policy, const char *library, const char *audit,
+			    unsigned needs)
+{
+	bool done = put_first("LD_PRELOAD", library) && (!request->audit || set_audit(audit)) &&
+		    (!(needs & POLICY_NEED_NVTX) || set_nvtx(library));
+
+	if (request->set)
+		done = done && setenv("SPILLWAY_SET", request->set, 1) == 0;
+	if (request->trace)
+		done = done && set_trace(request->trace, library);
+	return done && set_policy(policy);
+}
+
+static int start(char **program)
+{
+	char path[PATH_MAX];
+	int error;
+
+	if (!target_warn_launcher(program) && target_find(program[0], path))
+		target_warn(path);
+	execvp(program[0], program);
+	error = errno;
+	if (error == ENOENT && target_find(program[0], path))
+		tool_say("%s: the interpreter or loader that it names is not found", program[0]);
+	else if (error == ENOENT)
+		tool_say("%s: no such program", program[0]);
+	else
+		tool_say("%s: %s", program[0], strerror(error));
+	return error == ENOENT ? TOOL_NOT_FOUND : TOOL_NOT_EXECUTABLE;
+}
+
+static int prepare_and_start(const struct request *request)
+{
+	const char *policy = request->policy ? request->policy : getenv("SPILLWAY_POLICY");
+	const char *set = request->set ? request->set : getenv("SPILLWAY_SET"), *off = getenv("SPILLWAY");
+	char library[PATH_MAX], audit[PATH_MAX] = "";
+	unsigned needs;
+
+	if (!policy_is_good(policy, set, &needs) || !library_find(request->library, library))
+		return TOOL_BAD;
+	if (request->audit && !library_find_audit(library, audit))
+		return TOOL_BAD;
+	if (!set_environment(request, policy, library, audit, needs)) {
+		tool_say("the environment could not be set");
+		return TOOL_BROKEN;
+	}
+	if (off && strcmp(off, "0") == 0)
+		tool_say("SPILLWAY=0 is set: this run passes through, nothing is changed or counted");
+	return start(request->program);
+}
+
+int tool_run(int argc, char **argv)
+{
+	struct request request = {0};
+	char trace[PATH_MAX];
+	int status = options_read(argc, argv, &request);
+
+	if (!status && request.trace && !trace_name_make(request.trace, trace))
+		status = TOOL_BAD + 1;
+	if (request.trace)
+		request.trace = trace;
+	status = status ? status - 1 : prepare_and_start(&request);
+	free(request.set);
+	return status;
+}

@@ -1,0 +1,350 @@
+/*
+ * top.c: `spillway top`. Reads the command line, and lets the screen, the plain text or JSON show one reading after the
+ * other.
+ */
+#include "tools/top/top.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <math.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "policy/text.h"
+#include "shim/base/identity.h"
+#include "tools/common/seconds.h"
+#include "tools/tool.h"
+
+struct wish {
+	bool once, json, plain, interval_given;
+	double interval;
+	unsigned long count; /* 0: until the user has enough */
+	struct top_view view;
+	struct figures_choice choice;
+};
+
+static int print_help(void)
+{
+	printf("usage: spillway top [option...] [PID|ID...]\n\n"
+	       "Shows what the processes under Spillway do: where their memory is, what moves, what costs most. On a\n"
+	       "terminal a screen that is drawn anew each second (h: help, q: the end); else plain text. Reads the "
+	       "files in\n"
+	       "which the processes show their figures, and nothing else: it can neither slow nor stop them. Root sees "
+	       "the\n"
+	       "processes of all users.\n\n"
+	       "options:\n"
+	       "  --once              one reading; with --interval two, so that there are rates\n"
+	       "  --json              one JSON object a reading, on a line (spillway-top(1) says what is in it)\n"
+	       "  --plain             text, also on a terminal\n"
+	       "  --details           everything that is known of each process, as text\n"
+	       "  --interval SECONDS  between readings (1), 0.1 to 3600\n"
+	       "  --count N           end after N readings\n"
+	       "  --sort NAME         by this column (device), one of:\n"
+	       "                     ");
+	for (unsigned i = 0; i < top_n_columns(); i++)
+		printf(" %s", top_columns[i].key);
+	printf(
+	    "\n"
+	    "  --reverse           the other way round\n"
+	    "  --user NAME         processes of this user alone\n"
+	    "  --gone[=N]          also the N processes (%d; or all) that were killed last and left their figures\n\n"
+	    "Exit status: 0, also when there is no process; 1 a reading failed; 2 wrong usage.\n\n"
+	    "examples:\n"
+	    "  spillway top\n"
+	    "  spillway top --once --json | jq '.processes[] | [.pid, .counters.moved_in_bytes]'\n"
+	    "  spillway top --once --details --interval 2 4711\n",
+	    TOP_GONE);
+	return TOOL_OK;
+}
+
+/* ---- the command line ---- */
+
+static bool read_user(const char *text, uid_t *ret_user)
+{
+	const struct passwd *entry = getpwnam(text);
+	char *end;
+
+	if (entry) {
+		*ret_user = entry->pw_uid;
+		return true;
+	}
+	errno = 0;
+	unsigned long number = strtoul(text, &end, 10);
+	*ret_user = (uid_t)number;
+	return policy_is_digit(*text) && !errno && !*end && number < (uid_t)-1;
+}
+
+static bool read_count(const char *text, unsigned long *ret_count)
+{
+	char *end;
+
+	errno = 0;
+	*ret_count = strtoul(text, &end, 10);
+	return policy_is_digit(*text) && !errno && !*end && *ret_count > 0;
+}
+
+static bool read_gone(const char *text, size_t *ret_gone)
+{
+	*ret_gone = text ? SIZE_MAX : TOP_GONE;
+	return !text || !strcmp(text, "all") || read_count(text, ret_gone);
+}
+
+static bool say_wrong(const char *what, const char *text, const char *instead)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+
+	tool_say("%s is no %s; %s", policy_quote(text, quoted), what, instead);
+	return false;
+}
+
+static bool read_value(int code, const char *text, struct wish *wish)
+{
+	int column;
+
+	switch (code) {
+	case 'i':
+		wish->interval_given = true;
+		return seconds_read(text, &wish->interval) || say_wrong("interval", text, SECONDS_RANGE);
+	case 'n':
+		return read_count(text, &wish->count) ||
+		       say_wrong("number of readings", text, "give a number from 1 on");
+	case 's':
+		column = top_column_named(text);
+		wish->view.sort = column < 0 ? 0 : (unsigned)column;
+		return column >= 0 || say_wrong("column", text, "`spillway top --help` names them");
+	case 'g':
+		return read_gone(text, &wish->view.gone) ||
+		       say_wrong("number of processes", text, "give a number from 1 on, or all");
+	default:
+		return read_user(text, &wish->choice.only) || say_wrong("user", text, "give a name or a number");
+	}
+}
+
+static bool read_pid(const char *text, pid_t *ret_pid)
+{
+	char *end;
+
+	errno = 0;
+	long pid = strtol(text, &end, 10);
+	*ret_pid = (pid_t)pid;
+	return policy_is_digit(*text) && !errno && !*end && pid > 0 && pid <= INT_MAX;
+}
+
+/* Process ids and ids, in two lists; a process id has less digits than an id. */
+static bool read_processes(int n, char **texts, struct wish *wish)
+{
+	pid_t *pids = calloc((size_t)n + 1, sizeof(*pids));
+	uint64_t *identities = calloc((size_t)n + 1, sizeof(*identities));
+
+	wish->choice.pid = pids;
+	wish->choice.identity = identities;
+	if (!pids || !identities) {
+		tool_say("no memory");
+		return false;
+	}
+	for (int i = 0; i < n; i++) {
+		if (identity_read(texts[i], strchr(texts[i], 0), &identities[wish->choice.n_identities]))
+			wish->choice.n_identities++;
+		else if (read_pid(texts[i], &pids[wish->choice.n_pids]))
+			wish->choice.n_pids++;
+		else
+			return say_wrong("process id", texts[i], "`spillway top --once` shows them");
+	}
+	return true;
+}
+
+static int complain(int code, const char *argument)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+
+	policy_quote(argument, quoted);
+	if (code == ':')
+		tool_say("%s needs a value; see `spillway top --help`", quoted);
+	else
+		tool_say("unknown option %s; see `spillway top --help`", quoted);
+	return TOOL_BAD;
+}
+
+/* What says two things at once is a mistake, and which of them was meant is not guessed. */
+static bool fits(const struct wish *wish)
+{
+	if (wish->json + wish->plain + wish->view.details > 1)
+		tool_say("only one of --json, --plain and --details can be had at a time");
+	else if (wish->once && wish->count > 1)
+		tool_say("--once is one reading, --count %lu are more; give one of them", wish->count);
+	else
+		return true;
+	return false;
+}
+
+/* -1: go on. */
+static int read_wish(int argc, char **argv, struct wish *wish)
+{
+	static const struct option options[] = {
+	    {"once", no_argument, NULL, '1'},           {"json", no_argument, NULL, 'j'},
+	    {"plain", no_argument, NULL, 'p'},          {"details", no_argument, NULL, 'd'},
+	    {"interval", required_argument, NULL, 'i'}, {"count", required_argument, NULL, 'n'},
+	    {"sort", required_argument, NULL, 's'},     {"reverse", no_argument, NULL, 'r'},
+	    {"user", required_argument, NULL, 'u'},     {"gone", optional_argument, NULL, 'g'},
+	    {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
+	};
+	int code, at = 1;
+
+	opterr = 0;
+	optind = 0;
+	while (at = optind ? optind : 1, (code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+		switch (code) {
+		case '1':
+			wish->once = true;
+			break;
+		case 'j':
+			wish->json = true;
+			break;
+		case 'p':
+			wish->plain = true;
+			break;
+		case 'd':
+			wish->view.details = true;
+			break;
+		case 'r':
+			wish->view.reverse = true;
+			break;
+		case 'h':
+			print_help();
+			return TOOL_OK;
+		case ':':
+		case '?':
+			return complain(code, argv[at < argc ? at : argc - 1]);
+		default:
+			if (!read_value(code, optarg, wish))
+				return TOOL_BAD;
+		}
+	}
+	return fits(wish) && read_processes(argc - optind, argv + optind, wish) ? -1 : TOOL_BAD;
+}
+
+/* ---- readings, one after the other ---- */
+
+static volatile sig_atomic_t enough;
+
+static void on_signal(int number)
+{
+	(void)number;
+	enough = 1;
+}
+
+static void end_by_signal(void)
+{
+	const struct sigaction action = {.sa_handler = on_signal};
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+static void show(const struct figures *figures, const struct wish *wish)
+{
+	if (wish->json)
+		top_print_json(figures, &wish->view);
+	else
+		top_print_text(stdout, figures, &wish->view);
+}
+
+static bool take(struct figures *figures, const struct wish *wish)
+{
+	if (figures_read(figures, &wish->choice))
+		return true;
+	tool_say("no memory for the figures of all processes");
+	return false;
+}
+
+static void say_is_missing(const char *name)
+{
+	tool_say(
+	    "process %s shows no figures: it does not run under Spillway, has not used CUDA memory yet, is another "
+	    "user's, or is gone; `spillway top --once` shows those that do",
+	    name);
+}
+
+/* Those that were named and are not there. Programs see that in the JSON. */
+static void say_missing(const struct figures *figures, const struct wish *wish)
+{
+	char name[IDENTITY_TEXT];
+
+	for (size_t i = 0; !wish->json && i < wish->choice.n_pids; i++) {
+		bool there = false;
+
+		for (size_t p = 0; p < figures->n; p++)
+			there |= figures->process[p].page->pid == wish->choice.pid[i];
+		snprintf(name, sizeof(name), "%d", (int)wish->choice.pid[i]);
+		if (!there)
+			say_is_missing(name);
+	}
+	for (size_t i = 0; !wish->json && i < wish->choice.n_identities; i++) {
+		bool there = false;
+
+		for (size_t p = 0; p < figures->n; p++)
+			there |= figures->process[p].page->identity == wish->choice.identity[i];
+		if (!there)
+			say_is_missing(identity_text(wish->choice.identity[i], name));
+	}
+}
+
+static int show_once(struct figures *figures, const struct wish *wish)
+{
+	if (!take(figures, wish))
+		return TOOL_BROKEN;
+	if (wish->interval_given) {
+		seconds_sleep(wish->interval, &enough);
+		if (!take(figures, wish))
+			return TOOL_BROKEN;
+	}
+	show(figures, wish);
+	say_missing(figures, wish);
+	return TOOL_OK;
+}
+
+static int show_all(struct figures *figures, const struct wish *wish)
+{
+	end_by_signal();
+	for (unsigned long n = 0; !enough && (!wish->count || n < wish->count); n++) {
+		if (n)
+			seconds_sleep(wish->interval, &enough);
+		if (enough)
+			break;
+		if (!take(figures, wish))
+			return TOOL_BROKEN;
+		if (n && !wish->json)
+			putchar('\n');
+		show(figures, wish);
+		/* Whoever reads us has gone: main() says so. */
+		if (fflush(stdout) != 0)
+			break;
+	}
+	return TOOL_OK;
+}
+
+int tool_top(int argc, char **argv)
+{
+	struct wish wish = {.interval = 1, .choice.only = (uid_t)-1, .view.sort = (unsigned)top_column_named("device")};
+	struct figures figures = {0};
+	int status = read_wish(argc, argv, &wish);
+
+	if (status >= 0)
+		return status;
+	if (wish.once)
+		status = show_once(&figures, &wish);
+	else if (!wish.json && !wish.plain && !wish.view.details && !wish.count && isatty(STDIN_FILENO) &&
+		 isatty(STDOUT_FILENO))
+		status = top_screen(&figures, &wish.choice, &wish.view, wish.interval);
+	if (status < 0)
+		status = show_all(&figures, &wish);
+	figures_free(&figures);
+	free((void *)wish.choice.pid);
+	free((void *)wish.choice.identity);
+	return status;
+}

@@ -1,0 +1,475 @@
+/*
+ * The main page, from top to bottom: the title; a bar for each GPU; what flows; the table of processes; the rules and
+ * sites that cost most; the keys. What there is no room for goes in this order: sites and rules, a GPU's line of text,
+ * flows. The table always has some rows.
+ */
+#include "tools/top/top_draw.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define NCURSES_WIDECHAR 1
+#include <curses.h>
+
+#include "tools/top/top_pen.h"
+
+enum {
+	LEAST_ROWS = 4,  /* of the table, before anything else gets room */
+	MOST_RANKED = 8, /* rules, and as many sites */
+	FLOW_LABEL = 26, /* columns in front of a sparkline */
+};
+
+/* ---- title and keys ---- */
+
+static void draw_title(const struct draw *draw)
+{
+	time_t seconds = (time_t)(draw->figures->wall / 1000000000);
+	struct tm now;
+	char clock[16], text[256];
+
+	localtime_r(&seconds, &now);
+	strftime(clock, sizeof(clock), "%H:%M:%S", &now);
+	snprintf(text, sizeof(text), " spillway top  %s  %zu process%s on %zu GPU%s  every %g s%s", clock, draw->n,
+		 draw->n == 1 ? "" : "es", draw->figures->n_devices, draw->figures->n_devices == 1 ? "" : "s",
+		 draw->interval, draw->paused ? "  PAUSED" : "");
+	pen_blank(0, 0, COLS, PEN_TITLE);
+	int at = pen_text(0, 0, COLS, text, PEN_TITLE);
+	if (draw->figures->n_gone > draw->view->gone) {
+		snprintf(text, sizeof(text), draw->view->gone ? "  %zu killed before" : "  g: %zu killed",
+			 draw->figures->n_gone - draw->view->gone);
+		pen_text(0, at, COLS - at, text, PEN_TITLE);
+	}
+}
+
+static void draw_keys(const char *text)
+{
+	pen_blank(LINES - 1, 0, COLS, PEN_TITLE);
+	pen_text(LINES - 1, 1, COLS - 1, text, PEN_TITLE);
+}
+
+/* ---- GPUs ---- */
+
+struct part {
+	const char *name;
+	enum pen_style style;
+	double bytes;
+	int width;
+};
+
+/*
+ * So many columns for all parts together: each its share, and at least one where there is something. Rounding and these
+ * ones are taken from, or given to, the widest.
+ */
+static void share_out(struct part *parts, unsigned n, int width)
+{
+	double sum = 0;
+	int used = 0;
+	unsigned widest = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		sum += parts[i].bytes;
+	for (unsigned i = 0; i < n && sum > 0; i++) {
+		parts[i].width = (int)(parts[i].bytes / sum * width);
+		if (parts[i].bytes > 0 && !parts[i].width)
+			parts[i].width = 1;
+		used += parts[i].width;
+		if (parts[i].width > parts[widest].width)
+			widest = i;
+	}
+	parts[widest].width += sum > 0 ? width - used : 0;
+}
+
+static double device_used(const struct figures_device *device)
+{
+	return (double)device->live[PLACE_DEVICE] + (double)device->live[PLACE_DRIVER] + (double)device->lent;
+}
+
+static double device_elsewhere(const struct figures_device *device)
+{
+	return (double)device->live[PLACE_HOST] + (double)device->live[PLACE_PEER] +
+	       (double)device->live[PLACE_MANAGED] + (double)device->live[PLACE_SYSTEM];
+}
+
+enum { PARTS = 8, PARTS_HERE = 4 }; /* the first ones lie on the device */
+
+static void draw_bar(int y, int x, int width, const struct figures_device *device)
+{
+	double left = (double)device->total - device_used(device);
+	struct part parts[] = {
+	    {"device", PEN_DEVICE, (double)device->live[PLACE_DEVICE], 0},
+	    {"driver", PEN_DRIVER, (double)device->live[PLACE_DRIVER], 0},
+	    {"lent", PEN_LENT, (double)device->lent, 0},
+	    {"free", PEN_FREE, left > 0 ? left : 0, 0},
+	    {"host", PEN_HOST, (double)device->live[PLACE_HOST], 0},
+	    {"peer", PEN_PEER, (double)device->live[PLACE_PEER], 0},
+	    {"managed", PEN_MANAGED, (double)device->live[PLACE_MANAGED], 0},
+	    {"system", PEN_SYSTEM, (double)device->live[PLACE_SYSTEM], 0},
+	};
+	char size[TOP_TEXT];
+
+	share_out(parts, PARTS, width - 1);
+	for (unsigned i = 0; i < PARTS; i++) {
+		if (i == PARTS_HERE)
+			pen_edge(y, x++);
+		if (parts[i].width > 0)
+			pen_part(y, x, parts[i].width, parts[i].name, top_bytes(parts[i].bytes, size), parts[i].style);
+		x += parts[i].width;
+	}
+}
+
+/* "61.2G of 79.6G, 24.0G elsewhere: 1.07 of its memory" */
+static void say_device(const struct figures_device *device, char *room, size_t bytes)
+{
+	char used[TOP_TEXT], total[TOP_TEXT], elsewhere[TOP_TEXT];
+	double away = device_elsewhere(device);
+	int n = snprintf(room, bytes, "%s of %s", top_bytes(device_used(device), used),
+			 top_bytes((double)device->total, total));
+
+	if (away > 0 && device->total)
+		snprintf(room + n, bytes - (size_t)n, ", %s elsewhere (%.2fx)", top_bytes(away, elsewhere),
+			 (device_used(device) + away) / (double)device->total);
+}
+
+static int draw_devices(const struct draw *draw, int y, int end)
+{
+	const struct figures *figures = draw->figures;
+	bool two_lines = y + 2 * (int)figures->n_devices <= end;
+	char label[96], text[128];
+
+	for (size_t i = 0; i < figures->n_devices && y < end; i++) {
+		const struct figures_device *device = &figures->device[i];
+
+		if (two_lines) {
+			snprintf(label, sizeof(label), "GPU %d %s", (int)device->number, device->name);
+			int at = pen_text(y, 0, COLS, label, PEN_HEAD);
+			say_device(device, text, sizeof(text));
+			if (COLS - at > (int)strlen(text) + 2)
+				pen_right(y, at + 1, COLS - at - 1, text, PEN_PLAIN);
+			y++;
+		}
+		snprintf(label, sizeof(label), "GPU %d ", (int)device->number);
+		int at = two_lines ? 0 : pen_text(y, 0, 8, label, PEN_HEAD);
+		draw_bar(y++, at, COLS - at, device);
+	}
+	return y;
+}
+
+static int draw_links(const struct draw *draw, int y, int end)
+{
+	const struct figures *figures = draw->figures;
+	char in[TOP_TEXT], out[TOP_TEXT], text[128];
+
+	for (size_t i = 0; i < figures->n_links && y < end; i++) {
+		const struct figures_link *link = &figures->link[i];
+
+		snprintf(text, sizeof(text), "GPU %d borrows of %d, link %s: in %s/s, out %s/s",
+			 (int)figures->device[link->device].number, (int)figures->device[link->lender].number,
+			 figures_link_kind(link->kind), top_bytes(figures_links_rate(figures, link, LINK_IN), in),
+			 top_bytes(figures_links_rate(figures, link, LINK_OUT), out));
+		pen_text(y++, 0, COLS, text, PEN_PLAIN);
+	}
+	return y;
+}
+
+/* ---- flows ---- */
+
+static const struct {
+	const char *label;
+	enum pen_style style;
+	bool bytes;
+} flows[FLOW_COUNT] = {
+    [FLOW_IN] = {"to the device", PEN_IN, true},
+    [FLOW_OUT] = {"away from it", PEN_OUT, true},
+    [FLOW_FAULTS] = {"page faults", PEN_FAULTS, false},
+};
+
+static double most_of(const struct figures_history *history, int readings)
+{
+	double most = 0;
+
+	for (int i = 0; i < readings; i++) {
+		double value = figures_ago(history, (unsigned)i);
+
+		if (!isnan(value) && value > most)
+			most = value;
+	}
+	return most;
+}
+
+static int draw_flows(const struct figures_history history[FLOW_COUNT], const char *no_faults, int y, int end)
+{
+	int width = COLS - FLOW_LABEL - 12;
+	double most_moved;
+	char text[TOP_TEXT], scale[64];
+
+	if (width > FIGURES_HISTORY)
+		width = FIGURES_HISTORY;
+	/* Both ways on one scale: they share the link. */
+	most_moved = fmax(most_of(&history[FLOW_IN], width), most_of(&history[FLOW_OUT], width));
+	for (unsigned i = 0; i < FLOW_COUNT && y < end; i++, y++) {
+		double now = figures_ago(&history[i], 0),
+		       most = i == FLOW_FAULTS ? most_of(&history[i], width) : most_moved;
+
+		pen_text(y, 0, 14, flows[i].label, PEN_HEAD);
+		pen_right(y, 14, 6, flows[i].bytes ? top_bytes(now, text) : top_count(now, text),
+			  isnan(now) ? PEN_WEAK : flows[i].style);
+		if (!isnan(now))
+			pen_text(y, 20, 5, "/s", PEN_PLAIN);
+		else if (i == FLOW_FAULTS && history[i].n > 1)
+			pen_text(y, FLOW_LABEL, COLS - FLOW_LABEL, no_faults, PEN_WEAK);
+		if (width < 8)
+			continue;
+		pen_spark(y, FLOW_LABEL, width, &history[i], most > 0 ? most : 1, flows[i].style);
+		snprintf(scale, sizeof(scale), "max %s",
+			 flows[i].bytes ? top_bytes(most, text) : top_count(most, text));
+		if (!isnan(now))
+			pen_right(y, COLS - 11, 11, scale, PEN_WEAK);
+	}
+	return y;
+}
+
+/* ---- the table ---- */
+
+static bool is_shown(const struct draw *draw, unsigned column)
+{
+	if (column == (unsigned)top_column_named("user"))
+		return draw->many_users && COLS >= 72;
+	return COLS >= top_columns[column].at_least;
+}
+
+/* process NULL: the head. */
+static void draw_row(const struct draw *draw, int y, const struct figures_process *process, enum pen_style style)
+{
+	char room[256];
+	int x = 0;
+
+	if (style == PEN_SELECTED)
+		pen_blank(y, 0, COLS, style);
+	for (unsigned i = 0; i < top_n_columns(); i++) {
+		const struct top_column *column = &top_columns[i];
+		int width = column->width ? column->width : COLS - x;
+
+		if (!is_shown(draw, i))
+			continue;
+		const char *text = process ? top_cell(process, i, room, sizeof(room)) : column->title;
+		enum pen_style how = !process && i == draw->view->sort ? PEN_STRONG : style;
+		if (column->left)
+			pen_text(y, x, width, text, how);
+		else
+			pen_right(y, x, width, text, how);
+		x += width + 1;
+	}
+}
+
+static void keep_in_sight(struct draw *draw, int rows)
+{
+	size_t room = rows > 0 ? (size_t)rows : 1;
+
+	if (draw->first + room > draw->n)
+		draw->first = draw->n > room ? draw->n - room : 0;
+	if (draw->selected < draw->first)
+		draw->first = draw->selected;
+	if (draw->selected >= draw->first + room)
+		draw->first = draw->selected - room + 1;
+}
+
+static int draw_table(struct draw *draw, int y, int rows)
+{
+	draw_row(draw, y++, NULL, PEN_HEAD);
+	keep_in_sight(draw, rows);
+	for (int i = 0; i < rows && draw->first + (size_t)i < draw->n; i++, y++) {
+		size_t at = draw->first + (size_t)i;
+		const struct figures_process *process = draw->list[at];
+
+		draw_row(draw, y, process,
+			 at == draw->selected   ? PEN_SELECTED
+			 : process->page->alive ? PEN_PLAIN
+						: PEN_WEAK);
+	}
+	return y;
+}
+
+static int draw_ranked(const struct draw *draw, int y, enum top_kind kind, size_t rows)
+{
+	struct top_entry entries[MOST_RANKED];
+	size_t n = top_rank(draw->list, draw->n, kind, entries, rows < MOST_RANKED ? rows : MOST_RANKED);
+	char numbers[128], name[TOP_NAME];
+	/* Its first column is one wider than the table's. */
+	int at = pen_text(y, 0, COLS, &TOP_RANK_HEAD[1], PEN_HEAD);
+
+	pen_text(y++, at + 2, COLS - at - 2, kind == TOP_RULES ? "RULE" : "SITE", PEN_HEAD);
+	for (size_t i = 0; i < n; i++, y++) {
+		top_entry_numbers(&entries[i], numbers, sizeof(numbers));
+		at = pen_text(y, 0, COLS, numbers + 1, PEN_PLAIN);
+		pen_text(y, at + 2, COLS - at - 2, top_entry_name(&entries[i], name, sizeof(name)), PEN_PLAIN);
+	}
+	return y;
+}
+
+/* ---- the main page ---- */
+
+static const char *why_no_faults(const struct draw *draw)
+{
+	for (size_t i = 0; i < draw->n; i++)
+		if (draw->list[i]->page->copy && *draw->list[i]->page->copy->fault_source)
+			return draw->list[i]->page->copy->fault_source;
+	return "nothing counts them";
+}
+
+static void draw_nothing(const struct draw *draw)
+{
+	int y = LINES / 3;
+
+	pen_text(y, 2, COLS - 2, "No process under Spillway has used CUDA memory yet.", PEN_HEAD);
+	pen_text(y + 2, 2, COLS - 2, "Start one, and it appears here:", PEN_PLAIN);
+	pen_text(y + 3, 2, COLS - 2, "  spillway run -- python train.py", PEN_PLAIN);
+	if (draw->figures->n_refused)
+		pen_text(y + 5, 2, COLS - 2, "A folder of figures was not looked into: it is open to others.",
+			 PEN_PLAIN);
+}
+
+void draw_main(struct draw *draw)
+{
+	int y = 1, end = LINES - 1;
+
+	erase();
+	draw_title(draw);
+	if (!draw->n) {
+		draw_nothing(draw);
+	} else {
+		int before_table = end - LEAST_ROWS - 1;
+
+		y = draw_devices(draw, y, before_table);
+		y = draw_links(draw, y, before_table);
+		y = draw_flows(draw->figures->flow, why_no_faults(draw), y, before_table);
+		if (end - y > LEAST_ROWS + 6)
+			y++;
+		/* Two heads and a blank line over each; the table has what it needs, the rest is for these. */
+		int room = end - y - 1 - LEAST_ROWS - 4, wanted = room / 2;
+		int ranked = wanted > MOST_RANKED ? MOST_RANKED : wanted;
+		if (ranked > 3 && (int)draw->n > LEAST_ROWS)
+			ranked =
+			    wanted - ((int)draw->n - LEAST_ROWS) / 2 > 3 ? wanted - ((int)draw->n - LEAST_ROWS) / 2 : 3;
+		if (ranked > MOST_RANKED)
+			ranked = MOST_RANKED;
+		int rows = end - y - 1 - (ranked > 0 ? 2 * ranked + 4 : 0);
+		y = draw_table(draw, y, rows);
+		if (ranked > 0) {
+			y = draw_ranked(draw, y + 1, TOP_RULES, (size_t)ranked);
+			draw_ranked(draw, y + 1, TOP_SITES, (size_t)(end - y - 2 > 0 ? end - y - 2 : 0));
+		}
+	}
+	draw_keys("q quit  h help  s sort  r reverse  p pause  Up/Down, Enter: details  g killed");
+	refresh();
+}
+
+/* ---- details ---- */
+
+/* Where in text its line starts; its end at the latest. */
+static const char *line_at(const char *text, unsigned line)
+{
+	while (line-- && *text) {
+		const char *end = strchr(text, '\n');
+
+		text = end ? end + 1 : text + strlen(text);
+	}
+	return text;
+}
+
+static void draw_lines(struct draw *draw, const char *text, int y)
+{
+	int rows = LINES - 1 - y;
+	unsigned n = 0;
+	char line[512];
+
+	for (const char *c = text; *c; c++)
+		n += *c == '\n';
+	draw->n_lines = n;
+	if (draw->line + (unsigned)(rows > 0 ? rows : 0) > n)
+		draw->line = n > (unsigned)rows ? n - (unsigned)rows : 0;
+	text = line_at(text, draw->line);
+	for (; *text && y < LINES - 1; y++) {
+		size_t length = strcspn(text, "\n"), from = draw->column < length ? draw->column : length;
+
+		/* The texts in it were cleaned, but a character may be cut: what is left of it becomes '?'. */
+		snprintf(line, sizeof(line), "%.*s", (int)(length - from), text + from);
+		pen_text(y, 0, COLS, line, PEN_PLAIN);
+		text += length + (text[length] == '\n');
+	}
+}
+
+void draw_details(struct draw *draw)
+{
+	char *text = NULL;
+	size_t bytes;
+
+	erase();
+	draw_title(draw);
+	FILE *out = draw->selected < draw->n ? open_memstream(&text, &bytes) : NULL;
+	if (out) {
+		const struct figures_process *process = draw->list[draw->selected];
+
+		top_print_details(out, process);
+		fclose(out);
+		int y = process->page->copy ? draw_flows(process->flow, process->page->copy->fault_source, 1, LINES - 4)
+					    : 1;
+		draw_lines(draw, text, y + 1);
+		free(text);
+	}
+	draw_keys("q, Esc: back  arrows, PgUp, PgDn: more  p pause");
+	refresh();
+}
+
+/* ---- help ---- */
+
+static const char *const help_keys[] = {
+    "q            quit; in another page: back",
+    "up, down     select a process (j and k, too); Enter, d: everything known of it",
+    "s, S         order by the next, the previous column; r: the other way round",
+    "p, blank     pause: the figures stay as they are",
+    "+, -         longer, shorter time between two readings",
+    "g            show also processes that were killed and left their figures",
+    "h, ?         this page; Ctrl-L draws the screen anew",
+};
+
+void draw_help(const struct draw *draw)
+{
+	static const struct {
+		const char *name, *text;
+		enum pen_style style;
+	} colours[] = {
+	    {"device", "heap memory on it", PEN_DEVICE},
+	    {"driver", "what the driver gave", PEN_DRIVER},
+	    {"lent", "to other devices", PEN_LENT},
+	    {"free", "others' use is not seen", PEN_FREE},
+	    {"host", "heap memory on the host", PEN_HOST},
+	    {"peer", "heap memory on other devices", PEN_PEER},
+	    {"managed", "managed memory, wherever it is", PEN_MANAGED},
+	    {"system", "pages of the process", PEN_SYSTEM},
+	};
+	int y = 2;
+
+	erase();
+	draw_title(draw);
+	for (size_t i = 0; i < sizeof(help_keys) / sizeof(*help_keys); i++)
+		pen_text(y++, 1, COLS - 1, help_keys[i], PEN_PLAIN);
+	y++;
+	for (unsigned i = 0; i < sizeof(colours) / sizeof(*colours); i++) {
+		int x = i % 2 ? COLS / 2 : 1;
+
+		pen_part(y, x, 9, colours[i].name, "", colours[i].style);
+		pen_text(y, x + 10, COLS / 2 - 12, colours[i].text, PEN_PLAIN);
+		y += (int)(i % 2);
+	}
+	y++;
+	for (unsigned i = 0; i < top_n_columns() && y < LINES - 1; i++) {
+		if (!top_columns[i].text)
+			continue;
+		pen_text(y, 1, 9, top_columns[i].title, PEN_HEAD);
+		pen_text(y++, 10, COLS - 10, top_columns[i].text, PEN_PLAIN);
+	}
+	draw_keys("q, Esc: back    man spillway-top says more");
+	refresh();
+}

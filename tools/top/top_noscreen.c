@@ -1,0 +1,14 @@
+/* In place of top_screen.c where ncurses was not there when this was built. */
+#include "tools/tool.h"
+#include "tools/top/top.h"
+
+int top_screen(struct figures *figures, const struct figures_choice *choice, const struct top_view *view,
+	       double interval)
+{
+	(void)figures;
+	(void)choice;
+	(void)view;
+	(void)interval;
+	tool_say("this spillway was built without ncurses, so here is plain text; --once shows it once");
+	return -1;
+}

@@ -1,0 +1,357 @@
+/*
+ * The screen of `spillway top`: which page is shown, and what keys do. Between two readings the program sleeps in
+ * getch(); a key draws the page anew from the last reading.
+ *
+ * The terminal is given back by every way out: keys, SIGINT, SIGTERM, SIGHUP, and a standard input that has ended.
+ */
+#include "tools/top/top.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NCURSES_WIDECHAR 1
+#include <curses.h>
+#include <term.h>
+#undef lines
+#undef columns
+
+#include "tools/tool.h"
+#include "tools/top/top_draw.h"
+#include "tools/top/top_pen.h"
+
+enum page_shown { PAGE_MAIN, PAGE_DETAILS, PAGE_HELP };
+
+enum {
+	KEY_ESCAPE = 27,
+	KEY_REDRAW = 'L' - '@',
+	ESCAPE_MS = 50,   /* an arrow key's bytes follow each other sooner; Esc alone acts after that */
+	EARLY_MOST = 100, /* times in a row that input ends at once: there is nobody any more */
+};
+
+struct screen {
+	struct figures *figures;
+	const struct figures_choice *choice;
+	struct top_view view;
+	struct draw draw;
+	enum page_shown shown;
+	struct page selected; /* which process; stays when the order changes. Of nothing: the first */
+	bool done;
+};
+
+static volatile sig_atomic_t enough;
+
+static void on_signal(int number)
+{
+	(void)number;
+	enough = 1;
+}
+
+static double clock_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* ---- the terminal ---- */
+
+/* Is it one that can be moved about in? ncurses would write to any. */
+static bool can_move(void)
+{
+	int error;
+
+	if (setupterm(NULL, STDOUT_FILENO, &error) != OK)
+		return false;
+	bool can = cursor_address && clear_screen;
+	del_curterm(cur_term);
+	return can;
+}
+
+/* NULL: it cannot show a screen. */
+static SCREEN *begin(void)
+{
+	const struct sigaction action = {.sa_handler = on_signal};
+
+	setlocale(LC_CTYPE, "");
+	if (!can_move())
+		return NULL;
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
+	SCREEN *terminal = newterm(NULL, stdout, stdin);
+	if (!terminal)
+		return NULL;
+	const char *no_colour = getenv("NO_COLOR");
+	pen_init(no_colour && *no_colour);
+	cbreak();
+	noecho();
+	keypad(stdscr, TRUE);
+	set_escdelay(ESCAPE_MS);
+	curs_set(0);
+	return terminal;
+}
+
+/* ---- the selected process ---- */
+
+static void select_at(struct screen *screen, size_t at)
+{
+	if (!screen->draw.n)
+		return;
+	if (at >= screen->draw.n)
+		at = screen->draw.n - 1;
+	screen->draw.selected = at;
+	screen->selected = *screen->draw.list[at]->page;
+}
+
+/* Make the list anew. The selected process stays selected; where it has gone, its place. False: no memory. */
+static bool order(struct screen *screen)
+{
+	struct draw *draw = &screen->draw;
+	const struct figures_process **list = top_order(screen->figures, &screen->view, &draw->n);
+
+	free((void *)draw->list);
+	draw->list = (const struct figures_process *const *)list;
+	if (!list)
+		return false;
+	draw->many_users = false;
+	for (size_t i = 0; i < draw->n; i++) {
+		draw->many_users |= list[i]->page->owner != geteuid();
+		if (page_is_same(list[i]->page, &screen->selected))
+			draw->selected = i;
+	}
+	if (draw->selected >= draw->n)
+		draw->selected = draw->n ? draw->n - 1 : 0;
+	return true;
+}
+
+/* ---- keys ---- */
+
+static void next_column(struct screen *screen, int step)
+{
+	unsigned n = top_n_columns();
+
+	screen->view.sort = (screen->view.sort + n + (unsigned)step) % n;
+}
+
+static void change_interval(struct draw *draw, bool longer)
+{
+	static const double steps[] = {0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60};
+	const int n = sizeof(steps) / sizeof(*steps);
+
+	for (int i = 0; i < n && longer; i++) {
+		if (steps[i] > draw->interval * 1.01) {
+			draw->interval = steps[i];
+			return;
+		}
+	}
+	for (int i = n - 1; i >= 0 && !longer; i--) {
+		if (steps[i] < draw->interval * 0.99) {
+			draw->interval = steps[i];
+			return;
+		}
+	}
+}
+
+static void show(struct screen *screen, enum page_shown shown)
+{
+	screen->shown = shown;
+	screen->draw.line = screen->draw.column = 0;
+}
+
+/* Keys that mean the same on all pages. False: it is none. */
+static bool key_of_all(struct screen *screen, int key)
+{
+	switch (key) {
+	case 'p':
+	case ' ':
+		screen->draw.paused = !screen->draw.paused;
+		return true;
+	case '+':
+	case '-':
+		change_interval(&screen->draw, key == '+');
+		return true;
+	case 'h':
+	case '?':
+		show(screen, PAGE_HELP);
+		return true;
+	case KEY_REDRAW:
+	case KEY_RESIZE:
+		clearok(stdscr, TRUE);
+		return true;
+	default:
+		return false;
+	}
+}
+
+static void key_of_main(struct screen *screen, int key)
+{
+	size_t at = screen->draw.selected;
+
+	switch (key) {
+	case 'q':
+		screen->done = true;
+		break;
+	case 's':
+		next_column(screen, 1);
+		break;
+	case 'S':
+		next_column(screen, -1);
+		break;
+	case 'r':
+		screen->view.reverse = !screen->view.reverse;
+		break;
+	case 'g':
+		screen->view.gone = screen->view.gone ? 0 : TOP_GONE;
+		break;
+	case KEY_UP:
+	case 'k':
+		select_at(screen, at ? at - 1 : 0);
+		break;
+	case KEY_DOWN:
+	case 'j':
+		select_at(screen, at + 1);
+		break;
+	case KEY_HOME:
+		select_at(screen, 0);
+		break;
+	case KEY_END:
+		select_at(screen, SIZE_MAX);
+		break;
+	case '\n':
+	case KEY_ENTER:
+	case 'd':
+		select_at(screen, at);
+		show(screen, PAGE_DETAILS);
+		break;
+	}
+}
+
+static void key_of_details(struct screen *screen, int key)
+{
+	struct draw *draw = &screen->draw;
+	unsigned page = LINES > 8 ? (unsigned)LINES - 8 : 1;
+
+	switch (key) {
+	case KEY_UP:
+	case 'k':
+		draw->line -= draw->line > 0;
+		break;
+	case KEY_DOWN:
+	case 'j':
+		draw->line++;
+		break;
+	case KEY_PPAGE:
+		draw->line -= draw->line > page ? page : draw->line;
+		break;
+	case KEY_NPAGE:
+		draw->line += page;
+		break;
+	case KEY_HOME:
+		draw->line = 0;
+		break;
+	case KEY_END:
+		draw->line = draw->n_lines;
+		break;
+	case KEY_LEFT:
+		draw->column -= draw->column > 8 ? 8 : draw->column;
+		break;
+	case KEY_RIGHT:
+		draw->column += draw->column < 160 ? 8 : 0;
+		break;
+	case 'q':
+	case 'd':
+	case '\n':
+	case KEY_ESCAPE:
+	case KEY_BACKSPACE:
+		show(screen, PAGE_MAIN);
+		break;
+	}
+}
+
+static void obey(struct screen *screen, int key)
+{
+	if (screen->shown == PAGE_HELP && key != KEY_RESIZE && key != KEY_REDRAW)
+		show(screen, PAGE_MAIN);
+	else if (!key_of_all(screen, key) && screen->shown == PAGE_MAIN)
+		key_of_main(screen, key);
+	else if (screen->shown == PAGE_DETAILS)
+		key_of_details(screen, key);
+	order(screen);
+}
+
+/* ---- the loop ---- */
+
+static void draw_page(struct screen *screen)
+{
+	screen->draw.view = &screen->view;
+	screen->draw.figures = screen->figures;
+	if (!screen->draw.list)
+		return;
+	if (screen->shown == PAGE_HELP)
+		draw_help(&screen->draw);
+	else if (screen->shown == PAGE_DETAILS && screen->draw.n)
+		draw_details(&screen->draw);
+	else
+		draw_main(&screen->draw);
+}
+
+/* Wait for a key until then. */
+static void wait_and_obey(struct screen *screen, double until)
+{
+	static unsigned n_early;
+	double begun = clock_now(), left = until - begun;
+
+	timeout(left > 0 ? (int)ceil(left * 1000) : 0);
+	int key = getch();
+	if (key != ERR) {
+		n_early = 0;
+		obey(screen, key);
+		return;
+	}
+	/* The other side of the terminal has gone: getch() no longer waits. */
+	n_early = clock_now() - begun < left / 2 ? n_early + 1 : 0;
+	screen->done |= n_early > EARLY_MOST;
+}
+
+static int watch(struct screen *screen)
+{
+	double last = 0;
+
+	while (!screen->done && !enough) {
+		double now = clock_now();
+
+		if (!screen->draw.paused && now - last >= screen->draw.interval) {
+			if (!figures_read(screen->figures, screen->choice) || !order(screen))
+				return TOOL_BROKEN;
+			last = now;
+		}
+		draw_page(screen);
+		/* Paused: for ever would be as well. */
+		wait_and_obey(screen, screen->draw.paused ? clock_now() + 60 : last + screen->draw.interval);
+	}
+	return TOOL_OK;
+}
+
+int top_screen(struct figures *figures, const struct figures_choice *choice, const struct top_view *view,
+	       double interval)
+{
+	struct screen screen = {.figures = figures, .choice = choice, .view = *view, .draw.interval = interval};
+
+	SCREEN *terminal = begin();
+	if (!terminal)
+		return -1;
+	int status = watch(&screen);
+	endwin();
+	delscreen(terminal);
+	free((void *)screen.draw.list);
+	if (status != TOOL_OK)
+		tool_say("no memory for the figures of all processes");
+	return status;
+}

@@ -1,0 +1,361 @@
+/* The table of processes: its columns, and the order of its rows. A new column is a row of the list and a function. */
+#include "tools/top/top.h"
+#include "shim/base/identity.h"
+
+#include <math.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- short numbers ---- */
+
+static const char *shorten(double value, double step, const char *const units[], unsigned n, char room[TOP_TEXT])
+{
+	unsigned unit = 0;
+
+	if (isnan(value))
+		return "n/a";
+	/* From here on it would take more than three digits. */
+	for (; value >= 999.5 && unit + 1 < n; unit++)
+		value /= step;
+	snprintf(room, TOP_TEXT, value != floor(value) && value < 99.95 ? "%.1f%s" : "%.0f%s", value, units[unit]);
+	return room;
+}
+
+const char *top_bytes(double bytes, char room[TOP_TEXT])
+{
+	static const char *const units[] = {"B", "K", "M", "G", "T", "P", "E"};
+
+	return bytes == 0 ? "0" : shorten(bytes, 1024, units, 7, room);
+}
+
+const char *top_count(double n, char room[TOP_TEXT])
+{
+	static const char *const units[] = {"", "k", "M", "G", "T", "P", "E"};
+
+	return shorten(n, 1000, units, 7, room);
+}
+
+/* ---- values ---- */
+
+typedef double column_value(const struct figures_process *process);
+
+static double value_pid(const struct figures_process *process)
+{
+	return process->page->pid ? (double)process->page->pid : NAN;
+}
+
+static double value_user(const struct figures_process *process)
+{
+	return (double)process->page->owner;
+}
+
+static double live(const struct figures_process *process, enum place place)
+{
+	uint64_t bytes = figures_live(process->page, place);
+
+	return bytes == STATS_NA ? NAN : (double)bytes;
+}
+
+static double value_device(const struct figures_process *process)
+{
+	return live(process, PLACE_DEVICE);
+}
+
+static double value_host(const struct figures_process *process)
+{
+	return live(process, PLACE_HOST);
+}
+
+static double value_peer(const struct figures_process *process)
+{
+	return live(process, PLACE_PEER);
+}
+
+static double value_managed(const struct figures_process *process)
+{
+	return live(process, PLACE_MANAGED);
+}
+
+static double value_system(const struct figures_process *process)
+{
+	return live(process, PLACE_SYSTEM);
+}
+
+static double value_driver(const struct figures_process *process)
+{
+	return live(process, PLACE_DRIVER);
+}
+
+static double value_pinned(const struct figures_process *process)
+{
+	return live(process, PLACE_PINNED);
+}
+
+static double value_in(const struct figures_process *process)
+{
+	return figures_counter_rate(process, STAT_moved_in_bytes);
+}
+
+static double value_out(const struct figures_process *process)
+{
+	return figures_counter_rate(process, STAT_moved_out_bytes);
+}
+
+static double value_faults(const struct figures_process *process)
+{
+	return figures_fault_rate(process, FAULT_GPU);
+}
+
+/* Percent of the time, as far as at least one submission waited; the same clock counts both. */
+static double value_wait(const struct figures_process *process)
+{
+	return figures_counter_rate(process, STAT_waiting_us) / 1e4;
+}
+
+static double value_age(const struct figures_process *process)
+{
+	return process->page->copy ? (double)page_age(process->page) / 1e9 : NAN;
+}
+
+/* ---- columns ---- */
+
+enum column {
+	COLUMN_PID,
+	COLUMN_USER,
+	COLUMN_STATE,
+	COLUMN_DEVICE,
+	COLUMN_HOST,
+	COLUMN_PEER,
+	COLUMN_MANAGED,
+	COLUMN_SYSTEM,
+	COLUMN_DRIVER,
+	COLUMN_PINNED,
+	COLUMN_IN,
+	COLUMN_OUT,
+	COLUMN_FAULTS,
+	COLUMN_WAIT,
+	COLUMN_AGE,
+	COLUMN_ID,
+	COLUMN_COMMAND,
+	COLUMN_COUNT, /* must be last */
+};
+
+const struct top_column top_columns[] = {
+    [COLUMN_PID] = {"PID", "pid", 7, 0, false, NULL},
+    [COLUMN_USER] = {"USER", "user", 8, 100, true, NULL},
+    [COLUMN_STATE] = {"STATE", "state", 5, 0, true, "run, susp: suspended, gone: killed, v2: of another release"},
+    [COLUMN_DEVICE] = {"DEVICE", "device", 6, 0, false, NULL},
+    [COLUMN_HOST] = {"HOST", "host", 6, 0, false, NULL},
+    [COLUMN_PEER] = {"PEER", "peer", 6, 120, false, "heap memory that other GPUs lend it"},
+    [COLUMN_MANAGED] = {"MANAGED", "managed", 7, 0, false, NULL},
+    [COLUMN_SYSTEM] = {"SYSTEM", "system", 6, 0, false, NULL},
+    [COLUMN_DRIVER] = {"DRIVER", "driver", 6, 110, false, "device memory the driver gave directly"},
+    [COLUMN_PINNED] = {"PINNED", "pinned", 6, 110, false, "host memory the program pinned"},
+    [COLUMN_IN] = {"IN/s", "in", 6, 0, false, "bytes moved to the device, a second"},
+    [COLUMN_OUT] = {"OUT/s", "out", 6, 0, false, "bytes moved to the host, or to GPUs that lend memory, a second"},
+    [COLUMN_FAULTS] = {"FAULT/s", "faults", 7, 90, false, "page faults of the GPU, a second"},
+    [COLUMN_WAIT] = {"WAIT", "wait", 5, 0, false,
+		     "share of the time in which at least one submission waited for memory on its way"},
+    [COLUMN_AGE] = {"TIME", "time", 6, 130, false, "since its first use of CUDA memory"},
+    [COLUMN_ID] = {"ID", "id", IDENTITY_DIGITS, 150, true, "its id, which no other process of the machine has"},
+    [COLUMN_COMMAND] = {"COMMAND", "command", 0, 0, true, NULL},
+};
+
+static column_value *const values[COLUMN_COUNT] = {
+    [COLUMN_PID] = value_pid,       [COLUMN_USER] = value_user,     [COLUMN_DEVICE] = value_device,
+    [COLUMN_HOST] = value_host,     [COLUMN_PEER] = value_peer,     [COLUMN_MANAGED] = value_managed,
+    [COLUMN_SYSTEM] = value_system, [COLUMN_DRIVER] = value_driver, [COLUMN_PINNED] = value_pinned,
+    [COLUMN_IN] = value_in,         [COLUMN_OUT] = value_out,       [COLUMN_FAULTS] = value_faults,
+    [COLUMN_WAIT] = value_wait,     [COLUMN_AGE] = value_age,
+};
+
+unsigned top_n_columns(void)
+{
+	return COLUMN_COUNT;
+}
+
+int top_column_named(const char *key)
+{
+	for (int i = 0; i < COLUMN_COUNT; i++)
+		if (!strcmp(top_columns[i].key, key))
+			return i;
+	return -1;
+}
+
+/* Names of users are asked for once each: they may come from another machine. */
+static const char *user_name(uid_t user)
+{
+	static struct {
+		uid_t user;
+		char name[32];
+	} known[64];
+	static unsigned n;
+
+	for (unsigned i = 0; i < n; i++)
+		if (known[i].user == user)
+			return known[i].name;
+	const struct passwd *entry = getpwuid(user);
+	unsigned at = n < 64 ? n++ : 63;
+	known[at].user = user;
+	if (entry)
+		snprintf(known[at].name, sizeof(known[at].name), "%s", entry->pw_name);
+	else
+		snprintf(known[at].name, sizeof(known[at].name), "%u", (unsigned)user);
+	return known[at].name;
+}
+
+static const char *short_state(const struct page *page, char *room, size_t bytes)
+{
+	const char *state = page_state(page);
+
+	if (!strcmp(state, "other version"))
+		snprintf(room, bytes, "v%llu", (unsigned long long)page->version);
+	else
+		snprintf(room, bytes, "%.*s",
+			 !strcmp(state, "running")     ? 3
+			 : !strcmp(state, "suspended") ? 4
+						       : 5,
+			 state);
+	return room;
+}
+
+static const char *short_age(double seconds, char *room, size_t bytes)
+{
+	if (isnan(seconds))
+		return "n/a";
+	if (seconds < 600)
+		snprintf(room, bytes, "%.0fs", seconds);
+	else if (seconds < 36000)
+		snprintf(room, bytes, "%.0fm", seconds / 60);
+	else
+		snprintf(room, bytes, seconds < 360000 ? "%.0fh" : "%.0fd",
+			 seconds / (seconds < 360000 ? 3600 : 86400));
+	return room;
+}
+
+static const char *command_of(const struct page *page, char *room, size_t bytes)
+{
+	if (page->copy) {
+		/* The folder of the program is the least of it. */
+		const char *command = page->copy->command, *slash = NULL;
+
+		for (const char *c = command; *c && *c != ' '; c++)
+			slash = *c == '/' ? c : slash;
+		return slash ? slash + 1 : command;
+	}
+	if (page->kind == PAGE_BROKEN)
+		snprintf(room, bytes, "(its file is broken: %s)", page->problem);
+	else
+		snprintf(room, bytes, "(its figures are of version %llu; this tool knows version %d)",
+			 (unsigned long long)page->version, STATS_VERSION);
+	return room;
+}
+
+const char *top_cell(const struct figures_process *process, unsigned column, char *room, size_t bytes)
+{
+	const struct page *page = process->page;
+	double value = values[column] ? values[column](process) : NAN;
+
+	switch (column) {
+	case COLUMN_PID:
+		if (!page->pid)
+			return "-";
+		snprintf(room, bytes, "%d", (int)page->pid);
+		return room;
+	case COLUMN_ID:
+		return page->identity && bytes >= IDENTITY_TEXT ? identity_text(page->identity, room) : "-";
+	case COLUMN_USER:
+		snprintf(room, bytes, "%.8s", user_name(page->owner));
+		return room;
+	case COLUMN_STATE:
+		return short_state(page, room, bytes);
+	case COLUMN_FAULTS:
+		return top_count(value, room);
+	case COLUMN_WAIT:
+		if (isnan(value))
+			return "n/a";
+		snprintf(room, bytes, value > 0 && value < 9.95 ? "%.1f%%" : "%.0f%%", value);
+		return room;
+	case COLUMN_AGE:
+		return short_age(value, room, bytes);
+	case COLUMN_COMMAND:
+		return command_of(page, room, bytes);
+	default:
+		return top_bytes(value, room);
+	}
+}
+
+/* ---- order ---- */
+
+static const struct top_view *ordered_by; /* qsort() has no argument of the caller's; this tool has one thread */
+
+static int by_text(const struct figures_process *a, const struct figures_process *b, unsigned column)
+{
+	char left[256], right[256];
+
+	return strcmp(top_cell(a, column, left, sizeof(left)), top_cell(b, column, right, sizeof(right)));
+}
+
+/* Numbers: the most first, what is not known last; texts and ids: the least first. */
+static int in_order(const void *left, const void *right)
+{
+	const struct figures_process *a = *(const struct figures_process *const *)left;
+	const struct figures_process *b = *(const struct figures_process *const *)right;
+	unsigned column = ordered_by->sort;
+	int order = 0;
+
+	if (values[column]) {
+		double x = values[column](a), y = values[column](b);
+
+		if (isnan(x) != isnan(y))
+			return isnan(x) ? 1 : -1;
+		order = (x < y) - (x > y);
+		if (column == COLUMN_PID || column == COLUMN_USER)
+			order = -order;
+	} else {
+		order = by_text(a, b, column);
+	}
+	if (ordered_by->reverse)
+		order = -order;
+	if (order)
+		return order;
+	if (a->page->pid != b->page->pid)
+		return a->page->pid < b->page->pid ? -1 : 1;
+	return (a->page->identity > b->page->identity) - (a->page->identity < b->page->identity);
+}
+
+/* Those who live or those who do not, to the end of a list of n. How many; list NULL: none. */
+static size_t pick(const struct figures *figures, const struct figures_process **list, size_t n, bool alive)
+{
+	size_t found = 0;
+
+	for (size_t i = 0; list && i < figures->n; i++)
+		if (figures->process[i].page->alive == alive)
+			list[n + found++] = &figures->process[i];
+	return found;
+}
+
+static int newest_first(const void *left, const void *right)
+{
+	const struct page *a = (*(const struct figures_process *const *)left)->page;
+	const struct page *b = (*(const struct figures_process *const *)right)->page;
+	uint64_t x = page_last(a), y = page_last(b);
+
+	return x != y ? (x < y) - (x > y) : (a->pid < b->pid) - (a->pid > b->pid);
+}
+
+const struct figures_process **top_order(const struct figures *figures, const struct top_view *view, size_t *ret_n)
+{
+	const struct figures_process **list = malloc((figures->n + 1) * sizeof(*list));
+	size_t n = pick(figures, list, 0, true), n_gone;
+
+	ordered_by = view;
+	if (n)
+		qsort(list, n, sizeof(*list), in_order);
+	n_gone = pick(figures, list, n, false);
+	if (n_gone)
+		qsort(list + n, n_gone, sizeof(*list), newest_first);
+	*ret_n = n + (n_gone < view->gone ? n_gone : view->gone);
+	return list;
+}

@@ -1,0 +1,385 @@
+/* Plain text: a table that scripts can cut by columns, and everything that is known of one process. */
+#include "tools/top/top.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "policy/policy.h"
+#include "shim/base/identity.h"
+#include "tools/common/units.h"
+
+enum { MOST_RANKED = 5 };
+
+static void print_time(FILE *out, uint64_t wall)
+{
+	time_t seconds = (time_t)(wall / 1000000000);
+	struct tm now;
+	char text[32];
+
+	localtime_r(&seconds, &now);
+	strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &now);
+	fprintf(out, "%s", text);
+}
+
+/* ---- devices ---- */
+
+static void print_devices(FILE *out, const struct figures *figures)
+{
+	static const enum place off[] = {PLACE_HOST, PLACE_PEER, PLACE_MANAGED, PLACE_SYSTEM, PLACE_PINNED};
+	char text[TOP_TEXT];
+
+	if (!figures->n_devices)
+		return;
+	fprintf(out, "%-34s %6s %6s %6s %6s %6s %6s %6s %7s %6s %6s %6s\n", "GPU", "TOTAL", "HEAP", "DRIVER", "LENT",
+		"FREE", "HOST", "PEER", "MANAGED", "SYSTEM", "PINNED", "PROCS");
+	for (size_t i = 0; i < figures->n_devices; i++) {
+		const struct figures_device *device = &figures->device[i];
+		uint64_t used = device->live[PLACE_DEVICE] + device->live[PLACE_DRIVER] + device->lent;
+
+		fprintf(out, "%2" PRIu64 " %-31.31s %6s", device->number, device->name,
+			top_bytes((double)device->total, text));
+		fprintf(out, " %6s", top_bytes((double)device->live[PLACE_DEVICE], text));
+		fprintf(out, " %6s", top_bytes((double)device->live[PLACE_DRIVER], text));
+		fprintf(out, " %6s", top_bytes((double)device->lent, text));
+		fprintf(out, " %6s", top_bytes(device->total > used ? (double)(device->total - used) : 0, text));
+		for (unsigned j = 0; j < sizeof(off) / sizeof(*off); j++)
+			fprintf(out, " %*s", off[j] == PLACE_MANAGED ? 7 : 6,
+				top_bytes((double)device->live[off[j]], text));
+		fprintf(out, " %6u\n", device->n_processes);
+	}
+	fputc('\n', out);
+}
+
+static void print_links(FILE *out, const struct figures *figures)
+{
+	char text[TOP_TEXT];
+
+	if (!figures->n_links)
+		return;
+	fprintf(out, "%-34s %-7s %6s %6s %6s %6s\n", "LINK", "KIND", "IN/s", "OUT/s", "IN", "OUT");
+	for (size_t i = 0; i < figures->n_links; i++) {
+		const struct figures_link *link = &figures->link[i];
+
+		fprintf(out, "%2" PRIu64 " borrows of %-20" PRIu64 " %-7s", figures->device[link->device].number,
+			figures->device[link->lender].number, figures_link_kind(link->kind));
+		for (unsigned k = 0; k < LINK_COUNT; k++)
+			fprintf(out, " %6s", top_bytes(figures_links_rate(figures, link, k), text));
+		for (unsigned k = 0; k < LINK_COUNT; k++)
+			fprintf(out, " %6s", top_bytes((double)link->figure[k], text));
+		fputc('\n', out);
+	}
+	fputc('\n', out);
+}
+
+/* ---- processes ---- */
+
+static void print_row(FILE *out, const struct figures_process *process)
+{
+	char room[256];
+
+	for (unsigned i = 0; i < top_n_columns(); i++) {
+		const struct top_column *column = &top_columns[i];
+		const char *text = process ? top_cell(process, i, room, sizeof(room)) : column->title;
+
+		fprintf(out, column->left ? "%s%-*s" : "%s%*s", i ? " " : "", column->width, text);
+	}
+	fputc('\n', out);
+}
+
+static void print_ranked(FILE *out, const struct figures_process *const *list, size_t n, enum top_kind kind,
+			 const char *title)
+{
+	struct top_entry entries[MOST_RANKED];
+	size_t found = top_rank(list, n, kind, entries, MOST_RANKED);
+	char numbers[128], name[TOP_NAME];
+
+	if (!found)
+		return;
+	fprintf(out, "\n%s  %s\n", TOP_RANK_HEAD, title);
+	for (size_t i = 0; i < found; i++)
+		fprintf(out, "%s  %s\n", top_entry_numbers(&entries[i], numbers, sizeof(numbers)),
+			top_entry_name(&entries[i], name, sizeof(name)));
+}
+
+static void print_head(FILE *out, const struct figures *figures, const struct top_view *view, size_t n)
+{
+	fprintf(out, "spillway top, ");
+	print_time(out, figures->wall);
+	fprintf(out, ", %zu process%s", n, n == 1 ? "" : "es");
+	if (figures->n_gone && !view->gone)
+		fprintf(out, ", and %zu that left figures when killed (--gone)", figures->n_gone);
+	else if (figures->n_gone > view->gone)
+		fprintf(out, ", and %zu that were killed before (--gone=all)", figures->n_gone - view->gone);
+	if (figures->n_refused)
+		fprintf(out, ", %zu folder%s not looked into: open to others, or not its user's", figures->n_refused,
+			figures->n_refused == 1 ? "" : "s");
+	fprintf(out, "\n\n");
+}
+
+void top_print_text(FILE *out, const struct figures *figures, const struct top_view *view)
+{
+	size_t n;
+	const struct figures_process **list = top_order(figures, view, &n);
+
+	if (!list)
+		return;
+	print_head(out, figures, view, n);
+	print_devices(out, figures);
+	print_links(out, figures);
+	if (n)
+		print_row(out, NULL);
+	for (size_t i = 0; i < n; i++)
+		print_row(out, list[i]);
+	if (view->details) {
+		for (size_t i = 0; i < n; i++) {
+			fputc('\n', out);
+			top_print_details(out, list[i]);
+		}
+	} else {
+		print_ranked(out, list, n, TOP_RULES, "RULE");
+		print_ranked(out, list, n, TOP_SITES, "SITE");
+	}
+	free(list);
+}
+
+/* ---- details ---- */
+
+/* A number in its unit, as people read it. */
+static const char *amount(uint64_t value, enum figures_unit unit, char room[UNITS_TEXT])
+{
+	if (value == STATS_NA)
+		return "n/a";
+	switch (unit) {
+	case FIGURES_BYTES:
+		return units_bytes(value, room);
+	case FIGURES_US:
+		return value < UINT64_MAX / 1000 ? units_time(value * 1000, room) : "n/a";
+	case FIGURES_NS:
+		return units_time(value, room);
+	case FIGURES_KIB_MS:
+		snprintf(room, UNITS_TEXT, "%.1f GiB s", (double)value / 1024 / 1024 / 1000);
+		return room;
+	default:
+		return units_count(value, room);
+	}
+}
+
+static const char *amount_a_second(double rate, enum figures_unit unit, char room[UNITS_TEXT])
+{
+	if (isnan(rate))
+		return "n/a";
+	if (unit == FIGURES_COUNT) {
+		snprintf(room, UNITS_TEXT, "%.1f", rate);
+		return room;
+	}
+	return amount((uint64_t)rate, unit, room);
+}
+
+static void print_faults(FILE *out, const _Atomic uint64_t fault[FAULT_COUNT])
+{
+	char text[UNITS_TEXT];
+
+	for (unsigned i = 0; i < FAULT_COUNT; i++)
+		fprintf(out, "%s%s %s", i ? ", " : "", figures_faults[i].name,
+			amount(fault[i], figures_faults[i].unit, text));
+	fputc('\n', out);
+}
+
+static void print_about(FILE *out, const struct page *page)
+{
+	const struct stats_page *copy = page->copy;
+	char used[UNITS_TEXT], budget[UNITS_TEXT], age[UNITS_TEXT];
+
+	fprintf(out, "  command      %s\n", copy->command);
+	fprintf(out, "  policy       %s (%s), spill.mode %s, spillway %s\n", copy->policy, copy->policy_hash,
+		copy->mode, copy->spillway);
+	fprintf(out, "  time         %s since its first use of CUDA memory\n", units_time(page_age(page), age));
+	fprintf(out, "  page faults  %s\n", *copy->fault_source ? copy->fault_source : "n/a: nothing counts them");
+	fputs("               ", out);
+	print_faults(out, copy->fault);
+	fprintf(out, "  host budget  %s of %s used\n", units_bytes(copy->host_used, used),
+		units_bytes(copy->host_budget, budget));
+	if (copy->share_ranks > 1)
+		fprintf(out, "  host total   %s of %s used by %llu processes\n", units_bytes(copy->share_used, used),
+			units_bytes(copy->share_total, budget), (unsigned long long)copy->share_ranks);
+}
+
+static void print_places(FILE *out, const struct stats_page *copy)
+{
+	char live[UNITS_TEXT], peak[UNITS_TEXT];
+
+	fprintf(out, "\n  %-24s %12s %12s\n", "PLACE", "LIVE", "PEAK");
+	for (unsigned i = 0; i < PLACE_COUNT; i++)
+		fprintf(out, "  %-24s %12s %12s\n", figures_places[i].name, units_bytes(copy->live[i], live),
+			units_bytes(copy->peak[i], peak));
+}
+
+/* What it lends, and what moved between it and those that lend to it. */
+static void print_lending(FILE *out, const struct figures_process *process, unsigned number)
+{
+	const struct stats_device *device = &process->page->copy->device[number];
+	char text[UNITS_TEXT], most[UNITS_TEXT];
+
+	if (device->most_lent)
+		fprintf(out, "    lent to other GPUs %s, at most %s\n", units_bytes(device->lent, text),
+			units_bytes(device->most_lent, most));
+	for (unsigned i = 0; i < STATS_DEVICES; i++) {
+		const struct stats_link *link = &device->link[i];
+
+		if (!figures_link_is_known(link))
+			continue;
+		fprintf(out, "    borrows of GPU %u, link %s:", i, figures_link_kind(link->kind));
+		for (unsigned k = 0; k < LINK_COUNT; k++) {
+			fprintf(out, "%s %s %s", k ? "," : "", figures_links[k].name,
+				amount(link->figure[k], figures_links[k].unit, text));
+			fprintf(out, " (%s a second)",
+				amount_a_second(figures_link_rate(process, number, i, k), figures_links[k].unit, text));
+		}
+		fputc('\n', out);
+	}
+}
+
+static void print_page_devices(FILE *out, const struct figures_process *process)
+{
+	const struct stats_page *copy = process->page->copy;
+	char total[UNITS_TEXT], budget[UNITS_TEXT], used[UNITS_TEXT], uuid[FIGURES_UUID], text[UNITS_TEXT];
+
+	for (unsigned i = 0; i < STATS_DEVICES; i++) {
+		const struct stats_device *device = &copy->device[i];
+
+		if (!device->known)
+			continue;
+		fprintf(out, "\n  GPU %u %s, %s\n", i, device->name, figures_uuid(device->uuid, device->name, uuid));
+		fprintf(out, "    memory %s, budget %s, of that used %s\n", units_bytes(device->total, total),
+			units_bytes(device->budget, budget), units_bytes(device->used, used));
+		fputs("   ", out);
+		for (unsigned j = 0; j < PLACE_COUNT; j++)
+			fprintf(out, " %s %s%s", figures_places[j].name, units_bytes(device->live[j], text),
+				j + 1 < PLACE_COUNT ? "," : "\n");
+		print_lending(out, process, i);
+		fputs("    ", out);
+		print_faults(out, device->fault);
+	}
+}
+
+static void print_counters(FILE *out, const struct figures_process *process)
+{
+	char value[UNITS_TEXT], rate[UNITS_TEXT];
+
+	fprintf(out, "\n  %-24s %12s %12s\n", "COUNTER", "SINCE START", "A SECOND");
+	for (unsigned i = 0; i < STAT_COUNT; i++) {
+		const struct figures_name *name = &figures_counters[i];
+
+		fprintf(out, "  %-24s %12s %12s\n", name->name,
+			amount(page_counter(process->page, i), name->unit, value),
+			amount_a_second(figures_counter_rate(process, i), name->unit, rate));
+	}
+}
+
+static void print_histograms(FILE *out, const struct stats_page *copy)
+{
+	static const double shares[] = {0.5, 0.9, 0.99, 1};
+	char text[UNITS_TEXT];
+
+	fprintf(out, "\n  %-24s %12s %10s %10s %10s %10s\n", "HISTOGRAM", "COUNT", "50 %", "90 %", "99 %", "MOST");
+	for (unsigned i = 0; i < HISTOGRAM_COUNT; i++) {
+		fprintf(out, "  %-24s %12s", figures_histograms[i].name,
+			units_count(figures_measured(copy->histogram[i]), text));
+		for (unsigned j = 0; j < 4; j++) {
+			double value = figures_percentile(copy->histogram[i], shares[j]);
+
+			fprintf(out, " %10s", isnan(value) ? "n/a" : units_time((uint64_t)value, text));
+		}
+		fputc('\n', out);
+	}
+}
+
+enum { NAME_WIDTH = 40 }; /* of a rule or a site */
+
+static int figure_width(enum figure figure)
+{
+	int length = (int)strlen(figures_tables[figure].name);
+
+	return length > 6 ? length : 6;
+}
+
+static void print_figures_head(FILE *out, const char *title)
+{
+	fprintf(out, "\n  %-*s", NAME_WIDTH, title);
+	for (unsigned i = 0; i < FIGURE_COUNT; i++)
+		fprintf(out, " %*s", figure_width(i), figures_tables[i].name);
+	fputc('\n', out);
+}
+
+static void print_figures(FILE *out, const struct stats_figures *figures, const char *name)
+{
+	char text[TOP_TEXT], time[UNITS_TEXT];
+
+	fprintf(out, "  %-*s", NAME_WIDTH, name);
+	for (unsigned i = 0; i < FIGURE_COUNT; i++) {
+		const struct figures_name *about = &figures_tables[i];
+		uint64_t value = figures->figure[i];
+		const char *shown = value == STATS_NA              ? "n/a"
+				    : about->unit == FIGURES_BYTES ? top_bytes((double)value, text)
+				    : about->unit == FIGURES_US    ? amount(value, FIGURES_US, time)
+								   : top_count((double)value, text);
+
+		fprintf(out, " %*s", figure_width(i), shown);
+	}
+	fputc('\n', out);
+}
+
+static void print_all_ranked(FILE *out, const struct figures_process *process, enum top_kind kind, const char *title)
+{
+	struct top_entry entries[STATS_SITES];
+	size_t n = top_rank(&process, 1, kind, entries, STATS_SITES);
+	char name[TOP_NAME];
+
+	if (n)
+		print_figures_head(out, title);
+	for (size_t i = 0; i < n; i++)
+		print_figures(out, entries[i].now, top_entry_name(&entries[i], name, sizeof(name)));
+}
+
+static void print_backends(FILE *out, const struct stats_page *copy)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < STATS_BACKENDS; i++) {
+		if (!copy->backend[i].figure[FIGURE_allocations] && !copy->backend[i].figure[FIGURE_refused])
+			continue;
+		if (!any)
+			print_figures_head(out, "BACKEND");
+		any = true;
+		print_figures(out, &copy->backend[i], policy_use_name((enum policy_use)i));
+	}
+}
+
+void top_print_details(FILE *out, const struct figures_process *process)
+{
+	const struct page *page = process->page;
+	char room[256], identity[IDENTITY_TEXT];
+
+	if (page->pid)
+		fprintf(out, "process %d, ", (int)page->pid);
+	else
+		fprintf(out, "process of another PID namespace, where it is %d, ", (int)page->own_pid);
+	if (page->identity)
+		fprintf(out, "id %s, ", identity_text(page->identity, identity));
+	fprintf(out, "%s\n", page_state(page));
+	if (!page->copy) {
+		fprintf(out, "  %s\n", top_cell(process, top_n_columns() - 1, room, sizeof(room)));
+		return;
+	}
+	print_about(out, page);
+	print_places(out, page->copy);
+	print_page_devices(out, process);
+	print_all_ranked(out, process, TOP_RULES, "RULE");
+	print_all_ranked(out, process, TOP_SITES, "SITE");
+	print_backends(out, page->copy);
+	print_counters(out, process);
+	print_histograms(out, page->copy);
+}

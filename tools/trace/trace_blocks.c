@@ -1,0 +1,343 @@
+#include "tools/trace/trace_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define REFETCH_NS (10 * UINT64_C(1000000000))
+/* A piece holds no more small blocks than this, and a file that says otherwise costs no more. */
+#define SHARES_MOST 8192
+
+/* ---- numbers to places: identities of blocks, moves under way, pieces that left ---- */
+
+struct map {
+	struct entry {
+		uint64_t key, value;
+		bool used;
+	} * at;
+	size_t n, room; /* room: 0 or a power of two */
+};
+
+static struct entry *find(const struct map *map, uint64_t key)
+{
+	size_t i = (size_t)((key ^ key >> 32) * UINT64_C(0x9fb21c651e98df25) >> 20) & (map->room - 1);
+
+	while (map->at[i].used && map->at[i].key != key)
+		i = (i + 1) & (map->room - 1);
+	return &map->at[i];
+}
+
+static bool grow(struct map *map)
+{
+	struct map next = {.n = map->n, .room = map->room ? 2 * map->room : 1024};
+
+	next.at = calloc(next.room, sizeof(*next.at));
+	if (!next.at)
+		return false;
+	for (size_t i = 0; i < map->room; i++)
+		if (map->at[i].used)
+			*find(&next, map->at[i].key) = map->at[i];
+	free(map->at);
+	*map = next;
+	return true;
+}
+
+static bool map_set(struct map *map, uint64_t key, uint64_t value)
+{
+	if (2 * map->n >= map->room && !grow(map))
+		return false;
+	struct entry *entry = find(map, key);
+	map->n += !entry->used;
+	*entry = (struct entry){key, value, true};
+	return true;
+}
+
+static bool map_get(const struct map *map, uint64_t key, uint64_t *ret_value)
+{
+	const struct entry *entry = map->room ? find(map, key) : NULL;
+
+	if (!entry || !entry->used)
+		return false;
+	*ret_value = entry->value;
+	return true;
+}
+
+/* ---- blocks ---- */
+
+static size_t count_kind(const struct trace *trace, uint32_t kind)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < trace->n_rows; i++)
+		n += trace->rows[i].event.kind == kind;
+	return n;
+}
+
+static void add_block(struct trace *trace, const struct trace_event *event)
+{
+	trace->blocks[trace->n_blocks++] = (struct trace_block){
+	    .id = event->made.id,
+	    .address = event->made.address,
+	    .bytes = event->made.bytes,
+	    .on_host = event->made.on_host,
+	    .made = event->time,
+	    .freed = UINT64_MAX,
+	    .device = (uint32_t)event->made.device,
+	    .api = (uint32_t)event->made.api,
+	    .backend = (uint32_t)event->made.backend,
+	    .rule = (uint32_t)event->made.rule,
+	    .site = (uint32_t)event->made.site,
+	};
+}
+
+static void add_loan(struct trace_block *block, uint64_t bytes)
+{
+	uint64_t left = block->on_host - block->on_peers;
+
+	block->on_peers += bytes < left ? bytes : left;
+}
+
+_Static_assert(offsetof(struct trace_event, freed.id) == offsetof(struct trace_event, grown.id) &&
+		   offsetof(struct trace_event, freed.id) == offsetof(struct trace_event, lent.id),
+	       "whose it is comes first");
+
+/* Which block a freed, grown or lent is about. Later ones of the same identity are others. */
+static void change_block(struct trace *trace, struct trace_row *row, const struct map *ids)
+{
+	uint64_t number;
+
+	if (!map_get(ids, row->event.freed.id, &number) || trace->blocks[number].freed != UINT64_MAX)
+		return;
+	row->which = (uint32_t)number;
+	if (row->event.kind == TRACE_freed)
+		trace->blocks[number].freed = row->event.time;
+	else if (row->event.kind == TRACE_grown)
+		trace->blocks[number].bytes = row->event.grown.bytes;
+	else
+		add_loan(&trace->blocks[number], row->event.lent.bytes);
+}
+
+static bool find_blocks(struct trace *trace)
+{
+	size_t n = count_kind(trace, TRACE_made);
+	struct map ids = {0};
+	bool good = true;
+
+	trace->blocks = malloc((n + 1) * sizeof(*trace->blocks));
+	if (!trace->blocks)
+		return false;
+	for (size_t i = 0; i < trace->n_rows && good; i++) {
+		struct trace_row *row = &trace->rows[i];
+
+		if (row->event.kind == TRACE_made) {
+			row->which = (uint32_t)trace->n_blocks;
+			good = map_set(&ids, row->event.made.id, trace->n_blocks);
+			add_block(trace, &row->event);
+		} else if (row->event.kind == TRACE_freed || row->event.kind == TRACE_grown ||
+			   row->event.kind == TRACE_lent) {
+			change_block(trace, row, &ids);
+		}
+	}
+	free(ids.at);
+	return good;
+}
+
+/* ---- submissions ---- */
+
+/* The blocks that one of the different submits names, found out anew when one of them has gone. */
+struct named_blocks {
+	uint32_t *blocks;
+	uint32_t n;
+	bool known;
+	uint64_t until; /* ns: right before this time */
+};
+
+static int by_number(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* The time of the first block made after this one; blocks are in that order. */
+static uint64_t next_made(const struct trace *trace, uint64_t time)
+{
+	size_t low = 0, high = trace->n_blocks;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (trace->blocks[middle].made <= time)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < trace->n_blocks ? trace->blocks[low].made : UINT64_MAX;
+}
+
+static bool look_up(struct trace *trace, const struct trace_event *event, struct named_blocks *named)
+{
+	uint32_t n = 0, each = 0;
+
+	if (!named->blocks && event->submit.n)
+		named->blocks = malloc(event->submit.n * sizeof(*named->blocks));
+	if (!named->blocks && event->submit.n)
+		return false;
+	named->until = UINT64_MAX;
+	named->known = true;
+	for (uint64_t i = 0; i < event->submit.n; i++) {
+		uint32_t block = trace_block_at(trace, event->named[i].address, event->time);
+		uint64_t until = block == TRACE_NONE ? next_made(trace, event->time) : trace->blocks[block].freed;
+
+		if (until < named->until)
+			named->until = until;
+		if (block != TRACE_NONE)
+			named->blocks[n++] = block;
+	}
+	if (n > 1)
+		qsort(named->blocks, n, sizeof(*named->blocks), by_number);
+	for (uint32_t i = 0; i < n; i++)
+		if (!i || named->blocks[i] != named->blocks[i - 1])
+			named->blocks[each++] = named->blocks[i];
+	named->n = each;
+	return true;
+}
+
+static bool count_submits(struct trace *trace)
+{
+	struct named_blocks *known = calloc((size_t)trace->n_submits + 1, sizeof(*known));
+	bool good = known != NULL;
+
+	for (size_t i = 0; i < trace->n_rows && good; i++) {
+		const struct trace_row *row = &trace->rows[i];
+
+		if (row->event.kind != TRACE_submit)
+			continue;
+		struct named_blocks *named = &known[row->which];
+		if (!named->known || row->event.time >= named->until)
+			good = look_up(trace, &row->event, named);
+		for (uint32_t k = 0; good && k < named->n; k++)
+			trace->blocks[named->blocks[k]].submits++;
+	}
+	for (size_t i = 0; known && i < trace->n_submits; i++)
+		free(known[i].blocks);
+	free(known);
+	return good;
+}
+
+/* ---- moves ---- */
+
+static void count_share(struct trace_block *block, const struct trace_event *move, uint64_t bytes, bool again)
+{
+	if (move->move.to_host) {
+		block->bytes_out += bytes;
+		block->moves_out++;
+	} else {
+		block->bytes_in += bytes;
+		block->moves_in++;
+		block->refetches += again;
+	}
+}
+
+/* A move counts for every block in the piece, as they were when it began. left: when it had gone out; 0: never. */
+static void share(struct trace *trace, const struct trace_event *move, uint64_t left)
+{
+	uint64_t at = move->move.address, end = at + move->move.bytes;
+
+	for (unsigned i = 0; at < end && i < SHARES_MOST; i++) {
+		uint32_t number = trace_block_at(trace, at, move->time);
+		uint64_t next = trace_places_next(trace->places, at);
+
+		if (number != TRACE_NONE) {
+			struct trace_block *block = &trace->blocks[number];
+			bool again = left && left >= block->made && move->time - left <= REFETCH_NS;
+
+			next = block->address + block->bytes;
+			count_share(block, move, (next < end ? next : end) - at, again);
+		}
+		at = next;
+	}
+}
+
+static bool finish_move(struct trace *trace, const struct trace_event *moved, const struct map *under_way,
+			struct map *left)
+{
+	uint64_t row, when = 0;
+
+	if (!map_get(under_way, moved->moved.number, &row) || moved->moved.stayed)
+		return true;
+	const struct trace_event *move = &trace->rows[row].event;
+	if (!move->move.to_host)
+		map_get(left, move->move.address, &when);
+	share(trace, move, when);
+	return map_set(left, move->move.address, move->move.to_host ? moved->time : 0);
+}
+
+static bool count_moves(struct trace *trace)
+{
+	struct map under_way = {0}, left = {0};
+	bool good = true;
+
+	for (size_t i = 0; i < trace->n_rows && good; i++) {
+		const struct trace_event *event = &trace->rows[i].event;
+
+		if (event->kind == TRACE_move)
+			good = map_set(&under_way, event->move.number, i);
+		else if (event->kind == TRACE_moved)
+			good = finish_move(trace, event, &under_way, &left);
+	}
+	free(under_way.at);
+	free(left.at);
+	return good;
+}
+
+bool trace_make_blocks(struct trace *trace)
+{
+	if (!find_blocks(trace))
+		return false;
+	trace->places = trace_places_new(trace->blocks, trace->n_blocks);
+	return trace->places && count_submits(trace) && count_moves(trace);
+}
+
+uint32_t trace_block_at(const struct trace *trace, uint64_t address, uint64_t time)
+{
+	return trace->places ? trace_places_at(trace->places, trace->blocks, address, time) : TRACE_NONE;
+}
+
+/* Live bytes change from `less` to `more`. */
+static void peak_change(uint64_t *live, uint64_t *most, uint64_t more, uint64_t less)
+{
+	*live = *live - less + more;
+	*most = *live > *most ? *live : *most;
+}
+
+bool trace_peaks(const struct trace *trace, uint64_t *ret_devices, uint32_t n, uint64_t *ret_all)
+{
+	uint64_t *bytes = calloc(trace->n_blocks + (size_t)n + 1, sizeof(*bytes)); /* by block: as long as it is now */
+	uint64_t *live = bytes + trace->n_blocks, live_all = 0;                    /* by device */
+
+	if (!bytes)
+		return false;
+	memset(ret_devices, 0, n * sizeof(*ret_devices));
+	*ret_all = 0;
+	for (size_t i = 0; i < trace->n_rows; i++) {
+		const struct trace_row *row = &trace->rows[i];
+		uint64_t now = 0, *before = row->which < trace->n_blocks ? &bytes[row->which] : NULL;
+
+		if (row->event.kind == TRACE_made)
+			now = row->event.made.bytes;
+		else if (row->event.kind == TRACE_grown)
+			now = row->event.grown.bytes;
+		else if (row->event.kind != TRACE_freed)
+			continue;
+		/* What was freed does not grow any more. */
+		if (!before || (row->event.kind == TRACE_grown && !*before))
+			continue;
+		if (trace->blocks[row->which].device < n)
+			peak_change(&live[trace->blocks[row->which].device],
+				    &ret_devices[trace->blocks[row->which].device], now, *before);
+		peak_change(&live_all, ret_all, now, *before);
+		*before = now;
+	}
+	free(bytes);
+	return true;
+}

@@ -1,0 +1,177 @@
+/*
+ * How it works. All addresses where a block begins or ends, sorted, cut the address space into pieces: the leaves of a
+ * segment tree. Each block is noted at the few nodes that cover it exactly. Blocks of one address that are alive at
+ * different times stand in a node's list in the order in which they were made, so a search by time finds the only one
+ * that can be meant: 2 log n nodes, each with a binary search.
+ *
+ * A file in which blocks that are alive at once overlap gives one of them; nothing breaks.
+ */
+#include "tools/trace/trace_inside.h"
+
+#include <stdlib.h>
+
+struct trace_places {
+	uint64_t *edges; /* sorted, each once */
+	size_t n;
+	uint32_t *lists;  /* blocks */
+	uint64_t *starts; /* of each node's list: node i has lists[starts[i]] ... lists[starts[i + 1] - 1] */
+};
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static uint64_t end_of(const struct trace_block *block)
+{
+	return block->bytes > UINT64_MAX - block->address ? UINT64_MAX : block->address + block->bytes;
+}
+
+/* How many edges are at or below the address. */
+static size_t rank(const struct trace_places *places, uint64_t address)
+{
+	size_t low = 0, high = places->n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (places->edges[middle] <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static bool make_edges(struct trace_places *places, const struct trace_block *blocks, size_t n)
+{
+	size_t kept = 0;
+
+	places->edges = malloc((2 * n + 1) * sizeof(*places->edges));
+	if (!places->edges)
+		return false;
+	for (size_t i = 0; i < n; i++) {
+		places->edges[2 * i] = blocks[i].address;
+		places->edges[2 * i + 1] = end_of(&blocks[i]);
+	}
+	qsort(places->edges, 2 * n, sizeof(*places->edges), by_value);
+	for (size_t i = 0; i < 2 * n; i++)
+		if (!i || places->edges[i] != places->edges[i - 1])
+			places->edges[kept++] = places->edges[i];
+	places->n = kept;
+	return true;
+}
+
+/* Visit the nodes that cover the block: count it there, or put it into their lists. */
+static void cover(struct trace_places *places, const struct trace_block *block, uint32_t number, bool put)
+{
+	size_t low = rank(places, block->address) - 1 + places->n, high = rank(places, end_of(block)) - 1 + places->n;
+
+	for (; low < high; low /= 2, high /= 2) {
+		size_t nodes[2] = {low & 1 ? low++ : 0, high & 1 ? --high : 0};
+
+		for (unsigned i = 0; i < 2; i++) {
+			if (nodes[i] && put)
+				places->lists[places->starts[nodes[i]]++] = number;
+			else if (nodes[i])
+				places->starts[nodes[i]]++;
+		}
+	}
+}
+
+/* From counts to the first place of each list; after the lists are filled the places are those of the next ones. */
+static uint64_t settle(struct trace_places *places)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i <= 2 * places->n; i++) {
+		uint64_t count = places->starts[i];
+
+		places->starts[i] = sum;
+		sum += count;
+	}
+	return sum;
+}
+
+static void shift_back(struct trace_places *places)
+{
+	for (size_t i = 2 * places->n; i > 0; i--)
+		places->starts[i] = places->starts[i - 1];
+	places->starts[0] = 0;
+}
+
+struct trace_places *trace_places_new(const struct trace_block *blocks, size_t n)
+{
+	struct trace_places *places = calloc(1, sizeof(*places));
+
+	if (!places || !make_edges(places, blocks, n))
+		goto none;
+	places->starts = calloc(2 * places->n + 1, sizeof(*places->starts));
+	if (!places->starts)
+		goto none;
+	for (size_t i = 0; i < n; i++)
+		cover(places, &blocks[i], (uint32_t)i, false);
+	uint64_t sum = settle(places);
+	places->lists = malloc((sum + 1) * sizeof(*places->lists));
+	if (!places->lists)
+		goto none;
+	for (size_t i = 0; i < n; i++)
+		cover(places, &blocks[i], (uint32_t)i, true);
+	shift_back(places);
+	return places;
+none:
+	trace_places_free(places);
+	return NULL;
+}
+
+void trace_places_free(struct trace_places *places)
+{
+	if (!places)
+		return;
+	free(places->edges);
+	free(places->starts);
+	free(places->lists);
+	free(places);
+}
+
+/* The last block of a node that was made by then, if it is still alive. */
+static uint32_t alive_in(const struct trace_places *places, const struct trace_block *blocks, size_t node,
+			 uint64_t time)
+{
+	uint64_t first = places->starts[node], low = first, high = places->starts[node + 1];
+
+	while (low < high) {
+		uint64_t middle = low + (high - low) / 2;
+
+		if (blocks[places->lists[middle]].made <= time)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low > first && blocks[places->lists[low - 1]].freed > time ? places->lists[low - 1] : TRACE_NONE;
+}
+
+uint32_t trace_places_at(const struct trace_places *places, const struct trace_block *blocks, uint64_t address,
+			 uint64_t time)
+{
+	size_t below = rank(places, address);
+
+	if (!below)
+		return TRACE_NONE;
+	for (size_t node = below - 1 + places->n; node; node /= 2) {
+		uint32_t block = alive_in(places, blocks, node, time);
+
+		if (block != TRACE_NONE)
+			return block;
+	}
+	return TRACE_NONE;
+}
+
+uint64_t trace_places_next(const struct trace_places *places, uint64_t address)
+{
+	size_t below = rank(places, address);
+
+	return below < places->n ? places->edges[below] : UINT64_MAX;
+}
