@@ -124,6 +124,12 @@ static void reason_of(const struct doctor *doctor, int from, int to, char text[1
 		snprintf(text, 140, "the driver did not get so far");
 }
 
+/* A rate that one decimal would round to zero is shown with four. */
+static int decimals(double bytes_per_second)
+{
+	return bytes_per_second < 0.05e9 ? 4 : 1;
+}
+
 void doctor_peer_rates(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	char text[sizeof(finding->fact)] = "", reason[140], last[140] = "";
@@ -139,7 +145,7 @@ void doctor_peer_rates(const struct doctor *doctor, int device, struct doctor_fi
 		double rate = link_of(doctor, device, i)->rate;
 
 		if (rate > 0)
-			add(text, sizeof(text), "%s%.1f GB/s to %d%s", *text ? ", " : "", rate / 1e9, i,
+			add(text, sizeof(text), "%s%.*f GB/s to %d%s", *text ? ", " : "", decimals(rate), rate / 1e9, i,
 			    reaches(doctor, device, i) ? "" : " (by way of the host)");
 	}
 	any = *text;
