@@ -328,22 +328,29 @@ static int show_all(struct figures *figures, const struct wish *wish)
 	return TOOL_OK;
 }
 
+static int show_as_wished(struct wish *wish)
+{
+	struct figures figures = {0};
+	int status = -1;
+
+	if (wish->once)
+		status = show_once(&figures, wish);
+	else if (!wish->json && !wish->plain && !wish->view.details && !wish->count && isatty(STDIN_FILENO) &&
+		 isatty(STDOUT_FILENO))
+		status = top_screen(&figures, &wish->choice, &wish->view, wish->interval);
+	if (status < 0)
+		status = show_all(&figures, wish);
+	figures_free(&figures);
+	return status;
+}
+
 int tool_top(int argc, char **argv)
 {
 	struct wish wish = {.interval = 1, .choice.only = (uid_t)-1, .view.sort = (unsigned)top_column_named("device")};
-	struct figures figures = {0};
 	int status = read_wish(argc, argv, &wish);
 
-	if (status >= 0)
-		return status;
-	if (wish.once)
-		status = show_once(&figures, &wish);
-	else if (!wish.json && !wish.plain && !wish.view.details && !wish.count && isatty(STDIN_FILENO) &&
-		 isatty(STDOUT_FILENO))
-		status = top_screen(&figures, &wish.choice, &wish.view, wish.interval);
 	if (status < 0)
-		status = show_all(&figures, &wish);
-	figures_free(&figures);
+		status = show_as_wished(&wish);
 	free((void *)wish.choice.pid);
 	free((void *)wish.choice.identity);
 	return status;
