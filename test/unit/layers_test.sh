@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# layers_test.sh BUILD SOURCE: calls and includes go one way. SOURCE/shim/rooms.txt and SOURCE/tools/rooms.txt list the
+# folders from the ground up. Read from the symbols of the real objects and from the include lines:
+#   - no file uses a folder that stands below its own in the list;
+#   - the files of one folder form no circle, by symbols;
+#   - functions that take callbacks for later (NAME_set_hooks) are called by lifecycle/ alone;
+#   - the other folders' headers that a file includes exist, and few files lie outside the folders.
+# Last line: how many promises were checked, and how many failed.
+set -uo pipefail
+
+build=$(cd "$1" && pwd) source=$(cd "$2" && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+checked=0 failed=0
+
+check() { # check WHAT COMMAND...: what the command prints is what is wrong
+	local what=$1 wrong
+	shift
+	checked=$((checked + 1))
+	wrong=$("$@")
+	[[ -z $wrong ]] && return
+	failed=$((failed + 1))
+	echo "FAILED: $what:"
+	echo "$wrong" | sed 's/^/  /'
+}
+
+# symbols TREE: lines "file D symbol" and "file U symbol" of all objects whose source lies in a folder of TREE.
+symbols() {
+	find "$build/$1" -path '*.dir/*' -name '*.c.o' -printf '%p\n' | sort | while read -r object; do
+		file=${object#*.dir/}
+		nm "$object" | awk -v file="${file%.c.o}" 'NF == 3 && $2 ~ /[TDBRVWC]/ { print file, "D", $3 }
+			NF == 2 && $1 == "U" { print file, "U", $2 }'
+	done
+}
+
+# edges TREE: "file file symbol", who uses whose symbol.
+edges() {
+	symbols "$1" | sort -u >"$folder/symbols"
+	awk '$2 == "D" { home[$3] = $1; next } FNR != NR && $2 == "U" && ($3 in home) && home[$3] != $1 { print $1, home[$3], $3 }' \
+		"$folder/symbols" "$folder/symbols" | sort -u
+}
+
+# upward ROOMS: of lines "file file what" on standard input those that lead to a later row.
+upward() {
+	awk 'NR == FNR { if ($0 ~ /^[a-z]/) rank[$1] = ++n; next }
+		{ split($1, a, "/"); split($2, b, "/") }
+		(a[1] in rank) && (b[1] in rank) && rank[a[1]] < rank[b[1]] { print $1 " uses " $3 " of " $2 }' "$1" -
+}
+
+# circles: of the same lines the files of one folder that use each other in a circle.
+circles() {
+	awk '{ split($1, a, "/"); split($2, b, "/") } a[1] == b[1] { print $1, $2 }' | sort -u | tsort 2>&1 >/dev/null |
+		sed -n 's/^tsort: \([a-z].*\)/\1/p'
+}
+
+# includes TREE: "file file header".
+includes() {
+	(cd "$source/$1" && grep -rnoE "^#include \"$1/[a-z_]+/[a-z_]+\.(h|def)\"" --include='*.[ch]' .) |
+		sed -nE "s|^\./([^:]+)\.[ch]:[0-9]+:#include \"$1/(([a-z_]+)/[a-z_]+)\.(h\|def)\"|\1 \2 \2.\4|p"
+}
+
+for tree in shim tools; do
+	rooms=$source/$tree/rooms.txt
+	edges $tree >"$folder/edges"
+	[[ $(wc -l <"$folder/edges") -gt 100 ]] || { echo "FAILED: no symbols of $tree were read"; exit 1; }
+	check "calls of $tree/ that lead upwards" upward "$rooms" <"$folder/edges"
+	check "circles of files inside a folder of $tree/" circles <"$folder/edges"
+	includes $tree >"$folder/includes"
+	[[ $(wc -l <"$folder/includes") -gt 100 ]] || { echo "FAILED: no includes of $tree were read"; exit 1; }
+	check "includes of $tree/ that lead upwards" upward "$rooms" <"$folder/includes"
+	check "folders of $tree/ that rooms.txt does not list" comm -23 \
+		<(cd "$source/$tree" && find . -mindepth 2 -name '*.c' | cut -d/ -f2 | sort -u) <(awk '/^[a-z]/ { print $1 }' "$rooms" | sort)
+	check "files directly in $tree/ are more than 8" awk 'END { if (NR > 8) print NR }' \
+		<(find "$source/$tree" -maxdepth 1 -type f)
+done
+check "callbacks that are set outside lifecycle/" awk '$3 ~ /_set_hooks$/ && $1 !~ /^lifecycle\// { print $1 " calls " $3 }' \
+	<(edges shim)
+check "files of more than 600 lines" awk '$1 > 600 && $2 != "total" { print $2 ": " $1 }' \
+	<(cd "$source" && find shim tools policy test -name '*.[ch]' -print0 | xargs -0 wc -l)
+echo "$checked promises, $failed failed"
+((failed == 0))
