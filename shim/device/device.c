@@ -1,6 +1,7 @@
 #include "shim/device/device.h"
 #include "shim/context/context.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
+#include "shim/stats/stats.h"
 #include "shim/base/hostmem.h"
 #include "shim/base/log.h"
 #include "shim/device/peer.h"

@@ -1,5 +1,5 @@
 #include "shim/device/pool_inside.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 

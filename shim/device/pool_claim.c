@@ -3,7 +3,7 @@
  */
 #include "shim/context/capture.h"
 #include "shim/base/clock.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/heap/chunk.h"
 #include "shim/base/log.h"
 #include "shim/device/pool_inside.h"

@@ -5,7 +5,7 @@
 #include "shim/spillway.h"
 
 #include "shim/serve/control.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/stats/stats.h"
 
 #include <errno.h>

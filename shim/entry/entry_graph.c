@@ -3,12 +3,15 @@
  * the program's own arguments; what it was told is read afterwards, when it said yes. Counted from the first call on,
  * also before the first allocation: an instance that was not seen can never be read.
  */
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
+#include "shim/stats/stats.h"
 #include "shim/serve/graph_hold.h"
 #include "shim/serve/graph_mend.h"
 #include "shim/entry/hook.h"
 #include "shim/serve/room.h"
 #include "shim/submit/graph.h"
+
+#include <errno.h>
 
 /* Did the call succeed, and do we keep books? */
 static bool is_ours(CUresult result)

@@ -4,9 +4,12 @@
  * at once, and for heap memory when peer.c has opened the heap: the call returns after that. Books are kept before the
  * first allocation already, for programs enable their peers before they allocate.
  */
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
+#include "shim/stats/stats.h"
 #include "shim/entry/hook.h"
 #include "shim/device/peer.h"
+
+#include <errno.h>
 
 /* Not from inside our own work, and not where everything is passed through. */
 static bool begin(int *ret_errno)

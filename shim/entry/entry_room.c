@@ -2,7 +2,8 @@
  * Bodies of what takes some of the driver's device memory by the way: code, streams, graphs, limits. It is passed on as it
  * is, and once more when the driver had no memory for it and the heap could make room.
  */
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
+#include "shim/stats/stats.h"
 #include "shim/entry/hook.h"
 #include "shim/serve/room.h"
 

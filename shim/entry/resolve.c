@@ -5,7 +5,8 @@
  */
 #include "shim/entry/resolve.h"
 #include "shim/driver/doors.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
+#include "shim/stats/stats.h"
 #include "shim/entry/hook.h"
 #include "shim/base/log.h"
 

@@ -11,7 +11,7 @@
  */
 #include "shim/faults/faults_inside.h"
 
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/driver/real.h"
 
 #include <dlfcn.h>

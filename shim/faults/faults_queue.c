@@ -9,7 +9,7 @@
  */
 #include "shim/faults/faults_inside.h"
 
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/accounting/ledger.h"
 #include "shim/base/thread.h"
 

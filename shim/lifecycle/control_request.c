@@ -10,7 +10,7 @@
  * at the same moment may leave it with the earlier one's word; memory itself is the engine's, which takes them in turn.
  */
 #include "shim/serve/control.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/mover/spill.h"
 
 #include <stdatomic.h>

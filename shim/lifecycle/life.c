@@ -18,7 +18,7 @@
 #include "shim/serve/control.h"
 #include "shim/device/device.h"
 #include "shim/driver/doors.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/faults/faults.h"
 #include "shim/accounting/ledger.h"
 #include "shim/serve/ipc.h"
@@ -39,74 +39,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-_Atomic int life_stage_now = STAGE_NEW;
-struct lock start_lock = LOCK_INIT(LOCK_START);
-__thread unsigned enter_depth __attribute__((tls_model("initial-exec")));
-
-static const struct policy *policy;
 static pid_t owner; /* the process that is running */
-
-static const volatile unsigned always = 1;
-const volatile unsigned *life_mark = &always;
-
-/* Memory that is all zeros in any child with an address space of its own. Without it such children are not known. */
-static void mark_process(void)
-{
-	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
-	unsigned *mark = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (mark == MAP_FAILED)
-		return;
-	if (madvise(mark, bytes, MADV_WIPEONFORK) != 0) {
-		munmap(mark, bytes);
-		return;
-	}
-	*mark = 1;
-	life_mark = mark;
-}
-
-/* Nothing has been begun: the launch path may know of it already. */
-static void pass_through_for_good(void)
-{
-	int stage = STAGE_NEW;
-
-	atomic_compare_exchange_strong(&life_stage_now, &stage, STAGE_OFF);
-}
-
-bool life_is_off(void)
-{
-	static _Atomic int known; /* 0 not yet, 1 on, 2 off */
-	int now = atomic_load_explicit(&known, memory_order_relaxed);
-
-	if (!now) {
-		const char *value = secure_getenv("SPILLWAY");
-
-		now = value && !strcmp(value, "0") ? 2 : 1;
-		atomic_store_explicit(&known, now, memory_order_relaxed);
-		if (now == 2)
-			pass_through_for_good();
-	}
-	return now == 2;
-}
-
-const struct policy *life_policy(void)
-{
-	return policy;
-}
-
-bool life_counts(void)
-{
-	enum stage stage = life_stage();
-
-	if (stage == STAGE_RUNNING && !*life_mark) {
-		life_cloned();
-		return false;
-	}
-	return stage == STAGE_RUNNING || (stage == STAGE_NEW && !life_is_off());
-}
 
 static bool is_strict(void)
 {
@@ -170,14 +105,14 @@ static enum stage read_policy(void)
 	policy_errors_free(&errors);
 	if (read) {
 		owner = getpid();
-		mark_process();
+		process_mark();
 		choice_start(read);
 		open_stats(read);
 		trace_start(read);
 		pulse_start(read);
 		pdl_start(policy_pdl(read));
 	}
-	policy = read;
+	process_set_policy(read);
 	return stage;
 }
 
@@ -287,7 +222,7 @@ void life_print_summary(void)
 	summary_make(&stats, clock_now(), *trace_path() ? trace_path() : NULL, &summary);
 	for (unsigned i = 0; i < summary.n; i++)
 		log_line("%s", summary.line[i].text);
-	if (policy_observe(policy))
+	if (policy_observe(life_policy()))
 		choice_print();
 	if (stats_get(STAT_unknown_names))
 		log_line("  %llu entry points asked for that we do not know: %s",
@@ -310,7 +245,7 @@ __attribute__((destructor)) static void life_end(void)
 	ipc_stop();
 	if (stage == STAGE_RUNNING)
 		stats_close();
-	if (stage == STAGE_RUNNING && policy_summary(policy) &&
+	if (stage == STAGE_RUNNING && policy_summary(life_policy()) &&
 	    stats_get(STAT_allocations) + stats_get(STAT_refused) > 0) {
 		log_patience(SUMMARY_MS);
 		life_print_summary();

@@ -3,7 +3,7 @@
  */
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/mover/inside.h"

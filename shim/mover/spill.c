@@ -1,7 +1,7 @@
 #include "shim/mover/spill.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/submit/done.h"

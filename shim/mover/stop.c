@@ -7,7 +7,7 @@
  * what is in transit, and what was seen so within RECENT_NS before the last look at which all was well is told of: the
  * mover may have been away for longer than that since, pinning memory.
  */
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/accounting/ledger.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"

@@ -1,12 +1,14 @@
 #include "shim/serve/choice.h"
 #include "shim/base/caller.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
+#include "shim/stats/stats.h"
 #include "shim/heap/heap.h"
 #include "shim/base/log.h"
 #include "shim/serve/nvtx.h"
 #include "shim/base/rank.h"
 #include "shim/driver/real.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * asked for, a packet of them at a time, so that a block of any size needs few; a block that was freed meanwhile is found
  * out by its number, which is looked at again after its memory was exported.
  */
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/heap/heap.h"
 #include "shim/serve/ipc.h"
 #include "shim/base/log.h"

@@ -7,7 +7,7 @@
  */
 #include "shim/serve/nvtx.h"
 #include "shim/serve/choice.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/trace/trace.h"
 

@@ -1,7 +1,7 @@
 #include "shim/serve/own.h"
 #include "shim/serve/choice.h"
 #include "shim/context/context.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/faults/faults.h"
 #include "shim/device/pool.h"
 #include "shim/driver/real.h"

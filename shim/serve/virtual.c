@@ -5,7 +5,7 @@
  */
 #include "shim/serve/virtual.h"
 #include "shim/context/context.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/heap/loose.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"

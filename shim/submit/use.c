@@ -1,10 +1,11 @@
 #include "shim/submit/use_inside.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/heap/transit.h"
 #include "shim/accounting/ledger.h"
 #include "shim/submit/done.h"
 #include "shim/trace/trace.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 

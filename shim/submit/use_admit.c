@@ -5,7 +5,7 @@
 #include "shim/submit/ahead.h"
 #include "shim/context/capture.h"
 #include "shim/base/clock.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/entry/hook.h"
 #include "shim/device/peer.h"
 #include "shim/submit/done.h"
@@ -13,6 +13,7 @@
 #include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 static int by_mark(const void *a, const void *b)

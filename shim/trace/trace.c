@@ -8,7 +8,7 @@
  */
 #include "policy/policy.h"
 #include "shim/serve/backend.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/heap/chunk.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"

@@ -11,7 +11,7 @@
  */
 #include "policy/policy.h"
 #include "shim/device/device.h"
-#include "shim/process/enter.h"
+#include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/submit/layout.h"

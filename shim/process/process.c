@@ -1,0 +1,75 @@
+#include "shim/process/process.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+_Atomic int life_stage_now = STAGE_NEW;
+struct lock start_lock = LOCK_INIT(LOCK_START);
+__thread unsigned enter_depth __attribute__((tls_model("initial-exec")));
+
+static const struct policy *policy;
+
+static const volatile unsigned always = 1;
+const volatile unsigned *life_mark = &always;
+
+void process_mark(void)
+{
+	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+	unsigned *mark = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (mark == MAP_FAILED)
+		return;
+	if (madvise(mark, bytes, MADV_WIPEONFORK) != 0) {
+		munmap(mark, bytes);
+		return;
+	}
+	*mark = 1;
+	life_mark = mark;
+}
+
+/* The stage changes only if nothing has started: the launch path may have read it already. */
+static void pass_through_for_good(void)
+{
+	int stage = STAGE_NEW;
+
+	atomic_compare_exchange_strong(&life_stage_now, &stage, STAGE_OFF);
+}
+
+bool life_is_off(void)
+{
+	static _Atomic int known; /* 0 not yet, 1 on, 2 off */
+	int now = atomic_load_explicit(&known, memory_order_relaxed);
+
+	if (!now) {
+		const char *value = secure_getenv("SPILLWAY");
+
+		now = value && !strcmp(value, "0") ? 2 : 1;
+		atomic_store_explicit(&known, now, memory_order_relaxed);
+		if (now == 2)
+			pass_through_for_good();
+	}
+	return now == 2;
+}
+
+const struct policy *life_policy(void)
+{
+	return policy;
+}
+
+void process_set_policy(const struct policy *read)
+{
+	policy = read;
+}
+
+bool life_counts(void)
+{
+	enum stage stage = life_stage();
+
+	if (stage == STAGE_RUNNING && !*life_mark) {
+		life_cloned();
+		return false;
+	}
+	return stage == STAGE_RUNNING || (stage == STAGE_NEW && !life_is_off());
+}
