@@ -315,7 +315,7 @@ bool copy_make(struct job *job, CUresult *ret_result)
 	struct enter_scope scope;
 	CUcontext away = NULL;
 
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return false;
 	enum way way = copy_find_way(job, &away);
 	copy_count(way);

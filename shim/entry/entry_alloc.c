@@ -3,6 +3,7 @@
  * serve, and hand a plain request to serve.c. What we do not serve goes to the real function with the same arguments.
  */
 #include "shim/process/enter.h"
+#include "shim/lifecycle/life.h"
 #include "shim/entry/hook.h"
 #include "shim/serve/own.h"
 #include "shim/serve/room.h"
@@ -15,7 +16,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemAlloc_v2);
-	if (!enter_serve(&scope, true))
+	if (!life_enter(&scope))
 		return serve_refusal() ? serve_refusal() : REAL(cuMemAlloc_v2)(dptr, bytesize);
 	if (!dptr || !bytesize)
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
@@ -43,7 +44,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitc
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemAllocPitch_v2);
-	if (!enter_serve(&scope, true))
+	if (!life_enter(&scope))
 		return serve_refusal() ? serve_refusal()
 				       : REAL(cuMemAllocPitch_v2)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
 	if (!dptr || !pPitch || !pitch_request(&request, WidthInBytes, Height, ElementSizeBytes))
@@ -57,7 +58,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr dptr)
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemFree_v2);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return serve_is_late_free(dptr) ? CUDA_SUCCESS : REAL(cuMemFree_v2)(dptr);
 	return enter_leave(&scope, serve_free(dptr));
 }
@@ -67,7 +68,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemFree);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return REAL(cuMemFree)(dptr);
 	return enter_leave(&scope, serve_free(dptr));
 }
@@ -79,7 +80,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesiz
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemAllocManaged);
-	if (!enter_serve(&scope, true))
+	if (!life_enter(&scope))
 		return serve_refusal() ? serve_refusal() : REAL(cuMemAllocManaged)(dptr, bytesize, flags);
 	return enter_leave(&scope, own_managed(dptr, bytesize, flags, __builtin_return_address(0)));
 }
@@ -96,7 +97,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesiz
 		struct enter_scope scope;                                                                              \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope, true))                                                                        \
+		if (!life_enter(&scope))                                                                        \
 			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
 		struct room room = {0};                                                                                \
 		CUresult result;                                                                                       \
@@ -127,7 +128,7 @@ DRIVER_ALLOC(cuMemAllocPitch, LEDGER_DRIVER,
 		struct own_claim claim;                                                                                \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope, true))                                                                        \
+		if (!life_enter(&scope))                                                                        \
 			return REAL(name) args;                                                                        \
 		if (!own_claim(POLICY_API_HOST, NULL, bytesize, __builtin_return_address(0), &claim))                  \
 			return enter_leave(&scope, CUDA_ERROR_OUT_OF_MEMORY);                                          \
@@ -146,7 +147,7 @@ static CUresult note_registered(CUresult result, const void *address, size_t byt
 {
 	struct enter_scope scope;
 
-	if (result != CUDA_SUCCESS || !enter_serve(&scope, true))
+	if (result != CUDA_SUCCESS || !life_enter(&scope))
 		return result;
 	serve_note(LEDGER_REGISTERED, (uint64_t)(uintptr_t)address, bytes, -1);
 	return enter_leave(&scope, result);
@@ -171,7 +172,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemHostRegister(void *p, size_t bytesize, unsigne
 		struct enter_scope scope;                                                                              \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope, false))                                                                       \
+		if (!enter_serve(&scope))                                                                       \
 			return REAL(name)(p);                                                                          \
 		struct ledger_row *row = serve_forget(kind, (uint64_t)(uintptr_t)p);                                   \
 		CUresult result = REAL(name)(p);                                                                       \

@@ -4,6 +4,7 @@
  */
 #include "shim/serve/array.h"
 #include "shim/process/enter.h"
+#include "shim/lifecycle/life.h"
 #include "shim/entry/hook.h"
 #include "shim/serve/room.h"
 #include "shim/serve/serve.h"
@@ -54,7 +55,7 @@ static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned asked)
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope, true))                                                                        \
+		if (!life_enter(&scope))                                                                        \
 			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
 		struct room room = {0};                                                                                \
 		do                                                                                                     \
@@ -75,7 +76,7 @@ static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned asked)
 		struct enter_scope scope;                                                                              \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope, false))                                                                       \
+		if (!enter_serve(&scope))                                                                       \
 			return REAL(name)(handle);                                                                     \
 		struct ledger_row *row = serve_forget(LEDGER_ARRAY, (uint64_t)(uintptr_t)handle);                      \
 		CUresult result = REAL(name)(handle);                                                                  \

@@ -4,6 +4,7 @@
  */
 #include "shim/serve/async.h"
 #include "shim/process/enter.h"
+#include "shim/lifecycle/life.h"
 #include "shim/entry/hook.h"
 #include "shim/base/log.h"
 #include "shim/device/peer.h"
@@ -55,7 +56,7 @@ static CUresult settle(const struct async_request *request, CUdeviceptr *address
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope, true))                                                                        \
+		if (!life_enter(&scope))                                                                        \
 			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
 		if (async_alloc(&request, dptr, &result))                                                              \
 			return enter_leave(&scope, result);                                                            \
@@ -85,7 +86,7 @@ ALLOC_ASYNC(cuMemAllocFromPoolAsync_ptsz, true, POLICY_API_POOL, pool,
 		struct enter_scope scope;                                                                              \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope, false))                                                                       \
+		if (!enter_serve(&scope))                                                                       \
 			return serve_is_late_free(dptr) ? CUDA_SUCCESS : REAL(name)(dptr, hStream);                    \
 		if (serve_is_ours(dptr))                                                                               \
 			return enter_leave(&scope, async_free(dptr, hStream, per_thread));                             \
@@ -136,7 +137,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_
 
 	stats_call(HOOK_cuMemPoolGetAttribute);
 	CUresult result = REAL(cuMemPoolGetAttribute)(pool, attr, value);
-	if (result != CUDA_SUCCESS || !enter_serve(&scope, false))
+	if (result != CUDA_SUCCESS || !enter_serve(&scope))
 		return result;
 	pending_reap(-1);
 	uint64_t more = pool_heap_bytes(pool, attr);
@@ -150,12 +151,12 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemPoolSetAttribute);
-	if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && enter_serve(&scope, true)) {
+	if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && life_enter(&scope)) {
 		pool_threshold_asked(pool);
 		enter_leave(&scope, CUDA_SUCCESS);
 	}
 	CUresult result = REAL(cuMemPoolSetAttribute)(pool, attr, value);
-	if (result != CUDA_SUCCESS || !enter_serve(&scope, false))
+	if (result != CUDA_SUCCESS || !enter_serve(&scope))
 		return result;
 	pool_heap_reset(pool, attr);
 	return enter_leave(&scope, result);
@@ -182,7 +183,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesT
 
 	stats_call(HOOK_cuMemPoolTrimTo);
 	CUresult result = REAL(cuMemPoolTrimTo)(pool, minBytesToKeep);
-	if (result != CUDA_SUCCESS || !enter_serve(&scope, false))
+	if (result != CUDA_SUCCESS || !enter_serve(&scope))
 		return result;
 	struct device *device = async_is_for_heap() ? pool_heap_device(pool) : NULL;
 	struct heap *heap = device ? atomic_load(&device->heap) : NULL;
@@ -223,7 +224,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAc
 
 	stats_call(HOOK_cuMemPoolSetAccess);
 	CUresult result = REAL(cuMemPoolSetAccess)(pool, map, count);
-	if (result != CUDA_SUCCESS || !enter_serve(&scope, true))
+	if (result != CUDA_SUCCESS || !life_enter(&scope))
 		return result;
 	/* The default pool of a device is known from the first look at it on. */
 	for (CUdevice ordinal = 0; !pool_heap_device(pool) && device_get(ordinal); ordinal++)
@@ -239,7 +240,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolExportPointer(CUmemPoolPtrExportData *shar
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemPoolExportPointer);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return REAL(cuMemPoolExportPointer)(shareData_out, ptr);
 	if (!device_of(ptr))
 		return enter_leave(&scope, REAL(cuMemPoolExportPointer)(shareData_out, ptr));

@@ -168,7 +168,7 @@ static bool take(const struct batch *batch, struct part *part, CUresult *ret_res
 	struct enter_scope scope;
 
 	part->locations = NULL;
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return false;
 	size_t n = count_ours(batch);
 	if (n) {

@@ -6,6 +6,7 @@
 
 #include "shim/serve/control.h"
 #include "shim/process/process.h"
+#include "shim/lifecycle/life.h"
 #include "shim/stats/stats.h"
 
 #include <errno.h>

@@ -254,7 +254,7 @@ static bool split_list(const struct list *list, size_t *ret_failed, CUresult *re
 {
 	struct enter_scope scope;
 
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return false;
 	bool split = is_to_be_split(list);
 	if (split)

@@ -75,7 +75,7 @@ static bool prefetch(CUresult *ret_result, CUdeviceptr address, size_t bytes, CU
 {
 	struct enter_scope scope;
 
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return false;
 	bool taken = hint_is_ours(address, bytes, &location, ret_result);
 	if (taken && flags)
@@ -128,7 +128,7 @@ static CUresult advise(const CUmemLocation *location, CUmem_advise advice)
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope, false))                                                                       \
+		if (!enter_serve(&scope))                                                                       \
 			return REAL(name)(devPtr, count, advice, argument);                                            \
 		if (!is_for_us(devPtr, count, &row, &result))                                                          \
 			return enter_leave(&scope, REAL(name)(devPtr, count, advice, argument));                       \
@@ -154,7 +154,7 @@ static bool attach(CUresult *ret_result, CUdeviceptr address, size_t bytes, unsi
 	struct ledger_row row;
 	bool taken;
 
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return false;
 	taken = ledger_find(LEDGER_SYSTEM, address, &row) && row.asked_managed;
 	enter_leave(&scope, CUDA_SUCCESS);
@@ -224,7 +224,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRangeGetAttribute(void *data, size_t dataSize,
 	CUresult result;
 
 	stats_call(HOOK_cuMemRangeGetAttribute);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return REAL(cuMemRangeGetAttribute)(data, dataSize, attribute, devPtr, count);
 	if (!is_for_us(devPtr, count, &row, &result))
 		return enter_leave(&scope, REAL(cuMemRangeGetAttribute)(data, dataSize, attribute, devPtr, count));
@@ -239,7 +239,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRangeGetAttributes(void **data, size_t *dataSi
 	CUresult result;
 
 	stats_call(HOOK_cuMemRangeGetAttributes);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return REAL(cuMemRangeGetAttributes)(data, dataSizes, attributes, numAttributes, devPtr, count);
 	if (!is_for_us(devPtr, count, &row, &result))
 		return enter_leave(

@@ -3,6 +3,7 @@
  * of other processes are the driver's alone.
  */
 #include "shim/process/enter.h"
+#include "shim/lifecycle/life.h"
 #include "shim/entry/hook.h"
 #include "shim/serve/ipc.h"
 #include "shim/base/log.h"
@@ -14,7 +15,7 @@ HOOK_EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdevice
 	struct ledger_row row;
 
 	stats_call(HOOK_cuIpcGetMemHandle);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return REAL(cuIpcGetMemHandle)(pHandle, dptr);
 	if (!serve_is_ours(dptr))
 		return enter_leave(&scope, REAL(cuIpcGetMemHandle)(pHandle, dptr));
@@ -40,7 +41,7 @@ static CUresult open_handle(CUdeviceptr *ret_address, const CUipcMemHandle *hand
 		struct enter_scope scope;                                                                              \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!ipc_is_ours(&handle) || !enter_serve(&scope, true))                                               \
+		if (!ipc_is_ours(&handle) || !life_enter(&scope))                                               \
 			return REAL(name)(pdptr, handle, Flags);                                                       \
 		return enter_leave(&scope, open_handle(pdptr, &handle, Flags));                                        \
 	}
@@ -53,7 +54,7 @@ HOOK_EXPORT CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr dptr)
 	CUresult result;
 
 	stats_call(HOOK_cuIpcCloseMemHandle);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return REAL(cuIpcCloseMemHandle)(dptr);
 	if (!ipc_close(dptr, &result))
 		result = REAL(cuIpcCloseMemHandle)(dptr);

@@ -7,6 +7,7 @@
 #include "shim/trace/trace.h"
 
 #include "shim/process/enter.h"
+#include "shim/lifecycle/life.h"
 #include "shim/serve/serve.h"
 #include "shim/serve/virtual.h"
 #include "shim/mover/spill.h"
@@ -44,7 +45,7 @@ int spillway_budget(int ordinal, uint64_t *device_bytes, uint64_t *host_bytes, u
 	struct enter_scope scope;
 	uint64_t idle = 0;
 
-	if (!enter_serve(&scope, true))
+	if (!life_enter(&scope))
 		return -ENOTSUP;
 	struct device *device = device_get(ordinal);
 	if (!device)
@@ -143,7 +144,7 @@ int spillway_where(const void *address, struct spillway_place *place)
 
 	if (!place)
 		return -EINVAL;
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return -ENOTSUP;
 	if ((!find_in_heap(address_of(address), &row) && !find_elsewhere(address_of(address), &row)) ||
 	    !place_of(&row, &found))
@@ -159,7 +160,7 @@ static int begin(struct enter_scope *scope, const void *address, struct ledger_r
 {
 	struct ledger_row other;
 
-	if (!enter_serve(scope, false))
+	if (!enter_serve(scope))
 		return -ENOTSUP;
 	if (find_in_heap(address_of(address), ret_row))
 		return 0;

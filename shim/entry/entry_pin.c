@@ -30,7 +30,7 @@ static void stay_in_fast(CUdeviceptr address)
 {
 	struct enter_scope scope;
 
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return;
 	struct heap *heap = policy_spill_mode(life_policy()) == POLICY_SPILL_FAST ? heap_of(address) : NULL;
 	if (heap && heap_pin(heap, address, 1))
@@ -112,7 +112,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetHandleForAddressRange(void *handle, CUdevic
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemGetHandleForAddressRange);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
 	struct heap *heap = heap_of(dptr);
 	if (!heap)
@@ -129,7 +129,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMulticastBindAddr(CUmemGenericAllocationHandle mc
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMulticastBindAddr);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return REAL(cuMulticastBindAddr)(mcHandle, mcOffset, memptr, size, flags);
 	struct heap *heap = heap_of(memptr);
 	if (!heap)

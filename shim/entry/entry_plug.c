@@ -52,7 +52,7 @@ static bool put_off(CUdeviceptr address)
 {
 	struct enter_scope scope;
 
-	if (!real_has(HOOK_cuCtxRecordEvent) || !enter_serve(&scope, false))
+	if (!real_has(HOOK_cuCtxRecordEvent) || !enter_serve(&scope))
 		return false;
 	struct ledger_row *row = serve_take_ours(address);
 	if (row) {

@@ -4,6 +4,7 @@
  */
 #include "shim/context/context.h"
 #include "shim/process/enter.h"
+#include "shim/lifecycle/life.h"
 #include "shim/entry/hook.h"
 #include "shim/base/log.h"
 #include "shim/device/peer.h"
@@ -74,7 +75,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total)
 	size_t is_free, is_total;
 
 	stats_call(HOOK_cuMemGetInfo_v2);
-	if (!enter_serve(&scope, true))
+	if (!life_enter(&scope))
 		return REAL(cuMemGetInfo_v2)(free, total);
 	struct device *device = device_current(NULL);
 	if (!device || !capacity(device, &is_free, &is_total)) {
@@ -96,7 +97,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo(unsigned int *free, unsigned int *tota
 	size_t is_free, is_total;
 
 	stats_call(HOOK_cuMemGetInfo);
-	if (!enter_serve(&scope, true))
+	if (!life_enter(&scope))
 		return REAL(cuMemGetInfo)(free, total);
 	struct device *device = device_current(NULL);
 	if (!device || !capacity(device, &is_free, &is_total))
@@ -134,7 +135,7 @@ HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuDeviceTotalMem_v2);
-	if (!bytes || !enter_serve(&scope, true))
+	if (!bytes || !life_enter(&scope))
 		return REAL(cuDeviceTotalMem_v2)(bytes, dev);
 	return enter_leave(&scope, total_of(dev, bytes));
 }
@@ -145,7 +146,7 @@ HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 	size_t total = 0;
 
 	stats_call(HOOK_cuDeviceTotalMem);
-	if (!bytes || !enter_serve(&scope, true))
+	if (!bytes || !life_enter(&scope))
 		return REAL(cuDeviceTotalMem)(bytes, dev);
 	CUresult result = total_of(dev, &total);
 	if (result == CUDA_SUCCESS)
@@ -193,7 +194,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t 
 	bool known;
 
 	stats_call(HOOK_cuMemGetAddressRange_v2);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr);
 	if (!is_ours_to_answer(dptr, &row, &known))
 		return enter_leave(&scope, REAL(cuMemGetAddressRange_v2)(pbase, psize, dptr));
@@ -390,7 +391,7 @@ HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribu
 	bool known;
 
 	stats_call(HOOK_cuPointerGetAttribute);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return REAL(cuPointerGetAttribute)(data, attribute, ptr);
 	if (!is_ours_to_answer(ptr, &row, &known))
 		return enter_leave(&scope, driver_answer(data, attribute, ptr));
@@ -409,7 +410,7 @@ HOOK_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned int numAttributes, 
 	bool known;
 
 	stats_call(HOOK_cuPointerGetAttributes);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return REAL(cuPointerGetAttributes)(numAttributes, attributes, data, ptr);
 	if (!is_ours_to_answer(ptr, &row, &known) || !numAttributes || !attributes || !data)
 		return enter_leave(&scope, driver_answers(numAttributes, attributes, data, ptr));
@@ -434,7 +435,7 @@ HOOK_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_
 	struct ledger_row row;
 
 	stats_call(HOOK_cuPointerSetAttribute);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return REAL(cuPointerSetAttribute)(value, attribute, ptr);
 	if (!serve_is_ours(ptr))
 		return enter_leave(&scope, REAL(cuPointerSetAttribute)(value, attribute, ptr));

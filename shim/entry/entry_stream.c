@@ -133,7 +133,7 @@ static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context
 
 	if (always && life_counts())
 		capture_forget_context(context);
-	bool serving = enter_serve(&scope, false);
+	bool serving = enter_serve(&scope);
 	if (!serving && !life_counts())
 		return end(context);
 	struct ending ending = is_ending(context, serving);
@@ -217,7 +217,7 @@ static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool
 
 	layout_drop();
 
-	bool serving = enter_serve(&scope, false);
+	bool serving = enter_serve(&scope);
 	if (!serving && !life_counts())
 		return end(dev);
 	CUcontext primary = active_primary(dev);
@@ -252,7 +252,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 	CUcontext context = life_counts() ? context_green_ending(hCtx, &device) : NULL;
 	if (!context)
 		return REAL(cuGreenCtxDestroy)(hCtx);
-	bool serving = enter_serve(&scope, false);
+	bool serving = enter_serve(&scope);
 	CUcontext primary = active_primary(device);
 	if (serving)
 		spill_await(context, device);

@@ -13,6 +13,7 @@
  * driver refuses it for cuMemAlloc memory, but for handles of memory that never moves.
  */
 #include "shim/process/enter.h"
+#include "shim/lifecycle/life.h"
 #include "shim/entry/hook.h"
 #include "shim/base/log.h"
 #include "shim/serve/own.h"
@@ -169,7 +170,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, s
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemCreate);
-	if (!enter_serve(&scope, true))
+	if (!life_enter(&scope))
 		return serve_refusal() ? serve_refusal() : REAL(cuMemCreate)(handle, size, prop, flags);
 	/* What is wrong is the driver's to refuse. */
 	if (!handle || !prop)
@@ -190,7 +191,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocat
 	CUresult result;
 
 	stats_call(HOOK_cuMemGetAllocationPropertiesFromHandle);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
 	if (virtual_properties(handle, prop, &result))
 		return enter_leave(&scope, result);
@@ -208,7 +209,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 
 	stats_call(HOOK_cuMemRelease);
 	/* At exit what is left goes with the process. */
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return virtual_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
 	/* Off the books before the driver may give the handle to another thread. */
 	struct ledger_row *row;
@@ -283,7 +284,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationH
 	struct ledger_row row;
 
 	stats_call(HOOK_cuMemRetainAllocationHandle);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return REAL(cuMemRetainAllocationHandle)(handle, addr);
 	CUdeviceptr address = (CUdeviceptr)(uintptr_t)addr;
 	if (handle && virtual_retain(address, handle))
@@ -306,7 +307,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offse
 	CUresult result;
 
 	stats_call(HOOK_cuMemMap);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return REAL(cuMemMap)(ptr, size, offset, handle, flags);
 	if (virtual_map(ptr, size, offset, handle, flags, &result))
 		return enter_leave(&scope, result);
@@ -362,7 +363,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 	CUresult result;
 
 	stats_call(HOOK_cuMemUnmap);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return serve_is_late_free(ptr) ? CUDA_SUCCESS : REAL(cuMemUnmap)(ptr, size);
 	if (virtual_unmap(ptr, size, &result))
 		return enter_leave(&scope, result);
@@ -382,7 +383,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope, false))                                                                       \
+		if (!enter_serve(&scope))                                                                       \
 			return REAL(name) args;                                                                        \
 		if (ours)                                                                                              \
 			return enter_leave(&scope, result);                                                            \
@@ -401,7 +402,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	CUresult result;
 
 	stats_call(HOOK_cuMemAddressFree);
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return serve_is_late_free(ptr) ? CUDA_SUCCESS : REAL(cuMemAddressFree)(ptr, size);
 	if (virtual_unreserve(ptr, size, &result))
 		return enter_leave(&scope, result);
@@ -416,7 +417,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, 
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemAddressReserve);
-	if (!enter_serve(&scope, true))
+	if (!life_enter(&scope))
 		return REAL(cuMemAddressReserve)(ptr, size, alignment, addr, flags);
 	if (ptr && virtual_reserve(ptr, size, alignment, addr, flags))
 		return enter_leave(&scope, CUDA_SUCCESS);
@@ -432,7 +433,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, 
 		struct enter_scope scope;                                                                              \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope, false))                                                                       \
+		if (!enter_serve(&scope))                                                                       \
 			return REAL(name) args;                                                                        \
 		CUresult result = virtual_expose(&(mine), as);                                                         \
 		return enter_leave(&scope, result == CUDA_SUCCESS ? REAL(name) args : result);                         \
@@ -469,7 +470,7 @@ static CUarrayMapInfo *exposed(const CUarrayMapInfo *list, unsigned n, CUresult 
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!mapInfoList || !count || !enter_serve(&scope, false))                                             \
+		if (!mapInfoList || !count || !enter_serve(&scope))                                             \
 			return REAL(name)(mapInfoList, count, hStream);                                                \
 		CUarrayMapInfo *list = exposed(mapInfoList, count, &result);                                           \
 		if (result == CUDA_SUCCESS)                                                                            \

@@ -26,6 +26,7 @@
 #include "shim/base/log.h"
 #include "shim/device/peer.h"
 #include "shim/device/pool.h"
+#include "shim/lifecycle/life.h"
 #include "shim/lifecycle/pulse.h"
 #include "shim/accounting/quota.h"
 #include "shim/mover/spill.h"
@@ -91,6 +92,18 @@ static void open_stats(const struct policy *read)
 		stats_know_rule(rule, policy_rule_name(read, rule));
 }
 
+/* What belongs to the parent is let go of. */
+static void let_go(void)
+{
+	stats_child();
+	quota_child();
+	spill_child();
+	control_child();
+	faults_child();
+	ipc_child();
+	trace_child();
+}
+
 static enum stage read_policy(void)
 {
 	struct policy_errors errors;
@@ -105,6 +118,7 @@ static enum stage read_policy(void)
 	policy_errors_free(&errors);
 	if (read) {
 		owner = getpid();
+		process_on_cloned(let_go);
 		process_mark();
 		choice_start(read);
 		open_stats(read);
@@ -169,33 +183,12 @@ static void after_fork_parent(void)
 	pthread_mutex_unlock(&start_lock.mutex);
 }
 
-/* What belongs to the parent is let go of. */
-static void let_go(void)
-{
-	stats_child();
-	quota_child();
-	spill_child();
-	control_child();
-	faults_child();
-	ipc_child();
-	trace_child();
-}
-
 static void after_fork_child(void)
 {
 	after_fork_parent();
 	if (life_stage() == STAGE_RUNNING)
 		atomic_store(&life_stage_now, STAGE_FORKED);
 	let_go();
-}
-
-/* Locks stay as they were in the parent: nobody takes them in a process that passes through. */
-void life_cloned(void)
-{
-	int running = STAGE_RUNNING;
-
-	if (atomic_compare_exchange_strong(&life_stage_now, &running, STAGE_FORKED))
-		let_go();
 }
 
 __attribute__((constructor)) static void life_begin(void)

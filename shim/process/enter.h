@@ -17,22 +17,9 @@ struct enter_scope {
 	int saved_errno;
 };
 
-/*
- * May this call be served? start: it is one that brings us to life. False: call the real function. True: the caller
- * must end with enter_leave(). Never while a driver call of ours is what called us.
- */
-static inline bool enter_serve(struct enter_scope *scope, bool start)
+/* The rest of enter_serve(), at this stage. The caller has looked at the depth, and saved errno in `scope`. */
+static inline bool enter_serve_at(enum stage stage, const struct enter_scope *scope)
 {
-	if (__builtin_expect(enter_depth != 0, 0))
-		return false;
-	enum stage stage = life_stage();
-	scope->saved_errno = errno;
-	if (__builtin_expect(stage == STAGE_NEW, 0)) {
-		if (!start)
-			return false;
-		stage = life_start();
-		errno = scope->saved_errno;
-	}
 	if (stage != STAGE_RUNNING)
 		return false;
 	if (__builtin_expect(!*life_mark, 0)) {
@@ -42,6 +29,19 @@ static inline bool enter_serve(struct enter_scope *scope, bool start)
 	}
 	enter_depth = 1;
 	return true;
+}
+
+/*
+ * May this call be served? A process that has not started is not started by it: life_enter() of lifecycle/life.h does.
+ * Returns false if the caller must call the real function; true if the caller must end with enter_leave(). Never true
+ * while a driver call of ours is what called us.
+ */
+static inline bool enter_serve(struct enter_scope *scope)
+{
+	if (__builtin_expect(enter_depth != 0, 0))
+		return false;
+	scope->saved_errno = errno;
+	return enter_serve_at(life_stage(), scope);
 }
 
 static inline CUresult enter_leave(const struct enter_scope *scope, CUresult result)

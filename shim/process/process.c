@@ -10,6 +10,7 @@ struct lock start_lock = LOCK_INIT(LOCK_START);
 __thread unsigned enter_depth __attribute__((tls_model("initial-exec")));
 
 static const struct policy *policy;
+static void (*on_cloned)(void);
 
 static const volatile unsigned always = 1;
 const volatile unsigned *life_mark = &always;
@@ -27,6 +28,20 @@ void process_mark(void)
 	}
 	*mark = 1;
 	life_mark = mark;
+}
+
+void process_on_cloned(void (*let_go)(void))
+{
+	on_cloned = let_go;
+}
+
+/* Locks stay as they were in the parent: no thread takes them in a process that passes through. */
+void life_cloned(void)
+{
+	int running = STAGE_RUNNING;
+
+	if (atomic_compare_exchange_strong(&life_stage_now, &running, STAGE_FORKED))
+		on_cloned();
 }
 
 /* The stage changes only if nothing has started: the launch path may have read it already. */

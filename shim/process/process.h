@@ -37,8 +37,10 @@ extern const volatile unsigned *life_mark;
  * life_start(), under START. If there is no memory for it, such children are not noticed.
  */
 void process_mark(void);
-/* It is: from now on as the child of a fork. */
+/* The caller found life_mark to be 0: from now on this process is treated as the child of a fork. */
 void life_cloned(void);
+/* What life_cloned() calls, once, after the change of stage. Given by life_start(), before the stage is RUNNING. */
+void process_on_cloned(void (*let_go)(void));
 extern struct lock start_lock;
 extern __thread unsigned enter_depth __attribute__((tls_model("initial-exec")));
 
@@ -52,15 +54,11 @@ static inline enum stage life_stage(void)
  * when switched off, ending, or in a fork.
  */
 bool life_counts(void);
-/* Read policy and environment, once; returns the stage after it. */
-enum stage life_start(void);
 /* SPILLWAY=0? Asked before anything else; reads the environment once and does nothing more. */
 bool life_is_off(void);
 /* The policy in force; only in STAGE_RUNNING. */
 const struct policy *life_policy(void);
 /* Called once, by life_start(), under START. */
 void process_set_policy(const struct policy *read);
-/* The summary at exit; also for tests. */
-void life_print_summary(void);
 
 #endif

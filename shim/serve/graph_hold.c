@@ -11,7 +11,7 @@ static bool begin(struct graph_hold *hold, CUresult result)
 	hold->at = NULL;
 	hold->n = hold->room = 0;
 	hold->late = false;
-	return __builtin_expect(result == CUDA_ERROR_INVALID_VALUE, 0) && enter_serve(&hold->scope, false);
+	return __builtin_expect(result == CUDA_ERROR_INVALID_VALUE, 0) && enter_serve(&hold->scope);
 }
 
 static bool has_room(struct graph_hold *hold)

@@ -277,7 +277,7 @@ CUresult mend_set(CUresult refused, CUgraphExec exec, CUgraphNode node, const CU
 	struct enter_scope scope;
 	struct wanted wanted;
 
-	if (refused != CUDA_ERROR_INVALID_VALUE || !copy || !enter_serve(&scope, false))
+	if (refused != CUDA_ERROR_INVALID_VALUE || !copy || !enter_serve(&scope))
 		return refused;
 	/* What the program may not have natively either is its own mistake. */
 	if (!wanted_init(&wanted, node, copy) || !hold(&wanted))
@@ -459,7 +459,7 @@ CUresult mend_update(CUresult refused, CUgraphExec exec, CUgraph graph, CUgraphE
 	struct enter_scope scope;
 
 	if (refused != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE ||
-	    reason != CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED || !enter_serve(&scope, false))
+	    reason != CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED || !enter_serve(&scope))
 		return refused;
 	if (REAL(cuGraphClone)(&update.clone, graph) != CUDA_SUCCESS)
 		update.clone = NULL;

@@ -103,7 +103,7 @@ bool room_make_outside(struct room *room, int device)
 {
 	struct enter_scope scope;
 
-	if (!enter_serve(&scope, false))
+	if (!enter_serve(&scope))
 		return false;
 	bool made = room_make(room, device, 0);
 	enter_leave(&scope, CUDA_SUCCESS);

@@ -5,7 +5,7 @@
 #ifndef SPILLWAY_TEST_CHILD_ALLOC_H
 #define SPILLWAY_TEST_CHILD_ALLOC_H
 
-#include "shim/process/enter.h"
+#include "shim/lifecycle/life.h"
 #include "test/core/core.h"
 
 static void start(void)

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "shim/serve/choice.h"
-#include "shim/process/enter.h"
+#include "shim/lifecycle/life.h"
 #include "shim/accounting/ledger.h"
 
 static char path[] = "/tmp/choice_test.XXXXXX.yaml";

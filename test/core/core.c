@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/process/enter.h"
+#include "shim/lifecycle/life.h"
 #include "shim/heap/transit.h"
 #include "shim/serve/pending.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "shim/device/device.h"
-#include "shim/process/enter.h"
+#include "shim/lifecycle/life.h"
 #include "shim/accounting/ledger.h"
 #include "shim/serve/pending.h"
 #include "shim/stats/stats.h"

@@ -14,7 +14,7 @@
  *
  * Exit status: 0 equal, 1 not, or a call failed, 77 no GPU, no CUPTI, or no managed memory that both sides may use.
  */
-#include "shim/process/enter.h"
+#include "shim/lifecycle/life.h"
 #include "shim/faults/faults.h"
 #include "shim/serve/own.h"
 
