@@ -14,7 +14,7 @@
 #include "shim/entry/hook.h"
 #include "shim/serve/pending.h"
 #include "shim/serve/serve.h"
-#include "shim/trace/trace.h"
+#include "shim/serve/trace_alloc.h"
 
 /* Primary contexts, each retained once: what was allocated in one must not end with somebody else's reference. */
 static _Atomic(CUcontext) primary[DEVICE_MOST];

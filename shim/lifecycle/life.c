@@ -28,6 +28,7 @@
 #include "shim/device/pool.h"
 #include "shim/lifecycle/life.h"
 #include "shim/lifecycle/pulse.h"
+#include "shim/lifecycle/trace_sources.h"
 #include "shim/accounting/quota.h"
 #include "shim/mover/spill.h"
 #include "shim/stats/stats.h"
@@ -122,7 +123,7 @@ static enum stage read_policy(void)
 		process_mark();
 		choice_start(read);
 		open_stats(read);
-		trace_start(read);
+		trace_start(read, &trace_sources);
 		pulse_start(read);
 		pdl_start(policy_pdl(read));
 	}

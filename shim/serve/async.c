@@ -8,7 +8,7 @@
 #include "shim/device/pool.h"
 #include "shim/driver/real.h"
 #include "shim/serve/serve.h"
-#include "shim/trace/trace.h"
+#include "shim/serve/trace_alloc.h"
 
 /*
  * Which order a stream is: its handle, but the default stream of each thread is another one, though all have one handle.

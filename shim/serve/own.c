@@ -6,6 +6,7 @@
 #include "shim/device/pool.h"
 #include "shim/driver/real.h"
 #include "shim/serve/room.h"
+#include "shim/serve/trace_alloc.h"
 #include "shim/trace/trace.h"
 
 static struct policy_decision decide(enum policy_api api, struct device *device, size_t bytes, void *caller)

@@ -13,7 +13,7 @@
 #include "shim/driver/real.h"
 #include "shim/serve/room.h"
 #include "shim/mover/spill.h"
-#include "shim/trace/trace.h"
+#include "shim/serve/trace_alloc.h"
 #include "shim/serve/virtual.h"
 
 /* Where rows of a kind that the driver serves are counted. */

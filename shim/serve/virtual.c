@@ -9,7 +9,7 @@
 #include "shim/heap/loose.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/trace/trace.h"
+#include "shim/serve/trace_alloc.h"
 
 #include <string.h>
 

@@ -7,12 +7,9 @@
  * between on the same thread (a signal handler) loses its event, and is counted.
  */
 #include "policy/policy.h"
-#include "shim/serve/backend.h"
 #include "shim/process/process.h"
-#include "shim/heap/chunk.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/submit/use.h"
 #include "shim/trace/trace_inside.h"
 
 #include <errno.h>
@@ -35,6 +32,7 @@ static pthread_key_t at_end;
 static bool has_key;
 static atomic_uint n_rings, n_threads;
 static const struct policy *policy;
+static const struct trace_sources *sources;
 static enum { NONE, STARTED, REFUSED } thread_is;
 static pthread_mutex_t start_one = PTHREAD_MUTEX_INITIALIZER;
 
@@ -91,7 +89,7 @@ static bool has_thread(void)
 {
 	pthread_mutex_lock(&start_one);
 	if (thread_is == NONE) {
-		thread_is = drain_start(policy) ? STARTED : REFUSED;
+		thread_is = drain_start(policy, sources) ? STARTED : REFUSED;
 		if (thread_is == REFUSED)
 			trace_fail("no thread can be had for it");
 	}
@@ -233,93 +231,6 @@ uint64_t trace_function(uint64_t function, uint32_t id)
 	return function >> 63 ? id : function;
 }
 
-/* ---- allocations ---- */
-
-#define TRACED (LEDGER_HEAP | LEDGER_DRIVER | LEDGER_MANAGED | LEDGER_ASYNC | LEDGER_SYSTEM)
-
-/* Of what the program maps itself the mappings that are the heap's (virtual.h). */
-static bool is_traced(const struct ledger_row *row)
-{
-	return row->kind & TRACED || (row->kind == LEDGER_MAPPING && row->block);
-}
-
-static uint64_t backend_of(const struct ledger_row *row)
-{
-	switch (row->kind) {
-	case LEDGER_HEAP:
-	case LEDGER_MAPPING:
-		return POLICY_USE_HEAP;
-	case LEDGER_MANAGED:
-		return POLICY_USE_MANAGED;
-	case LEDGER_SYSTEM:
-		return POLICY_USE_SYSTEM;
-	default:
-		return POLICY_USE_DRIVER;
-	}
-}
-
-uint32_t trace_api(const struct backend_request *request)
-{
-	return request->height ? POLICY_API_PITCH : request->api;
-}
-
-void trace_ask(const struct device *device, const struct backend_request *request)
-{
-	trace_event(ask, request->bytes, trace_api(request), (uint64_t)device->ordinal, trace_site(request->caller));
-}
-
-void trace_refused(const struct device *device, const struct backend_request *request, int rule, int result)
-{
-	trace_event(refused, request->bytes, trace_api(request), (uint64_t)device->ordinal, (uint64_t)(rule + 1),
-		    trace_site(request->caller), (uint64_t)result);
-}
-
-static uint64_t bytes_on_host(const struct ledger_row *row)
-{
-	struct device *device = row->kind & (LEDGER_HEAP | LEDGER_MAPPING) ? device_get(row->device) : NULL;
-	struct heap *heap = device ? atomic_load(&device->heap) : NULL;
-	uint64_t bytes[CHUNK_PLACES] = {0};
-	bool stays;
-
-	return heap && heap_where(heap, row->key, row->bytes, bytes, &stays) == SW_OK
-		   ? bytes[CHUNK_HOST] + bytes[CHUNK_PEER]
-		   : 0;
-}
-
-/* Only of a heap in use: what was found on the host. */
-static void tell_loans(const struct ledger_row *row)
-{
-	struct heap_loan loans[HEAP_LENDERS];
-	unsigned n = heap_loans(atomic_load(&device_get(row->device)->heap), row->key, row->bytes, loans);
-
-	for (unsigned i = 0; i < n; i++)
-		trace_event(lent, row->id, (uint64_t)loans[i].device, loans[i].bytes);
-}
-
-void trace_made(const struct ledger_row *row, uint32_t api, void *caller)
-{
-	if (!trace_is_on() || !is_traced(row))
-		return;
-	uint64_t on_host = bytes_on_host(row);
-	trace_event(made, row->id, row->key, row->bytes, api, (uint64_t)row->device, backend_of(row),
-		    (uint64_t)(row->rule + 1), trace_site(caller), on_host);
-	if (on_host)
-		tell_loans(row);
-}
-
-struct trace_freeing trace_freeing(const struct ledger_row *row)
-{
-	if (!trace_is_on() || !row || !is_traced(row))
-		return (struct trace_freeing){0};
-	return (struct trace_freeing){row->id, clock_now()};
-}
-
-void trace_freed(struct trace_freeing freeing)
-{
-	if (freeing.time)
-		trace_event_at(freed, freeing.time, freeing.id);
-}
-
 /* ---- beginning and end ---- */
 
 static const char *pattern(void)
@@ -334,19 +245,20 @@ bool trace_is_wanted(void)
 	return pattern() && !life_is_off();
 }
 
-void trace_start(const struct policy *read)
+void trace_start(const struct policy *read, const struct trace_sources *from)
 {
 	if (!pattern())
 		return;
 	policy = read;
+	sources = from;
 	has_key = pthread_key_create(&at_end, leave) == 0;
 	atomic_store(&trace_on, true);
-	use_set_trace(true);
+	sources->submissions(true);
 }
 
 static void stop(void)
 {
-	use_set_trace(false);
+	sources->submissions(false);
 	atomic_store(&trace_on, false);
 }
 

@@ -8,8 +8,8 @@
  * it, and the count is in the file. Nothing here can fail for the program: when the file cannot be written any more the
  * trace ends, and that is said once.
  *
- * May be called by all, under any lock but for trace_made(); calls nobody but layout.h (names), caller.h (names: the loader
- * is asked at the first event of a place in the program), device.h and stats.h (figures), and heap.h (trace_made).
+ * Locking: may be called under any lock. Names of places in the program come from caller.h, which asks the loader at the
+ * first event of a place; everything else that the trace needs to know is given with trace_start().
  */
 #ifndef SPILLWAY_TRACE_H
 #define SPILLWAY_TRACE_H
@@ -18,9 +18,6 @@
 
 #include <stdatomic.h>
 
-struct backend_request;
-struct device;
-struct ledger_row;
 struct policy;
 
 extern _Atomic bool trace_on;
@@ -32,8 +29,38 @@ static inline bool trace_is_on(void)
 
 /* Is a trace asked for? Looks at the environment: not for the launch path. */
 bool trace_is_wanted(void);
-/* Once, when the policy is read and the process comes to life. The file is made when the first event is there. */
-void trace_start(const struct policy *policy);
+
+/* A device as the trace sees it. bytes: as in trace.def, without its time. */
+struct trace_source_device {
+	int ordinal;
+	uint64_t total; /* bytes */
+	bool any;       /* there is something to report in `bytes` */
+	struct trace_event sample;
+};
+
+/* At most this many bytes of a function's name are kept, with the final zero. */
+#define TRACE_FUNCTION_NAME 120
+
+/*
+ * What the trace asks of the other modules. Locking: called by the drainer under `drain`, at the end of the process by the
+ * exiting thread; submissions() by any thread. So they must take no lock.
+ */
+struct trace_sources {
+	/* Calls visit for each device that is known. */
+	void (*each_device)(void (*visit)(const struct trace_source_device *device, void *argument), void *argument);
+	/* Returns false if the name is not known. */
+	bool (*function_name)(uint64_t function, char ret_name[TRACE_FUNCTION_NAME]);
+	/* A number that changes when a handle may stand for another function than before. */
+	uint64_t (*function_generation)(void);
+	/* Submissions are to be traced, or not any more. */
+	void (*submissions)(bool on);
+};
+
+/*
+ * Once, when the policy is read and the process starts. The file is made when the first event is there. `sources` must
+ * last as long as the process.
+ */
+void trace_start(const struct policy *policy, const struct trace_sources *sources);
 /* At the end of the process: what is in the rings goes into the file, for 100 ms at most, and then `end`. */
 void trace_end(void);
 /* In the child of a fork: nothing is written, the parent's file is not its own. */
@@ -62,23 +89,6 @@ void trace_write(uint32_t kind, uint64_t time, const uint64_t *fields, unsigned 
 /* The number of a place in the program, and of an NVTX range's name. 0: off, not known, or too many are there. */
 uint64_t trace_site(void *caller);
 uint64_t trace_range(const char *name);
-
-/*
- * Allocations: asked for, refused, a row that is about to be committed, and one that is freed. Kinds that are not memory of
- * a device are left out. trace_made() looks at the heap, so under no lock of the rank of HEAP or above.
- *
- * A free is told when the driver has not refused it, at the time at which it began: somebody else may have the address
- * before the call returns.
- */
-struct trace_freeing {
-	uint64_t id, time; /* time 0: it is not told */
-};
-void trace_ask(const struct device *device, const struct backend_request *request);
-void trace_refused(const struct device *device, const struct backend_request *request, int rule, int result);
-void trace_made(const struct ledger_row *row, uint32_t api, void *caller);
-struct trace_freeing trace_freeing(const struct ledger_row *row); /* accepts NULL */
-void trace_freed(struct trace_freeing freeing);
-uint32_t trace_api(const struct backend_request *request);
 
 /*
  * A submission: begin, every address it names, commit. One at a time in a thread, and no other event of the thread

@@ -4,18 +4,15 @@
  * that a record has is explained before it.
  *
  * Functions are numbered here, in the order in which they are seen. A handle may come again for another kernel once its
- * module is gone: then layouts are asked for anew (layout.h), and all functions get new numbers.
+ * module is gone: then function_generation() changes, and all functions get new numbers.
  *
  * Lock: `drain`, over the writer and the file; of the drainer, and of the exiting thread that empties the rings for the
  * last time. The last of all locks, except that names and figures are looked up under it, which take none.
  */
 #include "policy/policy.h"
-#include "shim/device/device.h"
 #include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/submit/layout.h"
-#include "shim/submit/use.h"
 #include "shim/stats/stats.h"
 #include "shim/base/thread.h"
 #include "shim/trace/trace_inside.h"
@@ -47,6 +44,7 @@
 
 static pthread_mutex_t drain = PTHREAD_MUTEX_INITIALIZER;
 static const struct policy *policy;
+static const struct trace_sources *sources;
 static _Atomic uint32_t hurry;
 
 /* Under `drain`. */
@@ -58,7 +56,7 @@ static struct function {
 	uint64_t number;
 } functions[2 * FUNCTIONS_MOST];
 static unsigned n_functions;
-static uint64_t next_function = 1, layouts;
+static uint64_t next_function = 1, generation;
 static struct trace_named *named;
 static size_t named_room;
 static uint64_t sampled;
@@ -131,7 +129,7 @@ static bool is_open(void)
 	int error = writer && pattern ? file_make(&file, pattern) : ENOMEM;
 	if (!error) {
 		atomic_store_explicit(&has_path, true, memory_order_release);
-		file_head(policy, text, sizeof(text));
+		file_head(policy, sources, text, sizeof(text));
 		error = file_write(&file, head, trace_head(text, head, sizeof(head)));
 	}
 	if (error) {
@@ -150,11 +148,11 @@ static bool is_open(void)
 
 static void tell_function(uint64_t number, uint64_t function, uint32_t id)
 {
-	char text[LAYOUT_NAME + 8];
+	char text[TRACE_FUNCTION_NAME + 8];
 
 	if (function < REAL_COUNT)
 		snprintf(text, sizeof(text), "%s", real_name((int)function));
-	else if (!layout_name(function, text))
+	else if (!sources->function_name(function, text))
 		snprintf(text, sizeof(text), "%s 0x%llx",
 			 !strncmp(real_name((int)id), "cuGraphLaunch", 13) ? "graph" : "kernel",
 			 (unsigned long long)function);
@@ -176,10 +174,10 @@ static uint64_t number_of(uint64_t function, uint32_t id)
 {
 	if (!function)
 		return 0;
-	if (layouts != layout_generation() || n_functions == FUNCTIONS_MOST) {
+	if (generation != sources->function_generation() || n_functions == FUNCTIONS_MOST) {
 		memset(functions, 0, sizeof(functions));
 		n_functions = 0;
-		layouts = layout_generation();
+		generation = sources->function_generation();
 	}
 	struct function *slot = slot_of(function);
 	if (slot->function)
@@ -279,42 +277,23 @@ static void drain_ring(struct ring *ring)
 
 /* ---- figures ---- */
 
-/* What there is to say of a device, if there is: then it goes on being told, and of what is nothing any more, 0. */
-static bool look_at(const struct device *device, struct trace_event *event)
-{
-	const struct stats_device *figures = &stats.device[device->ordinal];
-	const _Atomic uint64_t *live = figures->live;
-	uint64_t on_peers = live[PLACE_PEER]; /* read once: it is part of two figures */
-	bool any = atomic_load(&device->heap) || atomic_load(&figures->most_lent);
-
-	for (unsigned i = 0; i < PLACE_COUNT; i++)
-		any |= i != PLACE_PINNED && atomic_load_explicit(&figures->peak[i], memory_order_relaxed) != 0;
-	event->bytes.device = (uint64_t)device->ordinal;
-	event->bytes.on_device = live[PLACE_DEVICE];
-	event->bytes.on_host = live[PLACE_HOST] + on_peers;
-	event->bytes.managed = live[PLACE_MANAGED];
-	event->bytes.system = live[PLACE_SYSTEM];
-	event->bytes.driver = live[PLACE_DRIVER];
-	event->bytes.on_peers = on_peers;
-	event->bytes.lent = atomic_load(&device->lender.lent.used);
-	if (atomic_load(&device->heap))
-		event->bytes.budget = atomic_load(&device->budget.limit);
-	return any;
-}
-
-/* Devices without figures of their own are left out: to a reader they have no samples. */
-static void sample_one(struct device *device, void *argument)
+/*
+ * Devices without figures of their own are left out: to a reader they have no samples. Once a device has been sampled it
+ * goes on being sampled, with zeros.
+ */
+static void sample_one(const struct trace_source_device *device, void *argument)
 {
 	static struct trace_event before[STATS_DEVICES];
 	static bool is_told[STATS_DEVICES];
-	struct trace_event event = {.kind = TRACE_bytes, .time = *(const uint64_t *)argument};
+	struct trace_event event = device->sample;
 
 	if ((unsigned)device->ordinal >= STATS_DEVICES)
 		return;
 	struct trace_event *last = &before[device->ordinal];
 	bool *told = &is_told[device->ordinal];
-	if (!look_at(device, &event) && !*told)
+	if (!device->any && !*told)
 		return;
+	event.time = *(const uint64_t *)argument;
 	if (!*told || memcmp(last->field, event.field, sizeof(event.field)) != 0)
 		add(&event);
 	*told = true;
@@ -327,7 +306,7 @@ static void sample(uint64_t now, bool last)
 	if (sampled && !last && now - sampled < SAMPLE_NS)
 		return;
 	sampled = now;
-	device_each(sample_one, &now);
+	sources->each_device(sample_one, &now);
 }
 
 /* ---- a turn ---- */
@@ -401,9 +380,10 @@ static void *run(void *argument)
 	return NULL;
 }
 
-bool drain_start(const struct policy *read)
+bool drain_start(const struct policy *read, const struct trace_sources *from)
 {
 	policy = read;
+	sources = from;
 	return thread_start(run, NULL, STACK_BYTES, false, NULL) == 0;
 }
 

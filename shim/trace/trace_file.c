@@ -1,5 +1,4 @@
 #include "policy/policy.h"
-#include "shim/device/device.h"
 #include "shim/base/rank.h"
 #include "shim/stats/stats.h"
 #include "shim/trace/trace_inside.h"
@@ -197,20 +196,18 @@ static void add_command(struct text *text)
 	add(text, "command=%s\n", command);
 }
 
-static void add_device(struct device *device, void *argument)
+static void add_device(const struct trace_source_device *device, void *argument)
 {
-	struct text *text = argument;
-
-	add(text, "%d:%llu ", device->ordinal, (unsigned long long)device->total);
+	add(argument, "%d:%llu ", device->ordinal, (unsigned long long)device->total);
 }
 
-static void add_name(struct device *device, void *argument)
+static void add_name(const struct trace_source_device *device, void *argument)
 {
 	if (device->ordinal < STATS_DEVICES)
 		add(argument, "gpu%d=%s\n", device->ordinal, stats.device[device->ordinal].name);
 }
 
-void file_head(const struct policy *policy, char *ret_text, size_t bytes)
+void file_head(const struct policy *policy, const struct trace_sources *sources, char *ret_text, size_t bytes)
 {
 	struct text text = {ret_text, bytes};
 	char host[256] = "";
@@ -227,7 +224,7 @@ void file_head(const struct policy *policy, char *ret_text, size_t bytes)
 		add(&text, "policy=%s\npolicy_hash=%s\nmode=%s\n", policy_name(policy), policy_hash(policy),
 		    policy_spill_name(policy_spill_mode(policy)));
 	add(&text, "devices=");
-	device_each(add_device, &text);
+	sources->each_device(add_device, &text);
 	add(&text, "\n");
-	device_each(add_name, &text);
+	sources->each_device(add_name, &text);
 }

@@ -68,7 +68,7 @@ void trace_fail(const char *why);
 /* ---- the drainer ---- */
 
 /* Start it. False: there is no thread to be had. */
-bool drain_start(const struct policy *policy);
+bool drain_start(const struct policy *policy, const struct trace_sources *sources);
 /* A ring is half full. */
 void drain_hurry(void);
 /* Once more, by the calling thread, and then `end`. */
@@ -101,6 +101,6 @@ int file_make(struct trace_file *file, const char *pattern);
 int file_write(const struct trace_file *file, const void *bytes, size_t n);
 void file_close(struct trace_file *file);
 /* The text of the head. Cut where there is no room. */
-void file_head(const struct policy *policy, char *ret_text, size_t bytes);
+void file_head(const struct policy *policy, const struct trace_sources *sources, char *ret_text, size_t bytes);
 
 #endif

@@ -1,0 +1,28 @@
+/*
+ * trace_alloc.h: allocations and frees as events of the trace (trace/trace.h): requested, refused, a row that is about to be
+ * committed, and one that is freed. Kinds that are not memory of a device are left out. While the trace is off, each call
+ * costs one relaxed load and a branch.
+ */
+#ifndef SPILLWAY_TRACE_ALLOC_H
+#define SPILLWAY_TRACE_ALLOC_H
+
+#include "shim/accounting/ledger.h"
+#include "shim/device/device.h"
+#include "shim/serve/backend.h"
+
+/*
+ * A free is recorded once the driver has not refused it, at the time at which it began: another thread may have the address
+ * before the call returns.
+ */
+struct trace_freeing {
+	uint64_t id, time; /* time 0: it is not recorded */
+};
+void trace_ask(const struct device *device, const struct backend_request *request);
+void trace_refused(const struct device *device, const struct backend_request *request, int rule, int result);
+/* Locking: looks at the heap, so the caller must hold no lock of the rank of HEAP or above. */
+void trace_made(const struct ledger_row *row, uint32_t api, void *caller);
+struct trace_freeing trace_freeing(const struct ledger_row *row); /* accepts NULL */
+void trace_freed(struct trace_freeing freeing);
+uint32_t trace_api(const struct backend_request *request);
+
+#endif
