@@ -4,7 +4,7 @@
 #include "shim/stats/stats.h"
 #include "shim/base/hostmem.h"
 #include "shim/base/log.h"
-#include "shim/device/peer.h"
+#include "shim/device/peer_map.h"
 #include "shim/accounting/quota.h"
 #include "shim/driver/real.h"
 
@@ -301,7 +301,7 @@ static struct heap *make_heap(struct device *device)
 	    .exportable = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
 	    /* Of memory that the program makes itself it may export any (virtual.h). */
 	    .share = policy_ipc(life_policy()) || policy_vmm_moves(life_policy()),
-	    .peers = peer_heap(device),
+	    .peers = peer_heap(device->ordinal),
 	    .device_budget = &device->budget,
 	    .host_budget = &host_budget,
 	    .arena_hint = ARENA_HINT(device->ordinal),

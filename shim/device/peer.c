@@ -1,4 +1,5 @@
 #include "shim/device/peer.h"
+#include "shim/device/peer_map.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/base/log.h"
@@ -22,14 +23,13 @@ struct opening {
 };
 
 struct lock peer_lock = LOCK_INIT(LOCK_PEER);
-_Atomic bool peer_any;
 static struct opening *list;
 /*
  * By owner, bits of devices: those that what is mapped from now on is open to; and those that a copy may lean on, for they
  * reach all of the heap, and are wanted to. A device that is no longer wanted loses the second at once and the first when
  * it is idle: what waits for memory on its way must find it open.
  */
-static _Atomic uint64_t mapped_for[DEVICE_MOST], usable[DEVICE_MOST];
+static _Atomic uint64_t usable[DEVICE_MOST];
 /* By owner: devices that `mapped_for` has ever been to name; is none to be added now? */
 static _Atomic uint64_t ever[DEVICE_MOST];
 /* By owner: odd while it is shut, another number each time. */
@@ -40,31 +40,6 @@ static atomic_uint n_changes;
 static _Atomic bool is_left; /* something may be open that is no longer wanted; a tick looks */
 
 _Static_assert(DEVICE_MOST <= 64, "devices are bits of a word");
-
-/* Devices with a heap, and with a context. */
-static void look(uint64_t heap, uint64_t context)
-{
-	static _Atomic uint64_t heaps, contexts;
-
-	atomic_fetch_or(&heaps, heap);
-	atomic_fetch_or(&contexts, context);
-	heap = atomic_load(&heaps);
-	context = heap | atomic_load(&contexts);
-	if (heap && (context & (context - 1)))
-		atomic_store(&peer_any, true);
-}
-
-const _Atomic uint64_t *peer_heap(const struct device *owner)
-{
-	look(UINT64_C(1) << owner->ordinal, 0);
-	return &mapped_for[owner->ordinal];
-}
-
-void peer_context_made(CUdevice device)
-{
-	if (device >= 0 && device < DEVICE_MOST)
-		look(0, UINT64_C(1) << device);
-}
 
 bool peer_reaches(CUdevice device, CUdevice owner)
 {
@@ -137,7 +112,7 @@ static bool is_idle(CUdevice device)
 static uint64_t left_open_locked(CUdevice owner)
 {
 	struct heap *heap = device_heap_there(owner);
-	uint64_t open = atomic_load(&mapped_for[owner]) | (heap ? heap_reached_by(heap) : 0);
+	uint64_t open = atomic_load(&peer_mapped_for[owner]) | (heap ? heap_reached_by(heap) : 0);
 
 	return open & ~wanted_locked(owner);
 }
@@ -157,7 +132,7 @@ static void take_away(CUdevice owner, uint64_t devices, unsigned changes)
 
 	lock_take(&peer_lock);
 	devices &= changes == atomic_load(&n_changes) ? left_open_locked(owner) : 0;
-	atomic_fetch_and(&mapped_for[owner], ~devices);
+	atomic_fetch_and(&peer_mapped_for[owner], ~devices);
 	if (heap && devices)
 		heap_unreach(heap, devices);
 	lock_drop(&peer_lock);
@@ -308,7 +283,7 @@ static CUresult put_into_effect(struct opening *opening)
 	atomic_fetch_add(&n_changes, 1);
 	opening->next = list;
 	list = opening;
-	atomic_fetch_or(&mapped_for[opening->owner], bit);
+	atomic_fetch_or(&peer_mapped_for[opening->owner], bit);
 	struct heap *heap = device_heap_there(opening->owner);
 	if (heap && !(atomic_load(&usable[opening->owner]) & bit))
 		result = heap_reach(heap);

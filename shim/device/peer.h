@@ -16,6 +16,7 @@
 #define SPILLWAY_PEER_H
 
 #include "shim/device/device.h"
+#include "shim/device/peer_map.h"
 #include "shim/accounting/ledger.h"
 
 #include <cuda.h>
@@ -23,16 +24,6 @@
 #include <stdint.h>
 
 extern struct lock peer_lock;
-
-/* Is there heap memory, and has the process contexts on more than one GPU? Until then no copy need be looked at. */
-extern _Atomic bool peer_any;
-void peer_context_made(CUdevice device);
-static inline bool peer_is_any(void)
-{
-	return __builtin_expect(atomic_load_explicit(&peer_any, memory_order_relaxed), 0);
-}
-/* A heap comes to be: where it reads what is wanted. Under START. */
-const _Atomic uint64_t *peer_heap(const struct device *owner);
 
 /* May this device reach the heap memory of that one? No lock. */
 bool peer_reaches(CUdevice device, CUdevice owner);

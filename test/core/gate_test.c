@@ -77,7 +77,7 @@ static int set_up(void **state)
 		assert_ok(cuCtxSetCurrent(contexts[i]));
 		assert_ok(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
 	}
-	peer_heap(&devices[0]);
+	peer_heap(devices[0].ordinal);
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
 	struct engine *engine = engine_new(&devices[0], own_heap.heap, true);
 	assert_non_null(engine);

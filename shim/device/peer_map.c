@@ -1,0 +1,29 @@
+#include "shim/device/peer_map.h"
+
+_Atomic bool peer_any;
+_Atomic uint64_t peer_mapped_for[DEVICE_MOST];
+
+/* Devices with a heap, and with a context. */
+static void look(uint64_t heap, uint64_t context)
+{
+	static _Atomic uint64_t heaps, contexts;
+
+	atomic_fetch_or(&heaps, heap);
+	atomic_fetch_or(&contexts, context);
+	heap = atomic_load(&heaps);
+	context = heap | atomic_load(&contexts);
+	if (heap && (context & (context - 1)))
+		atomic_store(&peer_any, true);
+}
+
+const _Atomic uint64_t *peer_heap(int owner)
+{
+	look(UINT64_C(1) << owner, 0);
+	return &peer_mapped_for[owner];
+}
+
+void peer_context_made(CUdevice device)
+{
+	if (device >= 0 && device < DEVICE_MOST)
+		look(0, UINT64_C(1) << device);
+}
