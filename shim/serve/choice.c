@@ -7,6 +7,7 @@
 #include "shim/serve/nvtx.h"
 #include "shim/base/rank.h"
 #include "shim/driver/real.h"
+#include "shim/trace/trace.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -46,7 +47,7 @@ void choice_bind(void)
 	caller_bind();
 }
 
-void choice_bind_process(struct policy *policy)
+static void bind_process(struct policy *policy)
 {
 	char arguments[4096]; /* what is longer is cut; patterns look at its beginning */
 
@@ -55,9 +56,38 @@ void choice_bind_process(struct policy *policy)
 			    rank_number());
 }
 
+/* The policy may not have been read yet: a process that only marks ranges is not started by that. */
+static bool wants_ranges(void)
+{
+	struct policy_errors errors;
+
+	if (trace_is_wanted())
+		return true;
+	if (life_stage() != STAGE_NEW)
+		return life_stage() == STAGE_RUNNING && policy_needs(life_policy()) & POLICY_NEED_NVTX;
+	if (life_is_off())
+		return false;
+	struct policy *policy = policy_read(secure_getenv("SPILLWAY_POLICY"), secure_getenv("SPILLWAY_SET"), &errors);
+	policy_errors_free(&errors);
+	if (policy)
+		bind_process(policy);
+	bool wanted = policy && policy_needs(policy) & POLICY_NEED_NVTX;
+	policy_free(policy);
+	return wanted;
+}
+
+bool choice_wants_ranges(void)
+{
+	int saved = errno;
+	bool wants = wants_ranges();
+
+	errno = saved;
+	return wants;
+}
+
 void choice_start(struct policy *policy)
 {
-	choice_bind_process(policy);
+	bind_process(policy);
 	if (policy_needs(policy) & POLICY_NEED_NVTX)
 		nvtx_say();
 	n_rules = policy_n_rules(policy);

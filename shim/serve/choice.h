@@ -13,8 +13,8 @@
 
 /* Before choice_start(), under no lock: the loader's may be needed. Any number of times. */
 void choice_bind(void);
-/* Tell a policy that nobody else has yet about this process. */
-void choice_bind_process(struct policy *policy);
+/* Does a rule, or the trace, look at NVTX ranges? Also before the process is started. Leaves errno as it is. */
+bool choice_wants_ranges(void);
 /* Once, under START, before the policy is shared: tell it about this process, make the counts. */
 void choice_start(struct policy *policy);
 

@@ -6,8 +6,6 @@
  * The layout of what NVTX hands us is its binary interface, the same since version 3.0: nvtxDetail/nvtxTypes.h.
  */
 #include "shim/serve/nvtx.h"
-#include "shim/serve/choice.h"
-#include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/trace/trace.h"
 
@@ -199,26 +197,6 @@ static const struct {
     {MODULE_DOMAINS, 12, (any_function *)make_domain},    {MODULE_DOMAINS, 13, (any_function *)make_domain},
 };
 
-/* Of a policy that may not have been read yet: a process that only marks ranges does not come to life by it. */
-static bool is_wanted(void)
-{
-	struct policy_errors errors;
-
-	if (trace_is_wanted())
-		return true;
-	if (life_stage() != STAGE_NEW)
-		return life_stage() == STAGE_RUNNING && policy_needs(life_policy()) & POLICY_NEED_NVTX;
-	if (life_is_off())
-		return false;
-	struct policy *policy = policy_read(secure_getenv("SPILLWAY_POLICY"), secure_getenv("SPILLWAY_SET"), &errors);
-	policy_errors_free(&errors);
-	if (policy)
-		choice_bind_process(policy);
-	bool wanted = policy && policy_needs(policy) & POLICY_NEED_NVTX;
-	policy_free(policy);
-	return wanted;
-}
-
 void nvtx_say(void)
 {
 	const char *tool = secure_getenv("NVTX_INJECTION64_PATH");
@@ -231,13 +209,10 @@ void nvtx_say(void)
 			 tool);
 }
 
-int nvtx_attach(const void *(*export_table)(uint32_t id))
+int nvtx_attach(const void *(*export_table)(uint32_t id), bool wanted)
 {
 	const struct callbacks *callbacks = export_table(EXPORT_CALLBACKS);
-	int saved = errno;
-	bool wanted = is_wanted();
 
-	errno = saved;
 	if (!wanted || !callbacks || callbacks->struct_size < sizeof(*callbacks))
 		return 0;
 	pthread_once(&key_once, make_key);

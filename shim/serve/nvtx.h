@@ -9,10 +9,14 @@
 #ifndef SPILLWAY_NVTX_H
 #define SPILLWAY_NVTX_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* One NVTX, of one library, offers itself: as NvtxInitializeInjectionNvtxFunc_t. Nonzero: we take it. */
-int nvtx_attach(const void *(*export_table)(uint32_t id));
+/*
+ * One NVTX, of one library, offers itself: as NvtxInitializeInjectionNvtxFunc_t. wanted: by choice_wants_ranges(). Returns
+ * nonzero if we take it.
+ */
+int nvtx_attach(const void *(*export_table)(uint32_t id), bool wanted);
 
 /* Rules look at ranges: will any be known? If not, that is said. */
 void nvtx_say(void);
