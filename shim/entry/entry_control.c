@@ -4,7 +4,7 @@
 #define SPILLWAY_API __attribute__((visibility("default")))
 #include "shim/spillway.h"
 
-#include "shim/serve/control.h"
+#include "shim/lifecycle/control_request.h"
 #include "shim/process/process.h"
 #include "shim/lifecycle/life.h"
 #include "shim/stats/stats.h"

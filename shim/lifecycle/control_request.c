@@ -9,14 +9,12 @@
  * The two doors, the socket and spillway.h, both come through here, so that `status` knows of either. Two opposite calls
  * at the same moment may leave it with the earlier one's word; memory itself is the engine's, which takes them in turn.
  */
-#include "shim/serve/control.h"
-#include "shim/process/process.h"
+#include "shim/lifecycle/control_request.h"
 #include "shim/mover/spill.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static _Atomic bool suspended;
@@ -79,7 +77,7 @@ static void act(enum sw_status (*action)(uint64_t *), char reply[CONTROL_MOST_RE
 		snprintf(reply, CONTROL_MOST_REPLY, "error %s", why_not(status));
 }
 
-static void answer(const char *request, char reply[CONTROL_MOST_REPLY])
+void control_request(const char *request, char reply[CONTROL_MOST_REPLY])
 {
 	if (!strcmp(request, "suspend"))
 		act(control_suspend, reply);
@@ -90,17 +88,4 @@ static void answer(const char *request, char reply[CONTROL_MOST_REPLY])
 			 atomic_load(&suspended) ? "suspended" : "running");
 	else
 		snprintf(reply, CONTROL_MOST_REPLY, "error unknown request; suspend, resume and status are known");
-}
-
-void control_start(void)
-{
-	static _Atomic bool asked;
-
-	if (atomic_load_explicit(&asked, memory_order_relaxed) || atomic_exchange(&asked, true))
-		return;
-	if (!policy_control(life_policy()))
-		return;
-	control_serve(answer);
-	/* Before the driver's own handlers, which were there first: ticks call it. */
-	atexit(control_stop);
 }

@@ -26,6 +26,7 @@
 #include "shim/base/log.h"
 #include "shim/device/peer.h"
 #include "shim/device/pool.h"
+#include "shim/lifecycle/control_request.h"
 #include "shim/lifecycle/life.h"
 #include "shim/lifecycle/pulse.h"
 #include "shim/lifecycle/trace_sources.h"
@@ -125,6 +126,7 @@ static enum stage read_policy(void)
 		open_stats(read);
 		trace_start(read, &trace_sources);
 		pulse_start(read);
+		control_give(control_request, pulse_tick);
 		pdl_start(policy_pdl(read));
 	}
 	process_set_policy(read);

@@ -1,6 +1,10 @@
 #include "shim/lifecycle/pulse.h"
 #include "policy/policy.h"
 #include "shim/base/clock.h"
+#include "shim/accounting/quota.h"
+#include "shim/device/device.h"
+#include "shim/device/peer.h"
+#include "shim/device/pool.h"
 #include "shim/faults/faults.h"
 #include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
@@ -80,4 +84,13 @@ void pulse(void)
 		stats_set_line(faults_source(line, sizeof(line)));
 	}
 	pthread_mutex_unlock(&one);
+}
+
+void pulse_tick(void)
+{
+	pulse();
+	quota_tick();
+	device_tick();
+	peer_tick();
+	pool_tick();
 }

@@ -13,4 +13,7 @@ void pulse(void);
 /* Single faults go into the trace, where both are asked for. Once, before the first managed memory. */
 void pulse_start(const struct policy *policy);
 
+/* pulse(), and every module that has something to do about once a second. By one thread, under no lock. */
+void pulse_tick(void);
+
 #endif

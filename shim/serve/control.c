@@ -3,16 +3,13 @@
  * says nothing is dropped after a second. server.c has the rest.
  */
 #include "shim/serve/control.h"
-#include "shim/device/device.h"
-#include "shim/device/peer.h"
-#include "shim/device/pool.h"
-#include "shim/lifecycle/pulse.h"
-#include "shim/accounting/quota.h"
 #include "shim/base/server.h"
+#include "shim/process/process.h"
 
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -22,7 +19,7 @@ enum {
 	MOST_LEFT = 16,    /* packets of a caller that go unread */
 };
 
-static _Atomic(control_answer *) answer_with; /* set before the thread starts */
+static control_answer *answer_with; /* given before the thread starts */
 
 /* The caller's request as a text without its newline. False: none came. *ret_text NULL: it is not a line. */
 static bool read_request(struct server *server, int fd, char buffer[MOST_REQUEST], const char **ret_text)
@@ -64,7 +61,7 @@ static void serve_caller(struct server *server, int fd)
 	else if (!request)
 		snprintf(reply, sizeof(reply), "error a request is one line of at most %d bytes", MOST_REQUEST);
 	else
-		atomic_load (&answer_with)(request, reply);
+		answer_with(request, reply);
 	drain(fd);
 	size_t length = strnlen(reply, sizeof(reply) - 1);
 	reply[length++] = '\n';
@@ -73,30 +70,31 @@ static void serve_caller(struct server *server, int fd)
 		;
 }
 
-static void now_and_then(void)
-{
-	pulse();
-	quota_tick();
-	device_tick();
-	peer_tick();
-	pool_tick();
-}
-
 static struct server server = {
     .tail = RUNDIR_SOCKET,
     .is_identified = true,
     .thread_name = "spillway-ctl",
     .cannot = "`spillway suspend` cannot reach",
     .serve = serve_caller,
-    .tick = now_and_then,
 };
 
-void control_serve(control_answer *answer)
+void control_give(control_answer *answer, void (*tick)(void))
 {
-	control_answer *none = NULL;
+	answer_with = answer;
+	server.tick = tick;
+}
 
-	if (atomic_compare_exchange_strong(&answer_with, &none, answer))
-		server_start(&server);
+void control_start(void)
+{
+	static _Atomic bool asked;
+
+	if (atomic_load_explicit(&asked, memory_order_relaxed) || atomic_exchange(&asked, true))
+		return;
+	if (!policy_control(life_policy()))
+		return;
+	server_start(&server);
+	/* Before the driver's own handlers, which were there first: ticks call it. */
+	atexit(control_stop);
 }
 
 void control_stop(void)

@@ -10,22 +10,21 @@
 #ifndef SPILLWAY_CONTROL_H
 #define SPILLWAY_CONTROL_H
 
-#include "shim/base/status.h"
-
-#include <stdint.h>
-
 #define CONTROL_MOST_REPLY 256 /* bytes of a reply, its newline too */
 
 /* Answer one request, a line without its newline, in one line without a newline. On the control thread. */
 typedef void control_answer(const char *request, char reply[CONTROL_MOST_REPLY]);
 
 /*
+ * What requests are answered with, and what the thread calls about once a second between two of them. Given once, before the
+ * first control_start().
+ */
+void control_give(control_answer *answer, void (*tick)(void));
+/*
  * In the first heap allocation, with no lock held: open the socket and start the thread, once. Cheap ever after. May
  * take memory and open files; leaves errno as it is. Makes no driver call.
  */
 void control_start(void);
-/* The same for any answers, whatever the policy says. */
-void control_serve(control_answer *answer);
 
 /*
  * The process ends: no more requests and ticks, the socket is removed. Waits at most 100 ms for one that is being
@@ -35,9 +34,5 @@ void control_stop(void);
 
 /* In the child of a fork, async-signal-safe: let go of the parent's descriptors, touch nothing that is the parent's. */
 void control_child(void);
-
-/* spill_suspend() and spill_resume() (spill.h); what the last of them that succeeded was is what `status` answers. */
-enum sw_status control_suspend(uint64_t *ret_bytes);
-enum sw_status control_resume(uint64_t *ret_bytes);
 
 #endif

@@ -2,7 +2,7 @@
  * A process with a control socket, a fake engine behind it, for control_tool_test.sh: says that it is ready, ends when
  * its standard input does. Arguments: "no" an engine that refuses, "slow" one that takes five seconds.
  */
-#include "shim/serve/control.h"
+#include "shim/lifecycle/control_request.h"
 #include "test/unit/control_help.h"
 
 #include <pthread.h>

@@ -1,15 +1,9 @@
 /* The engine and the policy as control_test.c wants them. */
 #include "policy/policy.h"
 #include "shim/process/enter.h"
-#include "shim/device/device.h"
-#include "shim/device/peer.h"
-#include "shim/device/pool.h"
-#include "shim/lifecycle/pulse.h"
-#include "shim/accounting/quota.h"
+#include "shim/lifecycle/control_request.h"
 #include "shim/mover/spill.h"
 #include "test/unit/control_help.h"
-
-void pulse(void) {}
 
 _Atomic int fake_calls, fake_ticks, fake_status = SW_OK;
 _Atomic uint64_t fake_bytes = 1000;
@@ -46,13 +40,13 @@ const struct policy *life_policy(void)
 	return policy;
 }
 
-void quota_tick(void) {}
-
-void device_tick(void)
+static void tick(void)
 {
 	fake_ticks++;
 }
 
-void peer_tick(void) {}
-
-void pool_tick(void) {}
+/* As life_start() does. */
+__attribute__((constructor)) static void give(void)
+{
+	control_give(control_request, tick);
+}

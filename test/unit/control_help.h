@@ -20,7 +20,7 @@
 
 /* ---- the engine ---- */
 extern _Atomic int fake_calls, fake_status;
-extern _Atomic int fake_ticks; /* calls of device_tick() */
+extern _Atomic int fake_ticks; /* calls of the tick */
 extern _Atomic uint64_t fake_bytes;
 extern _Atomic bool fake_hold; /* both calls wait while it is set */
 extern const char *fake_set;   /* on top of the built-in policy; before the first use */
