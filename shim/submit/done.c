@@ -153,14 +153,6 @@ void done_flush(void)
 
 /* ---- finding out ---- */
 
-static void is_done_locked(struct tracker *tracker, uint64_t number)
-{
-	if (tracker->first && tracker->first <= number)
-		tracker->first = tracker->last > number ? number + 1 : 0;
-	if (!tracker->first || tracker->first > tracker->foreign_last)
-		tracker->foreign = 0;
-}
-
 static void poll_locked(struct tracker *tracker, struct done_answers *answers)
 {
 	while (tracker->n) {
@@ -174,7 +166,7 @@ static void poll_locked(struct tracker *tracker, struct done_answers *answers)
 		tracker->head = (tracker->head + 1) % EVENTS;
 		tracker->n--;
 		if (result == CUDA_SUCCESS)
-			is_done_locked(tracker, number);
+			done_row_pass_locked(tracker, number);
 	}
 }
 
@@ -189,7 +181,7 @@ static void look_locked(struct tracker *tracker, CUcontext current)
 	if (!tracker->first || tracker->thread || (done_is_default(tracker->stream) && tracker->context != current))
 		return;
 	if (REAL(cuStreamQuery)(tracker->stream) == CUDA_SUCCESS)
-		is_done_locked(tracker, tracker->last);
+		done_row_pass_locked(tracker, tracker->last);
 }
 
 uint64_t done_oldest_elsewhere(CUstream stream, bool per_thread)
@@ -215,29 +207,6 @@ uint64_t done_oldest_elsewhere(CUstream stream, bool per_thread)
 	capture_restore(mode);
 	capture_resume();
 	return oldest;
-}
-
-void done_rows_pass(CUcontext context, uint64_t number)
-{
-	unsigned n = done_n_trackers();
-
-	for (unsigned i = 0; i < n; i++) {
-		struct tracker *tracker = &done_trackers[i];
-
-		pthread_mutex_lock(&tracker->lock);
-		if (tracker->context == context)
-			is_done_locked(tracker, number);
-		pthread_mutex_unlock(&tracker->lock);
-	}
-}
-
-void done_others_pass(uint64_t number)
-{
-	struct tracker *tracker = &done_trackers[TRACKERS];
-
-	pthread_mutex_lock(&tracker->lock);
-	is_done_locked(tracker, number);
-	pthread_mutex_unlock(&tracker->lock);
 }
 
 /* A tail that has not grown since the last look. */

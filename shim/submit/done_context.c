@@ -1,7 +1,7 @@
 /*
  * What is proved by events of whole contexts: the tails of streams, behind which no event of their own was recorded,
  * and the row that streams without one of their own share. And what the end of a context does to both. The rows
- * themselves are done.c's.
+ * themselves are done_rows.c's.
  */
 #include "shim/context/capture.h"
 #include "shim/context/context.h"

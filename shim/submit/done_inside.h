@@ -28,13 +28,11 @@ static inline void done_answered(struct done_answers *answers, CUresult result)
 		answers->error = result;
 }
 
-/* ---- done.c ---- */
-/* Everything of that context up to the number is done. */
-void done_rows_pass(CUcontext context, uint64_t number);
-/* The same of all streams without a row of their own. */
-void done_others_pass(uint64_t number);
-
 /* ---- done_rows.c ---- */
+/* Everything of that context up to the number is done. Locking: takes the locks of rows. */
+void done_rows_pass(CUcontext context, uint64_t number);
+/* The same of all streams without a row of their own. Locking: takes that row's lock. */
+void done_others_pass(uint64_t number);
 /* The rows of a context that is about to end: their events are not touched; and whether it did. */
 void done_rows_ending_locked(CUcontext context);
 void done_rows_ended_locked(CUcontext context, bool ended);

@@ -1,5 +1,6 @@
 /*
- * Which row a submission belongs to, and what becomes of rows when their streams and contexts end.
+ * Which row a submission belongs to, how rows record that submissions are done, and what becomes of rows when their
+ * streams and contexts end.
  */
 #include "shim/submit/done_rows.h"
 #include "shim/context/context.h"
@@ -167,6 +168,39 @@ CUdevice done_device(CUstream stream, bool per_thread)
 
 	pthread_mutex_unlock(&tracker->lock);
 	return device;
+}
+
+/* ---- what is done ---- */
+
+void done_row_pass_locked(struct tracker *tracker, uint64_t number)
+{
+	if (tracker->first && tracker->first <= number)
+		tracker->first = tracker->last > number ? number + 1 : 0;
+	if (!tracker->first || tracker->first > tracker->foreign_last)
+		tracker->foreign = 0;
+}
+
+void done_rows_pass(CUcontext context, uint64_t number)
+{
+	unsigned n = done_n_trackers();
+
+	for (unsigned i = 0; i < n; i++) {
+		struct tracker *tracker = &done_trackers[i];
+
+		pthread_mutex_lock(&tracker->lock);
+		if (tracker->context == context)
+			done_row_pass_locked(tracker, number);
+		pthread_mutex_unlock(&tracker->lock);
+	}
+}
+
+void done_others_pass(uint64_t number)
+{
+	struct tracker *tracker = &done_trackers[TRACKERS];
+
+	pthread_mutex_lock(&tracker->lock);
+	done_row_pass_locked(tracker, number);
+	pthread_mutex_unlock(&tracker->lock);
 }
 
 /* ---- ends ---- */

@@ -60,5 +60,7 @@ static inline bool done_is_default(CUstream stream)
 struct tracker *done_row(CUstream stream, bool per_thread);
 /* The row that this thread was given last, locked; NULL: none yet, or it is another stream's now. */
 struct tracker *done_row_last(void);
+/* Everything of the row up to the number is done. Locking: the caller holds the row's lock. */
+void done_row_pass_locked(struct tracker *tracker, uint64_t number);
 
 #endif
