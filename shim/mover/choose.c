@@ -18,26 +18,19 @@
 /* Of what the link takes for the pieces named, to allow for mapping and for others that are served in between. */
 #define BRING_FACTOR 2
 
-uint64_t choose_budget(const struct engine *engine)
-{
-	uint64_t limit = atomic_load(&engine->device->budget.limit), used = atomic_load(&engine->device->budget.used);
-
-	return used < limit && heap_is_full(engine->heap) ? used : limit;
-}
-
 static uint64_t reserve(const struct engine *engine)
 {
-	return pace_reserve(choose_budget(engine), heap_largest_piece(engine->heap));
+	return pace_reserve(engine_budget(engine), heap_largest_piece(engine->heap));
 }
 
 uint32_t choose_ahead_units(const struct engine *engine)
 {
-	return (uint32_t)(pace_ahead(choose_budget(engine)) / HEAP_UNIT);
+	return (uint32_t)(pace_ahead(engine_budget(engine)) / HEAP_UNIT);
 }
 
 uint64_t choose_stock_bytes(const struct engine *engine)
 {
-	uint64_t budget = choose_budget(engine);
+	uint64_t budget = engine_budget(engine);
 
 	return engine->exact ? pace_ahead(budget)
 			     : reserve(engine) + pace_under_way(budget, heap_largest_piece(engine->heap));
@@ -94,7 +87,7 @@ static bool cannot_leave(void *argument, uint32_t piece)
 
 bool choose_may_begin(const struct engine *engine, const struct queue *queue)
 {
-	uint64_t most = pace_under_way(choose_budget(engine), heap_largest_piece(engine->heap));
+	uint64_t most = pace_under_way(engine_budget(engine), heap_largest_piece(engine->heap));
 
 	return !queue->n || (queue->n < MOVES && queue->bytes < most);
 }

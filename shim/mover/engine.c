@@ -219,6 +219,30 @@ void engine_wait_for_room(struct engine *engine, uint64_t bytes)
 	pthread_setcancelstate(before, NULL);
 }
 
+/* ---- the device budget ---- */
+
+uint64_t engine_budget(const struct engine *engine)
+{
+	uint64_t limit = atomic_load(&engine->device->budget.limit), used = atomic_load(&engine->device->budget.used);
+
+	return used < limit && heap_is_full(engine->heap) ? used : limit;
+}
+
+bool engine_recall_lent(struct engine *engine, unsigned units)
+{
+	struct lender *lender = &engine->device->lender;
+	/* What is wished for is said to be moving. */
+	uint64_t away = (plan_units(engine->plan, PLAN_HOST) + plan_units(engine->plan, PLAN_MOVING)) * HEAP_UNIT, lent;
+
+	if (device_take_back(engine->device, units * HEAP_UNIT))
+		return true;
+	/* Where the driver has none all that is lent is in the way of the budget. */
+	lent = atomic_load(heap_is_full(engine->heap) ? &lender->lent.used : &lender->of_own);
+	if (lent)
+		lender_want(lender, lent < away ? lent : away);
+	return false;
+}
+
 /* ---- what the driver refuses ---- */
 
 #define TRIES         50

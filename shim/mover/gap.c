@@ -402,7 +402,7 @@ static bool is_worth_it(struct engine *engine, const struct wishes *wishes)
 	unsigned units = engine->arena->states[wishes->at[0].piece].units_of_piece;
 	return heap_free_bytes(engine->heap, CHUNK_DEVICE) >= units * HEAP_UNIT ||
 	       plan_victim(engine->plan, wishes->at[0].when, 0, is_spoken_for, engine, &victim) == PLAN_FOUND ||
-	       recall_own(engine, units);
+	       engine_recall_lent(engine, units);
 }
 
 static void let_waiters_go(struct engine *engine)

@@ -246,6 +246,14 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
  */
 void engine_wait_for_room(struct engine *engine, uint64_t bytes);
 
+/* Bytes of the device budget; where others fill the device it is what there is. */
+uint64_t engine_budget(const struct engine *engine);
+/*
+ * The device budget has no room for a piece of that many units. What the heaps of other devices keep free of it comes back
+ * at once (returns true); what they use of it is asked back, up to as much as this heap has away from the device.
+ */
+bool engine_recall_lent(struct engine *engine, unsigned units);
+
 /* ---- stop.c ---- */
 struct travels *stop_new(void); /* NULL without memory; free() */
 /* Once a look of the mover, before it changes anything: what is in transit. */
@@ -393,8 +401,6 @@ bool choose_may_move(const struct engine *engine);
 bool choose_can_move(const struct engine *engine);
 /* Is there room in the queue, and is so much memory free to be under way? */
 bool choose_may_begin(const struct engine *engine, const struct queue *queue);
-/* Bytes of the device budget; where others fill the device it is what there is. */
-uint64_t choose_budget(const struct engine *engine);
 uint32_t choose_ahead_units(const struct engine *engine);
 /* So much host memory is to lie ready for what leaves (heap_stock). */
 uint64_t choose_stock_bytes(const struct engine *engine);
@@ -402,11 +408,6 @@ uint64_t choose_stock_bytes(const struct engine *engine);
 void choose_count(struct engine *engine, uint32_t piece, bool ahead);
 
 /* ---- recall.c ---- */
-/*
- * There is no room in the device budget for a piece of that length: what the heaps of other devices keep free of it comes
- * back at once (true), what they use of it in time, for as much as is away.
- */
-bool recall_own(struct engine *engine, unsigned units);
 /* What peers have lent and want back is sent away from there, as far as it can go now. */
 void recall_run(struct engine *engine);
 

@@ -29,7 +29,7 @@ _Static_assert(CHUNK_MOST < RULED, "the units of a piece fit beside the bit");
 
 static uint64_t most_units(const struct engine *engine, bool ruled)
 {
-	uint64_t budget = choose_budget(engine), share = budget / (ruled ? RULED_SHARE : SMALL_SHARE);
+	uint64_t budget = engine_budget(engine), share = budget / (ruled ? RULED_SHARE : SMALL_SHARE);
 
 	if (ruled && share < RULED_LEAST)
 		share = budget / 2 < RULED_LEAST ? budget / 2 : RULED_LEAST;

@@ -44,7 +44,7 @@ static bool make_spare(struct engine *engine, uint32_t piece, enum chunk_place t
 		return true;
 	if (heap_make_spare(engine->heap, to, units) == SW_OK)
 		return true;
-	bool more = to == CHUNK_DEVICE ? recall_own(engine, units) : device_make_host_room(engine->device);
+	bool more = to == CHUNK_DEVICE ? engine_recall_lent(engine, units) : device_make_host_room(engine->device);
 	return more && heap_make_spare(engine->heap, to, units) == SW_OK;
 }
 

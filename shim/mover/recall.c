@@ -8,25 +8,6 @@
  */
 #include "shim/mover/inside.h"
 
-/* ---- what this device has lent ---- */
-
-bool recall_own(struct engine *engine, unsigned units)
-{
-	struct lender *lender = &engine->device->lender;
-	/* What is wished for is said to be moving. */
-	uint64_t away = (plan_units(engine->plan, PLAN_HOST) + plan_units(engine->plan, PLAN_MOVING)) * HEAP_UNIT, lent;
-
-	if (device_take_back(engine->device, units * HEAP_UNIT))
-		return true;
-	/* Where the driver has none all that is lent is in the way of the budget. */
-	lent = atomic_load(heap_is_full(engine->heap) ? &lender->lent.used : &lender->of_own);
-	if (lent)
-		lender_want(lender, lent < away ? lent : away);
-	return false;
-}
-
-/* ---- what others have lent to it ---- */
-
 /* Between two looks at all there is, and where there is no room. */
 #define LOOK_NS 1000000
 #define FULL_NS 200000000
