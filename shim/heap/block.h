@@ -31,7 +31,7 @@ struct block {
 	bool whole;   /* it is one chunk, whatever its size */
 	bool placed;  /* loose: it has been, so it may hold something */
 	bool open;    /* loose, placed: its device has been granted access */
-	bool keep;    /* a rule says that it, or something in it (a slab), stays on the device in `fast` (keep.c) */
+	bool keep;    /* a rule says that it, or something in it (a slab), stays on the device in `fast` (piece.c) */
 	bool to_host; /* the program wants it there: what is there stays, the rest is to follow */
 	struct asked_pin *asked;           /* pins that the program itself has made (pin.c) */
 	uint32_t n_moving;                 /* chunks of it that are changing places (transit.h) */

@@ -104,7 +104,7 @@ enum sw_status heap_alloc(struct heap *heap, size_t bytes, enum chunk_kind kind,
 /* What becomes of the block in use at this address is counted for that site (stats.h); one for small allocations is not. */
 void heap_set_site(struct heap *heap, CUdeviceptr address, unsigned site);
 /*
- * The mover should leave the block on the device in `fast` (spill/keep.c) until it is freed; if it is a slab, until nothing
+ * The mover should leave the block on the device in `fast` (mover/piece.c) until it is freed; if it is a slab, until nothing
  * of it is in use. Locking: takes HEAP.
  */
 void heap_keep(struct heap *heap, struct block *block);

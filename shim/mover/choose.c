@@ -40,7 +40,7 @@ uint64_t choose_stock_bytes(const struct engine *engine)
 
 static void put_aside(struct engine *engine, uint32_t piece)
 {
-	if (listen_add_to(&engine->aside, &engine->n_aside, &engine->aside_room, piece))
+	if (piece_add_to(&engine->aside, &engine->n_aside, &engine->aside_room, piece))
 		plan_set(engine->plan, piece, engine->arena->states[piece].units_of_piece, PLAN_PINNED);
 }
 
@@ -63,7 +63,7 @@ void choose_progress(struct engine *engine)
 	engine->progress = clock_now();
 	engine->stalled = false;
 	for (unsigned i = 0; i < engine->n_aside; i++)
-		move_tell_plan(engine, engine->aside[i]);
+		piece_tell_plan(engine, engine->aside[i]);
 	engine->n_aside = 0;
 }
 
@@ -82,7 +82,7 @@ bool choose_may_move(const struct engine *engine)
 
 static bool cannot_leave(void *argument, uint32_t piece)
 {
-	return move_is_busy(argument, piece, false);
+	return piece_is_busy(argument, piece, false);
 }
 
 bool choose_may_begin(const struct engine *engine, const struct queue *queue)
@@ -198,7 +198,7 @@ static bool map_blocks_of(struct engine *engine, const struct waiter *waiter, ui
 
 		if (!atomic_load(&engine->arena->table[unit]))
 			continue;
-		block = move_block_mark(engine, unit);
+		block = piece_block_mark(engine, unit);
 		if (!block || !atomic_load(&block->unmapped))
 			continue;
 		rest_map_of(engine, (uint32_t)(block - engine->arena->marks), wanted);
@@ -360,11 +360,11 @@ static bool is_in(const struct queue *queue, uint32_t piece)
 /* A piece that is to be on the host, where there is so much room; from a peer, too. True: it is not over with it. */
 static bool lead_to_host(struct engine *engine, uint32_t piece, uint64_t room, bool gap)
 {
-	const struct mark *block = move_block_mark(engine, piece);
+	const struct mark *block = piece_block_mark(engine, piece);
 	enum mark_where where = atomic_load(&engine->arena->states[piece].where);
 
 	/* What has arrived, or must stay for another reason, is pinned. */
-	if (!block || !listen_wants_host(engine, block) || where == MARK_PINNED)
+	if (!block || !piece_wants_host(engine, block) || where == MARK_PINNED)
 		return false;
 	if (where == MARK_MOVING || room < engine->arena->states[piece].units_of_piece * HEAP_UNIT)
 		return true;

@@ -119,12 +119,3 @@ void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, 
 	if (is_named_elsewhere(block, 1, oldest) || is_named_elsewhere(&engine->everything, 0, oldest))
 		atomic_store(&block->discarded, 0);
 }
-
-bool discard_covers(const struct engine *engine, uint32_t block_unit, uint32_t piece)
-{
-	uint64_t of_piece = atomic_load(&engine->arena->states[piece].discard);
-	uint64_t of_all = atomic_load(&engine->everything.discarded);
-
-	return of_piece && of_all && of_piece >= of_all &&
-	       of_piece == atomic_load(&engine->arena->marks[block_unit].discarded);
-}

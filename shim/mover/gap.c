@@ -276,7 +276,7 @@ static void wish_ahead(struct engine *engine, struct wishes *wishes)
 static bool is_spoken_for(void *argument, uint32_t piece)
 {
 	struct engine *engine = argument;
-	struct mark *mark = move_block_mark(engine, piece);
+	struct mark *mark = piece_block_mark(engine, piece);
 
 	return !mark || mark_holds(mark) || atomic_load(&mark->waits);
 }
@@ -311,7 +311,7 @@ static bool make_room(struct engine *engine, const struct wish *wish)
 static void forgive_refused(struct engine *engine)
 {
 	for (unsigned i = 0; i < engine->n_refused; i++)
-		move_tell_plan(engine, engine->refused[i]);
+		piece_tell_plan(engine, engine->refused[i]);
 	engine->n_refused = 0;
 }
 
@@ -334,7 +334,7 @@ static bool grant(struct engine *engine, const struct wish *wish)
 	if (answer == MOVE_BEGUN)
 		choose_count(engine, wish->piece, wish->when > plan_now(engine->plan));
 	else
-		move_tell_plan(engine, wish->piece);
+		piece_tell_plan(engine, wish->piece);
 	return true;
 }
 
@@ -389,7 +389,7 @@ static void grant_all(struct engine *engine, struct wishes *wishes)
 static void forget(struct engine *engine, struct wishes *wishes)
 {
 	for (unsigned i = wishes->next; i < wishes->n; i++)
-		move_tell_plan(engine, wishes->at[i].piece);
+		piece_tell_plan(engine, wishes->at[i].piece);
 }
 
 /* Could anything at all leave for the first wish? Else there is no use in stopping the GPU. */

@@ -1,15 +1,14 @@
 /*
  * inside.h: the mover's state, for the files that make it up:
  *
- *   engine.c     what submissions tell it and wait for; starting and stopping
+ *   engine.c     what submissions tell it and wait for; the budget; death
+ *   piece.c      one piece: its marks, what the plan knows of it, small blocks that do not leave, the end of a move
  *   mover.c      its thread: the order of business
  *   listen.c     what it hears: of the heap, and of what was submitted
  *   claims.c     which blocks submissions with tickets use
  *   recall.c     what goes back to peers that need their memory
  *   choose.c     which piece comes in, which goes out, and whether to wait
  *   move.c       one piece from here to there, and what to do when the driver refuses
- *   move_marks.c what submissions see of a piece, and it of them
- *   keep.c       small blocks that do not leave the device
  *   tell.c       what figures and the trace hear of that
  *   rest.c       pieces on the host that are not mapped
  *   link.c       the streams it is copied on
@@ -173,7 +172,7 @@ struct engine {
 	uint64_t n_submissions; /* heard of */
 	uint64_t named_bytes;   /* that they named, as far as is known */
 	bool *ahead;            /* by piece: brought ahead, and not named by a submission since */
-	uint8_t *kept;          /* by piece: units of it that stay on the device, and why, 0: none (keep.c) */
+	uint8_t *kept;          /* by piece: units of it that stay on the device, and why, 0: none (piece.c) */
 	uint64_t kept_units[2]; /* their sums: of small blocks, and of those that a rule keeps */
 	uint32_t *left;         /* by piece: ms (clock_now) at which it left the device; 0: it is there, or never was */
 	uint64_t *stamps, stamp; /* by piece: seen in this look */
@@ -254,6 +253,37 @@ uint64_t engine_budget(const struct engine *engine);
  */
 bool engine_recall_lent(struct engine *engine, unsigned units);
 
+/* ---- piece.c ---- */
+/* Add a piece to a list that grows. False: no memory, and the list is as it was. */
+bool piece_add_to(uint32_t **list, unsigned *n, unsigned *room, uint32_t piece);
+/* The marks of the block, or of the slab, that the piece is of; NULL: of none any more. */
+struct mark *piece_block_mark(struct engine *engine, uint32_t piece);
+/* May a submission use the piece's block, or wait for it? One that waits does not keep it from coming in. */
+bool piece_is_busy(struct engine *engine, uint32_t piece, bool in);
+/*
+ * Nobody is to submit what names the piece's block: it is about to be unmapped, or is; until it is lowered, as often as it
+ * was raised.
+ */
+void piece_raise(struct engine *engine, const struct transit *transit);
+void piece_lower(struct engine *engine, const struct transit *transit);
+/* Where submissions find the piece. */
+void piece_set_where(struct engine *engine, const struct transit *transit, enum mark_where where);
+/* The plan hears where the piece is. */
+void piece_tell_plan(struct engine *engine, uint32_t piece);
+/* Does the program want this block on the host? */
+bool piece_wants_host(const struct engine *engine, const struct mark *block);
+/* Need the piece not be copied? Asked while no submission that names it can be given to the driver. */
+bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32_t piece);
+/* Now and then: what is kept beyond what the present budget allows is not kept any more. */
+void piece_keep_follow(struct engine *engine);
+/*
+ * Map the new memory, else the old, which holds the same as long as the piece is not mapped. When nothing can be mapped
+ * the data is safe, but the process cannot go on with it: that is the end of the engine, and false.
+ */
+bool piece_map_either(struct engine *engine, struct transit *transit, bool *ret_new);
+/* The piece is there now, and let go of. is_raised: piece_raise() was called for it. */
+void piece_arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool is_raised);
+
 /* ---- stop.c ---- */
 struct travels *stop_new(void); /* NULL without memory; free() */
 /* Once a look of the mover, before it changes anything: what is in transit. */
@@ -280,13 +310,6 @@ enum move_answer {
 enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap);
 /* See to copies that have ended. True: there were some. */
 bool move_finish(struct engine *engine);
-/*
- * Map the new memory, else the old, which holds the same as long as the piece is not mapped. When nothing can be mapped
- * the data is safe, but the process cannot go on with it: that is the end of the engine, and false.
- */
-bool move_map_either(struct engine *engine, struct transit *transit, bool *ret_new);
-/* The piece is there now, and let go of. is_raised: move_raise() was called for it. */
-void move_arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool is_raised);
 /* Are any copies under way, any pieces not mapped? */
 bool move_any(const struct engine *engine);
 /*
@@ -300,33 +323,6 @@ bool move_is_stuck(const struct engine *engine);
 bool move_take_back(struct engine *engine);
 /* Copies under way are given up: what they were to replace is mapped, and stays. */
 void move_abandon(struct engine *engine);
-
-/* ---- move_marks.c ---- */
-/* The marks of the block, or of the slab, that the piece is of; NULL: of none any more. */
-struct mark *move_block_mark(struct engine *engine, uint32_t piece);
-/* May a submission use the piece's block, or wait for it? One that waits does not keep it from coming in. */
-bool move_is_busy(struct engine *engine, uint32_t piece, bool in);
-/*
- * Nobody is to submit what names the piece's block: it is about to be unmapped, or is; until it is lowered, as often as it
- * was raised.
- */
-void move_raise(struct engine *engine, const struct transit *transit);
-void move_lower(struct engine *engine, const struct transit *transit);
-/* Where submissions find the piece. */
-void move_set_where(struct engine *engine, const struct transit *transit, enum mark_where where);
-/* The plan hears where the piece is. */
-void move_tell_plan(struct engine *engine, uint32_t piece);
-
-/* ---- keep.c ---- */
-/*
- * Is this piece, which is on the device, to stay there, being of a small block or of one that a rule keeps? In `fast`
- * alone. Its block starts at block_unit.
- */
-bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, uint32_t block_unit);
-/* It is not there any more. */
-void keep_forget(struct engine *engine, uint32_t piece);
-/* Now and then: what is kept beyond what the present budget allows is not kept any more. */
-void keep_follow(struct engine *engine);
 
 /* ---- tell.c ---- */
 /* A move begins, and has ended: its data are where they were (stayed), or where they were to go. Each once. */
@@ -381,10 +377,6 @@ bool turns_learn(struct engine *engine, struct move *move);
 bool listen_read(struct engine *engine);
 /* The pieces that a list of names touches, each once, into engine->pieces, stamped: how many. */
 unsigned listen_pieces(struct engine *engine, const struct named *named, unsigned n);
-/* Does the program want this block on the host? */
-bool listen_wants_host(const struct engine *engine, const struct mark *block);
-/* Add a piece to a list that grows. False: no memory, and the list is as it was. */
-bool listen_add_to(uint32_t **list, unsigned *n, unsigned *room, uint32_t piece);
 
 /* ---- choose.c ---- */
 /* See to everybody who waits; begin what they want. */
@@ -417,8 +409,6 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes);
 /* The same in the order of a stream; the caller is inside a submission to it that names the block. held: and holds it. */
 void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
 		    bool held);
-/* Need the piece not be copied? Asked while no submission that names it can be given to the driver. */
-bool discard_covers(const struct engine *engine, uint32_t block_unit, uint32_t piece);
 
 /* ---- gap.c ---- */
 /* Move everything that waiting submissions and the near future need while nothing runs. */

@@ -152,7 +152,7 @@ CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 	CUstream stream = transit->to != CHUNK_DEVICE ? engine->stream_out : engine->stream_in;
 	CUresult result = CUDA_SUCCESS;
 
-	if (discard_covers(engine, transit->block_unit, transit->piece))
+	if (piece_is_discarded(engine, transit->block_unit, transit->piece))
 		stats_add(STAT_discarded_bytes, transit_bytes(transit));
 	else
 		result = copy(engine, transit, stream, gap);

@@ -10,21 +10,6 @@
 
 /* ---- names to pieces ---- */
 
-bool listen_add_to(uint32_t **list, unsigned *n, unsigned *room, uint32_t piece)
-{
-	if (*n == *room) {
-		unsigned more = *room ? 2 * *room : 256;
-		uint32_t *longer = realloc(*list, more * sizeof(*longer));
-
-		if (!longer)
-			return false;
-		*list = longer;
-		*room = more;
-	}
-	(*list)[(*n)++] = piece;
-	return true;
-}
-
 /*
  * What a pointer may reach: the block, or, where the program has placed it in address space of its own, all of that: how
  * many of its handles a tensor lies over it alone knows, and it hands out places without regard to them. What is mapped
@@ -105,7 +90,7 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 			if (engine->stamps[piece] == engine->stamp)
 				continue;
 			engine->stamps[piece] = engine->stamp;
-			if (!listen_add_to(&engine->pieces, &n, &engine->pieces_room, piece))
+			if (!piece_add_to(&engine->pieces, &n, &engine->pieces_room, piece))
 				return n;
 		}
 	}
@@ -127,20 +112,15 @@ static void hear_piece(void *argument, uint32_t piece)
 		engine->heard[engine->n_heard++] = piece;
 }
 
-bool listen_wants_host(const struct engine *engine, const struct mark *block)
-{
-	return atomic_load(&engine->arena->states[block - engine->arena->marks].to_host);
-}
-
 /* A piece that came or went, or of which the program has asked something. */
 static void hear(struct engine *engine, uint32_t piece)
 {
-	const struct mark *block = move_block_mark(engine, piece);
+	const struct mark *block = piece_block_mark(engine, piece);
 
 	record_piece(engine, piece);
-	move_tell_plan(engine, piece);
-	if (block && listen_wants_host(engine, block))
-		listen_add_to(&engine->leaving, &engine->n_leaving, &engine->leaving_room, piece);
+	piece_tell_plan(engine, piece);
+	if (block && piece_wants_host(engine, block))
+		piece_add_to(&engine->leaving, &engine->n_leaving, &engine->leaving_room, piece);
 }
 
 /* Pieces that came and went. */

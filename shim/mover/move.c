@@ -32,9 +32,9 @@ bool move_any(const struct engine *engine)
 /* What the program wants on the host goes there before it goes to a peer. */
 static bool wants_host(struct engine *engine, uint32_t piece, enum chunk_place to)
 {
-	const struct mark *block = to == CHUNK_DEVICE ? NULL : move_block_mark(engine, piece);
+	const struct mark *block = to == CHUNK_DEVICE ? NULL : piece_block_mark(engine, piece);
 
-	return block && listen_wants_host(engine, block);
+	return block && piece_wants_host(engine, block);
 }
 
 /* What the heaps of other devices keep free on the host is room, too. */
@@ -65,15 +65,6 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 		link_let_go(engine, true);
 	}
 	return status;
-}
-
-void move_arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool is_raised)
-{
-	move_set_where(engine, transit, where);
-	if (is_raised)
-		move_lower(engine, transit);
-	transit_end(engine->heap, transit);
-	move_tell_plan(engine, transit->piece);
 }
 
 /* The new memory does not stay at the address after all; no copy of it is under way. False: the driver keeps it there. */
@@ -113,7 +104,7 @@ static void map_old(struct engine *engine, struct move *move)
 static enum move_answer undo(struct engine *engine, struct move *move)
 {
 	map_old(engine, move);
-	move_arrived(engine, &move->transit, old_place(move), move->is_raised);
+	piece_arrived(engine, &move->transit, old_place(move), move->is_raised);
 	return MOVE_FAILED;
 }
 
@@ -130,9 +121,9 @@ static enum move_answer undo_turn(struct engine *engine, struct rest *rest, stru
 /* Nobody uses it from here on. BUSY: somebody does. */
 static enum move_answer take_away(struct engine *engine, struct move *move)
 {
-	move_raise(engine, &move->transit);
+	piece_raise(engine, &move->transit);
 	move->is_raised = true;
-	if (!engine_hears_all(engine) || move_is_busy(engine, move->transit.piece, move->transit.to == CHUNK_DEVICE)) {
+	if (!engine_hears_all(engine) || piece_is_busy(engine, move->transit.piece, move->transit.to == CHUNK_DEVICE)) {
 		undo(engine, move);
 		return MOVE_BUSY;
 	}
@@ -159,7 +150,7 @@ static void settle_new(struct engine *engine, struct move *move)
 {
 	tell_moved(engine, move);
 	transit_exchange(engine->heap, &move->transit);
-	move_arrived(engine, &move->transit, MARK_DEVICE, move->is_raised);
+	piece_arrived(engine, &move->transit, MARK_DEVICE, move->is_raised);
 }
 
 /*
@@ -192,7 +183,7 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 
 	if (queue->n == MOVES)
 		return MOVE_NO_ROOM;
-	if (!rest && !gap && move_is_busy(engine, piece, to == CHUNK_DEVICE))
+	if (!rest && !gap && piece_is_busy(engine, piece, to == CHUNK_DEVICE))
 		return MOVE_BUSY;
 	move->transit = rest ? rest->transit : (struct transit){0};
 	enum sw_status status = with_spare(engine, piece, to, rest, gap, &move->transit);
@@ -227,20 +218,6 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 
 /* ---- ending ---- */
 
-bool move_map_either(struct engine *engine, struct transit *transit, bool *ret_new)
-{
-	unsigned tries = 0;
-
-	while (engine_tries(&tries))
-		for (int spare = transit->spare != NULL; spare >= 0; spare--) {
-			*ret_new = spare;
-			if (transit_map(engine->heap, transit, spare) == CUDA_SUCCESS)
-				return true;
-		}
-	engine_die(engine, "memory cannot be mapped");
-	return false;
-}
-
 /* The copy has ended; the device memory takes the place of the host memory, if it has not yet. */
 static void finish_in(struct engine *engine, struct move *move)
 {
@@ -250,14 +227,14 @@ static void finish_in(struct engine *engine, struct move *move)
 	if (move->mapped != MAPPED_NEW) {
 		link_let_go(engine, false);
 		/* Not even that: nobody is held back for ever from what cannot be had; who touches it is told by the GPU. */
-		if (!move_map_either(engine, transit, &is_new))
+		if (!piece_map_either(engine, transit, &is_new))
 			is_new = false;
 	}
 	tell_end(engine, move, !is_new);
 	if (is_new)
 		settle_new(engine, move);
 	else
-		move_arrived(engine, transit, MARK_HOST, move->is_raised);
+		piece_arrived(engine, transit, MARK_HOST, move->is_raised);
 }
 
 static void finish_out(struct engine *engine, struct move *move)
@@ -265,10 +242,10 @@ static void finish_out(struct engine *engine, struct move *move)
 	if (move->mapped == MAPPED_OLD) {
 		if (transit_unmap(&move->transit) != CUDA_SUCCESS) {
 			tell_end(engine, move, true);
-			move_arrived(engine, &move->transit, old_place(move), false);
+			piece_arrived(engine, &move->transit, old_place(move), false);
 			return;
 		}
-		move_raise(engine, &move->transit);
+		piece_raise(engine, &move->transit);
 	}
 	tell_moved(engine, move);
 	tell_end(engine, move, false);
@@ -287,7 +264,7 @@ static void settle_out(struct engine *engine, struct move *move, bool lost)
 		transit_exchange_lost(engine->heap, &move->transit);
 	else
 		transit_exchange(engine->heap, &move->transit);
-	move_arrived(engine, &move->transit, MARK_HOST, move->is_raised);
+	piece_arrived(engine, &move->transit, MARK_HOST, move->is_raised);
 }
 
 /* The spare is free again, and the piece may move. */
@@ -387,8 +364,8 @@ static void take_back(struct engine *engine, struct move *move)
 		return;
 	move->is_back = true;
 	engine->n_back++;
-	move_set_where(engine, &move->transit, move->is_measured ? MARK_HOST : old_place(move));
-	move_lower(engine, &move->transit);
+	piece_set_where(engine, &move->transit, move->is_measured ? MARK_HOST : old_place(move));
+	piece_lower(engine, &move->transit);
 	move->is_raised = false;
 }
 

@@ -257,7 +257,7 @@ static void govern(struct engine *engine)
 	if (now - engine->governed < GOVERN_NS)
 		return;
 	engine->governed = now;
-	keep_follow(engine);
+	piece_keep_follow(engine);
 	bool allowed = engine->governor_allows;
 	if (is_too_early(engine, now)) {
 		engine->governor_allows = false;

@@ -16,7 +16,7 @@ static void hear(void *argument, uint32_t piece)
 {
 	struct engine *engine = argument;
 
-	listen_add_to(&engine->recalled, &engine->n_recalled, &engine->recalled_room, piece);
+	piece_add_to(&engine->recalled, &engine->n_recalled, &engine->recalled_room, piece);
 }
 
 static bool is_lent(const struct engine *engine, uint32_t piece, uint32_t *ret_units)

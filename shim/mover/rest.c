@@ -34,9 +34,9 @@ static void map(struct engine *engine, struct rest *rest)
 	struct transit transit = rest->transit;
 	bool is_new;
 
-	move_map_either(engine, &transit, &is_new);
+	piece_map_either(engine, &transit, &is_new);
 	rest_drop(engine, rest);
-	move_arrived(engine, &transit, MARK_HOST, true);
+	piece_arrived(engine, &transit, MARK_HOST, true);
 }
 
 bool rest_map(struct engine *engine)
@@ -75,7 +75,7 @@ bool rest_unmap_early(struct engine *engine, uint32_t piece)
 		transit_end(engine->heap, &transit);
 		return false;
 	}
-	move_raise(engine, &transit);
+	piece_raise(engine, &transit);
 	rest_add(engine, &transit);
 	engine->rest[engine->n_rest - 1].comes = true;
 	return true;

@@ -196,7 +196,7 @@ bool turns_learn(struct engine *engine, struct move *move)
 	bool waits[TURNS_WAYS], again = false;
 
 	if (transit->from != CHUNK_DEVICE || turns->pieces[transit->to] >= PIECES_MOST ||
-	    transit_bytes(transit) < COPY_LEAST || discard_covers(engine, transit->block_unit, transit->piece))
+	    transit_bytes(transit) < COPY_LEAST || piece_is_discarded(engine, transit->block_unit, transit->piece))
 		return true;
 	turns->pieces[transit->to]++;
 	if (REAL(cuMemAddressReserve)(&bench.window, transit_bytes(transit), HEAP_UNIT, 0, 0) != CUDA_SUCCESS)

@@ -1,5 +1,5 @@
 /*
- * keep_small_test.c: which small blocks stay on the device in `fast` (keep.c), as the plan hears of them: a 16th of the
+ * keep_small_test.c: which small blocks stay on the device in `fast` (piece.c), as the plan hears of them: a 16th of the
  * budget of them, also when the budget shrinks later; and which others do, by a rule.
  */
 #include "test/core/core.h"
@@ -36,7 +36,7 @@ static int set_up(void **state)
 	engines[engines[0] != NULL] = engine;
 	for (int i = 0; i < N_SMALL; i++) {
 		assert_int_equal(heap_alloc(own_heap.heap, HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE, &small[i]), SW_OK);
-		move_tell_plan(engine, piece_of(&small[i]));
+		piece_tell_plan(engine, piece_of(&small[i]));
 	}
 	return 0;
 }
@@ -64,7 +64,7 @@ static void small_blocks_stay_as_far_as_their_share_goes(void **state)
 	(void)state;
 	assert_true(N_SMALL <= KEPT);
 	expect_kept(N_SMALL);
-	keep_follow(engine);
+	piece_keep_follow(engine);
 	expect_kept(N_SMALL);
 }
 
@@ -72,19 +72,19 @@ static void when_the_budget_shrinks_fewer_stay(void **state)
 {
 	(void)state;
 	set_budget(3 * 16 * HEAP_UNIT);
-	keep_follow(engine);
+	piece_keep_follow(engine);
 	expect_kept(3);
 	/* Who was there first has it. */
 	for (int i = 0; i < N_SMALL; i++)
 		assert_int_equal(engine->kept[piece_of(&small[i])], i < 3);
 	set_budget(16 * HEAP_UNIT - 1);
-	keep_follow(engine);
+	piece_keep_follow(engine);
 	expect_kept(0);
 	/* With room again they stay from when the plan hears of them. */
 	set_budget(BUDGET);
-	keep_follow(engine);
+	piece_keep_follow(engine);
 	expect_kept(0);
-	move_tell_plan(engine, piece_of(&small[5]));
+	piece_tell_plan(engine, piece_of(&small[5]));
 	expect_kept(1);
 }
 
@@ -99,26 +99,26 @@ static void what_a_rule_keeps_has_a_share_of_its_own(void **state)
 	heap_keep(own_heap.heap, table.block);
 	heap_keep(own_heap.heap, small[2].block);
 	for (uint32_t unit = piece_of(&table); unit < piece_of(&table) + 12; unit++)
-		move_tell_plan(engine, unit);
+		piece_tell_plan(engine, unit);
 	for (uint32_t unit = piece_of(&other); unit < piece_of(&other) + 12; unit++)
-		move_tell_plan(engine, unit);
-	move_tell_plan(engine, piece_of(&small[2]));
+		piece_tell_plan(engine, unit);
+	piece_tell_plan(engine, piece_of(&small[2]));
 	assert_int_equal(engine->kept_units[0], N_SMALL - 1);
 	assert_int_equal(engine->kept_units[1], 13);
 	assert_int_equal(plan_units(engine->plan, PLAN_PINNED), N_SMALL + 12);
 	assert_int_equal(plan_units(engine->plan, PLAN_DEVICE), 12);
 	/* A quarter of this budget is 12 units, a 16th of it 3. A piece of the table goes as a whole, 4 units. */
 	set_budget(48 * HEAP_UNIT);
-	keep_follow(engine);
+	piece_keep_follow(engine);
 	assert_true(engine->kept_units[0] <= 3);
 	assert_int_equal(engine->kept_units[1], 13 - 4);
 	/* Of a small budget, rules have 16 MiB, but no more than a half. */
 	set_budget(16 * HEAP_UNIT);
-	keep_follow(engine);
+	piece_keep_follow(engine);
 	assert_true(engine->kept_units[0] <= 1);
 	assert_int_equal(engine->kept_units[1], 13 - 8);
 	set_budget(8 * HEAP_UNIT);
-	keep_follow(engine);
+	piece_keep_follow(engine);
 	assert_int_equal(engine->kept_units[1], 13 - 12);
 	assert_true(plan_is_valid(engine->plan));
 	heap_free(own_heap.heap, other.block, other.address);
@@ -127,7 +127,7 @@ static void what_a_rule_keeps_has_a_share_of_its_own(void **state)
 	set_budget(BUDGET);
 	assert_int_equal(heap_alloc(own_heap.heap, 12 * HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE, &other), SW_OK);
 	for (uint32_t unit = piece_of(&other); unit < piece_of(&other) + 12; unit++)
-		move_tell_plan(engine, unit);
+		piece_tell_plan(engine, unit);
 	assert_true(engine->kept_units[1] <= 1);
 	heap_free(own_heap.heap, other.block, other.address);
 }

@@ -112,12 +112,12 @@ static void nothing_is_taken_from_what_was_submitted_a_moment_ago(void **state)
 	(void)state;
 	ticket_engine->done = done_newest();
 	assert_false(ticket_is_out_for(ticket_block, ticket_engine->done));
-	assert_false(move_is_busy(ticket_engine, ticket_unit(ticket_block), false));
+	assert_false(piece_is_busy(ticket_engine, ticket_unit(ticket_block), false));
 	struct use *use = ticket_open(ticket_block);
 	struct use_stripe *stripe = use_admit(use);
-	assert_false(move_is_busy(ticket_engine, ticket_unit(ticket_block), false));
+	assert_false(piece_is_busy(ticket_engine, ticket_unit(ticket_block), false));
 	assert_int_equal(move_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MOVE_BUSY);
-	assert_true(move_is_busy(ticket_engine, ticket_unit(ticket_block), false));
+	assert_true(piece_is_busy(ticket_engine, ticket_unit(ticket_block), false));
 	assert_int_equal(atomic_load(&ticket_mark(ticket_block)->unmapped), 0);
 	use_close(use, stripe);
 	assert_int_equal(move_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MOVE_BUSY);
