@@ -1,20 +1,13 @@
 /*
- * What submissions tell the mover, what they wait for, and the mover's beginning and end.
+ * What submissions tell the mover and what they wait for; the device budget; and how the engine dies.
  */
-#include "shim/context/capture.h"
-#include "shim/context/context.h"
-#include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/mover/inside.h"
 #include "shim/submit/use.h"
-#include "shim/stats/stats.h"
 #include "shim/stats/waiting.h"
 
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 
 /* A submission that nobody answers goes on after this long: the mover may have ended. */
 #define ANSWER_MS 2000
@@ -30,13 +23,8 @@ bool engine_log(struct engine *engine, uint64_t function, const struct named *na
 bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named *ret_named, unsigned most,
 		     unsigned *ret_n)
 {
-	bool any = (!engine->claims || claims_hear_oldest(engine->claims)) &&
-		   tape_read(&engine->tape, ret_function, ret_named, most, ret_n);
-
-	/* Once a look of the mover, before it changes anything. */
-	if (!any)
-		stop_note(engine);
-	return any;
+	return (!engine->claims || claims_hear_oldest(engine->claims)) &&
+	       tape_read(&engine->tape, ret_function, ret_named, most, ret_n);
 }
 
 /* ---- waiting ---- */
@@ -271,7 +259,7 @@ void engine_lost(struct engine *engine, CUresult result)
 		return;
 	if (!engine->exact && result == CUDA_ERROR_ILLEGAL_ADDRESS) {
 		atomic_store(&engine->telling, true);
-		stop_tell(engine);
+		engine->on_lost(engine);
 		atomic_store(&engine->telling, false);
 	}
 	engine_die(engine, real_error_name(result));
@@ -285,60 +273,4 @@ void engine_doubt(struct engine *engine, CUresult result)
 		engine->doubted = now;
 	if (engine->doubts >= DOUBTS_MOST && now - engine->doubted >= DOUBTS_NS)
 		engine_lost(engine, result);
-}
-
-static void *table(size_t n, size_t entry)
-{
-	void *at = mmap(NULL, n * entry, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	return at == MAP_FAILED ? NULL : at;
-}
-
-static enum plan_way way_of(const struct heap *heap, bool exact)
-{
-	uint64_t in_use, left;
-
-	if (heap_lent(heap, &in_use, &left))
-		return PLAN_TO_PEERS;
-	return exact ? PLAN_IN_GAPS : PLAN_BESIDE_KERNELS;
-}
-
-/* An engine lives as long as the process: submissions may look at it at any time. */
-struct engine *engine_new(struct device *device, struct heap *heap, bool exact)
-{
-	struct engine *engine = aligned_alloc(_Alignof(struct engine), sizeof(*engine));
-
-	if (!engine)
-		return NULL;
-	memset(engine, 0, sizeof(*engine));
-	engine->device = device;
-	engine->heap = heap;
-	engine->arena = heap_arena(heap);
-	engine->exact = exact;
-	engine->stamps = table(engine->arena->n_units, sizeof(*engine->stamps));
-	engine->kept = table(engine->arena->n_units, sizeof(*engine->kept));
-	engine->left = table(engine->arena->n_units, sizeof(*engine->left));
-	engine->ahead = table(engine->arena->n_units, sizeof(*engine->ahead));
-	engine->travels = stop_new();
-	engine->plan = plan_new(way_of(heap, exact));
-	engine->extents = extent_new();
-	engine->governor_allows = true;
-	engine->gap_patience = 50000000;
-	engine->why_out = TRACE_WHY_ROOM;
-	governor_init(&engine->governor);
-	trial_init(&engine->trial);
-	turns_init(&engine->turns);
-	pthread_mutex_init(&engine->wake_lock, NULL);
-	lock_init(&engine->lock, LOCK_SPILL);
-	if (!exact)
-		engine->claims = claims_new(engine->arena, &engine->tape);
-	if (tape_init(&engine->tape) && (exact || engine->claims) && engine->stamps && engine->kept && engine->left &&
-	    engine->ahead && engine->travels && engine->plan && engine->extents)
-		return engine;
-	claims_free(engine->claims);
-	extent_free(engine->extents);
-	plan_free(engine->plan);
-	free(engine->travels);
-	free(engine);
-	return NULL;
 }

@@ -3,7 +3,7 @@
  *
  *   engine.c     what submissions tell it and wait for; the budget; death
  *   piece.c      one piece: its marks, what the plan knows of it, small blocks that do not leave, the end of a move
- *   mover.c      its thread: the order of business
+ *   mover.c      the engine's beginning, and its thread: the order of business
  *   listen.c     what it hears: of the heap, and of what was submitted
  *   claims.c     which blocks submissions with tickets use
  *   recall.c     what goes back to peers that need their memory
@@ -130,7 +130,8 @@ struct engine {
 	/* In `fast`: bytes that allocations wait for; how often it was found that nothing can go for them; not before: ns. */
 	_Atomic uint64_t new_wanted, new_not_before;
 	_Atomic unsigned new_hopeless;
-	_Atomic bool telling; /* why fast stopped the job (stop.c); the process does not end in the midst of it */
+	_Atomic bool telling; /* why fast stopped the job (on_lost); the process does not end in the midst of it */
+	void (*on_lost)(struct engine *engine); /* called by engine_lost() for an illegal address in `fast` (stop.c) */
 
 	pthread_t thread;
 	bool has_thread, ended;
@@ -234,7 +235,6 @@ void engine_lost(struct engine *engine, CUresult result);
 /* An event answered with an error: once may be chance; again and again it is the context that died. */
 void engine_doubt(struct engine *engine, CUresult result);
 
-struct engine *engine_new(struct device *device, struct heap *heap, bool exact);
 /* Give the mover an order and wait for it, for so long. BUSY: it was not carried out in time. */
 enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
 			  unsigned patience_ms, uint64_t *ret_bytes);
@@ -295,6 +295,9 @@ void stop_note(struct engine *engine);
 void stop_tell(struct engine *engine);
 
 /* ---- mover.c ---- */
+/* The engine of a device, without its thread yet. Returns NULL if there is no memory for it. */
+struct engine *mover_new(struct device *device, struct heap *heap, bool exact);
+/* Starts its thread. Returns false if the system has none. */
 bool mover_start(struct engine *engine);
 /* Bytes: driver calls are made on the threads of an engine. */
 #define ENGINE_STACK ((size_t)1 << 20)

@@ -15,6 +15,9 @@
 #include "shim/base/thread.h"
 
 #include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 
 /* Between two looks while nothing is under way and nobody waits; else link_nap_ns() says. */
@@ -307,6 +310,8 @@ static bool work(struct engine *engine)
 {
 	bool any = listen_read(engine);
 
+	/* Before anything changes. */
+	stop_note(engine);
 	choose_progress(engine);
 	get_ready(engine);
 	govern(engine);
@@ -408,6 +413,65 @@ static void *run(void *argument)
 		}
 	}
 	end(engine);
+	return NULL;
+}
+
+/* ---- the beginning ---- */
+
+static void *table(size_t n, size_t entry)
+{
+	void *at = mmap(NULL, n * entry, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return at == MAP_FAILED ? NULL : at;
+}
+
+static enum plan_way way_of(const struct heap *heap, bool exact)
+{
+	uint64_t in_use, left;
+
+	if (heap_lent(heap, &in_use, &left))
+		return PLAN_TO_PEERS;
+	return exact ? PLAN_IN_GAPS : PLAN_BESIDE_KERNELS;
+}
+
+/* An engine lives as long as the process: submissions may look at it at any time. */
+struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
+{
+	struct engine *engine = aligned_alloc(_Alignof(struct engine), sizeof(*engine));
+
+	if (!engine)
+		return NULL;
+	memset(engine, 0, sizeof(*engine));
+	engine->device = device;
+	engine->heap = heap;
+	engine->arena = heap_arena(heap);
+	engine->exact = exact;
+	engine->on_lost = stop_tell;
+	engine->stamps = table(engine->arena->n_units, sizeof(*engine->stamps));
+	engine->kept = table(engine->arena->n_units, sizeof(*engine->kept));
+	engine->left = table(engine->arena->n_units, sizeof(*engine->left));
+	engine->ahead = table(engine->arena->n_units, sizeof(*engine->ahead));
+	engine->travels = stop_new();
+	engine->plan = plan_new(way_of(heap, exact));
+	engine->extents = extent_new();
+	engine->governor_allows = true;
+	engine->gap_patience = 50000000;
+	engine->why_out = TRACE_WHY_ROOM;
+	governor_init(&engine->governor);
+	trial_init(&engine->trial);
+	turns_init(&engine->turns);
+	pthread_mutex_init(&engine->wake_lock, NULL);
+	lock_init(&engine->lock, LOCK_SPILL);
+	if (!exact)
+		engine->claims = claims_new(engine->arena, &engine->tape);
+	if (tape_init(&engine->tape) && (exact || engine->claims) && engine->stamps && engine->kept && engine->left &&
+	    engine->ahead && engine->travels && engine->plan && engine->extents)
+		return engine;
+	claims_free(engine->claims);
+	extent_free(engine->extents);
+	plan_free(engine->plan);
+	free(engine->travels);
+	free(engine);
 	return NULL;
 }
 

@@ -46,7 +46,7 @@ static struct engine *engine_of(const struct device *device)
 static void start(struct device *device, enum policy_spill mode)
 {
 	struct heap *heap = atomic_load(&device->heap);
-	struct engine *engine = engine_new(device, heap, mode == POLICY_SPILL_EXACT);
+	struct engine *engine = mover_new(device, heap, mode == POLICY_SPILL_EXACT);
 
 	/* From now on memory may leave the device, also where nothing was placed outside of it (suspend). */
 	pdl_spilled();

@@ -79,7 +79,7 @@ static int set_up(void **state)
 	}
 	peer_heap(devices[0].ordinal);
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
-	struct engine *engine = engine_new(&devices[0], own_heap.heap, true);
+	struct engine *engine = mover_new(&devices[0], own_heap.heap, true);
 	assert_non_null(engine);
 	assert_true(use_add_arena(heap_arena(own_heap.heap), engine));
 	arena_mark_block(heap_arena(own_heap.heap), 0, 4);

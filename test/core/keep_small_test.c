@@ -31,7 +31,7 @@ static int set_up(void **state)
 	(void)state;
 	core_heap_open(&own_heap, BUDGET, 64 * MIB, 0);
 	set_budget(BUDGET);
-	engine = engine_new(&device, own_heap.heap, false);
+	engine = mover_new(&device, own_heap.heap, false);
 	assert_non_null(engine);
 	engines[engines[0] != NULL] = engine;
 	for (int i = 0; i < N_SMALL; i++) {

@@ -68,7 +68,7 @@ int ticket_set_up(void **state)
 	assert_ok(cuCtxGetCurrent(&ticket_context));
 	context_known(ticket_context, 0);
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
-	ticket_engine = engine_new(&device, own_heap.heap, false);
+	ticket_engine = mover_new(&device, own_heap.heap, false);
 	assert_non_null(ticket_engine);
 	ticket_arena = heap_arena(own_heap.heap);
 	assert_true(use_add_arena(ticket_arena, ticket_engine));

@@ -61,7 +61,7 @@ static void track_and_hold(void)
 static void with_an_engine(void)
 {
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
-	engine = engine_new(&device, own_heap.heap, false);
+	engine = mover_new(&device, own_heap.heap, false);
 	assert_non_null(engine);
 	assert_true(use_add_arena(heap_arena(own_heap.heap), engine));
 	arena_mark_block(heap_arena(own_heap.heap), 0, 4);
@@ -406,7 +406,7 @@ static void what_was_read_before_an_engine_came_may_touch_anything(void **state)
 
 	(void)state;
 	core_heap_open(&other_heap, 64 * MIB, 64 * MIB, 0);
-	later = engine_new(&other_device, other_heap.heap, false);
+	later = mover_new(&other_device, other_heap.heap, false);
 	assert_non_null(later);
 	struct use *use = open_naming_block();
 	assert_true(use_add_arena(heap_arena(other_heap.heap), later));
@@ -479,19 +479,14 @@ static void lost(char text[4096])
 /* The mover notices the death of a context a moment later. These are the last: the engine is dead afterwards. */
 static void a_stop_names_what_has_arrived_since_the_mover_looked(void **state)
 {
-	uint64_t function;
-	struct named named;
 	char text[4096];
-	unsigned n;
 
 	(void)state;
-	while (engine_read_log(engine, &function, &named, 1, &n))
-		;
 	engine->n_rest = 1;
 	engine->rest[0].transit = (struct transit){.block_unit = 0, .units = 4, .to = CHUNK_HOST};
-	assert_false(engine_read_log(engine, &function, &named, 1, &n));
+	stop_note(engine);
 	engine->n_rest = 0;
-	assert_false(engine_read_log(engine, &function, &named, 1, &n));
+	stop_note(engine);
 	lost(text);
 	assert_non_null(strstr(text, "FAST MODE STOPPED THE JOB"));
 	assert_non_null(strstr(text, "8.0 MiB just gone to the host"));
@@ -500,15 +495,12 @@ static void a_stop_names_what_has_arrived_since_the_mover_looked(void **state)
 /* The mover may have been busy with something else for seconds: pinning memory. */
 static void a_stop_that_is_noticed_late_is_told_all_the_same(void **state)
 {
-	uint64_t function;
-	struct named named;
 	char text[4096];
-	unsigned n;
 
 	(void)state;
 	atomic_store(&engine->dead, false);
 	engine->n_rest = 1;
-	assert_false(engine_read_log(engine, &function, &named, 1, &n));
+	stop_note(engine);
 	engine->n_rest = 0;
 	clock_ahead = 5000000000;
 	lost(text);
@@ -518,7 +510,7 @@ static void a_stop_that_is_noticed_late_is_told_all_the_same(void **state)
 	/* What was in transit long before that is not meant. */
 	atomic_store(&engine->dead, false);
 	clock_ahead = 5000000000;
-	assert_false(engine_read_log(engine, &function, &named, 1, &n));
+	stop_note(engine);
 	lost(text);
 	clock_ahead = 0;
 	assert_null(strstr(text, "FAST MODE STOPPED THE JOB"));

@@ -158,7 +158,7 @@ static int set_up(void **state)
 	core_driver();
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
 	static struct device device;
-	engine = engine_new(&device, own_heap.heap, true);
+	engine = mover_new(&device, own_heap.heap, true);
 	assert_non_null(engine);
 	struct arena *arena = heap_arena(own_heap.heap);
 	assert_true(use_add_arena(arena, engine));
