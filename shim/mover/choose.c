@@ -40,7 +40,7 @@ uint64_t choose_stock_bytes(const struct engine *engine)
 
 static void put_aside(struct engine *engine, uint32_t piece)
 {
-	if (piece_add_to(&engine->aside, &engine->n_aside, &engine->aside_room, piece))
+	if (piece_list_add(&engine->aside, piece))
 		plan_set(engine->plan, piece, engine->arena->states[piece].units_of_piece, PLAN_PINNED);
 }
 
@@ -62,9 +62,9 @@ void choose_progress(struct engine *engine)
 	engine->done = done;
 	engine->progress = clock_now();
 	engine->stalled = false;
-	for (unsigned i = 0; i < engine->n_aside; i++)
-		piece_tell_plan(engine, engine->aside[i]);
-	engine->n_aside = 0;
+	for (unsigned i = 0; i < engine->aside.n; i++)
+		piece_tell_plan(engine, engine->aside.at[i]);
+	engine->aside.n = 0;
 }
 
 bool choose_can_move(const struct engine *engine)
@@ -213,7 +213,7 @@ static bool want_pieces(struct engine *engine, unsigned n)
 	bool missing = false;
 
 	for (unsigned i = 0; i < n; i++) {
-		uint32_t piece = engine->pieces[i];
+		uint32_t piece = engine->pieces.at[i];
 		enum mark_where where = atomic_load(&engine->arena->states[piece].where);
 		bool rests = where == MARK_MOVING && rest_find(engine, piece) != NULL;
 
@@ -242,7 +242,7 @@ static bool is_out_of_patience(struct engine *engine, const struct waiter *waite
 	if (waited <= PATIENCE_NS || engine->in.n || engine->out.n)
 		return false;
 	for (unsigned i = listen_pieces(engine, waiter->named, waiter->n); i-- > 0;)
-		units += engine->arena->states[engine->pieces[i]].units_of_piece;
+		units += engine->arena->states[engine->pieces.at[i]].units_of_piece;
 	return waited > PATIENCE_NS + BRING_FACTOR * units * (engine->in.unit_ns + engine->out.unit_ns);
 }
 
@@ -378,16 +378,16 @@ void choose_leave(struct engine *engine, bool gap)
 	unsigned kept = 0;
 
 	/* Whether moving pays does not matter: the program has asked for it. */
-	if (!engine->n_leaving || !choose_can_move(engine) || !link_open(engine))
+	if (!engine->leaving.n || !choose_can_move(engine) || !link_open(engine))
 		return;
 	uint64_t room = heap_free_bytes(engine->heap, CHUNK_HOST);
 	engine->why_out = TRACE_WHY_AHEAD;
-	for (unsigned i = 0; i < engine->n_leaving; i++) {
-		uint32_t piece = engine->leaving[i];
+	for (unsigned i = 0; i < engine->leaving.n; i++) {
+		uint32_t piece = engine->leaving.at[i];
 
 		if (lead_to_host(engine, piece, room, gap))
-			engine->leaving[kept++] = piece;
+			engine->leaving.at[kept++] = piece;
 	}
-	engine->n_leaving = kept;
+	engine->leaving.n = kept;
 	engine->why_out = TRACE_WHY_ROOM;
 }

@@ -257,8 +257,8 @@ static void wish_for_waiters(struct engine *engine, struct wishes *wishes)
 		waiter->had_gap = true;
 		unsigned n = listen_pieces(engine, waiter->named, waiter->n);
 		for (unsigned i = 0; i < n; i++)
-			if (atomic_load(&engine->arena->states[engine->pieces[i]].where) == MARK_HOST)
-				wish(engine, wishes, engine->pieces[i], plan_now(engine->plan));
+			if (atomic_load(&engine->arena->states[engine->pieces.at[i]].where) == MARK_HOST)
+				wish(engine, wishes, engine->pieces.at[i], plan_now(engine->plan));
 	}
 	lock_drop(&engine->lock);
 }

@@ -9,14 +9,6 @@
 
 #include <stdlib.h>
 
-static void collect(void *argument, uint32_t piece)
-{
-	struct engine *engine = argument;
-
-	if (atomic_load(&engine->arena->states[piece].where) != MARK_MOVING && engine->n_heard < engine->heard_room)
-		engine->heard[engine->n_heard++] = piece;
-}
-
 /* False: it is on the host, or on a peer that goes on lending, or gone. */
 static bool should_leave(struct engine *engine, uint32_t piece)
 {
@@ -37,16 +29,6 @@ static void say_what_stays(struct engine *engine)
 		log_once(
 		    "suspended, but %s of device memory stay there: rules say movable: no, or others know where it is",
 		    log_bytes(bytes, sizeof(bytes), staying));
-}
-
-/* Into `heard`, the pieces in use that are not on their way; NULL for lack of memory. */
-static void list_pieces(struct engine *engine)
-{
-	engine->heard_room = engine->arena->n_units_seen;
-	engine->heard = malloc(engine->heard_room * sizeof(uint32_t) + 1);
-	engine->n_heard = 0;
-	if (engine->heard)
-		heap_pieces(engine->heap, collect, engine);
 }
 
 /* Why a piece does not leave: its memory would have to be on the host. */
@@ -70,22 +52,22 @@ static enum sw_status why_not(struct engine *engine, uint32_t piece, enum move_a
  */
 static enum sw_status all_out(struct engine *engine, uint64_t bytes)
 {
-	list_pieces(engine);
+	struct piece_list list = piece_list_all(engine, true);
 	uint64_t before = engine->moved_out;
-	enum sw_status status = engine->heard ? SW_OK : SW_NO_HOST_MEMORY;
-	for (size_t i = 0; i < engine->n_heard && engine->moved_out - before + engine->out.bytes < bytes &&
-			   !atomic_load(&engine->dead);) {
-		if (!should_leave(engine, engine->heard[i])) {
+	enum sw_status status = list.at ? SW_OK : SW_NO_HOST_MEMORY;
+	for (unsigned i = 0;
+	     i < list.n && engine->moved_out - before + engine->out.bytes < bytes && !atomic_load(&engine->dead);) {
+		if (!should_leave(engine, list.at[i])) {
 			i++;
 			continue;
 		}
 		if (engine->out.n < MOVES_AT_ONCE) {
-			enum move_answer answer = move_begin(engine, engine->heard[i], CHUNK_HOST, true);
+			enum move_answer answer = move_begin(engine, list.at[i], CHUNK_HOST, true);
 
 			/* Tried once more: the driver may refuse for a moment. */
 			if (answer == MOVE_FAILED)
-				answer = move_begin(engine, engine->heard[i], CHUNK_HOST, true);
-			enum sw_status one = why_not(engine, engine->heard[i++], answer);
+				answer = move_begin(engine, list.at[i], CHUNK_HOST, true);
+			enum sw_status one = why_not(engine, list.at[i++], answer);
 			status = one == SW_OK ? status : one;
 			if (answer == MOVE_NO_ROOM)
 				break;
@@ -95,25 +77,23 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes)
 			gap_nap(engine);
 	}
 	gap_finish(engine);
-	free(engine->heard);
-	engine->heard = NULL;
+	free(list.at);
 	return atomic_load(&engine->dead) ? SW_DRIVER : status;
 }
 
 /* Bytes of pieces that should have left: the copy is made, but the driver does not unmap what it was made of. */
 static uint64_t left_behind(struct engine *engine)
 {
+	struct piece_list list = piece_list_all(engine, true);
 	uint64_t bytes = 0;
 
-	list_pieces(engine);
-	for (size_t i = 0; i < engine->n_heard; i++) {
-		const struct unit_state *piece = &engine->arena->states[engine->heard[i]];
+	for (unsigned i = 0; i < list.n; i++) {
+		const struct unit_state *piece = &engine->arena->states[list.at[i]];
 
-		if (should_leave(engine, engine->heard[i]) && atomic_load(&piece->where) != MARK_PINNED)
+		if (should_leave(engine, list.at[i]) && atomic_load(&piece->where) != MARK_PINNED)
 			bytes += (uint64_t)piece->units_of_piece * HEAP_UNIT;
 	}
-	free(engine->heard);
-	engine->heard = NULL;
+	free(list.at);
 	return bytes;
 }
 

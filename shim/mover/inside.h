@@ -101,6 +101,12 @@ struct wishes {
 /* Pieces on the host that are not mapped, oldest first. */
 #define RESTS 512
 
+/* Pieces, by their first units. A list grows (piece_list_add) and keeps its memory. */
+struct piece_list {
+	uint32_t *at;
+	unsigned n, room;
+};
+
 struct engine {
 	struct device *device;
 	struct heap *heap;
@@ -177,9 +183,7 @@ struct engine {
 	uint64_t kept_units[2]; /* their sums: of small blocks, and of those that a rule keeps */
 	uint32_t *left;         /* by piece: ms (clock_now) at which it left the device; 0: it is there, or never was */
 	uint64_t *stamps, stamp; /* by piece: seen in this look */
-	uint32_t *heard;         /* scratch */
-	size_t n_heard, heard_room;
-	uint32_t refused[64]; /* in a gap: victims the driver would not let go */
+	uint32_t refused[64];    /* in a gap: victims the driver would not let go */
 	unsigned n_refused;
 	unsigned doubts;         /* errors of events in a row, */
 	uint64_t doubted;        /* the first of them */
@@ -202,15 +206,11 @@ struct engine {
 	struct wishes wishes;                               /* of one gap */
 	uint64_t gap_patience, gap_not_before, gap_backoff; /* ns */
 
-	uint32_t *pieces; /* scratch: the pieces of one submission */
-	unsigned pieces_room;
-	uint32_t *leaving; /* pieces the program wants on the host; some twice, some gone */
-	unsigned n_leaving, leaving_room;
-	uint32_t *recalled; /* pieces on peers that want memory back; some gone (recall.c) */
-	unsigned n_recalled, recalled_room;
+	struct piece_list pieces;   /* scratch: those of one submission */
+	struct piece_list leaving;  /* those that the program wants on the host; some twice, some gone */
+	struct piece_list recalled; /* those on peers that want memory back; some gone (recall.c) */
 	uint64_t recall_not_before; /* ns */
-	uint32_t *aside;            /* pieces the plan must not name until the GPU gets on */
-	unsigned n_aside, aside_room;
+	struct piece_list aside;    /* those that the plan must not name until the GPU gets on */
 };
 
 /* ---- engine.c ---- */
@@ -254,8 +254,13 @@ uint64_t engine_budget(const struct engine *engine);
 bool engine_recall_lent(struct engine *engine, unsigned units);
 
 /* ---- piece.c ---- */
-/* Add a piece to a list that grows. False: no memory, and the list is as it was. */
-bool piece_add_to(uint32_t **list, unsigned *n, unsigned *room, uint32_t piece);
+/* Adds a piece to a list that grows. Returns false if there is no memory; the list is as it was then. */
+bool piece_list_add(struct piece_list *list, uint32_t piece);
+/*
+ * Lists the pieces in use. but_moving: without those that are on their way. The caller must free() its `at`, which is NULL
+ * if there is no memory. Locking: takes the heap's lock.
+ */
+struct piece_list piece_list_all(const struct engine *engine, bool but_moving);
 /* The marks of the block, or of the slab, that the piece is of; NULL: of none any more. */
 struct mark *piece_block_mark(struct engine *engine, uint32_t piece);
 /* May a submission use the piece's block, or wait for it? One that waits does not keep it from coming in. */

@@ -70,9 +70,10 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 static unsigned pieces_of(struct engine *engine, const struct named *named, unsigned n_named, bool note)
 {
 	struct arena *arena = engine->arena;
+	struct piece_list *pieces = &engine->pieces;
 	uint32_t first, end;
-	unsigned n = 0;
 
+	pieces->n = 0;
 	engine->stamp++;
 	for (unsigned i = 0; i < n_named; i++) {
 		if (!range_of(engine, &named[i], note, &first, &end))
@@ -90,11 +91,11 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 			if (engine->stamps[piece] == engine->stamp)
 				continue;
 			engine->stamps[piece] = engine->stamp;
-			if (!piece_add_to(&engine->pieces, &n, &engine->pieces_room, piece))
-				return n;
+			if (!piece_list_add(pieces, piece))
+				return pieces->n;
 		}
 	}
-	return n;
+	return pieces->n;
 }
 
 unsigned listen_pieces(struct engine *engine, const struct named *named, unsigned n)
@@ -104,14 +105,6 @@ unsigned listen_pieces(struct engine *engine, const struct named *named, unsigne
 
 /* ---- news of the heap ---- */
 
-static void hear_piece(void *argument, uint32_t piece)
-{
-	struct engine *engine = argument;
-
-	if (engine->n_heard < engine->heard_room)
-		engine->heard[engine->n_heard++] = piece;
-}
-
 /* A piece that came or went, or of which the program has asked something. */
 static void hear(struct engine *engine, uint32_t piece)
 {
@@ -120,7 +113,7 @@ static void hear(struct engine *engine, uint32_t piece)
 	record_piece(engine, piece);
 	piece_tell_plan(engine, piece);
 	if (block && piece_wants_host(engine, block))
-		piece_add_to(&engine->leaving, &engine->n_leaving, &engine->leaving_room, piece);
+		piece_list_add(&engine->leaving, piece);
 }
 
 /* Pieces that came and went. */
@@ -133,15 +126,11 @@ static bool listen_to_news(struct engine *engine)
 	do {
 		n = heap_news(engine->heap, some, 256, &all);
 		if (all) {
-			engine->heard_room = engine->arena->n_units_seen;
-			engine->heard = malloc(engine->heard_room * sizeof(uint32_t) + 1);
-			engine->n_heard = 0;
-			if (engine->heard)
-				heap_pieces(engine->heap, hear_piece, engine);
-			for (size_t i = 0; i < engine->n_heard; i++) {
-				hear(engine, engine->heard[i]);
-			}
-			free(engine->heard);
+			struct piece_list list = piece_list_all(engine, false);
+
+			for (unsigned i = 0; i < list.n; i++)
+				hear(engine, list.at[i]);
+			free(list.at);
 			any = true;
 		}
 		for (size_t i = 0; i < n; i++) {
@@ -160,7 +149,7 @@ static bool listen_to_news(struct engine *engine)
 static void count_foreseen(struct engine *engine, unsigned n_pieces)
 {
 	for (unsigned i = 0; i < n_pieces; i++) {
-		uint32_t piece = engine->pieces[i];
+		uint32_t piece = engine->pieces.at[i];
 
 		if (!engine->ahead[piece])
 			continue;
@@ -199,7 +188,7 @@ bool listen_read(struct engine *engine)
 		record_submission(engine, function, some, n);
 		count_foreseen(engine, n_pieces);
 		if (n_pieces) {
-			plan_note(engine->plan, function, engine->pieces, n_pieces);
+			plan_note(engine->plan, function, engine->pieces.at, n_pieces);
 			if (engine->extents)
 				extent_submitted(engine->extents, plan_span(engine->plan));
 		}

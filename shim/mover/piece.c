@@ -8,19 +8,48 @@
 
 #include <stdlib.h>
 
-bool piece_add_to(uint32_t **list, unsigned *n, unsigned *room, uint32_t piece)
+/* ---- lists ---- */
+
+bool piece_list_add(struct piece_list *list, uint32_t piece)
 {
-	if (*n == *room) {
-		unsigned more = *room ? 2 * *room : 256;
-		uint32_t *longer = realloc(*list, more * sizeof(*longer));
+	if (list->n == list->room) {
+		unsigned more = list->room ? 2 * list->room : 256;
+		uint32_t *longer = realloc(list->at, more * sizeof(*longer));
 
 		if (!longer)
 			return false;
-		*list = longer;
-		*room = more;
+		list->at = longer;
+		list->room = more;
 	}
-	(*list)[(*n)++] = piece;
+	list->at[list->n++] = piece;
 	return true;
+}
+
+struct collection {
+	const struct engine *engine;
+	bool but_moving;
+	struct piece_list list;
+};
+
+static void collect(void *argument, uint32_t piece)
+{
+	struct collection *all = argument;
+
+	if (all->but_moving && atomic_load(&all->engine->arena->states[piece].where) == MARK_MOVING)
+		return;
+	if (all->list.n < all->list.room)
+		all->list.at[all->list.n++] = piece;
+}
+
+struct piece_list piece_list_all(const struct engine *engine, bool but_moving)
+{
+	struct collection all = {.engine = engine, .but_moving = but_moving};
+
+	all.list.room = engine->arena->n_units_seen;
+	all.list.at = malloc((size_t)all.list.room * sizeof(uint32_t) + 1);
+	if (all.list.at)
+		heap_pieces(engine->heap, collect, &all);
+	return all.list;
 }
 
 /* ---- its marks ---- */

@@ -16,7 +16,7 @@ static void hear(void *argument, uint32_t piece)
 {
 	struct engine *engine = argument;
 
-	piece_add_to(&engine->recalled, &engine->n_recalled, &engine->recalled_room, piece);
+	piece_list_add(&engine->recalled, piece);
 }
 
 static bool is_lent(const struct engine *engine, uint32_t piece, uint32_t *ret_units)
@@ -37,8 +37,8 @@ static bool send_next(struct engine *engine, bool gap)
 {
 	uint32_t units;
 
-	while (engine->n_recalled) {
-		uint32_t piece = engine->recalled[--engine->n_recalled];
+	while (engine->recalled.n) {
+		uint32_t piece = engine->recalled.at[--engine->recalled.n];
 
 		if (!is_lent(engine, piece, &units))
 			continue;
@@ -58,8 +58,8 @@ static void pin_for_next(struct engine *engine)
 	uint64_t bytes = 0;
 	uint32_t units;
 
-	for (unsigned i = 0; i < MOVES_AT_ONCE && i < engine->n_recalled; i++) {
-		if (!is_lent(engine, engine->recalled[engine->n_recalled - 1 - i], &units))
+	for (unsigned i = 0; i < MOVES_AT_ONCE && i < engine->recalled.n; i++) {
+		if (!is_lent(engine, engine->recalled.at[engine->recalled.n - 1 - i], &units))
 			continue;
 		bytes += units * HEAP_UNIT;
 		if (heap_idle_host(engine->heap) < bytes && heap_make_host_spare(engine->heap, units) != SW_OK)
@@ -89,9 +89,9 @@ void recall_run(struct engine *engine)
 	    (engine->exact && now < engine->gap_not_before))
 		return;
 	heap_give_back_lent(engine->heap);
-	if (!engine->n_recalled)
+	if (!engine->recalled.n)
 		heap_wanted_pieces(engine->heap, hear, engine);
-	if (!engine->n_recalled) {
+	if (!engine->recalled.n) {
 		rest(engine, LOOK_NS);
 		return;
 	}
