@@ -1,0 +1,55 @@
+/*
+ * gap.h: moving while nothing runs (gap.c), also by order (gap_order.c). The mover's thread only.
+ */
+#ifndef SPILLWAY_GAP_H
+#define SPILLWAY_GAP_H
+
+#include "shim/base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct engine;
+
+struct wish {
+	uint32_t piece;
+	uint64_t when;
+};
+
+/* The pieces a gap brings in, in the order they are needed; their victims are found on the way. */
+#define WISHES 1024
+struct wishes {
+	struct wish at[WISHES];
+	unsigned n, next, early; /* next: to be granted; early: to be unmapped early */
+	uint64_t units;
+};
+
+/* Move everything that waiting submissions and the near future need while nothing runs. */
+void gap_run(struct engine *engine);
+/*
+ * A gap begins, for what may touch the heap or for the whole process; false: given up, the gate is open. And ends.
+ */
+bool gap_close(struct engine *engine, bool whole);
+void gap_open(struct engine *engine);
+/* Or it ends, and the gate stays closed until gap_resume(); it opens when no engine is suspended any more. */
+void gap_keep_closed(struct engine *engine);
+void gap_resume(struct engine *engine);
+/*
+ * In a gap: send one piece out for what is needed at `when`, of so many units rather than others; false: nothing can go.
+ * True and nothing has begun: there is no room for it before what is under way has ended.
+ */
+bool gap_send_out(struct engine *engine, uint64_t when, unsigned units);
+/* Until a copy is expected to have ended; what is under way ends, and all of it is mapped. */
+void gap_nap(const struct engine *engine);
+void gap_finish(struct engine *engine);
+
+/* ---- by order (gap_order.c) ---- */
+
+/* Everything out; the gate stays closed. */
+enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes);
+/* So much out. BUSY: no safe point came; NOT_SUPPORTED: nothing may move now. */
+enum sw_status gap_make_room(struct engine *engine, uint64_t bytes);
+/* Room for a new block, and for more to come. BUSY: not now, or nothing can go for it. */
+enum sw_status gap_room_for_new(struct engine *engine, uint64_t bytes);
+
+#endif

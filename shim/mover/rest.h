@@ -1,0 +1,36 @@
+/*
+ * rest.h: pieces on the host that are not mapped. The mover's thread only.
+ */
+#ifndef SPILLWAY_REST_H
+#define SPILLWAY_REST_H
+
+#include "shim/heap/transit.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct engine;
+
+/* A piece on the host that is not mapped: it came out, or is about to come in. */
+struct rest {
+	struct transit transit;
+	uint64_t since; /* ns */
+	bool comes;     /* in a gap: not to be mapped while it may still come in */
+};
+
+/* Pieces on the host that are not mapped, oldest first. */
+#define RESTS 512
+
+struct rest *rest_find(struct engine *engine, uint32_t piece); /* NULL: it is none of them */
+void rest_add(struct engine *engine, const struct transit *transit);
+void rest_drop(struct engine *engine, struct rest *rest);
+/* Map the one that came out first. True: there was one. */
+bool rest_map(struct engine *engine);
+/* Map all of a block but those with this stamp. */
+void rest_map_of(struct engine *engine, uint32_t block_unit, uint64_t but);
+/* In a gap: unmap a piece on the host that is about to come in. False: not now. */
+bool rest_unmap_early(struct engine *engine, uint32_t piece);
+/* What has not come in is to be mapped again. */
+void rest_give_up_early(struct engine *engine);
+
+#endif
