@@ -40,7 +40,7 @@ uint64_t choose_stock_bytes(const struct engine *engine)
 
 static void put_aside(struct engine *engine, uint32_t piece)
 {
-	if (piece_list_add(&engine->aside, piece))
+	if (piece_list_add(&engine->progress.aside, piece))
 		plan_set(engine->plan, piece, engine->arena->states[piece].units_of_piece, PLAN_PINNED);
 }
 
@@ -55,27 +55,27 @@ void choose_progress(struct engine *engine)
 		return;
 	}
 	/* Copies under way are asked for themselves (move.c). */
-	if (!engine->out.n && !engine->in.n)
-		engine->doubts = 0;
-	if (done <= engine->done)
+	if (!engine->moves.out.n && !engine->moves.in.n)
+		engine->health.doubts = 0;
+	if (done <= engine->progress.done)
 		return;
-	engine->done = done;
-	engine->progress = clock_now();
-	engine->stalled = false;
-	for (unsigned i = 0; i < engine->aside.n; i++)
-		piece_tell_plan(engine, engine->aside.at[i]);
-	engine->aside.n = 0;
+	engine->progress.done = done;
+	engine->progress.last = clock_now();
+	engine->progress.stalled = false;
+	for (unsigned i = 0; i < engine->progress.aside.n; i++)
+		piece_tell_plan(engine, engine->progress.aside.at[i]);
+	engine->progress.aside.n = 0;
 }
 
 bool choose_can_move(const struct engine *engine)
 {
-	return engine->ready && !engine->stalled && !engine->n_back && !engine->suspended &&
-	       !atomic_load(&engine->dead) && !capture_is_open();
+	return engine->tracking.complete && !engine->progress.stalled && !engine->moves.n_back &&
+	       !engine->quiesce.suspended && !atomic_load(&engine->dead) && !capture_is_open();
 }
 
 bool choose_may_move(const struct engine *engine)
 {
-	return engine->governor_allows && choose_can_move(engine);
+	return engine->governor.allows && choose_can_move(engine);
 }
 
 /* ---- making room ---- */
@@ -121,10 +121,10 @@ static enum plan_answer make_room(struct engine *engine, uint64_t when, unsigned
 {
 	enum plan_answer answer = PLAN_FOUND;
 
-	while (answer == PLAN_FOUND && choose_may_begin(engine, &engine->out) &&
-	       heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes < bytes)
+	while (answer == PLAN_FOUND && choose_may_begin(engine, &engine->moves.out) &&
+	       heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->moves.out.bytes < bytes)
 		answer = send_out(engine, when, units);
-	return engine->out.n ? PLAN_FOUND : answer;
+	return engine->moves.out.n ? PLAN_FOUND : answer;
 }
 
 /* Bring a piece in. MOVE_NO_ROOM: none now, *ret_room says whether there may be soon. */
@@ -144,7 +144,7 @@ static enum move_answer bring_in(struct engine *engine, uint32_t piece, uint64_t
 
 void choose_count(struct engine *engine, uint32_t piece, bool ahead)
 {
-	engine->ahead[piece] = ahead;
+	engine->by_piece.ahead[piece] = ahead;
 	if (!ahead)
 		stats_add(STAT_unforeseen, 1);
 }
@@ -155,7 +155,7 @@ void choose_count(struct engine *engine, uint32_t piece, bool ahead)
  */
 static bool is_deadlocked(const struct engine *engine)
 {
-	return !engine->in.n && !engine->out.n && engine->done >= done_newest() && use_is_quiet();
+	return !engine->moves.in.n && !engine->moves.out.n && engine->progress.done >= done_newest() && use_is_quiet();
 }
 
 /* True: it is worth waiting on for this piece. */
@@ -163,9 +163,9 @@ static bool demand(struct engine *engine, uint32_t piece)
 {
 	enum plan_answer room = PLAN_NONE;
 
-	if (engine->in.n == MOVES)
+	if (engine->moves.in.n == MOVES)
 		return true;
-	engine->why_in = TRACE_WHY_WAITED;
+	engine->stats.why_in = TRACE_WHY_WAITED;
 	switch (bring_in(engine, piece, plan_now(engine->plan), &room)) {
 	case MOVE_BEGUN:
 		choose_count(engine, piece, false);
@@ -175,7 +175,7 @@ static bool demand(struct engine *engine, uint32_t piece)
 	case MOVE_NO_ROOM:
 		if (room == PLAN_BUSY && is_deadlocked(engine))
 			room = PLAN_NONE;
-		engine->starving |= room != PLAN_NONE;
+		engine->progress.starving |= room != PLAN_NONE;
 		return room != PLAN_NONE;
 	default:
 		return false;
@@ -213,7 +213,7 @@ static bool want_pieces(struct engine *engine, unsigned n)
 	bool missing = false;
 
 	for (unsigned i = 0; i < n; i++) {
-		uint32_t piece = engine->pieces.at[i];
+		uint32_t piece = engine->intake.pieces.at[i];
 		enum mark_where where = atomic_load(&engine->arena->states[piece].where);
 		bool rests = where == MARK_MOVING && rest_find(engine, piece) != NULL;
 
@@ -222,7 +222,7 @@ static bool want_pieces(struct engine *engine, unsigned n)
 
 			missing |= comes;
 			if (!comes)
-				engine->stamps[piece] = 0;
+				engine->by_piece.stamps[piece] = 0;
 		} else {
 			missing |= where == MARK_MOVING;
 		}
@@ -236,14 +236,14 @@ static bool want_pieces(struct engine *engine, unsigned n)
  */
 static bool is_out_of_patience(struct engine *engine, const struct waiter *waiter)
 {
-	uint64_t since = waiter->since > engine->progress ? waiter->since : engine->progress;
+	uint64_t since = waiter->since > engine->progress.last ? waiter->since : engine->progress.last;
 	uint64_t waited = clock_now() - since, units = 0;
 
-	if (waited <= PATIENCE_NS || engine->in.n || engine->out.n)
+	if (waited <= PATIENCE_NS || engine->moves.in.n || engine->moves.out.n)
 		return false;
 	for (unsigned i = listen_pieces(engine, waiter->named, waiter->n); i-- > 0;)
-		units += engine->arena->states[engine->pieces.at[i]].units_of_piece;
-	return waited > PATIENCE_NS + BRING_FACTOR * units * (engine->in.unit_ns + engine->out.unit_ns);
+		units += engine->arena->states[engine->intake.pieces.at[i]].units_of_piece;
+	return waited > PATIENCE_NS + BRING_FACTOR * units * (engine->moves.in.unit_ns + engine->moves.out.unit_ns);
 }
 
 /* What it waits for is on its way, and does not get on: natively it would not wait. */
@@ -251,7 +251,7 @@ static void bring_back(struct engine *engine, const struct waiter *waiter)
 {
 	if (clock_now() - waiter->since <= PATIENCE_NS || !move_is_stuck(engine))
 		return;
-	if (!engine->n_back)
+	if (!engine->moves.n_back)
 		stats_add(STAT_waits_given_up, 1);
 	move_take_back(engine);
 }
@@ -263,16 +263,16 @@ static bool is_waiting(struct engine *engine, struct waiter *waiter)
 	bool want = choose_may_move(engine) && !engine->exact && link_open(engine);
 
 	if (want && is_out_of_patience(engine, waiter)) {
-		engine->stalled = true;
+		engine->progress.stalled = true;
 		stats_add(STAT_waits_given_up, 1);
 		want = false;
 	}
 	unsigned n = want ? listen_pieces(engine, waiter->named, waiter->n) : 0;
 	if (!want)
-		engine->stamp++;
+		engine->by_piece.stamp++;
 	bool missing = want_pieces(engine, n);
 
-	return map_blocks_of(engine, waiter, engine->stamp) || missing ||
+	return map_blocks_of(engine, waiter, engine->by_piece.stamp) || missing ||
 	       (waiter->unknown && atomic_load(&engine->everything.unmapped));
 }
 
@@ -280,7 +280,7 @@ void choose_for_waiters(struct engine *engine)
 {
 	bool answered = false;
 
-	engine->starving = false;
+	engine->progress.starving = false;
 	if (!atomic_load_explicit(&engine->n_waiters, memory_order_acquire))
 		return;
 	lock_take(&engine->lock);
@@ -305,7 +305,7 @@ void choose_for_waiters(struct engine *engine)
  */
 void choose_for_new(struct engine *engine)
 {
-	uint64_t wanted = atomic_load(&engine->new_wanted);
+	uint64_t wanted = atomic_load(&engine->new_blocks.wanted);
 	enum plan_answer room = PLAN_NONE;
 
 	if (!wanted)
@@ -313,7 +313,7 @@ void choose_for_new(struct engine *engine)
 	if (choose_may_move(engine) && link_open(engine))
 		room = make_room(engine, plan_now(engine->plan), 0, reserve(engine) + wanted);
 	if (room == PLAN_NONE || (room == PLAN_BUSY && is_deadlocked(engine)))
-		atomic_fetch_add(&engine->new_hopeless, 1);
+		atomic_fetch_add(&engine->new_blocks.hopeless, 1);
 }
 
 /* ---- looking ahead ---- */
@@ -328,11 +328,11 @@ void choose_ahead(struct engine *engine)
 	 * it: in a steady state what has just gone for the waiter's sake is the very next to come in again, and the
 	 * waiter would wait for ever. So it is with the room for a new block.
 	 */
-	if (engine->starving || engine->exact || atomic_load(&engine->new_wanted) || !choose_may_move(engine) ||
-	    !link_open(engine))
+	if (engine->progress.starving || engine->exact || atomic_load(&engine->new_blocks.wanted) ||
+	    !choose_may_move(engine) || !link_open(engine))
 		return;
-	engine->why_in = TRACE_WHY_AHEAD;
-	for (unsigned tries = 0; tries < 64 && choose_may_begin(engine, &engine->in); tries++) {
+	engine->stats.why_in = TRACE_WHY_AHEAD;
+	for (unsigned tries = 0; tries < 64 && choose_may_begin(engine, &engine->moves.in); tries++) {
 		if (!plan_fetch(engine->plan, choose_ahead_units(engine), &piece, &when))
 			return;
 		enum plan_answer room;
@@ -368,7 +368,8 @@ static bool lead_to_host(struct engine *engine, uint32_t piece, uint64_t room, b
 		return false;
 	if (where == MARK_MOVING || room < engine->arena->states[piece].units_of_piece * HEAP_UNIT)
 		return true;
-	if (!choose_may_begin(engine, &engine->out) || is_in(&engine->out, piece) || is_in(&engine->in, piece))
+	if (!choose_may_begin(engine, &engine->moves.out) || is_in(&engine->moves.out, piece) ||
+	    is_in(&engine->moves.in, piece))
 		return true;
 	return move_begin(engine, piece, CHUNK_HOST, gap) != MOVE_FAILED;
 }
@@ -378,16 +379,16 @@ void choose_leave(struct engine *engine, bool gap)
 	unsigned kept = 0;
 
 	/* Whether moving pays does not matter: the program has asked for it. */
-	if (!engine->leaving.n || !choose_can_move(engine) || !link_open(engine))
+	if (!engine->intake.leaving.n || !choose_can_move(engine) || !link_open(engine))
 		return;
 	uint64_t room = heap_free_bytes(engine->heap, CHUNK_HOST);
-	engine->why_out = TRACE_WHY_AHEAD;
-	for (unsigned i = 0; i < engine->leaving.n; i++) {
-		uint32_t piece = engine->leaving.at[i];
+	engine->stats.why_out = TRACE_WHY_AHEAD;
+	for (unsigned i = 0; i < engine->intake.leaving.n; i++) {
+		uint32_t piece = engine->intake.leaving.at[i];
 
 		if (lead_to_host(engine, piece, room, gap))
-			engine->leaving.at[kept++] = piece;
+			engine->intake.leaving.at[kept++] = piece;
 	}
-	engine->leaving.n = kept;
-	engine->why_out = TRACE_WHY_ROOM;
+	engine->intake.leaving.n = kept;
+	engine->stats.why_out = TRACE_WHY_ROOM;
 }

@@ -4,9 +4,19 @@
 #ifndef SPILLWAY_CHOOSE_H
 #define SPILLWAY_CHOOSE_H
 
+#include "shim/mover/piece.h"
 #include "shim/mover/link.h"
 
 struct engine;
+
+/* How far the GPU has got, and who waits in vain for it. The mover's thread alone may touch it. */
+struct progress {
+	uint64_t done;           /* submissions up to this one are done that can matter (done_poll) */
+	uint64_t last;           /* ns: when `done` last grew, or a gap began or ended */
+	bool stalled;            /* the GPU was waited for in vain; nobody waits for it until it makes progress */
+	bool starving;           /* a submission waits for memory that is not free yet */
+	struct piece_list aside; /* pieces that the plan must not name until the GPU gets on */
+};
 
 /* See to everybody who waits; begin what they want. */
 void choose_for_waiters(struct engine *engine);

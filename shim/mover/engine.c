@@ -145,32 +145,32 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
 
 	lock_take(&engine->lock);
 	/* One at a time. */
-	while (engine->order != ORDER_NONE && !atomic_load(&engine->dead))
+	while (engine->orders.order != ORDER_NONE && !atomic_load(&engine->dead))
 		if (clock_wait(&engine->answered, &engine->lock.mutex, &until))
 			goto out;
 	if (atomic_load(&engine->dead)) {
 		status = SW_NOT_SUPPORTED;
 		goto out;
 	}
-	engine->order = order;
-	engine->order_context = context;
-	engine->order_bytes = bytes;
-	engine->order_done = false;
-	atomic_store(&engine->has_order, true);
+	engine->orders.order = order;
+	engine->orders.context = context;
+	engine->orders.bytes = bytes;
+	engine->orders.done = false;
+	atomic_store(&engine->orders.pending, true);
 	engine_wake(engine);
-	while (!engine->order_done && !atomic_load(&engine->dead))
+	while (!engine->orders.done && !atomic_load(&engine->dead))
 		if (clock_wait(&engine->answered, &engine->lock.mutex, &until))
 			break;
-	if (engine->order_done) {
-		status = engine->order_status;
+	if (engine->orders.done) {
+		status = engine->orders.status;
 		if (ret_bytes)
-			*ret_bytes = engine->order_bytes;
+			*ret_bytes = engine->orders.bytes;
 	}
 	/* An order that nobody waits for any more is still carried out; its answer is nobody's. */
-	if (engine->order_done || atomic_load(&engine->dead))
-		engine->order = ORDER_NONE;
+	if (engine->orders.done || atomic_load(&engine->dead))
+		engine->orders.order = ORDER_NONE;
 	else
-		engine->order_left = true;
+		engine->orders.left = true;
 	clock_wake_all(&engine->answered);
 out:
 	lock_drop(&engine->lock);
@@ -185,25 +185,25 @@ out:
 void engine_wait_for_room(struct engine *engine, uint64_t bytes)
 {
 	const struct timespec step = {.tv_nsec = NEW_LOOK_NS};
-	unsigned hopeless = atomic_load(&engine->new_hopeless);
+	unsigned hopeless = atomic_load(&engine->new_blocks.hopeless);
 	uint64_t since = clock_now();
 	int before;
 
-	if (since < atomic_load(&engine->new_not_before))
+	if (since < atomic_load(&engine->new_blocks.not_before))
 		return;
 	/* nanosleep is a cancellation point, and we are in the middle of somebody's allocation. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	atomic_fetch_add(&engine->new_wanted, bytes);
+	atomic_fetch_add(&engine->new_blocks.wanted, bytes);
 	while (heap_free_bytes(engine->heap, CHUNK_DEVICE) < bytes && !atomic_load(&engine->dead) &&
-	       atomic_load(&engine->new_hopeless) == hopeless) {
+	       atomic_load(&engine->new_blocks.hopeless) == hopeless) {
 		if (clock_now() - since > NEW_PATIENCE_NS) {
-			atomic_store(&engine->new_not_before, clock_now() + NEW_BACKOFF_NS);
+			atomic_store(&engine->new_blocks.not_before, clock_now() + NEW_BACKOFF_NS);
 			break;
 		}
 		engine_wake(engine);
 		nanosleep(&step, NULL);
 	}
-	atomic_fetch_sub(&engine->new_wanted, bytes);
+	atomic_fetch_sub(&engine->new_blocks.wanted, bytes);
 	pthread_setcancelstate(before, NULL);
 }
 
@@ -258,9 +258,9 @@ void engine_lost(struct engine *engine, CUresult result)
 	if (atomic_load(&engine->dead))
 		return;
 	if (!engine->exact && result == CUDA_ERROR_ILLEGAL_ADDRESS) {
-		atomic_store(&engine->telling, true);
-		engine->on_lost(engine);
-		atomic_store(&engine->telling, false);
+		atomic_store(&engine->health.telling, true);
+		engine->health.on_lost(engine);
+		atomic_store(&engine->health.telling, false);
 	}
 	engine_die(engine, real_error_name(result));
 }
@@ -269,8 +269,8 @@ void engine_doubt(struct engine *engine, CUresult result)
 {
 	uint64_t now = clock_now();
 
-	if (!engine->doubts++)
-		engine->doubted = now;
-	if (engine->doubts >= DOUBTS_MOST && now - engine->doubted >= DOUBTS_NS)
+	if (!engine->health.doubts++)
+		engine->health.doubted = now;
+	if (engine->health.doubts >= DOUBTS_MOST && now - engine->health.doubted >= DOUBTS_NS)
 		engine_lost(engine, result);
 }

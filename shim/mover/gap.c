@@ -7,9 +7,9 @@
  * before the gap ends (peer.h); and nothing they were given has told that it may (done_touches): a copy that names memory
  * of two devices, a graph, whose nodes may lie on any. Else all devices are waited for.
  *
- * Waiting for the device has an end: when it makes no progress for gap_patience it may be held by what a thread at the
- * gate would do next. Then the gate opens, those who wait go on with memory where it is, and the next try comes later
- * each time.
+ * Waiting for the device has an end: when it makes no progress for quiesce.patience it may be held by what a thread
+ * at the gate would do next. Then the gate opens, those who wait go on with memory where it is, and the next try
+ * comes later each time.
  */
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
@@ -50,15 +50,16 @@ void gap_nap(const struct engine *engine)
 /* For the trace: for how long nothing ran; of a try that was given up, how long it took. */
 static void tell_gap(const struct engine *engine, bool given_up)
 {
-	trace_event_at(gap, engine->gap_began, (uint64_t)engine->device->ordinal, clock_now() - engine->gap_began,
-		       engine->moved_in - engine->gap_in, engine->moved_out - engine->gap_out, given_up);
+	trace_event_at(gap, engine->quiesce.began, (uint64_t)engine->device->ordinal,
+		       clock_now() - engine->quiesce.began, engine->stats.moved_in - engine->quiesce.moved_in,
+		       engine->stats.moved_out - engine->quiesce.moved_out, given_up);
 }
 
 static bool out_of_patience(struct engine *engine, uint64_t since)
 {
-	uint64_t last = since > engine->progress ? since : engine->progress;
+	uint64_t last = since > engine->progress.last ? since : engine->progress.last;
 
-	return clock_now() - last > engine->gap_patience;
+	return clock_now() - last > engine->quiesce.patience;
 }
 
 /* Up to which submission is done what the gap waits for? */
@@ -66,17 +67,19 @@ static uint64_t done_by(const struct engine *engine, uint64_t devices)
 {
 	CUresult unused;
 
-	return devices == CONTEXT_ALL_DEVICES && peer_is_any() ? done_poll(0, devices, false, &unused) : engine->done;
+	return devices == CONTEXT_ALL_DEVICES && peer_is_any() ? done_poll(0, devices, false, &unused)
+							       : engine->progress.done;
 }
 
 /* Others go on submitting: that what they were given since gets done is no progress. */
 static bool goes_on_waiting(struct engine *engine, uint64_t devices, uint64_t begin)
 {
-	uint64_t progress = engine->progress, before = engine->gap_done;
+	uint64_t progress = engine->progress.last, before = engine->quiesce.done;
 
 	choose_progress(engine);
-	engine->gap_done = done_by(engine, devices);
-	engine->progress = engine->gap_done > before && before < engine->gap_newest ? clock_now() : progress;
+	engine->quiesce.done = done_by(engine, devices);
+	engine->progress.last =
+	    engine->quiesce.done > before && before < engine->quiesce.newest ? clock_now() : progress;
 	return !out_of_patience(engine, begin) && !atomic_load(&engine->dead);
 }
 
@@ -118,7 +121,8 @@ static bool wait_until_quiet(struct engine *engine, uint64_t devices, uint64_t b
  */
 static uint64_t who_may_touch(const struct engine *engine, bool whole)
 {
-	return !whole && engine->exact && engine->ready ? peer_may_reach(engine->device->ordinal) : CONTEXT_ALL_DEVICES;
+	return !whole && engine->exact && engine->tracking.complete ? peer_may_reach(engine->device->ordinal)
+								    : CONTEXT_ALL_DEVICES;
 }
 
 /*
@@ -153,26 +157,26 @@ static void let_touch(const struct engine *engine)
 
 bool gap_close(struct engine *engine, bool whole)
 {
-	uint64_t begin = engine->gap_began = clock_now();
+	uint64_t begin = engine->quiesce.began = clock_now();
 
-	engine->gap_in = engine->moved_in;
-	engine->gap_out = engine->moved_out;
+	engine->quiesce.moved_in = engine->stats.moved_in;
+	engine->quiesce.moved_out = engine->stats.moved_out;
 
 	pthread_mutex_lock(&one_gap);
 	use_gate_for(n_suspended ? CONTEXT_ALL_DEVICES : who_may_touch(engine, whole));
 	use_gate_drain();
-	engine->gap_newest = done_newest();
-	engine->gap_done = 0;
+	engine->quiesce.newest = done_newest();
+	engine->quiesce.done = 0;
 	if (!wait_until_untouched(engine, whole, begin))
 		goto give_up;
 	if (use_gate_close()) {
 		/* By order, before tracking knew all that runs: what was discarded may have been written since (mover.c). */
-		if (!engine->ready)
+		if (!engine->tracking.complete)
 			atomic_store(&engine->everything.discarded, 0);
-		engine->in_gap = true;
-		engine->gap_began = clock_now();
-		engine->gap_backoff = 0;
-		engine->progress = clock_now();
+		engine->link.in_gap = true;
+		engine->quiesce.began = clock_now();
+		engine->quiesce.backoff = 0;
+		engine->progress.last = clock_now();
 		return true;
 	}
 	let_touch(engine);
@@ -181,19 +185,19 @@ give_up:
 	pthread_mutex_unlock(&one_gap);
 	stats_add(STAT_gaps_given_up, 1);
 	tell_gap(engine, true);
-	engine->gap_backoff = engine->gap_backoff ? 2 * engine->gap_backoff : GAP_BACKOFF_LEAST;
-	if (engine->gap_backoff > GAP_BACKOFF_MOST)
-		engine->gap_backoff = GAP_BACKOFF_MOST;
-	engine->gap_not_before = clock_now() + engine->gap_backoff;
+	engine->quiesce.backoff = engine->quiesce.backoff ? 2 * engine->quiesce.backoff : GAP_BACKOFF_LEAST;
+	if (engine->quiesce.backoff > GAP_BACKOFF_MOST)
+		engine->quiesce.backoff = GAP_BACKOFF_MOST;
+	engine->quiesce.not_before = clock_now() + engine->quiesce.backoff;
 	/* Perhaps it only takes long: some programs run one kernel for a tenth of a second. */
-	if (engine->gap_patience < PATIENCE_MOST)
-		engine->gap_patience *= 2;
+	if (engine->quiesce.patience < PATIENCE_MOST)
+		engine->quiesce.patience *= 2;
 	return false;
 }
 
 void gap_open(struct engine *engine)
 {
-	engine->in_gap = false;
+	engine->link.in_gap = false;
 	/* What was under way when the engine died stays where it was, before anything may touch it. */
 	if (atomic_load(&engine->dead)) {
 		move_abandon(engine);
@@ -204,17 +208,17 @@ void gap_open(struct engine *engine)
 	open_locked();
 	pthread_mutex_unlock(&one_gap);
 	stats_add(STAT_gaps, 1);
-	stats_add(STAT_gap_us, (clock_now() - engine->gap_began) / 1000);
-	stats_time(HISTOGRAM_gap_ns, engine->gap_began);
+	stats_add(STAT_gap_us, (clock_now() - engine->quiesce.began) / 1000);
+	stats_time(HISTOGRAM_gap_ns, engine->quiesce.began);
 	tell_gap(engine, false);
-	engine->progress = clock_now();
+	engine->progress.last = clock_now();
 }
 
 void gap_keep_closed(struct engine *engine)
 {
 	tell_gap(engine, false);
-	engine->suspended = true;
-	engine->in_gap = false;
+	engine->quiesce.suspended = true;
+	engine->link.in_gap = false;
 	let_touch(engine);
 	use_gate_for(CONTEXT_ALL_DEVICES);
 	n_suspended++;
@@ -224,9 +228,9 @@ void gap_keep_closed(struct engine *engine)
 void gap_resume(struct engine *engine)
 {
 	pthread_mutex_lock(&one_gap);
-	if (engine->suspended) {
-		engine->suspended = false;
-		atomic_store(&engine->is_away, false);
+	if (engine->quiesce.suspended) {
+		engine->quiesce.suspended = false;
+		atomic_store(&engine->quiesce.is_away, false);
 		heap_lend(engine->heap, true);
 		n_suspended--;
 		open_locked();
@@ -257,8 +261,8 @@ static void wish_for_waiters(struct engine *engine, struct wishes *wishes)
 		waiter->had_gap = true;
 		unsigned n = listen_pieces(engine, waiter->named, waiter->n);
 		for (unsigned i = 0; i < n; i++)
-			if (atomic_load(&engine->arena->states[engine->pieces.at[i]].where) == MARK_HOST)
-				wish(engine, wishes, engine->pieces.at[i], plan_now(engine->plan));
+			if (atomic_load(&engine->arena->states[engine->intake.pieces.at[i]].where) == MARK_HOST)
+				wish(engine, wishes, engine->intake.pieces.at[i], plan_now(engine->plan));
 	}
 	lock_drop(&engine->lock);
 }
@@ -292,12 +296,12 @@ bool gap_send_out(struct engine *engine, uint64_t when, unsigned units)
 			return false;
 		if (move_begin(engine, victim, CHUNK_HOST, true) == MOVE_BEGUN)
 			return true;
-		if (engine->out.n)
+		if (engine->moves.out.n)
 			return true; /* no room for it on the host before others have come in */
 		plan_set(engine->plan, victim, engine->arena->states[victim].units_of_piece, PLAN_PINNED);
-		if (engine->n_refused == sizeof(engine->refused) / sizeof(engine->refused[0]))
+		if (engine->quiesce.n_refused == sizeof(engine->quiesce.refused) / sizeof(engine->quiesce.refused[0]))
 			return false;
-		engine->refused[engine->n_refused++] = victim;
+		engine->quiesce.refused[engine->quiesce.n_refused++] = victim;
 	}
 }
 
@@ -310,9 +314,9 @@ static bool make_room(struct engine *engine, const struct wish *wish)
 /* The victims that did not go may be chosen again. */
 static void forgive_refused(struct engine *engine)
 {
-	for (unsigned i = 0; i < engine->n_refused; i++)
-		piece_tell_plan(engine, engine->refused[i]);
-	engine->n_refused = 0;
+	for (unsigned i = 0; i < engine->quiesce.n_refused; i++)
+		piece_tell_plan(engine, engine->quiesce.refused[i]);
+	engine->quiesce.n_refused = 0;
 }
 
 /* One wish, as far as it can go now. True: the wish is over, begun or not. */
@@ -320,15 +324,15 @@ static bool grant(struct engine *engine, const struct wish *wish)
 {
 	uint64_t bytes = (uint64_t)engine->arena->states[wish->piece].units_of_piece * HEAP_UNIT;
 
-	if (engine->in.n >= MOVES_AT_ONCE)
+	if (engine->moves.in.n >= MOVES_AT_ONCE)
 		return false;
-	engine->why_in = wish->when == plan_now(engine->plan) ? TRACE_WHY_WAITED : TRACE_WHY_AHEAD;
+	engine->stats.why_in = wish->when == plan_now(engine->plan) ? TRACE_WHY_WAITED : TRACE_WHY_AHEAD;
 	enum move_answer answer = move_begin(engine, wish->piece, CHUNK_DEVICE, true);
 	if (answer == MOVE_NO_ROOM) {
-		uint64_t coming = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes;
+		uint64_t coming = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->moves.out.bytes;
 
-		if (engine->out.n >= MOVES_AT_ONCE || (engine->out.n && coming >= bytes) || make_room(engine, wish) ||
-		    engine->out.n)
+		if (engine->moves.out.n >= MOVES_AT_ONCE || (engine->moves.out.n && coming >= bytes) ||
+		    make_room(engine, wish) || engine->moves.out.n)
 			return false;
 	}
 	if (answer == MOVE_BEGUN)
@@ -341,13 +345,13 @@ static bool grant(struct engine *engine, const struct wish *wish)
 /* Room for the next wishes goes out while these come in. */
 static void go_ahead(struct engine *engine, const struct wishes *wishes)
 {
-	uint64_t bytes = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes, wanted = 0;
+	uint64_t bytes = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->moves.out.bytes, wanted = 0;
 
-	for (unsigned i = wishes->next; i < wishes->n && engine->out.n < MOVES_AT_ONCE; i++) {
+	for (unsigned i = wishes->next; i < wishes->n && engine->moves.out.n < MOVES_AT_ONCE; i++) {
 		wanted += (uint64_t)engine->arena->states[wishes->at[i].piece].units_of_piece * HEAP_UNIT;
 		if (wanted > bytes && !make_room(engine, &wishes->at[i]))
 			return;
-		bytes = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes;
+		bytes = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->moves.out.bytes;
 	}
 }
 
@@ -365,7 +369,7 @@ static bool unmap_early(struct engine *engine, struct wishes *wishes)
 void gap_finish(struct engine *engine)
 {
 	rest_give_up_early(engine);
-	while ((engine->out.n || engine->in.n) && !atomic_load(&engine->dead))
+	while ((engine->moves.out.n || engine->moves.in.n) && !atomic_load(&engine->dead))
 		if (!move_finish(engine) && !rest_map(engine))
 			gap_nap(engine);
 	while (rest_map(engine))
@@ -415,11 +419,11 @@ static void let_waiters_go(struct engine *engine)
 
 void gap_run(struct engine *engine)
 {
-	struct wishes *wishes = &engine->wishes;
+	struct wishes *wishes = &engine->quiesce.wishes;
 
 	if (!atomic_load(&engine->n_waiters))
 		return;
-	if (!choose_may_move(engine) || clock_now() < engine->gap_not_before || !link_open(engine)) {
+	if (!choose_may_move(engine) || clock_now() < engine->quiesce.not_before || !link_open(engine)) {
 		let_waiters_go(engine);
 		return;
 	}

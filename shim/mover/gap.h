@@ -24,6 +24,24 @@ struct wishes {
 	uint64_t units;
 };
 
+/*
+ * The gap that is open, the next one, and whether the process is suspended. The mover's thread alone may touch it, but
+ * `is_away`, which threads that allocate read.
+ */
+struct quiesce {
+	uint64_t began;               /* ns */
+	uint64_t moved_in, moved_out; /* bytes, up to then */
+	/* The latest submission when the gate began to be closed; up to there what the gap waits for is done. */
+	uint64_t newest, done;
+	uint64_t patience, not_before, backoff; /* ns */
+	struct wishes wishes;
+	uint32_t refused[64]; /* victims the driver would not let go */
+	unsigned n_refused;
+	bool suspended;
+	_Atomic bool is_away; /* suspended, or about to be: what is made now begins on the host */
+	uint64_t suspended_bytes;
+};
+
 /* Move everything that waiting submissions and the near future need while nothing runs. */
 void gap_run(struct engine *engine);
 /*

@@ -16,7 +16,7 @@ static bool should_leave(struct engine *engine, uint32_t piece)
 	uint32_t units, block;
 
 	return heap_piece(engine->heap, piece, &units, &place, &block) &&
-	       (place == CHUNK_DEVICE || (place == CHUNK_PEER && atomic_load(&engine->is_away)));
+	       (place == CHUNK_DEVICE || (place == CHUNK_PEER && atomic_load(&engine->quiesce.is_away)));
 }
 
 /* Whoever lends the GPU is told what it will not get. */
@@ -53,15 +53,15 @@ static enum sw_status why_not(struct engine *engine, uint32_t piece, enum move_a
 static enum sw_status all_out(struct engine *engine, uint64_t bytes)
 {
 	struct piece_list list = piece_list_all(engine, true);
-	uint64_t before = engine->moved_out;
+	uint64_t before = engine->stats.moved_out;
 	enum sw_status status = list.at ? SW_OK : SW_NO_HOST_MEMORY;
-	for (unsigned i = 0;
-	     i < list.n && engine->moved_out - before + engine->out.bytes < bytes && !atomic_load(&engine->dead);) {
+	for (unsigned i = 0; i < list.n && engine->stats.moved_out - before + engine->moves.out.bytes < bytes &&
+			     !atomic_load(&engine->dead);) {
 		if (!should_leave(engine, list.at[i])) {
 			i++;
 			continue;
 		}
-		if (engine->out.n < MOVES_AT_ONCE) {
+		if (engine->moves.out.n < MOVES_AT_ONCE) {
 			enum move_answer answer = move_begin(engine, list.at[i], CHUNK_HOST, true);
 
 			/* Tried once more: the driver may refuse for a moment. */
@@ -114,24 +114,24 @@ static enum sw_status give_to_driver(struct engine *engine)
 
 enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 {
-	*ret_bytes = engine->suspended_bytes;
-	if (engine->suspended)
+	*ret_bytes = engine->quiesce.suspended_bytes;
+	if (engine->quiesce.suspended)
 		return SW_OK;
 	uint64_t before = heap_made_device(engine->heap);
 	if (capture_is_open() || !link_open(engine) || !gap_close(engine, true))
 		return SW_BUSY;
-	engine->why_out = TRACE_WHY_SUSPEND;
+	engine->stats.why_out = TRACE_WHY_SUSPEND;
 	heap_lend(engine->heap, false);
-	atomic_store(&engine->is_away, true);
+	atomic_store(&engine->quiesce.is_away, true);
 	enum sw_status status = SW_OK;
 	for (unsigned turn = 0; turn < TURNS && status == SW_OK; turn++)
 		status = all_out(engine, UINT64_MAX);
-	engine->why_out = TRACE_WHY_ROOM;
+	engine->stats.why_out = TRACE_WHY_ROOM;
 	if (status == SW_OK)
 		status = give_to_driver(engine);
 	if (status != SW_OK) {
 		/* What has gone comes back as it is used. */
-		atomic_store(&engine->is_away, false);
+		atomic_store(&engine->quiesce.is_away, false);
 		heap_lend(engine->heap, true);
 		gap_open(engine);
 		*ret_bytes = 0;
@@ -139,7 +139,7 @@ enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 	}
 	/* They may have freed memory meanwhile, too: that has gone with the rest. */
 	uint64_t after = heap_made_device(engine->heap);
-	*ret_bytes = engine->suspended_bytes = before > after ? before - after : 0;
+	*ret_bytes = engine->quiesce.suspended_bytes = before > after ? before - after : 0;
 	say_what_stays(engine);
 	gap_keep_closed(engine);
 	return SW_OK;
@@ -147,7 +147,7 @@ enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 
 enum sw_status gap_make_room(struct engine *engine, uint64_t bytes)
 {
-	if (capture_is_open() || engine->suspended)
+	if (capture_is_open() || engine->quiesce.suspended)
 		return SW_NOT_SUPPORTED;
 	if (!link_open(engine) || !gap_close(engine, false))
 		return SW_BUSY;
@@ -169,11 +169,11 @@ static void send_out_for_new(struct engine *engine, uint64_t bytes, uint64_t mor
 	bool can = true;
 
 	while (!atomic_load(&engine->dead)) {
-		uint64_t there = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->out.bytes;
-		unsigned n = engine->out.n;
+		uint64_t there = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->moves.out.bytes;
+		unsigned n = engine->moves.out.n;
 
 		if (can && there < bytes + more && n < MOVES_AT_ONCE) {
-			can = gap_send_out(engine, there < bytes ? now : later, 0) && engine->out.n > n;
+			can = gap_send_out(engine, there < bytes ? now : later, 0) && engine->moves.out.n > n;
 			continue;
 		}
 		if (!n)
@@ -195,7 +195,7 @@ enum sw_status gap_room_for_new(struct engine *engine, uint64_t bytes)
 	uint64_t more = choose_ahead_units(engine) * (uint64_t)HEAP_UNIT;
 	uint32_t victim;
 
-	if (!plan_knows(engine->plan) || !choose_may_move(engine) || clock_now() < engine->gap_not_before ||
+	if (!plan_knows(engine->plan) || !choose_may_move(engine) || clock_now() < engine->quiesce.not_before ||
 	    plan_victim(engine->plan, plan_now(engine->plan), 0, NULL, NULL, &victim) != PLAN_FOUND ||
 	    !link_open(engine) || !gap_close(engine, false))
 		return SW_BUSY;

@@ -28,31 +28,31 @@
 
 static bool pauses(const struct engine *engine)
 {
-	return engine->go && !engine->cannot_wait;
+	return engine->link.go && !engine->link.cannot_wait;
 }
 
 /* No stream waits for it any more. */
 static void drop_go(struct engine *engine)
 {
-	if (engine->go)
-		REAL(cuMemFreeHost)(engine->go);
-	engine->go = NULL;
+	if (engine->link.go)
+		REAL(cuMemFreeHost)(engine->link.go);
+	engine->link.go = NULL;
 }
 
 void link_let_go(struct engine *engine, bool go)
 {
-	if (engine->go && (go || !engine->in_gap))
-		atomic_store(engine->go, go);
+	if (engine->link.go && (go || !engine->link.in_gap))
+		atomic_store(engine->link.go, go);
 }
 
 /* Without the word nothing pauses for the mover; that costs time alone. */
 static void make_go(struct engine *engine)
 {
-	if (REAL(cuMemHostAlloc)((void **)&engine->go, sizeof(*engine->go),
+	if (REAL(cuMemHostAlloc)((void **)&engine->link.go, sizeof(*engine->link.go),
 				 CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP) != CUDA_SUCCESS)
 		return;
-	atomic_store(engine->go, 1);
-	if (REAL(cuMemHostGetDevicePointer_v2)(&engine->go_address, engine->go, 0) != CUDA_SUCCESS)
+	atomic_store(engine->link.go, 1);
+	if (REAL(cuMemHostGetDevicePointer_v2)(&engine->link.go_address, engine->link.go, 0) != CUDA_SUCCESS)
 		drop_go(engine);
 }
 
@@ -60,11 +60,11 @@ static CUresult wait_to_go(struct engine *engine, CUstream stream)
 {
 	if (!pauses(engine))
 		return CUDA_SUCCESS;
-	CUresult result = REAL(cuStreamWaitValue32_v2)(stream, engine->go_address, 1, CU_STREAM_WAIT_VALUE_GEQ);
+	CUresult result = REAL(cuStreamWaitValue32_v2)(stream, engine->link.go_address, 1, CU_STREAM_WAIT_VALUE_GEQ);
 	if (result != CUDA_ERROR_NOT_SUPPORTED)
 		return result;
 	log_once("streams cannot wait for values here; moving is slower for it");
-	engine->cannot_wait = true;
+	engine->link.cannot_wait = true;
 	return CUDA_SUCCESS;
 }
 
@@ -102,22 +102,22 @@ bool link_open(struct engine *engine)
 	unsigned flags = CU_STREAM_NON_BLOCKING;
 	bool ok = true;
 
-	if (engine->stream_in)
+	if (engine->link.stream_in)
 		return true;
 	CUcontext context = context_any(engine->device->ordinal);
 	if (!context)
 		return false;
 	/* Said first, looked at again second; who ends it does it the other way round, so that one of us sees the other. */
-	engine->context = context;
+	engine->link.context = context;
 	if (context_any(engine->device->ordinal) != context || REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) {
-		engine->context = NULL;
+		engine->link.context = NULL;
 		return false;
 	}
-	ok = REAL(cuStreamCreate)(&engine->stream_out, flags) == CUDA_SUCCESS &&
-	     REAL(cuStreamCreate)(&engine->stream_in, flags) == CUDA_SUCCESS;
+	ok = REAL(cuStreamCreate)(&engine->link.stream_out, flags) == CUDA_SUCCESS &&
+	     REAL(cuStreamCreate)(&engine->link.stream_in, flags) == CUDA_SUCCESS;
 	for (unsigned i = 0; i < MOVES && ok; i++)
-		ok = REAL(cuEventCreate)(&engine->out.at[i].event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
-		     REAL(cuEventCreate)(&engine->in.at[i].event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+		ok = REAL(cuEventCreate)(&engine->moves.out.at[i].event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+		     REAL(cuEventCreate)(&engine->moves.in.at[i].event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
 	if (!ok)
 		link_close(engine);
 	else
@@ -127,29 +127,29 @@ bool link_open(struct engine *engine)
 
 void link_close(struct engine *engine)
 {
-	if (!engine->context)
+	if (!engine->link.context)
 		return;
 	for (unsigned i = 0; i < MOVES; i++) {
-		if (engine->out.at[i].event)
-			REAL(cuEventDestroy_v2)(engine->out.at[i].event);
-		if (engine->in.at[i].event)
-			REAL(cuEventDestroy_v2)(engine->in.at[i].event);
-		engine->out.at[i].event = engine->in.at[i].event = NULL;
+		if (engine->moves.out.at[i].event)
+			REAL(cuEventDestroy_v2)(engine->moves.out.at[i].event);
+		if (engine->moves.in.at[i].event)
+			REAL(cuEventDestroy_v2)(engine->moves.in.at[i].event);
+		engine->moves.out.at[i].event = engine->moves.in.at[i].event = NULL;
 	}
-	if (engine->stream_out)
-		REAL(cuStreamDestroy_v2)(engine->stream_out);
-	if (engine->stream_in)
-		REAL(cuStreamDestroy_v2)(engine->stream_in);
+	if (engine->link.stream_out)
+		REAL(cuStreamDestroy_v2)(engine->link.stream_out);
+	if (engine->link.stream_in)
+		REAL(cuStreamDestroy_v2)(engine->link.stream_in);
 	drop_go(engine);
-	engine->stream_out = engine->stream_in = NULL;
+	engine->link.stream_out = engine->link.stream_in = NULL;
 	context_leave(true);
-	engine->context = NULL; /* last: from here on it may end at any time */
+	engine->link.context = NULL; /* last: from here on it may end at any time */
 }
 
 CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 {
 	const struct transit *transit = &move->transit;
-	CUstream stream = transit->to != CHUNK_DEVICE ? engine->stream_out : engine->stream_in;
+	CUstream stream = transit->to != CHUNK_DEVICE ? engine->link.stream_out : engine->link.stream_in;
 	CUresult result = CUDA_SUCCESS;
 
 	if (piece_is_discarded(engine, transit->block_unit, transit->piece))
@@ -195,7 +195,7 @@ static uint64_t expected_end(const struct queue *queue)
 
 uint64_t link_nap_ns(const struct engine *engine, unsigned tries)
 {
-	uint64_t now = clock_now(), out = expected_end(&engine->out), in = expected_end(&engine->in);
+	uint64_t now = clock_now(), out = expected_end(&engine->moves.out), in = expected_end(&engine->moves.in);
 	uint64_t end = !out || (in && in < out) ? in : out;
 	uint64_t ns = end > now ? (end - now) / 2 : NAP_LEAST * (1u + tries);
 

@@ -37,6 +37,19 @@ struct queue {
 	uint64_t unit_ns; /* what a unit took lately; 0: none has ended yet */
 };
 
+/*
+ * The streams of one engine, and what copies wait for between their parts. The mover's thread alone may touch it, but
+ * `context`, which a thread that ends a context reads.
+ */
+struct link {
+	_Atomic(CUcontext) context; /* of the streams and events; NULL: none yet */
+	CUstream stream_out, stream_in;
+	_Atomic uint32_t *go; /* 1: copies go on; host memory of the context's; NULL: they never pause */
+	CUdeviceptr go_address;
+	bool cannot_wait; /* the driver refuses such waits */
+	bool in_gap;      /* nothing pauses for the mover (gap.c) */
+};
+
 /* Streams and events, in some context of the device. False: none can be had now. */
 bool link_open(struct engine *engine);
 void link_close(struct engine *engine);

@@ -43,8 +43,8 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 	uint32_t units, block = reach_of(arena, word - 1, &units);
 	uint64_t offset = named->address - arena_address(arena, block);
 	uint64_t all = (uint64_t)units * HEAP_UNIT, end;
-	if (engine->extents && note)
-		extent_note(engine->extents, block, all, offset);
+	if (engine->intake.extents && note)
+		extent_note(engine->intake.extents, block, all, offset);
 	if (named->bytes) {
 		end = named->bytes < all - offset ? offset + named->bytes : all;
 	} else if (all <= extent_whole(atomic_load(&engine->device->budget.limit))) {
@@ -56,25 +56,25 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 		*ret_first = engine->exact ? unit : block;
 		end = all;
 	} else {
-		end = engine->extents ? extent_end(engine->extents, block, offset) : all;
+		end = engine->intake.extents ? extent_end(engine->intake.extents, block, offset) : all;
 	}
 	if (note)
-		engine->named_bytes += named->bytes || !engine->extents
-					   ? end - offset
-					   : extent_end(engine->extents, block, offset) - offset;
+		engine->intake.named_bytes += named->bytes || !engine->intake.extents
+						  ? end - offset
+						  : extent_end(engine->intake.extents, block, offset) - offset;
 	*ret_end = block + (uint32_t)((end + HEAP_UNIT - 1) / HEAP_UNIT);
 	return true;
 }
 
-/* The pieces that a list of names touches, each once, into engine->pieces. */
+/* The pieces that a list of names touches, each once, into engine->intake.pieces. */
 static unsigned pieces_of(struct engine *engine, const struct named *named, unsigned n_named, bool note)
 {
 	struct arena *arena = engine->arena;
-	struct piece_list *pieces = &engine->pieces;
+	struct piece_list *pieces = &engine->intake.pieces;
 	uint32_t first, end;
 
 	pieces->n = 0;
-	engine->stamp++;
+	engine->by_piece.stamp++;
 	for (unsigned i = 0; i < n_named; i++) {
 		if (!range_of(engine, &named[i], note, &first, &end))
 			continue;
@@ -88,9 +88,9 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 			if (next <= first)
 				break;
 			first = next;
-			if (engine->stamps[piece] == engine->stamp)
+			if (engine->by_piece.stamps[piece] == engine->by_piece.stamp)
 				continue;
-			engine->stamps[piece] = engine->stamp;
+			engine->by_piece.stamps[piece] = engine->by_piece.stamp;
 			if (!piece_list_add(pieces, piece))
 				return pieces->n;
 		}
@@ -113,7 +113,7 @@ static void hear(struct engine *engine, uint32_t piece)
 	record_piece(engine, piece);
 	piece_tell_plan(engine, piece);
 	if (block && piece_wants_host(engine, block))
-		piece_list_add(&engine->leaving, piece);
+		piece_list_add(&engine->intake.leaving, piece);
 }
 
 /* Pieces that came and went. */
@@ -134,8 +134,8 @@ static bool listen_to_news(struct engine *engine)
 			any = true;
 		}
 		for (size_t i = 0; i < n; i++) {
-			if (!atomic_load(&engine->arena->table[some[i]]) && engine->extents)
-				extent_forget(engine->extents, some[i]);
+			if (!atomic_load(&engine->arena->table[some[i]]) && engine->intake.extents)
+				extent_forget(engine->intake.extents, some[i]);
 			hear(engine, some[i]);
 			any = true;
 		}
@@ -149,11 +149,11 @@ static bool listen_to_news(struct engine *engine)
 static void count_foreseen(struct engine *engine, unsigned n_pieces)
 {
 	for (unsigned i = 0; i < n_pieces; i++) {
-		uint32_t piece = engine->pieces.at[i];
+		uint32_t piece = engine->intake.pieces.at[i];
 
-		if (!engine->ahead[piece])
+		if (!engine->by_piece.ahead[piece])
 			continue;
-		engine->ahead[piece] = false;
+		engine->by_piece.ahead[piece] = false;
 		if (atomic_load(&engine->arena->states[piece].where) == MARK_DEVICE)
 			stats_add(STAT_foreseen, 1);
 	}
@@ -166,11 +166,11 @@ static void look_for_step(struct engine *engine)
 
 	if (!period)
 		return;
-	if (engine->step_began && now - period < engine->step_began)
+	if (engine->intake.step_began && now - period < engine->intake.step_began)
 		return;
-	if (engine->step_began)
-		trace_event(step, (uint64_t)engine->device->ordinal, now - engine->step_began);
-	engine->step_began = now;
+	if (engine->intake.step_began)
+		trace_event(step, (uint64_t)engine->device->ordinal, now - engine->intake.step_began);
+	engine->intake.step_began = now;
 }
 
 bool listen_read(struct engine *engine)
@@ -188,13 +188,13 @@ bool listen_read(struct engine *engine)
 		record_submission(engine, function, some, n);
 		count_foreseen(engine, n_pieces);
 		if (n_pieces) {
-			plan_note(engine->plan, function, engine->pieces.at, n_pieces);
-			if (engine->extents)
-				extent_submitted(engine->extents, plan_span(engine->plan));
+			plan_note(engine->plan, function, engine->intake.pieces.at, n_pieces);
+			if (engine->intake.extents)
+				extent_submitted(engine->intake.extents, plan_span(engine->plan));
 		}
 		if (trace_is_on())
 			look_for_step(engine);
-		engine->n_submissions++;
+		engine->intake.n_submissions++;
 		any = true;
 	}
 	return any;

@@ -4,11 +4,24 @@
 #ifndef SPILLWAY_LISTEN_H
 #define SPILLWAY_LISTEN_H
 
+#include "shim/mover/piece.h"
+#include "shim/plan/extent.h"
 #include "shim/submit/tape.h"
 
 #include <stdbool.h>
 
 struct engine;
+
+/* What was heard so far. The mover's thread alone may touch it. */
+struct intake {
+	uint64_t n_submissions; /* heard of */
+	uint64_t named_bytes;   /* that they named, as far as is known */
+	uint64_t step_began;    /* the submission that began the program's present period; 0: none did */
+	struct extents *extents;
+	struct piece_list pieces; /* scratch: those of one submission (listen_pieces) */
+	struct piece_list
+	    leaving; /* those that the program wants on the host, for choose_leave(); some twice, some gone */
+};
 
 /* Read the log and the news; keep the plan up to date. True: there was something. */
 bool listen_read(struct engine *engine);

@@ -24,7 +24,7 @@
 
 bool move_any(const struct engine *engine)
 {
-	return engine->out.n || engine->in.n || engine->n_rest;
+	return engine->moves.out.n || engine->moves.in.n || engine->rests.n;
 }
 
 /* ---- where it was, and where it goes ---- */
@@ -160,10 +160,10 @@ static void settle_new(struct engine *engine, struct move *move)
 static enum move_answer fill_after_all(struct engine *engine, struct rest *rest, struct move *move)
 {
 	const struct transit *transit = &move->transit;
-	CUresult result =
-	    REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias, transit_bytes(transit), engine->stream_in);
+	CUresult result = REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias, transit_bytes(transit),
+						     engine->link.stream_in);
 
-	if (result != CUDA_SUCCESS || !link_settle(engine->stream_in)) {
+	if (result != CUDA_SUCCESS || !link_settle(engine->link.stream_in)) {
 		move->transit.spare = NULL; /* never used again */
 		engine_die(engine,
 			   "memory that was to be filled can neither be copied to nor unmapped; its contents are lost");
@@ -177,7 +177,7 @@ static enum move_answer fill_after_all(struct engine *engine, struct rest *rest,
 
 enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap)
 {
-	struct queue *queue = to == CHUNK_HOST ? &engine->out : &engine->in;
+	struct queue *queue = to == CHUNK_HOST ? &engine->moves.out : &engine->moves.in;
 	struct rest *rest = to == CHUNK_DEVICE ? rest_find(engine, piece) : NULL;
 	struct move *move = &queue->at[(queue->head + queue->n) % MOVES];
 
@@ -270,7 +270,7 @@ static void settle_out(struct engine *engine, struct move *move, bool lost)
 /* The spare is free again, and the piece may move. */
 static void finish_back(struct engine *engine, struct move *move)
 {
-	engine->n_back--;
+	engine->moves.n_back--;
 	if (move->mapped == MAPPED_NEW) {
 		settle_out(engine, move, false);
 		return;
@@ -302,11 +302,11 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 			return any;
 		}
 		/* Either is an answer that a context which has died does not give. */
-		engine->doubts = 0;
+		engine->health.doubts = 0;
 		if (result == CUDA_ERROR_NOT_READY)
 			return any;
 		bool out = move->transit.to != CHUNK_DEVICE && !move->is_back;
-		if (out && engine->n_rest == RESTS && !rest_map(engine))
+		if (out && engine->rests.n == RESTS && !rest_map(engine))
 			return any;
 		if (out && !turns_learn(engine, move))
 			return any;
@@ -323,10 +323,10 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 
 bool move_finish(struct engine *engine)
 {
-	bool any = finish_queue(engine, &engine->out);
+	bool any = finish_queue(engine, &engine->moves.out);
 
-	if (engine->in.n) {
-		any |= finish_queue(engine, &engine->in);
+	if (engine->moves.in.n) {
+		any |= finish_queue(engine, &engine->moves.in);
 		link_let_go(engine, true);
 	}
 	return any;
@@ -350,7 +350,7 @@ static bool is_stuck(const struct queue *queue)
 
 bool move_is_stuck(const struct engine *engine)
 {
-	return is_stuck(&engine->out) || is_stuck(&engine->in);
+	return is_stuck(&engine->moves.out) || is_stuck(&engine->moves.in);
 }
 
 /*
@@ -363,7 +363,7 @@ static void take_back(struct engine *engine, struct move *move)
 	if (move->mapped == MAPPED_NONE)
 		return;
 	move->is_back = true;
-	engine->n_back++;
+	engine->moves.n_back++;
 	piece_set_where(engine, &move->transit, move->is_measured ? MARK_HOST : old_place(move));
 	piece_lower(engine, &move->transit);
 	move->is_raised = false;
@@ -371,7 +371,7 @@ static void take_back(struct engine *engine, struct move *move)
 
 bool move_take_back(struct engine *engine)
 {
-	struct queue *const queues[] = {&engine->out, &engine->in};
+	struct queue *const queues[] = {&engine->moves.out, &engine->moves.in};
 
 	for (unsigned i = 0; i < 2; i++)
 		for (unsigned n = 0; n < queues[i]->n; n++) {
@@ -389,14 +389,14 @@ static void abandon_measured(struct engine *engine, struct move *move)
 {
 	bool ended = REAL(cuEventQuery)(move->event) == CUDA_SUCCESS;
 
-	engine->n_back -= move->is_back;
+	engine->moves.n_back -= move->is_back;
 	map_again(engine, move, true);
 	settle_out(engine, move, !ended);
 }
 
 void move_abandon(struct engine *engine)
 {
-	struct queue *const queues[] = {&engine->out, &engine->in};
+	struct queue *const queues[] = {&engine->moves.out, &engine->moves.in};
 
 	for (unsigned i = 0; i < 2; i++) {
 		struct queue *queue = queues[i];
@@ -409,12 +409,12 @@ void move_abandon(struct engine *engine)
 				continue;
 			}
 			/* In place there is no way back while the copy runs. Nothing runs beside it: its end is near. */
-			if (move->mapped == MAPPED_NEW && link_settle(engine->stream_in)) {
+			if (move->mapped == MAPPED_NEW && link_settle(engine->link.stream_in)) {
 				finish_in(engine, move);
 				continue;
 			}
 			tell_end(engine, move, true);
-			engine->n_back -= move->is_back;
+			engine->moves.n_back -= move->is_back;
 			bool removed = remove_new(move);
 
 			/* It may still be written to, or is still mapped: never used again. */

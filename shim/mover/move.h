@@ -8,6 +8,12 @@
 
 struct engine;
 
+/* The copies under way, each way. The mover's thread alone may touch it. */
+struct moves {
+	struct queue out, in;
+	unsigned n_back; /* of them, how many were taken back (move_take_back) */
+};
+
 enum move_answer {
 	MOVE_BEGUN,
 	MOVE_BUSY,    /* submissions use it */

@@ -40,7 +40,7 @@ static void nap(struct engine *engine, uint64_t ns, unsigned n_waiters)
 	struct timespec until = clock_in(ns);
 	pthread_mutex_lock(&engine->wake_lock);
 	atomic_store(&engine->asleep, true);
-	if (atomic_load(&engine->n_waiters) <= n_waiters && !atomic_load(&engine->has_order))
+	if (atomic_load(&engine->n_waiters) <= n_waiters && !atomic_load(&engine->orders.pending))
 		clock_wait(&engine->wake, &engine->wake_lock, &until);
 	atomic_store(&engine->asleep, false);
 	pthread_mutex_unlock(&engine->wake_lock);
@@ -64,10 +64,10 @@ static void end(struct engine *engine)
 {
 	uint64_t until = clock_now() + LAST_NS;
 
-	if (engine->ended)
+	if (engine->loop.ended)
 		return;
-	engine->ended = true;
-	while ((engine->out.n || engine->in.n) && clock_now() < until) {
+	engine->loop.ended = true;
+	while ((engine->moves.out.n || engine->moves.in.n) && clock_now() < until) {
 		move_finish(engine);
 		nap(engine, link_nap_ns(engine, 0), UINT_MAX);
 	}
@@ -92,7 +92,7 @@ static bool drain(struct engine *engine)
 			;
 		if (move_is_stuck(engine) && move_take_back(engine))
 			return false;
-		if (engine->out.n || engine->in.n)
+		if (engine->moves.out.n || engine->moves.in.n)
 			nap(engine, link_nap_ns(engine, 0), UINT_MAX);
 	}
 	return true;
@@ -100,7 +100,7 @@ static bool drain(struct engine *engine)
 
 static enum sw_status obey(struct engine *engine, enum engine_order order, uint64_t *bytes)
 {
-	uint64_t before = engine->moved_out;
+	uint64_t before = engine->stats.moved_out;
 
 	/* Its context is to end, or everything is: that does not wait. */
 	if (!drain(engine) && order != ORDER_PARK && order != ORDER_STOP && order != ORDER_RESUME)
@@ -109,21 +109,21 @@ static enum sw_status obey(struct engine *engine, enum engine_order order, uint6
 	case ORDER_SUSPEND:
 		return gap_suspend(engine, bytes);
 	case ORDER_RESUME:
-		*bytes = engine->suspended ? engine->suspended_bytes : 0;
+		*bytes = engine->quiesce.suspended ? engine->quiesce.suspended_bytes : 0;
 		gap_resume(engine);
 		/* Everything is on the host now: that moving did not pay before says nothing. */
-		trial_init(&engine->trial);
+		trial_init(&engine->governor.trial);
 		return SW_OK;
 	case ORDER_ROOM: {
 		enum sw_status status = gap_make_room(engine, *bytes);
-		*bytes = engine->moved_out - before;
-		trial_init(&engine->trial);
+		*bytes = engine->stats.moved_out - before;
+		trial_init(&engine->governor.trial);
 		return status;
 	}
 	case ORDER_NEW:
 		return gap_room_for_new(engine, *bytes);
 	case ORDER_PARK:
-		if (engine->context == engine->order_context) {
+		if (engine->link.context == engine->orders.context) {
 			move_abandon(engine);
 			link_close(engine);
 		}
@@ -144,10 +144,10 @@ static bool is_error(CUresult result)
 /* A process that ends because its context died of what we did is told so; it may end before we notice by ourselves. */
 static void look_at_context(struct engine *engine)
 {
-	CUresult result = engine->context ? REAL(cuEventQuery)(engine->in.at[0].event) : CUDA_SUCCESS;
+	CUresult result = engine->link.context ? REAL(cuEventQuery)(engine->moves.in.at[0].event) : CUDA_SUCCESS;
 
 	for (unsigned i = 1; i < LOOKS && is_error(result); i++)
-		result = REAL(cuEventQuery)(engine->in.at[0].event);
+		result = REAL(cuEventQuery)(engine->moves.in.at[0].event);
 	/* It may have been another GPU, or another context of this one, that was at our memory, and it alone is dead. */
 	if (result != CUDA_ERROR_ILLEGAL_ADDRESS && context_any_died_of(CUDA_ERROR_ILLEGAL_ADDRESS))
 		result = CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -158,12 +158,12 @@ static void look_at_context(struct engine *engine)
 /* True: stop. */
 static bool take_order(struct engine *engine)
 {
-	if (!atomic_load(&engine->has_order))
+	if (!atomic_load(&engine->orders.pending))
 		return false;
 	lock_take(&engine->lock);
-	enum engine_order order = engine->order;
-	uint64_t bytes = engine->order_bytes;
-	atomic_store(&engine->has_order, false);
+	enum engine_order order = engine->orders.order;
+	uint64_t bytes = engine->orders.bytes;
+	atomic_store(&engine->orders.pending, false);
 	lock_drop(&engine->lock);
 	if (order == ORDER_NONE)
 		return false;
@@ -174,13 +174,13 @@ static bool take_order(struct engine *engine)
 	if (order == ORDER_STOP)
 		end(engine);
 	lock_take(&engine->lock);
-	engine->order_status = status;
-	engine->order_bytes = bytes;
-	engine->order_done = true;
-	bool left = engine->order_left;
+	engine->orders.status = status;
+	engine->orders.bytes = bytes;
+	engine->orders.done = true;
+	bool left = engine->orders.left;
 	if (left) {
-		engine->order_left = false;
-		engine->order = ORDER_NONE;
+		engine->orders.left = false;
+		engine->orders.order = ORDER_NONE;
 	}
 	clock_wake_all(&engine->answered);
 	lock_drop(&engine->lock);
@@ -196,23 +196,23 @@ static bool take_order(struct engine *engine)
  */
 static void get_ready(struct engine *engine)
 {
-	if (engine->ready)
+	if (engine->tracking.complete)
 		return;
-	if (!engine->ready_asked) {
-		if (use_is_quiet() && context_idle_ask(CONTEXT_ALL_DEVICES, &engine->ready_idle))
-			engine->ready_asked = true;
+	if (!engine->tracking.asked) {
+		if (use_is_quiet() && context_idle_ask(CONTEXT_ALL_DEVICES, &engine->tracking.idle))
+			engine->tracking.asked = true;
 		return;
 	}
-	switch (context_idle_look(&engine->ready_idle)) {
+	switch (context_idle_look(&engine->tracking.idle)) {
 	case CONTEXT_IDLE:
 		/* What was discarded before may have been written by what nobody knew of. */
 		atomic_store(&engine->everything.discarded, 0);
-		engine->ready = true;
+		engine->tracking.complete = true;
 		break;
 	case CONTEXT_BUSY:
 		break;
 	default:
-		engine->ready_asked = false;
+		engine->tracking.asked = false;
 	}
 }
 
@@ -225,10 +225,10 @@ static uint64_t least_ns_still(const struct engine *engine)
 	double host = (double)plan_units(engine->plan, PLAN_HOST);
 	double all = host + (double)plan_units(engine->plan, PLAN_DEVICE);
 
-	if (!engine->n_submissions || all == 0)
+	if (!engine->intake.n_submissions || all == 0)
 		return 0;
-	return (uint64_t)((double)engine->named_bytes / (double)engine->n_submissions * host / all / HEAP_UNIT *
-			  (double)engine->in.unit_ns);
+	return (uint64_t)((double)engine->intake.named_bytes / (double)engine->intake.n_submissions * host / all /
+			  HEAP_UNIT * (double)engine->moves.in.unit_ns);
 }
 
 /*
@@ -243,36 +243,37 @@ static bool is_too_early(struct engine *engine, uint64_t now)
 {
 	uint64_t units = 0;
 
-	if (!engine->begun)
-		engine->begun = now;
-	if (engine->knows_most || now - engine->begun >= FIRST_NS)
+	if (!engine->governor.begun)
+		engine->governor.begun = now;
+	if (engine->governor.knows_most || now - engine->governor.begun >= FIRST_NS)
 		return false;
 	for (int place = PLAN_HOST; place < PLAN_PLACES; place++)
 		units += plan_units(engine->plan, (enum plan_place)place);
-	engine->knows_most = 2 * plan_foreseen(engine->plan) > units;
-	return !engine->knows_most;
+	engine->governor.knows_most = 2 * plan_foreseen(engine->plan) > units;
+	return !engine->governor.knows_most;
 }
 
 static void govern(struct engine *engine)
 {
 	uint64_t now = clock_now();
 
-	if (now - engine->governed < GOVERN_NS)
+	if (now - engine->governor.asked < GOVERN_NS)
 		return;
-	engine->governed = now;
+	engine->governor.asked = now;
 	piece_keep_follow(engine);
-	bool allowed = engine->governor_allows;
+	bool allowed = engine->governor.allows;
 	if (is_too_early(engine, now)) {
-		engine->governor_allows = false;
+		engine->governor.allows = false;
 		return;
 	}
 	/* Both are told all the time; who decides depends on whether the future is known. */
-	bool by_rate = governor_moves(&engine->governor, now, engine->done, engine->moved_in + engine->moved_out,
-				      plan_knows(engine->plan));
+	bool by_rate = governor_moves(&engine->governor.by_rate, now, engine->progress.done,
+				      engine->stats.moved_in + engine->stats.moved_out, plan_knows(engine->plan));
 	uint64_t period = plan_span(engine->plan);
-	engine->governor_allows =
-	    period ? trial_moves(&engine->trial, now, engine->done, period, least_ns_still(engine)) : by_rate;
-	if (allowed != engine->governor_allows)
+	engine->governor.allows =
+	    period ? trial_moves(&engine->governor.trial, now, engine->progress.done, period, least_ns_still(engine))
+		   : by_rate;
+	if (allowed != engine->governor.allows)
 		stats_add(STAT_governor_changes, 1);
 	record_flush(engine);
 }
@@ -287,11 +288,11 @@ static void govern(struct engine *engine)
 
 static bool rest_is_due(const struct engine *engine)
 {
-	if (!engine->n_rest)
+	if (!engine->rests.n)
 		return false;
 	uint64_t now = clock_now();
 
-	return now - engine->copied > LULL_NS || now - engine->rest[0].since > REST_NS;
+	return now - engine->loop.copied > LULL_NS || now - engine->rests.at[0].since > REST_NS;
 }
 
 /*
@@ -300,10 +301,10 @@ static bool rest_is_due(const struct engine *engine)
  */
 static bool wants_proofs(const struct engine *engine)
 {
-	bool moves = clock_now() - engine->copied < LULL_NS;
+	bool moves = clock_now() - engine->loop.copied < LULL_NS;
 
-	return !engine->exact && engine->out.n < MOVES_AT_ONCE &&
-	       (moves || atomic_load(&engine->n_waiters) || atomic_load(&engine->new_wanted));
+	return !engine->exact && engine->moves.out.n < MOVES_AT_ONCE &&
+	       (moves || atomic_load(&engine->n_waiters) || atomic_load(&engine->new_blocks.wanted));
 }
 
 static bool work(struct engine *engine)
@@ -315,8 +316,8 @@ static bool work(struct engine *engine)
 	choose_progress(engine);
 	get_ready(engine);
 	govern(engine);
-	if (engine->in.n || engine->out.n)
-		engine->copied = clock_now();
+	if (engine->moves.in.n || engine->moves.out.n)
+		engine->loop.copied = clock_now();
 	tell_busy(engine);
 	any |= move_finish(engine);
 	if (engine->exact)
@@ -336,7 +337,7 @@ static bool work(struct engine *engine)
 	if (!any && rest_is_due(engine))
 		any = rest_map(engine);
 	atomic_store_explicit(&engine->hungry, wants_proofs(engine), memory_order_relaxed);
-	atomic_store_explicit(&engine->makes_room, plan_knows(engine->plan) && choose_may_move(engine),
+	atomic_store_explicit(&engine->new_blocks.makes_room, plan_knows(engine->plan) && choose_may_move(engine),
 			      memory_order_relaxed);
 	return any;
 }
@@ -355,19 +356,19 @@ static bool work(struct engine *engine)
 
 static bool stock(struct engine *engine)
 {
-	uint64_t now = clock_now(), moved = engine->moved_in + engine->moved_out;
+	uint64_t now = clock_now(), moved = engine->stats.moved_in + engine->stats.moved_out;
 	uint64_t most = choose_stock_bytes(engine), away = plan_units(engine->plan, PLAN_HOST) * HEAP_UNIT;
 
-	if (now < engine->stock_after || (moved == engine->stocked_moved && now - engine->stocked < STOCK_REST_NS) ||
-	    engine->n_submissions == engine->stocked_heard || !choose_may_move(engine))
+	if (now < engine->stock.after || (moved == engine->stock.moved && now - engine->stock.since < STOCK_REST_NS) ||
+	    engine->intake.n_submissions == engine->stock.heard || !choose_may_move(engine))
 		return false;
 	enum sw_status status = heap_stock(engine->heap, most < away ? most : away);
 	if (status == SW_OK)
 		return true;
-	engine->stock_after = now + (status == SW_INVALID ? STOCK_NS : STOCK_REFUSED_NS);
-	engine->stocked = now;
-	engine->stocked_moved = moved;
-	engine->stocked_heard = engine->n_submissions;
+	engine->stock.after = now + (status == SW_INVALID ? STOCK_NS : STOCK_REFUSED_NS);
+	engine->stock.since = now;
+	engine->stock.moved = moved;
+	engine->stock.heard = engine->intake.n_submissions;
 	return false;
 }
 
@@ -395,17 +396,17 @@ static void *run(void *argument)
 	relax(engine);
 	count_alive(engine, true);
 	while (!take_order(engine) && !atomic_load(&engine->dead)) {
-		uint64_t heard = engine->n_submissions;
+		uint64_t heard = engine->intake.n_submissions;
 		unsigned n_waiters = atomic_load(&engine->n_waiters);
 
 		if (work(engine)) {
 			tries = 0;
 			continue;
 		}
-		if (heard != engine->n_submissions)
+		if (heard != engine->intake.n_submissions)
 			last = clock_now();
-		if (engine->out.n || engine->in.n || atomic_load(&engine->n_waiters) ||
-		    atomic_load(&engine->new_wanted)) {
+		if (engine->moves.out.n || engine->moves.in.n || atomic_load(&engine->n_waiters) ||
+		    atomic_load(&engine->new_blocks.wanted)) {
 			nap(engine, link_nap_ns(engine, tries++), n_waiters);
 		} else if (!stock(engine)) {
 			nap(engine, clock_now() - last < 100000000 ? IDLE_NS : QUIET_NS, 0);
@@ -446,29 +447,30 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	engine->heap = heap;
 	engine->arena = heap_arena(heap);
 	engine->exact = exact;
-	engine->on_lost = stop_tell;
-	engine->stamps = table(engine->arena->n_units, sizeof(*engine->stamps));
-	engine->kept = table(engine->arena->n_units, sizeof(*engine->kept));
-	engine->left = table(engine->arena->n_units, sizeof(*engine->left));
-	engine->ahead = table(engine->arena->n_units, sizeof(*engine->ahead));
+	engine->health.on_lost = stop_tell;
+	engine->by_piece.stamps = table(engine->arena->n_units, sizeof(*engine->by_piece.stamps));
+	engine->by_piece.kept = table(engine->arena->n_units, sizeof(*engine->by_piece.kept));
+	engine->by_piece.left = table(engine->arena->n_units, sizeof(*engine->by_piece.left));
+	engine->by_piece.ahead = table(engine->arena->n_units, sizeof(*engine->by_piece.ahead));
 	engine->travels = stop_new();
 	engine->plan = plan_new(way_of(heap, exact));
-	engine->extents = extent_new();
-	engine->governor_allows = true;
-	engine->gap_patience = 50000000;
-	engine->why_out = TRACE_WHY_ROOM;
-	governor_init(&engine->governor);
-	trial_init(&engine->trial);
+	engine->intake.extents = extent_new();
+	engine->governor.allows = true;
+	engine->quiesce.patience = 50000000;
+	engine->stats.why_out = TRACE_WHY_ROOM;
+	governor_init(&engine->governor.by_rate);
+	trial_init(&engine->governor.trial);
 	turns_init(&engine->turns);
 	pthread_mutex_init(&engine->wake_lock, NULL);
 	lock_init(&engine->lock, LOCK_SPILL);
 	if (!exact)
 		engine->claims = claims_new(engine->arena, &engine->tape);
-	if (tape_init(&engine->tape) && (exact || engine->claims) && engine->stamps && engine->kept && engine->left &&
-	    engine->ahead && engine->travels && engine->plan && engine->extents)
+	if (tape_init(&engine->tape) && (exact || engine->claims) && engine->by_piece.stamps && engine->by_piece.kept &&
+	    engine->by_piece.left && engine->by_piece.ahead && engine->travels && engine->plan &&
+	    engine->intake.extents)
 		return engine;
 	claims_free(engine->claims);
-	extent_free(engine->extents);
+	extent_free(engine->intake.extents);
 	plan_free(engine->plan);
 	free(engine->travels);
 	free(engine);
@@ -477,6 +479,6 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 
 bool mover_start(struct engine *engine)
 {
-	engine->has_thread = thread_start(run, engine, ENGINE_STACK, false, &engine->thread) == 0;
-	return engine->has_thread;
+	engine->loop.has_thread = thread_start(run, engine, ENGINE_STACK, false, &engine->loop.thread) == 0;
+	return engine->loop.has_thread;
 }

@@ -1,7 +1,7 @@
 /*
- * One piece: what submissions and the mover tell each other about it by the marks of the arena (who uses its block, that
- * nobody is to, where the piece is), what the plan is told of it, and its end of a move, when it is mapped and let go of.
- * Nothing is decided here, and nothing begins to move.
+ * One piece: what submissions and the mover tell each other about it by the marks of the arena (who uses its block,
+ * that nobody is to, where the piece is), what the plan is told of it, and its end of a move, when it is mapped and
+ * let go of. Nothing is decided here, and nothing begins to move.
  */
 #include "shim/heap/chunk.h"
 #include "shim/mover/inside.h"
@@ -66,12 +66,13 @@ struct mark *piece_block_mark(struct engine *engine, uint32_t piece)
 
 static bool is_used(const struct engine *engine, const struct mark *mark)
 {
-	return mark_holds(mark) || mark_last(mark) > engine->done;
+	return mark_holds(mark) || mark_last(mark) > engine->progress.done;
 }
 
 static bool is_claimed(const struct engine *engine, const struct mark *mark)
 {
-	return engine->claims && claims_has(engine->claims, (uint32_t)(mark - engine->arena->marks), engine->done);
+	return engine->claims &&
+	       claims_has(engine->claims, (uint32_t)(mark - engine->arena->marks), engine->progress.done);
 }
 
 bool piece_is_busy(struct engine *engine, uint32_t piece, bool in)
@@ -138,7 +139,7 @@ bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32
  */
 #define RULED_LEAST ((uint64_t)16 << 20)
 
-/* Of engine->kept: beside the number of units (a piece has up to 64), whether a rule is the reason. */
+/* Of engine->by_piece.kept: beside the number of units (a piece has up to 64), whether a rule is the reason. */
 #define RULED 0x80
 _Static_assert(CHUNK_MOST < RULED, "the units of a piece fit beside the bit");
 
@@ -154,25 +155,25 @@ static uint64_t most_units(const struct engine *engine, bool ruled)
 /* The piece is not on the device any more. */
 static void keep_forget(struct engine *engine, uint32_t piece)
 {
-	bool ruled = engine->kept[piece] & RULED;
+	bool ruled = engine->by_piece.kept[piece] & RULED;
 
-	engine->kept_units[ruled] -= engine->kept[piece] & ~RULED;
-	engine->kept[piece] = 0;
+	engine->by_piece.kept_units[ruled] -= engine->by_piece.kept[piece] & ~RULED;
+	engine->by_piece.kept[piece] = 0;
 }
 
 /* Keeps the piece, of which nothing is kept, as far as that share goes. */
 static bool keep_in_share(struct engine *engine, uint32_t piece, uint32_t units, bool ruled)
 {
-	if (engine->kept_units[ruled] + units > most_units(engine, ruled))
+	if (engine->by_piece.kept_units[ruled] + units > most_units(engine, ruled))
 		return false;
-	engine->kept[piece] = (uint8_t)(units | (ruled ? RULED : 0));
-	engine->kept_units[ruled] += units;
+	engine->by_piece.kept[piece] = (uint8_t)(units | (ruled ? RULED : 0));
+	engine->by_piece.kept_units[ruled] += units;
 	return true;
 }
 
 /*
- * Returns whether this piece, which is on the device, is to stay there, since it is of a small block, or of one that a rule
- * keeps. Never in `exact`. Its block starts at block_unit.
+ * Returns whether this piece, which is on the device, is to stay there, since it is of a small block, or of one that
+ * a rule keeps. Never in `exact`. Its block starts at block_unit.
  */
 static bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, uint32_t block_unit)
 {
@@ -182,7 +183,7 @@ static bool keep_piece(struct engine *engine, uint32_t piece, uint32_t units, ui
 
 	if (engine->exact)
 		return false;
-	if ((ruled || small) && engine->kept[piece] == (units | (ruled ? RULED : 0)))
+	if ((ruled || small) && engine->by_piece.kept[piece] == (units | (ruled ? RULED : 0)))
 		return true;
 	/* Another block may have come to its place unnoticed. */
 	keep_forget(engine, piece);
@@ -201,8 +202,8 @@ void piece_tell_plan(struct engine *engine, uint32_t piece)
 		plan_set(engine->plan, piece, 0, PLAN_GONE);
 		keep_forget(engine, piece);
 		/* What is made at this address next has neither left the device nor been brought ahead. */
-		engine->left[piece] = 0;
-		engine->ahead[piece] = false;
+		engine->by_piece.left[piece] = 0;
+		engine->by_piece.ahead[piece] = false;
 		return;
 	}
 	switch (atomic_load(&engine->arena->states[piece].where)) {
@@ -227,8 +228,9 @@ void piece_keep_follow(struct engine *engine)
 	for (int ruled = 0; ruled < 2; ruled++) {
 		uint64_t most = most_units(engine, ruled);
 
-		for (uint32_t piece = engine->arena->n_units_seen; piece-- && engine->kept_units[ruled] > most;) {
-			if (!engine->kept[piece] || !(engine->kept[piece] & RULED) != !ruled)
+		for (uint32_t piece = engine->arena->n_units_seen;
+		     piece-- && engine->by_piece.kept_units[ruled] > most;) {
+			if (!engine->by_piece.kept[piece] || !(engine->by_piece.kept[piece] & RULED) != !ruled)
 				continue;
 			keep_forget(engine, piece);
 			piece_tell_plan(engine, piece); /* which keeps it if it still fits */

@@ -17,11 +17,20 @@ struct piece_list {
 	unsigned n, room;
 };
 
+/* What the mover remembers of pieces, by their first units. The mover's thread alone may touch it. */
+struct piece_tables {
+	bool *ahead;             /* brought ahead, and not named by a submission since */
+	uint8_t *kept;           /* units of it that stay on the device, and why (piece.c); 0: none */
+	uint64_t kept_units[2];  /* their sums: of small blocks, and of those that a rule keeps */
+	uint32_t *left;          /* ms (clock_now) at which it left the device; 0: it is there, or never was */
+	uint64_t *stamps, stamp; /* equal: seen in this look (listen_pieces) */
+};
+
 /* Adds a piece to a list that grows. Returns false if there is no memory; the list is as it was then. */
 bool piece_list_add(struct piece_list *list, uint32_t piece);
 /*
- * Lists the pieces in use. but_moving: without those that are on their way. The caller must free() its `at`, which is NULL
- * if there is no memory. Locking: takes the heap's lock.
+ * Lists the pieces in use. but_moving: without those that are on their way. The caller must free() its `at`, which is
+ * NULL if there is no memory. Locking: takes the heap's lock.
  */
 struct piece_list piece_list_all(const struct engine *engine, bool but_moving);
 /* The marks of the block, or of the slab, that the piece is of; NULL: of none any more. */

@@ -16,7 +16,7 @@ static void hear(void *argument, uint32_t piece)
 {
 	struct engine *engine = argument;
 
-	piece_list_add(&engine->recalled, piece);
+	piece_list_add(&engine->recall.pieces, piece);
 }
 
 static bool is_lent(const struct engine *engine, uint32_t piece, uint32_t *ret_units)
@@ -29,7 +29,7 @@ static bool is_lent(const struct engine *engine, uint32_t piece, uint32_t *ret_u
 
 static void rest(struct engine *engine, uint64_t ns)
 {
-	engine->recall_not_before = clock_now() + ns;
+	engine->recall.not_before = clock_now() + ns;
 }
 
 /* Send the next one away; false: there is none, or no room. */
@@ -37,8 +37,8 @@ static bool send_next(struct engine *engine, bool gap)
 {
 	uint32_t units;
 
-	while (engine->recalled.n) {
-		uint32_t piece = engine->recalled.at[--engine->recalled.n];
+	while (engine->recall.pieces.n) {
+		uint32_t piece = engine->recall.pieces.at[--engine->recall.pieces.n];
 
 		if (!is_lent(engine, piece, &units))
 			continue;
@@ -58,8 +58,8 @@ static void pin_for_next(struct engine *engine)
 	uint64_t bytes = 0;
 	uint32_t units;
 
-	for (unsigned i = 0; i < MOVES_AT_ONCE && i < engine->recalled.n; i++) {
-		if (!is_lent(engine, engine->recalled.at[engine->recalled.n - 1 - i], &units))
+	for (unsigned i = 0; i < MOVES_AT_ONCE && i < engine->recall.pieces.n; i++) {
+		if (!is_lent(engine, engine->recall.pieces.at[engine->recall.pieces.n - 1 - i], &units))
 			continue;
 		bytes += units * HEAP_UNIT;
 		if (heap_idle_host(engine->heap) < bytes && heap_make_host_spare(engine->heap, units) != SW_OK)
@@ -73,11 +73,11 @@ static void send_in_gap(struct engine *engine, uint64_t wanted)
 	uint64_t begun = clock_now();
 	if (!gap_close(engine, false))
 		return;
-	while (engine->out.n < MOVES_AT_ONCE && engine->out.bytes < wanted && send_next(engine, true))
+	while (engine->moves.out.n < MOVES_AT_ONCE && engine->moves.out.bytes < wanted && send_next(engine, true))
 		;
 	gap_finish(engine);
 	gap_open(engine);
-	if (clock_now() > engine->recall_not_before)
+	if (clock_now() > engine->recall.not_before)
 		rest(engine, clock_now() - begun);
 }
 
@@ -85,13 +85,13 @@ void recall_run(struct engine *engine)
 {
 	uint64_t wanted = heap_wanted(engine->heap), now = wanted ? clock_now() : 0;
 
-	if (!wanted || now < engine->recall_not_before || !choose_can_move(engine) || !link_open(engine) ||
-	    (engine->exact && now < engine->gap_not_before))
+	if (!wanted || now < engine->recall.not_before || !choose_can_move(engine) || !link_open(engine) ||
+	    (engine->exact && now < engine->quiesce.not_before))
 		return;
 	heap_give_back_lent(engine->heap);
-	if (!engine->recalled.n)
+	if (!engine->recall.pieces.n)
 		heap_wanted_pieces(engine->heap, hear, engine);
-	if (!engine->recalled.n) {
+	if (!engine->recall.pieces.n) {
 		rest(engine, LOOK_NS);
 		return;
 	}
@@ -99,6 +99,7 @@ void recall_run(struct engine *engine)
 		send_in_gap(engine, wanted);
 		return;
 	}
-	while (choose_may_begin(engine, &engine->out) && engine->out.bytes < wanted && send_next(engine, false))
+	while (choose_may_begin(engine, &engine->moves.out) && engine->moves.out.bytes < wanted &&
+	       send_next(engine, false))
 		;
 }

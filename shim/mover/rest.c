@@ -7,24 +7,24 @@
 
 struct rest *rest_find(struct engine *engine, uint32_t piece)
 {
-	for (unsigned i = 0; i < engine->n_rest; i++)
-		if (engine->rest[i].transit.piece == piece)
-			return &engine->rest[i];
+	for (unsigned i = 0; i < engine->rests.n; i++)
+		if (engine->rests.at[i].transit.piece == piece)
+			return &engine->rests.at[i];
 	return NULL;
 }
 
 void rest_add(struct engine *engine, const struct transit *transit)
 {
-	engine->rest[engine->n_rest++] = (struct rest){.transit = *transit, .since = clock_now()};
+	engine->rests.at[engine->rests.n++] = (struct rest){.transit = *transit, .since = clock_now()};
 }
 
 void rest_drop(struct engine *engine, struct rest *rest)
 {
-	unsigned i = (unsigned)(rest - engine->rest);
+	unsigned i = (unsigned)(rest - engine->rests.at);
 
-	engine->n_rest--;
-	for (; i < engine->n_rest; i++)
-		engine->rest[i] = engine->rest[i + 1];
+	engine->rests.n--;
+	for (; i < engine->rests.n; i++)
+		engine->rests.at[i] = engine->rests.at[i + 1];
 }
 
 /* ---- mapping ---- */
@@ -41,10 +41,10 @@ static void map(struct engine *engine, struct rest *rest)
 
 bool rest_map(struct engine *engine)
 {
-	for (unsigned i = 0; i < engine->n_rest; i++) {
-		if (engine->rest[i].comes)
+	for (unsigned i = 0; i < engine->rests.n; i++) {
+		if (engine->rests.at[i].comes)
 			continue;
-		map(engine, &engine->rest[i]);
+		map(engine, &engine->rests.at[i]);
 		return true;
 	}
 	return false;
@@ -52,11 +52,11 @@ bool rest_map(struct engine *engine)
 
 void rest_map_of(struct engine *engine, uint32_t block_unit, uint64_t but)
 {
-	for (unsigned i = 0; i < engine->n_rest;) {
-		const struct transit *transit = &engine->rest[i].transit;
+	for (unsigned i = 0; i < engine->rests.n;) {
+		const struct transit *transit = &engine->rests.at[i].transit;
 
-		if (transit->block_unit == block_unit && engine->stamps[transit->piece] != but)
-			map(engine, &engine->rest[i]);
+		if (transit->block_unit == block_unit && engine->by_piece.stamps[transit->piece] != but)
+			map(engine, &engine->rests.at[i]);
 		else
 			i++;
 	}
@@ -69,7 +69,7 @@ bool rest_unmap_early(struct engine *engine, uint32_t piece)
 	struct transit transit;
 
 	/* There must be room for what comes out. */
-	if (engine->n_rest >= RESTS / 2 || transit_hold(engine->heap, piece, &transit) != SW_OK)
+	if (engine->rests.n >= RESTS / 2 || transit_hold(engine->heap, piece, &transit) != SW_OK)
 		return false;
 	if (transit_unmap(&transit) != CUDA_SUCCESS) {
 		transit_end(engine->heap, &transit);
@@ -77,12 +77,12 @@ bool rest_unmap_early(struct engine *engine, uint32_t piece)
 	}
 	piece_raise(engine, &transit);
 	rest_add(engine, &transit);
-	engine->rest[engine->n_rest - 1].comes = true;
+	engine->rests.at[engine->rests.n - 1].comes = true;
 	return true;
 }
 
 void rest_give_up_early(struct engine *engine)
 {
-	for (unsigned i = 0; i < engine->n_rest; i++)
-		engine->rest[i].comes = false;
+	for (unsigned i = 0; i < engine->rests.n; i++)
+		engine->rests.at[i].comes = false;
 }

@@ -21,6 +21,12 @@ struct rest {
 /* Pieces on the host that are not mapped, oldest first. */
 #define RESTS 512
 
+/* The mover's thread alone may touch it. */
+struct rests {
+	struct rest at[RESTS];
+	unsigned n;
+};
+
 struct rest *rest_find(struct engine *engine, uint32_t piece); /* NULL: it is none of them */
 void rest_add(struct engine *engine, const struct transit *transit);
 void rest_drop(struct engine *engine, struct rest *rest);

@@ -151,8 +151,8 @@ void spill_room_for_new(struct device *device, uint64_t bytes)
 {
 	struct engine *engine = engine_of(device);
 
-	if (!engine || !atomic_load_explicit(&engine->makes_room, memory_order_relaxed) || atomic_load(&engine->dead) ||
-	    bytes > pace_new(atomic_load(&device->budget.limit)) ||
+	if (!engine || !atomic_load_explicit(&engine->new_blocks.makes_room, memory_order_relaxed) ||
+	    atomic_load(&engine->dead) || bytes > pace_new(atomic_load(&device->budget.limit)) ||
 	    heap_free_bytes(engine->heap, CHUNK_DEVICE) >= bytes)
 		return;
 	if (engine->exact)
@@ -165,7 +165,7 @@ bool spill_is_suspended(const struct device *device)
 {
 	struct engine *engine = engine_of(device);
 
-	return engine && atomic_load_explicit(&engine->is_away, memory_order_relaxed);
+	return engine && atomic_load_explicit(&engine->quiesce.is_away, memory_order_relaxed);
 }
 
 void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
@@ -200,13 +200,13 @@ void spill_await(CUcontext green, int device)
  */
 static bool has_let_go(struct engine *engine, CUcontext context)
 {
-	for (unsigned i = 0; i < PARK_TRIES && engine->context == context; i++) {
+	for (unsigned i = 0; i < PARK_TRIES && engine->link.context == context; i++) {
 		if (engine_ask(engine, ORDER_PARK, context, 0, PARK_MS, NULL) != SW_NOT_SUPPORTED)
 			continue;
-		for (unsigned ms = 0; ms < PARK_MS && engine->context == context; ms++)
+		for (unsigned ms = 0; ms < PARK_MS && engine->link.context == context; ms++)
 			clock_sleep(1000000);
 	}
-	return engine->context != context;
+	return engine->link.context != context;
 }
 
 bool spill_context_ending(CUcontext context)
@@ -246,7 +246,7 @@ void spill_end(void)
 
 		if (engine && !atomic_load(&engine->dead))
 			engine_ask(engine, ORDER_STOP, NULL, 0, STOP_MS, NULL);
-		for (unsigned ms = 0; engine && ms < TELL_MS && atomic_load(&engine->telling); ms++)
+		for (unsigned ms = 0; engine && ms < TELL_MS && atomic_load(&engine->health.telling); ms++)
 			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 	use_stop();

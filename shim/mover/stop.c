@@ -86,10 +86,10 @@ static void note_all(struct engine *engine)
 {
 	uint64_t now = clock_now();
 
-	note_queue(engine->travels, &engine->out, false, now);
-	note_queue(engine->travels, &engine->in, true, now);
-	for (unsigned i = engine->n_rest; i && i + RESTS_NOTED > engine->n_rest; i--) {
-		const struct transit *transit = &engine->rest[i - 1].transit;
+	note_queue(engine->travels, &engine->moves.out, false, now);
+	note_queue(engine->travels, &engine->moves.in, true, now);
+	for (unsigned i = engine->rests.n; i && i + RESTS_NOTED > engine->rests.n; i--) {
+		const struct transit *transit = &engine->rests.at[i - 1].transit;
 
 		travel(engine->travels, transit->block_unit, now)->resting += (uint64_t)transit->units * HEAP_UNIT;
 	}
@@ -98,7 +98,7 @@ static void note_all(struct engine *engine)
 void stop_note(struct engine *engine)
 {
 	/* From the first sign of a death on it stays as it is. */
-	if (engine->exact || engine->doubts)
+	if (engine->exact || engine->health.doubts)
 		return;
 	engine->travels->well = clock_now();
 	if (move_any(engine))

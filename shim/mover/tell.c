@@ -4,11 +4,11 @@
 
 static void count_busy(struct engine *engine, uint64_t now)
 {
-	if (!engine->n_told)
+	if (!engine->stats.n_told)
 		return;
-	uint64_t us = (now - engine->busy_since) / 1000;
+	uint64_t us = (now - engine->stats.busy_since) / 1000;
 	stats_add(STAT_link_us, us);
-	engine->busy_since += us * 1000;
+	engine->stats.busy_since += us * 1000;
 }
 
 void tell_busy(struct engine *engine)
@@ -24,8 +24,8 @@ void tell_begin(struct engine *engine, struct move *move)
 	bool out = transit->to != CHUNK_DEVICE;
 
 	/* With what was too short for a microsecond last time. */
-	if (!engine->n_told++)
-		engine->busy_since = now - engine->busy_rest;
+	if (!engine->stats.n_told++)
+		engine->stats.busy_since = now - engine->stats.busy_rest;
 	move->number = 0;
 	if (!trace_is_on())
 		return;
@@ -34,7 +34,7 @@ void tell_begin(struct engine *engine, struct move *move)
 	uint64_t new = trace_device(transit_lender(engine->heap, transit, true));
 	trace_event_at(move, now, move->number, (uint64_t)engine->device->ordinal,
 		       arena_address(engine->arena, transit->piece), transit_bytes(transit), out,
-		       out ? engine->why_out : engine->why_in, out ? new : old, out ? old : 0);
+		       out ? engine->stats.why_out : engine->stats.why_in, out ? new : old, out ? old : 0);
 }
 
 void tell_end(struct engine *engine, const struct move *move, bool stayed)
@@ -42,8 +42,8 @@ void tell_end(struct engine *engine, const struct move *move, bool stayed)
 	uint64_t now = clock_now();
 
 	count_busy(engine, now);
-	if (!--engine->n_told)
-		engine->busy_rest = now - engine->busy_since;
+	if (!--engine->stats.n_told)
+		engine->stats.busy_rest = now - engine->stats.busy_since;
 	if (move->number)
 		trace_event_at(moved, now, move->number, stayed);
 }
@@ -55,10 +55,10 @@ void tell_moved(struct engine *engine, const struct move *move)
 {
 	const struct transit *transit = &move->transit;
 	bool in = transit->to == CHUNK_DEVICE;
-	uint32_t now = (uint32_t)(clock_now() / 1000000), *left = &engine->left[transit->piece];
+	uint32_t now = (uint32_t)(clock_now() / 1000000), *left = &engine->by_piece.left[transit->piece];
 	bool again = in && *left && now - *left < REFETCH_MS;
 
-	*(in ? &engine->moved_in : &engine->moved_out) += transit_bytes(transit);
+	*(in ? &engine->stats.moved_in : &engine->stats.moved_out) += transit_bytes(transit);
 	CUdevice lender = transit_lender(engine->heap, transit, !in);
 	if (lender >= 0)
 		stats_moved_lent(engine->device->ordinal, lender, in, transit_bytes(transit));

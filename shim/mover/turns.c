@@ -70,7 +70,7 @@ static uint64_t change(const struct bench *bench)
 
 static CUstream stream_of(const struct bench *bench, enum turns_way way)
 {
-	return way == TURNS_OUT ? bench->engine->stream_out : bench->engine->stream_in;
+	return way == TURNS_OUT ? bench->engine->link.stream_out : bench->engine->link.stream_in;
 }
 
 static CUresult copy(struct bench *bench, enum turns_way way)
@@ -171,15 +171,15 @@ static bool measure(struct bench *bench, bool ret_waits[TURNS_WAYS], bool *ret_a
 /* The move ends when all that was begun here has. Copies out it can be taken back beside, as others are. */
 static void put_off(struct engine *engine, struct move *move, const struct bench *bench)
 {
-	CUresult result = REAL(cuEventRecord)(move->event, engine->stream_in);
+	CUresult result = REAL(cuEventRecord)(move->event, engine->link.stream_in);
 
 	move->is_measured = bench->copies[TURNS_IN];
 	if (result == CUDA_SUCCESS)
-		result = REAL(cuStreamWaitEvent)(engine->stream_out, move->event, 0);
+		result = REAL(cuStreamWaitEvent)(engine->link.stream_out, move->event, 0);
 	if (result == CUDA_SUCCESS)
-		result = REAL(cuEventRecord)(move->event, engine->stream_out);
+		result = REAL(cuEventRecord)(move->event, engine->link.stream_out);
 	/* Then nothing tells when. */
-	if (result != CUDA_SUCCESS && (!link_settle(engine->stream_in) || !link_settle(engine->stream_out)))
+	if (result != CUDA_SUCCESS && (!link_settle(engine->link.stream_in) || !link_settle(engine->link.stream_out)))
 		engine_lost(engine, result);
 }
 

@@ -53,7 +53,7 @@ static int tear_down(void **state)
 
 static void expect_kept(unsigned n)
 {
-	assert_int_equal(engine->kept_units[0], n);
+	assert_int_equal(engine->by_piece.kept_units[0], n);
 	assert_int_equal(plan_units(engine->plan, PLAN_PINNED), n);
 	assert_int_equal(plan_units(engine->plan, PLAN_DEVICE), N_SMALL - n);
 	assert_true(plan_is_valid(engine->plan));
@@ -76,7 +76,7 @@ static void when_the_budget_shrinks_fewer_stay(void **state)
 	expect_kept(3);
 	/* Who was there first has it. */
 	for (int i = 0; i < N_SMALL; i++)
-		assert_int_equal(engine->kept[piece_of(&small[i])], i < 3);
+		assert_int_equal(engine->by_piece.kept[piece_of(&small[i])], i < 3);
 	set_budget(16 * HEAP_UNIT - 1);
 	piece_keep_follow(engine);
 	expect_kept(0);
@@ -103,23 +103,23 @@ static void what_a_rule_keeps_has_a_share_of_its_own(void **state)
 	for (uint32_t unit = piece_of(&other); unit < piece_of(&other) + 12; unit++)
 		piece_tell_plan(engine, unit);
 	piece_tell_plan(engine, piece_of(&small[2]));
-	assert_int_equal(engine->kept_units[0], N_SMALL - 1);
-	assert_int_equal(engine->kept_units[1], 13);
+	assert_int_equal(engine->by_piece.kept_units[0], N_SMALL - 1);
+	assert_int_equal(engine->by_piece.kept_units[1], 13);
 	assert_int_equal(plan_units(engine->plan, PLAN_PINNED), N_SMALL + 12);
 	assert_int_equal(plan_units(engine->plan, PLAN_DEVICE), 12);
 	/* A quarter of this budget is 12 units, a 16th of it 3. A piece of the table goes as a whole, 4 units. */
 	set_budget(48 * HEAP_UNIT);
 	piece_keep_follow(engine);
-	assert_true(engine->kept_units[0] <= 3);
-	assert_int_equal(engine->kept_units[1], 13 - 4);
+	assert_true(engine->by_piece.kept_units[0] <= 3);
+	assert_int_equal(engine->by_piece.kept_units[1], 13 - 4);
 	/* Of a small budget, rules have 16 MiB, but no more than a half. */
 	set_budget(16 * HEAP_UNIT);
 	piece_keep_follow(engine);
-	assert_true(engine->kept_units[0] <= 1);
-	assert_int_equal(engine->kept_units[1], 13 - 8);
+	assert_true(engine->by_piece.kept_units[0] <= 1);
+	assert_int_equal(engine->by_piece.kept_units[1], 13 - 8);
 	set_budget(8 * HEAP_UNIT);
 	piece_keep_follow(engine);
-	assert_int_equal(engine->kept_units[1], 13 - 12);
+	assert_int_equal(engine->by_piece.kept_units[1], 13 - 12);
 	assert_true(plan_is_valid(engine->plan));
 	heap_free(own_heap.heap, other.block, other.address);
 	heap_free(own_heap.heap, table.block, table.address);
@@ -128,7 +128,7 @@ static void what_a_rule_keeps_has_a_share_of_its_own(void **state)
 	assert_int_equal(heap_alloc(own_heap.heap, 12 * HEAP_UNIT, CHUNK_MOVABLE, HEAP_DEVICE, &other), SW_OK);
 	for (uint32_t unit = piece_of(&other); unit < piece_of(&other) + 12; unit++)
 		piece_tell_plan(engine, unit);
-	assert_true(engine->kept_units[1] <= 1);
+	assert_true(engine->by_piece.kept_units[1] <= 1);
 	heap_free(own_heap.heap, other.block, other.address);
 }
 

@@ -110,8 +110,8 @@ static void at_the_gate_a_ticket_stays_out(void **state)
 static void nothing_is_taken_from_what_was_submitted_a_moment_ago(void **state)
 {
 	(void)state;
-	ticket_engine->done = done_newest();
-	assert_false(ticket_is_out_for(ticket_block, ticket_engine->done));
+	ticket_engine->progress.done = done_newest();
+	assert_false(ticket_is_out_for(ticket_block, ticket_engine->progress.done));
 	assert_false(piece_is_busy(ticket_engine, ticket_unit(ticket_block), false));
 	struct use *use = ticket_open(ticket_block);
 	struct use_stripe *stripe = use_admit(use);
@@ -125,8 +125,8 @@ static void nothing_is_taken_from_what_was_submitted_a_moment_ago(void **state)
 	assert_true(core_is_filled(ticket_block, HEAP_UNIT, 7));
 	ticket_empty_log();
 	/* Nor while somebody is just saying what it names. */
-	ticket_engine->done = done_newest();
-	assert_false(ticket_is_out_for(ticket_block, ticket_engine->done));
+	ticket_engine->progress.done = done_newest();
+	assert_false(ticket_is_out_for(ticket_block, ticket_engine->progress.done));
 	size_t at = atomic_fetch_add(&ticket_engine->tape.head, 2);
 	assert_int_equal(move_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MOVE_BUSY);
 	atomic_store(&ticket_engine->tape.words[at % TAPE_WORDS], 1);

@@ -482,10 +482,10 @@ static void a_stop_names_what_has_arrived_since_the_mover_looked(void **state)
 	char text[4096];
 
 	(void)state;
-	engine->n_rest = 1;
-	engine->rest[0].transit = (struct transit){.block_unit = 0, .units = 4, .to = CHUNK_HOST};
+	engine->rests.n = 1;
+	engine->rests.at[0].transit = (struct transit){.block_unit = 0, .units = 4, .to = CHUNK_HOST};
 	stop_note(engine);
-	engine->n_rest = 0;
+	engine->rests.n = 0;
 	stop_note(engine);
 	lost(text);
 	assert_non_null(strstr(text, "FAST MODE STOPPED THE JOB"));
@@ -499,9 +499,9 @@ static void a_stop_that_is_noticed_late_is_told_all_the_same(void **state)
 
 	(void)state;
 	atomic_store(&engine->dead, false);
-	engine->n_rest = 1;
+	engine->rests.n = 1;
 	stop_note(engine);
-	engine->n_rest = 0;
+	engine->rests.n = 0;
 	clock_ahead = 5000000000;
 	lost(text);
 	clock_ahead = 0;
