@@ -6,7 +6,7 @@
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
-#include "shim/mover/recent.h"
+#include "shim/submit/recent.h"
 
 #include <stdatomic.h>
 

@@ -1,4 +1,4 @@
-#include "shim/mover/recent.h"
+#include "shim/submit/recent.h"
 
 #include <stdatomic.h>
 
