@@ -6,7 +6,7 @@
 #include "shim/context/capture.h"
 #include "shim/base/clock.h"
 #include "shim/process/process.h"
-#include "shim/entry/hook.h"
+#include "shim/driver/real.h"
 #include "shim/device/peer.h"
 #include "shim/submit/done.h"
 #include "shim/submit/use_inside.h"
