@@ -70,7 +70,7 @@ void choose_progress(struct engine *engine)
 bool choose_can_move(const struct engine *engine)
 {
 	return engine->tracking.complete && !engine->progress.stalled && !engine->moves.n_back &&
-	       !engine->quiesce.suspended && !atomic_load(&engine->dead) && !capture_is_open();
+	       !engine->quiesce.suspended && !atomic_load(&engine->channel.dead) && !capture_is_open();
 }
 
 bool choose_may_move(const struct engine *engine)
@@ -273,7 +273,7 @@ static bool is_waiting(struct engine *engine, struct waiter *waiter)
 	bool missing = want_pieces(engine, n);
 
 	return map_blocks_of(engine, waiter, engine->by_piece.stamp) || missing ||
-	       (waiter->unknown && atomic_load(&engine->everything.unmapped));
+	       (waiter->unknown && atomic_load(&engine->channel.everything.unmapped));
 }
 
 void choose_for_waiters(struct engine *engine)
@@ -281,18 +281,18 @@ void choose_for_waiters(struct engine *engine)
 	bool answered = false;
 
 	engine->progress.starving = false;
-	if (!atomic_load_explicit(&engine->n_waiters, memory_order_acquire))
+	if (!atomic_load_explicit(&engine->channel.n_waiters, memory_order_acquire))
 		return;
-	lock_take(&engine->lock);
-	for (struct waiter *waiter = engine->waiters; waiter; waiter = waiter->next) {
+	lock_take(&engine->channel.lock);
+	for (struct waiter *waiter = engine->channel.waiters; waiter; waiter = waiter->next) {
 		if (waiter->answered || (engine->exact && !waiter->had_gap && choose_may_move(engine)))
 			continue;
 		if (!is_waiting(engine, waiter))
 			answered = waiter->answered = true;
 	}
 	if (answered)
-		clock_wake_all(&engine->answered);
-	lock_drop(&engine->lock);
+		clock_wake_all(&engine->channel.answered);
+	lock_drop(&engine->channel.lock);
 }
 
 /* ---- those who wait for room ---- */

@@ -32,13 +32,13 @@ static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* the numbers; the last
 static uint64_t number_of(struct engine *engine, struct mark *block)
 {
 	static uint64_t last;
-	uint64_t of_all = atomic_load(&engine->everything.discarded), of_block = atomic_load(&block->discarded);
+	uint64_t of_all = atomic_load(&engine->channel.everything.discarded), of_block = atomic_load(&block->discarded);
 
 	if (of_block && of_all && of_block >= of_all)
 		return of_block;
 	last++;
 	if (!of_all)
-		atomic_store(&engine->everything.discarded, last);
+		atomic_store(&engine->channel.everything.discarded, last);
 	atomic_store(&block->discarded, last);
 	return last;
 }
@@ -116,6 +116,6 @@ void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, 
 	if (oldest > limit)
 		oldest = limit;
 	discard_bytes(engine, address, bytes);
-	if (is_named_elsewhere(block, 1, oldest) || is_named_elsewhere(&engine->everything, 0, oldest))
+	if (is_named_elsewhere(block, 1, oldest) || is_named_elsewhere(&engine->channel.everything, 0, oldest))
 		atomic_store(&block->discarded, 0);
 }

@@ -1,48 +1,23 @@
 /*
- * What submissions tell the mover and what they wait for; the device budget; and how the engine dies.
+ * What the mover reads of submissions; what other threads order; the device budget; and how the engine dies.
  */
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/mover/inside.h"
 #include "shim/submit/use.h"
-#include "shim/stats/waiting.h"
 
-#include <sched.h>
-
-/* A submission that nobody answers goes on after this long: the mover may have ended. */
-#define ANSWER_MS 2000
 /* Errors in a row before an event is believed, and for how long: they may be microseconds apart. */
 #define DOUBTS_MOST 8
 #define DOUBTS_NS   20000000
-
-bool engine_log(struct engine *engine, uint64_t function, const struct named *named, unsigned n, struct ticket ticket)
-{
-	return tape_write(&engine->tape, function, named, n, ticket) || atomic_load(&engine->dead);
-}
 
 bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named *ret_named, unsigned most,
 		     unsigned *ret_n)
 {
 	return (!engine->claims || claims_hear_oldest(engine->claims)) &&
-	       tape_read(&engine->tape, ret_function, ret_named, most, ret_n);
+	       tape_read(&engine->channel.tape, ret_function, ret_named, most, ret_n);
 }
 
 /* ---- waiting ---- */
-
-struct mark *engine_everything(struct engine *engine)
-{
-	return &engine->everything;
-}
-
-uint64_t engine_device(const struct engine *engine)
-{
-	return UINT64_C(1) << engine->device->ordinal;
-}
-
-bool engine_is_hungry(const struct engine *engine)
-{
-	return atomic_load_explicit(&engine->hungry, memory_order_relaxed);
-}
 
 bool engine_hears_all(struct engine *engine)
 {
@@ -52,103 +27,18 @@ bool engine_hears_all(struct engine *engine)
 	return claims_hear(engine->claims);
 }
 
-void engine_wake(struct engine *engine)
-{
-	if (!atomic_load(&engine->asleep))
-		return;
-	pthread_mutex_lock(&engine->wake_lock);
-	clock_wake_one(&engine->wake);
-	pthread_mutex_unlock(&engine->wake_lock);
-}
-
-static void unlink_waiter(struct engine *engine, const struct waiter *waiter)
-{
-	struct waiter **at = &engine->waiters;
-
-	while (*at != waiter)
-		at = &(*at)->next;
-	*at = waiter->next;
-	atomic_fetch_sub(&engine->n_waiters, 1);
-}
-
-/* Whose memory a submission waits for, each once; the first few of many. */
-#define WAIT_SITES 16
-
-static unsigned missing_sites(const struct engine *engine, const struct named *named, unsigned n,
-			      unsigned ret_sites[WAIT_SITES])
-{
-	const struct arena *arena = engine->arena;
-	unsigned found = 0;
-
-	for (unsigned i = 0; i < n && found < WAIT_SITES; i++) {
-		if (!arena_contains(arena, named[i].address))
-			continue;
-		uint32_t word = arena_look(arena, named[i].address);
-		uint32_t block = !word || word & ARENA_SLAB ? arena_unit(arena, named[i].address) : word - 1;
-		const struct mark *mark = &arena->marks[block];
-		unsigned site = arena_site(arena, block), seen = 0;
-
-		if (!atomic_load(&mark->away) && !atomic_load(&mark->unmapped))
-			continue;
-		while (seen < found && ret_sites[seen] != site)
-			seen++;
-		if (seen == found)
-			ret_sites[found++] = site;
-	}
-	return found;
-}
-
-/*
- * Wait for the answer in steps, each of which counts for itself: what the process was stopped for is neither a wait nor
- * time in which somebody failed to answer. Locking: the caller holds the engine's lock.
- */
-static void wait_for_answer(struct engine *engine, const struct waiter *waiter, struct waiting *waiting)
-{
-	while (!waiter->answered && !atomic_load(&engine->dead) && use_is_tracking() &&
-	       waiting->ns < ANSWER_MS * 1000000ull) {
-		struct timespec until = clock_in(WAITING_LOOK_NS);
-
-		clock_wait(&engine->answered, &engine->lock.mutex, &until);
-		waiting_look(waiting);
-	}
-}
-
-uint64_t engine_wait(struct engine *engine, const struct named *named, unsigned n, bool unknown)
-{
-	unsigned sites[WAIT_SITES], n_sites;
-	struct waiter waiter = {.named = named, .n = n, .unknown = unknown};
-	struct waiting waiting;
-
-	if (atomic_load(&engine->dead)) {
-		sched_yield();
-		return 0;
-	}
-	waiting_begin(&waiting);
-	waiter.since = waiting.began;
-	n_sites = missing_sites(engine, named, n, sites);
-	lock_take(&engine->lock);
-	waiter.next = engine->waiters;
-	engine->waiters = &waiter;
-	atomic_fetch_add(&engine->n_waiters, 1);
-	engine_wake(engine);
-	wait_for_answer(engine, &waiter, &waiting);
-	unlink_waiter(engine, &waiter);
-	lock_drop(&engine->lock);
-	return waiting_end(&waiting, sites, n_sites);
-}
-
 enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,
 			  unsigned patience_ms, uint64_t *ret_bytes)
 {
 	enum sw_status status = SW_BUSY;
 	struct timespec until = clock_in(patience_ms * 1000000ull);
 
-	lock_take(&engine->lock);
+	lock_take(&engine->channel.lock);
 	/* One at a time. */
-	while (engine->orders.order != ORDER_NONE && !atomic_load(&engine->dead))
-		if (clock_wait(&engine->answered, &engine->lock.mutex, &until))
+	while (engine->orders.order != ORDER_NONE && !atomic_load(&engine->channel.dead))
+		if (clock_wait(&engine->channel.answered, &engine->channel.lock.mutex, &until))
 			goto out;
-	if (atomic_load(&engine->dead)) {
+	if (atomic_load(&engine->channel.dead)) {
 		status = SW_NOT_SUPPORTED;
 		goto out;
 	}
@@ -157,9 +47,9 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
 	engine->orders.bytes = bytes;
 	engine->orders.done = false;
 	atomic_store(&engine->orders.pending, true);
-	engine_wake(engine);
-	while (!engine->orders.done && !atomic_load(&engine->dead))
-		if (clock_wait(&engine->answered, &engine->lock.mutex, &until))
+	channel_wake(&engine->channel);
+	while (!engine->orders.done && !atomic_load(&engine->channel.dead))
+		if (clock_wait(&engine->channel.answered, &engine->channel.lock.mutex, &until))
 			break;
 	if (engine->orders.done) {
 		status = engine->orders.status;
@@ -167,13 +57,13 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
 			*ret_bytes = engine->orders.bytes;
 	}
 	/* An order that nobody waits for any more is still carried out; its answer is nobody's. */
-	if (engine->orders.done || atomic_load(&engine->dead))
+	if (engine->orders.done || atomic_load(&engine->channel.dead))
 		engine->orders.order = ORDER_NONE;
 	else
 		engine->orders.left = true;
-	clock_wake_all(&engine->answered);
+	clock_wake_all(&engine->channel.answered);
 out:
-	lock_drop(&engine->lock);
+	lock_drop(&engine->channel.lock);
 	return status;
 }
 
@@ -194,13 +84,13 @@ void engine_wait_for_room(struct engine *engine, uint64_t bytes)
 	/* nanosleep is a cancellation point, and we are in the middle of somebody's allocation. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	atomic_fetch_add(&engine->new_blocks.wanted, bytes);
-	while (heap_free_bytes(engine->heap, CHUNK_DEVICE) < bytes && !atomic_load(&engine->dead) &&
+	while (heap_free_bytes(engine->heap, CHUNK_DEVICE) < bytes && !atomic_load(&engine->channel.dead) &&
 	       atomic_load(&engine->new_blocks.hopeless) == hopeless) {
 		if (clock_now() - since > NEW_PATIENCE_NS) {
 			atomic_store(&engine->new_blocks.not_before, clock_now() + NEW_BACKOFF_NS);
 			break;
 		}
-		engine_wake(engine);
+		channel_wake(&engine->channel);
 		nanosleep(&step, NULL);
 	}
 	atomic_fetch_sub(&engine->new_blocks.wanted, bytes);
@@ -247,7 +137,7 @@ bool engine_tries(unsigned *tries)
 
 void engine_die(struct engine *engine, const char *why)
 {
-	if (atomic_exchange(&engine->dead, true))
+	if (atomic_exchange(&engine->channel.dead, true))
 		return;
 	/* Submissions go on being held back from what is not mapped until the mover has seen to it (mover.c). */
 	log_line("memory does not move any more: %s", why);
@@ -255,7 +145,7 @@ void engine_die(struct engine *engine, const char *why)
 
 void engine_lost(struct engine *engine, CUresult result)
 {
-	if (atomic_load(&engine->dead))
+	if (atomic_load(&engine->channel.dead))
 		return;
 	if (!engine->exact && result == CUDA_ERROR_ILLEGAL_ADDRESS) {
 		atomic_store(&engine->health.telling, true);

@@ -80,7 +80,7 @@ static bool goes_on_waiting(struct engine *engine, uint64_t devices, uint64_t be
 	engine->quiesce.done = done_by(engine, devices);
 	engine->progress.last =
 	    engine->quiesce.done > before && before < engine->quiesce.newest ? clock_now() : progress;
-	return !out_of_patience(engine, begin) && !atomic_load(&engine->dead);
+	return !out_of_patience(engine, begin) && !atomic_load(&engine->channel.dead);
 }
 
 /* Is everything that these devices were given done? False: not within our patience, or nobody can tell. */
@@ -172,7 +172,7 @@ bool gap_close(struct engine *engine, bool whole)
 	if (use_gate_close()) {
 		/* By order, before tracking knew all that runs: what was discarded may have been written since (mover.c). */
 		if (!engine->tracking.complete)
-			atomic_store(&engine->everything.discarded, 0);
+			atomic_store(&engine->channel.everything.discarded, 0);
 		engine->link.in_gap = true;
 		engine->quiesce.began = clock_now();
 		engine->quiesce.backoff = 0;
@@ -199,7 +199,7 @@ void gap_open(struct engine *engine)
 {
 	engine->link.in_gap = false;
 	/* What was under way when the engine died stays where it was, before anything may touch it. */
-	if (atomic_load(&engine->dead)) {
+	if (atomic_load(&engine->channel.dead)) {
 		move_abandon(engine);
 		while (rest_map(engine))
 			;
@@ -254,8 +254,8 @@ static void wish(struct engine *engine, struct wishes *wishes, uint32_t piece, u
 /* What those who wait want, under the lock of the list. */
 static void wish_for_waiters(struct engine *engine, struct wishes *wishes)
 {
-	lock_take(&engine->lock);
-	for (struct waiter *waiter = engine->waiters; waiter; waiter = waiter->next) {
+	lock_take(&engine->channel.lock);
+	for (struct waiter *waiter = engine->channel.waiters; waiter; waiter = waiter->next) {
 		if (waiter->answered || waiter->had_gap)
 			continue;
 		waiter->had_gap = true;
@@ -264,7 +264,7 @@ static void wish_for_waiters(struct engine *engine, struct wishes *wishes)
 			if (atomic_load(&engine->arena->states[engine->intake.pieces.at[i]].where) == MARK_HOST)
 				wish(engine, wishes, engine->intake.pieces.at[i], plan_now(engine->plan));
 	}
-	lock_drop(&engine->lock);
+	lock_drop(&engine->channel.lock);
 }
 
 static void wish_ahead(struct engine *engine, struct wishes *wishes)
@@ -369,7 +369,7 @@ static bool unmap_early(struct engine *engine, struct wishes *wishes)
 void gap_finish(struct engine *engine)
 {
 	rest_give_up_early(engine);
-	while ((engine->moves.out.n || engine->moves.in.n) && !atomic_load(&engine->dead))
+	while ((engine->moves.out.n || engine->moves.in.n) && !atomic_load(&engine->channel.dead))
 		if (!move_finish(engine) && !rest_map(engine))
 			gap_nap(engine);
 	while (rest_map(engine))
@@ -379,7 +379,7 @@ void gap_finish(struct engine *engine)
 
 static void grant_all(struct engine *engine, struct wishes *wishes)
 {
-	while (wishes->next < wishes->n && !atomic_load(&engine->dead)) {
+	while (wishes->next < wishes->n && !atomic_load(&engine->channel.dead)) {
 		choose_leave(engine, true);
 		while (wishes->next < wishes->n && grant(engine, &wishes->at[wishes->next]))
 			wishes->next++;
@@ -411,17 +411,17 @@ static bool is_worth_it(struct engine *engine, const struct wishes *wishes)
 
 static void let_waiters_go(struct engine *engine)
 {
-	lock_take(&engine->lock);
-	for (struct waiter *waiter = engine->waiters; waiter; waiter = waiter->next)
+	lock_take(&engine->channel.lock);
+	for (struct waiter *waiter = engine->channel.waiters; waiter; waiter = waiter->next)
 		waiter->had_gap = true;
-	lock_drop(&engine->lock);
+	lock_drop(&engine->channel.lock);
 }
 
 void gap_run(struct engine *engine)
 {
 	struct wishes *wishes = &engine->quiesce.wishes;
 
-	if (!atomic_load(&engine->n_waiters))
+	if (!atomic_load(&engine->channel.n_waiters))
 		return;
 	if (!choose_may_move(engine) || clock_now() < engine->quiesce.not_before || !link_open(engine)) {
 		let_waiters_go(engine);

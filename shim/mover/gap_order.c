@@ -56,7 +56,7 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes)
 	uint64_t before = engine->stats.moved_out;
 	enum sw_status status = list.at ? SW_OK : SW_NO_HOST_MEMORY;
 	for (unsigned i = 0; i < list.n && engine->stats.moved_out - before + engine->moves.out.bytes < bytes &&
-			     !atomic_load(&engine->dead);) {
+			     !atomic_load(&engine->channel.dead);) {
 		if (!should_leave(engine, list.at[i])) {
 			i++;
 			continue;
@@ -78,7 +78,7 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes)
 	}
 	gap_finish(engine);
 	free(list.at);
-	return atomic_load(&engine->dead) ? SW_DRIVER : status;
+	return atomic_load(&engine->channel.dead) ? SW_DRIVER : status;
 }
 
 /* Bytes of pieces that should have left: the copy is made, but the driver does not unmap what it was made of. */
@@ -168,7 +168,7 @@ static void send_out_for_new(struct engine *engine, uint64_t bytes, uint64_t mor
 	uint64_t now = plan_now(engine->plan), later = now + pace_not_soon(plan_period(engine->plan));
 	bool can = true;
 
-	while (!atomic_load(&engine->dead)) {
+	while (!atomic_load(&engine->channel.dead)) {
 		uint64_t there = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->moves.out.bytes;
 		unsigned n = engine->moves.out.n;
 

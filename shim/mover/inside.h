@@ -2,7 +2,7 @@
  * inside.h: the engine of one device, for the mover's files. Each file has a header of its own; from the ground up,
  * so that a file calls those above it in this list, never those below:
  *
- *   engine.c     what submissions tell the mover and wait for; the device budget; how the engine dies
+ *   engine.c     what the mover reads of submissions; what other threads order; the device budget; how the engine dies
  *   piece.c      one piece: its marks, what the plan knows of it, small blocks that do not leave, the end of a move
  *   link.c       the streams that pieces are copied on
  *   turns.c      which copies changes of mappings wait for
@@ -26,11 +26,11 @@
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
 #include "shim/context/context.h"
+#include "shim/submit/channel.h"
 #include "shim/submit/claims.h"
 #include "shim/submit/done.h"
 #include "shim/mover/choose.h"
 #include "shim/mover/discard.h"
-#include "shim/mover/engine.h"
 #include "shim/mover/gap.h"
 #include "shim/mover/link.h"
 #include "shim/mover/listen.h"
@@ -60,7 +60,7 @@ enum engine_order {
 };
 
 /*
- * What others ask of the mover, one thing at a time. Locking: the engine's lock, but `pending`, which any thread may
+ * What others ask of the mover, one thing at a time. Locking: the channel's lock, but `pending`, which any thread may
  * read, and `context`, which stays as it is until the order is answered.
  */
 struct orders {
@@ -96,19 +96,8 @@ struct engine {
 	struct arena *arena;
 	bool exact;
 
-	/* What submissions tell the mover and wait for. */
-	struct tape tape; /* what was submitted, for the mover */
-	struct mark everything;
-	_Atomic bool hungry, dead;
-
-	struct lock lock;           /* waiters, orders */
-	struct clock_cond answered; /* a waiter, or an order */
-	struct waiter *waiters;
-	_Atomic unsigned n_waiters;
-
-	pthread_mutex_t wake_lock;
-	struct clock_cond wake;
-	_Atomic bool asleep;
+	struct channel
+	    channel; /* what submissions tell the mover and wait for; its lock is also the lock of `orders` */
 
 	/* What other threads ask of it. */
 	struct orders orders;
@@ -144,7 +133,6 @@ bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named
  * not; somebody is just saying it.
  */
 bool engine_hears_all(struct engine *engine);
-void engine_wake(struct engine *engine);
 /*
  * A refusal may be for a moment only, for lack of memory for page tables, say. So what must succeed is tried again and
  * again: the first times at once, then for a tenth of a second. *tries is 0 at first. False: that was enough.

@@ -381,7 +381,7 @@ bool move_take_back(struct engine *engine)
 			if (move->mapped == MAPPED_NONE)
 				take_back(engine, move);
 		}
-	return !atomic_load(&engine->dead);
+	return !atomic_load(&engine->channel.dead);
 }
 
 /* It is where it went: what it left may still be written to. */

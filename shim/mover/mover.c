@@ -38,12 +38,12 @@ static void nap(struct engine *engine, uint64_t ns, unsigned n_waiters)
 		return;
 	}
 	struct timespec until = clock_in(ns);
-	pthread_mutex_lock(&engine->wake_lock);
-	atomic_store(&engine->asleep, true);
-	if (atomic_load(&engine->n_waiters) <= n_waiters && !atomic_load(&engine->orders.pending))
-		clock_wait(&engine->wake, &engine->wake_lock, &until);
-	atomic_store(&engine->asleep, false);
-	pthread_mutex_unlock(&engine->wake_lock);
+	pthread_mutex_lock(&engine->channel.wake_lock);
+	atomic_store(&engine->channel.asleep, true);
+	if (atomic_load(&engine->channel.n_waiters) <= n_waiters && !atomic_load(&engine->orders.pending))
+		clock_wait(&engine->channel.wake, &engine->channel.wake_lock, &until);
+	atomic_store(&engine->channel.asleep, false);
+	pthread_mutex_unlock(&engine->channel.wake_lock);
 }
 
 /* Engines whose mover runs. While one does, submissions are tracked. */
@@ -76,17 +76,17 @@ static void end(struct engine *engine)
 		;
 	gap_resume(engine);
 	link_close(engine);
-	atomic_store(&engine->dead, true);
+	atomic_store(&engine->channel.dead, true);
 	count_alive(engine, false);
-	lock_take(&engine->lock);
-	clock_wake_all(&engine->answered);
-	lock_drop(&engine->lock);
+	lock_take(&engine->channel.lock);
+	clock_wake_all(&engine->channel.answered);
+	lock_drop(&engine->channel.lock);
 }
 
 /* What is under way ends first. False: it does not get on; what was to move is mapped where it was. */
 static bool drain(struct engine *engine)
 {
-	while (move_any(engine) && !atomic_load(&engine->dead)) {
+	while (move_any(engine) && !atomic_load(&engine->channel.dead)) {
 		move_finish(engine);
 		while (rest_map(engine))
 			;
@@ -160,11 +160,11 @@ static bool take_order(struct engine *engine)
 {
 	if (!atomic_load(&engine->orders.pending))
 		return false;
-	lock_take(&engine->lock);
+	lock_take(&engine->channel.lock);
 	enum engine_order order = engine->orders.order;
 	uint64_t bytes = engine->orders.bytes;
 	atomic_store(&engine->orders.pending, false);
-	lock_drop(&engine->lock);
+	lock_drop(&engine->channel.lock);
 	if (order == ORDER_NONE)
 		return false;
 	if (order == ORDER_STOP)
@@ -173,7 +173,7 @@ static bool take_order(struct engine *engine)
 	/* At the end of the process the driver is not to be called any more once this is answered. */
 	if (order == ORDER_STOP)
 		end(engine);
-	lock_take(&engine->lock);
+	lock_take(&engine->channel.lock);
 	engine->orders.status = status;
 	engine->orders.bytes = bytes;
 	engine->orders.done = true;
@@ -182,8 +182,8 @@ static bool take_order(struct engine *engine)
 		engine->orders.left = false;
 		engine->orders.order = ORDER_NONE;
 	}
-	clock_wake_all(&engine->answered);
-	lock_drop(&engine->lock);
+	clock_wake_all(&engine->channel.answered);
+	lock_drop(&engine->channel.lock);
 	/* Who asked was told that it is not suspended. */
 	if (left && order == ORDER_SUSPEND && status == SW_OK)
 		gap_resume(engine);
@@ -206,7 +206,7 @@ static void get_ready(struct engine *engine)
 	switch (context_idle_look(&engine->tracking.idle)) {
 	case CONTEXT_IDLE:
 		/* What was discarded before may have been written by what nobody knew of. */
-		atomic_store(&engine->everything.discarded, 0);
+		atomic_store(&engine->channel.everything.discarded, 0);
 		engine->tracking.complete = true;
 		break;
 	case CONTEXT_BUSY:
@@ -304,7 +304,7 @@ static bool wants_proofs(const struct engine *engine)
 	bool moves = clock_now() - engine->loop.copied < LULL_NS;
 
 	return !engine->exact && engine->moves.out.n < MOVES_AT_ONCE &&
-	       (moves || atomic_load(&engine->n_waiters) || atomic_load(&engine->new_blocks.wanted));
+	       (moves || atomic_load(&engine->channel.n_waiters) || atomic_load(&engine->new_blocks.wanted));
 }
 
 static bool work(struct engine *engine)
@@ -330,13 +330,13 @@ static bool work(struct engine *engine)
 	recall_run(engine);
 	choose_ahead(engine);
 	/* A submission that may touch anything waits until everything is mapped. */
-	while (
-	    (atomic_load(&engine->everything.waits) || heap_has_given(engine->heap) || heap_is_awaited(engine->heap)) &&
-	    rest_map(engine))
+	while ((atomic_load(&engine->channel.everything.waits) || heap_has_given(engine->heap) ||
+		heap_is_awaited(engine->heap)) &&
+	       rest_map(engine))
 		any = true;
 	if (!any && rest_is_due(engine))
 		any = rest_map(engine);
-	atomic_store_explicit(&engine->hungry, wants_proofs(engine), memory_order_relaxed);
+	atomic_store_explicit(&engine->channel.hungry, wants_proofs(engine), memory_order_relaxed);
 	atomic_store_explicit(&engine->new_blocks.makes_room, plan_knows(engine->plan) && choose_may_move(engine),
 			      memory_order_relaxed);
 	return any;
@@ -395,9 +395,9 @@ static void *run(void *argument)
 	prctl(PR_SET_TIMERSLACK, 1000);
 	relax(engine);
 	count_alive(engine, true);
-	while (!take_order(engine) && !atomic_load(&engine->dead)) {
+	while (!take_order(engine) && !atomic_load(&engine->channel.dead)) {
 		uint64_t heard = engine->intake.n_submissions;
-		unsigned n_waiters = atomic_load(&engine->n_waiters);
+		unsigned n_waiters = atomic_load(&engine->channel.n_waiters);
 
 		if (work(engine)) {
 			tries = 0;
@@ -405,7 +405,7 @@ static void *run(void *argument)
 		}
 		if (heard != engine->intake.n_submissions)
 			last = clock_now();
-		if (engine->moves.out.n || engine->moves.in.n || atomic_load(&engine->n_waiters) ||
+		if (engine->moves.out.n || engine->moves.in.n || atomic_load(&engine->channel.n_waiters) ||
 		    atomic_load(&engine->new_blocks.wanted)) {
 			nap(engine, link_nap_ns(engine, tries++), n_waiters);
 		} else if (!stock(engine)) {
@@ -461,11 +461,10 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	governor_init(&engine->governor.by_rate);
 	trial_init(&engine->governor.trial);
 	turns_init(&engine->turns);
-	pthread_mutex_init(&engine->wake_lock, NULL);
-	lock_init(&engine->lock, LOCK_SPILL);
+	bool has_channel = channel_init(&engine->channel, engine->arena, device->ordinal);
 	if (!exact)
-		engine->claims = claims_new(engine->arena, &engine->tape);
-	if (tape_init(&engine->tape) && (exact || engine->claims) && engine->by_piece.stamps && engine->by_piece.kept &&
+		engine->claims = claims_new(engine->arena, &engine->channel.tape);
+	if (has_channel && (exact || engine->claims) && engine->by_piece.stamps && engine->by_piece.kept &&
 	    engine->by_piece.left && engine->by_piece.ahead && engine->travels && engine->plan &&
 	    engine->intake.extents)
 		return engine;

@@ -80,7 +80,7 @@ bool piece_is_busy(struct engine *engine, uint32_t piece, bool in)
 	struct mark *mark = piece_block_mark(engine, piece);
 
 	return !mark || is_used(engine, mark) || is_claimed(engine, mark) || (!in && atomic_load(&mark->waits)) ||
-	       is_used(engine, &engine->everything) || atomic_load(&engine->everything.waits);
+	       is_used(engine, &engine->channel.everything) || atomic_load(&engine->channel.everything.waits);
 }
 
 void piece_set_where(struct engine *engine, const struct transit *transit, enum mark_where where)
@@ -91,14 +91,14 @@ void piece_set_where(struct engine *engine, const struct transit *transit, enum 
 void piece_raise(struct engine *engine, const struct transit *transit)
 {
 	atomic_fetch_add(&engine->arena->marks[transit->block_unit].unmapped, 1);
-	atomic_fetch_add(&engine->everything.unmapped, 1);
+	atomic_fetch_add(&engine->channel.everything.unmapped, 1);
 	piece_set_where(engine, transit, MARK_MOVING);
 }
 
 void piece_lower(struct engine *engine, const struct transit *transit)
 {
 	atomic_fetch_sub(&engine->arena->marks[transit->block_unit].unmapped, 1);
-	atomic_fetch_sub(&engine->everything.unmapped, 1);
+	atomic_fetch_sub(&engine->channel.everything.unmapped, 1);
 }
 
 bool piece_wants_host(const struct engine *engine, const struct mark *block)
@@ -109,7 +109,7 @@ bool piece_wants_host(const struct engine *engine, const struct mark *block)
 bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32_t piece)
 {
 	uint64_t of_piece = atomic_load(&engine->arena->states[piece].discard);
-	uint64_t of_all = atomic_load(&engine->everything.discarded);
+	uint64_t of_all = atomic_load(&engine->channel.everything.discarded);
 
 	return of_piece && of_all && of_piece >= of_all &&
 	       of_piece == atomic_load(&engine->arena->marks[block_unit].discarded);

@@ -6,7 +6,9 @@
 #ifndef SPILLWAY_RECORD_H
 #define SPILLWAY_RECORD_H
 
-#include "shim/mover/engine.h"
+#include "shim/submit/tape.h"
+
+struct engine;
 
 /* A piece came or went, or is there at the beginning. */
 void record_piece(struct engine *engine, uint32_t piece);

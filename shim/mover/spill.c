@@ -50,10 +50,10 @@ static void start(struct device *device, enum policy_spill mode)
 
 	/* From now on memory may leave the device, also where nothing was placed outside of it (suspend). */
 	pdl_spilled();
-	if (!engine || !use_add_arena(heap_arena(heap), engine) || !mover_start(engine)) {
+	if (!engine || !use_add_arena(heap_arena(heap), &engine->channel) || !mover_start(engine)) {
 		log_once("no memory to move memory with; what is spilled stays on the host");
 		if (engine)
-			atomic_store(&engine->dead, true);
+			atomic_store(&engine->channel.dead, true);
 	}
 	/* Before the driver's own handlers, which were there first: it must not be called while it is taken down. */
 	if (engine && !registered)
@@ -95,7 +95,7 @@ static bool others_move(const struct device *device)
 	for (unsigned i = 0; i < DEVICE_MOST; i++) {
 		const struct engine *engine = atomic_load(&engines[i]);
 
-		if (engine && engine->device != device && !atomic_load(&engine->dead))
+		if (engine && engine->device != device && !atomic_load(&engine->channel.dead))
 			return true;
 	}
 	return false;
@@ -152,7 +152,7 @@ void spill_room_for_new(struct device *device, uint64_t bytes)
 	struct engine *engine = engine_of(device);
 
 	if (!engine || !atomic_load_explicit(&engine->new_blocks.makes_room, memory_order_relaxed) ||
-	    atomic_load(&engine->dead) || bytes > pace_new(atomic_load(&device->budget.limit)) ||
+	    atomic_load(&engine->channel.dead) || bytes > pace_new(atomic_load(&device->budget.limit)) ||
 	    heap_free_bytes(engine->heap, CHUNK_DEVICE) >= bytes)
 		return;
 	if (engine->exact)
@@ -172,7 +172,7 @@ void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes)
 {
 	struct engine *engine = engine_of(device);
 
-	if (engine && !atomic_load(&engine->dead))
+	if (engine && !atomic_load(&engine->channel.dead))
 		discard_bytes(engine, address, bytes);
 }
 
@@ -181,7 +181,7 @@ void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t b
 {
 	struct engine *engine = engine_of(device);
 
-	if (engine && !atomic_load(&engine->dead))
+	if (engine && !atomic_load(&engine->channel.dead))
 		discard_behind(engine, address, bytes, stream, per_thread, held);
 }
 
@@ -244,7 +244,7 @@ void spill_end(void)
 	for (unsigned i = 0; i < DEVICE_MOST; i++) {
 		struct engine *engine = atomic_load(&engines[i]);
 
-		if (engine && !atomic_load(&engine->dead))
+		if (engine && !atomic_load(&engine->channel.dead))
 			engine_ask(engine, ORDER_STOP, NULL, 0, STOP_MS, NULL);
 		for (unsigned ms = 0; engine && ms < TELL_MS && atomic_load(&engine->health.telling); ms++)
 			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -271,8 +271,9 @@ static enum sw_status ask_all(enum engine_order order, uint64_t *ret_bytes)
 		if (!engine)
 			continue;
 		/* An engine that has died says only that it does nothing. */
-		enum sw_status one =
-		    atomic_load(&engine->dead) ? SW_DRIVER : engine_ask(engine, order, NULL, 0, SUSPEND_MS, &bytes);
+		enum sw_status one = atomic_load(&engine->channel.dead)
+					 ? SW_DRIVER
+					 : engine_ask(engine, order, NULL, 0, SUSPEND_MS, &bytes);
 		if (one != SW_OK && order == ORDER_SUSPEND)
 			return one;
 		status = status == SW_OK ? SW_OK : one;

@@ -219,22 +219,22 @@ void use_name(struct use *use, CUdeviceptr address, size_t bytes)
 		}
 		use->named[use->n_named++] = (struct named){address, bytes};
 		if (!use->holding || !is_held(use, mark))
-			use->held[use->n_held++] = (struct held){use_arenas[i].engine, mark};
+			use->held[use->n_held++] = (struct held){use_arenas[i].channel, mark};
 		return;
 	}
 }
 
 /* ---- the mover's side ---- */
 
-bool use_add_arena(const struct arena *arena, struct engine *engine)
+bool use_add_arena(const struct arena *arena, struct channel *channel)
 {
 	unsigned n = atomic_load(&use_n_arenas);
 
 	if (n == DEVICE_MOST)
 		return false;
 	use_arenas[n].arena = arena;
-	use_arenas[n].engine = engine;
-	use_arenas[n].device = engine_device(engine);
+	use_arenas[n].channel = channel;
+	use_arenas[n].device = channel->device;
 	atomic_store_explicit(&use_n_arenas, n + 1, memory_order_release);
 	return true;
 }

@@ -137,11 +137,11 @@ void use_close(struct use *use, struct use_stripe *stripe);
 
 /* ---- what the mover calls ---- */
 
-struct engine;
+struct channel;
 struct arena;
 
-/* Addresses of this arena count, and what names them is told to this engine. */
-bool use_add_arena(const struct arena *arena, struct engine *engine);
+/* Addresses of this arena count, and what names them is posted to this channel. */
+bool use_add_arena(const struct arena *arena, struct channel *channel);
 /* Is no submission inside the driver at this moment? Those at the gate are not inside. */
 bool use_is_quiet(void);
 /* The same of those that may have to do with these devices, bits; while the gate lets none of them in. */

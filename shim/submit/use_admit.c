@@ -31,7 +31,7 @@ static unsigned n_marks(const struct use *use)
 
 static struct mark *mark_at(const struct use *use, unsigned i)
 {
-	return i < use->n_held ? use->held[i].mark : engine_everything(use_arenas[i - use->n_held].engine);
+	return i < use->n_held ? use->held[i].mark : &use_arenas[i - use->n_held].channel->everything;
 }
 
 /* Each block once, or a few of them a few times. Before anything is raised of them. */
@@ -94,7 +94,7 @@ static unsigned look(const struct use *use)
 	for (unsigned i = 0; i < use->n_held; i++)
 		see(use->held[i].mark, &unmapped, &away, &discarded);
 	for (unsigned i = 0; i < use->n_all; i++)
-		see(engine_everything(use_arenas[i].engine), &unmapped, &away, &discarded);
+		see(&use_arenas[i].channel->everything, &unmapped, &away, &discarded);
 	return (unmapped ? SEEN_UNMAPPED : 0) | (away ? SEEN_AWAY : 0) | (discarded ? SEEN_DISCARDED : 0);
 }
 
@@ -122,15 +122,15 @@ static void undiscard(struct use *use)
 /* The devices, bits, whose heaps it names; nearly always there is one. n: arenas. */
 static uint64_t named_devices(const struct use *use, unsigned n)
 {
-	const struct engine *last = NULL;
+	const struct channel *last = NULL;
 	uint64_t devices = 0;
 
 	if (n == 1)
 		return use->n_held ? use_arenas[0].device : 0;
 	for (unsigned i = 0; i < use->n_held; i++) {
-		if (use->held[i].engine != last)
-			devices |= engine_device(use->held[i].engine);
-		last = use->held[i].engine;
+		if (use->held[i].channel != last)
+			devices |= use->held[i].channel->device;
+		last = use->held[i].channel;
 	}
 	return devices;
 }
@@ -149,7 +149,7 @@ static void log_it(struct use *use, bool with_ticket)
 	uint64_t devices = named_devices(use, n);
 	for (unsigned i = 0; i < n; i++)
 		if (devices & use_arenas[i].device)
-			heard &= engine_log(use_arenas[i].engine, use->function, use->named, use->n_named, ticket);
+			heard &= channel_post(use_arenas[i].channel, use->function, use->named, use->n_named, ticket);
 	if (with_ticket && !heard)
 		ticket_give_back(use->place, 0);
 	use->has_ticket = with_ticket && heard;
@@ -169,7 +169,7 @@ static uint64_t wait_for_it(const struct use *use)
 
 	for (unsigned i = 0; i < n; i++)
 		if (devices & use_arenas[i].device)
-			stopped += engine_wait(use_arenas[i].engine, use->named, use->n_named, use->unknown);
+			stopped += channel_wait(use_arenas[i].channel, use->named, use->n_named, use->unknown);
 	return stopped;
 }
 
@@ -400,11 +400,11 @@ static uint64_t count(const struct use *use, bool hurry)
 void use_close(struct use *use, struct use_stripe *stripe)
 {
 	if (use) {
-		const struct engine *engine = use->n_held  ? use->held[0].engine
-					      : use->n_all ? use_arenas[0].engine
-							   : NULL;
+		const struct channel *channel = use->n_held  ? use->held[0].channel
+						: use->n_all ? use_arenas[0].channel
+							     : NULL;
 		int saved = errno;
-		uint64_t number = use->only_traced ? 0 : count(use, engine && engine_is_hungry(engine));
+		uint64_t number = use->only_traced ? 0 : count(use, channel && channel_is_hungry(channel));
 
 		errno = saved;
 		for (unsigned i = 0; use->holds && i < n_marks(use); i++)

@@ -6,7 +6,7 @@
 
 #include "shim/device/device.h"
 #include "shim/heap/arena.h"
-#include "shim/mover/engine.h"
+#include "shim/submit/channel.h"
 #include "shim/submit/use.h"
 
 /* Managed memory that one launch brings: so many pointers are looked at, the rest is left to the driver. */
@@ -15,7 +15,7 @@
 #define USE_FEW 24
 
 struct held {
-	struct engine *engine;
+	struct channel *channel;
 	struct mark *mark;
 };
 
@@ -37,7 +37,7 @@ struct use {
 	unsigned n_named, n_held, room;
 	unsigned n_ahead;
 	CUdeviceptr ahead[USE_AHEAD_MOST];
-	unsigned n_all;    /* engines of which everything is held: the first so many arenas */
+	unsigned n_all;    /* channels of which everything is held: the first so many arenas */
 	unsigned n_arenas; /* that were there before anything was named */
 	struct named *named;
 	struct held *held; /* as much room as named */
@@ -46,7 +46,7 @@ struct use {
 /* The heaps whose addresses count, and who is told; they only become more. device: a bit. */
 struct use_arena {
 	const struct arena *arena;
-	struct engine *engine;
+	struct channel *channel;
 	uint64_t device;
 };
 extern struct use_arena use_arenas[DEVICE_MOST];

@@ -81,7 +81,7 @@ static int set_up(void **state)
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
 	struct engine *engine = mover_new(&devices[0], own_heap.heap, true);
 	assert_non_null(engine);
-	assert_true(use_add_arena(heap_arena(own_heap.heap), engine));
+	assert_true(use_add_arena(heap_arena(own_heap.heap), &engine->channel));
 	arena_mark_block(heap_arena(own_heap.heap), 0, 4);
 	block = arena_address(heap_arena(own_heap.heap), 0);
 	use_set_tracking(true, false);

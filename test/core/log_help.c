@@ -1,17 +1,17 @@
 #include "test/core/log_help.h"
 
-#include "shim/mover/engine.h"
+#include "shim/submit/channel.h"
 
 void (*log_then)(void);
 
-bool __real_engine_log(struct engine *to, uint64_t function, const struct named *named, unsigned n,
+bool __real_channel_post(struct channel *to, uint64_t function, const struct named *named, unsigned n,
 		       struct ticket ticket);
-bool __wrap_engine_log(struct engine *to, uint64_t function, const struct named *named, unsigned n,
+bool __wrap_channel_post(struct channel *to, uint64_t function, const struct named *named, unsigned n,
 		       struct ticket ticket);
-bool __wrap_engine_log(struct engine *to, uint64_t function, const struct named *named, unsigned n,
+bool __wrap_channel_post(struct channel *to, uint64_t function, const struct named *named, unsigned n,
 		       struct ticket ticket)
 {
-	bool heard = __real_engine_log(to, function, named, n, ticket);
+	bool heard = __real_channel_post(to, function, named, n, ticket);
 	void (*then)(void) = log_then;
 
 	if (then) {

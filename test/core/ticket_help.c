@@ -71,7 +71,7 @@ int ticket_set_up(void **state)
 	ticket_engine = mover_new(&device, own_heap.heap, false);
 	assert_non_null(ticket_engine);
 	ticket_arena = heap_arena(own_heap.heap);
-	assert_true(use_add_arena(ticket_arena, ticket_engine));
+	assert_true(use_add_arena(ticket_arena, &ticket_engine->channel));
 	ticket_block = allocate(&grants[0]);
 	ticket_other = allocate(&grants[1]);
 	use_set_tracking(true, true);

@@ -25,7 +25,7 @@ static void *submit_and_say(void *argument)
 
 static bool somebody_waits(void)
 {
-	return atomic_load(&ticket_engine->n_waiters) != 0 || atomic_load(&admitted);
+	return atomic_load(&ticket_engine->channel.n_waiters) != 0 || atomic_load(&admitted);
 }
 
 static void raise_unmapped(void)
@@ -37,12 +37,12 @@ static void raise_unmapped(void)
 
 static void answer(void)
 {
-	lock_take(&ticket_engine->lock);
+	lock_take(&ticket_engine->channel.lock);
 	atomic_store(&ticket_mark(ticket_block)->unmapped, 0);
-	for (struct waiter *waiter = ticket_engine->waiters; waiter; waiter = waiter->next)
+	for (struct waiter *waiter = ticket_engine->channel.waiters; waiter; waiter = waiter->next)
 		waiter->answered = true;
-	clock_wake_all(&ticket_engine->answered);
-	lock_drop(&ticket_engine->lock);
+	clock_wake_all(&ticket_engine->channel.answered);
+	lock_drop(&ticket_engine->channel.lock);
 }
 
 /* Between its look and the driver; and while it waits what it waits for may come in. */
@@ -127,9 +127,9 @@ static void nothing_is_taken_from_what_was_submitted_a_moment_ago(void **state)
 	/* Nor while somebody is just saying what it names. */
 	ticket_engine->progress.done = done_newest();
 	assert_false(ticket_is_out_for(ticket_block, ticket_engine->progress.done));
-	size_t at = atomic_fetch_add(&ticket_engine->tape.head, 2);
+	size_t at = atomic_fetch_add(&ticket_engine->channel.tape.head, 2);
 	assert_int_equal(move_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MOVE_BUSY);
-	atomic_store(&ticket_engine->tape.words[at % TAPE_WORDS], 1);
+	atomic_store(&ticket_engine->channel.tape.words[at % TAPE_WORDS], 1);
 	ticket_empty_log();
 }
 
@@ -186,7 +186,7 @@ static void nobody_is_inside_with_what_was_taken(void **state)
 
 	(void)state;
 	/* Nobody answers who waits: it asks again at once. */
-	atomic_store(&ticket_engine->dead, true);
+	atomic_store(&ticket_engine->channel.dead, true);
 	assert_int_equal(pthread_create(&mover, NULL, take_again_and_again, NULL), 0);
 	for (unsigned i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, submit_again_and_again, NULL), 0);
@@ -195,7 +195,7 @@ static void nobody_is_inside_with_what_was_taken(void **state)
 	atomic_store(&is_over, true);
 	pthread_join(mover, NULL);
 	assert_true(atomic_load(&n_taken) > 100);
-	atomic_store(&ticket_engine->dead, false);
+	atomic_store(&ticket_engine->channel.dead, false);
 }
 
 int main(void)

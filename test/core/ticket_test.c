@@ -190,13 +190,13 @@ static void nobody_can_tell_while_a_record_is_being_written(void **state)
 {
 	(void)state;
 	ticket_empty_log();
-	size_t at = atomic_fetch_add(&ticket_engine->tape.head, 3);
+	size_t at = atomic_fetch_add(&ticket_engine->channel.tape.head, 3);
 	uint64_t number = ticket_submit(ticket_block);
 	assert_false(engine_hears_all(ticket_engine));
 	assert_false(claims_has(ticket_engine->claims, ticket_unit(ticket_block), number - 1));
-	atomic_store(&ticket_engine->tape.words[(at + 1) % TAPE_WORDS], 7);
-	atomic_store(&ticket_engine->tape.words[(at + 2) % TAPE_WORDS], ticket_other);
-	atomic_store(&ticket_engine->tape.words[at % TAPE_WORDS], 2);
+	atomic_store(&ticket_engine->channel.tape.words[(at + 1) % TAPE_WORDS], 7);
+	atomic_store(&ticket_engine->channel.tape.words[(at + 2) % TAPE_WORDS], ticket_other);
+	atomic_store(&ticket_engine->channel.tape.words[at % TAPE_WORDS], 2);
 	assert_true(engine_hears_all(ticket_engine));
 	assert_true(claims_has(ticket_engine->claims, ticket_unit(ticket_block), number - 1));
 }
@@ -207,9 +207,9 @@ static void fill_the_log(void)
 {
 	static struct named many[1000];
 
-	while (tape_write(&ticket_engine->tape, 1, many, 1000, (struct ticket){0}))
+	while (tape_write(&ticket_engine->channel.tape, 1, many, 1000, (struct ticket){0}))
 		;
-	while (tape_write(&ticket_engine->tape, 1, many, 1, (struct ticket){0}))
+	while (tape_write(&ticket_engine->channel.tape, 1, many, 1, (struct ticket){0}))
 		;
 }
 
@@ -219,12 +219,12 @@ static void what_finds_no_room_in_the_log_holds_its_blocks(void **state)
 	fill_the_log();
 	assert_it_holds(ticket_open(ticket_block));
 	/* Of a mover that has ended nobody need be afraid. */
-	atomic_store(&ticket_engine->dead, true);
+	atomic_store(&ticket_engine->channel.dead, true);
 	struct use *use = ticket_open(ticket_block);
 	struct use_stripe *stripe = use_admit(use);
 	assert_int_equal(mark_holds(ticket_mark(ticket_block)), 0);
 	use_close(use, stripe);
-	atomic_store(&ticket_engine->dead, false);
+	atomic_store(&ticket_engine->channel.dead, false);
 	ticket_empty_log();
 	assert_it_has_a_ticket(ticket_open(ticket_block));
 }
@@ -250,9 +250,9 @@ static void what_may_touch_anything_holds_everything(void **state)
 	struct use *use = ticket_open(ticket_block);
 	use_unknown(use);
 	struct use_stripe *stripe = use_admit(use);
-	assert_int_equal(mark_holds(&ticket_engine->everything), 1);
+	assert_int_equal(mark_holds(&ticket_engine->channel.everything), 1);
 	use_close(use, stripe);
-	assert_int_equal(mark_last(&ticket_engine->everything), done_newest());
+	assert_int_equal(mark_last(&ticket_engine->channel.everything), done_newest());
 }
 
 static void *submit_holding(void *argument)

@@ -63,7 +63,7 @@ static void with_an_engine(void)
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
 	engine = mover_new(&device, own_heap.heap, false);
 	assert_non_null(engine);
-	assert_true(use_add_arena(heap_arena(own_heap.heap), engine));
+	assert_true(use_add_arena(heap_arena(own_heap.heap), &engine->channel));
 	arena_mark_block(heap_arena(own_heap.heap), 0, 4);
 	block = arena_address(heap_arena(own_heap.heap), 0);
 	track_and_hold();
@@ -116,7 +116,7 @@ static void *submit_without_memory(void *argument)
 		operands_cuMemsetD8Async(use, block, 1, 4096, stream);
 	struct use_stripe *stripe = use_admit(use);
 	atomic_store(&admitted, true);
-	CHECK(mark_holds(&engine->everything) == 1);
+	CHECK(mark_holds(&engine->channel.everything) == 1);
 	use_close(use, stripe);
 	no_memory = false;
 	return NULL;
@@ -124,7 +124,7 @@ static void *submit_without_memory(void *argument)
 
 static bool somebody_waits(void)
 {
-	return atomic_load(&engine->n_waiters) != 0 || atomic_load(&admitted);
+	return atomic_load(&engine->channel.n_waiters) != 0 || atomic_load(&admitted);
 }
 
 /* Some piece of some block is in transit. */
@@ -134,22 +134,22 @@ static void a_submission_without_memory_waits_until_nothing_is_unmapped(void **s
 	pthread_t thread;
 
 	(void)state;
-	atomic_store(&engine->everything.unmapped, 1);
+	atomic_store(&engine->channel.everything.unmapped, 1);
 	assert_int_equal(pthread_create(&thread, NULL, submit_without_memory, stream), 0);
 	assert_true(becomes(somebody_waits));
 	assert_false(atomic_load(&admitted));
-	assert_int_equal(atomic_load(&engine->everything.waits), 1);
-	lock_take(&engine->lock);
-	assert_true(engine->waiters && engine->waiters->unknown);
-	atomic_store(&engine->everything.unmapped, 0);
-	engine->waiters->answered = true;
-	clock_wake_all(&engine->answered);
-	lock_drop(&engine->lock);
+	assert_int_equal(atomic_load(&engine->channel.everything.waits), 1);
+	lock_take(&engine->channel.lock);
+	assert_true(engine->channel.waiters && engine->channel.waiters->unknown);
+	atomic_store(&engine->channel.everything.unmapped, 0);
+	engine->channel.waiters->answered = true;
+	clock_wake_all(&engine->channel.answered);
+	lock_drop(&engine->channel.lock);
 	pthread_join(thread, NULL);
 	assert_true(atomic_load(&admitted));
-	assert_int_equal(mark_holds(&engine->everything), 0);
-	assert_int_equal(atomic_load(&engine->everything.waits), 0);
-	assert_int_equal(mark_last(&engine->everything), done_newest());
+	assert_int_equal(mark_holds(&engine->channel.everything), 0);
+	assert_int_equal(atomic_load(&engine->channel.everything.waits), 0);
+	assert_int_equal(mark_last(&engine->channel.everything), done_newest());
 	assert_true(becomes(all_is_done));
 	stream_end(stream);
 }
@@ -166,14 +166,14 @@ static void what_was_read_before_tracking_began_may_touch_anything(void **state)
 	assert_non_null(use);
 	track_and_hold();
 	struct use_stripe *stripe = use_admit(use);
-	assert_int_equal(mark_holds(&engine->everything), 1);
+	assert_int_equal(mark_holds(&engine->channel.everything), 1);
 	use_close(use, stripe);
-	assert_int_equal(mark_holds(&engine->everything), 0);
-	assert_int_equal(mark_last(&engine->everything), done_newest());
+	assert_int_equal(mark_holds(&engine->channel.everything), 0);
+	assert_int_equal(mark_last(&engine->channel.everything), done_newest());
 	/* From now on it is what it names that counts. */
 	use = use_open(HOOK_cuMemsetD8Async);
 	stripe = use_admit(use);
-	assert_int_equal(mark_holds(&engine->everything), 0);
+	assert_int_equal(mark_holds(&engine->channel.everything), 0);
 	use_close(use, stripe);
 	assert_true(becomes(all_is_done));
 }
@@ -409,19 +409,19 @@ static void what_was_read_before_an_engine_came_may_touch_anything(void **state)
 	later = mover_new(&other_device, other_heap.heap, false);
 	assert_non_null(later);
 	struct use *use = open_naming_block();
-	assert_true(use_add_arena(heap_arena(other_heap.heap), later));
+	assert_true(use_add_arena(heap_arena(other_heap.heap), &later->channel));
 	struct use_stripe *stripe = use_admit(use);
-	assert_int_equal(mark_holds(&engine->everything), 1);
-	assert_int_equal(mark_holds(&later->everything), 1);
+	assert_int_equal(mark_holds(&engine->channel.everything), 1);
+	assert_int_equal(mark_holds(&later->channel.everything), 1);
 	assert_int_equal(mark_holds(block_mark()), 1);
 	use_close(use, stripe);
-	assert_int_equal(mark_holds(&engine->everything), 0);
-	assert_int_equal(mark_holds(&later->everything), 0);
+	assert_int_equal(mark_holds(&engine->channel.everything), 0);
+	assert_int_equal(mark_holds(&later->channel.everything), 0);
 	assert_int_equal(mark_holds(block_mark()), 0);
 	/* From now on it is what it names that counts. */
 	use = open_naming_block();
 	stripe = use_admit(use);
-	assert_int_equal(mark_holds(&later->everything), 0);
+	assert_int_equal(mark_holds(&later->channel.everything), 0);
 	use_close(use, stripe);
 	assert_true(becomes(all_is_done));
 }
@@ -498,7 +498,7 @@ static void a_stop_that_is_noticed_late_is_told_all_the_same(void **state)
 	char text[4096];
 
 	(void)state;
-	atomic_store(&engine->dead, false);
+	atomic_store(&engine->channel.dead, false);
 	engine->rests.n = 1;
 	stop_note(engine);
 	engine->rests.n = 0;
@@ -508,7 +508,7 @@ static void a_stop_that_is_noticed_late_is_told_all_the_same(void **state)
 	assert_non_null(strstr(text, "FAST MODE STOPPED THE JOB"));
 	assert_non_null(strstr(text, "8.0 MiB just gone to the host"));
 	/* What was in transit long before that is not meant. */
-	atomic_store(&engine->dead, false);
+	atomic_store(&engine->channel.dead, false);
 	clock_ahead = 5000000000;
 	stop_note(engine);
 	lost(text);

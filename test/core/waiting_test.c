@@ -70,7 +70,7 @@ static uint64_t wait_with_a_stop(unsigned at_step, uint64_t ns)
 	stop_at_step = at_step;
 	stop_ns = ns;
 	steps = 0;
-	return engine_wait(engine, &block, 1, false);
+	return channel_wait(&engine->channel, &block, 1, false);
 }
 
 static void time_stopped_is_no_wait_of_a_site(void **state)
@@ -161,7 +161,7 @@ static int set_up(void **state)
 	engine = mover_new(&device, own_heap.heap, true);
 	assert_non_null(engine);
 	struct arena *arena = heap_arena(own_heap.heap);
-	assert_true(use_add_arena(arena, engine));
+	assert_true(use_add_arena(arena, &engine->channel));
 	arena_mark_block(arena, 0, 4);
 	site = stats_site(0, 0, -1, NULL, 8 * MIB);
 	atomic_store(&arena->states[0].site, site);

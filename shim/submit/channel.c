@@ -1,0 +1,110 @@
+#include "shim/submit/channel.h"
+#include "shim/stats/waiting.h"
+#include "shim/submit/use.h"
+
+#include <sched.h>
+
+/* A submission that gets no answer goes on after this long: the mover may have ended. */
+#define ANSWER_MS 2000
+
+bool channel_init(struct channel *channel, const struct arena *arena, int device)
+{
+	channel->arena = arena;
+	channel->device = UINT64_C(1) << device;
+	pthread_mutex_init(&channel->wake_lock, NULL);
+	lock_init(&channel->lock, LOCK_SPILL);
+	return tape_init(&channel->tape);
+}
+
+bool channel_post(struct channel *channel, uint64_t function, const struct named *named, unsigned n,
+		  struct ticket ticket)
+{
+	return tape_write(&channel->tape, function, named, n, ticket) || atomic_load(&channel->dead);
+}
+
+/* ---- waiting ---- */
+
+void channel_wake(struct channel *channel)
+{
+	if (!atomic_load(&channel->asleep))
+		return;
+	pthread_mutex_lock(&channel->wake_lock);
+	clock_wake_one(&channel->wake);
+	pthread_mutex_unlock(&channel->wake_lock);
+}
+
+static void unlink_waiter(struct channel *channel, const struct waiter *waiter)
+{
+	struct waiter **at = &channel->waiters;
+
+	while (*at != waiter)
+		at = &(*at)->next;
+	*at = waiter->next;
+	atomic_fetch_sub(&channel->n_waiters, 1);
+}
+
+/* Whose memory a submission waits for, each once; the first few of many. */
+#define WAIT_SITES 16
+
+static unsigned missing_sites(const struct channel *channel, const struct named *named, unsigned n,
+			      unsigned ret_sites[WAIT_SITES])
+{
+	const struct arena *arena = channel->arena;
+	unsigned found = 0;
+
+	for (unsigned i = 0; i < n && found < WAIT_SITES; i++) {
+		if (!arena_contains(arena, named[i].address))
+			continue;
+		uint32_t word = arena_look(arena, named[i].address);
+		uint32_t block = !word || word & ARENA_SLAB ? arena_unit(arena, named[i].address) : word - 1;
+		const struct mark *mark = &arena->marks[block];
+		unsigned site = arena_site(arena, block), seen = 0;
+
+		if (!atomic_load(&mark->away) && !atomic_load(&mark->unmapped))
+			continue;
+		while (seen < found && ret_sites[seen] != site)
+			seen++;
+		if (seen == found)
+			ret_sites[found++] = site;
+	}
+	return found;
+}
+
+/*
+ * Wait for the answer in steps, each of which counts for itself: what the process was stopped for is neither a wait nor
+ * time in which somebody failed to answer. Locking: the caller holds the channel's lock.
+ */
+static void wait_for_answer(struct channel *channel, const struct waiter *waiter, struct waiting *waiting)
+{
+	while (!waiter->answered && !atomic_load(&channel->dead) && use_is_tracking() &&
+	       waiting->ns < ANSWER_MS * 1000000ull) {
+		struct timespec until = clock_in(WAITING_LOOK_NS);
+
+		clock_wait(&channel->answered, &channel->lock.mutex, &until);
+		waiting_look(waiting);
+	}
+}
+
+uint64_t channel_wait(struct channel *channel, const struct named *named, unsigned n, bool unknown)
+{
+	unsigned sites[WAIT_SITES], n_sites;
+	struct waiter waiter = {.named = named, .n = n, .unknown = unknown};
+	struct waiting waiting;
+
+	if (atomic_load(&channel->dead)) {
+		sched_yield();
+		return 0;
+	}
+	waiting_begin(&waiting);
+	waiter.since = waiting.began;
+	n_sites = missing_sites(channel, named, n, sites);
+	lock_take(&channel->lock);
+	waiter.next = channel->waiters;
+	channel->waiters = &waiter;
+	atomic_fetch_add(&channel->n_waiters, 1);
+	channel_wake(channel);
+	wait_for_answer(channel, &waiter, &waiting);
+	unlink_waiter(channel, &waiter);
+	lock_drop(&channel->lock);
+	return waiting_end(&waiting, sites, n_sites);
+}
