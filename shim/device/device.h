@@ -9,11 +9,10 @@
 #define SPILLWAY_DEVICE_H
 
 #include "shim/accounting/budget.h"
+#include "shim/base/limits.h"
 #include "shim/heap/heap.h"
 
 #include <cuda.h>
-
-#define DEVICE_MOST 64
 
 struct device {
 	CUdevice ordinal;

@@ -4,7 +4,7 @@
 #ifndef SPILLWAY_FAULTS_INSIDE_H
 #define SPILLWAY_FAULTS_INSIDE_H
 
-#include "shim/device/device.h"
+#include "shim/base/limits.h"
 #include "shim/faults/faults.h"
 #include "shim/faults/faults_uvm.h"
 
