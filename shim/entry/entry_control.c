@@ -6,7 +6,7 @@
 
 #include "shim/lifecycle/control_request.h"
 #include "shim/process/process.h"
-#include "shim/lifecycle/life.h"
+#include "shim/lifecycle/exit_summary.h"
 #include "shim/stats/stats.h"
 
 #include <errno.h>
@@ -38,7 +38,7 @@ int spillway_checkpoint_stats(void)
 
 	if (life_stage() != STAGE_RUNNING || !stats_get(STAT_allocations))
 		return -ENOTSUP;
-	life_print_summary();
+	exit_summary_print();
 	errno = saved;
 	return 0;
 }

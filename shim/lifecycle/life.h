@@ -8,8 +8,6 @@
 
 /* Reads policy and environment and starts the modules, once. Returns the stage after it. Locking: takes START. */
 enum stage life_start(void);
-/* The summary at exit; also for tests. */
-void life_print_summary(void);
 
 /* enter_serve() for a call that starts the process if nothing has started it yet. */
 static inline bool life_enter(struct enter_scope *scope)

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "shim/serve/choice.h"
-#include "shim/lifecycle/life.h"
+#include "shim/lifecycle/exit_summary.h"
 #include "shim/accounting/ledger.h"
 
 static char path[] = "/tmp/choice_test.XXXXXX.yaml";
@@ -258,7 +258,7 @@ static int observes(void *argument)
 	CHECK(choice_count(0, &bytes) == 1 && bytes == 1000);
 	CHECK(choice_count(1, &bytes) == 1 && bytes == 5 * MIB);
 	CHECK(choice_count(-1, &bytes) == 1 && bytes == 64 * MIB);
-	life_print_summary();
+	exit_summary_print();
 	drop(small);
 	drop(large);
 	return 0;

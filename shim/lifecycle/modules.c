@@ -1,0 +1,184 @@
+#include "shim/lifecycle/modules.h"
+#include "shim/accounting/quota.h"
+#include "shim/base/lock.h"
+#include "shim/context/capture.h"
+#include "shim/device/peer.h"
+#include "shim/device/pool.h"
+#include "shim/driver/doors.h"
+#include "shim/driver/real.h"
+#include "shim/faults/faults.h"
+#include "shim/lifecycle/control_request.h"
+#include "shim/lifecycle/exit_summary.h"
+#include "shim/lifecycle/pulse.h"
+#include "shim/lifecycle/trace_sources.h"
+#include "shim/mover/spill.h"
+#include "shim/serve/choice.h"
+#include "shim/serve/ipc.h"
+#include "shim/stats/stats.h"
+#include "shim/submit/pdl.h"
+#include "shim/trace/trace.h"
+
+#include <pthread.h>
+#include <stddef.h>
+
+/* ---- what a row calls where it is not a module's own function ---- */
+
+static void bind_driver(void)
+{
+	real_bind();
+}
+
+static void start_stats(struct policy *read)
+{
+	const struct stats_about about = {
+	    .policy = policy_name(read),
+	    .policy_hash = policy_hash(read),
+	    .mode = policy_spill_name(policy_spill_mode(read)),
+	    .spillway = SPILLWAY_VERSION,
+	};
+
+	stats_open(&about, true);
+	for (int rule = -1; rule < (int)policy_n_rules(read); rule++)
+		stats_know_rule(rule, policy_rule_name(read, rule));
+}
+
+static void start_control(struct policy *policy)
+{
+	(void)policy;
+	control_give(control_request, pulse_tick);
+}
+
+static void start_trace(struct policy *policy)
+{
+	trace_start(policy, &trace_sources);
+}
+
+static void start_pulse(struct policy *policy)
+{
+	pulse_start(policy);
+}
+
+static void start_pdl(struct policy *policy)
+{
+	pdl_start(policy_pdl(policy));
+}
+
+static void end_stats(void)
+{
+	stats_close();
+}
+
+/* ---- the tables ---- */
+
+/*
+ * Each column is walked from the first row to the last; the locks are dropped from the last to the first. A module that
+ * does nothing at start, bind, load or fork has no row.
+ */
+static const struct {
+	void (*load)(void);
+	void (*bind)(void);
+	void (*start)(struct policy *policy);
+	struct lock *lock;
+	void (*child)(void);
+} modules[] = {
+    /* real    */ {.bind = bind_driver},
+    /* capture */ {.lock = &capture_lock},
+    /* pool    */ {.lock = &pool_lock},
+    /* peer    */ {.lock = &peer_lock},
+    /* choice  */ {.bind = choice_bind, .start = choice_start},
+    /* doors   */ {.load = doors_begin, .bind = doors_scan},
+    /* stats   */ {.start = start_stats, .child = stats_child}, /* before all that counts */
+    /* quota   */ {.child = quota_child},
+    /* spill   */ {.child = spill_child},
+    /* control */ {.start = start_control, .child = control_child},
+    /* faults  */ {.child = faults_child},
+    /* ipc     */ {.child = ipc_child},
+    /* trace   */ {.start = start_trace, .child = trace_child},
+    /* pulse   */ {.start = start_pulse}, /* after the trace: faults go into it */
+    /* pdl     */ {.start = start_pdl},
+};
+
+/*
+ * The end has an order of its own: first nobody outside reaches us any more, then figures are final, then the summary says
+ * them, and the trace, into which all of it is written, is last.
+ */
+static const struct {
+	void (*end)(void);
+	bool if_running; /* only in STAGE_RUNNING; else always */
+	bool late;       /* after the stage is ENDING */
+} ends[] = {
+    {.end = doors_end},
+    {.end = control_stop},
+    {.end = pulse, .if_running = true},
+    {.end = faults_end},
+    {.end = ipc_stop},
+    {.end = end_stats, .if_running = true},
+    {.end = exit_summary_end, .if_running = true},
+    {.end = quota_leave},
+    {.end = spill_end, .if_running = true, .late = true},
+    {.end = trace_end, .late = true},
+};
+
+#define N_MODULES (sizeof(modules) / sizeof(modules[0]))
+#define N_ENDS    (sizeof(ends) / sizeof(ends[0]))
+
+/* ---- walking them ---- */
+
+void modules_load(void)
+{
+	for (size_t i = 0; i < N_MODULES; i++)
+		if (modules[i].load)
+			modules[i].load();
+}
+
+void modules_bind(void)
+{
+	for (size_t i = 0; i < N_MODULES; i++)
+		if (modules[i].bind)
+			modules[i].bind();
+}
+
+void modules_start(struct policy *policy)
+{
+	for (size_t i = 0; i < N_MODULES; i++)
+		if (modules[i].start)
+			modules[i].start(policy);
+}
+
+void modules_lock(void)
+{
+	for (size_t i = 0; i < N_MODULES; i++)
+		if (modules[i].lock)
+			pthread_mutex_lock(&modules[i].lock->mutex);
+}
+
+void modules_unlock(void)
+{
+	for (size_t i = N_MODULES; i-- > 0;)
+		if (modules[i].lock)
+			pthread_mutex_unlock(&modules[i].lock->mutex);
+}
+
+void modules_child(void)
+{
+	for (size_t i = 0; i < N_MODULES; i++)
+		if (modules[i].child)
+			modules[i].child();
+}
+
+static void end_those(bool late, bool is_running)
+{
+	for (size_t i = 0; i < N_ENDS; i++)
+		if (ends[i].late == late && (is_running || !ends[i].if_running))
+			ends[i].end();
+}
+
+void modules_end(bool is_running)
+{
+	end_those(false, is_running);
+}
+
+void modules_end_late(bool is_running)
+{
+	end_those(true, is_running);
+}
