@@ -17,8 +17,6 @@ bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named
 	       tape_read(&engine->channel.tape, ret_function, ret_named, most, ret_n);
 }
 
-/* ---- waiting ---- */
-
 bool engine_hears_all(struct engine *engine)
 {
 	if (!engine->claims)
