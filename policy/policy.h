@@ -70,7 +70,7 @@ enum policy_prefetch {
 	POLICY_PREFETCH_BEFORE_LAUNCH,
 };
 
-/* What happens to heap memory over the device budget (design: Spilling). */
+/* What happens to heap memory over the device budget (docs/design.md, Moving). */
 enum policy_spill {
 	POLICY_SPILL_OFF,    /* out of memory */
 	POLICY_SPILL_STATIC, /* host-backed chunks, placed once */

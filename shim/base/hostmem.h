@@ -18,7 +18,7 @@ struct hostmem {
 
 /* root: where /proc and /sys are ("" in the product; tests give a folder of their own). */
 struct hostmem hostmem_read(const char *root);
-/* The default host budget (design): the smaller of half of MemAvailable and half of the cgroup's headroom. */
+/* The default host budget: the smaller of half of MemAvailable and half of the cgroup's headroom. */
 uint64_t hostmem_default_budget(const struct hostmem *memory);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * capture.h: is any stream capture open? While one is, nothing of ours may wait for the GPU (facts 3): a
- * cuCtxSynchronize from any thread would invalidate it.
+ * capture.h: is any stream capture open? While one is, nothing of ours may wait for the GPU (docs/facts.md, Stream
+ * capture): a cuCtxSynchronize from any thread would invalidate it.
  *
  * Lock: CAPTURE, for the list of capturing streams; the question itself is one atomic load. Waits for the GPU go
  * between capture_pause() and capture_resume(): a capture that wants to begin meanwhile waits for them, but never
@@ -40,8 +40,8 @@ void capture_forget_context(CUcontext context);
 bool capture_is_really_open(void);
 
 /*
- * Our thread may query events without harm to captures, between relax and restore (facts 3). What its mode was;
- * CAPTURE_MODE_KEPT: the driver refused, again and again, and it is what it was.
+ * Our thread may query events without harm to captures, between relax and restore (docs/facts.md, Stream capture). What
+ * its mode was; CAPTURE_MODE_KEPT: the driver refused, again and again, and it is what it was.
  */
 #define CAPTURE_MODE_KEPT ((CUstreamCaptureMode)-1)
 CUstreamCaptureMode capture_relax(void);

@@ -10,16 +10,19 @@
 
 #include <stdlib.h>
 
-/* Left to the driver for the context, libraries and arrays when the user sets no budget (design: Budgets). */
+/* Left to the driver for the context, libraries and arrays when the user sets no budget (docs/design.md, Budgets). */
 #define DEFAULT_RESERVE ((uint64_t)1 << 30)
 /* Free memory kept warm: a quarter of the budget, at most this much. Other processes want memory too. */
 #define KEEP_MOST  ((uint64_t)4 << 30)
 #define KEEP_SHARE 4
-/* Address space is free (facts 2); this many times what all budgets could hold, so that holes never matter. */
+/*
+ * Address space is free (docs/facts.md, Mapping); this many times what all budgets could hold, so that holes never
+ * matter.
+ */
 #define ARENA_TIMES 4
 /*
  * Where the arenas should lie: high, and 4 TiB apart by device, so that a heap address is not easily taken for a number
- * that a kernel is given. Such hints were honoured (facts 2); left alone, the driver gave 0x302000000.
+ * that a kernel is given. Such hints were honoured (docs/facts.md, Mapping); left alone, the driver gave 0x302000000.
  */
 #define ARENA_HINT(ordinal) ((ordinal) < 16 ? ((CUdeviceptr)0x2000 + 0x400 * (CUdeviceptr)(ordinal)) << 32 : 0)
 

@@ -2,7 +2,7 @@
  * device.h: facts and state of each device: can it do VMM, where host chunks go, its budget, its heap.
  *
  * A device is looked at on its first use and never again, under START. Facts that need no context are read at once
- * (NCCL calls cuMemCreate before any context exists, facts 7); budget and heap come with the first heap allocation,
+ * (NCCL calls cuMemCreate before any context exists); budget and heap come with the first heap allocation,
  * which has a context. Devices live as long as the process.
  */
 #ifndef SPILLWAY_DEVICE_H

@@ -2,9 +2,10 @@
  * peer.h: which GPUs may reach the heap memory of which.
  *
  * Natively cuCtxEnablePeerAccess gives a context what another one allocates. Heap memory is mapped, and mappings are
- * opened to devices, not to contexts (facts 3, 7): so a heap is open to a device while any living context of it has access
- * to any living context of the heap's device, and while a pool whose memory may be in the heap is open to it. A context
- * may so reach more than natively; never less. What it is told about a pointer is what it would be told natively.
+ * opened to devices, not to contexts (docs/facts.md, Pointer queries): so a heap is open to a device while any living
+ * context of it has access to any living context of the heap's device, and while a pool whose memory may be in the heap
+ * is open to it. A context may so reach more than natively; never less. What it is told about a pointer is what it
+ * would be told natively.
  *
  * Which devices those are is a word of bits for each heap, read where memory is mapped (heap.h). A device is added, and
  * what is mapped is opened to it, before the program's call returns. One is taken away when nothing of it runs, for a moment

@@ -1,6 +1,7 @@
 /*
  * pool.h: the driver's memory pools, as far as they take device memory. What a pool has reserved is not there for the
- * heap, whether the program uses it at the moment or not, so it is charged to the device's budget (design: Budgets).
+ * heap, whether the program uses it at the moment or not, so it is charged to the device's budget (docs/design.md,
+ * Budgets).
  *
  * Lock: POOL, held over what is asked of the driver (attributes, and to give back what is unused; none of it waits for
  * the GPU) so that a pool cannot be destroyed under it. A program that never allocates in stream order costs nothing here.

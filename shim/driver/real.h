@@ -4,7 +4,7 @@
  * REAL(cuMemCreate)(...) calls the driver's own function. Each slot starts as a stub that binds on its first call, so
  * that callers never test for NULL; what the driver does not have answers CUDA_ERROR_NOT_FOUND. Slots are only ever
  * written with the same value (idempotent atomic stores), so binding needs no lock: it may run inside the driver's own
- * constructor, under the loader's lock, on two threads at once (style: "no lock across the loader").
+ * constructor, under the loader's lock, on two threads at once (docs/facts.md, Reaching the driver).
  */
 #ifndef SPILLWAY_REAL_H
 #define SPILLWAY_REAL_H

@@ -1,8 +1,8 @@
 /*
  * Copies between GPUs where the device that would make them has no access to a heap block. Of memory of cuMemAlloc the
  * driver knows whose it is, and copies it from anywhere to anywhere; heap memory is touched by the device on whose behalf
- * the copy is made, or refused (facts 7). So these go another way, each in by the front door, where it is counted, and
- * held as a submission, under the name of what it has become:
+ * the copy is made, or refused (docs/facts.md, Pointer queries). So these go another way, each in by the front door,
+ * where it is counted, and held as a submission, under the name of what it has become:
  *
  *   between two GPUs             cuMemcpyPeer or cuMemcpy3DPeer, where each side is touched by its own context
  *   between the host and a GPU   the same copy in the block's own context: on a stream made for it that waits for the

@@ -78,7 +78,7 @@ ALLOC_ASYNC(cuMemAllocFromPoolAsync, false, POLICY_API_POOL, pool,
 ALLOC_ASYNC(cuMemAllocFromPoolAsync_ptsz, true, POLICY_API_POOL, pool,
 	    (CUdeviceptr * dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream), (dptr, bytesize, pool, hStream))
 
-/* ---- freeing: routed by the ledger, like every free (facts 7) ---- */
+/* ---- freeing: routed by the ledger, like every free ---- */
 
 #define FREE_ASYNC(name, per_thread)                                                                                   \
 	HOOK_EXPORT CUresult CUDAAPI name(CUdeviceptr dptr, CUstream hStream)                                          \

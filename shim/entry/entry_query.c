@@ -79,7 +79,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total)
 		return REAL(cuMemGetInfo_v2)(free, total);
 	struct device *device = device_current(NULL);
 	if (!device || !capacity(device, &is_free, &is_total)) {
-		/* Drivers differ in whether they accept NULL; we always do (facts 7). */
+		/* Drivers differ in whether they accept NULL; this library always does. */
 		CUresult result = REAL(cuMemGetInfo_v2)(free ? free : &is_free, total ? total : &is_total);
 		return enter_leave(&scope, result);
 	}
@@ -221,7 +221,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr_v1 *pbase, unsigne
  * pointer in addition. Where it differs from a cuMemAlloc block, on purpose: RDMA and its P2P tokens are not possible on
  * memory that may move, legacy IPC (ipc.h) only where the policy says that all processes run under Spillway (a library
  * that reads 0 goes another way, one that reads 1 does not try another), hardware decompression was not asked for
- * (facts 3). What memory that never moves was made with is the driver's to say. Widths
+ * (docs/facts.md, Pointer queries). What memory that never moves was made with is the driver's to say. Widths
  * and the rest are what driver 580 writes for a cuMemAlloc block on an H200: flags are 32 bits wide, HOST_POINTER is
  * refused but cleared, P2P_TOKENS turns SYNC_MEMOPS on.
  */

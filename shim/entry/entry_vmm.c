@@ -100,7 +100,7 @@ static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const 
 			budget_give(&host_budget, size);
 		return;
 	}
-	/* From the properties, not from a context: NCCL comes here before there is one (facts 7). */
+	/* From the properties, not from a context: NCCL comes here before there is one. */
 	row->on_host = prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
 	row->device = row->on_host ? 0 : prop->location.id;
 	row->key = handle;

@@ -1,7 +1,8 @@
 /*
  * Substitute by address, not by name: the real resolver is asked with the caller's own arguments, so the driver chooses
- * the version and the per-thread-stream spelling; we only look whether the address it gave is one of our rows' (facts 1:
- * cuGetProcAddress hands out nothing but exported addresses). There is no version ladder to get wrong.
+ * the version and the per-thread-stream spelling; we only look whether the address it gave is one of our rows'
+ * (docs/facts.md, Reaching the driver: cuGetProcAddress returns only exported addresses). There is no version ladder to
+ * get wrong.
  */
 #include "shim/entry/resolve.h"
 #include "shim/driver/doors.h"

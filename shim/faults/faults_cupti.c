@@ -1,7 +1,7 @@
 /*
  * CUPTI, the profiling library, counts managed memory as well, but below CUDA 13.3 it has one subscriber in a process:
- * holding it breaks every profiler that comes later (facts section 6). So this version never takes it. It says what stands
- * in the way here, by looking at what is loaded; nothing is ever loaded for it.
+ * holding it breaks every profiler that comes later (docs/facts.md, Page faults). So this version never takes it. It
+ * says what stands in the way here, by looking at what is loaded; nothing is ever loaded for it.
  */
 #include "shim/faults/faults_inside.h"
 

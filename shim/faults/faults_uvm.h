@@ -2,8 +2,8 @@
  * faults_uvm.h: the driver's device /dev/nvidia-uvm-tools: counters that the driver itself adds up in a page of ours, and
  * a queue of events in pages of ours. No CUDA, no policy; called from faults.c and faults_queue.c alone.
  *
- * It needs no privileges and disturbs no profiler (facts section 6). What is asked for concerns this process alone: a
- * tracker is tied to the process's own /dev/nvidia-uvm, which the driver opened.
+ * It needs no privileges and disturbs no profiler (docs/facts.md, Page faults). What is asked for concerns this process
+ * alone: a tracker is tied to the process's own /dev/nvidia-uvm, which the driver opened.
  */
 #ifndef SPILLWAY_FAULTS_UVM_H
 #define SPILLWAY_FAULTS_UVM_H

@@ -4,7 +4,9 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-/* Below this a reservation is of no use; facts 2: 16 TiB were given in 4 microseconds, so it should not come to this. */
+/*
+ * Below this a reservation is of no use. 16 TiB were given in 4 us (docs/facts.md, Mapping), so this is not expected.
+ */
 #define LEAST_BYTES ((uint64_t)64 << 20)
 
 /* The tables of an arena are address space; only pages of it that are written become memory. */

@@ -229,7 +229,7 @@ static bool make_way(struct block_store *store, enum chunk_place place, uint64_t
 }
 
 /*
- * To pin host memory takes 200 ms a GiB, to unmap it less than 3 (facts 3). A program that allocates anew in each step had
+ * To pin host memory takes 200 ms a GiB, to unmap it less than 3. A program that allocates anew in each step had
  * all that left the device pinned anew as well: what it had freed lay in warm blocks, and there was room for more (a GPT
  * on cudaMallocAsync, H200: gaps of 180 ms for 1 GiB).
  */

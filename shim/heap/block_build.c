@@ -130,7 +130,7 @@ static enum sw_status collect(struct block_store *store, struct block *block, en
 	return SW_OK;
 }
 
-/* Small enough to spread, large enough that its mappings cost little (facts 2). */
+/* Small enough to spread, large enough that its mappings cost little (docs/facts.md, Mapping). */
 #define STRIPE_MOST 8
 
 /* The same by turns, from every device that has room; what lies so is of use to nobody else when it is freed. */

@@ -78,7 +78,7 @@ static const char *name_of(const struct chunk *chunk)
 /* ---- making ---- */
 
 /*
- * Movable chunks are made without gpuDirectRDMACapable: registering one for RDMA is to fail, not to go stale (design).
+ * Movable chunks are made without gpuDirectRDMACapable: registering one for RDMA must fail rather than go stale.
  * Fixed ones are made with it, and exportable, as far as the device says it can; movable ones are exportable where the
  * policy wants that. What is refused all the same is made plain.
  */
@@ -224,7 +224,9 @@ void chunk_put(struct chunk_store *store, struct chunk *chunk)
 
 /* ---- aliases ---- */
 
-/* As much address space as all chunks could take; it is free (facts 2). Halved until the driver agrees. */
+/*
+ * As much address space as all chunks could take; it is free (docs/facts.md, Mapping). Halved until the driver agrees.
+ */
 #define ALIAS_MOST  ((uint64_t)4 << 40)
 #define ALIAS_LEAST ((uint64_t)1 << 30)
 

@@ -2,8 +2,8 @@
  * chunk.h: physical memory. A chunk is one physical allocation (cuMemCreate), the unit of mapping and of moving.
  *
  * Owner: the block that has it, from chunk_get() to chunk_put(); between the two calls a chunk lies warm in the store,
- * still charged to its budget. Lock: HEAP. Sizes are multiples of 2 MiB up to 128 MiB (facts 2: cost is per chunk far
- * more than per byte, and a handle cannot be split).
+ * still charged to its budget. Lock: HEAP. Sizes are multiples of 2 MiB up to 128 MiB (docs/facts.md,
+ * Mapping: cost is per chunk far more than per byte, and a handle cannot be split).
  *
  * A chunk that has moved once also has an *alias*: a second address, in a reservation of our own, where the mover reads
  * and writes it whatever is mapped at the program's address. The alias lasts as long as the chunk.

@@ -5,7 +5,7 @@
  * Address space is one large reservation (arena.h), physical memory comes in chunks (chunk.h), a block is one
  * allocation of the program or a slab of small ones (block.h, small.h). All of it is guarded by one lock, HEAP, taken
  * inside the functions below; driver calls under it are VMM calls alone, which neither wait for the GPU nor disturb a
- * stream capture (facts, 2 and 3). heap_base_of() takes no lock.
+ * stream capture (docs/facts.md, Stream capture). heap_base_of() takes no lock.
  *
  * Whoever frees has made sure that no submitted work uses the block any more.
  */
@@ -22,7 +22,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Granularity of device and host memory in the VMM calls (facts 2); checked against the driver at heap_create(). */
+/*
+ * Granularity of device and host memory in the VMM calls (docs/facts.md, Mapping); checked against the driver at
+ * heap_create().
+ */
 #define HEAP_UNIT ((size_t)2 << 20)
 
 struct heap;

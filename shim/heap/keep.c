@@ -10,8 +10,8 @@
 #include "shim/accounting/quota.h"
 
 /*
- * Ticks, of about a second. Others wait for device memory, and it is made again in no time (facts 2); host memory takes
- * 200 ms a GiB to pin (facts 3), and who is short of it says so (quota.h).
+ * Ticks, of about a second. Others wait for device memory, and it is made again in no time; host memory takes
+ * 200 ms a GiB to pin (docs/facts.md, Pinning), and who is short of it says so (quota.h).
  */
 static const unsigned span[CHUNK_PLACES] = {[CHUNK_DEVICE] = 2, [CHUNK_HOST] = 20, [CHUNK_PEER] = 2};
 

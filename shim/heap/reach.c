@@ -23,7 +23,7 @@ static struct unit_state *next_piece(struct arena *arena, uint32_t *unit, uint32
 		if (atomic_load(&arena->piece[piece]) != piece + 1)
 			continue;
 		*unit = piece + arena->states[piece].units_of_piece;
-		/* Of what the program maps itself, cuMemSetAccess alone decides (facts 7). */
+		/* Of what the program maps itself, cuMemSetAccess alone decides. */
 		if (arena->states[piece].chunk->block->loose)
 			continue;
 		*ret_piece = piece;

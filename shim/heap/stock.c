@@ -1,5 +1,5 @@
 /*
- * Host memory that is pinned before it is needed. Pinning takes 0.2 s a GiB (facts 3), and what leaves the device needs
+ * Host memory that is pinned before it is needed. Pinning takes 0.2 s a GiB, and what leaves the device needs
  * host memory of its own size: where sizes vary from step to step, as in a GPT whose sequences do, some was pinned even
  * in the 25th step, in gaps of 120 ms instead of 30 (H200). So of each size there is in use on the device some lies
  * ready, in proportion: the next to leave are a sample of what is there.

@@ -71,7 +71,7 @@ CUresult transit_map(struct heap *heap, const struct transit *transit, bool spar
 /*
  * One more warm chunk of that size, which gets its alias when it is taken: on the host of a free block that has one, else
  * from the budget, else from warm memory of other sizes, which goes back to the driver. Asked for when there is none.
- * Making host memory takes 0.2 s a GiB (facts 3). NO_MEMORY: there is no room.
+ * Making host memory takes 0.2 s a GiB. NO_MEMORY: there is no room.
  */
 enum sw_status heap_make_spare(struct heap *heap, enum chunk_place place, unsigned units);
 /* The same on the host, whatever peers lend. */

@@ -1,7 +1,7 @@
 /*
- * Pieces on the host that are not mapped. Mapping host memory takes half as long as copying it (facts 3), so what came out
- * is mapped when there is time for it, or somebody needs it; before a gap ends in any case. In a gap what is about to come
- * in may be unmapped before there is room for it.
+ * Pieces on the host that are not mapped. Mapping host memory takes half as long as copying it (docs/facts.md, Host
+ * memory), so what came out is mapped when there is time for it, or somebody needs it; before a gap ends in any case.
+ * In a gap what is about to come in may be unmapped before there is room for it.
  */
 #include "shim/mover/inside.h"
 

@@ -1,6 +1,6 @@
 /*
  * spill.h: the spill engine, as the rest of the library sees it. Memory over the device budget lies on the host; the
- * engine moves it to where it is used. Modes are the policy's spill.mode (design: Spilling).
+ * engine moves it to where it is used. Modes are the policy's spill.mode (docs/design.md, Moving).
  */
 #ifndef SPILLWAY_SPILL_H
 #define SPILLWAY_SPILL_H

@@ -12,7 +12,7 @@
  * had not been named before: that what was used a moment ago is used again tells nothing. Pieces that wander over scratch
  * memory look alike in every layer of a transformer; what belongs to one layer alone is named again a step later. Of places
  * worth about the same the one with the longest common past is taken. Not the shortest repetition: in a transformer that
- * is a layer, and the layers before say little about the end of the step (facts 5).
+ * is a layer, and the layers before say little about the end of the step (docs/facts.md, Moving memory).
  *
  * Places come from the grams, and from the pieces themselves: how long ago each of those that had not been named for long
  * was named, here and the times before; where many agree, the program was in the same phase.

@@ -102,7 +102,7 @@ static bool is_plain(const CUmemAllocationProp *prop, size_t bytes, unsigned lon
 	return true;
 }
 
-/* The heap comes with a context; before there is one (NCCL, facts 7) memory is the driver's. */
+/* The heap comes with a context; before there is one (NCCL calls cuMemCreate early) memory is the driver's. */
 static struct device *device_for(CUdevice ordinal)
 {
 	struct device *device = device_get(ordinal);

@@ -1,7 +1,7 @@
 /*
  * belady: the least a job's memory has to move, by Belady's rule on a recorded trace: what is used farthest in the future
- * goes out first. It is what the bars of spilling are measured against (facts 5), and a reference, not a bound: blocks
- * differ in size, and finer grain may go below whole ones.
+ * goes out first. It is what the bars of spilling are measured against (docs/facts.md, Moving memory), and a reference,
+ * not a bound: blocks differ in size, and finer grain may go below whole ones.
  *
  *   belady [--steps N] [--grain SIZE] [--need SIZE] [--reserve SIZE] [--budget SIZE]... [--ratio R]... [FILE]
  *

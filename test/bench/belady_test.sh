@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # belady_test.sh BELADY FOLDER: the rule on a trace small enough to count by hand, and on the recorded GPT step, whose
-# bytes are known from a program of another hand (facts 5: 5.96, 10.0 and 17.1 GB a step).
+# bytes are known from a program of another hand (docs/facts.md, Moving memory: 5.96, 10.0 and 17.1 GB a step).
 set -uo pipefail
 
 belady=$1

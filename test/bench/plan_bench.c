@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define LINK  50.85 /* GB/s of a pair of copies, each way (facts 5) */
+#define LINK  50.85 /* GB/s of a pair of copies, each way (docs/facts.md, Moving memory) */
 #define STEPS 4     /* measured, the last ones */
 #define RUNS  5     /* of each; the least CPU time counts, for the machine has other things to do */
 

@@ -330,7 +330,7 @@ static void over_both_budgets_it_is_out_of_memory(void **state)
 	assert_ok(cuMemRelease(handle[1]));
 }
 
-/* NCCL creates memory before there is a context (facts 7). */
+/* NCCL creates memory before there is a context. */
 static void a_handle_is_spilled_without_a_context_too(void **state)
 {
 	CUmemGenericAllocationHandle first, second;

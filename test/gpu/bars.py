@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from harness import UNITS
 
-# Belady's bytes per step of gpt.py 1536 16 8, whole allocations (facts 5), in 1e9, by ratio.
+# Belady's bytes per step of gpt.py 1536 16 8, whole allocations (docs/facts.md, Moving memory), in 1e9, by ratio.
 GPT_BYTES = {1.25: 5.96, 1.5: 10.0, 2.0: 17.1}
 STEADY_SLACK = 1.15  # a step is steady when it takes no longer than this times the median of the last half
 

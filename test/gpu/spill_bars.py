@@ -27,7 +27,7 @@ MODE_BARS = {"exact": 2.0, "fast": 1.25}
 JOB_BARS = {"exact": 0.5, "fast": 0.8}
 BEFORE = 3  # steps that a training job does beside those it is asked for
 RECORDED = 13  # steps in a record
-PAIR_RATE = 50.85  # GB/s each way, where it cannot be measured (facts 5)
+PAIR_RATE = 50.85  # GB/s each way, where it cannot be measured (docs/facts.md, Host memory)
 PINNING = 200.0  # ms per GiB, likewise
 
 

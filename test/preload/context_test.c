@@ -144,7 +144,7 @@ static void each_device_has_its_own_heap_and_budget(void **state)
 	assert_int_equal(cu.cuMemFree_v2(there), CUDA_SUCCESS);
 }
 
-/* The forum thread of facts 7: heap memory has no access for another device unless peers ask for it. */
+/* docs/facts.md, Failures of other projects: heap memory has no access for another device unless peers ask for it. */
 static void copies_between_devices_are_right(void **state)
 {
 	CUcontext first = driver_start(0), second = driver_start(1);

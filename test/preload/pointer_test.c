@@ -69,7 +69,7 @@ static struct answer ask(CUpointer_attribute attribute, CUdeviceptr block, size_
 	return answer;
 }
 
-/* Where a heap block cannot or must not be like a cuMemAlloc block (facts, section 3). */
+/* Where a heap block cannot or must not be like a cuMemAlloc block (docs/facts.md, Pointer queries). */
 static bool may_differ(CUpointer_attribute attribute)
 {
 	return attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
@@ -157,7 +157,7 @@ static void ids_tell_blocks_apart(void **state)
 	assert_int_equal(cu.cuPointerGetAttribute(&ids[2], CU_POINTER_ATTRIBUTE_BUFFER_ID, native), 0);
 	assert_true(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2]);
 	assert_int_equal(cu.cuMemFree_v2(other), CUDA_SUCCESS);
-	/* The same address, another allocation: another id (facts: caches keyed by id). */
+	/* The same address, another allocation: another id; frameworks have caches keyed by it. */
 	assert_int_equal(cu.cuMemAlloc_v2(&other, 4096), CUDA_SUCCESS);
 	assert_int_equal(cu.cuPointerGetAttribute(&ids[2], CU_POINTER_ATTRIBUTE_BUFFER_ID, other), 0);
 	assert_true(ids[2] != ids[1]);

@@ -1,6 +1,6 @@
 /*
  * quiet_test.c: on its way to the driver a launch asks the C library nothing that costs: no environment, no clock, no
- * line written (facts 7; HAMi-core c890310: 23 % of a job's time). This program's own versions of those functions come
+ * line written (HAMi-core c890310: that took 23 % of a job's time). This program's own versions of those functions come
  * before the C library's for everybody in the process, and count the calls that the library makes on this thread.
  */
 #include "test/preload/driver.h"

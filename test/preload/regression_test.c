@@ -1,8 +1,9 @@
 /*
- * What broke in neighbours (facts, section 7), one test for each row that concerns this library as it is now. Rows that
- * have a whole program: both ABIs of cuGetProcAddress, RTLD_NEXT (doors_test, next_test); the off switch, strict values,
- * no exit (settings_test); child processes, IPC (actor_test); figures (truth_test); peers (context_test). Budgets:
- * 32 MiB of the device, 64 MiB of the host. Run in each mode that spills, which MODE names as SPILLWAY_SET does.
+ * What broke in neighbours (docs/facts.md, Failures of other projects), one test for each row that concerns this
+ * library as it is now. Rows that have a whole program: both ABIs of cuGetProcAddress, RTLD_NEXT (doors_test,
+ * next_test); the off switch, strict values, no exit (settings_test); child processes, IPC (actor_test); figures
+ * (truth_test); peers (context_test). Budgets: 32 MiB of the device, 64 MiB of the host. Run in each mode that spills,
+ * which MODE names as SPILLWAY_SET does.
  */
 #include "test/preload/driver.h"
 
@@ -74,7 +75,7 @@ static void a_spilled_block_is_device_memory_in_every_answer(void **state)
 	assert_int_equal(cu.cuMemFree_v2(spilled), CUDA_SUCCESS);
 }
 
-/* facts 3: with host access, copies across the border crashed the driver. */
+/* docs/facts.md, Host access: with it, copies across the border crashed the driver. */
 static void copies_cross_the_border_between_device_and_host(void **state)
 {
 	static unsigned words[8 * MIB / 4];

@@ -57,7 +57,8 @@ grep -rnE '\b(sem_timedwait|sem_clockwait|cnd_timedwait|mtx_timedlock|pthread_[a
 	failed=1
 }
 
-# No version node (style 3: glibc would skip the hook silently), no lazy binding, no text relocations.
+# No version node (glibc would skip the hook silently: docs/facts.md, Reaching the driver), no lazy binding, no text
+# relocations.
 readelf -V "$library" | grep -q 'Version definition section' && {
 	echo "FAILED: no versions are defined"
 	failed=1

@@ -1,6 +1,6 @@
 /*
- * rules.h: what the programs share that ask a driver for the rules which the simulated one takes from real ones (facts
- * sections 2 and 3). They ask whichever libcuda.so.1 is found: the simulated one in every build, a real one under the
+ * rules.h: what the programs share that ask a driver for the rules which the simulated one takes from real ones
+ * (docs/facts.md). They ask whichever libcuda.so.1 is found: the simulated one in every build, a real one under the
  * label gpu. They link neither: every call goes through the table `cu`.
  *
  * On a real GPU they stay below 256 MiB, touch no managed memory, and do nothing that kills a context.

@@ -96,7 +96,7 @@ static void allocated_memory_is_copied_without_access(void **state)
 	be(rules_context);
 }
 
-/* The forum thread of facts 7, and the host. */
+/* What NVIDIA's forum says of peers (docs/facts.md, Failures of other projects), and the host. */
 static void mapped_memory_is_not_copied_by_a_device_without_access(void **state)
 {
 	CUdeviceptr there = map_there(), here;

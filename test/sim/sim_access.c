@@ -81,7 +81,8 @@ static const struct sim_work *copy_waited_for(void)
 /*
  * NVIDIA's driver changes page tables with one of the copy engines. Which one, and so the copies for which that waits,
  * differs from machine to machine: H200, driver 580.159.04, alone: those to the host; two of them: those to the device;
- * for as long as the engine's time slice lasts, 1 ms (facts 3). Here it is as long as the copy does.
+ * for as long as the engine's time slice lasts, 1 ms (docs/facts.md, Page tables and copy engines). Here it is as long
+ * as the copy does.
  */
 static void wait_for_copy(void)
 {

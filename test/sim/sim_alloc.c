@@ -319,7 +319,10 @@ static CUresult alloc_managed(CUdeviceptr *ret_address, size_t bytes, unsigned f
 	return result;
 }
 
-/* Returns when everything submitted to the block's context before is done, as cuMemFree does (facts section 2). */
+/*
+ * Returns when everything submitted to the block's context before is done, as cuMemFree does (docs/facts.md, What waits
+ * for the GPU).
+ */
 static CUresult free_block(CUdeviceptr address)
 {
 	struct sim_block *block;

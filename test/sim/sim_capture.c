@@ -3,9 +3,9 @@
  * a capturing stream gives the tips to the event; waiting for such an event brings the waiting stream into the capture
  * and adds those tips to its own.
  *
- * Unsafe calls (facts section 3): a thread whose interaction mode is not RELAXED may not make them while a capture is
- * open that concerns it: one in GLOBAL mode by anybody, or one not RELAXED begun by itself. The call fails with
- * STREAM_CAPTURE_UNSUPPORTED and invalidates those captures. cuCtxSynchronize does so in any mode.
+ * Unsafe calls (docs/facts.md, Stream capture): a thread whose interaction mode is not RELAXED may not make them while
+ * a capture is open that concerns it: one in GLOBAL mode by anybody, or one not RELAXED begun by itself. The call fails
+ * with STREAM_CAPTURE_UNSUPPORTED and invalidates those captures. cuCtxSynchronize does so in any mode.
  */
 #include "sim_graph.h"
 #include "sim_context.h"

@@ -28,7 +28,7 @@ static size_t extent(const struct side *side, const CUDA_MEMCPY3D *copy)
 /*
  * Memory of cuMemAlloc is copied from and to wherever it is: the driver knows whose it is and goes through the host
  * where devices do not reach each other. Memory of cuMemMap and of pools is touched by the device on whose behalf the
- * copy is made, or not at all (facts section 7).
+ * copy is made, or not at all (docs/facts.md, Pointer queries).
  */
 static bool may_copy(struct side *side, size_t bytes, CUcontext context, bool dst)
 {

@@ -1,9 +1,10 @@
 /*
  * sim_cudart.c: a small libcudart for the simulated driver. The real one refuses a driver that is not NVIDIA's.
  *
- * It reaches the driver the way the real one does (facts section 1), because that way is what a shim has to stand in:
- * dlopen("libcuda.so.1"), one dlsym(handle, "cuGetProcAddress_v2"), then every function by base name, version and
- * flags; the empty name first; cuGetProcAddress itself at 11030 and at 12000; some names a second time with flag 2.
+ * It reaches the driver the way the real one does (docs/facts.md, Reaching the driver), because that way is what a shim
+ * has to stand in: dlopen("libcuda.so.1"), one dlsym(handle, "cuGetProcAddress_v2"), then every function by base name,
+ * version and flags; the empty name first; cuGetProcAddress itself at 11030 and at 12000; some names a second time with
+ * flag 2.
  *
  * The primary context of a device is retained at the first call that needs one. A kernel's host-side handle is the
  * address of its struct sim_kernel: the first launch in a context loads a one-kernel module.

@@ -46,7 +46,7 @@ struct CUgraph_st {
 };
 
 extern struct sim_capture *sim_captures;
-/* A call that is unsafe during capture (facts section 3): invalidates the captures it may not meet. */
+/* A call that is unsafe during capture (docs/facts.md, Stream capture): invalidates the captures it may not meet. */
 CUresult sim_unsafe(void);
 CUresult sim_capture_stream_touched(CUstream stream); /* query or synchronise of a capturing stream */
 CUresult sim_capture_context_touched(CUcontext context);

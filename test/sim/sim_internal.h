@@ -23,7 +23,7 @@
 #include <string.h>
 
 #define SIM_EXPORT      __attribute__((visibility("default")))
-#define SIM_GRANULE     ((size_t)2 << 20) /* granularity of physical memory and of mappings (facts section 2) */
+#define SIM_GRANULE     ((size_t)2 << 20) /* granularity of memory and mappings (docs/facts.md, Mapping) */
 #define SIM_DEVICES_MAX 8
 #define SIM_PIECE       ((size_t)64 << 10) /* what a copy or a set does between two pauses */
 

@@ -2,9 +2,10 @@
  * sim_memory.c: the calls of virtual memory management: handles of physical memory, reservations of addresses, and
  * mappings of the one at the other.
  *
- * Rules, from facts section 2 and 3: everything is in units of 2 MiB; a handle is mapped whole; mappings lie inside one
- * reservation and never over each other; unmapping covers whole mappings without holes; a handle lives until it is
- * released and no longer mapped, and until then its number can be mapped and asked about (driver 580 on an H100). Who may touch what is mapped: sim_access.c.
+ * Rules, from docs/facts.md, Mapping: everything is in units of 2 MiB; a handle is mapped whole; mappings lie inside
+ * one reservation and never over each other; unmapping covers whole mappings without holes; a handle lives until it is
+ * released and no longer mapped, and until then its number can be mapped and asked about (driver 580 on an H100). Who
+ * may touch what is mapped: sim_access.c.
  */
 #include "sim_internal.h"
 #include "sim_managed.h"

@@ -1,6 +1,7 @@
 /*
  * sim_query.c: questions about memory and addresses. The answers for a cuMemAlloc block and their differences for
- * memory of cuMemMap are those of facts section 3; test/sim/rules_memory_test.c asks a real driver the same.
+ * memory of cuMemMap are those of docs/facts.md, Pointer queries; test/sim/rules_memory_test.c asks a real driver the
+ * same.
  */
 #include "sim_context.h"
 #include "sim_internal.h"

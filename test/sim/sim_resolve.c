@@ -1,7 +1,7 @@
 /*
- * sim_resolve.c: cuGetProcAddress. It hands out nothing but exported addresses, as the real one does (facts section 1):
- * the newest spelling of a base name that the asked-for version knew, as _ptsz or _ptds when flag 2 asks for it.
- * Nearly all _vN spellings are as old as the look-up itself; the table holds those that came later.
+ * sim_resolve.c: cuGetProcAddress. It hands out nothing but exported addresses, as the real one does (docs/facts.md,
+ * Reaching the driver): the newest spelling of a base name that the asked-for version knew, as _ptsz or _ptds when flag
+ * 2 asks for it. Nearly all _vN spellings are as old as the look-up itself; the table holds those that came later.
  */
 #include "sim_internal.h"
 #include <stdio.h>

@@ -13,7 +13,7 @@
  * other fault is passed to whoever handled SIGSEGV before. Host functions run unguarded: the host touching device memory
  * is the program's death there, too. A mapping that is removed, or whose protection
  * changes, under a piece of work that runs and names it in its arguments kills the context as well, whether the work
- * touches it again or not (facts section 3: changing protection did, and cuMemUnmap did); the strict model does not
+ * touches it again or not (docs/facts.md, Changing memory under a kernel); the strict model does not
  * leave that to chance. Addresses that work finds in memory are not known: there the fault decides.
  */
 #include "sim_context.h"
