@@ -278,7 +278,7 @@ static int a_kernel_of_a_gpu_with_access(void)
 	return close_both();
 }
 
-/* In `fast` such a kernel may stop the job (README, Limits). */
+/* In `fast` such a kernel may stop the job (spillway-limits(7)). */
 static void what_a_gpu_with_access_runs_is_waited_for(void **state)
 {
 	(void)state;

@@ -112,7 +112,7 @@ static void measure(struct worker *worker, struct op *op)
 		op->from_at = peers_below(worker, op->from->words - op->words + 1);
 }
 
-/* Of a capture, copies with the host are left out that are of another device than the stream (README, Limits). */
+/* Of a capture, copies with the host are left out that are of another device than the stream (spillway-limits(7)). */
 static bool of_graph(const struct worker *worker, const struct op *op)
 {
 	const struct block *host = op->to->kind == BLOCK_HOST                 ? op->to

@@ -1,42 +1,72 @@
 #!/bin/sh
-# map_test.sh SOURCE_DIR: the map in shim/README.md names every file of the library, and nothing that is not there.
+# map_test.sh SOURCE_DIR: the pages about the code name what is there. The rooms in shim/README.md are those of rooms.txt,
+# its glossary's symbols exist, the map in README.md names files and folders, and comments that cite a page of docs/ name
+# one of its headings.
 source=$1
 failed=0
 n=0
 
-complain() {
-	failed=$((failed + 1))
-	echo "FAILED: $1"
+# promise "what" COMMAND...: COMMAND succeeds.
+promise() {
+	what=$1
+	shift
+	n=$((n + 1))
+	"$@" || {
+		failed=$((failed + 1))
+		echo "FAILED: $what"
+	}
 }
 
-set -f
-# Of a row's first column: `a.c b_*.c`. A folder's name stands for the row's other files as well.
-patterns=$(sed -n 's/^| \(`[^|]*\)|.*/\1/p' "$source/shim/README.md" | tr '`' ' ' | sed 's|[a-z]*/\([a-z]\)|\1|g')
-[ "$(echo "$patterns" | wc -w)" -ge 50 ] || complain "the map was not read: $patterns"
+cd "$source" || exit 1
 
-# named FILE: is it in the map, or in a folder that a row names as a whole?
-named() {
-	for pattern in $patterns; do
-		case $1 in
-		"$source/shim/$pattern"*) case $pattern in */) return 0 ;; esac ;;
-		esac
-		case ${1##*/} in
-		$pattern) return 0 ;;
-		esac
-	done
-	return 1
-}
+# ---- the rooms ----
+rooms=$(sed -n 's/^\([a-z][a-z]*\)  *\(.*\)/\1|\2/p' shim/rooms.txt)
+in_page=$(sed -n 's/^| `\([a-z]*\)\/` | \(.*\) |$/\1|\2/p' shim/README.md)
+promise 'rooms.txt has rooms' [ "$(echo "$rooms" | wc -l)" -ge 10 ]
+promise 'the rooms in shim/README.md are those of rooms.txt, in order, each with its sentence' [ "$rooms" = "$in_page" ]
+for room in $(echo "$rooms" | sed 's/|.*//'); do
+	promise "shim/$room is a folder" [ -d "shim/$room" ]
+done
+for folder in shim/*/; do
+	folder=${folder#shim/}
+	promise "rooms.txt names shim/$folder" grep -q "^${folder%/} " shim/rooms.txt
+done
 
-for file in $(find "$source/shim" -name '*.c' | sort); do
-	n=$((n + 1))
-	named "$file" || complain "shim/README.md does not name ${file#"$source"/}"
+# ---- the glossary ----
+glossary=$(sed -n '/^## Glossary/,$p' shim/README.md | sed -n '/^|---/,$p' | sed 1d)
+promise 'the glossary has terms, at most 50' [ "$(echo "$glossary" | wc -l)" -le 50 -a "$(echo "$glossary" | wc -l)" -ge 40 ]
+promise 'its words are in order and each stands once' [ "$glossary" = "$(echo "$glossary" | LC_ALL=C sort -t'|' -k2,2 -u)" ]
+words=$(mktemp)
+trap 'rm -f "$words"' EXIT
+cat $(find shim policy -name '*.[ch]' -o -name '*.def') | tr -cs 'A-Za-z0-9_' '\n' | sort -u >"$words"
+for symbol in $(echo "$glossary" | sed 's/^|[^|]*|[^|]*|//' | tr -c 'A-Za-z0-9_\n' ' '); do
+	promise "$symbol, of the glossary, is in the sources" grep -qx "$symbol" "$words"
 done
-for pattern in $patterns; do
-	n=$((n + 1))
-	case $pattern in
-	*/) [ -d "$source/shim/$pattern" ] ;;
-	*) [ -n "$(find "$source/shim" -name "$pattern" -type f | head -n 1)" ] ;;
-	esac || complain "shim/README.md names $pattern, which is not there"
+
+# ---- the map of the code ----
+map=$(sed -n '/^## Map of the code/,/^## /p' README.md | sed -n '/^|---/,/^$/p' | sed '1d;/^$/d')
+promise 'the map in README.md has rows, at most 16' [ "$(echo "$map" | wc -l)" -le 16 -a "$(echo "$map" | wc -l)" -ge 8 ]
+for path in $(echo "$map" | sed 's/^| \([^|]*\)|.*/\1/' | tr '`' ' '); do
+	promise "$path, of the map, is there" [ -e "$path" ]
 done
+
+# ---- citations of docs/ ----
+cited=$(grep -rhoE 'docs/[a-z]+\.md' shim policy tools test scripts README.md docs | sort -u)
+promise 'pages of docs/ are cited' [ "$(echo "$cited" | wc -l)" -ge 2 ]
+for page in $cited; do
+	promise "$page is there" [ -f "$page" ]
+done
+# In comments "docs/PAGE.md, Heading": lines of a comment may be broken anywhere in it.
+joined=$(find shim policy test -name '*.[ch]' -exec sed 's/^[ 	]*\*//' {} + | tr -s ' \t\n' ' ')
+for page in $cited; do
+	headings=$(sed -n 's/^## *//p' "$page" | sed 's/[].[*^$()+?{|\\]/\\&/g' | tr '\n' '|')
+	all=$(echo "$joined" | grep -aoE "$page, [A-Z]" | wc -l)
+	good=$(echo "$joined" | grep -aoE "$page, (${headings%|})" | wc -l)
+	promise "comments name headings of $page ($good of $all)" [ "$good" = "$all" ]
+done
+
+# ---- retired words ----
+promise 'each row of retired.txt is scope, word, replacement' \
+	[ -z "$(grep -v '^#' shim/retired.txt | grep -vE '^(name|text)	[^	]+	[^	]+$')" ]
 echo "$n promises, $failed failed"
 [ "$failed" = 0 ]
