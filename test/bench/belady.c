@@ -18,8 +18,7 @@
  * step (the one with N submissions, or a few less, that is spaced most evenly); where there is none, the last half of the
  * submissions counts as N / 2 steps.
  *
- * How it works: a backward pass finds for each use the next one; a forward pass keeps what is on the device in a heap by
- * next use, whose stale entries are skipped when they come up. First uses bring nothing in: nothing was written yet.
+ * How it works: belady.h.
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -29,6 +28,7 @@
 #include <string.h>
 
 #include "test/bench/trace.h"
+#include "tools/common/belady.h"
 
 static struct trace trace;
 
@@ -100,17 +100,12 @@ static void find_steps(uint64_t steps)
 
 struct piece {
 	uint32_t bytes, block; /* bytes in 512 B */
-	uint32_t next;         /* the submission that uses it next; NEVER */
 	uint32_t last;         /* the submission that used it last, + 1: to take each once a submission */
-	bool here, written;
-};
-
-struct named { /* a piece of a submission, and who uses it next */
-	uint32_t piece, next;
 };
 
 static struct piece *pieces;
-static struct named *all_named;
+static uint32_t *all_named; /* pieces */
+static struct belady belady;
 static uint64_t *first_named; /* of each submission, and one more */
 static uint64_t n_pieces, n_named, room_named;
 
@@ -178,7 +173,12 @@ static void name_piece(uint64_t p, uint64_t launch)
 		return;
 	pieces[p].last = (uint32_t)launch + 1;
 	all_named = grown(all_named, n_named, &room_named, sizeof(*all_named));
-	all_named[n_named++] = (struct named){(uint32_t)p, NEVER};
+	all_named[n_named++] = (uint32_t)p;
+}
+
+static struct belady_names names_of(uint64_t l)
+{
+	return (struct belady_names){all_named + first_named[l], (uint32_t)(first_named[l + 1] - first_named[l]), 1};
 }
 
 /* Submissions by piece, each once, with the next use of each. */
@@ -203,104 +203,14 @@ static void find_uses(uint64_t grain)
 	}
 	first_named[trace.n_launches] = n_named;
 
+	if (!belady_start(&belady, n_pieces, n_named)) {
+		fprintf(stderr, "belady: there is no memory for all of it\n");
+		exit(1);
+	}
 	for (uint64_t p = 0; p < n_pieces; p++)
-		pieces[p].next = NEVER;
+		belady.bytes[p] = (uint64_t)pieces[p].bytes * OFFSET_UNIT;
 	for (uint64_t l = trace.n_launches; l-- > 0;)
-		for (uint64_t k = first_named[l]; k < first_named[l + 1]; k++) {
-			all_named[k].next = pieces[all_named[k].piece].next;
-			pieces[all_named[k].piece].next = (uint32_t)l;
-		}
-}
-
-/*
- * The device, as a heap: the largest next use on top. An entry is stale when its piece has gone or has been used since.
- */
-
-struct entry {
-	uint32_t next, piece;
-};
-
-static struct entry *heap;
-static uint64_t n_heap, room_heap;
-
-static void heap_push(struct entry entry)
-{
-	uint64_t i;
-
-	heap = grown(heap, n_heap, &room_heap, sizeof(*heap));
-	for (i = n_heap++; i && heap[(i - 1) / 2].next < entry.next; i = (i - 1) / 2)
-		heap[i] = heap[(i - 1) / 2];
-	heap[i] = entry;
-}
-
-static struct entry heap_pop(void)
-{
-	struct entry top = heap[0], last = heap[--n_heap];
-	uint64_t i = 0, child;
-
-	while ((child = 2 * i + 1) < n_heap) {
-		if (child + 1 < n_heap && heap[child + 1].next > heap[child].next)
-			child++;
-		if (heap[child].next <= last.next)
-			break;
-		heap[i] = heap[child];
-		i = child;
-	}
-	heap[i] = last;
-	return top;
-}
-
-struct traffic {
-	uint64_t in, out, over; /* bytes, bytes, submissions that name more than fits */
-};
-
-static uint64_t used, budget; /* in 512 B */
-
-/* Make room for that much, but not of what submission l names. false: that cannot be. */
-static bool make_room(uint64_t bytes, uint64_t l, struct traffic *traffic)
-{
-	while (used + bytes > budget && n_heap) {
-		struct entry entry = heap_pop();
-		struct piece *piece = &pieces[entry.piece];
-
-		if (!piece->here || piece->next != entry.next || piece->last == l + 1)
-			continue;
-		piece->here = false;
-		used -= piece->bytes;
-		/* What nobody uses again is not worth a copy, but who knew that it was freed? */
-		traffic->out += (uint64_t)piece->bytes * OFFSET_UNIT;
-	}
-	return used + bytes <= budget;
-}
-
-static void submit(uint64_t l, struct traffic *traffic)
-{
-	bool fits = true;
-
-	for (uint64_t k = first_named[l]; k < first_named[l + 1]; k++)
-		pieces[all_named[k].piece].last = (uint32_t)l + 1;
-	for (uint64_t k = first_named[l]; k < first_named[l + 1]; k++) {
-		struct piece *piece = &pieces[all_named[k].piece];
-
-		if (piece->here)
-			continue;
-		if (piece->written)
-			traffic->in += (uint64_t)piece->bytes * OFFSET_UNIT;
-		piece->here = make_room(piece->bytes, l, traffic);
-		if (piece->here)
-			used += piece->bytes;
-		else
-			fits = false;
-	}
-	traffic->over += !fits;
-	for (uint64_t k = first_named[l]; k < first_named[l + 1]; k++) {
-		struct piece *piece = &pieces[all_named[k].piece];
-
-		piece->written = true;
-		piece->next = all_named[k].next;
-		if (piece->here)
-			heap_push((struct entry){piece->next, all_named[k].piece});
-	}
+		belady_look_ahead(&belady, names_of(l), (uint32_t)l);
 }
 
 /* Blocks that ended before submission l give their room back. Ends are in the order of submissions. */
@@ -310,10 +220,7 @@ static void bury(const uint32_t *ends, uint64_t *n_ended, uint64_t l)
 		const struct block *block = &trace.blocks[ends[*n_ended]];
 
 		for (uint64_t p = block->first_piece; p < n_pieces && pieces[p].block == ends[*n_ended]; p++)
-			if (pieces[p].here) {
-				pieces[p].here = false;
-				used -= pieces[p].bytes;
-			}
+			belady_forget(&belady, (uint32_t)p);
 	}
 }
 
@@ -325,26 +232,21 @@ static int by_end(const void *a, const void *b)
 }
 
 /* Traffic of the submissions from first up to end (exclusive), after all before them. */
-static struct traffic run(uint64_t first, uint64_t end)
+static void run(uint64_t budget, uint64_t first, uint64_t end)
 {
-	struct traffic before = {0}, counted = {0};
 	uint32_t *ends = zeros(trace.n_blocks, sizeof(*ends));
 	uint64_t n_ended = 0;
 
 	for (uint32_t i = 0; i < trace.n_blocks; i++)
 		ends[i] = i;
 	qsort(ends, trace.n_blocks, sizeof(*ends), by_end);
-	for (uint64_t p = 0; p < n_pieces; p++) {
-		pieces[p].here = pieces[p].written = false;
-		pieces[p].last = 0;
-	}
-	n_heap = used = 0;
+	belady_rewind(&belady, budget);
 	for (uint64_t l = 0; l < end; l++) {
 		bury(ends, &n_ended, l);
-		submit(l, l < first ? &before : &counted);
+		belady.counts = l >= first;
+		belady_submit(&belady, names_of(l), (uint32_t)l);
 	}
 	free(ends);
-	return counted;
 }
 
 static uint64_t size_of(const char *text)
@@ -365,14 +267,11 @@ static uint64_t size_of(const char *text)
 
 static void report(uint64_t grain, double ratio, uint64_t bytes, uint64_t reserve)
 {
-	struct traffic traffic;
-
-	budget = (bytes > reserve ? bytes - reserve : 0) / OFFSET_UNIT;
-	traffic = run(window.first, window.end);
+	run(bytes > reserve ? bytes - reserve : 0, window.first, window.end);
 	printf("belady grain %" PRIu64 " ratio %.3f budget_mib %.1f in_gb %.3f out_gb %.3f over %" PRIu64
 	       " launches %.0f\n",
-	       grain, ratio, (double)bytes / 1048576, (double)traffic.in / window.n / 1e9,
-	       (double)traffic.out / window.n / 1e9, traffic.over, (double)(window.end - window.first) / window.n);
+	       grain, ratio, (double)bytes / 1048576, (double)(belady.in + belady.missed) / window.n / 1e9,
+	       (double)belady.out / window.n / 1e9, belady.over, (double)(window.end - window.first) / window.n);
 	fflush(stdout);
 }
 

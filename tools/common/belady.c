@@ -1,0 +1,150 @@
+/*
+ * A backward pass finds for each use the next one of the same item; a forward pass keeps what is resident in a heap by next
+ * use, whose stale entries are dropped when they come up. First uses bring nothing in: nothing was written yet.
+ */
+#include "tools/common/belady.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct belady_entry {
+	uint32_t next, item;
+};
+
+static uint32_t name(struct belady_names names, uint32_t i)
+{
+	return names.first[(size_t)i * names.step];
+}
+
+bool belady_start(struct belady *b, size_t n_items, size_t n_uses)
+{
+	*b = (struct belady){
+	    .n_items = n_items,
+	    .n_uses = n_uses,
+	    .at = n_uses,
+	    .bytes = calloc(n_items + 1, sizeof(*b->bytes)),
+	    .next = malloc((n_uses + 1) * sizeof(*b->next)),
+	    .use = malloc((n_items + 1) * sizeof(*b->use)),
+	    .stamp = malloc((n_items + 1) * sizeof(*b->stamp)),
+	    .here = malloc(n_items + 1),
+	    .written = malloc(n_items + 1),
+	    .heap = malloc((n_uses + 1) * sizeof(*b->heap)), /* each name is pushed once */
+	};
+	if (!b->bytes || !b->next || !b->use || !b->stamp || !b->here || !b->written || !b->heap)
+		return false;
+	memset(b->use, 0xff, (n_items + 1) * sizeof(*b->use));
+	return true;
+}
+
+void belady_end(struct belady *b)
+{
+	free(b->bytes);
+	free(b->next);
+	free(b->use);
+	free(b->stamp);
+	free(b->here);
+	free(b->written);
+	free(b->heap);
+	*b = (struct belady){0};
+}
+
+void belady_look_ahead(struct belady *b, struct belady_names names, uint32_t number)
+{
+	b->at -= names.n;
+	for (uint32_t i = 0; i < names.n; i++) {
+		b->next[b->at + i] = b->use[name(names, i)];
+		b->use[name(names, i)] = number;
+	}
+}
+
+void belady_rewind(struct belady *b, uint64_t budget)
+{
+	memset(b->stamp, 0, b->n_items * sizeof(*b->stamp));
+	memset(b->here, 0, b->n_items);
+	memset(b->written, 0, b->n_items);
+	b->n_heap = b->at = 0;
+	b->used = b->outside = b->in = b->out = b->missed = b->over = 0;
+	b->budget = budget;
+}
+
+/* ---- the heap ---- */
+
+static void push(struct belady *b, struct belady_entry entry)
+{
+	size_t i = b->n_heap++;
+
+	for (; i && b->heap[(i - 1) / 2].next < entry.next; i = (i - 1) / 2)
+		b->heap[i] = b->heap[(i - 1) / 2];
+	b->heap[i] = entry;
+}
+
+static struct belady_entry pop(struct belady *b)
+{
+	struct belady_entry top = b->heap[0], last = b->heap[--b->n_heap];
+	size_t i = 0, child;
+
+	while ((child = 2 * i + 1) < b->n_heap) {
+		if (child + 1 < b->n_heap && b->heap[child + 1].next > b->heap[child].next)
+			child++;
+		if (b->heap[child].next <= last.next)
+			break;
+		b->heap[i] = b->heap[child];
+		i = child;
+	}
+	b->heap[i] = last;
+	return top;
+}
+
+/* ---- submissions ---- */
+
+/* Evicts until there is room, but nothing that this submission names. */
+static bool make_room(struct belady *b, uint64_t bytes, uint32_t number)
+{
+	if (b->spares && bytes > b->budget)
+		return false;
+	while (b->used + b->outside + bytes > b->budget && b->n_heap) {
+		struct belady_entry entry = pop(b);
+
+		if (!b->here[entry.item] || b->use[entry.item] != entry.next || b->stamp[entry.item] == number + 1)
+			continue;
+		b->here[entry.item] = false;
+		b->used -= b->bytes[entry.item];
+		if (b->counts && b->written[entry.item])
+			b->out += b->bytes[entry.item];
+	}
+	return b->used + b->outside + bytes <= b->budget;
+}
+
+void belady_submit(struct belady *b, struct belady_names names, uint32_t number)
+{
+	bool fits = true;
+
+	for (uint32_t i = 0; i < names.n; i++)
+		b->stamp[name(names, i)] = number + 1;
+	for (uint32_t i = 0; i < names.n; i++) {
+		uint32_t item = name(names, i);
+
+		if (b->here[item])
+			continue;
+		b->here[item] = make_room(b, b->bytes[item], number);
+		fits &= b->here[item];
+		b->used += b->here[item] ? b->bytes[item] : 0;
+		if (b->counts && b->written[item])
+			*(b->here[item] ? &b->in : &b->missed) += b->bytes[item];
+	}
+	b->over += b->counts && !fits;
+	for (uint32_t i = 0; i < names.n; i++) {
+		uint32_t item = name(names, i);
+
+		b->written[item] = true;
+		b->use[item] = b->next[b->at++];
+		if (b->here[item])
+			push(b, (struct belady_entry){b->use[item], item});
+	}
+}
+
+void belady_forget(struct belady *b, uint32_t item)
+{
+	b->used -= b->here[item] ? b->bytes[item] : 0;
+	b->here[item] = b->written[item] = false;
+}
