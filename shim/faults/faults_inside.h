@@ -23,7 +23,4 @@ bool faults_queue_start(struct uvm *uvm, const struct faults_devices *devices, s
 void faults_queue_end(void);
 void faults_queue_child(void);
 
-/* Why CUPTI is not what counts, for people. */
-const char *faults_no_cupti(void);
-
 #endif
