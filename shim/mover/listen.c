@@ -3,7 +3,6 @@
  * the plan is told, and so is the trace. Nothing is decided here, and nothing begins to move.
  */
 #include "shim/mover/inside.h"
-#include "shim/mover/record.h"
 #include "shim/stats/stats.h"
 
 #include <stdlib.h>
@@ -110,7 +109,6 @@ static void hear(struct engine *engine, uint32_t piece)
 {
 	const struct mark *block = piece_block_mark(engine, piece);
 
-	record_piece(engine, piece);
 	piece_tell_plan(engine, piece);
 	if (block && piece_wants_host(engine, block))
 		piece_list_add(&engine->intake.leaving, piece);
@@ -185,7 +183,6 @@ bool listen_read(struct engine *engine)
 	for (unsigned records = 0; records < 4096 && engine_read_log(engine, &function, some, 1024, &n); records++) {
 		unsigned n_pieces = pieces_of(engine, some, n, true);
 
-		record_submission(engine, function, some, n);
 		count_foreseen(engine, n_pieces);
 		if (n_pieces) {
 			plan_note(engine->plan, function, engine->intake.pieces.at, n_pieces);

@@ -9,7 +9,6 @@
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/mover/inside.h"
-#include "shim/mover/record.h"
 #include "shim/submit/use.h"
 #include "shim/stats/stats.h"
 #include "shim/base/thread.h"
@@ -275,7 +274,6 @@ static void govern(struct engine *engine)
 		   : by_rate;
 	if (allowed != engine->governor.allows)
 		stats_add(STAT_governor_changes, 1);
-	record_flush(engine);
 }
 
 /*

@@ -2,6 +2,7 @@
 
 A job prints "each STEP MILLISECONDS LOSS" after every step, and its need: "need BYTES" or "reserved N MiB".
 """
+import json
 import re
 import statistics
 from dataclasses import dataclass, field
@@ -121,14 +122,18 @@ def ranks_bar(alone, both, bar=1.15, apart=0.95):
     return (bar, said) if both >= apart * alone else (None, f"{said}: shared, which allows {alone / both:.2f}")
 
 
-def belady_of(output):
-    """Lines of belady, by ratio: GB in per step."""
+def belady_of(output, need, ratios):
+    """What replay's JSON says of the budgets need / ratio, by ratio: GB in per step at least. Budgets that were not asked for
+    are in it, too, and those that were are rounded to whole units of 2 MiB."""
+    try:
+        answers = [answer for answer in json.loads(output)["budgets"] if answer["least_bytes_in"] is not None]
+    except (ValueError, KeyError):
+        return {}
     found = {}
-    for line in output.splitlines():
-        words = line.split()
-        if words[:1] == ["belady"]:
-            fields = dict(zip(words[1::2], words[2::2]))
-            found[round(float(fields["ratio"]), 3)] = float(fields["in_gb"])
+    for ratio in ratios:
+        nearest = min(answers, key=lambda answer: abs(answer["budget"] - need / ratio), default=None)
+        if nearest and abs(nearest["budget"] - need / ratio) <= 2 << 20:
+            found[round(ratio, 3)] = nearest["least_bytes_in"] / 1e9
     return found
 
 

@@ -57,8 +57,10 @@ class Parsing(unittest.TestCase):
 
     def test_lines_of_programs(self):
         self.assertEqual(bars.lines_of("a_64 50.8 50.1 51.0 GB/s\nother\n"), {"a_64": (50.8, 50.1, 51.0)})
-        text = "trace blocks 3\nbelady grain 0 ratio 1.500 budget_mib 100.0 in_gb 10.018 out_gb 10.0 over 0 launches 9\n"
-        self.assertEqual(bars.belady_of(text), {1.5: 10.018})
+        text = '{"schema": 1, "budgets": [{"budget": 209715200, "least_bytes_in": 10018000000.0}, ' \
+            '{"budget": 104857600, "least_bytes_in": null}]}'
+        self.assertEqual(bars.belady_of(text, 300 << 20, [1.5, 3.0]), {1.5: 10.018})
+        self.assertEqual(bars.belady_of("", 1, [1.5]), {})
 
 
 class Arithmetic(unittest.TestCase):
@@ -117,9 +119,8 @@ settings = dict(s.split("=") for s in os.environ.get("SPILLWAY_SET", "").split("
 mode, small = settings.get("spill.mode"), "device.budget" in settings
 usual = {None: 70, "static": 1300, "exact": 200, "fast": 140}[mode] if small or not mode else 70
 wrong = 1e-6 if mode == "fast" and "deterministic" in sys.argv else 0
-if "SPILLWAY_RECORD" in os.environ:
-    with open(os.environ["SPILLWAY_RECORD"], "w") as file:
-        file.write("A 0 1000000000\\nA 1 1000000000\\nA 2 1000000000\\n" + "L 1 0:0\\nL 2 1:0\\nL 3 2:0\\n" * 10)
+if "SPILLWAY_TRACE" in os.environ:
+    open(os.environ["SPILLWAY_TRACE"], "w").close()
 if sys.argv[1] == "hold":
     print("need", 10 << 30, flush=True)
     for i in range(100000):
@@ -134,10 +135,12 @@ if small:
 
 LINK = "echo pinned_pair_64 50.0 49.0 51.0 GB/s; echo vmm_out_64 55 54 56 GB/s; echo vmm_pinning_64 200 190 210 ms/GiB"
 PRESSURE = "echo added_free 5 1 9 ns; echo added_same 100 90 110 ns; echo added_turn 400 350 500 ns; echo launch_bare 2500 2 3 ns"
-BELADY = "echo belady grain 0 ratio 1.500 budget_mib 9 in_gb 9.0 out_gb 9.0 over 0 launches 3"
 # "suspend PID" and "resume PID", for the job that pretends; "top" says that it moved 80 GB a second, and less at first.
 TOOL = """
 case $1 in
+replay)
+    budget=${6%B}
+    echo "{\\"budgets\\": [{\\"budget\\": $budget, \\"least_bytes_in\\": 9000000000.0}]}" ;;
 suspend) kill -STOP "$2" ;;
 resume) kill -CONT "$2" ;;
 top)
@@ -157,7 +160,7 @@ class Whole(unittest.TestCase):
                 with open(os.path.join(folder, name), "w") as file:
                     file.write(PRETENDED_JOB)
             os.mkdir(os.path.join(folder, "bench"))
-            for name, text in {"bench/link": LINK, "bench/pressure": PRESSURE, "bench/belady": BELADY, "spillway": TOOL}.items():
+            for name, text in {"bench/link": LINK, "bench/pressure": PRESSURE, "spillway": TOOL}.items():
                 path = os.path.join(folder, name)
                 with open(path, "w") as file:
                     file.write(f"#!/bin/sh\n{text}\n")

@@ -14,6 +14,7 @@
 Oversubscription is by Spillway's device.budget alone. Rows and exit status: parts.py.
 """
 import os
+import shutil
 import statistics
 import subprocess
 
@@ -26,7 +27,7 @@ from parts import settings
 MODE_BARS = {"exact": 2.0, "fast": 1.25}
 JOB_BARS = {"exact": 0.5, "fast": 0.8}
 BEFORE = 3  # steps that a training job does beside those it is asked for
-RECORDED = 13  # steps in a record
+RECORDED = 13  # steps in a trace
 PAIR_RATE = 50.85  # GB/s each way, where it cannot be measured (docs/facts.md, Host memory)
 PINNING = 200.0  # ms per GiB, likewise
 
@@ -161,24 +162,21 @@ class Bench(parts.Parts):
 
     def belady(self, name, command, steps, need, ratios, pressure=1.05):
         """
-        Bytes in per step (1e9) by Belady's rule on the job's own record, by ratio; empty when there is no record. What is
-        submitted is recorded from the first pressure on: jobs whose steps differ need it soon, for the last half of the
-        steps recorded is what counts.
+        Bytes in per step (1e9) by Belady's rule on the job's own trace, by ratio; empty when there is no trace. The last
+        half of the steps is what counts.
         """
         path = os.path.join(self.folder.name, f"{name}.trace")
-        self.run(f"{name} recorded", command, settings("exact", need, pressure), {"SPILLWAY_RECORD": path})
+        self.run(f"{name} recorded", command, settings("exact", need, pressure), {"SPILLWAY_TRACE": path})
         if not os.path.exists(path):
             return {}
-        tool = [self.tool("bench/belady"), "--steps", str(steps), "--need", str(need)]
-        for ratio in ratios:
-            tool += ["--ratio", str(ratio)]
+        budgets = ",".join(f"{int(need / ratio)}B" for ratio in ratios)
+        tool = [self.tool("spillway"), "replay", "--json", "--steps", str(steps // 2), "--budget", budgets]
         answer = subprocess.run([*tool, path], capture_output=True, text=True)
         self.log(" ".join(tool), answer.stdout + answer.stderr)
         if self.options.keep_traces:
-            with open(os.path.join(self.options.keep_traces, f"{name}.trace.gz"), "wb") as file:
-                subprocess.run(["gzip", "-c", path], stdout=file)
+            shutil.copy(path, os.path.join(self.options.keep_traces, f"{name}.trace"))
         os.unlink(path)
-        return bars.belady_of(answer.stdout)
+        return bars.belady_of(answer.stdout, need, ratios)
 
     def jobs(self):
         for name in self.options.jobs:
@@ -306,7 +304,7 @@ def arguments():
     parser.add_argument("--times", type=int, default=1, help="gpt: runs of each")
     parser.add_argument("--record", action="store_true", help="gpt: Belady's bytes from a record of its own")
     parser.add_argument("--static", action="store_true", help="gpt: a few steps of static, too")
-    parser.add_argument("--keep-traces", default="", help="a folder for the jobs' records")
+    parser.add_argument("--keep-traces", default="", help="a folder for the jobs' traces")
     return parser
 
 
