@@ -1,7 +1,6 @@
 #include "tools/common/json.h"
 
-#include <stdbool.h>
-#include <stddef.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 /* Bytes of the whole UTF-8 character at c, 0 when it is none. Overlong forms and surrogates are none. */
@@ -20,7 +19,7 @@ static size_t character_length(const unsigned char *c)
 	return n;
 }
 
-static void put_text(const char *text, bool script)
+void json_quoted(const char *text, bool script)
 {
 	if (!text) {
 		printf("null");
@@ -43,18 +42,73 @@ static void put_text(const char *text, bool script)
 	putchar('"');
 }
 
-void json_text(const char *text)
+void json_next(struct json *json, const char *name)
 {
-	put_text(text, false);
+	if (json->going)
+		fputs(json->comma, stdout);
+	json->going = true;
+	if (!name)
+		return;
+	fputs(json->line, stdout);
+	json_quoted(name, false);
+	fputs(": ", stdout);
 }
 
-void json_script_text(const char *text)
+void json_open(struct json *json, const char *name, char bracket)
 {
-	put_text(text, true);
+	json_next(json, name);
+	putchar(bracket);
+	json->going = false;
 }
 
-void json_name(const char *name)
+void json_close(struct json *json, char bracket)
 {
-	json_text(name);
-	printf(": ");
+	putchar(bracket);
+	json->going = true;
+}
+
+void json_break(struct json *json, const char *text)
+{
+	if (json->going)
+		putchar(',');
+	fputs(text, stdout);
+	json->going = false;
+}
+
+void json_number_or_null(struct json *json, const char *name, uint64_t value, bool known)
+{
+	json_next(json, name);
+	printf(known ? "%" PRIu64 : "null", value);
+}
+
+void json_number(struct json *json, const char *name, uint64_t value)
+{
+	json_number_or_null(json, name, value, true);
+}
+
+void json_integer_or_null(struct json *json, const char *name, int value, bool known)
+{
+	json_next(json, name);
+	printf(known ? "%d" : "null", value);
+}
+
+void json_real_or_null(struct json *json, const char *name, double value, int decimals, bool known)
+{
+	json_next(json, name);
+	if (known)
+		printf("%.*f", decimals, value);
+	else
+		printf("null");
+}
+
+void json_truth(struct json *json, const char *name, bool value)
+{
+	json_next(json, name);
+	printf(value ? "true" : "false");
+}
+
+void json_text(struct json *json, const char *name, const char *value)
+{
+	json_next(json, name);
+	json_quoted(value, json->script);
 }

@@ -122,51 +122,35 @@ void doctor_print_text(const struct doctor *doctor)
 	print_verdict(doctor);
 }
 
-/* ---- JSON ---- */
+/* ---- JSON: what is not known, or was not measured, is null ---- */
 
-static void print_member(const char *name, const char *text)
+static void put_text(struct json *json, const char *name, const char *text)
 {
-	printf(", ");
-	json_name(name);
-	json_text(*text ? text : NULL);
+	json_text(json, name, *text ? text : NULL);
 }
 
-static void print_finding_json(const struct doctor_finding *finding)
+static void put_rate(struct json *json, const char *name, double value)
 {
-	printf("{");
-	json_name("id");
-	json_text(finding->id);
-	print_member("subject", finding->subject);
-	print_member("title", finding->title);
-	if (finding->device >= 0)
-		printf(", \"device\": %d", finding->device);
-	else
-		printf(", \"device\": null");
-	if (finding->process)
-		printf(", \"process\": %d", finding->process);
-	else
-		printf(", \"process\": null");
-	print_member("object", finding->object);
-	print_member("status", status_names[finding->status]);
-	print_member("fact", finding->fact);
-	print_member("consequence", finding->so);
-	print_member("fix", finding->fix);
-	printf("}");
+	json_real_or_null(json, name, value, 0, value > 0);
 }
 
-/* What was not measured is null. */
-static void print_number(const char *name, double value)
+static void put_finding(struct json *json, const struct doctor_finding *finding)
 {
-	printf(", ");
-	json_name(name);
-	if (value > 0)
-		printf("%.0f", value);
-	else
-		printf("null");
+	json_open(json, NULL, '{');
+	json_text(json, "id", finding->id);
+	put_text(json, "subject", finding->subject);
+	put_text(json, "title", finding->title);
+	json_integer_or_null(json, "device", finding->device, finding->device >= 0);
+	json_integer_or_null(json, "process", finding->process, finding->process != 0);
+	put_text(json, "object", finding->object);
+	put_text(json, "status", status_names[finding->status]);
+	put_text(json, "fact", finding->fact);
+	put_text(json, "consequence", finding->so);
+	put_text(json, "fix", finding->fix);
+	json_close(json, '}');
 }
 
-/* What is not known is null. */
-static void print_link_json(const struct doctor *doctor, int from, int to)
+static void put_link(struct json *json, const struct doctor *doctor, int from, int to)
 {
 	static const char *const kinds[] = {[DOCTOR_LINK_NONE] = "none",
 					    [DOCTOR_LINK_PCIE] = "pcie",
@@ -174,72 +158,69 @@ static void print_link_json(const struct doctor *doctor, int from, int to)
 					    [DOCTOR_LINK_UNKNOWN] = ""};
 	const struct doctor_link *link = &doctor->cuda.devices[from].links[to];
 
-	printf("{\"device\": %d", to);
-	print_member("link", kinds[doctor_link_kind(doctor, from, to)]);
-	printf(", \"performance_rank\": ");
-	printf(link->performance_rank < 0 ? "null" : "%d", link->performance_rank);
-	printf(", \"native_atomics\": %s", link->atomics < 0 ? "null" : link->atomics ? "true" : "false");
-	print_number("bytes_per_second", link->rate);
-	printf("}");
+	json_open(json, NULL, '{');
+	json_number(json, "device", (uint64_t)to);
+	put_text(json, "link", kinds[doctor_link_kind(doctor, from, to)]);
+	json_integer_or_null(json, "performance_rank", link->performance_rank, link->performance_rank >= 0);
+	if (link->atomics < 0)
+		json_text(json, "native_atomics", NULL);
+	else
+		json_truth(json, "native_atomics", link->atomics);
+	put_rate(json, "bytes_per_second", link->rate);
+	json_close(json, '}');
 }
 
-static void print_links_json(const struct doctor *doctor, int from, int n)
+static void put_device(struct json *json, const struct doctor *doctor, int device, int n_devices)
 {
-	const char *before = "";
+	const struct doctor_gpu *gpu = &doctor->cuda.devices[device];
 
-	printf(", \"links\": [");
-	for (int to = 0; to < n; to++) {
-		if (to == from)
-			continue;
-		printf("%s", before);
-		print_link_json(doctor, from, to);
-		before = ", ";
-	}
-	printf("]}");
-}
-
-static void print_device_json(int ordinal, const struct doctor_gpu *gpu)
-{
-	printf("{\"device\": %d", ordinal);
-	print_member("name", gpu->name);
-	print_member("bus", gpu->bus);
-	print_number("total_bytes", (double)gpu->total);
-	print_number("free_bytes", (double)gpu->free);
-	print_number("to_device_bytes_per_second", gpu->to_device);
-	print_number("to_host_bytes_per_second", gpu->to_host);
-	print_number("both_bytes_per_second", gpu->both);
+	json_open(json, NULL, '{');
+	json_number(json, "device", (uint64_t)device);
+	put_text(json, "name", gpu->name);
+	put_text(json, "bus", gpu->bus);
+	put_rate(json, "total_bytes", (double)gpu->total);
+	put_rate(json, "free_bytes", (double)gpu->free);
+	put_rate(json, "to_device_bytes_per_second", gpu->to_device);
+	put_rate(json, "to_host_bytes_per_second", gpu->to_host);
+	put_rate(json, "both_bytes_per_second", gpu->both);
+	json_open(json, "links", '[');
+	for (int to = 0; to < n_devices; to++)
+		if (to != device)
+			put_link(json, doctor, device, to);
+	json_close(json, ']');
+	json_close(json, '}');
 }
 
 void doctor_print_json(const struct doctor *doctor)
 {
 	size_t problems = doctor_count(doctor, DOCTOR_PROBLEM), notes = doctor_count(doctor, DOCTOR_NOTE);
 	int n_devices = doctor->cuda.n_devices < DOCTOR_DEVICES ? doctor->cuda.n_devices : DOCTOR_DEVICES;
-	bool first = true;
+	struct json writer = JSON_WRITER, *json = &writer;
 
-	printf("{\"schema\": 1, \"spillway\": \"%s\", \"verdict\": \"%s\", \"problems\": %zu, \"notes\": %zu,\n",
-	       SPILLWAY_VERSION,
-	       problems ? "problems"
-	       : notes  ? "notes"
-			: "ok",
-	       problems, notes);
-	printf(" \"cuda_version\": ");
-	if (doctor->cuda.version)
-		printf("%d", doctor->cuda.version);
-	else
-		printf("null");
-	printf(",\n \"devices\": [");
+	json_open(json, NULL, '{');
+	json_number(json, "schema", 1);
+	json_text(json, "spillway", SPILLWAY_VERSION);
+	json_text(json, "verdict", problems ? "problems" : notes ? "notes" : "ok");
+	json_number(json, "problems", problems);
+	json_number(json, "notes", notes);
+	json_break(json, "\n ");
+	json_integer_or_null(json, "cuda_version", doctor->cuda.version, doctor->cuda.version != 0);
+	json_break(json, "\n ");
+	json_open(json, "devices", '[');
 	for (int i = 0; i < n_devices; i++) {
-		printf(i ? ",\n  " : "\n  ");
-		print_device_json(i, &doctor->cuda.devices[i]);
-		print_links_json(doctor, i, n_devices);
+		json_break(json, "\n  ");
+		put_device(json, doctor, i, n_devices);
 	}
-	printf("],\n \"checks\": [");
+	json_close(json, ']');
+	json_break(json, "\n ");
+	json_open(json, "checks", '[');
 	for (size_t i = 0; i < doctor->n; i++) {
 		if (doctor->findings[i].status == DOCTOR_NONE)
 			continue;
-		printf(first ? "\n  " : ",\n  ");
-		print_finding_json(&doctor->findings[i]);
-		first = false;
+		json_break(json, "\n  ");
+		put_finding(json, &doctor->findings[i]);
 	}
-	printf("]}\n");
+	json_close(json, ']');
+	json_close(json, '}');
+	putchar('\n');
 }

@@ -49,14 +49,15 @@ static int print_help(void)
 	return TOOL_OK;
 }
 
-static void print_problem_json(const struct policy_error *problem)
+static void put_problem(struct json *json, const struct policy_error *problem)
 {
-	printf("{\"file\": ");
-	json_text(problem->file);
-	printf(", \"line\": %u, \"column\": %u, \"severity\": \"%s\", \"text\": ", problem->line, problem->column,
-	       problem->warning ? "warning" : "error");
-	json_text(problem->text);
-	printf("}");
+	json_open(json, NULL, '{');
+	json_text(json, "file", problem->file);
+	json_number(json, "line", problem->line);
+	json_number(json, "column", problem->column);
+	json_text(json, "severity", problem->warning ? "warning" : "error");
+	json_text(json, "text", problem->text);
+	json_close(json, '}');
 }
 
 /* With what the devices of this machine, if there are any, cannot do. */
@@ -71,21 +72,23 @@ static struct policy *read_here(const char *name, struct policy_errors *errors)
 	return policy;
 }
 
-static bool check_one_json(const char *name)
+static bool check_one_json(struct json *json, const char *name)
 {
 	struct policy_errors errors;
 	struct policy *policy = read_here(name, &errors);
 	bool good = policy != NULL;
 
-	printf("{\"schema\": 1, \"policy\": ");
-	json_text(name);
-	printf(", \"ok\": %s, \"errors\": %zu, \"warnings\": %zu, \"problems\": [", good ? "true" : "false",
-	       errors.n_errors, errors.n - errors.n_errors);
-	for (size_t i = 0; i < errors.n_kept; i++) {
-		printf(i ? ", " : "");
-		print_problem_json(&errors.kept[i]);
-	}
-	printf("]}");
+	json_open(json, NULL, '{');
+	json_number(json, "schema", 1);
+	json_text(json, "policy", name);
+	json_truth(json, "ok", good);
+	json_number(json, "errors", errors.n_errors);
+	json_number(json, "warnings", errors.n - errors.n_errors);
+	json_open(json, "problems", '[');
+	for (size_t i = 0; i < errors.n_kept; i++)
+		put_problem(json, &errors.kept[i]);
+	json_close(json, ']');
+	json_close(json, '}');
 	policy_free(policy);
 	policy_errors_free(&errors);
 	return good;
@@ -153,6 +156,7 @@ static int names_read(int argc, char **argv, bool *ret_json, int *ret_status)
 
 int tool_check(int argc, char **argv)
 {
+	struct json writer = JSON_WRITER;
 	bool good = true, json = false;
 	int status, n = names_read(argc, argv, &json, &status);
 
@@ -160,8 +164,9 @@ int tool_check(int argc, char **argv)
 		return status;
 	printf(json ? "[" : "");
 	for (int i = 0; i < n; i++) {
-		printf(json && i ? ",\n " : "");
-		good &= json ? check_one_json(argv[i]) : check_one(argv[i]);
+		if (json && i)
+			json_break(&writer, "\n ");
+		good &= json ? check_one_json(&writer, argv[i]) : check_one(argv[i]);
 	}
 	printf(json ? "]\n" : "");
 	return good ? TOOL_OK : TOOL_BAD;

@@ -317,53 +317,56 @@ static void print_text(const struct policy *policy, const struct policy_request 
 		printf("note: %s\n", note);
 }
 
-static void print_rules_json(const struct policy *policy, const struct policy_request *request, int n)
+static void put_rules(struct json *json, const struct policy *policy, const struct policy_request *request, int n)
 {
 	char why[POLICY_EXPLAIN_BYTES];
 
+	json_open(json, "passed_over", '[');
 	for (int i = 0; i < n; i++) {
 		policy_explain(policy, i, request, why);
-		printf("%s{\"rule\": %d, \"name\": ", i ? ", " : "", i + 1);
-		json_text(policy_rule_name(policy, i));
-		printf(", \"why\": ");
-		json_text(why);
-		printf("}");
+		json_open(json, NULL, '{');
+		json_number(json, "rule", (uint64_t)i + 1);
+		json_text(json, "name", policy_rule_name(policy, i));
+		json_text(json, "why", why);
+		json_close(json, '}');
 	}
+	json_close(json, ']');
 }
 
 static void print_json(const struct policy *policy, const struct policy_request *request,
 		       const struct policy_decision *decision)
 {
-	const char *note = not_so(policy, request, decision);
+	const struct policy_size headroom = decision->managed->headroom;
+	struct json writer = JSON_WRITER, *json = &writer;
 
-	printf("{\"schema\": 1, \"policy\": ");
-	json_text(policy_name(policy));
-	printf(", \"passed_over\": [");
-	print_rules_json(policy, request, decision->rule < 0 ? (int)policy_n_rules(policy) : decision->rule);
-	printf("], \"rule\": ");
-	printf(decision->rule < 0 ? "null" : "%d", decision->rule + 1);
-	printf(", \"name\": ");
-	json_text(policy_rule_name(policy, decision->rule));
-	printf(", \"use\": [");
+	json_open(json, NULL, '{');
+	json_number(json, "schema", 1);
+	json_text(json, "policy", policy_name(policy));
+	put_rules(json, policy, request, decision->rule < 0 ? (int)policy_n_rules(policy) : decision->rule);
+	json_integer_or_null(json, "rule", decision->rule + 1, decision->rule >= 0);
+	json_text(json, "name", policy_rule_name(policy, decision->rule));
+	json_open(json, "use", '[');
 	print_uses(decision, ", ", true);
-	printf("], \"place\": \"%s\", \"movable\": %s, \"cap\": ", policy_place_name(decision->place),
-	       decision->movable ? "true" : "false");
-	if (decision->cap == POLICY_NO_CAP)
-		printf("null");
-	else
-		printf("%llu", (unsigned long long)decision->cap);
-	printf(", \"managed\": {\"advise\": [");
+	json_close(json, ']');
+	json_text(json, "place", policy_place_name(decision->place));
+	json_truth(json, "movable", decision->movable);
+	json_number_or_null(json, "cap", decision->cap, decision->cap != POLICY_NO_CAP);
+	json_open(json, "managed", '{');
+	json_open(json, "advise", '[');
 	print_advise(decision->managed, ", ", true);
-	printf("], \"prefetch\": \"%s\", \"headroom\": ",
-	       policy_prefetch_name((enum policy_prefetch)decision->managed->prefetch));
-	printf(decision->managed->headroom.kind == POLICY_SIZE_BYTES ? "%llu" : "null",
-	       (unsigned long long)decision->managed->headroom.value);
-	printf("}, \"system\": {\"register\": %s, \"huge_pages\": %s, \"numa_node\": ",
-	       decision->system->register_pages ? "true" : "false", decision->system->huge_pages ? "true" : "false");
-	printf(decision->system->numa_node == POLICY_NODE_AUTO ? "null" : "%d", decision->system->numa_node);
-	printf("}, \"note\": ");
-	json_text(note);
-	printf("}\n");
+	json_close(json, ']');
+	json_text(json, "prefetch", policy_prefetch_name((enum policy_prefetch)decision->managed->prefetch));
+	json_number_or_null(json, "headroom", headroom.value, headroom.kind == POLICY_SIZE_BYTES);
+	json_close(json, '}');
+	json_open(json, "system", '{');
+	json_truth(json, "register", decision->system->register_pages);
+	json_truth(json, "huge_pages", decision->system->huge_pages);
+	json_integer_or_null(json, "numa_node", decision->system->numa_node,
+			     decision->system->numa_node != POLICY_NODE_AUTO);
+	json_close(json, '}');
+	json_text(json, "note", not_so(policy, request, decision));
+	json_close(json, '}');
+	putchar('\n');
 }
 
 int tool_explain(int argc, char **argv)

@@ -219,61 +219,64 @@ void replay_print(const struct replay_sweep *sweep)
 
 /* ---- JSON ---- */
 
-static void json_number(const char *name, double number, bool known, const char *behind)
+static void put_real(struct json *json, const char *name, double value, bool known)
 {
-	json_name(name);
-	if (known)
-		printf("%.3f%s", number, behind);
-	else
-		printf("null%s", behind);
+	json_real_or_null(json, name, value, 3, known);
 }
 
-static void print_answer_json(const struct replay_sweep *sweep, const struct replay_answer *answer)
+static void put_answer(struct json *json, const struct replay_sweep *sweep, const struct replay_answer *answer)
 {
 	const struct run_result *run = &answer->run;
-	bool timed = has_time(sweep, answer), moved = run->end == RUN_DONE && sweep->model->n_launches;
+	bool runs = run->end == RUN_DONE, timed = has_time(sweep, answer), moved = runs && sweep->model->n_launches;
 	char why[SWEEP_WHY_BYTES];
 
-	printf("{\"budget\": %" PRIu64 ", \"runs\": %s, ", answer->budget, run->end == RUN_DONE ? "true" : "false");
-	json_number("step_ms", run->step_ms, timed, ", ");
-	json_number("limit_ms", answer->limit_ms, timed, ", ");
-	json_number("bytes_in", run->bytes_in, moved, ", ");
-	json_number("bytes_out", run->bytes_out, moved, ", ");
-	json_number("least_bytes_in", answer->least_in, moved, ", ");
-	json_number("bytes_over_link", run->bytes_link, moved, ", ");
-	json_number("gaps", run->gaps, moved, ", ");
-	printf("\"stays\": %s, \"peak_device\": %" PRIu64 ", \"peak_host\": %" PRIu64 ", ",
-	       run->stays ? "true" : "false", run->peak_device, run->peak_host);
-	json_name("problem");
-	json_text(run->end == RUN_DONE ? NULL : sweep_why(sweep, answer, why));
-	printf("}");
+	json_open(json, NULL, '{');
+	json_number(json, "budget", answer->budget);
+	json_truth(json, "runs", runs);
+	put_real(json, "step_ms", run->step_ms, timed);
+	put_real(json, "limit_ms", answer->limit_ms, timed);
+	put_real(json, "bytes_in", run->bytes_in, moved);
+	put_real(json, "bytes_out", run->bytes_out, moved);
+	put_real(json, "least_bytes_in", answer->least_in, moved);
+	put_real(json, "bytes_over_link", run->bytes_link, moved);
+	put_real(json, "gaps", run->gaps, moved);
+	json_truth(json, "stays", run->stays);
+	json_number(json, "peak_device", run->peak_device);
+	json_number(json, "peak_host", run->peak_host);
+	json_text(json, "problem", runs ? NULL : sweep_why(sweep, answer, why));
+	json_close(json, '}');
 }
 
 void replay_print_json(const struct replay_sweep *sweep)
 {
+	const struct replay_request *request = sweep->request;
 	const struct replay_model *model = sweep->model;
+	struct json writer = JSON_WRITER, *json = &writer;
 
-	printf("{\"schema\": 1, \"trace\": ");
-	json_text(sweep->request->path);
-	printf(", \"kind\": ");
-	json_text(model->kind);
-	printf(", \"allocations\": %zu, \"submissions\": %zu, \"submissions_a_step\": ", model->n_blocks,
-	       model->n_launches);
-	printf(sweep->steps.period ? "%" PRIu64 : "null", sweep->steps.period);
-	printf(", \"mode\": \"%s\", \"mode_recorded\": ", policy_spill_name(sweep->request->mode));
-	json_text(model->mode < POLICY_SPILL_COUNT ? policy_spill_name((enum policy_spill)model->mode) : NULL);
-	printf(", \"peak\": %" PRIu64 ", \"peak_in_chunks\": %" PRIu64 ", \"peak_outside_heap\": %" PRIu64 ", ",
-	       sweep->peak, sweep->held, sweep->outside);
-	json_number("link_gb_per_s", sweep->request->link, true, ", ");
-	json_number("full_speed_ms", sweep->full_ms, sweep->full_ms > 0, ", ");
-	printf("\"full_speed_is_at_most\": %s, ", model->spilled && !(sweep->request->step_ms > 0) ? "true" : "false");
-	printf("\"peers_left_out\": %s, ", sweep->request->peers_left_out ? "true" : "false");
-	printf("\"best_budget\": ");
-	printf(sweep->best ? "%" PRIu64 : "null", sweep->best ? sweep->best->budget : 0);
-	printf(", \"budgets\": [");
+	json_open(json, NULL, '{');
+	json_number(json, "schema", 1);
+	json_text(json, "trace", request->path);
+	json_text(json, "kind", model->kind);
+	json_number(json, "allocations", model->n_blocks);
+	json_number(json, "submissions", model->n_launches);
+	json_number_or_null(json, "submissions_a_step", sweep->steps.period, sweep->steps.period != 0);
+	json_text(json, "mode", policy_spill_name(request->mode));
+	json_text(json, "mode_recorded",
+		  model->mode < POLICY_SPILL_COUNT ? policy_spill_name((enum policy_spill)model->mode) : NULL);
+	json_number(json, "peak", sweep->peak);
+	json_number(json, "peak_in_chunks", sweep->held);
+	json_number(json, "peak_outside_heap", sweep->outside);
+	put_real(json, "link_gb_per_s", request->link, true);
+	put_real(json, "full_speed_ms", sweep->full_ms, sweep->full_ms > 0);
+	json_truth(json, "full_speed_is_at_most", model->spilled && !(request->step_ms > 0));
+	json_truth(json, "peers_left_out", request->peers_left_out);
+	json_number_or_null(json, "best_budget", sweep->best ? sweep->best->budget : 0, sweep->best != NULL);
+	json_open(json, "budgets", '[');
 	for (unsigned i = 0; i < sweep->n; i++) {
-		printf(i ? ",\n " : "\n ");
-		print_answer_json(sweep, &sweep->answers[i]);
+		json_break(json, "\n ");
+		put_answer(json, sweep, &sweep->answers[i]);
 	}
-	printf("]}\n");
+	json_close(json, ']');
+	json_close(json, '}');
+	putchar('\n');
 }

@@ -7,163 +7,114 @@
 #include "tools/common/units.h"
 
 #include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { STEPS_SHOWN = 1000, VALUE_ROOM = 4096 };
 
-/* Nothing has been written behind the last opening bracket: no comma is needed. */
-static bool fresh;
-
-static void next(const char *name)
+static void put_file(struct json *json, const struct trace *trace)
 {
-	if (!fresh)
-		putchar(',');
-	fresh = false;
-	if (name)
-		printf("\n\"%s\": ", name);
+	json_open(json, "file", '{');
+	json_text(json, "path", trace->path);
+	json_number(json, "bytes", trace->bytes);
+	json_number(json, "events", trace->n_rows);
+	json_number(json, "lost_events", trace->n_lost);
+	json_truth(json, "ended", trace->ended);
+	json_truth(json, "cut", trace->cut);
+	json_truth(json, "damaged", trace->damaged);
+	json_text(json, "problem", trace->damaged ? trace->problem : NULL);
+	json_close(json, '}');
 }
 
-static void open_with(const char *name, char bracket)
-{
-	next(name);
-	putchar(bracket);
-	fresh = true;
-}
-
-static void close_with(char bracket)
-{
-	putchar(bracket);
-	fresh = false;
-}
-
-static void number(const char *name, uint64_t value)
-{
-	next(name);
-	printf("%" PRIu64, value);
-}
-
-static void number_or_null(const char *name, uint64_t value, bool known)
-{
-	next(name);
-	if (known)
-		printf("%" PRIu64, value);
-	else
-		printf("null");
-}
-
-static void truth(const char *name, bool value)
-{
-	next(name);
-	printf(value ? "true" : "false");
-}
-
-static void text(const char *name, const char *value)
-{
-	next(name);
-	json_script_text(value);
-}
-
-static void put_file(const struct trace *trace)
-{
-	open_with("file", '{');
-	text("path", trace->path);
-	number("bytes", trace->bytes);
-	number("events", trace->n_rows);
-	number("lost_events", trace->n_lost);
-	truth("ended", trace->ended);
-	truth("cut", trace->cut);
-	truth("damaged", trace->damaged);
-	text("problem", trace->damaged ? trace->problem : NULL);
-	close_with('}');
-}
-
-static void put_process(const struct trace *trace)
+static void put_process(struct json *json, const struct trace *trace)
 {
 	static const char *const keys[] = {"pid",    "host",        "rank", "command",
 					   "policy", "policy_hash", "mode", "spillway"};
 	char *room = malloc(VALUE_ROOM), date[UNITS_TEXT];
 
-	open_with("process", '{');
+	json_open(json, "process", '{');
 	for (size_t i = 0; room && i < sizeof(keys) / sizeof(*keys); i++) {
 		trace_value(trace, keys[i], room, VALUE_ROOM);
-		text(keys[i], *room ? room : NULL);
+		json_text(json, keys[i], *room ? room : NULL);
 	}
-	text("start", units_date(trace->start, date));
-	number("start_ns", trace->start);
-	close_with('}');
+	json_text(json, "start", units_date(trace->start, date));
+	json_number(json, "start_ns", trace->start);
+	json_close(json, '}');
 	free(room);
 }
 
-static void put_answer(const struct digest *digest)
+static void put_answer(struct json *json, const struct digest *digest)
 {
-	text("verdict", digest->verdict);
-	number("run_ns", digest->run_ns);
-	number("lost_ns", digest->lost_ns);
-	open_with("costs", '[');
+	json_text(json, "verdict", digest->verdict);
+	json_number(json, "run_ns", digest->run_ns);
+	json_number(json, "lost_ns", digest->lost_ns);
+	json_open(json, "costs", '[');
 	for (unsigned i = 0; i < digest->n_costs; i++) {
 		const struct digest_cost *cost = &digest->costs[i];
 
-		open_with(NULL, '{');
-		text("kind", digest_cost_name(cost->kind));
-		number_or_null("ns", cost->ns, cost->known);
-		text("evidence", cost->evidence);
-		close_with('}');
+		json_open(json, NULL, '{');
+		json_text(json, "kind", digest_cost_name(cost->kind));
+		json_number_or_null(json, "ns", cost->ns, cost->known);
+		json_text(json, "evidence", cost->evidence);
+		json_close(json, '}');
 	}
-	close_with(']');
-	open_with("advice", '[');
+	json_close(json, ']');
+	json_open(json, "advice", '[');
 	for (unsigned i = 0; i < digest->n_advice; i++)
-		text(NULL, digest->advice[i]);
-	close_with(']');
-	open_with("time", '{');
-	number("waiting_ns", digest->wait_ns);
-	number("gaps_ns", digest->gap_ns);
-	number("suspended_ns", digest->suspended_ns);
-	number("allocating_ns", digest->ask_ns);
-	number("link_ns", digest->link_ns);
-	close_with('}');
+		json_text(json, NULL, digest->advice[i]);
+	json_close(json, ']');
+	json_open(json, "time", '{');
+	json_number(json, "waiting_ns", digest->wait_ns);
+	json_number(json, "gaps_ns", digest->gap_ns);
+	json_number(json, "suspended_ns", digest->suspended_ns);
+	json_number(json, "allocating_ns", digest->ask_ns);
+	json_number(json, "link_ns", digest->link_ns);
+	json_close(json, '}');
 }
 
 /* ---- devices ---- */
 
-static void put_faults(const struct digest_device *device)
+static void put_faults(struct json *json, const struct digest_device *device)
 {
 	if (!device->faults_known) {
-		text("faults", NULL);
+		json_text(json, "faults", NULL);
 		return;
 	}
-	open_with("faults", '{');
-	number("gpu", device->faults_gpu);
-	number("cpu", device->faults_cpu);
-	number("bytes_in", device->fault_in);
-	number("bytes_out", device->fault_out);
-	close_with('}');
+	json_open(json, "faults", '{');
+	json_number(json, "gpu", device->faults_gpu);
+	json_number(json, "cpu", device->faults_cpu);
+	json_number(json, "bytes_in", device->fault_in);
+	json_number(json, "bytes_out", device->fault_out);
+	json_close(json, '}');
 }
 
-static void put_step_times(const struct digest_device *device)
+static void put_step_times(struct json *json, const struct digest_device *device)
 {
 	if (!device->n_steps) {
-		text("step_time", NULL);
+		json_text(json, "step_time", NULL);
 		return;
 	}
-	open_with("step_time", '{');
-	number("n", device->n_steps);
-	number("median_ns", device->step_median);
-	number("least_ns", device->step_least);
-	number("most_ns", device->step_most);
-	close_with('}');
+	json_open(json, "step_time", '{');
+	json_number(json, "n", device->n_steps);
+	json_number(json, "median_ns", device->step_median);
+	json_number(json, "least_ns", device->step_least);
+	json_number(json, "most_ns", device->step_most);
+	json_close(json, '}');
 }
 
-static void put_row(const struct digest *digest, const struct digest_device *device, const char *name, size_t at)
+static void put_row(struct json *json, const struct digest *digest, const struct digest_device *device,
+		    const char *name, size_t at)
 {
-	open_with(name, '[');
+	json_open(json, name, '[');
 	for (size_t i = 0; i < digest->n_bins; i++)
-		number(NULL, *(const uint64_t *)((const char *)&device->bins[i] + at));
-	close_with(']');
+		json_number(json, NULL, *(const uint64_t *)((const char *)&device->bins[i] + at));
+	json_close(json, ']');
 }
 
 /* Of other devices, which older traces do not tell; what is lent samples alone say. */
-static void put_peer_series(const struct digest *digest, const struct digest_device *device)
+static void put_peer_series(struct json *json, const struct digest *digest, const struct digest_device *device)
 {
 	static const struct {
 		const char *name;
@@ -178,12 +129,12 @@ static void put_peer_series(const struct digest *digest, const struct digest_dev
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
 		if (digest->trace->tells_peers && (!rows[i].sampled || device->sampled))
-			put_row(digest, device, rows[i].name, rows[i].at);
+			put_row(json, digest, device, rows[i].name, rows[i].at);
 		else
-			text(rows[i].name, NULL);
+			json_text(json, rows[i].name, NULL);
 }
 
-static void put_series(const struct digest *digest, const struct digest_device *device)
+static void put_series(struct json *json, const struct digest *digest, const struct digest_device *device)
 {
 	static const struct {
 		const char *name;
@@ -207,17 +158,17 @@ static void put_series(const struct digest *digest, const struct digest_device *
 	    {"fault_out", offsetof(struct digest_bin, fault_out)},
 	};
 
-	open_with("series", '{');
-	number("bin_ns", digest->bin_ns);
+	json_open(json, "series", '{');
+	json_number(json, "bin_ns", digest->bin_ns);
 	for (size_t row = 0; row < sizeof(rows) / sizeof(*rows); row++)
-		put_row(digest, device, rows[row].name, rows[row].at);
-	put_peer_series(digest, device);
-	close_with('}');
+		put_row(json, digest, device, rows[row].name, rows[row].at);
+	put_peer_series(json, digest, device);
+	json_close(json, '}');
 }
 
-static void put_cells(const char *name, const uint8_t *cells, size_t n)
+static void put_cells(struct json *json, const char *name, const uint8_t *cells, size_t n)
 {
-	next(name);
+	json_next(json, name);
 	putchar('"');
 	for (size_t i = 0; i < n; i++) {
 		putchar("0123456789abcdef"[cells[i] >> 4]);
@@ -226,274 +177,281 @@ static void put_cells(const char *name, const uint8_t *cells, size_t n)
 	putchar('"');
 }
 
-static void put_map(const struct digest_map *map)
+static void put_map(struct json *json, const struct digest_map *map)
 {
 	char address[24];
 
 	if (!map->rows) {
-		text("map", NULL);
+		json_text(json, "map", NULL);
 		return;
 	}
-	open_with("map", '{');
-	number("rows", map->rows);
-	number("columns", map->columns);
-	number("row_bytes", map->row_bytes);
-	number("column_ns", map->column_ns);
-	open_with("addresses", '[');
+	json_open(json, "map", '{');
+	json_number(json, "rows", map->rows);
+	json_number(json, "columns", map->columns);
+	json_number(json, "row_bytes", map->row_bytes);
+	json_number(json, "column_ns", map->column_ns);
+	json_open(json, "addresses", '[');
 	for (uint32_t i = 0; i < map->rows; i++) {
 		snprintf(address, sizeof(address), "0x%" PRIx64, map->address[i]);
-		text(NULL, address);
+		json_text(json, NULL, address);
 	}
-	close_with(']');
-	open_with("backends", '[');
+	json_close(json, ']');
+	json_open(json, "backends", '[');
 	for (uint32_t i = 0; i < map->rows; i++)
-		text(NULL, digest_backend_name(map->backend[i]));
-	close_with(']');
-	put_cells("used", map->used, (size_t)map->rows * map->columns);
-	put_cells("host", map->host, (size_t)map->rows * map->columns);
-	close_with('}');
+		json_text(json, NULL, digest_backend_name(map->backend[i]));
+	json_close(json, ']');
+	put_cells(json, "used", map->used, (size_t)map->rows * map->columns);
+	put_cells(json, "host", map->host, (size_t)map->rows * map->columns);
+	json_close(json, '}');
 }
 
-static void put_device(const struct digest *digest, unsigned which)
+static void put_device(struct json *json, const struct digest *digest, unsigned which)
 {
 	const struct digest_device *device = &digest->devices[which];
 	bool tells_peers = digest->trace->tells_peers;
 
-	open_with(NULL, '{');
-	number("device", which);
-	truth("sampled", device->sampled);
-	text("name", *device->name ? device->name : NULL);
-	number_or_null("memory", device->total, device->total != 0);
-	number_or_null("budget", device->budget, device->budget != 0);
-	open_with("most", '{');
-	number("on_device", device->device);
-	number("on_host", device->host);
-	number("managed", device->managed);
-	number("system", device->system);
-	number("driver", device->driver);
-	number("together", device->need);
-	number_or_null("on_host_alone", device->host_alone, tells_peers);
-	number_or_null("on_peers", device->peers, tells_peers);
-	number_or_null("lent", device->lent, tells_peers && device->sampled);
-	close_with('}');
-	number("on_host_ns", device->over_ns);
-	number("moves_in", device->moves_in);
-	number("moves_out", device->moves_out);
-	number("bytes_in", device->bytes_in);
-	number("bytes_out", device->bytes_out);
-	number_or_null("peer_bytes_in", device->peer_in, tells_peers);
-	number_or_null("peer_bytes_out", device->peer_out, tells_peers);
-	number("gaps", device->gaps);
-	number("gaps_given_up", device->gaps_given_up);
-	number("gap_ns", device->gap_ns);
-	number("waits", device->waits);
-	number("wait_ns", device->wait_ns);
-	number("waiting_ns", device->waiting_ns);
-	put_faults(device);
-	put_step_times(device);
-	put_series(digest, device);
-	put_map(&device->map);
-	close_with('}');
+	json_open(json, NULL, '{');
+	json_number(json, "device", which);
+	json_truth(json, "sampled", device->sampled);
+	json_text(json, "name", *device->name ? device->name : NULL);
+	json_number_or_null(json, "memory", device->total, device->total != 0);
+	json_number_or_null(json, "budget", device->budget, device->budget != 0);
+	json_open(json, "most", '{');
+	json_number(json, "on_device", device->device);
+	json_number(json, "on_host", device->host);
+	json_number(json, "managed", device->managed);
+	json_number(json, "system", device->system);
+	json_number(json, "driver", device->driver);
+	json_number(json, "together", device->need);
+	json_number_or_null(json, "on_host_alone", device->host_alone, tells_peers);
+	json_number_or_null(json, "on_peers", device->peers, tells_peers);
+	json_number_or_null(json, "lent", device->lent, tells_peers && device->sampled);
+	json_close(json, '}');
+	json_number(json, "on_host_ns", device->over_ns);
+	json_number(json, "moves_in", device->moves_in);
+	json_number(json, "moves_out", device->moves_out);
+	json_number(json, "bytes_in", device->bytes_in);
+	json_number(json, "bytes_out", device->bytes_out);
+	json_number_or_null(json, "peer_bytes_in", device->peer_in, tells_peers);
+	json_number_or_null(json, "peer_bytes_out", device->peer_out, tells_peers);
+	json_number(json, "gaps", device->gaps);
+	json_number(json, "gaps_given_up", device->gaps_given_up);
+	json_number(json, "gap_ns", device->gap_ns);
+	json_number(json, "waits", device->waits);
+	json_number(json, "wait_ns", device->wait_ns);
+	json_number(json, "waiting_ns", device->waiting_ns);
+	put_faults(json, device);
+	put_step_times(json, device);
+	put_series(json, digest, device);
+	put_map(json, &device->map);
+	json_close(json, '}');
 }
 
 /* ---- tables ---- */
 
-static void put_sums(const struct digest_group *group)
+static void put_sums(struct json *json, const struct digest_group *group)
 {
-	number("allocations", group->allocations);
-	number("refused", group->refused);
-	number("bytes", group->bytes);
-	number("peak", group->peak);
-	number("live", group->live);
-	number("on_host", group->on_host);
-	number("moves_in", group->moves_in);
-	number("moves_out", group->moves_out);
-	number("bytes_in", group->bytes_in);
-	number("bytes_out", group->bytes_out);
-	number("refetches", group->refetches);
-	number("submits", group->submits);
-	number("faults", group->faults);
-	number("wait_ns", group->wait_ns);
+	json_number(json, "allocations", group->allocations);
+	json_number(json, "refused", group->refused);
+	json_number(json, "bytes", group->bytes);
+	json_number(json, "peak", group->peak);
+	json_number(json, "live", group->live);
+	json_number(json, "on_host", group->on_host);
+	json_number(json, "moves_in", group->moves_in);
+	json_number(json, "moves_out", group->moves_out);
+	json_number(json, "bytes_in", group->bytes_in);
+	json_number(json, "bytes_out", group->bytes_out);
+	json_number(json, "refetches", group->refetches);
+	json_number(json, "submits", group->submits);
+	json_number(json, "faults", group->faults);
+	json_number(json, "wait_ns", group->wait_ns);
 }
 
-static void put_table(const struct digest *digest, const char *name, enum digest_by by)
+static void put_table(struct json *json, const struct digest *digest, const char *name, enum digest_by by)
 {
 	const struct digest_table *table = &digest->tables[by];
 	char made[64];
 
-	open_with(name, '[');
+	json_open(json, name, '[');
 	for (size_t i = 0; i < table->n && i < REPORT_LIST; i++) {
-		open_with(NULL, '{');
-		text("name", digest_group_name(digest, by, table->groups[i].number, made, sizeof(made)));
-		put_sums(&table->groups[i]);
-		close_with('}');
+		json_open(json, NULL, '{');
+		json_text(json, "name", digest_group_name(digest, by, table->groups[i].number, made, sizeof(made)));
+		put_sums(json, &table->groups[i]);
+		json_close(json, '}');
 	}
-	close_with(']');
+	json_close(json, ']');
 }
 
-static void put_allocation(const struct digest *digest, uint32_t which)
+static void put_allocation(struct json *json, const struct digest *digest, uint32_t which)
 {
 	const struct trace_block *block = &digest->trace->blocks[which];
 	char made[64];
 
-	open_with(NULL, '{');
-	number("id", block->id);
-	number("device", block->device);
-	number("bytes", block->bytes);
-	text("backend", digest_backend_name(block->backend));
-	text("rule", digest_group_name(digest, DIGEST_BY_RULE, digest_group_of(digest, DIGEST_BY_RULE, block), made,
-				       sizeof(made)));
-	text("site", digest_group_name(digest, DIGEST_BY_SITE, digest_group_of(digest, DIGEST_BY_SITE, block), made,
-				       sizeof(made)));
-	number("made_ns", block->made - digest->trace->first);
-	number_or_null("freed_ns", block->freed - digest->trace->first, block->freed != UINT64_MAX);
-	number("bytes_in", block->bytes_in);
-	number("bytes_out", block->bytes_out);
-	number("submits", block->submits);
-	number("wait_ns", digest->block_wait_ns[which]);
-	close_with('}');
+	json_open(json, NULL, '{');
+	json_number(json, "id", block->id);
+	json_number(json, "device", block->device);
+	json_number(json, "bytes", block->bytes);
+	json_text(json, "backend", digest_backend_name(block->backend));
+	json_text(json, "rule",
+		  digest_group_name(digest, DIGEST_BY_RULE, digest_group_of(digest, DIGEST_BY_RULE, block), made,
+				    sizeof(made)));
+	json_text(json, "site",
+		  digest_group_name(digest, DIGEST_BY_SITE, digest_group_of(digest, DIGEST_BY_SITE, block), made,
+				    sizeof(made)));
+	json_number(json, "made_ns", block->made - digest->trace->first);
+	json_number_or_null(json, "freed_ns", block->freed - digest->trace->first, block->freed != UINT64_MAX);
+	json_number(json, "bytes_in", block->bytes_in);
+	json_number(json, "bytes_out", block->bytes_out);
+	json_number(json, "submits", block->submits);
+	json_number(json, "wait_ns", digest->block_wait_ns[which]);
+	json_close(json, '}');
 }
 
-static void put_lists(const struct digest *digest)
+static void put_lists(struct json *json, const struct digest *digest)
 {
 	uint32_t blocks[REPORT_LIST];
 	size_t n = report_blocks(digest, blocks, REPORT_LIST), every = digest->n_steps / STEPS_SHOWN + 1;
 
-	open_with("largest", '[');
+	json_open(json, "largest", '[');
 	for (size_t i = 0; i < n; i++)
-		put_allocation(digest, blocks[i]);
-	close_with(']');
-	open_with("functions", '[');
+		put_allocation(json, digest, blocks[i]);
+	json_close(json, ']');
+	json_open(json, "functions", '[');
 	for (size_t i = 0; i < digest->n_functions && i < REPORT_LIST; i++) {
 		const struct digest_function *function = &digest->functions[i];
 
-		open_with(NULL, '{');
-		text("name", trace_text(digest->trace, TRACE_FUNCTIONS, function->number));
-		number("submits", function->submits);
-		number("waits", function->waits);
-		number("wait_ns", function->wait_ns);
-		close_with('}');
+		json_open(json, NULL, '{');
+		json_text(json, "name", trace_text(digest->trace, TRACE_FUNCTIONS, function->number));
+		json_number(json, "submits", function->submits);
+		json_number(json, "waits", function->waits);
+		json_number(json, "wait_ns", function->wait_ns);
+		json_close(json, '}');
 	}
-	close_with(']');
-	open_with("steps", '[');
+	json_close(json, ']');
+	json_open(json, "steps", '[');
 	for (size_t i = 0; i < digest->n_steps; i += every) {
-		open_with(NULL, '{');
-		number("device", digest->steps[i].device);
-		number("time_ns", digest->steps[i].time);
-		number_or_null("ns", digest->steps[i].ns, digest->steps[i].ns != 0);
-		number("submits", digest->steps[i].submissions);
-		close_with('}');
+		json_open(json, NULL, '{');
+		json_number(json, "device", digest->steps[i].device);
+		json_number(json, "time_ns", digest->steps[i].time);
+		json_number_or_null(json, "ns", digest->steps[i].ns, digest->steps[i].ns != 0);
+		json_number(json, "submits", digest->steps[i].submissions);
+		json_close(json, '}');
 	}
-	close_with(']');
-	open_with("idle_rules", '[');
+	json_close(json, ']');
+	json_open(json, "idle_rules", '[');
 	for (size_t i = 0; i < digest->n_idle_rules && i < REPORT_LIST; i++)
-		text(NULL, trace_text(digest->trace, TRACE_RULES, digest->idle_rules[i]));
-	close_with(']');
+		json_text(json, NULL, trace_text(digest->trace, TRACE_RULES, digest->idle_rules[i]));
+	json_close(json, ']');
 }
 
-static void put_reasons(const char *name, const uint64_t bytes[TRACE_WHYS])
+static void put_reasons(struct json *json, const char *name, const uint64_t bytes[TRACE_WHYS])
 {
-	open_with(name, '{');
+	json_open(json, name, '{');
 	for (unsigned why = 0; why < TRACE_WHYS; why++)
-		number(digest_why_name(why), bytes[why]);
-	close_with('}');
+		json_number(json, digest_why_name(why), bytes[why]);
+	json_close(json, '}');
 }
 
-static void put_moves(const struct digest *digest)
+static void put_moves(struct json *json, const struct digest *digest)
 {
-	open_with("moves", '{');
-	number("n", digest->n_moves);
-	number("stayed", digest->moves_stayed);
-	number("open", digest->moves_open);
-	put_reasons("in_by_reason", digest->move_why[0]);
-	put_reasons("out_by_reason", digest->move_why[1]);
-	close_with('}');
+	json_open(json, "moves", '{');
+	json_number(json, "n", digest->n_moves);
+	json_number(json, "stayed", digest->moves_stayed);
+	json_number(json, "open", digest->moves_open);
+	put_reasons(json, "in_by_reason", digest->move_why[0]);
+	put_reasons(json, "out_by_reason", digest->move_why[1]);
+	json_close(json, '}');
 }
 
-static void put_links(const struct digest *digest)
+static void put_links(struct json *json, const struct digest *digest)
 {
-	open_with("links", '[');
+	json_open(json, "links", '[');
 	for (size_t i = 0; i < digest->n_links; i++) {
 		const struct digest_link *link = &digest->links[i];
 
-		open_with(NULL, '{');
-		number("device", link->device);
-		number_or_null("lender", link->lender, link->lender != DIGEST_HOST);
-		number("moves_in", link->moves_in);
-		number("moves_out", link->moves_out);
-		number("bytes_in", link->bytes_in);
-		number("bytes_out", link->bytes_out);
-		number("in_ns", link->in_ns);
-		number("out_ns", link->out_ns);
-		close_with('}');
+		json_open(json, NULL, '{');
+		json_number(json, "device", link->device);
+		json_number_or_null(json, "lender", link->lender, link->lender != DIGEST_HOST);
+		json_number(json, "moves_in", link->moves_in);
+		json_number(json, "moves_out", link->moves_out);
+		json_number(json, "bytes_in", link->bytes_in);
+		json_number(json, "bytes_out", link->bytes_out);
+		json_number(json, "in_ns", link->in_ns);
+		json_number(json, "out_ns", link->out_ns);
+		json_close(json, '}');
 	}
-	close_with(']');
+	json_close(json, ']');
 }
 
-static void put_curve(const struct digest *digest)
+static void put_curve(struct json *json, const struct digest *digest)
 {
 	if (!digest->n_curve) {
-		text("what_if", NULL);
+		json_text(json, "what_if", NULL);
 		return;
 	}
-	open_with("what_if", '{');
-	number("peak", digest->peak);
-	number("submits", digest->curve_submits);
-	number("ns", digest->curve_ns);
-	number_or_null("steps", digest->curve_steps, digest->curve_steps != 0);
-	open_with("points", '[');
+	json_open(json, "what_if", '{');
+	json_number(json, "peak", digest->peak);
+	json_number(json, "submits", digest->curve_submits);
+	json_number(json, "ns", digest->curve_ns);
+	json_number_or_null(json, "steps", digest->curve_steps, digest->curve_steps != 0);
+	json_open(json, "points", '[');
 	for (unsigned i = 0; i < digest->n_curve; i++) {
-		open_with(NULL, '{');
-		number("percent", digest->curve[i].percent);
-		number("budget", digest->curve[i].budget);
-		number("bytes_in", digest->curve[i].bytes_in);
-		number("bytes_out", digest->curve[i].bytes_out);
-		number("over", digest->curve[i].over);
-		close_with('}');
+		json_open(json, NULL, '{');
+		json_number(json, "percent", digest->curve[i].percent);
+		json_number(json, "budget", digest->curve[i].budget);
+		json_number(json, "bytes_in", digest->curve[i].bytes_in);
+		json_number(json, "bytes_out", digest->curve[i].bytes_out);
+		json_number(json, "over", digest->curve[i].over);
+		json_close(json, '}');
 	}
-	close_with(']');
-	close_with('}');
+	json_close(json, ']');
+	json_close(json, '}');
 }
 
-static void put_run(const struct digest *digest)
+static void put_run(struct json *json, const struct digest *digest)
 {
 	static const char *const tables[DIGEST_TABLES] = {"rules", "sites", "sizes", "lives", "move_counts"};
 
-	open_with(NULL, '{');
-	number("schema", 1);
-	put_file(digest->trace);
-	put_process(digest->trace);
-	put_answer(digest);
-	open_with("devices", '[');
+	json_open(json, NULL, '{');
+	json_number(json, "schema", 1);
+	put_file(json, digest->trace);
+	put_process(json, digest->trace);
+	put_answer(json, digest);
+	json_open(json, "devices", '[');
 	for (unsigned i = 0; i < DIGEST_DEVICES; i++)
 		if (digest->devices[i].seen)
-			put_device(digest, i);
-	close_with(']');
-	put_moves(digest);
-	put_links(digest);
-	open_with("total", '{');
-	put_sums(&digest->total);
-	close_with('}');
+			put_device(json, digest, i);
+	json_close(json, ']');
+	put_moves(json, digest);
+	put_links(json, digest);
+	json_open(json, "total", '{');
+	put_sums(json, &digest->total);
+	json_close(json, '}');
 	for (int by = 0; by < DIGEST_TABLES; by++)
-		put_table(digest, tables[by], (enum digest_by)by);
-	put_lists(digest);
-	put_curve(digest);
-	close_with('}');
+		put_table(json, digest, tables[by], (enum digest_by)by);
+	put_lists(json, digest);
+	put_curve(json, digest);
+	json_close(json, '}');
 }
+
+/* Fit to stand in a page: each member on a line of its own. */
+static const struct json writer = {.comma = ",", .line = "\n", .script = true};
 
 void report_json(const struct digest *digest)
 {
-	fresh = true;
-	put_run(digest);
+	struct json json = writer;
+
+	put_run(&json, digest);
 	putchar('\n');
 }
 
 void report_compare_json(const struct digest *digests, size_t n)
 {
-	fresh = true;
-	open_with(NULL, '[');
+	struct json json = writer;
+
+	json_open(&json, NULL, '[');
 	for (size_t i = 0; i < n; i++)
-		put_run(&digests[i]);
-	close_with(']');
+		put_run(&json, &digests[i]);
+	json_close(&json, ']');
 	putchar('\n');
 }

@@ -36,7 +36,7 @@ static void begin(const char *phase, uint32_t pid, uint64_t tid, const char *nam
 	printf("%s{\"ph\":\"%s\",\"pid\":%" PRIu32 ",\"tid\":%" PRIu64 ",\"name\":", first ? "" : ",\n", phase, pid,
 	       tid);
 	first = false;
-	json_script_text(name);
+	json_quoted(name, true);
 }
 
 /* A time of the trace's clock. */
@@ -57,7 +57,7 @@ static void name_it(const char *what, uint32_t pid, uint64_t tid, const char *na
 {
 	begin("M", pid, tid, what);
 	printf(",\"args\":{\"name\":");
-	json_script_text(name);
+	json_quoted(name, true);
 	printf("}}");
 }
 
@@ -227,7 +227,7 @@ static void put_move(const struct digest *digest, const struct digest_move *move
 		    digest, DIGEST_BY_RULE, digest_group_of(digest, DIGEST_BY_RULE, block), made, sizeof(made));
 
 		printf(",\"allocation\":%" PRIu64 ",\"rule\":", block->id);
-		json_script_text(rule);
+		json_quoted(rule, true);
 	}
 	printf("}}");
 }
@@ -261,7 +261,7 @@ static void put_wait(const struct digest *digest, const struct trace_event *even
 	at(digest->trace, event->time);
 	lasts(event->wait.ns < digest->run_ns ? event->wait.ns : digest->run_ns);
 	printf(",\"args\":{\"for\":");
-	json_script_text(trace_text(digest->trace, TRACE_FUNCTIONS, event->wait.function));
+	json_quoted(trace_text(digest->trace, TRACE_FUNCTIONS, event->wait.function), true);
 	printf("}}");
 }
 
