@@ -47,17 +47,6 @@ void tool_say(const char *format, ...)
 	va_end(arguments);
 }
 
-void tool_bad_option(const char *command, const char *option, int code)
-{
-	char quoted[POLICY_QUOTED_BYTES];
-
-	policy_quote(option, quoted);
-	if (code == ':')
-		tool_say("%s needs a value; `spillway %s --help` gives an example", quoted, command);
-	else
-		tool_say("unknown option %s; `spillway %s --help` lists them", quoted, command);
-}
-
 void tool_print_errors(const struct policy_errors *errors)
 {
 	char line[sizeof(struct policy_error) + 64];

@@ -36,9 +36,6 @@ int tool_prom(int argc, char **argv);
 /* "spillway: ..." and a line end, to stderr. */
 __attribute__((format(printf, 1, 2))) void tool_say(const char *format, ...);
 
-/* What getopt_long() would not have of a command: code ':', the option is without its value; else there is no such one. */
-void tool_bad_option(const char *command, const char *option, int code);
-
 /* Every problem, one a line, to stderr, and how many more there were. */
 void tool_print_errors(const struct policy_errors *errors);
 

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,35 +14,11 @@
 
 #include "policy/text.h"
 #include "tools/common/library.h"
+#include "tools/common/options.h"
 #include "tools/tool.h"
 
 /* A machine with eight GPUs and no persistence daemon takes half of it to start the driver. */
 enum { PATIENCE_S = 60, PATIENCE_MOST_S = 3600 };
-
-static int print_help(void)
-{
-	printf(
-	    "usage: spillway doctor [option...] [[--] PROGRAM [argument...]]\n\n"
-	    "Says what of this machine matters to Spillway: what is so, how good that is, what follows from it and\n"
-	    "what to do. Works without a GPU, too. With PROGRAM it is run under Spillway, and each library that came\n"
-	    "to the driver's functions is named with its door; the output of PROGRAM goes to standard error.\n\n"
-	    "options:\n"
-	    "  --json           print JSON\n"
-	    "  --no-measure     leave the rates of the links out (else 2 seconds of copies; 4 with several GPUs)\n"
-	    "  --timeout N      seconds that the driver may take to answer (%d)\n"
-	    "  --library PATH   the library to look at (else the libspillway.so that belongs to this tool)\n"
-	    "  --audit          run PROGRAM as `spillway run --audit` does\n"
-	    "  --root FOLDER    look at the /proc, /sys, /dev and libraries that lie in FOLDER\n\n"
-	    "Exit status: 0 no problem was found, 3 one was, 1 it could not be done, 2 wrong usage; 126 PROGRAM "
-	    "cannot\n"
-	    "be run, 127 it is not found.\n\n"
-	    "examples:\n"
-	    "  spillway doctor\n"
-	    "  spillway doctor --json > for-the-bug-report.json\n"
-	    "  spillway doctor -- python -c 'import torch; torch.zeros(1).cuda()'\n",
-	    PATIENCE_S);
-	return TOOL_OK;
-}
 
 /* ---- what checks share ---- */
 
@@ -172,7 +147,7 @@ static bool look_at_all(struct doctor *doctor)
 struct request {
 	const char *root, *library;
 	unsigned patience_s;
-	bool json, measure, audit;
+	bool json, no_measure, audit;
 	char **program; /* NULL: none */
 };
 
@@ -181,14 +156,14 @@ static int examine(const struct request *request, struct doctor *doctor)
 	int status = TOOL_OK;
 
 	doctor->root = request->root;
-	doctor->measure = request->measure;
+	doctor->measure = !request->no_measure;
 	doctor->audit = request->audit;
 	if (!library_find(request->library, doctor->found_library)) {
 		doctor->found_library[0] = '\0';
 		if (request->library)
 			return TOOL_BAD;
 	}
-	doctor_cuda_ask(request->root, request->measure, request->patience_s, &doctor->cuda);
+	doctor_cuda_ask(request->root, !request->no_measure, request->patience_s, &doctor->cuda);
 	if (!look_at_all(doctor)) {
 		tool_say("out of memory");
 		return TOOL_BROKEN;
@@ -206,66 +181,71 @@ static int examine(const struct request *request, struct doctor *doctor)
 
 /* ---- options ---- */
 
-static bool read_patience(const char *text, unsigned *ret_seconds)
+static bool read_patience(void *request, int code, const char *text, char *why)
 {
 	char *end;
 	unsigned long value = strtoul(text, &end, 10);
 
+	(void)code;
+	(void)why;
 	if (!policy_is_digit(*text) || *end || value < 1 || value > PATIENCE_MOST_S) {
 		tool_say("--timeout takes a number of seconds from 1 to %d", PATIENCE_MOST_S);
 		return false;
 	}
-	*ret_seconds = (unsigned)value;
+	((struct request *)request)->patience_s = (unsigned)value;
 	return true;
 }
 
-static const struct option options[] = {
-    {"json", no_argument, NULL, 'j'},          {"no-measure", no_argument, NULL, 'n'},
-    {"timeout", required_argument, NULL, 't'}, {"library", required_argument, NULL, 'l'},
-    {"audit", no_argument, NULL, 'a'},         {"root", required_argument, NULL, 'r'},
-    {"help", no_argument, NULL, 'h'},          {0},
+_Static_assert(PATIENCE_S == 60, "the help says so");
+static const struct option_row rows[] = {
+    OPTION_FLAG("json", request, json, "print JSON"),
+    OPTION_FLAG("no-measure", request, no_measure,
+		"leave the rates of the links out (else 2 seconds of copies; 4 with several GPUs)"),
+    OPTION_READ("timeout", "N", read_patience, 0, "seconds that the driver may take to answer (60)"),
+    OPTION_TEXT("library", "PATH", request, library,
+		"the library to look at (else the libspillway.so that belongs to this tool)"),
+    OPTION_FLAG("audit", request, audit, "run PROGRAM as `spillway run --audit` does"),
+    OPTION_TEXT("root", "FOLDER", request, root, "look at the /proc, /sys, /dev and libraries that lie in FOLDER"),
 };
 
-/* 0: go on. Else the exit status plus one. */
-static int options_read(int argc, char **argv, struct request *request)
-{
-	int code, at;
+static const struct options options = {
+    .command = "doctor",
+    .rows = rows,
+    .n = sizeof(rows) / sizeof(*rows),
+    .program = true,
+    .column = 19,
+    .head = "usage: spillway doctor [option...] [[--] PROGRAM [argument...]]\n\n"
+	    "Says what of this machine matters to Spillway: what is so, how good that is, what follows from it and\n"
+	    "what to do. Works without a GPU, too. With PROGRAM it is run under Spillway, and each library that came\n"
+	    "to the driver's functions is named with its door; the output of PROGRAM goes to standard error.\n",
+    .tail =
+	"Exit status: 0 no problem was found, 3 one was, 1 it could not be done, 2 wrong usage; 126 PROGRAM cannot\n"
+	"be run, 127 it is not found.\n\n"
+	"examples:\n"
+	"  spillway doctor\n"
+	"  spillway doctor --json > for-the-bug-report.json\n"
+	"  spillway doctor -- python -c 'import torch; torch.zeros(1).cuda()'\n",
+};
 
-	opterr = 0;
-	/* at: the argument being read; getopt may or may not have stepped past it when it fails. */
-	while (at = optind, (code = getopt_long(argc, argv, "+:h", options, NULL)) != -1) {
-		if (code == 'h')
-			return print_help() + 1;
-		if (code == 'j')
-			request->json = true;
-		else if (code == 'n')
-			request->measure = false;
-		else if (code == 'l')
-			request->library = optarg;
-		else if (code == 'a')
-			request->audit = true;
-		else if (code == 'r')
-			request->root = optarg;
-		else if (code != 't')
-			return tool_bad_option("doctor", argv[at], code), TOOL_BAD + 1;
-		else if (!read_patience(optarg, &request->patience_s))
-			return TOOL_BAD + 1;
-	}
+/* OPTIONS_GO_ON, or the status to end with. */
+static int request_read(int argc, char **argv, struct request *request)
+{
+	int status = options_read(&options, argc, argv, request);
+
 	request->program = argv[optind] ? argv + optind : NULL;
-	if (!request->program && request->audit) {
-		tool_say("--audit needs a program; write `spillway doctor --audit -- PROGRAM [argument...]`");
-		return TOOL_BAD + 1;
-	}
-	return 0;
+	if (status != OPTIONS_GO_ON || request->program || !request->audit)
+		return status;
+	tool_say("--audit needs a program; write `spillway doctor --audit -- PROGRAM [argument...]`");
+	return TOOL_BAD;
 }
 
 int tool_doctor(int argc, char **argv)
 {
-	struct request request = {.root = "", .patience_s = PATIENCE_S, .measure = true};
+	struct request request = {.root = "", .patience_s = PATIENCE_S};
 	static struct doctor doctor;
-	int status = options_read(argc, argv, &request);
+	int status = request_read(argc, argv, &request);
 
-	status = status ? status - 1 : examine(&request, &doctor);
+	status = status == OPTIONS_GO_ON ? examine(&request, &doctor) : status;
 	free(doctor.findings);
 	return status;
 }

@@ -3,13 +3,14 @@
  * would, and says why. What is not given is not known, and rules that ask for it do not match; a request without --api,
  * --device and --size is a cudaMalloc of 1 MiB on device 0.
  */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "policy/text.h"
 #include "tools/common/json.h"
+#include "tools/common/options.h"
 #include "tools/tool.h"
 
 struct question {
@@ -19,62 +20,9 @@ struct question {
 	bool json;
 };
 
-static int print_help(void)
-{
-	printf("usage: spillway explain [option...] POLICY\n\n"
-	       "Says which rule of a policy decides about an allocation, why not the ones before it, and what would\n"
-	       "happen. What is not given is not known, and no rule that asks for it matches.\n\n"
-	       "options:\n"
-	       "  --size SIZE      bytes asked for (1MiB)\n"
-	       "  --api API        malloc, pitch, managed, async, pool, host or vmm (malloc)\n"
-	       "  --device N       number of the device (0)\n"
-	       "  --lib PATH       the library that calls\n"
-	       "  --thread NAME    name of the thread\n"
-	       "  --nvtx NAME      name of the NVTX range (see match.nvtx in spillway-policy(5) for when it is known)\n"
-	       "  --order N        the how many-th allocation of the process\n"
-	       "  --live SIZE      bytes the process has live\n"
-	       "  --free SIZE      bytes that may still be allocated on the device\n"
-	       "  --process NAME   name of the process\n"
-	       "  --args TEXT      its arguments, blanks between them\n"
-	       "  --rank N         its rank in a job of several processes\n"
-	       "  --set KEY=VALUE  on top of the policy; several with commas between them\n"
-	       "  --json           print JSON\n\n"
-	       "Exit status: 0 it was explained, 2 wrong usage or an error in the policy.\n\n"
-	       "example:\n"
-	       "  spillway explain --size 1.5GiB --lib libtorch_cuda.so job.yaml\n");
-	return TOOL_OK;
-}
-
 /* ---- the request ---- */
 
-enum { OPTION_HELP = 'h', OPTION_FIRST = 256 };
-enum option_code {
-	OPTION_SIZE = OPTION_FIRST,
-	OPTION_API,
-	OPTION_DEVICE,
-	OPTION_LIB,
-	OPTION_THREAD,
-	OPTION_NVTX,
-	OPTION_ORDER,
-	OPTION_LIVE,
-	OPTION_FREE,
-	OPTION_PROCESS,
-	OPTION_ARGS,
-	OPTION_RANK,
-	OPTION_SET,
-	OPTION_JSON,
-};
-
-static const struct option options[] = {
-    {"size", required_argument, NULL, OPTION_SIZE},     {"api", required_argument, NULL, OPTION_API},
-    {"device", required_argument, NULL, OPTION_DEVICE}, {"lib", required_argument, NULL, OPTION_LIB},
-    {"thread", required_argument, NULL, OPTION_THREAD}, {"nvtx", required_argument, NULL, OPTION_NVTX},
-    {"order", required_argument, NULL, OPTION_ORDER},   {"live", required_argument, NULL, OPTION_LIVE},
-    {"free", required_argument, NULL, OPTION_FREE},     {"process", required_argument, NULL, OPTION_PROCESS},
-    {"args", required_argument, NULL, OPTION_ARGS},     {"rank", required_argument, NULL, OPTION_RANK},
-    {"set", required_argument, NULL, OPTION_SET},       {"json", no_argument, NULL, OPTION_JSON},
-    {"help", no_argument, NULL, OPTION_HELP},           {NULL, 0, NULL, 0},
-};
+enum { READ_SIZE, READ_API, READ_DEVICE, READ_ORDER, READ_LIVE, READ_FREE, READ_RANK };
 
 /* A plain number of at most most. */
 static bool number_read(const char *text, unsigned long long most, unsigned long long *ret_number, char *why)
@@ -90,29 +38,29 @@ static bool number_read(const char *text, unsigned long long most, unsigned long
 	return true;
 }
 
-/* Numbers and sizes; the texts are taken as they are. */
-static bool value_read(int code, const char *text, struct question *question, char *why)
+static bool value_read(void *argument, int code, const char *text, char *why)
 {
+	struct question *question = argument;
 	struct policy_request *request = &question->request;
 	unsigned long long number;
 
 	switch (code) {
-	case OPTION_SIZE:
+	case READ_SIZE:
 		return policy_bytes_read(text, &request->bytes, why);
-	case OPTION_LIVE:
+	case READ_LIVE:
 		request->known |= POLICY_NEED_LIVE;
 		return policy_bytes_read(text, &request->live, why);
-	case OPTION_FREE:
+	case READ_FREE:
 		request->known |= POLICY_NEED_FREE;
 		return policy_bytes_read(text, &request->device_free, why);
-	case OPTION_API:
+	case READ_API:
 		return policy_api_read(text, &request->api, why);
-	case OPTION_DEVICE:
+	case READ_DEVICE:
 		if (!number_read(text, 62, &number, why))
 			return false;
 		request->device = (int)number;
 		return true;
-	case OPTION_RANK:
+	case READ_RANK:
 		if (!number_read(text, INT64_MAX, &number, why))
 			return false;
 		question->rank = (int64_t)number;
@@ -126,71 +74,50 @@ static bool value_read(int code, const char *text, struct question *question, ch
 	}
 }
 
-static bool take(struct question *question, int code, const char *option)
-{
-	char why[POLICY_EXPLAIN_BYTES];
+static const struct option_row rows[] = {
+    OPTION_READ("size", "SIZE", value_read, READ_SIZE, "bytes asked for (1MiB)"),
+    OPTION_READ("api", "API", value_read, READ_API, "malloc, pitch, managed, async, pool, host or vmm (malloc)"),
+    OPTION_READ("device", "N", value_read, READ_DEVICE, "number of the device (0)"),
+    OPTION_TEXT("lib", "PATH", question, request.library, "the library that calls"),
+    OPTION_TEXT("thread", "NAME", question, request.thread, "name of the thread"),
+    OPTION_TEXT("nvtx", "NAME", question, request.nvtx,
+		"name of the NVTX range (see match.nvtx in spillway-policy(5) for when it is known)"),
+    OPTION_READ("order", "N", value_read, READ_ORDER, "the how many-th allocation of the process"),
+    OPTION_READ("live", "SIZE", value_read, READ_LIVE, "bytes the process has live"),
+    OPTION_READ("free", "SIZE", value_read, READ_FREE, "bytes that may still be allocated on the device"),
+    OPTION_TEXT("process", "NAME", question, process, "name of the process"),
+    OPTION_TEXT("args", "TEXT", question, arguments, "its arguments, blanks between them"),
+    OPTION_READ("rank", "N", value_read, READ_RANK, "its rank in a job of several processes"),
+    OPTION_TEXT("set", "KEY=VALUE", question, set, "on top of the policy; several with commas between them"),
+    OPTION_FLAG("json", question, json, "print JSON"),
+};
 
-	switch (code) {
-	case OPTION_LIB:
-		question->request.library = optarg;
-		return true;
-	case OPTION_THREAD:
-		question->request.thread = optarg;
-		return true;
-	case OPTION_NVTX:
-		question->request.nvtx = optarg;
-		return true;
-	case OPTION_PROCESS:
-		question->process = optarg;
-		return true;
-	case OPTION_ARGS:
-		question->arguments = optarg;
-		return true;
-	case OPTION_SET:
-		question->set = optarg;
-		return true;
-	case OPTION_JSON:
-		question->json = true;
-		return true;
-	}
-	if (value_read(code, optarg, question, why))
-		return true;
-	tool_say("--%s: %s", option, why);
-	return false;
-}
+static const struct options options = {
+    .command = "explain",
+    .rows = rows,
+    .n = sizeof(rows) / sizeof(*rows),
+    .column = 19,
+    .head = "usage: spillway explain [option...] POLICY\n\n"
+	    "Says which rule of a policy decides about an allocation, why not the ones before it, and what would\n"
+	    "happen. What is not given is not known, and no rule that asks for it matches.\n",
+    .tail = "Exit status: 0 it was explained, 2 wrong usage or an error in the policy.\n\n"
+	    "example:\n"
+	    "  spillway explain --size 1.5GiB --lib libtorch_cuda.so job.yaml\n",
+};
 
-/* TOOL_OK: go on; else the status to end with, less than 0 for "help was printed". */
+/* OPTIONS_GO_ON, or the status to end with. */
 static int question_read(int argc, char **argv, struct question *question)
 {
-	char quoted[POLICY_QUOTED_BYTES];
-	int code, index = 0;
+	int status = options_read(&options, argc, argv, question);
 
-	opterr = 0;
-	optind = 0;
-	while ((code = getopt_long(argc, argv, ":h", options, &index)) != -1) {
-		if (code == OPTION_HELP) {
-			print_help();
-			return -1;
-		}
-		if (code == ':') {
-			tool_say("option %s needs a value; `spillway explain --help` gives an example",
-				 policy_quote(argv[optind - 1], quoted));
-			return TOOL_BAD;
-		}
-		if (code == '?') {
-			tool_say("unknown option %s; `spillway explain --help` says what there is",
-				 policy_quote(argv[optind - 1], quoted));
-			return TOOL_BAD;
-		}
-		if (!take(question, code, options[index].name))
-			return TOOL_BAD;
-	}
+	if (status != OPTIONS_GO_ON)
+		return status;
 	if (optind + 1 != argc || !*argv[optind]) {
 		tool_say("one policy is needed; write `spillway explain [option...] POLICY`");
 		return TOOL_BAD;
 	}
 	question->policy = argv[optind];
-	return TOOL_OK;
+	return OPTIONS_GO_ON;
 }
 
 /* ---- the answer ---- */
@@ -377,8 +304,8 @@ int tool_explain(int argc, char **argv)
 	struct policy_errors errors;
 	struct policy *policy;
 
-	if (status != TOOL_OK)
-		return status < 0 ? TOOL_OK : status;
+	if (status != OPTIONS_GO_ON)
+		return status;
 	policy = policy_read(question.policy, question.set, &errors);
 	tool_print_errors(&errors);
 	policy_errors_free(&errors);

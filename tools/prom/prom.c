@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <libgen.h>
 #include <limits.h>
 #include <signal.h>
@@ -20,6 +19,7 @@
 #include <unistd.h>
 
 #include "policy/text.h"
+#include "tools/common/options.h"
 #include "tools/common/seconds.h"
 #include "tools/tool.h"
 
@@ -28,26 +28,6 @@ struct wish {
 	bool list;
 	double interval; /* 0: once */
 };
-
-static int print_help(void)
-{
-	printf(
-	    "usage: spillway prom [option...] FILE\n"
-	    "       spillway prom --list\n\n"
-	    "Writes the figures of all running processes under Spillway to FILE, for the textfile collector of\n"
-	    "Prometheus' node exporter: to a new file beside it, which then takes its place, mode 0644, so that the\n"
-	    "collector never reads half of it. FILE should end in .prom; - is standard output. Root sees the "
-	    "processes\n"
-	    "of all users. It shows names of programs, but none of their arguments.\n\n"
-	    "options:\n"
-	    "  --interval SECONDS  again and again (0.1 to 3600), until SIGTERM or SIGINT; then FILE is removed\n"
-	    "  --list              the name, unit and meaning of every figure\n\n"
-	    "Exit status: 0, also when there is no process; 1 FILE could not be written; 2 wrong usage.\n\n"
-	    "examples:\n"
-	    "  spillway prom /var/lib/prometheus/node-exporter/spillway.prom\n"
-	    "  spillway prom --interval 15 /var/lib/prometheus/node-exporter/spillway.prom\n");
-	return TOOL_OK;
-}
 
 /* ---- the file ---- */
 
@@ -185,37 +165,50 @@ static int write_all(const struct wish *wish, const struct target *target)
 	return good ? TOOL_OK : TOOL_BROKEN;
 }
 
-/* -1: go on. */
+static bool read_interval(void *argument, int code, const char *text, char *why)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+	struct wish *wish = argument;
+
+	(void)code;
+	(void)why;
+	if (seconds_read(text, &wish->interval))
+		return true;
+	tool_say("%s is no interval; %s", policy_quote(text, quoted), SECONDS_RANGE);
+	return false;
+}
+
+static const struct option_row rows[] = {
+    OPTION_READ("interval", "SECONDS", read_interval, 0,
+		"again and again (0.1 to 3600), until SIGTERM or SIGINT; then FILE is removed"),
+    OPTION_FLAG("list", wish, list, "the name, unit and meaning of every figure"),
+};
+
+static const struct options options = {
+    .command = "prom",
+    .rows = rows,
+    .n = sizeof(rows) / sizeof(*rows),
+    .column = 22,
+    .head =
+	"usage: spillway prom [option...] FILE\n"
+	"       spillway prom --list\n\n"
+	"Writes the figures of all running processes under Spillway to FILE, for the textfile collector of\n"
+	"Prometheus' node exporter: to a new file beside it, which then takes its place, mode 0644, so that the\n"
+	"collector never reads half of it. FILE should end in .prom; - is standard output. Root sees the processes\n"
+	"of all users. It shows names of programs, but none of their arguments.\n",
+    .tail = "Exit status: 0, also when there is no process; 1 FILE could not be written; 2 wrong usage.\n\n"
+	    "examples:\n"
+	    "  spillway prom /var/lib/prometheus/node-exporter/spillway.prom\n"
+	    "  spillway prom --interval 15 /var/lib/prometheus/node-exporter/spillway.prom\n",
+};
+
+/* OPTIONS_GO_ON, or the status to end with. */
 static int read_wish(int argc, char **argv, struct wish *wish)
 {
-	static const struct option options[] = {{"interval", required_argument, NULL, 'i'},
-						{"list", no_argument, NULL, 'l'},
-						{"help", no_argument, NULL, 'h'},
-						{NULL, 0, NULL, 0}};
-	char quoted[POLICY_QUOTED_BYTES];
-	int code;
+	int status = options_read(&options, argc, argv, wish);
 
-	opterr = 0;
-	optind = 0;
-	while ((code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-		switch (code) {
-		case 'h':
-			return print_help();
-		case 'l':
-			wish->list = true;
-			break;
-		case 'i':
-			if (seconds_read(optarg, &wish->interval))
-				break;
-			tool_say("%s is no interval; %s", policy_quote(optarg, quoted), SECONDS_RANGE);
-			return TOOL_BAD;
-		default:
-			tool_say(code == ':' ? "option %s needs a value"
-					     : "unknown option %s; `spillway prom --help` says what there is",
-				 policy_quote(argv[optind - 1], quoted));
-			return TOOL_BAD;
-		}
-	}
+	if (status != OPTIONS_GO_ON)
+		return status;
 	if (wish->list && wish->interval > 0) {
 		tool_say("--list is printed once; leave --interval away");
 		return TOOL_BAD;
@@ -226,7 +219,7 @@ static int read_wish(int argc, char **argv, struct wish *wish)
 		return TOOL_BAD;
 	}
 	wish->path = argv[optind];
-	return -1;
+	return OPTIONS_GO_ON;
 }
 
 int tool_prom(int argc, char **argv)

@@ -7,6 +7,7 @@
 
 #include "policy/text.h"
 #include "tools/replay/replay_sweep.h"
+#include "tools/common/options.h"
 #include "tools/tool.h"
 
 /* Does --set name this key? Keys and values stand as in policy/set.c. */
@@ -174,8 +175,8 @@ int tool_replay(int argc, char **argv)
 	char quoted[POLICY_QUOTED_BYTES];
 	int status = replay_options(argc, argv, &request);
 
-	if (status != TOOL_OK)
-		return status < 0 ? TOOL_OK : status;
+	if (status != OPTIONS_GO_ON)
+		return status;
 	if (replay_is_taken(request.svg) || replay_is_taken(request.write))
 		return TOOL_BROKEN;
 	if (replay_model_read(&model, request.path)) {

@@ -1,80 +1,19 @@
 #include "tools/replay/replay_sweep.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "policy/text.h"
+#include "tools/common/options.h"
 #include "tools/tool.h"
 
-/* Of a pair of copies, one each way at once: H200, PCIe 5 x16. */
+/* Of a pair of copies, one each way at once: H200, PCIe 5 x16. As the help has it. */
 #define LINK 50.6
+_Static_assert(REPLAY_STEPS == 4, "the help says so");
 
-static int print_help(void)
-{
-	printf(
-	    "usage: spillway replay [option...] TRACE\n\n"
-	    "Predicts, without a GPU, what a recorded job would cost with less device memory: peak, bytes moved and\n"
-	    "the time of a step for each budget, and the smallest budget within 10 %% of full speed.\n"
-	    "TRACE is made by `spillway run --trace`, or is a log of RMM's, or what torch_snapshot.py makes of a\n"
-	    "memory snapshot of PyTorch's; the last two say nothing of time.\n\n"
-	    "options:\n"
-	    "  --budget LIST         device budgets, SIZE or N%% of the job's peak, with commas between (100%% .. "
-	    "40%%)\n"
-	    "  --mode MODE           off, static, exact or fast (what the policy named here says,\n"
-	    "                        else what the trace was recorded in)\n"
-	    "  --policy POLICY       decide about each allocation by this policy (heap)\n"
-	    "  --set KEY=VALUE       on top of the policy; several with commas between them\n"
-	    "  --host-budget SIZE    host memory that may be taken (as much as it takes)\n"
-	    "  --link GB/S           what the link carries each way while both are busy (%.1f);\n"
-	    "                        half of what `spillway doctor` measures both ways together\n"
-	    "  --step-time MS        what a step takes with all of it in device memory (what the trace says)\n"
-	    "  --steps N             how many of the last steps count (%d)\n"
-	    "  --device N            of which device (the one with the most memory allocated)\n"
-	    "  --json                print JSON\n"
-	    "  --svg FILE            draw the curve, too\n"
-	    "  --write-policy FILE   write a policy for the smallest good budget\n\n"
-	    "Files that are there are not overwritten.\n"
-	    "Exit status: 0 all was answered, 1 the job cannot run under a budget, 2 wrong usage or no trace.\n\n"
-	    "examples:\n"
-	    "  spillway replay --mode fast job.trace\n"
-	    "  spillway replay --budget 8GiB,75%% --svg curve.svg --write-policy job.yaml job.trace\n",
-	    LINK, REPLAY_STEPS);
-	return TOOL_OK;
-}
-
-enum option_code {
-	OPTION_BUDGET = 256,
-	OPTION_MODE,
-	OPTION_POLICY,
-	OPTION_SET,
-	OPTION_HOST_BUDGET,
-	OPTION_LINK,
-	OPTION_STEP_TIME,
-	OPTION_STEPS,
-	OPTION_DEVICE,
-	OPTION_JSON,
-	OPTION_SVG,
-	OPTION_WRITE_POLICY,
-};
-
-static const struct option options[] = {
-    {"budget", required_argument, NULL, OPTION_BUDGET},
-    {"mode", required_argument, NULL, OPTION_MODE},
-    {"policy", required_argument, NULL, OPTION_POLICY},
-    {"set", required_argument, NULL, OPTION_SET},
-    {"host-budget", required_argument, NULL, OPTION_HOST_BUDGET},
-    {"link", required_argument, NULL, OPTION_LINK},
-    {"step-time", required_argument, NULL, OPTION_STEP_TIME},
-    {"steps", required_argument, NULL, OPTION_STEPS},
-    {"device", required_argument, NULL, OPTION_DEVICE},
-    {"json", no_argument, NULL, OPTION_JSON},
-    {"svg", required_argument, NULL, OPTION_SVG},
-    {"write-policy", required_argument, NULL, OPTION_WRITE_POLICY},
-    {"help", no_argument, NULL, 'h'},
-    {NULL, 0, NULL, 0},
-};
+enum { READ_BUDGETS, READ_MODE, READ_HOST_BUDGET, READ_LINK, READ_STEP_TIME, READ_STEPS, READ_DEVICE };
 
 /*
  * Digits, perhaps a point and at most two more, as hundredths; 0 < value <= most. The end of it at *ret_end. False:
@@ -192,81 +131,86 @@ static bool mode(const char *text, enum policy_spill *ret_mode, char *why)
 	return false;
 }
 
-static bool take(struct replay_request *request, int code, char *why)
+static bool read_value(void *argument, int code, const char *text, char *why)
 {
+	struct replay_request *request = argument;
 	uint64_t number;
 
 	switch (code) {
-	case OPTION_BUDGET:
-		return budgets(optarg, request, why);
-	case OPTION_MODE:
-		return mode(optarg, &request->mode, why);
-	case OPTION_HOST_BUDGET:
-		return policy_bytes_read(optarg, &request->host_budget, why);
-	case OPTION_LINK:
-		return positive(optarg, 100000, &request->link, why);
-	case OPTION_STEP_TIME:
-		return positive(optarg, 1000000000, &request->step_ms, why);
-	case OPTION_STEPS:
-		return whole(optarg, 1, 1000000, &request->steps, why);
-	case OPTION_DEVICE:
-		if (!whole(optarg, 0, REPLAY_DEVICES - 1, &number, why))
+	case READ_BUDGETS:
+		return budgets(text, request, why);
+	case READ_MODE:
+		return mode(text, &request->mode, why);
+	case READ_HOST_BUDGET:
+		return policy_bytes_read(text, &request->host_budget, why);
+	case READ_LINK:
+		return positive(text, 100000, &request->link, why);
+	case READ_STEP_TIME:
+		return positive(text, 1000000000, &request->step_ms, why);
+	case READ_STEPS:
+		return whole(text, 1, 1000000, &request->steps, why);
+	default:
+		if (!whole(text, 0, REPLAY_DEVICES - 1, &number, why))
 			return false;
 		request->device = (uint32_t)number;
-		return true;
-	case OPTION_POLICY:
-		request->policy_name = optarg;
-		return true;
-	case OPTION_SET:
-		request->set = optarg;
-		return true;
-	case OPTION_SVG:
-		request->svg = optarg;
-		return true;
-	case OPTION_WRITE_POLICY:
-		request->write = optarg;
-		return true;
-	default:
-		request->json = true;
 		return true;
 	}
 }
 
+static const struct option_row rows[] = {
+    OPTION_READ("budget", "LIST", read_value, READ_BUDGETS,
+		"device budgets, SIZE or N% of the job's peak, with commas between (100% .. 40%)"),
+    OPTION_READ("mode", "MODE", read_value, READ_MODE,
+		"off, static, exact or fast (what the policy named here says,\nelse what the trace was recorded in)"),
+    OPTION_TEXT("policy", "POLICY", replay_request, policy_name, "decide about each allocation by this policy (heap)"),
+    OPTION_TEXT("set", "KEY=VALUE", replay_request, set, "on top of the policy; several with commas between them"),
+    OPTION_READ("host-budget", "SIZE", read_value, READ_HOST_BUDGET,
+		"host memory that may be taken (as much as it takes)"),
+    OPTION_READ("link", "GB/S", read_value, READ_LINK,
+		"what the link carries each way while both are busy (50.6);\n"
+		"half of what `spillway doctor` measures both ways together"),
+    OPTION_READ("step-time", "MS", read_value, READ_STEP_TIME,
+		"what a step takes with all of it in device memory (what the trace says)"),
+    OPTION_READ("steps", "N", read_value, READ_STEPS, "how many of the last steps count (4)"),
+    OPTION_READ("device", "N", read_value, READ_DEVICE, "of which device (the one with the most memory allocated)"),
+    OPTION_FLAG("json", replay_request, json, "print JSON"),
+    OPTION_TEXT("svg", "FILE", replay_request, svg, "draw the curve, too"),
+    OPTION_TEXT("write-policy", "FILE", replay_request, write, "write a policy for the smallest good budget"),
+};
+
+static const struct options options = {
+    .command = "replay",
+    .rows = rows,
+    .n = sizeof(rows) / sizeof(*rows),
+    .column = 24,
+    .head = "usage: spillway replay [option...] TRACE\n\n"
+	    "Predicts, without a GPU, what a recorded job would cost with less device memory: peak, bytes moved and\n"
+	    "the time of a step for each budget, and the smallest budget within 10 % of full speed.\n"
+	    "TRACE is made by `spillway run --trace`, or is a log of RMM's, or what torch_snapshot.py makes of a\n"
+	    "memory snapshot of PyTorch's; the last two say nothing of time.\n",
+    .tail = "Files that are there are not overwritten.\n"
+	    "Exit status: 0 all was answered, 1 the job cannot run under a budget, 2 wrong usage or no trace.\n\n"
+	    "examples:\n"
+	    "  spillway replay --mode fast job.trace\n"
+	    "  spillway replay --budget 8GiB,75% --svg curve.svg --write-policy job.yaml job.trace\n",
+};
+
 int replay_options(int argc, char **argv, struct replay_request *ret_request)
 {
-	char quoted[POLICY_QUOTED_BYTES], why[POLICY_EXPLAIN_BYTES];
-	int code, index = 0;
+	int status;
 
 	*ret_request = (struct replay_request){.mode = POLICY_SPILL_COUNT,
 					       .host_budget = UINT64_MAX,
 					       .link = LINK,
 					       .steps = REPLAY_STEPS,
 					       .device = REPLAY_NONE};
-	opterr = 0;
-	optind = 0;
-	while ((code = getopt_long(argc, argv, ":h", options, &index)) != -1) {
-		if (code == 'h') {
-			print_help();
-			return -1;
-		}
-		if (code == ':') {
-			tool_say("option %s needs a value", policy_quote(argv[optind - 1], quoted));
-			return TOOL_BAD;
-		}
-		if (code == '?') {
-			tool_say("unknown option %s; `spillway replay --help` says what there is",
-				 policy_quote(argv[optind - 1], quoted));
-			return TOOL_BAD;
-		}
-		if (!take(ret_request, code, why)) {
-			tool_say("--%s: %s", options[index].name, why);
-			return TOOL_BAD;
-		}
-	}
+	status = options_read(&options, argc, argv, ret_request);
+	if (status != OPTIONS_GO_ON)
+		return status;
 	if (optind + 1 != argc || !*argv[optind]) {
 		tool_say("one trace is needed; write `spillway replay [option...] TRACE`");
 		return TOOL_BAD;
 	}
 	ret_request->path = argv[optind];
-	return TOOL_OK;
+	return OPTIONS_GO_ON;
 }

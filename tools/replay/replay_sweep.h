@@ -66,7 +66,7 @@ void sweep_free(struct replay_sweep *sweep);
 const char *sweep_why(const struct replay_sweep *sweep, const struct replay_answer *answer, char *room);
 
 /* ---- replay_options.c ---- */
-/* TOOL_OK: go on; else the status to end with, less than 0 for "help was printed". */
+/* OPTIONS_GO_ON, or the status to end with. */
 int replay_options(int argc, char **argv, struct replay_request *ret_request);
 
 /* ---- replay_print.c ---- */

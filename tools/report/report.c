@@ -4,12 +4,12 @@
 #include "tools/report/report.h"
 
 #include "policy/text.h"
+#include "tools/common/options.h"
 #include "tools/common/progress.h"
 #include "tools/tool.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdio_ext.h>
@@ -35,61 +35,63 @@ struct wish {
 	bool chosen;
 };
 
-static int print_help(void)
+static bool take_output(void *argument, int code, const char *text, char *why)
 {
-	printf(
-	    "usage: spillway report [option...] TRACE...\n\n"
-	    "Shows what a trace says: what the run's memory cost, where it was, what moved, what to change. Several\n"
-	    "traces are put beside each other.\n\n"
-	    "options:\n"
-	    "  --html           one page for a browser, without anything from elsewhere\n"
-	    "  --json           everything, for programs\n"
-	    "  --csv[=TABLE]    one table: %s (allocations)\n"
-	    "  --perfetto       for ui.perfetto.dev: over time, beside a profile of PyTorch\n"
-	    "  --output FILE    write there instead of to standard output\n\n"
-	    "Exit status: 0 it was shown, 1 no memory or the output could not be written, 2 wrong usage or not a "
-	    "trace.\n\n"
-	    "examples:\n"
-	    "  spillway report run.trace\n"
-	    "  spillway report --html --output run.html run.trace\n"
-	    "  spillway report before.trace after.trace\n",
-	    report_csv_tables);
-	return TOOL_OK;
-}
+	struct wish *wish = argument;
 
-static const struct option options[] = {
-    {"html", no_argument, NULL, OUTPUT_HTML},
-    {"json", no_argument, NULL, OUTPUT_JSON},
-    {"csv", optional_argument, NULL, OUTPUT_CSV},
-    {"perfetto", no_argument, NULL, OUTPUT_PERFETTO},
-    {"output", required_argument, NULL, 'o'},
-    {"help", no_argument, NULL, 'h'},
-    {NULL, 0, NULL, 0},
-};
-
-static bool take_output(struct wish *wish, int code)
-{
+	(void)why;
 	if (wish->chosen) {
 		tool_say("only one of --html, --json, --csv and --perfetto can be had at a time");
 		return false;
 	}
 	wish->chosen = true;
 	wish->output = (enum output)code;
-	if (code == OUTPUT_CSV && optarg)
-		wish->table = optarg;
+	if (text)
+		wish->table = text;
 	if (report_csv_known(wish->table))
 		return true;
-	tool_say("--csv has the tables %s", report_csv_tables);
+	tool_say("--csv has the tables " REPORT_CSV_TABLES);
 	return false;
 }
 
-static int refuse(const char *what, const char *option)
+static bool take_file(void *argument, int code, const char *text, char *why)
 {
-	char quoted[POLICY_QUOTED_BYTES];
+	struct wish *wish = argument;
 
-	tool_say("%s %s; `spillway report --help` says what there is", what, policy_quote(option, quoted));
-	return TOOL_BAD;
+	(void)code;
+	(void)why;
+	wish->file = strcmp(text, "-") ? text : NULL;
+	return true;
 }
+
+static const struct option_row rows[] = {
+    OPTION_READ("html", NULL, take_output, OUTPUT_HTML, "one page for a browser, without anything from elsewhere"),
+    OPTION_READ("json", NULL, take_output, OUTPUT_JSON, "everything, for programs"),
+    OPTION_READ("csv", "[=TABLE]", take_output, OUTPUT_CSV, "one table: " REPORT_CSV_TABLES " (allocations)"),
+    OPTION_READ("perfetto", NULL, take_output, OUTPUT_PERFETTO,
+		"for ui.perfetto.dev: over time, beside a profile of PyTorch"),
+    {.name = "output",
+     .value = "FILE",
+     .letter = 'o',
+     .read = take_file,
+     .help = "write there instead of to standard output"},
+};
+
+static const struct options options = {
+    .command = "report",
+    .rows = rows,
+    .n = sizeof(rows) / sizeof(*rows),
+    .column = 19,
+    .head = "usage: spillway report [option...] TRACE...\n\n"
+	    "Shows what a trace says: what the run's memory cost, where it was, what moved, what to change. Several\n"
+	    "traces are put beside each other.\n",
+    .tail =
+	"Exit status: 0 it was shown, 1 no memory or the output could not be written, 2 wrong usage or not a trace.\n\n"
+	"examples:\n"
+	"  spillway report run.trace\n"
+	"  spillway report --html --output run.html run.trace\n"
+	"  spillway report before.trace after.trace\n",
+};
 
 static bool fits(const struct wish *wish, int n)
 {
@@ -105,30 +107,6 @@ static bool fits(const struct wish *wish, int n)
 	else
 		return true;
 	return false;
-}
-
-/* TOOL_OK: go on; else the status to end with, less than 0 for "help was printed". */
-static int wish_read(int argc, char **argv, struct wish *wish)
-{
-	int code;
-
-	opterr = 0;
-	optind = 0;
-	while ((code = getopt_long(argc, argv, ":ho:", options, NULL)) != -1) {
-		if (code == 'h') {
-			print_help();
-			return -1;
-		}
-		if (code == ':')
-			return refuse("a value is missing behind", argv[optind - 1]);
-		if (code == '?')
-			return refuse("unknown option", argv[optind - 1]);
-		if (code == 'o')
-			wish->file = strcmp(optarg, "-") ? optarg : NULL;
-		else if (!take_output(wish, code))
-			return TOOL_BAD;
-	}
-	return fits(wish, argc - optind) ? TOOL_OK : TOOL_BAD;
 }
 
 static void show_progress(const char *what, uint64_t part, uint64_t whole)
@@ -309,12 +287,15 @@ static int show_in(const struct wish *wish, const struct digest *digests, size_t
 int tool_report(int argc, char **argv)
 {
 	struct wish wish = {.table = "allocations"};
-	int status = wish_read(argc, argv, &wish), n = argc - optind, read = 0;
+	int status = options_read(&options, argc, argv, &wish), n = argc - optind, read = 0;
 	struct digest *digests;
 	struct trace *traces;
 
-	if (status != TOOL_OK)
-		return status < 0 ? TOOL_OK : status;
+	if (status != OPTIONS_GO_ON)
+		return status;
+	if (!fits(&wish, n))
+		return TOOL_BAD;
+	status = TOOL_OK;
 	if (wish.file && is_trace(wish.file, argv + optind, n))
 		return TOOL_BAD;
 	traces = calloc((size_t)n, sizeof(*traces));

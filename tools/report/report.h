@@ -15,7 +15,7 @@ void report_perfetto(const struct digest *digest);
 /* What --csv=TABLE can be; false: there is no such table. */
 bool report_csv_known(const char *table);
 void report_csv(const struct digest *digest, const char *table);
-extern const char report_csv_tables[]; /* "allocations, ..." */
+#define REPORT_CSV_TABLES "allocations, series, moves, rules"
 
 /* Several runs beside each other. */
 void report_compare_text(const struct digest *digests, size_t n);

@@ -170,7 +170,6 @@ static const struct table {
 	const char *name;
 	void (*put)(const struct digest *digest);
 } tables[] = {{"allocations", allocations}, {"series", series}, {"moves", moves}, {"rules", rules}};
-const char report_csv_tables[] = "allocations, series, moves, rules";
 
 static const struct table *find(const char *name)
 {

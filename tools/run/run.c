@@ -3,7 +3,6 @@
  * so that its process id, terminal, signals and exit status are its own.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "tools/common/library.h"
+#include "tools/common/options.h"
 #include "tools/common/preload.h"
 #include "tools/common/target.h"
 #include "tools/tool.h"
@@ -24,95 +24,69 @@ struct request {
 	char **program; /* with its arguments, NULL at the end */
 };
 
-static int print_help(void)
+static void print_builtin(void)
 {
-	printf("usage: spillway run [option...] [--] PROGRAM [argument...]\n\n"
-	       "Runs PROGRAM with libspillway.so in front of its CUDA calls. The policy is read first; if it has an\n"
-	       "error, all are printed and nothing is started.\n\n"
-	       "options:\n"
-	       "  --policy POLICY  a policy file, or a built-in one:");
 	for (const char *const *name = policy_builtin_names(); *name; name++)
 		printf(" %s", *name);
-	printf(
-	    "\n"
-	    "                   (else that of SPILLWAY_POLICY, else heap)\n"
-	    "  --set KEY=VALUE  set one key on top of the policy; may be given again (else that of SPILLWAY_SET)\n"
-	    "  --library PATH   the library to preload (else the libspillway.so that belongs to this tool)\n"
-	    "  --trace FILE     record what happens to memory in FILE; %%p in it becomes the process, %%h the host, "
-	    "%%e\n"
-	    "                   the program, %%r the rank; a name that is taken gets the process behind it\n"
-	    "  --audit          also see libraries opened with RTLD_DEEPBIND, by dlmopen or with a driver of their "
-	    "own\n\n"
-	    "Exit status: that of PROGRAM; 2 nothing was started, 126 PROGRAM cannot be run, 127 it is not found.\n\n"
-	    "example:\n"
-	    "  spillway run --policy job.yaml --set device.budget=8GiB -- python train.py\n");
-	return TOOL_OK;
+	printf("\n                   (else that of SPILLWAY_POLICY, else heap)");
 }
 
-static bool add_set(struct request *request, const char *item)
+static bool add_set(void *argument, int code, const char *item, char *why)
 {
-	char *joined;
+	struct request *request = argument;
+	char *joined = NULL;
 
-	if (!request->set) {
-		request->set = strdup(item);
-		return request->set != NULL;
-	}
-	if (asprintf(&joined, "%s,%s", request->set, item) < 0)
+	(void)code;
+	if (request->set ? asprintf(&joined, "%s,%s", request->set, item) < 0 : !(joined = strdup(item))) {
+		snprintf(why, POLICY_EXPLAIN_BYTES, "out of memory");
 		return false;
+	}
 	free(request->set);
 	request->set = joined;
 	return true;
 }
 
-/* 0: go on. Else the exit status plus one. */
-static int options_read(int argc, char **argv, struct request *request)
-{
-	static const struct option options[] = {
-	    {"policy", required_argument, NULL, 'p'},
-	    {"set", required_argument, NULL, 's'},
-	    {"library", required_argument, NULL, 'l'},
-	    {"audit", no_argument, NULL, 'a'},
-	    {"trace", required_argument, NULL, 't'},
-	    {"help", no_argument, NULL, 'h'},
-	    {0},
-	};
-	int code, at;
+static const struct option_row rows[] = {
+    {.name = "policy",
+     .value = "POLICY",
+     .at = offsetof(struct request, policy),
+     .help = "a policy file, or a built-in one:",
+     .more = print_builtin},
+    OPTION_READ("set", "KEY=VALUE", add_set, 0,
+		"set one key on top of the policy; may be given again (else that of SPILLWAY_SET)"),
+    OPTION_TEXT("library", "PATH", request, library,
+		"the library to preload (else the libspillway.so that belongs to this tool)"),
+    OPTION_TEXT("trace", "FILE", request, trace,
+		"record what happens to memory in FILE; %p in it becomes the process, %h the host, %e\n"
+		"the program, %r the rank; a name that is taken gets the process behind it"),
+    OPTION_FLAG("audit", request, audit,
+		"also see libraries opened with RTLD_DEEPBIND, by dlmopen or with a driver of their own"),
+};
 
-	opterr = 0;
-	/* at: the argument being read; getopt may or may not have stepped past it when it fails. */
-	while (at = optind, (code = getopt_long(argc, argv, "+:h", options, NULL)) != -1) {
-		switch (code) {
-		case 'p':
-			request->policy = optarg;
-			break;
-		case 's':
-			if (!add_set(request, optarg)) {
-				tool_say("out of memory");
-				return TOOL_BROKEN + 1;
-			}
-			break;
-		case 'l':
-			request->library = optarg;
-			break;
-		case 'a':
-			request->audit = true;
-			break;
-		case 't':
-			request->trace = optarg;
-			break;
-		case 'h':
-			print_help();
-			return TOOL_OK + 1;
-		default:
-			tool_bad_option("run", argv[at], code);
-			return TOOL_BAD + 1;
-		}
-	}
+static const struct options options = {
+    .command = "run",
+    .rows = rows,
+    .n = sizeof(rows) / sizeof(*rows),
+    .program = true,
+    .column = 19,
+    .head = "usage: spillway run [option...] [--] PROGRAM [argument...]\n\n"
+	    "Runs PROGRAM with libspillway.so in front of its CUDA calls. The policy is read first; if it has an\n"
+	    "error, all are printed and nothing is started.\n",
+    .tail = "Exit status: that of PROGRAM; 2 nothing was started, 126 PROGRAM cannot be run, 127 it is not found.\n\n"
+	    "example:\n"
+	    "  spillway run --policy job.yaml --set device.budget=8GiB -- python train.py\n",
+};
+
+/* OPTIONS_GO_ON, or the status to end with. */
+static int request_read(int argc, char **argv, struct request *request)
+{
+	int status = options_read(&options, argc, argv, request);
+
 	request->program = argv + optind;
-	if (request->program[0] && *request->program[0])
-		return 0;
+	if (status != OPTIONS_GO_ON || (request->program[0] && *request->program[0]))
+		return status;
 	tool_say("no program given; write `spillway run -- PROGRAM [argument...]`");
-	return TOOL_BAD + 1;
+	return TOOL_BAD;
 }
 
 /*
@@ -247,13 +221,14 @@ int tool_run(int argc, char **argv)
 {
 	struct request request = {0};
 	char trace[PATH_MAX];
-	int status = options_read(argc, argv, &request);
+	int status = request_read(argc, argv, &request);
 
-	if (!status && request.trace && !trace_name_make(request.trace, trace))
-		status = TOOL_BAD + 1;
+	if (status == OPTIONS_GO_ON && request.trace && !trace_name_make(request.trace, trace))
+		status = TOOL_BAD;
 	if (request.trace)
 		request.trace = trace;
-	status = status ? status - 1 : prepare_and_start(&request);
+	if (status == OPTIONS_GO_ON)
+		status = prepare_and_start(&request);
 	free(request.set);
 	return status;
 }

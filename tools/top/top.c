@@ -5,7 +5,6 @@
 #include "tools/top/top.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <limits.h>
 #include <math.h>
 #include <pwd.h>
@@ -17,6 +16,7 @@
 
 #include "policy/text.h"
 #include "shim/base/identity.h"
+#include "tools/common/options.h"
 #include "tools/common/seconds.h"
 #include "tools/tool.h"
 
@@ -27,40 +27,6 @@ struct wish {
 	struct top_view view;
 	struct figures_choice choice;
 };
-
-static int print_help(void)
-{
-	printf("usage: spillway top [option...] [PID|ID...]\n\n"
-	       "Shows what the processes under Spillway do: where their memory is, what moves, what costs most. On a\n"
-	       "terminal a screen that is drawn anew each second (h: help, q: the end); else plain text. Reads the "
-	       "files in\n"
-	       "which the processes show their figures, and nothing else: it can neither slow nor stop them. Root sees "
-	       "the\n"
-	       "processes of all users.\n\n"
-	       "options:\n"
-	       "  --once              one reading; with --interval two, so that there are rates\n"
-	       "  --json              one JSON object a reading, on a line (spillway-top(1) says what is in it)\n"
-	       "  --plain             text, also on a terminal\n"
-	       "  --details           everything that is known of each process, as text\n"
-	       "  --interval SECONDS  between readings (1), 0.1 to 3600\n"
-	       "  --count N           end after N readings\n"
-	       "  --sort NAME         by this column (device), one of:\n"
-	       "                     ");
-	for (unsigned i = 0; i < top_n_columns(); i++)
-		printf(" %s", top_columns[i].key);
-	printf(
-	    "\n"
-	    "  --reverse           the other way round\n"
-	    "  --user NAME         processes of this user alone\n"
-	    "  --gone[=N]          also the N processes (%d; or all) that were killed last and left their figures\n\n"
-	    "Exit status: 0, also when there is no process; 1 a reading failed; 2 wrong usage.\n\n"
-	    "examples:\n"
-	    "  spillway top\n"
-	    "  spillway top --once --json | jq '.processes[] | [.pid, .counters.moved_in_bytes]'\n"
-	    "  spillway top --once --details --interval 2 4711\n",
-	    TOP_GONE);
-	return TOOL_OK;
-}
 
 /* ---- the command line ---- */
 
@@ -102,10 +68,12 @@ static bool say_wrong(const char *what, const char *text, const char *instead)
 	return false;
 }
 
-static bool read_value(int code, const char *text, struct wish *wish)
+static bool read_value(void *argument, int code, const char *text, char *why)
 {
+	struct wish *wish = argument;
 	int column;
 
+	(void)why;
 	switch (code) {
 	case 'i':
 		wish->interval_given = true;
@@ -158,18 +126,6 @@ static bool read_processes(int n, char **texts, struct wish *wish)
 	return true;
 }
 
-static int complain(int code, const char *argument)
-{
-	char quoted[POLICY_QUOTED_BYTES];
-
-	policy_quote(argument, quoted);
-	if (code == ':')
-		tool_say("%s needs a value; see `spillway top --help`", quoted);
-	else
-		tool_say("unknown option %s; see `spillway top --help`", quoted);
-	return TOOL_BAD;
-}
-
 /* What says two things at once is a mistake, and which of them was meant is not guessed. */
 static bool fits(const struct wish *wish)
 {
@@ -182,50 +138,58 @@ static bool fits(const struct wish *wish)
 	return false;
 }
 
-/* -1: go on. */
+static void print_columns(void)
+{
+	for (unsigned i = 0; i < top_n_columns(); i++)
+		printf("%s%s", i ? " " : "", top_columns[i].key);
+}
+
+_Static_assert(TOP_GONE == 10, "the help says so");
+static const struct option_row rows[] = {
+    OPTION_FLAG("once", wish, once, "one reading; with --interval two, so that there are rates"),
+    OPTION_FLAG("json", wish, json, "one JSON object a reading, on a line (spillway-top(1) says what is in it)"),
+    OPTION_FLAG("plain", wish, plain, "text, also on a terminal"),
+    OPTION_FLAG("details", wish, view.details, "everything that is known of each process, as text"),
+    OPTION_READ("interval", "SECONDS", read_value, 'i', "between readings (1), 0.1 to 3600"),
+    OPTION_READ("count", "N", read_value, 'n', "end after N readings"),
+    {.name = "sort",
+     .value = "NAME",
+     .read = read_value,
+     .code = 's',
+     .help = "by this column (device), one of:\n",
+     .more = print_columns},
+    OPTION_FLAG("reverse", wish, view.reverse, "the other way round"),
+    OPTION_READ("user", "NAME", read_value, 'u', "processes of this user alone"),
+    OPTION_READ("gone", "[=N]", read_value, 'g',
+		"also the N processes (10; or all) that were killed last and left their figures"),
+};
+
+static const struct options options = {
+    .command = "top",
+    .rows = rows,
+    .n = sizeof(rows) / sizeof(*rows),
+    .column = 22,
+    .head =
+	"usage: spillway top [option...] [PID|ID...]\n\n"
+	"Shows what the processes under Spillway do: where their memory is, what moves, what costs most. On a\n"
+	"terminal a screen that is drawn anew each second (h: help, q: the end); else plain text. Reads the files in\n"
+	"which the processes show their figures, and nothing else: it can neither slow nor stop them. Root sees the\n"
+	"processes of all users.\n",
+    .tail = "Exit status: 0, also when there is no process; 1 a reading failed; 2 wrong usage.\n\n"
+	    "examples:\n"
+	    "  spillway top\n"
+	    "  spillway top --once --json | jq '.processes[] | [.pid, .counters.moved_in_bytes]'\n"
+	    "  spillway top --once --details --interval 2 4711\n",
+};
+
+/* OPTIONS_GO_ON, or the status to end with. */
 static int read_wish(int argc, char **argv, struct wish *wish)
 {
-	static const struct option options[] = {
-	    {"once", no_argument, NULL, '1'},           {"json", no_argument, NULL, 'j'},
-	    {"plain", no_argument, NULL, 'p'},          {"details", no_argument, NULL, 'd'},
-	    {"interval", required_argument, NULL, 'i'}, {"count", required_argument, NULL, 'n'},
-	    {"sort", required_argument, NULL, 's'},     {"reverse", no_argument, NULL, 'r'},
-	    {"user", required_argument, NULL, 'u'},     {"gone", optional_argument, NULL, 'g'},
-	    {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
-	};
-	int code, at = 1;
+	int status = options_read(&options, argc, argv, wish);
 
-	opterr = 0;
-	optind = 0;
-	while (at = optind ? optind : 1, (code = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
-		switch (code) {
-		case '1':
-			wish->once = true;
-			break;
-		case 'j':
-			wish->json = true;
-			break;
-		case 'p':
-			wish->plain = true;
-			break;
-		case 'd':
-			wish->view.details = true;
-			break;
-		case 'r':
-			wish->view.reverse = true;
-			break;
-		case 'h':
-			print_help();
-			return TOOL_OK;
-		case ':':
-		case '?':
-			return complain(code, argv[at < argc ? at : argc - 1]);
-		default:
-			if (!read_value(code, optarg, wish))
-				return TOOL_BAD;
-		}
-	}
-	return fits(wish) && read_processes(argc - optind, argv + optind, wish) ? -1 : TOOL_BAD;
+	if (status != OPTIONS_GO_ON)
+		return status;
+	return fits(wish) && read_processes(argc - optind, argv + optind, wish) ? OPTIONS_GO_ON : TOOL_BAD;
 }
 
 /* ---- readings, one after the other ---- */

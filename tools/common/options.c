@@ -1,0 +1,113 @@
+#include "tools/common/options.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "policy/text.h"
+#include "tools/tool.h"
+
+enum { MOST_ROWS = 24, FIRST_CODE = 256 };
+
+static int takes(const struct option_row *row)
+{
+	return !row->value ? no_argument : *row->value == '[' ? optional_argument : required_argument;
+}
+
+static void print_row(const struct option_row *row, int column)
+{
+	int at = printf("  --%s", row->name);
+
+	if (row->value)
+		at += printf("%s%s", *row->value == '[' ? "" : " ", row->value);
+	printf("%*s", at < column ? column - at : 1, "");
+	for (const char *c = row->help; *c; c++) {
+		putchar(*c);
+		if (*c == '\n')
+			printf("%*s", column, "");
+	}
+	if (row->more)
+		row->more();
+	putchar('\n');
+}
+
+static void print_help(const struct options *options)
+{
+	fputs(options->head, stdout);
+	printf("\noptions:\n");
+	for (size_t i = 0; i < options->n; i++)
+		print_row(&options->rows[i], options->column);
+	printf("\n%s", options->tail);
+}
+
+/* The argument that getopt_long() refused; it may not have stepped past a cluster of letters. */
+static const char *refused(char **argv)
+{
+	const char *last = argv[optind - 1];
+
+	if (optopt > 0 && optopt < FIRST_CODE && argv[optind] && last[strlen(last) - 1] != optopt)
+		return argv[optind];
+	return last;
+}
+
+static int refuse(const struct options *options, const char *option, int code)
+{
+	char quoted[POLICY_QUOTED_BYTES];
+
+	tool_say(code == ':' ? "%s needs a value; `spillway %s --help` gives an example"
+			     : "unknown option %s; `spillway %s --help` lists them",
+		 policy_quote(option, quoted), options->command);
+	return TOOL_BAD;
+}
+
+static bool take(const struct option_row *row, void *request)
+{
+	char why[POLICY_EXPLAIN_BYTES] = "";
+	void *at = (char *)request + row->at;
+
+	if (row->read) {
+		if (row->read(request, row->code, optarg, why))
+			return true;
+		if (*why)
+			tool_say("--%s: %s", row->name, why);
+		return false;
+	}
+	if (row->value)
+		*(const char **)at = optarg;
+	else
+		*(bool *)at = true;
+	return true;
+}
+
+int options_read(const struct options *options, int argc, char **argv, void *request)
+{
+	struct option table[MOST_ROWS + 2] = {0};
+	char letters[2 * MOST_ROWS + 8] = "+:h", *end = letters + 3;
+	int code;
+
+	for (size_t i = 0; i < options->n; i++) {
+		const struct option_row *row = &options->rows[i];
+
+		table[i] = (struct option){row->name, takes(row), NULL, FIRST_CODE + (int)i};
+		if (row->letter)
+			end += sprintf(end, "%c%s", row->letter, row->value ? ":" : "");
+	}
+	table[options->n] = (struct option){"help", no_argument, NULL, 'h'};
+	opterr = 0;
+	optind = 0;
+	while ((code = getopt_long(argc, argv, letters + !options->program, table, NULL)) != -1) {
+		const struct option_row *row = options->rows;
+
+		if (code == 'h') {
+			print_help(options);
+			return TOOL_OK;
+		}
+		if (code == '?' || code == ':')
+			return refuse(options, refused(argv), code);
+		while (code < FIRST_CODE ? row->letter != code : row != &options->rows[code - FIRST_CODE])
+			row++;
+		if (!take(row, request))
+			return TOOL_BAD;
+	}
+	return OPTIONS_GO_ON;
+}
