@@ -3,14 +3,14 @@
  */
 #include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "policy/text.h"
-#include "tools/tool.h"
+#include "tools/commands.h"
+#include "tools/common/tool.h"
 
 static int tool_help(int argc, char **argv);
 static int tool_version(int argc, char **argv);
@@ -35,36 +35,6 @@ static const struct command {
     {"version", tool_version, "print the version"},
 };
 enum { N_COMMANDS = sizeof(commands) / sizeof(*commands) };
-
-void tool_say(const char *format, ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	fputs("spillway: ", stderr);
-	vfprintf(stderr, format, arguments);
-	fputc('\n', stderr);
-	va_end(arguments);
-}
-
-void tool_print_errors(const struct policy_errors *errors)
-{
-	char line[sizeof(struct policy_error) + 64];
-
-	/* Keys have come from the option where the variable has none; the policy knows the variable alone. */
-	static const char variable[] = "SPILLWAY_SET";
-	bool option = !getenv(variable);
-
-	for (size_t i = 0; i < errors->n_kept; i++) {
-		struct policy_error error = errors->kept[i];
-
-		if (option && !strcmp(error.file, variable))
-			snprintf(error.file, sizeof(error.file), "--set");
-		fprintf(stderr, "%s\n", policy_error_format(&error, line, sizeof(line)));
-	}
-	if (errors->n > errors->n_kept)
-		tool_say("%zu more problems are not shown; mend these first", errors->n - errors->n_kept);
-}
 
 static int print_help(void)
 {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "tools/common/elf_file.h"
-#include "tools/tool.h"
+#include "tools/common/tool.h"
 
 /* Relative to the folder of the tool: the build folder first, then an installed tree (bin/spillway). */
 static const char *const places[] = {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "policy/text.h"
-#include "tools/tool.h"
+#include "tools/common/tool.h"
 
 enum { MOST_ROWS = 24, FIRST_CODE = 256 };
 

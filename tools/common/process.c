@@ -27,7 +27,7 @@
 #include "policy/text.h"
 #include "shim/base/identity.h"
 #include "shim/base/rundir.h"
-#include "tools/tool.h"
+#include "tools/common/tool.h"
 #include "tools/common/view.h"
 
 enum {

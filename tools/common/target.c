@@ -15,7 +15,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "tools/tool.h"
+#include "tools/common/tool.h"
 
 /* The kernel follows this many scripts that name scripts, and reads this much of the first line. */
 enum { MAX_SCRIPTS = 5, MAX_LINE = 256 };

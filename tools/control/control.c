@@ -11,7 +11,8 @@
 #include "policy/text.h"
 #include "shim/base/identity.h"
 #include "tools/common/process.h"
-#include "tools/tool.h"
+#include "tools/commands.h"
+#include "tools/common/tool.h"
 #include "tools/common/units.h"
 
 enum {

@@ -15,102 +15,11 @@
 #include "policy/text.h"
 #include "tools/common/library.h"
 #include "tools/common/options.h"
-#include "tools/tool.h"
+#include "tools/commands.h"
+#include "tools/common/tool.h"
 
 /* A machine with eight GPUs and no persistence daemon takes half of it to start the driver. */
 enum { PATIENCE_S = 60, PATIENCE_MOST_S = 3600 };
-
-/* ---- what checks share ---- */
-
-/* Files and variables may hold anything; what goes to a terminal holds no control characters. */
-__attribute__((format(printf, 3, 0))) static void write_text(char *text, size_t room, const char *format, va_list list)
-{
-	vsnprintf(text, room, format, list);
-	for (char *c = text; *c; c++)
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			*c = '?';
-}
-
-void doctor_is(struct doctor_finding *finding, enum doctor_status status, const char *format, ...)
-{
-	va_list list;
-
-	finding->status = status;
-	va_start(list, format);
-	write_text(finding->fact, sizeof(finding->fact), format, list);
-	va_end(list);
-}
-
-void doctor_so(struct doctor_finding *finding, const char *format, ...)
-{
-	va_list list;
-
-	va_start(list, format);
-	write_text(finding->so, sizeof(finding->so), format, list);
-	va_end(list);
-}
-
-void doctor_fix(struct doctor_finding *finding, const char *format, ...)
-{
-	va_list list;
-
-	va_start(list, format);
-	write_text(finding->fix, sizeof(finding->fix), format, list);
-	va_end(list);
-}
-
-bool doctor_path(const struct doctor *doctor, const char *path, char ret_path[PATH_MAX])
-{
-	return snprintf(ret_path, PATH_MAX, "%s%s", doctor->root, path) < PATH_MAX;
-}
-
-bool doctor_exists(const struct doctor *doctor, const char *path)
-{
-	char full[PATH_MAX];
-
-	return doctor_path(doctor, path, full) && access(full, F_OK) == 0;
-}
-
-bool doctor_read(const struct doctor *doctor, const char *path, char *buffer, size_t room)
-{
-	char full[PATH_MAX];
-	size_t at = 0;
-	ssize_t n = 1;
-
-	*buffer = '\0';
-	/* Not waiting: what should be a file may be a pipe. */
-	int fd = doctor_path(doctor, path, full) ? open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
-	if (fd < 0)
-		return false;
-	while (at < room - 1 && n != 0) {
-		n = read(fd, buffer + at, room - 1 - at);
-		if (n < 0 && errno != EINTR)
-			break;
-		at += n > 0 ? (size_t)n : 0;
-	}
-	close(fd);
-	while (at && buffer[at - 1] == '\n')
-		at--;
-	buffer[at] = '\0';
-	return at > 0;
-}
-
-struct doctor_finding *doctor_add(struct doctor *doctor, const char *subject, const char *id, const char *title,
-				  int device)
-{
-	if (doctor->n == doctor->room) {
-		size_t room = doctor->room ? 2 * doctor->room : 64;
-		struct doctor_finding *more = realloc(doctor->findings, room * sizeof(*more));
-
-		if (!more)
-			return NULL;
-		doctor->findings = more;
-		doctor->room = room;
-	}
-	doctor->findings[doctor->n] =
-	    (struct doctor_finding){.id = id, .subject = subject, .title = title, .device = device};
-	return &doctor->findings[doctor->n++];
-}
 
 /* ---- the order of things ---- */
 

@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "tools/doctor/doctor_measure.h"
 
@@ -22,8 +21,6 @@ enum {
 #define TEXT_OF(name) #name
 #define TEXT(name)    TEXT_OF(name) /* cuMemAlloc is a macro for its newest spelling */
 
-void *measure_functions[MEASURE_N_FUNCTIONS];
-
 static const char *const names[MEASURE_N_FUNCTIONS] = {
 #define ROW(name) TEXT(name),
     MEASURE_FUNCTIONS(ROW)
@@ -35,14 +32,6 @@ struct bench {
 	CUdeviceptr device[2];
 	void *host[2];
 };
-
-double measure_seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 static CUresult set_up(struct bench *bench)
 {

@@ -16,7 +16,8 @@
 #include "tools/doctor/doctor_doors.h"
 #include "tools/common/elf_file.h"
 #include "tools/common/target.h"
-#include "tools/tool.h"
+#include "tools/commands.h"
+#include "tools/common/tool.h"
 
 enum { PROCESSES_SHOWN = 16 };
 

@@ -5,7 +5,8 @@
 #include "policy/text.h"
 #include "tools/common/gpu.h"
 #include "tools/common/json.h"
-#include "tools/tool.h"
+#include "tools/commands.h"
+#include "tools/common/tool.h"
 
 static void print_values(enum policy_set set)
 {

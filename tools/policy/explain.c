@@ -11,7 +11,8 @@
 #include "policy/text.h"
 #include "tools/common/json.h"
 #include "tools/common/options.h"
-#include "tools/tool.h"
+#include "tools/commands.h"
+#include "tools/common/tool.h"
 
 struct question {
 	struct policy_request request;

@@ -21,7 +21,8 @@
 #include "policy/text.h"
 #include "tools/common/options.h"
 #include "tools/common/seconds.h"
-#include "tools/tool.h"
+#include "tools/commands.h"
+#include "tools/common/tool.h"
 
 struct wish {
 	const char *path; /* "-": standard output */

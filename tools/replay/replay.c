@@ -8,7 +8,8 @@
 #include "policy/text.h"
 #include "tools/replay/replay_sweep.h"
 #include "tools/common/options.h"
-#include "tools/tool.h"
+#include "tools/commands.h"
+#include "tools/common/tool.h"
 
 /* Does --set name this key? Keys and values stand as in policy/set.c. */
 static bool is_set(const char *set, const char *key)

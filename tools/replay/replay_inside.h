@@ -1,9 +1,10 @@
 /*
  * replay_inside.h: the state of a run, for the files that make it up:
  *
- *   replay_run.c   the program, the GPU, allocations; what is counted
- *   replay_move.c  the mover's order of business in `fast`, as choose.c and move.c have it
- *   replay_gap.c   the same in `exact`, as gap.c has it
+ *   replay_program.c  the program, the GPU, allocations; what is counted
+ *   replay_move.c     the mover's order of business in `fast`, as choose.c and move.c have it
+ *   replay_gap.c      the same in `exact`, as gap.c has it
+ *   replay_run.c      all of it
  *
  * Time is in microseconds since the beginning. What only the mover changes (where pieces are) stays as it is between two
  * moments of the mover's, so the program and the GPU are brought up to the mover's time when that moves on.
@@ -87,12 +88,17 @@ struct run {
 	unsigned n_refused;
 };
 
+static inline bool run_moves(const struct run *run)
+{
+	return run->setting->mode == POLICY_SPILL_FAST || run->setting->mode == POLICY_SPILL_EXACT;
+}
+
 static inline double run_map_us(const struct run *run, struct run_map_cost cost, uint32_t piece)
 {
 	return cost.call + cost.mib * 2 * run->job->units[piece];
 }
 
-/* ---- replay_run.c ---- */
+/* ---- replay_program.c ---- */
 /* The program and the GPU up to the mover's time. */
 void run_catch_up(struct run *run);
 /* When something next happens by itself; 1e300: never. */

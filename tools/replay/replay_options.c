@@ -7,7 +7,7 @@
 
 #include "policy/text.h"
 #include "tools/common/options.h"
-#include "tools/tool.h"
+#include "tools/common/tool.h"
 
 /* Of a pair of copies, one each way at once: H200, PCIe 5 x16. As the help has it. */
 #define LINK 50.6

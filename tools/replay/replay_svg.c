@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "policy/text.h"
-#include "tools/tool.h"
+#include "tools/common/tool.h"
 
 #define WIDTH  720
 #define HEIGHT 400

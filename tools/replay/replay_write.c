@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "policy/text.h"
-#include "tools/tool.h"
+#include "tools/common/tool.h"
 
 static void say_taken(const char *path)
 {

@@ -6,7 +6,8 @@
 #include "policy/text.h"
 #include "tools/common/options.h"
 #include "tools/common/progress.h"
-#include "tools/tool.h"
+#include "tools/commands.h"
+#include "tools/common/tool.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -13,7 +13,8 @@
 #include "tools/common/options.h"
 #include "tools/common/preload.h"
 #include "tools/common/target.h"
-#include "tools/tool.h"
+#include "tools/commands.h"
+#include "tools/common/tool.h"
 #include "tools/trace/trace_name.h"
 
 /* What was asked for. policy and set: NULL = what the environment says. set is owned. */

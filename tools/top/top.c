@@ -18,7 +18,8 @@
 #include "shim/base/identity.h"
 #include "tools/common/options.h"
 #include "tools/common/seconds.h"
-#include "tools/tool.h"
+#include "tools/commands.h"
+#include "tools/common/tool.h"
 
 struct wish {
 	bool once, json, plain, interval_given;

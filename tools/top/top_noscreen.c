@@ -1,5 +1,5 @@
 /* In place of top_screen.c where ncurses was not there when this was built. */
-#include "tools/tool.h"
+#include "tools/common/tool.h"
 #include "tools/top/top.h"
 
 int top_screen(struct figures *figures, const struct figures_choice *choice, const struct top_view *view,

@@ -21,7 +21,7 @@
 #undef lines
 #undef columns
 
-#include "tools/tool.h"
+#include "tools/common/tool.h"
 #include "tools/top/top_draw.h"
 #include "tools/top/top_pen.h"
 

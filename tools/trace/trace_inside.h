@@ -2,6 +2,7 @@
  * trace_inside.h: the parts of the trace reader:
  *
  *   trace_read.c    the file, its head, and the order of its rows
+ *   trace_reader.c  what the others share: memory, texts, numbers
  *   trace_unpack.c  the file, where it is gzipped
  *   trace_events.c  its frames become rows
  *   trace_blocks.c  rows become blocks, and what happened to each
@@ -51,6 +52,7 @@ size_t reader_frame(struct reader *reader, size_t place);
 
 /* Memory that goes with the trace; NULL: there is none. Never moved, aligned for anything. */
 void *trace_memory(struct trace *trace, size_t bytes);
+void trace_memory_free(struct trace *trace);
 
 /* Fill in blocks, and `which` of the rows that have to do with them. False: no memory. */
 bool trace_make_blocks(struct trace *trace);

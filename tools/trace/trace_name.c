@@ -1,6 +1,6 @@
 #include "tools/trace/trace_name.h"
 #include "policy/text.h"
-#include "tools/tool.h"
+#include "tools/common/tool.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,85 +11,7 @@
 enum {
 	HEAD = 12,           /* before the text of the head */
 	HEAD_MOST = 1 << 20, /* text of a head */
-	MEMORY_BLOCK = 1 << 20,
 };
-
-struct trace_memory {
-	struct trace_memory *next;
-	size_t used, room;
-	/* then room bytes */
-};
-
-void reader_problem(struct trace *trace, const char *format, ...)
-{
-	va_list arguments;
-
-	if (trace->problem[0])
-		return;
-	va_start(arguments, format);
-	vsnprintf(trace->problem, sizeof(trace->problem), format, arguments);
-	va_end(arguments);
-}
-
-void *trace_memory(struct trace *trace, size_t bytes)
-{
-	struct trace_memory *memory = trace->memory;
-
-	if (bytes > SIZE_MAX / 2)
-		return NULL;
-	bytes = (bytes + 15) & ~(size_t)15;
-	if (!memory || memory->room - memory->used < bytes) {
-		size_t room = bytes > MEMORY_BLOCK ? bytes : MEMORY_BLOCK;
-
-		memory = malloc(sizeof(*memory) + 16 + room);
-		if (!memory)
-			return NULL;
-		*memory = (struct trace_memory){trace->memory, 0, room};
-		trace->memory = memory;
-	}
-	uint8_t *first = (uint8_t *)(memory + 1);
-	first += -(uintptr_t)first & 15;
-	memory->used += bytes;
-	return first + memory->used - bytes;
-}
-
-bool reader_room(struct reader *reader, void **array, size_t n, size_t *room, size_t each)
-{
-	if (n < *room)
-		return true;
-	size_t more = *room ? 2 * *room : 1024;
-	void *next = more > SIZE_MAX / each ? NULL : realloc(*array, more * each);
-	if (!next) {
-		reader->no_memory = true;
-		return false;
-	}
-	*array = next;
-	*room = more;
-	return true;
-}
-
-uint64_t reader_fixed(const uint8_t *at, unsigned bytes)
-{
-	uint64_t value = 0;
-
-	for (unsigned i = 0; i < bytes; i++)
-		value |= (uint64_t)at[i] << 8 * i;
-	return value;
-}
-
-char *reader_text(struct trace *trace, const void *text, size_t bytes, bool lines)
-{
-	char *copy = trace_memory(trace, bytes + 1);
-
-	if (!copy)
-		return NULL;
-	memcpy(copy, text, bytes);
-	copy[bytes] = 0;
-	for (size_t i = 0; i < bytes; i++)
-		if (((unsigned char)copy[i] < 0x20 || copy[i] == 0x7f) && !(lines && copy[i] == '\n'))
-			copy[i] = '?';
-	return copy;
-}
 
 /* ---- the file and its head ---- */
 
@@ -329,10 +250,7 @@ int trace_read_file(const char *path, struct trace *ret_trace)
 
 void trace_free(struct trace *trace)
 {
-	for (struct trace_memory *memory = trace->memory, *next; memory; memory = next) {
-		next = memory->next;
-		free(memory);
-	}
+	trace_memory_free(trace);
 	for (unsigned list = 0; list < TRACE_LISTS; list++)
 		free(trace->names[list]);
 	trace_places_free(trace->places);

@@ -1,5 +1,5 @@
 /*
- * tool.h: the commands of `spillway`. Results go to stdout, everything else to stderr, every line of the latter with
+ * tool.h: what all commands share: exit statuses, and what goes to stderr. Results go to stdout, everything else to stderr, every line of the latter with
  * "spillway: " in front unless it names a place in a file.
  */
 #ifndef TOOLS_TOOL_H
@@ -19,19 +19,6 @@ enum {
 	TOOL_NOT_EXECUTABLE = 126, /* as in a shell */
 	TOOL_NOT_FOUND = 127,      /* as in a shell */
 };
-
-/* A command gets its own arguments, argv[0] being its name, and returns the exit status. */
-int tool_check(int argc, char **argv);
-int tool_explain(int argc, char **argv);
-int tool_doctor(int argc, char **argv);
-int tool_run(int argc, char **argv);
-int tool_suspend(int argc, char **argv);
-int tool_resume(int argc, char **argv);
-int tool_list(int argc, char **argv);
-int tool_replay(int argc, char **argv);
-int tool_report(int argc, char **argv);
-int tool_top(int argc, char **argv);
-int tool_prom(int argc, char **argv);
 
 /* "spillway: ..." and a line end, to stderr. */
 __attribute__((format(printf, 1, 2))) void tool_say(const char *format, ...);

@@ -1,0 +1,16 @@
+/*
+ * doctor_measure_clock.c: the driver's functions, and the clock, for both kinds of measuring.
+ */
+#include "tools/doctor/doctor_measure.h"
+
+#include <time.h>
+
+void *measure_functions[MEASURE_N_FUNCTIONS];
+
+double measure_seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
