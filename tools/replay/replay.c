@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "policy/text.h"
+#include "tools/common/units.h"
 #include "tools/replay/replay_sweep.h"
 #include "tools/common/options.h"
 #include "tools/commands.h"
@@ -129,7 +130,7 @@ static bool choose_device(struct replay_request *request, const struct replay_mo
  */
 static int say_failures(const struct replay_sweep *sweep)
 {
-	char why[SWEEP_WHY_BYTES], size[REPLAY_SIZE_TEXT];
+	char why[SWEEP_WHY_BYTES], size[UNITS_TEXT];
 	int status = TOOL_OK;
 	bool first = true, said = false;
 
@@ -139,8 +140,8 @@ static int say_failures(const struct replay_sweep *sweep)
 		if (!answer->asked)
 			continue;
 		if (answer->run.end != RUN_DONE && (!said || sweep->request->n_budgets)) {
-			tool_say("with %s of device memory it cannot run: %s",
-				 replay_size((double)answer->budget, size), sweep_why(sweep, answer, why));
+			tool_say("with %s of device memory it cannot run: %s", units_bytes(answer->budget, size),
+				 sweep_why(sweep, answer, why));
 			said = true;
 			if (first || sweep->request->n_budgets)
 				status = TOOL_BROKEN;

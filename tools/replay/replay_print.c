@@ -1,6 +1,7 @@
 /*
  * What is said: what was read, a line for each budget, the curve, and the verdict. What is not known is n/a.
  */
+#include "tools/common/units.h"
 #include "tools/replay/replay_sweep.h"
 
 #include <inttypes.h>
@@ -9,19 +10,6 @@
 
 #include "policy/text.h"
 #include "tools/common/json.h"
-
-const char *replay_size(double bytes, char room[REPLAY_SIZE_TEXT])
-{
-	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-	unsigned unit = 0;
-
-	while (bytes >= 1024 && unit < 4) {
-		bytes /= 1024;
-		unit++;
-	}
-	snprintf(room, REPLAY_SIZE_TEXT, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
-	return room;
-}
 
 static double percent_of(const struct replay_sweep *sweep, uint64_t budget)
 {
@@ -46,7 +34,7 @@ static const char *source_of_time(const struct replay_sweep *sweep)
 static void print_head(const struct replay_sweep *sweep)
 {
 	const struct replay_model *model = sweep->model;
-	char name[128], size[REPLAY_SIZE_TEXT];
+	char name[128], size[UNITS_TEXT];
 	const char *slash = strrchr(sweep->request->path, '/');
 
 	policy_printable(slash ? slash + 1 : sweep->request->path, name, sizeof(name));
@@ -55,10 +43,10 @@ static void print_head(const struct replay_sweep *sweep)
 		printf(", a step is %" PRIu64 " of them", sweep->steps.period);
 	else if (model->n_launches)
 		printf(", which do not repeat themselves: all of them are one step here");
-	printf("\npeak %s asked for", replay_size((double)sweep->peak, size));
-	printf(", which takes %s of device memory", replay_size((double)sweep->held, size));
+	printf("\npeak %s asked for", units_bytes(sweep->peak, size));
+	printf(", which takes %s of device memory", units_bytes(sweep->held, size));
 	if (sweep->outside)
-		printf(", up to %s of it outside the heap", replay_size((double)sweep->outside, size));
+		printf(", up to %s of it outside the heap", units_bytes(sweep->outside, size));
 	if (sweep->full_ms > 0)
 		printf("; a step takes %.1f ms with all of it there (%s)", sweep->full_ms, source_of_time(sweep));
 	printf("\n");
@@ -83,11 +71,11 @@ static void print_ms(double ms, bool known)
 
 static void print_line(const struct replay_sweep *sweep, const struct replay_answer *answer)
 {
-	char budget[REPLAY_SIZE_TEXT], host[REPLAY_SIZE_TEXT], in[REPLAY_SIZE_TEXT], out[REPLAY_SIZE_TEXT];
+	char budget[UNITS_TEXT], host[UNITS_TEXT], in[UNITS_TEXT], out[UNITS_TEXT];
 	const struct run_result *run = &answer->run;
 	bool timed = has_time(sweep, answer);
 
-	printf("%10s %5.1f %%", replay_size((double)answer->budget, budget), percent_of(sweep, answer->budget));
+	printf("%10s %5.1f %%", units_bytes(answer->budget, budget), percent_of(sweep, answer->budget));
 	if (run->end != RUN_DONE) {
 		printf("  cannot run\n");
 		return;
@@ -101,8 +89,9 @@ static void print_line(const struct replay_sweep *sweep, const struct replay_ans
 	if (!sweep->model->n_launches)
 		printf("  %10s  %10s", "n/a", "n/a");
 	else
-		printf("  %10s  %10s", replay_size(run->bytes_in, in), replay_size(run->bytes_out, out));
-	printf("  %10s%s%s\n", replay_size((double)run->peak_host, host),
+		printf("  %10s  %10s", units_bytes((uint64_t)(run->bytes_in + 0.5), in),
+		       units_bytes((uint64_t)(run->bytes_out + 0.5), out));
+	printf("  %10s%s%s\n", units_bytes(run->peak_host, host),
 	       run->stays ? "  does not move: that would be slower" : "",
 	       answer->budget < answer->outside ? "  less than what lies outside the heap" : "");
 }
@@ -139,7 +128,7 @@ static void put(struct plot *plot, double budget, double ms, char what)
 static void print_plot(const struct replay_sweep *sweep)
 {
 	struct plot plot = {.least = 1e300};
-	char least[REPLAY_SIZE_TEXT], most[REPLAY_SIZE_TEXT];
+	char least[UNITS_TEXT], most[UNITS_TEXT];
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < sweep->n; i++) {
@@ -176,14 +165,15 @@ static void print_plot(const struct replay_sweep *sweep)
 	printf("%9s +", "");
 	for (int i = 0; i < PLOT_WIDTH; i++)
 		putchar('-');
-	printf("\n%11s%-*s%s\n", "", PLOT_WIDTH - 10, replay_size(plot.least, least), replay_size(plot.most, most));
+	printf("\n%11s%-*s%s\n", "", PLOT_WIDTH - 10, units_bytes((uint64_t)(plot.least + 0.5), least),
+	       units_bytes((uint64_t)(plot.most + 0.5), most));
 }
 
 /* ---- the verdict ---- */
 
 static void print_verdict(const struct replay_sweep *sweep)
 {
-	char size[REPLAY_SIZE_TEXT], host[REPLAY_SIZE_TEXT];
+	char size[UNITS_TEXT], host[UNITS_TEXT];
 	const struct replay_answer *best = sweep->best;
 
 	printf("\n");
@@ -196,8 +186,8 @@ static void print_verdict(const struct replay_sweep *sweep)
 		printf(
 		    "%s (%.0f %% of the peak) is the smallest budget within %.0f %% of full speed: %.1f ms a step, %s "
 		    "on the host.\n",
-		    replay_size((double)best->budget, size), percent_of(sweep, best->budget), (REPLAY_GOOD - 1) * 100,
-		    best->run.step_ms, replay_size((double)best->run.peak_host, host));
+		    units_bytes(best->budget, size), percent_of(sweep, best->budget), (REPLAY_GOOD - 1) * 100,
+		    best->run.step_ms, units_bytes(best->run.peak_host, host));
 	else if (best)
 		printf("No budget below what all of it takes is within %.0f %% of full speed.\n",
 		       (REPLAY_GOOD - 1) * 100);

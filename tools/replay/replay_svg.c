@@ -1,6 +1,7 @@
 /*
  * The curve as a drawing: one file, nothing loaded from anywhere, legible on light and dark. Text from outside is escaped.
  */
+#include "tools/common/units.h"
 #include "tools/replay/replay_sweep.h"
 
 #include <math.h>
@@ -77,7 +78,7 @@ static double step_of(double top)
 
 static void draw_axes(const struct drawing *d)
 {
-	char size[REPLAY_SIZE_TEXT];
+	char size[UNITS_TEXT];
 
 	for (double ms = 0; ms <= d->top; ms += step_of(d->top)) {
 		fprintf(d->file, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT,
@@ -89,7 +90,7 @@ static void draw_axes(const struct drawing *d)
 		double budget = d->least + (d->most - d->least) * i / 4;
 
 		fprintf(d->file, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x_of(d, budget),
-			HEIGHT - BOTTOM + 20, replay_size(budget, size));
+			HEIGHT - BOTTOM + 20, units_bytes((uint64_t)(budget + 0.5), size));
 	}
 	fprintf(d->file, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">device budget</text>\n",
 		(LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12);
@@ -112,7 +113,7 @@ static void draw_line(const struct drawing *d, bool limit)
 
 static void draw_dots(const struct drawing *d)
 {
-	char size[REPLAY_SIZE_TEXT];
+	char size[UNITS_TEXT];
 
 	for (unsigned i = 0; i < d->sweep->n; i++) {
 		const struct replay_answer *answer = &d->sweep->answers[i];
@@ -123,7 +124,7 @@ static void draw_dots(const struct drawing *d)
 			    "<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"><title>%s: %.1f ms, limit %.1f ms"
 			    "</title></circle>\n",
 			    x_of(d, (double)answer->budget), y_of(d, answer->run.step_ms),
-			    replay_size((double)answer->budget, size), answer->run.step_ms, answer->limit_ms);
+			    units_bytes(answer->budget, size), answer->run.step_ms, answer->limit_ms);
 	}
 	if (d->sweep->best)
 		fprintf(d->file,
@@ -131,7 +132,7 @@ static void draw_dots(const struct drawing *d)
 			"y2=\"%d\"><title>%s: the "
 			"smallest budget within 10 %% of full speed</title></line>\n",
 			x_of(d, (double)d->sweep->best->budget), x_of(d, (double)d->sweep->best->budget), TOP,
-			HEIGHT - BOTTOM, replay_size((double)d->sweep->best->budget, size));
+			HEIGHT - BOTTOM, units_bytes(d->sweep->best->budget, size));
 }
 
 static void draw(struct drawing *d)

@@ -3,6 +3,7 @@
  * (trial.h). The smallest good budget is looked for between the last good one of the sweep and the first bad one, by
  * halves.
  */
+#include "tools/common/units.h"
 #include "tools/replay/replay_sweep.h"
 
 #include <inttypes.h>
@@ -278,22 +279,22 @@ static void name_block(const struct replay_sweep *sweep, const struct run_result
 {
 	const struct replay_model *model = sweep->model;
 	const struct replay_block *block = &model->blocks[run->block];
-	char size[REPLAY_SIZE_TEXT], site[128] = "", rule[96] = "";
+	char size[UNITS_TEXT], site[128] = "", rule[96] = "";
 
 	if (block->site != REPLAY_NONE)
 		policy_printable(model->texts[block->site], site, sizeof(site));
 	if (sweep->request->policy && run->rule >= 0)
 		policy_printable(policy_rule_name(sweep->request->policy, run->rule), rule, sizeof(rule));
 	snprintf(room, bytes, "allocation %" PRIu64 " (%s %" PRIu64 ") of %s%s%s%s%s", block->order,
-		 model->timed ? "event" : "line", block->place, replay_size((double)block->bytes, size),
+		 model->timed ? "event" : "line", block->place, units_bytes(block->bytes, size),
 		 *site ? ", asked for by " : "", site, *rule ? ", rule " : ", no rule", rule);
 }
 
 const char *sweep_why(const struct replay_sweep *sweep, const struct replay_answer *answer, char *room)
 {
 	const struct run_result *run = &answer->run;
-	char block[400], device[REPLAY_SIZE_TEXT], budget[REPLAY_SIZE_TEXT], host[REPLAY_SIZE_TEXT] = "";
-	char host_budget[REPLAY_SIZE_TEXT];
+	char block[400], device[UNITS_TEXT], budget[UNITS_TEXT], host[UNITS_TEXT] = "";
+	char host_budget[UNITS_TEXT];
 
 	*room = 0;
 	if (run->end == RUN_DONE || run->end == RUN_BROKEN)
@@ -306,10 +307,10 @@ const char *sweep_why(const struct replay_sweep *sweep, const struct replay_answ
 		return room;
 	}
 	name_block(sweep, run, block, sizeof(block));
-	replay_size((double)run->device_used, device);
-	replay_size((double)answer->budget, budget);
-	replay_size((double)run->host_used, host);
-	replay_size((double)sweep->request->host_budget, host_budget);
+	units_bytes(run->device_used, device);
+	units_bytes(answer->budget, budget);
+	units_bytes(run->host_used, host);
+	units_bytes(sweep->request->host_budget, host_budget);
 	if (run->end == RUN_DENIED)
 		snprintf(room, SWEEP_WHY_BYTES, "%s: the policy gives it no memory", block);
 	else if (run->end == RUN_NO_DEVICE)

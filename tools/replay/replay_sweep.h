@@ -72,9 +72,6 @@ int replay_options(int argc, char **argv, struct replay_request *ret_request);
 /* ---- replay_print.c ---- */
 void replay_print(const struct replay_sweep *sweep);
 void replay_print_json(const struct replay_sweep *sweep);
-/* "14.5 GiB" */
-#define REPLAY_SIZE_TEXT 24
-const char *replay_size(double bytes, char room[REPLAY_SIZE_TEXT]);
 
 /* ---- replay_svg.c, replay_write.c: to a file that is not there yet. TOOL_OK or TOOL_BROKEN, said why. ---- */
 /* NULL: it cannot be, said why. */

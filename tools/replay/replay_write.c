@@ -1,3 +1,4 @@
+#include "tools/common/units.h"
 #include "tools/replay/replay_sweep.h"
 
 #include <errno.h>
@@ -95,8 +96,7 @@ static bool put_policy(FILE *file, const struct replay_sweep *sweep)
 {
 	const struct replay_request *request = sweep->request;
 	const struct replay_answer *best = sweep->best;
-	char name[128], peak[REPLAY_SIZE_TEXT], held[REPLAY_SIZE_TEXT], host[REPLAY_SIZE_TEXT],
-	    budget[POLICY_SIZE_BYTES_TEXT];
+	char name[128], peak[UNITS_TEXT], held[UNITS_TEXT], host[UNITS_TEXT], budget[POLICY_SIZE_BYTES_TEXT];
 	const char *slash = strrchr(request->path, '/');
 	bool ok = true;
 
@@ -106,9 +106,9 @@ static bool put_policy(FILE *file, const struct replay_sweep *sweep)
 		"memory.\n"
 		"# Up to %s of host memory is taken.\n"
 		"version: 1\n",
-		policy_printable(slash ? slash + 1 : request->path, name, sizeof(name)),
-		replay_size((double)sweep->peak, peak), replay_size((double)sweep->held, held), best->run.step_ms,
-		sweep->full_ms, replay_size((double)best->run.peak_host, host));
+		policy_printable(slash ? slash + 1 : request->path, name, sizeof(name)), units_bytes(sweep->peak, peak),
+		units_bytes(sweep->held, held), best->run.step_ms, sweep->full_ms,
+		units_bytes(best->run.peak_host, host));
 	if (request->policy_name && *request->policy_name)
 		ok = put_include(file, request->policy_name);
 	fprintf(file, "device.budget: %s\nspill.mode: %s\n", policy_size_format(best->budget, budget),
