@@ -23,12 +23,12 @@ bool belady_start(struct belady *b, size_t n_items, size_t n_uses)
 	    .n_uses = n_uses,
 	    .at = n_uses,
 	    .bytes = calloc(n_items + 1, sizeof(*b->bytes)),
-	    .next = malloc((n_uses + 1) * sizeof(*b->next)),
-	    .use = malloc((n_items + 1) * sizeof(*b->use)),
-	    .stamp = malloc((n_items + 1) * sizeof(*b->stamp)),
-	    .here = malloc(n_items + 1),
-	    .written = malloc(n_items + 1),
-	    .heap = malloc((n_uses + 1) * sizeof(*b->heap)), /* each name is pushed once */
+	    .next = calloc(n_uses + 1, sizeof(*b->next)),
+	    .use = calloc(n_items + 1, sizeof(*b->use)),
+	    .stamp = calloc(n_items + 1, sizeof(*b->stamp)),
+	    .here = calloc(n_items + 1, 1),
+	    .written = calloc(n_items + 1, 1),
+	    .heap = calloc(n_uses + 1, sizeof(*b->heap)), /* each name is pushed once */
 	};
 	if (!b->bytes || !b->next || !b->use || !b->stamp || !b->here || !b->written || !b->heap)
 		return false;

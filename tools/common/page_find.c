@@ -8,6 +8,7 @@
  * some readings.
  */
 #include "tools/common/page.h"
+#include "tools/common/grow.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -54,15 +55,9 @@ static void take(const struct rundir *folder, const char *name, void *argument)
 		return;
 	if (is_known(pages, page))
 		goto drop;
-	if (pages->n == pages->room) {
-		size_t room = pages->room ? 2 * pages->room : 64;
-		struct page **more = realloc(pages->page, room * sizeof(*more));
-
-		search->out_of_memory |= !more;
-		if (!more)
-			goto drop;
-		pages->page = more;
-		pages->room = room;
+	if (!grow(&pages->page, pages->n, &pages->room, sizeof(struct page *))) {
+		search->out_of_memory = true;
+		goto drop;
 	}
 	pages->page[pages->n++] = page;
 	return;

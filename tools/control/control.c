@@ -11,6 +11,7 @@
 #include "policy/text.h"
 #include "shim/base/identity.h"
 #include "tools/common/process.h"
+#include "tools/common/grow.h"
 #include "tools/commands.h"
 #include "tools/common/tool.h"
 #include "tools/common/units.h"
@@ -149,15 +150,8 @@ static void add(const struct process_found *found, int fd, void *argument)
 	for (size_t i = 0; i < list->n; i++)
 		if (is_same(&list->entry[i].process, found))
 			goto drop;
-	if (list->n == list->room) {
-		size_t room = list->room ? 2 * list->room : 16;
-		struct entry *more = realloc(list->entry, room * sizeof(*more));
-
-		if (!more)
-			goto drop;
-		list->entry = more;
-		list->room = room;
-	}
+	if (!grow(&list->entry, list->n, &list->room, sizeof(*list->entry)))
+		goto drop;
 	if (!process_send(fd, "status\n"))
 		goto drop;
 	list->entry[list->n++] = (struct entry){*found, fd};

@@ -2,6 +2,7 @@
  * Steps, by the rule of `spillway replay` (replay_steps.h), so that both count the same ones.
  */
 #include "tools/digest/digest_part.h"
+#include "tools/common/grow.h"
 
 #include "tools/replay/replay_model.h"
 #include "tools/replay/replay_steps.h"
@@ -19,15 +20,8 @@ static bool add(struct finder *finder, const struct digest_step *step)
 {
 	struct digest *digest = finder->digest;
 
-	if (digest->n_steps == finder->room) {
-		size_t more = finder->room ? 2 * finder->room : 256;
-		struct digest_step *longer = realloc(digest->steps, more * sizeof(*longer));
-
-		if (!longer)
-			return false;
-		digest->steps = longer;
-		finder->room = more;
-	}
+	if (!grow(&digest->steps, digest->n_steps, &finder->room, sizeof(*digest->steps)))
+		return false;
 	digest->steps[digest->n_steps++] = *step;
 	return true;
 }

@@ -3,6 +3,7 @@
  * again only when a block was made or freed since.
  */
 #include "tools/digest/digest_part.h"
+#include "tools/common/grow.h"
 
 #include "policy/policy.h"
 
@@ -21,26 +22,9 @@ struct finder {
 	struct digest_uses *uses;
 	struct known *known;
 	uint32_t *named; /* by block: the look-up in which it was met last */
-	uint64_t room_blocks, room_lists, room_ops;
+	size_t room_blocks, room_lists, room_ops;
 	uint32_t look_up, epoch;
 };
-
-static bool room_for(void **array, uint64_t *room, uint64_t n, size_t each)
-{
-	uint64_t more = *room ? 2 * *room : 1024;
-	void *grown;
-
-	if (n < *room)
-		return true;
-	while (more <= n)
-		more *= 2;
-	grown = realloc(*array, more * each);
-	if (!grown)
-		return false;
-	*array = grown;
-	*room = more;
-	return true;
-}
 
 /* A new list at the end; it counts only when n_lists does. */
 static bool list_make(struct finder *finder, const struct trace_event *event, uint64_t *ret_end)
@@ -55,7 +39,7 @@ static bool list_make(struct finder *finder, const struct trace_event *event, ui
 		if (block == TRACE_NONE || finder->named[block] == finder->look_up)
 			continue;
 		finder->named[block] = finder->look_up;
-		if (!room_for((void **)&uses->blocks, &finder->room_blocks, end, sizeof(*uses->blocks)))
+		if (!grow(&uses->blocks, end, &finder->room_blocks, sizeof(*uses->blocks)))
 			return false;
 		uses->blocks[end++] = block;
 	}
@@ -81,7 +65,7 @@ static bool list_find(struct finder *finder, const struct trace_row *row, uint32
 		*ret_list = known->list;
 		return true;
 	}
-	if (!room_for((void **)&uses->first, &finder->room_lists, uses->n_lists + 1, sizeof(*uses->first)) ||
+	if (!grow(&uses->first, uses->n_lists + 1, &finder->room_lists, sizeof(*uses->first)) ||
 	    !list_make(finder, &row->event, &end))
 		return false;
 	if (!known || known->list == NO_LIST || !same_list(uses, known->list, uses->first[uses->n_lists], end)) {
@@ -98,7 +82,7 @@ static bool op_add(struct finder *finder, uint32_t op)
 {
 	struct digest_uses *uses = finder->uses;
 
-	if (!room_for((void **)&uses->ops, &finder->room_ops, uses->n_ops, sizeof(*uses->ops)))
+	if (!grow(&uses->ops, uses->n_ops, &finder->room_ops, sizeof(*uses->ops)))
 		return false;
 	uses->ops[uses->n_ops++] = op;
 	return true;

@@ -2,6 +2,7 @@
  * doctor_finding.c: what checks share: the text of a finding, and files below the root that is looked at.
  */
 #include "tools/doctor/doctor.h"
+#include "tools/common/grow.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -86,15 +87,8 @@ bool doctor_read(const struct doctor *doctor, const char *path, char *buffer, si
 struct doctor_finding *doctor_add(struct doctor *doctor, const char *subject, const char *id, const char *title,
 				  int device)
 {
-	if (doctor->n == doctor->room) {
-		size_t room = doctor->room ? 2 * doctor->room : 64;
-		struct doctor_finding *more = realloc(doctor->findings, room * sizeof(*more));
-
-		if (!more)
-			return NULL;
-		doctor->findings = more;
-		doctor->room = room;
-	}
+	if (!grow(&doctor->findings, doctor->n, &doctor->room, sizeof(*doctor->findings)))
+		return NULL;
 	doctor->findings[doctor->n] =
 	    (struct doctor_finding){.id = id, .subject = subject, .title = title, .device = device};
 	return &doctor->findings[doctor->n++];

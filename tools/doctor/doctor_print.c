@@ -6,8 +6,9 @@
 
 #include "tools/doctor/doctor_links.h"
 #include "tools/common/json.h"
+#include "tools/common/wrap.h"
 
-enum { WIDTH = 100, TITLE = 18 };
+enum { TITLE = 18 };
 
 static const char *const status_names[] = {
     [DOCTOR_OK] = "ok", [DOCTOR_NOTE] = "note", [DOCTOR_PROBLEM] = "problem", [DOCTOR_UNKNOWN] = "unknown"};
@@ -31,29 +32,6 @@ static void print_subject(const struct doctor_finding *finding)
 		printf("  %s\n", finding->subject);
 }
 
-/* Words of text from this column on, line after line; further lines begin below the first. */
-static void print_folded(const char *text, size_t column)
-{
-	size_t at = column;
-
-	for (bool first = true; *text; first = false) {
-		size_t length = strcspn(text, " ");
-
-		if (!first && at + 1 + length > WIDTH) {
-			printf("\n%*s", (int)column, "");
-			at = column;
-		} else if (!first) {
-			putchar(' ');
-			at++;
-		}
-		printf("%.*s", (int)length, text);
-		at += length;
-		text += length;
-		text += *text == ' ';
-	}
-	putchar('\n');
-}
-
 static void print_finding(const struct doctor_finding *finding)
 {
 	const char *slash = strrchr(finding->object, '/');
@@ -63,10 +41,10 @@ static void print_finding(const struct doctor_finding *finding)
 	printf("    %-*s", TITLE, title);
 	if (strlen(title) >= TITLE)
 		printf("\n%*s", 4 + TITLE, "");
-	print_folded(finding->fact, 4 + TITLE);
+	wrap_print(finding->fact, 4 + TITLE, 4 + TITLE);
 	if (*finding->so) {
 		printf("%*s-> ", 4 + TITLE, "");
-		print_folded(finding->so, 4 + TITLE + 3);
+		wrap_print(finding->so, 4 + TITLE + 3, 4 + TITLE + 3);
 	}
 	/* A command is not folded: it is to be copied. */
 	if (*finding->fix)

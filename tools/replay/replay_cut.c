@@ -3,6 +3,7 @@
  * with warm blocks; allocations of at most 1 MiB share pieces of one unit, by size class.
  */
 #include "tools/replay/replay_cut.h"
+#include "tools/common/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,25 +19,9 @@
 /* A line of a file can name some thousand pieces: 2 GiB of them is more than any job that was recorded. */
 #define NAMED_MOST ((uint64_t)1 << 28)
 
-static bool more(void *array_p, size_t n, size_t *room, size_t each)
-{
-	void *array, *longer;
-	size_t want = *room ? 2 * *room : 1024;
-
-	if (n < *room)
-		return true;
-	memcpy(&array, array_p, sizeof(array));
-	longer = reallocarray(array, want, each);
-	if (!longer)
-		return false;
-	memcpy(array_p, &longer, sizeof(longer));
-	*room = want;
-	return true;
-}
-
 bool cut_add_event(struct building *b, const struct job_event *event)
 {
-	if (!more(&b->job->events, b->job->n_events, &b->room_events, sizeof(*b->job->events)))
+	if (!grow(&b->job->events, b->job->n_events, &b->room_events, sizeof(*b->job->events)))
 		return false;
 	b->job->events[b->job->n_events++] = *event;
 	return true;
@@ -45,7 +30,7 @@ bool cut_add_event(struct building *b, const struct job_event *event)
 bool cut_add_named(struct building *b, uint32_t piece, uint64_t bytes)
 {
 	if (b->job->n_named == NAMED_MOST ||
-	    !more(&b->job->named, b->job->n_named, &b->room_named, sizeof(*b->job->named)))
+	    !grow(&b->job->named, b->job->n_named, &b->room_named, sizeof(*b->job->named)))
 		return false;
 	b->job->named[b->job->n_named++] = (struct job_named){piece, bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX};
 	return true;
@@ -76,9 +61,9 @@ static bool add_piece(struct building *b, uint32_t units)
 	if (job->n_pieces == room) {
 		size_t r1 = room, r2 = room;
 
-		if (!more(&job->units, room, &r1, sizeof(*job->units)) ||
-		    !more(&job->block_of, room, &r2, sizeof(*job->block_of)) ||
-		    !more(&b->stamp, room, &b->room_pieces, sizeof(*b->stamp)))
+		if (!grow(&job->units, room, &r1, sizeof(*job->units)) ||
+		    !grow(&job->block_of, room, &r2, sizeof(*job->block_of)) ||
+		    !grow(&b->stamp, room, &b->room_pieces, sizeof(*b->stamp)))
 			return false;
 		memset(b->stamp + room, 0, (b->room_pieces - room) * sizeof(*b->stamp));
 	}
@@ -121,7 +106,7 @@ taken:
 
 bool cut_give(struct building *b, const struct life *life)
 {
-	if (!more(&b->holes, b->n_holes, &b->room_holes, sizeof(*b->holes)))
+	if (!grow(&b->holes, b->n_holes, &b->room_holes, sizeof(*b->holes)))
 		return false;
 	uint32_t *first = &b->hole_of[life->units % HOLES];
 	b->holes[b->n_holes] = (struct hole){life->units, life->first, life->n, life->unit, *first};
@@ -167,7 +152,7 @@ bool cut_take_small(struct building *b, uint64_t bytes, struct life *life, const
 	unsigned class = class_of(bytes, &slot);
 
 	if (b->partial[class] == REPLAY_NONE) {
-		if (!more(&b->slabs, b->n_slabs, &b->room_slabs, sizeof(*b->slabs)) || !cut_take(b, 1, life) ||
+		if (!grow(&b->slabs, b->n_slabs, &b->room_slabs, sizeof(*b->slabs)) || !cut_take(b, 1, life) ||
 		    !cut_add_pieces(b, life, like))
 			return false;
 		b->in_heap += JOB_UNIT;

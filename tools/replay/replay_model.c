@@ -2,6 +2,7 @@
  * Arrays that grow.
  */
 #include "tools/replay/replay_read.h"
+#include "tools/common/grow.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -22,20 +23,10 @@ int replay_wrong(struct replay_model *model, const char *format, ...)
 /* Room for one more. False: no memory, and the array is as it was. */
 static bool more(struct replay_model *model, void *array_p, size_t n, size_t *room, size_t each)
 {
-	void *array, *longer;
-	size_t want = *room ? 2 * *room : 256;
-
-	if (n < *room)
+	if (n < REPLAY_NONE && grow(array_p, n, room, each))
 		return true;
-	memcpy(&array, array_p, sizeof(array));
-	longer = n < REPLAY_NONE ? reallocarray(array, want, each) : NULL;
-	if (!longer) {
-		replay_wrong(model, "there is no memory for all of it");
-		return false;
-	}
-	memcpy(array_p, &longer, sizeof(longer));
-	*room = want;
-	return true;
+	replay_wrong(model, "there is no memory for all of it");
+	return false;
 }
 
 static bool add_event(struct replay_model *model, enum replay_kind kind, uint32_t which, uint64_t time)

@@ -5,6 +5,7 @@
 #ifndef TOOLS_REPLAY_READ_H
 #define TOOLS_REPLAY_READ_H
 
+#include "tools/common/number_map.h"
 #include "tools/replay/replay_model.h"
 
 /* A launch may name some thousand addresses; no line of anything we read is longer. */
@@ -38,18 +39,12 @@ int replay_model_finish(struct replay_model *model);
 /* An unsigned number in this base, all of it digits, below 2^64. *at is moved behind it. False: there is none. */
 bool number_take(char **at, int base, uint64_t *ret_number);
 
-/* From numbers of the file to blocks that are alive: a hash table. */
-struct replay_map {
-	struct {
-		uint64_t key;
-		uint32_t block; /* REPLAY_NONE: empty */
-	} * slots;
-	size_t n, size;
-};
-/* REPLAY_NONE: it is not there. */
-uint32_t map_find(const struct replay_map *map, uint64_t key);
-/* False without memory. */
-bool map_put(struct replay_map *map, uint64_t key, uint32_t block);
-void map_free(struct replay_map *map);
+/* From numbers of the file to blocks that are alive. Returns REPLAY_NONE if it is not there. */
+static inline uint32_t map_find(const struct number_map *map, uint64_t key)
+{
+	uint64_t block;
+
+	return number_map_get(map, key, &block) ? (uint32_t)block : REPLAY_NONE;
+}
 
 #endif

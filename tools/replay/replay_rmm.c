@@ -51,7 +51,7 @@ bool rmm_is_head(const char *line)
 struct rmm {
 	struct replay_model *model;
 	struct replay_lines *lines;
-	struct replay_map map;
+	struct number_map map;
 	int column[COLUMNS], n_columns;
 };
 
@@ -118,7 +118,7 @@ static int begin(struct rmm *rmm, uint64_t pointer, uint64_t bytes, uint32_t dev
 		if (!replay_add_end(rmm->model, which, 0))
 			return -1;
 	}
-	return replay_add_block(rmm->model, &block, 0, &which) && map_put(&rmm->map, pointer, which) ? 0 : -1;
+	return replay_add_block(rmm->model, &block, 0, &which) && number_map_set(&rmm->map, pointer, which) ? 0 : -1;
 }
 
 static int read_line(struct rmm *rmm, char *line)
@@ -160,6 +160,6 @@ int rmm_read(struct replay_model *model, struct replay_lines *lines)
 	while (!status && (line = lines_next(lines)))
 		if (*line)
 			status = read_line(&rmm, line);
-	map_free(&rmm.map);
+	number_map_free(&rmm.map);
 	return status;
 }

@@ -4,6 +4,7 @@
  * halves.
  */
 #include "tools/common/units.h"
+#include "tools/common/grow.h"
 #include "tools/replay/replay_sweep.h"
 
 #include <inttypes.h>
@@ -149,15 +150,8 @@ static int by_budget(const void *a, const void *b)
 
 static bool add(struct replay_sweep *sweep, uint64_t budget, bool shown)
 {
-	if (sweep->n == sweep->room) {
-		unsigned room = sweep->room ? 2 * sweep->room : 64;
-		struct replay_answer *longer = reallocarray(sweep->answers, room, sizeof(*longer));
-
-		if (!longer)
-			return false;
-		sweep->answers = longer;
-		sweep->room = room;
-	}
+	if (!grow(&sweep->answers, sweep->n, &sweep->room, sizeof(*sweep->answers)))
+		return false;
 	for (unsigned i = 0; i < sweep->n; i++)
 		if (sweep->answers[i].budget == budget) {
 			sweep->answers[i].asked |= shown;

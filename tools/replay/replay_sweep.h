@@ -49,7 +49,8 @@ struct replay_sweep {
 	uint64_t elsewhere;
 	double full_ms;                /* a step with all of it in device memory; 0: not known */
 	struct replay_answer *answers; /* largest budget first */
-	unsigned n, room;
+	unsigned n;
+	size_t room;
 	const struct replay_answer *best; /* the smallest within 10 % of full speed; NULL: none is known */
 	struct job *job;                  /* of the budget asked last */
 	unsigned planned, done;           /* runs, for progress */

@@ -26,7 +26,7 @@ static bool skip(char **at, char what)
 	return true;
 }
 
-static int read_block(struct replay_model *model, const struct replay_lines *lines, struct replay_map *map, char *at)
+static int read_block(struct replay_model *model, const struct replay_lines *lines, struct number_map *map, char *at)
 {
 	struct replay_block block = {.place = lines->number, .api = POLICY_API_MALLOC, .site = REPLAY_NONE};
 	uint64_t id;
@@ -42,10 +42,10 @@ static int read_block(struct replay_model *model, const struct replay_lines *lin
 		if (!replay_add_end(model, before, 0))
 			return -1;
 	}
-	return replay_add_block(model, &block, 0, &which) && map_put(map, id, which) ? 0 : -1;
+	return replay_add_block(model, &block, 0, &which) && number_map_set(map, id, which) ? 0 : -1;
 }
 
-static int read_end(struct replay_model *model, const struct replay_lines *lines, const struct replay_map *map,
+static int read_end(struct replay_model *model, const struct replay_lines *lines, const struct number_map *map,
 		    char *at)
 {
 	uint64_t id;
@@ -61,7 +61,7 @@ static int read_end(struct replay_model *model, const struct replay_lines *lines
 	return replay_add_end(model, block, 0) ? 0 : -1;
 }
 
-static int read_launch(struct replay_model *model, const struct replay_lines *lines, const struct replay_map *map,
+static int read_launch(struct replay_model *model, const struct replay_lines *lines, const struct number_map *map,
 		       char *at)
 {
 	uint64_t function, id;
@@ -90,7 +90,7 @@ static int read_launch(struct replay_model *model, const struct replay_lines *li
 
 int text_read(struct replay_model *model, struct replay_lines *lines)
 {
-	struct replay_map map = {0};
+	struct number_map map = {0};
 	int status = 0;
 	char *line;
 
@@ -109,6 +109,6 @@ int text_read(struct replay_model *model, struct replay_lines *lines)
 		else
 			status = wrong(model, lines, "it does not begin with \"A \", \"F \" or \"L \"");
 	}
-	map_free(&map);
+	number_map_free(&map);
 	return status;
 }

@@ -3,13 +3,14 @@
  */
 #include "tools/report/report.h"
 #include "tools/common/units.h"
+#include "tools/common/wrap.h"
 
 #include "policy/text.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_ROOM = 41, VALUE_ROOM = 201, WIDTH = 100 };
+enum { NAME_ROOM = 41, VALUE_ROOM = 201 };
 
 uint64_t report_wall(const struct trace *trace, uint64_t time)
 {
@@ -59,33 +60,12 @@ static void print_heading(const struct digest *digest)
 		       units_count(digest->n_strangers, n), DIGEST_DEVICES - 1);
 }
 
-/* Words up to the edge, the next lines indented by so much; what is before them took `column`. A long word may stick out. */
-static void print_wrapped(const char *words, int column, int indent)
-{
-	bool fresh = true;
-
-	for (const char *end; *words; words = end + strspn(end, " ")) {
-		int length = (int)strcspn(words, " ");
-
-		end = words + length;
-		if (!fresh && column + 1 + length > WIDTH) {
-			printf("\n%*s", indent, "");
-			column = indent;
-			fresh = true;
-		}
-		printf("%s%.*s", fresh ? "" : " ", length, words);
-		column += length + !fresh;
-		fresh = false;
-	}
-	printf("\n");
-}
-
 static void print_answer(const struct digest *digest)
 {
 	char time[UNITS_TEXT], share[UNITS_TEXT];
 
 	printf("\n");
-	print_wrapped(digest->verdict, 0, 0);
+	wrap_print(digest->verdict, 0, 0);
 	if (digest->n_costs)
 		printf("\nWhat it cost, of %s:\n", units_time(digest->run_ns, time));
 	for (unsigned i = 0; i < digest->n_costs; i++) {
@@ -94,11 +74,11 @@ static void print_answer(const struct digest *digest)
 				    cost->known ? units_share((double)cost->ns, (double)digest->run_ns, share) : "n/a",
 				    digest_cost_name(cost->kind));
 
-		print_wrapped(cost->evidence, column, 20);
+		wrap_print(cost->evidence, column, 20);
 	}
 	for (unsigned i = 0; i < digest->n_advice; i++) {
 		printf("%s", i ? "  - " : "\nAdvice:\n  - ");
-		print_wrapped(digest->advice[i], 4, 4);
+		wrap_print(digest->advice[i], 4, 4);
 	}
 }
 

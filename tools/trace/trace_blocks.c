@@ -1,3 +1,4 @@
+#include "tools/common/number_map.h"
 #include "tools/trace/trace_inside.h"
 
 #include <stdlib.h>
@@ -6,60 +7,6 @@
 #define REFETCH_NS (10 * UINT64_C(1000000000))
 /* A piece holds no more small blocks than this, and a file that says otherwise costs no more. */
 #define SHARES_MOST 8192
-
-/* ---- numbers to places: identities of blocks, moves under way, pieces that left ---- */
-
-struct map {
-	struct entry {
-		uint64_t key, value;
-		bool used;
-	} * at;
-	size_t n, room; /* room: 0 or a power of two */
-};
-
-static struct entry *find(const struct map *map, uint64_t key)
-{
-	size_t i = (size_t)((key ^ key >> 32) * UINT64_C(0x9fb21c651e98df25) >> 20) & (map->room - 1);
-
-	while (map->at[i].used && map->at[i].key != key)
-		i = (i + 1) & (map->room - 1);
-	return &map->at[i];
-}
-
-static bool grow(struct map *map)
-{
-	struct map next = {.n = map->n, .room = map->room ? 2 * map->room : 1024};
-
-	next.at = calloc(next.room, sizeof(*next.at));
-	if (!next.at)
-		return false;
-	for (size_t i = 0; i < map->room; i++)
-		if (map->at[i].used)
-			*find(&next, map->at[i].key) = map->at[i];
-	free(map->at);
-	*map = next;
-	return true;
-}
-
-static bool map_set(struct map *map, uint64_t key, uint64_t value)
-{
-	if (2 * map->n >= map->room && !grow(map))
-		return false;
-	struct entry *entry = find(map, key);
-	map->n += !entry->used;
-	*entry = (struct entry){key, value, true};
-	return true;
-}
-
-static bool map_get(const struct map *map, uint64_t key, uint64_t *ret_value)
-{
-	const struct entry *entry = map->room ? find(map, key) : NULL;
-
-	if (!entry || !entry->used)
-		return false;
-	*ret_value = entry->value;
-	return true;
-}
 
 /* ---- blocks ---- */
 
@@ -101,11 +48,11 @@ _Static_assert(offsetof(struct trace_event, freed.id) == offsetof(struct trace_e
 	       "whose it is comes first");
 
 /* Which block a freed, grown or lent is about. Later ones of the same identity are others. */
-static void change_block(struct trace *trace, struct trace_row *row, const struct map *ids)
+static void change_block(struct trace *trace, struct trace_row *row, const struct number_map *ids)
 {
 	uint64_t number;
 
-	if (!map_get(ids, row->event.freed.id, &number) || trace->blocks[number].freed != UINT64_MAX)
+	if (!number_map_get(ids, row->event.freed.id, &number) || trace->blocks[number].freed != UINT64_MAX)
 		return;
 	row->which = (uint32_t)number;
 	if (row->event.kind == TRACE_freed)
@@ -119,7 +66,7 @@ static void change_block(struct trace *trace, struct trace_row *row, const struc
 static bool find_blocks(struct trace *trace)
 {
 	size_t n = count_kind(trace, TRACE_made);
-	struct map ids = {0};
+	struct number_map ids = {0};
 	bool good = true;
 
 	trace->blocks = malloc((n + 1) * sizeof(*trace->blocks));
@@ -130,14 +77,14 @@ static bool find_blocks(struct trace *trace)
 
 		if (row->event.kind == TRACE_made) {
 			row->which = (uint32_t)trace->n_blocks;
-			good = map_set(&ids, row->event.made.id, trace->n_blocks);
+			good = number_map_set(&ids, row->event.made.id, trace->n_blocks);
 			add_block(trace, &row->event);
 		} else if (row->event.kind == TRACE_freed || row->event.kind == TRACE_grown ||
 			   row->event.kind == TRACE_lent) {
 			change_block(trace, row, &ids);
 		}
 	}
-	free(ids.at);
+	number_map_free(&ids);
 	return good;
 }
 
@@ -258,35 +205,35 @@ static void share(struct trace *trace, const struct trace_event *move, uint64_t 
 	}
 }
 
-static bool finish_move(struct trace *trace, const struct trace_event *moved, const struct map *under_way,
-			struct map *left)
+static bool finish_move(struct trace *trace, const struct trace_event *moved, const struct number_map *under_way,
+			struct number_map *left)
 {
 	uint64_t row, when = 0;
 
-	if (!map_get(under_way, moved->moved.number, &row) || moved->moved.stayed)
+	if (!number_map_get(under_way, moved->moved.number, &row) || moved->moved.stayed)
 		return true;
 	const struct trace_event *move = &trace->rows[row].event;
 	if (!move->move.to_host)
-		map_get(left, move->move.address, &when);
+		number_map_get(left, move->move.address, &when);
 	share(trace, move, when);
-	return map_set(left, move->move.address, move->move.to_host ? moved->time : 0);
+	return number_map_set(left, move->move.address, move->move.to_host ? moved->time : 0);
 }
 
 static bool count_moves(struct trace *trace)
 {
-	struct map under_way = {0}, left = {0};
+	struct number_map under_way = {0}, left = {0};
 	bool good = true;
 
 	for (size_t i = 0; i < trace->n_rows && good; i++) {
 		const struct trace_event *event = &trace->rows[i].event;
 
 		if (event->kind == TRACE_move)
-			good = map_set(&under_way, event->move.number, i);
+			good = number_map_set(&under_way, event->move.number, i);
 		else if (event->kind == TRACE_moved)
 			good = finish_move(trace, event, &under_way, &left);
 	}
-	free(under_way.at);
-	free(left.at);
+	number_map_free(&under_way);
+	number_map_free(&left);
 	return good;
 }
 

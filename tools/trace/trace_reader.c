@@ -1,4 +1,5 @@
 #include "tools/trace/trace_inside.h"
+#include "tools/common/grow.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -47,17 +48,10 @@ void *trace_memory(struct trace *trace, size_t bytes)
 
 bool reader_room(struct reader *reader, void **array, size_t n, size_t *room, size_t each)
 {
-	if (n < *room)
-		return true;
-	size_t more = *room ? 2 * *room : 1024;
-	void *next = more > SIZE_MAX / each ? NULL : realloc(*array, more * each);
-	if (!next) {
-		reader->no_memory = true;
-		return false;
-	}
-	*array = next;
-	*room = more;
-	return true;
+	bool done = grow(array, n, room, each);
+
+	reader->no_memory |= !done;
+	return done;
 }
 
 uint64_t reader_fixed(const uint8_t *at, unsigned bytes)
