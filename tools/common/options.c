@@ -38,6 +38,8 @@ static void print_help(const struct options *options)
 	for (size_t i = 0; i < options->n; i++)
 		print_row(&options->rows[i], options->column);
 	printf("\n%s", options->tail);
+	if (options->more)
+		options->more();
 }
 
 /* The argument that getopt_long() refused; it may not have stepped past a cluster of letters. */

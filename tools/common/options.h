@@ -37,6 +37,7 @@ struct option_row {
 
 struct options {
 	const char *command, *head, *tail; /* the help before and after the options */
+	void (*more)(void);                /* prints what follows the tail; NULL: nothing */
 	const struct option_row *rows;
 	size_t n;
 	int column;   /* of the help, where the texts of the options begin */

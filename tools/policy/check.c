@@ -1,10 +1,11 @@
 #include <stdio.h>
-#include <string.h>
+#include <unistd.h>
 
 #include "policy/keys.h"
 #include "policy/text.h"
 #include "tools/common/gpu.h"
 #include "tools/common/json.h"
+#include "tools/common/options.h"
 #include "tools/commands.h"
 #include "tools/common/tool.h"
 
@@ -28,26 +29,6 @@ static void print_keys(const struct policy_keys *keys)
 		printf("\n");
 		print_values(key->set);
 	}
-}
-
-static int print_help(void)
-{
-	printf("usage: spillway check [option...] POLICY...\n\n"
-	       "Reads each policy, a file or a built-in one, and prints every error and warning in it;\n"
-	       "where there is a driver, also which rules no device here can serve.\n\n"
-	       "options:\n"
-	       "  --json           print all of it as one JSON list to standard output\n\n"
-	       "Exit status: 0 all are good, 2 one has an error.\n\n"
-	       "built-in policies:\n ");
-	for (const char *const *name = policy_builtin_names(); *name; name++)
-		printf(" %s", *name);
-	printf("\n\nkeys of a policy (value when absent):\n");
-	print_keys(&policy_file_keys);
-	printf("\nkeys of a rule:\n");
-	print_keys(&policy_rule_keys);
-	printf("\nexample:\n"
-	       "  spillway check job.yaml\n");
-	return TOOL_OK;
 }
 
 static void put_problem(struct json *json, const struct policy_error *problem)
@@ -112,63 +93,63 @@ static bool check_one(const char *name)
 	return good;
 }
 
-/* Does argv[at] name a policy? *ret_status is what to end with where it cannot be used at all, else TOOL_OK. */
-static bool is_policy(const char *argument, bool options, int *ret_status)
+static void print_lists(void)
 {
-	char quoted[POLICY_QUOTED_BYTES];
-
-	*ret_status = TOOL_BAD;
-	if (options && argument[0] == '-')
-		tool_say("unknown option %s; `spillway check --help` says what there is",
-			 policy_quote(argument, quoted));
-	else if (!*argument)
-		tool_say("an empty name; write the path of a policy or the name of a built-in one");
-	else
-		*ret_status = TOOL_OK;
-	return *ret_status == TOOL_OK;
+	printf("built-in policies:\n ");
+	for (const char *const *name = policy_builtin_names(); *name; name++)
+		printf(" %s", *name);
+	printf("\n\nkeys of a policy (value when absent):\n");
+	print_keys(&policy_file_keys);
+	printf("\nkeys of a rule:\n");
+	print_keys(&policy_rule_keys);
+	printf("\nexample:\n"
+	       "  spillway check job.yaml\n");
 }
 
-/* The names of policies to the front of argv. Returns how many, or less than 0: end with *ret_status. */
-static int names_read(int argc, char **argv, bool *ret_json, int *ret_status)
-{
-	bool options = true;
-	int n = 0;
+struct request {
+	bool json;
+};
 
-	for (int i = 1; i < argc; i++) {
-		if (options && strcmp(argv[i], "--") == 0) {
-			options = false;
-		} else if (options && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) {
-			*ret_status = print_help();
-			return -1;
-		} else if (options && strcmp(argv[i], "--json") == 0) {
-			*ret_json = true;
-		} else if (!is_policy(argv[i], options, ret_status)) {
-			return -1;
-		} else {
-			argv[n++] = argv[i];
-		}
-	}
-	if (n > 0)
-		return n;
-	tool_say("no policy given; write `spillway check FILE...`");
-	*ret_status = TOOL_BAD;
-	return -1;
-}
+static const struct option_row rows[] = {
+    OPTION_FLAG("json", request, json, "print all of it as one JSON list to standard output"),
+};
+
+static const struct options options = {
+    .command = "check",
+    .rows = rows,
+    .n = sizeof(rows) / sizeof(*rows),
+    .column = 19,
+    .head = "usage: spillway check [option...] POLICY...\n\n"
+	    "Reads each policy, a file or a built-in one, and prints every error and warning in it;\n"
+	    "where there is a driver, also which rules no device here can serve.\n",
+    .tail = "Exit status: 0 all are good, 2 one has an error.\n\n",
+    .more = print_lists,
+};
 
 int tool_check(int argc, char **argv)
 {
 	struct json writer = JSON_WRITER;
-	bool good = true, json = false;
-	int status, n = names_read(argc, argv, &json, &status);
+	struct request request = {0};
+	int status = options_read(&options, argc, argv, &request), first = optind;
+	bool good = true;
 
-	if (n < 0)
+	if (status != OPTIONS_GO_ON)
 		return status;
-	printf(json ? "[" : "");
-	for (int i = 0; i < n; i++) {
-		if (json && i)
-			json_break(&writer, "\n ");
-		good &= json ? check_one_json(&writer, argv[i]) : check_one(argv[i]);
+	if (first == argc)
+		tool_say("no policy given; write `spillway check FILE...`");
+	for (int i = first; i < argc && good; i++) {
+		good = *argv[i];
+		if (!good)
+			tool_say("an empty name; write the path of a policy or the name of a built-in one");
 	}
-	printf(json ? "]\n" : "");
+	if (first == argc || !good)
+		return TOOL_BAD;
+	printf(request.json ? "[" : "");
+	for (int i = first; i < argc; i++) {
+		if (request.json && i > first)
+			json_break(&writer, "\n ");
+		good &= request.json ? check_one_json(&writer, argv[i]) : check_one(argv[i]);
+	}
+	printf(request.json ? "]\n" : "");
 	return good ? TOOL_OK : TOOL_BAD;
 }
