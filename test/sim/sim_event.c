@@ -11,29 +11,45 @@
 #include "sim_memory.h"
 #include "sim_work.h"
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-static CUevent events, spare;
+/* All events there ever were lie in one array, so that whether a handle is one takes no search. */
+#define EVENTS_MAX ((size_t)1 << 20)
+static struct CUevent_st *all;
+static size_t n_all;
+static CUevent spare;
+
+/* An event, living or destroyed. */
+static bool is_event(CUevent event)
+{
+	uintptr_t at = (uintptr_t)event - (uintptr_t)all;
+
+	return at < n_all * sizeof(*all) && at % sizeof(*all) == 0;
+}
 
 CUevent sim_event(CUevent event)
 {
-	for (CUevent at = events; at; at = at->next)
-		if (at == event)
-			return event;
-	return NULL;
+	return is_event(event) && event->alive ? event : NULL;
 }
 
-static bool is_spare(CUevent event)
+/* NULL: there is no room. */
+static CUevent new_event(void)
 {
-	for (CUevent at = spare; at; at = at->next)
-		if (at == event)
-			return true;
-	return false;
+	if (!all) {
+		void *at = mmap(NULL, EVENTS_MAX * sizeof(*all), PROT_READ | PROT_WRITE,
+				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+		if (at == MAP_FAILED)
+			return NULL;
+		all = at;
+	}
+	return n_all < EVENTS_MAX ? &all[n_all++] : NULL;
 }
 
 CUresult sim_event_usable(CUevent event)
 {
-	if (!sim.set.dead_handles && is_spare(event))
+	if (!sim.set.dead_handles && is_event(event) && !event->alive)
 		sim_break_rule("an event is used that was destroyed");
 	if (!sim_event(event))
 		return sim_why(CUDA_ERROR_INVALID_HANDLE, "%p is not an event", (void *)event);
@@ -46,14 +62,10 @@ CUresult sim_event_usable(CUevent event)
 
 static CUresult destroy(CUevent event)
 {
-	CUevent *link = &events;
 	CUresult result = sim_event_usable(event);
 
 	if (result)
 		return result;
-	while (*link != event)
-		link = &(*link)->next;
-	*link = event->next;
 	free(event->tips);
 	event->tips = NULL;
 	sim_shared_drop(event);
@@ -75,12 +87,13 @@ CUresult sim_event_new(CUevent *ret_event, unsigned flags)
 	if (event)
 		spare = event->next;
 	else
-		event = calloc(1, sizeof(*event));
+		event = new_event();
+	if (!event)
+		return sim_why(CUDA_ERROR_OUT_OF_MEMORY, "no room for another event");
 	generation = event->generation + 1;
-	*event = (struct CUevent_st){.next = events, .alive = true, .flags = flags, .generation = generation};
+	*event = (struct CUevent_st){.alive = true, .flags = flags, .generation = generation};
 	event->context = sim_context();
 	event->ends = event->context->ends;
-	events = event;
 	result = sim_shared_make(event);
 	if (result)
 		destroy(event);
