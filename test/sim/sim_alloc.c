@@ -73,7 +73,7 @@ static CUresult map_new(struct sim_backing *ret_backing, size_t bytes, int devic
 
 static void unmap_old(struct sim_backing *backing)
 {
-	sim_alias_unmap(backing->addresses->start, backing->addresses->bytes);
+	sim_alias_unmap(backing->addresses->start, &backing->physical);
 	sim_addresses_give(backing->addresses);
 	sim_physical_give(&backing->physical);
 }

@@ -11,7 +11,6 @@
 #include "sim_memory.h"
 #include "sim_work.h"
 #include <stdlib.h>
-#include <sys/mman.h>
 
 struct side {
 	uintptr_t start;
@@ -114,24 +113,6 @@ __attribute__((no_sanitize("thread"))) static void copy_piece(char *dst, const c
 #endif
 }
 
-/*
- * The first write to each 4 KiB of what was mapped anew is a page fault, which takes longer than copying them, and which
- * a GPU has not. Taken together they are cheap; where the kernel (Linux 5.14) or its headers cannot, one by one.
- */
-static void fault_in(char *dst, size_t bytes)
-{
-#ifdef MADV_POPULATE_WRITE
-	uintptr_t page = 4096, from = ((uintptr_t)dst + page - 1) & ~(page - 1),
-		  to = ((uintptr_t)dst + bytes) & ~(page - 1);
-
-	if (to > from + 8 * page)
-		madvise((void *)from, to - from, MADV_POPULATE_WRITE);
-#else
-	(void)dst;
-	(void)bytes;
-#endif
-}
-
 static void copy_row(char *dst, const char *src, size_t bytes)
 {
 	if (dst < src + bytes && src < dst + bytes) {
@@ -140,7 +121,6 @@ static void copy_row(char *dst, const char *src, size_t bytes)
 	}
 	for (size_t at = 0, n; at < bytes; at += n) {
 		n = bytes - at < SIM_PIECE ? bytes - at : SIM_PIECE;
-		fault_in(dst + at, n);
 		copy_piece(dst + at, src + at, n);
 		if (at + n < bytes)
 			sim_pause();

@@ -314,11 +314,11 @@ static CUresult unmap(CUdeviceptr address, size_t bytes)
 	if (!n)
 		return sim_why(CUDA_ERROR_INVALID_VALUE, "%#llx + %zu is not a run of whole mappings", address, bytes);
 	sim_mapping_changes(address, bytes, ~0u);
-	sim_alias_unmap(address, bytes);
 	while (n--) {
 		struct sim_mapping *mapping = (struct sim_mapping *)mappings.at[first];
 		struct sim_handle *handle = mapping->handle;
 
+		sim_alias_unmap(mapping->range.start, &handle->physical);
 		sim_range_remove(&mappings, &mapping->range);
 		free(mapping);
 		handle->mappings--;

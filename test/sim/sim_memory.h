@@ -16,6 +16,8 @@ struct sim_physical {
 	int device;    /* -1: host */
 	int file;      /* of its own, so that it can leave the process; 0: the common one */
 	bool borrowed; /* it came from another process, where it counts */
+	char *tables;  /* where its page tables are: in one of the views, or parked; NULL: it has none that can move */
+	int access;    /* that they allow, SIM_READ or SIM_READWRITE */
 };
 enum { SIM_NONE = 0, SIM_READ = 1, SIM_READWRITE = 3 }; /* as CUmemAccess_flags */
 
@@ -38,8 +40,8 @@ static inline char *sim_view(uintptr_t address, int device)
 	return (char *)address + (1 + (size_t)device) * sim.half;
 }
 /* Let a device see physical memory at an address, with that access; SIM_NONE hides it. */
-bool sim_alias_map(int device, uintptr_t address, const struct sim_physical *physical, int access);
-void sim_alias_unmap(uintptr_t address, size_t bytes); /* from all devices */
+bool sim_alias_map(int device, uintptr_t address, struct sim_physical *physical, int access);
+void sim_alias_unmap(uintptr_t address, struct sim_physical *physical); /* from all devices */
 
 /* ---- sim_memory.c: virtual memory management ---- */
 

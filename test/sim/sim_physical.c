@@ -4,6 +4,12 @@
  * Physical memory is a range of one memfd: offsets are handed out upwards and never twice, and given back by punching a
  * hole, so a range starts out untouched whoever had memory before. It is filled with 0xA5 up to 64 MiB (SIM_FILL=0
  * does not), so that a program that reads what it never wrote is seen. Capacity is counted per device and for the host.
+ *
+ * Page tables move. A page fault for each 4 KiB after each cuMemMap would take longer than all else that a test does. So
+ * the page tables of a range are made once and then moved by mremap(): from where a device sees the range to a place of
+ * the range's own (its parking place) when it is unmapped, and back when it is mapped again. MREMAP_DONTUNMAP leaves no
+ * hole behind, where a mapping of another thread could land. Where the kernel cannot (before Linux 5.13), where a range
+ * has a file of its own or is seen at a second place, it is mapped in the plain way.
  */
 #include "sim_internal.h"
 #include "sim_managed.h"
@@ -16,6 +22,8 @@
 
 static int memory_file = -1;
 static off_t memory_end;
+static char *parking; /* sim.half bytes: the page tables of offset o are parked at parking + o */
+static bool no_moves; /* the kernel refused once */
 
 /* ---- window ---- */
 
@@ -29,13 +37,14 @@ bool sim_window_open(void)
 	/* The views of many devices would fill what a sanitizer leaves of the address space. */
 	half = sim.set.devices > 1 ? sim.set.window / 4 : sim.set.window;
 	for (; half >= (size_t)1 << 30; half /= 2) {
-		char *at = mmap(NULL, (size_t)(1 + sim.set.devices) * half + SIM_GRANULE, PROT_NONE,
+		char *at = mmap(NULL, (size_t)(2 + sim.set.devices) * half + SIM_GRANULE, PROT_NONE,
 				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 		if (at == MAP_FAILED)
 			continue;
 		sim.window = (char *)(((uintptr_t)at + SIM_GRANULE - 1) & ~(SIM_GRANULE - 1));
 		sim.half = half;
+		parking = sim.window + (size_t)(1 + sim.set.devices) * half;
 		return true;
 	}
 	return false;
@@ -64,24 +73,67 @@ static int file_of(const struct sim_physical *physical)
 	return physical->file ? physical->file : memory_file;
 }
 
-static bool hide(int device, uintptr_t address, size_t bytes)
+static char *parking_place(const struct sim_physical *physical)
 {
-	return map_at(sim_view(address, device), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-		      0) != MAP_FAILED;
+	if (physical->file || no_moves || (size_t)physical->offset + physical->bytes > sim.half)
+		return NULL;
+	return parking + physical->offset;
 }
 
-bool sim_alias_map(int device, uintptr_t address, const struct sim_physical *physical, int access)
+/* The old place stays mapped, without page tables. */
+static bool move_tables(struct sim_physical *physical, char *to)
 {
+#ifdef MREMAP_DONTUNMAP
+	if (syscall(SYS_mremap, physical->tables, physical->bytes, physical->bytes,
+		    MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == (long)to) {
+		physical->tables = to;
+		return true;
+	}
+#else
+	(void)to;
+#endif
+	no_moves = true;
+	physical->tables = NULL;
+	return false;
+}
+
+static bool hide(int device, uintptr_t address, struct sim_physical *physical)
+{
+	char *view = sim_view(address, device);
+
+	if (view == physical->tables)
+		move_tables(physical, parking_place(physical));
+	return map_at(view, physical->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) !=
+	       MAP_FAILED;
+}
+
+bool sim_alias_map(int device, uintptr_t address, struct sim_physical *physical, int access)
+{
+	char *view = sim_view(address, device), *place = parking_place(physical);
+	bool parked = place && physical->tables == place;
+
 	if (access == SIM_NONE)
-		return hide(device, address, physical->bytes);
-	return map_at(sim_view(address, device), physical->bytes, protection(access), MAP_SHARED, file_of(physical),
-		      physical->offset) != MAP_FAILED;
+		return hide(device, address, physical);
+	if (physical->tables == view || (parked && move_tables(physical, view))) {
+		if (physical->access != access && mprotect(view, physical->bytes, protection(access)))
+			return false;
+		physical->access = access;
+		return true;
+	}
+	if (map_at(view, physical->bytes, protection(access), MAP_SHARED, file_of(physical), physical->offset) ==
+	    MAP_FAILED)
+		return false;
+	if (place && !physical->tables) {
+		physical->tables = view;
+		physical->access = access;
+	}
+	return true;
 }
 
-void sim_alias_unmap(uintptr_t address, size_t bytes)
+void sim_alias_unmap(uintptr_t address, struct sim_physical *physical)
 {
 	for (int device = 0; device < sim.set.devices; device++)
-		hide(device, address, bytes);
+		hide(device, address, physical);
 }
 
 /*
@@ -114,17 +166,24 @@ SIM_EXPORT void *sim_pointer(CUdeviceptr address)
 
 /* ---- physical memory ---- */
 
-static void fill(const struct sim_physical *physical)
+/* The page tables that this makes are parked, if they can be. */
+static void fill(struct sim_physical *physical)
 {
-	void *at;
+	char *at, *place = parking_place(physical);
 
 	if (!sim.set.fill || physical->bytes > (size_t)64 << 20)
 		return;
-	at = mmap(NULL, physical->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_of(physical), physical->offset);
+	at = mmap(place, physical->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE | (place ? MAP_FIXED : 0),
+		  file_of(physical), physical->offset);
 	if (at == MAP_FAILED)
 		return;
 	memset(at, 0xA5, physical->bytes);
-	munmap(at, physical->bytes);
+	if (!place) {
+		munmap(at, physical->bytes);
+		return;
+	}
+	physical->tables = place;
+	physical->access = SIM_READWRITE;
 }
 
 CUresult sim_physical_take(struct sim_physical *ret_physical, size_t bytes, int device)
@@ -178,6 +237,7 @@ bool sim_physical_to_own_file(struct sim_physical *physical)
 	fallocate(memory_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, physical->offset, (off_t)physical->bytes);
 	physical->file = file;
 	physical->offset = 0;
+	physical->tables = NULL;
 	fill(physical);
 	return true;
 }
