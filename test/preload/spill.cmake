@@ -13,7 +13,8 @@ endif()
 # copies are made in parts, and wait for the mover between them.
 function(spill_watch_test name program)
   string(TOUPPER ${program} macro)
-  add_executable(${name} ${name}.c run.c)
+  spillway_shared(shared SOURCES run.c)
+  add_executable(${name} ${name}.c ${shared})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR} ${CMOCKA_INCLUDE_DIR})
   target_link_libraries(${name} PRIVATE ${CMOCKA_LIBRARY} spillway_options)
   target_compile_definitions(${name} PRIVATE ${macro}="$<TARGET_FILE:${program}>")
@@ -27,7 +28,7 @@ function(spill_watch_test name program)
 endfunction()
 
 # ---- made-up programs, every byte checked ----
-add_executable(spill_random ${TROUBLE} spill_random.c random_block.c random_graph.c random_hidden.c random_kernel.c random_op.c)
+add_executable(spill_random spill_random.c ${TROUBLE} random_block.c random_graph.c random_hidden.c random_kernel.c random_op.c)
 set_target_properties(spill_random PROPERTIES ENABLE_EXPORTS ON)
 target_link_libraries(spill_random PRIVATE sim_cuda spillway_cuda spillway_options pthread)
 target_include_directories(spill_random PRIVATE ${CMAKE_SOURCE_DIR})
@@ -158,7 +159,7 @@ foreach(mode ${SPILL_MODES})
   spillway_preload_run(virtual_move_test_${mode} virtual_move_test ENVIRONMENT SPILL_MODE=${mode} VMM_SPILL=move)
 endforeach()
 # Made-up programs with twice the budget. VIRTUAL_SEED and VIRTUAL_OPERATIONS in the environment: of every run.
-add_executable(virtual_random ${TROUBLE} virtual_random.c)
+add_executable(virtual_random virtual_random.c ${TROUBLE})
 set_target_properties(virtual_random PROPERTIES ENABLE_EXPORTS ON)
 target_link_libraries(virtual_random PRIVATE sim_cuda spillway_cuda spillway_options pthread)
 target_include_directories(virtual_random PRIVATE ${CMAKE_SOURCE_DIR})
@@ -201,14 +202,10 @@ target_compile_definitions(home_mix_test PRIVATE HOMES_POLICY="${CMAKE_CURRENT_S
 
 # ---- what a stop says; drivers that are too old ----
 # The simulated driver as it was before it could record an event for a whole context (CUDA 12.4).
-get_target_property(OLD_SOURCES sim_cuda SOURCES)
-list(TRANSFORM OLD_SOURCES PREPEND ${CMAKE_SOURCE_DIR}/test/sim/)
 set(OLD_FOLDER ${CMAKE_CURRENT_BINARY_DIR}/sim-12.4)
 file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/sim-12.4.map CONTENT "{ global: *; local: cuCtxRecordEvent; };\n")
-add_library(sim_cuda_12_4 SHARED ${OLD_SOURCES})
-target_include_directories(sim_cuda_12_4 PRIVATE ${CMAKE_SOURCE_DIR}/test/sim ${CMAKE_SOURCE_DIR})
-target_compile_options(sim_cuda_12_4 PRIVATE -fvisibility=hidden)
-target_compile_definitions(sim_cuda_12_4 PRIVATE __CUDA_API_VERSION_INTERNAL)
+add_library(sim_cuda_12_4 SHARED $<TARGET_OBJECTS:sim_cuda>)
+set_target_properties(sim_cuda_12_4 PROPERTIES LINKER_LANGUAGE C)
 target_link_options(sim_cuda_12_4 PRIVATE -Wl,-Bsymbolic
                     -Wl,--version-script=${CMAKE_CURRENT_BINARY_DIR}/sim-12.4.map)
 target_link_libraries(sim_cuda_12_4 PRIVATE spillway_options spillway_cuda pthread dl)
