@@ -1,5 +1,6 @@
 #include "shim/heap/arena.h"
 #include "shim/driver/real.h"
+#include "shim/heap/chunk.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -164,4 +165,14 @@ void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit)
 void arena_unmark(struct arena *arena, uint32_t unit, uint32_t units)
 {
 	mark(arena, unit, units, 0);
+}
+
+struct block *arena_block_at(const struct arena *arena, CUdeviceptr address)
+{
+	if (!arena_contains(arena, address))
+		return NULL;
+	uint32_t unit = arena_unit(arena, address), word = arena_look(arena, address);
+	uint32_t first = word & ARENA_SLAB ? unit : word - 1;
+
+	return word && arena->states[first].chunk ? arena->states[first].chunk->block : NULL;
 }

@@ -12,6 +12,7 @@
 #include "shim/heap/heap.h"
 #include "shim/base/range.h"
 
+struct block;
 struct chunk;
 
 /* Where the memory of a piece is, as the launch path sees it. */
@@ -159,5 +160,8 @@ static inline uint32_t arena_look(const struct arena *arena, CUdeviceptr address
 {
 	return __atomic_load_n((const uint32_t *)&arena->table[(address - arena->base) / HEAP_UNIT], __ATOMIC_ACQUIRE);
 }
+
+/* Returns the block in use at an address, or NULL if there is none. Locking: the caller holds HEAP. */
+struct block *arena_block_at(const struct arena *arena, CUdeviceptr address);
 
 #endif

@@ -9,20 +9,10 @@
 
 #include <stdlib.h>
 
-struct block *heap_block_at(const struct arena *arena, CUdeviceptr address)
-{
-	if (!arena_contains(arena, address))
-		return NULL;
-	uint32_t unit = arena_unit(arena, address), word = arena_look(arena, address);
-	uint32_t first = word & ARENA_SLAB ? unit : word - 1;
-
-	return word && arena->states[first].chunk ? arena->states[first].chunk->block : NULL;
-}
-
 bool heap_is_one_chunk(struct heap *heap, CUdeviceptr address)
 {
 	heap_enter(heap);
-	const struct block *block = heap_block_at(&heap->store.arena, address);
+	const struct block *block = arena_block_at(&heap->store.arena, address);
 	bool one = block && !block->slab && block->chunks && !block->chunks->next;
 	heap_leave(heap);
 	return one;
@@ -34,7 +24,7 @@ enum sw_status heap_where(struct heap *heap, CUdeviceptr base, size_t bytes, uin
 	uint64_t sum[CHUNK_PLACES] = {0}, left = bytes;
 
 	heap_enter(heap);
-	const struct block *block = heap_block_at(&heap->store.arena, base);
+	const struct block *block = arena_block_at(&heap->store.arena, base);
 	for (const struct chunk *chunk = block ? block->chunks : NULL; chunk; chunk = chunk->next) {
 		uint64_t here = chunk_bytes(chunk->units) < left ? chunk_bytes(chunk->units) : left;
 
@@ -58,7 +48,7 @@ unsigned heap_loans(struct heap *heap, CUdeviceptr base, size_t bytes, struct he
 	unsigned n = 0;
 
 	heap_enter(heap);
-	const struct block *block = heap_block_at(&heap->store.arena, base);
+	const struct block *block = arena_block_at(&heap->store.arena, base);
 	for (const struct chunk *chunk = block ? block->chunks : NULL; chunk; chunk = chunk->next) {
 		uint64_t here = chunk_bytes(chunk->units) < left ? chunk_bytes(chunk->units) : left;
 
@@ -98,12 +88,12 @@ bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t 
 	uint64_t sum[CHUNK_PLACES] = {0}, found = 0;
 
 	heap_enter(heap);
-	const struct block *block = heap_block_at(&heap->store.arena, address);
+	const struct block *block = arena_block_at(&heap->store.arena, address);
 	while (block) {
 		bool loose = block->loose;
 
 		found += spread_of(heap, block, address + found, bytes - found, sum);
-		block = loose && found < bytes ? heap_block_at(&heap->store.arena, address + found) : NULL;
+		block = loose && found < bytes ? arena_block_at(&heap->store.arena, address + found) : NULL;
 		block = block && block->loose ? block : NULL;
 	}
 	heap_leave(heap);
@@ -120,7 +110,7 @@ enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base)
 	enum sw_status status = SW_INVALID;
 
 	heap_enter(heap);
-	struct block *block = heap_block_at(&store->arena, base);
+	struct block *block = arena_block_at(&store->arena, base);
 	if (block && (block->slab || block->stays || !store->chunks.usable[CHUNK_HOST])) {
 		status = SW_NOT_SUPPORTED;
 	} else if (block) {
@@ -187,7 +177,7 @@ enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum
 	enum sw_status status = SW_INVALID;
 
 	heap_enter(heap);
-	struct block *block = heap_block_at(arena, base);
+	struct block *block = arena_block_at(arena, base);
 	if (block && block->slab) {
 		/* A place in a slab has the length of its class. */
 		uint32_t word = arena_look(arena, base);

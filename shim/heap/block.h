@@ -100,8 +100,20 @@ enum sw_status block_make_loose(struct block_store *store, uint32_t units, bool 
  * refused; the block is stuck with what is left of it. For one that is not warm, or no longer.
  */
 bool block_take_down(struct block_store *store, struct block *block);
+/* Tries to take down the stuck blocks again. */
+void block_retry_stuck(struct block_store *store);
 /* Warm blocks that lie in this span are taken down. */
 void block_vacate(struct block_store *store, uint32_t unit, uint32_t units);
+
+/* The lists of warm blocks: a block that is free and all mapped is put on both, and taken off both. */
+void block_warm_add(struct block_store *store, struct block *block);
+void block_warm_remove(struct block_store *store, struct block *block);
+/*
+ * Returns a warm block of about that length, or NULL. It stays on the lists. what: where the block may lie; from: all that
+ * the program would take.
+ */
+struct block *block_warm_find(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from what,
+			      enum heap_from from);
 
 /* One chunk, as block_take() gets its own: warm, new, or in the place of others. */
 enum sw_status block_get_chunk(struct block_store *store, enum chunk_kind kind, enum chunk_place place, unsigned units,

@@ -2,7 +2,7 @@
  * Building a block: chunks for all of it are collected first, then mapped one behind the other. Of what size they are,
  * and where they are looked for, in which order, is decided here. When a size cannot be had, smaller ones are tried, so
  * that the budget is used to the last 2 MiB before anything goes to the host (but see plan_search()). On a failure what
- * there is of the block is taken down as any other is (block.c).
+ * there is of the block is taken down as any other is (reclaim.c).
  */
 #include "shim/heap/block.h"
 #include "shim/heap/map.h"

@@ -4,62 +4,9 @@
  */
 #include "shim/heap/inside.h"
 #include "shim/base/log.h"
-#include "shim/accounting/quota.h"
 #include "shim/driver/real.h"
-#include "shim/stats/stats.h"
 
 #include <stdlib.h>
-
-void heap_enter(struct heap *heap)
-{
-	lock_take(&heap->lock);
-}
-
-static void tell_budgets(const struct chunk_store *chunks)
-{
-	const struct budget *device = chunks->budget[CHUNK_DEVICE], *host = chunks->budget[CHUNK_HOST];
-
-	stats_set_budget(chunks->device, atomic_load_explicit(&device->limit, memory_order_relaxed),
-			 atomic_load_explicit(&device->used, memory_order_relaxed));
-	for (unsigned i = 0; i < chunks->n_lenders; i++)
-		stats_set_lent(chunks->lenders[i]->device,
-			       atomic_load_explicit(&chunks->lenders[i]->lent.used, memory_order_relaxed));
-	stats_set_host_budget(atomic_load_explicit(&host->limit, memory_order_relaxed),
-			      atomic_load_explicit(&host->used, memory_order_relaxed));
-}
-
-static void tell_spare(struct heap *heap)
-{
-	uint64_t spare = block_idle(&heap->store, CHUNK_HOST);
-
-	if (spare > heap->spare)
-		quota_spare_add(spare - heap->spare);
-	else if (spare < heap->spare)
-		quota_spare_sub(heap->spare - spare);
-	heap->spare = spare;
-}
-
-void heap_leave(struct heap *heap)
-{
-	static const enum place gauge[] = {
-	    [CHUNK_DEVICE] = PLACE_DEVICE, [CHUNK_HOST] = PLACE_HOST, [CHUNK_PEER] = PLACE_PEER};
-
-	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++) {
-		uint64_t idle = block_idle(&heap->store, place) + heap->small.empty_bytes[place];
-		uint64_t in_use = heap->store.chunks.made_bytes[place] - idle;
-
-		atomic_store_explicit(&heap->idle[place], idle, memory_order_relaxed);
-		if (in_use > heap->in_use[place])
-			stats_live_add(heap->store.chunks.device, gauge[place], in_use - heap->in_use[place]);
-		else if (in_use < heap->in_use[place])
-			stats_live_sub(heap->store.chunks.device, gauge[place], heap->in_use[place] - in_use);
-		heap->in_use[place] = in_use;
-	}
-	tell_budgets(&heap->store.chunks);
-	tell_spare(heap);
-	keep_note(heap);
-	lock_drop(&heap->lock);
-}
 
 void heap_set_site(struct heap *heap, CUdeviceptr address, unsigned site)
 {
@@ -122,7 +69,6 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 		free(heap);
 		return status;
 	}
-	lock_init(&heap->lock, LOCK_HEAP);
 	heap->store.chunks = (struct chunk_store){
 	    .device = config->device,
 	    .peers = config->peers,
@@ -145,7 +91,7 @@ enum sw_status heap_create(const struct heap_config *config, struct heap **ret_h
 	heap->store.reclaim_more = reclaim_slab;
 	heap->store.owner = &heap->small;
 	heap->small.store = &heap->store;
-	keep_init(heap, config);
+	heap_lock_init(heap, config);
 	*ret_heap = heap;
 	return SW_OK;
 }

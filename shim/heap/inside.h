@@ -13,7 +13,7 @@ struct heap {
 	_Atomic bool no_peers;    /* what goes away goes to the host (heap_lend) */
 	_Atomic bool is_stocking; /* stock.c */
 	uint64_t keep[CHUNK_PLACES];
-	/* keep.c */
+	/* heap_lock.c */
 	bool at_once[CHUNK_PLACES];          /* what was in use lately does not stay */
 	uint64_t least[CHUNK_PLACES];        /* the least that was idle since this began to be looked at */
 	unsigned ticks[CHUNK_PLACES];        /* since then */
@@ -29,13 +29,10 @@ void heap_leave(struct heap *heap);
 
 /* What was collected beyond what is kept goes back to the driver; where ticks come (heap_tick) only what is owed. */
 void heap_trim_to_keep(struct heap *heap);
-void keep_init(struct heap *heap, const struct heap_config *config);
-/* Something may have come into use, or become idle. */
-void keep_note(struct heap *heap);
+/* Initialises the lock, and how much free memory is kept. */
+void heap_lock_init(struct heap *heap, const struct heap_config *config);
 /* Do peers lend so much more, for what goes away? (heap_lend) */
 bool heap_peer_has(const struct heap *heap, uint64_t bytes);
-/* The block in use at an address, or NULL. */
-struct block *heap_block_at(const struct arena *arena, CUdeviceptr address);
 /* An allocation ends, and with it the pins the program has made on it. */
 void heap_forget_asked(struct heap *heap, struct block *block, CUdeviceptr address);
 

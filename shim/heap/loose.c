@@ -220,7 +220,7 @@ CUresult heap_unplace(struct heap *heap, struct block *block)
 /* By its address: another thread may be taking it away. Under HEAP. */
 static struct block *placed_at(const struct heap *heap, CUdeviceptr address)
 {
-	struct block *block = heap_block_at(&heap->store.arena, address);
+	struct block *block = arena_block_at(&heap->store.arena, address);
 
 	return block && block->loose ? block : NULL;
 }

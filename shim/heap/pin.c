@@ -167,7 +167,7 @@ enum sw_status heap_pin_asked(struct heap *heap, CUdeviceptr base)
 		return SW_BUSY;
 	}
 	heap_enter(heap);
-	struct block *block = heap_block_at(&heap->store.arena, base);
+	struct block *block = arena_block_at(&heap->store.arena, base);
 	struct asked_pin **at = block ? find_asked(block, base) : NULL;
 	if (at && !*at) {
 		pin->base = base;
@@ -187,7 +187,7 @@ enum sw_status heap_pin_asked(struct heap *heap, CUdeviceptr base)
 enum sw_status heap_unpin_asked(struct heap *heap, CUdeviceptr base)
 {
 	heap_enter(heap);
-	struct block *block = heap_block_at(&heap->store.arena, base);
+	struct block *block = arena_block_at(&heap->store.arena, base);
 	struct asked_pin **at = block ? find_asked(block, base) : NULL;
 	bool is_pinned = at && *at;
 	if (is_pinned) {

@@ -23,7 +23,7 @@ enum sw_status heap_share_begin(struct heap *heap, CUdeviceptr base, uint64_t *r
 	enum sw_status status = SW_INVALID;
 
 	heap_enter(heap);
-	struct block *block = heap_block_at(&heap->store.arena, base);
+	struct block *block = arena_block_at(&heap->store.arena, base);
 	if (block) {
 		status = SW_OK;
 		for (const struct chunk *chunk = block->shared ? NULL : block->chunks; chunk; chunk = chunk->next) {
@@ -48,7 +48,7 @@ enum sw_status heap_share(struct heap *heap, CUdeviceptr base, unsigned first, s
 	enum sw_status status = SW_OK;
 
 	heap_enter(heap);
-	struct block *block = heap_block_at(&heap->store.arena, base);
+	struct block *block = arena_block_at(&heap->store.arena, base);
 	if (!block || !block->shared)
 		status = SW_INVALID;
 	for (const struct chunk *chunk = status == SW_OK ? block->chunks : NULL; chunk; chunk = chunk->next) {

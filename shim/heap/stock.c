@@ -60,7 +60,7 @@ static uint64_t share_of(const struct census *census, unsigned units, uint64_t b
 /* The size of which most is missing; 0: of none. */
 static unsigned most_missing(const struct census *census, uint64_t bytes)
 {
-	/* What is beyond that goes back when nobody has needed it (keep.c). */
+	/* What is beyond that goes back when nobody has needed it (heap_lock.c). */
 	uint64_t keep = census->heap->keep[CHUNK_HOST], twice = READY_TIMES * bytes,
 		 limit = twice < keep ? twice : keep;
 	uint64_t most = 0;

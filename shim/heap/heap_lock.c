@@ -1,6 +1,8 @@
 /*
- * What free memory the heap keeps. Up to keep[] it keeps it for good, unless it is lent; what is beyond goes back to the
- * driver, but not while it is part of the program's ups and downs. A training job on cudaMallocAsync frees 12 GiB in
+ * The lock of a heap, the copies of its figures that are renewed when the lock is dropped, and how much free memory the
+ * heap keeps.
+ *
+ * Up to keep[] the heap keeps free memory for good, unless it is lent; what is beyond goes back to the driver, but not while it is part of the program's ups and downs. A training job on cudaMallocAsync frees 12 GiB in
  * each step and takes them again: given back at once, a fifth of its allocations were made of new chunks, and its step
  * took 1.3 times as long with room for all (H200). So ticks look at the least that was idle through a span of them: that
  * much nobody has needed for so long.
@@ -8,6 +10,7 @@
 #include "shim/base/clock.h"
 #include "shim/heap/inside.h"
 #include "shim/accounting/quota.h"
+#include "shim/stats/stats.h"
 
 /*
  * Ticks, of about a second. Others wait for device memory, and it is made again in no time; host memory takes
@@ -22,16 +25,10 @@ static const uint64_t most[CHUNK_PLACES] = {
 /* After so long without a tick there are none: their thread is gone, or is not wanted (control: no). */
 #define TICKING_NS 3000000000u
 
-void keep_init(struct heap *heap, const struct heap_config *config)
-{
-	heap->keep[CHUNK_DEVICE] = config->keep_device;
-	heap->keep[CHUNK_HOST] = config->keep_host;
-	heap->keep[CHUNK_PEER] = config->keep_device;
-	heap->at_once[CHUNK_DEVICE] = config->device_at_once;
-	heap->at_once[CHUNK_PEER] = true; /* whose it is may need it */
-}
+/* ---- the lock ---- */
 
-void keep_note(struct heap *heap)
+/* Something may have come into use, or become idle. */
+static void note_idle(struct heap *heap)
 {
 	lock_assert_held(LOCK_HEAP);
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++) {
@@ -40,6 +37,69 @@ void keep_note(struct heap *heap)
 		if (idle < heap->least[place])
 			heap->least[place] = idle;
 	}
+}
+
+void heap_enter(struct heap *heap)
+{
+	lock_take(&heap->lock);
+}
+
+static void tell_budgets(const struct chunk_store *chunks)
+{
+	const struct budget *device = chunks->budget[CHUNK_DEVICE], *host = chunks->budget[CHUNK_HOST];
+
+	stats_set_budget(chunks->device, atomic_load_explicit(&device->limit, memory_order_relaxed),
+			 atomic_load_explicit(&device->used, memory_order_relaxed));
+	for (unsigned i = 0; i < chunks->n_lenders; i++)
+		stats_set_lent(chunks->lenders[i]->device,
+			       atomic_load_explicit(&chunks->lenders[i]->lent.used, memory_order_relaxed));
+	stats_set_host_budget(atomic_load_explicit(&host->limit, memory_order_relaxed),
+			      atomic_load_explicit(&host->used, memory_order_relaxed));
+}
+
+static void tell_spare(struct heap *heap)
+{
+	uint64_t spare = block_idle(&heap->store, CHUNK_HOST);
+
+	if (spare > heap->spare)
+		quota_spare_add(spare - heap->spare);
+	else if (spare < heap->spare)
+		quota_spare_sub(heap->spare - spare);
+	heap->spare = spare;
+}
+
+void heap_leave(struct heap *heap)
+{
+	static const enum place gauge[] = {
+	    [CHUNK_DEVICE] = PLACE_DEVICE, [CHUNK_HOST] = PLACE_HOST, [CHUNK_PEER] = PLACE_PEER};
+
+	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++) {
+		uint64_t idle = block_idle(&heap->store, place) + heap->small.empty_bytes[place];
+		uint64_t in_use = heap->store.chunks.made_bytes[place] - idle;
+
+		atomic_store_explicit(&heap->idle[place], idle, memory_order_relaxed);
+		if (in_use > heap->in_use[place])
+			stats_live_add(heap->store.chunks.device, gauge[place], in_use - heap->in_use[place]);
+		else if (in_use < heap->in_use[place])
+			stats_live_sub(heap->store.chunks.device, gauge[place], heap->in_use[place] - in_use);
+		heap->in_use[place] = in_use;
+	}
+	tell_budgets(&heap->store.chunks);
+	tell_spare(heap);
+	note_idle(heap);
+	lock_drop(&heap->lock);
+}
+
+/* ---- what is kept ---- */
+
+void heap_lock_init(struct heap *heap, const struct heap_config *config)
+{
+	lock_init(&heap->lock, LOCK_HEAP);
+	heap->keep[CHUNK_DEVICE] = config->keep_device;
+	heap->keep[CHUNK_HOST] = config->keep_host;
+	heap->keep[CHUNK_PEER] = config->keep_device;
+	heap->at_once[CHUNK_DEVICE] = config->device_at_once;
+	heap->at_once[CHUNK_PEER] = true; /* whose it is may need it */
 }
 
 /* Of what is idle on the host, so much may stay in view of what other processes of the user are owed. */
