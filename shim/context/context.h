@@ -9,24 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* ---- context.c: being in one ---- */
+/* ---- current.c: being in one ---- */
 
 /* The current context, NULL when there is none. */
 CUcontext context_current(void);
-
-/*
- * The context that memory allocated now belongs to. That is the current one, except for a green context: it covers its
- * own part of the device alone, its memory lives in the primary context, which covers all of them.
- */
-CUcontext context_of_memory(void);
-/* The context itself; of a green one its primary context, whose events and waits cover it. */
-CUcontext context_whole(CUcontext context);
-/*
- * A green context was made, or is about to end: its context and its device then, NULL when it was not known. The driver
- * lets only one thread at a time work in one, so what waits for its work waits for its primary context's.
- */
-void context_green(CUgreenCtx green, CUdevice device);
-CUcontext context_green_ending(CUgreenCtx green, CUdevice *ret_device);
 
 /* The context of a stream; NULL when the driver does not say. */
 CUcontext context_told(CUstream stream, bool per_thread);
@@ -45,10 +31,23 @@ CUresult context_enter(CUcontext context, bool *ret_pushed);
 bool context_is_gone(CUresult error);
 void context_leave(bool pushed);
 
-/* Wait until all work of the context is done. One that is gone has none left. */
-CUresult context_wait_idle(CUcontext context);
+/* ---- green.c: green contexts ---- */
 
-/* ---- context_event.c: events behind what one has been given ---- */
+/*
+ * The context that memory allocated now belongs to. That is the current one, except for a green context: it covers its
+ * own part of the device alone, its memory lives in the primary context, which covers all of them.
+ */
+CUcontext context_of_memory(void);
+/* The context itself; of a green one its primary context, whose events and waits cover it. */
+CUcontext context_whole(CUcontext context);
+/*
+ * A green context was made, or is about to end: its context and its device then, NULL when it was not known. The driver
+ * lets only one thread at a time work in one, so what waits for its work waits for its primary context's.
+ */
+void context_green(CUgreenCtx green, CUdevice device);
+CUcontext context_green_ending(CUgreenCtx green, CUdevice *ret_device);
+
+/* ---- context_event.c: events to be used again ---- */
 
 /*
  * Events without timing for use and use again: making and ending one costs more than recording it. Taken with its context
@@ -59,19 +58,8 @@ CUresult context_event_take(CUcontext context, CUevent *ret_event);
 void context_event_give(CUcontext context, CUevent event);
 
 /*
- * An event of the context that has everything the context has been given so far before it. NULL when the driver cannot
- * do that (older than 12.5) or refuses, or when the context may be about to end or is gone; the last *ret_gone tells.
- * Never while a capture is open: it would be invalidated. It may wait for room in the driver's queues: under no lock.
- */
-CUevent context_record(CUcontext context, bool *ret_gone);
-/*
- * Wait until what this very context was given is done, so many ms at most, and only as long as no capture is open. By a
- * thread that may work in it.
- */
-void context_await(CUcontext context, unsigned ms);
-/*
- * The same as context_record for a stream; *ret_event, and the context it belongs to, are set on success alone. Who has
- * done with it gives it back (context_event_give).
+ * Records an event behind what a stream was given so far. *ret_event, and the context it belongs to, are set on success
+ * alone; the caller must give the event back (context_event_give).
  */
 CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_event, CUcontext *ret_context);
 
@@ -99,6 +87,20 @@ CUcontext context_any(CUdevice device);
 CUresult context_died_of(CUcontext context);
 /* Has one of the contexts died with this error, so that whatever is asked of it is answered so? Asks the driver of each. */
 bool context_any_died_of(CUresult error);
+
+/*
+ * An event of the context that has everything the context has been given so far before it. NULL when the driver cannot
+ * do that (older than 12.5) or refuses, or when the context may be about to end or is gone; the last *ret_gone tells.
+ * Never while a capture is open: it would be invalidated. It may wait for room in the driver's queues: under no lock.
+ */
+CUevent context_record(CUcontext context, bool *ret_gone);
+/*
+ * Wait until what this very context was given is done, so many ms at most, and only as long as no capture is open. By a
+ * thread that may work in it.
+ */
+void context_await(CUcontext context, unsigned ms);
+/* Wait until all work of the context is done. One that is gone has none left. */
+CUresult context_wait_idle(CUcontext context);
 
 /* Has all work that the device's contexts had been given when it was asked been done? */
 struct context_idle {

@@ -45,7 +45,11 @@ static struct known *find_locked(CUcontext context)
 	return NULL;
 }
 
-bool context_visit(CUcontext context)
+/*
+ * Between visit() and visit_end() the context does not end. Returns false if it may be about to end; then it is not
+ * visited. A context that was never noted (context_known) is not counted. Locking: take all_lock.
+ */
+static bool visit(CUcontext context)
 {
 	pthread_mutex_lock(&all_lock);
 	struct known *known = find_locked(context);
@@ -56,7 +60,7 @@ bool context_visit(CUcontext context)
 	return may;
 }
 
-void context_visit_end(CUcontext context)
+static void visit_end(CUcontext context)
 {
 	pthread_mutex_lock(&all_lock);
 	struct known *known = find_locked(context);
@@ -136,6 +140,19 @@ void context_ended(CUcontext context, bool ended)
 		atomic_fetch_add(&n_changes, 1);
 	}
 	pthread_mutex_unlock(&all_lock);
+}
+
+void context_green(CUgreenCtx green, CUdevice device)
+{
+	CUcontext context, primary;
+
+	/* It holds its primary one, so retaining that makes nothing new. */
+	if (REAL(cuCtxFromGreenCtx)(&context, green) != CUDA_SUCCESS ||
+	    REAL(cuDevicePrimaryCtxRetain)(&primary, device) != CUDA_SUCCESS)
+		return;
+	REAL(cuDevicePrimaryCtxRelease_v2)(device);
+	context_known(primary, device);
+	context_green_add(green, context, primary, device);
 }
 
 /*
@@ -252,12 +269,89 @@ bool context_any_died_of(CUresult error)
 		contexts[i] = all[i].context;
 	pthread_mutex_unlock(&all_lock);
 	for (unsigned i = 0; i < n && !any; i++) {
-		if (!context_visit(contexts[i]))
+		if (!visit(contexts[i]))
 			continue;
 		any = context_died_of(contexts[i]) == error;
-		context_visit_end(contexts[i]);
+		visit_end(contexts[i]);
 	}
 	return any;
+}
+
+/* ---- events behind the work of one, and waiting for it ---- */
+
+static CUevent record(CUcontext context, bool *ret_gone)
+{
+	CUevent event = NULL;
+	bool pushed;
+
+	CUresult result = context_enter(context, &pushed);
+	*ret_gone = context_is_gone(result);
+	if (result != CUDA_SUCCESS)
+		return NULL;
+	if (!context || !real_has(HOOK_cuCtxRecordEvent)) {
+		context_leave(pushed);
+		return NULL;
+	}
+	result = REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
+	*ret_gone = context_is_gone(result);
+	if (result != CUDA_SUCCESS)
+		event = NULL;
+	if (event && REAL(cuCtxRecordEvent)(context, event) != CUDA_SUCCESS) {
+		REAL(cuEventDestroy_v2)(event);
+		event = NULL;
+	}
+	context_leave(pushed);
+	return event;
+}
+
+CUevent context_record(CUcontext context, bool *ret_gone)
+{
+	context = context_whole(context);
+	*ret_gone = false;
+	if (!visit(context))
+		return NULL;
+	CUevent event = record(context, ret_gone);
+	visit_end(context);
+	return event;
+}
+
+static bool is_busy(CUevent event)
+{
+	CUstreamCaptureMode mode = capture_relax();
+	bool busy = REAL(cuEventQuery)(event) == CUDA_ERROR_NOT_READY;
+
+	capture_restore(mode);
+	return busy;
+}
+
+void context_await(CUcontext context, unsigned ms)
+{
+	bool gone;
+	int before;
+
+	if (!capture_pause())
+		return;
+	CUevent event = record(context, &gone);
+	capture_resume();
+	/* Sleeping is a cancellation point. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+	for (; event && ms && !capture_is_open() && is_busy(event); ms--)
+		clock_sleep(1000000);
+	if (event)
+		REAL(cuEventDestroy_v2)(event);
+	pthread_setcancelstate(before, NULL);
+}
+
+CUresult context_wait_idle(CUcontext context)
+{
+	bool pushed;
+
+	CUresult result = context_enter(context_whole(context), &pushed);
+	if (result != CUDA_SUCCESS)
+		return context_is_gone(result) ? CUDA_SUCCESS : result;
+	result = REAL(cuCtxSynchronize)();
+	context_leave(pushed);
+	return context_is_gone(result) ? CUDA_SUCCESS : result;
 }
 
 /* ---- is a device idle? ---- */

@@ -1,14 +1,10 @@
 /*
- * Events behind the work of a context or of a stream, and the ones that are kept to be used again.
+ * Events that are kept to be used again, and events behind the work of a stream.
  */
-#include "shim/context/capture.h"
-#include "shim/base/clock.h"
 #include "shim/context/context_inside.h"
 #include "shim/driver/real.h"
 
 #include <pthread.h>
-
-/* ---- events to be used again ---- */
 
 #define EVENTS_KEPT 256
 
@@ -51,71 +47,6 @@ void context_events_drop(CUcontext context, bool gone)
 			REAL(cuEventDestroy_v2)(kept.event[kept.n]);
 	}
 	pthread_mutex_unlock(&kept_lock);
-}
-
-/* ---- events behind work ---- */
-
-static CUevent record(CUcontext context, bool *ret_gone)
-{
-	CUevent event = NULL;
-	bool pushed;
-
-	CUresult result = context_enter(context, &pushed);
-	*ret_gone = context_is_gone(result);
-	if (result != CUDA_SUCCESS)
-		return NULL;
-	if (!context || !real_has(HOOK_cuCtxRecordEvent)) {
-		context_leave(pushed);
-		return NULL;
-	}
-	result = REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING);
-	*ret_gone = context_is_gone(result);
-	if (result != CUDA_SUCCESS)
-		event = NULL;
-	if (event && REAL(cuCtxRecordEvent)(context, event) != CUDA_SUCCESS) {
-		REAL(cuEventDestroy_v2)(event);
-		event = NULL;
-	}
-	context_leave(pushed);
-	return event;
-}
-
-CUevent context_record(CUcontext context, bool *ret_gone)
-{
-	context = context_whole(context);
-	*ret_gone = false;
-	if (!context_visit(context))
-		return NULL;
-	CUevent event = record(context, ret_gone);
-	context_visit_end(context);
-	return event;
-}
-
-static bool is_busy(CUevent event)
-{
-	CUstreamCaptureMode mode = capture_relax();
-	bool busy = REAL(cuEventQuery)(event) == CUDA_ERROR_NOT_READY;
-
-	capture_restore(mode);
-	return busy;
-}
-
-void context_await(CUcontext context, unsigned ms)
-{
-	bool gone;
-	int before;
-
-	if (!capture_pause())
-		return;
-	CUevent event = record(context, &gone);
-	capture_resume();
-	/* Sleeping is a cancellation point. */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	for (; event && ms && !capture_is_open() && is_busy(event); ms--)
-		clock_sleep(1000000);
-	if (event)
-		REAL(cuEventDestroy_v2)(event);
-	pthread_setcancelstate(before, NULL);
 }
 
 CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_event, CUcontext *ret_context)

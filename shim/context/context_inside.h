@@ -1,20 +1,15 @@
 /*
- * context_inside.h: what the files of context.h share: context.c, being in a context; context_event.c, events behind what
- * one has been given; context_all.c, every context of the process.
+ * context_inside.h: what the files of context.h share. Each calls those before it alone: current.c, being in a context;
+ * green.c, green ones; context_event.c, events; context_all.c, every context of the process.
  */
 #ifndef SPILLWAY_CONTEXT_INSIDE_H
 #define SPILLWAY_CONTEXT_INSIDE_H
 
 #include "shim/context/context.h"
 
-/* ---- context_all.c ---- */
-/*
- * Between these the context does not end. False: it may be about to end, and is not visited. One
- * that nobody told us of is not counted. They take the lock of the table of contexts; none may be held that is taken
- * under it.
- */
-bool context_visit(CUcontext context);
-void context_visit_end(CUcontext context);
+/* ---- green.c ---- */
+/* A green context was made, or its handle is given out again: notes its context and the primary one that it belongs to. */
+void context_green_add(CUgreenCtx green, CUcontext context, CUcontext primary, CUdevice device);
 
 /* ---- context_event.c ---- */
 /* The context is about to end: what is kept of its events goes. gone: they have ended with it. */
