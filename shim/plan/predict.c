@@ -1,31 +1,10 @@
 /*
- * What was submitted is kept in a ring, and found again by its grams: GRAM_TOKENS tokens, and GRAM_FUNCTIONS functions for
- * the time in which the pieces still change (allocations in the first step, ends of tensors being learned). A
- * submission's *token* is a hash of its function and its pieces. Entries of one gram are chained from the newest to the
- * oldest, and so are the namings of one piece.
+ * The predictor: the history of what was submitted, and the place in it that the program is at.
  */
 #include "shim/plan/predict_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define FIRST_ENTRIES 2048u
-#define FIRST_SLOTS   16384u
-#define MOST_SLOTS    (1u << 21)
-#define MOST_NAMED    16384u
-#define BUCKETS       (1u << 15)
-#define GRAM_FACTOR   UINT64_C(0x9e3779b97f4a7c15)
-
-static const unsigned gram_length[GRAMS] = {[BY_TOKEN] = GRAM_TOKENS, [BY_FUNCTION] = GRAM_FUNCTIONS};
-
-static uint64_t mix(uint64_t x)
-{
-	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-	return x ^ x >> 31;
-}
-
-/* ---- memory ---- */
 
 struct predict *predict_new(void)
 {
@@ -33,13 +12,8 @@ struct predict *predict_new(void)
 
 	if (!predict)
 		return NULL;
-	predict->oldest = 1;
+	history_init(predict);
 	place_init(predict);
-	for (int gram = 0; gram < GRAMS; gram++) {
-		predict->power[gram] = 1;
-		for (unsigned i = 0; i < gram_length[gram]; i++)
-			predict->power[gram] *= GRAM_FACTOR;
-	}
 	return predict;
 }
 
@@ -47,151 +21,20 @@ void predict_free(struct predict *predict)
 {
 	if (!predict)
 		return;
-	for (unsigned i = 0; i < PREDICT_LEAVES; i++)
-		free(predict->last[i]);
-	for (int gram = 0; gram < GRAMS; gram++)
-		free(predict->bucket[gram]);
-	free(predict->entries);
-	free(predict->slots);
+	history_fini(predict);
 	free(predict);
-}
-
-/*
- * Double an array whose elements are at index & (n - 1). Only before anything was dropped: all indices in use are then
- * below n, and stay where they are.
- */
-static void *doubled(void *old, uint32_t *n, uint32_t first, uint32_t most, size_t size, bool *full)
-{
-	uint32_t more = *n ? *n * 2 : first;
-	void *new = more <= most ? realloc(old, more * size) : NULL;
-
-	if (!new) {
-		*full = true;
-		return old;
-	}
-	*n = more;
-	return new;
-}
-
-static bool index_ready(struct predict *predict)
-{
-	for (int gram = 0; gram < GRAMS; gram++)
-		if (!predict->bucket[gram]) {
-			predict->bucket[gram] = calloc(BUCKETS, sizeof(uint32_t));
-			if (!predict->bucket[gram])
-				return false;
-		}
-	return true;
-}
-
-/* Room for an entry of n slots: grow, then drop the oldest. One entry is kept free, it holds the end of the latest. */
-static bool make_room(struct predict *predict, unsigned n)
-{
-	if (!index_ready(predict))
-		return false;
-	while (!predict->entries_full && predict->now + 3 > predict->n_entries)
-		predict->entries = doubled(predict->entries, &predict->n_entries, FIRST_ENTRIES, PREDICT_MOST,
-					   sizeof(struct entry), &predict->entries_full);
-	while (!predict->slots_full && predict->next_slot + n > predict->n_slots)
-		predict->slots = doubled(predict->slots, &predict->n_slots, FIRST_SLOTS, MOST_SLOTS,
-					 sizeof(struct slot), &predict->slots_full);
-	if (!predict->n_entries || n > predict->n_slots)
-		return false;
-	while (predict->oldest <= predict->now) {
-		struct entry *entry = predict_entry(predict, predict->oldest);
-
-		if (predict->now + 3 - predict->oldest <= predict->n_entries &&
-		    predict->next_slot + n - entry->slot <= predict->n_slots)
-			break;
-		predict->oldest++;
-	}
-	return true;
-}
-
-static struct last *last_of(struct predict *predict, uint32_t piece)
-{
-	struct last **leaf = &predict->last[piece / PREDICT_LEAF % PREDICT_LEAVES];
-
-	if (!*leaf)
-		*leaf = calloc(PREDICT_LEAF, sizeof(**leaf));
-	return *leaf ? &(*leaf)[piece % PREDICT_LEAF] : NULL;
-}
-
-/* ---- remembering ---- */
-
-/* Pieces count in any order, so their hashes are added. */
-static uint64_t token_of(uint64_t function, const uint32_t *pieces, unsigned n)
-{
-	uint64_t sum = 0;
-
-	for (unsigned i = 0; i < n; i++)
-		sum += mix(pieces[i] + UINT64_C(0x100000001));
-	return mix(sum ^ mix(function + n));
-}
-
-static void add_slots(struct predict *predict, uint64_t position, const uint32_t *pieces, unsigned n)
-{
-	for (unsigned i = 0; i < n; i++) {
-		uint64_t slot = predict->next_slot++;
-		struct last *last = last_of(predict, pieces[i]);
-
-		*predict_slot(predict, slot) = (struct slot){.piece = pieces[i]};
-		if (!last)
-			continue;
-		if (last->position >= predict->oldest) {
-			predict_slot(predict, slot)->before = (uint32_t)last->position;
-			predict_slot(predict, last->slot)->again = (uint32_t)position;
-			predict_slot(predict, last->slot)->again_slot = (uint32_t)slot;
-		}
-		*last = (struct last){slot, position};
-	}
-}
-
-static void add_gram(struct predict *predict, enum gram gram, struct entry *entry, uint64_t in)
-{
-	uint64_t *out = &predict->recent[gram][predict->now % gram_length[gram]];
-
-	predict->gram[gram] = predict->gram[gram] * GRAM_FACTOR + in - *out * predict->power[gram];
-	*out = in;
-	uint32_t *bucket = &predict->bucket[gram][mix(predict->gram[gram]) % BUCKETS];
-	entry->older[gram] = *bucket;
-	*bucket = (uint32_t)predict->now;
-}
-
-static bool remember(struct predict *predict, uint64_t function, const uint32_t *pieces, unsigned n)
-{
-	if (n > MOST_NAMED)
-		n = MOST_NAMED;
-	if (!make_room(predict, n))
-		return false;
-	uint64_t now = ++predict->now;
-	struct entry *entry = predict_entry(predict, now);
-
-	entry->slot = predict->next_slot;
-	entry->token = token_of(function, pieces, n);
-	entry->function = (uint32_t)mix(function);
-	add_slots(predict, now, pieces, n);
-	predict_entry(predict, now + 1)->slot = predict->next_slot;
-	add_gram(predict, BY_TOKEN, entry, entry->token);
-	add_gram(predict, BY_FUNCTION, entry, entry->function);
-	return true;
 }
 
 void predict_note(struct predict *predict, uint64_t function, const uint32_t *pieces, unsigned n)
 {
-	if (remember(predict, function, pieces, n)) {
+	if (history_add(predict, function, pieces, n)) {
 		place_follow(predict);
 		return;
 	}
 	/* This one is missing from the record: nothing before it may be continued across the hole. */
-	predict->now++;
-	predict->oldest = predict->now + 1;
+	history_skip(predict);
 	predict->at = PREDICT_NONE;
-	predict->entries_full = predict->n_entries != 0;
-	predict->slots_full = predict->n_slots != 0;
 }
-
-/* ---- reading ---- */
 
 uint64_t predict_now(const struct predict *predict)
 {
@@ -201,65 +44,6 @@ uint64_t predict_now(const struct predict *predict)
 uint64_t predict_at(const struct predict *predict)
 {
 	return predict->believed ? predict->at : PREDICT_NONE;
-}
-
-void predict_slots(const struct predict *predict, uint64_t position, uint64_t *ret_from, uint64_t *ret_to)
-{
-	*ret_from = predict_entry(predict, position)->slot;
-	*ret_to = predict_entry(predict, position + 1)->slot;
-}
-
-uint32_t predict_piece(const struct predict *predict, uint64_t slot)
-{
-	return predict_slot(predict, slot)->piece;
-}
-
-uint64_t predict_again(const struct predict *predict, uint64_t slot, uint64_t *ret_slot)
-{
-	const struct slot *at = predict_slot(predict, slot);
-
-	if (!at->again)
-		return PREDICT_NONE;
-	*ret_slot = predict->next_slot - (uint32_t)((uint32_t)predict->next_slot - at->again_slot);
-	return predict_whole(predict, at->again);
-}
-
-uint64_t predict_again_after(const struct predict *predict, uint64_t slot, uint64_t past, uint64_t *ret_slot)
-{
-	uint64_t again;
-
-	do
-		again = predict_again(predict, slot, &slot);
-	while (again != PREDICT_NONE && again <= past);
-	*ret_slot = slot;
-	return again;
-}
-
-void predict_walk_begin(const struct predict *predict, uint64_t past, uint64_t most, struct predict_walk *ret_walk)
-{
-	uint64_t end = predict_entry(predict, predict->now + 1)->slot, unused;
-
-	*ret_walk = (struct predict_walk){.past = past, .position = past + 1, .end = end};
-	predict_slots(predict, past, &unused, &ret_walk->slot);
-	if (end - ret_walk->slot > most)
-		ret_walk->end = ret_walk->slot + most;
-}
-
-bool predict_walk_next(const struct predict *predict, struct predict_walk *walk)
-{
-	while (walk->slot < walk->end) {
-		uint64_t number = walk->slot++;
-		const struct slot *slot = predict_slot(predict, number);
-
-		if (slot->before && predict_whole(predict, slot->before) > walk->past)
-			continue;
-		while (predict_entry(predict, walk->position + 1)->slot <= number)
-			walk->position++;
-		walk->piece = slot->piece;
-		walk->found = number;
-		return true;
-	}
-	return false;
 }
 
 /* The names of the latest submission and of that at predict_at(): slots from ... to - 1, then ... then_to - 1. */

@@ -1,10 +1,13 @@
 /*
  * predict_inside.h: what is remembered, for the files that make up predict.h:
  *
- *   predict.c        keeps it
- *   predict_place.c  finds where in it the program stands, and follows
+ *   history.c        keeps it
  *   predict_share.c  how well a place foretells
  *   predict_vote.c   places by what was named there
+ *   predict_place.c  finds where in it the program stands, and follows
+ *   predict.c        what predict.h promises
+ *
+ * Each of them calls those before it alone.
  */
 #ifndef SPILLWAY_PREDICT_INSIDE_H
 #define SPILLWAY_PREDICT_INSIDE_H
@@ -133,6 +136,14 @@ static inline bool predict_same_function(const struct predict *predict, uint64_t
 {
 	return predict_entry(predict, place)->function == predict_entry(predict, latest)->function;
 }
+
+/* ---- history.c ---- */
+void history_init(struct predict *predict);
+void history_fini(struct predict *predict);
+/* Remembers a submission as the latest one. Returns false if there is no memory for it; nothing has changed then. */
+bool history_add(struct predict *predict, uint64_t function, const uint32_t *pieces, unsigned n);
+/* Leaves out a submission that could not be remembered: all before it is dropped. */
+void history_skip(struct predict *predict);
 
 /* ---- predict_place.c ---- */
 void place_init(struct predict *predict);
