@@ -1,6 +1,5 @@
 /*
- * include: the files that a policy builds on are read before it, in the order in which they are named. Each may be
- * included once in a policy, so that the work is bounded by the number of files and not by the ways to reach them; a
+ * include: finds the texts that a policy builds on; parse.c reads them. Each file may be included once in a policy, so that the work is bounded by the number of files and not by the ways to reach them; a
  * file that (through others) includes itself is told apart by its real path.
  */
 #include "policy/parse.h"
@@ -46,15 +45,15 @@ static bool is_read(const struct policy_source *source, const char *real_path)
 	return false;
 }
 
-static void parse(const struct policy_source *outer, const struct policy_node *name, const char *path,
-		  const char *real_path, const char *text, size_t bytes)
+/* Notes the file in the policy, as one that includes nothing yet. Returns false if it is one too many. */
+static bool add_file(const struct policy_source *outer, const struct policy_node *name, const char *path,
+		     const char *real_path, struct policy_source *ret_source)
 {
 	struct policy *policy = outer->policy;
-	struct policy_source source = *outer;
 
 	if (policy->n_files == POLICY_MAX_FILES) {
 		fail(outer, name, " ", "is one file too many; a policy may have %d", POLICY_MAX_FILES);
-		return;
+		return false;
 	}
 	policy->files[policy->n_files] = strdup(path);
 	policy->real_paths[policy->n_files] = strdup(real_path);
@@ -63,70 +62,70 @@ static void parse(const struct policy_source *outer, const struct policy_node *n
 		free(policy->real_paths[policy->n_files]);
 		policy_error_add(outer->errors, outer->file, (struct policy_place){0},
 				 "out of memory while reading; try again");
-		return;
+		return false;
 	}
-	source.index = policy->n_files++;
-	source.file = policy->files[source.index];
-	source.depth++;
-	policy_source_parse(&source, text, bytes);
+	*ret_source = *outer;
+	ret_source->index = policy->n_files++;
+	ret_source->file = policy->files[ret_source->index];
+	ret_source->depth++;
+	return true;
 }
 
-static void include_file(const struct policy_source *source, const struct policy_node *name)
+static bool open_file(const struct policy_source *outer, const struct policy_node *name,
+		      struct policy_included *included)
 {
-	char path[PATH_MAX], why[POLICY_MAX_WHY], *real_path, *text;
-	size_t bytes;
+	char path[PATH_MAX], why[POLICY_MAX_WHY], *real_path;
+	bool added = false;
 
-	if (!path_of(source, name->text, path)) {
-		fail(source, name, " ", "is too long a path; write a shorter one");
-		return;
+	if (!path_of(outer, name->text, path)) {
+		fail(outer, name, " ", "is too long a path; write a shorter one");
+		return false;
 	}
 	real_path = realpath(path, NULL);
-	if (real_path && is_read(source, real_path)) {
-		fail(source, name, " ", "is read already, or includes this file; name each file once");
+	if (real_path && is_read(outer, real_path)) {
+		fail(outer, name, " ", "is read already, or includes this file; name each file once");
 		free(real_path);
-		return;
+		return false;
 	}
-	text = policy_file_read(path, &bytes, why);
-	if (text)
-		parse(source, name, path, real_path ? real_path : path, text, bytes);
+	included->owned = policy_file_read(path, &included->bytes, why);
+	included->text = included->owned;
+	if (included->text)
+		added = add_file(outer, name, path, real_path ? real_path : path, &included->source);
 	else
-		fail(source, name, ": ", "%s", why);
-	free(text);
+		fail(outer, name, ": ", "%s", why);
+	if (!added)
+		free(included->owned);
 	free(real_path);
+	return added;
 }
 
-static void include_one(const struct policy_source *source, const struct policy_node *name)
+bool policy_include_open(const struct policy_source *outer, const struct policy_node *name,
+			 struct policy_included *ret_included)
 {
-	const char *builtin;
-	size_t bytes;
-
+	*ret_included = (struct policy_included){0};
 	if (name->kind == POLICY_NODE_BAD)
-		return;
+		return false;
 	if (name->kind != POLICY_NODE_SCALAR || !*name->text) {
-		policy_error_add(source->errors, source->file, name->place,
+		policy_error_add(outer->errors, outer->file, name->place,
 				 "include: a name was expected; write the path of a file, or a list of paths");
-		return;
+		return false;
 	}
-	if (source->depth == POLICY_MAX_INCLUDE) {
-		fail(source, name, " ", "is included more than %d files deep; put some of them into one",
+	if (outer->depth == POLICY_MAX_INCLUDE) {
+		fail(outer, name, " ", "is included more than %d files deep; put some of them into one",
 		     POLICY_MAX_INCLUDE);
-		return;
+		return false;
 	}
-	builtin = policy_builtin_find(name->text, &bytes);
-	if (builtin && is_read(source, name->text))
-		fail(source, name, " ", "is read already; name each policy once");
-	else if (builtin)
-		parse(source, name, name->text, name->text, builtin, bytes);
-	else
-		include_file(source, name);
+	ret_included->text = policy_builtin_find(name->text, &ret_included->bytes);
+	if (!ret_included->text)
+		return open_file(outer, name, ret_included);
+	if (is_read(outer, name->text)) {
+		fail(outer, name, " ", "is read already; name each policy once");
+		return false;
+	}
+	return add_file(outer, name, name->text, name->text, &ret_included->source);
 }
 
-void policy_include(const struct policy_source *source, const struct policy_node *value)
+void policy_include_close(struct policy_included *included)
 {
-	if (value->kind != POLICY_NODE_LIST) {
-		include_one(source, value);
-		return;
-	}
-	for (const struct policy_node *name = value->first; name; name = name->next)
-		include_one(source, name);
+	free(included->owned);
 }

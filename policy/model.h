@@ -129,7 +129,8 @@ struct policy {
 	char *name;
 	uint64_t hash; /* of the texts read so far */
 	char hash_text[17];
-	int version, spill, capacity, summary, control, ipc, use, observe, async_use, vmm_spill, faults, host_share, pdl;
+	int version, spill, capacity, summary, control, ipc, use, observe, async_use, vmm_spill, faults, host_share,
+	    pdl;
 	uint64_t peers; /* bits, by number of the device */
 	struct policy_size device_budget, host_budget, host_total, peer_budget, heap_chunk, heap_release_threshold,
 	    async_release_threshold;
@@ -152,5 +153,8 @@ struct policy {
 	char *files[POLICY_MAX_FILES], *real_paths[POLICY_MAX_FILES];
 	unsigned n_files;
 };
+
+/* One more text that the policy is made of: for policy_hash(). */
+void policy_hash_add(struct policy *policy, const char *text, size_t bytes);
 
 #endif

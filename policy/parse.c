@@ -1,6 +1,7 @@
 /*
  * The tree is walked once against the tables of keys. A map's keys may be dotted or nested; either way they come to one
- * full name, under which values are looked up and keys given twice are found. Nothing here knows a key by name.
+ * full name, under which values are looked up and keys given twice are found. Nothing here knows a key by name but include:
+ * the files that a policy includes are read before it, in the order in which they are named.
  */
 #include "policy/parse.h"
 
@@ -296,18 +297,41 @@ static const struct policy_node *find_include(const struct policy_node *map)
 	return NULL;
 }
 
+static void source_parse(const struct policy_source *source, const char *text, size_t bytes);
+
+static void include_one(const struct policy_source *source, const struct policy_node *name)
+{
+	struct policy_included included;
+
+	if (!policy_include_open(source, name, &included))
+		return;
+	source_parse(&included.source, included.text, included.bytes);
+	policy_include_close(&included);
+}
+
+/* Reads what the value of an include names: one name or a list of them. */
+static void include_walk(const struct policy_source *source, const struct policy_node *value)
+{
+	if (value->kind != POLICY_NODE_LIST) {
+		include_one(source, value);
+		return;
+	}
+	for (const struct policy_node *name = value->first; name; name = name->next)
+		include_one(source, name);
+}
+
 static void file_walk(const struct policy_source *source, const struct policy_node *map)
 {
 	struct walk w = {.source = source, .keys = &policy_file_keys, .target = source->policy};
 	const struct policy_node *include = find_include(map);
 
 	if (include)
-		policy_include(source, include);
+		include_walk(source, include);
 	map_walk(&w, map, "");
 	advice_check(&w, &source->policy->managed);
 }
 
-void policy_source_parse(const struct policy_source *source, const char *text, size_t bytes)
+static void source_parse(const struct policy_source *source, const char *text, size_t bytes)
 {
 	struct policy_errors *errors = source->errors;
 	size_t n_before = errors->n_errors;
@@ -338,7 +362,7 @@ void policy_parse(const char *file, const char *real_path, const char *text, siz
 		policy_error_add(errors, file, (struct policy_place){0}, "out of memory while reading; try again");
 		return;
 	}
-	policy_source_parse(&source, text, bytes);
+	source_parse(&source, text, bytes);
 	if (!policy->rules_bad)
 		policy_warn_unreachable(policy, errors);
 }

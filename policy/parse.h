@@ -23,12 +23,20 @@ struct policy_source {
 void policy_parse(const char *file, const char *real_path, const char *text, size_t bytes, struct policy *policy,
 		  struct policy_errors *errors);
 
-/* The same for a text that is included. */
-void policy_source_parse(const struct policy_source *source, const char *text, size_t bytes);
-
-/* Read what the value of an include names: one name or a list of them. */
+/*
+ * Finds the text that one name of an include means. Returns false if there is none: the problem has been added to the
+ * errors. policy_include_close() ends what was found.
+ */
 struct policy_node;
-void policy_include(const struct policy_source *source, const struct policy_node *value);
+struct policy_included {
+	struct policy_source source;
+	const char *text;
+	size_t bytes;
+	char *owned; /* the text of a file; NULL if it is a built-in policy's */
+};
+bool policy_include_open(const struct policy_source *outer, const struct policy_node *name,
+			 struct policy_included *ret_included);
+void policy_include_close(struct policy_included *included);
 
 /* Put "key=value,key=value" on top. The file of its problems is "SPILLWAY_SET", the column that of the key, from 1. */
 void policy_set_parse(const char *set, struct policy *policy, struct policy_errors *errors);
@@ -42,8 +50,5 @@ struct policy *policy_read_text(const char *name, const char *text, size_t bytes
  * (POLICY_MAX_WHY bytes) says why.
  */
 char *policy_file_read(const char *path, size_t *ret_bytes, char *ret_why);
-
-/* One more text that the policy is made of: for policy_hash(). */
-void policy_hash_add(struct policy *policy, const char *text, size_t bytes);
 
 #endif
