@@ -1,4 +1,7 @@
 #include "shim/device/pool_inside.h"
+#include "shim/base/clock.h"
+#include "shim/context/capture.h"
+#include "shim/heap/heap.h"
 #include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
@@ -139,11 +142,34 @@ void pool_refresh_locked(struct device *device)
 		budget_give(&device->budget, before - reserved);
 }
 
+/* Not for less, and not more often than that: most of the time the driver has nothing more to give. */
+#define UNUSED_LEAST HEAP_UNIT
+#define TRIM_NS      10000000u
+
+/* What closed pools have unused goes back to the driver; at_once: also when they did so a moment ago. */
+static void trim_locked(struct device *device, bool at_once)
+{
+	uint64_t now = clock_now();
+
+	lock_assert_held(LOCK_POOL);
+	if ((!at_once && now - device->pools_trimmed < TRIM_NS) || capture_is_open())
+		return;
+	for (struct pool *pool = pool_list; pool; pool = pool->next) {
+		if (pool->device != device->ordinal || pool->charged < pool->claimed + UNUSED_LEAST)
+			continue;
+		/* A capture may begin now. */
+		CUstreamCaptureMode mode = capture_relax();
+		REAL(cuMemPoolTrimTo)(pool->handle, 0);
+		capture_restore(mode);
+		device->pools_trimmed = now;
+	}
+}
+
 static void refresh(struct device *device, bool at_once)
 {
 	lock_take(&pool_lock);
 	if (atomic_load_explicit(&device->pools_closed, memory_order_relaxed))
-		pool_trim_locked(device, at_once);
+		trim_locked(device, at_once);
 	pool_refresh_locked(device);
 	lock_drop(&pool_lock);
 }

@@ -1,10 +1,7 @@
 /*
  * What the driver's pools may serve within the device budget (async.use: auto).
  */
-#include "shim/context/capture.h"
-#include "shim/base/clock.h"
 #include "shim/process/process.h"
-#include "shim/heap/chunk.h"
 #include "shim/base/log.h"
 #include "shim/device/pool_inside.h"
 #include "shim/driver/real.h"
@@ -172,26 +169,4 @@ void pool_close(struct device *device)
 	log_once("the driver's pools of device %d cannot serve all that is allocated in stream order; from now on the "
 		 "heap does, so that it can move",
 		 device->ordinal);
-}
-
-/* Not for less, and not more often than that: most of the time the driver has nothing more to give. */
-#define UNUSED_LEAST HEAP_UNIT
-#define TRIM_NS      10000000u
-
-void pool_trim_locked(struct device *device, bool at_once)
-{
-	uint64_t now = clock_now();
-
-	lock_assert_held(LOCK_POOL);
-	if ((!at_once && now - device->pools_trimmed < TRIM_NS) || capture_is_open())
-		return;
-	for (struct pool *pool = pool_list; pool; pool = pool->next) {
-		if (pool->device != device->ordinal || pool->charged < pool->claimed + UNUSED_LEAST)
-			continue;
-		/* A capture may begin now. */
-		CUstreamCaptureMode mode = capture_relax();
-		REAL(cuMemPoolTrimTo)(pool->handle, 0);
-		capture_restore(mode);
-		device->pools_trimmed = now;
-	}
 }

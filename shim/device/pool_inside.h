@@ -32,7 +32,5 @@ struct pool *pool_find_id_locked(uint64_t id);
 struct pool *pool_find_default_locked(CUdevice ordinal);
 /* pool_refresh(), by who holds the lock. */
 void pool_refresh_locked(struct device *device);
-/* What closed pools have unused goes back to the driver; at_once: also when they did so a moment ago. */
-void pool_trim_locked(struct device *device, bool at_once);
 
 #endif
