@@ -11,9 +11,4 @@
 /* A body that programs may reach by linking. The rest of the library is hidden. */
 #define HOOK_EXPORT __attribute__((visibility("default")))
 
-/* Our body of a hooked row. */
-void *hook_body(int id);
-/* The row whose body this is; -1: none. */
-int hook_find(const void *body);
-
 #endif

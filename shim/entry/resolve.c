@@ -14,6 +14,28 @@
 #include <dlfcn.h>
 #include <string.h>
 
+/* clang-format off */
+static void *const bodies[HOOK_COUNT] = {
+#define HOOK(name, params, args) (void *)name,
+#include "shim/driver/hooks.def"
+};
+/* clang-format on */
+
+/* Our body of a hooked row. */
+static void *hook_body(int id)
+{
+	return bodies[id];
+}
+
+/* The row whose body this is; -1: none. */
+static int hook_find(const void *body)
+{
+	for (int id = 0; id < HOOK_COUNT; id++)
+		if (bodies[id] == body)
+			return id;
+	return -1;
+}
+
 static void note_unknown(const char *name, const void *address)
 {
 	/* Other libraries have names that begin so, too (cuFile); they are not the driver's and not our business. */
