@@ -6,6 +6,7 @@
 #include "shim/lifecycle/life.h"
 #include "shim/entry/hook.h"
 #include "shim/serve/own.h"
+#include "shim/serve/serve.h"
 #include "shim/serve/room.h"
 
 /* ---- cuMemAlloc, cuMemAllocPitch ---- */
@@ -134,7 +135,7 @@ DRIVER_ALLOC(cuMemAllocPitch, LEDGER_DRIVER,
 			return enter_leave(&scope, CUDA_ERROR_OUT_OF_MEMORY);                                          \
 		CUresult result = REAL(name) args;                                                                     \
 		if (result == CUDA_SUCCESS)                                                                            \
-			own_note(LEDGER_PINNED, (uint64_t)(uintptr_t)*pp, bytesize, -1, &claim);                       \
+			serve_note_under(LEDGER_PINNED, (uint64_t)(uintptr_t)*pp, bytesize, -1, &claim);                       \
 		else                                                                                                   \
 			own_claim_end(&claim, bytesize);                                                               \
 		return enter_leave(&scope, result);                                                                    \

@@ -7,6 +7,7 @@
 #include "shim/lifecycle/life.h"
 #include "shim/entry/hook.h"
 #include "shim/serve/room.h"
+#include "shim/serve/account.h"
 #include "shim/serve/serve.h"
 
 /* Every form of the descriptor as the widest one. */

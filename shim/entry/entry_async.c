@@ -11,6 +11,7 @@
 #include "shim/serve/pending.h"
 #include "shim/device/pool.h"
 #include "shim/serve/room.h"
+#include "shim/serve/account.h"
 #include "shim/serve/serve.h"
 
 /* ---- allocating ---- */
@@ -21,7 +22,7 @@ static void note(const struct async_request *request, CUdeviceptr address, bool 
 	struct device *device = captured ? device_current(NULL) : NULL;
 
 	if (!captured)
-		own_note(LEDGER_ASYNC, address, request->bytes, -1, &request->claim);
+		serve_note_under(LEDGER_ASYNC, address, request->bytes, -1, &request->claim);
 	else
 		stats_add(STAT_graph_allocations, 1);
 	if (device)

@@ -17,6 +17,7 @@
 #include "shim/entry/hook.h"
 #include "shim/base/log.h"
 #include "shim/serve/own.h"
+#include "shim/serve/serve.h"
 #include "shim/device/pool.h"
 #include "shim/serve/room.h"
 #include "shim/submit/pdl.h"

@@ -7,6 +7,7 @@
 #include "shim/serve/pending.h"
 #include "shim/device/pool.h"
 #include "shim/driver/real.h"
+#include "shim/serve/account.h"
 #include "shim/serve/serve.h"
 #include "shim/serve/trace_alloc.h"
 

@@ -35,18 +35,6 @@ bool own_claim(enum policy_api api, struct device *device, size_t bytes, void *c
 	return false;
 }
 
-void own_claim_end(const struct own_claim *claim, size_t bytes)
-{
-	if (claim->cap)
-		budget_give(claim->cap, bytes);
-	pool_unclaim(claim->pool, bytes);
-}
-
-void own_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device, const struct own_claim *claim)
-{
-	serve_note_under(kind, key, bytes, device, claim);
-}
-
 /* ---- managed memory ---- */
 
 static CUresult ask_driver(CUdeviceptr *ret_address, size_t bytes, unsigned flags, int rule, struct budget *cap)
@@ -62,7 +50,8 @@ static CUresult ask_driver(CUdeviceptr *ret_address, size_t bytes, unsigned flag
 	if (result == CUDA_SUCCESS)
 		faults_start();
 	if (result == CUDA_SUCCESS)
-		own_note(LEDGER_MANAGED, *ret_address, bytes, -1, &(struct own_claim){.rule = rule, .cap = cap});
+		serve_note_under(LEDGER_MANAGED, *ret_address, bytes, -1,
+				 &(struct own_claim){.rule = rule, .cap = cap});
 	else if (cap)
 		budget_give(cap, bytes);
 	return result;

@@ -11,8 +11,6 @@
 
 /* cuMemAlloc and cuMemAllocPitch. *ret_address and *ret_pitch (pitched only) are written on success alone. */
 CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_address, size_t *ret_pitch);
-/* The budgets and the driver have no room for that many bytes: counted, and said once. */
-void serve_say_refused(const struct device *device, size_t bytes, int rule, void *caller);
 /* cuMemFree, of anything: ours, what the driver gave, or a stranger. */
 CUresult serve_free(CUdeviceptr address);
 
@@ -34,30 +32,6 @@ bool serve_find_outside(CUdeviceptr address, struct ledger_row *ret_row);
 bool serve_is_ours(CUdeviceptr address);
 /* Take the block of ours that begins there out of the ledger; NULL: none does. */
 struct ledger_row *serve_take_ours(CUdeviceptr address);
-
-/*
- * What the driver gave without our doing: make it known and count it where it is. Without memory for a row it stays
- * unknown, and its free goes to the driver like any stranger's. device: ordinal, or -1 for the current one.
- */
-void serve_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device);
-/* The same for what a rule decided about, whose bytes were claimed: they go back to where they were claimed. */
-struct own_claim;
-void serve_note_under(enum ledger_kind kind, uint64_t key, size_t bytes, int device, const struct own_claim *claim);
-/* The same for a row that is filled in already. Takes it over. */
-void serve_count_new(struct ledger_row *row);
-/* Before the driver frees it: take the row out; NULL: not known. */
-struct ledger_row *serve_forget(unsigned kinds, uint64_t key);
-/* After: freed is false when the driver refused, then the row goes back. Accepts NULL. */
-void serve_forgotten(struct ledger_row *row, bool freed);
-/*
- * An allocation was made for this caller (NULL: not known), asked for like that: count it for its site and make it known.
- * Takes it over.
- */
-void serve_commit(struct ledger_row *row, enum policy_api api, void *caller);
-/* Memory that was the heap's is the driver's from now on, and counts as that. */
-void serve_count_drivers(const struct ledger_row *row);
-/* Count a row that has left the ledger as gone, and end it. */
-void serve_drop(struct ledger_row *row);
 
 /*
  * A context ends, and what lives in it with it. Before the real call: what waits for its events is taken aside, and a

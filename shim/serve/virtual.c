@@ -90,6 +90,20 @@ bool virtual_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret)
 
 /* ---- handles ---- */
 
+/* The last reference has gone. */
+static void release_handle(struct ledger_row *row)
+{
+	if (row->block)
+		heap_end_loose(heap_of(row->device), row->block);
+	else
+		REAL(cuMemRelease)(row->handle);
+	row->home = NULL;
+	serve_drop(row);
+}
+
+/* The home of handles of ours. They are freed by their last reference alone (ledger_handle_unref). */
+static const struct backend handle_home = {.name = "handle", .release = release_handle};
+
 /* What only the driver's own memory can be is left to it. */
 static bool is_plain(const CUmemAllocationProp *prop, size_t bytes, unsigned long long flags)
 {
@@ -119,6 +133,7 @@ static void note_handle(struct ledger_row *row, size_t bytes, const CUmemAllocat
 	row->device = prop->location.id;
 	row->bytes = bytes;
 	row->refs = 1;
+	row->home = &handle_home;
 	row->block = grant->block;
 	row->on_host_bytes = grant->bytes_away;
 	row->rule = claim->rule;
@@ -263,14 +278,6 @@ CUresult virtual_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 	ledger_handle_unmap(ours, &gone);
 	serve_drop(gone);
 	return result;
-}
-
-void virtual_end(struct ledger_row *row)
-{
-	if (row->block)
-		heap_end_loose(heap_of(row->device), row->block);
-	else
-		REAL(cuMemRelease)(row->handle);
 }
 
 /* ---- mappings ---- */

@@ -44,8 +44,6 @@ bool virtual_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handl
  * for that; NOT_SUPPORTED: it has been mapped, and is in more than one piece.
  */
 CUresult virtual_expose(CUmemGenericAllocationHandle *handle, unsigned type);
-/* The last reference has gone. */
-void virtual_end(struct ledger_row *row);
 
 bool virtual_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
 		 unsigned long long flags, CUresult *ret);
