@@ -13,7 +13,7 @@
  */
 #include "shim/context/capture.h"
 #include "shim/process/enter.h"
-#include "shim/serve/hint.h"
+#include "shim/entry/hint.h"
 #include "shim/entry/hook.h"
 #include "shim/serve/serve.h"
 #include "shim/submit/operands.h"

@@ -7,7 +7,7 @@
  * Hints about system memory that the device reaches go to the driver; when it refuses advice, the advice is taken.
  */
 #include "shim/process/enter.h"
-#include "shim/serve/hint.h"
+#include "shim/entry/hint.h"
 #include "shim/entry/hook.h"
 #include "shim/serve/serve.h"
 

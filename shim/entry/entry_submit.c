@@ -6,7 +6,7 @@
 #include "shim/context/capture.h"
 #include "shim/entry/copy.h"
 #include "shim/process/enter.h"
-#include "shim/serve/hint.h"
+#include "shim/entry/hint.h"
 #include "shim/entry/hook.h"
 #include "shim/accounting/ledger.h"
 #include "shim/device/peer.h"
