@@ -1,8 +1,8 @@
 /*
  * Copies between GPUs where the device that would make them has no access to a heap block. Of memory of cuMemAlloc the
  * driver knows whose it is, and copies it from anywhere to anywhere; heap memory is touched by the device on whose behalf
- * the copy is made, or refused (docs/facts.md, Pointer queries). So these go another way, each in by the front door,
- * where it is counted, and held as a submission, under the name of what it has become:
+ * the copy is made, or refused (docs/facts.md, Pointer queries). So these go another way, each counted, and held as a submission,
+ * under the name of what it has become (submit_copy.h):
  *
  *   between two GPUs             cuMemcpyPeer or cuMemcpy3DPeer, where each side is touched by its own context
  *   between the host and a GPU   the same copy in the block's own context: on a stream made for it that waits for the
@@ -21,10 +21,10 @@
 #include "shim/context/context.h"
 #include "shim/entry/copy_inside.h"
 #include "shim/process/enter.h"
-#include "shim/entry/hook.h"
 #include "shim/base/log.h"
 #include "shim/device/peer.h"
 #include "shim/serve/serve.h"
+#include "shim/submit/submit_copy.h"
 
 struct side {
 	CUmemorytype type;
@@ -36,22 +36,6 @@ struct side {
 	CUcontext owner;
 	bool reached;
 };
-
-static __thread bool holds __attribute__((tls_model("initial-exec")));
-
-void copy_submitted(void)
-{
-	if (holds)
-		peer_let_go();
-	holds = false;
-}
-
-static void hold(void)
-{
-	if (!holds)
-		peer_hold();
-	holds = true;
-}
 
 /* ---- which way ---- */
 
@@ -90,7 +74,7 @@ static void look_up(struct side *side)
 	}
 	side->owner = row.context;
 	if (side->foreign) {
-		hold();
+		submit_hold_access();
 		side->reached = context_device(side->by, &device) && peer_reaches(device, row.device);
 	}
 }
@@ -146,19 +130,19 @@ enum way copy_find_way(struct job *job, CUcontext *ret_away)
 
 /* ---- going it ---- */
 
-#define DOOR(name, suffix) (job->per_thread ? name##suffix : name)
+#define SUBMIT(name, suffix) (job->per_thread ? submit_##name##suffix : submit_##name)
 
 static CUresult submit_as_peer(const struct job *job)
 {
 	const CUDA_MEMCPY3D_PEER *box = &job->box;
 
 	if (job->linear && job->sync)
-		return DOOR(cuMemcpyPeer, _ptds)(box->dstDevice, box->dstContext, box->srcDevice, box->srcContext,
-						 box->WidthInBytes);
+		return SUBMIT(cuMemcpyPeer, _ptds)(box->dstDevice, box->dstContext, box->srcDevice, box->srcContext,
+						   box->WidthInBytes);
 	if (job->linear)
-		return DOOR(cuMemcpyPeerAsync, _ptsz)(box->dstDevice, box->dstContext, box->srcDevice, box->srcContext,
-						      box->WidthInBytes, job->stream);
-	return job->sync ? DOOR(cuMemcpy3DPeer, _ptds)(box) : DOOR(cuMemcpy3DPeerAsync, _ptsz)(box, job->stream);
+		return SUBMIT(cuMemcpyPeerAsync, _ptsz)(box->dstDevice, box->dstContext, box->srcDevice,
+							box->srcContext, box->WidthInBytes, job->stream);
+	return job->sync ? SUBMIT(cuMemcpy3DPeer, _ptds)(box) : SUBMIT(cuMemcpy3DPeerAsync, _ptsz)(box, job->stream);
 }
 
 /*
@@ -199,16 +183,16 @@ static CUresult go_here(const struct job *job, CUstream stream)
 	if (!job->linear) {
 		CUDA_MEMCPY3D plain = without_contexts(box);
 
-		return job->sync ? DOOR(cuMemcpy3D_v2, _ptds)(&plain) : cuMemcpy3DAsync_v2(&plain, stream);
+		return job->sync ? SUBMIT(cuMemcpy3D_v2, _ptds)(&plain) : submit_cuMemcpy3DAsync_v2(&plain, stream);
 	}
 	if (box->srcMemoryType == CU_MEMORYTYPE_HOST)
-		return job->sync ? DOOR(cuMemcpyHtoD_v2, _ptds)(box->dstDevice, box->srcHost, n)
-				 : cuMemcpyHtoDAsync_v2(box->dstDevice, box->srcHost, n, stream);
+		return job->sync ? SUBMIT(cuMemcpyHtoD_v2, _ptds)(box->dstDevice, box->srcHost, n)
+				 : submit_cuMemcpyHtoDAsync_v2(box->dstDevice, box->srcHost, n, stream);
 	if (box->dstMemoryType == CU_MEMORYTYPE_HOST)
-		return job->sync ? DOOR(cuMemcpyDtoH_v2, _ptds)(box->dstHost, box->srcDevice, n)
-				 : cuMemcpyDtoHAsync_v2(box->dstHost, box->srcDevice, n, stream);
-	return job->sync ? DOOR(cuMemcpy, _ptds)(box->dstDevice, box->srcDevice, n)
-			 : cuMemcpyAsync(box->dstDevice, box->srcDevice, n, stream);
+		return job->sync ? SUBMIT(cuMemcpyDtoH_v2, _ptds)(box->dstHost, box->srcDevice, n)
+				 : submit_cuMemcpyDtoHAsync_v2(box->dstHost, box->srcDevice, n, stream);
+	return job->sync ? SUBMIT(cuMemcpy, _ptds)(box->dstDevice, box->srcDevice, n)
+			 : submit_cuMemcpyAsync(box->dstDevice, box->srcDevice, n, stream);
 }
 
 static CUresult wait_for_default(const struct job *job)
@@ -320,7 +304,7 @@ bool copy_make(struct job *job, CUresult *ret_result)
 	enum way way = copy_find_way(job, &away);
 	copy_count(way);
 	if (way != WAY_AS_IT_IS)
-		copy_submitted();
+		submit_let_go_access();
 	enter_leave(&scope, CUDA_SUCCESS);
 	if (way == WAY_PEER)
 		*ret_result = go_as_peer(job);

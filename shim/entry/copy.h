@@ -9,9 +9,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* After a copy that went that way has been submitted. */
-void copy_submitted(void);
-
 #define COPY_UNPACK(...) __VA_ARGS__
 
 /* clang-format off */

@@ -17,6 +17,7 @@
 #include "shim/entry/hook.h"
 #include "shim/serve/serve.h"
 #include "shim/submit/operands.h"
+#include "shim/submit/submit_copy.h"
 #include "shim/mover/spill.h"
 
 #include <stdlib.h>
@@ -187,7 +188,7 @@ static void batch_done(enum hook_id id, const struct batch *batch, struct part *
 	free(part->locations);
 }
 
-/* The driver's part goes in by the front door, and is counted there as a call of its own. */
+/* The driver's part is submitted, and counted, as a call of its own. */
 #define DISCARD(name, own)                                                                                             \
 	bool hint_##name(CUresult *ret_result, CUdeviceptr *dptrs, size_t *sizes, size_t count,                        \
 			 unsigned long long flags, CUstream hStream)                                                   \
@@ -204,7 +205,7 @@ static void batch_done(enum hook_id id, const struct batch *batch, struct part *
 		if (!take(&batch, &part, ret_result))                                                                  \
 			return false;                                                                                  \
 		if (part.locations)                                                                                    \
-			*ret_result = name(part.addresses, part.sizes, part.n, flags, hStream);                        \
+			*ret_result = submit_##name(part.addresses, part.sizes, part.n, flags, hStream);               \
 		batch_done(HOOK_##name, &batch, &part, *ret_result);                                                   \
 		return true;                                                                                           \
 	}
@@ -221,8 +222,8 @@ static void batch_done(enum hook_id id, const struct batch *batch, struct part *
 		if (!take(&batch, &part, ret_result))                                                                  \
 			return false;                                                                                  \
 		if (part.locations)                                                                                    \
-			*ret_result = name(part.addresses, part.sizes, part.n, part.locations, part.first, part.n,     \
-					   flags, hStream);                                                            \
+			*ret_result = submit_##name(part.addresses, part.sizes, part.n, part.locations, part.first,    \
+						    part.n, flags, hStream);                                           \
 		batch_done(HOOK_##name, &batch, &part, *ret_result);                                                   \
 		return true;                                                                                           \
 	}

@@ -5,7 +5,9 @@
  * counted.
  */
 #include "shim/entry/copy_inside.h"
+#include "shim/driver/real.h"
 #include "shim/process/enter.h"
+#include "shim/submit/submit_copy.h"
 
 /* ---- arguments to jobs ---- */
 
@@ -167,6 +169,7 @@ struct list {
 	size_t n;
 	CUstream stream;
 	bool per_thread;
+	enum hook_id id;
 	CUresult (*as_list)(const struct job *job, CUstream stream);
 };
 
@@ -249,7 +252,7 @@ static bool is_to_be_split(const struct list *list)
 	return split && !arrays;
 }
 
-/* Each by the front door, as a list of one, where its way is looked for again. */
+/* Each as a list of one, and its way is looked for again. */
 static bool split_list(const struct list *list, size_t *ret_failed, CUresult *ret_result)
 {
 	struct enter_scope scope;
@@ -258,13 +261,16 @@ static bool split_list(const struct list *list, size_t *ret_failed, CUresult *re
 		return false;
 	bool split = is_to_be_split(list);
 	if (split)
-		copy_submitted();
+		submit_let_go_access();
 	enter_leave(&scope, CUDA_SUCCESS);
 	*ret_result = CUDA_SUCCESS;
 	for (size_t i = 0; i < list->n && split && *ret_result == CUDA_SUCCESS; i++) {
 		struct job job = job_at(list, i);
 
-		*ret_result = job.as_list(&job, job.stream);
+		if (copy_make(&job, ret_result))
+			stats_call(list->id);
+		else
+			*ret_result = job.as_list(&job, job.stream);
 		if (*ret_result != CUDA_SUCCESS && ret_failed)
 			*ret_failed = i;
 	}
@@ -294,7 +300,7 @@ static bool make_list(const struct list *list, size_t *ret_failed, CUresult *ret
 		size_t i = job->index, failed;                                                                         \
                                                                                                                        \
 		(void)failed;                                                                                          \
-		return name(__VA_ARGS__, stream);                                                                      \
+		return submit_##name(__VA_ARGS__, stream);                                                             \
 	}
 #define LINEAR_ONE                                                                                                     \
 	&list->dsts[i], &list->srcs[i], &list->sizes[i], 1, attributes_at(list, i), &(size_t){0},                      \
@@ -305,8 +311,8 @@ static bool make_list(const struct list *list, size_t *ret_failed, CUresult *ret
 			 CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx,               \
 			 CUstream hStream)                                                                             \
 	{                                                                                                              \
-		struct list list = {dsts, srcs,   sizes,   attrs, attrsIdxs, numAttrs,                                 \
-				    NULL, count_, hStream, own,   as_##name};                                          \
+		struct list list = {dsts, srcs,   sizes,   attrs, attrsIdxs,   numAttrs,                               \
+				    NULL, count_, hStream, own,   HOOK_##name, as_##name};                             \
                                                                                                                        \
 		return make_list(&list, failIdx, ret_result);                                                          \
 	}
@@ -315,8 +321,8 @@ static bool make_list(const struct list *list, size_t *ret_failed, CUresult *ret
 	bool copy_##name(CUresult *ret_result, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count_,     \
 			 CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream)              \
 	{                                                                                                              \
-		struct list list = {dsts, srcs,   sizes,   attrs, attrsIdxs, numAttrs,                                 \
-				    NULL, count_, hStream, own,   as_##name};                                          \
+		struct list list = {dsts, srcs,   sizes,   attrs, attrsIdxs,   numAttrs,                               \
+				    NULL, count_, hStream, own,   HOOK_##name, as_##name};                             \
                                                                                                                        \
 		return make_list(&list, NULL, ret_result);                                                             \
 	}
@@ -325,8 +331,12 @@ static bool make_list(const struct list *list, size_t *ret_failed, CUresult *ret
 	bool copy_##name(CUresult *ret_result, size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx,         \
 			 unsigned long long flags, CUstream hStream)                                                   \
 	{                                                                                                              \
-		struct list list = {                                                                                   \
-		    .ops = opList, .n = numOps, .stream = hStream, .per_thread = own, .as_list = as_##name};           \
+		struct list list = {.ops = opList,                                                                     \
+				    .n = numOps,                                                                       \
+				    .stream = hStream,                                                                 \
+				    .per_thread = own,                                                                 \
+				    .id = HOOK_##name,                                                                 \
+				    .as_list = as_##name};                                                             \
                                                                                                                        \
 		return opList && !flags && make_list(&list, failIdx, ret_result);                                      \
 	}
@@ -335,8 +345,12 @@ static bool make_list(const struct list *list, size_t *ret_failed, CUresult *ret
 	bool copy_##name(CUresult *ret_result, size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,                          \
 			 unsigned long long flags, CUstream hStream)                                                   \
 	{                                                                                                              \
-		struct list list = {                                                                                   \
-		    .ops = opList, .n = numOps, .stream = hStream, .per_thread = own, .as_list = as_##name};           \
+		struct list list = {.ops = opList,                                                                     \
+				    .n = numOps,                                                                       \
+				    .stream = hStream,                                                                 \
+				    .per_thread = own,                                                                 \
+				    .id = HOOK_##name,                                                                 \
+				    .as_list = as_##name};                                                             \
                                                                                                                        \
 		return opList && !flags && make_list(&list, NULL, ret_result);                                         \
 	}

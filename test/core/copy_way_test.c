@@ -6,6 +6,7 @@
 
 #include "shim/context/context.h"
 #include "shim/entry/copy_inside.h"
+#include "shim/submit/submit_copy.h"
 
 #include <pthread.h>
 
@@ -36,7 +37,7 @@ static enum way way_of_a_copy(void)
 	CUcontext away = NULL;
 	enum way way = copy_find_way(&job, &away);
 
-	copy_submitted();
+	submit_let_go_access();
 	return way;
 }
 
