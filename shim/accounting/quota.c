@@ -38,7 +38,7 @@
 #define JOIN_TRIES  3                   /* each time the file was lost again */
 #define UNIT        ((uint64_t)2 << 20) /* spare goes back in chunks, which have at least this size */
 
-uint64_t quota_patience = 1000000000, quota_want_lasts = 2000000000, quota_sweep_every = 5000000;
+uint64_t quota_patience = 1000000000, quota_sweep_every = 5000000;
 
 enum state {
 	NONE,     /* nothing is shared */
@@ -106,110 +106,7 @@ void quota_arrange(const struct quota_terms *given)
 	atomic_store(&state, ARRANGED);
 }
 
-/* ---- the sum ---- */
-
-struct view {
-	uint64_t total, used, claimed; /* claimed: by others */
-	uint64_t mine;                 /* of the bytes used */
-	uint64_t part;                 /* what each rank may have in any case */
-	uint64_t spare, ending;        /* what others have and do not use, and what is pinned by those who end */
-	uint64_t owed;                 /* to others below their part */
-	uint64_t wanted;               /* by others, whatever they have */
-	unsigned ranks, index;         /* index: of our own slot */
-	bool lower_claim;              /* one in a lower slot claims something */
-};
-
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-enum looked { GOOD, LOST, NONSENSE };
-
-/* What of a slot counts in the sum. claim: as it was read before. Returns false for nonsense: see QUOTA_MOST. */
-static bool add_slot(struct view *view, unsigned i, const struct quota_slot *slot, uint64_t claim)
-{
-	uint64_t used = slot->used;
-
-	if (!slot->stamp)
-		return true;
-	if (used > QUOTA_MOST || claim > QUOTA_MOST)
-		return false;
-	view->used += used;
-	if (slot->leaving) {
-		view->ending += used;
-	} else {
-		view->ranks++;
-		if (i != view->index)
-			view->spare += smaller(slot->spare, used);
-	}
-	if (i == view->index) {
-		view->mine = used;
-	} else {
-		view->claimed += claim;
-		view->lower_claim |= claim && i < view->index;
-	}
-	return true;
-}
-
-/* Others below their part are owed what they lately were refused: view->part is known. */
-static void add_want(struct view *view, unsigned i, const struct quota_slot *slot, uint64_t now)
-{
-	uint64_t until = slot->wanted_until;
-
-	/* One that lies too far ahead is no time that this clock has given. */
-	if (i == view->index || !slot->stamp || until <= now || until > now + quota_want_lasts)
-		return;
-	uint64_t wanted = smaller(slot->wanted, view->total), used = slot->used;
-	view->wanted += wanted;
-	if (used < view->part)
-		view->owed += smaller(wanted, view->part - used);
-}
-
-/* Is the slot still ours? */
-static enum looked check_own(const struct quota_seat *at, const struct quota_slot *slot)
-{
-	if (!slot->stamp || slot->ticket != at->ticket)
-		return LOST;
-	return slot->stamp == at->stamp ? GOOD : NONSENSE;
-}
-
-/* Claims of some slots, then all else of them: a claim is read before the bytes used (see above). */
-static enum looked look_at(const struct quota_seat *at, unsigned first, struct view *view)
-{
-	struct quota_slot slots[QUOTA_SLOTS_READ];
-	uint64_t claims[QUOTA_SLOTS_READ];
-
-	if (!quota_file_read_slots(at, first, QUOTA_SLOTS_READ, slots))
-		return LOST;
-	for (unsigned i = 0; i < QUOTA_SLOTS_READ; i++)
-		claims[i] = slots[i].stamp ? (uint64_t)slots[i].claim : 0;
-	quota_file_fence();
-	if (!quota_file_read_slots(at, first, QUOTA_SLOTS_READ, slots))
-		return LOST;
-	if (at->index - first < QUOTA_SLOTS_READ) {
-		enum looked own = check_own(at, &slots[at->index - first]);
-
-		if (own != GOOD)
-			return own;
-	}
-	for (unsigned i = 0; i < QUOTA_SLOTS_READ; i++)
-		if (!add_slot(view, first + i, &slots[i], claims[i]))
-			return NONSENSE;
-	return GOOD;
-}
-
-static void look_for_wants(const struct quota_seat *at, unsigned n, struct view *view, uint64_t now)
-{
-	struct quota_slot slots[QUOTA_SLOTS_READ];
-
-	for (unsigned first = 0; first < n; first += QUOTA_SLOTS_READ) {
-		if (!quota_file_read_slots(at, first, QUOTA_SLOTS_READ, slots))
-			return;
-		for (unsigned i = 0; i < QUOTA_SLOTS_READ; i++)
-			add_want(view, first + i, &slots[i], now);
-	}
-}
+/* ---- our own slot ---- */
 
 /* A copy: the seat may be exchanged meanwhile. The descriptor is looked at before it is used (quota_file.c). */
 static struct quota_seat seat_now(void)
@@ -220,51 +117,11 @@ static struct quota_seat seat_now(void)
 	return now;
 }
 
-static enum looked look(struct view *ret_view)
+static enum quota_looked look(struct quota_view *ret_view)
 {
 	struct quota_seat at = seat_now();
-	struct view view = {.index = at.index};
-	struct quota_head head;
-	enum looked looked = GOOD;
 
-	if (!quota_file_read_head(&at, &head) || !head.bytes)
-		return LOST;
-	view.total = head.total;
-	if (view.total > QUOTA_MOST || head.slots > QUOTA_SLOTS)
-		return NONSENSE;
-	/* Of a file that was truncated, too, our own slot says so. */
-	unsigned n = at.index < head.slots ? (unsigned)head.slots : at.index + 1;
-	for (unsigned first = 0; first < n && looked == GOOD; first += QUOTA_SLOTS_READ)
-		looked = look_at(&at, first, &view);
-	if (looked != GOOD)
-		return looked;
-	/* What is behind the end of a file reads as free slots, and by now it may have been filled again: without us. */
-	struct quota_slot own;
-	quota_file_fence();
-	if (head.moved || !quota_file_is_whole(&at) || !quota_file_read_slots(&at, at.index, 1, &own) ||
-	    check_own(&at, &own) != GOOD)
-		return LOST;
-	view.part = view.total / (view.ranks ? view.ranks : 1);
-	uint64_t now = clock_now();
-	if (head.asked_until > now)
-		look_for_wants(&at, n, &view, now);
-	*ret_view = view;
-	return GOOD;
-}
-
-static uint64_t room_in(const struct view *view, uint64_t gone)
-{
-	return view->total > gone ? view->total - gone : 0;
-}
-
-/* Would it fit, and is it our turn? gone: what is taken, or as good as. */
-static bool fits(const struct view *view, uint64_t gone, uint64_t bytes)
-{
-	uint64_t room = room_in(view, gone);
-
-	if (bytes > room)
-		return false;
-	return view->mine + bytes <= view->part || bytes <= room - smaller(room, view->owed);
+	return quota_view_look(&at, ret_view);
 }
 
 /* Locking: takes `publishing`. */
@@ -277,10 +134,10 @@ static bool write_slot(size_t offset, uint64_t value)
 }
 #define WRITE(field, value) write_slot(offsetof(struct quota_slot, field), value)
 
-static void tell(const struct view *view, uint64_t more)
+static void tell(const struct quota_view *view, uint64_t more)
 {
 	/* A slot whose process has not come back counts as more than there is. */
-	stats_set_share(view->total, smaller(view->used + more, view->total), view->ranks);
+	stats_set_share(view->total, quota_smaller(view->used + more, view->total), view->ranks);
 	terms.total = view->total;
 	if (terms.limit)
 		atomic_store(terms.limit, view->total);
@@ -333,9 +190,9 @@ static bool pause_from(uint64_t *since)
 
 static bool is_lower_claim(void)
 {
-	struct view view;
+	struct quota_view view;
 
-	return look(&view) == GOOD && view.lower_claim;
+	return look(&view) == QUOTA_GOOD && view.lower_claim;
 }
 
 /* What came of a try. */
@@ -355,27 +212,27 @@ static enum taken try_once(uint64_t bytes)
 {
 	enum taken result = REFUSED;
 	uint64_t since = 0;
-	struct view view;
+	struct quota_view view;
 
 	/* Who has nothing to hope for is in nobody's way. */
-	if (look(&view) == GOOD && !fits(&view, view.used, bytes))
+	if (look(&view) == QUOTA_GOOD && !quota_view_fits(&view, view.used, bytes))
 		return REFUSED;
 	for (;;) {
 		bool claimed = WRITE(claim, bytes);
 
 		quota_file_fence();
-		enum looked looked = look(&view);
-		if (looked != GOOD || !claimed) {
-			result = looked == NONSENSE ? DAMAGED : GONE;
+		enum quota_looked looked = look(&view);
+		if (looked != QUOTA_GOOD || !claimed) {
+			result = looked == QUOTA_NONSENSE ? DAMAGED : GONE;
 			break;
 		}
-		if (fits(&view, view.used + view.claimed, bytes)) {
+		if (quota_view_fits(&view, view.used + view.claimed, bytes)) {
 			result = add_held(bytes) ? TAKEN : GONE;
 			if (result == TAKEN)
 				tell(&view, bytes);
 			break;
 		}
-		if (!fits(&view, view.used, bytes))
+		if (!quota_view_fits(&view, view.used, bytes))
 			break;
 		bool in_time = pause_from(&since);
 		if (view.lower_claim) {
@@ -409,13 +266,13 @@ static void want(uint64_t bytes)
 
 static void refuse(uint64_t bytes)
 {
-	struct view view;
+	struct quota_view view;
 
-	if (is_seated() && look(&view) == GOOD) {
+	if (is_seated() && look(&view) == QUOTA_GOOD) {
 		tell(&view, 0);
 		/* What is owed to us others leave to us. */
 		if (view.mine < view.part && atomic_load(&wanted_until) < clock_now())
-			want(smaller(bytes, view.part - view.mine));
+			want(quota_smaller(bytes, view.part - view.mine));
 	}
 	atomic_fetch_add(&refusals, 1);
 	stats_add(STAT_share_refused, 1);
@@ -521,7 +378,7 @@ static void publish(size_t offset, uint64_t now)
 	int at = atomic_load(&state);
 
 	if ((at == SEATED || at == LEFT) && quota_file_is_open(&seat) &&
-	    quota_file_read_slots(&seat, seat.index, 1, &slot) && check_own(&seat, &slot) == GOOD)
+	    quota_file_read_slots(&seat, seat.index, 1, &slot) && quota_view_check_own(&seat, &slot) == QUOTA_GOOD)
 		quota_file_write(&seat, QUOTA_SLOT(&seat, stamp) + offset, now);
 }
 
@@ -532,7 +389,7 @@ void quota_give(uint64_t bytes)
 	if (now == NONE || now == ARRANGED || now == ALONE)
 		return;
 	pthread_mutex_lock(&publishing);
-	held -= smaller(bytes, held);
+	held -= quota_smaller(bytes, held);
 	publish(offsetof(struct quota_slot, used), held);
 	pthread_mutex_unlock(&publishing);
 	errno = saved;
@@ -540,14 +397,14 @@ void quota_give(uint64_t bytes)
 
 uint64_t quota_left(void)
 {
-	struct view view;
+	struct quota_view view;
 
-	if (!is_seated() || look(&view) != GOOD)
+	if (!is_seated() || look(&view) != QUOTA_GOOD)
 		return UINT64_MAX;
-	uint64_t room = room_in(&view, view.used + view.claimed),
+	uint64_t room = quota_view_room(&view, view.used + view.claimed),
 		 own = view.part > view.mine ? view.part - view.mine : 0;
-	uint64_t beyond = room - smaller(room, view.owed);
-	return beyond > own ? beyond : smaller(room, own);
+	uint64_t beyond = room - quota_smaller(room, view.owed);
+	return beyond > own ? beyond : quota_smaller(room, own);
 }
 
 uint64_t quota_refusals(void)
@@ -565,7 +422,7 @@ static void set_spare(uint64_t more, uint64_t less)
 		return;
 	pthread_mutex_lock(&publishing);
 	spare += more;
-	spare -= smaller(less, spare);
+	spare -= quota_smaller(less, spare);
 	publish(offsetof(struct quota_slot, spare), spare);
 	pthread_mutex_unlock(&publishing);
 	errno = saved;
@@ -604,19 +461,19 @@ static uint64_t spare_now(void)
 
 uint64_t quota_owed(void)
 {
-	struct view view;
+	struct quota_view view;
 
 	if (!quota_is_asked())
 		return 0;
 	uint64_t mine = spare_now();
-	if (!mine || look(&view) != GOOD)
+	if (!mine || look(&view) != QUOTA_GOOD)
 		return 0;
-	uint64_t room = room_in(&view, view.used);
+	uint64_t room = quota_view_room(&view, view.used);
 	if (view.wanted <= room)
 		return 0;
 	/* All who have spare give of it in proportion. */
 	unsigned __int128 share = (unsigned __int128)(view.wanted - room) * mine / (mine + view.spare);
-	return smaller(((uint64_t)share / UNIT + 1) * UNIT, mine);
+	return quota_smaller(((uint64_t)share / UNIT + 1) * UNIT, mine);
 }
 
 void quota_returned(uint64_t bytes)
@@ -626,9 +483,9 @@ void quota_returned(uint64_t bytes)
 
 bool quota_wait(uint64_t bytes, unsigned *tries)
 {
-	struct view view;
+	struct quota_view view;
 
-	if (!is_seated() || *tries >= WAIT_TRIES || look(&view) != GOOD || !(view.spare || view.ending) ||
+	if (!is_seated() || *tries >= WAIT_TRIES || look(&view) != QUOTA_GOOD || !(view.spare || view.ending) ||
 	    bytes > view.total)
 		return false;
 	if (!(*tries)++)
@@ -643,7 +500,7 @@ bool quota_wait(uint64_t bytes, unsigned *tries)
 /* Locking: the caller must hold `taking`. */
 static void tick_locked(void)
 {
-	struct view view;
+	struct quota_view view;
 	struct quota_seat at = seat_now();
 
 	if (atomic_load(&state) == OUTSIDE || (is_seated() && !quota_file_is_there(&at)))
@@ -651,12 +508,12 @@ static void tick_locked(void)
 	if (!is_seated())
 		return;
 	sweep();
-	enum looked looked = look(&view);
-	if (looked == LOST) {
+	enum quota_looked looked = look(&view);
+	if (looked == QUOTA_LOST) {
 		join();
-		looked = is_seated() ? look(&view) : LOST;
+		looked = is_seated() ? look(&view) : QUOTA_LOST;
 	}
-	if (looked == GOOD)
+	if (looked == QUOTA_GOOD)
 		tell(&view, 0);
 }
 

@@ -116,6 +116,38 @@ bool quota_file_write(const struct quota_seat *seat, size_t offset, uint64_t val
 	(offsetof(struct quota_page, slot) + (seat)->index * sizeof(struct quota_slot) +                               \
 	 offsetof(struct quota_slot, field))
 
+/* ---- quota_view.c ---- */
+
+struct quota_view {
+	uint64_t total, used, claimed; /* claimed: by others */
+	uint64_t mine;                 /* of the bytes used */
+	uint64_t part;                 /* what each rank may have in any case */
+	uint64_t spare, ending;        /* what others have and do not use, and what is pinned by those who end */
+	uint64_t owed;                 /* to others below their part */
+	uint64_t wanted;               /* by others, whatever they have */
+	unsigned ranks, index;         /* index: of our own slot */
+	bool lower_claim;              /* one in a lower slot claims something */
+};
+
+static inline uint64_t quota_smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+enum quota_looked {
+	QUOTA_GOOD,
+	QUOTA_LOST,     /* the file, or our slot in it */
+	QUOTA_NONSENSE, /* another has written what cannot be */
+};
+/* Adds up what the slots say. *ret_view is set only if the answer is QUOTA_GOOD. */
+enum quota_looked quota_view_look(const struct quota_seat *at, struct quota_view *ret_view);
+/* Is the slot still ours? */
+enum quota_looked quota_view_check_own(const struct quota_seat *at, const struct quota_slot *slot);
+/* What is left of the total. gone: what is taken, or as good as. */
+uint64_t quota_view_room(const struct quota_view *view, uint64_t gone);
+/* Would that many bytes fit, and is it our turn? */
+bool quota_view_fits(const struct quota_view *view, uint64_t gone, uint64_t bytes);
+
 /* Free the slots of the dead; how many there were. */
 unsigned quota_file_sweep(const struct quota_seat *seat);
 /*
