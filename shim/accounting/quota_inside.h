@@ -1,5 +1,6 @@
 /*
- * quota_inside.h: the file that quota.h speaks of, and finding a place in it. For quota.c, quota_file.c and their tests.
+ * quota_inside.h: the file that quota.h speaks of, and finding a place in it. For the files of quota.h and their
+ * tests.
  *
  * The file is host.quota, or host-DOMAIN.quota, mode 0600. Its first number is its size, the second the version; nothing
  * else is promised between versions. It belongs to those who have a slot in it; the last to leave removes it.
@@ -116,6 +117,14 @@ bool quota_file_write(const struct quota_seat *seat, size_t offset, uint64_t val
 	(offsetof(struct quota_page, slot) + (seat)->index * sizeof(struct quota_slot) +                               \
 	 offsetof(struct quota_slot, field))
 
+/* Free the slots of the dead; how many there were. */
+unsigned quota_file_sweep(const struct quota_seat *seat);
+/*
+ * The end: the slot is freed, if it holds nothing (is_empty), or marked as one of a process that ends; and the file goes
+ * with the last of them.
+ */
+void quota_file_leave(struct quota_seat *seat, bool is_empty);
+
 /* ---- quota_view.c ---- */
 
 struct quota_view {
@@ -147,13 +156,5 @@ enum quota_looked quota_view_check_own(const struct quota_seat *at, const struct
 uint64_t quota_view_room(const struct quota_view *view, uint64_t gone);
 /* Would that many bytes fit, and is it our turn? */
 bool quota_view_fits(const struct quota_view *view, uint64_t gone, uint64_t bytes);
-
-/* Free the slots of the dead; how many there were. */
-unsigned quota_file_sweep(const struct quota_seat *seat);
-/*
- * The end: the slot is freed, if it holds nothing (is_empty), or marked as one of a process that ends; and the file goes
- * with the last of them.
- */
-void quota_file_leave(struct quota_seat *seat, bool is_empty);
 
 #endif

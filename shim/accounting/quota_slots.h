@@ -1,0 +1,74 @@
+/*
+ * quota_slots.h: the slots and the locks of the shared file, for the files that make it, enter it and leave it
+ * (quota_join.c, quota_carry.c).
+ */
+#ifndef SPILLWAY_QUOTA_SLOTS_H
+#define SPILLWAY_QUOTA_SLOTS_H
+
+#include "shim/accounting/quota_inside.h"
+
+#include <sys/stat.h>
+
+#define QUOTA_PAGE_BYTES ((off_t)sizeof(struct quota_page))
+#define QUOTA_CARRIED_NS 60000000000 /* a process comes to its carried slot within a second, unless it is stopped */
+
+static inline size_t quota_slot_at(unsigned index)
+{
+	return offsetof(struct quota_page, slot) + index * sizeof(struct quota_slot);
+}
+
+/* All of these bytes, or false. By syscall(): pread() and pwrite() are cancellation points. */
+bool quota_file_read_at(int fd, void *room, size_t bytes, size_t offset);
+bool quota_file_write_at(int fd, const void *from, size_t bytes, size_t offset);
+
+/* A lock of the open file on one byte: type as in struct flock. Never waits. Returns 0 or a negative errno. */
+int quota_file_lock_byte(int fd, unsigned byte, short type);
+bool quota_file_try_lock(int fd, unsigned byte);
+/* That of byte 0. Returns -EBUSY if another has it all that time. */
+int quota_file_lock(int fd, uint64_t patience);
+/* Does another open file hold a lock there? True also where that cannot be told. */
+bool quota_file_is_locked(int fd, unsigned byte, unsigned n);
+
+/* Has the process in that slot of the seat's file, not our own, gone? */
+bool quota_slot_is_gone(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot);
+/* Visits each slot that is taken. Stops where visit() returns false, and returns false then. */
+typedef bool quota_slot_visit(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot,
+			      void *argument);
+bool quota_file_each_slot(const struct quota_seat *seat, quota_slot_visit *visit, void *argument);
+/* Frees the slots of the dead. Returns how many there were. locked: the caller holds the lock of byte 0. */
+unsigned quota_file_sweep_by(const struct quota_seat *seat, bool locked);
+/* Is anybody alive in it? */
+bool quota_file_any_rank(const struct quota_seat *seat);
+
+/* Is it a regular file of this user, closed to all others? */
+bool quota_file_is_private(const struct stat *status);
+bool quota_head_is_ours(const struct quota_head *head);
+
+/* ---- the caller holds the lock of byte 0 ---- */
+
+/* A stamp that was never used; 0 if it cannot be had. */
+uint64_t quota_file_next_stamp(const struct quota_seat *seat);
+/* The stamp comes last: from then on others count it. Returns 0 or a negative errno. */
+int quota_file_put_slot(const struct quota_seat *seat, unsigned index, const struct quota_slot *slot);
+/* Finds the slot with that ticket, and sets the rest. Returns false if there is none. */
+struct quota_finder {
+	uint64_t ticket;
+	unsigned index;
+	uint64_t stamp;
+};
+bool quota_file_find_ticket(const struct quota_seat *seat, struct quota_finder *finder);
+/* Returns a slot that is free, whose lock is nobody's; locked for us if asked. QUOTA_SLOTS: there is none. */
+unsigned quota_file_find_free(const struct quota_seat *seat, bool lock);
+
+/* ---- quota_carry.c ---- */
+
+/*
+ * Carries over what stands in the file of `from`, which was removed, and marks that file as moved. first: nobody was in
+ * the new file yet, whose total is that of the old one then. Returns 0 or a negative errno.
+ */
+int quota_carry_over(const struct quota_seat *from, const struct quota_seat *into, const struct quota_terms *terms,
+		     bool first);
+/* The same for each removed file that a process of this user still has open. */
+int quota_carry_removed(const struct quota_seat *into, const struct quota_terms *terms);
+
+#endif
