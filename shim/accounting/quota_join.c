@@ -372,22 +372,6 @@ static bool is_no_rank(const struct quota_seat *seat, unsigned index, const stru
 	return index == seat->index || slot->leaving || quota_slot_is_gone(seat, index, slot);
 }
 
-static void remove_file(const struct quota_seat *seat)
-{
-	struct rundir folder;
-	struct stat status;
-
-	for (unsigned place = 0; place < RUNDIR_PLACES; place++) {
-		if (rundir_open_place(place, &folder) != 0)
-			continue;
-		bool here = fstatat(folder.fd, seat->name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-			    status.st_dev == seat->device && status.st_ino == seat->inode;
-		if (here)
-			unlinkat(folder.fd, seat->name, 0);
-		rundir_close(&folder, here);
-	}
-}
-
 void quota_file_leave(struct quota_seat *seat, bool is_empty)
 {
 	struct quota_slot slot;
@@ -404,7 +388,7 @@ void quota_file_leave(struct quota_seat *seat, bool is_empty)
 		return;
 	/* Of one that was truncated nobody knows who is there. */
 	if (is_whole(seat) && quota_file_each_slot(seat, is_no_rank, NULL))
-		remove_file(seat);
+		rundir_remove_own(seat->name, seat->device, seat->inode);
 	quota_file_lock_byte(seat->fd, 0, F_UNLCK);
 	/* The lock of the slot stays with the descriptor until the process has ended. */
 }

@@ -142,6 +142,39 @@ bool rundir_path(const struct rundir *folder, char *room, size_t bytes)
 	return true;
 }
 
+bool rundir_path_of(const struct rundir *folder, const char *name, char *room, size_t bytes)
+{
+	size_t name_length = strlen(name);
+
+	if (bytes < name_length + 2 || !rundir_path(folder, room, bytes - name_length - 1))
+		return false;
+	size_t length = strlen(room);
+	snprintf(room + length, bytes - length, "/%s", name);
+	return true;
+}
+
+bool rundir_leads_to(int folder, const char *name, dev_t device, ino_t inode)
+{
+	struct stat status;
+
+	return fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && status.st_dev == device &&
+	       status.st_ino == inode;
+}
+
+void rundir_remove_own(const char *name, dev_t device, ino_t inode)
+{
+	struct rundir folder;
+
+	for (unsigned place = 0; place < RUNDIR_PLACES; place++) {
+		if (rundir_open_place(place, &folder) != 0)
+			continue;
+		bool here = rundir_leads_to(folder.fd, name, device, inode);
+		if (here)
+			unlinkat(folder.fd, name, 0);
+		rundir_close(&folder, here);
+	}
+}
+
 bool rundir_is_first_loss(void)
 {
 	static atomic_flag known = ATOMIC_FLAG_INIT;

@@ -59,6 +59,17 @@ bool rundir_name_place(enum rundir_place place, char *room, size_t bytes);
 /* The path of the open folder. Returns false if it cannot be told, or is longer. */
 bool rundir_path(const struct rundir *folder, char *room, size_t bytes);
 
+/* The same, of a file in it. */
+bool rundir_path_of(const struct rundir *folder, const char *name, char *room, size_t bytes);
+
+/*
+ * Does the name lead to that very file, or socket? folder: an open folder, or AT_FDCWD for a path. Symbolic links are not
+ * followed. Returns false also if there is nothing of that name.
+ */
+bool rundir_leads_to(int folder, const char *name, dev_t device, ino_t inode);
+/* Removes that very file wherever it lies (rundir_open_place()), and the folder if it was the last one in it. */
+void rundir_remove_own(const char *name, dev_t device, ino_t inode);
+
 /*
  * A file that this process made has been removed by somebody else, as all of the folder is at a log-out. Returns true the
  * first time: then the caller says so.

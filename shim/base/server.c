@@ -131,21 +131,17 @@ static void note_path(struct server *server)
 
 	server->path[0] = 0;
 	if (fstatat(server->folder.fd, server->name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
-	    !rundir_path(&server->folder, server->path, sizeof(server->path) - sizeof(server->name) - 1)) {
+	    !rundir_path_of(&server->folder, server->name, server->path, sizeof(server->path))) {
 		server->path[0] = 0;
 		return;
 	}
-	size_t length = strlen(server->path);
-	snprintf(server->path + length, sizeof(server->path) - length, "/%s", server->name);
 	server->device = status.st_dev;
 	server->inode = status.st_ino;
 }
 
 static bool is_in_place(const struct server *server)
 {
-	struct stat status;
-
-	return lstat(server->path, &status) == 0 && status.st_dev == server->device && status.st_ino == server->inode;
+	return rundir_leads_to(AT_FDCWD, server->path, server->device, server->inode);
 }
 
 /* fd takes over the number of what is held. False: that number is not ours any more; fd is closed in any case. */

@@ -120,26 +120,19 @@ static int open_new(const struct rundir *folder)
 static void know_place(int fd, const struct rundir *folder)
 {
 	struct stat status;
-	size_t length;
 
 	file.path[0] = 0;
 	if (fstat(fd, &status) != 0)
 		return;
 	file.device = status.st_dev;
 	file.inode = status.st_ino;
-	if (rundir_path(folder, file.path, sizeof(file.path) - sizeof(file.name) - 1)) {
-		length = strlen(file.path);
-		snprintf(file.path + length, sizeof(file.path) - length, "/%s", file.name);
-	} else {
+	if (!rundir_path_of(folder, file.name, file.path, sizeof(file.path)))
 		file.path[0] = 0;
-	}
 }
 
 static bool is_in_place(void)
 {
-	struct stat status;
-
-	return lstat(file.path, &status) == 0 && status.st_dev == file.device && status.st_ino == file.inode;
+	return rundir_leads_to(AT_FDCWD, file.path, file.device, file.inode);
 }
 
 static int make_file(void)
@@ -318,21 +311,11 @@ void stats_find_again(void)
 uint64_t stats_close(void)
 {
 	uint64_t now = clock_now();
-	struct rundir folder;
 
 	atomic_store(&stats.state, STATS_ENDED);
 	atomic_store(&stats.end_clock, now);
-	for (unsigned place = 0; file.is_there && file.owner == getpid() && place < RUNDIR_PLACES; place++) {
-		struct stat status;
-
-		if (rundir_open_place(place, &folder) != 0)
-			continue;
-		bool here = fstatat(folder.fd, file.name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-			    status.st_dev == file.device && status.st_ino == file.inode;
-		if (here)
-			unlinkat(folder.fd, file.name, 0);
-		rundir_close(&folder, here);
-	}
+	if (file.is_there && file.owner == getpid())
+		rundir_remove_own(file.name, file.device, file.inode);
 	file.is_there = false;
 	return stats.start_clock ? now - stats.start_clock : 0;
 }
