@@ -32,7 +32,7 @@ CUresult submit_finish_memop(CUresult result, bool per_thread)
 {
 	struct enter_scope scope;
 
-	if (result != CUDA_SUCCESS || !enter_serve(&scope, false))
+	if (result != CUDA_SUCCESS || !enter_serve(&scope))
 		return result;
 	CUstreamCaptureMode mode = capture_relax();
 	result = per_thread ? REAL(cuStreamSynchronize_ptsz)(NULL) : REAL(cuStreamSynchronize)(NULL);

@@ -159,7 +159,7 @@ foreach(mode ${SPILL_MODES})
   spillway_preload_run(virtual_move_test_${mode} virtual_move_test ENVIRONMENT SPILL_MODE=${mode} VMM_SPILL=move)
 endforeach()
 # Made-up programs with twice the budget. VIRTUAL_SEED and VIRTUAL_OPERATIONS in the environment: of every run.
-add_executable(virtual_random virtual_random.c ${TROUBLE})
+add_executable(virtual_random virtual_random.c virtual_random_memory.c virtual_random_op.c ${TROUBLE})
 set_target_properties(virtual_random PROPERTIES ENABLE_EXPORTS ON)
 target_link_libraries(virtual_random PRIVATE sim_cuda spillway_cuda spillway_options pthread)
 target_include_directories(virtual_random PRIVATE ${CMAKE_SOURCE_DIR})
