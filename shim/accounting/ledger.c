@@ -168,12 +168,17 @@ bool ledger_may_span(uint64_t address)
 	       address < atomic_load_explicit(&spans_high, memory_order_relaxed);
 }
 
+static bool is_quiet(const struct ledger_row *row)
+{
+	return row->kind == LEDGER_MANAGED && row->managed.quiet;
+}
+
 static struct ledger_row *containing(unsigned kinds, uint64_t address)
 {
 	size_t at = after(address);
 	struct ledger_row *row = at ? spans[at - 1] : NULL;
 
-	return row && address - row->key < row->bytes && row->kind & kinds && !row->quiet ? row : NULL;
+	return row && address - row->key < row->bytes && row->kind & kinds && !is_quiet(row) ? row : NULL;
 }
 
 static struct ledger_row *touching(unsigned kinds, uint64_t address, uint64_t bytes)
@@ -214,7 +219,7 @@ bool ledger_find_ahead(uint64_t address, struct ledger_row *ret)
 {
 	lock_take(&ledger_lock);
 	struct ledger_row *row = containing(LEDGER_MANAGED, address);
-	bool turn = row && row->ahead && row->turn++ % LEDGER_TURNS == 0;
+	bool turn = row && row->managed.ahead && row->managed.turn++ % LEDGER_TURNS == 0;
 	if (turn)
 		*ret = *row;
 	lock_drop(&ledger_lock);
@@ -334,8 +339,8 @@ static bool add_ref(uint64_t handle, unsigned maps)
 	lock_take(&ledger_lock);
 	struct ledger_row *row = *find(LEDGER_HANDLE, handle);
 	if (row) {
-		row->refs++;
-		row->maps += maps;
+		row->handle.refs++;
+		row->handle.maps += maps;
 	}
 	lock_drop(&ledger_lock);
 	return row != NULL;
@@ -346,10 +351,10 @@ static bool drop_ref(uint64_t handle, unsigned maps, struct ledger_row **ret_gon
 	*ret_gone = NULL;
 	lock_take(&ledger_lock);
 	struct ledger_row **at = find(LEDGER_HANDLE, handle);
-	bool has = *at && (maps ? (*at)->maps : (*at)->refs - (*at)->maps);
+	bool has = *at && (maps ? (*at)->handle.maps : (*at)->handle.refs - (*at)->handle.maps);
 	if (has) {
-		(*at)->maps -= maps;
-		if (--(*at)->refs == 0)
+		(*at)->handle.maps -= maps;
+		if (--(*at)->handle.refs == 0)
 			*ret_gone = unlink_row(at);
 	}
 	lock_drop(&ledger_lock);
@@ -370,10 +375,10 @@ bool ledger_handle_become(uint64_t handle, uint64_t drivers)
 {
 	lock_take(&ledger_lock);
 	struct ledger_row *row = *find(LEDGER_HANDLE, handle);
-	bool ours = row && row->block;
+	bool ours = row && ledger_is_heap_handle(row);
 	if (ours) {
-		row->block = NULL;
-		row->handle = drivers;
+		row->handle.block = NULL;
+		row->handle.drivers = drivers;
 	}
 	lock_drop(&ledger_lock);
 	return ours;

@@ -36,6 +36,10 @@ enum ledger_kind {
 	LEDGER_OURS = LEDGER_HEAP | LEDGER_MANAGED | LEDGER_SYSTEM,
 };
 
+/*
+ * What a row of any kind has comes first; what only some kinds have is in the variant that bears the name of the kind, and
+ * is read and written only where the kind is known. A kind without a variant has nothing of its own.
+ */
 struct ledger_row {
 	uint64_t key; /* CUdeviceptr, host address or handle */
 	enum ledger_kind kind;
@@ -44,41 +48,80 @@ struct ledger_row {
 	uint64_t id;  /* unique in the process; CU_POINTER_ATTRIBUTE_BUFFER_ID of heap blocks */
 	CUcontext context;
 	const struct backend *home; /* who made it and frees it; NULL: the driver, as the program asked */
-	struct block *block; /* LEDGER_HEAP; LEDGER_HANDLE, LEDGER_MAPPING of the heap's (virtual.h): where it lies */
-	uint64_t handle;     /* LEDGER_MAPPING: of which handle; LEDGER_HANDLE of ours: the driver's in its place */
-	unsigned refs;       /* LEDGER_HANDLE: releases still to come, plus mappings */
-	unsigned maps;       /* LEDGER_HANDLE: of those, mappings */
-	CUevent event;       /* while pending (pending.h): the free waits for it; NULL: for the whole context */
-	CUcontext event_context; /* of that event; not always the context of the block */
-	uint64_t event_order;    /* events of one order (a stream, a whole context) pass one after the other */
-	CUmemoryPool pool;       /* LEDGER_HEAP: the pool that the program thinks it is of, or NULL */
-	uint64_t pool_id;        /* LEDGER_HEAP, LEDGER_ASYNC: which of ours counts it (pool.h); 0: none */
-	uint64_t asked_flags;    /* LEDGER_HANDLE, spilled or the heap's: allocFlags as the program asked for them */
-	unsigned asked_types;    /* LEDGER_HANDLE, LEDGER_MAPPING, the heap's: types of handle it may be exported as */
-	uint64_t freeing;        /* while the driver is asked to free it: since when, for the trace; 0: not traced */
-	uint64_t since;          /* while pending: the how many-th it was */
-	unsigned site;           /* that it counts for, once counted (stats.h) */
-	uint64_t on_host_bytes;  /* LEDGER_HEAP: placed on the host when it was made */
-	int rule;                /* that decided where it lives, -1: none; of what serve.c allocates */
-	struct budget *cap;      /* of that rule, NULL: none; ledger_row_free() gives bytes back to it */
-	uint64_t headroom;       /* LEDGER_MANAGED, with ->ahead: bytes of the device that stay free */
-	size_t mapped;           /* LEDGER_SYSTEM: bytes of the mapping */
-	unsigned turn;           /* LEDGER_MANAGED: how many launches named it (ledger_find_ahead) */
-	bool on_host;            /* LEDGER_HANDLE: located in host memory, as the program asked */
-	bool spilled;            /* LEDGER_HANDLE: asked for on the device, made in host memory */
-	bool borrowed;           /* LEDGER_HANDLE: of a heap block on the host, retained; counted with the block */
-	bool handed_back;        /* LEDGER_HEAP of a pool: the program has freed it */
-	bool fixed;              /* LEDGER_HEAP: by rule it never moves, and may be registered and exported */
-	bool sync_memops;        /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
-	bool orphan;             /* its context has ended, and what belonged to that with it */
-	bool spans;              /* found by every address in it (ledger_find) */
-	bool quiet;              /* LEDGER_MANAGED, the program's own: spans for ledger_find_any() alone */
-	bool asked_managed;      /* LEDGER_SYSTEM: the program asked for managed memory */
-	bool registered;         /* LEDGER_SYSTEM: by cuMemHostRegister */
-	bool counted;            /* for its site */
-	bool ahead;              /* LEDGER_MANAGED: launches that name it bring it (ahead.h) */
+	int rule;                   /* that decided where it lives, -1: none; of what serve.c allocates */
+	struct budget *cap;         /* of that rule, NULL: none; ledger_row_free() gives bytes back to it */
+	uint64_t on_host_bytes;     /* of the heap: placed on the host when it was made */
+	uint64_t freeing;           /* while the driver is asked to free it: since when, for the trace; 0: not traced */
+	unsigned site;              /* that it counts for, once counted (stats.h) */
+	bool counted;               /* for its site */
+	bool fixed;                 /* by rule it never moves, and heap memory may be registered and exported */
+	bool sync_memops;           /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
+	bool orphan;                /* its context has ended, and what belonged to that with it */
+	bool spans;                 /* found by every address in it (ledger_find) */
+
+	/* While its free is put off (pending.h). */
+	struct {
+		CUevent event;     /* the free waits for it; NULL: for the whole context */
+		CUcontext context; /* of that event; not always the context of the block */
+		uint64_t order;    /* events of one order (a stream, a whole context) pass one after the other */
+		uint64_t since;    /* sequence number */
+	} pending;
+
+	union {
+		struct {
+			struct block *block;
+			CUmemoryPool pool; /* the pool that the program thinks it is of, or NULL */
+			uint64_t pool_id;  /* which of ours counts it (pool.h); 0: none */
+			bool handed_back;  /* of a pool: the program has freed it */
+		} heap;
+		struct {
+			uint64_t pool_id; /* as in heap */
+		} async;
+		struct {
+			uint64_t headroom; /* with ahead: bytes of the device that stay free */
+			unsigned turn;     /* how many launches named it (ledger_find_ahead) */
+			bool ahead;        /* launches that name it bring it (ahead.h) */
+			bool quiet;        /* the program's own: spans for ledger_find_any() alone */
+		} managed;
+		struct {
+			size_t mapped;      /* bytes of the mapping */
+			bool asked_managed; /* the program asked for managed memory */
+			bool registered;    /* by cuMemHostRegister */
+		} system;
+		struct {
+			struct block *block;  /* of the heap's (virtual.h): its memory; NULL: the driver's */
+			uint64_t drivers;     /* of ours without a block: the driver's handle in its place */
+			uint64_t asked_flags; /* spilled or the heap's: allocFlags as the program asked for them */
+			unsigned asked_types; /* the heap's: types of handle it may be exported as */
+			unsigned refs;        /* releases still to come, plus mappings */
+			unsigned maps;        /* of those, mappings */
+			bool on_host;         /* located in host memory, as the program asked */
+			bool spilled;         /* asked for on the device, made in host memory */
+			bool borrowed;        /* of a heap block on the host, retained; counted with the block */
+		} handle;
+		struct {
+			struct block *block; /* of the heap's: where it lies */
+			uint64_t handle;     /* of which */
+			unsigned asked_types;
+		} mapping;
+	};
 	struct ledger_row *next;
 };
+
+/* Is it a handle, or a mapping, whose memory is the heap's (virtual.h)? */
+static inline bool ledger_is_heap_handle(const struct ledger_row *row)
+{
+	return row->kind == LEDGER_HANDLE && row->handle.block;
+}
+static inline bool ledger_is_heap_mapping(const struct ledger_row *row)
+{
+	return row->kind == LEDGER_MAPPING && row->mapping.block;
+}
+/* Is it a handle that is counted with the heap block it was retained from? */
+static inline bool ledger_is_borrowed(const struct ledger_row *row)
+{
+	return row->kind == LEDGER_HANDLE && row->handle.borrowed;
+}
 
 /* A row to fill in, zero but for kind and id, of no rule; NULL without memory. */
 struct ledger_row *ledger_row_new(enum ledger_kind kind);

@@ -409,7 +409,7 @@ CUmemAccess_flags peer_access(CUcontext context, const struct ledger_row *row)
 	    device == row->device)
 		return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	location.id = device;
-	if (row->pool && REAL(cuMemPoolGetAccess)(&flags, row->pool, &location) == CUDA_SUCCESS)
+	if (row->heap.pool && REAL(cuMemPoolGetAccess)(&flags, row->heap.pool, &location) == CUDA_SUCCESS)
 		return flags;
 	return is_enabled(context, row->context) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }

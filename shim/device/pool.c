@@ -262,7 +262,7 @@ bool pool_has_memory(const struct pool *pool)
 void pool_row_new(struct ledger_row *row)
 {
 	lock_take(&pool_lock);
-	struct pool *pool = pool_find_id_locked(row->pool_id);
+	struct pool *pool = pool_find_id_locked(row->heap.pool_id);
 	if (pool) {
 		pool->used += row->bytes;
 		pool->held += row->bytes;
@@ -277,18 +277,18 @@ void pool_row_new(struct ledger_row *row)
 /* The program may have destroyed the pool before it freed what is of it: then nothing is counted any more. */
 static void count_free(struct ledger_row *row, bool gone)
 {
-	if (!row->pool_id)
+	if (row->kind != LEDGER_HEAP || !row->heap.pool_id)
 		return;
 	lock_take(&pool_lock);
-	struct pool *pool = pool_find_id_locked(row->pool_id);
-	if (pool && !row->handed_back)
+	struct pool *pool = pool_find_id_locked(row->heap.pool_id);
+	if (pool && !row->heap.handed_back)
 		pool->used -= row->bytes;
 	if (pool && gone)
 		pool->held -= row->bytes;
 	lock_drop(&pool_lock);
-	row->handed_back = true;
+	row->heap.handed_back = true;
 	if (gone)
-		row->pool_id = 0;
+		row->heap.pool_id = 0;
 }
 
 void pool_row_freed(struct ledger_row *row)

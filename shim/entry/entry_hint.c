@@ -156,7 +156,7 @@ static bool attach(CUresult *ret_result, CUdeviceptr address, size_t bytes, unsi
 
 	if (!enter_serve(&scope))
 		return false;
-	taken = ledger_find(LEDGER_SYSTEM, address, &row) && row.asked_managed;
+	taken = ledger_find(LEDGER_SYSTEM, address, &row) && row.system.asked_managed;
 	enter_leave(&scope, CUDA_SUCCESS);
 	if (taken)
 		*ret_result = row.key == address && (!bytes || bytes == row.bytes) &&

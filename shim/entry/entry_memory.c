@@ -128,7 +128,7 @@ static bool place_of(const struct ledger_row *row, struct spillway_place *place)
 		place->bytes_on_device = bytes[CHUNK_DEVICE];
 		place->bytes_on_host = bytes[CHUNK_HOST] + bytes[CHUNK_PEER];
 		place->movable = !stays && is_moved();
-	} else if (place->backend == SPILLWAY_PINNED || row->registered) {
+	} else if (place->backend == SPILLWAY_PINNED || (row->kind == LEDGER_SYSTEM && row->system.registered)) {
 		place->bytes_on_host = row->bytes;
 	} else if (place->backend != SPILLWAY_MANAGED && place->backend != SPILLWAY_SYSTEM) {
 		place->bytes_on_device = row->bytes;

@@ -240,6 +240,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 {
 	CUdeviceptr first_page = row->key & ~(CUdeviceptr)(HEAP_UNIT - 1);
 	bool is_fixed = row->fixed && row->kind == LEDGER_HEAP;
+	CUmemoryPool pool = row->kind == LEDGER_HEAP ? row->heap.pool : NULL;
 	/* What the program maps itself (virtual.h): a range is what it has reserved. */
 	struct space space;
 	bool is_mapping = row->kind == LEDGER_MAPPING && space_find(row->key, &space);
@@ -260,7 +261,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
 		return ANSWER(number, row->id);
 	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-		return ANSWER(number, is_mapping ? row->handle : row->id);
+		return ANSWER(number, is_mapping ? row->mapping.handle : row->id);
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		return ANSWER(ordinal, row->device);
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
@@ -275,7 +276,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 		*ret_bytes = sizeof(ret->word);
 		return is_fixed ? REAL(cuPointerGetAttribute)(&ret->word, attribute, address) : ANSWER(word, 0);
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-		return ANSWER(word, row->asked_managed);
+		return ANSWER(word, row->kind == LEDGER_SYSTEM && row->system.asked_managed);
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 		return ANSWER(word, row->kind == LEDGER_HEAP && policy_ipc(life_policy()));
 	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
@@ -283,13 +284,12 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		*ret_bytes = sizeof(ret->number);
 		return is_fixed ? REAL(cuPointerGetAttribute)(&ret->number, attribute, address)
-				: ANSWER(number, is_mapping ? row->asked_types : CU_MEM_HANDLE_TYPE_NONE);
+				: ANSWER(number, is_mapping ? row->mapping.asked_types : CU_MEM_HANDLE_TYPE_NONE);
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		/* The driver says so of what cuMemAlloc made, also to a context without access (rules_peer_test). */
-		return ANSWER(word,
-			      row->pool || is_mapping ? access_of(row, address) : CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+		return ANSWER(word, pool || is_mapping ? access_of(row, address) : CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-		return ANSWER(pointer, row->pool);
+		return ANSWER(pointer, pool);
 	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
 		return ANSWER(bytes, end_page - first_page);
 	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:

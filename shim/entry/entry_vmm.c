@@ -102,18 +102,18 @@ static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const 
 		return;
 	}
 	/* From the properties, not from a context: NCCL comes here before there is one. */
-	row->on_host = prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
-	row->device = row->on_host ? 0 : prop->location.id;
+	row->handle.on_host = prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+	row->device = row->handle.on_host ? 0 : prop->location.id;
 	row->key = handle;
 	row->bytes = size;
-	row->refs = 1;
-	row->spilled = spilled;
+	row->handle.refs = 1;
+	row->handle.spilled = spilled;
 	row->rule = claim->rule;
 	row->cap = claim->cap;
-	_Static_assert(sizeof(row->asked_flags) == sizeof(prop->allocFlags), "they are kept whole");
-	memcpy(&row->asked_flags, &prop->allocFlags, sizeof(row->asked_flags));
+	_Static_assert(sizeof(row->handle.asked_flags) == sizeof(prop->allocFlags), "they are kept whole");
+	memcpy(&row->handle.asked_flags, &prop->allocFlags, sizeof(row->handle.asked_flags));
 	serve_count_new(row);
-	if (!row->on_host)
+	if (!row->handle.on_host)
 		stats_add(STAT_vmm_bytes, size);
 	if (!spilled)
 		log_once("the program manages virtual memory itself (cuMemCreate): that part goes round the heap, "
@@ -197,9 +197,9 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocat
 	if (virtual_properties(handle, prop, &result))
 		return enter_leave(&scope, result);
 	result = REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
-	if (result == CUDA_SUCCESS && ledger_get(LEDGER_HANDLE, handle, &row) && row.spilled) {
+	if (result == CUDA_SUCCESS && ledger_get(LEDGER_HANDLE, handle, &row) && row.handle.spilled) {
 		prop->location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = row.device};
-		memcpy(&prop->allocFlags, &row.asked_flags, sizeof(row.asked_flags));
+		memcpy(&prop->allocFlags, &row.handle.asked_flags, sizeof(row.handle.asked_flags));
 	}
 	return enter_leave(&scope, result);
 }
@@ -219,7 +219,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 	if (result == CUDA_SUCCESS) {
 		serve_drop(row);
 	} else if (row) {
-		row->refs = 1;
+		row->handle.refs = 1;
 		ledger_commit(row);
 	} else if (known) {
 		ledger_handle_ref(handle);
@@ -243,9 +243,9 @@ static void note_retained(CUmemGenericAllocationHandle handle, int device)
 		return;
 	row->key = handle;
 	row->device = device;
-	row->refs = 1;
-	row->spilled = row->borrowed = true;
-	memcpy(&row->asked_flags, &prop.allocFlags, sizeof(row->asked_flags));
+	row->handle.refs = 1;
+	row->handle.spilled = row->handle.borrowed = true;
+	memcpy(&row->handle.asked_flags, &prop.allocFlags, sizeof(row->handle.asked_flags));
 	ledger_commit(row);
 }
 
@@ -319,7 +319,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offse
 	if (row && result == CUDA_SUCCESS && ledger_handle_map(handle)) {
 		row->key = ptr;
 		row->bytes = size;
-		row->handle = handle;
+		row->mapping.handle = handle;
 		ledger_commit(row);
 	} else {
 		ledger_row_free(row);
@@ -352,7 +352,7 @@ static void end_mappings(struct ledger_row *rows, bool unmapped)
 			ledger_commit(rows);
 			continue;
 		}
-		ledger_handle_unmap(rows->handle, &handle);
+		ledger_handle_unmap(rows->mapping.handle, &handle);
 		serve_drop(handle);
 		ledger_row_free(rows);
 	}

@@ -30,7 +30,7 @@ static enum place place_of(const struct ledger_row *row)
 	case LEDGER_REGISTERED:
 		return PLACE_PINNED;
 	case LEDGER_HANDLE:
-		return row->spilled ? PLACE_HOST : row->on_host ? PLACE_PINNED : PLACE_DRIVER;
+		return row->handle.spilled ? PLACE_HOST : row->handle.on_host ? PLACE_PINNED : PLACE_DRIVER;
 	default:
 		return PLACE_DRIVER;
 	}
@@ -49,7 +49,7 @@ static void count_driver_memory(const struct ledger_row *row, bool live)
 	else
 		stats_live_sub(row->device, place, row->bytes);
 	/* A spilled handle was charged to the host before it was made. */
-	if (row->spilled && !live)
+	if (row->kind == LEDGER_HANDLE && row->handle.spilled && !live)
 		budget_give(&host_budget, row->bytes);
 	if (device && live)
 		budget_charge(&device->budget, row->bytes);
@@ -60,13 +60,15 @@ static void count_driver_memory(const struct ledger_row *row, bool live)
 /* Of memory that a device has; what the program pins is not allocated on one. */
 static bool backend_of(const struct ledger_row *row, enum policy_use *ret_use)
 {
+	bool is_host_handle = row->kind == LEDGER_HANDLE && row->handle.on_host;
+
 	*ret_use = row->kind == LEDGER_HEAP      ? POLICY_USE_HEAP
 		   : row->kind == LEDGER_MANAGED ? POLICY_USE_MANAGED
 		   : row->kind == LEDGER_SYSTEM  ? POLICY_USE_SYSTEM
 						 : POLICY_USE_DRIVER;
-	if (row->kind == LEDGER_HANDLE && row->block)
+	if (ledger_is_heap_handle(row))
 		*ret_use = POLICY_USE_HEAP;
-	return !(row->kind & (LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_MAPPING)) && !row->on_host;
+	return !(row->kind & (LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_MAPPING)) && !is_host_handle;
 }
 
 void serve_commit(struct ledger_row *row, enum policy_api api, void *caller)
@@ -120,13 +122,13 @@ void serve_note_under(enum ledger_kind kind, uint64_t key, size_t bytes, int dev
 	row->device = device < 0 ? 0 : device;
 	row->key = key;
 	row->bytes = bytes;
-	row->refs = 1;
 	row->rule = claim->rule;
 	row->cap = claim->cap;
-	row->pool_id = claim->pool;
+	if (kind == LEDGER_ASYNC)
+		row->async.pool_id = claim->pool;
 	row->context = context_of_memory();
 	if (kind == LEDGER_MANAGED && faults_attributes())
-		row->quiet = ledger_span(row);
+		row->managed.quiet = ledger_span(row);
 	/* A device is known, to others and to the trace, from the first memory on it. */
 	struct device *its = kind & (LEDGER_ASYNC | LEDGER_MANAGED) ? device_get(row->device) : NULL;
 	if (kind == LEDGER_ASYNC && its)
@@ -142,12 +144,12 @@ void serve_drop(struct ledger_row *row)
 		row->home->release(row);
 		return;
 	}
-	if (!row->borrowed && !(row->kind == LEDGER_HANDLE && row->block))
+	if (!ledger_is_borrowed(row) && !ledger_is_heap_handle(row))
 		count_driver_memory(row, false);
-	if (!row->borrowed)
+	if (!ledger_is_borrowed(row))
 		stats_add(STAT_frees, 1);
 	if (row->kind == LEDGER_ASYNC)
-		pool_unclaim(row->pool_id, row->bytes);
+		pool_unclaim(row->async.pool_id, row->bytes);
 	ledger_row_free(row);
 }
 

@@ -83,14 +83,14 @@ static bool take_pending(struct device *device, const struct async_request *requ
 	if (!old && pending_any()) {
 		pending_reap(device->ordinal);
 		pool_refresh(device);
-		if (from != HEAP_HOST && is_short(device, request->bytes) && may_wait(row->pool))
+		if (from != HEAP_HOST && is_short(device, request->bytes) && may_wait(row->heap.pool))
 			old = pending_take_after(&want, request->stream, request->per_thread);
 	}
 	if (!old)
 		return false;
 	row->home = old->home;
 	row->key = old->key;
-	row->block = old->block;
+	row->heap.block = old->heap.block;
 	pool_row_gone(old);
 	ledger_row_free(old);
 	stats_add(STAT_stream_reuses, 1);
@@ -124,8 +124,8 @@ static enum sw_status serve_heap(struct device *device, const struct async_reque
 	row->context = context_of_memory();
 	row->fixed = !decision->movable;
 	row->rule = decision->rule;
-	row->pool = pool;
-	row->pool_id = id;
+	row->heap.pool = pool;
+	row->heap.pool_id = id;
 	enum sw_status status = SW_NO_MEMORY; /* a full cap is like having none */
 	if (decision->use != POLICY_USE_HEAP || choice_take(decision, request->bytes, &row->cap))
 		status = take(device, request, decision, context, row);
@@ -296,12 +296,12 @@ CUresult async_free(CUdeviceptr address, CUstream stream, bool per_thread)
 	struct ledger_row *row = serve_take_ours(address);
 	if (!row)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = context_record_stream(stream, per_thread, &row->event, &row->event_context);
+	CUresult result = context_record_stream(stream, per_thread, &row->pending.event, &row->pending.context);
 	if (result != CUDA_SUCCESS) {
 		ledger_commit(row);
 		return result;
 	}
-	row->event_order = order_of(stream, per_thread);
+	row->pending.order = order_of(stream, per_thread);
 	trace_freed(trace_freeing(row));
 	int device = row->device;
 	stats_add(STAT_frees, 1);

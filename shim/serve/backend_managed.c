@@ -70,13 +70,13 @@ static enum sw_status managed_alloc(struct device *device, const struct backend_
 	row->kind = LEDGER_MANAGED;
 	row->home = &backend_managed;
 	row->key = address;
-	row->headroom = settings->headroom;
-	row->ahead = settings->prefetch == BACKEND_PREFETCH_BEFORE_LAUNCH;
+	row->managed.headroom = settings->headroom;
+	row->managed.ahead = settings->prefetch == BACKEND_PREFETCH_BEFORE_LAUNCH;
 	stats_live_add(row->device, PLACE_MANAGED, row->bytes);
 	advise(row, settings);
 	if (settings->prefetch == BACKEND_PREFETCH_ON_ALLOC)
 		ahead_bring(address, request->bytes, settings->headroom, NULL, true);
-	if (row->ahead)
+	if (row->managed.ahead)
 		use_set_ahead();
 	if (request->height)
 		*ret_pitch = request->bytes / request->height;
@@ -125,7 +125,7 @@ static void managed_release(struct ledger_row *row)
 
 	if (end(row, &result))
 		return;
-	row->event = NULL; /* has passed, or ended with its context */
+	row->pending.event = NULL; /* has passed, or ended with its context */
 	pending_add(row);
 }
 

@@ -145,8 +145,8 @@ static enum sw_status system_alloc(struct device *device, const struct backend_r
 	row->kind = LEDGER_SYSTEM;
 	row->home = &backend_system;
 	row->key = (uintptr_t)at;
-	row->mapped = bytes;
-	row->registered = !device->pageable;
+	row->system.mapped = bytes;
+	row->system.registered = !device->pageable;
 	stats_live_add(row->device, PLACE_SYSTEM, row->bytes);
 	if (request->height)
 		*ret_pitch = request->bytes / request->height;
@@ -168,11 +168,11 @@ unmap:
  */
 static void system_release(struct ledger_row *row)
 {
-	bool ends = row->registered && !row->orphan, gone = true;
+	bool ends = row->system.registered && !row->orphan, gone = true;
 	int saved = errno;
 
 	if (ends && !capture_pause()) {
-		row->event = NULL; /* has passed, or ended with its context */
+		row->pending.event = NULL; /* has passed, or ended with its context */
 		pending_add(row);
 		return;
 	}
@@ -186,11 +186,11 @@ static void system_release(struct ledger_row *row)
 		capture_resume();
 	}
 	if (gone)
-		munmap((void *)(uintptr_t)row->key, row->mapped);
+		munmap((void *)(uintptr_t)row->key, row->system.mapped);
 	else
-		log_once("the driver does not let go of registered memory; %zu bytes of it stay", row->mapped);
-	if (gone && row->registered)
-		budget_give(&host_budget, row->mapped);
+		log_once("the driver does not let go of registered memory; %zu bytes of it stay", row->system.mapped);
+	if (gone && row->system.registered)
+		budget_give(&host_budget, row->system.mapped);
 	stats_live_sub(row->device, PLACE_SYSTEM, row->bytes);
 	ledger_row_free(row);
 	errno = saved;

@@ -168,7 +168,7 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 	row->kind = LEDGER_HEAP;
 	row->home = &backend_vmm;
 	row->key = grant.address;
-	row->block = grant.block;
+	row->heap.block = grant.block;
 	row->on_host_bytes = grant.bytes_away;
 	if (request->height)
 		*ret_pitch = request->bytes / request->height;
@@ -180,7 +180,7 @@ static void vmm_release(struct ledger_row *row)
 	struct device *device = device_get(row->device);
 
 	pool_row_gone(row);
-	heap_free(atomic_load(&device->heap), row->block, row->key);
+	heap_free(atomic_load(&device->heap), row->heap.block, row->key);
 	ledger_row_free(row);
 }
 

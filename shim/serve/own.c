@@ -72,7 +72,7 @@ static enum sw_status ask_system(struct device *device, size_t bytes, const stru
 		row->bytes = bytes;
 		row->context = context_of_memory();
 		row->rule = decision->rule;
-		row->asked_managed = true;
+		row->system.asked_managed = true;
 		status = backend_system.alloc(device, &request, row, NULL);
 	}
 	if (status != SW_OK) {

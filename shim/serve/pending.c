@@ -27,7 +27,7 @@ static void append_locked(struct ledger_row *row)
 	row->next = NULL;
 	*tail = row;
 	tail = &row->next;
-	n_eventless += !row->event;
+	n_eventless += !row->pending.event;
 	atomic_fetch_add(&n_pending, 1);
 }
 
@@ -43,7 +43,7 @@ static void put_unless_ended(struct ledger_row *row, unsigned ends)
 {
 	lock_take(&pending_lock);
 	if (atomic_load(&n_ends) != ends)
-		row->event = NULL;
+		row->pending.event = NULL;
 	append_locked(row);
 	lock_drop(&pending_lock);
 }
@@ -51,7 +51,7 @@ static void put_unless_ended(struct ledger_row *row, unsigned ends)
 void pending_add(struct ledger_row *row)
 {
 	pool_row_freed(row);
-	row->since = atomic_fetch_add(&n_added, 1);
+	row->pending.since = atomic_fetch_add(&n_added, 1);
 	put(row);
 }
 
@@ -93,16 +93,16 @@ static struct ledger_row *unlink_locked(struct ledger_row **at)
 	if (!row->next)
 		tail = at;
 	row->next = NULL;
-	n_eventless -= !row->event;
+	n_eventless -= !row->pending.event;
 	atomic_fetch_sub(&n_pending, 1);
 	return row;
 }
 
 static void end_event(struct ledger_row *row)
 {
-	if (row->event)
-		context_event_give(row->event_context, row->event);
-	row->event = NULL;
+	if (row->pending.event)
+		context_event_give(row->pending.context, row->pending.event);
+	row->pending.event = NULL;
 }
 
 /*
@@ -166,11 +166,11 @@ static bool by_event(struct ledger_row *row, void *argument)
 {
 	struct look *look = argument;
 
-	if (!row->event || is_waiting(look, row->event_order))
+	if (!row->pending.event || is_waiting(look, row->pending.order))
 		return false;
-	if (REAL(cuEventQuery)(row->event) != CUDA_SUCCESS) {
+	if (REAL(cuEventQuery)(row->pending.event) != CUDA_SUCCESS) {
 		if (look->n < MOST_ORDERS)
-			look->order[look->n++] = row->event_order;
+			look->order[look->n++] = row->pending.order;
 		return false;
 	}
 	return true;
@@ -179,7 +179,7 @@ static bool by_event(struct ledger_row *row, void *argument)
 static bool by_lack_of_event(struct ledger_row *row, void *argument)
 {
 	(void)argument;
-	return !row->event;
+	return !row->pending.event;
 }
 
 /*
@@ -199,9 +199,9 @@ static void record_events(void)
 		bool gone;
 
 		next = row->next;
-		row->event = context_record(row->context, &gone);
-		row->event_context = row->context;
-		row->event_order = (uintptr_t)row->context;
+		row->pending.event = context_record(row->context, &gone);
+		row->pending.context = row->context;
+		row->pending.order = (uintptr_t)row->context;
 		row->orphan = gone;
 		if (gone)
 			row->home->release(row);
@@ -253,11 +253,11 @@ bool pending_wait(int device)
  */
 static size_t room_for(const struct pending_want *want, const struct ledger_row *row, bool behind)
 {
-	if (row->kind != LEDGER_HEAP || !row->event || row->device != want->device || row->fixed != want->fixed ||
-	    row->bytes > want->most || heap_rounded(row->bytes) / 8 * 9 < want->bytes ||
-	    row->event_context != want->context || (row->event_order == want->order) != behind)
+	if (row->kind != LEDGER_HEAP || !row->pending.event || row->device != want->device ||
+	    row->fixed != want->fixed || row->bytes > want->most || heap_rounded(row->bytes) / 8 * 9 < want->bytes ||
+	    row->pending.context != want->context || (row->pending.order == want->order) != behind)
 		return 0;
-	size_t room = heap_room_of(atomic_load(&device_get(row->device)->heap), row->block, row->key, want->from);
+	size_t room = heap_room_of(atomic_load(&device_get(row->device)->heap), row->heap.block, row->key, want->from);
 	return room >= want->bytes && room <= want->most ? room : 0;
 }
 
@@ -299,7 +299,7 @@ struct ledger_row *pending_take_after(const struct pending_want *want, CUstream 
 
 	if (!row)
 		return NULL;
-	if ((per_thread ? REAL(cuStreamWaitEvent_ptsz) : REAL(cuStreamWaitEvent))(stream, row->event, 0) !=
+	if ((per_thread ? REAL(cuStreamWaitEvent_ptsz) : REAL(cuStreamWaitEvent))(stream, row->pending.event, 0) !=
 	    CUDA_SUCCESS) {
 		put_unless_ended(row, ends);
 		return NULL;
@@ -307,7 +307,7 @@ struct ledger_row *pending_take_after(const struct pending_want *want, CUstream 
 	lock_take(&pending_lock);
 	if (atomic_load(&n_ends) == ends)
 		end_event(row);
-	row->event = NULL;
+	row->pending.event = NULL;
 	lock_drop(&pending_lock);
 	return row;
 }
@@ -318,8 +318,8 @@ void pending_stream_ending(CUstream stream)
 		return;
 	lock_take(&pending_lock);
 	for (struct ledger_row *row = list; row; row = row->next)
-		if (row->event && row->event_order == (uintptr_t)stream)
-			row->event_order = row->id << 1 | 1; /* nobody's: handles are even */
+		if (row->pending.event && row->pending.order == (uintptr_t)stream)
+			row->pending.order = row->id << 1 | 1; /* nobody's: handles are even */
 	lock_drop(&pending_lock);
 }
 
@@ -333,8 +333,8 @@ static bool by_idle(struct ledger_row *row, void *argument)
 {
 	const struct idle *idle = argument;
 
-	return row->context == idle->context && row->since < idle->before &&
-	       (!row->event || row->event_context == idle->context);
+	return row->context == idle->context && row->pending.since < idle->before &&
+	       (!row->pending.event || row->pending.context == idle->context);
 }
 
 void pending_context_idle(CUcontext context, uint64_t before)
@@ -347,7 +347,7 @@ void pending_context_idle(CUcontext context, uint64_t before)
 
 static bool by_end(struct ledger_row *row, void *argument)
 {
-	return (row->event ? row->event_context : row->context) == argument;
+	return (row->pending.event ? row->pending.context : row->context) == argument;
 }
 
 struct ledger_row *pending_take_context(CUcontext context)

@@ -9,7 +9,7 @@
 /* Of what the program maps itself the mappings that are the heap's (virtual.h). */
 static bool is_traced(const struct ledger_row *row)
 {
-	return row->kind & TRACED || (row->kind == LEDGER_MAPPING && row->block);
+	return row->kind & TRACED || ledger_is_heap_mapping(row);
 }
 
 static uint64_t backend_of(const struct ledger_row *row)

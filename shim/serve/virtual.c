@@ -93,10 +93,10 @@ bool virtual_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret)
 /* The last reference has gone. */
 static void release_handle(struct ledger_row *row)
 {
-	if (row->block)
-		heap_end_loose(heap_of(row->device), row->block);
+	if (row->handle.block)
+		heap_end_loose(heap_of(row->device), row->handle.block);
 	else
-		REAL(cuMemRelease)(row->handle);
+		REAL(cuMemRelease)(row->handle.drivers);
 	row->home = NULL;
 	serve_drop(row);
 }
@@ -132,14 +132,14 @@ static void note_handle(struct ledger_row *row, size_t bytes, const CUmemAllocat
 	row->key = new_handle();
 	row->device = prop->location.id;
 	row->bytes = bytes;
-	row->refs = 1;
+	row->handle.refs = 1;
 	row->home = &handle_home;
-	row->block = grant->block;
+	row->handle.block = grant->block;
 	row->on_host_bytes = grant->bytes_away;
 	row->rule = claim->rule;
 	row->cap = claim->cap;
-	row->asked_types = prop->requestedHandleTypes;
-	memcpy(&row->asked_flags, &prop->allocFlags, sizeof(row->asked_flags));
+	row->handle.asked_types = prop->requestedHandleTypes;
+	memcpy(&row->handle.asked_flags, &prop->allocFlags, sizeof(row->handle.asked_flags));
 }
 
 bool virtual_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CUmemAllocationProp *prop,
@@ -179,11 +179,11 @@ static CUmemAllocationProp asked_prop(const struct ledger_row *row)
 {
 	CUmemAllocationProp prop = {
 	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-	    .requestedHandleTypes = (CUmemAllocationHandleType)row->asked_types,
+	    .requestedHandleTypes = (CUmemAllocationHandleType)row->handle.asked_types,
 	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = row->device},
 	};
 
-	memcpy(&prop.allocFlags, &row->asked_flags, sizeof(row->asked_flags));
+	memcpy(&prop.allocFlags, &row->handle.asked_flags, sizeof(row->handle.asked_flags));
 	return prop;
 }
 
@@ -204,9 +204,9 @@ bool virtual_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handl
 {
 	struct ledger_row row;
 
-	if (!virtual_find(address, &row) || !ledger_handle_ref(row.handle))
+	if (!virtual_find(address, &row) || !ledger_handle_ref(row.mapping.handle))
 		return false;
-	*ret_handle = row.handle;
+	*ret_handle = row.mapping.handle;
 	return true;
 }
 
@@ -221,7 +221,7 @@ static bool become_drivers(struct ledger_row *row)
 	CUmemAllocationProp prop = asked_prop(row);
 	CUmemGenericAllocationHandle drivers;
 
-	if (heap_was_placed(heap, row->block))
+	if (heap_was_placed(heap, row->handle.block))
 		return false;
 	CUresult result = REAL(cuMemCreate)(&drivers, row->bytes, &prop, 0);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && device_make_room(device))
@@ -232,9 +232,9 @@ static bool become_drivers(struct ledger_row *row)
 		REAL(cuMemRelease)(drivers);
 		return false;
 	}
-	heap_end_loose(heap, row->block);
-	row->block = NULL;
-	row->handle = drivers;
+	heap_end_loose(heap, row->handle.block);
+	row->handle.block = NULL;
+	row->handle.drivers = drivers;
 	serve_count_drivers(row);
 	return true;
 }
@@ -246,13 +246,13 @@ static CUresult expose(CUmemGenericAllocationHandle *handle, unsigned type)
 	lock_assert_held(LOCK_VIRTUAL);
 	if (!find_handle(*handle, &row))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (type & ~row.asked_types)
+	if (type & ~row.handle.asked_types)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (row.handle || become_drivers(&row)) {
-		*handle = row.handle;
+	if (row.handle.drivers || become_drivers(&row)) {
+		*handle = row.handle.drivers;
 		return CUDA_SUCCESS;
 	}
-	switch (heap_fix_loose(heap_of(row.device), row.block, handle)) {
+	switch (heap_fix_loose(heap_of(row.device), row.handle.block, handle)) {
 	case SW_OK:
 		return CUDA_SUCCESS;
 	case SW_BUSY:
@@ -291,7 +291,7 @@ bool virtual_find(CUdeviceptr address, struct ledger_row *ret_row)
 		return false;
 	const struct device *device = device_of(address);
 	if (!device || !heap_base_of(atomic_load(&device->heap), address, &base) ||
-	    !ledger_get(LEDGER_MAPPING, base, &row) || !row.block || address - base >= row.bytes)
+	    !ledger_get(LEDGER_MAPPING, base, &row) || !row.mapping.block || address - base >= row.bytes)
 		return false;
 	*ret_row = row;
 	return true;
@@ -322,15 +322,15 @@ static CUresult map_ours(const struct ledger_row *handle, const struct space *sp
 	bool stays = policy_spill_mode(life_policy()) == POLICY_SPILL_FAST;
 	CUresult result = CUDA_ERROR_NOT_READY;
 
-	if (handle->handle)
-		return REAL(cuMemMap)(address, handle->bytes, 0, handle->handle, 0);
+	if (handle->handle.drivers)
+		return REAL(cuMemMap)(address, handle->bytes, 0, handle->handle.drivers, 0);
 	if (space && space->device == handle->device)
-		result = heap_place(heap, handle->block, address, space->start, space->bytes, stays);
+		result = heap_place(heap, handle->handle.block, address, space->start, space->bytes, stays);
 	if (result == CUDA_SUCCESS) {
-		row->block = handle->block;
+		row->mapping.block = handle->handle.block;
 		heap_set_site(heap, address, handle->site);
 	} else if (result == CUDA_ERROR_NOT_READY) {
-		result = heap_map_again(heap, handle->block, address);
+		result = heap_map_again(heap, handle->handle.block, address);
 	}
 	return result;
 }
@@ -340,12 +340,12 @@ static void note_mapping(struct ledger_row *row, const struct ledger_row *ours, 
 {
 	if (ours) {
 		row->device = ours->device;
-		row->asked_types = ours->asked_types;
+		row->mapping.asked_types = ours->handle.asked_types;
 		row->rule = ours->rule;
 	}
-	if (space && !row->block)
+	if (space && !row->mapping.block)
 		space_count(row->key, 1);
-	if (row->block)
+	if (row->mapping.block)
 		trace_made(row, POLICY_API_VMM, NULL);
 	ledger_commit(row);
 }
@@ -356,8 +356,8 @@ static CUresult map_handle(struct ledger_row *row, const struct space *space, si
 	struct ledger_row ours;
 
 	lock_take(&virtual_lock);
-	CUresult result = find_handle(row->handle, &ours) ? judge(&ours, row->key, row->bytes, offset, flags)
-							  : CUDA_ERROR_INVALID_VALUE;
+	CUresult result = find_handle(row->mapping.handle, &ours) ? judge(&ours, row->key, row->bytes, offset, flags)
+								  : CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS && space && !space_has(space, row->key, row->bytes))
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
@@ -374,7 +374,7 @@ static CUresult map_drivers(struct ledger_row *row, const struct space *space, s
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 
 	if (space_has(space, row->key, row->bytes))
-		result = REAL(cuMemMap)(row->key, row->bytes, offset, row->handle, flags);
+		result = REAL(cuMemMap)(row->key, row->bytes, offset, row->mapping.handle, flags);
 	if (result == CUDA_SUCCESS)
 		note_mapping(row, NULL, space);
 	return result;
@@ -401,7 +401,7 @@ bool virtual_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericA
 	if (row) {
 		row->key = address;
 		row->bytes = bytes;
-		row->handle = handle;
+		row->mapping.handle = handle;
 		*ret = is_ours ? map_handle(row, space, offset, flags) : map_drivers(row, space, offset, flags);
 	}
 	if (*ret == CUDA_SUCCESS)
@@ -426,18 +426,18 @@ static bool is_covered(CUdeviceptr address, size_t bytes)
 static CUresult unmap_one(struct ledger_row *row)
 {
 	struct ledger_row *handle;
-	CUresult result =
-	    row->block ? heap_unplace(heap_of(row->device), row->block) : REAL(cuMemUnmap)(row->key, row->bytes);
+	CUresult result = row->mapping.block ? heap_unplace(heap_of(row->device), row->mapping.block)
+					     : REAL(cuMemUnmap)(row->key, row->bytes);
 
 	if (result != CUDA_SUCCESS) {
 		ledger_commit(row);
 		return result;
 	}
-	if (row->block)
+	if (row->mapping.block)
 		trace_freed(trace_freeing(row));
 	else
 		space_count(row->key, -1);
-	ledger_handle_unmap(row->handle, &handle);
+	ledger_handle_unmap(row->mapping.handle, &handle);
 	serve_drop(handle);
 	ledger_row_free(row);
 	return CUDA_SUCCESS;
@@ -490,7 +490,7 @@ static void open_all(struct heap *heap, CUdeviceptr address, size_t bytes, bool 
 	for (CUdeviceptr at = address; at - address < bytes; at += row.bytes) {
 		if (!ledger_get(LEDGER_MAPPING, at, &row))
 			return;
-		if (row.block)
+		if (row.mapping.block)
 			heap_open(heap, at, open);
 	}
 }

@@ -105,7 +105,7 @@ void ahead_launch(const CUdeviceptr *named, unsigned n, CUstream stream, bool pe
 
 	for (unsigned i = 0; i < n && !capture_is_open(); i++)
 		if (ledger_find_ahead(named[i], &row))
-			ahead_bring(row.key, row.bytes, row.headroom, stream, per_thread);
+			ahead_bring(row.key, row.bytes, row.managed.headroom, stream, per_thread);
 }
 
 void ahead_context_ending(CUcontext context)

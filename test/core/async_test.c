@@ -225,8 +225,8 @@ static void what_was_freed_on_a_destroyed_stream_is_no_streams_own(void **state)
 	assert_ok(cuMemFreeAsync(address, one));
 	struct ledger_row *row = pending_take_behind(&want);
 	assert_non_null(row);
-	CHECK(row->key == address && !row->event);
-	row->event_order = 0;
+	CHECK(row->key == address && !row->pending.event);
+	row->pending.order = 0;
 	ledger_commit(row);
 	assert_ok(cuMemFreeAsync(address, one));
 	assert_ok(cuStreamDestroy_v2(one));

@@ -17,7 +17,8 @@ static void add(enum ledger_kind kind, uint64_t key, size_t bytes)
 	assert_non_null(row);
 	row->key = key;
 	row->bytes = bytes;
-	row->refs = 1;
+	if (kind == LEDGER_HANDLE)
+		row->handle.refs = 1;
 	ledger_commit(row);
 }
 
