@@ -107,7 +107,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesiz
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && room_make(&room, -1, wanted));                            \
 		room_end(&room, result);                                                                               \
 		if (result == CUDA_SUCCESS)                                                                            \
-			serve_note(kind, *dptr, bytes, -1);                                                            \
+			account_note(kind, *dptr, bytes, -1);                                                          \
 		return enter_leave(&scope, result);                                                                    \
 	}
 
@@ -126,7 +126,7 @@ DRIVER_ALLOC(cuMemAllocPitch, LEDGER_DRIVER,
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		struct enter_scope scope;                                                                              \
-		struct own_claim claim;                                                                                \
+		struct account_claim claim;                                                                            \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
 		if (!life_enter(&scope))                                                                        \
@@ -135,9 +135,9 @@ DRIVER_ALLOC(cuMemAllocPitch, LEDGER_DRIVER,
 			return enter_leave(&scope, CUDA_ERROR_OUT_OF_MEMORY);                                          \
 		CUresult result = REAL(name) args;                                                                     \
 		if (result == CUDA_SUCCESS)                                                                            \
-			serve_note_under(LEDGER_PINNED, (uint64_t)(uintptr_t)*pp, bytesize, -1, &claim);                       \
+			account_note_claimed(LEDGER_PINNED, (uint64_t)(uintptr_t)*pp, bytesize, -1, &claim);           \
 		else                                                                                                   \
-			own_claim_end(&claim, bytesize);                                                               \
+			account_claim_end(&claim, bytesize);                                                           \
 		return enter_leave(&scope, result);                                                                    \
 	}
 ALLOC_HOST(cuMemHostAlloc, (void **pp, size_t bytesize, unsigned int Flags), (pp, bytesize, Flags))
@@ -150,7 +150,7 @@ static CUresult note_registered(CUresult result, const void *address, size_t byt
 
 	if (result != CUDA_SUCCESS || !life_enter(&scope))
 		return result;
-	serve_note(LEDGER_REGISTERED, (uint64_t)(uintptr_t)address, bytes, -1);
+	account_note(LEDGER_REGISTERED, (uint64_t)(uintptr_t)address, bytes, -1);
 	return enter_leave(&scope, result);
 }
 
@@ -175,9 +175,9 @@ HOOK_EXPORT CUresult CUDAAPI cuMemHostRegister(void *p, size_t bytesize, unsigne
 		stats_call(HOOK_##name);                                                                               \
 		if (!enter_serve(&scope))                                                                       \
 			return REAL(name)(p);                                                                          \
-		struct ledger_row *row = serve_forget(kind, (uint64_t)(uintptr_t)p);                                   \
+		struct ledger_row *row = account_forget(kind, (uint64_t)(uintptr_t)p);                                 \
 		CUresult result = REAL(name)(p);                                                                       \
-		serve_forgotten(row, result == CUDA_SUCCESS);                                                          \
+		account_forgotten(row, result == CUDA_SUCCESS);                                                        \
 		return enter_leave(&scope, result);                                                                    \
 	}
 FREE_HOST(cuMemFreeHost, LEDGER_PINNED)

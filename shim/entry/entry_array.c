@@ -64,7 +64,7 @@ static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned asked)
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && room_make(&room, -1, BYTES(name)));                       \
 		room_end(&room, result);                                                                               \
 		if (result == CUDA_SUCCESS)                                                                            \
-			serve_note(LEDGER_ARRAY, (uint64_t)(uintptr_t)*pHandle, BYTES(name), -1);                      \
+			account_note(LEDGER_ARRAY, (uint64_t)(uintptr_t)*pHandle, BYTES(name), -1);                      \
 		return enter_leave(&scope, result);                                                                    \
 	}
 #include "shim/driver/hooks.def"
@@ -79,9 +79,9 @@ static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned asked)
 		stats_call(HOOK_##name);                                                                               \
 		if (!enter_serve(&scope))                                                                       \
 			return REAL(name)(handle);                                                                     \
-		struct ledger_row *row = serve_forget(LEDGER_ARRAY, (uint64_t)(uintptr_t)handle);                      \
+		struct ledger_row *row = account_forget(LEDGER_ARRAY, (uint64_t)(uintptr_t)handle);                    \
 		CUresult result = REAL(name)(handle);                                                                  \
-		serve_forgotten(row, result == CUDA_SUCCESS);                                                          \
+		account_forgotten(row, result == CUDA_SUCCESS);                                                        \
 		return enter_leave(&scope, result);                                                                    \
 	}
 

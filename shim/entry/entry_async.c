@@ -22,7 +22,7 @@ static void note(const struct async_request *request, CUdeviceptr address, bool 
 	struct device *device = captured ? device_current(NULL) : NULL;
 
 	if (!captured)
-		serve_note_under(LEDGER_ASYNC, address, request->bytes, -1, &request->claim);
+		account_note_claimed(LEDGER_ASYNC, address, request->bytes, -1, &request->claim);
 	else
 		stats_add(STAT_graph_allocations, 1);
 	if (device)
@@ -36,7 +36,7 @@ static CUresult settle(const struct async_request *request, CUdeviceptr *address
 		note(request, *address, captured);
 		return result;
 	}
-	own_claim_end(&request->claim, request->bytes);
+	account_claim_end(&request->claim, request->bytes);
 	if (result == CUDA_ERROR_OUT_OF_MEMORY)
 		async_rescue(request, address, &result);
 	return result;
@@ -91,11 +91,11 @@ ALLOC_ASYNC(cuMemAllocFromPoolAsync_ptsz, true, POLICY_API_POOL, pool,
 			return serve_is_late_free(dptr) ? CUDA_SUCCESS : REAL(name)(dptr, hStream);                    \
 		if (serve_is_ours(dptr))                                                                               \
 			return enter_leave(&scope, async_free(dptr, hStream, per_thread));                             \
-		struct ledger_row *row = serve_forget(LEDGER_FREEABLE, dptr);                                          \
+		struct ledger_row *row = account_forget(LEDGER_FREEABLE, dptr);                                        \
 		if (!row && serve_is_dead(dptr))                                                                       \
 			return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);                                          \
 		CUresult result = REAL(name)(dptr, hStream);                                                           \
-		serve_forgotten(row, result == CUDA_SUCCESS);                                                          \
+		account_forgotten(row, result == CUDA_SUCCESS);                                                        \
 		return enter_leave(&scope, result);                                                                    \
 	}
 FREE_ASYNC(cuMemFreeAsync, false)

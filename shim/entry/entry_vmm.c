@@ -63,7 +63,7 @@ static void say_spilled(const struct device *device, size_t size)
  * out. False: it is not to be, or the driver refuses it, and the device is tried as ever. Charged to the host's budget.
  */
 static bool create_on_host(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-			   unsigned long long flags, const struct own_claim *claim, CUresult *ret_result)
+			   unsigned long long flags, const struct account_claim *claim, CUresult *ret_result)
 {
 	if (claim->spill != POLICY_VMM_STAYS || policy_spill_mode(life_policy()) == POLICY_SPILL_OFF ||
 	    (prop->allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL))
@@ -72,7 +72,7 @@ static bool create_on_host(CUmemGenericAllocationHandle *handle, size_t size, co
 	if (!device || !device->host_vmm || !is_over_budget(device, size))
 		return false;
 	if (!device_take_host(size)) {
-		serve_say_refused(device, size, claim->rule, NULL);
+		account_refused(device, size, claim->rule, NULL);
 		*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
 		return true;
 	}
@@ -91,12 +91,12 @@ static bool create_on_host(CUmemGenericAllocationHandle *handle, size_t size, co
 }
 
 static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const CUmemAllocationProp *prop, bool spilled,
-			const struct own_claim *claim)
+			const struct account_claim *claim)
 {
 	struct ledger_row *row = ledger_row_new(LEDGER_HANDLE);
 
 	if (!row) {
-		own_claim_end(claim, size);
+		account_claim_end(claim, size);
 		if (spilled)
 			budget_give(&host_budget, size);
 		return;
@@ -112,7 +112,7 @@ static void note_handle(CUmemGenericAllocationHandle handle, size_t size, const 
 	row->cap = claim->cap;
 	_Static_assert(sizeof(row->handle.asked_flags) == sizeof(prop->allocFlags), "they are kept whole");
 	memcpy(&row->handle.asked_flags, &prop->allocFlags, sizeof(row->handle.asked_flags));
-	serve_count_new(row);
+	account_new(row);
 	if (!row->handle.on_host)
 		stats_add(STAT_vmm_bytes, size);
 	if (!spilled)
@@ -135,13 +135,13 @@ static void say_no_room(const CUmemAllocationProp *prop, size_t size)
 }
 
 static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-		       unsigned long long flags, const struct own_claim *claim)
+		       unsigned long long flags, const struct account_claim *claim)
 {
 	CUresult result;
 
 	if (virtual_create(handle, size, prop, flags, claim, &result)) {
 		if (result != CUDA_SUCCESS)
-			own_claim_end(claim, size);
+			account_claim_end(claim, size);
 		return result;
 	}
 	bool on_host = create_on_host(handle, size, prop, flags, claim, &result);
@@ -159,7 +159,7 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const 
 	if (result == CUDA_SUCCESS)
 		note_handle(*handle, size, prop, on_host, claim);
 	else
-		own_claim_end(claim, size);
+		account_claim_end(claim, size);
 	return result;
 }
 
@@ -167,7 +167,7 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const 
 HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
 					 const CUmemAllocationProp *prop, unsigned long long flags)
 {
-	struct own_claim claim = {.rule = -1};
+	struct account_claim claim = {.rule = -1};
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemCreate);
@@ -217,7 +217,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 	bool known = ledger_handle_unref(handle, &row);
 	CUresult result = known && virtual_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
 	if (result == CUDA_SUCCESS) {
-		serve_drop(row);
+		account_drop(row);
 	} else if (row) {
 		row->handle.refs = 1;
 		ledger_commit(row);
@@ -353,7 +353,7 @@ static void end_mappings(struct ledger_row *rows, bool unmapped)
 			continue;
 		}
 		ledger_handle_unmap(rows->mapping.handle, &handle);
-		serve_drop(handle);
+		account_drop(handle);
 		ledger_row_free(rows);
 	}
 }

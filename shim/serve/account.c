@@ -13,7 +13,7 @@
 #include "shim/stats/stats.h"
 #include "shim/serve/trace_alloc.h"
 
-void own_claim_end(const struct own_claim *claim, size_t bytes)
+void account_claim_end(const struct account_claim *claim, size_t bytes)
 {
 	if (claim->cap)
 		budget_give(claim->cap, bytes);
@@ -71,7 +71,7 @@ static bool backend_of(const struct ledger_row *row, enum policy_use *ret_use)
 	return !(row->kind & (LEDGER_PINNED | LEDGER_REGISTERED | LEDGER_MAPPING)) && !is_host_handle;
 }
 
-void serve_commit(struct ledger_row *row, enum policy_api api, void *caller)
+void account_commit(struct ledger_row *row, enum policy_api api, void *caller)
 {
 	enum policy_use use;
 
@@ -91,30 +91,31 @@ void serve_commit(struct ledger_row *row, enum policy_api api, void *caller)
 	ledger_commit(row);
 }
 
-void serve_count_drivers(const struct ledger_row *row)
+void account_drivers(const struct ledger_row *row)
 {
 	count_driver_memory(row, true);
 }
 
-void serve_count_new(struct ledger_row *row)
+void account_new(struct ledger_row *row)
 {
 	count_driver_memory(row, true);
-	serve_commit(row, row->kind == LEDGER_MANAGED ? POLICY_API_MANAGED : POLICY_API_ASYNC, NULL);
+	account_commit(row, row->kind == LEDGER_MANAGED ? POLICY_API_MANAGED : POLICY_API_ASYNC, NULL);
 }
 
-void serve_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device)
+void account_note(enum ledger_kind kind, uint64_t key, size_t bytes, int device)
 {
-	serve_note_under(kind, key, bytes, device, &(struct own_claim){.rule = -1});
+	account_note_claimed(kind, key, bytes, device, &(struct account_claim){.rule = -1});
 }
 
-void serve_note_under(enum ledger_kind kind, uint64_t key, size_t bytes, int device, const struct own_claim *claim)
+void account_note_claimed(enum ledger_kind kind, uint64_t key, size_t bytes, int device,
+			  const struct account_claim *claim)
 {
 	struct ledger_row *row = ledger_row_new(kind);
 	CUdevice current = 0;
 
 	if (!row) {
 		log_once("no memory to keep track of an allocation; it is left to the driver");
-		own_claim_end(claim, bytes);
+		account_claim_end(claim, bytes);
 		return;
 	}
 	if (device < 0 && REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS)
@@ -133,10 +134,10 @@ void serve_note_under(enum ledger_kind kind, uint64_t key, size_t bytes, int dev
 	struct device *its = kind & (LEDGER_ASYNC | LEDGER_MANAGED) ? device_get(row->device) : NULL;
 	if (kind == LEDGER_ASYNC && its)
 		pool_used(its);
-	serve_count_new(row);
+	account_new(row);
 }
 
-void serve_drop(struct ledger_row *row)
+void account_drop(struct ledger_row *row)
 {
 	if (!row)
 		return;
@@ -153,7 +154,7 @@ void serve_drop(struct ledger_row *row)
 	ledger_row_free(row);
 }
 
-struct ledger_row *serve_forget(unsigned kinds, uint64_t key)
+struct ledger_row *account_forget(unsigned kinds, uint64_t key)
 {
 	struct ledger_row *row = ledger_take(kinds, key);
 
@@ -162,7 +163,7 @@ struct ledger_row *serve_forget(unsigned kinds, uint64_t key)
 	return row;
 }
 
-void serve_forgotten(struct ledger_row *row, bool freed)
+void account_forgotten(struct ledger_row *row, bool freed)
 {
 	if (!row)
 		return;
@@ -171,7 +172,7 @@ void serve_forgotten(struct ledger_row *row, bool freed)
 		return;
 	}
 	trace_freed((struct trace_freeing){row->id, row->freeing});
-	serve_drop(row);
+	account_drop(row);
 }
 
 /* Host memory that others have explains what the budgets of this process do not. */
@@ -187,7 +188,7 @@ static void say_shared(void)
 			 log_bytes(total, sizeof(total), atomic_load(&stats.share_total)));
 }
 
-void serve_say_refused(const struct device *device, size_t bytes, int rule, void *caller)
+void account_refused(const struct device *device, size_t bytes, int rule, void *caller)
 {
 	char want[32], used[32], limit[32], host_used[32], host_limit[32];
 

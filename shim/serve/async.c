@@ -136,7 +136,7 @@ static enum sw_status serve_heap(struct device *device, const struct async_reque
 	*ret_address = row->key;
 	stats_add(STAT_stream_allocations, 1);
 	pool_row_new(row);
-	serve_commit(row, request->api, request->caller);
+	account_commit(row, request->api, request->caller);
 	return SW_OK;
 }
 
@@ -150,8 +150,8 @@ static struct backend_request question_of(const struct async_request *request)
  * driver is to serve it, or, with claim NULL, has had its turn.
  */
 static enum sw_status ask_in_turn(struct device *device, const struct async_request *request,
-				  const struct policy_decision *decision, CUcontext context, struct own_claim *claim,
-				  CUdeviceptr *ret_address)
+				  const struct policy_decision *decision, CUcontext context,
+				  struct account_claim *claim, CUdeviceptr *ret_address)
 {
 	enum sw_status status = SW_NOT_SUPPORTED;
 
@@ -181,7 +181,7 @@ static bool answer(struct device *device, const struct async_request *request, c
 	if (status == SW_NOT_SUPPORTED)
 		return false;
 	if (status == SW_NO_MEMORY)
-		serve_say_refused(device, request->bytes, decision->rule, request->caller);
+		account_refused(device, request->bytes, decision->rule, request->caller);
 	*ret_result = status_result(status);
 	if (status != SW_OK)
 		trace_refused(device, &question, decision->rule, *ret_result);
@@ -215,7 +215,7 @@ static bool serve(struct async_request *request, CUcontext context, CUdeviceptr 
 	enum policy_async use = policy_async_use(life_policy());
 	struct backend_request question = question_of(request);
 	struct device *device = device_current(NULL);
-	struct own_claim *claim = &request->claim;
+	struct account_claim *claim = &request->claim;
 
 	if (!device)
 		return false;

@@ -38,7 +38,7 @@ struct async_request {
 	CUstream stream;
 	bool per_thread; /* a _ptsz spelling: stream 0 is this thread's own */
 	/* Set by async_alloc() where the driver is to serve: under which rule; and may the heap serve what it cannot? */
-	struct own_claim claim;
+	struct account_claim claim;
 	bool heap_is_next;
 	struct policy_decision decision; /* with heap_is_next */
 };

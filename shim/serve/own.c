@@ -16,9 +16,9 @@ static struct policy_decision decide(enum policy_api api, struct device *device,
 	return choice_make(device, &question);
 }
 
-bool own_claim(enum policy_api api, struct device *device, size_t bytes, void *caller, struct own_claim *ret_claim)
+bool own_claim(enum policy_api api, struct device *device, size_t bytes, void *caller, struct account_claim *ret_claim)
 {
-	*ret_claim = (struct own_claim){.rule = -1, .spill = policy_vmm_spill(life_policy())};
+	*ret_claim = (struct account_claim){.rule = -1, .spill = policy_vmm_spill(life_policy())};
 	if (!policy_decides(life_policy(), api))
 		return true;
 	if (!device)
@@ -31,7 +31,7 @@ bool own_claim(enum policy_api api, struct device *device, size_t bytes, void *c
 	/* Nobody else can make it (parse.c sees to that): behind a full cap there is nothing but deny. */
 	if (decision.use == POLICY_USE_DRIVER && choice_take(&decision, bytes, &ret_claim->cap))
 		return true;
-	serve_say_refused(device, bytes, decision.rule, caller);
+	account_refused(device, bytes, decision.rule, caller);
 	return false;
 }
 
@@ -50,8 +50,8 @@ static CUresult ask_driver(CUdeviceptr *ret_address, size_t bytes, unsigned flag
 	if (result == CUDA_SUCCESS)
 		faults_start();
 	if (result == CUDA_SUCCESS)
-		serve_note_under(LEDGER_MANAGED, *ret_address, bytes, -1,
-				 &(struct own_claim){.rule = rule, .cap = cap});
+		account_note_claimed(LEDGER_MANAGED, *ret_address, bytes, -1,
+				     &(struct account_claim){.rule = rule, .cap = cap});
 	else if (cap)
 		budget_give(cap, bytes);
 	return result;
@@ -83,7 +83,7 @@ static enum sw_status ask_system(struct device *device, size_t bytes, const stru
 	}
 	row->cap = cap;
 	*ret_address = row->key;
-	serve_commit(row, POLICY_API_MANAGED, NULL);
+	account_commit(row, POLICY_API_MANAGED, NULL);
 	return SW_OK;
 }
 
@@ -106,7 +106,7 @@ static CUresult ask_in_turn(struct device *device, const struct policy_decision 
 			return result;
 	}
 	if (result == CUDA_ERROR_OUT_OF_MEMORY)
-		serve_say_refused(device, bytes, decision->rule, NULL);
+		account_refused(device, bytes, decision->rule, NULL);
 	return result == CUDA_ERROR_NOT_SUPPORTED ? ask_driver(ret_address, bytes, flags, decision->rule, NULL)
 						  : result;
 }

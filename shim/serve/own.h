@@ -14,7 +14,7 @@
  * May the program have it from the driver? False: denied, or over the cap of its rule, which has been counted and said.
  * device: NULL for the current one. caller: where in the program it was asked for.
  */
-bool own_claim(enum policy_api api, struct device *device, size_t bytes, void *caller, struct own_claim *ret_claim);
+bool own_claim(enum policy_api api, struct device *device, size_t bytes, void *caller, struct account_claim *ret_claim);
 /* cuMemAllocManaged. */
 CUresult own_managed(CUdeviceptr *ret_address, size_t bytes, unsigned flags, void *caller);
 

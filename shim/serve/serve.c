@@ -33,7 +33,7 @@ static enum sw_status ask_driver(struct device *device, const struct backend_req
 	room_end(&room, status_result(status));
 	if (status == SW_OK) {
 		stats_add(STAT_passed, 1);
-		serve_count_drivers(row);
+		account_drivers(row);
 	}
 	return status;
 }
@@ -116,7 +116,7 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 	enum sw_status status = act(device, request, row, &pitch);
 	if (status != SW_OK) {
 		if (status == SW_NO_MEMORY)
-			serve_say_refused(device, request->bytes, row->rule, request->caller);
+			account_refused(device, request->bytes, row->rule, request->caller);
 		else
 			stats_add(STAT_failed, 1);
 		trace_refused(device, request, row->rule, status_result(status));
@@ -126,7 +126,7 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 	*ret_address = row->key;
 	if (request->height)
 		*ret_pitch = pitch;
-	serve_commit(row, trace_api(request), request->caller);
+	account_commit(row, trace_api(request), request->caller);
 	return CUDA_SUCCESS;
 }
 
@@ -149,7 +149,7 @@ CUresult serve_free(CUdeviceptr address)
 {
 	faults_before_free();
 	/* Out of the ledger first: the driver may give the address to another thread before its call returns. */
-	struct ledger_row *row = serve_forget(LEDGER_FREEABLE, address);
+	struct ledger_row *row = account_forget(LEDGER_FREEABLE, address);
 
 	if (!row) {
 		stats_add(STAT_foreign_frees, 1);
@@ -158,7 +158,7 @@ CUresult serve_free(CUdeviceptr address)
 	if (row->home)
 		return free_at_home(row);
 	CUresult result = backend_pass.free(row);
-	serve_forgotten(row, result == CUDA_SUCCESS);
+	account_forgotten(row, result == CUDA_SUCCESS);
 	return result;
 }
 
@@ -231,7 +231,7 @@ void serve_context_ended(CUcontext context, struct serve_ending ending, bool end
 			stats_add(STAT_frees, 1);
 			row->home->release(row);
 		} else {
-			serve_drop(row);
+			account_drop(row);
 		}
 	}
 	/* Some wait here only because their stream was of this context. */

@@ -98,7 +98,7 @@ static void release_handle(struct ledger_row *row)
 	else
 		REAL(cuMemRelease)(row->handle.drivers);
 	row->home = NULL;
-	serve_drop(row);
+	account_drop(row);
 }
 
 /* The home of handles of ours. They are freed by their last reference alone (ledger_handle_unref). */
@@ -127,7 +127,7 @@ static struct device *device_for(CUdevice ordinal)
 }
 
 static void note_handle(struct ledger_row *row, size_t bytes, const CUmemAllocationProp *prop,
-			const struct own_claim *claim, const struct heap_grant *grant)
+			const struct account_claim *claim, const struct heap_grant *grant)
 {
 	row->key = new_handle();
 	row->device = prop->location.id;
@@ -143,7 +143,7 @@ static void note_handle(struct ledger_row *row, size_t bytes, const CUmemAllocat
 }
 
 bool virtual_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CUmemAllocationProp *prop,
-		    unsigned long long flags, const struct own_claim *claim, CUresult *ret)
+		    unsigned long long flags, const struct account_claim *claim, CUresult *ret)
 {
 	struct heap_grant grant;
 
@@ -162,7 +162,7 @@ bool virtual_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, cons
 	}
 	*ret = status_result(status);
 	if (status != SW_OK) {
-		serve_say_refused(device, bytes, claim->rule, NULL);
+		account_refused(device, bytes, claim->rule, NULL);
 		ledger_row_free(row);
 		return true;
 	}
@@ -171,7 +171,7 @@ bool virtual_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, cons
 			 "placed, on the host where the device was full; spill.mode: exact moves it");
 	note_handle(row, bytes, prop, claim, &grant);
 	*ret_handle = row->key;
-	serve_commit(row, POLICY_API_VMM, NULL);
+	account_commit(row, POLICY_API_VMM, NULL);
 	return true;
 }
 
@@ -235,7 +235,7 @@ static bool become_drivers(struct ledger_row *row)
 	heap_end_loose(heap, row->handle.block);
 	row->handle.block = NULL;
 	row->handle.drivers = drivers;
-	serve_count_drivers(row);
+	account_drivers(row);
 	return true;
 }
 
@@ -276,7 +276,7 @@ CUresult virtual_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 	CUresult result = expose(handle, type);
 	lock_drop(&virtual_lock);
 	ledger_handle_unmap(ours, &gone);
-	serve_drop(gone);
+	account_drop(gone);
 	return result;
 }
 
@@ -408,7 +408,7 @@ bool virtual_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericA
 		return true;
 	ledger_row_free(row);
 	if (known && ledger_handle_unmap(handle, &gone))
-		serve_drop(gone);
+		account_drop(gone);
 	return true;
 }
 
@@ -438,7 +438,7 @@ static CUresult unmap_one(struct ledger_row *row)
 	else
 		space_count(row->key, -1);
 	ledger_handle_unmap(row->mapping.handle, &handle);
-	serve_drop(handle);
+	account_drop(handle);
 	ledger_row_free(row);
 	return CUDA_SUCCESS;
 }

@@ -32,7 +32,7 @@ bool virtual_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret);
 
 /* The claim goes over to the handle, or, where the answer is an error, is ended by the caller. */
 bool virtual_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CUmemAllocationProp *prop,
-		    unsigned long long flags, const struct own_claim *claim, CUresult *ret);
+		    unsigned long long flags, const struct account_claim *claim, CUresult *ret);
 bool virtual_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *ret_prop, CUresult *ret);
 /* Is it a number of ours, whether or not it still stands for anything? */
 bool virtual_is_handle(CUmemGenericAllocationHandle handle);
