@@ -23,20 +23,21 @@ setup:
 	@scripts/setup.sh
 
 # A training job larger than its memory: without Spillway, with it, and compared.
-demo: all
+# Of the tests' folder it needs the job and the simulated GPU alone.
+demo: setup
+	@$(call configure,-DSPILLWAY_TESTS=ON)
+	@cmake --build $(BUILD) --target lib demo_parts
 	@scripts/demo.sh $(BUILD)
 
-# Everything that needs no GPU; the last line counts.
-test: all
-	@scripts/test.sh $(BUILD)
+# Everything that needs no GPU; the last line counts, the one before it says what building and testing took.
+test:
+	@scripts/test.sh -b 'make --no-print-directory all' $(BUILD)
 
-asan: setup
-	@$(MAKE) --no-print-directory BUILD=build-asan CMAKE_FLAGS="-DSPILLWAY_SANITIZE=address -DSPILLWAY_DEBUG=ON" all
-	@scripts/test.sh build-asan
+asan:
+	@scripts/test.sh -b 'make --no-print-directory BUILD=build-asan CMAKE_FLAGS="-DSPILLWAY_SANITIZE=address -DSPILLWAY_DEBUG=ON" all' build-asan
 
-tsan: setup
-	@$(MAKE) --no-print-directory BUILD=build-tsan CMAKE_FLAGS="-DSPILLWAY_SANITIZE=thread -DSPILLWAY_DEBUG=ON" all
-	@scripts/test.sh build-tsan
+tsan:
+	@scripts/test.sh -b 'make --no-print-directory BUILD=build-tsan CMAKE_FLAGS="-DSPILLWAY_SANITIZE=thread -DSPILLWAY_DEBUG=ON" all' build-tsan
 
 # The same programs on a real GPU; what cannot run there is named.
 gpu-test: all

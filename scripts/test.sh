@@ -1,14 +1,27 @@
 #!/usr/bin/env bash
-# Run every test of a build folder and end in one line: "N passed, N failed, N skipped".
-# Usage: scripts/test.sh BUILD [ctest arguments]
+# Run every test of a build folder. The last line but one says how long it took and how much processor time it used, the
+# last one is "N passed, N failed, N skipped".
+# Usage: scripts/test.sh [-b COMMAND] BUILD [ctest arguments]
+#   -b  builds the folder first; its time counts, too
 set -uo pipefail
+usage='usage: scripts/test.sh [-b COMMAND] BUILD [ctest arguments]'
 
-build=${1:?usage: scripts/test.sh BUILD [ctest arguments]}
+SECONDS=0 build_command=''
+if [[ ${1:-} == -b ]]; then
+	build_command=${2:?$usage}
+	shift 2
+fi
+build=${1:?$usage}
 shift
+if [[ -n $build_command ]]; then
+	bash -c "$build_command" || exit
+fi
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+used=$(mktemp)
+trap 'rm -f "$log" "$used"' EXIT
 
-ctest --test-dir "$build" --output-on-failure --parallel "$(nproc)" "$@" 2>&1 | tee "$log"
+# Tests wait about as long as they work: twice as many at once as there are processors.
+ctest --test-dir "$build" --output-on-failure --parallel $((2 * $(nproc))) "$@" 2>&1 | tee "$log"
 status=${PIPESTATUS[0]}
 
 # Those that cannot run under a sanitizer are disabled: with the reason for each.
@@ -25,5 +38,11 @@ if ((total == 0)); then
 	echo "no test ran" >&2
 	exit 1
 fi
+# Of this shell and all that it started and waited for; not in a subshell, which would count its own.
+LC_ALL=C times >"$used"
+awk -v seconds=$SECONDS '
+	{ for (i = 1; i <= 2; i++) { split($i, part, /[ms]/); sum[i] += 60 * part[1] + part[2] } }
+	END { printf "took %d s, and %.0f s of CPU: %.0f s user, %.0f s system\n", seconds, sum[1] + sum[2], sum[1], sum[2] }
+' "$used"
 echo "$((total - skipped - failed)) passed, $failed failed, $skipped skipped"
 exit "$status"
