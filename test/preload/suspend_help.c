@@ -62,10 +62,17 @@ bool tool_says(const char *command, int status, const char *words)
 
 bool tool_lists(const char *state)
 {
-	char text[2048], line[64];
-	int got = tool_run("list", text);
+	char text[2048], line[64], busy[64];
+	int got;
 
 	snprintf(line, sizeof(line), "%7d  %-9s  ", (int)getpid(), state);
+	snprintf(busy, sizeof(busy), "%7d  %-9s  ", (int)getpid(), "busy");
+	/* A process that does not answer within a second is listed as busy. The machine may have stalled: ask again. */
+	for (int tries = 0; tries < 30; tries++) {
+		got = tool_run("list", text);
+		if (got || !strcmp(state, "busy") || !strstr(text, busy))
+			break;
+	}
 	if (got == 0 && strstr(text, line))
 		return true;
 	printf("list: status %d, and \"%s\" is not in: %s\n", got, line, text);

@@ -15,8 +15,13 @@ expect() { # "promise" STATUS "stdout (a pattern)" "stderr (a pattern)" command.
 	shift 4
 	n=$((n + 1))
 	[ -e "$here/out.txt" ] && mv "$here/out.txt" "$here/last.txt"
-	"$@" >"$here/out.txt" 2>"$here/err.txt"
-	got=$?
+	# Where the machine stalls, the tool has a word more to say, and lists a process that does not answer as busy.
+	for _ in {1..30}; do
+		"$@" >"$here/out.txt" 2>"$here/err.txt"
+		got=$?
+		sed -i '/is not done yet/d' "$here/err.txt"
+		[[ $* = *" list" && $out != *busy* && $(<"$here/out.txt") = *"  busy  "* ]] || break
+	done
 	# shellcheck disable=SC2053 # patterns they are
 	[[ $got = "$status" && $(<"$here/out.txt") = $out && $(<"$here/err.txt") = $err ]] && return
 	failed=$((failed + 1))
@@ -74,12 +79,15 @@ expect 'it is found from any other' 0 "process $one: resumed*" '' \
 
 start three slow
 "$tool" suspend "$three" >"$here/slow.txt" 2>&1 &
-until expect_busy=$("$tool" list 2>&1) && [[ $expect_busy = *"$three  busy "* ]]; do
-	n_busy=$((n_busy + 1))
-	[ "$n_busy" -lt 10 ] || break
+slow=$!
+for _ in {1..60}; do
+	grep -q 'is not done yet' "$here/slow.txt" && break
+	sleep 0.5
 done
 expect 'list does not wait for a process that is being suspended' 0 "*$three  busy *" '' "$tool" list
-wait $!
+# shellcheck disable=SC2154 # start() made it
+echo >&"$three_in"
+wait $slow
 n=$((n + 1))
 [[ $(<"$here/slow.txt") = *"process $three is not done yet"*"process $three: suspended, "* ]] || {
 	failed=$((failed + 1))
