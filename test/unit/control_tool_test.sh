@@ -101,10 +101,11 @@ expect 'its command is not either' 1 '' '' grep -F "$actor no" "$here/last.txt"
 expect 'a killed process is not there' 1 '' "*there is no process $two" "$tool" suspend "$two"
 eval "exec {one_in}>&- {three_in}>&-"
 wait "$one" "$three"
-touch -d '1 minute ago' "$here"/spillway/*.ctl
+touch -c -d '1 minute ago' "$here"/spillway/*.ctl
 expect 'list looks round again' 0 '*' '*' "$tool" list
 expect 'nothing is left to list' 1 '' '' grep -F "$actor" "$here/last.txt"
-expect 'what the killed process left is gone' 0 '' '' ls "$here/spillway"
+# So may the folder be: the last process to end removes an empty one.
+expect 'what the killed process left is gone' 1 '' '' grep -q . <<<"$(ls -A "$here/spillway" 2>/dev/null)"
 
 echo "$n promises, $failed failed"
 [ "$failed" = 0 ]
