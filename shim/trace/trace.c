@@ -23,16 +23,11 @@
 #include <time.h>
 #include <unistd.h>
 
-_Atomic bool trace_on;
-_Atomic(struct ring *) trace_rings;
-struct ring trace_no_ring = {.busy = true};
-
 static __thread struct ring *mine __attribute__((tls_model("initial-exec")));
 static pthread_key_t at_end;
 static bool has_key;
 static atomic_uint n_rings, n_threads;
 static const struct policy *policy;
-static const struct trace_sources *sources;
 static enum { NONE, STARTED, REFUSED } thread_is;
 static pthread_mutex_t start_one = PTHREAD_MUTEX_INITIALIZER;
 
@@ -89,7 +84,7 @@ static bool has_thread(void)
 {
 	pthread_mutex_lock(&start_one);
 	if (thread_is == NONE) {
-		thread_is = drain_start(policy, sources) ? STARTED : REFUSED;
+		thread_is = drain_start(policy) ? STARTED : REFUSED;
 		if (thread_is == REFUSED)
 			trace_fail("no thread can be had for it");
 	}
@@ -250,47 +245,19 @@ void trace_start(const struct policy *read, const struct trace_sources *from)
 	if (!pattern())
 		return;
 	policy = read;
-	sources = from;
 	has_key = pthread_key_create(&at_end, leave) == 0;
-	atomic_store(&trace_on, true);
-	sources->submissions(true);
-}
-
-static void stop(void)
-{
-	sources->submissions(false);
-	atomic_store(&trace_on, false);
-}
-
-void trace_fail(const char *why)
-{
-	stop();
-	log_once("the trace ends here, the program goes on: %s", why);
+	state_begin(from);
 }
 
 void trace_end(void)
 {
 	if (!trace_is_on())
 		return;
-	stop();
+	state_stop();
 	/* Without any event there is no file, and none is made for its end. */
 	if (atomic_load(&trace_rings) || trace_lost())
 		drain_last();
 	if (trace_lost())
 		log_line("  %llu events of the trace had no room and are missing in it",
 			 (unsigned long long)trace_lost());
-}
-
-void trace_child(void)
-{
-	atomic_store(&trace_on, false);
-}
-
-uint64_t trace_lost(void)
-{
-	uint64_t sum = atomic_load(&trace_no_ring.lost);
-
-	for (struct ring *ring = atomic_load(&trace_rings); ring; ring = ring->next)
-		sum += atomic_load_explicit(&ring->lost, memory_order_relaxed);
-	return sum;
 }

@@ -44,7 +44,6 @@
 
 static pthread_mutex_t drain = PTHREAD_MUTEX_INITIALIZER;
 static const struct policy *policy;
-static const struct trace_sources *sources;
 static _Atomic uint32_t hurry;
 
 /* Under `drain`. */
@@ -129,7 +128,7 @@ static bool is_open(void)
 	int error = writer && pattern ? file_make(&file, pattern) : ENOMEM;
 	if (!error) {
 		atomic_store_explicit(&has_path, true, memory_order_release);
-		file_head(policy, sources, text, sizeof(text));
+		file_head(policy, trace_sources_given, text, sizeof(text));
 		error = file_write(&file, head, trace_head(text, head, sizeof(head)));
 	}
 	if (error) {
@@ -152,7 +151,7 @@ static void tell_function(uint64_t number, uint64_t function, uint32_t id)
 
 	if (function < REAL_COUNT)
 		snprintf(text, sizeof(text), "%s", real_name((int)function));
-	else if (!sources->function_name(function, text))
+	else if (!trace_sources_given->function_name(function, text))
 		snprintf(text, sizeof(text), "%s 0x%llx",
 			 !strncmp(real_name((int)id), "cuGraphLaunch", 13) ? "graph" : "kernel",
 			 (unsigned long long)function);
@@ -174,10 +173,10 @@ static uint64_t number_of(uint64_t function, uint32_t id)
 {
 	if (!function)
 		return 0;
-	if (generation != sources->function_generation() || n_functions == FUNCTIONS_MOST) {
+	if (generation != trace_sources_given->function_generation() || n_functions == FUNCTIONS_MOST) {
 		memset(functions, 0, sizeof(functions));
 		n_functions = 0;
-		generation = sources->function_generation();
+		generation = trace_sources_given->function_generation();
 	}
 	struct function *slot = slot_of(function);
 	if (slot->function)
@@ -306,7 +305,7 @@ static void sample(uint64_t now, bool last)
 	if (sampled && !last && now - sampled < SAMPLE_NS)
 		return;
 	sampled = now;
-	sources->each_device(sample_one, &now);
+	trace_sources_given->each_device(sample_one, &now);
 }
 
 /* ---- a turn ---- */
@@ -380,10 +379,9 @@ static void *run(void *argument)
 	return NULL;
 }
 
-bool drain_start(const struct policy *read, const struct trace_sources *from)
+bool drain_start(const struct policy *read)
 {
 	policy = read;
-	sources = from;
 	return thread_start(run, NULL, STACK_BYTES, false, NULL) == 0;
 }
 

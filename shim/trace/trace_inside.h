@@ -1,10 +1,13 @@
 /*
  * trace_inside.h: the parts of the trace:
  *
- *   trace.c        the rings, and what the rest of the library calls
+ *   trace_state.c  whether it is on, and which rings there are
  *   trace_names.c  numbers for places in the program and for names of ranges
- *   trace_drain.c  the thread that empties the rings
  *   trace_file.c   the file: its name, its head, writing to it
+ *   trace_drain.c  the thread that empties the rings
+ *   trace.c        writing into a ring, and what the rest of the library calls
+ *
+ * A file calls those above it in this list, never those below.
  */
 #ifndef SPILLWAY_TRACE_INSIDE_H
 #define SPILLWAY_TRACE_INSIDE_H
@@ -62,13 +65,18 @@ struct ring {
 extern _Atomic(struct ring *) trace_rings; /* only ever added to */
 extern struct ring trace_no_ring;          /* of threads that could get none: counts what they lose */
 
-/* Stop, because of an error; said once. */
+/* What trace_start() was given. */
+extern const struct trace_sources *trace_sources_given;
+/* The trace is on from here on, and submissions are traced; not any more. */
+void state_begin(const struct trace_sources *sources);
+void state_stop(void);
+/* Stops it because of an error, which is logged once. */
 void trace_fail(const char *why);
 
 /* ---- the drainer ---- */
 
 /* Start it. False: there is no thread to be had. */
-bool drain_start(const struct policy *policy, const struct trace_sources *sources);
+bool drain_start(const struct policy *policy);
 /* A ring is half full. */
 void drain_hurry(void);
 /* Once more, by the calling thread, and then `end`. */
