@@ -163,7 +163,7 @@ static bool is_mapped(ino_t inode)
 
 static uint64_t my_identity(void)
 {
-	struct stats_page *page = malloc(sizeof(*page));
+	struct stats_page *page = aligned_alloc(_Alignof(struct stats_page), sizeof(*page));
 	char prefix[64], path[320];
 	uint64_t identity = 0;
 	DIR *dir = opendir(place);

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "shim/plan/extent.h"
+#include "test/slow.h"
 
 /* Two of these do not fit, and they are too large to be wanted whole without a reason. */
 #define LARGE  (208 * MIB)
@@ -23,8 +24,9 @@
 /*
  * Reading 2 MiB over the link takes longer than bringing it, as on a real GPU; also where the simulated one copies slowly,
  * for others use the processors: with 10 ms moving did not pay on two of them with another test beside, and was given up.
+ * Under a sanitizer the copies are slower than the sleep, so that this has to be longer, too.
  */
-#define REMOTE_US 40000
+#define REMOTE_US (40000 * TEST_SLOWNESS)
 #define ROUNDS    16
 #define COUNT     4 /* the last ones count */
 
