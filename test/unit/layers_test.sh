@@ -28,6 +28,7 @@ check() { # check WHAT COMMAND...: what the command prints is what is wrong
 symbols() {
 	find "$build/$1" -path '*.dir/*' -name '*.c.o' -printf '%p\n' | sort | while read -r object; do
 		file=${object#*.dir/}
+		[[ -e $source/$1/${file%.o} ]] || continue # left over from a source that is gone, or of another folder
 		nm "$object" | awk -v file="${file%.c.o}" 'NF == 3 && $2 ~ /[TDBRVWC]/ { print file, "D", $3 }
 			NF == 2 && $1 == "U" { print file, "U", $2 }'
 	done
