@@ -28,6 +28,13 @@ static void rank_dropped(enum lock_rank rank)
 	held &= ~(1u << rank);
 }
 
+static void rank_waits(enum lock_rank rank)
+{
+	static const char text[] = "spillway: waits with a lock that is not the last it took\n";
+	if (held >> rank != 1)
+		wrong(text, sizeof(text) - 1);
+}
+
 void lock_assert_held(enum lock_rank rank)
 {
 	static const char text[] = "spillway: called without the lock it needs\n";
@@ -41,6 +48,11 @@ static void rank_taken(enum lock_rank rank)
 }
 
 static void rank_dropped(enum lock_rank rank)
+{
+	(void)rank;
+}
+
+static void rank_waits(enum lock_rank rank)
 {
 	(void)rank;
 }
@@ -77,4 +89,14 @@ void lock_drop(struct lock *lock)
 	if (cancellable)
 		pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 	rank_dropped(lock->rank);
+}
+
+int lock_wait(struct lock *lock, struct clock_cond *cond, const struct timespec *until)
+{
+	int before = lock->cancel;
+
+	rank_waits(lock->rank);
+	int error = clock_wait(cond, &lock->mutex, until);
+	lock->cancel = before;
+	return error;
 }

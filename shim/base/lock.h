@@ -25,6 +25,8 @@
 #ifndef SPILLWAY_LOCK_H
 #define SPILLWAY_LOCK_H
 
+#include "shim/base/clock.h"
+
 #include <pthread.h>
 
 enum lock_rank {
@@ -61,6 +63,11 @@ struct lock {
 void lock_init(struct lock *lock, enum lock_rank rank);
 void lock_take(struct lock *lock);
 void lock_drop(struct lock *lock);
+/*
+ * Waits as clock_wait() does; returns 0 or ETIMEDOUT. Others take the lock meanwhile, so the holder's cancel state is kept
+ * here over the wait. Locking: the caller holds the lock, and no lock of a higher rank.
+ */
+int lock_wait(struct lock *lock, struct clock_cond *cond, const struct timespec *until);
 /* Debug builds: stop unless this thread holds a lock of that rank. Else nothing. */
 void lock_assert_held(enum lock_rank rank);
 

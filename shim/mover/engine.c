@@ -34,7 +34,7 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
 	lock_take(&engine->channel.lock);
 	/* One at a time. */
 	while (engine->orders.order != ORDER_NONE && !atomic_load(&engine->channel.dead))
-		if (clock_wait(&engine->channel.answered, &engine->channel.lock.mutex, &until))
+		if (lock_wait(&engine->channel.lock, &engine->channel.answered, &until))
 			goto out;
 	if (atomic_load(&engine->channel.dead)) {
 		status = SW_NOT_SUPPORTED;
@@ -47,7 +47,7 @@ enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcont
 	atomic_store(&engine->orders.pending, true);
 	channel_wake(&engine->channel);
 	while (!engine->orders.done && !atomic_load(&engine->channel.dead))
-		if (clock_wait(&engine->channel.answered, &engine->channel.lock.mutex, &until))
+		if (lock_wait(&engine->channel.lock, &engine->channel.answered, &until))
 			break;
 	if (engine->orders.done) {
 		status = engine->orders.status;

@@ -80,7 +80,7 @@ static void wait_for_answer(struct channel *channel, const struct waiter *waiter
 	       waiting->ns < ANSWER_MS * 1000000ull) {
 		struct timespec until = clock_in(WAITING_LOOK_NS);
 
-		clock_wait(&channel->answered, &channel->lock.mutex, &until);
+		lock_wait(&channel->lock, &channel->answered, &until);
 		waiting_look(waiting);
 	}
 }
