@@ -54,7 +54,7 @@ static void destroy_inherited_locked(struct tracker *tracker)
 static void record_and_drop(struct tracker *tracker, uint64_t number)
 {
 	unsigned at = (tracker->head + tracker->n) % EVENTS;
-	CUevent event = tracker->ring[at].event;
+	CUevent event = done_ring(tracker)[at].event;
 	CUcontext context = tracker->context;
 	CUstream stream = tracker->stream;
 	bool per_thread = tracker->per_thread;
@@ -79,9 +79,9 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 	tracker->recording = false;
 	/* When the context is ending, or has ended, the event is its. */
 	if (!tracker->ending && event && tracker->context == context) {
-		tracker->ring[at].event = event;
+		done_ring(tracker)[at].event = event;
 		if (result == CUDA_SUCCESS) {
-			tracker->ring[at].number = number;
+			done_ring(tracker)[at].number = number;
 			tracker->n++;
 			tracker->recorded = number;
 		}
@@ -156,13 +156,13 @@ void done_flush(void)
 static void poll_locked(struct tracker *tracker, struct done_answers *answers)
 {
 	while (tracker->n) {
-		CUresult result = REAL(cuEventQuery)(tracker->ring[tracker->head].event);
+		CUresult result = REAL(cuEventQuery)(done_ring(tracker)[tracker->head].event);
 
 		done_answered(answers, result);
 		/* Captured: the record took longer than a capture waits, and became part of it. That proves nothing. */
 		if (result != CUDA_SUCCESS && result != CUDA_ERROR_CAPTURED_EVENT)
 			return;
-		uint64_t number = tracker->ring[tracker->head].number;
+		uint64_t number = done_ring(tracker)[tracker->head].number;
 		tracker->head = (tracker->head + 1) % EVENTS;
 		tracker->n--;
 		if (result == CUDA_SUCCESS)

@@ -11,6 +11,7 @@
 #include <time.h>
 
 struct tracker done_trackers[TRACKERS + 1];
+struct row_event done_rings[TRACKERS + 1][EVENTS];
 static atomic_uint n_trackers;
 pthread_mutex_t done_table_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -88,7 +89,7 @@ static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext c
 		return &done_trackers[TRACKERS];
 	/* Events of another context are of no use; they are few, and end with it. */
 	if (tracker->context != context)
-		memset(tracker->ring, 0, sizeof(tracker->ring));
+		memset(done_ring(tracker), 0, sizeof(done_rings[0]));
 	tracker->open = true;
 	tracker->per_thread = per_thread;
 	tracker->stream = stream;
@@ -279,7 +280,7 @@ void done_rows_ended_locked(CUcontext context, bool ended)
 		if (tracker->ending && tracker->context == context) {
 			tracker->ending = false;
 			if (ended) {
-				memset(tracker->ring, 0, sizeof(tracker->ring));
+				memset(done_ring(tracker), 0, sizeof(done_rings[0]));
 				tracker->open = false;
 				tracker->first = tracker->foreign = 0;
 				tracker->n = tracker->head = 0;

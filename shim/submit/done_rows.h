@@ -34,16 +34,25 @@ struct tracker {
 	/* Of those from `first` on: whose heaps they may touch on other devices, and which of them may. 0: none. */
 	uint64_t foreign, foreign_first, foreign_last;
 	unsigned head, n; /* events under way, in the order they were recorded */
-	struct {
-		CUevent event;
-		uint64_t number;
-	} ring[EVENTS];
 };
 
 /* The last one: all streams without a row of their own; it is always there. */
 extern struct tracker done_trackers[TRACKERS + 1];
+
+/* An event of a row, and the submission that it stands behind. Beside the rows, because these take up 8 KiB a row. */
+struct row_event {
+	CUevent event;
+	uint64_t number;
+};
+extern struct row_event done_rings[TRACKERS + 1][EVENTS];
 /* How many of the others have ever been opened: they come first. It never falls. */
 unsigned done_n_trackers(void);
+
+/* The ring of EVENTS events of that row. Locking: the row's lock. */
+static inline struct row_event *done_ring(const struct tracker *tracker)
+{
+	return done_rings[tracker - done_trackers];
+}
 
 static inline bool done_is_shared(const struct tracker *tracker)
 {
