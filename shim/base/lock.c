@@ -1,48 +1,92 @@
 #include "shim/base/lock.h"
 
-#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#ifdef SPILLWAY_DEBUG
-static __thread unsigned held __attribute__((tls_model("initial-exec")));
+_Static_assert(LOCK_RANK_COUNT <= 64, "a mask has a bit for each");
 
-static void wrong(const char *text, size_t bytes)
+/* Ranks under which a thread is not cancelled, as bits. */
+#define HOLDS                               1
+#define BRIEF                               0
+#define BIT(rank, cancel, protects, driver) | (uint64_t)(cancel) << LOCK_##rank
+static const uint64_t not_cancelled = 0 LOCK_RANKS(BIT);
+
+static bool keeps_cancel(const struct lock *lock)
 {
-	/* A debug build for our own tests: the one place where the library stops its process. */
-	ssize_t ignored = write(2, text, bytes);
+	return not_cancelled >> lock->rank & 1;
+}
+
+#ifdef SPILLWAY_DEBUG
+static __thread uint64_t held __attribute__((tls_model("initial-exec")));
+
+#define NAME(rank, cancel, protects, driver) #rank,
+static const char *const names[] = {LOCK_RANKS(NAME)};
+
+static void say(const char *text)
+{
+	ssize_t ignored = write(2, text, strlen(text));
 	(void)ignored;
+}
+
+/* A debug build is for our own tests: this is the one place where the library stops its process. */
+static void wrong(const char *what, enum lock_rank rank)
+{
+	say("spillway: ");
+	say(what);
+	say(": ");
+	say(names[rank]);
+	say("; held:");
+	for (unsigned i = 0; i < LOCK_RANK_COUNT; i++) {
+		if (!(held >> i & 1))
+			continue;
+		say(" ");
+		say(names[i]);
+	}
+	say("\n");
 	abort();
 }
 
 static void rank_taken(enum lock_rank rank)
 {
-	static const char text[] = "spillway: lock taken against its rank\n";
 	if (held >> rank)
-		wrong(text, sizeof(text) - 1);
-	held |= 1u << rank;
+		wrong("lock taken against its rank", rank);
+	held |= UINT64_C(1) << rank;
+}
+
+static void rank_tried(enum lock_rank rank)
+{
+	if (held >> rank & 1)
+		wrong("two locks of one rank", rank);
+	held |= UINT64_C(1) << rank;
 }
 
 static void rank_dropped(enum lock_rank rank)
 {
-	held &= ~(1u << rank);
+	if (!(held >> rank & 1))
+		wrong("lock dropped that is not held", rank);
+	held &= ~(UINT64_C(1) << rank);
 }
 
 static void rank_waits(enum lock_rank rank)
 {
-	static const char text[] = "spillway: waits with a lock that is not the last it took\n";
 	if (held >> rank != 1)
-		wrong(text, sizeof(text) - 1);
+		wrong("wait with a lock that is not the last that was taken", rank);
 }
 
 void lock_assert_held(enum lock_rank rank)
 {
-	static const char text[] = "spillway: called without the lock it needs\n";
-	if (!(held & 1u << rank))
-		wrong(text, sizeof(text) - 1);
+	if (!(held >> rank & 1))
+		wrong("called without the lock it needs", rank);
 }
 #else
 static void rank_taken(enum lock_rank rank)
+{
+	(void)rank;
+}
+
+static void rank_tried(enum lock_rank rank)
 {
 	(void)rank;
 }
@@ -74,16 +118,26 @@ void lock_take(struct lock *lock)
 	int before = PTHREAD_CANCEL_ENABLE;
 
 	rank_taken(lock->rank);
-	if (lock->rank != LOCK_LEDGER)
+	if (keeps_cancel(lock))
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	pthread_mutex_lock(&lock->mutex);
-	if (lock->rank != LOCK_LEDGER)
+	if (keeps_cancel(lock))
 		lock->cancel = before;
+}
+
+bool lock_try(struct lock *lock)
+{
+	if (pthread_mutex_trylock(&lock->mutex))
+		return false;
+	rank_tried(lock->rank);
+	if (keeps_cancel(lock))
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &lock->cancel);
+	return true;
 }
 
 void lock_drop(struct lock *lock)
 {
-	bool cancellable = lock->rank != LOCK_LEDGER && lock->cancel == PTHREAD_CANCEL_ENABLE;
+	bool cancellable = keeps_cancel(lock) && lock->cancel == PTHREAD_CANCEL_ENABLE;
 
 	pthread_mutex_unlock(&lock->mutex);
 	if (cancellable)

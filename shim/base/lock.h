@@ -1,26 +1,10 @@
 /*
- * lock.h: every lock of the library, its rank, what it protects, and whether the driver may be called under it.
+ * lock.h: every lock of the library, its rank, what it protects, and whether the driver may be called under it. No file of
+ * the library has a mutex beside these (symbols_test).
  *
- *   rank           protects                                             driver call under it?
- *   START          reading the policy, finding devices and heaps (once) queries; reserving address space
- *   CAPTURE        the list of streams that capture                     no
- *   GRAPH          what the instances of graphs name                    no
- *   MEND           scratch memory for copies in graphs (graph_mend.c)   VMM calls, changes of graphs
- *   PENDING        frees that wait for work or for captures to end      queries and ends of events
- *   POOL           the driver's pools we know of                        queries of their attributes; trimming them
- *   PEER           what peer access was enabled (peer.c)                VMM calls; never a wait for the GPU
- *   VIRTUAL        what becomes of memory that programs map themselves  VMM calls; never a wait for the GPU
- *   SPILL(device)  submissions that wait for memory, orders             VMM calls, copies; never a wait for the GPU
- *   HEAP(device)   blocks, slabs, chunks, address ranges of one heap    VMM calls; never a wait for the GPU
- *   SPACE          address space that programs have reserved (space.c)  no
- *   LEDGER         what is live and whose                               no
- *
- * A thread takes locks in rising rank only. Debug builds (SPILLWAY_DEBUG) keep a mask of held ranks per thread and stop
- * at the first wrong order. stats and log take no lock. Beside the ranks stand small locks of the spill engine, each the
- * last to be taken: of its log, of one stream's row (done.c), of the gate (gate.c), of the numbers of discards
- * (discard.c), of arrays of pointers (tables.c). And two of the trace: of the start of its thread (trace.c), and over its
- * file (trace_drain.c), which only its thread takes, and who ends the process. One over taking host memory that is shared
- * with other processes (quota.c). And one over the queue of page faults (faults_queue.c), under which LEDGER is taken.
+ * A thread takes locks in rising rank only, and no two of one rank. Debug builds (SPILLWAY_DEBUG) keep a mask of held
+ * ranks per thread and stop at the first wrong order. lock_try() never waits and may be called in any order; what it took
+ * counts for what is taken after it. The log and counters take no lock.
  */
 #ifndef SPILLWAY_LOCK_H
 #define SPILLWAY_LOCK_H
@@ -28,31 +12,64 @@
 #include "shim/base/clock.h"
 
 #include <pthread.h>
-
-enum lock_rank {
-	LOCK_START,
-	LOCK_CAPTURE,
-	LOCK_GRAPH,
-	LOCK_MEND,
-	LOCK_PENDING,
-	LOCK_POOL,
-	LOCK_PEER,
-	LOCK_VIRTUAL,
-	LOCK_SPILL,
-	LOCK_HEAP,
-	LOCK_SPACE,
-	LOCK_LEDGER,
-	LOCK_RANK_COUNT, /* must be last */
-};
+#include <stdbool.h>
 
 /*
- * A thread that holds any of them but LEDGER is not cancelled meanwhile: files are read, lines written and the driver
- * called under them, and all of that may be a cancellation point.
+ * X(rank, cancel, protects, driver), in the order in which they are taken. One of each, where no (device) or (stream)
+ * says that there are several.
+ *
+ * cancel: HOLDS where the thread that has the lock is not cancelled meanwhile, because files are read, lines written or
+ * the driver called under it, and all of that may be a cancellation point; BRIEF where nothing of that is so, or, as for
+ * ROW, where submissions take it.
  */
+/* clang-format off */
+#define LOCK_RANKS(X)                                                                                                  \
+	X(SUMMARY,      HOLDS, "the text of the summary (exit_summary.c)",                "no")                        \
+	X(PULSE,        HOLDS, "what is looked at once a second (pulse.c)",               "no")                        \
+	X(TRACE_FILE,   HOLDS, "the file of the trace (trace_drain.c)",                   "no")                        \
+	X(START,        HOLDS, "reading the policy, finding devices and heaps (once)",    "queries; reserving address space") \
+	X(ENGINE_START, HOLDS, "starting the mover of a device (spill.c)",                "VMM calls, making streams") \
+	X(IPC_SERVER,   HOLDS, "starting the server of IPC handles (ipc_give.c)",         "no")                        \
+	X(IPC_OPENED,   HOLDS, "memory of other processes that is mapped here (ipc_take.c)", "VMM calls; waits for the GPU") \
+	X(GAP,          HOLDS, "the one gap in the process; held from its beginning to its end (gap.c)", "VMM calls, copies, waits for the GPU") \
+	X(CAPTURE,      HOLDS, "the list of streams that capture",                        "no")                        \
+	X(GRAPH,        HOLDS, "what the instances of graphs name",                       "no")                        \
+	X(MEND,         HOLDS, "scratch memory for copies in graphs (graph_mend.c)",      "VMM calls, changes of graphs") \
+	X(PENDING,      HOLDS, "frees that wait for work or for captures to end",         "queries and ends of events") \
+	X(POOL,         HOLDS, "the driver's pools that are known",                       "queries of their attributes; trimming them") \
+	X(PEER,         HOLDS, "what peer access was enabled (peer.c)",                   "VMM calls; never a wait for the GPU") \
+	X(VIRTUAL,      HOLDS, "what becomes of memory that programs map themselves",     "VMM calls; never a wait for the GPU") \
+	X(SPILL,        HOLDS, "(device) submissions that wait for memory, orders",       "VMM calls, copies; never a wait for the GPU") \
+	X(HEAP,         HOLDS, "(device) blocks, slabs, chunks, address ranges of one heap", "VMM calls; never a wait for the GPU") \
+	X(SPACE,        HOLDS, "address space that programs have reserved (space.c)",     "no")                        \
+	X(QUOTA_TAKE,   HOLDS, "joining the shared host budget, and one claim at a time (quota.c)", "no")              \
+	X(QUOTA_SEAT,   HOLDS, "the place in its file, and what this process writes there (quota.c)", "no")            \
+	X(FAULTS,       HOLDS, "the queue of page faults (faults_queue.c)",               "no")                        \
+	X(LEDGER,       BRIEF, "what is live and whose",                                  "no")                        \
+	X(AHEAD,        HOLDS, "prefetches under way (ahead.c)",                          "queries and ends of events") \
+	X(ROWS,         HOLDS, "opening and closing rows of streams; events of whole contexts (done_context.c)", "queries and ends of events") \
+	X(ROW,          BRIEF, "(stream) its submissions and the events behind them (done_rows.h)", "queries of events") \
+	X(CONTEXTS,     HOLDS, "the contexts of the process and who is in them (context_all.c)", "queries and ends of events") \
+	X(EVENTS,       HOLDS, "events that are kept to be used again (context_event.c)", "ends of events")            \
+	X(TABLES,       BRIEF, "arrays of pointers in device memory (tables.c)",          "no")                        \
+	X(DISCARD,      BRIEF, "the numbers of discards (discard.c)",                     "no")                        \
+	X(MOVERS,       BRIEF, "how many movers run (mover.c)",                           "no")                        \
+	X(GATE,         BRIEF, "sleeping at the gate, and opening it (gate.c)",           "no")                        \
+	X(WAKE,         BRIEF, "(device) the mover's nap (channel.h)",                    "no")                        \
+	X(WAITING,      BRIEF, "how many submissions wait, and since when (waiting.c)",   "no")                        \
+	X(TRACE_START,  HOLDS, "starting the thread of the trace (trace.c)",              "no")
+/* clang-format on */
+
+#define LOCK_RANK_NAMED(rank, cancel, protects, driver) LOCK_##rank,
+enum lock_rank {
+	LOCK_RANKS(LOCK_RANK_NAMED) LOCK_RANK_COUNT, /* must be last; at most 64 */
+};
+#undef LOCK_RANK_NAMED
+
 struct lock {
 	pthread_mutex_t mutex;
 	enum lock_rank rank;
-	int cancel; /* the holder's cancel state from before; LEDGER: unused */
+	int cancel; /* the holder's cancel state from before; BRIEF: unused */
 };
 
 #define LOCK_INIT(r)                                                                                                   \
@@ -62,10 +79,13 @@ struct lock {
 
 void lock_init(struct lock *lock, enum lock_rank rank);
 void lock_take(struct lock *lock);
+/* Returns false if another thread has it; never waits. */
+bool lock_try(struct lock *lock);
 void lock_drop(struct lock *lock);
 /*
  * Waits as clock_wait() does; returns 0 or ETIMEDOUT. Others take the lock meanwhile, so the holder's cancel state is kept
- * here over the wait. Locking: the caller holds the lock, and no lock of a higher rank.
+ * here over the wait. A cancellation point where the lock is BRIEF. Locking: the caller holds the lock, and no lock of a
+ * higher rank.
  */
 int lock_wait(struct lock *lock, struct clock_cond *cond, const struct timespec *until);
 /* Debug builds: stop unless this thread holds a lock of that rank. Else nothing. */
