@@ -19,6 +19,7 @@
  */
 #include "shim/accounting/quota.h"
 #include "shim/base/clock.h"
+#include "shim/base/lock.h"
 #include "shim/base/log.h"
 #include "shim/accounting/quota_inside.h"
 #include "shim/base/rundir.h"
@@ -53,13 +54,13 @@ static _Atomic int state;
 static struct quota_terms terms;
 static _Atomic uint64_t refusals;
 
-/* Joining, and one claim at a time: the last lock but one, taken by threads that take host memory. */
-static pthread_mutex_t taking = PTHREAD_MUTEX_INITIALIZER;
+/* Joining, and one claim at a time. Taken by threads that take host memory. */
+static struct lock taking = LOCK_INIT(LOCK_QUOTA_TAKE);
 /*
- * The last lock: it keeps `seat` from being exchanged, and orders what is written of held and spare. Never held while
+ * Keeps `seat` from being exchanged, and orders what is written of held and spare. Never held while
  * anybody is waited for. seat itself changes under both locks.
  */
-static pthread_mutex_t publishing = PTHREAD_MUTEX_INITIALIZER;
+static struct lock publishing = LOCK_INIT(LOCK_QUOTA_SEAT);
 static struct quota_seat seat = {.fd = -1};
 /* What this process has taken, and of that keeps for its next use, whatever becomes of the file. Under `publishing`. */
 static uint64_t held, spare;
@@ -111,9 +112,9 @@ void quota_arrange(const struct quota_terms *given)
 /* A copy: the seat may be exchanged meanwhile. The descriptor is looked at before it is used (quota_file.c). */
 static struct quota_seat seat_now(void)
 {
-	pthread_mutex_lock(&publishing);
+	lock_take(&publishing);
 	struct quota_seat now = seat;
-	pthread_mutex_unlock(&publishing);
+	lock_drop(&publishing);
 	return now;
 }
 
@@ -127,9 +128,9 @@ static enum quota_looked look(struct quota_view *ret_view)
 /* Locking: takes `publishing`. */
 static bool write_slot(size_t offset, uint64_t value)
 {
-	pthread_mutex_lock(&publishing);
+	lock_take(&publishing);
 	bool written = quota_file_write(&seat, QUOTA_SLOT(&seat, stamp) + offset, value);
-	pthread_mutex_unlock(&publishing);
+	lock_drop(&publishing);
 	return written;
 }
 #define WRITE(field, value) write_slot(offsetof(struct quota_slot, field), value)
@@ -201,10 +202,10 @@ enum taken { TAKEN, REFUSED, GONE, DAMAGED };
 /* Before the claim is taken back. */
 static bool add_held(uint64_t bytes)
 {
-	pthread_mutex_lock(&publishing);
+	lock_take(&publishing);
 	bool written = quota_file_write(&seat, QUOTA_SLOT(&seat, used), held + bytes);
 	held += written ? bytes : 0;
-	pthread_mutex_unlock(&publishing);
+	lock_drop(&publishing);
 	return written;
 }
 
@@ -289,9 +290,9 @@ static void join(void)
 	bool again = before == SEATED;
 	struct quota_seat next = seat;
 
-	pthread_mutex_lock(&publishing);
+	lock_take(&publishing);
 	uint64_t now = held;
-	pthread_mutex_unlock(&publishing);
+	lock_drop(&publishing);
 	int error = quota_file_join(&terms, &next, now, before != OUTSIDE);
 	if (error == -EBUSY) {
 		log_once(
@@ -304,13 +305,13 @@ static void join(void)
 		be_alone_for(error);
 		return;
 	}
-	pthread_mutex_lock(&publishing);
+	lock_take(&publishing);
 	seat = next;
 	/* Given meanwhile. */
 	if (held != now)
 		quota_file_write(&seat, QUOTA_SLOT(&seat, used), held);
 	quota_file_write(&seat, QUOTA_SLOT(&seat, spare), spare);
-	pthread_mutex_unlock(&publishing);
+	lock_drop(&publishing);
 	atomic_compare_exchange_strong(&state, &before, SEATED);
 	if (again && rundir_is_first_loss())
 		log_line(RUNDIR_LOSS);
@@ -357,16 +358,13 @@ static bool take_locked(uint64_t bytes)
 
 bool quota_take(uint64_t bytes)
 {
-	int saved = errno, cancel;
+	int saved = errno;
 
 	if (atomic_load_explicit(&state, memory_order_relaxed) == NONE)
 		return true;
-	/* Opening files and waiting may be cancellation points. */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	pthread_mutex_lock(&taking);
+	lock_take(&taking);
 	bool taken = take_locked(bytes);
-	pthread_mutex_unlock(&taking);
-	pthread_setcancelstate(cancel, NULL);
+	lock_drop(&taking);
 	errno = saved;
 	return taken;
 }
@@ -388,10 +386,10 @@ void quota_give(uint64_t bytes)
 
 	if (now == NONE || now == ARRANGED || now == ALONE)
 		return;
-	pthread_mutex_lock(&publishing);
+	lock_take(&publishing);
 	held -= quota_smaller(bytes, held);
 	publish(offsetof(struct quota_slot, used), held);
-	pthread_mutex_unlock(&publishing);
+	lock_drop(&publishing);
 	errno = saved;
 }
 
@@ -420,11 +418,11 @@ static void set_spare(uint64_t more, uint64_t less)
 
 	if (!is_seated())
 		return;
-	pthread_mutex_lock(&publishing);
+	lock_take(&publishing);
 	spare += more;
 	spare -= quota_smaller(less, spare);
 	publish(offsetof(struct quota_slot, spare), spare);
-	pthread_mutex_unlock(&publishing);
+	lock_drop(&publishing);
 	errno = saved;
 }
 
@@ -453,9 +451,9 @@ bool quota_is_asked(void)
 
 static uint64_t spare_now(void)
 {
-	pthread_mutex_lock(&publishing);
+	lock_take(&publishing);
 	uint64_t now = spare;
-	pthread_mutex_unlock(&publishing);
+	lock_drop(&publishing);
 	return now;
 }
 
@@ -522,10 +520,10 @@ void quota_tick(void)
 	int saved = errno, now = atomic_load(&state);
 
 	/* Who takes just now does the same, as far as it matters. */
-	if ((now != SEATED && now != OUTSIDE) || pthread_mutex_trylock(&taking))
+	if ((now != SEATED && now != OUTSIDE) || !lock_try(&taking))
 		return;
 	tick_locked();
-	pthread_mutex_unlock(&taking);
+	lock_drop(&taking);
 	errno = saved;
 }
 
@@ -539,16 +537,16 @@ void quota_leave(void)
 		return;
 	}
 	/* Nobody is waited for: a thread that takes may have ended with the process. While one takes the slot is kept. */
-	bool quiet = pthread_mutex_trylock(&taking) == 0;
-	bool still = quiet && pthread_mutex_trylock(&publishing) == 0;
+	bool quiet = lock_try(&taking);
+	bool still = quiet && lock_try(&publishing);
 	struct quota_seat at = seat;
 	bool empty = still && !held;
 
 	if (still)
-		pthread_mutex_unlock(&publishing);
+		lock_drop(&publishing);
 	if (quiet) {
 		quota_file_leave(&at, empty);
-		pthread_mutex_unlock(&taking);
+		lock_drop(&taking);
 	}
 	errno = saved;
 }

@@ -4,6 +4,7 @@
  */
 #include "shim/context/capture.h"
 #include "shim/base/clock.h"
+#include "shim/base/lock.h"
 #include "shim/context/context_inside.h"
 #include "shim/driver/real.h"
 
@@ -34,7 +35,7 @@ static unsigned n_all, n_ends, n_ending;
 static atomic_uint n_changes = 1; /* of which contexts there are */
 static bool lost_some;            /* there was no row for a context */
 /* Over queries and ends of events too, so that no context ends between a look at its event and the question. */
-static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock all_lock = LOCK_INIT(LOCK_CONTEXTS);
 static struct clock_cond left;
 
 static struct known *find_locked(CUcontext context)
@@ -51,22 +52,22 @@ static struct known *find_locked(CUcontext context)
  */
 static bool visit(CUcontext context)
 {
-	pthread_mutex_lock(&all_lock);
+	lock_take(&all_lock);
 	struct known *known = find_locked(context);
 	bool may = !known || !known->enders;
 	if (known && may)
 		known->visits++;
-	pthread_mutex_unlock(&all_lock);
+	lock_drop(&all_lock);
 	return may;
 }
 
 static void visit_end(CUcontext context)
 {
-	pthread_mutex_lock(&all_lock);
+	lock_take(&all_lock);
 	struct known *known = find_locked(context);
 	if (known && known->visits && !--known->visits)
 		clock_wake_all(&left);
-	pthread_mutex_unlock(&all_lock);
+	lock_drop(&all_lock);
 }
 
 /* Returns false if there still are visitors. Locking: all_lock, which is given up for the waits. */
@@ -74,23 +75,19 @@ static bool wait_for_visits_locked(CUcontext context)
 {
 	struct known *known;
 	unsigned waits = 0;
-	int before;
 
-	/* The wait is a cancellation point, and we have the lock. */
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	while ((known = find_locked(context)) && known->visits && waits < VISIT_WAITS) { /* rows change their places */
 		const struct timespec until = clock_in(VISIT_NS);
 
-		if (clock_wait(&left, &all_lock, &until))
+		if (lock_wait(&all_lock, &left, &until))
 			waits++;
 	}
-	pthread_setcancelstate(before, NULL);
 	return !known || !known->visits;
 }
 
 void context_known(CUcontext context, CUdevice device)
 {
-	pthread_mutex_lock(&all_lock);
+	lock_take(&all_lock);
 	struct known *known = find_locked(context);
 	bool is_new = !known || known->device != device;
 	if (known) {
@@ -103,7 +100,7 @@ void context_known(CUcontext context, CUdevice device)
 	}
 	if (is_new)
 		atomic_fetch_add(&n_changes, 1);
-	pthread_mutex_unlock(&all_lock);
+	lock_drop(&all_lock);
 }
 
 bool context_ending(CUcontext context)
@@ -111,7 +108,7 @@ bool context_ending(CUcontext context)
 	bool may = true;
 
 	context_events_drop(context, false);
-	pthread_mutex_lock(&all_lock);
+	lock_take(&all_lock);
 	n_ends++;
 	n_ending++;
 	struct known *known = find_locked(context);
@@ -120,7 +117,7 @@ bool context_ending(CUcontext context)
 		known->enders++;
 		may = wait_for_visits_locked(context);
 	}
-	pthread_mutex_unlock(&all_lock);
+	lock_drop(&all_lock);
 	return may;
 }
 
@@ -130,7 +127,7 @@ void context_ended(CUcontext context, bool ended)
 	/* Another thread may have given some back meanwhile. */
 	if (ended)
 		context_events_drop(context, true);
-	pthread_mutex_lock(&all_lock);
+	lock_take(&all_lock);
 	n_ending--;
 	struct known *known = find_locked(context);
 	if (known && known->enders)
@@ -139,7 +136,7 @@ void context_ended(CUcontext context, bool ended)
 		*known = all[--n_all];
 		atomic_fetch_add(&n_changes, 1);
 	}
-	pthread_mutex_unlock(&all_lock);
+	lock_drop(&all_lock);
 }
 
 void context_green(CUgreenCtx green, CUdevice device)
@@ -197,13 +194,13 @@ bool context_device(CUcontext context, CUdevice *ret_device)
 
 	if (is_from_lately(context, ret_device))
 		return true;
-	pthread_mutex_lock(&all_lock);
+	lock_take(&all_lock);
 	const struct known *known = find_locked(context);
 	unsigned changes = atomic_load(&n_changes);
 	bool found = known;
 	if (known)
 		*ret_device = known->device;
-	pthread_mutex_unlock(&all_lock);
+	lock_drop(&all_lock);
 	if (found)
 		remember(context, *ret_device, changes);
 	if (found || !context || context_enter(context, &pushed) != CUDA_SUCCESS)
@@ -217,11 +214,11 @@ CUcontext context_any(CUdevice device)
 {
 	CUcontext context = NULL;
 
-	pthread_mutex_lock(&all_lock);
+	lock_take(&all_lock);
 	for (unsigned i = 0; i < n_all && !context; i++)
 		if (all[i].device == device && !all[i].enders)
 			context = all[i].context;
-	pthread_mutex_unlock(&all_lock);
+	lock_drop(&all_lock);
 	return context;
 }
 
@@ -263,11 +260,11 @@ bool context_any_died_of(CUresult error)
 	CUcontext contexts[CONTEXT_MOST];
 	bool any = false;
 
-	pthread_mutex_lock(&all_lock);
+	lock_take(&all_lock);
 	unsigned n = n_all < CONTEXT_MOST ? n_all : CONTEXT_MOST;
 	for (unsigned i = 0; i < n; i++)
 		contexts[i] = all[i].context;
-	pthread_mutex_unlock(&all_lock);
+	lock_drop(&all_lock);
 	for (unsigned i = 0; i < n && !any; i++) {
 		if (!visit(contexts[i]))
 			continue;
@@ -367,7 +364,7 @@ bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
 	unsigned n = 0;
 	bool gone;
 
-	pthread_mutex_lock(&all_lock);
+	lock_take(&all_lock);
 	*ret_idle = (struct context_idle){.ends = n_ends};
 	bool can = !lost_some && !n_ending;
 	for (unsigned i = 0; i < n_all && can; i++) {
@@ -377,7 +374,7 @@ bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
 		if (can)
 			some[n++] = all[i].context;
 	}
-	pthread_mutex_unlock(&all_lock);
+	lock_drop(&all_lock);
 	if (!can || !capture_pause())
 		return false;
 	for (unsigned i = 0; i < n; i++) {
@@ -414,7 +411,7 @@ enum context_state context_idle_look(struct context_idle *idle)
 {
 	enum context_state state = CONTEXT_IDLE;
 
-	pthread_mutex_lock(&all_lock);
+	lock_take(&all_lock);
 	if (idle->ends != n_ends) {
 		state = CONTEXT_UNKNOWN; /* the events may have ended with it: they are lost */
 		idle->n = 0;
@@ -432,7 +429,7 @@ enum context_state context_idle_look(struct context_idle *idle)
 		else
 			REAL(cuEventDestroy_v2)(idle->event[--idle->n]);
 	}
-	pthread_mutex_unlock(&all_lock);
+	lock_drop(&all_lock);
 	if (state == CONTEXT_UNKNOWN)
 		context_idle_forget(idle);
 	return state;
@@ -440,11 +437,11 @@ enum context_state context_idle_look(struct context_idle *idle)
 
 void context_idle_forget(struct context_idle *idle)
 {
-	pthread_mutex_lock(&all_lock);
+	lock_take(&all_lock);
 	while (idle->n)
 		if (idle->ends == n_ends)
 			REAL(cuEventDestroy_v2)(idle->event[--idle->n]);
 		else
 			idle->n = 0;
-	pthread_mutex_unlock(&all_lock);
+	lock_drop(&all_lock);
 }

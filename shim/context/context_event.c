@@ -2,9 +2,8 @@
  * Events that are kept to be used again, and events behind the work of a stream.
  */
 #include "shim/context/context_inside.h"
+#include "shim/base/lock.h"
 #include "shim/driver/real.h"
-
-#include <pthread.h>
 
 #define EVENTS_KEPT 256
 
@@ -13,40 +12,40 @@ static struct {
 	unsigned n;
 	CUevent event[EVENTS_KEPT];
 } kept;
-/* The last to be taken; over ends of events, so that their context does not end meanwhile. */
-static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+/* Over ends of events, so that their context does not end meanwhile. */
+static struct lock kept_lock = LOCK_INIT(LOCK_EVENTS);
 
 CUresult context_event_take(CUcontext context, CUevent *ret_event)
 {
-	pthread_mutex_lock(&kept_lock);
+	lock_take(&kept_lock);
 	bool any = kept.n && kept.context == context;
 	if (any)
 		*ret_event = kept.event[--kept.n];
-	pthread_mutex_unlock(&kept_lock);
+	lock_drop(&kept_lock);
 	return any ? CUDA_SUCCESS : REAL(cuEventCreate)(ret_event, CU_EVENT_DISABLE_TIMING);
 }
 
 void context_event_give(CUcontext context, CUevent event)
 {
-	pthread_mutex_lock(&kept_lock);
+	lock_take(&kept_lock);
 	if (!kept.n)
 		kept.context = context;
 	if (kept.context == context && kept.n < EVENTS_KEPT)
 		kept.event[kept.n++] = event;
 	else
 		REAL(cuEventDestroy_v2)(event);
-	pthread_mutex_unlock(&kept_lock);
+	lock_drop(&kept_lock);
 }
 
 void context_events_drop(CUcontext context, bool gone)
 {
-	pthread_mutex_lock(&kept_lock);
+	lock_take(&kept_lock);
 	while (kept.context == context && kept.n) {
 		kept.n--;
 		if (!gone)
 			REAL(cuEventDestroy_v2)(kept.event[kept.n]);
 	}
-	pthread_mutex_unlock(&kept_lock);
+	lock_drop(&kept_lock);
 }
 
 CUresult context_record_stream(CUstream stream, bool per_thread, CUevent *ret_event, CUcontext *ret_context)

@@ -8,6 +8,7 @@
  * nobody who holds a ranked lock comes here.
  */
 #include "shim/faults/faults_inside.h"
+#include "shim/base/lock.h"
 
 #include "shim/process/process.h"
 #include "shim/accounting/ledger.h"
@@ -47,7 +48,7 @@ enum {
 atomic_bool faults_queue_on;
 
 static struct {
-	pthread_mutex_t lock;
+	struct lock lock;
 	struct uvm *uvm;
 	struct uvm_queue queue;
 	struct faults_devices devices;
@@ -59,7 +60,7 @@ static struct {
 	_Atomic bool over;
 	void (*visit)(const struct fault_event *event, void *argument);
 	void *argument;
-} events = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} events = {.lock = LOCK_INIT(LOCK_FAULTS)};
 
 const char *fault_kind_name(enum fault_kind kind)
 {
@@ -253,7 +254,7 @@ static void drain(void)
 	unsigned char entry[UVM_ENTRY];
 	struct fault_event event;
 
-	pthread_mutex_lock(&events.lock);
+	lock_take(&events.lock);
 	for (unsigned i = 0; i < ENTRIES && uvm_queue_read(&events.queue, entry); i++) {
 		if (!read_entry(entry, &event))
 			continue;
@@ -262,7 +263,7 @@ static void drain(void)
 		if (events.visit)
 			events.visit(&event, events.argument);
 	}
-	pthread_mutex_unlock(&events.lock);
+	lock_drop(&events.lock);
 }
 
 void faults_poll(void)
@@ -278,11 +279,11 @@ bool faults_of_rule(int rule, struct faults_tally *ret_tally)
 	if (!is_open())
 		return false;
 	drain();
-	pthread_mutex_lock(&events.lock);
+	lock_take(&events.lock);
 	tally = tally_of(rule);
 	if (tally)
 		*ret_tally = *tally;
-	pthread_mutex_unlock(&events.lock);
+	lock_drop(&events.lock);
 	return tally != NULL;
 }
 
@@ -299,10 +300,10 @@ uint64_t faults_dropped(void)
 
 void faults_listen(void (*visit)(const struct fault_event *event, void *argument), void *argument)
 {
-	pthread_mutex_lock(&events.lock);
+	lock_take(&events.lock);
 	events.visit = visit;
 	events.argument = argument;
-	pthread_mutex_unlock(&events.lock);
+	lock_drop(&events.lock);
 }
 
 /* ---- the thread ---- */

@@ -1,5 +1,6 @@
 #include "shim/lifecycle/exit_summary.h"
 #include "shim/base/clock.h"
+#include "shim/base/lock.h"
 #include "shim/base/log.h"
 #include "shim/lifecycle/pulse.h"
 #include "shim/process/process.h"
@@ -8,19 +9,17 @@
 #include "shim/stats/summary.h"
 #include "shim/trace/trace.h"
 
-#include <pthread.h>
-
 /* The summary waits for a reader that is behind, but the program shall end. */
 #define SUMMARY_MS 1000
 
 void exit_summary_print(void)
 {
 	static struct summary summary; /* large, and at exit the stack may be small */
-	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+	static struct lock one = LOCK_INIT(LOCK_SUMMARY);
 	char names[200];
 
 	/* At exit nobody may be waited for: a thread that was in here may have ended with it. */
-	if (pthread_mutex_trylock(&one))
+	if (!lock_try(&one))
 		return;
 	pulse();
 	summary_make(&stats, clock_now(), *trace_path() ? trace_path() : NULL, &summary);
@@ -31,7 +30,7 @@ void exit_summary_print(void)
 	if (stats_get(STAT_unknown_names))
 		log_line("  %llu entry points asked for that we do not know: %s",
 			 (unsigned long long)stats_get(STAT_unknown_names), stats_unknown_names(names, sizeof(names)));
-	pthread_mutex_unlock(&one);
+	lock_drop(&one);
 }
 
 void exit_summary_end(void)

@@ -2,6 +2,7 @@
 #include "policy/policy.h"
 #include "shim/base/clock.h"
 #include "shim/accounting/quota.h"
+#include "shim/base/lock.h"
 #include "shim/device/device.h"
 #include "shim/device/peer.h"
 #include "shim/device/pool.h"
@@ -9,7 +10,6 @@
 #include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
 
-#include <pthread.h>
 #include <string.h>
 
 _Static_assert(FAULTS_NUMBERS == (int)FAULT_COUNT && FAULTS_NA == STATS_NA,
@@ -71,11 +71,11 @@ void pulse_start(const struct policy *policy)
 
 void pulse(void)
 {
-	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+	static struct lock one = LOCK_INIT(LOCK_PULSE);
 	char line[FAULTS_LINE];
 
 	/* Whoever is in here does it; at the end of the process nobody may be waited for. */
-	if (pthread_mutex_trylock(&one))
+	if (!lock_try(&one))
 		return;
 	stats_find_again();
 	atomic_store_explicit(&stats.last_clock, clock_now(), memory_order_relaxed);
@@ -83,7 +83,7 @@ void pulse(void)
 		put_all_faults();
 		stats_set_line(faults_source(line, sizeof(line)));
 	}
-	pthread_mutex_unlock(&one);
+	lock_drop(&one);
 }
 
 void pulse_tick(void)

@@ -23,10 +23,11 @@
  * which they do only when asked to (use_ask_to_hold): what was submitted before that must be done, too.
  */
 #include "shim/submit/done.h"
+#include "shim/base/lock.h"
 #include "shim/mover/inside.h"
 #include "shim/submit/use.h"
 
-static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* the numbers; the last lock to be taken */
+static struct lock one = LOCK_INIT(LOCK_DISCARD); /* the numbers */
 
 /* The number for discards of this block: a new one, unless the last one still stands. */
 static uint64_t number_of(struct engine *engine, struct mark *block)
@@ -59,7 +60,7 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 	if (last > of_block)
 		last = of_block;
 
-	pthread_mutex_lock(&one);
+	lock_take(&one);
 	uint64_t number = number_of(engine, block);
 	while (unit < last) {
 		uint32_t piece = atomic_load_explicit(&arena->piece[unit], memory_order_acquire);
@@ -73,7 +74,7 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 			atomic_store(&arena->states[piece].discard, number);
 		unit = next;
 	}
-	pthread_mutex_unlock(&one);
+	lock_drop(&one);
 }
 
 /*
@@ -86,14 +87,14 @@ static bool are_all_held(uint64_t oldest)
 	static uint64_t since; /* the first number that was given to none but who held; 0: not known */
 	bool held = false;
 
-	pthread_mutex_lock(&one);
+	lock_take(&one);
 	if (use_ask_to_hold())
 		since = empty = 0;
 	else if (since)
 		held = oldest >= since;
 	else if ((empty |= use_empty_stripes()) == UINT64_MAX)
 		since = done_newest() + 1;
-	pthread_mutex_unlock(&one);
+	lock_drop(&one);
 	return held;
 }
 

@@ -12,6 +12,7 @@
  * comes later each time.
  */
 #include "shim/context/capture.h"
+#include "shim/base/lock.h"
 #include "shim/context/context.h"
 #include "shim/base/log.h"
 #include "shim/device/peer.h"
@@ -26,7 +27,7 @@
 #define PATIENCE_MOST     400000000u
 
 /* One gap in the process: all of them use the one gate. Suspended engines keep it closed, for all, between their gaps. */
-static pthread_mutex_t one_gap = PTHREAD_MUTEX_INITIALIZER;
+static struct lock one_gap = LOCK_INIT(LOCK_GAP);
 static unsigned n_suspended;
 
 static void open_locked(void)
@@ -162,7 +163,7 @@ bool gap_close(struct engine *engine, bool whole)
 	engine->quiesce.moved_in = engine->stats.moved_in;
 	engine->quiesce.moved_out = engine->stats.moved_out;
 
-	pthread_mutex_lock(&one_gap);
+	lock_take(&one_gap);
 	use_gate_for(n_suspended ? CONTEXT_ALL_DEVICES : who_may_touch(engine, whole));
 	use_gate_drain();
 	engine->quiesce.newest = done_newest();
@@ -182,7 +183,7 @@ bool gap_close(struct engine *engine, bool whole)
 	let_touch(engine);
 give_up:
 	open_locked();
-	pthread_mutex_unlock(&one_gap);
+	lock_drop(&one_gap);
 	stats_add(STAT_gaps_given_up, 1);
 	tell_gap(engine, true);
 	engine->quiesce.backoff = engine->quiesce.backoff ? 2 * engine->quiesce.backoff : GAP_BACKOFF_LEAST;
@@ -206,7 +207,7 @@ void gap_open(struct engine *engine)
 	}
 	let_touch(engine);
 	open_locked();
-	pthread_mutex_unlock(&one_gap);
+	lock_drop(&one_gap);
 	stats_add(STAT_gaps, 1);
 	stats_add(STAT_gap_us, (clock_now() - engine->quiesce.began) / 1000);
 	stats_time(HISTOGRAM_gap_ns, engine->quiesce.began);
@@ -222,12 +223,12 @@ void gap_keep_closed(struct engine *engine)
 	let_touch(engine);
 	use_gate_for(CONTEXT_ALL_DEVICES);
 	n_suspended++;
-	pthread_mutex_unlock(&one_gap);
+	lock_drop(&one_gap);
 }
 
 void gap_resume(struct engine *engine)
 {
-	pthread_mutex_lock(&one_gap);
+	lock_take(&one_gap);
 	if (engine->quiesce.suspended) {
 		engine->quiesce.suspended = false;
 		atomic_store(&engine->quiesce.is_away, false);
@@ -235,7 +236,7 @@ void gap_resume(struct engine *engine)
 		n_suspended--;
 		open_locked();
 	}
-	pthread_mutex_unlock(&one_gap);
+	lock_drop(&one_gap);
 }
 
 /* ---- what to move ---- */

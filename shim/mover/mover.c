@@ -4,6 +4,7 @@
  * nothing better to do, mapping what has come out.
  */
 #include "shim/context/capture.h"
+#include "shim/base/lock.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"
 #include "shim/base/log.h"
@@ -37,25 +38,25 @@ static void nap(struct engine *engine, uint64_t ns, unsigned n_waiters)
 		return;
 	}
 	struct timespec until = clock_in(ns);
-	pthread_mutex_lock(&engine->channel.wake_lock);
+	lock_take(&engine->channel.wake_lock);
 	atomic_store(&engine->channel.asleep, true);
 	if (atomic_load(&engine->channel.n_waiters) <= n_waiters && !atomic_load(&engine->orders.pending))
-		clock_wait(&engine->channel.wake, &engine->channel.wake_lock, &until);
+		lock_wait(&engine->channel.wake_lock, &engine->channel.wake, &until);
 	atomic_store(&engine->channel.asleep, false);
-	pthread_mutex_unlock(&engine->channel.wake_lock);
+	lock_drop(&engine->channel.wake_lock);
 }
 
 /* Engines whose mover runs. While one does, submissions are tracked. */
 static unsigned n_alive;
-static pthread_mutex_t alive_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock alive_lock = LOCK_INIT(LOCK_MOVERS);
 
 static void count_alive(const struct engine *engine, bool alive)
 {
-	pthread_mutex_lock(&alive_lock);
+	lock_take(&alive_lock);
 	n_alive += alive ? 1 : -1u;
 	if (alive || !n_alive)
 		use_set_tracking(alive, !engine->exact);
-	pthread_mutex_unlock(&alive_lock);
+	lock_drop(&alive_lock);
 }
 
 /* What can still be mapped is; then nobody is held back from this device's memory any more. */

@@ -1,4 +1,5 @@
 #include "shim/mover/spill.h"
+#include "shim/base/lock.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"
@@ -34,7 +35,7 @@
 #define TELL_MS       2000 /* at the end, for words that are being written, on a machine that has no time for them */
 
 static _Atomic(struct engine *) engines[DEVICE_MOST];
-static pthread_mutex_t start_one = PTHREAD_MUTEX_INITIALIZER;
+static struct lock start_one = LOCK_INIT(LOCK_ENGINE_START);
 
 static bool registered;
 
@@ -72,10 +73,10 @@ void spill_pressure(struct device *device)
 		log_once("this driver is older than CUDA 12.5: what is spilled does not move");
 		return;
 	}
-	pthread_mutex_lock(&start_one);
+	lock_take(&start_one);
 	if (!engine_of(device))
 		start(device, mode);
-	pthread_mutex_unlock(&start_one);
+	lock_drop(&start_one);
 }
 
 /* Builds with a sanitizer copy so many times more slowly on the simulated GPU. The root CMakeLists.txt defines it. */

@@ -4,6 +4,7 @@
  * out by its number, which is looked at again after its memory was exported.
  */
 #include "shim/process/process.h"
+#include "shim/base/lock.h"
 #include "shim/heap/heap.h"
 #include "shim/serve/ipc.h"
 #include "shim/base/log.h"
@@ -155,11 +156,11 @@ void ipc_child(void)
 
 static bool start(void)
 {
-	static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* so that the second caller finds it started */
+	static struct lock one = LOCK_INIT(LOCK_IPC_SERVER); /* so that the second caller finds it started */
 
-	pthread_mutex_lock(&one);
+	lock_take(&one);
 	bool started = server_start(&server);
-	pthread_mutex_unlock(&one);
+	lock_drop(&one);
 	return started;
 }
 

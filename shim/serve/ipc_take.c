@@ -10,6 +10,7 @@
  * ledger has a row of it while it is open, from which its questions are answered (entry_query.c).
  */
 #include "shim/context/capture.h"
+#include "shim/base/lock.h"
 #include "shim/context/context.h"
 #include "shim/heap/heap.h"
 #include "shim/serve/ipc.h"
@@ -42,7 +43,7 @@ struct taken {
 };
 
 static struct taken *all;
-static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* the list; held while one is opened or closed */
+static struct lock one = LOCK_INIT(LOCK_IPC_OPENED); /* the list; held while one is opened or closed */
 
 /* ---- the giver ---- */
 
@@ -283,7 +284,7 @@ CUresult ipc_open(const CUipcMemHandle *opaque, CUdeviceptr *ret_address)
 	/* As CUDA: an allocation's own process has no use for its handle. The error is from memory, not measured. */
 	if (ipc_is_own(&handle) || REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	pthread_mutex_lock(&one);
+	lock_take(&one);
 	take_down();
 	struct taken *taken = all;
 	while (taken && !is_for(taken, &handle, device))
@@ -295,7 +296,7 @@ CUresult ipc_open(const CUipcMemHandle *opaque, CUdeviceptr *ret_address)
 			make_known(taken);
 		*ret_address = taken->at + handle.offset;
 	}
-	pthread_mutex_unlock(&one);
+	lock_drop(&one);
 	return result;
 }
 
@@ -303,7 +304,7 @@ bool ipc_close(CUdeviceptr address, CUresult *ret_result)
 {
 	struct taken *taken;
 
-	pthread_mutex_lock(&one);
+	lock_take(&one);
 	for (taken = all; taken && taken->at + taken->handle.offset != address;)
 		taken = taken->next;
 	if (taken) {
@@ -313,6 +314,6 @@ bool ipc_close(CUdeviceptr address, CUresult *ret_result)
 		if (!taken->count)
 			take_down();
 	}
-	pthread_mutex_unlock(&one);
+	lock_drop(&one);
 	return taken != NULL;
 }

@@ -1,12 +1,12 @@
 #include "shim/stats/waiting.h"
 #include "shim/base/clock.h"
+#include "shim/base/lock.h"
 #include "shim/stats/stats.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 
 /* Protects n_waiting and, for writers, stats.waiting_since with its counter. */
-static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+static struct lock one = LOCK_INIT(LOCK_WAITING);
 static unsigned n_waiting;
 
 static uint64_t counted(uint64_t since, uint64_t now)
@@ -34,11 +34,11 @@ static void count_until(uint64_t now)
 /* change: of the number of those who wait. */
 static uint64_t count(int change)
 {
-	pthread_mutex_lock(&one);
+	lock_take(&one);
 	uint64_t now = clock_now();
 	n_waiting += (unsigned)change;
 	count_until(now);
-	pthread_mutex_unlock(&one);
+	lock_drop(&one);
 	return now;
 }
 

@@ -1,10 +1,9 @@
 #include "shim/submit/ahead.h"
+#include "shim/base/lock.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/accounting/ledger.h"
 #include "shim/driver/real.h"
-
-#include <pthread.h>
 
 /* So many prefetches may be under way; with more nothing is brought. A device is hardly ever that far behind. */
 #define PROMISES 64
@@ -18,7 +17,7 @@ static struct promise {
 	CUcontext context; /* of the event */
 	CUevent event;
 } promises[PROMISES];
-static pthread_mutex_t promises_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock promises_lock = LOCK_INIT(LOCK_AHEAD);
 
 /* Events that have passed go. Returns what the others keep of the device. */
 static uint64_t look_locked(int device)
@@ -45,7 +44,7 @@ static struct promise *promise_take(int device, uint64_t bytes, uint64_t headroo
 	uint64_t whole = (bytes + PAGE - 1) / PAGE * PAGE; /* a block takes all of its last page */
 	struct promise *promise = NULL;
 
-	pthread_mutex_lock(&promises_lock);
+	lock_take(&promises_lock);
 	/* First what is promised: what is taken between the two looks then counts twice, and not never. */
 	uint64_t kept = look_locked(device);
 	for (unsigned i = 0; i < PROMISES && !promise; i++)
@@ -61,21 +60,21 @@ static struct promise *promise_take(int device, uint64_t bytes, uint64_t headroo
 		*promise = (struct promise){.bytes = bytes, .device = device};
 	else
 		promise = NULL;
-	pthread_mutex_unlock(&promises_lock);
+	lock_drop(&promises_lock);
 	return promise;
 }
 
 /* No event: the promise is over, kept or not. */
 static void promise_settle(struct promise *promise, CUevent event, CUcontext context)
 {
-	pthread_mutex_lock(&promises_lock);
+	lock_take(&promises_lock);
 	if (event) {
 		promise->event = event;
 		promise->context = context;
 	} else {
 		*promise = (struct promise){0};
 	}
-	pthread_mutex_unlock(&promises_lock);
+	lock_drop(&promises_lock);
 }
 
 void ahead_bring(CUdeviceptr address, size_t bytes, uint64_t headroom, CUstream stream, bool per_thread)
@@ -110,9 +109,9 @@ void ahead_launch(const CUdeviceptr *named, unsigned n, CUstream stream, bool pe
 
 void ahead_context_ending(CUcontext context)
 {
-	pthread_mutex_lock(&promises_lock);
+	lock_take(&promises_lock);
 	for (unsigned i = 0; i < PROMISES; i++)
 		if (promises[i].event && promises[i].context == context)
 			promises[i] = (struct promise){0};
-	pthread_mutex_unlock(&promises_lock);
+	lock_drop(&promises_lock);
 }

@@ -1,4 +1,5 @@
 #include "shim/submit/channel.h"
+#include "shim/base/lock.h"
 #include "shim/stats/waiting.h"
 #include "shim/submit/use.h"
 
@@ -11,7 +12,7 @@ bool channel_init(struct channel *channel, const struct arena *arena, int device
 {
 	channel->arena = arena;
 	channel->device = UINT64_C(1) << device;
-	pthread_mutex_init(&channel->wake_lock, NULL);
+	lock_init(&channel->wake_lock, LOCK_WAKE);
 	lock_init(&channel->lock, LOCK_SPILL);
 	return tape_init(&channel->tape);
 }
@@ -28,9 +29,9 @@ void channel_wake(struct channel *channel)
 {
 	if (!atomic_load(&channel->asleep))
 		return;
-	pthread_mutex_lock(&channel->wake_lock);
+	lock_take(&channel->wake_lock);
 	clock_wake_one(&channel->wake);
-	pthread_mutex_unlock(&channel->wake_lock);
+	lock_drop(&channel->wake_lock);
 }
 
 static void unlink_waiter(struct channel *channel, const struct waiter *waiter)

@@ -2,7 +2,7 @@
  * channel.h: what submissions tell the mover of one device, and what they wait for. Submissions write here and the mover
  * reads: neither calls the other.
  *
- * Lock: SPILL(device), for the list of submissions that wait and for what they are answered. The tape has none (tape.h).
+ * Locks: SPILL(device), for the list of submissions that wait and for what they are answered; WAKE(device). The tape has none (tape.h).
  */
 #ifndef SPILLWAY_CHANNEL_H
 #define SPILLWAY_CHANNEL_H
@@ -42,8 +42,7 @@ struct channel {
 	struct waiter *waiters;
 	_Atomic unsigned n_waiters;
 
-	/* Locking: wake_lock is the last lock that is taken, for the mover's nap alone. */
-	pthread_mutex_t wake_lock;
+	struct lock wake_lock; /* for the mover's nap alone */
 	struct clock_cond wake;
 	_Atomic bool asleep; /* the mover naps */
 };

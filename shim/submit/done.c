@@ -3,6 +3,7 @@
  * done_rows.c's.
  */
 #include "shim/submit/done_rows.h"
+#include "shim/base/lock.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
@@ -38,12 +39,12 @@ static void destroy_inherited_locked(struct tracker *tracker)
 	bool pushed = false;
 
 	tracker->inherited = false;
-	pthread_mutex_unlock(&tracker->lock);
+	lock_drop(&tracker->lock);
 	if (context_enter(context, &pushed) == CUDA_SUCCESS) {
 		REAL(cuStreamDestroy_v2)(stream);
 		context_leave(pushed);
 	}
-	pthread_mutex_lock(&tracker->lock);
+	lock_take(&tracker->lock);
 }
 
 /*
@@ -62,7 +63,7 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 	bool pushed = false;
 
 	tracker->recording = true;
-	pthread_mutex_unlock(&tracker->lock);
+	lock_drop(&tracker->lock);
 	if (capture_pause()) {
 		result = CUDA_SUCCESS;
 		if (!event && context_enter(context, &pushed) == CUDA_SUCCESS) {
@@ -73,7 +74,7 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 			result = (per_thread ? REAL(cuEventRecord_ptsz) : REAL(cuEventRecord))(event, stream);
 		capture_resume();
 	}
-	pthread_mutex_lock(&tracker->lock);
+	lock_take(&tracker->lock);
 	if (__builtin_expect(tracker->inherited, 0))
 		destroy_inherited_locked(tracker);
 	tracker->recording = false;
@@ -86,7 +87,7 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 			tracker->recorded = number;
 		}
 	}
-	pthread_mutex_unlock(&tracker->lock);
+	lock_drop(&tracker->lock);
 }
 
 static bool may_record(const struct tracker *tracker)
@@ -128,7 +129,7 @@ uint64_t done_submitted(CUstream stream, bool per_thread, const struct done_what
 		has_submitted = false;
 		record_and_drop(tracker, number);
 	} else {
-		pthread_mutex_unlock(&tracker->lock);
+		lock_drop(&tracker->lock);
 	}
 	return number;
 }
@@ -148,7 +149,7 @@ void done_flush(void)
 	if (tracker->recorded < tracker->last && may_record(tracker) && tracker->stream != CU_STREAM_LEGACY)
 		record_and_drop(tracker, tracker->last);
 	else
-		pthread_mutex_unlock(&tracker->lock);
+		lock_drop(&tracker->lock);
 }
 
 /* ---- finding out ---- */
@@ -190,7 +191,7 @@ uint64_t done_oldest_elsewhere(CUstream stream, bool per_thread)
 	CUcontext current = context_current();
 	uint64_t oldest = UINT64_MAX;
 
-	pthread_mutex_unlock(&own->lock);
+	lock_drop(&own->lock);
 	if (!capture_pause())
 		return 0;
 	CUstreamCaptureMode mode = capture_relax();
@@ -198,11 +199,11 @@ uint64_t done_oldest_elsewhere(CUstream stream, bool per_thread)
 	for (struct tracker *tracker = done_trackers; tracker <= shared; tracker++) {
 		if (tracker == own && own != shared)
 			continue;
-		pthread_mutex_lock(&tracker->lock);
+		lock_take(&tracker->lock);
 		look_locked(tracker, current);
 		if (tracker->first && tracker->first < oldest)
 			oldest = tracker->first;
-		pthread_mutex_unlock(&tracker->lock);
+		lock_drop(&tracker->lock);
 	}
 	capture_restore(mode);
 	capture_resume();
@@ -243,13 +244,13 @@ uint64_t done_poll(CUdevice owner, uint64_t devices, bool look_after_tails, CUre
 	CUcontext tail = NULL, other_tail = NULL;
 	bool any_others = false;
 
-	pthread_mutex_lock(&done_table_lock);
+	lock_take(&done_table_lock);
 	done_context_poll_locked(&answers);
 	unsigned n = done_n_trackers();
 	for (unsigned i = 0; i <= n; i++) {
 		struct tracker *tracker = i < n ? &done_trackers[i] : &done_trackers[TRACKERS];
 
-		pthread_mutex_lock(&tracker->lock);
+		lock_take(&tracker->lock);
 		if (!tracker->ending)
 			poll_locked(tracker, &answers);
 		uint64_t oldest = is_of(tracker, devices) ? tracker->first : oldest_told_locked(tracker, owner);
@@ -258,9 +259,9 @@ uint64_t done_poll(CUdevice owner, uint64_t devices, bool look_after_tails, CUre
 		if (look_after_tails && i < n && has_tail(tracker))
 			*(oldest ? &tail : &other_tail) = tracker->context;
 		any_others |= i == n && tracker->first;
-		pthread_mutex_unlock(&tracker->lock);
+		lock_drop(&tracker->lock);
 	}
-	pthread_mutex_unlock(&done_table_lock);
+	lock_drop(&done_table_lock);
 	if (answers.error != CUDA_SUCCESS && !answers.any_good)
 		*ret_error = answers.error;
 	/* Those of others prove nothing here, but their rows are wanted again. */
@@ -276,9 +277,9 @@ bool done_touches(CUdevice owner, uint64_t devices)
 	bool any = false;
 
 	for (unsigned i = 0; i < DONE_ROWS && !any; i++) {
-		pthread_mutex_lock(&done_trackers[i].lock);
+		lock_take(&done_trackers[i].lock);
 		any = !is_of(&done_trackers[i], devices) && oldest_told_locked(&done_trackers[i], owner);
-		pthread_mutex_unlock(&done_trackers[i].lock);
+		lock_drop(&done_trackers[i].lock);
 	}
 	return any;
 }
@@ -288,9 +289,9 @@ void done_each_in_flight(void (*visit)(void *argument, unsigned row, const struc
 	uint64_t first[DONE_ROWS], last = atomic_load(&newest);
 
 	for (unsigned i = 0; i < DONE_ROWS; i++) {
-		pthread_mutex_lock(&done_trackers[i].lock);
+		lock_take(&done_trackers[i].lock);
 		first[i] = done_trackers[i].first;
-		pthread_mutex_unlock(&done_trackers[i].lock);
+		lock_drop(&done_trackers[i].lock);
 	}
 	for (uint64_t number = recent_oldest(last); number <= last; number++) {
 		struct done_what what;

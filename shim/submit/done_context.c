@@ -4,6 +4,7 @@
  * themselves are done_rows.c's.
  */
 #include "shim/context/capture.h"
+#include "shim/base/lock.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
 #include "shim/submit/done_inside.h"
@@ -67,16 +68,16 @@ void done_context_look_after(CUcontext context, uint64_t number)
 {
 	bool gone;
 
-	pthread_mutex_lock(&done_table_lock);
+	lock_take(&done_table_lock);
 	unsigned found = free_tail(context), ends = n_ends;
-	pthread_mutex_unlock(&done_table_lock);
+	lock_drop(&done_table_lock);
 	if (found == TAILS || !capture_pause())
 		return;
 	CUevent event = context_record(context, &gone);
 	capture_resume();
 	if (gone)
 		done_rows_pass(context, number);
-	pthread_mutex_lock(&done_table_lock);
+	lock_take(&done_table_lock);
 	if (event && ends == n_ends) {
 		found = free_tail(context);
 		if (found == TAILS) {
@@ -89,7 +90,7 @@ void done_context_look_after(CUcontext context, uint64_t number)
 			tails[found].under_way = true;
 		}
 	}
-	pthread_mutex_unlock(&done_table_lock);
+	lock_drop(&done_table_lock);
 }
 
 /* ---- the row of the others ---- */
@@ -102,21 +103,21 @@ void done_context_ask_for_others(uint64_t number)
 {
 	struct context_idle idle;
 
-	pthread_mutex_lock(&done_table_lock);
+	lock_take(&done_table_lock);
 	bool ask = others.state == OTHERS_NOT_ASKED;
 	if (ask)
 		others.state = OTHERS_BEING_ASKED;
-	pthread_mutex_unlock(&done_table_lock);
+	lock_drop(&done_table_lock);
 	if (!ask)
 		return;
 	bool asked = context_idle_ask(CONTEXT_ALL_DEVICES, &idle);
-	pthread_mutex_lock(&done_table_lock);
+	lock_take(&done_table_lock);
 	others.state = asked ? OTHERS_ASKED : OTHERS_NOT_ASKED;
 	if (asked) {
 		others.idle = idle;
 		others.number = number;
 	}
-	pthread_mutex_unlock(&done_table_lock);
+	lock_drop(&done_table_lock);
 }
 
 static void poll_others(void)
@@ -141,7 +142,7 @@ void done_context_poll_locked(struct done_answers *answers)
 
 bool done_context_ending(CUcontext context)
 {
-	pthread_mutex_lock(&done_table_lock);
+	lock_take(&done_table_lock);
 	n_ends++;
 	done_rows_ending_locked(context);
 	for (unsigned i = 0; i < TAILS; i++) {
@@ -150,13 +151,13 @@ bool done_context_ending(CUcontext context)
 			tails[i].under_way = false;
 		}
 	}
-	pthread_mutex_unlock(&done_table_lock);
+	lock_drop(&done_table_lock);
 	return done_rows_wait(context);
 }
 
 void done_context_ended(CUcontext context, bool ended)
 {
-	pthread_mutex_lock(&done_table_lock);
+	lock_take(&done_table_lock);
 	done_rows_ended_locked(context, ended);
-	pthread_mutex_unlock(&done_table_lock);
+	lock_drop(&done_table_lock);
 }

@@ -5,12 +5,11 @@
 #ifndef SPILLWAY_DONE_INSIDE_H
 #define SPILLWAY_DONE_INSIDE_H
 
+#include "shim/base/lock.h"
 #include "shim/submit/done.h"
 
-#include <pthread.h>
-
 /* Over opening and closing rows, and all of done_context.c. The locks of rows are taken under it. */
-extern pthread_mutex_t done_table_lock;
+extern struct lock done_table_lock;
 
 /*
  * What events answered. An error may be chance, or that of one call; a context that has died answers everything with one.

@@ -3,6 +3,7 @@
  * streams and contexts end.
  */
 #include "shim/submit/done_rows.h"
+#include "shim/base/lock.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 
@@ -10,10 +11,10 @@
 #include <string.h>
 #include <time.h>
 
-struct tracker done_trackers[TRACKERS + 1];
+struct tracker done_trackers[TRACKERS + 1] = {[0 ... TRACKERS] = {.lock = LOCK_INIT(LOCK_ROW)}};
 struct row_event done_rings[TRACKERS + 1][EVENTS];
 static atomic_uint n_trackers;
-pthread_mutex_t done_table_lock = PTHREAD_MUTEX_INITIALIZER;
+struct lock done_table_lock = LOCK_INIT(LOCK_ROWS);
 
 /* The row this thread was given last, and what for. */
 static __thread struct {
@@ -74,15 +75,15 @@ static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext c
 	struct tracker *tracker = NULL;
 
 	for (unsigned i = 0; i < n && !tracker; i++) {
-		pthread_mutex_lock(&done_trackers[i].lock);
+		lock_take(&done_trackers[i].lock);
 		if (is_idle(&done_trackers[i]) && !done_trackers[i].ending && (!done_trackers[i].open || n == TRACKERS))
 			tracker = &done_trackers[i];
 		else
-			pthread_mutex_unlock(&done_trackers[i].lock);
+			lock_drop(&done_trackers[i].lock);
 	}
 	if (!tracker && n < TRACKERS) {
 		tracker = &done_trackers[n];
-		pthread_mutex_lock(&tracker->lock);
+		lock_take(&tracker->lock);
 		atomic_store(&n_trackers, n + 1);
 	}
 	if (!tracker)
@@ -99,7 +100,7 @@ static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext c
 	tracker->first = tracker->last = tracker->recorded = 0;
 	tracker->foreign = 0;
 	tracker->head = 0;
-	pthread_mutex_unlock(&tracker->lock);
+	lock_drop(&tracker->lock);
 	return tracker;
 }
 
@@ -113,17 +114,17 @@ static struct tracker *find(CUstream stream, bool per_thread, CUcontext current)
 	CUcontext context = told ? told : context_current();
 	struct tracker *tracker = NULL;
 
-	pthread_mutex_lock(&done_table_lock);
+	lock_take(&done_table_lock);
 	unsigned n = done_n_trackers();
 	for (unsigned i = 0; i < n && !tracker; i++) {
-		pthread_mutex_lock(&done_trackers[i].lock);
+		lock_take(&done_trackers[i].lock);
 		if (is_for(&done_trackers[i], key, context, thread))
 			tracker = &done_trackers[i];
-		pthread_mutex_unlock(&done_trackers[i].lock);
+		lock_drop(&done_trackers[i].lock);
 	}
 	if (!tracker)
 		tracker = open_locked(key, per_thread, context, device_of_context(told), thread);
-	pthread_mutex_unlock(&done_table_lock);
+	lock_drop(&done_table_lock);
 	mine.tracker = tracker;
 	mine.stream = stream;
 	mine.per_thread = per_thread;
@@ -139,13 +140,13 @@ struct tracker *done_row(CUstream stream, bool per_thread)
 	struct tracker *tracker = mine.tracker;
 
 	if (tracker && mine.stream == stream && mine.per_thread == per_thread && mine.current == current) {
-		pthread_mutex_lock(&tracker->lock);
+		lock_take(&tracker->lock);
 		if (is_for(tracker, mine.key, current, mine.thread))
 			return tracker;
-		pthread_mutex_unlock(&tracker->lock);
+		lock_drop(&tracker->lock);
 	}
 	tracker = find(stream, per_thread, current);
-	pthread_mutex_lock(&tracker->lock);
+	lock_take(&tracker->lock);
 	return tracker;
 }
 
@@ -155,10 +156,10 @@ struct tracker *done_row_last(void)
 
 	if (!tracker)
 		return NULL;
-	pthread_mutex_lock(&tracker->lock);
+	lock_take(&tracker->lock);
 	if (is_for(tracker, mine.key, mine.current, mine.thread))
 		return tracker;
-	pthread_mutex_unlock(&tracker->lock);
+	lock_drop(&tracker->lock);
 	return NULL;
 }
 
@@ -167,7 +168,7 @@ CUdevice done_device(CUstream stream, bool per_thread)
 	struct tracker *tracker = done_row(stream, per_thread);
 	CUdevice device = done_is_shared(tracker) ? -1 : tracker->device;
 
-	pthread_mutex_unlock(&tracker->lock);
+	lock_drop(&tracker->lock);
 	return device;
 }
 
@@ -188,10 +189,10 @@ void done_rows_pass(CUcontext context, uint64_t number)
 	for (unsigned i = 0; i < n; i++) {
 		struct tracker *tracker = &done_trackers[i];
 
-		pthread_mutex_lock(&tracker->lock);
+		lock_take(&tracker->lock);
 		if (tracker->context == context)
 			done_row_pass_locked(tracker, number);
-		pthread_mutex_unlock(&tracker->lock);
+		lock_drop(&tracker->lock);
 	}
 }
 
@@ -199,9 +200,9 @@ void done_others_pass(uint64_t number)
 {
 	struct tracker *tracker = &done_trackers[TRACKERS];
 
-	pthread_mutex_lock(&tracker->lock);
+	lock_take(&tracker->lock);
 	done_row_pass_locked(tracker, number);
-	pthread_mutex_unlock(&tracker->lock);
+	lock_drop(&tracker->lock);
 }
 
 /* ---- ends ---- */
@@ -216,9 +217,9 @@ void done_others_pass(uint64_t number)
 static bool wait_for_record_locked(struct tracker *tracker, long nap_ns, unsigned naps)
 {
 	while (tracker->recording && naps--) {
-		pthread_mutex_unlock(&tracker->lock);
+		lock_drop(&tracker->lock);
 		nanosleep(&(struct timespec){.tv_nsec = nap_ns}, NULL);
-		pthread_mutex_lock(&tracker->lock);
+		lock_take(&tracker->lock);
 	}
 	return !tracker->recording;
 }
@@ -232,13 +233,13 @@ bool done_stream_ending(CUstream stream)
 	/* A nap is a cancellation point. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	for (unsigned i = 0; i < n; i++) {
-		pthread_mutex_lock(&done_trackers[i].lock);
+		lock_take(&done_trackers[i].lock);
 		if (done_trackers[i].open && done_trackers[i].stream == stream && !done_is_default(stream)) {
 			done_trackers[i].open = false;
 			if (!wait_for_record_locked(&done_trackers[i], NAP_NS, SHORT_NAPS))
 				inherited = done_trackers[i].inherited = true;
 		}
-		pthread_mutex_unlock(&done_trackers[i].lock);
+		lock_drop(&done_trackers[i].lock);
 	}
 	pthread_setcancelstate(before, NULL);
 	return inherited;
@@ -250,10 +251,10 @@ bool done_rows_wait(CUcontext context)
 	bool all = true;
 
 	for (unsigned i = 0; i < n && all; i++) {
-		pthread_mutex_lock(&done_trackers[i].lock);
+		lock_take(&done_trackers[i].lock);
 		if (done_trackers[i].context == context)
 			all = wait_for_record_locked(&done_trackers[i], LONG_NAP_NS, CONTEXT_NAPS);
-		pthread_mutex_unlock(&done_trackers[i].lock);
+		lock_drop(&done_trackers[i].lock);
 	}
 	return all;
 }
@@ -263,9 +264,9 @@ void done_rows_ending_locked(CUcontext context)
 	unsigned n = done_n_trackers();
 
 	for (unsigned i = 0; i < n; i++) {
-		pthread_mutex_lock(&done_trackers[i].lock);
+		lock_take(&done_trackers[i].lock);
 		done_trackers[i].ending |= done_trackers[i].context == context;
-		pthread_mutex_unlock(&done_trackers[i].lock);
+		lock_drop(&done_trackers[i].lock);
 	}
 }
 
@@ -276,7 +277,7 @@ void done_rows_ended_locked(CUcontext context, bool ended)
 	for (unsigned i = 0; i < n; i++) {
 		struct tracker *tracker = &done_trackers[i];
 
-		pthread_mutex_lock(&tracker->lock);
+		lock_take(&tracker->lock);
 		if (tracker->ending && tracker->context == context) {
 			tracker->ending = false;
 			if (ended) {
@@ -287,6 +288,6 @@ void done_rows_ended_locked(CUcontext context, bool ended)
 				tracker->context = NULL;
 			}
 		}
-		pthread_mutex_unlock(&tracker->lock);
+		lock_drop(&tracker->lock);
 	}
 }

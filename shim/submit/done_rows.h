@@ -11,14 +11,12 @@
 
 #include "shim/submit/done_inside.h"
 
-#include <pthread.h>
-
 /* Streams in use at once; further ones share the row of the others, which is proved by all contexts together. */
 #define TRACKERS (DONE_ROWS - 1)
 /* Events under way a stream. A program runs about a thousand launches ahead; further ones go without until some pass. */
 #define EVENTS 512
 struct tracker {
-	pthread_mutex_t lock;
+	struct lock lock;
 	bool open;       /* new submissions may be counted here */
 	bool ending;     /* its context is about to end: its events are not touched */
 	bool recording;  /* a thread records an event, without the lock */

@@ -3,6 +3,7 @@
  * sleeps at the gate is woken; they are set without.
  */
 #include "shim/base/clock.h"
+#include "shim/base/lock.h"
 #include "shim/submit/done.h"
 #include "shim/submit/use.h"
 
@@ -12,7 +13,7 @@ _Atomic uint32_t use_state;
 _Atomic uint64_t use_gate_devices = UINT64_MAX;
 
 /* The gate is rarely closed; those who wait sleep here. */
-static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock gate_lock = LOCK_INIT(LOCK_GATE);
 static struct clock_cond gate_opened;
 
 void use_wait_at_gate(void)
@@ -22,9 +23,9 @@ void use_wait_at_gate(void)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	done_flush();
 	struct timespec until = clock_in(USE_GATE_PATIENCE_MS * 1000000ull);
-	pthread_mutex_lock(&gate_lock);
+	lock_take(&gate_lock);
 	while (atomic_load(&use_state) & (USE_DRAINING | USE_CLOSED)) {
-		if (clock_wait(&gate_opened, &gate_lock, &until) == 0)
+		if (lock_wait(&gate_lock, &gate_opened, &until) == 0)
 			continue;
 		/* A gate that is only being closed may wait for what this thread does next: it stays open then. */
 		uint32_t state = atomic_load(&use_state);
@@ -34,16 +35,16 @@ void use_wait_at_gate(void)
 			 atomic_compare_exchange_strong(&use_state, &state, state & ~USE_DRAINING))
 			clock_wake_all(&gate_opened);
 	}
-	pthread_mutex_unlock(&gate_lock);
+	lock_drop(&gate_lock);
 	pthread_setcancelstate(before, NULL);
 }
 
 static void clear_gate(uint32_t bits)
 {
-	pthread_mutex_lock(&gate_lock);
+	lock_take(&gate_lock);
 	atomic_fetch_and(&use_state, ~bits);
 	clock_wake_all(&gate_opened);
-	pthread_mutex_unlock(&gate_lock);
+	lock_drop(&gate_lock);
 }
 
 void use_set_tracking(bool on, bool beside)

@@ -4,6 +4,7 @@
  * the latest array in it, and one that is crowded out takes the knowledge of its array along, for its own addresses.
  */
 #include "shim/submit/tables.h"
+#include "shim/base/lock.h"
 #include "shim/base/log.h"
 
 #include <errno.h>
@@ -45,7 +46,7 @@ struct table {
 };
 
 _Atomic bool tables_any;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INIT(LOCK_TABLES);
 static struct table *tables[TABLES];
 static unsigned next_table;
 static unsigned next_way;
@@ -282,14 +283,14 @@ void tables_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 		return;
 	struct table *table = find(dst, src, bytes);
 	if (table || atomic_load(&tables_any)) {
-		pthread_mutex_lock(&lock);
+		lock_take(&lock);
 		/* What was there is overwritten, or a part of it. */
 		for (unsigned i = 0; i < TABLES; i++)
 			if (tables[i] && tables[i]->start < dst + bytes && tables[i]->end > dst)
 				forget(i);
 		if (table)
 			remember(table);
-		pthread_mutex_unlock(&lock);
+		lock_drop(&lock);
 	}
 	errno = saved;
 }
@@ -366,7 +367,7 @@ void tables_look(struct use *use, CUdeviceptr address)
 
 	if (number < 0)
 		return;
-	pthread_mutex_lock(&lock);
+	lock_take(&lock);
 	struct table *table = tables[number];
 	if (table && address >= table->start && address < table->end && follows(table, use_what(use))) {
 		if (table->n > MANY)
@@ -374,5 +375,5 @@ void tables_look(struct use *use, CUdeviceptr address)
 		for (unsigned i = 0; i < table->n && table->n <= MANY; i++)
 			use_name(use, table->at[i], 0);
 	}
-	pthread_mutex_unlock(&lock);
+	lock_drop(&lock);
 }

@@ -7,6 +7,7 @@
  * between on the same thread (a signal handler) loses its event, and is counted.
  */
 #include "policy/policy.h"
+#include "shim/base/lock.h"
 #include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
@@ -29,7 +30,7 @@ static bool has_key;
 static atomic_uint n_rings, n_threads;
 static const struct policy *policy;
 static enum { NONE, STARTED, REFUSED } thread_is;
-static pthread_mutex_t start_one = PTHREAD_MUTEX_INITIALIZER;
+static struct lock start_one = LOCK_INIT(LOCK_TRACE_START);
 
 /* ---- rings ---- */
 
@@ -82,14 +83,14 @@ static struct ring *old_ring(void)
 /* The thread begins with the first event of the process, so that a process that has none gets neither it nor a file. */
 static bool has_thread(void)
 {
-	pthread_mutex_lock(&start_one);
+	lock_take(&start_one);
 	if (thread_is == NONE) {
 		thread_is = drain_start(policy) ? STARTED : REFUSED;
 		if (thread_is == REFUSED)
 			trace_fail("no thread can be had for it");
 	}
 	bool has = thread_is == STARTED;
-	pthread_mutex_unlock(&start_one);
+	lock_drop(&start_one);
 	return has;
 }
 

@@ -10,6 +10,7 @@
  * last time. The last of all locks, except that names and figures are looked up under it, which take none.
  */
 #include "policy/policy.h"
+#include "shim/base/lock.h"
 #include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
@@ -42,7 +43,7 @@
 #define NUMBERS_MOST   (1u << 20) /* as many as a reader takes; what comes then has number 0, which is never named */
 #define NAMED_FIRST    1024
 
-static pthread_mutex_t drain = PTHREAD_MUTEX_INITIALIZER;
+static struct lock drain = LOCK_INIT(LOCK_TRACE_FILE);
 static const struct policy *policy;
 static _Atomic uint32_t hurry;
 
@@ -369,11 +370,11 @@ static void *run(void *argument)
 	pthread_setschedparam(pthread_self(), SCHED_BATCH, &parameter);
 	setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
 	while (trace_is_on()) {
-		pthread_mutex_lock(&drain);
+		lock_take(&drain);
 		atomic_store(&hurry, 0);
 		if (trace_is_on())
 			turn();
-		pthread_mutex_unlock(&drain);
+		lock_drop(&drain);
 		syscall(SYS_futex, &hurry, FUTEX_WAIT_PRIVATE, 0, &every, NULL, 0);
 	}
 	return NULL;
@@ -416,7 +417,7 @@ void drain_last(void)
 	const struct timespec step = {.tv_nsec = 500000};
 	uint64_t until = clock_now() + LAST_MS * UINT64_C(1000000);
 
-	while (pthread_mutex_trylock(&drain)) {
+	while (!lock_try(&drain)) {
 		if (clock_now() > until)
 			return;
 		nanosleep(&step, NULL);
@@ -424,5 +425,5 @@ void drain_last(void)
 	write_last();
 	closed = true;
 	file_close(&file);
-	pthread_mutex_unlock(&drain);
+	lock_drop(&drain);
 }
