@@ -1,7 +1,7 @@
 #!/bin/sh
 # symbols_test.sh LIBRARY HOOKS_DEF SANITIZED: what libspillway.so shows to the loader: the rows of hooks.def, dlsym,
 # what spillway.h declares and the door of NVTX, nothing else; that it needs the C library alone, and has no way to end the
-# process; and that no wait of it or of the tool ends by the time of day.
+# process; that no wait of it or of the tool ends by the time of day; and that each of its locks has a rank.
 library=$1
 hooks=$2
 sanitized=$3
@@ -54,6 +54,13 @@ grep -rlE 'pthread_cond(_timedwait|_t\b|attr_)|PTHREAD_COND_' --include='*.[ch]'
 grep -rnE '\b(sem_timedwait|sem_clockwait|cnd_timedwait|mtx_timedlock|pthread_[a-z]*_(timed|clock)[a-z]*lock|pthread_cond_clockwait|pthread_(timed|clock)join_np|mq_timed[a-z]*|FUTEX_CLOCK_REALTIME)\b *[(|]' \
 	--include='*.[ch]' "$product" "$product/../tools" | grep -v ':[[:space:]]*/\?\*' && {
 	echo "FAILED: no wait ends by the time of day"
+	failed=1
+}
+
+# Every lock of the library has a rank: there is no mutex, nor another lock of the C library, but those of lock.h.
+grep -rnE '\b(pthread_mutex_t|PTHREAD_[A-Z_]*MUTEX_INITIALIZER[A-Z_]*|pthread_(rwlock|spin)[a-z_]*|mtx_t)\b' \
+	--include='*.[ch]' "$product" | grep -vE '/shim/base/(lock|clock)\.[ch]:' && {
+	echo "FAILED: a mutex stands in lock.h alone, with a rank"
 	failed=1
 }
 
