@@ -46,7 +46,7 @@ enum state {
 	ARRANGED, /* nothing has been taken yet */
 	SEATED,
 	ALONE,   /* the file cannot be used: this process has its own budget */
-	OUTSIDE, /* the file's lock is held by a process that does not go on: nothing is taken until it does */
+	OUTSIDE, /* others have a file that cannot be entered now: nothing is taken until it can (join()) */
 	LEFT,    /* the process ends */
 };
 
@@ -90,7 +90,7 @@ static void be_alone_for(int error)
 	char why[64];
 
 	if (error == -EPROTO)
-		be_alone("its file is of another version, or damaged, and in use");
+		be_alone("its file is damaged, and in use");
 	else if (error == -ENOSPC)
 		be_alone("all places in its file are taken, or there is no room for it");
 	else if (error == -EPERM)
@@ -280,8 +280,9 @@ static void refuse(uint64_t bytes)
 }
 
 /*
- * Joins, or joins again after the file was lost. Never a budget of its own where only the lock could not be had: those
- * who have the memory are there, and one of them is stopped just where it holds the lock.
+ * Joins, or joins again after the file was lost. Never a budget of its own where only the lock could not be had, or where
+ * another version of this library has the file: those who have the memory are there. In the first case one of them is
+ * stopped just where it holds the lock.
  * Locking: the caller must hold `taking`.
  */
 static void join(void)
@@ -294,10 +295,11 @@ static void join(void)
 	uint64_t now = held;
 	lock_drop(&publishing);
 	int error = quota_file_join(&terms, &next, now, before != OUTSIDE);
-	if (error == -EBUSY) {
+	if (error == -EBUSY)
 		log_once(
 		    "a process of this user holds the file of the host budget that they share, and does not go on (is "
 		    "it stopped?): until it does, or ends, this process gets no more host memory");
+	if (error == -EBUSY || error == -EPROTONOSUPPORT) {
 		atomic_compare_exchange_strong(&state, &before, OUTSIDE);
 		return;
 	}

@@ -36,8 +36,12 @@
  * A process that is stopped (SIGSTOP, a debugger) at the very point where it joins or leaves keeps the others from joining:
  * they wait 2 s, say so once, and get no host memory until it goes on or ends. No one has a budget of its own for that.
  *
- * Whatever else is wrong with the file (another version, nonsense, full, no file system for it) leaves this process its own
- * budget, and is said once. A file that nobody uses is then replaced.
+ * A file that another version of this library uses cannot be read, so nobody can tell how much of the total is left. This
+ * process then says so once, with both versions, and gets no host memory until those who use it have ended; it changes
+ * nothing in that file. Versions up to 2 take a budget of their own when they find a newer file.
+ *
+ * Whatever else is wrong with the file (nonsense, full, no file system for it) leaves this process its own budget, and is
+ * said once. A file that nobody uses is replaced, whatever its version.
  *
  * Locks: two small ones among the threads of this process, the last to be taken, of which one is never held over a wait;
  * others are waited for only while several ask for the last of the room, for microseconds, and for a second where one of

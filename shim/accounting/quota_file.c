@@ -228,6 +228,12 @@ bool quota_head_is_ours(const struct quota_head *head)
 	return head->bytes == sizeof(struct quota_page) && head->version == QUOTA_VERSION && head->magic == QUOTA_MAGIC;
 }
 
+bool quota_head_is_foreign(const struct quota_head *head, off_t bytes)
+{
+	return head->bytes == (uint64_t)bytes && head->version && head->version <= QUOTA_VERSION_MOST &&
+	       head->version != QUOTA_VERSION;
+}
+
 uint64_t quota_file_next_stamp(const struct quota_seat *seat)
 {
 	uint64_t stamp = 0, next;

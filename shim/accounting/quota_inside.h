@@ -2,8 +2,8 @@
  * quota_inside.h: the file that quota.h speaks of, and finding a place in it. For the files of quota.h and their
  * tests.
  *
- * The file is host.quota, or host-DOMAIN.quota, mode 0600. Its first number is its size, the second the version; nothing
- * else is promised between versions. It belongs to those who have a slot in it; the last to leave removes it.
+ * The file is host.quota, or host-DOMAIN.quota, mode 0600. Its first number is its size, the second the version, and
+ * each process that uses it holds a lock on a byte behind the first; nothing else is promised between versions. It belongs to those who have a slot in it; the last to leave removes it.
  *
  * It is read and written by pread() and pwrite(), never mapped: whoever truncates a mapped file ends the processes that
  * touch it. Each number is 8 bytes, at a multiple of 8, and the kernel copies it whole on every processor we run on. Each
@@ -26,10 +26,11 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define QUOTA_VERSION 2
-#define QUOTA_MAGIC   0x5753514f54410a31u
-#define QUOTA_SLOTS   256
-#define QUOTA_TAIL    ".quota"
+#define QUOTA_VERSION      2
+#define QUOTA_VERSION_MOST 9999 /* a higher number is nonsense */
+#define QUOTA_MAGIC        0x5753514f54410a31u
+#define QUOTA_SLOTS        256
+#define QUOTA_TAIL         ".quota"
 /* More bytes than any machine has: a number above it is nonsense, and a sum of such numbers does not overflow. */
 #define QUOTA_MOST ((uint64_t)1 << 52)
 
@@ -91,7 +92,8 @@ struct quota_seat {
  * still say which slots are taken, and each of them counts as the whole total until its process has come back.
  *
  * Returns 0, or a negative errno, with the seat as it was: -EBUSY the lock of byte 0 could not be had in time, or at once
- * without patience; -EPROTO its contents are none of ours; -ENOSPC all slots are taken (or there is no room for the file).
+ * without patience; -EPROTO its contents are none of ours; -EPROTONOSUPPORT another version of this library uses
+ * it, which has been logged; -ENOSPC all slots are taken (or there is no room for the file).
  */
 int quota_file_join(const struct quota_terms *terms, struct quota_seat *seat, uint64_t held, bool patient);
 /* Is the descriptor still that of the file? */

@@ -4,11 +4,14 @@
  * others when it is whole, and not removed while another enters. A process that is stopped there (SIGSTOP) keeps the others out: they are told so, and
  * have nothing of what is shared until it goes on or ends.
  *
- * Contents that are not ours are left alone as long as somebody has a slot (another version of this library may); where
- * nobody has, the file is replaced, not emptied: a process that has lost its lock with its descriptors may use it.
+ * Contents that are not ours are left alone as long as a process has a slot; where none has, the file is replaced, not
+ * emptied: a process that has lost its lock with its descriptors may use it. A file that another version of this library
+ * uses says nothing that can be read here, so nobody can tell how much of the total is left. A process that finds it gets
+ * nothing of what is shared until that file is free; with a budget of its own the total would be given out twice.
  */
 #include "shim/accounting/quota_slots.h"
 #include "shim/base/clock.h"
+#include "shim/base/log.h"
 #include "shim/base/rundir.h"
 #include "shim/stats/stats.h"
 
@@ -120,6 +123,8 @@ static int prepare(struct quota_seat *seat, bool in_use, bool *ret_filled)
 		       (quota_head_is_ours(&head) || in_use || quota_file_is_locked(seat->fd, 1, QUOTA_SLOTS)));
 	if (*ret_filled)
 		return fill_again(seat);
+	if (quota_head_is_foreign(&head, status.st_size))
+		return -EPROTONOSUPPORT;
 	if (status.st_size != QUOTA_PAGE_BYTES || !quota_head_is_ours(&head))
 		return -EPROTO;
 	if (head.moved)
@@ -254,6 +259,25 @@ static int enter_locked(const struct quota_terms *terms, struct quota_seat *seat
 	return error;
 }
 
+/* Does the file say nothing that is still needed? For an error of prepare(). */
+static bool is_to_be_replaced(const struct quota_seat *seat, int error)
+{
+	return error == -ESTALE ||
+	       ((error == -EPROTO || error == -EPROTONOSUPPORT) && !quota_file_is_locked(seat->fd, 1, 0));
+}
+
+static void log_foreign(const struct quota_seat *seat)
+{
+	uint64_t version = 0;
+
+	quota_file_read_at(seat->fd, &version, sizeof(version), QUOTA_HEAD(version));
+	log_once(
+	    "processes of this user that run with %s version of Spillway share the host budget by a file of version "
+	    "%llu, and this one knows version %d: until they end, this process gets no more host memory; start all "
+	    "of them with the same version",
+	    version < QUOTA_VERSION ? "an older" : "a newer", (unsigned long long)version, QUOTA_VERSION);
+}
+
 /* -EAGAIN: the file that was opened is no more, another may be there. */
 static int enter(const struct rundir *folder, const struct quota_terms *terms, struct quota_seat *seat,
 		 const struct quota_seat *before, uint64_t held, uint64_t patience)
@@ -279,8 +303,10 @@ static int enter(const struct rundir *folder, const struct quota_terms *terms, s
 		error = quota_file_lock(seat->fd, patience);
 	if (!error) {
 		error = enter_locked(terms, seat, before, held);
-		if (error == -ESTALE || (error == -EPROTO && !quota_file_is_locked(seat->fd, 1, QUOTA_SLOTS)))
+		if (is_to_be_replaced(seat, error))
 			error = unlinkat(folder->fd, seat->name, 0) == 0 ? -EAGAIN : -errno;
+		if (error == -EPROTONOSUPPORT)
+			log_foreign(seat);
 		quota_file_lock_byte(seat->fd, 0, F_UNLCK);
 	}
 	if (error)
@@ -308,10 +334,13 @@ static bool is_in_use(const struct rundir *folder, const struct quota_seat *seat
 		return false;
 	bool used = false;
 	if (fstat(there.fd, &status) == 0 && quota_file_is_private(&status) &&
-	    quota_file_read_at(there.fd, &head, sizeof(head), 0) && quota_head_is_ours(&head) && !head.moved) {
+	    quota_file_read_at(there.fd, &head, sizeof(head), 0)) {
 		there.device = status.st_dev;
 		there.inode = status.st_ino;
-		used = quota_file_any_rank(&there);
+		if (quota_head_is_foreign(&head, status.st_size))
+			used = quota_file_is_locked(there.fd, 1, 0);
+		else if (quota_head_is_ours(&head) && !head.moved)
+			used = quota_file_any_rank(&there);
 	}
 	close(there.fd);
 	return used;

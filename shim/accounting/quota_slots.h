@@ -26,7 +26,7 @@ int quota_file_lock_byte(int fd, unsigned byte, short type);
 bool quota_file_try_lock(int fd, unsigned byte);
 /* That of byte 0. Returns -EBUSY if another has it all that time. */
 int quota_file_lock(int fd, uint64_t patience);
-/* Does another open file hold a lock there? True also where that cannot be told. */
+/* Does another open file hold a lock there? n: of that many bytes; 0: of all from there on. True also where that cannot be told. */
 bool quota_file_is_locked(int fd, unsigned byte, unsigned n);
 
 /* Has the process in that slot of the seat's file, not our own, gone? */
@@ -43,6 +43,8 @@ bool quota_file_any_rank(const struct quota_seat *seat);
 /* Is it a regular file of this user, closed to all others? */
 bool quota_file_is_private(const struct stat *status);
 bool quota_head_is_ours(const struct quota_head *head);
+/* Is it that of a file of this length which another version of this library made? */
+bool quota_head_is_foreign(const struct quota_head *head, off_t bytes);
 
 /* ---- the caller holds the lock of byte 0 ---- */
 

@@ -4,6 +4,8 @@
  */
 #include "test/unit/quota_help.h"
 
+#include "shim/base/rundir.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
@@ -12,6 +14,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -99,21 +102,81 @@ static struct quota_page *map_file(void)
 	return page;
 }
 
-static void another_version_in_use_is_left_alone(void **state)
+static void the_total_is_not_given_out_beside_another_version(int versions, off_t longer)
 {
 	struct rank a = share_start(), b = share_start();
 
-	(void)state;
 	assert_true(rank_ask(&a, 't', 60));
 	struct quota_page *page = map_file();
-	page->head.version++;
-	assert_true(rank_ask(&b, 't', 1000)); /* its own budget holds */
-	assert_int_equal(rank_ask(&b, 'f', 0), UINT64_MAX / MIB);
-	assert_int_equal(page->head.version, QUOTA_VERSION + 1);
+	page->head.version += (uint64_t)versions;
+	page->head.bytes += (uint64_t)longer;
+	assert_int_equal(truncate(file, (off_t)page->head.bytes), 0);
+	struct quota_head before = page->head;
+
+	assert_false(rank_ask(&b, 't', 1));
+	rank_ask(&b, 'k', 0);
+	assert_false(rank_ask(&b, 't', 1));
+	assert_memory_equal(&page->head, &before, sizeof(before));
+	assert_int_equal(page->slot[0].used, 60 * MIB);
+	for (unsigned i = 1; i < 16; i++)
+		assert_int_equal(page->slot[i].stamp, 0);
+	/* Who comes later finds the same, and a process that ends takes nothing away. */
 	rank_end(&b);
 	assert_int_equal(access(file, F_OK), 0);
-	rank_end(&a);
+	struct rank c = share_start();
+	assert_false(rank_ask(&c, 't', 1));
+	/* The last of the others has ended: now there is a file of our version. */
+	rank_kill(&a);
+	assert_true(rank_ask(&c, 't', 60));
+	assert_false(rank_ask(&c, 't', 60));
+	rank_end(&c);
 	munmap(page, sizeof(*page));
+}
+
+static void beside_a_newer_version_nothing_is_taken(void **state)
+{
+	(void)state;
+	the_total_is_not_given_out_beside_another_version(1, 0);
+	the_total_is_not_given_out_beside_another_version(1, 4096);
+}
+
+static void beside_an_older_version_nothing_is_taken(void **state)
+{
+	(void)state;
+	the_total_is_not_given_out_beside_another_version(-1, 0);
+	the_total_is_not_given_out_beside_another_version(-1, -4096);
+}
+
+/* New files are made below XDG_RUNTIME_DIR; those who started before it was there have theirs elsewhere. */
+static void another_version_is_found_in_each_place(void **state)
+{
+	char memory[128], below[160], old_file[192];
+	const char *usual = rundir_memory;
+
+	(void)state;
+	snprintf(memory, sizeof(memory), "%s/memory", folder);
+	assert_int_equal(mkdir(memory, 0700), 0);
+	rundir_memory = memory;
+	assert_int_equal(unsetenv("XDG_RUNTIME_DIR"), 0);
+	struct rank a = share_start();
+	assert_true(rank_ask(&a, 't', 60));
+	snprintf(below, sizeof(below), "%s/spillway-%u", memory, (unsigned)geteuid());
+	snprintf(old_file, sizeof(old_file), "%s/host.quota", below);
+	const uint64_t newer = QUOTA_VERSION + 1;
+	int fd = open(old_file, O_WRONLY);
+	assert_int_equal(pwrite(fd, &newer, sizeof(newer), offsetof(struct quota_head, version)), sizeof(newer));
+	close(fd);
+	assert_int_equal(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
+	struct rank b = share_start();
+	assert_false(rank_ask(&b, 't', 1));
+	assert_int_equal(access(file, F_OK), -1);
+	rank_kill(&a);
+	assert_true(rank_ask(&b, 't', 60));
+	rank_end(&b);
+	unlink(old_file);
+	rmdir(below);
+	rmdir(memory);
+	rundir_memory = usual;
 }
 
 static void nonsense_that_comes_later_leaves_each_its_own_budget(void **state)
@@ -291,7 +354,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(garbage_that_nobody_uses_is_replaced),
 	    TEST(nonsense_in_the_slots_leaves_each_its_own_budget),
-	    TEST(another_version_in_use_is_left_alone),
+	    TEST(beside_a_newer_version_nothing_is_taken),
+	    TEST(beside_an_older_version_nothing_is_taken),
+	    TEST(another_version_is_found_in_each_place),
 	    TEST(nonsense_that_comes_later_leaves_each_its_own_budget),
 	    TEST(a_file_open_to_others_a_link_and_a_pipe_are_not_used),
 	    TEST(where_files_may_not_be_large_there_is_none),
