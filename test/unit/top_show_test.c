@@ -116,8 +116,9 @@ static void a_process_that_cannot_be_read_is_a_row_that_says_why(void **state)
 	page_make_write(page, sizeof(*page));
 	assert_true(figures_read(&figures, &choice));
 	char line[128];
-	snprintf(line, sizeof(line), "(its figures are of version %d; this tool knows version %d)\n", STATS_VERSION + 1,
-		 STATS_VERSION);
+	snprintf(line, sizeof(line),
+		 "(its figures are of version %d; this tool knows version %d: use the newer spillway)\n",
+		 STATS_VERSION + 1, STATS_VERSION);
 	has(text_of(), line);
 	has(json_of(), "\"state\": \"other version\"");
 	has(prom_of(), "\nspillway_processes_unreadable 1\n");

@@ -247,8 +247,10 @@ static const char *command_of(const struct page *page, char *room, size_t bytes)
 	if (page->kind == PAGE_BROKEN)
 		snprintf(room, bytes, "(its file is broken: %s)", page->problem);
 	else
-		snprintf(room, bytes, "(its figures are of version %llu; this tool knows version %d)",
-			 (unsigned long long)page->version, STATS_VERSION);
+		snprintf(room, bytes,
+			 "(its figures are of version %llu; this tool knows version %d: use the %s spillway)",
+			 (unsigned long long)page->version, STATS_VERSION,
+			 page->version < STATS_VERSION ? "older" : "newer");
 	return room;
 }
 
