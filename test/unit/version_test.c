@@ -7,13 +7,12 @@
  */
 #include "test/slow.h"
 #include "test/unit/page_make.h"
+#include "test/unit/temporary.h"
+#include "test/unit/trace_file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -125,12 +124,62 @@ static void a_page_of_this_version_and_another_size_is_broken(void **state)
 	has_not("train.py");
 }
 
+/* ---- the trace ---- */
+
+static void save_trace(const char *version, const char *more)
+{
+	char head[512];
+
+	snprintf(head, sizeof(head), "%s\nstart=1000\nclock=50\nmode=exact\n%s", version, more);
+	struct trace_file file = file_new(head);
+	file_frame(&file, 1, 100);
+	FILE_ADD(&file, made, 100, 1, 4096, 4096);
+	file_save(&file, temporary);
+	file_free(&file);
+}
+
+static void traces_of_other_versions_are_said_to_be(void **state)
+{
+	static const struct {
+		const char *version, *says;
+	} other[] = {
+	    {"version=2",
+	     "is of version 2; this reader knows version 1: read it with the newer spillway that wrote it\n"},
+	    {"version=0",
+	     "is of version 0; this reader knows version 1: read it with the older spillway that wrote it\n"},
+	    {"version=99999999999999999999",
+	     "this reader knows version 1: read it with the newer spillway that wrote it\n"},
+	    {"version=1.5", "is of version 1.5; this reader knows version 1\n"},
+	    {"version=-1", "is of version -1; this reader knows version 1\n"},
+	    {"version=", "is of version ?; this reader knows version 1\n"},
+	    {"host=a", "is of version ?; this reader knows version 1\n"},
+	};
+
+	(void)state;
+	assert_int_equal(TRACE_VERSION, 1);
+	for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
+		save_trace(other[i].version, "");
+		tool("report %s", temporary);
+		assert_int_equal(status, 2);
+		has(other[i].says);
+		assert_ptr_equal(strchr(said, '\n') + 1, strchr(said, 0));
+		tool("replay %s", temporary);
+		assert_int_equal(status, 2);
+		has(other[i].says);
+		assert_ptr_equal(strchr(said, '\n') + 1, strchr(said, 0));
+	}
+	save_trace("version=1", "");
+	tool("report %s", temporary);
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
 	const struct CMUnitTest tests[] = {
 	    TEST(pages_of_other_versions_are_said_to_be),
 	    TEST(a_page_of_this_version_and_another_size_is_broken),
+	    TEST(traces_of_other_versions_are_said_to_be),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, temporary_make, temporary_remove);
 }

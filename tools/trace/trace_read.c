@@ -121,6 +121,22 @@ static const char *packed_by(const uint8_t *file, size_t bytes)
 	return NULL;
 }
 
+/* The file is of another version. */
+static void explain_version(struct trace *trace)
+{
+	char version[32], *end;
+
+	trace_value(trace, "version", version, sizeof(version));
+	uint64_t number = strtoull(version, &end, 10);
+	bool known = *version >= '0' && *version <= '9' && !*end;
+	const char *advice = !known                   ? ""
+			     : number < TRACE_VERSION ? ": read it with the older spillway that wrote it"
+						      : ": read it with the newer spillway that wrote it";
+
+	reader_problem(trace, "is of version %.20s; this reader knows version %d%s", *version ? version : "?",
+		       TRACE_VERSION, advice);
+}
+
 static int read_head(struct reader *reader)
 {
 	struct trace *trace = reader->trace;
@@ -144,11 +160,7 @@ static int read_head(struct reader *reader)
 	if (!trace->head)
 		return -ENOMEM;
 	if (number_of(trace, "version") != TRACE_VERSION) {
-		char version[32];
-
-		trace_value(trace, "version", version, sizeof(version));
-		reader_problem(trace, "is of version %.20s; this reader knows version %d", *version ? version : "?",
-			       TRACE_VERSION);
+		explain_version(trace);
 		return -EINVAL;
 	}
 	trace->start = number_of(trace, "start");
