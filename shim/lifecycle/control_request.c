@@ -6,6 +6,8 @@
  *   status    ok BYTES STATE       running or suspended, and the bytes that are given back now
  *   anything  error TEXT           nothing has changed
  *
+ * A request may say its version (control.h): `status version=1`. Then the reply with ok says it, too.
+ *
  * The two doors, the socket and spillway.h, both come through here, so that `status` knows of either. Two opposite calls
  * at the same moment may leave it with the earlier one's word; memory itself is the engine's, which takes them in turn.
  */
@@ -15,7 +17,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { VERB = 64 }; /* room for a verb; no request is longer */
 
 static _Atomic bool suspended;
 static _Atomic uint64_t given_back;
@@ -77,15 +82,51 @@ static void act(enum sw_status (*action)(uint64_t *), char reply[CONTROL_MOST_RE
 		snprintf(reply, CONTROL_MOST_REPLY, "error %s", why_not(status));
 }
 
-void control_request(const char *request, char reply[CONTROL_MOST_REPLY])
+/* The version that a request says, 1 if it says none; its verb without it. Returns 0 for what is no number. */
+static unsigned long take_version(const char *request, char verb[VERB])
 {
-	if (!strcmp(request, "suspend"))
+	const char *says = strstr(request, CONTROL_SAYS_VERSION);
+	size_t n = says ? (size_t)(says - request) : strlen(request);
+	char *end;
+
+	snprintf(verb, VERB, "%.*s", (int)n, request);
+	if (!says)
+		return 1;
+	says += strlen(CONTROL_SAYS_VERSION);
+	if (n >= VERB || *says < '0' || *says > '9')
+		return 0;
+	unsigned long version = strtoul(says, &end, 10);
+	return *end ? 0 : version;
+}
+
+static void obey(const char *verb, char reply[CONTROL_MOST_REPLY])
+{
+	if (!strcmp(verb, "suspend"))
 		act(control_suspend, reply);
-	else if (!strcmp(request, "resume"))
+	else if (!strcmp(verb, "resume"))
 		act(control_resume, reply);
-	else if (!strcmp(request, "status"))
+	else if (!strcmp(verb, "status"))
 		snprintf(reply, CONTROL_MOST_REPLY, "ok %llu %s", (unsigned long long)atomic_load(&given_back),
 			 atomic_load(&suspended) ? "suspended" : "running");
 	else
 		snprintf(reply, CONTROL_MOST_REPLY, "error unknown request; suspend, resume and status are known");
+}
+
+void control_request(const char *request, char reply[CONTROL_MOST_REPLY])
+{
+	char verb[VERB];
+	unsigned long version = take_version(request, verb);
+
+	if (version > CONTROL_VERSION) {
+		snprintf(
+		    reply, CONTROL_MOST_REPLY,
+		    "error the tool asks in version %lu, and this process runs with an older Spillway, which knows "
+		    "version %d: use the older spillway",
+		    version, CONTROL_VERSION);
+		return;
+	}
+	obey(version ? verb : "", reply);
+	size_t n = strlen(reply);
+	if (strchr(request, ' ') && !strncmp(reply, "ok ", 3))
+		snprintf(reply + n, CONTROL_MOST_REPLY - n, CONTROL_SAYS_VERSION "%lu", version);
 }

@@ -12,6 +12,14 @@
 
 #define CONTROL_MOST_REPLY 256 /* bytes of a reply, its newline too */
 
+/*
+ * Of what requests and replies mean. Either may end in CONTROL_SAYS_VERSION and the number; without it the version is 1,
+ * which is all that peers from before there were numbers know. A library answers in the version of the request, or refuses
+ * it; a reply that says another version is not to be understood.
+ */
+#define CONTROL_VERSION      1
+#define CONTROL_SAYS_VERSION " version="
+
 /* Answer one request, a line without its newline, in one line without a newline. On the control thread. */
 typedef void control_answer(const char *request, char reply[CONTROL_MOST_REPLY]);
 

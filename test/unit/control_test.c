@@ -59,6 +59,30 @@ static int says_why_not(void)
 	return 0;
 }
 
+static int answers_in_the_version_that_is_asked(void)
+{
+	static const char *const bad[] = {
+	    "suspend version=\n",   "suspend version=x\n",           "suspend version=0\n",  "suspend version=1 \n",
+	    "suspend version=-1\n", "suspend version=1 version=1\n", "suspend  version=1\n", " version=1\n"};
+	char reply[256];
+
+	control_start();
+	CHECK(says("status version=1\n", "ok 0 running version=1\n"));
+	/* A newer tool. */
+	ask("suspend version=2\n", 18, reply);
+	CHECK(!strncmp(reply, "error ", 6) && strstr(reply, "version 2") && strstr(reply, "older Spillway") &&
+	      strstr(reply, "version 1: use the older spillway\n"));
+	ask("suspend version=99999999999999999999\n", 37, reply);
+	CHECK(!strncmp(reply, "error ", 6) && strstr(reply, "use the older spillway\n"));
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		ask(bad[i], strlen(bad[i]), reply);
+		CHECK(!strncmp(reply, "error unknown request", 21));
+	}
+	CHECK(says("status\n", "ok 0 running\n"));
+	CHECK(says("suspend version=1\n", "ok 1000 version=1\n"));
+	return 0;
+}
+
 static int refuses_what_is_no_request(void)
 {
 	static const struct {
@@ -110,6 +134,7 @@ static void each_request_has_its_answer(void **state)
 	assert_int_equal(in_child(answers_each_request), 0);
 	assert_int_equal(in_child(says_why_not), 0);
 	assert_int_equal(in_child(refuses_what_is_no_request), 0);
+	assert_int_equal(in_child(answers_in_the_version_that_is_asked), 0);
 	assert_int_equal(in_child(is_patient_and_not_for_ever), 0);
 }
 

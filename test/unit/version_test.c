@@ -3,16 +3,22 @@
  * version, too: an older one and a newer one. Each reader says in one line what it found and which side is older, and takes
  * no number from it. The data are those of the real writers, with the version exchanged, and the size where it differs.
  *
- * The library's side of it: quota_file_test.c (the shared file).
+ * The library's sides of it: control_test.c (requests of another version) and quota_file_test.c (the shared file).
  */
+#include "shim/base/rundir.h"
+#include "shim/serve/control.h"
 #include "test/slow.h"
 #include "test/unit/page_make.h"
 #include "test/unit/temporary.h"
 #include "test/unit/trace_file.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -173,6 +179,108 @@ static void traces_of_other_versions_are_said_to_be(void **state)
 	assert_int_equal(status, 0);
 }
 
+/* ---- the control socket ---- */
+
+/* A process whose library gives this reply to whatever it is asked. */
+static pid_t answer_with(const char *reply)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int ready[2];
+	char byte;
+
+	assert_int_equal(pipe(ready), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		char request[64];
+		int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		snprintf(address.sun_path, sizeof(address.sun_path), "%s/%d-00000000000000ab" RUNDIR_SOCKET,
+			 page_make_folder(), (int)getpid());
+		if (bind(fd, (struct sockaddr *)&address, sizeof(address)) || listen(fd, 8) ||
+		    write(ready[1], "", 1) != 1)
+			_exit(1);
+		for (;;) {
+			int caller = accept(fd, NULL, NULL);
+
+			/* The tool looks at sockets that it then does not ask. */
+			if (recv(caller, request, sizeof(request), 0) > 0)
+				send(caller, reply, strlen(reply), MSG_NOSIGNAL);
+			close(caller);
+		}
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	return pid;
+}
+
+static void end_answers(pid_t pid)
+{
+	char path[256];
+
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	snprintf(path, sizeof(path), "%s/%d-00000000000000ab" RUNDIR_SOCKET, page_make_folder(), (int)pid);
+	unlink(path);
+}
+
+static void replies_are_read_by_their_version(void **state)
+{
+	static const struct {
+		const char *reply;
+		int status;
+		const char *says;
+	} replies[] = {
+	    {"ok 1048576\n", 0,
+	     "suspended, 1.0 MiB of device memory given back\n"}, /* from before there were numbers */
+	    {"ok 1048576 version=1\n", 0, "suspended, 1.0 MiB of device memory given back\n"},
+	    {"ok 1048576 version=2\n", 1,
+	     "its library answers in version 2, and this tool knows version 1: use the newer spillway; `spillway top` "
+	     "shows "
+	     "whether it is suspended\n"},
+	    {"done everything version=2\n", 1, "this tool knows version 1: use the newer spillway"},
+	    {"ok 1048576 version=0\n", 1, "this tool knows version 1: use the older spillway"},
+	    {"error it speaks version=2 only\n", 1, "not suspended: it speaks version=2 only\n"},
+	    {"ok\n", 1, "its answer is not understood: ok\n"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(replies) / sizeof(replies[0]); i++) {
+		pid_t pid = answer_with(replies[i].reply);
+
+		tool("suspend %d", (int)pid);
+		end_answers(pid);
+		assert_int_equal(status, replies[i].status);
+		has(replies[i].says);
+		assert_ptr_equal(strchr(said, '\n') + 1, strchr(said, 0));
+	}
+}
+
+static void the_list_shows_the_version_that_it_cannot_read(void **state)
+{
+	static const struct {
+		const char *reply, *state;
+	} replies[] = {
+	    {"ok 0 running\n", "  running    "},           {"ok 0 suspended version=1\n", "  suspended  "},
+	    {"ok 0 running version=2\n", "  v2         "}, {"gone fishing version=3\n", "  v3         "},
+	    {"error unknown request\n", "  ?          "},
+	};
+	char row[64];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(replies) / sizeof(replies[0]); i++) {
+		pid_t pid = answer_with(replies[i].reply);
+
+		tool("list");
+		end_answers(pid);
+		assert_int_equal(status, 0);
+		snprintf(row, sizeof(row), "%7d%s", (int)pid, replies[i].state);
+		has(row);
+	}
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -180,6 +288,8 @@ int main(void)
 	    TEST(pages_of_other_versions_are_said_to_be),
 	    TEST(a_page_of_this_version_and_another_size_is_broken),
 	    TEST(traces_of_other_versions_are_said_to_be),
+	    TEST(replies_are_read_by_their_version),
+	    TEST(the_list_shows_the_version_that_it_cannot_read),
 	};
 	return cmocka_run_group_tests(tests, temporary_make, temporary_remove);
 }

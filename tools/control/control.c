@@ -10,6 +10,7 @@
 
 #include "policy/text.h"
 #include "shim/base/identity.h"
+#include "shim/serve/control.h"
 #include "tools/common/process.h"
 #include "tools/common/grow.h"
 #include "tools/commands.h"
@@ -46,12 +47,31 @@ static int print_help(const struct verb *verb)
 	return TOOL_OK;
 }
 
+/* The version that a reply says; 1 if it says none. We ask in version 1, and need not say so. */
+static unsigned version_of(const char *reply)
+{
+	const char *says = strstr(reply, CONTROL_SAYS_VERSION);
+	unsigned version = 1;
+
+	if (says && strncmp(reply, "error ", 6) != 0 &&
+	    sscanf(says + strlen(CONTROL_SAYS_VERSION), "%9u", &version) != 1)
+		version = 0;
+	return version;
+}
+
 /* The reply of that process is there. True: it has done what was asked. */
 static bool report_reply(const struct verb *verb, const char *who, const char *reply)
 {
+	unsigned version = version_of(reply);
 	unsigned long long bytes;
 	char text[UNITS_TEXT];
 
+	if (version != CONTROL_VERSION) {
+		tool_say("process %s: its library answers in version %u, and this tool knows version %d: use the %s "
+			 "spillway; `spillway top` shows whether it is %s",
+			 who, version, CONTROL_VERSION, version < CONTROL_VERSION ? "older" : "newer", verb->done);
+		return false;
+	}
 	if (sscanf(reply, "ok %llu", &bytes) == 1) {
 		printf("process %s: %s, %s %s\n", who, verb->done, units_bytes(bytes, text), verb->moved);
 		return true;
@@ -190,6 +210,8 @@ static bool print_one(const struct entry *entry, long end, bool head)
 		return false;
 	if (got == 0)
 		strcpy(state, "busy");
+	else if (version_of(reply) != CONTROL_VERSION)
+		snprintf(state, sizeof(state), "v%u", version_of(reply));
 	else
 		sscanf(reply, "ok %*u %15s", state);
 	process_command(entry->process.pid, command);
@@ -208,9 +230,10 @@ static int print_list_help(void)
 	printf(
 	    "usage: spillway list\n\n"
 	    "Shows the processes of this user that run under Spillway and have used GPU memory: process id, state,\n"
-	    "id and command. States: running; suspended; busy, it is being suspended or resumed, or is stopped. The\n"
-	    "id is unique on the machine. The process id is the one here: in a container a process has another one,\n"
-	    "and one that is not seen from here has none (-).\n\n"
+	    "id and command. States: running; suspended; busy, it is being suspended or resumed, or is stopped;\n"
+	    "v2 and the like, its library answers in a version that this tool does not know. The id is unique on the\n"
+	    "machine. The process id is the one here: in a container a process has another one, and one that is not\n"
+	    "seen from here has none (-).\n\n"
 	    "Exit status: 0, also when there is none; 2 wrong usage.\n\n"
 	    "example:\n"
 	    "  spillway list\n");
