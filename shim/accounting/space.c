@@ -5,7 +5,7 @@
 
 _Atomic bool space_any;
 
-static struct lock space_lock = LOCK_INIT(LOCK_SPACE);
+static struct lock space_lock = LOCK_INIT(LOCK_VA_RANGES);
 static struct space *spaces; /* under SPACE */
 
 static struct space **find(CUdeviceptr address)

@@ -71,7 +71,7 @@ void pulse_start(const struct policy *policy)
 
 void pulse(void)
 {
-	static struct lock one = LOCK_INIT(LOCK_PULSE);
+	static struct lock one = LOCK_INIT(LOCK_SAMPLER);
 	char line[FAULTS_LINE];
 
 	/* Whoever is in here does it; at the end of the process nobody may be waited for. */

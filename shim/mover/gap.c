@@ -27,7 +27,7 @@
 #define PATIENCE_MOST     400000000u
 
 /* One gap in the process: all of them use the one gate. Suspended engines keep it closed, for all, between their gaps. */
-static struct lock one_gap = LOCK_INIT(LOCK_GAP);
+static struct lock one_gap = LOCK_INIT(LOCK_QUIESCE);
 static unsigned n_suspended;
 
 static void open_locked(void)

@@ -13,7 +13,7 @@
 /* A look walks the whole list: with more on it than that, only every so many frees. */
 #define REAP_EVERY 16
 
-struct lock pending_lock = LOCK_INIT(LOCK_PENDING);
+struct lock pending_lock = LOCK_INIT(LOCK_DEFERRED_FREE);
 static struct ledger_row *list, **tail = &list; /* oldest first */
 static atomic_uint n_pending;                   /* on the list */
 static unsigned n_eventless;                    /* of those; under the lock */
@@ -23,7 +23,7 @@ static atomic_uint n_ends; /* of contexts, ever; under the lock where it matters
 
 static void append_locked(struct ledger_row *row)
 {
-	lock_assert_held(LOCK_PENDING);
+	lock_assert_held(LOCK_DEFERRED_FREE);
 	row->next = NULL;
 	*tail = row;
 	tail = &row->next;
@@ -88,7 +88,7 @@ static struct ledger_row *unlink_locked(struct ledger_row **at)
 {
 	struct ledger_row *row = *at;
 
-	lock_assert_held(LOCK_PENDING);
+	lock_assert_held(LOCK_DEFERRED_FREE);
 	*at = row->next;
 	if (!row->next)
 		tail = at;

@@ -17,7 +17,7 @@
  * Of a handle that one thread maps and another one exports: whether it becomes the driver's or is placed. Whoever does
  * either has a reference first, so that it does not end meanwhile.
  */
-static struct lock virtual_lock = LOCK_INIT(LOCK_VIRTUAL);
+static struct lock virtual_lock = LOCK_INIT(LOCK_VMM);
 
 #define HANDLE_OURS (UINT64_C(1) << 63)
 
@@ -243,7 +243,7 @@ static CUresult expose(CUmemGenericAllocationHandle *handle, unsigned type)
 {
 	struct ledger_row row;
 
-	lock_assert_held(LOCK_VIRTUAL);
+	lock_assert_held(LOCK_VMM);
 	if (!find_handle(*handle, &row))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (type & ~row.handle.asked_types)

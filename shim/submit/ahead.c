@@ -17,7 +17,7 @@ static struct promise {
 	CUcontext context; /* of the event */
 	CUevent event;
 } promises[PROMISES];
-static struct lock promises_lock = LOCK_INIT(LOCK_AHEAD);
+static struct lock promises_lock = LOCK_INIT(LOCK_MANAGED_PREFETCH);
 
 /* Events that have passed go. Returns what the others keep of the device. */
 static uint64_t look_locked(int device)

@@ -46,7 +46,7 @@ struct table {
 };
 
 _Atomic bool tables_any;
-static struct lock lock = LOCK_INIT(LOCK_TABLES);
+static struct lock lock = LOCK_INIT(LOCK_POINTER_ARRAYS);
 static struct table *tables[TABLES];
 static unsigned next_table;
 static unsigned next_way;
