@@ -21,7 +21,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
 #include "shim/base/log.h"
-#include "shim/accounting/quota_inside.h"
+#include "shim/accounting/quota_internal.h"
 #include "shim/base/rundir.h"
 #include "shim/stats/stats.h"
 

@@ -5,7 +5,7 @@
 #ifndef SPILLWAY_QUOTA_SLOTS_H
 #define SPILLWAY_QUOTA_SLOTS_H
 
-#include "shim/accounting/quota_inside.h"
+#include "shim/accounting/quota_internal.h"
 
 #include <sys/stat.h>
 

@@ -2,7 +2,7 @@
  * The sum of what is shared, as one process sees it: what all slots say, its own included. It is only read here; what is
  * taken because of it is quota.c's.
  */
-#include "shim/accounting/quota_inside.h"
+#include "shim/accounting/quota_internal.h"
 #include "shim/base/clock.h"
 
 uint64_t quota_want_lasts = 2000000000;

@@ -5,7 +5,7 @@
 #include "shim/context/capture.h"
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
-#include "shim/context/context_inside.h"
+#include "shim/context/context_internal.h"
 #include "shim/driver/real.h"
 
 #include <pthread.h>

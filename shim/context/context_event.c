@@ -1,7 +1,7 @@
 /*
  * Events that are kept to be used again, and events behind the work of a stream.
  */
-#include "shim/context/context_inside.h"
+#include "shim/context/context_internal.h"
 #include "shim/base/lock.h"
 #include "shim/driver/real.h"
 

@@ -2,7 +2,7 @@
  * Green contexts, and the primary context that each belongs to. The table of them has no lock: a row is taken by its
  * `green`, and found by its `context`, which is set last and taken away first.
  */
-#include "shim/context/context_inside.h"
+#include "shim/context/context_internal.h"
 #include "shim/driver/real.h"
 
 #include <stdatomic.h>

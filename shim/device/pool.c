@@ -1,4 +1,4 @@
-#include "shim/device/pool_inside.h"
+#include "shim/device/pool_internal.h"
 #include "shim/base/clock.h"
 #include "shim/context/capture.h"
 #include "shim/heap/heap.h"

@@ -3,7 +3,7 @@
  */
 #include "shim/process/process.h"
 #include "shim/base/log.h"
-#include "shim/device/pool_inside.h"
+#include "shim/device/pool_internal.h"
 #include "shim/driver/real.h"
 
 static atomic_bool chosen; /* has the program set a current pool, which may be another than the default? */

@@ -19,7 +19,7 @@
  */
 #include "shim/serve/async.h"
 #include "shim/context/context.h"
-#include "shim/entry/copy_inside.h"
+#include "shim/entry/copy_internal.h"
 #include "shim/process/enter.h"
 #include "shim/base/log.h"
 #include "shim/device/peer.h"

@@ -4,7 +4,7 @@
  * of one that keeps its attributes, else the list is left to the driver as it is. So are lists with arrays, and they are
  * counted.
  */
-#include "shim/entry/copy_inside.h"
+#include "shim/entry/copy_internal.h"
 #include "shim/driver/real.h"
 #include "shim/process/enter.h"
 #include "shim/submit/submit_copy.h"

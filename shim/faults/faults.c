@@ -9,7 +9,7 @@
  * States: NONE -> STARTING -> COUNTING or OVER. Everything that is read is written before COUNTING is, and constant from
  * then on. OVER is for good: there is no source, `line` says why.
  */
-#include "shim/faults/faults_inside.h"
+#include "shim/faults/faults_internal.h"
 
 #include "shim/process/process.h"
 #include "shim/driver/real.h"

@@ -7,7 +7,7 @@
  * Lock: `lock`, over the reading end of the queue and the tallies; LEDGER is taken under it, nothing else. In no rank:
  * nobody who holds a ranked lock comes here.
  */
-#include "shim/faults/faults_inside.h"
+#include "shim/faults/faults_internal.h"
 #include "shim/base/lock.h"
 
 #include "shim/process/process.h"

@@ -5,7 +5,7 @@
  * Growing is building: a block of its own is built right behind the one that grows, with all that may fail and be undone
  * on the way, and then joined to it. No byte is copied, and the mover may have pieces of the first part in hand meanwhile.
  */
-#include "shim/heap/inside.h"
+#include "shim/heap/heap_internal.h"
 
 #include <stdlib.h>
 

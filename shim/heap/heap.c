@@ -2,7 +2,7 @@
  * Ties the parts together under one lock, and decides small or large. What is charged to a budget is physical: chunks,
  * whether in use, warm, or part of an empty slab. What is idle is charged but free.
  */
-#include "shim/heap/inside.h"
+#include "shim/heap/heap_internal.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 

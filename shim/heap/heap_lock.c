@@ -8,7 +8,7 @@
  * much nobody has needed for so long.
  */
 #include "shim/base/clock.h"
-#include "shim/heap/inside.h"
+#include "shim/heap/heap_internal.h"
 #include "shim/accounting/quota.h"
 #include "shim/stats/stats.h"
 

@@ -5,7 +5,7 @@
  * Being closed is a pin: made when the block is placed, ended when it is opened.
  */
 #include "shim/heap/loose.h"
-#include "shim/heap/inside.h"
+#include "shim/heap/heap_internal.h"
 #include "shim/heap/map.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"

@@ -8,7 +8,7 @@
  *
  * A pin that has not ended counts; one that is to stay is a flag, so that a million of them are as good as one.
  */
-#include "shim/heap/inside.h"
+#include "shim/heap/heap_internal.h"
 #include "shim/stats/stats.h"
 
 #include <stdlib.h>

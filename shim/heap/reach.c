@@ -4,7 +4,7 @@
  * named now. A piece that is on its way is the mover's, who maps it without HEAP: it is looked at again when it has
  * arrived, and then either its mapping is new or it gets what it lacks.
  */
-#include "shim/heap/inside.h"
+#include "shim/heap/heap_internal.h"
 #include "shim/heap/map.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"

@@ -3,7 +3,7 @@
  * can be exported is tried once for each, before anybody is told of it. A block is never used for anything else
  * afterwards (PIN_LEFT), so nobody sees the memory of whoever comes next.
  */
-#include "shim/heap/inside.h"
+#include "shim/heap/heap_internal.h"
 #include "shim/driver/real.h"
 
 #include <fcntl.h>

@@ -4,7 +4,7 @@
  * in the 25th step, in gaps of 120 ms instead of 30 (H200). So of each size there is in use on the device some lies
  * ready, in proportion: the next to leave are a sample of what is there.
  */
-#include "shim/heap/inside.h"
+#include "shim/heap/heap_internal.h"
 #include "shim/heap/transit.h"
 #include "shim/accounting/quota.h"
 

@@ -1,5 +1,5 @@
 #include "shim/heap/transit.h"
-#include "shim/heap/inside.h"
+#include "shim/heap/heap_internal.h"
 #include "shim/base/log.h"
 #include "shim/heap/map.h"
 #include "shim/driver/real.h"

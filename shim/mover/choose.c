@@ -9,7 +9,7 @@
 #include "shim/context/capture.h"
 #include "shim/device/peer.h"
 #include "shim/submit/done.h"
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 #include "shim/plan/pace.h"
 #include "shim/submit/use.h"
 #include "shim/stats/stats.h"

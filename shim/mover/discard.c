@@ -24,7 +24,7 @@
  */
 #include "shim/submit/done.h"
 #include "shim/base/lock.h"
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 #include "shim/submit/use.h"
 
 static struct lock one = LOCK_INIT(LOCK_DISCARD); /* the numbers */

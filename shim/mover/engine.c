@@ -3,7 +3,7 @@
  */
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 #include "shim/submit/use.h"
 
 /* Errors in a row before an event is believed, and for how long: they may be microseconds apart. */

@@ -17,7 +17,7 @@
 #include "shim/base/log.h"
 #include "shim/device/peer.h"
 #include "shim/driver/real.h"
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 #include "shim/submit/use.h"
 #include "shim/stats/stats.h"
 

@@ -4,7 +4,7 @@
  */
 #include "shim/context/capture.h"
 #include "shim/base/log.h"
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 #include "shim/plan/pace.h"
 
 #include <stdlib.h>

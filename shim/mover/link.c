@@ -5,7 +5,7 @@
 #include "shim/context/context.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 #include "shim/stats/stats.h"
 
 /*

@@ -2,7 +2,7 @@
  * What the mover hears: of the heap, which pieces came and went; of the log, what was submitted. Names become pieces,
  * the plan is told, and so is the trace. Nothing is decided here, and nothing begins to move.
  */
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 #include "shim/stats/stats.h"
 
 #include <stdlib.h>

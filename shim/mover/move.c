@@ -20,7 +20,7 @@
  */
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 
 bool move_any(const struct engine *engine)
 {

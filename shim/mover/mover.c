@@ -9,7 +9,7 @@
 #include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 #include "shim/submit/use.h"
 #include "shim/stats/stats.h"
 #include "shim/base/thread.h"

@@ -4,7 +4,7 @@
  * let go of. Nothing is decided here, and nothing begins to move.
  */
 #include "shim/heap/chunk.h"
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 
 #include <stdlib.h>
 

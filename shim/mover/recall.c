@@ -6,7 +6,7 @@
  *
  * What is busy is tried again; what must stay (pin.c) stays.
  */
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 
 /* Between two looks at all there is, and where there is no room. */
 #define LOOK_NS 1000000

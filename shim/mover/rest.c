@@ -3,7 +3,7 @@
  * memory), so what came out is mapped when there is time for it, or somebody needs it; before a gap ends in any case.
  * In a gap what is about to come in may be unmapped before there is room for it.
  */
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 
 struct rest *rest_find(struct engine *engine, uint32_t piece)
 {

@@ -6,7 +6,7 @@
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/submit/done.h"
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 #include "shim/plan/pace.h"
 #include "shim/submit/use.h"
 #include "shim/stats/stats.h"

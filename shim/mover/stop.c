@@ -11,7 +11,7 @@
 #include "shim/accounting/ledger.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 #include "shim/submit/layout.h"
 #include "shim/submit/use.h"
 

@@ -1,5 +1,5 @@
 /* What figures and the trace hear of moves. The link is busy while a move has been told of and not its end. */
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 #include "shim/stats/stats.h"
 
 static void count_busy(struct engine *engine, uint64_t now)

@@ -8,7 +8,7 @@
  */
 #include "shim/heap/map.h"
 #include "shim/driver/real.h"
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * A submission's *token* is a hash of its function and its pieces. Entries of one gram are chained from the newest to the
  * oldest, and so are the namings of one piece.
  */
-#include "shim/plan/predict_inside.h"
+#include "shim/plan/predict_internal.h"
 
 #include <stdlib.h>
 

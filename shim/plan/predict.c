@@ -1,7 +1,7 @@
 /*
  * The predictor: the history of what was submitted, and the place in it that the program is at.
  */
-#include "shim/plan/predict_inside.h"
+#include "shim/plan/predict_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -19,7 +19,7 @@
  *
  * How much is compared is limited by `credit`, so that a program without any repetition pays little.
  */
-#include "shim/plan/predict_inside.h"
+#include "shim/plan/predict_internal.h"
 
 #include <stddef.h>
 

@@ -5,7 +5,7 @@
  * A program that takes up the same few pieces again and again, in whatever order, is foretold by any place to some part.
  * So a place must do better than another one near by, too.
  */
-#include "shim/plan/predict_inside.h"
+#include "shim/plan/predict_internal.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * had not been for long say how long ago they were named, then and the times before. Where many agree, the program was
  * in the same phase, whatever kernels it ran there.
  */
-#include "shim/plan/predict_inside.h"
+#include "shim/plan/predict_internal.h"
 
 #define VOTERS     24  /* namings asked, */
 #define VOTES_EACH 48  /* for so many earlier ones */

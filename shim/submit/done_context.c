@@ -7,7 +7,7 @@
 #include "shim/base/lock.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
-#include "shim/submit/done_inside.h"
+#include "shim/submit/done_internal.h"
 
 /* Contexts whose tails are looked after at once: one that is busy must not have another device wait for it. */
 #define TAILS CONTEXT_MOST

@@ -3,13 +3,13 @@
  * and the events on their way behind that. done_rows.c finds and opens them, and closes them when their stream or context
  * ends; done.c submits and finds out.
  *
- * Lock: a row's own for all of it; `done_table_lock` (done_inside.h) also where rows are opened. Rows are closed, and
+ * Lock: a row's own for all of it; `done_table_lock` (done_internal.h) also where rows are opened. Rows are closed, and
  * opened again for others, at any time: a row is what it was only as long as its lock is held.
  */
 #ifndef SPILLWAY_DONE_ROWS_H
 #define SPILLWAY_DONE_ROWS_H
 
-#include "shim/submit/done_inside.h"
+#include "shim/submit/done_internal.h"
 
 /* Streams in use at once; further ones share the row of the others, which is proved by all contexts together. */
 #define TRACKERS (DONE_ROWS - 1)

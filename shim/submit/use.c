@@ -1,4 +1,4 @@
-#include "shim/submit/use_inside.h"
+#include "shim/submit/use_internal.h"
 #include "shim/process/process.h"
 #include "shim/heap/transit.h"
 #include "shim/accounting/ledger.h"

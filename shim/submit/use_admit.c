@@ -9,7 +9,7 @@
 #include "shim/driver/real.h"
 #include "shim/device/peer.h"
 #include "shim/submit/done.h"
-#include "shim/submit/use_inside.h"
+#include "shim/submit/use_internal.h"
 #include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
 

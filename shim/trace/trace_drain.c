@@ -16,7 +16,7 @@
 #include "shim/driver/real.h"
 #include "shim/stats/stats.h"
 #include "shim/base/thread.h"
-#include "shim/trace/trace_inside.h"
+#include "shim/trace/trace_internal.h"
 
 #include <errno.h>
 #include <linux/futex.h>

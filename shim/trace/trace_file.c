@@ -1,7 +1,7 @@
 #include "policy/policy.h"
 #include "shim/base/rank.h"
 #include "shim/stats/stats.h"
-#include "shim/trace/trace_inside.h"
+#include "shim/trace/trace_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

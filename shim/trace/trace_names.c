@@ -3,7 +3,7 @@
  * is the number. Texts are made once and kept as long as the process lives. What finds no slot has number 0.
  */
 #include "shim/base/caller.h"
-#include "shim/trace/trace_inside.h"
+#include "shim/trace/trace_internal.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #include "shim/base/log.h"
-#include "shim/trace/trace_inside.h"
+#include "shim/trace/trace_internal.h"
 
 _Atomic bool trace_on;
 _Atomic(struct ring *) trace_rings;

@@ -5,7 +5,7 @@
 #include "test/core/done_help.h"
 
 #include "shim/context/context.h"
-#include "shim/submit/done_inside.h"
+#include "shim/submit/done_internal.h"
 
 CUevent __real_context_record(CUcontext context, bool *ret_gone);
 CUevent __wrap_context_record(CUcontext context, bool *ret_gone);

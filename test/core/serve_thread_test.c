@@ -10,7 +10,7 @@
 
 #include "shim/device/device.h"
 #include "shim/serve/pending.h"
-#include "shim/heap/inside.h"
+#include "shim/heap/heap_internal.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 #include "test/unit/seed.h"

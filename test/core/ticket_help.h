@@ -7,7 +7,7 @@
 #include "test/core/done_help.h"
 #include "test/core/log_help.h"
 
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 #include "shim/submit/use.h"
 
 extern CUcontext ticket_context;

@@ -5,7 +5,7 @@
 #include "test/core/core.h"
 
 #include "shim/base/clock.h"
-#include "shim/mover/inside.h"
+#include "shim/mover/mover_internal.h"
 #include "shim/submit/use.h"
 #include "shim/stats/stats.h"
 #include "shim/stats/waiting.h"

@@ -1,4 +1,4 @@
-#include "test/preload/mpi_inside.h"
+#include "test/preload/mpi_internal.h"
 
 #include "test/check.h"
 #include "test/preload/driver.h"

@@ -5,7 +5,7 @@
 #ifndef UNIT_QUOTA_HELP_H
 #define UNIT_QUOTA_HELP_H
 
-#include "shim/accounting/quota_inside.h"
+#include "shim/accounting/quota_internal.h"
 #include "test/check.h"
 #include "test/rank.h"
 

@@ -1,6 +1,6 @@
 /* Names of trace files: what is put into a pattern, and what happens where a name is taken. */
 #include "shim/base/rank.h"
-#include "shim/trace/trace_inside.h"
+#include "shim/trace/trace_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
  * come with the same name at one moment.
  */
 #include "shim/base/caller.h"
-#include "shim/trace/trace_inside.h"
+#include "shim/trace/trace_internal.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * `exact`: when a submission waits, the GPU comes to an end with what it has; then what is wanted and what is foreseen is
  * copied and mapped while nothing runs. The mover makes all mappings, and each takes longer while copies run.
  */
-#include "tools/replay/replay_inside.h"
+#include "tools/replay/replay_internal.h"
 
 #include "shim/plan/pace.h"
 

@@ -3,7 +3,7 @@
  * In `fast` a piece that goes out is unmapped, copied, and rests unmapped on the host; one that comes in is copied and
  * mapped. The mover is one thread: what it does is done one after the other, while the links go on.
  */
-#include "tools/replay/replay_inside.h"
+#include "tools/replay/replay_internal.h"
 
 #include "shim/plan/pace.h"
 

@@ -2,7 +2,7 @@
  * The program submits what it can: a submission whose pieces are all in device memory goes to the GPU, another waits until
  * the mover has answered. The GPU takes each for the same time, and longer where it must read over the link.
  */
-#include "tools/replay/replay_inside.h"
+#include "tools/replay/replay_internal.h"
 
 #include "shim/plan/pace.h"
 

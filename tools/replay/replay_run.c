@@ -1,7 +1,7 @@
 /*
  * A run: the program and the mover in turn, until the job is over.
  */
-#include "tools/replay/replay_inside.h"
+#include "tools/replay/replay_internal.h"
 
 #include <stdlib.h>
 

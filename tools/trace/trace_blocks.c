@@ -1,5 +1,5 @@
 #include "tools/common/number_map.h"
-#include "tools/trace/trace_inside.h"
+#include "tools/trace/trace_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * How it works. Frames are walked in the order of the file, and each event becomes a row at once. The addresses of a
  * submission are kept once for all rows with the same ones; what the file repeats by number is looked up by it.
  */
-#include "tools/trace/trace_inside.h"
+#include "tools/trace/trace_internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  *
  * A file in which blocks that are alive at once overlap gives one of them; nothing breaks.
  */
-#include "tools/trace/trace_inside.h"
+#include "tools/trace/trace_internal.h"
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-#include "tools/trace/trace_inside.h"
+#include "tools/trace/trace_internal.h"
 #include "tools/common/grow.h"
 
 #include <stdarg.h>

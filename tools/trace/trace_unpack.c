@@ -3,7 +3,7 @@
  * and what it unpacks to is believed no more than any other file: after the first bytes that are no trace nothing is
  * unpacked, and never more than UNPACKED_MOST, which a job writes in months.
  */
-#include "tools/trace/trace_inside.h"
+#include "tools/trace/trace_internal.h"
 
 #include <errno.h>
 #include <limits.h>

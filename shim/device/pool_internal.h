@@ -1,8 +1,8 @@
 /*
- * pool_inside.h: what pool.c and pool_claim.c share. All of it is under POOL.
+ * pool_internal.h: what pool.c and pool_claim.c share. All of it is under POOL.
  */
-#ifndef SPILLWAY_POOL_INSIDE_H
-#define SPILLWAY_POOL_INSIDE_H
+#ifndef SPILLWAY_POOL_INTERNAL_H
+#define SPILLWAY_POOL_INTERNAL_H
 
 #include "shim/device/pool.h"
 

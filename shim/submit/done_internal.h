@@ -1,9 +1,9 @@
 /*
- * done_inside.h: what the files of done.h share: done_rows.c, rows of streams (done_rows.h); done.c, the events behind
+ * done_internal.h: what the files of done.h share: done_rows.c, rows of streams (done_rows.h); done.c, the events behind
  * their submissions; and done_context.c, what events of whole contexts prove of them.
  */
-#ifndef SPILLWAY_DONE_INSIDE_H
-#define SPILLWAY_DONE_INSIDE_H
+#ifndef SPILLWAY_DONE_INTERNAL_H
+#define SPILLWAY_DONE_INTERNAL_H
 
 #include "shim/base/lock.h"
 #include "shim/submit/done.h"

@@ -1,5 +1,5 @@
 /*
- * predict_inside.h: what is remembered, for the files that make up predict.h:
+ * predict_internal.h: what is remembered, for the files that make up predict.h:
  *
  *   history.c        keeps it
  *   predict_share.c  how well a place foretells
@@ -9,8 +9,8 @@
  *
  * Each of them calls those before it alone.
  */
-#ifndef SPILLWAY_PREDICT_INSIDE_H
-#define SPILLWAY_PREDICT_INSIDE_H
+#ifndef SPILLWAY_PREDICT_INTERNAL_H
+#define SPILLWAY_PREDICT_INTERNAL_H
 
 #include "shim/plan/plan.h"
 #include "shim/plan/predict.h"

@@ -1,5 +1,5 @@
 /*
- * replay_inside.h: the state of a run, for the files that make it up:
+ * replay_internal.h: the state of a run, for the files that make it up:
  *
  *   replay_program.c  the program, the GPU, allocations; what is counted
  *   replay_move.c     the mover's order of business in `fast`, as choose.c and move.c have it
@@ -9,8 +9,8 @@
  * Time is in microseconds since the beginning. What only the mover changes (where pieces are) stays as it is between two
  * moments of the mover's, so the program and the GPU are brought up to the mover's time when that moves on.
  */
-#ifndef TOOLS_REPLAY_INSIDE_H
-#define TOOLS_REPLAY_INSIDE_H
+#ifndef TOOLS_REPLAY_INTERNAL_H
+#define TOOLS_REPLAY_INTERNAL_H
 
 #include "tools/replay/replay_run.h"
 

@@ -1,5 +1,5 @@
 /*
- * quota_inside.h: the file that quota.h speaks of, and finding a place in it. For the files of quota.h and their
+ * quota_internal.h: the file that quota.h speaks of, and finding a place in it. For the files of quota.h and their
  * tests.
  *
  * The file is host.quota, or host-DOMAIN.quota, mode 0600. Its first number is its size, the second the version, and
@@ -18,8 +18,8 @@
  *
  * A file can be lost: removed, as all of the folder is when its user logs out, or truncated. See quota_file_join().
  */
-#ifndef SPILLWAY_QUOTA_INSIDE_H
-#define SPILLWAY_QUOTA_INSIDE_H
+#ifndef SPILLWAY_QUOTA_INTERNAL_H
+#define SPILLWAY_QUOTA_INTERNAL_H
 
 #include "shim/accounting/quota.h"
 

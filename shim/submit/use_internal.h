@@ -1,8 +1,8 @@
 /*
- * use_inside.h: a submission, for use.c, which hears what it names, and use_admit.c, which lets it into the driver.
+ * use_internal.h: a submission, for use.c, which hears what it names, and use_admit.c, which lets it into the driver.
  */
-#ifndef SPILLWAY_USE_INSIDE_H
-#define SPILLWAY_USE_INSIDE_H
+#ifndef SPILLWAY_USE_INTERNAL_H
+#define SPILLWAY_USE_INTERNAL_H
 
 #include "shim/device/device.h"
 #include "shim/heap/arena.h"

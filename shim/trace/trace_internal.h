@@ -1,5 +1,5 @@
 /*
- * trace_inside.h: the parts of the trace:
+ * trace_internal.h: the parts of the trace:
  *
  *   trace_state.c  whether it is on, and which rings there are
  *   trace_names.c  numbers for places in the program and for names of ranges
@@ -9,8 +9,8 @@
  *
  * A file calls those above it in this list, never those below.
  */
-#ifndef SPILLWAY_TRACE_INSIDE_H
-#define SPILLWAY_TRACE_INSIDE_H
+#ifndef SPILLWAY_TRACE_INTERNAL_H
+#define SPILLWAY_TRACE_INTERNAL_H
 
 #include "shim/base/clock.h"
 #include "shim/trace/trace.h"

@@ -1,9 +1,9 @@
 /*
- * copy_inside.h: a copy that may be between GPUs, as entry_copy.c, which has it from the program, gives it to copy.c,
+ * copy_internal.h: a copy that may be between GPUs, as entry_copy.c, which has it from the program, gives it to copy.c,
  * which knows the ways that it can go.
  */
-#ifndef SPILLWAY_COPY_INSIDE_H
-#define SPILLWAY_COPY_INSIDE_H
+#ifndef SPILLWAY_COPY_INTERNAL_H
+#define SPILLWAY_COPY_INTERNAL_H
 
 #include "shim/entry/copy.h"
 

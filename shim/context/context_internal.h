@@ -1,9 +1,9 @@
 /*
- * context_inside.h: what the files of context.h share. Each calls those before it alone: current.c, being in a context;
+ * context_internal.h: what the files of context.h share. Each calls those before it alone: current.c, being in a context;
  * green.c, green ones; context_event.c, events; context_all.c, every context of the process.
  */
-#ifndef SPILLWAY_CONTEXT_INSIDE_H
-#define SPILLWAY_CONTEXT_INSIDE_H
+#ifndef SPILLWAY_CONTEXT_INTERNAL_H
+#define SPILLWAY_CONTEXT_INTERNAL_H
 
 #include "shim/context/context.h"
 

@@ -1,5 +1,5 @@
 /*
- * inside.h: the engine of one device, for the mover's files. Each file has a header of its own; from the ground up,
+ * mover_internal.h: the engine of one device, for the mover's files. Each file has a header of its own; from the ground up,
  * so that a file calls those above it in this list, never those below:
  *
  *   engine.c     what the mover reads of submissions; what other threads order; the device budget; how the engine dies
@@ -20,8 +20,8 @@
  *
  * The state of each stands in a struct in its header, which says who may touch it.
  */
-#ifndef SPILLWAY_SPILL_INSIDE_H
-#define SPILLWAY_SPILL_INSIDE_H
+#ifndef SPILLWAY_MOVER_INTERNAL_H
+#define SPILLWAY_MOVER_INTERNAL_H
 
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"

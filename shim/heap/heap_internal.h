@@ -1,8 +1,8 @@
 /*
- * inside.h: what a heap is made of, for the files of this folder that work on the whole of it (heap.c, transit.c).
+ * mover_internal.h: what a heap is made of, for the files of this folder that work on the whole of it (heap.c, transit.c).
  */
-#ifndef SPILLWAY_HEAP_INSIDE_H
-#define SPILLWAY_HEAP_INSIDE_H
+#ifndef SPILLWAY_HEAP_INTERNAL_H
+#define SPILLWAY_HEAP_INTERNAL_H
 
 #include "shim/heap/small.h"
 

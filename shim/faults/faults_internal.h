@@ -1,8 +1,8 @@
 /*
- * faults_inside.h: what the files of faults.h share.
+ * faults_internal.h: what the files of faults.h share.
  */
-#ifndef SPILLWAY_FAULTS_INSIDE_H
-#define SPILLWAY_FAULTS_INSIDE_H
+#ifndef SPILLWAY_FAULTS_INTERNAL_H
+#define SPILLWAY_FAULTS_INTERNAL_H
 
 #include "shim/base/limits.h"
 #include "shim/faults/faults.h"

@@ -1,5 +1,5 @@
 /*
- * trace_inside.h: the parts of the trace reader:
+ * trace_internal.h: the parts of the trace reader:
  *
  *   trace_read.c    the file, its head, and the order of its rows
  *   trace_reader.c  what the others share: memory, texts, numbers
@@ -8,8 +8,8 @@
  *   trace_blocks.c  rows become blocks, and what happened to each
  *   trace_places.c  which block was at an address at a time
  */
-#ifndef TOOLS_TRACE_INSIDE_H
-#define TOOLS_TRACE_INSIDE_H
+#ifndef TOOLS_TRACE_INTERNAL_H
+#define TOOLS_TRACE_INTERNAL_H
 
 #include "tools/trace/trace_read.h"
 
