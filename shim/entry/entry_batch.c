@@ -140,13 +140,13 @@ static void discard(const struct batch *batch, bool held)
 
 static void submit_discards(enum hook_id id, const struct batch *batch)
 {
-	struct use_stripe *inside = use_enter();
-	bool tracked = use_is_tracking();
+	struct submission_stripe *inside = submission_enter();
+	bool tracked = submission_is_tracking();
 
-	use_leave(inside);
+	submission_leave(inside);
 	if (!tracked)
 		return;
-	struct use *use = use_open(id);
+	struct submission *use = submission_open(id);
 	/* Nobody would hold the blocks. */
 	if (!use)
 		return;
@@ -154,10 +154,10 @@ static void submit_discards(enum hook_id id, const struct batch *batch)
 		operands_cuMemDiscardBatchAsync_ptsz(use, batch->addresses, batch->sizes, batch->n, 0, batch->stream);
 	else
 		operands_cuMemDiscardBatchAsync(use, batch->addresses, batch->sizes, batch->n, 0, batch->stream);
-	inside = use_admit(use);
+	inside = admit(use);
 	if (!capture_is_open())
-		discard(batch, use_holds(use));
-	use_close(use, inside);
+		discard(batch, submission_holds(use));
+	submission_close(use, inside);
 }
 
 /*

@@ -2,7 +2,7 @@
 #include "shim/device/device.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/layout.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 
 _Static_assert(TRACE_FUNCTION_NAME == LAYOUT_NAME, "a name fits");
 
@@ -53,5 +53,5 @@ const struct trace_sources trace_sources = {
     .each_device = each_device,
     .function_name = layout_name,
     .function_generation = layout_generation,
-    .submissions = use_set_trace,
+    .submissions = submission_set_trace,
 };

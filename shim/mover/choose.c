@@ -11,7 +11,7 @@
 #include "shim/submit/done.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/plan/pace.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 
 #define PATIENCE_NS 50000000
@@ -155,7 +155,8 @@ void choose_count(struct engine *engine, uint32_t piece, bool ahead)
  */
 static bool is_deadlocked(const struct engine *engine)
 {
-	return !engine->moves.in.n && !engine->moves.out.n && engine->progress.done >= done_newest() && use_is_quiet();
+	return !engine->moves.in.n && !engine->moves.out.n && engine->progress.done >= done_newest() &&
+	       submission_is_quiet();
 }
 
 /* True: it is worth waiting on for this piece. */

@@ -5,7 +5,7 @@
  * A discard has a number. A piece is discarded when it has the number that its block shows, and the block's is not below
  * the one that the engine's mark for everything shows; so one store, of 0 into the block's mark, ends it for all pieces
  * of the block, and one into the mark for everything ends it for all blocks. Submissions do that when they hold their
- * blocks (use_admit), that is
+ * blocks (admit), that is
  *
  *   fast    before the mover, which raises `unmapped` first and then sees that nobody uses the block, may ask: what a
  *           submission that comes later has to say, it says when the piece has arrived
@@ -20,12 +20,12 @@
  * still be held back until after that (by a value in memory that this stream writes), and then writes what must be kept;
  * nobody can tell, so with such work about the block nothing is discarded. Whoever names the block while we look has
  * either been seen by the look, or comes after the mark and takes it away. For that submissions must hold what they name,
- * which they do only when asked to (use_ask_to_hold): what was submitted before that must be done, too.
+ * which they do only when asked to (submission_ask_to_hold): what was submitted before that must be done, too.
  */
 #include "shim/submit/done.h"
 #include "shim/base/lock.h"
 #include "shim/mover/mover_internal.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 
 static struct lock one = LOCK_INIT(LOCK_DISCARD); /* the numbers */
 
@@ -50,7 +50,7 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 	uint32_t word = arena_look(arena, address);
 
 	/* Before tracking begins nobody would say that it is used again. */
-	if (!word || word & ARENA_SLAB || !use_is_tracking())
+	if (!word || word & ARENA_SLAB || !submission_is_tracking())
 		return;
 	struct mark *block = &arena->marks[word - 1];
 	uint64_t begin = address - arena->base, room = arena->bytes - begin;
@@ -88,11 +88,11 @@ static bool are_all_held(uint64_t oldest)
 	bool held = false;
 
 	lock_take(&one);
-	if (use_ask_to_hold())
+	if (submission_ask_to_hold())
 		since = empty = 0;
 	else if (since)
 		held = oldest >= since;
-	else if ((empty |= use_empty_stripes()) == UINT64_MAX)
+	else if ((empty |= submission_empty_stripes()) == UINT64_MAX)
 		since = done_newest() + 1;
 	lock_drop(&one);
 	return held;

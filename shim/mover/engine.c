@@ -4,7 +4,7 @@
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/mover/mover_internal.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 
 /* Errors in a row before an event is believed, and for how long: they may be microseconds apart. */
 #define DOUBTS_MOST 8
@@ -21,7 +21,7 @@ bool engine_hears_all(struct engine *engine)
 {
 	if (!engine->claims)
 		return true;
-	use_see_inside();
+	submission_see_inside();
 	return claims_hear(engine->claims);
 }
 

@@ -18,7 +18,7 @@
 #include "shim/device/peer.h"
 #include "shim/driver/real.h"
 #include "shim/mover/mover_internal.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 
 /* ns: between tries when one was given up, doubled each time; and the longest patience with the device. */
@@ -33,9 +33,9 @@ static unsigned n_suspended;
 static void open_locked(void)
 {
 	if (n_suspended)
-		use_gate_undrain();
+		gate_undrain();
 	else
-		use_gate_open();
+		gate_open();
 }
 
 /* Between two looks at what has to end before a gap. */
@@ -107,8 +107,8 @@ static bool wait_until_idle(struct engine *engine, uint64_t devices, uint64_t be
 /* Nobody who may have to do with these devices is inside the driver, nor comes in. Suspended is all of the process. */
 static bool wait_until_quiet(struct engine *engine, uint64_t devices, uint64_t begin)
 {
-	use_gate_for(n_suspended ? CONTEXT_ALL_DEVICES : devices);
-	while (!use_is_quiet_on(devices)) {
+	gate_for(n_suspended ? CONTEXT_ALL_DEVICES : devices);
+	while (!submission_is_quiet_on(devices)) {
 		if (!goes_on_waiting(engine, devices, begin))
 			return false;
 		clock_sleep(POLL_NS);
@@ -164,13 +164,13 @@ bool gap_close(struct engine *engine, bool whole)
 	engine->quiesce.moved_out = engine->stats.moved_out;
 
 	lock_take(&one_gap);
-	use_gate_for(n_suspended ? CONTEXT_ALL_DEVICES : who_may_touch(engine, whole));
-	use_gate_drain();
+	gate_for(n_suspended ? CONTEXT_ALL_DEVICES : who_may_touch(engine, whole));
+	gate_drain();
 	engine->quiesce.newest = done_newest();
 	engine->quiesce.done = 0;
 	if (!wait_until_untouched(engine, whole, begin))
 		goto give_up;
-	if (use_gate_close()) {
+	if (gate_close()) {
 		/* By order, before tracking knew all that runs: what was discarded may have been written since (mover.c). */
 		if (!engine->tracking.complete)
 			atomic_store(&engine->channel.everything.discarded, 0);
@@ -221,7 +221,7 @@ void gap_keep_closed(struct engine *engine)
 	engine->quiesce.suspended = true;
 	engine->link.in_gap = false;
 	let_touch(engine);
-	use_gate_for(CONTEXT_ALL_DEVICES);
+	gate_for(CONTEXT_ALL_DEVICES);
 	n_suspended++;
 	lock_drop(&one_gap);
 }

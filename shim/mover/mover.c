@@ -10,7 +10,7 @@
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/mover/mover_internal.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 #include "shim/base/thread.h"
 
@@ -55,7 +55,7 @@ static void count_alive(const struct engine *engine, bool alive)
 	lock_take(&alive_lock);
 	n_alive += alive ? 1 : -1u;
 	if (alive || !n_alive)
-		use_set_tracking(alive, !engine->exact);
+		submission_set_tracking(alive, !engine->exact);
 	lock_drop(&alive_lock);
 }
 
@@ -199,7 +199,7 @@ static void get_ready(struct engine *engine)
 	if (engine->tracking.complete)
 		return;
 	if (!engine->tracking.asked) {
-		if (use_is_quiet() && context_idle_ask(CONTEXT_ALL_DEVICES, &engine->tracking.idle))
+		if (submission_is_quiet() && context_idle_ask(CONTEXT_ALL_DEVICES, &engine->tracking.idle))
 			engine->tracking.asked = true;
 		return;
 	}

@@ -8,7 +8,7 @@
 #include "shim/submit/done.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/plan/pace.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/pdl.h"
 
@@ -51,7 +51,7 @@ static void start(struct device *device, enum policy_spill mode)
 
 	/* From now on memory may leave the device, also where nothing was placed outside of it (suspend). */
 	pdl_spilled();
-	if (!engine || !use_add_arena(heap_arena(heap), &engine->channel) || !mover_start(engine)) {
+	if (!engine || !submission_add_arena(heap_arena(heap), &engine->channel) || !mover_start(engine)) {
 		log_once("no memory to move memory with; what is spilled stays on the host");
 		if (engine)
 			atomic_store(&engine->channel.dead, true);
@@ -255,12 +255,12 @@ void spill_end(void)
 		for (unsigned ms = 0; engine && ms < TELL_MS && atomic_load(&engine->health.telling); ms++)
 			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
-	use_stop();
+	submission_stop();
 }
 
 void spill_child(void)
 {
-	atomic_store(&use_state, 0);
+	atomic_store(&submission_state, 0);
 }
 
 /* ---- suspend and resume ---- */

@@ -13,7 +13,7 @@
 #include "shim/driver/real.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/submit/layout.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,7 +156,7 @@ static void tell_of_kernels(void)
 	size_t at = 0;
 
 	/* In this order: what is inside may have its number by the time that those with numbers are looked at. */
-	use_each_inside(add_inside, &kernels);
+	submission_each_inside(add_inside, &kernels);
 	done_each_in_flight(add_kernel, &kernels);
 	for (unsigned i = 0; i < kernels.n; i++) {
 		const struct done_what *what = &kernels.what[i];

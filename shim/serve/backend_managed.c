@@ -15,7 +15,7 @@
 #include "shim/base/log.h"
 #include "shim/serve/pending.h"
 #include "shim/driver/real.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 
 static const struct backend_managed_settings no_settings = {.device = -1};
@@ -77,7 +77,7 @@ static enum sw_status managed_alloc(struct device *device, const struct backend_
 	if (settings->prefetch == BACKEND_PREFETCH_ON_ALLOC)
 		ahead_bring(address, request->bytes, settings->headroom, NULL, true);
 	if (row->managed.ahead)
-		use_set_ahead();
+		submission_set_ahead();
 	if (request->height)
 		*ret_pitch = request->bytes / request->height;
 	return SW_OK;

@@ -1,7 +1,7 @@
 #include "shim/submit/channel.h"
 #include "shim/base/lock.h"
 #include "shim/stats/waiting.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 
 #include <sched.h>
 
@@ -77,7 +77,7 @@ static unsigned missing_sites(const struct channel *channel, const struct named 
  */
 static void wait_for_answer(struct channel *channel, const struct waiter *waiter, struct waiting *waiting)
 {
-	while (!waiter->answered && !atomic_load(&channel->dead) && use_is_tracking() &&
+	while (!waiter->answered && !atomic_load(&channel->dead) && submission_is_tracking() &&
 	       waiting->ns < ANSWER_MS * 1000000ull) {
 		struct timespec until = clock_in(WAITING_LOOK_NS);
 

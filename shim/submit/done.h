@@ -28,7 +28,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What was submitted, for messages: the number of what is run (use.h), and the row of the entry point. */
+/* What was submitted, for messages: the number of what is run (submission.h), and the row of the entry point. */
 struct done_what {
 	uint64_t function;
 	uint32_t id;

@@ -120,7 +120,7 @@ static void drop(struct graph_exec *entry)
 
 /* ---- launches ---- */
 
-void graph_operands(struct use *use, CUgraphExec exec)
+void graph_operands(struct submission *use, CUgraphExec exec)
 {
 	struct graph_names *names = NULL;
 	uint64_t number = (uintptr_t)exec;
@@ -135,15 +135,16 @@ void graph_operands(struct use *use, CUgraphExec exec)
 	}
 	lock_drop(&graph_lock);
 
-	use_function(use, number);
+	submission_function(use, number);
 	/* A kernel of a graph, and no other, may launch what the device may launch. */
 	if (!names || atomic_load_explicit(&n_sealed, memory_order_relaxed))
-		use_unknown(use);
+		submission_unknown(use);
 	if (!names)
 		return;
 	size_t n = atomic_load_explicit(&names->n, memory_order_acquire);
 	for (size_t i = 0; i < n; i++)
-		use_name(use, names->at[i].address, atomic_load_explicit(&names->at[i].bytes, memory_order_relaxed));
+		submission_name(use, names->at[i].address,
+				atomic_load_explicit(&names->at[i].bytes, memory_order_relaxed));
 	graph_names_drop(names);
 }
 

@@ -12,13 +12,13 @@
 #ifndef SPILLWAY_GRAPH_H
 #define SPILLWAY_GRAPH_H
 
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 
 #include <cuda.h>
 #include <stdbool.h>
 
 /* Name what a launch of this instance touches, or say that it is unknown. Any thread; it allocates nothing. */
-void graph_operands(struct use *use, CUgraphExec exec);
+void graph_operands(struct submission *use, CUgraphExec exec);
 
 /* How many instances are alive that cannot be read. Those made before we were active are not among them. */
 unsigned graph_n_unknown(void);

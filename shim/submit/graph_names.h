@@ -20,7 +20,7 @@
 struct graph_name {
 	CUdeviceptr address;
 	_Atomic size_t
-	    bytes; /* as in use_name(): 0 is a pointer of unknown reach, and another name than a known reach */
+	    bytes; /* as in submission_name(): 0 is a pointer of unknown reach, and another name than a known reach */
 };
 
 struct graph_names {

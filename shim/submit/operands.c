@@ -23,11 +23,11 @@ static uint64_t number(enum hook_id id, uint64_t extent)
 	return (((uint64_t)id << 48) ^ (extent * UINT64_C(0x9e3779b97f4a7c15))) | UINT64_C(1) << 63;
 }
 
-/* For addresses with a known extent: nothing is touched when it is 0, which for use_name() means "not known". */
-static void name(struct use *use, CUdeviceptr address, size_t bytes)
+/* For addresses with a known extent: nothing is touched when it is 0, which for submission_name() means "not known". */
+static void name(struct submission *use, CUdeviceptr address, size_t bytes)
 {
 	if (bytes)
-		use_name(use, address, bytes);
+		submission_name(use, address, bytes);
 }
 
 #define HOST(pointer) ((CUdeviceptr)(uintptr_t)(pointer))
@@ -38,19 +38,19 @@ static void name(struct use *use, CUdeviceptr address, size_t bytes)
  * Most words of a structure are small numbers or none at all. No device address is below 1 MiB, or above the 57 bits
  * that the newest processors and GPUs translate.
  */
-static inline void name_word(struct use *use, const char *at)
+static inline void name_word(struct submission *use, const char *at)
 {
 	uint64_t word;
 
 	memcpy(&word, at, sizeof(word));
 	if (word >> 20 && !(word >> 57)) {
-		use_name(use, word, 0);
+		submission_name(use, word, 0);
 		tables_name(use, word);
 	}
 }
 
 /* A NULL among the pointers to parameters is an error that the driver reports. */
-static inline void name_run(struct use *use, struct layout_run run, void **params)
+static inline void name_run(struct submission *use, struct layout_run run, void **params)
 {
 	for (unsigned i = run.first; i < run.first + (unsigned)run.count; i++) {
 		const char *param = params[i];
@@ -61,7 +61,7 @@ static inline void name_run(struct use *use, struct layout_run run, void **param
 }
 
 /* Parameters in one buffer, as they will lie on the device. More than 32764 bytes of them (CUDA 12.1 on) are refused. */
-static void name_buffer(struct use *use, void **extra)
+static void name_buffer(struct submission *use, void **extra)
 {
 	const char *buffer = NULL;
 	const size_t *bytes = NULL;
@@ -74,14 +74,14 @@ static void name_buffer(struct use *use, void **extra)
 			bytes = extra[1];
 	}
 	if (extra[0] != CU_LAUNCH_PARAM_END)
-		use_unknown(use);
+		submission_unknown(use);
 	if (!buffer || !bytes || *bytes > 32764)
 		return;
 	for (size_t at = 0; at + 8 <= *bytes; at += 8)
 		name_word(use, buffer + at);
 }
 
-static void name_kernel(struct use *use, CUfunction function, void **params, void **extra)
+static void name_kernel(struct submission *use, CUfunction function, void **params, void **extra)
 {
 	struct layout layout;
 	struct layout_run run;
@@ -104,35 +104,35 @@ static void name_kernel(struct use *use, CUfunction function, void **params, voi
 			name_run(use, run, params);
 		break;
 	case LAYOUT_UNKNOWN:
-		use_unknown(use);
+		submission_unknown(use);
 		break;
 	}
 }
 
-static inline void launch(struct use *use, CUfunction function, void **params, void **extra)
+static inline void launch(struct submission *use, CUfunction function, void **params, void **extra)
 {
-	use_function(use, (uintptr_t)function);
+	submission_function(use, (uintptr_t)function);
 	name_kernel(use, function, params, extra);
 }
 
 /* The parameters were set before, by cuParamSet*. */
-static void launch_old(struct use *use, CUfunction function)
+static void launch_old(struct submission *use, CUfunction function)
 {
-	use_function(use, (uintptr_t)function);
-	use_unknown(use);
+	submission_function(use, (uintptr_t)function);
+	submission_unknown(use);
 }
 
 /* One launch for each device, each on its own stream. */
-static void launch_many(struct use *use, const CUDA_LAUNCH_PARAMS *list, unsigned n)
+static void launch_many(struct submission *use, const CUDA_LAUNCH_PARAMS *list, unsigned n)
 {
-	use_stream(use, list && n ? list[0].hStream : NULL, false);
+	submission_stream(use, list && n ? list[0].hStream : NULL, false);
 	for (unsigned i = 0; list && i < n; i++) {
 		if (!i)
-			use_function(use, (uintptr_t)list[i].function);
+			submission_function(use, (uintptr_t)list[i].function);
 		name_kernel(use, list[i].function, list[i].kernelParams, NULL);
 	}
 	if (list && n > 1)
-		use_launches(use, list, n);
+		submission_launches(use, list, n);
 }
 
 /* ---- copies and sets ---- */
@@ -145,7 +145,8 @@ struct side {
 };
 
 /* What does not fit an address space will be refused by the driver; its base alone is named. */
-static void name_box(struct use *use, CUdeviceptr base, const struct box_place *place, const struct box_extent *extent)
+static void name_box(struct submission *use, CUdeviceptr base, const struct box_place *place,
+		     const struct box_extent *extent)
 {
 	CUdeviceptr first;
 	size_t bytes;
@@ -157,7 +158,7 @@ static void name_box(struct use *use, CUdeviceptr base, const struct box_place *
 }
 
 /* False: an array, or nonsense. */
-static bool name_side(struct use *use, const struct side *side, const struct box_extent *extent,
+static bool name_side(struct submission *use, const struct side *side, const struct box_extent *extent,
 		      struct tables_side *ret_named)
 {
 	if (side->type != CU_MEMORYTYPE_HOST && side->type != CU_MEMORYTYPE_DEVICE &&
@@ -178,7 +179,7 @@ static bool name_side(struct use *use, const struct side *side, const struct box
 #define SIDE_2D(copy, which) SIDE(copy, which, .z = 0)
 #define SIDE_3D(copy, which) SIDE(copy, which, .z = (copy)->which##Z, .height = (copy)->which##Height)
 
-static void copy_sides(struct use *use, const struct side *dst, const struct side *src, struct box_extent extent)
+static void copy_sides(struct submission *use, const struct side *dst, const struct side *src, struct box_extent extent)
 {
 	struct tables_side to, from;
 	bool linear = name_side(use, dst, &extent, &to);
@@ -194,7 +195,7 @@ static uint64_t volume(const struct box_extent *extent)
 
 #define COPY_2D(id, copy)                                                                                              \
 	do {                                                                                                           \
-		use_function(use, number(id, (copy) ? (uint64_t)((copy)->WidthInBytes) * (copy)->Height : 0));         \
+		submission_function(use, number(id, (copy) ? (uint64_t)((copy)->WidthInBytes) * (copy)->Height : 0));  \
 		if (copy)                                                                                              \
 			copy_sides(use, SIDE_2D(copy, dst), SIDE_2D(copy, src),                                        \
 				   (struct box_extent){(copy)->WidthInBytes, (copy)->Height, 1});                      \
@@ -203,33 +204,33 @@ static uint64_t volume(const struct box_extent *extent)
 #define EXTENT_3D(copy) ((struct box_extent){(copy)->WidthInBytes, (copy)->Height, (copy)->Depth})
 #define COPY_3D(id, copy)                                                                                              \
 	do {                                                                                                           \
-		use_function(use, number(id, (copy) ? volume(&EXTENT_3D(copy)) : 0));                                  \
+		submission_function(use, number(id, (copy) ? volume(&EXTENT_3D(copy)) : 0));                           \
 		if (copy)                                                                                              \
 			copy_sides(use, SIDE_3D(copy, dst), SIDE_3D(copy, src), EXTENT_3D(copy));                      \
 	} while (0)
 
-static void copy(struct use *use, enum hook_id id, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+static void copy(struct submission *use, enum hook_id id, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
-	use_function(use, number(id, bytes));
+	submission_function(use, number(id, bytes));
 	name(use, dst, bytes);
 	name(use, src, bytes);
 	tables_copied(dst, src, bytes);
 }
 
 /* One address, where it reaches. */
-static void one(struct use *use, enum hook_id id, CUdeviceptr address, size_t bytes)
+static void one(struct submission *use, enum hook_id id, CUdeviceptr address, size_t bytes)
 {
-	use_function(use, number(id, bytes));
+	submission_function(use, number(id, bytes));
 	name(use, address, bytes);
 }
 
-static void nothing(struct use *use, enum hook_id id, size_t bytes)
+static void nothing(struct submission *use, enum hook_id id, size_t bytes)
 {
-	use_function(use, number(id, bytes));
+	submission_function(use, number(id, bytes));
 }
 
 /* A 2D set of one row may leave its pitch out; with more rows the driver refuses a pitch of 0. */
-static void name_set(struct use *use, CUdeviceptr dst, size_t pitch, size_t element, size_t width, size_t height)
+static void name_set(struct submission *use, CUdeviceptr dst, size_t pitch, size_t element, size_t width, size_t height)
 {
 	struct box_place place = {.pitch = pitch};
 	struct box_extent extent = {.height = height, .depth = 1};
@@ -240,16 +241,16 @@ static void name_set(struct use *use, CUdeviceptr dst, size_t pitch, size_t elem
 		name_box(use, dst, &place, &extent);
 }
 
-static void set(struct use *use, enum hook_id id, CUdeviceptr dst, size_t pitch, size_t element, size_t width,
+static void set(struct submission *use, enum hook_id id, CUdeviceptr dst, size_t pitch, size_t element, size_t width,
 		size_t height)
 {
-	use_function(use, number(id, element * width * height));
+	submission_function(use, number(id, element * width * height));
 	name_set(use, dst, pitch, element, width, height);
 }
 
 /* ---- lists ---- */
 
-static void copy_list(struct use *use, enum hook_id id, const CUdeviceptr *dsts, const CUdeviceptr *srcs,
+static void copy_list(struct submission *use, enum hook_id id, const CUdeviceptr *dsts, const CUdeviceptr *srcs,
 		      const size_t *sizes, size_t n)
 {
 	uint64_t sum = n;
@@ -260,10 +261,10 @@ static void copy_list(struct use *use, enum hook_id id, const CUdeviceptr *dsts,
 		tables_copied(dsts[i], srcs[i], sizes[i]);
 		sum = sum * 31 + sizes[i];
 	}
-	use_function(use, number(id, sum));
+	submission_function(use, number(id, sum));
 }
 
-static void list(struct use *use, enum hook_id id, const CUdeviceptr *addresses, const size_t *sizes, size_t n)
+static void list(struct submission *use, enum hook_id id, const CUdeviceptr *addresses, const size_t *sizes, size_t n)
 {
 	uint64_t sum = n;
 
@@ -271,15 +272,15 @@ static void list(struct use *use, enum hook_id id, const CUdeviceptr *addresses,
 		name(use, addresses[i], sizes[i]);
 		sum = sum * 31 + sizes[i];
 	}
-	use_function(use, number(id, sum));
+	submission_function(use, number(id, sum));
 }
 
 /*
  * Extents are in elements: bytes between two pointers, elements of the array where one side is an array. Those have at
  * most 16 bytes (four channels of 32 bits, or a compressed block), and are taken to have that.
  */
-static bool name_operand(struct use *use, const CUmemcpy3DOperand *operand, struct box_extent extent, size_t element,
-			 struct tables_side *ret_named)
+static bool name_operand(struct submission *use, const CUmemcpy3DOperand *operand, struct box_extent extent,
+			 size_t element, struct tables_side *ret_named)
 {
 	struct box_place place = {.height = operand->op.ptr.layerHeight};
 
@@ -295,7 +296,7 @@ static bool name_operand(struct use *use, const CUmemcpy3DOperand *operand, stru
 	return true;
 }
 
-static void copy_list_3d(struct use *use, enum hook_id id, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t n)
+static void copy_list_3d(struct submission *use, enum hook_id id, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t n)
 {
 	uint64_t sum = n;
 
@@ -311,41 +312,42 @@ static void copy_list_3d(struct use *use, enum hook_id id, const CUDA_MEMCPY3D_B
 			tables_copied_box(&to, &from, &extent);
 		sum = sum * 31 + volume(&extent);
 	}
-	use_function(use, number(id, sum));
+	submission_function(use, number(id, sum));
 }
 
 /* dstNumBytes is a hint, so how far the output reaches is not known. */
-static void decompress(struct use *use, enum hook_id id, const CUmemDecompressParams *params, size_t n)
+static void decompress(struct submission *use, enum hook_id id, const CUmemDecompressParams *params, size_t n)
 {
 	uint64_t sum = n;
 
 	for (size_t i = 0; params && i < n; i++) {
 		name(use, HOST(params[i].src), params[i].srcNumBytes);
-		use_name(use, HOST(params[i].dst), 0);
-		use_name(use, HOST(params[i].dstActBytes), sizeof(*params[i].dstActBytes));
+		submission_name(use, HOST(params[i].dst), 0);
+		submission_name(use, HOST(params[i].dstActBytes), sizeof(*params[i].dstActBytes));
 		sum = sum * 31 + params[i].srcNumBytes;
 	}
-	use_function(use, number(id, sum));
+	submission_function(use, number(id, sum));
 }
 
-static void memory_operations(struct use *use, enum hook_id id, const CUstreamBatchMemOpParams *params, unsigned n)
+static void memory_operations(struct submission *use, enum hook_id id, const CUstreamBatchMemOpParams *params,
+			      unsigned n)
 {
-	use_function(use, number(id, n));
+	submission_function(use, number(id, n));
 	for (unsigned i = 0; params && i < n; i++) {
 		switch (params[i].operation) {
 		case CU_STREAM_MEM_OP_WAIT_VALUE_32:
 		case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-			use_name(use, params[i].waitValue.address, 4); /* a write's lies at the same place */
+			submission_name(use, params[i].waitValue.address, 4); /* a write's lies at the same place */
 			break;
 		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
 		case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-			use_name(use, params[i].waitValue.address, 8);
+			submission_name(use, params[i].waitValue.address, 8);
 			break;
 		case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
 		case CU_STREAM_MEM_OP_BARRIER:
 			break;
 		default: /* newer than this file */
-			use_unknown(use);
+			submission_unknown(use);
 		}
 	}
 }
@@ -357,11 +359,11 @@ static void memory_operations(struct use *use, enum hook_id id, const CUstreamBa
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 #define ROW(name, stream_used, per_thread, params, ...)                                                                \
-	void operands_##name(struct use *use, OPERANDS_UNPACK params)                                                  \
+	void operands_##name(struct submission *use, OPERANDS_UNPACK params)                                                  \
 	{                                                                                                              \
 		const enum hook_id id = HOOK_##name;                                                                   \
 		(void)id;                                                                                              \
-		use_stream(use, stream_used, per_thread);                                                              \
+		submission_stream(use, stream_used, per_thread);                                                              \
 		__VA_ARGS__;                                                                                           \
 	}
 /* The synchronous family has no stream; a parameter called stream is the one of the others. _OWN: with the twin whose
@@ -506,7 +508,7 @@ ROW(cuLaunchKernelEx, STREAM_OF(config), false,
 ROW(cuLaunchKernelEx_ptsz, STREAM_OF(config), true,
     (const CUlaunchConfig *config, CUfunction function, void **params, void **extra),
     launch(use, function, params, extra))
-void operands_cuLaunchCooperativeKernelMultiDevice(struct use *use, CUDA_LAUNCH_PARAMS *launches, unsigned n,
+void operands_cuLaunchCooperativeKernelMultiDevice(struct submission *use, CUDA_LAUNCH_PARAMS *launches, unsigned n,
 						   unsigned flags)
 {
 	launch_many(use, launches, n);

@@ -1,7 +1,7 @@
 /*
  * submit_body.h: the body of a submission, for the files that generate some from the rows of hooks.def. While the heap is
  * under no pressure it costs one counter, the mark that it is inside the driver, a look at one flag, and one jump through
- * the table. Under pressure it goes the way of use.h.
+ * the table. Under pressure it goes the way of submission.h.
  */
 #ifndef SPILLWAY_SUBMIT_BODY_H
 #define SPILLWAY_SUBMIT_BODY_H
@@ -18,28 +18,28 @@
 #define SUBMIT_BODY(call, name, params, args)                                                                          \
 	static __attribute__((noinline)) CUresult tracked_##name params                                                \
 	{                                                                                                              \
-		struct use *use = use_open(HOOK_##name);                                                               \
+		struct submission *use = submission_open(HOOK_##name);                                                               \
                                                                                                                        \
 		if (use)                                                                                               \
 			operands_##name(use, SUBMIT_UNPACK args);                                                      \
-		struct use_stripe *inside = use_admit(use);                                                            \
+		struct submission_stripe *inside = admit(use);                                                            \
 		CUresult result = call;                                                                                \
-		use_close(use, inside);                                                                                \
+		submission_close(use, inside);                                                                                \
 		return result;                                                                                         \
 	}                                                                                                              \
 	static inline CUresult track_##name params                                                                     \
 	{                                                                                                              \
 		/* In most programs that are watched at all they are from early on: then one look is enough. */        \
-		if (__builtin_expect(use_is_watched(), 0))                                                             \
+		if (__builtin_expect(submission_is_watched(), 0))                                                             \
 			return tracked_##name args;                                                                    \
-		struct use_stripe *inside = use_enter();                                                               \
+		struct submission_stripe *inside = submission_enter();                                                               \
                                                                                                                        \
-		if (__builtin_expect(use_is_watched(), 0)) {                                                           \
-			use_leave(inside);                                                                             \
+		if (__builtin_expect(submission_is_watched(), 0)) {                                                           \
+			submission_leave(inside);                                                                             \
 			return tracked_##name args;                                                                    \
 		}                                                                                                      \
 		CUresult result = call;                                                                                \
-		use_leave(inside);                                                                                     \
+		submission_leave(inside);                                                                                     \
 		return result;                                                                                         \
 	}
 /* Counted; when switched off for good (enter.h) not even that, and nobody waits for what is inside the driver. */

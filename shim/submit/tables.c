@@ -211,7 +211,7 @@ static struct table *find_addresses(CUdeviceptr dst, CUdeviceptr src, size_t byt
 	struct table *table = NULL;
 	size_t end = 0;
 
-	use_heap_span(&first, &span);
+	submission_heap_span(&first, &span);
 	if (!span)
 		return NULL;
 	if (bytes > BYTES_MOST)
@@ -226,7 +226,7 @@ static struct table *find_addresses(CUdeviceptr dst, CUdeviceptr src, size_t byt
 		}
 		bool any = any_within(words, some / sizeof(*words), first, span);
 		for (size_t i = 0; any && i < some / sizeof(*words) && (!table || table->n <= MANY); i++) {
-			if (!use_is_heap(words[i]))
+			if (!submission_is_heap(words[i]))
 				continue;
 			if (!table && !(table = new_table(dst, 0, 0, MANY + 1)))
 				return NULL;
@@ -279,7 +279,7 @@ void tables_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	int saved = errno;
 
-	if (bytes < sizeof(CUdeviceptr) || use_is_heap(src))
+	if (bytes < sizeof(CUdeviceptr) || submission_is_heap(src))
 		return;
 	struct table *table = find(dst, src, bytes);
 	if (table || atomic_load(&tables_any)) {
@@ -361,7 +361,7 @@ static bool follows(struct table *table, uint64_t function)
 	return true;
 }
 
-void tables_look(struct use *use, CUdeviceptr address)
+void tables_look(struct submission *use, CUdeviceptr address)
 {
 	int number = table_of(address >> LINE_SHIFT);
 
@@ -369,11 +369,11 @@ void tables_look(struct use *use, CUdeviceptr address)
 		return;
 	lock_take(&lock);
 	struct table *table = tables[number];
-	if (table && address >= table->start && address < table->end && follows(table, use_what(use))) {
+	if (table && address >= table->start && address < table->end && follows(table, submission_what(use))) {
 		if (table->n > MANY)
-			use_unknown(use);
+			submission_unknown(use);
 		for (unsigned i = 0; i < table->n && table->n <= MANY; i++)
-			use_name(use, table->at[i], 0);
+			submission_name(use, table->at[i], 0);
 	}
 	lock_drop(&lock);
 }

@@ -26,7 +26,7 @@
 #define SPILLWAY_SPILL_TABLES_H
 
 #include "shim/submit/box.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 
 /* A copy is about to be submitted. Neither dst nor src need be readable, nor what they seem. */
 void tables_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
@@ -39,10 +39,10 @@ struct tables_side {
 void tables_copied_box(const struct tables_side *dst, const struct tables_side *src, const struct box_extent *extent);
 
 extern _Atomic bool tables_any;
-void tables_look(struct use *use, CUdeviceptr address);
+void tables_look(struct submission *use, CUdeviceptr address);
 
 /* A kernel was given this address, which it also named: name what the array there points to, if there is one. */
-static inline void tables_name(struct use *use, CUdeviceptr address)
+static inline void tables_name(struct submission *use, CUdeviceptr address)
 {
 	if (__builtin_expect(atomic_load_explicit(&tables_any, memory_order_relaxed), 0))
 		tables_look(use, address);

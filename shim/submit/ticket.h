@@ -5,9 +5,9 @@
  * To hold ten blocks and to let them go (arena.h) takes a launch twenty locked operations. What it names goes to the
  * mover by the tape anyway; so it puts a ticket beside that, and holds nothing:
  *
- *   a submission   writes its record with the ticket; raises that it is inside the driver (use_enter); looks whether all
+ *   a submission   writes its record with the ticket; raises that it is inside the driver (submission_enter); looks whether all
  *                  that it names is mapped; and, back from the driver, gives the ticket back with its number
- *   the mover      raises `unmapped` of a block; looks at everybody inside (use_see_inside); reads the tape to its end
+ *   the mover      raises `unmapped` of a block; looks at everybody inside (submission_see_inside); reads the tape to its end
  *
  * Both raise first and look second. Who did not see `unmapped` raised had entered before, so the mover's look sees that,
  * and with it the record. The mover keeps book of what is out (claims.h).

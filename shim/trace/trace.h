@@ -92,7 +92,7 @@ uint64_t trace_range(const char *name);
 
 /*
  * A submission: begin, every address it names, commit. One at a time in a thread, and no other event of the thread
- * between. False: this one is not traced. id: the entry point; function: a kernel's handle, or as in use.h.
+ * between. False: this one is not traced. id: the entry point; function: a kernel's handle, or as in submission.h.
  */
 bool trace_submit_begin(void);
 void trace_submit_name(uint64_t address, uint64_t bytes);

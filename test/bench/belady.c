@@ -160,7 +160,7 @@ static uint64_t end_of(const struct block *block, uint32_t offset, uint64_t laun
 static void name_offsets(const struct launch *launch, uint32_t number)
 {
 	for (uint32_t k = 0; k < launch->n; k++) {
-		const struct use *use = &trace.uses[launch->first + k];
+		const struct submission *use = &trace.uses[launch->first + k];
 		const struct block *block = &trace.blocks[use->block];
 
 		block->named[place_of(block, use->offset)] = number;
@@ -190,7 +190,7 @@ static void find_uses(uint64_t grain)
 		first_named[l] = n_named;
 		name_offsets(&trace.launches[l], (uint32_t)l + 1);
 		for (uint32_t k = 0; k < trace.launches[l].n; k++) {
-			const struct use *use = &trace.uses[trace.launches[l].first + k];
+			const struct submission *use = &trace.uses[trace.launches[l].first + k];
 			const struct block *block = &trace.blocks[use->block];
 			uint64_t at = (uint64_t)use->offset * OFFSET_UNIT;
 			uint64_t end = grain ? end_of(block, use->offset, l) : 0;

@@ -1,6 +1,6 @@
 /*
- * operands_bench: what it costs to read the operands of a launch, with a struct use that does nothing: the call of
- * use_name() is in it, what use.c does is not. No driver: the layouts are invented. Medians of 15 rounds, in ns.
+ * operands_bench: what it costs to read the operands of a launch, with a struct submission that does nothing: the call of
+ * submission_name() is in it, what submission.c does is not. No driver: the layouts are invented. Medians of 15 rounds, in ns.
  */
 #include "shim/driver/real.h"
 #include "shim/submit/graph.h"
@@ -16,58 +16,58 @@
 
 static volatile uint64_t sink;
 
-void use_stream(struct use *use, CUstream stream, bool per_thread)
+void submission_stream(struct submission *use, CUstream stream, bool per_thread)
 {
 	(void)use;
 	(void)stream;
 	(void)per_thread;
 }
 
-void use_function(struct use *use, uint64_t function)
+void submission_function(struct submission *use, uint64_t function)
 {
 	(void)use;
 	(void)function;
 }
 
-void use_name(struct use *use, CUdeviceptr address, size_t bytes)
+void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 {
 	(void)use;
 	(void)bytes;
 	sink = address;
 }
 
-void use_launches(struct use *use, const CUDA_LAUNCH_PARAMS *launches, unsigned n)
+void submission_launches(struct submission *use, const CUDA_LAUNCH_PARAMS *launches, unsigned n)
 {
 	(void)use;
 	(void)launches;
 	(void)n;
 }
 
-uint64_t use_what(const struct use *use)
+uint64_t submission_what(const struct submission *use)
 {
 	(void)use;
 	return 0;
 }
 
-bool use_is_heap(CUdeviceptr address)
+bool submission_is_heap(CUdeviceptr address)
 {
 	(void)address;
 	return false;
 }
 
-void use_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
+void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 {
 	*ret_first = 0;
 	*ret_bytes = 0;
 }
 
-void use_unknown(struct use *use)
+void submission_unknown(struct submission *use)
 {
 	(void)use;
 	abort();
 }
 
-void graph_operands(struct use *use, CUgraphExec exec)
+void graph_operands(struct submission *use, CUgraphExec exec)
 {
 	(void)use;
 	(void)exec;

@@ -118,7 +118,7 @@ static void read_launch(char *at)
 			continue;
 		trace.uses = grown(trace.uses, trace.n_uses, &room_uses, sizeof(*trace.uses));
 		trace.uses[trace.n_uses++] =
-		    (struct use){(uint32_t)(block - trace.blocks), (uint32_t)(offset / OFFSET_UNIT)};
+		    (struct submission){(uint32_t)(block - trace.blocks), (uint32_t)(offset / OFFSET_UNIT)};
 		block_note_offset(block, (uint32_t)(offset / OFFSET_UNIT));
 	}
 	launch.n = (uint32_t)(trace.n_uses - launch.first);

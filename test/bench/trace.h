@@ -25,7 +25,7 @@ struct block {
 	uint32_t died; /* by number of submissions before; NEVER: not */
 };
 
-struct use { /* one block:offset of a submission */
+struct submission { /* one block:offset of a submission */
 	uint32_t block, offset;
 };
 
@@ -37,7 +37,7 @@ struct launch {
 
 struct trace {
 	struct block *blocks;
-	struct use *uses;
+	struct submission *uses;
 	struct launch *launches;
 	uint64_t n_blocks, n_uses, n_launches;
 	uint64_t peak; /* bytes alive at once, at most */

@@ -46,13 +46,13 @@ static void what_is_inside_the_driver_is_told(void **state)
 	unsigned n = 0;
 
 	(void)state;
-	struct use *use = use_open(HOOK_cuGraphLaunch);
-	use_function(use, 4711);
-	struct use_stripe *stripe = use_admit(use);
-	use_each_inside(find_inside, &n);
+	struct submission *use = submission_open(HOOK_cuGraphLaunch);
+	submission_function(use, 4711);
+	struct submission_stripe *stripe = admit(use);
+	submission_each_inside(find_inside, &n);
 	assert_int_equal(n, 1);
-	use_close(use, stripe);
-	use_each_inside(find_inside, &n);
+	submission_close(use, stripe);
+	submission_each_inside(find_inside, &n);
 	assert_int_equal(n, 1);
 	assert_true(becomes(all_is_done));
 }

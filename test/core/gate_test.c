@@ -7,7 +7,7 @@
 #include "shim/context/context.h"
 #include "shim/device/peer.h"
 #include "shim/mover/mover_internal.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 
 enum { N = 2 };
 
@@ -21,18 +21,18 @@ static CUdeviceptr block; /* of the first GPU */
 static bool is_let_in(uint32_t id, int device, CUdeviceptr names)
 {
 	assert_ok(cuCtxSetCurrent(contexts[device]));
-	use_gate_drain();
-	struct use *use = use_open(id);
+	gate_drain();
+	struct submission *use = submission_open(id);
 	assert_non_null(use);
-	use_stream(use, streams[device], false);
+	submission_stream(use, streams[device], false);
 	if (names)
-		use_name(use, names, 0);
-	struct use_stripe *stripe = use_admit(use);
-	bool in = atomic_load(&use_state) & USE_DRAINING;
-	bool apart = use_is_quiet_on(1);
-	use_close(use, stripe);
-	assert_true(use_is_quiet());
-	use_gate_open();
+		submission_name(use, names, 0);
+	struct submission_stripe *stripe = admit(use);
+	bool in = atomic_load(&submission_state) & SUBMISSION_DRAINING;
+	bool apart = submission_is_quiet_on(1);
+	submission_close(use, stripe);
+	assert_true(submission_is_quiet());
+	gate_open();
 	/* Let in it is known to have nothing to do with the first GPU. */
 	assert_true(!in || apart);
 	return in;
@@ -60,9 +60,9 @@ static void a_graph_waits(void **state)
 static void everybody_waits_at_a_gate_for_all(void **state)
 {
 	(void)state;
-	use_gate_for(CONTEXT_ALL_DEVICES);
+	gate_for(CONTEXT_ALL_DEVICES);
 	assert_false(is_let_in(HOOK_cuLaunchKernel, 1, 0));
-	use_gate_for(1);
+	gate_for(1);
 	assert_true(is_let_in(HOOK_cuLaunchKernel, 1, 0));
 }
 
@@ -81,11 +81,11 @@ static int set_up(void **state)
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
 	struct engine *engine = mover_new(&devices[0], own_heap.heap, true);
 	assert_non_null(engine);
-	assert_true(use_add_arena(heap_arena(own_heap.heap), &engine->channel));
+	assert_true(submission_add_arena(heap_arena(own_heap.heap), &engine->channel));
 	arena_mark_block(heap_arena(own_heap.heap), 0, 4);
 	block = arena_address(heap_arena(own_heap.heap), 0);
-	use_set_tracking(true, false);
-	use_gate_for(1);
+	submission_set_tracking(true, false);
+	gate_for(1);
 	return 0;
 }
 

@@ -220,7 +220,7 @@ static void *come_and_go(void *argument)
 	for (int i = 0; i < ROUNDS; i++) {
 		CUgraphExec exec = instantiate(own);
 		struct mix_arguments b = mix_of(4);
-		const struct use *use = names_of(exec);
+		const struct submission *use = names_of(exec);
 
 		CHECK(!use->unknown && use->n == 4 && use->at[0].address == a.first);
 		set_mix(exec, node, &b);
@@ -240,7 +240,7 @@ static void *launch_shared(void *argument)
 {
 	(void)argument;
 	while (!atomic_load(&stop)) {
-		const struct use *use = names_of(shared);
+		const struct submission *use = names_of(shared);
 
 		CHECK(use->unknown ? !use->n : use->n >= 9);
 	}

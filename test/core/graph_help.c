@@ -7,27 +7,27 @@
 
 /* ---- the fakes ---- */
 
-void use_function(struct use *use, uint64_t function)
+void submission_function(struct submission *use, uint64_t function)
 {
 	use->function = function;
 	use->n_functions++;
 }
 
-void use_name(struct use *use, CUdeviceptr address, size_t bytes)
+void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 {
 	CHECK(use->n < sizeof(use->at) / sizeof(use->at[0]));
 	use->at[use->n++] = (struct test_name){address, bytes};
 }
 
-void use_unknown(struct use *use)
+void submission_unknown(struct submission *use)
 {
 	use->unknown = true;
 }
 
-const struct use *names_of(CUgraphExec exec)
+const struct submission *names_of(CUgraphExec exec)
 {
-	static __thread struct use of_this_thread;
-	struct use *use = &of_this_thread;
+	static __thread struct submission of_this_thread;
+	struct submission *use = &of_this_thread;
 
 	use->n = use->n_functions = 0;
 	use->unknown = false;
@@ -38,7 +38,7 @@ const struct use *names_of(CUgraphExec exec)
 
 void expect_names(CUgraphExec exec, const struct test_name *names, size_t n, int line)
 {
-	const struct use *use = names_of(exec);
+	const struct submission *use = names_of(exec);
 
 	if (use->unknown)
 		fail_msg("line %d: unknown", line);
@@ -56,7 +56,7 @@ void expect_names(CUgraphExec exec, const struct test_name *names, size_t n, int
 
 void expect_unknown(CUgraphExec exec)
 {
-	const struct use *use = names_of(exec);
+	const struct submission *use = names_of(exec);
 
 	assert_true(use->unknown && !use->n);
 }

@@ -1,5 +1,5 @@
 /*
- * graph_help.h: what the tests of graphs share: kernels, graphs, and a struct use that writes down what it is told.
+ * graph_help.h: what the tests of graphs share: kernels, graphs, and a struct submission that writes down what it is told.
  */
 #ifndef SPILLWAY_TEST_GRAPH_HELP_H
 #define SPILLWAY_TEST_GRAPH_HELP_H
@@ -15,7 +15,7 @@ struct test_name {
 	CUdeviceptr address;
 	size_t bytes;
 };
-struct use {
+struct submission {
 	uint64_t function;
 	unsigned n_functions;
 	bool unknown;
@@ -23,7 +23,7 @@ struct use {
 	struct test_name at[1 << 16];
 };
 /* What a launch of it names; good until the thread asks again. */
-const struct use *names_of(CUgraphExec exec);
+const struct submission *names_of(CUgraphExec exec);
 void expect_names(CUgraphExec exec, const struct test_name *names, size_t n, int line);
 #define EXPECT(exec, ...)                                                                                              \
 	expect_names(exec, (const struct test_name[]){__VA_ARGS__},                                                    \

@@ -4,7 +4,7 @@
  */
 #include "test/core/home.h"
 
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 
 #define PREFETCHES (sim_calls("cuMemPrefetchAsync") + sim_calls("cuMemPrefetchAsync_ptsz"))
 

@@ -19,7 +19,7 @@ void fake_expect(const char *what, const struct fake_name *names, unsigned n)
 		fail_msg("%s named %u addresses and not %u", what, seen.n, n);
 }
 
-void use_stream(struct use *use, CUstream stream, bool per_thread)
+void submission_stream(struct submission *use, CUstream stream, bool per_thread)
 {
 	(void)use;
 	seen.n_stream++;
@@ -27,52 +27,52 @@ void use_stream(struct use *use, CUstream stream, bool per_thread)
 	seen.per_thread = per_thread;
 }
 
-void use_launches(struct use *use, const CUDA_LAUNCH_PARAMS *launches, unsigned n)
+void submission_launches(struct submission *use, const CUDA_LAUNCH_PARAMS *launches, unsigned n)
 {
 	(void)use;
 	(void)launches;
 	seen.n_launches = n;
 }
 
-void use_function(struct use *use, uint64_t function)
+void submission_function(struct submission *use, uint64_t function)
 {
 	(void)use;
 	seen.n_function++;
 	seen.function = function;
 }
 
-void use_name(struct use *use, CUdeviceptr address, size_t bytes)
+void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 {
 	(void)use;
 	if (seen.n < FAKE_NAMES)
 		seen.name[seen.n++] = (struct fake_name){address, bytes};
 }
 
-void use_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
+void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 {
 	*ret_first = 0;
 	*ret_bytes = 0;
 }
 
-void use_unknown(struct use *use)
+void submission_unknown(struct submission *use)
 {
 	(void)use;
 	seen.n_unknown++;
 }
 
-uint64_t use_what(const struct use *use)
+uint64_t submission_what(const struct submission *use)
 {
 	(void)use;
 	return 0;
 }
 
-bool use_is_heap(CUdeviceptr address)
+bool submission_is_heap(CUdeviceptr address)
 {
 	(void)address;
 	return false;
 }
 
-void graph_operands(struct use *use, CUgraphExec exec)
+void graph_operands(struct submission *use, CUgraphExec exec)
 {
-	use_function(use, (uintptr_t)exec);
+	submission_function(use, (uintptr_t)exec);
 }

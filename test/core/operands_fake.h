@@ -1,5 +1,5 @@
 /*
- * operands_fake.h: a struct use that writes down what it is told, in place of use.c; and a graph that names nothing.
+ * operands_fake.h: a struct submission that writes down what it is told, in place of submission.c; and a graph that names nothing.
  */
 #ifndef SPILLWAY_TEST_OPERANDS_FAKE_H
 #define SPILLWAY_TEST_OPERANDS_FAKE_H
@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "shim/driver/real.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 
 #define FAKE_NAMES 8192
 

@@ -1,5 +1,5 @@
 /*
- * operands_test.c: what each entry point that submits work names: every row is called, on its own, with a struct use
+ * operands_test.c: what each entry point that submits work names: every row is called, on its own, with a struct submission
  * that writes down what it is told. No driver is asked here; kernels and their parameters are layout_test.c's.
  */
 #include "operands_fake.h"
@@ -425,7 +425,8 @@ static void every_row_has_been_called(void **state)
 }
 
 /* Every row again with nothing but zeros, and lists of which only the length is there. */
-typedef void zeros_function(struct use *, long, long, long, long, long, long, long, long, long, long, long, long);
+typedef void zeros_function(struct submission *, long, long, long, long, long, long, long, long, long, long, long,
+			    long);
 
 static void call_with_zeros(const char *name, void *function)
 {

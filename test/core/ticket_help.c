@@ -34,21 +34,21 @@ void ticket_empty_log(void)
 		;
 }
 
-struct use *ticket_open(CUdeviceptr address)
+struct submission *ticket_open(CUdeviceptr address)
 {
-	struct use *use = use_open(HOOK_cuMemsetD8Async);
+	struct submission *use = submission_open(HOOK_cuMemsetD8Async);
 
 	CHECK(use);
-	use_name(use, address, 0);
-	use_name(use, address + 4096, 4096);
+	submission_name(use, address, 0);
+	submission_name(use, address + 4096, 4096);
 	return use;
 }
 
 uint64_t ticket_submit(CUdeviceptr address)
 {
-	struct use *use = ticket_open(address);
+	struct submission *use = ticket_open(address);
 
-	use_close(use, use_admit(use));
+	submission_close(use, admit(use));
 	return done_newest();
 }
 
@@ -71,17 +71,17 @@ int ticket_set_up(void **state)
 	ticket_engine = mover_new(&device, own_heap.heap, false);
 	assert_non_null(ticket_engine);
 	ticket_arena = heap_arena(own_heap.heap);
-	assert_true(use_add_arena(ticket_arena, &ticket_engine->channel));
+	assert_true(submission_add_arena(ticket_arena, &ticket_engine->channel));
 	ticket_block = allocate(&grants[0]);
 	ticket_other = allocate(&grants[1]);
-	use_set_tracking(true, true);
+	submission_set_tracking(true, true);
 	return 0;
 }
 
 int ticket_tear_down(void **state)
 {
 	(void)state;
-	use_set_tracking(false, false);
+	submission_set_tracking(false, false);
 	for (unsigned i = 0; i < 2; i++)
 		heap_free(own_heap.heap, grants[i].block, grants[i].address);
 	return 0;

@@ -8,7 +8,7 @@
 #include "test/core/log_help.h"
 
 #include "shim/mover/mover_internal.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 
 extern CUcontext ticket_context;
 extern struct engine *ticket_engine;
@@ -26,7 +26,7 @@ bool ticket_is_out_for(CUdeviceptr address, uint64_t done);
 void ticket_empty_log(void);
 
 /* A submission that names the address, twice. */
-struct use *ticket_open(CUdeviceptr address);
+struct submission *ticket_open(CUdeviceptr address);
 /* Also submitted: its number. */
 uint64_t ticket_submit(CUdeviceptr address);
 

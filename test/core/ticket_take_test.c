@@ -15,11 +15,11 @@ static void *submit_and_say(void *argument)
 {
 	(void)argument;
 	CHECK(cuCtxSetCurrent(ticket_context) == CUDA_SUCCESS);
-	struct use *use = ticket_open(ticket_block);
-	struct use_stripe *stripe = use_admit(use);
-	CHECK(use_holds(use) == (mark_holds(ticket_mark(ticket_block)) > 0));
+	struct submission *use = ticket_open(ticket_block);
+	struct submission_stripe *stripe = admit(use);
+	CHECK(submission_holds(use) == (mark_holds(ticket_mark(ticket_block)) > 0));
 	atomic_store(&admitted, true);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	return NULL;
 }
 
@@ -56,7 +56,7 @@ static void who_finds_that_something_was_unmapped_since_it_looked_waits(void **s
 	assert_int_equal(pthread_create(&thread, NULL, submit_and_say, NULL), 0);
 	assert_true(becomes(somebody_waits));
 	assert_false(atomic_load(&admitted));
-	assert_true(use_is_quiet());
+	assert_true(submission_is_quiet());
 	assert_false(ticket_is_out_for(ticket_block, done_newest()));
 	assert_int_equal(mark_holds(ticket_mark(ticket_block)), 0);
 	answer();
@@ -93,12 +93,12 @@ static void at_the_gate_a_ticket_stays_out(void **state)
 
 	(void)state;
 	atomic_store(&admitted, false);
-	use_gate_drain();
-	assert_true(use_gate_close());
+	gate_drain();
+	assert_true(gate_close());
 	assert_int_equal(pthread_create(&thread, NULL, submit_and_say, NULL), 0);
 	assert_true(becomes(block_is_claimed));
 	assert_false(atomic_load(&admitted));
-	use_gate_open();
+	gate_open();
 	pthread_join(thread, NULL);
 	assert_true(atomic_load(&admitted));
 	assert_false(ticket_is_out_for(ticket_block, done_newest()));
@@ -113,13 +113,13 @@ static void nothing_is_taken_from_what_was_submitted_a_moment_ago(void **state)
 	ticket_engine->progress.done = done_newest();
 	assert_false(ticket_is_out_for(ticket_block, ticket_engine->progress.done));
 	assert_false(piece_is_busy(ticket_engine, ticket_unit(ticket_block), false));
-	struct use *use = ticket_open(ticket_block);
-	struct use_stripe *stripe = use_admit(use);
+	struct submission *use = ticket_open(ticket_block);
+	struct submission_stripe *stripe = admit(use);
 	assert_false(piece_is_busy(ticket_engine, ticket_unit(ticket_block), false));
 	assert_int_equal(move_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MOVE_BUSY);
 	assert_true(piece_is_busy(ticket_engine, ticket_unit(ticket_block), false));
 	assert_int_equal(atomic_load(&ticket_mark(ticket_block)->unmapped), 0);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	assert_int_equal(move_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MOVE_BUSY);
 	core_fill(ticket_block, HEAP_UNIT, 7);
 	assert_true(core_is_filled(ticket_block, HEAP_UNIT, 7));
@@ -145,13 +145,13 @@ static void *submit_again_and_again(void *argument)
 	(void)argument;
 	CHECK(cuCtxSetCurrent(ticket_context) == CUDA_SUCCESS);
 	for (unsigned i = 0; i < ROUNDS; i++) {
-		struct use *use = ticket_open(ticket_block);
-		struct use_stripe *stripe = use_admit(use);
+		struct submission *use = ticket_open(ticket_block);
+		struct submission_stripe *stripe = admit(use);
 		atomic_fetch_add(&inside, 1);
 		for (unsigned look = 0; look < 20; look++)
 			CHECK(!atomic_load(&is_taken));
 		atomic_fetch_sub(&inside, 1);
-		use_close(use, stripe);
+		submission_close(use, stripe);
 		if (i % 8 == 0)
 			sched_yield();
 	}

@@ -22,26 +22,26 @@ bool __wrap_claims_hear_oldest(struct claims *claims)
 }
 
 /* Held by its mark alone, by a submission that is inside the driver: let go of with its number. */
-static void assert_it_holds(struct use *use)
+static void assert_it_holds(struct submission *use)
 {
-	struct use_stripe *stripe = use_admit(use);
+	struct submission_stripe *stripe = admit(use);
 
 	CHECK(mark_holds(ticket_mark(ticket_block)) > 0);
 	CHECK(!ticket_is_out_for(ticket_block, UINT64_MAX));
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	CHECK(mark_holds(ticket_mark(ticket_block)) == 0);
 	CHECK(mark_last(ticket_mark(ticket_block)) == done_newest());
 	CHECK(!ticket_is_out_for(ticket_block, UINT64_MAX));
 }
 
-static void assert_it_has_a_ticket(struct use *use)
+static void assert_it_has_a_ticket(struct submission *use)
 {
 	uint64_t before = mark_last(ticket_mark(ticket_block));
-	struct use_stripe *stripe = use_admit(use);
+	struct submission_stripe *stripe = admit(use);
 
 	CHECK(mark_holds(ticket_mark(ticket_block)) == 0);
 	CHECK(ticket_is_out_for(ticket_block, UINT64_MAX));
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	CHECK(mark_last(ticket_mark(ticket_block)) == before);
 	CHECK(!ticket_is_out_for(ticket_block, UINT64_MAX));
 }
@@ -68,13 +68,13 @@ static void a_block_is_used_from_the_record_on_until_the_submission_is_done(void
 {
 	(void)state;
 	ticket_submit(ticket_block); /* names it for the first time: now there is a place */
-	struct use *use = ticket_open(ticket_block);
-	struct use_stripe *stripe = use_admit(use);
+	struct submission *use = ticket_open(ticket_block);
+	struct submission_stripe *stripe = admit(use);
 	assert_int_equal(mark_holds(ticket_mark(ticket_block)), 0);
-	assert_false(use_holds(use));
+	assert_false(submission_holds(use));
 	assert_true(ticket_is_out_for(ticket_block, UINT64_MAX));
 	assert_false(ticket_is_out_for(ticket_other, UINT64_MAX));
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	uint64_t number = done_newest();
 	assert_true(ticket_is_out_for(ticket_block, number - 1));
 	assert_false(ticket_is_out_for(ticket_block, number));
@@ -102,11 +102,11 @@ static void a_number_is_its_own_however_late_it_is_heard(void **state)
 static void of_two_that_use_a_block_the_later_one_counts(void **state)
 {
 	(void)state;
-	struct use *use = ticket_open(ticket_block);
-	struct use_stripe *stripe = use_admit(use);
+	struct submission *use = ticket_open(ticket_block);
+	struct submission_stripe *stripe = admit(use);
 	in_a_thread(submit_once);
 	uint64_t sooner = done_newest();
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	assert_true(done_newest() > sooner);
 	assert_true(ticket_is_out_for(ticket_block, sooner));
 	assert_false(ticket_is_out_for(ticket_block, done_newest()));
@@ -116,16 +116,16 @@ static void of_two_that_use_a_block_the_later_one_counts(void **state)
 static void one_after_another_each_is_out_for_its_own_blocks(void **state)
 {
 	(void)state;
-	struct use *use = ticket_open(ticket_block);
-	struct use_stripe *stripe = use_admit(use);
+	struct submission *use = ticket_open(ticket_block);
+	struct submission_stripe *stripe = admit(use);
 	assert_true(ticket_is_out_for(ticket_block, UINT64_MAX));
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	uint64_t number = done_newest();
 	use = ticket_open(ticket_other);
-	stripe = use_admit(use);
+	stripe = admit(use);
 	assert_true(ticket_is_out_for(ticket_other, UINT64_MAX));
 	assert_false(ticket_is_out_for(ticket_block, number));
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	assert_false(ticket_is_out_for(ticket_other, done_newest()));
 }
 
@@ -155,11 +155,11 @@ static void what_is_taken_off_the_log_has_been_heard(void **state)
 {
 	(void)state;
 	ticket_empty_log();
-	struct use *use = ticket_open(ticket_block);
-	struct use_stripe *stripe = use_admit(use);
+	struct submission *use = ticket_open(ticket_block);
+	struct submission_stripe *stripe = admit(use);
 	ticket_empty_log();
 	assert_true(claims_has(ticket_engine->claims, ticket_unit(ticket_block), UINT64_MAX));
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	assert_false(ticket_is_out_for(ticket_block, done_newest()));
 }
 
@@ -220,10 +220,10 @@ static void what_finds_no_room_in_the_log_holds_its_blocks(void **state)
 	assert_it_holds(ticket_open(ticket_block));
 	/* Of a mover that has ended nobody need be afraid. */
 	atomic_store(&ticket_engine->channel.dead, true);
-	struct use *use = ticket_open(ticket_block);
-	struct use_stripe *stripe = use_admit(use);
+	struct submission *use = ticket_open(ticket_block);
+	struct submission_stripe *stripe = admit(use);
 	assert_int_equal(mark_holds(ticket_mark(ticket_block)), 0);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	atomic_store(&ticket_engine->channel.dead, false);
 	ticket_empty_log();
 	assert_it_has_a_ticket(ticket_open(ticket_block));
@@ -233,10 +233,10 @@ static void what_names_too_much_holds_its_blocks(void **state)
 {
 	(void)state;
 	for (unsigned extra = 0; extra < 2; extra++) {
-		struct use *use = use_open(HOOK_cuMemsetD8Async);
+		struct submission *use = submission_open(HOOK_cuMemsetD8Async);
 
 		for (unsigned i = 0; i < TICKET_NAMES + extra; i++)
-			use_name(use, ticket_block + i, 0);
+			submission_name(use, ticket_block + i, 0);
 		if (extra)
 			assert_it_holds(use);
 		else
@@ -247,11 +247,11 @@ static void what_names_too_much_holds_its_blocks(void **state)
 static void what_may_touch_anything_holds_everything(void **state)
 {
 	(void)state;
-	struct use *use = ticket_open(ticket_block);
-	use_unknown(use);
-	struct use_stripe *stripe = use_admit(use);
+	struct submission *use = ticket_open(ticket_block);
+	submission_unknown(use);
+	struct submission_stripe *stripe = admit(use);
 	assert_int_equal(mark_holds(&ticket_engine->channel.everything), 1);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	assert_int_equal(mark_last(&ticket_engine->channel.everything), done_newest());
 }
 
@@ -290,13 +290,13 @@ static void a_thread_that_finds_no_place_holds_its_blocks(void **state)
 
 static void ask_to_hold(void)
 {
-	use_ask_to_hold();
+	submission_ask_to_hold();
 }
 
 static void track(bool beside)
 {
-	use_set_tracking(false, false);
-	use_set_tracking(true, beside);
+	submission_set_tracking(false, false);
+	submission_set_tracking(true, beside);
 }
 
 /* It has a ticket, and is to hold besides. */
@@ -304,11 +304,11 @@ static void who_enters_the_driver_after_it_was_asked_for_holds(void **state)
 {
 	(void)state;
 	log_then = ask_to_hold;
-	struct use *use = ticket_open(ticket_block);
-	struct use_stripe *stripe = use_admit(use);
-	assert_true(use_holds(use));
+	struct submission *use = ticket_open(ticket_block);
+	struct submission_stripe *stripe = admit(use);
+	assert_true(submission_holds(use));
 	assert_true(mark_holds(ticket_mark(ticket_block)) > 0);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	assert_int_equal(mark_last(ticket_mark(ticket_block)), done_newest());
 	assert_false(ticket_is_out_for(ticket_block, done_newest()));
 	track(true);
@@ -317,7 +317,7 @@ static void who_enters_the_driver_after_it_was_asked_for_holds(void **state)
 
 static void start_to_move_beside(void)
 {
-	use_set_tracking(true, true);
+	submission_set_tracking(true, true);
 }
 
 static void who_enters_the_driver_after_moving_beside_it_began_holds(void **state)
@@ -325,10 +325,10 @@ static void who_enters_the_driver_after_moving_beside_it_began_holds(void **stat
 	(void)state;
 	track(false);
 	log_then = start_to_move_beside;
-	struct use *use = ticket_open(ticket_block);
-	struct use_stripe *stripe = use_admit(use);
+	struct submission *use = ticket_open(ticket_block);
+	struct submission_stripe *stripe = admit(use);
 	assert_true(mark_holds(ticket_mark(ticket_block)) > 0);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 }
 
 int main(void)

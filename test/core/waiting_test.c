@@ -6,7 +6,7 @@
 
 #include "shim/base/clock.h"
 #include "shim/mover/mover_internal.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 #include "shim/stats/waiting.h"
 
@@ -161,13 +161,13 @@ static int set_up(void **state)
 	engine = mover_new(&device, own_heap.heap, true);
 	assert_non_null(engine);
 	struct arena *arena = heap_arena(own_heap.heap);
-	assert_true(use_add_arena(arena, &engine->channel));
+	assert_true(submission_add_arena(arena, &engine->channel));
 	arena_mark_block(arena, 0, 4);
 	site = stats_site(0, 0, -1, NULL, 8 * MIB);
 	atomic_store(&arena->states[0].site, site);
 	atomic_store(&arena->marks[0].away, 1);
 	block.address = arena_address(arena, 0);
-	use_set_tracking(true, false);
+	submission_set_tracking(true, false);
 	return 0;
 }
 

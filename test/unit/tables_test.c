@@ -1,5 +1,5 @@
 /*
- * tables_test.c [EPERM|ENOSYS [pipe]]: which arrays of pointers are known, against a struct use of the test's own. A heap
+ * tables_test.c [EPERM|ENOSYS [pipe]]: which arrays of pointers are known, against a struct submission of the test's own. A heap
  * lies at HEAP. With an argument a seccomp filter answers process_vm_readv() so, and with "pipe" pipe2() as well.
  */
 #include <setjmp.h>
@@ -30,26 +30,26 @@
 static CUdeviceptr named[2048];
 static unsigned n_named, n_unknown, n_asked, n_said;
 
-bool use_is_heap(CUdeviceptr address)
+bool submission_is_heap(CUdeviceptr address)
 {
 	n_asked++;
 	return address >= HEAP && address < HEAP + BYTES;
 }
 
-void use_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
+void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 {
 	*ret_first = HEAP;
 	*ret_bytes = BYTES;
 }
 
-void use_name(struct use *use, CUdeviceptr address, size_t bytes)
+void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 {
 	(void)use;
 	assert_int_equal(bytes, 0);
 	named[n_named++ % 2048] = address;
 }
 
-void use_unknown(struct use *use)
+void submission_unknown(struct submission *use)
 {
 	(void)use;
 	n_unknown++;
@@ -64,7 +64,7 @@ void log_line(const char *format, ...)
 
 static uint64_t function;
 
-uint64_t use_what(const struct use *use)
+uint64_t submission_what(const struct submission *use)
 {
 	(void)use;
 	return function;

@@ -9,7 +9,7 @@
 #include "shim/driver/real.h"
 #include "shim/device/peer.h"
 #include "shim/submit/done.h"
-#include "shim/submit/use_internal.h"
+#include "shim/submit/submission_internal.h"
 #include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
 
@@ -24,22 +24,22 @@ static int by_mark(const void *a, const void *b)
 }
 
 /* The marks that a submission holds: of its blocks, then, if it may touch anything, of everything there is. */
-static unsigned n_marks(const struct use *use)
+static unsigned n_marks(const struct submission *use)
 {
 	return use->n_held + use->n_all;
 }
 
-static struct mark *mark_at(const struct use *use, unsigned i)
+static struct mark *mark_at(const struct submission *use, unsigned i)
 {
-	return i < use->n_held ? use->held[i].mark : &use_arenas[i - use->n_held].channel->everything;
+	return i < use->n_held ? use->held[i].mark : &submission_arenas[i - use->n_held].channel->everything;
 }
 
 /* Each block once, or a few of them a few times. Before anything is raised of them. */
-static void list_once(struct use *use)
+static void list_once(struct submission *use)
 {
 	unsigned n = 0;
 
-	if (use->n_held <= USE_FEW)
+	if (use->n_held <= SUBMISSION_FEW)
 		return;
 	qsort(use->held, use->n_held, sizeof(use->held[0]), by_mark);
 	for (unsigned i = 0; i < use->n_held; i++)
@@ -49,7 +49,7 @@ static void list_once(struct use *use)
 }
 
 /* Nothing was submitted; what it waits for may move. */
-static void let_go(struct use *use)
+static void let_go(struct submission *use)
 {
 	for (unsigned i = 0; use->holds && i < n_marks(use); i++)
 		mark_let_go(mark_at(use, i));
@@ -59,7 +59,7 @@ static void let_go(struct use *use)
 	use->has_ticket = false;
 }
 
-static void hold(struct use *use)
+static void hold(struct submission *use)
 {
 	if (use->holds)
 		return;
@@ -69,7 +69,7 @@ static void hold(struct use *use)
 	use->holds = true;
 }
 
-bool use_holds(const struct use *use)
+bool submission_holds(const struct submission *use)
 {
 	return use->holds;
 }
@@ -86,7 +86,7 @@ static inline void see(const struct mark *mark, uint64_t *unmapped, uint64_t *aw
 	*discarded |= atomic_load_explicit(&mark->discarded, memory_order_relaxed);
 }
 
-static unsigned look(const struct use *use)
+static unsigned look(const struct submission *use)
 {
 	uint64_t unmapped = 0, away = 0, discarded = 0;
 
@@ -94,12 +94,12 @@ static unsigned look(const struct use *use)
 	for (unsigned i = 0; i < use->n_held; i++)
 		see(use->held[i].mark, &unmapped, &away, &discarded);
 	for (unsigned i = 0; i < use->n_all; i++)
-		see(&use_arenas[i].channel->everything, &unmapped, &away, &discarded);
+		see(&submission_arenas[i].channel->everything, &unmapped, &away, &discarded);
 	return (unmapped ? SEEN_UNMAPPED : 0) | (away ? SEEN_AWAY : 0) | (discarded ? SEEN_DISCARDED : 0);
 }
 
 /* Of what has a ticket, so that only its own blocks count. */
-static bool is_any_unmapped(const struct use *use)
+static bool is_any_unmapped(const struct submission *use)
 {
 	uint32_t unmapped = 0;
 
@@ -112,7 +112,7 @@ static bool is_any_unmapped(const struct use *use)
  * What was discarded of what this submission names is of use again: before it is inside the driver (discard.c), but not
  * before it has waited, for what has come in by then need not be copied.
  */
-static void undiscard(struct use *use)
+static void undiscard(struct submission *use)
 {
 	for (unsigned i = 0; i < n_marks(use); i++)
 		if (atomic_load_explicit(&mark_at(use, i)->discarded, memory_order_relaxed))
@@ -120,13 +120,13 @@ static void undiscard(struct use *use)
 }
 
 /* The devices, bits, whose heaps it names; nearly always there is one. n: arenas. */
-static uint64_t named_devices(const struct use *use, unsigned n)
+static uint64_t named_devices(const struct submission *use, unsigned n)
 {
 	const struct channel *last = NULL;
 	uint64_t devices = 0;
 
 	if (n == 1)
-		return use->n_held ? use_arenas[0].device : 0;
+		return use->n_held ? submission_arenas[0].device : 0;
 	for (unsigned i = 0; i < use->n_held; i++) {
 		if (use->held[i].channel != last)
 			devices |= use->held[i].channel->device;
@@ -136,9 +136,9 @@ static uint64_t named_devices(const struct use *use, unsigned n)
 }
 
 /* Each engine hears of what names its memory, and of nothing else. A ticket is of use where all of them heard it. */
-static void log_it(struct use *use, bool with_ticket)
+static void log_it(struct submission *use, bool with_ticket)
 {
-	unsigned n = atomic_load(&use_n_arenas);
+	unsigned n = atomic_load(&submission_n_arenas);
 	struct ticket ticket = {0};
 	bool heard = true;
 
@@ -148,28 +148,29 @@ static void log_it(struct use *use, bool with_ticket)
 		ticket = ticket_take(use->place);
 	uint64_t devices = named_devices(use, n);
 	for (unsigned i = 0; i < n; i++)
-		if (devices & use_arenas[i].device)
-			heard &= channel_post(use_arenas[i].channel, use->function, use->named, use->n_named, ticket);
+		if (devices & submission_arenas[i].device)
+			heard &=
+			    channel_post(submission_arenas[i].channel, use->function, use->named, use->n_named, ticket);
 	if (with_ticket && !heard)
 		ticket_give_back(use->place, 0);
 	use->has_ticket = with_ticket && heard;
 }
 
 /* What has to wait holds its blocks after that. */
-static bool may_have_ticket(const struct use *use, uint32_t state)
+static bool may_have_ticket(const struct submission *use, uint32_t state)
 {
-	return state & USE_TICKETS && !use->holds && !use->unknown && use->place && use->n_named <= TICKET_NAMES;
+	return state & SUBMISSION_TICKETS && !use->holds && !use->unknown && use->place && use->n_named <= TICKET_NAMES;
 }
 
 /* Returns for how long the process was stopped meanwhile, ns. */
-static uint64_t wait_for_it(const struct use *use)
+static uint64_t wait_for_it(const struct submission *use)
 {
-	unsigned n = atomic_load(&use_n_arenas);
+	unsigned n = atomic_load(&submission_n_arenas);
 	uint64_t devices = use->unknown ? UINT64_MAX : named_devices(use, n), stopped = 0;
 
 	for (unsigned i = 0; i < n; i++)
-		if (devices & use_arenas[i].device)
-			stopped += channel_wait(use_arenas[i].channel, use->named, use->n_named, use->unknown);
+		if (devices & submission_arenas[i].device)
+			stopped += channel_wait(submission_arenas[i].channel, use->named, use->n_named, use->unknown);
 	return stopped;
 }
 
@@ -179,7 +180,7 @@ static uint64_t wait_for_it(const struct use *use)
  * time since then the process was stopped.
  */
 #define TELL_NS UINT64_C(1000000000)
-static void tell_wait(const struct use *use, bool ended, uint64_t *since, uint64_t *stopped)
+static void tell_wait(const struct submission *use, bool ended, uint64_t *since, uint64_t *stopped)
 {
 	uint64_t now = *since ? clock_now() : 0;
 
@@ -196,7 +197,7 @@ static void tell_wait(const struct use *use, bool ended, uint64_t *since, uint64
  * mover does what it can; then they are held. Once the mover has had its say only what is not mapped at all is waited
  * for.
  */
-static unsigned wait_and_hold(struct use *use)
+static unsigned wait_and_hold(struct submission *use)
 {
 	uint64_t since = trace_is_on() ? clock_now() : 0, stopped = 0;
 	unsigned seen;
@@ -210,7 +211,7 @@ static unsigned wait_and_hold(struct use *use)
 		stopped += wait_for_it(use);
 		hold(use);
 		seen = look(use);
-		if (!use_is_tracking())
+		if (!submission_is_tracking())
 			seen &= ~SEEN_UNMAPPED;
 		tell_wait(use, !(seen & SEEN_UNMAPPED), &since, &stopped);
 		if (seen & SEEN_UNMAPPED)
@@ -222,7 +223,7 @@ static unsigned wait_and_hold(struct use *use)
 }
 
 /* What is run by a launch, of a kernel or a graph, is a handle; the numbers of copies and sets have the highest bit. */
-static void bring_ahead(const struct use *use)
+static void bring_ahead(const struct submission *use)
 {
 	int saved = errno;
 
@@ -231,7 +232,7 @@ static void bring_ahead(const struct use *use)
 	errno = saved;
 }
 
-static void wait_if(struct use *use, bool must, unsigned seen)
+static void wait_if(struct submission *use, bool must, unsigned seen)
 {
 	if (__builtin_expect(must, 0))
 		seen = wait_and_hold(use);
@@ -243,15 +244,15 @@ static void wait_if(struct use *use, bool must, unsigned seen)
  * Hold what it names, if that is asked for or it has to wait for some of it, until it has been submitted; and log it. It
  * waits for what is not mapped, and for what is worth it. Inside a capture nothing is run, and nothing of ours may wait.
  */
-static void hold_named(struct use *use)
+static void hold_named(struct submission *use)
 {
 	int saved = errno;
 
-	if ((!use->n_named && !use->unknown) || !atomic_load(&use_n_arenas))
+	if ((!use->n_named && !use->unknown) || !atomic_load(&submission_n_arenas))
 		return;
-	use->n_all = use->unknown ? atomic_load(&use_n_arenas) : 0;
-	uint32_t state = atomic_load(&use_state);
-	if (state & USE_HOLDING)
+	use->n_all = use->unknown ? atomic_load(&submission_n_arenas) : 0;
+	uint32_t state = atomic_load(&submission_state);
+	if (state & SUBMISSION_HOLDING)
 		hold(use);
 	unsigned seen = look(use);
 	bool must_wait = seen & SEEN_UNMAPPED || (seen & SEEN_AWAY && !capture_is_open());
@@ -265,15 +266,15 @@ static void hold_named(struct use *use)
  * part. From outside the driver nobody saw it, so the mover may be moving already; it counts as one that may touch
  * anything.
  */
-static bool is_late(const struct use *use, uint32_t state)
+static bool is_late(const struct submission *use, uint32_t state)
 {
-	return state & USE_TRACKING && (!use->tracked || use->n_arenas != atomic_load(&use_n_arenas));
+	return state & SUBMISSION_TRACKING && (!use->tracked || use->n_arenas != atomic_load(&submission_n_arenas));
 }
 
-static void hold_late(struct use *use)
+static void hold_late(struct submission *use)
 {
 	let_go(use);
-	use->n_arenas = atomic_load(&use_n_arenas);
+	use->n_arenas = atomic_load(&submission_n_arenas);
 	use->tracked = use->unknown = true;
 	hold_named(use);
 }
@@ -283,16 +284,16 @@ static void hold_late(struct use *use)
  * the gate, and what it names stays where it is meanwhile; or memory moves beside it, and the mover has not heard of it,
  * or has perhaps not, since by now something is unmapped (ticket.h).
  */
-static bool is_loose(const struct use *use, uint32_t state, bool stop)
+static bool is_loose(const struct submission *use, uint32_t state, bool stop)
 {
 	if (use->holds || !n_marks(use))
 		return false;
 	if (!use->has_ticket)
-		return stop || state & (USE_HOLDING | USE_TICKETS);
-	return state & USE_HOLDING || (state & USE_TICKETS && is_any_unmapped(use));
+		return stop || state & (SUBMISSION_HOLDING | SUBMISSION_TICKETS);
+	return state & SUBMISSION_HOLDING || (state & SUBMISSION_TICKETS && is_any_unmapped(use));
 }
 
-static void hold_now(struct use *use)
+static void hold_now(struct submission *use)
 {
 	int saved = errno;
 
@@ -302,16 +303,16 @@ static void hold_now(struct use *use)
 	errno = saved;
 }
 
-/* Raised before it is looked: what is inside the driver now, tracking that begins later waits for (use_is_quiet). */
-static struct use_stripe *enter_as(const struct use *use, uint32_t *ret_state)
+/* Raised before it is looked: what is inside the driver now, tracking that begins later waits for (submission_is_quiet). */
+static struct submission_stripe *enter_as(const struct submission *use, uint32_t *ret_state)
 {
-	struct use_stripe *stripe = use_enter();
+	struct submission_stripe *stripe = submission_enter();
 
 	if (use) {
 		atomic_store_explicit(&stripe->id, (uint32_t)use->id, memory_order_relaxed);
 		atomic_store_explicit(&stripe->function, use->function, memory_order_relaxed);
 	}
-	*ret_state = atomic_load(&use_state);
+	*ret_state = atomic_load(&submission_state);
 	return stripe;
 }
 
@@ -319,35 +320,36 @@ static struct use_stripe *enter_as(const struct use *use, uint32_t *ret_state)
  * The devices whose heaps it may touch (done.h). Where that is not known these are all, and so they are, in `exact`, of a
  * graph: its nodes may run on any device, and follow pointers there.
  */
-static uint64_t owners(const struct use *use)
+static uint64_t owners(const struct submission *use)
 {
 	bool is_graph = use->id == HOOK_cuGraphLaunch || use->id == HOOK_cuGraphLaunch_ptsz;
-	unsigned n = atomic_load(&use_n_arenas);
+	unsigned n = atomic_load(&submission_n_arenas);
 	uint64_t devices = 0;
 
-	if (!use->unknown && (!is_graph || atomic_load(&use_state) & USE_TICKETS))
+	if (!use->unknown && (!is_graph || atomic_load(&submission_state) & SUBMISSION_TICKETS))
 		return named_devices(use, n);
 	for (unsigned i = 0; i < n; i++)
-		devices |= use_arenas[i].device;
+		devices |= submission_arenas[i].device;
 	return devices;
 }
 
 /*
- * The devices it has nothing to do with (use.h): their gaps need not wait for it, nor it for them. Where there are
+ * The devices it has nothing to do with (submission.h): their gaps need not wait for it, nor it for them. Where there are
  * tickets gaps are made by order alone.
  */
-static uint64_t apart(const struct use *use, uint32_t state)
+static uint64_t apart(const struct submission *use, uint32_t state)
 {
 	int saved = errno;
 
-	if (!use || !peer_is_any() || !(state & USE_TRACKING) || state & USE_TICKETS || use->n_launches > 1)
+	if (!use || !peer_is_any() || !(state & SUBMISSION_TRACKING) || state & SUBMISSION_TICKETS ||
+	    use->n_launches > 1)
 		return 0;
 	CUdevice device = done_device(use->stream, use->per_thread);
 	errno = saved;
 	return device < 0 ? 0 : ~(owners(use) | UINT64_C(1) << device);
 }
 
-struct use_stripe *use_admit(struct use *use)
+struct submission_stripe *admit(struct submission *use)
 {
 	uint32_t state;
 
@@ -358,34 +360,34 @@ struct use_stripe *use_admit(struct use *use)
 	if (use)
 		hold_named(use);
 	for (;;) {
-		struct use_stripe *stripe = enter_as(use, &state);
+		struct submission_stripe *stripe = enter_as(use, &state);
 		bool late = use && is_late(use, state);
 		uint64_t others = apart(use, state);
-		bool stop =
-		    state & (USE_DRAINING | USE_CLOSED) && !enter_depth && atomic_load(&use_gate_devices) & ~others;
+		bool stop = state & (SUBMISSION_DRAINING | SUBMISSION_CLOSED) && !enter_depth &&
+			    atomic_load(&gate_devices) & ~others;
 		bool loose = use && is_loose(use, state, stop);
 
 		if (__builtin_expect(!late && !stop && !loose, 1)) {
 			if (use)
-				use->only_traced = !n_marks(use) && !(state & ~USE_TRACE);
+				use->only_traced = !n_marks(use) && !(state & ~SUBMISSION_TRACE);
 			if (others)
 				atomic_store(&stripe->apart, others);
 			if (use && (use->tracked || use->traced))
 				stats_add(STAT_submissions, 1);
 			return stripe;
 		}
-		use_leave(stripe);
+		submission_leave(stripe);
 		if (late)
 			hold_late(use);
 		else if (loose)
 			hold_now(use);
 		else
-			use_wait_at_gate();
+			gate_wait();
 	}
 }
 
 /* The number by which all of it is counted: the last one, where each launch of several has its own. */
-static uint64_t count(const struct use *use, bool hurry)
+static uint64_t count(const struct submission *use, bool hurry)
 {
 	struct done_what what = {use->function, (uint32_t)use->id};
 	uint64_t devices = owners(use), number = done_submitted(use->stream, use->per_thread, &what, devices, hurry);
@@ -397,11 +399,11 @@ static uint64_t count(const struct use *use, bool hurry)
 	return number;
 }
 
-void use_close(struct use *use, struct use_stripe *stripe)
+void submission_close(struct submission *use, struct submission_stripe *stripe)
 {
 	if (use) {
 		const struct channel *channel = use->n_held  ? use->held[0].channel
-						: use->n_all ? use_arenas[0].channel
+						: use->n_all ? submission_arenas[0].channel
 							     : NULL;
 		int saved = errno;
 		uint64_t number = use->only_traced ? 0 : count(use, channel && channel_is_hungry(channel));
@@ -415,5 +417,5 @@ void use_close(struct use *use, struct use_stripe *stripe)
 	}
 	if (atomic_load_explicit(&stripe->apart, memory_order_relaxed))
 		atomic_store(&stripe->apart, 0);
-	use_leave(stripe);
+	submission_leave(stripe);
 }

@@ -1,18 +1,18 @@
 /*
- * use_internal.h: a submission, for use.c, which hears what it names, and use_admit.c, which lets it into the driver.
+ * submission_internal.h: a submission, for submission.c, which hears what it names, and admit.c, which lets it into the driver.
  */
-#ifndef SPILLWAY_USE_INTERNAL_H
-#define SPILLWAY_USE_INTERNAL_H
+#ifndef SPILLWAY_SUBMISSION_INTERNAL_H
+#define SPILLWAY_SUBMISSION_INTERNAL_H
 
 #include "shim/device/device.h"
 #include "shim/heap/arena.h"
 #include "shim/submit/channel.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 
 /* Managed memory that one launch brings: so many pointers are looked at, the rest is left to the driver. */
-#define USE_AHEAD_MOST 32
+#define SUBMISSION_AHEAD_MOST 32
 /* Among so many blocks a repeated one is looked for in a row, beyond they are sorted. */
-#define USE_FEW 24
+#define SUBMISSION_FEW 24
 
 struct held {
 	struct channel *channel;
@@ -20,7 +20,7 @@ struct held {
 };
 
 /* One a thread, so that it is there without memory. What has no room left for its names may touch anything. */
-struct use {
+struct submission {
 	bool busy, unknown, per_thread, has_key;
 	bool tracked; /* tracking was on before anything was named */
 	bool traced;  /* its names go into a record of the trace, up to its admission */
@@ -36,7 +36,7 @@ struct use {
 	struct ticket_place *place; /* of the thread; NULL: it has none */
 	unsigned n_named, n_held, room;
 	unsigned n_ahead;
-	CUdeviceptr ahead[USE_AHEAD_MOST];
+	CUdeviceptr ahead[SUBMISSION_AHEAD_MOST];
 	unsigned n_all;    /* channels of which everything is held: the first so many arenas */
 	unsigned n_arenas; /* that were there before anything was named */
 	struct named *named;
@@ -44,12 +44,12 @@ struct use {
 };
 
 /* The heaps whose addresses count, and who is told; they only become more. device: a bit. */
-struct use_arena {
+struct submission_arena {
 	const struct arena *arena;
 	struct channel *channel;
 	uint64_t device;
 };
-extern struct use_arena use_arenas[DEVICE_MOST];
-extern atomic_uint use_n_arenas;
+extern struct submission_arena submission_arenas[DEVICE_MOST];
+extern atomic_uint submission_n_arenas;
 
 #endif

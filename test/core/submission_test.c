@@ -1,6 +1,6 @@
 /*
- * use_test.c: submissions: several launches at once, without memory for their names, read before tracking began; what
- * they hold, and when. use.c is called as the entry points do, on the simulated driver's streams.
+ * submission_test.c: submissions: several launches at once, without memory for their names, read before tracking began; what
+ * they hold, and when. submission.c is called as the entry points do, on the simulated driver's streams.
  */
 #include "test/core/done_help.h"
 #include "test/core/log_help.h"
@@ -9,7 +9,7 @@
 #include "shim/base/log.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/submit/operands.h"
-#include "shim/submit/use.h"
+#include "shim/submit/submission.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -54,8 +54,8 @@ static CUdeviceptr block;
 /* Everything that is submitted holds what it names, and has no ticket (ticket_test.c). */
 static void track_and_hold(void)
 {
-	use_set_tracking(true, true);
-	use_ask_to_hold();
+	submission_set_tracking(true, true);
+	submission_ask_to_hold();
 }
 
 static void with_an_engine(void)
@@ -63,7 +63,7 @@ static void with_an_engine(void)
 	core_heap_open(&own_heap, 64 * MIB, 64 * MIB, 0);
 	engine = mover_new(&device, own_heap.heap, false);
 	assert_non_null(engine);
-	assert_true(use_add_arena(heap_arena(own_heap.heap), &engine->channel));
+	assert_true(submission_add_arena(heap_arena(own_heap.heap), &engine->channel));
 	arena_mark_block(heap_arena(own_heap.heap), 0, 4);
 	block = arena_address(heap_arena(own_heap.heap), 0);
 	track_and_hold();
@@ -83,14 +83,14 @@ static void each_launch_of_several_counts_on_its_own_stream(void **state)
 				      {.hStream = two, .kernelParams = params}};
 
 	(void)state;
-	struct use *use = use_open(HOOK_cuLaunchCooperativeKernelMultiDevice);
+	struct submission *use = submission_open(HOOK_cuLaunchCooperativeKernelMultiDevice);
 	assert_non_null(use);
 	operands_cuLaunchCooperativeKernelMultiDevice(use, list, 2, 0);
-	use_name(use, block, 0);
-	struct use_stripe *stripe = use_admit(use);
+	submission_name(use, block, 0);
+	struct submission_stripe *stripe = admit(use);
 	stream_work(one, word);
 	stream_hold(two, word);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	assert_ok(cuStreamSynchronize(one));
 	uint64_t last = mark_last(block_mark());
 	assert_int_equal(last, done_newest());
@@ -111,13 +111,13 @@ static void *submit_without_memory(void *argument)
 
 	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
 	no_memory = true;
-	struct use *use = use_open(HOOK_cuMemsetD8Async);
+	struct submission *use = submission_open(HOOK_cuMemsetD8Async);
 	if (use)
 		operands_cuMemsetD8Async(use, block, 1, 4096, stream);
-	struct use_stripe *stripe = use_admit(use);
+	struct submission_stripe *stripe = admit(use);
 	atomic_store(&admitted, true);
 	CHECK(mark_holds(&engine->channel.everything) == 1);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	no_memory = false;
 	return NULL;
 }
@@ -161,20 +161,20 @@ static void a_submission_without_memory_waits_until_nothing_is_unmapped(void **s
 static void what_was_read_before_tracking_began_may_touch_anything(void **state)
 {
 	(void)state;
-	use_set_tracking(false, false);
-	struct use *use = use_open(HOOK_cuMemsetD8Async);
+	submission_set_tracking(false, false);
+	struct submission *use = submission_open(HOOK_cuMemsetD8Async);
 	assert_non_null(use);
 	track_and_hold();
-	struct use_stripe *stripe = use_admit(use);
+	struct submission_stripe *stripe = admit(use);
 	assert_int_equal(mark_holds(&engine->channel.everything), 1);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	assert_int_equal(mark_holds(&engine->channel.everything), 0);
 	assert_int_equal(mark_last(&engine->channel.everything), done_newest());
 	/* From now on it is what it names that counts. */
-	use = use_open(HOOK_cuMemsetD8Async);
-	stripe = use_admit(use);
+	use = submission_open(HOOK_cuMemsetD8Async);
+	stripe = admit(use);
 	assert_int_equal(mark_holds(&engine->channel.everything), 0);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	assert_true(becomes(all_is_done));
 }
 
@@ -183,17 +183,17 @@ static void what_was_read_before_tracking_began_may_touch_anything(void **state)
 /* As where memory moves in gaps alone. */
 static void hold_no_more(void)
 {
-	use_set_tracking(false, false);
-	use_set_tracking(true, false);
+	submission_set_tracking(false, false);
+	submission_set_tracking(true, false);
 }
 
-static struct use *open_naming_block(void)
+static struct submission *open_naming_block(void)
 {
-	struct use *use = use_open(HOOK_cuMemsetD8Async);
+	struct submission *use = submission_open(HOOK_cuMemsetD8Async);
 
 	assert_non_null(use);
-	use_name(use, block, 0);
-	use_name(use, block + 4096, 0);
+	submission_name(use, block, 0);
+	submission_name(use, block + 4096, 0);
 	return use;
 }
 
@@ -203,18 +203,18 @@ static void blocks_are_held_when_that_is_asked_for(void **state)
 
 	(void)state;
 	hold_no_more();
-	struct use *use = open_naming_block();
-	struct use_stripe *stripe = use_admit(use);
+	struct submission *use = open_naming_block();
+	struct submission_stripe *stripe = admit(use);
 	assert_int_equal(mark_holds(block_mark()), 0);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	assert_true(mark_last(block_mark()) == before);
 	/* From the moment on that it is: also what has been read already, but is not inside the driver. */
 	use = open_naming_block();
-	assert_true(use_ask_to_hold());
-	assert_false(use_ask_to_hold());
-	stripe = use_admit(use);
+	assert_true(submission_ask_to_hold());
+	assert_false(submission_ask_to_hold());
+	stripe = admit(use);
 	assert_true(mark_holds(block_mark()) > 0);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	assert_int_equal(mark_holds(block_mark()), 0);
 	assert_int_equal(mark_last(block_mark()), done_newest());
 	assert_true(becomes(all_is_done));
@@ -222,7 +222,7 @@ static void blocks_are_held_when_that_is_asked_for(void **state)
 
 static void ask_to_hold(void)
 {
-	use_ask_to_hold();
+	submission_ask_to_hold();
 }
 
 /* It is asked for when a submission has seen that it is not, and is not inside the driver yet. */
@@ -230,13 +230,13 @@ static void who_enters_the_driver_after_it_was_asked_for_holds(void **state)
 {
 	(void)state;
 	hold_no_more();
-	struct use *use = open_naming_block();
+	struct submission *use = open_naming_block();
 	log_then = ask_to_hold;
 	atomic_store(&block_mark()->discarded, 1);
-	struct use_stripe *stripe = use_admit(use);
+	struct submission_stripe *stripe = admit(use);
 	assert_true(mark_holds(block_mark()) > 0);
 	assert_true(atomic_load(&block_mark()->discarded) == 0);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	assert_int_equal(mark_holds(block_mark()), 0);
 	assert_int_equal(mark_last(block_mark()), done_newest());
 	assert_true(becomes(all_is_done));
@@ -249,13 +249,13 @@ static void *submit_at_the_gate(void *argument)
 {
 	(void)argument;
 	CHECK(cuCtxSetCurrent(context) == CUDA_SUCCESS);
-	struct use *use = use_open(HOOK_cuMemsetD8Async);
+	struct submission *use = submission_open(HOOK_cuMemsetD8Async);
 	CHECK(use);
 	for (unsigned i = 0; i < MANY_NAMES; i++)
-		use_name(use, block + i, 0);
-	struct use_stripe *stripe = use_admit(use);
+		submission_name(use, block + i, 0);
+	struct submission_stripe *stripe = admit(use);
 	atomic_store(&admitted, true);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	return NULL;
 }
 
@@ -272,13 +272,13 @@ static void who_waits_at_the_gate_holds_what_it_names(void **state)
 	(void)state;
 	hold_no_more();
 	atomic_store(&admitted, false);
-	use_gate_drain();
-	assert_true(use_gate_close());
+	gate_drain();
+	assert_true(gate_close());
 	assert_int_equal(pthread_create(&thread, NULL, submit_at_the_gate, NULL), 0);
 	assert_true(becomes(block_is_held));
 	assert_int_equal(mark_holds(block_mark()), 1);
 	assert_false(atomic_load(&admitted));
-	use_gate_open();
+	gate_open();
 	pthread_join(thread, NULL);
 	assert_int_equal(mark_holds(block_mark()), 0);
 	assert_int_equal(mark_last(block_mark()), done_newest());
@@ -290,15 +290,15 @@ static void who_waits_at_the_gate_holds_what_it_names(void **state)
 static bool is_discarded_in(CUstream stream, CUdeviceptr address)
 {
 	struct arena *arena = heap_arena(own_heap.heap);
-	struct use *use = use_open(HOOK_cuMemsetD8Async);
+	struct submission *use = submission_open(HOOK_cuMemsetD8Async);
 
 	assert_non_null(use);
-	use_stream(use, stream, false);
-	use_name(use, address, 0);
-	struct use_stripe *stripe = use_admit(use);
-	discard_behind(engine, address, 2 * MIB, stream, false, use_holds(use));
+	submission_stream(use, stream, false);
+	submission_name(use, address, 0);
+	struct submission_stripe *stripe = admit(use);
+	discard_behind(engine, address, 2 * MIB, stream, false, submission_holds(use));
 	bool is_so = atomic_load(&arena->marks[arena_unit(arena, address)].discarded) != 0;
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	return is_so;
 }
 
@@ -317,17 +317,17 @@ static void a_discard_waits_for_what_held_nothing(void **state)
 	arena_mark_block(arena, 4, 4);
 	hold_no_more();
 	/* Somebody is inside the driver, and has no number yet. */
-	atomic_fetch_add(&use_stripes[USE_STRIPES - 1].inside, 1);
+	atomic_fetch_add(&submission_stripes[SUBMISSION_STRIPES - 1].inside, 1);
 	for (int i = 0; i < 5; i++)
 		assert_false(is_discarded_in(one, block));
-	atomic_fetch_sub(&use_stripes[USE_STRIPES - 1].inside, 1);
+	atomic_fetch_sub(&submission_stripes[SUBMISSION_STRIPES - 1].inside, 1);
 	hold_no_more();
-	struct use *use = open_naming_block();
-	use_name(use, other, 0);
-	use_stream(use, two, false);
-	struct use_stripe *stripe = use_admit(use);
+	struct submission *use = open_naming_block();
+	submission_name(use, other, 0);
+	submission_stream(use, two, false);
+	struct submission_stripe *stripe = admit(use);
 	stream_hold(two, word);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	for (int i = 0; i < 5; i++)
 		assert_false(is_discarded_in(one, block));
 	assert_false(is_discarded_in(one, other));
@@ -337,10 +337,10 @@ static void a_discard_waits_for_what_held_nothing(void **state)
 	assert_true(is_discarded_in(one, block) && is_discarded_in(one, other));
 	/* Who names it from then on takes that away. */
 	use = open_naming_block();
-	use_stream(use, two, false);
-	stripe = use_admit(use);
+	submission_stream(use, two, false);
+	stripe = admit(use);
 	assert_true(atomic_load(&block_mark()->discarded) == 0);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	assert_true(becomes(all_is_done));
 	stream_end(one);
 	stream_end(two);
@@ -354,15 +354,15 @@ static void a_discard_that_holds_nothing_is_none(void **state)
 
 	(void)state;
 	hold_no_more();
-	struct use *use = open_naming_block();
-	struct use_stripe *stripe = use_admit(use);
-	assert_false(use_holds(use));
+	struct submission *use = open_naming_block();
+	struct submission_stripe *stripe = admit(use);
+	assert_false(submission_holds(use));
 	mark_hold(block_mark());
 	for (int i = 0; i < 5; i++)
-		discard_behind(engine, block, 2 * MIB, one, false, use_holds(use));
+		discard_behind(engine, block, 2 * MIB, one, false, submission_holds(use));
 	assert_true(atomic_load(&block_mark()->discarded) == 0);
 	mark_let_go(block_mark());
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	assert_true(becomes(all_is_done));
 	stream_end(one);
 }
@@ -370,7 +370,8 @@ static void a_discard_that_holds_nothing_is_none(void **state)
 /* Somebody is inside the driver at all times, but it is not the same one. */
 static void a_discard_does_not_wait_for_a_moment_of_rest(void **state)
 {
-	struct use_stripe *a = &use_stripes[USE_STRIPES - 1], *b = &use_stripes[USE_STRIPES - 2];
+	struct submission_stripe *a = &submission_stripes[SUBMISSION_STRIPES - 1],
+				 *b = &submission_stripes[SUBMISSION_STRIPES - 2];
 	CUstream one = stream_new();
 
 	(void)state;
@@ -391,11 +392,11 @@ static void a_discard_does_not_wait_for_a_moment_of_rest(void **state)
 static void nobody_is_asked_to_hold_when_nothing_is_tracked(void **state)
 {
 	(void)state;
-	use_set_tracking(false, false);
-	assert_true(use_ask_to_hold());
-	assert_false(use_is_watched());
+	submission_set_tracking(false, false);
+	assert_true(submission_ask_to_hold());
+	assert_false(submission_is_watched());
 	track_and_hold();
-	assert_false(use_ask_to_hold());
+	assert_false(submission_ask_to_hold());
 }
 
 /* What was named in another device's heap before its engine was there was not heard. */
@@ -408,21 +409,21 @@ static void what_was_read_before_an_engine_came_may_touch_anything(void **state)
 	core_heap_open(&other_heap, 64 * MIB, 64 * MIB, 0);
 	later = mover_new(&other_device, other_heap.heap, false);
 	assert_non_null(later);
-	struct use *use = open_naming_block();
-	assert_true(use_add_arena(heap_arena(other_heap.heap), &later->channel));
-	struct use_stripe *stripe = use_admit(use);
+	struct submission *use = open_naming_block();
+	assert_true(submission_add_arena(heap_arena(other_heap.heap), &later->channel));
+	struct submission_stripe *stripe = admit(use);
 	assert_int_equal(mark_holds(&engine->channel.everything), 1);
 	assert_int_equal(mark_holds(&later->channel.everything), 1);
 	assert_int_equal(mark_holds(block_mark()), 1);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	assert_int_equal(mark_holds(&engine->channel.everything), 0);
 	assert_int_equal(mark_holds(&later->channel.everything), 0);
 	assert_int_equal(mark_holds(block_mark()), 0);
 	/* From now on it is what it names that counts. */
 	use = open_naming_block();
-	stripe = use_admit(use);
+	stripe = admit(use);
 	assert_int_equal(mark_holds(&later->channel.everything), 0);
-	use_close(use, stripe);
+	submission_close(use, stripe);
 	assert_true(becomes(all_is_done));
 }
 
@@ -437,8 +438,8 @@ static void an_engine_hears_of_what_names_its_memory_alone(void **state)
 		;
 	while (engine_read_log(later, &function, &named, 1, &n))
 		;
-	struct use *use = open_naming_block();
-	use_close(use, use_admit(use));
+	struct submission *use = open_naming_block();
+	submission_close(use, admit(use));
 	assert_true(becomes(all_is_done));
 	assert_true(engine_read_log(engine, &function, &named, 1, &n));
 	assert_false(engine_read_log(later, &function, &named, 1, &n));
@@ -450,12 +451,12 @@ static void what_is_traced_and_no_more_has_no_number(void **state)
 	uint64_t before = done_newest();
 
 	(void)state;
-	use_set_tracking(false, false);
-	use_set_trace(true);
-	struct use *use = use_open(HOOK_cuMemsetD8Async);
-	use_close(use, use_admit(use));
+	submission_set_tracking(false, false);
+	submission_set_trace(true);
+	struct submission *use = submission_open(HOOK_cuMemsetD8Async);
+	submission_close(use, admit(use));
 	assert_true(done_newest() == before);
-	use_set_trace(false);
+	submission_set_trace(false);
 	track_and_hold();
 }
 

@@ -1,4 +1,4 @@
-#include "shim/submit/use_internal.h"
+#include "shim/submit/submission_internal.h"
 #include "shim/process/process.h"
 #include "shim/heap/transit.h"
 #include "shim/accounting/ledger.h"
@@ -14,31 +14,32 @@
 /* More than any graph should have; beyond, the submission counts as one that may touch anything. */
 #define NAMED_MOST (1u << 20)
 
-struct use_stripe use_stripes[USE_STRIPES];
-__thread struct use_stripe *use_my_stripe __attribute__((tls_model("initial-exec")));
+struct submission_stripe submission_stripes[SUBMISSION_STRIPES];
+__thread struct submission_stripe *submission_my_stripe __attribute__((tls_model("initial-exec")));
 
-struct use_arena use_arenas[DEVICE_MOST];
-atomic_uint use_n_arenas;
+struct submission_arena submission_arenas[DEVICE_MOST];
+atomic_uint submission_n_arenas;
 
-static __thread struct use mine __attribute__((tls_model("initial-exec")));
+static __thread struct submission mine __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
 static bool has_key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 
-struct use_stripe *use_take_stripe(void)
+struct submission_stripe *submission_take_stripe(void)
 {
 	static atomic_uint next;
 
 	/* Asked here, where each thread comes once: the launch path looks at what came of it alone. */
 	life_is_off();
-	return use_my_stripe = &use_stripes[atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % USE_STRIPES];
+	return submission_my_stripe =
+		   &submission_stripes[atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % SUBMISSION_STRIPES];
 }
 
 /* ---- the submission of this thread ---- */
 
-static void use_free(void *argument)
+static void submission_free(void *argument)
 {
-	struct use *use = argument;
+	struct submission *use = argument;
 
 	free(use->named);
 	free(use->held);
@@ -55,11 +56,11 @@ static void use_free(void *argument)
 
 static void make_key(void)
 {
-	has_key = pthread_key_create(&key, use_free) == 0;
+	has_key = pthread_key_create(&key, submission_free) == 0;
 }
 
 /* False: no memory, and nothing has changed. Without a key the room of a thread that ends is lost. */
-static bool make_room(struct use *use)
+static bool make_room(struct submission *use)
 {
 	unsigned room = use->room ? 2 * use->room : NAMED_LEAST;
 	int saved = errno;
@@ -85,9 +86,9 @@ static bool make_room(struct use *use)
 	return held != NULL;
 }
 
-struct use *use_open(uint64_t id)
+struct submission *submission_open(uint64_t id)
 {
-	struct use *use = &mine;
+	struct submission *use = &mine;
 
 	if (enter_depth || use->busy)
 		return NULL;
@@ -100,47 +101,47 @@ struct use *use_open(uint64_t id)
 	use->unknown = use->per_thread = use->only_traced = false;
 	use->stream = NULL;
 	use->device = -1;
-	uint32_t state = atomic_load(&use_state);
-	use->tracked = state & USE_TRACKING;
-	use->holding = state & USE_HOLDING;
-	use->n_arenas = atomic_load(&use_n_arenas);
+	uint32_t state = atomic_load(&submission_state);
+	use->tracked = state & SUBMISSION_TRACKING;
+	use->holding = state & SUBMISSION_HOLDING;
+	use->n_arenas = atomic_load(&submission_n_arenas);
 	use->holds = use->has_ticket = false;
-	use->traced = state & USE_TRACE && trace_submit_begin();
+	use->traced = state & SUBMISSION_TRACE && trace_submit_begin();
 	use->id = use->function = id;
 	use->n_launches = use->n_named = use->n_held = use->n_all = use->n_ahead = 0;
 	return use;
 }
 
-void use_stream(struct use *use, CUstream stream, bool per_thread)
+void submission_stream(struct submission *use, CUstream stream, bool per_thread)
 {
 	use->stream = stream;
 	use->per_thread = per_thread;
 }
 
-void use_launches(struct use *use, const CUDA_LAUNCH_PARAMS *launches, unsigned n)
+void submission_launches(struct submission *use, const CUDA_LAUNCH_PARAMS *launches, unsigned n)
 {
 	use->launches = launches;
 	use->n_launches = n;
 }
 
-void use_function(struct use *use, uint64_t function)
+void submission_function(struct submission *use, uint64_t function)
 {
 	use->function = function;
 }
 
-uint64_t use_what(const struct use *use)
+uint64_t submission_what(const struct submission *use)
 {
 	return use->function;
 }
 
-void use_unknown(struct use *use)
+void submission_unknown(struct submission *use)
 {
 	use->unknown = true;
 }
 
-static bool is_held(const struct use *use, const struct mark *mark)
+static bool is_held(const struct submission *use, const struct mark *mark)
 {
-	unsigned first = use->n_held > USE_FEW ? use->n_held - USE_FEW : 0;
+	unsigned first = use->n_held > SUBMISSION_FEW ? use->n_held - SUBMISSION_FEW : 0;
 
 	for (unsigned i = use->n_held; i > first; i--)
 		if (use->held[i - 1].mark == mark)
@@ -149,14 +150,14 @@ static bool is_held(const struct use *use, const struct mark *mark)
 }
 
 /* Outside the arenas, so it costs the arenas' names nothing but a look. */
-static void name_ahead(struct use *use, CUdeviceptr address)
+static void name_ahead(struct submission *use, CUdeviceptr address)
 {
-	if (use->n_ahead < USE_AHEAD_MOST && ledger_may_span(address))
+	if (use->n_ahead < SUBMISSION_AHEAD_MOST && ledger_may_span(address))
 		use->ahead[use->n_ahead++] = address;
 }
 
 /* Every heap's, also where no engine runs that would ask for it. */
-static void name_traced(struct use *use, CUdeviceptr address, size_t bytes)
+static void name_traced(struct submission *use, CUdeviceptr address, size_t bytes)
 {
 	const struct device *device = device_of(address);
 
@@ -167,23 +168,23 @@ static void name_traced(struct use *use, CUdeviceptr address, size_t bytes)
 	trace_submit_name(address, bytes);
 }
 
-bool use_is_heap(CUdeviceptr address)
+bool submission_is_heap(CUdeviceptr address)
 {
-	unsigned n = atomic_load_explicit(&use_n_arenas, memory_order_acquire);
+	unsigned n = atomic_load_explicit(&submission_n_arenas, memory_order_acquire);
 
 	for (unsigned i = 0; i < n; i++)
-		if (arena_contains(use_arenas[i].arena, address))
-			return arena_look(use_arenas[i].arena, address) != 0;
+		if (arena_contains(submission_arenas[i].arena, address))
+			return arena_look(submission_arenas[i].arena, address) != 0;
 	return false;
 }
 
-void use_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
+void submission_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 {
-	unsigned n = atomic_load_explicit(&use_n_arenas, memory_order_acquire);
+	unsigned n = atomic_load_explicit(&submission_n_arenas, memory_order_acquire);
 	CUdeviceptr first = UINT64_MAX, end = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		const struct arena *arena = use_arenas[i].arena;
+		const struct arena *arena = submission_arenas[i].arena;
 
 		if (arena->base < first)
 			first = arena->base;
@@ -194,17 +195,17 @@ void use_heap_span(CUdeviceptr *ret_first, CUdeviceptr *ret_bytes)
 	*ret_bytes = n ? end - first : 0;
 }
 
-void use_name(struct use *use, CUdeviceptr address, size_t bytes)
+void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 {
-	unsigned n = atomic_load_explicit(&use_n_arenas, memory_order_acquire);
+	unsigned n = atomic_load_explicit(&submission_n_arenas, memory_order_acquire);
 
 	if (use->traced)
 		name_traced(use, address, bytes);
 
-	if (atomic_load_explicit(&use_state, memory_order_relaxed) & USE_AHEAD)
+	if (atomic_load_explicit(&submission_state, memory_order_relaxed) & SUBMISSION_AHEAD)
 		name_ahead(use, address);
 	for (unsigned i = 0; i < n; i++) {
-		const struct arena *arena = use_arenas[i].arena;
+		const struct arena *arena = submission_arenas[i].arena;
 
 		if (!arena_contains(arena, address))
 			continue;
@@ -219,69 +220,69 @@ void use_name(struct use *use, CUdeviceptr address, size_t bytes)
 		}
 		use->named[use->n_named++] = (struct named){address, bytes};
 		if (!use->holding || !is_held(use, mark))
-			use->held[use->n_held++] = (struct held){use_arenas[i].channel, mark};
+			use->held[use->n_held++] = (struct held){submission_arenas[i].channel, mark};
 		return;
 	}
 }
 
 /* ---- the mover's side ---- */
 
-bool use_add_arena(const struct arena *arena, struct channel *channel)
+bool submission_add_arena(const struct arena *arena, struct channel *channel)
 {
-	unsigned n = atomic_load(&use_n_arenas);
+	unsigned n = atomic_load(&submission_n_arenas);
 
 	if (n == DEVICE_MOST)
 		return false;
-	use_arenas[n].arena = arena;
-	use_arenas[n].channel = channel;
-	use_arenas[n].device = channel->device;
-	atomic_store_explicit(&use_n_arenas, n + 1, memory_order_release);
+	submission_arenas[n].arena = arena;
+	submission_arenas[n].channel = channel;
+	submission_arenas[n].device = channel->device;
+	atomic_store_explicit(&submission_n_arenas, n + 1, memory_order_release);
 	return true;
 }
 
-bool use_is_quiet(void)
+bool submission_is_quiet(void)
 {
-	for (unsigned i = 0; i < USE_STRIPES; i++)
-		if (atomic_load(&use_stripes[i].inside))
+	for (unsigned i = 0; i < SUBMISSION_STRIPES; i++)
+		if (atomic_load(&submission_stripes[i].inside))
 			return false;
 	return true;
 }
 
-bool use_is_quiet_on(uint64_t devices)
+bool submission_is_quiet_on(uint64_t devices)
 {
-	for (unsigned i = 0; i < USE_STRIPES; i++) {
-		uint32_t inside = atomic_load(&use_stripes[i].inside);
+	for (unsigned i = 0; i < SUBMISSION_STRIPES; i++) {
+		uint32_t inside = atomic_load(&submission_stripes[i].inside);
 
-		if (inside > 1 || (inside && devices & ~atomic_load(&use_stripes[i].apart)))
+		if (inside > 1 || (inside && devices & ~atomic_load(&submission_stripes[i].apart)))
 			return false;
 	}
 	return true;
 }
 
-void use_see_inside(void)
+void submission_see_inside(void)
 {
-	for (unsigned i = 0; i < USE_STRIPES; i++)
-		(void)atomic_load(&use_stripes[i].inside);
+	for (unsigned i = 0; i < SUBMISSION_STRIPES; i++)
+		(void)atomic_load(&submission_stripes[i].inside);
 }
 
-uint64_t use_empty_stripes(void)
+uint64_t submission_empty_stripes(void)
 {
 	uint64_t empty = 0;
 
-	_Static_assert(USE_STRIPES == 64, "a bit each");
-	for (unsigned i = 0; i < USE_STRIPES; i++)
-		if (atomic_load(&use_stripes[i].inside) == (&use_stripes[i] == use_my_stripe))
+	_Static_assert(SUBMISSION_STRIPES == 64, "a bit each");
+	for (unsigned i = 0; i < SUBMISSION_STRIPES; i++)
+		if (atomic_load(&submission_stripes[i].inside) == (&submission_stripes[i] == submission_my_stripe))
 			empty |= UINT64_C(1) << i;
 	return empty;
 }
 
-void use_each_inside(void (*visit)(void *argument, const struct done_what *what), void *argument)
+void submission_each_inside(void (*visit)(void *argument, const struct done_what *what), void *argument)
 {
-	for (unsigned i = 0; i < USE_STRIPES; i++) {
-		struct done_what what = {atomic_load_explicit(&use_stripes[i].function, memory_order_relaxed),
-					 atomic_load_explicit(&use_stripes[i].id, memory_order_relaxed)};
+	for (unsigned i = 0; i < SUBMISSION_STRIPES; i++) {
+		struct done_what what = {atomic_load_explicit(&submission_stripes[i].function, memory_order_relaxed),
+					 atomic_load_explicit(&submission_stripes[i].id, memory_order_relaxed)};
 
-		if (atomic_load(&use_stripes[i].inside) && what.function)
+		if (atomic_load(&submission_stripes[i].inside) && what.function)
 			visit(argument, &what);
 	}
 }
