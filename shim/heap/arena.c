@@ -132,21 +132,21 @@ void arena_mark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit, s
 		arena->n_units_seen = unit + units;
 	state->chunk = chunk;
 	state->units_of_piece = units;
-	atomic_store_explicit(&state->where, on_host ? MARK_HOST : MARK_DEVICE, memory_order_relaxed);
+	atomic_store_explicit(&state->where, on_host ? BLOCK_STATE_HOST : BLOCK_STATE_DEVICE, memory_order_relaxed);
 	if (on_host)
 		atomic_fetch_add(&arena->marks[block_unit].away, 1);
 	for (uint32_t i = 0; i < units; i++)
 		atomic_store_explicit(&arena->piece[unit + i], unit + 1, memory_order_release);
 }
 
-void arena_mark_where(struct arena *arena, uint32_t block_unit, uint32_t unit, enum mark_where where)
+void arena_mark_where(struct arena *arena, uint32_t block_unit, uint32_t unit, enum block_state_where where)
 {
-	bool was_away = atomic_load(&arena->states[unit].where) == MARK_HOST;
+	bool was_away = atomic_load(&arena->states[unit].where) == BLOCK_STATE_HOST;
 
 	atomic_store(&arena->states[unit].where, where);
-	if (where == MARK_HOST && !was_away)
+	if (where == BLOCK_STATE_HOST && !was_away)
 		atomic_fetch_add(&arena->marks[block_unit].away, 1);
-	else if (where != MARK_HOST && was_away)
+	else if (where != BLOCK_STATE_HOST && was_away)
 		atomic_fetch_sub(&arena->marks[block_unit].away, 1);
 }
 
@@ -154,9 +154,9 @@ void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit)
 {
 	struct unit_state *state = &arena->states[unit];
 
-	if (atomic_load(&state->where) == MARK_HOST)
+	if (atomic_load(&state->where) == BLOCK_STATE_HOST)
 		atomic_fetch_sub(&arena->marks[block_unit].away, 1);
-	atomic_store(&state->where, MARK_NONE);
+	atomic_store(&state->where, BLOCK_STATE_NONE);
 	state->chunk = NULL;
 	for (uint32_t i = 0; i < state->units_of_piece; i++)
 		atomic_store_explicit(&arena->piece[unit + i], 0, memory_order_release);

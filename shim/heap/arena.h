@@ -16,12 +16,12 @@ struct block;
 struct chunk;
 
 /* Where the memory of a piece is, as the launch path sees it. */
-enum mark_where {
-	MARK_NONE,   /* no piece starts here */
-	MARK_DEVICE, /* mapped, in device memory */
-	MARK_HOST,   /* in host memory; mapped, or (fast mode) about to be */
-	MARK_MOVING, /* on its way */
-	MARK_PINNED, /* mapped, here or there, where it will stay: nobody waits for it, nobody moves it */
+enum block_state_where {
+	BLOCK_STATE_NONE,   /* no piece starts here */
+	BLOCK_STATE_DEVICE, /* mapped, in device memory */
+	BLOCK_STATE_HOST,   /* in host memory; mapped, or (fast mode) about to be */
+	BLOCK_STATE_MOVING, /* on its way */
+	BLOCK_STATE_PINNED, /* mapped, here or there, where it will stay: nobody waits for it, nobody moves it */
 };
 
 /*
@@ -33,9 +33,9 @@ enum mark_where {
  * unmapped, the mover raises unmapped and looks at holds; at least one of them sees the other. Most submissions raise
  * something else and do not write here at all (ticket.h).
  */
-struct mark {
+struct block_state {
 	/*
-	 * Two in one, so that a submission writes it twice, not three times: above MARK_HOLDS bits the number of the last
+	 * Two in one, so that a submission writes it twice, not three times: above BLOCK_STATE_PINS bits the number of the last
 	 * submission that held the block, and in them how many hold it that have not returned from the driver.
 	 */
 	_Atomic uint64_t use;
@@ -45,36 +45,38 @@ struct mark {
 	_Atomic uint64_t discarded; /* of the block: something of it is; 0 again when a submission names it */
 } __attribute__((aligned(64)));
 
-#define MARK_HOLDS 16 /* bits: more threads than that do not launch at once; and 2^48 submissions are years */
+#define BLOCK_STATE_PINS 16 /* bits: more threads than that do not launch at once; and 2^48 submissions are years */
 
-static inline unsigned mark_holds(const struct mark *mark)
+static inline unsigned block_state_pins(const struct block_state *mark)
 {
-	return (unsigned)(atomic_load(&mark->use) & ((1u << MARK_HOLDS) - 1));
+	return (unsigned)(atomic_load(&mark->use) & ((1u << BLOCK_STATE_PINS) - 1));
 }
 
-static inline uint64_t mark_last(const struct mark *mark)
+static inline uint64_t block_state_last(const struct block_state *mark)
 {
-	return atomic_load(&mark->use) >> MARK_HOLDS;
+	return atomic_load(&mark->use) >> BLOCK_STATE_PINS;
 }
 
-static inline void mark_hold(struct mark *mark)
+static inline void block_state_pin(struct block_state *mark)
 {
 	atomic_fetch_add(&mark->use, 1);
 }
 
 /* Nothing was submitted. */
-static inline void mark_let_go(struct mark *mark)
+static inline void block_state_unpin(struct block_state *mark)
 {
 	atomic_fetch_sub_explicit(&mark->use, 1, memory_order_release);
 }
 
 /* Submission `number` has returned from the driver. Another thread's later one may have been faster. */
-static inline void mark_submitted(struct mark *mark, uint64_t number)
+static inline void block_state_submitted(struct block_state *mark, uint64_t number)
 {
 	uint64_t use = atomic_load_explicit(&mark->use, memory_order_relaxed), now;
 
 	do {
-		now = use >> MARK_HOLDS < number ? number << MARK_HOLDS | (use & ((1u << MARK_HOLDS) - 1)) : use;
+		now = use >> BLOCK_STATE_PINS < number
+			  ? number << BLOCK_STATE_PINS | (use & ((1u << BLOCK_STATE_PINS) - 1))
+			  : use;
 	} while (!atomic_compare_exchange_weak(&mark->use, &use, now - 1));
 }
 
@@ -83,7 +85,7 @@ static inline void mark_submitted(struct mark *mark, uint64_t number)
  * this for each submission, and to read a line that submitting threads write costs both of them some 50 ns.
  */
 struct unit_state {
-	_Atomic uint8_t where;           /* enum mark_where, of the piece */
+	_Atomic uint8_t where;           /* enum block_state_where, of the piece */
 	_Atomic bool to_host;            /* the program wants the block on the host; written under HEAP */
 	_Atomic bool keep;               /* of the block: as block.keep says; written under HEAP */
 	_Atomic uint32_t site;           /* of the block: who its moves are counted for (stats.h); see arena_site() */
@@ -103,7 +105,7 @@ struct arena {
 	_Atomic uint32_t n_units_seen; /* no piece was ever mapped beyond; written under HEAP */
 	_Atomic uint32_t *table;
 	_Atomic uint32_t *piece; /* first unit of the piece that covers a unit, plus 1; 0: nothing is mapped */
-	struct mark *marks;
+	struct block_state *marks;
 	struct unit_state *states;
 	struct range_set free_units;
 };
@@ -129,7 +131,7 @@ void arena_mark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit, s
 		      bool on_host);
 void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit);
 /* Where a piece is that is not on its way, and what its block has away. */
-void arena_mark_where(struct arena *arena, uint32_t block_unit, uint32_t unit, enum mark_where where);
+void arena_mark_where(struct arena *arena, uint32_t block_unit, uint32_t unit, enum block_state_where where);
 
 static inline CUdeviceptr arena_address(const struct arena *arena, uint32_t unit)
 {

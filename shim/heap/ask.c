@@ -127,7 +127,7 @@ enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base)
 /* What was built right behind a block in use becomes its end. */
 static void join(struct block_store *store, struct block *block, struct block *tail)
 {
-	struct mark *marks = store->arena.marks;
+	struct block_state *marks = store->arena.marks;
 	struct chunk **end = &block->chunks;
 
 	lock_assert_held(LOCK_HEAP);

@@ -69,9 +69,9 @@ void block_show_pin(struct block_store *store, struct block *block)
 	for (const struct chunk *chunk = block->chunks; chunk; unit += chunk->units, chunk = chunk->next)
 		if (!chunk->moving)
 			arena_mark_where(&store->arena, block->unit, unit,
-					 block_keeps(block, chunk->place) ? MARK_PINNED
-					 : chunk->place == CHUNK_DEVICE   ? MARK_DEVICE
-									  : MARK_HOST);
+					 block_keeps(block, chunk->place) ? BLOCK_STATE_PINNED
+					 : chunk->place == CHUNK_DEVICE   ? BLOCK_STATE_DEVICE
+									  : BLOCK_STATE_HOST);
 }
 
 void block_begin(struct block_store *store, struct block *block)

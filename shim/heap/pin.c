@@ -4,7 +4,7 @@
  * either comes before a piece begins to move, and then it does not, or after, and then it is waited for. Such a piece is
  * on its way to a place where it is mapped and goes on to be: a copy or a mapping, a fraction of a second at the very
  * most, for which the mover needs nothing from the thread that waits. What the plan is told of a pinned piece is that it
- * is no candidate (MARK_PINNED).
+ * is no candidate (BLOCK_STATE_PINNED).
  *
  * A pin that has not ended counts; one that is to stay is a flag, so that a million of them are as good as one.
  */

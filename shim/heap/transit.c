@@ -280,7 +280,7 @@ void transit_end(struct heap *heap, struct transit *transit)
 	heap_enter(heap);
 	transit->chunk->moving = false;
 	if (block_keeps(block, transit->chunk->place))
-		arena_mark_where(&heap->store.arena, transit->block_unit, transit->piece, MARK_PINNED);
+		arena_mark_where(&heap->store.arena, transit->block_unit, transit->piece, BLOCK_STATE_PINNED);
 	if (transit->spare)
 		chunk_put(&heap->store.chunks, transit->spare);
 	if (--block->n_moving == 0 && block->given) {

@@ -195,11 +195,11 @@ static bool map_blocks_of(struct engine *engine, const struct waiter *waiter, ui
 		if (!arena_contains(engine->arena, waiter->named[i].address))
 			continue;
 		uint32_t unit = arena_unit(engine->arena, waiter->named[i].address);
-		struct mark *block;
+		struct block_state *block;
 
 		if (!atomic_load(&engine->arena->table[unit]))
 			continue;
-		block = piece_block_mark(engine, unit);
+		block = piece_block_state(engine, unit);
 		if (!block || !atomic_load(&block->unmapped))
 			continue;
 		rest_map_of(engine, (uint32_t)(block - engine->arena->marks), wanted);
@@ -215,17 +215,17 @@ static bool want_pieces(struct engine *engine, unsigned n)
 
 	for (unsigned i = 0; i < n; i++) {
 		uint32_t piece = engine->intake.pieces.at[i];
-		enum mark_where where = atomic_load(&engine->arena->states[piece].where);
-		bool rests = where == MARK_MOVING && rest_find(engine, piece) != NULL;
+		enum block_state_where where = atomic_load(&engine->arena->states[piece].where);
+		bool rests = where == BLOCK_STATE_MOVING && rest_find(engine, piece) != NULL;
 
-		if (where == MARK_HOST || rests) {
+		if (where == BLOCK_STATE_HOST || rests) {
 			bool comes = demand(engine, piece);
 
 			missing |= comes;
 			if (!comes)
 				engine->by_piece.stamps[piece] = 0;
 		} else {
-			missing |= where == MARK_MOVING;
+			missing |= where == BLOCK_STATE_MOVING;
 		}
 	}
 	return missing;
@@ -361,13 +361,13 @@ static bool is_in(const struct queue *queue, uint32_t piece)
 /* A piece that is to be on the host, where there is so much room; from a peer, too. True: it is not over with it. */
 static bool lead_to_host(struct engine *engine, uint32_t piece, uint64_t room, bool gap)
 {
-	const struct mark *block = piece_block_mark(engine, piece);
-	enum mark_where where = atomic_load(&engine->arena->states[piece].where);
+	const struct block_state *block = piece_block_state(engine, piece);
+	enum block_state_where where = atomic_load(&engine->arena->states[piece].where);
 
 	/* What has arrived, or must stay for another reason, is pinned. */
-	if (!block || !piece_wants_host(engine, block) || where == MARK_PINNED)
+	if (!block || !piece_wants_host(engine, block) || where == BLOCK_STATE_PINNED)
 		return false;
-	if (where == MARK_MOVING || room < engine->arena->states[piece].units_of_piece * HEAP_UNIT)
+	if (where == BLOCK_STATE_MOVING || room < engine->arena->states[piece].units_of_piece * HEAP_UNIT)
 		return true;
 	if (!choose_may_begin(engine, &engine->moves.out) || is_in(&engine->moves.out, piece) ||
 	    is_in(&engine->moves.in, piece))

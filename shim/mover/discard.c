@@ -30,7 +30,7 @@
 static struct lock one = LOCK_INIT(LOCK_DISCARD); /* the numbers */
 
 /* The number for discards of this block: a new one, unless the last one still stands. */
-static uint64_t number_of(struct engine *engine, struct mark *block)
+static uint64_t number_of(struct engine *engine, struct block_state *block)
 {
 	static uint64_t last;
 	uint64_t of_all = atomic_load(&engine->channel.everything.discarded), of_block = atomic_load(&block->discarded);
@@ -52,7 +52,7 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
 	/* Before tracking begins nobody would say that it is used again. */
 	if (!word || word & ARENA_SLAB || !submission_is_tracking())
 		return;
-	struct mark *block = &arena->marks[word - 1];
+	struct block_state *block = &arena->marks[word - 1];
 	uint64_t begin = address - arena->base, room = arena->bytes - begin;
 	uint64_t end = begin + (bytes < room ? bytes : room);
 	uint32_t unit = (uint32_t)((begin + HEAP_UNIT - 1) / HEAP_UNIT), last = (uint32_t)(end / HEAP_UNIT);
@@ -99,9 +99,9 @@ static bool are_all_held(uint64_t oldest)
 }
 
 /* Does any submission but the one that holds the block now, of which it could not be told, have to do with it? */
-static bool is_named_elsewhere(const struct mark *mark, unsigned own_holds, uint64_t oldest)
+static bool is_named_elsewhere(const struct block_state *mark, unsigned own_holds, uint64_t oldest)
 {
-	return mark_holds(mark) != own_holds || mark_last(mark) >= oldest;
+	return block_state_pins(mark) != own_holds || block_state_last(mark) >= oldest;
 }
 
 void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
@@ -113,7 +113,7 @@ void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, 
 
 	if (!word || word & ARENA_SLAB || !are_all_held(oldest) || !held)
 		return;
-	struct mark *block = &engine->arena->marks[word - 1];
+	struct block_state *block = &engine->arena->marks[word - 1];
 	if (oldest > limit)
 		oldest = limit;
 	discard_bytes(engine, address, bytes);

@@ -262,7 +262,7 @@ static void wish_for_waiters(struct engine *engine, struct wishes *wishes)
 		waiter->had_gap = true;
 		unsigned n = listen_pieces(engine, waiter->named, waiter->n);
 		for (unsigned i = 0; i < n; i++)
-			if (atomic_load(&engine->arena->states[engine->intake.pieces.at[i]].where) == MARK_HOST)
+			if (atomic_load(&engine->arena->states[engine->intake.pieces.at[i]].where) == BLOCK_STATE_HOST)
 				wish(engine, wishes, engine->intake.pieces.at[i], plan_now(engine->plan));
 	}
 	lock_drop(&engine->channel.lock);
@@ -281,9 +281,9 @@ static void wish_ahead(struct engine *engine, struct wishes *wishes)
 static bool is_spoken_for(void *argument, uint32_t piece)
 {
 	struct engine *engine = argument;
-	struct mark *mark = piece_block_mark(engine, piece);
+	struct block_state *mark = piece_block_state(engine, piece);
 
-	return !mark || mark_holds(mark) || atomic_load(&mark->waits);
+	return !mark || block_state_pins(mark) || atomic_load(&mark->waits);
 }
 
 /* ---- moving ---- */

@@ -35,7 +35,7 @@ static void say_what_stays(struct engine *engine)
 static enum sw_status why_not(struct engine *engine, uint32_t piece, enum move_answer answer)
 {
 	uint64_t bytes = (uint64_t)engine->arena->states[piece].units_of_piece * HEAP_UNIT;
-	bool pinned = atomic_load(&engine->arena->states[piece].where) == MARK_PINNED;
+	bool pinned = atomic_load(&engine->arena->states[piece].where) == BLOCK_STATE_PINNED;
 
 	/* Freed meanwhile, or pinned: neither stops at the gate. */
 	if (answer == MOVE_BEGUN || !should_leave(engine, piece) || (answer == MOVE_FAILED && pinned))
@@ -90,7 +90,7 @@ static uint64_t left_behind(struct engine *engine)
 	for (unsigned i = 0; i < list.n; i++) {
 		const struct unit_state *piece = &engine->arena->states[list.at[i]];
 
-		if (should_leave(engine, list.at[i]) && atomic_load(&piece->where) != MARK_PINNED)
+		if (should_leave(engine, list.at[i]) && atomic_load(&piece->where) != BLOCK_STATE_PINNED)
 			bytes += (uint64_t)piece->units_of_piece * HEAP_UNIT;
 	}
 	free(list.at);

@@ -107,7 +107,7 @@ unsigned listen_pieces(struct engine *engine, const struct named *named, unsigne
 /* A piece that came or went, or of which the program has asked something. */
 static void hear(struct engine *engine, uint32_t piece)
 {
-	const struct mark *block = piece_block_mark(engine, piece);
+	const struct block_state *block = piece_block_state(engine, piece);
 
 	piece_tell_plan(engine, piece);
 	if (block && piece_wants_host(engine, block))
@@ -152,7 +152,7 @@ static void count_foreseen(struct engine *engine, unsigned n_pieces)
 		if (!engine->by_piece.ahead[piece])
 			continue;
 		engine->by_piece.ahead[piece] = false;
-		if (atomic_load(&engine->arena->states[piece].where) == MARK_DEVICE)
+		if (atomic_load(&engine->arena->states[piece].where) == BLOCK_STATE_DEVICE)
 			stats_add(STAT_foreseen, 1);
 	}
 }

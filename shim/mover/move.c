@@ -32,7 +32,7 @@ bool move_any(const struct engine *engine)
 /* What the program wants on the host goes there before it goes to a peer. */
 static bool wants_host(struct engine *engine, uint32_t piece, enum chunk_place to)
 {
-	const struct mark *block = to == CHUNK_DEVICE ? NULL : piece_block_mark(engine, piece);
+	const struct block_state *block = to == CHUNK_DEVICE ? NULL : piece_block_state(engine, piece);
 
 	return block && piece_wants_host(engine, block);
 }
@@ -78,9 +78,9 @@ static bool remove_new(struct move *move)
 	return move->mapped != MAPPED_NEW;
 }
 
-static enum mark_where old_place(const struct move *move)
+static enum block_state_where old_place(const struct move *move)
 {
-	return move->transit.from == CHUNK_DEVICE ? MARK_DEVICE : MARK_HOST;
+	return move->transit.from == CHUNK_DEVICE ? BLOCK_STATE_DEVICE : BLOCK_STATE_HOST;
 }
 
 static void map_again(struct engine *engine, struct move *move, bool new)
@@ -150,7 +150,7 @@ static void settle_new(struct engine *engine, struct move *move)
 {
 	tell_moved(engine, move);
 	transit_exchange(engine->heap, &move->transit);
-	piece_arrived(engine, &move->transit, MARK_DEVICE, move->is_raised);
+	piece_arrived(engine, &move->transit, BLOCK_STATE_DEVICE, move->is_raised);
 }
 
 /*
@@ -234,7 +234,7 @@ static void finish_in(struct engine *engine, struct move *move)
 	if (is_new)
 		settle_new(engine, move);
 	else
-		piece_arrived(engine, transit, MARK_HOST, move->is_raised);
+		piece_arrived(engine, transit, BLOCK_STATE_HOST, move->is_raised);
 }
 
 static void finish_out(struct engine *engine, struct move *move)
@@ -264,7 +264,7 @@ static void settle_out(struct engine *engine, struct move *move, bool lost)
 		transit_exchange_lost(engine->heap, &move->transit);
 	else
 		transit_exchange(engine->heap, &move->transit);
-	piece_arrived(engine, &move->transit, MARK_HOST, move->is_raised);
+	piece_arrived(engine, &move->transit, BLOCK_STATE_HOST, move->is_raised);
 }
 
 /* The spare is free again, and the piece may move. */
@@ -364,7 +364,7 @@ static void take_back(struct engine *engine, struct move *move)
 		return;
 	move->is_back = true;
 	engine->moves.n_back++;
-	piece_set_where(engine, &move->transit, move->is_measured ? MARK_HOST : old_place(move));
+	piece_set_where(engine, &move->transit, move->is_measured ? BLOCK_STATE_HOST : old_place(move));
 	piece_lower(engine, &move->transit);
 	move->is_raised = false;
 }

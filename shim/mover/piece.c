@@ -35,7 +35,7 @@ static void collect(void *argument, uint32_t piece)
 {
 	struct collection *all = argument;
 
-	if (all->but_moving && atomic_load(&all->engine->arena->states[piece].where) == MARK_MOVING)
+	if (all->but_moving && atomic_load(&all->engine->arena->states[piece].where) == BLOCK_STATE_MOVING)
 		return;
 	if (all->list.n < all->list.room)
 		all->list.at[all->list.n++] = piece;
@@ -54,7 +54,7 @@ struct piece_list piece_list_all(const struct engine *engine, bool but_moving)
 
 /* ---- its marks ---- */
 
-struct mark *piece_block_mark(struct engine *engine, uint32_t piece)
+struct block_state *piece_block_state(struct engine *engine, uint32_t piece)
 {
 	struct arena *arena = engine->arena;
 	uint32_t word = atomic_load_explicit(&arena->table[piece], memory_order_acquire);
@@ -64,12 +64,12 @@ struct mark *piece_block_mark(struct engine *engine, uint32_t piece)
 	return &arena->marks[word & ARENA_SLAB ? piece : word - 1];
 }
 
-static bool is_used(const struct engine *engine, const struct mark *mark)
+static bool is_used(const struct engine *engine, const struct block_state *mark)
 {
-	return mark_holds(mark) || mark_last(mark) > engine->progress.done;
+	return block_state_pins(mark) || block_state_last(mark) > engine->progress.done;
 }
 
-static bool is_claimed(const struct engine *engine, const struct mark *mark)
+static bool is_claimed(const struct engine *engine, const struct block_state *mark)
 {
 	return engine->claims &&
 	       claims_has(engine->claims, (uint32_t)(mark - engine->arena->marks), engine->progress.done);
@@ -77,13 +77,13 @@ static bool is_claimed(const struct engine *engine, const struct mark *mark)
 
 bool piece_is_busy(struct engine *engine, uint32_t piece, bool in)
 {
-	struct mark *mark = piece_block_mark(engine, piece);
+	struct block_state *mark = piece_block_state(engine, piece);
 
 	return !mark || is_used(engine, mark) || is_claimed(engine, mark) || (!in && atomic_load(&mark->waits)) ||
 	       is_used(engine, &engine->channel.everything) || atomic_load(&engine->channel.everything.waits);
 }
 
-void piece_set_where(struct engine *engine, const struct transit *transit, enum mark_where where)
+void piece_set_where(struct engine *engine, const struct transit *transit, enum block_state_where where)
 {
 	arena_mark_where(engine->arena, transit->block_unit, transit->piece, where);
 }
@@ -92,7 +92,7 @@ void piece_raise(struct engine *engine, const struct transit *transit)
 {
 	atomic_fetch_add(&engine->arena->marks[transit->block_unit].unmapped, 1);
 	atomic_fetch_add(&engine->channel.everything.unmapped, 1);
-	piece_set_where(engine, transit, MARK_MOVING);
+	piece_set_where(engine, transit, BLOCK_STATE_MOVING);
 }
 
 void piece_lower(struct engine *engine, const struct transit *transit)
@@ -101,7 +101,7 @@ void piece_lower(struct engine *engine, const struct transit *transit)
 	atomic_fetch_sub(&engine->channel.everything.unmapped, 1);
 }
 
-bool piece_wants_host(const struct engine *engine, const struct mark *block)
+bool piece_wants_host(const struct engine *engine, const struct block_state *block)
 {
 	return atomic_load(&engine->arena->states[block - engine->arena->marks].to_host);
 }
@@ -207,15 +207,15 @@ void piece_tell_plan(struct engine *engine, uint32_t piece)
 		return;
 	}
 	switch (atomic_load(&engine->arena->states[piece].where)) {
-	case MARK_DEVICE:
+	case BLOCK_STATE_DEVICE:
 		plan_set(engine->plan, piece, units,
 			 keep_piece(engine, piece, units, block) ? PLAN_PINNED : PLAN_DEVICE);
 		break;
-	case MARK_HOST:
+	case BLOCK_STATE_HOST:
 		keep_forget(engine, piece);
 		plan_set(engine->plan, piece, units, PLAN_HOST);
 		break;
-	case MARK_PINNED:
+	case BLOCK_STATE_PINNED:
 		plan_set(engine->plan, piece, units, PLAN_PINNED);
 		break;
 	default:
@@ -240,7 +240,7 @@ void piece_keep_follow(struct engine *engine)
 
 /* ---- the end of a move ---- */
 
-void piece_arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool is_raised)
+void piece_arrived(struct engine *engine, struct transit *transit, enum block_state_where where, bool is_raised)
 {
 	piece_set_where(engine, transit, where);
 	if (is_raised)

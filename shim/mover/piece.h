@@ -34,7 +34,7 @@ bool piece_list_add(struct piece_list *list, uint32_t piece);
  */
 struct piece_list piece_list_all(const struct engine *engine, bool but_moving);
 /* The marks of the block, or of the slab, that the piece is of; NULL: of none any more. */
-struct mark *piece_block_mark(struct engine *engine, uint32_t piece);
+struct block_state *piece_block_state(struct engine *engine, uint32_t piece);
 /* May a submission use the piece's block, or wait for it? One that waits does not keep it from coming in. */
 bool piece_is_busy(struct engine *engine, uint32_t piece, bool in);
 /*
@@ -44,11 +44,11 @@ bool piece_is_busy(struct engine *engine, uint32_t piece, bool in);
 void piece_raise(struct engine *engine, const struct transit *transit);
 void piece_lower(struct engine *engine, const struct transit *transit);
 /* Where submissions find the piece. */
-void piece_set_where(struct engine *engine, const struct transit *transit, enum mark_where where);
+void piece_set_where(struct engine *engine, const struct transit *transit, enum block_state_where where);
 /* The plan hears where the piece is. */
 void piece_tell_plan(struct engine *engine, uint32_t piece);
 /* Does the program want this block on the host? */
-bool piece_wants_host(const struct engine *engine, const struct mark *block);
+bool piece_wants_host(const struct engine *engine, const struct block_state *block);
 /* Need the piece not be copied? Asked while no submission that names it can be given to the driver. */
 bool piece_is_discarded(const struct engine *engine, uint32_t block_unit, uint32_t piece);
 /* Now and then: what is kept beyond what the present budget allows is not kept any more. */
@@ -59,6 +59,6 @@ void piece_keep_follow(struct engine *engine);
  */
 bool piece_map_either(struct engine *engine, struct transit *transit, bool *ret_new);
 /* The piece is there now, and let go of. is_raised: piece_raise() was called for it. */
-void piece_arrived(struct engine *engine, struct transit *transit, enum mark_where where, bool is_raised);
+void piece_arrived(struct engine *engine, struct transit *transit, enum block_state_where where, bool is_raised);
 
 #endif

@@ -36,7 +36,7 @@ static void map(struct engine *engine, struct rest *rest)
 
 	piece_map_either(engine, &transit, &is_new);
 	rest_drop(engine, rest);
-	piece_arrived(engine, &transit, MARK_HOST, true);
+	piece_arrived(engine, &transit, BLOCK_STATE_HOST, true);
 }
 
 bool rest_map(struct engine *engine)

@@ -29,7 +29,7 @@ static unsigned n_marks(const struct submission *use)
 	return use->n_held + use->n_all;
 }
 
-static struct mark *mark_at(const struct submission *use, unsigned i)
+static struct block_state *mark_at(const struct submission *use, unsigned i)
 {
 	return i < use->n_held ? use->held[i].mark : &submission_arenas[i - use->n_held].channel->everything;
 }
@@ -52,7 +52,7 @@ static void list_once(struct submission *use)
 static void let_go(struct submission *use)
 {
 	for (unsigned i = 0; use->holds && i < n_marks(use); i++)
-		mark_let_go(mark_at(use, i));
+		block_state_unpin(mark_at(use, i));
 	use->holds = false;
 	if (use->has_ticket)
 		ticket_give_back(use->place, 0);
@@ -65,7 +65,7 @@ static void hold(struct submission *use)
 		return;
 	list_once(use);
 	for (unsigned i = 0; i < n_marks(use); i++)
-		mark_hold(mark_at(use, i));
+		block_state_pin(mark_at(use, i));
 	use->holds = true;
 }
 
@@ -79,7 +79,7 @@ bool submission_holds(const struct submission *use)
 #define SEEN_AWAY      2u /* some is on the host, and worth waiting for */
 #define SEEN_DISCARDED 4u
 
-static inline void see(const struct mark *mark, uint64_t *unmapped, uint64_t *away, uint64_t *discarded)
+static inline void see(const struct block_state *mark, uint64_t *unmapped, uint64_t *away, uint64_t *discarded)
 {
 	*unmapped |= atomic_load(&mark->unmapped);
 	*away |= atomic_load_explicit(&mark->away, memory_order_relaxed);
@@ -410,7 +410,7 @@ void submission_close(struct submission *use, struct submission_stripe *stripe)
 
 		errno = saved;
 		for (unsigned i = 0; use->holds && i < n_marks(use); i++)
-			mark_submitted(mark_at(use, i), number);
+			block_state_submitted(mark_at(use, i), number);
 		if (use->has_ticket)
 			ticket_give_back(use->place, number);
 		use->busy = false;

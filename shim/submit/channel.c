@@ -58,7 +58,7 @@ static unsigned missing_sites(const struct channel *channel, const struct named 
 			continue;
 		uint32_t word = arena_look(arena, named[i].address);
 		uint32_t block = !word || word & ARENA_SLAB ? arena_unit(arena, named[i].address) : word - 1;
-		const struct mark *mark = &arena->marks[block];
+		const struct block_state *mark = &arena->marks[block];
 		unsigned site = arena_site(arena, block), seen = 0;
 
 		if (!atomic_load(&mark->away) && !atomic_load(&mark->unmapped))

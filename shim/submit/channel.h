@@ -33,7 +33,8 @@ struct channel {
 	const struct arena *arena;
 	uint64_t device; /* a bit */
 	struct tape tape;
-	struct mark everything; /* stands for all memory of the device: what submissions hold that may touch anything */
+	struct block_state
+	    everything;         /* stands for all memory of the device: what submissions hold that may touch anything */
 	_Atomic bool hungry;    /* the mover lacks proofs that submissions are done: an event is recorded behind each */
 	_Atomic bool dead;      /* nothing moves any more, for good */
 

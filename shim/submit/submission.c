@@ -139,7 +139,7 @@ void submission_unknown(struct submission *use)
 	use->unknown = true;
 }
 
-static bool is_held(const struct submission *use, const struct mark *mark)
+static bool is_held(const struct submission *use, const struct block_state *mark)
 {
 	unsigned first = use->n_held > SUBMISSION_FEW ? use->n_held - SUBMISSION_FEW : 0;
 
@@ -213,7 +213,7 @@ void submission_name(struct submission *use, CUdeviceptr address, size_t bytes)
 		if (!word)
 			return;
 		uint32_t unit = word & ARENA_SLAB ? arena_unit(arena, address) : word - 1;
-		struct mark *mark = &arena->marks[unit];
+		struct block_state *mark = &arena->marks[unit];
 		if (__builtin_expect(use->n_named == use->room, 0) && !make_room(use)) {
 			use->unknown = true;
 			return;

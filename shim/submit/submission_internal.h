@@ -16,7 +16,7 @@
 
 struct held {
 	struct channel *channel;
-	struct mark *mark;
+	struct block_state *mark;
 };
 
 /* One a thread, so that it is there without memory. What has no room left for its names may touch anything. */

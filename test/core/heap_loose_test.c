@@ -61,7 +61,7 @@ static bool may_leave(CUdeviceptr at)
 	if (transit_begin(own.heap, piece, CHUNK_HOST, true, &transit) == SW_NO_MEMORY) {
 		assert_ok(heap_make_spare(own.heap, CHUNK_HOST, units));
 		assert_ok(transit_begin(own.heap, piece, CHUNK_HOST, true, &transit));
-	} else if (atomic_load(&heap_arena(own.heap)->states[piece].where) == MARK_PINNED) {
+	} else if (atomic_load(&heap_arena(own.heap)->states[piece].where) == BLOCK_STATE_PINNED) {
 		return false;
 	}
 	transit_end(own.heap, &transit);

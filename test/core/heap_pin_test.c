@@ -25,7 +25,7 @@ static uint32_t piece_of(const struct heap_grant *grant)
 	return arena_unit(heap_arena(own.heap), grant->address);
 }
 
-static enum mark_where where(uint32_t piece)
+static enum block_state_where where(uint32_t piece)
 {
 	return atomic_load(&heap_arena(own.heap)->states[piece].where);
 }
@@ -48,7 +48,7 @@ static void move(struct transit *transit)
 	assert_ok(transit_map(own.heap, transit, true));
 	transit_exchange(own.heap, transit);
 	arena_mark_where(heap_arena(own.heap), transit->block_unit, transit->piece,
-			 transit->to == CHUNK_HOST ? MARK_HOST : MARK_DEVICE);
+			 transit->to == CHUNK_HOST ? BLOCK_STATE_HOST : BLOCK_STATE_DEVICE);
 	transit_end(own.heap, transit);
 }
 
@@ -69,19 +69,19 @@ static void a_pinned_block_does_not_begin_to_move_until_all_its_pins_have_ended(
 	uint32_t piece = piece_of(&grant);
 	assert_true(heap_pin(own.heap, grant.address + MIB, 1));
 	assert_true(heap_pin(own.heap, grant.address, 4 * MIB));
-	assert_int_equal(where(piece), MARK_PINNED);
+	assert_int_equal(where(piece), BLOCK_STATE_PINNED);
 	assert_int_equal(begin(piece, CHUNK_HOST, &transit), SW_INVALID);
 	heap_pin_end(own.heap, grant.address, 1, PIN_OFF);
 	assert_int_equal(begin(piece, CHUNK_HOST, &transit), SW_INVALID);
 	heap_pin_end(own.heap, grant.address, 1, PIN_OFF);
-	assert_int_equal(where(piece), MARK_DEVICE);
+	assert_int_equal(where(piece), BLOCK_STATE_DEVICE);
 	assert_ok(begin(piece, CHUNK_HOST, &transit));
 	move(&transit);
 	assert_int_equal(away(piece), 1);
 	/* On the host nobody waits for a piece that will not come. */
 	assert_true(heap_pin(own.heap, grant.address, 1));
 	heap_pin_end(own.heap, grant.address, 1, PIN_STAYS);
-	assert_int_equal(where(piece), MARK_PINNED);
+	assert_int_equal(where(piece), BLOCK_STATE_PINNED);
 	assert_int_equal(away(piece), 0);
 	assert_int_equal(begin(piece, CHUNK_DEVICE, &transit), SW_INVALID);
 	assert_int_equal(heap_pinned_device(own.heap), 0);
@@ -109,12 +109,13 @@ static void every_block_that_a_range_touches_is_pinned_and_no_other(void **state
 	assert_true(heap_pin(own.heap, grants[1].address + 5 * MIB, 2 * MIB));
 	heap_pin_end(own.heap, grants[1].address + 5 * MIB, 2 * MIB, PIN_STAYS);
 	for (unsigned i = 0; i < 4; i++)
-		assert_int_equal(where(piece_of(&grants[i])), i == 1 || i == 2 ? MARK_PINNED : MARK_DEVICE);
+		assert_int_equal(where(piece_of(&grants[i])),
+				 i == 1 || i == 2 ? BLOCK_STATE_PINNED : BLOCK_STATE_DEVICE);
 	assert_int_equal(heap_pinned_device(own.heap), 12 * MIB);
 	/* Beyond all ends, and where nothing lies. */
 	assert_true(heap_pin(own.heap, grants[3].address, SIZE_MAX));
 	heap_pin_end(own.heap, grants[3].address, SIZE_MAX, PIN_OFF);
-	assert_int_equal(where(piece_of(&grants[3])), MARK_DEVICE);
+	assert_int_equal(where(piece_of(&grants[3])), BLOCK_STATE_DEVICE);
 	for (unsigned i = 0; i < 4; i++)
 		heap_free(own.heap, grants[i].block, grants[i].address);
 	assert_true(heap_pin(own.heap, grants[0].address, 24 * MIB));
@@ -162,11 +163,11 @@ static void a_pin_waits_until_what_is_on_its_way_has_arrived(void **state)
 			move(&transit);
 		pthread_join(pinner.thread, NULL);
 		assert_true(pinner.pinned && !heap_is_awaited(own.heap));
-		assert_int_equal(where(piece), MARK_PINNED);
+		assert_int_equal(where(piece), BLOCK_STATE_PINNED);
 		assert_int_equal(away(piece), 0);
 		assert_int_equal(begin(piece, turn ? CHUNK_HOST : CHUNK_DEVICE, &transit), SW_INVALID);
 		heap_pin_end(own.heap, grant.address, 1, PIN_OFF);
-		assert_int_equal(where(piece), turn ? MARK_DEVICE : MARK_HOST);
+		assert_int_equal(where(piece), turn ? BLOCK_STATE_DEVICE : BLOCK_STATE_HOST);
 		heap_free(own.heap, grant.block, grant.address);
 		heap_trim(own.heap, 0, 0);
 	}
@@ -210,7 +211,7 @@ static void a_pin_that_waits_too_long_is_none(void **state)
 	assert_ok(begin(piece_of(&grant), CHUNK_HOST, &transit));
 	assert_false(heap_pin(own.heap, grant.address, 1));
 	move(&transit);
-	assert_int_equal(where(piece_of(&grant)), MARK_HOST);
+	assert_int_equal(where(piece_of(&grant)), BLOCK_STATE_HOST);
 	assert_ok(begin(piece_of(&grant), CHUNK_DEVICE, &transit));
 	move(&transit);
 	close_heap(&grant);
@@ -244,21 +245,21 @@ static void kinds_take_nothing_of_each_other_but_room(void **state)
 	core_heap_open(&own, 8 * MIB, 0, 8 * MIB);
 	fixed[0] = take(4 * MIB, CHUNK_FIXED);
 	movable[0] = take(4 * MIB, CHUNK_MOVABLE);
-	assert_int_equal(where(piece_of(&fixed[0])), MARK_PINNED);
+	assert_int_equal(where(piece_of(&fixed[0])), BLOCK_STATE_PINNED);
 	assert_int_equal(heap_pinned_device(own.heap), 4 * MIB);
 	heap_free(own.heap, fixed[0].block, fixed[0].address);
 	heap_free(own.heap, movable[0].block, movable[0].address);
 	/* All of the budget is kept warm; half of it has the wrong kind. */
 	for (int i = 0; i < 2; i++) {
 		movable[i] = take(4 * MIB, CHUNK_MOVABLE);
-		assert_int_equal(where(piece_of(&movable[i])), MARK_DEVICE);
+		assert_int_equal(where(piece_of(&movable[i])), BLOCK_STATE_DEVICE);
 		assert_true(heap_is_valid(own.heap));
 	}
 	for (int i = 0; i < 2; i++)
 		heap_free(own.heap, movable[i].block, movable[i].address);
 	for (int i = 0; i < 2; i++) {
 		fixed[i] = take(i ? MIB : 6 * MIB, CHUNK_FIXED);
-		assert_int_equal(where(piece_of(&fixed[i])), MARK_PINNED);
+		assert_int_equal(where(piece_of(&fixed[i])), BLOCK_STATE_PINNED);
 		assert_true(heap_is_valid(own.heap));
 	}
 	for (int i = 0; i < 2; i++)

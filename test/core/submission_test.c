@@ -69,7 +69,7 @@ static void with_an_engine(void)
 	track_and_hold();
 }
 
-static struct mark *block_mark(void)
+static struct block_state *block_mark(void)
 {
 	return &heap_arena(own_heap.heap)->marks[0];
 }
@@ -92,7 +92,7 @@ static void each_launch_of_several_counts_on_its_own_stream(void **state)
 	stream_hold(two, word);
 	submission_close(use, stripe);
 	assert_ok(cuStreamSynchronize(one));
-	uint64_t last = mark_last(block_mark());
+	uint64_t last = block_state_last(block_mark());
 	assert_int_equal(last, done_newest());
 	for (int i = 0; i < 10; i++)
 		assert_true(done_ask() < last);
@@ -116,7 +116,7 @@ static void *submit_without_memory(void *argument)
 		operands_cuMemsetD8Async(use, block, 1, 4096, stream);
 	struct submission_stripe *stripe = admit(use);
 	atomic_store(&admitted, true);
-	CHECK(mark_holds(&engine->channel.everything) == 1);
+	CHECK(block_state_pins(&engine->channel.everything) == 1);
 	submission_close(use, stripe);
 	no_memory = false;
 	return NULL;
@@ -147,9 +147,9 @@ static void a_submission_without_memory_waits_until_nothing_is_unmapped(void **s
 	lock_drop(&engine->channel.lock);
 	pthread_join(thread, NULL);
 	assert_true(atomic_load(&admitted));
-	assert_int_equal(mark_holds(&engine->channel.everything), 0);
+	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
 	assert_int_equal(atomic_load(&engine->channel.everything.waits), 0);
-	assert_int_equal(mark_last(&engine->channel.everything), done_newest());
+	assert_int_equal(block_state_last(&engine->channel.everything), done_newest());
 	assert_true(becomes(all_is_done));
 	stream_end(stream);
 }
@@ -166,14 +166,14 @@ static void what_was_read_before_tracking_began_may_touch_anything(void **state)
 	assert_non_null(use);
 	track_and_hold();
 	struct submission_stripe *stripe = admit(use);
-	assert_int_equal(mark_holds(&engine->channel.everything), 1);
+	assert_int_equal(block_state_pins(&engine->channel.everything), 1);
 	submission_close(use, stripe);
-	assert_int_equal(mark_holds(&engine->channel.everything), 0);
-	assert_int_equal(mark_last(&engine->channel.everything), done_newest());
+	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
+	assert_int_equal(block_state_last(&engine->channel.everything), done_newest());
 	/* From now on it is what it names that counts. */
 	use = submission_open(HOOK_cuMemsetD8Async);
 	stripe = admit(use);
-	assert_int_equal(mark_holds(&engine->channel.everything), 0);
+	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
 	submission_close(use, stripe);
 	assert_true(becomes(all_is_done));
 }
@@ -199,24 +199,24 @@ static struct submission *open_naming_block(void)
 
 static void blocks_are_held_when_that_is_asked_for(void **state)
 {
-	uint64_t before = mark_last(block_mark());
+	uint64_t before = block_state_last(block_mark());
 
 	(void)state;
 	hold_no_more();
 	struct submission *use = open_naming_block();
 	struct submission_stripe *stripe = admit(use);
-	assert_int_equal(mark_holds(block_mark()), 0);
+	assert_int_equal(block_state_pins(block_mark()), 0);
 	submission_close(use, stripe);
-	assert_true(mark_last(block_mark()) == before);
+	assert_true(block_state_last(block_mark()) == before);
 	/* From the moment on that it is: also what has been read already, but is not inside the driver. */
 	use = open_naming_block();
 	assert_true(submission_ask_to_hold());
 	assert_false(submission_ask_to_hold());
 	stripe = admit(use);
-	assert_true(mark_holds(block_mark()) > 0);
+	assert_true(block_state_pins(block_mark()) > 0);
 	submission_close(use, stripe);
-	assert_int_equal(mark_holds(block_mark()), 0);
-	assert_int_equal(mark_last(block_mark()), done_newest());
+	assert_int_equal(block_state_pins(block_mark()), 0);
+	assert_int_equal(block_state_last(block_mark()), done_newest());
 	assert_true(becomes(all_is_done));
 }
 
@@ -234,11 +234,11 @@ static void who_enters_the_driver_after_it_was_asked_for_holds(void **state)
 	log_then = ask_to_hold;
 	atomic_store(&block_mark()->discarded, 1);
 	struct submission_stripe *stripe = admit(use);
-	assert_true(mark_holds(block_mark()) > 0);
+	assert_true(block_state_pins(block_mark()) > 0);
 	assert_true(atomic_load(&block_mark()->discarded) == 0);
 	submission_close(use, stripe);
-	assert_int_equal(mark_holds(block_mark()), 0);
-	assert_int_equal(mark_last(block_mark()), done_newest());
+	assert_int_equal(block_state_pins(block_mark()), 0);
+	assert_int_equal(block_state_last(block_mark()), done_newest());
 	assert_true(becomes(all_is_done));
 }
 
@@ -261,7 +261,7 @@ static void *submit_at_the_gate(void *argument)
 
 static bool block_is_held(void)
 {
-	return mark_holds(block_mark()) != 0 || atomic_load(&admitted);
+	return block_state_pins(block_mark()) != 0 || atomic_load(&admitted);
 }
 
 /* A gap takes nothing from who waits for it to end. */
@@ -276,12 +276,12 @@ static void who_waits_at_the_gate_holds_what_it_names(void **state)
 	assert_true(gate_close());
 	assert_int_equal(pthread_create(&thread, NULL, submit_at_the_gate, NULL), 0);
 	assert_true(becomes(block_is_held));
-	assert_int_equal(mark_holds(block_mark()), 1);
+	assert_int_equal(block_state_pins(block_mark()), 1);
 	assert_false(atomic_load(&admitted));
 	gate_open();
 	pthread_join(thread, NULL);
-	assert_int_equal(mark_holds(block_mark()), 0);
-	assert_int_equal(mark_last(block_mark()), done_newest());
+	assert_int_equal(block_state_pins(block_mark()), 0);
+	assert_int_equal(block_state_last(block_mark()), done_newest());
 	track_and_hold();
 	assert_true(becomes(all_is_done));
 }
@@ -357,11 +357,11 @@ static void a_discard_that_holds_nothing_is_none(void **state)
 	struct submission *use = open_naming_block();
 	struct submission_stripe *stripe = admit(use);
 	assert_false(submission_holds(use));
-	mark_hold(block_mark());
+	block_state_pin(block_mark());
 	for (int i = 0; i < 5; i++)
 		discard_behind(engine, block, 2 * MIB, one, false, submission_holds(use));
 	assert_true(atomic_load(&block_mark()->discarded) == 0);
-	mark_let_go(block_mark());
+	block_state_unpin(block_mark());
 	submission_close(use, stripe);
 	assert_true(becomes(all_is_done));
 	stream_end(one);
@@ -412,17 +412,17 @@ static void what_was_read_before_an_engine_came_may_touch_anything(void **state)
 	struct submission *use = open_naming_block();
 	assert_true(submission_add_arena(heap_arena(other_heap.heap), &later->channel));
 	struct submission_stripe *stripe = admit(use);
-	assert_int_equal(mark_holds(&engine->channel.everything), 1);
-	assert_int_equal(mark_holds(&later->channel.everything), 1);
-	assert_int_equal(mark_holds(block_mark()), 1);
+	assert_int_equal(block_state_pins(&engine->channel.everything), 1);
+	assert_int_equal(block_state_pins(&later->channel.everything), 1);
+	assert_int_equal(block_state_pins(block_mark()), 1);
 	submission_close(use, stripe);
-	assert_int_equal(mark_holds(&engine->channel.everything), 0);
-	assert_int_equal(mark_holds(&later->channel.everything), 0);
-	assert_int_equal(mark_holds(block_mark()), 0);
+	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
+	assert_int_equal(block_state_pins(&later->channel.everything), 0);
+	assert_int_equal(block_state_pins(block_mark()), 0);
 	/* From now on it is what it names that counts. */
 	use = open_naming_block();
 	stripe = admit(use);
-	assert_int_equal(mark_holds(&later->channel.everything), 0);
+	assert_int_equal(block_state_pins(&later->channel.everything), 0);
 	submission_close(use, stripe);
 	assert_true(becomes(all_is_done));
 }

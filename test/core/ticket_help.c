@@ -8,7 +8,7 @@ static struct device device;
 struct arena *ticket_arena;
 CUdeviceptr ticket_block, ticket_other;
 
-struct mark *ticket_mark(CUdeviceptr address)
+struct block_state *ticket_mark(CUdeviceptr address)
 {
 	return &ticket_arena->marks[(arena_look(ticket_arena, address) & ~ARENA_SLAB) - 1];
 }

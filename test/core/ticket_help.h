@@ -19,7 +19,7 @@ extern CUdeviceptr ticket_block, ticket_other; /* of a unit each */
 int ticket_set_up(void **state);
 int ticket_tear_down(void **state);
 
-struct mark *ticket_mark(CUdeviceptr address);
+struct block_state *ticket_mark(CUdeviceptr address);
 uint32_t ticket_unit(CUdeviceptr address);
 /* Is the block used, by the mover's book, with all up to that number done? What the log has is heard first. */
 bool ticket_is_out_for(CUdeviceptr address, uint64_t done);

@@ -17,7 +17,7 @@ static void *submit_and_say(void *argument)
 	CHECK(cuCtxSetCurrent(ticket_context) == CUDA_SUCCESS);
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
-	CHECK(submission_holds(use) == (mark_holds(ticket_mark(ticket_block)) > 0));
+	CHECK(submission_holds(use) == (block_state_pins(ticket_mark(ticket_block)) > 0));
 	atomic_store(&admitted, true);
 	submission_close(use, stripe);
 	return NULL;
@@ -58,11 +58,11 @@ static void who_finds_that_something_was_unmapped_since_it_looked_waits(void **s
 	assert_false(atomic_load(&admitted));
 	assert_true(submission_is_quiet());
 	assert_false(ticket_is_out_for(ticket_block, done_newest()));
-	assert_int_equal(mark_holds(ticket_mark(ticket_block)), 0);
+	assert_int_equal(block_state_pins(ticket_mark(ticket_block)), 0);
 	answer();
 	pthread_join(thread, NULL);
 	assert_true(atomic_load(&admitted));
-	assert_int_equal(mark_last(ticket_mark(ticket_block)), done_newest());
+	assert_int_equal(block_state_last(ticket_mark(ticket_block)), done_newest());
 }
 
 /* It has seen it in time, and takes no ticket. */
@@ -79,7 +79,7 @@ static void who_waits_has_no_ticket(void **state)
 	assert_false(ticket_is_out_for(ticket_block, done_newest()));
 	answer();
 	pthread_join(thread, NULL);
-	assert_int_equal(mark_last(ticket_mark(ticket_block)), done_newest());
+	assert_int_equal(block_state_last(ticket_mark(ticket_block)), done_newest());
 }
 
 static bool block_is_claimed(void)
@@ -164,7 +164,7 @@ static void *take_again_and_again(void *argument)
 	(void)argument;
 	while (!atomic_load(&is_over)) {
 		atomic_fetch_add(&ticket_mark(ticket_block)->unmapped, 1);
-		if (engine_hears_all(ticket_engine) && !mark_holds(ticket_mark(ticket_block)) &&
+		if (engine_hears_all(ticket_engine) && !block_state_pins(ticket_mark(ticket_block)) &&
 		    !claims_has(ticket_engine->claims, ticket_unit(ticket_block), UINT64_MAX)) {
 			atomic_store(&is_taken, true);
 			for (unsigned look = 0; look < 20; look++)

@@ -26,23 +26,23 @@ static void assert_it_holds(struct submission *use)
 {
 	struct submission_stripe *stripe = admit(use);
 
-	CHECK(mark_holds(ticket_mark(ticket_block)) > 0);
+	CHECK(block_state_pins(ticket_mark(ticket_block)) > 0);
 	CHECK(!ticket_is_out_for(ticket_block, UINT64_MAX));
 	submission_close(use, stripe);
-	CHECK(mark_holds(ticket_mark(ticket_block)) == 0);
-	CHECK(mark_last(ticket_mark(ticket_block)) == done_newest());
+	CHECK(block_state_pins(ticket_mark(ticket_block)) == 0);
+	CHECK(block_state_last(ticket_mark(ticket_block)) == done_newest());
 	CHECK(!ticket_is_out_for(ticket_block, UINT64_MAX));
 }
 
 static void assert_it_has_a_ticket(struct submission *use)
 {
-	uint64_t before = mark_last(ticket_mark(ticket_block));
+	uint64_t before = block_state_last(ticket_mark(ticket_block));
 	struct submission_stripe *stripe = admit(use);
 
-	CHECK(mark_holds(ticket_mark(ticket_block)) == 0);
+	CHECK(block_state_pins(ticket_mark(ticket_block)) == 0);
 	CHECK(ticket_is_out_for(ticket_block, UINT64_MAX));
 	submission_close(use, stripe);
-	CHECK(mark_last(ticket_mark(ticket_block)) == before);
+	CHECK(block_state_last(ticket_mark(ticket_block)) == before);
 	CHECK(!ticket_is_out_for(ticket_block, UINT64_MAX));
 }
 
@@ -70,7 +70,7 @@ static void a_block_is_used_from_the_record_on_until_the_submission_is_done(void
 	ticket_submit(ticket_block); /* names it for the first time: now there is a place */
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
-	assert_int_equal(mark_holds(ticket_mark(ticket_block)), 0);
+	assert_int_equal(block_state_pins(ticket_mark(ticket_block)), 0);
 	assert_false(submission_holds(use));
 	assert_true(ticket_is_out_for(ticket_block, UINT64_MAX));
 	assert_false(ticket_is_out_for(ticket_other, UINT64_MAX));
@@ -78,7 +78,7 @@ static void a_block_is_used_from_the_record_on_until_the_submission_is_done(void
 	uint64_t number = done_newest();
 	assert_true(ticket_is_out_for(ticket_block, number - 1));
 	assert_false(ticket_is_out_for(ticket_block, number));
-	assert_int_equal(mark_last(ticket_mark(ticket_block)), 0);
+	assert_int_equal(block_state_last(ticket_mark(ticket_block)), 0);
 }
 
 static void a_number_is_its_own_however_late_it_is_heard(void **state)
@@ -222,7 +222,7 @@ static void what_finds_no_room_in_the_log_holds_its_blocks(void **state)
 	atomic_store(&ticket_engine->channel.dead, true);
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
-	assert_int_equal(mark_holds(ticket_mark(ticket_block)), 0);
+	assert_int_equal(block_state_pins(ticket_mark(ticket_block)), 0);
 	submission_close(use, stripe);
 	atomic_store(&ticket_engine->channel.dead, false);
 	ticket_empty_log();
@@ -250,9 +250,9 @@ static void what_may_touch_anything_holds_everything(void **state)
 	struct submission *use = ticket_open(ticket_block);
 	submission_unknown(use);
 	struct submission_stripe *stripe = admit(use);
-	assert_int_equal(mark_holds(&ticket_engine->channel.everything), 1);
+	assert_int_equal(block_state_pins(&ticket_engine->channel.everything), 1);
 	submission_close(use, stripe);
-	assert_int_equal(mark_last(&ticket_engine->channel.everything), done_newest());
+	assert_int_equal(block_state_last(&ticket_engine->channel.everything), done_newest());
 }
 
 static void *submit_holding(void *argument)
@@ -307,9 +307,9 @@ static void who_enters_the_driver_after_it_was_asked_for_holds(void **state)
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
 	assert_true(submission_holds(use));
-	assert_true(mark_holds(ticket_mark(ticket_block)) > 0);
+	assert_true(block_state_pins(ticket_mark(ticket_block)) > 0);
 	submission_close(use, stripe);
-	assert_int_equal(mark_last(ticket_mark(ticket_block)), done_newest());
+	assert_int_equal(block_state_last(ticket_mark(ticket_block)), done_newest());
 	assert_false(ticket_is_out_for(ticket_block, done_newest()));
 	track(true);
 	assert_it_has_a_ticket(ticket_open(ticket_block));
@@ -327,7 +327,7 @@ static void who_enters_the_driver_after_moving_beside_it_began_holds(void **stat
 	log_then = start_to_move_beside;
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
-	assert_true(mark_holds(ticket_mark(ticket_block)) > 0);
+	assert_true(block_state_pins(ticket_mark(ticket_block)) > 0);
 	submission_close(use, stripe);
 }
 
