@@ -14,7 +14,7 @@ bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named
 		     unsigned *ret_n)
 {
 	return (!engine->claims || claims_hear_oldest(engine->claims)) &&
-	       tape_read(&engine->channel.tape, ret_function, ret_named, most, ret_n);
+	       submission_log_read(&engine->channel.tape, ret_function, ret_named, most, ret_n);
 }
 
 bool engine_hears_all(struct engine *engine)

@@ -6,7 +6,7 @@
 #define SPILLWAY_ENGINE_H
 
 #include "shim/base/status.h"
-#include "shim/submit/tape.h"
+#include "shim/submit/submission_log.h"
 
 #include <cuda.h>
 #include <stdbool.h>

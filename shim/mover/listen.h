@@ -6,7 +6,7 @@
 
 #include "shim/mover/piece.h"
 #include "shim/plan/extent.h"
-#include "shim/submit/tape.h"
+#include "shim/submit/submission_log.h"
 
 #include <stdbool.h>
 

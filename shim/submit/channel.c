@@ -14,13 +14,13 @@ bool channel_init(struct channel *channel, const struct arena *arena, int device
 	channel->device = UINT64_C(1) << device;
 	lock_init(&channel->wake_lock, LOCK_WAKE);
 	lock_init(&channel->lock, LOCK_SPILL);
-	return tape_init(&channel->tape);
+	return submission_log_init(&channel->tape);
 }
 
 bool channel_post(struct channel *channel, uint64_t function, const struct named *named, unsigned n,
 		  struct ticket ticket)
 {
-	return tape_write(&channel->tape, function, named, n, ticket) || atomic_load(&channel->dead);
+	return submission_log_write(&channel->tape, function, named, n, ticket) || atomic_load(&channel->dead);
 }
 
 /* ---- waiting ---- */

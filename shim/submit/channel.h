@@ -2,7 +2,7 @@
  * channel.h: what submissions tell the mover of one device, and what they wait for. Submissions write here and the mover
  * reads: neither calls the other.
  *
- * Locks: SPILL(device), for the list of submissions that wait and for what they are answered; WAKE(device). The tape has none (tape.h).
+ * Locks: SPILL(device), for the list of submissions that wait and for what they are answered; WAKE(device). The tape has none (submission_log.h).
  */
 #ifndef SPILLWAY_CHANNEL_H
 #define SPILLWAY_CHANNEL_H
@@ -10,7 +10,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
 #include "shim/heap/arena.h"
-#include "shim/submit/tape.h"
+#include "shim/submit/submission_log.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -32,7 +32,7 @@ struct waiter {
 struct channel {
 	const struct arena *arena;
 	uint64_t device; /* a bit */
-	struct tape tape;
+	struct submission_log tape;
 	struct block_state
 	    everything;         /* stands for all memory of the device: what submissions hold that may touch anything */
 	_Atomic bool hungry;    /* the mover lacks proofs that submissions are done: an event is recorded behind each */

@@ -19,7 +19,7 @@ struct out {
 
 struct claims {
 	const struct arena *arena;
-	const struct tape *tape;
+	const struct submission_log *tape;
 	size_t at; /* on the tape: up to there it has been heard */
 	struct claim *blocks;
 	struct out *out; /* by place, from 1 */
@@ -45,7 +45,7 @@ static size_t bytes_of_out(void)
 	return (TICKET_PLACES + 1) * sizeof(struct out);
 }
 
-struct claims *claims_new(const struct arena *arena, const struct tape *tape)
+struct claims *claims_new(const struct arena *arena, const struct submission_log *tape)
 {
 	struct claims *claims = calloc(1, sizeof(*claims));
 
@@ -150,7 +150,7 @@ static bool hear_one(struct claims *claims)
 	struct ticket ticket;
 	unsigned n;
 
-	if (!tape_look(claims->tape, &claims->at, &ticket, addresses, TICKET_NAMES, &n))
+	if (!submission_log_look(claims->tape, &claims->at, &ticket, addresses, TICKET_NAMES, &n))
 		return false;
 	if (ticket.place)
 		claim(claims, ticket, addresses, n);
@@ -159,7 +159,7 @@ static bool hear_one(struct claims *claims)
 
 bool claims_hear(struct claims *claims)
 {
-	size_t end = tape_end(claims->tape);
+	size_t end = submission_log_end(claims->tape);
 
 	for (unsigned looks = 0; (ptrdiff_t)(end - claims->at) > 0 && looks < LOOKS;)
 		looks = hear_one(claims) ? 0 : looks + 1;
@@ -169,7 +169,7 @@ bool claims_hear(struct claims *claims)
 
 bool claims_hear_oldest(struct claims *claims)
 {
-	return claims->at != tape_begin(claims->tape) || hear_one(claims);
+	return claims->at != submission_log_begin(claims->tape) || hear_one(claims);
 }
 
 bool claims_has(const struct claims *claims, uint32_t block_unit, uint64_t done)

@@ -9,12 +9,12 @@
 #define SPILLWAY_CLAIMS_H
 
 #include "shim/heap/arena.h"
-#include "shim/submit/tape.h"
+#include "shim/submit/submission_log.h"
 
 struct claims;
 
 /* NULL: no memory. It lives as long as the arena and the tape do. */
-struct claims *claims_new(const struct arena *arena, const struct tape *tape);
+struct claims *claims_new(const struct arena *arena, const struct submission_log *tape);
 void claims_free(struct claims *claims);
 
 /*

@@ -129,7 +129,7 @@ static void nothing_is_taken_from_what_was_submitted_a_moment_ago(void **state)
 	assert_false(ticket_is_out_for(ticket_block, ticket_engine->progress.done));
 	size_t at = atomic_fetch_add(&ticket_engine->channel.tape.head, 2);
 	assert_int_equal(move_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MOVE_BUSY);
-	atomic_store(&ticket_engine->channel.tape.words[at % TAPE_WORDS], 1);
+	atomic_store(&ticket_engine->channel.tape.words[at % SUBMISSION_LOG_WORDS], 1);
 	ticket_empty_log();
 }
 

@@ -194,9 +194,9 @@ static void nobody_can_tell_while_a_record_is_being_written(void **state)
 	uint64_t number = ticket_submit(ticket_block);
 	assert_false(engine_hears_all(ticket_engine));
 	assert_false(claims_has(ticket_engine->claims, ticket_unit(ticket_block), number - 1));
-	atomic_store(&ticket_engine->channel.tape.words[(at + 1) % TAPE_WORDS], 7);
-	atomic_store(&ticket_engine->channel.tape.words[(at + 2) % TAPE_WORDS], ticket_other);
-	atomic_store(&ticket_engine->channel.tape.words[at % TAPE_WORDS], 2);
+	atomic_store(&ticket_engine->channel.tape.words[(at + 1) % SUBMISSION_LOG_WORDS], 7);
+	atomic_store(&ticket_engine->channel.tape.words[(at + 2) % SUBMISSION_LOG_WORDS], ticket_other);
+	atomic_store(&ticket_engine->channel.tape.words[at % SUBMISSION_LOG_WORDS], 2);
 	assert_true(engine_hears_all(ticket_engine));
 	assert_true(claims_has(ticket_engine->claims, ticket_unit(ticket_block), number - 1));
 }
@@ -207,9 +207,9 @@ static void fill_the_log(void)
 {
 	static struct named many[1000];
 
-	while (tape_write(&ticket_engine->channel.tape, 1, many, 1000, (struct ticket){0}))
+	while (submission_log_write(&ticket_engine->channel.tape, 1, many, 1000, (struct ticket){0}))
 		;
-	while (tape_write(&ticket_engine->channel.tape, 1, many, 1, (struct ticket){0}))
+	while (submission_log_write(&ticket_engine->channel.tape, 1, many, 1, (struct ticket){0}))
 		;
 }
 

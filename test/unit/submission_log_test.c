@@ -2,7 +2,7 @@
  * What threads write on the tape arrives, each record whole, those of one thread in their order; and what finds no room
  * is lost alone.
  */
-#include "shim/submit/tape.h"
+#include "shim/submit/submission_log.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 enum { WRITERS = 4, EACH = 100000, MOST = 40 };
 
-static struct tape tape;
+static struct submission_log tape;
 
 /* What record `i` of a writer holds follows from the two. */
 static unsigned length_of(unsigned writer, uint64_t i)
@@ -36,7 +36,7 @@ static void write_one(unsigned writer, uint64_t i)
 
 	for (unsigned k = 0; k < n; k++)
 		named[k] = (struct named){writer * 1000 + k, bytes_of(i, k)};
-	tape_write(&tape, (uint64_t)writer << 32 | i, named, n, (struct ticket){0});
+	submission_log_write(&tape, (uint64_t)writer << 32 | i, named, n, (struct ticket){0});
 }
 
 /* The next record of each writer is its next; lost ones are skipped, and counted. */
@@ -46,7 +46,7 @@ static bool read_one(uint64_t next[WRITERS], uint64_t *skipped)
 	uint64_t function;
 	unsigned n;
 
-	if (!tape_read(&tape, &function, named, MOST, &n))
+	if (!submission_log_read(&tape, &function, named, MOST, &n))
 		return false;
 	unsigned writer = (unsigned)(function >> 32);
 	uint64_t i = function & UINT32_MAX;
@@ -66,7 +66,7 @@ static void *writer(void *argument)
 	unsigned number = (unsigned)(uintptr_t)argument;
 
 	for (uint64_t i = 0; i < EACH; i++) {
-		while (atomic_load(&tape.head) - atomic_load(&tape.tail) > TAPE_WORDS / 2)
+		while (atomic_load(&tape.head) - atomic_load(&tape.tail) > SUBMISSION_LOG_WORDS / 2)
 			sched_yield();
 		write_one(number, i);
 	}
@@ -121,65 +121,65 @@ static void names_that_nobody_asks_for_are_dropped(void **state)
 	unsigned n;
 	(void)state;
 
-	tape_write(&tape, 9, named, 3, (struct ticket){0});
-	tape_write(&tape, 10, NULL, 0, (struct ticket){0});
-	assert_true(tape_read(&tape, &function, out, 1, &n));
+	submission_log_write(&tape, 9, named, 3, (struct ticket){0});
+	submission_log_write(&tape, 10, NULL, 0, (struct ticket){0});
+	assert_true(submission_log_read(&tape, &function, out, 1, &n));
 	assert_true(function == 9 && n == 1 && out[0].address == 1 && out[0].bytes == 2 && !out[1].address);
-	assert_true(tape_read(&tape, &function, out, 1, &n));
+	assert_true(submission_log_read(&tape, &function, out, 1, &n));
 	assert_true(function == 10 && n == 0);
-	assert_false(tape_read(&tape, &function, out, 1, &n));
+	assert_false(submission_log_read(&tape, &function, out, 1, &n));
 }
 
 static void a_record_may_be_looked_at_before_it_is_read(void **state)
 {
 	struct named named[3] = {{1, 2}, {3, 0}, {5, 6}}, out[3];
-	size_t at = tape_begin(&tape);
+	size_t at = submission_log_begin(&tape);
 	struct ticket ticket;
 	CUdeviceptr addresses[3];
 	uint64_t function;
 	unsigned n;
 	(void)state;
 
-	tape_write(&tape, 9, named, 3, (struct ticket){0});
-	tape_write(&tape, 10, named, 3, (struct ticket){TICKET_PLACES, UINT32_MAX});
+	submission_log_write(&tape, 9, named, 3, (struct ticket){0});
+	submission_log_write(&tape, 10, named, 3, (struct ticket){TICKET_PLACES, UINT32_MAX});
 	/* Without a ticket nobody asks for names. */
-	assert_true(tape_look(&tape, &at, &ticket, addresses, 3, &n));
+	assert_true(submission_log_look(&tape, &at, &ticket, addresses, 3, &n));
 	assert_true(!ticket.place && n == 0);
-	assert_true(tape_look(&tape, &at, &ticket, addresses, 2, &n));
+	assert_true(submission_log_look(&tape, &at, &ticket, addresses, 2, &n));
 	assert_true(ticket.place == TICKET_PLACES && ticket.serial == UINT32_MAX);
 	assert_true(n == 2 && addresses[0] == 1 && addresses[1] == 3);
-	assert_false(tape_look(&tape, &at, &ticket, addresses, 3, &n));
-	assert_true(at == tape_end(&tape));
+	assert_false(submission_log_look(&tape, &at, &ticket, addresses, 3, &n));
+	assert_true(at == submission_log_end(&tape));
 	for (unsigned i = 9; i <= 10; i++) {
-		assert_true(tape_read(&tape, &function, out, 3, &n));
+		assert_true(submission_log_read(&tape, &function, out, 3, &n));
 		assert_true(function == i && n == 3 && out[2].address == 5 && out[2].bytes == 6);
 	}
-	assert_true(tape_begin(&tape) == at);
+	assert_true(submission_log_begin(&tape) == at);
 }
 
 /* Where it ends, the oldest record begins. */
 static void a_full_tape_is_looked_at_once(void **state)
 {
 	struct named named = {1, 0}, out;
-	size_t at = tape_begin(&tape);
+	size_t at = submission_log_begin(&tape);
 	struct ticket ticket;
 	CUdeviceptr address;
 	uint64_t function;
 	unsigned n, written = 0, seen = 0;
 	(void)state;
 
-	while (tape_write(&tape, 1, NULL, 0, (struct ticket){1, written}))
+	while (submission_log_write(&tape, 1, NULL, 0, (struct ticket){1, written}))
 		written++;
-	assert_int_equal(written, TAPE_WORDS / 2);
-	while (tape_look(&tape, &at, &ticket, &address, 1, &n))
+	assert_int_equal(written, SUBMISSION_LOG_WORDS / 2);
+	while (submission_log_look(&tape, &at, &ticket, &address, 1, &n))
 		assert_int_equal(ticket.serial, seen++);
 	assert_int_equal(seen, written);
-	while (tape_read(&tape, &function, &out, 1, &n))
+	while (submission_log_read(&tape, &function, &out, 1, &n))
 		;
-	assert_true(tape_write(&tape, 1, &named, 1, (struct ticket){2, 3}));
-	assert_true(tape_look(&tape, &at, &ticket, &address, 1, &n));
+	assert_true(submission_log_write(&tape, 1, &named, 1, (struct ticket){2, 3}));
+	assert_true(submission_log_look(&tape, &at, &ticket, &address, 1, &n));
 	assert_true(ticket.place == 2 && n == 1 && address == 1);
-	assert_true(tape_read(&tape, &function, &out, 1, &n));
+	assert_true(submission_log_read(&tape, &function, &out, 1, &n));
 }
 
 int main(void)
@@ -192,7 +192,7 @@ int main(void)
 	    cmocka_unit_test(records_of_many_threads_arrive_whole_and_in_order),
 	};
 
-	if (!tape_init(&tape))
+	if (!submission_log_init(&tape))
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,13 @@
  * reader takes a record whose first word is there, makes all its words 0 again, as any of them may be a first one in the
  * next round, and gives them back by moving the tail. Before that it may look at it as often as it likes.
  */
-#include "shim/submit/tape.h"
+#include "shim/submit/submission_log.h"
 
 #include <sys/mman.h>
 
-bool tape_init(struct tape *tape)
+bool submission_log_init(struct submission_log *tape)
 {
-	void *at = mmap(NULL, TAPE_WORDS * sizeof(*tape->words), PROT_READ | PROT_WRITE,
+	void *at = mmap(NULL, SUBMISSION_LOG_WORDS * sizeof(*tape->words), PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (at == MAP_FAILED)
@@ -25,7 +25,7 @@ bool tape_init(struct tape *tape)
 /* The first word: n + 1 lowest, the ticket's place, its serial. */
 #define PLACE_BIT  20
 #define SERIAL_BIT 32
-_Static_assert(TAPE_WORDS <= 1u << PLACE_BIT, "a record fits into the tape");
+_Static_assert(SUBMISSION_LOG_WORDS <= 1u << PLACE_BIT, "a record fits into the tape");
 _Static_assert(TICKET_PLACES < 1u << (SERIAL_BIT - PLACE_BIT), "a place fits into its bits");
 
 static unsigned n_of(uint64_t first)
@@ -38,9 +38,9 @@ static struct ticket ticket_of(uint64_t first)
 	return (struct ticket){(uint32_t)first >> PLACE_BIT, (uint32_t)(first >> SERIAL_BIT)};
 }
 
-static void put(struct tape *tape, size_t at, uint64_t word)
+static void put(struct submission_log *tape, size_t at, uint64_t word)
 {
-	atomic_store_explicit(&tape->words[at % TAPE_WORDS], word, memory_order_relaxed);
+	atomic_store_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], word, memory_order_relaxed);
 }
 
 static size_t length_of(const struct named *named, unsigned n)
@@ -52,7 +52,8 @@ static size_t length_of(const struct named *named, unsigned n)
 	return length;
 }
 
-bool tape_write(struct tape *tape, uint64_t function, const struct named *named, unsigned n, struct ticket ticket)
+bool submission_log_write(struct submission_log *tape, uint64_t function, const struct named *named, unsigned n,
+			  struct ticket ticket)
 {
 	size_t length = length_of(named, n), head = atomic_load_explicit(&tape->head, memory_order_relaxed);
 
@@ -60,7 +61,7 @@ bool tape_write(struct tape *tape, uint64_t function, const struct named *named,
 		/* What is read of the tail says that its words are 0 again. It may be past a head that was read long ago. */
 		size_t tail = atomic_load_explicit(&tape->tail, memory_order_acquire);
 
-		if ((ptrdiff_t)(head - tail) >= 0 && head - tail + length > TAPE_WORDS) {
+		if ((ptrdiff_t)(head - tail) >= 0 && head - tail + length > SUBMISSION_LOG_WORDS) {
 			atomic_fetch_add_explicit(&tape->lost, 1, memory_order_relaxed);
 			return false;
 		}
@@ -73,27 +74,28 @@ bool tape_write(struct tape *tape, uint64_t function, const struct named *named,
 		if (named[i].bytes)
 			put(tape, at++, named[i].bytes);
 	}
-	atomic_store_explicit(&tape->words[head % TAPE_WORDS],
+	atomic_store_explicit(&tape->words[head % SUBMISSION_LOG_WORDS],
 			      (uint64_t)ticket.serial << SERIAL_BIT | (uint64_t)ticket.place << PLACE_BIT | (n + 1ull),
 			      memory_order_release);
 	return true;
 }
 
 /* The first word of the record there; 0: not yet. */
-static uint64_t first_at(const struct tape *tape, size_t at)
+static uint64_t first_at(const struct submission_log *tape, size_t at)
 {
-	return atomic_load_explicit(&tape->words[at % TAPE_WORDS], memory_order_acquire);
+	return atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_acquire);
 }
 
-static uint64_t get(struct tape *tape, size_t at)
+static uint64_t get(struct submission_log *tape, size_t at)
 {
-	uint64_t word = atomic_load_explicit(&tape->words[at % TAPE_WORDS], memory_order_relaxed);
+	uint64_t word = atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_relaxed);
 
 	put(tape, at, 0);
 	return word;
 }
 
-bool tape_read(struct tape *tape, uint64_t *ret_function, struct named *ret_named, unsigned most, unsigned *ret_n)
+bool submission_log_read(struct submission_log *tape, uint64_t *ret_function, struct named *ret_named, unsigned most,
+			 unsigned *ret_n)
 {
 	size_t at = atomic_load_explicit(&tape->tail, memory_order_relaxed);
 	uint64_t first = first_at(tape, at);
@@ -114,26 +116,26 @@ bool tape_read(struct tape *tape, uint64_t *ret_function, struct named *ret_name
 	return true;
 }
 
-size_t tape_begin(const struct tape *tape)
+size_t submission_log_begin(const struct submission_log *tape)
 {
 	return atomic_load_explicit(&tape->tail, memory_order_relaxed);
 }
 
-size_t tape_end(const struct tape *tape)
+size_t submission_log_end(const struct submission_log *tape)
 {
 	return atomic_load_explicit(&tape->head, memory_order_relaxed);
 }
 
-static uint64_t word_at(const struct tape *tape, size_t at)
+static uint64_t word_at(const struct submission_log *tape, size_t at)
 {
-	return atomic_load_explicit(&tape->words[at % TAPE_WORDS], memory_order_relaxed);
+	return atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_relaxed);
 }
 
-bool tape_look(const struct tape *tape, size_t *at, struct ticket *ret_ticket, CUdeviceptr *ret_addresses,
-	       unsigned most, unsigned *ret_n)
+bool submission_log_look(const struct submission_log *tape, size_t *at, struct ticket *ret_ticket,
+			 CUdeviceptr *ret_addresses, unsigned most, unsigned *ret_n)
 {
 	/* Where a full tape ends, it begins: what stands there is another record. */
-	uint64_t first = *at == tape_end(tape) ? 0 : first_at(tape, *at);
+	uint64_t first = *at == submission_log_end(tape) ? 0 : first_at(tape, *at);
 
 	if (!first)
 		return false;
