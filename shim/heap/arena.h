@@ -31,7 +31,7 @@ enum block_state_where {
  * All of it is of the block that starts at the unit; what is of pieces, and what submissions do not ask, is in
  * unit_state. Submissions and the mover meet by raising first and looking second: a submission raises holds and looks at
  * unmapped, the mover raises unmapped and looks at holds; at least one of them sees the other. Most submissions raise
- * something else and do not write here at all (ticket.h).
+ * something else and do not write here at all (inflight_ticket.h).
  */
 struct block_state {
 	/*

@@ -55,7 +55,7 @@ static void let_go(struct submission *use)
 		block_state_unpin(mark_at(use, i));
 	use->holds = false;
 	if (use->has_ticket)
-		ticket_give_back(use->place, 0);
+		inflight_ticket_give_back(use->place, 0);
 	use->has_ticket = false;
 }
 
@@ -139,27 +139,28 @@ static uint64_t named_devices(const struct submission *use, unsigned n)
 static void log_it(struct submission *use, bool with_ticket)
 {
 	unsigned n = atomic_load(&submission_n_arenas);
-	struct ticket ticket = {0};
+	struct inflight_ticket ticket = {0};
 	bool heard = true;
 
 	if (!use->n_named)
 		return;
 	if (with_ticket)
-		ticket = ticket_take(use->place);
+		ticket = inflight_ticket_take(use->place);
 	uint64_t devices = named_devices(use, n);
 	for (unsigned i = 0; i < n; i++)
 		if (devices & submission_arenas[i].device)
 			heard &=
 			    channel_post(submission_arenas[i].channel, use->function, use->named, use->n_named, ticket);
 	if (with_ticket && !heard)
-		ticket_give_back(use->place, 0);
+		inflight_ticket_give_back(use->place, 0);
 	use->has_ticket = with_ticket && heard;
 }
 
 /* What has to wait holds its blocks after that. */
 static bool may_have_ticket(const struct submission *use, uint32_t state)
 {
-	return state & SUBMISSION_TICKETS && !use->holds && !use->unknown && use->place && use->n_named <= TICKET_NAMES;
+	return state & SUBMISSION_TICKETS && !use->holds && !use->unknown && use->place &&
+	       use->n_named <= INFLIGHT_TICKET_NAMES;
 }
 
 /* Returns for how long the process was stopped meanwhile, ns. */
@@ -282,7 +283,7 @@ static void hold_late(struct submission *use)
 /*
  * Inside the driver by now. Does it have to hold what it names after all? It was asked to since it looked; it is to wait at
  * the gate, and what it names stays where it is meanwhile; or memory moves beside it, and the mover has not heard of it,
- * or has perhaps not, since by now something is unmapped (ticket.h).
+ * or has perhaps not, since by now something is unmapped (inflight_ticket.h).
  */
 static bool is_loose(const struct submission *use, uint32_t state, bool stop)
 {
@@ -412,7 +413,7 @@ void submission_close(struct submission *use, struct submission_stripe *stripe)
 		for (unsigned i = 0; use->holds && i < n_marks(use); i++)
 			block_state_submitted(mark_at(use, i), number);
 		if (use->has_ticket)
-			ticket_give_back(use->place, number);
+			inflight_ticket_give_back(use->place, number);
 		use->busy = false;
 	}
 	if (atomic_load_explicit(&stripe->apart, memory_order_relaxed))

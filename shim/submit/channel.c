@@ -18,7 +18,7 @@ bool channel_init(struct channel *channel, const struct arena *arena, int device
 }
 
 bool channel_post(struct channel *channel, uint64_t function, const struct named *named, unsigned n,
-		  struct ticket ticket)
+		  struct inflight_ticket ticket)
 {
 	return submission_log_write(&channel->tape, function, named, n, ticket) || atomic_load(&channel->dead);
 }

@@ -56,7 +56,7 @@ bool channel_init(struct channel *channel, const struct arena *arena, int device
  * mover does not know of the ticket. A mover that is dead takes nothing away, so it need not know.
  */
 bool channel_post(struct channel *channel, uint64_t function, const struct named *named, unsigned n,
-		  struct ticket ticket);
+		  struct inflight_ticket ticket);
 
 /*
  * Waits until the mover has done what it can for this submission. The caller must have raised the waits of its blocks.

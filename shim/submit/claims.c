@@ -14,7 +14,7 @@ struct claim {
 /* What the ticket of a place is out for; n is 0 when none is. */
 struct out {
 	uint32_t serial, n;
-	uint32_t units[TICKET_NAMES];
+	uint32_t units[INFLIGHT_TICKET_NAMES];
 };
 
 struct claims {
@@ -23,7 +23,7 @@ struct claims {
 	size_t at; /* on the tape: up to there it has been heard */
 	struct claim *blocks;
 	struct out *out; /* by place, from 1 */
-	uint32_t places[TICKET_PLACES];
+	uint32_t places[INFLIGHT_TICKET_PLACES];
 	unsigned n_places; /* with a ticket that is out */
 };
 
@@ -42,7 +42,7 @@ static size_t bytes_of_blocks(const struct claims *claims)
 
 static size_t bytes_of_out(void)
 {
-	return (TICKET_PLACES + 1) * sizeof(struct out);
+	return (INFLIGHT_TICKET_PLACES + 1) * sizeof(struct out);
 }
 
 struct claims *claims_new(const struct arena *arena, const struct submission_log *tape)
@@ -87,7 +87,7 @@ static bool settle(struct claims *claims, uint32_t place)
 	struct out *out = &claims->out[place];
 	uint64_t number;
 
-	if (!ticket_is_back((struct ticket){place, out->serial}, &number))
+	if (!inflight_ticket_is_back((struct inflight_ticket){place, out->serial}, &number))
 		return false;
 	for (unsigned i = 0; i < out->n; i++) {
 		claims->blocks[out->units[i]].out--;
@@ -119,7 +119,7 @@ static bool block_of(const struct arena *arena, CUdeviceptr address, uint32_t *r
 }
 
 /* The thread has given its last ticket back before it took this one. */
-static void claim(struct claims *claims, struct ticket ticket, const CUdeviceptr *addresses, unsigned n)
+static void claim(struct claims *claims, struct inflight_ticket ticket, const CUdeviceptr *addresses, unsigned n)
 {
 	struct out *out = &claims->out[ticket.place];
 	uint64_t number;
@@ -127,7 +127,7 @@ static void claim(struct claims *claims, struct ticket ticket, const CUdeviceptr
 
 	if (out->n)
 		settle_all(claims);
-	bool is_back = ticket_is_back(ticket, &number);
+	bool is_back = inflight_ticket_is_back(ticket, &number);
 	for (unsigned i = 0; i < n; i++) {
 		if (!block_of(claims->arena, addresses[i], &unit))
 			continue;
@@ -146,11 +146,11 @@ static void claim(struct claims *claims, struct ticket ticket, const CUdeviceptr
 /* False: there is none that is complete. */
 static bool hear_one(struct claims *claims)
 {
-	CUdeviceptr addresses[TICKET_NAMES];
-	struct ticket ticket;
+	CUdeviceptr addresses[INFLIGHT_TICKET_NAMES];
+	struct inflight_ticket ticket;
 	unsigned n;
 
-	if (!submission_log_look(claims->tape, &claims->at, &ticket, addresses, TICKET_NAMES, &n))
+	if (!submission_log_look(claims->tape, &claims->at, &ticket, addresses, INFLIGHT_TICKET_NAMES, &n))
 		return false;
 	if (ticket.place)
 		claim(claims, ticket, addresses, n);

@@ -49,7 +49,7 @@ static void submission_free(void *argument)
 	use->has_key = false;
 	/* Of a thread that was ended inside the driver the ticket remains out, for good. */
 	if (!use->busy) {
-		ticket_give_place(use->place);
+		inflight_ticket_give_place(use->place);
 		use->place = NULL;
 	}
 }
@@ -81,7 +81,7 @@ static bool make_room(struct submission *use)
 	}
 	/* Without a key nobody would give it back. */
 	if (use->has_key && !use->place)
-		use->place = ticket_take_place();
+		use->place = inflight_ticket_take_place();
 	errno = saved;
 	return held != NULL;
 }

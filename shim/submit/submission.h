@@ -15,7 +15,7 @@
  * What keeps its blocks where they are is one of three things:
  *
  *   the gate      where memory moves in gaps alone nothing is unmapped while anybody is inside the driver who may touch it
- *   a ticket      where it moves beside what runs (ticket.h): beside the names in the record for the mover
+ *   a ticket      where it moves beside what runs (inflight_ticket.h): beside the names in the record for the mover
  *   holding them  each by its mark, two locked operations a block: what waits, lest that is taken for which it waits; what
  *                 has no ticket, since its names are too many, not all known, or found no room in the log; and everything
  *                 that is submitted once somebody must know at once who names what (submission_ask_to_hold)

@@ -33,7 +33,7 @@ struct submission {
 	uint64_t id, function;
 	const CUDA_LAUNCH_PARAMS *launches; /* n_launches of them where there are several */
 	unsigned n_launches;
-	struct ticket_place *place; /* of the thread; NULL: it has none */
+	struct inflight_ticket_place *place; /* of the thread; NULL: it has none */
 	unsigned n_named, n_held, room;
 	unsigned n_ahead;
 	CUdeviceptr ahead[SUBMISSION_AHEAD_MOST];

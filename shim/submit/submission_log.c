@@ -26,16 +26,16 @@ bool submission_log_init(struct submission_log *tape)
 #define PLACE_BIT  20
 #define SERIAL_BIT 32
 _Static_assert(SUBMISSION_LOG_WORDS <= 1u << PLACE_BIT, "a record fits into the tape");
-_Static_assert(TICKET_PLACES < 1u << (SERIAL_BIT - PLACE_BIT), "a place fits into its bits");
+_Static_assert(INFLIGHT_TICKET_PLACES < 1u << (SERIAL_BIT - PLACE_BIT), "a place fits into its bits");
 
 static unsigned n_of(uint64_t first)
 {
 	return (unsigned)(first & ((1u << PLACE_BIT) - 1)) - 1;
 }
 
-static struct ticket ticket_of(uint64_t first)
+static struct inflight_ticket ticket_of(uint64_t first)
 {
-	return (struct ticket){(uint32_t)first >> PLACE_BIT, (uint32_t)(first >> SERIAL_BIT)};
+	return (struct inflight_ticket){(uint32_t)first >> PLACE_BIT, (uint32_t)(first >> SERIAL_BIT)};
 }
 
 static void put(struct submission_log *tape, size_t at, uint64_t word)
@@ -53,7 +53,7 @@ static size_t length_of(const struct named *named, unsigned n)
 }
 
 bool submission_log_write(struct submission_log *tape, uint64_t function, const struct named *named, unsigned n,
-			  struct ticket ticket)
+			  struct inflight_ticket ticket)
 {
 	size_t length = length_of(named, n), head = atomic_load_explicit(&tape->head, memory_order_relaxed);
 
@@ -131,7 +131,7 @@ static uint64_t word_at(const struct submission_log *tape, size_t at)
 	return atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_relaxed);
 }
 
-bool submission_log_look(const struct submission_log *tape, size_t *at, struct ticket *ret_ticket,
+bool submission_log_look(const struct submission_log *tape, size_t *at, struct inflight_ticket *ret_ticket,
 			 CUdeviceptr *ret_addresses, unsigned most, unsigned *ret_n)
 {
 	/* Where a full tape ends, it begins: what stands there is another record. */

@@ -2,7 +2,7 @@
  * submission_log.h: what was submitted, on its way from the threads that submit to the mover. A ring of words, many writers and
  * one reader, without a lock: a launch that met the reader's lock would be put to sleep, some microseconds for 50 ns.
  *
- * A record is the function, the names, and perhaps a ticket (ticket.h), in the order in which its writers came. Without
+ * A record is the function, the names, and perhaps a ticket (inflight_ticket.h), in the order in which its writers came. Without
  * room it is lost: who meant to say with a ticket what it uses is told so, for the others it is only foresight. A writer
  * that is stopped in the middle holds back the records behind its own, and nobody else.
  *
@@ -13,7 +13,7 @@
 #ifndef SPILLWAY_SUBMISSION_LOG_H
 #define SPILLWAY_SUBMISSION_LOG_H
 
-#include "shim/submit/ticket.h"
+#include "shim/submit/inflight_ticket.h"
 
 #include <cuda.h>
 #include <stdatomic.h>
@@ -41,7 +41,7 @@ struct submission_log {
 bool submission_log_init(struct submission_log *tape);
 /* Any thread. False: there was no room. */
 bool submission_log_write(struct submission_log *tape, uint64_t function, const struct named *named, unsigned n,
-			  struct ticket ticket);
+			  struct inflight_ticket ticket);
 /* The oldest record; names beyond `most` are dropped. False: there is none that is complete. One thread. */
 bool submission_log_read(struct submission_log *tape, uint64_t *ret_function, struct named *ret_named, unsigned most,
 			 unsigned *ret_n);
@@ -53,7 +53,7 @@ size_t submission_log_end(const struct submission_log *tape);
  * The record at *at, which stays on the tape; *at moves behind it. Of one without a ticket no address is told, and those
  * beyond `most` are dropped. False: it is not complete, or the end.
  */
-bool submission_log_look(const struct submission_log *tape, size_t *at, struct ticket *ret_ticket,
+bool submission_log_look(const struct submission_log *tape, size_t *at, struct inflight_ticket *ret_ticket,
 			 CUdeviceptr *ret_addresses, unsigned most, unsigned *ret_n);
 
 #endif

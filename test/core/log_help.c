@@ -5,11 +5,11 @@
 void (*log_then)(void);
 
 bool __real_channel_post(struct channel *to, uint64_t function, const struct named *named, unsigned n,
-		       struct ticket ticket);
+			 struct inflight_ticket ticket);
 bool __wrap_channel_post(struct channel *to, uint64_t function, const struct named *named, unsigned n,
-		       struct ticket ticket);
+			 struct inflight_ticket ticket);
 bool __wrap_channel_post(struct channel *to, uint64_t function, const struct named *named, unsigned n,
-		       struct ticket ticket)
+			 struct inflight_ticket ticket)
 {
 	bool heard = __real_channel_post(to, function, named, n, ticket);
 	void (*then)(void) = log_then;

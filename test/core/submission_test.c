@@ -51,7 +51,7 @@ static struct device device;
 static struct engine *engine, *later;
 static CUdeviceptr block;
 
-/* Everything that is submitted holds what it names, and has no ticket (ticket_test.c). */
+/* Everything that is submitted holds what it names, and has no ticket (inflight_ticket_test.c). */
 static void track_and_hold(void)
 {
 	submission_set_tracking(true, true);

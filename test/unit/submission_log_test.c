@@ -36,7 +36,7 @@ static void write_one(unsigned writer, uint64_t i)
 
 	for (unsigned k = 0; k < n; k++)
 		named[k] = (struct named){writer * 1000 + k, bytes_of(i, k)};
-	submission_log_write(&tape, (uint64_t)writer << 32 | i, named, n, (struct ticket){0});
+	submission_log_write(&tape, (uint64_t)writer << 32 | i, named, n, (struct inflight_ticket){0});
 }
 
 /* The next record of each writer is its next; lost ones are skipped, and counted. */
@@ -121,8 +121,8 @@ static void names_that_nobody_asks_for_are_dropped(void **state)
 	unsigned n;
 	(void)state;
 
-	submission_log_write(&tape, 9, named, 3, (struct ticket){0});
-	submission_log_write(&tape, 10, NULL, 0, (struct ticket){0});
+	submission_log_write(&tape, 9, named, 3, (struct inflight_ticket){0});
+	submission_log_write(&tape, 10, NULL, 0, (struct inflight_ticket){0});
 	assert_true(submission_log_read(&tape, &function, out, 1, &n));
 	assert_true(function == 9 && n == 1 && out[0].address == 1 && out[0].bytes == 2 && !out[1].address);
 	assert_true(submission_log_read(&tape, &function, out, 1, &n));
@@ -134,19 +134,19 @@ static void a_record_may_be_looked_at_before_it_is_read(void **state)
 {
 	struct named named[3] = {{1, 2}, {3, 0}, {5, 6}}, out[3];
 	size_t at = submission_log_begin(&tape);
-	struct ticket ticket;
+	struct inflight_ticket ticket;
 	CUdeviceptr addresses[3];
 	uint64_t function;
 	unsigned n;
 	(void)state;
 
-	submission_log_write(&tape, 9, named, 3, (struct ticket){0});
-	submission_log_write(&tape, 10, named, 3, (struct ticket){TICKET_PLACES, UINT32_MAX});
+	submission_log_write(&tape, 9, named, 3, (struct inflight_ticket){0});
+	submission_log_write(&tape, 10, named, 3, (struct inflight_ticket){INFLIGHT_TICKET_PLACES, UINT32_MAX});
 	/* Without a ticket nobody asks for names. */
 	assert_true(submission_log_look(&tape, &at, &ticket, addresses, 3, &n));
 	assert_true(!ticket.place && n == 0);
 	assert_true(submission_log_look(&tape, &at, &ticket, addresses, 2, &n));
-	assert_true(ticket.place == TICKET_PLACES && ticket.serial == UINT32_MAX);
+	assert_true(ticket.place == INFLIGHT_TICKET_PLACES && ticket.serial == UINT32_MAX);
 	assert_true(n == 2 && addresses[0] == 1 && addresses[1] == 3);
 	assert_false(submission_log_look(&tape, &at, &ticket, addresses, 3, &n));
 	assert_true(at == submission_log_end(&tape));
@@ -162,13 +162,13 @@ static void a_full_tape_is_looked_at_once(void **state)
 {
 	struct named named = {1, 0}, out;
 	size_t at = submission_log_begin(&tape);
-	struct ticket ticket;
+	struct inflight_ticket ticket;
 	CUdeviceptr address;
 	uint64_t function;
 	unsigned n, written = 0, seen = 0;
 	(void)state;
 
-	while (submission_log_write(&tape, 1, NULL, 0, (struct ticket){1, written}))
+	while (submission_log_write(&tape, 1, NULL, 0, (struct inflight_ticket){1, written}))
 		written++;
 	assert_int_equal(written, SUBMISSION_LOG_WORDS / 2);
 	while (submission_log_look(&tape, &at, &ticket, &address, 1, &n))
@@ -176,7 +176,7 @@ static void a_full_tape_is_looked_at_once(void **state)
 	assert_int_equal(seen, written);
 	while (submission_log_read(&tape, &function, &out, 1, &n))
 		;
-	assert_true(submission_log_write(&tape, 1, &named, 1, (struct ticket){2, 3}));
+	assert_true(submission_log_write(&tape, 1, &named, 1, (struct inflight_ticket){2, 3}));
 	assert_true(submission_log_look(&tape, &at, &ticket, &address, 1, &n));
 	assert_true(ticket.place == 2 && n == 1 && address == 1);
 	assert_true(submission_log_read(&tape, &function, &out, 1, &n));

@@ -1,8 +1,8 @@
 /*
- * ticket_help.h: what the tests of tickets share: an engine with a heap of two blocks. There is no mover, the test is.
+ * inflight_ticket_help.h: what the tests of tickets share: an engine with a heap of two blocks. There is no mover, the test is.
  */
-#ifndef SPILLWAY_TEST_TICKET_HELP_H
-#define SPILLWAY_TEST_TICKET_HELP_H
+#ifndef SPILLWAY_TEST_INFLIGHT_TICKET_HELP_H
+#define SPILLWAY_TEST_INFLIGHT_TICKET_HELP_H
 
 #include "test/core/done_help.h"
 #include "test/core/log_help.h"

@@ -1,8 +1,8 @@
 /*
- * ticket_take_test.c: submissions with tickets, and a mover that takes away: who waits, and that nothing is taken from
+ * inflight_ticket_take_test.c: submissions with tickets, and a mover that takes away: who waits, and that nothing is taken from
  * what is inside the driver.
  */
-#include "test/core/ticket_help.h"
+#include "test/core/inflight_ticket_help.h"
 
 #include <pthread.h>
 #include <sched.h>

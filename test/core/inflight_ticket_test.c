@@ -1,8 +1,8 @@
 /*
- * ticket_test.c: submissions that have a ticket instead of holding what they name: until when the mover counts their
+ * inflight_ticket_test.c: submissions that have a ticket instead of holding what they name: until when the mover counts their
  * blocks as used, and who has none.
  */
-#include "test/core/ticket_help.h"
+#include "test/core/inflight_ticket_help.h"
 
 #include <pthread.h>
 
@@ -85,14 +85,14 @@ static void a_number_is_its_own_however_late_it_is_heard(void **state)
 {
 	(void)state;
 	uint64_t number = ticket_submit(ticket_block);
-	for (unsigned i = 1; i < TICKET_NUMBERS; i++)
+	for (unsigned i = 1; i < INFLIGHT_TICKET_NUMBERS; i++)
 		ticket_submit(ticket_other);
 	assert_true(ticket_is_out_for(ticket_block, number - 1));
 	assert_false(ticket_is_out_for(ticket_block, number));
 	assert_true(ticket_is_out_for(ticket_other, done_newest() - 1));
 	/* Later than that it is one that is not lower, up to the latest. */
 	number = ticket_submit(ticket_block);
-	for (unsigned i = 0; i < TICKET_NUMBERS + 9; i++)
+	for (unsigned i = 0; i < INFLIGHT_TICKET_NUMBERS + 9; i++)
 		ticket_submit(ticket_other);
 	assert_true(ticket_is_out_for(ticket_block, number));
 	assert_false(ticket_is_out_for(ticket_block, done_newest()));
@@ -132,22 +132,22 @@ static void one_after_another_each_is_out_for_its_own_blocks(void **state)
 /* Also where what came later was not submitted. */
 static void a_number_that_is_asked_for_late_is_not_lower(void **state)
 {
-	struct ticket_place *place = ticket_take_place();
-	struct ticket ticket = ticket_take(place);
+	struct inflight_ticket_place *place = inflight_ticket_take_place();
+	struct inflight_ticket ticket = inflight_ticket_take(place);
 	uint64_t number = 0;
 
 	(void)state;
-	assert_false(ticket_is_back(ticket, &number));
-	ticket_give_back(place, 100);
-	for (unsigned i = 0; i < TICKET_NUMBERS; i++) {
-		assert_true(ticket_is_back(ticket, &number));
+	assert_false(inflight_ticket_is_back(ticket, &number));
+	inflight_ticket_give_back(place, 100);
+	for (unsigned i = 0; i < INFLIGHT_TICKET_NUMBERS; i++) {
+		assert_true(inflight_ticket_is_back(ticket, &number));
 		assert_true(number == 100);
-		ticket_take(place);
-		ticket_give_back(place, i % 2 ? 0 : 101);
+		inflight_ticket_take(place);
+		inflight_ticket_give_back(place, i % 2 ? 0 : 101);
 	}
-	assert_true(ticket_is_back(ticket, &number));
+	assert_true(inflight_ticket_is_back(ticket, &number));
 	assert_true(number == 101);
-	ticket_give_place(place);
+	inflight_ticket_give_place(place);
 }
 
 /* The mover's reader comes when it has been heard already, or not; and the log is its own. */
@@ -207,9 +207,9 @@ static void fill_the_log(void)
 {
 	static struct named many[1000];
 
-	while (submission_log_write(&ticket_engine->channel.tape, 1, many, 1000, (struct ticket){0}))
+	while (submission_log_write(&ticket_engine->channel.tape, 1, many, 1000, (struct inflight_ticket){0}))
 		;
-	while (submission_log_write(&ticket_engine->channel.tape, 1, many, 1, (struct ticket){0}))
+	while (submission_log_write(&ticket_engine->channel.tape, 1, many, 1, (struct inflight_ticket){0}))
 		;
 }
 
@@ -235,7 +235,7 @@ static void what_names_too_much_holds_its_blocks(void **state)
 	for (unsigned extra = 0; extra < 2; extra++) {
 		struct submission *use = submission_open(HOOK_cuMemsetD8Async);
 
-		for (unsigned i = 0; i < TICKET_NAMES + extra; i++)
+		for (unsigned i = 0; i < INFLIGHT_TICKET_NAMES + extra; i++)
 			submission_name(use, ticket_block + i, 0);
 		if (extra)
 			assert_it_holds(use);
@@ -273,18 +273,18 @@ static void *submit_with_ticket(void *argument)
 
 static void a_thread_that_finds_no_place_holds_its_blocks(void **state)
 {
-	struct ticket_place *places[TICKET_PLACES + 1];
+	struct inflight_ticket_place *places[INFLIGHT_TICKET_PLACES + 1];
 	unsigned n = 0;
 
 	(void)state;
-	while ((places[n] = ticket_take_place()))
+	while ((places[n] = inflight_ticket_take_place()))
 		n++;
 	assert_true(n > 0);
 	in_a_thread(submit_holding);
 	while (n)
-		ticket_give_place(places[--n]);
+		inflight_ticket_give_place(places[--n]);
 	/* One of many that were there one after another. */
-	for (unsigned i = 0; i < 2 * TICKET_PLACES; i++)
+	for (unsigned i = 0; i < 2 * INFLIGHT_TICKET_PLACES; i++)
 		in_a_thread(submit_with_ticket);
 }
 

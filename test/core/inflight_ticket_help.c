@@ -1,4 +1,4 @@
-#include "test/core/ticket_help.h"
+#include "test/core/inflight_ticket_help.h"
 
 #include "shim/context/context.h"
 
