@@ -13,7 +13,7 @@
 bool engine_read_log(struct engine *engine, uint64_t *ret_function, struct named *ret_named, unsigned most,
 		     unsigned *ret_n)
 {
-	return (!engine->claims || claims_hear_oldest(engine->claims)) &&
+	return (!engine->claims || inflight_hear_oldest(engine->claims)) &&
 	       submission_log_read(&engine->channel.tape, ret_function, ret_named, most, ret_n);
 }
 
@@ -22,7 +22,7 @@ bool engine_hears_all(struct engine *engine)
 	if (!engine->claims)
 		return true;
 	submission_see_inside();
-	return claims_hear(engine->claims);
+	return inflight_hear(engine->claims);
 }
 
 enum sw_status engine_ask(struct engine *engine, enum engine_order order, CUcontext context, uint64_t bytes,

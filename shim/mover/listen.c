@@ -179,7 +179,7 @@ bool listen_read(struct engine *engine)
 	unsigned n;
 
 	if (engine->claims)
-		claims_hear(engine->claims);
+		inflight_hear(engine->claims);
 	for (unsigned records = 0; records < 4096 && engine_read_log(engine, &function, some, 1024, &n); records++) {
 		unsigned n_pieces = pieces_of(engine, some, n, true);
 

@@ -462,12 +462,12 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	turns_init(&engine->turns);
 	bool has_channel = channel_init(&engine->channel, engine->arena, device->ordinal);
 	if (!exact)
-		engine->claims = claims_new(engine->arena, &engine->channel.tape);
+		engine->claims = inflight_new(engine->arena, &engine->channel.tape);
 	if (has_channel && (exact || engine->claims) && engine->by_piece.stamps && engine->by_piece.kept &&
 	    engine->by_piece.left && engine->by_piece.ahead && engine->travels && engine->plan &&
 	    engine->intake.extents)
 		return engine;
-	claims_free(engine->claims);
+	inflight_free(engine->claims);
 	extent_free(engine->intake.extents);
 	plan_free(engine->plan);
 	free(engine->travels);

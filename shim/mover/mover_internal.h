@@ -27,7 +27,7 @@
 #include "shim/base/lock.h"
 #include "shim/context/context.h"
 #include "shim/submit/channel.h"
-#include "shim/submit/claims.h"
+#include "shim/submit/inflight.h"
 #include "shim/submit/done.h"
 #include "shim/mover/choose.h"
 #include "shim/mover/discard.h"
@@ -64,7 +64,7 @@ struct engine {
 	struct new_blocks new_blocks;
 
 	/* The mover's own. Each struct says who may touch it; what is pointed to here is the mover's thread's alone. */
-	struct claims *claims; /* NULL in `exact`: nothing is taken away from what runs there */
+	struct inflight *claims; /* NULL in `exact`: nothing is taken away from what runs there */
 	struct plan *plan;
 	struct travels *travels; /* what was in transit lately (stop.c) */
 	struct health health;

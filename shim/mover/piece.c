@@ -72,7 +72,7 @@ static bool is_used(const struct engine *engine, const struct block_state *mark)
 static bool is_claimed(const struct engine *engine, const struct block_state *mark)
 {
 	return engine->claims &&
-	       claims_has(engine->claims, (uint32_t)(mark - engine->arena->marks), engine->progress.done);
+	       inflight_has(engine->claims, (uint32_t)(mark - engine->arena->marks), engine->progress.done);
 }
 
 bool piece_is_busy(struct engine *engine, uint32_t piece, bool in)

@@ -10,7 +10,7 @@
  *   the mover      raises `unmapped` of a block; looks at everybody inside (submission_see_inside); reads the tape to its end
  *
  * Both raise first and look second. Who did not see `unmapped` raised had entered before, so the mover's look sees that,
- * and with it the record. The mover keeps book of what is out (claims.h).
+ * and with it the record. The mover keeps book of what is out (inflight.h).
  *
  * A ticket is a place, which a thread has as long as it lives, and a serial that grows there. Of a place one is out at a
  * time. The numbers of the latest remain to be read; of one that is asked for too late what is found is the number of a

@@ -10,11 +10,11 @@
 
 static void (*while_heard)(void);
 
-bool __real_claims_hear_oldest(struct claims *claims);
-bool __wrap_claims_hear_oldest(struct claims *claims);
-bool __wrap_claims_hear_oldest(struct claims *claims)
+bool __real_inflight_hear_oldest(struct inflight *claims);
+bool __wrap_inflight_hear_oldest(struct inflight *claims);
+bool __wrap_inflight_hear_oldest(struct inflight *claims)
 {
-	bool is_heard = __real_claims_hear_oldest(claims);
+	bool is_heard = __real_inflight_hear_oldest(claims);
 
 	if (while_heard)
 		while_heard();
@@ -158,7 +158,7 @@ static void what_is_taken_off_the_log_has_been_heard(void **state)
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
 	ticket_empty_log();
-	assert_true(claims_has(ticket_engine->claims, ticket_unit(ticket_block), UINT64_MAX));
+	assert_true(inflight_has(ticket_engine->claims, ticket_unit(ticket_block), UINT64_MAX));
 	submission_close(use, stripe);
 	assert_false(ticket_is_out_for(ticket_block, done_newest()));
 }
@@ -193,12 +193,12 @@ static void nobody_can_tell_while_a_record_is_being_written(void **state)
 	size_t at = atomic_fetch_add(&ticket_engine->channel.tape.head, 3);
 	uint64_t number = ticket_submit(ticket_block);
 	assert_false(engine_hears_all(ticket_engine));
-	assert_false(claims_has(ticket_engine->claims, ticket_unit(ticket_block), number - 1));
+	assert_false(inflight_has(ticket_engine->claims, ticket_unit(ticket_block), number - 1));
 	atomic_store(&ticket_engine->channel.tape.words[(at + 1) % SUBMISSION_LOG_WORDS], 7);
 	atomic_store(&ticket_engine->channel.tape.words[(at + 2) % SUBMISSION_LOG_WORDS], ticket_other);
 	atomic_store(&ticket_engine->channel.tape.words[at % SUBMISSION_LOG_WORDS], 2);
 	assert_true(engine_hears_all(ticket_engine));
-	assert_true(claims_has(ticket_engine->claims, ticket_unit(ticket_block), number - 1));
+	assert_true(inflight_has(ticket_engine->claims, ticket_unit(ticket_block), number - 1));
 }
 
 /* ---- who has none ---- */

@@ -1,4 +1,4 @@
-#include "shim/submit/claims.h"
+#include "shim/submit/inflight.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -6,7 +6,7 @@
 /* A writer that is not stopped in the middle is done with its record after so many looks: about a microsecond. */
 #define LOOKS 64
 
-struct claim {
+struct inflight_block {
 	uint64_t last; /* number of the latest submission that used the block and is back */
 	uint32_t out;  /* tickets that are out for it, one for each name */
 };
@@ -17,11 +17,11 @@ struct out {
 	uint32_t units[INFLIGHT_TICKET_NAMES];
 };
 
-struct claims {
+struct inflight {
 	const struct arena *arena;
 	const struct submission_log *tape;
 	size_t at; /* on the tape: up to there it has been heard */
-	struct claim *blocks;
+	struct inflight_block *blocks;
 	struct out *out; /* by place, from 1 */
 	uint32_t places[INFLIGHT_TICKET_PLACES];
 	unsigned n_places; /* with a ticket that is out */
@@ -35,7 +35,7 @@ static void *table_new(size_t bytes)
 	return at == MAP_FAILED ? NULL : at;
 }
 
-static size_t bytes_of_blocks(const struct claims *claims)
+static size_t bytes_of_blocks(const struct inflight *claims)
 {
 	return claims->arena->n_units * sizeof(*claims->blocks);
 }
@@ -45,9 +45,9 @@ static size_t bytes_of_out(void)
 	return (INFLIGHT_TICKET_PLACES + 1) * sizeof(struct out);
 }
 
-struct claims *claims_new(const struct arena *arena, const struct submission_log *tape)
+struct inflight *inflight_new(const struct arena *arena, const struct submission_log *tape)
 {
-	struct claims *claims = calloc(1, sizeof(*claims));
+	struct inflight *claims = calloc(1, sizeof(*claims));
 
 	if (!claims)
 		return NULL;
@@ -57,11 +57,11 @@ struct claims *claims_new(const struct arena *arena, const struct submission_log
 	claims->out = table_new(bytes_of_out());
 	if (claims->blocks && claims->out)
 		return claims;
-	claims_free(claims);
+	inflight_free(claims);
 	return NULL;
 }
 
-void claims_free(struct claims *claims)
+void inflight_free(struct inflight *claims)
 {
 	if (!claims)
 		return;
@@ -75,14 +75,14 @@ void claims_free(struct claims *claims)
 /* ---- tickets that come back ---- */
 
 /* Other threads' later ones may have been heard before. */
-static void count(struct claim *block, uint64_t number)
+static void count(struct inflight_block *block, uint64_t number)
 {
 	if (block->last < number)
 		block->last = number;
 }
 
 /* False: it is still out. */
-static bool settle(struct claims *claims, uint32_t place)
+static bool settle(struct inflight *claims, uint32_t place)
 {
 	struct out *out = &claims->out[place];
 	uint64_t number;
@@ -97,7 +97,7 @@ static bool settle(struct claims *claims, uint32_t place)
 	return true;
 }
 
-static void settle_all(struct claims *claims)
+static void settle_all(struct inflight *claims)
 {
 	unsigned kept = 0;
 
@@ -119,7 +119,7 @@ static bool block_of(const struct arena *arena, CUdeviceptr address, uint32_t *r
 }
 
 /* The thread has given its last ticket back before it took this one. */
-static void claim(struct claims *claims, struct inflight_ticket ticket, const CUdeviceptr *addresses, unsigned n)
+static void claim(struct inflight *claims, struct inflight_ticket ticket, const CUdeviceptr *addresses, unsigned n)
 {
 	struct out *out = &claims->out[ticket.place];
 	uint64_t number;
@@ -144,7 +144,7 @@ static void claim(struct claims *claims, struct inflight_ticket ticket, const CU
 }
 
 /* False: there is none that is complete. */
-static bool hear_one(struct claims *claims)
+static bool hear_one(struct inflight *claims)
 {
 	CUdeviceptr addresses[INFLIGHT_TICKET_NAMES];
 	struct inflight_ticket ticket;
@@ -157,7 +157,7 @@ static bool hear_one(struct claims *claims)
 	return true;
 }
 
-bool claims_hear(struct claims *claims)
+bool inflight_hear(struct inflight *claims)
 {
 	size_t end = submission_log_end(claims->tape);
 
@@ -167,14 +167,14 @@ bool claims_hear(struct claims *claims)
 	return (ptrdiff_t)(end - claims->at) <= 0;
 }
 
-bool claims_hear_oldest(struct claims *claims)
+bool inflight_hear_oldest(struct inflight *claims)
 {
 	return claims->at != submission_log_begin(claims->tape) || hear_one(claims);
 }
 
-bool claims_has(const struct claims *claims, uint32_t block_unit, uint64_t done)
+bool inflight_has(const struct inflight *claims, uint32_t block_unit, uint64_t done)
 {
-	const struct claim *block = &claims->blocks[block_unit];
+	const struct inflight_block *block = &claims->blocks[block_unit];
 
 	return block->out || block->last > done;
 }
