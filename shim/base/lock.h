@@ -47,8 +47,8 @@
 	X(FAULTS,           HOLDS, "the queue of page faults (faults_queue.c)",               "no")                        \
 	X(LEDGER,           BRIEF, "what is live and whose",                                  "no")                        \
 	X(MANAGED_PREFETCH, HOLDS, "prefetches under way (ahead.c)",                          "queries and ends of events") \
-	X(ROWS,             HOLDS, "opening and closing rows of streams; events of whole contexts (done_context.c)", "queries and ends of events") \
-	X(ROW,              BRIEF, "(stream) its submissions and the events behind them (done_rows.h)", "queries of events") \
+	X(ROWS,             HOLDS, "opening and closing rows of streams; events of whole contexts (completion_context.c)", "queries and ends of events") \
+	X(ROW,              BRIEF, "(stream) its submissions and the events behind them (completion_streams.h)", "queries of events") \
 	X(CONTEXTS,         HOLDS, "the contexts of the process and who is in them (context_all.c)", "queries and ends of events") \
 	X(EVENTS,           HOLDS, "events that are kept to be used again (context_event.c)", "ends of events")            \
 	X(POINTER_ARRAYS,   BRIEF, "arrays of pointers in device memory (tables.c)",          "no")                        \

@@ -9,7 +9,7 @@
 #include "shim/serve/pending.h"
 #include "shim/serve/room.h"
 #include "shim/serve/serve.h"
-#include "shim/submit/done.h"
+#include "shim/submit/completion.h"
 #include "shim/submit/graph.h"
 #include "shim/submit/layout.h"
 #include "shim/mover/spill.h"
@@ -75,7 +75,7 @@ END_CAPTURE(cuStreamEndCapture_ptsz, cuStreamIsCapturing_ptsz, true)
 			capture_forget(hStream);                                                                       \
 		if (life_counts())                                                                                     \
 			pending_stream_ending(hStream);                                                                \
-		if (life_counts() && done_stream_ending(hStream))                                                      \
+		if (life_counts() && completion_stream_ending(hStream))                                                \
 			return CUDA_SUCCESS;                                                                           \
 		return REAL(name)(hStream);                                                                            \
 	}

@@ -8,7 +8,7 @@
  */
 #include "shim/context/capture.h"
 #include "shim/device/peer.h"
-#include "shim/submit/done.h"
+#include "shim/submit/completion.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/plan/pace.h"
 #include "shim/submit/submission.h"
@@ -48,7 +48,7 @@ void choose_progress(struct engine *engine)
 {
 	CUresult error = CUDA_SUCCESS;
 	CUdevice ordinal = engine->device->ordinal;
-	uint64_t done = done_poll(ordinal, peer_may_reach(ordinal), !move_any(engine), &error);
+	uint64_t done = completion_poll(ordinal, peer_may_reach(ordinal), !move_any(engine), &error);
 
 	if (error != CUDA_SUCCESS) {
 		engine_doubt(engine, error);
@@ -155,7 +155,7 @@ void choose_count(struct engine *engine, uint32_t piece, bool ahead)
  */
 static bool is_deadlocked(const struct engine *engine)
 {
-	return !engine->moves.in.n && !engine->moves.out.n && engine->progress.done >= done_newest() &&
+	return !engine->moves.in.n && !engine->moves.out.n && engine->progress.done >= completion_newest() &&
 	       submission_is_quiet();
 }
 

@@ -11,7 +11,7 @@ struct engine;
 
 /* How far the GPU has got, and who waits in vain for it. The mover's thread alone may touch it. */
 struct progress {
-	uint64_t done;           /* submissions up to this one are done that can matter (done_poll) */
+	uint64_t done;           /* submissions up to this one are done that can matter (completion_poll) */
 	uint64_t last;           /* ns: when `done` last grew, or a gap began or ended */
 	bool stalled;            /* the GPU was waited for in vain; nobody waits for it until it makes progress */
 	bool starving;           /* a submission waits for memory that is not free yet */

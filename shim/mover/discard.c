@@ -22,7 +22,7 @@
  * either been seen by the look, or comes after the mark and takes it away. For that submissions must hold what they name,
  * which they do only when asked to (submission_ask_to_hold): what was submitted before that must be done, too.
  */
-#include "shim/submit/done.h"
+#include "shim/submit/completion.h"
 #include "shim/base/lock.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/submit/submission.h"
@@ -93,7 +93,7 @@ static bool are_all_held(uint64_t oldest)
 	else if (since)
 		held = oldest >= since;
 	else if ((empty |= submission_empty_stripes()) == UINT64_MAX)
-		since = done_newest() + 1;
+		since = completion_newest() + 1;
 	lock_drop(&one);
 	return held;
 }
@@ -109,7 +109,7 @@ void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, 
 {
 	uint32_t word = arena_look(engine->arena, address);
 	/* In this order: what gets its number meanwhile is not below the limit. */
-	uint64_t limit = done_newest() + 1, oldest = done_oldest_elsewhere(stream, per_thread);
+	uint64_t limit = completion_newest() + 1, oldest = completion_oldest_elsewhere(stream, per_thread);
 
 	if (!word || word & ARENA_SLAB || !are_all_held(oldest) || !held)
 		return;

@@ -4,7 +4,7 @@
  * foreseen or not, can meet a piece in transit, so this can be wrong about speed only.
  *
  * What other devices run goes on, as long as it cannot touch the heap: they were never given access to it, and are not
- * before the gap ends (peer.h); and nothing they were given has told that it may (done_touches): a copy that names memory
+ * before the gap ends (peer.h); and nothing they were given has told that it may (completion_touches): a copy that names memory
  * of two devices, a graph, whose nodes may lie on any. Else all devices are waited for.
  *
  * Waiting for the device has an end: when it makes no progress for quiesce.patience it may be held by what a thread
@@ -68,7 +68,7 @@ static uint64_t done_by(const struct engine *engine, uint64_t devices)
 {
 	CUresult unused;
 
-	return devices == CONTEXT_ALL_DEVICES && peer_is_any() ? done_poll(0, devices, false, &unused)
+	return devices == CONTEXT_ALL_DEVICES && peer_is_any() ? completion_poll(0, devices, false, &unused)
 							       : engine->progress.done;
 }
 
@@ -139,7 +139,7 @@ static bool wait_until_untouched(struct engine *engine, bool whole, uint64_t beg
 
 		if (!wait_until_quiet(engine, devices, begin))
 			return false;
-		if (devices != CONTEXT_ALL_DEVICES && done_touches(ordinal, devices)) {
+		if (devices != CONTEXT_ALL_DEVICES && completion_touches(ordinal, devices)) {
 			devices = CONTEXT_ALL_DEVICES;
 			if (!wait_until_quiet(engine, devices, begin))
 				return false;
@@ -166,7 +166,7 @@ bool gap_close(struct engine *engine, bool whole)
 	lock_take(&one_gap);
 	gate_for(n_suspended ? CONTEXT_ALL_DEVICES : who_may_touch(engine, whole));
 	gate_drain();
-	engine->quiesce.newest = done_newest();
+	engine->quiesce.newest = completion_newest();
 	engine->quiesce.done = 0;
 	if (!wait_until_untouched(engine, whole, begin))
 		goto give_up;

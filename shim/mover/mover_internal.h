@@ -28,7 +28,7 @@
 #include "shim/context/context.h"
 #include "shim/submit/channel.h"
 #include "shim/submit/inflight.h"
-#include "shim/submit/done.h"
+#include "shim/submit/completion.h"
 #include "shim/mover/choose.h"
 #include "shim/mover/discard.h"
 #include "shim/mover/engine.h"

@@ -5,7 +5,7 @@
 #include "shim/process/process.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/submit/done.h"
+#include "shim/submit/completion.h"
 #include "shim/mover/mover_internal.h"
 #include "shim/plan/pace.h"
 #include "shim/submit/submission.h"
@@ -223,7 +223,7 @@ bool spill_context_ending(CUcontext context)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	/* First, so that nothing of ours begins in it any more; then what is under way comes to its end. */
 	bool may = context_ending(context);
-	may = done_context_ending(context) && may;
+	may = completion_context_ending(context) && may;
 	for (unsigned i = 0; i < DEVICE_MOST && may; i++) {
 		struct engine *engine = atomic_load(&engines[i]);
 
@@ -238,7 +238,7 @@ bool spill_context_ending(CUcontext context)
 
 void spill_context_ended(CUcontext context, bool ended)
 {
-	done_context_ended(context, ended);
+	completion_context_ended(context, ended);
 	context_ended(context, ended);
 }
 

@@ -113,12 +113,12 @@ void stop_note(struct engine *engine)
 
 /* Kernels in flight, each once: those whose launch has not returned, then the others as they were submitted. */
 struct kernels {
-	struct done_what what[KERNELS_MOST];
+	struct completion_what what[KERNELS_MOST];
 	unsigned n, n_more;
-	unsigned char of_row[DONE_ROWS]; /* how many of the stream are among them */
+	unsigned char of_row[COMPLETION_STREAMS]; /* how many of the stream are among them */
 };
 
-static bool has_kernel(const struct kernels *kernels, const struct done_what *what)
+static bool has_kernel(const struct kernels *kernels, const struct completion_what *what)
 {
 	for (unsigned i = 0; i < kernels->n; i++)
 		if (kernels->what[i].function == what->function && kernels->what[i].id == what->id)
@@ -127,7 +127,7 @@ static bool has_kernel(const struct kernels *kernels, const struct done_what *wh
 }
 
 /* It may run already, although its launch has not returned. */
-static void add_inside(void *argument, const struct done_what *what)
+static void add_inside(void *argument, const struct completion_what *what)
 {
 	struct kernels *kernels = argument;
 
@@ -135,7 +135,7 @@ static void add_inside(void *argument, const struct done_what *what)
 		kernels->what[kernels->n++] = *what;
 }
 
-static void add_kernel(void *argument, unsigned row, const struct done_what *what)
+static void add_kernel(void *argument, unsigned row, const struct completion_what *what)
 {
 	struct kernels *kernels = argument;
 
@@ -157,9 +157,9 @@ static void tell_of_kernels(void)
 
 	/* In this order: what is inside may have its number by the time that those with numbers are looked at. */
 	submission_each_inside(add_inside, &kernels);
-	done_each_in_flight(add_kernel, &kernels);
+	completion_each_in_flight(add_kernel, &kernels);
 	for (unsigned i = 0; i < kernels.n; i++) {
-		const struct done_what *what = &kernels.what[i];
+		const struct completion_what *what = &kernels.what[i];
 		bool known = layout_name(what->function, name);
 
 		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", at ? ", " : "",

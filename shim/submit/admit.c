@@ -8,7 +8,7 @@
 #include "shim/process/process.h"
 #include "shim/driver/real.h"
 #include "shim/device/peer.h"
-#include "shim/submit/done.h"
+#include "shim/submit/completion.h"
 #include "shim/submit/submission_internal.h"
 #include "shim/stats/stats.h"
 #include "shim/trace/trace.h"
@@ -207,7 +207,7 @@ static unsigned wait_and_hold(struct submission *use)
 	list_once(use);
 	for (unsigned i = 0; i < n_marks(use); i++)
 		atomic_fetch_add(&mark_at(use, i)->waits, 1);
-	done_flush();
+	completion_flush();
 	do {
 		stopped += wait_for_it(use);
 		hold(use);
@@ -318,7 +318,7 @@ static struct submission_stripe *enter_as(const struct submission *use, uint32_t
 }
 
 /*
- * The devices whose heaps it may touch (done.h). Where that is not known these are all, and so they are, in `exact`, of a
+ * The devices whose heaps it may touch (completion.h). Where that is not known these are all, and so they are, in `exact`, of a
  * graph: its nodes may run on any device, and follow pointers there.
  */
 static uint64_t owners(const struct submission *use)
@@ -345,7 +345,7 @@ static uint64_t apart(const struct submission *use, uint32_t state)
 	if (!use || !peer_is_any() || !(state & SUBMISSION_TRACKING) || state & SUBMISSION_TICKETS ||
 	    use->n_launches > 1)
 		return 0;
-	CUdevice device = done_device(use->stream, use->per_thread);
+	CUdevice device = completion_device(use->stream, use->per_thread);
 	errno = saved;
 	return device < 0 ? 0 : ~(owners(use) | UINT64_C(1) << device);
 }
@@ -390,12 +390,13 @@ struct submission_stripe *admit(struct submission *use)
 /* The number by which all of it is counted: the last one, where each launch of several has its own. */
 static uint64_t count(const struct submission *use, bool hurry)
 {
-	struct done_what what = {use->function, (uint32_t)use->id};
-	uint64_t devices = owners(use), number = done_submitted(use->stream, use->per_thread, &what, devices, hurry);
+	struct completion_what what = {use->function, (uint32_t)use->id};
+	uint64_t devices = owners(use),
+		 number = completion_submitted(use->stream, use->per_thread, &what, devices, hurry);
 
 	for (unsigned i = 1; i < use->n_launches; i++) {
 		what.function = (uintptr_t)use->launches[i].function;
-		number = done_submitted(use->launches[i].hStream, use->per_thread, &what, devices, hurry);
+		number = completion_submitted(use->launches[i].hStream, use->per_thread, &what, devices, hurry);
 	}
 	return number;
 }

@@ -4,7 +4,7 @@
  */
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
-#include "shim/submit/done.h"
+#include "shim/submit/completion.h"
 #include "shim/submit/submission.h"
 
 #include <pthread.h>
@@ -21,7 +21,7 @@ void gate_wait(void)
 	int before;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	done_flush();
+	completion_flush();
 	struct timespec until = clock_in(GATE_PATIENCE_MS * 1000000ull);
 	lock_take(&gate_lock);
 	while (atomic_load(&submission_state) & (SUBMISSION_DRAINING | SUBMISSION_CLOSED)) {

@@ -10,7 +10,7 @@ static struct {
 } recent[RECENT];
 
 /* Number last, and none meanwhile: whoever reads it twice knows what lies between. */
-void recent_note(uint64_t number, const struct done_what *what, unsigned row)
+void recent_note(uint64_t number, const struct completion_what *what, unsigned row)
 {
 	unsigned at = number % RECENT;
 
@@ -25,7 +25,7 @@ uint64_t recent_oldest(uint64_t newest)
 	return newest < RECENT ? 1 : newest - RECENT + 1;
 }
 
-bool recent_look(uint64_t number, struct done_what *ret_what, unsigned *ret_row)
+bool recent_look(uint64_t number, struct completion_what *ret_what, unsigned *ret_row)
 {
 	unsigned at = number % RECENT;
 
@@ -35,7 +35,7 @@ bool recent_look(uint64_t number, struct done_what *ret_what, unsigned *ret_row)
 	uint64_t what = atomic_load_explicit(&recent[at].what, memory_order_acquire);
 	if (atomic_load_explicit(&recent[at].number, memory_order_relaxed) != number)
 		return false;
-	*ret_what = (struct done_what){function, (uint32_t)(what >> 16)};
+	*ret_what = (struct completion_what){function, (uint32_t)(what >> 16)};
 	*ret_row = (unsigned)(what & 0xffff);
 	return true;
 }

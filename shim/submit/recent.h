@@ -1,17 +1,17 @@
 /*
- * recent.h: what the latest submissions were, for messages. Noted behind every submission that is counted (done.c), over
+ * recent.h: what the latest submissions were, for messages. Noted behind every submission that is counted (completion.c), over
  * the oldest, by any thread and without a lock; looked at when something has gone wrong, so it makes no driver call.
  */
 #ifndef SPILLWAY_RECENT_H
 #define SPILLWAY_RECENT_H
 
-#include "shim/submit/done.h"
+#include "shim/submit/completion.h"
 
-/* row: of its stream, below DONE_ROWS. */
-void recent_note(uint64_t number, const struct done_what *what, unsigned row);
+/* row: of its stream, below COMPLETION_STREAMS. */
+void recent_note(uint64_t number, const struct completion_what *what, unsigned row);
 /* The oldest of which it may be known, when `newest` is the latest. */
 uint64_t recent_oldest(uint64_t newest);
 /* False, and nothing is returned: it is forgotten, being written over just now, or not noted yet. */
-bool recent_look(uint64_t number, struct done_what *ret_what, unsigned *ret_row);
+bool recent_look(uint64_t number, struct completion_what *ret_what, unsigned *ret_row);
 
 #endif

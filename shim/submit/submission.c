@@ -2,7 +2,7 @@
 #include "shim/process/process.h"
 #include "shim/heap/transit.h"
 #include "shim/accounting/ledger.h"
-#include "shim/submit/done.h"
+#include "shim/submit/completion.h"
 #include "shim/trace/trace.h"
 
 #include <errno.h>
@@ -276,11 +276,12 @@ uint64_t submission_empty_stripes(void)
 	return empty;
 }
 
-void submission_each_inside(void (*visit)(void *argument, const struct done_what *what), void *argument)
+void submission_each_inside(void (*visit)(void *argument, const struct completion_what *what), void *argument)
 {
 	for (unsigned i = 0; i < SUBMISSION_STRIPES; i++) {
-		struct done_what what = {atomic_load_explicit(&submission_stripes[i].function, memory_order_relaxed),
-					 atomic_load_explicit(&submission_stripes[i].id, memory_order_relaxed)};
+		struct completion_what what = {
+		    atomic_load_explicit(&submission_stripes[i].function, memory_order_relaxed),
+		    atomic_load_explicit(&submission_stripes[i].id, memory_order_relaxed)};
 
 		if (atomic_load(&submission_stripes[i].inside) && what.function)
 			visit(argument, &what);

@@ -154,9 +154,9 @@ bool submission_is_quiet_on(uint64_t devices);
 uint64_t submission_empty_stripes(void);
 /* What those who are inside the driver wrote before they entered it can be read from here on. */
 void submission_see_inside(void);
-/* What is inside the driver at this moment, as far as it is known; for messages. Has no number yet (done.h). */
-struct done_what;
-void submission_each_inside(void (*visit)(void *argument, const struct done_what *what), void *argument);
+/* What is inside the driver at this moment, as far as it is known; for messages. Has no number yet (completion.h). */
+struct completion_what;
+void submission_each_inside(void (*visit)(void *argument, const struct completion_what *what), void *argument);
 /*
  * Switch on and off, not both at once. beside: memory moves beside what runs. Off: every wait ends, and nothing is held
  * from then on.

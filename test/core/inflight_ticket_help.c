@@ -49,7 +49,7 @@ uint64_t ticket_submit(CUdeviceptr address)
 	struct submission *use = ticket_open(address);
 
 	submission_close(use, admit(use));
-	return done_newest();
+	return completion_newest();
 }
 
 static struct core_heap own_heap;

@@ -4,7 +4,7 @@
 #ifndef SPILLWAY_TEST_INFLIGHT_TICKET_HELP_H
 #define SPILLWAY_TEST_INFLIGHT_TICKET_HELP_H
 
-#include "test/core/done_help.h"
+#include "test/core/completion_help.h"
 #include "test/core/log_help.h"
 
 #include "shim/mover/mover_internal.h"

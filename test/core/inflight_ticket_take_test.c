@@ -57,12 +57,12 @@ static void who_finds_that_something_was_unmapped_since_it_looked_waits(void **s
 	assert_true(becomes(somebody_waits));
 	assert_false(atomic_load(&admitted));
 	assert_true(submission_is_quiet());
-	assert_false(ticket_is_out_for(ticket_block, done_newest()));
+	assert_false(ticket_is_out_for(ticket_block, completion_newest()));
 	assert_int_equal(block_state_pins(ticket_mark(ticket_block)), 0);
 	answer();
 	pthread_join(thread, NULL);
 	assert_true(atomic_load(&admitted));
-	assert_int_equal(block_state_last(ticket_mark(ticket_block)), done_newest());
+	assert_int_equal(block_state_last(ticket_mark(ticket_block)), completion_newest());
 }
 
 /* It has seen it in time, and takes no ticket. */
@@ -76,10 +76,10 @@ static void who_waits_has_no_ticket(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, submit_and_say, NULL), 0);
 	assert_true(becomes(somebody_waits));
 	assert_false(atomic_load(&admitted));
-	assert_false(ticket_is_out_for(ticket_block, done_newest()));
+	assert_false(ticket_is_out_for(ticket_block, completion_newest()));
 	answer();
 	pthread_join(thread, NULL);
-	assert_int_equal(block_state_last(ticket_mark(ticket_block)), done_newest());
+	assert_int_equal(block_state_last(ticket_mark(ticket_block)), completion_newest());
 }
 
 static bool block_is_claimed(void)
@@ -101,7 +101,7 @@ static void at_the_gate_a_ticket_stays_out(void **state)
 	gate_open();
 	pthread_join(thread, NULL);
 	assert_true(atomic_load(&admitted));
-	assert_false(ticket_is_out_for(ticket_block, done_newest()));
+	assert_false(ticket_is_out_for(ticket_block, completion_newest()));
 }
 
 /* ---- the mover takes away ---- */
@@ -110,7 +110,7 @@ static void at_the_gate_a_ticket_stays_out(void **state)
 static void nothing_is_taken_from_what_was_submitted_a_moment_ago(void **state)
 {
 	(void)state;
-	ticket_engine->progress.done = done_newest();
+	ticket_engine->progress.done = completion_newest();
 	assert_false(ticket_is_out_for(ticket_block, ticket_engine->progress.done));
 	assert_false(piece_is_busy(ticket_engine, ticket_unit(ticket_block), false));
 	struct submission *use = ticket_open(ticket_block);
@@ -125,7 +125,7 @@ static void nothing_is_taken_from_what_was_submitted_a_moment_ago(void **state)
 	assert_true(core_is_filled(ticket_block, HEAP_UNIT, 7));
 	ticket_empty_log();
 	/* Nor while somebody is just saying what it names. */
-	ticket_engine->progress.done = done_newest();
+	ticket_engine->progress.done = completion_newest();
 	assert_false(ticket_is_out_for(ticket_block, ticket_engine->progress.done));
 	size_t at = atomic_fetch_add(&ticket_engine->channel.tape.head, 2);
 	assert_int_equal(move_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MOVE_BUSY);

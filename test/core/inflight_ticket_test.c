@@ -30,7 +30,7 @@ static void assert_it_holds(struct submission *use)
 	CHECK(!ticket_is_out_for(ticket_block, UINT64_MAX));
 	submission_close(use, stripe);
 	CHECK(block_state_pins(ticket_mark(ticket_block)) == 0);
-	CHECK(block_state_last(ticket_mark(ticket_block)) == done_newest());
+	CHECK(block_state_last(ticket_mark(ticket_block)) == completion_newest());
 	CHECK(!ticket_is_out_for(ticket_block, UINT64_MAX));
 }
 
@@ -75,7 +75,7 @@ static void a_block_is_used_from_the_record_on_until_the_submission_is_done(void
 	assert_true(ticket_is_out_for(ticket_block, UINT64_MAX));
 	assert_false(ticket_is_out_for(ticket_other, UINT64_MAX));
 	submission_close(use, stripe);
-	uint64_t number = done_newest();
+	uint64_t number = completion_newest();
 	assert_true(ticket_is_out_for(ticket_block, number - 1));
 	assert_false(ticket_is_out_for(ticket_block, number));
 	assert_int_equal(block_state_last(ticket_mark(ticket_block)), 0);
@@ -89,13 +89,13 @@ static void a_number_is_its_own_however_late_it_is_heard(void **state)
 		ticket_submit(ticket_other);
 	assert_true(ticket_is_out_for(ticket_block, number - 1));
 	assert_false(ticket_is_out_for(ticket_block, number));
-	assert_true(ticket_is_out_for(ticket_other, done_newest() - 1));
+	assert_true(ticket_is_out_for(ticket_other, completion_newest() - 1));
 	/* Later than that it is one that is not lower, up to the latest. */
 	number = ticket_submit(ticket_block);
 	for (unsigned i = 0; i < INFLIGHT_TICKET_NUMBERS + 9; i++)
 		ticket_submit(ticket_other);
 	assert_true(ticket_is_out_for(ticket_block, number));
-	assert_false(ticket_is_out_for(ticket_block, done_newest()));
+	assert_false(ticket_is_out_for(ticket_block, completion_newest()));
 }
 
 /* One of another thread came later and was back sooner. */
@@ -105,11 +105,11 @@ static void of_two_that_use_a_block_the_later_one_counts(void **state)
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
 	in_a_thread(submit_once);
-	uint64_t sooner = done_newest();
+	uint64_t sooner = completion_newest();
 	submission_close(use, stripe);
-	assert_true(done_newest() > sooner);
+	assert_true(completion_newest() > sooner);
 	assert_true(ticket_is_out_for(ticket_block, sooner));
-	assert_false(ticket_is_out_for(ticket_block, done_newest()));
+	assert_false(ticket_is_out_for(ticket_block, completion_newest()));
 }
 
 /* The first one was heard while it was out, and is back when the second one is heard. */
@@ -120,13 +120,13 @@ static void one_after_another_each_is_out_for_its_own_blocks(void **state)
 	struct submission_stripe *stripe = admit(use);
 	assert_true(ticket_is_out_for(ticket_block, UINT64_MAX));
 	submission_close(use, stripe);
-	uint64_t number = done_newest();
+	uint64_t number = completion_newest();
 	use = ticket_open(ticket_other);
 	stripe = admit(use);
 	assert_true(ticket_is_out_for(ticket_other, UINT64_MAX));
 	assert_false(ticket_is_out_for(ticket_block, number));
 	submission_close(use, stripe);
-	assert_false(ticket_is_out_for(ticket_other, done_newest()));
+	assert_false(ticket_is_out_for(ticket_other, completion_newest()));
 }
 
 /* Also where what came later was not submitted. */
@@ -160,7 +160,7 @@ static void what_is_taken_off_the_log_has_been_heard(void **state)
 	ticket_empty_log();
 	assert_true(inflight_has(ticket_engine->claims, ticket_unit(ticket_block), UINT64_MAX));
 	submission_close(use, stripe);
-	assert_false(ticket_is_out_for(ticket_block, done_newest()));
+	assert_false(ticket_is_out_for(ticket_block, completion_newest()));
 }
 
 static void submit_block(void)
@@ -178,7 +178,7 @@ static void what_has_not_been_heard_stays_on_the_log(void **state)
 
 	(void)state;
 	ticket_empty_log();
-	uint64_t before = done_newest();
+	uint64_t before = completion_newest();
 	while_heard = submit_block;
 	assert_false(engine_read_log(ticket_engine, &function, &named, 1, &n));
 	assert_true(ticket_is_out_for(ticket_block, before));
@@ -252,7 +252,7 @@ static void what_may_touch_anything_holds_everything(void **state)
 	struct submission_stripe *stripe = admit(use);
 	assert_int_equal(block_state_pins(&ticket_engine->channel.everything), 1);
 	submission_close(use, stripe);
-	assert_int_equal(block_state_last(&ticket_engine->channel.everything), done_newest());
+	assert_int_equal(block_state_last(&ticket_engine->channel.everything), completion_newest());
 }
 
 static void *submit_holding(void *argument)
@@ -309,8 +309,8 @@ static void who_enters_the_driver_after_it_was_asked_for_holds(void **state)
 	assert_true(submission_holds(use));
 	assert_true(block_state_pins(ticket_mark(ticket_block)) > 0);
 	submission_close(use, stripe);
-	assert_int_equal(block_state_last(ticket_mark(ticket_block)), done_newest());
-	assert_false(ticket_is_out_for(ticket_block, done_newest()));
+	assert_int_equal(block_state_last(ticket_mark(ticket_block)), completion_newest());
+	assert_false(ticket_is_out_for(ticket_block, completion_newest()));
 	track(true);
 	assert_it_has_a_ticket(ticket_open(ticket_block));
 }

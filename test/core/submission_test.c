@@ -2,7 +2,7 @@
  * submission_test.c: submissions: several launches at once, without memory for their names, read before tracking began; what
  * they hold, and when. submission.c is called as the entry points do, on the simulated driver's streams.
  */
-#include "test/core/done_help.h"
+#include "test/core/completion_help.h"
 #include "test/core/log_help.h"
 
 #include "shim/context/context.h"
@@ -93,7 +93,7 @@ static void each_launch_of_several_counts_on_its_own_stream(void **state)
 	submission_close(use, stripe);
 	assert_ok(cuStreamSynchronize(one));
 	uint64_t last = block_state_last(block_mark());
-	assert_int_equal(last, done_newest());
+	assert_int_equal(last, completion_newest());
 	for (int i = 0; i < 10; i++)
 		assert_true(done_ask() < last);
 	word_release(word);
@@ -149,7 +149,7 @@ static void a_submission_without_memory_waits_until_nothing_is_unmapped(void **s
 	assert_true(atomic_load(&admitted));
 	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
 	assert_int_equal(atomic_load(&engine->channel.everything.waits), 0);
-	assert_int_equal(block_state_last(&engine->channel.everything), done_newest());
+	assert_int_equal(block_state_last(&engine->channel.everything), completion_newest());
 	assert_true(becomes(all_is_done));
 	stream_end(stream);
 }
@@ -169,7 +169,7 @@ static void what_was_read_before_tracking_began_may_touch_anything(void **state)
 	assert_int_equal(block_state_pins(&engine->channel.everything), 1);
 	submission_close(use, stripe);
 	assert_int_equal(block_state_pins(&engine->channel.everything), 0);
-	assert_int_equal(block_state_last(&engine->channel.everything), done_newest());
+	assert_int_equal(block_state_last(&engine->channel.everything), completion_newest());
 	/* From now on it is what it names that counts. */
 	use = submission_open(HOOK_cuMemsetD8Async);
 	stripe = admit(use);
@@ -216,7 +216,7 @@ static void blocks_are_held_when_that_is_asked_for(void **state)
 	assert_true(block_state_pins(block_mark()) > 0);
 	submission_close(use, stripe);
 	assert_int_equal(block_state_pins(block_mark()), 0);
-	assert_int_equal(block_state_last(block_mark()), done_newest());
+	assert_int_equal(block_state_last(block_mark()), completion_newest());
 	assert_true(becomes(all_is_done));
 }
 
@@ -238,7 +238,7 @@ static void who_enters_the_driver_after_it_was_asked_for_holds(void **state)
 	assert_true(atomic_load(&block_mark()->discarded) == 0);
 	submission_close(use, stripe);
 	assert_int_equal(block_state_pins(block_mark()), 0);
-	assert_int_equal(block_state_last(block_mark()), done_newest());
+	assert_int_equal(block_state_last(block_mark()), completion_newest());
 	assert_true(becomes(all_is_done));
 }
 
@@ -281,7 +281,7 @@ static void who_waits_at_the_gate_holds_what_it_names(void **state)
 	gate_open();
 	pthread_join(thread, NULL);
 	assert_int_equal(block_state_pins(block_mark()), 0);
-	assert_int_equal(block_state_last(block_mark()), done_newest());
+	assert_int_equal(block_state_last(block_mark()), completion_newest());
 	track_and_hold();
 	assert_true(becomes(all_is_done));
 }
@@ -448,14 +448,14 @@ static void an_engine_hears_of_what_names_its_memory_alone(void **state)
 /* Nobody asks when it is done, so no event is recorded for it. */
 static void what_is_traced_and_no_more_has_no_number(void **state)
 {
-	uint64_t before = done_newest();
+	uint64_t before = completion_newest();
 
 	(void)state;
 	submission_set_tracking(false, false);
 	submission_set_trace(true);
 	struct submission *use = submission_open(HOOK_cuMemsetD8Async);
 	submission_close(use, admit(use));
-	assert_true(done_newest() == before);
+	assert_true(completion_newest() == before);
 	submission_set_trace(false);
 	track_and_hold();
 }

@@ -1,12 +1,12 @@
 /*
- * done_end_test.c: streams and contexts that the program ends while another of its threads records an event for us, and
+ * completion_end_test.c: streams and contexts that the program ends while another of its threads records an event for us, and
  * does not come to it, or is held up in the driver. The entry points are ours; what is below them is the simulated driver,
  * which takes the use of a handle that has ended for a broken rule.
  */
-#include "test/core/done_help.h"
+#include "test/core/completion_help.h"
 
 #include "shim/context/context.h"
-#include "shim/submit/done.h"
+#include "shim/submit/completion.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -38,7 +38,7 @@ static void *submit_and_record(void *argument)
 	const struct recorder *recorder = argument;
 
 	CHECK(cuCtxSetCurrent(recorder->context) == CUDA_SUCCESS);
-	done_submitted(recorder->stream, false, &(struct done_what){1, 2}, 0, true);
+	completion_submitted(recorder->stream, false, &(struct completion_what){1, 2}, 0, true);
 	return NULL;
 }
 
@@ -92,11 +92,11 @@ static void the_row_of_a_stream_that_ended_so_serves_another_one(void **state)
 	assert_ok(cuStreamDestroy_v2(recorder.stream));
 	end_recording(&recorder);
 	assert_true(becomes(all_is_done));
-	for (unsigned i = 0; i < 2 * DONE_ROWS; i++) {
+	for (unsigned i = 0; i < 2 * COMPLETION_STREAMS; i++) {
 		CUstream stream = stream_new();
 
 		stream_work(stream, word);
-		done_submitted(stream, false, &(struct done_what){1, 2}, 0, true);
+		completion_submitted(stream, false, &(struct completion_what){1, 2}, 0, true);
 		assert_ok(cuStreamSynchronize(stream));
 		assert_ok(cuStreamDestroy_v2(stream));
 		done_ask();
@@ -183,7 +183,7 @@ static void a_context_whose_recorder_does_not_come_back_does_not_end(void **stat
 	assert_ok(cuCtxPushCurrent_v2(recorder.context));
 	unsigned *word = word_new();
 	stream_work(recorder.stream, word);
-	done_submitted(recorder.stream, false, &(struct done_what){1, 2}, 0, true);
+	completion_submitted(recorder.stream, false, &(struct completion_what){1, 2}, 0, true);
 	assert_true(becomes(all_is_done));
 	cuMemFreeHost(word);
 	assert_ok(cuCtxPopCurrent_v2(&(CUcontext){NULL}));

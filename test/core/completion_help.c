@@ -1,6 +1,6 @@
-#include "test/core/done_help.h"
+#include "test/core/completion_help.h"
 
-#include "shim/submit/done.h"
+#include "shim/submit/completion.h"
 
 #include <sched.h>
 #include <string.h>
@@ -18,7 +18,7 @@ CUstream stream_new(void)
 
 void stream_end(CUstream stream)
 {
-	CHECK(done_stream_ending(stream) || cuStreamDestroy_v2(stream) == CUDA_SUCCESS);
+	CHECK(completion_stream_ending(stream) || cuStreamDestroy_v2(stream) == CUDA_SUCCESS);
 }
 
 unsigned *word_new(void)
@@ -48,7 +48,7 @@ void word_release(unsigned *word)
 uint64_t done_ask(void)
 {
 	CUresult error = CUDA_SUCCESS;
-	uint64_t done = done_poll(0, UINT64_MAX, true, &error);
+	uint64_t done = completion_poll(0, UINT64_MAX, true, &error);
 
 	CHECK(error == CUDA_SUCCESS);
 	return done;
@@ -70,5 +70,5 @@ bool becomes(bool (*is_so)(void))
 
 bool all_is_done(void)
 {
-	return done_ask() == done_newest();
+	return done_ask() == completion_newest();
 }

@@ -1,8 +1,8 @@
 /*
- * done_test.c: what is known to be done, and when not: streams beyond the table, threads that end, captures that open at
- * the wrong moment. done.c is called as the entry points do, on the simulated driver's streams.
+ * completion_poll_test.c: what is known to be done, and when not: streams beyond the table, threads that end, captures that open at
+ * the wrong moment. completion.c is called as the entry points do, on the simulated driver's streams.
  */
-#include "test/core/done_help.h"
+#include "test/core/completion_help.h"
 
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
@@ -30,12 +30,13 @@ pid_t __wrap_gettid(void)
 
 static uint64_t submitted(CUstream stream, bool hurry)
 {
-	return done_submitted(stream, false, &(struct done_what){(uintptr_t)stream, HOOK_cuLaunchKernel}, 0, hurry);
+	return completion_submitted(stream, false, &(struct completion_what){(uintptr_t)stream, HOOK_cuLaunchKernel}, 0,
+				    hurry);
 }
 
 /* ---- tests ---- */
 
-static void find_inside(void *argument, const struct done_what *what)
+static void find_inside(void *argument, const struct completion_what *what)
 {
 	if (what->function == 4711 && what->id == HOOK_cuGraphLaunch)
 		++*(unsigned *)argument;
@@ -57,11 +58,11 @@ static void what_is_inside_the_driver_is_told(void **state)
 	assert_true(becomes(all_is_done));
 }
 
-static void count(void *argument, unsigned row, const struct done_what *what)
+static void count(void *argument, unsigned row, const struct completion_what *what)
 {
 	unsigned *n = argument;
 
-	CHECK(row < DONE_ROWS && what->id == HOOK_cuLaunchKernel);
+	CHECK(row < COMPLETION_STREAMS && what->id == HOOK_cuLaunchKernel);
 	++*n;
 }
 
@@ -69,7 +70,7 @@ static unsigned n_in_flight(void)
 {
 	unsigned n = 0;
 
-	done_each_in_flight(count, &n);
+	completion_each_in_flight(count, &n);
 	return n;
 }
 
@@ -102,20 +103,20 @@ static void the_oldest_on_other_streams_is_told(void **state)
 	unsigned *word = word_new();
 
 	(void)state;
-	assert_true(done_oldest_elsewhere(own, false) == UINT64_MAX);
+	assert_true(completion_oldest_elsewhere(own, false) == UINT64_MAX);
 	stream_hold(held, word);
 	uint64_t oldest = submitted(held, true);
 	submitted(held, true);
 	stream_work(own, word);
 	submitted(own, true);
-	assert_int_equal(done_oldest_elsewhere(own, false), oldest);
+	assert_int_equal(completion_oldest_elsewhere(own, false), oldest);
 	assert_ok(cuStreamSynchronize(own));
 	done_ask();
-	assert_int_equal(done_oldest_elsewhere(own, false), oldest);
-	assert_true(done_oldest_elsewhere(held, false) == UINT64_MAX);
+	assert_int_equal(completion_oldest_elsewhere(own, false), oldest);
+	assert_true(completion_oldest_elsewhere(held, false) == UINT64_MAX);
 	word_release(word);
 	assert_true(becomes(all_is_done));
-	assert_true(done_oldest_elsewhere(own, false) == UINT64_MAX);
+	assert_true(completion_oldest_elsewhere(own, false) == UINT64_MAX);
 	stream_end(held);
 	stream_end(own);
 	cuMemFreeHost(word);
@@ -128,7 +129,7 @@ struct thread_work {
 
 static void own_submitted(struct thread_work *work, bool hurry)
 {
-	work->held = done_submitted(NULL, true, &(struct done_what){1, HOOK_cuLaunchKernel}, 0, hurry);
+	work->held = completion_submitted(NULL, true, &(struct completion_what){1, HOOK_cuLaunchKernel}, 0, hurry);
 }
 
 /* Ends while work on its own default stream is held, without an event behind it. */
@@ -233,7 +234,7 @@ static void a_capture_waits_for_an_event_that_is_being_recorded(void **state)
 	real.cuEventRecord = record_while_a_capture_opens;
 	stream_work(capture.stream, word);
 	submitted(capture.stream, false);
-	done_flush();
+	completion_flush();
 	real.cuEventRecord = own_record;
 	atomic_store(&capture.go, true);
 	atomic_store(&capture.end, true);
@@ -266,7 +267,7 @@ static void an_event_that_a_capture_took_proves_nothing_and_harms_nothing(void *
 	for (int i = 0; i < 3; i++) {
 		CUresult error = CUDA_SUCCESS;
 
-		assert_true(done_poll(0, UINT64_MAX, false, &error) < number);
+		assert_true(completion_poll(0, UINT64_MAX, false, &error) < number);
 		assert_int_equal(error, CUDA_SUCCESS);
 	}
 	assert_ok(cuStreamEndCapture(stream, &graph));
@@ -302,7 +303,7 @@ static void an_error_is_believed_when_no_event_answers_otherwise(void **state)
 		CUresult error = CUDA_SUCCESS;
 
 		n_queries = 0;
-		done_poll(0, UINT64_MAX, false, &error);
+		completion_poll(0, UINT64_MAX, false, &error);
 		assert_int_equal(n_queries, 2);
 		assert_int_equal(error, one_in == 1 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS);
 	}
@@ -315,13 +316,13 @@ static void an_error_is_believed_when_no_event_answers_otherwise(void **state)
 }
 
 /* Last: the table is full afterwards. */
-enum { MANY = 2 * DONE_ROWS };
+enum { MANY = 2 * COMPLETION_STREAMS };
 
 static void streams_beyond_the_table_are_counted_and_become_done(void **state)
 {
 	unsigned *word = word_new();
 	CUstream *stream = calloc(MANY, sizeof(CUstream));
-	uint64_t first = done_newest();
+	uint64_t first = completion_newest();
 
 	(void)state;
 	for (unsigned i = 0; i < MANY; i++) {

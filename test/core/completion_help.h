@@ -1,9 +1,9 @@
 /*
- * done_help.h: what the tests of what is done and of submissions share: streams that can be held, and questions. There is
+ * completion_help.h: what the tests of what is done and of submissions share: streams that can be held, and questions. There is
  * no mover, the test asks in its place.
  */
-#ifndef SPILLWAY_TEST_DONE_HELP_H
-#define SPILLWAY_TEST_DONE_HELP_H
+#ifndef SPILLWAY_TEST_COMPLETION_HELP_H
+#define SPILLWAY_TEST_COMPLETION_HELP_H
 
 #include "test/core/core.h"
 

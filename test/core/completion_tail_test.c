@@ -1,11 +1,11 @@
 /*
- * done_tail_test.c: events of whole contexts, which the movers of several devices have recorded at once: a
+ * completion_tail_test.c: events of whole contexts, which the movers of several devices have recorded at once: a
  * context_record() of the test's own lets another mover be faster (CMakeLists.txt).
  */
-#include "test/core/done_help.h"
+#include "test/core/completion_help.h"
 
 #include "shim/context/context.h"
-#include "shim/submit/done_internal.h"
+#include "shim/submit/completion_internal.h"
 
 CUevent __real_context_record(CUcontext context, bool *ret_gone);
 CUevent __wrap_context_record(CUcontext context, bool *ret_gone);
@@ -18,7 +18,7 @@ CUevent __wrap_context_record(CUcontext context, bool *ret_gone)
 
 	faster = NULL;
 	if (other)
-		done_context_look_after(other, 1);
+		completion_context_look_after(other, 1);
 	return __real_context_record(context, ret_gone);
 }
 
@@ -42,11 +42,11 @@ static void no_event_is_lost_where_two_look_at_once(void **state)
 	assert_ok(cuCtxCreate_v4(&other, NULL, 0, 0));
 	assert_ok(cuCtxSetCurrent(here));
 	faster = other;
-	done_context_look_after(here, 1);
+	completion_context_look_after(here, 1);
 	assert_int_equal(events(), 2);
 	assert_true(becomes(has_no_events));
 	faster = here;
-	done_context_look_after(here, 1);
+	completion_context_look_after(here, 1);
 	assert_int_equal(events(), 1);
 	assert_true(becomes(has_no_events));
 	assert_ok(cuCtxDestroy_v2(other));

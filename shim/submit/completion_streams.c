@@ -2,7 +2,7 @@
  * Which row a submission belongs to, how rows record that submissions are done, and what becomes of rows when their
  * streams and contexts end.
  */
-#include "shim/submit/done_rows.h"
+#include "shim/submit/completion_streams.h"
 #include "shim/base/lock.h"
 #include "shim/context/context.h"
 #include "shim/device/device.h"
@@ -11,10 +11,10 @@
 #include <string.h>
 #include <time.h>
 
-struct tracker done_trackers[TRACKERS + 1] = {[0 ... TRACKERS] = {.lock = LOCK_INIT(LOCK_ROW)}};
-struct row_event done_rings[TRACKERS + 1][EVENTS];
+struct tracker completion_trackers[TRACKERS + 1] = {[0 ... TRACKERS] = {.lock = LOCK_INIT(LOCK_ROW)}};
+struct row_event completion_rings[TRACKERS + 1][EVENTS];
 static atomic_uint n_trackers;
-struct lock done_table_lock = LOCK_INIT(LOCK_ROWS);
+struct lock completion_table_lock = LOCK_INIT(LOCK_ROWS);
 
 /* The row this thread was given last, and what for. */
 static __thread struct {
@@ -27,7 +27,7 @@ static __thread struct {
 	uint64_t serial; /* of this thread, from 1; 0: none yet */
 } mine __attribute__((tls_model("initial-exec")));
 
-unsigned done_n_trackers(void)
+unsigned completion_n_trackers(void)
 {
 	return atomic_load(&n_trackers);
 }
@@ -58,7 +58,7 @@ static bool is_idle(const struct tracker *tracker)
 static bool is_for(const struct tracker *tracker, CUstream stream, CUcontext context, uint64_t thread)
 {
 	return tracker->open && tracker->stream == stream && tracker->thread == thread &&
-	       (!done_is_default(stream) || tracker->context == context);
+	       (!completion_is_default(stream) || tracker->context == context);
 }
 
 static CUdevice device_of_context(CUcontext context)
@@ -71,26 +71,27 @@ static CUdevice device_of_context(CUcontext context)
 static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext context, CUdevice device,
 				   uint64_t thread)
 {
-	unsigned n = done_n_trackers();
+	unsigned n = completion_n_trackers();
 	struct tracker *tracker = NULL;
 
 	for (unsigned i = 0; i < n && !tracker; i++) {
-		lock_take(&done_trackers[i].lock);
-		if (is_idle(&done_trackers[i]) && !done_trackers[i].ending && (!done_trackers[i].open || n == TRACKERS))
-			tracker = &done_trackers[i];
+		lock_take(&completion_trackers[i].lock);
+		if (is_idle(&completion_trackers[i]) && !completion_trackers[i].ending &&
+		    (!completion_trackers[i].open || n == TRACKERS))
+			tracker = &completion_trackers[i];
 		else
-			lock_drop(&done_trackers[i].lock);
+			lock_drop(&completion_trackers[i].lock);
 	}
 	if (!tracker && n < TRACKERS) {
-		tracker = &done_trackers[n];
+		tracker = &completion_trackers[n];
 		lock_take(&tracker->lock);
 		atomic_store(&n_trackers, n + 1);
 	}
 	if (!tracker)
-		return &done_trackers[TRACKERS];
+		return &completion_trackers[TRACKERS];
 	/* Events of another context are of no use; they are few, and end with it. */
 	if (tracker->context != context)
-		memset(done_ring(tracker), 0, sizeof(done_rings[0]));
+		memset(completion_ring(tracker), 0, sizeof(completion_rings[0]));
 	tracker->open = true;
 	tracker->per_thread = per_thread;
 	tracker->stream = stream;
@@ -110,21 +111,21 @@ static struct tracker *find(CUstream stream, bool per_thread, CUcontext current)
 	uint64_t thread = is_own(stream, per_thread) ? my_serial() : 0;
 	/* The explicit handles mean the same in both spellings of an entry point. */
 	CUstream key = thread ? CU_STREAM_PER_THREAD : !stream ? CU_STREAM_LEGACY : stream;
-	CUcontext told = done_is_default(key) ? current : context_told(stream, per_thread);
+	CUcontext told = completion_is_default(key) ? current : context_told(stream, per_thread);
 	CUcontext context = told ? told : context_current();
 	struct tracker *tracker = NULL;
 
-	lock_take(&done_table_lock);
-	unsigned n = done_n_trackers();
+	lock_take(&completion_table_lock);
+	unsigned n = completion_n_trackers();
 	for (unsigned i = 0; i < n && !tracker; i++) {
-		lock_take(&done_trackers[i].lock);
-		if (is_for(&done_trackers[i], key, context, thread))
-			tracker = &done_trackers[i];
-		lock_drop(&done_trackers[i].lock);
+		lock_take(&completion_trackers[i].lock);
+		if (is_for(&completion_trackers[i], key, context, thread))
+			tracker = &completion_trackers[i];
+		lock_drop(&completion_trackers[i].lock);
 	}
 	if (!tracker)
 		tracker = open_locked(key, per_thread, context, device_of_context(told), thread);
-	lock_drop(&done_table_lock);
+	lock_drop(&completion_table_lock);
 	mine.tracker = tracker;
 	mine.stream = stream;
 	mine.per_thread = per_thread;
@@ -134,9 +135,9 @@ static struct tracker *find(CUstream stream, bool per_thread, CUcontext current)
 	return tracker;
 }
 
-struct tracker *done_row(CUstream stream, bool per_thread)
+struct tracker *completion_stream(CUstream stream, bool per_thread)
 {
-	CUcontext current = done_is_default(stream) ? context_current() : NULL;
+	CUcontext current = completion_is_default(stream) ? context_current() : NULL;
 	struct tracker *tracker = mine.tracker;
 
 	if (tracker && mine.stream == stream && mine.per_thread == per_thread && mine.current == current) {
@@ -150,7 +151,7 @@ struct tracker *done_row(CUstream stream, bool per_thread)
 	return tracker;
 }
 
-struct tracker *done_row_last(void)
+struct tracker *completion_stream_last(void)
 {
 	struct tracker *tracker = mine.tracker;
 
@@ -163,10 +164,10 @@ struct tracker *done_row_last(void)
 	return NULL;
 }
 
-CUdevice done_device(CUstream stream, bool per_thread)
+CUdevice completion_device(CUstream stream, bool per_thread)
 {
-	struct tracker *tracker = done_row(stream, per_thread);
-	CUdevice device = done_is_shared(tracker) ? -1 : tracker->device;
+	struct tracker *tracker = completion_stream(stream, per_thread);
+	CUdevice device = completion_is_shared(tracker) ? -1 : tracker->device;
 
 	lock_drop(&tracker->lock);
 	return device;
@@ -174,7 +175,7 @@ CUdevice done_device(CUstream stream, bool per_thread)
 
 /* ---- what is done ---- */
 
-void done_row_pass_locked(struct tracker *tracker, uint64_t number)
+void completion_stream_pass_locked(struct tracker *tracker, uint64_t number)
 {
 	if (tracker->first && tracker->first <= number)
 		tracker->first = tracker->last > number ? number + 1 : 0;
@@ -182,26 +183,26 @@ void done_row_pass_locked(struct tracker *tracker, uint64_t number)
 		tracker->foreign = 0;
 }
 
-void done_rows_pass(CUcontext context, uint64_t number)
+void completion_streams_pass(CUcontext context, uint64_t number)
 {
-	unsigned n = done_n_trackers();
+	unsigned n = completion_n_trackers();
 
 	for (unsigned i = 0; i < n; i++) {
-		struct tracker *tracker = &done_trackers[i];
+		struct tracker *tracker = &completion_trackers[i];
 
 		lock_take(&tracker->lock);
 		if (tracker->context == context)
-			done_row_pass_locked(tracker, number);
+			completion_stream_pass_locked(tracker, number);
 		lock_drop(&tracker->lock);
 	}
 }
 
-void done_others_pass(uint64_t number)
+void completion_others_pass(uint64_t number)
 {
-	struct tracker *tracker = &done_trackers[TRACKERS];
+	struct tracker *tracker = &completion_trackers[TRACKERS];
 
 	lock_take(&tracker->lock);
-	done_row_pass_locked(tracker, number);
+	completion_stream_pass_locked(tracker, number);
 	lock_drop(&tracker->lock);
 }
 
@@ -224,64 +225,65 @@ static bool wait_for_record_locked(struct tracker *tracker, long nap_ns, unsigne
 	return !tracker->recording;
 }
 
-bool done_stream_ending(CUstream stream)
+bool completion_stream_ending(CUstream stream)
 {
-	unsigned n = done_n_trackers();
+	unsigned n = completion_n_trackers();
 	bool inherited = false;
 	int before;
 
 	/* A nap is a cancellation point. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
 	for (unsigned i = 0; i < n; i++) {
-		lock_take(&done_trackers[i].lock);
-		if (done_trackers[i].open && done_trackers[i].stream == stream && !done_is_default(stream)) {
-			done_trackers[i].open = false;
-			if (!wait_for_record_locked(&done_trackers[i], NAP_NS, SHORT_NAPS))
-				inherited = done_trackers[i].inherited = true;
+		lock_take(&completion_trackers[i].lock);
+		if (completion_trackers[i].open && completion_trackers[i].stream == stream &&
+		    !completion_is_default(stream)) {
+			completion_trackers[i].open = false;
+			if (!wait_for_record_locked(&completion_trackers[i], NAP_NS, SHORT_NAPS))
+				inherited = completion_trackers[i].inherited = true;
 		}
-		lock_drop(&done_trackers[i].lock);
+		lock_drop(&completion_trackers[i].lock);
 	}
 	pthread_setcancelstate(before, NULL);
 	return inherited;
 }
 
-bool done_rows_wait(CUcontext context)
+bool completion_streams_wait(CUcontext context)
 {
-	unsigned n = done_n_trackers();
+	unsigned n = completion_n_trackers();
 	bool all = true;
 
 	for (unsigned i = 0; i < n && all; i++) {
-		lock_take(&done_trackers[i].lock);
-		if (done_trackers[i].context == context)
-			all = wait_for_record_locked(&done_trackers[i], LONG_NAP_NS, CONTEXT_NAPS);
-		lock_drop(&done_trackers[i].lock);
+		lock_take(&completion_trackers[i].lock);
+		if (completion_trackers[i].context == context)
+			all = wait_for_record_locked(&completion_trackers[i], LONG_NAP_NS, CONTEXT_NAPS);
+		lock_drop(&completion_trackers[i].lock);
 	}
 	return all;
 }
 
-void done_rows_ending_locked(CUcontext context)
+void completion_streams_ending_locked(CUcontext context)
 {
-	unsigned n = done_n_trackers();
+	unsigned n = completion_n_trackers();
 
 	for (unsigned i = 0; i < n; i++) {
-		lock_take(&done_trackers[i].lock);
-		done_trackers[i].ending |= done_trackers[i].context == context;
-		lock_drop(&done_trackers[i].lock);
+		lock_take(&completion_trackers[i].lock);
+		completion_trackers[i].ending |= completion_trackers[i].context == context;
+		lock_drop(&completion_trackers[i].lock);
 	}
 }
 
-void done_rows_ended_locked(CUcontext context, bool ended)
+void completion_streams_ended_locked(CUcontext context, bool ended)
 {
-	unsigned n = done_n_trackers();
+	unsigned n = completion_n_trackers();
 
 	for (unsigned i = 0; i < n; i++) {
-		struct tracker *tracker = &done_trackers[i];
+		struct tracker *tracker = &completion_trackers[i];
 
 		lock_take(&tracker->lock);
 		if (tracker->ending && tracker->context == context) {
 			tracker->ending = false;
 			if (ended) {
-				memset(done_ring(tracker), 0, sizeof(done_rings[0]));
+				memset(completion_ring(tracker), 0, sizeof(completion_rings[0]));
 				tracker->open = false;
 				tracker->first = tracker->foreign = 0;
 				tracker->n = tracker->head = 0;

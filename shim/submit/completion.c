@@ -1,8 +1,8 @@
 /*
  * What has been submitted, and what of it is done: numbers, the events behind them, and what these prove. Rows are
- * done_rows.c's.
+ * completion_streams.c's.
  */
-#include "shim/submit/done_rows.h"
+#include "shim/submit/completion_streams.h"
 #include "shim/base/lock.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
@@ -21,7 +21,7 @@ static _Atomic uint64_t newest;
 /* By this thread, since its last flush. */
 static __thread bool has_submitted __attribute__((tls_model("initial-exec")));
 
-uint64_t done_newest(void)
+uint64_t completion_newest(void)
 {
 	return atomic_load(&newest);
 }
@@ -50,12 +50,12 @@ static void destroy_inherited_locked(struct tracker *tracker)
 /*
  * Record an event behind submission `number`. The lock is given up meanwhile, and not held on return. A capture that
  * opens just now waits for it, else the event would become part of it; behind one that has opened nothing is recorded.
- * The stream and its context stay until `recording` is taken back (done.h).
+ * The stream and its context stay until `recording` is taken back (completion.h).
  */
 static void record_and_drop(struct tracker *tracker, uint64_t number)
 {
 	unsigned at = (tracker->head + tracker->n) % EVENTS;
-	CUevent event = done_ring(tracker)[at].event;
+	CUevent event = completion_ring(tracker)[at].event;
 	CUcontext context = tracker->context;
 	CUstream stream = tracker->stream;
 	bool per_thread = tracker->per_thread;
@@ -80,9 +80,9 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 	tracker->recording = false;
 	/* When the context is ending, or has ended, the event is its. */
 	if (!tracker->ending && event && tracker->context == context) {
-		done_ring(tracker)[at].event = event;
+		completion_ring(tracker)[at].event = event;
 		if (result == CUDA_SUCCESS) {
-			done_ring(tracker)[at].number = number;
+			completion_ring(tracker)[at].number = number;
 			tracker->n++;
 			tracker->recorded = number;
 		}
@@ -92,7 +92,7 @@ static void record_and_drop(struct tracker *tracker, uint64_t number)
 
 static bool may_record(const struct tracker *tracker)
 {
-	return !done_is_shared(tracker) && !tracker->recording && !tracker->ending && tracker->n < EVENTS &&
+	return !completion_is_shared(tracker) && !tracker->recording && !tracker->ending && tracker->n < EVENTS &&
 	       tracker->open && !capture_is_open();
 }
 
@@ -113,12 +113,13 @@ static bool note_foreign_locked(struct tracker *tracker, uint64_t number, uint64
 	return true;
 }
 
-uint64_t done_submitted(CUstream stream, bool per_thread, const struct done_what *what, uint64_t owners, bool hurry)
+uint64_t completion_submitted(CUstream stream, bool per_thread, const struct completion_what *what, uint64_t owners,
+			      bool hurry)
 {
-	struct tracker *tracker = done_row(stream, per_thread);
+	struct tracker *tracker = completion_stream(stream, per_thread);
 	uint64_t number = atomic_fetch_add(&newest, 1) + 1;
 
-	recent_note(number, what, (unsigned)(tracker - done_trackers));
+	recent_note(number, what, (unsigned)(tracker - completion_trackers));
 
 	if (!tracker->first)
 		tracker->first = number;
@@ -134,12 +135,12 @@ uint64_t done_submitted(CUstream stream, bool per_thread, const struct done_what
 	return number;
 }
 
-void done_flush(void)
+void completion_flush(void)
 {
 	if (!has_submitted)
 		return;
 	has_submitted = false;
-	struct tracker *tracker = done_row_last();
+	struct tracker *tracker = completion_stream_last();
 	if (!tracker)
 		return;
 	/*
@@ -154,40 +155,41 @@ void done_flush(void)
 
 /* ---- finding out ---- */
 
-static void poll_locked(struct tracker *tracker, struct done_answers *answers)
+static void poll_locked(struct tracker *tracker, struct completion_answers *answers)
 {
 	while (tracker->n) {
-		CUresult result = REAL(cuEventQuery)(done_ring(tracker)[tracker->head].event);
+		CUresult result = REAL(cuEventQuery)(completion_ring(tracker)[tracker->head].event);
 
-		done_answered(answers, result);
+		completion_answered(answers, result);
 		/* Captured: the record took longer than a capture waits, and became part of it. That proves nothing. */
 		if (result != CUDA_SUCCESS && result != CUDA_ERROR_CAPTURED_EVENT)
 			return;
-		uint64_t number = done_ring(tracker)[tracker->head].number;
+		uint64_t number = completion_ring(tracker)[tracker->head].number;
 		tracker->head = (tracker->head + 1) % EVENTS;
 		tracker->n--;
 		if (result == CUDA_SUCCESS)
-			done_row_pass_locked(tracker, number);
+			completion_stream_pass_locked(tracker, number);
 	}
 }
 
 /* As far as this thread may ask: a default stream of another thread, or of a context not current, has no name here. */
 static void look_locked(struct tracker *tracker, CUcontext current)
 {
-	struct done_answers unused = {0};
+	struct completion_answers unused = {0};
 
 	if (!tracker->first || !tracker->open || tracker->ending)
 		return;
 	poll_locked(tracker, &unused); /* an error stays there for the mover to see */
-	if (!tracker->first || tracker->thread || (done_is_default(tracker->stream) && tracker->context != current))
+	if (!tracker->first || tracker->thread ||
+	    (completion_is_default(tracker->stream) && tracker->context != current))
 		return;
 	if (REAL(cuStreamQuery)(tracker->stream) == CUDA_SUCCESS)
-		done_row_pass_locked(tracker, tracker->last);
+		completion_stream_pass_locked(tracker, tracker->last);
 }
 
-uint64_t done_oldest_elsewhere(CUstream stream, bool per_thread)
+uint64_t completion_oldest_elsewhere(CUstream stream, bool per_thread)
 {
-	struct tracker *own = done_row(stream, per_thread), *shared = &done_trackers[TRACKERS];
+	struct tracker *own = completion_stream(stream, per_thread), *shared = &completion_trackers[TRACKERS];
 	CUcontext current = context_current();
 	uint64_t oldest = UINT64_MAX;
 
@@ -196,7 +198,7 @@ uint64_t done_oldest_elsewhere(CUstream stream, bool per_thread)
 		return 0;
 	CUstreamCaptureMode mode = capture_relax();
 	/* Several streams share the last row: for those it is elsewhere, too. */
-	for (struct tracker *tracker = done_trackers; tracker <= shared; tracker++) {
+	for (struct tracker *tracker = completion_trackers; tracker <= shared; tracker++) {
 		if (tracker == own && own != shared)
 			continue;
 		lock_take(&tracker->lock);
@@ -223,32 +225,32 @@ static bool has_tail(struct tracker *tracker)
 /* Is all of the row's work that of one of these devices? */
 static bool is_of(const struct tracker *tracker, uint64_t devices)
 {
-	return !done_is_shared(tracker) && tracker->device >= 0 && devices >> tracker->device & 1;
+	return !completion_is_shared(tracker) && tracker->device >= 0 && devices >> tracker->device & 1;
 }
 
 /* The oldest submission that is not known to be done and may touch the heap of that device, by what it told; 0: none. */
 static uint64_t oldest_told_locked(const struct tracker *tracker, CUdevice owner)
 {
-	if (done_is_shared(tracker) || tracker->device < 0)
+	if (completion_is_shared(tracker) || tracker->device < 0)
 		return tracker->first;
 	if (!tracker->first || !(tracker->foreign >> owner & 1))
 		return 0;
 	return tracker->first > tracker->foreign_first ? tracker->first : tracker->foreign_first;
 }
 
-uint64_t done_poll(CUdevice owner, uint64_t devices, bool look_after_tails, CUresult *ret_error)
+uint64_t completion_poll(CUdevice owner, uint64_t devices, bool look_after_tails, CUresult *ret_error)
 {
 	/* Read first: what is counted later is not spoken of. */
 	uint64_t result = atomic_load(&newest), all = result;
-	struct done_answers answers = {0};
+	struct completion_answers answers = {0};
 	CUcontext tail = NULL, other_tail = NULL;
 	bool any_others = false;
 
-	lock_take(&done_table_lock);
-	done_context_poll_locked(&answers);
-	unsigned n = done_n_trackers();
+	lock_take(&completion_table_lock);
+	completion_context_poll_locked(&answers);
+	unsigned n = completion_n_trackers();
 	for (unsigned i = 0; i <= n; i++) {
-		struct tracker *tracker = i < n ? &done_trackers[i] : &done_trackers[TRACKERS];
+		struct tracker *tracker = i < n ? &completion_trackers[i] : &completion_trackers[TRACKERS];
 
 		lock_take(&tracker->lock);
 		if (!tracker->ending)
@@ -261,40 +263,41 @@ uint64_t done_poll(CUdevice owner, uint64_t devices, bool look_after_tails, CUre
 		any_others |= i == n && tracker->first;
 		lock_drop(&tracker->lock);
 	}
-	lock_drop(&done_table_lock);
+	lock_drop(&completion_table_lock);
 	if (answers.error != CUDA_SUCCESS && !answers.any_good)
 		*ret_error = answers.error;
 	/* Those of others prove nothing here, but their rows are wanted again. */
 	if (tail || other_tail)
-		done_context_look_after(tail ? tail : other_tail, all);
+		completion_context_look_after(tail ? tail : other_tail, all);
 	if (any_others)
-		done_context_ask_for_others(all);
+		completion_context_ask_for_others(all);
 	return result;
 }
 
-bool done_touches(CUdevice owner, uint64_t devices)
+bool completion_touches(CUdevice owner, uint64_t devices)
 {
 	bool any = false;
 
-	for (unsigned i = 0; i < DONE_ROWS && !any; i++) {
-		lock_take(&done_trackers[i].lock);
-		any = !is_of(&done_trackers[i], devices) && oldest_told_locked(&done_trackers[i], owner);
-		lock_drop(&done_trackers[i].lock);
+	for (unsigned i = 0; i < COMPLETION_STREAMS && !any; i++) {
+		lock_take(&completion_trackers[i].lock);
+		any = !is_of(&completion_trackers[i], devices) && oldest_told_locked(&completion_trackers[i], owner);
+		lock_drop(&completion_trackers[i].lock);
 	}
 	return any;
 }
 
-void done_each_in_flight(void (*visit)(void *argument, unsigned row, const struct done_what *what), void *argument)
+void completion_each_in_flight(void (*visit)(void *argument, unsigned row, const struct completion_what *what),
+			       void *argument)
 {
-	uint64_t first[DONE_ROWS], last = atomic_load(&newest);
+	uint64_t first[COMPLETION_STREAMS], last = atomic_load(&newest);
 
-	for (unsigned i = 0; i < DONE_ROWS; i++) {
-		lock_take(&done_trackers[i].lock);
-		first[i] = done_trackers[i].first;
-		lock_drop(&done_trackers[i].lock);
+	for (unsigned i = 0; i < COMPLETION_STREAMS; i++) {
+		lock_take(&completion_trackers[i].lock);
+		first[i] = completion_trackers[i].first;
+		lock_drop(&completion_trackers[i].lock);
 	}
 	for (uint64_t number = recent_oldest(last); number <= last; number++) {
-		struct done_what what;
+		struct completion_what what;
 		unsigned row;
 
 		if (recent_look(number, &what, &row) && first[row] && first[row] <= number)
