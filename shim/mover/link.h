@@ -47,7 +47,7 @@ struct link {
 	_Atomic uint32_t *go; /* 1: copies go on; host memory of the context's; NULL: they never pause */
 	CUdeviceptr go_address;
 	bool cannot_wait; /* the driver refuses such waits */
-	bool in_gap;      /* nothing pauses for the mover (gap.c) */
+	bool in_gap;      /* nothing pauses for the mover (quiesce.c) */
 };
 
 /* Streams and events, in some context of the device. False: none can be had now. */

@@ -74,7 +74,7 @@ static void end(struct engine *engine)
 	move_abandon(engine);
 	while (rest_map(engine))
 		;
-	gap_resume(engine);
+	quiesce_resume(engine);
 	link_close(engine);
 	atomic_store(&engine->channel.dead, true);
 	count_alive(engine, false);
@@ -107,21 +107,21 @@ static enum sw_status obey(struct engine *engine, enum engine_order order, uint6
 		return SW_BUSY;
 	switch (order) {
 	case ORDER_SUSPEND:
-		return gap_suspend(engine, bytes);
+		return quiesce_suspend(engine, bytes);
 	case ORDER_RESUME:
 		*bytes = engine->quiesce.suspended ? engine->quiesce.suspended_bytes : 0;
-		gap_resume(engine);
+		quiesce_resume(engine);
 		/* Everything is on the host now: that moving did not pay before says nothing. */
 		trial_init(&engine->governor.trial);
 		return SW_OK;
 	case ORDER_ROOM: {
-		enum sw_status status = gap_make_room(engine, *bytes);
+		enum sw_status status = quiesce_make_room(engine, *bytes);
 		*bytes = engine->stats.moved_out - before;
 		trial_init(&engine->governor.trial);
 		return status;
 	}
 	case ORDER_NEW:
-		return gap_room_for_new(engine, *bytes);
+		return quiesce_room_for_new(engine, *bytes);
 	case ORDER_PARK:
 		if (engine->link.context == engine->orders.context) {
 			move_abandon(engine);
@@ -186,7 +186,7 @@ static bool take_order(struct engine *engine)
 	lock_drop(&engine->channel.lock);
 	/* Who asked was told that it is not suspended. */
 	if (left && order == ORDER_SUSPEND && status == SW_OK)
-		gap_resume(engine);
+		quiesce_resume(engine);
 	return order == ORDER_STOP;
 }
 
@@ -320,7 +320,7 @@ static bool work(struct engine *engine)
 	tell_busy(engine);
 	any |= move_finish(engine);
 	if (engine->exact)
-		gap_run(engine);
+		quiesce_run(engine);
 	choose_for_waiters(engine);
 	if (!engine->exact) {
 		choose_for_new(engine);

@@ -11,8 +11,8 @@
  *   move.c       one piece from here to there, and what to do when the driver refuses
  *   listen.c     what the mover hears: of the heap, and of what was submitted
  *   choose.c     which piece comes in, which goes out, and whether to wait
- *   gap.c        the exact mode: moving while nothing runs
- *   gap_order.c  the same by order: suspending, making room for others and for new blocks
+ *   quiesce.c        the exact mode: moving while nothing runs
+ *   quiesce_orders.c  the same by order: suspending, making room for others and for new blocks
  *   recall.c     what goes back to peers that need their memory
  *   stop.c       what is said when `fast` has stopped a job
  *   discard.c    contents that need not be copied
@@ -32,7 +32,7 @@
 #include "shim/mover/choose.h"
 #include "shim/mover/discard.h"
 #include "shim/mover/engine.h"
-#include "shim/mover/gap.h"
+#include "shim/mover/quiesce.h"
 #include "shim/mover/link.h"
 #include "shim/mover/listen.h"
 #include "shim/mover/move.h"

@@ -71,12 +71,12 @@ static void send_in_gap(struct engine *engine, uint64_t wanted)
 {
 	pin_for_next(engine);
 	uint64_t begun = clock_now();
-	if (!gap_close(engine, false))
+	if (!quiesce_close(engine, false))
 		return;
 	while (engine->moves.out.n < MOVES_AT_ONCE && engine->moves.out.bytes < wanted && send_next(engine, true))
 		;
-	gap_finish(engine);
-	gap_open(engine);
+	quiesce_finish(engine);
+	quiesce_open(engine);
 	if (clock_now() > engine->recall.not_before)
 		rest(engine, clock_now() - begun);
 }

@@ -157,7 +157,7 @@ static void run_gap(struct run *run)
 		run_place(run, run->refused[i], PLAN_DEVICE);
 }
 
-/* ---- for new blocks, as gap_order.c has it ---- */
+/* ---- for new blocks, as quiesce_orders.c has it ---- */
 
 static bool send_out(struct run *run, uint64_t when)
 {

@@ -3,7 +3,7 @@
  *
  *   replay_program.c  the program, the GPU, allocations; what is counted
  *   replay_move.c     the mover's order of business in `fast`, as choose.c and move.c have it
- *   replay_gap.c      the same in `exact`, as gap.c has it
+ *   replay_gap.c      the same in `exact`, as quiesce.c has it
  *   replay_run.c      all of it
  *
  * Time is in microseconds since the beginning. What only the mover changes (where pieces are) stays as it is between two

@@ -74,9 +74,9 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes)
 			continue;
 		}
 		if (!move_finish(engine) && !rest_map(engine))
-			gap_nap(engine);
+			quiesce_nap(engine);
 	}
-	gap_finish(engine);
+	quiesce_finish(engine);
 	free(list.at);
 	return atomic_load(&engine->channel.dead) ? SW_DRIVER : status;
 }
@@ -112,13 +112,13 @@ static enum sw_status give_to_driver(struct engine *engine)
 /* Threads go on allocating: what was being made when the new rule was set is there by the second turn, as a rule. */
 #define TURNS 3
 
-enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
+enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes)
 {
 	*ret_bytes = engine->quiesce.suspended_bytes;
 	if (engine->quiesce.suspended)
 		return SW_OK;
 	uint64_t before = heap_made_device(engine->heap);
-	if (capture_is_open() || !link_open(engine) || !gap_close(engine, true))
+	if (capture_is_open() || !link_open(engine) || !quiesce_close(engine, true))
 		return SW_BUSY;
 	engine->stats.why_out = TRACE_WHY_SUSPEND;
 	heap_lend(engine->heap, false);
@@ -133,7 +133,7 @@ enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 		/* What has gone comes back as it is used. */
 		atomic_store(&engine->quiesce.is_away, false);
 		heap_lend(engine->heap, true);
-		gap_open(engine);
+		quiesce_open(engine);
 		*ret_bytes = 0;
 		return status;
 	}
@@ -141,18 +141,18 @@ enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes)
 	uint64_t after = heap_made_device(engine->heap);
 	*ret_bytes = engine->quiesce.suspended_bytes = before > after ? before - after : 0;
 	say_what_stays(engine);
-	gap_keep_closed(engine);
+	quiesce_keep_closed(engine);
 	return SW_OK;
 }
 
-enum sw_status gap_make_room(struct engine *engine, uint64_t bytes)
+enum sw_status quiesce_make_room(struct engine *engine, uint64_t bytes)
 {
 	if (capture_is_open() || engine->quiesce.suspended)
 		return SW_NOT_SUPPORTED;
-	if (!link_open(engine) || !gap_close(engine, false))
+	if (!link_open(engine) || !quiesce_close(engine, false))
 		return SW_BUSY;
 	all_out(engine, bytes);
-	gap_open(engine);
+	quiesce_open(engine);
 	heap_trim(engine->heap, 0, heap_idle_host(engine->heap));
 	return SW_OK;
 }
@@ -173,15 +173,15 @@ static void send_out_for_new(struct engine *engine, uint64_t bytes, uint64_t mor
 		unsigned n = engine->moves.out.n;
 
 		if (can && there < bytes + more && n < MOVES_AT_ONCE) {
-			can = gap_send_out(engine, there < bytes ? now : later, 0) && engine->moves.out.n > n;
+			can = quiesce_send_out(engine, there < bytes ? now : later, 0) && engine->moves.out.n > n;
 			continue;
 		}
 		if (!n)
 			break;
 		if (!move_finish(engine) && !rest_map(engine))
-			gap_nap(engine);
+			quiesce_nap(engine);
 	}
-	gap_finish(engine);
+	quiesce_finish(engine);
 }
 
 /*
@@ -190,16 +190,16 @@ static void send_out_for_new(struct engine *engine, uint64_t bytes, uint64_t mor
  * the model of replay a training job that allocates all it needs in each step takes 543 ms a step without, 403 with; with
  * steps of other sizes 545 and 367.
  */
-enum sw_status gap_room_for_new(struct engine *engine, uint64_t bytes)
+enum sw_status quiesce_room_for_new(struct engine *engine, uint64_t bytes)
 {
 	uint64_t more = choose_ahead_units(engine) * (uint64_t)HEAP_UNIT;
 	uint32_t victim;
 
 	if (!plan_knows(engine->plan) || !choose_may_move(engine) || clock_now() < engine->quiesce.not_before ||
 	    plan_victim(engine->plan, plan_now(engine->plan), 0, NULL, NULL, &victim) != PLAN_FOUND ||
-	    !link_open(engine) || !gap_close(engine, false))
+	    !link_open(engine) || !quiesce_close(engine, false))
 		return SW_BUSY;
 	send_out_for_new(engine, bytes, more);
-	gap_open(engine);
+	quiesce_open(engine);
 	return SW_OK;
 }

@@ -1,8 +1,8 @@
 /*
- * gap.h: moving while nothing runs (gap.c), also by order (gap_order.c). The mover's thread only.
+ * quiesce.h: moving while nothing runs (quiesce.c), also by order (quiesce_orders.c). The mover's thread only.
  */
-#ifndef SPILLWAY_GAP_H
-#define SPILLWAY_GAP_H
+#ifndef SPILLWAY_QUIESCE_H
+#define SPILLWAY_QUIESCE_H
 
 #include "shim/base/status.h"
 
@@ -43,31 +43,31 @@ struct quiesce {
 };
 
 /* Move everything that waiting submissions and the near future need while nothing runs. */
-void gap_run(struct engine *engine);
+void quiesce_run(struct engine *engine);
 /*
  * A gap begins, for what may touch the heap or for the whole process; false: given up, the gate is open. And ends.
  */
-bool gap_close(struct engine *engine, bool whole);
-void gap_open(struct engine *engine);
-/* Or it ends, and the gate stays closed until gap_resume(); it opens when no engine is suspended any more. */
-void gap_keep_closed(struct engine *engine);
-void gap_resume(struct engine *engine);
+bool quiesce_close(struct engine *engine, bool whole);
+void quiesce_open(struct engine *engine);
+/* Or it ends, and the gate stays closed until quiesce_resume(); it opens when no engine is suspended any more. */
+void quiesce_keep_closed(struct engine *engine);
+void quiesce_resume(struct engine *engine);
 /*
  * In a gap: send one piece out for what is needed at `when`, of so many units rather than others; false: nothing can go.
  * True and nothing has begun: there is no room for it before what is under way has ended.
  */
-bool gap_send_out(struct engine *engine, uint64_t when, unsigned units);
+bool quiesce_send_out(struct engine *engine, uint64_t when, unsigned units);
 /* Until a copy is expected to have ended; what is under way ends, and all of it is mapped. */
-void gap_nap(const struct engine *engine);
-void gap_finish(struct engine *engine);
+void quiesce_nap(const struct engine *engine);
+void quiesce_finish(struct engine *engine);
 
-/* ---- by order (gap_order.c) ---- */
+/* ---- by order (quiesce_orders.c) ---- */
 
 /* Everything out; the gate stays closed. */
-enum sw_status gap_suspend(struct engine *engine, uint64_t *ret_bytes);
+enum sw_status quiesce_suspend(struct engine *engine, uint64_t *ret_bytes);
 /* So much out. BUSY: no safe point came; NOT_SUPPORTED: nothing may move now. */
-enum sw_status gap_make_room(struct engine *engine, uint64_t bytes);
+enum sw_status quiesce_make_room(struct engine *engine, uint64_t bytes);
 /* Room for a new block, and for more to come. BUSY: not now, or nothing can go for it. */
-enum sw_status gap_room_for_new(struct engine *engine, uint64_t bytes);
+enum sw_status quiesce_room_for_new(struct engine *engine, uint64_t bytes);
 
 #endif

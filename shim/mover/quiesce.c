@@ -22,8 +22,8 @@
 #include "shim/stats/stats.h"
 
 /* ns: between tries when one was given up, doubled each time; and the longest patience with the device. */
-#define GAP_BACKOFF_LEAST 10000000u
-#define GAP_BACKOFF_MOST  5000000000u
+#define QUIESCE_BACKOFF_LEAST 10000000u
+#define QUIESCE_BACKOFF_MOST  5000000000u
 #define PATIENCE_MOST     400000000u
 
 /* One gap in the process: all of them use the one gate. Suspended engines keep it closed, for all, between their gaps. */
@@ -41,7 +41,7 @@ static void open_locked(void)
 /* Between two looks at what has to end before a gap. */
 #define POLL_NS 15000
 
-void gap_nap(const struct engine *engine)
+void quiesce_nap(const struct engine *engine)
 {
 	clock_sleep(link_nap_ns(engine, 0));
 }
@@ -156,7 +156,7 @@ static void let_touch(const struct engine *engine)
 	peer_unshut(engine->device->ordinal);
 }
 
-bool gap_close(struct engine *engine, bool whole)
+bool quiesce_close(struct engine *engine, bool whole)
 {
 	uint64_t begin = engine->quiesce.began = clock_now();
 
@@ -186,9 +186,9 @@ give_up:
 	lock_drop(&one_gap);
 	stats_add(STAT_gaps_given_up, 1);
 	tell_gap(engine, true);
-	engine->quiesce.backoff = engine->quiesce.backoff ? 2 * engine->quiesce.backoff : GAP_BACKOFF_LEAST;
-	if (engine->quiesce.backoff > GAP_BACKOFF_MOST)
-		engine->quiesce.backoff = GAP_BACKOFF_MOST;
+	engine->quiesce.backoff = engine->quiesce.backoff ? 2 * engine->quiesce.backoff : QUIESCE_BACKOFF_LEAST;
+	if (engine->quiesce.backoff > QUIESCE_BACKOFF_MOST)
+		engine->quiesce.backoff = QUIESCE_BACKOFF_MOST;
 	engine->quiesce.not_before = clock_now() + engine->quiesce.backoff;
 	/* Perhaps it only takes long: some programs run one kernel for a tenth of a second. */
 	if (engine->quiesce.patience < PATIENCE_MOST)
@@ -196,7 +196,7 @@ give_up:
 	return false;
 }
 
-void gap_open(struct engine *engine)
+void quiesce_open(struct engine *engine)
 {
 	engine->link.in_gap = false;
 	/* What was under way when the engine died stays where it was, before anything may touch it. */
@@ -215,7 +215,7 @@ void gap_open(struct engine *engine)
 	engine->progress.last = clock_now();
 }
 
-void gap_keep_closed(struct engine *engine)
+void quiesce_keep_closed(struct engine *engine)
 {
 	tell_gap(engine, false);
 	engine->quiesce.suspended = true;
@@ -226,7 +226,7 @@ void gap_keep_closed(struct engine *engine)
 	lock_drop(&one_gap);
 }
 
-void gap_resume(struct engine *engine)
+void quiesce_resume(struct engine *engine)
 {
 	lock_take(&one_gap);
 	if (engine->quiesce.suspended) {
@@ -288,7 +288,7 @@ static bool is_spoken_for(void *argument, uint32_t piece)
 
 /* ---- moving ---- */
 
-bool gap_send_out(struct engine *engine, uint64_t when, unsigned units)
+bool quiesce_send_out(struct engine *engine, uint64_t when, unsigned units)
 {
 	uint32_t victim;
 
@@ -309,7 +309,7 @@ bool gap_send_out(struct engine *engine, uint64_t when, unsigned units)
 /* Send one piece out for a wish. False: nothing can go for it. */
 static bool make_room(struct engine *engine, const struct wish *wish)
 {
-	return gap_send_out(engine, wish->when, engine->arena->states[wish->piece].units_of_piece);
+	return quiesce_send_out(engine, wish->when, engine->arena->states[wish->piece].units_of_piece);
 }
 
 /* The victims that did not go may be chosen again. */
@@ -367,12 +367,12 @@ static bool unmap_early(struct engine *engine, struct wishes *wishes)
 	return wishes->early < wishes->n && rest_unmap_early(engine, wishes->at[wishes->early++].piece);
 }
 
-void gap_finish(struct engine *engine)
+void quiesce_finish(struct engine *engine)
 {
 	rest_give_up_early(engine);
 	while ((engine->moves.out.n || engine->moves.in.n) && !atomic_load(&engine->channel.dead))
 		if (!move_finish(engine) && !rest_map(engine))
-			gap_nap(engine);
+			quiesce_nap(engine);
 	while (rest_map(engine))
 		;
 	forgive_refused(engine);
@@ -386,9 +386,9 @@ static void grant_all(struct engine *engine, struct wishes *wishes)
 			wishes->next++;
 		go_ahead(engine, wishes);
 		if (!move_finish(engine) && !rest_map(engine) && !unmap_early(engine, wishes))
-			gap_nap(engine);
+			quiesce_nap(engine);
 	}
-	gap_finish(engine);
+	quiesce_finish(engine);
 }
 
 static void forget(struct engine *engine, struct wishes *wishes)
@@ -418,7 +418,7 @@ static void let_waiters_go(struct engine *engine)
 	lock_drop(&engine->channel.lock);
 }
 
-void gap_run(struct engine *engine)
+void quiesce_run(struct engine *engine)
 {
 	struct wishes *wishes = &engine->quiesce.wishes;
 
@@ -433,9 +433,9 @@ void gap_run(struct engine *engine)
 	wish_for_waiters(engine, wishes);
 	if (wishes->n)
 		wish_ahead(engine, wishes);
-	if (is_worth_it(engine, wishes) && gap_close(engine, false)) {
+	if (is_worth_it(engine, wishes) && quiesce_close(engine, false)) {
 		grant_all(engine, wishes);
-		gap_open(engine);
+		quiesce_open(engine);
 	}
 	forget(engine, wishes);
 }
