@@ -3,7 +3,7 @@
  *
  * States: in use (the program's, or a slab's), warm (free, still mapped, on the list of its length and on the list by
  * age), stuck (the driver refused to unmap it; retried at every trim). A block in use may change the places of its chunks
- * (transit.h); one that is given back meanwhile becomes warm when the last of them has arrived. Lock: HEAP. Owner: the block_store from block_give() on, before that whoever took it.
+ * (migration.h); one that is given back meanwhile becomes warm when the last of them has arrived. Lock: HEAP. Owner: the block_store from block_give() on, before that whoever took it.
  */
 #ifndef SPILLWAY_BLOCK_H
 #define SPILLWAY_BLOCK_H
@@ -34,7 +34,7 @@ struct block {
 	bool keep;    /* a rule says that it, or something in it (a slab), stays on the device in `fast` (piece.c) */
 	bool to_host; /* the program wants it there: what is there stays, the rest is to follow */
 	struct asked_pin *asked;           /* pins that the program itself has made (pin.c) */
-	uint32_t n_moving;                 /* chunks of it that are changing places (transit.h) */
+	uint32_t n_moving;                 /* chunks of it that are changing places (migration.h) */
 	bool given;                        /* given back while they are */
 	struct block *bin_next, *bin_prev; /* warm, of like length */
 	struct block *age_next, *age_prev; /* warm, oldest last */

@@ -23,7 +23,7 @@ struct chunk {
 	CUdeviceptr alias; /* 0: none yet */
 	uint8_t units, place, kind;
 	uint8_t lender;      /* place is CHUNK_PEER: which of the store's */
-	bool moving;         /* in transit (transit.h) */
+	bool moving;         /* in transit (migration.h) */
 	bool shut;           /* the alias could be made neither accessible nor go away, yet */
 	bool exportable;     /* made to be exported as a file descriptor */
 	struct block *block; /* that it is mapped for; NULL while warm */

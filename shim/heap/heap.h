@@ -48,7 +48,7 @@ struct heap_config {
 	CUdevice device;
 	bool host_usable;            /* host-backed chunks can be made */
 	CUmemLocation host_location; /* where */
-	bool moves;                  /* memory will be moved to where it is used (transit.h) */
+	bool moves;                  /* memory will be moved to where it is used (migration.h) */
 	bool rdma, exportable;       /* what fixed memory may be made with on this device */
 	bool share;                  /* memory that moves is to be exportable, too */
 	struct budget *device_budget, *host_budget;

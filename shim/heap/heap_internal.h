@@ -1,5 +1,5 @@
 /*
- * mover_internal.h: what a heap is made of, for the files of this folder that work on the whole of it (heap.c, transit.c).
+ * mover_internal.h: what a heap is made of, for the files of this folder that work on the whole of it (heap.c, migration.c).
  */
 #ifndef SPILLWAY_HEAP_INTERNAL_H
 #define SPILLWAY_HEAP_INTERNAL_H

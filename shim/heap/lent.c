@@ -1,6 +1,6 @@
 /* What other devices lend to a heap: how much, and what they want back. */
 #include "shim/heap/heap_internal.h"
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 
 uint64_t heap_lent(const struct heap *heap, uint64_t *ret_in_use, uint64_t *ret_left)
 {

@@ -1,6 +1,6 @@
 /*
  * Blocks that must stay where they are: memory that others know by its physical place, or that the GPU may reach at any
- * time without any submission naming it. transit_begin() refuses them under HEAP, and that is all there is to it: a pin
+ * time without any submission naming it. migration_begin() refuses them under HEAP, and that is all there is to it: a pin
  * either comes before a piece begins to move, and then it does not, or after, and then it is waited for. Such a piece is
  * on its way to a place where it is mapped and goes on to be: a copy or a mapping, a fraction of a second at the very
  * most, for which the mover needs nothing from the thread that waits. What the plan is told of a pinned piece is that it

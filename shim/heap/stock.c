@@ -5,7 +5,7 @@
  * ready, in proportion: the next to leave are a sample of what is there.
  */
 #include "shim/heap/heap_internal.h"
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 #include "shim/accounting/quota.h"
 
 struct census {

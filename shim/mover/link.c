@@ -78,12 +78,12 @@ static CUresult let_map(struct engine *engine, CUstream stream, CUdeviceptr devi
 	return result;
 }
 
-static CUresult copy(struct engine *engine, const struct transit *transit, CUstream stream, bool gap)
+static CUresult copy(struct engine *engine, const struct migration *transit, CUstream stream, bool gap)
 {
 	bool out = transit->to != CHUNK_DEVICE;
 	enum chunk_place away = out ? transit->to : transit->from;
 	bool in_parts = engine->turns.waits[away][out ? TURNS_OUT : TURNS_IN];
-	uint64_t bytes = transit_bytes(transit);
+	uint64_t bytes = migration_bytes(transit);
 	uint64_t most = !in_parts ? bytes : away == CHUNK_PEER ? PART_PEER : PART;
 	CUresult result = CUDA_SUCCESS;
 
@@ -148,12 +148,12 @@ void link_close(struct engine *engine)
 
 CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 {
-	const struct transit *transit = &move->transit;
+	const struct migration *transit = &move->transit;
 	CUstream stream = transit->to != CHUNK_DEVICE ? engine->link.stream_out : engine->link.stream_in;
 	CUresult result = CUDA_SUCCESS;
 
 	if (piece_is_discarded(engine, transit->block_unit, transit->piece))
-		stats_add(STAT_discarded_bytes, transit_bytes(transit));
+		stats_add(STAT_discarded_bytes, migration_bytes(transit));
 	else
 		result = copy(engine, transit, stream, gap);
 	move->begun = clock_now();

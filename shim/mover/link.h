@@ -4,7 +4,7 @@
 #ifndef SPILLWAY_LINK_H
 #define SPILLWAY_LINK_H
 
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -18,7 +18,7 @@ struct engine;
 
 /* A piece that is being copied. */
 struct move {
-	struct transit transit;
+	struct migration transit;
 	CUevent event;                                       /* lives with the slot */
 	uint64_t begun;                                      /* ns */
 	uint64_t number;                                     /* in the trace; 0: not in it */

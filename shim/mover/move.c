@@ -49,7 +49,7 @@ static bool make_spare(struct engine *engine, uint32_t piece, enum chunk_place t
 }
 
 static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chunk_place to, struct rest *rest,
-				 bool gap, struct transit *transit)
+				 bool gap, struct migration *transit)
 {
 	enum sw_status status = SW_NO_MEMORY;
 
@@ -60,8 +60,8 @@ static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chu
 			break;
 		/* Device memory made just now is mapped at its alias here: quick while no copies run for which it waits. */
 		link_let_go(engine, !tries || to == CHUNK_HOST);
-		status = rest ? transit_turn(engine->heap, gap, transit)
-			      : transit_begin(engine->heap, piece, to, gap, transit);
+		status = rest ? migration_turn(engine->heap, gap, transit)
+			      : migration_begin(engine->heap, piece, to, gap, transit);
 		link_let_go(engine, true);
 	}
 	return status;
@@ -73,7 +73,7 @@ static bool remove_new(struct move *move)
 	unsigned tries = 0;
 
 	while (move->mapped == MAPPED_NEW && engine_tries(&tries))
-		if (transit_unmap(&move->transit) == CUDA_SUCCESS)
+		if (migration_unmap(&move->transit) == CUDA_SUCCESS)
 			move->mapped = MAPPED_NONE;
 	return move->mapped != MAPPED_NEW;
 }
@@ -88,7 +88,7 @@ static void map_again(struct engine *engine, struct move *move, bool new)
 	unsigned tries = 0;
 
 	while (move->mapped == MAPPED_NONE && engine_tries(&tries))
-		if (transit_map(engine->heap, &move->transit, new) == CUDA_SUCCESS)
+		if (migration_map(engine->heap, &move->transit, new) == CUDA_SUCCESS)
 			move->mapped = new ? MAPPED_NEW : MAPPED_OLD;
 	if (move->mapped == MAPPED_NONE)
 		engine_die(engine, "memory cannot be mapped again");
@@ -127,7 +127,7 @@ static enum move_answer take_away(struct engine *engine, struct move *move)
 		undo(engine, move);
 		return MOVE_BUSY;
 	}
-	if (transit_unmap(&move->transit) != CUDA_SUCCESS)
+	if (migration_unmap(&move->transit) != CUDA_SUCCESS)
 		return undo(engine, move);
 	move->mapped = MAPPED_NONE;
 	return MOVE_BEGUN;
@@ -136,10 +136,10 @@ static enum move_answer take_away(struct engine *engine, struct move *move)
 /* In place: the new memory takes the place of the old, to be filled. */
 static bool put_new(struct engine *engine, struct move *move)
 {
-	if (move->mapped == MAPPED_OLD && transit_unmap(&move->transit) != CUDA_SUCCESS)
+	if (move->mapped == MAPPED_OLD && migration_unmap(&move->transit) != CUDA_SUCCESS)
 		return false;
 	move->mapped = MAPPED_NONE;
-	if (transit_map(engine->heap, &move->transit, true) != CUDA_SUCCESS)
+	if (migration_map(engine->heap, &move->transit, true) != CUDA_SUCCESS)
 		return false;
 	move->mapped = MAPPED_NEW;
 	return true;
@@ -149,7 +149,7 @@ static bool put_new(struct engine *engine, struct move *move)
 static void settle_new(struct engine *engine, struct move *move)
 {
 	tell_moved(engine, move);
-	transit_exchange(engine->heap, &move->transit);
+	migration_exchange(engine->heap, &move->transit);
 	piece_arrived(engine, &move->transit, BLOCK_STATE_DEVICE, move->is_raised);
 }
 
@@ -159,8 +159,8 @@ static void settle_new(struct engine *engine, struct move *move)
  */
 static enum move_answer fill_after_all(struct engine *engine, struct rest *rest, struct move *move)
 {
-	const struct transit *transit = &move->transit;
-	CUresult result = REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias, transit_bytes(transit),
+	const struct migration *transit = &move->transit;
+	CUresult result = REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias, migration_bytes(transit),
 						     engine->link.stream_in);
 
 	if (result != CUDA_SUCCESS || !link_settle(engine->link.stream_in)) {
@@ -185,7 +185,7 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 		return MOVE_NO_ROOM;
 	if (!rest && !gap && piece_is_busy(engine, piece, to == CHUNK_DEVICE))
 		return MOVE_BUSY;
-	move->transit = rest ? rest->transit : (struct transit){0};
+	move->transit = rest ? rest->transit : (struct migration){0};
 	enum sw_status status = with_spare(engine, piece, to, rest, gap, &move->transit);
 	if (status != SW_OK)
 		return status == SW_NO_MEMORY ? MOVE_NO_ROOM : MOVE_FAILED;
@@ -211,7 +211,7 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 	if (rest)
 		rest_drop(engine, rest);
 	queue->n++;
-	queue->bytes += transit_bytes(&move->transit);
+	queue->bytes += migration_bytes(&move->transit);
 	plan_set(engine->plan, piece, move->transit.units, PLAN_MOVING);
 	return MOVE_BEGUN;
 }
@@ -221,7 +221,7 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 /* The copy has ended; the device memory takes the place of the host memory, if it has not yet. */
 static void finish_in(struct engine *engine, struct move *move)
 {
-	struct transit *transit = &move->transit;
+	struct migration *transit = &move->transit;
 	bool is_new = true;
 
 	if (move->mapped != MAPPED_NEW) {
@@ -240,7 +240,7 @@ static void finish_in(struct engine *engine, struct move *move)
 static void finish_out(struct engine *engine, struct move *move)
 {
 	if (move->mapped == MAPPED_OLD) {
-		if (transit_unmap(&move->transit) != CUDA_SUCCESS) {
+		if (migration_unmap(&move->transit) != CUDA_SUCCESS) {
 			tell_end(engine, move, true);
 			piece_arrived(engine, &move->transit, old_place(move), false);
 			return;
@@ -249,7 +249,7 @@ static void finish_out(struct engine *engine, struct move *move)
 	}
 	tell_moved(engine, move);
 	tell_end(engine, move, false);
-	transit_exchange(engine->heap, &move->transit);
+	migration_exchange(engine->heap, &move->transit);
 	rest_add(engine, &move->transit);
 	/* To the plan it is on the host: it may be asked for again at once. */
 	plan_set(engine->plan, move->transit.piece, move->transit.units, PLAN_HOST);
@@ -261,9 +261,9 @@ static void settle_out(struct engine *engine, struct move *move, bool lost)
 	tell_end(engine, move, false);
 	tell_moved(engine, move);
 	if (lost)
-		transit_exchange_lost(engine->heap, &move->transit);
+		migration_exchange_lost(engine->heap, &move->transit);
 	else
-		transit_exchange(engine->heap, &move->transit);
+		migration_exchange(engine->heap, &move->transit);
 	piece_arrived(engine, &move->transit, BLOCK_STATE_HOST, move->is_raised);
 }
 
@@ -314,7 +314,7 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 			link_ended(queue, move);
 		queue->head = (queue->head + 1) % MOVES;
 		queue->n--;
-		queue->bytes -= transit_bytes(&move->transit);
+		queue->bytes -= migration_bytes(&move->transit);
 		finish_one(engine, move);
 		any = true;
 	}

@@ -20,7 +20,7 @@ enum move_answer {
 	MOVE_NO_ROOM, /* no memory where it would go */
 	MOVE_FAILED,  /* the driver refused; it is where it was */
 };
-/* gap: nothing runs that may touch it, so use is not asked about, and device memory is copied in place (transit.h). */
+/* gap: nothing runs that may touch it, so use is not asked about, and device memory is copied in place (migration.h). */
 enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap);
 /* See to copies that have ended. True: there were some. */
 bool move_finish(struct engine *engine);

@@ -83,19 +83,19 @@ bool piece_is_busy(struct engine *engine, uint32_t piece, bool in)
 	       is_used(engine, &engine->channel.everything) || atomic_load(&engine->channel.everything.waits);
 }
 
-void piece_set_where(struct engine *engine, const struct transit *transit, enum block_state_where where)
+void piece_set_where(struct engine *engine, const struct migration *transit, enum block_state_where where)
 {
 	arena_mark_where(engine->arena, transit->block_unit, transit->piece, where);
 }
 
-void piece_raise(struct engine *engine, const struct transit *transit)
+void piece_raise(struct engine *engine, const struct migration *transit)
 {
 	atomic_fetch_add(&engine->arena->marks[transit->block_unit].unmapped, 1);
 	atomic_fetch_add(&engine->channel.everything.unmapped, 1);
 	piece_set_where(engine, transit, BLOCK_STATE_MOVING);
 }
 
-void piece_lower(struct engine *engine, const struct transit *transit)
+void piece_lower(struct engine *engine, const struct migration *transit)
 {
 	atomic_fetch_sub(&engine->arena->marks[transit->block_unit].unmapped, 1);
 	atomic_fetch_sub(&engine->channel.everything.unmapped, 1);
@@ -240,23 +240,23 @@ void piece_keep_follow(struct engine *engine)
 
 /* ---- the end of a move ---- */
 
-void piece_arrived(struct engine *engine, struct transit *transit, enum block_state_where where, bool is_raised)
+void piece_arrived(struct engine *engine, struct migration *transit, enum block_state_where where, bool is_raised)
 {
 	piece_set_where(engine, transit, where);
 	if (is_raised)
 		piece_lower(engine, transit);
-	transit_end(engine->heap, transit);
+	migration_end(engine->heap, transit);
 	piece_tell_plan(engine, transit->piece);
 }
 
-bool piece_map_either(struct engine *engine, struct transit *transit, bool *ret_new)
+bool piece_map_either(struct engine *engine, struct migration *transit, bool *ret_new)
 {
 	unsigned tries = 0;
 
 	while (engine_tries(&tries))
 		for (int spare = transit->spare != NULL; spare >= 0; spare--) {
 			*ret_new = spare;
-			if (transit_map(engine->heap, transit, spare) == CUDA_SUCCESS)
+			if (migration_map(engine->heap, transit, spare) == CUDA_SUCCESS)
 				return true;
 		}
 	engine_die(engine, "memory cannot be mapped");

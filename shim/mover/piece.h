@@ -4,7 +4,7 @@
 #ifndef SPILLWAY_PIECE_H
 #define SPILLWAY_PIECE_H
 
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,10 +41,10 @@ bool piece_is_busy(struct engine *engine, uint32_t piece, bool in);
  * Nobody is to submit what names the piece's block: it is about to be unmapped, or is; until it is lowered, as often as it
  * was raised.
  */
-void piece_raise(struct engine *engine, const struct transit *transit);
-void piece_lower(struct engine *engine, const struct transit *transit);
+void piece_raise(struct engine *engine, const struct migration *transit);
+void piece_lower(struct engine *engine, const struct migration *transit);
 /* Where submissions find the piece. */
-void piece_set_where(struct engine *engine, const struct transit *transit, enum block_state_where where);
+void piece_set_where(struct engine *engine, const struct migration *transit, enum block_state_where where);
 /* The plan hears where the piece is. */
 void piece_tell_plan(struct engine *engine, uint32_t piece);
 /* Does the program want this block on the host? */
@@ -57,8 +57,8 @@ void piece_keep_follow(struct engine *engine);
  * Map the new memory, else the old, which holds the same as long as the piece is not mapped. When nothing can be mapped
  * the data is safe, but the process cannot go on with it: that is the end of the engine, and false.
  */
-bool piece_map_either(struct engine *engine, struct transit *transit, bool *ret_new);
+bool piece_map_either(struct engine *engine, struct migration *transit, bool *ret_new);
 /* The piece is there now, and let go of. is_raised: piece_raise() was called for it. */
-void piece_arrived(struct engine *engine, struct transit *transit, enum block_state_where where, bool is_raised);
+void piece_arrived(struct engine *engine, struct migration *transit, enum block_state_where where, bool is_raised);
 
 #endif

@@ -13,7 +13,7 @@ struct rest *rest_find(struct engine *engine, uint32_t piece)
 	return NULL;
 }
 
-void rest_add(struct engine *engine, const struct transit *transit)
+void rest_add(struct engine *engine, const struct migration *transit)
 {
 	engine->rests.at[engine->rests.n++] = (struct rest){.transit = *transit, .since = clock_now()};
 }
@@ -31,7 +31,7 @@ void rest_drop(struct engine *engine, struct rest *rest)
 
 static void map(struct engine *engine, struct rest *rest)
 {
-	struct transit transit = rest->transit;
+	struct migration transit = rest->transit;
 	bool is_new;
 
 	piece_map_either(engine, &transit, &is_new);
@@ -53,7 +53,7 @@ bool rest_map(struct engine *engine)
 void rest_map_of(struct engine *engine, uint32_t block_unit, uint64_t but)
 {
 	for (unsigned i = 0; i < engine->rests.n;) {
-		const struct transit *transit = &engine->rests.at[i].transit;
+		const struct migration *transit = &engine->rests.at[i].transit;
 
 		if (transit->block_unit == block_unit && engine->by_piece.stamps[transit->piece] != but)
 			map(engine, &engine->rests.at[i]);
@@ -66,13 +66,13 @@ void rest_map_of(struct engine *engine, uint32_t block_unit, uint64_t but)
 
 bool rest_unmap_early(struct engine *engine, uint32_t piece)
 {
-	struct transit transit;
+	struct migration transit;
 
 	/* There must be room for what comes out. */
-	if (engine->rests.n >= RESTS / 2 || transit_hold(engine->heap, piece, &transit) != SW_OK)
+	if (engine->rests.n >= RESTS / 2 || migration_hold(engine->heap, piece, &transit) != SW_OK)
 		return false;
-	if (transit_unmap(&transit) != CUDA_SUCCESS) {
-		transit_end(engine->heap, &transit);
+	if (migration_unmap(&transit) != CUDA_SUCCESS) {
+		migration_end(engine->heap, &transit);
 		return false;
 	}
 	piece_raise(engine, &transit);

@@ -4,7 +4,7 @@
 #ifndef SPILLWAY_REST_H
 #define SPILLWAY_REST_H
 
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@ struct engine;
 
 /* A piece on the host that is not mapped: it came out, or is about to come in. */
 struct rest {
-	struct transit transit;
+	struct migration transit;
 	uint64_t since; /* ns */
 	bool comes;     /* in a gap: not to be mapped while it may still come in */
 };
@@ -28,7 +28,7 @@ struct rests {
 };
 
 struct rest *rest_find(struct engine *engine, uint32_t piece); /* NULL: it is none of them */
-void rest_add(struct engine *engine, const struct transit *transit);
+void rest_add(struct engine *engine, const struct migration *transit);
 void rest_drop(struct engine *engine, struct rest *rest);
 /* Map the one that came out first. True: there was one. */
 bool rest_map(struct engine *engine);

@@ -70,7 +70,7 @@ static void note_queue(struct travels *travels, const struct queue *queue, bool 
 {
 	for (unsigned i = 0; i < queue->n; i++) {
 		const struct move *move = &queue->at[(queue->head + i) % MOVES];
-		const struct transit *transit = &move->transit;
+		const struct migration *transit = &move->transit;
 
 		if (move->is_back)
 			continue;
@@ -89,7 +89,7 @@ static void note_all(struct engine *engine)
 	note_queue(engine->travels, &engine->moves.out, false, now);
 	note_queue(engine->travels, &engine->moves.in, true, now);
 	for (unsigned i = engine->rests.n; i && i + RESTS_NOTED > engine->rests.n; i--) {
-		const struct transit *transit = &engine->rests.at[i - 1].transit;
+		const struct migration *transit = &engine->rests.at[i - 1].transit;
 
 		travel(engine->travels, transit->block_unit, now)->resting += (uint64_t)transit->units * HEAP_UNIT;
 	}

@@ -20,7 +20,7 @@ void tell_begin(struct engine *engine, struct move *move)
 {
 	static _Atomic uint64_t n;
 	uint64_t now = clock_now();
-	const struct transit *transit = &move->transit;
+	const struct migration *transit = &move->transit;
 	bool out = transit->to != CHUNK_DEVICE;
 
 	/* With what was too short for a microsecond last time. */
@@ -30,10 +30,10 @@ void tell_begin(struct engine *engine, struct move *move)
 	if (!trace_is_on())
 		return;
 	move->number = atomic_fetch_add(&n, 1) + 1;
-	uint64_t old = trace_device(transit_lender(engine->heap, transit, false));
-	uint64_t new = trace_device(transit_lender(engine->heap, transit, true));
+	uint64_t old = trace_device(migration_lender(engine->heap, transit, false));
+	uint64_t new = trace_device(migration_lender(engine->heap, transit, true));
 	trace_event_at(move, now, move->number, (uint64_t)engine->device->ordinal,
-		       arena_address(engine->arena, transit->piece), transit_bytes(transit), out,
+		       arena_address(engine->arena, transit->piece), migration_bytes(transit), out,
 		       out ? engine->stats.why_out : engine->stats.why_in, out ? new : old, out ? old : 0);
 }
 
@@ -53,18 +53,18 @@ void tell_end(struct engine *engine, const struct move *move, bool stayed)
 
 void tell_moved(struct engine *engine, const struct move *move)
 {
-	const struct transit *transit = &move->transit;
+	const struct migration *transit = &move->transit;
 	bool in = transit->to == CHUNK_DEVICE;
 	uint32_t now = (uint32_t)(clock_now() / 1000000), *left = &engine->by_piece.left[transit->piece];
 	bool again = in && *left && now - *left < REFETCH_MS;
 
-	*(in ? &engine->stats.moved_in : &engine->stats.moved_out) += transit_bytes(transit);
-	CUdevice lender = transit_lender(engine->heap, transit, !in);
+	*(in ? &engine->stats.moved_in : &engine->stats.moved_out) += migration_bytes(transit);
+	CUdevice lender = migration_lender(engine->heap, transit, !in);
 	if (lender >= 0)
-		stats_moved_lent(engine->device->ordinal, lender, in, transit_bytes(transit));
+		stats_moved_lent(engine->device->ordinal, lender, in, migration_bytes(transit));
 	if (!in && transit->from == CHUNK_PEER)
-		stats_add(STAT_peer_left_bytes, transit_bytes(transit));
-	stats_moved(arena_site(engine->arena, transit->block_unit), in, transit_bytes(transit), again);
+		stats_add(STAT_peer_left_bytes, migration_bytes(transit));
+	stats_moved(arena_site(engine->arena, transit->block_unit), in, migration_bytes(transit), again);
 	stats_time(in ? HISTOGRAM_move_in_ns : HISTOGRAM_move_out_ns, move->begun);
 	*left = in ? 0 : now ? now : 1;
 }

@@ -35,7 +35,7 @@
 
 struct bench {
 	const struct engine *engine;
-	const struct transit *transit;
+	const struct migration *transit;
 	CUdeviceptr window; /* the device chunk is mapped here a second time, and unmapped */
 	CUevent begun;
 	uint64_t until;          /* ns */
@@ -44,7 +44,7 @@ struct bench {
 
 static bool remove_window(const struct bench *bench)
 {
-	uint64_t bytes = transit_bytes(bench->transit);
+	uint64_t bytes = migration_bytes(bench->transit);
 
 	for (unsigned i = 0; i < UNMAPS; i++) {
 		if (map_remove(bench->window, bytes) == CUDA_SUCCESS)
@@ -57,7 +57,7 @@ static bool remove_window(const struct bench *bench)
 /* ns; UINT64_MAX: refused. */
 static uint64_t change(const struct bench *bench)
 {
-	uint64_t bytes = transit_bytes(bench->transit), start = clock_now();
+	uint64_t bytes = migration_bytes(bench->transit), start = clock_now();
 
 	if (map_chunk(bench->window, bytes, bench->transit->handle) != CUDA_SUCCESS)
 		return UINT64_MAX;
@@ -75,10 +75,10 @@ static CUstream stream_of(const struct bench *bench, enum turns_way way)
 
 static CUresult copy(struct bench *bench, enum turns_way way)
 {
-	const struct transit *transit = bench->transit;
+	const struct migration *transit = bench->transit;
 	CUdeviceptr from = way == TURNS_OUT ? transit->alias : transit->spare_alias;
 	CUdeviceptr to = way == TURNS_OUT ? transit->spare_alias : transit->alias;
-	uint64_t bytes = transit_bytes(transit);
+	uint64_t bytes = migration_bytes(transit);
 
 	bench->copies[way] = true;
 	return REAL(cuMemcpyDtoDAsync_v2)(to, from, bytes < COPY_MOST ? bytes : COPY_MOST, stream_of(bench, way));
@@ -190,16 +190,16 @@ void turns_init(struct turns *turns)
 
 bool turns_learn(struct engine *engine, struct move *move)
 {
-	const struct transit *transit = &move->transit;
+	const struct migration *transit = &move->transit;
 	struct turns *turns = &engine->turns;
 	struct bench bench = {.engine = engine, .transit = transit, .until = clock_now() + LAST_NS};
 	bool waits[TURNS_WAYS], again = false;
 
 	if (transit->from != CHUNK_DEVICE || turns->pieces[transit->to] >= PIECES_MOST ||
-	    transit_bytes(transit) < COPY_LEAST || piece_is_discarded(engine, transit->block_unit, transit->piece))
+	    migration_bytes(transit) < COPY_LEAST || piece_is_discarded(engine, transit->block_unit, transit->piece))
 		return true;
 	turns->pieces[transit->to]++;
-	if (REAL(cuMemAddressReserve)(&bench.window, transit_bytes(transit), HEAP_UNIT, 0, 0) != CUDA_SUCCESS)
+	if (REAL(cuMemAddressReserve)(&bench.window, migration_bytes(transit), HEAP_UNIT, 0, 0) != CUDA_SUCCESS)
 		return true;
 	link_let_go(engine, true);
 	if (REAL(cuEventCreate)(&bench.begun, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
@@ -209,7 +209,7 @@ bool turns_learn(struct engine *engine, struct move *move)
 	}
 	if (!again)
 		turns->pieces[transit->to] = PIECES_MOST;
-	REAL(cuMemAddressFree)(bench.window, transit_bytes(transit));
+	REAL(cuMemAddressFree)(bench.window, migration_bytes(transit));
 	bench.until = 0;
 	for (enum turns_way way = 0; way < TURNS_WAYS; way++)
 		if (bench.copies[way])

@@ -1,6 +1,6 @@
 #include "shim/submit/submission_internal.h"
 #include "shim/process/process.h"
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 #include "shim/accounting/ledger.h"
 #include "shim/submit/completion.h"
 #include "shim/trace/trace.h"

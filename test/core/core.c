@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "shim/lifecycle/life.h"
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 #include "shim/serve/pending.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -148,14 +148,14 @@ void core_heap_close(struct core_heap *own)
 bool core_leaves(struct core_heap *own, CUdeviceptr address)
 {
 	uint32_t piece = arena_unit(heap_arena(own->heap), address);
-	struct transit transit;
+	struct migration transit;
 
-	if (transit_begin(own->heap, piece, CHUNK_HOST, true, &transit) != SW_OK)
+	if (migration_begin(own->heap, piece, CHUNK_HOST, true, &transit) != SW_OK)
 		return false;
-	assert_ok(transit_unmap(&transit));
-	transit_exchange(own->heap, &transit);
-	assert_ok(transit_map(own->heap, &transit, false));
-	transit_end(own->heap, &transit);
+	assert_ok(migration_unmap(&transit));
+	migration_exchange(own->heap, &transit);
+	assert_ok(migration_map(own->heap, &transit, false));
+	migration_end(own->heap, &transit);
 	return true;
 }
 

@@ -3,7 +3,7 @@
  * refusal of the driver leaves everything as it was, and nothing of it moves while it may not be touched.
  */
 #include "shim/heap/loose.h"
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 #include "test/core/core.h"
 
 #define SPACE (64 * MIB)
@@ -55,16 +55,16 @@ static bool may_leave(CUdeviceptr at)
 {
 	uint32_t piece = arena_unit(heap_arena(own.heap), at), block_unit, units;
 	enum chunk_place where;
-	struct transit transit;
+	struct migration transit;
 
 	assert_true(heap_piece(own.heap, piece, &units, &where, &block_unit));
-	if (transit_begin(own.heap, piece, CHUNK_HOST, true, &transit) == SW_NO_MEMORY) {
+	if (migration_begin(own.heap, piece, CHUNK_HOST, true, &transit) == SW_NO_MEMORY) {
 		assert_ok(heap_make_spare(own.heap, CHUNK_HOST, units));
-		assert_ok(transit_begin(own.heap, piece, CHUNK_HOST, true, &transit));
+		assert_ok(migration_begin(own.heap, piece, CHUNK_HOST, true, &transit));
 	} else if (atomic_load(&heap_arena(own.heap)->states[piece].where) == BLOCK_STATE_PINNED) {
 		return false;
 	}
-	transit_end(own.heap, &transit);
+	migration_end(own.heap, &transit);
 	return true;
 }
 

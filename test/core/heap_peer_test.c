@@ -3,7 +3,7 @@
  * goes there first. Devices 1 and 2 lend; what they have of their own is charged.
  */
 #include "shim/heap/heap_internal.h"
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 #include "test/core/core.h"
 
 #include <string.h>
@@ -194,8 +194,8 @@ static void a_striped_block_lies_on_all_devices_in_turn(void **state)
 static void move(const struct heap_grant *grant, enum chunk_place to)
 {
 	uint32_t piece = arena_unit(heap_arena(own.heap), grant->address);
-	struct transit transit;
-	enum sw_status status = transit_begin(own.heap, piece, to, false, &transit);
+	struct migration transit;
+	enum sw_status status = migration_begin(own.heap, piece, to, false, &transit);
 
 	if (status == SW_NO_MEMORY) {
 		unsigned units = heap_arena(own.heap)->states[piece].units_of_piece;
@@ -203,15 +203,15 @@ static void move(const struct heap_grant *grant, enum chunk_place to)
 		if (!heap_arena(own.heap)->states[piece].to_host || to == CHUNK_DEVICE ||
 		    heap_make_host_spare(own.heap, units) != SW_OK)
 			assert_ok(heap_make_spare(own.heap, to, units));
-		status = transit_begin(own.heap, piece, to, false, &transit);
+		status = migration_begin(own.heap, piece, to, false, &transit);
 	}
 	assert_ok(status);
-	assert_ok(transit_unmap(&transit));
-	assert_ok(cuMemcpyDtoD_v2(transit.spare_alias, transit.alias, transit_bytes(&transit)));
+	assert_ok(migration_unmap(&transit));
+	assert_ok(cuMemcpyDtoD_v2(transit.spare_alias, transit.alias, migration_bytes(&transit)));
 	assert_ok(cuCtxSynchronize());
-	assert_ok(transit_map(own.heap, &transit, true));
-	transit_exchange(own.heap, &transit);
-	transit_end(own.heap, &transit);
+	assert_ok(migration_map(own.heap, &transit, true));
+	migration_exchange(own.heap, &transit);
+	migration_end(own.heap, &transit);
 	assert_true(heap_is_valid(own.heap));
 }
 
@@ -259,7 +259,7 @@ static void what_no_peer_has_room_for_goes_to_the_host(void **state)
 /* However full the device is, and though the program wants it away from there. */
 static void what_is_no_longer_lent_goes_to_the_host_from_where_it_is(void **state)
 {
-	struct transit transit;
+	struct migration transit;
 	(void)state;
 
 	core_heap_open_lent(&own, 4 * MIB, 32 * MIB, 0, 1, 16 * MIB);
@@ -267,14 +267,14 @@ static void what_is_no_longer_lent_goes_to_the_host_from_where_it_is(void **stat
 	get_filled(4);
 	assert_used(4, 12, 0, 0);
 	uint32_t piece = arena_unit(heap_arena(own.heap), grants[1].address);
-	assert_int_equal(transit_begin(own.heap, piece, CHUNK_HOST, true, &transit), SW_INVALID);
+	assert_int_equal(migration_begin(own.heap, piece, CHUNK_HOST, true, &transit), SW_INVALID);
 	assert_ok(heap_to_host(own.heap, grants[2].address));
 	assert_true(heap_pin(own.heap, grants[3].address, 4 * MIB));
 	heap_lend(own.heap, false);
 	move(&grants[1], CHUNK_HOST);
 	move(&grants[2], CHUNK_HOST);
 	piece = arena_unit(heap_arena(own.heap), grants[3].address);
-	assert_int_equal(transit_begin(own.heap, piece, CHUNK_HOST, true, &transit), SW_INVALID);
+	assert_int_equal(migration_begin(own.heap, piece, CHUNK_HOST, true, &transit), SW_INVALID);
 	assert_int_equal(heap_pinned_device(own.heap), 4 * MIB);
 	heap_pin_end(own.heap, grants[3].address, 4 * MIB, PIN_OFF);
 	heap_trim(own.heap, 0, 0);
@@ -286,7 +286,7 @@ static void what_is_no_longer_lent_goes_to_the_host_from_where_it_is(void **stat
 /* To another peer that has room, else to the host; and it is not kept warm where it was. */
 static void what_a_peer_wants_back_leaves_it(void **state)
 {
-	struct transit transit;
+	struct migration transit;
 	(void)state;
 
 	core_heap_open_lent(&own, 4 * MIB, 32 * MIB, 0, 2, 8 * MIB);
@@ -303,7 +303,7 @@ static void what_a_peer_wants_back_leaves_it(void **state)
 	assert_int_equal(heap_wanted(own.heap), 0);
 	/* What has gone stays away, wherever it is. */
 	uint32_t piece = arena_unit(heap_arena(own.heap), grants[1].address);
-	assert_int_equal(transit_begin(own.heap, piece, CHUNK_HOST, true, &transit), SW_INVALID);
+	assert_int_equal(migration_begin(own.heap, piece, CHUNK_HOST, true, &transit), SW_INVALID);
 	assert_true(are_filled(4));
 	close_heap();
 }
@@ -329,7 +329,7 @@ static void warm_host_memory_does_not_keep_a_peer_from_lending(void **state)
 /* Also from the peer where it lies already; what lies on the host stays. */
 static void what_is_wanted_on_the_host_goes_past_a_peer_while_there_is_room(void **state)
 {
-	struct transit transit;
+	struct migration transit;
 
 	(void)state;
 	core_heap_open_lent(&own, 8 * MIB, 8 * MIB, 0, 1, 16 * MIB);
@@ -340,9 +340,9 @@ static void what_is_wanted_on_the_host_goes_past_a_peer_while_there_is_room(void
 		assert_ok(heap_to_host(own.heap, grants[i].address));
 	move(&grants[0], CHUNK_HOST);
 	assert_used(8, 8, 0, 4);
-	assert_int_equal(
-	    transit_begin(own.heap, arena_unit(heap_arena(own.heap), grants[0].address), CHUNK_DEVICE, false, &transit),
-	    SW_INVALID);
+	assert_int_equal(migration_begin(own.heap, arena_unit(heap_arena(own.heap), grants[0].address), CHUNK_DEVICE,
+					 false, &transit),
+			 SW_INVALID);
 	move(&grants[2], CHUNK_DEVICE);
 	move(&grants[2], CHUNK_HOST);
 	assert_int_equal(grants[2].block->bytes[CHUNK_HOST], 4 * MIB);

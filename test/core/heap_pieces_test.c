@@ -3,7 +3,7 @@
  * given up to make a piece of another size.
  */
 #include "shim/heap/heap_internal.h"
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 #include "test/core/core.h"
 
 #include <setjmp.h>

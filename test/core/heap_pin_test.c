@@ -1,10 +1,10 @@
 /*
- * heap_pin_test.c: blocks that must stay where they are, against a mover that is this test (heap.h, transit.h). Each
+ * heap_pin_test.c: blocks that must stay where they are, against a mover that is this test (heap.h, migration.h). Each
  * promise on a heap of its own.
  */
 #include "test/core/core.h"
 
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -35,21 +35,21 @@ static uint32_t away(uint32_t piece)
 	return atomic_load(&heap_arena(own.heap)->marks[piece].away);
 }
 
-static enum sw_status begin(uint32_t piece, enum chunk_place to, struct transit *transit)
+static enum sw_status begin(uint32_t piece, enum chunk_place to, struct migration *transit)
 {
 	heap_make_spare(own.heap, to, heap_arena(own.heap)->states[piece].units_of_piece);
-	return transit_begin(own.heap, piece, to, false, transit);
+	return migration_begin(own.heap, piece, to, false, transit);
 }
 
 /* As the mover does it: the piece goes to the other place. */
-static void move(struct transit *transit)
+static void move(struct migration *transit)
 {
-	assert_ok(transit_unmap(transit));
-	assert_ok(transit_map(own.heap, transit, true));
-	transit_exchange(own.heap, transit);
+	assert_ok(migration_unmap(transit));
+	assert_ok(migration_map(own.heap, transit, true));
+	migration_exchange(own.heap, transit);
 	arena_mark_where(heap_arena(own.heap), transit->block_unit, transit->piece,
 			 transit->to == CHUNK_HOST ? BLOCK_STATE_HOST : BLOCK_STATE_DEVICE);
-	transit_end(own.heap, transit);
+	migration_end(own.heap, transit);
 }
 
 static void close_heap(struct heap_grant *grant)
@@ -61,7 +61,7 @@ static void close_heap(struct heap_grant *grant)
 
 static void a_pinned_block_does_not_begin_to_move_until_all_its_pins_have_ended(void **state)
 {
-	struct transit transit;
+	struct migration transit;
 
 	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
@@ -143,7 +143,7 @@ static void *pin_it(void *argument)
 
 static void a_pin_waits_until_what_is_on_its_way_has_arrived(void **state)
 {
-	struct transit transit;
+	struct migration transit;
 
 	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
@@ -158,7 +158,7 @@ static void a_pin_waits_until_what_is_on_its_way_has_arrived(void **state)
 			usleep(100);
 		assert_false(pinner.back);
 		if (turn) /* given up: it is where it was, and stays there */
-			transit_end(own.heap, &transit);
+			migration_end(own.heap, &transit);
 		else
 			move(&transit);
 		pthread_join(pinner.thread, NULL);
@@ -177,7 +177,7 @@ static void a_pin_waits_until_what_is_on_its_way_has_arrived(void **state)
 /* It came out and is not mapped yet: that is done, and it does not turn back. */
 static void a_piece_at_rest_does_not_turn_once_it_is_pinned(void **state)
 {
-	struct transit transit;
+	struct migration transit;
 
 	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);
@@ -185,15 +185,15 @@ static void a_piece_at_rest_does_not_turn_once_it_is_pinned(void **state)
 	struct pinner pinner = {.address = grant.address};
 	uint32_t piece = piece_of(&grant);
 	assert_ok(begin(piece, CHUNK_HOST, &transit));
-	assert_ok(transit_unmap(&transit));
-	transit_exchange(own.heap, &transit);
+	assert_ok(migration_unmap(&transit));
+	migration_exchange(own.heap, &transit);
 	assert_int_equal(pthread_create(&pinner.thread, NULL, pin_it, &pinner), 0);
 	while (!heap_is_awaited(own.heap))
 		usleep(100);
 	heap_make_spare(own.heap, CHUNK_DEVICE, 2);
-	assert_int_equal(transit_turn(own.heap, false, &transit), SW_INVALID);
-	assert_ok(transit_map(own.heap, &transit, false));
-	transit_end(own.heap, &transit);
+	assert_int_equal(migration_turn(own.heap, false, &transit), SW_INVALID);
+	assert_ok(migration_map(own.heap, &transit, false));
+	migration_end(own.heap, &transit);
 	pthread_join(pinner.thread, NULL);
 	assert_true(pinner.pinned);
 	assert_int_equal(sim_where(grant.address), 'H');
@@ -203,7 +203,7 @@ static void a_piece_at_rest_does_not_turn_once_it_is_pinned(void **state)
 
 static void a_pin_that_waits_too_long_is_none(void **state)
 {
-	struct transit transit;
+	struct migration transit;
 
 	(void)state;
 	core_heap_open(&own, 64 * MIB, 64 * MIB, 64 * MIB);

@@ -1,8 +1,8 @@
 /*
- * heap_place_test.c: pieces that move while nothing runs (transit.h, "in place"), against a mover that is this test: what
+ * heap_place_test.c: pieces that move while nothing runs (migration.h, "in place"), against a mover that is this test: what
  * moves is all there, device memory needs no second address, and what is away can be held, to come in or to stay.
  */
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 #include "test/core/core.h"
 
 #define BYTES (4 * MIB)
@@ -26,61 +26,61 @@ static void close_heap(void)
 	core_heap_close(&own);
 }
 
-static struct transit begin(enum chunk_place to)
+static struct migration begin(enum chunk_place to)
 {
-	struct transit transit;
+	struct migration transit;
 
-	if (transit_begin(own.heap, piece, to, true, &transit) == SW_OK)
+	if (migration_begin(own.heap, piece, to, true, &transit) == SW_OK)
 		return transit;
 	assert_ok(heap_make_spare(own.heap, to, BYTES / HEAP_UNIT));
-	assert_ok(transit_begin(own.heap, piece, to, true, &transit));
+	assert_ok(migration_begin(own.heap, piece, to, true, &transit));
 	return transit;
 }
 
-static void copy(const struct transit *transit)
+static void copy(const struct migration *transit)
 {
 	assert_ok(cuMemcpyDtoD_v2(transit->spare_alias, transit->alias, BYTES));
 	assert_ok(cuCtxSynchronize());
 }
 
-static void end(struct transit *transit)
+static void end(struct migration *transit)
 {
-	transit_end(own.heap, transit);
+	migration_end(own.heap, transit);
 	assert_true(heap_is_valid(own.heap));
 	assert_true(core_is_filled(grant.address, BYTES, 1));
 }
 
 static void go_out(void)
 {
-	struct transit transit = begin(CHUNK_HOST);
+	struct migration transit = begin(CHUNK_HOST);
 
 	assert_int_equal(transit.alias, grant.address);
 	assert_int_not_equal(transit.spare_alias, grant.address);
 	copy(&transit);
-	assert_ok(transit_unmap(&transit));
-	transit_exchange(own.heap, &transit);
-	assert_ok(transit_map(own.heap, &transit, false));
+	assert_ok(migration_unmap(&transit));
+	migration_exchange(own.heap, &transit);
+	assert_ok(migration_map(own.heap, &transit, false));
 	end(&transit);
 	assert_int_equal(sim_where(grant.address), 'H');
 }
 
 /* The new memory takes the place first, and is filled there. */
-static void fill_in_place(struct transit *transit)
+static void fill_in_place(struct migration *transit)
 {
 	assert_int_equal(transit->spare_alias, grant.address);
 	assert_int_not_equal(transit->alias, grant.address);
-	assert_ok(transit_map(own.heap, transit, true));
+	assert_ok(migration_map(own.heap, transit, true));
 	copy(transit);
-	transit_exchange(own.heap, transit);
+	migration_exchange(own.heap, transit);
 	end(transit);
 	assert_int_equal(sim_where(grant.address), 'D');
 }
 
 static void go_in(void)
 {
-	struct transit transit = begin(CHUNK_DEVICE);
+	struct migration transit = begin(CHUNK_DEVICE);
 
-	assert_ok(transit_unmap(&transit));
+	assert_ok(migration_unmap(&transit));
 	fill_in_place(&transit);
 }
 
@@ -103,18 +103,18 @@ static void a_piece_moves_in_place_both_ways(void **state)
 
 static void what_moved_in_place_moves_by_aliases_and_the_other_way_round(void **state)
 {
-	struct transit transit;
+	struct migration transit;
 
 	(void)state;
 	open_heap();
 	go_out();
 	for (int in_place = 0; in_place < 2; in_place++) {
-		assert_ok(transit_begin(own.heap, piece, CHUNK_DEVICE, false, &transit));
+		assert_ok(migration_begin(own.heap, piece, CHUNK_DEVICE, false, &transit));
 		assert_int_not_equal(transit.spare_alias, grant.address);
-		assert_ok(transit_unmap(&transit));
+		assert_ok(migration_unmap(&transit));
 		copy(&transit);
-		assert_ok(transit_map(own.heap, &transit, true));
-		transit_exchange(own.heap, &transit);
+		assert_ok(migration_map(own.heap, &transit, true));
+		migration_exchange(own.heap, &transit);
 		end(&transit);
 		go_out();
 	}
@@ -123,22 +123,22 @@ static void what_moved_in_place_moves_by_aliases_and_the_other_way_round(void **
 
 static void a_piece_that_is_held_comes_in_or_stays(void **state)
 {
-	struct transit transit, other;
+	struct migration transit, other;
 
 	(void)state;
 	open_heap();
-	assert_int_equal(transit_hold(own.heap, piece, &transit), SW_INVALID); /* it is on the device */
+	assert_int_equal(migration_hold(own.heap, piece, &transit), SW_INVALID); /* it is on the device */
 	go_out();
-	assert_ok(transit_hold(own.heap, piece, &transit));
-	assert_int_equal(transit_hold(own.heap, piece, &other), SW_INVALID);
-	assert_int_equal(transit_begin(own.heap, piece, CHUNK_DEVICE, true, &other), SW_INVALID);
-	assert_ok(transit_unmap(&transit));
-	assert_ok(transit_map(own.heap, &transit, false));
+	assert_ok(migration_hold(own.heap, piece, &transit));
+	assert_int_equal(migration_hold(own.heap, piece, &other), SW_INVALID);
+	assert_int_equal(migration_begin(own.heap, piece, CHUNK_DEVICE, true, &other), SW_INVALID);
+	assert_ok(migration_unmap(&transit));
+	assert_ok(migration_map(own.heap, &transit, false));
 	end(&transit);
 	assert_int_equal(sim_where(grant.address), 'H');
-	assert_ok(transit_hold(own.heap, piece, &transit));
-	assert_ok(transit_unmap(&transit));
-	assert_ok(transit_turn(own.heap, true, &transit));
+	assert_ok(migration_hold(own.heap, piece, &transit));
+	assert_ok(migration_unmap(&transit));
+	assert_ok(migration_turn(own.heap, true, &transit));
 	fill_in_place(&transit);
 	close_heap();
 }
@@ -146,17 +146,17 @@ static void a_piece_that_is_held_comes_in_or_stays(void **state)
 /* The block goes when it is let go of. */
 static void a_block_may_be_freed_while_a_piece_is_held(void **state)
 {
-	struct transit transit;
+	struct migration transit;
 
 	(void)state;
 	open_heap();
 	go_out();
-	assert_ok(transit_hold(own.heap, piece, &transit));
-	assert_ok(transit_unmap(&transit));
+	assert_ok(migration_hold(own.heap, piece, &transit));
+	assert_ok(migration_unmap(&transit));
 	heap_free(own.heap, grant.block, grant.address);
 	assert_true(heap_has_given(own.heap));
-	assert_ok(transit_map(own.heap, &transit, false));
-	transit_end(own.heap, &transit);
+	assert_ok(migration_map(own.heap, &transit, false));
+	migration_end(own.heap, &transit);
 	assert_false(heap_has_given(own.heap));
 	assert_true(heap_is_valid(own.heap));
 	core_heap_close(&own);

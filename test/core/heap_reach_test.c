@@ -4,7 +4,7 @@
  */
 #include "test/core/core.h"
 
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 
 #include <pthread.h>
 
@@ -146,24 +146,24 @@ static void what_is_on_its_way_is_waited_for(void **state)
 	for (int turn = 0; turn < 2; turn++) {
 		struct heap_grant grant = take(2 * MIB);
 		uint32_t piece = arena_unit(arena, grant.address);
-		struct transit transit;
+		struct migration transit;
 		CUresult result = CUDA_ERROR_UNKNOWN;
 		pthread_t thread;
 
 		assert_int_equal(heap_make_spare(own.heap, CHUNK_HOST, 1), SW_OK);
-		assert_int_equal(transit_begin(own.heap, piece, CHUNK_HOST, false, &transit), SW_OK);
-		assert_ok(transit_unmap(&transit));
+		assert_int_equal(migration_begin(own.heap, piece, CHUNK_HOST, false, &transit), SW_OK);
+		assert_ok(migration_unmap(&transit));
 		if (turn) /* before it is named: back where it was, closed to it */
-			assert_ok(transit_map(own.heap, &transit, false));
+			assert_ok(migration_map(own.heap, &transit, false));
 		atomic_store(&peers, PEER_2);
 		assert_int_equal(pthread_create(&thread, NULL, reach, &result), 0);
 		while (!heap_is_awaited(own.heap))
 			;
 		if (!turn) { /* after: it arrives open */
-			assert_ok(transit_map(own.heap, &transit, true));
-			transit_exchange(own.heap, &transit);
+			assert_ok(migration_map(own.heap, &transit, true));
+			migration_exchange(own.heap, &transit);
 		}
-		transit_end(own.heap, &transit);
+		migration_end(own.heap, &transit);
 		assert_int_equal(pthread_join(thread, NULL), 0);
 		assert_ok(result);
 		assert_int_equal(sim_where(grant.address), turn ? 'D' : 'H');

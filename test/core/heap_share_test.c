@@ -2,7 +2,7 @@
  * heap_share_test.c: whether a block can be shared with other processes is a question of the memory that it has now, not
  * of what it had before something moved.
  */
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 #include "test/core/core.h"
 
 #define PIECE (4 * MIB)

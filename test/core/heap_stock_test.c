@@ -2,7 +2,7 @@
  * heap_stock_test.c: host memory that is pinned before something leaves for it: of which sizes, how much, and when none
  * is. Pieces of 4 MiB, but where a test says so.
  */
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 #include "test/core/core.h"
 
 #define PIECE (4 * MIB)

@@ -3,7 +3,7 @@
  * long as unmapping it: for what leaves the device, and for blocks of other lengths. And
  * what is taken down where there is no room. Pieces of 4 MiB, but where a test says so.
  */
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 #include "test/core/core.h"
 
 #define PIECE (4 * MIB)
@@ -28,18 +28,18 @@ static void give(const struct heap_grant *grant)
 static void leave(const struct heap_grant *grant)
 {
 	uint32_t piece = arena_unit(heap_arena(own.heap), grant->address);
-	struct transit transit;
+	struct migration transit;
 
-	if (transit_begin(own.heap, piece, CHUNK_HOST, true, &transit) != SW_OK) {
+	if (migration_begin(own.heap, piece, CHUNK_HOST, true, &transit) != SW_OK) {
 		assert_ok(heap_make_spare(own.heap, CHUNK_HOST, PIECE / HEAP_UNIT));
-		assert_ok(transit_begin(own.heap, piece, CHUNK_HOST, true, &transit));
+		assert_ok(migration_begin(own.heap, piece, CHUNK_HOST, true, &transit));
 	}
 	assert_ok(cuMemcpyDtoD_v2(transit.spare_alias, transit.alias, PIECE));
 	assert_ok(cuCtxSynchronize());
-	assert_ok(transit_unmap(&transit));
-	transit_exchange(own.heap, &transit);
-	assert_ok(transit_map(own.heap, &transit, false));
-	transit_end(own.heap, &transit);
+	assert_ok(migration_unmap(&transit));
+	migration_exchange(own.heap, &transit);
+	assert_ok(migration_map(own.heap, &transit, false));
+	migration_end(own.heap, &transit);
 	assert_int_equal(sim_where(grant->address), 'H');
 	assert_true(core_is_filled(grant->address, PIECE, PIECE / MIB));
 }

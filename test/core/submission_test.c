@@ -484,7 +484,7 @@ static void a_stop_names_what_has_arrived_since_the_mover_looked(void **state)
 
 	(void)state;
 	engine->rests.n = 1;
-	engine->rests.at[0].transit = (struct transit){.block_unit = 0, .units = 4, .to = CHUNK_HOST};
+	engine->rests.at[0].transit = (struct migration){.block_unit = 0, .units = 4, .to = CHUNK_HOST};
 	stop_note(engine);
 	engine->rests.n = 0;
 	stop_note(engine);

@@ -1,4 +1,4 @@
-#include "shim/heap/transit.h"
+#include "shim/heap/migration.h"
 #include "shim/heap/heap_internal.h"
 #include "shim/base/log.h"
 #include "shim/heap/map.h"
@@ -107,12 +107,12 @@ static struct chunk *find_spare(struct heap *heap, const struct block *block, en
 }
 
 /* Where it is copied from or to. */
-static CUdeviceptr side(const struct transit *transit, const struct chunk *chunk, bool in_place)
+static CUdeviceptr side(const struct migration *transit, const struct chunk *chunk, bool in_place)
 {
 	return in_place && chunk->place == CHUNK_DEVICE ? transit->address : chunk->alias;
 }
 
-static void fill_in(struct transit *transit, struct chunk *spare, bool in_place)
+static void fill_in(struct migration *transit, struct chunk *spare, bool in_place)
 {
 	transit->spare = spare;
 	transit->from = transit->chunk->place;
@@ -146,11 +146,11 @@ static struct chunk *find_movable(const struct heap *heap, uint32_t piece, enum 
 	return chunk && !chunk->moving && may_go(heap, chunk, to) ? chunk : NULL;
 }
 
-static struct transit hold(const struct heap *heap, uint32_t piece, struct chunk *chunk)
+static struct migration hold(const struct heap *heap, uint32_t piece, struct chunk *chunk)
 {
 	chunk->moving = true;
 	chunk->block->n_moving++;
-	return (struct transit){
+	return (struct migration){
 	    .piece = piece,
 	    .block_unit = chunk->block->unit,
 	    .units = chunk->units,
@@ -164,8 +164,8 @@ static struct transit hold(const struct heap *heap, uint32_t piece, struct chunk
 	};
 }
 
-enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place to, bool in_place,
-			     struct transit *ret_transit)
+enum sw_status migration_begin(struct heap *heap, uint32_t piece, enum chunk_place to, bool in_place,
+			       struct migration *ret_transit)
 {
 	struct chunk_store *store = &heap->store.chunks;
 	enum sw_status status = SW_INVALID;
@@ -189,7 +189,7 @@ out:
 	return status;
 }
 
-enum sw_status transit_hold(struct heap *heap, uint32_t piece, struct transit *ret_transit)
+enum sw_status migration_hold(struct heap *heap, uint32_t piece, struct migration *ret_transit)
 {
 	enum sw_status status = SW_INVALID;
 
@@ -203,7 +203,7 @@ enum sw_status transit_hold(struct heap *heap, uint32_t piece, struct transit *r
 	return status;
 }
 
-enum sw_status transit_turn(struct heap *heap, bool in_place, struct transit *transit)
+enum sw_status migration_turn(struct heap *heap, bool in_place, struct migration *transit)
 {
 	enum chunk_place to = transit->chunk->place == CHUNK_DEVICE ? CHUNK_HOST : CHUNK_DEVICE;
 
@@ -216,7 +216,7 @@ enum sw_status transit_turn(struct heap *heap, bool in_place, struct transit *tr
 	return spare ? SW_OK : pinned ? SW_INVALID : SW_NO_MEMORY;
 }
 
-void heap_give_spare(struct heap *heap, struct transit *transit)
+void heap_give_spare(struct heap *heap, struct migration *transit)
 {
 	heap_enter(heap);
 	if (transit->spare)
@@ -237,7 +237,7 @@ static void take_memory(struct chunk *chunk, const struct chunk *from)
 }
 
 /* The chunk keeps its place in the block's list; what it stands for is exchanged with the spare. */
-static void exchange(struct heap *heap, struct transit *transit, bool lost)
+static void exchange(struct heap *heap, struct migration *transit, bool lost)
 {
 	struct chunk *chunk = transit->chunk, *spare = transit->spare;
 	struct chunk was = *chunk;
@@ -263,17 +263,17 @@ static void exchange(struct heap *heap, struct transit *transit, bool lost)
 	heap_leave(heap);
 }
 
-void transit_exchange(struct heap *heap, struct transit *transit)
+void migration_exchange(struct heap *heap, struct migration *transit)
 {
 	exchange(heap, transit, false);
 }
 
-void transit_exchange_lost(struct heap *heap, struct transit *transit)
+void migration_exchange_lost(struct heap *heap, struct migration *transit)
 {
 	exchange(heap, transit, true);
 }
 
-void transit_end(struct heap *heap, struct transit *transit)
+void migration_end(struct heap *heap, struct migration *transit)
 {
 	struct block *block = transit->block;
 
@@ -290,27 +290,27 @@ void transit_end(struct heap *heap, struct transit *transit)
 	heap_leave(heap);
 }
 
-CUdevice transit_lender(const struct heap *heap, const struct transit *transit, bool spare)
+CUdevice migration_lender(const struct heap *heap, const struct migration *transit, bool spare)
 {
 	const struct chunk *chunk = spare ? transit->spare : transit->chunk;
 
 	return chunk && chunk->place == CHUNK_PEER ? heap->store.chunks.lenders[chunk->lender]->device : -1;
 }
 
-CUresult transit_unmap(const struct transit *transit)
+CUresult migration_unmap(const struct migration *transit)
 {
-	return map_remove(transit->address, transit_bytes(transit));
+	return map_remove(transit->address, migration_bytes(transit));
 }
 
-CUresult transit_map(struct heap *heap, const struct transit *transit, bool spare)
+CUresult migration_map(struct heap *heap, const struct migration *transit, bool spare)
 {
 	/* Who reaches what the program maps itself is the program's to say, and what others reach stays (loose.h). */
-	uint64_t bytes = transit_bytes(transit), peers = transit->block->loose ? 0 : chunk_peers(&heap->store.chunks);
+	uint64_t bytes = migration_bytes(transit), peers = transit->block->loose ? 0 : chunk_peers(&heap->store.chunks);
 	CUmemGenericAllocationHandle handle = spare ? transit->spare_handle : transit->handle;
 	CUresult result = map_chunk(transit->address, bytes, handle);
 
 	/* What an earlier try could neither finish nor take back is in the way. */
-	if (result != CUDA_SUCCESS && transit_unmap(transit) == CUDA_SUCCESS)
+	if (result != CUDA_SUCCESS && migration_unmap(transit) == CUDA_SUCCESS)
 		result = map_chunk(transit->address, bytes, handle);
 	if (result != CUDA_SUCCESS)
 		return result;

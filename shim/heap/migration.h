@@ -1,11 +1,11 @@
 /*
- * transit.h: one chunk of a block in use changes places: its piece of address space gets other physical memory.
+ * migration.h: one chunk of a block in use changes places: its piece of address space gets other physical memory.
  *
- * transit_begin() takes a spare chunk of the other place and of the same size, with aliases for both, and keeps the
- * block from being taken down. The mover then copies through the aliases, and unmaps and maps with transit_unmap() and
- * transit_map(), in the order that its mode asks for. transit_exchange() makes the spare the block's own and leaves the
- * old chunk warm in the store; transit_end() lets go of the piece, exchanged or not. A block that is freed meanwhile
- * stays until then. transit_turn() begins another one where one has been exchanged and has not ended.
+ * migration_begin() takes a spare chunk of the other place and of the same size, with aliases for both, and keeps the
+ * block from being taken down. The mover then copies through the aliases, and unmaps and maps with migration_unmap() and
+ * migration_map(), in the order that its mode asks for. migration_exchange() makes the spare the block's own and leaves the
+ * old chunk warm in the store; migration_end() lets go of the piece, exchanged or not. A block that is freed meanwhile
+ * stays until then. migration_turn() begins another one where one has been exchanged and has not ended.
  *
  * *In place*, which is for when nothing runs, device memory is read and written at the program's address instead, and
  * needs no alias: making one beside copies takes 0.25 ms (H200), and all of them were a quarter of what a gap took.
@@ -13,12 +13,12 @@
  * Lock: HEAP, taken inside begin, turn, exchange and end; unmap and map are driver calls under no lock: while a piece is in
  * transit only the mover changes what is mapped there. One mover a heap.
  */
-#ifndef SPILLWAY_TRANSIT_H
-#define SPILLWAY_TRANSIT_H
+#ifndef SPILLWAY_MIGRATION_H
+#define SPILLWAY_MIGRATION_H
 
 #include "shim/heap/arena.h"
 
-struct transit {
+struct migration {
 	uint32_t piece;      /* first unit */
 	uint32_t block_unit; /* first unit of its block */
 	unsigned units;
@@ -30,7 +30,7 @@ struct transit {
 	struct block *block;
 };
 
-static inline uint64_t transit_bytes(const struct transit *transit)
+static inline uint64_t migration_bytes(const struct migration *transit)
 {
 	return transit->units * HEAP_UNIT;
 }
@@ -45,28 +45,28 @@ static inline uint64_t transit_bytes(const struct transit *transit)
  * moved is mapped at an alias here. INVALID: the piece is gone, its block is free or must stay where it is, or it is
  * on the device, or away, already.
  */
-enum sw_status transit_begin(struct heap *heap, uint32_t piece, enum chunk_place to, bool in_place,
-			     struct transit *ret_transit);
+enum sw_status migration_begin(struct heap *heap, uint32_t piece, enum chunk_place to, bool in_place,
+			       struct migration *ret_transit);
 /*
  * Hold a piece that is away, as if it had just come there: it is to be unmapped, and perhaps turned, or mapped again.
- * INVALID: as transit_begin().
+ * INVALID: as migration_begin().
  */
-enum sw_status transit_hold(struct heap *heap, uint32_t piece, struct transit *ret_transit);
-/* The piece, exchanged or held but not ended, is to go back: as transit_begin(); unless it is made nothing changes. */
-enum sw_status transit_turn(struct heap *heap, bool in_place, struct transit *transit);
+enum sw_status migration_hold(struct heap *heap, uint32_t piece, struct migration *ret_transit);
+/* The piece, exchanged or held but not ended, is to go back: as migration_begin(); unless it is made nothing changes. */
+enum sw_status migration_turn(struct heap *heap, bool in_place, struct migration *transit);
 /* A turn that is not made after all. Where the spare must not be used again (NULL) it is lost. */
-void heap_give_spare(struct heap *heap, struct transit *transit);
-void transit_exchange(struct heap *heap, struct transit *transit);
+void heap_give_spare(struct heap *heap, struct migration *transit);
+void migration_exchange(struct heap *heap, struct migration *transit);
 /* The same, but what the spare has become must not be used again, and is lost. */
-void transit_exchange_lost(struct heap *heap, struct transit *transit);
-void transit_end(struct heap *heap, struct transit *transit);
+void migration_exchange_lost(struct heap *heap, struct migration *transit);
+void migration_end(struct heap *heap, struct migration *transit);
 
 /* The device that lends the old memory, or the spare: -1 where it is the heap's own, or the host's. */
-CUdevice transit_lender(const struct heap *heap, const struct transit *transit, bool spare);
+CUdevice migration_lender(const struct heap *heap, const struct migration *transit, bool spare);
 
 /* What is mapped at the program's address, of the old memory (spare false) or the new. */
-CUresult transit_unmap(const struct transit *transit);
-CUresult transit_map(struct heap *heap, const struct transit *transit, bool spare);
+CUresult migration_unmap(const struct migration *transit);
+CUresult migration_map(struct heap *heap, const struct migration *transit, bool spare);
 
 /*
  * One more warm chunk of that size, which gets its alias when it is taken: on the host of a free block that has one, else
