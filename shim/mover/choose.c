@@ -48,13 +48,13 @@ void choose_progress(struct engine *engine)
 {
 	CUresult error = CUDA_SUCCESS;
 	CUdevice ordinal = engine->device->ordinal;
-	uint64_t done = completion_poll(ordinal, peer_may_reach(ordinal), !move_any(engine), &error);
+	uint64_t done = completion_poll(ordinal, peer_may_reach(ordinal), !migrate_any(engine), &error);
 
 	if (error != CUDA_SUCCESS) {
 		engine_doubt(engine, error);
 		return;
 	}
-	/* Copies under way are asked for themselves (move.c). */
+	/* Copies under way are asked for themselves (migrate.c). */
 	if (!engine->moves.out.n && !engine->moves.in.n)
 		engine->health.doubts = 0;
 	if (done <= engine->progress.done)
@@ -100,12 +100,12 @@ static enum plan_answer send_out(struct engine *engine, uint64_t when, unsigned 
 
 	if (answer != PLAN_FOUND)
 		return answer;
-	switch (move_begin(engine, piece, CHUNK_HOST, false)) {
-	case MOVE_BEGUN:
+	switch (migrate_begin(engine, piece, CHUNK_HOST, false)) {
+	case MIGRATE_BEGUN:
 		return PLAN_FOUND;
-	case MOVE_BUSY:
+	case MIGRATE_BUSY:
 		return PLAN_BUSY;
-	case MOVE_NO_ROOM:
+	case MIGRATE_NO_ROOM:
 		return PLAN_NONE;
 	default:
 		put_aside(engine, piece);
@@ -127,15 +127,15 @@ static enum plan_answer make_room(struct engine *engine, uint64_t when, unsigned
 	return engine->moves.out.n ? PLAN_FOUND : answer;
 }
 
-/* Bring a piece in. MOVE_NO_ROOM: none now, *ret_room says whether there may be soon. */
-static enum move_answer bring_in(struct engine *engine, uint32_t piece, uint64_t when, enum plan_answer *ret_room)
+/* Bring a piece in. MIGRATE_NO_ROOM: none now, *ret_room says whether there may be soon. */
+static enum migrate_answer bring_in(struct engine *engine, uint32_t piece, uint64_t when, enum plan_answer *ret_room)
 {
 	unsigned units = engine->arena->states[piece].units_of_piece;
-	enum move_answer answer = move_begin(engine, piece, CHUNK_DEVICE, false);
+	enum migrate_answer answer = migrate_begin(engine, piece, CHUNK_DEVICE, false);
 
-	if (answer == MOVE_NO_ROOM)
+	if (answer == MIGRATE_NO_ROOM)
 		*ret_room = make_room(engine, when, units, reserve(engine) + (uint64_t)units * HEAP_UNIT);
-	if (answer == MOVE_BEGUN)
+	if (answer == MIGRATE_BEGUN)
 		make_room(engine, when, units, reserve(engine));
 	return answer;
 }
@@ -168,12 +168,12 @@ static bool demand(struct engine *engine, uint32_t piece)
 		return true;
 	engine->stats.why_in = TRACE_WHY_WAITED;
 	switch (bring_in(engine, piece, plan_now(engine->plan), &room)) {
-	case MOVE_BEGUN:
+	case MIGRATE_BEGUN:
 		choose_count(engine, piece, false);
 		return true;
-	case MOVE_BUSY:
+	case MIGRATE_BUSY:
 		return true;
-	case MOVE_NO_ROOM:
+	case MIGRATE_NO_ROOM:
 		if (room == PLAN_BUSY && is_deadlocked(engine))
 			room = PLAN_NONE;
 		engine->progress.starving |= room != PLAN_NONE;
@@ -250,11 +250,11 @@ static bool is_out_of_patience(struct engine *engine, const struct waiter *waite
 /* What it waits for is on its way, and does not get on: natively it would not wait. */
 static void bring_back(struct engine *engine, const struct waiter *waiter)
 {
-	if (clock_now() - waiter->since <= PATIENCE_NS || !move_is_stuck(engine))
+	if (clock_now() - waiter->since <= PATIENCE_NS || !migrate_is_stuck(engine))
 		return;
 	if (!engine->moves.n_back)
 		stats_add(STAT_waits_given_up, 1);
-	move_take_back(engine);
+	migrate_take_back(engine);
 }
 
 /* Is there anything this submission should go on waiting for? Begins what can be begun. */
@@ -337,12 +337,12 @@ void choose_ahead(struct engine *engine)
 		if (!plan_fetch(engine->plan, choose_ahead_units(engine), &piece, &when))
 			return;
 		enum plan_answer room;
-		enum move_answer answer = bring_in(engine, piece, when, &room);
-		if (answer == MOVE_BEGUN)
+		enum migrate_answer answer = bring_in(engine, piece, when, &room);
+		if (answer == MIGRATE_BEGUN)
 			choose_count(engine, piece, true);
-		if (answer == MOVE_BUSY || answer == MOVE_FAILED)
+		if (answer == MIGRATE_BUSY || answer == MIGRATE_FAILED)
 			put_aside(engine, piece);
-		if (answer == MOVE_NO_ROOM)
+		if (answer == MIGRATE_NO_ROOM)
 			return;
 	}
 }
@@ -372,7 +372,7 @@ static bool lead_to_host(struct engine *engine, uint32_t piece, uint64_t room, b
 	if (!choose_may_begin(engine, &engine->moves.out) || is_in(&engine->moves.out, piece) ||
 	    is_in(&engine->moves.in, piece))
 		return true;
-	return move_begin(engine, piece, CHUNK_HOST, gap) != MOVE_FAILED;
+	return migrate_begin(engine, piece, CHUNK_HOST, gap) != MIGRATE_FAILED;
 }
 
 void choose_leave(struct engine *engine, bool gap)

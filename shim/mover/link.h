@@ -24,7 +24,7 @@ struct move {
 	uint64_t number;                                     /* in the trace; 0: not in it */
 	enum { MAPPED_NONE, MAPPED_OLD, MAPPED_NEW } mapped; /* at the program's address, of the two */
 	bool is_raised;                                      /* `unmapped` is, of its block */
-	bool is_back;     /* it was let go of before its copy ended (move_take_back) */
+	bool is_back;     /* it was let go of before its copy ended (migrate_take_back) */
 	bool is_measured; /* the new memory is filled, and copies into the old are under way (turns.c) */
 };
 

@@ -68,10 +68,10 @@ static void end(struct engine *engine)
 		return;
 	engine->loop.ended = true;
 	while ((engine->moves.out.n || engine->moves.in.n) && clock_now() < until) {
-		move_finish(engine);
+		migrate_finish(engine);
 		nap(engine, link_nap_ns(engine, 0), UINT_MAX);
 	}
-	move_abandon(engine);
+	migrate_abandon(engine);
 	while (rest_map(engine))
 		;
 	quiesce_resume(engine);
@@ -86,11 +86,11 @@ static void end(struct engine *engine)
 /* What is under way ends first. False: it does not get on; what was to move is mapped where it was. */
 static bool drain(struct engine *engine)
 {
-	while (move_any(engine) && !atomic_load(&engine->channel.dead)) {
-		move_finish(engine);
+	while (migrate_any(engine) && !atomic_load(&engine->channel.dead)) {
+		migrate_finish(engine);
 		while (rest_map(engine))
 			;
-		if (move_is_stuck(engine) && move_take_back(engine))
+		if (migrate_is_stuck(engine) && migrate_take_back(engine))
 			return false;
 		if (engine->moves.out.n || engine->moves.in.n)
 			nap(engine, link_nap_ns(engine, 0), UINT_MAX);
@@ -124,7 +124,7 @@ static enum sw_status obey(struct engine *engine, enum engine_order order, uint6
 		return quiesce_room_for_new(engine, *bytes);
 	case ORDER_PARK:
 		if (engine->link.context == engine->orders.context) {
-			move_abandon(engine);
+			migrate_abandon(engine);
 			link_close(engine);
 		}
 		return SW_OK;
@@ -318,7 +318,7 @@ static bool work(struct engine *engine)
 	if (engine->moves.in.n || engine->moves.out.n)
 		engine->loop.copied = clock_now();
 	tell_busy(engine);
-	any |= move_finish(engine);
+	any |= migrate_finish(engine);
 	if (engine->exact)
 		quiesce_run(engine);
 	choose_for_waiters(engine);

@@ -8,7 +8,7 @@
  *   turns.c      which copies changes of mappings wait for
  *   tell.c       what figures and the trace hear of moves
  *   rest.c       pieces on the host that are not mapped
- *   move.c       one piece from here to there, and what to do when the driver refuses
+ *   migrate.c       one piece from here to there, and what to do when the driver refuses
  *   listen.c     what the mover hears: of the heap, and of what was submitted
  *   choose.c     which piece comes in, which goes out, and whether to wait
  *   quiesce.c        the exact mode: moving while nothing runs
@@ -35,7 +35,7 @@
 #include "shim/mover/quiesce.h"
 #include "shim/mover/link.h"
 #include "shim/mover/listen.h"
-#include "shim/mover/move.h"
+#include "shim/mover/migrate.h"
 #include "shim/mover/mover.h"
 #include "shim/mover/piece.h"
 #include "shim/mover/recall.h"
@@ -73,7 +73,7 @@ struct engine {
 	struct turns turns; /* which copies changes of mappings wait for */
 	struct move_stats stats;
 	struct rests rests; /* oldest first */
-	struct moves moves;
+	struct migrations moves;
 	struct intake intake;
 	struct progress progress;
 	struct quiesce quiesce;

@@ -201,7 +201,7 @@ void quiesce_open(struct engine *engine)
 	engine->link.in_gap = false;
 	/* What was under way when the engine died stays where it was, before anything may touch it. */
 	if (atomic_load(&engine->channel.dead)) {
-		move_abandon(engine);
+		migrate_abandon(engine);
 		while (rest_map(engine))
 			;
 	}
@@ -295,7 +295,7 @@ bool quiesce_send_out(struct engine *engine, uint64_t when, unsigned units)
 	for (;;) {
 		if (plan_victim(engine->plan, when, units, is_spoken_for, engine, &victim) != PLAN_FOUND)
 			return false;
-		if (move_begin(engine, victim, CHUNK_HOST, true) == MOVE_BEGUN)
+		if (migrate_begin(engine, victim, CHUNK_HOST, true) == MIGRATE_BEGUN)
 			return true;
 		if (engine->moves.out.n)
 			return true; /* no room for it on the host before others have come in */
@@ -328,15 +328,15 @@ static bool grant(struct engine *engine, const struct wish *wish)
 	if (engine->moves.in.n >= MOVES_AT_ONCE)
 		return false;
 	engine->stats.why_in = wish->when == plan_now(engine->plan) ? TRACE_WHY_WAITED : TRACE_WHY_AHEAD;
-	enum move_answer answer = move_begin(engine, wish->piece, CHUNK_DEVICE, true);
-	if (answer == MOVE_NO_ROOM) {
+	enum migrate_answer answer = migrate_begin(engine, wish->piece, CHUNK_DEVICE, true);
+	if (answer == MIGRATE_NO_ROOM) {
 		uint64_t coming = heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->moves.out.bytes;
 
 		if (engine->moves.out.n >= MOVES_AT_ONCE || (engine->moves.out.n && coming >= bytes) ||
 		    make_room(engine, wish) || engine->moves.out.n)
 			return false;
 	}
-	if (answer == MOVE_BEGUN)
+	if (answer == MIGRATE_BEGUN)
 		choose_count(engine, wish->piece, wish->when > plan_now(engine->plan));
 	else
 		piece_tell_plan(engine, wish->piece);
@@ -371,7 +371,7 @@ void quiesce_finish(struct engine *engine)
 {
 	rest_give_up_early(engine);
 	while ((engine->moves.out.n || engine->moves.in.n) && !atomic_load(&engine->channel.dead))
-		if (!move_finish(engine) && !rest_map(engine))
+		if (!migrate_finish(engine) && !rest_map(engine))
 			quiesce_nap(engine);
 	while (rest_map(engine))
 		;
@@ -385,7 +385,7 @@ static void grant_all(struct engine *engine, struct wishes *wishes)
 		while (wishes->next < wishes->n && grant(engine, &wishes->at[wishes->next]))
 			wishes->next++;
 		go_ahead(engine, wishes);
-		if (!move_finish(engine) && !rest_map(engine) && !unmap_early(engine, wishes))
+		if (!migrate_finish(engine) && !rest_map(engine) && !unmap_early(engine, wishes))
 			quiesce_nap(engine);
 	}
 	quiesce_finish(engine);

@@ -32,15 +32,15 @@ static void say_what_stays(struct engine *engine)
 }
 
 /* Why a piece does not leave: its memory would have to be on the host. */
-static enum sw_status why_not(struct engine *engine, uint32_t piece, enum move_answer answer)
+static enum sw_status why_not(struct engine *engine, uint32_t piece, enum migrate_answer answer)
 {
 	uint64_t bytes = (uint64_t)engine->arena->states[piece].units_of_piece * HEAP_UNIT;
 	bool pinned = atomic_load(&engine->arena->states[piece].where) == BLOCK_STATE_PINNED;
 
 	/* Freed meanwhile, or pinned: neither stops at the gate. */
-	if (answer == MOVE_BEGUN || !should_leave(engine, piece) || (answer == MOVE_FAILED && pinned))
+	if (answer == MIGRATE_BEGUN || !should_leave(engine, piece) || (answer == MIGRATE_FAILED && pinned))
 		return SW_OK;
-	if (answer != MOVE_NO_ROOM)
+	if (answer != MIGRATE_NO_ROOM)
 		return SW_DRIVER;
 	return heap_free_bytes(engine->heap, CHUNK_HOST) < bytes ? SW_NO_MEMORY : SW_NO_HOST_MEMORY;
 }
@@ -62,18 +62,18 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes)
 			continue;
 		}
 		if (engine->moves.out.n < MOVES_AT_ONCE) {
-			enum move_answer answer = move_begin(engine, list.at[i], CHUNK_HOST, true);
+			enum migrate_answer answer = migrate_begin(engine, list.at[i], CHUNK_HOST, true);
 
 			/* Tried once more: the driver may refuse for a moment. */
-			if (answer == MOVE_FAILED)
-				answer = move_begin(engine, list.at[i], CHUNK_HOST, true);
+			if (answer == MIGRATE_FAILED)
+				answer = migrate_begin(engine, list.at[i], CHUNK_HOST, true);
 			enum sw_status one = why_not(engine, list.at[i++], answer);
 			status = one == SW_OK ? status : one;
-			if (answer == MOVE_NO_ROOM)
+			if (answer == MIGRATE_NO_ROOM)
 				break;
 			continue;
 		}
-		if (!move_finish(engine) && !rest_map(engine))
+		if (!migrate_finish(engine) && !rest_map(engine))
 			quiesce_nap(engine);
 	}
 	quiesce_finish(engine);
@@ -178,7 +178,7 @@ static void send_out_for_new(struct engine *engine, uint64_t bytes, uint64_t mor
 		}
 		if (!n)
 			break;
-		if (!move_finish(engine) && !rest_map(engine))
+		if (!migrate_finish(engine) && !rest_map(engine))
 			quiesce_nap(engine);
 	}
 	quiesce_finish(engine);

@@ -42,11 +42,11 @@ static bool send_next(struct engine *engine, bool gap)
 
 		if (!is_lent(engine, piece, &units))
 			continue;
-		enum move_answer answer = move_begin(engine, piece, CHUNK_HOST, gap);
-		if (answer == MOVE_NO_ROOM)
+		enum migrate_answer answer = migrate_begin(engine, piece, CHUNK_HOST, gap);
+		if (answer == MIGRATE_NO_ROOM)
 			rest(engine, FULL_NS);
-		if (answer == MOVE_BEGUN || answer == MOVE_NO_ROOM)
-			return answer == MOVE_BEGUN;
+		if (answer == MIGRATE_BEGUN || answer == MIGRATE_NO_ROOM)
+			return answer == MIGRATE_BEGUN;
 	}
 	rest(engine, LOOK_NS);
 	return false;

@@ -101,7 +101,7 @@ void stop_note(struct engine *engine)
 	if (engine->exact || engine->health.doubts)
 		return;
 	engine->travels->well = clock_now();
-	if (move_any(engine))
+	if (migrate_any(engine))
 		note_all(engine);
 }
 
@@ -234,13 +234,13 @@ void stop_tell(struct engine *engine)
 {
 	uint64_t well = engine->travels->well ? engine->travels->well : clock_now();
 	uint64_t since = well > RECENT_NS ? well - RECENT_NS : 1;
-	bool any = move_any(engine);
+	bool any = migrate_any(engine);
 
 	for (unsigned i = 0; i < BLOCKS_KEPT; i++)
 		any |= engine->travels->at[i].seen > since;
 	if (!any)
 		return;
-	if (move_any(engine))
+	if (migrate_any(engine))
 		note_all(engine);
 	log_line("FAST MODE STOPPED THE JOB: the GPU accessed memory that was on its way and that no submission had "
 		 "named, unless the program is at fault itself");

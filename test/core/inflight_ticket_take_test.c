@@ -116,11 +116,11 @@ static void nothing_is_taken_from_what_was_submitted_a_moment_ago(void **state)
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
 	assert_false(piece_is_busy(ticket_engine, ticket_unit(ticket_block), false));
-	assert_int_equal(move_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MOVE_BUSY);
+	assert_int_equal(migrate_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MIGRATE_BUSY);
 	assert_true(piece_is_busy(ticket_engine, ticket_unit(ticket_block), false));
 	assert_int_equal(atomic_load(&ticket_mark(ticket_block)->unmapped), 0);
 	submission_close(use, stripe);
-	assert_int_equal(move_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MOVE_BUSY);
+	assert_int_equal(migrate_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MIGRATE_BUSY);
 	core_fill(ticket_block, HEAP_UNIT, 7);
 	assert_true(core_is_filled(ticket_block, HEAP_UNIT, 7));
 	ticket_empty_log();
@@ -128,7 +128,7 @@ static void nothing_is_taken_from_what_was_submitted_a_moment_ago(void **state)
 	ticket_engine->progress.done = completion_newest();
 	assert_false(ticket_is_out_for(ticket_block, ticket_engine->progress.done));
 	size_t at = atomic_fetch_add(&ticket_engine->channel.tape.head, 2);
-	assert_int_equal(move_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MOVE_BUSY);
+	assert_int_equal(migrate_begin(ticket_engine, ticket_unit(ticket_block), CHUNK_HOST, false), MIGRATE_BUSY);
 	atomic_store(&ticket_engine->channel.tape.words[at % SUBMISSION_LOG_WORDS], 1);
 	ticket_empty_log();
 }

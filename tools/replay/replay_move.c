@@ -1,5 +1,5 @@
 /*
- * The mover, as far as it costs time: shim/mover/choose.c and move.c with the driver's calls replaced by what they take.
+ * The mover, as far as it costs time: shim/mover/choose.c and migrate.c with the driver's calls replaced by what they take.
  * In `fast` a piece that goes out is unmapped, copied, and rests unmapped on the host; one that comes in is copied and
  * mapped. The mover is one thread: what it does is done one after the other, while the links go on.
  */

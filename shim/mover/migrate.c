@@ -22,7 +22,7 @@
 #include "shim/driver/real.h"
 #include "shim/mover/mover_internal.h"
 
-bool move_any(const struct engine *engine)
+bool migrate_any(const struct engine *engine)
 {
 	return engine->moves.out.n || engine->moves.in.n || engine->rests.n;
 }
@@ -101,36 +101,36 @@ static void map_old(struct engine *engine, struct move *move)
 }
 
 /* Nothing was copied, or for nothing: the piece is let go of where it was. */
-static enum move_answer undo(struct engine *engine, struct move *move)
+static enum migrate_answer undo(struct engine *engine, struct move *move)
 {
 	map_old(engine, move);
 	piece_arrived(engine, &move->transit, old_place(move), move->is_raised);
-	return MOVE_FAILED;
+	return MIGRATE_FAILED;
 }
 
 /* ---- beginning ---- */
 
 /* A piece that rests stays as it was: not mapped, on the list. */
-static enum move_answer undo_turn(struct engine *engine, struct rest *rest, struct move *move)
+static enum migrate_answer undo_turn(struct engine *engine, struct rest *rest, struct move *move)
 {
 	heap_give_spare(engine->heap, &move->transit);
 	rest->transit = move->transit;
-	return MOVE_FAILED;
+	return MIGRATE_FAILED;
 }
 
 /* Nobody uses it from here on. BUSY: somebody does. */
-static enum move_answer take_away(struct engine *engine, struct move *move)
+static enum migrate_answer take_away(struct engine *engine, struct move *move)
 {
 	piece_raise(engine, &move->transit);
 	move->is_raised = true;
 	if (!engine_hears_all(engine) || piece_is_busy(engine, move->transit.piece, move->transit.to == CHUNK_DEVICE)) {
 		undo(engine, move);
-		return MOVE_BUSY;
+		return MIGRATE_BUSY;
 	}
 	if (migration_unmap(&move->transit) != CUDA_SUCCESS)
 		return undo(engine, move);
 	move->mapped = MAPPED_NONE;
-	return MOVE_BEGUN;
+	return MIGRATE_BEGUN;
 }
 
 /* In place: the new memory takes the place of the old, to be filled. */
@@ -157,7 +157,7 @@ static void settle_new(struct engine *engine, struct move *move)
  * In place: the copy failed, and the driver does not give the address back. There is no way but forward. What cannot be
  * filled either is lost, and said to be: a driver that refuses both has lost the context.
  */
-static enum move_answer fill_after_all(struct engine *engine, struct rest *rest, struct move *move)
+static enum migrate_answer fill_after_all(struct engine *engine, struct rest *rest, struct move *move)
 {
 	const struct migration *transit = &move->transit;
 	CUresult result = REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias, migration_bytes(transit),
@@ -172,29 +172,29 @@ static enum move_answer fill_after_all(struct engine *engine, struct rest *rest,
 	if (rest)
 		rest_drop(engine, rest);
 	settle_new(engine, move);
-	return MOVE_BEGUN;
+	return MIGRATE_BEGUN;
 }
 
-enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap)
+enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap)
 {
 	struct queue *queue = to == CHUNK_HOST ? &engine->moves.out : &engine->moves.in;
 	struct rest *rest = to == CHUNK_DEVICE ? rest_find(engine, piece) : NULL;
 	struct move *move = &queue->at[(queue->head + queue->n) % MOVES];
 
 	if (queue->n == MOVES)
-		return MOVE_NO_ROOM;
+		return MIGRATE_NO_ROOM;
 	if (!rest && !gap && piece_is_busy(engine, piece, to == CHUNK_DEVICE))
-		return MOVE_BUSY;
+		return MIGRATE_BUSY;
 	move->transit = rest ? rest->transit : (struct migration){0};
 	enum sw_status status = with_spare(engine, piece, to, rest, gap, &move->transit);
 	if (status != SW_OK)
-		return status == SW_NO_MEMORY ? MOVE_NO_ROOM : MOVE_FAILED;
+		return status == SW_NO_MEMORY ? MIGRATE_NO_ROOM : MIGRATE_FAILED;
 	move->mapped = rest ? MAPPED_NONE : MAPPED_OLD;
 	move->is_raised = rest;
 	move->is_back = move->is_measured = false;
 	if (!rest && !gap) {
-		enum move_answer answer = take_away(engine, move);
-		if (answer != MOVE_BEGUN)
+		enum migrate_answer answer = take_away(engine, move);
+		if (answer != MIGRATE_BEGUN)
 			return answer;
 	}
 	if (gap && to == CHUNK_DEVICE && !put_new(engine, move))
@@ -213,7 +213,7 @@ enum move_answer move_begin(struct engine *engine, uint32_t piece, enum chunk_pl
 	queue->n++;
 	queue->bytes += migration_bytes(&move->transit);
 	plan_set(engine->plan, piece, move->transit.units, PLAN_MOVING);
-	return MOVE_BEGUN;
+	return MIGRATE_BEGUN;
 }
 
 /* ---- ending ---- */
@@ -321,7 +321,7 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 	return any;
 }
 
-bool move_finish(struct engine *engine)
+bool migrate_finish(struct engine *engine)
 {
 	bool any = finish_queue(engine, &engine->moves.out);
 
@@ -348,7 +348,7 @@ static bool is_stuck(const struct queue *queue)
 	return queue->n && clock_now() - since > least + STUCK_FACTOR * queue->unit_ns * head->transit.units;
 }
 
-bool move_is_stuck(const struct engine *engine)
+bool migrate_is_stuck(const struct engine *engine)
 {
 	return is_stuck(&engine->moves.out) || is_stuck(&engine->moves.in);
 }
@@ -369,7 +369,7 @@ static void take_back(struct engine *engine, struct move *move)
 	move->is_raised = false;
 }
 
-bool move_take_back(struct engine *engine)
+bool migrate_take_back(struct engine *engine)
 {
 	struct queue *const queues[] = {&engine->moves.out, &engine->moves.in};
 
@@ -394,7 +394,7 @@ static void abandon_measured(struct engine *engine, struct move *move)
 	settle_out(engine, move, !ended);
 }
 
-void move_abandon(struct engine *engine)
+void migrate_abandon(struct engine *engine)
 {
 	struct queue *const queues[] = {&engine->moves.out, &engine->moves.in};
 
