@@ -202,7 +202,7 @@ static bool map_blocks_of(struct engine *engine, const struct waiter *waiter, ui
 		block = piece_block_state(engine, unit);
 		if (!block || !atomic_load(&block->unmapped))
 			continue;
-		rest_map_of(engine, (uint32_t)(block - engine->arena->marks), wanted);
+		deferred_map_map_of(engine, (uint32_t)(block - engine->arena->marks), wanted);
 		unmapped |= atomic_load(&block->unmapped) != 0;
 	}
 	return unmapped;
@@ -216,7 +216,7 @@ static bool want_pieces(struct engine *engine, unsigned n)
 	for (unsigned i = 0; i < n; i++) {
 		uint32_t piece = engine->intake.pieces.at[i];
 		enum block_state_where where = atomic_load(&engine->arena->states[piece].where);
-		bool rests = where == BLOCK_STATE_MOVING && rest_find(engine, piece) != NULL;
+		bool rests = where == BLOCK_STATE_MOVING && deferred_map_find(engine, piece) != NULL;
 
 		if (where == BLOCK_STATE_HOST || rests) {
 			bool comes = demand(engine, piece);

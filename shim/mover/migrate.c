@@ -48,7 +48,7 @@ static bool make_spare(struct engine *engine, uint32_t piece, enum chunk_place t
 	return more && heap_make_spare(engine->heap, to, units) == SW_OK;
 }
 
-static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chunk_place to, struct rest *rest,
+static enum sw_status with_spare(struct engine *engine, uint32_t piece, enum chunk_place to, struct deferred_map *rest,
 				 bool gap, struct migration *transit)
 {
 	enum sw_status status = SW_NO_MEMORY;
@@ -111,7 +111,7 @@ static enum migrate_answer undo(struct engine *engine, struct move *move)
 /* ---- beginning ---- */
 
 /* A piece that rests stays as it was: not mapped, on the list. */
-static enum migrate_answer undo_turn(struct engine *engine, struct rest *rest, struct move *move)
+static enum migrate_answer undo_turn(struct engine *engine, struct deferred_map *rest, struct move *move)
 {
 	heap_give_spare(engine->heap, &move->transit);
 	rest->transit = move->transit;
@@ -157,7 +157,7 @@ static void settle_new(struct engine *engine, struct move *move)
  * In place: the copy failed, and the driver does not give the address back. There is no way but forward. What cannot be
  * filled either is lost, and said to be: a driver that refuses both has lost the context.
  */
-static enum migrate_answer fill_after_all(struct engine *engine, struct rest *rest, struct move *move)
+static enum migrate_answer fill_after_all(struct engine *engine, struct deferred_map *rest, struct move *move)
 {
 	const struct migration *transit = &move->transit;
 	CUresult result = REAL(cuMemcpyDtoDAsync_v2)(transit->spare_alias, transit->alias, migration_bytes(transit),
@@ -170,7 +170,7 @@ static enum migrate_answer fill_after_all(struct engine *engine, struct rest *re
 		return rest ? undo_turn(engine, rest, move) : undo(engine, move);
 	}
 	if (rest)
-		rest_drop(engine, rest);
+		deferred_map_drop(engine, rest);
 	settle_new(engine, move);
 	return MIGRATE_BEGUN;
 }
@@ -178,7 +178,7 @@ static enum migrate_answer fill_after_all(struct engine *engine, struct rest *re
 enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum chunk_place to, bool gap)
 {
 	struct queue *queue = to == CHUNK_HOST ? &engine->moves.out : &engine->moves.in;
-	struct rest *rest = to == CHUNK_DEVICE ? rest_find(engine, piece) : NULL;
+	struct deferred_map *rest = to == CHUNK_DEVICE ? deferred_map_find(engine, piece) : NULL;
 	struct move *move = &queue->at[(queue->head + queue->n) % MOVES];
 
 	if (queue->n == MOVES)
@@ -209,7 +209,7 @@ enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum ch
 		return rest ? undo_turn(engine, rest, move) : undo(engine, move);
 	}
 	if (rest)
-		rest_drop(engine, rest);
+		deferred_map_drop(engine, rest);
 	queue->n++;
 	queue->bytes += migration_bytes(&move->transit);
 	plan_set(engine->plan, piece, move->transit.units, PLAN_MOVING);
@@ -250,7 +250,7 @@ static void finish_out(struct engine *engine, struct move *move)
 	tell_moved(engine, move);
 	tell_end(engine, move, false);
 	migration_exchange(engine->heap, &move->transit);
-	rest_add(engine, &move->transit);
+	deferred_map_add(engine, &move->transit);
 	/* To the plan it is on the host: it may be asked for again at once. */
 	plan_set(engine->plan, move->transit.piece, move->transit.units, PLAN_HOST);
 }
@@ -306,7 +306,7 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 		if (result == CUDA_ERROR_NOT_READY)
 			return any;
 		bool out = move->transit.to != CHUNK_DEVICE && !move->is_back;
-		if (out && engine->rests.n == RESTS && !rest_map(engine))
+		if (out && engine->rests.n == DEFERRED_MAPS && !deferred_map_map(engine))
 			return any;
 		if (out && !turns_learn(engine, move))
 			return any;

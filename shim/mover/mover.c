@@ -72,7 +72,7 @@ static void end(struct engine *engine)
 		nap(engine, link_nap_ns(engine, 0), UINT_MAX);
 	}
 	migrate_abandon(engine);
-	while (rest_map(engine))
+	while (deferred_map_map(engine))
 		;
 	quiesce_resume(engine);
 	link_close(engine);
@@ -88,7 +88,7 @@ static bool drain(struct engine *engine)
 {
 	while (migrate_any(engine) && !atomic_load(&engine->channel.dead)) {
 		migrate_finish(engine);
-		while (rest_map(engine))
+		while (deferred_map_map(engine))
 			;
 		if (migrate_is_stuck(engine) && migrate_take_back(engine))
 			return false;
@@ -278,20 +278,20 @@ static void govern(struct engine *engine)
 }
 
 /*
- * What came out is mapped on the host when the link has nothing to do, and in any case after REST_NS: mapping host
+ * What came out is mapped on the host when the link has nothing to do, and in any case after DEFERRED_MAP_NS: mapping host
  * memory beside copies takes almost as long as copying it (1 ms for 64 MiB), on the thread that keeps the link busy. In
  * a steady state most of it is needed again before that.
  */
-#define REST_NS 1000000000
+#define DEFERRED_MAP_NS 1000000000
 #define LULL_NS 5000000
 
-static bool rest_is_due(const struct engine *engine)
+static bool deferred_map_is_due(const struct engine *engine)
 {
 	if (!engine->rests.n)
 		return false;
 	uint64_t now = clock_now();
 
-	return now - engine->loop.copied > LULL_NS || now - engine->rests.at[0].since > REST_NS;
+	return now - engine->loop.copied > LULL_NS || now - engine->rests.at[0].since > DEFERRED_MAP_NS;
 }
 
 /*
@@ -331,10 +331,10 @@ static bool work(struct engine *engine)
 	/* A submission that may touch anything waits until everything is mapped. */
 	while ((atomic_load(&engine->channel.everything.waits) || heap_has_given(engine->heap) ||
 		heap_is_awaited(engine->heap)) &&
-	       rest_map(engine))
+	       deferred_map_map(engine))
 		any = true;
-	if (!any && rest_is_due(engine))
-		any = rest_map(engine);
+	if (!any && deferred_map_is_due(engine))
+		any = deferred_map_map(engine);
 	atomic_store_explicit(&engine->channel.hungry, wants_proofs(engine), memory_order_relaxed);
 	atomic_store_explicit(&engine->new_blocks.makes_room, plan_knows(engine->plan) && choose_may_move(engine),
 			      memory_order_relaxed);

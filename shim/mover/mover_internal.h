@@ -7,7 +7,7 @@
  *   link.c       the streams that pieces are copied on
  *   turns.c      which copies changes of mappings wait for
  *   tell.c       what figures and the trace hear of moves
- *   rest.c       pieces on the host that are not mapped
+ *   deferred_map.c       pieces on the host that are not mapped
  *   migrate.c       one piece from here to there, and what to do when the driver refuses
  *   listen.c     what the mover hears: of the heap, and of what was submitted
  *   choose.c     which piece comes in, which goes out, and whether to wait
@@ -39,7 +39,7 @@
 #include "shim/mover/mover.h"
 #include "shim/mover/piece.h"
 #include "shim/mover/recall.h"
-#include "shim/mover/rest.h"
+#include "shim/mover/deferred_map.h"
 #include "shim/mover/stop.h"
 #include "shim/mover/tell.h"
 #include "shim/mover/turns.h"
@@ -72,7 +72,7 @@ struct engine {
 	struct link link;
 	struct turns turns; /* which copies changes of mappings wait for */
 	struct move_stats stats;
-	struct rests rests; /* oldest first */
+	struct deferred_maps rests; /* oldest first */
 	struct migrations moves;
 	struct intake intake;
 	struct progress progress;

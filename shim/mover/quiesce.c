@@ -202,7 +202,7 @@ void quiesce_open(struct engine *engine)
 	/* What was under way when the engine died stays where it was, before anything may touch it. */
 	if (atomic_load(&engine->channel.dead)) {
 		migrate_abandon(engine);
-		while (rest_map(engine))
+		while (deferred_map_map(engine))
 			;
 	}
 	let_touch(engine);
@@ -364,16 +364,16 @@ static bool unmap_early(struct engine *engine, struct wishes *wishes)
 {
 	if (wishes->early < wishes->next)
 		wishes->early = wishes->next;
-	return wishes->early < wishes->n && rest_unmap_early(engine, wishes->at[wishes->early++].piece);
+	return wishes->early < wishes->n && deferred_map_unmap_early(engine, wishes->at[wishes->early++].piece);
 }
 
 void quiesce_finish(struct engine *engine)
 {
-	rest_give_up_early(engine);
+	deferred_map_give_up_early(engine);
 	while ((engine->moves.out.n || engine->moves.in.n) && !atomic_load(&engine->channel.dead))
-		if (!migrate_finish(engine) && !rest_map(engine))
+		if (!migrate_finish(engine) && !deferred_map_map(engine))
 			quiesce_nap(engine);
-	while (rest_map(engine))
+	while (deferred_map_map(engine))
 		;
 	forgive_refused(engine);
 }
@@ -385,7 +385,7 @@ static void grant_all(struct engine *engine, struct wishes *wishes)
 		while (wishes->next < wishes->n && grant(engine, &wishes->at[wishes->next]))
 			wishes->next++;
 		go_ahead(engine, wishes);
-		if (!migrate_finish(engine) && !rest_map(engine) && !unmap_early(engine, wishes))
+		if (!migrate_finish(engine) && !deferred_map_map(engine) && !unmap_early(engine, wishes))
 			quiesce_nap(engine);
 	}
 	quiesce_finish(engine);

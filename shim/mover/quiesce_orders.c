@@ -73,7 +73,7 @@ static enum sw_status all_out(struct engine *engine, uint64_t bytes)
 				break;
 			continue;
 		}
-		if (!migrate_finish(engine) && !rest_map(engine))
+		if (!migrate_finish(engine) && !deferred_map_map(engine))
 			quiesce_nap(engine);
 	}
 	quiesce_finish(engine);
@@ -178,7 +178,7 @@ static void send_out_for_new(struct engine *engine, uint64_t bytes, uint64_t mor
 		}
 		if (!n)
 			break;
-		if (!migrate_finish(engine) && !rest_map(engine))
+		if (!migrate_finish(engine) && !deferred_map_map(engine))
 			quiesce_nap(engine);
 	}
 	quiesce_finish(engine);

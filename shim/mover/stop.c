@@ -80,7 +80,7 @@ static void note_queue(struct travels *travels, const struct queue *queue, bool 
 }
 
 /* Of what rests, the latest: the mover looks at this again and again. */
-#define RESTS_NOTED 16
+#define DEFERRED_MAPS_NOTED 16
 
 static void note_all(struct engine *engine)
 {
@@ -88,7 +88,7 @@ static void note_all(struct engine *engine)
 
 	note_queue(engine->travels, &engine->moves.out, false, now);
 	note_queue(engine->travels, &engine->moves.in, true, now);
-	for (unsigned i = engine->rests.n; i && i + RESTS_NOTED > engine->rests.n; i--) {
+	for (unsigned i = engine->rests.n; i && i + DEFERRED_MAPS_NOTED > engine->rests.n; i--) {
 		const struct migration *transit = &engine->rests.at[i - 1].transit;
 
 		travel(engine->travels, transit->block_unit, now)->resting += (uint64_t)transit->units * HEAP_UNIT;

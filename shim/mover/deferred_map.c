@@ -5,7 +5,7 @@
  */
 #include "shim/mover/mover_internal.h"
 
-struct rest *rest_find(struct engine *engine, uint32_t piece)
+struct deferred_map *deferred_map_find(struct engine *engine, uint32_t piece)
 {
 	for (unsigned i = 0; i < engine->rests.n; i++)
 		if (engine->rests.at[i].transit.piece == piece)
@@ -13,12 +13,12 @@ struct rest *rest_find(struct engine *engine, uint32_t piece)
 	return NULL;
 }
 
-void rest_add(struct engine *engine, const struct migration *transit)
+void deferred_map_add(struct engine *engine, const struct migration *transit)
 {
-	engine->rests.at[engine->rests.n++] = (struct rest){.transit = *transit, .since = clock_now()};
+	engine->rests.at[engine->rests.n++] = (struct deferred_map){.transit = *transit, .since = clock_now()};
 }
 
-void rest_drop(struct engine *engine, struct rest *rest)
+void deferred_map_drop(struct engine *engine, struct deferred_map *rest)
 {
 	unsigned i = (unsigned)(rest - engine->rests.at);
 
@@ -29,17 +29,17 @@ void rest_drop(struct engine *engine, struct rest *rest)
 
 /* ---- mapping ---- */
 
-static void map(struct engine *engine, struct rest *rest)
+static void map(struct engine *engine, struct deferred_map *rest)
 {
 	struct migration transit = rest->transit;
 	bool is_new;
 
 	piece_map_either(engine, &transit, &is_new);
-	rest_drop(engine, rest);
+	deferred_map_drop(engine, rest);
 	piece_arrived(engine, &transit, BLOCK_STATE_HOST, true);
 }
 
-bool rest_map(struct engine *engine)
+bool deferred_map_map(struct engine *engine)
 {
 	for (unsigned i = 0; i < engine->rests.n; i++) {
 		if (engine->rests.at[i].comes)
@@ -50,7 +50,7 @@ bool rest_map(struct engine *engine)
 	return false;
 }
 
-void rest_map_of(struct engine *engine, uint32_t block_unit, uint64_t but)
+void deferred_map_map_of(struct engine *engine, uint32_t block_unit, uint64_t but)
 {
 	for (unsigned i = 0; i < engine->rests.n;) {
 		const struct migration *transit = &engine->rests.at[i].transit;
@@ -64,24 +64,24 @@ void rest_map_of(struct engine *engine, uint32_t block_unit, uint64_t but)
 
 /* ---- unmapping early ---- */
 
-bool rest_unmap_early(struct engine *engine, uint32_t piece)
+bool deferred_map_unmap_early(struct engine *engine, uint32_t piece)
 {
 	struct migration transit;
 
 	/* There must be room for what comes out. */
-	if (engine->rests.n >= RESTS / 2 || migration_hold(engine->heap, piece, &transit) != SW_OK)
+	if (engine->rests.n >= DEFERRED_MAPS / 2 || migration_hold(engine->heap, piece, &transit) != SW_OK)
 		return false;
 	if (migration_unmap(&transit) != CUDA_SUCCESS) {
 		migration_end(engine->heap, &transit);
 		return false;
 	}
 	piece_raise(engine, &transit);
-	rest_add(engine, &transit);
+	deferred_map_add(engine, &transit);
 	engine->rests.at[engine->rests.n - 1].comes = true;
 	return true;
 }
 
-void rest_give_up_early(struct engine *engine)
+void deferred_map_give_up_early(struct engine *engine)
 {
 	for (unsigned i = 0; i < engine->rests.n; i++)
 		engine->rests.at[i].comes = false;
