@@ -9,7 +9,7 @@
 #include "shim/stats/stats.h"
 
 /*
- * On NVIDIA's drivers a change of a mapping is work for one of the copy engines (turns.c says which, on this machine). It
+ * On NVIDIA's drivers a change of a mapping is work for one of the copy engines (pte_contention.c says which, on this machine). It
  * gets its turn when that engine's stream waits for something, and otherwise when a time slice of 1 ms is over, whatever
  * the size of the copies: so every mapping made beside such copies would take 1 ms, as long as copying 50 MiB. Therefore
  * those are made in parts, and after each part the stream waits for `go`, which is 0 while the mover is about to map
@@ -82,7 +82,7 @@ static CUresult copy(struct engine *engine, const struct migration *transit, CUs
 {
 	bool out = transit->to != CHUNK_DEVICE;
 	enum chunk_place away = out ? transit->to : transit->from;
-	bool in_parts = engine->turns.waits[away][out ? TURNS_OUT : TURNS_IN];
+	bool in_parts = engine->turns.waits[away][out ? PTE_CONTENTION_OUT : PTE_CONTENTION_IN];
 	uint64_t bytes = migration_bytes(transit);
 	uint64_t most = !in_parts ? bytes : away == CHUNK_PEER ? PART_PEER : PART;
 	CUresult result = CUDA_SUCCESS;

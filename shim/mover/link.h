@@ -25,7 +25,7 @@ struct move {
 	enum { MAPPED_NONE, MAPPED_OLD, MAPPED_NEW } mapped; /* at the program's address, of the two */
 	bool is_raised;                                      /* `unmapped` is, of its block */
 	bool is_back;     /* it was let go of before its copy ended (migrate_take_back) */
-	bool is_measured; /* the new memory is filled, and copies into the old are under way (turns.c) */
+	bool is_measured; /* the new memory is filled, and copies into the old are under way (pte_contention.c) */
 };
 
 /* Moves in the order they were begun. */

@@ -308,7 +308,7 @@ static bool finish_queue(struct engine *engine, struct queue *queue)
 		bool out = move->transit.to != CHUNK_DEVICE && !move->is_back;
 		if (out && engine->rests.n == DEFERRED_MAPS && !deferred_map_map(engine))
 			return any;
-		if (out && !turns_learn(engine, move))
+		if (out && !pte_contention_learn(engine, move))
 			return any;
 		if (!move->is_back) /* how long it took says nothing about the link */
 			link_ended(queue, move);

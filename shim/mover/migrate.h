@@ -30,7 +30,7 @@ bool migrate_any(const struct engine *engine);
  * Copies get on unless the driver has put them behind work of the program's that is held: streams share queues of the
  * hardware. migrate_is_stuck(): none has ended for much longer than they take. migrate_take_back(): the pieces are mapped again
  * where they were, for submissions that wait for them; their copies end when they end, for nothing, and until then
- * nothing else begins. A piece that is measured with (turns.c) is mapped where it went. True: nothing is unmapped any more
+ * nothing else begins. A piece that is measured with (pte_contention.c) is mapped where it went. True: nothing is unmapped any more
  * on account of a copy.
  */
 bool migrate_is_stuck(const struct engine *engine);

@@ -459,7 +459,7 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	engine->stats.why_out = TRACE_WHY_ROOM;
 	governor_init(&engine->governor.by_rate);
 	trial_init(&engine->governor.trial);
-	turns_init(&engine->turns);
+	pte_contention_init(&engine->turns);
 	bool has_channel = channel_init(&engine->channel, engine->arena, device->ordinal);
 	if (!exact)
 		engine->claims = inflight_new(engine->arena, &engine->channel.tape);

@@ -5,7 +5,7 @@
  *   engine.c     what the mover reads of submissions; what other threads order; the device budget; how the engine dies
  *   piece.c      one piece: its marks, what the plan knows of it, small blocks that do not leave, the end of a move
  *   link.c       the streams that pieces are copied on
- *   turns.c      which copies changes of mappings wait for
+ *   pte_contention.c      which copies changes of mappings wait for
  *   tell.c       what figures and the trace hear of moves
  *   deferred_map.c       pieces on the host that are not mapped
  *   migrate.c       one piece from here to there, and what to do when the driver refuses
@@ -42,7 +42,7 @@
 #include "shim/mover/deferred_map.h"
 #include "shim/mover/stop.h"
 #include "shim/mover/tell.h"
-#include "shim/mover/turns.h"
+#include "shim/mover/pte_contention.h"
 #include "shim/plan/extent.h"
 #include "shim/plan/governor.h"
 #include "shim/plan/plan.h"
@@ -70,7 +70,7 @@ struct engine {
 	struct health health;
 	struct piece_tables by_piece;
 	struct link link;
-	struct turns turns; /* which copies changes of mappings wait for */
+	struct pte_contention turns; /* which copies changes of mappings wait for */
 	struct move_stats stats;
 	struct deferred_maps rests; /* oldest first */
 	struct migrations moves;

@@ -158,7 +158,7 @@ static void a_call_that_fails_in_a_move_costs_nothing_but_speed(void **state)
 			fail_each(always[i], CUDA_ERROR_UNKNOWN, ONCE_THE_JOB_RUNS);
 }
 
-/* With the first piece that comes out it is measured how copies have to be made (turns.c), by calls of its own. */
+/* With the first piece that comes out it is measured how copies have to be made (pte_contention.c), by calls of its own. */
 static void a_call_that_fails_with_the_first_move_costs_nothing_but_speed(void **state)
 {
 	static const char *const names[] = {"cuMemUnmap",          "cuMemMap",      "cuMemSetAccess",

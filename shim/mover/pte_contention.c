@@ -39,7 +39,7 @@ struct bench {
 	CUdeviceptr window; /* the device chunk is mapped here a second time, and unmapped */
 	CUevent begun;
 	uint64_t until;          /* ns */
-	bool copies[TURNS_WAYS]; /* of ours may be under way */
+	bool copies[PTE_CONTENTION_WAYS]; /* of ours may be under way */
 };
 
 static bool remove_window(const struct bench *bench)
@@ -68,16 +68,16 @@ static uint64_t change(const struct bench *bench)
 
 /* ---- copies ---- */
 
-static CUstream stream_of(const struct bench *bench, enum turns_way way)
+static CUstream stream_of(const struct bench *bench, enum pte_contention_way way)
 {
-	return way == TURNS_OUT ? bench->engine->link.stream_out : bench->engine->link.stream_in;
+	return way == PTE_CONTENTION_OUT ? bench->engine->link.stream_out : bench->engine->link.stream_in;
 }
 
-static CUresult copy(struct bench *bench, enum turns_way way)
+static CUresult copy(struct bench *bench, enum pte_contention_way way)
 {
 	const struct migration *transit = bench->transit;
-	CUdeviceptr from = way == TURNS_OUT ? transit->alias : transit->spare_alias;
-	CUdeviceptr to = way == TURNS_OUT ? transit->spare_alias : transit->alias;
+	CUdeviceptr from = way == PTE_CONTENTION_OUT ? transit->alias : transit->spare_alias;
+	CUdeviceptr to = way == PTE_CONTENTION_OUT ? transit->spare_alias : transit->alias;
 	uint64_t bytes = migration_bytes(transit);
 
 	bench->copies[way] = true;
@@ -85,7 +85,7 @@ static CUresult copy(struct bench *bench, enum turns_way way)
 }
 
 /* Not for ever: a program's stream that shares a queue with ours may be held until the mover answers somebody. */
-static bool wait_for(struct bench *bench, enum turns_way way)
+static bool wait_for(struct bench *bench, enum pte_contention_way way)
 {
 	CUresult result = REAL(cuStreamQuery)(stream_of(bench, way));
 
@@ -98,7 +98,7 @@ static bool wait_for(struct bench *bench, enum turns_way way)
 }
 
 /* Copies, of which the first has ended on return; the others have not, as a rule. */
-static bool begin(struct bench *bench, enum turns_way way, unsigned n)
+static bool begin(struct bench *bench, enum pte_contention_way way, unsigned n)
 {
 	CUresult result = CUDA_SUCCESS;
 
@@ -115,7 +115,7 @@ static bool begin(struct bench *bench, enum turns_way way, unsigned n)
 }
 
 /* How many copies are about a time slice; 0: refused. The first of them may take longer than others. */
-static unsigned slice_of(struct bench *bench, enum turns_way way)
+static unsigned slice_of(struct bench *bench, enum pte_contention_way way)
 {
 	if (copy(bench, way) != CUDA_SUCCESS || !wait_for(bench, way))
 		return 0;
@@ -136,7 +136,7 @@ static int by_length(const void *one, const void *two)
 }
 
 /* What changes take beside n copies each, ns, the shortest first. False: refused, or it took too long. */
-static bool beside(struct bench *bench, enum turns_way way, unsigned n, uint64_t ret_ns[TRIES])
+static bool beside(struct bench *bench, enum pte_contention_way way, unsigned n, uint64_t ret_ns[TRIES])
 {
 	for (unsigned i = 0; i < TRIES; i++) {
 		ret_ns[i] = begin(bench, way, n) ? change(bench) : UINT64_MAX;
@@ -151,14 +151,15 @@ static bool beside(struct bench *bench, enum turns_way way, unsigned n, uint64_t
  * *ret_again: the program was in the way. One way after the other: on return copies are under way one way at most, of
  * those that write either chunk.
  */
-static bool measure(struct bench *bench, bool ret_waits[TURNS_WAYS], bool *ret_again)
+static bool measure(struct bench *bench, bool ret_waits[PTE_CONTENTION_WAYS], bool *ret_again)
 {
 	uint64_t quiet[TRIES], ns[TRIES];
 
-	if (!wait_for(bench, TURNS_IN) || !wait_for(bench, TURNS_OUT) || !beside(bench, TURNS_IN, 0, quiet))
+	if (!wait_for(bench, PTE_CONTENTION_IN) || !wait_for(bench, PTE_CONTENTION_OUT) ||
+	    !beside(bench, PTE_CONTENTION_IN, 0, quiet))
 		return false;
 	*ret_again = quiet[0] > QUIET_MOST_NS;
-	for (enum turns_way way = 0; way < TURNS_WAYS && !*ret_again; way++) {
+	for (enum pte_contention_way way = 0; way < PTE_CONTENTION_WAYS && !*ret_again; way++) {
 		unsigned n = slice_of(bench, way);
 
 		if (!n || !beside(bench, way, n, ns))
@@ -173,7 +174,7 @@ static void put_off(struct engine *engine, struct move *move, const struct bench
 {
 	CUresult result = REAL(cuEventRecord)(move->event, engine->link.stream_in);
 
-	move->is_measured = bench->copies[TURNS_IN];
+	move->is_measured = bench->copies[PTE_CONTENTION_IN];
 	if (result == CUDA_SUCCESS)
 		result = REAL(cuStreamWaitEvent)(engine->link.stream_out, move->event, 0);
 	if (result == CUDA_SUCCESS)
@@ -183,17 +184,17 @@ static void put_off(struct engine *engine, struct move *move, const struct bench
 		engine_lost(engine, result);
 }
 
-void turns_init(struct turns *turns)
+void pte_contention_init(struct pte_contention *turns)
 {
-	*turns = (struct turns){.waits[CHUNK_HOST][TURNS_OUT] = true};
+	*turns = (struct pte_contention){.waits[CHUNK_HOST][PTE_CONTENTION_OUT] = true};
 }
 
-bool turns_learn(struct engine *engine, struct move *move)
+bool pte_contention_learn(struct engine *engine, struct move *move)
 {
 	const struct migration *transit = &move->transit;
-	struct turns *turns = &engine->turns;
+	struct pte_contention *turns = &engine->turns;
 	struct bench bench = {.engine = engine, .transit = transit, .until = clock_now() + LAST_NS};
-	bool waits[TURNS_WAYS], again = false;
+	bool waits[PTE_CONTENTION_WAYS], again = false;
 
 	if (transit->from != CHUNK_DEVICE || turns->pieces[transit->to] >= PIECES_MOST ||
 	    migration_bytes(transit) < COPY_LEAST || piece_is_discarded(engine, transit->block_unit, transit->piece))
@@ -211,10 +212,10 @@ bool turns_learn(struct engine *engine, struct move *move)
 		turns->pieces[transit->to] = PIECES_MOST;
 	REAL(cuMemAddressFree)(bench.window, migration_bytes(transit));
 	bench.until = 0;
-	for (enum turns_way way = 0; way < TURNS_WAYS; way++)
+	for (enum pte_contention_way way = 0; way < PTE_CONTENTION_WAYS; way++)
 		if (bench.copies[way])
 			wait_for(&bench, way);
-	if (!bench.copies[TURNS_IN] && !bench.copies[TURNS_OUT])
+	if (!bench.copies[PTE_CONTENTION_IN] && !bench.copies[PTE_CONTENTION_OUT])
 		return true;
 	put_off(engine, move, &bench);
 	return false;
