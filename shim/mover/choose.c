@@ -242,7 +242,7 @@ static bool is_out_of_patience(struct engine *engine, const struct waiter *waite
 
 	if (waited <= PATIENCE_NS || engine->moves.in.n || engine->moves.out.n)
 		return false;
-	for (unsigned i = listen_pieces(engine, waiter->named, waiter->n); i-- > 0;)
+	for (unsigned i = intake_pieces(engine, waiter->named, waiter->n); i-- > 0;)
 		units += engine->arena->states[engine->intake.pieces.at[i]].units_of_piece;
 	return waited > PATIENCE_NS + BRING_FACTOR * units * (engine->moves.in.unit_ns + engine->moves.out.unit_ns);
 }
@@ -268,7 +268,7 @@ static bool is_waiting(struct engine *engine, struct waiter *waiter)
 		stats_add(STAT_waits_given_up, 1);
 		want = false;
 	}
-	unsigned n = want ? listen_pieces(engine, waiter->named, waiter->n) : 0;
+	unsigned n = want ? intake_pieces(engine, waiter->named, waiter->n) : 0;
 	if (!want)
 		engine->by_piece.stamp++;
 	bool missing = want_pieces(engine, n);

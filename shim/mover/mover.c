@@ -308,7 +308,7 @@ static bool wants_proofs(const struct engine *engine)
 
 static bool work(struct engine *engine)
 {
-	bool any = listen_read(engine);
+	bool any = intake_read(engine);
 
 	/* Before anything changes. */
 	stop_note(engine);

@@ -9,7 +9,7 @@
  *   tell.c       what figures and the trace hear of moves
  *   deferred_map.c       pieces on the host that are not mapped
  *   migrate.c       one piece from here to there, and what to do when the driver refuses
- *   listen.c     what the mover hears: of the heap, and of what was submitted
+ *   intake.c     what the mover hears: of the heap, and of what was submitted
  *   choose.c     which piece comes in, which goes out, and whether to wait
  *   quiesce.c        the exact mode: moving while nothing runs
  *   quiesce_orders.c  the same by order: suspending, making room for others and for new blocks
@@ -34,7 +34,7 @@
 #include "shim/mover/engine.h"
 #include "shim/mover/quiesce.h"
 #include "shim/mover/link.h"
-#include "shim/mover/listen.h"
+#include "shim/mover/intake.h"
 #include "shim/mover/migrate.h"
 #include "shim/mover/mover.h"
 #include "shim/mover/piece.h"

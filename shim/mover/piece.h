@@ -23,7 +23,7 @@ struct piece_tables {
 	uint8_t *kept;           /* units of it that stay on the device, and why (piece.c); 0: none */
 	uint64_t kept_units[2];  /* their sums: of small blocks, and of those that a rule keeps */
 	uint32_t *left;          /* ms (clock_now) at which it left the device; 0: it is there, or never was */
-	uint64_t *stamps, stamp; /* equal: seen in this look (listen_pieces) */
+	uint64_t *stamps, stamp; /* equal: seen in this look (intake_pieces) */
 };
 
 /* Adds a piece to a list that grows. Returns false if there is no memory; the list is as it was then. */

@@ -260,7 +260,7 @@ static void wish_for_waiters(struct engine *engine, struct wishes *wishes)
 		if (waiter->answered || waiter->had_gap)
 			continue;
 		waiter->had_gap = true;
-		unsigned n = listen_pieces(engine, waiter->named, waiter->n);
+		unsigned n = intake_pieces(engine, waiter->named, waiter->n);
 		for (unsigned i = 0; i < n; i++)
 			if (atomic_load(&engine->arena->states[engine->intake.pieces.at[i]].where) == BLOCK_STATE_HOST)
 				wish(engine, wishes, engine->intake.pieces.at[i], plan_now(engine->plan));

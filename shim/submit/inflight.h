@@ -1,6 +1,6 @@
 /*
  * inflight.h: the mover's book of the blocks that submissions with tickets (inflight_ticket.h) use. It hears each record of the tape
- * before listen.c takes it off, and may read on to the end at any time. All of it belongs to the mover's thread.
+ * before intake.c takes it off, and may read on to the end at any time. All of it belongs to the mover's thread.
  *
  * Blocks go by the unit they start at, as marks do (arena.h). What a record names is looked up when it is heard: had the
  * block been freed since, what used it would be done.

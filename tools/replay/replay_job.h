@@ -1,7 +1,7 @@
 /*
  * replay_job.h: a model as the library would handle it under one policy and one budget: which allocations are heap memory,
  * into which pieces they are cut (shim/heap/block_build.c), and which pieces each submission names
- * (shim/mover/listen.c).
+ * (shim/mover/intake.c).
  *
  * Pieces are numbered from 0; the numbers of a block that is freed are taken by a later one of the same length, as the
  * heap gives it the same address. Allocations of at most 1 MiB share pieces of 2 MiB.

@@ -97,7 +97,7 @@ static unsigned pieces_of(struct engine *engine, const struct named *named, unsi
 	return pieces->n;
 }
 
-unsigned listen_pieces(struct engine *engine, const struct named *named, unsigned n)
+unsigned intake_pieces(struct engine *engine, const struct named *named, unsigned n)
 {
 	return pieces_of(engine, named, n, false);
 }
@@ -115,7 +115,7 @@ static void hear(struct engine *engine, uint32_t piece)
 }
 
 /* Pieces that came and went. */
-static bool listen_to_news(struct engine *engine)
+static bool intake_news(struct engine *engine)
 {
 	uint32_t some[256];
 	bool all, any = false;
@@ -171,9 +171,9 @@ static void look_for_step(struct engine *engine)
 	engine->intake.step_began = now;
 }
 
-bool listen_read(struct engine *engine)
+bool intake_read(struct engine *engine)
 {
-	bool any = listen_to_news(engine);
+	bool any = intake_news(engine);
 	struct named some[1024];
 	uint64_t function;
 	unsigned n;
