@@ -20,7 +20,7 @@ struct intake {
 	struct extents *extents;
 	struct piece_list pieces; /* scratch: those of one submission (intake_pieces) */
 	struct piece_list
-	    leaving; /* those that the program wants on the host, for choose_leave(); some twice, some gone */
+	    leaving; /* those that the program wants on the host, for schedule_leave(); some twice, some gone */
 };
 
 /* Read the log and the news; keep the plan up to date. True: there was something. */

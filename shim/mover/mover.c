@@ -312,7 +312,7 @@ static bool work(struct engine *engine)
 
 	/* Before anything changes. */
 	stop_note(engine);
-	choose_progress(engine);
+	schedule_progress(engine);
 	get_ready(engine);
 	govern(engine);
 	if (engine->moves.in.n || engine->moves.out.n)
@@ -321,13 +321,13 @@ static bool work(struct engine *engine)
 	any |= migrate_finish(engine);
 	if (engine->exact)
 		quiesce_run(engine);
-	choose_for_waiters(engine);
+	schedule_for_waiters(engine);
 	if (!engine->exact) {
-		choose_for_new(engine);
-		choose_leave(engine, false);
+		schedule_for_new(engine);
+		schedule_leave(engine, false);
 	}
 	recall_run(engine);
-	choose_ahead(engine);
+	schedule_ahead(engine);
 	/* A submission that may touch anything waits until everything is mapped. */
 	while ((atomic_load(&engine->channel.everything.waits) || heap_has_given(engine->heap) ||
 		heap_is_awaited(engine->heap)) &&
@@ -336,7 +336,7 @@ static bool work(struct engine *engine)
 	if (!any && deferred_map_is_due(engine))
 		any = deferred_map_map(engine);
 	atomic_store_explicit(&engine->channel.hungry, wants_proofs(engine), memory_order_relaxed);
-	atomic_store_explicit(&engine->new_blocks.makes_room, plan_knows(engine->plan) && choose_may_move(engine),
+	atomic_store_explicit(&engine->new_blocks.makes_room, plan_knows(engine->plan) && schedule_may_move(engine),
 			      memory_order_relaxed);
 	return any;
 }
@@ -356,10 +356,10 @@ static bool work(struct engine *engine)
 static bool stock(struct engine *engine)
 {
 	uint64_t now = clock_now(), moved = engine->stats.moved_in + engine->stats.moved_out;
-	uint64_t most = choose_stock_bytes(engine), away = plan_units(engine->plan, PLAN_HOST) * HEAP_UNIT;
+	uint64_t most = schedule_stock_bytes(engine), away = plan_units(engine->plan, PLAN_HOST) * HEAP_UNIT;
 
 	if (now < engine->stock.after || (moved == engine->stock.moved && now - engine->stock.since < STOCK_REST_NS) ||
-	    engine->intake.n_submissions == engine->stock.heard || !choose_may_move(engine))
+	    engine->intake.n_submissions == engine->stock.heard || !schedule_may_move(engine))
 		return false;
 	enum sw_status status = heap_stock(engine->heap, most < away ? most : away);
 	if (status == SW_OK)

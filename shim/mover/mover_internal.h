@@ -10,7 +10,7 @@
  *   deferred_map.c       pieces on the host that are not mapped
  *   migrate.c       one piece from here to there, and what to do when the driver refuses
  *   intake.c     what the mover hears: of the heap, and of what was submitted
- *   choose.c     which piece comes in, which goes out, and whether to wait
+ *   schedule.c     which piece comes in, which goes out, and whether to wait
  *   quiesce.c        the exact mode: moving while nothing runs
  *   quiesce_orders.c  the same by order: suspending, making room for others and for new blocks
  *   recall.c     what goes back to peers that need their memory
@@ -29,7 +29,7 @@
 #include "shim/submit/channel.h"
 #include "shim/submit/inflight.h"
 #include "shim/submit/completion.h"
-#include "shim/mover/choose.h"
+#include "shim/mover/schedule.h"
 #include "shim/mover/discard.h"
 #include "shim/mover/engine.h"
 #include "shim/mover/quiesce.h"

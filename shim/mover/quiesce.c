@@ -77,7 +77,7 @@ static bool goes_on_waiting(struct engine *engine, uint64_t devices, uint64_t be
 {
 	uint64_t progress = engine->progress.last, before = engine->quiesce.done;
 
-	choose_progress(engine);
+	schedule_progress(engine);
 	engine->quiesce.done = done_by(engine, devices);
 	engine->progress.last =
 	    engine->quiesce.done > before && before < engine->quiesce.newest ? clock_now() : progress;
@@ -270,7 +270,7 @@ static void wish_for_waiters(struct engine *engine, struct wishes *wishes)
 
 static void wish_ahead(struct engine *engine, struct wishes *wishes)
 {
-	uint64_t when, ahead = choose_ahead_units(engine);
+	uint64_t when, ahead = schedule_ahead_units(engine);
 	uint32_t piece;
 
 	while (wishes->units < ahead && plan_fetch(engine->plan, ahead, &piece, &when))
@@ -337,7 +337,7 @@ static bool grant(struct engine *engine, const struct wish *wish)
 			return false;
 	}
 	if (answer == MIGRATE_BEGUN)
-		choose_count(engine, wish->piece, wish->when > plan_now(engine->plan));
+		schedule_count(engine, wish->piece, wish->when > plan_now(engine->plan));
 	else
 		piece_tell_plan(engine, wish->piece);
 	return true;
@@ -381,7 +381,7 @@ void quiesce_finish(struct engine *engine)
 static void grant_all(struct engine *engine, struct wishes *wishes)
 {
 	while (wishes->next < wishes->n && !atomic_load(&engine->channel.dead)) {
-		choose_leave(engine, true);
+		schedule_leave(engine, true);
 		while (wishes->next < wishes->n && grant(engine, &wishes->at[wishes->next]))
 			wishes->next++;
 		go_ahead(engine, wishes);
@@ -424,7 +424,7 @@ void quiesce_run(struct engine *engine)
 
 	if (!atomic_load(&engine->channel.n_waiters))
 		return;
-	if (!choose_may_move(engine) || clock_now() < engine->quiesce.not_before || !link_open(engine)) {
+	if (!schedule_may_move(engine) || clock_now() < engine->quiesce.not_before || !link_open(engine)) {
 		let_waiters_go(engine);
 		return;
 	}

@@ -192,10 +192,10 @@ static void send_out_for_new(struct engine *engine, uint64_t bytes, uint64_t mor
  */
 enum sw_status quiesce_room_for_new(struct engine *engine, uint64_t bytes)
 {
-	uint64_t more = choose_ahead_units(engine) * (uint64_t)HEAP_UNIT;
+	uint64_t more = schedule_ahead_units(engine) * (uint64_t)HEAP_UNIT;
 	uint32_t victim;
 
-	if (!plan_knows(engine->plan) || !choose_may_move(engine) || clock_now() < engine->quiesce.not_before ||
+	if (!plan_knows(engine->plan) || !schedule_may_move(engine) || clock_now() < engine->quiesce.not_before ||
 	    plan_victim(engine->plan, plan_now(engine->plan), 0, NULL, NULL, &victim) != PLAN_FOUND ||
 	    !link_open(engine) || !quiesce_close(engine, false))
 		return SW_BUSY;

@@ -85,7 +85,7 @@ void recall_run(struct engine *engine)
 {
 	uint64_t wanted = heap_wanted(engine->heap), now = wanted ? clock_now() : 0;
 
-	if (!wanted || now < engine->recall.not_before || !choose_can_move(engine) || !link_open(engine) ||
+	if (!wanted || now < engine->recall.not_before || !schedule_can_move(engine) || !link_open(engine) ||
 	    (engine->exact && now < engine->quiesce.not_before))
 		return;
 	heap_give_back_lent(engine->heap);
@@ -99,7 +99,7 @@ void recall_run(struct engine *engine)
 		send_in_gap(engine, wanted);
 		return;
 	}
-	while (choose_may_begin(engine, &engine->moves.out) && engine->moves.out.bytes < wanted &&
+	while (schedule_may_begin(engine, &engine->moves.out) && engine->moves.out.bytes < wanted &&
 	       send_next(engine, false))
 		;
 }

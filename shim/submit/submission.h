@@ -20,7 +20,7 @@
  *                 has no ticket, since its names are too many, not all known, or found no room in the log; and everything
  *                 that is submitted once somebody must know at once who names what (submission_ask_to_hold)
  *
- * Every wait has an end but that of a suspended process: the mover answers within its patience (choose.c), what is on its
+ * Every wait has an end but that of a suspended process: the mover answers within its patience (schedule.c), what is on its
  * way and does not get on is mapped where it was, and the gate is given up by whoever has waited too long while it is only
  * being closed. Nothing here can fail for the program: without memory for its names a
  * submission is one that may touch anything, and holds and waits as such.

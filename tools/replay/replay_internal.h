@@ -2,7 +2,7 @@
  * replay_internal.h: the state of a run, for the files that make it up:
  *
  *   replay_program.c  the program, the GPU, allocations; what is counted
- *   replay_move.c     the mover's order of business in `fast`, as choose.c and migrate.c have it
+ *   replay_move.c     the mover's order of business in `fast`, as schedule.c and migrate.c have it
  *   replay_gap.c      the same in `exact`, as quiesce.c has it
  *   replay_run.c      all of it
  *

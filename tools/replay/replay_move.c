@@ -1,5 +1,5 @@
 /*
- * The mover, as far as it costs time: shim/mover/choose.c and migrate.c with the driver's calls replaced by what they take.
+ * The mover, as far as it costs time: shim/mover/schedule.c and migrate.c with the driver's calls replaced by what they take.
  * In `fast` a piece that goes out is unmapped, copied, and rests unmapped on the host; one that comes in is copied and
  * mapped. The mover is one thread: what it does is done one after the other, while the links go on.
  */
@@ -321,7 +321,7 @@ static bool look_ahead(struct run *run)
 	return any;
 }
 
-/* As choose_for_new() of the library has it. True: something has changed. */
+/* As schedule_for_new() of the library has it. True: something has changed. */
 static bool see_to_new(struct run *run)
 {
 	enum plan_answer room = make_room(run, plan_now(run->plan), 0, reserve(run) + run->room);

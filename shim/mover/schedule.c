@@ -23,12 +23,12 @@ static uint64_t reserve(const struct engine *engine)
 	return pace_reserve(engine_budget(engine), heap_largest_piece(engine->heap));
 }
 
-uint32_t choose_ahead_units(const struct engine *engine)
+uint32_t schedule_ahead_units(const struct engine *engine)
 {
 	return (uint32_t)(pace_ahead(engine_budget(engine)) / HEAP_UNIT);
 }
 
-uint64_t choose_stock_bytes(const struct engine *engine)
+uint64_t schedule_stock_bytes(const struct engine *engine)
 {
 	uint64_t budget = engine_budget(engine);
 
@@ -44,7 +44,7 @@ static void put_aside(struct engine *engine, uint32_t piece)
 		plan_set(engine->plan, piece, engine->arena->states[piece].units_of_piece, PLAN_PINNED);
 }
 
-void choose_progress(struct engine *engine)
+void schedule_progress(struct engine *engine)
 {
 	CUresult error = CUDA_SUCCESS;
 	CUdevice ordinal = engine->device->ordinal;
@@ -67,15 +67,15 @@ void choose_progress(struct engine *engine)
 	engine->progress.aside.n = 0;
 }
 
-bool choose_can_move(const struct engine *engine)
+bool schedule_can_move(const struct engine *engine)
 {
 	return engine->tracking.complete && !engine->progress.stalled && !engine->moves.n_back &&
 	       !engine->quiesce.suspended && !atomic_load(&engine->channel.dead) && !capture_is_open();
 }
 
-bool choose_may_move(const struct engine *engine)
+bool schedule_may_move(const struct engine *engine)
 {
-	return engine->governor.allows && choose_can_move(engine);
+	return engine->governor.allows && schedule_can_move(engine);
 }
 
 /* ---- making room ---- */
@@ -85,7 +85,7 @@ static bool cannot_leave(void *argument, uint32_t piece)
 	return piece_is_busy(argument, piece, false);
 }
 
-bool choose_may_begin(const struct engine *engine, const struct queue *queue)
+bool schedule_may_begin(const struct engine *engine, const struct queue *queue)
 {
 	uint64_t most = pace_under_way(engine_budget(engine), heap_largest_piece(engine->heap));
 
@@ -121,7 +121,7 @@ static enum plan_answer make_room(struct engine *engine, uint64_t when, unsigned
 {
 	enum plan_answer answer = PLAN_FOUND;
 
-	while (answer == PLAN_FOUND && choose_may_begin(engine, &engine->moves.out) &&
+	while (answer == PLAN_FOUND && schedule_may_begin(engine, &engine->moves.out) &&
 	       heap_free_bytes(engine->heap, CHUNK_DEVICE) + engine->moves.out.bytes < bytes)
 		answer = send_out(engine, when, units);
 	return engine->moves.out.n ? PLAN_FOUND : answer;
@@ -142,7 +142,7 @@ static enum migrate_answer bring_in(struct engine *engine, uint32_t piece, uint6
 
 /* ---- those who wait ---- */
 
-void choose_count(struct engine *engine, uint32_t piece, bool ahead)
+void schedule_count(struct engine *engine, uint32_t piece, bool ahead)
 {
 	engine->by_piece.ahead[piece] = ahead;
 	if (!ahead)
@@ -169,7 +169,7 @@ static bool demand(struct engine *engine, uint32_t piece)
 	engine->stats.why_in = TRACE_WHY_WAITED;
 	switch (bring_in(engine, piece, plan_now(engine->plan), &room)) {
 	case MIGRATE_BEGUN:
-		choose_count(engine, piece, false);
+		schedule_count(engine, piece, false);
 		return true;
 	case MIGRATE_BUSY:
 		return true;
@@ -261,7 +261,7 @@ static void bring_back(struct engine *engine, const struct waiter *waiter)
 static bool is_waiting(struct engine *engine, struct waiter *waiter)
 {
 	bring_back(engine, waiter);
-	bool want = choose_may_move(engine) && !engine->exact && link_open(engine);
+	bool want = schedule_may_move(engine) && !engine->exact && link_open(engine);
 
 	if (want && is_out_of_patience(engine, waiter)) {
 		engine->progress.stalled = true;
@@ -277,7 +277,7 @@ static bool is_waiting(struct engine *engine, struct waiter *waiter)
 	       (waiter->unknown && atomic_load(&engine->channel.everything.unmapped));
 }
 
-void choose_for_waiters(struct engine *engine)
+void schedule_for_waiters(struct engine *engine)
 {
 	bool answered = false;
 
@@ -286,7 +286,7 @@ void choose_for_waiters(struct engine *engine)
 		return;
 	lock_take(&engine->channel.lock);
 	for (struct waiter *waiter = engine->channel.waiters; waiter; waiter = waiter->next) {
-		if (waiter->answered || (engine->exact && !waiter->had_gap && choose_may_move(engine)))
+		if (waiter->answered || (engine->exact && !waiter->had_gap && schedule_may_move(engine)))
 			continue;
 		if (!is_waiting(engine, waiter))
 			answered = waiter->answered = true;
@@ -304,14 +304,14 @@ void choose_for_waiters(struct engine *engine)
  * 200 ms a step without, 163 with, and brings in 3.6 GiB instead of 7.2; a made-up job that allocates all it needs in
  * each step 323 and 285; one whose steps are of other sizes each time loses, 220 and 239.
  */
-void choose_for_new(struct engine *engine)
+void schedule_for_new(struct engine *engine)
 {
 	uint64_t wanted = atomic_load(&engine->new_blocks.wanted);
 	enum plan_answer room = PLAN_NONE;
 
 	if (!wanted)
 		return;
-	if (choose_may_move(engine) && link_open(engine))
+	if (schedule_may_move(engine) && link_open(engine))
 		room = make_room(engine, plan_now(engine->plan), 0, reserve(engine) + wanted);
 	if (room == PLAN_NONE || (room == PLAN_BUSY && is_deadlocked(engine)))
 		atomic_fetch_add(&engine->new_blocks.hopeless, 1);
@@ -319,7 +319,7 @@ void choose_for_new(struct engine *engine)
 
 /* ---- looking ahead ---- */
 
-void choose_ahead(struct engine *engine)
+void schedule_ahead(struct engine *engine)
 {
 	uint32_t piece;
 	uint64_t when;
@@ -330,16 +330,16 @@ void choose_ahead(struct engine *engine)
 	 * waiter would wait for ever. So it is with the room for a new block.
 	 */
 	if (engine->progress.starving || engine->exact || atomic_load(&engine->new_blocks.wanted) ||
-	    !choose_may_move(engine) || !link_open(engine))
+	    !schedule_may_move(engine) || !link_open(engine))
 		return;
 	engine->stats.why_in = TRACE_WHY_AHEAD;
-	for (unsigned tries = 0; tries < 64 && choose_may_begin(engine, &engine->moves.in); tries++) {
-		if (!plan_fetch(engine->plan, choose_ahead_units(engine), &piece, &when))
+	for (unsigned tries = 0; tries < 64 && schedule_may_begin(engine, &engine->moves.in); tries++) {
+		if (!plan_fetch(engine->plan, schedule_ahead_units(engine), &piece, &when))
 			return;
 		enum plan_answer room;
 		enum migrate_answer answer = bring_in(engine, piece, when, &room);
 		if (answer == MIGRATE_BEGUN)
-			choose_count(engine, piece, true);
+			schedule_count(engine, piece, true);
 		if (answer == MIGRATE_BUSY || answer == MIGRATE_FAILED)
 			put_aside(engine, piece);
 		if (answer == MIGRATE_NO_ROOM)
@@ -369,18 +369,18 @@ static bool lead_to_host(struct engine *engine, uint32_t piece, uint64_t room, b
 		return false;
 	if (where == BLOCK_STATE_MOVING || room < engine->arena->states[piece].units_of_piece * HEAP_UNIT)
 		return true;
-	if (!choose_may_begin(engine, &engine->moves.out) || is_in(&engine->moves.out, piece) ||
+	if (!schedule_may_begin(engine, &engine->moves.out) || is_in(&engine->moves.out, piece) ||
 	    is_in(&engine->moves.in, piece))
 		return true;
 	return migrate_begin(engine, piece, CHUNK_HOST, gap) != MIGRATE_FAILED;
 }
 
-void choose_leave(struct engine *engine, bool gap)
+void schedule_leave(struct engine *engine, bool gap)
 {
 	unsigned kept = 0;
 
 	/* Whether moving pays does not matter: the program has asked for it. */
-	if (!engine->intake.leaving.n || !choose_can_move(engine) || !link_open(engine))
+	if (!engine->intake.leaving.n || !schedule_can_move(engine) || !link_open(engine))
 		return;
 	uint64_t room = heap_free_bytes(engine->heap, CHUNK_HOST);
 	engine->stats.why_out = TRACE_WHY_AHEAD;
