@@ -148,7 +148,7 @@ static bool put_new(struct engine *engine, struct move *move)
 /* The piece is where its new memory is, which is filled. */
 static void settle_new(struct engine *engine, struct move *move)
 {
-	tell_moved(engine, move);
+	move_stats_moved(engine, move);
 	migration_exchange(engine->heap, &move->transit);
 	piece_arrived(engine, &move->transit, BLOCK_STATE_DEVICE, move->is_raised);
 }
@@ -199,10 +199,10 @@ enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum ch
 	}
 	if (gap && to == CHUNK_DEVICE && !put_new(engine, move))
 		return rest ? undo_turn(engine, rest, move) : undo(engine, move);
-	tell_begin(engine, move);
+	move_stats_begin(engine, move);
 	CUresult result = link_copy(engine, move, gap);
 	if (result != CUDA_SUCCESS) {
-		tell_end(engine, move, true);
+		move_stats_end(engine, move, true);
 		log_once("copying memory to the %s: %s", to == CHUNK_HOST ? "host" : "device", real_error_name(result));
 		if (!remove_new(move))
 			return fill_after_all(engine, rest, move);
@@ -230,7 +230,7 @@ static void finish_in(struct engine *engine, struct move *move)
 		if (!piece_map_either(engine, transit, &is_new))
 			is_new = false;
 	}
-	tell_end(engine, move, !is_new);
+	move_stats_end(engine, move, !is_new);
 	if (is_new)
 		settle_new(engine, move);
 	else
@@ -241,14 +241,14 @@ static void finish_out(struct engine *engine, struct move *move)
 {
 	if (move->mapped == MAPPED_OLD) {
 		if (migration_unmap(&move->transit) != CUDA_SUCCESS) {
-			tell_end(engine, move, true);
+			move_stats_end(engine, move, true);
 			piece_arrived(engine, &move->transit, old_place(move), false);
 			return;
 		}
 		piece_raise(engine, &move->transit);
 	}
-	tell_moved(engine, move);
-	tell_end(engine, move, false);
+	move_stats_moved(engine, move);
+	move_stats_end(engine, move, false);
 	migration_exchange(engine->heap, &move->transit);
 	deferred_map_add(engine, &move->transit);
 	/* To the plan it is on the host: it may be asked for again at once. */
@@ -258,8 +258,8 @@ static void finish_out(struct engine *engine, struct move *move)
 /* It stays where it went, where it is mapped. lost: copies into the old memory may be under way still. */
 static void settle_out(struct engine *engine, struct move *move, bool lost)
 {
-	tell_end(engine, move, false);
-	tell_moved(engine, move);
+	move_stats_end(engine, move, false);
+	move_stats_moved(engine, move);
 	if (lost)
 		migration_exchange_lost(engine->heap, &move->transit);
 	else
@@ -275,7 +275,7 @@ static void finish_back(struct engine *engine, struct move *move)
 		settle_out(engine, move, false);
 		return;
 	}
-	tell_end(engine, move, true);
+	move_stats_end(engine, move, true);
 	undo(engine, move);
 }
 
@@ -413,7 +413,7 @@ void migrate_abandon(struct engine *engine)
 				finish_in(engine, move);
 				continue;
 			}
-			tell_end(engine, move, true);
+			move_stats_end(engine, move, true);
 			engine->moves.n_back -= move->is_back;
 			bool removed = remove_new(move);
 

@@ -317,7 +317,7 @@ static bool work(struct engine *engine)
 	govern(engine);
 	if (engine->moves.in.n || engine->moves.out.n)
 		engine->loop.copied = clock_now();
-	tell_busy(engine);
+	move_stats_busy(engine);
 	any |= migrate_finish(engine);
 	if (engine->exact)
 		quiesce_run(engine);

@@ -6,7 +6,7 @@
  *   piece.c      one piece: its marks, what the plan knows of it, small blocks that do not leave, the end of a move
  *   link.c       the streams that pieces are copied on
  *   pte_contention.c      which copies changes of mappings wait for
- *   tell.c       what figures and the trace hear of moves
+ *   move_stats.c       what figures and the trace hear of moves
  *   deferred_map.c       pieces on the host that are not mapped
  *   migrate.c       one piece from here to there, and what to do when the driver refuses
  *   intake.c     what the mover hears: of the heap, and of what was submitted
@@ -41,7 +41,7 @@
 #include "shim/mover/recall.h"
 #include "shim/mover/deferred_map.h"
 #include "shim/mover/stop.h"
-#include "shim/mover/tell.h"
+#include "shim/mover/move_stats.h"
 #include "shim/mover/pte_contention.h"
 #include "shim/plan/extent.h"
 #include "shim/plan/governor.h"

@@ -11,12 +11,12 @@ static void count_busy(struct engine *engine, uint64_t now)
 	engine->stats.busy_since += us * 1000;
 }
 
-void tell_busy(struct engine *engine)
+void move_stats_busy(struct engine *engine)
 {
 	count_busy(engine, clock_now());
 }
 
-void tell_begin(struct engine *engine, struct move *move)
+void move_stats_begin(struct engine *engine, struct move *move)
 {
 	static _Atomic uint64_t n;
 	uint64_t now = clock_now();
@@ -37,7 +37,7 @@ void tell_begin(struct engine *engine, struct move *move)
 		       out ? engine->stats.why_out : engine->stats.why_in, out ? new : old, out ? old : 0);
 }
 
-void tell_end(struct engine *engine, const struct move *move, bool stayed)
+void move_stats_end(struct engine *engine, const struct move *move, bool stayed)
 {
 	uint64_t now = clock_now();
 
@@ -51,7 +51,7 @@ void tell_end(struct engine *engine, const struct move *move, bool stayed)
 /* To come back sooner than that is to be moved in vain, or nearly so. */
 #define REFETCH_MS 10000
 
-void tell_moved(struct engine *engine, const struct move *move)
+void move_stats_moved(struct engine *engine, const struct move *move)
 {
 	const struct migration *transit = &move->transit;
 	bool in = transit->to == CHUNK_DEVICE;

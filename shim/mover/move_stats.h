@@ -1,8 +1,8 @@
 /*
- * tell.h: what figures and the trace hear of moves. The mover's thread only.
+ * move_stats.h: what figures and the trace hear of moves. The mover's thread only.
  */
-#ifndef SPILLWAY_TELL_H
-#define SPILLWAY_TELL_H
+#ifndef SPILLWAY_MOVE_STATS_H
+#define SPILLWAY_MOVE_STATS_H
 
 #include "shim/trace/trace.h"
 #include "shim/mover/link.h"
@@ -19,11 +19,11 @@ struct move_stats {
 };
 
 /* A move begins, and has ended: its data are where they were (stayed), or where they were to go. Each once. */
-void tell_begin(struct engine *engine, struct move *move);
-void tell_end(struct engine *engine, const struct move *move, bool stayed);
+void move_stats_begin(struct engine *engine, struct move *move);
+void move_stats_end(struct engine *engine, const struct move *move, bool stayed);
 /* The data of one have moved: before what it left is the spare's. */
-void tell_moved(struct engine *engine, const struct move *move);
+void move_stats_moved(struct engine *engine, const struct move *move);
 /* The time with moves under way so far, into the figures. */
-void tell_busy(struct engine *engine);
+void move_stats_busy(struct engine *engine);
 
 #endif
