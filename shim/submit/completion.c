@@ -7,7 +7,7 @@
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/driver/real.h"
-#include "shim/submit/recent.h"
+#include "shim/submit/recent_submissions.h"
 
 #include <stdatomic.h>
 
@@ -119,7 +119,7 @@ uint64_t completion_submitted(CUstream stream, bool per_thread, const struct com
 	struct tracker *tracker = completion_stream(stream, per_thread);
 	uint64_t number = atomic_fetch_add(&newest, 1) + 1;
 
-	recent_note(number, what, (unsigned)(tracker - completion_trackers));
+	recent_submissions_note(number, what, (unsigned)(tracker - completion_trackers));
 
 	if (!tracker->first)
 		tracker->first = number;
@@ -296,11 +296,11 @@ void completion_each_in_flight(void (*visit)(void *argument, unsigned row, const
 		first[i] = completion_trackers[i].first;
 		lock_drop(&completion_trackers[i].lock);
 	}
-	for (uint64_t number = recent_oldest(last); number <= last; number++) {
+	for (uint64_t number = recent_submissions_oldest(last); number <= last; number++) {
 		struct completion_what what;
 		unsigned row;
 
-		if (recent_look(number, &what, &row) && first[row] && first[row] <= number)
+		if (recent_submissions_look(number, &what, &row) && first[row] && first[row] <= number)
 			visit(argument, row, &what);
 	}
 }

@@ -1,4 +1,4 @@
-#include "shim/submit/recent.h"
+#include "shim/submit/recent_submissions.h"
 
 #include <stdatomic.h>
 
@@ -10,7 +10,7 @@ static struct {
 } recent[RECENT];
 
 /* Number last, and none meanwhile: whoever reads it twice knows what lies between. */
-void recent_note(uint64_t number, const struct completion_what *what, unsigned row)
+void recent_submissions_note(uint64_t number, const struct completion_what *what, unsigned row)
 {
 	unsigned at = number % RECENT;
 
@@ -20,12 +20,12 @@ void recent_note(uint64_t number, const struct completion_what *what, unsigned r
 	atomic_store_explicit(&recent[at].number, number, memory_order_release);
 }
 
-uint64_t recent_oldest(uint64_t newest)
+uint64_t recent_submissions_oldest(uint64_t newest)
 {
 	return newest < RECENT ? 1 : newest - RECENT + 1;
 }
 
-bool recent_look(uint64_t number, struct completion_what *ret_what, unsigned *ret_row)
+bool recent_submissions_look(uint64_t number, struct completion_what *ret_what, unsigned *ret_row)
 {
 	unsigned at = number % RECENT;
 
