@@ -311,7 +311,7 @@ static bool work(struct engine *engine)
 	bool any = intake_read(engine);
 
 	/* Before anything changes. */
-	stop_note(engine);
+	fault_report_note(engine);
 	schedule_progress(engine);
 	get_ready(engine);
 	govern(engine);
@@ -446,12 +446,12 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	engine->heap = heap;
 	engine->arena = heap_arena(heap);
 	engine->exact = exact;
-	engine->health.on_lost = stop_tell;
+	engine->health.on_lost = fault_report_tell;
 	engine->by_piece.stamps = table(engine->arena->n_units, sizeof(*engine->by_piece.stamps));
 	engine->by_piece.kept = table(engine->arena->n_units, sizeof(*engine->by_piece.kept));
 	engine->by_piece.left = table(engine->arena->n_units, sizeof(*engine->by_piece.left));
 	engine->by_piece.ahead = table(engine->arena->n_units, sizeof(*engine->by_piece.ahead));
-	engine->travels = stop_new();
+	engine->travels = fault_report_new();
 	engine->plan = plan_new(way_of(heap, exact));
 	engine->intake.extents = extent_new();
 	engine->governor.allows = true;

@@ -14,7 +14,7 @@
  *   quiesce.c        the exact mode: moving while nothing runs
  *   quiesce_orders.c  the same by order: suspending, making room for others and for new blocks
  *   recall.c     what goes back to peers that need their memory
- *   stop.c       what is said when `fast` has stopped a job
+ *   fault_report.c       what is said when `fast` has stopped a job
  *   discard.c    contents that need not be copied
  *   mover.c      the engine's beginning, and its thread: the order of business
  *
@@ -40,7 +40,7 @@
 #include "shim/mover/piece.h"
 #include "shim/mover/recall.h"
 #include "shim/mover/deferred_map.h"
-#include "shim/mover/stop.h"
+#include "shim/mover/fault_report.h"
 #include "shim/mover/move_stats.h"
 #include "shim/mover/pte_contention.h"
 #include "shim/plan/extent.h"
@@ -66,7 +66,7 @@ struct engine {
 	/* The mover's own. Each struct says who may touch it; what is pointed to here is the mover's thread's alone. */
 	struct inflight *claims; /* NULL in `exact`: nothing is taken away from what runs there */
 	struct plan *plan;
-	struct travels *travels; /* what was in transit lately (stop.c) */
+	struct travels *travels; /* what was in transit lately (fault_report.c) */
 	struct health health;
 	struct piece_tables by_piece;
 	struct link link;

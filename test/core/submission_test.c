@@ -485,9 +485,9 @@ static void a_stop_names_what_has_arrived_since_the_mover_looked(void **state)
 	(void)state;
 	engine->rests.n = 1;
 	engine->rests.at[0].transit = (struct migration){.block_unit = 0, .units = 4, .to = CHUNK_HOST};
-	stop_note(engine);
+	fault_report_note(engine);
 	engine->rests.n = 0;
-	stop_note(engine);
+	fault_report_note(engine);
 	lost(text);
 	assert_non_null(strstr(text, "FAST MODE STOPPED THE JOB"));
 	assert_non_null(strstr(text, "8.0 MiB just gone to the host"));
@@ -501,7 +501,7 @@ static void a_stop_that_is_noticed_late_is_told_all_the_same(void **state)
 	(void)state;
 	atomic_store(&engine->channel.dead, false);
 	engine->rests.n = 1;
-	stop_note(engine);
+	fault_report_note(engine);
 	engine->rests.n = 0;
 	clock_ahead = 5000000000;
 	lost(text);
@@ -511,7 +511,7 @@ static void a_stop_that_is_noticed_late_is_told_all_the_same(void **state)
 	/* What was in transit long before that is not meant. */
 	atomic_store(&engine->channel.dead, false);
 	clock_ahead = 5000000000;
-	stop_note(engine);
+	fault_report_note(engine);
 	lost(text);
 	clock_ahead = 0;
 	assert_null(strstr(text, "FAST MODE STOPPED THE JOB"));

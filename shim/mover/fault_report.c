@@ -36,7 +36,7 @@ struct travels {
 	uint64_t well;   /* ns: the last look before any sign of a death; 0: none */
 };
 
-struct travels *stop_new(void)
+struct travels *fault_report_new(void)
 {
 	return calloc(1, sizeof(struct travels));
 }
@@ -95,7 +95,7 @@ static void note_all(struct engine *engine)
 	}
 }
 
-void stop_note(struct engine *engine)
+void fault_report_note(struct engine *engine)
 {
 	/* From the first sign of a death on it stays as it is. */
 	if (engine->exact || engine->health.doubts)
@@ -230,7 +230,7 @@ static void tell_of_blocks(struct engine *engine, uint64_t since)
 			 n == BLOCKS_KEPT ? " or more" : "");
 }
 
-void stop_tell(struct engine *engine)
+void fault_report_tell(struct engine *engine)
 {
 	uint64_t well = engine->travels->well ? engine->travels->well : clock_now();
 	uint64_t since = well > RECENT_NS ? well - RECENT_NS : 1;
