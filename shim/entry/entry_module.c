@@ -3,17 +3,17 @@
  * something else.
  */
 #include "shim/entry/hook.h"
-#include "shim/submit/layout.h"
+#include "shim/submit/kernel_params.h"
 #include "shim/stats/stats.h"
 
-/* Before, because the handle can be another thread's as soon as the driver has it back; after, see layout.c. */
+/* Before, because the handle can be another thread's as soon as the driver has it back; after, see kernel_params.c. */
 #define UNLOAD(name, type)                                                                                             \
 	HOOK_EXPORT CUresult CUDAAPI name(type handle)                                                                 \
 	{                                                                                                              \
 		stats_call(HOOK_##name);                                                                               \
-		layout_drop();                                                                                         \
+		kernel_params_drop();                                                                                  \
 		CUresult result = REAL(name)(handle);                                                                  \
-		layout_drop();                                                                                         \
+		kernel_params_drop();                                                                                  \
 		return result;                                                                                         \
 	}
 

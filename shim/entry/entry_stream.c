@@ -11,7 +11,7 @@
 #include "shim/serve/serve.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/graph.h"
-#include "shim/submit/layout.h"
+#include "shim/submit/kernel_params.h"
 #include "shim/mover/spill.h"
 
 #define BEGIN_CAPTURE(name, per_thread, params, args)                                                                  \
@@ -90,7 +90,7 @@ static void forget_context(CUcontext context)
 {
 	capture_forget_context(context);
 	graph_context_ended(context);
-	layout_drop();
+	kernel_params_drop();
 }
 
 /* What was known of contexts before the first allocation, too, is their being there. */
@@ -129,7 +129,7 @@ static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context
 {
 	struct enter_scope scope;
 
-	layout_drop(); /* also before: the handles of its functions may be given out anew the moment it has ended */
+	kernel_params_drop(); /* also before: the handles of its functions may be given out anew the moment it has ended */
 
 	if (always && life_counts())
 		capture_forget_context(context);
@@ -215,7 +215,7 @@ static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool
 	struct ending ending = {.busy = false};
 	struct enter_scope scope;
 
-	layout_drop();
+	kernel_params_drop();
 
 	bool serving = enter_serve(&scope);
 	if (!serving && !life_counts())

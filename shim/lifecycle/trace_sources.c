@@ -1,10 +1,10 @@
 #include "shim/lifecycle/trace_sources.h"
 #include "shim/device/device.h"
 #include "shim/stats/stats.h"
-#include "shim/submit/layout.h"
+#include "shim/submit/kernel_params.h"
 #include "shim/submit/submission.h"
 
-_Static_assert(TRACE_FUNCTION_NAME == LAYOUT_NAME, "a name fits");
+_Static_assert(TRACE_FUNCTION_NAME == KERNEL_PARAMS_NAME, "a name fits");
 
 static void sample(const struct device *device, struct trace_source_device *ret)
 {
@@ -51,7 +51,7 @@ static void each_device(void (*visit)(const struct trace_source_device *device, 
 
 const struct trace_sources trace_sources = {
     .each_device = each_device,
-    .function_name = layout_name,
-    .function_generation = layout_generation,
+    .function_name = kernel_params_name,
+    .function_generation = kernel_params_generation,
     .submissions = submission_set_trace,
 };

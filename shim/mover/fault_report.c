@@ -12,7 +12,7 @@
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/mover/mover_internal.h"
-#include "shim/submit/layout.h"
+#include "shim/submit/kernel_params.h"
 #include "shim/submit/submission.h"
 
 #include <stdio.h>
@@ -152,7 +152,7 @@ static void add_kernel(void *argument, unsigned row, const struct completion_wha
 static void tell_of_kernels(void)
 {
 	struct kernels kernels = {0};
-	char text[900], name[LAYOUT_NAME];
+	char text[900], name[KERNEL_PARAMS_NAME];
 	size_t at = 0;
 
 	/* In this order: what is inside may have its number by the time that those with numbers are looked at. */
@@ -160,11 +160,11 @@ static void tell_of_kernels(void)
 	completion_each_in_flight(add_kernel, &kernels);
 	for (unsigned i = 0; i < kernels.n; i++) {
 		const struct completion_what *what = &kernels.what[i];
-		bool known = layout_name(what->function, name);
+		bool known = kernel_params_name(what->function, name);
 
 		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", at ? ", " : "",
 				       known ? name : real_name((int)what->id));
-		if (at + LAYOUT_NAME + 2 < sizeof(text) && i + 1 < kernels.n)
+		if (at + KERNEL_PARAMS_NAME + 2 < sizeof(text) && i + 1 < kernels.n)
 			continue;
 		log_line("  in flight, as far as is known: %s", text);
 		at = 0;

@@ -5,12 +5,12 @@
  *
  * What driver 580 answers: cuGraphKernelNodeGetParams_v2 always names a function, also for a node made from a CUkernel,
  * and has either kernelParams or extra, as the node was made; 1-D copies have no pitch; a graph without nodes refuses
- * an array for them. Drivers that do not tell what kernels take (before 12.4, layout.h) have no kernel nodes that we
+ * an array for them. Drivers that do not tell what kernels take (before 12.4, kernel_params.h) have no kernel nodes that we
  * can read.
  */
 #include "shim/submit/graph_read.h"
 #include "shim/driver/real.h"
-#include "shim/submit/layout.h"
+#include "shim/submit/kernel_params.h"
 #include "shim/submit/pdl.h"
 
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static void name_word(struct reading *reading, const void *at)
 }
 
 /* A node without a parameter that its kernel takes is none that the driver made. */
-static bool name_run(struct reading *reading, struct layout_run run, void *const *params)
+static bool name_run(struct reading *reading, struct kernel_params_run run, void *const *params)
 {
 	for (unsigned i = run.first; i < run.first + (unsigned)run.count; i++) {
 		if (run.words && (!params || !params[i]))
@@ -64,20 +64,20 @@ static bool name_run(struct reading *reading, struct layout_run run, void *const
 
 static bool name_params(struct reading *reading, CUfunction function, void *const *params)
 {
-	struct layout layout;
-	struct layout_run run;
+	struct kernel_params layout;
+	struct kernel_params_run run;
 	bool good = true;
 
-	switch (layout_get(function, &layout)) {
-	case LAYOUT_KNOWN:
+	switch (kernel_params_get(function, &layout)) {
+	case KERNEL_PARAMS_KNOWN:
 		for (unsigned i = 0; good && i < layout.n; i++)
 			good = name_run(reading, layout.run[i], params);
 		return good;
-	case LAYOUT_LONG:
-		for (unsigned i = 0; good && layout_param(function, i, &run); i++)
+	case KERNEL_PARAMS_LONG:
+		for (unsigned i = 0; good && kernel_params_one(function, i, &run); i++)
 			good = name_run(reading, run, params);
 		return good;
-	default: /* LAYOUT_UNKNOWN */
+	default: /* KERNEL_PARAMS_UNKNOWN */
 		return false;
 	}
 }

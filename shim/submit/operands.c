@@ -13,7 +13,7 @@
 #include "shim/driver/real.h"
 #include "shim/submit/box.h"
 #include "shim/submit/graph.h"
-#include "shim/submit/layout.h"
+#include "shim/submit/kernel_params.h"
 #include "shim/submit/tables.h"
 
 #include <string.h>
@@ -50,7 +50,7 @@ static inline void name_word(struct submission *use, const char *at)
 }
 
 /* A NULL among the pointers to parameters is an error that the driver reports. */
-static inline void name_run(struct submission *use, struct layout_run run, void **params)
+static inline void name_run(struct submission *use, struct kernel_params_run run, void **params)
 {
 	for (unsigned i = run.first; i < run.first + (unsigned)run.count; i++) {
 		const char *param = params[i];
@@ -83,27 +83,27 @@ static void name_buffer(struct submission *use, void **extra)
 
 static void name_kernel(struct submission *use, CUfunction function, void **params, void **extra)
 {
-	struct layout layout;
-	struct layout_run run;
+	struct kernel_params layout;
+	struct kernel_params_run run;
 
 	if (__builtin_expect(extra != NULL, 0))
 		name_buffer(use, extra);
 	if (!params) {
 		/* The buffer says all; the function's name is kept with its layout. */
 		if (extra)
-			layout_get(function, &layout);
+			kernel_params_get(function, &layout);
 		return;
 	}
-	switch (layout_get(function, &layout)) {
-	case LAYOUT_KNOWN:
+	switch (kernel_params_get(function, &layout)) {
+	case KERNEL_PARAMS_KNOWN:
 		for (unsigned i = 0; i < layout.n; i++)
 			name_run(use, layout.run[i], params);
 		break;
-	case LAYOUT_LONG:
-		for (unsigned i = 0; layout_param(function, i, &run); i++)
+	case KERNEL_PARAMS_LONG:
+		for (unsigned i = 0; kernel_params_one(function, i, &run); i++)
 			name_run(use, run, params);
 		break;
-	case LAYOUT_UNKNOWN:
+	case KERNEL_PARAMS_UNKNOWN:
 		submission_unknown(use);
 		break;
 	}

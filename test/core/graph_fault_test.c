@@ -8,7 +8,7 @@
 #include <pthread.h>
 
 #include "shim/submit/graph.h"
-#include "shim/submit/layout.h"
+#include "shim/submit/kernel_params.h"
 
 /* ---- memory that fails: every malloc and calloc of this program goes through here (CMakeLists.txt) ---- */
 
@@ -90,7 +90,7 @@ static void a_question_the_driver_does_not_answer_makes_the_instance_unknown(voi
 	(void)state;
 	for (size_t i = 0; i < N_QUESTIONS; i++) {
 		for (unsigned n = 1;; n++) {
-			layout_drop(); /* so that it has to be asked again */
+			kernel_params_drop(); /* so that it has to be asked again */
 			sim_fail(questions[i], n, CUDA_ERROR_UNKNOWN);
 			CUgraphExec exec = instantiate(graph);
 			bool happened = !sim_fail_pending();
@@ -120,7 +120,7 @@ static void a_question_that_fails_when_parameters_are_set_makes_the_instance_unk
 	for (unsigned n = 1; n <= 5; n++) {
 		CUgraphExec exec = instantiate(graph);
 
-		layout_drop();
+		kernel_params_drop();
 		sim_fail("cuFuncGetParamInfo", n, CUDA_ERROR_UNKNOWN);
 		set_mix(exec, kernel, &second);
 		assert_false(sim_fail_pending());

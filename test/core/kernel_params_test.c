@@ -1,10 +1,10 @@
 /*
- * layout_test.c: launches on the simulated driver: which words of which parameters are named, how layouts are
+ * kernel_params_test.c: launches on the simulated driver: which words of which parameters are named, how layouts are
  * remembered, and that they are forgotten in time. Unloading goes through our own entry points.
  */
 #include "operands_fake.h"
 
-#include "shim/submit/layout.h"
+#include "shim/submit/kernel_params.h"
 #include "shim/submit/operands.h"
 #include "test/sim/sim.h"
 
@@ -277,7 +277,7 @@ static void a_layout_is_asked_for_once(void **state)
 	for (int i = 0; i < 100; i++)
 		launch(function("mixed"), m.params, NULL);
 	assert_int_equal(questions(), before);
-	layout_drop();
+	kernel_params_drop();
 	launch(function("mixed"), m.params, NULL);
 	assert_int_equal(questions(), before + 8); /* seven, and that there is no eighth */
 }
@@ -323,9 +323,9 @@ static void a_function_that_is_gone_is_unknown(void **state)
 
 static bool is_called(CUfunction of, const char *expected)
 {
-	char name[LAYOUT_NAME];
+	char name[KERNEL_PARAMS_NAME];
 
-	return layout_name((uintptr_t)of, name) && !strcmp(name, expected);
+	return kernel_params_name((uintptr_t)of, name) && !strcmp(name, expected);
 }
 
 static void the_name_is_kept_when_the_function_is_gone(void **state)
@@ -334,19 +334,19 @@ static void the_name_is_kept_when_the_function_is_gone(void **state)
 	size_t bytes = 8;
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
 			 CU_LAUNCH_PARAM_END};
-	char name[LAYOUT_NAME];
+	char name[KERNEL_PARAMS_NAME];
 	struct mixed m;
 	CUmodule other;
 	CUfunction gone;
 
 	(void)state;
 	fill_mixed(&m);
-	assert_false(layout_name(12345, name));
+	assert_false(kernel_params_name(12345, name));
 	launch(kernel("mixed"), m.params, NULL);
 	assert_true(is_called(kernel("mixed"), "mixed"));
 	ok(cuModuleLoadData(&other, &image));
 	ok(cuModuleGetFunction(&gone, other, "mixed"));
-	assert_false(layout_name((uintptr_t)gone, name));
+	assert_false(kernel_params_name((uintptr_t)gone, name));
 	launch(gone, m.params, NULL);
 	unsigned long before = sim_calls("cuFuncGetName");
 	for (int i = 0; i < 10; i++)
@@ -377,7 +377,7 @@ static void without_an_answer_it_is_unknown_and_asked_again(void **state)
 
 	(void)state;
 	fill_mixed(&m);
-	layout_drop();
+	kernel_params_drop();
 	real.cuFuncGetParamInfo = refuse;
 	launch(function("mixed"), m.params, NULL); /* one line in the log, not two */
 	assert_int_equal(seen.n_unknown, 1);
@@ -461,17 +461,17 @@ static void many_threads_and_functions_get_the_right_layouts(void **state)
 	pthread_t threads[4];
 
 	(void)state;
-	layout_drop();
+	kernel_params_drop();
 	__typeof__(real.cuGetProcAddress_v2) own_symbols = REAL(cuGetProcAddress_v2);
 	real.cuGetProcAddress_v2 = no_symbols;
 	real.cuFuncGetParamInfo = invented;
 	for (uintptr_t i = 0; i < 4; i++)
 		pthread_create(&threads[i], NULL, launch_all, (void *)(i + 1));
 	for (int i = 0; i < 200; i++) {
-		layout_drop();
+		kernel_params_drop();
 		pthread_rwlock_wrlock(&unloading);
 		atomic_fetch_add(&meaning, 1);
-		layout_drop();
+		kernel_params_drop();
 		pthread_rwlock_unlock(&unloading);
 		sched_yield();
 	}
@@ -479,7 +479,7 @@ static void many_threads_and_functions_get_the_right_layouts(void **state)
 		pthread_join(threads[i], NULL);
 	real.cuFuncGetParamInfo = own;
 	real.cuGetProcAddress_v2 = own_symbols;
-	layout_drop();
+	kernel_params_drop();
 	assert_int_equal(n_wrong, 0);
 }
 

@@ -14,7 +14,7 @@
  * Why it is worth it: on an H200 with driver 580, asking for one parameter takes 10 ns, and learning that there are no
  * more takes 650 ns.
  */
-#include "shim/submit/layout.h"
+#include "shim/submit/kernel_params.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 
@@ -35,17 +35,17 @@ static struct slot {
 	_Atomic uint32_t sequence; /* odd: being written */
 	_Atomic uint32_t n;
 	_Atomic uint64_t function, generation;
-	_Atomic uint64_t run[LAYOUT_RUNS];
+	_Atomic uint64_t run[KERNEL_PARAMS_RUNS];
 } __attribute__((aligned(64))) slots[1 << SLOT_BITS];
 
 _Static_assert(sizeof(struct slot) == 256, "four cache lines");
-_Static_assert(sizeof(struct layout_run) == sizeof(uint64_t), "a run is read and written as one word");
+_Static_assert(sizeof(struct kernel_params_run) == sizeof(uint64_t), "a run is read and written as one word");
 
 /* Of the functions in the slots; written and read under their sequence numbers. */
-#define NAME_WORDS (LAYOUT_NAME / sizeof(uint64_t))
+#define NAME_WORDS (KERNEL_PARAMS_NAME / sizeof(uint64_t))
 static _Atomic uint64_t names[1 << SLOT_BITS][NAME_WORDS];
 
-_Static_assert(LAYOUT_NAME % sizeof(uint64_t) == 0, "a name is read and written by words");
+_Static_assert(KERNEL_PARAMS_NAME % sizeof(uint64_t) == 0, "a name is read and written by words");
 
 static _Atomic uint64_t generation = 1; /* an empty slot is of generation 0 */
 static atomic_flag writing = ATOMIC_FLAG_INIT;
@@ -57,12 +57,12 @@ static struct slot *slot_of(uint64_t function, unsigned way)
 	return &slots[(home + way) & ((1u << SLOT_BITS) - 1)];
 }
 
-void layout_drop(void)
+void kernel_params_drop(void)
 {
 	atomic_fetch_add_explicit(&generation, 1, memory_order_acq_rel);
 }
 
-uint64_t layout_generation(void)
+uint64_t kernel_params_generation(void)
 {
 	return atomic_load_explicit(&generation, memory_order_acquire);
 }
@@ -71,7 +71,8 @@ uint64_t layout_generation(void)
  * The acquiring loads keep the second look at the sequence number behind them, as the releasing stores in fill() keep
  * the odd number before them: no fence, which ThreadSanitizer does not understand. On x86-64 they are plain moves.
  */
-static bool copy_slot(struct slot *slot, uint64_t function, uint64_t now, struct layout *ret_layout, uint32_t *ret_n)
+static bool copy_slot(struct slot *slot, uint64_t function, uint64_t now, struct kernel_params *ret_layout,
+		      uint32_t *ret_n)
 {
 	uint32_t sequence = atomic_load_explicit(&slot->sequence, memory_order_acquire);
 
@@ -87,8 +88,8 @@ static bool copy_slot(struct slot *slot, uint64_t function, uint64_t now, struct
 	return atomic_load_explicit(&slot->sequence, memory_order_relaxed) == sequence;
 }
 
-static void fill(struct slot *slot, uint64_t function, uint64_t asked_in, const struct layout *layout, uint32_t n,
-		 const char name[LAYOUT_NAME])
+static void fill(struct slot *slot, uint64_t function, uint64_t asked_in, const struct kernel_params *layout,
+		 uint32_t n, const char name[KERNEL_PARAMS_NAME])
 {
 	uint32_t sequence = atomic_load_explicit(&slot->sequence, memory_order_relaxed);
 
@@ -110,8 +111,8 @@ static void fill(struct slot *slot, uint64_t function, uint64_t asked_in, const 
 }
 
 /* Its own slot if it has one, else one that nobody needs any more, else another function's, each in its turn. */
-static void remember(uint64_t function, uint64_t asked_in, const struct layout *layout, uint32_t n,
-		     const char name[LAYOUT_NAME])
+static void remember(uint64_t function, uint64_t asked_in, const struct kernel_params *layout, uint32_t n,
+		     const char name[KERNEL_PARAMS_NAME])
 {
 	static unsigned turn;
 	struct slot *place = NULL;
@@ -140,19 +141,19 @@ static void remember(uint64_t function, uint64_t asked_in, const struct layout *
  * Not found: a pointer at an odd multiple of 4 in a packed structure that happens to be a multiple of 8 long, and one
  * that is not even at a multiple of 4.
  */
-static struct layout_run run_of(unsigned index, size_t offset, size_t bytes)
+static struct kernel_params_run run_of(unsigned index, size_t offset, size_t bytes)
 {
 	uint16_t step = offset % 8 || bytes % 8 ? 4 : 8;
 	uint16_t words = bytes < 8 || bytes > MOST_PARAMS ? 0 : (uint16_t)((bytes - 8) / step + 1);
 
-	return (struct layout_run){(uint16_t)index, 1, words, step};
+	return (struct kernel_params_run){(uint16_t)index, 1, words, step};
 }
 
 /*
  * The driver has two functions for the two kinds of handle, and each refuses the other's (and anything that is none) as
  * INVALID_HANDLE. The runtime library of CUDA 13, static or not, launches every kernel by its CUkernel.
  */
-static CUresult ask(CUfunction function, unsigned index, struct layout_run *ret_run, bool *ret_is_kernel)
+static CUresult ask(CUfunction function, unsigned index, struct kernel_params_run *ret_run, bool *ret_is_kernel)
 {
 	size_t offset = 0, bytes = 0;
 	int saved = errno;
@@ -167,7 +168,7 @@ static CUresult ask(CUfunction function, unsigned index, struct layout_run *ret_
 	return result;
 }
 
-bool layout_param(CUfunction function, unsigned index, struct layout_run *ret_run)
+bool kernel_params_one(CUfunction function, unsigned index, struct kernel_params_run *ret_run)
 {
 	bool is_kernel;
 
@@ -175,9 +176,9 @@ bool layout_param(CUfunction function, unsigned index, struct layout_run *ret_ru
 }
 
 /* Returns false when there is no more room. */
-static bool append(struct layout *layout, struct layout_run run)
+static bool append(struct kernel_params *layout, struct kernel_params_run run)
 {
-	struct layout_run *last = layout->n ? &layout->run[layout->n - 1] : NULL;
+	struct kernel_params_run *last = layout->n ? &layout->run[layout->n - 1] : NULL;
 
 	if (!run.words)
 		return true;
@@ -185,15 +186,15 @@ static bool append(struct layout *layout, struct layout_run run)
 		last->count++;
 		return true;
 	}
-	if (layout->n == LAYOUT_RUNS)
+	if (layout->n == KERNEL_PARAMS_RUNS)
 		return false;
 	layout->run[layout->n++] = run;
 	return true;
 }
 
-static enum layout_answer ask_all(CUfunction function, struct layout *ret_layout, bool *ret_is_kernel)
+static enum kernel_params_answer ask_all(CUfunction function, struct kernel_params *ret_layout, bool *ret_is_kernel)
 {
-	struct layout_run run;
+	struct kernel_params_run run;
 	CUresult result;
 
 	ret_layout->n = 0;
@@ -204,7 +205,7 @@ static enum layout_answer ask_all(CUfunction function, struct layout *ret_layout
 		if (result == CUDA_SUCCESS && append(ret_layout, run))
 			continue;
 		if (result == CUDA_SUCCESS)
-			return LAYOUT_LONG;
+			return KERNEL_PARAMS_LONG;
 		if (result == CUDA_ERROR_NOT_FOUND)
 			log_once("this driver does not tell what kernels take (12.4 and newer do): nothing moves "
 				 "while a kernel runs");
@@ -212,9 +213,9 @@ static enum layout_answer ask_all(CUfunction function, struct layout *ret_layout
 			log_once("it is not known what the kernel %p takes: cuFuncGetParamInfo answered %s; nothing "
 				 "moves while it runs",
 				 (void *)function, real_error_name(result));
-		return LAYOUT_UNKNOWN;
+		return KERNEL_PARAMS_UNKNOWN;
 	}
-	return LAYOUT_KNOWN;
+	return KERNEL_PARAMS_KNOWN;
 }
 
 /* ---- names ---- */
@@ -223,7 +224,7 @@ static enum layout_answer ask_all(CUfunction function, struct layout *ret_layout
  * Empty when the driver does not say. Its name functions are as new as 12.3 and wanted for a last message only, so they
  * have no row: the driver's own resolver is asked for them, at the first launch of a function.
  */
-static void ask_name(CUfunction function, bool is_kernel, char ret_name[LAYOUT_NAME])
+static void ask_name(CUfunction function, bool is_kernel, char ret_name[KERNEL_PARAMS_NAME])
 {
 	const char *symbol = is_kernel ? "cuKernelGetName" : "cuFuncGetName", *name = NULL;
 	CUresult(CUDAAPI * ask_for)(const char **name, CUfunction function);
@@ -231,16 +232,16 @@ static void ask_name(CUfunction function, bool is_kernel, char ret_name[LAYOUT_N
 	void *address = NULL;
 	int saved = errno;
 
-	memset(ret_name, 0, LAYOUT_NAME);
+	memset(ret_name, 0, KERNEL_PARAMS_NAME);
 	if (function && REAL(cuGetProcAddress_v2)(symbol, &address, 12030, 0, &status) == CUDA_SUCCESS && address) {
 		memcpy(&ask_for, &address, sizeof(ask_for));
 		if (ask_for(&name, function) == CUDA_SUCCESS && name)
-			memcpy(ret_name, name, strnlen(name, LAYOUT_NAME - 1));
+			memcpy(ret_name, name, strnlen(name, KERNEL_PARAMS_NAME - 1));
 	}
 	errno = saved;
 }
 
-bool layout_name(uint64_t function, char ret_name[LAYOUT_NAME])
+bool kernel_params_name(uint64_t function, char ret_name[KERNEL_PARAMS_NAME])
 {
 	for (unsigned way = 0; way < WAYS; way++) {
 		struct slot *slot = slot_of(function, way);
@@ -258,7 +259,7 @@ bool layout_name(uint64_t function, char ret_name[LAYOUT_NAME])
 	return false;
 }
 
-enum layout_answer layout_get(CUfunction function, struct layout *ret_layout)
+enum kernel_params_answer kernel_params_get(CUfunction function, struct kernel_params *ret_layout)
 {
 	uint64_t key = (uint64_t)(uintptr_t)function;
 	uint64_t now = atomic_load_explicit(&generation, memory_order_acquire);
@@ -268,15 +269,15 @@ enum layout_answer layout_get(CUfunction function, struct layout *ret_layout)
 		if (!copy_slot(slot_of(key, way), key, now, ret_layout, &n))
 			continue;
 		ret_layout->n = n;
-		return n == IS_LONG ? LAYOUT_LONG : LAYOUT_KNOWN;
+		return n == IS_LONG ? KERNEL_PARAMS_LONG : KERNEL_PARAMS_KNOWN;
 	}
 	bool is_kernel;
-	enum layout_answer answer = ask_all(function, ret_layout, &is_kernel);
-	if (answer != LAYOUT_UNKNOWN) {
-		char name[LAYOUT_NAME];
+	enum kernel_params_answer answer = ask_all(function, ret_layout, &is_kernel);
+	if (answer != KERNEL_PARAMS_UNKNOWN) {
+		char name[KERNEL_PARAMS_NAME];
 
 		ask_name(function, is_kernel, name);
-		remember(key, now, ret_layout, answer == LAYOUT_LONG ? IS_LONG : ret_layout->n, name);
+		remember(key, now, ret_layout, answer == KERNEL_PARAMS_LONG ? IS_LONG : ret_layout->n, name);
 	}
 	return answer;
 }
