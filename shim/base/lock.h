@@ -51,7 +51,7 @@
 	X(ROW,              BRIEF, "(stream) its submissions and the events behind them (completion_streams.h)", "queries of events") \
 	X(CONTEXTS,         HOLDS, "the contexts of the process and who is in them (context_all.c)", "queries and ends of events") \
 	X(EVENTS,           HOLDS, "events that are kept to be used again (context_event.c)", "ends of events")            \
-	X(POINTER_ARRAYS,   BRIEF, "arrays of pointers in device memory (tables.c)",          "no")                        \
+	X(POINTER_ARRAYS,   BRIEF, "arrays of pointers in device memory (pointer_arrays.c)",          "no")                        \
 	X(DISCARD,          BRIEF, "the numbers of discards (discard.c)",                     "no")                        \
 	X(MOVERS,           BRIEF, "how many movers run (mover.c)",                           "no")                        \
 	X(GATE,             BRIEF, "sleeping at the gate, and opening it (gate.c)",           "no")                        \

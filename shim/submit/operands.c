@@ -14,7 +14,7 @@
 #include "shim/submit/box.h"
 #include "shim/submit/graph.h"
 #include "shim/submit/kernel_params.h"
-#include "shim/submit/tables.h"
+#include "shim/submit/pointer_arrays.h"
 
 #include <string.h>
 
@@ -45,7 +45,7 @@ static inline void name_word(struct submission *use, const char *at)
 	memcpy(&word, at, sizeof(word));
 	if (word >> 20 && !(word >> 57)) {
 		submission_name(use, word, 0);
-		tables_name(use, word);
+		pointer_arrays_name(use, word);
 	}
 }
 
@@ -159,12 +159,13 @@ static void name_box(struct submission *use, CUdeviceptr base, const struct box_
 
 /* False: an array, or nonsense. */
 static bool name_side(struct submission *use, const struct side *side, const struct box_extent *extent,
-		      struct tables_side *ret_named)
+		      struct pointer_arrays_side *ret_named)
 {
 	if (side->type != CU_MEMORYTYPE_HOST && side->type != CU_MEMORYTYPE_DEVICE &&
 	    side->type != CU_MEMORYTYPE_UNIFIED)
 		return false;
-	*ret_named = (struct tables_side){side->type == CU_MEMORYTYPE_HOST ? side->host : side->device, side->place};
+	*ret_named =
+	    (struct pointer_arrays_side){side->type == CU_MEMORYTYPE_HOST ? side->host : side->device, side->place};
 	name_box(use, ret_named->base, &side->place, extent);
 	return true;
 }
@@ -181,11 +182,11 @@ static bool name_side(struct submission *use, const struct side *side, const str
 
 static void copy_sides(struct submission *use, const struct side *dst, const struct side *src, struct box_extent extent)
 {
-	struct tables_side to, from;
+	struct pointer_arrays_side to, from;
 	bool linear = name_side(use, dst, &extent, &to);
 
 	if (name_side(use, src, &extent, &from) && linear)
-		tables_copied_box(&to, &from, &extent);
+		pointer_arrays_copied_box(&to, &from, &extent);
 }
 
 static uint64_t volume(const struct box_extent *extent)
@@ -214,7 +215,7 @@ static void copy(struct submission *use, enum hook_id id, CUdeviceptr dst, CUdev
 	submission_function(use, number(id, bytes));
 	name(use, dst, bytes);
 	name(use, src, bytes);
-	tables_copied(dst, src, bytes);
+	pointer_arrays_copied(dst, src, bytes);
 }
 
 /* One address, where it reaches. */
@@ -258,7 +259,7 @@ static void copy_list(struct submission *use, enum hook_id id, const CUdeviceptr
 	for (size_t i = 0; dsts && srcs && sizes && i < n; i++) {
 		name(use, dsts[i], sizes[i]);
 		name(use, srcs[i], sizes[i]);
-		tables_copied(dsts[i], srcs[i], sizes[i]);
+		pointer_arrays_copied(dsts[i], srcs[i], sizes[i]);
 		sum = sum * 31 + sizes[i];
 	}
 	submission_function(use, number(id, sum));
@@ -280,7 +281,7 @@ static void list(struct submission *use, enum hook_id id, const CUdeviceptr *add
  * most 16 bytes (four channels of 32 bits, or a compressed block), and are taken to have that.
  */
 static bool name_operand(struct submission *use, const CUmemcpy3DOperand *operand, struct box_extent extent,
-			 size_t element, struct tables_side *ret_named)
+			 size_t element, struct pointer_arrays_side *ret_named)
 {
 	struct box_place place = {.height = operand->op.ptr.layerHeight};
 
@@ -291,7 +292,7 @@ static bool name_operand(struct submission *use, const CUmemcpy3DOperand *operan
 		name(use, operand->op.ptr.ptr, 1);
 		return false;
 	}
-	*ret_named = (struct tables_side){operand->op.ptr.ptr, place};
+	*ret_named = (struct pointer_arrays_side){operand->op.ptr.ptr, place};
 	name_box(use, operand->op.ptr.ptr, &place, &extent);
 	return true;
 }
@@ -305,11 +306,11 @@ static void copy_list_3d(struct submission *use, enum hook_id id, const CUDA_MEM
 		bool arrays =
 		    ops[i].dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY || ops[i].src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY;
 
-		struct tables_side to, from;
+		struct pointer_arrays_side to, from;
 		bool linear = name_operand(use, &ops[i].dst, extent, arrays ? 16 : 1, &to);
 
 		if (name_operand(use, &ops[i].src, extent, arrays ? 16 : 1, &from) && linear)
-			tables_copied_box(&to, &from, &extent);
+			pointer_arrays_copied_box(&to, &from, &extent);
 		sum = sum * 31 + volume(&extent);
 	}
 	submission_function(use, number(id, sum));

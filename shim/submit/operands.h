@@ -5,7 +5,7 @@
  *
  * They only read what the real call is about to read, and only as far as its arguments say. What the driver would
  * refuse (a NULL, a size that does not fit an address) names nothing, or too much, and never crashes where the driver
- * would not. No lock, no memory, but for arrays of pointers (tables.h); errno is kept.
+ * would not. No lock, no memory, but for arrays of pointers (pointer_arrays.h); errno is kept.
  */
 #ifndef SPILLWAY_SPILL_OPERANDS_H
 #define SPILLWAY_SPILL_OPERANDS_H

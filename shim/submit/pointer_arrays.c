@@ -3,7 +3,7 @@
  * of 512 bytes they cover (allocators give out no finer), in sets of four that are read without a lock. A line belongs to
  * the latest array in it, and one that is crowded out takes the knowledge of its array along, for its own addresses.
  */
-#include "shim/submit/tables.h"
+#include "shim/submit/pointer_arrays.h"
 #include "shim/base/lock.h"
 #include "shim/base/log.h"
 
@@ -45,7 +45,7 @@ struct table {
 	CUdeviceptr at[];
 };
 
-_Atomic bool tables_any;
+_Atomic bool pointer_arrays_any;
 static struct lock lock = LOCK_INIT(LOCK_POINTER_ARRAYS);
 static struct table *tables[TABLES];
 static unsigned next_table;
@@ -272,17 +272,17 @@ static void remember(struct table *table)
 	for (uint64_t line = table->start >> LINE_SHIFT; line <= (table->end - 1) >> LINE_SHIFT; line++)
 		set_line(line, next_table);
 	next_table = (next_table + 1) % TABLES;
-	atomic_store(&tables_any, true);
+	atomic_store(&pointer_arrays_any, true);
 }
 
-void tables_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+void pointer_arrays_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	int saved = errno;
 
 	if (bytes < sizeof(CUdeviceptr) || submission_is_heap(src))
 		return;
 	struct table *table = find(dst, src, bytes);
-	if (table || atomic_load(&tables_any)) {
+	if (table || atomic_load(&pointer_arrays_any)) {
 		lock_take(&lock);
 		/* What was there is overwritten, or a part of it. */
 		for (unsigned i = 0; i < TABLES; i++)
@@ -296,9 +296,9 @@ void tables_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 }
 
 /* Where it is left out rows and slices are packed; behind an offset nobody says how (box.c). */
-static struct tables_side packed(const struct tables_side *side, const struct box_extent *extent)
+static struct pointer_arrays_side packed(const struct pointer_arrays_side *side, const struct box_extent *extent)
 {
-	struct tables_side known = *side;
+	struct pointer_arrays_side known = *side;
 
 	if (!known.place.pitch && !known.place.x)
 		known.place.pitch = extent->width;
@@ -308,7 +308,7 @@ static struct tables_side packed(const struct tables_side *side, const struct bo
 }
 
 /* Where the bytes begin, if there are no gaps between them. */
-static bool is_run(const struct tables_side *side, const struct box_extent *extent, CUdeviceptr *ret_first)
+static bool is_run(const struct pointer_arrays_side *side, const struct box_extent *extent, CUdeviceptr *ret_first)
 {
 	size_t bytes, all;
 
@@ -317,19 +317,21 @@ static bool is_run(const struct tables_side *side, const struct box_extent *exte
 	       box_range(side->base, &side->place, extent, ret_first, &bytes) && bytes == all;
 }
 
-static bool copied_run(const struct tables_side *dst, const struct tables_side *src, const struct box_extent *extent)
+static bool copied_run(const struct pointer_arrays_side *dst, const struct pointer_arrays_side *src,
+		       const struct box_extent *extent)
 {
 	CUdeviceptr to, from;
 
 	if (!is_run(dst, extent, &to) || !is_run(src, extent, &from))
 		return false;
-	tables_copied(to, from, extent->width * extent->height * extent->depth);
+	pointer_arrays_copied(to, from, extent->width * extent->height * extent->depth);
 	return true;
 }
 
-void tables_copied_box(const struct tables_side *dst, const struct tables_side *src, const struct box_extent *extent)
+void pointer_arrays_copied_box(const struct pointer_arrays_side *dst, const struct pointer_arrays_side *src,
+			       const struct box_extent *extent)
 {
-	struct tables_side to = packed(dst, extent), from = packed(src, extent);
+	struct pointer_arrays_side to = packed(dst, extent), from = packed(src, extent);
 	size_t rows;
 
 	if (extent->width < sizeof(CUdeviceptr) || copied_run(&to, &from, extent) ||
@@ -337,7 +339,7 @@ void tables_copied_box(const struct tables_side *dst, const struct tables_side *
 		return;
 	for (size_t z = 0; z < extent->depth; z++) {
 		for (size_t y = 0; y < extent->height; y++) {
-			struct tables_side to_row = to, from_row = from;
+			struct pointer_arrays_side to_row = to, from_row = from;
 
 			to_row.place.y += y;
 			to_row.place.z += z;
@@ -361,7 +363,7 @@ static bool follows(struct table *table, uint64_t function)
 	return true;
 }
 
-void tables_look(struct submission *use, CUdeviceptr address)
+void pointer_arrays_look(struct submission *use, CUdeviceptr address)
 {
 	int number = table_of(address >> LINE_SHIFT);
 

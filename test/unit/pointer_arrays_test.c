@@ -1,5 +1,5 @@
 /*
- * tables_test.c [EPERM|ENOSYS [pipe]]: which arrays of pointers are known, against a struct submission of the test's own. A heap
+ * pointer_arrays_test.c [EPERM|ENOSYS [pipe]]: which arrays of pointers are known, against a struct submission of the test's own. A heap
  * lies at HEAP. With an argument a seccomp filter answers process_vm_readv() so, and with "pipe" pipe2() as well.
  */
 #include <setjmp.h>
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "shim/base/log.h"
-#include "shim/submit/tables.h"
+#include "shim/submit/pointer_arrays.h"
 #include "test/unit/seed.h"
 
 #define HEAP  ((CUdeviceptr)0x200000000000)
@@ -73,7 +73,7 @@ uint64_t submission_what(const struct submission *use)
 static void copy(CUdeviceptr dst, const CUdeviceptr *words, size_t n)
 {
 	errno = 4711;
-	tables_copied(dst, (CUdeviceptr)(uintptr_t)words, n * sizeof(*words));
+	pointer_arrays_copied(dst, (CUdeviceptr)(uintptr_t)words, n * sizeof(*words));
 	assert_int_equal(errno, 4711);
 }
 
@@ -81,7 +81,7 @@ static void copy(CUdeviceptr dst, const CUdeviceptr *words, size_t n)
 static unsigned look(CUdeviceptr address)
 {
 	n_named = n_unknown = 0;
-	tables_name(NULL, address);
+	pointer_arrays_name(NULL, address);
 	return n_named;
 }
 
@@ -90,7 +90,7 @@ static void an_array_is_known_wherever_it_is_named(void **state)
 	CUdeviceptr words[300] = {[3] = HEAP + 5, [4] = 17, [200] = HEAP + BYTES - 1, [299] = HEAP + BYTES};
 
 	(void)state;
-	assert_false(atomic_load(&tables_any)); /* the first test: nothing is asked for */
+	assert_false(atomic_load(&pointer_arrays_any)); /* the first test: nothing is asked for */
 	copy(HEAP + 4096, words, 300);
 	assert_int_equal(look(HEAP + 4096), 2);
 	assert_int_equal(named[0], HEAP + 5);
@@ -147,9 +147,10 @@ static void an_array_may_be_followed_by_anything(void **state)
 static void copy_box(CUdeviceptr dst, size_t dst_pitch, const CUdeviceptr *src, size_t src_pitch,
 		     struct box_extent extent)
 {
-	struct tables_side to = {dst, {.pitch = dst_pitch}}, from = {(CUdeviceptr)(uintptr_t)src, {.pitch = src_pitch}};
+	struct pointer_arrays_side to = {dst, {.pitch = dst_pitch}},
+				   from = {(CUdeviceptr)(uintptr_t)src, {.pitch = src_pitch}};
 
-	tables_copied_box(&to, &from, &extent);
+	pointer_arrays_copied_box(&to, &from, &extent);
 }
 
 static void rows_are_looked_through_one_by_one(void **state)
@@ -165,9 +166,9 @@ static void rows_are_looked_through_one_by_one(void **state)
 	assert_int_equal(look(place + 4096), 1);
 	assert_int_equal(named[0], HEAP + 3);
 	/* The same as slices of one row each, from the second word on. */
-	struct tables_side to = {place, {.x = 8, .pitch = 64, .height = 64}};
-	struct tables_side from = {(CUdeviceptr)(uintptr_t)words, {.x = 8, .pitch = 64, .height = 1}};
-	tables_copied_box(&to, &from, &(struct box_extent){8, 1, 2});
+	struct pointer_arrays_side to = {place, {.x = 8, .pitch = 64, .height = 64}};
+	struct pointer_arrays_side from = {(CUdeviceptr)(uintptr_t)words, {.x = 8, .pitch = 64, .height = 1}};
+	pointer_arrays_copied_box(&to, &from, &(struct box_extent){8, 1, 2});
 	assert_int_equal(look(place + 8), 1);
 	assert_int_equal(named[0], HEAP + 2);
 	assert_int_equal(look(place + 4096 + 8), 0);
@@ -191,8 +192,8 @@ static void rows_without_gaps_are_one_array(void **state)
 	copy_box(place, 0, words, 64, (struct box_extent){64, 10, 10});
 	assert_int_equal(look(place), 2);
 	/* Of what is left out behind an offset nobody knows where it is: its first row, and no further. */
-	struct tables_side to = {place + 8192, {.y = 1}}, from = {(CUdeviceptr)(uintptr_t)words, {.x = 0}};
-	tables_copied_box(&to, &from, &(struct box_extent){64, 100, 2});
+	struct pointer_arrays_side to = {place + 8192, {.y = 1}}, from = {(CUdeviceptr)(uintptr_t)words, {.x = 0}};
+	pointer_arrays_copied_box(&to, &from, &(struct box_extent){64, 100, 2});
 	assert_int_equal(look(place + 8192), 0);
 	/* Nonsense is the driver's to refuse. */
 	copy_box(place, SIZE_MAX / 2, words, SIZE_MAX, (struct box_extent){SIZE_MAX, SIZE_MAX, SIZE_MAX});
@@ -208,9 +209,9 @@ static void what_is_no_array_is_not_remembered(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
 		words[i] = HEAP + i;
-	tables_copied(HEAP + (1 << 20), HEAP + 64, 64); /* from a heap */
-	tables_copied(HEAP + (1 << 20), 16, 64);        /* from nowhere */
-	tables_copied(HEAP + (1 << 20), (CUdeviceptr)(uintptr_t)words, 7);
+	pointer_arrays_copied(HEAP + (1 << 20), HEAP + 64, 64); /* from a heap */
+	pointer_arrays_copied(HEAP + (1 << 20), 16, 64);        /* from nowhere */
+	pointer_arrays_copied(HEAP + (1 << 20), (CUdeviceptr)(uintptr_t)words, 7);
 	assert_int_equal(look(HEAP + (1 << 20)), 0);
 	/* Of too many, none is listed. */
 	copy(HEAP + (1 << 20), words, 1024);
@@ -328,7 +329,7 @@ static void what_cannot_be_read_may_reach_anything(void **state)
 	assert_int_equal(n_unknown, 0);
 	free(large);
 	/* Memory of a heap is no source of arrays. */
-	tables_copied(place + (1 << 22), HEAP + 64, 64);
+	pointer_arrays_copied(place + (1 << 22), HEAP + 64, 64);
 	look(place + (1 << 22));
 	assert_int_equal(n_unknown, 0);
 	assert_int_equal(n_said, 1);

@@ -1,5 +1,5 @@
 /*
- * tables.h: arrays of pointers in device memory. What a kernel reaches through them no parameter says, but a program
+ * pointer_arrays.h: arrays of pointers in device memory. What a kernel reaches through them no parameter says, but a program
  * builds most of them on the host and copies them over just before it launches the kernel: PyTorch's FSDP does for its
  * parameters, libraries of grouped matrix products for theirs. So copies from the host are looked through, wherever they
  * go (a program took the arrays for its batched products from the driver's pools), and a launch that names such an array
@@ -22,30 +22,31 @@
  * process_vm_readv(), where that is refused (seccomp, emulators) through a pipe, and where that is refused as well each
  * copy from outside the heaps, its first 256 KiB, counts as an array that may reach anything: said once. errno is kept.
  */
-#ifndef SPILLWAY_SPILL_TABLES_H
-#define SPILLWAY_SPILL_TABLES_H
+#ifndef SPILLWAY_POINTER_ARRAYS_H
+#define SPILLWAY_POINTER_ARRAYS_H
 
 #include "shim/submit/box.h"
 #include "shim/submit/submission.h"
 
 /* A copy is about to be submitted. Neither dst nor src need be readable, nor what they seem. */
-void tables_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
+void pointer_arrays_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
 
 /* The same of rows. */
-struct tables_side {
+struct pointer_arrays_side {
 	CUdeviceptr base;
 	struct box_place place;
 };
-void tables_copied_box(const struct tables_side *dst, const struct tables_side *src, const struct box_extent *extent);
+void pointer_arrays_copied_box(const struct pointer_arrays_side *dst, const struct pointer_arrays_side *src,
+			       const struct box_extent *extent);
 
-extern _Atomic bool tables_any;
-void tables_look(struct submission *use, CUdeviceptr address);
+extern _Atomic bool pointer_arrays_any;
+void pointer_arrays_look(struct submission *use, CUdeviceptr address);
 
 /* A kernel was given this address, which it also named: name what the array there points to, if there is one. */
-static inline void tables_name(struct submission *use, CUdeviceptr address)
+static inline void pointer_arrays_name(struct submission *use, CUdeviceptr address)
 {
-	if (__builtin_expect(atomic_load_explicit(&tables_any, memory_order_relaxed), 0))
-		tables_look(use, address);
+	if (__builtin_expect(atomic_load_explicit(&pointer_arrays_any, memory_order_relaxed), 0))
+		pointer_arrays_look(use, address);
 }
 
 #endif
