@@ -11,7 +11,7 @@
  */
 #include "shim/submit/operands.h"
 #include "shim/driver/real.h"
-#include "shim/submit/box.h"
+#include "shim/submit/copy_extent.h"
 #include "shim/submit/graph.h"
 #include "shim/submit/kernel_params.h"
 #include "shim/submit/pointer_arrays.h"
@@ -141,24 +141,24 @@ static void launch_many(struct submission *use, const CUDA_LAUNCH_PARAMS *list, 
 struct side {
 	CUmemorytype type;
 	CUdeviceptr host, device;
-	struct box_place place;
+	struct copy_extent_place place;
 };
 
 /* What does not fit an address space will be refused by the driver; its base alone is named. */
-static void name_box(struct submission *use, CUdeviceptr base, const struct box_place *place,
-		     const struct box_extent *extent)
+static void name_box(struct submission *use, CUdeviceptr base, const struct copy_extent_place *place,
+		     const struct copy_extent *extent)
 {
 	CUdeviceptr first;
 	size_t bytes;
 
-	if (box_range(base, place, extent, &first, &bytes))
+	if (copy_extent_range(base, place, extent, &first, &bytes))
 		name(use, first, bytes);
 	else
 		name(use, base, 1);
 }
 
 /* False: an array, or nonsense. */
-static bool name_side(struct submission *use, const struct side *side, const struct box_extent *extent,
+static bool name_side(struct submission *use, const struct side *side, const struct copy_extent *extent,
 		      struct pointer_arrays_side *ret_named)
 {
 	if (side->type != CU_MEMORYTYPE_HOST && side->type != CU_MEMORYTYPE_DEVICE &&
@@ -180,7 +180,8 @@ static bool name_side(struct submission *use, const struct side *side, const str
 #define SIDE_2D(copy, which) SIDE(copy, which, .z = 0)
 #define SIDE_3D(copy, which) SIDE(copy, which, .z = (copy)->which##Z, .height = (copy)->which##Height)
 
-static void copy_sides(struct submission *use, const struct side *dst, const struct side *src, struct box_extent extent)
+static void copy_sides(struct submission *use, const struct side *dst, const struct side *src,
+		       struct copy_extent extent)
 {
 	struct pointer_arrays_side to, from;
 	bool linear = name_side(use, dst, &extent, &to);
@@ -189,7 +190,7 @@ static void copy_sides(struct submission *use, const struct side *dst, const str
 		pointer_arrays_copied_box(&to, &from, &extent);
 }
 
-static uint64_t volume(const struct box_extent *extent)
+static uint64_t volume(const struct copy_extent *extent)
 {
 	return extent->width * extent->height * extent->depth;
 }
@@ -199,10 +200,10 @@ static uint64_t volume(const struct box_extent *extent)
 		submission_function(use, number(id, (copy) ? (uint64_t)((copy)->WidthInBytes) * (copy)->Height : 0));  \
 		if (copy)                                                                                              \
 			copy_sides(use, SIDE_2D(copy, dst), SIDE_2D(copy, src),                                        \
-				   (struct box_extent){(copy)->WidthInBytes, (copy)->Height, 1});                      \
+				   (struct copy_extent){(copy)->WidthInBytes, (copy)->Height, 1});                     \
 	} while (0)
 
-#define EXTENT_3D(copy) ((struct box_extent){(copy)->WidthInBytes, (copy)->Height, (copy)->Depth})
+#define EXTENT_3D(copy) ((struct copy_extent){(copy)->WidthInBytes, (copy)->Height, (copy)->Depth})
 #define COPY_3D(id, copy)                                                                                              \
 	do {                                                                                                           \
 		submission_function(use, number(id, (copy) ? volume(&EXTENT_3D(copy)) : 0));                           \
@@ -233,8 +234,8 @@ static void nothing(struct submission *use, enum hook_id id, size_t bytes)
 /* A 2D set of one row may leave its pitch out; with more rows the driver refuses a pitch of 0. */
 static void name_set(struct submission *use, CUdeviceptr dst, size_t pitch, size_t element, size_t width, size_t height)
 {
-	struct box_place place = {.pitch = pitch};
-	struct box_extent extent = {.height = height, .depth = 1};
+	struct copy_extent_place place = {.pitch = pitch};
+	struct copy_extent extent = {.height = height, .depth = 1};
 
 	if (__builtin_mul_overflow(width, element, &extent.width))
 		name(use, dst, 1);
@@ -280,10 +281,10 @@ static void list(struct submission *use, enum hook_id id, const CUdeviceptr *add
  * Extents are in elements: bytes between two pointers, elements of the array where one side is an array. Those have at
  * most 16 bytes (four channels of 32 bits, or a compressed block), and are taken to have that.
  */
-static bool name_operand(struct submission *use, const CUmemcpy3DOperand *operand, struct box_extent extent,
+static bool name_operand(struct submission *use, const CUmemcpy3DOperand *operand, struct copy_extent extent,
 			 size_t element, struct pointer_arrays_side *ret_named)
 {
-	struct box_place place = {.height = operand->op.ptr.layerHeight};
+	struct copy_extent_place place = {.height = operand->op.ptr.layerHeight};
 
 	if (operand->type != CU_MEMCPY_OPERAND_TYPE_POINTER)
 		return false;
@@ -302,7 +303,7 @@ static void copy_list_3d(struct submission *use, enum hook_id id, const CUDA_MEM
 	uint64_t sum = n;
 
 	for (size_t i = 0; ops && i < n; i++) {
-		struct box_extent extent = {ops[i].extent.width, ops[i].extent.height, ops[i].extent.depth};
+		struct copy_extent extent = {ops[i].extent.width, ops[i].extent.height, ops[i].extent.depth};
 		bool arrays =
 		    ops[i].dst.type == CU_MEMCPY_OPERAND_TYPE_ARRAY || ops[i].src.type == CU_MEMCPY_OPERAND_TYPE_ARRAY;
 

@@ -295,8 +295,8 @@ void pointer_arrays_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 	errno = saved;
 }
 
-/* Where it is left out rows and slices are packed; behind an offset nobody says how (box.c). */
-static struct pointer_arrays_side packed(const struct pointer_arrays_side *side, const struct box_extent *extent)
+/* Where it is left out rows and slices are packed; behind an offset nobody says how (copy_extent.c). */
+static struct pointer_arrays_side packed(const struct pointer_arrays_side *side, const struct copy_extent *extent)
 {
 	struct pointer_arrays_side known = *side;
 
@@ -308,17 +308,17 @@ static struct pointer_arrays_side packed(const struct pointer_arrays_side *side,
 }
 
 /* Where the bytes begin, if there are no gaps between them. */
-static bool is_run(const struct pointer_arrays_side *side, const struct box_extent *extent, CUdeviceptr *ret_first)
+static bool is_run(const struct pointer_arrays_side *side, const struct copy_extent *extent, CUdeviceptr *ret_first)
 {
 	size_t bytes, all;
 
 	return !__builtin_mul_overflow(extent->width, extent->height, &all) &&
 	       !__builtin_mul_overflow(all, extent->depth, &all) &&
-	       box_range(side->base, &side->place, extent, ret_first, &bytes) && bytes == all;
+	       copy_extent_range(side->base, &side->place, extent, ret_first, &bytes) && bytes == all;
 }
 
 static bool copied_run(const struct pointer_arrays_side *dst, const struct pointer_arrays_side *src,
-		       const struct box_extent *extent)
+		       const struct copy_extent *extent)
 {
 	CUdeviceptr to, from;
 
@@ -329,7 +329,7 @@ static bool copied_run(const struct pointer_arrays_side *dst, const struct point
 }
 
 void pointer_arrays_copied_box(const struct pointer_arrays_side *dst, const struct pointer_arrays_side *src,
-			       const struct box_extent *extent)
+			       const struct copy_extent *extent)
 {
 	struct pointer_arrays_side to = packed(dst, extent), from = packed(src, extent);
 	size_t rows;
@@ -345,7 +345,7 @@ void pointer_arrays_copied_box(const struct pointer_arrays_side *dst, const stru
 			to_row.place.z += z;
 			from_row.place.y += y;
 			from_row.place.z += z;
-			copied_run(&to_row, &from_row, &(struct box_extent){extent->width, 1, 1});
+			copied_run(&to_row, &from_row, &(struct copy_extent){extent->width, 1, 1});
 		}
 	}
 }

@@ -25,7 +25,7 @@
 #ifndef SPILLWAY_POINTER_ARRAYS_H
 #define SPILLWAY_POINTER_ARRAYS_H
 
-#include "shim/submit/box.h"
+#include "shim/submit/copy_extent.h"
 #include "shim/submit/submission.h"
 
 /* A copy is about to be submitted. Neither dst nor src need be readable, nor what they seem. */
@@ -34,10 +34,10 @@ void pointer_arrays_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes);
 /* The same of rows. */
 struct pointer_arrays_side {
 	CUdeviceptr base;
-	struct box_place place;
+	struct copy_extent_place place;
 };
 void pointer_arrays_copied_box(const struct pointer_arrays_side *dst, const struct pointer_arrays_side *src,
-			       const struct box_extent *extent);
+			       const struct copy_extent *extent);
 
 extern _Atomic bool pointer_arrays_any;
 void pointer_arrays_look(struct submission *use, CUdeviceptr address);

@@ -4,7 +4,7 @@
  */
 #include "operands_fake.h"
 
-#include "shim/submit/box.h"
+#include "shim/submit/copy_extent.h"
 #include "shim/submit/operands.h"
 
 #include <string.h>
@@ -254,8 +254,9 @@ static void box_range_is_exact(void **state)
 
 	(void)state;
 	for (int i = 0; i < 20000; i++) {
-		struct box_extent e = {seed_below(&seed, 9), seed_below(&seed, 5), seed_below(&seed, 5)};
-		struct box_place p = {.x = seed_below(&seed, 5), .y = seed_below(&seed, 5), .z = seed_below(&seed, 5)};
+		struct copy_extent e = {seed_below(&seed, 9), seed_below(&seed, 5), seed_below(&seed, 5)};
+		struct copy_extent_place p = {
+		    .x = seed_below(&seed, 5), .y = seed_below(&seed, 5), .z = seed_below(&seed, 5)};
 		CUdeviceptr least = UINT64_MAX, most = 0, first = 0;
 		size_t bytes;
 
@@ -268,7 +269,7 @@ static void box_range_is_exact(void **state)
 					least = at < least ? at : least;
 					most = at > most ? at : most;
 				}
-		assert_true(box_range(A, &p, &e, &first, &bytes));
+		assert_true(copy_extent_range(A, &p, &e, &first, &bytes));
 		assert_int_equal(bytes, most ? most - least + 1 : 0);
 		if (bytes)
 			assert_int_equal(first, least);

@@ -145,7 +145,7 @@ static void an_array_may_be_followed_by_anything(void **state)
 }
 
 static void copy_box(CUdeviceptr dst, size_t dst_pitch, const CUdeviceptr *src, size_t src_pitch,
-		     struct box_extent extent)
+		     struct copy_extent extent)
 {
 	struct pointer_arrays_side to = {dst, {.pitch = dst_pitch}},
 				   from = {(CUdeviceptr)(uintptr_t)src, {.pitch = src_pitch}};
@@ -160,7 +160,7 @@ static void rows_are_looked_through_one_by_one(void **state)
 
 	(void)state;
 	/* Two words of each row of eight, to rows 4 KiB apart. */
-	copy_box(place, 4096, words, 64, (struct box_extent){16, 2, 1});
+	copy_box(place, 4096, words, 64, (struct copy_extent){16, 2, 1});
 	assert_int_equal(look(place), 2);
 	assert_int_equal(look(place + 16), 0);
 	assert_int_equal(look(place + 4096), 1);
@@ -168,16 +168,16 @@ static void rows_are_looked_through_one_by_one(void **state)
 	/* The same as slices of one row each, from the second word on. */
 	struct pointer_arrays_side to = {place, {.x = 8, .pitch = 64, .height = 64}};
 	struct pointer_arrays_side from = {(CUdeviceptr)(uintptr_t)words, {.x = 8, .pitch = 64, .height = 1}};
-	pointer_arrays_copied_box(&to, &from, &(struct box_extent){8, 1, 2});
+	pointer_arrays_copied_box(&to, &from, &(struct copy_extent){8, 1, 2});
 	assert_int_equal(look(place + 8), 1);
 	assert_int_equal(named[0], HEAP + 2);
 	assert_int_equal(look(place + 4096 + 8), 0);
 	/* 64 rows, and no more. */
 	memset(words, 0, 64 * 64);
 	words[63 * 8] = HEAP + 4;
-	copy_box(place, 4096, words, 64, (struct box_extent){8, 64, 1});
+	copy_box(place, 4096, words, 64, (struct copy_extent){8, 64, 1});
 	assert_int_equal(look(place + 63 * 4096), 1);
-	copy_box(place + (1 << 20), 4096, words, 64, (struct box_extent){8, 65, 1});
+	copy_box(place + (1 << 20), 4096, words, 64, (struct copy_extent){8, 65, 1});
 	assert_int_equal(look(place + (1 << 20) + 64 * 4096), 0);
 }
 
@@ -187,19 +187,19 @@ static void rows_without_gaps_are_one_array(void **state)
 	CUdeviceptr place = HEAP + (4 << 25);
 
 	(void)state;
-	copy_box(place, 64, words, 0, (struct box_extent){64, 100, 1});
+	copy_box(place, 64, words, 0, (struct copy_extent){64, 100, 1});
 	assert_int_equal(look(place), 2);
-	copy_box(place, 0, words, 64, (struct box_extent){64, 10, 10});
+	copy_box(place, 0, words, 64, (struct copy_extent){64, 10, 10});
 	assert_int_equal(look(place), 2);
 	/* Of what is left out behind an offset nobody knows where it is: its first row, and no further. */
 	struct pointer_arrays_side to = {place + 8192, {.y = 1}}, from = {(CUdeviceptr)(uintptr_t)words, {.x = 0}};
-	pointer_arrays_copied_box(&to, &from, &(struct box_extent){64, 100, 2});
+	pointer_arrays_copied_box(&to, &from, &(struct copy_extent){64, 100, 2});
 	assert_int_equal(look(place + 8192), 0);
 	/* Nonsense is the driver's to refuse. */
-	copy_box(place, SIZE_MAX / 2, words, SIZE_MAX, (struct box_extent){SIZE_MAX, SIZE_MAX, SIZE_MAX});
-	copy_box(place, SIZE_MAX / 2, words, SIZE_MAX, (struct box_extent){64, 3, 3});
-	copy_box(place, 64, words, 64, (struct box_extent){64, 0, 0});
-	copy_box(place, 64, words, 64, (struct box_extent){0, 100, 1});
+	copy_box(place, SIZE_MAX / 2, words, SIZE_MAX, (struct copy_extent){SIZE_MAX, SIZE_MAX, SIZE_MAX});
+	copy_box(place, SIZE_MAX / 2, words, SIZE_MAX, (struct copy_extent){64, 3, 3});
+	copy_box(place, 64, words, 64, (struct copy_extent){64, 0, 0});
+	copy_box(place, 64, words, 64, (struct copy_extent){0, 100, 1});
 }
 
 static void what_is_no_array_is_not_remembered(void **state)

@@ -1,4 +1,4 @@
-#include "shim/submit/box.h"
+#include "shim/submit/copy_extent.h"
 
 #include <stdint.h>
 
@@ -16,8 +16,8 @@ static bool advance(CUdeviceptr base, size_t slice, size_t pitch, size_t z, size
  * Where pitch or height are left out (an H200 with driver 580 took 0 in 2D and 3D copies) rows and slices are packed,
  * with the offset or without it, which is not documented: then from the lowest byte it could be to the highest.
  */
-bool box_range(CUdeviceptr base, const struct box_place *place, const struct box_extent *extent, CUdeviceptr *ret_first,
-	       size_t *ret_bytes)
+bool copy_extent_range(CUdeviceptr base, const struct copy_extent_place *place, const struct copy_extent *extent,
+		       CUdeviceptr *ret_first, size_t *ret_bytes)
 {
 	size_t pitch = place->pitch, height = place->height, slice;
 	CUdeviceptr first, last;
