@@ -43,10 +43,10 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 	uint64_t offset = named->address - arena_address(arena, block);
 	uint64_t all = (uint64_t)units * HEAP_UNIT, end;
 	if (engine->intake.extents && note)
-		extent_note(engine->intake.extents, block, all, offset);
+		tensor_extents_note(engine->intake.extents, block, all, offset);
 	if (named->bytes) {
 		end = named->bytes < all - offset ? offset + named->bytes : all;
-	} else if (all <= extent_whole(atomic_load(&engine->device->budget.limit))) {
+	} else if (all <= tensor_extents_whole(atomic_load(&engine->device->budget.limit))) {
 		/*
 		 * In `fast` what lies before the pointer belongs to it, too: the submission uses the whole block, so what
 		 * of it is not mapped would have to be mapped on the host first, which takes half as long as bringing it
@@ -55,12 +55,12 @@ static bool range_of(struct engine *engine, const struct named *named, bool note
 		*ret_first = engine->exact ? unit : block;
 		end = all;
 	} else {
-		end = engine->intake.extents ? extent_end(engine->intake.extents, block, offset) : all;
+		end = engine->intake.extents ? tensor_extents_end(engine->intake.extents, block, offset) : all;
 	}
 	if (note)
 		engine->intake.named_bytes += named->bytes || !engine->intake.extents
 						  ? end - offset
-						  : extent_end(engine->intake.extents, block, offset) - offset;
+						  : tensor_extents_end(engine->intake.extents, block, offset) - offset;
 	*ret_end = block + (uint32_t)((end + HEAP_UNIT - 1) / HEAP_UNIT);
 	return true;
 }
@@ -133,7 +133,7 @@ static bool intake_news(struct engine *engine)
 		}
 		for (size_t i = 0; i < n; i++) {
 			if (!atomic_load(&engine->arena->table[some[i]]) && engine->intake.extents)
-				extent_forget(engine->intake.extents, some[i]);
+				tensor_extents_forget(engine->intake.extents, some[i]);
 			hear(engine, some[i]);
 			any = true;
 		}
@@ -187,7 +187,7 @@ bool intake_read(struct engine *engine)
 		if (n_pieces) {
 			plan_note(engine->plan, function, engine->intake.pieces.at, n_pieces);
 			if (engine->intake.extents)
-				extent_submitted(engine->intake.extents, plan_span(engine->plan));
+				tensor_extents_submitted(engine->intake.extents, plan_span(engine->plan));
 		}
 		if (trace_is_on())
 			look_for_step(engine);

@@ -5,7 +5,7 @@
 #define SPILLWAY_INTAKE_H
 
 #include "shim/mover/piece.h"
-#include "shim/plan/extent.h"
+#include "shim/plan/tensor_extents.h"
 #include "shim/submit/submission_log.h"
 
 #include <stdbool.h>
@@ -17,7 +17,7 @@ struct intake {
 	uint64_t n_submissions; /* heard of */
 	uint64_t named_bytes;   /* that they named, as far as is known */
 	uint64_t step_began;    /* the submission that began the program's present period; 0: none did */
-	struct extents *extents;
+	struct tensor_extents *extents;
 	struct piece_list pieces; /* scratch: those of one submission (intake_pieces) */
 	struct piece_list
 	    leaving; /* those that the program wants on the host, for schedule_leave(); some twice, some gone */

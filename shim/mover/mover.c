@@ -453,7 +453,7 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	engine->by_piece.ahead = table(engine->arena->n_units, sizeof(*engine->by_piece.ahead));
 	engine->travels = fault_report_new();
 	engine->plan = plan_new(way_of(heap, exact));
-	engine->intake.extents = extent_new();
+	engine->intake.extents = tensor_extents_new();
 	engine->governor.allows = true;
 	engine->quiesce.patience = 50000000;
 	engine->stats.why_out = TRACE_WHY_ROOM;
@@ -468,7 +468,7 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	    engine->intake.extents)
 		return engine;
 	inflight_free(engine->claims);
-	extent_free(engine->intake.extents);
+	tensor_extents_free(engine->intake.extents);
 	plan_free(engine->plan);
 	free(engine->travels);
 	free(engine);

@@ -43,7 +43,7 @@
 #include "shim/mover/fault_report.h"
 #include "shim/mover/move_stats.h"
 #include "shim/mover/pte_contention.h"
-#include "shim/plan/extent.h"
+#include "shim/plan/tensor_extents.h"
 #include "shim/plan/governor.h"
 #include "shim/plan/plan.h"
 #include "shim/plan/trial.h"

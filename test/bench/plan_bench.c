@@ -4,7 +4,7 @@
  *
  *   plan_bench [trace.gz [launches of a step [ms of a step [transfers each way [us a transfer takes beside its bytes]]]]]
  */
-#include "shim/plan/extent.h"
+#include "shim/plan/tensor_extents.h"
 #include "shim/plan/plan.h"
 #include "test/unit/plan_sim.h"
 
@@ -66,7 +66,7 @@ static double seconds(void)
 /* One pointer: remembering its start and asking for its end, in 200 blocks of 256 MiB with 16 starts each. */
 static void extents(void)
 {
-	struct extents *extents = extent_new();
+	struct tensor_extents *extents = tensor_extents_new();
 	uint64_t random = 1, sum = 0;
 	double least = 1e300;
 
@@ -78,12 +78,12 @@ static void extents(void)
 			uint32_t block = (uint32_t)(random >> 40) % 200 * 128;
 			uint64_t offset = (random >> 60) * 16 * SIM_UNIT / 2;
 
-			extent_note(extents, block, 128 * SIM_UNIT, offset);
-			sum += extent_end(extents, block, offset);
+			tensor_extents_note(extents, block, 128 * SIM_UNIT, offset);
+			sum += tensor_extents_end(extents, block, offset);
 		}
 		least = seconds() - begin < least ? seconds() - begin : least;
 	}
-	extent_free(extents);
+	tensor_extents_free(extents);
 	printf("a pointer's extent: %.0f ns (%llx)\n", least * 1e3, (unsigned long long)sum);
 }
 

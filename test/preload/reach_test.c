@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "shim/plan/extent.h"
+#include "shim/plan/tensor_extents.h"
 #include "test/slow.h"
 
 /* Two of these do not fit, and they are too large to be wanted whole without a reason. */
@@ -20,7 +20,7 @@
 #define BUDGET (256 * MIB)
 #define TENSOR (16 * MIB)
 /* Submissions after which what was seen at the beginning is forgotten: two ages, the longest, and some. */
-#define QUIET (2 * EXTENT_AGE_BLIND + 256)
+#define QUIET (2 * TENSOR_EXTENTS_AGE_BLIND + 256)
 /*
  * Reading 2 MiB over the link takes longer than bringing it, as on a real GPU; also where the simulated one copies slowly,
  * for others use the processors: with 10 ms moving did not pay on two of them with another test beside, and was given up.

@@ -2,7 +2,7 @@
  * Traces, read and made, and Belady's rule on them; plan_sim_run.c puts the planner in charge of one.
  */
 #include "test/unit/plan_sim.h"
-#include "shim/plan/extent.h"
+#include "shim/plan/tensor_extents.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +57,7 @@ uint32_t sim_add_block(struct sim_trace *trace, uint32_t units, uint32_t cap_uni
 
 struct loading {
 	struct sim_trace *trace;
-	struct extents *extents;
+	struct tensor_extents *extents;
 	struct {
 		uint32_t unit, event;
 		uint64_t bytes;
@@ -95,10 +95,10 @@ static void pointers(struct loading *loading, const char *text, bool learn)
 		if (offset >= bytes)
 			continue;
 		if (learn) {
-			extent_note(loading->extents, first, bytes, offset);
+			tensor_extents_note(loading->extents, first, bytes, offset);
 			continue;
 		}
-		uint64_t end = loading->cap_units ? extent_end(loading->extents, first, offset) : offset + 1;
+		uint64_t end = loading->cap_units ? tensor_extents_end(loading->extents, first, offset) : offset + 1;
 		for (uint64_t unit = offset / SIM_UNIT; unit * SIM_UNIT < end; unit++)
 			name(loading, first + (uint32_t)unit);
 	}
@@ -126,14 +126,14 @@ static void load_line(struct loading *loading, char *line)
 
 		memcpy(copy, trace->pieces + born.from, born.n * sizeof(*copy));
 		sim_add_event(trace, SIM_GONE, 0, copy, born.n);
-		extent_forget(loading->extents, loading->block[id].unit);
+		tensor_extents_forget(loading->extents, loading->block[id].unit);
 		free(copy);
 	} else if (sscanf(line, "L %llx%n", &number, &length) == 1) {
 		loading->n_names = 0;
 		pointers(loading, line + length, true);
 		pointers(loading, line + length, false);
 		sim_add_event(trace, SIM_LAUNCH, number, loading->names, loading->n_names);
-		extent_submitted(loading->extents, EXTENT_AGE);
+		tensor_extents_submitted(loading->extents, TENSOR_EXTENTS_AGE);
 	}
 }
 
@@ -150,10 +150,10 @@ bool sim_load(struct sim_trace *trace, const char *path, uint32_t cap_units)
 		return false;
 	loading->trace = trace;
 	loading->cap_units = cap_units;
-	loading->extents = extent_new();
+	loading->extents = tensor_extents_new();
 	while (getline(&line, &room, file) > 0)
 		load_line(loading, line);
-	extent_free(loading->extents);
+	tensor_extents_free(loading->extents);
 	free(loading->block);
 	free(loading->mark);
 	free(loading);

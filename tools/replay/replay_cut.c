@@ -112,7 +112,7 @@ bool cut_give(struct building *b, const struct life *life)
 	b->holes[b->n_holes] = (struct hole){life->units, life->first, life->n, life->unit, *first};
 	*first = (uint32_t)b->n_holes++;
 	if (life->unit != REPLAY_NONE)
-		extent_forget(b->extents, life->unit);
+		tensor_extents_forget(b->extents, life->unit);
 	return true;
 }
 

@@ -7,7 +7,7 @@
 
 #include "tools/replay/replay_job.h"
 
-#include "shim/plan/extent.h"
+#include "shim/plan/tensor_extents.h"
 
 /* As in shim/heap/small.h. */
 #define SMALL_MOST ((uint64_t)1 << 20)
@@ -36,7 +36,7 @@ struct slab {
 struct building {
 	struct job *job;
 	const struct job_setting *setting;
-	struct extents *extents;
+	struct tensor_extents *extents;
 	struct life *lives;
 	struct hole *holes;
 	size_t n_holes, room_holes;

@@ -1,6 +1,6 @@
 /*
  * One pass over the model. Where a block lives is decided when it is made, with what is known then; names become pieces
- * with the library's own guess of where tensors end (extent.h).
+ * with the library's own guess of where tensors end (tensor_extents.h).
  */
 #include "tools/replay/replay_cut.h"
 
@@ -218,8 +218,8 @@ static bool name(struct building *b, const struct replay_named *named)
 	else if (life->unit == REPLAY_NONE)
 		end = sure = all;
 	else {
-		sure = extent_end(b->extents, life->unit, named->offset);
-		end = all > extent_whole(b->setting->budget) ? sure : all;
+		sure = tensor_extents_end(b->extents, life->unit, named->offset);
+		end = all > tensor_extents_whole(b->setting->budget) ? sure : all;
 	}
 	return name_bytes(b, life, named->offset, end, sure < block->bytes ? sure : block->bytes);
 }
@@ -237,14 +237,14 @@ static bool launched(struct building *b, uint32_t which, uint32_t at)
 		const struct life *life = &b->lives[named[i].block];
 
 		if (life->use == POLICY_USE_HEAP && life->slab == REPLAY_NONE && life->unit != REPLAY_NONE)
-			extent_note(b->extents, life->unit, life->units * JOB_UNIT, named[i].offset);
+			tensor_extents_note(b->extents, life->unit, life->units * JOB_UNIT, named[i].offset);
 	}
 	for (uint32_t i = 0; i < submit->n; i++)
 		if (!name(b, &named[i]))
 			return false;
 	event.n = (uint32_t)(job->n_named - event.from);
 	if (event.n)
-		extent_submitted(b->extents, EXTENT_AGE);
+		tensor_extents_submitted(b->extents, TENSOR_EXTENTS_AGE);
 	/* Most name again what they named the last time: one list is enough. */
 	if (event.n && b->last[which].n == event.n &&
 	    !memcmp(job->named + b->last[which].from, job->named + event.from, event.n * sizeof(*job->named))) {
@@ -287,7 +287,7 @@ struct job *job_new(const struct replay_model *model, const struct job_setting *
 	struct building b = {
 	    .job = job,
 	    .setting = setting,
-	    .extents = extent_new(),
+	    .extents = tensor_extents_new(),
 	    .lives = calloc(model->n_blocks, sizeof(*b.lives)),
 	    .hole_of = malloc(HOLES * sizeof(*b.hole_of)),
 	    .rule_live = calloc(n_rules + 1, sizeof(*b.rule_live)),
@@ -307,7 +307,7 @@ struct job *job_new(const struct replay_model *model, const struct job_setting *
 			b.lives[i].use = POLICY_USE_DENY;
 		ok = build(&b);
 	}
-	extent_free(b.extents);
+	tensor_extents_free(b.extents);
 	free(b.lives);
 	free(b.holes);
 	free(b.hole_of);

@@ -1,5 +1,5 @@
 /*
- * extent.h: where do tensors end? Only where pointers start inside a block is ever seen, so the end of what a pointer
+ * tensor_extents.h: where do tensors end? Only where pointers start inside a block is ever seen, so the end of what a pointer
  * means is guessed: the next start seen in that block lately. A guess decides what is brought to the device, never what
  * is mapped.
  *
@@ -11,35 +11,35 @@
  * address space in use, 2 MiB for 160 GiB of it. Blocks are named by their first unit, a number below PLAN_PIECES.
  * Owner and lock: the engine's mover thread. Out of memory loses starts; ends are then guessed too far.
  */
-#ifndef SPILLWAY_EXTENT_H
-#define SPILLWAY_EXTENT_H
+#ifndef SPILLWAY_TENSOR_EXTENTS_H
+#define SPILLWAY_TENSOR_EXTENTS_H
 
 #include <stdint.h>
 
-struct extents;
+struct tensor_extents;
 
-struct extents *extent_new(void); /* NULL without memory */
-void extent_free(struct extents *extents);
+struct tensor_extents *tensor_extents_new(void); /* NULL without memory */
+void tensor_extents_free(struct tensor_extents *extents);
 
 /* A pointer to this offset of a block was seen; the block is that long. Offsets beyond it are ignored. */
-void extent_note(struct extents *extents, uint32_t block, uint64_t block_bytes, uint64_t offset);
+void tensor_extents_note(struct tensor_extents *extents, uint32_t block, uint64_t block_bytes, uint64_t offset);
 /*
  * Where what starts at offset ends: exact to the unit (2 MiB), > offset, the block's end when nothing is known.
- * A start less than EXTENT_VIEW after the offset does not end it: it is a view of the same tensor, as the three parts
+ * A start less than TENSOR_EXTENTS_VIEW after the offset does not end it: it is a view of the same tensor, as the three parts
  * of a packed projection are (large segments of PyTorch hold nothing smaller than that). Note all pointers of a
  * submission before asking.
  */
-#define EXTENT_VIEW ((uint64_t)1 << 20)
-uint64_t extent_end(struct extents *extents, uint32_t block, uint64_t offset);
+#define TENSOR_EXTENTS_VIEW ((uint64_t)1 << 20)
+uint64_t tensor_extents_end(struct tensor_extents *extents, uint32_t block, uint64_t offset);
 /*
  * A submission has named something, and the program repeats itself after so many of those (plan_span(); 0: not known).
- * After each period, EXTENT_AGE submissions at least, a new age begins: starts that were not seen in the one that ends,
+ * After each period, TENSOR_EXTENTS_AGE submissions at least, a new age begins: starts that were not seen in the one that ends,
  * nor since, are forgotten. Starts in use live on. Where no period is known an age is longer than most periods are: too
  * early forgotten, a start makes what lies before it reach too far.
  */
-#define EXTENT_AGE       2048
-#define EXTENT_AGE_BLIND 8192
-void extent_submitted(struct extents *extents, uint64_t period);
+#define TENSOR_EXTENTS_AGE       2048
+#define TENSOR_EXTENTS_AGE_BLIND 8192
+void tensor_extents_submitted(struct tensor_extents *extents, uint64_t period);
 /*
  * Blocks up to so many bytes are wanted whole, whatever part a pointer seems to mean. A guess that is too short leaves
  * memory on the host, and kernels read it over the link many times (GPT, 1.25: 350 ms a step with guesses in blocks up to
@@ -48,11 +48,11 @@ void extent_submitted(struct extents *extents, uint64_t period);
  * more than one allocation of that size would have moved, and where the budget is not a small one, no more than a share
  * of it.
  */
-#define EXTENT_WHOLE_LEAST ((uint64_t)128 << 20)
-#define EXTENT_WHOLE_MOST  ((uint64_t)512 << 20)
-#define EXTENT_WHOLE_SHARE 16
-uint64_t extent_whole(uint64_t budget);
+#define TENSOR_EXTENTS_WHOLE_LEAST ((uint64_t)128 << 20)
+#define TENSOR_EXTENTS_WHOLE_MOST  ((uint64_t)512 << 20)
+#define TENSOR_EXTENTS_WHOLE_SHARE 16
+uint64_t tensor_extents_whole(uint64_t budget);
 /* The block is gone: what is at its place later is another one. */
-void extent_forget(struct extents *extents, uint32_t block);
+void tensor_extents_forget(struct tensor_extents *extents, uint32_t block);
 
 #endif

@@ -4,7 +4,7 @@
  * word of those has any, so that the next start after an offset is a few words away even in a block of 100 GiB. What
  * has grown too old is found and cleared by the search that meets it.
  */
-#include "shim/plan/extent.h"
+#include "shim/plan/tensor_extents.h"
 #include "shim/plan/plan.h"
 
 #include <stdbool.h>
@@ -29,34 +29,34 @@ struct leaf {
 	struct start starts[LEAF];
 };
 
-struct extents {
+struct tensor_extents {
 	uint32_t age;
 	uint64_t submitted; /* in this age */
 	struct leaf *leaf[LEAVES];
 };
 
-struct extents *extent_new(void)
+struct tensor_extents *tensor_extents_new(void)
 {
-	struct extents *extents = calloc(1, sizeof(*extents));
+	struct tensor_extents *extents = calloc(1, sizeof(*extents));
 
 	if (extents)
 		extents->age = 1;
 	return extents;
 }
 
-void extent_free(struct extents *extents)
+void tensor_extents_free(struct tensor_extents *extents)
 {
 	for (unsigned i = 0; extents && i < LEAVES; i++)
 		free(extents->leaf[i]);
 	free(extents);
 }
 
-static struct leaf *leaf_of(const struct extents *extents, uint64_t unit)
+static struct leaf *leaf_of(const struct tensor_extents *extents, uint64_t unit)
 {
 	return extents->leaf[unit / LEAF % LEAVES];
 }
 
-static struct leaf *leaf_make(struct extents *extents, uint64_t unit)
+static struct leaf *leaf_make(struct tensor_extents *extents, uint64_t unit)
 {
 	struct leaf **leaf = &extents->leaf[unit / LEAF % LEAVES];
 
@@ -65,14 +65,14 @@ static struct leaf *leaf_make(struct extents *extents, uint64_t unit)
 	return *leaf;
 }
 
-static uint32_t length_of(const struct extents *extents, uint32_t block)
+static uint32_t length_of(const struct tensor_extents *extents, uint32_t block)
 {
 	const struct leaf *leaf = leaf_of(extents, block);
 
 	return leaf ? leaf->length[block % LEAF] : 0;
 }
 
-void extent_note(struct extents *extents, uint32_t block, uint64_t block_bytes, uint64_t offset)
+void tensor_extents_note(struct tensor_extents *extents, uint32_t block, uint64_t block_bytes, uint64_t offset)
 {
 	uint64_t unit = block + (offset >> UNIT_SHIFT);
 	uint32_t within = (uint32_t)(offset & (UNIT - 1));
@@ -106,9 +106,9 @@ void extent_note(struct extents *extents, uint32_t block, uint64_t block_bytes, 
 	};
 }
 
-void extent_submitted(struct extents *extents, uint64_t period)
+void tensor_extents_submitted(struct tensor_extents *extents, uint64_t period)
 {
-	uint64_t age = !period ? EXTENT_AGE_BLIND : period > EXTENT_AGE ? period : EXTENT_AGE;
+	uint64_t age = !period ? TENSOR_EXTENTS_AGE_BLIND : period > TENSOR_EXTENTS_AGE ? period : TENSOR_EXTENTS_AGE;
 
 	if (++extents->submitted < age)
 		return;
@@ -116,11 +116,13 @@ void extent_submitted(struct extents *extents, uint64_t period)
 	extents->age++;
 }
 
-uint64_t extent_whole(uint64_t budget)
+uint64_t tensor_extents_whole(uint64_t budget)
 {
-	uint64_t share = budget / EXTENT_WHOLE_SHARE;
+	uint64_t share = budget / TENSOR_EXTENTS_WHOLE_SHARE;
 
-	return share < EXTENT_WHOLE_LEAST ? EXTENT_WHOLE_LEAST : share > EXTENT_WHOLE_MOST ? EXTENT_WHOLE_MOST : share;
+	return share < TENSOR_EXTENTS_WHOLE_LEAST  ? TENSOR_EXTENTS_WHOLE_LEAST
+	       : share > TENSOR_EXTENTS_WHOLE_MOST ? TENSOR_EXTENTS_WHOLE_MOST
+						   : share;
 }
 
 /* The first unit from `unit` on in this leaf that has a start; EMPTY: none. */
@@ -139,7 +141,7 @@ static uint32_t next_in_leaf(const struct leaf *leaf, unsigned index)
 }
 
 /* The least start in this unit that is not below `least` (an offset in the unit); EMPTY: none, or too old. */
-static uint32_t start_from(const struct extents *extents, const struct start *start, uint32_t least)
+static uint32_t start_from(const struct tensor_extents *extents, const struct start *start, uint32_t least)
 {
 	uint32_t found = EMPTY;
 
@@ -162,9 +164,9 @@ static void clear(struct leaf *leaf, unsigned index)
 		leaf->any &= ~(UINT64_C(1) << index / 64);
 }
 
-uint64_t extent_end(struct extents *extents, uint32_t block, uint64_t offset)
+uint64_t tensor_extents_end(struct tensor_extents *extents, uint32_t block, uint64_t offset)
 {
-	uint64_t length = length_of(extents, block), least = offset + EXTENT_VIEW;
+	uint64_t length = length_of(extents, block), least = offset + TENSOR_EXTENTS_VIEW;
 	uint64_t unit = block + (least >> UNIT_SHIFT), end = block + length;
 	uint32_t within = (uint32_t)(least & (UNIT - 1));
 
@@ -192,7 +194,7 @@ uint64_t extent_end(struct extents *extents, uint32_t block, uint64_t offset)
 	return length << UNIT_SHIFT > offset ? length << UNIT_SHIFT : offset + 1;
 }
 
-void extent_forget(struct extents *extents, uint32_t block)
+void tensor_extents_forget(struct tensor_extents *extents, uint32_t block)
 {
 	uint64_t end = block + (uint64_t)length_of(extents, block);
 
