@@ -5,7 +5,7 @@
 #include "shim/context/capture.h"
 #include "shim/base/log.h"
 #include "shim/mover/mover_internal.h"
-#include "shim/plan/pace.h"
+#include "shim/plan/move_limits.h"
 
 #include <stdlib.h>
 
@@ -165,7 +165,7 @@ enum sw_status quiesce_make_room(struct engine *engine, uint64_t bytes)
  */
 static void send_out_for_new(struct engine *engine, uint64_t bytes, uint64_t more)
 {
-	uint64_t now = plan_now(engine->plan), later = now + pace_not_soon(plan_period(engine->plan));
+	uint64_t now = plan_now(engine->plan), later = now + move_limits_not_soon(plan_period(engine->plan));
 	bool can = true;
 
 	while (!atomic_load(&engine->channel.dead)) {

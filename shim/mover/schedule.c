@@ -10,7 +10,7 @@
 #include "shim/device/peer.h"
 #include "shim/submit/completion.h"
 #include "shim/mover/mover_internal.h"
-#include "shim/plan/pace.h"
+#include "shim/plan/move_limits.h"
 #include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 
@@ -20,20 +20,20 @@
 
 static uint64_t reserve(const struct engine *engine)
 {
-	return pace_reserve(engine_budget(engine), heap_largest_piece(engine->heap));
+	return move_limits_reserve(engine_budget(engine), heap_largest_piece(engine->heap));
 }
 
 uint32_t schedule_ahead_units(const struct engine *engine)
 {
-	return (uint32_t)(pace_ahead(engine_budget(engine)) / HEAP_UNIT);
+	return (uint32_t)(move_limits_ahead(engine_budget(engine)) / HEAP_UNIT);
 }
 
 uint64_t schedule_stock_bytes(const struct engine *engine)
 {
 	uint64_t budget = engine_budget(engine);
 
-	return engine->exact ? pace_ahead(budget)
-			     : reserve(engine) + pace_under_way(budget, heap_largest_piece(engine->heap));
+	return engine->exact ? move_limits_ahead(budget)
+			     : reserve(engine) + move_limits_under_way(budget, heap_largest_piece(engine->heap));
 }
 
 /* ---- progress ---- */
@@ -87,7 +87,7 @@ static bool cannot_leave(void *argument, uint32_t piece)
 
 bool schedule_may_begin(const struct engine *engine, const struct queue *queue)
 {
-	uint64_t most = pace_under_way(engine_budget(engine), heap_largest_piece(engine->heap));
+	uint64_t most = move_limits_under_way(engine_budget(engine), heap_largest_piece(engine->heap));
 
 	return !queue->n || (queue->n < MOVES && queue->bytes < most);
 }

@@ -7,7 +7,7 @@
 #include "shim/driver/real.h"
 #include "shim/submit/completion.h"
 #include "shim/mover/mover_internal.h"
-#include "shim/plan/pace.h"
+#include "shim/plan/move_limits.h"
 #include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/pdl.h"
@@ -158,7 +158,7 @@ void spill_room_for_new(struct device *device, uint64_t bytes)
 	struct engine *engine = engine_of(device);
 
 	if (!engine || !atomic_load_explicit(&engine->new_blocks.makes_room, memory_order_relaxed) ||
-	    atomic_load(&engine->channel.dead) || bytes > pace_new(atomic_load(&device->budget.limit)) ||
+	    atomic_load(&engine->channel.dead) || bytes > move_limits_new(atomic_load(&device->budget.limit)) ||
 	    heap_free_bytes(engine->heap, CHUNK_DEVICE) >= bytes)
 		return;
 	if (engine->exact)

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-/* 96 MiB, of which 64 have room on the device; ahead of use comes an eighth of those (pace.h). */
+/* 96 MiB, of which 64 have room on the device; ahead of use comes an eighth of those (move_limits.h). */
 #define SETTINGS                                                                                                       \
 	((const char *const[]){"SIM_MEMORY=256MiB", "SIM_FILL=0", "SIM_PIECE_US=15",                                   \
 			       "SPILLWAY_SET=spill.mode=exact"                                                         \

@@ -4,7 +4,7 @@
  */
 #include "tools/replay/replay_internal.h"
 
-#include "shim/plan/pace.h"
+#include "shim/plan/move_limits.h"
 
 static void wish(struct run *run, uint32_t piece, uint64_t when)
 {
@@ -172,7 +172,7 @@ static bool send_out(struct run *run, uint64_t when)
 
 static void send_out_for_new(struct run *run)
 {
-	uint64_t now = plan_now(run->plan), later = now + pace_not_soon(plan_period(run->plan));
+	uint64_t now = plan_now(run->plan), later = now + move_limits_not_soon(plan_period(run->plan));
 	uint64_t all = run->room + move_ahead_units(run);
 
 	for (;;) {

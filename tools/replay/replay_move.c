@@ -5,7 +5,7 @@
  */
 #include "tools/replay/replay_internal.h"
 
-#include "shim/plan/pace.h"
+#include "shim/plan/move_limits.h"
 
 #include <string.h>
 
@@ -17,12 +17,12 @@
 
 static uint64_t reserve(const struct run *run)
 {
-	return pace_reserve(run->device_units * JOB_UNIT, run->job->most_units * JOB_UNIT) / JOB_UNIT;
+	return move_limits_reserve(run->device_units * JOB_UNIT, run->job->most_units * JOB_UNIT) / JOB_UNIT;
 }
 
 uint64_t move_ahead_units(const struct run *run)
 {
-	return pace_ahead(run->device_units * JOB_UNIT) / JOB_UNIT;
+	return move_limits_ahead(run->device_units * JOB_UNIT) / JOB_UNIT;
 }
 
 uint64_t move_free(const struct run *run)
@@ -196,7 +196,7 @@ bool move_see(struct run *run, bool gap)
 
 static bool may_begin(const struct run *run, const struct lane *lane)
 {
-	uint64_t most = pace_under_way(run->device_units * JOB_UNIT, run->job->most_units * JOB_UNIT);
+	uint64_t most = move_limits_under_way(run->device_units * JOB_UNIT, run->job->most_units * JOB_UNIT);
 
 	return !lane->n || (lane->n < MOVES && lane->units * JOB_UNIT < most);
 }

@@ -4,7 +4,7 @@
  */
 #include "tools/replay/replay_internal.h"
 
-#include "shim/plan/pace.h"
+#include "shim/plan/move_limits.h"
 
 /* Submissions that the program may be ahead of the GPU: what drivers queue. */
 #define RUN_AHEAD 1024
@@ -91,7 +91,7 @@ static bool waits_for_room(struct run *run, const struct job_event *event)
 	for (uint32_t i = 0; i < event->n; i++)
 		units += run->job->units[run->job->named[event->from + i].piece];
 	if (run->room_made || run->setting->mode < POLICY_SPILL_EXACT || event->place == POLICY_PLACE_HOST ||
-	    !event->movable || !plan_knows(run->plan) || units > pace_new(run->device_units) ||
+	    !event->movable || !plan_knows(run->plan) || units > move_limits_new(run->device_units) ||
 	    fits(run, (uint32_t)units))
 		return false;
 	run->room = (uint32_t)units;

@@ -1,5 +1,5 @@
 /*
- * pace_test.c: what moving takes up of the device memory: little of it, never less than keeps both links at work.
+ * move_limits_test.c: what moving takes up of the device memory: little of it, never less than keeps both links at work.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,17 +7,17 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "shim/plan/pace.h"
+#include "shim/plan/move_limits.h"
 
 #define MIB ((uint64_t)1 << 20)
 
-/* A GPT at 1.5 times its budget of 9757 MiB, whose pieces are of up to 32 MiB in `fast`: measured best so (pace.c). */
+/* A GPT at 1.5 times its budget of 9757 MiB, whose pieces are of up to 32 MiB in `fast`: measured best so (move_limits.c). */
 static void a_training_job_gives_up_little_of_its_budget(void **state)
 {
 	(void)state;
-	assert_int_equal(pace_reserve(9757 * MIB, 32 * MIB), 96 * MIB);
-	assert_int_equal(pace_under_way(9757 * MIB, 32 * MIB), 64 * MIB);
-	assert_int_equal(pace_ahead(9757 * MIB), 1024 * MIB);
+	assert_int_equal(move_limits_reserve(9757 * MIB, 32 * MIB), 96 * MIB);
+	assert_int_equal(move_limits_under_way(9757 * MIB, 32 * MIB), 64 * MIB);
+	assert_int_equal(move_limits_ahead(9757 * MIB), 1024 * MIB);
 }
 
 static void a_piece_is_copied_and_one_behind_it(void **state)
@@ -26,14 +26,15 @@ static void a_piece_is_copied_and_one_behind_it(void **state)
 	for (uint64_t largest = 2 * MIB; largest <= 128 * MIB; largest *= 2)
 		for (uint64_t budget = 32 * largest; budget <= 1024 * 1024 * MIB; budget *= 2) {
 			uint64_t share = budget / 32 > 8 * MIB ? budget / 32 : 8 * MIB;
-			uint64_t reserve = pace_reserve(budget, largest), under_way = pace_under_way(budget, largest);
+			uint64_t reserve = move_limits_reserve(budget, largest),
+				 under_way = move_limits_under_way(budget, largest);
 
 			assert_true(under_way >= 2 * largest || under_way == share);
 			assert_true(under_way <= reserve && reserve <= share);
 			/* Less is under way, but for the piece that reaches it. */
 			assert_true(reserve <= 96 * MIB || reserve <= 2 * largest);
-			assert_true(pace_reserve(2 * budget, largest) >= reserve);
-			assert_true(pace_ahead(budget) <= budget / 8);
+			assert_true(move_limits_reserve(2 * budget, largest) >= reserve);
+			assert_true(move_limits_ahead(budget) <= budget / 8);
 		}
 }
 
@@ -41,18 +42,18 @@ static void a_piece_is_copied_and_one_behind_it(void **state)
 static void a_small_budget_is_not_given_up_to_moving(void **state)
 {
 	(void)state;
-	assert_int_equal(pace_reserve(16 * MIB, 4 * MIB), 8 * MIB);
-	assert_int_equal(pace_under_way(16 * MIB, 4 * MIB), 8 * MIB);
-	assert_int_equal(pace_ahead(16 * MIB), 2 * MIB);
-	assert_int_equal(pace_new(16 * MIB), 4 * MIB);
+	assert_int_equal(move_limits_reserve(16 * MIB, 4 * MIB), 8 * MIB);
+	assert_int_equal(move_limits_under_way(16 * MIB, 4 * MIB), 8 * MIB);
+	assert_int_equal(move_limits_ahead(16 * MIB), 2 * MIB);
+	assert_int_equal(move_limits_new(16 * MIB), 4 * MIB);
 }
 
 static void what_is_not_needed_soon_is_a_part_of_a_period_and_never_far(void **state)
 {
 	(void)state;
-	assert_int_equal(pace_not_soon(0), 0);
-	assert_int_equal(pace_not_soon(313), 39);
-	assert_int_equal(pace_not_soon(1328), 64);
+	assert_int_equal(move_limits_not_soon(0), 0);
+	assert_int_equal(move_limits_not_soon(313), 39);
+	assert_int_equal(move_limits_not_soon(1328), 64);
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-#include "shim/plan/pace.h"
+#include "shim/plan/move_limits.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -36,27 +36,27 @@ static uint64_t of_budget(uint64_t budget, uint64_t bytes)
 	return less(bytes, more(budget / SHARE, SHARE_LEAST));
 }
 
-uint64_t pace_reserve(uint64_t budget, uint64_t largest)
+uint64_t move_limits_reserve(uint64_t budget, uint64_t largest)
 {
 	return of_budget(budget, more(RESERVE, PIECES * largest));
 }
 
-uint64_t pace_under_way(uint64_t budget, uint64_t largest)
+uint64_t move_limits_under_way(uint64_t budget, uint64_t largest)
 {
 	return of_budget(budget, more(UNDER_WAY, PIECES * largest));
 }
 
-uint64_t pace_ahead(uint64_t budget)
+uint64_t move_limits_ahead(uint64_t budget)
 {
 	return less(AHEAD, budget / AHEAD_SHARE);
 }
 
-uint64_t pace_new(uint64_t budget)
+uint64_t move_limits_new(uint64_t budget)
 {
 	return budget / NEW_SHARE;
 }
 
-uint64_t pace_not_soon(uint64_t period)
+uint64_t move_limits_not_soon(uint64_t period)
 {
 	return less(NOT_SOON_MOST, period / NOT_SOON_PERIOD);
 }
