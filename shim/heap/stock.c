@@ -47,7 +47,7 @@ static void count_free(struct census *census, const struct block_store *store)
 }
 
 /* How many of a size are to lie ready, of so many bytes in all. At least one, and no more than could leave. */
-static uint64_t share_of(const struct census *census, unsigned units, uint64_t bytes)
+static uint64_t predict_score_of(const struct census *census, unsigned units, uint64_t bytes)
 {
 	uint64_t share = (uint64_t)((double)bytes * (double)census->here[units] / (double)census->here_bytes) + 1;
 
@@ -67,7 +67,7 @@ static unsigned most_missing(const struct census *census, uint64_t bytes)
 	unsigned found = 0;
 
 	for (unsigned units = 1; units <= CHUNK_MOST; units++) {
-		uint64_t share = census->here[units] ? share_of(census, units, bytes) : 0;
+		uint64_t share = census->here[units] ? predict_score_of(census, units, bytes) : 0;
 		uint64_t missing = share > census->ready[units] ? (share - census->ready[units]) * units : 0;
 
 		if (missing > most && census->ready_bytes + chunk_bytes(units) <= limit) {

@@ -13,7 +13,7 @@ struct predict *predict_new(void)
 	if (!predict)
 		return NULL;
 	history_init(predict);
-	place_init(predict);
+	predict_match_init(predict);
 	return predict;
 }
 
@@ -28,7 +28,7 @@ void predict_free(struct predict *predict)
 void predict_note(struct predict *predict, uint64_t function, const uint32_t *pieces, unsigned n)
 {
 	if (history_add(predict, function, pieces, n)) {
-		place_follow(predict);
+		predict_match_follow(predict);
 		return;
 	}
 	/* This one is missing from the record: nothing before it may be continued across the hole. */

@@ -2,9 +2,9 @@
  * predict_internal.h: what is remembered, for the files that make up predict.h:
  *
  *   history.c        keeps it
- *   predict_share.c  how well a place foretells
- *   predict_vote.c   places by what was named there
- *   predict_place.c  finds where in it the program stands, and follows
+ *   predict_score.c  how well a place foretells
+ *   predict_candidates.c   places by what was named there
+ *   predict_match.c  finds where in it the program stands, and follows
  *   predict.c        what predict.h promises
  *
  * Each of them calls those before it alone.
@@ -51,12 +51,12 @@ struct last {
 
 /*
  * Ages of what was named, and of what of it was foreseen, and of what would have been by chance; n: how many names were
- * foreseen, times SHARE_NAME.
+ * foreseen, times SCORE_NAME.
  */
-struct predict_share {
+struct predict_score {
 	uint64_t named, foreseen, chance, n;
 };
-#define SHARE_NAME 256
+#define SCORE_NAME 256
 
 /*
  * What one of the latest submissions names, made when it is first asked for: it does not change, and is compared with
@@ -69,7 +69,7 @@ struct latest {
 	predict_lane piece[PREDICT_NAMES / PREDICT_LANE];
 	uint32_t age[PREDICT_NAMES]; /* for how many submissions it had not been named; 0: it never was */
 };
-#define PREDICT_LATEST 64 /* twice SHARE_COMPARED: each time one may be passed over */
+#define PREDICT_LATEST 64 /* twice SCORE_COMPARED: each time one may be passed over */
 
 struct predict {
 	struct entry *entries; /* position p at p & (n_entries - 1); the one after the latest holds its first slot */
@@ -91,7 +91,7 @@ struct predict {
 	unsigned soft,
 	    soft_limit; /* moves with other pieces since the last look for a better place, and the next look */
 	uint64_t home;  /* how long ago it was when it was last known well; 0: it never was */
-	struct predict_share share; /* of what was named lately; fading */
+	struct predict_score share; /* of what was named lately; fading */
 	bool believed;
 	uint32_t credit;
 	struct latest latest[PREDICT_LATEST]; /* by position, as far as they were looked at */
@@ -145,37 +145,37 @@ bool history_add(struct predict *predict, uint64_t function, const uint32_t *pie
 /* Leaves out a submission that could not be remembered: all before it is dropped. */
 void history_skip(struct predict *predict);
 
-/* ---- predict_place.c ---- */
-void place_init(struct predict *predict);
+/* ---- predict_match.c ---- */
+void predict_match_init(struct predict *predict);
 /* The latest submission was remembered: take the place on. */
-void place_follow(struct predict *predict);
+void predict_match_follow(struct predict *predict);
 
-/* ---- predict_share.c ---- */
-#define SHARE_COMPARED 32 /* submissions */
-#define SHARE_NAMES    8  /* to be foreseen at least for a place to be believed */
+/* ---- predict_score.c ---- */
+#define SCORE_COMPARED 32 /* submissions */
+#define SCORE_NAMES    8  /* to be foreseen at least for a place to be believed */
 
 /* Enough to be believed; or to go on being. */
-bool share_is_good(const struct predict_share *share, bool believed);
+bool predict_score_is_good(const struct predict_score *share, bool believed);
 /* What a piece counts that had not been named for so many submissions. */
-uint64_t share_weight(uint64_t age);
+uint64_t predict_score_weight(uint64_t age);
 /* What the submission at one of the latest PREDICT_LATEST positions names. */
-const struct latest *share_latest(struct predict *predict, uint64_t position);
+const struct latest *predict_score_latest(struct predict *predict, uint64_t position);
 /* Add what the submission at `latest` names, and what of it the one at `place` foretells (PREDICT_NONE: nothing). */
-void share_add(struct predict *predict, uint64_t place, uint64_t latest, struct predict_share *share);
+void predict_score_add(struct predict *predict, uint64_t place, uint64_t latest, struct predict_score *share);
 
 /* Which submissions correspond if the latest corresponds to a place, that pair first. */
-struct share_pairs {
-	uint64_t place[SHARE_COMPARED], latest[SHARE_COMPARED];
+struct score_pairs {
+	uint64_t place[SCORE_COMPARED], latest[SCORE_COMPARED];
 	unsigned n, same; /* same: the functions are, too */
 };
-void share_pair(const struct predict *predict, uint64_t place, struct share_pairs *ret_pairs);
+void predict_score_pair(const struct predict *predict, uint64_t place, struct score_pairs *ret_pairs);
 /* Of all pairs; `chance` remains 0 where it is not asked for. */
-struct predict_share share_of(struct predict *predict, const struct share_pairs *pairs, bool chance);
+struct predict_score predict_score_of(struct predict *predict, const struct score_pairs *pairs, bool chance);
 
-/* ---- predict_vote.c ---- */
-#define VOTE_ELECTED 4
-#define VOTE_APART   8 /* submissions: closer together than that they are one */
-/* How long ago the program may have been in the same phase: at most VOTE_ELECTED distances, the likeliest first. */
-unsigned vote_elect(struct predict *predict, uint64_t *ret_distances);
+/* ---- predict_candidates.c ---- */
+#define CANDIDATES_ELECTED 4
+#define CANDIDATES_APART   8 /* submissions: closer together than that they are one */
+/* How long ago the program may have been in the same phase: at most CANDIDATES_ELECTED distances, the likeliest first. */
+unsigned predict_candidates_elect(struct predict *predict, uint64_t *ret_distances);
 
 #endif

@@ -7,16 +7,16 @@
 
 #define VOTERS     24  /* namings asked, */
 #define VOTES_EACH 48  /* for so many earlier ones */
-#define BINS       512 /* of distances, VOTE_APART wide */
+#define BINS       512 /* of distances, CANDIDATES_APART wide */
 
 struct bin {
-	uint64_t number; /* distance / VOTE_APART; 0: free */
+	uint64_t number; /* distance / CANDIDATES_APART; 0: free */
 	uint64_t votes, distance;
 };
 
 static void vote(struct bin *bins, uint64_t distance, uint64_t weight)
 {
-	uint64_t number = distance / VOTE_APART + 1;
+	uint64_t number = distance / CANDIDATES_APART + 1;
 
 	for (unsigned i = 0; i < 8; i++) {
 		struct bin *bin = &bins[(number + i) % BINS];
@@ -47,7 +47,7 @@ static void ask(const struct predict *predict, struct bin *bins, uint64_t positi
 
 	for (unsigned i = 0; i < VOTES_EACH && (place = named_before(predict, place, piece)); i++)
 		if (position - place >= age)
-			vote(bins, position - place, share_weight(age));
+			vote(bins, position - place, predict_score_weight(age));
 }
 
 /* Those of the latest submissions' names are asked that count more than the average. */
@@ -55,17 +55,17 @@ static void ask_latest(struct predict *predict, struct bin *bins)
 {
 	uint64_t named = 0, n_named = 0, voters = 0;
 
-	for (unsigned i = 0; i < SHARE_COMPARED && predict->now >= predict->oldest + i; i++) {
-		const struct latest *latest = share_latest(predict, predict->now - i);
+	for (unsigned i = 0; i < SCORE_COMPARED && predict->now >= predict->oldest + i; i++) {
+		const struct latest *latest = predict_score_latest(predict, predict->now - i);
 
 		named += latest->named;
 		n_named += latest->n;
 	}
-	for (unsigned i = 0; i < SHARE_COMPARED && predict->now >= predict->oldest + i; i++) {
-		const struct latest *latest = share_latest(predict, predict->now - i);
+	for (unsigned i = 0; i < SCORE_COMPARED && predict->now >= predict->oldest + i; i++) {
+		const struct latest *latest = predict_score_latest(predict, predict->now - i);
 
 		for (unsigned k = 0; k < latest->n && voters < VOTERS; k++) {
-			if (share_weight(latest->age[k]) * n_named <= named)
+			if (predict_score_weight(latest->age[k]) * n_named <= named)
 				continue;
 			ask(predict, bins, latest->position, latest->piece[k / PREDICT_LANE][k % PREDICT_LANE],
 			    latest->age[k]);
@@ -74,10 +74,10 @@ static void ask_latest(struct predict *predict, struct bin *bins)
 	}
 }
 
-unsigned vote_elect(struct predict *predict, uint64_t *ret_distances)
+unsigned predict_candidates_elect(struct predict *predict, uint64_t *ret_distances)
 {
 	struct bin bins[BINS] = {{0}};
-	const struct bin *most[VOTE_ELECTED + 1];
+	const struct bin *most[CANDIDATES_ELECTED + 1];
 	unsigned n = 0;
 
 	ask_latest(predict, bins);
@@ -87,7 +87,7 @@ unsigned vote_elect(struct predict *predict, uint64_t *ret_distances)
 		for (; bin->votes && at && most[at - 1]->votes < bin->votes; at--)
 			most[at] = most[at - 1];
 		most[at] = bin;
-		n += bin->votes && n < VOTE_ELECTED;
+		n += bin->votes && n < CANDIDATES_ELECTED;
 	}
 	for (unsigned i = 0; i < n; i++)
 		ret_distances[i] = most[i]->distance;

@@ -43,7 +43,7 @@
 #define SOFT_DOUBT   64 /* looks for a better place while the present one is not believed */
 #define SOFT_MOST    1024
 
-void place_init(struct predict *predict)
+void predict_match_init(struct predict *predict)
 {
 	predict->at = PREDICT_NONE;
 	predict->credit = CREDIT_MOST;
@@ -58,7 +58,7 @@ static bool is_there(const struct predict *predict, uint64_t position)
 
 static void believe(struct predict *predict)
 {
-	predict->believed = share_is_good(&predict->share, predict->believed);
+	predict->believed = predict_score_is_good(&predict->share, predict->believed);
 }
 
 static void note_home(struct predict *predict)
@@ -70,9 +70,9 @@ static void note_home(struct predict *predict)
 /* What was foreseen of the latest submission goes into what is believed: that of the last 32 or so. */
 static void judge(struct predict *predict, uint64_t place)
 {
-	struct predict_share share = {0};
+	struct predict_score share = {0};
 
-	share_add(predict, place, predict->now, &share);
+	predict_score_add(predict, place, predict->now, &share);
 	predict->share.named += share.named - predict->share.named / LATELY;
 	predict->share.foreseen += share.foreseen - predict->share.foreseen / LATELY;
 	predict->share.chance += share.chance - predict->share.chance / LATELY;
@@ -84,11 +84,11 @@ static void judge(struct predict *predict, uint64_t place)
 /* All of it was. */
 static void judge_exact(struct predict *predict)
 {
-	struct predict_share *share = &predict->share;
+	struct predict_score *share = &predict->share;
 
 	if (share->foreseen < share->named)
 		share->foreseen += (share->named - share->foreseen + LATELY - 1) / LATELY;
-	share->n += share->n < SHARE_NAMES * SHARE_NAME ? SHARE_NAME : 0;
+	share->n += share->n < SCORE_NAMES * SCORE_NAME ? SCORE_NAME : 0;
 	if (!predict->believed)
 		believe(predict);
 	note_home(predict);
@@ -185,45 +185,45 @@ static bool is_about(uint64_t worth, uint64_t most)
 /* That pieces were foretold is chance where the work is another. Of what cannot be worth about `most` the rest is not asked. */
 static void compare(struct predict *predict, struct place *place, uint64_t most)
 {
-	struct share_pairs pairs;
+	struct score_pairs pairs;
 
-	share_pair(predict, place->at, &pairs);
+	predict_score_pair(predict, place->at, &pairs);
 	uint64_t worth = WORTH_ONE * (pairs.same + 1); /* if all of it was */
 	place->worth = 0;
 	if (!is_about(worth, most))
 		return;
-	struct predict_share share = share_of(predict, &pairs, false);
+	struct predict_score share = predict_score_of(predict, &pairs, false);
 	if (share.named)
 		place->worth = worth * share.foreseen / share.named;
 }
 
 /* How much a place would have foretold of what was named lately. */
-static struct predict_share share_at(struct predict *predict, uint64_t place)
+static struct predict_score share_at(struct predict *predict, uint64_t place)
 {
-	struct share_pairs pairs;
+	struct score_pairs pairs;
 
-	share_pair(predict, place, &pairs);
-	return share_of(predict, &pairs, true);
+	predict_score_pair(predict, place, &pairs);
+	return predict_score_of(predict, &pairs, true);
 }
 
 static bool is_good(struct predict *predict, const struct place *place)
 {
-	struct predict_share share;
+	struct predict_score share;
 
 	if (place->past >= WORTH_LEAST)
 		return true;
 	share = share_at(predict, place->at);
-	return share_is_good(&share, false);
+	return predict_score_is_good(&share, false);
 }
 
 static void collect(struct predict *predict, struct places *places)
 {
-	uint64_t distances[VOTE_ELECTED];
-	unsigned n = vote_elect(predict, distances);
+	uint64_t distances[CANDIDATES_ELECTED];
+	unsigned n = predict_candidates_elect(predict, distances);
 
 	for (unsigned i = 0; i < n; i++)
 		if (distances[i] < predict->now)
-			add_near(predict, places, predict->now - distances[i], VOTE_APART / 2);
+			add_near(predict, places, predict->now - distances[i], CANDIDATES_APART / 2);
 	/* Another stretch of the same step, perhaps. */
 	if (predict->home && predict->home < predict->now)
 		add_near(predict, places, predict->now - predict->home, HOME_NEAR);
@@ -284,13 +284,13 @@ static uint64_t best_place(struct predict *predict)
 /* Take a place. How far it can be believed, the common past says. */
 static void settle(struct predict *predict, uint64_t place)
 {
-	struct predict_share share = share_at(predict, place);
+	struct predict_score share = share_at(predict, place);
 
 	predict->at = place;
 	predict->held = predict->soft = 0;
 	predict->soft_limit = SOFT_FIRST;
 	predict->share = share;
-	predict->believed = share_is_good(&share, false);
+	predict->believed = predict_score_is_good(&share, false);
 }
 
 /* Do the latest n submissions look like the n up to this position? */
@@ -340,13 +340,13 @@ static uint64_t soft_place(struct predict *predict)
 	uint64_t insert = predict->at + 1, other = predict->at + 1 + predict->held;
 	bool is_insert = predict_same_function(predict, insert, predict->now);
 	bool is_other = is_there(predict, other) && predict_same_function(predict, other, predict->now);
-	struct predict_share of_insert = {0}, of_other = {0};
+	struct predict_score of_insert = {0}, of_other = {0};
 
 	if (!predict->held)
 		return PREDICT_NONE;
 	if (is_insert && is_other) {
-		share_add(predict, insert, predict->now, &of_insert);
-		share_add(predict, other, predict->now, &of_other);
+		predict_score_add(predict, insert, predict->now, &of_insert);
+		predict_score_add(predict, other, predict->now, &of_other);
 		return of_insert.foreseen > of_other.foreseen ? insert : other;
 	}
 	if (is_insert || is_other)
@@ -403,7 +403,7 @@ static void search(struct predict *predict)
 		predict->at = PREDICT_NONE;
 }
 
-void place_follow(struct predict *predict)
+void predict_match_follow(struct predict *predict)
 {
 	struct entry *latest = predict_entry(predict, predict->now), *next;
 

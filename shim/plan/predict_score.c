@@ -9,23 +9,23 @@
 
 #include <string.h>
 
-#define SHARE_ON  5    /* this part foreseen is enough to believe in a place, */
-#define SHARE_OFF 10   /* and this to go on believing in it */
+#define SCORE_ON  5    /* this part foreseen is enough to believe in a place, */
+#define SCORE_OFF 10   /* and this to go on believing in it */
 #define ELSEWHERE 37   /* submissions */
 #define AGE_MOST  4096 /* what was not named for longer counts as if it had been so long */
 #define AGE_SHARE 32   /* ages that differ by no more than that share of one are alike */
 
-bool share_is_good(const struct predict_share *share, bool believed)
+bool predict_score_is_good(const struct predict_score *share, bool believed)
 {
-	if (share->n < SHARE_NAMES * SHARE_NAME)
+	if (share->n < SCORE_NAMES * SCORE_NAME)
 		return false;
 	if (16 * share->foreseen >= 15 * share->named)
 		return true;
-	return believed ? SHARE_OFF * share->foreseen >= share->named && 4 * share->foreseen >= 5 * share->chance
-			: SHARE_ON * share->foreseen >= share->named && share->foreseen >= 4 * share->chance;
+	return believed ? SCORE_OFF * share->foreseen >= share->named && 4 * share->foreseen >= 5 * share->chance
+			: SCORE_ON * share->foreseen >= share->named && share->foreseen >= 4 * share->chance;
 }
 
-uint64_t share_weight(uint64_t age)
+uint64_t predict_score_weight(uint64_t age)
 {
 	return age < AGE_MOST ? age : AGE_MOST;
 }
@@ -38,7 +38,7 @@ static uint32_t age_of(const struct slot *slot, uint64_t position)
 
 /* ---- the latest ---- */
 
-const struct latest *share_latest(struct predict *predict, uint64_t position)
+const struct latest *predict_score_latest(struct predict *predict, uint64_t position)
 {
 	struct latest *latest = &predict->latest[position % PREDICT_LATEST];
 	uint64_t from;
@@ -53,7 +53,7 @@ const struct latest *share_latest(struct predict *predict, uint64_t position)
 
 		latest->piece[i / PREDICT_LANE][i % PREDICT_LANE] = slot->piece;
 		latest->age[i] = age_of(slot, position);
-		latest->named += share_weight(latest->age[i]);
+		latest->named += predict_score_weight(latest->age[i]);
 	}
 	return latest;
 }
@@ -111,7 +111,7 @@ static uint64_t told(const struct predict *predict, uint64_t place, const struct
 		uint32_t hit = hits[i / PREDICT_LANE][i % PREDICT_LANE];
 		uint32_t age = (latest->age[i] & hit) | (in_place(ages[at], latest->age[i], most) & ~hit);
 
-		sum += share_weight(age);
+		sum += predict_score_weight(age);
 		*ret_n += age != 0;
 		rest += over;
 		at += each + (rest >= latest->n);
@@ -128,21 +128,21 @@ static uint64_t by_chance(const struct predict *predict, uint64_t place, const s
 	return place < predict->oldest + ELSEWHERE ? 0 : told(predict, place - ELSEWHERE, latest, &n);
 }
 
-static void add(struct predict *predict, uint64_t place, uint64_t position, bool chance, struct predict_share *share)
+static void add(struct predict *predict, uint64_t place, uint64_t position, bool chance, struct predict_score *share)
 {
-	const struct latest *latest = share_latest(predict, position);
+	const struct latest *latest = predict_score_latest(predict, position);
 	unsigned n;
 
 	share->named += latest->named;
 	if (place == PREDICT_NONE)
 		return;
 	share->foreseen += told(predict, place, latest, &n);
-	share->n += (uint64_t)n * SHARE_NAME;
+	share->n += (uint64_t)n * SCORE_NAME;
 	if (chance)
 		share->chance += by_chance(predict, place, latest);
 }
 
-void share_add(struct predict *predict, uint64_t place, uint64_t latest, struct predict_share *share)
+void predict_score_add(struct predict *predict, uint64_t place, uint64_t latest, struct predict_score *share)
 {
 	add(predict, place, latest, true, share);
 }
@@ -164,7 +164,7 @@ static bool step_back(const struct predict *predict, uint64_t *place, uint64_t *
 	return true;
 }
 
-void share_pair(const struct predict *predict, uint64_t place, struct share_pairs *ret_pairs)
+void predict_score_pair(const struct predict *predict, uint64_t place, struct score_pairs *ret_pairs)
 {
 	uint64_t latest = predict->now;
 	unsigned n = 0;
@@ -174,13 +174,13 @@ void share_pair(const struct predict *predict, uint64_t place, struct share_pair
 		ret_pairs->place[n] = place;
 		ret_pairs->latest[n] = latest;
 		ret_pairs->same += predict_same_function(predict, place, latest);
-	} while (++n < SHARE_COMPARED && step_back(predict, &place, &latest));
+	} while (++n < SCORE_COMPARED && step_back(predict, &place, &latest));
 	ret_pairs->n = n;
 }
 
-struct predict_share share_of(struct predict *predict, const struct share_pairs *pairs, bool chance)
+struct predict_score predict_score_of(struct predict *predict, const struct score_pairs *pairs, bool chance)
 {
-	struct predict_share share = {0};
+	struct predict_score share = {0};
 
 	for (unsigned i = 0; i < pairs->n; i++)
 		add(predict, pairs->place[i], pairs->latest[i], chance, &share);
