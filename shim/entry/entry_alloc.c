@@ -5,7 +5,7 @@
 #include "shim/process/enter.h"
 #include "shim/lifecycle/life.h"
 #include "shim/entry/hook.h"
-#include "shim/serve/own.h"
+#include "shim/serve/typed_alloc.h"
 #include "shim/serve/serve.h"
 #include "shim/serve/room.h"
 
@@ -74,7 +74,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemFree(CUdeviceptr_v1 dptr)
 	return enter_leave(&scope, serve_free(dptr));
 }
 
-/* ---- what the program asks for by its kind: the driver serves it, unless a rule names it (own.h) ---- */
+/* ---- what the program asks for by its kind: the driver serves it, unless a rule names it (typed_alloc.h) ---- */
 
 HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
@@ -83,7 +83,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesiz
 	stats_call(HOOK_cuMemAllocManaged);
 	if (!life_enter(&scope))
 		return serve_refusal() ? serve_refusal() : REAL(cuMemAllocManaged)(dptr, bytesize, flags);
-	return enter_leave(&scope, own_managed(dptr, bytesize, flags, __builtin_return_address(0)));
+	return enter_leave(&scope, typed_alloc_managed(dptr, bytesize, flags, __builtin_return_address(0)));
 }
 
 /* ---- what the driver serves and we count ---- */
@@ -129,9 +129,9 @@ DRIVER_ALLOC(cuMemAllocPitch, LEDGER_DRIVER,
 		struct account_claim claim;                                                                            \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!life_enter(&scope))                                                                        \
+		if (!life_enter(&scope))                                                                               \
 			return REAL(name) args;                                                                        \
-		if (!own_claim(POLICY_API_HOST, NULL, bytesize, __builtin_return_address(0), &claim))                  \
+		if (!typed_alloc_claim(POLICY_API_HOST, NULL, bytesize, __builtin_return_address(0), &claim))          \
 			return enter_leave(&scope, CUDA_ERROR_OUT_OF_MEMORY);                                          \
 		CUresult result = REAL(name) args;                                                                     \
 		if (result == CUDA_SUCCESS)                                                                            \

@@ -16,7 +16,7 @@
 #include "shim/lifecycle/life.h"
 #include "shim/entry/hook.h"
 #include "shim/base/log.h"
-#include "shim/serve/own.h"
+#include "shim/serve/typed_alloc.h"
 #include "shim/serve/serve.h"
 #include "shim/device/pool.h"
 #include "shim/serve/room.h"
@@ -177,7 +177,8 @@ HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, s
 	if (!handle || !prop)
 		return enter_leave(&scope, REAL(cuMemCreate)(handle, size, prop, flags));
 	if (prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-	    !own_claim(POLICY_API_VMM, device_get(prop->location.id), size, __builtin_return_address(0), &claim))
+	    !typed_alloc_claim(POLICY_API_VMM, device_get(prop->location.id), size, __builtin_return_address(0),
+			       &claim))
 		return enter_leave(&scope, CUDA_ERROR_OUT_OF_MEMORY);
 	return enter_leave(&scope, create(handle, size, prop, flags, &claim));
 }

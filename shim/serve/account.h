@@ -11,7 +11,7 @@
 
 #include <cuda.h>
 
-/* The leave to ask the driver, from own_claim() to account_note_claimed() or account_claim_end(). */
+/* The leave to ask the driver, from typed_alloc_claim() to account_note_claimed() or account_claim_end(). */
 struct account_claim {
 	int rule;              /* that decided, -1: none */
 	struct budget *cap;    /* of that rule, from which the bytes were taken; NULL: it has none */

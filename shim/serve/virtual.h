@@ -21,7 +21,7 @@
 #define SPILLWAY_VIRTUAL_H
 
 #include "shim/accounting/ledger.h"
-#include "shim/serve/own.h"
+#include "shim/serve/typed_alloc.h"
 #include "shim/accounting/space.h"
 
 #include <cuda.h>

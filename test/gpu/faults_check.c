@@ -16,7 +16,7 @@
  */
 #include "shim/lifecycle/life.h"
 #include "shim/faults/faults.h"
-#include "shim/serve/own.h"
+#include "shim/serve/typed_alloc.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -297,7 +297,7 @@ int main(int argc, char **argv)
 		printf("faults_check: the policy is not good\n");
 		return 1;
 	}
-	MUST(own_managed(&at, mib * MIB, CU_MEM_ATTACH_GLOBAL, NULL));
+	MUST(typed_alloc_managed(&at, mib * MIB, CU_MEM_ATTACH_GLOBAL, NULL));
 	bool right = use(function, at, mib * MIB);
 	cupti.flush(FLUSH_FORCED);
 	if (!right)

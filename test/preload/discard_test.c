@@ -2,7 +2,7 @@
  * Memory whose contents a program says it needs no more (spillway_discard, cuMemDiscardBatchAsync): they are not copied,
  * and what is written then is kept; on a job whose memory moves (scene.h), each part in a process of its own.
  */
-#include "test/preload/own_help.h"
+#include "test/preload/typed_alloc_help.h"
 
 #include <errno.h>
 #include <pthread.h>

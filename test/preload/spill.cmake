@@ -86,7 +86,7 @@ endif()
 # ---- what nobody foresaw, and what nobody can foresee yet ----
 spill_mode_test(surprise_test)
 
-spill_mode_test(first_test own_help.c)
+spill_mode_test(first_test typed_alloc_help.c)
 
 # ---- what is made while nothing is free ----
 spillway_preload_test(new_block_test SOURCES new_block_test.c scene.c child.c)
@@ -130,8 +130,8 @@ spill_mode_test(pin_test)
 target_compile_definitions(pin_test PRIVATE PIN_POLICY="${CMAKE_CURRENT_SOURCE_DIR}/pin.yaml")
 
 # ---- what the program itself asks for ----
-spill_mode_test(own_test own_help.c)
-spill_mode_test(discard_test own_help.c)
+spill_mode_test(typed_alloc_test typed_alloc_help.c)
+spill_mode_test(discard_test typed_alloc_help.c)
 
 # ---- memory that the program makes itself ---- natively first. VMM_SPILL is what the policy says of it; where that is not
 # `move`, the modes make no difference to it.

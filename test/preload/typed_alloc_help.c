@@ -1,4 +1,4 @@
-#include "test/preload/own_help.h"
+#include "test/preload/typed_alloc_help.h"
 
 #include <errno.h>
 

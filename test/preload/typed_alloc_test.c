@@ -2,7 +2,7 @@
  * What a program that knows Spillway asks of its memory (spillway.h): on a job that needs twice its budget and whose
  * memory moves (scene.h); each part in a process of its own, in each mode. Discarding: discard_test.c.
  */
-#include "test/preload/own_help.h"
+#include "test/preload/typed_alloc_help.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "shim/serve/own.h"
+#include "shim/serve/typed_alloc.h"
 #include "shim/serve/choice.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"
@@ -16,7 +16,8 @@ static struct policy_decision decide(enum policy_api api, struct device *device,
 	return choice_make(device, &question);
 }
 
-bool own_claim(enum policy_api api, struct device *device, size_t bytes, void *caller, struct account_claim *ret_claim)
+bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes, void *caller,
+		       struct account_claim *ret_claim)
 {
 	*ret_claim = (struct account_claim){.rule = -1, .spill = policy_vmm_spill(life_policy())};
 	if (!policy_decides(life_policy(), api))
@@ -111,7 +112,7 @@ static CUresult ask_in_turn(struct device *device, const struct policy_decision 
 						  : result;
 }
 
-CUresult own_managed(CUdeviceptr *ret_address, size_t bytes, unsigned flags, void *caller)
+CUresult typed_alloc_managed(CUdeviceptr *ret_address, size_t bytes, unsigned flags, void *caller)
 {
 	bool is_right = ret_address && bytes && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
 	bool decides = policy_decides(life_policy(), POLICY_API_MANAGED);
