@@ -7,7 +7,7 @@
 #include "shim/entry/hook.h"
 #include "shim/serve/typed_alloc.h"
 #include "shim/serve/serve.h"
-#include "shim/serve/room.h"
+#include "shim/serve/oom_retry.h"
 
 /* ---- cuMemAlloc, cuMemAllocPitch ---- */
 
@@ -89,7 +89,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesiz
 /* ---- what the driver serves and we count ---- */
 
 /*
- * When the driver has no memory left, the heap makes room, and the call is made again (room.h). With a bad policy and
+ * When the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). With a bad policy and
  * SPILLWAY_STRICT no device memory is allocated by anybody.
  */
 #define DRIVER_ALLOC(name, kind, params, args, wanted, bytes)                                                          \
@@ -98,14 +98,14 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesiz
 		struct enter_scope scope;                                                                              \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!life_enter(&scope))                                                                        \
+		if (!life_enter(&scope))                                                                               \
 			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
-		struct room room = {0};                                                                                \
+		struct oom_retry room = {0};                                                                           \
 		CUresult result;                                                                                       \
 		do                                                                                                     \
 			result = REAL(name) args;                                                                      \
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && room_make(&room, -1, wanted));                            \
-		room_end(&room, result);                                                                               \
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && oom_retry_make(&room, -1, wanted));                       \
+		oom_retry_end(&room, result);                                                                          \
 		if (result == CUDA_SUCCESS)                                                                            \
 			account_note(kind, *dptr, bytes, -1);                                                          \
 		return enter_leave(&scope, result);                                                                    \

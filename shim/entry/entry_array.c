@@ -6,7 +6,7 @@
 #include "shim/process/enter.h"
 #include "shim/lifecycle/life.h"
 #include "shim/entry/hook.h"
-#include "shim/serve/room.h"
+#include "shim/serve/oom_retry.h"
 #include "shim/serve/account.h"
 #include "shim/serve/serve.h"
 
@@ -47,7 +47,7 @@ static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned asked)
 /* Of a descriptor that the driver has looked at. */
 #define BYTES(name) array_bytes(&(CUDA_ARRAY3D_DESCRIPTOR)ARRAY_##name, LEVELS_##name)
 
-/* When the driver has no memory left, the heap makes room, and the call is made again (room.h). */
+/* When the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). */
 /* clang-format off */
 #define HOOK_MAKE(name, params, args)                                                                                  \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
@@ -58,11 +58,11 @@ static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned asked)
 		stats_call(HOOK_##name);                                                                               \
 		if (!life_enter(&scope))                                                                        \
 			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
-		struct room room = {0};                                                                                \
+		struct oom_retry room = {0};                                                                                \
 		do                                                                                                     \
 			result = REAL(name) args;                                                                      \
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && room_make(&room, -1, BYTES(name)));                       \
-		room_end(&room, result);                                                                               \
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && oom_retry_make(&room, -1, BYTES(name)));                       \
+		oom_retry_end(&room, result);                                                                               \
 		if (result == CUDA_SUCCESS)                                                                            \
 			account_note(LEDGER_ARRAY, (uint64_t)(uintptr_t)*pHandle, BYTES(name), -1);                      \
 		return enter_leave(&scope, result);                                                                    \

@@ -10,7 +10,7 @@
 #include "shim/device/peer.h"
 #include "shim/serve/pending.h"
 #include "shim/device/pool.h"
-#include "shim/serve/room.h"
+#include "shim/serve/oom_retry.h"
 #include "shim/serve/account.h"
 #include "shim/serve/serve.h"
 
@@ -42,7 +42,7 @@ static CUresult settle(const struct async_request *request, CUdeviceptr *address
 	return result;
 }
 
-/* When the driver has no memory left, the heap makes room, and the call is made again (room.h). */
+/* When the driver has no memory left, the heap makes room, and the call is made again (oom_retry.h). */
 #define ALLOC_ASYNC(name, own, asked, of_pool, params, args)                                                           \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
@@ -57,16 +57,16 @@ static CUresult settle(const struct async_request *request, CUdeviceptr *address
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!life_enter(&scope))                                                                        \
+		if (!life_enter(&scope))                                                                               \
 			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
 		if (async_alloc(&request, dptr, &result))                                                              \
 			return enter_leave(&scope, result);                                                            \
 		bool captured = async_is_capturing(hStream, own);                                                      \
-		struct room room = {0};                                                                                \
+		struct oom_retry room = {0};                                                                           \
 		do                                                                                                     \
 			result = REAL(name) args;                                                                      \
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && room_make(&room, -1, bytesize));                          \
-		room_end(&room, result);                                                                               \
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && oom_retry_make(&room, -1, bytesize));                     \
+		oom_retry_end(&room, result);                                                                          \
 		return enter_leave(&scope, settle(&request, dptr, captured, result));                                  \
 	}
 

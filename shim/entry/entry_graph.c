@@ -8,7 +8,7 @@
 #include "shim/serve/graph_hold.h"
 #include "shim/serve/graph_mend.h"
 #include "shim/entry/hook.h"
-#include "shim/serve/room.h"
+#include "shim/serve/oom_retry.h"
 #include "shim/submit/graph.h"
 
 #include <errno.h>
@@ -57,7 +57,7 @@ static CUresult set(CUresult result, CUgraphExec exec, const CUgraphNodeParams *
 	{                                                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
-		ROOM_CALL_INSIDE(result, -1, REAL(name) args);                                                         \
+		OOM_RETRY_CALL_INSIDE(result, -1, REAL(name) args);                                                    \
 		return result;                                                                                         \
 	}                                                                                                              \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
@@ -65,7 +65,7 @@ static CUresult set(CUresult result, CUgraphExec exec, const CUgraphNodeParams *
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		ROOM_CALL(result, -1, REAL(name) args);                                                                \
+		OOM_RETRY_CALL(result, -1, REAL(name) args);                                                           \
 		GRAPH_HELD_AGAIN(result, sets, hGraph, held_##name args);                                              \
 		/* What was refused may be no parameters at all. */                                                    \
 		return result == CUDA_SUCCESS ? instantiated(phGraphExec, hGraph, flags) : result;                     \

@@ -7,7 +7,7 @@
 #include "shim/entry/hook.h"
 #include "shim/device/peer.h"
 #include "shim/serve/pending.h"
-#include "shim/serve/room.h"
+#include "shim/serve/oom_retry.h"
 #include "shim/serve/serve.h"
 #include "shim/submit/completion.h"
 #include "shim/submit/graph.h"
@@ -160,7 +160,7 @@ DESTROY_CONTEXT(cuCtxDetach, false)
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		ROOM_CALL(result, dev, REAL(name) args);                                                               \
+		OOM_RETRY_CALL(result, dev, REAL(name) args);                                                          \
 		if (result == CUDA_SUCCESS && life_counts()) {                                                         \
 			context_known(*pctx, dev);                                                                     \
 			peer_context_made(dev);                                                                        \
@@ -185,7 +185,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDe
 	CUresult result;
 
 	stats_call(HOOK_cuGreenCtxCreate);
-	ROOM_CALL(result, dev, REAL(cuGreenCtxCreate)(phCtx, desc, dev, flags));
+	OOM_RETRY_CALL(result, dev, REAL(cuGreenCtxCreate)(phCtx, desc, dev, flags));
 	if (result == CUDA_SUCCESS && life_counts())
 		context_green(*phCtx, dev);
 	return result;

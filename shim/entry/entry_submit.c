@@ -6,7 +6,7 @@
 #include "shim/entry/hook.h"
 #include "shim/accounting/ledger.h"
 #include "shim/device/peer.h"
-#include "shim/serve/room.h"
+#include "shim/serve/oom_retry.h"
 #include "shim/submit/pdl.h"
 #include "shim/submit/submit_body.h"
 #include "shim/submit/submit_copy.h"
@@ -43,11 +43,11 @@ static inline CUresult launch_ex(pdl_launch_function launch, const CUlaunchConfi
 	static __attribute__((noinline, cold)) CUresult again_##name params                                            \
 	{                                                                                                              \
 		CUresult result = CUDA_ERROR_OUT_OF_MEMORY;                                                            \
-		struct room room = {0};                                                                                \
+		struct oom_retry room = {0};                                                                                \
                                                                                                                        \
-		while (result == CUDA_ERROR_OUT_OF_MEMORY && room_make_outside(&room, -1))                             \
+		while (result == CUDA_ERROR_OUT_OF_MEMORY && oom_retry_make_outside(&room, -1))                             \
 			result = track_##name args;                                                                    \
-		room_end(&room, result);                                                                               \
+		oom_retry_end(&room, result);                                                                               \
 		return result;                                                                                         \
 	}                                                                                                              \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \

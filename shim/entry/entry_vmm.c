@@ -19,7 +19,7 @@
 #include "shim/serve/typed_alloc.h"
 #include "shim/serve/serve.h"
 #include "shim/device/pool.h"
-#include "shim/serve/room.h"
+#include "shim/serve/oom_retry.h"
 #include "shim/submit/pdl.h"
 #include "shim/stats/summary.h"
 #include "shim/serve/virtual.h"
@@ -28,9 +28,9 @@
 #include <string.h>
 
 /* The driver has no memory left: could the heap of that device make room? */
-static bool has_room(struct room *room, const CUmemAllocationProp *prop, size_t size)
+static bool has_room(struct oom_retry *room, const CUmemAllocationProp *prop, size_t size)
 {
-	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && room_make(room, prop->location.id, size);
+	return prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE && oom_retry_make(room, prop->location.id, size);
 }
 
 /* Is this one that must be made elsewhere, or not at all? Warm memory of the heap goes back first. */
@@ -147,12 +147,12 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const 
 	bool on_host = create_on_host(handle, size, prop, flags, claim, &result);
 
 	if (!on_host) {
-		struct room room = {0};
+		struct oom_retry room = {0};
 
 		do
 			result = REAL(cuMemCreate)(handle, size, prop, flags);
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && has_room(&room, prop, size));
-		room_end(&room, result);
+		oom_retry_end(&room, result);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY)
 			say_no_room(prop, size);
 	}

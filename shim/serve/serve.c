@@ -8,7 +8,7 @@
 #include "shim/faults/faults.h"
 #include "shim/serve/pending.h"
 #include "shim/driver/real.h"
-#include "shim/serve/room.h"
+#include "shim/serve/oom_retry.h"
 #include "shim/mover/spill.h"
 #include "shim/serve/trace_alloc.h"
 
@@ -25,12 +25,12 @@ static enum sw_status ask_driver(struct device *device, const struct backend_req
 				 size_t *ret_pitch)
 {
 	enum sw_status status;
-	struct room room = {0};
+	struct oom_retry room = {0};
 
 	do
 		status = backend_pass.alloc(device, request, row, ret_pitch);
-	while (status == SW_NO_MEMORY && room_make(&room, device->ordinal, request->bytes));
-	room_end(&room, status_result(status));
+	while (status == SW_NO_MEMORY && oom_retry_make(&room, device->ordinal, request->bytes));
+	oom_retry_end(&room, status_result(status));
 	if (status == SW_OK) {
 		stats_add(STAT_passed, 1);
 		account_drivers(row);

@@ -5,7 +5,7 @@
 #include "shim/faults/faults.h"
 #include "shim/device/pool.h"
 #include "shim/driver/real.h"
-#include "shim/serve/room.h"
+#include "shim/serve/oom_retry.h"
 #include "shim/serve/trace_alloc.h"
 #include "shim/trace/trace.h"
 
@@ -41,13 +41,13 @@ bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes,
 static CUresult ask_driver(CUdeviceptr *ret_address, size_t bytes, unsigned flags, int rule, struct budget *cap)
 {
 	CUresult result;
-	struct room room = {0};
+	struct oom_retry room = {0};
 
 	/* Where it will lie, and so how much of the device it needs, is not known. */
 	do
 		result = REAL(cuMemAllocManaged)(ret_address, bytes, flags);
-	while (result == CUDA_ERROR_OUT_OF_MEMORY && room_make(&room, -1, 0));
-	room_end(&room, result);
+	while (result == CUDA_ERROR_OUT_OF_MEMORY && oom_retry_make(&room, -1, 0));
+	oom_retry_end(&room, result);
 	if (result == CUDA_SUCCESS)
 		faults_start();
 	if (result == CUDA_SUCCESS)

@@ -192,7 +192,7 @@ spill_mode_test(regraph_test regraph_help.c)
 spill_mode_test(regraph_moves_test regraph_help.c)
 
 # ---- what others ask for when the device is full ----
-spill_mode_test(room_test figures_help.c folder.c)
+spill_mode_test(oom_retry_test figures_help.c folder.c)
 
 # ---- beside memory outside the heap ----
 spill_mode_test(pools_test)

@@ -21,7 +21,7 @@
 
 /* What the thread may use in all: its thread-local storage and the driver's own frames are in it. */
 #define STACK_BYTES ((size_t)24 << 10)
-#define ROOM_BYTES  ((size_t)1 << 20)
+#define OOM_RETRY_BYTES ((size_t)1 << 20)
 #define PAINT       0x5a
 
 static CUcontext context;
@@ -96,24 +96,24 @@ static void *release(void *argument)
 /* Bytes of its stack that a thread used that ran this. */
 static size_t used_by(void *(*run)(void *))
 {
-	unsigned char *room = mmap(NULL, ROOM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	unsigned char *room = mmap(NULL, OOM_RETRY_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	pthread_attr_t attributes;
 	pthread_t thread;
 	size_t unused = 0;
 
 	if (room == MAP_FAILED)
 		abort();
-	memset(room, PAINT, ROOM_BYTES);
+	memset(room, PAINT, OOM_RETRY_BYTES);
 	pthread_attr_init(&attributes);
-	pthread_attr_setstack(&attributes, room, ROOM_BYTES);
+	pthread_attr_setstack(&attributes, room, OOM_RETRY_BYTES);
 	if (pthread_create(&thread, &attributes, run, NULL))
 		abort();
 	pthread_join(thread, NULL);
 	pthread_attr_destroy(&attributes);
-	while (unused < ROOM_BYTES && room[unused] == PAINT)
+	while (unused < OOM_RETRY_BYTES && room[unused] == PAINT)
 		unused++;
-	munmap(room, ROOM_BYTES);
-	return ROOM_BYTES - unused;
+	munmap(room, OOM_RETRY_BYTES);
+	return OOM_RETRY_BYTES - unused;
 }
 
 static bool is_little(const char *name, void *(*run)(void *))

@@ -5,16 +5,16 @@
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/entry/hook.h"
-#include "shim/serve/room.h"
+#include "shim/serve/oom_retry.h"
 
 /* clang-format off */
-#define HOOK_ROOM(name, params, args)                                                                                  \
+#define HOOK_OOM_RETRY(name, params, args)                                                                                  \
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		ROOM_CALL(result, -1, REAL(name) args);                                                                \
+		OOM_RETRY_CALL(result, -1, REAL(name) args);                                                                \
 		return result;                                                                                         \
 	}
 #include "shim/driver/hooks.def"

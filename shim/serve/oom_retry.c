@@ -1,4 +1,4 @@
-#include "shim/serve/room.h"
+#include "shim/serve/oom_retry.h"
 #include "shim/base/clock.h"
 #include "shim/device/device.h"
 #include "shim/process/enter.h"
@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 
 /* What is spilled for somebody who has not said how much he needs: a library's workspace, as a rule. */
-#define ROOM_BYTES ((uint64_t)512 << 20)
+#define OOM_RETRY_BYTES ((uint64_t)512 << 20)
 /* What left may be taken by somebody who did not ask for room, the mover among them. Who says no size may want any. */
 #define SPILLS_KNOWN   2
 #define SPILLS_UNKNOWN 1
@@ -23,7 +23,7 @@
 /* Until when (ns) somebody has the turn, by device; 0: nobody has. */
 static _Atomic uint64_t turns[DEVICE_MOST];
 
-static void end_turn(struct room *room)
+static void end_turn(struct oom_retry *room)
 {
 	uint64_t mine = room->turn;
 
@@ -33,7 +33,7 @@ static void end_turn(struct room *room)
 }
 
 /* The turn from now on for so long; false: it is another's. */
-static bool take_turn(struct room *room, int device, uint64_t ns)
+static bool take_turn(struct oom_retry *room, int device, uint64_t ns)
 {
 	uint64_t now = clock_now(), until = now + ns, before = atomic_load(&turns[device]);
 
@@ -46,7 +46,7 @@ static bool take_turn(struct room *room, int device, uint64_t ns)
 
 enum turn { TURN_TAKEN, TURN_WAITED, TURN_NONE };
 
-static enum turn wait_for_turn(struct room *room, int device, uint64_t ns)
+static enum turn wait_for_turn(struct oom_retry *room, int device, uint64_t ns)
 {
 	enum turn turn = TURN_TAKEN;
 
@@ -60,9 +60,9 @@ static enum turn wait_for_turn(struct room *room, int device, uint64_t ns)
 	return turn;
 }
 
-static bool spill(struct room *room, struct device *device, uint64_t bytes)
+static bool spill(struct oom_retry *room, struct device *device, uint64_t bytes)
 {
-	uint64_t most = bytes > ROOM_BYTES ? bytes : ROOM_BYTES;
+	uint64_t most = bytes > OOM_RETRY_BYTES ? bytes : OOM_RETRY_BYTES;
 	bool made = false;
 	int before;
 
@@ -81,7 +81,7 @@ static bool spill(struct room *room, struct device *device, uint64_t bytes)
 	return made || turn == TURN_WAITED;
 }
 
-bool room_make(struct room *room, int ordinal, uint64_t bytes)
+bool oom_retry_make(struct oom_retry *room, int ordinal, uint64_t bytes)
 {
 	struct device *device = ordinal < 0 ? device_current(NULL) : device_get(ordinal);
 
@@ -99,18 +99,18 @@ bool room_make(struct room *room, int ordinal, uint64_t bytes)
 	return made;
 }
 
-bool room_make_outside(struct room *room, int device)
+bool oom_retry_make_outside(struct oom_retry *room, int device)
 {
 	struct enter_scope scope;
 
 	if (!enter_serve(&scope))
 		return false;
-	bool made = room_make(room, device, 0);
+	bool made = oom_retry_make(room, device, 0);
 	enter_leave(&scope, CUDA_SUCCESS);
 	return made;
 }
 
-void room_end(struct room *room, CUresult result)
+void oom_retry_end(struct oom_retry *room, CUresult result)
 {
 	end_turn(room);
 	if (room->made && result == CUDA_SUCCESS)
