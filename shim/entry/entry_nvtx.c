@@ -2,12 +2,12 @@
  * The door by which NVTX comes to us, where the user has named this library in NVTX_INJECTION64_PATH (nvtx.h). The name is
  * NVTX's own.
  */
-#include "shim/serve/choice.h"
+#include "shim/serve/alloc_decide.h"
 #include "shim/serve/nvtx.h"
 
 int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t id));
 
 __attribute__((visibility("default"))) int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t id))
 {
-	return nvtx_attach(export_table, choice_wants_ranges());
+	return nvtx_attach(export_table, alloc_decide_wants_ranges());
 }

@@ -4,7 +4,7 @@
 #include "shim/base/log.h"
 #include "shim/lifecycle/pulse.h"
 #include "shim/process/process.h"
-#include "shim/serve/choice.h"
+#include "shim/serve/alloc_decide.h"
 #include "shim/stats/stats.h"
 #include "shim/stats/summary.h"
 #include "shim/trace/trace.h"
@@ -26,7 +26,7 @@ void exit_summary_print(void)
 	for (unsigned i = 0; i < summary.n; i++)
 		log_line("%s", summary.line[i].text);
 	if (policy_observe(life_policy()))
-		choice_print();
+		alloc_decide_print();
 	if (stats_get(STAT_unknown_names))
 		log_line("  %llu entry points asked for that we do not know: %s",
 			 (unsigned long long)stats_get(STAT_unknown_names), stats_unknown_names(names, sizeof(names)));

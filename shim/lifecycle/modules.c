@@ -12,7 +12,7 @@
 #include "shim/lifecycle/pulse.h"
 #include "shim/lifecycle/trace_sources.h"
 #include "shim/mover/spill.h"
-#include "shim/serve/choice.h"
+#include "shim/serve/alloc_decide.h"
 #include "shim/serve/ipc.h"
 #include "shim/stats/stats.h"
 #include "shim/submit/pdl.h"
@@ -85,7 +85,7 @@ static const struct {
     /* capture */ {.lock = &capture_lock},
     /* pool    */ {.lock = &pool_lock},
     /* peer    */ {.lock = &peer_lock},
-    /* choice  */ {.bind = choice_bind, .start = choice_start},
+    /* choice  */ {.bind = alloc_decide_bind, .start = alloc_decide_start},
     /* doors   */ {.load = doors_begin, .bind = doors_scan},
     /* stats   */ {.start = start_stats, .child = stats_child}, /* before all that counts */
     /* quota   */ {.child = quota_child},

@@ -1,5 +1,5 @@
 #include "shim/serve/async.h"
-#include "shim/serve/choice.h"
+#include "shim/serve/alloc_decide.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"
@@ -127,7 +127,7 @@ static enum sw_status serve_heap(struct device *device, const struct async_reque
 	row->heap.pool = pool;
 	row->heap.pool_id = id;
 	enum sw_status status = SW_NO_MEMORY; /* a full cap is like having none */
-	if (decision->use != POLICY_USE_HEAP || choice_take(decision, request->bytes, &row->cap))
+	if (decision->use != POLICY_USE_HEAP || alloc_decide_take(decision, request->bytes, &row->cap))
 		status = take(device, request, decision, context, row);
 	if (status != SW_OK) {
 		ledger_row_free(row);
@@ -159,7 +159,7 @@ static enum sw_status ask_in_turn(struct device *device, const struct async_requ
 		if (decision->uses[i] == POLICY_USE_DRIVER) {
 			if (claim)
 				claim->rule = decision->rule;
-			if (claim && (i || choice_take(decision, request->bytes, &claim->cap)))
+			if (claim && (i || alloc_decide_take(decision, request->bytes, &claim->cap)))
 				return SW_NOT_SUPPORTED;
 			status = SW_NO_MEMORY;
 			continue;
@@ -220,7 +220,7 @@ static bool serve(struct async_request *request, CUcontext context, CUdeviceptr 
 	if (!device)
 		return false;
 	trace_ask(device, &question);
-	struct policy_decision decision = choice_make(device, &question);
+	struct policy_decision decision = alloc_decide(device, &question);
 	if (use == POLICY_ASYNC_DRIVER && decision.use != POLICY_USE_DENY)
 		return false;
 	bool pools_first = use == POLICY_ASYNC_AUTO && is_for_heap(&decision);

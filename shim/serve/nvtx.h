@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /*
- * One NVTX, of one library, offers itself: as NvtxInitializeInjectionNvtxFunc_t. wanted: by choice_wants_ranges(). Returns
+ * One NVTX, of one library, offers itself: as NvtxInitializeInjectionNvtxFunc_t. wanted: by alloc_decide_wants_ranges(). Returns
  * nonzero if we take it.
  */
 int nvtx_attach(const void *(*export_table)(uint32_t id), bool wanted);

@@ -1,7 +1,7 @@
 #include "shim/serve/serve.h"
 #include "shim/serve/account.h"
 #include "shim/submit/ahead.h"
-#include "shim/serve/choice.h"
+#include "shim/serve/alloc_decide.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
@@ -52,7 +52,7 @@ static enum sw_status ask(enum policy_use use, struct device *device, const stru
 static enum sw_status ask_first(const struct policy_decision *decision, struct device *device,
 				const struct backend_request *request, struct ledger_row *row, size_t *ret_pitch)
 {
-	if (!choice_take(decision, request->bytes, &row->cap))
+	if (!alloc_decide_take(decision, request->bytes, &row->cap))
 		return SW_NO_MEMORY;
 	enum sw_status status = ask(decision->use, device, request, row, ret_pitch);
 	if (status != SW_OK && row->cap) {
@@ -69,9 +69,9 @@ static enum sw_status ask_first(const struct policy_decision *decision, struct d
 static enum sw_status act(struct device *device, const struct backend_request *asked, struct ledger_row *row,
 			  size_t *ret_pitch)
 {
-	struct policy_decision decision = choice_make(device, asked);
-	struct backend_managed_settings managed = choice_managed(&decision, device);
-	struct backend_system_settings system = choice_system(&decision, device);
+	struct policy_decision decision = alloc_decide(device, asked);
+	struct backend_managed_settings managed = alloc_decide_managed(&decision, device);
+	struct backend_system_settings system = alloc_decide_system(&decision, device);
 	struct backend_request request = *asked;
 
 	request.decision = &decision;

@@ -1,5 +1,5 @@
 #include "shim/serve/typed_alloc.h"
-#include "shim/serve/choice.h"
+#include "shim/serve/alloc_decide.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"
 #include "shim/faults/faults.h"
@@ -13,7 +13,7 @@ static struct policy_decision decide(enum policy_api api, struct device *device,
 {
 	struct backend_request question = {.api = api, .bytes = bytes, .caller = caller};
 
-	return choice_make(device, &question);
+	return alloc_decide(device, &question);
 }
 
 bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes, void *caller,
@@ -30,7 +30,7 @@ bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes,
 	ret_claim->rule = decision.rule;
 	ret_claim->spill = decision.vmm_spill;
 	/* Nobody else can make it (parse.c sees to that): behind a full cap there is nothing but deny. */
-	if (decision.use == POLICY_USE_DRIVER && choice_take(&decision, bytes, &ret_claim->cap))
+	if (decision.use == POLICY_USE_DRIVER && alloc_decide_take(&decision, bytes, &ret_claim->cap))
 		return true;
 	account_refused(device, bytes, decision.rule, caller);
 	return false;
@@ -62,7 +62,7 @@ static CUresult ask_driver(CUdeviceptr *ret_address, size_t bytes, unsigned flag
 static enum sw_status ask_system(struct device *device, size_t bytes, const struct policy_decision *decision,
 				 struct budget *cap, CUdeviceptr *ret_address)
 {
-	struct backend_system_settings system = choice_system(decision, device);
+	struct backend_system_settings system = alloc_decide_system(decision, device);
 	struct backend_request request = {
 	    .bytes = bytes, .api = POLICY_API_MANAGED, .decision = decision, .system = &system};
 	struct ledger_row *row = ledger_row_new(LEDGER_SYSTEM);
@@ -97,7 +97,7 @@ static CUresult ask_in_turn(struct device *device, const struct policy_decision 
 	for (unsigned i = 0; i < decision->n_uses; i++) {
 		struct budget *cap = NULL;
 
-		if (decision->uses[i] == POLICY_USE_DENY || (i == 0 && !choice_take(decision, bytes, &cap)))
+		if (decision->uses[i] == POLICY_USE_DENY || (i == 0 && !alloc_decide_take(decision, bytes, &cap)))
 			result = CUDA_ERROR_OUT_OF_MEMORY;
 		else if (decision->uses[i] == POLICY_USE_SYSTEM)
 			result = status_result(ask_system(device, bytes, decision, cap, ret_address));
@@ -125,7 +125,7 @@ CUresult typed_alloc_managed(CUdeviceptr *ret_address, size_t bytes, unsigned fl
 	if (device)
 		trace_ask(device, &question);
 	if (device && decides) {
-		decision = choice_make(device, &question);
+		decision = alloc_decide(device, &question);
 		result = ask_in_turn(device, &decision, bytes, flags, ret_address);
 	} else {
 		result = ask_driver(ret_address, bytes, flags, -1, NULL);

@@ -38,7 +38,7 @@ static struct policy_decision decide(struct building *b, const struct replay_blo
 		request.library = b->library;
 	}
 	struct policy_decision decision = policy_decide(b->setting->policy, &request);
-	/* As in shim/serve/choice.c: what was decided is counted there, and the driver serves all of it. */
+	/* As in shim/serve/alloc_decide.c: what was decided is counted there, and the driver serves all of it. */
 	if (policy_observe(b->setting->policy)) {
 		decision.uses[0] = POLICY_USE_DRIVER;
 		decision.n_uses = 1;

@@ -1,4 +1,4 @@
-#include "shim/serve/choice.h"
+#include "shim/serve/alloc_decide.h"
 #include "shim/base/caller.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
@@ -42,7 +42,7 @@ static const char *read_arguments(char *text, size_t room)
 	return from < n ? text + from : "";
 }
 
-void choice_bind(void)
+void alloc_decide_bind(void)
 {
 	caller_bind();
 }
@@ -76,7 +76,7 @@ static bool wants_ranges(void)
 	return wanted;
 }
 
-bool choice_wants_ranges(void)
+bool alloc_decide_wants_ranges(void)
 {
 	int saved = errno;
 	bool wants = wants_ranges();
@@ -85,7 +85,7 @@ bool choice_wants_ranges(void)
 	return wants;
 }
 
-void choice_start(struct policy *policy)
+void alloc_decide_start(struct policy *policy)
 {
 	bind_process(policy);
 	if (policy_needs(policy) & POLICY_NEED_NVTX)
@@ -166,7 +166,7 @@ static void count(int rule, size_t bytes)
 	atomic_fetch_add_explicit(&row->bytes, bytes, memory_order_relaxed);
 }
 
-struct policy_decision choice_make(struct device *device, const struct backend_request *request)
+struct policy_decision alloc_decide(struct device *device, const struct backend_request *request)
 {
 	const struct policy *policy = life_policy();
 	unsigned needs = policy_needs(policy);
@@ -235,7 +235,8 @@ static enum backend_prefetch prefetch_of(int prefetch)
 	}
 }
 
-struct backend_managed_settings choice_managed(const struct policy_decision *decision, const struct device *device)
+struct backend_managed_settings alloc_decide_managed(const struct policy_decision *decision,
+						     const struct device *device)
 {
 	const struct policy_managed *managed = decision->managed;
 
@@ -247,7 +248,7 @@ struct backend_managed_settings choice_managed(const struct policy_decision *dec
 	};
 }
 
-struct backend_system_settings choice_system(const struct policy_decision *decision, const struct device *device)
+struct backend_system_settings alloc_decide_system(const struct policy_decision *decision, const struct device *device)
 {
 	const struct policy_system *system = decision->system;
 
@@ -258,7 +259,7 @@ struct backend_system_settings choice_system(const struct policy_decision *decis
 	};
 }
 
-bool choice_take(const struct policy_decision *decision, size_t bytes, struct budget **ret_cap)
+bool alloc_decide_take(const struct policy_decision *decision, size_t bytes, struct budget **ret_cap)
 {
 	*ret_cap = NULL;
 	if (!counts || decision->cap == POLICY_NO_CAP)
@@ -269,7 +270,7 @@ bool choice_take(const struct policy_decision *decision, size_t bytes, struct bu
 	return true;
 }
 
-uint64_t choice_count(int rule, uint64_t *ret_bytes)
+uint64_t alloc_decide_count(int rule, uint64_t *ret_bytes)
 {
 	const struct rule_count *row = counts + (rule < 0 ? n_rules : (size_t)rule);
 
@@ -277,11 +278,11 @@ uint64_t choice_count(int rule, uint64_t *ret_bytes)
 	return counts ? atomic_load(&row->decisions) : 0;
 }
 
-void choice_print(void)
+void alloc_decide_print(void)
 {
 	for (int rule = 0; rule <= (int)n_rules; rule++) {
 		int index = rule < (int)n_rules ? rule : -1;
-		uint64_t bytes, n = choice_count(index, &bytes);
+		uint64_t bytes, n = alloc_decide_count(index, &bytes);
 		char text[32];
 
 		if (n)

@@ -1,5 +1,5 @@
 /*
- * choice_test.c: what a policy's decisions come to: the list of uses, caps, denials, observing, and what rules look at.
+ * alloc_decide_test.c: what a policy's decisions come to: the list of uses, caps, denials, observing, and what rules look at.
  * Each in a process of its own.
  */
 #include "test/core/child_alloc.h"
@@ -9,11 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shim/serve/choice.h"
+#include "shim/serve/alloc_decide.h"
 #include "shim/lifecycle/exit_summary.h"
 #include "shim/accounting/ledger.h"
 
-static char path[] = "/tmp/choice_test.XXXXXX.yaml";
+static char path[] = "/tmp/alloc_decide_test.XXXXXX.yaml";
 
 /* Run with a policy of this text. */
 static int with_policy(const char *text, int (*run)(void *argument))
@@ -83,8 +83,8 @@ static int falls_back(void *argument)
 	CHECK(is_heap(first));
 	drop(first);
 	CHECK(ledger_n_rows() == 0);
-	CHECK(choice_count(0, &bytes) == 2 && bytes == 48 * MIB);
-	CHECK(choice_count(1, &bytes) == 2 && choice_count(-1, &bytes) == 0);
+	CHECK(alloc_decide_count(0, &bytes) == 2 && bytes == 48 * MIB);
+	CHECK(alloc_decide_count(1, &bytes) == 2 && alloc_decide_count(-1, &bytes) == 0);
 	return 0;
 }
 
@@ -161,17 +161,17 @@ static int is_set(void *argument)
 	(void)argument;
 	start();
 	struct device *device = device_get(0);
-	struct policy_decision decision = choice_make(device, &request);
-	struct backend_managed_settings managed = choice_managed(&decision, device);
-	struct backend_system_settings system = choice_system(&decision, device);
+	struct policy_decision decision = alloc_decide(device, &request);
+	struct backend_managed_settings managed = alloc_decide_managed(&decision, device);
+	struct backend_system_settings system = alloc_decide_system(&decision, device);
 	CHECK(managed.advice == (BACKEND_PREFER_HOST | BACKEND_ACCESSED_BY_DEVICE | BACKEND_READ_MOSTLY));
 	CHECK(managed.prefetch == BACKEND_PREFETCH_BEFORE_LAUNCH && managed.headroom == 12 * MIB);
 	CHECK(managed.device == -1 && !system.register_pages && !system.huge && system.numa_node == 3);
 	/* What the policy leaves open: an eighth of 256 MiB, the nearest node. */
 	request.bytes = 2 * MIB;
-	decision = choice_make(device, &request);
-	managed = choice_managed(&decision, device);
-	system = choice_system(&decision, device);
+	decision = alloc_decide(device, &request);
+	managed = alloc_decide_managed(&decision, device);
+	system = alloc_decide_system(&decision, device);
 	CHECK(managed.advice == BACKEND_PREFER_DEVICE && managed.prefetch == BACKEND_PREFETCH_ON_ALLOC);
 	CHECK(managed.headroom == 32 * MIB);
 	CHECK(system.register_pages && system.huge && system.numa_node == device->node);
@@ -255,9 +255,9 @@ static int observes(void *argument)
 	CHECK(!is_heap(small) && !is_heap(large));
 	CHECK(cuMemAlloc_v2(&(CUdeviceptr){0}, 5 * MIB) == CUDA_SUCCESS); /* the rule would have denied it */
 	CHECK(sim_calls("cuMemCreate") == 0);
-	CHECK(choice_count(0, &bytes) == 1 && bytes == 1000);
-	CHECK(choice_count(1, &bytes) == 1 && bytes == 5 * MIB);
-	CHECK(choice_count(-1, &bytes) == 1 && bytes == 64 * MIB);
+	CHECK(alloc_decide_count(0, &bytes) == 1 && bytes == 1000);
+	CHECK(alloc_decide_count(1, &bytes) == 1 && bytes == 5 * MIB);
+	CHECK(alloc_decide_count(-1, &bytes) == 1 && bytes == 64 * MIB);
 	exit_summary_print();
 	drop(small);
 	drop(large);
@@ -365,9 +365,9 @@ static void libraries_are_told_apart_however_many_call(void **state)
 static void rules_see_who_calls_and_which_process_it_is(void **state)
 {
 	(void)state;
-	assert_ok(with_policy("rules:\n- {match: {library: '*choice_test'}, use: driver}\n", is_left_alone));
+	assert_ok(with_policy("rules:\n- {match: {library: '*alloc_decide_test'}, use: driver}\n", is_left_alone));
 	assert_ok(with_policy("rules:\n- {match: {library: '*libcudart*'}, use: driver}\n", is_served));
-	assert_ok(with_policy("rules:\n- {match: {process: 'choice_test'}, use: driver}\n", is_left_alone));
+	assert_ok(with_policy("rules:\n- {match: {process: 'alloc_decide_test'}, use: driver}\n", is_left_alone));
 	assert_ok(with_policy("rules:\n- {match: {process: 'python*'}, use: driver}\n", is_served));
 	/* Started without arguments. */
 	assert_ok(with_policy("rules:\n- {match: {arguments: '?*'}, use: driver}\n", is_served));
