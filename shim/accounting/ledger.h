@@ -59,7 +59,7 @@ struct ledger_row {
 	bool orphan;                /* its context has ended, and what belonged to that with it */
 	bool spans;                 /* found by every address in it (ledger_find) */
 
-	/* While its free is put off (pending.h). */
+	/* While its free is put off (deferred_free.h). */
 	struct {
 		CUevent event;     /* the free waits for it; NULL: for the whole context */
 		CUcontext context; /* of that event; not always the context of the block */

@@ -8,7 +8,7 @@
 #include "shim/entry/hook.h"
 #include "shim/base/log.h"
 #include "shim/device/peer.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/device/pool.h"
 #include "shim/serve/oom_retry.h"
 #include "shim/serve/account.h"
@@ -140,7 +140,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_
 	CUresult result = REAL(cuMemPoolGetAttribute)(pool, attr, value);
 	if (result != CUDA_SUCCESS || !enter_serve(&scope))
 		return result;
-	pending_reap(-1);
+	deferred_free_reap(-1);
 	uint64_t more = pool_heap_bytes(pool, attr);
 	if (more)
 		*(cuuint64_t *)value += more;
@@ -194,7 +194,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesT
 		if (REAL(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &used) != CUDA_SUCCESS)
 			used = 0;
 		used += pool_heap_bytes(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-		pending_reap(device->ordinal);
+		deferred_free_reap(device->ordinal);
 		heap_trim(heap, minBytesToKeep > used ? minBytesToKeep - used : 0, heap_idle_host(heap));
 	}
 	return enter_leave(&scope, result);

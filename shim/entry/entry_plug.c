@@ -3,7 +3,7 @@
  * entry points are called, with the device's primary context current.
  *
  * PyTorch frees from any thread, often, and in the middle of a step; cuMemFree would wait for the device each time. So
- * the free is put off behind everything the context has been given (pending.h), which is as safe and does not wait. The
+ * the free is put off behind everything the context has been given (deferred_free.h), which is as safe and does not wait. The
  * stream that comes with a free says nothing about others on which the memory may have been used, so it is not relied on.
  */
 #define SPILLWAY_API __attribute__((visibility("default")))
@@ -12,7 +12,7 @@
 #include "shim/context/context.h"
 #include "shim/process/enter.h"
 #include "shim/entry/hook.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"
 #include "shim/serve/trace_alloc.h"
 
@@ -61,8 +61,8 @@ static bool put_off(CUdeviceptr address)
 		trace_freed(trace_freeing(row));
 		stats_add(STAT_frees, 1);
 		stats_add(STAT_deferred_frees, 1);
-		pending_add(row);
-		pending_reap(device);
+		deferred_free_add(row);
+		deferred_free_reap(device);
 	}
 	enter_leave(&scope, CUDA_SUCCESS);
 	return row != NULL;

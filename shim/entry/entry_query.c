@@ -8,7 +8,7 @@
 #include "shim/entry/hook.h"
 #include "shim/base/log.h"
 #include "shim/device/peer.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/device/pool.h"
 #include "shim/serve/serve.h"
 #include "shim/serve/virtual.h"
@@ -36,7 +36,7 @@ static bool capacity(struct device *device, size_t *ret_free, size_t *ret_total)
 	/* Where nothing can come into a heap, the driver's answer is the whole truth. */
 	if (!heap || REAL(cuMemGetInfo_v2)(&driver_free, &driver_total) != CUDA_SUCCESS)
 		return false;
-	pending_reap(device->ordinal);
+	deferred_free_reap(device->ordinal);
 	pool_refresh(device);
 	bool spills = policy_spill_mode(life_policy()) != POLICY_SPILL_OFF && device->host_vmm;
 	uint64_t lent_used, lent_left, lent = heap_lent(heap, &lent_used, &lent_left);

@@ -6,7 +6,7 @@
 #include "shim/process/enter.h"
 #include "shim/entry/hook.h"
 #include "shim/device/peer.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/serve/oom_retry.h"
 #include "shim/serve/serve.h"
 #include "shim/submit/completion.h"
@@ -55,7 +55,7 @@ BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true,
 		if (result != CUDA_SUCCESS && REAL(is_capturing)(hStream, &status) != CUDA_SUCCESS)                    \
 			status = CU_STREAM_CAPTURE_STATUS_NONE;                                                        \
 		capture_closed(hStream, per_thread, status != CU_STREAM_CAPTURE_STATUS_NONE);                          \
-		pending_reap(-1); /* frees that were put off for it */                                                 \
+		deferred_free_reap(-1); /* frees that were put off for it */                                           \
 		errno = saved;                                                                                         \
 		return result;                                                                                         \
 	}
@@ -74,7 +74,7 @@ END_CAPTURE(cuStreamEndCapture_ptsz, cuStreamIsCapturing_ptsz, true)
 		if (life_counts())                                                                                     \
 			capture_forget(hStream);                                                                       \
 		if (life_counts())                                                                                     \
-			pending_stream_ending(hStream);                                                                \
+			deferred_free_stream_ending(hStream);                                                          \
 		if (life_counts() && completion_stream_ending(hStream))                                                \
 			return CUDA_SUCCESS;                                                                           \
 		return REAL(name)(hStream);                                                                            \

@@ -4,7 +4,7 @@
 #include "shim/context/context.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/device/pool.h"
 #include "shim/driver/real.h"
 #include "shim/serve/account.h"
@@ -69,7 +69,7 @@ static bool may_wait(CUmemoryPool pool)
 static bool take_pending(struct device *device, const struct async_request *request, enum heap_from from,
 			 CUcontext context, struct ledger_row *row)
 {
-	struct pending_want want = {
+	struct deferred_free_want want = {
 	    .device = device->ordinal,
 	    .fixed = row->fixed,
 	    .from = from,
@@ -78,13 +78,13 @@ static bool take_pending(struct device *device, const struct async_request *requ
 	    .context = context,
 	    .order = order_of(request->stream, request->per_thread),
 	};
-	struct ledger_row *old = pending_take_behind(&want);
+	struct ledger_row *old = deferred_free_take_behind(&want);
 
-	if (!old && pending_any()) {
-		pending_reap(device->ordinal);
+	if (!old && deferred_free_any()) {
+		deferred_free_reap(device->ordinal);
 		pool_refresh(device);
 		if (from != HEAP_HOST && is_short(device, request->bytes) && may_wait(row->heap.pool))
-			old = pending_take_after(&want, request->stream, request->per_thread);
+			old = deferred_free_take_after(&want, request->stream, request->per_thread);
 	}
 	if (!old)
 		return false;
@@ -306,8 +306,8 @@ CUresult async_free(CUdeviceptr address, CUstream stream, bool per_thread)
 	int device = row->device;
 	stats_add(STAT_frees, 1);
 	stats_add(STAT_deferred_frees, 1);
-	pending_add(row);
-	if (pending_is_due())
-		pending_reap(device);
+	deferred_free_add(row);
+	if (deferred_free_is_due())
+		deferred_free_reap(device);
 	return CUDA_SUCCESS;
 }

@@ -3,7 +3,7 @@
  *
  * The promise is the driver's: an address is good on its stream when the call returns, and on others behind an event;
  * memory freed on a stream is the program's until the stream gets there. A heap block is mapped for good, so the first is
- * nothing to be done. The free puts an event behind the stream and the row into pending.h; from there the memory comes
+ * nothing to be done. The free puts an event behind the stream and the row into deferred_free.h; from there the memory comes
  * back in one of three ways:
  *
  *   at once           to an allocation on the same stream, which is behind the free in any case

@@ -1,7 +1,7 @@
 #include "shim/serve/backend.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/stats/stats.h"
 
 /* The current context: being in another one may fail by chance, and without any the memory is put off all the same. */
@@ -15,13 +15,13 @@ static CUresult died_of(void)
 /*
  * cudaFree's promise is that work submitted before it is done when it returns. During a capture nobody may wait for
  * that, so the free is put off. When waiting failed the program is told what the driver said, and the memory, which may
- * still be in use, is put off too: it is free for the program, and for us when pending.h finds it idle.
+ * still be in use, is put off too: it is free for the program, and for us when deferred_free.h finds it idle.
  */
 CUresult backend_free_idle(struct ledger_row *row)
 {
 	CUcontext context = row->context;
 	CUresult result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-	uint64_t before = pending_mark();
+	uint64_t before = deferred_free_mark();
 
 	if (capture_pause()) {
 		result = context_wait_idle(context);
@@ -29,10 +29,10 @@ CUresult backend_free_idle(struct ledger_row *row)
 	}
 	if (result != CUDA_SUCCESS) {
 		stats_add(STAT_deferred_frees, 1);
-		pending_add(row);
+		deferred_free_add(row);
 		return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? died_of() : result;
 	}
 	row->home->release(row);
-	pending_context_idle(context, before);
+	deferred_free_context_idle(context, before);
 	return CUDA_SUCCESS;
 }

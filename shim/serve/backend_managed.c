@@ -13,7 +13,7 @@
 #include "shim/context/capture.h"
 #include "shim/faults/faults.h"
 #include "shim/base/log.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/driver/real.h"
 #include "shim/submit/submission.h"
 #include "shim/stats/stats.h"
@@ -115,7 +115,7 @@ static CUresult managed_free(struct ledger_row *row)
 		return result;
 	}
 	stats_add(STAT_deferred_frees, 1);
-	pending_add(row);
+	deferred_free_add(row);
 	return CUDA_SUCCESS;
 }
 
@@ -126,7 +126,7 @@ static void managed_release(struct ledger_row *row)
 	if (end(row, &result))
 		return;
 	row->pending.event = NULL; /* has passed, or ended with its context */
-	pending_add(row);
+	deferred_free_add(row);
 }
 
 const struct backend backend_managed = {

@@ -9,7 +9,7 @@
 #include "shim/context/context.h"
 #include "shim/faults/faults.h"
 #include "shim/base/log.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/driver/real.h"
 #include "shim/stats/stats.h"
 
@@ -173,7 +173,7 @@ static void system_release(struct ledger_row *row)
 
 	if (ends && !capture_pause()) {
 		row->pending.event = NULL; /* has passed, or ended with its context */
-		pending_add(row);
+		deferred_free_add(row);
 		return;
 	}
 	if (ends) {

@@ -4,7 +4,7 @@
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/base/log.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/device/pool.h"
 #include "shim/accounting/quota.h"
 #include "shim/driver/real.h"
@@ -57,10 +57,10 @@ static enum sw_status alloc_with_frees(const struct want *want, enum heap_from f
 {
 	enum sw_status status = SW_NO_MEMORY;
 
-	if (pending_any()) {
+	if (deferred_free_any()) {
 		do
 			status = ask(want, from == HEAP_DEVICE_FIRST ? HEAP_DEVICE : from, ret_grant);
-		while (status == SW_NO_MEMORY && pending_wait(want->device->ordinal));
+		while (status == SW_NO_MEMORY && deferred_free_wait(want->device->ordinal));
 	}
 	if (status != SW_NO_MEMORY)
 		return status;

@@ -2,7 +2,7 @@
 #include "shim/base/clock.h"
 #include "shim/device/device.h"
 #include "shim/process/enter.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/mover/spill.h"
 #include "shim/stats/stats.h"
 
@@ -92,7 +92,7 @@ bool oom_retry_make(struct oom_retry *room, int ordinal, uint64_t bytes)
 		room->until = clock_now() + WAIT_NS;
 	else if (clock_now() > room->until)
 		return false;
-	bool made = pending_wait(device->ordinal);
+	bool made = deferred_free_wait(device->ordinal);
 	made |= device_make_room(device);
 	made = made || spill(room, device, bytes);
 	room->made |= made;

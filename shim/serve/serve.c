@@ -6,7 +6,7 @@
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/faults/faults.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/driver/real.h"
 #include "shim/serve/oom_retry.h"
 #include "shim/mover/spill.h"
@@ -112,7 +112,7 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 	row->bytes = request->bytes;
 	row->context = context_of_memory();
 	trace_ask(device, request);
-	pending_reap(device->ordinal);
+	deferred_free_reap(device->ordinal);
 	enum sw_status status = act(device, request, row, &pitch);
 	if (status != SW_OK) {
 		if (status == SW_NO_MEMORY)
@@ -164,7 +164,7 @@ CUresult serve_free(CUdeviceptr address)
 
 bool serve_is_dead(CUdeviceptr address)
 {
-	return device_of(address) || pending_has(address);
+	return device_of(address) || deferred_free_has(address);
 }
 
 bool serve_is_late_free(CUdeviceptr address)
@@ -210,7 +210,8 @@ struct serve_ending serve_context_ending(CUcontext context)
 	bool busy = !spill_context_ending(context);
 
 	ahead_context_ending(context);
-	return (struct serve_ending){.line = ledger_line(), .pending = pending_take_context(context), .busy = busy};
+	return (struct serve_ending){
+	    .line = ledger_line(), .pending = deferred_free_take_context(context), .busy = busy};
 }
 
 void serve_context_ended(CUcontext context, struct serve_ending ending, bool ended)
@@ -220,7 +221,7 @@ void serve_context_ended(CUcontext context, struct serve_ending ending, bool end
 
 	spill_context_ended(context, ended);
 	if (!ended) {
-		pending_put_back(ending.pending);
+		deferred_free_put_back(ending.pending);
 		return;
 	}
 	for (row = ledger_take_context(kinds, context, ending.line); row; row = next) {
@@ -237,7 +238,7 @@ void serve_context_ended(CUcontext context, struct serve_ending ending, bool end
 	/* Some wait here only because their stream was of this context. */
 	for (row = ending.pending; row; row = row->next)
 		row->orphan = row->context == context;
-	pending_release(ending.pending);
+	deferred_free_release(ending.pending);
 }
 
 CUresult serve_refusal(void)

@@ -9,7 +9,7 @@
 #include "shim/serve/async.h"
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 
@@ -199,7 +199,7 @@ static void a_stream_is_not_made_to_wait_where_that_may_not_be(void **state)
 						&on));
 		assert_ok(cuMemFreeAsync(second, two));
 		assert_ok(cuStreamSynchronize(two));
-		pending_reap(0);
+		deferred_free_reap(0);
 	}
 	assert_false(sim_fail_pending());
 	async_let_go(&gate);
@@ -211,7 +211,7 @@ static void a_stream_is_not_made_to_wait_where_that_may_not_be(void **state)
 static void what_was_freed_on_a_destroyed_stream_is_no_streams_own(void **state)
 {
 	CUstream one = async_stream(), two = async_stream();
-	struct pending_want want = {.bytes = 8 * MIB, .most = 8 * MIB, .order = (uintptr_t)one};
+	struct deferred_free_want want = {.bytes = 8 * MIB, .most = 8 * MIB, .order = (uintptr_t)one};
 	struct gate gate;
 	CUevent event;
 
@@ -223,15 +223,15 @@ static void what_was_freed_on_a_destroyed_stream_is_no_streams_own(void **state)
 	assert_ok(cuEventRecord(event, two));
 	assert_ok(cuStreamWaitEvent(one, event, 0));
 	assert_ok(cuMemFreeAsync(address, one));
-	struct ledger_row *row = pending_take_behind(&want);
+	struct ledger_row *row = deferred_free_take_behind(&want);
 	assert_non_null(row);
 	CHECK(row->key == address && !row->pending.event);
 	row->pending.order = 0;
 	ledger_commit(row);
 	assert_ok(cuMemFreeAsync(address, one));
 	assert_ok(cuStreamDestroy_v2(one));
-	assert_null(pending_take_behind(&want));
-	assert_true(pending_any());
+	assert_null(deferred_free_take_behind(&want));
+	assert_true(deferred_free_any());
 	async_let_go(&gate);
 	assert_ok(cuEventDestroy_v2(event));
 	assert_ok(cuStreamDestroy_v2(two));
@@ -346,7 +346,7 @@ static void a_call_that_fails_is_out_of_memory_or_left_to_the_driver(void **stat
 		if (result == CUDA_SUCCESS)
 			assert_ok(cuMemFreeAsync(address, stream));
 		assert_ok(cuStreamSynchronize(stream));
-		pending_reap(0);
+		deferred_free_reap(0);
 		assert_int_equal(ledger_n_rows(), 0);
 		heap_trim(atomic_load(&device_get(0)->heap), 0, 0);
 		assert_int_equal(device_get(0)->budget.used - device_get(0)->pools_charged, 0);

@@ -7,7 +7,7 @@
 
 #include "shim/device/device.h"
 #include "shim/accounting/ledger.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 
@@ -85,10 +85,10 @@ static void what_is_freed_after_the_end_waits_for_the_next_contexts_streams(void
 	assert_ok(cuMemFreeAsync(before, stream));
 	struct serve_ending ending = serve_context_ending(context);
 	assert_non_null(ending.pending);
-	assert_false(pending_any());
+	assert_false(deferred_free_any());
 	assert_ok(cuMemFreeAsync(after, stream));
 	serve_context_ended(context, ending, true);
-	assert_true(pending_any());
+	assert_true(deferred_free_any());
 	sim_release();
 	assert_ok(cuStreamSynchronize(stream));
 	assert_ok(cuStreamDestroy_v2(stream));
@@ -107,10 +107,10 @@ static void of_a_context_that_did_not_end_everything_stays(void **state)
 	assert_ok(cuMemFreeAsync(gone, stream));
 	struct serve_ending ending = serve_context_ending(context);
 	serve_context_ended(context, ending, false);
-	assert_true(is_alive(live) && pending_any());
+	assert_true(is_alive(live) && deferred_free_any());
 	/* Still in use: not for the next one. */
 	CUdeviceptr next = alloc(6 * MIB);
-	assert_true(next != gone && pending_any());
+	assert_true(next != gone && deferred_free_any());
 	sim_release();
 	assert_ok(cuMemFree_v2(next));
 	assert_ok(cuMemFree_v2(live));

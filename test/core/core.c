@@ -7,7 +7,7 @@
 
 #include "shim/lifecycle/life.h"
 #include "shim/heap/migration.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 
 #ifdef __SANITIZE_THREAD__
 /* A child of core_in_child() ends by _exit(); the sanitizer would sleep a second in each. */
@@ -229,13 +229,13 @@ void core_drain(void)
 	CUcontext context = NULL;
 
 	/* What has an event is reaped, what has none goes with an idle context. A row that never leaves is a failure. */
-	for (unsigned i = 0; i < 1000 && pending_any(); i++) {
-		uint64_t before = pending_mark();
+	for (unsigned i = 0; i < 1000 && deferred_free_any(); i++) {
+		uint64_t before = deferred_free_mark();
 
 		CHECK(cuCtxGetCurrent(&context) == CUDA_SUCCESS && cuCtxSynchronize() == CUDA_SUCCESS);
-		pending_context_idle(context, before);
-		pending_reap(0);
+		deferred_free_context_idle(context, before);
+		deferred_free_reap(0);
 		sched_yield();
 	}
-	CHECK(!pending_any());
+	CHECK(!deferred_free_any());
 }

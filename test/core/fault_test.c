@@ -10,7 +10,7 @@
 #include "shim/device/device.h"
 #include "shim/lifecycle/life.h"
 #include "shim/accounting/ledger.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/stats/stats.h"
 
 enum { PASSED_UNHURT = 42, PASSED_HURT = 43 };

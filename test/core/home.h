@@ -12,7 +12,7 @@
 #include "shim/context/context.h"
 #include "shim/device/device.h"
 #include "shim/process/enter.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
 

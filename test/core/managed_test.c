@@ -162,7 +162,7 @@ static void a_free_behind_a_stream_waits_for_it_and_not_the_program(void **state
 	sim_hold();
 	assert_ok(home_fill(at, 3, MIB / 4, stream));
 	assert_ok(cuMemFreeAsync(at, stream));
-	pending_reap(0);
+	deferred_free_reap(0);
 	assert_int_equal(sim_calls("cuMemFree_v2"), frees);
 	sim_release();
 	assert_ok(cuStreamSynchronize(stream));
@@ -179,7 +179,7 @@ static void a_free_in_a_capture_is_put_off_and_harms_it_not(void **state)
 	(void)state;
 	assert_ok(cuMemFree_v2(at));
 	assert_int_equal(stats_live(PLACE_MANAGED), MIB);
-	pending_reap(0);
+	deferred_free_reap(0);
 	home_end_capture(stream);
 	assert_int_equal(stats_live(PLACE_MANAGED), 0);
 }

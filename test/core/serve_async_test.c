@@ -11,7 +11,7 @@
 #include "shim/context/context.h"
 #include "shim/context/capture.h"
 #include "shim/device/device.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/serve/serve.h"
 
 static CUdeviceptr alloc(size_t bytes)
@@ -37,7 +37,7 @@ static int check_after(void **state)
 
 	(void)state;
 	core_drain();
-	assert_false(pending_any() || capture_is_open());
+	assert_false(deferred_free_any() || capture_is_open());
 	assert_int_equal(ledger_n_rows(), 0);
 	assert_true(heap_is_valid(heap));
 	heap_trim(heap, 0, 0);
@@ -104,7 +104,7 @@ static void a_free_during_anothers_capture_harms_nothing_and_happens_later(void 
 	capture_begin(&capturing, target);
 	assert_true(capture_is_open());
 	assert_ok(cuMemFree_v2(gone));
-	assert_true(pending_any());
+	assert_true(deferred_free_any());
 	/* For the program it is gone, though still mapped. */
 	assert_int_equal(cuMemFree_v2(gone), CUDA_ERROR_INVALID_VALUE);
 	assert_false(serve_find(gone, &row));
@@ -112,7 +112,7 @@ static void a_free_during_anothers_capture_harms_nothing_and_happens_later(void 
 	assert_ok(capture_end(&capturing));
 	assert_false(capture_is_open());
 	assert_ok(cuMemFree_v2(last)); /* the next free waits, and takes the other with it */
-	assert_false(pending_any());
+	assert_false(deferred_free_any());
 	assert_ok(cuMemFree_v2(target));
 }
 
@@ -176,7 +176,7 @@ static void a_stream_destroyed_in_its_capture_ends_it_for_us_too(void **state)
 	assert_ok(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	assert_true(capture_is_open());
 	assert_ok(cuMemFree_v2(address));
-	assert_true(pending_any());
+	assert_true(deferred_free_any());
 	CUresult result = cuStreamDestroy_v2(stream);
 	if (result != CUDA_SUCCESS) {
 		CUgraph graph = NULL;
@@ -220,17 +220,17 @@ static void an_async_free_returns_at_once_and_happens_behind_its_stream(void **s
 	assert_ok(cuMemsetD8Async(address, 7, 8 * MIB, stream));
 	unsigned long waits = sim_calls("cuCtxSynchronize");
 	assert_ok(cuMemFreeAsync(address, stream));
-	assert_true(pending_any());
+	assert_true(deferred_free_any());
 	assert_int_equal(cuMemFreeAsync(address, stream), CUDA_ERROR_INVALID_VALUE);
 	/* Nobody gets this memory while the stream has not passed. */
 	other = alloc(8 * MIB);
 	assert_true(other != address);
-	assert_true(pending_any());
+	assert_true(deferred_free_any());
 	assert_int_equal(sim_calls("cuCtxSynchronize"), waits);
 	sim_release();
 	assert_ok(cuStreamSynchronize(stream));
 	CUdeviceptr third = alloc(8 * MIB); /* looks at what has passed, and takes it */
-	assert_false(pending_any());
+	assert_false(deferred_free_any());
 	assert_int_equal(third, address);
 	assert_ok(cuMemFree_v2(other));
 	assert_ok(cuMemFree_v2(third));
@@ -262,7 +262,7 @@ static void an_async_free_that_cannot_be_ordered_fails_and_changes_nothing(void 
 	for (unsigned i = 0; i < 3; i++) {
 		sim_fail(names[i], 1, CUDA_ERROR_OUT_OF_MEMORY);
 		assert_int_equal(cuMemFreeAsync(address, stream), CUDA_ERROR_OUT_OF_MEMORY);
-		assert_false(sim_fail_pending() || pending_any());
+		assert_false(sim_fail_pending() || deferred_free_any());
 		assert_true(serve_find(address, &row));
 	}
 	assert_ok(cuMemFreeAsync(address, stream));
@@ -349,7 +349,7 @@ static void a_block_put_off_during_a_wait_is_not_freed_by_that_wait(void **state
 	assert_ok(cuStreamEndCapture(captured, &graph));
 	sem_post(&early.open);
 	pthread_join(thread, NULL);
-	assert_true(pending_any());
+	assert_true(deferred_free_any());
 	sem_post(&late.open);
 	assert_ok(cuStreamSynchronize(two));
 	assert_ok(cuGraphDestroy(graph));

@@ -11,7 +11,7 @@
 #include "shim/context/capture.h"
 #include "shim/device/device.h"
 #include "shim/process/enter.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/device/pool.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
@@ -65,7 +65,7 @@ static int check_after(void **state)
 {
 	(void)state;
 	core_drain();
-	assert_false(pending_any() || capture_is_open());
+	assert_false(deferred_free_any() || capture_is_open());
 	assert_int_equal(ledger_n_rows(), rows_before);
 	assert_true(ledger_is_valid() && heap_is_valid(heap_now()));
 	heap_trim(heap_now(), 0, 0);
@@ -307,7 +307,7 @@ static void a_contexts_blocks_are_free_when_it_is_destroyed(void **state)
 	assert_ok(cuCtxSetCurrent(first));
 	assert_int_equal(stats_get(STAT_frees), frees + 3);
 	assert_int_equal(cuMemFree_v2(address[0]), CUDA_ERROR_INVALID_VALUE);
-	assert_false(pending_any());
+	assert_false(deferred_free_any());
 	struct ledger_row row;
 	assert_true(serve_find(mine, &row));
 	assert_ok(cuMemFree_v2(mine));

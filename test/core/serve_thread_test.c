@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "shim/device/device.h"
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/heap/heap_internal.h"
 #include "shim/serve/serve.h"
 #include "shim/stats/stats.h"
@@ -127,7 +127,7 @@ static void threads_never_see_each_others_blocks(void **state)
 	run_workers(__func__);
 	struct heap *heap = atomic_load(&device->heap);
 	core_drain();
-	assert_false(pending_any());
+	assert_false(deferred_free_any());
 	assert_int_equal(ledger_n_rows(), 0);
 	assert_true(ledger_is_valid() && heap_is_valid(heap));
 	assert_true(device->budget.peak <= device->budget.limit && host_budget.peak <= host_budget.limit);

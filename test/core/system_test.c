@@ -217,7 +217,7 @@ static void a_free_behind_a_stream_waits_for_it_and_not_the_program(void **state
 	sim_hold();
 	assert_ok(home_fill(at, 3, MIB / 4, stream));
 	assert_ok(cuMemFreeAsync(at, stream));
-	pending_reap(0);
+	deferred_free_reap(0);
 	assert_true(is_mapped(at));
 	sim_release();
 	assert_ok(cuStreamSynchronize(stream));
@@ -233,7 +233,7 @@ static void a_free_in_a_capture_is_put_off_and_harms_it_not(void **state)
 
 	(void)state;
 	assert_ok(cuMemFree_v2(at));
-	pending_reap(0);
+	deferred_free_reap(0);
 	assert_true(is_mapped(at));
 	home_end_capture(stream);
 	assert_false(is_mapped(at));

@@ -208,7 +208,7 @@ static void the_range_of_priorities_is_that_of_a_context(void **state)
 	ok(cu.cuCtxSetCurrent(rules_context));
 }
 
-/* What pending.c builds on: an event of a context comes after the work of all its streams, and needs no wait. */
+/* What deferred_free.c builds on: an event of a context comes after the work of all its streams, and needs no wait. */
 static void event_of_a_context_comes_after_all_its_streams(void **state)
 {
 	CUdeviceptr at;

@@ -1,4 +1,4 @@
-#include "shim/serve/pending.h"
+#include "shim/serve/deferred_free.h"
 #include "shim/serve/backend.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
@@ -13,7 +13,7 @@
 /* A look walks the whole list: with more on it than that, only every so many frees. */
 #define REAP_EVERY 16
 
-struct lock pending_lock = LOCK_INIT(LOCK_DEFERRED_FREE);
+struct lock deferred_free_lock = LOCK_INIT(LOCK_DEFERRED_FREE);
 static struct ledger_row *list, **tail = &list; /* oldest first */
 static atomic_uint n_pending;                   /* on the list */
 static unsigned n_eventless;                    /* of those; under the lock */
@@ -33,54 +33,54 @@ static void append_locked(struct ledger_row *row)
 
 static void put(struct ledger_row *row)
 {
-	lock_take(&pending_lock);
+	lock_take(&deferred_free_lock);
 	append_locked(row);
-	lock_drop(&pending_lock);
+	lock_drop(&deferred_free_lock);
 }
 
 /* For a row whose event was recorded while it was on no list: has any context ended since `ends` was read? */
 static void put_unless_ended(struct ledger_row *row, unsigned ends)
 {
-	lock_take(&pending_lock);
+	lock_take(&deferred_free_lock);
 	if (atomic_load(&n_ends) != ends)
 		row->pending.event = NULL;
 	append_locked(row);
-	lock_drop(&pending_lock);
+	lock_drop(&deferred_free_lock);
 }
 
-void pending_add(struct ledger_row *row)
+void deferred_free_add(struct ledger_row *row)
 {
 	pool_row_freed(row);
 	row->pending.since = atomic_fetch_add(&n_added, 1);
 	put(row);
 }
 
-uint64_t pending_mark(void)
+uint64_t deferred_free_mark(void)
 {
 	return atomic_load(&n_added);
 }
 
-bool pending_any(void)
+bool deferred_free_any(void)
 {
 	return atomic_load_explicit(&n_pending, memory_order_relaxed) != 0;
 }
 
-bool pending_is_due(void)
+bool deferred_free_is_due(void)
 {
 	return atomic_load_explicit(&n_pending, memory_order_relaxed) <= REAP_EVERY ||
 	       atomic_load_explicit(&n_added, memory_order_relaxed) % REAP_EVERY == 0;
 }
 
-bool pending_has(CUdeviceptr address)
+bool deferred_free_has(CUdeviceptr address)
 {
 	bool found = false;
 
-	if (!pending_any())
+	if (!deferred_free_any())
 		return false;
-	lock_take(&pending_lock);
+	lock_take(&deferred_free_lock);
 	for (const struct ledger_row *row = list; row && !found; row = row->next)
 		found = row->key == address;
-	lock_drop(&pending_lock);
+	lock_drop(&deferred_free_lock);
 	return found;
 }
 
@@ -108,13 +108,13 @@ static void end_event(struct ledger_row *row)
 /*
  * Take those rows out of which judge says so; done: their events have served. The judge may ask about events, under the
  * lock: so nobody else sees a row whose event is being asked about or given up, and a context that ends waits for us here
- * (pending_take_context).
+ * (deferred_free_take_context).
  */
 static struct ledger_row *sift(bool (*judge)(struct ledger_row *row, void *argument), void *argument, bool done)
 {
 	struct ledger_row *taken = NULL, **taken_tail = &taken;
 
-	lock_take(&pending_lock);
+	lock_take(&deferred_free_lock);
 	for (struct ledger_row **at = &list; *at;) {
 		struct ledger_row *row = *at;
 
@@ -127,11 +127,11 @@ static struct ledger_row *sift(bool (*judge)(struct ledger_row *row, void *argum
 			end_event(row);
 		taken_tail = &row->next;
 	}
-	lock_drop(&pending_lock);
+	lock_drop(&deferred_free_lock);
 	return taken;
 }
 
-void pending_release(struct ledger_row *rows)
+void deferred_free_release(struct ledger_row *rows)
 {
 	for (struct ledger_row *next; rows; rows = next) {
 		next = rows->next;
@@ -139,7 +139,7 @@ void pending_release(struct ledger_row *rows)
 	}
 }
 
-void pending_put_back(struct ledger_row *rows)
+void deferred_free_put_back(struct ledger_row *rows)
 {
 	for (struct ledger_row *next; rows; rows = next) {
 		next = rows->next;
@@ -189,9 +189,9 @@ static bool by_lack_of_event(struct ledger_row *row, void *argument)
  */
 static void record_events(void)
 {
-	lock_take(&pending_lock);
+	lock_take(&deferred_free_lock);
 	bool any = n_eventless != 0;
-	lock_drop(&pending_lock);
+	lock_drop(&deferred_free_lock);
 	if (!any || !capture_pause())
 		return;
 	for (struct ledger_row *row = sift(by_lack_of_event, NULL, false), *next; row; row = next) {
@@ -211,12 +211,12 @@ static void record_events(void)
 	capture_resume();
 }
 
-unsigned pending_reap(int device)
+unsigned deferred_free_reap(int device)
 {
 	struct look look = {0};
 	unsigned n = 0;
 
-	if (!pending_any())
+	if (!deferred_free_any())
 		return 0;
 	record_events();
 	CUstreamCaptureMode mode = capture_relax();
@@ -224,11 +224,11 @@ unsigned pending_reap(int device)
 	capture_restore(mode);
 	for (const struct ledger_row *row = done; row; row = row->next)
 		n += row->device == device;
-	pending_release(done);
+	deferred_free_release(done);
 	return n;
 }
 
-bool pending_wait(int device)
+bool deferred_free_wait(int device)
 {
 	const struct timespec step = {.tv_nsec = 50000};
 	bool freed = false;
@@ -236,8 +236,8 @@ bool pending_wait(int device)
 
 	/* nanosleep is a cancellation point, and we may be in the middle of somebody's allocation. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-	for (unsigned i = 0; i < PENDING_PATIENCE_MS * 20 && pending_any() && !freed; i++) {
-		freed = pending_reap(device) != 0;
+	for (unsigned i = 0; i < DEFERRED_FREE_PATIENCE_MS * 20 && deferred_free_any() && !freed; i++) {
+		freed = deferred_free_reap(device) != 0;
 		if (!freed)
 			nanosleep(&step, NULL);
 	}
@@ -251,7 +251,7 @@ bool pending_wait(int device)
  * What the block could hold; 0: it is not for this one. Heap blocks alone are taken so. The heap is asked about those
  * alone that might be large enough: a block was made for what it holds, or is an eighth larger at most (async.c).
  */
-static size_t room_for(const struct pending_want *want, const struct ledger_row *row, bool behind)
+static size_t room_for(const struct deferred_free_want *want, const struct ledger_row *row, bool behind)
 {
 	if (row->kind != LEDGER_HEAP || !row->pending.event || row->device != want->device ||
 	    row->fixed != want->fixed || row->bytes > want->most || heap_rounded(row->bytes) / 8 * 9 < want->bytes ||
@@ -261,12 +261,12 @@ static size_t room_for(const struct pending_want *want, const struct ledger_row 
 	return room >= want->bytes && room <= want->most ? room : 0;
 }
 
-static struct ledger_row *take_best(const struct pending_want *want, bool behind, unsigned *ret_ends)
+static struct ledger_row *take_best(const struct deferred_free_want *want, bool behind, unsigned *ret_ends)
 {
 	struct ledger_row **best = NULL, *row = NULL;
 	size_t least = SIZE_MAX, tight = heap_rounded(want->bytes);
 
-	lock_take(&pending_lock);
+	lock_take(&deferred_free_lock);
 	for (struct ledger_row **at = &list; *at && least > tight; at = &(*at)->next) {
 		size_t room = room_for(want, *at, behind);
 
@@ -280,22 +280,22 @@ static struct ledger_row *take_best(const struct pending_want *want, bool behind
 	if (row && behind)
 		end_event(row);
 	*ret_ends = atomic_load(&n_ends);
-	lock_drop(&pending_lock);
+	lock_drop(&deferred_free_lock);
 	return row;
 }
 
-struct ledger_row *pending_take_behind(const struct pending_want *want)
+struct ledger_row *deferred_free_take_behind(const struct deferred_free_want *want)
 {
 	unsigned ends;
 
-	return pending_any() ? take_best(want, true, &ends) : NULL;
+	return deferred_free_any() ? take_best(want, true, &ends) : NULL;
 }
 
 /* Outside the lock: the call may wait for room in the driver's queues. */
-struct ledger_row *pending_take_after(const struct pending_want *want, CUstream stream, bool per_thread)
+struct ledger_row *deferred_free_take_after(const struct deferred_free_want *want, CUstream stream, bool per_thread)
 {
 	unsigned ends;
-	struct ledger_row *row = pending_any() ? take_best(want, false, &ends) : NULL;
+	struct ledger_row *row = deferred_free_any() ? take_best(want, false, &ends) : NULL;
 
 	if (!row)
 		return NULL;
@@ -304,23 +304,23 @@ struct ledger_row *pending_take_after(const struct pending_want *want, CUstream 
 		put_unless_ended(row, ends);
 		return NULL;
 	}
-	lock_take(&pending_lock);
+	lock_take(&deferred_free_lock);
 	if (atomic_load(&n_ends) == ends)
 		end_event(row);
 	row->pending.event = NULL;
-	lock_drop(&pending_lock);
+	lock_drop(&deferred_free_lock);
 	return row;
 }
 
-void pending_stream_ending(CUstream stream)
+void deferred_free_stream_ending(CUstream stream)
 {
-	if (!pending_any())
+	if (!deferred_free_any())
 		return;
-	lock_take(&pending_lock);
+	lock_take(&deferred_free_lock);
 	for (struct ledger_row *row = list; row; row = row->next)
 		if (row->pending.event && row->pending.order == (uintptr_t)stream)
 			row->pending.order = row->id << 1 | 1; /* nobody's: handles are even */
-	lock_drop(&pending_lock);
+	lock_drop(&deferred_free_lock);
 }
 
 struct idle {
@@ -337,12 +337,12 @@ static bool by_idle(struct ledger_row *row, void *argument)
 	       (!row->pending.event || row->pending.context == idle->context);
 }
 
-void pending_context_idle(CUcontext context, uint64_t before)
+void deferred_free_context_idle(CUcontext context, uint64_t before)
 {
 	struct idle idle = {context, before};
 
-	if (pending_any())
-		pending_release(sift(by_idle, &idle, true));
+	if (deferred_free_any())
+		deferred_free_release(sift(by_idle, &idle, true));
 }
 
 static bool by_end(struct ledger_row *row, void *argument)
@@ -350,10 +350,10 @@ static bool by_end(struct ledger_row *row, void *argument)
 	return (row->pending.event ? row->pending.context : row->context) == argument;
 }
 
-struct ledger_row *pending_take_context(CUcontext context)
+struct ledger_row *deferred_free_take_context(CUcontext context)
 {
-	lock_take(&pending_lock);
+	lock_take(&deferred_free_lock);
 	atomic_fetch_add(&n_ends, 1);
-	lock_drop(&pending_lock);
+	lock_drop(&deferred_free_lock);
 	return sift(by_end, context, false);
 }
