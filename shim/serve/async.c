@@ -102,9 +102,9 @@ static enum sw_status take(struct device *device, const struct async_request *re
 {
 	struct backend_request plain = {.bytes = request->bytes, .decision = decision};
 
-	if (take_pending(device, request, backend_vmm_from(decision), context, row))
+	if (take_pending(device, request, backend_heap_from(decision), context, row))
 		return SW_OK;
-	return backend_vmm.alloc(device, &plain, row, NULL);
+	return backend_heap.alloc(device, &plain, row, NULL);
 }
 
 /* In the heap, in the name of that pool. NOT_SUPPORTED: there is no heap for this pool or this device. */

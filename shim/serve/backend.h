@@ -64,22 +64,22 @@ struct backend {
 	void (*release)(struct ledger_row *row);
 };
 
-extern const struct backend backend_vmm;     /* the heap; kind LEDGER_HEAP */
+extern const struct backend backend_heap;    /* the heap; kind LEDGER_HEAP */
 extern const struct backend backend_pass;    /* where the driver would have put it; kind LEDGER_DRIVER */
 extern const struct backend backend_managed; /* cuMemAllocManaged; kind LEDGER_MANAGED */
 extern const struct backend backend_system;  /* pages of the process; kind LEDGER_SYSTEM */
 
 /* Where a decision (NULL: none) lets heap memory begin. */
-enum heap_from backend_vmm_from(const struct policy_decision *decision);
+enum heap_from backend_heap_from(const struct policy_decision *decision);
 
 /*
  * Take memory of the device's heap, by heap_alloc() or a kin of it, with what is to be done for it: room that is only
  * waiting to be free is looked for, and what went to the host is told. As backend.alloc.
  */
-typedef enum sw_status (*backend_vmm_make)(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
-					   struct heap_grant *ret_grant);
-enum sw_status backend_vmm_take(struct device *device, size_t bytes, enum chunk_kind kind, enum heap_from from,
-				backend_vmm_make make, struct heap_grant *ret_grant);
+typedef enum sw_status (*backend_heap_make)(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
+					    struct heap_grant *ret_grant);
+enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk_kind kind, enum heap_from from,
+				 backend_heap_make make, struct heap_grant *ret_grant);
 
 /* free() of those that release: wait until the context is idle, then release. In a capture it is put off. */
 CUresult backend_free_idle(struct ledger_row *row);

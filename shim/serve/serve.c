@@ -14,7 +14,7 @@
 
 /* Where each use of a policy lives. NULL: nowhere, and that is out of memory. */
 static const struct backend *const places[POLICY_USE_COUNT] = {
-    [POLICY_USE_HEAP] = &backend_vmm,
+    [POLICY_USE_HEAP] = &backend_heap,
     [POLICY_USE_MANAGED] = &backend_managed,
     [POLICY_USE_SYSTEM] = &backend_system,
     [POLICY_USE_DRIVER] = &backend_pass,

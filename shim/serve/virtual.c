@@ -153,8 +153,8 @@ bool virtual_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, cons
 	struct ledger_row *row = device ? ledger_row_new(LEDGER_HANDLE) : NULL;
 	if (!row)
 		return false;
-	enum sw_status status = backend_vmm_take(
-	    device, bytes, CHUNK_MOVABLE, backend_vmm_from(NULL),
+	enum sw_status status = backend_heap_take(
+	    device, bytes, CHUNK_MOVABLE, backend_heap_from(NULL),
 	    prop->requestedHandleTypes && bytes <= HEAP_WHOLE_MOST ? heap_make_whole : heap_make_loose, &grant);
 	if (status == SW_NOT_SUPPORTED) {
 		ledger_row_free(row);

@@ -38,7 +38,7 @@ struct want {
 	struct device *device; /* whose heap it is */
 	size_t bytes;
 	enum chunk_kind kind;
-	backend_vmm_make make;
+	backend_heap_make make;
 };
 
 static enum sw_status ask(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
@@ -94,7 +94,7 @@ static enum sw_status alloc_patiently(const struct want *want, enum heap_from fr
 	}
 }
 
-enum heap_from backend_vmm_from(const struct policy_decision *decision)
+enum heap_from backend_heap_from(const struct policy_decision *decision)
 {
 	enum policy_place_of place = decision ? decision->place : POLICY_PLACE_AUTO;
 
@@ -106,8 +106,8 @@ enum heap_from backend_vmm_from(const struct policy_decision *decision)
 												    : HEAP_DEVICE_FIRST;
 }
 
-enum sw_status backend_vmm_take(struct device *device, size_t bytes, enum chunk_kind kind, enum heap_from from,
-				backend_vmm_make make, struct heap_grant *ret_grant)
+enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk_kind kind, enum heap_from from,
+				 backend_heap_make make, struct heap_grant *ret_grant)
 {
 	struct want want = {device_heap(device), device, bytes, kind, make};
 	struct heap_grant grant;
@@ -151,8 +151,8 @@ enum sw_status backend_vmm_take(struct device *device, size_t bytes, enum chunk_
 	return SW_OK;
 }
 
-static enum sw_status vmm_alloc(struct device *device, const struct backend_request *request, struct ledger_row *row,
-				size_t *ret_pitch)
+static enum sw_status backend_heap_alloc(struct device *device, const struct backend_request *request,
+					 struct ledger_row *row, size_t *ret_pitch)
 {
 	enum chunk_kind kind = row->fixed ? CHUNK_FIXED : CHUNK_MOVABLE;
 	struct heap_grant grant;
@@ -160,13 +160,13 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 	/* Known already, unless the program has kept the handle of a context that was reset. */
 	context_known(row->context, device->ordinal);
 	enum sw_status status =
-	    backend_vmm_take(device, request->bytes, kind, backend_vmm_from(request->decision), heap_alloc, &grant);
+	    backend_heap_take(device, request->bytes, kind, backend_heap_from(request->decision), heap_alloc, &grant);
 	if (status != SW_OK)
 		return status;
 	if (request->decision && request->decision->keep)
 		heap_keep(atomic_load(&device->heap), grant.block);
 	row->kind = LEDGER_HEAP;
-	row->home = &backend_vmm;
+	row->home = &backend_heap;
 	row->key = grant.address;
 	row->heap.block = grant.block;
 	row->on_host_bytes = grant.bytes_away;
@@ -175,7 +175,7 @@ static enum sw_status vmm_alloc(struct device *device, const struct backend_requ
 	return SW_OK;
 }
 
-static void vmm_release(struct ledger_row *row)
+static void backend_heap_release(struct ledger_row *row)
 {
 	struct device *device = device_get(row->device);
 
@@ -184,9 +184,9 @@ static void vmm_release(struct ledger_row *row)
 	ledger_row_free(row);
 }
 
-const struct backend backend_vmm = {
+const struct backend backend_heap = {
     .name = "heap",
-    .alloc = vmm_alloc,
+    .alloc = backend_heap_alloc,
     .free = backend_free_idle,
-    .release = vmm_release,
+    .release = backend_heap_release,
 };
