@@ -58,7 +58,7 @@ static void check_place(const struct policy *policy, const struct policy_rule *r
 			   rule->number_in_file, use, instead);
 }
 
-/* Only `exact` moves what the program makes with cuMemCreate (shim/serve/virtual.c). */
+/* Only `exact` moves what the program makes with cuMemCreate (shim/serve/vmm.c). */
 static void check_vmm(const struct policy *policy, struct policy_errors *errors)
 {
 	static const char text[] =

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Made-up programs on the simulated GPU, for a night: one mode after the other, seed after seed, as many at once as there
 # are processors, until the time is up or there were enough submissions. A seed stands for a program on a single GPU
-# (test/preload/spill_random.c), on several (peer_random.c) or of one that makes its memory itself (virtual_random.c),
+# (test/preload/spill_random.c), on several (peer_random.c) or of one that makes its memory itself (vmm_random.c),
 # for its settings, and for what befalls it beside its work (trouble.h). Each is first run without the library: it must
 # be right natively. Then its bytes, checked one by one, must be right with it, too, and its digest, where it has one,
 # the same.
@@ -99,7 +99,7 @@ shape_of_several() {
 shape_of_own() {
 	local n=$(($1 * 7907 % 1000003)) spills=(move move move yes no) budgets=(24MiB 32MiB 48MiB)
 
-	program=virtual_random
+	program=vmm_random
 	fail_by "$1"
 	arguments=(--seed "$1" --threads $((1 + n % 3)) --operations 3000 --bytes $((64 + n / 3 % 2 * 16)) --deadline 600)
 	((n / 6 % 2)) || environment+=(SIM_MAP_WAITS=3)
@@ -150,7 +150,7 @@ shape_of() {
 # The defined stop: only in fast, only where a pointer is hidden, and told as it must be (the programs end with 3), if
 # its standard error has not been closed.
 is_the_defined_stop() {
-	[[ $1 == fast && $2 == 3 && $program != virtual_random && " ${arguments[*]} " != *" --no-hidden "* ]] &&
+	[[ $1 == fast && $2 == 3 && $program != vmm_random && " ${arguments[*]} " != *" --no-hidden "* ]] &&
 		{ [[ " ${arguments[*]} " =~ files ]] || grep -q 'spill.mode: exact' "$3"; }
 }
 

@@ -89,7 +89,7 @@ struct ledger_row {
 			bool registered;    /* by cuMemHostRegister */
 		} system;
 		struct {
-			struct block *block;  /* of the heap's (virtual.h): its memory; NULL: the driver's */
+			struct block *block;  /* of the heap's (vmm.h): its memory; NULL: the driver's */
 			uint64_t drivers;     /* of ours without a block: the driver's handle in its place */
 			uint64_t asked_flags; /* spilled or the heap's: allocFlags as the program asked for them */
 			unsigned asked_types; /* the heap's: types of handle it may be exported as */
@@ -108,7 +108,7 @@ struct ledger_row {
 	struct ledger_row *next;
 };
 
-/* Is it a handle, or a mapping, whose memory is the heap's (virtual.h)? */
+/* Is it a handle, or a mapping, whose memory is the heap's (vmm.h)? */
 static inline bool ledger_is_heap_handle(const struct ledger_row *row)
 {
 	return row->kind == LEDGER_HANDLE && row->handle.block;

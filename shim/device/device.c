@@ -302,7 +302,7 @@ static struct heap *make_heap(struct device *device)
 	    .moves = policy_spill_mode(life_policy()) >= POLICY_SPILL_EXACT,
 	    .rdma = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
 	    .exportable = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
-	    /* Of memory that the program makes itself it may export any (virtual.h). */
+	    /* Of memory that the program makes itself it may export any (vmm.h). */
 	    .share = policy_ipc(life_policy()) || policy_vmm_moves(life_policy()),
 	    .peers = peer_heap(device->ordinal),
 	    .device_budget = &device->budget,

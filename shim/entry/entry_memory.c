@@ -9,7 +9,7 @@
 #include "shim/process/enter.h"
 #include "shim/lifecycle/life.h"
 #include "shim/serve/serve.h"
-#include "shim/serve/virtual.h"
+#include "shim/serve/vmm.h"
 #include "shim/mover/spill.h"
 
 static int leave(const struct enter_scope *scope, int result)
@@ -86,10 +86,10 @@ static enum spillway_backend backend_of(enum ledger_kind kind)
 	}
 }
 
-/* Of cuMemAlloc, or mapped by the program itself (virtual.h). */
+/* Of cuMemAlloc, or mapped by the program itself (vmm.h). */
 static bool find_in_heap(CUdeviceptr address, struct ledger_row *ret_row)
 {
-	return serve_find(address, ret_row) || virtual_find(address, ret_row);
+	return serve_find(address, ret_row) || vmm_find(address, ret_row);
 }
 
 /* Outside the heap. In the middle of what the driver gave only it can tell where that begins. */

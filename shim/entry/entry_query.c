@@ -11,7 +11,7 @@
 #include "shim/serve/deferred_free.h"
 #include "shim/device/pool.h"
 #include "shim/serve/serve.h"
-#include "shim/serve/virtual.h"
+#include "shim/serve/vmm.h"
 
 #include <string.h>
 
@@ -158,7 +158,7 @@ HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 
 static bool find(CUdeviceptr address, struct ledger_row *ret_row)
 {
-	return serve_find(address, ret_row) || virtual_find(address, ret_row) ||
+	return serve_find(address, ret_row) || vmm_find(address, ret_row) ||
 	       ledger_find(LEDGER_SYSTEM | LEDGER_TAKEN, address, ret_row);
 }
 
@@ -184,7 +184,7 @@ static unsigned access_of(const struct ledger_row *row, CUdeviceptr address)
 
 	if (row->kind != LEDGER_MAPPING)
 		return peer_access(context_current(), row);
-	return virtual_access_of(row, address, &flags) == CUDA_SUCCESS ? flags : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	return vmm_access_of(row, address, &flags) == CUDA_SUCCESS ? flags : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
@@ -241,7 +241,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	CUdeviceptr first_page = row->key & ~(CUdeviceptr)(HEAP_UNIT - 1);
 	bool is_fixed = row->fixed && row->kind == LEDGER_HEAP;
 	CUmemoryPool pool = row->kind == LEDGER_HEAP ? row->heap.pool : NULL;
-	/* What the program maps itself (virtual.h): a range is what it has reserved. */
+	/* What the program maps itself (vmm.h): a range is what it has reserved. */
 	struct space space;
 	bool is_mapping = row->kind == LEDGER_MAPPING && space_find(row->key, &space);
 	CUdeviceptr end_page = (row->key + row->bytes + HEAP_UNIT - 1) & ~(CUdeviceptr)(HEAP_UNIT - 1);

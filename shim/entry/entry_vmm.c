@@ -6,7 +6,7 @@
  *   no     nothing
  *   yes    what does not fit the device budget is made in host memory: a handle has no address, so the program maps it
  *          and grants its device access as it would have, and goes on. It never moves
- *   move   it is the heap's (virtual.h), which is asked first in each of these bodies
+ *   move   it is the heap's (vmm.h), which is asked first in each of these bodies
  *
  * A handle lives until every reference (create, retain) is released and every mapping of it is gone, as the driver counts
  * it. Our own address space is not theirs but for what they have reserved of it: what they try elsewhere is refused as the
@@ -22,7 +22,7 @@
 #include "shim/serve/oom_retry.h"
 #include "shim/submit/pdl.h"
 #include "shim/stats/summary.h"
-#include "shim/serve/virtual.h"
+#include "shim/serve/vmm.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -139,7 +139,7 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const 
 {
 	CUresult result;
 
-	if (virtual_create(handle, size, prop, flags, claim, &result)) {
+	if (vmm_create(handle, size, prop, flags, claim, &result)) {
 		if (result != CUDA_SUCCESS)
 			account_claim_end(claim, size);
 		return result;
@@ -195,7 +195,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetAllocationPropertiesFromHandle(CUmemAllocat
 	stats_call(HOOK_cuMemGetAllocationPropertiesFromHandle);
 	if (!enter_serve(&scope))
 		return REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
-	if (virtual_properties(handle, prop, &result))
+	if (vmm_properties(handle, prop, &result))
 		return enter_leave(&scope, result);
 	result = REAL(cuMemGetAllocationPropertiesFromHandle)(prop, handle);
 	if (result == CUDA_SUCCESS && ledger_get(LEDGER_HANDLE, handle, &row) && row.handle.spilled) {
@@ -212,11 +212,11 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 	stats_call(HOOK_cuMemRelease);
 	/* At exit what is left goes with the process. */
 	if (!enter_serve(&scope))
-		return virtual_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
+		return vmm_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
 	/* Off the books before the driver may give the handle to another thread. */
 	struct ledger_row *row;
 	bool known = ledger_handle_unref(handle, &row);
-	CUresult result = known && virtual_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
+	CUresult result = known && vmm_is_handle(handle) ? CUDA_SUCCESS : REAL(cuMemRelease)(handle);
 	if (result == CUDA_SUCCESS) {
 		account_drop(row);
 	} else if (row) {
@@ -289,9 +289,9 @@ HOOK_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationH
 	if (!enter_serve(&scope))
 		return REAL(cuMemRetainAllocationHandle)(handle, addr);
 	CUdeviceptr address = (CUdeviceptr)(uintptr_t)addr;
-	if (handle && virtual_retain(address, handle))
+	if (handle && vmm_retain(address, handle))
 		return enter_leave(&scope, CUDA_SUCCESS);
-	if (device_of(address) && !virtual_is_drivers(address))
+	if (device_of(address) && !vmm_is_drivers(address))
 		return enter_leave(&scope, retain_of_heap(handle, addr));
 	/* For the program it is cuMemAlloc memory of another process; a handle that says host would be taken at its word. */
 	if (ledger_find(LEDGER_TAKEN, address, &row))
@@ -311,7 +311,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr ptr, size_t size, size_t offse
 	stats_call(HOOK_cuMemMap);
 	if (!enter_serve(&scope))
 		return REAL(cuMemMap)(ptr, size, offset, handle, flags);
-	if (virtual_map(ptr, size, offset, handle, flags, &result))
+	if (vmm_map(ptr, size, offset, handle, flags, &result))
 		return enter_leave(&scope, result);
 	if (device_of(ptr))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
@@ -367,7 +367,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 	stats_call(HOOK_cuMemUnmap);
 	if (!enter_serve(&scope))
 		return serve_is_late_free(ptr) ? CUDA_SUCCESS : REAL(cuMemUnmap)(ptr, size);
-	if (virtual_unmap(ptr, size, &result))
+	if (vmm_unmap(ptr, size, &result))
 		return enter_leave(&scope, result);
 	if (device_of(ptr))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
@@ -394,9 +394,9 @@ HOOK_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr ptr, size_t size)
 		return enter_leave(&scope, REAL(name) args);                                                           \
 	}
 BUT_FOR_DEVICE_MEMORY(cuMemSetAccess, (CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count),
-		      (ptr, size, desc, count), virtual_set_access(ptr, size, desc, count, &result))
+		      (ptr, size, desc, count), vmm_set_access(ptr, size, desc, count, &result))
 BUT_FOR_DEVICE_MEMORY(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr),
-		      (flags, location, ptr), virtual_get_access(flags, location, ptr, &result))
+		      (flags, location, ptr), vmm_get_access(flags, location, ptr, &result))
 
 HOOK_EXPORT CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
@@ -406,7 +406,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	stats_call(HOOK_cuMemAddressFree);
 	if (!enter_serve(&scope))
 		return serve_is_late_free(ptr) ? CUDA_SUCCESS : REAL(cuMemAddressFree)(ptr, size);
-	if (virtual_unreserve(ptr, size, &result))
+	if (vmm_unreserve(ptr, size, &result))
 		return enter_leave(&scope, result);
 	if (device_of(ptr))
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
@@ -421,7 +421,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, 
 	stats_call(HOOK_cuMemAddressReserve);
 	if (!life_enter(&scope))
 		return REAL(cuMemAddressReserve)(ptr, size, alignment, addr, flags);
-	if (ptr && virtual_reserve(ptr, size, alignment, addr, flags))
+	if (ptr && vmm_reserve(ptr, size, alignment, addr, flags))
 		return enter_leave(&scope, CUDA_SUCCESS);
 	return enter_leave(&scope, REAL(cuMemAddressReserve)(ptr, size, alignment, addr, flags));
 }
@@ -435,9 +435,9 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, 
 		struct enter_scope scope;                                                                              \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!enter_serve(&scope))                                                                       \
+		if (!enter_serve(&scope))                                                                              \
 			return REAL(name) args;                                                                        \
-		CUresult result = virtual_expose(&(mine), as);                                                         \
+		CUresult result = vmm_expose(&(mine), as);                                                             \
 		return enter_leave(&scope, result == CUDA_SUCCESS ? REAL(name) args : result);                         \
 	}
 WITH_HANDLE(cuMemExportToShareableHandle,
@@ -461,7 +461,7 @@ static CUarrayMapInfo *exposed(const CUarrayMapInfo *list, unsigned n, CUresult 
 	memcpy(copy, list, n * sizeof(*copy));
 	for (unsigned i = 0; i < n && *ret == CUDA_SUCCESS; i++)
 		if (copy[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP)
-			*ret = virtual_expose(&copy[i].memHandle.memHandle, 0);
+			*ret = vmm_expose(&copy[i].memHandle.memHandle, 0);
 	return copy;
 }
 

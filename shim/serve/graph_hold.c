@@ -27,7 +27,7 @@ static bool has_room(struct graph_hold *hold)
 	return true;
 }
 
-/* The blocks that these bytes touch, if they are the heap's: several where the program has mapped them (virtual.h). */
+/* The blocks that these bytes touch, if they are the heap's: several where the program has mapped them (vmm.h). */
 static void add(struct graph_hold *hold, CUdeviceptr start, size_t bytes)
 {
 	const struct device *device = start && !hold->late ? device_of(start) : NULL;

@@ -6,7 +6,7 @@
 
 #define TRACED (LEDGER_HEAP | LEDGER_DRIVER | LEDGER_MANAGED | LEDGER_ASYNC | LEDGER_SYSTEM)
 
-/* Of what the program maps itself the mappings that are the heap's (virtual.h). */
+/* Of what the program maps itself the mappings that are the heap's (vmm.h). */
 static bool is_traced(const struct ledger_row *row)
 {
 	return row->kind & TRACED || ledger_is_heap_mapping(row);

@@ -1,5 +1,5 @@
 /*
- * trouble.h: what befalls a made-up program (spill_random, virtual_random, peer_random) beside its work: the kinds that
+ * trouble.h: what befalls a made-up program (spill_random, vmm_random, peer_random) beside its work: the kinds that
  * --trouble names, in an order and at operations that follow from the seed.
  *
  *   clock    the time of day is set, up to half a minute forward or back, as an administrator or NTP does. Only this

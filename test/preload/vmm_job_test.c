@@ -5,7 +5,7 @@
  */
 #include "shim/spillway.h"
 #include "test/preload/figures_help.h"
-#include "test/preload/virtual_help.h"
+#include "test/preload/vmm_help.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -24,7 +24,7 @@ static unsigned rounds;
 
 static bool is_moved(void)
 {
-	return !strcmp(virtual_spill(), "move") && !strcmp(virtual_mode(), "exact");
+	return !strcmp(vmm_spill(), "move") && !strcmp(vmm_mode(), "exact");
 }
 
 static uint64_t moved(void)
@@ -36,16 +36,16 @@ static void one_round(void)
 {
 	rounds++;
 	for (unsigned i = 0; i < HANDLES; i++)
-		virtual_count(NULL, segment + i * PIECE + MIB, rounds * 100 + i, TOUCHED);
+		vmm_count(NULL, segment + i * PIECE + MIB, rounds * 100 + i, TOUCHED);
 	MUST(cu.cuStreamSynchronize(NULL));
 }
 
 static void check_segment(void)
 {
 	for (unsigned i = 0; i < HANDLES; i++) {
-		CHECK(virtual_counts(segment + i * PIECE + MIB, rounds * 100 + i, TOUCHED));
-		CHECK(virtual_counts(segment + i * PIECE, i << 24, MIB / 4));
-		CHECK(virtual_counts(segment + i * PIECE + 2 * MIB, (i << 24) + 2 * MIB / 4, 2 * MIB / 4));
+		CHECK(vmm_counts(segment + i * PIECE + MIB, rounds * 100 + i, TOUCHED));
+		CHECK(vmm_counts(segment + i * PIECE, i << 24, MIB / 4));
+		CHECK(vmm_counts(segment + i * PIECE + 2 * MIB, (i << 24) + 2 * MIB / 4, 2 * MIB / 4));
 	}
 }
 
@@ -71,10 +71,10 @@ static size_t on_device(void)
 static void make_segment(void)
 {
 	rounds = 0;
-	segment = virtual_reserve(HANDLES * PIECE * 2);
+	segment = vmm_reserve(HANDLES * PIECE * 2);
 	for (unsigned i = 0; i < HANDLES; i++) {
-		virtual_map_new(segment + i * PIECE, PIECE);
-		virtual_write(segment + i * PIECE, i << 24, PIECE / 4);
+		vmm_map_new(segment + i * PIECE, PIECE);
+		vmm_write(segment + i * PIECE, i << 24, PIECE / 4);
 	}
 }
 
@@ -88,18 +88,18 @@ static int moves_where_it_is_used(void)
 	CHECK((moved() > 0) == is_moved());
 	if (!is_moved())
 		CHECK(on_device() == there && page_there()->counter[STAT_moved_out_bytes] == 0);
-	if (strcmp(virtual_spill(), "no"))
-		CHECK(on_device() <= VIRTUAL_BUDGET && on_device() > 0);
+	if (strcmp(vmm_spill(), "no"))
+		CHECK(on_device() <= VMM_BUDGET && on_device() > 0);
 	/* Grown and shrunk, it goes on. */
-	virtual_unmap(segment + 3 * PIECE, 2 * PIECE);
+	vmm_unmap(segment + 3 * PIECE, 2 * PIECE);
 	for (unsigned i = 3; i < 5; i++) {
-		virtual_map_new(segment + i * PIECE, PIECE);
-		virtual_write(segment + i * PIECE, i << 24, PIECE / 4);
+		vmm_map_new(segment + i * PIECE, PIECE);
+		vmm_write(segment + i * PIECE, i << 24, PIECE / 4);
 	}
 	train();
 	check_segment();
-	virtual_unmap_and_free(segment, HANDLES * PIECE, HANDLES * PIECE * 2);
-	return virtual_end();
+	vmm_unmap_and_free(segment, HANDLES * PIECE, HANDLES * PIECE * 2);
+	return vmm_end();
 }
 
 /* ---- suspended ---- */
@@ -122,7 +122,7 @@ static int gives_memory_back(void)
 	int ms;
 
 	context = driver_start(0);
-	virtual_kernel();
+	vmm_kernel();
 	size_t without = sim_live().device_bytes;
 	make_segment();
 	CHECK(on_device() > 0);
@@ -136,7 +136,7 @@ static int gives_memory_back(void)
 		CHECK(!done && on_device() == 0);
 		/* What is made now, too, lies on the host. */
 		CUdeviceptr at = segment + HANDLES * PIECE;
-		virtual_map_new(at, PIECE);
+		vmm_map_new(at, PIECE);
 		CHECK(sim_where(at) == 'H');
 		CHECK(sim_live().device_bytes == without);
 		CHECK(spillway_resume() == 0);
@@ -144,20 +144,20 @@ static int gives_memory_back(void)
 			usleep(1000);
 		CHECK(done && pthread_join(thread, NULL) == 0);
 		check_segment();
-		virtual_write(at, 77, PIECE / 4);
-		CHECK(virtual_counts(at, 77, PIECE / 4));
-		virtual_unmap(at, PIECE);
+		vmm_write(at, 77, PIECE / 4);
+		CHECK(vmm_counts(at, 77, PIECE / 4));
+		vmm_unmap(at, PIECE);
 	}
 	train();
 	check_segment();
-	virtual_unmap_and_free(segment, HANDLES * PIECE, HANDLES * PIECE * 2);
-	return virtual_end();
+	vmm_unmap_and_free(segment, HANDLES * PIECE, HANDLES * PIECE * 2);
+	return vmm_end();
 }
 
 static void moves_in_exact_and_nowhere_else(void **state)
 {
 	(void)state;
-	virtual_run_with(runtime, "", moves_where_it_is_used);
+	vmm_run_with(runtime, "", moves_where_it_is_used);
 }
 
 static void suspended_it_gives_its_memory_back_and_goes_on(void **state)
@@ -165,7 +165,7 @@ static void suspended_it_gives_its_memory_back_and_goes_on(void **state)
 	(void)state;
 	if (!is_moved())
 		skip();
-	virtual_run_with(runtime, "", gives_memory_back);
+	vmm_run_with(runtime, "", gives_memory_back);
 }
 
 int main(void)

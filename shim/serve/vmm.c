@@ -3,7 +3,7 @@
  * handles are addresses or small numbers in every driver that was looked at. The ledger has a row for it, with the block,
  * and one for each of its mappings; what is placed in the heap has the block in that row, too.
  */
-#include "shim/serve/virtual.h"
+#include "shim/serve/vmm.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"
 #include "shim/heap/loose.h"
@@ -17,7 +17,7 @@
  * Of a handle that one thread maps and another one exports: whether it becomes the driver's or is placed. Whoever does
  * either has a reference first, so that it does not end meanwhile.
  */
-static struct lock virtual_lock = LOCK_INIT(LOCK_VMM);
+static struct lock vmm_lock = LOCK_INIT(LOCK_VMM);
 
 #define HANDLE_OURS (UINT64_C(1) << 63)
 
@@ -33,14 +33,14 @@ static struct heap *heap_of(int device)
 	return atomic_load_explicit(&device_get(device)->heap, memory_order_acquire);
 }
 
-bool virtual_is_handle(CUmemGenericAllocationHandle handle)
+bool vmm_is_handle(CUmemGenericAllocationHandle handle)
 {
 	return handle & HANDLE_OURS;
 }
 
 static bool find_handle(CUmemGenericAllocationHandle handle, struct ledger_row *ret_row)
 {
-	return virtual_is_handle(handle) && ledger_get(LEDGER_HANDLE, handle, ret_row);
+	return vmm_is_handle(handle) && ledger_get(LEDGER_HANDLE, handle, ret_row);
 }
 
 /* ---- address space ---- */
@@ -52,8 +52,7 @@ static bool is_plain_space(size_t bytes, size_t alignment, unsigned long long fl
 	       !flags;
 }
 
-bool virtual_reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment, CUdeviceptr hint,
-		     unsigned long long flags)
+bool vmm_reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment, CUdeviceptr hint, unsigned long long flags)
 {
 	CUdeviceptr address;
 
@@ -72,7 +71,7 @@ bool virtual_reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment, C
 	return true;
 }
 
-bool virtual_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret)
+bool vmm_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret)
 {
 	struct space space;
 
@@ -142,8 +141,8 @@ static void note_handle(struct ledger_row *row, size_t bytes, const CUmemAllocat
 	memcpy(&row->handle.asked_flags, &prop->allocFlags, sizeof(row->handle.asked_flags));
 }
 
-bool virtual_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CUmemAllocationProp *prop,
-		    unsigned long long flags, const struct account_claim *claim, CUresult *ret)
+bool vmm_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CUmemAllocationProp *prop,
+		unsigned long long flags, const struct account_claim *claim, CUresult *ret)
 {
 	struct heap_grant grant;
 
@@ -187,7 +186,7 @@ static CUmemAllocationProp asked_prop(const struct ledger_row *row)
 	return prop;
 }
 
-bool virtual_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *ret_prop, CUresult *ret)
+bool vmm_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *ret_prop, CUresult *ret)
 {
 	struct ledger_row row;
 
@@ -200,11 +199,11 @@ bool virtual_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp
 	return true;
 }
 
-bool virtual_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle)
+bool vmm_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle)
 {
 	struct ledger_row row;
 
-	if (!virtual_find(address, &row) || !ledger_handle_ref(row.mapping.handle))
+	if (!vmm_find(address, &row) || !ledger_handle_ref(row.mapping.handle))
 		return false;
 	*ret_handle = row.mapping.handle;
 	return true;
@@ -265,16 +264,16 @@ static CUresult expose(CUmemGenericAllocationHandle *handle, unsigned type)
 	}
 }
 
-CUresult virtual_expose(CUmemGenericAllocationHandle *handle, unsigned type)
+CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 {
 	CUmemGenericAllocationHandle ours = *handle;
 	struct ledger_row *gone;
 
-	if (!virtual_is_handle(ours) || !ledger_handle_map(ours))
+	if (!vmm_is_handle(ours) || !ledger_handle_map(ours))
 		return CUDA_SUCCESS; /* the driver says what it thinks of it */
-	lock_take(&virtual_lock);
+	lock_take(&vmm_lock);
 	CUresult result = expose(handle, type);
-	lock_drop(&virtual_lock);
+	lock_drop(&vmm_lock);
 	ledger_handle_unmap(ours, &gone);
 	account_drop(gone);
 	return result;
@@ -282,7 +281,7 @@ CUresult virtual_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 
 /* ---- mappings ---- */
 
-bool virtual_find(CUdeviceptr address, struct ledger_row *ret_row)
+bool vmm_find(CUdeviceptr address, struct ledger_row *ret_row)
 {
 	struct ledger_row row;
 	CUdeviceptr base;
@@ -297,12 +296,12 @@ bool virtual_find(CUdeviceptr address, struct ledger_row *ret_row)
 	return true;
 }
 
-bool virtual_is_drivers(CUdeviceptr address)
+bool vmm_is_drivers(CUdeviceptr address)
 {
 	struct ledger_row row;
 	struct space space;
 
-	return space_find(address, &space) && !virtual_find(address, &row);
+	return space_find(address, &space) && !vmm_find(address, &row);
 }
 
 /* As the driver says it (rules_memory_test): what is not all of a handle is not supported, whatever else it is. */
@@ -355,14 +354,14 @@ static CUresult map_handle(struct ledger_row *row, const struct space *space, si
 {
 	struct ledger_row ours;
 
-	lock_take(&virtual_lock);
+	lock_take(&vmm_lock);
 	CUresult result = find_handle(row->mapping.handle, &ours) ? judge(&ours, row->key, row->bytes, offset, flags)
 								  : CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS && space && !space_has(space, row->key, row->bytes))
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
 		result = map_ours(&ours, space, row->key, row);
-	lock_drop(&virtual_lock);
+	lock_drop(&vmm_lock);
 	if (result == CUDA_SUCCESS)
 		note_mapping(row, &ours, space);
 	return result;
@@ -381,11 +380,11 @@ static CUresult map_drivers(struct ledger_row *row, const struct space *space, s
 }
 
 /* Of the driver's own handles those alone that are mapped into space of ours are seen to here. */
-bool virtual_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
-		 unsigned long long flags, CUresult *ret)
+bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+	     unsigned long long flags, CUresult *ret)
 {
 	struct space found, *space = space_find(address, &found) ? &found : NULL;
-	bool is_ours = virtual_is_handle(handle);
+	bool is_ours = vmm_is_handle(handle);
 	struct ledger_row *gone;
 
 	if (!space && !is_ours)
@@ -443,7 +442,7 @@ static CUresult unmap_one(struct ledger_row *row)
 	return CUDA_SUCCESS;
 }
 
-bool virtual_unmap(CUdeviceptr address, size_t bytes, CUresult *ret)
+bool vmm_unmap(CUdeviceptr address, size_t bytes, CUresult *ret)
 {
 	struct ledger_row *row;
 	struct space space;
@@ -495,7 +494,7 @@ static void open_all(struct heap *heap, CUdeviceptr address, size_t bytes, bool 
 	}
 }
 
-bool virtual_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *desc, size_t n, CUresult *ret)
+bool vmm_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *desc, size_t n, CUresult *ret)
 {
 	struct space space;
 
@@ -516,8 +515,7 @@ bool virtual_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
 	return true;
 }
 
-bool virtual_get_access(unsigned long long *ret_flags, const CUmemLocation *location, CUdeviceptr address,
-			CUresult *ret)
+bool vmm_get_access(unsigned long long *ret_flags, const CUmemLocation *location, CUdeviceptr address, CUresult *ret)
 {
 	struct space space;
 
@@ -533,7 +531,7 @@ bool virtual_get_access(unsigned long long *ret_flags, const CUmemLocation *loca
 }
 
 /* Closed, or asked by another device: nothing of it moves while the driver is asked. */
-CUresult virtual_access_of(const struct ledger_row *row, CUdeviceptr address, unsigned *ret_flags)
+CUresult vmm_access_of(const struct ledger_row *row, CUdeviceptr address, unsigned *ret_flags)
 {
 	struct heap *heap = heap_of(row->device);
 	CUdevice device;

@@ -1,7 +1,7 @@
 /*
- * virtual_random_op.c: operations on spans of memory, and the shadow that says what every word must be.
+ * vmm_random_op.c: operations on spans of memory, and the shadow that says what every word must be.
  */
-#include "test/preload/virtual_random.h"
+#include "test/preload/vmm_random.h"
 #include "test/preload/trouble.h"
 #include "test/sim/sim.h"
 
@@ -258,9 +258,9 @@ void span_check(struct worker *worker, const struct span *span)
 	GO(cuStreamSynchronize(worker->stream[0]));
 	for (size_t i = 0; i < span->words; i++)
 		if (worker->other[i] != worker->buffer[i])
-			virtual_fail("worker %u: word %zu of segment %zu (slot %zu) is %#x, not %#x", worker->id,
-				     span->start + i, (size_t)(span->segment - worker->segment),
-				     (span->start + i) * 4 / span->segment->piece, worker->other[i], worker->buffer[i]);
+			vmm_fail("worker %u: word %zu of segment %zu (slot %zu) is %#x, not %#x", worker->id,
+				 span->start + i, (size_t)(span->segment - worker->segment),
+				 (span->start + i) * 4 / span->segment->piece, worker->other[i], worker->buffer[i]);
 }
 
 void worker_check(struct worker *worker)

@@ -1,5 +1,5 @@
 /*
- * virtual.h: virtual memory management of the program's own, served by the heap (vmm.spill: move).
+ * vmm.h: virtual memory management of the program's own, served by the heap (vmm.spill: move).
  *
  * cuMemAddressReserve gives address space of the arena of the current device (space.h), cuMemCreate memory of the heap
  * without an address, known by a handle of ours, and cuMemMap places it (heap/loose.h). From then on it is found by the
@@ -17,8 +17,8 @@
  * The functions that return bool: false, it is not ours, and the driver is asked as ever. Called with the scope of enter.h
  * open. No lock is held; VIRTUAL, HEAP, SPACE and LEDGER are taken inside.
  */
-#ifndef SPILLWAY_VIRTUAL_H
-#define SPILLWAY_VIRTUAL_H
+#ifndef SPILLWAY_VMM_H
+#define SPILLWAY_VMM_H
 
 #include "shim/accounting/ledger.h"
 #include "shim/serve/typed_alloc.h"
@@ -26,40 +26,38 @@
 
 #include <cuda.h>
 
-bool virtual_reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment, CUdeviceptr hint,
-		     unsigned long long flags);
-bool virtual_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret);
+bool vmm_reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment, CUdeviceptr hint, unsigned long long flags);
+bool vmm_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret);
 
 /* The claim goes over to the handle, or, where the answer is an error, is ended by the caller. */
-bool virtual_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CUmemAllocationProp *prop,
-		    unsigned long long flags, const struct account_claim *claim, CUresult *ret);
-bool virtual_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *ret_prop, CUresult *ret);
+bool vmm_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CUmemAllocationProp *prop,
+		unsigned long long flags, const struct account_claim *claim, CUresult *ret);
+bool vmm_properties(CUmemGenericAllocationHandle handle, CUmemAllocationProp *ret_prop, CUresult *ret);
 /* Is it a number of ours, whether or not it still stands for anything? */
-bool virtual_is_handle(CUmemGenericAllocationHandle handle);
+bool vmm_is_handle(CUmemGenericAllocationHandle handle);
 /* One reference to the handle of what is placed at the address. */
-bool virtual_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle);
+bool vmm_retain(CUdeviceptr address, CUmemGenericAllocationHandle *ret_handle);
 /*
  * What the driver knows it by, for a call that others learn of the memory by: it stays for good. *handle is replaced;
  * left as it is where it is not ours. type: of handle that it is exported as, 0: it is not. INVALID_VALUE: it was not made
  * for that; NOT_SUPPORTED: it has been mapped, and is in more than one piece.
  */
-CUresult virtual_expose(CUmemGenericAllocationHandle *handle, unsigned type);
+CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type);
 
-bool virtual_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
-		 unsigned long long flags, CUresult *ret);
-bool virtual_unmap(CUdeviceptr address, size_t bytes, CUresult *ret);
-bool virtual_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *desc, size_t n, CUresult *ret);
-bool virtual_get_access(unsigned long long *ret_flags, const CUmemLocation *location, CUdeviceptr address,
-			CUresult *ret);
+bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+	     unsigned long long flags, CUresult *ret);
+bool vmm_unmap(CUdeviceptr address, size_t bytes, CUresult *ret);
+bool vmm_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *desc, size_t n, CUresult *ret);
+bool vmm_get_access(unsigned long long *ret_flags, const CUmemLocation *location, CUdeviceptr address, CUresult *ret);
 
 /* The mapping of ours that has the address in it: its row, whose key is where it begins. No driver call. */
-bool virtual_find(CUdeviceptr address, struct ledger_row *ret_row);
+bool vmm_find(CUdeviceptr address, struct ledger_row *ret_row);
 /*
  * What the device of the current context may do with what is placed there; CUDA_SUCCESS, or what the driver says when it
  * is asked.
  */
-CUresult virtual_access_of(const struct ledger_row *row, CUdeviceptr address, unsigned *ret_flags);
+CUresult vmm_access_of(const struct ledger_row *row, CUdeviceptr address, unsigned *ret_flags);
 /* In the arena, but the driver's to answer for: reserved, and nothing of ours is placed there. */
-bool virtual_is_drivers(CUdeviceptr address);
+bool vmm_is_drivers(CUdeviceptr address);
 
 #endif

@@ -1,9 +1,9 @@
 /*
  * What the driver says of memory that a program makes itself, of its handles, reservations and mappings, and what it
- * refuses: natively, and under the library whatever vmm.spill is (virtual_help.h). Answers are those of driver 580 on an
+ * refuses: natively, and under the library whatever vmm.spill is (vmm_help.h). Answers are those of driver 580 on an
  * H100 (rules_memory_test).
  */
-#include "test/preload/virtual_help.h"
+#include "test/preload/vmm_help.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@ static int wrong_reservations(void)
 	REFUSED(cu.cuMemAddressReserve(&at, GRANULE, 0, 0x600000001000, 0));
 	CHECK(cu.cuMemAddressReserve(&at, (size_t)1 << 50, 0, 0, 0) == CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(cu.cuMemAddressReserve(&at, -GRANULE, 0, 0, 0) == CUDA_ERROR_OUT_OF_MEMORY);
-	return virtual_end();
+	return vmm_end();
 }
 
 static int alignments(void)
@@ -51,13 +51,13 @@ static int alignments(void)
 	for (int i = 0; i < N; i++)
 		MUST(cu.cuMemAddressFree(at[i], 3 * GRANULE));
 	/* More than all memory there is, as frameworks reserve it. */
-	CUdeviceptr large = virtual_reserve((size_t)16 << 30);
-	virtual_map_new(large + ((size_t)16 << 30) - GRANULE, GRANULE);
-	virtual_write(large + ((size_t)16 << 30) - GRANULE, 5, GRANULE / 4);
-	CHECK(virtual_counts(large + ((size_t)16 << 30) - GRANULE, 5, GRANULE / 4));
-	virtual_unmap(large + ((size_t)16 << 30) - GRANULE, GRANULE);
+	CUdeviceptr large = vmm_reserve((size_t)16 << 30);
+	vmm_map_new(large + ((size_t)16 << 30) - GRANULE, GRANULE);
+	vmm_write(large + ((size_t)16 << 30) - GRANULE, 5, GRANULE / 4);
+	CHECK(vmm_counts(large + ((size_t)16 << 30) - GRANULE, 5, GRANULE / 4));
+	vmm_unmap(large + ((size_t)16 << 30) - GRANULE, GRANULE);
 	MUST(cu.cuMemAddressFree(large, (size_t)16 << 30));
-	return virtual_end();
+	return vmm_end();
 }
 
 static bool meet(CUdeviceptr a, CUdeviceptr b, size_t bytes)
@@ -71,7 +71,7 @@ static int hints(void)
 	const size_t bytes = 4 * GRANULE;
 
 	driver_start(0);
-	CUdeviceptr first = virtual_reserve(bytes), again, other, beside, block = child_alloc(bytes);
+	CUdeviceptr first = vmm_reserve(bytes), again, other, beside, block = child_alloc(bytes);
 
 	MUST(cu.cuMemAddressFree(first, bytes));
 	MUST(cu.cuMemAddressReserve(&again, bytes, 0, first, 0));
@@ -82,45 +82,45 @@ static int hints(void)
 	CHECK(!meet(first, block, bytes));
 	CUdeviceptr all[] = {again, other, beside, first};
 	for (int i = 0; i < 4; i++) {
-		virtual_map_new(all[i], bytes);
-		virtual_count(NULL, all[i], (unsigned)i << 24, bytes / 4);
+		vmm_map_new(all[i], bytes);
+		vmm_count(NULL, all[i], (unsigned)i << 24, bytes / 4);
 	}
 	for (int i = 0; i < 4; i++)
-		CHECK(virtual_counts(all[i], (unsigned)i << 24, bytes / 4));
+		CHECK(vmm_counts(all[i], (unsigned)i << 24, bytes / 4));
 	for (int i = 0; i < 4; i++)
-		virtual_unmap_and_free(all[i], bytes, bytes);
+		vmm_unmap_and_free(all[i], bytes, bytes);
 	MUST(cu.cuMemFree_v2(block));
-	return virtual_end();
+	return vmm_end();
 }
 
 static int reservations_that_are_not_freed(void)
 {
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(4 * GRANULE), block = child_alloc(4 * GRANULE);
+	CUdeviceptr at = vmm_reserve(4 * GRANULE), block = child_alloc(4 * GRANULE);
 
 	REFUSED(cu.cuMemAddressFree(at, 2 * GRANULE));
 	REFUSED(cu.cuMemAddressFree(at + GRANULE, 3 * GRANULE));
 	REFUSED(cu.cuMemAddressFree(at, 8 * GRANULE));
 	REFUSED(cu.cuMemAddressFree(at, 0));
 	REFUSED(cu.cuMemAddressFree(block, 4 * GRANULE));
-	virtual_map_new(at + 2 * GRANULE, GRANULE);
+	vmm_map_new(at + 2 * GRANULE, GRANULE);
 	REFUSED(cu.cuMemAddressFree(at, 4 * GRANULE));
-	virtual_write(at + 2 * GRANULE, 1, GRANULE / 4);
-	CHECK(virtual_counts(at + 2 * GRANULE, 1, GRANULE / 4));
-	virtual_unmap(at + 2 * GRANULE, GRANULE);
+	vmm_write(at + 2 * GRANULE, 1, GRANULE / 4);
+	CHECK(vmm_counts(at + 2 * GRANULE, 1, GRANULE / 4));
+	vmm_unmap(at + 2 * GRANULE, GRANULE);
 	MUST(cu.cuMemAddressFree(at, 4 * GRANULE));
 	REFUSED(cu.cuMemAddressFree(at, 4 * GRANULE));
 	MUST(cu.cuMemFree_v2(block));
-	return virtual_end();
+	return vmm_end();
 }
 
 static void what_is_wrong_with_a_reservation_is_refused(void **state)
 {
 	(void)state;
-	virtual_run(wrong_reservations);
-	virtual_run(alignments);
-	virtual_run(hints);
-	virtual_run(reservations_that_are_not_freed);
+	vmm_run(wrong_reservations);
+	vmm_run(alignments);
+	vmm_run(hints);
+	vmm_run(reservations_that_are_not_freed);
 }
 
 /* ---- mappings ---- */
@@ -128,8 +128,8 @@ static void what_is_wrong_with_a_reservation_is_refused(void **state)
 static int wrong_mappings(void)
 {
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(4 * GRANULE), block = child_alloc(4 * GRANULE);
-	handle_id one = virtual_create(0, GRANULE), two = virtual_create(0, 2 * GRANULE);
+	CUdeviceptr at = vmm_reserve(4 * GRANULE), block = child_alloc(4 * GRANULE);
+	handle_id one = vmm_create(0, GRANULE), two = vmm_create(0, 2 * GRANULE);
 
 	REFUSED(cu.cuMemMap(at, 0, 0, one, 0));
 	REFUSED(cu.cuMemMap(at, GRANULE, 0, one, 1));
@@ -156,19 +156,19 @@ static int wrong_mappings(void)
 	MUST(cu.cuMemAddressFree(at, 4 * GRANULE));
 	REFUSED(cu.cuMemMap(at, GRANULE, 0, one, 0));
 	MUST(cu.cuMemFree_v2(block));
-	return virtual_end();
+	return vmm_end();
 }
 
 static int unmaps(void)
 {
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(8 * GRANULE), block = child_alloc(4 * GRANULE);
+	CUdeviceptr at = vmm_reserve(8 * GRANULE), block = child_alloc(4 * GRANULE);
 
-	virtual_map_new(at, GRANULE);
-	virtual_map_new(at + GRANULE, 2 * GRANULE);
-	virtual_map_new(at + 4 * GRANULE, GRANULE);
-	virtual_count(NULL, at, 7, 3 * GRANULE / 4);
-	virtual_count(NULL, at + 4 * GRANULE, 8, GRANULE / 4);
+	vmm_map_new(at, GRANULE);
+	vmm_map_new(at + GRANULE, 2 * GRANULE);
+	vmm_map_new(at + 4 * GRANULE, GRANULE);
+	vmm_count(NULL, at, 7, 3 * GRANULE / 4);
+	vmm_count(NULL, at + 4 * GRANULE, 8, GRANULE / 4);
 	MUST(cu.cuCtxSynchronize());
 	REFUSED(cu.cuMemUnmap(at + GRANULE, GRANULE));
 	REFUSED(cu.cuMemUnmap(at + 2 * GRANULE, GRANULE));
@@ -178,48 +178,48 @@ static int unmaps(void)
 	REFUSED(cu.cuMemUnmap(at + 3 * GRANULE, GRANULE));
 	REFUSED(cu.cuMemUnmap(at, 0));
 	REFUSED(cu.cuMemUnmap(block, 4 * GRANULE));
-	CHECK(virtual_counts(at, 7, 3 * GRANULE / 4) && virtual_counts(at + 4 * GRANULE, 8, GRANULE / 4));
+	CHECK(vmm_counts(at, 7, 3 * GRANULE / 4) && vmm_counts(at + 4 * GRANULE, 8, GRANULE / 4));
 	MUST(cu.cuMemUnmap(at, 3 * GRANULE));
 	REFUSED(cu.cuMemUnmap(at, 3 * GRANULE));
-	CHECK(virtual_counts(at + 4 * GRANULE, 8, GRANULE / 4));
-	virtual_unmap(at + 4 * GRANULE, GRANULE);
+	CHECK(vmm_counts(at + 4 * GRANULE, 8, GRANULE / 4));
+	vmm_unmap(at + 4 * GRANULE, GRANULE);
 	MUST(cu.cuMemAddressFree(at, 8 * GRANULE));
 	MUST(cu.cuMemFree_v2(block));
-	return virtual_end();
+	return vmm_end();
 }
 
 static int several_are_unmapped(void)
 {
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(8 * GRANULE);
+	CUdeviceptr at = vmm_reserve(8 * GRANULE);
 	size_t used = 0;
 
 	for (int i = 0; i < 4; i++, used += GRANULE)
-		virtual_map_new(at + used, GRANULE);
-	virtual_count(NULL, at, 7, used / 4);
-	virtual_unmap(at + GRANULE, 2 * GRANULE);
-	CHECK(virtual_counts(at, 7, GRANULE / 4));
-	CHECK(virtual_counts(at + 3 * GRANULE, 7 + 3 * GRANULE / 4, GRANULE / 4));
-	virtual_map_new(at + GRANULE, 2 * GRANULE);
-	virtual_count(NULL, at + MIB, 9, 6 * MIB / 4);
-	CHECK(virtual_counts(at + MIB, 9, 6 * MIB / 4));
-	virtual_unmap_and_free(at, used, 8 * GRANULE);
-	return virtual_end();
+		vmm_map_new(at + used, GRANULE);
+	vmm_count(NULL, at, 7, used / 4);
+	vmm_unmap(at + GRANULE, 2 * GRANULE);
+	CHECK(vmm_counts(at, 7, GRANULE / 4));
+	CHECK(vmm_counts(at + 3 * GRANULE, 7 + 3 * GRANULE / 4, GRANULE / 4));
+	vmm_map_new(at + GRANULE, 2 * GRANULE);
+	vmm_count(NULL, at + MIB, 9, 6 * MIB / 4);
+	CHECK(vmm_counts(at + MIB, 9, 6 * MIB / 4));
+	vmm_unmap_and_free(at, used, 8 * GRANULE);
+	return vmm_end();
 }
 
 static void what_is_wrong_with_a_mapping_is_refused(void **state)
 {
 	(void)state;
-	virtual_run(wrong_mappings);
-	virtual_run(unmaps);
-	virtual_run(several_are_unmapped);
+	vmm_run(wrong_mappings);
+	vmm_run(unmaps);
+	vmm_run(several_are_unmapped);
 }
 
 /* ---- handles ---- */
 
 static int wrong_handles(void)
 {
-	CUmemAllocationProp prop = virtual_prop(0);
+	CUmemAllocationProp prop = vmm_prop(0);
 	handle_id handle;
 
 	driver_start(0);
@@ -231,27 +231,27 @@ static int wrong_handles(void)
 	CHECK(cu.cuMemCreate(&handle, (size_t)1 << 50, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
 	prop.location.id = 99;
 	CHECK(cu.cuMemCreate(&handle, GRANULE, &prop, 0) == CUDA_ERROR_INVALID_DEVICE);
-	prop = virtual_prop(0);
+	prop = vmm_prop(0);
 	prop.type = CU_MEM_ALLOCATION_TYPE_INVALID;
 	REFUSED(cu.cuMemCreate(&handle, GRANULE, &prop, 0));
-	prop = virtual_prop(0);
+	prop = vmm_prop(0);
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_WIN32;
 	REFUSED(cu.cuMemCreate(&handle, GRANULE, &prop, 0));
 	REFUSED(cu.cuMemRelease(0));
 	REFUSED(cu.cuMemRelease(0xdead0000));
 	REFUSED(cuMemGetAllocationPropertiesFromHandle(&prop, 0xdead0000));
-	return virtual_end();
+	return vmm_end();
 }
 
 static int references(void)
 {
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(4 * GRANULE), block = child_alloc(4 * GRANULE);
-	handle_id handle = virtual_create(0, 2 * GRANULE), same, other;
+	CUdeviceptr at = vmm_reserve(4 * GRANULE), block = child_alloc(4 * GRANULE);
+	handle_id handle = vmm_create(0, 2 * GRANULE), same, other;
 	CUmemAllocationProp prop;
 
-	virtual_map(at, 2 * GRANULE, handle);
-	virtual_count(NULL, at, 3, 2 * GRANULE / 4);
+	vmm_map(at, 2 * GRANULE, handle);
+	vmm_count(NULL, at, 3, 2 * GRANULE / 4);
 	MUST(cu.cuMemRetainAllocationHandle(&same, (void *)(at + 3 * MIB + 5)));
 	CHECK(same == handle);
 	REFUSED(cu.cuMemRetainAllocationHandle(&other, (void *)(at + 2 * GRANULE)));
@@ -260,28 +260,28 @@ static int references(void)
 	MUST(cu.cuMemRelease(handle));
 	MUST(cu.cuMemRelease(handle));
 	REFUSED(cu.cuMemRelease(handle));
-	CHECK(virtual_counts(at, 3, 2 * GRANULE / 4));
+	CHECK(vmm_counts(at, 3, 2 * GRANULE / 4));
 	MUST(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
 	MUST(cu.cuMemRetainAllocationHandle(&same, (void *)at));
 	CHECK(same == handle);
-	virtual_unmap(at, 2 * GRANULE);
+	vmm_unmap(at, 2 * GRANULE);
 	MUST(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
-	virtual_map(at + 2 * GRANULE, 2 * GRANULE, handle);
-	CHECK(virtual_counts(at + 2 * GRANULE, 3, 2 * GRANULE / 4));
+	vmm_map(at + 2 * GRANULE, 2 * GRANULE, handle);
+	CHECK(vmm_counts(at + 2 * GRANULE, 3, 2 * GRANULE / 4));
 	/* Mapped, and released: it can be mapped once more. */
 	MUST(cu.cuMemRelease(handle));
-	virtual_map(at, 2 * GRANULE, handle);
-	virtual_count(NULL, at, 4, 2 * GRANULE / 4);
-	CHECK(virtual_counts(at + 2 * GRANULE, 4, 2 * GRANULE / 4));
-	virtual_unmap(at + 2 * GRANULE, 2 * GRANULE);
-	CHECK(virtual_counts(at, 4, 2 * GRANULE / 4));
-	virtual_unmap(at, 2 * GRANULE);
+	vmm_map(at, 2 * GRANULE, handle);
+	vmm_count(NULL, at, 4, 2 * GRANULE / 4);
+	CHECK(vmm_counts(at + 2 * GRANULE, 4, 2 * GRANULE / 4));
+	vmm_unmap(at + 2 * GRANULE, 2 * GRANULE);
+	CHECK(vmm_counts(at, 4, 2 * GRANULE / 4));
+	vmm_unmap(at, 2 * GRANULE);
 	REFUSED(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
 	REFUSED(cu.cuMemMap(at, 2 * GRANULE, 0, handle, 0));
 	REFUSED(cu.cuMemRelease(handle));
 	MUST(cu.cuMemAddressFree(at, 4 * GRANULE));
 	MUST(cu.cuMemFree_v2(block));
-	return virtual_end();
+	return vmm_end();
 }
 
 static void check_properties(const CUmemAllocationProp *asked, handle_id handle)
@@ -305,15 +305,15 @@ static int properties(void)
 	CUmemAllocationProp prop[N];
 
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(N * 4 * MIB);
+	CUdeviceptr at = vmm_reserve(N * 4 * MIB);
 	for (unsigned i = 0; i < N; i++) {
-		prop[i] = virtual_prop(0);
+		prop[i] = vmm_prop(0);
 		prop[i].allocFlags.gpuDirectRDMACapable = i % 3 == 1;
 		prop[i].requestedHandleTypes =
 		    i % 4 == 3 ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
 		MUST(cu.cuMemCreate(&handle[i], 4 * MIB, &prop[i], 0));
 		check_properties(&prop[i], handle[i]);
-		virtual_map(at + i * 4 * MIB, 4 * MIB, handle[i]);
+		vmm_map(at + i * 4 * MIB, 4 * MIB, handle[i]);
 		MUST(cu.cuMemRetainAllocationHandle(&retained, (void *)(at + i * 4 * MIB + MIB)));
 		CHECK(retained == handle[i]);
 		check_properties(&prop[i], retained);
@@ -323,16 +323,16 @@ static int properties(void)
 	}
 	for (unsigned i = 0; i < N; i++)
 		MUST(cu.cuMemRelease(handle[i]));
-	virtual_unmap_and_free(at, N * 4 * MIB, N * 4 * MIB);
-	return virtual_end();
+	vmm_unmap_and_free(at, N * 4 * MIB, N * 4 * MIB);
+	return vmm_end();
 }
 
 static void handles_are_counted_and_say_what_was_asked_for(void **state)
 {
 	(void)state;
-	virtual_run(wrong_handles);
-	virtual_run(references);
-	virtual_run(properties);
+	vmm_run(wrong_handles);
+	vmm_run(references);
+	vmm_run(properties);
 }
 
 /* ---- access ---- */
@@ -347,42 +347,42 @@ static int access_is_set(void)
 	unsigned word = 5;
 
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(6 * GRANULE), block = child_alloc(4 * GRANULE);
+	CUdeviceptr at = vmm_reserve(6 * GRANULE), block = child_alloc(4 * GRANULE);
 	REFUSED(cuMemGetAccess(&flags, &location, at));
 	CHECK(flags == 0);
-	handle_id handle = virtual_create(0, GRANULE);
+	handle_id handle = vmm_create(0, GRANULE);
 	MUST(cu.cuMemMap(at, GRANULE, 0, handle, 0));
 	MUST(cu.cuMemRelease(handle));
-	CHECK(virtual_access_of(at, 0) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+	CHECK(vmm_access_of(at, 0) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
 	REFUSED(cu.cuMemcpyHtoD_v2(at, &word, 4));
-	handle = virtual_create(0, 2 * GRANULE);
+	handle = vmm_create(0, 2 * GRANULE);
 	MUST(cu.cuMemMap(at + GRANULE, 2 * GRANULE, 0, handle, 0));
 	MUST(cu.cuMemRelease(handle));
-	REFUSED(virtual_access(at + GRANULE, GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-	REFUSED(virtual_access(at, 4 * GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-	REFUSED(virtual_access(at + 4 * GRANULE, GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-	REFUSED(virtual_access(at, 0, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-	REFUSED(virtual_access(at, 4096, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-	REFUSED(virtual_access(at, GRANULE, 0, (CUmemAccess_flags)2));
-	REFUSED(virtual_access(at, GRANULE, 99, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-	REFUSED(virtual_access(block, 4 * GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	REFUSED(vmm_access(at + GRANULE, GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	REFUSED(vmm_access(at, 4 * GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	REFUSED(vmm_access(at + 4 * GRANULE, GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	REFUSED(vmm_access(at, 0, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	REFUSED(vmm_access(at, 4096, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	REFUSED(vmm_access(at, GRANULE, 0, (CUmemAccess_flags)2));
+	REFUSED(vmm_access(at, GRANULE, 99, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	REFUSED(vmm_access(block, 4 * GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
 	REFUSED(cuMemGetAccess(&flags, &location, block));
 	REFUSED(cu.cuMemSetAccess(at, GRANULE, NULL, 1));
 	REFUSED(cu.cuMemSetAccess(at, GRANULE, desc, 0));
 	CHECK(cuMemGetAccess(&flags, &nowhere, at) == CUDA_ERROR_INVALID_DEVICE);
-	CHECK(virtual_access_of(at, 0) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+	CHECK(vmm_access_of(at, 0) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
 	/* The last word counts; what is refused in part is refused. */
 	MUST(cu.cuMemSetAccess(at, 3 * GRANULE, desc, 2));
-	CHECK(virtual_access_of(at + 2 * GRANULE + 7, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	CHECK(vmm_access_of(at + 2 * GRANULE + 7, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	desc[1].location.id = 99;
 	REFUSED(cu.cuMemSetAccess(at, 3 * GRANULE, desc, 2));
-	CHECK(virtual_access_of(at, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-	virtual_count(NULL, at, 11, 3 * GRANULE / 4);
-	CHECK(virtual_counts(at, 11, 3 * GRANULE / 4));
-	virtual_unmap(at, 3 * GRANULE);
+	CHECK(vmm_access_of(at, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	vmm_count(NULL, at, 11, 3 * GRANULE / 4);
+	CHECK(vmm_counts(at, 11, 3 * GRANULE / 4));
+	vmm_unmap(at, 3 * GRANULE);
 	MUST(cu.cuMemAddressFree(at, 6 * GRANULE));
 	MUST(cu.cuMemFree_v2(block));
-	return virtual_end();
+	return vmm_end();
 }
 
 static int access_is_taken_back(void)
@@ -390,44 +390,44 @@ static int access_is_taken_back(void)
 	unsigned word = 5, flags = 77;
 
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(4 * GRANULE);
-	virtual_map_new(at, GRANULE);
-	virtual_map_new(at + GRANULE, GRANULE);
-	virtual_count(NULL, at, 11, 2 * GRANULE / 4);
+	CUdeviceptr at = vmm_reserve(4 * GRANULE);
+	vmm_map_new(at, GRANULE);
+	vmm_map_new(at + GRANULE, GRANULE);
+	vmm_count(NULL, at, 11, 2 * GRANULE / 4);
 	MUST(cu.cuCtxSynchronize());
-	MUST(virtual_access(at, GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
-	CHECK(virtual_access_of(at, 0) == CU_MEM_ACCESS_FLAGS_PROT_READ);
-	CHECK(virtual_access_of(at + GRANULE, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	MUST(vmm_access(at, GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
+	CHECK(vmm_access_of(at, 0) == CU_MEM_ACCESS_FLAGS_PROT_READ);
+	CHECK(vmm_access_of(at + GRANULE, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	MUST(cu.cuPointerGetAttribute(&flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at));
 	CHECK(flags == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ);
-	virtual_press();
+	vmm_press();
 	REFUSED(cu.cuMemcpyHtoD_v2(at, &word, 4));
 	REFUSED(cu.cuMemsetD32_v2(at + GRANULE - 4, 5, 2));
-	CHECK(virtual_counts(at, 11, 2 * GRANULE / 4));
+	CHECK(vmm_counts(at, 11, 2 * GRANULE / 4));
 	MUST(driver_copy(NULL, at + GRANULE, at, GRANULE / 4)); /* a kernel reads it */
-	CHECK(virtual_counts(at + GRANULE, 11, GRANULE / 4));
-	MUST(virtual_access(at, 2 * GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE));
-	CHECK(virtual_access_of(at + GRANULE, 0) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
-	virtual_press();
+	CHECK(vmm_counts(at + GRANULE, 11, GRANULE / 4));
+	MUST(vmm_access(at, 2 * GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE));
+	CHECK(vmm_access_of(at + GRANULE, 0) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+	vmm_press();
 	REFUSED(cu.cuMemcpyDtoH_v2(&word, at, 4));
-	MUST(virtual_access(at, 2 * GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-	CHECK(virtual_counts(at, 11, GRANULE / 4) && virtual_counts(at + GRANULE, 11, GRANULE / 4));
+	MUST(vmm_access(at, 2 * GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	CHECK(vmm_counts(at, 11, GRANULE / 4) && vmm_counts(at + GRANULE, 11, GRANULE / 4));
 	/* It goes with the mapping. */
 	handle_id handle;
 	MUST(cu.cuMemRetainAllocationHandle(&handle, (void *)at));
-	virtual_unmap(at, GRANULE);
+	vmm_unmap(at, GRANULE);
 	MUST(cu.cuMemMap(at, GRANULE, 0, handle, 0));
-	CHECK(virtual_access_of(at, 0) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+	CHECK(vmm_access_of(at, 0) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
 	MUST(cu.cuMemRelease(handle));
-	virtual_unmap_and_free(at, 2 * GRANULE, 4 * GRANULE);
-	return virtual_end();
+	vmm_unmap_and_free(at, 2 * GRANULE, 4 * GRANULE);
+	return vmm_end();
 }
 
 static void access_is_what_was_set_last(void **state)
 {
 	(void)state;
-	virtual_run(access_is_set);
-	virtual_run(access_is_taken_back);
+	vmm_run(access_is_set);
+	vmm_run(access_is_taken_back);
 }
 
 /* ---- answers about addresses ---- */
@@ -493,13 +493,13 @@ static int answers(void)
 	size_t size = 1;
 
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(reserved);
+	CUdeviceptr at = vmm_reserve(reserved);
 	CHECK(cu.cuMemGetAddressRange_v2(&base, &size, at) == CUDA_ERROR_NOT_FOUND);
 	CHECK(base == 0 && size == 0);
 	REFUSED(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at));
 	for (unsigned i = 0; i < N; i++) { /* some over the budget */
-		virtual_map_new(at + bytes * (i + 1), bytes);
-		virtual_count(NULL, at + bytes * (i + 1), i, bytes / 4);
+		vmm_map_new(at + bytes * (i + 1), bytes);
+		vmm_count(NULL, at + bytes * (i + 1), i, bytes / 4);
 	}
 	for (int round = 0; round < 2; round++) {
 		for (unsigned i = 1; i <= N; i++) {
@@ -508,7 +508,7 @@ static int answers(void)
 			check_refusals(at + i * bytes);
 			check_refusals(at + i * bytes + 512);
 		}
-		virtual_press();
+		vmm_press();
 	}
 	unsigned long long first = attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, at + bytes);
 	CHECK(first && first == attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, at + bytes + 99));
@@ -516,12 +516,12 @@ static int answers(void)
 	CHECK(attribute(CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, at + bytes) !=
 	      attribute(CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, at + 2 * bytes));
 	for (unsigned i = 0; i < N; i++)
-		CHECK(virtual_counts(at + bytes * (i + 1), i, bytes / 4));
-	virtual_unmap(at + bytes, N * bytes);
+		CHECK(vmm_counts(at + bytes * (i + 1), i, bytes / 4));
+	vmm_unmap(at + bytes, N * bytes);
 	REFUSED(cu.cuPointerGetAttribute(&word, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at + bytes));
 	CHECK(cu.cuMemGetAddressRange_v2(&base, &size, at + bytes) == CUDA_ERROR_NOT_FOUND);
 	MUST(cu.cuMemAddressFree(at, reserved));
-	return virtual_end();
+	return vmm_end();
 }
 
 static int answers_before_access(void)
@@ -530,8 +530,8 @@ static int answers_before_access(void)
 	size_t size = 1;
 
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(GRANULE);
-	handle_id handle = virtual_create(0, GRANULE);
+	CUdeviceptr at = vmm_reserve(GRANULE);
+	handle_id handle = vmm_create(0, GRANULE);
 	MUST(cu.cuMemMap(at, GRANULE, 0, handle, 0));
 	MUST(cu.cuMemRelease(handle));
 	CHECK(cu.cuMemGetAddressRange_v2(&base, &size, at) == CUDA_ERROR_NOT_FOUND && base == 0 && size == 0);
@@ -539,15 +539,15 @@ static int answers_before_access(void)
 	CHECK(attribute(CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, at) == CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
 	CHECK(attribute(CU_POINTER_ATTRIBUTE_MAPPED, at) == 1);
 	REFUSED(cu.cuPointerGetAttribute(&pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at));
-	virtual_unmap_and_free(at, GRANULE, GRANULE);
-	return virtual_end();
+	vmm_unmap_and_free(at, GRANULE, GRANULE);
+	return vmm_end();
 }
 
 static void answers_about_an_address_are_those_of_mapped_memory(void **state)
 {
 	(void)state;
-	virtual_run(answers);
-	virtual_run(answers_before_access);
+	vmm_run(answers);
+	vmm_run(answers_before_access);
 }
 
 int main(void)

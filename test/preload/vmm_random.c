@@ -1,17 +1,17 @@
 /*
- * virtual_random.c: a program that is made up from a seed and makes its memory itself, as PyTorch's expandable segments
+ * vmm_random.c: a program that is made up from a seed and makes its memory itself, as PyTorch's expandable segments
  * do: reservations with handles of one size each, which grow and shrink, sleep and wake with other handles at the same
  * addresses, have aliases, and have memory of cuMemAlloc beside them. Kernels, copies, sets and graphs on several streams
  * touch spans of many handles.
  *
- *   virtual_random [--seed N] [--operations N] [--threads N] [--bytes MIB] [--deadline SECONDS]
+ *   vmm_random [--seed N] [--operations N] [--threads N] [--bytes MIB] [--deadline SECONDS]
  *                  [--trouble KINDS]
  *
  * KINDS are those of trouble.h, which befall the process beside its work. VIRTUAL_SEED and VIRTUAL_OPERATIONS in the environment say so for all runs of it. What every word must be is known from
  * a shadow of each handle; any two operations on one handle are in order, by events. Ends with 0, or with 1 and the first
  * word that is wrong, or what the driver refused; 2: usage.
  */
-#include "test/preload/virtual_random.h"
+#include "test/preload/vmm_random.h"
 #include "test/preload/trouble.h"
 #include "test/sim/sim.h"
 
@@ -29,11 +29,11 @@ static struct {
 } options = {.seed = 1, .operations = 1500, .threads = 2, .bytes = 64 * MIB, .deadline = 100};
 static CUcontext context;
 
-void virtual_fail(const char *format, ...)
+void vmm_fail(const char *format, ...)
 {
 	va_list list;
 
-	fprintf(trouble_errors, "virtual_random: seed %lu: ", (unsigned long)options.seed);
+	fprintf(trouble_errors, "vmm_random: seed %lu: ", (unsigned long)options.seed);
 	va_start(list, format);
 	vfprintf(trouble_errors, format, list);
 	va_end(list);
@@ -190,7 +190,7 @@ static void close_worker(struct worker *worker)
 		GO(cuMemAddressFree(segment->at, SLOTS * segment->piece));
 	}
 	if (worker->live)
-		virtual_fail("worker %u: %zu bytes are left", worker->id, worker->live);
+		vmm_fail("worker %u: %zu bytes are left", worker->id, worker->live);
 	GO(cuMemFreeHost(worker->pinned));
 	free(worker->buffer);
 	free(worker->other);
@@ -263,12 +263,12 @@ int main(int argc, char **argv)
 	const char *wrong;
 
 	if (!parse(argc, argv)) {
-		fprintf(stderr, "usage: see the head of virtual_random.c\n");
+		fprintf(stderr, "usage: see the head of vmm_random.c\n");
 		return 2;
 	}
 	trouble_begin(options.seed);
 	alarm(options.deadline);
-	printf("virtual_random: seed %lu, %lu operations\n", (unsigned long)options.seed, options.operations);
+	printf("vmm_random: seed %lu, %lu operations\n", (unsigned long)options.seed, options.operations);
 	fflush(stdout);
 	GO(cuInit(0));
 	GO(cuDevicePrimaryCtxRetain(&context, 0));
@@ -279,14 +279,14 @@ int main(int argc, char **argv)
 		workers[i].random = options.seed * 0x9e3779b97f4a7c15u + i * 0x632be59bd9b4e019u;
 		workers[i].share = options.bytes / options.threads;
 		if (trouble_thread(&workers[i].thread, work, &workers[i]))
-			virtual_fail("no thread");
+			vmm_fail("no thread");
 	}
 	for (unsigned i = 0; i < options.threads; i++)
 		pthread_join(workers[i].thread, NULL);
 	wrong = trouble_end();
 	if (wrong)
-		virtual_fail("%s", wrong);
+		vmm_fail("%s", wrong);
 	if (sim_broken_rules())
-		virtual_fail("the model has seen %lu rules broken", sim_broken_rules());
+		vmm_fail("the model has seen %lu rules broken", sim_broken_rules());
 	return 0;
 }

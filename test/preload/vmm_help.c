@@ -1,4 +1,4 @@
-#include "test/preload/virtual_help.h"
+#include "test/preload/vmm_help.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,45 +18,45 @@ static const char *setting_of(const char *name, const char *otherwise)
 	return value && *value ? value : otherwise;
 }
 
-const char *virtual_mode(void)
+const char *vmm_mode(void)
 {
 	return setting_of("SPILL_MODE", "native");
 }
 
-const char *virtual_spill(void)
+const char *vmm_spill(void)
 {
 	return setting_of("VMM_SPILL", "no");
 }
 
-void virtual_run_with(const char *setting, const char *set, int (*part)(void))
+void vmm_run_with(const char *setting, const char *set, int (*part)(void))
 {
-	bool native = !strcmp(virtual_mode(), "native");
+	bool native = !strcmp(vmm_mode(), "native");
 	char text[256];
 	const char *settings[] = {"SIM_MEMORY=128MiB", "SIM_DEVICES=2", text, setting, NULL};
 
 	snprintf(text, sizeof(text),
 		 "SPILLWAY_SET=spill.mode=%s,device.budget=%zuMiB,host.budget=%zuMiB,vmm.spill=%s,report.summary=no%s",
-		 native ? "static" : virtual_mode(), VIRTUAL_BUDGET / MIB, VIRTUAL_HOST / MIB, virtual_spill(), set);
+		 native ? "static" : vmm_mode(), VMM_BUDGET / MIB, VMM_HOST / MIB, vmm_spill(), set);
 	assert_int_equal(child_run(settings, part), 0);
 }
 
-void virtual_run(int (*part)(void))
+void vmm_run(int (*part)(void))
 {
-	virtual_run_with("SIM_FILL=0", "", part);
+	vmm_run_with("SIM_FILL=0", "", part);
 }
 
-int virtual_end(void)
+int vmm_end(void)
 {
 	enum { PIECES = 8 };
 	handle_id handle[PIECES];
 
 	MUST(cu.cuCtxSynchronize());
 	for (int i = 0; i < PIECES; i++)
-		handle[i] = virtual_create(0, VIRTUAL_ALL / 12 / GRANULE * GRANULE);
+		handle[i] = vmm_create(0, VMM_ALL / 12 / GRANULE * GRANULE);
 	for (int i = 0; i < PIECES; i++)
 		MUST(cu.cuMemRelease(handle[i]));
 	CHECK(sim_broken_rules() == 0);
-	if (!strcmp(virtual_mode(), "native")) {
+	if (!strcmp(vmm_mode(), "native")) {
 		struct sim_live live = sim_live();
 
 		CHECK(!live.handles && !live.mappings && !live.reservations);
@@ -66,22 +66,22 @@ int virtual_end(void)
 
 /* ---- memory ---- */
 
-CUmemAllocationProp virtual_prop(int device)
+CUmemAllocationProp vmm_prop(int device)
 {
 	return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				     .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
 }
 
-handle_id virtual_create(int device, size_t bytes)
+handle_id vmm_create(int device, size_t bytes)
 {
-	const CUmemAllocationProp prop = virtual_prop(device);
+	const CUmemAllocationProp prop = vmm_prop(device);
 	handle_id handle;
 
 	MUST(cu.cuMemCreate(&handle, bytes, &prop, 0));
 	return handle;
 }
 
-CUdeviceptr virtual_reserve(size_t bytes)
+CUdeviceptr vmm_reserve(size_t bytes)
 {
 	CUdeviceptr at;
 
@@ -90,14 +90,14 @@ CUdeviceptr virtual_reserve(size_t bytes)
 	return at;
 }
 
-CUresult virtual_access(CUdeviceptr at, size_t bytes, int device, CUmemAccess_flags flags)
+CUresult vmm_access(CUdeviceptr at, size_t bytes, int device, CUmemAccess_flags flags)
 {
 	const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}, .flags = flags};
 
 	return cu.cuMemSetAccess(at, bytes, &desc, 1);
 }
 
-CUmemAccess_flags virtual_access_of(CUdeviceptr at, int device)
+CUmemAccess_flags vmm_access_of(CUdeviceptr at, int device)
 {
 	const CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
 	unsigned long long flags = 77;
@@ -106,36 +106,36 @@ CUmemAccess_flags virtual_access_of(CUdeviceptr at, int device)
 	return (CUmemAccess_flags)flags;
 }
 
-void virtual_map(CUdeviceptr at, size_t bytes, handle_id handle)
+void vmm_map(CUdeviceptr at, size_t bytes, handle_id handle)
 {
 	MUST(cu.cuMemMap(at, bytes, 0, handle, 0));
-	MUST(virtual_access(at, bytes, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	MUST(vmm_access(at, bytes, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
 }
 
-void virtual_map_new(CUdeviceptr at, size_t bytes)
+void vmm_map_new(CUdeviceptr at, size_t bytes)
 {
-	handle_id handle = virtual_create(0, bytes);
+	handle_id handle = vmm_create(0, bytes);
 
-	virtual_map(at, bytes, handle);
+	vmm_map(at, bytes, handle);
 	MUST(cu.cuMemRelease(handle));
 }
 
-void virtual_unmap(CUdeviceptr at, size_t bytes)
+void vmm_unmap(CUdeviceptr at, size_t bytes)
 {
 	MUST(cu.cuCtxSynchronize());
 	MUST(cu.cuMemUnmap(at, bytes));
 }
 
-void virtual_unmap_and_free(CUdeviceptr at, size_t bytes, size_t reserved)
+void vmm_unmap_and_free(CUdeviceptr at, size_t bytes, size_t reserved)
 {
-	virtual_unmap(at, bytes);
+	vmm_unmap(at, bytes);
 	MUST(cu.cuMemAddressFree(at, reserved));
 }
 
-void virtual_press(void)
+void vmm_press(void)
 {
 	enum { BLOCKS = 6, ROUNDS = 8 };
-	const size_t bytes = VIRTUAL_BUDGET / 4;
+	const size_t bytes = VMM_BUDGET / 4;
 	CUdeviceptr block[BLOCKS];
 	int n = 0;
 
@@ -144,11 +144,11 @@ void virtual_press(void)
 		n++;
 	for (int round = 0; round < ROUNDS; round++) {
 		for (int i = 0; i < n; i++)
-			virtual_count(NULL, block[i], (unsigned)(round * BLOCKS + i), bytes / 4);
+			vmm_count(NULL, block[i], (unsigned)(round * BLOCKS + i), bytes / 4);
 		MUST(cu.cuCtxSynchronize());
 	}
 	for (int i = 0; i < n; i++) {
-		CHECK(virtual_counts(block[i], (unsigned)((ROUNDS - 1) * BLOCKS + i), bytes / 4));
+		CHECK(vmm_counts(block[i], (unsigned)((ROUNDS - 1) * BLOCKS + i), bytes / 4));
 		MUST(cu.cuMemFree_v2(block[i]));
 	}
 }
@@ -169,7 +169,7 @@ static const size_t count_params[] = {sizeof(CUdeviceptr), sizeof(unsigned), siz
 static const struct sim_kernel kernels[] = {{"count", count_body, 3, count_params}};
 static const struct sim_module image = {SIM_MODULE_MAGIC, 1, kernels};
 
-CUfunction virtual_kernel(void)
+CUfunction vmm_kernel(void)
 {
 	static __thread CUfunction function;
 	static __thread CUcontext of;
@@ -185,11 +185,11 @@ CUfunction virtual_kernel(void)
 	return function;
 }
 
-void virtual_count(CUstream stream, CUdeviceptr at, unsigned value, size_t n)
+void vmm_count(CUstream stream, CUdeviceptr at, unsigned value, size_t n)
 {
 	void *params[] = {&at, &value, &n};
 
-	MUST(cu.cuLaunchKernel(virtual_kernel(), 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
+	MUST(cu.cuLaunchKernel(vmm_kernel(), 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
 }
 
 static unsigned *counted(unsigned value, size_t n)
@@ -201,7 +201,7 @@ static unsigned *counted(unsigned value, size_t n)
 	return words;
 }
 
-void virtual_write(CUdeviceptr at, unsigned value, size_t n)
+void vmm_write(CUdeviceptr at, unsigned value, size_t n)
 {
 	unsigned *words = counted(value, n);
 
@@ -209,7 +209,7 @@ void virtual_write(CUdeviceptr at, unsigned value, size_t n)
 	free(words);
 }
 
-bool virtual_counts(CUdeviceptr at, unsigned value, size_t n)
+bool vmm_counts(CUdeviceptr at, unsigned value, size_t n)
 {
 	unsigned *words = counted(value, n), *got = calloc(n, sizeof(*got));
 	bool same;
@@ -227,20 +227,20 @@ bool virtual_counts(CUdeviceptr at, unsigned value, size_t n)
 	return same;
 }
 
-/* Handles of unequal virtual_sizes, one behind the other. */
-const size_t virtual_sizes[VIRTUAL_SIZES] = {2 * MIB, 6 * MIB, 2 * MIB, 10 * MIB, 4 * MIB, 2 * MIB, 14 * MIB, 8 * MIB};
+/* Handles of unequal vmm_sizes, one behind the other. */
+const size_t vmm_sizes[VMM_SIZES] = {2 * MIB, 6 * MIB, 2 * MIB, 10 * MIB, 4 * MIB, 2 * MIB, 14 * MIB, 8 * MIB};
 
-CUdeviceptr virtual_segment(void)
+CUdeviceptr vmm_segment(void)
 {
-	CUdeviceptr at = virtual_reserve(64 * MIB), next = at;
+	CUdeviceptr at = vmm_reserve(64 * MIB), next = at;
 
-	for (int i = 0; i < VIRTUAL_SIZES; next += virtual_sizes[i++])
-		virtual_map_new(next, virtual_sizes[i]);
-	CHECK(next == at + VIRTUAL_MIB * MIB);
+	for (int i = 0; i < VMM_SIZES; next += vmm_sizes[i++])
+		vmm_map_new(next, vmm_sizes[i]);
+	CHECK(next == at + VMM_MIB * MIB);
 	return at;
 }
 
-void virtual_segment_drop(CUdeviceptr at)
+void vmm_segment_drop(CUdeviceptr at)
 {
-	virtual_unmap_and_free(at, VIRTUAL_MIB * MIB, 64 * MIB);
+	vmm_unmap_and_free(at, VMM_MIB * MIB, 64 * MIB);
 }

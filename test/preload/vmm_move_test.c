@@ -1,8 +1,8 @@
 /*
  * What of a program's own memory moves under vmm.spill: move, in `exact` alone: all of what a pointer reaches, whichever
- * handles that lies in, and nothing once others may know it. What moving does to a job: virtual_job_test.c.
+ * handles that lies in, and nothing once others may know it. What moving does to a job: vmm_job_test.c.
  */
-#include "test/preload/virtual_help.h"
+#include "test/preload/vmm_help.h"
 
 #include "shim/spillway.h"
 
@@ -27,7 +27,7 @@ enum { TENSORS = 8, HANDLES = 2 * TENSORS };
 
 static bool is_exact(void)
 {
-	return !strcmp(virtual_mode(), "exact");
+	return !strcmp(vmm_mode(), "exact");
 }
 
 static struct spillway_place place_of(CUdeviceptr at)
@@ -47,10 +47,10 @@ static bool is_on_device(CUdeviceptr at)
 
 static CUdeviceptr segment_make(void)
 {
-	CUdeviceptr at = virtual_reserve(SPACE);
+	CUdeviceptr at = vmm_reserve(SPACE);
 
 	for (unsigned i = 0; i < HANDLES; i++)
-		virtual_map_new(at + i * HANDLE, HANDLE);
+		vmm_map_new(at + i * HANDLE, HANDLE);
 	return at;
 }
 
@@ -58,14 +58,14 @@ static CUdeviceptr segment_make(void)
 static void step(CUdeviceptr at, unsigned number)
 {
 	for (unsigned i = 0; i < TENSORS; i++)
-		virtual_count(NULL, at + i * TENSOR, number + i, WORDS);
+		vmm_count(NULL, at + i * TENSOR, number + i, WORDS);
 	MUST(cu.cuCtxSynchronize());
 }
 
 static void check(CUdeviceptr at, unsigned number)
 {
 	for (unsigned i = 0; i < TENSORS; i++)
-		CHECK(virtual_counts(at + i * TENSOR, number + i, WORDS));
+		CHECK(vmm_counts(at + i * TENSOR, number + i, WORDS));
 }
 
 /* Steps until a handle that no pointer names has come in from the host; false: none did in that time. */
@@ -86,7 +86,7 @@ static bool one_comes_in(CUdeviceptr at, unsigned *number, time_t seconds)
 
 static void segment_drop(CUdeviceptr at)
 {
-	virtual_unmap_and_free(at, HANDLES * HANDLE, SPACE);
+	vmm_unmap_and_free(at, HANDLES * HANDLE, SPACE);
 }
 
 static int segment_moves(void)
@@ -103,76 +103,75 @@ static int segment_moves(void)
 	CHECK(one_comes_in(at, &number, is_exact() ? 60 : 3) == is_exact());
 	check(at, number);
 	segment_drop(at);
-	return virtual_end();
+	return vmm_end();
 }
 
 static void segment_moves_in_exact_alone(void **state)
 {
 	(void)state;
-	virtual_run(segment_moves);
+	vmm_run(segment_moves);
 }
 
 /* ---- what others may know ---- */
 
 static CUdeviceptr map_movable(handle_id handle)
 {
-	CUdeviceptr at = virtual_reserve(HANDLE);
+	CUdeviceptr at = vmm_reserve(HANDLE);
 
-	virtual_map(at, HANDLE, handle);
+	vmm_map(at, HANDLE, handle);
 	CHECK(place_of(at).movable == is_exact());
 	return at;
 }
 
 static int others_know(void)
 {
-	CUmemAllocationProp prop = virtual_prop(0);
+	CUmemAllocationProp prop = vmm_prop(0);
 	handle_id exported;
 	int file;
 
 	driver_start(0);
-	handle_id twice = virtual_create(0, HANDLE), closed = virtual_create(0, HANDLE),
-		  shown = virtual_create(0, HANDLE);
+	handle_id twice = vmm_create(0, HANDLE), closed = vmm_create(0, HANDLE), shown = vmm_create(0, HANDLE);
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	MUST(cu.cuMemCreate(&exported, HANDLE, &prop, 0));
 	CUdeviceptr at[] = {map_movable(exported), map_movable(twice), map_movable(closed), map_movable(shown)};
 	MUST(cuMemExportToShareableHandle(&file, exported, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 	CHECK(!place_of(at[0]).movable);
-	CUdeviceptr alias = virtual_reserve(HANDLE);
-	virtual_map(alias, HANDLE, twice);
+	CUdeviceptr alias = vmm_reserve(HANDLE);
+	vmm_map(alias, HANDLE, twice);
 	CHECK(!place_of(at[1]).movable);
-	MUST(virtual_access(at[2], HANDLE, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
+	MUST(vmm_access(at[2], HANDLE, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
 	CHECK(!place_of(at[2]).movable);
-	MUST(virtual_access(at[2], HANDLE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	MUST(vmm_access(at[2], HANDLE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
 	CHECK(place_of(at[2]).movable == is_exact());
-	MUST(virtual_access(at[3], HANDLE, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	MUST(vmm_access(at[3], HANDLE, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
 	CHECK(!place_of(at[3]).movable);
 	/* That was of the mapping; what is exported is known for good. */
-	virtual_unmap(at[3], HANDLE);
-	virtual_map(at[3], HANDLE, shown);
+	vmm_unmap(at[3], HANDLE);
+	vmm_map(at[3], HANDLE, shown);
 	CHECK(place_of(at[3]).movable == is_exact());
-	virtual_unmap(at[0], HANDLE);
-	virtual_map(at[0], HANDLE, exported);
+	vmm_unmap(at[0], HANDLE);
+	vmm_map(at[0], HANDLE, exported);
 	CHECK(!place_of(at[0]).movable);
 	CHECK(close(file) == 0);
-	virtual_unmap_and_free(alias, HANDLE, HANDLE);
+	vmm_unmap_and_free(alias, HANDLE, HANDLE);
 	handle_id handles[] = {exported, twice, closed, shown};
 	for (int i = 0; i < 4; i++) {
 		MUST(cu.cuMemRelease(handles[i]));
-		virtual_unmap_and_free(at[i], HANDLE, HANDLE);
+		vmm_unmap_and_free(at[i], HANDLE, HANDLE);
 	}
-	return virtual_end();
+	return vmm_end();
 }
 
 static void what_others_may_know_stays(void **state)
 {
 	(void)state;
-	virtual_run(others_know);
+	vmm_run(others_know);
 }
 
 /* What holds nothing yet is made by the driver, as it was asked for; it is the program's by the same handle. */
 static int is_shown_before_it_is_mapped(void)
 {
-	CUmemAllocationProp prop = virtual_prop(0), said;
+	CUmemAllocationProp prop = vmm_prop(0), said;
 	struct spillway_place place;
 	handle_id handle, imported;
 	int file;
@@ -183,39 +182,39 @@ static int is_shown_before_it_is_mapped(void)
 	MUST(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 	MUST(cuMemGetAllocationPropertiesFromHandle(&said, handle));
 	CHECK(said.requestedHandleTypes == prop.requestedHandleTypes && said.location.id == 0);
-	CUdeviceptr at = virtual_reserve(4 * HANDLE);
-	virtual_map(at + HANDLE, HANDLE, handle);
+	CUdeviceptr at = vmm_reserve(4 * HANDLE);
+	vmm_map(at + HANDLE, HANDLE, handle);
 	CHECK(spillway_where((const void *)(uintptr_t)(at + HANDLE), &place) != 0 || place.backend != SPILLWAY_HEAP);
-	virtual_write(at + HANDLE, 55, HANDLE / 4);
+	vmm_write(at + HANDLE, 55, HANDLE / 4);
 	MUST(cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)file,
 					    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
 	CHECK(close(file) == 0);
-	virtual_map(at + 2 * HANDLE, HANDLE, imported);
-	CHECK(virtual_counts(at + 2 * HANDLE, 55, HANDLE / 4));
+	vmm_map(at + 2 * HANDLE, HANDLE, imported);
+	CHECK(vmm_counts(at + 2 * HANDLE, 55, HANDLE / 4));
 	/* Again, and after a release: it is the same. */
 	MUST(cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 	CHECK(close(file) == 0);
 	MUST(cu.cuMemRelease(handle));
 	CHECK(cu.cuMemRelease(handle) == CUDA_ERROR_INVALID_VALUE);
-	virtual_unmap(at + HANDLE, HANDLE);
+	vmm_unmap(at + HANDLE, HANDLE);
 	CHECK(cu.cuMemMap(at, HANDLE, 0, handle, 0) == CUDA_ERROR_INVALID_VALUE);
 	MUST(cu.cuMemRelease(imported));
-	virtual_unmap(at + 2 * HANDLE, HANDLE);
+	vmm_unmap(at + 2 * HANDLE, HANDLE);
 	MUST(cu.cuMemAddressFree(at, 4 * HANDLE));
-	return virtual_end();
+	return vmm_end();
 }
 
 static void what_is_shown_before_it_is_mapped_is_the_drivers(void **state)
 {
 	(void)state;
-	virtual_run(is_shown_before_it_is_mapped);
+	vmm_run(is_shown_before_it_is_mapped);
 }
 
 /* Longer than a piece can be: it moves in pieces, and has no handle for others once it holds something. */
 static int lies_in_pieces(void)
 {
 	const size_t bytes = 160 * MIB;
-	CUmemAllocationProp prop = virtual_prop(0);
+	CUmemAllocationProp prop = vmm_prop(0);
 	struct spillway_place place;
 	handle_id handle;
 	int file;
@@ -223,10 +222,10 @@ static int lies_in_pieces(void)
 	driver_start(0);
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	MUST(cu.cuMemCreate(&handle, bytes, &prop, 0));
-	CUdeviceptr at = virtual_reserve(bytes), base;
+	CUdeviceptr at = vmm_reserve(bytes), base;
 	size_t size;
-	virtual_map(at, bytes, handle);
-	virtual_count(NULL, at, 3, bytes / 4);
+	vmm_map(at, bytes, handle);
+	vmm_count(NULL, at, 3, bytes / 4);
 	CHECK(spillway_where((const void *)(uintptr_t)(at + 150 * MIB), &place) == 0);
 	CHECK(place.backend == SPILLWAY_HEAP && place.bytes == bytes && place.bytes_on_device <= 64 * MIB &&
 	      place.movable == is_exact());
@@ -234,10 +233,10 @@ static int lies_in_pieces(void)
 	      CUDA_ERROR_NOT_SUPPORTED);
 	MUST(cu.cuMemGetAddressRange_v2(&base, &size, at + 150 * MIB));
 	CHECK(base == at && size == bytes);
-	CHECK(virtual_counts(at, 3, bytes / 4));
+	CHECK(vmm_counts(at, 3, bytes / 4));
 	MUST(cu.cuMemRelease(handle));
-	virtual_unmap_and_free(at, bytes, bytes);
-	return virtual_end();
+	vmm_unmap_and_free(at, bytes, bytes);
+	return vmm_end();
 }
 
 static void long_memory_lies_in_pieces(void **state)
@@ -247,7 +246,7 @@ static void long_memory_lies_in_pieces(void **state)
 
 	(void)state;
 	snprintf(set, sizeof(set), "SPILLWAY_SET=spill.mode=%s,device.budget=64MiB,host.budget=256MiB,vmm.spill=move",
-		 virtual_mode());
+		 vmm_mode());
 	assert_int_equal(child_run(settings, lies_in_pieces), 0);
 }
 
@@ -255,7 +254,7 @@ static void long_memory_lies_in_pieces(void **state)
 static int asks_for_itself(void)
 {
 	driver_start(0);
-	handle_id handle = virtual_create(0, HANDLE);
+	handle_id handle = vmm_create(0, HANDLE);
 	CUdeviceptr at = map_movable(handle);
 	const void *inside = (const void *)(uintptr_t)(at + 12345);
 
@@ -263,18 +262,18 @@ static int asks_for_itself(void)
 	CHECK(spillway_unpin(inside) == 0 && place_of(at).movable == is_exact());
 	CHECK(spillway_pin(inside) == 0);
 	CHECK(spillway_grow(inside, 2 * HANDLE) != 0 && spillway_prefer_host(inside) != 0);
-	virtual_unmap(at, HANDLE);
-	virtual_map(at, HANDLE, handle);
+	vmm_unmap(at, HANDLE);
+	vmm_map(at, HANDLE, handle);
 	CHECK(place_of(at).movable == is_exact() && spillway_unpin(inside) != 0);
 	MUST(cu.cuMemRelease(handle));
-	virtual_unmap_and_free(at, HANDLE, HANDLE);
-	return virtual_end();
+	vmm_unmap_and_free(at, HANDLE, HANDLE);
+	return vmm_end();
 }
 
 static void pin_ends_with_the_mapping(void **state)
 {
 	(void)state;
-	virtual_run(asks_for_itself);
+	vmm_run(asks_for_itself);
 }
 
 int main(void)

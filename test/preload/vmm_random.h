@@ -1,9 +1,9 @@
 /*
- * virtual_random.h: what the files of virtual_random share: its memory and how it comes and goes (virtual_random_memory.c),
- * what is done with it and what every word must be (virtual_random_op.c), and the program itself (virtual_random.c).
+ * vmm_random.h: what the files of vmm_random share: its memory and how it comes and goes (vmm_random_memory.c),
+ * what is done with it and what every word must be (vmm_random_op.c), and the program itself (vmm_random.c).
  */
-#ifndef SPILLWAY_TEST_VIRTUAL_RANDOM_H
-#define SPILLWAY_TEST_VIRTUAL_RANDOM_H
+#ifndef SPILLWAY_TEST_VMM_RANDOM_H
+#define SPILLWAY_TEST_VMM_RANDOM_H
 
 #include <cuda.h>
 #include <pthread.h>
@@ -69,16 +69,16 @@ struct worker {
 };
 
 /* Says what is wrong, with the seed, and ends the process. */
-__attribute__((format(printf, 1, 2), noreturn)) void virtual_fail(const char *format, ...);
+__attribute__((format(printf, 1, 2), noreturn)) void vmm_fail(const char *format, ...);
 
 #define GO(call)                                                                                                       \
 	do {                                                                                                           \
 		CUresult result_ = (call);                                                                             \
 		if (result_ != CUDA_SUCCESS)                                                                           \
-			virtual_fail("line %d: %s: CUDA error %d", __LINE__, #call, result_);                          \
+			vmm_fail("line %d: %s: CUDA error %d", __LINE__, #call, result_);                              \
 	} while (0)
 
-/* ---- virtual_random_op.c ---- */
+/* ---- vmm_random_op.c ---- */
 
 /* The next number of its own chance, 0 ... n - 1. */
 uint32_t worker_below(struct worker *worker, uint32_t n);
@@ -102,7 +102,7 @@ void op_apply(struct worker *worker, const struct op *op, const uint32_t *host);
 /* All three, on its own stream. */
 void op_run(struct worker *worker, const struct op *op);
 
-/* ---- virtual_random_memory.c ---- */
+/* ---- vmm_random_memory.c ---- */
 
 /* Waits for all of its streams. */
 void worker_settle(struct worker *worker);

@@ -1,9 +1,9 @@
 /*
  * Work on memory that a program makes itself: across the borders of handles, by way of aliases, in graphs, from many
- * threads, until there is no room. Natively, and under the library whatever vmm.spill is (virtual_help.h). Who else may
- * reach it: virtual_reach_test.c.
+ * threads, until there is no room. Natively, and under the library whatever vmm.spill is (vmm_help.h). Who else may
+ * reach it: vmm_reach_test.c.
  */
-#include "test/preload/virtual_help.h"
+#include "test/preload/vmm_help.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -21,17 +21,17 @@
 
 static int copies_and_kernels(void)
 {
-	unsigned *want = malloc(VIRTUAL_MIB * MIB), *got = malloc(VIRTUAL_MIB * MIB);
-	const size_t n = VIRTUAL_MIB * MIB / 4, odd = 3 * MIB / 4 + 17;
+	unsigned *want = malloc(VMM_MIB * MIB), *got = malloc(VMM_MIB * MIB);
+	const size_t n = VMM_MIB * MIB / 4, odd = 3 * MIB / 4 + 17;
 
 	driver_start(0);
-	CUdeviceptr at = virtual_segment(), block = child_alloc(8 * MIB);
+	CUdeviceptr at = vmm_segment(), block = child_alloc(8 * MIB);
 	for (int round = 0; round < 3; round++) {
 		for (size_t i = 0; i < n; i++)
 			want[i] = (unsigned)(i * 2654435761u) + (unsigned)round;
-		MUST(cu.cuMemcpyHtoD_v2(at, want, VIRTUAL_MIB * MIB));
+		MUST(cu.cuMemcpyHtoD_v2(at, want, VMM_MIB * MIB));
 		/* By a kernel, a copy on the device both ways, sets of every kind, a copy of rows. */
-		virtual_count(NULL, at + odd * 4, 7, 9 * MIB / 4);
+		vmm_count(NULL, at + odd * 4, 7, 9 * MIB / 4);
 		for (size_t i = 0; i < 9 * MIB / 4; i++)
 			want[odd + i] = 7 + (unsigned)i;
 		MUST(cu.cuMemcpyDtoD_v2(at + 20 * MIB + 12, at + MIB + 4, 15 * MIB));
@@ -55,25 +55,25 @@ static int copies_and_kernels(void)
 				      .dstHost = got,
 				      .dstPitch = 4096,
 				      .WidthInBytes = 4096,
-				      .Height = VIRTUAL_MIB};
+				      .Height = VMM_MIB};
 		MUST(cuMemcpy2D_v2(&rows));
-		for (size_t y = 0; y < VIRTUAL_MIB; y++)
+		for (size_t y = 0; y < VMM_MIB; y++)
 			CHECK(!memcmp((char *)got + y * 4096, (char *)want + y * MIB, 4096));
-		virtual_press();
-		MUST(cu.cuMemcpyDtoH_v2(got, at, VIRTUAL_MIB * MIB));
-		CHECK(!memcmp(got, want, VIRTUAL_MIB * MIB));
+		vmm_press();
+		MUST(cu.cuMemcpyDtoH_v2(got, at, VMM_MIB * MIB));
+		CHECK(!memcmp(got, want, VMM_MIB * MIB));
 	}
-	virtual_segment_drop(at);
+	vmm_segment_drop(at);
 	MUST(cu.cuMemFree_v2(block));
 	free(want);
 	free(got);
-	return virtual_end();
+	return vmm_end();
 }
 
 static void copies_and_kernels_cross_the_borders_of_handles(void **state)
 {
 	(void)state;
-	virtual_run(copies_and_kernels);
+	vmm_run(copies_and_kernels);
 }
 
 /* ---- a handle at another place, and at two ---- */
@@ -85,29 +85,29 @@ static int handles_change_places(void)
 	handle_id handle[N];
 
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(N * bytes);
+	CUdeviceptr at = vmm_reserve(N * bytes);
 	for (unsigned i = 0; i < N; i++) {
-		handle[i] = virtual_create(0, bytes);
-		virtual_map(at + i * bytes, bytes, handle[i]);
-		virtual_count(NULL, at + i * bytes, i << 24, words);
+		handle[i] = vmm_create(0, bytes);
+		vmm_map(at + i * bytes, bytes, handle[i]);
+		vmm_count(NULL, at + i * bytes, i << 24, words);
 	}
 	for (unsigned round = 1; round < ROUNDS; round++) {
-		virtual_unmap(at, N * bytes);
+		vmm_unmap(at, N * bytes);
 		for (unsigned i = 0; i < N; i++)
-			virtual_map(at + (i + round) % N * bytes, bytes, handle[i]);
+			vmm_map(at + (i + round) % N * bytes, bytes, handle[i]);
 		if (round % 4 == 1)
-			virtual_press();
+			vmm_press();
 		for (unsigned i = 0; i < N; i++) {
 			CUdeviceptr here = at + (i + round) % N * bytes;
 
-			CHECK(virtual_counts(here, (i << 24) + (round - 1) % 2, words));
-			virtual_count(NULL, here, (i << 24) + round % 2, words);
+			CHECK(vmm_counts(here, (i << 24) + (round - 1) % 2, words));
+			vmm_count(NULL, here, (i << 24) + round % 2, words);
 		}
 	}
 	for (unsigned i = 0; i < N; i++)
 		MUST(cu.cuMemRelease(handle[i]));
-	virtual_unmap_and_free(at, N * bytes, N * bytes);
-	return virtual_end();
+	vmm_unmap_and_free(at, N * bytes, N * bytes);
+	return vmm_end();
 }
 
 /* Unmapped it is nowhere, and still holds what it held, for as long as its handle lives. */
@@ -118,22 +118,22 @@ static int handles_lie_by(void)
 	handle_id handle[N];
 
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(bytes);
+	CUdeviceptr at = vmm_reserve(bytes);
 	for (unsigned i = 0; i < N; i++) {
-		handle[i] = virtual_create(0, bytes);
-		virtual_map(at, bytes, handle[i]);
-		virtual_write(at, i << 24, words);
-		virtual_unmap(at, bytes);
+		handle[i] = vmm_create(0, bytes);
+		vmm_map(at, bytes, handle[i]);
+		vmm_write(at, i << 24, words);
+		vmm_unmap(at, bytes);
 	}
-	virtual_press();
+	vmm_press();
 	for (unsigned i = N; i--;) {
-		virtual_map(at, bytes, handle[i]);
+		vmm_map(at, bytes, handle[i]);
 		MUST(cu.cuMemRelease(handle[i]));
-		CHECK(virtual_counts(at, i << 24, words));
-		virtual_unmap(at, bytes);
+		CHECK(vmm_counts(at, i << 24, words));
+		vmm_unmap(at, bytes);
 	}
 	MUST(cu.cuMemAddressFree(at, bytes));
-	return virtual_end();
+	return vmm_end();
 }
 
 static int aliases(void)
@@ -143,113 +143,113 @@ static int aliases(void)
 	handle_id handle[N];
 
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(N * bytes), other = virtual_reserve(N * bytes), third = virtual_reserve(bytes);
+	CUdeviceptr at = vmm_reserve(N * bytes), other = vmm_reserve(N * bytes), third = vmm_reserve(bytes);
 	for (unsigned i = 0; i < N; i++) {
-		handle[i] = virtual_create(0, bytes);
-		virtual_map(at + i * bytes, bytes, handle[i]);
-		virtual_map(other + (N - 1 - i) * bytes, bytes, handle[i]);
+		handle[i] = vmm_create(0, bytes);
+		vmm_map(at + i * bytes, bytes, handle[i]);
+		vmm_map(other + (N - 1 - i) * bytes, bytes, handle[i]);
 	}
-	virtual_map(third, bytes, handle[2]);
-	MUST(virtual_access(third, bytes, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
+	vmm_map(third, bytes, handle[2]);
+	MUST(vmm_access(third, bytes, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
 	for (unsigned round = 0; round < 4; round++) {
 		for (unsigned i = 0; i < N; i++) {
 			CUdeviceptr here = at + i * bytes, there = other + (N - 1 - i) * bytes;
 
-			virtual_count(NULL, here, i * 16 + round, words);
+			vmm_count(NULL, here, i * 16 + round, words);
 			MUST(cu.cuMemsetD32_v2(there + 4096, 99, 1));
-			CHECK(virtual_counts(there, i * 16 + round, 1024) && driver_holds(here + 4096, 99, 1));
-			virtual_count(NULL, there, 3, words);
-			virtual_count(NULL, here + MIB, 5, 100);
-			CHECK(virtual_counts(there + MIB, 5, 100) && virtual_counts(here, 3, MIB / 4));
+			CHECK(vmm_counts(there, i * 16 + round, 1024) && driver_holds(here + 4096, 99, 1));
+			vmm_count(NULL, there, 3, words);
+			vmm_count(NULL, here + MIB, 5, 100);
+			CHECK(vmm_counts(there + MIB, 5, 100) && vmm_counts(here, 3, MIB / 4));
 			/* One copy that names it twice. */
 			MUST(cu.cuMemcpyDtoD_v2(here, there + 2 * MIB, MIB));
-			CHECK(virtual_counts(there, 3 + 2 * MIB / 4, MIB / 4));
+			CHECK(vmm_counts(there, 3 + 2 * MIB / 4, MIB / 4));
 		}
-		CHECK(virtual_counts(third + 2 * MIB, 3 + 2 * MIB / 4, 100));
-		CHECK(virtual_access_of(third, 0) == CU_MEM_ACCESS_FLAGS_PROT_READ);
-		virtual_press();
+		CHECK(vmm_counts(third + 2 * MIB, 3 + 2 * MIB / 4, 100));
+		CHECK(vmm_access_of(third, 0) == CU_MEM_ACCESS_FLAGS_PROT_READ);
+		vmm_press();
 	}
-	virtual_unmap(at, N * bytes);
+	vmm_unmap(at, N * bytes);
 	for (unsigned i = 0; i < N; i++)
 		MUST(cu.cuMemRelease(handle[i]));
-	CHECK(virtual_counts(other + 2 * bytes + 2 * MIB, 3 + 2 * MIB / 4, 100));
-	virtual_unmap(other, N * bytes);
-	CHECK(virtual_counts(third + 2 * MIB, 3 + 2 * MIB / 4, 100));
-	virtual_unmap_and_free(third, bytes, bytes);
+	CHECK(vmm_counts(other + 2 * bytes + 2 * MIB, 3 + 2 * MIB / 4, 100));
+	vmm_unmap(other, N * bytes);
+	CHECK(vmm_counts(third + 2 * MIB, 3 + 2 * MIB / 4, 100));
+	vmm_unmap_and_free(third, bytes, bytes);
 	MUST(cu.cuMemAddressFree(at, N * bytes));
 	MUST(cu.cuMemAddressFree(other, N * bytes));
-	return virtual_end();
+	return vmm_end();
 }
 
 static void handle_takes_its_contents_along(void **state)
 {
 	(void)state;
-	virtual_run(handles_change_places);
-	virtual_run(handles_lie_by);
+	vmm_run(handles_change_places);
+	vmm_run(handles_lie_by);
 }
 
 static void aliases_see_the_same_memory(void **state)
 {
 	(void)state;
-	virtual_run(aliases);
+	vmm_run(aliases);
 }
 
 /* ---- graphs ---- */
 
 static int graphs(void)
 {
-	const size_t half = VIRTUAL_MIB / 2 * MIB;
+	const size_t half = VMM_MIB / 2 * MIB;
 	CUstream stream;
 	CUgraphExec exec;
 	CUgraph graph;
 	void *host;
 
 	driver_start(0);
-	CUdeviceptr at = virtual_segment(), block = child_alloc(2 * MIB);
-	virtual_kernel();
+	CUdeviceptr at = vmm_segment(), block = child_alloc(2 * MIB);
+	vmm_kernel();
 	MUST(cu.cuMemHostAlloc(&host, half, 0));
 	stream = child_stream();
 	MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	/* While captured: what makes and maps memory is none of the capture's business. */
-	virtual_map_new(at + VIRTUAL_MIB * MIB, GRANULE);
-	virtual_count(stream, at + 4, 1000, half / 4);
+	vmm_map_new(at + VMM_MIB * MIB, GRANULE);
+	vmm_count(stream, at + 4, 1000, half / 4);
 	MUST(cuMemcpyDtoDAsync_v2(at + half, at + 4, half - 4, stream));
 	MUST(cuMemsetD32Async(at + half - 4096, 0xfeed, 2048, stream));
 	MUST(cuMemcpyDtoDAsync_v2(block, at + 5 * MIB, 2 * MIB, stream));
 	MUST(cu.cuMemcpyDtoHAsync_v2(host, at + half, half, stream));
-	MUST(cu.cuMemUnmap(at + VIRTUAL_MIB * MIB, GRANULE));
+	MUST(cu.cuMemUnmap(at + VMM_MIB * MIB, GRANULE));
 	MUST(cu.cuStreamEndCapture(stream, &graph));
 	MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
 	for (unsigned round = 0; round < 6; round++) {
 		if (round % 2) {
 			/* Other memory at the same addresses; the graph is none the wiser. */
-			virtual_unmap(at + virtual_sizes[0], virtual_sizes[1] + virtual_sizes[2]);
-			virtual_map_new(at + virtual_sizes[0], virtual_sizes[1]);
-			virtual_map_new(at + virtual_sizes[0] + virtual_sizes[1], virtual_sizes[2]);
+			vmm_unmap(at + vmm_sizes[0], vmm_sizes[1] + vmm_sizes[2]);
+			vmm_map_new(at + vmm_sizes[0], vmm_sizes[1]);
+			vmm_map_new(at + vmm_sizes[0] + vmm_sizes[1], vmm_sizes[2]);
 		}
-		virtual_press();
-		MUST(cu.cuMemsetD32_v2(at, 7, VIRTUAL_MIB * MIB / 4));
+		vmm_press();
+		MUST(cu.cuMemsetD32_v2(at, 7, VMM_MIB * MIB / 4));
 		MUST(cu.cuCtxSynchronize());
 		MUST(cu.cuGraphLaunch(exec, stream));
 		MUST(cu.cuStreamSynchronize(stream));
-		CHECK(driver_holds(at, 7, 1) && virtual_counts(at + 4, 1000, half / 4 - 1025));
+		CHECK(driver_holds(at, 7, 1) && vmm_counts(at + 4, 1000, half / 4 - 1025));
 		CHECK(driver_holds(at + half - 4096, 0xfeed, 2048));
-		CHECK(virtual_counts(at + half + 4096, 1000 + 1024, half / 4 - 1025));
-		CHECK(virtual_counts(block, 1000 + 5 * MIB / 4 - 1, MIB / 2));
+		CHECK(vmm_counts(at + half + 4096, 1000 + 1024, half / 4 - 1025));
+		CHECK(vmm_counts(block, 1000 + 5 * MIB / 4 - 1, MIB / 2));
 		CHECK(((unsigned *)host)[0] == 0xfeed && ((unsigned *)host)[half / 4 - 2] == 1000 + half / 4 - 2);
 	}
 	MUST(cu.cuGraphExecDestroy(exec));
 	MUST(cu.cuGraphDestroy(graph));
 	MUST(cu.cuMemFreeHost(host));
 	MUST(cu.cuMemFree_v2(block));
-	virtual_segment_drop(at);
-	return virtual_end();
+	vmm_segment_drop(at);
+	return vmm_end();
 }
 
 static void graph_runs_over_many_handles_again_and_again(void **state)
 {
 	(void)state;
-	virtual_run(graphs);
+	vmm_run(graphs);
 }
 
 /* ---- many at once ---- */
@@ -273,23 +273,23 @@ static void *thread_body(void *argument)
 		CUdeviceptr here = at + i * 4 * MIB;
 
 		if (mapped[i]) {
-			CHECK(virtual_counts(here, me * 4 + i, MIB));
+			CHECK(vmm_counts(here, me * 4 + i, MIB));
 			MUST(cu.cuMemUnmap(here, 4 * MIB));
 		} else if (i == 3) {
 			if (!kept)
-				kept = virtual_create(0, 4 * MIB);
-			virtual_map(here, 4 * MIB, kept);
+				kept = vmm_create(0, 4 * MIB);
+			vmm_map(here, 4 * MIB, kept);
 		} else {
-			virtual_map_new(here, 4 * MIB);
+			vmm_map_new(here, 4 * MIB);
 		}
 		mapped[i] = !mapped[i];
 		if (mapped[i])
-			virtual_count(stream, here, me * 4 + i, MIB);
+			vmm_count(stream, here, me * 4 + i, MIB);
 		if (random >> 28 & 1) {
 			block = child_alloc(MIB);
-			virtual_count(stream, block, turn, MIB / 4);
+			vmm_count(stream, block, turn, MIB / 4);
 			MUST(cu.cuStreamSynchronize(stream));
-			CHECK(virtual_counts(block, turn, MIB / 4));
+			CHECK(vmm_counts(block, turn, MIB / 4));
 			MUST(cu.cuMemFree_v2(block));
 		}
 		MUST(cu.cuStreamSynchronize(stream));
@@ -308,26 +308,26 @@ static int threads(void)
 	pthread_t thread[THREADS];
 
 	shared = driver_start(0);
-	common = virtual_reserve(THREADS * 16 * MIB);
+	common = vmm_reserve(THREADS * 16 * MIB);
 	for (uintptr_t i = 0; i < THREADS; i++)
 		CHECK(pthread_create(&thread[i], NULL, thread_body, (void *)i) == 0);
 	for (int i = 0; i < THREADS; i++)
 		CHECK(pthread_join(thread[i], NULL) == 0);
 	MUST(cu.cuMemAddressFree(common, THREADS * 16 * MIB));
-	return virtual_end();
+	return vmm_end();
 }
 
 static void threads_map_and_unmap_at_once(void **state)
 {
 	(void)state;
-	virtual_run(threads);
+	vmm_run(threads);
 }
 
 /* ---- no room ---- */
 
 static int fills(void)
 {
-	const CUmemAllocationProp prop = virtual_prop(0);
+	const CUmemAllocationProp prop = vmm_prop(0);
 	enum { PIECES = 64 };
 	const size_t bytes = 8 * MIB;
 	handle_id handle[PIECES], more;
@@ -335,33 +335,33 @@ static int fills(void)
 	unsigned n = 0;
 
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(PIECES * bytes);
+	CUdeviceptr at = vmm_reserve(PIECES * bytes);
 	for (int round = 0; round < 3; round++) {
 		while (n < PIECES && (result = cu.cuMemCreate(&handle[n], bytes, &prop, 0)) == CUDA_SUCCESS)
 			n++;
 		CHECK(n < PIECES && result == CUDA_ERROR_OUT_OF_MEMORY && n * bytes >= 64 * MIB);
 		/* What was made can be mapped. */
 		for (unsigned i = 0; i < n; i++) {
-			virtual_map(at + i * bytes, bytes, handle[i]);
-			virtual_count(NULL, at + i * bytes, i << 24, bytes / 4);
+			vmm_map(at + i * bytes, bytes, handle[i]);
+			vmm_count(NULL, at + i * bytes, i << 24, bytes / 4);
 		}
 		for (unsigned i = 0; i < n; i++)
-			CHECK(virtual_counts(at + i * bytes, i << 24, bytes / 4));
+			CHECK(vmm_counts(at + i * bytes, i << 24, bytes / 4));
 		CHECK(cu.cuMemCreate(&more, bytes, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
 		/* Where one goes there is room for one; while it is mapped it has not gone. */
 		MUST(cu.cuMemRelease(handle[0]));
 		CHECK(cu.cuMemCreate(&more, bytes, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
-		virtual_unmap(at, bytes);
+		vmm_unmap(at, bytes);
 		MUST(cu.cuMemCreate(&handle[0], bytes, &prop, 0));
-		virtual_map(at, bytes, handle[0]);
-		virtual_count(NULL, at, 9, bytes / 4);
-		CHECK(virtual_counts(at, 9, bytes / 4));
-		virtual_unmap(at, n * bytes);
+		vmm_map(at, bytes, handle[0]);
+		vmm_count(NULL, at, 9, bytes / 4);
+		CHECK(vmm_counts(at, 9, bytes / 4));
+		vmm_unmap(at, n * bytes);
 		while (n)
 			MUST(cu.cuMemRelease(handle[--n]));
 	}
 	MUST(cu.cuMemAddressFree(at, PIECES * bytes));
-	return virtual_end();
+	return vmm_end();
 }
 
 /* A job that is put to sleep and woken: addresses stay, memory goes and comes. */
@@ -371,33 +371,33 @@ static int sleeps_and_wakes(void)
 	const size_t bytes = 10 * MIB, words = bytes / 4;
 
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(N * bytes);
+	CUdeviceptr at = vmm_reserve(N * bytes);
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		for (unsigned i = 0; i < N; i++)
-			virtual_map_new(at + i * bytes, bytes);
+			vmm_map_new(at + i * bytes, bytes);
 		for (unsigned again = 0; again < 2; again++)
 			for (unsigned i = 0; i < N; i++)
-				virtual_count(NULL, at + i * bytes, round * 100 + i + again, words);
+				vmm_count(NULL, at + i * bytes, round * 100 + i + again, words);
 		for (unsigned i = 0; i < N; i++)
-			CHECK(virtual_counts(at + i * bytes, round * 100 + i + 1, words));
-		virtual_unmap(at, N * bytes);
+			CHECK(vmm_counts(at + i * bytes, round * 100 + i + 1, words));
+		vmm_unmap(at, N * bytes);
 		if (round % 4 == 1)
-			virtual_press();
+			vmm_press();
 	}
 	MUST(cu.cuMemAddressFree(at, N * bytes));
-	return virtual_end();
+	return vmm_end();
 }
 
 static void out_of_memory_is_told_when_it_is_made(void **state)
 {
 	(void)state;
-	virtual_run(fills);
+	vmm_run(fills);
 }
 
 static void memory_that_is_released_can_be_had_again(void **state)
 {
 	(void)state;
-	virtual_run(sleeps_and_wakes);
+	vmm_run(sleeps_and_wakes);
 }
 
 int main(void)

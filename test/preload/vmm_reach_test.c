@@ -1,8 +1,8 @@
 /*
  * Who reaches memory that a program makes itself: other devices, other contexts and none, other processes, and kernels that
- * may not. Natively, and under the library whatever vmm.spill is (virtual_help.h).
+ * may not. Natively, and under the library whatever vmm.spill is (vmm_help.h).
  */
-#include "test/preload/virtual_help.h"
+#include "test/preload/vmm_help.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -29,50 +29,50 @@ static int two_devices(void)
 	int ordinal = 77;
 
 	/* Reserved while device 0 is current: addresses belong to none. */
-	CUdeviceptr at = virtual_reserve(8 * bytes);
-	handle_id one = virtual_create(1, bytes), zero = virtual_create(0, bytes);
+	CUdeviceptr at = vmm_reserve(8 * bytes);
+	handle_id one = vmm_create(1, bytes), zero = vmm_create(0, bytes);
 	MUST(cu.cuMemMap(at, bytes, 0, one, 0));
 	MUST(cu.cuMemMap(at + bytes, bytes, 0, zero, 0));
 	MUST(cuMemGetAllocationPropertiesFromHandle(&prop, one));
 	CHECK(prop.location.id == 1);
-	MUST(virtual_access(at, bytes, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-	MUST(virtual_access(at + bytes, bytes, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-	CHECK(virtual_access_of(at, 0) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
-	CHECK(virtual_access_of(at, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	MUST(vmm_access(at, bytes, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	MUST(vmm_access(at + bytes, bytes, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	CHECK(vmm_access_of(at, 0) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+	CHECK(vmm_access_of(at, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	MUST(cu.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at + 5));
 	CHECK(ordinal == 1);
 	CHECK(cu.cuMemsetD32_v2(at, 5, 100) == CUDA_ERROR_INVALID_VALUE);
 	second = driver_start(1);
-	virtual_count(NULL, at, 21, words);
-	CHECK(virtual_counts(at, 21, words));
+	vmm_count(NULL, at, 21, words);
+	CHECK(vmm_counts(at, 21, words));
 	CHECK(cu.cuMemsetD32_v2(at + bytes, 5, 100) == CUDA_ERROR_INVALID_VALUE);
 	MUST(cu.cuCtxSynchronize());
 	/* Both at once, over both handles. */
 	MUST(cu.cuMemSetAccess(at, 2 * bytes, both, 2));
-	CHECK(virtual_access_of(at + bytes, 0) == CU_MEM_ACCESS_FLAGS_PROT_READ);
-	CHECK(virtual_access_of(at, 0) == CU_MEM_ACCESS_FLAGS_PROT_READ);
-	CHECK(virtual_access_of(at + bytes, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	CHECK(vmm_access_of(at + bytes, 0) == CU_MEM_ACCESS_FLAGS_PROT_READ);
+	CHECK(vmm_access_of(at, 0) == CU_MEM_ACCESS_FLAGS_PROT_READ);
+	CHECK(vmm_access_of(at + bytes, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	MUST(driver_copy(NULL, at + bytes, at, words));
 	MUST(cu.cuCtxSynchronize());
 	MUST(cu.cuCtxSetCurrent(first));
-	CHECK(virtual_counts(at + bytes, 21, words));
+	CHECK(vmm_counts(at + bytes, 21, words));
 	CHECK(cu.cuMemsetD32_v2(at + bytes, 5, 100) == CUDA_ERROR_INVALID_VALUE);
-	MUST(virtual_access(at, 2 * bytes, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-	virtual_count(NULL, at + MIB, 5, 5 * MIB / 4);
+	MUST(vmm_access(at, 2 * bytes, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	vmm_count(NULL, at + MIB, 5, 5 * MIB / 4);
 	MUST(cu.cuCtxSynchronize());
 	for (int i = 0; i < 2; i++) {
 		MUST(cu.cuCtxSetCurrent(i ? first : second));
-		virtual_press();
-		CHECK(virtual_counts(at + MIB, 5, 5 * MIB / 4));
+		vmm_press();
+		CHECK(vmm_counts(at + MIB, 5, 5 * MIB / 4));
 	}
 	CUdeviceptr block = child_alloc(bytes);
 	MUST(cu.cuMemcpyPeer(block, first, at, second, bytes));
-	CHECK(virtual_counts(block, 21, MIB / 4) && virtual_counts(block + MIB, 5, 3 * MIB / 4));
+	CHECK(vmm_counts(block, 21, MIB / 4) && vmm_counts(block + MIB, 5, 3 * MIB / 4));
 	MUST(cu.cuMemFree_v2(block));
 	MUST(cu.cuMemRelease(one));
 	MUST(cu.cuMemRelease(zero));
-	virtual_unmap_and_free(at, 2 * bytes, 8 * bytes);
-	return virtual_end();
+	vmm_unmap_and_free(at, 2 * bytes, 8 * bytes);
+	return vmm_end();
 }
 
 /* As a framework with one segment for each: the second device's budget is its own. */
@@ -84,29 +84,29 @@ static int full_on_both(void)
 
 	for (int device = 0; device < 2; device++) {
 		driver_start(device);
-		at[device] = virtual_reserve(N * bytes);
+		at[device] = vmm_reserve(N * bytes);
 		for (unsigned i = 0; i < N; i++) {
-			handle_id handle = virtual_create(device, bytes);
+			handle_id handle = vmm_create(device, bytes);
 
 			MUST(cu.cuMemMap(at[device] + i * bytes, bytes, 0, handle, 0));
 			MUST(cu.cuMemRelease(handle));
-			MUST(virtual_access(at[device] + i * bytes, bytes, device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+			MUST(vmm_access(at[device] + i * bytes, bytes, device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
 		}
 	}
 	for (unsigned round = 0; round < 10; round++)
 		for (int device = 0; device < 2; device++) {
 			driver_start(device);
 			for (unsigned i = 0; i < N; i++)
-				virtual_count(NULL, at[device] + i * bytes, round * 100 + i, words);
+				vmm_count(NULL, at[device] + i * bytes, round * 100 + i, words);
 		}
 	for (int device = 0; device < 2; device++) {
 		driver_start(device);
 		for (unsigned i = 0; i < N; i++)
-			CHECK(virtual_counts(at[device] + i * bytes, 900 + i, words));
-		virtual_unmap_and_free(at[device], N * bytes, N * bytes);
+			CHECK(vmm_counts(at[device] + i * bytes, 900 + i, words));
+		vmm_unmap_and_free(at[device], N * bytes, N * bytes);
 	}
 	driver_start(0);
-	return virtual_end();
+	return vmm_end();
 }
 
 /* Neither handles nor mappings are a context's. */
@@ -114,17 +114,17 @@ static int contexts_end(void)
 {
 	driver_start(0);
 	CUcontext primary, mine = child_context();
-	CUdeviceptr at = virtual_segment();
+	CUdeviceptr at = vmm_segment();
 
-	virtual_count(NULL, at, 13, VIRTUAL_MIB * MIB / 4);
+	vmm_count(NULL, at, 13, VMM_MIB * MIB / 4);
 	MUST(cu.cuCtxSynchronize());
 	MUST(cu.cuCtxDestroy_v2(mine));
 	primary = driver_start(0);
-	CHECK(primary && virtual_counts(at, 13, VIRTUAL_MIB * MIB / 4));
-	virtual_count(NULL, at, 14, VIRTUAL_MIB * MIB / 4);
-	CHECK(virtual_counts(at, 14, VIRTUAL_MIB * MIB / 4));
-	virtual_segment_drop(at);
-	return virtual_end();
+	CHECK(primary && vmm_counts(at, 13, VMM_MIB * MIB / 4));
+	vmm_count(NULL, at, 14, VMM_MIB * MIB / 4);
+	CHECK(vmm_counts(at, 14, VMM_MIB * MIB / 4));
+	vmm_segment_drop(at);
+	return vmm_end();
 }
 
 /* NCCL makes memory before there is one. */
@@ -132,58 +132,58 @@ static int no_context(void)
 {
 	driver_open();
 	MUST(cu.cuInit(0));
-	CUdeviceptr at = virtual_segment();
-	CHECK(virtual_access_of(at + MIB, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-	MUST(cu.cuMemUnmap(at, virtual_sizes[0]));
-	virtual_map_new(at, virtual_sizes[0]);
+	CUdeviceptr at = vmm_segment();
+	CHECK(vmm_access_of(at + MIB, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	MUST(cu.cuMemUnmap(at, vmm_sizes[0]));
+	vmm_map_new(at, vmm_sizes[0]);
 	driver_start(0);
-	virtual_count(NULL, at, 13, VIRTUAL_MIB * MIB / 4);
-	CHECK(virtual_counts(at, 13, VIRTUAL_MIB * MIB / 4));
-	virtual_segment_drop(at);
-	return virtual_end();
+	vmm_count(NULL, at, 13, VMM_MIB * MIB / 4);
+	CHECK(vmm_counts(at, 13, VMM_MIB * MIB / 4));
+	vmm_segment_drop(at);
+	return vmm_end();
 }
 
 static void each_device_has_the_access_it_was_given(void **state)
 {
 	(void)state;
-	virtual_run(two_devices);
-	virtual_run(full_on_both);
+	vmm_run(two_devices);
+	vmm_run(full_on_both);
 }
 
 static void memory_is_no_contexts(void **state)
 {
 	(void)state;
-	virtual_run(contexts_end);
-	virtual_run(no_context);
+	vmm_run(contexts_end);
+	vmm_run(no_context);
 }
 
 /* ---- what a kernel may not do ---- */
 
 static int dies(CUdeviceptr of_kernel, CUdeviceptr at)
 {
-	virtual_count(NULL, of_kernel, 5, 100);
+	vmm_count(NULL, of_kernel, 5, 100);
 	CHECK(cu.cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
 	CHECK(cu.cuMemsetD32_v2(at, 5, 1) == CUDA_ERROR_ILLEGAL_ADDRESS);
 	/* In a dead context these go on working. */
-	handle_id handle = virtual_create(0, GRANULE);
+	handle_id handle = vmm_create(0, GRANULE);
 	MUST(cu.cuMemMap(at + 5 * GRANULE, GRANULE, 0, handle, 0));
-	MUST(virtual_access(at + 5 * GRANULE, GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-	CHECK(virtual_access_of(at + 5 * GRANULE, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	MUST(vmm_access(at + 5 * GRANULE, GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+	CHECK(vmm_access_of(at + 5 * GRANULE, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	MUST(cu.cuMemUnmap(at + 5 * GRANULE, GRANULE));
 	MUST(cu.cuMemRelease(handle));
 	MUST(cu.cuMemUnmap(at, 2 * GRANULE));
 	MUST(cu.cuMemAddressFree(at, 8 * GRANULE));
-	MUST(cu.cuMemAddressFree(virtual_reserve(GRANULE), GRANULE));
+	MUST(cu.cuMemAddressFree(vmm_reserve(GRANULE), GRANULE));
 	return 0;
 }
 
 static CUdeviceptr two_handles(void)
 {
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(8 * GRANULE);
-	virtual_map_new(at, GRANULE);
-	virtual_map_new(at + GRANULE, GRANULE);
-	virtual_count(NULL, at, 5, 2 * GRANULE / 4);
+	CUdeviceptr at = vmm_reserve(8 * GRANULE);
+	vmm_map_new(at, GRANULE);
+	vmm_map_new(at + GRANULE, GRANULE);
+	vmm_count(NULL, at, 5, 2 * GRANULE / 4);
 	MUST(cu.cuCtxSynchronize());
 	return at;
 }
@@ -199,7 +199,7 @@ static int kernel_writes_what_is_to_be_read(void)
 {
 	CUdeviceptr at = two_handles();
 
-	MUST(virtual_access(at, GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
+	MUST(vmm_access(at, GRANULE, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
 	return dies(at + MIB, at);
 }
 
@@ -209,7 +209,7 @@ static int kernel_in_what_was_unmapped(void)
 	handle_id handle;
 
 	MUST(cu.cuMemRetainAllocationHandle(&handle, (void *)at));
-	virtual_unmap(at, GRANULE);
+	vmm_unmap(at, GRANULE);
 	MUST(cu.cuMemMap(at, GRANULE, 0, handle, 0)); /* without access */
 	MUST(cu.cuMemRelease(handle));
 	return dies(at + MIB, at);
@@ -218,9 +218,9 @@ static int kernel_in_what_was_unmapped(void)
 static void kernel_that_goes_where_it_may_not_ends_its_context(void **state)
 {
 	(void)state;
-	virtual_run(kernel_in_a_hole);
-	virtual_run(kernel_writes_what_is_to_be_read);
-	virtual_run(kernel_in_what_was_unmapped);
+	vmm_run(kernel_in_a_hole);
+	vmm_run(kernel_writes_what_is_to_be_read);
+	vmm_run(kernel_in_what_was_unmapped);
 }
 
 /* ---- other processes ---- */
@@ -255,7 +255,7 @@ static int take_file(int from)
 
 static handle_id create_to_export(size_t bytes)
 {
-	CUmemAllocationProp prop = virtual_prop(0);
+	CUmemAllocationProp prop = vmm_prop(0);
 	handle_id handle;
 
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -288,37 +288,37 @@ static int imported_here(void)
 	int file = -1;
 
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(2 * bytes), other = at + bytes;
-	handle_id plain = virtual_create(0, GRANULE), handle = create_to_export(bytes), imported, same;
+	CUdeviceptr at = vmm_reserve(2 * bytes), other = at + bytes;
+	handle_id plain = vmm_create(0, GRANULE), handle = create_to_export(bytes), imported, same;
 	CHECK(cuMemExportToShareableHandle(&file, plain, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) ==
 	      CUDA_ERROR_INVALID_VALUE);
 	MUST(cu.cuMemRelease(plain));
-	virtual_map(at, bytes, handle);
-	virtual_count(NULL, at, 40, words);
-	virtual_press(); /* it may have been moved until now */
+	vmm_map(at, bytes, handle);
+	vmm_count(NULL, at, 40, words);
+	vmm_press(); /* it may have been moved until now */
 	imported = import(export_of(handle));
 	CHECK(imported != handle);
-	virtual_map(other, bytes, imported);
+	vmm_map(other, bytes, imported);
 	MUST(cu.cuPointerGetAttribute(&types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, at));
 	CHECK(types == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-	CHECK(virtual_counts(other, 40, words));
+	CHECK(vmm_counts(other, 40, words));
 	for (unsigned round = 0; round < 3; round++) {
-		virtual_press();
-		virtual_count(NULL, at, 41 + round, words);
-		CHECK(virtual_counts(other, 41 + round, words));
-		virtual_count(NULL, other, 61 + round, words);
-		CHECK(virtual_counts(at, 61 + round, words));
+		vmm_press();
+		vmm_count(NULL, at, 41 + round, words);
+		CHECK(vmm_counts(other, 41 + round, words));
+		vmm_count(NULL, other, 61 + round, words);
+		CHECK(vmm_counts(at, 61 + round, words));
 	}
 	MUST(cu.cuMemRetainAllocationHandle(&same, (void *)other));
 	CHECK(same == imported);
 	MUST(cu.cuMemRelease(same));
 	MUST(cu.cuMemRelease(handle));
 	MUST(cu.cuMemRelease(imported));
-	virtual_unmap(at, bytes);
-	CHECK(virtual_counts(other, 63, words));
-	virtual_unmap(other, bytes);
+	vmm_unmap(at, bytes);
+	CHECK(vmm_counts(other, 63, words));
+	vmm_unmap(other, bytes);
 	MUST(cu.cuMemAddressFree(at, 2 * bytes));
-	return virtual_end();
+	return vmm_end();
 }
 
 /* The child maps it, checks it, writes it, and ends. */
@@ -327,16 +327,16 @@ static void other_process(int peer, size_t bytes)
 	char byte = 1;
 
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(bytes);
+	CUdeviceptr at = vmm_reserve(bytes);
 	handle_id handle = import(take_file(peer));
-	virtual_map(at, bytes, handle);
+	vmm_map(at, bytes, handle);
 	MUST(cu.cuMemRelease(handle));
-	CHECK(virtual_counts(at, 70, bytes / 4));
-	virtual_count(NULL, at, 80, bytes / 4);
+	CHECK(vmm_counts(at, 70, bytes / 4));
+	vmm_count(NULL, at, 80, bytes / 4);
 	MUST(cu.cuCtxSynchronize());
 	CHECK(write(peer, &byte, 1) == 1 && read(peer, &byte, 1) == 1);
-	CHECK(virtual_counts(at, 90, bytes / 4));
-	virtual_unmap_and_free(at, bytes, bytes);
+	CHECK(vmm_counts(at, 90, bytes / 4));
+	vmm_unmap_and_free(at, bytes, bytes);
 	_exit(0);
 }
 
@@ -351,24 +351,24 @@ static int imported_there(void)
 	if (!child)
 		other_process(ends[1], bytes);
 	driver_start(0);
-	CUdeviceptr at = virtual_reserve(bytes);
+	CUdeviceptr at = vmm_reserve(bytes);
 	handle_id handle = create_to_export(bytes);
-	virtual_map(at, bytes, handle);
-	virtual_count(NULL, at, 70, bytes / 4);
+	vmm_map(at, bytes, handle);
+	vmm_count(NULL, at, 70, bytes / 4);
 	MUST(cu.cuCtxSynchronize());
 	int file = export_of(handle);
 	send_file(ends[0], file);
 	close(file);
 	CHECK(read(ends[0], &byte, 1) == 1);
-	virtual_press();
-	CHECK(virtual_counts(at, 80, bytes / 4));
-	virtual_count(NULL, at, 90, bytes / 4);
+	vmm_press();
+	CHECK(vmm_counts(at, 80, bytes / 4));
+	vmm_count(NULL, at, 90, bytes / 4);
 	MUST(cu.cuCtxSynchronize());
 	CHECK(write(ends[0], &byte, 1) == 1);
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
 	MUST(cu.cuMemRelease(handle));
-	virtual_unmap_and_free(at, bytes, bytes);
-	return virtual_end();
+	vmm_unmap_and_free(at, bytes, bytes);
+	return vmm_end();
 }
 
 static int forks(void)
@@ -376,34 +376,34 @@ static int forks(void)
 	int status;
 
 	driver_start(0);
-	CUdeviceptr at = virtual_segment();
-	virtual_count(NULL, at, 17, VIRTUAL_MIB * MIB / 4);
+	CUdeviceptr at = vmm_segment();
+	vmm_count(NULL, at, 17, VMM_MIB * MIB / 4);
 	for (unsigned i = 0; i < 3; i++) {
 		pid_t child = fork();
 
 		if (!child)
 			_exit(0);
 		CHECK(waitpid(child, &status, 0) == child && status == 0);
-		CHECK(virtual_counts(at, 17 + i, VIRTUAL_MIB * MIB / 4));
-		virtual_count(NULL, at, 18 + i, VIRTUAL_MIB * MIB / 4);
+		CHECK(vmm_counts(at, 17 + i, VMM_MIB * MIB / 4));
+		vmm_count(NULL, at, 18 + i, VMM_MIB * MIB / 4);
 	}
-	virtual_press();
-	CHECK(virtual_counts(at, 20, VIRTUAL_MIB * MIB / 4));
-	virtual_segment_drop(at);
-	return virtual_end();
+	vmm_press();
+	CHECK(vmm_counts(at, 20, VMM_MIB * MIB / 4));
+	vmm_segment_drop(at);
+	return vmm_end();
 }
 
 static void exported_memory_is_the_same_wherever_it_is_imported(void **state)
 {
 	(void)state;
-	virtual_run(imported_here);
-	virtual_run(imported_there);
+	vmm_run(imported_here);
+	vmm_run(imported_there);
 }
 
 static void fork_leaves_memory_as_it_is(void **state)
 {
 	(void)state;
-	virtual_run(forks);
+	vmm_run(forks);
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /*
- * virtual_random_memory.c: how the memory of a worker comes, moves to other addresses, and goes.
+ * vmm_random_memory.c: how the memory of a worker comes, moves to other addresses, and goes.
  */
-#include "test/preload/virtual_random.h"
+#include "test/preload/vmm_random.h"
 
 #include <stdlib.h>
 
