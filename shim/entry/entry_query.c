@@ -171,10 +171,10 @@ static bool find(CUdeviceptr address, struct ledger_row *ret_row)
  */
 static bool is_ours_to_answer(CUdeviceptr address, struct ledger_row *ret_row, bool *ret_known)
 {
-	struct space space;
+	struct va_range space;
 
 	*ret_known = find(address, ret_row);
-	return *ret_known || (device_of(address) && !space_find(address, &space));
+	return *ret_known || (device_of(address) && !va_ranges_find(address, &space));
 }
 
 /* What the current context may do with it; NONE where the driver does not say. */
@@ -242,8 +242,8 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	bool is_fixed = row->fixed && row->kind == LEDGER_HEAP;
 	CUmemoryPool pool = row->kind == LEDGER_HEAP ? row->heap.pool : NULL;
 	/* What the program maps itself (vmm.h): a range is what it has reserved. */
-	struct space space;
-	bool is_mapping = row->kind == LEDGER_MAPPING && space_find(row->key, &space);
+	struct va_range space;
+	bool is_mapping = row->kind == LEDGER_MAPPING && va_ranges_find(row->key, &space);
 	CUdeviceptr end_page = (row->key + row->bytes + HEAP_UNIT - 1) & ~(CUdeviceptr)(HEAP_UNIT - 1);
 
 #define ANSWER(member, value) (*ret_bytes = sizeof(ret->member), ret->member = (value), CUDA_SUCCESS)
@@ -344,7 +344,7 @@ static void ours_of_managed(const struct ledger_row *row, CUpointer_attribute at
 }
 
 /* To the driver all of an arena is one reservation; to the program what it has reserved of it is. */
-static void range_of_space(const struct space *space, CUpointer_attribute attribute, void *data)
+static void range_of_space(const struct va_range *space, CUpointer_attribute attribute, void *data)
 {
 	if (data && attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
 		memcpy(data, &space->start, sizeof(space->start));
@@ -355,10 +355,10 @@ static void range_of_space(const struct space *space, CUpointer_attribute attrib
 static CUresult driver_answer(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
 	struct ledger_row row;
-	struct space space;
+	struct va_range space;
 	CUresult result = REAL(cuPointerGetAttribute)(data, attribute, ptr);
 
-	if (result == CUDA_SUCCESS && space_find(ptr, &space))
+	if (result == CUDA_SUCCESS && va_ranges_find(ptr, &space))
 		range_of_space(&space, attribute, data);
 
 	if (result == CUDA_SUCCESS && ledger_find(LEDGER_MANAGED, ptr, &row))
@@ -369,10 +369,10 @@ static CUresult driver_answer(void *data, CUpointer_attribute attribute, CUdevic
 static CUresult driver_answers(unsigned n, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr)
 {
 	struct ledger_row row;
-	struct space space;
+	struct va_range space;
 	CUresult result = REAL(cuPointerGetAttributes)(n, attributes, data, ptr);
 
-	if (result == CUDA_SUCCESS && space_find(ptr, &space))
+	if (result == CUDA_SUCCESS && va_ranges_find(ptr, &space))
 		for (unsigned i = 0; i < n; i++)
 			range_of_space(&space, attributes[i], data[i]);
 

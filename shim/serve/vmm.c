@@ -63,7 +63,7 @@ bool vmm_reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment, CUdev
 	/* Natively a hint is followed where the place is free, and some programs count on that. */
 	if (!heap || (hint && !heap_contains(heap, hint)) || !heap_reserve(heap, bytes, hint, &address))
 		return false;
-	if (!space_add(address, bytes, device->ordinal)) {
+	if (!va_ranges_add(address, bytes, device->ordinal)) {
 		heap_unreserve(heap, address, bytes);
 		return false;
 	}
@@ -73,14 +73,14 @@ bool vmm_reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment, CUdev
 
 bool vmm_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret)
 {
-	struct space space;
+	struct va_range space;
 
-	if (!space_find(address, &space))
+	if (!va_ranges_find(address, &space))
 		return false;
 	*ret = CUDA_ERROR_INVALID_VALUE;
 	struct heap *heap = heap_of(space.device);
 	if (space.start != address || space.bytes != bytes || !heap_is_vacant(heap, address, bytes) ||
-	    !space_take(address, bytes, &space))
+	    !va_ranges_take(address, bytes, &space))
 		return true;
 	heap_unreserve(heap, address, bytes);
 	*ret = CUDA_SUCCESS;
@@ -286,7 +286,7 @@ bool vmm_find(CUdeviceptr address, struct ledger_row *ret_row)
 	struct ledger_row row;
 	CUdeviceptr base;
 
-	if (!atomic_load_explicit(&space_any, memory_order_relaxed))
+	if (!atomic_load_explicit(&va_ranges_any, memory_order_relaxed))
 		return false;
 	const struct device *device = device_of(address);
 	if (!device || !heap_base_of(atomic_load(&device->heap), address, &base) ||
@@ -299,9 +299,9 @@ bool vmm_find(CUdeviceptr address, struct ledger_row *ret_row)
 bool vmm_is_drivers(CUdeviceptr address)
 {
 	struct ledger_row row;
-	struct space space;
+	struct va_range space;
 
-	return space_find(address, &space) && !vmm_find(address, &row);
+	return va_ranges_find(address, &space) && !vmm_find(address, &row);
 }
 
 /* As the driver says it (rules_memory_test): what is not all of a handle is not supported, whatever else it is. */
@@ -314,7 +314,7 @@ static CUresult judge(const struct ledger_row *handle, CUdeviceptr address, size
 }
 
 /* In space of its own device's arena it may move, if it is not placed somewhere already. */
-static CUresult map_ours(const struct ledger_row *handle, const struct space *space, CUdeviceptr address,
+static CUresult map_ours(const struct ledger_row *handle, const struct va_range *space, CUdeviceptr address,
 			 struct ledger_row *row)
 {
 	struct heap *heap = heap_of(handle->device);
@@ -335,7 +335,7 @@ static CUresult map_ours(const struct ledger_row *handle, const struct space *sp
 }
 
 /* In the ledger, with what is known of it; whose it is has been found out. */
-static void note_mapping(struct ledger_row *row, const struct ledger_row *ours, const struct space *space)
+static void note_mapping(struct ledger_row *row, const struct ledger_row *ours, const struct va_range *space)
 {
 	if (ours) {
 		row->device = ours->device;
@@ -343,21 +343,22 @@ static void note_mapping(struct ledger_row *row, const struct ledger_row *ours, 
 		row->rule = ours->rule;
 	}
 	if (space && !row->mapping.block)
-		space_count(row->key, 1);
+		va_ranges_count(row->key, 1);
 	if (row->mapping.block)
 		trace_made(row, POLICY_API_VMM, NULL);
 	ledger_commit(row);
 }
 
 /* The caller has a reference to it, for the mapping. */
-static CUresult map_handle(struct ledger_row *row, const struct space *space, size_t offset, unsigned long long flags)
+static CUresult map_handle(struct ledger_row *row, const struct va_range *space, size_t offset,
+			   unsigned long long flags)
 {
 	struct ledger_row ours;
 
 	lock_take(&vmm_lock);
 	CUresult result = find_handle(row->mapping.handle, &ours) ? judge(&ours, row->key, row->bytes, offset, flags)
 								  : CUDA_ERROR_INVALID_VALUE;
-	if (result == CUDA_SUCCESS && space && !space_has(space, row->key, row->bytes))
+	if (result == CUDA_SUCCESS && space && !va_ranges_has(space, row->key, row->bytes))
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
 		result = map_ours(&ours, space, row->key, row);
@@ -368,11 +369,12 @@ static CUresult map_handle(struct ledger_row *row, const struct space *space, si
 }
 
 /* One of the driver's, into space of ours. */
-static CUresult map_drivers(struct ledger_row *row, const struct space *space, size_t offset, unsigned long long flags)
+static CUresult map_drivers(struct ledger_row *row, const struct va_range *space, size_t offset,
+			    unsigned long long flags)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 
-	if (space_has(space, row->key, row->bytes))
+	if (va_ranges_has(space, row->key, row->bytes))
 		result = REAL(cuMemMap)(row->key, row->bytes, offset, row->mapping.handle, flags);
 	if (result == CUDA_SUCCESS)
 		note_mapping(row, NULL, space);
@@ -383,7 +385,7 @@ static CUresult map_drivers(struct ledger_row *row, const struct space *space, s
 bool vmm_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
 	     unsigned long long flags, CUresult *ret)
 {
-	struct space found, *space = space_find(address, &found) ? &found : NULL;
+	struct va_range found, *space = va_ranges_find(address, &found) ? &found : NULL;
 	bool is_ours = vmm_is_handle(handle);
 	struct ledger_row *gone;
 
@@ -435,7 +437,7 @@ static CUresult unmap_one(struct ledger_row *row)
 	if (row->mapping.block)
 		trace_freed(trace_freeing(row));
 	else
-		space_count(row->key, -1);
+		va_ranges_count(row->key, -1);
 	ledger_handle_unmap(row->mapping.handle, &handle);
 	account_drop(handle);
 	ledger_row_free(row);
@@ -445,9 +447,9 @@ static CUresult unmap_one(struct ledger_row *row)
 bool vmm_unmap(CUdeviceptr address, size_t bytes, CUresult *ret)
 {
 	struct ledger_row *row;
-	struct space space;
+	struct va_range space;
 
-	if (!space_find(address, &space))
+	if (!va_ranges_find(address, &space))
 		return false;
 	*ret = is_covered(address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	for (CUdeviceptr at = address; *ret == CUDA_SUCCESS && at - address < bytes;) {
@@ -467,7 +469,7 @@ struct granted {
 	bool own, own_all, others;
 };
 
-static struct granted granted_by(const struct space *space, const CUmemAccessDesc *desc, size_t n)
+static struct granted granted_by(const struct va_range *space, const CUmemAccessDesc *desc, size_t n)
 {
 	struct granted granted = {0};
 
@@ -496,9 +498,9 @@ static void open_all(struct heap *heap, CUdeviceptr address, size_t bytes, bool 
 
 bool vmm_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *desc, size_t n, CUresult *ret)
 {
-	struct space space;
+	struct va_range space;
 
-	if (!space_find(address, &space))
+	if (!va_ranges_find(address, &space))
 		return false;
 	struct heap *heap = heap_of(space.device);
 	*ret = CUDA_ERROR_INVALID_VALUE;
@@ -517,9 +519,9 @@ bool vmm_set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *de
 
 bool vmm_get_access(unsigned long long *ret_flags, const CUmemLocation *location, CUdeviceptr address, CUresult *ret)
 {
-	struct space space;
+	struct va_range space;
 
-	if (!space_find(address, &space))
+	if (!va_ranges_find(address, &space))
 		return false;
 	struct heap *heap = heap_of(space.device);
 	*ret = CUDA_ERROR_NOT_READY;

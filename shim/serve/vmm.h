@@ -1,7 +1,7 @@
 /*
  * vmm.h: virtual memory management of the program's own, served by the heap (vmm.spill: move).
  *
- * cuMemAddressReserve gives address space of the arena of the current device (space.h), cuMemCreate memory of the heap
+ * cuMemAddressReserve gives address space of the arena of the current device (va_ranges.h), cuMemCreate memory of the heap
  * without an address, known by a handle of ours, and cuMemMap places it (heap/loose.h). From then on it is found by the
  * launch path and moved like any block; natively nobody can tell. What is of another kind goes on being the driver's:
  * compressed memory, handles to be exported otherwise than as a file descriptor, address space that must lie at an
@@ -22,7 +22,7 @@
 
 #include "shim/accounting/ledger.h"
 #include "shim/serve/typed_alloc.h"
-#include "shim/accounting/space.h"
+#include "shim/accounting/va_ranges.h"
 
 #include <cuda.h>
 
