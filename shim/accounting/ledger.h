@@ -80,7 +80,7 @@ struct ledger_row {
 		struct {
 			uint64_t headroom; /* with ahead: bytes of the device that stay free */
 			unsigned turn;     /* how many launches named it (ledger_find_ahead) */
-			bool ahead;        /* launches that name it bring it (ahead.h) */
+			bool ahead;        /* launches that name it bring it (managed_prefetch.h) */
 			bool quiet;        /* the program's own: spans for ledger_find_any() alone */
 		} managed;
 		struct {

@@ -1,6 +1,6 @@
 /*
  * Managed memory for programs that asked for device memory: one address for both sides, more of it than the device has,
- * pages that move where they are touched. The driver moves them; what the policy adds is advice and prefetch (ahead.h),
+ * pages that move where they are touched. The driver moves them; what the policy adds is advice and prefetch (managed_prefetch.h),
  * and when those fail the memory is as good as without.
  *
  * What such a block answers (entry_query.c): what the driver says of managed memory, IS_MANAGED 1 and a HOST_POINTER
@@ -8,7 +8,7 @@
  * MEMORY_TYPE is DEVICE, because the program has asked for device memory and hands the pointer to libraries that take
  * nothing else; and SYNC_MEMOPS can be set and is kept by us, as for heap blocks, where the driver refuses it.
  */
-#include "shim/submit/ahead.h"
+#include "shim/submit/managed_prefetch.h"
 #include "shim/serve/backend.h"
 #include "shim/context/capture.h"
 #include "shim/faults/faults.h"
@@ -75,7 +75,7 @@ static enum sw_status managed_alloc(struct device *device, const struct backend_
 	stats_live_add(row->device, PLACE_MANAGED, row->bytes);
 	advise(row, settings);
 	if (settings->prefetch == BACKEND_PREFETCH_ON_ALLOC)
-		ahead_bring(address, request->bytes, settings->headroom, NULL, true);
+		managed_prefetch_bring(address, request->bytes, settings->headroom, NULL, true);
 	if (row->managed.ahead)
 		submission_set_ahead();
 	if (request->height)

@@ -1,6 +1,6 @@
 #include "shim/serve/serve.h"
 #include "shim/serve/account.h"
-#include "shim/submit/ahead.h"
+#include "shim/submit/managed_prefetch.h"
 #include "shim/serve/alloc_decide.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"
@@ -209,7 +209,7 @@ struct serve_ending serve_context_ending(CUcontext context)
 {
 	bool busy = !spill_context_ending(context);
 
-	ahead_context_ending(context);
+	managed_prefetch_context_ending(context);
 	return (struct serve_ending){
 	    .line = ledger_line(), .pending = deferred_free_take_context(context), .busy = busy};
 }

@@ -2,7 +2,7 @@
  * What lies between naming memory and the driver: a ticket for it, or holding it; waiting for it; the gate; and after the
  * driver, the number.
  */
-#include "shim/submit/ahead.h"
+#include "shim/submit/managed_prefetch.h"
 #include "shim/context/capture.h"
 #include "shim/base/clock.h"
 #include "shim/process/process.h"
@@ -229,7 +229,7 @@ static void bring_ahead(const struct submission *use)
 	int saved = errno;
 
 	if (!(use->function >> 63))
-		ahead_launch(use->ahead, use->n_ahead, use->stream, use->per_thread);
+		managed_prefetch_launch(use->ahead, use->n_ahead, use->stream, use->per_thread);
 	errno = saved;
 }
 

@@ -95,7 +95,7 @@ extern __thread struct submission_stripe *submission_my_stripe __attribute__((tl
 	2u /* and wait at the gate, which is being closed: whoever has waited too long may open it again */
 #define SUBMISSION_CLOSED 4u /* the gate is closed: memory is being remapped, or the process is suspended */
 #define SUBMISSION_AHEAD                                                                                               \
-	8u /* they go that way for what they name alone: managed memory is brought ahead of them (ahead.h) */
+	8u /* they go that way for what they name alone: managed memory is brought ahead of them (managed_prefetch.h) */
 #define SUBMISSION_TRACE   16u /* or to be traced (trace.h); with these two alone nothing is moved and nobody waits */
 #define SUBMISSION_HOLDING 32u /* they hold their blocks also when they need not wait; with tracking */
 #define SUBMISSION_TICKETS 64u /* memory moves beside them: they have a ticket, or hold their blocks; with tracking */

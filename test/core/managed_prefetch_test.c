@@ -1,5 +1,5 @@
 /*
- * managed_ahead_test.c: prefetches of managed memory (ahead.h): on allocation and before launches, never beyond the
+ * managed_prefetch_test.c: prefetches of managed memory (managed_prefetch.h): on allocation and before launches, never beyond the
  * headroom, never in a capture. The device has 64 MiB.
  */
 #include "test/core/home.h"

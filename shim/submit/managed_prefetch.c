@@ -1,4 +1,4 @@
-#include "shim/submit/ahead.h"
+#include "shim/submit/managed_prefetch.h"
 #include "shim/base/lock.h"
 #include "shim/context/capture.h"
 #include "shim/context/context.h"
@@ -77,7 +77,7 @@ static void promise_settle(struct promise *promise, CUevent event, CUcontext con
 	lock_drop(&promises_lock);
 }
 
-void ahead_bring(CUdeviceptr address, size_t bytes, uint64_t headroom, CUstream stream, bool per_thread)
+void managed_prefetch_bring(CUdeviceptr address, size_t bytes, uint64_t headroom, CUstream stream, bool per_thread)
 {
 	CUdevice device;
 	CUevent event = NULL;
@@ -98,16 +98,16 @@ void ahead_bring(CUdeviceptr address, size_t bytes, uint64_t headroom, CUstream 
 	capture_resume();
 }
 
-void ahead_launch(const CUdeviceptr *named, unsigned n, CUstream stream, bool per_thread)
+void managed_prefetch_launch(const CUdeviceptr *named, unsigned n, CUstream stream, bool per_thread)
 {
 	struct ledger_row row;
 
 	for (unsigned i = 0; i < n && !capture_is_open(); i++)
 		if (ledger_find_ahead(named[i], &row))
-			ahead_bring(row.key, row.bytes, row.managed.headroom, stream, per_thread);
+			managed_prefetch_bring(row.key, row.bytes, row.managed.headroom, stream, per_thread);
 }
 
-void ahead_context_ending(CUcontext context)
+void managed_prefetch_context_ending(CUcontext context)
 {
 	lock_take(&promises_lock);
 	for (unsigned i = 0; i < PROMISES; i++)
