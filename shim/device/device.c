@@ -175,7 +175,7 @@ static void set_lender(struct device *device, uint64_t most)
 
 	atomic_store(&device->lender.beyond.limit, beyond);
 	atomic_store(&device->lender.lent.limit,
-		     resolve(policy_peer_budget(life_policy()), device->total, automatic < half ? automatic : half));
+		     resolve(policy_peer_budget(process_policy()), device->total, automatic < half ? automatic : half));
 }
 
 static void set_budget(struct device *device)
@@ -196,10 +196,10 @@ static void set_budget(struct device *device)
 	if (mine > device->total)
 		mine = device->total;
 	uint64_t automatic = mine > 2 * DEFAULT_RESERVE ? mine - DEFAULT_RESERVE : mine / 2;
-	atomic_store(&device->budget.limit, resolve(policy_device_budget(life_policy()), device->total, automatic));
+	atomic_store(&device->budget.limit, resolve(policy_device_budget(process_policy()), device->total, automatic));
 	set_lender(device, automatic);
 	if (!atomic_load(&host_budget.limit))
-		set_host_budget(life_policy());
+		set_host_budget(process_policy());
 	atomic_store_explicit(&device->budget_known, known, memory_order_release);
 }
 
@@ -253,9 +253,9 @@ static const char *why_not_lend(const struct device *device, const struct device
 /* One that cannot is left out. say: the heap is made; what was found is told to people, and to the figures. */
 static void find_lenders(const struct device *device, struct heap_config *config, bool say)
 {
-	uint64_t lenders = policy_peers(life_policy());
+	uint64_t lenders = policy_peers(process_policy());
 
-	if (policy_spill_mode(life_policy()) == POLICY_SPILL_OFF)
+	if (policy_spill_mode(process_policy()) == POLICY_SPILL_OFF)
 		return;
 	for (int i = 0; i < DEVICE_MOST && config->n_lenders < HEAP_LENDERS; i++) {
 		if (!(lenders >> i & 1) || i == device->ordinal)
@@ -299,25 +299,25 @@ static struct heap *make_heap(struct device *device)
 	    .device = device->ordinal,
 	    .host_usable = device->host_vmm,
 	    .host_location = device->host_location,
-	    .moves = policy_spill_mode(life_policy()) >= POLICY_SPILL_EXACT,
+	    .moves = policy_spill_mode(process_policy()) >= POLICY_SPILL_EXACT,
 	    .rdma = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
 	    .exportable = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
 	    /* Of memory that the program makes itself it may export any (vmm.h). */
-	    .share = policy_ipc(life_policy()) || policy_vmm_moves(life_policy()),
+	    .share = policy_ipc(process_policy()) || policy_vmm_moves(process_policy()),
 	    .peers = peer_heap(device->ordinal),
 	    .device_budget = &device->budget,
 	    .host_budget = &host_budget,
 	    .arena_hint = ARENA_HINT(device->ordinal),
 	    .arena_bytes = ARENA_TIMES * (device->total + host),
 	    .keep_device =
-		resolve(policy_heap_release_threshold(life_policy()), device->total, keep_of(&device->budget)),
+		resolve(policy_heap_release_threshold(process_policy()), device->total, keep_of(&device->budget)),
 	    .keep_host = keep_of(&host_budget),
-	    .device_at_once = policy_heap_release_threshold(life_policy()).kind != POLICY_SIZE_AUTO,
-	    .piece_bytes = resolve(policy_heap_chunk(life_policy()), 0, 0),
-	    .piece_most = policy_spill_mode(life_policy()) == POLICY_SPILL_FAST ? FAST_PIECE : 0,
+	    .device_at_once = policy_heap_release_threshold(process_policy()).kind != POLICY_SIZE_AUTO,
+	    .piece_bytes = resolve(policy_heap_chunk(process_policy()), 0, 0),
+	    .piece_most = policy_spill_mode(process_policy()) == POLICY_SPILL_FAST ? FAST_PIECE : 0,
 	};
 	find_lenders(device, &config, true);
-	if (policy_vmm_moves(life_policy()))
+	if (policy_vmm_moves(process_policy()))
 		config.arena_bytes += SPACES * device->total;
 	for (unsigned i = 0; i < config.n_lenders; i++)
 		config.arena_bytes += ARENA_TIMES * atomic_load(&config.lenders[i]->lent.limit);
@@ -326,7 +326,7 @@ static struct heap *make_heap(struct device *device)
 		log_once("no heap on device %d (%s); allocations go to the driver", device->ordinal,
 			 status_text(status));
 		device->heap_refused = true;
-	} else if (!device->host_vmm && policy_spill_mode(life_policy()) != POLICY_SPILL_OFF) {
+	} else if (!device->host_vmm && policy_spill_mode(process_policy()) != POLICY_SPILL_OFF) {
 		log_once("this driver or device has no host-backed VMM memory: nothing can spill, what is over the "
 			 "device budget gets out of memory");
 	}

@@ -3,7 +3,7 @@
  * serve, and hand a plain request to serve.c. What we do not serve goes to the real function with the same arguments.
  */
 #include "shim/process/enter.h"
-#include "shim/lifecycle/life.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/entry/hook.h"
 #include "shim/serve/typed_alloc.h"
 #include "shim/serve/serve.h"
@@ -17,7 +17,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemAlloc_v2);
-	if (!life_enter(&scope))
+	if (!lifecycle_enter(&scope))
 		return serve_refusal() ? serve_refusal() : REAL(cuMemAlloc_v2)(dptr, bytesize);
 	if (!dptr || !bytesize)
 		return enter_leave(&scope, CUDA_ERROR_INVALID_VALUE);
@@ -45,7 +45,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitc
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemAllocPitch_v2);
-	if (!life_enter(&scope))
+	if (!lifecycle_enter(&scope))
 		return serve_refusal() ? serve_refusal()
 				       : REAL(cuMemAllocPitch_v2)(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
 	if (!dptr || !pPitch || !pitch_request(&request, WidthInBytes, Height, ElementSizeBytes))
@@ -81,7 +81,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesiz
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemAllocManaged);
-	if (!life_enter(&scope))
+	if (!lifecycle_enter(&scope))
 		return serve_refusal() ? serve_refusal() : REAL(cuMemAllocManaged)(dptr, bytesize, flags);
 	return enter_leave(&scope, typed_alloc_managed(dptr, bytesize, flags, __builtin_return_address(0)));
 }
@@ -98,7 +98,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesiz
 		struct enter_scope scope;                                                                              \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!life_enter(&scope))                                                                               \
+		if (!lifecycle_enter(&scope))                                                                          \
 			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
 		struct oom_retry room = {0};                                                                           \
 		CUresult result;                                                                                       \
@@ -129,7 +129,7 @@ DRIVER_ALLOC(cuMemAllocPitch, LEDGER_DRIVER,
 		struct account_claim claim;                                                                            \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!life_enter(&scope))                                                                               \
+		if (!lifecycle_enter(&scope))                                                                          \
 			return REAL(name) args;                                                                        \
 		if (!typed_alloc_claim(POLICY_API_HOST, NULL, bytesize, __builtin_return_address(0), &claim))          \
 			return enter_leave(&scope, CUDA_ERROR_OUT_OF_MEMORY);                                          \
@@ -148,7 +148,7 @@ static CUresult note_registered(CUresult result, const void *address, size_t byt
 {
 	struct enter_scope scope;
 
-	if (result != CUDA_SUCCESS || !life_enter(&scope))
+	if (result != CUDA_SUCCESS || !lifecycle_enter(&scope))
 		return result;
 	account_note(LEDGER_REGISTERED, (uint64_t)(uintptr_t)address, bytes, -1);
 	return enter_leave(&scope, result);

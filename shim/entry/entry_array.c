@@ -4,7 +4,7 @@
  */
 #include "shim/serve/array.h"
 #include "shim/process/enter.h"
-#include "shim/lifecycle/life.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/entry/hook.h"
 #include "shim/serve/oom_retry.h"
 #include "shim/serve/account.h"
@@ -56,7 +56,7 @@ static unsigned levels_of(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned asked)
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!life_enter(&scope))                                                                        \
+		if (!lifecycle_enter(&scope))                                                                        \
 			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
 		struct oom_retry room = {0};                                                                                \
 		do                                                                                                     \

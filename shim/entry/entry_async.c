@@ -4,7 +4,7 @@
  */
 #include "shim/serve/async.h"
 #include "shim/process/enter.h"
-#include "shim/lifecycle/life.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/entry/hook.h"
 #include "shim/base/log.h"
 #include "shim/device/peer.h"
@@ -57,7 +57,7 @@ static CUresult settle(const struct async_request *request, CUdeviceptr *address
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!life_enter(&scope))                                                                               \
+		if (!lifecycle_enter(&scope))                                                                          \
 			return serve_refusal() ? serve_refusal() : REAL(name) args;                                    \
 		if (async_alloc(&request, dptr, &result))                                                              \
 			return enter_leave(&scope, result);                                                            \
@@ -113,7 +113,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPool
 {
 	stats_call(HOOK_cuMemPoolCreate);
 	CUresult result = REAL(cuMemPoolCreate)(pool, poolProps);
-	if (result == CUDA_SUCCESS && life_counts() && poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+	if (result == CUDA_SUCCESS && process_counts() && poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
 		pool_made(*pool, poolProps->location.id, is_drivers_only(poolProps));
 	return result;
 }
@@ -121,8 +121,8 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolCreate(CUmemoryPool *pool, const CUmemPool
 HOOK_EXPORT CUresult CUDAAPI cuMemPoolDestroy(CUmemoryPool pool)
 {
 	stats_call(HOOK_cuMemPoolDestroy);
-	uint64_t id = life_counts() ? pool_number(pool) : 0;
-	struct pool *gone = life_counts() ? pool_forget(pool) : NULL;
+	uint64_t id = process_counts() ? pool_number(pool) : 0;
+	struct pool *gone = process_counts() ? pool_forget(pool) : NULL;
 	CUresult result = REAL(cuMemPoolDestroy)(pool);
 	/* What is not freed yet lives on, open to whom it was. */
 	if (result == CUDA_SUCCESS && !pool_has_memory(gone))
@@ -152,7 +152,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemPoolSetAttribute);
-	if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && life_enter(&scope)) {
+	if (attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD && lifecycle_enter(&scope)) {
 		pool_threshold_asked(pool);
 		enter_leave(&scope, CUDA_SUCCESS);
 	}
@@ -225,7 +225,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAc
 
 	stats_call(HOOK_cuMemPoolSetAccess);
 	CUresult result = REAL(cuMemPoolSetAccess)(pool, map, count);
-	if (result != CUDA_SUCCESS || !life_enter(&scope))
+	if (result != CUDA_SUCCESS || !lifecycle_enter(&scope))
 		return result;
 	/* The default pool of a device is known from the first look at it on. */
 	for (CUdevice ordinal = 0; !pool_heap_device(pool) && device_get(ordinal); ordinal++)

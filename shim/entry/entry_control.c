@@ -36,7 +36,7 @@ int spillway_checkpoint_stats(void)
 {
 	int saved = errno;
 
-	if (life_stage() != STAGE_RUNNING || !stats_get(STAT_allocations))
+	if (process_stage() != STAGE_RUNNING || !stats_get(STAT_allocations))
 		return -ENOTSUP;
 	exit_summary_print();
 	errno = saved;

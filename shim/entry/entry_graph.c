@@ -16,14 +16,14 @@
 /* Did the call succeed, and do we keep books? */
 static bool is_ours(CUresult result)
 {
-	return result == CUDA_SUCCESS && life_counts();
+	return result == CUDA_SUCCESS && process_counts();
 }
 
 static CUresult instantiated(CUgraphExec *exec, CUgraph graph, cuuint64_t flags)
 {
 	int saved = errno;
 
-	if (life_counts())
+	if (process_counts())
 		graph_instantiated(*exec, graph, flags);
 	errno = saved;
 	return CUDA_SUCCESS;
@@ -225,7 +225,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec hGraphExec)
 	int saved = errno;
 
 	stats_call(HOOK_cuGraphExecDestroy);
-	struct graph_exec *ending = life_counts() ? graph_ending(hGraphExec) : NULL;
+	struct graph_exec *ending = process_counts() ? graph_ending(hGraphExec) : NULL;
 	errno = saved;
 	CUresult result = REAL(cuGraphExecDestroy)(hGraphExec);
 	saved = errno;

@@ -3,7 +3,7 @@
  * of other processes are the driver's alone.
  */
 #include "shim/process/enter.h"
-#include "shim/lifecycle/life.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/entry/hook.h"
 #include "shim/serve/ipc.h"
 #include "shim/base/log.h"
@@ -41,7 +41,7 @@ static CUresult open_handle(CUdeviceptr *ret_address, const CUipcMemHandle *hand
 		struct enter_scope scope;                                                                              \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!ipc_is_ours(&handle) || !life_enter(&scope))                                               \
+		if (!ipc_is_ours(&handle) || !lifecycle_enter(&scope))                                                 \
 			return REAL(name)(pdptr, handle, Flags);                                                       \
 		return enter_leave(&scope, open_handle(pdptr, &handle, Flags));                                        \
 	}

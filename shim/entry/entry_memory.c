@@ -7,7 +7,7 @@
 #include "shim/trace/trace.h"
 
 #include "shim/process/enter.h"
-#include "shim/lifecycle/life.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/serve/serve.h"
 #include "shim/serve/vmm.h"
 #include "shim/mover/spill.h"
@@ -45,7 +45,7 @@ int spillway_budget(int ordinal, uint64_t *device_bytes, uint64_t *host_bytes, u
 	struct enter_scope scope;
 	uint64_t idle = 0;
 
-	if (!life_enter(&scope))
+	if (!lifecycle_enter(&scope))
 		return -ENOTSUP;
 	struct device *device = device_get(ordinal);
 	if (!device)
@@ -106,7 +106,7 @@ static bool find_elsewhere(CUdeviceptr address, struct ledger_row *ret_row)
 
 static bool is_moved(void)
 {
-	enum policy_spill mode = policy_spill_mode(life_policy());
+	enum policy_spill mode = policy_spill_mode(process_policy());
 
 	return mode == POLICY_SPILL_EXACT || mode == POLICY_SPILL_FAST;
 }
@@ -214,7 +214,7 @@ int spillway_grow(const void *address, uint64_t new_bytes)
 		return result;
 	if (row.kind == LEDGER_MAPPING)
 		return leave(&scope, -ENOTSUP); /* the program maps more behind it */
-	enum heap_from from = policy_spill_mode(life_policy()) == POLICY_SPILL_OFF ? HEAP_DEVICE : HEAP_DEVICE_FIRST;
+	enum heap_from from = policy_spill_mode(process_policy()) == POLICY_SPILL_OFF ? HEAP_DEVICE : HEAP_DEVICE_FIRST;
 	enum sw_status status =
 	    new_bytes <= row.bytes ? SW_OK : heap_grow(heap_of(&row), row.key, new_bytes, from, &on_host);
 	if (status == SW_OK)

@@ -5,7 +5,7 @@
  * device's budget (pool.h). Captured allocations: entry_async.c.
  */
 #include "shim/process/enter.h"
-#include "shim/lifecycle/life.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/serve/graph_hold.h"
 #include "shim/entry/hook.h"
 #include "shim/device/pool.h"
@@ -15,7 +15,7 @@ static CUresult added(CUresult result, const CUmemPoolProps *where)
 {
 	struct enter_scope scope;
 
-	if (result != CUDA_SUCCESS || !life_enter(&scope))
+	if (result != CUDA_SUCCESS || !lifecycle_enter(&scope))
 		return result;
 	stats_add(STAT_graph_allocations, 1);
 	struct device *device =

@@ -14,7 +14,7 @@
 /* Not from inside our own work, and not where everything is passed through. */
 static bool begin(int *ret_errno)
 {
-	if (enter_depth || !life_counts())
+	if (enter_depth || !process_counts())
 		return false;
 	*ret_errno = errno;
 	enter_depth = 1;

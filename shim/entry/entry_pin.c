@@ -32,7 +32,7 @@ static void stay_in_fast(CUdeviceptr address)
 
 	if (!enter_serve(&scope))
 		return;
-	struct heap *heap = policy_spill_mode(life_policy()) == POLICY_SPILL_FAST ? heap_of(address) : NULL;
+	struct heap *heap = policy_spill_mode(process_policy()) == POLICY_SPILL_FAST ? heap_of(address) : NULL;
 	if (heap && heap_pin(heap, address, 1))
 		heap_pin_end(heap, address, 1, PIN_STAYS);
 	else if (heap)

@@ -4,7 +4,7 @@
  */
 #include "shim/context/context.h"
 #include "shim/process/enter.h"
-#include "shim/lifecycle/life.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/entry/hook.h"
 #include "shim/base/log.h"
 #include "shim/device/peer.h"
@@ -30,7 +30,7 @@ static uint64_t smaller(uint64_t a, uint64_t b)
  */
 static bool capacity(struct device *device, size_t *ret_free, size_t *ret_total)
 {
-	struct heap *heap = policy_uses(life_policy(), POLICY_USE_HEAP) ? device_heap(device) : NULL;
+	struct heap *heap = policy_uses(process_policy(), POLICY_USE_HEAP) ? device_heap(device) : NULL;
 	size_t driver_free, driver_total;
 
 	/* Where nothing can come into a heap, the driver's answer is the whole truth. */
@@ -38,7 +38,7 @@ static bool capacity(struct device *device, size_t *ret_free, size_t *ret_total)
 		return false;
 	deferred_free_reap(device->ordinal);
 	pool_refresh(device);
-	bool spills = policy_spill_mode(life_policy()) != POLICY_SPILL_OFF && device->host_vmm;
+	bool spills = policy_spill_mode(process_policy()) != POLICY_SPILL_OFF && device->host_vmm;
 	uint64_t lent_used, lent_left, lent = heap_lent(heap, &lent_used, &lent_left);
 	uint64_t budget = atomic_load(&device->budget.limit), host = spills ? atomic_load(&host_budget.limit) : 0;
 	uint64_t idle = heap_idle_device(heap);
@@ -50,7 +50,7 @@ static bool capacity(struct device *device, size_t *ret_free, size_t *ret_total)
 			  smaller(heap_idle_host(heap), atomic_load(&host_budget.used));
 	uint64_t total, left;
 
-	switch (policy_capacity(life_policy())) {
+	switch (policy_capacity(process_policy())) {
 	case POLICY_CAPACITY_BUDGET:
 		total = budget;
 		left = device_left;
@@ -75,7 +75,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total)
 	size_t is_free, is_total;
 
 	stats_call(HOOK_cuMemGetInfo_v2);
-	if (!life_enter(&scope))
+	if (!lifecycle_enter(&scope))
 		return REAL(cuMemGetInfo_v2)(free, total);
 	struct device *device = device_current(NULL);
 	if (!device || !capacity(device, &is_free, &is_total)) {
@@ -97,7 +97,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo(unsigned int *free, unsigned int *tota
 	size_t is_free, is_total;
 
 	stats_call(HOOK_cuMemGetInfo);
-	if (!life_enter(&scope))
+	if (!lifecycle_enter(&scope))
 		return REAL(cuMemGetInfo)(free, total);
 	struct device *device = device_current(NULL);
 	if (!device || !capacity(device, &is_free, &is_total))
@@ -117,15 +117,15 @@ static CUresult total_of(CUdevice dev, size_t *ret_total)
 {
 	struct device *device = device_get(dev);
 
-	if (!device || !device->vmm || !policy_uses(life_policy(), POLICY_USE_HEAP) ||
-	    policy_capacity(life_policy()) == POLICY_CAPACITY_PHYSICAL)
+	if (!device || !device->vmm || !policy_uses(process_policy(), POLICY_USE_HEAP) ||
+	    policy_capacity(process_policy()) == POLICY_CAPACITY_PHYSICAL)
 		return REAL(cuDeviceTotalMem_v2)(ret_total, dev);
 	device_known_budget(device);
 	*ret_total = atomic_load(&device->budget.limit);
-	if (policy_capacity(life_policy()) != POLICY_CAPACITY_DEVICE_HOST)
+	if (policy_capacity(process_policy()) != POLICY_CAPACITY_DEVICE_HOST)
 		return CUDA_SUCCESS;
 	*ret_total += device_lent(device);
-	if (policy_spill_mode(life_policy()) != POLICY_SPILL_OFF && device->host_vmm)
+	if (policy_spill_mode(process_policy()) != POLICY_SPILL_OFF && device->host_vmm)
 		*ret_total += atomic_load(&host_budget.limit);
 	return CUDA_SUCCESS;
 }
@@ -135,7 +135,7 @@ HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuDeviceTotalMem_v2);
-	if (!bytes || !life_enter(&scope))
+	if (!bytes || !lifecycle_enter(&scope))
 		return REAL(cuDeviceTotalMem_v2)(bytes, dev);
 	return enter_leave(&scope, total_of(dev, bytes));
 }
@@ -146,7 +146,7 @@ HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 	size_t total = 0;
 
 	stats_call(HOOK_cuDeviceTotalMem);
-	if (!bytes || !life_enter(&scope))
+	if (!bytes || !lifecycle_enter(&scope))
 		return REAL(cuDeviceTotalMem)(bytes, dev);
 	CUresult result = total_of(dev, &total);
 	if (result == CUDA_SUCCESS)
@@ -278,7 +278,7 @@ static CUresult pointer_answer(const struct ledger_row *row, CUpointer_attribute
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
 		return ANSWER(word, row->kind == LEDGER_SYSTEM && row->system.asked_managed);
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-		return ANSWER(word, row->kind == LEDGER_HEAP && policy_ipc(life_policy()));
+		return ANSWER(word, row->kind == LEDGER_HEAP && policy_ipc(process_policy()));
 	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
 		return ANSWER(word, 0);
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:

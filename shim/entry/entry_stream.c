@@ -18,7 +18,7 @@
 	HOOK_EXPORT CUresult CUDAAPI name params                                                                       \
 	{                                                                                                              \
 		stats_call(HOOK_##name);                                                                               \
-		if (!life_counts())                                                                                    \
+		if (!process_counts())                                                                                 \
 			return REAL(name) args;                                                                        \
 		int saved = errno;                                                                                     \
 		capture_opening();                                                                                     \
@@ -50,7 +50,7 @@ BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true,
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
 		CUresult result = REAL(name)(hStream, phGraph);                                                        \
-		if (!life_counts())                                                                                    \
+		if (!process_counts())                                                                                 \
 			return result;                                                                                 \
 		if (result != CUDA_SUCCESS && REAL(is_capturing)(hStream, &status) != CUDA_SUCCESS)                    \
 			status = CU_STREAM_CAPTURE_STATUS_NONE;                                                        \
@@ -71,11 +71,11 @@ END_CAPTURE(cuStreamEndCapture_ptsz, cuStreamIsCapturing_ptsz, true)
 	HOOK_EXPORT CUresult CUDAAPI name(CUstream hStream)                                                            \
 	{                                                                                                              \
 		stats_call(HOOK_##name);                                                                               \
-		if (life_counts())                                                                                     \
+		if (process_counts())                                                                                  \
 			capture_forget(hStream);                                                                       \
-		if (life_counts())                                                                                     \
+		if (process_counts())                                                                                  \
 			deferred_free_stream_ending(hStream);                                                          \
-		if (life_counts() && completion_stream_ending(hStream))                                                \
+		if (process_counts() && completion_stream_ending(hStream))                                             \
 			return CUDA_SUCCESS;                                                                           \
 		return REAL(name)(hStream);                                                                            \
 	}
@@ -131,10 +131,10 @@ static CUresult end_context(CUresult(CUDAAPI *end)(CUcontext), CUcontext context
 
 	kernel_params_drop(); /* also before: the handles of its functions may be given out anew the moment it has ended */
 
-	if (always && life_counts())
+	if (always && process_counts())
 		capture_forget_context(context);
 	bool serving = enter_serve(&scope);
-	if (!serving && !life_counts())
+	if (!serving && !process_counts())
 		return end(context);
 	struct ending ending = is_ending(context, serving);
 	CUresult result = ending.busy ? CUDA_ERROR_NOT_READY : end(context);
@@ -161,7 +161,7 @@ DESTROY_CONTEXT(cuCtxDetach, false)
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
 		OOM_RETRY_CALL(result, dev, REAL(name) args);                                                          \
-		if (result == CUDA_SUCCESS && life_counts()) {                                                         \
+		if (result == CUDA_SUCCESS && process_counts()) {                                                      \
 			context_known(*pctx, dev);                                                                     \
 			peer_context_made(dev);                                                                        \
 		}                                                                                                      \
@@ -186,7 +186,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDe
 
 	stats_call(HOOK_cuGreenCtxCreate);
 	OOM_RETRY_CALL(result, dev, REAL(cuGreenCtxCreate)(phCtx, desc, dev, flags));
-	if (result == CUDA_SUCCESS && life_counts())
+	if (result == CUDA_SUCCESS && process_counts())
 		context_green(*phCtx, dev);
 	return result;
 }
@@ -218,7 +218,7 @@ static CUresult end_primary(CUresult(CUDAAPI *end)(CUdevice), CUdevice dev, bool
 	kernel_params_drop();
 
 	bool serving = enter_serve(&scope);
-	if (!serving && !life_counts())
+	if (!serving && !process_counts())
 		return end(dev);
 	CUcontext primary = active_primary(dev);
 	if (primary)
@@ -249,7 +249,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx hCtx)
 	CUdevice device;
 
 	stats_call(HOOK_cuGreenCtxDestroy);
-	CUcontext context = life_counts() ? context_green_ending(hCtx, &device) : NULL;
+	CUcontext context = process_counts() ? context_green_ending(hCtx, &device) : NULL;
 	if (!context)
 		return REAL(cuGreenCtxDestroy)(hCtx);
 	bool serving = enter_serve(&scope);

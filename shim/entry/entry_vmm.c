@@ -13,7 +13,7 @@
  * driver refuses it for cuMemAlloc memory, but for handles of memory that never moves.
  */
 #include "shim/process/enter.h"
-#include "shim/lifecycle/life.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/entry/hook.h"
 #include "shim/base/log.h"
 #include "shim/serve/typed_alloc.h"
@@ -65,7 +65,7 @@ static void say_spilled(const struct device *device, size_t size)
 static bool create_on_host(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
 			   unsigned long long flags, const struct account_claim *claim, CUresult *ret_result)
 {
-	if (claim->spill != POLICY_VMM_STAYS || policy_spill_mode(life_policy()) == POLICY_SPILL_OFF ||
+	if (claim->spill != POLICY_VMM_STAYS || policy_spill_mode(process_policy()) == POLICY_SPILL_OFF ||
 	    (prop->allocFlags.usage & CU_MEM_CREATE_USAGE_TILE_POOL))
 		return false;
 	struct device *device = device_get(prop->location.id);
@@ -171,7 +171,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, s
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemCreate);
-	if (!life_enter(&scope))
+	if (!lifecycle_enter(&scope))
 		return serve_refusal() ? serve_refusal() : REAL(cuMemCreate)(handle, size, prop, flags);
 	/* What is wrong is the driver's to refuse. */
 	if (!handle || !prop)
@@ -419,7 +419,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *ptr, size_t size, 
 	struct enter_scope scope;
 
 	stats_call(HOOK_cuMemAddressReserve);
-	if (!life_enter(&scope))
+	if (!lifecycle_enter(&scope))
 		return REAL(cuMemAddressReserve)(ptr, size, alignment, addr, flags);
 	if (ptr && vmm_reserve(ptr, size, alignment, addr, flags))
 		return enter_leave(&scope, CUDA_SUCCESS);

@@ -50,7 +50,7 @@ static void note_unknown(const char *name, const void *address)
 
 void *resolve_substitute(const char *name, void *address)
 {
-	if (!address || life_is_off() || life_stage() == STAGE_FORKED || !real_bind())
+	if (!address || process_is_off() || process_stage() == STAGE_FORKED || !real_bind())
 		return address;
 	int id = real_find(address);
 	if (id >= 0)
@@ -75,7 +75,7 @@ static void *look_up(real_dlsym_function *c_dlsym, void *handle, const char *nam
 	 */
 	void *real_one = real_address((enum hook_id)ours);
 	if (real_one)
-		return life_is_off() ? real_one : address;
+		return process_is_off() ? real_one : address;
 	/* Whatever is next after us, or the C library's own error. Not a tail call: "next" is next after the caller. */
 	void *volatile next = c_dlsym(RTLD_NEXT, name);
 	return next;

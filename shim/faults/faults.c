@@ -134,7 +134,7 @@ static bool count(enum policy_faults how)
 	say("the driver's counters (%s, driver %s)", FAULTS_TOOLS, faults.uvm.version);
 	count_by_device();
 	if (how == POLICY_FAULTS_EVENTS) {
-		if (faults_queue_start(&faults.uvm, &faults.devices, policy_n_rules(life_policy()), why)) {
+		if (faults_queue_start(&faults.uvm, &faults.devices, policy_n_rules(process_policy()), why)) {
 			say(" and its events");
 			return true;
 		}
@@ -146,7 +146,7 @@ static bool count(enum policy_faults how)
 
 static bool start(void)
 {
-	enum policy_faults how = policy_faults(life_policy());
+	enum policy_faults how = policy_faults(process_policy());
 	struct rusage usage;
 	bool counts;
 
@@ -166,7 +166,7 @@ void faults_start(void)
 {
 	int saved = errno, none = NONE, starting = STARTING, cancel;
 
-	if (atomic_load_explicit(&faults.state, memory_order_relaxed) != NONE || life_stage() != STAGE_RUNNING ||
+	if (atomic_load_explicit(&faults.state, memory_order_relaxed) != NONE || process_stage() != STAGE_RUNNING ||
 	    !atomic_compare_exchange_strong(&faults.state, &none, STARTING))
 		return;
 	/* A thread that is cancelled here would leave it so for good. */

@@ -25,7 +25,7 @@ void exit_summary_print(void)
 	summary_make(&stats, clock_now(), *trace_path() ? trace_path() : NULL, &summary);
 	for (unsigned i = 0; i < summary.n; i++)
 		log_line("%s", summary.line[i].text);
-	if (policy_observe(life_policy()))
+	if (policy_observe(process_policy()))
 		alloc_decide_print();
 	if (stats_get(STAT_unknown_names))
 		log_line("  %llu entry points asked for that we do not know: %s",
@@ -35,7 +35,7 @@ void exit_summary_print(void)
 
 void exit_summary_end(void)
 {
-	if (!policy_summary(life_policy()) || stats_get(STAT_allocations) + stats_get(STAT_refused) == 0)
+	if (!policy_summary(process_policy()) || stats_get(STAT_allocations) + stats_get(STAT_refused) == 0)
 		return;
 	log_patience(SUMMARY_MS);
 	exit_summary_print();

@@ -1,6 +1,6 @@
 /*
  * modules.h: what each module does when the process loads us, starts, forks and ends. modules.c has the two tables that say
- * in which order; life.c says when.
+ * in which order; lifecycle.c says when.
  */
 #ifndef SPILLWAY_MODULES_H
 #define SPILLWAY_MODULES_H

@@ -183,7 +183,7 @@ static void name_block(const struct engine *engine, uint32_t block_unit, char *t
 {
 	CUdeviceptr address = arena_address(engine->arena, block_unit);
 	uint32_t word = arena_look(engine->arena, address);
-	const struct policy *policy = life_policy();
+	const struct policy *policy = process_policy();
 	struct ledger_row row;
 	char bytes[32];
 

@@ -65,7 +65,7 @@ static void start(struct device *device, enum policy_spill mode)
 
 void spill_pressure(struct device *device)
 {
-	enum policy_spill mode = policy_spill_mode(life_policy());
+	enum policy_spill mode = policy_spill_mode(process_policy());
 
 	if ((mode != POLICY_SPILL_EXACT && mode != POLICY_SPILL_FAST) || engine_of(device))
 		return;
@@ -245,7 +245,7 @@ void spill_context_ended(CUcontext context, bool ended)
 void spill_end(void)
 {
 	/* The child of a fork has our handlers, and no mover. */
-	if (life_stage() == STAGE_FORKED)
+	if (process_stage() == STAGE_FORKED)
 		return;
 	for (unsigned i = 0; i < DEVICE_MOST; i++) {
 		struct engine *engine = atomic_load(&engines[i]);
@@ -300,7 +300,7 @@ static void start_if_running(struct device *device, void *argument)
 
 enum sw_status spill_suspend(uint64_t *ret_bytes)
 {
-	if (life_stage() != STAGE_RUNNING)
+	if (process_stage() != STAGE_RUNNING)
 		return SW_NOT_SUPPORTED;
 	device_each(start_if_running, NULL);
 	for (uint64_t until = clock_now() + SAFE_POINT_MS * 1000000ull;;) {
@@ -320,7 +320,7 @@ enum sw_status spill_suspend(uint64_t *ret_bytes)
 
 enum sw_status spill_resume(uint64_t *ret_bytes)
 {
-	if (life_stage() != STAGE_RUNNING)
+	if (process_stage() != STAGE_RUNNING)
 		return SW_NOT_SUPPORTED;
 	enum sw_status status = ask_all(ORDER_RESUME, ret_bytes);
 	if (status == SW_OK) {

@@ -22,8 +22,8 @@ static inline bool enter_serve_at(enum stage stage, const struct enter_scope *sc
 {
 	if (stage != STAGE_RUNNING)
 		return false;
-	if (__builtin_expect(!*life_mark, 0)) {
-		life_cloned();
+	if (__builtin_expect(!*process_fork_page, 0)) {
+		process_cloned();
 		errno = scope->saved_errno;
 		return false;
 	}
@@ -32,7 +32,7 @@ static inline bool enter_serve_at(enum stage stage, const struct enter_scope *sc
 }
 
 /*
- * May this call be served? A process that has not started is not started by it: life_enter() of lifecycle/life.h does.
+ * May this call be served? A process that has not started is not started by it: lifecycle_enter() of lifecycle/lifecycle.h does.
  * Returns false if the caller must call the real function; true if the caller must end with enter_leave(). Never true
  * while a driver call of ours is what called us.
  */
@@ -41,7 +41,7 @@ static inline bool enter_serve(struct enter_scope *scope)
 	if (__builtin_expect(enter_depth != 0, 0))
 		return false;
 	scope->saved_errno = errno;
-	return enter_serve_at(life_stage(), scope);
+	return enter_serve_at(process_stage(), scope);
 }
 
 static inline CUresult enter_leave(const struct enter_scope *scope, CUresult result)

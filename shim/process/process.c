@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-_Atomic int life_stage_now = STAGE_NEW;
+_Atomic int process_stage_now = STAGE_NEW;
 struct lock start_lock = LOCK_INIT(LOCK_START);
 __thread unsigned enter_depth __attribute__((tls_model("initial-exec")));
 
@@ -13,9 +13,9 @@ static const struct policy *policy;
 static void (*on_cloned)(void);
 
 static const volatile unsigned always = 1;
-const volatile unsigned *life_mark = &always;
+const volatile unsigned *process_fork_page = &always;
 
-void process_mark(void)
+void process_make_fork_page(void)
 {
 	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
 	unsigned *mark = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -27,7 +27,7 @@ void process_mark(void)
 		return;
 	}
 	*mark = 1;
-	life_mark = mark;
+	process_fork_page = mark;
 }
 
 void process_on_cloned(void (*let_go)(void))
@@ -36,11 +36,11 @@ void process_on_cloned(void (*let_go)(void))
 }
 
 /* Locks stay as they were in the parent: no thread takes them in a process that passes through. */
-void life_cloned(void)
+void process_cloned(void)
 {
 	int running = STAGE_RUNNING;
 
-	if (atomic_compare_exchange_strong(&life_stage_now, &running, STAGE_FORKED))
+	if (atomic_compare_exchange_strong(&process_stage_now, &running, STAGE_FORKED))
 		on_cloned();
 }
 
@@ -49,10 +49,10 @@ static void pass_through_for_good(void)
 {
 	int stage = STAGE_NEW;
 
-	atomic_compare_exchange_strong(&life_stage_now, &stage, STAGE_OFF);
+	atomic_compare_exchange_strong(&process_stage_now, &stage, STAGE_OFF);
 }
 
-bool life_is_off(void)
+bool process_is_off(void)
 {
 	static _Atomic int known; /* 0 not yet, 1 on, 2 off */
 	int now = atomic_load_explicit(&known, memory_order_relaxed);
@@ -68,7 +68,7 @@ bool life_is_off(void)
 	return now == 2;
 }
 
-const struct policy *life_policy(void)
+const struct policy *process_policy(void)
 {
 	return policy;
 }
@@ -78,13 +78,13 @@ void process_set_policy(const struct policy *read)
 	policy = read;
 }
 
-bool life_counts(void)
+bool process_counts(void)
 {
-	enum stage stage = life_stage();
+	enum stage stage = process_stage();
 
-	if (stage == STAGE_RUNNING && !*life_mark) {
-		life_cloned();
+	if (stage == STAGE_RUNNING && !*process_fork_page) {
+		process_cloned();
 		return false;
 	}
-	return stage == STAGE_RUNNING || (stage == STAGE_NEW && !life_is_off());
+	return stage == STAGE_RUNNING || (stage == STAGE_NEW && !process_is_off());
 }

@@ -199,7 +199,7 @@ void account_refused(const struct device *device, size_t bytes, int rule, void *
 		 log_bytes(limit, sizeof(limit), atomic_load(&device->budget.limit)),
 		 log_bytes(host_used, sizeof(host_used), atomic_load(&host_budget.used)),
 		 log_bytes(host_limit, sizeof(host_limit), atomic_load(&host_budget.limit)),
-		 policy_spill_name(policy_spill_mode(life_policy())), rule < 0 ? "" : "rule ",
-		 policy_rule_name(life_policy(), rule));
+		 policy_spill_name(policy_spill_mode(process_policy())), rule < 0 ? "" : "rule ",
+		 policy_rule_name(process_policy(), rule));
 	say_shared();
 }

@@ -63,9 +63,9 @@ static bool wants_ranges(void)
 
 	if (trace_is_wanted())
 		return true;
-	if (life_stage() != STAGE_NEW)
-		return life_stage() == STAGE_RUNNING && policy_needs(life_policy()) & POLICY_NEED_NVTX;
-	if (life_is_off())
+	if (process_stage() != STAGE_NEW)
+		return process_stage() == STAGE_RUNNING && policy_needs(process_policy()) & POLICY_NEED_NVTX;
+	if (process_is_off())
 		return false;
 	struct policy *policy = policy_read(secure_getenv("SPILLWAY_POLICY"), secure_getenv("SPILLWAY_SET"), &errors);
 	policy_errors_free(&errors);
@@ -168,7 +168,7 @@ static void count(int rule, size_t bytes)
 
 struct policy_decision alloc_decide(struct device *device, const struct backend_request *request)
 {
-	const struct policy *policy = life_policy();
+	const struct policy *policy = process_policy();
 	unsigned needs = policy_needs(policy);
 	char thread[16] = ""; /* as long as the kernel lets a name be */
 	struct policy_request question = {
@@ -287,7 +287,7 @@ void alloc_decide_print(void)
 
 		if (n)
 			log_line("  %s%s: %llu allocations, %s", index < 0 ? "" : "rule ",
-				 policy_rule_name(life_policy(), index), (unsigned long long)n,
+				 policy_rule_name(process_policy(), index), (unsigned long long)n,
 				 log_bytes(text, sizeof(text), bytes));
 	}
 }

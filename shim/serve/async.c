@@ -40,7 +40,7 @@ bool async_is_capturing(CUstream stream, bool per_thread)
 
 bool async_is_for_heap(void)
 {
-	return policy_async_use(life_policy()) != POLICY_ASYNC_DRIVER;
+	return policy_async_use(process_policy()) != POLICY_ASYNC_DRIVER;
 }
 
 /* ---- allocating ---- */
@@ -212,7 +212,7 @@ static bool claim_pool(struct device *device, struct async_request *request, con
 /* In the stream's context. With async.use: driver a rule can deny, and nothing else. */
 static bool serve(struct async_request *request, CUcontext context, CUdeviceptr *ret_address, CUresult *ret_result)
 {
-	enum policy_async use = policy_async_use(life_policy());
+	enum policy_async use = policy_async_use(process_policy());
 	struct backend_request question = question_of(request);
 	struct device *device = device_current(NULL);
 	struct account_claim *claim = &request->claim;

@@ -90,7 +90,7 @@ void control_start(void)
 
 	if (atomic_load_explicit(&asked, memory_order_relaxed) || atomic_exchange(&asked, true))
 		return;
-	if (!policy_control(life_policy()))
+	if (!policy_control(process_policy()))
 		return;
 	server_start(&server);
 	/* Before the driver's own handlers, which were there first: ticks call it. */

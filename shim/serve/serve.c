@@ -171,7 +171,7 @@ bool serve_is_late_free(CUdeviceptr address)
 {
 	struct ledger_row row;
 
-	return life_stage() == STAGE_ENDING && (device_of(address) || ledger_find(LEDGER_SYSTEM, address, &row));
+	return process_stage() == STAGE_ENDING && (device_of(address) || ledger_find(LEDGER_SYSTEM, address, &row));
 }
 
 struct ledger_row *serve_take_ours(CUdeviceptr address)
@@ -243,5 +243,5 @@ void serve_context_ended(CUcontext context, struct serve_ending ending, bool end
 
 CUresult serve_refusal(void)
 {
-	return life_stage() == STAGE_REFUSE ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
+	return process_stage() == STAGE_REFUSE ? CUDA_ERROR_NOT_PERMITTED : CUDA_SUCCESS;
 }

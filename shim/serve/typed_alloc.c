@@ -19,8 +19,8 @@ static struct policy_decision decide(enum policy_api api, struct device *device,
 bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes, void *caller,
 		       struct account_claim *ret_claim)
 {
-	*ret_claim = (struct account_claim){.rule = -1, .spill = policy_vmm_spill(life_policy())};
-	if (!policy_decides(life_policy(), api))
+	*ret_claim = (struct account_claim){.rule = -1, .spill = policy_vmm_spill(process_policy())};
+	if (!policy_decides(process_policy(), api))
 		return true;
 	if (!device)
 		device = device_current(NULL);
@@ -115,7 +115,7 @@ static CUresult ask_in_turn(struct device *device, const struct policy_decision 
 CUresult typed_alloc_managed(CUdeviceptr *ret_address, size_t bytes, unsigned flags, void *caller)
 {
 	bool is_right = ret_address && bytes && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
-	bool decides = policy_decides(life_policy(), POLICY_API_MANAGED);
+	bool decides = policy_decides(process_policy(), POLICY_API_MANAGED);
 	struct backend_request question = {.api = POLICY_API_MANAGED, .bytes = bytes, .caller = caller};
 	/* What is wrong is the driver's to refuse. */
 	struct device *device = is_right && (decides || trace_is_on()) ? device_current(NULL) : NULL;

@@ -56,7 +56,7 @@ bool vmm_reserve(CUdeviceptr *ret_address, size_t bytes, size_t alignment, CUdev
 {
 	CUdeviceptr address;
 
-	if (!policy_vmm_moves(life_policy()) || !is_plain_space(bytes, alignment, flags))
+	if (!policy_vmm_moves(process_policy()) || !is_plain_space(bytes, alignment, flags))
 		return false;
 	struct device *device = device_current(NULL);
 	struct heap *heap = device && device->vmm ? device_heap(device) : NULL;
@@ -165,7 +165,7 @@ bool vmm_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CU
 		ledger_row_free(row);
 		return true;
 	}
-	if (grant.bytes_away && policy_spill_mode(life_policy()) == POLICY_SPILL_FAST)
+	if (grant.bytes_away && policy_spill_mode(process_policy()) == POLICY_SPILL_FAST)
 		log_once("vmm.spill: move: in mode fast memory of the program's own cuMemCreate stays where it was "
 			 "placed, on the host where the device was full; spill.mode: exact moves it");
 	note_handle(row, bytes, prop, claim, &grant);
@@ -318,7 +318,7 @@ static CUresult map_ours(const struct ledger_row *handle, const struct va_range 
 			 struct ledger_row *row)
 {
 	struct heap *heap = heap_of(handle->device);
-	bool stays = policy_spill_mode(life_policy()) == POLICY_SPILL_FAST;
+	bool stays = policy_spill_mode(process_policy()) == POLICY_SPILL_FAST;
 	CUresult result = CUDA_ERROR_NOT_READY;
 
 	if (handle->handle.drivers)

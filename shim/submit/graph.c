@@ -45,7 +45,7 @@ static void after_fork(void)
 	pthread_mutex_unlock(&graph_lock.mutex);
 }
 
-/* Here and not in life.c: the lock is the innermost of its holder and waits for nothing, so any order will do. */
+/* Here and not in lifecycle.c: the lock is the innermost of its holder and waits for nothing, so any order will do. */
 __attribute__((constructor)) static void graph_begin(void)
 {
 	libc_atfork(before_fork, after_fork, after_fork);

@@ -30,7 +30,7 @@ struct submission_stripe *submission_take_stripe(void)
 	static atomic_uint next;
 
 	/* Asked here, where each thread comes once: the launch path looks at what came of it alone. */
-	life_is_off();
+	process_is_off();
 	return submission_my_stripe =
 		   &submission_stripes[atomic_fetch_add_explicit(&next, 1, memory_order_relaxed) % SUBMISSION_STRIPES];
 }
@@ -93,8 +93,8 @@ struct submission *submission_open(uint64_t id)
 	if (enter_depth || use->busy)
 		return NULL;
 	/* In a child that has no mover, the gate would never open, and the locks are as they were when it was made. */
-	if (__builtin_expect(!*life_mark, 0)) {
-		life_cloned();
+	if (__builtin_expect(!*process_fork_page, 0)) {
+		process_cloned();
 		return NULL;
 	}
 	use->busy = true;

@@ -45,7 +45,7 @@
 /* Counted; when switched off for good (enter.h) not even that, and nobody waits for what is inside the driver. */
 #define SUBMIT_BEGIN(name, args)                                                                                       \
 	do {                                                                                                           \
-		if (__builtin_expect(life_stage() == STAGE_OFF, 0))                                                    \
+		if (__builtin_expect(process_stage() == STAGE_OFF, 0))                                                    \
 			return REAL(name) args;                                                                        \
 		stats_call(HOOK_##name);                                                                               \
 	} while (0)

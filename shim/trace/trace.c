@@ -238,7 +238,7 @@ static const char *pattern(void)
 
 bool trace_is_wanted(void)
 {
-	return pattern() && !life_is_off();
+	return pattern() && !process_is_off();
 }
 
 void trace_start(const struct policy *read, const struct trace_sources *from)

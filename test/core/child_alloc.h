@@ -5,13 +5,13 @@
 #ifndef SPILLWAY_TEST_CHILD_ALLOC_H
 #define SPILLWAY_TEST_CHILD_ALLOC_H
 
-#include "shim/lifecycle/life.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "test/core/core.h"
 
 static void start(void)
 {
 	core_driver();
-	CHECK(life_start() == STAGE_RUNNING);
+	CHECK(lifecycle_start() == STAGE_RUNNING);
 }
 
 static CUdeviceptr alloc(size_t bytes)

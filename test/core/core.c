@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/lifecycle/life.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/heap/migration.h"
 #include "shim/serve/deferred_free.h"
 
@@ -54,7 +54,7 @@ void core_start(const char *const *settings)
 {
 	core_settings(settings);
 	core_driver();
-	CHECK(life_start() == STAGE_RUNNING);
+	CHECK(lifecycle_start() == STAGE_RUNNING);
 }
 
 int core_in_child(const char *const *settings, int (*run)(void *argument), void *argument)

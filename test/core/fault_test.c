@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "shim/device/device.h"
-#include "shim/lifecycle/life.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/accounting/ledger.h"
 #include "shim/serve/deferred_free.h"
 #include "shim/stats/stats.h"
@@ -160,7 +160,7 @@ static int run_one(void *argument)
 	CUstream stream;
 
 	core_driver();
-	CHECK(life_start() == STAGE_RUNNING);
+	CHECK(lifecycle_start() == STAGE_RUNNING);
 	CHECK(cuCtxGetCurrent(&first) == CUDA_SUCCESS);
 	CHECK(cuCtxCreate_v2(&other, 0, 0) == CUDA_SUCCESS && cuCtxSetCurrent(first) == CUDA_SUCCESS);
 	CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);

@@ -16,7 +16,7 @@ static void a_submission_goes_straight_to_the_driver(void **state)
 	core_driver();
 	assert_int_equal(cuMemAlloc_v2(&block, 4096), CUDA_SUCCESS);
 	assert_int_equal(cuMemsetD8_v2(block, 1, 4096), CUDA_SUCCESS);
-	assert_int_equal(life_stage(), STAGE_OFF);
+	assert_int_equal(process_stage(), STAGE_OFF);
 	uint64_t before = stats_calls(HOOK_cuMemsetD8_v2);
 	for (int i = 0; i < 10; i++)
 		assert_int_equal(cuMemsetD8_v2(block, 1, 4096), CUDA_SUCCESS);

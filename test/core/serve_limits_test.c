@@ -137,7 +137,7 @@ static int is_in_stage(void *argument)
 
 	core_driver();
 	CUresult result = cuMemAlloc_v2(&address, MIB);
-	CHECK(life_stage() == expected);
+	CHECK(process_stage() == expected);
 	if (expected == STAGE_REFUSE) {
 		CHECK(result == CUDA_ERROR_NOT_PERMITTED && address == 42);
 		return 0;
@@ -177,7 +177,7 @@ static int forks(void *argument)
 		CUdeviceptr unused = 42;
 
 		/* CUDA does not survive a fork; the driver itself says so, and we do not stand in its way. */
-		CHECK(life_stage() == STAGE_FORKED);
+		CHECK(process_stage() == STAGE_FORKED);
 		CHECK(cuMemAlloc_v2(&unused, MIB) != CUDA_SUCCESS && unused == 42);
 		CHECK(cuMemFree_v2(address) != CUDA_SUCCESS);
 		_exit(0);

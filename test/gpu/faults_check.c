@@ -14,7 +14,7 @@
  *
  * Exit status: 0 equal, 1 not, or a call failed, 77 no GPU, no CUPTI, or no managed memory that both sides may use.
  */
-#include "shim/lifecycle/life.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/faults/faults.h"
 #include "shim/serve/typed_alloc.h"
 
@@ -293,7 +293,7 @@ int main(int argc, char **argv)
 	}
 	MUST(driver.load(&module, ptx));
 	MUST(driver.get_function(&function, module, "add_one"));
-	if (life_start() != STAGE_RUNNING) {
+	if (lifecycle_start() != STAGE_RUNNING) {
 		printf("faults_check: the policy is not good\n");
 		return 1;
 	}

@@ -30,7 +30,7 @@ enum sw_status spill_resume(uint64_t *ret_bytes)
 	return fake(ret_bytes);
 }
 
-const struct policy *life_policy(void)
+const struct policy *process_policy(void)
 {
 	struct policy_errors errors;
 	const struct policy *policy = policy_read("heap", fake_set, &errors);
@@ -45,7 +45,7 @@ static void tick(void)
 	fake_ticks++;
 }
 
-/* As life_start() does. */
+/* As lifecycle_start() does. */
 __attribute__((constructor)) static void give(void)
 {
 	control_give(control_request, tick);

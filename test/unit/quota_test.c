@@ -215,7 +215,7 @@ static void the_child_of_a_rank_has_no_share_and_takes_none_with_it(void **state
 		CHECK(quota_take(60 * MIB));
 		if (fork())
 			pause();
-		quota_child(); /* as life.c does */
+		quota_child(); /* as lifecycle.c does */
 		CHECK(quota_take(1000 * MIB));
 		quota_give(2000 * MIB);
 		quota_leave();

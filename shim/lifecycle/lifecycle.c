@@ -12,7 +12,7 @@
  * Exit: take no more requests from outside (control.h), print the summary, set ENDING, make no CUDA call: the driver may
  * be gone already.
  */
-#include "shim/lifecycle/life.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/base/libc.h"
 #include "shim/base/log.h"
 #include "shim/lifecycle/modules.h"
@@ -64,7 +64,7 @@ static enum stage read_policy(void)
 	struct policy_errors errors;
 	struct policy *read;
 
-	if (life_is_off())
+	if (process_is_off())
 		return STAGE_OFF;
 	read = policy_read(secure_getenv("SPILLWAY_POLICY"), secure_getenv("SPILLWAY_SET"), &errors);
 	enum stage stage = read ? STAGE_RUNNING : bad_policy(&errors);
@@ -74,22 +74,22 @@ static enum stage read_policy(void)
 	if (read) {
 		owner = getpid();
 		process_on_cloned(modules_child);
-		process_mark();
+		process_make_fork_page();
 		modules_start(read);
 	}
 	process_set_policy(read);
 	return stage;
 }
 
-enum stage life_start(void)
+enum stage lifecycle_start(void)
 {
 	/* Not under START: binding may need the loader's lock, which a thread that waits for START may hold. */
 	modules_bind();
 	lock_take(&start_lock);
-	enum stage stage = life_stage();
+	enum stage stage = process_stage();
 	if (stage == STAGE_NEW) {
 		stage = read_policy();
-		atomic_store_explicit(&life_stage_now, stage, memory_order_release);
+		atomic_store_explicit(&process_stage_now, stage, memory_order_release);
 	}
 	lock_drop(&start_lock);
 	return stage;
@@ -108,10 +108,10 @@ static __thread bool fork_holds
 static void before_fork(void)
 {
 	fork_holds = false;
-	while (life_stage() == STAGE_NEW && !fork_holds) {
+	while (process_stage() == STAGE_NEW && !fork_holds) {
 		if (pthread_mutex_trylock(&start_lock.mutex)) {
 			sched_yield();
-		} else if (life_stage() == STAGE_NEW) {
+		} else if (process_stage() == STAGE_NEW) {
 			modules_lock();
 			fork_holds = true;
 		} else {
@@ -131,12 +131,12 @@ static void after_fork_parent(void)
 static void after_fork_child(void)
 {
 	after_fork_parent();
-	if (life_stage() == STAGE_RUNNING)
-		atomic_store(&life_stage_now, STAGE_FORKED);
+	if (process_stage() == STAGE_RUNNING)
+		atomic_store(&process_stage_now, STAGE_FORKED);
 	modules_child();
 }
 
-__attribute__((constructor)) static void life_begin(void)
+__attribute__((constructor)) static void lifecycle_begin(void)
 {
 	libc_atfork(before_fork, after_fork_parent, after_fork_child);
 	modules_load();
@@ -144,14 +144,14 @@ __attribute__((constructor)) static void life_begin(void)
 
 /* ---- exit ---- */
 
-__attribute__((destructor)) static void life_end(void)
+__attribute__((destructor)) static void lifecycle_end(void)
 {
-	enum stage stage = life_stage();
+	enum stage stage = process_stage();
 
 	/* A child that no handler of fork() was told of (_Fork(), clone()): page, file and folder are its parent's. */
 	if (stage == STAGE_RUNNING && owner != getpid())
 		return;
 	modules_end(stage == STAGE_RUNNING);
-	atomic_store(&life_stage_now, STAGE_ENDING);
+	atomic_store(&process_stage_now, STAGE_ENDING);
 	modules_end_late(stage == STAGE_RUNNING);
 }
