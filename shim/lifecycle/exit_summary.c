@@ -2,7 +2,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/lock.h"
 #include "shim/base/log.h"
-#include "shim/lifecycle/pulse.h"
+#include "shim/lifecycle/sampler.h"
 #include "shim/process/process.h"
 #include "shim/serve/alloc_decide.h"
 #include "shim/stats/stats.h"
@@ -21,7 +21,7 @@ void exit_summary_print(void)
 	/* At exit nobody may be waited for: a thread that was in here may have ended with it. */
 	if (!lock_try(&one))
 		return;
-	pulse();
+	sampler_sample();
 	summary_make(&stats, clock_now(), *trace_path() ? trace_path() : NULL, &summary);
 	for (unsigned i = 0; i < summary.n; i++)
 		log_line("%s", summary.line[i].text);

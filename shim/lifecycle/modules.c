@@ -9,7 +9,7 @@
 #include "shim/faults/faults.h"
 #include "shim/lifecycle/control_request.h"
 #include "shim/lifecycle/exit_summary.h"
-#include "shim/lifecycle/pulse.h"
+#include "shim/lifecycle/sampler.h"
 #include "shim/lifecycle/trace_sources.h"
 #include "shim/mover/spill.h"
 #include "shim/serve/alloc_decide.h"
@@ -45,7 +45,7 @@ static void start_stats(struct policy *read)
 static void start_control(struct policy *policy)
 {
 	(void)policy;
-	control_give(control_request, pulse_tick);
+	control_give(control_request, sampler_tick);
 }
 
 static void start_trace(struct policy *policy)
@@ -53,9 +53,9 @@ static void start_trace(struct policy *policy)
 	trace_start(policy, &trace_sources);
 }
 
-static void start_pulse(struct policy *policy)
+static void start_sampler(struct policy *policy)
 {
-	pulse_start(policy);
+	sampler_start(policy);
 }
 
 static void start_pdl(struct policy *policy)
@@ -94,7 +94,7 @@ static const struct {
     /* faults  */ {.child = faults_child},
     /* ipc     */ {.child = ipc_child},
     /* trace   */ {.start = start_trace, .child = trace_child},
-    /* pulse   */ {.start = start_pulse}, /* after the trace: faults go into it */
+    /* sampler */ {.start = start_sampler}, /* after the trace: faults go into it */
     /* pdl     */ {.start = start_pdl},
 };
 
@@ -109,7 +109,7 @@ static const struct {
 } ends[] = {
     {.end = doors_end},
     {.end = control_stop},
-    {.end = pulse, .if_running = true},
+    {.end = sampler_sample, .if_running = true},
     {.end = faults_end},
     {.end = ipc_stop},
     {.end = end_stats, .if_running = true},

@@ -1,4 +1,4 @@
-#include "shim/lifecycle/pulse.h"
+#include "shim/lifecycle/sampler.h"
 #include "policy/policy.h"
 #include "shim/base/clock.h"
 #include "shim/accounting/quota.h"
@@ -63,13 +63,13 @@ static void trace_one(const struct fault_event *event, void *argument)
 		    trace_device(event->from));
 }
 
-void pulse_start(const struct policy *policy)
+void sampler_start(const struct policy *policy)
 {
 	if (policy_faults(policy) == POLICY_FAULTS_EVENTS && trace_is_wanted())
 		faults_listen(trace_one, NULL);
 }
 
-void pulse(void)
+void sampler_sample(void)
 {
 	static struct lock one = LOCK_INIT(LOCK_SAMPLER);
 	char line[FAULTS_LINE];
@@ -86,9 +86,9 @@ void pulse(void)
 	lock_drop(&one);
 }
 
-void pulse_tick(void)
+void sampler_tick(void)
 {
-	pulse();
+	sampler_sample();
 	quota_tick();
 	device_tick();
 	peer_tick();
