@@ -5,7 +5,7 @@
  * get wrong.
  */
 #include "shim/entry/resolve.h"
-#include "shim/driver/doors.h"
+#include "shim/driver/door_log.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/entry/hook.h"
@@ -85,8 +85,8 @@ void *resolve_dlsym(real_dlsym_function *c_dlsym, void *handle, const char *name
 {
 	void *address = look_up(c_dlsym, handle, name);
 
-	if (__builtin_expect(doors_wanted(), 0))
-		doors_note(DOOR_DLSYM, name, address, caller);
+	if (__builtin_expect(door_log_wanted(), 0))
+		door_log_note(DOOR_DLSYM, name, address, caller);
 	return address;
 }
 
@@ -105,8 +105,8 @@ HOOK_EXPORT CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pfn,
 	CUresult result = REAL(cuGetProcAddress_v2)(symbol, pfn, cudaVersion, flags, symbolStatus);
 	if (result == CUDA_SUCCESS && pfn && symbol)
 		*pfn = resolve_substitute(symbol, *pfn);
-	if (__builtin_expect(doors_wanted(), 0) && pfn && symbol)
-		doors_note(DOOR_PROC, symbol, result == CUDA_SUCCESS ? *pfn : NULL, __builtin_return_address(0));
+	if (__builtin_expect(door_log_wanted(), 0) && pfn && symbol)
+		door_log_note(DOOR_PROC, symbol, result == CUDA_SUCCESS ? *pfn : NULL, __builtin_return_address(0));
 	return result;
 }
 
@@ -117,7 +117,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **pfn, in
 	CUresult result = REAL(cuGetProcAddress)(symbol, pfn, cudaVersion, flags);
 	if (result == CUDA_SUCCESS && pfn && symbol)
 		*pfn = resolve_substitute(symbol, *pfn);
-	if (__builtin_expect(doors_wanted(), 0) && pfn && symbol)
-		doors_note(DOOR_PROC, symbol, result == CUDA_SUCCESS ? *pfn : NULL, __builtin_return_address(0));
+	if (__builtin_expect(door_log_wanted(), 0) && pfn && symbol)
+		door_log_note(DOOR_PROC, symbol, result == CUDA_SUCCESS ? *pfn : NULL, __builtin_return_address(0));
 	return result;
 }

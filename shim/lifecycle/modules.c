@@ -4,7 +4,7 @@
 #include "shim/context/capture.h"
 #include "shim/device/peer.h"
 #include "shim/device/pool.h"
-#include "shim/driver/doors.h"
+#include "shim/driver/door_log.h"
 #include "shim/driver/real.h"
 #include "shim/faults/faults.h"
 #include "shim/lifecycle/control_request.h"
@@ -86,7 +86,7 @@ static const struct {
     /* pool    */ {.lock = &pool_lock},
     /* peer    */ {.lock = &peer_lock},
     /* choice  */ {.bind = alloc_decide_bind, .start = alloc_decide_start},
-    /* doors   */ {.load = doors_begin, .bind = doors_scan},
+    /* doors   */ {.load = door_log_begin, .bind = door_log_scan},
     /* stats   */ {.start = start_stats, .child = stats_child}, /* before all that counts */
     /* quota   */ {.child = quota_child},
     /* spill   */ {.child = spill_child},
@@ -107,7 +107,7 @@ static const struct {
 	bool if_running; /* only in STAGE_RUNNING; else always */
 	bool late;       /* after the stage is ENDING */
 } ends[] = {
-    {.end = doors_end},
+    {.end = door_log_end},
     {.end = control_stop},
     {.end = sampler_sample, .if_running = true},
     {.end = faults_end},

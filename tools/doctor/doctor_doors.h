@@ -1,6 +1,6 @@
 /*
  * doctor_doors.h: reading what the library has written down about who got hold of the driver's functions (the format is
- * in shim/driver/doors.h). The file may hold anything: what is no such line is passed over, and there is an end to what is kept.
+ * in shim/driver/door_log.h). The file may hold anything: what is no such line is passed over, and there is an end to what is kept.
  */
 #ifndef TOOLS_DOCTOR_DOORS_H
 #define TOOLS_DOCTOR_DOORS_H

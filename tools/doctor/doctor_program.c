@@ -1,6 +1,6 @@
 /*
  * doctor_program.c: `spillway doctor -- PROGRAM`: run it as `spillway run` would, with the library writing down who got
- * hold of the driver's functions (shim/driver/doors.h), and say what that means.
+ * hold of the driver's functions (shim/driver/door_log.h), and say what that means.
  */
 #include <errno.h>
 #include <fcntl.h>

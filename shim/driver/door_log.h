@@ -1,5 +1,5 @@
 /*
- * doors.h: who got hold of the driver's functions, and how? Written down for `spillway doctor -- PROGRAM`, which names a
+ * door_log.h: who got hold of the driver's functions, and how? Written down for `spillway doctor -- PROGRAM`, which names a
  * file in SPILLWAY_DOORS; without that nothing is done but one look at a flag when a name is looked up. Nothing of this is
  * on the way of a call.
  *
@@ -18,22 +18,22 @@
  * nowhere yet, and to some other library. DLSYM is "ours", "past", or "-" where the object has no dlsym; RUNTIME is
  * the libcudart that it calls, or "-".
  */
-#ifndef SPILLWAY_DOORS_H
-#define SPILLWAY_DOORS_H
+#ifndef SPILLWAY_DOOR_LOG_H
+#define SPILLWAY_DOOR_LOG_H
 
 #include <stdbool.h>
 
 enum door { DOOR_DLSYM, DOOR_PROC };
 
 /* Is it wanted? Reads the environment once. */
-bool doors_wanted(void);
+bool door_log_wanted(void);
 
 /* caller asked for name and was given address. Only where it is wanted. Leaves errno as it was. */
-void doors_note(enum door door, const char *name, const void *address, const void *caller);
+void door_log_note(enum door door, const char *name, const void *address, const void *caller);
 
 /* When the library is loaded, when it is first used, and when the process ends. */
-void doors_begin(void);
-void doors_scan(void);
-void doors_end(void);
+void door_log_begin(void);
+void door_log_scan(void);
+void door_log_end(void);
 
 #endif

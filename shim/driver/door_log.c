@@ -6,7 +6,7 @@
  * lead to. That tells the truth about RTLD_DEEPBIND and
  * other libraries that stand in front, too. The list of objects is taken under the loader's lock and read without it.
  */
-#include "shim/driver/doors.h"
+#include "shim/driver/door_log.h"
 #include "shim/driver/real.h"
 
 #include <dlfcn.h>
@@ -33,7 +33,7 @@ enum { OBJECTS_MOST = 4096 };
 	((type) == R_AARCH64_JUMP_SLOT || (type) == R_AARCH64_GLOB_DAT || (type) == R_AARCH64_ABS64)
 #endif
 
-bool doors_wanted(void)
+bool door_log_wanted(void)
 {
 	static _Atomic int known; /* 0 not yet, 1 no, 2 yes */
 	int now = atomic_load_explicit(&known, memory_order_relaxed);
@@ -126,7 +126,7 @@ static const char *result_of(const void *address)
 
 	if (!address)
 		return "none";
-	if (!dladdr(address, &info) || !info.dli_fname || !dladdr((void *)(uintptr_t)doors_note, &self))
+	if (!dladdr(address, &info) || !info.dli_fname || !dladdr((void *)(uintptr_t)door_log_note, &self))
 		return "other";
 	if (info.dli_fbase == self.dli_fbase)
 		return "ours";
@@ -135,7 +135,7 @@ static const char *result_of(const void *address)
 								       : "other";
 }
 
-void doors_note(enum door door, const char *name, const void *address, const void *caller)
+void door_log_note(enum door door, const char *name, const void *address, const void *caller)
 {
 	char path[PATH_MAX], quoted[128];
 	int saved = errno;
@@ -342,19 +342,19 @@ static void write_mapped(const struct objects *objects)
 
 /* ---- begin and end ---- */
 
-void doors_begin(void)
+void door_log_begin(void)
 {
 	char path[PATH_MAX];
 
-	if (doors_wanted())
+	if (door_log_wanted())
 		line_out("start", executable(path), "%s", "");
 }
 
-void doors_scan(void)
+void door_log_scan(void)
 {
 	struct objects objects = {0};
 
-	if (!doors_wanted())
+	if (!door_log_wanted())
 		return;
 	objects.list = calloc(OBJECTS_MOST, sizeof(*objects.list));
 	if (!objects.list)
@@ -368,9 +368,9 @@ void doors_scan(void)
 	free(objects.list);
 }
 
-void doors_end(void)
+void door_log_end(void)
 {
-	doors_scan();
-	if (doors_wanted())
+	door_log_scan();
+	if (door_log_wanted())
 		line_out("end", "", "%s", "");
 }
