@@ -22,7 +22,7 @@
 #include "shim/base/lock.h"
 #include "shim/base/log.h"
 #include "shim/accounting/quota_internal.h"
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 #include "shim/stats/stats.h"
 
 #include <errno.h>
@@ -315,8 +315,8 @@ static void join(void)
 	quota_file_write(&seat, QUOTA_SLOT(&seat, spare), spare);
 	lock_drop(&publishing);
 	atomic_compare_exchange_strong(&state, &before, SEATED);
-	if (again && rundir_is_first_loss())
-		log_line(RUNDIR_LOSS);
+	if (again && user_dir_is_first_loss())
+		log_line(USER_DIR_LOSS);
 }
 
 static enum taken try_to_take(uint64_t bytes)

@@ -2,7 +2,7 @@
  * quota.h: pinned host memory that the processes of one user share. Several of them are one job as a rule, a process for
  * each GPU, and each of them would take half of the machine for itself.
  *
- * Who shares: the processes of one user that see the same private folder (rundir.h) and live below the same memory limit,
+ * Who shares: the processes of one user that see the same private folder (user_dir.h) and live below the same memory limit,
  * that is in the nearest cgroup above them that has one; without a limit, on the machine. There is no daemon: a small file
  * in the folder, made with the first host memory, holds a total and a slot for each process (quota_internal.h). A process
  * without host memory has no slot and no part in anything said here. A file that is in use in another place where such a

@@ -4,7 +4,7 @@
  */
 #include "shim/accounting/quota_slots.h"
 #include "shim/base/clock.h"
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -117,7 +117,7 @@ int quota_carry_over(const struct quota_seat *from, const struct quota_seat *int
 
 /* ---- processes that still have a removed file open ---- */
 
-/* Visit each entry of an open folder of /proc whose name is a number. Takes no memory, see rundir.c. */
+/* Visit each entry of an open folder of /proc whose name is a number. Takes no memory, see user_dir.c. */
 typedef void number_visit(int folder, const char *name, void *argument);
 
 static void each_number(int folder, unsigned most, number_visit *visit, void *argument)
@@ -150,8 +150,8 @@ static bool is_removed(const char *path, const char *name)
 {
 	char place[PATH_LENGTH];
 
-	for (unsigned i = 0; i < RUNDIR_PLACES; i++) {
-		if (!rundir_name_place(i, place, sizeof(place)))
+	for (unsigned i = 0; i < USER_DIR_PLACES; i++) {
+		if (!user_dir_name_place(i, place, sizeof(place)))
 			continue;
 		size_t length = strlen(place), name_length = strlen(name);
 

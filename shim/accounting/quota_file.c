@@ -4,7 +4,7 @@
  */
 #include "shim/accounting/quota_slots.h"
 #include "shim/base/clock.h"
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -137,7 +137,7 @@ bool quota_slot_is_gone(const struct quota_seat *seat, unsigned index, const str
 	/* Our own slot of before an exec(). */
 	if (pid == (uint64_t)getpid())
 		return true;
-	return pid == 0 || pid > INT32_MAX || rundir_process_is_gone((pid_t)pid, slot->started);
+	return pid == 0 || pid > INT32_MAX || user_dir_process_is_gone((pid_t)pid, slot->started);
 }
 
 bool quota_file_each_slot(const struct quota_seat *seat, quota_slot_visit *visit, void *argument)

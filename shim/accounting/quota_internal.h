@@ -82,7 +82,7 @@ struct quota_seat {
 };
 
 /*
- * Find the file that is in use, in any of the places where it may lie (rundir_open_place()), or make one, and take a slot
+ * Find the file that is in use, in any of the places where it may lie (user_dir_open_place()), or make one, and take a slot
  * in it that says `held` bytes are taken. seat: as it was; with a seat of before, whose file was lost, that is given up.
  *
  * Nothing that anybody holds is forgotten on the way. What stands in a file that was removed is carried over, for all

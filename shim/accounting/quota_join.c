@@ -12,7 +12,7 @@
 #include "shim/accounting/quota_slots.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 #include "shim/stats/stats.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ static uint64_t my_space(void)
 	struct stat status;
 
 	/* Without a /proc of this namespace a pid leads nowhere. */
-	if (!rundir_process_started(getpid()) || stat("/proc/self/ns/pid", &status) != 0)
+	if (!user_dir_process_started(getpid()) || stat("/proc/self/ns/pid", &status) != 0)
 		return 0;
 	return status.st_ino;
 }
@@ -181,7 +181,7 @@ static int sit_down(struct quota_seat *seat, const struct quota_seat *before, ui
 		return error;
 	const struct quota_slot slot = {.stamp = seat->stamp,
 					.pid = (uint64_t)getpid(),
-					.started = rundir_process_started(getpid()),
+					.started = user_dir_process_started(getpid()),
 					.space = seat->space,
 					.used = held,
 					.ticket = seat->ticket};
@@ -279,7 +279,7 @@ static void log_foreign(const struct quota_seat *seat)
 }
 
 /* -EAGAIN: the file that was opened is no more, another may be there. */
-static int enter(const struct rundir *folder, const struct quota_terms *terms, struct quota_seat *seat,
+static int enter(const struct user_dir *folder, const struct quota_terms *terms, struct quota_seat *seat,
 		 const struct quota_seat *before, uint64_t held, uint64_t patience)
 {
 	struct stat status;
@@ -323,7 +323,7 @@ static void name_file(uint64_t domain, char *room, size_t bytes)
 }
 
 /* Is the file in that folder used by anybody? */
-static bool is_in_use(const struct rundir *folder, const struct quota_seat *seat)
+static bool is_in_use(const struct user_dir *folder, const struct quota_seat *seat)
 {
 	struct quota_seat there = *seat;
 	struct quota_head head;
@@ -347,16 +347,16 @@ static bool is_in_use(const struct rundir *folder, const struct quota_seat *seat
 }
 
 /* Where it is in use, else where new files go: the places differ after a log-out, and when the user comes back. */
-static int open_folder(const struct quota_seat *seat, struct rundir *ret_folder)
+static int open_folder(const struct quota_seat *seat, struct user_dir *ret_folder)
 {
-	for (unsigned place = 0; place < RUNDIR_PLACES; place++) {
-		if (rundir_open_place(place, ret_folder) != 0)
+	for (unsigned place = 0; place < USER_DIR_PLACES; place++) {
+		if (user_dir_open_place(place, ret_folder) != 0)
 			continue;
 		if (is_in_use(ret_folder, seat))
 			return 0;
-		rundir_close(ret_folder, false);
+		user_dir_close(ret_folder, false);
 	}
-	return rundir_make_mapped(ret_folder);
+	return user_dir_make_mapped(ret_folder);
 }
 
 /* It was removed or truncated while we were at it. */
@@ -369,7 +369,7 @@ int quota_file_join(const struct quota_terms *terms, struct quota_seat *seat, ui
 {
 	struct quota_seat next = {.space = my_space(), .fd = -1, .ticket = seat->ticket ? seat->ticket : new_ticket()};
 	const struct quota_seat *before = quota_file_is_open(seat) ? seat : NULL;
-	struct rundir folder;
+	struct user_dir folder;
 	int error = -EAGAIN;
 
 	name_file(terms->domain, next.name, sizeof(next.name));
@@ -379,7 +379,7 @@ int quota_file_join(const struct quota_terms *terms, struct quota_seat *seat, ui
 		if (error)
 			return error;
 		error = enter(&folder, terms, &next, before, held, patient ? quota_join_patience : 0);
-		rundir_close(&folder, false);
+		user_dir_close(&folder, false);
 	}
 	if (error)
 		return is_worth_a_try(error) ? -EBUSY : error;
@@ -417,7 +417,7 @@ void quota_file_leave(struct quota_seat *seat, bool is_empty)
 		return;
 	/* Of one that was truncated nobody knows who is there. */
 	if (is_whole(seat) && quota_file_each_slot(seat, is_no_rank, NULL))
-		rundir_remove_own(seat->name, seat->device, seat->inode);
+		user_dir_remove_own(seat->name, seat->device, seat->inode);
 	quota_file_lock_byte(seat->fd, 0, F_UNLCK);
 	/* The lock of the slot stays with the descriptor until the process has ended. */
 }

@@ -1,6 +1,6 @@
 #include "shim/base/identity.h"
 #include "shim/base/clock.h"
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -21,7 +21,7 @@ uint64_t identity_space(void)
 {
 	struct stat status;
 	int saved = errno;
-	bool known = rundir_process_started(getpid()) && stat("/proc/self/ns/pid", &status) == 0;
+	bool known = user_dir_process_started(getpid()) && stat("/proc/self/ns/pid", &status) == 0;
 
 	errno = saved;
 	return known ? status.st_ino : 0;

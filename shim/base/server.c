@@ -131,7 +131,7 @@ static void note_path(struct server *server)
 
 	server->path[0] = 0;
 	if (fstatat(server->folder.fd, server->name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||
-	    !rundir_path_of(&server->folder, server->name, server->path, sizeof(server->path))) {
+	    !user_dir_path_of(&server->folder, server->name, server->path, sizeof(server->path))) {
 		server->path[0] = 0;
 		return;
 	}
@@ -141,7 +141,7 @@ static void note_path(struct server *server)
 
 static bool is_in_place(const struct server *server)
 {
-	return rundir_leads_to(AT_FDCWD, server->path, server->device, server->inode);
+	return user_dir_leads_to(AT_FDCWD, server->path, server->device, server->inode);
 }
 
 /* fd takes over the number of what is held. False: that number is not ours any more; fd is closed in any case. */
@@ -159,14 +159,14 @@ static bool replace(struct server_held *held, int fd)
 /* Makes a socket that was removed again. Called by the thread; what fails is tried again a second later. */
 static void find_again(struct server *server)
 {
-	struct rundir folder;
+	struct user_dir folder;
 
 	if (!server->path[0] || is_in_place(server) || still(&server->listener) < 0 || still(&server->place) < 0 ||
-	    rundir_make(&folder) != 0)
+	    user_dir_make(&folder) != 0)
 		return;
-	int fd = rundir_listen(&folder, server->name, BACKLOG);
+	int fd = user_dir_listen(&folder, server->name, BACKLOG);
 	if (fd < 0) { /* somebody else's has the name, or there is no room */
-		rundir_close(&folder, false);
+		user_dir_close(&folder, false);
 		return;
 	}
 	/* The folder's number stays, so that close_socket() and take_apart() need not know. */
@@ -175,8 +175,8 @@ static void find_again(struct server *server)
 	if (!replace(&server->place, folder.fd) || !replaced)
 		return;
 	note_path(server);
-	if (rundir_is_first_loss())
-		log_line(RUNDIR_LOSS);
+	if (user_dir_is_first_loss())
+		log_line(USER_DIR_LOSS);
 }
 
 /* ---- the thread ---- */
@@ -238,7 +238,7 @@ static void *serve(void *argument)
 
 	prctl(PR_SET_NAME, server->thread_name);
 	server->ticked = now_ms();
-	rundir_sweep(&server->folder, server->tail);
+	user_dir_sweep(&server->folder, server->tail);
 	while (serve_next(server))
 		;
 	return NULL;
@@ -271,16 +271,16 @@ static int open_socket(struct server *server)
 	int fd = -ENOENT;
 
 	for (int i = 0; i < TRIES && (fd == -ENOENT || fd == -EADDRINUSE); i++) {
-		int error = rundir_make(&server->folder);
+		int error = user_dir_make(&server->folder);
 
 		if (error == -ENOENT)
 			continue;
 		if (error)
 			return error;
 		make_name(server);
-		fd = rundir_listen(&server->folder, server->name, BACKLOG);
+		fd = user_dir_listen(&server->folder, server->name, BACKLOG);
 		if (fd < 0)
-			rundir_close(&server->folder, true);
+			user_dir_close(&server->folder, true);
 	}
 	if (fd < 0)
 		return fd;
@@ -295,7 +295,7 @@ static void close_socket(struct server *server)
 {
 	if (still(&server->place) >= 0) {
 		unlinkat(server->folder.fd, server->name, 0);
-		rundir_close(&server->folder, true);
+		user_dir_close(&server->folder, true);
 	}
 	atomic_store(&server->place.fd_and_1, 0);
 	let_go(&server->listener);

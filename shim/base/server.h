@@ -1,17 +1,17 @@
 /*
- * server.h: a socket in the user's private folder (rundir.h), for the owner alone, and one small thread that waits at it.
+ * server.h: a socket in the user's private folder (user_dir.h), for the owner alone, and one small thread that waits at it.
  * Knows nothing of CUDA, nor of what is said. A server is a constant of the process: its first members are given where
  * it is defined, the rest is 0 and server.c's own.
  *
  * Once a second the thread looks whether the socket is still found under its name. If somebody has removed it, as all of the
- * folder is at a log-out, it is made again under the same name, where the folder is then (rundir_make()).
+ * folder is at a log-out, it is made again under the same name, where the folder is then (user_dir_make()).
  *
  * Used for `spillway suspend` and its like (control.c) and for memory that other processes may map (ipc_give.c).
  */
 #ifndef SPILLWAY_SERVER_H
 #define SPILLWAY_SERVER_H
 
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -42,7 +42,7 @@ struct server {
 	struct server_held listener, caller, place;
 	/* Written while it starts, constant after that; but for the folder, which the thread replaces by a new one. */
 	pid_t owner;
-	struct rundir folder;
+	struct user_dir folder;
 	char name[48]; /* of the socket: PID-RANDOM or PID-ID, and the tail */
 	pthread_t thread;
 };

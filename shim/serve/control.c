@@ -71,7 +71,7 @@ static void serve_caller(struct server *server, int fd)
 }
 
 static struct server server = {
-    .tail = RUNDIR_SOCKET,
+    .tail = USER_DIR_SOCKET,
     .is_identified = true,
     .thread_name = "spillway-ctl",
     .cannot = "`spillway suspend` cannot reach",

@@ -1,7 +1,7 @@
 /*
  * control.h: a running process is asked from outside: suspend, resume, how are you (`spillway suspend PID`).
  *
- * A socket in the user's private folder (rundir.h), for the owner alone, and one small thread that waits at it. Both
+ * A socket in the user's private folder (user_dir.h), for the owner alone, and one small thread that waits at it. Both
  * come with the first heap allocation and only if the policy says so (`control: yes`); a process that never gets there
  * has neither. Whatever fails is said once, and the program goes on without.
  *

@@ -15,7 +15,7 @@
 #define SPILLWAY_IPC_H
 
 #include "shim/accounting/ledger.h"
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 
 #include <stdint.h>
 

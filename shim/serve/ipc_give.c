@@ -44,7 +44,7 @@ static uint64_t start_time(void)
 
 void ipc_socket_name(const struct ipc_handle *handle, char ret_name[48])
 {
-	snprintf(ret_name, 48, "%d-%08x" RUNDIR_IPC, (int)handle->pid, (unsigned)handle->nonce);
+	snprintf(ret_name, 48, "%d-%08x" USER_DIR_IPC, (int)handle->pid, (unsigned)handle->nonce);
 }
 
 bool ipc_is_ours(const CUipcMemHandle *handle)
@@ -127,7 +127,7 @@ static void serve(struct server *server, int fd)
 }
 
 static struct server server = {
-    .tail = RUNDIR_IPC,
+    .tail = USER_DIR_IPC,
     .thread_name = "spillway-ipc",
     .cannot = "memory cannot be handed out by",
     .serve = serve,

@@ -50,16 +50,16 @@ static struct lock one = LOCK_INIT(LOCK_IPC_OPENED); /* the list; held while one
 /* A connection to the giver, which is of this user; -1: it has gone. */
 static int connect_to(const struct ipc_handle *handle)
 {
-	struct rundir folder;
+	struct user_dir folder;
 	char name[48];
 
 	ipc_socket_name(handle, name);
 	for (int place = 0; place < 2; place++) {
-		if (place == 0 ? rundir_open_xdg(secure_getenv("XDG_RUNTIME_DIR"), &folder) != 0
-			       : rundir_open_tmp(rundir_fallback, &folder) != 0)
+		if (place == 0 ? user_dir_open_xdg(secure_getenv("XDG_RUNTIME_DIR"), &folder) != 0
+			       : user_dir_open_tmp(user_dir_fallback, &folder) != 0)
 			continue;
-		int fd = rundir_connect(&folder, name, CONNECT_MS);
-		rundir_close(&folder, false);
+		int fd = user_dir_connect(&folder, name, CONNECT_MS);
+		user_dir_close(&folder, false);
 		if (fd >= 0 && server_peer_is_owner(fd))
 			return fd;
 		if (fd >= 0)

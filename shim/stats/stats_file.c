@@ -4,14 +4,14 @@
  * mapped over it, at the same address; so counting never asks where the page is. What other threads count between the copy
  * and the exchange is lost: that is before the first allocation, so it can be a refusal or a name nobody knew.
  *
- * The file is held (rundir.h) by being mapped; no descriptor stays open for it.
+ * The file is held (user_dir.h) by being mapped; no descriptor stays open for it.
  *
  * All blocks of the file are taken before it is mapped: without room left in its file system a write would be a SIGBUS.
  */
 #include "shim/base/identity.h"
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 #include "shim/stats/stats.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ static void read_command(char *room, size_t bytes)
 static void say_who(const struct stats_about *about)
 {
 	stats.pid = (uint64_t)getpid();
-	stats.started = rundir_process_started(getpid());
+	stats.started = user_dir_process_started(getpid());
 	stats.identity = identity_get();
 	stats.space = identity_space();
 	stats.start_ns = clock_wall();
@@ -112,12 +112,12 @@ static int put_in_place(int fd, char *from)
 	return at == MAP_FAILED ? -errno : 0;
 }
 
-static int open_new(const struct rundir *folder)
+static int open_new(const struct user_dir *folder)
 {
 	return openat(folder->fd, file.name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
 }
 
-static void know_place(int fd, const struct rundir *folder)
+static void know_place(int fd, const struct user_dir *folder)
 {
 	struct stat status;
 
@@ -126,29 +126,29 @@ static void know_place(int fd, const struct rundir *folder)
 		return;
 	file.device = status.st_dev;
 	file.inode = status.st_ino;
-	if (!rundir_path_of(folder, file.name, file.path, sizeof(file.path)))
+	if (!user_dir_path_of(folder, file.name, file.path, sizeof(file.path)))
 		file.path[0] = 0;
 }
 
 static bool is_in_place(void)
 {
-	return rundir_leads_to(AT_FDCWD, file.path, file.device, file.inode);
+	return user_dir_leads_to(AT_FDCWD, file.path, file.device, file.inode);
 }
 
 static int make_file(void)
 {
-	struct rundir folder;
-	int error = rundir_make_mapped(&folder);
+	struct user_dir folder;
+	int error = user_dir_make_mapped(&folder);
 
 	if (error)
 		return error;
-	rundir_sweep_files(&folder, STATS_TAIL);
+	user_dir_sweep_files(&folder, STATS_TAIL);
 	snprintf(file.name, sizeof(file.name), "%llu-%llu" STATS_TAIL, (unsigned long long)stats.pid,
 		 (unsigned long long)stats.started);
 	int fd = open_new(&folder);
 	if (fd < 0 && errno == EEXIST) {
 		/* Of this very process, before an exec(), or of one in another PID namespace: that is held, and stays. */
-		rundir_remove_left(&folder, file.name);
+		user_dir_remove_left(&folder, file.name);
 		fd = open_new(&folder);
 	}
 	if (fd < 0 && errno == EEXIST) {
@@ -160,7 +160,7 @@ static int make_file(void)
 	if (fd < 0) {
 		error = -errno;
 	} else {
-		rundir_hold(fd);
+		user_dir_hold(fd);
 		void *copy = mmap(NULL, sizeof(stats), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		error = copy == MAP_FAILED ? -errno : put_in_place(fd, copy);
 		if (copy != MAP_FAILED)
@@ -176,7 +176,7 @@ static int make_file(void)
 	}
 	file.is_there = !error;
 	file.owner = getpid();
-	rundir_close(&folder, false);
+	user_dir_close(&folder, false);
 	return error;
 }
 
@@ -303,8 +303,8 @@ void stats_find_again(void)
 	int error = make_file();
 	if (error)
 		say_unseen(-error);
-	else if (rundir_is_first_loss())
-		log_line(RUNDIR_LOSS);
+	else if (user_dir_is_first_loss())
+		log_line(USER_DIR_LOSS);
 	errno = saved;
 }
 
@@ -315,7 +315,7 @@ uint64_t stats_close(void)
 	atomic_store(&stats.state, STATS_ENDED);
 	atomic_store(&stats.end_clock, now);
 	if (file.is_there && file.owner == getpid())
-		rundir_remove_own(file.name, file.device, file.inode);
+		user_dir_remove_own(file.name, file.device, file.inode);
 	file.is_there = false;
 	return stats.start_clock ? now - stats.start_clock : 0;
 }

@@ -1,6 +1,6 @@
 /*
  * stats_page.h: the figures of a process as they lie in memory, and, once it uses CUDA memory, in a file that others of
- * the same user may map and read: PID-START.stats in the user's private folder (rundir.h), mode 0600, or
+ * the same user may map and read: PID-START.stats in the user's private folder (user_dir.h), mode 0600, or
  * PID-START-ID.stats where a process of another PID namespace has the former name. It is removed at exit and stays after a
  * crash, with the last figures in it; who finds one whose process is gone, and a day old, removes it.
  *

@@ -4,7 +4,7 @@
  * reaches each one. Skipped where namespaces cannot be made; without root they are made in a user namespace.
  */
 #include "shim/base/identity.h"
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 #include "shim/stats/stats_page.h"
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
@@ -169,7 +169,7 @@ static uint64_t my_identity(void)
 	DIR *dir = opendir(place);
 
 	/* "PID-START.stats", or "PID-START-ID.stats": the file of its own is the one it has mapped, and says who it is. */
-	snprintf(prefix, sizeof(prefix), "%d-%llu", getpid(), (unsigned long long)rundir_process_started(getpid()));
+	snprintf(prefix, sizeof(prefix), "%d-%llu", getpid(), (unsigned long long)user_dir_process_started(getpid()));
 	for (struct dirent *entry; dir && (entry = readdir(dir));) {
 		struct stat status;
 

@@ -2,7 +2,7 @@
  * The file that a process has its figures in: one in the user's private folder, there after a kill, gone after an exit,
  * and none of a child's business. Where there can be none it is said why, and what others have left is removed in time.
  */
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 #include "test/preload/figures_help.h"
 
 #include <dirent.h>
@@ -317,10 +317,10 @@ static void what_somebody_holds_is_never_removed(void **state)
 	assert_int_equal(folder_files(STATS_TAIL, path), 1);
 	/* What the killed process held is free; then it is ours, under a name that no process here has. */
 	int fd = open(path, O_RDWR | O_CLOEXEC);
-	assert_true(fd >= 0 && !rundir_is_held(fd));
+	assert_true(fd >= 0 && !user_dir_is_held(fd));
 	snprintf(other, sizeof(other), "%s/spillway/1-1" STATS_TAIL, folder);
 	assert_int_equal(rename(path, other), 0);
-	rundir_hold(fd);
+	user_dir_hold(fd);
 	assert_int_equal(utimensat(AT_FDCWD, other, (const struct timespec[]){old, old}, 0), 0);
 	/* Held by being mapped, too. */
 	void *at = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
@@ -340,7 +340,7 @@ static int is_held_while_it_lives(void)
 	work();
 	CHECK(folder_files(STATS_TAIL, path) == 1);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	CHECK(fd >= 0 && rundir_is_held(fd));
+	CHECK(fd >= 0 && user_dir_is_held(fd));
 	return 0;
 }
 

@@ -4,7 +4,7 @@
  * does what it is told through a pipe; this process never uses the driver.
  */
 #include "shim/accounting/quota_internal.h"
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 #include "shim/stats/stats_page.h"
 #include "test/preload/child.h"
 #include "test/preload/folder.h"
@@ -38,7 +38,7 @@ static const struct stats_page *my_page(void)
 	const struct stats_page *page = MAP_FAILED;
 
 	snprintf(path, sizeof(path), "%s/spillway/%d-%llu" STATS_TAIL, folder, getpid(),
-		 (unsigned long long)rundir_process_started(getpid()));
+		 (unsigned long long)user_dir_process_started(getpid()));
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0) {
 		page = mmap(NULL, sizeof(*page), PROT_READ, MAP_SHARED, fd, 0);

@@ -3,7 +3,7 @@
  * promise is kept in a process of its own, with new empty folders for XDG_RUNTIME_DIR and for /tmp.
  */
 #include "shim/serve/control.h"
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -23,11 +23,11 @@
 
 static int uses_the_fallback(void)
 {
-	struct rundir folder;
+	struct user_dir folder;
 
 	control_start();
-	CHECK(rundir_open_xdg(runtime, &folder) != 0);
-	CHECK(rundir_open_tmp(fallback, &folder) == 0 && asked_in(&folder));
+	CHECK(user_dir_open_xdg(runtime, &folder) != 0);
+	CHECK(user_dir_open_tmp(fallback, &folder) == 0 && asked_in(&folder));
 	control_stop();
 	CHECK(n_entries(fallback) == 0);
 	return 0;
@@ -192,13 +192,13 @@ static void a_path_longer_than_a_socket_address_is_no_matter(void **state)
 
 static int cleans_up(void)
 {
-	struct rundir folder;
+	struct user_dir folder;
 
-	CHECK(rundir_make(&folder) == 0);
-	int live = rundir_listen(&folder, "1-live.ctl", 1), dead = rundir_listen(&folder, "2-dead.ctl", 1);
-	int fresh = rundir_listen(&folder, "3-fresh.ctl", 1), full = rundir_listen(&folder, "4-full.ctl", 0);
+	CHECK(user_dir_make(&folder) == 0);
+	int live = user_dir_listen(&folder, "1-live.ctl", 1), dead = user_dir_listen(&folder, "2-dead.ctl", 1);
+	int fresh = user_dir_listen(&folder, "3-fresh.ctl", 1), full = user_dir_listen(&folder, "4-full.ctl", 0);
 	CHECK(live >= 0 && dead >= 0 && fresh >= 0 && full >= 0);
-	while (rundir_connect(&folder, "4-full.ctl", 0) >= 0)
+	while (user_dir_connect(&folder, "4-full.ctl", 0) >= 0)
 		;
 	close(dead);
 	close(fresh);
@@ -231,13 +231,13 @@ static void the_socket_of_a_dead_process_is_removed_by_the_next(void **state)
 static bool is_found_again(bool in_fallback)
 {
 	for (int i = 0; i < 20000; i++, usleep(1000)) {
-		struct rundir folder;
+		struct user_dir folder;
 		char name[NAME_MAX + 1];
 
-		if ((in_fallback ? rundir_open_tmp(fallback, &folder) : rundir_open_xdg(runtime, &folder)) != 0)
+		if ((in_fallback ? user_dir_open_tmp(fallback, &folder) : user_dir_open_xdg(runtime, &folder)) != 0)
 			continue;
 		bool found = socket_name(&folder, name) && asked_in(&folder);
-		rundir_close(&folder, false);
+		user_dir_close(&folder, false);
 		if (found)
 			return true;
 	}
@@ -246,12 +246,12 @@ static bool is_found_again(bool in_fallback)
 
 static void remove_folder(void)
 {
-	struct rundir folder;
+	struct user_dir folder;
 	char name[NAME_MAX + 1];
 
-	CHECK(rundir_open_xdg(runtime, &folder) == 0);
+	CHECK(user_dir_open_xdg(runtime, &folder) == 0);
 	CHECK(socket_name(&folder, name) && unlinkat(folder.fd, name, 0) == 0);
-	rundir_close(&folder, true);
+	user_dir_close(&folder, true);
 	CHECK(n_entries(runtime) == 0);
 }
 
@@ -288,13 +288,13 @@ static int lost_its_session(void)
 /* By a cleaner of old files: the folder stays. */
 static int lost_its_socket(void)
 {
-	struct rundir folder;
+	struct user_dir folder;
 	char name[NAME_MAX + 1];
 
 	control_start();
-	CHECK(rundir_open_xdg(runtime, &folder) == 0 && socket_name(&folder, name));
+	CHECK(user_dir_open_xdg(runtime, &folder) == 0 && socket_name(&folder, name));
 	CHECK(unlinkat(folder.fd, name, 0) == 0);
-	rundir_close(&folder, false);
+	user_dir_close(&folder, false);
 	CHECK(is_found_again(false));
 	control_stop();
 	CHECK(n_entries(runtime) == 0);

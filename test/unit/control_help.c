@@ -60,7 +60,7 @@ int in_child(int (*run)(void))
 		alarm(WATCHDOG_S);
 		CHECK(mkdir(runtime, 0700) == 0 && mkdir(fallback, 0700) == 0);
 		setenv("XDG_RUNTIME_DIR", runtime, 1);
-		rundir_fallback = fallback;
+		user_dir_fallback = fallback;
 		int status = run();
 		control_stop();
 		fflush(NULL);
@@ -86,7 +86,7 @@ struct search {
 	bool found;
 };
 
-static void look(const struct rundir *folder, const char *name, void *argument)
+static void look(const struct user_dir *folder, const char *name, void *argument)
 {
 	struct search *search = argument;
 
@@ -97,22 +97,22 @@ static void look(const struct rundir *folder, const char *name, void *argument)
 	search->found = true;
 }
 
-static bool find(const struct rundir *folder, bool mine, char ret_name[NAME_MAX + 1])
+static bool find(const struct user_dir *folder, bool mine, char ret_name[NAME_MAX + 1])
 {
 	struct search search = {.name = ret_name};
 
 	if (mine)
 		snprintf(search.prefix, sizeof(search.prefix), "%d-", (int)getpid());
-	rundir_each(folder, 1000, look, &search);
+	user_dir_each(folder, 1000, look, &search);
 	return search.found;
 }
 
-bool socket_name(const struct rundir *folder, char ret_name[NAME_MAX + 1])
+bool socket_name(const struct user_dir *folder, char ret_name[NAME_MAX + 1])
 {
 	return find(folder, true, ret_name);
 }
 
-void connect_with(int fd, const struct rundir *folder, const char *name)
+void connect_with(int fd, const struct user_dir *folder, const char *name)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 
@@ -120,23 +120,23 @@ void connect_with(int fd, const struct rundir *folder, const char *name)
 	CHECK(connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
 }
 
-static int caller_in(const struct rundir *folder, bool mine)
+static int caller_in(const struct user_dir *folder, bool mine)
 {
 	char name[NAME_MAX + 1];
 
 	CHECK(find(folder, mine, name));
-	int fd = rundir_connect(folder, name, WAIT_MS);
+	int fd = user_dir_connect(folder, name, WAIT_MS);
 	CHECK(fd >= 0);
 	return fd;
 }
 
 int caller(void)
 {
-	struct rundir folder;
+	struct user_dir folder;
 
-	CHECK(rundir_open_xdg(getenv("XDG_RUNTIME_DIR"), &folder) == 0);
+	CHECK(user_dir_open_xdg(getenv("XDG_RUNTIME_DIR"), &folder) == 0);
 	int fd = caller_in(&folder, true);
-	rundir_close(&folder, false);
+	user_dir_close(&folder, false);
 	return fd;
 }
 
@@ -162,7 +162,7 @@ void ask(const char *request, size_t bytes, char ret_reply[256])
 	talk(caller(), request, bytes, ret_reply);
 }
 
-void ask_in(const struct rundir *folder, const char *request, size_t bytes, char ret_reply[256])
+void ask_in(const struct user_dir *folder, const char *request, size_t bytes, char ret_reply[256])
 {
 	talk(caller_in(folder, false), request, bytes, ret_reply);
 }
@@ -175,7 +175,7 @@ bool says(const char *request, const char *reply)
 	return !strcmp(got, reply);
 }
 
-bool asked_in(const struct rundir *folder)
+bool asked_in(const struct user_dir *folder)
 {
 	char got[256];
 
@@ -291,7 +291,7 @@ int n_sockets(const char *path)
 	return each(path, count_sockets);
 }
 
-void make_old(const struct rundir *folder, const char *name)
+void make_old(const struct user_dir *folder, const char *name)
 {
 	const struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
 

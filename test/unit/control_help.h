@@ -5,7 +5,7 @@
 #ifndef UNIT_CONTROL_HELP_H
 #define UNIT_CONTROL_HELP_H
 
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 #include "test/check.h"
 #include "test/slow.h"
 
@@ -36,17 +36,17 @@ long now_ms(void);
 /* ---- callers ---- */
 
 /* The control socket of this process, in the folder. */
-bool socket_name(const struct rundir *folder, char ret_name[NAME_MAX + 1]);
-void connect_with(int fd, const struct rundir *folder, const char *name);
+bool socket_name(const struct user_dir *folder, char ret_name[NAME_MAX + 1]);
+void connect_with(int fd, const struct user_dir *folder, const char *name);
 /* A new connection to the control socket of this process. */
 int caller(void);
 /* One packet; false: the connection ended. Hanging ends the process. Closes nothing. */
 bool receive(int fd, char ret_reply[256]);
 /* One request, one reply; "" where the connection ended without. */
 void ask(const char *request, size_t bytes, char ret_reply[256]);
-void ask_in(const struct rundir *folder, const char *request, size_t bytes, char ret_reply[256]);
+void ask_in(const struct user_dir *folder, const char *request, size_t bytes, char ret_reply[256]);
 bool says(const char *request, const char *reply);
-bool asked_in(const struct rundir *folder); /* does `status` get an answer there? */
+bool asked_in(const struct user_dir *folder); /* does `status` get an answer there? */
 
 /* ---- what there is ---- */
 int n_threads_of_ours(void);
@@ -55,6 +55,6 @@ int n_descriptors(void);
 bool all_close_on_exec(int but_for); /* descriptors beyond that many */
 int n_entries(const char *path);     /* of a folder; 0 where there is none */
 int n_sockets(const char *path);     /* in a folder and those below it */
-void make_old(const struct rundir *folder, const char *name);
+void make_old(const struct user_dir *folder, const char *name);
 
 #endif

@@ -3,7 +3,7 @@
  * a process has one socket for its life. Every process has new empty folders for XDG_RUNTIME_DIR and for /tmp.
  */
 #include "shim/lifecycle/control_request.h"
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -160,8 +160,8 @@ static int serves_a_stranger(void)
 	CHECK(read(ready[0], &byte, 1) == 1);
 	/* We are root, who can reach any socket. */
 	CHECK(seteuid(STRANGER) == 0);
-	struct rundir folder;
-	CHECK(rundir_open_xdg(runtime, &folder) == 0 && seteuid(0) == 0);
+	struct user_dir folder;
+	CHECK(user_dir_open_xdg(runtime, &folder) == 0 && seteuid(0) == 0);
 	ask_in(&folder, "suspend\n", 8, reply);
 	CHECK(strstr(reply, "error only the user"));
 	close(end[1]);
@@ -179,13 +179,13 @@ static void another_user_and_be_it_root_is_refused(void **state)
 
 static int is_closed_to_others(void)
 {
-	struct rundir folder;
+	struct user_dir folder;
 	struct stat status;
 	char name[NAME_MAX + 1];
 
 	umask(0);
 	control_start();
-	CHECK(rundir_open_xdg(runtime, &folder) == 0);
+	CHECK(user_dir_open_xdg(runtime, &folder) == 0);
 	CHECK(fstat(folder.fd, &status) == 0 && (status.st_mode & 07777) == 0700);
 	CHECK(socket_name(&folder, name) && fstatat(folder.fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0);
 	CHECK(S_ISSOCK(status.st_mode) && (status.st_mode & 07777) == 0600);
@@ -347,7 +347,7 @@ static void the_child_of_a_fork_lets_its_parents_socket_be(void **state)
 
 static int closes_everything(void)
 {
-	struct rundir folder;
+	struct user_dir folder;
 	char name[NAME_MAX + 1], reply[256];
 	int mine[16];
 
@@ -358,8 +358,8 @@ static int closes_everything(void)
 	for (int i = 0; i < 16; i++)
 		mine[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	/* The thread still waits at the old socket, sees at the first caller what has happened, and ends. */
-	CHECK(rundir_open_xdg(runtime, &folder) == 0 && socket_name(&folder, name));
-	int fd = rundir_connect(&folder, name, 0);
+	CHECK(user_dir_open_xdg(runtime, &folder) == 0 && socket_name(&folder, name));
+	int fd = user_dir_connect(&folder, name, 0);
 	CHECK(fd < 0 || !receive(fd, reply));
 	control_stop();
 	for (int i = 0; i < 16; i++)
@@ -379,9 +379,9 @@ static int has_no_descriptor_left(void)
 	CHECK(send(waiting, "status\n", 7, 0) == 7 && receive(waiting, reply));
 	close(waiting);
 	waiting = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	struct rundir folder;
+	struct user_dir folder;
 	char name[NAME_MAX + 1];
-	CHECK(rundir_open_xdg(runtime, &folder) == 0 && socket_name(&folder, name));
+	CHECK(user_dir_open_xdg(runtime, &folder) == 0 && socket_name(&folder, name));
 	while ((fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0) {
 		last = fd;
 		n++;

@@ -1,7 +1,7 @@
 #include "test/unit/page_make.h"
 
 #include "policy/policy.h"
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ void page_make_begin(void)
 	snprintf(inner, sizeof(inner), "%s/spillway", folder);
 	must(mkdir(inner, 0700) == 0, "mkdir");
 	setenv("XDG_RUNTIME_DIR", folder, 1);
-	rundir_fallback = folder;
+	user_dir_fallback = folder;
 }
 
 static void empty(const char *path)
@@ -117,7 +117,7 @@ struct stats_page *page_make(pid_t pid)
 	page->version = STATS_VERSION;
 	page->magic = STATS_MAGIC;
 	page->pid = (uint64_t)pid;
-	page->started = rundir_process_started(pid);
+	page->started = user_dir_process_started(pid);
 	page->identity = (uint64_t)pid << 32 | (uint32_t)page->started | 1;
 	page->start_ns = 1700000000000000000;
 	page->start_clock = clock_now() - 100000000000;

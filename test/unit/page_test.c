@@ -288,7 +288,7 @@ static void root_sees_the_processes_of_others(void **state)
 
 static void what_lies_in_memory_is_seen(void **state)
 {
-	const char *folders[] = {rundir_memory, rundir_fallback};
+	const char *folders[] = {user_dir_memory, user_dir_fallback};
 	char path[64], made[128];
 
 	(void)state;
@@ -346,7 +346,7 @@ static void a_job_with_another_tmp_is_seen(void **state)
 	if (!job) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(ends[0]);
-		shows_itself_elsewhere(ends[1], rundir_fallback);
+		shows_itself_elsewhere(ends[1], user_dir_fallback);
 	}
 	close(ends[1]);
 	ssize_t n = read(ends[0], &ready, 1);
@@ -455,7 +455,7 @@ static void a_process_that_holds_its_file_is_alive(void **state)
 	snprintf(path, sizeof(path), "%s/%s", page_make_folder(), page_make_name(page));
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0);
-	rundir_hold(fd);
+	user_dir_hold(fd);
 	assert_true(read_it()->alive);
 	assert_int_equal(figures.n_gone, 0);
 	close(fd);

@@ -4,7 +4,7 @@
  */
 #include "test/unit/quota_help.h"
 
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -151,12 +151,12 @@ static void beside_an_older_version_nothing_is_taken(void **state)
 static void another_version_is_found_in_each_place(void **state)
 {
 	char memory[128], below[160], old_file[192];
-	const char *usual = rundir_memory;
+	const char *usual = user_dir_memory;
 
 	(void)state;
 	snprintf(memory, sizeof(memory), "%s/memory", folder);
 	assert_int_equal(mkdir(memory, 0700), 0);
-	rundir_memory = memory;
+	user_dir_memory = memory;
 	assert_int_equal(unsetenv("XDG_RUNTIME_DIR"), 0);
 	struct rank a = share_start();
 	assert_true(rank_ask(&a, 't', 60));
@@ -176,7 +176,7 @@ static void another_version_is_found_in_each_place(void **state)
 	unlink(old_file);
 	rmdir(below);
 	rmdir(memory);
-	rundir_memory = usual;
+	user_dir_memory = usual;
 }
 
 static void nonsense_that_comes_later_leaves_each_its_own_budget(void **state)

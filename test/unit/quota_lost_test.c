@@ -3,7 +3,7 @@
  * the folder is when its user logs out, or truncated, or kept by a process that is stopped. The budget is never handed out
  * a second time.
  */
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 #include "test/unit/quota_help.h"
 
 #include <fcntl.h>
@@ -32,7 +32,7 @@ static int make_both(void **state)
 	snprintf(below, sizeof(below), "%s/spillway", folder);
 	snprintf(memory, sizeof(memory), "%s-memory", folder);
 	snprintf(memory_file, sizeof(memory_file), "%s/spillway-%u/host.quota", memory, (unsigned)geteuid());
-	rundir_memory = rundir_fallback = memory;
+	user_dir_memory = user_dir_fallback = memory;
 	return mkdir(memory, 0700);
 }
 

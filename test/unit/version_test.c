@@ -5,7 +5,7 @@
  *
  * The library's sides of it: control_test.c (requests of another version) and quota_file_test.c (the shared file).
  */
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 #include "shim/serve/control.h"
 #include "test/slow.h"
 #include "test/unit/page_make.h"
@@ -196,7 +196,7 @@ static pid_t answer_with(const char *reply)
 		int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		snprintf(address.sun_path, sizeof(address.sun_path), "%s/%d-00000000000000ab" RUNDIR_SOCKET,
+		snprintf(address.sun_path, sizeof(address.sun_path), "%s/%d-00000000000000ab" USER_DIR_SOCKET,
 			 page_make_folder(), (int)getpid());
 		if (bind(fd, (struct sockaddr *)&address, sizeof(address)) || listen(fd, 8) ||
 		    write(ready[1], "", 1) != 1)
@@ -222,7 +222,7 @@ static void end_answers(pid_t pid)
 
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-	snprintf(path, sizeof(path), "%s/%d-00000000000000ab" RUNDIR_SOCKET, page_make_folder(), (int)pid);
+	snprintf(path, sizeof(path), "%s/%d-00000000000000ab" USER_DIR_SOCKET, page_make_folder(), (int)pid);
 	unlink(path);
 }
 

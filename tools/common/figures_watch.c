@@ -3,7 +3,7 @@
  * (shim/base/identity.h) and its owner.
  *
  * A process in a PID namespace of its own (a container) that shares our folder has an id that means nothing here. It holds
- * its file (rundir.h); of an older release, which did not, the figures tell: what changes between two readings is alive.
+ * its file (user_dir.h); of an older release, which did not, the figures tell: what changes between two readings is alive.
  */
 #include "tools/common/figures.h"
 

@@ -53,7 +53,7 @@ static bool is_alive(const struct page *page)
 	struct stat status;
 	char path[32];
 
-	if (!page->pid || !page->started || rundir_process_started(page->pid) != page->started)
+	if (!page->pid || !page->started || user_dir_process_started(page->pid) != page->started)
 		return false;
 	snprintf(path, sizeof(path), "/proc/%d", (int)page->pid);
 	/* Root's: a process that may not be dumped. */
@@ -169,7 +169,7 @@ static bool is_private(const struct stat *status, uid_t owner)
 	       (status->st_mode & 0577) == 0400; /* 0600 while it is filled, and of earlier versions */
 }
 
-struct page *page_read(const struct rundir *folder, const char *name, uid_t owner)
+struct page *page_read(const struct user_dir *folder, const char *name, uid_t owner)
 {
 	struct page *page = NULL, found = {.owner = owner};
 	struct stat status;
@@ -183,7 +183,7 @@ struct page *page_read(const struct rundir *folder, const char *name, uid_t owne
 	if (fstat(fd, &status) == 0 && is_private(&status, owner) && fill(&found, fd, (uint64_t)status.st_size)) {
 		found.device = status.st_dev;
 		found.inode = status.st_ino;
-		found.held = rundir_is_held(fd);
+		found.held = user_dir_is_held(fd);
 		found.identity = found.copy ? found.copy->identity : 0;
 		page = malloc(sizeof(*page));
 		if (page)

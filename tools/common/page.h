@@ -8,7 +8,7 @@
 #ifndef TOOLS_PAGE_H
 #define TOOLS_PAGE_H
 
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 #include "shim/stats/stats_page.h"
 
 #include <stdbool.h>
@@ -28,7 +28,7 @@ struct page {
 	uint64_t identity; /* unique on the machine (shim/base/identity.h); 0: its figures cannot be read */
 	dev_t device;      /* of the file, which tells those apart that cannot be read */
 	ino_t inode;
-	bool held; /* somebody has the file mapped (rundir_hold) */
+	bool held; /* somebody has the file mapped (user_dir_hold) */
 	uid_t owner;
 	enum page_kind kind;
 	bool alive;              /* the process that made it is still there */
@@ -39,7 +39,7 @@ struct page {
 };
 
 /* Read the file of that name. NULL: it is gone, is not a file of figures, or is only just being made. */
-struct page *page_read(const struct rundir *folder, const char *name, uid_t owner);
+struct page *page_read(const struct user_dir *folder, const char *name, uid_t owner);
 void page_free(struct page *page);
 /* Find out which process it is and whether that is alive. fresh: as view_process(). */
 void page_locate(struct page *page, bool fresh);

@@ -1,5 +1,5 @@
 /*
- * Where the files are. A process shows its figures in the folder that its own environment named (rundir.h), which need
+ * Where the files are. A process shows its figures in the folder that its own environment named (user_dir.h), which need
  * not be ours: it may have been started by ssh, cron or a batch system. So all are looked at where the library goes: our
  * XDG_RUNTIME_DIR, /run/user/UID, /dev/shm/spillway-UID and /tmp/spillway-UID. Root looks at the last three of every user.
  *
@@ -45,7 +45,7 @@ static bool is_known(const struct pages *pages, const struct page *page)
 	return false;
 }
 
-static void take(const struct rundir *folder, const char *name, void *argument)
+static void take(const struct user_dir *folder, const char *name, void *argument)
 {
 	struct search *search = argument;
 	struct pages *pages = search->pages;
@@ -67,10 +67,10 @@ drop:
 
 static void look_in(int fd, uid_t owner, struct search *search)
 {
-	const struct rundir folder = {.fd = fd};
+	const struct user_dir folder = {.fd = fd};
 
 	search->owner = owner;
-	rundir_each_file(&folder, STATS_TAIL, MOST_FILES, take, search);
+	user_dir_each_file(&folder, STATS_TAIL, MOST_FILES, take, search);
 	close(fd);
 }
 
@@ -164,8 +164,8 @@ static void look_everywhere(const char *root, struct search *search)
 		snprintf(path, sizeof(path), "%s/run/user/%u", root, (unsigned)geteuid());
 		look_at(path, "spillway", geteuid(), search);
 	}
-	look_below(root, rundir_memory, search);
-	look_below(root, rundir_fallback, search);
+	look_below(root, user_dir_memory, search);
+	look_below(root, user_dir_fallback, search);
 }
 
 /* ---- other views ---- */

@@ -26,7 +26,7 @@
 
 #include "policy/text.h"
 #include "shim/base/identity.h"
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 #include "tools/common/tool.h"
 #include "tools/common/view.h"
 
@@ -52,17 +52,17 @@ static uint64_t identity_in(const char *name)
 	return from && identity_read(from + 1, strchrnul(from, '.'), &identity) ? identity : 0;
 }
 
-static void look(const struct rundir *folder, const char *name, void *argument)
+static void look(const struct user_dir *folder, const char *name, void *argument)
 {
 	const struct search *search = argument;
 	struct process_found found = {.identity = identity_in(name)};
-	int fd = rundir_connect(folder, name, CONNECT_MS);
+	int fd = user_dir_connect(folder, name, CONNECT_MS);
 	struct ucred peer;
 	struct stat status;
 	socklen_t bytes = sizeof(peer);
 
 	if (fd == -ECONNREFUSED)
-		rundir_remove_stale(folder, name);
+		user_dir_remove_stale(folder, name);
 	if (fd < 0)
 		return;
 	if (fstatat(folder->fd, name, &status, AT_SYMLINK_NOFOLLOW) == 0) {
@@ -78,25 +78,25 @@ static void look(const struct rundir *folder, const char *name, void *argument)
 	}
 }
 
-static void search_folder(int error, struct rundir *folder, const struct search *search)
+static void search_folder(int error, struct user_dir *folder, const struct search *search)
 {
 	if (error)
 		return;
-	rundir_each(folder, MOST_SOCKETS, look, (void *)search);
-	rundir_close(folder, false);
+	user_dir_each(folder, MOST_SOCKETS, look, (void *)search);
+	user_dir_close(folder, false);
 }
 
 static void search_own(const struct search *search)
 {
 	const char *xdg = getenv("XDG_RUNTIME_DIR");
-	struct rundir folder;
+	struct user_dir folder;
 	char usual[64];
 
 	snprintf(usual, sizeof(usual), "/run/user/%u", (unsigned)geteuid());
-	search_folder(rundir_open_xdg(xdg, &folder), &folder, search);
+	search_folder(user_dir_open_xdg(xdg, &folder), &folder, search);
 	if (!xdg || strcmp(xdg, usual) != 0)
-		search_folder(rundir_open_xdg(usual, &folder), &folder, search);
-	search_folder(rundir_open_tmp(rundir_fallback, &folder), &folder, search);
+		search_folder(user_dir_open_xdg(usual, &folder), &folder, search);
+	search_folder(user_dir_open_tmp(user_dir_fallback, &folder), &folder, search);
 }
 
 /* What a file of /proc/PID holds, as a text. NULL: it cannot be read. The caller frees it. */
@@ -125,7 +125,7 @@ static void search_theirs(pid_t pid, const struct search *search)
 {
 	static const char key[] = "XDG_RUNTIME_DIR=/";
 	char path[PATH_MAX];
-	struct rundir folder;
+	struct user_dir folder;
 	size_t bytes;
 	char *environment = read_file(pid, "environ", MOST_ENVIRONMENT, &bytes);
 
@@ -134,23 +134,23 @@ static void search_theirs(pid_t pid, const struct search *search)
 			continue;
 		if ((size_t)snprintf(path, sizeof(path), "/proc/%d/root%s", (int)pid,
 				     environment + at + sizeof(key) - 2) < sizeof(path))
-			search_folder(rundir_open_xdg(path, &folder), &folder, search);
+			search_folder(user_dir_open_xdg(path, &folder), &folder, search);
 	}
 	free(environment);
-	snprintf(path, sizeof(path), "/proc/%d/root%s", (int)pid, rundir_fallback);
-	search_folder(rundir_open_tmp(path, &folder), &folder, search);
+	snprintf(path, sizeof(path), "/proc/%d/root%s", (int)pid, user_dir_fallback);
+	search_folder(user_dir_open_tmp(path, &folder), &folder, search);
 }
 
 /* A folder of another view, whatever it is called there: it is looked into if it is ours alone. */
 static void search_path(const char *path, const struct search *search)
 {
-	struct rundir folder = {.fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+	struct user_dir folder = {.fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
 	struct stat status;
 
 	if (folder.fd < 0)
 		return;
 	if (fstat(folder.fd, &status) == 0 && status.st_uid == geteuid() && (status.st_mode & 0077) == 0)
-		rundir_each(&folder, MOST_SOCKETS, look, (void *)search);
+		user_dir_each(&folder, MOST_SOCKETS, look, (void *)search);
 	close(folder.fd);
 }
 
@@ -175,7 +175,7 @@ static void search_view(const char *root, pid_t pid, void *argument)
 	search_theirs(pid, argument);
 	snprintf(path, sizeof(path), "%s/run/user", root);
 	search_all_in(path, "", "/spillway", argument);
-	snprintf(path, sizeof(path), "%s%s", root, rundir_fallback);
+	snprintf(path, sizeof(path), "%s%s", root, user_dir_fallback);
 	search_all_in(path, "spillway-", "", argument);
 }
 

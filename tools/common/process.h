@@ -1,5 +1,5 @@
 /*
- * process.h: running processes under Spillway, as far as the tool can see them: by their control sockets (rundir.h,
+ * process.h: running processes under Spillway, as far as the tool can see them: by their control sockets (user_dir.h,
  * control.h) and by /proc.
  */
 #ifndef TOOLS_PROCESS_H

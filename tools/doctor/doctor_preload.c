@@ -116,7 +116,7 @@ static void visible(const struct doctor *doctor, int device, struct doctor_findi
 }
 
 /*
- * Is there something in the place of a folder of ours that shim/base/rundir.h would not take? Text says what.
+ * Is there something in the place of a folder of ours that shim/base/user_dir.h would not take? Text says what.
  */
 static bool is_bad_folder(const struct doctor *doctor, const char *path, char text[300])
 {

@@ -1,4 +1,4 @@
-#include "shim/base/rundir.h"
+#include "shim/base/user_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -23,7 +23,7 @@ enum {
 	FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
 };
 
-const char *rundir_fallback = "/tmp", *rundir_memory = "/dev/shm";
+const char *user_dir_fallback = "/tmp", *user_dir_memory = "/dev/shm";
 
 static bool is_ours(int fd, mode_t open_to)
 {
@@ -34,7 +34,7 @@ static bool is_ours(int fd, mode_t open_to)
 }
 
 /* The folder `name` in parent. parent stays open. */
-static int open_in(int parent, const char *name, bool make, struct rundir *ret_folder)
+static int open_in(int parent, const char *name, bool make, struct user_dir *ret_folder)
 {
 	if (make && mkdirat(parent, name, S_IRWXU) != 0 && errno != EEXIST)
 		return -errno;
@@ -52,7 +52,7 @@ static int open_in(int parent, const char *name, bool make, struct rundir *ret_f
 }
 
 /* *ret_fit: the value of XDG_RUNTIME_DIR is what its specification promises, so that a failure is our folder's. */
-static int open_xdg(const char *xdg, bool make, bool *ret_fit, struct rundir *ret_folder)
+static int open_xdg(const char *xdg, bool make, bool *ret_fit, struct user_dir *ret_folder)
 {
 	*ret_fit = false;
 	if (!xdg || xdg[0] != '/')
@@ -66,7 +66,7 @@ static int open_xdg(const char *xdg, bool make, bool *ret_fit, struct rundir *re
 	return error;
 }
 
-static int open_tmp(const char *tmp, bool make, struct rundir *ret_folder)
+static int open_tmp(const char *tmp, bool make, struct user_dir *ret_folder)
 {
 	char name[sizeof(ret_folder->name)];
 	int parent = open(tmp, FOLDER_FLAGS);
@@ -79,7 +79,7 @@ static int open_tmp(const char *tmp, bool make, struct rundir *ret_folder)
 	return error;
 }
 
-static int make(const char *fallback, struct rundir *ret_folder)
+static int make(const char *fallback, struct user_dir *ret_folder)
 {
 	bool fit;
 	int error = open_xdg(secure_getenv("XDG_RUNTIME_DIR"), true, &fit, ret_folder);
@@ -89,48 +89,49 @@ static int make(const char *fallback, struct rundir *ret_folder)
 	return open_tmp(fallback, true, ret_folder);
 }
 
-int rundir_make(struct rundir *ret_folder)
+int user_dir_make(struct user_dir *ret_folder)
 {
-	return make(rundir_fallback, ret_folder);
+	return make(user_dir_fallback, ret_folder);
 }
 
-int rundir_make_mapped(struct rundir *ret_folder)
+int user_dir_make_mapped(struct user_dir *ret_folder)
 {
-	int error = make(rundir_memory, ret_folder);
+	int error = make(user_dir_memory, ret_folder);
 
-	return error == 0 || error == -EPERM ? error : make(rundir_fallback, ret_folder);
+	return error == 0 || error == -EPERM ? error : make(user_dir_fallback, ret_folder);
 }
 
-int rundir_open_xdg(const char *xdg, struct rundir *ret_folder)
+int user_dir_open_xdg(const char *xdg, struct user_dir *ret_folder)
 {
 	bool fit;
 
 	return open_xdg(xdg, false, &fit, ret_folder);
 }
 
-int rundir_open_tmp(const char *tmp, struct rundir *ret_folder)
+int user_dir_open_tmp(const char *tmp, struct user_dir *ret_folder)
 {
 	return open_tmp(tmp, false, ret_folder);
 }
 
-int rundir_open_place(enum rundir_place place, struct rundir *ret_folder)
+int user_dir_open_place(enum user_dir_place place, struct user_dir *ret_folder)
 {
-	if (place == RUNDIR_XDG)
-		return rundir_open_xdg(secure_getenv("XDG_RUNTIME_DIR"), ret_folder);
-	return rundir_open_tmp(place == RUNDIR_MEMORY ? rundir_memory : rundir_fallback, ret_folder);
+	if (place == USER_DIR_XDG)
+		return user_dir_open_xdg(secure_getenv("XDG_RUNTIME_DIR"), ret_folder);
+	return user_dir_open_tmp(place == USER_DIR_MEMORY ? user_dir_memory : user_dir_fallback, ret_folder);
 }
 
-bool rundir_name_place(enum rundir_place place, char *room, size_t bytes)
+bool user_dir_name_place(enum user_dir_place place, char *room, size_t bytes)
 {
 	const char *xdg = secure_getenv("XDG_RUNTIME_DIR");
 
-	if (place == RUNDIR_XDG)
+	if (place == USER_DIR_XDG)
 		return xdg && (size_t)snprintf(room, bytes, "%s/spillway", xdg) < bytes;
-	return (size_t)snprintf(room, bytes, "%s/spillway-%u", place == RUNDIR_MEMORY ? rundir_memory : rundir_fallback,
+	return (size_t)snprintf(room, bytes, "%s/spillway-%u",
+				place == USER_DIR_MEMORY ? user_dir_memory : user_dir_fallback,
 				(unsigned)geteuid()) < bytes;
 }
 
-bool rundir_path(const struct rundir *folder, char *room, size_t bytes)
+bool user_dir_path(const struct user_dir *folder, char *room, size_t bytes)
 {
 	char link[32];
 
@@ -142,18 +143,18 @@ bool rundir_path(const struct rundir *folder, char *room, size_t bytes)
 	return true;
 }
 
-bool rundir_path_of(const struct rundir *folder, const char *name, char *room, size_t bytes)
+bool user_dir_path_of(const struct user_dir *folder, const char *name, char *room, size_t bytes)
 {
 	size_t name_length = strlen(name);
 
-	if (bytes < name_length + 2 || !rundir_path(folder, room, bytes - name_length - 1))
+	if (bytes < name_length + 2 || !user_dir_path(folder, room, bytes - name_length - 1))
 		return false;
 	size_t length = strlen(room);
 	snprintf(room + length, bytes - length, "/%s", name);
 	return true;
 }
 
-bool rundir_leads_to(int folder, const char *name, dev_t device, ino_t inode)
+bool user_dir_leads_to(int folder, const char *name, dev_t device, ino_t inode)
 {
 	struct stat status;
 
@@ -161,28 +162,28 @@ bool rundir_leads_to(int folder, const char *name, dev_t device, ino_t inode)
 	       status.st_ino == inode;
 }
 
-void rundir_remove_own(const char *name, dev_t device, ino_t inode)
+void user_dir_remove_own(const char *name, dev_t device, ino_t inode)
 {
-	struct rundir folder;
+	struct user_dir folder;
 
-	for (unsigned place = 0; place < RUNDIR_PLACES; place++) {
-		if (rundir_open_place(place, &folder) != 0)
+	for (unsigned place = 0; place < USER_DIR_PLACES; place++) {
+		if (user_dir_open_place(place, &folder) != 0)
 			continue;
-		bool here = rundir_leads_to(folder.fd, name, device, inode);
+		bool here = user_dir_leads_to(folder.fd, name, device, inode);
 		if (here)
 			unlinkat(folder.fd, name, 0);
-		rundir_close(&folder, here);
+		user_dir_close(&folder, here);
 	}
 }
 
-bool rundir_is_first_loss(void)
+bool user_dir_is_first_loss(void)
 {
 	static atomic_flag known = ATOMIC_FLAG_INIT;
 
 	return !atomic_flag_test_and_set(&known);
 }
 
-void rundir_close(struct rundir *folder, bool remove_if_empty)
+void user_dir_close(struct user_dir *folder, bool remove_if_empty)
 {
 	int parent = remove_if_empty ? openat(folder->fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
 
@@ -195,7 +196,7 @@ void rundir_close(struct rundir *folder, bool remove_if_empty)
 }
 
 /* The kernel goes to the folder by its descriptor; only the last part is looked up by name. */
-static bool address_of(const struct rundir *folder, const char *name, struct sockaddr_un *ret_address)
+static bool address_of(const struct user_dir *folder, const char *name, struct sockaddr_un *ret_address)
 {
 	const size_t room = sizeof(ret_address->sun_path);
 
@@ -203,7 +204,7 @@ static bool address_of(const struct rundir *folder, const char *name, struct soc
 	return (size_t)snprintf(ret_address->sun_path, room, "/proc/self/fd/%d/%s", folder->fd, name) < room;
 }
 
-int rundir_listen(const struct rundir *folder, const char *name, int backlog)
+int user_dir_listen(const struct user_dir *folder, const char *name, int backlog)
 {
 	struct sockaddr_un address;
 
@@ -223,7 +224,7 @@ int rundir_listen(const struct rundir *folder, const char *name, int backlog)
 	return error;
 }
 
-int rundir_connect(const struct rundir *folder, const char *name, unsigned wait_ms)
+int user_dir_connect(const struct user_dir *folder, const char *name, unsigned wait_ms)
 {
 	const struct timeval wait = {.tv_sec = wait_ms / 1000, .tv_usec = wait_ms % 1000 * 1000};
 	struct sockaddr_un address;
@@ -249,7 +250,7 @@ static bool ends_so(const char *name, const char *tail)
 	return name[0] != '.' && length > tail_length && !strcmp(name + length - tail_length, tail);
 }
 
-static void each(const struct rundir *folder, const char *tail, unsigned most, rundir_visit *visit, void *argument)
+static void each(const struct user_dir *folder, const char *tail, unsigned most, user_dir_visit *visit, void *argument)
 {
 	/* Not readdir(): it takes memory, and a thread that takes some gets an arena of its own from the C library. */
 	char buffer[4096] __attribute__((aligned(__alignof__(struct dirent64))));
@@ -270,12 +271,13 @@ static void each(const struct rundir *folder, const char *tail, unsigned most, r
 	}
 }
 
-void rundir_each(const struct rundir *folder, unsigned most, rundir_visit *visit, void *argument)
+void user_dir_each(const struct user_dir *folder, unsigned most, user_dir_visit *visit, void *argument)
 {
-	each(folder, RUNDIR_SOCKET, most, visit, argument);
+	each(folder, USER_DIR_SOCKET, most, visit, argument);
 }
 
-void rundir_each_file(const struct rundir *folder, const char *tail, unsigned most, rundir_visit *visit, void *argument)
+void user_dir_each_file(const struct user_dir *folder, const char *tail, unsigned most, user_dir_visit *visit,
+			void *argument)
 {
 	each(folder, tail, most, visit, argument);
 }
@@ -305,7 +307,7 @@ static uint64_t stat_field(const char *third, int field)
 	return third ? strtoull(third, NULL, 10) : 0;
 }
 
-uint64_t rundir_process_started(pid_t pid)
+uint64_t user_dir_process_started(pid_t pid)
 {
 	char text[1024];
 
@@ -318,7 +320,7 @@ static bool is_no_pid(pid_t pid)
 	return getpgid(pid) < 0 && errno == ESRCH;
 }
 
-bool rundir_process_is_gone(pid_t pid, uint64_t started)
+bool user_dir_process_is_gone(pid_t pid, uint64_t started)
 {
 	char text[1024];
 
@@ -331,31 +333,31 @@ bool rundir_process_is_gone(pid_t pid, uint64_t started)
 	return stat_field(stat, 22) != started || ((*stat == 'Z' || *stat == 'X') && stat_field(stat, 20) <= 1);
 }
 
-void rundir_hold(int fd)
+void user_dir_hold(int fd)
 {
 	struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
 	fcntl(fd, F_OFD_SETLK, &all);
 }
 
-bool rundir_is_held(int fd)
+bool user_dir_is_held(int fd)
 {
 	struct flock all = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
 
 	return fcntl(fd, F_OFD_GETLK, &all) == 0 && all.l_type != F_UNLCK;
 }
 
-static bool is_held(const struct rundir *folder, const char *name)
+static bool is_held(const struct user_dir *folder, const char *name)
 {
 	int fd = openat(folder->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-	bool held = fd >= 0 && rundir_is_held(fd);
+	bool held = fd >= 0 && user_dir_is_held(fd);
 
 	if (fd >= 0)
 		close(fd);
 	return held;
 }
 
-void rundir_remove_left(const struct rundir *folder, const char *name)
+void user_dir_remove_left(const struct user_dir *folder, const char *name)
 {
 	if (!is_held(folder, name))
 		unlinkat(folder->fd, name, 0);
@@ -366,14 +368,14 @@ struct sweep {
 	time_t before;   /* those written last before then go */
 };
 
-static void sweep_file(const struct rundir *folder, const char *name, void *argument)
+static void sweep_file(const struct user_dir *folder, const char *name, void *argument)
 {
 	struct sweep *sweep = argument;
 	struct stat status;
 	char *rest;
 	pid_t pid = (pid_t)strtol(name, &rest, 10);
 
-	if (pid <= 0 || *rest != '-' || rundir_process_started(pid) == strtoull(rest + 1, NULL, 10) ||
+	if (pid <= 0 || *rest != '-' || user_dir_process_started(pid) == strtoull(rest + 1, NULL, 10) ||
 	    fstatat(folder->fd, name, &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode) ||
 	    is_held(folder, name))
 		return;
@@ -382,7 +384,7 @@ static void sweep_file(const struct rundir *folder, const char *name, void *argu
 		unlinkat(folder->fd, name, 0);
 }
 
-void rundir_sweep_files(const struct rundir *folder, const char *tail)
+void user_dir_sweep_files(const struct user_dir *folder, const char *tail)
 {
 	struct sweep sweep = {.before = time(NULL) - KEPT_SECONDS};
 
@@ -393,7 +395,7 @@ void rundir_sweep_files(const struct rundir *folder, const char *tail)
 	each(folder, tail, MOST_SWEPT, sweep_file, &sweep);
 }
 
-static bool is_old_socket(const struct rundir *folder, const char *name)
+static bool is_old_socket(const struct user_dir *folder, const char *name)
 {
 	struct stat status;
 
@@ -401,26 +403,26 @@ static bool is_old_socket(const struct rundir *folder, const char *name)
 	       time(NULL) - status.st_mtime >= FRESH_SECONDS;
 }
 
-void rundir_remove_stale(const struct rundir *folder, const char *name)
+void user_dir_remove_stale(const struct user_dir *folder, const char *name)
 {
 	if (is_old_socket(folder, name))
 		unlinkat(folder->fd, name, 0);
 }
 
 /* The fresh ones are not even connected to, the caller's own among them. */
-static void sweep_one(const struct rundir *folder, const char *name, void *argument)
+static void sweep_one(const struct user_dir *folder, const char *name, void *argument)
 {
 	(void)argument;
 	if (!is_old_socket(folder, name))
 		return;
-	int fd = rundir_connect(folder, name, 0);
+	int fd = user_dir_connect(folder, name, 0);
 	if (fd >= 0)
 		close(fd);
 	else if (fd == -ECONNREFUSED)
 		unlinkat(folder->fd, name, 0);
 }
 
-void rundir_sweep(const struct rundir *folder, const char *tail)
+void user_dir_sweep(const struct user_dir *folder, const char *tail)
 {
 	each(folder, tail, MOST_SWEPT, sweep_one, NULL);
 }
