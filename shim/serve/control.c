@@ -1,9 +1,9 @@
 /*
  * The control socket: what is said at it. One packet in, one packet out (SOCK_SEQPACKET keeps them apart); a caller that
- * says nothing is dropped after a second. server.c has the rest.
+ * says nothing is dropped after a second. socket_server.c has the rest.
  */
 #include "shim/serve/control.h"
-#include "shim/base/server.h"
+#include "shim/base/socket_server.h"
 #include "shim/process/process.h"
 
 #include <errno.h>
@@ -22,10 +22,10 @@ enum {
 static control_answer *answer_with; /* given before the thread starts */
 
 /* The caller's request as a text without its newline. False: none came. *ret_text NULL: it is not a line. */
-static bool read_request(struct server *server, int fd, char buffer[MOST_REQUEST], const char **ret_text)
+static bool read_request(struct socket_server *server, int fd, char buffer[MOST_REQUEST], const char **ret_text)
 {
 	*ret_text = NULL;
-	if (!server_wait(server, fd, REQUEST_MS))
+	if (!socket_server_wait(server, fd, REQUEST_MS))
 		return false;
 	ssize_t bytes = recv(fd, buffer, MOST_REQUEST, MSG_TRUNC | MSG_DONTWAIT);
 	if (bytes <= 0)
@@ -48,7 +48,7 @@ static void drain(int fd)
 		;
 }
 
-static void serve_caller(struct server *server, int fd)
+static void serve_caller(struct socket_server *server, int fd)
 {
 	char buffer[MOST_REQUEST], reply[CONTROL_MOST_REPLY] = "";
 	const char *request;
@@ -56,7 +56,7 @@ static void serve_caller(struct server *server, int fd)
 	/* It is read in any case, see drain(). Who says nothing gets nothing. */
 	if (!read_request(server, fd, buffer, &request))
 		return;
-	if (!server_peer_is_owner(fd))
+	if (!socket_server_peer_is_owner(fd))
 		snprintf(reply, sizeof(reply), "error only the user whose process this is may ask");
 	else if (!request)
 		snprintf(reply, sizeof(reply), "error a request is one line of at most %d bytes", MOST_REQUEST);
@@ -70,7 +70,7 @@ static void serve_caller(struct server *server, int fd)
 		;
 }
 
-static struct server server = {
+static struct socket_server server = {
     .tail = USER_DIR_SOCKET,
     .is_identified = true,
     .thread_name = "spillway-ctl",
@@ -92,17 +92,17 @@ void control_start(void)
 		return;
 	if (!policy_control(process_policy()))
 		return;
-	server_start(&server);
+	socket_server_start(&server);
 	/* Before the driver's own handlers, which were there first: ticks call it. */
 	atexit(control_stop);
 }
 
 void control_stop(void)
 {
-	server_stop(&server);
+	socket_server_stop(&server);
 }
 
 void control_child(void)
 {
-	server_child(&server);
+	socket_server_child(&server);
 }

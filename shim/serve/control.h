@@ -5,7 +5,7 @@
  * come with the first heap allocation and only if the policy says so (`control: yes`); a process that never gets there
  * has neither. Whatever fails is said once, and the program goes on without.
  *
- * server.c knows sockets, control.c what is said at this one; control_request.c knows what a request means.
+ * socket_server.c knows sockets, control.c what is said at this one; control_request.c knows what a request means.
  */
 #ifndef SPILLWAY_CONTROL_H
 #define SPILLWAY_CONTROL_H

@@ -64,7 +64,7 @@ bool ipc_is_ours(const CUipcMemHandle *handle);
 CUresult ipc_give(struct heap *heap, const struct ledger_row *row, CUipcMemHandle *ret_handle);
 /* Is this a handle of our own process? */
 bool ipc_is_own(const struct ipc_handle *handle);
-/* At the end of the process, and in the child of a fork (server.h). */
+/* At the end of the process, and in the child of a fork (socket_server.h). */
 void ipc_stop(void);
 void ipc_child(void);
 

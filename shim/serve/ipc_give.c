@@ -9,7 +9,7 @@
 #include "shim/serve/ipc.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/base/server.h"
+#include "shim/base/socket_server.h"
 
 #include "shim/device/device.h"
 
@@ -96,14 +96,15 @@ static bool send_packet(int fd, const struct ipc_answer *answer, const int *file
 	return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(*answer);
 }
 
-static void serve(struct server *server, int fd)
+static void serve(struct socket_server *server, int fd)
 {
 	struct ipc_answer answer = {.good = 1, .n_all = 1};
 	struct ipc_handle handle;
 
 	enter_depth = 1;
-	if (!server_wait(server, fd, REQUEST_MS) ||
-	    recv(fd, &handle, sizeof(handle), MSG_DONTWAIT) != (ssize_t)sizeof(handle) || !server_peer_is_owner(fd))
+	if (!socket_server_wait(server, fd, REQUEST_MS) ||
+	    recv(fd, &handle, sizeof(handle), MSG_DONTWAIT) != (ssize_t)sizeof(handle) ||
+	    !socket_server_peer_is_owner(fd))
 		return;
 	for (unsigned sent = 0; sent < answer.n_all; sent += answer.here) {
 		struct heap_share part = {0};
@@ -123,10 +124,10 @@ static void serve(struct server *server, int fd)
 			return;
 	}
 	/* The connection's end must not overtake what is in it. */
-	server_wait(server, fd, SEND_MS);
+	socket_server_wait(server, fd, SEND_MS);
 }
 
-static struct server server = {
+static struct socket_server server = {
     .tail = USER_DIR_IPC,
     .thread_name = "spillway-ipc",
     .cannot = "memory cannot be handed out by",
@@ -135,7 +136,7 @@ static struct server server = {
 
 bool ipc_is_own(const struct ipc_handle *handle)
 {
-	const char *own = server_name(&server);
+	const char *own = socket_server_name(&server);
 	char name[48];
 
 	ipc_socket_name(handle, name);
@@ -144,12 +145,12 @@ bool ipc_is_own(const struct ipc_handle *handle)
 
 void ipc_stop(void)
 {
-	server_stop(&server);
+	socket_server_stop(&server);
 }
 
 void ipc_child(void)
 {
-	server_child(&server);
+	socket_server_child(&server);
 }
 
 /* ---- handles ---- */
@@ -159,7 +160,7 @@ static bool start(void)
 	static struct lock one = LOCK_INIT(LOCK_IPC_SERVER); /* so that the second caller finds it started */
 
 	lock_take(&one);
-	bool started = server_start(&server);
+	bool started = socket_server_start(&server);
 	lock_drop(&one);
 	return started;
 }

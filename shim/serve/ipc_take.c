@@ -16,7 +16,7 @@
 #include "shim/serve/ipc.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
-#include "shim/base/server.h"
+#include "shim/base/socket_server.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -60,7 +60,7 @@ static int connect_to(const struct ipc_handle *handle)
 			continue;
 		int fd = user_dir_connect(&folder, name, CONNECT_MS);
 		user_dir_close(&folder, false);
-		if (fd >= 0 && server_peer_is_owner(fd))
+		if (fd >= 0 && socket_server_peer_is_owner(fd))
 			return fd;
 		if (fd >= 0)
 			close(fd);

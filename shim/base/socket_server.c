@@ -17,7 +17,7 @@
  * STARTING leaves that to the starter, who finds OVER when it is done. A child of a fork starts OVER or NONE, never with
  * the parent's.
  */
-#include "shim/base/server.h"
+#include "shim/base/socket_server.h"
 #include "shim/base/identity.h"
 #include "shim/base/log.h"
 #include "shim/base/thread.h"
@@ -51,7 +51,7 @@ enum { NONE, STARTING, SERVING, OVER };
 
 /* ---- descriptors ---- */
 
-static void hold(struct server_held *held, int fd)
+static void hold(struct socket_server_held *held, int fd)
 {
 	struct stat status;
 
@@ -61,7 +61,7 @@ static void hold(struct server_held *held, int fd)
 }
 
 /* The descriptor, or -1 when the number is not ours any more. Async-signal-safe. */
-static int still(struct server_held *held)
+static int still(struct socket_server_held *held)
 {
 	int fd = atomic_load(&held->fd_and_1) - 1;
 	struct stat status;
@@ -71,7 +71,7 @@ static int still(struct server_held *held)
 	return S_ISSOCK(status.st_mode) || S_ISDIR(status.st_mode) ? fd : -1;
 }
 
-static void let_go(struct server_held *held)
+static void let_go(struct socket_server_held *held)
 {
 	int fd = still(held);
 
@@ -82,7 +82,7 @@ static void let_go(struct server_held *held)
 
 /* ---- one caller ---- */
 
-static bool is_over(struct server *server)
+static bool is_over(struct socket_server *server)
 {
 	return atomic_load(&server->state) == OVER;
 }
@@ -95,7 +95,7 @@ static long now_ms(void)
 	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-bool server_wait(struct server *server, int fd, int wait_ms)
+bool socket_server_wait(struct socket_server *server, int fd, int wait_ms)
 {
 	struct pollfd both[2] = {{.fd = fd, .events = POLLIN}, {.fd = atomic_load(&server->listener.fd_and_1) - 1}};
 	long end = now_ms() + wait_ms;
@@ -113,7 +113,7 @@ bool server_wait(struct server *server, int fd, int wait_ms)
 	}
 }
 
-bool server_peer_is_owner(int fd)
+bool socket_server_peer_is_owner(int fd)
 {
 	struct ucred peer;
 	socklen_t bytes = sizeof(peer);
@@ -125,7 +125,7 @@ bool server_peer_is_owner(int fd)
 /* ---- found again ---- */
 
 /* Where the socket is found from now on. Without a path nothing is looked for. */
-static void note_path(struct server *server)
+static void note_path(struct socket_server *server)
 {
 	struct stat status;
 
@@ -139,13 +139,13 @@ static void note_path(struct server *server)
 	server->inode = status.st_ino;
 }
 
-static bool is_in_place(const struct server *server)
+static bool is_in_place(const struct socket_server *server)
 {
 	return user_dir_leads_to(AT_FDCWD, server->path, server->device, server->inode);
 }
 
 /* fd takes over the number of what is held. False: that number is not ours any more; fd is closed in any case. */
-static bool replace(struct server_held *held, int fd)
+static bool replace(struct socket_server_held *held, int fd)
 {
 	int old = still(held);
 	bool done = old >= 0 && dup3(fd, old, O_CLOEXEC) == old;
@@ -157,7 +157,7 @@ static bool replace(struct server_held *held, int fd)
 }
 
 /* Makes a socket that was removed again. Called by the thread; what fails is tried again a second later. */
-static void find_again(struct server *server)
+static void find_again(struct socket_server *server)
 {
 	struct user_dir folder;
 
@@ -182,7 +182,7 @@ static void find_again(struct server *server)
 /* ---- the thread ---- */
 
 /* Take the next caller. False: the thread has nothing more to wait for. */
-static bool serve_next(struct server *server)
+static bool serve_next(struct socket_server *server)
 {
 	struct pollfd wait = {.fd = atomic_load(&server->listener.fd_and_1) - 1, .events = POLLIN};
 	long due = server->ticked + TICK_MS - now_ms();
@@ -225,7 +225,7 @@ static bool serve_next(struct server *server)
 	case ENFILE:
 	case ENOBUFS:
 	case ENOMEM:
-		server_wait(server, -1, PAUSE_MS);
+		socket_server_wait(server, -1, PAUSE_MS);
 		return true;
 	default:
 		return false;
@@ -234,7 +234,7 @@ static bool serve_next(struct server *server)
 
 static void *serve(void *argument)
 {
-	struct server *server = argument;
+	struct socket_server *server = argument;
 
 	prctl(PR_SET_NAME, server->thread_name);
 	server->ticked = now_ms();
@@ -247,7 +247,7 @@ static void *serve(void *argument)
 /* ---- start and end ---- */
 
 /* Unique also where processes of several PID namespaces share the folder, and after exec of the same process. */
-static void make_name(struct server *server)
+static void make_name(struct socket_server *server)
 {
 	char identity[IDENTITY_TEXT];
 	struct timespec now;
@@ -266,7 +266,7 @@ static void make_name(struct server *server)
 }
 
 /* 0 or a negative errno. */
-static int open_socket(struct server *server)
+static int open_socket(struct socket_server *server)
 {
 	int fd = -ENOENT;
 
@@ -291,7 +291,7 @@ static int open_socket(struct server *server)
 	return 0;
 }
 
-static void close_socket(struct server *server)
+static void close_socket(struct socket_server *server)
 {
 	if (still(&server->place) >= 0) {
 		unlinkat(server->folder.fd, server->name, 0);
@@ -305,7 +305,7 @@ static void close_socket(struct server *server)
  * Wait for the thread, STOP_MS at most. Not by pthread_timedjoin_np(), whose clock may be set back, nor by
  * pthread_clockjoin_np(), which ThreadSanitizer of gcc 12 does not know.
  */
-static bool join(struct server *server)
+static bool join(struct socket_server *server)
 {
 	const struct timespec step = {.tv_nsec = 200000};
 	long end = now_ms() + STOP_MS;
@@ -319,7 +319,7 @@ static bool join(struct server *server)
 }
 
 /* The state is OVER. */
-static void take_apart(struct server *server)
+static void take_apart(struct socket_server *server)
 {
 	int fd = still(&server->listener);
 
@@ -334,7 +334,7 @@ static void take_apart(struct server *server)
 		pthread_detach(server->thread);
 }
 
-static void start(struct server *server)
+static void start(struct socket_server *server)
 {
 	int starting = STARTING, error = open_socket(server);
 
@@ -354,7 +354,7 @@ static void start(struct server *server)
 	}
 }
 
-bool server_start(struct server *server)
+bool socket_server_start(struct socket_server *server)
 {
 	int saved = errno, none = NONE, cancel;
 
@@ -368,12 +368,12 @@ bool server_start(struct server *server)
 	return atomic_load(&server->state) == SERVING;
 }
 
-const char *server_name(struct server *server)
+const char *socket_server_name(struct socket_server *server)
 {
 	return atomic_load(&server->state) == SERVING ? server->name : NULL;
 }
 
-void server_stop(struct server *server)
+void socket_server_stop(struct socket_server *server)
 {
 	int saved = errno;
 
@@ -385,7 +385,7 @@ void server_stop(struct server *server)
 	errno = saved;
 }
 
-void server_child(struct server *server)
+void socket_server_child(struct socket_server *server)
 {
 	int saved = errno;
 
