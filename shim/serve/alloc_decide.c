@@ -1,5 +1,5 @@
 #include "shim/serve/alloc_decide.h"
-#include "shim/base/caller.h"
+#include "shim/base/caller_name.h"
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
 #include "shim/heap/heap.h"
@@ -44,7 +44,7 @@ static const char *read_arguments(char *text, size_t room)
 
 void alloc_decide_bind(void)
 {
-	caller_bind();
+	caller_name_bind();
 }
 
 static void bind_process(struct policy *policy)
@@ -185,7 +185,7 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 	if (needs & POLICY_NEED_FREE && device_free(device, &question.device_free))
 		question.known |= POLICY_NEED_FREE;
 	if (needs & POLICY_NEED_LIBRARY) {
-		question.library = caller_library(request->caller);
+		question.library = caller_name_library(request->caller);
 		question.library_known = library_known(policy, question.library);
 	}
 	if (needs & POLICY_NEED_THREAD && prctl(PR_GET_NAME, thread) == 0)

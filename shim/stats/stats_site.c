@@ -4,7 +4,7 @@
  * powers of two, and programs ask for device memory in few places. What finds none counts as site 0, "all others", and for
  * its device, backend and rule all the same: these are in the number that stands for it, beside the place in the table.
  */
-#include "shim/base/caller.h"
+#include "shim/base/caller_name.h"
 #include "shim/stats/stats.h"
 
 #include <sched.h>
@@ -66,7 +66,7 @@ unsigned stats_site(int device, unsigned backend, int rule, void *caller, uint64
 
 		/* Before the place is taken: the loader may be asked, which may wait for who waits for us below. */
 		if (known == FREE && !has_text) {
-			caller_text(caller, text, sizeof(text));
+			caller_name_text(caller, text, sizeof(text));
 			has_text = true;
 		}
 		if (known == FREE && atomic_compare_exchange_strong(&site->known, &known, TAKEN)) {

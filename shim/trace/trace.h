@@ -8,7 +8,7 @@
  * it, and the count is in the file. Nothing here can fail for the program: when the file cannot be written any more the
  * trace ends, and that is said once.
  *
- * Locking: may be called under any lock. Names of places in the program come from caller.h, which asks the loader at the
+ * Locking: may be called under any lock. Names of places in the program come from caller_name.h, which asks the loader at the
  * first event of a place; everything else that the trace needs to know is given with trace_start().
  */
 #ifndef SPILLWAY_TRACE_H

@@ -2,7 +2,7 @@
  * Two tables of fixed size, read and added to without a lock: a slot is taken by exchanging its pointer, and its index
  * is the number. Texts are made once and kept as long as the process lives. What finds no slot has number 0.
  */
-#include "shim/base/caller.h"
+#include "shim/base/caller_name.h"
 #include "shim/trace/trace_internal.h"
 
 #include <errno.h>
@@ -84,7 +84,7 @@ static struct name *describe(uint64_t hash, const char *text)
 	char room[320];
 
 	(void)text;
-	caller_text((void *)(uintptr_t)hash, room, sizeof(room));
+	caller_name_text((void *)(uintptr_t)hash, room, sizeof(room));
 	return copy(hash, *room ? room : "?");
 }
 

@@ -182,14 +182,14 @@ static void a_full_table_counts_the_rest_together(void **state)
 static atomic_bool loader_is_busy;
 static atomic_uint n_asking;
 
-char *__real_caller_text(const void *address, char *room, size_t bytes);
-char *__wrap_caller_text(const void *address, char *room, size_t bytes);
-char *__wrap_caller_text(const void *address, char *room, size_t bytes)
+char *__real_caller_name_text(const void *address, char *room, size_t bytes);
+char *__wrap_caller_name_text(const void *address, char *room, size_t bytes);
+char *__wrap_caller_name_text(const void *address, char *room, size_t bytes)
 {
 	atomic_fetch_add(&n_asking, 1);
 	while (atomic_load(&loader_is_busy) && (uintptr_t)address == 4096)
 		sched_yield();
-	return __real_caller_text(address, room, bytes);
+	return __real_caller_name_text(address, room, bytes);
 }
 
 static void *ask_for_site(void *argument)

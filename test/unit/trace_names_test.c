@@ -2,7 +2,7 @@
  * Numbers of places and ranges: one for each, and told before anything can be read that uses it, also when two threads
  * come with the same name at one moment.
  */
-#include "shim/base/caller.h"
+#include "shim/base/caller_name.h"
 #include "shim/trace/trace_internal.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@
 _Atomic bool trace_on = true;
 
 /* Stands for the loader. */
-char *caller_text(const void *address, char *room, size_t bytes)
+char *caller_name_text(const void *address, char *room, size_t bytes)
 {
 	snprintf(room, bytes, "place %p", address);
 	return room;

@@ -1,4 +1,4 @@
-#include "shim/base/caller.h"
+#include "shim/base/caller_name.h"
 #include "shim/base/libc.h"
 
 #include <dlfcn.h>
@@ -16,7 +16,7 @@
  */
 static _Atomic(__typeof__(_dl_find_object) *) find_object;
 
-void caller_bind(void)
+void caller_name_bind(void)
 {
 	atomic_store(&find_object, libc_dlvsym_default("_dl_find_object", "GLIBC_2.35"));
 }
@@ -44,14 +44,14 @@ static const char *find(const void *address, uintptr_t *ret_base)
 	return path && !*path ? program_invocation_name : path;
 }
 
-const char *caller_library(const void *address)
+const char *caller_name_library(const void *address)
 {
 	uintptr_t base;
 
 	return find(address, &base);
 }
 
-char *caller_text(const void *address, char *room, size_t bytes)
+char *caller_name_text(const void *address, char *room, size_t bytes)
 {
 	uintptr_t base;
 	const char *path = find(address, &base), *name = path ? strrchr(path, '/') : NULL;
