@@ -1,6 +1,6 @@
 /*
  * va_ranges.h: address space that the program has reserved (cuMemAddressReserve) and that is part of a heap's arena, so that
- * what is placed there can move (heap/loose.h). What was reserved elsewhere is not known here.
+ * what is placed there can move (heap/block_unmapped.h). What was reserved elsewhere is not known here.
  *
  * Lock: SPACE, taken inside; nobody calls out under it. There are a few: PyTorch has two a stream.
  */

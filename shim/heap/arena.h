@@ -92,7 +92,7 @@ struct unit_state {
 	_Atomic uint32_t units;          /* of the block */
 	_Atomic uint32_t units_of_piece; /* written under HEAP; the mover may read it of a piece that just went */
 	struct chunk *chunk;             /* of the piece; under HEAP */
-	_Atomic uint32_t space;          /* of a block that the program has placed (loose.h): where the address space */
+	_Atomic uint32_t space; /* of a block that the program has placed (block_unmapped.h): where the address space */
 	_Atomic uint32_t space_units;    /* begins that it lies in, and how long that is; 0: it is no such block */
 	_Atomic uint64_t peers;   /* of the piece: other devices that its mapping is open to; while it is mapped */
 	_Atomic uint64_t discard; /* of the piece: the value of `discarded` for which it is one of them */
@@ -121,7 +121,7 @@ bool arena_take(struct arena *arena, uint32_t units, uint32_t *ret_unit);
 void arena_give(struct arena *arena, uint32_t unit, uint32_t units);
 
 void arena_mark_block(struct arena *arena, uint32_t unit, uint32_t units);
-/* A block that the program has placed, in address space of so many units from `space` on (loose.h). */
+/* A block that the program has placed, in address space of so many units from `space` on (block_unmapped.h). */
 void arena_mark_placed(struct arena *arena, uint32_t unit, uint32_t units, uint32_t space, uint32_t space_units);
 void arena_mark_slab(struct arena *arena, uint32_t unit, unsigned size_class);
 void arena_unmark(struct arena *arena, uint32_t unit, uint32_t units);

@@ -27,7 +27,8 @@ struct block {
 	bool stays;                   /* it is pinned for as long as it lives; fixed blocks always are */
 	bool left;    /* others may know its memory, or it is striped: it goes back to the driver when freed */
 	bool shared;  /* its chunks can be exported, and the program has asked for it (share.c) */
-	bool loose;   /* it has the address that the program gives it, or none: units_mapped is 0 then (loose.h) */
+	bool
+	    loose; /* it has the address that the program gives it, or none: units_mapped is 0 then (block_unmapped.h) */
 	bool whole;   /* it is one chunk, whatever its size */
 	bool placed;  /* loose: it has been, so it may hold something */
 	bool open;    /* loose, placed: its device has been granted access */
@@ -92,9 +93,9 @@ void block_trim(struct block_store *store, const uint64_t keep[CHUNK_PLACES]);
  */
 enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t units, enum chunk_kind kind,
 			   enum heap_from from, struct block **ret_block);
-/* The same without an address and without mapping it (loose.h). whole: one chunk. On failure there is no block. */
-enum sw_status block_make_loose(struct block_store *store, uint32_t units, bool whole, enum heap_from from,
-				struct block **ret_block);
+/* The same without an address and without mapping it (block_unmapped.h). whole: one chunk. On failure there is no block. */
+enum sw_status block_make_unmapped(struct block_store *store, uint32_t units, bool whole, enum heap_from from,
+				   struct block **ret_block);
 /*
  * Unmap what is mapped, from the front; chunks become warm. True: nothing is left, the block is gone. False: the driver
  * refused; the block is stuck with what is left of it. For one that is not warm, or no longer.

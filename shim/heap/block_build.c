@@ -216,8 +216,8 @@ enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t un
 	return SW_OK;
 }
 
-enum sw_status block_make_loose(struct block_store *store, uint32_t units, bool whole, enum heap_from from,
-				struct block **ret_block)
+enum sw_status block_make_unmapped(struct block_store *store, uint32_t units, bool whole, enum heap_from from,
+				   struct block **ret_block)
 {
 	struct block *block = calloc(1, sizeof(*block));
 

@@ -170,14 +170,14 @@ bool heap_has_host(const struct heap *heap);
 bool heap_has_given(const struct heap *heap);
 /* Do others fill the device, so that the budget allows more than the driver has had in the last second? No lock. */
 bool heap_is_full(const struct heap *heap);
-/* Is host memory being pinned ahead of need (heap_stock), charged and not yet free? No lock. */
-bool heap_is_stocking(const struct heap *heap);
+/* Is host memory being pinned ahead of need (heap_fill_host_reserve), charged and not yet free? No lock. */
+bool heap_is_filling_host_reserve(const struct heap *heap);
 
 bool heap_contains(const struct heap *heap, CUdeviceptr address);
 /* The start of the block in use at this address. No lock: a block being freed at the same time may or may not show. */
 bool heap_base_of(const struct heap *heap, CUdeviceptr address, CUdeviceptr *ret_base);
 
-/* ---- what a program asks of one block, by its start (ask.c). INVALID: there is none ---- */
+/* ---- what a program asks of one block, by its start (block_query.c). INVALID: there is none ---- */
 
 /* Where the first `bytes` of it are, and whether something keeps it where it is. */
 enum sw_status heap_where(struct heap *heap, CUdeviceptr base, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES],
@@ -192,7 +192,7 @@ unsigned heap_loans(struct heap *heap, CUdeviceptr base, size_t bytes, struct he
 bool heap_is_one_chunk(struct heap *heap, CUdeviceptr address);
 /*
  * The same of any bytes; false unless all of them are of one block in use, or of several side by side that the program has
- * mapped itself (loose.h). They stay what they are only while something
+ * mapped itself (block_unmapped.h). They stay what they are only while something
  * holds the block (heap_pin).
  */
 bool heap_spread(struct heap *heap, CUdeviceptr address, size_t bytes, uint64_t ret_bytes[CHUNK_PLACES]);
@@ -208,7 +208,7 @@ enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base);
 enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum heap_from from, uint64_t *ret_away);
 
 /*
- * Other devices (reach.c). Every mapping from now on is open to those that *config.peers names when it is made. After it
+ * Other devices (peer_access.c). Every mapping from now on is open to those that *config.peers names when it is made. After it
  * has come to name more, heap_reach() opens what is mapped already, warm memory too: the driver's error, or NOT_READY when
  * something that is on its way did not arrive; what was opened stays open then. After it names fewer, heap_unreach() takes
  * what is mapped away from those devices, of which no work may be running; what the driver refuses, and what is on its way,

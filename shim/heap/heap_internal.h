@@ -11,7 +11,7 @@ struct heap {
 	struct block_store store;
 	struct small small;
 	_Atomic bool no_peers;    /* what goes away goes to the host (heap_lend) */
-	_Atomic bool is_stocking; /* stock.c */
+	_Atomic bool is_stocking; /* host_reserve.c */
 	uint64_t keep[CHUNK_PLACES];
 	/* heap_lock.c */
 	bool at_once[CHUNK_PLACES];          /* what was in use lately does not stay */

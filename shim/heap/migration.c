@@ -304,7 +304,7 @@ CUresult migration_unmap(const struct migration *transit)
 
 CUresult migration_map(struct heap *heap, const struct migration *transit, bool spare)
 {
-	/* Who reaches what the program maps itself is the program's to say, and what others reach stays (loose.h). */
+	/* Who reaches what the program maps itself is the program's to say, and what others reach stays (block_unmapped.h). */
 	uint64_t bytes = migration_bytes(transit), peers = transit->block->loose ? 0 : chunk_peers(&heap->store.chunks);
 	CUmemGenericAllocationHandle handle = spare ? transit->spare_handle : transit->handle;
 	CUresult result = map_chunk(transit->address, bytes, handle);

@@ -82,7 +82,7 @@ enum sw_status heap_make_host_spare(struct heap *heap, unsigned units);
  * for 128 MiB. INVALID: nothing is missing, or there is no room to spare, or other processes are short; else the driver
  * has none.
  */
-enum sw_status heap_stock(struct heap *heap, uint64_t bytes);
+enum sw_status heap_fill_host_reserve(struct heap *heap, uint64_t bytes);
 /*
  * Does what goes away go to peers, where they lend memory? It does, until the process is suspended; then what is there
  * may go to the host.

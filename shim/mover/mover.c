@@ -361,7 +361,7 @@ static bool stock(struct engine *engine)
 	if (now < engine->stock.after || (moved == engine->stock.moved && now - engine->stock.since < STOCK_REST_NS) ||
 	    engine->intake.n_submissions == engine->stock.heard || !schedule_may_move(engine))
 		return false;
-	enum sw_status status = heap_stock(engine->heap, most < away ? most : away);
+	enum sw_status status = heap_fill_host_reserve(engine->heap, most < away ? most : away);
 	if (status == SW_OK)
 		return true;
 	engine->stock.after = now + (status == SW_INVALID ? STOCK_NS : STOCK_REFUSED_NS);

@@ -39,7 +39,7 @@ struct tracking {
 };
 
 /* Host memory that is pinned ahead (stock() in mover.c). The mover's thread alone may touch it. */
-struct stock {
+struct host_reserve {
 	uint64_t after; /* ns: nothing is pinned ahead before */
 	uint64_t since; /* ns: when no host memory was missing that could be pinned ahead, */
 	uint64_t moved; /* what had moved until then, */

@@ -80,7 +80,7 @@ struct engine {
 	struct recall recall;
 	struct tracking tracking;
 	struct move_governor governor;
-	struct stock stock;
+	struct host_reserve stock;
 	struct loop loop;
 };
 

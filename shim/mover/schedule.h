@@ -33,7 +33,7 @@ bool schedule_can_move(const struct engine *engine);
 /* Is there room in the queue, and is so much memory free to be under way? */
 bool schedule_may_begin(const struct engine *engine, const struct queue *queue);
 uint32_t schedule_ahead_units(const struct engine *engine);
-/* So much host memory is to lie ready for what leaves (heap_stock). */
+/* So much host memory is to lie ready for what leaves (heap_fill_host_reserve). */
 uint64_t schedule_stock_bytes(const struct engine *engine);
 /* The piece has begun to come in: for the statistics. ahead: before a submission wanted it. */
 void schedule_count(struct engine *engine, uint32_t piece, bool ahead);

@@ -66,7 +66,7 @@ static enum sw_status alloc_with_frees(const struct want *want, enum heap_from f
 		return status;
 	/* Asked before trying: what is in hand now may be free a moment after the try has failed. */
 	for (unsigned i = 0;; i++) {
-		bool in_hand = heap_has_given(want->heap) || heap_is_stocking(want->heap);
+		bool in_hand = heap_has_given(want->heap) || heap_is_filling_host_reserve(want->heap);
 
 		status = ask(want, from, ret_grant);
 		if (status != SW_NO_MEMORY)

@@ -6,7 +6,7 @@
 #include "shim/serve/vmm.h"
 #include "shim/context/context.h"
 #include "shim/process/process.h"
-#include "shim/heap/loose.h"
+#include "shim/heap/block_unmapped.h"
 #include "shim/base/log.h"
 #include "shim/driver/real.h"
 #include "shim/serve/trace_alloc.h"
@@ -93,7 +93,7 @@ bool vmm_unreserve(CUdeviceptr address, size_t bytes, CUresult *ret)
 static void release_handle(struct ledger_row *row)
 {
 	if (row->handle.block)
-		heap_end_loose(heap_of(row->device), row->handle.block);
+		heap_end_unmapped(heap_of(row->device), row->handle.block);
 	else
 		REAL(cuMemRelease)(row->handle.drivers);
 	row->home = NULL;
@@ -154,7 +154,7 @@ bool vmm_create(CUmemGenericAllocationHandle *ret_handle, size_t bytes, const CU
 		return false;
 	enum sw_status status = backend_heap_take(
 	    device, bytes, CHUNK_MOVABLE, backend_heap_from(NULL),
-	    prop->requestedHandleTypes && bytes <= HEAP_WHOLE_MOST ? heap_make_whole : heap_make_loose, &grant);
+	    prop->requestedHandleTypes && bytes <= HEAP_WHOLE_MOST ? heap_make_whole : heap_make_unmapped, &grant);
 	if (status == SW_NOT_SUPPORTED) {
 		ledger_row_free(row);
 		return false;
@@ -231,7 +231,7 @@ static bool become_drivers(struct ledger_row *row)
 		REAL(cuMemRelease)(drivers);
 		return false;
 	}
-	heap_end_loose(heap, row->handle.block);
+	heap_end_unmapped(heap, row->handle.block);
 	row->handle.block = NULL;
 	row->handle.drivers = drivers;
 	account_drivers(row);
@@ -251,7 +251,7 @@ static CUresult expose(CUmemGenericAllocationHandle *handle, unsigned type)
 		*handle = row.handle.drivers;
 		return CUDA_SUCCESS;
 	}
-	switch (heap_fix_loose(heap_of(row.device), row.handle.block, handle)) {
+	switch (heap_fix_unmapped(heap_of(row.device), row.handle.block, handle)) {
 	case SW_OK:
 		return CUDA_SUCCESS;
 	case SW_BUSY:

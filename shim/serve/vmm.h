@@ -2,7 +2,7 @@
  * vmm.h: virtual memory management of the program's own, served by the heap (vmm.spill: move).
  *
  * cuMemAddressReserve gives address space of the arena of the current device (va_ranges.h), cuMemCreate memory of the heap
- * without an address, known by a handle of ours, and cuMemMap places it (heap/loose.h). From then on it is found by the
+ * without an address, known by a handle of ours, and cuMemMap places it (heap/block_unmapped.h). From then on it is found by the
  * launch path and moved like any block; natively nobody can tell. What is of another kind goes on being the driver's:
  * compressed memory, handles to be exported otherwise than as a file descriptor, address space that must lie at an
  * address outside the arena, memory of processes without a context; and what is shown to others before it was ever mapped,

@@ -117,7 +117,7 @@ static void memory_of_other_sizes_is_given_up_for_a_piece_that_can_be_made_of_it
 	close_heap(grants, 1);
 }
 
-/* ---- growing where it is (ask.c) ---- */
+/* ---- growing where it is (block_query.c) ---- */
 
 static enum sw_status grow(const struct heap_grant *grant, size_t bytes)
 {

@@ -4,7 +4,7 @@
  *
  * Being closed is a pin: made when the block is placed, ended when it is opened.
  */
-#include "shim/heap/loose.h"
+#include "shim/heap/block_unmapped.h"
 #include "shim/heap/heap_internal.h"
 #include "shim/heap/map.h"
 #include "shim/base/log.h"
@@ -73,7 +73,7 @@ static enum sw_status make(struct heap *heap, size_t bytes, bool whole, enum hea
 		return SW_NO_MEMORY;
 	heap_enter(heap);
 	enum sw_status status =
-	    block_make_loose(&heap->store, (uint32_t)(bytes / HEAP_UNIT), whole, from, &grant.block);
+	    block_make_unmapped(&heap->store, (uint32_t)(bytes / HEAP_UNIT), whole, from, &grant.block);
 	if (status == SW_OK) {
 		grant.bytes_on_device = grant.block->bytes[CHUNK_DEVICE];
 		grant.bytes_away = block_away(grant.block);
@@ -86,8 +86,8 @@ static enum sw_status make(struct heap *heap, size_t bytes, bool whole, enum hea
 	return status;
 }
 
-enum sw_status heap_make_loose(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
-			       struct heap_grant *ret_grant)
+enum sw_status heap_make_unmapped(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
+				  struct heap_grant *ret_grant)
 {
 	return kind == CHUNK_MOVABLE ? make(heap, bytes, false, from, ret_grant) : SW_NOT_SUPPORTED;
 }
@@ -99,7 +99,7 @@ enum sw_status heap_make_whole(struct heap *heap, size_t bytes, enum chunk_kind 
 								 : SW_NOT_SUPPORTED;
 }
 
-void heap_end_loose(struct heap *heap, struct block *block)
+void heap_end_unmapped(struct heap *heap, struct block *block)
 {
 	heap_enter(heap);
 	block_take_down(&heap->store, block);
@@ -107,7 +107,7 @@ void heap_end_loose(struct heap *heap, struct block *block)
 	heap_leave(heap);
 }
 
-uint64_t heap_loose_bytes(const struct block *block)
+uint64_t heap_unmapped_bytes(const struct block *block)
 {
 	return (uint64_t)block->units * HEAP_UNIT;
 }
@@ -202,7 +202,7 @@ static void unmark_placed(struct heap *heap, struct block *block)
 CUresult heap_unplace(struct heap *heap, struct block *block)
 {
 	CUdeviceptr address = block_address(&heap->store, block);
-	uint64_t bytes = heap_loose_bytes(block);
+	uint64_t bytes = heap_unmapped_bytes(block);
 
 	/* Nothing of it is on its way from here on, nor begins to be. */
 	if (!heap_pin(heap, address, bytes))
@@ -258,16 +258,16 @@ static void fix(struct heap *heap, struct block *block)
 /* Nothing of it is on its way from here on, nor begins to be, until let_go(). */
 static bool hold(struct heap *heap, struct block *block)
 {
-	return !block->units_mapped || heap_pin(heap, block_address(&heap->store, block), heap_loose_bytes(block));
+	return !block->units_mapped || heap_pin(heap, block_address(&heap->store, block), heap_unmapped_bytes(block));
 }
 
 static void let_go(struct heap *heap, struct block *block)
 {
 	if (block->units_mapped)
-		heap_pin_end(heap, block_address(&heap->store, block), heap_loose_bytes(block), PIN_OFF);
+		heap_pin_end(heap, block_address(&heap->store, block), heap_unmapped_bytes(block), PIN_OFF);
 }
 
-enum sw_status heap_fix_loose(struct heap *heap, struct block *block, CUmemGenericAllocationHandle *ret_handle)
+enum sw_status heap_fix_unmapped(struct heap *heap, struct block *block, CUmemGenericAllocationHandle *ret_handle)
 {
 	if (!hold(heap, block))
 		return SW_BUSY;

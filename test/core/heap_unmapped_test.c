@@ -1,8 +1,8 @@
 /*
- * heap_loose_test.c: memory of the heap that has an address only where it is placed (loose.h): its contents go along, each
+ * heap_unmapped_test.c: memory of the heap that has an address only where it is placed (block_unmapped.h): its contents go along, each
  * refusal of the driver leaves everything as it was, and nothing of it moves while it may not be touched.
  */
-#include "shim/heap/loose.h"
+#include "shim/heap/block_unmapped.h"
 #include "shim/heap/migration.h"
 #include "test/core/core.h"
 
@@ -29,7 +29,7 @@ static struct block *make(size_t bytes)
 {
 	struct heap_grant grant;
 
-	assert_ok(heap_make_loose(own.heap, bytes, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, &grant));
+	assert_ok(heap_make_unmapped(own.heap, bytes, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, &grant));
 	assert_int_equal(grant.bytes_on_device + grant.bytes_away, bytes);
 	return grant.block;
 }
@@ -45,10 +45,10 @@ static void open_it(struct block *block, CUdeviceptr at)
 	CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
 				.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 
-	assert_true(heap_pin(own.heap, at, heap_loose_bytes(block)));
-	assert_ok(cuMemSetAccess(at, heap_loose_bytes(block), &desc, 1));
+	assert_true(heap_pin(own.heap, at, heap_unmapped_bytes(block)));
+	assert_ok(cuMemSetAccess(at, heap_unmapped_bytes(block), &desc, 1));
 	heap_open(own.heap, at, true);
-	heap_pin_end(own.heap, at, heap_loose_bytes(block), PIN_OFF);
+	heap_pin_end(own.heap, at, heap_unmapped_bytes(block), PIN_OFF);
 }
 
 static bool may_leave(CUdeviceptr at)
@@ -94,14 +94,14 @@ static void contents_go_along(void **state)
 		assert_true(heap_is_valid(own.heap));
 	}
 	assert_ok(heap_unplace(own.heap, block));
-	heap_end_loose(own.heap, block);
+	heap_end_unmapped(own.heap, block);
 	/* What is next has its memory. */
 	unsigned long made = sim_calls("cuMemCreate");
 	block = make(LONG);
 	assert_int_equal(sim_calls("cuMemCreate"), made);
-	heap_end_loose(own.heap, block);
+	heap_end_unmapped(own.heap, block);
 	assert_ok(heap_unplace(own.heap, other));
-	heap_end_loose(own.heap, other);
+	heap_end_unmapped(own.heap, other);
 	close_heap();
 }
 
@@ -122,7 +122,7 @@ static void closed_it_stays_and_open_it_leaves_with_what_it_holds(void **state)
 	assert_false(may_leave(space));
 	assert_true(core_is_filled(space, 4 * MIB, 3));
 	assert_ok(heap_unplace(own.heap, block));
-	heap_end_loose(own.heap, block);
+	heap_end_unmapped(own.heap, block);
 	close_heap();
 }
 
@@ -135,8 +135,8 @@ static void what_others_know_is_never_used_again(void **state)
 	struct block *one = make(2 * MIB), *many = make(LONG);
 
 	assert_false(heap_was_placed(own.heap, one));
-	assert_int_equal(heap_fix_loose(own.heap, many, &handle), SW_INVALID);
-	assert_ok(heap_fix_loose(own.heap, one, &handle));
+	assert_int_equal(heap_fix_unmapped(own.heap, many, &handle), SW_INVALID);
+	assert_ok(heap_fix_unmapped(own.heap, one, &handle));
 	assert_ok(place(one, space));
 	open_it(one, space);
 	assert_false(may_leave(space));
@@ -144,10 +144,10 @@ static void what_others_know_is_never_used_again(void **state)
 	assert_true(heap_was_placed(own.heap, many));
 	unsigned long released = sim_calls("cuMemRelease");
 	assert_ok(heap_unplace(own.heap, one));
-	heap_end_loose(own.heap, one);
+	heap_end_unmapped(own.heap, one);
 	assert_int_equal(sim_calls("cuMemRelease"), released + 1);
 	assert_ok(cuMemUnmap(space + 40 * MIB, LONG));
-	heap_end_loose(own.heap, many);
+	heap_end_unmapped(own.heap, many);
 	assert_int_equal(own.device.used + own.host.used, 0);
 	close_heap();
 }
@@ -182,8 +182,8 @@ static void refusals_leave_everything_as_it_was(void **state)
 	assert_true(core_is_filled(space, LONG, 4) && may_leave(space));
 	assert_ok(heap_unplace(own.heap, block));
 	assert_ok(heap_unplace(own.heap, other));
-	heap_end_loose(own.heap, block);
-	heap_end_loose(own.heap, other);
+	heap_end_unmapped(own.heap, block);
+	heap_end_unmapped(own.heap, other);
 	close_heap();
 }
 
@@ -197,15 +197,16 @@ static void making_it_ends_where_the_budgets_do(void **state)
 
 	assert_int_equal(own.device.used, 64 * MIB);
 	assert_int_equal(own.host.used, 16 * MIB);
-	assert_int_equal(heap_make_loose(own.heap, 60 * MIB, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, &grant), SW_NO_MEMORY);
+	assert_int_equal(heap_make_unmapped(own.heap, 60 * MIB, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, &grant),
+			 SW_NO_MEMORY);
 	assert_int_equal(heap_make_whole(own.heap, 60 * MIB, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, &grant), SW_NO_MEMORY);
 	assert_int_equal(heap_make_whole(own.heap, 130 * MIB, CHUNK_MOVABLE, HEAP_DEVICE_FIRST, &grant),
 			 SW_NOT_SUPPORTED);
 	/* What was collected in vain is free for whoever comes next. */
 	assert_int_equal(own.device.used + own.host.used - heap_idle_device(own.heap) - heap_idle_host(own.heap),
 			 80 * MIB);
-	heap_end_loose(own.heap, block);
-	heap_end_loose(own.heap, more);
+	heap_end_unmapped(own.heap, block);
+	heap_end_unmapped(own.heap, more);
 	close_heap();
 }
 

@@ -1,5 +1,5 @@
 /*
- * heap_stock_test.c: host memory that is pinned before something leaves for it: of which sizes, how much, and when none
+ * heap_host_reserve_test.c: host memory that is pinned before something leaves for it: of which sizes, how much, and when none
  * is. Pieces of 4 MiB, but where a test says so.
  */
 #include "shim/heap/migration.h"
@@ -29,7 +29,7 @@ static unsigned long stock(uint64_t bytes)
 {
 	unsigned long made = sim_calls("cuMemCreate");
 
-	for (unsigned i = 0; heap_stock(own.heap, bytes) == SW_OK; i++)
+	for (unsigned i = 0; heap_fill_host_reserve(own.heap, bytes) == SW_OK; i++)
 		assert_true(i < 1000);
 	assert_true(heap_is_valid(own.heap));
 	return sim_calls("cuMemCreate") - made;
@@ -160,8 +160,8 @@ static void what_cannot_be_had_is_not_stocked(void **state)
 	core_heap_open(&own, 64 * MIB, 256 * MIB, 256 * MIB);
 	struct heap_grant device = get(PIECE, HEAP_DEVICE);
 	sim_fail("cuMemCreate", 1, CUDA_ERROR_OUT_OF_MEMORY);
-	assert_int_equal(heap_stock(own.heap, STOCK), SW_NO_MEMORY);
-	assert_false(heap_is_stocking(own.heap));
+	assert_int_equal(heap_fill_host_reserve(own.heap, STOCK), SW_NO_MEMORY);
+	assert_false(heap_is_filling_host_reserve(own.heap));
 	assert_int_equal(heap_idle_host(own.heap), 0);
 	/* Without an alias it is as good: that is made when it is taken. */
 	sim_fail("cuMemMap", 1, CUDA_ERROR_OUT_OF_MEMORY);

@@ -87,12 +87,12 @@ static bool is_wanted(const struct heap *heap, uint64_t bytes)
 	       !quota_is_asked();
 }
 
-bool heap_is_stocking(const struct heap *heap)
+bool heap_is_filling_host_reserve(const struct heap *heap)
 {
 	return atomic_load(&heap->is_stocking);
 }
 
-enum sw_status heap_stock(struct heap *heap, uint64_t bytes)
+enum sw_status heap_fill_host_reserve(struct heap *heap, uint64_t bytes)
 {
 	struct chunk_store *store = &heap->store.chunks;
 	struct census census = {.heap = heap};

@@ -1,5 +1,5 @@
 /*
- * loose.h: memory that the program makes and maps itself (cuMemCreate, cuMemMap), as memory of the heap.
+ * block_unmapped.h: memory that the program makes and maps itself (cuMemCreate, cuMemMap), as memory of the heap.
  *
  * Address space that the program reserves is part of the arena; what is reserved is nobody's but the program's until it
  * is given back. A *loose* block is what a handle stands for: chunks without an address. It is placed in reserved space,
@@ -7,11 +7,11 @@
  * found by the launch path, moved by the mover. Until it is opened (the program has granted its device access) it stays
  * where it is, and nobody may touch it.
  *
- * Lock: HEAP, taken inside. A loose block belongs to who made it, from heap_make_loose() to heap_end_loose(); whoever
+ * Lock: HEAP, taken inside. A loose block belongs to who made it, from heap_make_unmapped() to heap_end_unmapped(); whoever
  * places or takes away one block from two threads at once gets what natively is undefined as well, but no crash.
  */
-#ifndef SPILLWAY_HEAP_LOOSE_H
-#define SPILLWAY_HEAP_LOOSE_H
+#ifndef SPILLWAY_BLOCK_UNMAPPED_H
+#define SPILLWAY_BLOCK_UNMAPPED_H
 
 #include "shim/heap/heap.h"
 
@@ -34,13 +34,13 @@ bool heap_is_vacant(struct heap *heap, CUdeviceptr address, uint64_t bytes);
  * as one; of at most HEAP_WHOLE_MOST bytes.
  */
 #define HEAP_WHOLE_MOST ((uint64_t)128 << 20)
-enum sw_status heap_make_loose(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
-			       struct heap_grant *ret_grant);
+enum sw_status heap_make_unmapped(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
+				  struct heap_grant *ret_grant);
 enum sw_status heap_make_whole(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
 			       struct heap_grant *ret_grant);
 /* Not placed. Its memory is warm, or goes back to the driver where others may know it. */
-void heap_end_loose(struct heap *heap, struct block *block);
-uint64_t heap_loose_bytes(const struct block *block);
+void heap_end_unmapped(struct heap *heap, struct block *block);
+uint64_t heap_unmapped_bytes(const struct block *block);
 /* Has it ever had an address? Else nothing can have been written to it. */
 bool heap_was_placed(struct heap *heap, const struct block *block);
 
@@ -63,7 +63,7 @@ bool heap_is_open(struct heap *heap, CUdeviceptr address);
  * waited for. *ret_handle: what the driver knows it by. INVALID: it is more than one chunk; BUSY: what is on its way did
  * not arrive.
  */
-enum sw_status heap_fix_loose(struct heap *heap, struct block *block, CUmemGenericAllocationHandle *ret_handle);
+enum sw_status heap_fix_unmapped(struct heap *heap, struct block *block, CUmemGenericAllocationHandle *ret_handle);
 /* The same, for it is mapped at another address as well: nothing is said of that one to anybody. The driver's error. */
 CUresult heap_map_again(struct heap *heap, struct block *block, CUdeviceptr address);
 
