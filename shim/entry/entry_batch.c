@@ -156,7 +156,7 @@ static void submit_discards(enum hook_id id, const struct batch *batch)
 		operands_cuMemDiscardBatchAsync(use, batch->addresses, batch->sizes, batch->n, 0, batch->stream);
 	inside = admit(use);
 	if (!capture_is_open())
-		discard(batch, submission_holds(use));
+		discard(batch, submission_pins(use));
 	submission_close(use, inside);
 }
 

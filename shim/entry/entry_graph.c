@@ -5,7 +5,7 @@
  */
 #include "shim/process/process.h"
 #include "shim/stats/stats.h"
-#include "shim/serve/graph_hold.h"
+#include "shim/serve/graph_pin.h"
 #include "shim/serve/graph_mend.h"
 #include "shim/entry/hook.h"
 #include "shim/serve/oom_retry.h"
@@ -66,7 +66,7 @@ static CUresult set(CUresult result, CUgraphExec exec, const CUgraphNodeParams *
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
 		OOM_RETRY_CALL(result, -1, REAL(name) args);                                                           \
-		GRAPH_HELD_AGAIN(result, sets, hGraph, held_##name args);                                              \
+		GRAPH_PINNED_AGAIN(result, sets, hGraph, held_##name args);                                            \
 		/* What was refused may be no parameters at all. */                                                    \
 		return result == CUDA_SUCCESS ? instantiated(phGraphExec, hGraph, flags) : result;                     \
 	}
@@ -169,8 +169,8 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphEx
 	CUresult result;
 
 	stats_call(HOOK_cuGraphExecMemsetNodeSetParams);
-	GRAPH_HELD(result, set, memsetParams,
-		   REAL(cuGraphExecMemsetNodeSetParams)(hGraphExec, hNode, memsetParams, ctx));
+	GRAPH_PINNED(result, set, memsetParams,
+		     REAL(cuGraphExecMemsetNodeSetParams)(hGraphExec, hNode, memsetParams, ctx));
 	if (result != CUDA_SUCCESS)
 		return result;
 	params.memset.dst = memsetParams->dst;
@@ -211,7 +211,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CU
 	CUresult result;
 
 	stats_call(HOOK_cuGraphExecNodeSetParams);
-	GRAPH_HELD(result, params, nodeParams, REAL(cuGraphExecNodeSetParams)(hGraphExec, hNode, nodeParams));
+	GRAPH_PINNED(result, params, nodeParams, REAL(cuGraphExecNodeSetParams)(hGraphExec, hNode, nodeParams));
 	if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_MEMCPY)
 		result =
 		    mend_set(result, hGraphExec, hNode, &nodeParams->memcpy.copyParams, nodeParams->memcpy.copyCtx);

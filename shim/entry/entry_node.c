@@ -1,12 +1,12 @@
 /*
- * Bodies for nodes of graphs. What copies and sets name is mapped while the driver looks at it (graph_hold.h). What
+ * Bodies for nodes of graphs. What copies and sets name is mapped while the driver looks at it (graph_pin.h). What
  * allocation nodes allocate is the driver's: its address is fixed when the node is made, its memory comes and goes with
  * launches, so the ledger has no rows for it. It is counted, and what the driver reserves for graphs is charged to the
  * device's budget (pool.h). Captured allocations: entry_async.c.
  */
 #include "shim/process/enter.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/serve/graph_hold.h"
+#include "shim/serve/graph_pin.h"
 #include "shim/entry/hook.h"
 #include "shim/device/pool.h"
 #include "shim/serve/serve.h"
@@ -47,8 +47,8 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hG
 	CUresult result;
 
 	stats_call(HOOK_cuGraphAddNode);
-	GRAPH_HELD(result, params, nodeParams,
-		   REAL(cuGraphAddNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams));
+	GRAPH_PINNED(result, params, nodeParams,
+		     REAL(cuGraphAddNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams));
 	return added_any(result, nodeParams);
 }
 
@@ -59,7 +59,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph
 	CUresult result;
 
 	stats_call(HOOK_cuGraphAddNode_v2);
-	GRAPH_HELD(
+	GRAPH_PINNED(
 	    result, params, nodeParams,
 	    REAL(cuGraphAddNode_v2)(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams));
 	return added_any(result, nodeParams);
@@ -72,8 +72,8 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgr
 	CUresult result;
 
 	stats_call(HOOK_cuGraphAddMemcpyNode);
-	GRAPH_HELD(result, copy, copyParams,
-		   REAL(cuGraphAddMemcpyNode)(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx));
+	GRAPH_PINNED(result, copy, copyParams,
+		     REAL(cuGraphAddMemcpyNode)(phGraphNode, hGraph, dependencies, numDependencies, copyParams, ctx));
 	return result;
 }
 
@@ -84,8 +84,8 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgr
 	CUresult result;
 
 	stats_call(HOOK_cuGraphAddMemsetNode);
-	GRAPH_HELD(result, set, memsetParams,
-		   REAL(cuGraphAddMemsetNode)(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx));
+	GRAPH_PINNED(result, set, memsetParams,
+		     REAL(cuGraphAddMemsetNode)(phGraphNode, hGraph, dependencies, numDependencies, memsetParams, ctx));
 	return result;
 }
 
@@ -94,7 +94,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const
 	CUresult result;
 
 	stats_call(HOOK_cuGraphMemcpyNodeSetParams);
-	GRAPH_HELD(result, copy, nodeParams, REAL(cuGraphMemcpyNodeSetParams)(hNode, nodeParams));
+	GRAPH_PINNED(result, copy, nodeParams, REAL(cuGraphMemcpyNodeSetParams)(hNode, nodeParams));
 	return result;
 }
 
@@ -103,7 +103,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphMemsetNodeSetParams(CUgraphNode hNode, const
 	CUresult result;
 
 	stats_call(HOOK_cuGraphMemsetNodeSetParams);
-	GRAPH_HELD(result, set, nodeParams, REAL(cuGraphMemsetNodeSetParams)(hNode, nodeParams));
+	GRAPH_PINNED(result, set, nodeParams, REAL(cuGraphMemsetNodeSetParams)(hNode, nodeParams));
 	return result;
 }
 
@@ -112,6 +112,6 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNode
 	CUresult result;
 
 	stats_call(HOOK_cuGraphNodeSetParams);
-	GRAPH_HELD(result, params, nodeParams, REAL(cuGraphNodeSetParams)(hNode, nodeParams));
+	GRAPH_PINNED(result, params, nodeParams, REAL(cuGraphNodeSetParams)(hNode, nodeParams));
 	return result;
 }

@@ -255,13 +255,13 @@ static void fix(struct heap *heap, struct block *block)
 		block_show_pin(&heap->store, block);
 }
 
-/* Nothing of it is on its way from here on, nor begins to be, until let_go(). */
-static bool hold(struct heap *heap, struct block *block)
+/* Nothing of it is on its way from here on, nor begins to be, until unpin(). */
+static bool pin(struct heap *heap, struct block *block)
 {
 	return !block->units_mapped || heap_pin(heap, block_address(&heap->store, block), heap_unmapped_bytes(block));
 }
 
-static void let_go(struct heap *heap, struct block *block)
+static void unpin(struct heap *heap, struct block *block)
 {
 	if (block->units_mapped)
 		heap_pin_end(heap, block_address(&heap->store, block), heap_unmapped_bytes(block), PIN_OFF);
@@ -269,7 +269,7 @@ static void let_go(struct heap *heap, struct block *block)
 
 enum sw_status heap_fix_unmapped(struct heap *heap, struct block *block, CUmemGenericAllocationHandle *ret_handle)
 {
-	if (!hold(heap, block))
+	if (!pin(heap, block))
 		return SW_BUSY;
 	heap_enter(heap);
 	bool one = block->chunks && !block->chunks->next;
@@ -278,19 +278,19 @@ enum sw_status heap_fix_unmapped(struct heap *heap, struct block *block, CUmemGe
 		fix(heap, block);
 	}
 	heap_leave(heap);
-	let_go(heap, block);
+	unpin(heap, block);
 	return one ? SW_OK : SW_INVALID;
 }
 
 CUresult heap_map_again(struct heap *heap, struct block *block, CUdeviceptr address)
 {
-	if (!hold(heap, block))
+	if (!pin(heap, block))
 		return CUDA_ERROR_NOT_READY;
 	heap_enter(heap);
 	CUresult result = map_all(block, address);
 	if (result == CUDA_SUCCESS)
 		fix(heap, block);
 	heap_leave(heap);
-	let_go(heap, block);
+	unpin(heap, block);
 	return result;
 }

@@ -146,7 +146,7 @@ static struct chunk *find_movable(const struct heap *heap, uint32_t piece, enum 
 	return chunk && !chunk->moving && may_go(heap, chunk, to) ? chunk : NULL;
 }
 
-static struct migration hold(const struct heap *heap, uint32_t piece, struct chunk *chunk)
+static struct migration pin(const struct heap *heap, uint32_t piece, struct chunk *chunk)
 {
 	chunk->moving = true;
 	chunk->block->n_moving++;
@@ -181,7 +181,7 @@ enum sw_status migration_begin(struct heap *heap, uint32_t piece, enum chunk_pla
 	status = SW_NO_MEMORY;
 	if (!spare)
 		goto out;
-	*ret_transit = hold(heap, piece, chunk);
+	*ret_transit = pin(heap, piece, chunk);
 	fill_in(ret_transit, spare, in_place);
 	status = SW_OK;
 out:
@@ -189,7 +189,7 @@ out:
 	return status;
 }
 
-enum sw_status migration_hold(struct heap *heap, uint32_t piece, struct migration *ret_transit)
+enum sw_status migration_pin(struct heap *heap, uint32_t piece, struct migration *ret_transit)
 {
 	enum sw_status status = SW_INVALID;
 
@@ -198,7 +198,7 @@ enum sw_status migration_hold(struct heap *heap, uint32_t piece, struct migratio
 	if (chunk)
 		status = chunk_give_alias(&heap->store.chunks, chunk);
 	if (status == SW_OK)
-		*ret_transit = hold(heap, piece, chunk);
+		*ret_transit = pin(heap, piece, chunk);
 	heap_leave(heap);
 	return status;
 }

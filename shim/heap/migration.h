@@ -51,7 +51,7 @@ enum sw_status migration_begin(struct heap *heap, uint32_t piece, enum chunk_pla
  * Hold a piece that is away, as if it had just come there: it is to be unmapped, and perhaps turned, or mapped again.
  * INVALID: as migration_begin().
  */
-enum sw_status migration_hold(struct heap *heap, uint32_t piece, struct migration *ret_transit);
+enum sw_status migration_pin(struct heap *heap, uint32_t piece, struct migration *ret_transit);
 /* The piece, exchanged or held but not ended, is to go back: as migration_begin(); unless it is made nothing changes. */
 enum sw_status migration_turn(struct heap *heap, bool in_place, struct migration *transit);
 /* A turn that is not made after all. Where the spare must not be used again (NULL) it is lost. */

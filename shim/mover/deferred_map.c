@@ -69,7 +69,7 @@ bool deferred_map_unmap_early(struct engine *engine, uint32_t piece)
 	struct migration transit;
 
 	/* There must be room for what comes out. */
-	if (engine->rests.n >= DEFERRED_MAPS / 2 || migration_hold(engine->heap, piece, &transit) != SW_OK)
+	if (engine->rests.n >= DEFERRED_MAPS / 2 || migration_pin(engine->heap, piece, &transit) != SW_OK)
 		return false;
 	if (migration_unmap(&transit) != CUDA_SUCCESS) {
 		migration_end(engine->heap, &transit);

@@ -20,7 +20,7 @@
  * still be held back until after that (by a value in memory that this stream writes), and then writes what must be kept;
  * nobody can tell, so with such work about the block nothing is discarded. Whoever names the block while we look has
  * either been seen by the look, or comes after the mark and takes it away. For that submissions must hold what they name,
- * which they do only when asked to (submission_ask_to_hold): what was submitted before that must be done, too.
+ * which they do only when asked to (submission_ask_to_pin): what was submitted before that must be done, too.
  */
 #include "shim/submit/completion.h"
 #include "shim/base/lock.h"
@@ -81,14 +81,14 @@ void discard_bytes(struct engine *engine, CUdeviceptr address, uint64_t bytes)
  * Has everything that is not done, but in the stream of this submission, held its blocks? The first ones to ask are told
  * no: what is inside the driver then may have no number yet. Who entered without holding stays in its stripe until it has.
  */
-static bool are_all_held(uint64_t oldest)
+static bool are_all_pinned(uint64_t oldest)
 {
 	static uint64_t empty; /* stripes that were, once all were asked to hold */
 	static uint64_t since; /* the first number that was given to none but who held; 0: not known */
 	bool held = false;
 
 	lock_take(&one);
-	if (submission_ask_to_hold())
+	if (submission_ask_to_pin())
 		since = empty = 0;
 	else if (since)
 		held = oldest >= since;
@@ -111,7 +111,7 @@ void discard_behind(struct engine *engine, CUdeviceptr address, uint64_t bytes, 
 	/* In this order: what gets its number meanwhile is not below the limit. */
 	uint64_t limit = completion_newest() + 1, oldest = completion_oldest_elsewhere(stream, per_thread);
 
-	if (!word || word & ARENA_SLAB || !are_all_held(oldest) || !held)
+	if (!word || word & ARENA_SLAB || !are_all_pinned(oldest) || !held)
 		return;
 	struct block_state *block = &engine->arena->marks[word - 1];
 	if (oldest > limit)

@@ -34,7 +34,7 @@ bool spill_is_suspended(const struct device *device);
 void spill_discard(struct device *device, CUdeviceptr address, uint64_t bytes);
 /*
  * The same when the stream has got there (per_thread: its stream 0 is this thread's own). To be called between
- * admit() and submission_close() of a submission to that stream that names the block. held: submission_holds().
+ * admit() and submission_close() of a submission to that stream that names the block. held: submission_pins().
  */
 void spill_discard_behind(struct device *device, CUdeviceptr address, uint64_t bytes, CUstream stream, bool per_thread,
 			  bool held);

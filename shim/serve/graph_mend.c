@@ -123,7 +123,7 @@ static bool look(struct side *side, struct heap *heap, size_t bytes)
 	return true;
 }
 
-static void let_go(struct wanted *wanted, int n)
+static void unpin(struct wanted *wanted, int n)
 {
 	struct heap *heap = atomic_load(&wanted->device->heap);
 
@@ -132,8 +132,8 @@ static void let_go(struct wanted *wanted, int n)
 			heap_pin_end(heap, wanted->side[i].start, wanted->copy.WidthInBytes, PIN_OFF);
 }
 
-/* Its blocks stay where they are until let_go() of all sides. */
-static bool hold(struct wanted *wanted)
+/* Its blocks stay where they are until unpin() of all sides. */
+static bool pin(struct wanted *wanted)
 {
 	struct heap *heap = atomic_load(&wanted->device->heap);
 	size_t bytes = wanted->copy.WidthInBytes;
@@ -144,11 +144,11 @@ static bool hold(struct wanted *wanted)
 		if (!side->is_heap)
 			continue;
 		if (!heap_pin(heap, side->start, bytes)) {
-			let_go(wanted, i);
+			unpin(wanted, i);
 			return false;
 		}
 		if (!look(side, heap, bytes)) {
-			let_go(wanted, i + 1);
+			unpin(wanted, i + 1);
 			return false;
 		}
 	}
@@ -280,10 +280,10 @@ CUresult mend_set(CUresult refused, CUgraphExec exec, CUgraphNode node, const CU
 	if (refused != CUDA_ERROR_INVALID_VALUE || !copy || !enter_serve(&scope))
 		return refused;
 	/* What the program may not have natively either is its own mistake. */
-	if (!wanted_init(&wanted, node, copy) || !hold(&wanted))
+	if (!wanted_init(&wanted, node, copy) || !pin(&wanted))
 		return enter_leave(&scope, refused);
 	bool good = mend_held(&of, &wanted);
-	let_go(&wanted, SIDES);
+	unpin(&wanted, SIDES);
 	count(good);
 	return enter_leave(&scope, good ? CUDA_SUCCESS : refused);
 }
@@ -319,7 +319,7 @@ static bool add(struct update *update, CUgraphNode node)
 		update->wanted = more;
 		update->room = room;
 	}
-	if (!hold(&wanted))
+	if (!pin(&wanted))
 		return false;
 	update->device = wanted.device;
 	update->wanted[update->n++] = wanted;
@@ -449,7 +449,7 @@ static bool mend_all(struct update *update, CUgraph graph)
 		lock_drop(&mend_lock);
 	}
 	for (size_t i = 0; i < update->n; i++)
-		let_go(&update->wanted[i], SIDES);
+		unpin(&update->wanted[i], SIDES);
 	return good;
 }
 

@@ -49,7 +49,7 @@ static void list_once(struct submission *use)
 }
 
 /* Nothing was submitted; what it waits for may move. */
-static void let_go(struct submission *use)
+static void unpin(struct submission *use)
 {
 	for (unsigned i = 0; use->holds && i < n_marks(use); i++)
 		block_state_unpin(mark_at(use, i));
@@ -59,7 +59,7 @@ static void let_go(struct submission *use)
 	use->has_ticket = false;
 }
 
-static void hold(struct submission *use)
+static void pin(struct submission *use)
 {
 	if (use->holds)
 		return;
@@ -69,7 +69,7 @@ static void hold(struct submission *use)
 	use->holds = true;
 }
 
-bool submission_holds(const struct submission *use)
+bool submission_pins(const struct submission *use)
 {
 	return use->holds;
 }
@@ -198,25 +198,25 @@ static void tell_wait(const struct submission *use, bool ended, uint64_t *since,
  * mover does what it can; then they are held. Once the mover has had its say only what is not mapped at all is waited
  * for.
  */
-static unsigned wait_and_hold(struct submission *use)
+static unsigned wait_and_pin(struct submission *use)
 {
 	uint64_t since = trace_is_on() ? clock_now() : 0, stopped = 0;
 	unsigned seen;
 
-	let_go(use);
+	unpin(use);
 	list_once(use);
 	for (unsigned i = 0; i < n_marks(use); i++)
 		atomic_fetch_add(&mark_at(use, i)->waits, 1);
 	completion_flush();
 	do {
 		stopped += wait_for_it(use);
-		hold(use);
+		pin(use);
 		seen = look(use);
 		if (!submission_is_tracking())
 			seen &= ~SEEN_UNMAPPED;
 		tell_wait(use, !(seen & SEEN_UNMAPPED), &since, &stopped);
 		if (seen & SEEN_UNMAPPED)
-			let_go(use);
+			unpin(use);
 	} while (seen & SEEN_UNMAPPED);
 	for (unsigned i = 0; i < n_marks(use); i++)
 		atomic_fetch_sub(&mark_at(use, i)->waits, 1);
@@ -236,7 +236,7 @@ static void bring_ahead(const struct submission *use)
 static void wait_if(struct submission *use, bool must, unsigned seen)
 {
 	if (__builtin_expect(must, 0))
-		seen = wait_and_hold(use);
+		seen = wait_and_pin(use);
 	if (__builtin_expect(seen & SEEN_DISCARDED, 0))
 		undiscard(use);
 }
@@ -245,7 +245,7 @@ static void wait_if(struct submission *use, bool must, unsigned seen)
  * Hold what it names, if that is asked for or it has to wait for some of it, until it has been submitted; and log it. It
  * waits for what is not mapped, and for what is worth it. Inside a capture nothing is run, and nothing of ours may wait.
  */
-static void hold_named(struct submission *use)
+static void pin_named(struct submission *use)
 {
 	int saved = errno;
 
@@ -253,8 +253,8 @@ static void hold_named(struct submission *use)
 		return;
 	use->n_all = use->unknown ? atomic_load(&submission_n_arenas) : 0;
 	uint32_t state = atomic_load(&submission_state);
-	if (state & SUBMISSION_HOLDING)
-		hold(use);
+	if (state & SUBMISSION_PINNING)
+		pin(use);
 	unsigned seen = look(use);
 	bool must_wait = seen & SEEN_UNMAPPED || (seen & SEEN_AWAY && !capture_is_open());
 	log_it(use, !must_wait && may_have_ticket(use, state));
@@ -272,12 +272,12 @@ static bool is_late(const struct submission *use, uint32_t state)
 	return state & SUBMISSION_TRACKING && (!use->tracked || use->n_arenas != atomic_load(&submission_n_arenas));
 }
 
-static void hold_late(struct submission *use)
+static void pin_late(struct submission *use)
 {
-	let_go(use);
+	unpin(use);
 	use->n_arenas = atomic_load(&submission_n_arenas);
 	use->tracked = use->unknown = true;
-	hold_named(use);
+	pin_named(use);
 }
 
 /*
@@ -290,15 +290,15 @@ static bool is_loose(const struct submission *use, uint32_t state, bool stop)
 	if (use->holds || !n_marks(use))
 		return false;
 	if (!use->has_ticket)
-		return stop || state & (SUBMISSION_HOLDING | SUBMISSION_TICKETS);
-	return state & SUBMISSION_HOLDING || (state & SUBMISSION_TICKETS && is_any_unmapped(use));
+		return stop || state & (SUBMISSION_PINNING | SUBMISSION_TICKETS);
+	return state & SUBMISSION_PINNING || (state & SUBMISSION_TICKETS && is_any_unmapped(use));
 }
 
-static void hold_now(struct submission *use)
+static void pin_now(struct submission *use)
 {
 	int saved = errno;
 
-	hold(use);
+	pin(use);
 	unsigned seen = look(use);
 	wait_if(use, seen & SEEN_UNMAPPED, seen);
 	errno = saved;
@@ -359,7 +359,7 @@ struct submission_stripe *admit(struct submission *use)
 	if (use && use->n_ahead)
 		bring_ahead(use);
 	if (use)
-		hold_named(use);
+		pin_named(use);
 	for (;;) {
 		struct submission_stripe *stripe = enter_as(use, &state);
 		bool late = use && is_late(use, state);
@@ -379,9 +379,9 @@ struct submission_stripe *admit(struct submission *use)
 		}
 		submission_leave(stripe);
 		if (late)
-			hold_late(use);
+			pin_late(use);
 		else if (loose)
-			hold_now(use);
+			pin_now(use);
 		else
 			gate_wait();
 	}

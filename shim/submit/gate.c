@@ -55,15 +55,15 @@ void submission_set_tracking(bool on, bool beside)
 		clear_gate(~(SUBMISSION_AHEAD | SUBMISSION_TRACE));
 }
 
-bool submission_ask_to_hold(void)
+bool submission_ask_to_pin(void)
 {
 	uint32_t state = atomic_load(&submission_state);
 
 	/* When tracking has just ended nobody would take it back. */
-	while (state & SUBMISSION_TRACKING && !(state & SUBMISSION_HOLDING))
-		if (atomic_compare_exchange_weak(&submission_state, &state, state | SUBMISSION_HOLDING))
+	while (state & SUBMISSION_TRACKING && !(state & SUBMISSION_PINNING))
+		if (atomic_compare_exchange_weak(&submission_state, &state, state | SUBMISSION_PINNING))
 			return true;
-	return !(state & SUBMISSION_HOLDING);
+	return !(state & SUBMISSION_PINNING);
 }
 
 void submission_set_trace(bool on)

@@ -103,7 +103,7 @@ struct submission *submission_open(uint64_t id)
 	use->device = -1;
 	uint32_t state = atomic_load(&submission_state);
 	use->tracked = state & SUBMISSION_TRACKING;
-	use->holding = state & SUBMISSION_HOLDING;
+	use->holding = state & SUBMISSION_PINNING;
 	use->n_arenas = atomic_load(&submission_n_arenas);
 	use->holds = use->has_ticket = false;
 	use->traced = state & SUBMISSION_TRACE && trace_submit_begin();

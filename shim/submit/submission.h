@@ -18,7 +18,7 @@
  *   a ticket      where it moves beside what runs (inflight_ticket.h): beside the names in the record for the mover
  *   holding them  each by its mark, two locked operations a block: what waits, lest that is taken for which it waits; what
  *                 has no ticket, since its names are too many, not all known, or found no room in the log; and everything
- *                 that is submitted once somebody must know at once who names what (submission_ask_to_hold)
+ *                 that is submitted once somebody must know at once who names what (submission_ask_to_pin)
  *
  * Every wait has an end but that of a suspended process: the mover answers within its patience (schedule.c), what is on its
  * way and does not get on is mapped where it was, and the gate is given up by whoever has waited too long while it is only
@@ -97,7 +97,7 @@ extern __thread struct submission_stripe *submission_my_stripe __attribute__((tl
 #define SUBMISSION_AHEAD                                                                                               \
 	8u /* they go that way for what they name alone: managed memory is brought ahead of them (managed_prefetch.h) */
 #define SUBMISSION_TRACE   16u /* or to be traced (trace.h); with these two alone nothing is moved and nobody waits */
-#define SUBMISSION_HOLDING 32u /* they hold their blocks also when they need not wait; with tracking */
+#define SUBMISSION_PINNING 32u /* they hold their blocks also when they need not wait; with tracking */
 #define SUBMISSION_TICKETS 64u /* memory moves beside them: they have a ticket, or hold their blocks; with tracking */
 extern _Atomic uint32_t submission_state;
 
@@ -129,14 +129,14 @@ static inline bool submission_is_watched(void)
 static inline bool submission_is_tracking(void)
 {
 	return (atomic_load(&submission_state) &
-		~(SUBMISSION_AHEAD | SUBMISSION_TRACE | SUBMISSION_HOLDING | SUBMISSION_TICKETS)) != 0;
+		~(SUBMISSION_AHEAD | SUBMISSION_TRACE | SUBMISSION_PINNING | SUBMISSION_TICKETS)) != 0;
 }
 
 /* NULL: a call from inside another one, which is tracked, or from inside ours; it may still be admitted. */
 struct submission *submission_open(uint64_t id);
 struct submission_stripe *admit(struct submission *use);
 /* Admitted: does it hold what it names? */
-bool submission_holds(const struct submission *use);
+bool submission_pins(const struct submission *use);
 void submission_close(struct submission *use, struct submission_stripe *stripe);
 
 /* ---- what the mover calls ---- */
@@ -166,7 +166,7 @@ void submission_set_tracking(bool on, bool beside);
  * From now on, until tracking is switched off, every submission that enters the driver holds its blocks: for who must
  * know what has been submitted (discard.c). False: it was so already.
  */
-bool submission_ask_to_hold(void);
+bool submission_ask_to_pin(void);
 /* There is managed memory that launches are to bring. Stays on; costs what tracking costs. */
 void submission_set_ahead(void);
 /* Submissions are to be traced, or no more. */

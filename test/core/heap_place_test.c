@@ -127,16 +127,16 @@ static void a_piece_that_is_held_comes_in_or_stays(void **state)
 
 	(void)state;
 	open_heap();
-	assert_int_equal(migration_hold(own.heap, piece, &transit), SW_INVALID); /* it is on the device */
+	assert_int_equal(migration_pin(own.heap, piece, &transit), SW_INVALID); /* it is on the device */
 	go_out();
-	assert_ok(migration_hold(own.heap, piece, &transit));
-	assert_int_equal(migration_hold(own.heap, piece, &other), SW_INVALID);
+	assert_ok(migration_pin(own.heap, piece, &transit));
+	assert_int_equal(migration_pin(own.heap, piece, &other), SW_INVALID);
 	assert_int_equal(migration_begin(own.heap, piece, CHUNK_DEVICE, true, &other), SW_INVALID);
 	assert_ok(migration_unmap(&transit));
 	assert_ok(migration_map(own.heap, &transit, false));
 	end(&transit);
 	assert_int_equal(sim_where(grant.address), 'H');
-	assert_ok(migration_hold(own.heap, piece, &transit));
+	assert_ok(migration_pin(own.heap, piece, &transit));
 	assert_ok(migration_unmap(&transit));
 	assert_ok(migration_turn(own.heap, true, &transit));
 	fill_in_place(&transit);
@@ -151,7 +151,7 @@ static void a_block_may_be_freed_while_a_piece_is_held(void **state)
 	(void)state;
 	open_heap();
 	go_out();
-	assert_ok(migration_hold(own.heap, piece, &transit));
+	assert_ok(migration_pin(own.heap, piece, &transit));
 	assert_ok(migration_unmap(&transit));
 	heap_free(own.heap, grant.block, grant.address);
 	assert_true(heap_has_given(own.heap));

@@ -17,7 +17,7 @@ static void *submit_and_say(void *argument)
 	CHECK(cuCtxSetCurrent(ticket_context) == CUDA_SUCCESS);
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
-	CHECK(submission_holds(use) == (block_state_pins(ticket_mark(ticket_block)) > 0));
+	CHECK(submission_pins(use) == (block_state_pins(ticket_mark(ticket_block)) > 0));
 	atomic_store(&admitted, true);
 	submission_close(use, stripe);
 	return NULL;

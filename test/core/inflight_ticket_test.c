@@ -71,7 +71,7 @@ static void a_block_is_used_from_the_record_on_until_the_submission_is_done(void
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
 	assert_int_equal(block_state_pins(ticket_mark(ticket_block)), 0);
-	assert_false(submission_holds(use));
+	assert_false(submission_pins(use));
 	assert_true(ticket_is_out_for(ticket_block, UINT64_MAX));
 	assert_false(ticket_is_out_for(ticket_other, UINT64_MAX));
 	submission_close(use, stripe);
@@ -290,7 +290,7 @@ static void a_thread_that_finds_no_place_holds_its_blocks(void **state)
 
 static void ask_to_hold(void)
 {
-	submission_ask_to_hold();
+	submission_ask_to_pin();
 }
 
 static void track(bool beside)
@@ -306,7 +306,7 @@ static void who_enters_the_driver_after_it_was_asked_for_holds(void **state)
 	log_then = ask_to_hold;
 	struct submission *use = ticket_open(ticket_block);
 	struct submission_stripe *stripe = admit(use);
-	assert_true(submission_holds(use));
+	assert_true(submission_pins(use));
 	assert_true(block_state_pins(ticket_mark(ticket_block)) > 0);
 	submission_close(use, stripe);
 	assert_int_equal(block_state_last(ticket_mark(ticket_block)), completion_newest());

@@ -55,7 +55,7 @@ static CUdeviceptr block;
 static void track_and_hold(void)
 {
 	submission_set_tracking(true, true);
-	submission_ask_to_hold();
+	submission_ask_to_pin();
 }
 
 static void with_an_engine(void)
@@ -210,8 +210,8 @@ static void blocks_are_held_when_that_is_asked_for(void **state)
 	assert_true(block_state_last(block_mark()) == before);
 	/* From the moment on that it is: also what has been read already, but is not inside the driver. */
 	use = open_naming_block();
-	assert_true(submission_ask_to_hold());
-	assert_false(submission_ask_to_hold());
+	assert_true(submission_ask_to_pin());
+	assert_false(submission_ask_to_pin());
 	stripe = admit(use);
 	assert_true(block_state_pins(block_mark()) > 0);
 	submission_close(use, stripe);
@@ -222,7 +222,7 @@ static void blocks_are_held_when_that_is_asked_for(void **state)
 
 static void ask_to_hold(void)
 {
-	submission_ask_to_hold();
+	submission_ask_to_pin();
 }
 
 /* It is asked for when a submission has seen that it is not, and is not inside the driver yet. */
@@ -296,7 +296,7 @@ static bool is_discarded_in(CUstream stream, CUdeviceptr address)
 	submission_stream(use, stream, false);
 	submission_name(use, address, 0);
 	struct submission_stripe *stripe = admit(use);
-	discard_behind(engine, address, 2 * MIB, stream, false, submission_holds(use));
+	discard_behind(engine, address, 2 * MIB, stream, false, submission_pins(use));
 	bool is_so = atomic_load(&arena->marks[arena_unit(arena, address)].discarded) != 0;
 	submission_close(use, stripe);
 	return is_so;
@@ -356,10 +356,10 @@ static void a_discard_that_holds_nothing_is_none(void **state)
 	hold_no_more();
 	struct submission *use = open_naming_block();
 	struct submission_stripe *stripe = admit(use);
-	assert_false(submission_holds(use));
+	assert_false(submission_pins(use));
 	block_state_pin(block_mark());
 	for (int i = 0; i < 5; i++)
-		discard_behind(engine, block, 2 * MIB, one, false, submission_holds(use));
+		discard_behind(engine, block, 2 * MIB, one, false, submission_pins(use));
 	assert_true(atomic_load(&block_mark()->discarded) == 0);
 	block_state_unpin(block_mark());
 	submission_close(use, stripe);
@@ -393,10 +393,10 @@ static void nobody_is_asked_to_hold_when_nothing_is_tracked(void **state)
 {
 	(void)state;
 	submission_set_tracking(false, false);
-	assert_true(submission_ask_to_hold());
+	assert_true(submission_ask_to_pin());
 	assert_false(submission_is_watched());
 	track_and_hold();
-	assert_false(submission_ask_to_hold());
+	assert_false(submission_ask_to_pin());
 }
 
 /* What was named in another device's heap before its engine was there was not heard. */

@@ -1,10 +1,10 @@
 /*
- * graph_hold_test.c: what is held for a change of a graph, and how long that may take, by a heap_pin() of the test's own
+ * graph_pin_test.c: what is held for a change of a graph, and how long that may take, by a heap_pin() of the test's own
  * (CMakeLists.txt).
  */
 #include "test/core/core.h"
 
-#include "shim/serve/graph_hold.h"
+#include "shim/serve/graph_pin.h"
 
 enum { N = 20 };
 
@@ -30,7 +30,7 @@ static unsigned held_of_sets(unsigned in_vain)
 {
 	CUDA_MEMSET_NODE_PARAMS set = {.elementSize = 1, .width = 16, .height = 1};
 	CUdeviceptr block[N];
-	struct graph_hold hold;
+	struct graph_pin hold;
 	CUgraphNode node;
 	CUcontext context;
 	CUgraph graph;
@@ -45,9 +45,9 @@ static unsigned held_of_sets(unsigned in_vain)
 		assert_ok(cuGraphAddMemsetNode(&node, graph, NULL, 0, &set, context));
 	}
 	lasting = in_vain;
-	if (graph_hold_sets(&hold, CUDA_ERROR_INVALID_VALUE, graph)) {
+	if (graph_pin_sets(&hold, CUDA_ERROR_INVALID_VALUE, graph)) {
 		held = (unsigned)hold.n;
-		graph_hold_end(&hold);
+		graph_pin_end(&hold);
 	}
 	assert_int_equal(n_ends, held);
 	assert_ok(cuGraphDestroy(graph));

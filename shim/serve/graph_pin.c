@@ -1,4 +1,4 @@
-#include "shim/serve/graph_hold.h"
+#include "shim/serve/graph_pin.h"
 #include "shim/device/device.h"
 #include "shim/driver/real.h"
 
@@ -6,7 +6,7 @@
 
 #define DEPTH 16 /* of child graphs */
 
-static bool begin(struct graph_hold *hold, CUresult result)
+static bool begin(struct graph_pin *hold, CUresult result)
 {
 	hold->at = NULL;
 	hold->n = hold->room = 0;
@@ -14,12 +14,12 @@ static bool begin(struct graph_hold *hold, CUresult result)
 	return __builtin_expect(result == CUDA_ERROR_INVALID_VALUE, 0) && enter_serve(&hold->scope);
 }
 
-static bool has_room(struct graph_hold *hold)
+static bool has_room(struct graph_pin *hold)
 {
 	if (hold->n < hold->room)
 		return true;
 	size_t room = hold->room ? 2 * hold->room : 4;
-	struct graph_held *more = realloc(hold->at, room * sizeof(*more));
+	struct graph_pinned *more = realloc(hold->at, room * sizeof(*more));
 	if (!more)
 		return false;
 	hold->at = more;
@@ -28,26 +28,26 @@ static bool has_room(struct graph_hold *hold)
 }
 
 /* The blocks that these bytes touch, if they are the heap's: several where the program has mapped them (vmm.h). */
-static void add(struct graph_hold *hold, CUdeviceptr start, size_t bytes)
+static void add(struct graph_pin *hold, CUdeviceptr start, size_t bytes)
 {
 	const struct device *device = start && !hold->late ? device_of(start) : NULL;
 
 	if (!device || !has_room(hold))
 		return;
 	if (heap_pin(atomic_load(&device->heap), start, bytes))
-		hold->at[hold->n++] = (struct graph_held){start, bytes};
+		hold->at[hold->n++] = (struct graph_pinned){start, bytes};
 	else
 		hold->late = true;
 }
 
-static bool held(struct graph_hold *hold)
+static bool held(struct graph_pin *hold)
 {
 	if (!hold->n)
-		graph_hold_end(hold);
+		graph_pin_end(hold);
 	return hold->n;
 }
 
-void graph_hold_end(struct graph_hold *hold)
+void graph_pin_end(struct graph_pin *hold)
 {
 	for (size_t i = 0; i < hold->n; i++)
 		heap_pin_end(atomic_load(&device_of(hold->at[i].start)->heap), hold->at[i].start, hold->at[i].bytes,
@@ -69,7 +69,7 @@ static size_t span_of(size_t pitch, size_t height, size_t width, size_t rows, si
 	return (last_slice * height + last_row) * pitch + width;
 }
 
-static void add_copy(struct graph_hold *hold, const CUDA_MEMCPY3D *copy)
+static void add_copy(struct graph_pin *hold, const CUDA_MEMCPY3D *copy)
 {
 	size_t src = span_of(copy->srcPitch, copy->srcHeight, copy->WidthInBytes, copy->Height, copy->Depth);
 	size_t dst = span_of(copy->dstPitch, copy->dstHeight, copy->WidthInBytes, copy->Height, copy->Depth);
@@ -78,12 +78,12 @@ static void add_copy(struct graph_hold *hold, const CUDA_MEMCPY3D *copy)
 	add(hold, is_device(copy->dstMemoryType) ? copy->dstDevice : 0, dst + copy->dstXInBytes);
 }
 
-static void add_set(struct graph_hold *hold, const CUDA_MEMSET_NODE_PARAMS *set)
+static void add_set(struct graph_pin *hold, const CUDA_MEMSET_NODE_PARAMS *set)
 {
 	add(hold, set->dst, span_of(set->pitch, 1, set->width * set->elementSize, set->height, 1));
 }
 
-bool graph_hold_copy(struct graph_hold *hold, CUresult result, const CUDA_MEMCPY3D *copy)
+bool graph_pin_copy(struct graph_pin *hold, CUresult result, const CUDA_MEMCPY3D *copy)
 {
 	if (!copy || !begin(hold, result))
 		return false;
@@ -91,7 +91,7 @@ bool graph_hold_copy(struct graph_hold *hold, CUresult result, const CUDA_MEMCPY
 	return held(hold);
 }
 
-bool graph_hold_set(struct graph_hold *hold, CUresult result, const CUDA_MEMSET_NODE_PARAMS *set)
+bool graph_pin_set(struct graph_pin *hold, CUresult result, const CUDA_MEMSET_NODE_PARAMS *set)
 {
 	if (!set || !begin(hold, result))
 		return false;
@@ -99,7 +99,7 @@ bool graph_hold_set(struct graph_hold *hold, CUresult result, const CUDA_MEMSET_
 	return held(hold);
 }
 
-bool graph_hold_params(struct graph_hold *hold, CUresult result, const CUgraphNodeParams *params)
+bool graph_pin_params(struct graph_pin *hold, CUresult result, const CUgraphNodeParams *params)
 {
 	if (!params || !begin(hold, result))
 		return false;
@@ -112,9 +112,9 @@ bool graph_hold_params(struct graph_hold *hold, CUresult result, const CUgraphNo
 	return held(hold);
 }
 
-static void add_graph(struct graph_hold *hold, CUgraph graph, unsigned depth);
+static void add_graph(struct graph_pin *hold, CUgraph graph, unsigned depth);
 
-static void add_node(struct graph_hold *hold, CUgraphNode node, unsigned depth)
+static void add_node(struct graph_pin *hold, CUgraphNode node, unsigned depth)
 {
 	CUDA_MEMSET_NODE_PARAMS set;
 	CUgraphNodeType type;
@@ -128,7 +128,7 @@ static void add_node(struct graph_hold *hold, CUgraphNode node, unsigned depth)
 		add_graph(hold, child, depth + 1);
 }
 
-static void add_graph(struct graph_hold *hold, CUgraph graph, unsigned depth)
+static void add_graph(struct graph_pin *hold, CUgraph graph, unsigned depth)
 {
 	size_t n = 0;
 
@@ -141,7 +141,7 @@ static void add_graph(struct graph_hold *hold, CUgraph graph, unsigned depth)
 	free(nodes);
 }
 
-bool graph_hold_sets(struct graph_hold *hold, CUresult result, CUgraph graph)
+bool graph_pin_sets(struct graph_pin *hold, CUresult result, CUgraph graph)
 {
 	if (!graph || !begin(hold, result))
 		return false;
