@@ -9,7 +9,7 @@ static void note_peak(struct budget *budget, uint64_t now)
 		;
 }
 
-static bool take(struct budget *budget, uint64_t bytes)
+static bool budget_try_take(struct budget *budget, uint64_t bytes)
 {
 	uint64_t limit = atomic_load(&budget->limit), used = atomic_load(&budget->used);
 
@@ -28,7 +28,7 @@ bool budget_take(struct budget *budget, uint64_t bytes)
 
 	if (shared && !quota_take(bytes))
 		return false;
-	if (take(budget, bytes))
+	if (budget_try_take(budget, bytes))
 		return true;
 	if (shared)
 		quota_give(bytes);

@@ -38,7 +38,7 @@ static size_t bucket_of(uint64_t key, size_t buckets)
 	return (size_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - __builtin_ctzll(buckets)));
 }
 
-static struct ledger_row **find(unsigned kinds, uint64_t key)
+static struct ledger_row **ledger_find_row(unsigned kinds, uint64_t key)
 {
 	struct ledger_row **at = &table[bucket_of(key, n_buckets)];
 
@@ -47,7 +47,7 @@ static struct ledger_row **find(unsigned kinds, uint64_t key)
 	return at;
 }
 
-static void grow(void)
+static void ledger_grow_table(void)
 {
 	size_t more = n_buckets * 2;
 	struct ledger_row **wider = calloc(more, sizeof(*wider));
@@ -107,7 +107,7 @@ void ledger_row_free(struct ledger_row *row)
 /* ---- rows found by any of their addresses ---- */
 
 /* Index of the first that begins after the address. */
-static size_t after(uint64_t address)
+static size_t ledger_after(uint64_t address)
 {
 	size_t low = 0, high = n_spans;
 
@@ -124,7 +124,7 @@ static size_t after(uint64_t address)
 
 static void spans_add(struct ledger_row *row)
 {
-	size_t at = after(row->key);
+	size_t at = ledger_after(row->key);
 
 	memmove(&spans[at + 1], &spans[at], (n_spans - at) * sizeof(*spans));
 	spans[at] = row;
@@ -137,7 +137,7 @@ static void spans_add(struct ledger_row *row)
 
 static void spans_remove(const struct ledger_row *row)
 {
-	size_t at = after(row->key) - 1;
+	size_t at = ledger_after(row->key) - 1;
 
 	n_spans--;
 	memmove(&spans[at], &spans[at + 1], (n_spans - at) * sizeof(*spans));
@@ -173,17 +173,17 @@ static bool is_quiet(const struct ledger_row *row)
 	return row->kind == LEDGER_MANAGED && row->managed.quiet;
 }
 
-static struct ledger_row *containing(unsigned kinds, uint64_t address)
+static struct ledger_row *ledger_containing(unsigned kinds, uint64_t address)
 {
-	size_t at = after(address);
+	size_t at = ledger_after(address);
 	struct ledger_row *row = at ? spans[at - 1] : NULL;
 
 	return row && address - row->key < row->bytes && row->kind & kinds && !is_quiet(row) ? row : NULL;
 }
 
-static struct ledger_row *touching(unsigned kinds, uint64_t address, uint64_t bytes)
+static struct ledger_row *ledger_touching(unsigned kinds, uint64_t address, uint64_t bytes)
 {
-	size_t at = after(address);
+	size_t at = ledger_after(address);
 
 	if (at && address - spans[at - 1]->key < spans[at - 1]->bytes)
 		at--;
@@ -198,7 +198,7 @@ bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret)
 	if (!ledger_may_span(address))
 		return false;
 	lock_take(&ledger_lock);
-	struct ledger_row *row = containing(kinds, address);
+	struct ledger_row *row = ledger_containing(kinds, address);
 	if (row)
 		*ret = *row;
 	lock_drop(&ledger_lock);
@@ -208,7 +208,7 @@ bool ledger_find(unsigned kinds, uint64_t address, struct ledger_row *ret)
 bool ledger_find_any(unsigned kinds, uint64_t address, uint64_t bytes, struct ledger_row *ret)
 {
 	lock_take(&ledger_lock);
-	struct ledger_row *row = touching(kinds, address, bytes);
+	struct ledger_row *row = ledger_touching(kinds, address, bytes);
 	if (row)
 		*ret = *row;
 	lock_drop(&ledger_lock);
@@ -218,7 +218,7 @@ bool ledger_find_any(unsigned kinds, uint64_t address, uint64_t bytes, struct le
 bool ledger_find_ahead(uint64_t address, struct ledger_row *ret)
 {
 	lock_take(&ledger_lock);
-	struct ledger_row *row = containing(LEDGER_MANAGED, address);
+	struct ledger_row *row = ledger_containing(LEDGER_MANAGED, address);
 	bool turn = row && row->managed.ahead && row->managed.turn++ % LEDGER_TURNS == 0;
 	if (turn)
 		*ret = *row;
@@ -232,7 +232,7 @@ void ledger_commit(struct ledger_row *row)
 {
 	lock_take(&ledger_lock);
 	if (n_rows >= n_buckets)
-		grow();
+		ledger_grow_table();
 	struct ledger_row **bucket = &table[bucket_of(row->key, n_buckets)];
 	row->next = *bucket;
 	*bucket = row;
@@ -261,7 +261,7 @@ static struct ledger_row *unlink_row(struct ledger_row **at)
 struct ledger_row *ledger_take(unsigned kinds, uint64_t key)
 {
 	lock_take(&ledger_lock);
-	struct ledger_row **at = find(kinds, key);
+	struct ledger_row **at = ledger_find_row(kinds, key);
 	struct ledger_row *row = *at ? unlink_row(at) : NULL;
 	lock_drop(&ledger_lock);
 	return row;
@@ -297,7 +297,7 @@ struct ledger_row *ledger_take_context(unsigned kinds, CUcontext context, uint64
 bool ledger_get(unsigned kinds, uint64_t key, struct ledger_row *ret)
 {
 	lock_take(&ledger_lock);
-	struct ledger_row *row = *find(kinds, key);
+	struct ledger_row *row = *ledger_find_row(kinds, key);
 	if (row)
 		*ret = *row;
 	lock_drop(&ledger_lock);
@@ -307,7 +307,7 @@ bool ledger_get(unsigned kinds, uint64_t key, struct ledger_row *ret)
 bool ledger_set_sync_memops(uint64_t key, bool on)
 {
 	lock_take(&ledger_lock);
-	struct ledger_row *row = *find(LEDGER_OURS, key);
+	struct ledger_row *row = *ledger_find_row(LEDGER_OURS, key);
 	if (row && row->sync_memops != on) {
 		row->sync_memops = on;
 		atomic_fetch_add(&n_sync_memops, on ? 1u : -1u);
@@ -319,7 +319,7 @@ bool ledger_set_sync_memops(uint64_t key, bool on)
 bool ledger_grow(uint64_t key, size_t bytes)
 {
 	lock_take(&ledger_lock);
-	struct ledger_row *row = *find(LEDGER_HEAP, key);
+	struct ledger_row *row = *ledger_find_row(LEDGER_HEAP, key);
 	if (row && bytes > row->bytes) {
 		if (row->counted)
 			stats_grown(row->site, bytes - row->bytes);
@@ -337,7 +337,7 @@ unsigned ledger_n_sync_memops(void)
 static bool add_ref(uint64_t handle, unsigned maps)
 {
 	lock_take(&ledger_lock);
-	struct ledger_row *row = *find(LEDGER_HANDLE, handle);
+	struct ledger_row *row = *ledger_find_row(LEDGER_HANDLE, handle);
 	if (row) {
 		row->handle.refs++;
 		row->handle.maps += maps;
@@ -350,7 +350,7 @@ static bool drop_ref(uint64_t handle, unsigned maps, struct ledger_row **ret_gon
 {
 	*ret_gone = NULL;
 	lock_take(&ledger_lock);
-	struct ledger_row **at = find(LEDGER_HANDLE, handle);
+	struct ledger_row **at = ledger_find_row(LEDGER_HANDLE, handle);
 	bool has = *at && (maps ? (*at)->handle.maps : (*at)->handle.refs - (*at)->handle.maps);
 	if (has) {
 		(*at)->handle.maps -= maps;
@@ -374,7 +374,7 @@ bool ledger_handle_unref(uint64_t handle, struct ledger_row **ret_gone)
 bool ledger_handle_become(uint64_t handle, uint64_t drivers)
 {
 	lock_take(&ledger_lock);
-	struct ledger_row *row = *find(LEDGER_HANDLE, handle);
+	struct ledger_row *row = *ledger_find_row(LEDGER_HANDLE, handle);
 	bool ours = row && ledger_is_heap_handle(row);
 	if (ours) {
 		row->handle.block = NULL;

@@ -5,7 +5,7 @@
 /* As for the heap's own device (chunk.c). */
 #define FULL_NS 1000000000
 
-static uint64_t smaller(uint64_t a, uint64_t b)
+static uint64_t lender_smaller(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
@@ -34,7 +34,7 @@ uint64_t lender_left(const struct lender *lender)
 	uint64_t beyond = budget_left(&lender->beyond), own = budget_left(lender->own);
 	uint64_t both = beyond + own < beyond ? UINT64_MAX : beyond + own;
 
-	return smaller(budget_left(&lender->lent), both);
+	return lender_smaller(budget_left(&lender->lent), both);
 }
 
 /* As much of it as there is. */
@@ -42,7 +42,7 @@ static uint64_t take_beyond(struct lender *lender, uint64_t bytes)
 {
 	uint64_t part;
 
-	while ((part = smaller(bytes, budget_left(&lender->beyond))) && !budget_take(&lender->beyond, part))
+	while ((part = lender_smaller(bytes, budget_left(&lender->beyond))) && !budget_take(&lender->beyond, part))
 		;
 	return part;
 }
@@ -62,21 +62,21 @@ bool lender_take(struct lender *lender, uint64_t bytes)
 }
 
 /* As much of the bytes as there is in the number: how much. */
-static uint64_t subtract(_Atomic uint64_t *number, uint64_t bytes)
+static uint64_t lender_subtract(_Atomic uint64_t *number, uint64_t bytes)
 {
 	uint64_t before = atomic_load(number), part;
 
 	do
-		part = smaller(bytes, before);
+		part = lender_smaller(bytes, before);
 	while (!atomic_compare_exchange_weak(number, &before, before - part));
 	return part;
 }
 
 void lender_give(struct lender *lender, uint64_t bytes)
 {
-	uint64_t rest = subtract(&lender->of_own, bytes);
+	uint64_t rest = lender_subtract(&lender->of_own, bytes);
 
-	subtract(&lender->wanted, bytes);
+	lender_subtract(&lender->wanted, bytes);
 	budget_give(lender->own, rest);
 	budget_give(&lender->beyond, bytes - rest);
 	budget_give(&lender->lent, bytes);
@@ -99,5 +99,5 @@ void lender_want(struct lender *lender, uint64_t bytes)
 
 uint64_t lender_wanted(const struct lender *lender)
 {
-	return is_wanted(lender) ? smaller(atomic_load(&lender->wanted), atomic_load(&lender->lent.used)) : 0;
+	return is_wanted(lender) ? lender_smaller(atomic_load(&lender->wanted), atomic_load(&lender->lent.used)) : 0;
 }

@@ -46,7 +46,7 @@ enum state {
 	ARRANGED, /* nothing has been taken yet */
 	SEATED,
 	ALONE,   /* the file cannot be used: this process has its own budget */
-	OUTSIDE, /* others have a file that cannot be entered now: nothing is taken until it can (join()) */
+	OUTSIDE, /* others have a file that cannot be entered now: nothing is taken until it can (quota_join_file()) */
 	LEFT,    /* the process ends */
 };
 
@@ -118,7 +118,7 @@ static struct quota_seat seat_now(void)
 	return now;
 }
 
-static enum quota_looked look(struct quota_view *ret_view)
+static enum quota_looked quota_look(struct quota_view *ret_view)
 {
 	struct quota_seat at = seat_now();
 
@@ -135,7 +135,7 @@ static bool write_slot(size_t offset, uint64_t value)
 }
 #define WRITE(field, value) write_slot(offsetof(struct quota_slot, field), value)
 
-static void tell(const struct quota_view *view, uint64_t more)
+static void quota_tell(const struct quota_view *view, uint64_t more)
 {
 	/* A slot whose process has not come back counts as more than there is. */
 	stats_set_share(view->total, quota_smaller(view->used + more, view->total), view->ranks);
@@ -147,7 +147,7 @@ static void tell(const struct quota_view *view, uint64_t more)
 /* ---- taking ---- */
 
 /* True: the share of somebody came back. */
-static bool sweep(void)
+static bool quota_sweep(void)
 {
 	int saved = errno;
 	struct quota_seat at = seat_now();
@@ -168,7 +168,7 @@ static bool sweep_if_due(void)
 	if (now - last < quota_sweep_every)
 		return false;
 	last = now;
-	return sweep();
+	return quota_sweep();
 }
 
 /* Wait for others' claims. False: for too long. */
@@ -193,7 +193,7 @@ static bool is_lower_claim(void)
 {
 	struct quota_view view;
 
-	return look(&view) == QUOTA_GOOD && view.lower_claim;
+	return quota_look(&view) == QUOTA_GOOD && view.lower_claim;
 }
 
 /* What came of a try. */
@@ -216,13 +216,13 @@ static enum taken try_once(uint64_t bytes)
 	struct quota_view view;
 
 	/* Who has nothing to hope for is in nobody's way. */
-	if (look(&view) == QUOTA_GOOD && !quota_view_fits(&view, view.used, bytes))
+	if (quota_look(&view) == QUOTA_GOOD && !quota_view_fits(&view, view.used, bytes))
 		return REFUSED;
 	for (;;) {
 		bool claimed = WRITE(claim, bytes);
 
 		quota_file_fence();
-		enum quota_looked looked = look(&view);
+		enum quota_looked looked = quota_look(&view);
 		if (looked != QUOTA_GOOD || !claimed) {
 			result = looked == QUOTA_NONSENSE ? DAMAGED : GONE;
 			break;
@@ -230,7 +230,7 @@ static enum taken try_once(uint64_t bytes)
 		if (quota_view_fits(&view, view.used + view.claimed, bytes)) {
 			result = add_held(bytes) ? TAKEN : GONE;
 			if (result == TAKEN)
-				tell(&view, bytes);
+				quota_tell(&view, bytes);
 			break;
 		}
 		if (!quota_view_fits(&view, view.used, bytes))
@@ -250,7 +250,7 @@ static enum taken try_once(uint64_t bytes)
 
 static _Atomic uint64_t wanted_until; /* as in our slot; 0: nothing is wanted */
 
-static void want(uint64_t bytes)
+static void quota_want(uint64_t bytes)
 {
 	uint64_t until = clock_now() + quota_want_lasts;
 	struct quota_seat at = seat_now();
@@ -265,15 +265,15 @@ static void want(uint64_t bytes)
 		quota_file_write(&at, QUOTA_HEAD(asked_until), until);
 }
 
-static void refuse(uint64_t bytes)
+static void quota_refuse(uint64_t bytes)
 {
 	struct quota_view view;
 
-	if (is_seated() && look(&view) == QUOTA_GOOD) {
-		tell(&view, 0);
+	if (is_seated() && quota_look(&view) == QUOTA_GOOD) {
+		quota_tell(&view, 0);
 		/* What is owed to us others leave to us. */
 		if (view.mine < view.part && atomic_load(&wanted_until) < clock_now())
-			want(quota_smaller(bytes, view.part - view.mine));
+			quota_want(quota_smaller(bytes, view.part - view.mine));
 	}
 	atomic_fetch_add(&refusals, 1);
 	stats_add(STAT_share_refused, 1);
@@ -285,7 +285,7 @@ static void refuse(uint64_t bytes)
  * stopped just where it holds the lock.
  * Locking: the caller must hold `taking`.
  */
-static void join(void)
+static void quota_join_file(void)
 {
 	int before = atomic_load(&state);
 	bool again = before == SEATED;
@@ -325,7 +325,7 @@ static enum taken try_to_take(uint64_t bytes)
 
 	for (unsigned i = 0; i < JOIN_TRIES && taken == GONE; i++) {
 		if (i)
-			join();
+			quota_join_file();
 		if (!is_seated())
 			return REFUSED;
 		taken = try_once(bytes);
@@ -340,7 +340,7 @@ static bool take_locked(uint64_t bytes)
 	int now = atomic_load(&state);
 
 	if (now == ARRANGED || now == OUTSIDE)
-		join();
+		quota_join_file();
 	now = atomic_load(&state);
 	if (now == ALONE)
 		return true;
@@ -352,7 +352,7 @@ static bool take_locked(uint64_t bytes)
 	if (atomic_load(&state) == ALONE)
 		return true;
 	if (taken != TAKEN)
-		refuse(bytes);
+		quota_refuse(bytes);
 	else if (atomic_exchange(&wanted_until, 0))
 		WRITE(wanted_until, 0);
 	return taken == TAKEN;
@@ -372,7 +372,7 @@ bool quota_take(uint64_t bytes)
 }
 
 /* The number of ours at that place in the slot becomes `now`, if the slot is still ours. Under `publishing`. */
-static void publish(size_t offset, uint64_t now)
+static void quota_publish(size_t offset, uint64_t now)
 {
 	struct quota_slot slot;
 	int at = atomic_load(&state);
@@ -390,7 +390,7 @@ void quota_give(uint64_t bytes)
 		return;
 	lock_take(&publishing);
 	held -= quota_smaller(bytes, held);
-	publish(offsetof(struct quota_slot, used), held);
+	quota_publish(offsetof(struct quota_slot, used), held);
 	lock_drop(&publishing);
 	errno = saved;
 }
@@ -399,7 +399,7 @@ uint64_t quota_left(void)
 {
 	struct quota_view view;
 
-	if (!is_seated() || look(&view) != QUOTA_GOOD)
+	if (!is_seated() || quota_look(&view) != QUOTA_GOOD)
 		return UINT64_MAX;
 	uint64_t room = quota_view_room(&view, view.used + view.claimed),
 		 own = view.part > view.mine ? view.part - view.mine : 0;
@@ -423,7 +423,7 @@ static void set_spare(uint64_t more, uint64_t less)
 	lock_take(&publishing);
 	spare += more;
 	spare -= quota_smaller(less, spare);
-	publish(offsetof(struct quota_slot, spare), spare);
+	quota_publish(offsetof(struct quota_slot, spare), spare);
 	lock_drop(&publishing);
 	errno = saved;
 }
@@ -466,7 +466,7 @@ uint64_t quota_owed(void)
 	if (!quota_is_asked())
 		return 0;
 	uint64_t mine = spare_now();
-	if (!mine || look(&view) != QUOTA_GOOD)
+	if (!mine || quota_look(&view) != QUOTA_GOOD)
 		return 0;
 	uint64_t room = quota_view_room(&view, view.used);
 	if (view.wanted <= room)
@@ -485,12 +485,12 @@ bool quota_wait(uint64_t bytes, unsigned *tries)
 {
 	struct quota_view view;
 
-	if (!is_seated() || *tries >= WAIT_TRIES || look(&view) != QUOTA_GOOD || !(view.spare || view.ending) ||
+	if (!is_seated() || *tries >= WAIT_TRIES || quota_look(&view) != QUOTA_GOOD || !(view.spare || view.ending) ||
 	    bytes > view.total)
 		return false;
 	if (!(*tries)++)
 		stats_add(STAT_share_waits, 1);
-	want(bytes);
+	quota_want(bytes);
 	nanosleep(&(struct timespec){.tv_nsec = WAIT_STEP}, NULL);
 	return true;
 }
@@ -504,17 +504,17 @@ static void tick_locked(void)
 	struct quota_seat at = seat_now();
 
 	if (atomic_load(&state) == OUTSIDE || (is_seated() && !quota_file_is_there(&at)))
-		join();
+		quota_join_file();
 	if (!is_seated())
 		return;
-	sweep();
-	enum quota_looked looked = look(&view);
+	quota_sweep();
+	enum quota_looked looked = quota_look(&view);
 	if (looked == QUOTA_LOST) {
-		join();
-		looked = is_seated() ? look(&view) : QUOTA_LOST;
+		quota_join_file();
+		looked = is_seated() ? quota_look(&view) : QUOTA_LOST;
 	}
 	if (looked == QUOTA_GOOD)
-		tell(&view, 0);
+		quota_tell(&view, 0);
 }
 
 void quota_tick(void)

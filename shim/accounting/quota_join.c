@@ -53,7 +53,7 @@ static uint64_t new_ticket(void)
 /* ---- the file itself; we hold byte 0 ---- */
 
 /* All blocks of the file are taken at once: later there may be no room. */
-static int fill(const struct quota_seat *seat)
+static int quota_join_fill(const struct quota_seat *seat)
 {
 	struct quota_head head = {.bytes = sizeof(struct quota_page),
 				  .version = QUOTA_VERSION,
@@ -72,7 +72,7 @@ static int fill(const struct quota_seat *seat)
 /* It was truncated. Who holds the lock of a slot holds memory, and nobody but he knows how much. */
 static int fill_again(const struct quota_seat *seat)
 {
-	int error = ftruncate(seat->fd, 0) == 0 ? fill(seat) : -errno;
+	int error = ftruncate(seat->fd, 0) == 0 ? quota_join_fill(seat) : -errno;
 
 	for (unsigned i = 0; i < QUOTA_SLOTS && !error; i++) {
 		if (!quota_file_is_locked(seat->fd, 1 + i, 1))
@@ -106,7 +106,7 @@ static bool is_cut(const struct quota_head *head, off_t bytes)
  * The file is made whole, if it is ours. in_use: we have a slot there. *ret_filled: it has no total yet. -EAGAIN: it was removed meanwhile; -ESTALE: all
  * in it is elsewhere by now.
  */
-static int prepare(struct quota_seat *seat, bool in_use, bool *ret_filled)
+static int quota_join_prepare(struct quota_seat *seat, bool in_use, bool *ret_filled)
 {
 	struct quota_head head = {0};
 	struct stat status;
@@ -232,7 +232,7 @@ static int enter_locked(const struct quota_terms *terms, struct quota_seat *seat
 {
 	const uint64_t yes = 1;
 	bool filled;
-	int error = prepare(seat, before && is_same_open(before, seat->fd), &filled);
+	int error = quota_join_prepare(seat, before && is_same_open(before, seat->fd), &filled);
 
 	if (error)
 		return error;
@@ -259,7 +259,7 @@ static int enter_locked(const struct quota_terms *terms, struct quota_seat *seat
 	return error;
 }
 
-/* Does the file say nothing that is still needed? For an error of prepare(). */
+/* Does the file say nothing that is still needed? For an error of quota_join_prepare(). */
 static bool is_to_be_replaced(const struct quota_seat *seat, int error)
 {
 	return error == -ESTALE ||
@@ -279,8 +279,8 @@ static void log_foreign(const struct quota_seat *seat)
 }
 
 /* -EAGAIN: the file that was opened is no more, another may be there. */
-static int enter(const struct user_dir *folder, const struct quota_terms *terms, struct quota_seat *seat,
-		 const struct quota_seat *before, uint64_t held, uint64_t patience)
+static int quota_join_enter(const struct user_dir *folder, const struct quota_terms *terms, struct quota_seat *seat,
+			    const struct quota_seat *before, uint64_t held, uint64_t patience)
 {
 	struct stat status;
 
@@ -378,7 +378,7 @@ int quota_file_join(const struct quota_terms *terms, struct quota_seat *seat, ui
 		error = open_folder(&next, &folder);
 		if (error)
 			return error;
-		error = enter(&folder, terms, &next, before, held, patient ? quota_join_patience : 0);
+		error = quota_join_enter(&folder, terms, &next, before, held, patient ? quota_join_patience : 0);
 		user_dir_close(&folder, false);
 	}
 	if (error)

@@ -8,7 +8,7 @@ _Atomic bool va_ranges_any;
 static struct lock va_ranges_lock = LOCK_INIT(LOCK_VA_RANGES);
 static struct va_range *spaces; /* under SPACE */
 
-static struct va_range **find(CUdeviceptr address)
+static struct va_range **va_ranges_find_link(CUdeviceptr address)
 {
 	struct va_range **at = &spaces;
 
@@ -37,7 +37,7 @@ bool va_ranges_find(CUdeviceptr address, struct va_range *ret)
 	if (!atomic_load(&va_ranges_any))
 		return false;
 	lock_take(&va_ranges_lock);
-	const struct va_range *space = *find(address);
+	const struct va_range *space = *va_ranges_find_link(address);
 	if (space)
 		*ret = *space;
 	lock_drop(&va_ranges_lock);
@@ -47,7 +47,7 @@ bool va_ranges_find(CUdeviceptr address, struct va_range *ret)
 bool va_ranges_take(CUdeviceptr start, uint64_t bytes, struct va_range *ret)
 {
 	lock_take(&va_ranges_lock);
-	struct va_range **at = find(start), *space = *at;
+	struct va_range **at = va_ranges_find_link(start), *space = *at;
 	bool fits = space && space->start == start && space->bytes == bytes && !space->n_others;
 	if (fits) {
 		*at = space->next;
@@ -62,7 +62,7 @@ bool va_ranges_take(CUdeviceptr start, uint64_t bytes, struct va_range *ret)
 void va_ranges_count(CUdeviceptr address, int more)
 {
 	lock_take(&va_ranges_lock);
-	struct va_range *space = *find(address);
+	struct va_range *space = *va_ranges_find_link(address);
 	if (space)
 		space->n_others += (unsigned)more;
 	lock_drop(&va_ranges_lock);

@@ -22,7 +22,7 @@ void caller_name_bind(void)
 }
 
 /* *ret_base: what the object's addresses begin at. */
-static const char *find(const void *address, uintptr_t *ret_base)
+static const char *caller_name_find(const void *address, uintptr_t *ret_base)
 {
 	struct dl_find_object object;
 	const char *path = NULL;
@@ -48,13 +48,13 @@ const char *caller_name_library(const void *address)
 {
 	uintptr_t base;
 
-	return find(address, &base);
+	return caller_name_find(address, &base);
 }
 
 char *caller_name_text(const void *address, char *room, size_t bytes)
 {
 	uintptr_t base;
-	const char *path = find(address, &base), *name = path ? strrchr(path, '/') : NULL;
+	const char *path = caller_name_find(address, &base), *name = path ? strrchr(path, '/') : NULL;
 
 	if (path)
 		snprintf(room, bytes, "%s+0x%llx", name ? name + 1 : path,

@@ -184,7 +184,7 @@ static uint64_t limit_of(const char *root, const char *folder, const struct vers
 }
 
 /* Bytes of the usage that the kernel would take back for a program that needs them; never more than the usage. */
-static uint64_t reclaimable(const char *root, const char *folder, const struct version *version, uint64_t usage)
+static uint64_t hostmem_reclaimable(const char *root, const char *folder, const struct version *version, uint64_t usage)
 {
 	struct field fields[3] = {{0}};
 	char path[LINE_MOST];
@@ -218,7 +218,7 @@ static uint64_t headroom_above(const char *root, char *group, const struct versi
 
 			if (limited) {
 				uint64_t usage = number_in(root, folder, version->usage, 0);
-				uint64_t held = usage - reclaimable(root, folder, version, usage);
+				uint64_t held = usage - hostmem_reclaimable(root, folder, version, usage);
 				uint64_t left = limit > held ? limit - held : 0;
 
 				tightest = left < tightest ? left : tightest;

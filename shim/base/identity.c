@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* splitmix64's last step: bits that differ anywhere differ everywhere. */
-static uint64_t mix(uint64_t value)
+static uint64_t identity_mix(uint64_t value)
 {
 	value = (value ^ value >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
 	value = (value ^ value >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -27,13 +27,15 @@ uint64_t identity_space(void)
 	return known ? status.st_ino : 0;
 }
 
-static uint64_t draw(void)
+static uint64_t identity_draw(void)
 {
 	uint64_t value;
 
 	/* Early at boot there is no randomness yet, and sandboxes refuse the call: then what tells processes apart. */
 	if (getrandom(&value, sizeof(value), GRND_NONBLOCK) != (ssize_t)sizeof(value))
-		value = mix(identity_space() ^ mix((uint64_t)getpid() ^ mix(clock_now() ^ mix(clock_wall()))));
+		value = identity_mix(
+		    identity_space() ^
+		    identity_mix((uint64_t)getpid() ^ identity_mix(clock_now() ^ identity_mix(clock_wall()))));
 	return value ? value : 1;
 }
 
@@ -51,7 +53,7 @@ uint64_t identity_get(void)
 		known = atomic_load(&owner);
 	}
 	if (known != pid && atomic_compare_exchange_strong(&owner, &known, DRAWING)) {
-		atomic_store(&identity, draw());
+		atomic_store(&identity, identity_draw());
 		atomic_store(&owner, pid);
 	}
 	errno = saved;

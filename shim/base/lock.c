@@ -24,61 +24,61 @@ static __thread uint64_t held __attribute__((tls_model("initial-exec")));
 #define NAME(rank, cancel, protects, driver) #rank,
 static const char *const names[] = {LOCK_RANKS(NAME)};
 
-static void say(const char *text)
+static void lock_say(const char *text)
 {
 	ssize_t ignored = write(2, text, strlen(text));
 	(void)ignored;
 }
 
 /* A debug build is for our own tests: this is the one place where the library stops its process. */
-static void wrong(const char *what, enum lock_rank rank)
+static void lock_wrong(const char *what, enum lock_rank rank)
 {
-	say("spillway: ");
-	say(what);
-	say(": ");
-	say(names[rank]);
-	say("; held:");
+	lock_say("spillway: ");
+	lock_say(what);
+	lock_say(": ");
+	lock_say(names[rank]);
+	lock_say("; held:");
 	for (unsigned i = 0; i < LOCK_RANK_COUNT; i++) {
 		if (!(held >> i & 1))
 			continue;
-		say(" ");
-		say(names[i]);
+		lock_say(" ");
+		lock_say(names[i]);
 	}
-	say("\n");
+	lock_say("\n");
 	abort();
 }
 
 static void rank_taken(enum lock_rank rank)
 {
 	if (held >> rank)
-		wrong("lock taken against its rank", rank);
+		lock_wrong("lock taken against its rank", rank);
 	held |= UINT64_C(1) << rank;
 }
 
 static void rank_tried(enum lock_rank rank)
 {
 	if (held >> rank & 1)
-		wrong("two locks of one rank", rank);
+		lock_wrong("two locks of one rank", rank);
 	held |= UINT64_C(1) << rank;
 }
 
 static void rank_dropped(enum lock_rank rank)
 {
 	if (!(held >> rank & 1))
-		wrong("lock dropped that is not held", rank);
+		lock_wrong("lock dropped that is not held", rank);
 	held &= ~(UINT64_C(1) << rank);
 }
 
 static void rank_waits(enum lock_rank rank)
 {
 	if (held >> rank != 1)
-		wrong("wait with a lock that is not the last that was taken", rank);
+		lock_wrong("wait with a lock that is not the last that was taken", rank);
 }
 
 void lock_assert_held(enum lock_rank rank)
 {
 	if (!(held >> rank & 1))
-		wrong("called without the lock it needs", rank);
+		lock_wrong("called without the lock it needs", rank);
 }
 #else
 static void rank_taken(enum lock_rank rank)

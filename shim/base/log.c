@@ -44,7 +44,7 @@ static atomic_bool is_open; /* it was when the library was loaded */
  * What a program inherits as standard error can be written to and has no FD_CLOEXEC. Else somebody's constructor opened
  * the file before ours ran.
  */
-static void know(void)
+static void log_know(void)
 {
 	struct stat status;
 	int flags = fcntl(STDERR_FILENO, F_GETFL), own = fcntl(STDERR_FILENO, F_GETFD);
@@ -62,14 +62,14 @@ static void know(void)
 
 void log_begin(void)
 {
-	know();
+	log_know();
 }
 
 __attribute__((constructor)) static void know_at_load(void)
 {
 	int saved = errno;
 
-	pthread_once(&once, know);
+	pthread_once(&once, log_know);
 	errno = saved;
 }
 
@@ -166,7 +166,7 @@ static enum written write_patiently(const char *text, size_t bytes)
 static atomic_uint n_lost;  /* lines that found no room, since one got through */
 static atomic_bool was_cut; /* the last one written has no end */
 
-static bool put(const char *text, size_t bytes)
+static bool log_put(const char *text, size_t bytes)
 {
 	enum written written = WRITTEN;
 
@@ -189,12 +189,12 @@ static void put_line(const char *line, size_t bytes)
 	if (lost) {
 		int n = snprintf(text, sizeof(text), "spillway: %u line%s not written: nobody read standard error\n",
 				 lost, lost == 1 ? " was" : "s were");
-		if (!put(text, (size_t)n)) {
+		if (!log_put(text, (size_t)n)) {
 			atomic_fetch_add(&n_lost, lost + 1);
 			return;
 		}
 	}
-	if (!put(line, bytes))
+	if (!log_put(line, bytes))
 		atomic_fetch_add(&n_lost, 1);
 }
 
@@ -234,7 +234,7 @@ void log_line(const char *format, ...)
 	va_list list;
 
 	/* Another library's constructor may come here before ours has run. */
-	pthread_once(&once, know);
+	pthread_once(&once, log_know);
 	if (!atomic_load(&is_open))
 		goto out;
 	memcpy(line, head, n_head);

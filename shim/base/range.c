@@ -11,18 +11,18 @@ struct range_node {
 	uint64_t start, length, longest, priority;
 };
 
-static uint64_t longest(const struct range_node *node)
+static uint64_t range_longest(const struct range_node *node)
 {
 	return node ? node->longest : 0;
 }
 
-static void refresh(struct range_node *node)
+static void range_refresh(struct range_node *node)
 {
 	node->longest = node->length;
-	if (longest(node->left) > node->longest)
-		node->longest = longest(node->left);
-	if (longest(node->right) > node->longest)
-		node->longest = longest(node->right);
+	if (range_longest(node->left) > node->longest)
+		node->longest = range_longest(node->left);
+	if (range_longest(node->right) > node->longest)
+		node->longest = range_longest(node->right);
 }
 
 /* xorshift64: cheap, and the depth of a tree is all that hangs on it. */
@@ -69,51 +69,52 @@ static void spare_put(struct range_set *set, struct range_node *node)
 }
 
 /* Nodes that start below key to the left, the others to the right. */
-static void split(struct range_node *node, uint64_t key, struct range_node **ret_left, struct range_node **ret_right)
+static void range_split(struct range_node *node, uint64_t key, struct range_node **ret_left,
+			struct range_node **ret_right)
 {
 	if (!node) {
 		*ret_left = *ret_right = NULL;
 	} else if (node->start < key) {
-		split(node->right, key, &node->right, ret_right);
+		range_split(node->right, key, &node->right, ret_right);
 		*ret_left = node;
-		refresh(node);
+		range_refresh(node);
 	} else {
-		split(node->left, key, ret_left, &node->left);
+		range_split(node->left, key, ret_left, &node->left);
 		*ret_right = node;
-		refresh(node);
+		range_refresh(node);
 	}
 }
 
-static struct range_node *merge(struct range_node *left, struct range_node *right)
+static struct range_node *range_merge(struct range_node *left, struct range_node *right)
 {
 	if (!left || !right)
 		return left ? left : right;
 	if (left->priority > right->priority) {
-		left->right = merge(left->right, right);
-		refresh(left);
+		left->right = range_merge(left->right, right);
+		range_refresh(left);
 		return left;
 	}
-	right->left = merge(left, right->left);
-	refresh(right);
+	right->left = range_merge(left, right->left);
+	range_refresh(right);
 	return right;
 }
 
-static void insert(struct range_set *set, struct range_node *node)
+static void range_insert(struct range_set *set, struct range_node *node)
 {
 	struct range_node *left, *right;
 
-	split(set->root, node->start, &left, &right);
-	set->root = merge(merge(left, node), right);
+	range_split(set->root, node->start, &left, &right);
+	set->root = range_merge(range_merge(left, node), right);
 }
 
 /* Take the node that starts at start out of the tree. */
-static struct range_node *extract(struct range_set *set, uint64_t start)
+static struct range_node *range_extract(struct range_set *set, uint64_t start)
 {
 	struct range_node *left, *node, *right;
 
-	split(set->root, start, &left, &right);
-	split(right, start + 1, &node, &right);
-	set->root = merge(left, right);
+	range_split(set->root, start, &left, &right);
+	range_split(right, start + 1, &node, &right);
+	set->root = range_merge(left, right);
 	return node;
 }
 
@@ -122,7 +123,7 @@ bool range_init(struct range_set *set, uint64_t length)
 	*set = (struct range_set){.random = 0x9e3779b97f4a7c15};
 	if (!spare_add(set))
 		return false;
-	insert(set, spare_get(set, 0, length));
+	range_insert(set, spare_get(set, 0, length));
 	return true;
 }
 
@@ -153,8 +154,8 @@ static void take_from(struct range_set *set, struct range_node *node, uint64_t l
 	node->start += length;
 	node->length -= length;
 	if (node->length) {
-		refresh(node);
-		insert(set, node);
+		range_refresh(node);
+		range_insert(set, node);
 	} else {
 		spare_put(set, node);
 	}
@@ -165,10 +166,10 @@ bool range_take(struct range_set *set, uint64_t length, uint64_t *ret_start)
 {
 	struct range_node *node = set->root;
 
-	if (!length || longest(node) < length || !spare_add(set))
+	if (!length || range_longest(node) < length || !spare_add(set))
 		return false;
 	for (;;) {
-		if (longest(node->left) >= length)
+		if (range_longest(node->left) >= length)
 			node = node->left;
 		else if (node->length >= length)
 			break;
@@ -176,7 +177,7 @@ bool range_take(struct range_set *set, uint64_t length, uint64_t *ret_start)
 			node = node->right;
 	}
 	*ret_start = node->start;
-	take_from(set, extract(set, node->start), length);
+	take_from(set, range_extract(set, node->start), length);
 	return true;
 }
 
@@ -184,13 +185,13 @@ bool range_take_at(struct range_set *set, uint64_t start, uint64_t length)
 {
 	if (!length || !spare_add(set))
 		return false;
-	struct range_node *node = extract(set, start);
+	struct range_node *node = range_extract(set, start);
 	if (node && node->length >= length) {
 		take_from(set, node, length);
 		return true;
 	}
 	if (node)
-		insert(set, node);
+		range_insert(set, node);
 	spare_free(set);
 	return false;
 }
@@ -202,7 +203,7 @@ void range_join(struct range_set *set)
 }
 
 /* The last node that starts below key. */
-static struct range_node *before(struct range_node *node, uint64_t key)
+static struct range_node *range_before(struct range_node *node, uint64_t key)
 {
 	struct range_node *found = NULL;
 
@@ -219,11 +220,11 @@ static struct range_node *before(struct range_node *node, uint64_t key)
 
 void range_give(struct range_set *set, uint64_t start, uint64_t length)
 {
-	struct range_node *left = before(set->root, start);
-	struct range_node *right = extract(set, start + length);
+	struct range_node *left = range_before(set->root, start);
+	struct range_node *right = range_extract(set, start + length);
 
 	if (left && left->start + left->length == start) {
-		left = extract(set, left->start);
+		left = range_extract(set, left->start);
 		start = left->start;
 		length += left->length;
 		spare_put(set, left);
@@ -232,36 +233,36 @@ void range_give(struct range_set *set, uint64_t start, uint64_t length)
 		length += right->length;
 		spare_put(set, right);
 	}
-	insert(set, spare_get(set, start, length));
+	range_insert(set, spare_get(set, start, length));
 	set->n_taken--;
 	/* One node was set aside when this range was taken; what joining left over goes back to the C library. */
 	if (set->spare)
 		spare_free(set);
 }
 
-static uint64_t total(const struct range_node *node)
+static uint64_t range_total(const struct range_node *node)
 {
-	return node ? node->length + total(node->left) + total(node->right) : 0;
+	return node ? node->length + range_total(node->left) + range_total(node->right) : 0;
 }
 
 uint64_t range_free_total(const struct range_set *set)
 {
-	return total(set->root);
+	return range_total(set->root);
 }
 
-static bool valid(const struct range_node *node, uint64_t *end, bool *first)
+static bool range_valid(const struct range_node *node, uint64_t *end, bool *first)
 {
 	if (!node)
 		return true;
-	if (!valid(node->left, end, first) || !node->length)
+	if (!range_valid(node->left, end, first) || !node->length)
 		return false;
 	if (!*first && node->start <= *end)
 		return false;
 	*first = false;
 	*end = node->start + node->length;
 	struct range_node copy = *node;
-	refresh(&copy);
-	return copy.longest == node->longest && valid(node->right, end, first);
+	range_refresh(&copy);
+	return copy.longest == node->longest && range_valid(node->right, end, first);
 }
 
 bool range_is_valid(const struct range_set *set)
@@ -269,5 +270,5 @@ bool range_is_valid(const struct range_set *set)
 	uint64_t end = 0;
 	bool first = true;
 
-	return valid(set->root, &end, &first);
+	return range_valid(set->root, &end, &first);
 }

@@ -51,7 +51,7 @@ enum { NONE, STARTING, SERVING, OVER };
 
 /* ---- descriptors ---- */
 
-static void hold(struct socket_server_held *held, int fd)
+static void socket_server_hold(struct socket_server_held *held, int fd)
 {
 	struct stat status;
 
@@ -61,7 +61,7 @@ static void hold(struct socket_server_held *held, int fd)
 }
 
 /* The descriptor, or -1 when the number is not ours any more. Async-signal-safe. */
-static int still(struct socket_server_held *held)
+static int socket_server_still(struct socket_server_held *held)
 {
 	int fd = atomic_load(&held->fd_and_1) - 1;
 	struct stat status;
@@ -73,7 +73,7 @@ static int still(struct socket_server_held *held)
 
 static void let_go(struct socket_server_held *held)
 {
-	int fd = still(held);
+	int fd = socket_server_still(held);
 
 	atomic_store(&held->fd_and_1, 0);
 	if (fd >= 0)
@@ -145,14 +145,14 @@ static bool is_in_place(const struct socket_server *server)
 }
 
 /* fd takes over the number of what is held. False: that number is not ours any more; fd is closed in any case. */
-static bool replace(struct socket_server_held *held, int fd)
+static bool socket_server_replace(struct socket_server_held *held, int fd)
 {
-	int old = still(held);
+	int old = socket_server_still(held);
 	bool done = old >= 0 && dup3(fd, old, O_CLOEXEC) == old;
 
 	close(fd);
 	if (done)
-		hold(held, old);
+		socket_server_hold(held, old);
 	return done;
 }
 
@@ -161,8 +161,8 @@ static void find_again(struct socket_server *server)
 {
 	struct user_dir folder;
 
-	if (!server->path[0] || is_in_place(server) || still(&server->listener) < 0 || still(&server->place) < 0 ||
-	    user_dir_make(&folder) != 0)
+	if (!server->path[0] || is_in_place(server) || socket_server_still(&server->listener) < 0 ||
+	    socket_server_still(&server->place) < 0 || user_dir_make(&folder) != 0)
 		return;
 	int fd = user_dir_listen(&folder, server->name, BACKLOG);
 	if (fd < 0) { /* somebody else's has the name, or there is no room */
@@ -171,8 +171,8 @@ static void find_again(struct socket_server *server)
 	}
 	/* The folder's number stays, so that close_socket() and take_apart() need not know. */
 	memcpy(server->folder.name, folder.name, sizeof(folder.name));
-	bool replaced = replace(&server->listener, fd);
-	if (!replace(&server->place, folder.fd) || !replaced)
+	bool replaced = socket_server_replace(&server->listener, fd);
+	if (!socket_server_replace(&server->place, folder.fd) || !replaced)
 		return;
 	note_path(server);
 	if (user_dir_is_first_loss())
@@ -202,16 +202,16 @@ static bool serve_next(struct socket_server *server)
 		return true;
 	if (n < 0 && errno == EINTR)
 		return true;
-	if (n < 0 || still(&server->listener) < 0) {
+	if (n < 0 || socket_server_still(&server->listener) < 0) {
 		log_once("the program closed our socket: %s process %d any more", server->cannot, (int)getpid());
 		return false;
 	}
 	int fd = accept4(wait.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd >= 0) {
-		hold(&server->caller, fd);
+		socket_server_hold(&server->caller, fd);
 		server->serve(server, fd);
 		/* Not by close() alone: a child of the program may hold a copy, and the caller waits for the end. */
-		if (still(&server->caller) >= 0)
+		if (socket_server_still(&server->caller) >= 0)
 			shutdown(fd, SHUT_RDWR);
 		let_go(&server->caller);
 		return true;
@@ -232,7 +232,7 @@ static bool serve_next(struct socket_server *server)
 	}
 }
 
-static void *serve(void *argument)
+static void *socket_server_serve(void *argument)
 {
 	struct socket_server *server = argument;
 
@@ -285,15 +285,15 @@ static int open_socket(struct socket_server *server)
 	if (fd < 0)
 		return fd;
 	server->owner = getpid();
-	hold(&server->place, server->folder.fd);
-	hold(&server->listener, fd);
+	socket_server_hold(&server->place, server->folder.fd);
+	socket_server_hold(&server->listener, fd);
 	note_path(server);
 	return 0;
 }
 
 static void close_socket(struct socket_server *server)
 {
-	if (still(&server->place) >= 0) {
+	if (socket_server_still(&server->place) >= 0) {
 		unlinkat(server->folder.fd, server->name, 0);
 		user_dir_close(&server->folder, true);
 	}
@@ -305,7 +305,7 @@ static void close_socket(struct socket_server *server)
  * Wait for the thread, STOP_MS at most. Not by pthread_timedjoin_np(), whose clock may be set back, nor by
  * pthread_clockjoin_np(), which ThreadSanitizer of gcc 12 does not know.
  */
-static bool join(struct socket_server *server)
+static bool socket_server_join(struct socket_server *server)
 {
 	const struct timespec step = {.tv_nsec = 200000};
 	long end = now_ms() + STOP_MS;
@@ -321,25 +321,25 @@ static bool join(struct socket_server *server)
 /* The state is OVER. */
 static void take_apart(struct socket_server *server)
 {
-	int fd = still(&server->listener);
+	int fd = socket_server_still(&server->listener);
 
 	/* The name goes first: nobody new finds us while the thread ends. */
-	if (still(&server->place) >= 0)
+	if (socket_server_still(&server->place) >= 0)
 		unlinkat(server->folder.fd, server->name, 0);
 	if (fd >= 0)
 		shutdown(fd, SHUT_RDWR);
-	if (join(server))
+	if (socket_server_join(server))
 		close_socket(server);
 	else /* It is in the middle of a request; its descriptors go with the process. */
 		pthread_detach(server->thread);
 }
 
-static void start(struct socket_server *server)
+static void socket_server_start_thread(struct socket_server *server)
 {
 	int starting = STARTING, error = open_socket(server);
 
 	if (!error) {
-		error = -thread_start(serve, server, STACK_BYTES, true, &server->thread);
+		error = -thread_start(socket_server_serve, server, STACK_BYTES, true, &server->thread);
 		if (error)
 			close_socket(server);
 	}
@@ -362,7 +362,7 @@ bool socket_server_start(struct socket_server *server)
 		return none == SERVING;
 	/* A thread that is cancelled here would leave a socket without an owner. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	start(server);
+	socket_server_start_thread(server);
 	pthread_setcancelstate(cancel, NULL);
 	errno = saved;
 	return atomic_load(&server->state) == SERVING;

@@ -79,7 +79,7 @@ static int open_tmp(const char *tmp, bool make, struct user_dir *ret_folder)
 	return error;
 }
 
-static int make(const char *fallback, struct user_dir *ret_folder)
+static int user_dir_make_folder(const char *fallback, struct user_dir *ret_folder)
 {
 	bool fit;
 	int error = open_xdg(secure_getenv("XDG_RUNTIME_DIR"), true, &fit, ret_folder);
@@ -91,14 +91,14 @@ static int make(const char *fallback, struct user_dir *ret_folder)
 
 int user_dir_make(struct user_dir *ret_folder)
 {
-	return make(user_dir_fallback, ret_folder);
+	return user_dir_make_folder(user_dir_fallback, ret_folder);
 }
 
 int user_dir_make_mapped(struct user_dir *ret_folder)
 {
-	int error = make(user_dir_memory, ret_folder);
+	int error = user_dir_make_folder(user_dir_memory, ret_folder);
 
-	return error == 0 || error == -EPERM ? error : make(user_dir_fallback, ret_folder);
+	return error == 0 || error == -EPERM ? error : user_dir_make_folder(user_dir_fallback, ret_folder);
 }
 
 int user_dir_open_xdg(const char *xdg, struct user_dir *ret_folder)
@@ -250,7 +250,8 @@ static bool ends_so(const char *name, const char *tail)
 	return name[0] != '.' && length > tail_length && !strcmp(name + length - tail_length, tail);
 }
 
-static void each(const struct user_dir *folder, const char *tail, unsigned most, user_dir_visit *visit, void *argument)
+static void user_dir_each_entry(const struct user_dir *folder, const char *tail, unsigned most, user_dir_visit *visit,
+				void *argument)
 {
 	/* Not readdir(): it takes memory, and a thread that takes some gets an arena of its own from the C library. */
 	char buffer[4096] __attribute__((aligned(__alignof__(struct dirent64))));
@@ -273,13 +274,13 @@ static void each(const struct user_dir *folder, const char *tail, unsigned most,
 
 void user_dir_each(const struct user_dir *folder, unsigned most, user_dir_visit *visit, void *argument)
 {
-	each(folder, USER_DIR_SOCKET, most, visit, argument);
+	user_dir_each_entry(folder, USER_DIR_SOCKET, most, visit, argument);
 }
 
 void user_dir_each_file(const struct user_dir *folder, const char *tail, unsigned most, user_dir_visit *visit,
 			void *argument)
 {
-	each(folder, tail, most, visit, argument);
+	user_dir_each_entry(folder, tail, most, visit, argument);
 }
 
 /* What follows the name in /proc/PID/stat, from the third field on; NULL: there is no such process, or it is hidden. */
@@ -388,11 +389,11 @@ void user_dir_sweep_files(const struct user_dir *folder, const char *tail)
 {
 	struct sweep sweep = {.before = time(NULL) - KEPT_SECONDS};
 
-	each(folder, tail, MOST_SWEPT, sweep_file, &sweep);
+	user_dir_each_entry(folder, tail, MOST_SWEPT, sweep_file, &sweep);
 	if (sweep.n_left <= MOST_LEFT)
 		return;
 	sweep.before = time(NULL) - FRESH_SECONDS;
-	each(folder, tail, MOST_SWEPT, sweep_file, &sweep);
+	user_dir_each_entry(folder, tail, MOST_SWEPT, sweep_file, &sweep);
 }
 
 static bool is_old_socket(const struct user_dir *folder, const char *name)
@@ -424,5 +425,5 @@ static void sweep_one(const struct user_dir *folder, const char *name, void *arg
 
 void user_dir_sweep(const struct user_dir *folder, const char *tail)
 {
-	each(folder, tail, MOST_SWEPT, sweep_one, NULL);
+	user_dir_each_entry(folder, tail, MOST_SWEPT, sweep_one, NULL);
 }

@@ -55,7 +55,7 @@ void capture_opening(void)
 }
 
 /* Stream 0 of a _ptsz entry point and the handle 2 are the same stream, another one for each thread. */
-static CUstream canonical(CUstream stream, bool per_thread)
+static CUstream capture_canonical(CUstream stream, bool per_thread)
 {
 	return per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
 }
@@ -69,7 +69,7 @@ void capture_opened(CUstream stream, bool per_thread, bool success)
 		atomic_fetch_sub(&n_open, 1);
 		return;
 	}
-	*entry = (struct capturing){.stream = canonical(stream, per_thread),
+	*entry = (struct capturing){.stream = capture_canonical(stream, per_thread),
 				    .context = context_of_stream(stream, per_thread),
 				    .thread = gettid()};
 	lock_take(&capture_lock);
@@ -126,7 +126,7 @@ static bool is_of_ended_thread(const struct capturing *entry, const void *argume
 
 void capture_closed(CUstream stream, bool per_thread, bool still_capturing)
 {
-	stream = canonical(stream, per_thread);
+	stream = capture_canonical(stream, per_thread);
 	if (!still_capturing)
 		remove_those(is_of_stream, &stream);
 }
@@ -152,7 +152,7 @@ bool capture_is_really_open(void)
 
 #define EXCHANGES 8
 
-static bool exchange(CUstreamCaptureMode *mode)
+static bool capture_exchange(CUstreamCaptureMode *mode)
 {
 	for (unsigned i = 0; i < EXCHANGES; i++)
 		if (REAL(cuThreadExchangeStreamCaptureMode)(mode) == CUDA_SUCCESS)
@@ -164,11 +164,11 @@ CUstreamCaptureMode capture_relax(void)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-	return exchange(&mode) ? mode : CAPTURE_MODE_KEPT;
+	return capture_exchange(&mode) ? mode : CAPTURE_MODE_KEPT;
 }
 
 void capture_restore(CUstreamCaptureMode mode)
 {
 	if (mode != CAPTURE_MODE_KEPT)
-		exchange(&mode);
+		capture_exchange(&mode);
 }

@@ -47,10 +47,10 @@ static struct known *find_locked(CUcontext context)
 }
 
 /*
- * Between visit() and visit_end() the context does not end. Returns false if it may be about to end; then it is not
+ * Between context_all_visit() and visit_end() the context does not end. Returns false if it may be about to end; then it is not
  * visited. A context that was never noted (context_known) is not counted. Locking: take all_lock.
  */
-static bool visit(CUcontext context)
+static bool context_all_visit(CUcontext context)
 {
 	lock_take(&all_lock);
 	struct known *known = find_locked(context);
@@ -178,7 +178,7 @@ static bool is_from_lately(CUcontext context, CUdevice *ret_device)
 	return false;
 }
 
-static void remember(CUcontext context, CUdevice device, unsigned changes)
+static void context_all_remember(CUcontext context, CUdevice device, unsigned changes)
 {
 	for (unsigned i = 0; i < LATELY && lately.changes != changes; i++)
 		lately.at[i].context = NULL;
@@ -202,7 +202,7 @@ bool context_device(CUcontext context, CUdevice *ret_device)
 		*ret_device = known->device;
 	lock_drop(&all_lock);
 	if (found)
-		remember(context, *ret_device, changes);
+		context_all_remember(context, *ret_device, changes);
 	if (found || !context || context_enter(context, &pushed) != CUDA_SUCCESS)
 		return found;
 	found = REAL(cuCtxGetDevice)(ret_device) == CUDA_SUCCESS;
@@ -266,7 +266,7 @@ bool context_any_died_of(CUresult error)
 		contexts[i] = all[i].context;
 	lock_drop(&all_lock);
 	for (unsigned i = 0; i < n && !any; i++) {
-		if (!visit(contexts[i]))
+		if (!context_all_visit(contexts[i]))
 			continue;
 		any = context_died_of(contexts[i]) == error;
 		visit_end(contexts[i]);
@@ -276,7 +276,7 @@ bool context_any_died_of(CUresult error)
 
 /* ---- events behind the work of one, and waiting for it ---- */
 
-static CUevent record(CUcontext context, bool *ret_gone)
+static CUevent context_all_record(CUcontext context, bool *ret_gone)
 {
 	CUevent event = NULL;
 	bool pushed;
@@ -305,9 +305,9 @@ CUevent context_record(CUcontext context, bool *ret_gone)
 {
 	context = context_whole(context);
 	*ret_gone = false;
-	if (!visit(context))
+	if (!context_all_visit(context))
 		return NULL;
-	CUevent event = record(context, ret_gone);
+	CUevent event = context_all_record(context, ret_gone);
 	visit_end(context);
 	return event;
 }
@@ -328,7 +328,7 @@ void context_await(CUcontext context, unsigned ms)
 
 	if (!capture_pause())
 		return;
-	CUevent event = record(context, &gone);
+	CUevent event = context_all_record(context, &gone);
 	capture_resume();
 	/* Sleeping is a cancellation point. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
@@ -398,7 +398,7 @@ bool context_idle_ask(uint64_t devices, struct context_idle *ret_idle)
 #define DOUBTS_MOST 8
 #define DOUBTS_NS   20000000
 
-static enum context_state doubt(struct context_idle *idle)
+static enum context_state context_all_doubt(struct context_idle *idle)
 {
 	uint64_t now = clock_now();
 
@@ -420,7 +420,7 @@ enum context_state context_idle_look(struct context_idle *idle)
 		CUresult result = REAL(cuEventQuery)(idle->event[idle->n - 1]);
 
 		if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) {
-			state = doubt(idle);
+			state = context_all_doubt(idle);
 			break;
 		}
 		idle->doubts = 0;

@@ -36,7 +36,7 @@ static _Atomic(struct device *) devices[DEVICE_MOST];
 static atomic_uint n_devices; /* highest ordinal looked at, plus 1 */
 struct budget host_budget;
 
-static int attribute(CUdevice ordinal, CUdevice_attribute which)
+static int device_attribute(CUdevice ordinal, CUdevice_attribute which)
 {
 	int value = 0;
 
@@ -46,10 +46,10 @@ static int attribute(CUdevice ordinal, CUdevice_attribute which)
 static void find_host_location(struct device *device)
 {
 	device->host_vmm = true;
-	if (attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+	if (device_attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
 		device->host_location =
 		    (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = device->node > 0 ? device->node : 0};
-	else if (attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+	else if (device_attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
 		device->host_location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST};
 	else
 		device->host_vmm = false;
@@ -77,11 +77,11 @@ static struct device *look_at(CUdevice ordinal)
 	device->ordinal = device->lender.device = ordinal;
 	device->lender.own = &device->budget;
 	device->total = total;
-	device->vmm = attribute(ordinal, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+	device->vmm = device_attribute(ordinal, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
 	/* Without concurrent access it is device memory under another name, which the CPU may touch in pauses alone. */
-	device->managed = attribute(ordinal, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY) &&
-			  attribute(ordinal, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
-	device->pageable = attribute(ordinal, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS);
+	device->managed = device_attribute(ordinal, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY) &&
+			  device_attribute(ordinal, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
+	device->pageable = device_attribute(ordinal, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS);
 	if (REAL(cuDeviceGetAttribute)(&device->node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, ordinal) != CUDA_SUCCESS)
 		device->node = -1;
 	if (device->vmm)
@@ -92,7 +92,7 @@ static struct device *look_at(CUdevice ordinal)
 	return device;
 }
 
-static struct device *find(CUdevice ordinal)
+static struct device *device_find(CUdevice ordinal)
 {
 	struct device *device = atomic_load(&devices[ordinal]);
 
@@ -115,7 +115,7 @@ struct device *device_get(CUdevice ordinal)
 		return device;
 	real_bind(); /* not under START: it may need the loader's lock */
 	lock_take(&start_lock);
-	device = find(ordinal);
+	device = device_find(ordinal);
 	lock_drop(&start_lock);
 	return device;
 }
@@ -136,7 +136,7 @@ uint64_t device_headroom(const struct device *device)
 }
 
 /* An absolute size, a share of whole, or what we think best. */
-static uint64_t resolve(struct policy_size size, uint64_t whole, uint64_t automatic)
+static uint64_t device_resolve(struct policy_size size, uint64_t whole, uint64_t automatic)
 {
 	if (size.kind == POLICY_SIZE_BYTES)
 		return size.value;
@@ -152,7 +152,7 @@ static void set_host_budget(const struct policy *policy)
 	struct policy_size own = policy_host_budget(policy), all = policy_host_total(policy);
 	bool has_own = own.kind != POLICY_SIZE_AUTO, given = all.kind != POLICY_SIZE_AUTO;
 	struct quota_terms terms = {
-	    .total = resolve(all, memory.total, hostmem_default_budget(&memory)),
+	    .total = device_resolve(all, memory.total, hostmem_default_budget(&memory)),
 	    .given = given,
 	    .domain = memory.domain,
 	    .limit = has_own ? NULL : &host_budget.limit,
@@ -164,7 +164,7 @@ static void set_host_budget(const struct policy *policy)
 		atomic_store(&host_budget.shared, true);
 	}
 	atomic_store(&host_budget.limit,
-		     resolve(own, memory.total, shared ? terms.total : hostmem_default_budget(&memory)));
+		     device_resolve(own, memory.total, shared ? terms.total : hostmem_default_budget(&memory)));
 }
 
 /* most: what all heaps together may take of the device. Half of its own budget stays its own where nobody says else. */
@@ -174,8 +174,8 @@ static void set_lender(struct device *device, uint64_t most)
 	uint64_t half = device->total / 2, automatic = beyond + own / 2;
 
 	atomic_store(&device->lender.beyond.limit, beyond);
-	atomic_store(&device->lender.lent.limit,
-		     resolve(policy_peer_budget(process_policy()), device->total, automatic < half ? automatic : half));
+	atomic_store(&device->lender.lent.limit, device_resolve(policy_peer_budget(process_policy()), device->total,
+								automatic < half ? automatic : half));
 }
 
 static void set_budget(struct device *device)
@@ -196,7 +196,8 @@ static void set_budget(struct device *device)
 	if (mine > device->total)
 		mine = device->total;
 	uint64_t automatic = mine > 2 * DEFAULT_RESERVE ? mine - DEFAULT_RESERVE : mine / 2;
-	atomic_store(&device->budget.limit, resolve(policy_device_budget(process_policy()), device->total, automatic));
+	atomic_store(&device->budget.limit,
+		     device_resolve(policy_device_budget(process_policy()), device->total, automatic));
 	set_lender(device, automatic);
 	if (!atomic_load(&host_budget.limit))
 		set_host_budget(process_policy());
@@ -210,7 +211,7 @@ static uint64_t keep_of(const struct budget *budget)
 	return share < KEEP_MOST ? share : KEEP_MOST;
 }
 
-static bool reaches(const struct device *from, const struct device *to)
+static bool device_reaches(const struct device *from, const struct device *to)
 {
 	int can = 0;
 
@@ -222,7 +223,7 @@ static enum stats_link_kind link_between(const struct device *from, const struct
 {
 	int atomics = 0;
 
-	if (!reaches(from, to))
+	if (!device_reaches(from, to))
 		return STATS_LINK_NONE;
 	if (REAL(cuDeviceGetP2PAttribute)(&atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, from->ordinal,
 					  to->ordinal) != CUDA_SUCCESS)
@@ -237,14 +238,14 @@ static const char *why_not_lend(const struct device *device, const struct device
 		return "there is no such device";
 	if (!lender->vmm)
 		return "it has no virtual memory management";
-	if (!reaches(device, lender))
+	if (!device_reaches(device, lender))
 		return "the one does not reach the other";
 	for (int i = 0; i < DEVICE_MOST; i++) {
-		const struct device *other = i == device->ordinal || i == lender->ordinal ? lender : find(i);
+		const struct device *other = i == device->ordinal || i == lender->ordinal ? lender : device_find(i);
 
 		if (!other)
 			break;
-		if (other != lender && reaches(other, device) && !reaches(other, lender))
+		if (other != lender && device_reaches(other, device) && !device_reaches(other, lender))
 			return "a third reaches this one and not that";
 	}
 	return NULL;
@@ -260,7 +261,7 @@ static void find_lenders(const struct device *device, struct heap_config *config
 	for (int i = 0; i < DEVICE_MOST && config->n_lenders < HEAP_LENDERS; i++) {
 		if (!(lenders >> i & 1) || i == device->ordinal)
 			continue;
-		struct device *lender = find(i);
+		struct device *lender = device_find(i);
 		const char *why_not = why_not_lend(device, lender);
 
 		if (say && lender)
@@ -300,8 +301,9 @@ static struct heap *make_heap(struct device *device)
 	    .host_usable = device->host_vmm,
 	    .host_location = device->host_location,
 	    .moves = policy_spill_mode(process_policy()) >= POLICY_SPILL_EXACT,
-	    .rdma = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
-	    .exportable = attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
+	    .rdma = device_attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
+	    .exportable =
+		device_attribute(device->ordinal, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
 	    /* Of memory that the program makes itself it may export any (vmm.h). */
 	    .share = policy_ipc(process_policy()) || policy_vmm_moves(process_policy()),
 	    .peers = peer_heap(device->ordinal),
@@ -309,11 +311,11 @@ static struct heap *make_heap(struct device *device)
 	    .host_budget = &host_budget,
 	    .arena_hint = ARENA_HINT(device->ordinal),
 	    .arena_bytes = ARENA_TIMES * (device->total + host),
-	    .keep_device =
-		resolve(policy_heap_release_threshold(process_policy()), device->total, keep_of(&device->budget)),
+	    .keep_device = device_resolve(policy_heap_release_threshold(process_policy()), device->total,
+					  keep_of(&device->budget)),
 	    .keep_host = keep_of(&host_budget),
 	    .device_at_once = policy_heap_release_threshold(process_policy()).kind != POLICY_SIZE_AUTO,
-	    .piece_bytes = resolve(policy_heap_chunk(process_policy()), 0, 0),
+	    .piece_bytes = device_resolve(policy_heap_chunk(process_policy()), 0, 0),
 	    .piece_most = policy_spill_mode(process_policy()) == POLICY_SPILL_FAST ? FAST_PIECE : 0,
 	};
 	find_lenders(device, &config, true);

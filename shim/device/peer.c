@@ -210,8 +210,8 @@ void peer_tick(void)
 }
 
 /* Those that fit are forgotten. True: a device has lost its access to a heap. */
-static bool forget(bool (*fits)(const struct opening *opening, const struct opening *pattern),
-		   const struct opening *pattern)
+static bool peer_forget(bool (*fits)(const struct opening *opening, const struct opening *pattern),
+			const struct opening *pattern)
 {
 	bool lost = false;
 
@@ -301,7 +301,7 @@ static CUresult put_into_effect(struct opening *opening)
 	return result;
 }
 
-static CUresult add(const struct opening *wish)
+static CUresult peer_add(const struct opening *wish)
 {
 	struct opening *opening = malloc(sizeof(*opening));
 
@@ -324,7 +324,7 @@ CUresult peer_enabled(CUcontext owner)
 
 	if (!context_device(wish.context, &wish.device) || !context_device(owner, &wish.owner))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	return add(&wish);
+	return peer_add(&wish);
 }
 
 static bool is_between(const struct opening *opening, const struct opening *pattern)
@@ -337,7 +337,7 @@ void peer_disabled(CUcontext owner)
 {
 	struct opening pattern = {.context = context_of_memory(), .owner_context = owner};
 
-	if (forget(is_between, &pattern))
+	if (peer_forget(is_between, &pattern))
 		close_left_open();
 }
 
@@ -350,7 +350,7 @@ void peer_context_ended(CUcontext context)
 {
 	struct opening pattern = {.context = context};
 
-	if (context && forget(is_of_context, &pattern))
+	if (context && peer_forget(is_of_context, &pattern))
 		close_left_open();
 }
 
@@ -370,14 +370,14 @@ CUresult peer_pool_opened(uint64_t pool, CUdevice owner, CUdevice device)
 	for (const struct opening *at = list; at && !known; at = at->next)
 		known = is_of_pool(at, &wish);
 	lock_drop(&peer_lock);
-	return known ? CUDA_SUCCESS : add(&wish);
+	return known ? CUDA_SUCCESS : peer_add(&wish);
 }
 
 void peer_pool_closed(uint64_t pool, CUdevice device)
 {
 	struct opening pattern = {.pool = pool, .device = device};
 
-	if (pool && forget(is_of_pool, &pattern))
+	if (pool && peer_forget(is_of_pool, &pattern))
 		close_left_open();
 }
 

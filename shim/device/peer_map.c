@@ -4,7 +4,7 @@ _Atomic bool peer_any;
 _Atomic uint64_t peer_mapped_for[DEVICE_MOST];
 
 /* Devices with a heap, and with a context. */
-static void look(uint64_t heap, uint64_t context)
+static void peer_map_look(uint64_t heap, uint64_t context)
 {
 	static _Atomic uint64_t heaps, contexts;
 
@@ -18,12 +18,12 @@ static void look(uint64_t heap, uint64_t context)
 
 const _Atomic uint64_t *peer_heap(int owner)
 {
-	look(UINT64_C(1) << owner, 0);
+	peer_map_look(UINT64_C(1) << owner, 0);
 	return &peer_mapped_for[owner];
 }
 
 void peer_context_made(CUdevice device)
 {
 	if (device >= 0 && device < DEVICE_MOST)
-		look(0, UINT64_C(1) << device);
+		peer_map_look(0, UINT64_C(1) << device);
 }

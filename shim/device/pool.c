@@ -12,7 +12,7 @@ struct lock pool_lock = LOCK_INIT(LOCK_POOL);
 struct pool *pool_list;
 static atomic_bool any; /* was there ever one? */
 
-static void add(struct pool *pool)
+static void pool_add(struct pool *pool)
 {
 	lock_take(&pool_lock);
 	pool->next = pool_list;
@@ -20,7 +20,7 @@ static void add(struct pool *pool)
 	lock_drop(&pool_lock);
 }
 
-static void made(struct pool about)
+static void pool_made_row(struct pool about)
 {
 	static _Atomic uint64_t ids;
 	struct pool *pool = malloc(sizeof(*pool));
@@ -29,13 +29,13 @@ static void made(struct pool about)
 		return; /* not charged; the heap then finds out from the driver that memory is short */
 	*pool = about;
 	pool->id = atomic_fetch_add(&ids, 1) + 1;
-	add(pool);
+	pool_add(pool);
 	atomic_store(&any, true);
 }
 
 void pool_made(CUmemoryPool handle, CUdevice ordinal, bool driver_only)
 {
-	made((struct pool){.handle = handle, .device = ordinal, .driver_only = driver_only});
+	pool_made_row((struct pool){.handle = handle, .device = ordinal, .driver_only = driver_only});
 }
 
 struct pool *pool_forget(CUmemoryPool handle)
@@ -57,7 +57,7 @@ struct pool *pool_forget(CUmemoryPool handle)
 void pool_forgotten(struct pool *pool, bool gone)
 {
 	if (pool && !gone)
-		add(pool);
+		pool_add(pool);
 	else
 		free(pool);
 }
@@ -103,7 +103,7 @@ void pool_used(struct device *device)
 	if (REAL(cuDeviceGetDefaultMemPool)(&handle, device->ordinal) != CUDA_SUCCESS)
 		return;
 	set_threshold(handle, device->ordinal);
-	made((struct pool){.handle = handle, .device = device->ordinal, .is_default = true});
+	pool_made_row((struct pool){.handle = handle, .device = device->ordinal, .is_default = true});
 }
 
 void pool_graphs_used(struct device *device)
@@ -165,7 +165,7 @@ static void trim_locked(struct device *device, bool at_once)
 	}
 }
 
-static void refresh(struct device *device, bool at_once)
+static void pool_refresh_one(struct device *device, bool at_once)
 {
 	lock_take(&pool_lock);
 	if (atomic_load_explicit(&device->pools_closed, memory_order_relaxed))
@@ -177,7 +177,7 @@ static void refresh(struct device *device, bool at_once)
 void pool_refresh(struct device *device)
 {
 	if (atomic_load_explicit(&any, memory_order_relaxed))
-		refresh(device, false);
+		pool_refresh_one(device, false);
 }
 
 void pool_tick(void)
@@ -188,7 +188,7 @@ void pool_tick(void)
 		return;
 	for (CUdevice ordinal = 0; (device = device_get(ordinal)); ordinal++)
 		if (atomic_load_explicit(&device->pools_closed, memory_order_relaxed))
-			refresh(device, false);
+			pool_refresh_one(device, false);
 }
 
 bool pool_give_back(struct device *device)
@@ -197,7 +197,7 @@ bool pool_give_back(struct device *device)
 
 	if (!atomic_load_explicit(&device->pools_closed, memory_order_relaxed))
 		return false;
-	refresh(device, true);
+	pool_refresh_one(device, true);
 	return budget_left(&device->budget) > left;
 }
 

@@ -19,7 +19,7 @@ void pool_chosen(void)
 }
 
 /* As pools hand them out. */
-static uint64_t rounded(size_t bytes)
+static uint64_t pool_claim_rounded(size_t bytes)
 {
 	return ((uint64_t)bytes + 511) & ~(uint64_t)511;
 }
@@ -102,12 +102,12 @@ static bool claim_locked(struct device *device, struct pool *pool, uint64_t byte
 }
 
 /* handle NULL: the default pool of the device. */
-static bool claim(struct device *device, CUmemoryPool handle, size_t bytes, bool over, uint64_t *ret_id)
+static bool pool_claim_claim(struct device *device, CUmemoryPool handle, size_t bytes, bool over, uint64_t *ret_id)
 {
 	lock_take(&pool_lock);
 	struct pool *pool = handle ? pool_find_locked(handle) : pool_find_default_locked(device->ordinal);
 	bool known = pool && pool->device == device->ordinal;
-	bool claimed = !known || claim_locked(device, pool, rounded(bytes), over);
+	bool claimed = !known || claim_locked(device, pool, pool_claim_rounded(bytes), over);
 	*ret_id = known && claimed ? pool->id : 0;
 	lock_drop(&pool_lock);
 	return claimed;
@@ -137,9 +137,9 @@ bool pool_claim(struct device *device, CUmemoryPool handle, size_t bytes, enum p
 	if (how == POOL_OPEN && atomic_load_explicit(&owner->pools_closed, memory_order_relaxed))
 		return false;
 	device_known_budget(owner);
-	return claim(owner, handle, bytes, false, ret_id) ||
-	       (device_make_room(owner) && claim(owner, handle, bytes, false, ret_id)) ||
-	       (how == POOL_OVER && claim(owner, handle, bytes, true, ret_id));
+	return pool_claim_claim(owner, handle, bytes, false, ret_id) ||
+	       (device_make_room(owner) && pool_claim_claim(owner, handle, bytes, false, ret_id)) ||
+	       (how == POOL_OVER && pool_claim_claim(owner, handle, bytes, true, ret_id));
 }
 
 void pool_unclaim(uint64_t id, size_t bytes)
@@ -149,7 +149,7 @@ void pool_unclaim(uint64_t id, size_t bytes)
 	lock_take(&pool_lock);
 	struct pool *pool = pool_find_id_locked(id);
 	if (pool)
-		pool->claimed -= rounded(bytes);
+		pool->claimed -= pool_claim_rounded(bytes);
 	lock_drop(&pool_lock);
 }
 

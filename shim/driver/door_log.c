@@ -50,7 +50,7 @@ bool door_log_wanted(void)
 /* ---- the file ---- */
 
 /* Names of files may hold anything; a field holds neither tab nor line end. */
-static void clean(char *line, size_t from, size_t to)
+static void door_log_clean(char *line, size_t from, size_t to)
 {
 	for (size_t i = from; i < to; i++)
 		if ((unsigned char)line[i] < ' ')
@@ -77,7 +77,7 @@ __attribute__((format(printf, 3, 4))) static void line_out(const char *kind, con
 
 		n += snprintf(line + n, sizeof(line) - (size_t)n - 1, "\t%s", object);
 		n = n > (int)sizeof(line) - 2 ? (int)sizeof(line) - 2 : n;
-		clean(line, (size_t)from, (size_t)n);
+		door_log_clean(line, (size_t)from, (size_t)n);
 	}
 	line[n++] = '\n';
 	int fd = file ? open(file, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
@@ -91,7 +91,7 @@ __attribute__((format(printf, 3, 4))) static void line_out(const char *kind, con
 	errno = saved;
 }
 
-static const char *executable(char path[PATH_MAX])
+static const char *door_log_executable(char path[PATH_MAX])
 {
 	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
 
@@ -116,8 +116,8 @@ static const char *object_of(const void *address, char path[PATH_MAX])
 	if (!dladdr(address, &info) || !info.dli_fname)
 		return "?";
 	if (dladdr((void *)getauxval(AT_PHDR), &program) && program.dli_fbase == info.dli_fbase)
-		return executable(path);
-	return *info.dli_fname ? info.dli_fname : executable(path);
+		return door_log_executable(path);
+	return *info.dli_fname ? info.dli_fname : door_log_executable(path);
 }
 
 static const char *result_of(const void *address)
@@ -141,7 +141,7 @@ void door_log_note(enum door door, const char *name, const void *address, const 
 	int saved = errno;
 
 	snprintf(quoted, sizeof(quoted), "%s", name);
-	clean(quoted, 0, strlen(quoted));
+	door_log_clean(quoted, 0, strlen(quoted));
 	line_out("look", object_of(caller, path), "\t%s\t%s\t%s", door == DOOR_DLSYM ? "dlsym" : "cuGetProcAddress",
 		 result_of(address), quoted);
 	errno = saved;
@@ -180,7 +180,7 @@ static int add_object(struct dl_phdr_info *info, size_t size, void *argument)
 	}
 	if (objects->n == OBJECTS_MOST)
 		return 1;
-	object.path = strdup(info->dlpi_name && *info->dlpi_name ? info->dlpi_name : executable(path));
+	object.path = strdup(info->dlpi_name && *info->dlpi_name ? info->dlpi_name : door_log_executable(path));
 	if (object.path)
 		objects->list[objects->n++] = object;
 	return 0;
@@ -347,7 +347,7 @@ void door_log_begin(void)
 	char path[PATH_MAX];
 
 	if (door_log_wanted())
-		line_out("start", executable(path), "%s", "");
+		line_out("start", door_log_executable(path), "%s", "");
 }
 
 void door_log_scan(void)

@@ -60,14 +60,14 @@ _Static_assert(sizeof(rows) / sizeof(rows[0]) == REAL_COUNT, "one row for each s
 static void *exempt_address[N_EXEMPT];
 static atomic_bool bound;
 
-static void **slot(unsigned id)
+static void **real_slot(unsigned id)
 {
 	return (void **)&real + id;
 }
 
 static void *slot_load(unsigned id)
 {
-	return __atomic_load_n(slot(id), __ATOMIC_RELAXED);
+	return __atomic_load_n(real_slot(id), __ATOMIC_RELAXED);
 }
 
 /*
@@ -101,7 +101,7 @@ bool real_bind(void)
 	for (unsigned id = 0; id < REAL_COUNT; id++) {
 		void *address = c_dlsym(library, rows[id].name);
 		if (address)
-			__atomic_store_n(slot(id), address, __ATOMIC_RELAXED);
+			__atomic_store_n(real_slot(id), address, __ATOMIC_RELAXED);
 	}
 	for (unsigned i = 0; i < N_EXEMPT; i++)
 		__atomic_store_n(&exempt_address[i], c_dlsym(library, exempt_names[i]), __ATOMIC_RELAXED);

@@ -103,7 +103,7 @@ static struct symbols symbols_of(const struct link_map *map)
 }
 
 /* Where the object has this function; 0: it has not. */
-static uintptr_t find(const struct link_map *map, const char *name)
+static uintptr_t audit_find(const struct link_map *map, const char *name)
 {
 	struct symbols symbols = map ? symbols_of(map) : (struct symbols){0};
 
@@ -126,7 +126,7 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path ? path : "";
 }
 
-static void say(const char *line)
+static void audit_say(const char *line)
 {
 	ssize_t unused = write(STDERR_FILENO, line, strlen(line));
 
@@ -142,7 +142,8 @@ static enum kind kind_of_driver(const struct link_map *map, Lmid_t namespace)
 		return DRIVER;
 	}
 	if (shim)
-		say("spillway: a library in a namespace of its own (dlmopen) uses a libcuda.so.1 of its own, before "
+		audit_say(
+		    "spillway: a library in a namespace of its own (dlmopen) uses a libcuda.so.1 of its own, before "
 		    "the program itself has one: what it allocates is not seen\n");
 	return STRANGER;
 }
@@ -154,7 +155,7 @@ static enum kind kind_of(const struct link_map *map, Lmid_t namespace)
 	if (soname && !strcmp(soname, "libcuda.so.1"))
 		return kind_of_driver(map, namespace);
 	if (namespace != LM_ID_BASE || shim || !strstr(base_name(map->l_name), "spillway") ||
-	    !find(map, "spillway_version"))
+	    !audit_find(map, "spillway_version"))
 		return OTHER;
 	shim = map;
 	return SHIM;
@@ -199,9 +200,9 @@ uintptr_t la_symbind64(Elf64_Sym *symbol, unsigned int index, uintptr_t *from, u
 	(void)index;
 	(void)flags;
 	if (is_asked && shim && driver && is_driver_name(name)) {
-		ours = find(shim, name);
+		ours = audit_find(shim, name);
 		if (!ours && *to == COPY)
-			ours = find(driver, name);
+			ours = audit_find(driver, name);
 	}
 	return ours ? ours : symbol->st_value;
 }

@@ -17,7 +17,7 @@
 /* ---- allocating ---- */
 
 /* Memory of a node comes and goes with launches of its graph, which the driver does: no row for its address. */
-static void note(const struct async_request *request, CUdeviceptr address, bool captured)
+static void entry_async_note(const struct async_request *request, CUdeviceptr address, bool captured)
 {
 	struct device *device = captured ? device_current(NULL) : NULL;
 
@@ -30,10 +30,11 @@ static void note(const struct async_request *request, CUdeviceptr address, bool 
 }
 
 /* The driver has answered. */
-static CUresult settle(const struct async_request *request, CUdeviceptr *address, bool captured, CUresult result)
+static CUresult entry_async_settle(const struct async_request *request, CUdeviceptr *address, bool captured,
+				   CUresult result)
 {
 	if (result == CUDA_SUCCESS) {
-		note(request, *address, captured);
+		entry_async_note(request, *address, captured);
 		return result;
 	}
 	account_claim_end(&request->claim, request->bytes);
@@ -67,7 +68,7 @@ static CUresult settle(const struct async_request *request, CUdeviceptr *address
 			result = REAL(name) args;                                                                      \
 		while (result == CUDA_ERROR_OUT_OF_MEMORY && oom_retry_make(&room, -1, bytesize));                     \
 		oom_retry_end(&room, result);                                                                          \
-		return enter_leave(&scope, settle(&request, dptr, captured, result));                                  \
+		return enter_leave(&scope, entry_async_settle(&request, dptr, captured, result));                      \
 	}
 
 ALLOC_ASYNC(cuMemAllocAsync, false, POLICY_API_ASYNC, NULL, (CUdeviceptr * dptr, size_t bytesize, CUstream hStream),

@@ -79,7 +79,7 @@ static size_t count_ours(const struct batch *batch)
 }
 
 /* Is all of ours right? */
-static CUresult check(const struct batch *batch)
+static CUresult entry_batch_check(const struct batch *batch)
 {
 	size_t at = 0;
 
@@ -96,7 +96,7 @@ static CUresult check(const struct batch *batch)
 }
 
 /* What is not ours, each with a location of its own. False: no memory. part->locations is to be freed. */
-static bool split(const struct batch *batch, size_t n, struct part *part)
+static bool entry_batch_split(const struct batch *batch, size_t n, struct part *part)
 {
 	size_t at = 0;
 
@@ -124,7 +124,7 @@ static bool split(const struct batch *batch, size_t n, struct part *part)
 }
 
 /* Inside a submission that names them all. What follows the end of a block in its last piece is nobody's. */
-static void discard(const struct batch *batch, bool held)
+static void entry_batch_discard(const struct batch *batch, bool held)
 {
 	for (size_t i = 0; i < batch->n; i++) {
 		CUdeviceptr address = batch->addresses[i];
@@ -156,7 +156,7 @@ static void submit_discards(enum hook_id id, const struct batch *batch)
 		operands_cuMemDiscardBatchAsync(use, batch->addresses, batch->sizes, batch->n, 0, batch->stream);
 	inside = admit(use);
 	if (!capture_is_open())
-		discard(batch, submission_pins(use));
+		entry_batch_discard(batch, submission_pins(use));
 	submission_close(use, inside);
 }
 
@@ -164,7 +164,7 @@ static void submit_discards(enum hook_id id, const struct batch *batch)
  * True: *ret_result is the answer, but for the driver's part, if there is one (part->locations is not NULL): that is to
  * be submitted first, and when it is taken batch_done() does the rest.
  */
-static bool take(const struct batch *batch, struct part *part, CUresult *ret_result)
+static bool entry_batch_take(const struct batch *batch, struct part *part, CUresult *ret_result)
 {
 	struct enter_scope scope;
 
@@ -173,8 +173,8 @@ static bool take(const struct batch *batch, struct part *part, CUresult *ret_res
 		return false;
 	size_t n = count_ours(batch);
 	if (n) {
-		*ret_result = check(batch);
-		if (*ret_result == CUDA_SUCCESS && n < batch->n && !split(batch, batch->n - n, part))
+		*ret_result = entry_batch_check(batch);
+		if (*ret_result == CUDA_SUCCESS && n < batch->n && !entry_batch_split(batch, batch->n - n, part))
 			*ret_result = CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	enter_leave(&scope, CUDA_SUCCESS);
@@ -202,7 +202,7 @@ static void batch_done(enum hook_id id, const struct batch *batch, struct part *
 				      .per_thread = own};                                                              \
 		struct part part;                                                                                      \
                                                                                                                        \
-		if (!take(&batch, &part, ret_result))                                                                  \
+		if (!entry_batch_take(&batch, &part, ret_result))                                                      \
 			return false;                                                                                  \
 		if (part.locations)                                                                                    \
 			*ret_result = submit_##name(part.addresses, part.sizes, part.n, flags, hStream);               \
@@ -219,7 +219,7 @@ static void batch_done(enum hook_id id, const struct batch *batch, struct part *
 		    hStream, true,  discards_too, own};                                                                \
 		struct part part;                                                                                      \
                                                                                                                        \
-		if (!take(&batch, &part, ret_result))                                                                  \
+		if (!entry_batch_take(&batch, &part, ret_result))                                                      \
 			return false;                                                                                  \
 		if (part.locations)                                                                                    \
 			*ret_result = submit_##name(part.addresses, part.sizes, part.n, part.locations, part.first,    \

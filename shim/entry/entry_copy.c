@@ -11,7 +11,7 @@
 
 /* ---- arguments to jobs ---- */
 
-static struct job linear(CUmemorytype to, CUdeviceptr dst, CUmemorytype from, CUdeviceptr src, size_t bytes)
+static struct job entry_copy_linear(CUmemorytype to, CUdeviceptr dst, CUmemorytype from, CUdeviceptr src, size_t bytes)
 {
 	return (struct job){.linear = true,
 			    .box = {.dstMemoryType = to,
@@ -27,7 +27,7 @@ static struct job linear(CUmemorytype to, CUdeviceptr dst, CUmemorytype from, CU
 
 static struct job peer_linear(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t bytes)
 {
-	struct job job = linear(CU_MEMORYTYPE_DEVICE, dst, CU_MEMORYTYPE_DEVICE, src, bytes);
+	struct job job = entry_copy_linear(CU_MEMORYTYPE_DEVICE, dst, CU_MEMORYTYPE_DEVICE, src, bytes);
 
 	job.box.dstContext = to;
 	job.box.srcContext = from;
@@ -78,7 +78,7 @@ static struct job of_peer_3d(const CUDA_MEMCPY3D_PEER *box)
 /* A row of an array, whose offset is bytes, too. */
 static struct job into_array(CUarray dst, size_t at, CUdeviceptr src, size_t bytes)
 {
-	struct job job = linear(CU_MEMORYTYPE_ARRAY, 0, CU_MEMORYTYPE_DEVICE, src, bytes);
+	struct job job = entry_copy_linear(CU_MEMORYTYPE_ARRAY, 0, CU_MEMORYTYPE_DEVICE, src, bytes);
 
 	job.linear = false;
 	job.box.srcPitch = bytes;
@@ -90,7 +90,7 @@ static struct job into_array(CUarray dst, size_t at, CUdeviceptr src, size_t byt
 
 static struct job out_of_array(CUdeviceptr dst, CUarray src, size_t at, size_t bytes)
 {
-	struct job job = linear(CU_MEMORYTYPE_DEVICE, dst, CU_MEMORYTYPE_ARRAY, 0, bytes);
+	struct job job = entry_copy_linear(CU_MEMORYTYPE_DEVICE, dst, CU_MEMORYTYPE_ARRAY, 0, bytes);
 
 	job.linear = false;
 	job.box.dstPitch = bytes;
@@ -142,13 +142,13 @@ static bool make_on(CUresult *ret_result, struct job job, CUstream stream, bool 
 	ASYNC(async, params, given, __VA_ARGS__)
 
 BOTH(cuMemcpy, cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t n), n,
-     linear(CU_MEMORYTYPE_UNIFIED, dst, CU_MEMORYTYPE_UNIFIED, src, n))
+     entry_copy_linear(CU_MEMORYTYPE_UNIFIED, dst, CU_MEMORYTYPE_UNIFIED, src, n))
 BOTH(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t n), n,
-     linear(CU_MEMORYTYPE_DEVICE, dst, CU_MEMORYTYPE_HOST, ADDRESS(src), n))
+     entry_copy_linear(CU_MEMORYTYPE_DEVICE, dst, CU_MEMORYTYPE_HOST, ADDRESS(src), n))
 BOTH(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t n), n,
-     linear(CU_MEMORYTYPE_HOST, ADDRESS(dst), CU_MEMORYTYPE_DEVICE, src, n))
+     entry_copy_linear(CU_MEMORYTYPE_HOST, ADDRESS(dst), CU_MEMORYTYPE_DEVICE, src, n))
 BOTH(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t n), n,
-     linear(CU_MEMORYTYPE_DEVICE, dst, CU_MEMORYTYPE_DEVICE, src, n))
+     entry_copy_linear(CU_MEMORYTYPE_DEVICE, dst, CU_MEMORYTYPE_DEVICE, src, n))
 SYNC(cuMemcpyDtoA_v2, (CUarray dst, size_t at, CUdeviceptr src, size_t n), n, into_array(dst, at, src, n))
 SYNC(cuMemcpyAtoD_v2, (CUdeviceptr dst, CUarray src, size_t at, size_t n), n, out_of_array(dst, src, at, n))
 BOTH(cuMemcpyPeer, cuMemcpyPeerAsync, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n), n,
@@ -208,8 +208,8 @@ static struct job job_at(const struct list *list, size_t i)
 	struct job job;
 
 	if (!op)
-		job =
-		    linear(CU_MEMORYTYPE_UNIFIED, list->dsts[i], CU_MEMORYTYPE_UNIFIED, list->srcs[i], list->sizes[i]);
+		job = entry_copy_linear(CU_MEMORYTYPE_UNIFIED, list->dsts[i], CU_MEMORYTYPE_UNIFIED, list->srcs[i],
+					list->sizes[i]);
 	else
 		job = (struct job){.box = {POINTER(op->src, src, op), POINTER(op->dst, dst, op),
 					   .WidthInBytes = op->extent.width, .Height = op->extent.height,

@@ -19,7 +19,7 @@ static bool is_ours(CUresult result)
 	return result == CUDA_SUCCESS && process_counts();
 }
 
-static CUresult instantiated(CUgraphExec *exec, CUgraph graph, cuuint64_t flags)
+static CUresult entry_graph_instantiated(CUgraphExec *exec, CUgraph graph, cuuint64_t flags)
 {
 	int saved = errno;
 
@@ -29,7 +29,7 @@ static CUresult instantiated(CUgraphExec *exec, CUgraph graph, cuuint64_t flags)
 	return CUDA_SUCCESS;
 }
 
-static CUresult updated(CUresult result, CUgraphExec exec, CUgraph graph)
+static CUresult entry_graph_updated(CUresult result, CUgraphExec exec, CUgraph graph)
 {
 	int saved = errno;
 
@@ -39,7 +39,7 @@ static CUresult updated(CUresult result, CUgraphExec exec, CUgraph graph)
 	return result;
 }
 
-static CUresult set(CUresult result, CUgraphExec exec, const CUgraphNodeParams *params)
+static CUresult entry_graph_set(CUresult result, CUgraphExec exec, const CUgraphNodeParams *params)
 {
 	int saved = errno;
 
@@ -68,7 +68,7 @@ static CUresult set(CUresult result, CUgraphExec exec, const CUgraphNodeParams *
 		OOM_RETRY_CALL(result, -1, REAL(name) args);                                                           \
 		GRAPH_PINNED_AGAIN(result, sets, hGraph, held_##name args);                                            \
 		/* What was refused may be no parameters at all. */                                                    \
-		return result == CUDA_SUCCESS ? instantiated(phGraphExec, hGraph, flags) : result;                     \
+		return result == CUDA_SUCCESS ? entry_graph_instantiated(phGraphExec, hGraph, flags) : result;         \
 	}
 
 INSTANTIATE(cuGraphInstantiate, 0,
@@ -101,7 +101,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph h
 		*hErrorNode_out = NULL;
 	if (result != refused && updateResult_out)
 		*updateResult_out = CU_GRAPH_EXEC_UPDATE_SUCCESS;
-	return updated(result, hGraphExec, hGraph);
+	return entry_graph_updated(result, hGraphExec, hGraph);
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
@@ -113,7 +113,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgrap
 				      resultInfo ? resultInfo->result : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED);
 	if (result != refused && resultInfo)
 		*resultInfo = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_SUCCESS};
-	return updated(result, hGraphExec, hGraph);
+	return entry_graph_updated(result, hGraphExec, hGraph);
 }
 
 /* The first version knows no CUkernel; else both begin alike. */
@@ -129,7 +129,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec hGraphEx
 	params.kernel.func = nodeParams->func;
 	params.kernel.kernelParams = nodeParams->kernelParams;
 	params.kernel.extra = nodeParams->extra;
-	return set(result, hGraphExec, &params);
+	return entry_graph_set(result, hGraphExec, &params);
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -145,7 +145,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGrap
 	params.kernel.kern = nodeParams->kern;
 	params.kernel.kernelParams = nodeParams->kernelParams;
 	params.kernel.extra = nodeParams->extra;
-	return set(result, hGraphExec, &params);
+	return entry_graph_set(result, hGraphExec, &params);
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -159,7 +159,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphEx
 	if (result != CUDA_SUCCESS)
 		return result;
 	params.memcpy.copyParams = *copyParams;
-	return set(result, hGraphExec, &params);
+	return entry_graph_set(result, hGraphExec, &params);
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -178,7 +178,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphEx
 	params.memset.elementSize = memsetParams->elementSize;
 	params.memset.width = memsetParams->width;
 	params.memset.height = memsetParams->height;
-	return set(result, hGraphExec, &params);
+	return entry_graph_set(result, hGraphExec, &params);
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -192,7 +192,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGra
 		return result;
 	params.memOp.count = nodeParams->count;
 	params.memOp.paramArray = nodeParams->paramArray;
-	return set(result, hGraphExec, &params);
+	return entry_graph_set(result, hGraphExec, &params);
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -202,7 +202,8 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec hGra
 
 	stats_call(HOOK_cuGraphExecChildGraphNodeSetParams);
 	params.graph.graph = childGraph;
-	return set(REAL(cuGraphExecChildGraphNodeSetParams)(hGraphExec, hNode, childGraph), hGraphExec, &params);
+	return entry_graph_set(REAL(cuGraphExecChildGraphNodeSetParams)(hGraphExec, hNode, childGraph), hGraphExec,
+			       &params);
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -215,7 +216,7 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CU
 	if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_MEMCPY)
 		result =
 		    mend_set(result, hGraphExec, hNode, &nodeParams->memcpy.copyParams, nodeParams->memcpy.copyCtx);
-	return set(result, hGraphExec, nodeParams);
+	return entry_graph_set(result, hGraphExec, nodeParams);
 }
 
 /* ---- ends ---- */

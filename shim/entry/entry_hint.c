@@ -71,7 +71,8 @@ bool hint_is_ours(CUdeviceptr address, size_t bytes, const CUmemLocation *locati
 
 /* ---- prefetch ---- */
 
-static bool prefetch(CUresult *ret_result, CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned flags)
+static bool entry_hint_prefetch(CUresult *ret_result, CUdeviceptr address, size_t bytes, CUmemLocation location,
+				unsigned flags)
 {
 	struct enter_scope scope;
 
@@ -88,14 +89,14 @@ static bool prefetch(CUresult *ret_result, CUdeviceptr address, size_t bytes, CU
 	bool hint_##name(CUresult *ret_result, CUdeviceptr devPtr, size_t count, CUdevice dstDevice, CUstream hStream) \
 	{                                                                                                              \
 		(void)hStream;                                                                                         \
-		return prefetch(ret_result, devPtr, count, location_of(dstDevice), 0);                                 \
+		return entry_hint_prefetch(ret_result, devPtr, count, location_of(dstDevice), 0);                      \
 	}
 #define PREFETCH_NEW(name)                                                                                             \
 	bool hint_##name(CUresult *ret_result, CUdeviceptr devPtr, size_t count, CUmemLocation location,               \
 			 unsigned int flags, CUstream hStream)                                                         \
 	{                                                                                                              \
 		(void)hStream;                                                                                         \
-		return prefetch(ret_result, devPtr, count, location, flags);                                           \
+		return entry_hint_prefetch(ret_result, devPtr, count, location, flags);                                \
 	}
 PREFETCH_OLD(cuMemPrefetchAsync)
 PREFETCH_OLD(cuMemPrefetchAsync_ptsz)

@@ -12,7 +12,7 @@
 #include "shim/serve/vmm.h"
 #include "shim/mover/spill.h"
 
-static int leave(const struct enter_scope *scope, int result)
+static int entry_memory_leave(const struct enter_scope *scope, int result)
 {
 	enter_leave(scope, CUDA_SUCCESS);
 	return result;
@@ -49,7 +49,7 @@ int spillway_budget(int ordinal, uint64_t *device_bytes, uint64_t *host_bytes, u
 		return -ENOTSUP;
 	struct device *device = device_get(ordinal);
 	if (!device)
-		return leave(&scope, -ENODEV);
+		return entry_memory_leave(&scope, -ENODEV);
 	device_known_budget(device);
 	struct heap *heap = atomic_load(&device->heap);
 	device_each(add_idle_host, &idle);
@@ -61,7 +61,7 @@ int spillway_budget(int ordinal, uint64_t *device_bytes, uint64_t *host_bytes, u
 		*device_used = in_use(&device->budget, heap ? heap_idle_device(heap) : 0);
 	if (host_used)
 		*host_used = in_use(&host_budget, idle);
-	return leave(&scope, 0);
+	return entry_memory_leave(&scope, 0);
 }
 
 /* ---- where ---- */
@@ -148,15 +148,15 @@ int spillway_where(const void *address, struct spillway_place *place)
 		return -ENOTSUP;
 	if ((!find_in_heap(address_of(address), &row) && !find_elsewhere(address_of(address), &row)) ||
 	    !place_of(&row, &found))
-		return leave(&scope, -ENOENT);
+		return entry_memory_leave(&scope, -ENOENT);
 	*place = found;
-	return leave(&scope, 0);
+	return entry_memory_leave(&scope, 0);
 }
 
 /* ---- what is asked of a block of the heap ---- */
 
 /* 0, with the scope open; else the answer, with it closed. */
-static int begin(struct enter_scope *scope, const void *address, struct ledger_row *ret_row)
+static int entry_memory_begin(struct enter_scope *scope, const void *address, struct ledger_row *ret_row)
 {
 	struct ledger_row other;
 
@@ -164,43 +164,43 @@ static int begin(struct enter_scope *scope, const void *address, struct ledger_r
 		return -ENOTSUP;
 	if (find_in_heap(address_of(address), ret_row))
 		return 0;
-	return leave(scope, find_elsewhere(address_of(address), &other) ? -ENOTSUP : -ENOENT);
+	return entry_memory_leave(scope, find_elsewhere(address_of(address), &other) ? -ENOTSUP : -ENOENT);
 }
 
 int spillway_pin(const void *address)
 {
 	struct enter_scope scope;
 	struct ledger_row row;
-	int result = begin(&scope, address, &row);
+	int result = entry_memory_begin(&scope, address, &row);
 
-	return result ? result : leave(&scope, status_errno(heap_pin_asked(heap_of(&row), row.key)));
+	return result ? result : entry_memory_leave(&scope, status_errno(heap_pin_asked(heap_of(&row), row.key)));
 }
 
 int spillway_unpin(const void *address)
 {
 	struct enter_scope scope;
 	struct ledger_row row;
-	int result = begin(&scope, address, &row);
+	int result = entry_memory_begin(&scope, address, &row);
 
-	return result ? result : leave(&scope, status_errno(heap_unpin_asked(heap_of(&row), row.key)));
+	return result ? result : entry_memory_leave(&scope, status_errno(heap_unpin_asked(heap_of(&row), row.key)));
 }
 
 int spillway_prefer_host(const void *address)
 {
 	struct enter_scope scope;
 	struct ledger_row row;
-	int result = begin(&scope, address, &row);
+	int result = entry_memory_begin(&scope, address, &row);
 
 	if (result)
 		return result;
 	/* Where memory lies that the program maps itself ends with the mapping, not with the memory. */
 	if (!is_moved() || row.kind == LEDGER_MAPPING)
-		return leave(&scope, -ENOTSUP);
+		return entry_memory_leave(&scope, -ENOTSUP);
 	enum sw_status status = heap_to_host(heap_of(&row), row.key);
 	/* Who sends it there may not have been needed so far. */
 	if (status == SW_OK)
 		spill_pressure(device_get(row.device));
-	return leave(&scope, status_errno(status));
+	return entry_memory_leave(&scope, status_errno(status));
 }
 
 int spillway_grow(const void *address, uint64_t new_bytes)
@@ -208,12 +208,12 @@ int spillway_grow(const void *address, uint64_t new_bytes)
 	struct enter_scope scope;
 	struct ledger_row row;
 	uint64_t on_host = 0;
-	int result = begin(&scope, address, &row);
+	int result = entry_memory_begin(&scope, address, &row);
 
 	if (result)
 		return result;
 	if (row.kind == LEDGER_MAPPING)
-		return leave(&scope, -ENOTSUP); /* the program maps more behind it */
+		return entry_memory_leave(&scope, -ENOTSUP); /* the program maps more behind it */
 	enum heap_from from = policy_spill_mode(process_policy()) == POLICY_SPILL_OFF ? HEAP_DEVICE : HEAP_DEVICE_FIRST;
 	enum sw_status status =
 	    new_bytes <= row.bytes ? SW_OK : heap_grow(heap_of(&row), row.key, new_bytes, from, &on_host);
@@ -226,21 +226,21 @@ int spillway_grow(const void *address, uint64_t new_bytes)
 		if (!row.fixed)
 			spill_pressure(device_get(row.device));
 	}
-	return leave(&scope, status_errno(status));
+	return entry_memory_leave(&scope, status_errno(status));
 }
 
 int spillway_discard(const void *address, uint64_t bytes)
 {
 	struct enter_scope scope;
 	struct ledger_row row;
-	int result = begin(&scope, address, &row);
+	int result = entry_memory_begin(&scope, address, &row);
 
 	if (result)
 		return result;
 	uint64_t left = row.bytes - (address_of(address) - row.key);
 	if (bytes > left)
-		return leave(&scope, -EINVAL);
+		return entry_memory_leave(&scope, -EINVAL);
 	/* What follows the end of the block in its last piece is nobody's. */
 	spill_discard(device_get(row.device), address_of(address), bytes == left ? UINT64_MAX : bytes);
-	return leave(&scope, 0);
+	return entry_memory_leave(&scope, 0);
 }

@@ -11,7 +11,7 @@
 #include "shim/device/pool.h"
 #include "shim/serve/serve.h"
 
-static CUresult added(CUresult result, const CUmemPoolProps *where)
+static CUresult entry_node_added(CUresult result, const CUmemPoolProps *where)
 {
 	struct enter_scope scope;
 
@@ -31,14 +31,14 @@ HOOK_EXPORT CUresult CUDAAPI cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CU
 {
 	stats_call(HOOK_cuGraphAddMemAllocNode);
 	CUresult result = REAL(cuGraphAddMemAllocNode)(phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
-	return result == CUDA_SUCCESS ? added(result, &nodeParams->poolProps) : result;
+	return result == CUDA_SUCCESS ? entry_node_added(result, &nodeParams->poolProps) : result;
 }
 
 static CUresult added_any(CUresult result, const CUgraphNodeParams *params)
 {
 	if (result != CUDA_SUCCESS || params->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 		return result;
-	return added(result, &params->alloc.poolProps);
+	return entry_node_added(result, &params->alloc.poolProps);
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,

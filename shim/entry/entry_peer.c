@@ -12,7 +12,7 @@
 #include <errno.h>
 
 /* Not from inside our own work, and not where everything is passed through. */
-static bool begin(int *ret_errno)
+static bool entry_peer_begin(int *ret_errno)
 {
 	if (enter_depth || !process_counts())
 		return false;
@@ -21,7 +21,7 @@ static bool begin(int *ret_errno)
 	return true;
 }
 
-static void end(int saved_errno)
+static void entry_peer_end(int saved_errno)
 {
 	enter_depth = 0;
 	errno = saved_errno;
@@ -33,12 +33,12 @@ HOOK_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peerContext, unsign
 
 	stats_call(HOOK_cuCtxEnablePeerAccess);
 	CUresult result = REAL(cuCtxEnablePeerAccess)(peerContext, Flags);
-	if (result != CUDA_SUCCESS || !begin(&saved))
+	if (result != CUDA_SUCCESS || !entry_peer_begin(&saved))
 		return result;
 	result = peer_enabled(peerContext);
 	if (result != CUDA_SUCCESS)
 		REAL(cuCtxDisablePeerAccess)(peerContext);
-	end(saved);
+	entry_peer_end(saved);
 	return result;
 }
 
@@ -48,9 +48,9 @@ HOOK_EXPORT CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peerContext)
 
 	stats_call(HOOK_cuCtxDisablePeerAccess);
 	CUresult result = REAL(cuCtxDisablePeerAccess)(peerContext);
-	if (result != CUDA_SUCCESS || !begin(&saved))
+	if (result != CUDA_SUCCESS || !entry_peer_begin(&saved))
 		return result;
 	peer_disabled(peerContext);
-	end(saved);
+	entry_peer_end(saved);
 	return result;
 }

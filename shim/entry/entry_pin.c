@@ -92,7 +92,7 @@ static CUdeviceptr address_in_map(const CUtensorMap *map, const void *address)
 /* ---- memory that leaves the process ---- */
 
 /* Before the driver looks at what is mapped there. What it then refuses may move again. */
-static bool begin(struct heap *heap, CUdeviceptr address, size_t bytes)
+static bool entry_pin_begin(struct heap *heap, CUdeviceptr address, size_t bytes)
 {
 	if (heap_pin(heap, address, bytes))
 		return true;
@@ -100,7 +100,7 @@ static bool begin(struct heap *heap, CUdeviceptr address, size_t bytes)
 	return false;
 }
 
-static CUresult end(struct heap *heap, CUdeviceptr address, size_t bytes, CUresult result)
+static CUresult entry_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, CUresult result)
 {
 	heap_pin_end(heap, address, bytes, result == CUDA_SUCCESS ? PIN_LEFT : PIN_OFF);
 	return result;
@@ -117,10 +117,10 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetHandleForAddressRange(void *handle, CUdevic
 	struct heap *heap = heap_of(dptr);
 	if (!heap)
 		return enter_leave(&scope, REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags));
-	if (!begin(heap, dptr, size))
+	if (!entry_pin_begin(heap, dptr, size))
 		return enter_leave(&scope, CUDA_ERROR_NOT_SUPPORTED);
 	CUresult result = REAL(cuMemGetHandleForAddressRange)(handle, dptr, size, handleType, flags);
-	return enter_leave(&scope, end(heap, dptr, size, result));
+	return enter_leave(&scope, entry_pin_end(heap, dptr, size, result));
 }
 
 HOOK_EXPORT CUresult CUDAAPI cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
@@ -134,8 +134,8 @@ HOOK_EXPORT CUresult CUDAAPI cuMulticastBindAddr(CUmemGenericAllocationHandle mc
 	struct heap *heap = heap_of(memptr);
 	if (!heap)
 		return enter_leave(&scope, REAL(cuMulticastBindAddr)(mcHandle, mcOffset, memptr, size, flags));
-	if (!begin(heap, memptr, size))
+	if (!entry_pin_begin(heap, memptr, size))
 		return enter_leave(&scope, CUDA_ERROR_NOT_SUPPORTED);
 	CUresult result = REAL(cuMulticastBindAddr)(mcHandle, mcOffset, memptr, size, flags);
-	return enter_leave(&scope, end(heap, memptr, size, result));
+	return enter_leave(&scope, entry_pin_end(heap, memptr, size, result));
 }

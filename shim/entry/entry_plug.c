@@ -33,7 +33,7 @@ static CUcontext primary_of(int device)
 	return context;
 }
 
-static void *allocate(size_t bytes, int device)
+static void *entry_plug_allocate(size_t bytes, int device)
 {
 	CUcontext context = primary_of(device);
 	CUdeviceptr address = 0;
@@ -84,7 +84,7 @@ static void give_back(void *address, int device)
 void *spillway_torch_alloc(ssize_t size, int device, void *stream)
 {
 	(void)stream;
-	return size > 0 ? allocate((size_t)size, device) : NULL;
+	return size > 0 ? entry_plug_allocate((size_t)size, device) : NULL;
 }
 
 void spillway_torch_free(void *ptr, ssize_t size, int device, void *stream)
@@ -97,7 +97,7 @@ void spillway_torch_free(void *ptr, ssize_t size, int device, void *stream)
 void *spillway_cupy_malloc(void *param, size_t size, int device)
 {
 	(void)param;
-	return allocate(size, device);
+	return entry_plug_allocate(size, device);
 }
 
 void spillway_cupy_free(void *param, void *ptr, int device)

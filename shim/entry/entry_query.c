@@ -17,7 +17,7 @@
 
 /* ---- how much there is ---- */
 
-static uint64_t smaller(uint64_t a, uint64_t b)
+static uint64_t entry_query_smaller(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
@@ -28,7 +28,7 @@ static uint64_t smaller(uint64_t a, uint64_t b)
  * warm in our heap is free; what other processes took of the device is not, nor what others in this one took of the
  * budget that warm memory is in.
  */
-static bool capacity(struct device *device, size_t *ret_free, size_t *ret_total)
+static bool entry_query_capacity(struct device *device, size_t *ret_free, size_t *ret_total)
 {
 	struct heap *heap = policy_uses(process_policy(), POLICY_USE_HEAP) ? device_heap(device) : NULL;
 	size_t driver_free, driver_total;
@@ -42,12 +42,13 @@ static bool capacity(struct device *device, size_t *ret_free, size_t *ret_total)
 	uint64_t lent_used, lent_left, lent = heap_lent(heap, &lent_used, &lent_left);
 	uint64_t budget = atomic_load(&device->budget.limit), host = spills ? atomic_load(&host_budget.limit) : 0;
 	uint64_t idle = heap_idle_device(heap);
-	uint64_t device_left =
-	    smaller(budget_left(&device->budget), driver_free) + idle - smaller(idle, budget_over(&device->budget));
+	uint64_t device_left = entry_query_smaller(budget_left(&device->budget), driver_free) + idle -
+			       entry_query_smaller(idle, budget_over(&device->budget));
 	uint64_t host_left = (spills ? budget_left(&host_budget) + heap_idle_host(heap) : 0) + lent_left;
 	uint64_t in_use = lent_used + atomic_load(&device->budget.used) -
-			  smaller(idle, atomic_load(&device->budget.used)) + atomic_load(&host_budget.used) -
-			  smaller(heap_idle_host(heap), atomic_load(&host_budget.used));
+			  entry_query_smaller(idle, atomic_load(&device->budget.used)) +
+			  atomic_load(&host_budget.used) -
+			  entry_query_smaller(heap_idle_host(heap), atomic_load(&host_budget.used));
 	uint64_t total, left;
 
 	switch (policy_capacity(process_policy())) {
@@ -65,7 +66,7 @@ static bool capacity(struct device *device, size_t *ret_free, size_t *ret_total)
 		break;
 	}
 	*ret_total = total;
-	*ret_free = smaller(left, total > in_use ? total - in_use : 0);
+	*ret_free = entry_query_smaller(left, total > in_use ? total - in_use : 0);
 	return true;
 }
 
@@ -78,7 +79,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free, size_t *total)
 	if (!lifecycle_enter(&scope))
 		return REAL(cuMemGetInfo_v2)(free, total);
 	struct device *device = device_current(NULL);
-	if (!device || !capacity(device, &is_free, &is_total)) {
+	if (!device || !entry_query_capacity(device, &is_free, &is_total)) {
 		/* Drivers differ in whether they accept NULL; this library always does. */
 		CUresult result = REAL(cuMemGetInfo_v2)(free ? free : &is_free, total ? total : &is_total);
 		return enter_leave(&scope, result);
@@ -100,12 +101,12 @@ HOOK_EXPORT CUresult CUDAAPI cuMemGetInfo(unsigned int *free, unsigned int *tota
 	if (!lifecycle_enter(&scope))
 		return REAL(cuMemGetInfo)(free, total);
 	struct device *device = device_current(NULL);
-	if (!device || !capacity(device, &is_free, &is_total))
+	if (!device || !entry_query_capacity(device, &is_free, &is_total))
 		return enter_leave(&scope, REAL(cuMemGetInfo)(free, total));
 	if (free)
-		*free = (unsigned)smaller(is_free, UINT32_MAX);
+		*free = (unsigned)entry_query_smaller(is_free, UINT32_MAX);
 	if (total)
-		*total = (unsigned)smaller(is_total, UINT32_MAX);
+		*total = (unsigned)entry_query_smaller(is_total, UINT32_MAX);
 	return enter_leave(&scope, CUDA_SUCCESS);
 }
 
@@ -150,13 +151,13 @@ HOOK_EXPORT CUresult CUDAAPI cuDeviceTotalMem(unsigned int *bytes, CUdevice dev)
 		return REAL(cuDeviceTotalMem)(bytes, dev);
 	CUresult result = total_of(dev, &total);
 	if (result == CUDA_SUCCESS)
-		*bytes = (unsigned)smaller(total, UINT32_MAX);
+		*bytes = (unsigned)entry_query_smaller(total, UINT32_MAX);
 	return enter_leave(&scope, result);
 }
 
 /* ---- where an address belongs ---- */
 
-static bool find(CUdeviceptr address, struct ledger_row *ret_row)
+static bool entry_query_find(CUdeviceptr address, struct ledger_row *ret_row)
 {
 	return serve_find(address, ret_row) || vmm_find(address, ret_row) ||
 	       ledger_find(LEDGER_SYSTEM | LEDGER_TAKEN, address, ret_row);
@@ -173,7 +174,7 @@ static bool is_ours_to_answer(CUdeviceptr address, struct ledger_row *ret_row, b
 {
 	struct va_range space;
 
-	*ret_known = find(address, ret_row);
+	*ret_known = entry_query_find(address, ret_row);
 	return *ret_known || (device_of(address) && !va_ranges_find(address, &space));
 }
 

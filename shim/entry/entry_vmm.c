@@ -134,8 +134,8 @@ static void say_no_room(const CUmemAllocationProp *prop, size_t size)
 		 log_bytes(bytes, sizeof(bytes), size));
 }
 
-static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-		       unsigned long long flags, const struct account_claim *claim)
+static CUresult entry_vmm_create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+				 unsigned long long flags, const struct account_claim *claim)
 {
 	CUresult result;
 
@@ -180,7 +180,7 @@ HOOK_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, s
 	    !typed_alloc_claim(POLICY_API_VMM, device_get(prop->location.id), size, __builtin_return_address(0),
 			       &claim))
 		return enter_leave(&scope, CUDA_ERROR_OUT_OF_MEMORY);
-	return enter_leave(&scope, create(handle, size, prop, flags, &claim));
+	return enter_leave(&scope, entry_vmm_create(handle, size, prop, flags, &claim));
 }
 
 /* Of a spilled handle the program is told what it asked for: it takes the place from here to grant access. */
@@ -450,7 +450,7 @@ WITH_HANDLE(cuMulticastBindMem,
 	    (mcHandle, mcOffset, memHandle, memOffset, size, flags), memHandle, 0)
 
 /* A list with the driver's handles in the place of ours; NULL: no memory. The caller frees it. */
-static CUarrayMapInfo *exposed(const CUarrayMapInfo *list, unsigned n, CUresult *ret)
+static CUarrayMapInfo *entry_vmm_exposed(const CUarrayMapInfo *list, unsigned n, CUresult *ret)
 {
 	CUarrayMapInfo *copy = malloc(n * sizeof(*copy));
 
@@ -472,9 +472,9 @@ static CUarrayMapInfo *exposed(const CUarrayMapInfo *list, unsigned n, CUresult 
 		CUresult result;                                                                                       \
                                                                                                                        \
 		stats_call(HOOK_##name);                                                                               \
-		if (!mapInfoList || !count || !enter_serve(&scope))                                             \
+		if (!mapInfoList || !count || !enter_serve(&scope))                                                    \
 			return REAL(name)(mapInfoList, count, hStream);                                                \
-		CUarrayMapInfo *list = exposed(mapInfoList, count, &result);                                           \
+		CUarrayMapInfo *list = entry_vmm_exposed(mapInfoList, count, &result);                                 \
 		if (result == CUDA_SUCCESS)                                                                            \
 			result = REAL(name)(list, count, hStream);                                                     \
 		free(list);                                                                                            \

@@ -122,7 +122,7 @@ static void count_by_device(void)
 		    *why ? ": " : "", why);
 }
 
-static bool count(enum policy_faults how)
+static bool faults_count(enum policy_faults how)
 {
 	char why[UVM_WHY] = "";
 
@@ -144,7 +144,7 @@ static bool count(enum policy_faults how)
 	return true;
 }
 
-static bool start(void)
+static bool faults_start_source(void)
 {
 	enum policy_faults how = policy_faults(process_policy());
 	struct rusage usage;
@@ -156,7 +156,7 @@ static bool start(void)
 		say("none: the policy says faults: off");
 		return false;
 	}
-	counts = count(how);
+	counts = faults_count(how);
 	if (how == POLICY_FAULTS_CUPTI)
 		say("; CUPTI is not available in this version");
 	return counts;
@@ -172,7 +172,7 @@ void faults_start(void)
 	/* A thread that is cancelled here would leave it so for good. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	faults.owner = getpid();
-	bool counts = start();
+	bool counts = faults_start_source();
 	pthread_setcancelstate(cancel, NULL);
 	atomic_compare_exchange_strong(&faults.state, &starting, counts ? COUNTING : OVER);
 	errno = saved;
@@ -199,7 +199,7 @@ static bool is_sound(const struct uvm_counter *counter)
 	return !lost;
 }
 
-static uint64_t anything(const struct uvm_counter *counter)
+static uint64_t faults_anything(const struct uvm_counter *counter)
 {
 	return uvm_counter_read(counter, UVM_GPU_FAULTS) | uvm_counter_read(counter, UVM_BYTES_IN) |
 	       uvm_counter_read(counter, UVM_BYTES_OUT);
@@ -208,10 +208,10 @@ static uint64_t anything(const struct uvm_counter *counter)
 /* Do the drivers' UUIDs mean the same devices as CUDA's? */
 static bool tells_devices(void)
 {
-	bool any = anything(&faults.all);
+	bool any = faults_anything(&faults.all);
 
 	for (int i = 0; i < faults.devices.n; i++)
-		any = any && !(faults.counts_device[i] && anything(&faults.device[i]));
+		any = any && !(faults.counts_device[i] && faults_anything(&faults.device[i]));
 	return !any;
 }
 

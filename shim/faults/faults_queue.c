@@ -149,8 +149,8 @@ static enum fault_cause purpose_of(unsigned cause)
 	return cause < sizeof(causes) / sizeof(causes[0]) ? causes[cause] : FAULT_CAUSE_UNKNOWN;
 }
 
-static void moved(const unsigned char *entry, unsigned from, unsigned to, unsigned bytes, unsigned time,
-		  struct fault_event *ret)
+static void faults_queue_moved(const unsigned char *entry, unsigned from, unsigned to, unsigned bytes, unsigned time,
+			       struct fault_event *ret)
 {
 	ret->from = device_of_processor(entry[from]);
 	ret->device = device_of_processor(entry[to]);
@@ -159,7 +159,7 @@ static void moved(const unsigned char *entry, unsigned from, unsigned to, unsign
 	ret->time = long_at(entry, time);
 }
 
-static void region(const unsigned char *entry, enum fault_kind kind, struct fault_event *ret)
+static void faults_queue_region(const unsigned char *entry, enum fault_kind kind, struct fault_event *ret)
 {
 	ret->kind = kind;
 	ret->processors = long_at(entry, 8);
@@ -190,19 +190,19 @@ static bool read_entry(const unsigned char *entry, struct fault_event *ret)
 	case TYPE_MIGRATION:
 		ret->kind = FAULT_MIGRATION;
 		ret->cause = purpose_of(entry[1]);
-		moved(entry, 2, 3, 16, 24, ret);
+		faults_queue_moved(entry, 2, 3, 16, 24, ret);
 		return true;
 	case TYPE_EVICTION:
 		ret->kind = FAULT_EVICTION;
 		ret->cause = FAULT_FOR_ROOM;
-		moved(entry, 1, 2, 24, 32, ret);
+		faults_queue_moved(entry, 1, 2, 24, 32, ret);
 		ret->because = long_at(entry, 16);
 		return true;
 	case TYPE_THRASHING:
-		region(entry, FAULT_THRASHING, ret);
+		faults_queue_region(entry, FAULT_THRASHING, ret);
 		return true;
 	case TYPE_READ_DUPLICATE:
-		region(entry, FAULT_READ_DUPLICATE, ret);
+		faults_queue_region(entry, FAULT_READ_DUPLICATE, ret);
 		return true;
 	default:
 		return false;
@@ -211,7 +211,7 @@ static bool read_entry(const unsigned char *entry, struct fault_event *ret)
 
 /* ---- whose it is ---- */
 
-static void attribute(struct fault_event *event)
+static void faults_queue_attribute(struct fault_event *event)
 {
 	struct ledger_row row;
 
@@ -232,7 +232,7 @@ static struct faults_tally *tally_of(int rule)
 	return rule >= FAULT_NOBODY && at < events.n_tallies ? &events.tallies[at] : NULL;
 }
 
-static void tally(const struct fault_event *event)
+static void faults_queue_tally(const struct fault_event *event)
 {
 	struct faults_tally *tally = tally_of(event->rule);
 
@@ -249,7 +249,7 @@ static void tally(const struct fault_event *event)
 }
 
 /* At most as much as the queue holds: a driver that fills it faster than we read keeps nobody here. */
-static void drain(void)
+static void faults_queue_drain(void)
 {
 	unsigned char entry[UVM_ENTRY];
 	struct fault_event event;
@@ -258,8 +258,8 @@ static void drain(void)
 	for (unsigned i = 0; i < ENTRIES && uvm_queue_read(&events.queue, entry); i++) {
 		if (!read_entry(entry, &event))
 			continue;
-		attribute(&event);
-		tally(&event);
+		faults_queue_attribute(&event);
+		faults_queue_tally(&event);
 		if (events.visit)
 			events.visit(&event, events.argument);
 	}
@@ -269,7 +269,7 @@ static void drain(void)
 void faults_poll(void)
 {
 	if (is_open())
-		drain();
+		faults_queue_drain();
 }
 
 bool faults_of_rule(int rule, struct faults_tally *ret_tally)
@@ -278,7 +278,7 @@ bool faults_of_rule(int rule, struct faults_tally *ret_tally)
 
 	if (!is_open())
 		return false;
-	drain();
+	faults_queue_drain();
 	lock_take(&events.lock);
 	tally = tally_of(rule);
 	if (tally)
@@ -308,7 +308,7 @@ void faults_listen(void (*visit)(const struct fault_event *event, void *argument
 
 /* ---- the thread ---- */
 
-static void *run(void *argument)
+static void *faults_queue_run(void *argument)
 {
 	(void)argument;
 	enter_depth = 1;
@@ -317,7 +317,7 @@ static void *run(void *argument)
 	while (!atomic_load(&events.over)) {
 		uvm_queue_wait(events.uvm, &events.queue, WAIT_MS);
 		if (!atomic_load(&events.over))
-			drain();
+			faults_queue_drain();
 	}
 	return NULL;
 }
@@ -340,7 +340,7 @@ bool faults_queue_start(struct uvm *uvm, const struct faults_devices *devices, s
 	}
 	/* Without the thread the queue is emptied by those who read, and may overflow meanwhile: that is counted. */
 	atomic_store(&faults_queue_on, true);
-	thread_start(run, NULL, STACK_BYTES, false, NULL);
+	thread_start(faults_queue_run, NULL, STACK_BYTES, false, NULL);
 	return true;
 }
 

@@ -92,7 +92,7 @@ const struct faults_seam uvm_system = {
 
 /* ---- descriptors ---- */
 
-static bool hold(struct uvm_held *held, int fd)
+static bool faults_uvm_hold(struct uvm_held *held, int fd)
 {
 	struct stat status;
 
@@ -204,7 +204,7 @@ static uint32_t word_at(const unsigned char *parameters, unsigned at)
 	return word;
 }
 
-static void put(unsigned char *parameters, unsigned at, uint32_t word)
+static void faults_uvm_put(unsigned char *parameters, unsigned at, uint32_t word)
 {
 	memcpy(parameters + at, &word, sizeof(word));
 }
@@ -218,12 +218,12 @@ static void put_long(unsigned char *parameters, unsigned at, uint64_t value)
 enum outcome { DONE, REFUSED, ODD };
 
 /* echo: another word that the driver may write, 0 for none. */
-static enum outcome ask(const struct uvm *uvm, int fd, unsigned request, unsigned char *parameters, unsigned answer,
-			unsigned echo, char *ret_why)
+static enum outcome faults_uvm_ask(const struct uvm *uvm, int fd, unsigned request, unsigned char *parameters,
+				   unsigned answer, unsigned echo, char *ret_why)
 {
 	unsigned char sent[PARAMETERS];
 
-	put(parameters, answer, NO_ANSWER);
+	faults_uvm_put(parameters, answer, NO_ANSWER);
 	memcpy(sent, parameters, sizeof(sent));
 	if (uvm->seam->ioctl(fd, request, parameters)) {
 		snprintf(ret_why, UVM_WHY, "driver %s does not take ioctl %u: %s", uvm->version, request,
@@ -232,8 +232,8 @@ static enum outcome ask(const struct uvm *uvm, int fd, unsigned request, unsigne
 	}
 	uint32_t status = word_at(parameters, answer);
 	if (echo)
-		put(sent, echo, word_at(parameters, echo));
-	put(sent, answer, status);
+		faults_uvm_put(sent, echo, word_at(parameters, echo));
+	faults_uvm_put(sent, answer, status);
 	if (status == NO_ANSWER || memcmp(sent, parameters, sizeof(sent))) {
 		snprintf(ret_why, UVM_WHY, "driver %s answers ioctl %u in a form that is not known", uvm->version,
 			 request);
@@ -264,11 +264,11 @@ static enum outcome init_with(const struct uvm *uvm, int tools, int file, const 
 	put_long(parameters, 16, (uintptr_t)wish->control);
 	if (wish->uuid)
 		memcpy(parameters + 24, wish->uuid, 16);
-	put(parameters, 40, !wish->uuid);
-	put(parameters, 44, (uint32_t)file);
+	faults_uvm_put(parameters, 40, !wish->uuid);
+	faults_uvm_put(parameters, 44, (uint32_t)file);
 	if (layout->init_word)
-		put(parameters, layout->init_word, FORMAT);
-	return ask(uvm, tools, INIT_TRACKER, parameters, layout->init_answer, layout->init_echo, ret_why);
+		faults_uvm_put(parameters, layout->init_word, FORMAT);
+	return faults_uvm_ask(uvm, tools, INIT_TRACKER, parameters, layout->init_answer, layout->init_echo, ret_why);
 }
 
 static bool is_uvm(const struct uvm *uvm, int fd)
@@ -286,7 +286,7 @@ static enum outcome try_file(struct uvm *uvm, int tools, int fd, const struct wi
 	int duplicate = is_uvm(uvm, fd) ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
 	enum outcome outcome = REFUSED;
 
-	if (!hold(&copy, duplicate))
+	if (!faults_uvm_hold(&copy, duplicate))
 		return REFUSED;
 	if (is_uvm(uvm, duplicate))
 		outcome = init_with(uvm, tools, duplicate, wish, ret_why);
@@ -317,7 +317,7 @@ static enum outcome find_file(struct uvm *uvm, int tools, const struct wish *wis
 	return outcome;
 }
 
-static bool init(struct uvm *uvm, int tools, const struct wish *wish, char *ret_why)
+static bool faults_uvm_init(struct uvm *uvm, int tools, const struct wish *wish, char *ret_why)
 {
 	if (uvm->file.fd < 0)
 		return find_file(uvm, tools, wish, ret_why) == DONE;
@@ -328,12 +328,12 @@ static bool init(struct uvm *uvm, int tools, const struct wish *wish, char *ret_
 }
 
 /* Which counters, or which events: the same parameters. */
-static bool enable(const struct uvm *uvm, int tools, unsigned request, uint64_t which, char *ret_why)
+static bool faults_uvm_enable(const struct uvm *uvm, int tools, unsigned request, uint64_t which, char *ret_why)
 {
 	unsigned char parameters[PARAMETERS] = {0};
 
 	put_long(parameters, 0, which);
-	return ask(uvm, tools, request, parameters, 8, 0, ret_why) == DONE;
+	return faults_uvm_ask(uvm, tools, request, parameters, 8, 0, ret_why) == DONE;
 }
 
 /* ---- pages that the driver writes to ---- */
@@ -359,9 +359,9 @@ static bool open_tracker(struct uvm *uvm, const struct wish *wish, struct uvm_he
 
 	if (fd < 0)
 		return false;
-	if (!hold(ret_held, fd))
+	if (!faults_uvm_hold(ret_held, fd))
 		snprintf(ret_why, UVM_WHY, "%s: %s", FAULTS_TOOLS, strerror(errno));
-	else if (init(uvm, fd, wish, ret_why))
+	else if (faults_uvm_init(uvm, fd, wish, ret_why))
 		return true;
 	uvm->seam->close(fd);
 	return false;
@@ -380,7 +380,7 @@ bool uvm_counter_open(struct uvm *uvm, const unsigned char *uuid, struct uvm_cou
 	struct wish wish = {.control = counter.slots, .uuid = uuid};
 	if (!open_tracker(uvm, &wish, &counter.held, ret_why))
 		goto unmap;
-	if (!enable(uvm, counter.held.fd, ENABLE_COUNTERS, wanted, ret_why))
+	if (!faults_uvm_enable(uvm, counter.held.fd, ENABLE_COUNTERS, wanted, ret_why))
 		goto close;
 	if (!uvm_counter_is_sound(&counter)) {
 		snprintf(ret_why, UVM_WHY, "driver %s writes what was not asked for", uvm->version);
@@ -431,7 +431,7 @@ bool uvm_queue_open(struct uvm *uvm, uint32_t n, uint64_t types, struct uvm_queu
 	struct wish wish = {.queue = queue.entries, .n = n, .control = queue.control};
 	if (!open_tracker(uvm, &wish, &queue.held, ret_why))
 		goto unmap;
-	if (!enable(uvm, queue.held.fd, ENABLE_EVENTS, types, ret_why))
+	if (!faults_uvm_enable(uvm, queue.held.fd, ENABLE_EVENTS, types, ret_why))
 		goto close;
 	*ret_queue = queue;
 	return true;
@@ -475,8 +475,8 @@ bool uvm_processors(struct uvm *uvm, unsigned char ret_uuids[UVM_PROCESSORS][16]
 
 	put_long(parameters, 0, (uintptr_t)table);
 	if (layout->table_word)
-		put(parameters, layout->table_word, FORMAT);
-	put(parameters, layout->table_answer, NO_ANSWER);
+		faults_uvm_put(parameters, layout->table_word, FORMAT);
+	faults_uvm_put(parameters, layout->table_answer, NO_ANSWER);
 	ok = ok && !uvm->seam->ioctl(uvm->file.fd, PROCESSOR_TABLE, parameters) &&
 	     !word_at(parameters, layout->table_answer);
 	if (ok)

@@ -88,14 +88,14 @@ void arena_give(struct arena *arena, uint32_t unit, uint32_t units)
 	range_give(&arena->free_units, unit, units);
 }
 
-static void mark(struct arena *arena, uint32_t unit, uint32_t units, uint32_t word)
+static void arena_mark(struct arena *arena, uint32_t unit, uint32_t units, uint32_t word)
 {
 	for (uint32_t i = 0; i < units; i++)
 		atomic_store_explicit(&arena->table[unit + i], word, memory_order_release);
 }
 
 /* What is said of a block before anybody can find it. */
-static void begin(struct arena *arena, uint32_t unit, uint32_t units, uint32_t space, uint32_t space_units)
+static void arena_begin(struct arena *arena, uint32_t unit, uint32_t units, uint32_t space, uint32_t space_units)
 {
 	struct unit_state *state = &arena->states[unit];
 
@@ -112,15 +112,15 @@ void arena_mark_block(struct arena *arena, uint32_t unit, uint32_t units)
 
 void arena_mark_placed(struct arena *arena, uint32_t unit, uint32_t units, uint32_t space, uint32_t space_units)
 {
-	begin(arena, unit, units, space, space_units);
+	arena_begin(arena, unit, units, space, space_units);
 	atomic_store_explicit(&arena->marks[unit].discarded, 0, memory_order_relaxed);
-	mark(arena, unit, units, unit + 1);
+	arena_mark(arena, unit, units, unit + 1);
 }
 
 void arena_mark_slab(struct arena *arena, uint32_t unit, unsigned size_class)
 {
-	begin(arena, unit, 1, 0, 0);
-	mark(arena, unit, 1, ARENA_SLAB | size_class);
+	arena_begin(arena, unit, 1, 0, 0);
+	arena_mark(arena, unit, 1, ARENA_SLAB | size_class);
 }
 
 void arena_mark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit, struct chunk *chunk, unsigned units,
@@ -164,7 +164,7 @@ void arena_unmark_piece(struct arena *arena, uint32_t block_unit, uint32_t unit)
 
 void arena_unmark(struct arena *arena, uint32_t unit, uint32_t units)
 {
-	mark(arena, unit, units, 0);
+	arena_mark(arena, unit, units, 0);
 }
 
 struct block *arena_block_at(const struct arena *arena, CUdeviceptr address)

@@ -20,8 +20,8 @@ static bool device_has_room(const struct block_store *store, uint32_t units)
 	       (uint64_t)units * HEAP_UNIT;
 }
 
-static enum sw_status build(struct block_store *store, uint32_t units, enum chunk_kind kind, enum heap_from from,
-			    struct block **ret_block)
+static enum sw_status block_build_one(struct block_store *store, uint32_t units, enum chunk_kind kind,
+				      enum heap_from from, struct block **ret_block)
 {
 	uint32_t unit;
 
@@ -42,7 +42,7 @@ enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_
 	if (!block && store->stuck)
 		block_retry_stuck(store);
 	if (!block && from != HEAP_HOST && from != HEAP_STRIPE && device_has_room(store, units)) {
-		status = build(store, units, kind, HEAP_DEVICE, &block);
+		status = block_build_one(store, units, kind, HEAP_DEVICE, &block);
 		if (status != SW_OK && (status != SW_NO_MEMORY || !may_spill))
 			return status;
 	}
@@ -54,7 +54,7 @@ enum sw_status block_take(struct block_store *store, uint32_t units, enum chunk_
 		block_warm_remove(store, block);
 		status = SW_OK;
 	} else if (!block) {
-		status = build(store, units, kind, from, &block);
+		status = block_build_one(store, units, kind, from, &block);
 	}
 	if (status == SW_OK)
 		*ret_block = block;

@@ -101,7 +101,7 @@ static bool is_hopeless(const struct block_store *store, const struct block *blo
 }
 
 /* Collect chunks for all of the block, without mapping them yet. */
-static enum sw_status collect(struct block_store *store, struct block *block, enum heap_from from)
+static enum sw_status block_build_collect(struct block_store *store, struct block *block, enum heap_from from)
 {
 	unsigned most = longest_chunk(store, block), now = most;
 	struct search search[SEARCHES];
@@ -205,7 +205,7 @@ enum sw_status block_build(struct block_store *store, uint32_t unit, uint32_t un
 	block->unit = unit;
 	block->units = units;
 	block->kind = kind;
-	status = from == HEAP_STRIPE ? collect_striped(store, block) : collect(store, block, from);
+	status = from == HEAP_STRIPE ? collect_striped(store, block) : block_build_collect(store, block, from);
 	if (status == SW_OK)
 		status = map_all(store, block);
 	if (status != SW_OK) {
@@ -227,7 +227,7 @@ enum sw_status block_make_unmapped(struct block_store *store, uint32_t units, bo
 	block->kind = CHUNK_MOVABLE;
 	block->loose = true;
 	block->whole = whole;
-	enum sw_status status = collect(store, block, from);
+	enum sw_status status = block_build_collect(store, block, from);
 	if (status == SW_OK)
 		*ret_block = block;
 	else

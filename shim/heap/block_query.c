@@ -125,7 +125,7 @@ enum sw_status heap_to_host(struct heap *heap, CUdeviceptr base)
 }
 
 /* What was built right behind a block in use becomes its end. */
-static void join(struct block_store *store, struct block *block, struct block *tail)
+static void block_query_join(struct block_store *store, struct block *block, struct block *tail)
 {
 	struct block_state *marks = store->arena.marks;
 	struct chunk **end = &block->chunks;
@@ -146,8 +146,8 @@ static void join(struct block_store *store, struct block *block, struct block *t
 	free(tail);
 }
 
-static enum sw_status extend(struct heap *heap, struct block *block, uint32_t more, enum heap_from from,
-			     uint64_t *ret_away)
+static enum sw_status block_query_extend(struct heap *heap, struct block *block, uint32_t more, enum heap_from from,
+					 uint64_t *ret_away)
 {
 	struct block_store *store = &heap->store;
 	uint32_t unit = block->unit + block->units;
@@ -160,7 +160,7 @@ static enum sw_status extend(struct heap *heap, struct block *block, uint32_t mo
 	if (status != SW_OK)
 		return status;
 	*ret_away = block_away(tail);
-	join(store, block, tail);
+	block_query_join(store, block, tail);
 	/* Not arena_mark_block(): what was discarded of the first part stays so. */
 	atomic_store_explicit(&store->arena.states[block->unit].units, block->units, memory_order_relaxed);
 	for (uint32_t i = 0; i < more; i++)
@@ -188,7 +188,7 @@ enum sw_status heap_grow(struct heap *heap, CUdeviceptr base, size_t bytes, enum
 	} else if (block) {
 		status = SW_OK;
 		if (units > block->units)
-			status = extend(heap, block, (uint32_t)units - block->units, from, ret_away);
+			status = block_query_extend(heap, block, (uint32_t)units - block->units, from, ret_away);
 	}
 	if (status != SW_OK)
 		heap_trim_to_keep(heap);

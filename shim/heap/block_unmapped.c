@@ -64,8 +64,8 @@ bool heap_is_vacant(struct heap *heap, CUdeviceptr address, uint64_t bytes)
 
 /* ---- memory ---- */
 
-static enum sw_status make(struct heap *heap, size_t bytes, bool whole, enum heap_from from,
-			   struct heap_grant *ret_grant)
+static enum sw_status block_unmapped_make(struct heap *heap, size_t bytes, bool whole, enum heap_from from,
+					  struct heap_grant *ret_grant)
 {
 	struct heap_grant grant = {0};
 
@@ -89,14 +89,15 @@ static enum sw_status make(struct heap *heap, size_t bytes, bool whole, enum hea
 enum sw_status heap_make_unmapped(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
 				  struct heap_grant *ret_grant)
 {
-	return kind == CHUNK_MOVABLE ? make(heap, bytes, false, from, ret_grant) : SW_NOT_SUPPORTED;
+	return kind == CHUNK_MOVABLE ? block_unmapped_make(heap, bytes, false, from, ret_grant) : SW_NOT_SUPPORTED;
 }
 
 enum sw_status heap_make_whole(struct heap *heap, size_t bytes, enum chunk_kind kind, enum heap_from from,
 			       struct heap_grant *ret_grant)
 {
-	return kind == CHUNK_MOVABLE && bytes <= HEAP_WHOLE_MOST ? make(heap, bytes, true, from, ret_grant)
-								 : SW_NOT_SUPPORTED;
+	return kind == CHUNK_MOVABLE && bytes <= HEAP_WHOLE_MOST
+		   ? block_unmapped_make(heap, bytes, true, from, ret_grant)
+		   : SW_NOT_SUPPORTED;
 }
 
 void heap_end_unmapped(struct heap *heap, struct block *block)
@@ -248,20 +249,20 @@ bool heap_is_open(struct heap *heap, CUdeviceptr address)
 }
 
 /* Under HEAP, with nothing of it on its way. */
-static void fix(struct heap *heap, struct block *block)
+static void block_unmapped_fix(struct heap *heap, struct block *block)
 {
 	block->left = block->stays = block->placed = true;
 	if (block->units_mapped)
 		block_show_pin(&heap->store, block);
 }
 
-/* Nothing of it is on its way from here on, nor begins to be, until unpin(). */
-static bool pin(struct heap *heap, struct block *block)
+/* Nothing of it is on its way from here on, nor begins to be, until block_unmapped_unpin(). */
+static bool block_unmapped_pin(struct heap *heap, struct block *block)
 {
 	return !block->units_mapped || heap_pin(heap, block_address(&heap->store, block), heap_unmapped_bytes(block));
 }
 
-static void unpin(struct heap *heap, struct block *block)
+static void block_unmapped_unpin(struct heap *heap, struct block *block)
 {
 	if (block->units_mapped)
 		heap_pin_end(heap, block_address(&heap->store, block), heap_unmapped_bytes(block), PIN_OFF);
@@ -269,28 +270,28 @@ static void unpin(struct heap *heap, struct block *block)
 
 enum sw_status heap_fix_unmapped(struct heap *heap, struct block *block, CUmemGenericAllocationHandle *ret_handle)
 {
-	if (!pin(heap, block))
+	if (!block_unmapped_pin(heap, block))
 		return SW_BUSY;
 	heap_enter(heap);
 	bool one = block->chunks && !block->chunks->next;
 	if (one) {
 		*ret_handle = block->chunks->handle;
-		fix(heap, block);
+		block_unmapped_fix(heap, block);
 	}
 	heap_leave(heap);
-	unpin(heap, block);
+	block_unmapped_unpin(heap, block);
 	return one ? SW_OK : SW_INVALID;
 }
 
 CUresult heap_map_again(struct heap *heap, struct block *block, CUdeviceptr address)
 {
-	if (!pin(heap, block))
+	if (!block_unmapped_pin(heap, block))
 		return CUDA_ERROR_NOT_READY;
 	heap_enter(heap);
 	CUresult result = map_all(block, address);
 	if (result == CUDA_SUCCESS)
-		fix(heap, block);
+		block_unmapped_fix(heap, block);
 	heap_leave(heap);
-	unpin(heap, block);
+	block_unmapped_unpin(heap, block);
 	return result;
 }

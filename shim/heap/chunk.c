@@ -36,7 +36,7 @@ uint64_t chunk_left(const struct chunk_store *store, enum chunk_place place)
 	return most;
 }
 
-static bool charge(struct chunk_store *store, const struct chunk *chunk)
+static bool chunk_charge(struct chunk_store *store, const struct chunk *chunk)
 {
 	uint64_t bytes = chunk_bytes(chunk->units);
 
@@ -44,7 +44,7 @@ static bool charge(struct chunk_store *store, const struct chunk *chunk)
 					  : budget_take(store->budget[chunk->place], bytes);
 }
 
-static void discharge(struct chunk_store *store, const struct chunk *chunk)
+static void chunk_discharge(struct chunk_store *store, const struct chunk *chunk)
 {
 	uint64_t bytes = chunk_bytes(chunk->units);
 
@@ -103,7 +103,7 @@ static CUresult create_special(struct chunk_store *store, struct chunk *chunk)
 	return result;
 }
 
-static enum sw_status create(struct chunk_store *store, struct chunk *chunk)
+static enum sw_status chunk_create(struct chunk_store *store, struct chunk *chunk)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = location_of(store, chunk)};
 	bool special =
@@ -126,8 +126,8 @@ static enum sw_status create(struct chunk_store *store, struct chunk *chunk)
 }
 
 /* Charged and made; *ret_chunk: written on success alone. *ret_refused: it was not the budget that had none. */
-static enum sw_status make(struct chunk_store *store, const struct chunk *like, struct chunk **ret_chunk,
-			   bool *ret_refused)
+static enum sw_status chunk_make_one(struct chunk_store *store, const struct chunk *like, struct chunk **ret_chunk,
+				     bool *ret_refused)
 {
 	struct chunk *chunk = malloc(sizeof(*chunk));
 	enum sw_status status = SW_NO_MEMORY;
@@ -136,17 +136,17 @@ static enum sw_status make(struct chunk_store *store, const struct chunk *like, 
 	if (!chunk)
 		return SW_NO_HOST_MEMORY;
 	*chunk = *like;
-	if (charge(store, chunk)) {
+	if (chunk_charge(store, chunk)) {
 		uint64_t begin = clock_now();
 
-		status = create(store, chunk);
+		status = chunk_create(store, chunk);
 		stats_time(HISTOGRAM_create_ns, begin);
 		*ret_refused = status != SW_OK;
 		if (like->place == CHUNK_DEVICE)
 			atomic_store_explicit(&store->full, status == SW_NO_MEMORY ? clock_now() : 0,
 					      memory_order_relaxed);
 		if (*ret_refused)
-			discharge(store, chunk);
+			chunk_discharge(store, chunk);
 	}
 	if (status == SW_OK)
 		*ret_chunk = chunk;
@@ -163,7 +163,7 @@ enum sw_status chunk_make_lent(struct chunk_store *store, enum chunk_kind kind, 
 	    .units = (uint8_t)units, .place = CHUNK_PEER, .kind = (uint8_t)kind, .lender = (uint8_t)lender};
 	struct lender *peer = store->lenders[lender];
 	bool refused;
-	enum sw_status status = make(store, &like, ret_chunk, &refused);
+	enum sw_status status = chunk_make_one(store, &like, ret_chunk, &refused);
 
 	if (refused) {
 		lender_is_full(peer);
@@ -183,7 +183,7 @@ enum sw_status chunk_make(struct chunk_store *store, enum chunk_kind kind, enum 
 	if (!store->usable[place])
 		return SW_NO_MEMORY;
 	if (place != CHUNK_PEER)
-		return make(store, &like, ret_chunk, &refused);
+		return chunk_make_one(store, &like, ret_chunk, &refused);
 	for (unsigned i = 0; i < store->n_lenders && status == SW_NO_MEMORY; i++)
 		status = chunk_make_lent(store, kind, i, units, ret_chunk);
 	return status;
@@ -327,7 +327,7 @@ static bool release_first(struct chunk_store *store, enum chunk_kind kind, enum 
 	store->warm[kind][place][units] = chunk->next;
 	store->warm_bytes[place] -= chunk_bytes(units);
 	store->made_bytes[place] -= chunk_bytes(units);
-	discharge(store, chunk);
+	chunk_discharge(store, chunk);
 	stats_add(STAT_chunks_released, 1);
 	free(chunk);
 	return true;

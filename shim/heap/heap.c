@@ -263,7 +263,7 @@ uint64_t heap_made_device(struct heap *heap)
 	return bytes;
 }
 
-static uint64_t beyond(uint64_t bytes, uint64_t keep)
+static uint64_t heap_beyond(uint64_t bytes, uint64_t keep)
 {
 	return bytes > keep ? bytes - keep : 0;
 }
@@ -279,8 +279,8 @@ uint64_t heap_trim(struct heap *heap, uint64_t keep_device, uint64_t keep_host)
 	/* Lent memory is device memory, too, if not of this one: what nobody uses goes back with it. */
 	block_trim(&heap->store, (const uint64_t[CHUNK_PLACES]){keep_device, keep_host, keep_device});
 	uint64_t refused = block_stuck(store, CHUNK_DEVICE) + block_stuck(store, CHUNK_PEER) +
-			   beyond(block_idle(store, CHUNK_DEVICE), keep_device) +
-			   beyond(block_idle(store, CHUNK_PEER), keep_device);
+			   heap_beyond(block_idle(store, CHUNK_DEVICE), keep_device) +
+			   heap_beyond(block_idle(store, CHUNK_PEER), keep_device);
 	heap_leave(heap);
 	return refused;
 }

@@ -111,7 +111,7 @@ static uint64_t not_owed(uint64_t idle)
 }
 
 /* Give back what is beyond that, and count what others get of it. */
-static void trim(struct heap *heap, uint64_t keep[CHUNK_PLACES])
+static void heap_lock_trim(struct heap *heap, uint64_t keep[CHUNK_PLACES])
 {
 	struct block_store *store = &heap->store;
 	uint64_t idle = block_idle(store, CHUNK_HOST), left = not_owed(idle), before;
@@ -142,14 +142,14 @@ void heap_trim_to_keep(struct heap *heap)
 	lock_assert_held(LOCK_HEAP);
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++)
 		keep[place] = ticking && !heap->at_once[place] ? UINT64_MAX : heap->keep[place];
-	trim(heap, keep);
+	heap_lock_trim(heap, keep);
 }
 
 /*
  * At the end of a span: what may go of what was idle all the time. Of what is lent nothing is kept for good: its owner's
  * mover does not count it as room, and other processes cannot ask for it.
  */
-static uint64_t unused(const struct heap *heap, enum chunk_place place)
+static uint64_t heap_lock_unused(const struct heap *heap, enum chunk_place place)
 {
 	uint64_t least = heap->least[place], keep = place == CHUNK_PEER ? 0 : heap->keep[place];
 
@@ -163,7 +163,7 @@ void heap_tick(struct heap *heap)
 	heap_enter(heap);
 	heap->ticked = clock_now();
 	for (enum chunk_place place = 0; place < CHUNK_PLACES; place++) {
-		uint64_t goes = ++heap->ticks[place] < span[place] ? 0 : unused(heap, place);
+		uint64_t goes = ++heap->ticks[place] < span[place] ? 0 : heap_lock_unused(heap, place);
 
 		keep[place] = UINT64_MAX;
 		if (goes)
@@ -177,6 +177,6 @@ void heap_tick(struct heap *heap)
 			heap->least[place] -= most[place];
 		}
 	}
-	trim(heap, keep);
+	heap_lock_trim(heap, keep);
 	heap_leave(heap);
 }

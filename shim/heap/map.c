@@ -3,7 +3,7 @@
 #include "shim/driver/real.h"
 #include "shim/stats/stats.h"
 
-static CUresult counted(CUresult result, enum histogram histogram, uint64_t begin)
+static CUresult map_counted(CUresult result, enum histogram histogram, uint64_t begin)
 {
 	stats_time(histogram, begin);
 	stats_add(STAT_maps, 1);
@@ -14,7 +14,7 @@ CUresult map_chunk(CUdeviceptr at, uint64_t bytes, CUmemGenericAllocationHandle 
 {
 	uint64_t begin = clock_now();
 
-	return counted(REAL(cuMemMap)(at, bytes, 0, handle, 0), HISTOGRAM_map_ns, begin);
+	return map_counted(REAL(cuMemMap)(at, bytes, 0, handle, 0), HISTOGRAM_map_ns, begin);
 }
 
 static CUmemAccessDesc access_of(CUdevice device, bool allow)
@@ -39,7 +39,7 @@ CUresult map_allow(CUdeviceptr at, uint64_t bytes, CUdevice device, uint64_t pee
 	uint64_t begin = clock_now();
 	unsigned n = add_peers(access, 1, peers, true);
 
-	return counted(REAL(cuMemSetAccess)(at, bytes, access, n), HISTOGRAM_map_ns, begin);
+	return map_counted(REAL(cuMemSetAccess)(at, bytes, access, n), HISTOGRAM_map_ns, begin);
 }
 
 CUresult map_allow_peers(CUdeviceptr at, uint64_t bytes, uint64_t peers, bool allow)
@@ -48,12 +48,12 @@ CUresult map_allow_peers(CUdeviceptr at, uint64_t bytes, uint64_t peers, bool al
 	uint64_t begin = clock_now();
 	unsigned n = add_peers(access, 0, peers, allow);
 
-	return counted(REAL(cuMemSetAccess)(at, bytes, access, n), HISTOGRAM_map_ns, begin);
+	return map_counted(REAL(cuMemSetAccess)(at, bytes, access, n), HISTOGRAM_map_ns, begin);
 }
 
 CUresult map_remove(CUdeviceptr at, uint64_t bytes)
 {
 	uint64_t begin = clock_now();
 
-	return counted(REAL(cuMemUnmap)(at, bytes), HISTOGRAM_unmap_ns, begin);
+	return map_counted(REAL(cuMemUnmap)(at, bytes), HISTOGRAM_unmap_ns, begin);
 }

@@ -107,7 +107,7 @@ static struct chunk *find_spare(struct heap *heap, const struct block *block, en
 }
 
 /* Where it is copied from or to. */
-static CUdeviceptr side(const struct migration *transit, const struct chunk *chunk, bool in_place)
+static CUdeviceptr migration_side(const struct migration *transit, const struct chunk *chunk, bool in_place)
 {
 	return in_place && chunk->place == CHUNK_DEVICE ? transit->address : chunk->alias;
 }
@@ -117,9 +117,9 @@ static void fill_in(struct migration *transit, struct chunk *spare, bool in_plac
 	transit->spare = spare;
 	transit->from = transit->chunk->place;
 	transit->to = spare->place;
-	transit->alias = side(transit, transit->chunk, in_place);
+	transit->alias = migration_side(transit, transit->chunk, in_place);
 	transit->handle = transit->chunk->handle;
-	transit->spare_alias = side(transit, spare, in_place);
+	transit->spare_alias = migration_side(transit, spare, in_place);
 	transit->spare_handle = spare->handle;
 }
 
@@ -146,7 +146,7 @@ static struct chunk *find_movable(const struct heap *heap, uint32_t piece, enum 
 	return chunk && !chunk->moving && may_go(heap, chunk, to) ? chunk : NULL;
 }
 
-static struct migration pin(const struct heap *heap, uint32_t piece, struct chunk *chunk)
+static struct migration migration_pin_one(const struct heap *heap, uint32_t piece, struct chunk *chunk)
 {
 	chunk->moving = true;
 	chunk->block->n_moving++;
@@ -181,7 +181,7 @@ enum sw_status migration_begin(struct heap *heap, uint32_t piece, enum chunk_pla
 	status = SW_NO_MEMORY;
 	if (!spare)
 		goto out;
-	*ret_transit = pin(heap, piece, chunk);
+	*ret_transit = migration_pin_one(heap, piece, chunk);
 	fill_in(ret_transit, spare, in_place);
 	status = SW_OK;
 out:
@@ -198,7 +198,7 @@ enum sw_status migration_pin(struct heap *heap, uint32_t piece, struct migration
 	if (chunk)
 		status = chunk_give_alias(&heap->store.chunks, chunk);
 	if (status == SW_OK)
-		*ret_transit = pin(heap, piece, chunk);
+		*ret_transit = migration_pin_one(heap, piece, chunk);
 	heap_leave(heap);
 	return status;
 }
@@ -237,7 +237,7 @@ static void take_memory(struct chunk *chunk, const struct chunk *from)
 }
 
 /* The chunk keeps its place in the block's list; what it stands for is exchanged with the spare. */
-static void exchange(struct heap *heap, struct migration *transit, bool lost)
+static void migration_exchange_one(struct heap *heap, struct migration *transit, bool lost)
 {
 	struct chunk *chunk = transit->chunk, *spare = transit->spare;
 	struct chunk was = *chunk;
@@ -265,12 +265,12 @@ static void exchange(struct heap *heap, struct migration *transit, bool lost)
 
 void migration_exchange(struct heap *heap, struct migration *transit)
 {
-	exchange(heap, transit, false);
+	migration_exchange_one(heap, transit, false);
 }
 
 void migration_exchange_lost(struct heap *heap, struct migration *transit)
 {
-	exchange(heap, transit, true);
+	migration_exchange_one(heap, transit, true);
 }
 
 void migration_end(struct heap *heap, struct migration *transit)

@@ -45,7 +45,7 @@ static void units_of(const struct arena *arena, CUdeviceptr address, size_t byte
 	*ret_end = arena_unit(arena, address + (bytes == 0 ? 0 : bytes < left ? bytes - 1 : left - 1)) + 1;
 }
 
-static void change(struct heap *heap, struct block *block, uint32_t pins, enum pin_end end)
+static void pin_change(struct heap *heap, struct block *block, uint32_t pins, enum pin_end end)
 {
 	bool was = block_is_pinned(block);
 
@@ -80,7 +80,7 @@ bool heap_pin(struct heap *heap, CUdeviceptr address, size_t bytes)
 	units_of(arena, address, bytes, &first, &end);
 	heap_enter(heap);
 	for (unit = first; (block = next_block(arena, &unit, end));)
-		change(heap, block, block->n_pins + 1, PIN_OFF);
+		pin_change(heap, block, block->n_pins + 1, PIN_OFF);
 	moving = is_on_its_way(arena, first, end);
 	heap_leave(heap);
 	if (!moving)
@@ -112,7 +112,7 @@ void heap_pin_end(struct heap *heap, CUdeviceptr address, size_t bytes, enum pin
 		if (end != PIN_OFF && !block->stays)
 			stats_add(STAT_pinned_blocks, 1);
 		/* It may have been freed and taken anew meanwhile, by a program that does both at once. */
-		change(heap, block, block->n_pins ? block->n_pins - 1 : 0, end);
+		pin_change(heap, block, block->n_pins ? block->n_pins - 1 : 0, end);
 	}
 	heap_leave(heap);
 }
@@ -193,7 +193,7 @@ enum sw_status heap_unpin_asked(struct heap *heap, CUdeviceptr base)
 	if (is_pinned) {
 		struct asked_pin *pin = *at;
 
-		change(heap, block, block->n_pins - 1, PIN_OFF);
+		pin_change(heap, block, block->n_pins - 1, PIN_OFF);
 		if (--pin->n == 0) {
 			*at = pin->next;
 			free(pin);
@@ -210,7 +210,7 @@ void heap_forget_asked(struct heap *heap, struct block *block, CUdeviceptr addre
 	if (!pin)
 		return;
 	/* In a slab the neighbours may move again. */
-	change(heap, block, block->n_pins - pin->n, PIN_OFF);
+	pin_change(heap, block, block->n_pins - pin->n, PIN_OFF);
 	*at = pin->next;
 	free(pin);
 }

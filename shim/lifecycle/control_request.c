@@ -71,7 +71,7 @@ static const char *why_not(enum sw_status status)
 	}
 }
 
-static void act(enum sw_status (*action)(uint64_t *), char reply[CONTROL_MOST_REPLY])
+static void control_request_act(enum sw_status (*action)(uint64_t *), char reply[CONTROL_MOST_REPLY])
 {
 	uint64_t bytes = 0;
 	enum sw_status status = action(&bytes);
@@ -99,12 +99,12 @@ static unsigned long take_version(const char *request, char verb[VERB])
 	return *end ? 0 : version;
 }
 
-static void obey(const char *verb, char reply[CONTROL_MOST_REPLY])
+static void control_request_obey(const char *verb, char reply[CONTROL_MOST_REPLY])
 {
 	if (!strcmp(verb, "suspend"))
-		act(control_suspend, reply);
+		control_request_act(control_suspend, reply);
 	else if (!strcmp(verb, "resume"))
-		act(control_resume, reply);
+		control_request_act(control_resume, reply);
 	else if (!strcmp(verb, "status"))
 		snprintf(reply, CONTROL_MOST_REPLY, "ok %llu %s", (unsigned long long)atomic_load(&given_back),
 			 atomic_load(&suspended) ? "suspended" : "running");
@@ -125,7 +125,7 @@ void control_request(const char *request, char reply[CONTROL_MOST_REPLY])
 		    version, CONTROL_VERSION);
 		return;
 	}
-	obey(version ? verb : "", reply);
+	control_request_obey(version ? verb : "", reply);
 	size_t n = strlen(reply);
 	if (strchr(request, ' ') && !strncmp(reply, "ok ", 3))
 		snprintf(reply + n, CONTROL_MOST_REPLY - n, CONTROL_SAYS_VERSION "%lu", version);

@@ -6,7 +6,7 @@
 
 _Static_assert(TRACE_FUNCTION_NAME == KERNEL_PARAMS_NAME, "a name fits");
 
-static void sample(const struct device *device, struct trace_source_device *ret)
+static void trace_sources_sample(const struct device *device, struct trace_source_device *ret)
 {
 	const struct stats_device *figures = &stats.device[device->ordinal];
 	const _Atomic uint64_t *live = figures->live;
@@ -40,7 +40,7 @@ static void visit_one(struct device *device, void *argument)
 	    .ordinal = device->ordinal, .total = device->total, .sample = {.kind = TRACE_bytes}};
 
 	if ((unsigned)device->ordinal < STATS_DEVICES)
-		sample(device, &source);
+		trace_sources_sample(device, &source);
 	visit->visit(&source, visit->argument);
 }
 

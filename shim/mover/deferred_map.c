@@ -29,7 +29,7 @@ void deferred_map_drop(struct engine *engine, struct deferred_map *rest)
 
 /* ---- mapping ---- */
 
-static void map(struct engine *engine, struct deferred_map *rest)
+static void deferred_map_map_one(struct engine *engine, struct deferred_map *rest)
 {
 	struct migration transit = rest->transit;
 	bool is_new;
@@ -44,7 +44,7 @@ bool deferred_map_map(struct engine *engine)
 	for (unsigned i = 0; i < engine->rests.n; i++) {
 		if (engine->rests.at[i].comes)
 			continue;
-		map(engine, &engine->rests.at[i]);
+		deferred_map_map_one(engine, &engine->rests.at[i]);
 		return true;
 	}
 	return false;
@@ -56,7 +56,7 @@ void deferred_map_map_of(struct engine *engine, uint32_t block_unit, uint64_t bu
 		const struct migration *transit = &engine->rests.at[i].transit;
 
 		if (transit->block_unit == block_unit && engine->by_piece.stamps[transit->piece] != but)
-			map(engine, &engine->rests.at[i]);
+			deferred_map_map_one(engine, &engine->rests.at[i]);
 		else
 			i++;
 	}

@@ -44,7 +44,7 @@ struct travels *fault_report_new(void)
 /* ---- what is in transit ---- */
 
 /* The block's entry for the look at `now`, else that of the block seen longest ago. */
-static struct travel *travel(struct travels *travels, uint32_t block_unit, uint64_t now)
+static struct travel *fault_report_travel(struct travels *travels, uint32_t block_unit, uint64_t now)
 {
 	unsigned found = travels->latest;
 
@@ -74,7 +74,7 @@ static void note_queue(struct travels *travels, const struct queue *queue, bool 
 
 		if (move->is_back)
 			continue;
-		struct travel *one = travel(travels, transit->block_unit, now);
+		struct travel *one = fault_report_travel(travels, transit->block_unit, now);
 		*(in ? &one->in : &one->out) += (uint64_t)transit->units * HEAP_UNIT;
 	}
 }
@@ -91,7 +91,8 @@ static void note_all(struct engine *engine)
 	for (unsigned i = engine->rests.n; i && i + DEFERRED_MAPS_NOTED > engine->rests.n; i--) {
 		const struct migration *transit = &engine->rests.at[i - 1].transit;
 
-		travel(engine->travels, transit->block_unit, now)->resting += (uint64_t)transit->units * HEAP_UNIT;
+		fault_report_travel(engine->travels, transit->block_unit, now)->resting +=
+		    (uint64_t)transit->units * HEAP_UNIT;
 	}
 }
 
@@ -201,7 +202,7 @@ static void name_block(const struct engine *engine, uint32_t block_unit, char *t
 		 rule >= 0 ? policy_rule_name(policy, rule) : "");
 }
 
-static int later(const void *a, const void *b)
+static int fault_report_later(const void *a, const void *b)
 {
 	const struct travel *one = a, *other = b;
 
@@ -214,7 +215,7 @@ static void tell_of_blocks(struct engine *engine, uint64_t since)
 	struct travel *all = engine->travels->at;
 	unsigned n = 0;
 
-	qsort(all, BLOCKS_KEPT, sizeof(*all), later);
+	qsort(all, BLOCKS_KEPT, sizeof(*all), fault_report_later);
 	for (; n < BLOCKS_KEPT && all[n].seen > since; n++) {
 		char who[200], out[32], in[32], resting[32];
 

@@ -105,7 +105,7 @@ unsigned intake_pieces(struct engine *engine, const struct named *named, unsigne
 /* ---- news of the heap ---- */
 
 /* A piece that came or went, or of which the program has asked something. */
-static void hear(struct engine *engine, uint32_t piece)
+static void intake_hear(struct engine *engine, uint32_t piece)
 {
 	const struct block_state *block = piece_block_state(engine, piece);
 
@@ -127,14 +127,14 @@ static bool intake_news(struct engine *engine)
 			struct piece_list list = piece_list_all(engine, false);
 
 			for (unsigned i = 0; i < list.n; i++)
-				hear(engine, list.at[i]);
+				intake_hear(engine, list.at[i]);
 			free(list.at);
 			any = true;
 		}
 		for (size_t i = 0; i < n; i++) {
 			if (!atomic_load(&engine->arena->table[some[i]]) && engine->intake.extents)
 				tensor_extents_forget(engine->intake.extents, some[i]);
-			hear(engine, some[i]);
+			intake_hear(engine, some[i]);
 			any = true;
 		}
 	} while (n == 256);

@@ -26,7 +26,7 @@
 #define PART_PEER    ((uint64_t)64 << 20)
 #define BREATH_BYTES 4096
 
-static bool pauses(const struct engine *engine)
+static bool link_pauses(const struct engine *engine)
 {
 	return engine->link.go && !engine->link.cannot_wait;
 }
@@ -58,7 +58,7 @@ static void make_go(struct engine *engine)
 
 static CUresult wait_to_go(struct engine *engine, CUstream stream)
 {
-	if (!pauses(engine))
+	if (!link_pauses(engine))
 		return CUDA_SUCCESS;
 	CUresult result = REAL(cuStreamWaitValue32_v2)(stream, engine->link.go_address, 1, CU_STREAM_WAIT_VALUE_GEQ);
 	if (result != CUDA_ERROR_NOT_SUPPORTED)
@@ -73,12 +73,12 @@ static CUresult let_map(struct engine *engine, CUstream stream, CUdeviceptr devi
 {
 	CUresult result = wait_to_go(engine, stream);
 
-	if (result == CUDA_SUCCESS && (gap || !pauses(engine)))
+	if (result == CUDA_SUCCESS && (gap || !link_pauses(engine)))
 		result = REAL(cuMemcpyDtoDAsync_v2)(device, device, BREATH_BYTES, stream);
 	return result;
 }
 
-static CUresult copy(struct engine *engine, const struct migration *transit, CUstream stream, bool gap)
+static CUresult link_copy_part(struct engine *engine, const struct migration *transit, CUstream stream, bool gap)
 {
 	bool out = transit->to != CHUNK_DEVICE;
 	enum chunk_place away = out ? transit->to : transit->from;
@@ -155,7 +155,7 @@ CUresult link_copy(struct engine *engine, struct move *move, bool gap)
 	if (piece_is_discarded(engine, transit->block_unit, transit->piece))
 		stats_add(STAT_discarded_bytes, migration_bytes(transit));
 	else
-		result = copy(engine, transit, stream, gap);
+		result = link_copy_part(engine, transit, stream, gap);
 	move->begun = clock_now();
 	if (result == CUDA_SUCCESS)
 		result = REAL(cuEventRecord)(move->event, stream);

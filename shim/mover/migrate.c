@@ -101,7 +101,7 @@ static void map_old(struct engine *engine, struct move *move)
 }
 
 /* Nothing was copied, or for nothing: the piece is let go of where it was. */
-static enum migrate_answer undo(struct engine *engine, struct move *move)
+static enum migrate_answer migrate_undo(struct engine *engine, struct move *move)
 {
 	map_old(engine, move);
 	piece_arrived(engine, &move->transit, old_place(move), move->is_raised);
@@ -124,11 +124,11 @@ static enum migrate_answer take_away(struct engine *engine, struct move *move)
 	piece_raise(engine, &move->transit);
 	move->is_raised = true;
 	if (!engine_hears_all(engine) || piece_is_busy(engine, move->transit.piece, move->transit.to == CHUNK_DEVICE)) {
-		undo(engine, move);
+		migrate_undo(engine, move);
 		return MIGRATE_BUSY;
 	}
 	if (migration_unmap(&move->transit) != CUDA_SUCCESS)
-		return undo(engine, move);
+		return migrate_undo(engine, move);
 	move->mapped = MAPPED_NONE;
 	return MIGRATE_BEGUN;
 }
@@ -167,7 +167,7 @@ static enum migrate_answer fill_after_all(struct engine *engine, struct deferred
 		move->transit.spare = NULL; /* never used again */
 		engine_die(engine,
 			   "memory that was to be filled can neither be copied to nor unmapped; its contents are lost");
-		return rest ? undo_turn(engine, rest, move) : undo(engine, move);
+		return rest ? undo_turn(engine, rest, move) : migrate_undo(engine, move);
 	}
 	if (rest)
 		deferred_map_drop(engine, rest);
@@ -198,7 +198,7 @@ enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum ch
 			return answer;
 	}
 	if (gap && to == CHUNK_DEVICE && !put_new(engine, move))
-		return rest ? undo_turn(engine, rest, move) : undo(engine, move);
+		return rest ? undo_turn(engine, rest, move) : migrate_undo(engine, move);
 	move_stats_begin(engine, move);
 	CUresult result = link_copy(engine, move, gap);
 	if (result != CUDA_SUCCESS) {
@@ -206,7 +206,7 @@ enum migrate_answer migrate_begin(struct engine *engine, uint32_t piece, enum ch
 		log_once("copying memory to the %s: %s", to == CHUNK_HOST ? "host" : "device", real_error_name(result));
 		if (!remove_new(move))
 			return fill_after_all(engine, rest, move);
-		return rest ? undo_turn(engine, rest, move) : undo(engine, move);
+		return rest ? undo_turn(engine, rest, move) : migrate_undo(engine, move);
 	}
 	if (rest)
 		deferred_map_drop(engine, rest);
@@ -276,7 +276,7 @@ static void finish_back(struct engine *engine, struct move *move)
 		return;
 	}
 	move_stats_end(engine, move, true);
-	undo(engine, move);
+	migrate_undo(engine, move);
 }
 
 static void finish_one(struct engine *engine, struct move *move)
@@ -420,7 +420,7 @@ void migrate_abandon(struct engine *engine)
 			/* It may still be written to, or is still mapped: never used again. */
 			if (REAL(cuEventQuery)(move->event) != CUDA_SUCCESS || !removed)
 				move->transit.spare = NULL;
-			undo(engine, move);
+			migrate_undo(engine, move);
 		}
 		queue->bytes = 0;
 	}

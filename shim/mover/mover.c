@@ -31,7 +31,7 @@
 #define SHORT_NS 30000
 
 /* Until then, or until there is an order, or one more waits than did so far. */
-static void nap(struct engine *engine, uint64_t ns, unsigned n_waiters)
+static void mover_nap(struct engine *engine, uint64_t ns, unsigned n_waiters)
 {
 	if (ns <= SHORT_NS) {
 		clock_sleep(ns);
@@ -60,7 +60,7 @@ static void count_alive(const struct engine *engine, bool alive)
 }
 
 /* What can still be mapped is; then nobody is held back from this device's memory any more. */
-static void end(struct engine *engine)
+static void mover_end(struct engine *engine)
 {
 	uint64_t until = clock_now() + LAST_NS;
 
@@ -69,7 +69,7 @@ static void end(struct engine *engine)
 	engine->loop.ended = true;
 	while ((engine->moves.out.n || engine->moves.in.n) && clock_now() < until) {
 		migrate_finish(engine);
-		nap(engine, link_nap_ns(engine, 0), UINT_MAX);
+		mover_nap(engine, link_nap_ns(engine, 0), UINT_MAX);
 	}
 	migrate_abandon(engine);
 	while (deferred_map_map(engine))
@@ -84,7 +84,7 @@ static void end(struct engine *engine)
 }
 
 /* What is under way ends first. False: it does not get on; what was to move is mapped where it was. */
-static bool drain(struct engine *engine)
+static bool mover_drain(struct engine *engine)
 {
 	while (migrate_any(engine) && !atomic_load(&engine->channel.dead)) {
 		migrate_finish(engine);
@@ -93,17 +93,17 @@ static bool drain(struct engine *engine)
 		if (migrate_is_stuck(engine) && migrate_take_back(engine))
 			return false;
 		if (engine->moves.out.n || engine->moves.in.n)
-			nap(engine, link_nap_ns(engine, 0), UINT_MAX);
+			mover_nap(engine, link_nap_ns(engine, 0), UINT_MAX);
 	}
 	return true;
 }
 
-static enum sw_status obey(struct engine *engine, enum engine_order order, uint64_t *bytes)
+static enum sw_status mover_obey(struct engine *engine, enum engine_order order, uint64_t *bytes)
 {
 	uint64_t before = engine->stats.moved_out;
 
 	/* Its context is to end, or everything is: that does not wait. */
-	if (!drain(engine) && order != ORDER_PARK && order != ORDER_STOP && order != ORDER_RESUME)
+	if (!mover_drain(engine) && order != ORDER_PARK && order != ORDER_STOP && order != ORDER_RESUME)
 		return SW_BUSY;
 	switch (order) {
 	case ORDER_SUSPEND:
@@ -169,10 +169,10 @@ static bool take_order(struct engine *engine)
 		return false;
 	if (order == ORDER_STOP)
 		look_at_context(engine);
-	enum sw_status status = obey(engine, order, &bytes);
+	enum sw_status status = mover_obey(engine, order, &bytes);
 	/* At the end of the process the driver is not to be called any more once this is answered. */
 	if (order == ORDER_STOP)
-		end(engine);
+		mover_end(engine);
 	lock_take(&engine->channel.lock);
 	engine->orders.status = status;
 	engine->orders.bytes = bytes;
@@ -253,7 +253,7 @@ static bool is_too_early(struct engine *engine, uint64_t now)
 	return !engine->governor.knows_most;
 }
 
-static void govern(struct engine *engine)
+static void mover_govern(struct engine *engine)
 {
 	uint64_t now = clock_now();
 
@@ -306,7 +306,7 @@ static bool wants_proofs(const struct engine *engine)
 	       (moves || atomic_load(&engine->channel.n_waiters) || atomic_load(&engine->new_blocks.wanted));
 }
 
-static bool work(struct engine *engine)
+static bool mover_work(struct engine *engine)
 {
 	bool any = intake_read(engine);
 
@@ -314,7 +314,7 @@ static bool work(struct engine *engine)
 	fault_report_note(engine);
 	schedule_progress(engine);
 	get_ready(engine);
-	govern(engine);
+	mover_govern(engine);
 	if (engine->moves.in.n || engine->moves.out.n)
 		engine->loop.copied = clock_now();
 	move_stats_busy(engine);
@@ -353,7 +353,7 @@ static bool work(struct engine *engine)
 #define STOCK_REST_NS    1000000000
 #define STOCK_REFUSED_NS 10000000000
 
-static bool stock(struct engine *engine)
+static bool mover_stock(struct engine *engine)
 {
 	uint64_t now = clock_now(), moved = engine->stats.moved_in + engine->stats.moved_out;
 	uint64_t most = schedule_stock_bytes(engine), away = plan_units(engine->plan, PLAN_HOST) * HEAP_UNIT;
@@ -372,7 +372,7 @@ static bool stock(struct engine *engine)
 }
 
 /* Else each look at an event would end the captures of others. */
-static void relax(struct engine *engine)
+static void mover_relax(struct engine *engine)
 {
 	unsigned tries = 0;
 
@@ -383,7 +383,7 @@ static void relax(struct engine *engine)
 		}
 }
 
-static void *run(void *argument)
+static void *mover_run(void *argument)
 {
 	struct engine *engine = argument;
 	uint64_t last = 0;
@@ -392,13 +392,13 @@ static void *run(void *argument)
 	enter_depth = 1;
 	prctl(PR_SET_NAME, "spillway-mover");
 	prctl(PR_SET_TIMERSLACK, 1000);
-	relax(engine);
+	mover_relax(engine);
 	count_alive(engine, true);
 	while (!take_order(engine) && !atomic_load(&engine->channel.dead)) {
 		uint64_t heard = engine->intake.n_submissions;
 		unsigned n_waiters = atomic_load(&engine->channel.n_waiters);
 
-		if (work(engine)) {
+		if (mover_work(engine)) {
 			tries = 0;
 			continue;
 		}
@@ -406,19 +406,19 @@ static void *run(void *argument)
 			last = clock_now();
 		if (engine->moves.out.n || engine->moves.in.n || atomic_load(&engine->channel.n_waiters) ||
 		    atomic_load(&engine->new_blocks.wanted)) {
-			nap(engine, link_nap_ns(engine, tries++), n_waiters);
-		} else if (!stock(engine)) {
-			nap(engine, clock_now() - last < 100000000 ? IDLE_NS : QUIET_NS, 0);
+			mover_nap(engine, link_nap_ns(engine, tries++), n_waiters);
+		} else if (!mover_stock(engine)) {
+			mover_nap(engine, clock_now() - last < 100000000 ? IDLE_NS : QUIET_NS, 0);
 			tries = 0;
 		}
 	}
-	end(engine);
+	mover_end(engine);
 	return NULL;
 }
 
 /* ---- the beginning ---- */
 
-static void *table(size_t n, size_t entry)
+static void *mover_table(size_t n, size_t entry)
 {
 	void *at = mmap(NULL, n * entry, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
@@ -447,10 +447,10 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 	engine->arena = heap_arena(heap);
 	engine->exact = exact;
 	engine->health.on_lost = fault_report_tell;
-	engine->by_piece.stamps = table(engine->arena->n_units, sizeof(*engine->by_piece.stamps));
-	engine->by_piece.kept = table(engine->arena->n_units, sizeof(*engine->by_piece.kept));
-	engine->by_piece.left = table(engine->arena->n_units, sizeof(*engine->by_piece.left));
-	engine->by_piece.ahead = table(engine->arena->n_units, sizeof(*engine->by_piece.ahead));
+	engine->by_piece.stamps = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.stamps));
+	engine->by_piece.kept = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.kept));
+	engine->by_piece.left = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.left));
+	engine->by_piece.ahead = mover_table(engine->arena->n_units, sizeof(*engine->by_piece.ahead));
 	engine->travels = fault_report_new();
 	engine->plan = plan_new(way_of(heap, exact));
 	engine->intake.extents = tensor_extents_new();
@@ -477,6 +477,6 @@ struct engine *mover_new(struct device *device, struct heap *heap, bool exact)
 
 bool mover_start(struct engine *engine)
 {
-	engine->loop.has_thread = thread_start(run, engine, ENGINE_STACK, false, &engine->loop.thread) == 0;
+	engine->loop.has_thread = thread_start(mover_run, engine, ENGINE_STACK, false, &engine->loop.thread) == 0;
 	return engine->loop.has_thread;
 }

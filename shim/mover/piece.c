@@ -31,7 +31,7 @@ struct collection {
 	struct piece_list list;
 };
 
-static void collect(void *argument, uint32_t piece)
+static void piece_collect(void *argument, uint32_t piece)
 {
 	struct collection *all = argument;
 
@@ -48,7 +48,7 @@ struct piece_list piece_list_all(const struct engine *engine, bool but_moving)
 	all.list.room = engine->arena->n_units_seen;
 	all.list.at = malloc((size_t)all.list.room * sizeof(uint32_t) + 1);
 	if (all.list.at)
-		heap_pieces(engine->heap, collect, &all);
+		heap_pieces(engine->heap, piece_collect, &all);
 	return all.list;
 }
 

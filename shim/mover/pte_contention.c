@@ -55,7 +55,7 @@ static bool remove_window(const struct bench *bench)
 }
 
 /* ns; UINT64_MAX: refused. */
-static uint64_t change(const struct bench *bench)
+static uint64_t pte_contention_change(const struct bench *bench)
 {
 	uint64_t bytes = migration_bytes(bench->transit), start = clock_now();
 
@@ -73,7 +73,7 @@ static CUstream stream_of(const struct bench *bench, enum pte_contention_way way
 	return way == PTE_CONTENTION_OUT ? bench->engine->link.stream_out : bench->engine->link.stream_in;
 }
 
-static CUresult copy(struct bench *bench, enum pte_contention_way way)
+static CUresult pte_contention_copy(struct bench *bench, enum pte_contention_way way)
 {
 	const struct migration *transit = bench->transit;
 	CUdeviceptr from = way == PTE_CONTENTION_OUT ? transit->alias : transit->spare_alias;
@@ -98,12 +98,12 @@ static bool wait_for(struct bench *bench, enum pte_contention_way way)
 }
 
 /* Copies, of which the first has ended on return; the others have not, as a rule. */
-static bool begin(struct bench *bench, enum pte_contention_way way, unsigned n)
+static bool pte_contention_begin(struct bench *bench, enum pte_contention_way way, unsigned n)
 {
 	CUresult result = CUDA_SUCCESS;
 
 	for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++) {
-		result = copy(bench, way);
+		result = pte_contention_copy(bench, way);
 		if (i == 0 && result == CUDA_SUCCESS)
 			result = REAL(cuEventRecord)(bench->begun, stream_of(bench, way));
 	}
@@ -117,10 +117,10 @@ static bool begin(struct bench *bench, enum pte_contention_way way, unsigned n)
 /* How many copies are about a time slice; 0: refused. The first of them may take longer than others. */
 static unsigned slice_of(struct bench *bench, enum pte_contention_way way)
 {
-	if (copy(bench, way) != CUDA_SUCCESS || !wait_for(bench, way))
+	if (pte_contention_copy(bench, way) != CUDA_SUCCESS || !wait_for(bench, way))
 		return 0;
 	uint64_t start = clock_now();
-	if (copy(bench, way) != CUDA_SUCCESS || !wait_for(bench, way))
+	if (pte_contention_copy(bench, way) != CUDA_SUCCESS || !wait_for(bench, way))
 		return 0;
 	uint64_t n = QUEUED_NS / (clock_now() - start + 1) + 2;
 	return n < QUEUED_MOST ? (unsigned)n : QUEUED_MOST;
@@ -136,10 +136,10 @@ static int by_length(const void *one, const void *two)
 }
 
 /* What changes take beside n copies each, ns, the shortest first. False: refused, or it took too long. */
-static bool beside(struct bench *bench, enum pte_contention_way way, unsigned n, uint64_t ret_ns[TRIES])
+static bool pte_contention_beside(struct bench *bench, enum pte_contention_way way, unsigned n, uint64_t ret_ns[TRIES])
 {
 	for (unsigned i = 0; i < TRIES; i++) {
-		ret_ns[i] = begin(bench, way, n) ? change(bench) : UINT64_MAX;
+		ret_ns[i] = pte_contention_begin(bench, way, n) ? pte_contention_change(bench) : UINT64_MAX;
 		if (ret_ns[i] == UINT64_MAX || !wait_for(bench, way))
 			return false;
 	}
@@ -151,18 +151,18 @@ static bool beside(struct bench *bench, enum pte_contention_way way, unsigned n,
  * *ret_again: the program was in the way. One way after the other: on return copies are under way one way at most, of
  * those that write either chunk.
  */
-static bool measure(struct bench *bench, bool ret_waits[PTE_CONTENTION_WAYS], bool *ret_again)
+static bool pte_contention_measure(struct bench *bench, bool ret_waits[PTE_CONTENTION_WAYS], bool *ret_again)
 {
 	uint64_t quiet[TRIES], ns[TRIES];
 
 	if (!wait_for(bench, PTE_CONTENTION_IN) || !wait_for(bench, PTE_CONTENTION_OUT) ||
-	    !beside(bench, PTE_CONTENTION_IN, 0, quiet))
+	    !pte_contention_beside(bench, PTE_CONTENTION_IN, 0, quiet))
 		return false;
 	*ret_again = quiet[0] > QUIET_MOST_NS;
 	for (enum pte_contention_way way = 0; way < PTE_CONTENTION_WAYS && !*ret_again; way++) {
 		unsigned n = slice_of(bench, way);
 
-		if (!n || !beside(bench, way, n, ns))
+		if (!n || !pte_contention_beside(bench, way, n, ns))
 			return false;
 		ret_waits[way] = ns[TRIES / 2] > TIMES * quiet[0] + MORE_NS;
 	}
@@ -204,7 +204,7 @@ bool pte_contention_learn(struct engine *engine, struct move *move)
 		return true;
 	link_let_go(engine, true);
 	if (REAL(cuEventCreate)(&bench.begun, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
-		if (measure(&bench, waits, &again))
+		if (pte_contention_measure(&bench, waits, &again))
 			memcpy(turns->waits[transit->to], waits, sizeof(waits));
 		REAL(cuEventDestroy_v2)(bench.begun);
 	}

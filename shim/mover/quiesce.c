@@ -241,7 +241,7 @@ void quiesce_resume(struct engine *engine)
 
 /* ---- what to move ---- */
 
-static void wish(struct engine *engine, struct wishes *wishes, uint32_t piece, uint64_t when)
+static void quiesce_wish(struct engine *engine, struct wishes *wishes, uint32_t piece, uint64_t when)
 {
 	unsigned units = engine->arena->states[piece].units_of_piece;
 
@@ -263,7 +263,7 @@ static void wish_for_waiters(struct engine *engine, struct wishes *wishes)
 		unsigned n = intake_pieces(engine, waiter->named, waiter->n);
 		for (unsigned i = 0; i < n; i++)
 			if (atomic_load(&engine->arena->states[engine->intake.pieces.at[i]].where) == BLOCK_STATE_HOST)
-				wish(engine, wishes, engine->intake.pieces.at[i], plan_now(engine->plan));
+				quiesce_wish(engine, wishes, engine->intake.pieces.at[i], plan_now(engine->plan));
 	}
 	lock_drop(&engine->channel.lock);
 }
@@ -274,7 +274,7 @@ static void wish_ahead(struct engine *engine, struct wishes *wishes)
 	uint32_t piece;
 
 	while (wishes->units < ahead && plan_fetch(engine->plan, ahead, &piece, &when))
-		wish(engine, wishes, piece, when);
+		quiesce_wish(engine, wishes, piece, when);
 }
 
 /* In a gap only those keep their memory who hold it at the gate or wait for it. */
@@ -321,7 +321,7 @@ static void forgive_refused(struct engine *engine)
 }
 
 /* One wish, as far as it can go now. True: the wish is over, begun or not. */
-static bool grant(struct engine *engine, const struct wish *wish)
+static bool quiesce_grant(struct engine *engine, const struct wish *wish)
 {
 	uint64_t bytes = (uint64_t)engine->arena->states[wish->piece].units_of_piece * HEAP_UNIT;
 
@@ -382,7 +382,7 @@ static void grant_all(struct engine *engine, struct wishes *wishes)
 {
 	while (wishes->next < wishes->n && !atomic_load(&engine->channel.dead)) {
 		schedule_leave(engine, true);
-		while (wishes->next < wishes->n && grant(engine, &wishes->at[wishes->next]))
+		while (wishes->next < wishes->n && quiesce_grant(engine, &wishes->at[wishes->next]))
 			wishes->next++;
 		go_ahead(engine, wishes);
 		if (!migrate_finish(engine) && !deferred_map_map(engine) && !unmap_early(engine, wishes))
@@ -391,7 +391,7 @@ static void grant_all(struct engine *engine, struct wishes *wishes)
 	quiesce_finish(engine);
 }
 
-static void forget(struct engine *engine, struct wishes *wishes)
+static void quiesce_forget(struct engine *engine, struct wishes *wishes)
 {
 	for (unsigned i = wishes->next; i < wishes->n; i++)
 		piece_tell_plan(engine, wishes->at[i].piece);
@@ -437,5 +437,5 @@ void quiesce_run(struct engine *engine)
 		grant_all(engine, wishes);
 		quiesce_open(engine);
 	}
-	forget(engine, wishes);
+	quiesce_forget(engine, wishes);
 }

@@ -12,7 +12,7 @@
 #define LOOK_NS 1000000
 #define FULL_NS 200000000
 
-static void hear(void *argument, uint32_t piece)
+static void recall_hear(void *argument, uint32_t piece)
 {
 	struct engine *engine = argument;
 
@@ -27,7 +27,7 @@ static bool is_lent(const struct engine *engine, uint32_t piece, uint32_t *ret_u
 	return heap_piece(engine->heap, piece, ret_units, &place, &block) && place == CHUNK_PEER;
 }
 
-static void rest(struct engine *engine, uint64_t ns)
+static void recall_rest(struct engine *engine, uint64_t ns)
 {
 	engine->recall.not_before = clock_now() + ns;
 }
@@ -44,11 +44,11 @@ static bool send_next(struct engine *engine, bool gap)
 			continue;
 		enum migrate_answer answer = migrate_begin(engine, piece, CHUNK_HOST, gap);
 		if (answer == MIGRATE_NO_ROOM)
-			rest(engine, FULL_NS);
+			recall_rest(engine, FULL_NS);
 		if (answer == MIGRATE_BEGUN || answer == MIGRATE_NO_ROOM)
 			return answer == MIGRATE_BEGUN;
 	}
-	rest(engine, LOOK_NS);
+	recall_rest(engine, LOOK_NS);
 	return false;
 }
 
@@ -78,7 +78,7 @@ static void send_in_gap(struct engine *engine, uint64_t wanted)
 	quiesce_finish(engine);
 	quiesce_open(engine);
 	if (clock_now() > engine->recall.not_before)
-		rest(engine, clock_now() - begun);
+		recall_rest(engine, clock_now() - begun);
 }
 
 void recall_run(struct engine *engine)
@@ -90,9 +90,9 @@ void recall_run(struct engine *engine)
 		return;
 	heap_give_back_lent(engine->heap);
 	if (!engine->recall.pieces.n)
-		heap_wanted_pieces(engine->heap, hear, engine);
+		heap_wanted_pieces(engine->heap, recall_hear, engine);
 	if (!engine->recall.pieces.n) {
-		rest(engine, LOOK_NS);
+		recall_rest(engine, LOOK_NS);
 		return;
 	}
 	if (engine->exact) {

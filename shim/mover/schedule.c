@@ -18,7 +18,7 @@
 /* Of what the link takes for the pieces named, to allow for mapping and for others that are served in between. */
 #define BRING_FACTOR 2
 
-static uint64_t reserve(const struct engine *engine)
+static uint64_t schedule_reserve(const struct engine *engine)
 {
 	return move_limits_reserve(engine_budget(engine), heap_largest_piece(engine->heap));
 }
@@ -32,8 +32,9 @@ uint64_t schedule_stock_bytes(const struct engine *engine)
 {
 	uint64_t budget = engine_budget(engine);
 
-	return engine->exact ? move_limits_ahead(budget)
-			     : reserve(engine) + move_limits_under_way(budget, heap_largest_piece(engine->heap));
+	return engine->exact
+		   ? move_limits_ahead(budget)
+		   : schedule_reserve(engine) + move_limits_under_way(budget, heap_largest_piece(engine->heap));
 }
 
 /* ---- progress ---- */
@@ -134,9 +135,9 @@ static enum migrate_answer bring_in(struct engine *engine, uint32_t piece, uint6
 	enum migrate_answer answer = migrate_begin(engine, piece, CHUNK_DEVICE, false);
 
 	if (answer == MIGRATE_NO_ROOM)
-		*ret_room = make_room(engine, when, units, reserve(engine) + (uint64_t)units * HEAP_UNIT);
+		*ret_room = make_room(engine, when, units, schedule_reserve(engine) + (uint64_t)units * HEAP_UNIT);
 	if (answer == MIGRATE_BEGUN)
-		make_room(engine, when, units, reserve(engine));
+		make_room(engine, when, units, schedule_reserve(engine));
 	return answer;
 }
 
@@ -160,7 +161,7 @@ static bool is_deadlocked(const struct engine *engine)
 }
 
 /* True: it is worth waiting on for this piece. */
-static bool demand(struct engine *engine, uint32_t piece)
+static bool schedule_demand(struct engine *engine, uint32_t piece)
 {
 	enum plan_answer room = PLAN_NONE;
 
@@ -219,7 +220,7 @@ static bool want_pieces(struct engine *engine, unsigned n)
 		bool rests = where == BLOCK_STATE_MOVING && deferred_map_find(engine, piece) != NULL;
 
 		if (where == BLOCK_STATE_HOST || rests) {
-			bool comes = demand(engine, piece);
+			bool comes = schedule_demand(engine, piece);
 
 			missing |= comes;
 			if (!comes)
@@ -312,7 +313,7 @@ void schedule_for_new(struct engine *engine)
 	if (!wanted)
 		return;
 	if (schedule_may_move(engine) && link_open(engine))
-		room = make_room(engine, plan_now(engine->plan), 0, reserve(engine) + wanted);
+		room = make_room(engine, plan_now(engine->plan), 0, schedule_reserve(engine) + wanted);
 	if (room == PLAN_NONE || (room == PLAN_BUSY && is_deadlocked(engine)))
 		atomic_fetch_add(&engine->new_blocks.hopeless, 1);
 }

@@ -44,7 +44,7 @@ static struct engine *engine_of(const struct device *device)
 	return atomic_load_explicit(&engines[device->ordinal], memory_order_acquire);
 }
 
-static void start(struct device *device, enum policy_spill mode)
+static void spill_start(struct device *device, enum policy_spill mode)
 {
 	struct heap *heap = atomic_load(&device->heap);
 	struct engine *engine = mover_new(device, heap, mode == POLICY_SPILL_EXACT);
@@ -75,7 +75,7 @@ void spill_pressure(struct device *device)
 	}
 	lock_take(&start_one);
 	if (!engine_of(device))
-		start(device, mode);
+		spill_start(device, mode);
 	lock_drop(&start_one);
 }
 

@@ -67,7 +67,7 @@ static double rate_of(const struct governor_rate *rate)
 
 /* ---- states ---- */
 
-static void enter(struct governor *governor, enum governor_state state)
+static void governor_enter(struct governor *governor, enum governor_state state)
 {
 	governor->state = state;
 	governor->since_ns = governor->now_ns;
@@ -90,23 +90,23 @@ static void wait_from(struct governor *governor, uint64_t first_ns, bool longer)
 	governor->next_ns = governor->now_ns + governor->wait_ns;
 }
 
-static void pay(struct governor *governor)
+static void governor_pay(struct governor *governor)
 {
 	if (governor->lost_ns > 0)
 		governor->credit_ns -= governor->lost_ns;
 }
 
-static void fail(struct governor *governor)
+static void governor_fail(struct governor *governor)
 {
-	pay(governor);
-	enter(governor, GOVERNOR_STAY);
+	governor_pay(governor);
+	governor_enter(governor, GOVERNOR_STAY);
 	wait_from(governor, WAIT_FIRST_NS, true);
 }
 
-static void succeed(struct governor *governor)
+static void governor_succeed(struct governor *governor)
 {
-	pay(governor);
-	enter(governor, GOVERNOR_MOVE);
+	governor_pay(governor);
+	governor_enter(governor, GOVERNOR_MOVE);
 	wait_from(governor, CHECK_FIRST_NS, false);
 }
 
@@ -132,35 +132,35 @@ static void count_loss(struct governor *governor, uint64_t ns, uint64_t work)
 		governor->lost_ns += (double)ns - (double)work / still * MS;
 }
 
-static void stay(struct governor *governor, uint64_t ns, uint64_t work, bool learned)
+static void governor_stay(struct governor *governor, uint64_t ns, uint64_t work, bool learned)
 {
 	epoch_add(governor, ns, work, &governor->still);
 	if (governor->still.n < FIRST_EPOCHS || governor->credit_ns < CREDIT_LEAST)
 		return;
 	if (governor->now_ns >= governor->next_ns || learned)
-		enter(governor, GOVERNOR_TRY);
+		governor_enter(governor, GOVERNOR_TRY);
 }
 
-static void try(struct governor *governor, uint64_t ns, uint64_t work, bool known)
+static void governor_try(struct governor *governor, uint64_t ns, uint64_t work, bool known)
 {
 	double still = rate_of(&governor->still);
 
 	count_loss(governor, ns, work);
 	bool complete = epoch_add(governor, ns, work, &governor->moving);
 	if (governor->lost_ns > governor->credit_ns) {
-		fail(governor);
+		governor_fail(governor);
 		return;
 	}
 	if (!complete || governor->moving.n < FIRST_EPOCHS)
 		return;
 	double moving = rate_of(&governor->moving);
 	if (moving > still * CLEAR || (known && moving * CLEAR > still))
-		succeed(governor);
+		governor_succeed(governor);
 	else if (governor->now_ns - governor->since_ns > TRY_MOST_NS)
-		fail(governor); /* about equal: then the link is better left alone */
+		governor_fail(governor); /* about equal: then the link is better left alone */
 }
 
-static void move(struct governor *governor, uint64_t ns, uint64_t work, uint64_t bytes, bool known)
+static void governor_move(struct governor *governor, uint64_t ns, uint64_t work, uint64_t bytes, bool known)
 {
 	governor->epoch_moved |= bytes != 0;
 	if (governor->epoch_moved)
@@ -175,12 +175,12 @@ static void move(struct governor *governor, uint64_t ns, uint64_t work, uint64_t
 	bool due = governor->now_ns >= governor->next_ns;
 	bool changed = moving * CHANGED < governor->settled && governor->now_ns - governor->since_ns > WAIT_FIRST_NS;
 	if (governor->lost_ns > CREDIT_LEAST || (!known && moving > 0 && (due || changed))) {
-		pay(governor);
-		enter(governor, GOVERNOR_CHECK);
+		governor_pay(governor);
+		governor_enter(governor, GOVERNOR_CHECK);
 	}
 }
 
-static void check(struct governor *governor, uint64_t ns, uint64_t work)
+static void governor_check(struct governor *governor, uint64_t ns, uint64_t work)
 {
 	double moving = rate_of(&governor->moving);
 
@@ -190,10 +190,10 @@ static void check(struct governor *governor, uint64_t ns, uint64_t work)
 	if (still * 2 > moving && governor->still.n < CHECK_EPOCHS)
 		return;
 	if (still <= moving) {
-		enter(governor, GOVERNOR_MOVE);
+		governor_enter(governor, GOVERNOR_MOVE);
 		wait_from(governor, CHECK_FIRST_NS, true);
 	} else {
-		enter(governor, GOVERNOR_STAY);
+		governor_enter(governor, GOVERNOR_STAY);
 		wait_from(governor, WAIT_FIRST_NS, false);
 	}
 }
@@ -215,23 +215,23 @@ bool governor_moves(struct governor *governor, uint64_t now_ns, uint64_t submiss
 	governor->submissions = submissions;
 	governor->moved_bytes = moved_bytes;
 	if (first || ns > GAP_NS)
-		enter(governor, governor->state);
+		governor_enter(governor, governor->state);
 	else if (governor->credit_ns < CREDIT_MOST_NS)
 		governor->credit_ns += (double)ns * CREDIT_SHARE;
 	if (first || ns > GAP_NS || now_ns - governor->since_ns < SETTLE_NS)
 		goto answer;
 	switch (governor->state) {
 	case GOVERNOR_STAY:
-		stay(governor, ns, work, learned);
+		governor_stay(governor, ns, work, learned);
 		break;
 	case GOVERNOR_TRY:
-		try(governor, ns, work, known);
+		governor_try(governor, ns, work, known);
 		break;
 	case GOVERNOR_MOVE:
-		move(governor, ns, work, bytes, known);
+		governor_move(governor, ns, work, bytes, known);
 		break;
 	case GOVERNOR_CHECK:
-		check(governor, ns, work);
+		governor_check(governor, ns, work);
 		break;
 	}
 answer:

@@ -17,7 +17,7 @@
 
 static const unsigned gram_length[GRAMS] = {[BY_TOKEN] = GRAM_TOKENS, [BY_FUNCTION] = GRAM_FUNCTIONS};
 
-static uint64_t mix(uint64_t x)
+static uint64_t history_mix(uint64_t x)
 {
 	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
 	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -50,7 +50,7 @@ void history_fini(struct predict *predict)
  * Double an array whose elements are at index & (n - 1). Only before anything was dropped: all indices in use are then
  * below n, and stay where they are.
  */
-static void *doubled(void *old, uint32_t *n, uint32_t first, uint32_t most, size_t size, bool *full)
+static void *history_doubled(void *old, uint32_t *n, uint32_t first, uint32_t most, size_t size, bool *full)
 {
 	uint32_t more = *n ? *n * 2 : first;
 	void *new = more <= most ? realloc(old, more * size) : NULL;
@@ -80,11 +80,11 @@ static bool make_room(struct predict *predict, unsigned n)
 	if (!index_ready(predict))
 		return false;
 	while (!predict->entries_full && predict->now + 3 > predict->n_entries)
-		predict->entries = doubled(predict->entries, &predict->n_entries, FIRST_ENTRIES, PREDICT_MOST,
-					   sizeof(struct entry), &predict->entries_full);
+		predict->entries = history_doubled(predict->entries, &predict->n_entries, FIRST_ENTRIES, PREDICT_MOST,
+						   sizeof(struct entry), &predict->entries_full);
 	while (!predict->slots_full && predict->next_slot + n > predict->n_slots)
-		predict->slots = doubled(predict->slots, &predict->n_slots, FIRST_SLOTS, MOST_SLOTS,
-					 sizeof(struct slot), &predict->slots_full);
+		predict->slots = history_doubled(predict->slots, &predict->n_slots, FIRST_SLOTS, MOST_SLOTS,
+						 sizeof(struct slot), &predict->slots_full);
 	if (!predict->n_entries || n > predict->n_slots)
 		return false;
 	while (predict->oldest <= predict->now) {
@@ -115,8 +115,8 @@ static uint64_t token_of(uint64_t function, const uint32_t *pieces, unsigned n)
 	uint64_t sum = 0;
 
 	for (unsigned i = 0; i < n; i++)
-		sum += mix(pieces[i] + UINT64_C(0x100000001));
-	return mix(sum ^ mix(function + n));
+		sum += history_mix(pieces[i] + UINT64_C(0x100000001));
+	return history_mix(sum ^ history_mix(function + n));
 }
 
 static void add_slots(struct predict *predict, uint64_t position, const uint32_t *pieces, unsigned n)
@@ -143,7 +143,7 @@ static void add_gram(struct predict *predict, enum gram gram, struct entry *entr
 
 	predict->gram[gram] = predict->gram[gram] * GRAM_FACTOR + in - *out * predict->power[gram];
 	*out = in;
-	uint32_t *bucket = &predict->bucket[gram][mix(predict->gram[gram]) % BUCKETS];
+	uint32_t *bucket = &predict->bucket[gram][history_mix(predict->gram[gram]) % BUCKETS];
 	entry->older[gram] = *bucket;
 	*bucket = (uint32_t)predict->now;
 }
@@ -159,7 +159,7 @@ bool history_add(struct predict *predict, uint64_t function, const uint32_t *pie
 
 	entry->slot = predict->next_slot;
 	entry->token = token_of(function, pieces, n);
-	entry->function = (uint32_t)mix(function);
+	entry->function = (uint32_t)history_mix(function);
 	add_slots(predict, now, pieces, n);
 	predict_entry(predict, now + 1)->slot = predict->next_slot;
 	add_gram(predict, BY_TOKEN, entry, entry->token);

@@ -21,34 +21,34 @@
 #define NOT_SOON_PERIOD 8
 #define NOT_SOON_MOST   64
 
-static uint64_t less(uint64_t a, uint64_t b)
+static uint64_t move_limits_less(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
 
-static uint64_t more(uint64_t a, uint64_t b)
+static uint64_t move_limits_more(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
 }
 
 static uint64_t of_budget(uint64_t budget, uint64_t bytes)
 {
-	return less(bytes, more(budget / SHARE, SHARE_LEAST));
+	return move_limits_less(bytes, move_limits_more(budget / SHARE, SHARE_LEAST));
 }
 
 uint64_t move_limits_reserve(uint64_t budget, uint64_t largest)
 {
-	return of_budget(budget, more(RESERVE, PIECES * largest));
+	return of_budget(budget, move_limits_more(RESERVE, PIECES * largest));
 }
 
 uint64_t move_limits_under_way(uint64_t budget, uint64_t largest)
 {
-	return of_budget(budget, more(UNDER_WAY, PIECES * largest));
+	return of_budget(budget, move_limits_more(UNDER_WAY, PIECES * largest));
 }
 
 uint64_t move_limits_ahead(uint64_t budget)
 {
-	return less(AHEAD, budget / AHEAD_SHARE);
+	return move_limits_less(AHEAD, budget / AHEAD_SHARE);
 }
 
 uint64_t move_limits_new(uint64_t budget)
@@ -58,5 +58,5 @@ uint64_t move_limits_new(uint64_t budget)
 
 uint64_t move_limits_not_soon(uint64_t period)
 {
-	return less(NOT_SOON_MOST, period / NOT_SOON_PERIOD);
+	return move_limits_less(NOT_SOON_MOST, period / NOT_SOON_PERIOD);
 }

@@ -200,7 +200,7 @@ void pieces_sort(struct pieces *pieces)
 
 /* ---- the parked ---- */
 
-static void park(struct pieces *pieces, struct piece *piece, uint32_t id)
+static void pieces_park_one(struct pieces *pieces, struct piece *piece, uint32_t id)
 {
 	piece->parked = true;
 	piece->prev = pieces->newest;
@@ -212,7 +212,7 @@ static void park(struct pieces *pieces, struct piece *piece, uint32_t id)
 	pieces->newest = id;
 }
 
-static void unpark(struct pieces *pieces, struct piece *piece, uint32_t id)
+static void pieces_unpark_one(struct pieces *pieces, struct piece *piece, uint32_t id)
 {
 	piece->parked = false;
 	if (pieces->probe == id)
@@ -230,7 +230,7 @@ static void unpark(struct pieces *pieces, struct piece *piece, uint32_t id)
 void pieces_leave(struct pieces *pieces, struct piece *piece, uint32_t id)
 {
 	if (piece->parked)
-		unpark(pieces, piece, id);
+		pieces_unpark_one(pieces, piece, id);
 	if (piece->index != PIECES_NONE)
 		heap_remove(pieces, piece);
 }
@@ -239,13 +239,13 @@ void pieces_rest(struct pieces *pieces, struct piece *piece, uint32_t id)
 {
 	pieces_leave(pieces, piece, id);
 	if (!heap_add(pieces, id))
-		park(pieces, piece, id); /* it is seen there too, later */
+		pieces_park_one(pieces, piece, id); /* it is seen there too, later */
 }
 
 void pieces_park(struct pieces *pieces, struct piece *piece, uint32_t id)
 {
 	pieces_leave(pieces, piece, id);
-	park(pieces, piece, id);
+	pieces_park_one(pieces, piece, id);
 }
 
 static bool is_busy(const struct pieces *pieces, const struct piece *piece, uint32_t id, plan_busy_function *busy,
@@ -268,7 +268,7 @@ void pieces_unpark(struct pieces *pieces, unsigned probes, plan_busy_function *b
 
 		if (is_busy(pieces, piece, id, busy, argument) || !heap_add(pieces, id))
 			break;
-		unpark(pieces, piece, id);
+		pieces_unpark_one(pieces, piece, id);
 	}
 	for (; probes && pieces->oldest != PIECES_NONE; probes--) {
 		id = pieces->probe != PIECES_NONE ? pieces->probe : pieces->oldest;
@@ -276,7 +276,7 @@ void pieces_unpark(struct pieces *pieces, unsigned probes, plan_busy_function *b
 
 		pieces->probe = piece->next;
 		if (!is_busy(pieces, piece, id, busy, argument) && heap_add(pieces, id))
-			unpark(pieces, piece, id);
+			pieces_unpark_one(pieces, piece, id);
 	}
 }
 

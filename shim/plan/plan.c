@@ -132,7 +132,7 @@ static void cursor_back(struct plan *plan, const struct piece *piece)
 }
 
 /* The piece's next use is that of the slot. */
-static void foretell(struct plan *plan, struct piece *piece, uint32_t id, uint64_t key, uint64_t slot)
+static void plan_foretell(struct plan *plan, struct piece *piece, uint32_t id, uint64_t key, uint64_t slot)
 {
 	pieces_set_key(&plan->pieces, piece, id, key, slot);
 	cursor_back(plan, piece);
@@ -157,7 +157,7 @@ static void keys_pass(struct plan *plan, uint64_t position)
 		if (again == PREDICT_NONE)
 			pieces_unset_key(&plan->pieces, piece);
 		else
-			foretell(plan, piece, id, again, slot);
+			plan_foretell(plan, piece, id, again, slot);
 	}
 }
 
@@ -188,7 +188,7 @@ static void keys_walk(struct plan *plan, uint64_t at)
 }
 
 /* A new place in the past, or none: all keys anew, and nothing that was brought in is ahead of anything. */
-static void jump(struct plan *plan, uint64_t at)
+static void plan_jump(struct plan *plan, uint64_t at)
 {
 	pieces_unset_keys(&plan->pieces);
 	plan->round++;
@@ -202,7 +202,7 @@ static void jump(struct plan *plan, uint64_t at)
 }
 
 /* Keep the keys in step with the prediction. */
-static void follow(struct plan *plan)
+static void plan_follow(struct plan *plan)
 {
 	uint64_t at = predict_at(plan->predict);
 	struct predict_walk walk;
@@ -219,7 +219,7 @@ static void follow(struct plan *plan)
 	if (at != PREDICT_NONE && !walk_begin(plan, at, &walk))
 		at = PREDICT_NONE; /* jumping about: too little rest between the walks to trust it */
 	if (at != plan->at)
-		jump(plan, at);
+		plan_jump(plan, at);
 }
 
 /* ---- telling ---- */
@@ -317,9 +317,9 @@ static void foretell_latest(struct plan *plan)
 			if (!piece)
 				continue;
 			if (name->again != PREDICT_NONE)
-				foretell(plan, piece, name->piece, name->again, name->again_slot);
+				plan_foretell(plan, piece, name->piece, name->again, name->again_slot);
 			else if (name->has_twin || !pieces_has_key(&plan->pieces, piece))
-				foretell(plan, piece, name->piece, plan->pieces.now, name->slot);
+				plan_foretell(plan, piece, name->piece, plan->pieces.now, name->slot);
 		}
 		from += n;
 	} while (n == NAMES);
@@ -342,7 +342,7 @@ void plan_note(struct plan *plan, uint64_t function, const uint32_t *pieces, uns
 		if (piece->place == PLAN_DEVICE)
 			pieces_park(&plan->pieces, piece, pieces[i]);
 	}
-	follow(plan);
+	plan_follow(plan);
 	foretell_latest(plan);
 }
 
@@ -452,7 +452,8 @@ static bool is_parked(struct plan *plan, uint64_t key, bool at_once)
 }
 
 /* Of those in the heap. PIECES_NONE: none has at least that key. */
-static uint32_t victim(struct plan *plan, uint64_t key, uint32_t order_units, plan_busy_function *busy, void *argument)
+static uint32_t plan_victim_one(struct plan *plan, uint64_t key, uint32_t order_units, plan_busy_function *busy,
+				void *argument)
 {
 	uint32_t top = pieces_top(&plan->pieces, busy, argument);
 	const struct piece *piece = top != PIECES_NONE ? pieces_find(&plan->pieces, top) : NULL;
@@ -470,7 +471,7 @@ enum plan_answer plan_victim(struct plan *plan, uint64_t when, uint32_t order_un
 
 	pieces_unpark(&plan->pieces, PROBES, busy, argument);
 	for (int attempt = 0; attempt < 2; attempt++) {
-		uint32_t found = victim(plan, key, order_units, busy, argument);
+		uint32_t found = plan_victim_one(plan, key, order_units, busy, argument);
 
 		if (found != PIECES_NONE) {
 			*ret_piece = found;

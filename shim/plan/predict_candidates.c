@@ -14,7 +14,7 @@ struct bin {
 	uint64_t votes, distance;
 };
 
-static void vote(struct bin *bins, uint64_t distance, uint64_t weight)
+static void predict_candidates_vote(struct bin *bins, uint64_t distance, uint64_t weight)
 {
 	uint64_t number = distance / CANDIDATES_APART + 1;
 
@@ -41,13 +41,14 @@ static uint64_t named_before(const struct predict *predict, uint64_t position, u
 	return before >= predict->oldest && before < position ? before : 0;
 }
 
-static void ask(const struct predict *predict, struct bin *bins, uint64_t position, uint32_t piece, uint64_t age)
+static void predict_candidates_ask(const struct predict *predict, struct bin *bins, uint64_t position, uint32_t piece,
+				   uint64_t age)
 {
 	uint64_t place = position;
 
 	for (unsigned i = 0; i < VOTES_EACH && (place = named_before(predict, place, piece)); i++)
 		if (position - place >= age)
-			vote(bins, position - place, predict_score_weight(age));
+			predict_candidates_vote(bins, position - place, predict_score_weight(age));
 }
 
 /* Those of the latest submissions' names are asked that count more than the average. */
@@ -67,8 +68,8 @@ static void ask_latest(struct predict *predict, struct bin *bins)
 		for (unsigned k = 0; k < latest->n && voters < VOTERS; k++) {
 			if (predict_score_weight(latest->age[k]) * n_named <= named)
 				continue;
-			ask(predict, bins, latest->position, latest->piece[k / PREDICT_LANE][k % PREDICT_LANE],
-			    latest->age[k]);
+			predict_candidates_ask(predict, bins, latest->position,
+					       latest->piece[k / PREDICT_LANE][k % PREDICT_LANE], latest->age[k]);
 			voters++;
 		}
 	}

@@ -56,7 +56,7 @@ static bool is_there(const struct predict *predict, uint64_t position)
 
 /* ---- what is believed ---- */
 
-static void believe(struct predict *predict)
+static void predict_match_believe(struct predict *predict)
 {
 	predict->believed = predict_score_is_good(&predict->share, predict->believed);
 }
@@ -68,7 +68,7 @@ static void note_home(struct predict *predict)
 }
 
 /* What was foreseen of the latest submission goes into what is believed: that of the last 32 or so. */
-static void judge(struct predict *predict, uint64_t place)
+static void predict_match_judge(struct predict *predict, uint64_t place)
 {
 	struct predict_score share = {0};
 
@@ -77,7 +77,7 @@ static void judge(struct predict *predict, uint64_t place)
 	predict->share.foreseen += share.foreseen - predict->share.foreseen / LATELY;
 	predict->share.chance += share.chance - predict->share.chance / LATELY;
 	predict->share.n += share.n - predict->share.n / LATELY;
-	believe(predict);
+	predict_match_believe(predict);
 	note_home(predict);
 }
 
@@ -90,7 +90,7 @@ static void judge_exact(struct predict *predict)
 		share->foreseen += (share->named - share->foreseen + LATELY - 1) / LATELY;
 	share->n += share->n < SCORE_NAMES * SCORE_NAME ? SCORE_NAME : 0;
 	if (!predict->believed)
-		believe(predict);
+		predict_match_believe(predict);
 	note_home(predict);
 }
 
@@ -183,7 +183,7 @@ static bool is_about(uint64_t worth, uint64_t most)
 }
 
 /* That pieces were foretold is chance where the work is another. Of what cannot be worth about `most` the rest is not asked. */
-static void compare(struct predict *predict, struct place *place, uint64_t most)
+static void predict_match_compare(struct predict *predict, struct place *place, uint64_t most)
 {
 	struct score_pairs pairs;
 
@@ -216,7 +216,7 @@ static bool is_good(struct predict *predict, const struct place *place)
 	return predict_score_is_good(&share, false);
 }
 
-static void collect(struct predict *predict, struct places *places)
+static void predict_match_collect(struct predict *predict, struct places *places)
 {
 	uint64_t distances[CANDIDATES_ELECTED];
 	unsigned n = predict_candidates_elect(predict, distances);
@@ -246,7 +246,7 @@ static struct place look_at_present(struct predict *predict)
 	if (predict->at == PREDICT_NONE || predict->held)
 		return present;
 	present = (struct place){.at = predict->at, .past = common_past(predict, predict->at) + BETTER_BY};
-	compare(predict, &present, 0);
+	predict_match_compare(predict, &present, 0);
 	present.worth += present.worth / 8;
 	return present;
 }
@@ -259,9 +259,9 @@ static uint64_t best_place(struct predict *predict)
 	const struct place *best = NULL;
 	uint64_t most = present.worth;
 
-	collect(predict, &places);
+	predict_match_collect(predict, &places);
 	for (unsigned i = 0; i < places.n; i++) {
-		compare(predict, &places.of[i], most);
+		predict_match_compare(predict, &places.of[i], most);
 		if (places.of[i].worth > most)
 			most = places.of[i].worth;
 	}
@@ -282,7 +282,7 @@ static uint64_t best_place(struct predict *predict)
 }
 
 /* Take a place. How far it can be believed, the common past says. */
-static void settle(struct predict *predict, uint64_t place)
+static void predict_match_settle(struct predict *predict, uint64_t place)
 {
 	struct predict_score share = share_at(predict, place);
 
@@ -317,7 +317,7 @@ static bool seen_before(const struct predict *predict)
  * Other pieces than foreseen: is there a place that fits better by far? Asked when there is a reason to think so, and
  * now and then without one, ever less often as long as the present one is believed.
  */
-static void reconsider(struct predict *predict)
+static void predict_match_reconsider(struct predict *predict)
 {
 	bool patient = predict->believed || predict->soft_limit < SOFT_DOUBT;
 	bool due = ++predict->soft >= (patient ? predict->soft_limit : SOFT_DOUBT);
@@ -329,7 +329,7 @@ static void reconsider(struct predict *predict)
 	uint64_t place = best_place(predict);
 	unsigned limit = predict->soft_limit;
 	if (place != PREDICT_NONE && place != predict->at)
-		settle(predict, place);
+		predict_match_settle(predict, place);
 	predict->soft = 0;
 	predict->soft_limit = limit;
 }
@@ -379,17 +379,17 @@ static uint64_t near_place(struct predict *predict)
 	return PREDICT_NONE;
 }
 
-static void search(struct predict *predict)
+static void predict_match_search(struct predict *predict)
 {
 	uint64_t place = PREDICT_NONE;
 
 	if (predict->at != PREDICT_NONE) {
 		place = near_place(predict);
-		judge(predict, place);
+		predict_match_judge(predict, place);
 		if (place != PREDICT_NONE) {
 			predict->at = place;
 			predict->held = 0;
-			reconsider(predict);
+			predict_match_reconsider(predict);
 			return;
 		}
 		if (++predict->held < GRAM_TOKENS && !(seen_before(predict) && predict->credit >= CREDIT_MOST / 2))
@@ -398,7 +398,7 @@ static void search(struct predict *predict)
 	if (predict->credit >= SEARCH_LEAST || seen_before(predict))
 		place = best_place(predict);
 	if (place != PREDICT_NONE)
-		settle(predict, place);
+		predict_match_settle(predict, place);
 	else if (predict->held > HELD_MOST)
 		predict->at = PREDICT_NONE;
 }
@@ -413,7 +413,7 @@ void predict_match_follow(struct predict *predict)
 	if (predict->at != PREDICT_NONE && predict->at < predict->oldest)
 		predict->at = PREDICT_NONE; /* it was dropped */
 	if (predict->at == PREDICT_NONE || predict->held) {
-		search(predict);
+		predict_match_search(predict);
 		return;
 	}
 	next = predict_entry(predict, predict->at + 1);
@@ -422,9 +422,9 @@ void predict_match_follow(struct predict *predict)
 		judge_exact(predict);
 	} else if (next->function == latest->function) {
 		predict->at++;
-		judge(predict, predict->at);
-		reconsider(predict);
+		predict_match_judge(predict, predict->at);
+		predict_match_reconsider(predict);
 	} else {
-		search(predict);
+		predict_match_search(predict);
 	}
 }

@@ -66,7 +66,7 @@ const struct latest *predict_score_latest(struct predict *predict, uint64_t posi
  */
 
 /* Which of the latest's names are among those: all bits, or none. */
-static void match(const struct latest *latest, const uint32_t *names, unsigned n, predict_lane *ret_hits)
+static void predict_score_match(const struct latest *latest, const uint32_t *names, unsigned n, predict_lane *ret_hits)
 {
 	for (unsigned i = 0; i * PREDICT_LANE < latest->n; i += 2) {
 		predict_lane these = latest->piece[i], those = latest->piece[i + 1], hits = {0}, more = {0};
@@ -89,7 +89,8 @@ static uint32_t in_place(uint32_t was, uint32_t age, uint32_t most)
 }
 
 /* What a place foretells of the latest, and of how many names. */
-static uint64_t told(const struct predict *predict, uint64_t place, const struct latest *latest, unsigned *ret_n)
+static uint64_t predict_score_told(const struct predict *predict, uint64_t place, const struct latest *latest,
+				   unsigned *ret_n)
 {
 	uint32_t names[PREDICT_NAMES], ages[PREDICT_NAMES], most = (uint32_t)(latest->position - place);
 	predict_lane hits[PREDICT_NAMES / PREDICT_LANE];
@@ -105,7 +106,7 @@ static uint64_t told(const struct predict *predict, uint64_t place, const struct
 		names[i] = slot->piece;
 		ages[i] = age_of(slot, place);
 	}
-	match(latest, names, n, hits);
+	predict_score_match(latest, names, n, hits);
 	/* at: i * n / latest->n */
 	for (unsigned i = 0, each = n / latest->n, over = n % latest->n; i < latest->n; i++) {
 		uint32_t hit = hits[i / PREDICT_LANE][i % PREDICT_LANE];
@@ -125,10 +126,11 @@ static uint64_t by_chance(const struct predict *predict, uint64_t place, const s
 {
 	unsigned n;
 
-	return place < predict->oldest + ELSEWHERE ? 0 : told(predict, place - ELSEWHERE, latest, &n);
+	return place < predict->oldest + ELSEWHERE ? 0 : predict_score_told(predict, place - ELSEWHERE, latest, &n);
 }
 
-static void add(struct predict *predict, uint64_t place, uint64_t position, bool chance, struct predict_score *share)
+static void predict_score_add_one(struct predict *predict, uint64_t place, uint64_t position, bool chance,
+				  struct predict_score *share)
 {
 	const struct latest *latest = predict_score_latest(predict, position);
 	unsigned n;
@@ -136,7 +138,7 @@ static void add(struct predict *predict, uint64_t place, uint64_t position, bool
 	share->named += latest->named;
 	if (place == PREDICT_NONE)
 		return;
-	share->foreseen += told(predict, place, latest, &n);
+	share->foreseen += predict_score_told(predict, place, latest, &n);
 	share->n += (uint64_t)n * SCORE_NAME;
 	if (chance)
 		share->chance += by_chance(predict, place, latest);
@@ -144,7 +146,7 @@ static void add(struct predict *predict, uint64_t place, uint64_t position, bool
 
 void predict_score_add(struct predict *predict, uint64_t place, uint64_t latest, struct predict_score *share)
 {
-	add(predict, place, latest, true, share);
+	predict_score_add_one(predict, place, latest, true, share);
 }
 
 /* ---- many of them ---- */
@@ -183,6 +185,6 @@ struct predict_score predict_score_of(struct predict *predict, const struct scor
 	struct predict_score share = {0};
 
 	for (unsigned i = 0; i < pairs->n; i++)
-		add(predict, pairs->place[i], pairs->latest[i], chance, &share);
+		predict_score_add_one(predict, pairs->place[i], pairs->latest[i], chance, &share);
 	return share;
 }

@@ -157,7 +157,7 @@ static uint32_t start_from(const struct tensor_extents *extents, const struct st
 	return found;
 }
 
-static void clear(struct leaf *leaf, unsigned index)
+static void tensor_extents_clear(struct leaf *leaf, unsigned index)
 {
 	leaf->bits[index / 64] &= ~(UINT64_C(1) << index % 64);
 	if (!leaf->bits[index / 64])
@@ -187,7 +187,7 @@ uint64_t tensor_extents_end(struct tensor_extents *extents, uint32_t block, uint
 		if (start != EMPTY)
 			return ((unit - block) << UNIT_SHIFT) + start;
 		if (leaf->starts[found].age + 1 < extents->age)
-			clear(leaf, found);
+			tensor_extents_clear(leaf, found);
 		unit++;
 		within = 0;
 	}
@@ -205,6 +205,6 @@ void tensor_extents_forget(struct tensor_extents *extents, uint32_t block)
 		if (!leaf)
 			continue;
 		leaf->length[index] = 0;
-		clear(leaf, index);
+		tensor_extents_clear(leaf, index);
 	}
 }

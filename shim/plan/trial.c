@@ -22,26 +22,26 @@ void trial_init(struct trial *trial)
 	*trial = (struct trial){.wait = WAIT_FIRST};
 }
 
-static void begin(struct trial *trial, enum trial_state state, uint64_t now_ns, uint64_t finished)
+static void trial_begin(struct trial *trial, enum trial_state state, uint64_t now_ns, uint64_t finished)
 {
 	trial->state = state;
 	trial->mark = finished;
 	trial->mark_ns = now_ns;
 }
 
-static void settle(struct trial *trial, enum trial_state state, unsigned wait, uint64_t now_ns, uint64_t finished)
+static void trial_settle(struct trial *trial, enum trial_state state, unsigned wait, uint64_t now_ns, uint64_t finished)
 {
 	trial->n = trial->n_unsteady = 0;
 	trial->last_ns = 0;
 	trial->wait = wait < WAIT_MOST ? wait : WAIT_MOST;
-	begin(trial, state, now_ns, finished);
+	trial_begin(trial, state, now_ns, finished);
 }
 
 /*
  * A stretch of the present state is over: remember the shortest, asking again when it is time. What has just begun is not
  * to be judged by its beginning, when host memory is pinned and everything is in the wrong place.
  */
-static void measure(struct trial *trial, uint64_t now_ns, uint64_t finished, enum trial_state ask)
+static void trial_measure(struct trial *trial, uint64_t now_ns, uint64_t finished, enum trial_state ask)
 {
 	uint64_t elapsed = now_ns - trial->mark_ns;
 
@@ -65,7 +65,7 @@ static void measure(struct trial *trial, uint64_t now_ns, uint64_t finished, enu
 	    trial->still_ns * trial->stretch > CLEAR * trial->best_ns)
 		trial->wait = WAIT_CLEAR;
 	bool due = trial->n >= trial->wait || trial->n_unsteady >= UNSTEADY_MOST + trial->wait;
-	begin(trial, due ? ask : trial->state, now_ns, finished);
+	trial_begin(trial, due ? ask : trial->state, now_ns, finished);
 }
 
 bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64_t period, uint64_t still_ns)
@@ -77,33 +77,33 @@ bool trial_moves(struct trial *trial, uint64_t now_ns, uint64_t finished, uint64
 	if (!trial->period || (trial->stretch && 2 * period > 3 * trial->stretch)) {
 		trial_init(trial);
 		trial->period = period;
-		begin(trial, TRIAL_MOVE, now_ns, finished);
+		trial_begin(trial, TRIAL_MOVE, now_ns, finished);
 		return true;
 	}
 	bool over = finished - trial->mark >= (trial->stretch ? trial->stretch : period);
 	switch (trial->state) {
 	case TRIAL_MOVE:
 		if (over)
-			measure(trial, now_ns, finished, TRIAL_ASK_STAY);
+			trial_measure(trial, now_ns, finished, TRIAL_ASK_STAY);
 		break;
 	case TRIAL_STAY:
 		if (over)
-			measure(trial, now_ns, finished, TRIAL_ASK_MOVE);
+			trial_measure(trial, now_ns, finished, TRIAL_ASK_MOVE);
 		break;
 	case TRIAL_ASK_STAY:
 		if (over && elapsed < best - best * GAIN / 100) {
 			trial->best_ns = elapsed;
-			settle(trial, TRIAL_STAY, WAIT_STAY, now_ns, finished);
+			trial_settle(trial, TRIAL_STAY, WAIT_STAY, now_ns, finished);
 		} else if (over || elapsed > best) {
-			settle(trial, TRIAL_MOVE, trial->wait * WAIT_GROWS, now_ns, finished);
+			trial_settle(trial, TRIAL_MOVE, trial->wait * WAIT_GROWS, now_ns, finished);
 		}
 		break;
 	case TRIAL_ASK_MOVE:
 		if (over && elapsed < best - best * GAIN / 100) {
 			trial->best_ns = elapsed;
-			settle(trial, TRIAL_MOVE, WAIT_FIRST, now_ns, finished);
+			trial_settle(trial, TRIAL_MOVE, WAIT_FIRST, now_ns, finished);
 		} else if (over || elapsed > 2 * best) {
-			settle(trial, TRIAL_STAY, trial->wait * WAIT_GROWS, now_ns, finished);
+			trial_settle(trial, TRIAL_STAY, trial->wait * WAIT_GROWS, now_ns, finished);
 		}
 		break;
 	}

@@ -156,7 +156,7 @@ static uint64_t live_bytes(void)
 	       stats_live(PLACE_SYSTEM) + stats_live(PLACE_DRIVER);
 }
 
-static void count(int rule, size_t bytes)
+static void alloc_decide_count_one(int rule, size_t bytes)
 {
 	struct rule_count *row = counts + (rule < 0 ? n_rules : (size_t)rule);
 
@@ -196,7 +196,7 @@ struct policy_decision alloc_decide(struct device *device, const struct backend_
 
 	/* The default is about what rules decide that name no api. */
 	if (decision.rule >= 0 || POLICY_APIS_ANY & 1 << question.api)
-		count(decision.rule, request->bytes);
+		alloc_decide_count_one(decision.rule, request->bytes);
 	if (policy_observe(policy)) {
 		decision.vmm_spill = POLICY_VMM_DRIVER;
 		decision.use = POLICY_USE_DRIVER;

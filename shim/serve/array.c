@@ -64,7 +64,7 @@ static size_t at_level(size_t size, unsigned level)
 	return size >> level ? size >> level : 1;
 }
 
-static size_t up(size_t size, size_t unit)
+static size_t array_up(size_t size, size_t unit)
 {
 	return (size + unit - 1) / unit * unit;
 }
@@ -82,11 +82,11 @@ size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned levels)
 		size_t depth = layered ? (array->Depth ? array->Depth : 1) : at_level(array->Depth, level);
 
 		if (format.blocks) {
-			width = up(width, 4);
-			height = up(height, 4);
+			width = array_up(width, 4);
+			height = array_up(height, 4);
 		}
 		bits += (uint64_t)width * height * depth * format.bits *
 			(format.channels ? format.channels : array->NumChannels);
 	}
-	return up(bits / 8, 512);
+	return array_up(bits / 8, 512);
 }

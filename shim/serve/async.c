@@ -97,8 +97,8 @@ static bool take_pending(struct device *device, const struct async_request *requ
 	return true;
 }
 
-static enum sw_status take(struct device *device, const struct async_request *request,
-			   const struct policy_decision *decision, CUcontext context, struct ledger_row *row)
+static enum sw_status async_take(struct device *device, const struct async_request *request,
+				 const struct policy_decision *decision, CUcontext context, struct ledger_row *row)
 {
 	struct backend_request plain = {.bytes = request->bytes, .decision = decision};
 
@@ -128,7 +128,7 @@ static enum sw_status serve_heap(struct device *device, const struct async_reque
 	row->heap.pool_id = id;
 	enum sw_status status = SW_NO_MEMORY; /* a full cap is like having none */
 	if (decision->use != POLICY_USE_HEAP || alloc_decide_take(decision, request->bytes, &row->cap))
-		status = take(device, request, decision, context, row);
+		status = async_take(device, request, decision, context, row);
 	if (status != SW_OK) {
 		ledger_row_free(row);
 		return status;
@@ -173,8 +173,8 @@ static enum sw_status ask_in_turn(struct device *device, const struct async_requ
 }
 
 /* What the program is told. False: the driver's answer. */
-static bool answer(struct device *device, const struct async_request *request, const struct policy_decision *decision,
-		   enum sw_status status, CUresult *ret_result)
+static bool async_answer(struct device *device, const struct async_request *request,
+			 const struct policy_decision *decision, enum sw_status status, CUresult *ret_result)
 {
 	struct backend_request question = question_of(request);
 
@@ -210,7 +210,8 @@ static bool claim_pool(struct device *device, struct async_request *request, con
 }
 
 /* In the stream's context. With async.use: driver a rule can deny, and nothing else. */
-static bool serve(struct async_request *request, CUcontext context, CUdeviceptr *ret_address, CUresult *ret_result)
+static bool async_serve(struct async_request *request, CUcontext context, CUdeviceptr *ret_address,
+			CUresult *ret_result)
 {
 	enum policy_async use = policy_async_use(process_policy());
 	struct backend_request question = question_of(request);
@@ -232,7 +233,7 @@ static bool serve(struct async_request *request, CUcontext context, CUdeviceptr 
 	/* What a closed pool has unused, and cannot give back yet, may be all there is. */
 	if (pools_first && status == SW_NO_MEMORY && claim_pool(device, request, &decision, POOL_WITHIN))
 		return false;
-	if (answer(device, request, &decision, status, ret_result))
+	if (async_answer(device, request, &decision, status, ret_result))
 		return true;
 	if (use == POLICY_ASYNC_AUTO)
 		pool_claim(device, request->pool, request->bytes, POOL_OVER, &claim->pool);
@@ -258,7 +259,7 @@ bool async_alloc(struct async_request *request, CUdeviceptr *ret_address, CUresu
 		return false;
 	if (!enter_stream(request, &context, &pushed))
 		return false;
-	bool served = serve(request, context, ret_address, ret_result);
+	bool served = async_serve(request, context, ret_address, ret_result);
 	context_leave(pushed);
 	return served;
 }
@@ -277,7 +278,7 @@ bool async_rescue(const struct async_request *request, CUdeviceptr *ret_address,
 
 		if (status == SW_OK)
 			pool_close(device);
-		served = answer(device, request, &request->decision, status, ret_result);
+		served = async_answer(device, request, &request->decision, status, ret_result);
 	}
 	context_leave(pushed);
 	return served;

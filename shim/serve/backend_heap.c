@@ -41,7 +41,7 @@ struct want {
 	backend_heap_make make;
 };
 
-static enum sw_status ask(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
+static enum sw_status backend_heap_ask(const struct want *want, enum heap_from from, struct heap_grant *ret_grant)
 {
 	return want->make(want->heap, want->bytes, want->kind, from, ret_grant);
 }
@@ -59,7 +59,7 @@ static enum sw_status alloc_with_frees(const struct want *want, enum heap_from f
 
 	if (deferred_free_any()) {
 		do
-			status = ask(want, from == HEAP_DEVICE_FIRST ? HEAP_DEVICE : from, ret_grant);
+			status = backend_heap_ask(want, from == HEAP_DEVICE_FIRST ? HEAP_DEVICE : from, ret_grant);
 		while (status == SW_NO_MEMORY && deferred_free_wait(want->device->ordinal));
 	}
 	if (status != SW_NO_MEMORY)
@@ -68,13 +68,13 @@ static enum sw_status alloc_with_frees(const struct want *want, enum heap_from f
 	for (unsigned i = 0;; i++) {
 		bool in_hand = heap_has_given(want->heap) || heap_is_filling_host_reserve(want->heap);
 
-		status = ask(want, from, ret_grant);
+		status = backend_heap_ask(want, from, ret_grant);
 		if (status != SW_NO_MEMORY)
 			return status;
 		/* What other heaps keep for their next blocks is host memory of the same budget. */
 		if (!in_hand || i == GIVEN_PATIENCE_MS)
 			return (from == HEAP_DEVICE_FIRST || from == HEAP_HOST) && device_make_host_room(want->device)
-				   ? ask(want, from, ret_grant)
+				   ? backend_heap_ask(want, from, ret_grant)
 				   : status;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
@@ -134,7 +134,7 @@ enum sw_status backend_heap_take(struct device *device, size_t bytes, enum chunk
 	if (status == SW_NO_MEMORY)
 		status = alloc_patiently(&want, from, &grant);
 	if (status == SW_NO_MEMORY && pool_give_back(device))
-		status = ask(&want, from, &grant);
+		status = backend_heap_ask(&want, from, &grant);
 	if (status != SW_OK)
 		return status;
 	if (grant.bytes_away) {

@@ -20,7 +20,7 @@
 
 static const struct backend_managed_settings no_settings = {.device = -1};
 
-static void advise(const struct ledger_row *row, const struct backend_managed_settings *settings)
+static void backend_managed_advise(const struct ledger_row *row, const struct backend_managed_settings *settings)
 {
 	CUdevice device = settings->device < 0 ? row->device : settings->device;
 	const struct {
@@ -73,7 +73,7 @@ static enum sw_status managed_alloc(struct device *device, const struct backend_
 	row->managed.headroom = settings->headroom;
 	row->managed.ahead = settings->prefetch == BACKEND_PREFETCH_BEFORE_LAUNCH;
 	stats_live_add(row->device, PLACE_MANAGED, row->bytes);
-	advise(row, settings);
+	backend_managed_advise(row, settings);
 	if (settings->prefetch == BACKEND_PREFETCH_ON_ALLOC)
 		managed_prefetch_bring(address, request->bytes, settings->headroom, NULL, true);
 	if (row->managed.ahead)
@@ -87,7 +87,7 @@ static enum sw_status managed_alloc(struct device *device, const struct backend_
  * The driver waits for the context by itself, and ends the memory with it: what has no context any more is not freed a
  * second time, somebody else may have the address. A capture would be invalidated: false, and nothing has happened.
  */
-static bool end(struct ledger_row *row, CUresult *ret_result)
+static bool backend_managed_end(struct ledger_row *row, CUresult *ret_result)
 {
 	*ret_result = CUDA_SUCCESS;
 	if (!row->orphan) {
@@ -108,7 +108,7 @@ static CUresult managed_free(struct ledger_row *row)
 {
 	CUresult result;
 
-	if (end(row, &result))
+	if (backend_managed_end(row, &result))
 		return CUDA_SUCCESS;
 	if (result != CUDA_SUCCESS) {
 		ledger_commit(row);
@@ -123,7 +123,7 @@ static void managed_release(struct ledger_row *row)
 {
 	CUresult result;
 
-	if (end(row, &result))
+	if (backend_managed_end(row, &result))
 		return;
 	row->pending.event = NULL; /* has passed, or ended with its context */
 	deferred_free_add(row);

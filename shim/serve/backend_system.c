@@ -65,7 +65,7 @@ static void *map_pages(size_t bytes, const struct backend_system_settings *setti
 }
 
 /* What the driver says to a registration. All arguments are ours: refusing them means that it cannot be done here. */
-static enum sw_status refusal(CUresult result, size_t bytes)
+static enum sw_status backend_system_refusal(CUresult result, size_t bytes)
 {
 	char text[32];
 
@@ -98,7 +98,7 @@ static enum sw_status register_pages(struct device *device, void *at, size_t byt
 		REAL(cuMemHostUnregister)(at);
 	budget_give(&host_budget, bytes);
 	if (result != CUDA_SUCCESS)
-		return refusal(result, bytes);
+		return backend_system_refusal(result, bytes);
 	log_once(
 	    "registered memory has another address on device %d: there is no system memory for it; the next choice "
 	    "is taken, at last the driver",

@@ -39,7 +39,7 @@ static bool read_request(struct socket_server *server, int fd, char buffer[MOST_
 }
 
 /* Unread packets would turn our reply into "connection reset" on the other side. */
-static void drain(int fd)
+static void control_drain(int fd)
 {
 	char byte;
 
@@ -53,7 +53,7 @@ static void serve_caller(struct socket_server *server, int fd)
 	char buffer[MOST_REQUEST], reply[CONTROL_MOST_REPLY] = "";
 	const char *request;
 
-	/* It is read in any case, see drain(). Who says nothing gets nothing. */
+	/* It is read in any case, see control_drain(). Who says nothing gets nothing. */
 	if (!read_request(server, fd, buffer, &request))
 		return;
 	if (!socket_server_peer_is_owner(fd))
@@ -62,7 +62,7 @@ static void serve_caller(struct socket_server *server, int fd)
 		snprintf(reply, sizeof(reply), "error a request is one line of at most %d bytes", MOST_REQUEST);
 	else
 		answer_with(request, reply);
-	drain(fd);
+	control_drain(fd);
 	size_t length = strnlen(reply, sizeof(reply) - 1);
 	reply[length++] = '\n';
 	/* A caller that has gone is no matter: what it asked for is done. */

@@ -31,7 +31,7 @@ static void append_locked(struct ledger_row *row)
 	atomic_fetch_add(&n_pending, 1);
 }
 
-static void put(struct ledger_row *row)
+static void deferred_free_put(struct ledger_row *row)
 {
 	lock_take(&deferred_free_lock);
 	append_locked(row);
@@ -52,7 +52,7 @@ void deferred_free_add(struct ledger_row *row)
 {
 	pool_row_freed(row);
 	row->pending.since = atomic_fetch_add(&n_added, 1);
-	put(row);
+	deferred_free_put(row);
 }
 
 uint64_t deferred_free_mark(void)
@@ -110,7 +110,8 @@ static void end_event(struct ledger_row *row)
  * lock: so nobody else sees a row whose event is being asked about or given up, and a context that ends waits for us here
  * (deferred_free_take_context).
  */
-static struct ledger_row *sift(bool (*judge)(struct ledger_row *row, void *argument), void *argument, bool done)
+static struct ledger_row *deferred_free_sift(bool (*judge)(struct ledger_row *row, void *argument), void *argument,
+					     bool done)
 {
 	struct ledger_row *taken = NULL, **taken_tail = &taken;
 
@@ -143,7 +144,7 @@ void deferred_free_put_back(struct ledger_row *rows)
 {
 	for (struct ledger_row *next; rows; rows = next) {
 		next = rows->next;
-		put(rows);
+		deferred_free_put(rows);
 	}
 }
 
@@ -194,7 +195,7 @@ static void record_events(void)
 	lock_drop(&deferred_free_lock);
 	if (!any || !capture_pause())
 		return;
-	for (struct ledger_row *row = sift(by_lack_of_event, NULL, false), *next; row; row = next) {
+	for (struct ledger_row *row = deferred_free_sift(by_lack_of_event, NULL, false), *next; row; row = next) {
 		unsigned ends = atomic_load(&n_ends);
 		bool gone;
 
@@ -220,7 +221,7 @@ unsigned deferred_free_reap(int device)
 		return 0;
 	record_events();
 	CUstreamCaptureMode mode = capture_relax();
-	struct ledger_row *done = sift(by_event, &look, true);
+	struct ledger_row *done = deferred_free_sift(by_event, &look, true);
 	capture_restore(mode);
 	for (const struct ledger_row *row = done; row; row = row->next)
 		n += row->device == device;
@@ -342,7 +343,7 @@ void deferred_free_context_idle(CUcontext context, uint64_t before)
 	struct idle idle = {context, before};
 
 	if (deferred_free_any())
-		deferred_free_release(sift(by_idle, &idle, true));
+		deferred_free_release(deferred_free_sift(by_idle, &idle, true));
 }
 
 static bool by_end(struct ledger_row *row, void *argument)
@@ -355,5 +356,5 @@ struct ledger_row *deferred_free_take_context(CUcontext context)
 	lock_take(&deferred_free_lock);
 	atomic_fetch_add(&n_ends, 1);
 	lock_drop(&deferred_free_lock);
-	return sift(by_end, context, false);
+	return deferred_free_sift(by_end, context, false);
 }

@@ -113,7 +113,7 @@ static bool wanted_init(struct wanted *wanted, CUgraphNode node, const CUDA_MEMC
 }
 
 /* Memory that other devices lend is of a kind nobody has looked at. */
-static bool look(struct side *side, struct heap *heap, size_t bytes)
+static bool graph_mend_look(struct side *side, struct heap *heap, size_t bytes)
 {
 	uint64_t at[CHUNK_PLACES];
 
@@ -123,7 +123,7 @@ static bool look(struct side *side, struct heap *heap, size_t bytes)
 	return true;
 }
 
-static void unpin(struct wanted *wanted, int n)
+static void graph_mend_unpin(struct wanted *wanted, int n)
 {
 	struct heap *heap = atomic_load(&wanted->device->heap);
 
@@ -132,8 +132,8 @@ static void unpin(struct wanted *wanted, int n)
 			heap_pin_end(heap, wanted->side[i].start, wanted->copy.WidthInBytes, PIN_OFF);
 }
 
-/* Its blocks stay where they are until unpin() of all sides. */
-static bool pin(struct wanted *wanted)
+/* Its blocks stay where they are until graph_mend_unpin() of all sides. */
+static bool graph_mend_pin(struct wanted *wanted)
 {
 	struct heap *heap = atomic_load(&wanted->device->heap);
 	size_t bytes = wanted->copy.WidthInBytes;
@@ -144,11 +144,11 @@ static bool pin(struct wanted *wanted)
 		if (!side->is_heap)
 			continue;
 		if (!heap_pin(heap, side->start, bytes)) {
-			unpin(wanted, i);
+			graph_mend_unpin(wanted, i);
 			return false;
 		}
-		if (!look(side, heap, bytes)) {
-			unpin(wanted, i + 1);
+		if (!graph_mend_look(side, heap, bytes)) {
+			graph_mend_unpin(wanted, i + 1);
 			return false;
 		}
 	}
@@ -179,7 +179,7 @@ static bool next_trial(struct wanted *wanted)
 }
 
 /* What it stands at has, at either side, the kind that was tried or that which is to be. */
-static bool show(const struct wanted *wanted, bool as_it_will_be)
+static bool graph_mend_show(const struct wanted *wanted, bool as_it_will_be)
 {
 	bool good = true;
 
@@ -216,7 +216,7 @@ static CUDA_MEMCPY3D copy_tried(const struct wanted *wanted)
 	return copy;
 }
 
-static void lost(struct device *device)
+static void graph_mend_lost(struct device *device)
 {
 	scratch_abandon(device);
 	log_once("a copy of a graph could not be changed, nor put back: launches of that instance will fail; make it "
@@ -231,7 +231,7 @@ struct of_instance {
 	CUcontext context;
 };
 
-static bool set(const struct of_instance *of, const struct wanted *wanted, const CUDA_MEMCPY3D *copy)
+static bool graph_mend_set(const struct of_instance *of, const struct wanted *wanted, const CUDA_MEMCPY3D *copy)
 {
 	return REAL(cuGraphExecMemcpyNodeSetParams)(of->exec, wanted->node, copy, of->context) == CUDA_SUCCESS;
 }
@@ -241,15 +241,16 @@ static bool lead_over(const struct of_instance *of, struct wanted *wanted)
 	CUDA_MEMCPY3D scratch;
 
 	do {
-		if (!next_trial(wanted) || !show(wanted, false))
+		if (!next_trial(wanted) || !graph_mend_show(wanted, false))
 			return false;
 		scratch = copy_tried(wanted);
-	} while (!set(of, wanted, &scratch));
+	} while (!graph_mend_set(of, wanted, &scratch));
 	last_trial = wanted->trial;
 	for (int i = 0; i < TRIES; i++)
-		if (show(wanted, true) && set(of, wanted, &scratch) && set(of, wanted, &wanted->copy))
+		if (graph_mend_show(wanted, true) && graph_mend_set(of, wanted, &scratch) &&
+		    graph_mend_set(of, wanted, &wanted->copy))
 			return true;
-	lost(wanted->device);
+	graph_mend_lost(wanted->device);
 	return false;
 }
 
@@ -262,7 +263,7 @@ static bool mend_held(const struct of_instance *of, struct wanted *wanted)
 	return good;
 }
 
-static void count(bool good)
+static void graph_mend_count(bool good)
 {
 	stats_add(good ? STAT_graph_mends : STAT_graph_refusals, 1);
 	if (!good)
@@ -280,11 +281,11 @@ CUresult mend_set(CUresult refused, CUgraphExec exec, CUgraphNode node, const CU
 	if (refused != CUDA_ERROR_INVALID_VALUE || !copy || !enter_serve(&scope))
 		return refused;
 	/* What the program may not have natively either is its own mistake. */
-	if (!wanted_init(&wanted, node, copy) || !pin(&wanted))
+	if (!wanted_init(&wanted, node, copy) || !graph_mend_pin(&wanted))
 		return enter_leave(&scope, refused);
 	bool good = mend_held(&of, &wanted);
-	unpin(&wanted, SIDES);
-	count(good);
+	graph_mend_unpin(&wanted, SIDES);
+	graph_mend_count(good);
 	return enter_leave(&scope, good ? CUDA_SUCCESS : refused);
 }
 
@@ -299,7 +300,7 @@ struct update {
 	struct device *device;
 };
 
-static bool add(struct update *update, CUgraphNode node)
+static bool graph_mend_add(struct update *update, CUgraphNode node)
 {
 	CUDA_MEMCPY3D copy;
 	struct wanted wanted;
@@ -319,14 +320,14 @@ static bool add(struct update *update, CUgraphNode node)
 		update->wanted = more;
 		update->room = room;
 	}
-	if (!pin(&wanted))
+	if (!graph_mend_pin(&wanted))
 		return false;
 	update->device = wanted.device;
 	update->wanted[update->n++] = wanted;
 	return true;
 }
 
-static bool collect(struct update *update, CUgraph graph, unsigned depth);
+static bool graph_mend_collect(struct update *update, CUgraph graph, unsigned depth);
 
 static bool collect_node(struct update *update, CUgraphNode node, unsigned depth)
 {
@@ -336,13 +337,14 @@ static bool collect_node(struct update *update, CUgraphNode node, unsigned depth
 	if (REAL(cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS)
 		return false;
 	if (type == CU_GRAPH_NODE_TYPE_MEMCPY)
-		return add(update, node);
+		return graph_mend_add(update, node);
 	if (type != CU_GRAPH_NODE_TYPE_GRAPH)
 		return true;
-	return REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS && collect(update, child, depth + 1);
+	return REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS &&
+	       graph_mend_collect(update, child, depth + 1);
 }
 
-static bool collect(struct update *update, CUgraph graph, unsigned depth)
+static bool graph_mend_collect(struct update *update, CUgraph graph, unsigned depth)
 {
 	CUgraphNode *nodes;
 	size_t n = 0;
@@ -395,8 +397,8 @@ static bool reach_scratch(struct update *update)
 		if (before && before != wanted)
 			last_trial = before->trial;
 		before = wanted;
-		if (wanted == &nobody || update->n_updates >= UPDATES || !next_trial(wanted) || !show(wanted, false) ||
-		    !set_clone(wanted, true))
+		if (wanted == &nobody || update->n_updates >= UPDATES || !next_trial(wanted) ||
+		    !graph_mend_show(wanted, false) || !set_clone(wanted, true))
 			return false;
 	}
 	if (before)
@@ -410,7 +412,7 @@ static bool leave_scratch(struct update *update)
 	for (size_t i = 0; i < update->n; i++) {
 		const struct wanted *wanted = &update->wanted[i];
 
-		if (wanted->n_trials && (!show(wanted, true) || !set_clone(wanted, true)))
+		if (wanted->n_trials && (!graph_mend_show(wanted, true) || !set_clone(wanted, true)))
 			return false;
 	}
 	if (refused_by(update))
@@ -433,14 +435,14 @@ static bool lead_all_over(struct update *update)
 		if (leave_scratch(update))
 			return true;
 	if (any)
-		lost(update->device);
+		graph_mend_lost(update->device);
 	return !any;
 }
 
 /* Of a graph that cannot be cloned it is only seen whether it has copies of ours, so that the refusal is counted. */
 static bool mend_all(struct update *update, CUgraph graph)
 {
-	bool good = collect(update, update->clone ? update->clone : graph, 0) && update->n && update->clone;
+	bool good = graph_mend_collect(update, update->clone ? update->clone : graph, 0) && update->n && update->clone;
 
 	if (good) {
 		lock_take(&mend_lock);
@@ -449,7 +451,7 @@ static bool mend_all(struct update *update, CUgraph graph)
 		lock_drop(&mend_lock);
 	}
 	for (size_t i = 0; i < update->n; i++)
-		unpin(&update->wanted[i], SIDES);
+		graph_mend_unpin(&update->wanted[i], SIDES);
 	return good;
 }
 
@@ -467,7 +469,7 @@ CUresult mend_update(CUresult refused, CUgraphExec exec, CUgraph graph, CUgraphE
 	if (update.clone)
 		REAL(cuGraphDestroy)(update.clone);
 	if (good || update.n)
-		count(good);
+		graph_mend_count(good);
 	free(update.wanted);
 	return enter_leave(&scope, good ? CUDA_SUCCESS : refused);
 }

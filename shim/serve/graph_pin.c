@@ -6,7 +6,7 @@
 
 #define DEPTH 16 /* of child graphs */
 
-static bool begin(struct graph_pin *hold, CUresult result)
+static bool graph_pin_begin(struct graph_pin *hold, CUresult result)
 {
 	hold->at = NULL;
 	hold->n = hold->room = 0;
@@ -28,7 +28,7 @@ static bool has_room(struct graph_pin *hold)
 }
 
 /* The blocks that these bytes touch, if they are the heap's: several where the program has mapped them (vmm.h). */
-static void add(struct graph_pin *hold, CUdeviceptr start, size_t bytes)
+static void graph_pin_add(struct graph_pin *hold, CUdeviceptr start, size_t bytes)
 {
 	const struct device *device = start && !hold->late ? device_of(start) : NULL;
 
@@ -40,7 +40,7 @@ static void add(struct graph_pin *hold, CUdeviceptr start, size_t bytes)
 		hold->late = true;
 }
 
-static bool held(struct graph_pin *hold)
+static bool graph_pin_held(struct graph_pin *hold)
 {
 	if (!hold->n)
 		graph_pin_end(hold);
@@ -74,42 +74,42 @@ static void add_copy(struct graph_pin *hold, const CUDA_MEMCPY3D *copy)
 	size_t src = span_of(copy->srcPitch, copy->srcHeight, copy->WidthInBytes, copy->Height, copy->Depth);
 	size_t dst = span_of(copy->dstPitch, copy->dstHeight, copy->WidthInBytes, copy->Height, copy->Depth);
 
-	add(hold, is_device(copy->srcMemoryType) ? copy->srcDevice : 0, src + copy->srcXInBytes);
-	add(hold, is_device(copy->dstMemoryType) ? copy->dstDevice : 0, dst + copy->dstXInBytes);
+	graph_pin_add(hold, is_device(copy->srcMemoryType) ? copy->srcDevice : 0, src + copy->srcXInBytes);
+	graph_pin_add(hold, is_device(copy->dstMemoryType) ? copy->dstDevice : 0, dst + copy->dstXInBytes);
 }
 
 static void add_set(struct graph_pin *hold, const CUDA_MEMSET_NODE_PARAMS *set)
 {
-	add(hold, set->dst, span_of(set->pitch, 1, set->width * set->elementSize, set->height, 1));
+	graph_pin_add(hold, set->dst, span_of(set->pitch, 1, set->width * set->elementSize, set->height, 1));
 }
 
 bool graph_pin_copy(struct graph_pin *hold, CUresult result, const CUDA_MEMCPY3D *copy)
 {
-	if (!copy || !begin(hold, result))
+	if (!copy || !graph_pin_begin(hold, result))
 		return false;
 	add_copy(hold, copy);
-	return held(hold);
+	return graph_pin_held(hold);
 }
 
 bool graph_pin_set(struct graph_pin *hold, CUresult result, const CUDA_MEMSET_NODE_PARAMS *set)
 {
-	if (!set || !begin(hold, result))
+	if (!set || !graph_pin_begin(hold, result))
 		return false;
 	add_set(hold, set);
-	return held(hold);
+	return graph_pin_held(hold);
 }
 
 bool graph_pin_params(struct graph_pin *hold, CUresult result, const CUgraphNodeParams *params)
 {
-	if (!params || !begin(hold, result))
+	if (!params || !graph_pin_begin(hold, result))
 		return false;
 	if (params->type == CU_GRAPH_NODE_TYPE_MEMCPY)
 		add_copy(hold, &params->memcpy.copyParams);
 	else if (params->type == CU_GRAPH_NODE_TYPE_MEMSET)
-		add(hold, params->memset.dst,
-		    span_of(params->memset.pitch, 1, params->memset.width * params->memset.elementSize,
-			    params->memset.height, 1));
-	return held(hold);
+		graph_pin_add(hold, params->memset.dst,
+			      span_of(params->memset.pitch, 1, params->memset.width * params->memset.elementSize,
+				      params->memset.height, 1));
+	return graph_pin_held(hold);
 }
 
 static void add_graph(struct graph_pin *hold, CUgraph graph, unsigned depth);
@@ -143,8 +143,8 @@ static void add_graph(struct graph_pin *hold, CUgraph graph, unsigned depth)
 
 bool graph_pin_sets(struct graph_pin *hold, CUresult result, CUgraph graph)
 {
-	if (!graph || !begin(hold, result))
+	if (!graph || !graph_pin_begin(hold, result))
 		return false;
 	add_graph(hold, graph, 0);
-	return held(hold);
+	return graph_pin_held(hold);
 }

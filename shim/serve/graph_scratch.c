@@ -32,7 +32,8 @@ static CUdeviceptr address_of(const struct scratch *scratch, unsigned range, uns
 
 /* ---- making ---- */
 
-static bool create(CUmemLocation location, struct budget *budget, CUmemGenericAllocationHandle *ret_handle)
+static bool graph_scratch_create(CUmemLocation location, struct budget *budget,
+				 CUmemGenericAllocationHandle *ret_handle)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = location};
 
@@ -43,15 +44,16 @@ static bool create(CUmemLocation location, struct budget *budget, CUmemGenericAl
 }
 
 /* What was had stays for the next try. */
-static bool make(struct device *device, struct scratch *scratch)
+static bool graph_scratch_make(struct device *device, struct scratch *scratch)
 {
 	CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->ordinal};
 
 	if (!device->host_vmm)
 		return false;
-	if (!scratch->memory[OF_DEVICE] && !create(here, &device->budget, &scratch->memory[OF_DEVICE]))
+	if (!scratch->memory[OF_DEVICE] && !graph_scratch_create(here, &device->budget, &scratch->memory[OF_DEVICE]))
 		return false;
-	if (!scratch->memory[OF_HOST] && !create(device->host_location, &host_budget, &scratch->memory[OF_HOST]))
+	if (!scratch->memory[OF_HOST] &&
+	    !graph_scratch_create(device->host_location, &host_budget, &scratch->memory[OF_HOST]))
 		return false;
 	return scratch->base || REAL(cuMemAddressReserve)(&scratch->base, N_RANGES * RANGE_UNITS * HEAP_UNIT, HEAP_UNIT,
 							  0, 0) == CUDA_SUCCESS;
@@ -63,13 +65,13 @@ bool scratch_begin(struct device *device)
 
 	lock_assert_held(LOCK_MEND);
 	if (!scratch->made && !scratch->abandoned)
-		scratch->made = make(device, scratch);
+		scratch->made = graph_scratch_make(device, scratch);
 	return scratch->made && !scratch->abandoned;
 }
 
 /* ---- mapping ---- */
 
-static bool clear(struct scratch *scratch, unsigned range, unsigned unit)
+static bool graph_scratch_clear(struct scratch *scratch, unsigned range, unsigned unit)
 {
 	unsigned char *mapped = &scratch->mapped[range][unit];
 
@@ -79,19 +81,20 @@ static bool clear(struct scratch *scratch, unsigned range, unsigned unit)
 	return true;
 }
 
-static bool fill(const struct device *device, struct scratch *scratch, unsigned range, unsigned unit,
-		 unsigned char what)
+static bool graph_scratch_fill(const struct device *device, struct scratch *scratch, unsigned range, unsigned unit,
+			       unsigned char what)
 {
 	CUdeviceptr at = address_of(scratch, range, unit);
 
 	if (scratch->mapped[range][unit] == what)
 		return true;
-	if (!clear(scratch, range, unit) || map_chunk(at, HEAP_UNIT, scratch->memory[what]) != CUDA_SUCCESS)
+	if (!graph_scratch_clear(scratch, range, unit) ||
+	    map_chunk(at, HEAP_UNIT, scratch->memory[what]) != CUDA_SUCCESS)
 		return false;
 	scratch->mapped[range][unit] = what;
 	if (map_allow(at, HEAP_UNIT, device->ordinal, 0) == CUDA_SUCCESS)
 		return true;
-	clear(scratch, range, unit);
+	graph_scratch_clear(scratch, range, unit);
 	return false;
 }
 
@@ -102,8 +105,8 @@ bool scratch_show(struct device *device, enum scratch_side side, enum scratch_ki
 	unsigned range = range_of(side, was, will);
 
 	lock_assert_held(LOCK_MEND);
-	return fill(device, scratch, range, 0, kind == SCRATCH_HOST ? OF_HOST : OF_DEVICE) &&
-	       fill(device, scratch, range, 1, kind == SCRATCH_DEVICE ? OF_DEVICE : OF_HOST);
+	return graph_scratch_fill(device, scratch, range, 0, kind == SCRATCH_HOST ? OF_HOST : OF_DEVICE) &&
+	       graph_scratch_fill(device, scratch, range, 1, kind == SCRATCH_DEVICE ? OF_DEVICE : OF_HOST);
 }
 
 CUdeviceptr scratch_at(const struct device *device, enum scratch_side side, enum scratch_kind was,
@@ -120,7 +123,7 @@ void scratch_end(struct device *device)
 	lock_assert_held(LOCK_MEND);
 	for (unsigned range = 0; range < N_RANGES; range++)
 		for (unsigned unit = 0; unit < RANGE_UNITS; unit++)
-			clear(scratch, range, unit);
+			graph_scratch_clear(scratch, range, unit);
 }
 
 void scratch_abandon(struct device *device)

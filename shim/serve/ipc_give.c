@@ -62,7 +62,7 @@ static bool is_alive(const struct ipc_handle *handle)
 }
 
 /* The next packet. False: there is no such block any more, or it was never given. The files are the caller's. */
-static bool share(const struct ipc_handle *handle, unsigned first, struct heap_share *ret_share)
+static bool ipc_give_share(const struct ipc_handle *handle, unsigned first, struct heap_share *ret_share)
 {
 	struct device *device = device_of(handle->base);
 	struct heap *heap = device ? atomic_load_explicit(&device->heap, memory_order_acquire) : NULL;
@@ -96,7 +96,7 @@ static bool send_packet(int fd, const struct ipc_answer *answer, const int *file
 	return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(*answer);
 }
 
-static void serve(struct socket_server *server, int fd)
+static void ipc_give_serve(struct socket_server *server, int fd)
 {
 	struct ipc_answer answer = {.good = 1, .n_all = 1};
 	struct ipc_handle handle;
@@ -109,7 +109,7 @@ static void serve(struct socket_server *server, int fd)
 	for (unsigned sent = 0; sent < answer.n_all; sent += answer.here) {
 		struct heap_share part = {0};
 
-		if (!ipc_is_own(&handle) || !share(&handle, sent, &part)) {
+		if (!ipc_is_own(&handle) || !ipc_give_share(&handle, sent, &part)) {
 			answer = (struct ipc_answer){.good = 0};
 			send_packet(fd, &answer, NULL);
 			return;
@@ -131,7 +131,7 @@ static struct socket_server server = {
     .tail = USER_DIR_IPC,
     .thread_name = "spillway-ipc",
     .cannot = "memory cannot be handed out by",
-    .serve = serve,
+    .serve = ipc_give_serve,
 };
 
 bool ipc_is_own(const struct ipc_handle *handle)
@@ -155,7 +155,7 @@ void ipc_child(void)
 
 /* ---- handles ---- */
 
-static bool start(void)
+static bool ipc_give_start(void)
 {
 	static struct lock one = LOCK_INIT(LOCK_IPC_SERVER); /* so that the second caller finds it started */
 
@@ -182,7 +182,7 @@ CUresult ipc_give(struct heap *heap, const struct ledger_row *row, CUipcMemHandl
 		    "Spillway too, or with use: driver");
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	if (!start())
+	if (!ipc_give_start())
 		return CUDA_ERROR_MAP_FAILED;
 	log_once(
 	    "heap memory is handed out by cuIpcGetMemHandle and stays where it is; processes that open it must run "

@@ -69,7 +69,7 @@ static int connect_to(const struct ipc_handle *handle)
 }
 
 /* One answer and its files, which are the caller's. False: none came, or not a whole one. */
-static bool receive(int fd, struct ipc_answer *ret_answer, int ret_files[IPC_FILES])
+static bool ipc_take_receive(int fd, struct ipc_answer *ret_answer, int ret_files[IPC_FILES])
 {
 	char room[CMSG_SPACE(sizeof(int) * IPC_FILES)] __attribute__((aligned(__alignof__(struct cmsghdr))));
 	struct iovec data = {ret_answer, sizeof(*ret_answer)};
@@ -135,7 +135,7 @@ static CUresult map_answer(struct taken *taken, const struct ipc_answer *answer,
 }
 
 /* False: the driver refused, and it stays as it is. */
-static bool unmap(struct taken *taken)
+static bool ipc_take_unmap(struct taken *taken)
 {
 	if (taken->mapped && REAL(cuMemUnmap)(taken->at, taken->mapped) != CUDA_SUCCESS)
 		return false;
@@ -143,7 +143,7 @@ static bool unmap(struct taken *taken)
 	return !taken->at || REAL(cuMemAddressFree)(taken->at, taken->bytes) == CUDA_SUCCESS;
 }
 
-static CUresult take(struct taken *taken, int fd)
+static CUresult ipc_take_take(struct taken *taken, int fd)
 {
 	const CUmemAccessDesc access = {
 	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = taken->device},
@@ -156,7 +156,7 @@ static CUresult take(struct taken *taken, int fd)
 		int files[IPC_FILES];
 		struct ipc_answer answer;
 
-		if (!receive(fd, &answer, files))
+		if (!ipc_take_receive(fd, &answer, files))
 			return CUDA_ERROR_MAP_FAILED;
 		if (!answer.good || !answer.here)
 			return CUDA_ERROR_INVALID_HANDLE;
@@ -178,14 +178,14 @@ static CUresult take(struct taken *taken, int fd)
 	return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_MAP_FAILED : result;
 }
 
-static CUresult fetch(struct taken *taken)
+static CUresult ipc_take_fetch(struct taken *taken)
 {
 	int fd = connect_to(&taken->handle);
 	CUresult result = CUDA_ERROR_INVALID_HANDLE;
 
 	if (fd >= 0) {
 		if (send(fd, &taken->handle, sizeof(taken->handle), MSG_NOSIGNAL) == sizeof(taken->handle))
-			result = take(taken, fd);
+			result = ipc_take_take(taken, fd);
 		close(fd);
 	}
 	if (result == CUDA_ERROR_INVALID_HANDLE)
@@ -242,7 +242,7 @@ static void take_down(void)
 			idle = context_wait_idle(taken->context) == CUDA_SUCCESS;
 			capture_resume();
 		}
-		if (idle && unmap(taken)) {
+		if (idle && ipc_take_unmap(taken)) {
 			*link = taken->next;
 			free(taken);
 		} else {
@@ -260,13 +260,13 @@ static CUresult open_new(const struct ipc_handle *handle, CUdevice device, struc
 	taken->handle = *handle;
 	taken->device = device;
 	taken->context = context_current();
-	CUresult result = fetch(taken);
+	CUresult result = ipc_take_fetch(taken);
 	if (result == CUDA_SUCCESS) {
 		taken->next = all;
 		all = taken;
 		*ret_taken = taken;
 	} else {
-		unmap(taken); /* nobody has seen the address */
+		ipc_take_unmap(taken); /* nobody has seen the address */
 		free(taken);
 	}
 	return result;

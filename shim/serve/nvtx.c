@@ -44,7 +44,7 @@ static void make_key(void)
 	pthread_key_create(&at_end, end_thread);
 }
 
-static int push(void *domain, const char *name)
+static int nvtx_push(void *domain, const char *name)
 {
 	int level = 0, saved = errno;
 
@@ -67,7 +67,7 @@ static int push(void *domain, const char *name)
 }
 
 /* -2 is what NVTX says where nothing was pushed. */
-static int pop(void *domain)
+static int nvtx_pop(void *domain)
 {
 	unsigned at = mine ? mine->n : 0;
 	int level = 0;
@@ -108,7 +108,7 @@ struct attributes {
 enum { MESSAGE_ASCII = 1, MESSAGE_WIDE, MESSAGE_REGISTERED };
 
 /* What is no ASCII becomes '?', which patterns can say. */
-static void narrow(const wchar_t *wide, char name[NAME_BYTES])
+static void nvtx_narrow(const wchar_t *wide, char name[NAME_BYTES])
 {
 	size_t n = 0;
 
@@ -121,13 +121,13 @@ static int push_wide(const wchar_t *wide)
 {
 	char name[NAME_BYTES];
 
-	narrow(wide, name);
-	return push(NULL, name);
+	nvtx_narrow(wide, name);
+	return nvtx_push(NULL, name);
 }
 
 static int push_plain(const char *name)
 {
-	return push(NULL, name);
+	return nvtx_push(NULL, name);
 }
 
 static int push_in(void *domain, const struct attributes *attributes)
@@ -135,12 +135,12 @@ static int push_in(void *domain, const struct attributes *attributes)
 	char name[NAME_BYTES] = "";
 
 	if (!attributes || attributes->size < sizeof(*attributes))
-		return push(domain, name);
+		return nvtx_push(domain, name);
 	if (attributes->message_type == MESSAGE_WIDE)
-		narrow(attributes->message, name);
+		nvtx_narrow(attributes->message, name);
 	else if (attributes->message_type == MESSAGE_ASCII || attributes->message_type == MESSAGE_REGISTERED)
-		return push(domain, attributes->message);
-	return push(domain, name);
+		return nvtx_push(domain, attributes->message);
+	return nvtx_push(domain, name);
 }
 
 static int push_attributes(const struct attributes *attributes)
@@ -150,7 +150,7 @@ static int push_attributes(const struct attributes *attributes)
 
 static int pop_plain(void)
 {
-	return pop(NULL);
+	return nvtx_pop(NULL);
 }
 
 /* Domains that differ have handles that differ; no name of one is ever needed. */
@@ -172,7 +172,7 @@ static void *register_wide(void *domain, const wchar_t *wide)
 {
 	char name[NAME_BYTES];
 
-	narrow(wide, name);
+	nvtx_narrow(wide, name);
 	return register_plain(domain, name);
 }
 
@@ -192,7 +192,7 @@ static const struct {
 } rows[] = {
     {MODULE_CORE, 8, (any_function *)push_attributes},    {MODULE_CORE, 9, (any_function *)push_plain},
     {MODULE_CORE, 10, (any_function *)push_wide},         {MODULE_CORE, 11, (any_function *)pop_plain},
-    {MODULE_DOMAINS, 4, (any_function *)push_in},         {MODULE_DOMAINS, 5, (any_function *)pop},
+    {MODULE_DOMAINS, 4, (any_function *)push_in},         {MODULE_DOMAINS, 5, (any_function *)nvtx_pop},
     {MODULE_DOMAINS, 10, (any_function *)register_plain}, {MODULE_DOMAINS, 11, (any_function *)register_wide},
     {MODULE_DOMAINS, 12, (any_function *)make_domain},    {MODULE_DOMAINS, 13, (any_function *)make_domain},
 };

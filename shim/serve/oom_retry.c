@@ -60,7 +60,7 @@ static enum turn wait_for_turn(struct oom_retry *room, int device, uint64_t ns)
 	return turn;
 }
 
-static bool spill(struct oom_retry *room, struct device *device, uint64_t bytes)
+static bool oom_retry_spill(struct oom_retry *room, struct device *device, uint64_t bytes)
 {
 	uint64_t most = bytes > OOM_RETRY_BYTES ? bytes : OOM_RETRY_BYTES;
 	bool made = false;
@@ -94,7 +94,7 @@ bool oom_retry_make(struct oom_retry *room, int ordinal, uint64_t bytes)
 		return false;
 	bool made = deferred_free_wait(device->ordinal);
 	made |= device_make_room(device);
-	made = made || spill(room, device, bytes);
+	made = made || oom_retry_spill(room, device, bytes);
 	room->made |= made;
 	return made;
 }

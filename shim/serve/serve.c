@@ -38,8 +38,8 @@ static enum sw_status ask_driver(struct device *device, const struct backend_req
 	return status;
 }
 
-static enum sw_status ask(enum policy_use use, struct device *device, const struct backend_request *request,
-			  struct ledger_row *row, size_t *ret_pitch)
+static enum sw_status serve_ask(enum policy_use use, struct device *device, const struct backend_request *request,
+				struct ledger_row *row, size_t *ret_pitch)
 {
 	if (!places[use])
 		return SW_NO_MEMORY;
@@ -54,7 +54,7 @@ static enum sw_status ask_first(const struct policy_decision *decision, struct d
 {
 	if (!alloc_decide_take(decision, request->bytes, &row->cap))
 		return SW_NO_MEMORY;
-	enum sw_status status = ask(decision->use, device, request, row, ret_pitch);
+	enum sw_status status = serve_ask(decision->use, device, request, row, ret_pitch);
 	if (status != SW_OK && row->cap) {
 		budget_give(row->cap, request->bytes);
 		row->cap = NULL;
@@ -66,8 +66,8 @@ static enum sw_status ask_first(const struct policy_decision *decision, struct d
  * Down the list of uses until one serves it. No memory, and not being able to, go on to the next; what nobody on the list
  * is able to do goes to the driver, but what nobody has memory for is out of memory.
  */
-static enum sw_status act(struct device *device, const struct backend_request *asked, struct ledger_row *row,
-			  size_t *ret_pitch)
+static enum sw_status serve_act(struct device *device, const struct backend_request *asked, struct ledger_row *row,
+				size_t *ret_pitch)
 {
 	struct policy_decision decision = alloc_decide(device, asked);
 	struct backend_managed_settings managed = alloc_decide_managed(&decision, device);
@@ -81,9 +81,9 @@ static enum sw_status act(struct device *device, const struct backend_request *a
 	row->fixed = !decision.movable;
 	enum sw_status status = ask_first(&decision, device, &request, row, ret_pitch);
 	for (unsigned i = 1; i < decision.n_uses && (status == SW_NO_MEMORY || status == SW_NOT_SUPPORTED); i++)
-		status = ask((enum policy_use)decision.uses[i], device, &request, row, ret_pitch);
+		status = serve_ask((enum policy_use)decision.uses[i], device, &request, row, ret_pitch);
 	if (status == SW_NOT_SUPPORTED)
-		status = ask(POLICY_USE_DRIVER, device, &request, row, ret_pitch);
+		status = serve_ask(POLICY_USE_DRIVER, device, &request, row, ret_pitch);
 	return status;
 }
 
@@ -113,7 +113,7 @@ CUresult serve_alloc(const struct backend_request *request, CUdeviceptr *ret_add
 	row->context = context_of_memory();
 	trace_ask(device, request);
 	deferred_free_reap(device->ordinal);
-	enum sw_status status = act(device, request, row, &pitch);
+	enum sw_status status = serve_act(device, request, row, &pitch);
 	if (status != SW_OK) {
 		if (status == SW_NO_MEMORY)
 			account_refused(device, request->bytes, row->rule, request->caller);

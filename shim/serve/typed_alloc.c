@@ -9,7 +9,7 @@
 #include "shim/serve/trace_alloc.h"
 #include "shim/trace/trace.h"
 
-static struct policy_decision decide(enum policy_api api, struct device *device, size_t bytes, void *caller)
+static struct policy_decision typed_alloc_decide(enum policy_api api, struct device *device, size_t bytes, void *caller)
 {
 	struct backend_request question = {.api = api, .bytes = bytes, .caller = caller};
 
@@ -26,7 +26,7 @@ bool typed_alloc_claim(enum policy_api api, struct device *device, size_t bytes,
 		device = device_current(NULL);
 	if (!device)
 		return true; /* the driver has a code of its own for that */
-	struct policy_decision decision = decide(api, device, bytes, caller);
+	struct policy_decision decision = typed_alloc_decide(api, device, bytes, caller);
 	ret_claim->rule = decision.rule;
 	ret_claim->spill = decision.vmm_spill;
 	/* Nobody else can make it (parse.c sees to that): behind a full cap there is nothing but deny. */

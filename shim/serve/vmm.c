@@ -238,7 +238,7 @@ static bool become_drivers(struct ledger_row *row)
 	return true;
 }
 
-static CUresult expose(CUmemGenericAllocationHandle *handle, unsigned type)
+static CUresult vmm_expose_one(CUmemGenericAllocationHandle *handle, unsigned type)
 {
 	struct ledger_row row;
 
@@ -272,7 +272,7 @@ CUresult vmm_expose(CUmemGenericAllocationHandle *handle, unsigned type)
 	if (!vmm_is_handle(ours) || !ledger_handle_map(ours))
 		return CUDA_SUCCESS; /* the driver says what it thinks of it */
 	lock_take(&vmm_lock);
-	CUresult result = expose(handle, type);
+	CUresult result = vmm_expose_one(handle, type);
 	lock_drop(&vmm_lock);
 	ledger_handle_unmap(ours, &gone);
 	account_drop(gone);
@@ -305,8 +305,8 @@ bool vmm_is_drivers(CUdeviceptr address)
 }
 
 /* As the driver says it (rules_memory_test): what is not all of a handle is not supported, whatever else it is. */
-static CUresult judge(const struct ledger_row *handle, CUdeviceptr address, size_t bytes, size_t offset,
-		      unsigned long long flags)
+static CUresult vmm_judge(const struct ledger_row *handle, CUdeviceptr address, size_t bytes, size_t offset,
+			  unsigned long long flags)
 {
 	if (flags || !bytes || address % HEAP_UNIT)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -356,8 +356,9 @@ static CUresult map_handle(struct ledger_row *row, const struct va_range *space,
 	struct ledger_row ours;
 
 	lock_take(&vmm_lock);
-	CUresult result = find_handle(row->mapping.handle, &ours) ? judge(&ours, row->key, row->bytes, offset, flags)
-								  : CUDA_ERROR_INVALID_VALUE;
+	CUresult result = find_handle(row->mapping.handle, &ours)
+			      ? vmm_judge(&ours, row->key, row->bytes, offset, flags)
+			      : CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS && space && !va_ranges_has(space, row->key, row->bytes))
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)

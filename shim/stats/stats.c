@@ -59,7 +59,7 @@ static void gauge_add(_Atomic uint64_t *live, _Atomic uint64_t *most, uint64_t b
  * since the start, less bytes x t. stats_page_get() adds what is there, times now. The sums may go round; their difference is
  * right all the same.
  */
-static void weigh(uint64_t bytes, bool comes)
+static void stats_weigh(uint64_t bytes, bool comes)
 {
 	static _Atomic uint64_t away; /* on the host, and on devices that lend memory */
 	uint64_t before = comes ? atomic_fetch_add_explicit(&away, bytes, memory_order_relaxed)
@@ -81,7 +81,7 @@ void stats_live_add(int device, enum place place, uint64_t bytes)
 	if ((unsigned)device < STATS_DEVICES)
 		gauge_add(&stats.device[device].live[place], &stats.device[device].peak[place], bytes);
 	if ((place == PLACE_HOST || place == PLACE_PEER) && bytes)
-		weigh(bytes, true);
+		stats_weigh(bytes, true);
 }
 
 void stats_live_sub(int device, enum place place, uint64_t bytes)
@@ -90,7 +90,7 @@ void stats_live_sub(int device, enum place place, uint64_t bytes)
 	if ((unsigned)device < STATS_DEVICES)
 		atomic_fetch_sub_explicit(&stats.device[device].live[place], bytes, memory_order_relaxed);
 	if ((place == PLACE_HOST || place == PLACE_PEER) && bytes)
-		weigh(bytes, false);
+		stats_weigh(bytes, false);
 }
 
 uint64_t stats_live(enum place place)

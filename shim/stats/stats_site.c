@@ -110,7 +110,7 @@ static unsigned tables_of(unsigned number, struct stats_figures *ret_tables[TABL
 	return n;
 }
 
-static void add(struct stats_figures *figures, enum figure figure, uint64_t n)
+static void stats_site_add(struct stats_figures *figures, enum figure figure, uint64_t n)
 {
 	atomic_fetch_add_explicit(&figures->figure[figure], n, memory_order_relaxed);
 }
@@ -130,10 +130,10 @@ void stats_made(unsigned site, uint64_t bytes, uint64_t on_host)
 	struct stats_figures *tables[TABLES];
 
 	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++) {
-		add(tables[i], FIGURE_allocations, 1);
-		add(tables[i], FIGURE_allocated_bytes, bytes);
+		stats_site_add(tables[i], FIGURE_allocations, 1);
+		stats_site_add(tables[i], FIGURE_allocated_bytes, bytes);
 		if (on_host)
-			add(tables[i], FIGURE_spilled_bytes, on_host);
+			stats_site_add(tables[i], FIGURE_spilled_bytes, on_host);
 		add_live(tables[i], bytes);
 	}
 }
@@ -151,8 +151,8 @@ void stats_gone(unsigned site, uint64_t bytes)
 	struct stats_figures *tables[TABLES];
 
 	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++) {
-		add(tables[i], FIGURE_frees, 1);
-		add(tables[i], FIGURE_live, -bytes);
+		stats_site_add(tables[i], FIGURE_frees, 1);
+		stats_site_add(tables[i], FIGURE_live, -bytes);
 	}
 }
 
@@ -161,7 +161,7 @@ void stats_refused(unsigned site)
 	struct stats_figures *tables[TABLES];
 
 	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++)
-		add(tables[i], FIGURE_refused, 1);
+		stats_site_add(tables[i], FIGURE_refused, 1);
 }
 
 void stats_moved(unsigned site, bool in, uint64_t bytes, bool again)
@@ -169,10 +169,10 @@ void stats_moved(unsigned site, bool in, uint64_t bytes, bool again)
 	struct stats_figures *tables[TABLES];
 
 	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++) {
-		add(tables[i], in ? FIGURE_moves_in : FIGURE_moves_out, 1);
-		add(tables[i], in ? FIGURE_moved_in_bytes : FIGURE_moved_out_bytes, bytes);
+		stats_site_add(tables[i], in ? FIGURE_moves_in : FIGURE_moves_out, 1);
+		stats_site_add(tables[i], in ? FIGURE_moved_in_bytes : FIGURE_moved_out_bytes, bytes);
 		if (again)
-			add(tables[i], FIGURE_refetches, 1);
+			stats_site_add(tables[i], FIGURE_refetches, 1);
 	}
 	stats_add(in ? STAT_moved_in_bytes : STAT_moved_out_bytes, bytes);
 	stats_add(in ? STAT_moves_in : STAT_moves_out, 1);
@@ -195,7 +195,7 @@ void stats_waited(unsigned site, uint64_t us)
 	struct stats_figures *tables[TABLES];
 
 	for (unsigned n = tables_of(site, tables), i = 0; i < n; i++) {
-		add(tables[i], FIGURE_waits, 1);
-		add(tables[i], FIGURE_wait_us, us);
+		stats_site_add(tables[i], FIGURE_waits, 1);
+		stats_site_add(tables[i], FIGURE_wait_us, us);
 	}
 }

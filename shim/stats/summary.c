@@ -39,17 +39,17 @@ __attribute__((format(printf, 3, 4))) static void add(struct summary *summary, u
 	summary->n++;
 }
 
-static unsigned long long get(const struct stats_page *page, enum stats_counter counter)
+static unsigned long long summary_get(const struct stats_page *page, enum stats_counter counter)
 {
 	return atomic_load(&page->counter[counter]);
 }
 
-static uint64_t figure(const struct stats_figures *figures, enum figure which)
+static uint64_t summary_figure(const struct stats_figures *figures, enum figure which)
 {
 	return atomic_load(&figures->figure[which]);
 }
 
-static double share(double part, double whole)
+static double summary_share(double part, double whole)
 {
 	return whole > 0 ? 100 * part / whole : 0;
 }
@@ -64,15 +64,15 @@ static struct totals add_up(const struct stats_page *page, uint64_t now)
 		const struct stats_device *device = &page->device[i];
 
 		/* Devices that the process only looked at have no budget that anything was taken from. */
-		if (!atomic_load(&device->known) || !figure(&device->figures, FIGURE_peak))
+		if (!atomic_load(&device->known) || !summary_figure(&device->figures, FIGURE_peak))
 			continue;
 		totals.device_total += atomic_load(&device->total);
 		totals.budget += atomic_load(&device->budget);
 	}
-	totals.need = figure(&page->backend[0], FIGURE_peak);
+	totals.need = summary_figure(&page->backend[0], FIGURE_peak);
 	totals.waiting_us = stats_page_get(page, STAT_waiting_us, now);
-	totals.gap_us = get(page, STAT_gap_us);
-	totals.over = get(page, STAT_spilled_allocations) || get(page, STAT_moves_out);
+	totals.gap_us = summary_get(page, STAT_gap_us);
+	totals.over = summary_get(page, STAT_spilled_allocations) || summary_get(page, STAT_moves_out);
 	return totals;
 }
 
@@ -83,7 +83,8 @@ static void name_devices(const struct stats_page *page, char *room, size_t bytes
 
 	snprintf(room, bytes, "no device");
 	for (unsigned i = 0; i < STATS_DEVICES; i++) {
-		if (!atomic_load(&page->device[i].known) || !figure(&page->device[i].figures, FIGURE_allocations))
+		if (!atomic_load(&page->device[i].known) ||
+		    !summary_figure(&page->device[i].figures, FIGURE_allocations))
 			continue;
 		if (!n++)
 			snprintf(room, bytes, "%.63s", page->device[i].name);
@@ -113,7 +114,7 @@ static void say_need(const struct stats_page *page, uint64_t now, const struct t
 	    "run",
 	    log_bytes(need, sizeof(need), totals->need), (double)totals->need / (double)totals->budget,
 	    log_bytes(budget, sizeof(budget), totals->budget), log_bytes(total, sizeof(total), totals->device_total),
-	    share((double)stats_page_get(page, STAT_over_us, now) / 1e6, totals->run));
+	    summary_share((double)stats_page_get(page, STAT_over_us, now) / 1e6, totals->run));
 }
 
 static void say_places(const struct stats_page *page, const struct totals *totals, struct summary *summary)
@@ -141,7 +142,8 @@ static void say_places(const struct stats_page *page, const struct totals *total
 /* Who had the host for himself and never wanted more has nothing to be told of it. */
 static void say_share(const struct stats_page *page, struct summary *summary)
 {
-	unsigned long long ranks = atomic_load(&page->share_most_ranks), refused = get(page, STAT_share_refused);
+	unsigned long long ranks = atomic_load(&page->share_most_ranks),
+			   refused = summary_get(page, STAT_share_refused);
 	char used[TEXT], total[TEXT], who[64] = "", full[64] = "";
 
 	if (!page->share_total || (ranks < 2 && !refused))
@@ -161,13 +163,15 @@ static void say_allocations(const struct stats_page *page, struct summary *summa
 
 	/* The line that the least is lost with, where one of peers is there, too. */
 	add(summary, atomic_load(&page->peak[PLACE_PEER]) ? 10 : 3,
-	    "  %llu allocations, %llu frees, %llu refused, %llu left to the driver", get(page, STAT_allocations),
-	    get(page, STAT_frees), get(page, STAT_refused), get(page, STAT_passed));
-	if (get(page, STAT_spilled_allocations))
+	    "  %llu allocations, %llu frees, %llu refused, %llu left to the driver",
+	    summary_get(page, STAT_allocations), summary_get(page, STAT_frees), summary_get(page, STAT_refused),
+	    summary_get(page, STAT_passed));
+	if (summary_get(page, STAT_spilled_allocations))
 		add(summary, 4, "  spilled %s in %llu allocations%s; %llu would have been out of memory",
-		    log_bytes(spilled, sizeof(spilled), get(page, STAT_spilled_bytes)),
-		    get(page, STAT_spilled_allocations),
-		    get(page, STAT_moves_in) ? "" : ": GPU reads of it go over the link", get(page, STAT_rescues));
+		    log_bytes(spilled, sizeof(spilled), summary_get(page, STAT_spilled_bytes)),
+		    summary_get(page, STAT_spilled_allocations),
+		    summary_get(page, STAT_moves_in) ? "" : ": GPU reads of it go over the link",
+		    summary_get(page, STAT_rescues));
 	else
 		add(summary, 4, "  nothing was spilled");
 }
@@ -175,32 +179,34 @@ static void say_allocations(const struct stats_page *page, struct summary *summa
 static void say_moves(const struct stats_page *page, const struct totals *totals, struct summary *summary)
 {
 	char in[TEXT], out[TEXT], lent[TEXT];
-	unsigned long long moved_out = get(page, STAT_moved_out_bytes), to_peers = get(page, STAT_peer_out_bytes);
-	double link = (double)get(page, STAT_link_us) / 1e6;
-	double gigabytes = (double)(get(page, STAT_moved_in_bytes) + moved_out) / 1e9;
+	unsigned long long moved_out = summary_get(page, STAT_moved_out_bytes),
+			   to_peers = summary_get(page, STAT_peer_out_bytes);
+	double link = (double)summary_get(page, STAT_link_us) / 1e6;
+	double gigabytes = (double)(summary_get(page, STAT_moved_in_bytes) + moved_out) / 1e9;
 
-	if (!get(page, STAT_moves_in) && !get(page, STAT_moves_out))
+	if (!summary_get(page, STAT_moves_in) && !summary_get(page, STAT_moves_out))
 		return;
 	add(summary, 5,
 	    "  moved %s to the device%s %s to the host%s%s%s, in %llu pieces, link busy %.2f s: %.1f GB/s both ways "
 	    "together",
-	    log_bytes(in, sizeof(in), get(page, STAT_moved_in_bytes)), to_peers ? "," : " and",
+	    log_bytes(in, sizeof(in), summary_get(page, STAT_moved_in_bytes)), to_peers ? "," : " and",
 	    log_bytes(out, sizeof(out), moved_out > to_peers ? moved_out - to_peers : 0), to_peers ? " and " : "",
 	    to_peers ? log_bytes(lent, sizeof(lent), to_peers) : "", to_peers ? " to other GPUs" : "",
-	    get(page, STAT_moves_in) + get(page, STAT_moves_out), link, link > 0 ? gigabytes / link : 0);
-	if (get(page, STAT_gaps) + get(page, STAT_gaps_given_up))
+	    summary_get(page, STAT_moves_in) + summary_get(page, STAT_moves_out), link,
+	    link > 0 ? gigabytes / link : 0);
+	if (summary_get(page, STAT_gaps) + summary_get(page, STAT_gaps_given_up))
 		add(summary, 6,
 		    "  %llu submissions waited, %.2f s in all, for %.0f %% of the run at least one; the GPU was "
 		    "stopped "
 		    "%llu times, %.2f s (%.0f %%), tries given up: %llu",
-		    get(page, STAT_waits), (double)get(page, STAT_wait_us) / 1e6,
-		    share((double)totals->waiting_us / 1e6, totals->run), get(page, STAT_gaps),
-		    (double)totals->gap_us / 1e6, share((double)totals->gap_us / 1e6, totals->run),
-		    get(page, STAT_gaps_given_up));
+		    summary_get(page, STAT_waits), (double)summary_get(page, STAT_wait_us) / 1e6,
+		    summary_share((double)totals->waiting_us / 1e6, totals->run), summary_get(page, STAT_gaps),
+		    (double)totals->gap_us / 1e6, summary_share((double)totals->gap_us / 1e6, totals->run),
+		    summary_get(page, STAT_gaps_given_up));
 	else
 		add(summary, 6, "  %llu submissions waited, %.2f s in all, for %.0f %% of the run at least one",
-		    get(page, STAT_waits), (double)get(page, STAT_wait_us) / 1e6,
-		    share((double)totals->waiting_us / 1e6, totals->run));
+		    summary_get(page, STAT_waits), (double)summary_get(page, STAT_wait_us) / 1e6,
+		    summary_share((double)totals->waiting_us / 1e6, totals->run));
 }
 
 /* The source says "none: ..." of itself, after which n/a would be said twice. */
@@ -232,7 +238,7 @@ static void say_faults(const struct stats_page *page, const struct totals *total
 /* ---- what costs most ---- */
 
 /* "rule optim, 12 of 64 to 128 MiB asked for at libtorch_cuda.so+0x1234" */
-static void describe(const struct stats_page *page, const struct stats_site *site, char *room, size_t bytes)
+static void summary_describe(const struct stats_page *page, const struct stats_site *site, char *room, size_t bytes)
 {
 	char least[TEXT], most[TEXT];
 	int n;
@@ -241,24 +247,26 @@ static void describe(const struct stats_page *page, const struct stats_site *sit
 		snprintf(room, bytes, site == page->site ? "further allocations" : STATS_SMALL_TEXT);
 		return;
 	}
-	n = snprintf(
-	    room, bytes, "%llu allocations of %s to %s", (unsigned long long)figure(&site->figures, FIGURE_allocations),
-	    log_bytes(least, sizeof(least), site->least_bytes), log_bytes(most, sizeof(most), 2 * site->least_bytes));
+	n = snprintf(room, bytes, "%llu allocations of %s to %s",
+		     (unsigned long long)summary_figure(&site->figures, FIGURE_allocations),
+		     log_bytes(least, sizeof(least), site->least_bytes),
+		     log_bytes(most, sizeof(most), 2 * site->least_bytes));
 	if (site->rule && site->rule < STATS_RULES && n > 0 && (size_t)n < bytes)
 		n += snprintf(room + n, bytes - (size_t)n, " under rule %.63s", page->rule[site->rule].name);
 	if (*site->text && n > 0 && (size_t)n < bytes)
 		snprintf(room + n, bytes - (size_t)n, ", asked for at %.63s", site->text);
 }
 
-static const struct stats_site *costliest(const struct stats_page *page)
+static const struct stats_site *summary_costliest(const struct stats_page *page)
 {
 	const struct stats_site *most = NULL;
 
 	for (unsigned i = 0; i < STATS_SITES; i++) {
 		const struct stats_site *site = &page->site[i];
 
-		if (figure(&site->figures, FIGURE_moved_in_bytes) &&
-		    (!most || figure(&site->figures, FIGURE_wait_us) > figure(&most->figures, FIGURE_wait_us)))
+		if (summary_figure(&site->figures, FIGURE_moved_in_bytes) &&
+		    (!most ||
+		     summary_figure(&site->figures, FIGURE_wait_us) > summary_figure(&most->figures, FIGURE_wait_us)))
 			most = site;
 	}
 	return most;
@@ -270,31 +278,32 @@ static void say_costliest(const struct stats_page *page, const struct stats_site
 
 	if (!site)
 		return;
-	describe(page, site, what, sizeof(what));
+	summary_describe(page, site, what, sizeof(what));
 	add(summary, 8, "  costs most: %s: %s brought in (%.0f %% of all), waited for %.2f s", what,
-	    log_bytes(in, sizeof(in), figure(&site->figures, FIGURE_moved_in_bytes)),
-	    share((double)figure(&site->figures, FIGURE_moved_in_bytes), (double)get(page, STAT_moved_in_bytes)),
-	    (double)figure(&site->figures, FIGURE_wait_us) / 1e6);
+	    log_bytes(in, sizeof(in), summary_figure(&site->figures, FIGURE_moved_in_bytes)),
+	    summary_share((double)summary_figure(&site->figures, FIGURE_moved_in_bytes),
+			  (double)summary_get(page, STAT_moved_in_bytes)),
+	    (double)summary_figure(&site->figures, FIGURE_wait_us) / 1e6);
 }
 
 /* Most of what the program has is memory that it made itself, and there was not enough room? */
 static bool advise_vmm(const struct stats_page *page, const struct totals *totals, struct summary *summary)
 {
-	uint64_t made = get(page, STAT_vmm_bytes);
+	uint64_t made = summary_get(page, STAT_vmm_bytes);
 	char bytes[TEXT];
 
-	if (made <= totals->need || (!totals->over && !get(page, STAT_refused)))
+	if (made <= totals->need || (!totals->over && !summary_get(page, STAT_refused)))
 		return false;
 	add(summary, 9, "  advice: %s is of the program's own cuMemCreate, which does not move; " SUMMARY_VMM_REMEDY,
 	    log_bytes(bytes, sizeof(bytes), made));
 	return true;
 }
 
-static void advise(const struct stats_page *page, const struct totals *totals, const struct stats_site *site,
-		   struct summary *summary)
+static void summary_advise(const struct stats_page *page, const struct totals *totals, const struct stats_site *site,
+			   struct summary *summary)
 {
 	double lost = (double)(totals->waiting_us > totals->gap_us ? totals->waiting_us : totals->gap_us) / 1e6;
-	bool moved = get(page, STAT_moves_in) != 0;
+	bool moved = summary_get(page, STAT_moves_in) != 0;
 	char need[TEXT], total[TEXT];
 
 	if (advise_vmm(page, totals, summary) || !totals->over || (moved && lost < WORTH_IT * totals->run))
@@ -316,9 +325,9 @@ static void advise(const struct stats_page *page, const struct totals *totals, c
 		    "  advice: the GPU stood still for %.0f %% of the run; spill.mode: fast copies beside kernels (see "
 		    "its "
 		    "limits in spillway-policy(5))",
-		    share((double)totals->gap_us / 1e6, totals->run));
+		    summary_share((double)totals->gap_us / 1e6, totals->run));
 	else if (site && site->least_bytes &&
-		 2 * figure(&site->figures, FIGURE_moved_in_bytes) > get(page, STAT_moved_in_bytes))
+		 2 * summary_figure(&site->figures, FIGURE_moved_in_bytes) > summary_get(page, STAT_moved_in_bytes))
 		add(summary, 9,
 		    "  advice: half of what moves is of these allocations: if a step uses them once, a rule for them "
 		    "with place: host, movable: no lets the rest stay; `spillway replay` of a trace says what it "
@@ -334,7 +343,7 @@ static void say_more(const struct totals *totals, const char *trace, struct summ
 }
 
 /* What matters least goes, until few enough are left. */
-static void shorten(struct summary *summary)
+static void summary_shorten(struct summary *summary)
 {
 	while (summary->n > SUMMARY_LINES) {
 		unsigned least = 0;
@@ -351,7 +360,7 @@ static void shorten(struct summary *summary)
 void summary_make(const struct stats_page *page, uint64_t now, const char *trace, struct summary *ret_summary)
 {
 	struct totals totals = add_up(page, now);
-	const struct stats_site *site = costliest(page);
+	const struct stats_site *site = summary_costliest(page);
 
 	ret_summary->n = 0;
 	say_who(page, &totals, ret_summary);
@@ -362,7 +371,7 @@ void summary_make(const struct stats_page *page, uint64_t now, const char *trace
 	say_moves(page, &totals, ret_summary);
 	say_faults(page, &totals, ret_summary);
 	say_costliest(page, site, ret_summary);
-	advise(page, &totals, site, ret_summary);
+	summary_advise(page, &totals, site, ret_summary);
 	say_more(&totals, trace, ret_summary);
-	shorten(ret_summary);
+	summary_shorten(ret_summary);
 }

@@ -9,7 +9,7 @@
 static struct lock one = LOCK_INIT(LOCK_WAITING);
 static unsigned n_waiting;
 
-static uint64_t counted(uint64_t since, uint64_t now)
+static uint64_t waiting_counted(uint64_t since, uint64_t now)
 {
 	uint64_t ns = now > since ? now - since : 0;
 
@@ -26,13 +26,13 @@ static void count_until(uint64_t now)
 
 	atomic_store(&stats.waiting_since, 0);
 	if (since)
-		stats_add(STAT_waiting_us, counted(since, now) / 1000);
+		stats_add(STAT_waiting_us, waiting_counted(since, now) / 1000);
 	if (n_waiting)
 		atomic_store(&stats.waiting_since, now);
 }
 
 /* change: of the number of those who wait. */
-static uint64_t count(int change)
+static uint64_t waiting_count(int change)
 {
 	lock_take(&one);
 	uint64_t now = clock_now();
@@ -44,25 +44,25 @@ static uint64_t count(int change)
 
 void waiting_begin(struct waiting *waiting)
 {
-	uint64_t now = count(1);
+	uint64_t now = waiting_count(1);
 
 	*waiting = (struct waiting){.began = now, .looked = now};
 }
 
-static void look(struct waiting *waiting, uint64_t now)
+static void waiting_look_one(struct waiting *waiting, uint64_t now)
 {
-	waiting->ns += counted(waiting->looked, now);
+	waiting->ns += waiting_counted(waiting->looked, now);
 	waiting->looked = now;
 }
 
 void waiting_look(struct waiting *waiting)
 {
-	look(waiting, count(0));
+	waiting_look_one(waiting, waiting_count(0));
 }
 
 uint64_t waiting_end(struct waiting *waiting, const unsigned sites[], unsigned n)
 {
-	look(waiting, count(-1));
+	waiting_look_one(waiting, waiting_count(-1));
 	uint64_t us = waiting->ns / 1000;
 
 	stats_add(STAT_waits, 1);

@@ -49,7 +49,7 @@ static void list_once(struct submission *use)
 }
 
 /* Nothing was submitted; what it waits for may move. */
-static void unpin(struct submission *use)
+static void admit_unpin(struct submission *use)
 {
 	for (unsigned i = 0; use->holds && i < n_marks(use); i++)
 		block_state_unpin(mark_at(use, i));
@@ -59,7 +59,7 @@ static void unpin(struct submission *use)
 	use->has_ticket = false;
 }
 
-static void pin(struct submission *use)
+static void admit_pin(struct submission *use)
 {
 	if (use->holds)
 		return;
@@ -74,27 +74,27 @@ bool submission_pins(const struct submission *use)
 	return use->holds;
 }
 
-/* Bits of what look() says. Not three bools: put together for the return they cost more than all of the looking. */
+/* Bits of what admit_look() says. Not three bools: put together for the return they cost more than all of the looking. */
 #define SEEN_UNMAPPED  1u /* some of what it names is not mapped */
 #define SEEN_AWAY      2u /* some is on the host, and worth waiting for */
 #define SEEN_DISCARDED 4u
 
-static inline void see(const struct block_state *mark, uint64_t *unmapped, uint64_t *away, uint64_t *discarded)
+static inline void admit_see(const struct block_state *mark, uint64_t *unmapped, uint64_t *away, uint64_t *discarded)
 {
 	*unmapped |= atomic_load(&mark->unmapped);
 	*away |= atomic_load_explicit(&mark->away, memory_order_relaxed);
 	*discarded |= atomic_load_explicit(&mark->discarded, memory_order_relaxed);
 }
 
-static unsigned look(const struct submission *use)
+static unsigned admit_look(const struct submission *use)
 {
 	uint64_t unmapped = 0, away = 0, discarded = 0;
 
 	/* Not by mark_at(): this is a good part of what a launch costs. */
 	for (unsigned i = 0; i < use->n_held; i++)
-		see(use->held[i].mark, &unmapped, &away, &discarded);
+		admit_see(use->held[i].mark, &unmapped, &away, &discarded);
 	for (unsigned i = 0; i < use->n_all; i++)
-		see(&submission_arenas[i].channel->everything, &unmapped, &away, &discarded);
+		admit_see(&submission_arenas[i].channel->everything, &unmapped, &away, &discarded);
 	return (unmapped ? SEEN_UNMAPPED : 0) | (away ? SEEN_AWAY : 0) | (discarded ? SEEN_DISCARDED : 0);
 }
 
@@ -112,7 +112,7 @@ static bool is_any_unmapped(const struct submission *use)
  * What was discarded of what this submission names is of use again: before it is inside the driver (discard.c), but not
  * before it has waited, for what has come in by then need not be copied.
  */
-static void undiscard(struct submission *use)
+static void admit_undiscard(struct submission *use)
 {
 	for (unsigned i = 0; i < n_marks(use); i++)
 		if (atomic_load_explicit(&mark_at(use, i)->discarded, memory_order_relaxed))
@@ -203,20 +203,20 @@ static unsigned wait_and_pin(struct submission *use)
 	uint64_t since = trace_is_on() ? clock_now() : 0, stopped = 0;
 	unsigned seen;
 
-	unpin(use);
+	admit_unpin(use);
 	list_once(use);
 	for (unsigned i = 0; i < n_marks(use); i++)
 		atomic_fetch_add(&mark_at(use, i)->waits, 1);
 	completion_flush();
 	do {
 		stopped += wait_for_it(use);
-		pin(use);
-		seen = look(use);
+		admit_pin(use);
+		seen = admit_look(use);
 		if (!submission_is_tracking())
 			seen &= ~SEEN_UNMAPPED;
 		tell_wait(use, !(seen & SEEN_UNMAPPED), &since, &stopped);
 		if (seen & SEEN_UNMAPPED)
-			unpin(use);
+			admit_unpin(use);
 	} while (seen & SEEN_UNMAPPED);
 	for (unsigned i = 0; i < n_marks(use); i++)
 		atomic_fetch_sub(&mark_at(use, i)->waits, 1);
@@ -238,7 +238,7 @@ static void wait_if(struct submission *use, bool must, unsigned seen)
 	if (__builtin_expect(must, 0))
 		seen = wait_and_pin(use);
 	if (__builtin_expect(seen & SEEN_DISCARDED, 0))
-		undiscard(use);
+		admit_undiscard(use);
 }
 
 /*
@@ -254,8 +254,8 @@ static void pin_named(struct submission *use)
 	use->n_all = use->unknown ? atomic_load(&submission_n_arenas) : 0;
 	uint32_t state = atomic_load(&submission_state);
 	if (state & SUBMISSION_PINNING)
-		pin(use);
-	unsigned seen = look(use);
+		admit_pin(use);
+	unsigned seen = admit_look(use);
 	bool must_wait = seen & SEEN_UNMAPPED || (seen & SEEN_AWAY && !capture_is_open());
 	log_it(use, !must_wait && may_have_ticket(use, state));
 	wait_if(use, must_wait, seen);
@@ -274,7 +274,7 @@ static bool is_late(const struct submission *use, uint32_t state)
 
 static void pin_late(struct submission *use)
 {
-	unpin(use);
+	admit_unpin(use);
 	use->n_arenas = atomic_load(&submission_n_arenas);
 	use->tracked = use->unknown = true;
 	pin_named(use);
@@ -298,8 +298,8 @@ static void pin_now(struct submission *use)
 {
 	int saved = errno;
 
-	pin(use);
-	unsigned seen = look(use);
+	admit_pin(use);
+	unsigned seen = admit_look(use);
 	wait_if(use, seen & SEEN_UNMAPPED, seen);
 	errno = saved;
 }
@@ -321,7 +321,7 @@ static struct submission_stripe *enter_as(const struct submission *use, uint32_t
  * The devices whose heaps it may touch (completion.h). Where that is not known these are all, and so they are, in `exact`, of a
  * graph: its nodes may run on any device, and follow pointers there.
  */
-static uint64_t owners(const struct submission *use)
+static uint64_t admit_owners(const struct submission *use)
 {
 	bool is_graph = use->id == HOOK_cuGraphLaunch || use->id == HOOK_cuGraphLaunch_ptsz;
 	unsigned n = atomic_load(&submission_n_arenas);
@@ -338,7 +338,7 @@ static uint64_t owners(const struct submission *use)
  * The devices it has nothing to do with (submission.h): their gaps need not wait for it, nor it for them. Where there are
  * tickets gaps are made by order alone.
  */
-static uint64_t apart(const struct submission *use, uint32_t state)
+static uint64_t admit_apart(const struct submission *use, uint32_t state)
 {
 	int saved = errno;
 
@@ -347,7 +347,7 @@ static uint64_t apart(const struct submission *use, uint32_t state)
 		return 0;
 	CUdevice device = completion_device(use->stream, use->per_thread);
 	errno = saved;
-	return device < 0 ? 0 : ~(owners(use) | UINT64_C(1) << device);
+	return device < 0 ? 0 : ~(admit_owners(use) | UINT64_C(1) << device);
 }
 
 struct submission_stripe *admit(struct submission *use)
@@ -363,7 +363,7 @@ struct submission_stripe *admit(struct submission *use)
 	for (;;) {
 		struct submission_stripe *stripe = enter_as(use, &state);
 		bool late = use && is_late(use, state);
-		uint64_t others = apart(use, state);
+		uint64_t others = admit_apart(use, state);
 		bool stop = state & (SUBMISSION_DRAINING | SUBMISSION_CLOSED) && !enter_depth &&
 			    atomic_load(&gate_devices) & ~others;
 		bool loose = use && is_loose(use, state, stop);
@@ -388,10 +388,10 @@ struct submission_stripe *admit(struct submission *use)
 }
 
 /* The number by which all of it is counted: the last one, where each launch of several has its own. */
-static uint64_t count(const struct submission *use, bool hurry)
+static uint64_t admit_count(const struct submission *use, bool hurry)
 {
 	struct completion_what what = {use->function, (uint32_t)use->id};
-	uint64_t devices = owners(use),
+	uint64_t devices = admit_owners(use),
 		 number = completion_submitted(use->stream, use->per_thread, &what, devices, hurry);
 
 	for (unsigned i = 1; i < use->n_launches; i++) {
@@ -408,7 +408,7 @@ void submission_close(struct submission *use, struct submission_stripe *stripe)
 						: use->n_all ? submission_arenas[0].channel
 							     : NULL;
 		int saved = errno;
-		uint64_t number = use->only_traced ? 0 : count(use, channel && channel_is_hungry(channel));
+		uint64_t number = use->only_traced ? 0 : admit_count(use, channel && channel_is_hungry(channel));
 
 		errno = saved;
 		for (unsigned i = 0; use->holds && i < n_marks(use); i++)

@@ -106,7 +106,7 @@ static struct tracker *open_locked(CUstream stream, bool per_thread, CUcontext c
 }
 
 /* Look the row up, or open it, and remember it in `mine`. */
-static struct tracker *find(CUstream stream, bool per_thread, CUcontext current)
+static struct tracker *completion_streams_find(CUstream stream, bool per_thread, CUcontext current)
 {
 	uint64_t thread = is_own(stream, per_thread) ? my_serial() : 0;
 	/* The explicit handles mean the same in both spellings of an entry point. */
@@ -146,7 +146,7 @@ struct tracker *completion_stream(CUstream stream, bool per_thread)
 			return tracker;
 		lock_drop(&tracker->lock);
 	}
-	tracker = find(stream, per_thread, current);
+	tracker = completion_streams_find(stream, per_thread, current);
 	lock_take(&tracker->lock);
 	return tracker;
 }

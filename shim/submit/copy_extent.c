@@ -3,7 +3,8 @@
 #include <stdint.h>
 
 /* base + z * slice + y * pitch + x; false when that is no address. */
-static bool advance(CUdeviceptr base, size_t slice, size_t pitch, size_t z, size_t y, size_t x, CUdeviceptr *ret_at)
+static bool copy_extent_advance(CUdeviceptr base, size_t slice, size_t pitch, size_t z, size_t y, size_t x,
+				CUdeviceptr *ret_at)
 {
 	size_t slices, rows;
 
@@ -35,10 +36,10 @@ bool copy_extent_range(CUdeviceptr base, const struct copy_extent_place *place, 
 			return false;
 		slice = 0;
 	}
-	if (!advance(base, place->pitch && place->height ? slice : 0, place->pitch, place->z, place->y, place->x,
-		     &first) ||
-	    !advance(base, slice, pitch, place->z, place->y, place->x, &last) ||
-	    !advance(last, slice, pitch, extent->depth - 1, extent->height - 1, extent->width - 1, &last) ||
+	if (!copy_extent_advance(base, place->pitch && place->height ? slice : 0, place->pitch, place->z, place->y,
+				 place->x, &first) ||
+	    !copy_extent_advance(base, slice, pitch, place->z, place->y, place->x, &last) ||
+	    !copy_extent_advance(last, slice, pitch, extent->depth - 1, extent->height - 1, extent->width - 1, &last) ||
 	    last - first == SIZE_MAX)
 		return false;
 	*ret_first = first;

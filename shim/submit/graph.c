@@ -111,7 +111,7 @@ static struct graph_names *exchange_locked(struct graph_exec *entry, struct grap
 	return before;
 }
 
-static void drop(struct graph_exec *entry)
+static void graph_drop_row(struct graph_exec *entry)
 {
 	if (entry)
 		graph_names_drop(entry->names);
@@ -151,13 +151,13 @@ void graph_operands(struct submission *use, CUgraphExec exec)
 /* ---- making, updating ---- */
 
 /* An instance that was never seen to end had the same handle, or this one replaces it. */
-static void put(struct graph_exec *entry)
+static void graph_put(struct graph_exec *entry)
 {
 	lock_take(&graph_lock);
 	struct graph_exec *stale = take_locked(place_of(entry->exec));
 	put_locked(entry);
 	lock_drop(&graph_lock);
-	drop(stale);
+	graph_drop_row(stale);
 }
 
 void graph_instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags)
@@ -169,7 +169,7 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags)
 
 	if (!entry) {
 		/* Not in the table it is unknown to launches; that one is alive we must believe for good. */
-		drop(graph_ending(exec));
+		graph_drop_row(graph_ending(exec));
 		atomic_fetch_add(&n_unknown, 1);
 		atomic_fetch_add(&n_sealed, sealed);
 		return;
@@ -186,7 +186,7 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags)
 		context = NULL;
 	*entry =
 	    (struct graph_exec){.exec = exec, .context = context, .number = number, .sealed = sealed, .names = names};
-	put(entry);
+	graph_put(entry);
 }
 
 void graph_updated(CUgraphExec exec, CUgraph graph)
@@ -213,7 +213,7 @@ static bool is_known(CUgraphExec exec)
 }
 
 /* Add to what an instance names. True: done; false: *room names would do, to be tried again with a set for so many. */
-static bool add(CUgraphExec exec, const struct graph_names *more, struct graph_names **larger, size_t *room)
+static bool graph_add(CUgraphExec exec, const struct graph_names *more, struct graph_names **larger, size_t *room)
 {
 	struct graph_names *before = NULL;
 	bool done = true;
@@ -260,7 +260,7 @@ void graph_set(CUgraphExec exec, const CUgraphNodeParams *params)
 		make_unknown(exec);
 		return;
 	}
-	while (!add(exec, more, &larger, &room)) {
+	while (!graph_add(exec, more, &larger, &room)) {
 		graph_names_drop(larger);
 		larger = graph_names_new(room);
 		if (!larger) {
@@ -285,9 +285,9 @@ struct graph_exec *graph_ending(CUgraphExec exec)
 void graph_ended(struct graph_exec *ending, bool gone)
 {
 	if (gone || !ending)
-		drop(ending);
+		graph_drop_row(ending);
 	else
-		put(ending);
+		graph_put(ending);
 }
 
 void graph_context_ended(CUcontext context)
@@ -312,7 +312,7 @@ void graph_context_ended(CUcontext context)
 	while (gone) {
 		struct graph_exec *next = gone->next;
 
-		drop(gone);
+		graph_drop_row(gone);
 		gone = next;
 	}
 }

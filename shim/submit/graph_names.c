@@ -79,7 +79,7 @@ bool graph_names_merge(struct graph_names *names, const struct graph_names *more
 	return fitted;
 }
 
-static struct graph_names *larger(const struct graph_names *names)
+static struct graph_names *graph_names_larger(const struct graph_names *names)
 {
 	size_t room = 2 * names->room;
 	struct graph_names *copy;
@@ -98,7 +98,7 @@ bool graph_names_grow(struct graph_names **names, CUdeviceptr address, size_t by
 
 	if (graph_names_add(*names, address, bytes))
 		return true;
-	more = larger(*names);
+	more = graph_names_larger(*names);
 	if (!more)
 		return false;
 	graph_names_drop(*names);

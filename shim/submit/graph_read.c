@@ -27,14 +27,14 @@ struct reading {
 
 static bool read_graph(struct reading *reading, CUgraph graph, unsigned depth);
 
-static void mix(struct reading *reading, uint64_t value)
+static void graph_read_mix(struct reading *reading, uint64_t value)
 {
 	reading->number = (reading->number ^ value) * UINT64_C(0x9e3779b97f4a7c15);
 	reading->number ^= reading->number >> 29;
 }
 
 /* Most words of parameters are small numbers; what no device address can be is left out (as in operands.c). */
-static void name(struct reading *reading, CUdeviceptr address, size_t bytes)
+static void graph_read_name(struct reading *reading, CUdeviceptr address, size_t bytes)
 {
 	if (address >> 20 && !(address >> 57) && !graph_names_grow(&reading->names, address, bytes))
 		reading->failed = true;
@@ -47,7 +47,7 @@ static void name_word(struct reading *reading, const void *at)
 	uint64_t word;
 
 	memcpy(&word, at, sizeof(word));
-	name(reading, word, 0);
+	graph_read_name(reading, word, 0);
 }
 
 /* A node without a parameter that its kernel takes is none that the driver made. */
@@ -104,14 +104,14 @@ static bool read_kernel(struct reading *reading, const CUDA_KERNEL_NODE_PARAMS_v
 {
 	CUfunction function = p->func ? p->func : (CUfunction)p->kern;
 
-	mix(reading, (uintptr_t)function);
+	graph_read_mix(reading, (uintptr_t)function);
 	return p->extra ? name_buffer(reading, p->extra) : name_params(reading, function, p->kernelParams);
 }
 
 /* ---- copies, sets, values ---- */
 
 /* From the first to the last byte of rows in slices; 0 (unknown) when that is no number. */
-static size_t reach(size_t pitch, size_t slice, size_t width, size_t height, size_t depth)
+static size_t graph_read_reach(size_t pitch, size_t slice, size_t width, size_t height, size_t depth)
 {
 	size_t slices, rows, sum;
 
@@ -137,8 +137,8 @@ static void name_side(struct reading *reading, const struct side *side, const CU
 
 	if (side->type == CU_MEMORYTYPE_ARRAY)
 		return; /* arrays stay with the driver */
-	name(reading, start + side->z * slice + side->y * pitch + side->x,
-	     reach(pitch, slice, copy->WidthInBytes, copy->Height, copy->Depth));
+	graph_read_name(reading, start + side->z * slice + side->y * pitch + side->x,
+			graph_read_reach(pitch, slice, copy->WidthInBytes, copy->Height, copy->Depth));
 }
 
 static void read_copy(struct reading *reading, const CUDA_MEMCPY3D *copy)
@@ -162,7 +162,7 @@ static void read_set(struct reading *reading, const CUDA_MEMSET_NODE_PARAMS_v2 *
 		return;
 	if (__builtin_mul_overflow(set->width, (size_t)set->elementSize, &row))
 		row = 0;
-	name(reading, set->dst, row ? reach(set->pitch, 0, row, set->height, 1) : 0);
+	graph_read_name(reading, set->dst, row ? graph_read_reach(set->pitch, 0, row, set->height, 1) : 0);
 }
 
 static bool read_values(struct reading *reading, const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *batch)
@@ -173,11 +173,11 @@ static bool read_values(struct reading *reading, const CUDA_BATCH_MEM_OP_NODE_PA
 		switch (op->operation) {
 		case CU_STREAM_MEM_OP_WAIT_VALUE_32:
 		case CU_STREAM_MEM_OP_WRITE_VALUE_32: /* the address lies in the same place in both */
-			name(reading, op->writeValue.address, 4);
+			graph_read_name(reading, op->writeValue.address, 4);
 			break;
 		case CU_STREAM_MEM_OP_WAIT_VALUE_64:
 		case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-			name(reading, op->writeValue.address, 8);
+			graph_read_name(reading, op->writeValue.address, 8);
 			break;
 		case CU_STREAM_MEM_OP_BARRIER:
 		case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
@@ -193,7 +193,7 @@ static bool read_values(struct reading *reading, const CUDA_BATCH_MEM_OP_NODE_PA
 
 static bool read_params(struct reading *reading, const CUgraphNodeParams *params, unsigned depth)
 {
-	mix(reading, (uint64_t)params->type);
+	graph_read_mix(reading, (uint64_t)params->type);
 	switch (params->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
 		return read_kernel(reading, &params->kernel);
@@ -263,7 +263,7 @@ static bool ask_values(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *ret)
 	return true;
 }
 
-static bool ask(CUgraphNode node, CUgraphNodeParams *ret)
+static bool graph_read_ask(CUgraphNode node, CUgraphNodeParams *ret)
 {
 	if (REAL(cuGraphNodeGetType)(node, &ret->type) != CUDA_SUCCESS)
 		return false;
@@ -289,7 +289,7 @@ static bool read_nodes(struct reading *reading, const CUgraphNode *nodes, size_t
 		CUgraphNodeParams params;
 
 		memset(&params, 0, sizeof(params));
-		if (!ask(nodes[i], &params) || !read_params(reading, &params, depth) || reading->failed)
+		if (!graph_read_ask(nodes[i], &params) || !read_params(reading, &params, depth) || reading->failed)
 			return false;
 	}
 	return true;
@@ -303,7 +303,7 @@ static bool read_graph(struct reading *reading, CUgraph graph, unsigned depth)
 
 	if (depth > MOST_DEPTH || REAL(cuGraphGetNodes)(graph, NULL, &n) != CUDA_SUCCESS)
 		return false;
-	mix(reading, n);
+	graph_read_mix(reading, n);
 	if (!n)
 		return true;
 	reading->overlaps |= pdl_graph_overlaps(graph);
@@ -317,13 +317,13 @@ static bool read_graph(struct reading *reading, CUgraph graph, unsigned depth)
 
 /* ---- the whole ---- */
 
-static bool begin(struct reading *reading)
+static bool graph_read_begin(struct reading *reading)
 {
 	*reading = (struct reading){.names = graph_names_new(FIRST_ROOM)};
 	return reading->names;
 }
 
-static struct graph_names *end(struct reading *reading, bool good)
+static struct graph_names *graph_read_end(struct reading *reading, bool good)
 {
 	if (good && !reading->failed)
 		return reading->names;
@@ -334,7 +334,8 @@ static struct graph_names *end(struct reading *reading, bool good)
 struct graph_names *graph_read(CUgraph graph, uint64_t *ret_number, bool *ret_overlaps)
 {
 	struct reading reading;
-	struct graph_names *names = begin(&reading) ? end(&reading, read_graph(&reading, graph, 0)) : NULL;
+	struct graph_names *names =
+	    graph_read_begin(&reading) ? graph_read_end(&reading, read_graph(&reading, graph, 0)) : NULL;
 
 	*ret_number = reading.number;
 	*ret_overlaps = reading.overlaps;
@@ -345,5 +346,5 @@ struct graph_names *graph_read_params(const CUgraphNodeParams *params)
 {
 	struct reading reading;
 
-	return begin(&reading) ? end(&reading, read_params(&reading, params, 0)) : NULL;
+	return graph_read_begin(&reading) ? graph_read_end(&reading, read_params(&reading, params, 0)) : NULL;
 }

@@ -75,14 +75,14 @@ void inflight_free(struct inflight *claims)
 /* ---- tickets that come back ---- */
 
 /* Other threads' later ones may have been heard before. */
-static void count(struct inflight_block *block, uint64_t number)
+static void inflight_count(struct inflight_block *block, uint64_t number)
 {
 	if (block->last < number)
 		block->last = number;
 }
 
 /* False: it is still out. */
-static bool settle(struct inflight *claims, uint32_t place)
+static bool inflight_settle(struct inflight *claims, uint32_t place)
 {
 	struct out *out = &claims->out[place];
 	uint64_t number;
@@ -91,7 +91,7 @@ static bool settle(struct inflight *claims, uint32_t place)
 		return false;
 	for (unsigned i = 0; i < out->n; i++) {
 		claims->blocks[out->units[i]].out--;
-		count(&claims->blocks[out->units[i]], number);
+		inflight_count(&claims->blocks[out->units[i]], number);
 	}
 	out->n = 0;
 	return true;
@@ -102,7 +102,7 @@ static void settle_all(struct inflight *claims)
 	unsigned kept = 0;
 
 	for (unsigned i = 0; i < claims->n_places; i++)
-		if (!settle(claims, claims->places[i]))
+		if (!inflight_settle(claims, claims->places[i]))
 			claims->places[kept++] = claims->places[i];
 	claims->n_places = kept;
 }
@@ -119,7 +119,8 @@ static bool block_of(const struct arena *arena, CUdeviceptr address, uint32_t *r
 }
 
 /* The thread has given its last ticket back before it took this one. */
-static void claim(struct inflight *claims, struct inflight_ticket ticket, const CUdeviceptr *addresses, unsigned n)
+static void inflight_claim(struct inflight *claims, struct inflight_ticket ticket, const CUdeviceptr *addresses,
+			   unsigned n)
 {
 	struct out *out = &claims->out[ticket.place];
 	uint64_t number;
@@ -132,7 +133,7 @@ static void claim(struct inflight *claims, struct inflight_ticket ticket, const 
 		if (!block_of(claims->arena, addresses[i], &unit))
 			continue;
 		if (is_back) {
-			count(&claims->blocks[unit], number);
+			inflight_count(&claims->blocks[unit], number);
 		} else {
 			claims->blocks[unit].out++;
 			out->units[out->n++] = unit;
@@ -153,7 +154,7 @@ static bool hear_one(struct inflight *claims)
 	if (!submission_log_look(claims->tape, &claims->at, &ticket, addresses, INFLIGHT_TICKET_NAMES, &n))
 		return false;
 	if (ticket.place)
-		claim(claims, ticket, addresses, n);
+		inflight_claim(claims, ticket, addresses, n);
 	return true;
 }
 

@@ -68,7 +68,7 @@ uint64_t kernel_params_generation(void)
 }
 
 /*
- * The acquiring loads keep the second look at the sequence number behind them, as the releasing stores in fill() keep
+ * The acquiring loads keep the second look at the sequence number behind them, as the releasing stores in kernel_params_fill() keep
  * the odd number before them: no fence, which ThreadSanitizer does not understand. On x86-64 they are plain moves.
  */
 static bool copy_slot(struct slot *slot, uint64_t function, uint64_t now, struct kernel_params *ret_layout,
@@ -88,8 +88,8 @@ static bool copy_slot(struct slot *slot, uint64_t function, uint64_t now, struct
 	return atomic_load_explicit(&slot->sequence, memory_order_relaxed) == sequence;
 }
 
-static void fill(struct slot *slot, uint64_t function, uint64_t asked_in, const struct kernel_params *layout,
-		 uint32_t n, const char name[KERNEL_PARAMS_NAME])
+static void kernel_params_fill(struct slot *slot, uint64_t function, uint64_t asked_in,
+			       const struct kernel_params *layout, uint32_t n, const char name[KERNEL_PARAMS_NAME])
 {
 	uint32_t sequence = atomic_load_explicit(&slot->sequence, memory_order_relaxed);
 
@@ -111,8 +111,8 @@ static void fill(struct slot *slot, uint64_t function, uint64_t asked_in, const 
 }
 
 /* Its own slot if it has one, else one that nobody needs any more, else another function's, each in its turn. */
-static void remember(uint64_t function, uint64_t asked_in, const struct kernel_params *layout, uint32_t n,
-		     const char name[KERNEL_PARAMS_NAME])
+static void kernel_params_remember(uint64_t function, uint64_t asked_in, const struct kernel_params *layout, uint32_t n,
+				   const char name[KERNEL_PARAMS_NAME])
 {
 	static unsigned turn;
 	struct slot *place = NULL;
@@ -129,7 +129,7 @@ static void remember(uint64_t function, uint64_t asked_in, const struct kernel_p
 		if (!place && atomic_load_explicit(&slot->generation, memory_order_relaxed) != asked_in)
 			place = slot;
 	}
-	fill(place ? place : slot_of(function, turn++ % WAYS), function, asked_in, layout, n, name);
+	kernel_params_fill(place ? place : slot_of(function, turn++ % WAYS), function, asked_in, layout, n, name);
 	atomic_flag_clear_explicit(&writing, memory_order_release);
 }
 
@@ -153,7 +153,8 @@ static struct kernel_params_run run_of(unsigned index, size_t offset, size_t byt
  * The driver has two functions for the two kinds of handle, and each refuses the other's (and anything that is none) as
  * INVALID_HANDLE. The runtime library of CUDA 13, static or not, launches every kernel by its CUkernel.
  */
-static CUresult ask(CUfunction function, unsigned index, struct kernel_params_run *ret_run, bool *ret_is_kernel)
+static CUresult kernel_params_ask(CUfunction function, unsigned index, struct kernel_params_run *ret_run,
+				  bool *ret_is_kernel)
 {
 	size_t offset = 0, bytes = 0;
 	int saved = errno;
@@ -172,11 +173,11 @@ bool kernel_params_one(CUfunction function, unsigned index, struct kernel_params
 {
 	bool is_kernel;
 
-	return index < MOST_PARAMS && ask(function, index, ret_run, &is_kernel) == CUDA_SUCCESS;
+	return index < MOST_PARAMS && kernel_params_ask(function, index, ret_run, &is_kernel) == CUDA_SUCCESS;
 }
 
 /* Returns false when there is no more room. */
-static bool append(struct kernel_params *layout, struct kernel_params_run run)
+static bool kernel_params_append(struct kernel_params *layout, struct kernel_params_run run)
 {
 	struct kernel_params_run *last = layout->n ? &layout->run[layout->n - 1] : NULL;
 
@@ -199,10 +200,10 @@ static enum kernel_params_answer ask_all(CUfunction function, struct kernel_para
 
 	ret_layout->n = 0;
 	for (unsigned i = 0; i < MOST_PARAMS; i++) {
-		result = ask(function, i, &run, ret_is_kernel);
+		result = kernel_params_ask(function, i, &run, ret_is_kernel);
 		if (result == CUDA_ERROR_INVALID_VALUE)
 			break;
-		if (result == CUDA_SUCCESS && append(ret_layout, run))
+		if (result == CUDA_SUCCESS && kernel_params_append(ret_layout, run))
 			continue;
 		if (result == CUDA_SUCCESS)
 			return KERNEL_PARAMS_LONG;
@@ -277,7 +278,8 @@ enum kernel_params_answer kernel_params_get(CUfunction function, struct kernel_p
 		char name[KERNEL_PARAMS_NAME];
 
 		ask_name(function, is_kernel, name);
-		remember(key, now, ret_layout, answer == KERNEL_PARAMS_LONG ? IS_LONG : ret_layout->n, name);
+		kernel_params_remember(key, now, ret_layout, answer == KERNEL_PARAMS_LONG ? IS_LONG : ret_layout->n,
+				       name);
 	}
 	return answer;
 }

@@ -18,13 +18,13 @@
 
 #include <string.h>
 
-static uint64_t number(enum hook_id id, uint64_t extent)
+static uint64_t operands_number(enum hook_id id, uint64_t extent)
 {
 	return (((uint64_t)id << 48) ^ (extent * UINT64_C(0x9e3779b97f4a7c15))) | UINT64_C(1) << 63;
 }
 
 /* For addresses with a known extent: nothing is touched when it is 0, which for submission_name() means "not known". */
-static void name(struct submission *use, CUdeviceptr address, size_t bytes)
+static void operands_name(struct submission *use, CUdeviceptr address, size_t bytes)
 {
 	if (bytes)
 		submission_name(use, address, bytes);
@@ -109,7 +109,7 @@ static void name_kernel(struct submission *use, CUfunction function, void **para
 	}
 }
 
-static inline void launch(struct submission *use, CUfunction function, void **params, void **extra)
+static inline void operands_launch(struct submission *use, CUfunction function, void **params, void **extra)
 {
 	submission_function(use, (uintptr_t)function);
 	name_kernel(use, function, params, extra);
@@ -152,9 +152,9 @@ static void name_box(struct submission *use, CUdeviceptr base, const struct copy
 	size_t bytes;
 
 	if (copy_extent_range(base, place, extent, &first, &bytes))
-		name(use, first, bytes);
+		operands_name(use, first, bytes);
 	else
-		name(use, base, 1);
+		operands_name(use, base, 1);
 }
 
 /* False: an array, or nonsense. */
@@ -171,14 +171,17 @@ static bool name_side(struct submission *use, const struct side *side, const str
 }
 
 /* The structures of 2D, 3D and peer copies, old and new, have the same members with different types. */
-#define SIDE(copy, which, ...)                                                                                         \
-	(&(struct side){                                                                                               \
-	    (copy)->which##MemoryType,                                                                                 \
-	    HOST((copy)->which##Host),                                                                                 \
-	    (copy)->which##Device,                                                                                     \
-	    {.x = (copy)->which##XInBytes, .y = (copy)->which##Y, .pitch = (copy)->which##Pitch, __VA_ARGS__}})
-#define SIDE_2D(copy, which) SIDE(copy, which, .z = 0)
-#define SIDE_3D(copy, which) SIDE(copy, which, .z = (copy)->which##Z, .height = (copy)->which##Height)
+#define SIDE(operands_copy, which, ...)                                                                                \
+	(&(struct side){(operands_copy)->which##MemoryType,                                                            \
+			HOST((operands_copy)->which##Host),                                                            \
+			(operands_copy)->which##Device,                                                                \
+			{.x = (operands_copy)->which##XInBytes,                                                        \
+			 .y = (operands_copy)->which##Y,                                                               \
+			 .pitch = (operands_copy)->which##Pitch,                                                       \
+			 __VA_ARGS__}})
+#define SIDE_2D(operands_copy, which) SIDE(operands_copy, which, .z = 0)
+#define SIDE_3D(operands_copy, which)                                                                                  \
+	SIDE(operands_copy, which, .z = (operands_copy)->which##Z, .height = (operands_copy)->which##Height)
 
 static void copy_sides(struct submission *use, const struct side *dst, const struct side *src,
 		       struct copy_extent extent)
@@ -190,45 +193,51 @@ static void copy_sides(struct submission *use, const struct side *dst, const str
 		pointer_arrays_copied_box(&to, &from, &extent);
 }
 
-static uint64_t volume(const struct copy_extent *extent)
+static uint64_t operands_volume(const struct copy_extent *extent)
 {
 	return extent->width * extent->height * extent->depth;
 }
 
-#define COPY_2D(id, copy)                                                                                              \
+#define COPY_2D(id, operands_copy)                                                                                     \
 	do {                                                                                                           \
-		submission_function(use, number(id, (copy) ? (uint64_t)((copy)->WidthInBytes) * (copy)->Height : 0));  \
-		if (copy)                                                                                              \
-			copy_sides(use, SIDE_2D(copy, dst), SIDE_2D(copy, src),                                        \
-				   (struct copy_extent){(copy)->WidthInBytes, (copy)->Height, 1});                     \
+		submission_function(                                                                                   \
+		    use, operands_number(id, (operands_copy)                                                           \
+						 ? (uint64_t)((operands_copy)->WidthInBytes) * (operands_copy)->Height \
+						 : 0));                                                                \
+		if (operands_copy)                                                                                     \
+			copy_sides(use, SIDE_2D(operands_copy, dst), SIDE_2D(operands_copy, src),                      \
+				   (struct copy_extent){(operands_copy)->WidthInBytes, (operands_copy)->Height, 1});   \
 	} while (0)
 
-#define EXTENT_3D(copy) ((struct copy_extent){(copy)->WidthInBytes, (copy)->Height, (copy)->Depth})
-#define COPY_3D(id, copy)                                                                                              \
+#define EXTENT_3D(operands_copy)                                                                                       \
+	((struct copy_extent){(operands_copy)->WidthInBytes, (operands_copy)->Height, (operands_copy)->Depth})
+#define COPY_3D(id, operands_copy)                                                                                     \
 	do {                                                                                                           \
-		submission_function(use, number(id, (copy) ? volume(&EXTENT_3D(copy)) : 0));                           \
-		if (copy)                                                                                              \
-			copy_sides(use, SIDE_3D(copy, dst), SIDE_3D(copy, src), EXTENT_3D(copy));                      \
+		submission_function(                                                                                   \
+		    use, operands_number(id, (operands_copy) ? operands_volume(&EXTENT_3D(operands_copy)) : 0));       \
+		if (operands_copy)                                                                                     \
+			copy_sides(use, SIDE_3D(operands_copy, dst), SIDE_3D(operands_copy, src),                      \
+				   EXTENT_3D(operands_copy));                                                          \
 	} while (0)
 
-static void copy(struct submission *use, enum hook_id id, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+static void operands_copy(struct submission *use, enum hook_id id, CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
-	submission_function(use, number(id, bytes));
-	name(use, dst, bytes);
-	name(use, src, bytes);
+	submission_function(use, operands_number(id, bytes));
+	operands_name(use, dst, bytes);
+	operands_name(use, src, bytes);
 	pointer_arrays_copied(dst, src, bytes);
 }
 
 /* One address, where it reaches. */
-static void one(struct submission *use, enum hook_id id, CUdeviceptr address, size_t bytes)
+static void operands_one(struct submission *use, enum hook_id id, CUdeviceptr address, size_t bytes)
 {
-	submission_function(use, number(id, bytes));
-	name(use, address, bytes);
+	submission_function(use, operands_number(id, bytes));
+	operands_name(use, address, bytes);
 }
 
-static void nothing(struct submission *use, enum hook_id id, size_t bytes)
+static void operands_nothing(struct submission *use, enum hook_id id, size_t bytes)
 {
-	submission_function(use, number(id, bytes));
+	submission_function(use, operands_number(id, bytes));
 }
 
 /* A 2D set of one row may leave its pitch out; with more rows the driver refuses a pitch of 0. */
@@ -238,15 +247,15 @@ static void name_set(struct submission *use, CUdeviceptr dst, size_t pitch, size
 	struct copy_extent extent = {.height = height, .depth = 1};
 
 	if (__builtin_mul_overflow(width, element, &extent.width))
-		name(use, dst, 1);
+		operands_name(use, dst, 1);
 	else
 		name_box(use, dst, &place, &extent);
 }
 
-static void set(struct submission *use, enum hook_id id, CUdeviceptr dst, size_t pitch, size_t element, size_t width,
-		size_t height)
+static void operands_set(struct submission *use, enum hook_id id, CUdeviceptr dst, size_t pitch, size_t element,
+			 size_t width, size_t height)
 {
-	submission_function(use, number(id, element * width * height));
+	submission_function(use, operands_number(id, element * width * height));
 	name_set(use, dst, pitch, element, width, height);
 }
 
@@ -258,23 +267,24 @@ static void copy_list(struct submission *use, enum hook_id id, const CUdeviceptr
 	uint64_t sum = n;
 
 	for (size_t i = 0; dsts && srcs && sizes && i < n; i++) {
-		name(use, dsts[i], sizes[i]);
-		name(use, srcs[i], sizes[i]);
+		operands_name(use, dsts[i], sizes[i]);
+		operands_name(use, srcs[i], sizes[i]);
 		pointer_arrays_copied(dsts[i], srcs[i], sizes[i]);
 		sum = sum * 31 + sizes[i];
 	}
-	submission_function(use, number(id, sum));
+	submission_function(use, operands_number(id, sum));
 }
 
-static void list(struct submission *use, enum hook_id id, const CUdeviceptr *addresses, const size_t *sizes, size_t n)
+static void operands_list(struct submission *use, enum hook_id id, const CUdeviceptr *addresses, const size_t *sizes,
+			  size_t n)
 {
 	uint64_t sum = n;
 
 	for (size_t i = 0; addresses && sizes && i < n; i++) {
-		name(use, addresses[i], sizes[i]);
+		operands_name(use, addresses[i], sizes[i]);
 		sum = sum * 31 + sizes[i];
 	}
-	submission_function(use, number(id, sum));
+	submission_function(use, operands_number(id, sum));
 }
 
 /*
@@ -290,7 +300,7 @@ static bool name_operand(struct submission *use, const CUmemcpy3DOperand *operan
 		return false;
 	if (__builtin_mul_overflow(extent.width, element, &extent.width) ||
 	    __builtin_mul_overflow(operand->op.ptr.rowLength, element, &place.pitch)) {
-		name(use, operand->op.ptr.ptr, 1);
+		operands_name(use, operand->op.ptr.ptr, 1);
 		return false;
 	}
 	*ret_named = (struct pointer_arrays_side){operand->op.ptr.ptr, place};
@@ -312,29 +322,29 @@ static void copy_list_3d(struct submission *use, enum hook_id id, const CUDA_MEM
 
 		if (name_operand(use, &ops[i].src, extent, arrays ? 16 : 1, &from) && linear)
 			pointer_arrays_copied_box(&to, &from, &extent);
-		sum = sum * 31 + volume(&extent);
+		sum = sum * 31 + operands_volume(&extent);
 	}
-	submission_function(use, number(id, sum));
+	submission_function(use, operands_number(id, sum));
 }
 
 /* dstNumBytes is a hint, so how far the output reaches is not known. */
-static void decompress(struct submission *use, enum hook_id id, const CUmemDecompressParams *params, size_t n)
+static void operands_decompress(struct submission *use, enum hook_id id, const CUmemDecompressParams *params, size_t n)
 {
 	uint64_t sum = n;
 
 	for (size_t i = 0; params && i < n; i++) {
-		name(use, HOST(params[i].src), params[i].srcNumBytes);
+		operands_name(use, HOST(params[i].src), params[i].srcNumBytes);
 		submission_name(use, HOST(params[i].dst), 0);
 		submission_name(use, HOST(params[i].dstActBytes), sizeof(*params[i].dstActBytes));
 		sum = sum * 31 + params[i].srcNumBytes;
 	}
-	submission_function(use, number(id, sum));
+	submission_function(use, operands_number(id, sum));
 }
 
 static void memory_operations(struct submission *use, enum hook_id id, const CUstreamBatchMemOpParams *params,
 			      unsigned n)
 {
-	submission_function(use, number(id, n));
+	submission_function(use, operands_number(id, n));
 	for (unsigned i = 0; params && i < n; i++) {
 		switch (params[i].operation) {
 		case CU_STREAM_MEM_OP_WAIT_VALUE_32:
@@ -360,68 +370,68 @@ static void memory_operations(struct submission *use, enum hook_id id, const CUs
 /* Most parameters of a launch say nothing about memory. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-#define ROW(name, stream_used, per_thread, params, ...)                                                                \
-	void operands_##name(struct submission *use, OPERANDS_UNPACK params)                                                  \
+#define ROW(operands_name, stream_used, per_thread, params, ...)                                                                \
+	void operands_##operands_name(struct submission *use, OPERANDS_UNPACK params)                                                  \
 	{                                                                                                              \
-		const enum hook_id id = HOOK_##name;                                                                   \
+		const enum hook_id id = HOOK_##operands_name;                                                                   \
 		(void)id;                                                                                              \
 		submission_stream(use, stream_used, per_thread);                                                              \
 		__VA_ARGS__;                                                                                           \
 	}
 /* The synchronous family has no stream; a parameter called stream is the one of the others. _OWN: with the twin whose
  * stream 0 is the thread's own. */
-#define SYNC(name, params, ...)      ROW(name, NULL, false, params, __VA_ARGS__)
-#define SYNC_OWN(name, params, ...)  SYNC(name, params, __VA_ARGS__) ROW(name##_ptds, NULL, true, params, __VA_ARGS__)
-#define ASYNC(name, params, ...)     ROW(name, stream, false, params, __VA_ARGS__)
-#define ASYNC_OWN(name, params, ...) ASYNC(name, params, __VA_ARGS__) ROW(name##_ptsz, stream, true, params, __VA_ARGS__)
+#define SYNC(operands_name, params, ...)      ROW(operands_name, NULL, false, params, __VA_ARGS__)
+#define SYNC_OWN(operands_name, params, ...)  SYNC(operands_name, params, __VA_ARGS__) ROW(operands_name##_ptds, NULL, true, params, __VA_ARGS__)
+#define ASYNC(operands_name, params, ...)     ROW(operands_name, stream, false, params, __VA_ARGS__)
+#define ASYNC_OWN(operands_name, params, ...) ASYNC(operands_name, params, __VA_ARGS__) ROW(operands_name##_ptsz, stream, true, params, __VA_ARGS__)
 
 /* The first version of an entry point has 32-bit addresses: those are never ours, but their host side can be. */
-SYNC(cuMemcpyHtoD,   (CUdeviceptr_v1 dst, const void *src, unsigned n), one(use, id, HOST(src), n))
-SYNC(cuMemcpyDtoH,   (void *dst, CUdeviceptr_v1 src, unsigned n), one(use, id, HOST(dst), n))
-SYNC(cuMemcpyDtoD,   (CUdeviceptr_v1 dst, CUdeviceptr_v1 src, unsigned n), nothing(use, id, n))
-SYNC(cuMemcpyDtoA,   (CUarray dst, unsigned at, CUdeviceptr_v1 src, unsigned n), nothing(use, id, n))
-SYNC(cuMemcpyAtoD,   (CUdeviceptr_v1 dst, CUarray src, unsigned at, unsigned n), nothing(use, id, n))
-SYNC(cuMemcpyHtoA,   (CUarray dst, unsigned at, const void *src, unsigned n), one(use, id, HOST(src), n))
-SYNC(cuMemcpyAtoH,   (void *dst, CUarray src, unsigned at, unsigned n), one(use, id, HOST(dst), n))
-SYNC(cuMemcpyAtoA,   (CUarray dst, unsigned to, CUarray src, unsigned from, unsigned n), nothing(use, id, n))
+SYNC(cuMemcpyHtoD,   (CUdeviceptr_v1 dst, const void *src, unsigned n), operands_one(use, id, HOST(src), n))
+SYNC(cuMemcpyDtoH,   (void *dst, CUdeviceptr_v1 src, unsigned n), operands_one(use, id, HOST(dst), n))
+SYNC(cuMemcpyDtoD,   (CUdeviceptr_v1 dst, CUdeviceptr_v1 src, unsigned n), operands_nothing(use, id, n))
+SYNC(cuMemcpyDtoA,   (CUarray dst, unsigned at, CUdeviceptr_v1 src, unsigned n), operands_nothing(use, id, n))
+SYNC(cuMemcpyAtoD,   (CUdeviceptr_v1 dst, CUarray src, unsigned at, unsigned n), operands_nothing(use, id, n))
+SYNC(cuMemcpyHtoA,   (CUarray dst, unsigned at, const void *src, unsigned n), operands_one(use, id, HOST(src), n))
+SYNC(cuMemcpyAtoH,   (void *dst, CUarray src, unsigned at, unsigned n), operands_one(use, id, HOST(dst), n))
+SYNC(cuMemcpyAtoA,   (CUarray dst, unsigned to, CUarray src, unsigned from, unsigned n), operands_nothing(use, id, n))
 SYNC(cuMemcpy2D,     (const CUDA_MEMCPY2D_v1 *box), COPY_2D(id, box))
 SYNC(cuMemcpy2DUnaligned, (const CUDA_MEMCPY2D_v1 *box), COPY_2D(id, box))
 SYNC(cuMemcpy3D,     (const CUDA_MEMCPY3D_v1 *box), COPY_3D(id, box))
-ASYNC(cuMemcpyHtoDAsync, (CUdeviceptr_v1 dst, const void *src, unsigned n, CUstream stream), one(use, id, HOST(src), n))
-ASYNC(cuMemcpyDtoHAsync, (void *dst, CUdeviceptr_v1 src, unsigned n, CUstream stream), one(use, id, HOST(dst), n))
-ASYNC(cuMemcpyDtoDAsync, (CUdeviceptr_v1 dst, CUdeviceptr_v1 src, unsigned n, CUstream stream), nothing(use, id, n))
+ASYNC(cuMemcpyHtoDAsync, (CUdeviceptr_v1 dst, const void *src, unsigned n, CUstream stream), operands_one(use, id, HOST(src), n))
+ASYNC(cuMemcpyDtoHAsync, (void *dst, CUdeviceptr_v1 src, unsigned n, CUstream stream), operands_one(use, id, HOST(dst), n))
+ASYNC(cuMemcpyDtoDAsync, (CUdeviceptr_v1 dst, CUdeviceptr_v1 src, unsigned n, CUstream stream), operands_nothing(use, id, n))
 ASYNC(cuMemcpyHtoAAsync, (CUarray dst, unsigned at, const void *src, unsigned n, CUstream stream),
-      one(use, id, HOST(src), n))
-ASYNC(cuMemcpyAtoHAsync, (void *dst, CUarray src, unsigned at, unsigned n, CUstream stream), one(use, id, HOST(dst), n))
+      operands_one(use, id, HOST(src), n))
+ASYNC(cuMemcpyAtoHAsync, (void *dst, CUarray src, unsigned at, unsigned n, CUstream stream), operands_one(use, id, HOST(dst), n))
 ASYNC(cuMemcpy2DAsync, (const CUDA_MEMCPY2D_v1 *box, CUstream stream), COPY_2D(id, box))
 ASYNC(cuMemcpy3DAsync, (const CUDA_MEMCPY3D_v1 *box, CUstream stream), COPY_3D(id, box))
 
 /* Copies of one run of bytes. */
-SYNC_OWN(cuMemcpy,         (CUdeviceptr dst, CUdeviceptr src, size_t n), copy(use, id, dst, src, n))
-SYNC_OWN(cuMemcpyHtoD_v2,  (CUdeviceptr dst, const void *src, size_t n), copy(use, id, dst, HOST(src), n))
-SYNC_OWN(cuMemcpyDtoH_v2,  (void *dst, CUdeviceptr src, size_t n), copy(use, id, HOST(dst), src, n))
-SYNC_OWN(cuMemcpyDtoD_v2,  (CUdeviceptr dst, CUdeviceptr src, size_t n), copy(use, id, dst, src, n))
-SYNC_OWN(cuMemcpyDtoA_v2,  (CUarray dst, size_t at, CUdeviceptr src, size_t n), one(use, id, src, n))
-SYNC_OWN(cuMemcpyAtoD_v2,  (CUdeviceptr dst, CUarray src, size_t at, size_t n), one(use, id, dst, n))
-SYNC_OWN(cuMemcpyHtoA_v2,  (CUarray dst, size_t at, const void *src, size_t n), one(use, id, HOST(src), n))
-SYNC_OWN(cuMemcpyAtoH_v2,  (void *dst, CUarray src, size_t at, size_t n), one(use, id, HOST(dst), n))
-SYNC_OWN(cuMemcpyAtoA_v2,  (CUarray dst, size_t to, CUarray src, size_t from, size_t n), nothing(use, id, n))
+SYNC_OWN(cuMemcpy,         (CUdeviceptr dst, CUdeviceptr src, size_t n), operands_copy(use, id, dst, src, n))
+SYNC_OWN(cuMemcpyHtoD_v2,  (CUdeviceptr dst, const void *src, size_t n), operands_copy(use, id, dst, HOST(src), n))
+SYNC_OWN(cuMemcpyDtoH_v2,  (void *dst, CUdeviceptr src, size_t n), operands_copy(use, id, HOST(dst), src, n))
+SYNC_OWN(cuMemcpyDtoD_v2,  (CUdeviceptr dst, CUdeviceptr src, size_t n), operands_copy(use, id, dst, src, n))
+SYNC_OWN(cuMemcpyDtoA_v2,  (CUarray dst, size_t at, CUdeviceptr src, size_t n), operands_one(use, id, src, n))
+SYNC_OWN(cuMemcpyAtoD_v2,  (CUdeviceptr dst, CUarray src, size_t at, size_t n), operands_one(use, id, dst, n))
+SYNC_OWN(cuMemcpyHtoA_v2,  (CUarray dst, size_t at, const void *src, size_t n), operands_one(use, id, HOST(src), n))
+SYNC_OWN(cuMemcpyAtoH_v2,  (void *dst, CUarray src, size_t at, size_t n), operands_one(use, id, HOST(dst), n))
+SYNC_OWN(cuMemcpyAtoA_v2,  (CUarray dst, size_t to, CUarray src, size_t from, size_t n), operands_nothing(use, id, n))
 SYNC_OWN(cuMemcpyPeer, (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n),
-	 copy(use, id, dst, src, n))
-ASYNC_OWN(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream), copy(use, id, dst, src, n))
+	 operands_copy(use, id, dst, src, n))
+ASYNC_OWN(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream), operands_copy(use, id, dst, src, n))
 ASYNC_OWN(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void *src, size_t n, CUstream stream),
-	  copy(use, id, dst, HOST(src), n))
+	  operands_copy(use, id, dst, HOST(src), n))
 ASYNC_OWN(cuMemcpyDtoHAsync_v2, (void *dst, CUdeviceptr src, size_t n, CUstream stream),
-	  copy(use, id, HOST(dst), src, n))
+	  operands_copy(use, id, HOST(dst), src, n))
 ASYNC_OWN(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream stream),
-	  copy(use, id, dst, src, n))
+	  operands_copy(use, id, dst, src, n))
 ASYNC_OWN(cuMemcpyHtoAAsync_v2, (CUarray dst, size_t at, const void *src, size_t n, CUstream stream),
-	  one(use, id, HOST(src), n))
+	  operands_one(use, id, HOST(src), n))
 ASYNC_OWN(cuMemcpyAtoHAsync_v2, (void *dst, CUarray src, size_t at, size_t n, CUstream stream),
-	  one(use, id, HOST(dst), n))
+	  operands_one(use, id, HOST(dst), n))
 ASYNC_OWN(cuMemcpyPeerAsync,
 	  (CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t n, CUstream stream),
-	  copy(use, id, dst, src, n))
+	  operands_copy(use, id, dst, src, n))
 
 /* Copies of boxes, and lists of copies. */
 SYNC_OWN(cuMemcpy2D_v2,          (const CUDA_MEMCPY2D *box), COPY_2D(id, box))
@@ -447,47 +457,47 @@ ASYNC_OWN(cuMemcpy3DBatchAsync_v2,
 	  copy_list_3d(use, id, ops, n))
 
 #define SETS(bits, bytes, type)                                                                                        \
-	SYNC(cuMemsetD##bits, (CUdeviceptr_v1 dst, type value, unsigned n), nothing(use, id, n))                       \
+	SYNC(cuMemsetD##bits, (CUdeviceptr_v1 dst, type value, unsigned n), operands_nothing(use, id, n))                       \
 	SYNC(cuMemsetD2D##bits, (CUdeviceptr_v1 dst, unsigned pitch, type value, unsigned width, unsigned height),     \
-	     nothing(use, id, (size_t)width * height))                                                                 \
-	SYNC_OWN(cuMemsetD##bits##_v2, (CUdeviceptr dst, type value, size_t n), set(use, id, dst, 0, bytes, n, 1))     \
+	     operands_nothing(use, id, (size_t)width * height))                                                                 \
+	SYNC_OWN(cuMemsetD##bits##_v2, (CUdeviceptr dst, type value, size_t n), operands_set(use, id, dst, 0, bytes, n, 1))     \
 	SYNC_OWN(cuMemsetD2D##bits##_v2, (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height),     \
-		 set(use, id, dst, pitch, bytes, width, height))                                                       \
+		 operands_set(use, id, dst, pitch, bytes, width, height))                                                       \
 	ASYNC_OWN(cuMemsetD##bits##Async, (CUdeviceptr dst, type value, size_t n, CUstream stream),                    \
-		  set(use, id, dst, 0, bytes, n, 1))                                                                   \
+		  operands_set(use, id, dst, 0, bytes, n, 1))                                                                   \
 	ASYNC_OWN(cuMemsetD2D##bits##Async,                                                                            \
 		  (CUdeviceptr dst, size_t pitch, type value, size_t width, size_t height, CUstream stream),           \
-		  set(use, id, dst, pitch, bytes, width, height))
+		  operands_set(use, id, dst, pitch, bytes, width, height))
 SETS(8, 1, unsigned char)
 SETS(16, 2, unsigned short)
 SETS(32, 4, unsigned)
 
 /* Prefetching, discarding, decompressing. */
-ASYNC_OWN(cuMemPrefetchAsync, (CUdeviceptr address, size_t n, CUdevice device, CUstream stream), one(use, id, address, n))
+ASYNC_OWN(cuMemPrefetchAsync, (CUdeviceptr address, size_t n, CUdevice device, CUstream stream), operands_one(use, id, address, n))
 ASYNC_OWN(cuMemPrefetchAsync_v2,
 	  (CUdeviceptr address, size_t n, CUmemLocation location, unsigned flags, CUstream stream),
-	  one(use, id, address, n))
+	  operands_one(use, id, address, n))
 ASYNC_OWN(cuMemPrefetchBatchAsync,
 	  (CUdeviceptr *addresses, size_t *sizes, size_t n, CUmemLocation *locations, size_t *first, size_t n_locations,
 	   unsigned long long flags, CUstream stream),
-	  list(use, id, addresses, sizes, n))
+	  operands_list(use, id, addresses, sizes, n))
 ASYNC_OWN(cuMemDiscardBatchAsync,
 	  (CUdeviceptr *addresses, size_t *sizes, size_t n, unsigned long long flags, CUstream stream),
-	  list(use, id, addresses, sizes, n))
+	  operands_list(use, id, addresses, sizes, n))
 ASYNC_OWN(cuMemDiscardAndPrefetchBatchAsync,
 	  (CUdeviceptr *addresses, size_t *sizes, size_t n, CUmemLocation *locations, size_t *first, size_t n_locations,
 	   unsigned long long flags, CUstream stream),
-	  list(use, id, addresses, sizes, n))
+	  operands_list(use, id, addresses, sizes, n))
 ASYNC_OWN(cuMemBatchDecompressAsync,
 	  (CUmemDecompressParams *params, size_t n, unsigned flags, size_t *failed, CUstream stream),
-	  decompress(use, id, params, n))
+	  operands_decompress(use, id, params, n))
 
 /* Memory operations of streams. */
-#define VALUES(name, bytes, type)                                                                                      \
-	ASYNC_OWN(name, (CUstream stream, CUdeviceptr address, type value, unsigned flags),                            \
-		  one(use, id, address, bytes))                                                                        \
-	ASYNC_OWN(name##_v2, (CUstream stream, CUdeviceptr address, type value, unsigned flags),                       \
-		  one(use, id, address, bytes))
+#define VALUES(operands_name, bytes, type)                                                                                      \
+	ASYNC_OWN(operands_name, (CUstream stream, CUdeviceptr address, type value, unsigned flags),                            \
+		  operands_one(use, id, address, bytes))                                                                        \
+	ASYNC_OWN(operands_name##_v2, (CUstream stream, CUdeviceptr address, type value, unsigned flags),                       \
+		  operands_one(use, id, address, bytes))
 VALUES(cuStreamWaitValue32, 4, cuuint32_t)
 VALUES(cuStreamWaitValue64, 8, cuuint64_t)
 VALUES(cuStreamWriteValue32, 4, cuuint32_t)
@@ -501,15 +511,15 @@ ASYNC_OWN(cuStreamBatchMemOp_v2, (CUstream stream, unsigned n, CUstreamBatchMemO
 #define DIMS unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared
 #define STREAM_OF(config) ((config) ? (config)->hStream : NULL)
 ASYNC_OWN(cuLaunchKernel, (CUfunction function, DIMS, CUstream stream, void **params, void **extra),
-	  launch(use, function, params, extra))
+	  operands_launch(use, function, params, extra))
 ASYNC_OWN(cuLaunchCooperativeKernel, (CUfunction function, DIMS, CUstream stream, void **params),
-	  launch(use, function, params, NULL))
+	  operands_launch(use, function, params, NULL))
 ROW(cuLaunchKernelEx, STREAM_OF(config), false,
     (const CUlaunchConfig *config, CUfunction function, void **params, void **extra),
-    launch(use, function, params, extra))
+    operands_launch(use, function, params, extra))
 ROW(cuLaunchKernelEx_ptsz, STREAM_OF(config), true,
     (const CUlaunchConfig *config, CUfunction function, void **params, void **extra),
-    launch(use, function, params, extra))
+    operands_launch(use, function, params, extra))
 void operands_cuLaunchCooperativeKernelMultiDevice(struct submission *use, CUDA_LAUNCH_PARAMS *launches, unsigned n,
 						   unsigned flags)
 {

@@ -40,7 +40,7 @@ static bool is_overlap(const CUlaunchAttribute *attribute)
 }
 
 /* Does the launch ask for overlap? Counts its events. */
-static bool look(const CUlaunchConfig *config)
+static bool pdl_look(const CUlaunchConfig *config)
 {
 	bool overlaps = false, has_event = false;
 
@@ -60,7 +60,7 @@ CUresult pdl_launch(pdl_launch_function launch, const CUlaunchConfig *config, CU
 	CUlaunchConfig serial;
 
 	/* Arguments that the driver refuses are the driver's to refuse. */
-	if (!config || !config->numAttrs || !config->attrs || !look(config))
+	if (!config || !config->numAttrs || !config->attrs || !pdl_look(config))
 		return launch(config, function, params, extra);
 	if (config->numAttrs > ATTRIBUTES_MOST) {
 		log_once("a launch with %u attributes keeps its programmatic overlap: at most %d are looked at",

@@ -91,7 +91,7 @@ static void set_line(uint64_t line, unsigned table)
 	atomic_store_explicit(&set[at], line << TABLE_SHIFT | (table + 1), memory_order_relaxed);
 }
 
-static void forget(unsigned number)
+static void pointer_arrays_forget(unsigned number)
 {
 	struct table *table = tables[number];
 
@@ -249,7 +249,7 @@ static struct table *find_with_small_room(CUdeviceptr dst, CUdeviceptr src, size
 }
 
 /* One thread at a time has the large room; the others do with what is on their stacks. */
-static struct table *find(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
+static struct table *pointer_arrays_find(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 {
 	static CUdeviceptr words[READ_MOST / sizeof(CUdeviceptr)];
 	static atomic_flag taken = ATOMIC_FLAG_INIT;
@@ -261,13 +261,13 @@ static struct table *find(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 	return table;
 }
 
-static void remember(struct table *table)
+static void pointer_arrays_remember(struct table *table)
 {
 	unsigned listed = table->n > MANY ? 0 : table->n;
 	struct table *fits = realloc(table, sizeof(*table) + listed * sizeof(*table->at));
 
 	table = fits ? fits : table;
-	forget(next_table);
+	pointer_arrays_forget(next_table);
 	tables[next_table] = table;
 	for (uint64_t line = table->start >> LINE_SHIFT; line <= (table->end - 1) >> LINE_SHIFT; line++)
 		set_line(line, next_table);
@@ -281,22 +281,23 @@ void pointer_arrays_copied(CUdeviceptr dst, CUdeviceptr src, size_t bytes)
 
 	if (bytes < sizeof(CUdeviceptr) || submission_is_heap(src))
 		return;
-	struct table *table = find(dst, src, bytes);
+	struct table *table = pointer_arrays_find(dst, src, bytes);
 	if (table || atomic_load(&pointer_arrays_any)) {
 		lock_take(&lock);
 		/* What was there is overwritten, or a part of it. */
 		for (unsigned i = 0; i < TABLES; i++)
 			if (tables[i] && tables[i]->start < dst + bytes && tables[i]->end > dst)
-				forget(i);
+				pointer_arrays_forget(i);
 		if (table)
-			remember(table);
+			pointer_arrays_remember(table);
 		lock_drop(&lock);
 	}
 	errno = saved;
 }
 
 /* Where it is left out rows and slices are packed; behind an offset nobody says how (copy_extent.c). */
-static struct pointer_arrays_side packed(const struct pointer_arrays_side *side, const struct copy_extent *extent)
+static struct pointer_arrays_side pointer_arrays_packed(const struct pointer_arrays_side *side,
+							const struct copy_extent *extent)
 {
 	struct pointer_arrays_side known = *side;
 
@@ -331,7 +332,7 @@ static bool copied_run(const struct pointer_arrays_side *dst, const struct point
 void pointer_arrays_copied_box(const struct pointer_arrays_side *dst, const struct pointer_arrays_side *src,
 			       const struct copy_extent *extent)
 {
-	struct pointer_arrays_side to = packed(dst, extent), from = packed(src, extent);
+	struct pointer_arrays_side to = pointer_arrays_packed(dst, extent), from = pointer_arrays_packed(src, extent);
 	size_t rows;
 
 	if (extent->width < sizeof(CUdeviceptr) || copied_run(&to, &from, extent) ||
@@ -352,7 +353,7 @@ void pointer_arrays_copied_box(const struct pointer_arrays_side *dst, const stru
 
 /* ---- what is named ---- */
 
-static bool follows(struct table *table, uint64_t function)
+static bool pointer_arrays_follows(struct table *table, uint64_t function)
 {
 	for (unsigned i = 0; i < table->n_functions; i++)
 		if (table->functions[i] == function)
@@ -371,7 +372,8 @@ void pointer_arrays_look(struct submission *use, CUdeviceptr address)
 		return;
 	lock_take(&lock);
 	struct table *table = tables[number];
-	if (table && address >= table->start && address < table->end && follows(table, submission_what(use))) {
+	if (table && address >= table->start && address < table->end &&
+	    pointer_arrays_follows(table, submission_what(use))) {
 		if (table->n > MANY)
 			submission_unknown(use);
 		for (unsigned i = 0; i < table->n && table->n <= MANY; i++)

@@ -38,7 +38,7 @@ static struct inflight_ticket ticket_of(uint64_t first)
 	return (struct inflight_ticket){(uint32_t)first >> PLACE_BIT, (uint32_t)(first >> SERIAL_BIT)};
 }
 
-static void put(struct submission_log *tape, size_t at, uint64_t word)
+static void submission_log_put(struct submission_log *tape, size_t at, uint64_t word)
 {
 	atomic_store_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], word, memory_order_relaxed);
 }
@@ -68,11 +68,11 @@ bool submission_log_write(struct submission_log *tape, uint64_t function, const 
 	} while (!atomic_compare_exchange_weak_explicit(&tape->head, &head, head + length, memory_order_relaxed,
 							memory_order_relaxed));
 	size_t at = head + 1;
-	put(tape, at++, function);
+	submission_log_put(tape, at++, function);
 	for (unsigned i = 0; i < n; i++) {
-		put(tape, at++, named[i].address | (named[i].bytes ? HAS_BYTES : 0));
+		submission_log_put(tape, at++, named[i].address | (named[i].bytes ? HAS_BYTES : 0));
 		if (named[i].bytes)
-			put(tape, at++, named[i].bytes);
+			submission_log_put(tape, at++, named[i].bytes);
 	}
 	atomic_store_explicit(&tape->words[head % SUBMISSION_LOG_WORDS],
 			      (uint64_t)ticket.serial << SERIAL_BIT | (uint64_t)ticket.place << PLACE_BIT | (n + 1ull),
@@ -86,11 +86,11 @@ static uint64_t first_at(const struct submission_log *tape, size_t at)
 	return atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_acquire);
 }
 
-static uint64_t get(struct submission_log *tape, size_t at)
+static uint64_t submission_log_get(struct submission_log *tape, size_t at)
 {
 	uint64_t word = atomic_load_explicit(&tape->words[at % SUBMISSION_LOG_WORDS], memory_order_relaxed);
 
-	put(tape, at, 0);
+	submission_log_put(tape, at, 0);
 	return word;
 }
 
@@ -103,11 +103,12 @@ bool submission_log_read(struct submission_log *tape, uint64_t *ret_function, st
 	if (!first)
 		return false;
 	unsigned n = n_of(first);
-	put(tape, at++, 0);
-	*ret_function = get(tape, at++);
+	submission_log_put(tape, at++, 0);
+	*ret_function = submission_log_get(tape, at++);
 	*ret_n = n < most ? n : most;
 	for (unsigned i = 0; i < n; i++) {
-		uint64_t address = get(tape, at++), bytes = address & HAS_BYTES ? get(tape, at++) : 0;
+		uint64_t address = submission_log_get(tape, at++),
+			 bytes = address & HAS_BYTES ? submission_log_get(tape, at++) : 0;
 
 		if (i < most)
 			ret_named[i] = (struct named){address & ~HAS_BYTES, bytes};

@@ -34,7 +34,7 @@ static struct lock start_one = LOCK_INIT(LOCK_TRACE_START);
 
 /* ---- rings ---- */
 
-static void leave(void *argument)
+static void trace_leave(void *argument)
 {
 	struct ring *ring = argument;
 
@@ -130,7 +130,7 @@ static void look_at_tail(struct ring *ring)
 	ring->tail_seen = atomic_load_explicit(&ring->tail, memory_order_acquire);
 }
 
-static inline void put(struct ring *ring, uint64_t word)
+static inline void trace_put(struct ring *ring, uint64_t word)
 {
 	if (__builtin_expect(ring->at - ring->tail_seen >= RING_WORDS, 0))
 		look_at_tail(ring);
@@ -141,7 +141,7 @@ static inline void put(struct ring *ring, uint64_t word)
 }
 
 /* NULL: it is lost. */
-static inline struct ring *begin(void)
+static inline struct ring *trace_begin(void)
 {
 	struct ring *ring = mine;
 
@@ -155,12 +155,12 @@ static inline struct ring *begin(void)
 	atomic_signal_fence(memory_order_seq_cst); /* a handler that comes from here on sees it */
 	ring->full = false;
 	ring->at = atomic_load_explicit(&ring->head, memory_order_relaxed);
-	put(ring, 0);
-	put(ring, 0);
+	trace_put(ring, 0);
+	trace_put(ring, 0);
 	return ring;
 }
 
-static inline void commit(struct ring *ring, uint32_t kind, uint32_t id, uint64_t time)
+static inline void trace_commit(struct ring *ring, uint32_t kind, uint32_t id, uint64_t time)
 {
 	uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
 
@@ -182,31 +182,31 @@ static inline void commit(struct ring *ring, uint32_t kind, uint32_t id, uint64_
 
 void trace_write(uint32_t kind, uint64_t time, const uint64_t *fields, unsigned n)
 {
-	struct ring *ring = begin();
+	struct ring *ring = trace_begin();
 
 	if (!ring)
 		return;
 	for (unsigned i = 0; i < n; i++)
-		put(ring, fields[i]);
-	commit(ring, kind, 0, time ? time : clock_now());
+		trace_put(ring, fields[i]);
+	trace_commit(ring, kind, 0, time ? time : clock_now());
 }
 
 bool trace_submit_begin(void)
 {
-	struct ring *ring = trace_is_on() ? begin() : NULL;
+	struct ring *ring = trace_is_on() ? trace_begin() : NULL;
 
 	if (!ring)
 		return false;
-	put(ring, 0); /* function */
-	put(ring, 0); /* device */
+	trace_put(ring, 0); /* function */
+	trace_put(ring, 0); /* device */
 	return true;
 }
 
 void trace_submit_name(uint64_t address, uint64_t bytes)
 {
-	put(mine, (address & ~(uint64_t)(TRACE_UNIT - 1)) | (bytes != 0));
+	trace_put(mine, (address & ~(uint64_t)(TRACE_UNIT - 1)) | (bytes != 0));
 	if (bytes)
-		put(mine, bytes);
+		trace_put(mine, bytes);
 }
 
 void trace_submit_commit(uint64_t function, uint32_t id, int device)
@@ -218,7 +218,7 @@ void trace_submit_commit(uint64_t function, uint32_t id, int device)
 		ring->words[(head + 2) % RING_WORDS] = trace_function(function, id);
 		ring->words[(head + 3) % RING_WORDS] = (uint64_t)(device < 0 ? 0 : device);
 	}
-	commit(ring, TRACE_submit, id, clock_now());
+	trace_commit(ring, TRACE_submit, id, clock_now());
 }
 
 /* Copies and sets have a number for each length, which is told by what they name: here they are their entry point. */
@@ -229,7 +229,7 @@ uint64_t trace_function(uint64_t function, uint32_t id)
 
 /* ---- beginning and end ---- */
 
-static const char *pattern(void)
+static const char *trace_pattern(void)
 {
 	const char *value = secure_getenv("SPILLWAY_TRACE");
 
@@ -238,15 +238,15 @@ static const char *pattern(void)
 
 bool trace_is_wanted(void)
 {
-	return pattern() && !process_is_off();
+	return trace_pattern() && !process_is_off();
 }
 
 void trace_start(const struct policy *read, const struct trace_sources *from)
 {
-	if (!pattern())
+	if (!trace_pattern())
 		return;
 	policy = read;
-	has_key = pthread_key_create(&at_end, leave) == 0;
+	has_key = pthread_key_create(&at_end, trace_leave) == 0;
 	state_begin(from);
 }
 

@@ -61,17 +61,17 @@ uint32_t trace_check(const void *bytes, size_t n)
 
 /* ---- numbers ---- */
 
-static uint64_t zigzag(uint64_t difference)
+static uint64_t trace_code_zigzag(uint64_t difference)
 {
 	return difference << 1 ^ (uint64_t)((int64_t)difference >> 63);
 }
 
-static uint64_t unzigzag(uint64_t value)
+static uint64_t trace_code_unzigzag(uint64_t value)
 {
 	return value >> 1 ^ -(value & 1);
 }
 
-static uint8_t *put(uint8_t *at, uint64_t value)
+static uint8_t *trace_code_put(uint8_t *at, uint64_t value)
 {
 	for (; value >= 0x80; value >>= 7)
 		*at++ = (uint8_t)(value | 0x80);
@@ -86,7 +86,7 @@ static void put_fixed(uint8_t *at, uint64_t value, unsigned bytes)
 }
 
 /* NULL: it does not end within the frame, or is longer than a number of 64 bits. */
-static const uint8_t *get(const uint8_t *at, const uint8_t *end, uint64_t *ret_value)
+static const uint8_t *trace_code_get(const uint8_t *at, const uint8_t *end, uint64_t *ret_value)
 {
 	uint64_t value = 0;
 
@@ -170,7 +170,7 @@ static bool make_room(struct trace_writer *writer, size_t more)
 }
 
 /* One step of a hash of 64 bits: multiplication carries up, the shift brings it down again. */
-static uint64_t mix(uint64_t hash, uint64_t word)
+static uint64_t trace_code_mix(uint64_t hash, uint64_t word)
 {
 	hash = (hash ^ word) * UINT64_C(0x9fb21c651e98df25);
 	return hash ^ hash >> 32;
@@ -180,13 +180,13 @@ static struct known key_of(const struct trace_event *event)
 {
 	struct known key = {.a = 1, .b = 2};
 
-	key.a = mix(mix(key.a, event->submit.function), event->submit.device);
-	key.b = mix(mix(key.b, event->submit.device), event->submit.function);
+	key.a = trace_code_mix(trace_code_mix(key.a, event->submit.function), event->submit.device);
+	key.b = trace_code_mix(trace_code_mix(key.b, event->submit.device), event->submit.function);
 	for (uint64_t i = 0; i < event->submit.n; i++) {
 		uint64_t unit = event->named[i].address / TRACE_UNIT;
 
-		key.a = mix(mix(key.a, unit), event->named[i].bytes);
-		key.b = mix(mix(key.b, event->named[i].bytes), unit);
+		key.a = trace_code_mix(trace_code_mix(key.a, unit), event->named[i].bytes);
+		key.b = trace_code_mix(trace_code_mix(key.b, event->named[i].bytes), unit);
 	}
 	key.a |= 1; /* never a free slot */
 	return key;
@@ -257,9 +257,9 @@ static uint8_t *put_named(uint8_t *at, const struct trace_named *named, uint64_t
 	for (uint64_t i = 0; i < n; i++) {
 		uint64_t unit = named[i].address / TRACE_UNIT;
 
-		at = put(at, zigzag((unit - before) * 2 + (named[i].bytes != 0)));
+		at = trace_code_put(at, trace_code_zigzag((unit - before) * 2 + (named[i].bytes != 0)));
 		if (named[i].bytes)
-			at = put(at, named[i].bytes);
+			at = trace_code_put(at, named[i].bytes);
 		before = unit;
 	}
 	return at;
@@ -289,13 +289,13 @@ bool trace_frame_add(struct trace_writer *writer, const struct trace_event *even
 		event = &again;
 	uint8_t *at = writer->frame + writer->bytes;
 	*at++ = (uint8_t)event->kind;
-	at = put(at, zigzag(time - writer->before));
+	at = trace_code_put(at, trace_code_zigzag(time - writer->before));
 	for (unsigned i = 0; i < kinds[event->kind].n; i++)
-		at = put(at, event->field[i]);
+		at = trace_code_put(at, event->field[i]);
 	if (event->kind == TRACE_submit)
 		at = put_named(at, event->named, event->submit.n);
 	if (event->kind == TRACE_name) {
-		at = put(at, event->text_bytes);
+		at = trace_code_put(at, event->text_bytes);
 		memcpy(at, event->text, event->text_bytes);
 		at += event->text_bytes;
 	}
@@ -389,11 +389,11 @@ static const uint8_t *get_named(const uint8_t *at, const uint8_t *end, struct tr
 	for (uint64_t i = 0; at && i < n; i++) {
 		uint64_t value = 0, bytes = 0;
 
-		at = get(at, end, &value);
-		value = unzigzag(value);
+		at = trace_code_get(at, end, &value);
+		value = trace_code_unzigzag(value);
 		unit += (uint64_t)((int64_t)value >> 1);
 		if (at && value & 1)
-			at = get(at, end, &bytes);
+			at = trace_code_get(at, end, &bytes);
 		if (i < most)
 			named[i] = (struct trace_named){unit * TRACE_UNIT, bytes};
 	}
@@ -412,17 +412,17 @@ bool trace_event_read_as(const struct trace_shape *shape, const uint8_t *frame, 
 	event.kind = *now++;
 	if (event.kind >= shape->n)
 		return false;
-	now = get(now, end, &value);
-	event.time = *before + unzigzag(value);
+	now = trace_code_get(now, end, &value);
+	event.time = *before + trace_code_unzigzag(value);
 	for (unsigned i = 0; now && i < shape->fields[event.kind]; i++) {
-		now = get(now, end, &value);
+		now = trace_code_get(now, end, &value);
 		if (i < TRACE_FIELDS)
 			event.field[i] = value;
 	}
 	if (now && event.kind == TRACE_submit)
 		now = get_named(now, end, named, most, &event);
 	if (now && event.kind == TRACE_name) {
-		now = get(now, end, &value);
+		now = trace_code_get(now, end, &value);
 		if (!now || value > (size_t)(end - now))
 			return false;
 		event.text = (const char *)now;

@@ -69,7 +69,7 @@ const char *trace_path(void)
 
 /* ---- writing ---- */
 
-static void fail(int error)
+static void trace_drain_fail(int error)
 {
 	char why[FILE_NAME_MOST + 160];
 
@@ -79,10 +79,10 @@ static void fail(int error)
 	trace_fail(why);
 }
 
-static void add(const struct trace_event *event)
+static void trace_drain_add(const struct trace_event *event)
 {
 	if (!trace_frame_add(writer, event) && !failed)
-		fail(ENOMEM);
+		trace_drain_fail(ENOMEM);
 }
 
 static void end_frame(void)
@@ -92,7 +92,7 @@ static void end_frame(void)
 	int error = n && !failed ? file_write(&file, frame, n) : 0;
 
 	if (error)
-		fail(error);
+		trace_drain_fail(error);
 }
 
 static void add_name(enum trace_list list, uint64_t number, const char *text)
@@ -101,7 +101,7 @@ static void add_name(enum trace_list list, uint64_t number, const char *text)
 
 	event.name.list = list;
 	event.name.number = number;
-	add(&event);
+	trace_drain_add(&event);
 }
 
 static void tell_name(void *argument, enum trace_list list, uint64_t number, const char *text)
@@ -133,7 +133,7 @@ static bool is_open(void)
 		error = file_write(&file, head, trace_head(text, head, sizeof(head)));
 	}
 	if (error) {
-		fail(error);
+		trace_drain_fail(error);
 		return false;
 	}
 	if (strcmp(pattern, file.name) != 0 && !strchr(pattern, '%'))
@@ -232,7 +232,7 @@ static uint64_t write_record(const struct ring *ring, uint64_t at)
 		event.field[i] = word_at(ring, at + i);
 	if (event.kind == TRACE_submit) {
 		if (!read_named(ring, at + 2, end, &n)) {
-			fail(ENOMEM);
+			trace_drain_fail(ENOMEM);
 			return end;
 		}
 		event.submit.function = number_of(word_at(ring, at), RECORD_ID(head));
@@ -242,7 +242,7 @@ static uint64_t write_record(const struct ring *ring, uint64_t at)
 	}
 	if (event.kind == TRACE_wait)
 		event.wait.function = number_of(event.wait.function, 0);
-	add(&event);
+	trace_drain_add(&event);
 	return end;
 }
 
@@ -255,7 +255,7 @@ static void tell_lost(struct ring *ring)
 		return;
 	event.lost.n = lost - ring->lost_told;
 	ring->lost_told = lost;
-	add(&event);
+	trace_drain_add(&event);
 }
 
 static void drain_ring(struct ring *ring)
@@ -295,13 +295,13 @@ static void sample_one(const struct trace_source_device *device, void *argument)
 		return;
 	event.time = *(const uint64_t *)argument;
 	if (!*told || memcmp(last->field, event.field, sizeof(event.field)) != 0)
-		add(&event);
+		trace_drain_add(&event);
 	*told = true;
 	*last = event;
 }
 
 /* The last is always told, however short the run. */
-static void sample(uint64_t now, bool last)
+static void trace_drain_sample(uint64_t now, bool last)
 {
 	if (sampled && !last && now - sampled < SAMPLE_NS)
 		return;
@@ -318,7 +318,7 @@ static void tell_all(void)
 
 	trace_frame_begin(writer, 0, now);
 	names_each_new(tell_name, NULL);
-	sample(now, false);
+	trace_drain_sample(now, false);
 	end_frame();
 }
 
@@ -331,7 +331,7 @@ static void see_rings(void)
 	}
 }
 
-static void turn(void)
+static void trace_drain_turn(void)
 {
 	see_rings();
 	if (!is_open())
@@ -359,7 +359,7 @@ void drain_hurry(void)
 	errno = saved;
 }
 
-static void *run(void *argument)
+static void *trace_drain_run(void *argument)
 {
 	const struct sched_param parameter = {0};
 	const struct timespec every = {.tv_nsec = EVERY_NS};
@@ -373,7 +373,7 @@ static void *run(void *argument)
 		lock_take(&drain);
 		atomic_store(&hurry, 0);
 		if (trace_is_on())
-			turn();
+			trace_drain_turn();
 		lock_drop(&drain);
 		syscall(SYS_futex, &hurry, FUTEX_WAIT_PRIVATE, 0, &every, NULL, 0);
 	}
@@ -383,7 +383,7 @@ static void *run(void *argument)
 bool drain_start(const struct policy *read)
 {
 	policy = read;
-	return thread_start(run, NULL, STACK_BYTES, false, NULL) == 0;
+	return thread_start(trace_drain_run, NULL, STACK_BYTES, false, NULL) == 0;
 }
 
 /* ---- the end ---- */
@@ -398,13 +398,13 @@ static void write_last(void)
 	sigaddset(&ours, SIGXFSZ);
 	sigpending(&pending);
 	pthread_sigmask(SIG_BLOCK, &ours, &before);
-	turn();
+	trace_drain_turn();
 	if (!failed && file.fd >= 0) {
 		uint64_t time = clock_now();
 
 		trace_frame_begin(writer, 0, time);
-		sample(time, true);
-		add(&(struct trace_event){.kind = TRACE_end, .time = time, .end = {time}});
+		trace_drain_sample(time, true);
+		trace_drain_add(&(struct trace_event){.kind = TRACE_end, .time = time, .end = {time}});
 		end_frame();
 	}
 	while (!sigismember(&pending, SIGXFSZ) && sigtimedwait(&ours, NULL, &now) < 0 && errno == EINTR)

@@ -41,7 +41,7 @@ static const char *value_of(char letter, char room[256])
 }
 
 /* What is put in is one part of a name, never more of a path. */
-static bool append(char *name, size_t bytes, size_t *at, const char *text, size_t n, bool is_value)
+static bool trace_file_append(char *name, size_t bytes, size_t *at, const char *text, size_t n, bool is_value)
 {
 	if (n >= bytes - *at)
 		return false;
@@ -63,7 +63,8 @@ bool file_expand(const char *pattern, char *ret_name, size_t bytes, bool *ret_un
 		const char *value = *pattern == '%' && pattern[1] ? value_of(pattern[1], room) : NULL;
 
 		*ret_unique |= value && pattern[1] == 'p';
-		if (!append(ret_name, bytes, &at, value ? value : pattern, value ? strlen(value) : 1, value != NULL))
+		if (!trace_file_append(ret_name, bytes, &at, value ? value : pattern, value ? strlen(value) : 1,
+				       value != NULL))
 			return false;
 		pattern += value ? 2 : 1;
 	}
@@ -72,7 +73,7 @@ bool file_expand(const char *pattern, char *ret_name, size_t bytes, bool *ret_un
 
 /* ---- the file ---- */
 
-static int make(struct trace_file *file)
+static int trace_file_make(struct trace_file *file)
 {
 	struct stat status;
 
@@ -111,13 +112,13 @@ int file_make(struct trace_file *file, const char *pattern)
 	if (!file_expand(pattern, file->name, sizeof(file->name) - 32, &unique))
 		return ENAMETOOLONG;
 	size_t n = strlen(file->name);
-	int error = make(file);
+	int error = trace_file_make(file);
 	for (unsigned i = unique; error == EEXIST && i < TRIES; i++) {
 		if (unique)
 			snprintf(file->name + n, 32, ".%u", i);
 		else
 			snprintf(file->name + n, 32, i ? ".%d.%u" : ".%d", (int)getpid(), i);
-		error = make(file);
+		error = trace_file_make(file);
 	}
 	return error;
 }

@@ -66,7 +66,7 @@ static uint64_t number_of(struct table *table, uint64_t hash, const char *text,
 	return 0;
 }
 
-static struct name *copy(uint64_t hash, const char *text)
+static struct name *trace_names_copy(uint64_t hash, const char *text)
 {
 	size_t n = strlen(text) + 1;
 	struct name *name = malloc(sizeof(*name) + n);
@@ -79,19 +79,20 @@ static struct name *copy(uint64_t hash, const char *text)
 }
 
 /* "libtorch_cuda.so+0x1234" */
-static struct name *describe(uint64_t hash, const char *text)
+static struct name *trace_names_describe(uint64_t hash, const char *text)
 {
 	char room[320];
 
 	(void)text;
 	caller_name_text((void *)(uintptr_t)hash, room, sizeof(room));
-	return copy(hash, *room ? room : "?");
+	return trace_names_copy(hash, *room ? room : "?");
 }
 
 uint64_t trace_site(void *caller)
 {
 	int saved = errno;
-	uint64_t number = caller && trace_is_on() ? number_of(&sites, (uintptr_t)caller, NULL, describe) : 0;
+	uint64_t number =
+	    caller && trace_is_on() ? number_of(&sites, (uintptr_t)caller, NULL, trace_names_describe) : 0;
 
 	errno = saved;
 	return number;
@@ -104,7 +105,7 @@ uint64_t trace_range(const char *name)
 
 	for (const char *at = name; *at; at++)
 		hash = (hash ^ (unsigned char)*at) * UINT64_C(1099511628211);
-	uint64_t number = number_of(&ranges, hash, name, copy);
+	uint64_t number = number_of(&ranges, hash, name, trace_names_copy);
 	errno = saved;
 	return number;
 }
