@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 /* What a use needs that this device lacks; NULL: nothing. */
-static const char *lacks(const struct policy_device *device, enum policy_use use, const struct policy_system *system,
-			 int place)
+static const char *able_lacks(const struct policy_device *device, enum policy_use use,
+			      const struct policy_system *system, int place)
 {
 	switch (use) {
 	case POLICY_USE_HEAP:
@@ -41,7 +41,7 @@ static const char *all_lack(const struct policy_device *devices, int n, uint64_t
 
 			if (!(mask & 1ull << device))
 				continue;
-			what = lacks(&devices[device], (enum policy_use)uses[i], system, place);
+			what = able_lacks(&devices[device], (enum policy_use)uses[i], system, place);
 			if (!what)
 				return NULL;
 			if (!first)

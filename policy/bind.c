@@ -12,7 +12,7 @@
 #include "policy/ranks.h"
 
 /* A key of a rule that is also one of the file takes the file's value when it is absent. */
-static void inherit(const struct policy *policy, struct policy_rule *rule)
+static void bind_inherit(const struct policy *policy, struct policy_rule *rule)
 {
 	for (size_t i = 0; i < policy_rule_keys.n; i++) {
 		const struct policy_key *key = &policy_rule_keys.keys[i];
@@ -79,7 +79,7 @@ _Static_assert(POLICY_NEED_ORDER == 1 << POLICY_NUMBER_ORDER && POLICY_NEED_LIVE
 		   POLICY_NEED_NVTX == POLICY_NEED_LIBRARY << POLICY_TEXT_NVTX,
 	       "packing relies on it");
 
-static void pack(struct policy *policy)
+static void bind_pack(struct policy *policy)
 {
 	struct memo memo = {.n = 0};
 
@@ -120,8 +120,8 @@ static void pack(struct policy *policy)
 	}
 }
 
-static enum policy_process judge(const struct policy_rule *rule, const char *process, const char *arguments,
-				 int64_t rank)
+static enum policy_process bind_judge(const struct policy_rule *rule, const char *process, const char *arguments,
+				      int64_t rank)
 {
 	if (rule->process.n && !policy_globs_match(&rule->process, process))
 		return process ? POLICY_PROCESS_NAME : POLICY_PROCESS_NO_NAME;
@@ -136,8 +136,8 @@ void policy_bind(struct policy *policy, const char *process, const char *argumen
 {
 	policy->rank = rank;
 	for (size_t i = 0; i < policy->n_rules; i++)
-		policy->rules[i].process_is = judge(&policy->rules[i], process, arguments, rank);
-	pack(policy);
+		policy->rules[i].process_is = bind_judge(&policy->rules[i], process, arguments, rank);
+	bind_pack(policy);
 }
 
 /* ---- libraries ---- */
@@ -214,7 +214,7 @@ bool policy_finish(struct policy *policy)
 	if (!policy->tests || !policy->more || !policy->numbers || !libraries_find(policy))
 		return false;
 	for (size_t i = 0; i < policy->n_rules; i++)
-		inherit(policy, &policy->rules[i]);
+		bind_inherit(policy, &policy->rules[i]);
 	policy_bind(policy, NULL, NULL, POLICY_NO_RANK);
 	return true;
 }

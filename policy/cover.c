@@ -13,7 +13,7 @@
 #include "policy/glob.h"
 #include "policy/ranks.h"
 
-static bool holds(const struct policy_range *outer, const struct policy_range *inner)
+static bool cover_holds(const struct policy_range *outer, const struct policy_range *inner)
 {
 	return outer->lo <= inner->lo && inner->hi <= outer->hi;
 }
@@ -41,13 +41,13 @@ static bool bits_cover(uint64_t outer, uint64_t inner)
 }
 
 /* Is all that the inner rule matches matched by the outer one? */
-static bool covers(const struct policy_rule *outer, const struct policy_rule *inner)
+static bool cover_covers(const struct policy_rule *outer, const struct policy_rule *inner)
 {
-	if (!holds(&outer->size, &inner->size) || policy_rule_apis(inner) & ~policy_rule_apis(outer) ||
+	if (!cover_holds(&outer->size, &inner->size) || policy_rule_apis(inner) & ~policy_rule_apis(outer) ||
 	    !bits_cover(outer->devices, inner->devices) || !policy_ranks_cover(&outer->ranks, &inner->ranks))
 		return false;
 	for (int i = 0; i < POLICY_N_NUMBERS; i++)
-		if (!is_any(&outer->number[i], i) && !holds(&outer->number[i], &inner->number[i]))
+		if (!is_any(&outer->number[i], i) && !cover_holds(&outer->number[i], &inner->number[i]))
 			return false;
 	for (int i = 0; i < POLICY_N_TEXTS; i++)
 		if (!policy_globs_cover(&outer->text[i], &inner->text[i]))
@@ -73,7 +73,7 @@ static size_t first_touching(const struct policy_range *pieces, size_t n, uint64
 }
 
 /* Put a range into the union, joining what it touches. pieces has room for one more. Returns the new number. */
-static size_t insert(struct policy_range *pieces, size_t n, struct policy_range range)
+static size_t cover_insert(struct policy_range *pieces, size_t n, struct policy_range range)
 {
 	size_t at = first_touching(pieces, n, range.lo), end = at;
 
@@ -99,14 +99,14 @@ static void name_rule(const struct policy *policy, const struct policy_rule *rul
 			 rule->line);
 }
 
-static void warn(const struct policy *policy, size_t at, struct policy_errors *errors)
+static void cover_warn(const struct policy *policy, size_t at, struct policy_errors *errors)
 {
 	const struct policy_rule *rules = policy->rules, *dead = &rules[at];
 	struct policy_place place = {dead->line, dead->column};
 	char name[120];
 	size_t by = 0;
 
-	while (by < at && !covers(&rules[by], dead))
+	while (by < at && !cover_covers(&rules[by], dead))
 		by++;
 	if (by == at) {
 		policy_warning_add(errors, policy->files[dead->file], place,
@@ -125,7 +125,7 @@ static void warn(const struct policy *policy, size_t at, struct policy_errors *e
 static bool is_covered(const struct policy *policy, const size_t *special, size_t n, size_t at)
 {
 	for (size_t i = 0; i < n; i++)
-		if (covers(&policy->rules[special[i]], &policy->rules[at]))
+		if (cover_covers(&policy->rules[special[i]], &policy->rules[at]))
 			return true;
 	return false;
 }
@@ -140,12 +140,12 @@ void policy_warn_unreachable(const struct policy *policy, struct policy_errors *
 		size_t at = first_touching(pieces, n, rule->size.lo);
 
 		/* A touching piece may end just before lo; the next one cannot hold the range then, for there is a gap. */
-		if (at < n && holds(&pieces[at], &rule->size) && !(policy_rule_apis(rule) & ~POLICY_APIS_ANY))
-			warn(policy, i, errors);
+		if (at < n && cover_holds(&pieces[at], &rule->size) && !(policy_rule_apis(rule) & ~POLICY_APIS_ANY))
+			cover_warn(policy, i, errors);
 		else if (is_plain(rule))
-			n = insert(pieces, n, rule->size);
+			n = cover_insert(pieces, n, rule->size);
 		else if (is_covered(policy, special, n_special, i))
-			warn(policy, i, errors);
+			cover_warn(policy, i, errors);
 		else
 			special[n_special++] = i;
 	}

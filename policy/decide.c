@@ -73,7 +73,7 @@ static struct policy_decision decision_of(const struct policy_rule *rule, int in
 }
 
 /* No rule matched. */
-static struct policy_decision standard(const struct policy *policy, enum policy_api api)
+static struct policy_decision decide_standard(const struct policy *policy, enum policy_api api)
 {
 	int use = POLICY_APIS_ANY & 1 << api ? policy->use : POLICY_USE_DRIVER;
 
@@ -126,5 +126,5 @@ struct policy_decision policy_decide(const struct policy *policy, const struct p
 		     ((tests[i].apis & api) != 0)) &&
 		    rest_matches(policy, i, matching, &asked))
 			return decision_of(&policy->rules[i], (int)i);
-	return standard(policy, request->api);
+	return decide_standard(policy, request->api);
 }

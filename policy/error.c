@@ -8,7 +8,7 @@
 #include "policy/model.h"
 #include "policy/text.h"
 
-static bool before(const struct policy_error *a, const struct policy_error *b)
+static bool error_before(const struct policy_error *a, const struct policy_error *b)
 {
 	if (strcmp(a->file, b->file) != 0)
 		return false;
@@ -27,7 +27,7 @@ static bool make_room(struct policy_errors *errors, const struct policy_error *p
 		warning--;
 	if (warning > 0)
 		victim = warning - 1;
-	if ((problem->warning || warning == 0) && !before(problem, &errors->kept[victim]))
+	if ((problem->warning || warning == 0) && !error_before(problem, &errors->kept[victim]))
 		return false;
 	if (problem->warning && warning == 0)
 		return false;
@@ -36,7 +36,7 @@ static bool make_room(struct policy_errors *errors, const struct policy_error *p
 	return true;
 }
 
-static void keep(struct policy_errors *errors, const struct policy_error *problem)
+static void error_keep(struct policy_errors *errors, const struct policy_error *problem)
 {
 	size_t at;
 
@@ -52,7 +52,7 @@ static void keep(struct policy_errors *errors, const struct policy_error *proble
 		at--;
 	if (at == 0)
 		at = errors->n_kept;
-	while (at > 0 && before(problem, &errors->kept[at - 1]))
+	while (at > 0 && error_before(problem, &errors->kept[at - 1]))
 		at--;
 	memmove(errors->kept + at + 1, errors->kept + at, (errors->n_kept - at) * sizeof(*errors->kept));
 	errors->kept[at] = *problem;
@@ -83,7 +83,7 @@ __attribute__((format(printf, 5, 0))) static void add(struct policy_errors *erro
 	errors->n++;
 	if (!warning)
 		errors->n_errors++;
-	keep(errors, &problem);
+	error_keep(errors, &problem);
 }
 
 void policy_error_add(struct policy_errors *errors, const char *file, struct policy_place place, const char *format,

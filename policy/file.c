@@ -20,7 +20,7 @@ static const struct cause {
     {EMFILE, "too many files are open in this process; close some or raise the limit with ulimit -n"},
 };
 
-static char *fail(int number, char *ret_why)
+static char *file_fail(int number, char *ret_why)
 {
 	for (size_t i = 0; i < sizeof(causes) / sizeof(*causes); i++) {
 		if (causes[i].number != number)
@@ -46,7 +46,7 @@ static char *read_all(int fd, size_t *ret_bytes, char *ret_why)
 	size_t bytes = 0;
 
 	if (!text)
-		return fail(ENOMEM, ret_why);
+		return file_fail(ENOMEM, ret_why);
 	for (;;) {
 		ssize_t n = read(fd, text + bytes, POLICY_MAX_FILE + 1 - bytes);
 
@@ -56,7 +56,7 @@ static char *read_all(int fd, size_t *ret_bytes, char *ret_why)
 			int number = errno;
 
 			free(text);
-			return fail(number, ret_why);
+			return file_fail(number, ret_why);
 		}
 		if (n == 0)
 			break;
@@ -78,9 +78,9 @@ char *policy_file_read(const char *path, size_t *ret_bytes, char *ret_why)
 	char *text = NULL;
 
 	if (fd < 0)
-		return fail(errno, ret_why);
+		return file_fail(errno, ret_why);
 	if (fstat(fd, &status) != 0)
-		fail(errno, ret_why);
+		file_fail(errno, ret_why);
 	else if (!S_ISREG(status.st_mode))
 		snprintf(ret_why, POLICY_MAX_WHY, "it is %s, not a regular file; write the path of a file",
 			 S_ISDIR(status.st_mode)    ? "a folder"

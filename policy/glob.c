@@ -53,7 +53,7 @@ bool policy_globs_match(const struct policy_globs *globs, const char *text)
 	return false;
 }
 
-static bool holds(const struct policy_globs *globs, const char *pattern)
+static bool glob_holds(const struct policy_globs *globs, const char *pattern)
 {
 	const char *own = globs->text;
 
@@ -70,7 +70,7 @@ bool policy_globs_cover(const struct policy_globs *outer, const struct policy_gl
 	if (!outer->n)
 		return true;
 	for (unsigned i = 0; i < inner->n; i++, pattern += strlen(pattern) + 1)
-		if (!holds(outer, pattern))
+		if (!glob_holds(outer, pattern))
 			return false;
 	return inner->n > 0;
 }

@@ -133,7 +133,7 @@ static const struct explanation {
     {"incomplete UTF-8", 0, "this is not UTF-8; save the file as UTF-8 text"},
 };
 
-static const char *explain(const char *problem, char character)
+static const char *problem_explain(const char *problem, char character)
 {
 	for (size_t i = 0; i < sizeof(explanations) / sizeof(*explanations); i++) {
 		const struct explanation *e = &explanations[i];
@@ -161,7 +161,7 @@ void policy_problem_add(const char *file, const char *text, size_t bytes, const 
 		place = place_of_offset(text, bytes, parser->problem_offset);
 		begun = place.line;
 	}
-	ours = explain(problem, character_at(text, bytes, place));
+	ours = problem_explain(problem, character_at(text, bytes, place));
 	if (!ours)
 		policy_error_add(errors, file, place, "not valid YAML (%s); write \"key: value\" lines", problem);
 	else if (parser->context && begun < place.line)

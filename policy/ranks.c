@@ -93,7 +93,7 @@ static bool ranks_read(const char *text, struct policy_range *ret_range, char *r
 }
 
 /* Room for one more. */
-static bool grow(struct policy_ranks *ranks)
+static bool ranks_grow(struct policy_ranks *ranks)
 {
 	struct policy_range *more = realloc(ranks->range, (ranks->n + 1) * sizeof(*more));
 
@@ -114,7 +114,7 @@ static bool joins_behind(const struct policy_ranks *ranks, unsigned at, struct p
 }
 
 /* It, in front of the one at at. */
-static void insert(struct policy_ranks *ranks, unsigned at, struct policy_range range)
+static void ranks_insert(struct policy_ranks *ranks, unsigned at, struct policy_range range)
 {
 	bool before = joins_before(ranks, at, range), behind = joins_behind(ranks, at, range);
 	struct policy_range *here = ranks->range + at;
@@ -149,10 +149,10 @@ bool policy_ranks_add(struct policy_ranks *ranks, const char *text, char *ret_wh
 	else if (ranks->n == POLICY_MAX_RANKS && !joins_before(ranks, at, range) && !joins_behind(ranks, at, range))
 		snprintf(ret_why, POLICY_MAX_WHY, "has more than %d ranks apart from each other; write ranges",
 			 POLICY_MAX_RANKS);
-	else if (!grow(ranks))
+	else if (!ranks_grow(ranks))
 		snprintf(ret_why, POLICY_MAX_WHY, "out of memory while reading; try again");
 	else {
-		insert(ranks, at, range);
+		ranks_insert(ranks, at, range);
 		return true;
 	}
 	return false;

@@ -13,7 +13,7 @@
 static const char set_file[] = "SPILLWAY_SET";
 
 /* Cut blanks off both ends of text, in place. */
-static char *trim(char *text)
+static char *set_trim(char *text)
 {
 	size_t length;
 
@@ -50,18 +50,18 @@ static void item_parse(char *item, struct policy *policy, struct policy_place *s
 	const struct policy_key *key;
 	int index;
 
-	if (!*trim(item)) {
+	if (!*set_trim(item)) {
 		policy_error_add(errors, set_file, place,
 				 "nothing stands between two commas or at an end; remove one comma");
 		return;
 	}
 	if (!equals) {
 		policy_error_add(errors, set_file, place, "%s has no \"=\"; write key=value, as in device.budget=4GiB",
-				 policy_quote(trim(item), quoted));
+				 policy_quote(set_trim(item), quoted));
 		return;
 	}
 	*equals = '\0';
-	name = trim(item);
+	name = set_trim(item);
 	index = policy_key_find(&policy_file_keys, name);
 	if (index < 0) {
 		report_unknown(name, place, errors);
@@ -77,7 +77,7 @@ static void item_parse(char *item, struct policy *policy, struct policy_place *s
 	if (key->type == POLICY_TYPE_RULES || key->type == POLICY_TYPE_INCLUDE)
 		policy_error_add(errors, set_file, place,
 				 "%s is a list and cannot be set here; write it in a policy file", name);
-	else if (!policy_value_parse(key, trim(equals + 1), policy, why))
+	else if (!policy_value_parse(key, set_trim(equals + 1), policy, why))
 		policy_error_add(errors, set_file, place, "%s: %s", name, why);
 }
 

@@ -89,7 +89,7 @@ char *policy_quote(const char *text, char buffer[POLICY_QUOTED_BYTES])
 
 enum { MAX_TEXT = 64 };
 
-static unsigned min3(unsigned a, unsigned b, unsigned c)
+static unsigned text_min3(unsigned a, unsigned b, unsigned c)
 {
 	unsigned least = a < b ? a : b;
 
@@ -113,7 +113,7 @@ unsigned policy_distance(const char *a, const char *b)
 		for (size_t j = 1; j <= n_b; j++) {
 			char ca = policy_lower(a[i - 1]), cb = policy_lower(b[j - 1]);
 
-			now[j] = min3(before[j] + 1, now[j - 1] + 1, before[j - 1] + (ca != cb));
+			now[j] = text_min3(before[j] + 1, now[j - 1] + 1, before[j - 1] + (ca != cb));
 			if (i > 1 && j > 1 && ca == policy_lower(b[j - 2]) && policy_lower(a[i - 2]) == cb &&
 			    two_before[j - 2] + 1 < now[j])
 				now[j] = two_before[j - 2] + 1;

@@ -33,7 +33,7 @@ static struct policy_place place_of(const yaml_mark_t *mark)
 	return (struct policy_place){(unsigned)mark->line + 1, (unsigned)mark->column + 1};
 }
 
-static void *take(struct builder *b, size_t bytes)
+static void *tree_take(struct builder *b, size_t bytes)
 {
 	struct policy_block *block = b->tree->blocks;
 	void *memory;
@@ -60,7 +60,7 @@ static void *take(struct builder *b, size_t bytes)
 }
 
 /* Hang a node below the innermost open one. Too many of them are refused once and then dropped. */
-static void attach(struct builder *b, struct policy_node *node)
+static void tree_attach(struct builder *b, struct policy_node *node)
 {
 	struct policy_node *parent = b->depth ? b->open[b->depth - 1] : NULL;
 	size_t limit;
@@ -90,12 +90,12 @@ static void attach(struct builder *b, struct policy_node *node)
 
 static struct policy_node *add_node(struct builder *b, enum policy_node_kind kind, const yaml_mark_t *mark)
 {
-	struct policy_node *node = take(b, sizeof(*node));
+	struct policy_node *node = tree_take(b, sizeof(*node));
 
 	if (!node)
 		return NULL;
 	*node = (struct policy_node){.kind = kind, .place = place_of(mark), .complete = true, .text = ""};
-	attach(b, node);
+	tree_attach(b, node);
 	return node;
 }
 
@@ -125,7 +125,7 @@ static void add_scalar(struct builder *b, const yaml_event_t *event)
 				 "the text has a NUL character (\\0) in it; write plain text");
 	if (!node || has_nul)
 		return;
-	text = take(b, length + 1);
+	text = tree_take(b, length + 1);
 	if (!text)
 		return;
 	memcpy(text, value, length);
