@@ -131,7 +131,7 @@ static int tool_version(int argc, char **argv)
 	return TOOL_OK;
 }
 
-static int dispatch(int argc, char **argv)
+static int main_dispatch(int argc, char **argv)
 {
 	const struct command *command;
 
@@ -168,7 +168,7 @@ static void outlive_large_files(void)
 int main(int argc, char **argv)
 {
 	outlive_large_files();
-	int status = dispatch(argc, argv);
+	int status = main_dispatch(argc, argv);
 
 	/* A full disk must not look like success. Of an earlier failure the reason is not known any more. */
 	errno = 0;

@@ -11,7 +11,7 @@ struct belady_entry {
 	uint32_t next, item;
 };
 
-static uint32_t name(struct belady_names names, uint32_t i)
+static uint32_t belady_name(struct belady_names names, uint32_t i)
 {
 	return names.first[(size_t)i * names.step];
 }
@@ -52,8 +52,8 @@ void belady_look_ahead(struct belady *b, struct belady_names names, uint32_t num
 {
 	b->at -= names.n;
 	for (uint32_t i = 0; i < names.n; i++) {
-		b->next[b->at + i] = b->use[name(names, i)];
-		b->use[name(names, i)] = number;
+		b->next[b->at + i] = b->use[belady_name(names, i)];
+		b->use[belady_name(names, i)] = number;
 	}
 }
 
@@ -69,7 +69,7 @@ void belady_rewind(struct belady *b, uint64_t budget)
 
 /* ---- the heap ---- */
 
-static void push(struct belady *b, struct belady_entry entry)
+static void belady_push(struct belady *b, struct belady_entry entry)
 {
 	size_t i = b->n_heap++;
 
@@ -78,7 +78,7 @@ static void push(struct belady *b, struct belady_entry entry)
 	b->heap[i] = entry;
 }
 
-static struct belady_entry pop(struct belady *b)
+static struct belady_entry belady_pop(struct belady *b)
 {
 	struct belady_entry top = b->heap[0], last = b->heap[--b->n_heap];
 	size_t i = 0, child;
@@ -103,7 +103,7 @@ static bool make_room(struct belady *b, uint64_t bytes, uint32_t number)
 	if (b->spares && bytes > b->budget)
 		return false;
 	while (b->used + b->outside + bytes > b->budget && b->n_heap) {
-		struct belady_entry entry = pop(b);
+		struct belady_entry entry = belady_pop(b);
 
 		if (!b->here[entry.item] || b->use[entry.item] != entry.next || b->stamp[entry.item] == number + 1)
 			continue;
@@ -120,9 +120,9 @@ void belady_submit(struct belady *b, struct belady_names names, uint32_t number)
 	bool fits = true;
 
 	for (uint32_t i = 0; i < names.n; i++)
-		b->stamp[name(names, i)] = number + 1;
+		b->stamp[belady_name(names, i)] = number + 1;
 	for (uint32_t i = 0; i < names.n; i++) {
-		uint32_t item = name(names, i);
+		uint32_t item = belady_name(names, i);
 
 		if (b->here[item])
 			continue;
@@ -134,12 +134,12 @@ void belady_submit(struct belady *b, struct belady_names names, uint32_t number)
 	}
 	b->over += b->counts && !fits;
 	for (uint32_t i = 0; i < names.n; i++) {
-		uint32_t item = name(names, i);
+		uint32_t item = belady_name(names, i);
 
 		b->written[item] = true;
 		b->use[item] = b->next[b->at++];
 		if (b->here[item])
-			push(b, (struct belady_entry){b->use[item], item});
+			belady_push(b, (struct belady_entry){b->use[item], item});
 	}
 }
 

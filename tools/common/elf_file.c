@@ -75,7 +75,7 @@ static bool section_at(struct elf_file *file, unsigned i, Elf64_Shdr *ret_sectio
 	return true;
 }
 
-static struct part contents(const struct elf_file *file, const Elf64_Shdr *section)
+static struct part elf_file_contents(const struct elf_file *file, const Elf64_Shdr *section)
 {
 	return section->sh_type == SHT_NOBITS ? (struct part){0} : part_of(file, section->sh_offset, section->sh_size);
 }
@@ -109,8 +109,8 @@ static bool find_section(struct elf_file *file, unsigned type, struct part *ret_
 	for (unsigned i = 0; section_at(file, i, &section); i++) {
 		if (section.sh_type != type || !section_at(file, section.sh_link, &texts))
 			continue;
-		*ret_part = contents(file, &section);
-		*ret_texts = contents(file, &texts);
+		*ret_part = elf_file_contents(file, &section);
+		*ret_texts = elf_file_contents(file, &texts);
 		return ret_part->at && ret_texts->at;
 	}
 	return false;
@@ -253,9 +253,9 @@ bool elf_has_text(struct elf_file *file, const char *text)
 
 	if (!section_at(file, header.e_shstrndx, &names_section))
 		return false;
-	struct part names = contents(file, &names_section);
+	struct part names = elf_file_contents(file, &names_section);
 	for (unsigned i = 0; section_at(file, i, &section); i++) {
-		struct part part = contents(file, &section);
+		struct part part = elf_file_contents(file, &section);
 
 		if (!part.at || !has_at(file, names, section.sh_name, ".rodata", 7))
 			continue;

@@ -101,7 +101,7 @@ double figures_rate(uint64_t now, uint64_t before, double seconds)
 
 /* ---- histograms ---- */
 
-static double middle(unsigned bucket)
+static double figures_middle(unsigned bucket)
 {
 	return ((double)stats_bucket_least(bucket) + (double)stats_bucket_least(bucket + 1) - 1) / 2;
 }
@@ -122,7 +122,7 @@ double figures_percentile(const _Atomic uint64_t histogram[STATS_BUCKETS], doubl
 	for (unsigned i = 0; i < STATS_BUCKETS; i++) {
 		n += (double)histogram[i];
 		if (histogram[i] && n >= wanted)
-			return middle(i);
+			return figures_middle(i);
 	}
 	return NAN;
 }
@@ -133,7 +133,7 @@ double figures_sum(const _Atomic uint64_t histogram[STATS_BUCKETS])
 
 	for (unsigned i = 0; i < STATS_BUCKETS; i++)
 		if (histogram[i])
-			sum += (double)histogram[i] * middle(i);
+			sum += (double)histogram[i] * figures_middle(i);
 	return sum;
 }
 

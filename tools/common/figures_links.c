@@ -46,7 +46,8 @@ double figures_links_rate(const struct figures *figures, const struct figures_li
 	return link->has_before ? figures_rate(link->moved[figure], 0, figures->seconds) : NAN;
 }
 
-static void add(struct figures_link *sum, const struct stats_link *now, const struct stats_link *before)
+static void figures_links_add_one(struct figures_link *sum, const struct stats_link *now,
+				  const struct stats_link *before)
 {
 	sum->kind = now->kind;
 	sum->has_before |= before != NULL;
@@ -70,7 +71,8 @@ bool figures_links_add(struct figures *figures, const struct figures_process *pr
 		struct figures_link *sum = link_of(figures, at[device], at[lender]);
 		if (!sum)
 			return false;
-		add(sum, from, process->before ? &process->before->copy->device[device].link[lender] : NULL);
+		figures_links_add_one(sum, from,
+				      process->before ? &process->before->copy->device[device].link[lender] : NULL);
 	}
 	return true;
 }

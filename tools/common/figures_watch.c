@@ -22,7 +22,7 @@ static uint64_t clock_ns(clockid_t clock)
 
 /* ---- history ---- */
 
-static void remember(struct figures_history *history, double value)
+static void figures_watch_remember(struct figures_history *history, double value)
 {
 	history->value[history->n++ % FIGURES_HISTORY] = (float)value;
 }
@@ -63,13 +63,13 @@ static void remember_flows(struct figures *figures)
 		};
 
 		for (unsigned j = 0; j < FLOW_COUNT; j++) {
-			remember(&process->flow[j], flow[j]);
+			figures_watch_remember(&process->flow[j], flow[j]);
 			if (!isnan(flow[j]))
 				sum[j] = isnan(sum[j]) ? flow[j] : sum[j] + flow[j];
 		}
 	}
 	for (unsigned j = 0; j < FLOW_COUNT; j++)
-		remember(&figures->flow[j], sum[j]);
+		figures_watch_remember(&figures->flow[j], sum[j]);
 }
 
 /* ---- devices ---- */
@@ -135,7 +135,7 @@ static bool add_devices(struct figures *figures)
 /* ---- a reading ---- */
 
 /* One that was found already has given its page away. */
-static struct figures_process *find(const struct figures *figures, const struct page *page)
+static struct figures_process *figures_watch_find(const struct figures *figures, const struct page *page)
 {
 	for (size_t i = 0; i < figures->n; i++) {
 		const struct page *known = figures->process[i].page;
@@ -195,7 +195,8 @@ bool figures_read(struct figures *figures, const struct figures_choice *choice)
 		goto fail;
 	next.n = next.n_gone = 0;
 	for (size_t i = 0; i < pages.n; i++) {
-		struct figures_process *process = &next.process[next.n], *old = find(figures, pages.page[i]);
+		struct figures_process *process = &next.process[next.n],
+				       *old = figures_watch_find(figures, pages.page[i]);
 
 		if (!is_chosen(pages.page[i], choice))
 			continue;

@@ -34,7 +34,7 @@ static struct policy_device look_at(__typeof__(&cuDeviceGetAttribute) get, CUdev
 	};
 }
 
-static int look(void)
+static int gpu_look(void)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	__typeof__(&cuInit) init = driver ? (__typeof__(&cuInit))dlsym(driver, "cuInit") : NULL;
@@ -57,7 +57,7 @@ int gpu_devices(const struct policy_device **ret_devices)
 	static int known = -1;
 
 	if (known < 0)
-		known = look();
+		known = gpu_look();
 	*ret_devices = devices;
 	return known;
 }

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-static struct number_entry *find(const struct number_map *map, uint64_t key)
+static struct number_entry *number_map_find(const struct number_map *map, uint64_t key)
 {
 	size_t i = (size_t)((key ^ key >> 32) * UINT64_C(0x9fb21c651e98df25) >> 20) & (map->room - 1);
 
@@ -20,7 +20,7 @@ static bool double_room(struct number_map *map)
 		return false;
 	for (size_t i = 0; i < map->room; i++)
 		if (map->at[i].used)
-			*find(&next, map->at[i].key) = map->at[i];
+			*number_map_find(&next, map->at[i].key) = map->at[i];
 	free(map->at);
 	*map = next;
 	return true;
@@ -30,7 +30,7 @@ bool number_map_set(struct number_map *map, uint64_t key, uint64_t value)
 {
 	if (2 * map->n >= map->room && !double_room(map))
 		return false;
-	struct number_entry *entry = find(map, key);
+	struct number_entry *entry = number_map_find(map, key);
 	map->n += !entry->used;
 	*entry = (struct number_entry){key, value, true};
 	return true;
@@ -38,7 +38,7 @@ bool number_map_set(struct number_map *map, uint64_t key, uint64_t value)
 
 bool number_map_get(const struct number_map *map, uint64_t key, uint64_t *ret_value)
 {
-	const struct number_entry *entry = map->room ? find(map, key) : NULL;
+	const struct number_entry *entry = map->room ? number_map_find(map, key) : NULL;
 
 	if (!entry || !entry->used)
 		return false;

@@ -9,7 +9,7 @@
 
 enum { MOST_ROWS = 24, FIRST_CODE = 256 };
 
-static int takes(const struct option_row *row)
+static int options_takes(const struct option_row *row)
 {
 	return !row->value ? no_argument : *row->value == '[' ? optional_argument : required_argument;
 }
@@ -43,7 +43,7 @@ static void print_help(const struct options *options)
 }
 
 /* The argument that getopt_long() refused; it may not have stepped past a cluster of letters. */
-static const char *refused(char **argv)
+static const char *options_refused(char **argv)
 {
 	const char *last = argv[optind - 1];
 
@@ -52,7 +52,7 @@ static const char *refused(char **argv)
 	return last;
 }
 
-static int refuse(const struct options *options, const char *option, int code)
+static int options_refuse(const struct options *options, const char *option, int code)
 {
 	char quoted[POLICY_QUOTED_BYTES];
 
@@ -62,7 +62,7 @@ static int refuse(const struct options *options, const char *option, int code)
 	return TOOL_BAD;
 }
 
-static bool take(const struct option_row *row, void *request)
+static bool options_take(const struct option_row *row, void *request)
 {
 	char why[POLICY_EXPLAIN_BYTES] = "";
 	void *at = (char *)request + row->at;
@@ -90,7 +90,7 @@ int options_read(const struct options *options, int argc, char **argv, void *req
 	for (size_t i = 0; i < options->n; i++) {
 		const struct option_row *row = &options->rows[i];
 
-		table[i] = (struct option){row->name, takes(row), NULL, FIRST_CODE + (int)i};
+		table[i] = (struct option){row->name, options_takes(row), NULL, FIRST_CODE + (int)i};
 		if (row->letter)
 			end += sprintf(end, "%c%s", row->letter, row->value ? ":" : "");
 	}
@@ -105,10 +105,10 @@ int options_read(const struct options *options, int argc, char **argv, void *req
 			return TOOL_OK;
 		}
 		if (code == '?' || code == ':')
-			return refuse(options, refused(argv), code);
+			return options_refuse(options, options_refused(argv), code);
 		while (code < FIRST_CODE ? row->letter != code : row != &options->rows[code - FIRST_CODE])
 			row++;
-		if (!take(row, request))
+		if (!options_take(row, request))
 			return TOOL_BAD;
 	}
 	return OPTIONS_GO_ON;

@@ -88,7 +88,7 @@ static size_t read_all(int fd, void *room, size_t bytes)
 	return at;
 }
 
-static void clean(char *text, size_t bytes)
+static void page_clean(char *text, size_t bytes)
 {
 	char safe[STATS_LINE]; /* the longest there is */
 
@@ -100,18 +100,18 @@ static void clean(char *text, size_t bytes)
 
 static void clean_texts(struct stats_page *copy)
 {
-	clean(copy->command, sizeof(copy->command));
-	clean(copy->policy, sizeof(copy->policy));
-	clean(copy->policy_hash, sizeof(copy->policy_hash));
-	clean(copy->mode, sizeof(copy->mode));
-	clean(copy->spillway, sizeof(copy->spillway));
-	clean(copy->fault_source, sizeof(copy->fault_source));
+	page_clean(copy->command, sizeof(copy->command));
+	page_clean(copy->policy, sizeof(copy->policy));
+	page_clean(copy->policy_hash, sizeof(copy->policy_hash));
+	page_clean(copy->mode, sizeof(copy->mode));
+	page_clean(copy->spillway, sizeof(copy->spillway));
+	page_clean(copy->fault_source, sizeof(copy->fault_source));
 	for (unsigned i = 0; i < STATS_DEVICES; i++)
-		clean(copy->device[i].name, STATS_TEXT);
+		page_clean(copy->device[i].name, STATS_TEXT);
 	for (unsigned i = 0; i < STATS_RULES; i++)
-		clean(copy->rule[i].name, STATS_TEXT);
+		page_clean(copy->rule[i].name, STATS_TEXT);
 	for (unsigned i = 0; i < STATS_SITES; i++)
-		clean(copy->site[i].text, STATS_TEXT);
+		page_clean(copy->site[i].text, STATS_TEXT);
 }
 
 /* False: nothing is written in it yet. */
@@ -133,7 +133,7 @@ static bool check_head(struct page *page, const uint64_t head[2], uint64_t file_
 }
 
 /* False: as check_head(). */
-static bool fill(struct page *page, int fd, uint64_t file_bytes)
+static bool page_fill(struct page *page, int fd, uint64_t file_bytes)
 {
 	uint64_t head[2] = {0};
 
@@ -180,7 +180,7 @@ struct page *page_read(const struct user_dir *folder, const char *name, uid_t ow
 	int fd = openat(folder->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (fd < 0)
 		return NULL;
-	if (fstat(fd, &status) == 0 && is_private(&status, owner) && fill(&found, fd, (uint64_t)status.st_size)) {
+	if (fstat(fd, &status) == 0 && is_private(&status, owner) && page_fill(&found, fd, (uint64_t)status.st_size)) {
 		found.device = status.st_dev;
 		found.inode = status.st_ino;
 		found.held = user_dir_is_held(fd);

@@ -45,7 +45,7 @@ static bool is_known(const struct pages *pages, const struct page *page)
 	return false;
 }
 
-static void take(const struct user_dir *folder, const char *name, void *argument)
+static void page_find_take(const struct user_dir *folder, const char *name, void *argument)
 {
 	struct search *search = argument;
 	struct pages *pages = search->pages;
@@ -70,7 +70,7 @@ static void look_in(int fd, uid_t owner, struct search *search)
 	const struct user_dir folder = {.fd = fd};
 
 	search->owner = owner;
-	user_dir_each_file(&folder, STATS_TAIL, MOST_FILES, take, search);
+	user_dir_each_file(&folder, STATS_TAIL, MOST_FILES, page_find_take, search);
 	close(fd);
 }
 

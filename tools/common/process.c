@@ -52,7 +52,7 @@ static uint64_t identity_in(const char *name)
 	return from && identity_read(from + 1, strchrnul(from, '.'), &identity) ? identity : 0;
 }
 
-static void look(const struct user_dir *folder, const char *name, void *argument)
+static void process_look(const struct user_dir *folder, const char *name, void *argument)
 {
 	const struct search *search = argument;
 	struct process_found found = {.identity = identity_in(name)};
@@ -82,7 +82,7 @@ static void search_folder(int error, struct user_dir *folder, const struct searc
 {
 	if (error)
 		return;
-	user_dir_each(folder, MOST_SOCKETS, look, (void *)search);
+	user_dir_each(folder, MOST_SOCKETS, process_look, (void *)search);
 	user_dir_close(folder, false);
 }
 
@@ -150,7 +150,7 @@ static void search_path(const char *path, const struct search *search)
 	if (folder.fd < 0)
 		return;
 	if (fstat(folder.fd, &status) == 0 && status.st_uid == geteuid() && (status.st_mode & 0077) == 0)
-		user_dir_each(&folder, MOST_SOCKETS, look, (void *)search);
+		user_dir_each(&folder, MOST_SOCKETS, process_look, (void *)search);
 	close(folder.fd);
 }
 

@@ -163,7 +163,7 @@ static bool is_same(const struct process_found *a, const struct process_found *b
 }
 
 /* All are asked before the first answer is waited for: together they take as long as the slowest. */
-static void add(const struct process_found *found, int fd, void *argument)
+static void control_add(const struct process_found *found, int fd, void *argument)
 {
 	struct list *list = argument;
 
@@ -252,7 +252,7 @@ int tool_list(int argc, char **argv)
 		tool_say("`spillway list` takes no argument, but was given %s", policy_quote(argv[1], quoted));
 		return TOOL_BAD;
 	}
-	process_each(add, &list);
+	process_each(control_add, &list);
 	long end = now_ms() + LIST_MS;
 	if (list.n)
 		qsort(list.entry, list.n, sizeof(*list.entry), by_pid);

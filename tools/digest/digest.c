@@ -148,7 +148,7 @@ static uint64_t device_of(const struct trace_event *event)
 	}
 }
 
-static void take(struct pass *pass, const struct trace_row *row)
+static void digest_take(struct pass *pass, const struct trace_row *row)
 {
 	const struct trace_event *event = &row->event;
 	struct digest *digest = pass->digest;
@@ -176,7 +176,7 @@ static void take_all(struct pass *pass)
 	const struct trace *trace = pass->digest->trace;
 
 	for (size_t i = 0; i < trace->n_rows; i++) {
-		take(pass, &trace->rows[i]);
+		digest_take(pass, &trace->rows[i]);
 		if (pass->progress && i % 65536 == 0)
 			pass->progress("events", i, trace->n_rows);
 	}
@@ -306,7 +306,7 @@ static bool peaks_find(struct digest *digest)
 	return true;
 }
 
-static bool prepare(struct pass *pass)
+static bool digest_prepare(struct pass *pass)
 {
 	struct digest *digest = pass->digest;
 
@@ -316,7 +316,7 @@ static bool prepare(struct pass *pass)
 	       arrivals_find(pass) && states_find(pass);
 }
 
-static bool finish(struct pass *pass)
+static bool digest_finish(struct pass *pass)
 {
 	struct digest *digest = pass->digest;
 	struct digest_uses uses;
@@ -357,9 +357,9 @@ int digest_make(const struct trace *trace, digest_progress *progress, struct dig
 	names_find(ret_digest);
 	pass->digest = ret_digest;
 	pass->progress = progress;
-	if (prepare(pass)) {
+	if (digest_prepare(pass)) {
 		take_all(pass);
-		good = finish(pass);
+		good = digest_finish(pass);
 	}
 	digest_groups_free(&pass->groups);
 	digest_series_free(&pass->places);

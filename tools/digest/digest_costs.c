@@ -42,7 +42,7 @@ const char *digest_cost_name(enum digest_cost_kind kind)
 }
 
 /* The table whose lines say most about who is to blame: rules where there are some, else sites, else sizes. */
-static enum digest_by telling(const struct digest *digest)
+static enum digest_by costs_telling(const struct digest *digest)
 {
 	const struct digest_table *rules = &digest->tables[DIGEST_BY_RULE], *sites = &digest->tables[DIGEST_BY_SITE];
 
@@ -64,7 +64,7 @@ static const struct digest_group *worst_of(const struct digest *digest, enum dig
 }
 
 /* rule "optim", fit to be printed. */
-static const char *call(const struct digest *digest, enum digest_by by, uint64_t number, char room[NAME_TEXT])
+static const char *costs_call(const struct digest *digest, enum digest_by by, uint64_t number, char room[NAME_TEXT])
 {
 	char made[64], name[NAME_TEXT - 8];
 	bool none = (by == DIGEST_BY_RULE || by == DIGEST_BY_SITE) && number == 0;
@@ -108,7 +108,7 @@ static void judge_waiting(struct judge *judge, const struct digest_device *sum)
 {
 	struct digest *digest = judge->digest;
 	struct digest_cost *cost = &judge->all[DIGEST_WAITING];
-	enum digest_by by = telling(digest);
+	enum digest_by by = costs_telling(digest);
 	const struct digest_group *worst = worst_of(digest, by);
 	char n[UNITS_TEXT], time[UNITS_TEXT], bytes[UNITS_TEXT], times[UNITS_TEXT], name[NAME_TEXT];
 	int at;
@@ -118,7 +118,7 @@ static void judge_waiting(struct judge *judge, const struct digest_device *sum)
 	if (worst && worst->wait_ns)
 		snprintf(cost->evidence + at, sizeof(cost->evidence) - (size_t)at,
 			 "; %s of it for blocks of %s, %s, brought in %s", units_time(worst->wait_ns, time),
-			 call(digest, by, worst->number, name), units_bytes(worst->peak, bytes),
+			 costs_call(digest, by, worst->number, name), units_bytes(worst->peak, bytes),
 			 units_number(worst->moves_in, "time", times));
 }
 
@@ -212,7 +212,7 @@ static void judge_costs(struct judge *judge, const struct digest_device *sum)
 /* ---- the verdict ---- */
 
 /* "1 allocation was", "2 allocations were" */
-static const char *allocations(uint64_t n, char room[UNITS_TEXT])
+static const char *costs_allocations(uint64_t n, char room[UNITS_TEXT])
 {
 	char number[UNITS_TEXT];
 
@@ -220,7 +220,7 @@ static const char *allocations(uint64_t n, char room[UNITS_TEXT])
 	return room;
 }
 
-static const struct digest_device *tightest(const struct digest *digest)
+static const struct digest_device *costs_tightest(const struct digest *digest)
 {
 	const struct digest_device *found = NULL;
 	double most = 0;
@@ -240,12 +240,13 @@ static const struct digest_device *tightest(const struct digest *digest)
 static void judge_verdict(struct judge *judge, const struct digest_device *sum)
 {
 	struct digest *digest = judge->digest;
-	const struct digest_device *device = tightest(digest);
+	const struct digest_device *device = costs_tightest(digest);
 	char need[UNITS_TEXT], budget[UNITS_TEXT], lost[UNITS_TEXT], n[UNITS_TEXT];
 	int at = 0;
 
 	if (digest->total.refused)
-		at = snprintf(digest->verdict, DIGEST_TEXT, "%s refused. ", allocations(digest->total.refused, n));
+		at =
+		    snprintf(digest->verdict, DIGEST_TEXT, "%s refused. ", costs_allocations(digest->total.refused, n));
 	if (!digest->trace->n_blocks && !sum->host) {
 		snprintf(digest->verdict + at, DIGEST_TEXT - (size_t)at, "No allocation was recorded.");
 		return;
@@ -305,12 +306,12 @@ static void advise_refused(struct judge *judge)
 	if (!digest->total.refused || !(room = advice_room(digest)))
 		return;
 	snprintf(room, DIGEST_TEXT, "%s refused, the largest of %s: raise host.budget, or let more spill.",
-		 allocations(digest->total.refused, n), units_bytes(largest, bytes));
+		 costs_allocations(digest->total.refused, n), units_bytes(largest, bytes));
 }
 
 static void advise_budget(struct judge *judge)
 {
-	const struct digest_device *device = tightest(judge->digest);
+	const struct digest_device *device = costs_tightest(judge->digest);
 	char *room, need[UNITS_TEXT], budget[UNITS_TEXT];
 
 	if (!device || device->need <= device->budget || (double)device->need > (double)device->budget * LITTLE_OVER ||
@@ -327,7 +328,7 @@ static void advise_budget(struct judge *judge)
 static void advise_host(struct judge *judge, const struct digest_device *sum)
 {
 	struct digest *digest = judge->digest;
-	enum digest_by by = telling(digest);
+	enum digest_by by = costs_telling(digest);
 	const struct digest_group *worst = worst_of(digest, by);
 	uint64_t steps = n_steps_of(digest);
 	double touches;
@@ -346,7 +347,7 @@ static void advise_host(struct judge *judge, const struct digest_device *sum)
 	    room, DIGEST_TEXT,
 	    "%s (%s) is named %.1f times a step and causes %s of what is brought in: place: host for it saves up to %s "
 	    "of waiting a step, less what its kernels lose by reading over the link.",
-	    call(digest, by, worst->number, name), units_bytes(worst->peak, bytes), touches,
+	    costs_call(digest, by, worst->number, name), units_bytes(worst->peak, bytes), touches,
 	    units_share((double)worst->bytes_in, (double)sum->bytes_in, share),
 	    units_time(worst->wait_ns / steps, saved));
 }
@@ -374,9 +375,10 @@ static void advise_idle(struct judge *judge, const struct digest_device *sum)
 {
 	struct digest *digest = judge->digest;
 	const struct trace *trace = digest->trace;
-	enum digest_by by = telling(digest) == DIGEST_BY_SITE ? DIGEST_BY_SITE : DIGEST_BY_RULE;
+	enum digest_by by = costs_telling(digest) == DIGEST_BY_SITE ? DIGEST_BY_SITE : DIGEST_BY_RULE;
 	size_t n = (by == DIGEST_BY_RULE ? trace->n_names[TRACE_RULES] : trace->n_names[TRACE_SITES]) + 2, worst = 0;
-	uint64_t *idle = digest_zeros(n, sizeof(*idle)), budget = tightest(digest) ? tightest(digest)->budget : 0;
+	uint64_t *idle = digest_zeros(n, sizeof(*idle)),
+		 budget = costs_tightest(digest) ? costs_tightest(digest)->budget : 0;
 	char *room, name[NAME_TEXT], bytes[UNITS_TEXT];
 
 	for (size_t i = 0; idle && i < trace->n_blocks; i++) {
@@ -393,7 +395,7 @@ static void advise_idle(struct judge *judge, const struct digest_device *sum)
 	    (double)idle[worst] > IDLE_SHARE * (double)budget && (room = advice_room(digest)))
 		snprintf(room, DIGEST_TEXT,
 			 "%s of %s lies on the device and no submission names it: place: host for it makes room there.",
-			 units_bytes(idle[worst], bytes), call(digest, by, worst, name));
+			 units_bytes(idle[worst], bytes), costs_call(digest, by, worst, name));
 	free(idle);
 }
 
@@ -407,7 +409,7 @@ static void advise_rules(struct judge *judge)
 	if ((*policy && !strpbrk(policy, "/.")) || !digest->n_idle_rules || !(room = advice_room(digest)))
 		return;
 	snprintf(room, DIGEST_TEXT, "%s never matched%s: `spillway explain` says why.",
-		 call(digest, DIGEST_BY_RULE, digest->idle_rules[0], name),
+		 costs_call(digest, DIGEST_BY_RULE, digest->idle_rules[0], name),
 		 digest->n_idle_rules > 1 ? ", and others" : "");
 }
 

@@ -25,7 +25,7 @@ static struct belady_names names_of(const struct digest_uses *uses, uint32_t lis
 				     (uint32_t)(uses->first[list + 1] - uses->first[list]), 1};
 }
 
-static void run(struct curve *curve, struct digest_point *point)
+static void curve_run(struct curve *curve, struct digest_point *point)
 {
 	const struct digest_uses *uses = curve->uses;
 	struct belady *b = &curve->belady;
@@ -73,7 +73,7 @@ static bool find_next(struct curve *curve)
 }
 
 /* How many submissions are counted, and the time that they took. */
-static void measure(const struct curve *curve, struct digest *digest)
+static void curve_measure(const struct curve *curve, struct digest *digest)
 {
 	const struct trace *trace = curve->trace;
 	uint64_t all = 0, counted = 0, n = 0;
@@ -105,13 +105,13 @@ bool digest_curve_make(struct digest *digest, const struct digest_uses *uses, di
 		return true;
 	good = find_next(&curve);
 	if (good) {
-		measure(&curve, digest);
+		curve_measure(&curve, digest);
 		for (unsigned i = 0; i < DIGEST_CURVE; i++) {
 			struct digest_point *point = &digest->curve[i];
 
 			point->percent = 100 - 5 * i;
 			point->budget = digest->peak / 100 * point->percent + digest->peak % 100 * point->percent / 100;
-			run(&curve, point);
+			curve_run(&curve, point);
 			if (progress)
 				progress("what-if", i + 1, DIGEST_CURVE);
 		}

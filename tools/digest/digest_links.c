@@ -14,7 +14,7 @@ struct finding {
 	struct digest_cover in, out;
 };
 
-static void take(struct finding *findings, const struct digest_move *move)
+static void links_take(struct finding *findings, const struct digest_move *move)
 {
 	uint32_t end = move->lender == DIGEST_HOST ? 0 : move->lender + 1;
 	struct finding *found = &findings[move->device * ENDS + end];
@@ -46,7 +46,7 @@ bool digest_links_find(struct digest *digest)
 
 		if (move->end != UINT64_MAX && !move->stayed && move->device < DIGEST_DEVICES &&
 		    move->lender != DIGEST_DEVICES)
-			take(findings, move);
+			links_take(findings, move);
 	}
 	for (size_t i = 0; i < DIGEST_DEVICES * ENDS; i++) {
 		struct digest_link link = findings[i].link;

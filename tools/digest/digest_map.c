@@ -100,7 +100,7 @@ static bool place_of(const struct map *map, uint64_t address, uint64_t *ret_plac
 	return true;
 }
 
-static void flush(struct map *map, uint32_t row, uint64_t time)
+static void map_flush(struct map *map, uint32_t row, uint64_t time)
 {
 	struct digest_map *result = map->result;
 	uint64_t host = map->host[row] < map->used[row] ? map->host[row] : map->used[row];
@@ -122,7 +122,7 @@ static void flush(struct map *map, uint32_t row, uint64_t time)
 }
 
 /* What lies from place to end becomes used, or not. */
-static void use(struct map *map, uint64_t place, uint64_t end, uint64_t time, bool used)
+static void map_use(struct map *map, uint64_t place, uint64_t end, uint64_t time, bool used)
 {
 	uint64_t row_bytes = map->result->row_bytes;
 
@@ -130,7 +130,7 @@ static void use(struct map *map, uint64_t place, uint64_t end, uint64_t time, bo
 		uint64_t from = row * row_bytes, to = from + row_bytes;
 		uint64_t bytes = (end < to ? end : to) - (place > from ? place : from);
 
-		flush(map, row, time);
+		map_flush(map, row, time);
 		/* Of overlapping blocks, which only a wrong file has, less may be left than goes. */
 		if (used)
 			map->used[row] += bytes;
@@ -139,14 +139,14 @@ static void use(struct map *map, uint64_t place, uint64_t end, uint64_t time, bo
 	}
 }
 
-static void lay(struct map *map, uint64_t place, uint64_t end, uint64_t time, bool to_host)
+static void map_lay(struct map *map, uint64_t place, uint64_t end, uint64_t time, bool to_host)
 {
 	for (uint64_t page = place / map->page; page < map->n_pages && page * map->page < end; page++) {
 		uint32_t row = (uint32_t)(page / map->pages_a_row);
 
 		if (map->on_host[page] == to_host)
 			continue;
-		flush(map, row, time);
+		map_flush(map, row, time);
 		map->on_host[page] = to_host;
 		map->host[row] += to_host ? map->page : -map->page;
 	}
@@ -158,17 +158,17 @@ static void block_made(struct map *map, const struct trace_block *block, uint64_
 
 	if (!place_of(map, block->address, &place, &end))
 		return;
-	use(map, place, place + block->bytes, time, true);
+	map_use(map, place, place + block->bytes, time, true);
 	/* What found no room on the device is the end of it. */
-	lay(map, place, place + block->bytes - on_host, time, false);
+	map_lay(map, place, place + block->bytes - on_host, time, false);
 	if (on_host)
-		lay(map, place + block->bytes - on_host, place + block->bytes, time, true);
+		map_lay(map, place + block->bytes - on_host, place + block->bytes, time, true);
 	for (uint64_t row = place / map->result->row_bytes;
 	     row < map->result->rows && row * map->result->row_bytes < place + block->bytes; row++)
 		map->result->backend[row] = block->backend;
 }
 
-static void take(struct map *map, const struct trace_row *row)
+static void map_take(struct map *map, const struct trace_row *row)
 {
 	const struct trace *trace = map->digest->trace;
 	uint64_t place, end;
@@ -178,11 +178,11 @@ static void take(struct map *map, const struct trace_row *row)
 	if (row->event.kind == TRACE_made)
 		block_made(map, &trace->blocks[row->which], digest_since(map->digest, row->event.time));
 	else if (row->event.kind == TRACE_freed && place_of(map, trace->blocks[row->which].address, &place, &end))
-		use(map, place, place + trace->blocks[row->which].bytes, digest_since(map->digest, row->event.time),
-		    false);
+		map_use(map, place, place + trace->blocks[row->which].bytes, digest_since(map->digest, row->event.time),
+			false);
 }
 
-static bool arrived(const struct digest_move *move, unsigned device)
+static bool map_arrived(const struct digest_move *move, unsigned device)
 {
 	return move->end != UINT64_MAX && !move->stayed && move->device == device;
 }
@@ -194,7 +194,7 @@ static int by_end(const void *a, const void *b)
 	return (x->end > y->end) - (x->end < y->end);
 }
 
-static bool run(struct map *map)
+static bool map_run(struct map *map)
 {
 	const struct digest *digest = map->digest;
 	const struct digest_move **moves = digest_zeros(digest->n_moves, sizeof(*moves));
@@ -204,7 +204,7 @@ static bool run(struct map *map)
 	if (!moves)
 		return false;
 	for (size_t i = 0; i < digest->n_moves; i++)
-		if (arrived(&digest->moves[i], map->device))
+		if (map_arrived(&digest->moves[i], map->device))
 			moves[n++] = &digest->moves[i];
 	qsort(moves, n, sizeof(*moves), by_end);
 	for (size_t i = 0; i <= digest->trace->n_rows; i++) {
@@ -215,13 +215,13 @@ static bool run(struct map *map)
 			continue;
 		for (; next < n && (last || moves[next]->end <= digest_since(digest, row->event.time)); next++)
 			if (place_of(map, moves[next]->address, &place, &end))
-				lay(map, place, moves[next]->bytes < end - place ? place + moves[next]->bytes : end,
-				    moves[next]->end, moves[next]->to_host);
+				map_lay(map, place, moves[next]->bytes < end - place ? place + moves[next]->bytes : end,
+					moves[next]->end, moves[next]->to_host);
 		if (!last)
-			take(map, row);
+			map_take(map, row);
 	}
 	for (uint32_t row = 0; row < map->result->rows; row++)
-		flush(map, row, digest->run_ns);
+		map_flush(map, row, digest->run_ns);
 	free(moves);
 	return true;
 }
@@ -243,7 +243,7 @@ static uint64_t address_of(const struct map *map, uint64_t place)
 	return map->ranges[i].from + (place - map->ranges[i].at);
 }
 
-static void finish(struct map *map)
+static void map_finish(struct map *map)
 {
 	struct digest_map *result = map->result;
 
@@ -291,9 +291,9 @@ bool digest_map_make(struct digest *digest, unsigned device)
 	map->device = device;
 	map->result = &digest->devices[device].map;
 	if (find_ranges(map)) {
-		good = !map->total || (lay_out(map) && run(map));
+		good = !map->total || (lay_out(map) && map_run(map));
 		if (good && map->total)
-			finish(map);
+			map_finish(map);
 	}
 	free(map->ranges);
 	free(map->on_host);

@@ -59,7 +59,7 @@ static struct digest_bin *bins_of(struct digest *digest, struct digest_device *d
 	return device->bins;
 }
 
-static void show(struct digest_bin *bin, const struct digest_bin *now)
+static void series_show(struct digest_bin *bin, const struct digest_bin *now)
 {
 	if (need_of(now) < need_of(bin))
 		return;
@@ -73,7 +73,7 @@ static void show(struct digest_bin *bin, const struct digest_bin *now)
 	bin->budget = now->budget;
 }
 
-static void most(uint64_t *peak, uint64_t value)
+static void series_most(uint64_t *peak, uint64_t value)
 {
 	if (value > *peak)
 		*peak = value;
@@ -88,17 +88,17 @@ static void places_until(struct digest *digest, struct digest_places *places, un
 	if (!bins_of(digest, device))
 		return;
 	for (size_t bin = bin_of(digest, places->since[number]); bin <= bin_of(digest, time); bin++)
-		show(&device->bins[bin], now);
+		series_show(&device->bins[bin], now);
 	if (now->host)
 		device->over_ns += time - places->since[number];
-	most(&device->device, now->device);
-	most(&device->host, now->host);
-	most(&device->host_alone, now->host - now->peers);
-	most(&device->peers, now->peers);
-	most(&device->lent, now->lent);
-	most(&device->managed, now->managed);
-	most(&device->system, now->system);
-	most(&device->driver, now->driver);
+	series_most(&device->device, now->device);
+	series_most(&device->host, now->host);
+	series_most(&device->host_alone, now->host - now->peers);
+	series_most(&device->peers, now->peers);
+	series_most(&device->lent, now->lent);
+	series_most(&device->managed, now->managed);
+	series_most(&device->system, now->system);
+	series_most(&device->driver, now->driver);
 	places->since[number] = time;
 }
 
@@ -192,7 +192,8 @@ static void take_faults(struct digest *digest, struct digest_places *places, con
 }
 
 /* Time from begin to end, into the bins in which it was; figure: where in a bin. */
-static void spread(struct digest *digest, struct digest_device *device, uint64_t begin, uint64_t end, size_t figure)
+static void series_spread(struct digest *digest, struct digest_device *device, uint64_t begin, uint64_t end,
+			  size_t figure)
 {
 	if (!bins_of(digest, device))
 		return;
@@ -216,16 +217,16 @@ static void take_time(struct digest *digest, struct digest_places *places, const
 	if (!device)
 		return;
 	if (gap) {
-		spread(digest, device, begin, end, offsetof(struct digest_bin, gap_ns));
+		series_spread(digest, device, begin, end, offsetof(struct digest_bin, gap_ns));
 		device->gaps++;
 		device->gaps_given_up += event->gap.given_up != 0;
 		device->gap_ns += end - begin;
 	} else {
 		struct digest_cover *waits = &places->waits[event->wait.device];
 
-		spread(digest, device, begin, end, offsetof(struct digest_bin, wait_ns));
-		spread(digest, device, begin > waits->until ? begin : waits->until, end,
-		       offsetof(struct digest_bin, waiting_ns));
+		series_spread(digest, device, begin, end, offsetof(struct digest_bin, wait_ns));
+		series_spread(digest, device, begin > waits->until ? begin : waits->until, end,
+			      offsetof(struct digest_bin, waiting_ns));
 		digest_cover_add(waits, begin, end);
 		device->waits++;
 		device->wait_ns += end - begin;
@@ -276,7 +277,7 @@ void digest_series_event(struct digest *digest, struct digest_places *places, co
 }
 
 /* What it leaves, and where it comes to; never less than nothing. */
-static void change(uint64_t *bytes, uint64_t more, uint64_t less)
+static void series_change(uint64_t *bytes, uint64_t more, uint64_t less)
 {
 	*bytes += more;
 	*bytes -= less < *bytes ? less : *bytes;
@@ -303,8 +304,9 @@ void digest_series_moved(struct digest *digest, struct digest_places *places, co
 		return;
 	on_host = places->on_host[move->block];
 	on_peers = places->on_peers[move->block];
-	change(&on_host, move->to_host && !away ? move->bytes : 0, move->to_host ? 0 : move->bytes);
-	change(&on_peers, move->to_host && lent ? move->bytes : 0, away || (lent && !move->to_host) ? move->bytes : 0);
+	series_change(&on_host, move->to_host && !away ? move->bytes : 0, move->to_host ? 0 : move->bytes);
+	series_change(&on_peers, move->to_host && lent ? move->bytes : 0,
+		      away || (lent && !move->to_host) ? move->bytes : 0);
 	block_becomes(digest, places, move->block, move->end, places->bytes[move->block], on_host, on_peers);
 }
 

@@ -16,7 +16,7 @@ struct finder {
 	size_t room;
 };
 
-static bool add(struct finder *finder, const struct digest_step *step)
+static bool steps_add(struct finder *finder, const struct digest_step *step)
 {
 	struct digest *digest = finder->digest;
 
@@ -49,7 +49,7 @@ static bool find_on(struct finder *finder, uint32_t device)
 
 				before->ns = step.time - before->time;
 			}
-			if (!add(finder, &step))
+			if (!steps_add(finder, &step))
 				return false;
 		}
 		if (event->submit.device == device && finder->digest->n_steps > first)

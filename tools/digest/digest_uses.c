@@ -101,7 +101,7 @@ static void count_reach(struct finder *finder, uint32_t list)
 	uses->bytes_reached += bytes;
 }
 
-static bool take(struct finder *finder, const struct trace_row *row)
+static bool uses_take(struct finder *finder, const struct trace_row *row)
 {
 	uint32_t list;
 
@@ -138,7 +138,7 @@ bool digest_uses_find(const struct digest *digest, struct digest_uses *uses)
 	for (uint32_t i = 0; good && i < trace->n_submits; i++)
 		finder.known[i].list = NO_LIST;
 	for (size_t i = 0; good && i < trace->n_rows; i++)
-		good = take(&finder, &trace->rows[i]);
+		good = uses_take(&finder, &trace->rows[i]);
 	free(finder.known);
 	free(finder.named);
 	if (!good)

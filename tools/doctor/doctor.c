@@ -60,7 +60,7 @@ struct request {
 	char **program; /* NULL: none */
 };
 
-static int examine(const struct request *request, struct doctor *doctor)
+static int doctor_examine(const struct request *request, struct doctor *doctor)
 {
 	int status = TOOL_OK;
 
@@ -154,7 +154,7 @@ int tool_doctor(int argc, char **argv)
 	static struct doctor doctor;
 	int status = request_read(argc, argv, &request);
 
-	status = status == OPTIONS_GO_ON ? examine(&request, &doctor) : status;
+	status = status == OPTIONS_GO_ON ? doctor_examine(&request, &doctor) : status;
 	free(doctor.findings);
 	return status;
 }

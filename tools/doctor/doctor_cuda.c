@@ -128,7 +128,7 @@ static void look_at_links(void *driver, int ordinal, int n, struct doctor_gpu *g
 	}
 }
 
-static void *load(const char *root, struct doctor_cuda *cuda)
+static void *cuda_load(const char *root, struct doctor_cuda *cuda)
 {
 	char name[PATH_MAX] = "libcuda.so.1";
 	Dl_info info;
@@ -168,13 +168,13 @@ static double time_for_links(int64_t start, unsigned patience_s)
 	return left < third ? left : third;
 }
 
-static void child(int pipe, const char *root, bool measure, unsigned patience_s, struct doctor_cuda *cuda)
+static void cuda_child(int pipe, const char *root, bool measure, unsigned patience_s, struct doctor_cuda *cuda)
 {
 	int64_t start = clock_ms();
 
 	/* Should Spillway be preloaded here, it is the driver that we ask. */
 	setenv("SPILLWAY", "0", 1);
-	void *driver = load(root, cuda);
+	void *driver = cuda_load(root, cuda);
 	if (!driver) {
 		send_stage(pipe, cuda, DOCTOR_NOT_ASKED);
 		return;
@@ -215,7 +215,7 @@ static void child(int pipe, const char *root, bool measure, unsigned patience_s,
 /* ---- the parent ---- */
 
 /* Until the child closes its end. False: the time was up. */
-static bool receive(int pipe, int64_t until, struct doctor_cuda *ret_cuda)
+static bool cuda_receive(int pipe, int64_t until, struct doctor_cuda *ret_cuda)
 {
 	static struct doctor_cuda coming;
 	size_t at = 0;
@@ -239,7 +239,7 @@ static bool receive(int pipe, int64_t until, struct doctor_cuda *ret_cuda)
 }
 
 /* How the child that is ending has ended; one that hangs is killed, and not waited for where that has no effect. */
-static enum doctor_end reap(pid_t pid, bool in_time)
+static enum doctor_end cuda_reap(pid_t pid, bool in_time)
 {
 	int status = 0;
 
@@ -267,14 +267,14 @@ void doctor_cuda_ask(const char *root, bool measure, unsigned patience_s, struct
 	pid_t pid = fork();
 	if (pid == 0) {
 		close(ends[0]);
-		child(ends[1], root, measure, patience_s, &cuda);
+		cuda_child(ends[1], root, measure, patience_s, &cuda);
 		_exit(0);
 	}
 	close(ends[1]);
 	if (pid > 0) {
 		progress_begin(measure ? "asking the driver, measuring the link" : "asking the driver", 0);
-		bool in_time = receive(ends[0], clock_ms() + (int64_t)patience_s * 1000, ret_cuda);
-		ret_cuda->end = reap(pid, in_time);
+		bool in_time = cuda_receive(ends[0], clock_ms() + (int64_t)patience_s * 1000, ret_cuda);
+		ret_cuda->end = cuda_reap(pid, in_time);
 		progress_end();
 	}
 	close(ends[0]);

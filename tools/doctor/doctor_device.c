@@ -17,14 +17,14 @@ static const struct doctor_gpu *gpu_of(const struct doctor *doctor, int device)
 	return &doctor->cuda.devices[device];
 }
 
-static void name(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void doctor_device_name(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const struct doctor_gpu *gpu = gpu_of(doctor, device);
 
 	doctor_is(finding, DOCTOR_OK, "%s%s%s", gpu->name, *gpu->bus ? ", " : "", gpu->bus);
 }
 
-static void memory(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void doctor_device_memory(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const struct doctor_gpu *gpu = gpu_of(doctor, device);
 	char total[UNITS_TEXT], free[UNITS_TEXT];
@@ -43,7 +43,7 @@ static void memory(const struct doctor *doctor, int device, struct doctor_findin
 	doctor_fix(finding, "nvidia-smi   # shows who");
 }
 
-static void mode(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_mode(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	/* CUcomputemode: 0 default, 2 prohibited, 3 one process. */
 	switch (gpu_of(doctor, device)->compute_mode) {
@@ -65,7 +65,7 @@ static void mode(const struct doctor *doctor, int device, struct doctor_finding 
 	}
 }
 
-static void vmm(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_vmm(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	if (gpu_of(doctor, device)->vmm > 0) {
 		doctor_is(finding, DOCTOR_OK, "yes");
@@ -89,7 +89,7 @@ static void host_vmm(const struct doctor *doctor, int device, struct doctor_find
 	doctor_fix(finding, "install a newer driver (CUDA 12.5 or newer); until then SPILLWAY_POLICY=managed");
 }
 
-static void managed(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_managed(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const struct doctor_gpu *gpu = gpu_of(doctor, device);
 
@@ -105,7 +105,7 @@ static void managed(const struct doctor *doctor, int device, struct doctor_findi
 	}
 }
 
-static void pageable(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_pageable(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const struct doctor_gpu *gpu = gpu_of(doctor, device);
 
@@ -119,7 +119,7 @@ static void pageable(const struct doctor *doctor, int device, struct doctor_find
 		doctor_is(finding, DOCTOR_OK, "no; `use: system` registers its memory instead");
 }
 
-static void rdma(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_rdma(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	if (gpu_of(doctor, device)->rdma > 0)
 		doctor_is(finding, DOCTOR_OK, "yes, of memory that rules call `movable: no`");
@@ -166,7 +166,7 @@ static double wire_rate(double speed, double width)
 	return speed * width * 1e9 / 8 * (speed < 8 ? 0.8 : speed < 64 ? 128.0 / 130 : 0.98);
 }
 
-static int generation(double speed)
+static int device_generation(double speed)
 {
 	static const double speeds[] = {2.5, 5, 8, 16, 32, 64, 128};
 
@@ -176,7 +176,7 @@ static int generation(double speed)
 	return 0;
 }
 
-static void wire(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_wire(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	struct wire is = wire_of(doctor, gpu_of(doctor, device));
 
@@ -187,7 +187,7 @@ static void wire(const struct doctor *doctor, int device, struct doctor_finding 
 		return;
 	}
 	/* The speed of now may be lower than what it becomes under load: it saves power. The width does not change. */
-	doctor_is(finding, DOCTOR_OK, "PCIe %d x%.0f, up to %.1f GB/s each way", generation(is.most_speed),
+	doctor_is(finding, DOCTOR_OK, "PCIe %d x%.0f, up to %.1f GB/s each way", device_generation(is.most_speed),
 		  is.width ? is.width : is.most_width,
 		  wire_rate(is.most_speed, is.width ? is.width : is.most_width) / 1e9);
 	if (!is.width || is.width >= is.most_width)
@@ -198,7 +198,7 @@ static void wire(const struct doctor *doctor, int device, struct doctor_finding 
 	doctor_fix(finding, "put the card into a slot with all lanes, or look for a bad riser");
 }
 
-static void rate(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_rate(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const struct doctor_gpu *gpu = gpu_of(doctor, device);
 	struct wire is = wire_of(doctor, gpu);
@@ -224,7 +224,7 @@ static void rate(const struct doctor *doctor, int device, struct doctor_finding 
 			    "numactl --cpunodebind=N --membind=N");
 }
 
-static void mig(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void device_mig(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	if (!strstr(gpu_of(doctor, device)->name, "MIG "))
 		return;
@@ -234,17 +234,17 @@ static void mig(const struct doctor *doctor, int device, struct doctor_finding *
 }
 
 static const struct doctor_check checks[] = {
-    {"gpu.name", "name", name},
-    {"gpu.memory", "memory", memory},
-    {"gpu.mode", "compute mode", mode},
-    {"gpu.mig", "MIG", mig},
-    {"gpu.vmm", "VMM", vmm},
+    {"gpu.name", "name", doctor_device_name},
+    {"gpu.memory", "memory", doctor_device_memory},
+    {"gpu.mode", "compute mode", device_mode},
+    {"gpu.mig", "MIG", device_mig},
+    {"gpu.vmm", "VMM", device_vmm},
     {"gpu.host_vmm", "host VMM", host_vmm},
-    {"gpu.managed", "managed memory", managed},
-    {"gpu.pageable", "pageable access", pageable},
-    {"gpu.rdma", "GPUDirect RDMA", rdma},
-    {"gpu.link", "link", wire},
-    {"gpu.rate", "measured rate", rate},
+    {"gpu.managed", "managed memory", device_managed},
+    {"gpu.pageable", "pageable access", device_pageable},
+    {"gpu.rdma", "GPUDirect RDMA", device_rdma},
+    {"gpu.link", "link", device_wire},
+    {"gpu.rate", "measured rate", device_rate},
     {"gpu.peers", "other GPUs", doctor_peers},
     {"gpu.peer_link", "links to them", doctor_peer_links},
     {"gpu.peer_rate", "copies to them", doctor_peer_rates},

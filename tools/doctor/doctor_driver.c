@@ -45,7 +45,7 @@ static bool is_wsl(const struct doctor *doctor)
 	return doctor_exists(doctor, "/dev/dxg");
 }
 
-static void kernel(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void doctor_driver_kernel(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	bool works = doctor->cuda.stage >= DOCTOR_STARTED && doctor->cuda.init == 0;
 	char text[512], version[64];
@@ -72,7 +72,7 @@ static void kernel(const struct doctor *doctor, int device, struct doctor_findin
 	}
 }
 
-static void library(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void doctor_driver_library(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const struct doctor_cuda *cuda = &doctor->cuda;
 
@@ -134,7 +134,7 @@ static const struct {
      "modprobe -r nvidia_uvm; modprobe nvidia_uvm   # as root; then look at dmesg"},
 };
 
-static void start(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void doctor_driver_start(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const struct doctor_cuda *cuda = &doctor->cuda;
 
@@ -165,7 +165,7 @@ static void start(const struct doctor *doctor, int device, struct doctor_finding
 	}
 }
 
-static void version(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void driver_version(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const struct doctor_cuda *cuda = &doctor->cuda;
 
@@ -191,7 +191,7 @@ static void version(const struct doctor *doctor, int device, struct doctor_findi
 	}
 }
 
-static void devices(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void driver_devices(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const struct doctor_cuda *cuda = &doctor->cuda;
 
@@ -210,9 +210,12 @@ static void devices(const struct doctor *doctor, int device, struct doctor_findi
 }
 
 static const struct doctor_check driver_checks[] = {
-    {"driver.kernel", "kernel module", kernel},   {"driver.library", "libcuda.so.1", library},
-    {"driver.same", "one version", same_version}, {"driver.start", "start", start},
-    {"driver.cuda", "CUDA version", version},     {"driver.devices", "devices", devices},
+    {"driver.kernel", "kernel module", doctor_driver_kernel},
+    {"driver.library", "libcuda.so.1", doctor_driver_library},
+    {"driver.same", "one version", same_version},
+    {"driver.start", "start", doctor_driver_start},
+    {"driver.cuda", "CUDA version", driver_version},
+    {"driver.devices", "devices", driver_devices},
 };
 const struct doctor_subject doctor_driver = {"driver", false, driver_checks,
 					     sizeof(driver_checks) / sizeof(*driver_checks)};

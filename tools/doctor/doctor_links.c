@@ -19,7 +19,7 @@ static const struct doctor_link *link_of(const struct doctor *doctor, int from, 
 	return &doctor->cuda.devices[from].links[to];
 }
 
-static bool reaches(const struct doctor *doctor, int from, int to)
+static bool links_reaches(const struct doctor *doctor, int from, int to)
 {
 	return doctor->cuda.devices[from].peers >> to & 1;
 }
@@ -42,7 +42,7 @@ void doctor_peers(const struct doctor *doctor, int device, struct doctor_finding
 	if (n_devices(doctor) < 2)
 		return;
 	for (int i = 0; i < n_devices(doctor); i++)
-		if (reaches(doctor, device, i))
+		if (links_reaches(doctor, device, i))
 			add(list, sizeof(list), "%s%d", *list ? ", " : "", i);
 	if (!*list) {
 		doctor_is(finding, DOCTOR_NOTE, "reaches no other GPU");
@@ -59,12 +59,12 @@ enum doctor_link_kind doctor_link_kind(const struct doctor *doctor, int from, in
 {
 	int atomics = link_of(doctor, from, to)->atomics;
 
-	if (!reaches(doctor, from, to))
+	if (!links_reaches(doctor, from, to))
 		return DOCTOR_LINK_NONE;
 	return atomics < 0 ? DOCTOR_LINK_UNKNOWN : atomics ? DOCTOR_LINK_NVLINK : DOCTOR_LINK_PCIE;
 }
 
-static bool alike(const struct doctor *doctor, int from, int one, int other)
+static bool links_alike(const struct doctor *doctor, int from, int one, int other)
 {
 	enum doctor_link_kind kind = doctor_link_kind(doctor, from, one);
 
@@ -94,7 +94,7 @@ void doctor_peer_links(const struct doctor *doctor, int device, struct doctor_fi
 			continue;
 		add(text, sizeof(text), "%s%s to %d", *text ? "; " : "", what[kind], i);
 		for (int other = i + 1; other < n_devices(doctor); other++)
-			if (other != device && alike(doctor, device, i, other)) {
+			if (other != device && links_alike(doctor, device, i, other)) {
 				add(text, sizeof(text), ", %d", other);
 				told |= UINT32_C(1) << other;
 			}
@@ -125,7 +125,7 @@ static void reason_of(const struct doctor *doctor, int from, int to, char text[1
 }
 
 /* A rate that one decimal would round to zero is shown with four. */
-static int decimals(double bytes_per_second)
+static int links_decimals(double bytes_per_second)
 {
 	return bytes_per_second < 0.05e9 ? 4 : 1;
 }
@@ -145,8 +145,8 @@ void doctor_peer_rates(const struct doctor *doctor, int device, struct doctor_fi
 		double rate = link_of(doctor, device, i)->rate;
 
 		if (rate > 0)
-			add(text, sizeof(text), "%s%.*f GB/s to %d%s", *text ? ", " : "", decimals(rate), rate / 1e9, i,
-			    reaches(doctor, device, i) ? "" : " (by way of the host)");
+			add(text, sizeof(text), "%s%.*f GB/s to %d%s", *text ? ", " : "", links_decimals(rate),
+			    rate / 1e9, i, links_reaches(doctor, device, i) ? "" : " (by way of the host)");
 	}
 	any = *text;
 	for (int i = 0; i < n_devices(doctor); i++) {

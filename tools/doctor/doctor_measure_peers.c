@@ -42,7 +42,7 @@ static void tear_down(const struct side *side)
 }
 
 /* Let one reach the memory of the other, or no more. */
-static CUresult reach(const struct side *one, const struct side *other, bool enable)
+static CUresult measure_peers_reach(const struct side *one, const struct side *other, bool enable)
 {
 	CUresult result = MEASURE(cuCtxSetCurrent)(one->context);
 
@@ -52,7 +52,7 @@ static CUresult reach(const struct side *one, const struct side *other, bool ena
 	return result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ? CUDA_SUCCESS : result;
 }
 
-static CUresult sample(const struct side *from, const struct side *to, double *ret_seconds)
+static CUresult measure_peers_sample(const struct side *from, const struct side *to, double *ret_seconds)
 {
 	double start = measure_seconds();
 	CUresult result = CUDA_SUCCESS;
@@ -80,9 +80,9 @@ static CUresult rate_of(const struct side *from, const struct side *to, double f
 	int n = 0;
 
 	if (!result)
-		result = sample(from, to, &warm);
+		result = measure_peers_sample(from, to, &warm);
 	while (!result && n < SAMPLES && (!n || measure_seconds() - start < for_seconds))
-		result = sample(from, to, &taken[n++]);
+		result = measure_peers_sample(from, to, &taken[n++]);
 	if (result)
 		return result;
 	qsort(taken, (size_t)n, sizeof(*taken), by_value);
@@ -96,8 +96,8 @@ static void measure_pair(struct doctor_cuda *cuda, const struct side *sides, int
 {
 	bool ab = cuda->devices[a].peers >> b & 1, ba = cuda->devices[b].peers >> a & 1;
 	struct doctor_link *to_b = &cuda->devices[a].links[b], *to_a = &cuda->devices[b].links[a];
-	CUresult opened_ab = ab ? reach(&sides[a], &sides[b], true) : CUDA_SUCCESS;
-	CUresult opened_ba = ba ? reach(&sides[b], &sides[a], true) : CUDA_SUCCESS;
+	CUresult opened_ab = ab ? measure_peers_reach(&sides[a], &sides[b], true) : CUDA_SUCCESS;
+	CUresult opened_ba = ba ? measure_peers_reach(&sides[b], &sides[a], true) : CUDA_SUCCESS;
 
 	/* Without the access that it should have, it would be the rate of another way. */
 	to_b->error = to_a->error = (int)(opened_ab ? opened_ab : opened_ba);
@@ -106,9 +106,9 @@ static void measure_pair(struct doctor_cuda *cuda, const struct side *sides, int
 		to_a->error = (int)rate_of(&sides[b], &sides[a], for_seconds, &to_a->rate);
 	}
 	if (ab && !opened_ab)
-		reach(&sides[a], &sides[b], false);
+		measure_peers_reach(&sides[a], &sides[b], false);
 	if (ba && !opened_ba)
-		reach(&sides[b], &sides[a], false);
+		measure_peers_reach(&sides[b], &sides[a], false);
 }
 
 static void fail_all(struct doctor_cuda *cuda, int device, int n, CUresult result)

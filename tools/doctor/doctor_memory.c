@@ -17,7 +17,7 @@
 /* PyTorch's loaders and NCCL fill what containers get by default (64 MiB). */
 #define SHM_LEAST GIB
 
-static void host(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void memory_host(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	struct hostmem memory = hostmem_read(doctor->root);
 	uint64_t budget = hostmem_default_budget(&memory);
@@ -54,7 +54,7 @@ static void say_unlimited_container(const struct doctor *doctor, struct doctor_f
 		   "-v /dev/shm:/dev/shm, a hostPath volume; or set host.total in the policy");
 }
 
-static void cgroup(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void memory_cgroup(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	struct hostmem memory = hostmem_read(doctor->root);
 	char left[UNITS_TEXT];
@@ -92,7 +92,7 @@ static bool limit_of(const struct doctor *doctor, const char *name, uint64_t *re
 	return end != line;
 }
 
-static void locked(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void memory_locked(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	uint64_t limit;
 	char text[UNITS_TEXT];
@@ -175,7 +175,7 @@ static bool has_option(const char *options, const char *word)
 	return false;
 }
 
-static void shm(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void memory_shm(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	char options[512], size_text[UNITS_TEXT], free_text[UNITS_TEXT], free_part[64] = "";
 	struct statvfs volume;
@@ -213,10 +213,10 @@ static void shm(const struct doctor *doctor, int device, struct doctor_finding *
 }
 
 static const struct doctor_check checks[] = {
-    {"memory.host", "host memory", host},
-    {"memory.cgroup", "cgroup", cgroup},
-    {"memory.locked", "locked memory", locked},
+    {"memory.host", "host memory", memory_host},
+    {"memory.cgroup", "cgroup", memory_cgroup},
+    {"memory.locked", "locked memory", memory_locked},
     {"memory.addresses", "address space", address_space},
-    {"memory.shm", "/dev/shm", shm},
+    {"memory.shm", "/dev/shm", memory_shm},
 };
 const struct doctor_subject doctor_memory = {"memory", false, checks, sizeof(checks) / sizeof(*checks)};

@@ -8,7 +8,7 @@
 
 #include "tools/doctor/doctor.h"
 
-static void mps(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void neighbour_mps(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const char *folder = getenv("CUDA_MPS_PIPE_DIRECTORY"), *limit = getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
 	char path[PATH_MAX];
@@ -29,7 +29,7 @@ static void mps(const struct doctor *doctor, int device, struct doctor_finding *
 		   "spillway run --set spill.mode=exact ...   # or end it: echo quit | nvidia-cuda-mps-control");
 }
 
-static void mig(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void neighbour_mig(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	char pattern[PATH_MAX];
 	size_t n = 0;
@@ -67,7 +67,7 @@ static bool names_tool(const char *variable)
 	return value && *value && !strstr(value, "/libspillway.so");
 }
 
-static void cupti(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void neighbour_cupti(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	char text[300] = "";
 
@@ -93,8 +93,8 @@ static void cupti(const struct doctor *doctor, int device, struct doctor_finding
 }
 
 static const struct doctor_check checks[] = {
-    {"neighbour.mps", "MPS", mps},
-    {"neighbour.mig", "MIG", mig},
-    {"neighbour.profiler", "CUPTI subscribers", cupti},
+    {"neighbour.mps", "MPS", neighbour_mps},
+    {"neighbour.mig", "MIG", neighbour_mig},
+    {"neighbour.profiler", "CUPTI subscribers", neighbour_cupti},
 };
 const struct doctor_subject doctor_neighbour = {"neighbours", false, checks, sizeof(checks) / sizeof(*checks)};

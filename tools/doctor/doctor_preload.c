@@ -13,7 +13,7 @@
 #include "tools/common/elf_file.h"
 #include "tools/common/library.h"
 
-static void library(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void preload_library(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	bool is_ours;
 
@@ -34,7 +34,7 @@ static void library(const struct doctor *doctor, int device, struct doctor_findi
 	doctor_fix(finding, "spillway doctor --library /path/to/libspillway.so");
 }
 
-static void audit(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void preload_audit(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	int folder = *doctor->found_library ? (int)(strrchr(doctor->found_library, '/') - doctor->found_library) : 0;
 	char path[PATH_MAX];
@@ -54,7 +54,7 @@ static void audit(const struct doctor *doctor, int device, struct doctor_finding
 	doctor_fix(finding, "make install   # puts both in one place");
 }
 
-static void off(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void preload_off(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const char *value = getenv("SPILLWAY");
 
@@ -76,7 +76,7 @@ static const char *first_error(const struct policy_errors *errors, char *line, s
 	return "it has errors";
 }
 
-static void policy(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void preload_policy(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const char *name = getenv("SPILLWAY_POLICY"), *set = getenv("SPILLWAY_SET");
 	char line[sizeof(struct policy_error) + 64];
@@ -99,7 +99,7 @@ static void policy(const struct doctor *doctor, int device, struct doctor_findin
 	policy_errors_free(&errors);
 }
 
-static void visible(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void preload_visible(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const char *value = getenv("CUDA_VISIBLE_DEVICES");
 
@@ -137,7 +137,7 @@ static bool is_bad_folder(const struct doctor *doctor, const char *path, char te
 	return why != NULL;
 }
 
-static void runtime(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void preload_runtime(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const char *folder = getenv("XDG_RUNTIME_DIR");
 	char places[3][PATH_MAX] = {""}, text[300];
@@ -218,7 +218,7 @@ static void look_at_list(const struct doctor *doctor, const char *list, struct o
 	free(copy);
 }
 
-static void others(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void preload_others(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	static struct other other;
 	char list[4096];
@@ -244,7 +244,7 @@ static void others(const struct doctor *doctor, int device, struct doctor_findin
 	}
 }
 
-static void audits(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void preload_audits(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	static struct other other;
 
@@ -259,9 +259,9 @@ static void audits(const struct doctor *doctor, int device, struct doctor_findin
 }
 
 static const struct doctor_check checks[] = {
-    {"preload.library", "library", library},        {"preload.audit", "audit library", audit},
-    {"preload.off", "switched off", off},           {"preload.policy", "policy", policy},
-    {"preload.runtime", "runtime folder", runtime}, {"preload.visible", "GPUs hidden", visible},
-    {"preload.others", "other preloads", others},   {"preload.audits", "other audits", audits},
+    {"preload.library", "library", preload_library},        {"preload.audit", "audit library", preload_audit},
+    {"preload.off", "switched off", preload_off},           {"preload.policy", "policy", preload_policy},
+    {"preload.runtime", "runtime folder", preload_runtime}, {"preload.visible", "GPUs hidden", preload_visible},
+    {"preload.others", "other preloads", preload_others},   {"preload.audits", "other audits", preload_audits},
 };
 const struct doctor_subject doctor_preload = {"Spillway", false, checks, sizeof(checks) / sizeof(*checks)};

@@ -28,14 +28,14 @@ static const char *base_name(const char *path)
 
 /* ---- what is seen before it runs ---- */
 
-static struct doctor_finding *add(struct doctor *doctor, const char *id, const char *title)
+static struct doctor_finding *program_add(struct doctor *doctor, const char *id, const char *title)
 {
 	return doctor_add(doctor, "program", id, title, -1);
 }
 
 static void look_before(struct doctor *doctor, char **program)
 {
-	struct doctor_finding *finding = add(doctor, "program.target", "can be preloaded");
+	struct doctor_finding *finding = program_add(doctor, "program.target", "can be preloaded");
 	char path[PATH_MAX], file[PATH_MAX], text[TARGET_REASON_BYTES];
 	const char *reason;
 
@@ -77,7 +77,7 @@ static int run_in_child(const struct doctor *doctor, char **program, const char 
 }
 
 /* Its wait status. The user's ^C is for the program; we tell what was found by then. */
-static bool run(const struct doctor *doctor, char **program, const char *file, int *ret_status)
+static bool program_run(const struct doctor *doctor, char **program, const char *file, int *ret_status)
 {
 	struct sigaction ignore = {.sa_handler = SIG_IGN}, interrupt, quit;
 
@@ -197,7 +197,7 @@ static void past_of(const struct door_object *object, char text[400])
 static struct doctor_finding *add_object(struct doctor *doctor, const char *id, const struct door_process *process,
 					 const struct door_object *object)
 {
-	struct doctor_finding *finding = add(doctor, id, "library");
+	struct doctor_finding *finding = program_add(doctor, id, "library");
 
 	if (!finding)
 		return NULL;
@@ -270,7 +270,7 @@ static bool has_cuda(const struct door_process *process)
 
 static void report_process(struct doctor *doctor, const struct door_process *process)
 {
-	struct doctor_finding *finding = add(doctor, "program.process", "process");
+	struct doctor_finding *finding = program_add(doctor, "program.process", "process");
 
 	if (!finding)
 		return;
@@ -290,26 +290,26 @@ static void report_rest(struct doctor *doctor, const struct doors *doors, size_t
 {
 	struct doctor_finding *finding;
 
-	if (!doors->n && (finding = add(doctor, "program.effect", "takes effect"))) {
+	if (!doors->n && (finding = program_add(doctor, "program.effect", "takes effect"))) {
 		doctor_is(finding, DOCTOR_PROBLEM, "no process had the library in it");
 		doctor_so(finding, "the program ran as without Spillway");
 		doctor_fix(finding, "look at \"can be preloaded\", and at who starts the program");
-	} else if (!shown && (finding = add(doctor, "program.effect", "takes effect"))) {
+	} else if (!shown && (finding = program_add(doctor, "program.effect", "takes effect"))) {
 		doctor_is(finding, DOCTOR_NOTE, "processes with the library in them: %zu; none had to do with CUDA",
 			  doors->n);
 		doctor_so(finding,
 			  "how the program gets at the driver is not known: none came so far as to use it, or it "
 			  "ended before");
 		doctor_fix(finding, "let the program use the GPU: a call that allocates on it is enough");
-	} else if (doors->n > shown && (finding = add(doctor, "program.more", "other processes"))) {
+	} else if (doors->n > shown && (finding = program_add(doctor, "program.more", "other processes"))) {
 		doctor_is(finding, DOCTOR_OK, "%zu more with the library in them", doors->n - shown);
 	}
-	if (doors->cut && (finding = add(doctor, "program.cut", "cut off")))
+	if (doors->cut && (finding = program_add(doctor, "program.cut", "cut off")))
 		doctor_is(finding, DOCTOR_UNKNOWN,
 			  "there was more than is kept; some processes or libraries are left out");
 }
 
-static void report(struct doctor *doctor, const struct doors *doors)
+static void program_report(struct doctor *doctor, const struct doors *doors)
 {
 	size_t shown = 0;
 
@@ -324,7 +324,7 @@ static void report(struct doctor *doctor, const struct doors *doors)
 
 static void report_end(struct doctor *doctor, int status)
 {
-	struct doctor_finding *finding = add(doctor, "program.end", "ended");
+	struct doctor_finding *finding = program_add(doctor, "program.end", "ended");
 
 	if (!finding)
 		return;
@@ -351,7 +351,7 @@ int doctor_program(struct doctor *doctor, char **program)
 		tool_say("%s: %s; set TMPDIR to a folder that can be written", path, strerror(errno));
 		return TOOL_BROKEN;
 	}
-	bool ran = run(doctor, program, path, &status);
+	bool ran = program_run(doctor, program, path, &status);
 	bool good = ran && doors_read(fd, &doors);
 	close(fd);
 	unlink(path);
@@ -368,7 +368,7 @@ int doctor_program(struct doctor *doctor, char **program)
 		return WEXITSTATUS(status);
 	}
 	report_end(doctor, status);
-	report(doctor, &doors);
+	program_report(doctor, &doors);
 	doors_free(&doors);
 	return TOOL_OK;
 }

@@ -52,7 +52,7 @@ bool doctor_is_container(const struct doctor *doctor)
 	return false;
 }
 
-static void container(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void system_container(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	const char *visible = getenv("NVIDIA_VISIBLE_DEVICES"), *able = getenv("NVIDIA_DRIVER_CAPABILITIES");
 
@@ -112,7 +112,7 @@ static int version_here(const struct doctor *doctor)
 	return sscanf(gnu_get_libc_version(), "%4d.%3d", &major, &minor) == 2 ? major * 1000 + minor : 0;
 }
 
-static void glibc(const struct doctor *doctor, int device, struct doctor_finding *finding)
+static void system_glibc(const struct doctor *doctor, int device, struct doctor_finding *finding)
 {
 	struct elf_file *library = *doctor->found_library ? elf_open(doctor->found_library, NULL) : NULL;
 	int here = version_here(doctor), needs = library ? elf_needs_version(library, "GLIBC_") : 0;
@@ -134,7 +134,7 @@ static void glibc(const struct doctor *doctor, int device, struct doctor_finding
 
 static const struct doctor_check checks[] = {
     {"system.name", "system", system_name},
-    {"system.glibc", "glibc", glibc},
-    {"system.container", "container", container},
+    {"system.glibc", "glibc", system_glibc},
+    {"system.container", "container", system_container},
 };
 const struct doctor_subject doctor_system = {"system", false, checks, sizeof(checks) / sizeof(*checks)};

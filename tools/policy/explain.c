@@ -171,7 +171,7 @@ static void print_uses(const struct policy_decision *decision, const char *separ
 		       policy_use_name((enum policy_use)decision->uses[i]), quotes ? "\"" : "");
 }
 
-static bool uses(const struct policy_decision *decision, enum policy_use use)
+static bool explain_uses(const struct policy_decision *decision, enum policy_use use)
 {
 	return memchr(decision->uses, (int)use, decision->n_uses) != NULL;
 }
@@ -193,7 +193,7 @@ static void print_settings(const struct policy_decision *decision)
 {
 	char size[POLICY_SIZE_BYTES_TEXT];
 
-	if (uses(decision, POLICY_USE_HEAP))
+	if (explain_uses(decision, POLICY_USE_HEAP))
 		printf("  heap memory is placed: %s; movable: %s\n", policy_place_name(decision->place),
 		       policy_movable_name(!decision->movable ? POLICY_MOVABLE_NO
 					   : decision->keep   ? POLICY_MOVABLE_EXACT
@@ -201,7 +201,7 @@ static void print_settings(const struct policy_decision *decision)
 	if (decision->cap != POLICY_NO_CAP)
 		printf("  at most %s may be live under the rule; what is over goes to the next use\n",
 		       policy_size_format(decision->cap, size));
-	if (uses(decision, POLICY_USE_MANAGED)) {
+	if (explain_uses(decision, POLICY_USE_MANAGED)) {
 		printf("  managed memory: advise ");
 		print_advise(decision->managed, ", ", false);
 		printf("%s; prefetch %s", decision->managed->advise ? "" : "nothing",
@@ -210,7 +210,7 @@ static void print_settings(const struct policy_decision *decision)
 			printf("; headroom %s", policy_size_format(decision->managed->headroom.value, size));
 		printf("\n");
 	}
-	if (uses(decision, POLICY_USE_SYSTEM)) {
+	if (explain_uses(decision, POLICY_USE_SYSTEM)) {
 		printf("  system memory: register %s; huge pages %s; NUMA node ",
 		       decision->system->register_pages ? "yes" : "no", decision->system->huge_pages ? "yes" : "no");
 		if (decision->system->numa_node == POLICY_NODE_AUTO)

@@ -38,7 +38,7 @@ struct target {
 };
 
 /* Say why not. */
-static bool fails(const char *path, const char *what)
+static bool prom_fails(const char *path, const char *what)
 {
 	char quoted[POLICY_QUOTED_BYTES];
 
@@ -52,7 +52,7 @@ static bool open_target(const char *path, struct target *ret_target)
 
 	if (strlen(path) >= sizeof(folder)) {
 		errno = ENAMETOOLONG;
-		return fails(path, "cannot be written");
+		return prom_fails(path, "cannot be written");
 	}
 	strcpy(folder, path);
 	strcpy(name, path);
@@ -65,11 +65,11 @@ static bool open_target(const char *path, struct target *ret_target)
 	if ((size_t)snprintf(ret_target->temporary, sizeof(ret_target->temporary), ".%s.%d", base, (int)getpid()) >=
 	    sizeof(ret_target->temporary)) {
 		errno = ENAMETOOLONG;
-		return fails(path, "cannot be written");
+		return prom_fails(path, "cannot be written");
 	}
 	snprintf(ret_target->name, sizeof(ret_target->name), "%.255s", base);
 	ret_target->folder = open(dirname(folder), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return ret_target->folder >= 0 || fails(path, "its folder cannot be opened");
+	return ret_target->folder >= 0 || prom_fails(path, "its folder cannot be opened");
 }
 
 /* What is there already is a file of ours, or nothing: a link or a device would be somebody's mistake, or trick. */
@@ -93,16 +93,16 @@ static bool fill_and_rename(const struct target *target, int fd, const char *pat
 
 	if (!out) {
 		close(fd);
-		return fails(path, "cannot be written");
+		return prom_fails(path, "cannot be written");
 	}
 	prom_print(out, figures);
 	bool good = fflush(out) == 0 && !ferror(out) && fchmod(fd, 0644) == 0 && fsync(fd) == 0;
 	if (fclose(out) != 0 || !good)
-		return fails(path, "cannot be written");
+		return prom_fails(path, "cannot be written");
 	if (!may_replace(target, path))
 		return false;
 	return renameat(target->folder, target->temporary, target->folder, target->name) == 0 ||
-	       fails(path, "cannot be replaced");
+	       prom_fails(path, "cannot be replaced");
 }
 
 static bool write_file(const struct target *target, const char *path, const struct figures *figures)
@@ -113,7 +113,7 @@ static bool write_file(const struct target *target, const char *path, const stru
 	unlinkat(target->folder, target->temporary, 0);
 	int fd = openat(target->folder, target->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return fails(path, "no file can be made beside it");
+		return prom_fails(path, "no file can be made beside it");
 	if (fill_and_rename(target, fd, path, figures))
 		return true;
 	unlinkat(target->folder, target->temporary, 0);

@@ -476,7 +476,7 @@ void prom_print(FILE *out, const struct figures *figures)
 
 /* ---- the list ---- */
 
-static void list(FILE *out, const char *kind, const struct figures_name *names, unsigned n, const char *prefix)
+static void text_list(FILE *out, const char *kind, const struct figures_name *names, unsigned n, const char *prefix)
 {
 	char room[FIGURES_PROM];
 
@@ -487,11 +487,11 @@ static void list(FILE *out, const char *kind, const struct figures_name *names, 
 
 void prom_print_list(FILE *out)
 {
-	list(out, "counter", figures_counters, STAT_COUNT, "");
-	list(out, "figure", figures_tables, FIGURE_COUNT, "rule_");
-	list(out, "fault", figures_faults, FAULT_COUNT, "");
-	list(out, "link", figures_links, LINK_COUNT, "link_");
-	list(out, "histogram", figures_histograms, HISTOGRAM_COUNT, "");
+	text_list(out, "counter", figures_counters, STAT_COUNT, "");
+	text_list(out, "figure", figures_tables, FIGURE_COUNT, "rule_");
+	text_list(out, "fault", figures_faults, FAULT_COUNT, "");
+	text_list(out, "link", figures_links, LINK_COUNT, "link_");
+	text_list(out, "histogram", figures_histograms, HISTOGRAM_COUNT, "");
 	for (unsigned i = 0; i < PLACE_COUNT; i++)
 		fprintf(out, "place\t%s\t%s\tspillway_place_bytes{place=\"%s\"}\t%s\n", figures_places[i].name,
 			figures_unit_name(figures_places[i].unit), figures_places[i].name, figures_places[i].text);

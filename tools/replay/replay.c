@@ -151,7 +151,7 @@ static int say_failures(const struct replay_sweep *sweep)
 	return status;
 }
 
-static int answer(const struct replay_sweep *sweep)
+static int replay_answer_one(const struct replay_sweep *sweep)
 {
 	const struct replay_request *request = sweep->request;
 	int status, other;
@@ -197,7 +197,7 @@ int tool_replay(int argc, char **argv)
 		status = TOOL_BROKEN;
 		sweep_free(&sweep);
 	} else {
-		status = answer(&sweep);
+		status = replay_answer_one(&sweep);
 		sweep_free(&sweep);
 	}
 	policy_free(policy);

@@ -16,7 +16,7 @@ static void look_ahead(struct belady *b, const struct job *job)
 			belady_look_ahead(b, names_of(job, &job->events[e]), (uint32_t)e);
 }
 
-static void walk(struct belady *b, const struct job *job, const struct replay_steps *steps)
+static void curve_walk(struct belady *b, const struct job *job, const struct replay_steps *steps)
 {
 	uint64_t launches = 0;
 
@@ -46,7 +46,7 @@ bool replay_belady(const struct job *job, uint64_t budget, const struct replay_s
 	if (ok) {
 		look_ahead(&b, job);
 		belady_rewind(&b, budget);
-		walk(&b, job, steps);
+		curve_walk(&b, job, steps);
 		*ret_point = (struct replay_point){.budget = budget,
 						   .bytes_in = (double)b.in / steps->n,
 						   .bytes_out = (double)b.out / steps->n,

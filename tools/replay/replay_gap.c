@@ -6,7 +6,7 @@
 
 #include "shim/plan/move_limits.h"
 
-static void wish(struct run *run, uint32_t piece, uint64_t when)
+static void gap_wish(struct run *run, uint32_t piece, uint64_t when)
 {
 	if (run->n_wishes == WISHES)
 		return;
@@ -16,7 +16,7 @@ static void wish(struct run *run, uint32_t piece, uint64_t when)
 	plan_set(run->plan, piece, run->job->units[piece], PLAN_MOVING);
 }
 
-static void collect(struct run *run, const struct job_event *waiter)
+static void gap_collect(struct run *run, const struct job_event *waiter)
 {
 	uint64_t ahead = move_ahead_units(run), when;
 	uint32_t piece;
@@ -26,10 +26,10 @@ static void collect(struct run *run, const struct job_event *waiter)
 	for (uint32_t i = 0; i < waiter->n; i++) {
 		piece = run->job->named[waiter->from + i].piece;
 		if (run->spots[piece].where == PLAN_HOST && !run->spots[piece].stays)
-			wish(run, piece, plan_now(run->plan));
+			gap_wish(run, piece, plan_now(run->plan));
 	}
 	while (run->n_wishes && run->wish_units < ahead && plan_fetch(run->plan, ahead, &piece, &when))
-		wish(run, piece, when);
+		gap_wish(run, piece, when);
 }
 
 /* Only what who waits has named keeps its place. */
@@ -64,7 +64,7 @@ static bool make_room(struct run *run, unsigned at)
 }
 
 /* True: the wish is over. */
-static bool grant(struct run *run, unsigned at)
+static bool gap_grant(struct run *run, unsigned at)
 {
 	uint32_t piece = run->wishes[at], units = run->job->units[piece];
 
@@ -138,7 +138,7 @@ static void run_gap(struct run *run)
 {
 	run->n_refused = 0;
 	while (run->next_wish < run->n_wishes) {
-		while (run->next_wish < run->n_wishes && grant(run, run->next_wish))
+		while (run->next_wish < run->n_wishes && gap_grant(run, run->next_wish))
 			run->next_wish++;
 		go_ahead(run);
 		if (!move_see(run, true) && !map_rest(run) && !unmap_early(run))
@@ -233,7 +233,7 @@ bool gap_round(struct run *run)
 	waiter = run_waiter(run);
 	if (!waiter)
 		return false;
-	collect(run, waiter);
+	gap_collect(run, waiter);
 	if (is_worth_it(run)) {
 		/* What the GPU has must end first. */
 		stop_gpu(run);

@@ -10,7 +10,7 @@
 
 /* ---- what the policy says ---- */
 
-static struct policy_decision decide(struct building *b, const struct replay_block *block)
+static struct policy_decision job_decide(struct building *b, const struct replay_block *block)
 {
 	const struct replay_model *model = b->job->model;
 	uint64_t used = b->in_heap + b->outside;
@@ -94,10 +94,10 @@ static void count_peak(struct building *b)
 	job->peak_outside = b->outside > job->peak_outside ? b->outside : job->peak_outside;
 }
 
-static bool made(struct building *b, uint32_t which, uint32_t at)
+static bool job_made(struct building *b, uint32_t which, uint32_t at)
 {
 	const struct replay_block *block = &b->job->model->blocks[which];
-	struct policy_decision decision = decide(b, block);
+	struct policy_decision decision = job_decide(b, block);
 	unsigned choice;
 	enum policy_use use = use_of(b, block, &decision, &choice);
 	uint64_t units = (block->bytes + JOB_UNIT - 1) / JOB_UNIT;
@@ -147,7 +147,7 @@ static bool made(struct building *b, uint32_t which, uint32_t at)
 	return true;
 }
 
-static bool freed(struct building *b, uint32_t which, uint32_t at)
+static bool job_freed(struct building *b, uint32_t which, uint32_t at)
 {
 	const struct replay_block *block = &b->job->model->blocks[which];
 	const struct life *life = &b->lives[which];
@@ -203,7 +203,7 @@ static bool name_bytes(struct building *b, const struct life *life, uint64_t fro
 	return true;
 }
 
-static bool name(struct building *b, const struct replay_named *named)
+static bool job_name(struct building *b, const struct replay_named *named)
 {
 	const struct replay_block *block = &b->job->model->blocks[named->block];
 	const struct life *life = &b->lives[named->block];
@@ -224,7 +224,7 @@ static bool name(struct building *b, const struct replay_named *named)
 	return name_bytes(b, life, named->offset, end, sure < block->bytes ? sure : block->bytes);
 }
 
-static bool launched(struct building *b, uint32_t which, uint32_t at)
+static bool job_launched(struct building *b, uint32_t which, uint32_t at)
 {
 	struct job *job = b->job;
 	const struct replay_submit *submit = &job->model->submits[which];
@@ -240,7 +240,7 @@ static bool launched(struct building *b, uint32_t which, uint32_t at)
 			tensor_extents_note(b->extents, life->unit, life->units * JOB_UNIT, named[i].offset);
 	}
 	for (uint32_t i = 0; i < submit->n; i++)
-		if (!name(b, &named[i]))
+		if (!job_name(b, &named[i]))
 			return false;
 	event.n = (uint32_t)(job->n_named - event.from);
 	if (event.n)
@@ -259,7 +259,7 @@ static bool launched(struct building *b, uint32_t which, uint32_t at)
 
 /* ---- all of it ---- */
 
-static bool build(struct building *b)
+static bool job_build(struct building *b)
 {
 	const struct replay_model *model = b->job->model;
 
@@ -269,11 +269,11 @@ static bool build(struct building *b)
 		bool ok = true;
 
 		if (event->kind == REPLAY_SUBMIT)
-			ok = launched(b, event->which, (uint32_t)i);
+			ok = job_launched(b, event->which, (uint32_t)i);
 		else if (ours && event->kind == REPLAY_MADE)
-			ok = made(b, event->which, (uint32_t)i);
+			ok = job_made(b, event->which, (uint32_t)i);
 		else if (ours)
-			ok = freed(b, event->which, (uint32_t)i);
+			ok = job_freed(b, event->which, (uint32_t)i);
 		if (!ok)
 			return false;
 	}
@@ -305,7 +305,7 @@ struct job *job_new(const struct replay_model *model, const struct job_setting *
 			b.partial[i] = REPLAY_NONE;
 		for (size_t i = 0; i < model->n_blocks; i++)
 			b.lives[i].use = POLICY_USE_DENY;
-		ok = build(&b);
+		ok = job_build(&b);
 	}
 	tensor_extents_free(b.extents);
 	free(b.lives);

@@ -37,7 +37,7 @@ void lines_close(struct replay_lines *lines)
 	free(lines->line);
 }
 
-static char *fail(struct replay_lines *lines, const char *why)
+static char *lines_fail(struct replay_lines *lines, const char *why)
 {
 	lines->failed = true;
 	snprintf(lines->why, sizeof(lines->why), "line %llu: %s", (unsigned long long)lines->number, why);
@@ -58,19 +58,19 @@ char *lines_next(struct replay_lines *lines)
 	if (!gzgets(lines->file, lines->line, (int)LINE_MOST + 1)) {
 		const char *why = gzerror(lines->file, &error);
 
-		return error == Z_OK || error == Z_STREAM_END ? NULL : fail(lines, why);
+		return error == Z_OK || error == Z_STREAM_END ? NULL : lines_fail(lines, why);
 	}
 	lines->n_peeked = strlen(lines->line);
 	if (lines->n_peeked == LINE_MOST)
-		return fail(lines, "it is too long");
+		return lines_fail(lines, "it is too long");
 	/* gzgets() does not stop at a zero, and does not say that there was one. */
 	if (!memchr(lines->line, '\n', lines->n_peeked) && !gzeof(lines->file))
-		return fail(lines, "this is no text");
+		return lines_fail(lines, "this is no text");
 	while (lines->n_peeked && strchr("\r\n", lines->line[lines->n_peeked - 1]))
 		lines->line[--lines->n_peeked] = 0;
 	/* A file that was cut short in the middle is told at its end. */
 	gzerror(lines->file, &error);
-	return error == Z_OK || error == Z_STREAM_END ? lines->line : fail(lines, "the gzipped file is damaged");
+	return error == Z_OK || error == Z_STREAM_END ? lines->line : lines_fail(lines, "the gzipped file is damaged");
 }
 
 const char *lines_peek(struct replay_lines *lines)

@@ -21,7 +21,7 @@ int replay_wrong(struct replay_model *model, const char *format, ...)
 }
 
 /* Room for one more. False: no memory, and the array is as it was. */
-static bool more(struct replay_model *model, void *array_p, size_t n, size_t *room, size_t each)
+static bool model_more(struct replay_model *model, void *array_p, size_t n, size_t *room, size_t each)
 {
 	if (n < REPLAY_NONE && grow(array_p, n, room, each))
 		return true;
@@ -31,7 +31,7 @@ static bool more(struct replay_model *model, void *array_p, size_t n, size_t *ro
 
 static bool add_event(struct replay_model *model, enum replay_kind kind, uint32_t which, uint64_t time)
 {
-	if (!more(model, &model->events, model->n_events, &model->room_events, sizeof(*model->events)))
+	if (!model_more(model, &model->events, model->n_events, &model->room_events, sizeof(*model->events)))
 		return false;
 	model->events[model->n_events++] = (struct replay_event){.kind = kind, .which = which, .time = time};
 	return true;
@@ -41,7 +41,7 @@ bool replay_add_block(struct replay_model *model, const struct replay_block *blo
 {
 	uint32_t which = (uint32_t)model->n_blocks;
 
-	if (!more(model, &model->blocks, model->n_blocks, &model->room_blocks, sizeof(*model->blocks)) ||
+	if (!model_more(model, &model->blocks, model->n_blocks, &model->room_blocks, sizeof(*model->blocks)) ||
 	    !add_event(model, REPLAY_MADE, which, time))
 		return false;
 	model->blocks[model->n_blocks++] = *block;
@@ -60,7 +60,7 @@ bool replay_add_end(struct replay_model *model, uint32_t block, uint64_t time)
 
 bool replay_add_named(struct replay_model *model, const struct replay_named *named)
 {
-	if (!more(model, &model->named, model->n_named, &model->room_named, sizeof(*model->named)))
+	if (!model_more(model, &model->named, model->n_named, &model->room_named, sizeof(*model->named)))
 		return false;
 	model->named[model->n_named++] = *named;
 	return true;
@@ -71,7 +71,7 @@ bool replay_add_submit(struct replay_model *model, uint64_t function, uint32_t *
 	const struct replay_submit *last = model->n_submits ? &model->submits[model->n_submits - 1] : NULL;
 	uint64_t first = last ? last->first + last->n : 0;
 
-	if (!more(model, &model->submits, model->n_submits, &model->room_submits, sizeof(*model->submits)))
+	if (!model_more(model, &model->submits, model->n_submits, &model->room_submits, sizeof(*model->submits)))
 		return false;
 	*ret_submit = (uint32_t)model->n_submits;
 	model->submits[model->n_submits++] =
@@ -91,7 +91,7 @@ bool replay_add_text(struct replay_model *model, const char *text, uint32_t *ret
 {
 	char *copy;
 
-	if (!more(model, &model->texts, model->n_texts, &model->room_texts, sizeof(*model->texts)))
+	if (!model_more(model, &model->texts, model->n_texts, &model->room_texts, sizeof(*model->texts)))
 		return false;
 	copy = strdup(text);
 	if (!copy) {
@@ -121,7 +121,7 @@ void replay_model_free(struct replay_model *model)
 	*model = (struct replay_model){0};
 }
 
-static void change(uint64_t *live, uint64_t *most, uint64_t bytes, bool made)
+static void model_change(uint64_t *live, uint64_t *most, uint64_t bytes, bool made)
 {
 	*live += made ? bytes : -bytes;
 	*most = *live > *most ? *live : *most;
@@ -140,8 +140,8 @@ static void find_peaks(struct replay_model *model)
 		const struct replay_block *block = &model->blocks[event->which];
 		bool made = event->kind == REPLAY_MADE;
 
-		change(&live, &model->peak_bytes, block->bytes, made);
-		change(&live_of[block->device], &model->peak_of[block->device], block->bytes, made);
+		model_change(&live, &model->peak_bytes, block->bytes, made);
+		model_change(&live_of[block->device], &model->peak_of[block->device], block->bytes, made);
 	}
 }
 

@@ -15,7 +15,7 @@
 #define HEARD_MOST  16384
 #define PATIENCE_US 50e3
 
-static uint64_t reserve(const struct run *run)
+static uint64_t move_reserve(const struct run *run)
 {
 	return move_limits_reserve(run->device_units * JOB_UNIT, run->job->most_units * JOB_UNIT) / JOB_UNIT;
 }
@@ -56,7 +56,7 @@ bool move_has_room(const struct run *run, uint32_t piece, bool in)
 	return in ? move_free(run) >= units : run->on_host + units <= run->host_units;
 }
 
-static void start(struct run *run, struct lane *lane, uint32_t piece, double more_us)
+static void move_start(struct run *run, struct lane *lane, uint32_t piece, double more_us)
 {
 	double bytes = (double)(run->job->units[piece] * JOB_UNIT);
 	double begin = lane->free > run->now ? lane->free : run->now;
@@ -108,7 +108,7 @@ void move_begin_in(struct run *run, uint32_t piece, bool gap)
 	} else if (!spot->rests) {
 		run->now += run_map_us(run, run->costs->unmap_host, piece);
 	}
-	start(run, &run->in, piece, 0);
+	move_start(run, &run->in, piece, 0);
 	if (run->counts) {
 		run->result->bytes_in += (double)(units * JOB_UNIT);
 		run->result->moves_in++;
@@ -121,7 +121,7 @@ void move_begin_out(struct run *run, uint32_t piece, bool gap)
 
 	run->now += run->costs->begin_us + (gap ? 0 : run->costs->unmap_us);
 	run->on_host += units;
-	start(run, &run->out, piece, gap ? run->costs->breath_us * ((units + 7) / 8) : 0);
+	move_start(run, &run->out, piece, gap ? run->costs->breath_us * ((units + 7) / 8) : 0);
 	if (run->counts) {
 		run->result->bytes_out += (double)(units * JOB_UNIT);
 		run->result->moves_out++;
@@ -239,10 +239,10 @@ static bool bring_in(struct run *run, uint32_t piece, uint64_t when, enum plan_a
 
 	if (move_has_room(run, piece, true)) {
 		move_begin_in(run, piece, false);
-		make_room(run, when, units, reserve(run));
+		make_room(run, when, units, move_reserve(run));
 		return true;
 	}
-	*ret_room = make_room(run, when, units, reserve(run) + units);
+	*ret_room = make_room(run, when, units, move_reserve(run) + units);
 	return false;
 }
 
@@ -267,7 +267,7 @@ static void map_rests(struct run *run, const struct job_event *waiter)
 }
 
 /* Bring in what who waits wants. True: it is worth waiting. */
-static bool want(struct run *run, const struct job_event *waiter)
+static bool move_want(struct run *run, const struct job_event *waiter)
 {
 	bool missing = false;
 
@@ -295,7 +295,7 @@ static bool see_to_waiter(struct run *run)
 	run->starving = false;
 	if (!waiter)
 		return false;
-	if (!run->stalled && want(run, waiter))
+	if (!run->stalled && move_want(run, waiter))
 		return run->now != before;
 	map_rests(run, waiter);
 	run_answer(run);
@@ -324,7 +324,7 @@ static bool look_ahead(struct run *run)
 /* As schedule_for_new() of the library has it. True: something has changed. */
 static bool see_to_new(struct run *run)
 {
-	enum plan_answer room = make_room(run, plan_now(run->plan), 0, reserve(run) + run->room);
+	enum plan_answer room = make_room(run, plan_now(run->plan), 0, move_reserve(run) + run->room);
 
 	if (move_free(run) < run->room && (run->out.n || (room != PLAN_NONE && run->done < run->submitted)))
 		return false;

@@ -19,7 +19,7 @@ enum { READ_BUDGETS, READ_MODE, READ_HOST_BUDGET, READ_LINK, READ_STEP_TIME, REA
  * Digits, perhaps a point and at most two more, as hundredths; 0 < value <= most. The end of it at *ret_end. False:
  * it is no such number.
  */
-static bool hundredths(const char *text, uint64_t most, uint64_t *ret_value, const char **ret_end)
+static bool options_hundredths(const char *text, uint64_t most, uint64_t *ret_value, const char **ret_end)
 {
 	uint64_t value = 0;
 	const char *c = text;
@@ -42,13 +42,13 @@ static bool hundredths(const char *text, uint64_t most, uint64_t *ret_value, con
 	return value > 0 && value <= most * 100;
 }
 
-static bool positive(const char *text, uint64_t most, double *ret_value, char *why)
+static bool options_positive(const char *text, uint64_t most, double *ret_value, char *why)
 {
 	char quoted[POLICY_QUOTED_BYTES];
 	const char *end;
 	uint64_t value;
 
-	if (hundredths(text, most, &value, &end) && !*end) {
+	if (options_hundredths(text, most, &value, &end) && !*end) {
 		*ret_value = (double)value / 100;
 		return true;
 	}
@@ -58,7 +58,7 @@ static bool positive(const char *text, uint64_t most, double *ret_value, char *w
 	return false;
 }
 
-static bool whole(const char *text, unsigned least, unsigned most, uint64_t *ret_value, char *why)
+static bool options_whole(const char *text, unsigned least, unsigned most, uint64_t *ret_value, char *why)
 {
 	char quoted[POLICY_QUOTED_BYTES], *end = NULL;
 	unsigned long value = policy_is_digit(*text) && strlen(text) < 10 ? strtoul(text, &end, 10) : 0;
@@ -79,7 +79,7 @@ static bool one_budget(const char *text, struct replay_budget *ret_budget, char 
 	uint64_t value;
 
 	*ret_budget = (struct replay_budget){0};
-	if (hundredths(text, 1000, &value, &end) && strcmp(end, "%") == 0) {
+	if (options_hundredths(text, 1000, &value, &end) && strcmp(end, "%") == 0) {
 		ret_budget->percent = value;
 		return true;
 	}
@@ -97,7 +97,7 @@ static bool one_budget(const char *text, struct replay_budget *ret_budget, char 
 	return false;
 }
 
-static bool budgets(const char *text, struct replay_request *request, char *why)
+static bool options_budgets(const char *text, struct replay_request *request, char *why)
 {
 	char copy[1024], *rest = copy;
 
@@ -118,7 +118,7 @@ static bool budgets(const char *text, struct replay_request *request, char *why)
 	return true;
 }
 
-static bool mode(const char *text, enum policy_spill *ret_mode, char *why)
+static bool options_mode(const char *text, enum policy_spill *ret_mode, char *why)
 {
 	char quoted[POLICY_QUOTED_BYTES];
 
@@ -138,19 +138,19 @@ static bool read_value(void *argument, int code, const char *text, char *why)
 
 	switch (code) {
 	case READ_BUDGETS:
-		return budgets(text, request, why);
+		return options_budgets(text, request, why);
 	case READ_MODE:
-		return mode(text, &request->mode, why);
+		return options_mode(text, &request->mode, why);
 	case READ_HOST_BUDGET:
 		return policy_bytes_read(text, &request->host_budget, why);
 	case READ_LINK:
-		return positive(text, 100000, &request->link, why);
+		return options_positive(text, 100000, &request->link, why);
 	case READ_STEP_TIME:
-		return positive(text, 1000000000, &request->step_ms, why);
+		return options_positive(text, 1000000000, &request->step_ms, why);
 	case READ_STEPS:
-		return whole(text, 1, 1000000, &request->steps, why);
+		return options_whole(text, 1, 1000000, &request->steps, why);
 	default:
-		if (!whole(text, 0, REPLAY_DEVICES - 1, &number, why))
+		if (!options_whole(text, 0, REPLAY_DEVICES - 1, &number, why))
 			return false;
 		request->device = (uint32_t)number;
 		return true;

@@ -116,7 +116,7 @@ struct plot {
 	double top;         /* ms */
 };
 
-static void put(struct plot *plot, double budget, double ms, char what)
+static void print_put(struct plot *plot, double budget, double ms, char what)
 {
 	double x = plot->most > plot->least ? (budget - plot->least) / (plot->most - plot->least) : 0.5;
 	int column = (int)(x * (PLOT_WIDTH - 1) + 0.5), row = (int)(ms / plot->top * (PLOT_HEIGHT - 1) + 0.5);
@@ -146,10 +146,10 @@ static void print_plot(const struct replay_sweep *sweep)
 	memset(plot.at, ' ', sizeof(plot.at));
 	for (unsigned i = 0; i < sweep->n; i++)
 		if (has_time(sweep, &sweep->answers[i]))
-			put(&plot, (double)sweep->answers[i].budget, sweep->answers[i].limit_ms, '.');
+			print_put(&plot, (double)sweep->answers[i].budget, sweep->answers[i].limit_ms, '.');
 	for (unsigned i = 0; i < sweep->n; i++)
 		if (has_time(sweep, &sweep->answers[i]))
-			put(&plot, (double)sweep->answers[i].budget, sweep->answers[i].run.step_ms, '*');
+			print_put(&plot, (double)sweep->answers[i].budget, sweep->answers[i].run.step_ms, '*');
 	printf("\n  ms a step: * predicted, . limit\n");
 	for (int row = 0; row < PLOT_HEIGHT; row++) {
 		int end = PLOT_WIDTH;

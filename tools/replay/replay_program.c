@@ -39,7 +39,7 @@ void run_answer(struct run *run)
 /* ---- allocations ---- */
 
 /* What was taken is told as it was before that allocation. */
-static void fail(struct run *run, enum run_end end, const struct job_event *event)
+static void program_fail(struct run *run, enum run_end end, const struct job_event *event)
 {
 	run->failed = true;
 	run->result->end = end;
@@ -78,7 +78,7 @@ bool run_take_device(struct run *run, uint32_t units)
 	return false;
 }
 
-static bool fits(const struct run *run, uint32_t units)
+static bool program_fits(const struct run *run, uint32_t units)
 {
 	return run->in_use + units + (run->outside + JOB_UNIT - 1) / JOB_UNIT <= run->device_units;
 }
@@ -92,7 +92,7 @@ static bool waits_for_room(struct run *run, const struct job_event *event)
 		units += run->job->units[run->job->named[event->from + i].piece];
 	if (run->room_made || run->setting->mode < POLICY_SPILL_EXACT || event->place == POLICY_PLACE_HOST ||
 	    !event->movable || !plan_knows(run->plan) || units > move_limits_new(run->device_units) ||
-	    fits(run, (uint32_t)units))
+	    program_fits(run, (uint32_t)units))
 		return false;
 	run->room = (uint32_t)units;
 	return true;
@@ -102,7 +102,7 @@ static bool waits_for_room(struct run *run, const struct job_event *event)
 static enum run_end place_piece(struct run *run, uint32_t piece, const struct job_event *event)
 {
 	uint32_t units = run->job->units[piece];
-	bool device = event->place != POLICY_PLACE_HOST && fits(run, units);
+	bool device = event->place != POLICY_PLACE_HOST && program_fits(run, units);
 	struct spot *spot = &run->spots[piece];
 
 	*spot = (struct spot){.stays = !event->movable};
@@ -118,19 +118,19 @@ static enum run_end place_piece(struct run *run, uint32_t piece, const struct jo
 	return RUN_DONE;
 }
 
-static void appear(struct run *run, const struct job_event *event)
+static void program_appear(struct run *run, const struct job_event *event)
 {
 	note_used(run);
 	for (uint32_t i = 0; i < event->n && !run->failed; i++) {
 		enum run_end end = place_piece(run, run->job->named[event->from + i].piece, event);
 
 		if (end != RUN_DONE)
-			fail(run, end, event);
+			program_fail(run, end, event);
 	}
 	run_note_peaks(run);
 }
 
-static void disappear(struct run *run, const struct job_event *event)
+static void program_disappear(struct run *run, const struct job_event *event)
 {
 	for (uint32_t i = 0; i < event->n; i++) {
 		uint32_t piece = run->job->named[event->from + i].piece, units = run->job->units[piece];
@@ -150,7 +150,7 @@ static void disappear(struct run *run, const struct job_event *event)
 	}
 }
 
-static void charge(struct run *run, const struct job_event *event)
+static void program_charge(struct run *run, const struct job_event *event)
 {
 	if (event->kind == JOB_RELEASE) {
 		run->outside -= event->bytes;
@@ -187,7 +187,7 @@ static double over_link(const struct run *run, const struct job_event *event)
 	return bytes;
 }
 
-static void submit(struct run *run, const struct job_event *event)
+static void program_submit(struct run *run, const struct job_event *event)
 {
 	uint64_t number = ++run->submitted;
 	double start = run->finish[number - 1] > run->cpu ? run->finish[number - 1] : run->cpu;
@@ -226,24 +226,24 @@ static bool step_memory(struct run *run, const struct job_event *event)
 		if (is_on_its_way(run, event) || waits_for_room(run, event))
 			return false;
 		run->room_made = false;
-		appear(run, event);
+		program_appear(run, event);
 		break;
 	case JOB_GONE:
-		disappear(run, event);
+		program_disappear(run, event);
 		break;
 	case JOB_DENIED:
 		note_used(run);
-		fail(run, RUN_DENIED, event);
+		program_fail(run, RUN_DENIED, event);
 		break;
 	default:
-		charge(run, event);
+		program_charge(run, event);
 	}
 	run->next++;
 	return true;
 }
 
 /* One event of the program, if it comes by now. False: it is later, or waits. */
-static bool step(struct run *run)
+static bool program_step(struct run *run)
 {
 	const struct job_event *event = &run->job->events[run->next];
 
@@ -265,13 +265,13 @@ static bool step(struct run *run)
 		run->asked = true;
 		return false;
 	}
-	submit(run, event);
+	program_submit(run, event);
 	return true;
 }
 
 void run_catch_up(struct run *run)
 {
-	while (step(run))
+	while (program_step(run))
 		;
 	while (run->done < run->submitted && run->finish[run->done + 1] <= run->now) {
 		run->done++;
@@ -279,7 +279,7 @@ void run_catch_up(struct run *run)
 	}
 }
 
-static void earlier(double *at, double when, double now)
+static void program_earlier(double *at, double when, double now)
 {
 	if (when > now && when < *at)
 		*at = when;
@@ -290,12 +290,12 @@ double run_next(const struct run *run)
 	double at = 1e300;
 
 	if (run->in.n)
-		earlier(&at, run->in.at[run->in.head].end, run->now);
+		program_earlier(&at, run->in.at[run->in.head].end, run->now);
 	if (run->out.n)
-		earlier(&at, run->out.at[run->out.head].end, run->now);
+		program_earlier(&at, run->out.at[run->out.head].end, run->now);
 	if (run->done < run->submitted)
-		earlier(&at, run->finish[run->done + 1], run->now);
+		program_earlier(&at, run->finish[run->done + 1], run->now);
 	if (run->next < run->job->n_events && !run_waiter(run) && !run->room)
-		earlier(&at, run->cpu, run->now);
+		program_earlier(&at, run->cpu, run->now);
 	return at;
 }

@@ -22,7 +22,7 @@ enum column {
 static const char *const names[COLUMNS] = {"Action", "Pointer", "Size", "Device"};
 
 /* Cuts a line at its commas, in place; quotes around a field are dropped, blanks too. How many; -1: too many. */
-static int cut(char *line, char *fields[COLUMNS_MOST])
+static int rmm_cut(char *line, char *fields[COLUMNS_MOST])
 {
 	int n = 0;
 
@@ -55,7 +55,7 @@ struct rmm {
 	int column[COLUMNS], n_columns;
 };
 
-static int wrong(struct rmm *rmm, const char *what)
+static int rmm_wrong(struct rmm *rmm, const char *what)
 {
 	return replay_wrong(rmm->model, "line %llu: %s", (unsigned long long)rmm->lines->number, what);
 }
@@ -63,7 +63,7 @@ static int wrong(struct rmm *rmm, const char *what)
 static int read_head(struct rmm *rmm)
 {
 	char *fields[COLUMNS_MOST];
-	int n = cut(lines_next(rmm->lines), fields);
+	int n = rmm_cut(lines_next(rmm->lines), fields);
 
 	for (int c = 0; c < COLUMNS; c++) {
 		rmm->column[c] = -1;
@@ -71,7 +71,7 @@ static int read_head(struct rmm *rmm)
 			if (strcasecmp(fields[i], names[c]) == 0)
 				rmm->column[c] = i;
 		if (rmm->column[c] < 0 && c != COLUMN_DEVICE)
-			return wrong(rmm, "the columns Action, Pointer and Size are needed");
+			return rmm_wrong(rmm, "the columns Action, Pointer and Size are needed");
 	}
 	rmm->n_columns = n;
 	return 0;
@@ -85,7 +85,7 @@ static bool read_pointer(char *text, uint64_t *ret_pointer)
 	return number_take(&text, 16, ret_pointer) && !*text;
 }
 
-static int end(struct rmm *rmm, uint64_t pointer)
+static int rmm_end(struct rmm *rmm, uint64_t pointer)
 {
 	uint32_t block = map_find(&rmm->map, pointer);
 
@@ -97,7 +97,7 @@ static int end(struct rmm *rmm, uint64_t pointer)
 	return replay_add_end(rmm->model, block, 0) ? 0 : -1;
 }
 
-static int begin(struct rmm *rmm, uint64_t pointer, uint64_t bytes, uint32_t device)
+static int rmm_begin(struct rmm *rmm, uint64_t pointer, uint64_t bytes, uint32_t device)
 {
 	struct replay_block block = {
 	    .bytes = bytes,
@@ -109,7 +109,7 @@ static int begin(struct rmm *rmm, uint64_t pointer, uint64_t bytes, uint32_t dev
 	uint32_t which = map_find(&rmm->map, pointer);
 
 	if (bytes > REPLAY_BYTES_MOST)
-		return wrong(rmm, "no allocation has that many bytes");
+		return rmm_wrong(rmm, "no allocation has that many bytes");
 	if (!bytes)
 		return 0;
 	/* Two at one address: the end of the first is missing. */
@@ -125,11 +125,11 @@ static int read_line(struct rmm *rmm, char *line)
 {
 	char *fields[COLUMNS_MOST], *size, *device;
 	uint64_t pointer = 0, bytes = 0, ordinal = 0;
-	int n = cut(line, fields);
+	int n = rmm_cut(line, fields);
 
 	if (n < 0 || n > rmm->n_columns || n <= rmm->column[COLUMN_ACTION] || n <= rmm->column[COLUMN_POINTER] ||
 	    n <= rmm->column[COLUMN_SIZE])
-		return wrong(rmm, "it has not the columns of the head");
+		return rmm_wrong(rmm, "it has not the columns of the head");
 	const char *action = fields[rmm->column[COLUMN_ACTION]];
 	if (strcasecmp(action, "allocate failure") == 0) {
 		rmm->model->refused++;
@@ -137,17 +137,17 @@ static int read_line(struct rmm *rmm, char *line)
 	}
 	bool made = strcasecmp(action, "allocate") == 0;
 	if (!made && strcasecmp(action, "free") != 0 && strcasecmp(action, "deallocate") != 0)
-		return wrong(rmm, "the action is none of allocate, free and allocate failure");
+		return rmm_wrong(rmm, "the action is none of allocate, free and allocate failure");
 	if (!read_pointer(fields[rmm->column[COLUMN_POINTER]], &pointer))
-		return wrong(rmm, "the pointer is no hexadecimal number");
+		return rmm_wrong(rmm, "the pointer is no hexadecimal number");
 	size = fields[rmm->column[COLUMN_SIZE]];
 	if (!number_take(&size, 10, &bytes) || *size)
-		return wrong(rmm, "the size is no number");
+		return rmm_wrong(rmm, "the size is no number");
 	device = rmm->column[COLUMN_DEVICE] >= 0 && rmm->column[COLUMN_DEVICE] < n ? fields[rmm->column[COLUMN_DEVICE]]
 										   : NULL;
 	if (device && (!number_take(&device, 10, &ordinal) || *device || ordinal >= REPLAY_DEVICES))
-		return wrong(rmm, "the device is no number from 0 to 62");
-	return made ? begin(rmm, pointer, bytes, (uint32_t)ordinal) : end(rmm, pointer);
+		return rmm_wrong(rmm, "the device is no number from 0 to 62");
+	return made ? rmm_begin(rmm, pointer, bytes, (uint32_t)ordinal) : rmm_end(rmm, pointer);
 }
 
 int rmm_read(struct replay_model *model, struct replay_lines *lines)

@@ -67,7 +67,7 @@ static void run_moving(struct run *run)
 	}
 }
 
-static void finish(struct run *run)
+static void run_finish(struct run *run)
 {
 	struct run_result *result = run->result;
 	double n = run->setting->steps.n;
@@ -110,7 +110,7 @@ void run_job(const struct job *job, const struct run_setting *setting, struct ru
 			run_moving(&run);
 		else
 			run_still(&run);
-		finish(&run);
+		run_finish(&run);
 	}
 	plan_free(run.plan);
 	free(run.spots);

@@ -135,7 +135,7 @@ static void draw_dots(const struct drawing *d)
 			HEIGHT - BOTTOM, units_bytes(d->sweep->best->budget, size));
 }
 
-static void draw(struct drawing *d)
+static void svg_draw(struct drawing *d)
 {
 	char name[128];
 	const char *slash = strrchr(d->sweep->request->path, '/');
@@ -153,7 +153,7 @@ static void draw(struct drawing *d)
 }
 
 /* What is to be drawn, and how large. */
-static unsigned measure(struct drawing *d)
+static unsigned svg_measure(struct drawing *d)
 {
 	unsigned n = 0;
 
@@ -177,13 +177,13 @@ int replay_svg(const struct replay_sweep *sweep)
 	struct drawing drawing = {.sweep = sweep};
 	const char *path = sweep->request->svg;
 
-	if (!measure(&drawing)) {
+	if (!svg_measure(&drawing)) {
 		tool_say("no curve is drawn: no time of a step is known");
 		return TOOL_BROKEN;
 	}
 	drawing.file = replay_create(path);
 	if (!drawing.file)
 		return TOOL_BROKEN;
-	draw(&drawing);
+	svg_draw(&drawing);
 	return replay_close(drawing.file, path, true);
 }

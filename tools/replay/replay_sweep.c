@@ -24,14 +24,14 @@
 /* As in shim/plan/trial.c: not moving must gain so much. */
 #define TRIAL_GAIN 0.95
 
-static uint64_t up(uint64_t bytes, uint64_t unit)
+static uint64_t sweep_up(uint64_t bytes, uint64_t unit)
 {
 	return (bytes + unit - 1) / unit * unit;
 }
 
 /* ---- progress ---- */
 
-static void show(void *argument, double done)
+static void sweep_show(void *argument, double done)
 {
 	struct replay_sweep *sweep = argument;
 	double all = ((double)sweep->done + done) / sweep->planned * 100;
@@ -58,7 +58,7 @@ static bool has_ordered(const struct replay_model *model)
 }
 
 /* The job as it would be cut at this budget, made anew if it is not the present one. */
-static bool cut(struct replay_sweep *sweep, uint64_t budget)
+static bool sweep_cut(struct replay_sweep *sweep, uint64_t budget)
 {
 	const struct policy *policy = sweep->request->policy;
 	struct job_setting setting = {.policy = policy,
@@ -82,7 +82,8 @@ static double launches_a_step(const struct replay_sweep *sweep)
 	return (double)(sweep->job->n_launches - sweep->steps.from) / sweep->steps.n;
 }
 
-static void run(struct replay_sweep *sweep, uint64_t budget, enum policy_spill mode, struct run_result *ret_result)
+static void replay_sweep_run(struct replay_sweep *sweep, uint64_t budget, enum policy_spill mode,
+			     struct run_result *ret_result)
 {
 	struct run_setting setting = {
 	    .mode = mode,
@@ -90,7 +91,7 @@ static void run(struct replay_sweep *sweep, uint64_t budget, enum policy_spill m
 	    .host_budget = sweep->request->host_budget,
 	    .costs = run_costs_default(),
 	    .steps = sweep->steps,
-	    .progress = show,
+	    .progress = sweep_show,
 	    .argument = sweep,
 	};
 
@@ -116,19 +117,19 @@ static bool find_limit(struct replay_sweep *sweep, struct replay_answer *answer)
 	return true;
 }
 
-static bool ask(struct replay_sweep *sweep, uint64_t budget, bool shown, struct replay_answer *ret_answer)
+static bool sweep_ask(struct replay_sweep *sweep, uint64_t budget, bool shown, struct replay_answer *ret_answer)
 {
 	enum policy_spill mode = sweep->request->mode;
 	struct replay_answer answer = {.budget = budget, .asked = shown};
 	struct run_result still;
 
-	if (!cut(sweep, budget) || !find_limit(sweep, &answer))
+	if (!sweep_cut(sweep, budget) || !find_limit(sweep, &answer))
 		return false;
 	answer.outside = sweep->job->peak_outside;
-	run(sweep, budget, mode, &answer.run);
+	replay_sweep_run(sweep, budget, mode, &answer.run);
 	bool moves = mode == POLICY_SPILL_EXACT || mode == POLICY_SPILL_FAST;
 	if (moves && answer.run.end == RUN_DONE && sweep->full_ms > 0 && answer.run.bytes_in > 0) {
-		run(sweep, budget, POLICY_SPILL_STATIC, &still);
+		replay_sweep_run(sweep, budget, POLICY_SPILL_STATIC, &still);
 		if (still.end == RUN_DONE && still.step_ms < TRIAL_GAIN * answer.run.step_ms) {
 			answer.run = still;
 			answer.run.stays = true;
@@ -148,7 +149,7 @@ static int by_budget(const void *a, const void *b)
 	return x->budget > y->budget ? -1 : x->budget < y->budget;
 }
 
-static bool add(struct replay_sweep *sweep, uint64_t budget, bool shown)
+static bool sweep_add(struct replay_sweep *sweep, uint64_t budget, bool shown)
 {
 	if (!grow(&sweep->answers, sweep->n, &sweep->room, sizeof(*sweep->answers)))
 		return false;
@@ -157,7 +158,7 @@ static bool add(struct replay_sweep *sweep, uint64_t budget, bool shown)
 			sweep->answers[i].asked |= shown;
 			return true;
 		}
-	if (!ask(sweep, budget, shown, &sweep->answers[sweep->n]))
+	if (!sweep_ask(sweep, budget, shown, &sweep->answers[sweep->n]))
 		return false;
 	sweep->n++;
 	return true;
@@ -171,13 +172,13 @@ static bool is_good(const struct replay_sweep *sweep, const struct replay_answer
 }
 
 /* Looks between a good budget and a smaller bad one. */
-static bool refine(struct replay_sweep *sweep, uint64_t good, uint64_t bad)
+static bool sweep_refine(struct replay_sweep *sweep, uint64_t good, uint64_t bad)
 {
 	while (good - bad > sweep->held / FINE + JOB_UNIT) {
-		uint64_t middle = up((good + bad) / 2, JOB_UNIT);
+		uint64_t middle = sweep_up((good + bad) / 2, JOB_UNIT);
 		unsigned before = sweep->n;
 
-		if (middle >= good || !add(sweep, middle, false))
+		if (middle >= good || !sweep_add(sweep, middle, false))
 			return middle >= good;
 		if (sweep->n == before)
 			return true;
@@ -196,12 +197,12 @@ static bool find_best(struct replay_sweep *sweep)
 
 	if (!(sweep->full_ms > 0))
 		return true;
-	if (!add(sweep, up(sweep->held, JOB_UNIT), false))
+	if (!sweep_add(sweep, sweep_up(sweep->held, JOB_UNIT), false))
 		return false;
 	qsort(sweep->answers, sweep->n, sizeof(*sweep->answers), by_budget);
 	while (i < sweep->n && is_good(sweep, &sweep->answers[i]))
 		i++;
-	if (i && i < sweep->n && !refine(sweep, sweep->answers[i - 1].budget, sweep->answers[i].budget))
+	if (i && i < sweep->n && !sweep_refine(sweep, sweep->answers[i - 1].budget, sweep->answers[i].budget))
 		return false;
 	qsort(sweep->answers, sweep->n, sizeof(*sweep->answers), by_budget);
 	for (i = 0; i < sweep->n && is_good(sweep, &sweep->answers[i]); i++)
@@ -210,9 +211,9 @@ static bool find_best(struct replay_sweep *sweep)
 }
 
 /* What the job needs, and how long it takes with that. */
-static bool measure(struct replay_sweep *sweep)
+static bool sweep_measure(struct replay_sweep *sweep)
 {
-	if (!cut(sweep, UINT64_C(1) << 50) ||
+	if (!sweep_cut(sweep, UINT64_C(1) << 50) ||
 	    !replay_steps_of(sweep->model, sweep->request->device, sweep->request->steps, &sweep->steps))
 		return false;
 	sweep->peak = sweep->model->peak_of[sweep->request->device];
@@ -237,17 +238,17 @@ static bool ask_all(struct replay_sweep *sweep)
 		uint64_t bytes = budget->bytes;
 
 		if (!bytes)
-			bytes = up((uint64_t)((double)sweep->peak * (double)budget->percent / 1e4), JOB_UNIT);
-		if (!add(sweep, bytes, true))
+			bytes = sweep_up((uint64_t)((double)sweep->peak * (double)budget->percent / 1e4), JOB_UNIT);
+		if (!sweep_add(sweep, bytes, true))
 			return false;
 	}
 	/* What all of it takes comes first: chunks are more than what was asked for. */
-	if (!request->n_budgets && !add(sweep, up(sweep->held, JOB_UNIT), true))
+	if (!request->n_budgets && !sweep_add(sweep, sweep_up(sweep->held, JOB_UNIT), true))
 		return false;
 	for (unsigned p = SWEEP_FROM; !request->n_budgets && p >= SWEEP_TO; p -= SWEEP_STEP)
-		if (!add(sweep, up(sweep->peak / 100 * p + sweep->peak % 100 * p / 100, JOB_UNIT), true))
+		if (!sweep_add(sweep, sweep_up(sweep->peak / 100 * p + sweep->peak % 100 * p / 100, JOB_UNIT), true))
 			return false;
-	return request->n_budgets || own.kind != POLICY_SIZE_BYTES || add(sweep, own.value, true);
+	return request->n_budgets || own.kind != POLICY_SIZE_BYTES || sweep_add(sweep, own.value, true);
 }
 
 bool sweep_run(struct replay_sweep *sweep, const struct replay_model *model, const struct replay_request *request)
@@ -255,7 +256,7 @@ bool sweep_run(struct replay_sweep *sweep, const struct replay_model *model, con
 	*sweep = (struct replay_sweep){.model = model, .request = request};
 	/* With a handful for looking closer. */
 	sweep->planned = (request->n_budgets ? request->n_budgets : (SWEEP_FROM - SWEEP_TO) / SWEEP_STEP + 2) + 6;
-	bool ok = measure(sweep) && ask_all(sweep) && find_best(sweep);
+	bool ok = sweep_measure(sweep) && ask_all(sweep) && find_best(sweep);
 	show_end();
 	qsort(sweep->answers, sweep->n, sweep->n ? sizeof(*sweep->answers) : 1, by_budget);
 	return ok;

@@ -13,12 +13,12 @@ bool text_is_head(const char *line)
 	return (strchr("AFL", line[0]) && line[0] && line[1] == ' ') || line[0] == '#';
 }
 
-static int wrong(struct replay_model *model, const struct replay_lines *lines, const char *what)
+static int text_wrong(struct replay_model *model, const struct replay_lines *lines, const char *what)
 {
 	return replay_wrong(model, "line %llu: %s", (unsigned long long)lines->number, what);
 }
 
-static bool skip(char **at, char what)
+static bool text_skip(char **at, char what)
 {
 	if (**at != what)
 		return false;
@@ -32,10 +32,10 @@ static int read_block(struct replay_model *model, const struct replay_lines *lin
 	uint64_t id;
 	uint32_t which, before;
 
-	if (!number_take(&at, 10, &id) || !skip(&at, ' ') || !number_take(&at, 10, &block.bytes) || *at)
-		return wrong(model, lines, "\"A id bytes\" was expected");
+	if (!number_take(&at, 10, &id) || !text_skip(&at, ' ') || !number_take(&at, 10, &block.bytes) || *at)
+		return text_wrong(model, lines, "\"A id bytes\" was expected");
 	if (!block.bytes || block.bytes > REPLAY_BYTES_MOST)
-		return wrong(model, lines, "no allocation has that many bytes");
+		return text_wrong(model, lines, "no allocation has that many bytes");
 	before = map_find(map, id);
 	if (before != REPLAY_NONE && !model->blocks[before].freed) {
 		replay_strange(model, lines->number);
@@ -52,7 +52,7 @@ static int read_end(struct replay_model *model, const struct replay_lines *lines
 	uint32_t block;
 
 	if (!number_take(&at, 10, &id) || *at)
-		return wrong(model, lines, "\"F id\" was expected");
+		return text_wrong(model, lines, "\"F id\" was expected");
 	block = map_find(map, id);
 	if (block == REPLAY_NONE || model->blocks[block].freed) {
 		replay_strange(model, lines->number);
@@ -68,14 +68,14 @@ static int read_launch(struct replay_model *model, const struct replay_lines *li
 	uint32_t submit;
 
 	if (!number_take(&at, 16, &function))
-		return wrong(model, lines, "\"L function id:offset ...\" was expected");
-	while (skip(&at, ' ')) {
+		return text_wrong(model, lines, "\"L function id:offset ...\" was expected");
+	while (text_skip(&at, ' ')) {
 		struct replay_named named = {0};
 
 		if (!*at)
 			break;
-		if (!number_take(&at, 10, &id) || !skip(&at, ':') || !number_take(&at, 16, &named.offset))
-			return wrong(model, lines, "\"id:offset\" was expected");
+		if (!number_take(&at, 10, &id) || !text_skip(&at, ':') || !number_take(&at, 16, &named.offset))
+			return text_wrong(model, lines, "\"id:offset\" was expected");
 		named.block = map_find(map, id);
 		if (named.block == REPLAY_NONE || model->blocks[named.block].freed ||
 		    named.offset >= model->blocks[named.block].bytes)
@@ -84,7 +84,7 @@ static int read_launch(struct replay_model *model, const struct replay_lines *li
 			return -1;
 	}
 	if (*at)
-		return wrong(model, lines, "\"id:offset\" was expected");
+		return text_wrong(model, lines, "\"id:offset\" was expected");
 	return replay_add_submit(model, function, &submit) && replay_add_launch(model, submit, 0) ? 0 : -1;
 }
 
@@ -99,7 +99,7 @@ int text_read(struct replay_model *model, struct replay_lines *lines)
 		if (line[0] == '#' || !line[0])
 			continue;
 		if (line[1] != ' ')
-			status = wrong(model, lines, "it does not begin with \"A \", \"F \" or \"L \"");
+			status = text_wrong(model, lines, "it does not begin with \"A \", \"F \" or \"L \"");
 		else if (line[0] == 'A')
 			status = read_block(model, lines, &map, line + 2);
 		else if (line[0] == 'F')
@@ -107,7 +107,7 @@ int text_read(struct replay_model *model, struct replay_lines *lines)
 		else if (line[0] == 'L')
 			status = read_launch(model, lines, &map, line + 2);
 		else
-			status = wrong(model, lines, "it does not begin with \"A \", \"F \" or \"L \"");
+			status = text_wrong(model, lines, "it does not begin with \"A \", \"F \" or \"L \"");
 	}
 	number_map_free(&map);
 	return status;

@@ -116,7 +116,7 @@ static bool put_policy(FILE *file, const struct replay_sweep *sweep)
 	return ok;
 }
 
-static int check(const char *path)
+static int write_check(const char *path)
 {
 	struct policy_errors errors;
 	struct policy *policy = policy_read(path, NULL, &errors);
@@ -157,5 +157,5 @@ int replay_write_policy(const struct replay_sweep *sweep)
 		return TOOL_BROKEN;
 	if (sweep->request->set)
 		tool_say("what --set says is not in the policy that was written");
-	return is_path(path) ? check(path) : TOOL_OK;
+	return is_path(path) ? write_check(path) : TOOL_OK;
 }

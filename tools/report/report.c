@@ -94,7 +94,7 @@ static const struct options options = {
 	"  spillway report before.trace after.trace\n",
 };
 
-static bool fits(const struct wish *wish, int n)
+static bool report_fits(const struct wish *wish, int n)
 {
 	if (n < 1)
 		tool_say("no trace given; write `spillway report TRACE`, and `spillway run --trace TRACE` to make one");
@@ -198,7 +198,7 @@ static bool name_temporary(struct destination *output)
 }
 
 /* stdout becomes that file. */
-static bool redirect(const char *path, struct destination *ret_output)
+static bool report_redirect(const char *path, struct destination *ret_output)
 {
 	static const int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
 	struct stat there;
@@ -225,7 +225,7 @@ static bool redirect(const char *path, struct destination *ret_output)
 	return false;
 }
 
-static void show(const struct wish *wish, const struct digest *digests, size_t n)
+static void report_show(const struct wish *wish, const struct digest *digests, size_t n)
 {
 	switch (wish->output) {
 	case OUTPUT_TEXT:
@@ -253,7 +253,7 @@ static void show(const struct wish *wish, const struct digest *digests, size_t n
 }
 
 /* Half of a report is taken away again. */
-static int lose(const struct destination *output, int error)
+static int report_lose(const struct destination *output, int error)
 {
 	char quoted[POLICY_QUOTED_BYTES];
 
@@ -272,16 +272,16 @@ static int show_in(const struct wish *wish, const struct digest *digests, size_t
 {
 	struct destination output;
 
-	if (wish->file && !redirect(wish->file, &output))
+	if (wish->file && !report_redirect(wish->file, &output))
 		return TOOL_BROKEN;
-	show(wish, digests, n);
+	report_show(wish, digests, n);
 	if (!wish->file)
 		return TOOL_OK;
 	errno = 0;
 	if (fflush(stdout) || ferror(stdout))
-		return lose(&output, errno);
+		return report_lose(&output, errno);
 	if (*output.temporary && rename(output.temporary, output.path))
-		return lose(&output, errno);
+		return report_lose(&output, errno);
 	return TOOL_OK;
 }
 
@@ -294,7 +294,7 @@ int tool_report(int argc, char **argv)
 
 	if (status != OPTIONS_GO_ON)
 		return status;
-	if (!fits(&wish, n))
+	if (!report_fits(&wish, n))
 		return TOOL_BAD;
 	status = TOOL_OK;
 	if (wish.file && is_trace(wish.file, argv + optind, n))

@@ -56,7 +56,7 @@ struct figure {
 	bool (*get)(const struct digest *digest, double *ret_value);
 };
 
-static uint64_t sum(const struct digest *digest, size_t field)
+static uint64_t compare_sum(const struct digest *digest, size_t field)
 {
 	uint64_t total = 0;
 
@@ -65,7 +65,7 @@ static uint64_t sum(const struct digest *digest, size_t field)
 	return total;
 }
 
-static uint64_t most(const struct digest *digest, size_t field)
+static uint64_t compare_most(const struct digest *digest, size_t field)
 {
 	uint64_t found = 0;
 
@@ -92,8 +92,8 @@ static bool faults_known(const struct digest *digest)
 		*ret_value = (double)(value);                                                                          \
 		return known;                                                                                          \
 	}
-#define SUM(field)  sum(d, offsetof(struct digest_device, field))
-#define MOST(field) most(d, offsetof(struct digest_device, field))
+#define SUM(field)  compare_sum(d, offsetof(struct digest_device, field))
+#define MOST(field) compare_most(d, offsetof(struct digest_device, field))
 FIGURE(run_time, true, d->run_ns)
 FIGURE(lost, d->run_ns, d->run_ns ? (double)d->lost_ns / (double)d->run_ns : 0)
 FIGURE(step, MOST(step_median), MOST(step_median))
@@ -152,7 +152,7 @@ static const struct figure figures[] = {
 };
 
 /* Doubles at the upper end of the range stand for a number that has no place in it. */
-static uint64_t whole(double value)
+static uint64_t compare_whole(double value)
 {
 	return value < 18446744073709549568.0 ? (uint64_t)value : UINT64_MAX;
 }
@@ -168,16 +168,16 @@ static void print_value(const struct figure *figure, const struct digest *digest
 	}
 	switch (figure->unit) {
 	case TIME:
-		units_time(whole(value), room);
+		units_time(compare_whole(value), room);
 		break;
 	case SHARE:
 		units_share(value, 1, room);
 		break;
 	case BYTES:
-		units_bytes(whole(value), room);
+		units_bytes(compare_whole(value), room);
 		break;
 	case COUNT:
-		units_count(whole(value), room);
+		units_count(compare_whole(value), room);
 		break;
 	}
 	printf(" %14s", room);

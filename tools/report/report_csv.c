@@ -34,7 +34,7 @@ static void put_known(uint64_t value, bool known)
 		printf("%" PRIu64, value);
 }
 
-static void allocations(const struct digest *digest)
+static void csv_allocations(const struct digest *digest)
 {
 	const struct trace *trace = digest->trace;
 
@@ -83,7 +83,7 @@ static void put_bin(const struct digest *digest, unsigned number, size_t at)
 	printf(",%" PRIu64 "\n", bin->waiting_ns);
 }
 
-static void series(const struct digest *digest)
+static void csv_series(const struct digest *digest)
 {
 	printf(
 	    "time_ns,device,on_device,on_host,managed,system,driver,budget,bytes_in,bytes_out,gap_ns,wait_ns,submits,"
@@ -102,14 +102,14 @@ static void put_other(uint32_t device)
 		printf("%" PRIu32, device);
 }
 
-static const char *destination(const struct digest_move *move)
+static const char *csv_destination(const struct digest_move *move)
 {
 	if (!move->to_host)
 		return "device";
 	return move->lender == DIGEST_HOST ? "host" : "peer";
 }
 
-static void moves(const struct digest *digest)
+static void csv_moves(const struct digest *digest)
 {
 	printf("begin_ns,end_ns,device,address,bytes,to,why,stayed,allocation,rule,lender,left\n");
 	for (size_t i = 0; i < digest->n_moves; i++) {
@@ -121,7 +121,7 @@ static void moves(const struct digest *digest)
 		putchar(',');
 		if (move->device < DIGEST_DEVICES)
 			printf("%" PRIu32, move->device);
-		printf(",0x%" PRIx64 ",%" PRIu64 ",%s,%s,%s,", move->address, move->bytes, destination(move),
+		printf(",0x%" PRIx64 ",%" PRIu64 ",%s,%s,%s,", move->address, move->bytes, csv_destination(move),
 		       digest_why_name(move->why),
 		       move->end == UINT64_MAX ? ""
 		       : move->stayed          ? "yes"
@@ -148,7 +148,7 @@ static void put_group(const struct digest_group *group)
 	       group->wait_ns);
 }
 
-static void rules(const struct digest *digest)
+static void csv_rules(const struct digest *digest)
 {
 	const struct digest_table *table = &digest->tables[DIGEST_BY_RULE];
 	const struct digest_group nothing = {0};
@@ -169,9 +169,9 @@ static void rules(const struct digest *digest)
 static const struct table {
 	const char *name;
 	void (*put)(const struct digest *digest);
-} tables[] = {{"allocations", allocations}, {"series", series}, {"moves", moves}, {"rules", rules}};
+} tables[] = {{"allocations", csv_allocations}, {"series", csv_series}, {"moves", csv_moves}, {"rules", csv_rules}};
 
-static const struct table *find(const char *name)
+static const struct table *csv_find(const char *name)
 {
 	for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++)
 		if (!strcmp(tables[i].name, name))
@@ -181,10 +181,10 @@ static const struct table *find(const char *name)
 
 bool report_csv_known(const char *table)
 {
-	return find(table) != NULL;
+	return csv_find(table) != NULL;
 }
 
 void report_csv(const struct digest *digest, const char *table)
 {
-	find(table)->put(digest);
+	csv_find(table)->put(digest);
 }

@@ -22,28 +22,28 @@ EMBED(report_page_css, "report_page.css");
 EMBED(report_page_js, "report_page.js");
 EMBED(report_charts_js, "report_charts.js");
 
-static void put(const char *begin, const char *end)
+static void html_put(const char *begin, const char *end)
 {
 	fwrite(begin, 1, (size_t)(end - begin), stdout);
 }
 
-static bool is(const char *line, const char *end, const char *mark)
+static bool html_is(const char *line, const char *end, const char *mark)
 {
 	return (size_t)(end - line) == strlen(mark) && memcmp(line, mark, strlen(mark)) == 0;
 }
 
 static void put_line(const struct digest *digest, const char *line, const char *end)
 {
-	if (is(line, end, "@STYLE@"))
-		put(report_page_css, report_page_css_end);
-	else if (is(line, end, "@CHARTS@"))
-		put(report_charts_js, report_charts_js_end);
-	else if (is(line, end, "@SCRIPT@"))
-		put(report_page_js, report_page_js_end);
-	else if (is(line, end, "@DATA@"))
+	if (html_is(line, end, "@STYLE@"))
+		html_put(report_page_css, report_page_css_end);
+	else if (html_is(line, end, "@CHARTS@"))
+		html_put(report_charts_js, report_charts_js_end);
+	else if (html_is(line, end, "@SCRIPT@"))
+		html_put(report_page_js, report_page_js_end);
+	else if (html_is(line, end, "@DATA@"))
 		report_json(digest);
 	else {
-		put(line, end);
+		html_put(line, end);
 		putchar('\n');
 	}
 }

@@ -31,7 +31,7 @@ enum { LANES = 16, LANE_GAPS = 1, LANE_STEPS, LANE_MOVES = 10 };
 static uint64_t base;
 static bool first;
 
-static void begin(const char *phase, uint32_t pid, uint64_t tid, const char *name)
+static void perfetto_begin(const char *phase, uint32_t pid, uint64_t tid, const char *name)
 {
 	printf("%s{\"ph\":\"%s\",\"pid\":%" PRIu32 ",\"tid\":%" PRIu64 ",\"name\":", first ? "" : ",\n", phase, pid,
 	       tid);
@@ -40,7 +40,7 @@ static void begin(const char *phase, uint32_t pid, uint64_t tid, const char *nam
 }
 
 /* A time of the trace's clock. */
-static void at(const struct trace *trace, uint64_t time)
+static void perfetto_at(const struct trace *trace, uint64_t time)
 {
 	uint64_t wall = report_wall(trace, time);
 	uint64_t ns = wall > base ? wall - base : 0;
@@ -48,14 +48,14 @@ static void at(const struct trace *trace, uint64_t time)
 	printf(",\"ts\":%" PRIu64 ".%03u", ns / 1000, (unsigned)(ns % 1000));
 }
 
-static void lasts(uint64_t ns)
+static void perfetto_lasts(uint64_t ns)
 {
 	printf(",\"dur\":%" PRIu64 ".%03u", ns / 1000, (unsigned)(ns % 1000));
 }
 
 static void name_it(const char *what, uint32_t pid, uint64_t tid, const char *name)
 {
-	begin("M", pid, tid, what);
+	perfetto_begin("M", pid, tid, what);
 	printf(",\"args\":{\"name\":");
 	json_quoted(name, true);
 	printf("}}");
@@ -85,8 +85,8 @@ static void put_names(const struct digest *digest)
 
 static void put_counter(const struct trace *trace, const struct trace_event *event, const char *name, uint64_t bytes)
 {
-	begin("C", VIEW_PID + (uint32_t)event->bytes.device, 0, name);
-	at(trace, event->time);
+	perfetto_begin("C", VIEW_PID + (uint32_t)event->bytes.device, 0, name);
+	perfetto_at(trace, event->time);
 	printf(",\"args\":{\"bytes\":%" PRIu64 "}}", bytes);
 }
 
@@ -98,8 +98,8 @@ static void put_bytes(const struct digest *digest, const struct trace_event *eve
 	uint64_t on_host = event->bytes.on_host, on_peers = event->bytes.on_peers;
 
 	on_peers = on_peers < on_host ? on_peers : on_host;
-	begin("C", VIEW_PID + (uint32_t)event->bytes.device, 0, "bytes");
-	at(trace, event->time);
+	perfetto_begin("C", VIEW_PID + (uint32_t)event->bytes.device, 0, "bytes");
+	perfetto_at(trace, event->time);
 	printf(",\"args\":{\"device\":%" PRIu64 ",\"host\":%" PRIu64 ",\"managed\":%" PRIu64 ",\"system\":%" PRIu64
 	       ",\"driver\":%" PRIu64,
 	       event->bytes.on_device, on_host - on_peers, event->bytes.managed, event->bytes.system,
@@ -138,8 +138,8 @@ static void put_bins(const struct digest *digest, unsigned number)
 		}
 		if ((device->moves_in || device->moves_out) &&
 		    (!before || bin->bytes_in != before->bytes_in || bin->bytes_out != before->bytes_out)) {
-			begin("C", VIEW_PID + number, 0, "moved, bytes a second");
-			at(digest->trace, time);
+			perfetto_begin("C", VIEW_PID + number, 0, "moved, bytes a second");
+			perfetto_at(digest->trace, time);
 			printf(",\"args\":{\"in\":%.0f,\"out\":%.0f", (double)bin->bytes_in * second,
 			       (double)bin->bytes_out * second);
 			if (device->peer_in || device->peer_out)
@@ -152,16 +152,17 @@ static void put_bins(const struct digest *digest, unsigned number)
 
 static void put_faults(const struct trace *trace, const struct trace_event *event)
 {
-	begin("C", VIEW_PID + (uint32_t)event->faults.device, 0, "page faults");
-	at(trace, event->time);
+	perfetto_begin("C", VIEW_PID + (uint32_t)event->faults.device, 0, "page faults");
+	perfetto_at(trace, event->time);
 	printf(",\"args\":{\"GPU\":%" PRIu64 ",\"CPU\":%" PRIu64 "}}", event->faults.gpu, event->faults.cpu);
 }
 
 static void put_gap(const struct digest *digest, const struct trace_event *event)
 {
-	begin("X", VIEW_PID + (uint32_t)event->gap.device, LANE_GAPS, event->gap.given_up ? "gap, given up" : "gap");
-	at(digest->trace, event->time);
-	lasts(event->gap.ns < digest->run_ns ? event->gap.ns : digest->run_ns);
+	perfetto_begin("X", VIEW_PID + (uint32_t)event->gap.device, LANE_GAPS,
+		       event->gap.given_up ? "gap, given up" : "gap");
+	perfetto_at(digest->trace, event->time);
+	perfetto_lasts(event->gap.ns < digest->run_ns ? event->gap.ns : digest->run_ns);
 	printf(",\"args\":{\"bytes in\":%" PRIu64 ",\"bytes out\":%" PRIu64 "}}", event->gap.bytes_in,
 	       event->gap.bytes_out);
 }
@@ -213,9 +214,10 @@ static void put_move(const struct digest *digest, const struct digest_move *move
 		lane++;
 	busy[lane] = end;
 	name_lane(lanes, move, way, lane);
-	begin("X", VIEW_PID + move->device, track_of(way, lane), move->stayed ? "stayed" : digest_why_name(move->why));
-	at(digest->trace, digest->trace->first + move->begin);
-	lasts(end - move->begin);
+	perfetto_begin("X", VIEW_PID + move->device, track_of(way, lane),
+		       move->stayed ? "stayed" : digest_why_name(move->why));
+	perfetto_at(digest->trace, digest->trace->first + move->begin);
+	perfetto_lasts(end - move->begin);
 	printf(",\"args\":{\"address\":\"0x%" PRIx64 "\",\"bytes\":%" PRIu64, move->address, move->bytes);
 	put_other("lender", move->lender);
 	put_other("left", move->left);
@@ -246,9 +248,9 @@ static void put_devices(const struct digest *digest)
 				put_move(digest, &digest->moves[k], &lanes);
 	}
 	for (size_t i = 0; i < digest->n_steps; i++) {
-		begin("X", VIEW_PID + digest->steps[i].device, LANE_STEPS, "step");
-		at(digest->trace, digest->trace->first + digest->steps[i].time);
-		lasts(digest->steps[i].ns);
+		perfetto_begin("X", VIEW_PID + digest->steps[i].device, LANE_STEPS, "step");
+		perfetto_at(digest->trace, digest->trace->first + digest->steps[i].time);
+		perfetto_lasts(digest->steps[i].ns);
 		printf(",\"args\":{\"submissions\":%" PRIu64 "}}", digest->steps[i].submissions);
 	}
 }
@@ -257,9 +259,9 @@ static void put_devices(const struct digest *digest)
 
 static void put_wait(const struct digest *digest, const struct trace_event *event)
 {
-	begin("X", THREADS_PID, (uint64_t)event->thread + 1, "waits for memory");
-	at(digest->trace, event->time);
-	lasts(event->wait.ns < digest->run_ns ? event->wait.ns : digest->run_ns);
+	perfetto_begin("X", THREADS_PID, (uint64_t)event->thread + 1, "waits for memory");
+	perfetto_at(digest->trace, event->time);
+	perfetto_lasts(event->wait.ns < digest->run_ns ? event->wait.ns : digest->run_ns);
 	printf(",\"args\":{\"for\":");
 	json_quoted(trace_text(digest->trace, TRACE_FUNCTIONS, event->wait.function), true);
 	printf("}}");
@@ -267,8 +269,8 @@ static void put_wait(const struct digest *digest, const struct trace_event *even
 
 static void put_moment(const struct trace *trace, const struct trace_event *event, const char *name, uint64_t bytes)
 {
-	begin("i", THREADS_PID, (uint64_t)event->thread + 1, name);
-	at(trace, event->time);
+	perfetto_begin("i", THREADS_PID, (uint64_t)event->thread + 1, name);
+	perfetto_at(trace, event->time);
 	printf(",\"s\":\"t\",\"args\":{\"bytes\":%" PRIu64 "}}", bytes);
 }
 
@@ -276,9 +278,9 @@ static void put_range(const struct trace *trace, const struct trace_event *event
 {
 	bool push = event->kind == TRACE_push;
 
-	begin(push ? "B" : "E", THREADS_PID, (uint64_t)event->thread + 1,
-	      push ? trace_text(trace, TRACE_RANGES, event->push.range) : "");
-	at(trace, event->time);
+	perfetto_begin(push ? "B" : "E", THREADS_PID, (uint64_t)event->thread + 1,
+		       push ? trace_text(trace, TRACE_RANGES, event->push.range) : "");
+	perfetto_at(trace, event->time);
 	putchar('}');
 }
 

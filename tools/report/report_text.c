@@ -25,7 +25,7 @@ char *report_name(const struct digest *digest, enum digest_by by, uint64_t numbe
 }
 
 /* A value of the file's head, fit to be printed; "n/a" when it is not there. */
-static const char *head(const struct trace *trace, const char *key, char room[VALUE_ROOM])
+static const char *text_head(const struct trace *trace, const char *key, char room[VALUE_ROOM])
 {
 	char value[VALUE_ROOM];
 
@@ -38,16 +38,16 @@ static void print_heading(const struct digest *digest)
 	const struct trace *trace = digest->trace;
 	char path[VALUE_ROOM], room[VALUE_ROOM], time[UNITS_TEXT], n[UNITS_TEXT];
 
-	printf("%s: %s\n", policy_printable(trace->path, path, sizeof(path)), head(trace, "command", room));
-	printf("  process %s", head(trace, "pid", room));
-	printf(" on %s, ", head(trace, "host", room));
+	printf("%s: %s\n", policy_printable(trace->path, path, sizeof(path)), text_head(trace, "command", room));
+	printf("  process %s", text_head(trace, "pid", room));
+	printf(" on %s, ", text_head(trace, "host", room));
 	printf("began %s, ", units_date(trace->start, time));
 	printf("%s recorded, ", units_time(digest->run_ns, time));
 	printf("%s\n", trace->ended ? "ended by itself" : "did not end by itself, or still runs");
-	printf("  policy %s", head(trace, "policy", room));
-	printf(" (%s), ", head(trace, "policy_hash", room));
-	printf("spill.mode %s, ", head(trace, "mode", room));
-	printf("spillway %s\n", head(trace, "spillway", room));
+	printf("  policy %s", text_head(trace, "policy", room));
+	printf(" (%s), ", text_head(trace, "policy_hash", room));
+	printf("spill.mode %s, ", text_head(trace, "mode", room));
+	printf("spillway %s\n", text_head(trace, "spillway", room));
 	if (digest->trace->n_lost)
 		printf("  NOT COMPLETE: %s events had no room and are missing\n", units_count(trace->n_lost, n));
 	if (trace->cut)

@@ -180,7 +180,7 @@ static bool set_environment(const struct request *request, const char *policy, c
 	return done && set_policy(policy);
 }
 
-static int start(char **program)
+static int run_start(char **program)
 {
 	char path[PATH_MAX];
 	int error;
@@ -215,7 +215,7 @@ static int prepare_and_start(const struct request *request)
 	}
 	if (off && strcmp(off, "0") == 0)
 		tool_say("SPILLWAY=0 is set: this run passes through, nothing is changed or counted");
-	return start(request->program);
+	return run_start(request->program);
 }
 
 int tool_run(int argc, char **argv)

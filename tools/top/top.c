@@ -128,7 +128,7 @@ static bool read_processes(int n, char **texts, struct wish *wish)
 }
 
 /* What says two things at once is a mistake, and which of them was meant is not guessed. */
-static bool fits(const struct wish *wish)
+static bool top_fits(const struct wish *wish)
 {
 	if (wish->json + wish->plain + wish->view.details > 1)
 		tool_say("only one of --json, --plain and --details can be had at a time");
@@ -190,7 +190,7 @@ static int read_wish(int argc, char **argv, struct wish *wish)
 
 	if (status != OPTIONS_GO_ON)
 		return status;
-	return fits(wish) && read_processes(argc - optind, argv + optind, wish) ? OPTIONS_GO_ON : TOOL_BAD;
+	return top_fits(wish) && read_processes(argc - optind, argv + optind, wish) ? OPTIONS_GO_ON : TOOL_BAD;
 }
 
 /* ---- readings, one after the other ---- */
@@ -211,7 +211,7 @@ static void end_by_signal(void)
 	sigaction(SIGTERM, &action, NULL);
 }
 
-static void show(const struct figures *figures, const struct wish *wish)
+static void top_show(const struct figures *figures, const struct wish *wish)
 {
 	if (wish->json)
 		top_print_json(figures, &wish->view);
@@ -219,7 +219,7 @@ static void show(const struct figures *figures, const struct wish *wish)
 		top_print_text(stdout, figures, &wish->view);
 }
 
-static bool take(struct figures *figures, const struct wish *wish)
+static bool top_take(struct figures *figures, const struct wish *wish)
 {
 	if (figures_read(figures, &wish->choice))
 		return true;
@@ -261,14 +261,14 @@ static void say_missing(const struct figures *figures, const struct wish *wish)
 
 static int show_once(struct figures *figures, const struct wish *wish)
 {
-	if (!take(figures, wish))
+	if (!top_take(figures, wish))
 		return TOOL_BROKEN;
 	if (wish->interval_given) {
 		seconds_sleep(wish->interval, &enough);
-		if (!take(figures, wish))
+		if (!top_take(figures, wish))
 			return TOOL_BROKEN;
 	}
-	show(figures, wish);
+	top_show(figures, wish);
 	say_missing(figures, wish);
 	return TOOL_OK;
 }
@@ -281,11 +281,11 @@ static int show_all(struct figures *figures, const struct wish *wish)
 			seconds_sleep(wish->interval, &enough);
 		if (enough)
 			break;
-		if (!take(figures, wish))
+		if (!top_take(figures, wish))
 			return TOOL_BROKEN;
 		if (n && !wish->json)
 			putchar('\n');
-		show(figures, wish);
+		top_show(figures, wish);
 		/* Whoever reads us has gone: main() says so. */
 		if (fflush(stdout) != 0)
 			break;

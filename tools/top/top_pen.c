@@ -60,13 +60,13 @@ bool pen_is_wide(void)
 	return pen.wide;
 }
 
-static void use(enum pen_style style)
+static void pen_use(enum pen_style style)
 {
 	attr_set(pen.colours ? styles[style].with : styles[style].without, (short)(pen.colours ? style : 0), NULL);
 }
 
 /* How much of it is on the screen. False: nothing. */
-static bool clip(int y, int x, int *width)
+static bool pen_clip(int y, int x, int *width)
 {
 	if (y < 0 || y >= LINES || x < 0 || x >= COLS)
 		return false;
@@ -76,7 +76,7 @@ static bool clip(int y, int x, int *width)
 }
 
 /* The next character, made one that has a width; bytes that are none become '?'. */
-static wchar_t next(const char **text, int *ret_width)
+static wchar_t pen_next(const char **text, int *ret_width)
 {
 	mbstate_t state = {0};
 	wchar_t c;
@@ -100,13 +100,13 @@ int pen_text(int y, int x, int width, const char *text, enum pen_style style)
 {
 	int used = 0;
 
-	if (!clip(y, x, &width))
+	if (!pen_clip(y, x, &width))
 		return x;
-	use(style);
+	pen_use(style);
 	move(y, x);
 	while (*text) {
 		int columns;
-		wchar_t c[2] = {next(&text, &columns), 0};
+		wchar_t c[2] = {pen_next(&text, &columns), 0};
 
 		if (used + columns > width)
 			break;
@@ -125,9 +125,9 @@ int pen_right(int y, int x, int width, const char *text, enum pen_style style)
 
 void pen_blank(int y, int x, int width, enum pen_style style)
 {
-	if (!clip(y, x, &width))
+	if (!pen_clip(y, x, &width))
 		return;
-	use(style);
+	pen_use(style);
 	mvhline(y, x, ' ', width);
 }
 
@@ -135,9 +135,9 @@ void pen_part(int y, int x, int width, const char *name, const char *size, enum 
 {
 	char text[64];
 
-	if (!clip(y, x, &width))
+	if (!pen_clip(y, x, &width))
 		return;
-	use(style);
+	pen_use(style);
 	mvhline(y, x, (chtype)(pen.colours ? (COLORS < 256 && style == PEN_FREE ? '.' : ' ') : styles[style].letter),
 		width);
 	int length = snprintf(text, sizeof(text), " %s %s ", name, size);

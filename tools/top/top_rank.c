@@ -10,19 +10,19 @@
 
 #include "policy/policy.h"
 
-static uint64_t moved(const struct stats_figures *figures)
+static uint64_t rank_moved(const struct stats_figures *figures)
 {
 	return figures->figure[FIGURE_moved_in_bytes] + figures->figure[FIGURE_moved_out_bytes];
 }
 
 static bool costs_more(const struct stats_figures *a, const struct stats_figures *b)
 {
-	if (moved(a) != moved(b))
-		return moved(a) > moved(b);
+	if (rank_moved(a) != rank_moved(b))
+		return rank_moved(a) > rank_moved(b);
 	return a->figure[FIGURE_live] > b->figure[FIGURE_live];
 }
 
-static size_t insert(struct top_entry *entries, size_t n, size_t most, const struct top_entry *entry)
+static size_t rank_insert(struct top_entry *entries, size_t n, size_t most, const struct top_entry *entry)
 {
 	size_t at = n;
 
@@ -73,7 +73,7 @@ size_t top_rank(const struct figures_process *const *processes, size_t n, enum t
 			    .kind = kind,
 			    .number = number,
 			};
-			found = insert(entries, found, most, &entry);
+			found = rank_insert(entries, found, most, &entry);
 		}
 	}
 	return found;
@@ -103,7 +103,7 @@ const char *top_entry_name(const struct top_entry *entry, char *room, size_t byt
 	return room;
 }
 
-static double rate(const struct top_entry *entry, enum figure figure)
+static double rank_rate(const struct top_entry *entry, enum figure figure)
 {
 	if (!entry->before)
 		return NAN;
@@ -117,8 +117,9 @@ const char *top_entry_numbers(const struct top_entry *entry, char *room, size_t 
 	snprintf(pid, sizeof(pid), entry->process->page->pid ? "%d" : "-", (int)entry->process->page->pid);
 	snprintf(
 	    room, bytes, "%8s %6s %6s %6s %6s %6s %5ss", pid, top_bytes((double)entry->now->figure[FIGURE_live], live),
-	    top_bytes((double)entry->now->figure[FIGURE_peak], peak), top_bytes(rate(entry, FIGURE_moved_in_bytes), in),
-	    top_bytes(rate(entry, FIGURE_moved_out_bytes), out), top_bytes((double)moved(entry->now), all),
+	    top_bytes((double)entry->now->figure[FIGURE_peak], peak),
+	    top_bytes(rank_rate(entry, FIGURE_moved_in_bytes), in),
+	    top_bytes(rank_rate(entry, FIGURE_moved_out_bytes), out), top_bytes((double)rank_moved(entry->now), all),
 	    top_count((double)entry->now->figure[FIGURE_wait_us] / 1e6, wait));
 	return room;
 }

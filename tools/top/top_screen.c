@@ -75,7 +75,7 @@ static bool can_move(void)
 }
 
 /* NULL: it cannot show a screen. */
-static SCREEN *begin(void)
+static SCREEN *screen_begin(void)
 {
 	const struct sigaction action = {.sa_handler = on_signal};
 
@@ -111,7 +111,7 @@ static void select_at(struct screen *screen, size_t at)
 }
 
 /* Make the list anew. The selected process stays selected; where it has gone, its place. False: no memory. */
-static bool order(struct screen *screen)
+static bool screen_order(struct screen *screen)
 {
 	struct draw *draw = &screen->draw;
 	const struct figures_process **list = top_order(screen->figures, &screen->view, &draw->n);
@@ -159,7 +159,7 @@ static void change_interval(struct draw *draw, bool longer)
 	}
 }
 
-static void show(struct screen *screen, enum page_shown shown)
+static void screen_show(struct screen *screen, enum page_shown shown)
 {
 	screen->shown = shown;
 	screen->draw.line = screen->draw.column = 0;
@@ -179,7 +179,7 @@ static bool key_of_all(struct screen *screen, int key)
 		return true;
 	case 'h':
 	case '?':
-		show(screen, PAGE_HELP);
+		screen_show(screen, PAGE_HELP);
 		return true;
 	case KEY_REDRAW:
 	case KEY_RESIZE:
@@ -228,7 +228,7 @@ static void key_of_main(struct screen *screen, int key)
 	case KEY_ENTER:
 	case 'd':
 		select_at(screen, at);
-		show(screen, PAGE_DETAILS);
+		screen_show(screen, PAGE_DETAILS);
 		break;
 	}
 }
@@ -270,20 +270,20 @@ static void key_of_details(struct screen *screen, int key)
 	case '\n':
 	case KEY_ESCAPE:
 	case KEY_BACKSPACE:
-		show(screen, PAGE_MAIN);
+		screen_show(screen, PAGE_MAIN);
 		break;
 	}
 }
 
-static void obey(struct screen *screen, int key)
+static void screen_obey(struct screen *screen, int key)
 {
 	if (screen->shown == PAGE_HELP && key != KEY_RESIZE && key != KEY_REDRAW)
-		show(screen, PAGE_MAIN);
+		screen_show(screen, PAGE_MAIN);
 	else if (!key_of_all(screen, key) && screen->shown == PAGE_MAIN)
 		key_of_main(screen, key);
 	else if (screen->shown == PAGE_DETAILS)
 		key_of_details(screen, key);
-	order(screen);
+	screen_order(screen);
 }
 
 /* ---- the loop ---- */
@@ -312,7 +312,7 @@ static void wait_and_obey(struct screen *screen, double until)
 	int key = getch();
 	if (key != ERR) {
 		n_early = 0;
-		obey(screen, key);
+		screen_obey(screen, key);
 		return;
 	}
 	/* The other side of the terminal has gone: getch() no longer waits. */
@@ -320,7 +320,7 @@ static void wait_and_obey(struct screen *screen, double until)
 	screen->done |= n_early > EARLY_MOST;
 }
 
-static int watch(struct screen *screen)
+static int screen_watch(struct screen *screen)
 {
 	double last = 0;
 
@@ -328,7 +328,7 @@ static int watch(struct screen *screen)
 		double now = clock_now();
 
 		if (!screen->draw.paused && now - last >= screen->draw.interval) {
-			if (!figures_read(screen->figures, screen->choice) || !order(screen))
+			if (!figures_read(screen->figures, screen->choice) || !screen_order(screen))
 				return TOOL_BROKEN;
 			last = now;
 		}
@@ -344,10 +344,10 @@ int top_screen(struct figures *figures, const struct figures_choice *choice, con
 {
 	struct screen screen = {.figures = figures, .choice = choice, .view = *view, .draw.interval = interval};
 
-	SCREEN *terminal = begin();
+	SCREEN *terminal = screen_begin();
 	if (!terminal)
 		return -1;
-	int status = watch(&screen);
+	int status = screen_watch(&screen);
 	endwin();
 	delscreen(terminal);
 	free((void *)screen.draw.list);

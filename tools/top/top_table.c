@@ -9,7 +9,7 @@
 
 /* ---- short numbers ---- */
 
-static const char *shorten(double value, double step, const char *const units[], unsigned n, char room[TOP_TEXT])
+static const char *table_shorten(double value, double step, const char *const units[], unsigned n, char room[TOP_TEXT])
 {
 	unsigned unit = 0;
 
@@ -26,14 +26,14 @@ const char *top_bytes(double bytes, char room[TOP_TEXT])
 {
 	static const char *const units[] = {"B", "K", "M", "G", "T", "P", "E"};
 
-	return bytes == 0 ? "0" : shorten(bytes, 1024, units, 7, room);
+	return bytes == 0 ? "0" : table_shorten(bytes, 1024, units, 7, room);
 }
 
 const char *top_count(double n, char room[TOP_TEXT])
 {
 	static const char *const units[] = {"", "k", "M", "G", "T", "P", "E"};
 
-	return shorten(n, 1000, units, 7, room);
+	return table_shorten(n, 1000, units, 7, room);
 }
 
 /* ---- values ---- */
@@ -50,7 +50,7 @@ static double value_user(const struct figures_process *process)
 	return (double)process->page->owner;
 }
 
-static double live(const struct figures_process *process, enum place place)
+static double table_live(const struct figures_process *process, enum place place)
 {
 	uint64_t bytes = figures_live(process->page, place);
 
@@ -59,37 +59,37 @@ static double live(const struct figures_process *process, enum place place)
 
 static double value_device(const struct figures_process *process)
 {
-	return live(process, PLACE_DEVICE);
+	return table_live(process, PLACE_DEVICE);
 }
 
 static double value_host(const struct figures_process *process)
 {
-	return live(process, PLACE_HOST);
+	return table_live(process, PLACE_HOST);
 }
 
 static double value_peer(const struct figures_process *process)
 {
-	return live(process, PLACE_PEER);
+	return table_live(process, PLACE_PEER);
 }
 
 static double value_managed(const struct figures_process *process)
 {
-	return live(process, PLACE_MANAGED);
+	return table_live(process, PLACE_MANAGED);
 }
 
 static double value_system(const struct figures_process *process)
 {
-	return live(process, PLACE_SYSTEM);
+	return table_live(process, PLACE_SYSTEM);
 }
 
 static double value_driver(const struct figures_process *process)
 {
-	return live(process, PLACE_DRIVER);
+	return table_live(process, PLACE_DRIVER);
 }
 
 static double value_pinned(const struct figures_process *process)
 {
-	return live(process, PLACE_PINNED);
+	return table_live(process, PLACE_PINNED);
 }
 
 static double value_in(const struct figures_process *process)
@@ -328,7 +328,7 @@ static int in_order(const void *left, const void *right)
 }
 
 /* Those who live or those who do not, to the end of a list of n. How many; list NULL: none. */
-static size_t pick(const struct figures *figures, const struct figures_process **list, size_t n, bool alive)
+static size_t table_pick(const struct figures *figures, const struct figures_process **list, size_t n, bool alive)
 {
 	size_t found = 0;
 
@@ -350,12 +350,12 @@ static int newest_first(const void *left, const void *right)
 const struct figures_process **top_order(const struct figures *figures, const struct top_view *view, size_t *ret_n)
 {
 	const struct figures_process **list = malloc((figures->n + 1) * sizeof(*list));
-	size_t n = pick(figures, list, 0, true), n_gone;
+	size_t n = table_pick(figures, list, 0, true), n_gone;
 
 	ordered_by = view;
 	if (n)
 		qsort(list, n, sizeof(*list), in_order);
-	n_gone = pick(figures, list, n, false);
+	n_gone = table_pick(figures, list, n, false);
 	if (n_gone)
 		qsort(list + n, n_gone, sizeof(*list), newest_first);
 	*ret_n = n + (n_gone < view->gone ? n_gone : view->gone);

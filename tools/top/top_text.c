@@ -148,7 +148,7 @@ void top_print_text(FILE *out, const struct figures *figures, const struct top_v
 /* ---- details ---- */
 
 /* A number in its unit, as people read it. */
-static const char *amount(uint64_t value, enum figures_unit unit, char room[UNITS_TEXT])
+static const char *text_amount(uint64_t value, enum figures_unit unit, char room[UNITS_TEXT])
 {
 	if (value == STATS_NA)
 		return "n/a";
@@ -175,7 +175,7 @@ static const char *amount_a_second(double rate, enum figures_unit unit, char roo
 		snprintf(room, UNITS_TEXT, "%.1f", rate);
 		return room;
 	}
-	return amount((uint64_t)rate, unit, room);
+	return text_amount((uint64_t)rate, unit, room);
 }
 
 static void print_faults(FILE *out, const _Atomic uint64_t fault[FAULT_COUNT])
@@ -184,7 +184,7 @@ static void print_faults(FILE *out, const _Atomic uint64_t fault[FAULT_COUNT])
 
 	for (unsigned i = 0; i < FAULT_COUNT; i++)
 		fprintf(out, "%s%s %s", i ? ", " : "", figures_faults[i].name,
-			amount(fault[i], figures_faults[i].unit, text));
+			text_amount(fault[i], figures_faults[i].unit, text));
 	fputc('\n', out);
 }
 
@@ -234,7 +234,7 @@ static void print_lending(FILE *out, const struct figures_process *process, unsi
 		fprintf(out, "    borrows of GPU %u, link %s:", i, figures_link_kind(link->kind));
 		for (unsigned k = 0; k < LINK_COUNT; k++) {
 			fprintf(out, "%s %s %s", k ? "," : "", figures_links[k].name,
-				amount(link->figure[k], figures_links[k].unit, text));
+				text_amount(link->figure[k], figures_links[k].unit, text));
 			fprintf(out, " (%s a second)",
 				amount_a_second(figures_link_rate(process, number, i, k), figures_links[k].unit, text));
 		}
@@ -274,7 +274,7 @@ static void print_counters(FILE *out, const struct figures_process *process)
 		const struct figures_name *name = &figures_counters[i];
 
 		fprintf(out, "  %-24s %12s %12s\n", name->name,
-			amount(page_counter(process->page, i), name->unit, value),
+			text_amount(page_counter(process->page, i), name->unit, value),
 			amount_a_second(figures_counter_rate(process, i), name->unit, rate));
 	}
 }
@@ -324,7 +324,7 @@ static void print_figures(FILE *out, const struct stats_figures *figures, const 
 		uint64_t value = figures->figure[i];
 		const char *shown = value == STATS_NA              ? "n/a"
 				    : about->unit == FIGURES_BYTES ? top_bytes((double)value, text)
-				    : about->unit == FIGURES_US    ? amount(value, FIGURES_US, time)
+				    : about->unit == FIGURES_US    ? text_amount(value, FIGURES_US, time)
 								   : top_count((double)value, text);
 
 		fprintf(out, " %*s", figure_width(i), shown);

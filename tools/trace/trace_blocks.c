@@ -186,7 +186,7 @@ static void count_share(struct trace_block *block, const struct trace_event *mov
 }
 
 /* A move counts for every block in the piece, as they were when it began. left: when it had gone out; 0: never. */
-static void share(struct trace *trace, const struct trace_event *move, uint64_t left)
+static void blocks_share(struct trace *trace, const struct trace_event *move, uint64_t left)
 {
 	uint64_t at = move->move.address, end = at + move->move.bytes;
 
@@ -215,7 +215,7 @@ static bool finish_move(struct trace *trace, const struct trace_event *moved, co
 	const struct trace_event *move = &trace->rows[row].event;
 	if (!move->move.to_host)
 		number_map_get(left, move->move.address, &when);
-	share(trace, move, when);
+	blocks_share(trace, move, when);
 	return number_map_set(left, move->move.address, move->move.to_host ? moved->time : 0);
 }
 

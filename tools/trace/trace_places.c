@@ -30,7 +30,7 @@ static uint64_t end_of(const struct trace_block *block)
 }
 
 /* How many edges are at or below the address. */
-static size_t rank(const struct trace_places *places, uint64_t address)
+static size_t places_rank(const struct trace_places *places, uint64_t address)
 {
 	size_t low = 0, high = places->n;
 
@@ -65,9 +65,10 @@ static bool make_edges(struct trace_places *places, const struct trace_block *bl
 }
 
 /* Visit the nodes that cover the block: count it there, or put it into their lists. */
-static void cover(struct trace_places *places, const struct trace_block *block, uint32_t number, bool put)
+static void places_cover(struct trace_places *places, const struct trace_block *block, uint32_t number, bool put)
 {
-	size_t low = rank(places, block->address) - 1 + places->n, high = rank(places, end_of(block)) - 1 + places->n;
+	size_t low = places_rank(places, block->address) - 1 + places->n,
+	       high = places_rank(places, end_of(block)) - 1 + places->n;
 
 	for (; low < high; low /= 2, high /= 2) {
 		size_t nodes[2] = {low & 1 ? low++ : 0, high & 1 ? --high : 0};
@@ -82,7 +83,7 @@ static void cover(struct trace_places *places, const struct trace_block *block, 
 }
 
 /* From counts to the first place of each list; after the lists are filled the places are those of the next ones. */
-static uint64_t settle(struct trace_places *places)
+static uint64_t places_settle(struct trace_places *places)
 {
 	uint64_t sum = 0;
 
@@ -112,13 +113,13 @@ struct trace_places *trace_places_new(const struct trace_block *blocks, size_t n
 	if (!places->starts)
 		goto none;
 	for (size_t i = 0; i < n; i++)
-		cover(places, &blocks[i], (uint32_t)i, false);
-	uint64_t sum = settle(places);
+		places_cover(places, &blocks[i], (uint32_t)i, false);
+	uint64_t sum = places_settle(places);
 	places->lists = malloc((sum + 1) * sizeof(*places->lists));
 	if (!places->lists)
 		goto none;
 	for (size_t i = 0; i < n; i++)
-		cover(places, &blocks[i], (uint32_t)i, true);
+		places_cover(places, &blocks[i], (uint32_t)i, true);
 	shift_back(places);
 	return places;
 none:
@@ -156,7 +157,7 @@ static uint32_t alive_in(const struct trace_places *places, const struct trace_b
 uint32_t trace_places_at(const struct trace_places *places, const struct trace_block *blocks, uint64_t address,
 			 uint64_t time)
 {
-	size_t below = rank(places, address);
+	size_t below = places_rank(places, address);
 
 	if (!below)
 		return TRACE_NONE;
@@ -171,7 +172,7 @@ uint32_t trace_places_at(const struct trace_places *places, const struct trace_b
 
 uint64_t trace_places_next(const struct trace_places *places, uint64_t address)
 {
-	size_t below = rank(places, address);
+	size_t below = places_rank(places, address);
 
 	return below < places->n ? places->edges[below] : UINT64_MAX;
 }

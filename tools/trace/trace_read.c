@@ -188,7 +188,7 @@ static int by_time(const void *a, const void *b)
 }
 
 /* Put each row at its place, round by round: order[i].row is where the row for place i is now. */
-static void permute(struct trace_row *rows, struct order *order, size_t n)
+static void read_permute(struct trace_row *rows, struct order *order, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct trace_row held = rows[i];
@@ -219,7 +219,7 @@ static bool sort_rows(struct trace *trace)
 	}
 	if (!sorted) {
 		qsort(order, trace->n_rows, sizeof(*order), by_time);
-		permute(trace->rows, order, trace->n_rows);
+		read_permute(trace->rows, order, trace->n_rows);
 	}
 	free(order);
 	if (trace->n_rows) {
