@@ -57,7 +57,7 @@ function section_end(i, j, f, all, done) {
 	rest("The same as either, and between GPUs: what a device has no access to is copied in another way:", "COPY")
 	rest("The same; where the driver has no memory for it the heap makes room, and it is submitted again:", "LAUNCH")
 	rest("The same; besides, kernels that may overlap no longer do once something has spilled (submit.pdl):", "LAUNCH_EX")
-	rest("Counted and passed on; where the driver has no memory for it the heap makes room, and it is called again:", "ROOM")
+	rest("Counted and passed on; where the driver has no memory for it the heap makes room, and it is called again:", "OOM_RETRY")
 	rest("Counted and passed on:", "FORWARD")
 	rest("Used by Spillway itself, the program's calls are not seen:", "USE")
 	for (i in row)
